@@ -1,0 +1,156 @@
+package providers
+
+import (
+	"context"
+	"time"
+
+	"github.com/sandjet/sandjet/internal/safefs"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// Provider runs commands in sandboxes.
+type Provider interface {
+	// Run runs cmd and blocks until it has ended and all its output was handed to cmd.Output. It
+	// may be called from many goroutines. Cancelling ctx kills the command's whole process tree
+	// before Run returns; what was printed until then is in the Result beside the error.
+	//
+	// Codes: unsupported (the profile cannot keep cmd's rules: nothing was started), not_found (the
+	// box of cmd.Sandbox is gone: nothing was started, reserve again), exhausted and unavailable
+	// (nothing was started, try later), interrupted (it was started, the outcome is unknown),
+	// context.Canceled (cancelled and killed). Run never retries.
+	Run(ctx context.Context, cmd Command) (Result, error)
+}
+
+// Command is one run: a script and the rules of its box. It is plain data but for Output.
+type Command struct {
+	// Script is the text of a bash script (POSIX sh where a box has no bash). It is never put into
+	// any process's arguments when it is longer than 64 KiB.
+	Script string
+	Stdin  []byte
+	// Dir is the working directory inside the box. Empty: the first mount's path, else /tmp.
+	Dir string
+	// Env is added to the cleared environment (PATH, HOME, TMPDIR, LANG); these reserved names win.
+	Env         map[string]string
+	Timeout     time.Duration // 0: schemas.DefaultTimeout. At its end TERM, Grace, KILL to the whole tree
+	Grace       time.Duration // 0: 2 s
+	OutputLimit int           // bytes kept of stdout and of stderr each; 0: schemas.DefaultOutputLimit
+	// Output gets the output as it comes, in order for each stream, never concurrently, at most
+	// schemas.MaxChunk bytes at a time, and nothing after Run has returned. It may block: that
+	// slows the command down. Nil: not wanted. It is given everything, also what the Result drops.
+	Output  func(Chunk)
+	Network schemas.Network
+	Mounts  []Mount
+	// Sandbox names the kept box to run in; the zero Ref means a fresh one, gone after the run.
+	Sandbox schemas.Ref
+	Spec    Spec // rules of the box, used when it has to be made
+}
+
+// Chunk is a piece of output. Data is valid until Output returns.
+type Chunk struct {
+	Stderr bool
+	Data   []byte
+}
+
+// Mount binds the files of a workspace into the box, at Path.
+type Mount struct {
+	Namespace string // one path component that names the workspace's files, unique over all tenants
+	ReadOnly  bool
+}
+
+// Path is where the mount appears in the box.
+func (m Mount) Path() string { return "/mnt/workspaces/" + m.Namespace }
+
+// Spec is what a box is made of.
+type Spec struct {
+	Account     schemas.AccountID // boxes of different accounts share nothing
+	Network     schemas.Network
+	Mounts      []Mount
+	Env         map[string]string
+	MemoryLimit int64 // bytes; 0: the provider's default
+	Pids        int   // processes; 0: the provider's default
+	CPUs        float64
+	// MinIsolation refuses hosts that offer less: a level of the provider's Profile. Empty: any
+	// level that the operator allowed.
+	MinIsolation string
+}
+
+// Result is what came of a run that was carried out to its end.
+type Result struct {
+	Runtime   string // provider and level, e.g. "local/L3"
+	ExitCode  int    // 128+n when killed by signal n; 124 when TimedOut
+	TimedOut  bool
+	OOMKilled bool
+	Truncated bool // output above the limit was dropped from the middle
+	Started   bool // the command was started, also when Run returns an error
+	Duration  time.Duration
+	Stdout    []byte // head and tail with a line between them that says what was dropped; cut at UTF-8 boundaries
+	Stderr    []byte
+	// StdoutBytes and StderrBytes count what was printed, dropped bytes included.
+	StdoutBytes, StderrBytes int64
+	// FullOutput is the path in the workspace of a file with the whole output, when Truncated and
+	// the mount is writable. Empty: there is none.
+	FullOutput string
+	Isolation  *schemas.Isolation
+	// Sandbox is the box in which it ran, when it is a kept one.
+	Sandbox schemas.Ref
+}
+
+// Reserver is the capability to keep a box between runs.
+type Reserver interface {
+	// Reserve returns the box kept under key, making it when there is none. It is idempotent and
+	// may race with itself: all callers get the same box. The Epoch differs when the box was made anew.
+	Reserve(ctx context.Context, key string, spec Spec) (schemas.Ref, error)
+	// Release ends the box and everything in it; the workspace's files stay. Releasing what is gone
+	// is no error.
+	Release(ctx context.Context, ref schemas.Ref) error
+}
+
+// Filer is the capability to reach a workspace's files directly, without a run. The file tools
+// then work in the worker's process, beside the box: the root is race-free against what runs in it.
+type Filer interface {
+	// OpenWorkspace returns the root of the mount's files, made when absent. The caller closes it.
+	OpenWorkspace(ctx context.Context, account schemas.AccountID, m Mount) (*safefs.Root, error)
+}
+
+// Profiler is the capability to tell facts and limits.
+type Profiler interface{ Profile() Profile }
+
+// Profile is facts and limits of a provider as data. What a profile does not list is refused at
+// admission, never silently widened.
+type Profile struct {
+	Name        string
+	Networks    []schemas.NetworkMode // what it can enforce
+	Isolation   schemas.Isolation
+	Persistent  bool // has Reserver
+	MaxTimeout  time.Duration
+	MaxOutput   int
+	MemoryLimit bool // enforces Spec.MemoryLimit
+	PidsLimit   bool
+	CPULimit    bool
+	Shell       string // bash or sh
+}
+
+// As returns p, or the first provider that p wraps, as a T. It is the one place where a provider
+// is asked for a capability.
+func As[T any](p Provider) (T, bool) {
+	for p != nil {
+		if t, ok := p.(T); ok {
+			return t, true
+		}
+		w, ok := p.(interface{ Unwrap() Provider })
+		if !ok {
+			break
+		}
+		p = w.Unwrap()
+	}
+	var none T
+	return none, false
+}
+
+// ProfileOf returns p's profile, or one that promises nothing but Run.
+func ProfileOf(p Provider) Profile {
+	if f, ok := As[Profiler](p); ok {
+		return f.Profile()
+	}
+	return Profile{Name: "unknown", Networks: []schemas.NetworkMode{}, MaxTimeout: schemas.MaxTimeout, MaxOutput: schemas.MaxOutputLimit}
+}

@@ -1,0 +1,87 @@
+package schemas
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"time"
+)
+
+// Request is a tool call as a client asks for it, over HTTP, WebSocket or plain NATS. Only Tool
+// and Input must be there; the rest has defaults. The tenant is never part of it: it is taken from
+// the credential. A body may repeat it in Account; if it differs the request is denied.
+type Request struct {
+	// ID makes the request idempotent: the same id with the same content is the same call, with
+	// other content it is a conflict. Kept for 24 hours. Made by Sandjet when absent.
+	ID           CallID          `json:"id,omitzero" jsonschema:"pattern=^[A-Za-z0-9_.:-]{1\\,128}$"`
+	Account      AccountID       `json:"account,omitzero"`
+	Agent        AgentID         `json:"agent,omitzero"`
+	Conversation ConversationID  `json:"conversation,omitzero" jsonschema:"maxLength=256" jsonschema_description:"Where the events go. A new one is made when absent."`
+	Turn         TurnID          `json:"turn,omitzero"`
+	Tool         Tool            `json:"tool" jsonschema:"enum=bash,enum=read,enum=write,enum=edit,enum=glob,enum=grep"`
+	Input        json.RawMessage `json:"input" jsonschema:"type=object"`
+	Dialect      Dialect         `json:"dialect,omitzero" jsonschema:"enum=claude,enum=deepagents"`
+	Workspace    string          `json:"workspace,omitzero" jsonschema:"maxLength=128" jsonschema_description:"Name or id. Default: default."`
+	Sandbox      string          `json:"sandbox,omitzero" jsonschema:"maxLength=128" jsonschema_description:"Name or id. Default: the workspace's."`
+	Timeout      Duration        `json:"timeout,omitzero" jsonschema_description:"Of the run: seconds or a duration such as 30s. Default: the sandbox's."`
+	Deadline     time.Time       `json:"deadline,omitzero" jsonschema_description:"Absolute end, waiting included. Default: one hour from now."`
+	Origin       *Origin         `json:"origin,omitzero"`
+	TraceParent  string          `json:"traceparent,omitzero" jsonschema:"maxLength=128"`
+}
+
+// Origin says where a call came from, so that a follow-up finds its way back.
+type Origin struct {
+	Kind    string          `json:"kind" jsonschema:"enum=api,enum=nats,enum=websocket,enum=channel,enum=async"`
+	Channel string          `json:"channel,omitzero" jsonschema:"maxLength=64"`
+	Route   json.RawMessage `json:"route,omitzero"` // opaque to all but the channel
+}
+
+// Call is an admitted request: what a provider's worker finds on the log. Everything that decides
+// how it runs is in it or named by an id in it, so it can be run by any worker at any time.
+type Call struct {
+	ID           CallID          `json:"id"`
+	Account      AccountID       `json:"account"`
+	Agent        AgentID         `json:"agent,omitzero"`
+	Conversation ConversationID  `json:"conversation"`
+	Turn         TurnID          `json:"turn,omitzero"`
+	Tool         Tool            `json:"tool"`
+	Input        json.RawMessage `json:"input"`
+	Dialect      Dialect         `json:"dialect,omitzero"`
+	Provider     string          `json:"provider"`
+	Workspace    WorkspaceID     `json:"workspace"`
+	Sandbox      SandboxID       `json:"sandbox"`
+	Timeout      Duration        `json:"timeout"`
+	Accepted     time.Time       `json:"accepted"`
+	Deadline     time.Time       `json:"deadline"`
+	Origin       *Origin         `json:"origin,omitzero"`
+	TraceParent  string          `json:"traceparent,omitzero"`
+	// Digest is [Request.Digest] of the request that was admitted.
+	Digest string `json:"digest"`
+}
+
+// EventID is the call's key on the log: unique per tenant.
+func (c Call) EventID() string { return string(c.Account) + "." + string(c.ID) }
+
+// Cancel asks for the end of a call, whether it waits or runs.
+type Cancel struct {
+	Account AccountID `json:"account"`
+	Call    CallID    `json:"call"`
+	Reason  string    `json:"reason,omitzero"`
+	Time    time.Time `json:"time"`
+}
+
+// EventID is stable: cancelling twice is cancelling once.
+func (c Cancel) EventID() string { return string(c.Account) + "." + string(c.Call) + ".cancel" }
+
+// Digest identifies what the request asks for: two requests with the same id must have the same
+// digest to be the same call. Everything but the id itself, the tenant and the trace counts.
+func (r Request) Digest() string {
+	r.ID, r.Account, r.TraceParent = "", "", ""
+	var input any
+	if json.Unmarshal(r.Input, &input) == nil { // same value, other spacing or key order: same call
+		r.Input, _ = json.Marshal(input)
+	}
+	b, _ := json.Marshal(r)
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:16])
+}

@@ -1,0 +1,23 @@
+package schemas
+
+import "time"
+
+// DeadLetter is a message that was given up, with the reason and everything needed to send it
+// again. Payload is the message as it was.
+type DeadLetter struct {
+	ID         string              `json:"id"` // "<stream>.<sequence>": where it was
+	Stream     string              `json:"stream"`
+	Subject    string              `json:"subject"`
+	Consumer   string              `json:"consumer,omitzero"`
+	Account    AccountID           `json:"account,omitzero"`
+	Reason     string              `json:"reason"`
+	Code       Code                `json:"code"`
+	Deliveries uint64              `json:"deliveries"`
+	First      time.Time           `json:"first"` // when it was published
+	Time       time.Time           `json:"time"`  // when it was given up
+	Headers    map[string][]string `json:"headers,omitzero"`
+	Payload    []byte              `json:"payload"` // base64 in JSON
+}
+
+// EventID is the place on the log where the message was.
+func (d DeadLetter) EventID() string { return d.ID }

@@ -1,0 +1,339 @@
+package schemas
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// DecodeRequest reads a request strictly, as every front door must: it refuses unknown and
+// repeated fields, invalid UTF-8, NUL, trailing data and more than [MaxRequest] bytes, and then
+// validates. Errors are of code invalid and name the field and the remedy.
+func DecodeRequest(b []byte) (Request, error) {
+	var r Request
+	if err := DecodeStrict(b, MaxRequest, &r); err != nil {
+		return Request{}, err
+	}
+	return r, r.Validate()
+}
+
+// DecodeStrict reads one JSON object of at most limit bytes into v, refusing what DecodeRequest
+// refuses.
+func DecodeStrict(b []byte, limit int, v any) error {
+	if err := checkJSON(b, limit); err != nil {
+		return err
+	}
+	dec := json.NewDecoder(bytes.NewReader(b))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(v); err != nil {
+		return jsonError(err)
+	}
+	return nil
+}
+
+// DecodeCall reads a call from the log. Unknown fields are passed over.
+func DecodeCall(b []byte) (Call, error) {
+	var c Call
+	if err := json.Unmarshal(b, &c); err != nil {
+		return Call{}, jsonError(err)
+	}
+	return c, c.Validate()
+}
+
+// DecodeEvent reads an event from the log. Unknown fields and types are passed over.
+func DecodeEvent(b []byte) (Event, error) {
+	var e Event
+	if err := json.Unmarshal(b, &e); err != nil {
+		return Event{}, jsonError(err)
+	}
+	e.Account = AccountID(strings.TrimPrefix(e.Source, "/accounts/"))
+	return e, nil
+}
+
+// Validate reports the first thing that is wrong with r. It does not look at the clock, so a
+// deadline in the past is found at admission.
+func (r Request) Validate() error {
+	if r.ID != "" {
+		if err := r.ID.Validate(); err != nil {
+			return err
+		}
+	}
+	if r.Conversation != "" {
+		if err := r.Conversation.Validate(); err != nil {
+			return err
+		}
+	}
+	for _, v := range []interface {
+		Validate() error
+	}{optional[AccountID](r.Account), optional[AgentID](r.Agent), optional[TurnID](r.Turn)} {
+		if err := v.Validate(); err != nil {
+			return err
+		}
+	}
+	switch r.Dialect {
+	case "", DialectClaude, DialectDeepAgents:
+	default:
+		return Invalidf("dialect", "%q is unknown: use claude or deepagents", Quotable(string(r.Dialect)))
+	}
+	for field, name := range map[string]string{"workspace": r.Workspace, "sandbox": r.Sandbox} {
+		if name != "" {
+			if err := validateToken(field, name, MaxName, "_.- "); err != nil {
+				return err
+			}
+		}
+	}
+	if t := time.Duration(r.Timeout); t < 0 || t > MaxTimeout {
+		return Invalidf("timeout", "%s is out of range: at most %s; run longer work in the background", t, MaxTimeout)
+	}
+	if r.Origin != nil {
+		if err := r.Origin.validate(); err != nil {
+			return err
+		}
+	}
+	if len(r.TraceParent) > 128 {
+		return Invalidf("traceparent", "is %d bytes long: the limit is 128", len(r.TraceParent))
+	}
+	if r.Tool == "" {
+		return Invalidf("tool", "is missing: use one of %s", toolNames())
+	}
+	_, err := DecodeInput(r.Tool, r.Input)
+	return err
+}
+
+// Validate reports whether c has what every worker relies on.
+func (c Call) Validate() error {
+	if err := c.ID.Validate(); err != nil {
+		return err
+	}
+	if err := c.Account.Validate(); err != nil {
+		return err
+	}
+	if err := c.Conversation.Validate(); err != nil {
+		return err
+	}
+	if c.Provider == "" || c.Workspace == "" || c.Sandbox == "" || c.Deadline.IsZero() {
+		return Invalidf("call", "is not resolved: provider, workspace, sandbox and deadline must be set")
+	}
+	_, err := DecodeInput(c.Tool, c.Input)
+	return err
+}
+
+func (o Origin) validate() error {
+	switch o.Kind {
+	case "api", "nats", "websocket", "channel", "async":
+	default:
+		return Invalidf("origin.kind", "%q is unknown: use api, nats, websocket, channel or async", Quotable(o.Kind))
+	}
+	if n := len(o.Channel) + len(o.Route); n > MaxOrigin {
+		return Invalidf("origin", "is %d bytes long: the limit is %d", n, MaxOrigin)
+	}
+	return nil
+}
+
+// DecodeInput reads and checks the input of a tool strictly. The value is a BashInput, ReadInput,
+// WriteInput, EditInput, GlobInput or GrepInput, by tool.
+func DecodeInput(t Tool, raw json.RawMessage) (any, error) {
+	if len(raw) == 0 || bytes.Equal(bytes.TrimSpace(raw), []byte("null")) {
+		return nil, Invalidf("input", "is missing: %s needs an object with its arguments", Quotable(string(t)))
+	}
+	switch t {
+	case ToolBash:
+		return decodeInput[BashInput](raw)
+	case ToolRead:
+		return decodeInput[ReadInput](raw)
+	case ToolWrite:
+		return decodeInput[WriteInput](raw)
+	case ToolEdit:
+		return decodeInput[EditInput](raw)
+	case ToolGlob:
+		return decodeInput[GlobInput](raw)
+	case ToolGrep:
+		return decodeInput[GrepInput](raw)
+	}
+	return nil, Invalidf("tool", "%q is unknown: use one of %s", Quotable(string(t)), toolNames())
+}
+
+func decodeInput[T interface{ validate() error }](raw json.RawMessage) (any, error) {
+	var in T
+	err := DecodeStrict(raw, MaxInput, &in)
+	if err == nil {
+		err = in.validate()
+	}
+	if e, ok := errors.AsType[*Error](err); ok {
+		under := *e
+		under.Field = strings.TrimSuffix("input."+e.Field, ".")
+		return nil, &under
+	}
+	return in, err
+}
+
+func (in BashInput) validate() error {
+	return length("command", in.Command, 1, MaxCommand)
+}
+
+func (in ReadInput) validate() error {
+	if in.Base != nil && *in.Base != 0 && *in.Base != 1 {
+		return Invalidf("base", "%d is neither 0 nor 1", *in.Base)
+	}
+	return length("file_path", in.FilePath, 1, MaxPath)
+}
+
+func (in WriteInput) validate() error {
+	switch in.Mode {
+	case "", WriteOverwrite, WriteCreate, WriteAppend:
+	default:
+		return Invalidf("mode", "%q is unknown: use overwrite, create or append", Quotable(string(in.Mode)))
+	}
+	return first(length("file_path", in.FilePath, 1, MaxPath), length("content", in.Content, 0, MaxContent),
+		length("if_match", in.IfMatch, 0, 128))
+}
+
+func (in EditInput) validate() error {
+	return first(length("file_path", in.FilePath, 1, MaxPath), length("old_string", in.OldString, 0, MaxContent),
+		length("new_string", in.NewString, 0, MaxContent))
+}
+
+func (in GlobInput) validate() error {
+	switch in.Sort {
+	case "", SortNewest, SortName:
+	default:
+		return Invalidf("sort", "%q is unknown: use newest or name", Quotable(string(in.Sort)))
+	}
+	return first(length("pattern", in.Pattern, 1, MaxPattern), length("path", in.Path, 0, MaxPath))
+}
+
+func (in GrepInput) validate() error {
+	switch in.OutputMode {
+	case "", GrepFiles, GrepContent, GrepCount:
+	default:
+		return Invalidf("output_mode", "%q is unknown: use files_with_matches, content or count", Quotable(string(in.OutputMode)))
+	}
+	return first(length("pattern", in.Pattern, 1, MaxPattern), length("path", in.Path, 0, MaxPath), length("glob", in.Glob, 0, MaxPattern))
+}
+
+func length(field, s string, low, high int) error {
+	switch {
+	case len(s) < low:
+		return Invalidf(field, "is missing or empty")
+	case len(s) > high:
+		return Invalidf(field, "is %d bytes long: the limit is %d", len(s), high)
+	case strings.IndexByte(s, 0) >= 0:
+		return Invalidf(field, "has a NUL byte")
+	}
+	return nil
+}
+
+func first(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// optional validates an id only when it is there.
+type optional[T ~string] string
+
+func (o optional[T]) Validate() error {
+	if o == "" {
+		return nil
+	}
+	if v, ok := any(T(o)).(interface{ Validate() error }); ok {
+		return v.Validate()
+	}
+	return nil
+}
+
+func toolNames() string {
+	names := make([]string, 0, len(Tools()))
+	for _, t := range Tools() {
+		names = append(names, string(t))
+	}
+	return strings.Join(names, ", ")
+}
+
+// checkJSON refuses what encoding/json lets through: too much, invalid UTF-8 (it would be replaced
+// silently), fields given twice (the last would win), data after the value, and values that are
+// not objects.
+func checkJSON(b []byte, limit int) error {
+	if len(b) > limit {
+		return Invalidf("", "the body is %d bytes long: the limit is %d", len(b), limit)
+	}
+	if !utf8.Valid(b) {
+		return Invalidf("", "the body is not valid UTF-8: send binary content as base64 through bash")
+	}
+	dec := json.NewDecoder(bytes.NewReader(b))
+	if err := noTwice(dec, "", 0); err != nil {
+		return err
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return Invalidf("", "there is data after the JSON object")
+	}
+	if t := bytes.TrimLeft(b, " \t\r\n"); len(t) == 0 || t[0] != '{' {
+		return Invalidf("", "the body must be a JSON object")
+	}
+	return nil
+}
+
+// noTwice walks one JSON value.
+func noTwice(dec *json.Decoder, path string, depth int) error {
+	const deepest = 64
+	if depth > deepest {
+		return Invalidf(path, "is nested deeper than %d levels", deepest)
+	}
+	tok, err := dec.Token()
+	if err != nil {
+		return jsonError(err)
+	}
+	d, ok := tok.(json.Delim)
+	if !ok {
+		return nil
+	}
+	seen := map[string]bool{}
+	for n := 0; dec.More(); n++ {
+		at := fmt.Sprintf("%s[%d]", path, n)
+		if d == '{' {
+			key, err := dec.Token()
+			if err != nil {
+				return jsonError(err)
+			}
+			name, _ := key.(string)
+			at = strings.TrimPrefix(path+"."+Quotable(name), ".")
+			if seen[name] {
+				return Invalidf(at, "is given twice")
+			}
+			seen[name] = true
+		}
+		if err := noTwice(dec, at, depth+1); err != nil {
+			return err
+		}
+	}
+	_, err = dec.Token() // the closing delimiter
+	if err != nil {
+		return jsonError(err)
+	}
+	return nil
+}
+
+// jsonError turns an error of encoding/json into one for the user.
+func jsonError(err error) error {
+	if own, ok := errors.AsType[*Error](err); ok {
+		return own
+	}
+	if te, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		return Invalidf(te.Field, "has the wrong type: a JSON %s does not fit %s", te.Value, te.Type)
+	}
+	if name, ok := strings.CutPrefix(err.Error(), `json: unknown field "`); ok {
+		return Invalidf(Quotable(strings.TrimSuffix(name, `"`)), "is not a known field: check its spelling")
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return Invalidf("", "the JSON ends too early")
+	}
+	return Invalidf("", "this is not JSON: %s", strings.TrimPrefix(err.Error(), "json: "))
+}

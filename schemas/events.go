@@ -1,0 +1,119 @@
+package schemas
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// Eventer is anything that can be published: EventID is stable across retries, it is the key by
+// which a second publish of the same thing is recognised.
+type Eventer interface{ EventID() string }
+
+// EventType names what an [Event] tells.
+type EventType string
+
+// The event types of a conversation. More will come: readers must pass over what they do not know.
+const (
+	CallAccepted EventType = "call.accepted"
+	CallStarted  EventType = "call.started"
+	CallOutput   EventType = "call.output"
+	CallFinished EventType = "call.finished"
+	CallRejected EventType = "call.rejected" // a request from plain NATS that could not be admitted
+)
+
+// EventTypes lists the event types that this version publishes.
+func EventTypes() []EventType {
+	return []EventType{CallAccepted, CallStarted, CallOutput, CallFinished, CallRejected}
+}
+
+// Event is one line of a conversation: a CloudEvents 1.0 JSON event. Data is one of the …Data
+// types of this package, by Type.
+type Event struct {
+	SpecVersion  string          `json:"specversion"` // always "1.0"
+	ID           string          `json:"id"`          // stable across retries
+	Type         EventType       `json:"type"`
+	Source       string          `json:"source"`           // "/accounts/<account>"
+	Subject      string          `json:"subject,omitzero"` // the call, job or turn it is about
+	Time         time.Time       `json:"time"`
+	Conversation ConversationID  `json:"conversation"`
+	Account      AccountID       `json:"-"` // in Source; kept apart for routing
+	TraceParent  string          `json:"traceparent,omitzero"`
+	Data         json.RawMessage `json:"data"`
+}
+
+// EventID returns the event's id.
+func (e Event) EventID() string { return e.ID }
+
+// AcceptedData is the data of [CallAccepted].
+type AcceptedData struct {
+	Call      CallID          `json:"call"`
+	Tool      Tool            `json:"tool"`
+	Input     json.RawMessage `json:"input"` // left out above 64 KiB, see InputBytes
+	InputSize int             `json:"input_bytes"`
+	Provider  string          `json:"provider"`
+	Deadline  time.Time       `json:"deadline"`
+	Origin    *Origin         `json:"origin,omitzero"`
+}
+
+// StartedData is the data of [CallStarted]: the proof that a call was started, and by whom.
+type StartedData struct {
+	Call    CallID `json:"call"`
+	Tool    Tool   `json:"tool"`
+	Worker  string `json:"worker"`  // names the worker's lease
+	Attempt int    `json:"attempt"` // 1 at the first delivery
+}
+
+// OutputData is the data of [CallOutput]: a piece of live output. Offset counts bytes of that
+// stream from its start, so a reader can prove that it has all of them up to the cap.
+type OutputData struct {
+	Call    CallID `json:"call"`
+	Stream  string `json:"stream"` // stdout or stderr
+	Offset  int64  `json:"offset"`
+	Text    string `json:"text"`
+	Attempt int    `json:"attempt"`
+}
+
+// RejectedData is the data of [CallRejected].
+type RejectedData struct {
+	Call  CallID `json:"call,omitzero"`
+	Error *Error `json:"error"`
+}
+
+// The data of [CallFinished] is a [Result].
+
+// NewEvent makes an event on a call's conversation. It panics only if data cannot be marshalled,
+// which for the types of this package cannot happen.
+func NewEvent(c Call, t EventType, id string, at time.Time, data any) Event {
+	return Event{
+		SpecVersion: "1.0", ID: id, Type: t, Source: AccountSource(c.Account), Subject: string(c.ID), Time: at.UTC(),
+		Conversation: c.Conversation, Account: c.Account, TraceParent: c.TraceParent, Data: mustJSON(data),
+	}
+}
+
+// AccountSource is the source of a tenant's events.
+func AccountSource(a AccountID) string { return "/accounts/" + string(a) }
+
+// FinishedID is the id of the one event that carries the result of a call.
+func FinishedID(a AccountID, c CallID) string { return string(a) + "." + string(c) + ".finished" }
+
+// StartedID is the id of the event that proves the start of an attempt.
+func StartedID(a AccountID, c CallID, attempt int) string {
+	return fmt.Sprintf("%s.%s.started.%d", a, c, attempt)
+}
+
+// AcceptedID is the id of the event that tells of a call's acceptance.
+func AcceptedID(a AccountID, c CallID) string { return string(a) + "." + string(c) + ".accepted" }
+
+// OutputID is the id of one piece of live output.
+func OutputID(a AccountID, c CallID, attempt, n int) string {
+	return fmt.Sprintf("%s.%s.output.%d.%d", a, c, attempt, n)
+}
+
+func mustJSON(v any) json.RawMessage {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic("schemas: marshal " + fmt.Sprintf("%T: %v", v, err))
+	}
+	return b
+}

@@ -1,0 +1,29 @@
+package schemas
+
+import "time"
+
+// Limits of what is accepted. Each is checked at the edge; docs/GUARANTEES.md lists them.
+const (
+	MaxRequest        = 8 << 20   // bytes of a request's JSON, at every front door
+	MaxInput          = 6 << 20   // bytes of a tool's input
+	MaxCommand        = 1 << 20   // bytes of a bash command
+	MaxContent        = 5 << 20   // bytes of content that one write may carry
+	MaxPath           = 4096      // bytes of a path
+	MaxPattern        = 8 << 10   // bytes of a glob or grep pattern
+	MaxCallID         = 128       // bytes
+	MaxConversationID = 256       // bytes
+	MaxName           = 128       // bytes of a workspace's or sandbox's name
+	MaxOrigin         = 16 << 10  // bytes of an origin
+	MaxEvent          = 768 << 10 // bytes of one event's JSON on the log; a chunk of output is far smaller
+	MaxChunk          = 64 << 10  // bytes of output in one call.output event
+	MaxEnvVars        = 256       // variables of a sandbox
+	MaxEnvBytes       = 256 << 10 // bytes of all its names and values
+
+	DefaultOutputLimit = 64 << 10  // bytes of stdout, and of stderr, kept in a result
+	MaxOutputLimit     = 256 << 10 // the most a sandbox may ask for
+
+	DefaultTimeout  = 30 * time.Second // of one run
+	MaxTimeout      = 10 * time.Minute // of one run
+	DefaultDeadline = time.Hour        // from acceptance to the end, waiting included
+	MaxDeadline     = 23 * time.Hour   // below the time that calls are kept on the log
+)

@@ -1,0 +1,85 @@
+package schemas
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"time"
+)
+
+// Account is a tenant. Key is never stored, only its hash.
+type Account struct {
+	ID      AccountID `json:"id"`
+	Name    string    `json:"name,omitzero"`
+	KeyHash string    `json:"key_hash"` // hex SHA-256 of the bearer key
+	Created time.Time `json:"created"`
+}
+
+// Sandbox is the record of a box: what runs in it is kept to these rules.
+type Sandbox struct {
+	ID             SandboxID         `json:"id"`
+	Account        AccountID         `json:"account"`
+	Name           string            `json:"name"`
+	Provider       string            `json:"provider"`
+	Network        Network           `json:"network"`
+	PermissionMode PermissionMode    `json:"permission_mode"`
+	Timeout        Duration          `json:"timeout,omitzero"`      // of one run; default 30s, at most 10m
+	MemoryLimit    int64             `json:"memory_limit,omitzero"` // bytes; 0 = the provider's default
+	OutputLimit    int               `json:"output_limit_bytes,omitzero"`
+	EnvVars        map[string]string `json:"env_vars,omitzero"`
+	Persistent     bool              `json:"persistent"` // one box, kept between calls; else a fresh one for each
+	Created        time.Time         `json:"created"`
+}
+
+// Workspace is the record of a set of files.
+type Workspace struct {
+	ID      WorkspaceID `json:"id"`
+	Account AccountID   `json:"account"`
+	Name    string      `json:"name"`
+	Sandbox SandboxID   `json:"sandbox,omitzero"` // where its calls run; empty: read-only
+	Created time.Time   `json:"created"`
+}
+
+// Network says what a run may reach.
+type Network struct {
+	Mode         NetworkMode `json:"mode"`
+	AllowDomains []string    `json:"allow_domains,omitzero"`
+	AllowCIDRs   []string    `json:"allow_cidrs,omitzero"`
+	DenyCIDRs    []string    `json:"deny_cidrs,omitzero"`
+}
+
+// NetworkMode is the coarse rule of a [Network]; the zero value means deny-all.
+type NetworkMode string
+
+// The network modes.
+const (
+	DenyAll    NetworkMode = "deny-all"
+	AllowAll   NetworkMode = "allow-all"
+	Restricted NetworkMode = "restricted"
+)
+
+// PermissionMode says which tools need a person's yes.
+type PermissionMode string
+
+// The permission modes.
+const (
+	PermissionAsk    PermissionMode = "ask"
+	PermissionEdit   PermissionMode = "edit"
+	PermissionBypass PermissionMode = "bypass"
+)
+
+// Ref names a box. It is plain data that travels in messages and survives the worker. Epoch
+// changes when the box was made anew: its processes are then others, its files the same.
+type Ref struct {
+	ID    string `json:"id"`
+	Epoch string `json:"epoch"`
+}
+
+// IsZero reports whether r names no box.
+func (r Ref) IsZero() bool { return r == Ref{} }
+
+// Namespace names the files of a workspace on every provider: "fs-" and 40 hex digits. Agents and
+// conversations that use the same workspace share it; tenants never do.
+func Namespace(a AccountID, w WorkspaceID) string {
+	sum := sha256.Sum256([]byte("filesystem-namespace\x00" + string(a) + ":" + string(w)))
+	return "fs-" + hex.EncodeToString(sum[:20])
+}

@@ -1,0 +1,72 @@
+package schemas
+
+import "time"
+
+// Status is how a call ended.
+type Status string
+
+// The statuses. Every accepted call reaches exactly one of them.
+const (
+	Completed Status = "completed"   // it ran to its end; a command that failed has an exit code ≠ 0 and is completed too
+	Failed    Status = "failed"      // it could not be run, or the tool itself failed (no such file, text not found)
+	DeniedBy  Status = "denied"      // policy or a person said no
+	Cancelled Status = "cancelled"   // somebody asked for its end
+	Broken    Status = "interrupted" // its worker died after the start: outcome unknown, not run again
+	Expired   Status = "expired"     // its deadline passed before it was started
+)
+
+// Statuses lists every status.
+func Statuses() []Status {
+	return []Status{Completed, Failed, DeniedBy, Cancelled, Broken, Expired}
+}
+
+// Result is the one answer to a call.
+type Result struct {
+	Call         CallID         `json:"call"`
+	Conversation ConversationID `json:"conversation"`
+	Tool         Tool           `json:"tool"`
+	Status       Status         `json:"status"`
+	// Text is for the model: exit code, timeout and truncation are always visible in it.
+	Text string `json:"text"`
+	// Output is there when something was run.
+	Output *Output `json:"output,omitzero"`
+	// StatusID names the background job that the call left behind.
+	StatusID  string     `json:"status_id,omitzero"`
+	Artifacts []Artifact `json:"artifacts,omitzero"`
+	Error     *Error     `json:"error,omitzero"`
+	Started   time.Time  `json:"started,omitzero"`
+	Finished  time.Time  `json:"finished"`
+}
+
+// Output is what a run left, as structure. Stdout and Stderr are valid UTF-8 (bytes that were not
+// are U+FFFD), each cut in the middle to the sandbox's output limit.
+type Output struct {
+	OK         bool       `json:"ok"`
+	Runtime    string     `json:"runtime"`
+	ExitCode   int        `json:"exit_code"`
+	TimedOut   bool       `json:"timed_out"`
+	Truncated  bool       `json:"truncated"`
+	DurationMS int64      `json:"duration_ms"`
+	Stdout     string     `json:"stdout"`
+	Stderr     string     `json:"stderr"`
+	TotalBytes int64      `json:"total_bytes,omitzero"` // of both streams, before truncation
+	FullOutput string     `json:"full_output,omitzero"` // workspace path of the whole output, when truncated and kept
+	OOMKilled  bool       `json:"oom_killed,omitzero"`
+	Isolation  *Isolation `json:"isolation,omitzero"`
+	// Data is what a file tool found, in the tool's own structure (workers/tools documents them).
+	Data any `json:"data,omitzero"`
+}
+
+// Isolation says what a run was kept in: the level and which protections were in force.
+type Isolation struct {
+	Level    string   `json:"level"`
+	Enforced []string `json:"enforced,omitzero"`
+	Missing  []string `json:"missing,omitzero"`
+}
+
+// Artifact is a file that a call left in its workspace for a person.
+type Artifact struct {
+	Path     string `json:"path"`
+	MIMEType string `json:"mime_type,omitzero"`
+	Size     int64  `json:"size"`
+}
