@@ -71,7 +71,12 @@ type OutputData struct {
 	Stream  string `json:"stream"` // stdout or stderr
 	Offset  int64  `json:"offset"`
 	Text    string `json:"text"`
-	Attempt int    `json:"attempt"`
+	// Bytes is how many bytes of the stream Text stands for: the next piece begins at Offset + Bytes.
+	// It differs from the length of Text where bytes were not UTF-8.
+	Bytes   int `json:"bytes"`
+	Attempt int `json:"attempt"`
+	// Capped marks the last piece of a call that prints more than is sent live. Its Text is empty.
+	Capped bool `json:"capped,omitzero"`
 }
 
 // RejectedData is the data of [CallRejected].
