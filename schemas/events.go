@@ -67,10 +67,10 @@ type StartedData struct {
 // OutputData is the data of [CallOutput]: a piece of live output. Offset counts bytes of that
 // stream from its start, so a reader can prove that it has all of them up to the cap.
 type OutputData struct {
-	Call    CallID `json:"call"`
-	Stream  string `json:"stream"` // stdout or stderr
-	Offset  int64  `json:"offset"`
-	Text    string `json:"text"`
+	Call   CallID `json:"call"`
+	Stream string `json:"stream"` // stdout or stderr
+	Offset int64  `json:"offset"`
+	Text   string `json:"text"`
 	// Bytes is how many bytes of the stream Text stands for: the next piece begins at Offset + Bytes.
 	// It differs from the length of Text where bytes were not UTF-8.
 	Bytes   int `json:"bytes"`
