@@ -1,0 +1,304 @@
+//go:build linux
+
+package confine
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Limits is what a cgroup allows all its processes together. 0: no limit.
+type Limits struct {
+	MemoryBytes int64
+	Pids        int
+	CPUs        float64
+}
+
+// controllers are the parts of the kernel's cgroups that we use, in the order of a profile's words.
+var controllers = [...]string{"memory", "pids", "cpu"} //nolint:gochecknoglobals // a constant in all but syntax
+
+// CgroupSupport says which limits this host lets us enforce, and where. The zero value is none.
+type CgroupSupport struct {
+	// Version is 2, 1 or 0 for none. Controllers of both versions are never mixed.
+	Version int
+	parents map[string]string // controller → directory that ours are made in; version 2: the same for all
+	reasons []string          // why what is missing is missing
+}
+
+// ErrNoCgroup says that this host lets us enforce no limit by cgroups.
+var ErrNoCgroup = errors.New("no cgroup can be made here")
+
+// String names the version and the controllers, e.g. "v1 memory pids cpu".
+func (s CgroupSupport) String() string {
+	if s.Version == 0 {
+		return "none"
+	}
+	return fmt.Sprintf("v%d %s", s.Version, strings.ReplaceAll(strings.Join(s.Words(), " "), "cgroup.", ""))
+}
+
+// Words lists what can be enforced as a profile says it: cgroup.memory, cgroup.pids, cgroup.cpu.
+func (s CgroupSupport) Words() []string { return s.list(true) }
+
+// Missing lists what cannot.
+func (s CgroupSupport) Missing() []string { return s.list(false) }
+
+// Reasons says for people why something is missing.
+func (s CgroupSupport) Reasons() []string { return s.reasons }
+
+func (s CgroupSupport) list(there bool) []string {
+	words := make([]string, 0, len(controllers))
+	for _, c := range controllers {
+		if _, ok := s.parents[c]; ok == there {
+			words = append(words, "cgroup."+c)
+		}
+	}
+	return words
+}
+
+// Cgroup is one group of processes with limits. Its methods may be called from several goroutines.
+type Cgroup struct {
+	version int
+	dirs    map[string]string
+	unique  []string // each directory once
+	fd      *os.File // version 2: for clone into the group
+}
+
+// groupPrefix begins the name of every directory that we make.
+const groupPrefix = "sandjet-"
+
+// New makes a group with limits; those whose controller is not in [CgroupSupport.Words] are left
+// out. Name is a part of a file name. The group carries its owner in its name, this process, so
+// that [CgroupSupport.Sweep] can tell when nobody needs it any more. Without any controller it is ErrNoCgroup.
+func (s CgroupSupport) New(name string, l Limits) (*Cgroup, error) {
+	if s.Version == 0 {
+		return nil, ErrNoCgroup
+	}
+	if name == "" || len(name) > 128 || strings.ContainsAny(name, "/\x00\n") {
+		return nil, fmt.Errorf("%q cannot be a cgroup's name", name)
+	}
+	owner, err := thisOwner()
+	if err != nil {
+		return nil, err
+	}
+	g := &Cgroup{version: s.Version, dirs: make(map[string]string, len(s.parents))}
+	for _, c := range controllers {
+		parent, ok := s.parents[c]
+		if !ok {
+			continue
+		}
+		dir := filepath.Join(parent, groupPrefix+owner.String()+"-"+name)
+		if err := g.add(c, dir); err != nil {
+			return nil, errors.Join(fmt.Errorf("make cgroup: %w", err), g.Remove())
+		}
+	}
+	if err := g.limit(l); err != nil {
+		return nil, errors.Join(fmt.Errorf("limit cgroup: %w", err), g.Remove())
+	}
+	if g.version == 2 {
+		if g.fd, err = os.Open(g.unique[0]); err != nil {
+			return nil, errors.Join(fmt.Errorf("open cgroup: %w", err), g.Remove())
+		}
+	}
+	return g, nil
+}
+
+// add makes dir for controller c, once where several controllers share it.
+func (g *Cgroup) add(c, dir string) error {
+	g.dirs[c] = dir
+	for _, have := range g.unique {
+		if have == dir {
+			return nil
+		}
+	}
+	if err := os.Mkdir(dir, 0o755); err != nil { //nolint:gosec // the kernel's files have modes of their own
+		delete(g.dirs, c)
+		return err //nolint:wrapcheck // it names the directory; New says what for
+	}
+	g.unique = append(g.unique, dir)
+	return nil
+}
+
+// cpuPeriod is the time in microseconds over which processor time is counted.
+const cpuPeriod = 100_000
+
+// limit writes the limits. A swap limit belongs to a memory limit: without it the limit would only
+// move memory to the disk.
+func (g *Cgroup) limit(l Limits) error {
+	var err error
+	set := func(controller, file, value string, must bool) {
+		dir, ok := g.dirs[controller]
+		if !ok || err != nil {
+			return
+		}
+		if e := writeControl(filepath.Join(dir, file), value); e != nil && (must || !errors.Is(e, os.ErrNotExist)) {
+			err = e
+		}
+	}
+	if l.MemoryBytes > 0 {
+		bytes := strconv.FormatInt(l.MemoryBytes, 10)
+		if g.version == 2 {
+			set("memory", "memory.max", bytes, true)
+			set("memory", "memory.swap.max", "0", false)
+			set("memory", "memory.oom.group", "1", false)
+		} else {
+			set("memory", "memory.limit_in_bytes", bytes, true)
+			set("memory", "memory.memsw.limit_in_bytes", bytes, false)
+		}
+	}
+	if l.Pids > 0 {
+		set("pids", "pids.max", strconv.Itoa(l.Pids), true)
+	}
+	if l.CPUs > 0 {
+		quota := strconv.Itoa(max(1000, int(l.CPUs*cpuPeriod)))
+		if g.version == 2 {
+			set("cpu", "cpu.max", quota+" "+strconv.Itoa(cpuPeriod), true)
+		} else {
+			set("cpu", "cpu.cfs_period_us", strconv.Itoa(cpuPeriod), true)
+			set("cpu", "cpu.cfs_quota_us", quota, true)
+		}
+	}
+	return err
+}
+
+// FD is the open directory to clone a process into the group (version 2). It is 0 for version 1,
+// where the process has to be added after it was made. It is valid until [Cgroup.Remove].
+func (g *Cgroup) FD() int {
+	if g.fd == nil {
+		return 0
+	}
+	return int(g.fd.Fd())
+}
+
+// AddPid moves a process into the group; what it starts from then on is in it as well.
+func (g *Cgroup) AddPid(pid int) error {
+	for _, dir := range g.unique {
+		if err := writeControl(filepath.Join(dir, "cgroup.procs"), strconv.Itoa(pid)); err != nil {
+			return fmt.Errorf("add process %d to cgroup: %w", pid, err)
+		}
+	}
+	return nil
+}
+
+// Kill kills every process in the group. It returns when all have been signalled, not when they
+// are gone. Processes that fork faster than they are found are outrun by a bounded number of passes, after
+// which it is an error; the group's limit on processes ends such a race.
+func (g *Cgroup) Kill() error {
+	if g.version == 2 {
+		err := writeControl(filepath.Join(g.unique[0], "cgroup.kill"), "1")
+		if err == nil || !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	for range killPasses {
+		pids, err := g.pids()
+		if err != nil || len(pids) == 0 {
+			return err
+		}
+		fresh := false
+		for _, pid := range pids {
+			if err := unix.Kill(pid, unix.SIGKILL); err == nil && !dying(pid) {
+				fresh = true
+			}
+		}
+		if !fresh {
+			return nil
+		}
+	}
+	return errors.New("cgroup: its processes fork faster than they can be killed")
+}
+
+// killPasses bounds the passes of Kill.
+const killPasses = 1000
+
+// dying reports whether pid has SIGKILL pending or is gone: a second signal would change nothing.
+func dying(pid int) bool {
+	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return true
+	}
+	state, ok := statField(data, 3)
+	return ok && (state == "Z" || state == "X")
+}
+
+// pids lists the processes of the group, each once. Version 1 answers for each hierarchy.
+func (g *Cgroup) pids() ([]int, error) {
+	seen := map[int]bool{}
+	var all []int
+	for _, dir := range g.unique {
+		data, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+		if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+			continue
+		}
+		if err != nil {
+			return nil, err //nolint:wrapcheck // it names the file
+		}
+		for line := range strings.FieldsSeq(string(data)) {
+			pid, err := strconv.Atoi(line)
+			if err == nil && pid > 0 && !seen[pid] { // 0: a process of another pid namespace
+				seen[pid] = true
+				all = append(all, pid)
+			}
+		}
+	}
+	return all, nil
+}
+
+// OOMKills counts the processes of the group that the kernel killed for want of memory.
+func (g *Cgroup) OOMKills() (int, error) {
+	dir, ok := g.dirs["memory"]
+	if !ok {
+		return 0, nil
+	}
+	file := "memory.events"
+	if g.version == 1 {
+		file = "memory.oom_control"
+	}
+	data, err := os.ReadFile(filepath.Join(dir, file))
+	if err != nil {
+		return 0, err //nolint:wrapcheck // it names the file
+	}
+	for line := range strings.Lines(string(data)) {
+		if n, ok := strings.CutPrefix(strings.TrimSpace(line), "oom_kill "); ok {
+			return strconv.Atoi(n) //nolint:wrapcheck // the kernel's own number
+		}
+	}
+	return 0, nil
+}
+
+// Remove takes the group away. Processes that are still in it make it fail with EBUSY: kill them
+// and wait for them first. Removing twice is no error.
+func (g *Cgroup) Remove() error {
+	var errs []error
+	if g.fd != nil {
+		errs = append(errs, closed(g.fd.Close()))
+	}
+	for _, dir := range g.unique {
+		if err := unix.Rmdir(dir); err != nil && !errors.Is(err, unix.ENOENT) {
+			errs = append(errs, fmt.Errorf("remove cgroup %s: %w", dir, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func closed(err error) error {
+	if errors.Is(err, os.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// writeControl writes a value to one of the kernel's files, which must be there.
+func writeControl(path, value string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err //nolint:wrapcheck // it names the file
+	}
+	_, err = f.WriteString(value)
+	return errors.Join(err, f.Close())
+}

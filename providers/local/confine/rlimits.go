@@ -1,0 +1,62 @@
+//go:build linux
+
+package confine
+
+import (
+	"fmt"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// RlimitSpec is limits of each process that is started from now on. NProc, NoFile, FSize, CPU and
+// Stack of 0 leave what is there; Core, MemLock and MsgQueue of 0 mean none at all.
+type RlimitSpec struct {
+	NProc    uint64 // processes and threads of this user in this user namespace
+	NoFile   uint64 // open files of a process
+	FSize    uint64 // bytes of the largest file that can be written
+	CPU      uint64 // seconds of processor time of a process
+	Stack    uint64 // bytes of the main thread's stack
+	Core     uint64 // bytes of a core dump
+	MemLock  uint64 // bytes of memory that cannot be swapped out
+	MsgQueue uint64 // bytes of POSIX message queues of this user
+}
+
+// Rlimits sets the soft and the hard limit of each, for the whole process and its children. A hard
+// limit that is lower already stays: limits are never raised.
+func Rlimits(s RlimitSpec) error {
+	for _, l := range []struct {
+		name     string
+		resource int
+		value    uint64
+		always   bool
+	}{
+		{"processes", unix.RLIMIT_NPROC, s.NProc, false},
+		{"open files", unix.RLIMIT_NOFILE, s.NoFile, false},
+		{"file size", unix.RLIMIT_FSIZE, s.FSize, false},
+		{"processor time", unix.RLIMIT_CPU, s.CPU, false},
+		{"stack", unix.RLIMIT_STACK, s.Stack, false},
+		{"core dump", unix.RLIMIT_CORE, s.Core, true},
+		{"locked memory", unix.RLIMIT_MEMLOCK, s.MemLock, true},
+		{"message queues", unix.RLIMIT_MSGQUEUE, s.MsgQueue, true},
+	} {
+		if l.value == 0 && !l.always {
+			continue
+		}
+		if err := lower(l.resource, l.value); err != nil {
+			return fmt.Errorf("limit %s to %d: %w", l.name, l.value, err)
+		}
+	}
+	return nil
+}
+
+// lower uses the syscall package on purpose: the Go runtime raises the number of open files at the
+// start and puts it back in children, unless it was set through there.
+func lower(resource int, value uint64) error {
+	var now syscall.Rlimit
+	if err := syscall.Getrlimit(resource, &now); err != nil {
+		return err //nolint:wrapcheck // Rlimits says which
+	}
+	value = min(value, now.Max)
+	return syscall.Setrlimit(resource, &syscall.Rlimit{Cur: value, Max: value}) //nolint:wrapcheck // as above
+}

@@ -1,0 +1,182 @@
+//go:build linux
+
+package confine
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// SeccompOptions says what the filter refuses beyond the fixed table.
+type SeccompOptions struct {
+	// DenyInet refuses AF_INET, AF_INET6 and AF_UNIX sockets: deny-all without a network namespace.
+	// Pairs of unix sockets stay, they lead nowhere.
+	DenyInet bool
+	// DenyMemfd makes memfd_create absent. Set it where memory is watched and not limited by a
+	// cgroup: the watchdog sees only memory that some process maps.
+	DenyMemfd bool
+}
+
+// Architectures as the kernel's audit interface names them. Both are 64-bit and little-endian.
+const (
+	archAMD64 uint32 = 0xc000003e
+	archARM64 uint32 = 0xc00000b7
+)
+
+// Offsets in struct seccomp_data.
+const (
+	offNumber = 0
+	offArch   = 4
+	offArgs   = 16 // six of 8 bytes; the low half comes first
+)
+
+// Answers of the filter.
+const (
+	retAllow = unix.SECCOMP_RET_ALLOW
+	retEPERM = unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)
+	retNoSys = unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)
+	retKill  = unix.SECCOMP_RET_KILL_PROCESS
+)
+
+// x32 marks a call of the x32 interface of amd64: the same calls under other numbers.
+const x32 = 0x40000000
+
+// cloneNamespaces are the CLONE_NEW* flags that clone takes.
+const cloneNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC |
+	unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET
+
+// ErrArch says that there is no system call table for this processor.
+var ErrArch = errors.New("no seccomp table for " + runtime.GOARCH)
+
+// Seccomp puts the filter on every thread, cgo or not. [NoNewPrivs] must have been called. It adds
+// to filters that are there already and can never be taken back.
+func Seccomp(o SeccompOptions) error {
+	if nativeArch == 0 {
+		return ErrArch
+	}
+	prog := program(nativeArch, o)
+	if len(prog) > math.MaxUint16 {
+		return fmt.Errorf("filter of %d instructions is too long", len(prog))
+	}
+	fprog := unix.SockFprog{Len: uint16(len(prog)), Filter: &prog[0]}
+	r, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER,
+		unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&fprog)))
+	switch {
+	case errno != 0:
+		return fmt.Errorf("install seccomp filter: %w", errno)
+	case r != 0:
+		return fmt.Errorf("install seccomp filter: thread %d has a filter of its own", r)
+	default:
+		return nil
+	}
+}
+
+// program compiles the table for one architecture into classic BPF. It reads the number and the
+// architecture first and only then arguments, so that the kernel can decide most calls from its cache.
+func program(arch uint32, o SeccompOptions) []unix.SockFilter {
+	p := []unix.SockFilter{
+		load(offArch),
+		jump(unix.BPF_JEQ, arch, 1, 0),
+		ret(retKill),
+		load(offNumber),
+	}
+	if arch == archAMD64 {
+		p = append(p, jump(unix.BPF_JSET, x32, 0, 1), ret(retEPERM))
+	}
+	p = append(p, jump(unix.BPF_JGT, newest, 0, 1), ret(retNoSys))
+	table := rules()
+	if o.DenyMemfd {
+		table = append(table, memfds()...)
+	}
+	for _, r := range table {
+		n := r.number(arch)
+		if n == none {
+			continue
+		}
+		body := answer(r, o)
+		p = append(p, jump(unix.BPF_JEQ, uint32(n), 0, uint8(len(body)))) //nolint:gosec // bodies have less than 20 instructions and numbers are not negative
+		p = append(p, body...)
+	}
+	return append(p, ret(retAllow))
+}
+
+// answer returns the instructions for a call of rule r. Each way through them ends in a return.
+func answer(r rule, o SeccompOptions) []unix.SockFilter {
+	switch r.action {
+	case refuse:
+		return []unix.SockFilter{ret(retEPERM)}
+	case absent:
+		return []unix.SockFilter{ret(retNoSys)}
+	default:
+		return condition(r.name, o)
+	}
+}
+
+// condition returns the instructions for calls whose arguments decide. All these arguments are 32
+// bits wide in the kernel, which ignores the upper half: so do we, else it would be a way around.
+func condition(name string, o SeccompOptions) []unix.SockFilter {
+	switch name {
+	case "clone":
+		return []unix.SockFilter{load(arg(0)), jump(unix.BPF_JSET, cloneNamespaces, 0, 1), ret(retEPERM), ret(retAllow)}
+	case "personality":
+		return only(arg(0), 0, math.MaxUint32)
+	case "ioctl":
+		return except(arg(1), unix.TIOCSTI, tiocLinux, unix.TIOCSETD)
+	case "socketpair":
+		return only(arg(0), unix.AF_UNIX)
+	case "socket":
+		p := []unix.SockFilter{load(arg(0))}
+		if !o.DenyInet {
+			for _, family := range []uint32{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6} {
+				p = append(p, jump(unix.BPF_JEQ, family, 0, 1), ret(retAllow))
+			}
+		}
+		// Of netlink only what lists addresses and routes: getifaddrs needs it.
+		p = append(p, jump(unix.BPF_JEQ, unix.AF_NETLINK, 1, 0), ret(retEPERM))
+		return append(p, only(arg(2), unix.NETLINK_ROUTE)...)
+	default: // a row without a condition: a test finds it; nobody is let through until then
+		return []unix.SockFilter{ret(retEPERM)}
+	}
+}
+
+// tiocLinux is TIOCLINUX, which pastes into virtual consoles.
+const tiocLinux = 0x541c
+
+// only lets pass when the word at off is one of values.
+func only(off uint32, values ...uint32) []unix.SockFilter {
+	return match(off, retAllow, retEPERM, values)
+}
+
+// except lets pass unless the word at off is one of values.
+func except(off uint32, values ...uint32) []unix.SockFilter {
+	return match(off, retEPERM, retAllow, values)
+}
+
+func match(off, hit, miss uint32, values []uint32) []unix.SockFilter {
+	p := []unix.SockFilter{load(off)}
+	for _, v := range values {
+		p = append(p, jump(unix.BPF_JEQ, v, 0, 1), ret(hit))
+	}
+	return append(p, ret(miss))
+}
+
+// arg returns the offset of the low half of argument n.
+func arg(n uint32) uint32 { return offArgs + 8*n }
+
+func load(off uint32) unix.SockFilter {
+	return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: off}
+}
+
+// jump compares the loaded word with k by op and skips yes or no instructions.
+func jump(op uint16, k uint32, yes, no uint8) unix.SockFilter {
+	return unix.SockFilter{Code: unix.BPF_JMP | op | unix.BPF_K, Jt: yes, Jf: no, K: k}
+}
+
+func ret(k uint32) unix.SockFilter {
+	return unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: k}
+}

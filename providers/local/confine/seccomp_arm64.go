@@ -1,0 +1,5 @@
+//go:build linux
+
+package confine
+
+const nativeArch = archARM64

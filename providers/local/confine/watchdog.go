@@ -1,0 +1,201 @@
+//go:build linux
+
+package confine
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Watchdog watches the memory of a box where no cgroup limits it. It sees what processes have
+// mapped, every shared page counted once, and System V shared memory. It does not see memory that
+// no process maps: refuse memfd_create ([SeccompOptions]) and limit tmpfs. Between two looks a box can
+// grow by what it touches in that time; the kernel's own protection stays the last resort.
+type Watchdog struct {
+	Limit int64 // bytes
+	// Root restricts it to the descendants of this process. 0: every process that /proc shows, but
+	// this one, which is right in a pid namespace of one's own.
+	Root  int
+	Every time.Duration // 0: 100 ms
+	// Over is called with the bytes in use when they are more than Limit, and at each look again as
+	// long as they are. It runs on Run's goroutine.
+	Over func(used int64)
+}
+
+// Run looks until ctx ends. It blocks.
+func (w Watchdog) Run(ctx context.Context) {
+	every := w.Every
+	if every <= 0 {
+		every = 100 * time.Millisecond
+	}
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		if used := w.Used(); used > w.Limit {
+			w.Over(used)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// Used returns the bytes in use now. The exact share of each page costs a walk of the page tables,
+// so it is asked for only when the cheap upper bound is above the limit.
+func (w Watchdog) Used() int64 {
+	pids := w.pids()
+	var shm int64
+	if w.Root == 0 { // else the segments are those of the whole host
+		shm = sharedSegments()
+	}
+	bound := shm
+	for _, pid := range pids {
+		bound += resident(pid)
+	}
+	if bound <= w.Limit {
+		return bound
+	}
+	used := shm
+	for _, pid := range pids {
+		if pss, ok := proportional(pid); ok {
+			used += pss
+		} else {
+			used += resident(pid) // it has made itself unreadable: then it pays for shared pages in full
+		}
+	}
+	return used
+}
+
+// pids lists the watched processes.
+func (w Watchdog) pids() []int {
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return nil
+	}
+	defer dir.Close() //nolint:errcheck // only read
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return nil
+	}
+	pids := make([]int, 0, len(names))
+	self := os.Getpid()
+	for _, name := range names {
+		if pid, err := strconv.Atoi(name); err == nil && pid != self {
+			pids = append(pids, pid)
+		}
+	}
+	if w.Root != 0 {
+		return descendants(pids, w.Root)
+	}
+	return pids
+}
+
+// descendants keeps of pids what descends from root.
+func descendants(pids []int, root int) []int {
+	parent := make(map[int]int, len(pids))
+	for _, pid := range pids {
+		data, err := os.ReadFile(procFile(pid, "stat"))
+		if err != nil {
+			continue
+		}
+		if field, ok := statField(data, 4); ok {
+			if pp, err := strconv.Atoi(field); err == nil {
+				parent[pid] = pp
+			}
+		}
+	}
+	var below []int
+	for pid := range parent {
+		// A chain longer than there are processes is a loop, made of numbers that were used again.
+		up := parent[pid]
+		for range len(parent) {
+			if up == root {
+				below = append(below, pid)
+				break
+			}
+			next, ok := parent[up]
+			if !ok {
+				break
+			}
+			up = next
+		}
+	}
+	return below
+}
+
+// resident returns the bytes that a process has in memory, shared ones in full; 0 when it is gone.
+func resident(pid int) int64 {
+	data, err := os.ReadFile(procFile(pid, "statm"))
+	if err != nil {
+		return 0
+	}
+	fields := strings.Fields(string(data))
+	if len(fields) < 2 {
+		return 0
+	}
+	pages, err := strconv.ParseInt(fields[1], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return pages * int64(os.Getpagesize())
+}
+
+// proportional returns the bytes of a process with each shared page divided by its users. Not ok:
+// it cannot be read. A process that is ending has none.
+func proportional(pid int) (int64, bool) {
+	data, err := os.ReadFile(procFile(pid, "smaps_rollup"))
+	if err != nil {
+		return 0, false
+	}
+	for line := range bytes.Lines(data) {
+		rest, ok := bytes.CutPrefix(line, []byte("Pss:"))
+		if !ok {
+			continue
+		}
+		kib, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(string(rest)), " kB"), 10, 64)
+		return kib << 10, err == nil
+	}
+	return 0, false
+}
+
+// sharedSegments returns the bytes of System V shared memory of this ipc namespace, which lives on
+// without any process. The column is found by its title, its place differs between kernels.
+func sharedSegments() int64 {
+	data, err := os.ReadFile("/proc/sysvipc/shm")
+	if err != nil {
+		return 0
+	}
+	return sumColumn(string(data), "rss")
+}
+
+func sumColumn(table, title string) int64 {
+	column, sum := -1, int64(0)
+	for line := range strings.Lines(table) {
+		fields := strings.Fields(line)
+		if column < 0 {
+			for i, f := range fields {
+				if f == title {
+					column = i
+				}
+			}
+			if column < 0 {
+				return 0
+			}
+			continue
+		}
+		if column < len(fields) {
+			if n, err := strconv.ParseInt(fields[column], 10, 64); err == nil && n > 0 {
+				sum += n
+			}
+		}
+	}
+	return sum
+}
+
+func procFile(pid int, name string) string { return "/proc/" + strconv.Itoa(pid) + "/" + name }
