@@ -1,0 +1,74 @@
+package workers
+
+import (
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// maxCancels bounds what a worker remembers: some 30 MB at the very most.
+const maxCancels = 100_000
+
+// cancelSet remembers the requests for the end of calls, for as long as their calls may wait. When
+// it has to forget one before its time it says so, and every call is then looked up.
+type cancelSet struct {
+	most int           // requests that are kept
+	keep time.Duration // how long each matters: what a call may wait at most
+
+	mu      sync.Mutex
+	known   map[string]request // by <account>.<call>
+	order   []string           // oldest first
+	earlier int                // of order: taken out already
+	forgot  time.Time          // until when a request may be missing
+}
+
+type request struct {
+	reason string
+	at     time.Time // when the log took it: the time in the message is only what somebody wrote
+}
+
+func newCancelSet(most int, keep time.Duration) *cancelSet {
+	return &cancelSet{most: most, keep: keep, known: make(map[string]request)}
+}
+
+// add remembers a request that the log took at the given time, and reports whether it is new.
+func (s *cancelSet) add(c schemas.Cancel, at, now time.Time) bool {
+	const reason = 256 // bytes
+	id := string(c.Account) + "." + string(c.Call)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.known[id]; ok {
+		return false
+	}
+	s.known[id] = request{reason: strings.ToValidUTF8(c.Reason[:min(len(c.Reason), reason)], ""), at: at}
+	s.order = append(s.order, id)
+	for s.earlier < len(s.order) {
+		oldest := s.known[s.order[s.earlier]]
+		over := now.Sub(oldest.at) > s.keep
+		if !over && len(s.known) <= s.most {
+			break
+		}
+		if until := oldest.at.Add(s.keep); !over && until.After(s.forgot) {
+			s.forgot = until
+		}
+		delete(s.known, s.order[s.earlier])
+		s.order[s.earlier] = ""
+		s.earlier++
+	}
+	if s.earlier > len(s.order)/2 { // give the memory back now and then
+		s.order = append(make([]string, 0, 2*(len(s.order)-s.earlier)), s.order[s.earlier:]...)
+		s.earlier = 0
+	}
+	return true
+}
+
+// find returns why the end of a call was asked for. Sure is false when the request, if there was
+// one, may have been forgotten.
+func (s *cancelSet) find(call string, now time.Time) (reason string, found, sure bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r, found := s.known[call]
+	return r.reason, found, found || !now.Before(s.forgot)
+}

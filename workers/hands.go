@@ -1,0 +1,81 @@
+package workers
+
+import (
+	"context"
+	"sync"
+)
+
+// hands knows the calls that this process holds. A call is in it from its delivery to its verdict.
+type hands struct {
+	mu    sync.Mutex
+	calls map[string]*hand // by the call's EventID
+}
+
+// hand is one call in hand. While it runs, its context can be ended by name.
+type hand struct {
+	cancel context.CancelCauseFunc // nil before the run
+	cause  error                   // set when the end was asked for before there was a run
+}
+
+// take adds the call, or reports false because it is there already.
+func (h *hands) take(id string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if _, ok := h.calls[id]; ok {
+		return false
+	}
+	if h.calls == nil {
+		h.calls = make(map[string]*hand)
+	}
+	h.calls[id] = &hand{}
+	return true
+}
+
+// drop takes the call out again.
+func (h *hands) drop(id string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.calls, id)
+}
+
+// count is how many are in hand.
+func (h *hands) count() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.calls)
+}
+
+// running returns a context for the run of a call that was taken. It ends with ctx and when
+// somebody ends the call by name, also if that was before.
+func (h *hands) running(ctx context.Context, id string) (context.Context, context.CancelCauseFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if c, ok := h.calls[id]; ok {
+		c.cancel = cancel
+		if c.cause != nil {
+			cancel(c.cause)
+		}
+	}
+	return ctx, cancel
+}
+
+// end ends the call with a cause and reports whether it is in hand.
+func (h *hands) end(id string, cause error) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	c, ok := h.calls[id]
+	if !ok {
+		return false
+	}
+	c.cause = cause
+	if c.cancel != nil {
+		c.cancel(cause)
+	}
+	return true
+}
+
+// cancelError is the cause of a run's end when somebody asked for it.
+type cancelError struct{ reason string }
+
+func (e cancelError) Error() string { return "cancelled: " + e.reason }

@@ -1,0 +1,57 @@
+package workers
+
+import "time"
+
+// facts is all that decides what becomes of a delivered call. It is filled in two steps: what the
+// delivery itself tells, and, when the verdict is look, what the conversation tells.
+type facts struct {
+	left        time.Duration // until the call's deadline; ≤ 0: it has passed
+	sideEffects bool          // a second run could do harm
+	doubt       bool          // this may not be the first delivery, or the log may have been told more than this worker saw
+	inHand      bool          // this process holds the same call already
+	cancelled   bool          // somebody asked for its end
+
+	looked   bool // the rest has been read
+	finished bool // its result is on the conversation
+	started  bool // so is the proof of a start
+	alive    bool // one of the workers that started it still has its lease
+	settled  bool // a living worker had the time to show its lease: its absence is proof
+}
+
+// verdict is what to do with a delivered call.
+type verdict string
+
+const (
+	toLook      verdict = "look"        // read the conversation, then decide again
+	toRun       verdict = "run"         // start it
+	toWait      verdict = "wait"        // somebody may be at it: hand it out again later
+	toAck       verdict = "done"        // its result exists: acknowledge, no more
+	toInterrupt verdict = "interrupted" // it was started, its worker is gone: say that its outcome is unknown
+	toCancel    verdict = "cancelled"   // it was not started and must not be
+	toExpire    verdict = "expired"     // likewise
+)
+
+// decide is the whole rule of "exactly one result, started at most once". It asks for a look only
+// where a delivery leaves doubt, so that the usual call costs no read.
+//
+// The order matters: a result that exists beats everything; a proof of a start beats a request for
+// the end and the deadline, because what was started may have had its effect.
+func decide(f facts) verdict {
+	switch {
+	case f.inHand:
+		return toWait
+	case !f.looked && (f.doubt || f.cancelled):
+		return toLook
+	case f.finished:
+		return toAck
+	case f.started && f.sideEffects && (f.alive || !f.settled):
+		return toWait
+	case f.started && f.sideEffects:
+		return toInterrupt
+	case f.cancelled:
+		return toCancel
+	case f.left <= 0:
+		return toExpire
+	}
+	return toRun
+}
