@@ -1,0 +1,312 @@
+//go:build unix
+
+package providertest
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// Run runs cmd with bash.
+func (b *Bare) Run(ctx context.Context, cmd providers.Command) (res providers.Result, err error) {
+	res.Runtime = "bare/" + bareLevel
+	res.Isolation = &schemas.Isolation{Level: bareLevel}
+	if err := ctx.Err(); err != nil {
+		return res, err //nolint:wrapcheck // the interface asks for the context's own error
+	}
+	if err := refuse(cmd.Spec, cmd.Network); err != nil {
+		return res, err
+	}
+	box, done, err := b.box(cmd)
+	if err != nil {
+		return res, err
+	}
+	defer func() { err = errors.Join(err, done()) }()
+	res.Sandbox = box.ref
+	dir, err := b.workingDir(cmd, box)
+	if err != nil {
+		return res, err
+	}
+	args, err := b.script(cmd, box)
+	if err != nil {
+		return res, err
+	}
+	child := exec.Command("bash", args...) //nolint:gosec,noctx // that is what it is for; ending it is our own work
+	mark := box.mark() + rand.Text() + "/"
+	child.Dir, child.Env = dir, box.environment(cmd, mark)
+	child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	return carryOut(ctx, cmd, box, child, mark, res)
+}
+
+// carryOut starts child, sees it to its end and collects what it prints.
+func carryOut(ctx context.Context, cmd providers.Command, box *bareBox, child *exec.Cmd, mark string, res providers.Result) (providers.Result, error) {
+	out := newCollector(cmd)
+	stdin, err := out.connect(child, cmd.Stdin)
+	if err != nil {
+		return res, schemas.Wrap(schemas.Unavailable, "run", "no pipe for the command", err)
+	}
+	began := time.Now()
+	if err := child.Start(); err != nil {
+		out.abandon()
+		return res, schemas.Wrap(schemas.Unavailable, "run", "bash cannot be started", err)
+	}
+	res.Started = true
+	out.begin(stdin, cmd.Stdin)
+
+	ended := make(chan struct{})
+	go func() {
+		_ = child.Wait() // the state says it all
+		close(ended)
+	}()
+	cause := await(ctx, cmd, box, child, mark, ended)
+	if cmd.Sandbox.IsZero() { // what is left of a fresh box is over with it, and lets go of the pipes
+		err = killMarked(box.mark())
+	}
+	out.finish()
+
+	res.Duration = time.Since(began)
+	out.fill(&res)
+	res.ExitCode = exitCode(child.ProcessState)
+	switch {
+	case errors.Is(cause, errTimeout):
+		res.TimedOut, res.ExitCode = true, 124
+		return res, err
+	case cause != nil:
+		return res, cause
+	default:
+		return res, err
+	}
+}
+
+// errTimeout is why a run was ended when its time was over.
+var errTimeout = errors.New("timeout")
+
+// await returns when the command has ended, nil when it did so by itself.
+func await(ctx context.Context, cmd providers.Command, box *bareBox, child *exec.Cmd, mark string, ended <-chan struct{}) error {
+	timeout, grace := cmd.Timeout, cmd.Grace
+	if timeout <= 0 {
+		timeout = schemas.DefaultTimeout
+	}
+	if grace <= 0 {
+		grace = defaultGrace
+	}
+	clock := time.NewTimer(timeout)
+	defer clock.Stop()
+	var cause error
+	select {
+	case <-ended:
+		return nil
+	case <-ctx.Done():
+		cause = ctx.Err()
+	case <-box.gone.Done():
+		cause = schemas.Errorf(schemas.Interrupted, "run", "the box was released while the command ran")
+	case <-clock.C:
+		cause = errTimeout
+		_ = syscall.Kill(-child.Process.Pid, syscall.SIGTERM) // it may have ended just now
+		patience := time.NewTimer(grace)
+		defer patience.Stop()
+		select {
+		case <-ended:
+		case <-ctx.Done():
+		case <-patience.C:
+		}
+	}
+	_ = syscall.Kill(-child.Process.Pid, syscall.SIGKILL) // as above
+	<-ended
+	return errors.Join(cause, killMarked(mark))
+}
+
+// killMarked kills every process with the mark in its environment, until there is none. One that
+// clears its environment and leaves its group gets away: this is a provider for tests, not a box.
+func killMarked(mark string) error {
+	for range 200 {
+		found := false
+		files, _ := filepath.Glob("/proc/[0-9]*/environ") // the pattern is right
+		for _, file := range files {
+			data, err := os.ReadFile(file) //nolint:gosec // the kernel's own files
+			if err != nil || !bytes.Contains(data, []byte(mark)) {
+				continue
+			}
+			if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file))); err == nil && pid != os.Getpid() {
+				found = syscall.Kill(pid, syscall.SIGKILL) == nil || found
+			}
+		}
+		if !found {
+			return nil
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return errors.New("processes of the box could not be killed")
+}
+
+func exitCode(state *os.ProcessState) int {
+	ws, ok := state.Sys().(syscall.WaitStatus)
+	if ok && ws.Signaled() {
+		return 128 + int(ws.Signal())
+	}
+	return state.ExitCode()
+}
+
+// collector reads both outputs of a command.
+type collector struct {
+	cmd     providers.Command
+	streams [2]*stream // stdout, stderr
+	calling sync.Mutex // Output is never called concurrently
+	readers sync.WaitGroup
+	stdin   *os.File // our end; nil without input
+	theirs  []*os.File
+}
+
+type stream struct {
+	r    *os.File
+	kept *excerpt
+}
+
+func newCollector(cmd providers.Command) *collector {
+	limit := cmd.OutputLimit
+	if limit <= 0 {
+		limit = schemas.DefaultOutputLimit
+	}
+	c := &collector{cmd: cmd}
+	for i := range c.streams {
+		c.streams[i] = &stream{kept: newExcerpt(limit)}
+	}
+	return c
+}
+
+// connect gives child its pipes and returns our end of its standard input.
+func (c *collector) connect(child *exec.Cmd, input []byte) (*os.File, error) {
+	for i, s := range c.streams {
+		r, w, err := os.Pipe()
+		if err != nil {
+			c.abandon()
+			return nil, err //nolint:wrapcheck // Run says what it was for
+		}
+		s.r = r
+		c.theirs = append(c.theirs, w)
+		if i == 0 {
+			child.Stdout = w
+		} else {
+			child.Stderr = w
+		}
+	}
+	if len(input) == 0 {
+		return nil, nil
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		c.abandon()
+		return nil, err //nolint:wrapcheck // as above
+	}
+	child.Stdin, c.stdin = r, w
+	c.theirs = append(c.theirs, r)
+	return w, nil
+}
+
+// begin closes the child's ends here and starts to copy.
+func (c *collector) begin(stdin *os.File, input []byte) {
+	for _, f := range c.theirs {
+		_ = f.Close()
+	}
+	c.theirs = nil
+	if stdin != nil {
+		go func() {
+			_, _ = stdin.Write(input) // a command need not read all of it
+			_ = stdin.Close()
+		}()
+	}
+	for i, s := range c.streams {
+		c.readers.Go(func() { c.read(s, i == 1) })
+	}
+}
+
+// read copies until end of file, or until finish and then what is there already.
+func (c *collector) read(s *stream, isErr bool) {
+	buf := make([]byte, schemas.MaxChunk)
+	for {
+		n, err := s.r.Read(buf)
+		c.take(s, isErr, buf[:n])
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			_ = s.r.SetReadDeadline(time.Time{})
+			c.drain(s, isErr, buf)
+			return
+		case err != nil:
+			return
+		}
+	}
+}
+
+// drain takes what lies in the pipe without waiting for more; at most what a pipe can hold, so that a
+// process left in a kept box cannot keep it busy.
+func (c *collector) drain(s *stream, isErr bool, buf []byte) {
+	raw, err := s.r.SyscallConn()
+	if err != nil {
+		return
+	}
+	for total, more := 0, true; more && total < 1<<20; {
+		n := 0
+		err := raw.Read(func(fd uintptr) bool {
+			n, _ = syscall.Read(int(fd), buf) // nothing there is no error here
+			return true
+		})
+		more = err == nil && n > 0
+		total += max(n, 0)
+		c.take(s, isErr, buf[:max(n, 0)])
+	}
+}
+
+func (c *collector) take(s *stream, isErr bool, data []byte) {
+	if len(data) == 0 {
+		return
+	}
+	s.kept.add(data)
+	if c.cmd.Output != nil {
+		c.calling.Lock()
+		defer c.calling.Unlock()
+		c.cmd.Output(providers.Chunk{Stderr: isErr, Data: data})
+	}
+}
+
+// finish is called when the command has ended. It returns when all its output was handed over.
+func (c *collector) finish() {
+	for _, s := range c.streams {
+		_ = s.r.SetReadDeadline(time.Now())
+	}
+	c.readers.Wait()
+	c.abandon()
+}
+
+// abandon closes what is open.
+func (c *collector) abandon() {
+	for _, f := range c.theirs {
+		_ = f.Close()
+	}
+	for _, s := range c.streams {
+		if s.r != nil {
+			_ = s.r.Close()
+		}
+	}
+	if c.stdin != nil {
+		_ = c.stdin.Close()
+	}
+}
+
+func (c *collector) fill(res *providers.Result) {
+	stdout, stderr := c.streams[0].kept, c.streams[1].kept
+	res.Stdout, res.Stderr = stdout.bytes(), stderr.bytes()
+	res.StdoutBytes, res.StderrBytes = stdout.total, stderr.total
+	res.Truncated = stdout.truncated() || stderr.truncated()
+}
