@@ -80,7 +80,8 @@ func parseHierarchies(mountinfo, cgroup string) []hierarchy {
 // below returns the directory of the group at place in a tree whose part root is mounted at mount.
 // A place outside of that part is shown by its root: what lies below is all that can be reached.
 func below(mount, root, place string) string {
-	if rel, err := filepath.Rel(root, place); err == nil && filepath.IsLocal(rel) {
+	outside := strings.Contains(place+"/", "/../")
+	if rel, err := filepath.Rel(root, place); err == nil && filepath.IsLocal(rel) && !outside {
 		return filepath.Join(mount, rel)
 	}
 	return mount

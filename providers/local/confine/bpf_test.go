@@ -1,0 +1,193 @@
+//go:build linux
+
+package confine
+
+import (
+	"encoding/binary"
+	"fmt"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// syscallData is what the kernel hands to a filter.
+type syscallData struct {
+	nr, arch uint32
+	args     [6]uint64
+}
+
+func (d syscallData) bytes() []byte {
+	b := make([]byte, 64)
+	binary.LittleEndian.PutUint32(b[0:], d.nr)
+	binary.LittleEndian.PutUint32(b[4:], d.arch)
+	for i, a := range d.args {
+		binary.LittleEndian.PutUint64(b[16+8*i:], a)
+	}
+	return b
+}
+
+// interpret runs classic BPF as the kernel does, as far as the filter uses it. It is written from the
+// kernel's documentation and shares nothing with the compiler.
+func interpret(prog []unix.SockFilter, data []byte) (uint32, error) {
+	var acc uint32
+	for pc := 0; pc < len(prog); pc++ {
+		in := prog[pc]
+		switch in.Code {
+		case 0x20: // ld [k]
+			if in.K%4 != 0 || int(in.K)+4 > len(data) {
+				return 0, fmt.Errorf("%d: load at %d", pc, in.K)
+			}
+			acc = binary.LittleEndian.Uint32(data[in.K:])
+		case 0x15, 0x25, 0x35, 0x45: // jeq, jgt, jge, jset
+			if in.Code == 0x15 && acc == in.K || in.Code == 0x25 && acc > in.K || in.Code == 0x35 && acc >= in.K || in.Code == 0x45 && acc&in.K != 0 {
+				pc += int(in.Jt)
+			} else {
+				pc += int(in.Jf)
+			}
+		case 0x06: // ret k
+			return in.K, nil
+		default:
+			return 0, fmt.Errorf("%d: unknown instruction %#x", pc, in.Code)
+		}
+	}
+	return 0, fmt.Errorf("the program runs past its end")
+}
+
+const (
+	wantAllow = 0x7fff0000
+	wantEPERM = 0x00050001
+	wantNoSys = 0x00050026
+	wantKill  = 0x80000000
+)
+
+// oracle is the filter in plain Go.
+func oracle(native uint32, o SeccompOptions, d syscallData) uint32 {
+	if d.arch != native {
+		return wantKill
+	}
+	if native == archAMD64 && d.nr&0x40000000 != 0 {
+		return wantEPERM
+	}
+	if d.nr > 469 {
+		return wantNoSys
+	}
+	name := ""
+	var act action
+	table := rules()
+	if o.DenyMemfd {
+		table = append(table, memfds()...)
+	}
+	for _, r := range table {
+		if n := r.number(native); n != none && uint32(n) == d.nr { //nolint:gosec // not negative
+			name, act = r.name, r.action
+		}
+	}
+	low := func(i int) uint32 { return uint32(d.args[i]) } //nolint:gosec // the kernel cuts it as well
+	allowed := true
+	switch name {
+	case "":
+	case "clone":
+		allowed = low(0)&(0x20000|0x2000000|0x4000000|0x8000000|0x10000000|0x20000000|0x40000000) == 0
+	case "personality":
+		allowed = low(0) == 0 || low(0) == 0xffffffff
+	case "ioctl":
+		allowed = low(1) != 0x5412 && low(1) != 0x541c && low(1) != 0x5423
+	case "socketpair":
+		allowed = low(0) == 1
+	case "socket":
+		switch low(0) {
+		case 1, 2, 10:
+			allowed = !o.DenyInet
+		case 16:
+			allowed = low(2) == 0
+		default:
+			allowed = false
+		}
+	default:
+		if act == absent {
+			return wantNoSys
+		}
+		allowed = false
+	}
+	if allowed {
+		return wantAllow
+	}
+	return wantEPERM
+}
+
+// check compares program and oracle for one call.
+func check(t *testing.T, native uint32, o SeccompOptions, prog []unix.SockFilter, d syscallData) {
+	t.Helper()
+	got, err := interpret(prog, d.bytes())
+	if err != nil {
+		t.Fatalf("%+v: %v", d, err)
+	}
+	if want := oracle(native, o, d); got != want {
+		t.Fatalf("arch %#x options %+v call %+v: %#x, want %#x", native, o, d, got, want)
+	}
+}
+
+var allOptions = []SeccompOptions{{}, {DenyInet: true}, {DenyMemfd: true}, {DenyInet: true, DenyMemfd: true}} //nolint:gochecknoglobals // a table
+
+// TestEveryNumber runs the program of each architecture for each number, with arguments at all the
+// places where a condition changes its mind, and with the upper halves set that the kernel ignores.
+func TestEveryNumber(t *testing.T) {
+	values := []uint64{
+		0, 1, 2, 3, 4, 10, 15, 16, 17, 30, 31, 38, 40, 44, 0x5411, 0x5412, 0x5413, 0x541c, 0x5423, 0x20000, 0x80,
+		0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000, 0x1200011, 0xffffffff,
+		1 << 32, 1<<32 | 0x5412, 1<<32 | 1, 0xffffffff00000010, 1<<63 | 0x10000000,
+	}
+	for _, native := range []uint32{archAMD64, archARM64} {
+		for _, o := range allOptions {
+			prog := program(native, o)
+			for nr := range uint32(1024) {
+				for _, v := range values {
+					for i := range 3 {
+						d := syscallData{nr: nr, arch: native}
+						d.args[i] = v
+						check(t, native, o, prog, d)
+						if i == 2 { // the protocol of netlink
+							d.args[0] = 16
+							check(t, native, o, prog, d)
+						}
+					}
+				}
+			}
+			for _, nr := range []uint32{0x40000000, 0x40000000 + 59, 0x7fffffff, 0x80000000, 0xffffffff} {
+				check(t, native, o, prog, syscallData{nr: nr, arch: native})
+			}
+			for _, arch := range []uint32{0, 0x40000003, 0x40000028, archAMD64, archARM64, 0xc00000f3, 0xffffffff} {
+				check(t, native, o, prog, syscallData{nr: 1, arch: arch})
+			}
+		}
+	}
+}
+
+// TestProgramFits: the kernel takes 4096 instructions, and every jump must land inside.
+func TestProgramFits(t *testing.T) {
+	for _, native := range []uint32{archAMD64, archARM64} {
+		for _, o := range allOptions {
+			prog := program(native, o)
+			if len(prog) > 4096 {
+				t.Errorf("%d instructions", len(prog))
+			}
+			for pc, in := range prog {
+				if in.Code&7 == unix.BPF_JMP && pc+1+max(int(in.Jt), int(in.Jf)) >= len(prog) {
+					t.Errorf("instruction %d jumps out of the program", pc)
+				}
+			}
+		}
+	}
+}
+
+func FuzzFilter(f *testing.F) {
+	f.Add(uint32(56), archAMD64, uint64(0x10000000), uint64(0), uint64(0), uint8(0))
+	f.Add(uint32(41), archAMD64, uint64(16), uint64(3), uint64(12), uint8(1))
+	f.Add(uint32(29), archARM64, uint64(0), uint64(1<<32|0x5412), uint64(0), uint8(3))
+	f.Fuzz(func(t *testing.T, nr, arch uint32, a0, a1, a2 uint64, pick uint8) {
+		o := allOptions[int(pick)%len(allOptions)]
+		for _, native := range []uint32{archAMD64, archARM64} {
+			check(t, native, o, program(native, o), syscallData{nr: nr, arch: arch, args: [6]uint64{a0, a1, a2}})
+		}
+	})
+}
