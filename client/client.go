@@ -1,0 +1,248 @@
+// Package client calls tools over a gateway's HTTP API and reads conversations.
+//
+// Every method may be called from many goroutines and blocks until it has its answer or its
+// context ends. What fails for a passing reason (the network, a gateway that stops, a 429 or 503)
+// is tried again with growing, spread-out pauses until the context ends: give one that does. A
+// request carries an id, which the client makes where the caller gives none, so trying again never
+// runs a call twice.
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+const (
+	waitPerRequest = 30 * time.Second
+	firstPause     = 500 * time.Millisecond
+	longestPause   = 30 * time.Second
+	mostAnswer     = 16 << 20 // bytes of an answer
+)
+
+// Client talks to one gateway, or to several behind one URL.
+type Client struct {
+	// HTTP sends the requests. Nil means a client without an overall time limit, as waiting needs.
+	HTTP *http.Client
+	// Pause is the first pause before another try; it doubles up to 30 s, and each pause is a
+	// random part of it. Default 500 ms.
+	Pause time.Duration
+
+	base, key string
+}
+
+// New makes a client for the gateway at base, such as http://127.0.0.1:8080, with an account's key.
+func New(base, key string) *Client {
+	return &Client{base: strings.TrimRight(base, "/"), key: key}
+}
+
+// State is what is known of a call.
+type State struct {
+	ID           schemas.CallID
+	Conversation schemas.ConversationID
+	Status       string          // queued, running, or the status of the result
+	Result       *schemas.Result // nil while there is none
+}
+
+// Call runs a tool and returns its result. A command that failed, a denied or an interrupted call
+// are results, not errors. When ctx ends first, the call goes on: ask for it again by its id, or
+// cancel it.
+//
+// Codes: invalid, not_found, denied, conflict (the id is another call's).
+func (c *Client) Call(ctx context.Context, r schemas.Request) (schemas.Result, error) {
+	st, err := c.post(ctx, r, waitPerRequest)
+	if err != nil {
+		return schemas.Result{}, err
+	}
+	if st.Result != nil {
+		return *st.Result, nil
+	}
+	return c.Wait(ctx, st.ID)
+}
+
+// Submit hands in a call and returns once it is accepted. Codes: as [Client.Call].
+func (c *Client) Submit(ctx context.Context, r schemas.Request) (State, error) {
+	return c.post(ctx, r, 0)
+}
+
+// Get tells what is known of a call now. Codes: not_found, also for a call older than a day.
+func (c *Client) Get(ctx context.Context, id schemas.CallID) (State, error) {
+	return c.state(ctx, http.MethodGet, callPath(id), nil)
+}
+
+// Wait returns the result of a call once there is one. Codes: not_found.
+func (c *Client) Wait(ctx context.Context, id schemas.CallID) (schemas.Result, error) {
+	for {
+		st, err := c.state(ctx, http.MethodGet, callPath(id)+waitQuery(waitPerRequest), nil)
+		if err != nil {
+			return schemas.Result{}, err
+		}
+		if st.Result != nil {
+			return *st.Result, nil
+		}
+		if err := c.pause(ctx, 0); err != nil { // a gateway that drains answers early: do not hammer the next one
+			return schemas.Result{}, err
+		}
+	}
+}
+
+// Cancel asks for the end of a call; its result then says whether that came in time. Codes:
+// not_found, conflict (it has ended already).
+func (c *Client) Cancel(ctx context.Context, id schemas.CallID, reason string) error {
+	body, err := json.Marshal(map[string]string{"reason": reason})
+	if err != nil {
+		return fmt.Errorf("encode the reason: %w", err)
+	}
+	_, err = c.state(ctx, http.MethodPost, callPath(id)+"/cancel", body)
+	return err
+}
+
+func (c *Client) post(ctx context.Context, r schemas.Request, wait time.Duration) (State, error) {
+	if r.ID == "" {
+		r.ID = schemas.NewCallID()
+	}
+	body, err := json.Marshal(r)
+	if err != nil {
+		return State{}, schemas.Wrap(schemas.Invalid, "encode", "the request cannot be encoded: is its input JSON?", err)
+	}
+	return c.state(ctx, http.MethodPost, "/v1/calls"+waitQuery(wait), body)
+}
+
+// state sends a request until it is answered with a call's state or result.
+func (c *Client) state(ctx context.Context, method, path string, body []byte) (State, error) {
+	for try := 0; ; try++ {
+		st, again, err := c.once(ctx, method, path, body)
+		if err == nil || !again {
+			return st, err
+		}
+		if perr := c.pause(ctx, try); perr != nil {
+			return State{}, fmt.Errorf("%w (last failure: %w)", perr, err)
+		}
+	}
+}
+
+// once sends a request; again says that its failure may pass.
+func (c *Client) once(ctx context.Context, method, path string, body []byte) (_ State, again bool, _ error) {
+	resp, err := c.do(ctx, method, path, body, nil)
+	if err != nil {
+		return State{}, ctx.Err() == nil && schemas.CodeOf(err) == schemas.Unavailable, err
+	}
+	defer resp.Body.Close() //nolint:errcheck // it was read
+	b, err := io.ReadAll(io.LimitReader(resp.Body, mostAnswer))
+	if err != nil {
+		return State{}, ctx.Err() == nil, fmt.Errorf("read the answer: %w", err)
+	}
+	switch resp.StatusCode {
+	case http.StatusOK:
+		var res schemas.Result
+		if err := json.Unmarshal(b, &res); err != nil {
+			return State{}, false, fmt.Errorf("decode the result: %w", err)
+		}
+		return State{res.Call, res.Conversation, string(res.Status), &res}, false, nil
+	case http.StatusAccepted:
+		var st struct {
+			ID           schemas.CallID         `json:"id"`
+			Conversation schemas.ConversationID `json:"conversation"`
+			Status       string                 `json:"status"`
+		}
+		if err := json.Unmarshal(b, &st); err != nil {
+			return State{}, false, fmt.Errorf("decode the state: %w", err)
+		}
+		return State{st.ID, st.Conversation, st.Status, nil}, false, nil
+	}
+	err = problem(resp.StatusCode, b)
+	return State{}, passing(resp.StatusCode), err
+}
+
+// do sends one request. An error means that there is no answer.
+func (c *Client) do(ctx context.Context, method, path string, body []byte, header http.Header) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, schemas.Wrap(schemas.Invalid, "request", "the gateway's URL is malformed", err)
+	}
+	for k, v := range header {
+		req.Header[k] = v
+	}
+	req.Header.Set("Authorization", "Bearer "+c.key)
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	h := c.HTTP
+	if h == nil {
+		h = &http.Client{}
+	}
+	resp, err := h.Do(req)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("%s %s: %w", method, path, ctx.Err())
+		}
+		return nil, schemas.Wrap(schemas.Unavailable, method+" "+path, "the gateway cannot be reached", err)
+	}
+	return resp, nil
+}
+
+// pause sleeps before try number try+2.
+func (c *Client) pause(ctx context.Context, try int) error {
+	most := c.Pause
+	if most <= 0 {
+		most = firstPause
+	}
+	for range min(try, 16) {
+		most = min(2*most, longestPause)
+	}
+	t := time.NewTimer(rand.N(most) + time.Millisecond) //nolint:gosec // spreading needs no secrecy
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("gave up: %w", ctx.Err())
+	}
+}
+
+// problem reads the body of a failure.
+func problem(status int, body []byte) error {
+	var p struct {
+		Error *schemas.Error `json:"error"`
+	}
+	if json.Unmarshal(body, &p) == nil && p.Error != nil && p.Error.Code != "" {
+		return p.Error
+	}
+	code := schemas.Internal
+	switch {
+	case passing(status):
+		code = schemas.Unavailable
+	case status == http.StatusNotFound:
+		code = schemas.NotFound
+	case status < http.StatusInternalServerError:
+		code = schemas.Invalid
+	}
+	return schemas.Errorf(code, "", "the server answered %d without saying why: is the URL a gateway's?", status)
+}
+
+func passing(status int) bool {
+	switch status {
+	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return true
+	}
+	return false
+}
+
+func callPath(id schemas.CallID) string { return "/v1/calls/" + url.PathEscape(string(id)) }
+
+func waitQuery(d time.Duration) string {
+	if d <= 0 {
+		return ""
+	}
+	return "?wait=" + strconv.FormatFloat(d.Seconds(), 'f', -1, 64)
+}
