@@ -1,0 +1,153 @@
+package records
+
+import (
+	"crypto/subtle"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// index is the copy in memory. It is not safe for concurrent use: [Store] guards it.
+type index struct {
+	tenants map[schemas.AccountID]*tenant
+	keys    map[string]schemas.AccountID // by key hash
+}
+
+// tenant is what belongs to one account.
+type tenant struct {
+	account    *schemas.Account // nil while its own record was not seen yet
+	sandboxes  table[schemas.SandboxID, schemas.Sandbox]
+	workspaces table[schemas.WorkspaceID, schemas.Workspace]
+}
+
+// table finds records by id or by name. When two records carry one name, the one with the smaller
+// id is found by it, in every process alike.
+type table[ID ~string, T any] struct {
+	byID  map[ID]T
+	names map[string][]ID // sorted
+}
+
+func newIndex() *index {
+	return &index{tenants: map[schemas.AccountID]*tenant{}, keys: map[string]schemas.AccountID{}}
+}
+
+func (x *index) tenant(a schemas.AccountID) *tenant {
+	t := x.tenants[a]
+	if t == nil {
+		t = &tenant{}
+		x.tenants[a] = t
+	}
+	return t
+}
+
+// put adds or replaces r. A record of a kind that this version does not know is passed over.
+func (x *index) put(r record) {
+	switch {
+	case r.Account != nil:
+		t := x.tenant(r.Account.ID)
+		x.forgetKey(t)
+		t.account = r.Account
+		x.keys[r.Account.KeyHash] = r.Account.ID
+	case r.Sandbox != nil:
+		x.tenant(r.Sandbox.Account).sandboxes.put(r.Sandbox.ID, *r.Sandbox, sandboxName)
+	case r.Workspace != nil:
+		x.tenant(r.Workspace.Account).workspaces.put(r.Workspace.ID, *r.Workspace, workspaceName)
+	}
+}
+
+// remove forgets what is kept under key.
+func (x *index) remove(key string) {
+	kind, a, id, ok := splitKey(key)
+	t := x.tenants[a]
+	if !ok || t == nil {
+		return
+	}
+	switch kind {
+	case kindAccount:
+		x.forgetKey(t)
+		t.account = nil
+	case kindSandbox:
+		t.sandboxes.remove(schemas.SandboxID(id), sandboxName)
+	case kindWorkspace:
+		t.workspaces.remove(schemas.WorkspaceID(id), workspaceName)
+	}
+}
+
+func (x *index) forgetKey(t *tenant) {
+	if t.account != nil && x.keys[t.account.KeyHash] == t.account.ID {
+		delete(x.keys, t.account.KeyHash)
+	}
+}
+
+// authenticate finds the account of a key. The key itself is never compared, only its hash, so
+// how long the look-up takes says nothing about a key that exists; the last word is a comparison
+// in constant time all the same.
+func (x *index) authenticate(key string) (schemas.AccountID, bool) {
+	hash := HashKey(key)
+	a, ok := x.keys[hash]
+	if !ok {
+		return "", false
+	}
+	t := x.tenants[a]
+	if t == nil || t.account == nil || subtle.ConstantTimeCompare([]byte(t.account.KeyHash), []byte(hash)) != 1 {
+		return "", false
+	}
+	return a, true
+}
+
+func (t *table[ID, T]) put(id ID, v T, name func(T) string) {
+	t.remove(id, name)
+	if t.byID == nil {
+		t.byID, t.names = map[ID]T{}, map[string][]ID{}
+	}
+	t.byID[id] = v
+	ids := append(t.names[name(v)], id)
+	slices.Sort(ids)
+	t.names[name(v)] = ids
+}
+
+func (t *table[ID, T]) remove(id ID, name func(T) string) {
+	old, ok := t.byID[id]
+	if !ok {
+		return
+	}
+	delete(t.byID, id)
+	n := name(old)
+	t.names[n] = slices.DeleteFunc(t.names[n], func(other ID) bool { return other == id })
+	if len(t.names[n]) == 0 {
+		delete(t.names, n)
+	}
+}
+
+// find looks for an id first, then for a name.
+func (t *table[ID, T]) find(s string) (T, bool) {
+	if v, ok := t.byID[ID(s)]; ok {
+		return v, true
+	}
+	if ids := t.names[s]; len(ids) > 0 {
+		return t.byID[ids[0]], true
+	}
+	return *new(T), false
+}
+
+// known lists some names for an error message.
+func (t *table[ID, T]) known() string {
+	const most = 8
+	names := slices.Sorted(maps.Keys(t.names))
+	if len(names) == 0 {
+		return "there is none"
+	}
+	more := ""
+	if len(names) > most {
+		names, more = names[:most], ", …"
+	}
+	for i, n := range names {
+		names[i] = schemas.Quotable(n)
+	}
+	return "there is " + strings.Join(names, ", ") + more
+}
+
+func sandboxName(s schemas.Sandbox) string     { return s.Name }
+func workspaceName(w schemas.Workspace) string { return w.Name }

@@ -1,0 +1,72 @@
+package records
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// record is one value of the bucket: exactly one field is set, by the key's first part.
+type record struct {
+	Account   *schemas.Account   `json:"account,omitzero"`
+	Sandbox   *schemas.Sandbox   `json:"sandbox,omitzero"`
+	Workspace *schemas.Workspace `json:"workspace,omitzero"`
+}
+
+// The kinds of record, which begin their keys.
+const (
+	kindAccount   = "account"
+	kindSandbox   = "sandbox"
+	kindWorkspace = "workspace"
+)
+
+func accountKey(a schemas.AccountID) string { return kindAccount + "." + string(a) }
+
+func sandboxKey(a schemas.AccountID, s schemas.SandboxID) string {
+	return kindSandbox + "." + string(a) + "." + string(s)
+}
+
+func workspaceKey(a schemas.AccountID, w schemas.WorkspaceID) string {
+	return kindWorkspace + "." + string(a) + "." + string(w)
+}
+
+// key returns where r belongs, "" if it is no record of this version.
+func (r record) key() string {
+	switch {
+	case r.Account != nil:
+		return accountKey(r.Account.ID)
+	case r.Sandbox != nil:
+		return sandboxKey(r.Sandbox.Account, r.Sandbox.ID)
+	case r.Workspace != nil:
+		return workspaceKey(r.Workspace.Account, r.Workspace.ID)
+	}
+	return ""
+}
+
+// splitKey takes a key apart; id is empty for an account.
+func splitKey(key string) (kind string, account schemas.AccountID, id string, ok bool) {
+	parts := strings.Split(key, ".")
+	switch {
+	case len(parts) == 2 && parts[0] == kindAccount:
+		return parts[0], schemas.AccountID(parts[1]), "", true
+	case len(parts) == 3 && (parts[0] == kindSandbox || parts[0] == kindWorkspace):
+		return parts[0], schemas.AccountID(parts[1]), parts[2], true
+	}
+	return "", "", "", false
+}
+
+// HashKey is what is kept of a bearer key: its SHA-256 in hex. Keys are long and random, so a
+// plain hash is enough.
+func HashKey(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return hex.EncodeToString(sum[:])
+}
+
+// derivedID makes the id of a record that every process must name alike without asking another,
+// such as an account's default workspace.
+func derivedID(prefix string, a schemas.AccountID, name string) string {
+	sum := sha256.Sum256([]byte("record\x00" + prefix + "\x00" + string(a) + "\x00" + name))
+	return prefix + hex.EncodeToString(sum[:13])
+}
