@@ -1,0 +1,184 @@
+package records
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+const (
+	alice schemas.AccountID = "acct_alice"
+	bob   schemas.AccountID = "acct_bob"
+)
+
+var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC) //nolint:gochecknoglobals // a constant in all but syntax
+
+// house is an index with two accounts: alice has a default workspace and sandbox, a workspace
+// without a sandbox, and sandboxes of each permission mode; bob has a sandbox that is his.
+func house() *index {
+	x := newIndex()
+	for _, r := range []record{
+		{Account: &schemas.Account{ID: alice, KeyHash: HashKey("alice's key")}},
+		{Account: &schemas.Account{ID: bob, KeyHash: HashKey("bob's key")}},
+		{Workspace: &schemas.Workspace{ID: "ws_1", Account: alice, Name: "default", Sandbox: "sb_1"}},
+		{Workspace: &schemas.Workspace{ID: "ws_2", Account: alice, Name: "notes"}},
+		{Sandbox: &schemas.Sandbox{
+			ID: "sb_1", Account: alice, Name: "default", Provider: "local", PermissionMode: schemas.PermissionBypass,
+			Timeout: schemas.Duration(30 * time.Second),
+		}},
+		{Sandbox: &schemas.Sandbox{ID: "sb_2", Account: alice, Name: "asks", Provider: "docker", PermissionMode: schemas.PermissionAsk}},
+		{Sandbox: &schemas.Sandbox{ID: "sb_3", Account: alice, Name: "edits", Provider: "docker", PermissionMode: schemas.PermissionEdit}},
+		{Sandbox: &schemas.Sandbox{ID: "sb_9", Account: bob, Name: "his", Provider: "local", PermissionMode: schemas.PermissionBypass}},
+	} {
+		x.put(r)
+	}
+	return x
+}
+
+func request(change func(*schemas.Request)) schemas.Request {
+	r := schemas.Request{Tool: schemas.ToolBash, Input: json.RawMessage(`{"command":"true"}`)}
+	if change != nil {
+		change(&r)
+	}
+	return r
+}
+
+func TestResolveFillsTheCall(t *testing.T) {
+	c, err := resolve(house().tenants[alice], alice, request(nil), noon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Validate(); err != nil {
+		t.Errorf("a worker would refuse the call: %v", err)
+	}
+	if c.Provider != "local" || c.Workspace != "ws_1" || c.Sandbox != "sb_1" || c.Account != alice {
+		t.Errorf("resolved to %s %s %s of %s", c.Provider, c.Workspace, c.Sandbox, c.Account)
+	}
+	if !c.Deadline.Equal(noon.Add(time.Hour)) || !c.Accepted.Equal(noon) || time.Duration(c.Timeout) != 30*time.Second {
+		t.Errorf("times: accepted %s, deadline %s, timeout %s", c.Accepted, c.Deadline, time.Duration(c.Timeout))
+	}
+	if !strings.HasPrefix(string(c.ID), schemas.CallPrefix) || !strings.HasPrefix(string(c.Conversation), schemas.ConversationPrefix) {
+		t.Errorf("made ids %q and %q", c.ID, c.Conversation)
+	}
+	if c.Digest != request(nil).Digest() {
+		t.Error("the digest is not the request's")
+	}
+}
+
+func TestResolve(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*schemas.Request)
+		code   schemas.Code
+		field  string
+		says   string
+	}{
+		"workspace by id":              {change: func(r *schemas.Request) { r.Workspace = "ws_1" }},
+		"sandbox by name":              {change: func(r *schemas.Request) { r.Sandbox = "default" }},
+		"deadline at the limit":        {change: func(r *schemas.Request) { r.Deadline = noon.Add(schemas.MaxDeadline) }},
+		"unknown workspace":            {func(r *schemas.Request) { r.Workspace = "nope" }, schemas.NotFound, "workspace", "default, notes"},
+		"unknown sandbox":              {func(r *schemas.Request) { r.Sandbox = "nope" }, schemas.NotFound, "sandbox", "asks, default, edits"},
+		"another account's sandbox":    {func(r *schemas.Request) { r.Sandbox = "sb_9" }, schemas.NotFound, "sandbox", "asks, default, edits"},
+		"another account's by name":    {func(r *schemas.Request) { r.Sandbox = "his" }, schemas.NotFound, "sandbox", "there is no sandbox his"},
+		"workspace without a sandbox":  {func(r *schemas.Request) { r.Workspace = "notes" }, schemas.Invalid, "sandbox", "name one"},
+		"deadline in the past":         {func(r *schemas.Request) { r.Deadline = noon.Add(-time.Second) }, schemas.Invalid, "deadline", "has passed"},
+		"deadline now":                 {func(r *schemas.Request) { r.Deadline = noon }, schemas.Invalid, "deadline", "has passed"},
+		"deadline too far":             {func(r *schemas.Request) { r.Deadline = noon.Add(24 * time.Hour) }, schemas.Invalid, "deadline", "at most 23h"},
+		"bash in a sandbox that asks":  {func(r *schemas.Request) { r.Sandbox = "asks" }, schemas.Denied, "tool", "approval"},
+		"bash in one that lets edit":   {func(r *schemas.Request) { r.Sandbox = "edits" }, schemas.Denied, "tool", "approval"},
+		"read in a sandbox that asks":  {change: func(r *schemas.Request) { r.Sandbox, r.Tool = "asks", schemas.ToolRead }},
+		"write in a sandbox that asks": {func(r *schemas.Request) { r.Sandbox, r.Tool = "asks", schemas.ToolWrite }, schemas.Denied, "tool", "approval"},
+		"write in one that lets edit":  {change: func(r *schemas.Request) { r.Sandbox, r.Tool = "edits", schemas.ToolWrite }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := resolve(house().tenants[alice], alice, request(tc.change), noon)
+			if got := schemas.CodeOf(err); got != tc.code {
+				t.Fatalf("code %q (%v), want %q", got, err, tc.code)
+			}
+			if err == nil {
+				return
+			}
+			e, ok := errors.AsType[*schemas.Error](err)
+			if !ok || e.Field != tc.field || !strings.Contains(e.Message, tc.says) {
+				t.Errorf("%v: want field %q and the words %q", err, tc.field, tc.says)
+			}
+		})
+	}
+}
+
+func TestResolveBoundsTheTimeout(t *testing.T) {
+	for _, tc := range []struct{ asked, sandbox, want time.Duration }{
+		{0, 0, schemas.DefaultTimeout},
+		{0, time.Minute, time.Minute},
+		{5 * time.Second, time.Minute, 5 * time.Second},
+		{2 * time.Minute, time.Minute, 2 * time.Minute},
+		{0, time.Hour, schemas.MaxTimeout},
+	} {
+		got := timeout(schemas.Request{Timeout: schemas.Duration(tc.asked)}, schemas.Sandbox{Timeout: schemas.Duration(tc.sandbox)})
+		if time.Duration(got) != tc.want {
+			t.Errorf("asked %s, sandbox %s: %s, want %s", tc.asked, tc.sandbox, time.Duration(got), tc.want)
+		}
+	}
+}
+
+func TestAuthenticate(t *testing.T) {
+	x := house()
+	if a, ok := x.authenticate("alice's key"); !ok || a != alice {
+		t.Errorf("alice's key: %q %v", a, ok)
+	}
+	for _, key := range []string{"", "alice", "alice's key ", HashKey("alice's key")} {
+		if a, ok := x.authenticate(key); ok {
+			t.Errorf("key %q opens %q", key, a)
+		}
+	}
+	x.put(record{Account: &schemas.Account{ID: alice, KeyHash: HashKey("another")}})
+	if _, ok := x.authenticate("alice's key"); ok {
+		t.Error("a replaced key still opens the account")
+	}
+	x.remove(accountKey(alice))
+	if _, ok := x.authenticate("another"); ok {
+		t.Error("a removed account can still be opened")
+	}
+}
+
+// TestIndexFollowsEveryOrderOfChanges compares the index with a plain map after random puts and
+// removes: whatever is found by id or name is what was put last.
+func TestIndexFollowsEveryOrderOfChanges(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		x, model := newIndex(), map[string]schemas.Sandbox{}
+		for range rapid.IntRange(0, 40).Draw(t, "steps") {
+			s := schemas.Sandbox{
+				ID:      schemas.SandboxID(rapid.SampledFrom([]string{"sb_1", "sb_2", "sb_3"}).Draw(t, "id")),
+				Account: rapid.SampledFrom([]schemas.AccountID{alice, bob}).Draw(t, "account"),
+				Name:    rapid.SampledFrom([]string{"x", "y"}).Draw(t, "name"),
+			}
+			key := sandboxKey(s.Account, s.ID)
+			if rapid.Bool().Draw(t, "remove") {
+				x.remove(key)
+				delete(model, key)
+				continue
+			}
+			x.put(record{Sandbox: &s})
+			model[key] = s
+		}
+		for _, a := range []schemas.AccountID{alice, bob} {
+			for _, name := range []string{"x", "y"} {
+				var want schemas.SandboxID
+				for _, s := range model {
+					if s.Account == a && s.Name == name && (want == "" || s.ID < want) {
+						want = s.ID
+					}
+				}
+				got, ok := x.tenant(a).sandboxes.find(name)
+				if ok != (want != "") || got.ID != want {
+					t.Fatalf("%s/%s: found %q %v, want %q", a, name, got.ID, ok, want)
+				}
+			}
+		}
+	})
+}
