@@ -164,8 +164,8 @@ func (b *Bare) box(cmd providers.Command) (box *bareBox, done func() error, err 
 // refuse is what the profile cannot keep.
 func refuse(spec providers.Spec, network schemas.Network) error {
 	switch {
-	case network.Mode == schemas.Restricted:
-		return schemas.Errorf(schemas.Unsupported, "run", "a bare process cannot be kept to a list of hosts")
+	case network.Mode != "" && network.Mode != schemas.DenyAll && network.Mode != schemas.AllowAll:
+		return schemas.Errorf(schemas.Unsupported, "run", "a bare process cannot be kept to network mode %q", network.Mode)
 	case spec.MinIsolation != "" && spec.MinIsolation != bareLevel:
 		return schemas.Errorf(schemas.Unsupported, "run", "isolation %s was asked for, a bare process has %s", spec.MinIsolation, bareLevel)
 	case spec.MemoryLimit > 0 || spec.Pids > 0 || spec.CPUs > 0:
@@ -244,7 +244,7 @@ func (b *Bare) workingDir(cmd providers.Command, box *bareBox) (string, error) {
 func (b *Bare) script(cmd providers.Command, box *bareBox) ([]string, error) {
 	const longest = 64 << 10
 	if len(cmd.Script) <= longest {
-		return []string{"-c", cmd.Script}, nil
+		return []string{"-c", "--", cmd.Script}, nil
 	}
 	b.mu.Lock()
 	b.runs++

@@ -62,7 +62,7 @@ func wholeEnd(p []byte) []byte {
 
 // wholeStart cuts the rest of a character off at the start of p.
 func wholeStart(p []byte) []byte {
-	for i := 0; i < utf8.UTFMax-1 && i < len(p); i++ {
+	for i := 0; i < utf8.UTFMax && i < len(p); i++ {
 		if utf8.RuneStart(p[i]) {
 			return p[i:]
 		}

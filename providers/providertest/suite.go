@@ -1,0 +1,235 @@
+package providertest
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// account owns every box of the suite.
+const account schemas.AccountID = "acct_providertest"
+
+// patience is how long a test waits for what has to come at once. It says when to give up, not how
+// fast a provider is: that is a benchmark's business.
+const patience = 30 * time.Second
+
+// Test runs the suite: first what every provider must do, then each capability that it has, and by
+// name skips the others. Open makes a provider and has tb end it; it is called a few times.
+//
+// Whatever the suite starts is gone when it ends, and it notices when it is not.
+func Test(t *testing.T, open func(tb testing.TB) providers.Provider) {
+	t.Helper()
+	p := open(t)
+	for _, group := range []struct {
+		name  string
+		cases []testCase
+	}{
+		{"Run", runCases()},
+		{"Output", outputCases()},
+		{"End", endCases()},
+		{"Profile", profileCases()},
+		{"Isolation", isolationCases()},
+	} {
+		t.Run(group.name, func(t *testing.T) { runAll(t, p, group.cases) })
+	}
+	capability(t, p, "Reserver", func(t *testing.T, r providers.Reserver) {
+		for _, c := range reserveCases() {
+			t.Run(c.name, func(t *testing.T) { c.run(t, newSubject(t, p), r) })
+		}
+	})
+	capability(t, p, "Filer", func(t *testing.T, f providers.Filer) {
+		for _, c := range fileCases() {
+			t.Run(c.name, func(t *testing.T) { c.run(t, newSubject(t, p), f) })
+		}
+	})
+	capability(t, p, "Profiler", func(t *testing.T, f providers.Profiler) {
+		t.Run("its facts agree with one another", func(t *testing.T) { checkProfile(t, p, f.Profile()) })
+	})
+}
+
+// testCase is one promise of the interface, named as a sentence.
+type testCase struct {
+	name string
+	run  func(t *testing.T, s subject)
+}
+
+func runAll(t *testing.T, p providers.Provider, cases []testCase) {
+	t.Helper()
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) { c.run(t, newSubject(t, p)) })
+	}
+}
+
+// capability runs f when p has it, and otherwise skips by name, so that the report shows it.
+func capability[T any](t *testing.T, p providers.Provider, name string, f func(t *testing.T, c T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) {
+		c, ok := providers.As[T](p)
+		if !ok {
+			t.Skipf("%T has no %s", p, name)
+		}
+		f(t, c)
+	})
+}
+
+// subject is the provider under test with a workspace of the test's own.
+type subject struct {
+	providers.Provider
+	profile providers.Profile
+	mount   providers.Mount
+}
+
+func newSubject(t *testing.T, p providers.Provider) subject {
+	t.Helper()
+	return subject{
+		Provider: p,
+		profile:  providers.ProfileOf(p),
+		mount:    providers.Mount{Namespace: schemas.Namespace(account, schemas.WorkspaceID(t.Name()))},
+	}
+}
+
+// isolates reports whether the provider keeps anything at all.
+func (s subject) isolates() bool {
+	return s.profile.Isolation.Level != "" && s.profile.Isolation.Level != "L0"
+}
+
+func (s subject) needIsolation(t *testing.T) {
+	t.Helper()
+	if !s.isolates() {
+		t.Skipf("%s isolates nothing", s.profile.Name)
+	}
+}
+
+// spec is the box that the suite runs in.
+func (s subject) spec() providers.Spec {
+	return providers.Spec{Account: account, Network: schemas.Network{Mode: schemas.DenyAll}, Mounts: []providers.Mount{s.mount}}
+}
+
+// command is script in a fresh box with the test's workspace.
+func (s subject) command(script string) providers.Command {
+	spec := s.spec()
+	return providers.Command{Script: script, Timeout: patience, Network: spec.Network, Mounts: spec.Mounts, Spec: spec}
+}
+
+// run runs cmd, which must be carried out to its end.
+func (s subject) run(t *testing.T, cmd providers.Command) providers.Result {
+	t.Helper()
+	res, err := s.Run(t.Context(), cmd)
+	if err != nil {
+		t.Fatalf("Run: %v (stderr %q)", err, res.Stderr)
+	}
+	if !res.Started {
+		t.Fatalf("Run succeeded and says that nothing was started: %+v", res)
+	}
+	return res
+}
+
+// sh runs script, which must succeed, and returns what it printed without the last newline.
+func (s subject) sh(t *testing.T, script string) string {
+	t.Helper()
+	return s.ok(t, s.command(script))
+}
+
+// ok runs cmd, which must succeed, and returns what it printed without the last newline.
+func (s subject) ok(t *testing.T, cmd providers.Command) string {
+	t.Helper()
+	res := s.run(t, cmd)
+	if res.ExitCode != 0 {
+		t.Fatalf("exit code %d, want 0 (stdout %q, stderr %q)", res.ExitCode, res.Stdout, res.Stderr)
+	}
+	return strings.TrimSuffix(string(res.Stdout), "\n")
+}
+
+// want fails the test when got is not what was wanted.
+func want[T comparable](t *testing.T, what string, got, wanted T) {
+	t.Helper()
+	if got != wanted {
+		t.Errorf("%s: got %v, want %v", what, got, wanted)
+	}
+}
+
+// wantCode fails the test when err does not carry the code.
+func wantCode(t *testing.T, err error, code schemas.Code) {
+	t.Helper()
+	if got := schemas.CodeOf(err); err == nil || got != code {
+		t.Errorf("got error %v (code %q), want code %q", err, got, code)
+	}
+}
+
+// outcome is what a Run in another goroutine returned.
+type outcome struct {
+	res providers.Result
+	err error
+}
+
+// start runs cmd in the background.
+func (s subject) start(ctx context.Context, cmd providers.Command) <-chan outcome {
+	done := make(chan outcome, 1)
+	go func() {
+		res, err := s.Run(ctx, cmd)
+		done <- outcome{res, err}
+	}()
+	return done
+}
+
+// receive waits for what has to come.
+func receive[T any](t *testing.T, what string, c <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-c:
+		return v
+	case <-time.After(patience):
+		t.Fatalf("%s did not come within %v", what, patience)
+		panic("unreachable")
+	}
+}
+
+// hearing is an Output function that tells when a word has been printed.
+type hearing struct {
+	word  string
+	heard chan struct{}
+
+	mu   sync.Mutex
+	text strings.Builder
+	once sync.Once
+}
+
+func listenFor(word string) *hearing { return &hearing{word: word, heard: make(chan struct{})} }
+
+func (h *hearing) output(c providers.Chunk) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.text.Write(c.Data)
+	if strings.Contains(h.text.String(), h.word) {
+		h.once.Do(func() { close(h.heard) })
+	}
+}
+
+// beating is a script whose last process, double-forked into a session of its own and deaf to TERM,
+// appends to the workspace's file "beats" for as long as it lives. It prints "beating" when it does.
+const beating = `
+beat() { trap '' TERM HUP INT; while :; do echo x >>beats; sleep 0.05; done; }
+export -f beat
+( setsid bash -c beat >/dev/null 2>&1 </dev/null & )
+until [ -s beats ]; do sleep 0.01; done
+echo beating
+`
+
+// wantSilence fails the test when the file "beats" still grows.
+func (s subject) wantSilence(t *testing.T) {
+	t.Helper()
+	// The pause is what is measured: how long nothing happens. A loaded machine makes it longer.
+	sizes := strings.Fields(s.sh(t, "wc -c <beats; sleep 0.5; wc -c <beats"))
+	if len(sizes) != 2 || sizes[0] != sizes[1] {
+		t.Errorf("a process of the run still lives: its file grew (sizes %q)", sizes)
+	}
+}
+
+// isCancelled reports whether err is the context's own.
+func isCancelled(err error) bool { return errors.Is(err, context.Canceled) }
