@@ -1,6 +1,7 @@
 package schemas
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -74,14 +75,29 @@ type Cancel struct {
 func (c Cancel) EventID() string { return string(c.Account) + "." + string(c.Call) + ".cancel" }
 
 // Digest identifies what the request asks for: two requests with the same id must have the same
-// digest to be the same call. Everything but the id itself, the tenant and the trace counts.
+// digest to be the same call. Everything but the id itself, the tenant and the trace counts; the
+// spacing and the order of the keys of the input do not.
 func (r Request) Digest() string {
 	r.ID, r.Account, r.TraceParent = "", "", ""
-	var input any
-	if json.Unmarshal(r.Input, &input) == nil { // same value, other spacing or key order: same call
-		r.Input, _ = json.Marshal(input)
+	r.Input = canonical(r.Input)
+	if r.Origin != nil {
+		r.Origin = &Origin{Kind: r.Origin.Kind, Channel: r.Origin.Channel, Route: canonical(r.Origin.Route)}
 	}
-	b, _ := json.Marshal(r)
-	sum := sha256.Sum256(b)
+	sum := sha256.Sum256(mustJSON(r))
 	return hex.EncodeToString(sum[:16])
+}
+
+// canonical returns the same JSON value with sorted keys and no spaces. Numbers stay as they are
+// written: 1 and 1.0 differ, and no digit is lost. What is no JSON is returned as a string.
+func canonical(raw json.RawMessage) json.RawMessage {
+	if len(raw) == 0 {
+		return nil
+	}
+	var v any
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.UseNumber()
+	if err := dec.Decode(&v); err != nil || dec.More() {
+		return mustJSON(string(raw))
+	}
+	return mustJSON(v)
 }

@@ -4,11 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"strings"
 	"time"
-	"unicode/utf8"
 )
 
 // DecodeRequest reads a request strictly, as every front door must: it refuses unknown and
@@ -19,21 +16,10 @@ func DecodeRequest(b []byte) (Request, error) {
 	if err := DecodeStrict(b, MaxRequest, &r); err != nil {
 		return Request{}, err
 	}
-	return r, r.Validate()
-}
-
-// DecodeStrict reads one JSON object of at most limit bytes into v, refusing what DecodeRequest
-// refuses.
-func DecodeStrict(b []byte, limit int, v any) error {
-	if err := checkJSON(b, limit); err != nil {
-		return err
+	if err := r.Validate(); err != nil {
+		return Request{}, err
 	}
-	dec := json.NewDecoder(bytes.NewReader(b))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(v); err != nil {
-		return jsonError(err)
-	}
-	return nil
+	return r, nil
 }
 
 // DecodeCall reads a call from the log. Unknown fields are passed over.
@@ -42,16 +28,22 @@ func DecodeCall(b []byte) (Call, error) {
 	if err := json.Unmarshal(b, &c); err != nil {
 		return Call{}, jsonError(err)
 	}
-	return c, c.Validate()
+	if err := c.Validate(); err != nil {
+		return Call{}, err
+	}
+	return c, nil
 }
 
-// DecodeEvent reads an event from the log. Unknown fields and types are passed over.
+// DecodeEvent reads an event from the log. Unknown fields and types are passed over. Account is
+// empty when the source is not one of ours.
 func DecodeEvent(b []byte) (Event, error) {
 	var e Event
 	if err := json.Unmarshal(b, &e); err != nil {
 		return Event{}, jsonError(err)
 	}
-	e.Account = AccountID(strings.TrimPrefix(e.Source, "/accounts/"))
+	if a, ok := strings.CutPrefix(e.Source, accountSource); ok && AccountID(a).Validate() == nil {
+		e.Account = AccountID(a)
+	}
 	return e, nil
 }
 
@@ -80,9 +72,9 @@ func (r Request) Validate() error {
 	default:
 		return Invalidf("dialect", "%q is unknown: use claude or deepagents", Quotable(string(r.Dialect)))
 	}
-	for field, name := range map[string]string{"workspace": r.Workspace, "sandbox": r.Sandbox} {
-		if name != "" {
-			if err := validateToken(field, name, MaxName, "_.- "); err != nil {
+	for _, f := range []struct{ field, name string }{{"workspace", r.Workspace}, {"sandbox", r.Sandbox}} {
+		if f.name != "" {
+			if err := validateToken(f.field, f.name, MaxName, "_.- "); err != nil {
 				return err
 			}
 		}
@@ -95,8 +87,10 @@ func (r Request) Validate() error {
 			return err
 		}
 	}
-	if len(r.TraceParent) > 128 {
-		return Invalidf("traceparent", "is %d bytes long: the limit is 128", len(r.TraceParent))
+	if r.TraceParent != "" { // it becomes a header
+		if err := validateToken("traceparent", r.TraceParent, MaxTraceParent, "-"); err != nil {
+			return err
+		}
 	}
 	if r.Tool == "" {
 		return Invalidf("tool", "is missing: use one of %s", toolNames())
@@ -131,6 +125,9 @@ func (o Origin) validate() error {
 	}
 	if n := len(o.Channel) + len(o.Route); n > MaxOrigin {
 		return Invalidf("origin", "is %d bytes long: the limit is %d", n, MaxOrigin)
+	}
+	if o.Channel != "" {
+		return validateToken("origin.channel", o.Channel, MaxChannel, "_.-")
 	}
 	return nil
 }
@@ -180,7 +177,7 @@ func (in ReadInput) validate() error {
 	if in.Base != nil && *in.Base != 0 && *in.Base != 1 {
 		return Invalidf("base", "%d is neither 0 nor 1", *in.Base)
 	}
-	return length("file_path", in.FilePath, 1, MaxPath)
+	return first(length("file_path", in.FilePath, 1, MaxPath), notNegative("limit", in.Limit))
 }
 
 func (in WriteInput) validate() error {
@@ -194,7 +191,7 @@ func (in WriteInput) validate() error {
 }
 
 func (in EditInput) validate() error {
-	return first(length("file_path", in.FilePath, 1, MaxPath), length("old_string", in.OldString, 0, MaxContent),
+	return first(length("file_path", in.FilePath, 1, MaxPath), length("old_string", in.OldString, 1, MaxContent),
 		length("new_string", in.NewString, 0, MaxContent))
 }
 
@@ -213,7 +210,8 @@ func (in GrepInput) validate() error {
 	default:
 		return Invalidf("output_mode", "%q is unknown: use files_with_matches, content or count", Quotable(string(in.OutputMode)))
 	}
-	return first(length("pattern", in.Pattern, 1, MaxPattern), length("path", in.Path, 0, MaxPath), length("glob", in.Glob, 0, MaxPattern))
+	return first(length("pattern", in.Pattern, 1, MaxPattern), length("path", in.Path, 0, MaxPath), length("glob", in.Glob, 0, MaxPattern),
+		notNegative("head_limit", in.HeadLimit))
 }
 
 func length(field, s string, low, high int) error {
@@ -224,6 +222,13 @@ func length(field, s string, low, high int) error {
 		return Invalidf(field, "is %d bytes long: the limit is %d", len(s), high)
 	case strings.IndexByte(s, 0) >= 0:
 		return Invalidf(field, "has a NUL byte")
+	}
+	return nil
+}
+
+func notNegative(field string, n *int) error {
+	if n != nil && *n < 0 {
+		return Invalidf(field, "%d is negative: leave it out for the default", *n)
 	}
 	return nil
 }
@@ -256,84 +261,4 @@ func toolNames() string {
 		names = append(names, string(t))
 	}
 	return strings.Join(names, ", ")
-}
-
-// checkJSON refuses what encoding/json lets through: too much, invalid UTF-8 (it would be replaced
-// silently), fields given twice (the last would win), data after the value, and values that are
-// not objects.
-func checkJSON(b []byte, limit int) error {
-	if len(b) > limit {
-		return Invalidf("", "the body is %d bytes long: the limit is %d", len(b), limit)
-	}
-	if !utf8.Valid(b) {
-		return Invalidf("", "the body is not valid UTF-8: send binary content as base64 through bash")
-	}
-	dec := json.NewDecoder(bytes.NewReader(b))
-	if err := noTwice(dec, "", 0); err != nil {
-		return err
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return Invalidf("", "there is data after the JSON object")
-	}
-	if t := bytes.TrimLeft(b, " \t\r\n"); len(t) == 0 || t[0] != '{' {
-		return Invalidf("", "the body must be a JSON object")
-	}
-	return nil
-}
-
-// noTwice walks one JSON value.
-func noTwice(dec *json.Decoder, path string, depth int) error {
-	const deepest = 64
-	if depth > deepest {
-		return Invalidf(path, "is nested deeper than %d levels", deepest)
-	}
-	tok, err := dec.Token()
-	if err != nil {
-		return jsonError(err)
-	}
-	d, ok := tok.(json.Delim)
-	if !ok {
-		return nil
-	}
-	seen := map[string]bool{}
-	for n := 0; dec.More(); n++ {
-		at := fmt.Sprintf("%s[%d]", path, n)
-		if d == '{' {
-			key, err := dec.Token()
-			if err != nil {
-				return jsonError(err)
-			}
-			name, _ := key.(string)
-			at = strings.TrimPrefix(path+"."+Quotable(name), ".")
-			if seen[name] {
-				return Invalidf(at, "is given twice")
-			}
-			seen[name] = true
-		}
-		if err := noTwice(dec, at, depth+1); err != nil {
-			return err
-		}
-	}
-	_, err = dec.Token() // the closing delimiter
-	if err != nil {
-		return jsonError(err)
-	}
-	return nil
-}
-
-// jsonError turns an error of encoding/json into one for the user.
-func jsonError(err error) error {
-	if own, ok := errors.AsType[*Error](err); ok {
-		return own
-	}
-	if te, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		return Invalidf(te.Field, "has the wrong type: a JSON %s does not fit %s", te.Value, te.Type)
-	}
-	if name, ok := strings.CutPrefix(err.Error(), `json: unknown field "`); ok {
-		return Invalidf(Quotable(strings.TrimSuffix(name, `"`)), "is not a known field: check its spelling")
-	}
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return Invalidf("", "the JSON ends too early")
-	}
-	return Invalidf("", "this is not JSON: %s", strings.TrimPrefix(err.Error(), "json: "))
 }

@@ -22,8 +22,11 @@ func (d *Duration) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// UnmarshalJSON reads seconds or text.
+// UnmarshalJSON reads seconds or text. As everywhere in encoding/json, null changes nothing.
 func (d *Duration) UnmarshalJSON(b []byte) error {
+	if string(b) == "null" {
+		return nil
+	}
 	var s string
 	if json.Unmarshal(b, &s) == nil {
 		return d.UnmarshalText([]byte(s))

@@ -82,11 +82,11 @@ func (e *Error) Unwrap() error { return e.Err }
 // Is makes errors.Is compare by code with the values above and with the standard library's words
 // for the same things.
 func (e *Error) Is(target error) bool {
-	if t, ok := target.(*Error); ok { //nolint:errorlint // Is must look at target itself
+	if t, ok := target.(*Error); ok {
 		return t.Message == "" && t.Field == "" && t.Code == e.Code
 	}
-	return target == errors.ErrUnsupported && e.Code == Unsupported || //nolint:errorlint // as above
-		target == context.DeadlineExceeded && e.Code == Timeout //nolint:errorlint // as above
+	return target == errors.ErrUnsupported && e.Code == Unsupported ||
+		target == context.DeadlineExceeded && e.Code == Timeout
 }
 
 // Errorf makes an error with a code. A %w verb keeps its operand as the operator's cause; what it

@@ -96,8 +96,10 @@ func NewEvent(c Call, t EventType, id string, at time.Time, data any) Event {
 	}
 }
 
+const accountSource = "/accounts/"
+
 // AccountSource is the source of a tenant's events.
-func AccountSource(a AccountID) string { return "/accounts/" + string(a) }
+func AccountSource(a AccountID) string { return accountSource + string(a) }
 
 // FinishedID is the id of the one event that carries the result of a call.
 func FinishedID(a AccountID, c CallID) string { return string(a) + "." + string(c) + ".finished" }

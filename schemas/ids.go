@@ -20,7 +20,7 @@ type (
 	// TurnID names one go of an agent: "turn_" and 1 to 64 letters or digits.
 	TurnID string
 	// CallID names one use of a tool. Clients may choose it (it is then the idempotency key):
-	// 1 to 128 of A-Z a-z 0-9 _ . : -
+	// 1 to 128 of A-Z a-z 0-9 _ . : - and nothing else.
 	CallID string
 	// ConversationID names a durable stream of events. Clients choose it: 1 to 256 bytes of
 	// A-Z a-z 0-9 _ . : - @ / # + = and nothing else.

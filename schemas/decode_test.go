@@ -1,0 +1,213 @@
+package schemas
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Every way in which a request can be wrong, the field that the answer names, and a word of the
+// remedy.
+func TestDecodeRequestRefuses(t *testing.T) {
+	const ok = `"tool":"bash","input":{"command":"true"}`
+	long := strings.Repeat("x", 300)
+	for name, c := range map[string]struct{ body, field, says string }{
+		"empty":                  {``, "", "ends too early"},
+		"not an object":          {`[]`, "", "one JSON object"},
+		"null":                   {`null`, "", "one JSON object"},
+		"half":                   {`{"tool":"ba`, "", "ends too early"},
+		"not JSON":               {`{tool:1}`, "", "not JSON"},
+		"trailing":               {`{` + ok + `} {}`, "", "data after"},
+		"invalid UTF-8":          {`{"tool":"` + "\xff" + `"}`, "", "base64"},
+		"half a surrogate":       {`{"tool":"bash","input":{"command":"\ud83d"}}`, "", "surrogate"},
+		"swapped surrogates":     {`{"tool":"bash","input":{"command":"\ude00\ud83d"}}`, "", "surrogate"},
+		"no tool":                {`{"input":{"command":"true"}}`, "tool", "bash, read"},
+		"unknown tool":           {`{"tool":"python","input":{}}`, "tool", "bash, read"},
+		"tool in another case":   {`{"Tool":"bash","input":{"command":"true"}}`, "Tool", `use "tool"`},
+		"tool of another type":   {`{"tool":1,"input":{}}`, "tool", "must be a string"},
+		"tool twice":             {`{"tool":"bash","tool":"read","input":{}}`, "tool", "twice"},
+		"unknown field":          {`{` + ok + `,"comand":1}`, "comand", "spelling"},
+		"no input":               {`{"tool":"bash"}`, "input", "missing"},
+		"null input":             {`{"tool":"bash","input":null}`, "input", "missing"},
+		"input a string":         {`{"tool":"bash","input":"ls"}`, "input", "object"},
+		"no command":             {`{"tool":"bash","input":{}}`, "input.command", "missing"},
+		"command a number":       {`{"tool":"bash","input":{"command":1}}`, "input.command", "must be a string"},
+		"command with NUL":       {`{"tool":"bash","input":{"command":"a\u0000b"}}`, "input.command", "NUL"},
+		"command too long":       {`{"tool":"bash","input":{"command":"` + strings.Repeat("x", MaxCommand+1) + `"}}`, "input.command", "limit"},
+		"unknown field in input": {`{"tool":"bash","input":{"command":"true","runInBackground":true}}`, "input.runInBackground", "spelling"},
+		"camel case in input":    {`{"tool":"read","input":{"filePath":"a"}}`, "input.filePath", `use "file_path"`},
+		"twice in input":         {`{"tool":"bash","input":{"command":"a","command":"b"}}`, "input.command", "twice"},
+		"background not bool":    {`{"tool":"bash","input":{"command":"a","background":"yes"}}`, "input.background", "true or false"},
+		"base 2":                 {`{"tool":"read","input":{"file_path":"a","base":2}}`, "input.base", "neither"},
+		"offset a fraction":      {`{"tool":"read","input":{"file_path":"a","offset":1.5}}`, "input.offset", "whole number"},
+		"negative limit":         {`{"tool":"read","input":{"file_path":"a","limit":-1}}`, "input.limit", "negative"},
+		"path with NUL":          {`{"tool":"read","input":{"file_path":"a\u0000"}}`, "input.file_path", "NUL"},
+		"path too long":          {`{"tool":"read","input":{"file_path":"` + strings.Repeat("x", MaxPath+1) + `"}}`, "input.file_path", "limit"},
+		"write mode":             {`{"tool":"write","input":{"file_path":"a","content":"","mode":"w"}}`, "input.mode", "overwrite"},
+		"empty old string":       {`{"tool":"edit","input":{"file_path":"a","old_string":"","new_string":"b"}}`, "input.old_string", "empty"},
+		"glob sort":              {`{"tool":"glob","input":{"pattern":"*","sort":"size"}}`, "input.sort", "newest"},
+		"grep mode":              {`{"tool":"grep","input":{"pattern":"a","output_mode":"json"}}`, "input.output_mode", "content"},
+		"grep negative limit":    {`{"tool":"grep","input":{"pattern":"a","head_limit":-5}}`, "input.head_limit", "negative"},
+		"id":                     {`{` + ok + `,"id":"a/b"}`, "id", "character outside"},
+		"id too long":            {`{` + ok + `,"id":"` + long + `"}`, "id", "limit is 128"},
+		"account":                {`{` + ok + `,"account":"acct_a.b"}`, "account", "not an id"},
+		"agent":                  {`{` + ok + `,"agent":"a"}`, "agent", "agent_"},
+		"turn":                   {`{` + ok + `,"turn":"t"}`, "turn", "turn_"},
+		"conversation":           {`{` + ok + `,"conversation":"a b"}`, "conversation", "character outside"},
+		"conversation too long":  {`{` + ok + `,"conversation":"` + long + `"}`, "conversation", "limit is 256"},
+		"dialect":                {`{` + ok + `,"dialect":"openai"}`, "dialect", "claude or deepagents"},
+		"workspace":              {`{` + ok + `,"workspace":"../x"}`, "workspace", "character outside"},
+		"sandbox":                {`{` + ok + `,"sandbox":"a\nb"}`, "sandbox", "character outside"},
+		"timeout negative":       {`{` + ok + `,"timeout":-1}`, "timeout", "duration"},
+		"timeout too long":       {`{` + ok + `,"timeout":"11m"}`, "timeout", "at most 10m"},
+		"timeout a word":         {`{` + ok + `,"timeout":"soon"}`, "timeout", "30s"},
+		"deadline":               {`{` + ok + `,"deadline":"tomorrow"}`, "deadline", "RFC 3339"},
+		"deadline a number":      {`{` + ok + `,"deadline":5}`, "deadline", "RFC 3339"},
+		"origin kind":            {`{` + ok + `,"origin":{"kind":"fax"}}`, "origin.kind", "websocket"},
+		"origin field":           {`{` + ok + `,"origin":{"kind":"api","chanel":"x"}}`, "origin.chanel", "spelling"},
+		"origin channel":         {`{` + ok + `,"origin":{"kind":"channel","channel":"a\u0000"}}`, "origin.channel", "character outside"},
+		"origin too large":       {`{` + ok + `,"origin":{"kind":"api","route":"` + strings.Repeat("x", MaxOrigin) + `"}}`, "origin", "limit"},
+		"traceparent":            {`{` + ok + `,"traceparent":"00-ab\r\nX: y"}`, "traceparent", "character outside"},
+		"too deep":               {`{` + ok + `,"origin":{"kind":"api","route":` + strings.Repeat("[", 80) + strings.Repeat("]", 80) + `}}`, "origin.route", "nested deeper"},
+		"too large":              {`{"tool":"write","input":{"file_path":"a","content":"` + strings.Repeat("x", 10<<20) + `"}}`, "", "limit is 8388608"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, err := DecodeRequest([]byte(c.body))
+			e, ok := errors.AsType[*Error](err)
+			if !ok || e.Code != Invalid {
+				t.Fatalf("got %v, want an error of code invalid", err)
+			}
+			if e.Field != c.field && (name != "too deep" || !strings.HasPrefix(e.Field, c.field)) {
+				t.Errorf("field %q, want %q", e.Field, c.field)
+			}
+			if !strings.Contains(e.Message, c.says) {
+				t.Errorf("message %q does not say %q", e.Message, c.says)
+			}
+			if strings.Contains(e.Message, "schemas.") || len(e.Message) > 400 {
+				t.Errorf("message is not for a user: %q", e.Message)
+			}
+			if r.Tool != "" || r.Input != nil {
+				t.Error("a refused request came back beside the error")
+			}
+		})
+	}
+}
+
+func TestDecodeRequestAccepts(t *testing.T) {
+	for _, body := range []string{
+		`{"tool":"bash","input":{"command":"echo 'ü 😀 \ud83d\ude00'"}}`,
+		`{"tool":"read","input":{"file_path":"/a","offset":-1,"limit":0,"base":0},"dialect":"deepagents"}`,
+		`{"tool":"write","input":{"file_path":"a","content":""},"id":"my.call:1-a_B"}`,
+		`{"tool":"edit","input":{"file_path":"a","old_string":"a","new_string":"","allow_noop":true}}`,
+		`{"tool":"glob","input":{"pattern":"**/*.go"},"timeout":1.5,"workspace":"my notes"}`,
+		`{"tool":"grep","input":{"pattern":"a"},"timeout":"1m30s","conversation":"chat/1#x@y+z="}`,
+		`{"tool":"bash","input":{"command":"true"},"timeout":null,"origin":{"kind":"channel","channel":"telegram","route":{"Chat":1,"chat":2}}}`,
+		`{"tool":"bash","input":{"command":"true"},"deadline":"2026-11-21T12:00:00Z","traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}`,
+	} {
+		if _, err := DecodeRequest([]byte(body)); err != nil {
+			t.Errorf("%s: %v", body, err)
+		}
+	}
+}
+
+func TestCallFromTheLog(t *testing.T) {
+	c := exampleCall()
+	b := mustJSON(c)
+	got, err := DecodeCall(append(b[:len(b)-1:len(b)-1], `,"later":{"field":1}}`...)) // written by a newer process
+	if err != nil || got.ID != c.ID || !got.Deadline.Equal(c.Deadline) || got.Timeout != c.Timeout {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	for name, change := range map[string]func(*Call){
+		"id":           func(c *Call) { c.ID = "" },
+		"account":      func(c *Call) { c.Account = "acct_>" },
+		"conversation": func(c *Call) { c.Conversation = "" },
+		"provider":     func(c *Call) { c.Provider = "" },
+		"workspace":    func(c *Call) { c.Workspace = "" },
+		"sandbox":      func(c *Call) { c.Sandbox = "" },
+		"deadline":     func(c *Call) { c.Deadline = time.Time{} },
+		"tool":         func(c *Call) { c.Tool = "python" },
+		"input":        func(c *Call) { c.Input = json.RawMessage(`{}`) },
+	} {
+		bad := exampleCall()
+		change(&bad)
+		if _, err := DecodeCall(mustJSON(bad)); CodeOf(err) != Invalid {
+			t.Errorf("without a proper %s: %v, want invalid", name, err)
+		}
+	}
+}
+
+func TestEventTakesItsAccountFromTheSource(t *testing.T) {
+	e := NewEvent(exampleCall(), CallStarted, "id", time.Unix(0, 0), StartedData{})
+	got, err := DecodeEvent(mustJSON(e))
+	if err != nil || got.Account != "acct_1" {
+		t.Fatalf("%q, %v", got.Account, err)
+	}
+	for _, source := range []string{"", "acct_1", "/accounts/", "/accounts/acct_1.>", "/other/acct_1"} {
+		if got, err := DecodeEvent(fmt.Appendf(nil, `{"source":%q}`, source)); err != nil || got.Account != "" {
+			t.Errorf("source %q gives account %q, %v", source, got.Account, err)
+		}
+	}
+	if _, err := DecodeEvent([]byte(`{`)); CodeOf(err) != Invalid {
+		t.Errorf("half an event: %v", err)
+	}
+}
+
+func TestDigest(t *testing.T) {
+	digest := func(body string) string {
+		t.Helper()
+		r, err := DecodeRequest([]byte(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Digest()
+	}
+	const a = `{"tool":"read","input":{"file_path":"a","offset":9007199254740993}}`
+	for same, body := range map[string]string{
+		"spacing and order": `{ "input" : {"offset":9007199254740993, "file_path":"a"}, "tool":"read" }`,
+		"id":                `{"tool":"read","input":{"file_path":"a","offset":9007199254740993},"id":"x"}`,
+		"account":           `{"tool":"read","input":{"file_path":"a","offset":9007199254740993},"account":"acct_1"}`,
+		"trace":             `{"tool":"read","input":{"file_path":"a","offset":9007199254740993},"traceparent":"00-1"}`,
+	} {
+		if digest(body) != digest(a) {
+			t.Errorf("another %s made another call", same)
+		}
+	}
+	for differs, body := range map[string]string{
+		"the last digit of a large number": `{"tool":"read","input":{"file_path":"a","offset":9007199254740992}}`,
+		"the path":                         `{"tool":"read","input":{"file_path":"b","offset":9007199254740993}}`,
+		"the conversation":                 `{"tool":"read","input":{"file_path":"a","offset":9007199254740993},"conversation":"c"}`,
+		"the timeout":                      `{"tool":"read","input":{"file_path":"a","offset":9007199254740993},"timeout":1}`,
+	} {
+		if digest(body) == digest(a) {
+			t.Errorf("another call has the same digest: %s", differs)
+		}
+	}
+	if (Request{Input: json.RawMessage(`{`)}).Digest() == (Request{Input: json.RawMessage(`}`)}).Digest() {
+		t.Error("inputs that are no JSON have one digest")
+	}
+}
+
+func TestInputNamesEveryTool(t *testing.T) {
+	for _, tool := range Tools() {
+		if _, err := DecodeInput(tool, json.RawMessage(`{}`)); CodeOf(err) != Invalid {
+			t.Errorf("%s accepts an empty input: %v", tool, err)
+		}
+		if got := tool.SideEffects(); got != (tool == ToolBash || tool == ToolWrite || tool == ToolEdit) {
+			t.Errorf("%s.SideEffects() = %v", tool, got)
+		}
+	}
+	if !Tool("unheard_of").SideEffects() {
+		t.Error("a tool that nobody knows must count as one with side effects")
+	}
+}
+
+func exampleCall() Call {
+	return Call{
+		ID: "call_1", Account: "acct_1", Conversation: "c_1", Tool: ToolBash, Input: json.RawMessage(`{"command":"true"}`),
+		Provider: "local", Workspace: "ws_1", Sandbox: "sb_1", Timeout: Duration(30 * time.Second),
+		Accepted: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), Deadline: time.Date(2026, 11, 21, 13, 0, 0, 0, time.UTC),
+	}
+}

@@ -1,0 +1,157 @@
+package schemas
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+)
+
+func seeds(f *testing.F) {
+	f.Helper()
+	for _, s := range []string{
+		`{"tool":"bash","input":{"command":"echo 😀"}}`,
+		`{"tool":"read","input":{"file_path":"a","base":0},"timeout":1.5,"id":"a.b:c"}`,
+		`{"tool":"grep","input":{"pattern":"a"},"origin":{"kind":"api","route":{"a":[1,{"b":null}]}},"deadline":"2026-11-21T12:00:00Z"}`,
+		`{"tool":"bash","tool":"bash"}`, `{"Tool":"bash"}`, `{"tool":"\ud83d\ude00"}`, `{"tool":"\ud83d"}`, `null`, `[]`, ``, "\xff", `{"a":`,
+	} {
+		f.Add([]byte(s))
+	}
+}
+
+// What the front door lets in is valid text of bounded size that survives being written and read,
+// and names the same thing afterwards.
+func FuzzDecodeRequest(f *testing.F) {
+	seeds(f)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r, err := DecodeRequest(b)
+		if err != nil {
+			if CodeOf(err) != Invalid {
+				t.Fatalf("code %s: %v", CodeOf(err), err)
+			}
+			if msg := Public(err).Error(); len(msg) > 2000 {
+				t.Fatalf("an answer of %d bytes", len(msg))
+			}
+			return
+		}
+		out := mustJSON(r)
+		again, err := DecodeRequest(out)
+		if err != nil {
+			t.Fatalf("%s\nbecame %s\nwhich is refused: %v", b, out, err)
+		}
+		if again.Digest() != r.Digest() || again.ID != r.ID {
+			t.Fatalf("%s\nbecame %s\nwhich is another call", b, out)
+		}
+		if strings.ContainsAny(r.TraceParent+string(r.ID)+string(r.Conversation)+r.Workspace+r.Sandbox, "\r\n\x00") {
+			t.Fatal("a line break where a header, a subject or a path will be made of it")
+		}
+	})
+}
+
+func FuzzDecodeCall(f *testing.F) {
+	seeds(f)
+	f.Add([]byte(mustJSON(exampleCall())))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		c, err := DecodeCall(b)
+		if err != nil {
+			return
+		}
+		if strings.ContainsAny(string(c.Account), ".*> ") || c.Deadline.IsZero() {
+			t.Fatalf("not fit for a subject: %+v", c)
+		}
+		if _, err := json.Marshal(c); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func FuzzDecodeEvent(f *testing.F) {
+	f.Add([]byte(mustJSON(NewEvent(exampleCall(), CallOutput, "id", time.Unix(0, 0), OutputData{Text: "a"}))))
+	f.Add([]byte(`{"source":"/accounts/acct_1.>"}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		e, err := DecodeEvent(b)
+		if err == nil && e.Account != "" && (e.Account.Validate() != nil || AccountSource(e.Account) != e.Source) {
+			t.Fatalf("account %q from source %q", e.Account, e.Source)
+		}
+	})
+}
+
+// One target per tool: a value comes back exactly when it keeps its limits.
+func FuzzDecodeInput(f *testing.F) {
+	for i, s := range []string{
+		`{"command":"true"}`, `{"file_path":"a","offset":3,"limit":0}`, `{"file_path":"a","content":"b","mode":"append"}`,
+		`{"file_path":"a","old_string":"b","new_string":"c"}`, `{"pattern":"**/*.go","sort":"name"}`, `{"pattern":"a","head_limit":3}`,
+	} {
+		f.Add(uint8(i), []byte(s))
+	}
+	f.Fuzz(func(t *testing.T, n uint8, b []byte) {
+		tool := Tools()[int(n)%len(Tools())]
+		in, err := DecodeInput(tool, b)
+		if err != nil {
+			if in != nil || CodeOf(err) != Invalid {
+				t.Fatalf("%v beside %v", in, err)
+			}
+			return
+		}
+		out, err := json.Marshal(in)
+		if err != nil || bytes.Contains(out, []byte(`\u0000`)) && tool != ToolEdit && !strings.Contains(string(b), `\\u0000`) {
+			t.Fatalf("%s: %v", out, err)
+		}
+		if _, err := DecodeInput(tool, out); err != nil {
+			t.Fatalf("%s\nbecame %s\nwhich is refused: %v", b, out, err)
+		}
+	})
+}
+
+func FuzzParseCursor(f *testing.F) {
+	for _, s := range []string{"", "-1", "now", "ab12_00000000000000000007", "e_18446744073709551615", "_", "e_+0000000000000000007"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		c, err := ParseCursor(s)
+		if err != nil {
+			return
+		}
+		if s != "" && c.String() != s {
+			t.Fatalf("%q reads as %q", s, c)
+		}
+	})
+}
+
+func FuzzDuration(f *testing.F) {
+	for _, s := range []string{`30`, `1.5`, `"5m"`, `-1`, `1e300`, `null`, `9223372036.8547745`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var d Duration
+		if json.Unmarshal(b, &d) != nil {
+			return
+		}
+		if d < 0 {
+			t.Fatalf("%s is negative: %d", b, d)
+		}
+		var again Duration
+		if err := json.Unmarshal(mustJSON(d), &again); err != nil || again != d {
+			t.Fatalf("%s became %s: %v", b, mustJSON(d), err)
+		}
+	})
+}
+
+func FuzzHalfSurrogate(f *testing.F) {
+	f.Add([]byte(`"\ud83d\ude00"`))
+	f.Add([]byte(`"\\ud83d"`))
+	f.Add([]byte(`"\ud83d\u0041"`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var s string
+		if json.Unmarshal(b, &s) != nil || !utf8.Valid(b) {
+			return
+		}
+		// A replacement character that was not written as one is half a pair.
+		written := strings.Count(string(b), "\ufffd") + strings.Count(strings.ToLower(strings.ReplaceAll(string(b), `\\`, "")), `\ufffd`)
+		if got, want := hasHalfSurrogate(b), strings.Count(s, "\ufffd") > written; got != want {
+			t.Fatalf("%s: %v, want %v", b, got, want)
+		}
+	})
+}
