@@ -1,0 +1,150 @@
+package safefs
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	beneath = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV
+	// attempts at a path with ".." in a link: the kernel says EAGAIN when something was renamed
+	// meanwhile, because it cannot tell then whether the path stayed below.
+	attempts = 128
+)
+
+// openBackend uses openat2 where the kernel has it (5.6) and no filter forbids it.
+func openBackend(dir string) (backend, error) {
+	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: dir, Err: err}
+	}
+	b := kernel{os.NewFile(uintptr(fd), dir)}
+	probe, err := b.openat2(".", unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		_ = b.close()
+		return openFallback(dir)
+	}
+	return b, unix.Close(probe) //nolint:wrapcheck // cannot fail
+}
+
+// kernel resolves names with openat2.
+type kernel struct{ root *os.File }
+
+func (b kernel) openat2(name string, flag int, perm fs.FileMode) (int, error) {
+	how := unix.OpenHow{Flags: uint64(flag) | unix.O_CLOEXEC, Resolve: beneath} //nolint:gosec // flags are positive
+	if flag&os.O_CREATE != 0 {
+		how.Mode = uint64(perm.Perm())
+	}
+	var (
+		fd  int
+		err error
+	)
+	for range attempts {
+		fd, err = unix.Openat2(int(b.root.Fd()), name, &how) //nolint:gosec // a descriptor fits
+		if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	if err != nil {
+		return -1, &fs.PathError{Op: "openat2", Path: name, Err: err}
+	}
+	return fd, nil
+}
+
+func (b kernel) open(name string, flag int, perm fs.FileMode) (*os.File, error) {
+	fd, err := b.openat2(name, flag, perm)
+	if err != nil {
+		return nil, err
+	}
+	if flag&unix.O_DIRECTORY != 0 { // what reads its entries may look at them by this name, not by another
+		name = "/proc/self/fd/" + strconv.Itoa(fd)
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+func (b kernel) stat(name string) (fs.FileInfo, error) {
+	f, err := b.open(name, unix.O_PATH, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // it is only a name
+	return f.Stat()                  //nolint:wrapcheck // it names operation and path
+}
+
+func (b kernel) dir(name string) (directory, error) {
+	fd, err := b.openat2(name, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, err
+	}
+	return kernelDir{kernel{os.NewFile(uintptr(fd), name)}}, nil
+}
+
+func (b kernel) close() error { return b.root.Close() } //nolint:wrapcheck // nothing to add
+
+// kernelDir changes one directory by its descriptor. Opening in it is bound to stay beneath too.
+type kernelDir struct{ kernel }
+
+func (d kernelDir) fd() int { return int(d.root.Fd()) } //nolint:gosec // a descriptor fits
+
+func (d kernelDir) mkdir(base string, perm fs.FileMode) error {
+	return failed("mkdirat", base, unix.Mkdirat(d.fd(), base, uint32(perm.Perm())))
+}
+
+func (d kernelDir) chown(base string, uid, gid int) error {
+	return failed("fchownat", base, unix.Fchownat(d.fd(), base, uid, gid, unix.AT_SYMLINK_NOFOLLOW))
+}
+
+func (d kernelDir) rename(from, to string) error {
+	return failed("renameat", to, unix.Renameat(d.fd(), from, d.fd(), to))
+}
+
+func (d kernelDir) link(from, to string) error {
+	return failed("linkat", to, unix.Linkat(d.fd(), from, d.fd(), to, 0))
+}
+
+func (d kernelDir) remove(base string) error {
+	err := unix.Unlinkat(d.fd(), base, 0)
+	if errors.Is(err, unix.EISDIR) || errors.Is(err, unix.EPERM) {
+		if e := unix.Unlinkat(d.fd(), base, unix.AT_REMOVEDIR); !errors.Is(e, unix.ENOTDIR) {
+			err = e
+		}
+	}
+	return failed("unlinkat", base, err)
+}
+
+func (d kernelDir) lstat(base string) (fs.FileInfo, error) {
+	f, err := d.open(base, unix.O_PATH|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // it is only a name
+	return f.Stat()                  //nolint:wrapcheck // it names operation and path
+}
+
+func (d kernelDir) readlink(base string) (string, error) {
+	buf := make([]byte, unix.PathMax)
+	n, err := unix.Readlinkat(d.fd(), base, buf)
+	if err != nil {
+		return "", failed("readlinkat", base, err)
+	}
+	return string(buf[:n]), nil
+}
+
+func (d kernelDir) sync() error {
+	f, err := d.open(".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(syncDir(f), f.Close())
+}
+
+func failed(op, name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &fs.PathError{Op: op, Path: name, Err: err}
+}

@@ -1,0 +1,5 @@
+//go:build !linux
+
+package safefs
+
+func openBackend(dir string) (backend, error) { return openFallback(dir) }

@@ -1,0 +1,244 @@
+package safefs
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// each runs f against both ways of resolving names.
+func each(t *testing.T, f func(t *testing.T, r *Root, dir string)) {
+	t.Helper()
+	for name, open := range map[string]func(string) (backend, error){"default": openBackend, "os.Root": openFallback} {
+		t.Run(name, func(t *testing.T) {
+			base := t.TempDir()
+			dir := filepath.Join(base, "root")
+			must(t, os.Mkdir(dir, 0o755))
+			must(t, os.WriteFile(filepath.Join(base, "secret"), []byte("secret"), 0o644))
+			b, err := open(dir)
+			must(t, err)
+			r := &Root{at: b}
+			t.Cleanup(func() { must(t, r.Close()) })
+			f(t, r, dir)
+		})
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// populate makes every kind of file that a box can make.
+func populate(t *testing.T, dir string) {
+	t.Helper()
+	must(t, os.MkdirAll(filepath.Join(dir, "sub/deep"), 0o755))
+	must(t, os.WriteFile(filepath.Join(dir, "a"), []byte("aaa"), 0o644))
+	must(t, os.WriteFile(filepath.Join(dir, "sub/b"), []byte("bbb"), 0o644))
+	must(t, os.Link(filepath.Join(dir, "a"), filepath.Join(dir, "hard")))
+	must(t, syscall.Mkfifo(filepath.Join(dir, "fifo"), 0o644))
+	for name, target := range map[string]string{
+		"in": "sub/b", "indir": "sub", "out": "../secret", "outdir": "..", "abs": filepath.Join(dir, "a"), "etc": "/etc/passwd",
+		"loop": "loop", "nowhere": "sub/new", "sub/up": "../a", "sub/upout": "../../secret", "dangling": "none/x", "proc": "/proc/self/root/etc/passwd",
+	} {
+		must(t, os.Symlink(target, filepath.Join(dir, name)))
+	}
+}
+
+func TestOpen(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, r *Root, dir string) {
+		populate(t, dir)
+		for _, c := range []struct {
+			name, want string
+			err        error
+		}{
+			{"a", "aaa", nil}, {"/a", "aaa", nil}, {"//./sub//b", "bbb", nil}, {"sub/../a", "", ErrName}, {"../secret", "", ErrName},
+			{"..", "", ErrName}, {"a\x00b", "", ErrName}, {"a\n", "", ErrName}, {"hard", "aaa", nil},
+			{"in", "bbb", nil}, {"indir/b", "bbb", nil}, {"sub/up", "aaa", nil},
+			{"out", "", ErrEscape}, {"outdir/secret", "", ErrEscape}, {"sub/upout", "", ErrEscape}, {"abs", "", ErrEscape}, {"etc", "", ErrEscape},
+			{"proc", "", ErrEscape}, {"out/", "", ErrEscape}, {"outdir/", "", ErrEscape}, {"outdir", "", ErrEscape},
+			{"loop", "", syscall.ELOOP}, {"dangling", "", fs.ErrNotExist}, {"none", "", fs.ErrNotExist}, {"a/b", "", syscall.ENOTDIR},
+			{"sub", "", ErrDirectory}, {"", "", ErrDirectory}, {"/", "", ErrDirectory}, {".", "", ErrDirectory}, {"fifo", "", ErrNotRegular},
+			{strings.Repeat("x", 300), "", syscall.ENAMETOOLONG},
+		} {
+			got, _, err := r.ReadFile(c.name, 100)
+			if string(got) != c.want || !errors.Is(err, c.err) {
+				t.Errorf("read %q: %q, %v; want %q, %v", c.name, got, err, c.want, c.err)
+			}
+		}
+		if _, _, err := r.ReadFile("a", 2); !errors.Is(err, ErrTooLarge) {
+			t.Errorf("above the limit: %v", err)
+		}
+	})
+}
+
+func TestWrite(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []Mode{Replace, InPlace} {
+		each(t, func(t *testing.T, r *Root, dir string) {
+			populate(t, dir)
+			must(t, os.Chmod(filepath.Join(dir, "sub/b"), 0o751))
+			for _, c := range []struct {
+				name, at string
+				err      error
+			}{
+				{"new", "new", nil}, {"x/y/z", "x/y/z", nil}, {"in", "sub/b", nil}, {"indir/c", "sub/c", nil}, {"nowhere", "sub/new", nil},
+				{"sub/b", "sub/b", nil},
+				{"out", "", ErrEscape}, {"outdir/x", "", ErrEscape}, {"sub/upout", "", ErrEscape}, {"etc", "", ErrEscape}, {"abs", "", ErrEscape},
+				{"loop", "", syscall.ELOOP}, {"dangling", "", fs.ErrNotExist}, {"hard", "", ErrHardLink}, {"fifo", "", ErrNotRegular},
+				{"sub", "", ErrDirectory}, {"/", "", ErrDirectory}, {"../x", "", ErrName}, {"a/b", "", syscall.ENOTDIR},
+			} {
+				err := r.Write(c.name, []byte("content"), mode, nil)
+				if !errors.Is(err, c.err) {
+					t.Errorf("write %q: %v; want %v", c.name, err, c.err)
+				}
+				if got, e := os.ReadFile(filepath.Join(dir, c.at)); c.err == nil && string(got) != "content" {
+					t.Errorf("write %q: %s has %q, %v", c.name, c.at, got, e)
+				}
+			}
+			if info, err := os.Stat(filepath.Join(dir, "sub/b")); err != nil || info.Mode().Perm() != 0o751 {
+				t.Errorf("the mode was not kept: %v, %v", info, err)
+			}
+			if info, err := os.Lstat(filepath.Join(dir, "in")); err != nil || info.Mode()&fs.ModeSymlink == 0 {
+				t.Errorf("the link was not kept: %v, %v", info, err)
+			}
+			if got, err := os.ReadFile(filepath.Join(dir, "../secret")); string(got) != "secret" {
+				t.Errorf("something outside was changed: %q, %v", got, err)
+			}
+			if temps, err := filepath.Glob(filepath.Join(dir, ".sandjet*")); len(temps) != 0 {
+				t.Errorf("left behind: %q, %v", temps, err)
+			}
+		})
+	}
+}
+
+func TestWriteModes(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, r *Root, _ string) {
+		content := func() string {
+			b, _, err := r.ReadFile("f", 100)
+			must(t, err)
+			return string(b)
+		}
+		must(t, r.Write("f", []byte("one"), Create, nil))
+		if err := r.Write("f", []byte("two"), Create, nil); !errors.Is(err, fs.ErrExist) || content() != "one" {
+			t.Errorf("create of what exists: %v, %q", err, content())
+		}
+		must(t, r.Write("f", []byte("+two"), Append, nil))
+		must(t, r.Write("g", []byte("new"), Append, nil))
+		was, err := r.Stat("f")
+		must(t, err)
+		if content() != "one+two" {
+			t.Errorf("append: %q", content())
+		}
+		must(t, r.Write("f", []byte("three"), Replace, was))
+		for _, mode := range []Mode{Replace, InPlace, Append} {
+			if err := r.Write("f", []byte("x"), mode, was); !errors.Is(err, ErrChanged) {
+				t.Errorf("mode %d over a changed file: %v", mode, err)
+			}
+		}
+		must(t, r.Remove("g"))
+		if err := r.Write("g", []byte("x"), Replace, was); !errors.Is(err, ErrChanged) {
+			t.Errorf("write over a removed file: %v", err)
+		}
+		r.opt.ReadOnly = true
+		if err := errors.Join(r.Remove("f"), r.MkdirAll("d")); !errors.Is(err, ErrReadOnly) {
+			t.Errorf("read-only: %v", err)
+		}
+		if err := r.Write("f", nil, Replace, nil); !errors.Is(err, ErrReadOnly) || content() != "three" {
+			t.Errorf("read-only write: %v, %q", err, content())
+		}
+	})
+}
+
+func TestOwner(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("only root gives files away")
+	}
+	each(t, func(t *testing.T, r *Root, dir string) {
+		const uid, gid = 165537, 165538
+		r.opt.UID, r.opt.GID = uid, gid
+		must(t, r.Write("d/e/f", []byte("x"), Replace, nil))
+		must(t, r.Write("d/e/f", []byte("y"), Replace, nil))
+		must(t, r.Write("d/e/g", []byte("x"), InPlace, nil))
+		must(t, os.WriteFile(filepath.Join(dir, "other"), nil, 0o600))
+		must(t, os.Chown(filepath.Join(dir, "other"), 7, 8))
+		must(t, r.Write("other", []byte("y"), Replace, nil))
+		for name, want := range map[string][2]uint32{"d": {uid, gid}, "d/e": {uid, gid}, "d/e/f": {uid, gid}, "d/e/g": {uid, gid}, "other": {7, 8}} {
+			info, err := os.Stat(filepath.Join(dir, name))
+			must(t, err)
+			if st, ok := info.Sys().(*syscall.Stat_t); !ok || [2]uint32{st.Uid, st.Gid} != want {
+				t.Errorf("%s: owner %v; want %v", name, st, want)
+			}
+		}
+	})
+}
+
+func TestWalk(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, r *Root, dir string) {
+		populate(t, dir)
+		var got []string
+		visit := func(e Entry) error {
+			if e.Type.IsRegular() {
+				info, err := e.Info()
+				if err != nil || info.Size != 3 || time.Since(info.ModTime) > time.Hour {
+					t.Errorf("%s: %+v, %v", e.Path, info, err)
+				}
+			}
+			if e.Path == "sub/deep" {
+				return fs.SkipDir
+			}
+			if e.Type&fs.ModeSymlink == 0 {
+				got = append(got, e.Path)
+			}
+			return nil
+		}
+		must(t, os.WriteFile(filepath.Join(dir, "sub/deep/c"), nil, 0o644))
+		must(t, r.Walk(t.Context(), "", 100, visit))
+		slices.Sort(got)
+		if want := []string{"a", "fifo", "hard", "sub", "sub/b"}; !slices.Equal(got, want) {
+			t.Errorf("walked %q; want %q", got, want)
+		}
+		if err := r.Walk(t.Context(), "", 3, func(Entry) error { return nil }); !errors.Is(err, ErrTooMany) {
+			t.Errorf("walk over the limit: %v", err)
+		}
+		if err := r.Walk(t.Context(), "outdir", 3, func(Entry) error { return nil }); !errors.Is(err, ErrEscape) {
+			t.Errorf("walk outside: %v", err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := r.Walk(ctx, "", 100, func(Entry) error { return nil }); !errors.Is(err, context.Canceled) {
+			t.Errorf("walk of a cancelled context: %v", err)
+		}
+	})
+}
+
+func TestRemove(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, r *Root, dir string) {
+		populate(t, dir)
+		must(t, r.Remove("out")) // the link, not the secret
+		must(t, r.Remove("sub/deep"))
+		if err := r.Remove("sub"); err == nil {
+			t.Error("a full directory was removed")
+		}
+		if err := r.Remove("outdir/secret"); !errors.Is(err, ErrEscape) {
+			t.Errorf("removal outside: %v", err)
+		}
+		if _, err := os.Stat(filepath.Join(dir, "../secret")); err != nil {
+			t.Error(err)
+		}
+	})
+}

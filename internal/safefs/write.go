@@ -1,0 +1,292 @@
+package safefs
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+	"syscall"
+)
+
+// Mode says what a write does with what is there.
+type Mode int
+
+// The modes.
+const (
+	// Replace writes a new file beside the old one and renames it over: readers see the old content
+	// or the new, and so does a crash. A crash in between leaves a file named ".sandjet-*.tmp".
+	Replace Mode = iota
+	// InPlace truncates the file and writes: the inode stays, and it works on mounts of object
+	// stores that cannot rename. A crash in between leaves a part of the content.
+	InPlace
+	// Create makes the file and fails with [fs.ErrExist] when there is one.
+	Create
+	// Append writes at the end of the file.
+	Append
+)
+
+const (
+	fileMode = 0o644
+	dirMode  = 0o755
+	maxLinks = 40 // links followed from one name, as the kernel does
+)
+
+// Write writes content to a regular file, making it and its parents (0644 and 0755) when absent; an
+// existing file keeps its mode and owner. A final symbolic link is followed, so the link stays. It
+// returns when the content is on the disk.
+//
+// Was, when not nil, is what the file must still be: another inode, size or time is [ErrChanged]. A
+// file with several hard links is refused: one of them may be outside of the root.
+func (r *Root) Write(name string, content []byte, mode Mode, was fs.FileInfo) error {
+	if r.opt.ReadOnly {
+		return ErrReadOnly
+	}
+	name, err := Clean(name)
+	if err != nil {
+		return err
+	}
+	if name == "." {
+		return ErrDirectory
+	}
+	if err := r.MkdirAll(path.Dir(name)); err != nil {
+		return err
+	}
+	d, base, err := r.place(name)
+	if err != nil {
+		return refusal(err)
+	}
+	defer func() { _ = d.close() }() // entries are synced where it matters
+	return refusal(r.write(d, base, content, mode, was))
+}
+
+// place opens the directory of the file that name leads to, through links, and returns the file's
+// own name in it. The file need not be there.
+func (r *Root) place(name string) (directory, string, error) {
+	for range maxLinks {
+		// A link's target may hold "..": the kernel resolves it after the directory before it.
+		dir, base := "", name
+		if i := strings.LastIndexByte(strings.TrimRight(name, "/"), '/'); i >= 0 {
+			dir, base = name[:i], strings.TrimRight(name[i+1:], "/")
+		}
+		if base == ".." || base == "." {
+			return nil, "", ErrDirectory
+		}
+		if dir == "" {
+			dir = "."
+		}
+		d, err := r.at.dir(dir)
+		if err != nil {
+			return nil, "", err
+		}
+		info, err := d.lstat(base)
+		if err != nil || info.Mode()&fs.ModeSymlink == 0 {
+			return d, base, nil //nolint:nilerr // absent: the caller makes it
+		}
+		target, err := d.readlink(base)
+		err = errors.Join(err, d.close())
+		switch {
+		case err != nil:
+			return nil, "", err
+		case strings.HasPrefix(target, "/"):
+			return nil, "", fmt.Errorf("%w: an absolute link", ErrEscape)
+		}
+		name = dir + "/" + target
+	}
+	return nil, "", syscall.ELOOP
+}
+
+func (r *Root) write(d directory, base string, content []byte, mode Mode, was fs.FileInfo) error {
+	old, err := d.open(base, os.O_WRONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		if was != nil {
+			return ErrChanged
+		}
+		return r.create(d, base, content, mode)
+	case err != nil:
+		return err
+	}
+	defer func() { _ = old.Close() }() // synced below
+	info, err := writable(old, mode, was)
+	if err != nil {
+		return err
+	}
+	switch mode {
+	case Append:
+		if _, err := old.Seek(0, 2); err != nil {
+			return fmt.Errorf("seek: %w", err)
+		}
+		return fill(old, content)
+	case InPlace:
+		if err := old.Truncate(0); err != nil {
+			return fmt.Errorf("truncate: %w", err)
+		}
+		return fill(old, content)
+	case Create, Replace:
+	}
+	return r.replace(d, base, content, info)
+}
+
+// writable returns what the open file is, or why it may not be written.
+func writable(f *os.File, mode Mode, was fs.FileInfo) (fs.FileInfo, error) {
+	info, err := regular(f)
+	if err != nil {
+		return nil, err
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	switch {
+	case mode == Create:
+		return nil, fs.ErrExist
+	case ok && stat.Nlink > 1:
+		return nil, ErrHardLink
+	case was != nil && !unchanged(was, info):
+		return nil, ErrChanged
+	}
+	return info, nil
+}
+
+func unchanged(was, is fs.FileInfo) bool {
+	return os.SameFile(was, is) && was.Size() == is.Size() && was.ModTime().Equal(is.ModTime())
+}
+
+// create makes the file. With O_EXCL nothing that appears meanwhile is written over.
+func (r *Root) create(d directory, base string, content []byte, mode Mode) error {
+	if mode == InPlace || mode == Append {
+		f, err := d.open(base, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, fileMode)
+		if err != nil {
+			return err
+		}
+		return errors.Join(r.own(f), fill(f, content), f.Close(), d.sync())
+	}
+	publish := d.rename
+	if mode == Create { // unlike a rename, a link never takes the place of a file
+		publish = d.link
+	}
+	err := beside(d, base, publish, func(f *os.File) error {
+		return errors.Join(r.own(f), f.Chmod(fileMode), fill(f, content))
+	})
+	return errors.Join(err, d.sync())
+}
+
+// replace writes beside the old file and renames over it.
+func (r *Root) replace(d directory, base string, content []byte, old fs.FileInfo) error {
+	rename := func(temp, base string) error {
+		if now, err := d.lstat(base); err != nil || !unchanged(old, now) {
+			return ErrChanged
+		}
+		return d.rename(temp, base)
+	}
+	err := beside(d, base, rename, func(f *os.File) error {
+		return errors.Join(keepOwner(f, old), f.Chmod(old.Mode().Perm()), fill(f, content))
+	})
+	return errors.Join(err, d.sync())
+}
+
+// beside makes a file with a name of its own, and gives it the name base when it is complete.
+func beside(d directory, base string, publish func(temp, base string) error, complete func(*os.File) error) error {
+	temp := ".sandjet-" + rand.Text() + ".tmp"
+	f, err := d.open(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return err //nolint:wrapcheck // it names operation and path
+	}
+	if err = errors.Join(complete(f), f.Close()); err == nil {
+		err = publish(temp, base)
+	}
+	if e := d.remove(temp); e != nil && !errors.Is(e, fs.ErrNotExist) { // gone after a rename
+		err = errors.Join(err, e)
+	}
+	return err
+}
+
+func fill(f *os.File, content []byte) error {
+	if _, err := f.Write(content); err != nil {
+		return fmt.Errorf("write: %w", err)
+	}
+	if err := f.Sync(); err != nil {
+		return fmt.Errorf("sync: %w", err)
+	}
+	return nil
+}
+
+// own gives a new file to the root's owner.
+func (r *Root) own(f *os.File) error {
+	if !r.owned() {
+		return nil
+	}
+	return f.Chown(r.opt.UID, r.opt.GID) //nolint:wrapcheck // it names the operation and the file
+}
+
+func (r *Root) owned() bool { return os.Geteuid() == 0 && (r.opt.UID > 0 || r.opt.GID > 0) }
+
+func keepOwner(f *os.File, old fs.FileInfo) error {
+	stat, ok := old.Sys().(*syscall.Stat_t)
+	if !ok || os.Geteuid() != 0 {
+		return nil
+	}
+	return f.Chown(int(stat.Uid), int(stat.Gid)) //nolint:wrapcheck // as above
+}
+
+// MkdirAll makes a directory and its parents, mode 0755, owned by the root's owner. Existing ones
+// stay as they are; links to directories below the root are followed.
+func (r *Root) MkdirAll(name string) error {
+	if r.opt.ReadOnly {
+		return ErrReadOnly
+	}
+	name, err := Clean(name)
+	if err != nil {
+		return err
+	}
+	return refusal(r.mkdirAll(name))
+}
+
+func (r *Root) mkdirAll(name string) error {
+	d, err := r.at.dir(name)
+	if err == nil {
+		return d.close()
+	}
+	if !errors.Is(err, fs.ErrNotExist) || name == "." {
+		return err
+	}
+	parent := path.Dir(name)
+	if err := r.mkdirAll(parent); err != nil {
+		return err
+	}
+	d, err = r.at.dir(parent)
+	if err != nil {
+		return err
+	}
+	base := path.Base(name)
+	err = d.mkdir(base, dirMode)
+	switch {
+	case errors.Is(err, fs.ErrExist): // somebody was faster, or a link that leads nowhere
+		err = nil
+		if info, e := d.lstat(base); e == nil && !info.IsDir() {
+			err = syscall.ENOTDIR
+		}
+	case err == nil && r.owned():
+		err = d.chown(base, r.opt.UID, r.opt.GID)
+	}
+	return errors.Join(err, d.sync(), d.close())
+}
+
+// Remove removes a file, an empty directory or a link (not what it leads to).
+func (r *Root) Remove(name string) error {
+	if r.opt.ReadOnly {
+		return ErrReadOnly
+	}
+	name, err := Clean(name)
+	if err != nil {
+		return err
+	}
+	if name == "." {
+		return ErrName
+	}
+	d, err := r.at.dir(path.Dir(name))
+	if err != nil {
+		return refusal(err)
+	}
+	return refusal(errors.Join(d.remove(path.Base(name)), d.sync(), d.close()))
+}
