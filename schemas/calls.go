@@ -14,26 +14,26 @@ import (
 type Request struct {
 	// ID makes the request idempotent: the same id with the same content is the same call, with
 	// other content it is a conflict. Kept for 24 hours. Made by Sandjet when absent.
-	ID           CallID          `json:"id,omitzero" jsonschema:"pattern=^[A-Za-z0-9_.:-]{1\\,128}$"`
+	ID           CallID          `json:"id,omitzero"`
 	Account      AccountID       `json:"account,omitzero"`
 	Agent        AgentID         `json:"agent,omitzero"`
 	Conversation ConversationID  `json:"conversation,omitzero" jsonschema:"maxLength=256" jsonschema_description:"Where the events go. A new one is made when absent."`
 	Turn         TurnID          `json:"turn,omitzero"`
-	Tool         Tool            `json:"tool" jsonschema:"enum=bash,enum=read,enum=write,enum=edit,enum=glob,enum=grep"`
+	Tool         Tool            `json:"tool"`
 	Input        json.RawMessage `json:"input" jsonschema:"type=object"`
 	Dialect      Dialect         `json:"dialect,omitzero" jsonschema:"enum=claude,enum=deepagents"`
-	Workspace    string          `json:"workspace,omitzero" jsonschema:"maxLength=128" jsonschema_description:"Name or id. Default: default."`
-	Sandbox      string          `json:"sandbox,omitzero" jsonschema:"maxLength=128" jsonschema_description:"Name or id. Default: the workspace's."`
+	Workspace    string          `json:"workspace,omitzero" jsonschema:"maxLength=128,pattern=^[A-Za-z0-9_. -]+$" jsonschema_description:"Name or id. Default: default."`
+	Sandbox      string          `json:"sandbox,omitzero" jsonschema:"maxLength=128,pattern=^[A-Za-z0-9_. -]+$" jsonschema_description:"Name or id. Default: the workspace's."`
 	Timeout      Duration        `json:"timeout,omitzero" jsonschema_description:"Of the run: seconds or a duration such as 30s. Default: the sandbox's."`
 	Deadline     time.Time       `json:"deadline,omitzero" jsonschema_description:"Absolute end, waiting included. Default: one hour from now."`
 	Origin       *Origin         `json:"origin,omitzero"`
-	TraceParent  string          `json:"traceparent,omitzero" jsonschema:"maxLength=128"`
+	TraceParent  string          `json:"traceparent,omitzero" jsonschema:"maxLength=128,pattern=^[A-Za-z0-9-]+$"`
 }
 
 // Origin says where a call came from, so that a follow-up finds its way back.
 type Origin struct {
 	Kind    string          `json:"kind" jsonschema:"enum=api,enum=nats,enum=websocket,enum=channel,enum=async"`
-	Channel string          `json:"channel,omitzero" jsonschema:"maxLength=64"`
+	Channel string          `json:"channel,omitzero" jsonschema:"maxLength=64,pattern=^[A-Za-z0-9_.-]+$"`
 	Route   json.RawMessage `json:"route,omitzero"` // opaque to all but the channel
 }
 

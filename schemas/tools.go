@@ -44,7 +44,7 @@ type BashInput struct {
 type ReadInput struct {
 	FilePath string `json:"file_path" jsonschema:"minLength=1,maxLength=4096" jsonschema_description:"Path in the workspace; a leading / is the workspace's root."`
 	Offset   *int   `json:"offset,omitzero" jsonschema_description:"First line to read, counted from base. Default: the first."`
-	Limit    *int   `json:"limit,omitzero" jsonschema_description:"Most lines to read. Default 2000."`
+	Limit    *int   `json:"limit,omitzero" jsonschema:"minimum=0" jsonschema_description:"Most lines to read. Default 2000."`
 	Base     *int   `json:"base,omitzero" jsonschema:"enum=0,enum=1" jsonschema_description:"Number of the first line: 1 (claude) or 0 (deepagents)."`
 }
 
@@ -102,7 +102,7 @@ type GrepInput struct {
 	CaseInsensitive bool     `json:"case_insensitive,omitzero"`
 	LineNumbers     bool     `json:"line_numbers,omitzero" jsonschema_description:"With content: print line numbers."`
 	Fixed           *bool    `json:"fixed,omitzero" jsonschema_description:"Take the pattern literally: no (claude), yes (deepagents)."`
-	HeadLimit       *int     `json:"head_limit,omitzero" jsonschema_description:"Most lines of output. Default 1000."`
+	HeadLimit       *int     `json:"head_limit,omitzero" jsonschema:"minimum=0" jsonschema_description:"Most lines of output. Default 1000."`
 }
 
 // GrepMode is what grep prints.

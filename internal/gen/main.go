@@ -1,0 +1,79 @@
+// Command gen writes the documents that describe what crosses a wire: a JSON Schema (2020-12) for
+// each message and record, made from the Go types in schemas, and an AsyncAPI document, made from
+// the topology in streams.
+//
+//	go run ./internal/gen          # write them
+//	go run ./internal/gen -check   # fail if a written one is not what would be written now
+//
+// It is run from the root of the module. Running it twice changes nothing the second time.
+package main
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+)
+
+func main() {
+	check := flag.Bool("check", false, "write nothing; fail if a file is missing, differs or should not be there")
+	flag.Parse()
+	if err := run(".", *check); err != nil {
+		fmt.Fprintln(os.Stderr, "gen:", err)
+		os.Exit(1)
+	}
+}
+
+// run writes or checks the documents of the module at root.
+func run(root string, check bool) error {
+	documents, err := Documents(root)
+	if err != nil {
+		return err
+	}
+	if check {
+		return compare(root, documents)
+	}
+	for _, name := range slices.Sorted(maps.Keys(documents)) {
+		file := filepath.Join(root, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(file), 0o750); err != nil {
+			return fmt.Errorf("make the folder: %w", err)
+		}
+		if err := os.WriteFile(file, documents[name], 0o644); err != nil { //nolint:gosec // part of the source tree
+			return fmt.Errorf("write: %w", err)
+		}
+	}
+	return nil
+}
+
+// compare reports every file that is not as it would be written.
+func compare(root string, documents map[string][]byte) error {
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(documents)) {
+		switch have, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(name))); {
+		case errors.Is(err, fs.ErrNotExist):
+			errs = append(errs, fmt.Errorf("%s is missing", name))
+		case err != nil:
+			errs = append(errs, err)
+		case !bytes.Equal(have, documents[name]):
+			errs = append(errs, fmt.Errorf("%s is not what the Go types say", name))
+		}
+	}
+	there, err := filepath.Glob(filepath.Join(root, "schemas", "json", "*"))
+	if err != nil {
+		return fmt.Errorf("list: %w", err)
+	}
+	for _, file := range there {
+		if name := "schemas/json/" + filepath.Base(file); documents[name] == nil {
+			errs = append(errs, fmt.Errorf("%s belongs to no Go type", name))
+		}
+	}
+	if len(errs) > 0 {
+		errs = append(errs, errors.New("run `make gen` and commit the difference"))
+	}
+	return errors.Join(errs...)
+}
