@@ -102,7 +102,9 @@ func Documents(dir string) (map[string][]byte, error) {
 func reflectType(r root, comments map[string]string) *jsonschema.Schema {
 	reflector := &jsonschema.Reflector{
 		Anonymous: true, ExpandedStruct: true, AllowAdditionalProperties: !r.closed, Mapper: mapped,
-		LookupComment: func(t reflect.Type, field string) string { return comments[strings.TrimSuffix(t.Name()+"."+field, ".")] },
+		LookupComment: func(t reflect.Type, field string) string {
+			return comments[strings.TrimSuffix(t.Name()+"."+field, ".")]
+		},
 	}
 	s := reflector.Reflect(r.value)
 	s.ID = jsonschema.ID(schemaBase + r.name + ".schema.json")

@@ -1,0 +1,43 @@
+# Each target is one line that also works typed by hand.
+GO   ?= go
+TIME ?= 10s
+
+.PHONY: help
+help: ## Print this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 14
+
+.PHONY: demo
+demo: ## Start everything embedded and take the tour
+	$(GO) run ./cmd/sandjet demo
+
+.PHONY: test
+test: ## Run every test
+	$(GO) test ./...
+
+.PHONY: race
+race: ## Run every test with the race detector
+	$(GO) test -race ./...
+
+.PHONY: lint
+lint: ## Run the linters (builds them on first use)
+	$(GO) tool -modfile=tools.mod golangci-lint run
+
+.PHONY: fuzz
+fuzz: ## Run each fuzz target for a while (TIME=10s)
+	.ci/fuzz $(TIME)
+
+.PHONY: gen
+gen: ## Write the generated documents; twice leaves no difference
+	$(GO) run ./internal/gen
+
+.PHONY: build
+build: ## Build sandjet and sandjet-box into bin/
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags="-s -w" -o bin/ ./cmd/...
+
+.PHONY: ci
+ci: ## Run what the gate runs
+	.ci/run
+
+.PHONY: clean
+clean: ## Remove what building leaves
+	rm -rf bin

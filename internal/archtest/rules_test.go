@@ -1,0 +1,88 @@
+package archtest
+
+// floors says which packages of ours a package may import, tests included. A package belongs to
+// the longest row that is its path or a folder above it. A row's own folder is always allowed, but
+// for leaves, which may not import one another.
+var floors = map[string]struct {
+	may []string
+	why string
+}{
+	"schemas":                       {nil, "the vocabulary has nothing below it"},
+	"internal/safefs":               {nil, "it knows files, not calls"},
+	"streams":                       {[]string{"schemas"}, "the log does not know who uses it"},
+	"providers":                     {[]string{"schemas", "internal/safefs"}, "a backend does not know that there is a log"},
+	"providers/local":               {[]string{"schemas", "providers", "providers/providertest", "providers/local/box", "providers/local/boxentry", "providers/local/confine", "internal/safefs"}, "a leaf knows its interface and nothing beside it"},
+	"providers/local/box":           {[]string{"providers/local/confine"}, "it is process 1 of every box: small, and of the standard library"},
+	"providers/local/boxentry":      {[]string{"providers/local/box"}, "it runs before everything else in the process"},
+	"providers/local/confine":       {nil, "it runs inside the box, where nothing of ours may be initialised"},
+	"providers/local/isolationtest": {[]string{"schemas", "providers", "providers/local", "providers/local/confine", "internal/safefs"}, "it tries to get out of the leaf's boxes"},
+	"providers/providertest":        {[]string{"schemas", "providers", "internal/safefs"}, "the suite knows the interface only"},
+	"records":                       {[]string{"schemas", "streams"}, "siblings meet in the log and in cmd"},
+	"workers":                       {[]string{"schemas", "streams", "providers", "workers/limits", "workers/tools", "internal/safefs"}, "siblings meet in the log and in cmd"},
+	"workers/limits":                {[]string{"schemas"}, "limits must work without the log"},
+	"workers/tools":                 {[]string{"schemas", "providers", "internal/safefs"}, "compiling and rendering are pure"},
+	"gateway":                       {[]string{"schemas", "streams"}, "siblings meet in the log and in cmd"},
+	"client":                        {[]string{"schemas"}, "a client needs nothing of the server"},
+	"bench":                         {[]string{"schemas", "streams", "providers", "providers/local", "providers/providertest", "workers", "records", "gateway", "client"}, "it measures every floor"},
+	"cmd/sandjet":                   {[]string{"schemas", "streams", "providers", "providers/local", "providers/local/boxentry", "workers", "workers/limits", "workers/tools", "records", "gateway", "client", "bench", "internal/safefs"}, "the roof: the only place where everything meets"},
+	"cmd/sandjet-box":               {[]string{"providers/local/box"}, "the box alone"},
+	"internal/natstest":             {[]string{"schemas", "streams"}, "the real log for tests"},
+	"internal/gen":                  {[]string{"schemas", "streams"}, "documents come from the types and the topology"},
+	"internal/archtest":             {nil, "rules look at the tree from outside"},
+	"internal/crashtest":            {[]string{"schemas", "client", "streams"}, "it drives the program from outside"},
+}
+
+// testsMay is what tests may import beyond their package's row.
+var testsMay = map[string][]string{
+	"":                  {"internal/natstest"},
+	"workers":           {"providers/providertest", "providers/local"},
+	"workers/tools":     {"providers/providertest", "providers/local"},
+	"gateway":           {"records"},
+	"gateway/admission": {"records"},
+	"client":            {"gateway", "records", "streams", "providers", "workers"},
+	"bench":             {"providers/providertest"},
+}
+
+// owners says where a third-party module may be imported: tests included, but for those in tests.
+var owners = []struct {
+	module string
+	homes  []string
+	why    string
+}{
+	{"github.com/nats-io/", []string{"streams", "internal/natstest", "bench"}, "acks and subjects stay in one place; the benchmark compares with the bare log"},
+	{"github.com/gorilla/websocket", []string{"gateway", "client"}, "one protocol, two ends"},
+	{"github.com/alecthomas/kong", []string{"cmd/sandjet"}, "flags are a matter of the program"},
+	{"github.com/goccy/go-yaml", []string{"cmd/sandjet"}, "so is its configuration"},
+	{"github.com/prometheus/", []string{"gateway", "cmd/sandjet"}, "other packages count, and let the edge show it"},
+	{"github.com/oklog/ulid", []string{"schemas"}, "ids are made in one place"},
+	{"github.com/invopop/jsonschema", []string{"internal/gen", "workers/tools"}, "documents are made at build time, but for the tools' own definitions"},
+	{"golang.org/x/sys", []string{"providers/local", "internal/safefs", "cmd/sandjet", "streams"}, "system calls stay at the edge to the kernel"},
+}
+
+// ownersInTests are further homes for tests alone.
+var ownersInTests = map[string][]string{
+	"github.com/nats-io/":          {"gateway", "workers", "records", "cmd/sandjet"},
+	"github.com/gorilla/websocket": {"cmd/sandjet"},
+	"golang.org/x/sys":             {"internal", "workers", "providers"},
+}
+
+// testModules are for tests only.
+var testModules = map[string]string{
+	"github.com/rogpeppe/go-internal":       "scripts as tests",
+	"github.com/santhosh-tekuri/jsonschema": "validates the generated documents",
+	"go.uber.org/goleak":                    "finds goroutines left behind",
+	"pgregory.net/rapid":                    "properties",
+	"golang.org/x/tools":                    "txtar",
+}
+
+// inits are the packages that may have an init function.
+var inits = map[string]string{
+	"providers/local/boxentry": "the box is this same program under another name: it must start before any other package is initialised (docs/adr/0008)",
+}
+
+// globals are package-level variables that are not errors, regular expressions, embedded files or
+// interface checks. Each is never written to after initialisation, for the reason given.
+var globals = map[string]string{
+	"schemas.Tail":                        "a constant in all but syntax: its field is not exported",
+	"providers/local/confine.controllers": "a constant in all but syntax: read in one loop",
+}

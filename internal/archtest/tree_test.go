@@ -1,0 +1,90 @@
+package archtest
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+const (
+	module = "github.com/sandjet/sandjet"
+	top    = "../.."
+)
+
+// pkg is what `go list -json` tells of a package; Path is relative to the module.
+type pkg struct {
+	Path, Dir, Name, Doc               string
+	GoFiles, TestGoFiles, XTestGoFiles []string
+	IgnoredGoFiles                     []string
+	Imports, TestImports, XTestImports []string
+	ImportPath                         string
+}
+
+var tree = sync.OnceValues(func() ([]pkg, error) {
+	cmd := exec.Command("go", "list", "-e", "-json=Dir,ImportPath,Name,Doc,GoFiles,TestGoFiles,XTestGoFiles,IgnoredGoFiles,Imports,TestImports,XTestImports", "./...")
+	cmd.Dir = top
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, err
+	}
+	var all []pkg
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p pkg
+		switch err := dec.Decode(&p); {
+		case errors.Is(err, io.EOF):
+			return all, nil
+		case err != nil:
+			return nil, err
+		}
+		p.Path = strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, module), "/")
+		all = append(all, p)
+	}
+})
+
+func packages(t *testing.T) []pkg {
+	t.Helper()
+	all, err := tree()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) < 5 {
+		t.Fatalf("go list found %d packages", len(all))
+	}
+	return all
+}
+
+func (p pkg) testImports() []string { return slices.Concat(p.TestImports, p.XTestImports) }
+
+func (p pkg) files(name []string) []string {
+	out := make([]string, 0, len(name))
+	for _, n := range name {
+		out = append(out, filepath.Join(p.Dir, n))
+	}
+	return out
+}
+
+// below reports whether path is folder or something in it.
+func below(path, folder string) bool {
+	return path == folder || strings.HasPrefix(path, strings.TrimSuffix(folder, "/")+"/")
+}
+
+// rowOf finds the floor of a package.
+func rowOf(path string) (string, bool) {
+	for at := path; ; {
+		if _, ok := floors[at]; ok {
+			return at, true
+		}
+		cut := strings.LastIndexByte(at, '/')
+		if cut < 0 {
+			return "", false
+		}
+		at = at[:cut]
+	}
+}
