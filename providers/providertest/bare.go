@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/safefs"
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/schemas"
 )
@@ -50,6 +51,7 @@ type bareBox struct {
 var (
 	_ providers.Provider = (*Bare)(nil)
 	_ providers.Reserver = (*Bare)(nil)
+	_ providers.Filer    = (*Bare)(nil)
 	_ providers.Profiler = (*Bare)(nil)
 )
 
@@ -210,6 +212,22 @@ func (b *Bare) workspace(m providers.Mount) (string, error) {
 		return "", schemas.Wrap(schemas.Unavailable, "open workspace", "the workspace's directory cannot be made", err)
 	}
 	return dir, nil
+}
+
+// OpenWorkspace opens a mount's files.
+func (b *Bare) OpenWorkspace(ctx context.Context, _ schemas.AccountID, m providers.Mount) (*safefs.Root, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err //nolint:wrapcheck // the context's own error
+	}
+	dir, err := b.workspace(m)
+	if err != nil {
+		return nil, err
+	}
+	root, err := safefs.Open(dir, safefs.Options{ReadOnly: m.ReadOnly})
+	if err != nil {
+		return nil, schemas.Wrap(schemas.Unavailable, "open workspace", "the workspace cannot be opened", err)
+	}
+	return root, nil
 }
 
 // workingDir translates cmd.Dir, a path inside of a box, to where that is here.
