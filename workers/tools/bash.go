@@ -1,0 +1,87 @@
+package tools
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// bash is a compiled call of bash: the command is the script. The provider keeps it out of the workspace.
+type bash struct{ dialect dialect }
+
+func compileBash(c schemas.Call, in schemas.BashInput) (Plan, error) {
+	if in.Background {
+		return Plan{}, &schemas.Error{Code: schemas.Unsupported, Field: "input.background", Message: "background jobs are not available here: run the command in the foreground"}
+	}
+	return Plan{Script: in.Command, Live: true, Timeout: time.Duration(c.Timeout), call: c, tool: bash{dialect(c.Dialect)}}, nil
+}
+
+// present is not used: the answer of bash is what the command printed.
+func (bash) present(answer) outcome { return outcome{} }
+
+// text is the output, then a trailer that always shows the exit code, and timeout, lack of memory and
+// truncation where they happened. Whatever the command printed, the trailer is the last.
+func (t bash) text(r providers.Result, o schemas.Output, timeout time.Duration) string {
+	var b strings.Builder
+	b.WriteString(o.Stdout)
+	stderr := o.Stderr
+	if t.dialect.deep() {
+		stderr = markStderr(stderr)
+	}
+	if stderr != "" {
+		newline(&b)
+		b.WriteString(stderr)
+	}
+	newline(&b)
+	switch {
+	case !t.dialect.deep():
+		fmt.Fprintf(&b, "[exit code %d]", r.ExitCode)
+	case o.OK:
+		fmt.Fprintf(&b, "[Command succeeded with exit code %d]", r.ExitCode)
+	default:
+		fmt.Fprintf(&b, "[Command failed with exit code %d]", r.ExitCode)
+	}
+	if r.TimedOut {
+		b.WriteString("\n" + timedOut(timeout))
+	}
+	if r.OOMKilled {
+		b.WriteString("\n[killed: out of memory]")
+	}
+	if !r.Truncated {
+		return b.String()
+	}
+	if t.dialect.deep() {
+		b.WriteString("\n[Output was truncated due to size limits]")
+	}
+	fmt.Fprintf(&b, "\n[truncated: %d bytes were printed, the beginning and the end are shown", max(r.StdoutBytes+r.StderrBytes, int64(len(r.Stdout)+len(r.Stderr))))
+	if o.FullOutput != "" {
+		b.WriteString("; full output in " + o.FullOutput)
+	}
+	b.WriteString("]")
+	return b.String()
+}
+
+// newline ends a line that was begun.
+func newline(b *strings.Builder) {
+	if s := b.String(); s != "" && !strings.HasSuffix(s, "\n") {
+		b.WriteByte('\n')
+	}
+}
+
+func markStderr(s string) string {
+	if s == "" {
+		return ""
+	}
+	lines := strings.Split(strings.TrimSuffix(s, "\n"), "\n")
+	return "[stderr] " + strings.Join(lines, "\n[stderr] ")
+}
+
+// timedOut names the time in seconds, as short as it goes.
+func timedOut(d time.Duration) string {
+	seconds := math.Round(d.Seconds()*10) / 10
+	return fmt.Sprintf("[timed out after %gs]", seconds)
+}

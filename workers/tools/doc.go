@@ -1,0 +1,27 @@
+// Package tools says what the tools of an agent do: bash, read, write, edit, glob and grep.
+//
+// [Compile] turns a call into a [Plan] without touching anything: one script for one run, with the
+// parameters and the payload on its standard input, so that no text of a model is ever part of a
+// script (the command of bash apart, which is one). [Plan.Render] turns what came of the run into
+// the [schemas.Result]: text for the model, and structure.
+//
+// The file tools need no more than a POSIX shell, coreutils, find, grep and awk in the box; grep uses
+// ripgrep when it is there, with the same result. [RunNative] does the same in this process over a
+// [safefs.Root], for providers whose files can be reached directly. Both ways end in an answer (the
+// facts) that one function words, and one suite (toolstest) holds them together.
+//
+// # Common rules
+//
+// Paths are relative to the workspace; a leading / is its root, "." and "//" mean nothing, "..",
+// NUL and line breaks are refused. Symbolic links are followed while they stay in the workspace,
+// absolute ones are not. Texts show paths as the workspace has them, deepagents with a leading /.
+//
+// glob and grep follow no links, and pass over names with line breaks. glob finds hidden names only where
+// the pattern says the dot; grep searches hidden files but not the folders of version control
+// (.git, .hg, .svn, .jj, .bzr) and .sandjet. Neither honours ignore files. A file with a NUL in its
+// first 8 KiB is binary: read refuses it (deepagents: base64), grep passes over it.
+//
+// Patterns of grep are regular expressions in Go's syntax (RE2): ripgrep's for all common uses. The
+// classes \d \w \s and \b are ASCII; there is no look-around, no back-reference, and no match
+// reaches over the end of a line.
+package tools

@@ -1,0 +1,98 @@
+package tools
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// maxEdit is the largest file that can be edited, in bytes.
+const maxEdit = 10 << 20
+
+// EditData is what edit did.
+type EditData struct {
+	Path         string `json:"path"`
+	Replacements int64  `json:"replacements"`
+	Bytes        int64  `json:"bytes"` // of the file now
+	ETag         string `json:"etag"`
+}
+
+// edit is a compiled call of edit.
+type edit struct {
+	place
+	dialect dialect
+	all     bool
+	pairs   []pair // the first whose old text occurs is used
+}
+
+// pair is a text and what takes its place, both literal.
+type pair struct{ old, new string }
+
+func newEdit(d dialect, in schemas.EditInput) (fileTool, error) {
+	p, err := newPlace(d, in.FilePath)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case in.OldString == "":
+		return nil, schemas.Errorf(schemas.Invalid, "", "old_string is empty: use write to make or replace a file")
+	case in.OldString == in.NewString && !either(in.AllowNoop, d.deep()):
+		return nil, schemas.Errorf(schemas.Invalid, "", "old_string and new_string are identical: nothing to change")
+	}
+	t := edit{place: p, dialect: d, all: in.ReplaceAll, pairs: []pair{{in.OldString, in.NewString}}}
+	if d.deep() { // there a text also matches with the other kind of line ends
+		lf := strings.NewReplacer("\r\n", "\n")
+		crlf := strings.NewReplacer("\r\n", "\r\n", "\n", "\r\n")
+		for _, r := range []*strings.Replacer{crlf, lf} {
+			if old := r.Replace(in.OldString); old != in.OldString {
+				t.pairs = append(t.pairs, pair{old, r.Replace(in.NewString)})
+			}
+		}
+	}
+	return t, nil
+}
+
+func (t edit) stdin() []byte {
+	all := 0
+	if t.all {
+		all = 1
+	}
+	b := fmt.Appendf(nil, "%s\n%d %d %d\n", t.name, all, maxEdit, len(t.pairs))
+	for _, p := range t.pairs {
+		b = appendBase64(appendBase64(b, p.old), p.new)
+	}
+	return b
+}
+
+func (t edit) present(a answer) outcome {
+	switch {
+	case a.word == wordNoMatch && t.dialect.deep():
+		return outcome{err: &schemas.Error{Code: schemas.NotFound, Message: fmt.Sprintf("String not found in file: '%s'", quote(t.pairs[0].old))}}
+	case a.word == wordNoMatch:
+		return outcome{err: &schemas.Error{Code: schemas.NotFound, Message: fmt.Sprintf("old_string not found in %s", t)}}
+	case a.word == wordMany && t.dialect.deep():
+		return outcome{err: &schemas.Error{Code: schemas.Conflict, Message: fmt.Sprintf(
+			"String '%s' appears %d times in file. Use replace_all=True to replace all instances, or provide a more specific string with surrounding context.",
+			quote(t.pairs[0].old), a.number(0))}}
+	case a.word == wordMany:
+		return outcome{err: &schemas.Error{Code: schemas.Conflict, Message: fmt.Sprintf(
+			"old_string is not unique in %s (%d matches): add text around it or set replace_all", t, a.number(0))}}
+	case a.word != wordOK:
+		return outcome{err: failure(a.word, "file", t.String())}
+	}
+	data := EditData{Path: t.String(), Replacements: a.number(0), Bytes: a.number(1), ETag: a.text(0)}
+	if t.dialect.deep() {
+		return outcome{text: fmt.Sprintf("Successfully replaced %d instance(s) of the string in '%s'", data.Replacements, t), data: data}
+	}
+	return outcome{text: fmt.Sprintf("Edited %s (%d replacements)", t, data.Replacements), data: data}
+}
+
+// quote keeps a text that goes back in an error short.
+func quote(s string) string {
+	const most = 200
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + "…"
+}

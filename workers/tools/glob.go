@@ -1,0 +1,86 @@
+package tools
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+const (
+	mostPaths  = 10_000
+	pathsBytes = 64 << 10 // of paths in one result
+)
+
+// GlobData is what glob found.
+type GlobData struct {
+	Root      string   `json:"root"`  // the folder that was searched
+	Paths     []string `json:"paths"` // in order; relative to Root unless absolute was asked for
+	Total     int64    `json:"total"` // paths that match
+	Truncated bool     `json:"truncated"`
+}
+
+// glob is a compiled call of glob.
+type glob struct {
+	place
+	match    pattern
+	hidden   bool // hidden folders must be looked into
+	absolute bool
+	dirs     bool
+	order    schemas.GlobSort
+}
+
+func newGlob(d dialect, in schemas.GlobInput) (fileTool, error) {
+	p, err := newPlace(d, in.Path)
+	if err != nil {
+		return nil, err
+	}
+	t := glob{place: p, absolute: either(in.Absolute, d.deep()), dirs: either(in.IncludeDirs, false), order: in.Sort}
+	if t.order == "" {
+		t.order = schemas.SortNewest
+		if d.deep() {
+			t.order = schemas.SortName
+		}
+	}
+	t.match, t.hidden, err = newGlobPattern(in.Pattern, false)
+	return t, err
+}
+
+func (t glob) stdin() []byte {
+	return fmt.Appendf(nil, "%s\n%s\n%d %d %s %d %d\n", t.name, t.match.ere, number(t.hidden), number(t.dirs), t.order, mostPaths, pathsBytes)
+}
+
+func number(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func (t glob) present(a answer) outcome {
+	if a.word != wordOK {
+		return outcome{err: failure(a.word, "path", t.String())}
+	}
+	data := GlobData{Root: t.String(), Paths: []string{}, Total: a.number(0)}
+	for line := range bytes.Lines(a.part(0)) {
+		name, whole := bytes.CutSuffix(line, []byte("\n"))
+		if !whole { // cut by the limit
+			break
+		}
+		p := valid(name)
+		if t.absolute {
+			p = place{t.name, true}.show(p)
+		}
+		data.Paths = append(data.Paths, p)
+	}
+	data.Truncated = int64(len(data.Paths)) < data.Total
+	if len(data.Paths) == 0 {
+		return outcome{text: "No files found", data: data}
+	}
+	text := strings.Join(data.Paths, "\n")
+	if data.Truncated {
+		text += fmt.Sprintf("\n[truncated: %d of %d paths are shown; name a narrower pattern or path]", len(data.Paths), data.Total)
+	}
+	return outcome{text: text, data: data}
+}

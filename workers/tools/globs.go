@@ -1,0 +1,284 @@
+package tools
+
+import (
+	"regexp"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// maxBraces bounds what the braces of a pattern may expand to.
+const maxBraces = 1000
+
+// newGlobPattern translates a pattern of names. Without a slash it matches names at any depth, with one
+// the whole path below the search's root. "**" as a whole part crosses folders; "*", "?" and "[a-z]"
+// stay within one; braces are expanded; a backslash takes away a meaning. Unless dots is set, a
+// leading dot of a name is matched only by a dot. Hidden says that the pattern has such a dot.
+func newGlobPattern(s string, dots bool) (p pattern, hidden bool, err error) {
+	alternatives, err := braces(s)
+	if err != nil {
+		return pattern{}, false, err
+	}
+	exprs := make([]string, 0, len(alternatives))
+	for _, a := range alternatives {
+		expr, dotted, err := globExpression(a, dots)
+		if err != nil {
+			return pattern{}, false, err
+		}
+		exprs = append(exprs, expr)
+		hidden = hidden || dotted
+	}
+	p, err = newPattern("^(?:"+strings.Join(exprs, "|")+")$", false)
+	return p, hidden, err
+}
+
+func invalidGlob(why string) error {
+	return schemas.Errorf(schemas.Invalid, "", "Invalid pattern: %s", why)
+}
+
+func globExpression(s string, dots bool) (expr string, hidden bool, err error) {
+	anchored := strings.Contains(s, "/")
+	var parts []string
+	for part := range strings.SplitSeq(s, "/") {
+		switch part {
+		case "", ".":
+			continue
+		case "..":
+			return "", false, schemas.Errorf(schemas.Invalid, "", "Invalid path: directory traversal not allowed")
+		}
+		parts = append(parts, part)
+	}
+	if len(parts) == 0 {
+		return "", false, invalidGlob("it names nothing")
+	}
+	if !anchored {
+		parts = append([]string{"**"}, parts...)
+	}
+	folder := `[^/.][^/]*/`
+	if dots {
+		folder = `[^/]+/`
+	}
+	var b strings.Builder
+	for i, part := range parts {
+		last := i == len(parts)-1
+		switch {
+		case part == "**" && !last:
+			b.WriteString("(?:" + folder + ")*")
+		case part == "**":
+			b.WriteString("(?:" + folder + ")*" + strings.TrimSuffix(folder, "/"))
+		default:
+			e, err := globPart(part, dots)
+			if err != nil {
+				return "", false, err
+			}
+			hidden = hidden || part[0] == '.' || strings.HasPrefix(part, `\.`)
+			b.WriteString(e)
+			if !last {
+				b.WriteByte('/')
+			}
+		}
+	}
+	return b.String(), hidden, nil
+}
+
+// globPart translates the pattern of one name.
+func globPart(s string, dots bool) (string, error) {
+	var b strings.Builder
+	start := !dots // whether a wildcard must not match a dot here
+	for len(s) > 0 {
+		r, n := utf8.DecodeRuneInString(s)
+		switch r {
+		case '*':
+			s = strings.TrimLeft(s, "*")
+			if !start {
+				b.WriteString("[^/]*")
+				continue
+			}
+			// Nothing, or something that does not begin with a dot. After nothing, the rest begins the name.
+			rest, err := globPart(s, dots)
+			if err != nil {
+				return "", err
+			}
+			tail, err := globPart(s, true)
+			if err != nil {
+				return "", err
+			}
+			if s == "" {
+				return b.String() + "[^/.][^/]*", nil
+			}
+			if s[0] == '.' || strings.HasPrefix(s, `\.`) {
+				return b.String() + "[^/.][^/]*" + tail, nil
+			}
+			return b.String() + "(?:[^/.][^/]*" + tail + "|" + rest + ")", nil
+		case '?':
+			b.WriteString(not(start))
+			s = s[n:]
+		case '[':
+			class, length, err := globClass(s, start)
+			if err != nil {
+				return "", err
+			}
+			b.WriteString(class)
+			s = s[length:]
+		case '\\':
+			if len(s) == 1 {
+				return "", invalidGlob("it ends with a backslash")
+			}
+			r, m := utf8.DecodeRuneInString(s[1:])
+			b.WriteString(regexp.QuoteMeta(string(r)))
+			s = s[1+m:]
+		default:
+			b.WriteString(regexp.QuoteMeta(string(r)))
+			s = s[n:]
+		}
+		start = false
+	}
+	return b.String(), nil
+}
+
+// not is any character of a name.
+func not(start bool) string {
+	if start {
+		return "[^/.]"
+	}
+	return "[^/]"
+}
+
+// globClass translates a set such as [a-z] or [!0-9] and returns how long it was.
+func globClass(s string, start bool) (expr string, length int, err error) {
+	i := 1
+	negated := i < len(s) && (s[i] == '!' || s[i] == '^')
+	if negated {
+		i++
+	}
+	var set []rune // ranges
+	for first := true; ; first = false {
+		if i >= len(s) {
+			return "", 0, invalidGlob("a [ has no ]")
+		}
+		if s[i] == ']' && !first {
+			i++
+			break
+		}
+		lo, next, err := classRune(s, i)
+		if err != nil {
+			return "", 0, err
+		}
+		hi := lo
+		if next+1 < len(s) && s[next] == '-' && s[next+1] != ']' {
+			if hi, next, err = classRune(s, next+1); err != nil {
+				return "", 0, err
+			}
+		}
+		if hi < lo {
+			return "", 0, invalidGlob("a range in [] runs backwards")
+		}
+		set = append(set, lo, hi)
+		i = next
+	}
+	var b strings.Builder
+	b.WriteByte('[')
+	if negated {
+		b.WriteString(`^/`)
+		if start {
+			b.WriteByte('.')
+		}
+	}
+	wrote := negated
+	for j := 0; j < len(set); j += 2 {
+		if negated {
+			writeRange(&b, set[j], set[j+1])
+			continue
+		}
+		without := []rune{'/'}
+		if start {
+			without = []rune{'.', '/'}
+		}
+		for _, r := range subtract(set[j], set[j+1], without...) {
+			if r[0] <= r[1] {
+				writeRange(&b, r[0], r[1])
+				wrote = true
+			}
+		}
+	}
+	if !wrote {
+		return "", 0, invalidGlob("a set in [] matches nothing")
+	}
+	b.WriteByte(']')
+	return b.String(), i, nil
+}
+
+func classRune(s string, i int) (r rune, next int, err error) {
+	if s[i] == '\\' {
+		if i++; i >= len(s) {
+			return 0, 0, invalidGlob("it ends with a backslash")
+		}
+	}
+	r, n := utf8.DecodeRuneInString(s[i:])
+	return r, i + n, nil
+}
+
+func writeRange(b *strings.Builder, lo, hi rune) {
+	b.WriteString(hexRune(lo) + "-" + hexRune(hi))
+}
+
+// braces expands {a,b}. A brace without comma or partner means itself.
+func braces(s string) ([]string, error) {
+	todo, done := []string{s}, []string{}
+	for len(todo) > 0 {
+		one := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		head, options, tail, ok := firstBrace(one)
+		if !ok {
+			done = append(done, one)
+		}
+		for _, o := range options {
+			todo = append(todo, head+o+tail)
+		}
+		if len(todo)+len(done) > maxBraces {
+			return nil, invalidGlob("its braces expand to too much")
+		}
+	}
+	return done, nil
+}
+
+// firstBrace finds the first pair of braces with a comma between.
+func firstBrace(s string) (head string, options []string, tail string, ok bool) {
+	for i := 0; i < len(s); i++ {
+		switch s[i] {
+		case '\\':
+			i++
+		case '{':
+			if options, end := braceOptions(s, i+1); end > 0 && len(options) > 1 {
+				return s[:i], options, s[end:], true
+			}
+		}
+	}
+	return "", nil, "", false
+}
+
+// braceOptions splits what stands between the brace before from and its partner; end is behind it, 0
+// when there is none.
+func braceOptions(s string, from int) (options []string, end int) {
+	depth, begin := 0, from
+	for i := from; i < len(s); i++ {
+		switch s[i] {
+		case '\\':
+			i++
+		case '{':
+			depth++
+		case ',':
+			if depth == 0 {
+				options = append(options, s[begin:i])
+				begin = i + 1
+			}
+		case '}':
+			if depth == 0 {
+				return append(options, s[begin:i]), i + 1
+			}
+			depth--
+		}
+	}
+	return nil, 0
+}

@@ -1,0 +1,182 @@
+package tools
+
+import (
+	"bytes"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+const (
+	defaultHead = 1000
+	mostHead    = 10_000
+	grepBytes   = 64 << 10 // of what was found in one result
+	// largestFile is the size of the largest file that grep searches, in bytes.
+	largestFile = 32 << 20
+	// cutLine is where a found line is cut for the answer, its number included; shownLine where it is cut
+	// for the model.
+	cutLine   = 4200
+	shownLine = 2000
+)
+
+// GrepData is what grep found: Files, Matches or Counts, by mode.
+type GrepData struct {
+	Mode      schemas.GrepMode `json:"mode"`
+	Files     []string         `json:"files,omitzero"`
+	Matches   []GrepMatch      `json:"matches,omitzero"`
+	Counts    []GrepCount      `json:"counts,omitzero"`
+	Truncated bool             `json:"truncated"`
+	// TooLarge counts the files that were not searched because they are larger than 32 MiB.
+	TooLarge int64 `json:"too_large,omitzero"`
+}
+
+// GrepMatch is one line that matches.
+type GrepMatch struct {
+	Path string `json:"path"`
+	Line int    `json:"line"` // from 1
+	Text string `json:"text"` // cut at 2,000 bytes
+}
+
+// GrepCount is how many lines of a file match.
+type GrepCount struct {
+	Path  string `json:"path"`
+	Count int    `json:"count"`
+}
+
+// grep is a compiled call of grep.
+type grep struct {
+	place
+	dialect dialect
+	match   pattern
+	only    *pattern // files by name; nil: all
+	mode    schemas.GrepMode
+	numbers bool
+	most    int
+}
+
+func newGrep(d dialect, in schemas.GrepInput) (fileTool, error) {
+	p, err := newPlace(d, in.Path)
+	if err != nil {
+		return nil, err
+	}
+	t := grep{place: p, dialect: d, mode: in.OutputMode, numbers: in.LineNumbers, most: either(in.HeadLimit, defaultHead)}
+	if t.mode == "" {
+		t.mode = schemas.GrepFiles
+	}
+	if t.most <= 0 {
+		t.most = defaultHead
+	}
+	t.most = min(t.most, mostHead)
+	if either(in.Fixed, d.deep()) {
+		t.match, err = newLiteral(in.Pattern, in.CaseInsensitive)
+	} else {
+		t.match, err = newPattern(in.Pattern, in.CaseInsensitive)
+	}
+	if err != nil || in.Glob == "" {
+		return t, err
+	}
+	only, _, err := newGlobPattern(in.Glob, true)
+	t.only = &only
+	return t, err
+}
+
+func (t grep) stdin() []byte {
+	only := ""
+	if t.only != nil {
+		only = t.only.ere
+	}
+	return fmt.Appendf(nil, "%s\n%s\n%s\n%s\n%s %d %d %d %d\n", t.name, t.match.ere, t.match.rust, only, t.mode, t.most, grepBytes+1, largestFile, cutLine)
+}
+
+func (t grep) present(a answer) outcome {
+	if a.word != wordOK {
+		return outcome{err: failure(a.word, "path", t.String())}
+	}
+	data := GrepData{Mode: t.mode, TooLarge: a.number(0)}
+	part := a.part(0)
+	if data.Truncated = len(part) > grepBytes; data.Truncated {
+		part = part[:grepBytes]
+	}
+	text := t.parse(part, a.number(1) == 1, &data)
+	if text == "" {
+		text = "No matches found"
+	}
+	if data.Truncated {
+		text += fmt.Sprintf("\n[truncated: the first %d are shown; name a narrower pattern, path or glob]", len(data.Files)+len(data.Matches)+len(data.Counts))
+	}
+	if data.TooLarge > 0 {
+		text += fmt.Sprintf("\n[not searched: %d files larger than %d MiB]", data.TooLarge, largestFile>>20)
+	}
+	return outcome{text: text, data: data}
+}
+
+// parse reads what was found, as far as it is asked for and whole, and returns it as text.
+func (t grep) parse(part []byte, single bool, data *GrepData) string {
+	show := t.show
+	if single { // the place itself is the file
+		show = func(string) string { return t.String() }
+	}
+	var lines []string
+	path, shown := "", 0
+	for line := range bytes.Lines(part) {
+		raw, whole := bytes.CutSuffix(line, []byte("\n"))
+		if !whole { // cut by the limit
+			break
+		}
+		s := valid(raw)
+		if name, ok := strings.CutPrefix(s, "F"); ok && t.mode == schemas.GrepContent {
+			path = show(name)
+			continue
+		}
+		if shown == t.most {
+			data.Truncated = true
+			break
+		}
+		shown++
+		switch t.mode {
+		case schemas.GrepContent:
+			number, found, _ := strings.Cut(s, ":")
+			n, _ := strconv.Atoi(number)
+			m := GrepMatch{Path: path, Line: n, Text: shorten(found)}
+			if t.dialect.deep() && (len(data.Matches) == 0 || data.Matches[len(data.Matches)-1].Path != path) {
+				lines = append(lines, path+":")
+			}
+			data.Matches = append(data.Matches, m)
+			lines = append(lines, t.matched(m))
+		case schemas.GrepCount:
+			number, name, _ := strings.Cut(s, ":")
+			n, _ := strconv.Atoi(number)
+			c := GrepCount{Path: show(name), Count: n}
+			data.Counts = append(data.Counts, c)
+			if t.dialect.deep() {
+				lines = append(lines, fmt.Sprintf("%s: %d", c.Path, c.Count))
+			} else {
+				lines = append(lines, fmt.Sprintf("%s:%d", c.Path, c.Count))
+			}
+		default:
+			data.Files = append(data.Files, show(s))
+			lines = append(lines, show(s))
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+func (t grep) matched(m GrepMatch) string {
+	switch {
+	case t.dialect.deep():
+		return fmt.Sprintf("  %d: %s", m.Line, m.Text)
+	case t.numbers:
+		return fmt.Sprintf("%s:%d:%s", m.Path, m.Line, m.Text)
+	}
+	return fmt.Sprintf("%s:%s", m.Path, m.Text)
+}
+
+// shorten cuts a long line.
+func shorten(s string) string {
+	if len(s) <= shownLine {
+		return s
+	}
+	return strings.ToValidUTF8(s[:shownLine], "") + "…[cut]"
+}

@@ -1,0 +1,66 @@
+package tools
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/sandjet/sandjet/internal/safefs"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// native is a tool that can be carried out over a root in this process.
+type native interface {
+	// run looks at the files, or changes them. Errors of the file system become the answer's word.
+	run(ctx context.Context, root *safefs.Root) (answer, error)
+}
+
+// RunNative carries a file tool out in this process, with the same result as its compiled run, and
+// reports whether the call has one; bash has none. It blocks until it is done, for at most the call's
+// timeout (else [schemas.DefaultTimeout]), after which the result says so. The error is ctx's own, or
+// that of [Compile].
+func RunNative(ctx context.Context, root *safefs.Root, c schemas.Call, input any) (schemas.Result, bool, error) {
+	if _, ok := input.(schemas.BashInput); ok {
+		return schemas.Result{}, false, nil
+	}
+	p, err := Compile(c, input)
+	if err != nil {
+		return schemas.Result{}, true, err
+	}
+	t, ok := p.tool.(native)
+	if !ok {
+		return schemas.Result{}, false, nil
+	}
+	timeout := p.Timeout
+	if timeout <= 0 {
+		timeout = schemas.DefaultTimeout
+	}
+	began := time.Now()
+	limited, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	a, err := t.run(limited, root)
+	if e := ctx.Err(); e != nil && err != nil {
+		return schemas.Result{}, true, e //nolint:wrapcheck // the context's own error
+	}
+	result := schemas.Result{
+		Call: c.ID, Conversation: c.Conversation, Tool: c.Tool, Status: schemas.Completed,
+		Output: &schemas.Output{OK: true, Runtime: "native", DurationMS: time.Since(began).Milliseconds()},
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		e := &schemas.Error{Code: schemas.Timeout, Message: "it took longer than allowed"}
+		result.Output.TimedOut, result.Output.ExitCode = true, 124
+		result.Output.OK, result.Status, result.Error = false, schemas.Failed, e
+		result.Text = "Error: " + e.Message + "\n" + timedOut(timeout)
+		return result, true, nil
+	}
+	if err != nil {
+		w, ok := wordOf(err)
+		if !ok {
+			return schemas.Result{}, true, fmt.Errorf("native %s: %w", c.Tool, err)
+		}
+		a.word = w
+	}
+	settle(&result, p.tool.present(a))
+	return result, true, nil
+}

@@ -1,0 +1,165 @@
+package tools
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"syscall"
+
+	"github.com/sandjet/sandjet/internal/safefs"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// wholeSize is the size of the largest file that is read for its etag, in bytes.
+const wholeSize = 64 << 20
+
+func (t read) run(ctx context.Context, root *safefs.Root) (a answer, err error) {
+	f, err := root.Open(t.name)
+	if err != nil {
+		return a, fmt.Errorf("read: %w", err)
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	info, err := f.Stat()
+	if err != nil {
+		return a, fmt.Errorf("read: %w", err)
+	}
+	peek := make([]byte, t.peek())
+	n, err := f.ReadAt(peek, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return a, fmt.Errorf("read: %w", err)
+	}
+	a = answer{word: wordOK, texts: []string{""}}
+	newlines, page := int64(-1), []byte(nil)
+	if info.Size() <= countedSize {
+		content, err := io.ReadAll(io.LimitReader(f, countedSize))
+		if err != nil {
+			return a, fmt.Errorf("read: %w", err)
+		}
+		newlines = int64(bytes.Count(content, []byte{'\n'}))
+		a.texts[0] = etag(content)
+		page = t.cut(content)
+	} else {
+		seen, err := t.scan(ctx, f, &page)
+		if err != nil {
+			return a, err
+		}
+		if len(page) == 0 {
+			newlines = seen
+		}
+	}
+	var last [1]byte
+	if info.Size() > 0 {
+		_, _ = f.ReadAt(last[:], info.Size()-1) // it may have become shorter: then it has no end of line there
+	}
+	a.parts = [][]byte{peek[:n], page}
+	a.numbers = []int64{info.Size(), newlines, int64(number(last[0] == '\n'))}
+	return a, nil
+}
+
+// cut takes the page out of the whole content.
+func (t read) cut(content []byte) []byte {
+	for range t.skip {
+		n := bytes.IndexByte(content, '\n')
+		if n < 0 {
+			return nil
+		}
+		content = content[n+1:]
+	}
+	end := 0
+	for lines := int64(0); end < len(content) && lines <= t.limit && end <= maxPage; lines++ {
+		n := bytes.IndexByte(content[end:], '\n')
+		if n < 0 {
+			end = len(content)
+			break
+		}
+		end += n + 1
+	}
+	return content[:min(end, maxPage+1)]
+}
+
+// scan reads a large file up to the end of the page, and returns the line ends that it saw.
+func (t read) scan(ctx context.Context, f *os.File, page *[]byte) (seen int64, err error) {
+	const buffer = 64 << 10
+	in := bufio.NewReaderSize(f, buffer)
+	for {
+		if err := ctx.Err(); err != nil {
+			return seen, err //nolint:wrapcheck // the context's own error
+		}
+		piece, err := in.ReadSlice('\n')
+		if seen >= t.skip {
+			*page = append(*page, piece...)
+		}
+		if err == nil {
+			seen++
+		}
+		switch {
+		case seen >= t.skip && (len(*page) > maxPage || seen-t.skip > t.limit):
+			*page = (*page)[:min(len(*page), maxPage+1)]
+			return seen, nil
+		case errors.Is(err, io.EOF):
+			return seen, nil
+		case err != nil && !errors.Is(err, bufio.ErrBufferFull):
+			return seen, fmt.Errorf("read: %w", err)
+		}
+	}
+}
+
+func (t write) run(_ context.Context, root *safefs.Root) (answer, error) {
+	mode := map[schemas.WriteMode]safefs.Mode{
+		schemas.WriteOverwrite: safefs.Replace, schemas.WriteCreate: safefs.Create, schemas.WriteAppend: safefs.Append,
+	}[t.in.Mode]
+	was, err := root.Stat(t.name)
+	created := errors.Is(err, fs.ErrNotExist)
+	if t.in.IfMatch != "" {
+		if created {
+			return answer{word: wordChanged}, nil
+		}
+		content, info, err := root.ReadFile(t.name, wholeSize)
+		if err != nil {
+			return answer{}, fmt.Errorf("write: %w", err)
+		}
+		if etag(content) != t.in.IfMatch {
+			return answer{word: wordChanged}, nil
+		}
+		was = info
+	} else {
+		was = nil
+	}
+	if err := root.Write(t.name, []byte(t.in.Content), mode, was); err != nil {
+		return answer{}, fmt.Errorf("write: %w", err)
+	}
+	return answer{word: wordOK, numbers: []int64{int64(number(created))}}, nil
+}
+
+func (t edit) run(_ context.Context, root *safefs.Root) (answer, error) {
+	content, info, err := root.ReadFile(t.name, maxEdit)
+	if err != nil {
+		return answer{}, fmt.Errorf("edit: %w", err)
+	}
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Nlink > 1 {
+		return answer{word: wordHardLink}, nil
+	}
+	if bytes.IndexByte(content, 0) >= 0 {
+		return answer{word: wordNotText}, nil
+	}
+	for _, p := range t.pairs {
+		n := bytes.Count(content, []byte(p.old))
+		switch {
+		case n == 0:
+			continue
+		case n > 1 && !t.all:
+			return answer{word: wordMany, numbers: []int64{int64(n)}}, nil
+		}
+		edited := bytes.ReplaceAll(content, []byte(p.old), []byte(p.new))
+		if err := root.Write(t.name, edited, safefs.Replace, info); err != nil {
+			return answer{}, fmt.Errorf("edit: %w", err)
+		}
+		return answer{word: wordOK, numbers: []int64{int64(n), int64(len(edited))}, texts: []string{etag(edited)}}, nil
+	}
+	return answer{word: wordNoMatch}, nil
+}

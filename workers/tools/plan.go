@@ -1,0 +1,134 @@
+package tools
+
+import (
+	"time"
+
+	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// Plan is a compiled call: the one run that carries it out.
+type Plan struct {
+	Script string // constant for each file tool; the command of bash
+	Stdin  []byte // parameters and payload of a file tool
+	// ReadOnly says that the run changes nothing in the workspace.
+	ReadOnly bool
+	// Live says that what the run prints is for people. A file tool prints an encoded answer.
+	Live bool
+	// OutputLimit is what the answer of a file tool needs, whatever the sandbox's limit is. 0: the
+	// sandbox's limit holds.
+	OutputLimit int
+	// Timeout is what a text names when the run was ended by it. 0: the call's, else how long it ran.
+	Timeout time.Duration
+
+	call schemas.Call
+	tool tool
+}
+
+// tool is one compiled call of one tool.
+type tool interface {
+	// present words what was found. Pure.
+	present(a answer) outcome
+}
+
+// outcome is a file tool's result before it is put into a [schemas.Result].
+type outcome struct {
+	text string
+	data any
+	err  *schemas.Error // the tool failed
+}
+
+// Compile compiles a call, of which input is the decoded input ([schemas.DecodeInput]). It is pure: it
+// looks at nothing but its arguments. Codes: invalid (the input cannot be carried out, whatever the
+// files are), unsupported.
+func Compile(c schemas.Call, input any) (Plan, error) {
+	d := dialect(c.Dialect)
+	switch in := input.(type) {
+	case schemas.BashInput:
+		return compileBash(c, in)
+	case schemas.ReadInput:
+		return compileFile(c, input, scriptRead)(newRead(d, in))
+	case schemas.WriteInput:
+		return compileFile(c, input, scriptWrite)(newWrite(d, in))
+	case schemas.EditInput:
+		return compileFile(c, input, scriptEdit)(newEdit(d, in))
+	case schemas.GlobInput:
+		return compileFile(c, input, scriptGlob)(newGlob(d, in))
+	case schemas.GrepInput:
+		return compileFile(c, input, scriptGrep)(newGrep(d, in))
+	}
+	return Plan{}, schemas.Errorf(schemas.Internal, "compile", "the input of %s has the type %T", c.Tool, input)
+}
+
+// fileTool is a tool that works on the files of a workspace.
+type fileTool interface {
+	tool
+	native
+	stdin() []byte // for the script
+}
+
+func compileFile(c schemas.Call, input any, script string) func(fileTool, error) (Plan, error) {
+	return func(t fileTool, err error) (Plan, error) {
+		if err != nil {
+			return Plan{}, err
+		}
+		_, edits := input.(schemas.EditInput)
+		_, writes := input.(schemas.WriteInput)
+		return Plan{
+			Script: script, Stdin: t.stdin(), ReadOnly: !edits && !writes, OutputLimit: schemas.MaxOutputLimit,
+			Timeout: time.Duration(c.Timeout), call: c, tool: t,
+		}, nil
+	}
+}
+
+// Command is the run of the plan. Where, how long and in which box is for the caller to add, but a
+// plan's OutputLimit must stay, or a long answer cannot be read.
+func (p Plan) Command() providers.Command {
+	return providers.Command{Script: p.Script, Stdin: p.Stdin, Timeout: p.Timeout, OutputLimit: p.OutputLimit}
+}
+
+// Render makes the result of a run. It is pure, and takes whatever a box may have printed: an answer
+// that makes no sense is a failed result.
+func (p Plan) Render(r providers.Result) schemas.Result {
+	result := schemas.Result{Call: p.call.ID, Conversation: p.call.Conversation, Tool: p.call.Tool, Status: schemas.Completed}
+	result.Output = outputOf(r)
+	if t, ok := p.tool.(bash); ok {
+		result.Output.Stdout, result.Output.Stderr = valid(r.Stdout), valid(r.Stderr)
+		result.Text = t.text(r, *result.Output, p.timeout(r))
+		return result
+	}
+	a, err := parseAnswer(r)
+	if err != nil {
+		fail(&result, err, p.timeout(r), r)
+		return result
+	}
+	settle(&result, p.tool.present(a))
+	return result
+}
+
+// settle puts a tool's outcome into its result.
+func settle(r *schemas.Result, o outcome) {
+	r.Text, r.Output.Data = o.text, o.data
+	if o.err != nil {
+		r.Status, r.Error = schemas.Failed, o.err
+		r.Output.OK, r.Output.ExitCode = false, 1
+		r.Text = "Error: " + o.err.Message
+	}
+}
+
+// outputOf is the structure that every run has.
+func outputOf(r providers.Result) *schemas.Output {
+	return &schemas.Output{
+		OK:      r.ExitCode == 0 && !r.TimedOut && !r.OOMKilled,
+		Runtime: r.Runtime, ExitCode: r.ExitCode, TimedOut: r.TimedOut, Truncated: r.Truncated, OOMKilled: r.OOMKilled,
+		DurationMS: r.Duration.Milliseconds(), TotalBytes: r.StdoutBytes + r.StderrBytes,
+		FullOutput: relative(r.FullOutput), Isolation: r.Isolation,
+	}
+}
+
+func (p Plan) timeout(r providers.Result) time.Duration {
+	if p.Timeout > 0 {
+		return p.Timeout
+	}
+	return r.Duration
+}

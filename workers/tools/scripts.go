@@ -1,0 +1,28 @@
+package tools
+
+import _ "embed" // for the scripts
+
+//go:embed scripts/prelude.sh
+var prelude string //nolint:gochecknoglobals // a constant in all but syntax
+
+var (
+	//go:embed scripts/read.sh
+	readScript string
+	//go:embed scripts/write.sh
+	writeScript string
+	//go:embed scripts/edit.sh
+	editScript string
+	//go:embed scripts/glob.sh
+	globScript string
+	//go:embed scripts/grep.sh
+	grepScript string
+)
+
+// The whole script of each file tool.
+var ( //nolint:gochecknoglobals // constants in all but syntax
+	scriptRead  = prelude + readScript
+	scriptWrite = prelude + writeScript
+	scriptEdit  = prelude + editScript
+	scriptGlob  = prelude + globScript
+	scriptGrep  = prelude + grepScript
+)

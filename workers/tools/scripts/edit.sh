@@ -1,0 +1,71 @@
+# edit: PATH; 1 to replace every match, most bytes of a file, number of pairs; each pair as two
+# lines of base64: the old text and the new one. The first pair whose old text occurs is used.
+IFS=' ' read -r all most pairs
+scratch
+i=0
+while [ "$i" -lt "$pairs" ]; do
+	i=$((i + 1))
+	for side in old new; do
+		IFS= read -r line
+		# The x keeps a line break at the end of the text from being lost.
+		{ printf '%s\n' "$line" | base64 -d && printf x; } >"$tmp/$side$i" || say failed
+	done
+done
+resolve "$path"
+must_be_file
+may_be_written
+size=$(stat -c %s "$file") || say failed
+[ "$size" -le "$most" ] || say too_large
+{ cat "$file" && printf x; } >"$tmp/was" 2>"$tmp/err" || why "$tmp/err" failed
+[ "$(tr -d '\000' <"$tmp/was" | wc -c)" -eq "$((size + 1))" ] || say not_text
+found=$(awk -v tmp="$tmp" -v pairs="$pairs" -v all="$all" '
+function slurp(file,    line, whole, some) {
+	while ((getline line < file) > 0) {
+		some = some line "\n"
+		if (length(some) > 65536) { whole = whole some; some = "" }
+	}
+	close(file)
+	whole = whole some
+	return substr(whole, 1, length(whole) - 2)
+}
+# scan walks text in windows, so that a replacement costs no copy of the whole.
+function scan(text, old, new, write,    n, at, end, width, some, i) {
+	end = length(text); width = length(old) > 4096 ? length(old) : 4096
+	for (at = 1; at <= end;) {
+		some = substr(text, at, width + length(old) - 1)
+		i = index(some, old)
+		if (i) {
+			n++
+			if (write) { print substr(some, 1, i - 1) > write; print new > write }
+			at += i - 1 + length(old)
+		} else {
+			if (write) print substr(some, 1, width) > write
+			at += width
+		}
+	}
+	return n + 0
+}
+BEGIN {
+	ORS = ""
+	text = slurp(tmp "/was")
+	for (p = 1; p <= pairs; p++) {
+		old = slurp(tmp "/old" p)
+		n = scan(text, old, "", "")
+		if (n) break
+	}
+	if (n == 1 || (n && all == 1)) {
+		new = tmp "/new"
+		printf "" > new
+		scan(text, old, slurp(tmp "/new" p), new)
+		close(new)
+	}
+	print n
+}' </dev/null 2>"$tmp/err") || why "$tmp/err" failed
+[ "$found" != 0 ] || say no_match
+if [ "$found" != 1 ] && [ "$all" != 1 ]; then
+	printf 'sandjet many\n=%s\n.\n' "$found"
+	exit 0
+fi
+put
+hash=$(sha256sum <"$tmp/new")
+printf 'sandjet ok\n=%s\n=%s\n#%s\n.\n' "$found" "$(($(wc -c <"$tmp/new")))" "${hash%% *}"

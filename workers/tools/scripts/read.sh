@@ -1,0 +1,21 @@
+# read: PATH; lines to skip, lines and bytes wanted, bytes of the beginning wanted.
+IFS=' ' read -r skip lines most peek
+resolve "$path"
+must_be_file
+size=$(stat -c %s "$file") || say failed
+printf 'sandjet ok\n=%s\n' "$size"
+newlines=-1
+if [ "$size" -le 1048576 ]; then
+	newlines=$(wc -l <"$file")
+	hash=$(sha256sum <"$file")
+	printf '#%s\n' "${hash%% *}"
+else
+	printf '#\n'
+fi
+printf -- '-\n'
+head -c "$peek" "$file" | base64
+printf -- '-\n'
+page=$(tail -n "+$((skip + 1))" "$file" | head -n "$lines" | head -c "$most" | base64)
+printf '%s\n' "$page"
+[ -n "$page" ] || newlines=$(wc -l <"$file")
+printf '=%s\n=%s\n.\n' "$((newlines))" "$(($(tail -c 1 "$file" | wc -l)))"

@@ -1,0 +1,116 @@
+package tools
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"syscall"
+
+	"github.com/sandjet/sandjet/internal/safefs"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// word is how a file tool ended.
+type word string
+
+// The words, as the scripts say them.
+const (
+	wordOK           word = "ok"
+	wordNotFound     word = "not_found"
+	wordIsDirectory  word = "is_directory"
+	wordNotDirectory word = "not_directory"
+	wordNotRegular   word = "not_regular"
+	wordEscape       word = "escape"
+	wordLoop         word = "loop"
+	wordDenied       word = "denied"
+	wordReadOnly     word = "read_only"
+	wordHardLink     word = "hard_link"
+	wordExists       word = "exists"
+	wordChanged      word = "changed"
+	wordTooLarge     word = "too_large"
+	wordNoSpace      word = "no_space"
+	wordNotText      word = "not_text"
+	wordNoMatch      word = "no_match"
+	wordMany         word = "many"
+	wordTooMany      word = "too_many"
+	wordBadPattern   word = "bad_pattern"
+	wordNoScratch    word = "no_scratch"
+	wordFailed       word = "failed"
+)
+
+// wordOf is the word for an error of the native way. Errors of the context have none.
+func wordOf(err error) (word, bool) {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return "", false
+	}
+	for _, c := range []struct {
+		err  error
+		word word
+	}{
+		{safefs.ErrEscape, wordEscape},
+		{safefs.ErrDirectory, wordIsDirectory},
+		{safefs.ErrNotRegular, wordNotRegular},
+		{safefs.ErrHardLink, wordHardLink},
+		{safefs.ErrTooLarge, wordTooLarge},
+		{safefs.ErrReadOnly, wordReadOnly},
+		{safefs.ErrChanged, wordChanged},
+		{safefs.ErrTooMany, wordTooMany},
+		{syscall.EROFS, wordReadOnly},
+		{syscall.ENOSPC, wordNoSpace},
+		{syscall.EDQUOT, wordNoSpace},
+		{syscall.ELOOP, wordLoop},
+		{syscall.ENOTDIR, wordNotDirectory},
+		{fs.ErrNotExist, wordNotFound},
+		{fs.ErrExist, wordExists},
+		{fs.ErrPermission, wordDenied},
+	} {
+		if errors.Is(err, c.err) {
+			return c.word, true
+		}
+	}
+	return wordFailed, true
+}
+
+// failure words what went wrong with the file or folder shown as path.
+func failure(w word, kind, path string) *schemas.Error {
+	code, format := schemas.Internal, "the file system refused %s"
+	switch w {
+	case wordNotFound:
+		return &schemas.Error{Code: schemas.NotFound, Message: fmt.Sprintf("%s not found: %s", kind, path)}
+	case wordIsDirectory:
+		code, format = schemas.Invalid, "is a directory: %s"
+	case wordNotDirectory:
+		code, format = schemas.Invalid, "not a directory: %s"
+	case wordNotRegular:
+		code, format = schemas.Invalid, "not a regular file: %s"
+	case wordEscape:
+		code, format = schemas.Denied, "Invalid path: %s leads out of the workspace by a symbolic link (absolute links count as such)"
+	case wordLoop:
+		code, format = schemas.Invalid, "too many symbolic links: %s"
+	case wordDenied:
+		code, format = schemas.Denied, "permission denied: %s"
+	case wordReadOnly:
+		code, format = schemas.Denied, "the workspace is read-only: %s"
+	case wordHardLink:
+		code, format = schemas.Denied, "%s has several hard links: copy it and write the copy"
+	case wordExists:
+		code, format = schemas.Conflict, "file already exists: %s"
+	case wordChanged:
+		code, format = schemas.Conflict, "%s has changed since it was read: read it again"
+	case wordTooLarge:
+		code, format = schemas.Exhausted, "%s is too large for this tool: use bash"
+	case wordNoSpace:
+		code, format = schemas.Exhausted, "no space left for %s"
+	case wordNotText:
+		code, format = schemas.Invalid, "not a text file: %s"
+	case wordTooMany:
+		code, format = schemas.Exhausted, "there are too many files below %s: name a narrower path"
+	case wordBadPattern:
+		return &schemas.Error{Code: schemas.Unsupported, Message: "this sandbox's grep does not take the pattern: make it simpler, or put ripgrep (rg) into the sandbox"}
+	case wordNoScratch:
+		return &schemas.Error{Code: schemas.Unavailable, Message: "the sandbox has no room for temporary files"}
+	case wordOK, wordNoMatch, wordMany, wordFailed:
+	}
+	return &schemas.Error{Code: code, Message: fmt.Sprintf(format, path)}
+}

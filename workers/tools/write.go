@@ -1,0 +1,75 @@
+package tools
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// WriteData is what write did.
+type WriteData struct {
+	Path    string `json:"path"`
+	Bytes   int    `json:"bytes"`   // written
+	Created bool   `json:"created"` // there was no such file
+	ETag    string `json:"etag,omitzero"`
+}
+
+// write is a compiled call of write.
+type write struct {
+	place
+	in schemas.WriteInput
+}
+
+func newWrite(d dialect, in schemas.WriteInput) (fileTool, error) {
+	p, err := newPlace(d, in.FilePath)
+	if err != nil {
+		return nil, err
+	}
+	if in.Mode == "" {
+		in.Mode = schemas.WriteOverwrite
+	}
+	if in.IfMatch != "" {
+		if b, err := hex.DecodeString(in.IfMatch); err != nil || len(b) != sha256.Size {
+			return nil, schemas.Invalidf("input.if_match", "is no etag: it is the SHA-256 of the content in hex, as read and write tell it")
+		}
+	}
+	return write{p, in}, nil
+}
+
+func (t write) stdin() []byte {
+	match := t.in.IfMatch
+	if match == "" {
+		match = "-"
+	}
+	b := fmt.Appendf(nil, "%s\n%s %s\n", t.name, t.in.Mode, match)
+	return appendBase64(b, t.in.Content)
+}
+
+func (t write) present(a answer) outcome {
+	if a.word != wordOK {
+		return outcome{err: failure(a.word, "directory of file", t.String())}
+	}
+	data := WriteData{Path: t.String(), Bytes: len(t.in.Content), Created: a.number(0) == 1}
+	verb := "Wrote"
+	if t.in.Mode == schemas.WriteAppend {
+		verb = "Appended to"
+	}
+	if t.in.Mode != schemas.WriteAppend || data.Created {
+		data.ETag = etag([]byte(t.in.Content))
+	}
+	return outcome{text: fmt.Sprintf("%s %s (%d bytes)", verb, t, len(t.in.Content)), data: data}
+}
+
+// etag identifies a content.
+func etag(b []byte) string {
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
+}
+
+// appendBase64 appends one line.
+func appendBase64(b []byte, s string) []byte {
+	return append(base64.StdEncoding.AppendEncode(b, []byte(s)), '\n')
+}
