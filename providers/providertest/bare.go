@@ -74,7 +74,7 @@ func (b *Bare) Profile() providers.Profile {
 // Reserve keeps a box under key.
 func (b *Bare) Reserve(ctx context.Context, key string, spec providers.Spec) (schemas.Ref, error) {
 	if err := ctx.Err(); err != nil {
-		return schemas.Ref{}, err //nolint:wrapcheck // the context's own error
+		return schemas.Ref{}, err
 	}
 	if err := refuse(spec, spec.Network); err != nil {
 		return schemas.Ref{}, err
@@ -217,7 +217,7 @@ func (b *Bare) workspace(m providers.Mount) (string, error) {
 // OpenWorkspace opens a mount's files.
 func (b *Bare) OpenWorkspace(ctx context.Context, _ schemas.AccountID, m providers.Mount) (*safefs.Root, error) {
 	if err := ctx.Err(); err != nil {
-		return nil, err //nolint:wrapcheck // the context's own error
+		return nil, err
 	}
 	dir, err := b.workspace(m)
 	if err != nil {

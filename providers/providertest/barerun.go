@@ -24,7 +24,7 @@ func (b *Bare) Run(ctx context.Context, cmd providers.Command) (res providers.Re
 	res.Runtime = "bare/" + bareLevel
 	res.Isolation = &schemas.Isolation{Level: bareLevel}
 	if err := ctx.Err(); err != nil {
-		return res, err //nolint:wrapcheck // the interface asks for the context's own error
+		return res, err
 	}
 	if err := refuse(cmd.Spec, cmd.Network); err != nil {
 		return res, err
@@ -43,7 +43,7 @@ func (b *Bare) Run(ctx context.Context, cmd providers.Command) (res providers.Re
 	if err != nil {
 		return res, err
 	}
-	child := exec.Command("bash", args...) //nolint:gosec,noctx // that is what it is for; ending it is our own work
+	child := exec.Command("bash", args...) //nolint:noctx // ending it is our own work
 	mark := box.mark() + rand.Text() + "/"
 	child.Dir, child.Env = dir, box.environment(cmd, mark)
 	child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -135,7 +135,7 @@ func killMarked(mark string) error {
 		found := false
 		files, _ := filepath.Glob("/proc/[0-9]*/environ") // the pattern is right
 		for _, file := range files {
-			data, err := os.ReadFile(file) //nolint:gosec // the kernel's own files
+			data, err := os.ReadFile(file)
 			if err != nil || !bytes.Contains(data, []byte(mark)) {
 				continue
 			}
@@ -192,7 +192,7 @@ func (c *collector) connect(child *exec.Cmd, input []byte) (*os.File, error) {
 		r, w, err := os.Pipe()
 		if err != nil {
 			c.abandon()
-			return nil, err //nolint:wrapcheck // Run says what it was for
+			return nil, err
 		}
 		s.r = r
 		c.theirs = append(c.theirs, w)
@@ -203,12 +203,12 @@ func (c *collector) connect(child *exec.Cmd, input []byte) (*os.File, error) {
 		}
 	}
 	if len(input) == 0 {
-		return nil, nil
+		return nil, nil //nolint:nilnil // no input is no error
 	}
 	r, w, err := os.Pipe()
 	if err != nil {
 		c.abandon()
-		return nil, err //nolint:wrapcheck // as above
+		return nil, err
 	}
 	child.Stdin, c.stdin = r, w
 	c.theirs = append(c.theirs, r)

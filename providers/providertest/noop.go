@@ -20,7 +20,7 @@ var (
 // Run returns at once. Like every provider it refuses a cancelled context.
 func (Noop) Run(ctx context.Context, cmd providers.Command) (providers.Result, error) {
 	if err := ctx.Err(); err != nil {
-		return providers.Result{Runtime: "noop"}, err //nolint:wrapcheck // the interface asks for the context's own error
+		return providers.Result{Runtime: "noop"}, err
 	}
 	return providers.Result{Runtime: "noop", Started: true, Sandbox: cmd.Sandbox}, nil
 }

@@ -123,7 +123,7 @@ func environmentOf(t *testing.T, s subject, cmd providers.Command) map[string]st
 func environmentDeclared(t *testing.T, s subject) {
 	declared := map[string]string{
 		"PLAIN": "value", "EMPTY": "", "SPACES": "  a  b ", "QUOTES": `'"\$(echo no)` + "`echo no`", "LINES": "one\ntwo\n",
-		"EQUALS": "a=b=c", "UNICODE": "äöü 漢字 🚀", "lower_case": "x", "LONG": strings.Repeat("x", 30_000),
+		"EQUALS": "a=b=c", "UNICODE": "äöü ᚱᛖ 🚀", "lower_case": "x", "LONG": strings.Repeat("x", 30_000),
 	}
 	cmd := s.command("env -0")
 	cmd.Env = maps.Clone(declared)
@@ -218,7 +218,7 @@ func longScripts(t *testing.T, s subject) {
 
 func scriptText(t *testing.T, s subject) {
 	want(t, "here-document", s.sh(t, "cat <<'END'\n$HOME `x` \"q\" 'q' \\\nEND\n"), "$HOME `x` \"q\" 'q' \\")
-	want(t, "characters", s.sh(t, "printf '%s' 'ä漢🚀'"), "ä漢🚀")
+	want(t, "characters", s.sh(t, "printf '%s' 'äᚱ🚀'"), "äᚱ🚀")
 	want(t, "carriage return", s.sh(t, "printf '%s' 'a\rb'"), "a\rb")
 	want(t, "functions and arrays", s.sh(t, "f() { local a=(\"$@\"); echo ${#a[@]}; }; f 1 '2 3'"), "2")
 	want(t, "no arguments", s.sh(t, "echo $#"), "0")
@@ -292,5 +292,5 @@ func randomBytes(size int) []byte {
 // dropped finds the number in the line that stands in for what is missing.
 func dropped(line []byte) (int64, error) {
 	digits := regexp.MustCompile(`\d+`).Find(line)
-	return strconv.ParseInt(string(bytes.TrimSpace(digits)), 10, 64) //nolint:wrapcheck // for a test's message
+	return strconv.ParseInt(string(bytes.TrimSpace(digits)), 10, 64)
 }

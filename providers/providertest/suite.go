@@ -81,6 +81,7 @@ func capability[T any](t *testing.T, p providers.Provider, name string, f func(t
 // subject is the provider under test with a workspace of the test's own.
 type subject struct {
 	providers.Provider
+
 	profile providers.Profile
 	mount   providers.Mount
 }

@@ -4,6 +4,7 @@ package confine
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"testing"
 
@@ -50,7 +51,7 @@ func interpret(prog []unix.SockFilter, data []byte) (uint32, error) {
 			return 0, fmt.Errorf("%d: unknown instruction %#x", pc, in.Code)
 		}
 	}
-	return 0, fmt.Errorf("the program runs past its end")
+	return 0, errors.New("the program runs past its end")
 }
 
 const (
@@ -78,11 +79,11 @@ func oracle(native uint32, o SeccompOptions, d syscallData) uint32 {
 		table = append(table, memfds()...)
 	}
 	for _, r := range table {
-		if n := r.number(native); n != none && uint32(n) == d.nr { //nolint:gosec // not negative
+		if n := r.number(native); n != none && uint32(n) == d.nr {
 			name, act = r.name, r.action
 		}
 	}
-	low := func(i int) uint32 { return uint32(d.args[i]) } //nolint:gosec // the kernel cuts it as well
+	low := func(i int) uint32 { return uint32(d.args[i]) }
 	allowed := true
 	switch name {
 	case "":
@@ -127,7 +128,7 @@ func check(t *testing.T, native uint32, o SeccompOptions, prog []unix.SockFilter
 	}
 }
 
-var allOptions = []SeccompOptions{{}, {DenyInet: true}, {DenyMemfd: true}, {DenyInet: true, DenyMemfd: true}} //nolint:gochecknoglobals // a table
+var allOptions = []SeccompOptions{{}, {DenyInet: true}, {DenyMemfd: true}, {DenyInet: true, DenyMemfd: true}}
 
 // TestEveryNumber runs the program of each architecture for each number, with arguments at all the
 // places where a condition changes its mind, and with the upper halves set that the kernel ignores.

@@ -43,7 +43,7 @@ func parseHierarchies(mountinfo, cgroup string) []hierarchy {
 		if len(parts) != 3 {
 			continue
 		}
-		for _, c := range strings.Split(parts[1], ",") {
+		for c := range strings.SplitSeq(parts[1], ",") {
 			places[c] = parts[2]
 		}
 	}
@@ -189,7 +189,7 @@ func try2(p place2) (CgroupSupport, error) {
 func step(dir string) error {
 	leaf := filepath.Join(dir, "sandjet.self")
 	if err := os.Mkdir(leaf, 0o755); err != nil && !errors.Is(err, os.ErrExist) { //nolint:gosec // the kernel's files have modes of their own
-		return err //nolint:wrapcheck // it names the directory
+		return err
 	}
 	pids, err := words(filepath.Join(dir, "cgroup.procs"))
 	if err != nil {
@@ -242,16 +242,16 @@ func (s CgroupSupport) works() error {
 func writable(dir string) error {
 	f, err := os.OpenFile(filepath.Join(dir, "cgroup.procs"), os.O_WRONLY, 0)
 	if err != nil {
-		return err //nolint:wrapcheck // it names the file
+		return err
 	}
-	return f.Close() //nolint:wrapcheck // as above
+	return f.Close()
 }
 
 // words reads a file of words.
 func words(path string) ([]string, error) {
-	data, err := os.ReadFile(path) //nolint:gosec // the kernel's own files
+	data, err := os.ReadFile(path)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // it names the file
+		return nil, err
 	}
 	return strings.Fields(string(data)), nil
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -111,14 +112,12 @@ func (s CgroupSupport) New(name string, l Limits) (*Cgroup, error) {
 // add makes dir for controller c, once where several controllers share it.
 func (g *Cgroup) add(c, dir string) error {
 	g.dirs[c] = dir
-	for _, have := range g.unique {
-		if have == dir {
-			return nil
-		}
+	if slices.Contains(g.unique, dir) {
+		return nil
 	}
 	if err := os.Mkdir(dir, 0o755); err != nil { //nolint:gosec // the kernel's files have modes of their own
 		delete(g.dirs, c)
-		return err //nolint:wrapcheck // it names the directory; New says what for
+		return err
 	}
 	g.unique = append(g.unique, dir)
 	return nil
@@ -236,7 +235,7 @@ func (g *Cgroup) pids() ([]int, error) {
 			continue
 		}
 		if err != nil {
-			return nil, err //nolint:wrapcheck // it names the file
+			return nil, err
 		}
 		for line := range strings.FieldsSeq(string(data)) {
 			pid, err := strconv.Atoi(line)
@@ -261,11 +260,11 @@ func (g *Cgroup) OOMKills() (int, error) {
 	}
 	data, err := os.ReadFile(filepath.Join(dir, file))
 	if err != nil {
-		return 0, err //nolint:wrapcheck // it names the file
+		return 0, err
 	}
 	for line := range strings.Lines(string(data)) {
 		if n, ok := strings.CutPrefix(strings.TrimSpace(line), "oom_kill "); ok {
-			return strconv.Atoi(n) //nolint:wrapcheck // the kernel's own number
+			return strconv.Atoi(n)
 		}
 	}
 	return 0, nil
@@ -297,7 +296,7 @@ func closed(err error) error {
 func writeControl(path, value string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
-		return err //nolint:wrapcheck // it names the file
+		return err
 	}
 	_, err = f.WriteString(value)
 	return errors.Join(err, f.Close())

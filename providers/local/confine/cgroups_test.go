@@ -264,7 +264,7 @@ func TestParseHierarchies(t *testing.T) {
 	if s := describe(got); !slices.Equal(s, []string{"2 [] /sys/fs/cgroup/user.slice/user-1000.slice/session-1.scope"}) {
 		t.Errorf("version 2: %q", s)
 	}
-	var dirs []string
+	dirs := make([]string, 0, 3)
 	for _, p := range places2(got[0]) {
 		dirs = append(dirs, p.dir)
 	}
@@ -367,7 +367,7 @@ func FuzzProcFiles(f *testing.F) {
 				t.Error("an empty field")
 			}
 		}
-		if sumColumn(table, "rss") < 0 && !strings.Contains(table, "rss") {
+		if sumRSS(table) < 0 && !strings.Contains(table, "rss") {
 			t.Error("a sum of nothing")
 		}
 		parseOwner(string(stat))
@@ -390,14 +390,14 @@ func TestOwnerRoundTrip(t *testing.T) {
 	}
 }
 
-func TestSumColumn(t *testing.T) {
+func TestSumRSS(t *testing.T) {
 	const table = "       key      shmid perms                  size  cpid  lpid nattch   uid   gid  cuid  cgid      atime      dtime      ctime                   rss                  swap\n" +
 		"         0          1   600                  4096    10    10      0     0     0     0     0          0          0          0                  4096                     0\n" +
 		"         0          2   600               8388608    10    10      0     0     0     0     0          0          0          0               1048576                     0\n"
-	if got := sumColumn(table, "rss"); got != 4096+1048576 {
+	if got := sumRSS(table); got != 4096+1048576 {
 		t.Errorf("%d", got)
 	}
-	if got := sumColumn("", "rss"); got != 0 {
+	if got := sumRSS(""); got != 0 {
 		t.Errorf("%d", got)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -19,7 +20,7 @@ const ordinary = 65534
 
 // buildChild builds testdata/child once for all tests. It is built without cgo, which is what the
 // box needs too: the tests themselves may well be linked with it, e.g. for the race detector.
-var buildChild = sync.OnceValues(func() (string, error) { //nolint:gochecknoglobals // built once per test run
+var buildChild = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "confine-child-")
 	if err != nil {
 		return "", err
@@ -30,7 +31,7 @@ var buildChild = sync.OnceValues(func() (string, error) { //nolint:gochecknoglob
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w: %s", err, out)
 	}
-	return bin, os.Chmod(dir, 0o755) //nolint:gosec // an ordinary user is to start it
+	return bin, os.Chmod(dir, 0o755)
 })
 
 func TestMain(m *testing.M) {
@@ -50,7 +51,7 @@ func childCommand(t *testing.T, uid int, args ...string) *exec.Cmd {
 	}
 	cmd := exec.CommandContext(t.Context(), bin, args...)
 	if uid != os.Getuid() {
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}} //nolint:gosec // 0 or 65534
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
 	}
 	return cmd
 }
@@ -88,6 +89,7 @@ func eachUser(t *testing.T, f func(t *testing.T, uid int)) {
 
 func TestPrivilegesAreGoneOnEveryThread(t *testing.T) {
 	eachUser(t, func(t *testing.T, uid int) {
+		t.Helper()
 		got := answers(t, uid, "privileges")
 		if len(got["thread"]) < 5 || len(got["child"]) != 50 {
 			t.Fatalf("%d threads and %d children: %v", len(got["thread"]), len(got["child"]), got)
@@ -95,11 +97,11 @@ func TestPrivilegesAreGoneOnEveryThread(t *testing.T) {
 		for _, status := range append(got["thread"], got["child"]...) {
 			fields := strings.Fields(status)
 			for _, want := range []string{"CapInh=", "CapPrm=", "CapEff=", "CapAmb=", "NoNewPrivs=1", "Seccomp=2"} {
-				if !contains(fields, want) {
+				if !slices.Contains(fields, want) {
 					t.Errorf("no %q in %q", want, status)
 				}
 			}
-			if uid == 0 && !contains(fields, "CapBnd=") {
+			if uid == 0 && !slices.Contains(fields, "CapBnd=") {
 				t.Errorf("bounding set is not empty: %q", status)
 			}
 		}
@@ -109,20 +111,11 @@ func TestPrivilegesAreGoneOnEveryThread(t *testing.T) {
 	})
 }
 
-func contains(list []string, s string) bool {
-	for _, l := range list {
-		if l == s {
-			return true
-		}
-	}
-	return false
-}
-
 // expect compares answers with what is wanted; alternatives are separated by "|".
 func expect(t *testing.T, got map[string][]string, want map[string]string) {
 	t.Helper()
 	for name, w := range want {
-		if len(got[name]) != 1 || !contains(strings.Split(w, "|"), got[name][0]) {
+		if len(got[name]) != 1 || !slices.Contains(strings.Split(w, "|"), got[name][0]) {
 			t.Errorf("%s: %v, want %s", name, got[name], w)
 		}
 	}
@@ -139,6 +132,7 @@ func TestRealSystemCalls(t *testing.T) {
 		"getpid": "ok", "other-thread": "EPERM", "shell": "works<nil>",
 	}
 	eachUser(t, func(t *testing.T, uid int) {
+		t.Helper()
 		got := answers(t, uid, "seccomp")
 		expect(t, got, common)
 		expect(t, got, map[string]string{"socket-unix": "ok", "socket-inet": "ok", "socket-inet6": "ok|EAFNOSUPPORT", "memfd": "ok"})
@@ -156,18 +150,19 @@ func TestLandlock(t *testing.T) {
 		t.Skipf("this kernel has no landlock (abi %d, %v)", abi, err)
 	}
 	eachUser(t, func(t *testing.T, uid int) {
+		t.Helper()
 		dir := openDir(t)
 		ro, rw := filepath.Join(dir, "ro"), filepath.Join(dir, "rw")
 		for _, d := range []string{ro, rw} {
-			if err := os.Mkdir(d, 0o777); err != nil { //nolint:gosec // for an ordinary user
+			if err := os.Mkdir(d, 0o777); err != nil {
 				t.Fatal(err)
 			}
-			if err := os.Chmod(d, 0o777); err != nil { //nolint:gosec // as above
+			if err := os.Chmod(d, 0o777); err != nil {
 				t.Fatal(err)
 			}
 		}
 		for _, f := range []string{filepath.Join(ro, "file"), filepath.Join(dir, "canary")} {
-			if err := os.WriteFile(f, []byte("canary"), 0o666); err != nil { //nolint:gosec // as above
+			if err := os.WriteFile(f, []byte("canary"), 0o666); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -196,7 +191,7 @@ func TestLandlockKeepsSignalsInside(t *testing.T) {
 // openDir is a temporary directory that every user may enter.
 func openDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "confine-")
+	dir, err := os.MkdirTemp("", "confine-") //nolint:usetesting // the parent of t.TempDir is closed to others
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,7 +200,7 @@ func openDir(t *testing.T) string {
 			t.Error(err)
 		}
 	})
-	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // that is what it is for
+	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	return dir
@@ -213,6 +208,7 @@ func openDir(t *testing.T) string {
 
 func TestRlimits(t *testing.T) {
 	eachUser(t, func(t *testing.T, uid int) {
+		t.Helper()
 		expect(t, answers(t, uid, "rlimits"), map[string]string{
 			"sh": "128 128 2048 0 100", "others": "200 65536 0", "raised": "128",
 		})
@@ -221,6 +217,7 @@ func TestRlimits(t *testing.T) {
 
 func TestWatchdogSeesWhatAChildUses(t *testing.T) {
 	eachUser(t, func(t *testing.T, uid int) {
+		t.Helper()
 		for _, how := range [][]string{{"150"}, {"150", "hidden"}} {
 			got := answers(t, uid, append([]string{"watch"}, how...)...)
 			var over, after int

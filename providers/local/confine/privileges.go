@@ -40,7 +40,7 @@ func dropCapabilities(call caller) error {
 	// On the heap: the addresses are handed to a function as numbers.
 	hdr := &unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	none := &[2]unix.CapUserData{}
-	err = call(unix.SYS_CAPSET, uintptr(unsafe.Pointer(hdr)), uintptr(unsafe.Pointer(none)), 0)
+	err = call(unix.SYS_CAPSET, uintptr(unsafe.Pointer(hdr)), uintptr(unsafe.Pointer(none)), 0) //nolint:gosec // a system call takes addresses
 	runtime.KeepAlive(hdr)
 	runtime.KeepAlive(none)
 	if err != nil {
@@ -52,7 +52,7 @@ func dropCapabilities(call caller) error {
 // emptyBoundingSet asks the kernel for the highest capability it knows by asking until it refuses:
 // /proc, which would tell as well, need not be there.
 func emptyBoundingSet(call caller) error {
-	for c := uintptr(0); c < 64; c++ {
+	for c := range uintptr(64) {
 		has, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, c, 0, 0, 0)
 		if err != nil {
 			return nil //nolint:nilerr // EINVAL: the one before was the last

@@ -55,8 +55,8 @@ func Rlimits(s RlimitSpec) error {
 func lower(resource int, value uint64) error {
 	var now syscall.Rlimit
 	if err := syscall.Getrlimit(resource, &now); err != nil {
-		return err //nolint:wrapcheck // Rlimits says which
+		return err
 	}
 	value = min(value, now.Max)
-	return syscall.Setrlimit(resource, &syscall.Rlimit{Cur: value, Max: value}) //nolint:wrapcheck // as above
+	return syscall.Setrlimit(resource, &syscall.Rlimit{Cur: value, Max: value})
 }

@@ -65,7 +65,7 @@ func Seccomp(o SeccompOptions) error {
 	}
 	fprog := unix.SockFprog{Len: uint16(len(prog)), Filter: &prog[0]}
 	r, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER,
-		unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&fprog)))
+		unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&fprog))) //nolint:gosec // a system call takes an address
 	switch {
 	case errno != 0:
 		return fmt.Errorf("install seccomp filter: %w", errno)
@@ -99,7 +99,7 @@ func program(arch uint32, o SeccompOptions) []unix.SockFilter {
 			continue
 		}
 		body := answer(r, o)
-		p = append(p, jump(unix.BPF_JEQ, uint32(n), 0, uint8(len(body)))) //nolint:gosec // bodies have less than 20 instructions and numbers are not negative
+		p = append(p, jump(unix.BPF_JEQ, uint32(n), 0, uint8(len(body)))) // bodies have less than 20 instructions
 		p = append(p, body...)
 	}
 	return append(p, ret(retAllow))

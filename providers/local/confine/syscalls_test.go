@@ -24,7 +24,7 @@ func kernelNumbers(t *testing.T, goarch string) map[string]int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close() //nolint:errcheck // only read
+	defer f.Close()
 	numbers := map[string]int{}
 	for lines := bufio.NewScanner(f); lines.Scan(); {
 		fields := strings.Fields(lines.Text())

@@ -171,16 +171,17 @@ func sharedSegments() int64 {
 	if err != nil {
 		return 0
 	}
-	return sumColumn(string(data), "rss")
+	return sumRSS(string(data))
 }
 
-func sumColumn(table, title string) int64 {
+// sumRSS adds up the column with the title rss.
+func sumRSS(table string) int64 {
 	column, sum := -1, int64(0)
 	for line := range strings.Lines(table) {
 		fields := strings.Fields(line)
 		if column < 0 {
 			for i, f := range fields {
-				if f == title {
+				if f == "rss" {
 					column = i
 				}
 			}
