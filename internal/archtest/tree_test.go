@@ -20,11 +20,18 @@ const (
 
 // pkg is what `go list -json` tells of a package; Path is relative to the module.
 type pkg struct {
-	Path, Dir, Name, Doc               string
-	GoFiles, TestGoFiles, XTestGoFiles []string
-	IgnoredGoFiles                     []string
-	Imports, TestImports, XTestImports []string
-	ImportPath                         string
+	Path           string `json:"-"`
+	Dir            string
+	Name           string
+	Doc            string
+	ImportPath     string
+	GoFiles        []string
+	TestGoFiles    []string
+	XTestGoFiles   []string
+	IgnoredGoFiles []string
+	Imports        []string
+	TestImports    []string
+	XTestImports   []string
 }
 
 var tree = sync.OnceValues(func() ([]pkg, error) {
