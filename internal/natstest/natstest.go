@@ -1,0 +1,130 @@
+package natstest
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server/ats"
+
+	"github.com/sandjet/sandjet/streams"
+)
+
+// tickOutside starts the server's one global ticker, which must not belong to any bubble.
+var tickOutside = sync.OnceFunc(ats.Register) //nolint:gochecknoglobals // once per process is the point
+
+// Option changes what is started.
+type Option func(*streams.ServerOptions, *streams.Options)
+
+// Shards sets the number of shards of the events.
+func Shards(n int) Option {
+	return func(_ *streams.ServerOptions, o *streams.Options) { o.Shards = n }
+}
+
+// Listen makes a server of [Start] listen on a free port of 127.0.0.1, for these users.
+func Listen(users ...streams.User) Option {
+	return func(s *streams.ServerOptions, _ *streams.Options) { s.Port, s.Users = 0, users }
+}
+
+// Durability sets the durability of a server of [Start].
+func Durability(d streams.Durability) Option {
+	return func(s *streams.ServerOptions, _ *streams.Options) { s.Durability = d }
+}
+
+// Run calls f in a bubble of virtual time with a log kept in memory. Nothing real may be used in it:
+// no sockets, no processes. Goroutines that f starts must end before it returns; what hangs on
+// t.Context() ends in time.
+func Run(t *testing.T, f func(t *testing.T, b *streams.Bus), options ...Option) {
+	t.Helper()
+	tickOutside()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		so := streams.ServerOptions{DataDir: dir, Port: -1, Memory: true, Name: "natstest", Log: logOf(t)}
+		bo := streams.Options{MemoryStorage: true, Log: logOf(t)}
+		for _, o := range options {
+			o(&so, &bo)
+		}
+		so.Port = -1
+		s, err := streams.StartServer(t.Context(), so)
+		if err != nil {
+			t.Fatalf("start the server: %v", err)
+		}
+		defer s.Shutdown()
+		bo.Server = s
+		b, err := streams.Open(t.Context(), bo)
+		if err != nil {
+			t.Fatalf("open the log: %v", err)
+		}
+		defer closeBus(t, b)
+		f(t, b)
+	})
+}
+
+// Log is a log of the wall clock.
+type Log struct {
+	Bus    *streams.Bus
+	Server *streams.Server
+
+	t testing.TB
+	o streams.Options
+}
+
+// Start starts a server with files in a temporary directory and opens a Bus on it. Both end with
+// the test.
+func Start(t testing.TB, options ...Option) *Log {
+	t.Helper()
+	tickOutside()
+	so := streams.ServerOptions{DataDir: t.TempDir(), Port: -1, Name: "natstest", Log: logOf(t)}
+	l := &Log{t: t, o: streams.Options{Log: logOf(t)}}
+	for _, o := range options {
+		o(&so, &l.o)
+	}
+	s, err := streams.StartServer(t.Context(), so)
+	if err != nil {
+		t.Fatalf("start the server: %v", err)
+	}
+	t.Cleanup(s.Shutdown)
+	l.Server, l.o.Server = s, s
+	l.Bus = l.Open()
+	return l
+}
+
+// Open opens another Bus on the server, as another process would. It is closed with the test.
+func (l *Log) Open() *streams.Bus {
+	l.t.Helper()
+	b, err := streams.Open(l.t.Context(), l.o)
+	if err != nil {
+		l.t.Fatalf("open the log: %v", err)
+	}
+	l.t.Cleanup(func() { closeBus(l.t, b) })
+	return b
+}
+
+// Restart stops the server and starts it again on its files.
+func (l *Log) Restart() {
+	l.t.Helper()
+	if err := l.Server.Restart(l.t.Context()); err != nil {
+		l.t.Fatalf("restart the server: %v", err)
+	}
+}
+
+func closeBus(t testing.TB, b *streams.Bus) {
+	t.Helper()
+	const patience = 10 * time.Second
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := b.Close(ctx); err != nil {
+		t.Errorf("close the log: %v", err)
+	}
+}
+
+// logOf writes to the test's output when it is verbose.
+func logOf(t testing.TB) *slog.Logger {
+	if !testing.Verbose() {
+		return slog.New(slog.DiscardHandler)
+	}
+	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo}))
+}

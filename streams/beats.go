@@ -1,0 +1,124 @@
+package streams
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// beats gives the signs of life of everything that this process has in hand: one goroutine for all,
+// which never waits for a handler.
+type beats struct {
+	bus *Bus
+
+	mu      sync.Mutex
+	holds   map[*hold]struct{}
+	begun   chan struct{} // has a token when the first hold was added
+	woke    time.Time     // when the goroutine last ran
+	stalled time.Time     // until when deliveries may have waited unseen in this process
+}
+
+// hold is one message in hand.
+type hold struct {
+	beats   *beats
+	message *message
+	ackWait time.Duration
+	last    time.Time // of the last sign that was sent
+	missed  bool      // a sign came too late once
+}
+
+const beatTick = 250 * time.Millisecond
+
+func newBeats(b *Bus) *beats {
+	return &beats{bus: b, holds: map[*hold]struct{}{}, begun: make(chan struct{}, 1)}
+}
+
+// add begins to give signs for m.
+func (b *beats) add(m *message, ackWait time.Duration) *hold {
+	now := time.Now()
+	h := &hold{beats: b, message: m, ackWait: ackWait, last: now}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.holds) == 0 {
+		b.woke = now
+		select {
+		case b.begun <- struct{}{}:
+		default:
+		}
+	}
+	// A process that stood still finds messages that the server has given up on long ago.
+	h.missed = now.Before(b.stalled) || now.Sub(b.woke) > ackWait/2
+	b.holds[h] = struct{}{}
+	return h
+}
+
+// drop ends the signs of h.
+func (b *beats) drop(h *hold) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.holds, h)
+}
+
+// late reports whether a sign may have come too late.
+func (h *hold) late() bool {
+	h.beats.mu.Lock()
+	defer h.beats.mu.Unlock()
+	return h.missed || h.tooLate(time.Now())
+}
+
+func (h *hold) tooLate(now time.Time) bool { return now.Sub(h.last) > h.ackWait*9/10 }
+
+// run gives signs until ctx ends. It sleeps while nothing is in hand.
+func (b *beats) run(ctx context.Context) {
+	tick := time.NewTicker(beatTick)
+	defer tick.Stop()
+	for {
+		b.mu.Lock()
+		idle := len(b.holds) == 0
+		b.mu.Unlock()
+		if idle {
+			tick.Stop()
+			select {
+			case <-ctx.Done():
+				return
+			case <-b.begun:
+			}
+			tick.Reset(beatTick)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			b.give(time.Now())
+		}
+	}
+}
+
+// give sends the signs that are due.
+func (b *beats) give(now time.Time) {
+	const grace = time.Second // in which what arrived during a stall is read
+	b.mu.Lock()
+	if now.Sub(b.woke) > time.Second {
+		b.stalled = now.Add(grace)
+	}
+	b.woke = now
+	var due []*hold
+	for h := range b.holds {
+		if h.tooLate(now) {
+			h.missed = true
+		}
+		if now.Sub(h.last) >= h.ackWait/3-beatTick/2 {
+			due = append(due, h)
+		}
+	}
+	b.mu.Unlock()
+	for _, h := range due {
+		if err := h.message.inProgress(); err != nil {
+			b.bus.log.Debug("sign of life not sent", "error", err)
+			continue
+		}
+		b.mu.Lock()
+		h.last = now
+		b.mu.Unlock()
+	}
+}

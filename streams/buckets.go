@@ -1,0 +1,240 @@
+package streams
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"iter"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// Bucket keeps values of one type by key, as JSON. It is safe for concurrent use. Keys are made of
+// A-Z a-z 0-9 _ - = / and dots between them.
+type Bucket[T any] struct {
+	bus *Bus
+	row bucketRow
+}
+
+// Pair is a value with its key.
+type Pair[T any] struct {
+	Key      string
+	Value    T      // zero when Deleted
+	Revision uint64 // grows with every write of the bucket
+	Stored   time.Time
+	Deleted  bool // in a Watch: the key was deleted or its life has ended
+}
+
+// OpenBucket returns a bucket of the topology. It does not touch the log.
+func OpenBucket[T any](b *Bus, name BucketName) *Bucket[T] {
+	return &Bucket[T]{bus: b, row: bucketRows()[name]}
+}
+
+func (k *Bucket[T]) op(verb string) string { return verb + " in the bucket " + k.row.config.Bucket }
+
+// open finds the bucket; the client library reads its stream for it.
+func (k *Bucket[T]) open(ctx context.Context) (jetstream.KeyValue, error) {
+	name := k.row.config.Bucket
+	if v, ok := k.bus.buckets.Load(name); ok {
+		if kv, ok := v.(jetstream.KeyValue); ok {
+			return kv, nil
+		}
+	}
+	kv, err := k.bus.js.KeyValue(ctx, name)
+	if err != nil {
+		return nil, coded("open the bucket "+name, err)
+	}
+	k.bus.buckets.Store(name, kv)
+	return kv, nil
+}
+
+// Get returns the value of a key. Code: not_found.
+func (k *Bucket[T]) Get(ctx context.Context, key string) (Pair[T], error) {
+	ctx, cancel := context.WithTimeout(ctx, requestWithin)
+	defer cancel()
+	kv, err := k.open(ctx)
+	if err != nil {
+		return Pair[T]{}, err
+	}
+	e, err := kv.Get(ctx, key)
+	if err != nil {
+		return Pair[T]{}, coded(k.op("look up "+schemas.Quotable(key)), err)
+	}
+	return k.pair(e)
+}
+
+func (k *Bucket[T]) pair(e jetstream.KeyValueEntry) (Pair[T], error) {
+	p := Pair[T]{Key: e.Key(), Revision: e.Revision(), Stored: e.Created(), Deleted: e.Operation() != jetstream.KeyValuePut}
+	if p.Deleted {
+		return p, nil
+	}
+	if err := json.Unmarshal(e.Value(), &p.Value); err != nil {
+		return p, schemas.Wrap(schemas.Internal, k.op("read "+schemas.Quotable(e.Key())), "what is kept there is not what belongs there", err)
+	}
+	return p, nil
+}
+
+// Create stores a value under a key that has none, and returns its revision. It lives for ttl (at
+// least a second), or as the bucket says when ttl is 0. Code: conflict when the key has a value.
+func (k *Bucket[T]) Create(ctx context.Context, key string, v T, ttl time.Duration) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestWithin)
+	defer cancel()
+	kv, err := k.open(ctx)
+	if err != nil {
+		return 0, err
+	}
+	data, err := encodeJSON(v)
+	if err != nil {
+		return 0, err
+	}
+	var o []jetstream.KVCreateOpt
+	if ttl = orDefault(ttl, k.row.ttl); ttl > 0 {
+		o = append(o, jetstream.KeyTTL(ttl))
+	}
+	rev, err := kv.Create(ctx, key, data, o...)
+	if err != nil {
+		return 0, coded(k.op("create "+schemas.Quotable(key)), err)
+	}
+	return rev, nil
+}
+
+// Put stores a value, whatever is there, and returns its revision. In a bucket whose values end, its
+// life begins again.
+func (k *Bucket[T]) Put(ctx context.Context, key string, v T) (uint64, error) {
+	return k.write(ctx, "put", key, v)
+}
+
+// Update stores a value if the key's revision is rev still, and returns the new one. In a bucket
+// whose values end, its life begins again. Code: conflict when it is not.
+func (k *Bucket[T]) Update(ctx context.Context, key string, v T, rev uint64) (uint64, error) {
+	return k.write(ctx, "update", key, v, jetstream.WithExpectLastSequencePerSubject(rev))
+}
+
+// write publishes to the bucket's stream itself: the client library's own writes would drop the
+// end of a value's life.
+func (k *Bucket[T]) write(ctx context.Context, verb, key string, v T, o ...jetstream.PublishOpt) (uint64, error) {
+	if !jetstreamKey(key) {
+		return 0, schemas.Invalidf("key", "%q cannot be one", schemas.Quotable(key))
+	}
+	data, err := encodeJSON(v)
+	if err != nil {
+		return 0, err
+	}
+	if k.row.ttl > 0 {
+		o = append(o, jetstream.WithMsgTTL(k.row.ttl))
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestWithin)
+	defer cancel()
+	m := nats.NewMsg("$KV." + k.row.config.Bucket + "." + key)
+	m.Data = data
+	ack, err := k.bus.js.PublishMsg(ctx, m, o...)
+	if err != nil {
+		return 0, coded(k.op(verb+" "+schemas.Quotable(key)), err)
+	}
+	return ack.Sequence, nil
+}
+
+// Delete removes a key's value. A key without one is no error.
+func (k *Bucket[T]) Delete(ctx context.Context, key string) error { return k.remove(ctx, key) }
+
+// DeleteRevision removes a key's value if its revision is rev still. Code: conflict when it is not.
+func (k *Bucket[T]) DeleteRevision(ctx context.Context, key string, rev uint64) error {
+	return k.remove(ctx, key, jetstream.LastRevision(rev))
+}
+
+func (k *Bucket[T]) remove(ctx context.Context, key string, o ...jetstream.KVDeleteOpt) error {
+	ctx, cancel := context.WithTimeout(ctx, requestWithin)
+	defer cancel()
+	kv, err := k.open(ctx)
+	if err != nil {
+		return err
+	}
+	return coded(k.op("delete "+schemas.Quotable(key)), kv.Delete(ctx, key, o...))
+}
+
+// Keys lists the keys that have a value, unsorted.
+func (k *Bucket[T]) Keys(ctx context.Context) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 4*requestWithin)
+	defer cancel()
+	kv, err := k.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	l, err := kv.ListKeys(ctx)
+	if err != nil {
+		return nil, coded(k.op("list keys"), err)
+	}
+	defer l.Stop() //nolint:errcheck // nothing follows from it
+	var keys []string
+	for key := range l.Keys() {
+		keys = append(keys, key)
+	}
+	return keys, coded(k.op("list keys"), ctx.Err())
+}
+
+// Watch tells every value that is there and then every change, until ctx ends. After the log was
+// away it may tell values again. A value that cannot be decoded is an error in the sequence and does
+// not end it. A value whose life has ended comes as Deleted where the bucket keeps marks of it.
+func (k *Bucket[T]) Watch(ctx context.Context) iter.Seq2[Pair[T], error] {
+	return func(yield func(Pair[T], error) bool) {
+		for wait := 100 * time.Millisecond; ctx.Err() == nil; wait = min(2*wait, 2*time.Second) {
+			begun, err := k.watch(ctx, yield)
+			if errors.Is(err, errEnough) || ctx.Err() != nil {
+				return
+			}
+			if begun {
+				wait = 100 * time.Millisecond
+			}
+			k.bus.log.Debug("watching a bucket anew", "bucket", k.row.config.Bucket, "error", err)
+			pause(ctx, wait)
+		}
+	}
+}
+
+func (k *Bucket[T]) watch(ctx context.Context, yield func(Pair[T], error) bool) (begun bool, err error) {
+	kv, err := k.open(ctx)
+	if err != nil {
+		return false, err
+	}
+	lost := k.bus.drops.next()
+	w, err := kv.WatchAll(ctx)
+	if err != nil {
+		return false, coded(k.op("watch"), err)
+	}
+	defer w.Stop() //nolint:errcheck // nothing follows from it
+	for {
+		select {
+		case <-ctx.Done():
+			return true, nil
+		case <-lost: // the watcher would recover by itself, but later
+			return true, nil
+		case e, ok := <-w.Updates():
+			switch {
+			case !ok:
+				return true, nil
+			case e == nil: // everything that was there has been told
+				continue
+			}
+			if !yield(k.pair(e)) {
+				return true, errEnough
+			}
+		}
+	}
+}
+
+func jetstreamKey(s string) bool {
+	if s == "" || s[0] == '.' || s[len(s)-1] == '.' {
+		return false
+	}
+	for i, r := range s {
+		ok := r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' || r == '_' || r == '-' || r == '=' || r == '/' || r == '.' && s[i-1] != '.'
+		if !ok {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,376 @@
+package streams
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// Options say where the log is and how it is kept.
+type Options struct {
+	// Server is an embedded server of this process. Without it, URL names one or more outside,
+	// separated by commas.
+	Server *Server
+	URL    string
+
+	User, Password string
+	Creds          string // path of a credentials file
+	NKey           string // path of a seed file
+	CA, Cert, Key  string // paths of PEM files, for TLS
+
+	Replicas      int // of streams that are made: 1 (default) or 3
+	Shards        int // of the events, when they are made: 1 to 64. Default 1. The log remembers
+	Name          string
+	MemoryStorage bool // keep streams in memory, for tests
+	Log           *slog.Logger
+}
+
+const (
+	maxShards       = 64
+	requestWithin   = 5 * time.Second
+	asyncInFlight   = 1024
+	reconnectAfter  = 100 * time.Millisecond
+	reconnectJitter = 150 * time.Millisecond
+	requiredLevel   = "4" // API level of the server: 2.15
+)
+
+// Bus is a connection to the log. It is safe for concurrent use.
+//
+// It holds several connections so that one kind of work does not wait behind another: publishing,
+// deliveries with their acknowledgements, live events, and reads in bulk.
+type Bus struct {
+	options Options
+	log     *slog.Logger
+
+	publish, work, live, bulk *nats.Conn
+	js                        jetstream.JetStream // on publish
+	jsWork                    jetstream.JetStream // on work
+	jsBulk                    jetstream.JetStream // on bulk
+
+	shards  int
+	limit   int      // bytes of a payload beyond which it goes to the object store
+	epochs  sync.Map // incarnation by stream
+	buckets sync.Map // jetstream.KeyValue by name
+	objects objects
+	beats   *beats
+	tail    tail
+	reads   chan struct{} // semaphore of batch reads
+
+	faults faults
+	drops  changed         // told when the connection of live events was made anew
+	ctx    context.Context //nolint:containedctx // ends with the Bus: its background work hangs on it
+	stop   context.CancelFunc
+	parts  sync.WaitGroup
+	closed atomic.Bool
+}
+
+// Open connects to the log and creates or upgrades its streams, consumers and buckets. It may be
+// called by many processes at once. Codes: unavailable when the server is not reached, unsupported
+// when it is too old or has no JetStream, denied when it refuses the credential, conflict when a
+// stream is there that cannot be changed into what is needed.
+func Open(ctx context.Context, o Options) (*Bus, error) {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Name == "" {
+		o.Name = "sandjet"
+	}
+	if o.Shards < 0 || o.Shards > maxShards {
+		return nil, schemas.Invalidf("shards", "%d is out of range: 1 to %d", o.Shards, maxShards)
+	}
+	if o.Server == nil && o.URL == "" {
+		return nil, schemas.Invalidf("nats_url", "is missing: give the URL of a server")
+	}
+	b := &Bus{options: o, log: o.Log.With("part", "streams"), reads: make(chan struct{}, concurrentReads)}
+	b.ctx, b.stop = context.WithCancel(context.WithoutCancel(ctx))
+	b.beats = newBeats(b)
+	b.tail = coreTail{bus: b}
+	if err := b.connect(ctx); err != nil {
+		b.abandon()
+		return nil, err
+	}
+	if err := b.ensureTopology(ctx); err != nil {
+		b.abandon()
+		return nil, err
+	}
+	b.limit = int(b.publish.MaxPayload()) - payloadHeadroom
+	b.parts.Go(func() { b.beats.run(b.ctx) })
+	b.parts.Go(func() { b.revive(b.ctx) })
+	return b, nil
+}
+
+func (b *Bus) connect(ctx context.Context) (err error) {
+	for _, c := range []struct {
+		conn **nats.Conn
+		role string
+		more []nats.Option
+	}{
+		{&b.publish, "publish", nil},
+		{&b.work, "work", nil},
+		{&b.live, "live", []nats.Option{nats.ReconnectHandler(func(*nats.Conn) { b.drops.tell() })}},
+		{&b.bulk, "bulk", nil},
+	} {
+		if *c.conn, err = b.dial(ctx, c.role, c.more...); err != nil {
+			return err
+		}
+	}
+	for _, j := range []struct {
+		js   *jetstream.JetStream
+		conn *nats.Conn
+	}{{&b.js, b.publish}, {&b.jsWork, b.work}, {&b.jsBulk, b.bulk}} {
+		*j.js, err = jetstream.New(j.conn, jetstream.WithPublishAsyncMaxPending(asyncInFlight), jetstream.WithDefaultTimeout(requestWithin),
+			jetstream.WithPublishAsyncTimeout(2*requestWithin))
+		if err != nil {
+			return coded("connect to the log", err)
+		}
+	}
+	return nil
+}
+
+func (b *Bus) dial(ctx context.Context, role string, more ...nats.Option) (*nats.Conn, error) {
+	const op = "connect to the log"
+	o := b.options
+	options := []nats.Option{
+		nats.Name(o.Name + "-" + role), nats.MaxReconnects(-1), nats.ReconnectBufSize(-1), nats.Timeout(requestWithin),
+		nats.CustomReconnectDelay(func(int) time.Duration { return reconnectAfter + rand.N(reconnectJitter) }),
+		nats.PingInterval(10 * time.Second), nats.MaxPingsOutstanding(2),
+		nats.ErrorHandler(func(_ *nats.Conn, s *nats.Subscription, err error) { b.asyncError(role, s, err) }),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			if !b.closed.Load() {
+				b.log.Warn("connection to the log lost", "connection", role, "error", err)
+			}
+		}),
+	}
+	url := o.URL
+	if o.Server != nil {
+		url = ""
+		options = append(options, nats.InProcessServer(o.Server), nats.UserInfo(inProcessUser, o.Server.auth.password))
+	} else {
+		with, err := o.credentials()
+		if err != nil {
+			return nil, err
+		}
+		options = append(options, with...)
+	}
+	type dialled struct {
+		conn *nats.Conn
+		err  error
+	}
+	done := make(chan dialled, 1)
+	go func() { // the client library takes no context
+		conn, err := nats.Connect(url, append(options, more...)...)
+		done <- dialled{conn, err}
+	}()
+	select {
+	case d := <-done:
+		switch {
+		case d.err == nil:
+			return d.conn, nil
+		case errors.Is(d.err, nats.ErrAuthorization):
+			return nil, schemas.Wrap(schemas.Denied, op, "the NATS server refuses the credential: check user, password, creds or nkey", d.err)
+		}
+		return nil, schemas.Wrap(schemas.Unavailable, op, "the NATS server at "+where(o)+" is not reached: is it running, and is TLS set as it wants?", d.err)
+	case <-ctx.Done():
+		go func() {
+			if d := <-done; d.conn != nil {
+				d.conn.Close()
+			}
+		}()
+		return nil, schemas.Wrap(schemas.Unavailable, op, "the NATS server at "+where(o)+" was not reached in time", ctx.Err())
+	}
+}
+
+// where names the server without what may be secret in its URL.
+func where(o Options) string {
+	if o.Server != nil {
+		return "this process"
+	}
+	var hosts []string
+	for u := range strings.SplitSeq(o.URL, ",") {
+		if at := strings.LastIndexByte(u, '@'); at >= 0 {
+			u = u[at+1:]
+		}
+		hosts = append(hosts, strings.TrimSpace(u))
+	}
+	return strings.Join(hosts, ",")
+}
+
+func (o Options) credentials() ([]nats.Option, error) {
+	var with []nats.Option
+	if o.User != "" {
+		with = append(with, nats.UserInfo(o.User, o.Password))
+	}
+	if o.Creds != "" {
+		with = append(with, nats.UserCredentials(o.Creds))
+	}
+	if o.NKey != "" {
+		nkey, err := nats.NkeyOptionFromSeed(o.NKey)
+		if err != nil {
+			return nil, schemas.Wrap(schemas.Invalid, "connect to the log", "the nkey seed file cannot be read: "+o.NKey, err)
+		}
+		with = append(with, nkey)
+	}
+	if o.CA != "" {
+		with = append(with, nats.RootCAs(o.CA))
+	}
+	if (o.Cert == "") != (o.Key == "") {
+		return nil, schemas.Invalidf("nats_cert", "a certificate and its key belong together: give both or none")
+	}
+	if o.Cert != "" {
+		if _, err := tls.LoadX509KeyPair(o.Cert, o.Key); err != nil {
+			return nil, schemas.Wrap(schemas.Invalid, "connect to the log", "the certificate or its key cannot be read: "+o.Cert, err)
+		}
+		with = append(with, nats.ClientCert(o.Cert, o.Key))
+	}
+	return with, nil
+}
+
+func (b *Bus) asyncError(role string, s *nats.Subscription, err error) {
+	if errors.Is(err, nats.ErrSlowConsumer) {
+		b.drops.tell() // what was dropped is read from the log
+	}
+	subject := ""
+	if s != nil {
+		subject = s.Subject
+	}
+	if !b.closed.Load() {
+		b.log.Warn("the log reports an error", "connection", role, "subject", subject, "error", err)
+	}
+}
+
+// revive looks at the topology again whenever the connection was made anew: a server that had it
+// in memory only, or was set up afresh, has forgotten it.
+func (b *Bus) revive(ctx context.Context) {
+	for {
+		drop := b.drops.next()
+		select {
+		case <-ctx.Done():
+			return
+		case <-drop:
+		}
+		b.epochs.Clear()
+		for wait := 100 * time.Millisecond; ctx.Err() == nil; wait = min(2*wait, 5*time.Second) {
+			err := b.ensureTopology(ctx)
+			if err == nil {
+				break
+			}
+			b.log.Warn("topology not checked yet", "error", err)
+			pause(ctx, wait)
+		}
+	}
+}
+
+// Close lets what is being published or acknowledged reach the log, and closes the connections.
+// Consumers, followers and services must have ended. It waits until ctx ends at most.
+func (b *Bus) Close(ctx context.Context) error {
+	if b.closed.Swap(true) {
+		return nil
+	}
+	var errs []error
+	select {
+	case <-b.js.PublishAsyncComplete():
+	case <-ctx.Done():
+		errs = append(errs, fmt.Errorf("close the log: events are still unconfirmed: %w", ctx.Err()))
+	}
+	for _, c := range []*nats.Conn{b.work, b.publish, b.live, b.bulk} {
+		if c.IsConnected() {
+			if err := c.FlushWithContext(deadlined(ctx)); err != nil && ctx.Err() == nil {
+				b.log.Debug("connection not flushed at its end", "error", err)
+			}
+		}
+	}
+	b.abandon()
+	return errors.Join(errs...)
+}
+
+// abandon ends everything at once.
+func (b *Bus) abandon() {
+	b.closed.Store(true)
+	b.stop()
+	for _, c := range []*nats.Conn{b.work, b.publish, b.live, b.bulk} {
+		if c != nil {
+			c.Close()
+		}
+	}
+	b.parts.Wait()
+}
+
+// Ready returns an error while the log cannot be reached.
+func (b *Bus) Ready(ctx context.Context) error {
+	const op = "reach the log"
+	ctx, cancel := context.WithTimeout(ctx, requestWithin)
+	defer cancel()
+	if _, err := b.js.AccountInfo(ctx); err != nil {
+		return coded(op, err)
+	}
+	if s := b.options.Server; s != nil {
+		return s.Healthy()
+	}
+	return nil
+}
+
+// Shards is the number of shards of the events, as the log has it.
+func (b *Bus) Shards() int { return b.shards }
+
+// deadlined gives a context without a deadline one, as the client library wants.
+func deadlined(ctx context.Context) context.Context {
+	if _, ok := ctx.Deadline(); ok {
+		return ctx
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestWithin)
+	context.AfterFunc(ctx, cancel)
+	return ctx
+}
+
+// pause waits for d and reports false when ctx ended first.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+// changed is a broadcast: who took next before tell is told. The zero value is ready.
+type changed struct {
+	mu sync.Mutex
+	c  chan struct{}
+}
+
+func (c *changed) next() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.c == nil {
+		c.c = make(chan struct{})
+	}
+	return c.c
+}
+
+func (c *changed) tell() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.c != nil {
+		close(c.c)
+		c.c = nil
+	}
+}
+
+// faults are what tests do to a Bus.
+type faults struct {
+	dropLive func(*nats.Msg) bool // a live message that gets lost
+}

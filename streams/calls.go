@@ -1,0 +1,213 @@
+package streams
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// FindCall returns an admitted call by its id, for 24 hours from its admission. Code: not_found.
+func FindCall(ctx context.Context, b *Bus, account schemas.AccountID, id schemas.CallID) (schemas.Call, error) {
+	m, err := b.storedCall(ctx, account, id)
+	if err != nil {
+		return schemas.Call{}, err
+	}
+	data, err := b.whole(ctx, streamCalls, m.headers, m.data)
+	if err != nil {
+		return schemas.Call{}, err
+	}
+	return decodeCall(m.subject, nil, data)
+}
+
+func (b *Bus) storedCall(ctx context.Context, account schemas.AccountID, id schemas.CallID) (stored, error) {
+	if err := errors.Join(account.Validate(), id.Validate()); err != nil {
+		return stored{}, err
+	}
+	m, err := b.getLast(ctx, streamCalls, callSubject("*", account, id))
+	if errors.Is(err, schemas.ErrNotFound) {
+		return stored{}, schemas.Errorf(schemas.NotFound, "", "there is no call %q: ids are known for 24 hours", schemas.Quotable(string(id)))
+	}
+	return m, err
+}
+
+// CallState is what a conversation tells of a call.
+type CallState struct {
+	Call     schemas.Call
+	Accepted bool                  // call.accepted is there
+	Started  []schemas.StartedData // one for each start, oldest first
+	Result   *schemas.Result       // nil while there is none
+}
+
+const (
+	// clocksApart is how far the clocks of a cluster's servers may be apart.
+	clocksApart = 30 * time.Second
+	// clocksFarApart is that of the clocks of different hosts, where only those are known.
+	clocksFarApart = time.Hour
+)
+
+// ReadCallState reads what the conversation tells of c since its acceptance.
+func ReadCallState(ctx context.Context, b *Bus, c schemas.Call) (CallState, error) {
+	r, err := b.callReader(ctx, c)
+	if err != nil {
+		return CallState{}, err
+	}
+	err = r.read(ctx)
+	return r.state, err
+}
+
+// callReader gathers the state of one call.
+type callReader struct {
+	bus     *Bus
+	stream  string
+	subject string
+	since   time.Time
+	last    uint64
+	state   CallState
+}
+
+func (b *Bus) callReader(ctx context.Context, c schemas.Call) (*callReader, error) {
+	if err := errors.Join(c.Account.Validate(), c.Conversation.Validate()); err != nil {
+		return nil, err
+	}
+	shard := shardOf(c.Conversation, b.shards)
+	r := &callReader{
+		bus: b, stream: eventStream(shard), subject: eventSubject(shard, c.Account, c.Conversation), state: CallState{Call: c},
+	}
+	// By the log's own clock: that of whoever accepted the call may be wrong, and a start that is
+	// not seen would be a second start.
+	switch m, err := b.storedCall(ctx, c.Account, c.ID); {
+	case err == nil:
+		r.since = m.time.Add(-clocksApart)
+		if c.Accepted.Before(r.since) && !c.Accepted.IsZero() { // sent again since
+			r.since = c.Accepted.Add(-clocksFarApart)
+		}
+	case errors.Is(err, schemas.ErrNotFound):
+		r.since = c.Accepted.Add(-clocksFarApart)
+	default:
+		return nil, err
+	}
+	return r, nil
+}
+
+// read reads on from where it was.
+func (r *callReader) read(ctx context.Context) error {
+	for {
+		since := &r.since
+		if r.last > 0 {
+			since = nil
+		}
+		page, more, err := r.bus.getPage(ctx, r.stream, r.subject, r.last+1, since, 0)
+		if err != nil {
+			return err
+		}
+		for _, m := range page {
+			r.last = m.seq
+			if err := r.take(ctx, m); err != nil {
+				return err
+			}
+		}
+		if !more || len(page) == 0 {
+			return nil
+		}
+	}
+}
+
+// take adds what one event tells. Most events are told apart by their message id alone.
+func (r *callReader) take(ctx context.Context, m stored) error {
+	c := r.state.Call
+	if m.id != "" && !ofCall(m.id, c) {
+		return nil
+	}
+	e, err := Events.entry(ctx, r.bus, "", m)
+	switch {
+	case schemas.CodeOf(err) == schemas.Unavailable || ctx.Err() != nil:
+		return err
+	case err != nil || e.Value.Subject != string(c.ID):
+		return nil //nolint:nilerr // a message that is no event tells nothing
+	}
+	switch e.Value.Type {
+	case schemas.CallAccepted:
+		r.state.Accepted = true
+	case schemas.CallStarted:
+		var d schemas.StartedData
+		if err := json.Unmarshal(e.Value.Data, &d); err != nil {
+			return fmt.Errorf("read the start of call %s: %w", c.ID, err)
+		}
+		r.state.Started = append(r.state.Started, d)
+	case schemas.CallFinished:
+		if r.state.Result != nil {
+			return nil // the first counts
+		}
+		var d schemas.Result
+		if err := json.Unmarshal(e.Value.Data, &d); err != nil {
+			return fmt.Errorf("read the result of call %s: %w", c.ID, err)
+		}
+		r.state.Result = &d
+	case schemas.CallOutput, schemas.CallRejected:
+	}
+	return nil
+}
+
+// ofCall reports whether an event id may be that of an event about c's beginning or end.
+func ofCall(id string, c schemas.Call) bool {
+	prefix := c.EventID() + "."
+	if len(id) < len(prefix) || id[:len(prefix)] != prefix {
+		return false
+	}
+	const output = "output."
+	rest := id[len(prefix):]
+	return len(rest) < len(output) || rest[:len(output)] != output
+}
+
+// AwaitResult returns the call's result: the one that is there, or the one to come. When ctx ends
+// before, it returns ctx's error. While the log is away it waits.
+func AwaitResult(ctx context.Context, b *Bus, c schemas.Call) (schemas.Result, error) {
+	if err := errors.Join(c.Account.Validate(), c.Conversation.Validate()); err != nil {
+		return schemas.Result{}, err
+	}
+	feed, err := persist(ctx, b, func() (feed, error) { return b.tail.open(ctx, LiveSubject(c.Account, c.Conversation)) })
+	if err != nil {
+		return schemas.Result{}, ended(ctx, err)
+	}
+	defer feed.close()
+	r, err := persist(ctx, b, func() (*callReader, error) { return b.callReader(ctx, c) })
+	if err != nil {
+		return schemas.Result{}, ended(ctx, err)
+	}
+	look := func() error {
+		_, err := persist(ctx, b, func() (struct{}, error) { return struct{}{}, r.read(ctx) })
+		return err
+	}
+	if err := look(); err != nil {
+		return schemas.Result{}, ended(ctx, err)
+	}
+	for r.state.Result == nil {
+		m, prev, err := feed.next(ctx)
+		switch {
+		case errors.Is(err, errBehind):
+			err = look()
+		case err == nil && prev > r.last: // a hole
+			err = look()
+		}
+		if err == nil && m.seq > r.last {
+			r.last = m.seq
+			_, err = persist(ctx, b, func() (struct{}, error) { return struct{}{}, r.take(ctx, m) })
+		}
+		if err != nil {
+			return schemas.Result{}, ended(ctx, err)
+		}
+	}
+	return *r.state.Result, nil
+}
+
+// ended prefers the context's own error.
+func ended(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err() //nolint:wrapcheck // promised as it is
+	}
+	return err
+}

@@ -1,0 +1,271 @@
+package streams
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// Defaults of [ConsumeOptions].
+const (
+	DefaultMaxAttempts = 20
+	DefaultAckWait     = 3 * time.Second
+
+	// sparedDeliveries is how many deliveries the server has beyond ours: tries to bury a message.
+	sparedDeliveries = 5
+	maxAckPending    = 20_000
+	maxWaiting       = 4096
+)
+
+// ConsumeOptions say what to consume and how.
+type ConsumeOptions struct {
+	// Name is the durable's: all that consume under one name share the messages.
+	Name string
+	// Filter narrows the topic; see each topic. Empty: all.
+	Filter string
+	// Slots is how many messages are in hand at most. 0: 1.
+	Slots int
+	// Grace is how long handlers may go on once ctx has ended; then theirs ends too.
+	Grace time.Duration
+	// AckWait is how long the server waits for a sign of life before it hands a message to another;
+	// the sign is given at a third of it. Counts when the durable is made. 0: 3 s.
+	AckWait time.Duration
+	// MaxAttempts is how often a message is tried. 0: 20.
+	MaxAttempts int
+}
+
+// Delivery is one message in hand.
+type Delivery[T schemas.Eventer] struct {
+	Value     T
+	Attempt   int // 1 at the first delivery
+	Subject   string
+	Account   schemas.AccountID // from the subject; empty where it has none
+	Published time.Time         // by the server's clock
+	Headers   Headers
+	// Late reports whether our signs of life may have come too late, so that the server may have
+	// given the message to another.
+	Late func() bool
+}
+
+// retryAfter is the verdict of [RetryAfter].
+type retryAfter struct {
+	delay time.Duration
+	err   error
+}
+
+func (r retryAfter) Error() string { return r.err.Error() }
+func (r retryAfter) Unwrap() error { return r.err }
+
+// RetryAfter is the verdict that a message is to be handed out again after d, for the reason err.
+// It uses up an attempt. The delay holds a place among the messages in hand: for seconds, not for hours.
+func RetryAfter(d time.Duration, err error) error {
+	if err == nil {
+		err = schemas.Errorf(schemas.Unavailable, "", "to be tried again")
+	}
+	return retryAfter{delay: max(d, 0), err: err}
+}
+
+// Consume hands messages to handle until ctx ends; then it takes no more, gives what is in hand the
+// grace, cancels the context of the rest, waits for all and returns nil. It makes the durable if
+// it is not there, and again if somebody deletes it; while the log is away it waits. It returns an
+// error only when the log refuses the durable as wrong.
+//
+// The handler's return value is the verdict: nil acknowledges; [RetryAfter], a retryable code or
+// the end of its context hands the message out again, up to MaxAttempts; anything else ends it
+// among the dead letters with its reason. While the handler runs, the log is told that work goes
+// on. Handlers run at the same time, each in a goroutine of its own; messages start in the order of
+// the log. A panic of the handler counts as an internal error.
+func (t Topic[T]) Consume(ctx context.Context, b *Bus, o ConsumeOptions, handle func(context.Context, Delivery[T]) error) error {
+	if t.filter == nil || t.stream == "" {
+		return schemas.Errorf(schemas.Unsupported, "consume", "this topic is replayed, not consumed")
+	}
+	if !plain(o.Name) || o.Filter != "" && !plain(o.Filter) {
+		return schemas.Invalidf("name", "%q with filter %q cannot name a consumer", schemas.Quotable(o.Name), schemas.Quotable(o.Filter))
+	}
+	o.Slots, o.MaxAttempts = max(o.Slots, 1), orDefault(o.MaxAttempts, DefaultMaxAttempts)
+	o.AckWait = orDefault(o.AckWait, DefaultAckWait)
+	hard, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(o.Grace, func() { cancel(context.Cause(ctx)) }) })()
+	c := &consuming[T]{topic: t, bus: b, options: o, handle: handle, hard: hard, free: newSlots(o.Slots)}
+	defer c.inHand.Wait()
+	for wait := 50 * time.Millisecond; ctx.Err() == nil; {
+		ackWait, err := b.ensureConsumer(ctx, t.stream, t.consumer(o))
+		if err == nil {
+			wait = 50 * time.Millisecond
+			c.ackWait = ackWait
+			err = c.pull(ctx)
+		}
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, errRefused):
+			return err
+		}
+		b.log.Warn("consumer starts again", "consumer", o.Name, "error", err)
+		pause(ctx, wait)
+		wait = min(2*wait, 2*time.Second)
+	}
+	return nil
+}
+
+func orDefault[N int | time.Duration](n, d N) N {
+	if n <= 0 {
+		return d
+	}
+	return n
+}
+
+func (t Topic[T]) consumer(o ConsumeOptions) jetstream.ConsumerConfig {
+	return jetstream.ConsumerConfig{
+		Durable: o.Name, FilterSubject: t.filter(o.Filter), AckPolicy: jetstream.AckExplicitPolicy, AckWait: o.AckWait,
+		MaxDeliver: o.MaxAttempts + sparedDeliveries, MaxAckPending: maxAckPending, MaxWaiting: maxWaiting,
+	}
+}
+
+// errRefused marks what no waiting will mend.
+var errRefused = errors.New("the log refuses the consumer")
+
+// ensureConsumer makes the durable, or takes the one that is there if it reads the same messages,
+// and returns the AckWait that the server applies.
+func (b *Bus) ensureConsumer(ctx context.Context, stream string, want jetstream.ConsumerConfig) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestWithin)
+	defer cancel()
+	c, err := b.jsWork.CreateConsumer(ctx, stream, want)
+	if err == nil {
+		return c.CachedInfo().Config.AckWait, nil
+	}
+	op := "make the consumer " + want.Durable
+	api := apiError(err)
+	if !errors.Is(err, jetstream.ErrConsumerExists) && !hasCode(err, jetstream.JSErrCodeConsumerAlreadyExists, jetstream.JSErrCodeConsumerExists) {
+		const clientsFault = 400
+		if api != nil && api.Code == clientsFault {
+			return 0, fmt.Errorf("%w: %w", errRefused, coded(op, err))
+		}
+		return 0, coded(op, err)
+	}
+	if c, err = b.jsWork.Consumer(ctx, stream, want.Durable); err != nil {
+		return 0, coded(op, err)
+	}
+	have := c.CachedInfo().Config
+	if have.FilterSubject != want.FilterSubject {
+		return 0, fmt.Errorf("%w: %w", errRefused, schemas.Errorf(schemas.Conflict, op, "it is there with the filter %q: choose another name", have.FilterSubject))
+	}
+	return have.AckWait, nil
+}
+
+// consuming is one Consume.
+type consuming[T schemas.Eventer] struct {
+	topic   Topic[T]
+	bus     *Bus
+	options ConsumeOptions
+	handle  func(context.Context, Delivery[T]) error
+	hard    context.Context //nolint:containedctx // handlers outlive the pull that began them
+	ackWait time.Duration
+	free    *slots
+	inHand  sync.WaitGroup
+}
+
+// take begins the work on a message; its slot is taken already. It does not block.
+func (c *consuming[T]) take(m *message) {
+	hold := c.bus.beats.add(m, c.ackWait)
+	c.inHand.Go(func() {
+		defer c.free.give(1)
+		defer c.bus.beats.drop(hold)
+		c.settle(m, c.attend(m, hold))
+	})
+}
+
+// attend runs the handler, unless the message has used up its attempts or cannot be read.
+func (c *consuming[T]) attend(m *message, hold *hold) (err error) {
+	if m.meta.NumDelivered > uint64(c.options.MaxAttempts) { //nolint:gosec // not negative
+		return schemas.Errorf(schemas.Exhausted, "", "handed out %d times and never finished: each time its process ended", m.meta.NumDelivered-1)
+	}
+	data, err := c.bus.whole(c.hard, c.topic.stream, m.Header, m.Data)
+	if err != nil {
+		return err
+	}
+	headers := copyHeaders(m.Header)
+	v, err := c.topic.decode(m.Subject, headers, data)
+	if err != nil {
+		return fmt.Errorf("read the message: %w", err)
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			c.bus.log.Error("a handler panicked", "consumer", c.options.Name, "panic", p, "stack", string(debug.Stack()))
+			err = schemas.Errorf(schemas.Internal, "", "the handler panicked: %v", p)
+		}
+	}()
+	return c.handle(c.hard, Delivery[T]{
+		Value: v, Attempt: int(m.meta.NumDelivered), Subject: m.Subject, Account: accountOf(m.Subject), //nolint:gosec // below MaxAttempts
+		Published: m.meta.Timestamp, Headers: headers, Late: hold.late,
+	})
+}
+
+// verdict is what becomes of a message.
+type verdict struct {
+	kind  verdictKind
+	delay time.Duration
+}
+
+type verdictKind int
+
+const (
+	verdictAck verdictKind = iota
+	verdictNak
+	verdictDead
+)
+
+// judge turns a handler's return value into a verdict. It is pure.
+func judge(err error, stopped bool, attempt uint64, most int) verdict {
+	const shortage = time.Second
+	switch r, again := errors.AsType[retryAfter](err); {
+	case err == nil:
+		return verdict{kind: verdictAck}
+	case stopped: // we were told to stop: never the message's fault
+		return verdict{kind: verdictNak}
+	case attempt >= uint64(max(most, 1)): //nolint:gosec // not negative
+		return verdict{kind: verdictDead}
+	case again:
+		return verdict{kind: verdictNak, delay: r.delay}
+	case schemas.CodeOf(err).Retryable():
+		return verdict{kind: verdictNak, delay: min(shortage<<min(attempt-1, 3), 8*time.Second)}
+	case errors.Is(err, context.Canceled):
+		return verdict{kind: verdictNak, delay: shortage}
+	}
+	return verdict{kind: verdictDead}
+}
+
+// settle carries the verdict out. If a word to the server is lost, the message comes again.
+func (c *consuming[T]) settle(m *message, err error) {
+	const unburied = 5 * time.Second
+	v := judge(err, c.hard.Err() != nil, m.meta.NumDelivered, c.options.MaxAttempts)
+	if v.kind == verdictDead {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(c.hard), 2*requestWithin)
+		defer cancel()
+		if buryErr := c.bus.bury(ctx, m.letter(c.options.Name, err)); buryErr != nil {
+			c.bus.log.Error("dead letter not written yet: the message stays", "stream", m.meta.Stream, "seq", m.meta.Sequence.Stream, "error", buryErr)
+			v = verdict{kind: verdictNak, delay: unburied}
+		}
+	}
+	var told error
+	switch v.kind {
+	case verdictAck:
+		told = m.ack()
+	case verdictNak:
+		told = m.nak(v.delay)
+	case verdictDead:
+		c.bus.log.Warn("a message was given up", "stream", m.meta.Stream, "seq", m.meta.Sequence.Stream, "attempt", m.meta.NumDelivered, "error", err)
+		told = m.term() // the reason is in the dead letter
+	}
+	if told != nil {
+		c.bus.log.Warn("verdict not told: the message comes again", "stream", m.meta.Stream, "seq", m.meta.Sequence.Stream, "error", told)
+	}
+}

@@ -1,0 +1,173 @@
+package streams
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// headerRedriven marks a message that was sent again with the id of its dead letter.
+const headerRedriven = "Sandjet-Redriven"
+
+// bury writes a dead letter. Writing it twice is writing it once.
+func (b *Bus) bury(ctx context.Context, d schemas.DeadLetter) error {
+	have, err := b.buried(ctx, d)
+	if err != nil || have {
+		return err
+	}
+	if h := nats.Header(d.Headers); h.Get(headerPayload) != "" && d.Stream != streamIntake {
+		// The letter outlives the payload that the message names: it gets its own copy.
+		data, err := b.whole(ctx, d.Stream, h, d.Payload)
+		if err != nil && !errors.Is(err, schemas.ErrNotFound) {
+			return err
+		}
+		d.Payload = data
+	}
+	d.Headers = map[string][]string(clean(nats.Header(d.Headers)))
+	delete(d.Headers, headerPayload)
+	return Dead.Publish(ctx, b, d)
+}
+
+// buried reports whether the letter is there already, from another try or another process.
+func (b *Bus) buried(ctx context.Context, d schemas.DeadLetter) (bool, error) {
+	subject, err := deadPlace(b, d)
+	if err != nil {
+		return false, err
+	}
+	m, err := b.getLast(ctx, streamDead, subject)
+	if errors.Is(err, schemas.ErrNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	e, err := Dead.entry(ctx, b, "", m)
+	if err != nil {
+		return false, err
+	}
+	return e.Value.First.Equal(d.First), nil
+}
+
+// DeadLetters is for people: what was given up can be listed, looked at and sent again.
+type DeadLetters struct{ bus *Bus }
+
+// OpenDeadLetters returns the dead letters of the log.
+func OpenDeadLetters(b *Bus) *DeadLetters { return &DeadLetters{bus: b} }
+
+// List returns the latest letters, the latest first: of one stream, or of all when stream is empty;
+// at most limit, or all when it is 0.
+func (l *DeadLetters) List(ctx context.Context, stream string, limit int) ([]schemas.DeadLetter, error) {
+	var list []schemas.DeadLetter
+	for e, err := range Dead.Replay(ctx, l.bus, stream, schemas.Cursor{}) {
+		switch {
+		case err != nil && e.Cursor.Seq > 0 && schemas.CodeOf(err) != schemas.Unavailable:
+			l.bus.log.Error("a dead letter cannot be read and is passed over", "seq", e.Cursor.Seq, "error", err)
+			continue
+		case err != nil:
+			return nil, err
+		}
+		list = append(list, e.Value)
+		if limit > 0 && len(list) > 2*limit {
+			list = slices.Delete(list, 0, len(list)-limit)
+		}
+	}
+	slices.Reverse(list)
+	if limit > 0 && len(list) > limit {
+		list = list[:limit]
+	}
+	return list, nil
+}
+
+// Show returns one letter. Code: not_found.
+func (l *DeadLetters) Show(ctx context.Context, id string) (schemas.DeadLetter, error) {
+	m, err := l.find(ctx, id)
+	if err != nil {
+		return schemas.DeadLetter{}, err
+	}
+	e, err := Dead.entry(ctx, l.bus, "", m)
+	return e.Value, err
+}
+
+func (l *DeadLetters) find(ctx context.Context, id string) (stored, error) {
+	stream, seq, ok := strings.Cut(id, ".")
+	if _, err := strconv.ParseUint(seq, 10, 64); !ok || err != nil || !plain(stream) {
+		return stored{}, schemas.Invalidf("id", "%q is not the id of a dead letter: want <stream>.<sequence>", schemas.Quotable(id))
+	}
+	m, err := l.bus.getLast(ctx, streamDead, prefixDead+stream+".*."+seq)
+	if errors.Is(err, schemas.ErrNotFound) {
+		return stored{}, schemas.Errorf(schemas.NotFound, "", "there is no dead letter %q: letters are kept for 30 days", schemas.Quotable(id))
+	}
+	return m, err
+}
+
+// Redrive sends a letter's message to where it was and removes the letter. A call that has its
+// result already keeps it: the worker that gets the call sees the result and does not run it again.
+// Codes: not_found, conflict (a call of that id was admitted again since).
+func (l *DeadLetters) Redrive(ctx context.Context, id string) error {
+	at, err := l.find(ctx, id)
+	if err != nil {
+		return err
+	}
+	e, err := Dead.entry(ctx, l.bus, "", at)
+	if err != nil {
+		return err
+	}
+	d := e.Value
+	m := nats.NewMsg(d.Subject)
+	m.Data, m.Header = d.Payload, clean(nats.Header(d.Headers))
+	m.Header.Set(headerRedriven, d.ID)
+	var o []jetstream.PublishOpt
+	switch d.Stream {
+	case streamIntake:
+	case streamCalls:
+		seq, err := l.callPlace(ctx, d)
+		if err != nil {
+			return err
+		}
+		o = append(o, jetstream.WithExpectLastSequenceForSubject(seq, d.Subject))
+	default:
+		return schemas.Errorf(schemas.Unsupported, "redrive", "messages of %s cannot be sent again", schemas.Quotable(d.Stream))
+	}
+	if err := l.bus.offload(ctx, d.Stream, m); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestWithin)
+	defer cancel()
+	if _, err := l.bus.js.PublishMsg(ctx, m, o...); err != nil {
+		return coded("redrive", err)
+	}
+	return l.remove(ctx, at.seq)
+}
+
+// callPlace returns the sequence that the call's record must have for it to be replaced: that of
+// the message that was given up, or 0 when it has aged out.
+func (l *DeadLetters) callPlace(ctx context.Context, d schemas.DeadLetter) (uint64, error) {
+	have, err := l.bus.getLast(ctx, streamCalls, d.Subject)
+	switch {
+	case errors.Is(err, schemas.ErrNotFound):
+		return 0, nil
+	case err != nil:
+		return 0, err
+	case letterID(streamCalls, have.seq) == d.ID, have.headers.Get(headerRedriven) == d.ID:
+		return have.seq, nil
+	}
+	return 0, schemas.Errorf(schemas.Conflict, "redrive", "a call of this id was admitted again since: it is the one that counts")
+}
+
+func (l *DeadLetters) remove(ctx context.Context, seq uint64) error {
+	s, err := l.bus.jsBulk.Stream(ctx, streamDead)
+	if err == nil {
+		err = s.DeleteMsg(ctx, seq)
+	}
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil
+	}
+	return coded("remove a dead letter", err)
+}

@@ -1,0 +1,180 @@
+package streams
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// concurrentReads bounds the reads in pages of this process: a page holds up its stream's writers
+// while it is read.
+const concurrentReads = 4
+
+const (
+	pageMessages = 256
+	pageBytes    = 1 << 20
+)
+
+// stored is a message as it lies in a stream.
+type stored struct {
+	stream  string
+	subject string
+	seq     uint64
+	time    time.Time
+	headers nats.Header
+	data    []byte
+	id      string // message id, if it was published with one
+}
+
+// getRequest asks a stream for messages. Zero fields are left out.
+type getRequest struct {
+	Seq       uint64     `json:"seq,omitempty"`
+	Last      string     `json:"last_by_subj,omitempty"`
+	Next      string     `json:"next_by_subj,omitempty"`
+	Batch     int        `json:"batch,omitempty"`
+	MaxBytes  int        `json:"max_bytes,omitempty"`
+	StartTime *time.Time `json:"start_time,omitempty"`
+}
+
+var errDirectGet = errors.New("the log answers a read in a way that is not known")
+
+// getOne reads one message. Code not_found if there is none.
+func (b *Bus) getOne(ctx context.Context, stream string, r getRequest) (stored, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestWithin)
+	defer cancel()
+	body, err := json.Marshal(r)
+	if err != nil {
+		return stored{}, coded("read", err)
+	}
+	m, err := b.bulk.RequestWithContext(ctx, "$JS.API.DIRECT.GET."+stream, body)
+	if err != nil {
+		return stored{}, coded("read from "+stream, err)
+	}
+	p, err := parsePart(m)
+	switch {
+	case err != nil:
+		return stored{}, schemas.Wrap(schemas.Internal, "read from "+stream, "the log's answer is not understood", err)
+	case p.kind == partMessage:
+		return p.message, nil
+	case p.kind == partNone:
+		return stored{}, schemas.Errorf(schemas.NotFound, "read from "+stream, "there is no such message")
+	}
+	return stored{}, schemas.Wrap(schemas.Internal, "read from "+stream, "the log's answer is not understood", errDirectGet)
+}
+
+// getLast reads the last message of a subject, which may have wildcards.
+func (b *Bus) getLast(ctx context.Context, stream, subject string) (stored, error) {
+	return b.getOne(ctx, stream, getRequest{Last: subject})
+}
+
+// getPage reads the messages of a subject from a sequence or a time on, in order: at most a page,
+// whose size is limited in number and bytes. More reports whether there are more behind it.
+func (b *Bus) getPage(ctx context.Context, stream, subject string, from uint64, since *time.Time, limit int) (page []stored, more bool, err error) {
+	select {
+	case b.reads <- struct{}{}:
+		defer func() { <-b.reads }()
+	case <-ctx.Done():
+		return nil, false, coded("read from "+stream, ctx.Err())
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestWithin)
+	defer cancel()
+	limit = min(orDefault(limit, pageMessages), pageMessages)
+	r := getRequest{Seq: max(from, 1), Next: subject, Batch: limit, MaxBytes: pageBytes}
+	if since != nil {
+		r.Seq, r.StartTime = 0, since
+	}
+	body, err := json.Marshal(r)
+	if err != nil {
+		return nil, false, coded("read", err)
+	}
+	inbox := nats.NewInbox()
+	answers := make(chan *nats.Msg, limit+1)
+	sub, err := b.bulk.ChanSubscribe(inbox, answers)
+	if err != nil {
+		return nil, false, coded("read from "+stream, err)
+	}
+	defer sub.Unsubscribe() //nolint:errcheck // nothing follows from it
+	lost := b.bulk.StatusChanged(nats.RECONNECTING, nats.CLOSED)
+	defer b.bulk.RemoveStatusListener(lost)
+	if err := b.bulk.PublishRequest("$JS.API.DIRECT.GET."+stream, inbox, body); err != nil {
+		return nil, false, coded("read from "+stream, err)
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil, false, coded("read from "+stream, ctx.Err())
+		case <-lost:
+			return nil, false, coded("read from "+stream, nats.ErrDisconnected)
+		case m := <-answers:
+			p, err := parsePart(m)
+			if err != nil {
+				return nil, false, schemas.Wrap(schemas.Internal, "read from "+stream, "the log's answer is not understood", err)
+			}
+			switch p.kind {
+			case partMessage:
+				page = append(page, p.message)
+			case partNone:
+				return page, false, nil
+			case partAway:
+				return nil, false, coded("read from "+stream, nats.ErrNoResponders)
+			case partEnd:
+				return page, p.pending > 0, nil
+			}
+		}
+	}
+}
+
+type partKind int
+
+const (
+	partMessage partKind = iota
+	partEnd              // of a page
+	partNone             // nothing there
+	partAway             // nobody answers
+)
+
+// part is one answer to a read.
+type part struct {
+	kind    partKind
+	message stored
+	pending uint64
+}
+
+// parsePart reads one answer.
+func parsePart(m *nats.Msg) (part, error) {
+	status := m.Header.Get("Status")
+	switch {
+	case status == "":
+	case status == "204":
+		n, err := strconv.ParseUint(m.Header.Get("Nats-Num-Pending"), 10, 64)
+		if err != nil {
+			return part{}, fmt.Errorf("end of a page: pending: %w", err)
+		}
+		return part{kind: partEnd, pending: n}, nil
+	case status == "404":
+		return part{kind: partNone}, nil
+	case status == "503":
+		return part{kind: partAway}, nil
+	default:
+		return part{}, fmt.Errorf("%w: %s %s", errDirectGet, status, m.Header.Get("Description"))
+	}
+	seq, err := strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64)
+	if err != nil {
+		return part{}, fmt.Errorf("sequence: %w", err)
+	}
+	at, err := time.Parse(time.RFC3339Nano, m.Header.Get("Nats-Time-Stamp"))
+	if err != nil {
+		return part{}, fmt.Errorf("time: %w", err)
+	}
+	return part{message: stored{
+		stream: m.Header.Get("Nats-Stream"), subject: m.Header.Get("Nats-Subject"), seq: seq, time: at,
+		headers: m.Header, data: m.Data, id: m.Header.Get(nats.MsgIdHdr),
+	}}, nil
+}

@@ -1,0 +1,212 @@
+package streams
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// ensureTopology makes what is missing and upgrades what differs. Every step may be taken by
+// several processes at once and again.
+func (b *Bus) ensureTopology(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 12*requestWithin)
+	defer cancel()
+	if err := b.checkServer(ctx); err != nil {
+		return err
+	}
+	shards, err := b.agreeOnShards(ctx)
+	if err != nil {
+		return err
+	}
+	b.shards = shards
+	for _, want := range streamRows(shards) {
+		if _, err := b.ensureStream(ctx, b.fill(want)); err != nil {
+			return err
+		}
+	}
+	rows := bucketRows()
+	for _, name := range slices.Sorted(maps.Keys(rows)) {
+		if err := b.ensureBucket(ctx, rows[name]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkServer says in plain words why a server cannot be used.
+func (b *Bus) checkServer(ctx context.Context) error {
+	const op = "open the log"
+	_, err := b.js.AccountInfo(ctx)
+	switch {
+	case err == nil:
+	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), hasCode(err, codeNotEnabled, codeNotEnabledForAccount):
+		return schemas.Wrap(schemas.Unsupported, op, "the NATS server has no JetStream for this account: start it with JetStream on", err)
+	default:
+		return coded(op, err)
+	}
+	version := b.publish.ConnectedServerVersion()
+	if !versionAtLeast(version, 2, 15) {
+		return schemas.Errorf(schemas.Unsupported, op, "the NATS server is %s: at least 2.15 is needed", schemas.Quotable(version))
+	}
+	return nil
+}
+
+// versionAtLeast reads "2.15.2" and "v2.16.0-beta.1".
+func versionAtLeast(s string, major, minor int) bool {
+	var a, b int
+	if n, err := fmt.Sscanf(trimV(s), "%d.%d", &a, &b); err != nil || n != 2 {
+		return false
+	}
+	return a > major || a == major && b >= minor
+}
+
+func trimV(s string) string {
+	if len(s) > 0 && s[0] == 'v' {
+		return s[1:]
+	}
+	return s
+}
+
+// agreeOnShards finds how many shards the log has. The first process decides; the number stands in
+// the metadata of the first shard, because conversations are spread by it for ever.
+func (b *Bus) agreeOnShards(ctx context.Context) (int, error) {
+	want := max(b.options.Shards, 1)
+	for range 3 {
+		s, err := b.js.Stream(ctx, eventStream(0))
+		if err == nil {
+			return b.readShards(s.CachedInfo())
+		}
+		if !errors.Is(err, jetstream.ErrStreamNotFound) {
+			return 0, coded("open the log", err)
+		}
+		config := b.fill(streamRows(want)[len(streamRows(want))-want])
+		config.Metadata[metaShards] = strconv.Itoa(want)
+		if _, err = b.js.CreateStream(ctx, config); err == nil {
+			return want, nil
+		}
+		if !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+			return 0, coded("make the stream "+config.Name, err)
+		}
+	}
+	return 0, schemas.Errorf(schemas.Unavailable, "open the log", "several processes make its streams in different ways: start them with the same number of shards")
+}
+
+func (b *Bus) readShards(info *jetstream.StreamInfo) (int, error) {
+	n, err := strconv.Atoi(info.Config.Metadata[metaShards])
+	if err != nil || n < 1 || n > maxShards {
+		return 0, schemas.Errorf(schemas.Conflict, "open the log", "stream %s is there but was not made by Sandjet: use another NATS account", info.Config.Name)
+	}
+	if b.options.Shards > 0 && b.options.Shards != n {
+		b.log.Warn("the log was made with another number of shards: that one counts", "shards", n, "asked", b.options.Shards)
+	}
+	return n, nil
+}
+
+// fill adds to a row what depends on the options.
+func (b *Bus) fill(c jetstream.StreamConfig) jetstream.StreamConfig {
+	c.Replicas, c.Storage = max(b.options.Replicas, 1), b.storage()
+	c.Metadata = map[string]string{metaVersion: strconv.Itoa(topologyVersion)}
+	return c
+}
+
+func (b *Bus) storage() jetstream.StorageType {
+	if b.options.MemoryStorage {
+		return jetstream.MemoryStorage
+	}
+	return jetstream.FileStorage
+}
+
+// ensureStream creates the stream, or brings an older one to what is wanted. What an operator set
+// besides (placement, bytes, more metadata) is left alone, and so is the work of a newer version.
+func (b *Bus) ensureStream(ctx context.Context, want jetstream.StreamConfig) (jetstream.Stream, error) {
+	s, err := b.js.CreateStream(ctx, want)
+	if err == nil {
+		return s, nil
+	}
+	if !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+		if hasCode(err, codeSubjectOverlap) {
+			return nil, schemas.Wrap(schemas.Conflict, "make the stream "+want.Name,
+				"another stream of this NATS account has its subjects: use another account", err)
+		}
+		return nil, coded("make the stream "+want.Name, err)
+	}
+	if s, err = b.js.Stream(ctx, want.Name); err != nil {
+		return nil, coded("read the stream "+want.Name, err)
+	}
+	have := s.CachedInfo().Config
+	next, change, err := upgraded(have, want, b.options.Replicas > 0)
+	if err != nil || !change {
+		return s, err
+	}
+	if s, err = b.js.UpdateStream(ctx, next); err != nil {
+		return nil, schemas.Wrap(schemas.Conflict, "upgrade the stream "+want.Name, "the server refuses the change", err)
+	}
+	b.log.Info("stream upgraded", "stream", want.Name)
+	return s, nil
+}
+
+// upgraded works out the configuration that a stream needs. It is pure.
+func upgraded(have, want jetstream.StreamConfig, setReplicas bool) (next jetstream.StreamConfig, change bool, err error) {
+	const op = "upgrade the stream"
+	version, err := strconv.Atoi(have.Metadata[metaVersion])
+	switch {
+	case err != nil:
+		return have, false, schemas.Errorf(schemas.Conflict, op, "stream %s is there but was not made by Sandjet: use another NATS account", have.Name)
+	case version > topologyVersion:
+		return have, false, nil
+	case have.Storage != want.Storage:
+		return have, false, schemas.Errorf(schemas.Conflict, op,
+			"stream %s is kept in %s storage and that cannot be changed: use another data directory or account", have.Name, have.Storage)
+	case have.Retention != want.Retention:
+		return have, false, schemas.Errorf(schemas.Conflict, op,
+			"stream %s has %s retention and that cannot be changed: drain it and remove it first", have.Name, have.Retention)
+	}
+	next = have
+	next.Metadata = maps.Clone(have.Metadata)
+	next.Metadata[metaVersion] = want.Metadata[metaVersion]
+	next.Description, next.Subjects, next.MaxAge, next.Duplicates = want.Description, want.Subjects, want.MaxAge, want.Duplicates
+	next.Discard, next.DiscardNewPerSubject, next.MaxMsgsPerSubject = want.Discard, want.DiscardNewPerSubject, want.MaxMsgsPerSubject
+	next.MaxConsumers, next.AllowDirect, next.AllowAtomicPublish, next.RePublish = want.MaxConsumers, want.AllowDirect, want.AllowAtomicPublish, want.RePublish
+	if setReplicas {
+		next.Replicas = want.Replicas
+	}
+	change = next.Metadata[metaVersion] != have.Metadata[metaVersion] || next.Description != have.Description ||
+		!slices.Equal(next.Subjects, have.Subjects) || next.MaxAge != have.MaxAge || next.Duplicates != have.Duplicates ||
+		next.Discard != have.Discard || next.DiscardNewPerSubject != have.DiscardNewPerSubject || next.MaxMsgsPerSubject != have.MaxMsgsPerSubject ||
+		next.MaxConsumers != have.MaxConsumers || next.AllowDirect != have.AllowDirect || next.AllowAtomicPublish != have.AllowAtomicPublish ||
+		next.Replicas != have.Replicas || !sameRePublish(next.RePublish, have.RePublish)
+	return next, change, nil
+}
+
+func sameRePublish(a, b *jetstream.RePublish) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return *a == *b
+}
+
+func (b *Bus) ensureBucket(ctx context.Context, row bucketRow) error {
+	c := row.config
+	c.Storage, c.Replicas = b.storage(), max(b.options.Replicas, 1)
+	have, err := b.js.KeyValue(ctx, c.Bucket)
+	if err == nil && b.options.Replicas == 0 {
+		status, err := have.Status(ctx)
+		if err != nil {
+			return coded("read the bucket "+c.Bucket, err)
+		}
+		if s, ok := status.(*jetstream.KeyValueBucketStatus); ok {
+			c.Replicas = s.StreamInfo().Config.Replicas
+		}
+	}
+	if _, err := b.js.CreateOrUpdateKeyValue(ctx, c); err != nil {
+		return coded("make the bucket "+c.Bucket, err)
+	}
+	return nil
+}

@@ -1,0 +1,107 @@
+package streams
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// Error codes of the server that the client library has no name for.
+const (
+	codeWrongLastSequence     jetstream.ErrorCode = 10071
+	codeWrongLastSequenceAny  jetstream.ErrorCode = 10164
+	codeMaxMessagesPerSubject jetstream.ErrorCode = 10077 // "maximum messages per subject exceeded" has the store's code
+	codeInsufficientResources jetstream.ErrorCode = 10023
+	codeStorageExceeded       jetstream.ErrorCode = 10047
+	codeMemoryExceeded        jetstream.ErrorCode = 10028
+	codeDuplicateInBatch      jetstream.ErrorCode = 10201
+	codeStreamNameInUse       jetstream.ErrorCode = 10058
+	codeStreamNotFound        jetstream.ErrorCode = 10059
+	codeConsumerNotFound      jetstream.ErrorCode = 10014
+	codeMessageExceedsMaximum jetstream.ErrorCode = 10054
+	codeNotEnabledForAccount  jetstream.ErrorCode = 10039
+	codeNotEnabled            jetstream.ErrorCode = 10076
+	codeRequiredAPILevel      jetstream.ErrorCode = 10185
+	codeSubjectOverlap        jetstream.ErrorCode = 10065
+	codeInsufficientPeers     jetstream.ErrorCode = 10074
+	codeMessageNotFound       jetstream.ErrorCode = 10037
+)
+
+// coded gives an error of the client or the server a code and a message that may be shown.
+func coded(op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if _, ok := errors.AsType[*schemas.Error](err); ok {
+		return err
+	}
+	if api := apiError(err); api != nil {
+		return codedAPI(op, api, err)
+	}
+	switch {
+	case errors.Is(err, context.Canceled):
+		return err
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout), errors.Is(err, jetstream.ErrNoStreamResponse),
+		errors.Is(err, nats.ErrNoResponders), errors.Is(err, nats.ErrDisconnected), errors.Is(err, nats.ErrConnectionClosed),
+		errors.Is(err, nats.ErrReconnectBufExceeded), errors.Is(err, nats.ErrConnectionDraining), errors.Is(err, jetstream.ErrTooManyStalledMsgs),
+		errors.Is(err, jetstream.ErrAsyncPublishTimeout), errors.Is(err, nats.ErrConnectionReconnecting):
+		return schemas.Wrap(schemas.Unavailable, op, "the log does not answer: try again", err)
+	case errors.Is(err, nats.ErrMaxPayload):
+		return schemas.Wrap(schemas.Invalid, op, "the message is larger than the log accepts", err)
+	case errors.Is(err, nats.ErrPermissionViolation), errors.Is(err, nats.ErrAuthorization):
+		return schemas.Wrap(schemas.Denied, op, "the log refuses this user: give the role its own credential", err)
+	case errors.Is(err, jetstream.ErrMsgNotFound), errors.Is(err, jetstream.ErrKeyNotFound), errors.Is(err, jetstream.ErrKeyDeleted),
+		errors.Is(err, jetstream.ErrObjectNotFound):
+		return schemas.Wrap(schemas.NotFound, op, "there is no such thing", err)
+	case errors.Is(err, jetstream.ErrKeyExists):
+		return schemas.Wrap(schemas.Conflict, op, "it exists already", err)
+	}
+	return schemas.Wrap(schemas.Internal, op, "the log failed: see the log of the process", err)
+}
+
+func codedAPI(op string, api *jetstream.APIError, err error) error {
+	switch api.ErrorCode {
+	case codeWrongLastSequence, codeWrongLastSequenceAny:
+		return schemas.Wrap(schemas.Conflict, op, "it exists already or has moved on", err)
+	case codeMaxMessagesPerSubject:
+		return schemas.Wrap(schemas.Exhausted, op, "too many messages wait or the store is full: try again later", err)
+	case codeInsufficientResources, codeStorageExceeded, codeMemoryExceeded:
+		return schemas.Wrap(schemas.Exhausted, op, "the log has no room left: give it more space", err)
+	case codeMessageExceedsMaximum:
+		return schemas.Wrap(schemas.Invalid, op, "the message is larger than the log accepts", err)
+	case codeMessageNotFound, codeStreamNotFound, codeConsumerNotFound:
+		return schemas.Wrap(schemas.NotFound, op, "there is no such thing", err)
+	}
+	if api.Code == http.StatusServiceUnavailable {
+		return schemas.Wrap(schemas.Unavailable, op, "the log is not ready: try again", err)
+	}
+	return schemas.Wrap(schemas.Internal, op, "the log refused: "+api.Description, err)
+}
+
+func apiError(err error) *jetstream.APIError {
+	if e, ok := errors.AsType[*jetstream.APIError](err); ok {
+		return e
+	}
+	if e, ok := errors.AsType[jetstream.JetStreamError](err); ok {
+		return e.APIError()
+	}
+	return nil
+}
+
+func hasCode(err error, codes ...jetstream.ErrorCode) bool {
+	api := apiError(err)
+	if api == nil {
+		return false
+	}
+	for _, c := range codes {
+		if api.ErrorCode == c {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,309 @@
+package streams
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"strconv"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// ItemKind says what an [Item] tells.
+type ItemKind int
+
+// The kinds.
+const (
+	ItemAttached ItemKind = iota // the first: the replay begins
+	ItemEvent                    // an event
+	ItemLive                     // the replay has reached the present; told once
+)
+
+// Gap is a part of a conversation that is no longer there: what lay after From and up to To.
+type Gap struct {
+	From schemas.Cursor `json:"from"`
+	To   schemas.Cursor `json:"to"`
+}
+
+// Item is one step of following a conversation.
+type Item struct {
+	Kind  ItemKind
+	Entry Entry[schemas.Event] // of an ItemEvent
+	// Head is where the conversation's end was when the reader attached, or is at ItemLive.
+	Head schemas.Cursor
+	// Recovered is false at ItemAttached when not everything after the given cursor is there.
+	Recovered bool
+	// Gap tells what is missing before this item, if something is.
+	Gap *Gap
+}
+
+// Follow replays a conversation from after the cursor and goes on live until ctx ends, without a
+// hole and without repeating: events come in the order of the log, each once. The first item is
+// ItemAttached; one ItemLive stands between the replay and what came later.
+//
+// A server that goes away is waited for, and what was missed meanwhile is read. A reader that is
+// slow holds up nobody: what does not fit its buffer is read from the log when it is ready. The
+// sequence ends without an error when ctx ends; an error ends it, and only comes before the first
+// item or when the log fails for good.
+func Follow(
+	ctx context.Context, b *Bus, account schemas.AccountID, conversation schemas.ConversationID, after schemas.Cursor,
+) iter.Seq2[Item, error] {
+	return func(yield func(Item, error) bool) {
+		f := &follower{bus: b}
+		err := f.run(ctx, account, conversation, after, yield)
+		if err != nil && !errors.Is(err, errEnough) && ctx.Err() == nil {
+			yield(Item{}, err)
+		}
+	}
+}
+
+// errEnough says that the reader wants no more.
+var errEnough = errors.New("the reader has enough")
+
+// follower is one Follow.
+type follower struct {
+	bus     *Bus
+	stream  string
+	subject string
+	epoch   string
+	last    uint64 // everything up to here was told
+	gap     *Gap   // to be told with the next item
+	yield   func(Item, error) bool
+}
+
+func (f *follower) run(
+	ctx context.Context, a schemas.AccountID, c schemas.ConversationID, after schemas.Cursor, yield func(Item, error) bool,
+) error {
+	if err := errors.Join(a.Validate(), c.Validate()); err != nil {
+		return err
+	}
+	shard := shardOf(c, f.bus.shards)
+	f.stream, f.subject, f.yield = eventStream(shard), eventSubject(shard, a, c), yield
+	feed, err := f.bus.tail.open(ctx, LiveSubject(a, c)) // first the tail, then the past
+	if err != nil {
+		return err
+	}
+	defer feed.close()
+	at, err := f.bus.resolve(ctx, f.stream, f.subject, after)
+	if err != nil {
+		return err
+	}
+	f.epoch, f.last = at.epoch, at.last
+	head, err := f.head(ctx, at)
+	if err != nil {
+		return err
+	}
+	if !yield(Item{Kind: ItemAttached, Head: head, Recovered: at.gap == nil, Gap: at.gap}, nil) {
+		return errEnough
+	}
+	if err := f.catchUp(ctx, 0); err != nil {
+		return err
+	}
+	if err := f.tell(Item{Kind: ItemLive, Head: f.cursor(f.last)}); err != nil {
+		return err
+	}
+	return f.live(ctx, feed)
+}
+
+// head is the cursor of the conversation's last event, or the place from which it will be read.
+func (f *follower) head(ctx context.Context, at place) (schemas.Cursor, error) {
+	last, err := f.bus.getLast(ctx, f.stream, f.subject)
+	switch {
+	case err == nil:
+		return f.cursor(max(last.seq, at.last)), nil
+	case errors.Is(err, schemas.ErrNotFound):
+		return f.cursor(at.last), nil
+	}
+	return schemas.Cursor{}, err
+}
+
+func (f *follower) cursor(seq uint64) schemas.Cursor { return schemas.Cursor{Epoch: f.epoch, Seq: seq} }
+
+// tell hands an item to the reader, with the gap before it.
+func (f *follower) tell(i Item) error {
+	if i.Gap == nil {
+		i.Gap, f.gap = f.gap, nil
+	}
+	if !f.yield(i, nil) {
+		return errEnough
+	}
+	return nil
+}
+
+// live tells what arrives and reads what does not.
+func (f *follower) live(ctx context.Context, feed feed) error {
+	for {
+		m, prev, err := feed.next(ctx)
+		switch {
+		case errors.Is(err, errBehind):
+			if err := f.again(ctx); err != nil {
+				return err
+			}
+		case err != nil:
+			return err
+		case m.seq <= f.last: // the replay had it
+		case prev > f.last: // a hole: this one is stored too, so reading closes it
+			if err := f.catchUp(ctx, prev); err != nil {
+				return err
+			}
+			if m.seq > f.last {
+				if err := f.event(ctx, m); err != nil {
+					return err
+				}
+			}
+		default:
+			if err := f.event(ctx, m); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// again reads on after the connection was away. The stream may have been made anew meanwhile.
+func (f *follower) again(ctx context.Context) error {
+	at, err := persist(ctx, f.bus, func() (place, error) {
+		return f.bus.resolve(ctx, f.stream, f.subject, f.cursor(f.last))
+	})
+	if err != nil {
+		return err
+	}
+	f.epoch, f.last = at.epoch, at.last
+	if at.gap != nil {
+		f.gap = at.gap
+	}
+	return f.catchUp(ctx, 0)
+}
+
+// catchUp tells everything that is stored after last. Expect is a sequence that must be there, 0
+// for none: if it is not, it was removed before it could be read, and that is told as a gap.
+func (f *follower) catchUp(ctx context.Context, expect uint64) error {
+	seen := expect == 0
+	for {
+		type result struct {
+			page []stored
+			more bool
+		}
+		r, err := persist(ctx, f.bus, func() (result, error) {
+			page, more, err := f.bus.getPage(ctx, f.stream, f.subject, f.last+1, nil, 0)
+			return result{page, more}, err
+		})
+		if err != nil {
+			return err
+		}
+		for _, m := range r.page {
+			if !seen && m.seq > expect {
+				f.gap, seen = &Gap{From: f.cursor(f.last), To: f.cursor(m.seq - 1)}, true
+			}
+			seen = seen || m.seq == expect
+			if err := f.event(ctx, m); err != nil {
+				return err
+			}
+		}
+		if !r.more || len(r.page) == 0 {
+			break
+		}
+	}
+	if !seen && expect > f.last {
+		f.gap = &Gap{From: f.cursor(f.last), To: f.cursor(expect)}
+		f.last = expect
+	}
+	return nil
+}
+
+// event tells one event. What is no event is passed over: only a publisher with all rights could
+// have put it there.
+func (f *follower) event(ctx context.Context, m stored) error {
+	f.last = m.seq
+	e, err := persist(ctx, f.bus, func() (Entry[schemas.Event], error) {
+		return Events.entry(ctx, f.bus, f.epoch, m)
+	})
+	if err != nil {
+		if ctx.Err() != nil {
+			return err
+		}
+		f.bus.log.Error("a stored message is no event and is passed over", "stream", f.stream, "seq", m.seq, "error", err)
+		return nil
+	}
+	return f.tell(Item{Kind: ItemEvent, Entry: e, Head: e.Cursor})
+}
+
+// persist repeats what fails because the log is away, until ctx ends.
+func persist[T any](ctx context.Context, b *Bus, do func() (T, error)) (T, error) {
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
+		v, err := do()
+		if err == nil || ctx.Err() != nil || schemas.CodeOf(err) != schemas.Unavailable {
+			return v, err
+		}
+		b.log.Debug("the log is away: waiting", "error", err)
+		if !pause(ctx, wait) {
+			return v, ctx.Err() //nolint:wrapcheck // as the caller knows it
+		}
+	}
+}
+
+// place is where a reader begins.
+type place struct {
+	epoch string
+	last  uint64 // everything up to here is behind the reader
+	gap   *Gap
+}
+
+// resolve turns a cursor into a place and finds out whether something is missing after it.
+func (b *Bus) resolve(ctx context.Context, stream, subject string, after schemas.Cursor) (place, error) {
+	epoch, err := b.epoch(ctx, stream)
+	if err != nil {
+		return place{}, err
+	}
+	p := place{epoch: epoch, last: after.Seq}
+	switch {
+	case after.IsStart():
+		return p, nil
+	case after.IsTail():
+		info, err := b.streamInfo(ctx, stream)
+		if err != nil {
+			return place{}, err
+		}
+		p.epoch, p.last = epochOf(stream, info.Created), info.State.LastSeq
+		return p, nil
+	case after.Epoch != epoch: // the stream was made anew
+		p.last, p.gap = 0, &Gap{From: after, To: schemas.Cursor{Epoch: epoch}}
+		return p, nil
+	case after.Seq == 0:
+		return p, nil
+	}
+	_, err = b.getOne(ctx, stream, getRequest{Seq: after.Seq})
+	if err == nil {
+		return p, nil // what is there has everything behind it: removal begins at the oldest
+	}
+	if !errors.Is(err, schemas.ErrNotFound) {
+		return place{}, err
+	}
+	info, err := b.streamInfo(ctx, stream)
+	if err != nil {
+		return place{}, err
+	}
+	state := info.State
+	switch {
+	case after.Seq > state.LastSeq: // the log has lost its end in a crash, and the reader has seen it
+		p.last, p.gap = 0, &Gap{From: after, To: schemas.Cursor{Epoch: epoch}}
+	case after.Seq+1 < state.FirstSeq:
+		p.last, p.gap = state.FirstSeq-1, &Gap{From: after, To: schemas.Cursor{Epoch: epoch, Seq: state.FirstSeq - 1}}
+	case after.Seq+1 == state.FirstSeq:
+	default: // one of the conversation's oldest, removed because there were too many
+		to := state.LastSeq
+		next, err := b.getOne(ctx, stream, getRequest{Seq: after.Seq + 1, Next: subject})
+		if err != nil && !errors.Is(err, schemas.ErrNotFound) {
+			return place{}, err
+		}
+		if err == nil {
+			to = next.seq - 1
+		}
+		if to > after.Seq {
+			p.gap = &Gap{From: after, To: schemas.Cursor{Epoch: epoch, Seq: to}}
+		}
+	}
+	return p, nil
+}
+
+func parseUint(s string) (uint64, error) { return strconv.ParseUint(s, 10, 64) } //nolint:wrapcheck // its caller wraps

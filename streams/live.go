@@ -1,0 +1,136 @@
+package streams
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// tail opens feeds of what is stored from now on. It is an interface because one subscription per
+// reader, as here, is only the first way to do it.
+type tail interface {
+	open(ctx context.Context, subject string) (feed, error)
+}
+
+// feed is the live end of one subject. It is used by one goroutine.
+type feed interface {
+	// next returns the next live message. errBehind says that some may be missing: what was stored
+	// since the last one must be read from the log. It is also returned now and then for safety.
+	next(ctx context.Context) (stored, uint64, error)
+	close()
+}
+
+var errBehind = errors.New("live messages may be missing")
+
+const (
+	feedAhead = 256              // live messages that wait for one reader; more are read from the log
+	feedCheck = 45 * time.Second // silence after which the log is asked
+)
+
+// coreTail is a core subscription per feed.
+type coreTail struct{ bus *Bus }
+
+type coreFeed struct {
+	bus    *Bus
+	sub    *nats.Subscription
+	ahead  chan *nats.Msg
+	behind atomic.Bool
+	wake   chan struct{}
+	drop   <-chan struct{}
+}
+
+func (t coreTail) open(ctx context.Context, subject string) (feed, error) {
+	f := &coreFeed{bus: t.bus, ahead: make(chan *nats.Msg, feedAhead), wake: make(chan struct{}, 1), drop: t.bus.drops.next()}
+	var err error
+	if f.sub, err = t.bus.live.Subscribe(subject, f.arrive); err != nil {
+		return nil, coded("follow", err)
+	}
+	if err := f.settle(ctx); err != nil {
+		f.close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// settle returns once the server has the subscription: what is read from the log afterwards and
+// what arrives leave no hole between them.
+func (f *coreFeed) settle(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, requestWithin)
+	defer cancel()
+	return coded("follow", f.bus.live.FlushWithContext(ctx))
+}
+
+// arrive never blocks: the connection is shared with everybody else's feeds.
+func (f *coreFeed) arrive(m *nats.Msg) {
+	if fault := f.bus.faults.dropLive; fault != nil && fault(m) {
+		return
+	}
+	select {
+	case f.ahead <- m:
+	default:
+		f.behind.Store(true)
+		select {
+		case f.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (f *coreFeed) next(ctx context.Context) (stored, uint64, error) {
+	for {
+		if f.behind.Swap(false) {
+			for len(f.ahead) > 0 {
+				<-f.ahead
+			}
+			return stored{}, 0, errBehind
+		}
+		idle := time.NewTimer(feedCheck)
+		select {
+		case <-ctx.Done():
+			idle.Stop()
+			return stored{}, 0, ctx.Err() //nolint:wrapcheck // as the caller knows it
+		case <-idle.C:
+			return stored{}, 0, errBehind
+		case <-f.wake:
+			idle.Stop()
+		case <-f.drop:
+			idle.Stop()
+			f.drop = f.bus.drops.next()
+			if err := f.settle(ctx); err != nil {
+				f.behind.Store(true)
+				if !pause(ctx, reconnectAfter) {
+					return stored{}, 0, ctx.Err() //nolint:wrapcheck // as above
+				}
+				continue
+			}
+			return stored{}, 0, errBehind
+		case m := <-f.ahead:
+			idle.Stop()
+			if s, prev, err := parseLive(m); err == nil {
+				return s, prev, nil
+			}
+		}
+	}
+}
+
+func (f *coreFeed) close() {
+	if err := f.sub.Unsubscribe(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
+		f.bus.log.Debug("subscription not ended", "error", err)
+	}
+}
+
+// parseLive reads a republished message: what was stored, and the sequence before it on its subject.
+func parseLive(m *nats.Msg) (stored, uint64, error) {
+	s, err := parsePart(m)
+	if err != nil {
+		return stored{}, 0, err
+	}
+	prev, err := parseUint(m.Header.Get("Nats-Last-Sequence"))
+	if err != nil || s.kind != partMessage {
+		return stored{}, 0, errors.Join(errDirectGet, err)
+	}
+	return s.message, prev, nil
+}

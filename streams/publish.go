@@ -1,0 +1,127 @@
+package streams
+
+import (
+	"context"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// Stored says where a message was put.
+type Stored struct {
+	Cursor schemas.Cursor // of an event; else only Seq counts
+	// Duplicate says that the same event id was there already and nothing was stored again. It may
+	// be this very publish, repeated after its confirmation was lost.
+	Duplicate bool
+}
+
+// Publish stores v and returns when the log has confirmed it. Codes: conflict ([Calls] whose id is
+// there), exhausted (a quota), invalid, unavailable. After unavailable or timeout nobody knows
+// whether it is there: publish it again, which stores it once.
+func (t Topic[T]) Publish(ctx context.Context, b *Bus, v T) error {
+	_, err := t.Store(ctx, b, v)
+	return err
+}
+
+// Store is Publish that tells where v is.
+func (t Topic[T]) Store(ctx context.Context, b *Bus, v T) (Stored, error) {
+	m, o, err := t.message(ctx, b, v)
+	if err != nil {
+		return Stored{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestWithin)
+	defer cancel()
+	ack, err := b.js.PublishMsg(ctx, m, o...)
+	if err != nil {
+		return Stored{}, coded("publish", err)
+	}
+	return Stored{Cursor: schemas.Cursor{Seq: ack.Sequence}, Duplicate: ack.Duplicate}, nil
+}
+
+// Future is a publish whose confirmation is still on its way.
+type Future struct {
+	ack jetstream.PubAckFuture
+}
+
+// Wait returns when the log has confirmed or refused, or ctx has ended.
+func (f Future) Wait(ctx context.Context) error {
+	select {
+	case <-f.ack.Ok():
+		return nil
+	case err := <-f.ack.Err():
+		return coded("publish", err)
+	case <-ctx.Done():
+		return coded("publish", ctx.Err())
+	}
+}
+
+// PublishAsync sends v and returns before it is confirmed. At most 1024 publishes of a Bus are on
+// their way; with more it waits up to five seconds. What is sent one after the other is stored in
+// that order. Payloads that need the object store are stored there before it returns.
+func (t Topic[T]) PublishAsync(ctx context.Context, b *Bus, v T) (Future, error) {
+	m, o, err := t.message(ctx, b, v)
+	if err != nil {
+		return Future{}, err
+	}
+	f, err := b.js.PublishMsgAsync(m, append(o, jetstream.WithStallWait(requestWithin))...)
+	if err != nil {
+		return Future{}, coded("publish", err)
+	}
+	return Future{ack: f}, nil
+}
+
+// message makes the message and its conditions.
+func (t Topic[T]) message(ctx context.Context, b *Bus, v T) (*nats.Msg, []jetstream.PublishOpt, error) {
+	subject, err := t.subject(b, v)
+	if err != nil {
+		return nil, nil, err
+	}
+	data, err := t.encode(v)
+	if err != nil {
+		return nil, nil, err
+	}
+	m := nats.NewMsg(subject)
+	m.Data = data
+	if r, ok := any(v).(Raw); ok {
+		m.Header = clean(nats.Header(r.Header))
+	}
+	if trace := traceOf(v); trace != "" {
+		m.Header.Set(headerTrace, trace)
+	}
+	if err := b.offload(ctx, t.streamOf(b, subject), m); err != nil {
+		return nil, nil, err
+	}
+	var o []jetstream.PublishOpt
+	if id := v.EventID(); t.once && id != "" {
+		o = append(o, jetstream.WithMsgID(id))
+	}
+	if t.expect != nil {
+		o = append(o, jetstream.WithExpectLastSequenceForSubject(0, t.expect(v)))
+	}
+	return m, o, nil
+}
+
+// streamOf names the stream that has the subject.
+func (t Topic[T]) streamOf(b *Bus, subject string) string {
+	if t.stream != "" {
+		return t.stream
+	}
+	return streamOfEvents(subject)
+}
+
+// Reply sends data to an inbox that a tenant named. The inbox begins with "_INBOX." and is then
+// looked for among the tenant's own connections only (embedded server), or with
+// "_INBOX_<account>.", which permissions keep to the tenant (servers outside). Nobody may listen:
+// that is no error.
+func (b *Bus) Reply(_ context.Context, a schemas.AccountID, inbox string, data []byte) error {
+	subject, err := inboxSubject(a, inbox)
+	if err != nil {
+		return err
+	}
+	if err := b.publish.Publish(subject, data); err != nil {
+		return coded("reply", err)
+	}
+	return nil
+}

@@ -1,0 +1,170 @@
+package streams
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+const (
+	pullExpires = 5 * time.Second // bounds what a vanished host holds
+	pullSilence = pullExpires + 2*time.Second
+)
+
+// pulling asks for exactly as many messages as there are free places, so that none ages in a
+// buffer. Several requests may be open at once on one inbox; outstanding is the sum of what they
+// may still bring.
+type pulling struct {
+	mu          sync.Mutex
+	outstanding int
+	heard       time.Time // of the last sign of the server
+	over        bool      // take no more
+	broken      chan error
+}
+
+// pull asks and takes until ctx ends or the consumer needs to be looked at again. What was asked
+// for and not delivered is given back.
+func (c *consuming[T]) pull(ctx context.Context) error {
+	p := &pulling{broken: make(chan error, 1), heard: time.Now()}
+	nc := c.bus.work
+	inbox := nats.NewInbox()
+	sub, err := nc.Subscribe(inbox, func(m *nats.Msg) { c.arrive(p, m) })
+	if err != nil {
+		return coded("consume", err)
+	}
+	if err := sub.SetPendingLimits(-1, -1); err != nil { // bounded by what is asked for
+		return coded("consume", err)
+	}
+	defer c.endPull(p, sub)
+	subject := "$JS.API.CONSUMER.MSG.NEXT." + c.topic.stream + "." + c.options.Name
+	status := nc.StatusChanged(nats.RECONNECTING, nats.CLOSED)
+	defer nc.RemoveStatusListener(status)
+	silence := time.NewTicker(pullExpires / 2)
+	defer silence.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-p.broken:
+			return err
+		case <-status:
+			return errors.New("the connection was lost")
+		case <-silence.C:
+			if p.silent() {
+				return errors.New("the server is silent")
+			}
+			continue
+		case <-c.free.freed:
+		}
+		if err := c.ask(p, nc, subject, inbox); err != nil {
+			return err
+		}
+	}
+}
+
+// ask turns the free places into one request.
+func (c *consuming[T]) ask(p *pulling, nc *nats.Conn, subject, inbox string) error {
+	n := c.free.takeAll()
+	if n == 0 {
+		return nil
+	}
+	p.mu.Lock()
+	p.outstanding += n
+	p.mu.Unlock()
+	body, err := json.Marshal(struct {
+		Batch   int           `json:"batch"`
+		Expires time.Duration `json:"expires"`
+	}{n, pullExpires})
+	if err == nil {
+		err = nc.PublishRequest(subject, inbox, body)
+	}
+	if err != nil {
+		return fmt.Errorf("ask for messages: %w", err)
+	}
+	return nil
+}
+
+// arrive takes a message or a word of the server about a request.
+func (c *consuming[T]) arrive(p *pulling, m *nats.Msg) {
+	if code := m.Header.Get("Status"); code != "" && len(m.Data) == 0 && m.Header.Get("Nats-Stream") == "" {
+		c.status(p, code, m.Header)
+		return
+	}
+	msg, err := newMessage(c.bus.work, m)
+	if err != nil {
+		c.bus.log.Error("a message without its place was passed over", "subject", m.Subject, "error", err)
+		return
+	}
+	p.mu.Lock()
+	p.heard = time.Now()
+	over := p.over
+	if !over {
+		p.outstanding--
+	}
+	p.mu.Unlock()
+	if over { // asked for before the end: straight back
+		if err := msg.nak(0); err != nil {
+			c.bus.log.Debug("message not handed back: it comes again by itself", "error", err)
+		}
+		return
+	}
+	c.take(msg)
+}
+
+// status reads what the server says about a request: it has ended with so many messages undelivered,
+// or the consumer needs to be looked at.
+func (c *consuming[T]) status(p *pulling, code string, h nats.Header) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.heard = time.Now()
+	left, err := strconv.Atoi(h.Get("Nats-Pending-Messages"))
+	if err == nil && left > 0 && code == "408" {
+		left = min(left, p.outstanding)
+		p.outstanding -= left
+		if !p.over {
+			c.free.give(left)
+			return
+		}
+		return
+	}
+	switch code {
+	case "100", "408":
+		return
+	}
+	select {
+	case p.broken <- fmt.Errorf("the server says: %s %s", code, h.Get("Description")):
+	default:
+	}
+}
+
+// silent reports whether the server should have said something by now.
+func (p *pulling) silent() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.outstanding > 0 && time.Since(p.heard) > pullSilence
+}
+
+// endPull takes no more, and gives back the places that were asked for.
+func (c *consuming[T]) endPull(p *pulling, sub *nats.Subscription) {
+	p.mu.Lock()
+	p.over = true
+	left := p.outstanding
+	p.outstanding = 0
+	p.mu.Unlock()
+	c.free.give(left)
+	done := make(chan struct{})
+	sub.SetClosedHandler(func(string) { close(done) })
+	if err := sub.Drain(); err != nil { // the connection is away; what was on its way comes again
+		return
+	}
+	select {
+	case <-done:
+	case <-time.After(requestWithin):
+	}
+}

@@ -1,0 +1,130 @@
+package streams
+
+import (
+	"context"
+	"errors"
+	"hash/fnv"
+	"iter"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// Entry is a stored message with its place.
+type Entry[T any] struct {
+	Cursor  schemas.Cursor
+	Value   T
+	Stored  time.Time // by the server's clock
+	Subject string
+}
+
+// incarnation is what is known of a stream that may be made anew.
+type incarnation struct {
+	epoch string
+}
+
+// epochOf is a short name of a stream's incarnation: another after it was made anew.
+func epochOf(name string, created time.Time) string {
+	h := fnv.New64a()
+	h.Write([]byte(name + "\x00" + strconv.FormatInt(created.UnixNano(), 10))) // never fails
+	return strconv.FormatUint(h.Sum64(), 36)
+}
+
+// epoch returns the epoch of a stream. It is remembered until the connection is made anew.
+func (b *Bus) epoch(ctx context.Context, stream string) (string, error) {
+	if v, ok := b.epochs.Load(stream); ok {
+		if i, ok := v.(incarnation); ok {
+			return i.epoch, nil
+		}
+	}
+	info, err := b.streamInfo(ctx, stream)
+	if err != nil {
+		return "", err
+	}
+	i := incarnation{epoch: epochOf(stream, info.Created)}
+	b.epochs.Store(stream, i)
+	return i.epoch, nil
+}
+
+func (b *Bus) streamInfo(ctx context.Context, stream string) (*jetstream.StreamInfo, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestWithin)
+	defer cancel()
+	s, err := b.jsBulk.Stream(ctx, stream)
+	if err != nil {
+		return nil, coded("look at the stream "+stream, err)
+	}
+	return s.CachedInfo(), nil
+}
+
+// Replay reads the topic from after a cursor to its present end. Filter is that of Consume; for
+// [Events] it is "<account>/<conversation>". A message that cannot be decoded, and a failure of the
+// log, is an error in the sequence; only the latter ends it. What is stored while it reads may or
+// may not be seen. A cursor of another incarnation of the stream is an error of code conflict.
+func (t Topic[T]) Replay(ctx context.Context, b *Bus, filter string, after schemas.Cursor) iter.Seq2[Entry[T], error] {
+	return func(yield func(Entry[T], error) bool) {
+		stream, subject, err := t.source(b, filter)
+		if err != nil {
+			yield(Entry[T]{}, err)
+			return
+		}
+		epoch, err := b.epoch(ctx, stream)
+		if err == nil && !after.IsStart() && after.Epoch != epoch {
+			err = schemas.Errorf(schemas.Conflict, "replay", "the cursor %s is of another stream: begin at -1", after)
+		}
+		if err != nil {
+			yield(Entry[T]{}, err)
+			return
+		}
+		for next := after.Seq + 1; ; {
+			page, more, err := b.getPage(ctx, stream, subject, next, nil, 0)
+			if err != nil {
+				yield(Entry[T]{}, err)
+				return
+			}
+			for _, m := range page {
+				next = m.seq + 1
+				if !yield(t.entry(ctx, b, epoch, m)) {
+					return
+				}
+			}
+			if !more || len(page) == 0 {
+				return
+			}
+		}
+	}
+}
+
+// source is where the messages of a filter lie.
+func (t Topic[T]) source(b *Bus, filter string) (stream, subject string, err error) {
+	if t.stream != "" {
+		if filter != "" && !plain(filter) {
+			return "", "", schemas.Invalidf("filter", "%q cannot be one", schemas.Quotable(filter))
+		}
+		return t.stream, t.filter(filter), nil
+	}
+	account, conversation, ok := strings.Cut(filter, "/")
+	a, c := schemas.AccountID(account), schemas.ConversationID(conversation)
+	if !ok {
+		return "", "", schemas.Invalidf("filter", "events are read by <account>/<conversation>")
+	}
+	if err := errors.Join(a.Validate(), c.Validate()); err != nil {
+		return "", "", err
+	}
+	shard := shardOf(c, b.shards)
+	return eventStream(shard), eventSubject(shard, a, c), nil
+}
+
+// entry decodes a stored message.
+func (t Topic[T]) entry(ctx context.Context, b *Bus, epoch string, m stored) (Entry[T], error) {
+	e := Entry[T]{Cursor: schemas.Cursor{Epoch: epoch, Seq: m.seq}, Stored: m.time, Subject: m.subject}
+	data, err := b.whole(ctx, m.stream, m.headers, m.data)
+	if err != nil {
+		return e, err
+	}
+	e.Value, err = t.decode(m.subject, copyHeaders(m.headers), data)
+	return e, err
+}

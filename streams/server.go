@@ -1,0 +1,275 @@
+package streams
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// Durability says when what the embedded server has accepted is on the disk. A kill of the process
+// loses nothing in any of them; what an OS crash or a power cut can lose differs.
+type Durability string
+
+// The durabilities.
+const (
+	DurabilityAlways Durability = "always" // every accepted write is synced before it is acknowledged
+	DurabilityFast   Durability = "1s"     // synced each second: up to a second is lost. The default
+	DurabilityOS     Durability = "os"     // synced every two minutes: up to that is lost
+)
+
+// ServerOptions describe an embedded server.
+type ServerOptions struct {
+	DataDir    string // made when absent. Used by one server at a time
+	Host       string // of the listener. Default 127.0.0.1
+	Port       int    // -1: no listener, 0: any free port
+	Durability Durability
+	MaxStore   int64 // bytes on the disk. 0: three quarters of what is free at the start
+	Name       string
+	Users      []User
+	Memory     bool // keep everything in memory, for tests; DataDir may be empty then
+	Log        *slog.Logger
+}
+
+// maxPayload is the embedded server's limit of one message; what is larger takes the way through
+// the object store.
+const maxPayload = 1 << 20
+
+const readyWithin = 30 * time.Second // a large store takes a while to be read
+
+// Server is a NATS server with JetStream inside this process. It is safe for concurrent use.
+type Server struct {
+	options ServerOptions
+	auth    *authenticator
+	dir     *storeDir
+	log     *slog.Logger
+
+	mu      sync.Mutex // of starting and stopping
+	port    int        // the port in use; kept over a restart
+	running atomic.Pointer[server.Server]
+}
+
+// StartServer starts a server and returns when it serves. Codes: conflict when DataDir is in use by
+// another process, invalid when an option is wrong, exhausted when the disk is full, unavailable
+// when it does not start.
+func StartServer(ctx context.Context, o ServerOptions) (*Server, error) {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Host == "" {
+		o.Host = "127.0.0.1"
+	}
+	switch o.Durability {
+	case "":
+		o.Durability = DurabilityFast
+	case DurabilityAlways, DurabilityFast, DurabilityOS:
+	default:
+		return nil, schemas.Invalidf("durability", "%q is unknown: use always, 1s or os", schemas.Quotable(string(o.Durability)))
+	}
+	auth, err := newAuthenticator(o.Users)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := openStoreDir(o.DataDir, o.Memory)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{options: o, auth: auth, dir: dir, log: o.Log.With("part", "server"), port: o.Port}
+	if err := s.start(ctx); err != nil {
+		dir.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// start brings up a server on the store directory.
+func (s *Server) start(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	const op = "start the embedded server"
+	if err := s.checkPort(ctx); err != nil {
+		return err
+	}
+	o := s.serverOptions()
+	srv, err := server.NewServer(o)
+	if err != nil {
+		return schemas.Wrap(schemas.Invalid, op, "it refuses its options", err)
+	}
+	log := &serverLog{log: s.log}
+	srv.SetLoggerV2(log, false, false, false)
+	s.auth.server.Store(srv)
+	started := make(chan struct{})
+	go func() {
+		defer close(started)
+		srv.Start() // reads the whole store before it returns
+	}()
+	select {
+	case <-started:
+	case <-ctx.Done():
+		go func() { <-started; srv.Shutdown() }()
+		return schemas.Wrap(schemas.Unavailable, op, "it was stopped before it was ready", ctx.Err())
+	}
+	if !srv.ReadyForConnections(readyWithin) || !srv.JetStreamEnabled() {
+		srv.Shutdown()
+		srv.WaitForShutdown()
+		reason := log.fatal()
+		if reason == "" {
+			reason = "it was not ready within " + readyWithin.String()
+		}
+		return schemas.Errorf(schemas.Unavailable, op, "%s", reason)
+	}
+	if err := s.auth.addTenants(srv); err != nil {
+		srv.Shutdown()
+		srv.WaitForShutdown()
+		return schemas.Wrap(schemas.Invalid, op, "it refuses a user", err)
+	}
+	if a, ok := srv.Addr().(*net.TCPAddr); ok && s.options.Port >= 0 {
+		s.port = a.Port
+	}
+	s.running.Store(srv)
+	return nil
+}
+
+func (s *Server) serverOptions() *server.Options {
+	o := &server.Options{
+		ServerName: s.options.Name, Host: s.options.Host, Port: s.port, DontListen: s.options.Port < 0,
+		JetStream: true, StoreDir: s.dir.path, JetStreamMaxMemory: 1 << 30, JetStreamMaxStore: s.options.MaxStore,
+		SyncAlways: s.options.Durability == DurabilityAlways, SyncInterval: time.Second,
+		NoSigs: true, DisableJetStreamBanner: true, MaxPayload: maxPayload, PingInterval: 10 * time.Second,
+		JetStreamLimits:            server.JSLimitOpts{DefaultMaxConsumers: -1, Duplicates: dedupe},
+		CustomClientAuthentication: s.auth,
+	}
+	if s.options.Durability == DurabilityOS {
+		o.SyncInterval = 2 * time.Minute
+	}
+	if o.ServerName == "" {
+		o.ServerName = "sandjet-" + strings.ToLower(rand.Text()[:10])
+	}
+	if o.Port == 0 {
+		o.Port = server.RANDOM_PORT
+	}
+	if o.DontListen {
+		o.Port = 0
+	}
+	if o.JetStreamMaxStore == 0 && !s.options.Memory {
+		o.JetStreamMaxStore = s.dir.room() / 4 * 3
+	}
+	return o
+}
+
+// checkPort finds out early and in plain words what the server would end its process for.
+func (s *Server) checkPort(ctx context.Context) error {
+	if s.options.Port < 0 || s.port <= 0 {
+		return nil
+	}
+	address := net.JoinHostPort(s.options.Host, fmt.Sprint(s.port))
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if err != nil {
+		return schemas.Wrap(schemas.Conflict, "start the embedded server",
+			"cannot listen on "+address+" for NATS: choose another port, or 0 for any", err)
+	}
+	return l.Close() //nolint:wrapcheck // cannot fail in a way that matters
+}
+
+// URL is where NATS clients reach the server, without credentials: nats://host:port, or "" when it
+// does not listen.
+func (s *Server) URL() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.options.Port < 0 || s.running.Load() == nil {
+		return ""
+	}
+	return "nats://" + net.JoinHostPort(s.options.Host, fmt.Sprint(s.port))
+}
+
+// InProcessConn opens a connection to the present server; it is what a [Bus] dials, so that one
+// survives a [Server.Restart].
+func (s *Server) InProcessConn() (net.Conn, error) {
+	srv := s.running.Load()
+	if srv == nil {
+		return nil, schemas.Errorf(schemas.Unavailable, "connect", "the embedded server is stopped")
+	}
+	return srv.InProcessConn() //nolint:wrapcheck // only the client library sees it
+}
+
+// Healthy returns an error when the server cannot do its work, such as after a failed write.
+func (s *Server) Healthy() error {
+	srv := s.running.Load()
+	if srv == nil {
+		return schemas.Errorf(schemas.Unavailable, "health", "the embedded server is stopped")
+	}
+	if h := srv.Healthz(nil); h.StatusCode != 200 {
+		return schemas.Errorf(schemas.Unavailable, "health", "the embedded server is not well: %s", h.Error)
+	}
+	return nil
+}
+
+// Restart stops the server as Shutdown does and starts it again on the same store and port. Every
+// connection is cut and made again by its client.
+func (s *Server) Restart(ctx context.Context) error {
+	s.stop()
+	return s.start(ctx)
+}
+
+// Shutdown stops the server and blocks until it has stopped. Calling it again does nothing.
+func (s *Server) Shutdown() {
+	s.stop()
+	s.dir.close()
+}
+
+func (s *Server) stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	srv := s.running.Swap(nil)
+	if srv == nil {
+		return
+	}
+	srv.Shutdown()
+	srv.WaitForShutdown()
+}
+
+// serverLog hands the server's lines to our log. Fatal ones, for which the server would end the
+// process, are kept as the reason why it did not start.
+type serverLog struct {
+	log *slog.Logger
+
+	mu   sync.Mutex
+	last string
+}
+
+func (l *serverLog) fatal() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.last
+}
+
+func (l *serverLog) Noticef(format string, v ...any) { l.log.Debug(fmt.Sprintf(format, v...)) }
+func (l *serverLog) Warnf(format string, v ...any)   { l.log.Warn(fmt.Sprintf(format, v...)) }
+func (l *serverLog) Errorf(format string, v ...any)  { l.log.Error(fmt.Sprintf(format, v...)) }
+func (l *serverLog) Debugf(format string, v ...any)  { l.log.Debug(fmt.Sprintf(format, v...)) }
+func (l *serverLog) Tracef(string, ...any)           {}
+
+func (l *serverLog) Fatalf(format string, v ...any) {
+	line := fmt.Sprintf(format, v...)
+	l.log.Error(line)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.last == "" {
+		l.last = line
+	}
+}
+
+var _ server.Logger = (*serverLog)(nil)
+
+// tempDir is where a server in memory keeps the little that it writes all the same.
+func tempDir() (string, error) { return os.MkdirTemp("", "sandjet-memory-") } //nolint:wrapcheck // its caller wraps

@@ -1,0 +1,39 @@
+package streams
+
+import "sync"
+
+// slots counts the free places of a consumer.
+type slots struct {
+	mu    sync.Mutex
+	n     int
+	freed chan struct{} // has a token when places became free
+}
+
+func newSlots(n int) *slots {
+	s := &slots{n: n, freed: make(chan struct{}, 1)}
+	s.freed <- struct{}{}
+	return s
+}
+
+// takeAll takes all free places, perhaps none.
+func (s *slots) takeAll() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.n
+	s.n = 0
+	return n
+}
+
+// give gives places back.
+func (s *slots) give(n int) {
+	if n <= 0 {
+		return
+	}
+	s.mu.Lock()
+	s.n += n
+	s.mu.Unlock()
+	select {
+	case s.freed <- struct{}{}:
+	default:
+	}
+}

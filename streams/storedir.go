@@ -1,0 +1,119 @@
+package streams
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// leastRoom is the free space in bytes below which no server is started: it could not even write
+// its own state.
+const leastRoom = 64 << 20
+
+// storeDir is the directory of an embedded server, held by a lock that dies with the process.
+type storeDir struct {
+	path string
+	lock *os.File
+	temp bool
+}
+
+// openStoreDir makes the directory and makes sure of all that would later end the server's process:
+// nobody else uses it, it can be written, it has room.
+func openStoreDir(path string, memory bool) (*storeDir, error) {
+	const op = "open the data directory"
+	d := &storeDir{path: path}
+	if path == "" {
+		if !memory {
+			return nil, schemas.Invalidf("data_dir", "must not be empty")
+		}
+		var err error
+		if d.path, err = tempDir(); err != nil {
+			return nil, schemas.Wrap(schemas.Unavailable, op, "a temporary one could not be made", err)
+		}
+		d.temp = true
+	}
+	path, err := filepath.Abs(d.path)
+	if err != nil {
+		return nil, schemas.Wrap(schemas.Invalid, op, schemas.Quotable(d.path)+" is no path", err)
+	}
+	d.path = path
+	if err := os.MkdirAll(d.path, 0o700); err != nil {
+		return nil, schemas.Wrap(schemas.Denied, op, d.path+" cannot be made: choose another with --data-dir", err)
+	}
+	if err := d.take(); err != nil {
+		return nil, err
+	}
+	if room := d.room(); room < leastRoom && !memory {
+		d.close()
+		return nil, schemas.Errorf(schemas.Exhausted, op, "%s has %d MiB free, at least %d are needed: make room or choose another with --data-dir",
+			d.path, room>>20, leastRoom>>20)
+	}
+	return d, nil
+}
+
+// take locks the directory. The lock file says who holds it.
+func (d *storeDir) take() error {
+	const op = "open the data directory"
+	f, err := os.OpenFile(filepath.Join(d.path, "server.lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return schemas.Wrap(schemas.Denied, op, d.path+" cannot be written: choose another with --data-dir", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		defer f.Close() //nolint:errcheck // read only
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return schemas.Wrap(schemas.Unavailable, op, d.path+" cannot be locked", err)
+		}
+		return schemas.Errorf(schemas.Conflict, op, "%s is in use%s: stop that one or choose another with --data-dir", d.path, holder(f))
+	}
+	if err := errors.Join(f.Truncate(0), writeAt(f, strconv.Itoa(os.Getpid())+"\n")); err != nil {
+		f.Close() //nolint:errcheck,gosec // the error before counts
+		return schemas.Wrap(schemas.Unavailable, op, d.path+" cannot be written", err)
+	}
+	d.lock = f
+	return nil
+}
+
+func writeAt(f *os.File, s string) error {
+	_, err := f.WriteAt([]byte(s), 0)
+	return err //nolint:wrapcheck // its caller wraps
+}
+
+// holder reads " by process N" from a lock file, or nothing.
+func holder(f io.Reader) string {
+	b, err := io.ReadAll(io.LimitReader(f, 32))
+	if err != nil {
+		return ""
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprintf(" by process %d", pid)
+}
+
+// room is the number of bytes that may still be written; 0 if that cannot be found out.
+func (d *storeDir) room() int64 {
+	var st unix.Statfs_t
+	if err := unix.Statfs(d.path, &st); err != nil {
+		return 0
+	}
+	return int64(st.Bavail) * int64(st.Bsize) //nolint:gosec,unconvert // no disk has 2^63 bytes; the types differ by platform
+}
+
+func (d *storeDir) close() {
+	if d.lock != nil {
+		d.lock.Close() //nolint:errcheck,gosec // frees the lock in any case
+		d.lock = nil
+	}
+	if d.temp {
+		_ = os.RemoveAll(d.path) //nolint:errcheck // a leftover in the temporary directory does no harm
+	}
+}

@@ -1,0 +1,131 @@
+package streams
+
+import (
+	"encoding/base64"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strings"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// Subjects begin with these. Ids that clients choose travel as base64url without padding, because
+// they may hold dots.
+const (
+	prefixCalls     = "sandjet.calls."
+	prefixIntake    = "sandjet.calls.auto."
+	prefixCancels   = "sandjet.cancels."
+	prefixCancelled = "sandjet.cancelled." // where requests for an end are told live
+	prefixEvents    = "sandjet.events."
+	prefixLive      = "sandjet.live."
+	prefixDead      = "sandjet.dead."
+	prefixInbox     = "sandjet.inbox."
+
+	// RPCSubject is where the request/reply front door listens; the last token is the account.
+	RPCSubject = "sandjet.rpc.call"
+
+	noAccount = "_" // stands for the account where there is none
+)
+
+func token(s string) string { return base64.RawURLEncoding.EncodeToString([]byte(s)) }
+
+func untoken(s string) (string, error) {
+	b, err := base64.RawURLEncoding.DecodeString(s)
+	if err != nil {
+		return "", fmt.Errorf("subject token %q: %w", schemas.Quotable(s), err)
+	}
+	return string(b), nil
+}
+
+// plain reports whether s may be a token as it is.
+func plain(s string) bool {
+	return s != "" && !strings.ContainsFunc(s, func(r rune) bool {
+		return (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z') && r != '_' && r != '-'
+	})
+}
+
+func orNone(a schemas.AccountID) string {
+	if a == "" {
+		return noAccount
+	}
+	return string(a)
+}
+
+// shardOf spreads conversations over shards. The function is part of the log's format.
+func shardOf(c schemas.ConversationID, shards int) int {
+	h := fnv.New32a()
+	h.Write([]byte(c)) // never fails
+	return int(h.Sum32() % uint32(shards))
+}
+
+func eventSubjectPrefix(shard int) string { return fmt.Sprintf("%s%02d.", prefixEvents, shard) }
+
+func eventStream(shard int) string { return fmt.Sprintf("EVENTS_%02d", shard) }
+
+func eventSubject(shard int, a schemas.AccountID, c schemas.ConversationID) string {
+	return fmt.Sprintf("%s%02d.%s.%s", prefixEvents, shard, a, token(string(c)))
+}
+
+// LiveSubject is where new events of a conversation appear at once, for NATS clients that may
+// subscribe to it. Nothing is kept there.
+func LiveSubject(a schemas.AccountID, c schemas.ConversationID) string {
+	return prefixLive + string(a) + "." + token(string(c))
+}
+
+// IntakeSubject is where an account's own NATS clients publish requests.
+func IntakeSubject(a schemas.AccountID) string { return prefixIntake + string(a) }
+
+func callSubject(provider string, a schemas.AccountID, id schemas.CallID) string {
+	return prefixCalls + provider + "." + string(a) + "." + token(string(id))
+}
+
+func cancelSubject(a schemas.AccountID, id schemas.CallID) string {
+	return prefixCancels + string(a) + "." + token(string(id))
+}
+
+// accountOf finds the account in a subject of ours; empty if there is none.
+func accountOf(subject string) schemas.AccountID {
+	t := strings.Split(subject, ".")
+	at := -1
+	switch {
+	case len(t) == 4 && strings.HasPrefix(subject, prefixIntake):
+		at = 3
+	case len(t) == 5 && (strings.HasPrefix(subject, prefixCalls) || strings.HasPrefix(subject, prefixEvents) || strings.HasPrefix(subject, prefixDead)):
+		at = 3
+	case len(t) == 4 && (strings.HasPrefix(subject, prefixCancels) || strings.HasPrefix(subject, prefixLive)):
+		at = 2
+	case len(t) == 4 && strings.HasPrefix(subject, RPCSubject+"."):
+		at = 3
+	}
+	if at < 0 || t[at] == noAccount {
+		return ""
+	}
+	return schemas.AccountID(t[at])
+}
+
+// streamOfEvents names the stream of an event's subject.
+func streamOfEvents(subject string) string {
+	rest := strings.TrimPrefix(subject, prefixEvents)
+	shard, _, _ := strings.Cut(rest, ".")
+	return "EVENTS_" + shard
+}
+
+// inboxSubject is where a reply to a tenant's inbox is published; see [Bus.Reply].
+func inboxSubject(a schemas.AccountID, inbox string) (string, error) {
+	const most = 256
+	bad := strings.ContainsFunc(inbox, func(r rune) bool { return r <= ' ' || r == '*' || r == '>' || r > '~' })
+	rest, shared := strings.CutPrefix(inbox, "_INBOX.")
+	subject := prefixInbox + string(a) + "." + rest
+	if !shared {
+		var own bool
+		if rest, own = strings.CutPrefix(inbox, "_INBOX_"+string(a)+"."); own {
+			subject = inbox
+		}
+		shared = own
+	}
+	if bad || !shared || len(inbox) > most || a.Validate() != nil || slices.Contains(strings.Split(rest, "."), "") {
+		return "", schemas.Invalidf("reply", "must be an inbox of your own: _INBOX.… or _INBOX_%s.… without wildcards", a)
+	}
+	return subject, nil
+}

@@ -1,0 +1,154 @@
+package streams
+
+import (
+	"encoding/json"
+	"strings"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// Topic is a typed row of the topology: what is published on it and how it is found. Topics are
+// values without state; they are safe for concurrent use.
+type Topic[T schemas.Eventer] struct {
+	stream  string // empty: spread over the shards of events
+	subject func(b *Bus, v T) (string, error)
+	filter  func(s string) string // of a consumer, from what ConsumeOptions call Filter
+	encode  func(v T) ([]byte, error)
+	decode  func(subject string, headers Headers, data []byte) (T, error)
+	expect  func(v T) string // subjects that must be empty for v to be stored; empty: no condition
+	live    string           // where it is told live, all of it; empty: nowhere
+	once    bool             // publish under the event id as message id
+}
+
+// Raw is a message as an outside publisher sent it.
+type Raw struct {
+	Account schemas.AccountID
+	Data    []byte
+	Header  Headers
+}
+
+// EventID is empty: the publisher's message has no id of ours.
+func (Raw) EventID() string { return "" }
+
+// The topics.
+var (
+	// Calls are the admitted calls. Filter: a provider. Publishing one whose id is there already, for
+	// any provider, is a conflict; so it stays for 24 hours.
+	Calls = Topic[schemas.Call]{ //nolint:gochecknoglobals // a row of the table
+		stream: streamCalls, subject: callPlace, encode: encodeJSON[schemas.Call], decode: decodeCall, filter: callFilter,
+		expect: func(c schemas.Call) string { return callSubject("*", c.Account, c.ID) },
+	}
+	// Events are what happens on conversations. They are not consumed: read them with [Follow],
+	// [Page] or Replay with "<account>/<conversation>" as filter. A second publish of the same event
+	// id within ten minutes is recognised and stored once.
+	Events = Topic[schemas.Event]{ //nolint:gochecknoglobals // a row of the table
+		subject: eventPlace, encode: encodeJSON[schemas.Event], decode: decodeEvent, once: true,
+	}
+	// Cancels are the requests for the end of calls. Filter: an account.
+	Cancels = Topic[schemas.Cancel]{ //nolint:gochecknoglobals // a row of the table
+		stream: streamCancels, subject: cancelPlace, encode: encodeJSON[schemas.Cancel], decode: decodeJSON[schemas.Cancel], once: true, live: prefixCancelled + "*.*",
+		filter: func(s string) string { return prefixCancels + orAny(s) + ".*" },
+	}
+	// Intake is what outside publishers send. Filter: an account.
+	Intake = Topic[Raw]{ //nolint:gochecknoglobals // a row of the table
+		stream: streamIntake, subject: intakePlace, encode: func(r Raw) ([]byte, error) { return r.Data, nil }, decode: decodeRaw,
+		filter: func(s string) string { return prefixIntake + orAny(s) },
+	}
+	// Dead are the dead letters. Filter: the stream that they come from.
+	Dead = Topic[schemas.DeadLetter]{ //nolint:gochecknoglobals // a row of the table
+		stream: streamDead, subject: deadPlace, encode: encodeJSON[schemas.DeadLetter], decode: decodeJSON[schemas.DeadLetter], once: true,
+		filter: func(s string) string { return prefixDead + orAny(s) + ".*.*" },
+	}
+)
+
+func orAny(s string) string {
+	if s == "" {
+		return "*"
+	}
+	return s
+}
+
+func callFilter(provider string) string { return prefixCalls + orAny(provider) + ".*.*" }
+
+func callPlace(_ *Bus, c schemas.Call) (string, error) {
+	if !plain(c.Provider) || c.Provider == "auto" {
+		return "", schemas.Invalidf("provider", "%q cannot be the name of a provider on the log", schemas.Quotable(c.Provider))
+	}
+	if err := c.Account.Validate(); err != nil {
+		return "", err //nolint:wrapcheck // it names field and remedy
+	}
+	if err := c.ID.Validate(); err != nil {
+		return "", err //nolint:wrapcheck // it names field and remedy
+	}
+	return callSubject(c.Provider, c.Account, c.ID), nil
+}
+
+func eventPlace(b *Bus, e schemas.Event) (string, error) {
+	if err := e.Account.Validate(); err != nil {
+		return "", err //nolint:wrapcheck // it names field and remedy
+	}
+	if err := e.Conversation.Validate(); err != nil {
+		return "", err //nolint:wrapcheck // it names field and remedy
+	}
+	return eventSubject(shardOf(e.Conversation, b.shards), e.Account, e.Conversation), nil
+}
+
+func cancelPlace(_ *Bus, c schemas.Cancel) (string, error) {
+	if err := c.Account.Validate(); err != nil {
+		return "", err //nolint:wrapcheck // it names field and remedy
+	}
+	if err := c.Call.Validate(); err != nil {
+		return "", err //nolint:wrapcheck // it names field and remedy
+	}
+	return cancelSubject(c.Account, c.Call), nil
+}
+
+func intakePlace(_ *Bus, r Raw) (string, error) {
+	if err := r.Account.Validate(); err != nil {
+		return "", err //nolint:wrapcheck // it names field and remedy
+	}
+	return IntakeSubject(r.Account), nil
+}
+
+func deadPlace(_ *Bus, d schemas.DeadLetter) (string, error) {
+	stream, seq, ok := strings.Cut(d.ID, ".")
+	if !ok || !plain(stream) || !plain(seq) || d.Account != "" && !plain(string(d.Account)) {
+		return "", schemas.Invalidf("id", "%q is not the id of a dead letter: want <stream>.<sequence>", schemas.Quotable(d.ID))
+	}
+	return prefixDead + stream + "." + orNone(d.Account) + "." + seq, nil
+}
+
+func encodeJSON[T any](v T) ([]byte, error) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return nil, schemas.Wrap(schemas.Invalid, "publish", "it cannot be written as JSON", err)
+	}
+	return b, nil
+}
+
+func decodeJSON[T any](_ string, _ Headers, data []byte) (T, error) {
+	var v T
+	if err := json.Unmarshal(data, &v); err != nil {
+		return v, schemas.Wrap(schemas.Invalid, "read from the log", "the message is not what belongs there", err)
+	}
+	return v, nil
+}
+
+func decodeCall(_ string, _ Headers, data []byte) (schemas.Call, error) {
+	return schemas.DecodeCall(data)
+} //nolint:wrapcheck // it is coded
+
+func decodeEvent(subject string, _ Headers, data []byte) (schemas.Event, error) {
+	e, err := schemas.DecodeEvent(data)
+	if err != nil {
+		return e, err //nolint:wrapcheck // it is coded
+	}
+	if a := accountOf(subject); a != "" {
+		e.Account = a // the subject is proven, what stands in the message is not
+	}
+	return e, nil
+}
+
+func decodeRaw(subject string, h Headers, data []byte) (Raw, error) {
+	return Raw{Account: accountOf(subject), Data: data, Header: h}, nil
+}

@@ -1,0 +1,134 @@
+package streams
+
+import (
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Names of the streams; events have one per shard.
+const (
+	streamIntake  = "INTAKE"
+	streamCalls   = "CALLS"
+	streamCancels = "CANCELS"
+	streamDead    = "DEAD"
+	streamAdv     = "ADV"
+	eventsPattern = "EVENTS_*"
+)
+
+const (
+	day = 24 * time.Hour
+
+	callsKept  = day
+	eventsKept = 7 * day
+	deadKept   = 30 * day
+
+	intakeQuota       = 10_000  // requests of one account that wait at the same time
+	eventsPerSubject  = 100_000 // events kept of one conversation
+	maxConsumers      = 256     // of one stream: never one per client
+	dedupe            = 10 * time.Minute
+	advisoryMaxDelive = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES."
+)
+
+// topologyVersion grows with each change of the table below that an older process would undo.
+const topologyVersion = 1
+
+// Keys of a stream's metadata.
+const (
+	metaVersion = "sandjet.topology"
+	metaShards  = "sandjet.shards"
+)
+
+// streamRows is the topology: every stream but those of buckets and object stores.
+func streamRows(shards int) []jetstream.StreamConfig {
+	rows := []jetstream.StreamConfig{
+		{
+			Name: streamIntake, Description: "Requests as outside NATS clients publish them.",
+			Subjects: []string{prefixIntake + "*"}, Retention: jetstream.WorkQueuePolicy, MaxAge: time.Hour,
+			Discard: jetstream.DiscardNew, DiscardNewPerSubject: true, MaxMsgsPerSubject: intakeQuota, Duplicates: 2 * time.Minute,
+		},
+		{
+			// Limits retention: the stored call is also the record of its id. One message per subject,
+			// so that sending a call again replaces it.
+			Name: streamCalls, Description: "Admitted calls. Each stays a day as the record of its id.",
+			Subjects: []string{prefixCalls + "*.*.*"}, MaxAge: callsKept, MaxMsgsPerSubject: 1, AllowAtomicPublish: true, Duplicates: 2 * time.Minute,
+		},
+		{
+			Name: streamCancels, Description: "Requests for the end of calls.",
+			Subjects: []string{prefixCancels + "*.*"}, MaxAge: callsKept, MaxMsgsPerSubject: 1, Duplicates: 2 * time.Minute,
+			RePublish: &jetstream.RePublish{Source: prefixCancels + "*.*", Destination: prefixCancelled + "{{wildcard(1)}}.{{wildcard(2)}}"},
+		},
+		{
+			Name: streamDead, Description: "Messages that were given up, with the reason.",
+			Subjects: []string{prefixDead + "*.*.*"}, MaxAge: deadKept, MaxMsgsPerSubject: -1, Duplicates: dedupe,
+		},
+		{
+			Name: streamAdv, Description: "Notices of the server about messages out of deliveries.",
+			Subjects: advisorySubjects(), MaxAge: eventsKept, MaxMsgsPerSubject: -1, Duplicates: 2 * time.Minute,
+		},
+	}
+	for n := range shards {
+		source := eventSubjectPrefix(n) + "*.*"
+		rows = append(rows, jetstream.StreamConfig{
+			Name: eventStream(n), Description: "Events of the conversations of this shard.",
+			Subjects: []string{source}, MaxAge: eventsKept, MaxMsgsPerSubject: eventsPerSubject, AllowAtomicPublish: true, Duplicates: dedupe,
+			RePublish: &jetstream.RePublish{Source: source, Destination: prefixLive + "{{wildcard(1)}}.{{wildcard(2)}}"},
+		})
+	}
+	for i := range rows {
+		r := &rows[i]
+		r.AllowDirect, r.Compression, r.MaxConsumers, r.MaxBytes, r.MaxMsgs, r.MaxMsgSize = true, jetstream.S2Compression, maxConsumers, -1, -1, -1
+	}
+	return rows
+}
+
+// consumedStreams are the streams whose consumers can run out of deliveries.
+func consumedStreams() []string { return []string{streamIntake, streamCalls, streamDead} }
+
+func advisorySubjects() []string {
+	var s []string
+	for _, name := range consumedStreams() {
+		s = append(s, advisoryMaxDelive+name+".*")
+	}
+	return s
+}
+
+// BucketName names a row of the table of buckets.
+type BucketName string
+
+// The buckets.
+const (
+	Records BucketName = "records" // accounts, sandboxes, workspaces; each with its last five values
+	Leases  BucketName = "leases"  // signs of life: a value ends 3 s after it was written
+)
+
+// LeaseTTL is how long a value of [Leases] lives unless it is written again.
+const LeaseTTL = 3 * time.Second
+
+type bucketRow struct {
+	config jetstream.KeyValueConfig
+	ttl    time.Duration // of each value; 0: it stays
+}
+
+func bucketRows() map[BucketName]bucketRow {
+	return map[BucketName]bucketRow{
+		Records: {config: jetstream.KeyValueConfig{
+			Bucket: string(Records), Description: "Accounts, sandboxes and workspaces.", History: 5, MaxValueSize: 512 << 10,
+		}},
+		Leases: {ttl: LeaseTTL, config: jetstream.KeyValueConfig{
+			Bucket: string(Leases), Description: "Signs of life.", History: 1, LimitMarkerTTL: 10 * time.Second, MaxValueSize: 16 << 10,
+		}},
+	}
+}
+
+// payloadBucket names the object store for large payloads of a stream. Nothing deletes them one by
+// one: they age out a while after the messages that need them.
+func payloadBucket(stream string) (name string, kept time.Duration) {
+	switch stream {
+	case streamIntake, streamCalls, streamCancels:
+		return "payloads_2d", callsKept + day
+	case streamDead:
+		return "payloads_31d", deadKept + day
+	}
+	return "payloads_8d", eventsKept + day
+}
