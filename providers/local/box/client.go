@@ -1,0 +1,235 @@
+//go:build linux
+
+package box
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Config says how a spawner is started.
+type Config struct {
+	// Program is the path of the box binary.
+	Program string
+	// Workspaces is the directory that holds the workspaces.
+	Workspaces string
+	// Log gets what the spawner complains of. Nil: nobody.
+	Log io.Writer
+}
+
+// Spawner is the worker's side of its spawner. Its methods may be called from many goroutines.
+type Spawner struct {
+	cmd  *exec.Cmd
+	conn *conn
+	gone chan struct{}
+
+	mu      sync.Mutex
+	last    uint64
+	waiting map[uint64]chan madeAnswer
+	err     error // why no box can be made any more
+}
+
+type madeAnswer struct {
+	madeFrame
+	pidfd int
+	err   error
+}
+
+// ErrSpawner says that the spawner is gone.
+var ErrSpawner = errors.New("the spawner is gone")
+
+// Launch starts a spawner. The caller closes it.
+func Launch(c Config) (*Spawner, error) {
+	ours, theirs, err := pair()
+	if err != nil {
+		return nil, err
+	}
+	their := os.NewFile(uintptr(theirs), "spawner") //nolint:gosec // a descriptor
+	defer their.Close()                             //nolint:errcheck // the spawner has its own
+	s := &Spawner{gone: make(chan struct{}), waiting: map[uint64]chan madeAnswer{}}
+	if s.conn, err = newConn(ours); err != nil {
+		return nil, err
+	}
+	s.cmd = &exec.Cmd{
+		Path: c.Program, Args: []string{Name, partSpawner}, Env: []string{"GOMAXPROCS=2"}, Dir: c.Workspaces,
+		ExtraFiles: []*os.File{their}, Stderr: c.Log, SysProcAttr: &syscall.SysProcAttr{Setsid: true},
+	}
+	if err := s.cmd.Start(); err != nil {
+		return nil, errors.Join(fmt.Errorf("start the spawner: %w", err), s.conn.close())
+	}
+	go s.listen()
+	return s, nil
+}
+
+// Gone is closed when the spawner has ended. Boxes that it made live on.
+func (s *Spawner) Gone() <-chan struct{} { return s.gone }
+
+// Close ends the spawner and waits for its end. Boxes are not ended by it.
+func (s *Spawner) Close() error {
+	err := s.conn.close()
+	<-s.gone
+	return err
+}
+
+func (s *Spawner) listen() {
+	defer close(s.gone)
+	var err error
+	for {
+		var p packet
+		if p, err = s.conn.receive(); err != nil {
+			break
+		}
+		f, decodeErr := decodeMade(p.body)
+		if p.kind != kindMade || decodeErr != nil || (f.Errno == 0) != (len(p.files) == 1) {
+			p.close()
+			err = errFrame
+			break
+		}
+		a := madeAnswer{madeFrame: f, pidfd: -1}
+		if f.Errno == 0 {
+			a.pidfd = p.files[0]
+		}
+		s.mu.Lock()
+		waiter := s.waiting[f.ID]
+		delete(s.waiting, f.ID)
+		s.mu.Unlock()
+		if waiter == nil {
+			p.close()
+			continue
+		}
+		waiter <- a
+	}
+	s.mu.Lock()
+	s.err = fmt.Errorf("%w: %w", ErrSpawner, err)
+	for _, waiter := range s.waiting {
+		waiter <- madeAnswer{err: s.err, pidfd: -1}
+	}
+	clear(s.waiting)
+	s.mu.Unlock()
+	_ = s.conn.close()
+	_ = s.cmd.Wait() // it ends by itself, with or without a complaint on its error output
+}
+
+// Options says what box is to be made.
+type Options struct {
+	Mode    Mode
+	HostNet bool
+	HostID  int      // user and group on the host, where the worker is root
+	Cgroup  *os.File // version 2 group to be born in, or nil
+}
+
+// Make clones a box. Its init waits for [Box.Setup]. The caller ends it with [Box.Kill].
+func (s *Spawner) Make(o Options) (*Box, error) {
+	ours, theirs, err := pair()
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(theirs) //nolint:errcheck // init has its own
+	b := &Box{gone: make(chan struct{}), ended: make(chan struct{}), ready: make(chan *StepError, 1), claimed: make(chan *StepError, 1), runs: map[uint64]*Run{}}
+	if b.conn, err = newConn(ours); err != nil {
+		return nil, err
+	}
+	answer := make(chan madeAnswer, 1)
+	s.mu.Lock()
+	if s.err != nil {
+		s.mu.Unlock()
+		return nil, errors.Join(s.err, b.conn.close())
+	}
+	s.last++
+	f := makeFrame{ID: s.last, Mode: o.Mode, HostNet: o.HostNet, HostID: o.HostID, Cgroup: o.Cgroup != nil}
+	s.waiting[f.ID] = answer
+	s.mu.Unlock()
+	files := []int{theirs}
+	if o.Cgroup != nil {
+		files = append(files, int(o.Cgroup.Fd()))
+	}
+	if err := s.conn.send(kindMake, f, files...); err != nil {
+		s.mu.Lock()
+		delete(s.waiting, f.ID)
+		s.mu.Unlock()
+		return nil, errors.Join(fmt.Errorf("%w: %w", ErrSpawner, err), b.conn.close())
+	}
+	a := <-answer
+	if a.err != nil {
+		return nil, errors.Join(a.err, b.conn.close())
+	}
+	if a.Errno != 0 {
+		return nil, errors.Join(&StepError{Step: "clone", Errno: a.Errno, Text: a.Step}, b.conn.close())
+	}
+	b.pid, b.hostNet, b.mode = a.Pid, o.HostNet, o.Mode
+	_ = unix.SetNonblock(a.pidfd, true)
+	b.pidfd = os.NewFile(uintptr(a.pidfd), "pidfd")
+	go b.listen()
+	go b.await()
+	return b, nil
+}
+
+// conn is a socket with the runtime's poller behind it: many boxes do not need many threads.
+type conn struct {
+	file *os.File
+	raw  syscall.RawConn
+	in   receiver
+}
+
+// newConn takes fd over.
+func newConn(fd int) (*conn, error) {
+	if err := unix.SetNonblock(fd, true); err != nil {
+		return nil, errors.Join(fmt.Errorf("box: socket: %w", err), unix.Close(fd))
+	}
+	c := &conn{file: os.NewFile(uintptr(fd), "box")} //nolint:gosec // a descriptor
+	var err error
+	if c.raw, err = c.file.SyscallConn(); err != nil {
+		return nil, errors.Join(fmt.Errorf("box: socket: %w", err), c.file.Close())
+	}
+	return c, nil
+}
+
+func (c *conn) close() error {
+	err := c.file.Close()
+	if errors.Is(err, os.ErrClosed) {
+		return nil
+	}
+	return err //nolint:wrapcheck // it names the socket
+}
+
+// receive blocks for a frame. It is called from one goroutine.
+func (c *conn) receive() (p packet, err error) {
+	rawErr := c.raw.Read(func(fd uintptr) bool {
+		p, err = c.in.receive(int(fd), unix.MSG_DONTWAIT) //nolint:gosec // a descriptor
+		return !errors.Is(err, unix.EAGAIN)
+	})
+	if rawErr != nil {
+		return packet{}, rawErr //nolint:wrapcheck // closed, by us
+	}
+	return p, err
+}
+
+// send blocks until the frame is taken. Frames of several goroutines do not mix.
+func (c *conn) send(k kind, f encoder, files ...int) error {
+	data, oob, extra, err := pack(k, f, files)
+	if err != nil {
+		return err
+	}
+	if extra >= 0 {
+		defer unix.Close(extra) //nolint:errcheck // the other end has its own
+	}
+	rawErr := c.raw.Write(func(fd uintptr) bool {
+		for {
+			err = unix.Sendmsg(int(fd), data, oob, nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT) //nolint:gosec // a descriptor
+			if !errors.Is(err, unix.EINTR) {
+				return !errors.Is(err, unix.EAGAIN)
+			}
+		}
+	})
+	if rawErr != nil {
+		return rawErr //nolint:wrapcheck // closed, by us
+	}
+	return err //nolint:wrapcheck // the callers say what it was
+}

@@ -1,0 +1,319 @@
+//go:build linux
+
+package box
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Box is the worker's side of a box. Its methods may be called from many goroutines.
+type Box struct {
+	conn    *conn
+	pid     int
+	pidfd   *os.File
+	mode    Mode
+	hostNet bool
+	gone    chan struct{} // all its processes are gone
+	ended   chan struct{} // nothing more is heard of it
+	ready   chan *StepError
+	claimed chan *StepError
+	facts   Facts // set before claimed
+
+	mu    sync.Mutex
+	last  uint64
+	runs  map[uint64]*Run
+	over  bool
+	cause error // why it ended by itself
+
+	sending sync.Mutex // the order of ids is the order of frames
+}
+
+// Run is a run in a box.
+type Run struct {
+	box     *Box
+	id      uint64
+	started chan *StepError // nil: it runs
+	ended   chan struct{}
+	killed  chan struct{}
+	exit    Exit
+	lost    bool
+}
+
+// ErrEnded says that the box has ended.
+var ErrEnded = errors.New("the box has ended")
+
+// Pid is the box's process 1, in the worker's numbers.
+func (b *Box) Pid() int { return b.pid }
+
+// Facts is what init found. It is valid after a successful Claim.
+func (b *Box) Facts() Facts { return b.facts }
+
+// Gone is closed when no process of the box is left.
+func (b *Box) Gone() <-chan struct{} { return b.gone }
+
+// Ended is closed when the box takes nothing more.
+func (b *Box) Ended() <-chan struct{} { return b.ended }
+
+// BeginSetup has init build the view; [Box.Ready] waits for it.
+func (b *Box) BeginSetup(s Setup) error {
+	s.Mode, s.HostNet = b.mode, b.hostNet
+	return b.said(b.conn.send(kindSetup, s))
+}
+
+// Ready waits until the view is built. It is called once.
+func (b *Box) Ready() error { return b.answer(b.ready) }
+
+// BeginClaim gives the box its files and has it closed; [Box.Claimed] waits for it.
+func (b *Box) BeginClaim(c Claim) error { return b.said(b.conn.send(kindClaim, c)) }
+
+// Claimed waits until the box is closed. It is called once.
+func (b *Box) Claimed() error { return b.answer(b.claimed) }
+
+func (b *Box) answer(c <-chan *StepError) error {
+	var e *StepError
+	select {
+	case e = <-c:
+	case <-b.ended:
+		select { // an answer that came before the end counts
+		case e = <-c:
+		default:
+			return b.why()
+		}
+	}
+	if e != nil {
+		return e
+	}
+	return nil
+}
+
+// why returns what is known of the end.
+func (b *Box) why() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.cause != nil {
+		return fmt.Errorf("%w: %w", ErrEnded, b.cause)
+	}
+	return ErrEnded
+}
+
+// said translates an error of sending.
+func (b *Box) said(err error) error {
+	if err == nil {
+		return nil
+	}
+	<-b.ended
+	return b.why()
+}
+
+// Start starts a run with these standard files, which stay the caller's. ID is chosen here.
+func (b *Box) Start(e Exec, stdin, stdout, stderr *os.File) (*Run, error) {
+	r, err := b.Begin(e, stdin, stdout, stderr)
+	if err != nil {
+		return nil, err
+	}
+	return r, r.Started()
+}
+
+// Begin is Start without waiting for the answer: see [Run.Started].
+func (b *Box) Begin(e Exec, stdin, stdout, stderr *os.File) (*Run, error) {
+	r := &Run{box: b, started: make(chan *StepError, 1), ended: make(chan struct{}), killed: make(chan struct{})}
+	b.sending.Lock()
+	defer b.sending.Unlock()
+	b.mu.Lock()
+	if b.over {
+		b.mu.Unlock()
+		return nil, b.why()
+	}
+	b.last++
+	r.id, e.ID = b.last, b.last
+	b.runs[r.id] = r
+	b.mu.Unlock()
+	if err := b.conn.send(kindExec, e, int(stdin.Fd()), int(stdout.Fd()), int(stderr.Fd())); err != nil {
+		b.mu.Lock()
+		delete(b.runs, r.id)
+		b.mu.Unlock()
+		return nil, b.said(err)
+	}
+	return r, nil
+}
+
+// Started waits until the run has started, and returns why it has not. It is called once.
+func (r *Run) Started() error { return r.box.answer(r.started) }
+
+// Ended is closed when the run's first process has ended, or the box has.
+func (r *Run) Ended() <-chan struct{} { return r.ended }
+
+// Exit is how the run ended; not ok: the box ended first. It is valid after Ended.
+func (r *Run) Exit() (e Exit, ok bool) { return r.exit, !r.lost }
+
+// Signal sends a signal to the run's process group.
+func (r *Run) Signal(s unix.Signal) error {
+	return r.box.said(r.box.conn.send(kindSignal, signalFrame{ID: r.id, Signal: int(s)}))
+}
+
+// BeginKill has all that the run started killed. [Run.Killed] is closed when it is.
+func (r *Run) BeginKill() error {
+	return r.box.said(r.box.conn.send(kindKill, signalFrame{ID: r.id}))
+}
+
+// Killed is closed when nothing is left of a run that was to be killed, or the box has ended.
+func (r *Run) Killed() <-chan struct{} { return r.killed }
+
+// Forget ends the bookkeeping of a run. Nothing of it is heard afterwards.
+func (r *Run) Forget() {
+	r.box.mu.Lock()
+	delete(r.box.runs, r.id)
+	r.box.mu.Unlock()
+}
+
+// Kill kills the box with all its processes. It does not wait: see [Box.Gone].
+func (b *Box) Kill() {
+	if b.mode == Isolated {
+		if raw, err := b.pidfd.SyscallConn(); err == nil {
+			_ = raw.Control(func(fd uintptr) { _ = unix.PidfdSendSignal(int(fd), unix.SIGKILL, nil, 0) }) //nolint:gosec // a descriptor
+		}
+	}
+	// Without process numbers of its own init kills what is below it, when it finds nobody here.
+	_ = b.conn.close()
+}
+
+// await waits for the end of process 1, which comes after that of all others.
+func (b *Box) await() {
+	defer close(b.gone)
+	defer b.pidfd.Close() //nolint:errcheck // nothing to lose
+	raw, err := b.pidfd.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Read(func(fd uintptr) bool {
+		poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}} //nolint:gosec // a descriptor
+		n, err := unix.Poll(poll, 0)
+		return n > 0 || err != nil && !errors.Is(err, unix.EINTR)
+	})
+	_ = b.conn.close()
+}
+
+func (b *Box) listen() {
+	var err error
+	for err == nil {
+		var p packet
+		if p, err = b.conn.receive(); err == nil {
+			err = b.handle(p)
+			p.close()
+		}
+	}
+	_ = b.conn.close()
+	b.mu.Lock()
+	b.over = true
+	for _, r := range b.runs {
+		select {
+		case <-r.ended:
+		default:
+			r.lost = true
+			close(r.ended)
+		}
+		select {
+		case <-r.killed:
+		default:
+			close(r.killed)
+		}
+	}
+	clear(b.runs)
+	b.mu.Unlock()
+	close(b.ended)
+}
+
+// handle takes a frame from the box, which is not trusted with more than its own fate.
+func (b *Box) handle(p packet) error {
+	switch p.kind {
+	case kindReady:
+		return offer(b.ready, nil)
+	case kindClaimed:
+		f, err := decodeFacts(p.body)
+		if err != nil {
+			return b.broken(err)
+		}
+		b.facts = f
+		return offer(b.claimed, nil)
+	case kindFailed:
+		e, err := decodeStepError(p.body)
+		if err != nil {
+			return b.broken(err)
+		}
+		return b.broken(e)
+	case kindStarted:
+		f, err := decodeSignal(p.body)
+		if err != nil {
+			return b.broken(err)
+		}
+		if r := b.run(f.ID); r != nil {
+			return offer(r.started, nil)
+		}
+	case kindRefused:
+		e, err := decodeStepError(p.body)
+		if err != nil {
+			return b.broken(err)
+		}
+		if r := b.run(e.ID); r != nil {
+			return offer(r.started, e)
+		}
+	case kindExit:
+		e, err := decodeExit(p.body)
+		if err != nil {
+			return b.broken(err)
+		}
+		if r := b.run(e.ID); r != nil {
+			select {
+			case <-r.ended:
+				return b.broken(errFrame)
+			default:
+			}
+			r.exit = e
+			close(r.ended)
+		}
+	case kindKilled:
+		f, err := decodeSignal(p.body)
+		if err != nil {
+			return b.broken(err)
+		}
+		if r := b.run(f.ID); r != nil {
+			select {
+			case <-r.killed:
+			default:
+				close(r.killed)
+			}
+		}
+	default:
+		return b.broken(errFrame)
+	}
+	return nil
+}
+
+// broken keeps why the box is of no more use.
+func (b *Box) broken(err error) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.cause = err
+	return err
+}
+
+func (b *Box) run(id uint64) *Run {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.runs[id]
+}
+
+// offer gives an answer that is given once.
+func offer(c chan<- *StepError, e *StepError) error {
+	select {
+	case c <- e:
+		return nil
+	default:
+		return errFrame
+	}
+}

@@ -1,0 +1,240 @@
+//go:build linux
+
+package box
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"syscall"
+	"unsafe"
+
+	"github.com/sandjet/sandjet/providers/local/confine"
+	"golang.org/x/sys/unix"
+)
+
+// stateFD is where an init that executed itself again finds what it knew.
+const stateFD = 4
+
+// state is what init knows when it closes the box.
+type state struct {
+	setup  Setup
+	claim  Claim
+	bootID string
+}
+
+func (s state) encode(w *writer) {
+	w.str(s.bootID)
+	var inner writer
+	s.setup.encode(&inner)
+	w.str(string(inner))
+	inner = nil
+	s.claim.encode(&inner)
+	w.str(string(inner))
+}
+
+func decodeState(p []byte) (s state, err error) {
+	r := reader{p: p}
+	s.bootID = r.str()
+	setup, claim := r.str(), r.str()
+	if err := r.end(); err != nil {
+		return s, err
+	}
+	if s.setup, err = decodeSetup([]byte(setup)); err != nil {
+		return s, err
+	}
+	s.claim, err = decodeClaim([]byte(claim))
+	return s, err
+}
+
+// startInit is process 1 of a box from its beginning: it builds the view, waits for the claim,
+// closes the box and serves runs until its socket ends.
+func startInit(control int) int {
+	ignoreSignals()
+	unix.Umask(0o022)
+	in := new(receiver)
+	var s state
+	p, err := in.receive(control, 0)
+	if err != nil {
+		return 0 // the worker changed its mind
+	}
+	if s.setup, err = decodeSetup(p.body); p.kind != kindSetup || err != nil || len(p.files) != 0 {
+		return fail(control, stepError("read the setup", errFrame))
+	}
+	if s.bootID, err = newBootID(); err != nil {
+		return fail(control, stepError("draw the boot id", err))
+	}
+	program, err := unix.Open(self, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fail(control, stepError("hold the program", err))
+	}
+	// The first to be killed when the host is out of memory is a box.
+	if err := os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0); err != nil {
+		return fail(control, stepError("volunteer for the out-of-memory killer", err))
+	}
+	if s.setup.Mode == Isolated {
+		if e := buildView(s.setup, s.bootID); e != nil {
+			return fail(control, e)
+		}
+	} else if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return fail(control, stepError("adopt orphans", err))
+	}
+	if err := sendOn(control, kindReady, empty{}); err != nil {
+		return 0
+	}
+	if p, err = in.receive(control, 0); err != nil {
+		return 0
+	}
+	if s.claim, err = decodeClaim(p.body); p.kind != kindClaim || err != nil || len(p.files) != 0 {
+		return fail(control, stepError("read the claim", errFrame))
+	}
+	if s.setup.Mode == Isolated {
+		if e := showWorkspaces(s.claim.Mounts); e != nil {
+			return fail(control, e)
+		}
+	}
+	return closeBox(control, program, s, in)
+}
+
+// resumeInit is process 1 after it has executed itself again, without rights.
+func resumeInit(control int) int {
+	ignoreSignals()
+	body, err := readWhole(stateFD)
+	if err != nil {
+		return fail(control, stepError("read the state", err))
+	}
+	s, err := decodeState(body)
+	if err != nil {
+		return fail(control, stepError("read the state", err))
+	}
+	return closeBox(control, -1, s, new(receiver))
+}
+
+// fail reports a failed step. It ends the box: nothing is run in one that is half closed.
+func fail(control int, e *StepError) int {
+	_ = sendOn(control, kindFailed, e) // nobody is there or they hear it
+	return 1
+}
+
+// closeBox gives up all rights for good and serves runs. Program is what to execute again where the
+// rights of all threads cannot be given up at once (a program linked with cgo); -1: that was done.
+func closeBox(control, program int, s state, in *receiver) int {
+	facts := Facts{BootID: s.bootID, Shell: shell()}
+	if e := restrict(s); e != nil {
+		return fail(control, e)
+	}
+	i := newServer(control, s)
+	ready := make(chan *StepError)
+	go i.forker(ready, &facts)
+	if e := <-ready; e != nil {
+		return fail(control, e)
+	}
+	if s.setup.Mode != Bare {
+		if i.alone { // the rights of all threads cannot be given up at once
+			if program >= 0 {
+				return fail(control, again(control, program, s))
+			}
+			// The thread that executed us had none, and so has no thread since.
+		}
+		if err := confine.Dumpable(false); err != nil {
+			return fail(control, stepError("close the memory", err))
+		}
+		if err := confine.Seccomp(confine.SeccompOptions{DenyInet: s.claim.DenyNetwork, DenyMemfd: s.setup.Memory > 0}); err != nil {
+			return fail(control, stepError("filter system calls", err))
+		}
+	}
+	if program >= 0 {
+		_ = unix.Close(program)
+	}
+	close(i.closed)
+	if err := sendOn(control, kindClaimed, facts); err != nil {
+		return 0
+	}
+	return i.serve(in)
+}
+
+// restrict sets the limits of each process.
+func restrict(s state) *StepError {
+	limits := confine.RlimitSpec{NoFile: 1024, FSize: 1 << 30, MemLock: 64 << 10}
+	if s.setup.Pids > 0 && s.setup.Mode == Isolated { // counted for each user namespace: without one, over all boxes
+		limits.NProc = uint64(s.setup.Pids) + ownThreads //nolint:gosec // checked above
+	}
+	if err := confine.Rlimits(limits); err != nil {
+		return stepError("limit resources", err)
+	}
+	return nil
+}
+
+// ownThreads is what init itself needs of the limit on processes and threads.
+const ownThreads = 16
+
+// again gives up the calling thread's rights and executes the program: an exec leaves only this
+// thread. It returns only when it failed.
+func again(control, program int, s state) *StepError {
+	runtime.LockOSThread()
+	if err := confine.DropCapabilitiesThread(); err != nil {
+		return stepError("drop capabilities", err)
+	}
+	if err := confine.NoNewPrivsThread(); err != nil {
+		return stepError("refuse new privileges", err)
+	}
+	fd, err := unix.MemfdCreate("state", 0)
+	if err != nil {
+		return stepError("keep the state", err)
+	}
+	w := writer{}
+	s.encode(&w)
+	if _, err := unix.Write(fd, w); err != nil {
+		return stepError("keep the state", err)
+	}
+	// The program first: the numbers below may be in its way.
+	high, err := unix.FcntlInt(uintptr(program), unix.F_DUPFD_CLOEXEC, 64) //nolint:gosec // a descriptor
+	if err != nil {
+		return stepError("execute again", err)
+	}
+	if fd != stateFD {
+		if err := unix.Dup3(fd, stateFD, 0); err != nil {
+			return stepError("keep the state", err)
+		}
+	}
+	if control != controlFD {
+		return stepError("execute again", errFrame)
+	}
+	if _, err := unix.FcntlInt(controlFD, unix.F_SETFD, 0); err != nil {
+		return stepError("execute again", err)
+	}
+	name, err := unix.BytePtrFromString("")
+	if err != nil {
+		return stepError("execute again", err)
+	}
+	argv, err := syscall.SlicePtrFromStrings([]string{Name, partClosed})
+	if err != nil {
+		return stepError("execute again", err)
+	}
+	envv, err := syscall.SlicePtrFromStrings([]string{"GOMAXPROCS=2"})
+	if err != nil {
+		return stepError("execute again", err)
+	}
+	_, _, errno := unix.RawSyscall6(unix.SYS_EXECVEAT, uintptr(high), uintptr(unsafe.Pointer(name)), //nolint:gosec // a descriptor
+		uintptr(unsafe.Pointer(&argv[0])), uintptr(unsafe.Pointer(&envv[0])), unix.AT_EMPTY_PATH, 0)
+	return stepError("execute again", fmt.Errorf("%s: %w", Name, errno))
+}
+
+// newBootID draws 128 bits.
+func newBootID() (string, error) {
+	var b [16]byte
+	if _, err := unix.Getrandom(b[:], 0); err != nil {
+		return "", fmt.Errorf("random: %w", err)
+	}
+	return fmt.Sprintf("%x", b), nil
+}
+
+// shell is the shell of the box.
+func shell() string {
+	for _, path := range []string{"/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash"} {
+		if unix.Access(path, unix.X_OK) == nil {
+			return path
+		}
+	}
+	return "/bin/sh"
+}

@@ -1,0 +1,494 @@
+//go:build linux
+
+package box
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/sandjet/sandjet/providers/local/confine"
+	"golang.org/x/sys/unix"
+)
+
+// server is init once the box is closed: it forks runs, reaps every process of the box and tells
+// the worker.
+type server struct {
+	control int
+	state   state
+	shell   string
+	forks   chan fork
+	closed  chan struct{} // the box is closed: nothing is forked before
+	alone   bool          // only the forking thread has given up its rights: the program is linked with cgo
+
+	sending sync.Mutex
+
+	mu    sync.Mutex
+	woken *sync.Cond
+	runs  map[int]*run // by process id of the leader
+	last  uint64       // id of the last run
+	count int          // forks so far
+}
+
+// run is a script that was started.
+type run struct {
+	id   uint64
+	pid  int
+	tag  uint64
+	oom  bool
+	file string // its script, when that was too long for an argument
+}
+
+// fork is a wish of the main loop to the thread that forks.
+type fork struct {
+	exec  Exec
+	files []int
+}
+
+// topTag is the first of the values by which the processes of a run are known: a limit on the time
+// that real-time processes may have, of which a box has none. It is inherited, it can be lowered and
+// never raised, so each run's is below the one's before. A process that lowers its own is killed with any run.
+const topTag = 1 << 50
+
+func newServer(control int, s state) *server {
+	i := &server{control: control, state: s, forks: make(chan fork), closed: make(chan struct{}), runs: map[int]*run{}}
+	i.woken = sync.NewCond(&i.mu)
+	return i
+}
+
+// forker closes the thread that all runs come from, says so on ready, and forks. Landlock is of a
+// thread, and init's other threads need no part in it: nothing of the box runs in them, and without it they
+// may signal and look into every run. For the same reason it must not be the thread that the box sees
+// as the process: a run could signal that.
+func (i *server) forker(ready chan<- *StepError, facts *Facts) {
+	runtime.LockOSThread()
+	if unix.Gettid() == unix.Getpid() {
+		go i.forker(ready, facts)
+		select {}
+	}
+	i.shell = facts.Shell
+	if i.state.setup.Mode != Bare {
+		if err := i.dropRights(); err != nil {
+			ready <- err
+			return
+		}
+		abi, err := confine.LandlockThread(i.landlock())
+		if err != nil {
+			ready <- stepError("restrict files", err)
+			return
+		}
+		if abi == 0 && i.state.setup.Mode == Landlocked {
+			ready <- stepError("restrict files", fmt.Errorf("the kernel has no landlock: %w", unix.EOPNOTSUPP))
+			return
+		}
+		facts.Landlock = abi
+	}
+	ready <- nil
+	<-i.closed
+	for f := range i.forks {
+		i.fork(f)
+	}
+}
+
+// dropRights takes all capabilities and the way to new ones from every thread. The forking thread's
+// bounding set goes first: with it the calls for all threads are few.
+func (i *server) dropRights() *StepError {
+	if err := confine.DropCapabilitiesThread(); err != nil {
+		return stepError("drop capabilities", err)
+	}
+	if err := confine.NoNewPrivsThread(); err != nil {
+		return stepError("refuse new privileges", err)
+	}
+	err := confine.DropCapabilities()
+	if errors.Is(err, confine.ErrCgo) {
+		i.alone = true
+		return nil
+	}
+	if err != nil {
+		return stepError("drop capabilities", err)
+	}
+	if err := confine.NoNewPrivs(); err != nil {
+		return stepError("refuse new privileges", err)
+	}
+	return nil
+}
+
+// landlock is what a run may touch. With a root of its own it says again what the mounts say.
+func (i *server) landlock() confine.LandlockRules {
+	r := confine.LandlockRules{}
+	if i.state.setup.Mode == Isolated {
+		r.ReadOnly = []string{"/"}
+		r.ReadWrite = []string{"/tmp", "/home", "/dev"}
+	} else {
+		r.ReadOnly = present("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/proc", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+		for _, name := range etcShown() {
+			r.ReadOnly = append(r.ReadOnly, present("/etc/"+name)...)
+		}
+		r.ReadOnly = append(r.ReadOnly, present("/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/hosts")...)
+		if !i.state.claim.DenyNetwork {
+			r.ReadOnly = append(r.ReadOnly, present("/etc/resolv.conf")...)
+		}
+		r.ReadWrite = append(present("/dev/null", "/dev/tty"), i.state.claim.TempDir)
+	}
+	for _, m := range i.state.claim.Mounts {
+		path := m.Name // below the working directory
+		if i.state.setup.Mode == Isolated {
+			path = filepath.Join(workspacesDir, m.Name)
+		}
+		if m.ReadOnly {
+			r.ReadOnly = append(r.ReadOnly, path)
+		} else {
+			r.ReadWrite = append(r.ReadWrite, path)
+		}
+	}
+	return r
+}
+
+// present leaves out what the host does not have.
+func present(paths ...string) []string {
+	var there []string
+	for _, p := range paths {
+		if _, err := os.Stat(p); err == nil {
+			there = append(there, p)
+		}
+	}
+	return there
+}
+
+// serve handles frames until the worker is gone, and then ends with the box.
+func (i *server) serve(in *receiver) int {
+	spareThreads()
+	go i.reap()
+	if i.state.setup.Memory > 0 {
+		go i.watch()
+	}
+	defer i.killAll()
+	for {
+		p, err := in.receive(i.control, 0)
+		if err != nil {
+			if errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) {
+				return 0
+			}
+			return 1
+		}
+		if err := i.handle(&p); err != nil {
+			p.close()
+			return 1
+		}
+	}
+}
+
+// spareThreads has the runtime make threads now, that it may not be able to make when the box is
+// full of processes.
+func spareThreads() {
+	const n = 4
+	var all sync.WaitGroup
+	fds := make([]int, 2)
+	if err := unix.Pipe2(fds, unix.O_CLOEXEC); err != nil {
+		return
+	}
+	for range n {
+		all.Go(func() {
+			var b [1]byte
+			_, _ = unix.Read(fds[0], b[:]) // ends when the pipe is closed
+		})
+	}
+	_ = unix.Close(fds[1])
+	all.Wait()
+	_ = unix.Close(fds[0])
+}
+
+func (i *server) handle(p *packet) error {
+	switch p.kind {
+	case kindExec:
+		e, err := decodeExec(p.body)
+		if err != nil || len(p.files) != 3 || e.ID <= i.last || e.ID >= topTag { // a tag cannot be raised
+			return errFrame
+		}
+		i.mu.Lock()
+		i.last = e.ID
+		i.mu.Unlock()
+		i.forks <- fork{exec: e, files: p.files}
+	case kindSignal, kindKill:
+		f, err := decodeSignal(p.body)
+		if err != nil || len(p.files) != 0 || f.Signal < 0 || f.Signal > 64 {
+			return errFrame
+		}
+		if p.kind == kindSignal {
+			i.signal(f)
+		} else {
+			go i.kill(f)
+		}
+	default:
+		return errFrame
+	}
+	return nil
+}
+
+func (i *server) send(k kind, f encoder) {
+	i.sending.Lock()
+	defer i.sending.Unlock()
+	_ = sendOn(i.control, k, f) // a worker that is gone is noticed when receiving
+}
+
+// longestArgument is the longest script that is passed as an argument.
+const longestArgument = 64 << 10
+
+// fork starts a run. The reaper cannot see it before it is known: both hold the lock.
+func (i *server) fork(f fork) {
+	defer func() {
+		for _, fd := range f.files {
+			_ = unix.Close(fd)
+		}
+	}()
+	r := &run{id: f.exec.ID, tag: topTag - f.exec.ID}
+	args := []string{filepath.Base(i.shell), "-c", "--", f.exec.Script}
+	if len(f.exec.Script) > longestArgument {
+		dir := scriptsDir
+		if i.state.setup.Mode != Isolated {
+			dir = i.state.claim.TempDir
+		}
+		r.file = filepath.Join(dir, "script-"+strconv.FormatUint(f.exec.ID, 10))
+		if err := os.WriteFile(r.file, []byte(f.exec.Script), 0o600); err != nil {
+			i.refuse(r, "store the script", err)
+			return
+		}
+		args = []string{filepath.Base(i.shell), "--", r.file}
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	limit := &syscall.Rlimit{Cur: r.tag, Max: r.tag}
+	if err := syscall.Setrlimit(unix.RLIMIT_RTTIME, limit); err != nil {
+		i.refuse(r, "mark the run", err)
+		return
+	}
+	pid, err := syscall.ForkExec(i.shell, args, &syscall.ProcAttr{
+		Dir:   f.exec.Dir,
+		Env:   f.exec.Env,
+		Files: []uintptr{uintptr(f.files[0]), uintptr(f.files[1]), uintptr(f.files[2])}, //nolint:gosec // descriptors
+		Sys:   &syscall.SysProcAttr{Setsid: true},
+	})
+	if err != nil {
+		step := "start the shell"
+		if st := new(unix.Stat_t); errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.EACCES) {
+			if unix.Stat(f.exec.Dir, st) != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR || unix.Access(f.exec.Dir, unix.X_OK) != nil {
+				step = stepDir
+			}
+		}
+		i.refuse(r, step, err)
+		return
+	}
+	r.pid = pid
+	i.runs[pid] = r
+	i.count++
+	i.woken.Broadcast()
+	i.send(kindStarted, signalFrame{ID: r.id})
+}
+
+// stepDir is the step that fails when there is no working directory.
+const stepDir = "enter the working directory"
+
+func (i *server) refuse(r *run, step string, err error) {
+	if r.file != "" {
+		_ = os.Remove(r.file)
+	}
+	e := stepError(step, err)
+	e.ID = r.id
+	i.send(kindRefused, e)
+}
+
+// reap waits for every process of the box. It is the only one that waits.
+func (i *server) reap() {
+	seen := 0
+	for {
+		var status unix.WaitStatus
+		pid, err := unix.Wait4(-1, &status, 0, nil)
+		i.mu.Lock()
+		if errors.Is(err, unix.ECHILD) {
+			for i.count == seen {
+				i.woken.Wait()
+			}
+			seen = i.count
+		}
+		r := i.runs[pid]
+		if err == nil && r != nil {
+			delete(i.runs, pid)
+		}
+		i.mu.Unlock()
+		if err == nil && r != nil {
+			if r.file != "" {
+				_ = os.Remove(r.file)
+			}
+			i.send(kindExit, Exit{ID: r.id, Status: exitStatus(status), Left: i.left(), OOM: r.oom})
+		}
+	}
+}
+
+func exitStatus(s unix.WaitStatus) int {
+	if s.Signaled() {
+		return 128 + int(s.Signal())
+	}
+	return s.ExitStatus()
+}
+
+// left reports whether there may be other processes in the box.
+func (i *server) left() bool {
+	if i.state.setup.Mode != Isolated {
+		return true
+	}
+	return unix.Kill(-1, 0) == nil
+}
+
+// signal sends a signal to the group of a run that has not ended.
+func (i *server) signal(f signalFrame) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for pid, r := range i.runs { // its number cannot be another's: it is not reaped while we hold the lock
+		if r.id == f.ID {
+			_ = unix.Kill(-pid, unix.Signal(f.Signal)) // it may have ended just now
+		}
+	}
+}
+
+// kill kills all that a run started, wherever it went, and says so when nothing of it is left.
+func (i *server) kill(f signalFrame) {
+	i.mu.Lock()
+	lowest := topTag - i.last
+	i.mu.Unlock()
+	tag := topTag - f.ID
+	for i.killThose(func(t uint64) bool { return t == tag || t < lowest }) {
+		time.Sleep(time.Millisecond) // they are dying: nothing to hear of, they are not all our children
+	}
+	i.send(kindKilled, signalFrame{ID: f.ID})
+}
+
+// killAll kills everything that runs started. A box with its own process numbers needs none of it:
+// they end with process 1.
+func (i *server) killAll() {
+	if i.state.setup.Mode == Isolated {
+		return
+	}
+	for range 2000 {
+		if !i.killThose(func(uint64) bool { return true }) {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// killThose kills the box's processes whose tag is meant, and reports whether there were any that
+// are not dead yet.
+func (i *server) killThose(meant func(tag uint64) bool) bool {
+	found := false
+	for _, pid := range i.processes() {
+		var l unix.Rlimit
+		if err := unix.Prlimit(pid, unix.RLIMIT_RTTIME, nil, &l); err != nil || l.Max > topTag || !meant(l.Max) {
+			continue
+		}
+		if dead(pid) {
+			continue
+		}
+		found = unix.Kill(pid, unix.SIGKILL) == nil || found
+	}
+	return found
+}
+
+// processes lists those of the box but init itself; without process numbers of its own, of the host.
+func (i *server) processes() []int {
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return nil
+	}
+	defer dir.Close() //nolint:errcheck // only read
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return nil
+	}
+	own := os.Getpid()
+	pids := make([]int, 0, len(names))
+	for _, name := range names {
+		if pid, err := strconv.Atoi(name); err == nil && pid != own {
+			pids = append(pids, pid)
+		}
+	}
+	if i.state.setup.Mode == Isolated {
+		return pids
+	}
+	return descendants(pids, own)
+}
+
+// descendants keeps of pids what descends from root: orphans do too, root has adopted them.
+func descendants(pids []int, root int) []int {
+	parent := make(map[int]int, len(pids))
+	for _, pid := range pids {
+		if fields := stat(pid); len(fields) > 1 {
+			parent[pid], _ = strconv.Atoi(fields[1])
+		}
+	}
+	var below []int
+	for pid := range parent {
+		up := parent[pid]
+		for range len(parent) {
+			if up == root {
+				below = append(below, pid)
+				break
+			}
+			next, ok := parent[up]
+			if !ok {
+				break
+			}
+			up = next
+		}
+	}
+	return below
+}
+
+// stat returns the fields of /proc/<pid>/stat from the third on: state, parent, …
+func stat(pid int) []string {
+	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return nil
+	}
+	s := string(data)
+	return strings.Fields(s[strings.LastIndexByte(s, ')')+1:])
+}
+
+// dead reports whether a process has ended, reaped or not.
+func dead(pid int) bool {
+	fields := stat(pid)
+	return len(fields) == 0 || fields[0] == "Z" || fields[0] == "X"
+}
+
+// watch is the limit on memory where no cgroup keeps it. It rests while nothing runs.
+func (i *server) watch() {
+	w := confine.Watchdog{Limit: i.state.setup.Memory}
+	if i.state.setup.Mode != Isolated {
+		w.Root = os.Getpid()
+	}
+	seen := 0
+	for {
+		i.mu.Lock()
+		for i.count == seen && len(i.runs) == 0 && !i.left() {
+			i.woken.Wait()
+		}
+		seen = i.count
+		i.mu.Unlock()
+		if w.Used() > w.Limit {
+			i.mu.Lock()
+			for _, r := range i.runs {
+				r.oom = true
+			}
+			i.mu.Unlock()
+			i.killThose(func(uint64) bool { return true })
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}

@@ -1,0 +1,169 @@
+//go:build linux
+
+package box
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// self is what init is executed from: the spawner's own program, whatever has become of its name.
+const self = "/proc/self/exe"
+
+// boxID is the user and the group inside of a box with a user namespace.
+const boxID = 1000
+
+// spawn is the spawner: it clones what the frames on control ask for until the worker is gone. Its
+// working directory is the one that holds the workspaces.
+func spawn(control int) int {
+	ignoreSignals()
+	unix.Umask(0o022)
+	s := spawner{null: -1}
+	s.forked = sync.NewCond(&s.mu)
+	var err error
+	if s.null, err = unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0); err != nil {
+		fmt.Fprintln(os.Stderr, "open /dev/null:", err)
+		return 1
+	}
+	go s.reap()
+	in := new(receiver)
+	for {
+		p, err := in.receive(control, 0)
+		if errors.Is(err, io.EOF) {
+			return 0
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "receive:", err)
+			return 1
+		}
+		f, err := decodeMake(p.body)
+		want := 1
+		if f.Cgroup {
+			want = 2
+		}
+		if p.kind != kindMake || err != nil || len(p.files) != want {
+			p.close()
+			fmt.Fprintln(os.Stderr, "receive:", errFrame)
+			return 1
+		}
+		pid, pidfd, err := s.clone(f, p.files)
+		p.close()
+		made := madeFrame{ID: f.ID, Pid: pid}
+		var files []int
+		if err != nil {
+			e := stepError("clone", err)
+			made.Step, made.Errno = e.Text, e.Errno
+			if made.Errno == 0 {
+				made.Errno = unix.EIO
+			}
+		} else {
+			files = []int{pidfd}
+		}
+		err = sendOn(control, kindMade, made, files...)
+		for _, fd := range files {
+			_ = unix.Close(fd)
+		}
+		if err != nil {
+			return 0 // the worker is gone, and with it the box's other end
+		}
+	}
+}
+
+// ignoreSignals keeps signals from ending the process. They are received and dropped, not ignored
+// by the kernel, because that would be inherited.
+func ignoreSignals() {
+	all := make([]os.Signal, 0, 64)
+	for n := syscall.Signal(1); n <= 64; n++ {
+		switch n {
+		case unix.SIGKILL, unix.SIGSTOP, unix.SIGCHLD, unix.SIGURG:
+		default:
+			all = append(all, n)
+		}
+	}
+	signal.Notify(make(chan os.Signal, 1), all...)
+}
+
+// spawner clones boxes and reaps them.
+type spawner struct {
+	null   int
+	mu     sync.Mutex
+	forked *sync.Cond
+	forks  int
+}
+
+// ambient are the capabilities, inside its own user namespace only, that init has while it builds.
+func ambient() []uintptr {
+	return []uintptr{
+		unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_SETPCAP, unix.CAP_SETUID, unix.CAP_SETGID,
+		unix.CAP_DAC_OVERRIDE, unix.CAP_CHOWN, unix.CAP_NET_BIND_SERVICE,
+	}
+}
+
+// clone starts the init of a box.
+func (s *spawner) clone(f makeFrame, files []int) (pid, pidfd int, err error) {
+	attr := &syscall.SysProcAttr{PidFD: &pidfd, Setsid: true}
+	if f.Cgroup {
+		attr.UseCgroupFD, attr.CgroupFD = true, files[1]
+	}
+	root := os.Geteuid() == 0
+	if root && f.HostID <= 0 {
+		return 0, -1, fmt.Errorf("a box must not be user 0 of the host: %w", unix.EINVAL)
+	}
+	switch {
+	case f.Mode == Isolated:
+		attr.Cloneflags = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
+		if !f.HostNet {
+			attr.Cloneflags |= unix.CLONE_NEWNET
+		}
+		uid, gid := f.HostID, f.HostID
+		if !root {
+			uid, gid = os.Geteuid(), os.Getegid()
+		}
+		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: boxID, HostID: uid, Size: 1}}
+		attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: boxID, HostID: gid, Size: 1}}
+		attr.GidMappingsEnableSetgroups = root
+		attr.Credential = &syscall.Credential{Uid: boxID, Gid: boxID, NoSetGroups: !root}
+		attr.AmbientCaps = ambient()
+	case root:
+		attr.Credential = &syscall.Credential{Uid: uint32(f.HostID), Gid: uint32(f.HostID)} //nolint:gosec // checked above; ids have 31 bits
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	pid, err = syscall.ForkExec(self, []string{Name, partInit}, &syscall.ProcAttr{
+		Env:   []string{"GOMAXPROCS=2"},                                                        // the runtime of a process that mostly waits
+		Files: []uintptr{uintptr(s.null), uintptr(s.null), uintptr(s.null), uintptr(files[0])}, //nolint:gosec // descriptors
+		Sys:   attr,
+	})
+	if err != nil {
+		return 0, -1, fmt.Errorf("clone: %w", err)
+	}
+	s.forks++
+	s.forked.Signal()
+	return pid, pidfd, nil
+}
+
+// reap waits for boxes for ever. It is the only one that waits.
+func (s *spawner) reap() {
+	runtime.LockOSThread()
+	seen := 0
+	for {
+		_, err := unix.Wait4(-1, nil, 0, nil)
+		if !errors.Is(err, unix.ECHILD) {
+			continue
+		}
+		s.mu.Lock()
+		for s.forks == seen {
+			s.forked.Wait()
+		}
+		seen = s.forks
+		s.mu.Unlock()
+	}
+}

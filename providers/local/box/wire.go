@@ -1,0 +1,392 @@
+//go:build linux
+
+package box
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+)
+
+// Protocol is the version of the frames. Both ends must have the same: they are parts of one build.
+const Protocol = 1
+
+// kind is what a frame says.
+type kind uint8
+
+const (
+	// To the spawner and back.
+	kindMake kind = iota + 1
+	kindMade
+	// To init.
+	kindSetup
+	kindClaim
+	kindExec
+	kindSignal
+	kindKill
+	// From init.
+	kindHello
+	kindReady
+	kindClaimed
+	kindFailed
+	kindStarted
+	kindRefused
+	kindExit
+	kindKilled
+)
+
+// Mode is how a box is kept apart from its host.
+type Mode uint8
+
+// The modes, from the strongest.
+const (
+	Isolated   Mode = iota // namespaces and a root of its own, and all of Landlocked
+	Landlocked             // the host's view, restricted by landlock and seccomp
+	Bare                   // an ordinary process
+)
+
+// makeFrame asks the spawner for a box. Its descriptors are init's end of a socket pair and, with
+// Cgroup, a version 2 group.
+type makeFrame struct {
+	ID      uint64
+	Mode    Mode
+	HostNet bool
+	HostID  int // host user and group of the box; 0: the spawner's own
+	Cgroup  bool
+}
+
+// madeFrame is the answer, with a pidfd when Errno is 0.
+type madeFrame struct {
+	ID    uint64
+	Pid   int
+	Errno syscall.Errno
+	Step  string
+}
+
+// Setup is what init has to know to build the box's view. It says nothing of a tenant: boxes are
+// set up in advance.
+type Setup struct {
+	Mode    Mode
+	HostNet bool
+	// Pids is the most processes and threads at a time; 0: no limit.
+	Pids int
+	// Memory is the bytes that init's own watchdog allows; 0: something else limits it.
+	Memory int64
+}
+
+// Claim gives a box its files and closes it. It comes once.
+type Claim struct {
+	Mounts []Mount
+	// TempDir is the private directory of a box without a root of its own.
+	TempDir string
+	// DenyNetwork has the filter refuse sockets where no namespace keeps the network away.
+	DenyNetwork bool
+}
+
+// Mount is the files of a workspace: a directory in the one in which the spawner was started.
+type Mount struct {
+	Name     string // one path component
+	ReadOnly bool
+}
+
+// Exec is one run. Its descriptors are standard input, output and error output.
+type Exec struct {
+	ID     uint64
+	Script string
+	Dir    string
+	Env    []string
+}
+
+// Facts is what init found when it closed the box.
+type Facts struct {
+	BootID   string
+	Landlock int    // ABI, 0: the kernel has none
+	Shell    string // path of bash, or of sh where there is none
+}
+
+// signalFrame sends a signal to a run's process group; as kindKill it kills all that the run started.
+type signalFrame struct {
+	ID     uint64
+	Signal int
+}
+
+// Exit is how a run ended.
+type Exit struct {
+	ID     uint64
+	Status int  // exit code, 128+n after signal n
+	Left   bool // processes are left in the box
+	OOM    bool // the watchdog killed it
+}
+
+// StepError is a step that failed while a box was made or a run started.
+type StepError struct {
+	ID    uint64 // of the run; 0: the box
+	Step  string
+	Errno syscall.Errno // 0 when it was none
+	Text  string
+}
+
+// Error names the step and the reason.
+func (e *StepError) Error() string { return e.Step + ": " + e.Text }
+
+// Unwrap returns the error number.
+func (e *StepError) Unwrap() error {
+	if e.Errno == 0 {
+		return nil
+	}
+	return e.Errno
+}
+
+// stepError describes err as a failure of a step.
+func stepError(step string, err error) *StepError {
+	var errno syscall.Errno
+	errors.As(err, &errno)
+	return &StepError{Step: step, Errno: errno, Text: err.Error()}
+}
+
+// errFrame says that a frame cannot be read.
+var errFrame = errors.New("box: malformed frame")
+
+// writer builds a frame.
+type writer []byte
+
+func (w *writer) byte(v byte)  { *w = append(*w, v) }
+func (w *writer) num(v int64)  { *w = binary.AppendVarint(*w, v) }
+func (w *writer) str(v string) { *w = append(binary.AppendVarint(*w, int64(len(v))), v...) }
+func (w *writer) bool(v bool) {
+	if v {
+		w.byte(1)
+	} else {
+		w.byte(0)
+	}
+}
+
+// reader takes a frame apart. The first error sticks; values after it are zero.
+type reader struct {
+	p   []byte
+	err error
+}
+
+func (r *reader) fail() {
+	r.p, r.err = nil, errFrame
+}
+
+func (r *reader) byte() byte {
+	if len(r.p) == 0 {
+		r.fail()
+		return 0
+	}
+	b := r.p[0]
+	r.p = r.p[1:]
+	return b
+}
+
+func (r *reader) bool() bool {
+	b := r.byte()
+	if b > 1 {
+		r.fail()
+	}
+	return b == 1
+}
+
+func (r *reader) num() int64 {
+	v, n := binary.Varint(r.p)
+	if n <= 0 {
+		r.fail()
+		return 0
+	}
+	r.p = r.p[n:]
+	return v
+}
+
+func (r *reader) int() int {
+	v := r.num()
+	if v < -1<<31 || v > 1<<31-1 {
+		r.fail()
+		return 0
+	}
+	return int(v)
+}
+
+// count reads how many of something follow; each takes at least a byte.
+func (r *reader) count() int {
+	n := r.num()
+	if n < 0 || n > int64(len(r.p)) {
+		r.fail()
+		return 0
+	}
+	return int(n)
+}
+
+func (r *reader) str() string {
+	n := r.count()
+	s := string(r.p[:n])
+	r.p = r.p[n:]
+	return s
+}
+
+// end returns the first error; what is left over is one.
+func (r *reader) end() error {
+	if r.err == nil && len(r.p) != 0 {
+		r.fail()
+	}
+	return r.err
+}
+
+func (f makeFrame) encode(w *writer) {
+	w.num(int64(f.ID)) //nolint:gosec // a counter
+	w.byte(byte(f.Mode))
+	w.bool(f.HostNet)
+	w.num(int64(f.HostID))
+	w.bool(f.Cgroup)
+}
+
+func decodeMake(p []byte) (f makeFrame, err error) {
+	r := reader{p: p}
+	f = makeFrame{ID: uint64(r.num()), Mode: Mode(r.byte()), HostNet: r.bool(), HostID: r.int(), Cgroup: r.bool()} //nolint:gosec // a counter
+	return f, r.end()
+}
+
+func (f madeFrame) encode(w *writer) {
+	w.num(int64(f.ID)) //nolint:gosec // a counter
+	w.num(int64(f.Pid))
+	w.num(int64(f.Errno)) //nolint:gosec // below 4096
+	w.str(f.Step)
+}
+
+func decodeMade(p []byte) (f madeFrame, err error) {
+	r := reader{p: p}
+	f = madeFrame{ID: uint64(r.num()), Pid: r.int(), Errno: syscall.Errno(r.num()), Step: r.str()} //nolint:gosec // counters
+	return f, r.end()
+}
+
+func (s Setup) encode(w *writer) {
+	w.byte(byte(s.Mode))
+	w.bool(s.HostNet)
+	w.num(int64(s.Pids))
+	w.num(s.Memory)
+}
+
+func decodeSetup(p []byte) (s Setup, err error) {
+	r := reader{p: p}
+	s = Setup{Mode: Mode(r.byte()), HostNet: r.bool(), Pids: r.int(), Memory: r.num()}
+	return s, r.end()
+}
+
+func (c Claim) encode(w *writer) {
+	w.str(c.TempDir)
+	w.bool(c.DenyNetwork)
+	w.num(int64(len(c.Mounts)))
+	for _, m := range c.Mounts {
+		w.str(m.Name)
+		w.bool(m.ReadOnly)
+	}
+}
+
+func decodeClaim(p []byte) (c Claim, err error) {
+	r := reader{p: p}
+	c.TempDir, c.DenyNetwork = r.str(), r.bool()
+	for range r.count() {
+		c.Mounts = append(c.Mounts, Mount{Name: r.str(), ReadOnly: r.bool()})
+	}
+	for _, m := range c.Mounts {
+		if err := CheckName(m.Name); r.err == nil && err != nil {
+			return c, err
+		}
+	}
+	return c, r.end()
+}
+
+// CheckName refuses what is not one ordinary path component.
+func CheckName(name string) error {
+	if name == "" || name == "." || name == ".." || len(name) > 255 || strings.ContainsAny(name, "/\x00") {
+		return fmt.Errorf("%q is not the name of a directory", name)
+	}
+	return nil
+}
+
+func (e Exec) encode(w *writer) {
+	w.num(int64(e.ID)) //nolint:gosec // a counter
+	w.str(e.Script)
+	w.str(e.Dir)
+	w.num(int64(len(e.Env)))
+	for _, v := range e.Env {
+		w.str(v)
+	}
+}
+
+func decodeExec(p []byte) (e Exec, err error) {
+	r := reader{p: p}
+	e = Exec{ID: uint64(r.num()), Script: r.str(), Dir: r.str()} //nolint:gosec // a counter
+	for range r.count() {
+		e.Env = append(e.Env, r.str())
+	}
+	return e, r.end()
+}
+
+func (f signalFrame) encode(w *writer) {
+	w.num(int64(f.ID)) //nolint:gosec // a counter
+	w.num(int64(f.Signal))
+}
+
+func decodeSignal(p []byte) (f signalFrame, err error) {
+	r := reader{p: p}
+	f = signalFrame{ID: uint64(r.num()), Signal: r.int()} //nolint:gosec // a counter
+	return f, r.end()
+}
+
+func (e Exit) encode(w *writer) {
+	w.num(int64(e.ID)) //nolint:gosec // a counter
+	w.num(int64(e.Status))
+	w.bool(e.Left)
+	w.bool(e.OOM)
+}
+
+func decodeExit(p []byte) (e Exit, err error) {
+	r := reader{p: p}
+	e = Exit{ID: uint64(r.num()), Status: r.int(), Left: r.bool(), OOM: r.bool()} //nolint:gosec // a counter
+	return e, r.end()
+}
+
+func (e *StepError) encode(w *writer) {
+	w.num(int64(e.ID)) //nolint:gosec // a counter
+	w.str(e.Step)
+	w.num(int64(e.Errno)) //nolint:gosec // below 4096
+	w.str(e.Text)
+}
+
+func decodeStepError(p []byte) (*StepError, error) {
+	r := reader{p: p}
+	e := &StepError{ID: uint64(r.num()), Step: r.str(), Errno: syscall.Errno(r.num()), Text: r.str()} //nolint:gosec // counters
+	return e, r.end()
+}
+
+func (f Facts) encode(w *writer) {
+	w.num(Protocol)
+	w.str(f.BootID)
+	w.num(int64(f.Landlock))
+	w.str(f.Shell)
+}
+
+func decodeFacts(p []byte) (f Facts, err error) {
+	r := reader{p: p}
+	protocol := r.num()
+	f = Facts{BootID: r.str(), Landlock: r.int(), Shell: r.str()}
+	if err := r.end(); err != nil {
+		return f, err
+	}
+	if protocol != Protocol {
+		return f, fmt.Errorf("box: the box binary speaks protocol %d, this program %d: install both from one build", protocol, Protocol)
+	}
+	return f, nil
+}
+
+// encoder is a frame that can be sent.
+type encoder interface{ encode(w *writer) }
+
+// empty is a frame that says only its kind.
+type empty struct{}
+
+func (empty) encode(*writer) {}
