@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
+	"strings"
 
 	"github.com/sandjet/sandjet/schemas"
 )
@@ -31,7 +32,7 @@ func newWrite(d dialect, in schemas.WriteInput) (fileTool, error) {
 	if in.Mode == "" {
 		in.Mode = schemas.WriteOverwrite
 	}
-	if in.IfMatch != "" {
+	if in.IfMatch = strings.ToLower(in.IfMatch); in.IfMatch != "" {
 		if b, err := hex.DecodeString(in.IfMatch); err != nil || len(b) != sha256.Size {
 			return nil, schemas.Invalidf("input.if_match", "is no etag: it is the SHA-256 of the content in hex, as read and write tell it")
 		}

@@ -1,0 +1,149 @@
+package tools
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/sandjet/sandjet/internal/safefs"
+	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/workers/tools/toolstest"
+)
+
+var update = flag.Bool("update", false, "rewrite the goldens from what this process finds")
+
+// carryNative carries a call out in this process.
+func carryNative(ctx context.Context, tb testing.TB, dir string, c schemas.Call, input any) schemas.Result {
+	tb.Helper()
+	root, err := safefs.Open(dir, safefs.Options{})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer func() {
+		if err := root.Close(); err != nil {
+			tb.Error(err)
+		}
+	}()
+	r, handled, err := RunNative(ctx, root, c, input)
+	if err != nil {
+		return refusedCall(c, err)
+	}
+	if !handled {
+		tb.Fatalf("%s is not handled", c.Tool)
+	}
+	return r
+}
+
+// refusedCall is the result of a call that does not compile, as the worker makes it.
+func refusedCall(c schemas.Call, err error) schemas.Result {
+	e := schemas.Public(err)
+	return schemas.Result{Call: c.ID, Tool: c.Tool, Status: schemas.Failed, Error: e, Text: "Error: " + e.Message}
+}
+
+// shell carries calls out by a bare shell, with nothing in the environment but path.
+func shell(name, path string) toolstest.Carry {
+	return func(ctx context.Context, tb testing.TB, dir string, c schemas.Call, input any) schemas.Result {
+		tb.Helper()
+		p, err := Compile(c, input)
+		if err != nil {
+			return refusedCall(c, err)
+		}
+		r := runShell(ctx, tb, name, path, dir, p)
+		result := p.Render(r)
+		if len(r.Stderr) > 0 && result.Error != nil && result.Error.Code == schemas.Unavailable {
+			tb.Logf("stderr: %s", r.Stderr)
+		}
+		return result
+	}
+}
+
+func runShell(ctx context.Context, tb testing.TB, name, path, dir string, p Plan) providers.Result {
+	tb.Helper()
+	tmp := tb.TempDir()
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, name, "-c", p.Script)
+	cmd.Dir, cmd.Env = dir, []string{"PATH=" + path, "HOME=/nonexistent", "TMPDIR=" + tmp, "LANG=C.UTF-8"}
+	cmd.Stdin = bytes.NewReader(p.Stdin)
+	stdout, stderr := &buffer{}, &buffer{}
+	cmd.Stdout, cmd.Stderr = stdout, stderr
+	err := cmd.Run()
+	if _, ok := err.(*exec.ExitError); err != nil && !ok { //nolint:errorlint // it is bare
+		tb.Fatal(err)
+	}
+	if left, err := os.ReadDir(tmp); err != nil || len(left) != 0 {
+		tb.Errorf("left in the private directory: %v, %v", left, err)
+	}
+	return providers.Result{Runtime: "shell", ExitCode: cmd.ProcessState.ExitCode(), Stdout: stdout.b, Stderr: stderr.b, Started: true}
+}
+
+// programs is a PATH with links to the programs that the scripts may use, taken from the host.
+func programs(tb testing.TB, except ...string) string {
+	tb.Helper()
+	dir := tb.TempDir()
+	for _, name := range []string{
+		"awk", "base64", "bash", "cat", "cut", "dd", "find", "grep", "head", "mkdir", "mktemp", "readlink", "rg", "rm", "sed",
+		"sha256sum", "sh", "sort", "stat", "sync", "tail", "tr", "wc", "xargs",
+	} {
+		skip := false
+		for _, e := range except {
+			skip = skip || e == name
+		}
+		if path, err := exec.LookPath(name); err == nil && !skip {
+			if err := os.Symlink(path, filepath.Join(dir, name)); err != nil {
+				tb.Fatal(err)
+			}
+		}
+	}
+	return dir
+}
+
+// need skips the test when a program is absent, and fails it in CI.
+func need(tb testing.TB, name string) {
+	tb.Helper()
+	if _, err := exec.LookPath(name); err != nil {
+		if os.Getenv("CI") == "true" {
+			tb.Fatalf("%s is required in CI", name)
+		}
+		tb.Skipf("%s is not installed", name)
+	}
+}
+
+func TestNative(t *testing.T) {
+	if *update {
+		toolstest.Rewrite(t, "toolstest/testdata", carryNative)
+		return
+	}
+	t.Parallel()
+	toolstest.Run(t, carryNative, nil)
+}
+
+func TestCompiledWithRipgrep(t *testing.T) {
+	t.Parallel()
+	need(t, "rg")
+	toolstest.Run(t, shell("bash", programs(t)), nil)
+}
+
+func TestCompiledWithGrep(t *testing.T) {
+	t.Parallel()
+	toolstest.Run(t, shell("bash", programs(t, "rg")), nil)
+}
+
+func TestCompiledWithDash(t *testing.T) {
+	t.Parallel()
+	need(t, "dash")
+	toolstest.Run(t, shell("dash", programs(t, "rg", "bash")), nil)
+}
+
+type buffer struct{ b []byte }
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.b = append(b.b, p...)
+	return len(p), nil
+}
