@@ -96,6 +96,9 @@ func Documents(dir string) (map[string][]byte, error) {
 		}
 		out["schemas/json/"+r.name+".schema.json"] = text
 	}
+	if out["schemas/asyncapi.json"], err = asyncAPI(); err != nil {
+		return nil, err
+	}
 	return out, nil
 }
 

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/sandjet/sandjet/streams"
+)
+
+// channel is a row of the AsyncAPI document: where messages of a kind travel.
+type channel struct {
+	name     string
+	stream   string // of the topology; empty: nothing is kept
+	address  string // as in the topology, with a name for each wildcard
+	message  string
+	action   string // of Sandjet: receive or send
+	about    string
+	internal bool // only roles of Sandjet may use it
+}
+
+func channels() []channel {
+	return []channel{
+		{name: "intake", stream: "INTAKE", address: "sandjet.calls.auto.{account}", message: "request", action: "receive",
+			about: "Publish a tool call. With a JetStream PubAck it has exactly one result. An inbox named in the header Sandjet-Reply is told what became of it."},
+		{name: "rpc", address: streams.RPCSubject + ".{account}", message: "request", action: "receive",
+			about: "Request/reply: the answer is {id, conversation} once the call is safe on the log, or {error}."},
+		{name: "live", address: "sandjet.live.{account}.{conversation}", message: "event", action: "send",
+			about: "The events of a conversation as they happen. Nothing is kept here: replay over HTTP or WebSocket."},
+		{name: "calls", stream: "CALLS", address: "sandjet.calls.{provider}.{account}.{call}", message: "call", action: "send", internal: true},
+		{name: "cancels", stream: "CANCELS", address: "sandjet.cancels.{account}.{call}", message: "cancel", action: "send", internal: true},
+		{name: "events", stream: "EVENTS_00", address: "sandjet.events.{shard}.{account}.{conversation}", message: "event", action: "send", internal: true},
+		{name: "dead", stream: "DEAD", address: "sandjet.dead.{stream}.{account}.{sequence}", message: "dead_letter", action: "send", internal: true},
+	}
+}
+
+func parameter(name string) string {
+	return map[string]string{
+		"account": "The tenant's id, such as acct_01k…", "provider": "Name of the provider that runs the call.",
+		"call": "The call's id in base64url without padding.", "conversation": "The conversation's id in base64url without padding.",
+		"shard": "Two digits: FNV-1a (32 bit) of the conversation's id, modulo the number of shards.", "stream": "The stream where the message was.",
+		"sequence": "Its sequence there.",
+	}[name]
+}
+
+type object = map[string]any
+
+func ref(path string) object { return object{"$ref": path} }
+
+// asyncAPI describes the topology as an AsyncAPI 3.0 document.
+func asyncAPI() ([]byte, error) {
+	rows, live := streams.Describe(1)
+	byName := map[string]streams.Description{}
+	for _, r := range rows {
+		byName[r.Name] = r
+	}
+	all, operations, messages := object{}, object{}, object{}
+	for _, c := range channels() {
+		subject, kept := live, "Not kept."
+		switch {
+		case c.stream != "":
+			r, ok := byName[c.stream]
+			if !ok || len(r.Subjects) != 1 {
+				return nil, fmt.Errorf("the topology has no stream %s with one subject", c.stream)
+			}
+			subject, kept = r.Subjects[0], keptText(r)
+			if c.about == "" {
+				c.about = r.About
+			}
+		case c.name == "rpc":
+			subject = streams.RPCSubject + ".*"
+		}
+		names, err := parameters(c.address, subject)
+		if err != nil {
+			return nil, fmt.Errorf("channel %s: %w", c.name, err)
+		}
+		params := object{}
+		for _, n := range names {
+			if params[n] = (object{"description": parameter(n)}); parameter(n) == "" {
+				return nil, fmt.Errorf("channel %s: nobody says what %s is", c.name, n)
+			}
+		}
+		about := c.about + " " + kept
+		if c.internal {
+			about += " For roles of Sandjet only."
+		}
+		all[c.name] = object{
+			"address": c.address, "description": about, "parameters": params, "messages": object{c.message: ref("#/components/messages/" + c.message)},
+		}
+		operation := object{"action": c.action, "channel": ref("#/channels/" + c.name), "messages": []any{ref("#/channels/" + c.name + "/messages/" + c.message)}}
+		if c.name == "rpc" {
+			operation["reply"] = object{"address": object{"location": "$message.header#/reply", "description": "The requester's inbox."}}
+		}
+		operations[c.action+strings.ToUpper(c.name[:1])+c.name[1:]] = operation
+		messages[c.message] = object{"name": c.message, "contentType": "application/json", "payload": object{
+			"schemaFormat": "application/schema+json;version=draft-2020-12", "schema": ref("json/" + c.message + ".schema.json"),
+		}}
+	}
+	return indentPlain(object{
+		"asyncapi": "3.0.0",
+		"info": object{
+			"title": "Sandjet on NATS", "version": "1.0.0", "license": object{"name": "Apache-2.0"},
+			"description": "What travels on the log. Written by internal/gen from the topology and the Go types.",
+		},
+		"defaultContentType": "application/json",
+		"servers":            object{"embedded": object{"host": "127.0.0.1:4222", "protocol": "nats", "description": "Where `sandjet up` listens unless told otherwise."}},
+		"channels":           all,
+		"operations":         operations,
+		"components":         object{"messages": messages},
+	})
+}
+
+// parameters returns the names that an address gives to the wildcards of a subject, or an error if
+// the two are not the same place.
+func parameters(address, subject string) ([]string, error) {
+	a, s := strings.Split(address, "."), strings.Split(subject, ".")
+	var names []string
+	for i := range a {
+		name, named := strings.CutPrefix(strings.TrimSuffix(a[i], "}"), "{")
+		if len(a) != len(s) || !named && a[i] != s[i] {
+			return nil, fmt.Errorf("%s is not %s of the topology", address, subject)
+		}
+		if named {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
+func keptText(r streams.Description) string {
+	text := fmt.Sprintf("Stream %s: kept for %s", r.Name, strings.TrimSuffix(strings.TrimSuffix(r.Kept.String(), "0s"), "0m"))
+	if r.WorkQueue {
+		text += " or until it is acknowledged"
+	}
+	if r.PerSubject > 0 {
+		text += fmt.Sprintf(", at most %d of one subject", r.PerSubject)
+	}
+	return text + "."
+}
+
+// indentPlain is indent without the escapes that JSON inside of HTML would need.
+func indentPlain(v any) ([]byte, error) {
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(v); err != nil {
+		return nil, fmt.Errorf("marshal: %w", err)
+	}
+	return []byte(b.String()), nil
+}

@@ -1,0 +1,28 @@
+package streams
+
+import (
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Description is what a reader of documents wants to know of a row of the topology.
+type Description struct {
+	Name, About string
+	Subjects    []string
+	WorkQueue   bool          // a message goes once it is acknowledged; else when it is too old
+	Kept        time.Duration // at most
+	PerSubject  int64         // most messages of one subject; not above 0: no bound
+}
+
+// Describe returns the topology with so many shards of events, and the subject on which those are
+// republished, as it is made by [Open].
+func Describe(shards int) (rows []Description, live string) {
+	for _, r := range streamRows(shards) {
+		rows = append(rows, Description{
+			Name: r.Name, About: r.Description, Subjects: r.Subjects, WorkQueue: r.Retention == jetstream.WorkQueuePolicy,
+			Kept: r.MaxAge, PerSubject: r.MaxMsgsPerSubject,
+		})
+	}
+	return rows, prefixLive + "*.*"
+}
