@@ -1,0 +1,104 @@
+package records
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+// Bootstrap says which account must be there.
+type Bootstrap struct {
+	Account  schemas.AccountID // empty: a new one
+	Key      string            // its bearer key, at least 16 bytes
+	Provider string            // of its default sandbox
+}
+
+// EnsureAccount makes the account with a workspace and a sandbox named [DefaultName], and returns
+// it. What is there already stays as it is, but the key: it becomes the given one, and an older one
+// stops working. It may be called at the same time by several processes, and again after a crash
+// in between: it completes what is missing.
+//
+// The sandbox is kept between calls, has no network but loopback, asks for no approval, and gives a
+// run 30 seconds.
+func (s *Store) EnsureAccount(ctx context.Context, b Bootstrap) (schemas.Account, error) {
+	const shortest = 16
+	if len(b.Key) < shortest {
+		return schemas.Account{}, schemas.Invalidf("key", "is %d bytes long: at least %d", len(b.Key), shortest)
+	}
+	if b.Provider == "" {
+		return schemas.Account{}, schemas.Invalidf("provider", "is missing: the default sandbox needs one")
+	}
+	if b.Account == "" {
+		b.Account = schemas.AccountID(schemas.NewID(schemas.AccountPrefix))
+	}
+	if err := b.Account.Validate(); err != nil {
+		return schemas.Account{}, err //nolint:wrapcheck // it names field and remedy
+	}
+	now := time.Now().UTC()
+	sandbox := schemas.Sandbox{
+		ID: schemas.SandboxID(derivedID(schemas.SandboxPrefix, b.Account, DefaultName)), Account: b.Account, Name: DefaultName,
+		Provider: b.Provider, Network: schemas.Network{Mode: schemas.DenyAll}, PermissionMode: schemas.PermissionBypass,
+		Timeout: schemas.Duration(schemas.DefaultTimeout), Persistent: true, Created: now,
+	}
+	workspace := schemas.Workspace{
+		ID: schemas.WorkspaceID(derivedID(schemas.WorkspacePrefix, b.Account, DefaultName)), Account: b.Account, Name: DefaultName,
+		Sandbox: sandbox.ID, Created: now,
+	}
+	// The account comes last: once its key works, what its calls need is there.
+	for _, r := range []record{{Sandbox: &sandbox}, {Workspace: &workspace}} {
+		if err := s.ensure(ctx, r); err != nil {
+			return schemas.Account{}, err
+		}
+	}
+	return s.ensureKey(ctx, schemas.Account{ID: b.Account, KeyHash: HashKey(b.Key), Created: now})
+}
+
+// ensure creates r unless something is there, and has what is there in the copy.
+func (s *Store) ensure(ctx context.Context, r record) error {
+	key := r.key()
+	rev, err := s.bucket.Create(ctx, key, r, 0)
+	if errors.Is(err, schemas.ErrConflict) {
+		return s.fetch(ctx, key)
+	}
+	if err != nil {
+		return fmt.Errorf("create the record %s: %w", key, err)
+	}
+	s.apply(streams.Pair[record]{Key: key, Value: r, Revision: rev})
+	return nil
+}
+
+// ensureKey creates the account or gives the one that is there the key.
+func (s *Store) ensureKey(ctx context.Context, want schemas.Account) (schemas.Account, error) {
+	const tries = 5 // of others changing the same account at the same time
+	key := accountKey(want.ID)
+	for try := 1; ; try++ {
+		if err := s.ensure(ctx, record{Account: &want}); err != nil {
+			return schemas.Account{}, err
+		}
+		p, err := s.bucket.Get(ctx, key)
+		if err != nil {
+			return schemas.Account{}, fmt.Errorf("read the record %s: %w", key, err)
+		}
+		if p.Value.Account == nil {
+			return schemas.Account{}, schemas.Errorf(schemas.Internal, "", "the record %s is no account", key)
+		}
+		have := *p.Value.Account
+		if have.KeyHash == want.KeyHash {
+			return have, nil
+		}
+		have.KeyHash = want.KeyHash
+		r := record{Account: &have}
+		rev, err := s.bucket.Update(ctx, key, r, p.Revision)
+		if err == nil {
+			s.apply(streams.Pair[record]{Key: key, Value: r, Revision: rev})
+			return have, nil
+		}
+		if !errors.Is(err, schemas.ErrConflict) || try == tries {
+			return schemas.Account{}, fmt.Errorf("give the account %s its key: %w", want.ID, err)
+		}
+	}
+}

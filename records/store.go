@@ -1,0 +1,167 @@
+package records
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+// Store is the records of all accounts. Its methods may be called from many goroutines.
+type Store struct {
+	// Log takes notice of records that cannot be read. Set it before Run; nil: silent.
+	Log *slog.Logger
+
+	bucket *streams.Bucket[record]
+
+	mu    sync.RWMutex
+	index *index
+	seen  map[string]uint64 // revision of what is in the index, or was and is deleted
+}
+
+// Open reads all records once; [Store.Run] then keeps up with changes that others make.
+func Open(ctx context.Context, bus *streams.Bus) (*Store, error) {
+	const atATime = 16
+	s := &Store{bucket: streams.OpenBucket[record](bus, streams.Records), index: newIndex(), seen: map[string]uint64{}}
+	keys, err := s.bucket.Keys(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list the records: %w", err)
+	}
+	var (
+		wg   sync.WaitGroup
+		errs = make([]error, atATime)
+	)
+	for n := range atATime {
+		wg.Go(func() {
+			for i := n; i < len(keys) && errs[n] == nil; i += atATime {
+				if err := s.fetch(ctx, keys[i]); !errors.Is(err, schemas.ErrNotFound) { // deleted since
+					errs[n] = err
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return s, errors.Join(errs...)
+}
+
+// Run follows the changes of all processes until ctx ends, then returns nil. While the log is away
+// the copy stays as it is.
+func (s *Store) Run(ctx context.Context) error {
+	for p, err := range s.bucket.Watch(ctx) {
+		if err != nil {
+			if s.Log != nil && ctx.Err() == nil {
+				s.Log.Error("a record cannot be read and is passed over", "key", p.Key, "error", err)
+			}
+			continue
+		}
+		s.apply(p)
+	}
+	return nil
+}
+
+// apply takes a value into the copy unless a later one is there.
+func (s *Store) apply(p streams.Pair[record]) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p.Revision <= s.seen[p.Key] {
+		return
+	}
+	s.seen[p.Key] = p.Revision
+	if p.Deleted {
+		s.index.remove(p.Key)
+		return
+	}
+	if p.Value.key() == p.Key { // else it is of a kind or form that this version does not know
+		s.index.put(p.Value)
+	}
+}
+
+// fetch reads one record into the copy.
+func (s *Store) fetch(ctx context.Context, key string) error {
+	p, err := s.bucket.Get(ctx, key)
+	if err != nil {
+		return fmt.Errorf("read the record %s: %w", key, err)
+	}
+	s.apply(p)
+	return nil
+}
+
+// Authenticate finds the account of a bearer key. It costs no round trip. Codes: denied.
+func (s *Store) Authenticate(_ context.Context, key string) (schemas.AccountID, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	a, ok := s.index.authenticate(key)
+	if !ok {
+		return "", schemas.Errorf(schemas.Denied, "", "the key is not known here")
+	}
+	return a, nil
+}
+
+// Resolve turns a valid request into a call of the account: it finds the workspace, the sandbox and
+// its provider, sets the timeout and the deadline, and makes the ids that the request lacks. It
+// costs no round trip.
+//
+// Codes: not_found (the account, or a workspace or sandbox by that name or id), denied (the sandbox
+// asks for an approval), invalid (the deadline).
+func (s *Store) Resolve(_ context.Context, a schemas.AccountID, r schemas.Request) (schemas.Call, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	t := s.index.tenants[a]
+	if t == nil || t.account == nil {
+		return schemas.Call{}, &schemas.Error{
+			Code: schemas.NotFound, Field: "account", Message: "there is no account " + schemas.Quotable(string(a)),
+		}
+	}
+	return resolve(t, a, r, time.Now())
+}
+
+// Sandbox returns a sandbox by its id. One that the copy does not have yet is read from the log.
+// Codes: not_found, unavailable.
+func (s *Store) Sandbox(ctx context.Context, a schemas.AccountID, id schemas.SandboxID) (schemas.Sandbox, error) {
+	return find(ctx, s, sandboxKey(a, id), func(x *index) (schemas.Sandbox, bool) {
+		t := x.tenants[a]
+		if t == nil {
+			return schemas.Sandbox{}, false
+		}
+		v, ok := t.sandboxes.byID[id]
+		return v, ok
+	})
+}
+
+// Workspace returns a workspace by its id. One that the copy does not have yet is read from the
+// log. Codes: not_found, unavailable.
+func (s *Store) Workspace(ctx context.Context, a schemas.AccountID, id schemas.WorkspaceID) (schemas.Workspace, error) {
+	return find(ctx, s, workspaceKey(a, id), func(x *index) (schemas.Workspace, bool) {
+		t := x.tenants[a]
+		if t == nil {
+			return schemas.Workspace{}, false
+		}
+		v, ok := t.workspaces.byID[id]
+		return v, ok
+	})
+}
+
+// find looks into the copy, then into the log.
+func find[T any](ctx context.Context, s *Store, key string, look func(*index) (T, bool)) (T, error) {
+	locked := func() (T, bool) {
+		s.mu.RLock()
+		defer s.mu.RUnlock()
+		return look(s.index)
+	}
+	if v, ok := locked(); ok {
+		return v, nil
+	}
+	if err := s.fetch(ctx, key); err != nil {
+		return *new(T), err
+	}
+	v, ok := locked()
+	if !ok {
+		return v, schemas.Errorf(schemas.NotFound, "", "there is no record %s", key)
+	}
+	return v, nil
+}
