@@ -1,0 +1,145 @@
+// Package admission is the one way in for calls: every front door admits through it, so the same
+// request means the same call wherever it comes in.
+//
+// Admitting is two writes. The first puts the call on the log under its id, on the condition that
+// no call of that id is there: from then on the call is accepted, and will have exactly one
+// result. The second tells the conversation, as call.accepted. A process that dies between the two
+// leaves a call that is run all the same and whose conversation lacks call.accepted; the client,
+// which got no answer, repeats the request, and the repeat writes what is missing. Because a worker
+// may have the call before the second write, call.accepted can stand behind call.started.
+package admission
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+// The doors, as [schemas.Origin] kinds.
+const (
+	API       = "api"
+	NATS      = "nats"
+	WebSocket = "websocket"
+)
+
+// Records resolves requests. It must make an id and a conversation where the request has none.
+type Records interface {
+	// Resolve turns a valid request into a call of the account. Codes: not_found, denied, invalid.
+	Resolve(ctx context.Context, a schemas.AccountID, r schemas.Request) (schemas.Call, error)
+}
+
+// Accepted is an admitted call.
+type Accepted struct {
+	Call schemas.Call
+	// Existing says that the request was a repeat: Call is the one that was admitted first.
+	Existing bool
+}
+
+// Door admits calls. Its methods may be called from many goroutines.
+type Door struct {
+	Bus     *streams.Bus
+	Records Records
+	Kind    string       // becomes the origin of calls that name none
+	Log     *slog.Logger // nil: silent
+}
+
+// Admit admits with the kind [API]; see [Door.Admit].
+func Admit(ctx context.Context, bus *streams.Bus, rec Records, a schemas.AccountID, r schemas.Request) (Accepted, error) {
+	return Door{Bus: bus, Records: rec, Kind: API}.Admit(ctx, a, r)
+}
+
+// Admit puts r on the log as a call of account a. r must have been decoded by
+// [schemas.DecodeRequest] or validated likewise. When Admit returns without an error the call is
+// safe: the log has confirmed it.
+//
+// A request that names an id is idempotent for 24 hours: a repeat with the same content returns the
+// call that is there, with other content it is a conflict. Content is compared as the client sent
+// it, so defaults that move, such as the deadline, do not matter; a repeat is recognised even after
+// its own deadline.
+//
+// Codes: invalid, not_found (a workspace or sandbox), denied, conflict, unavailable. After
+// unavailable or timeout nobody knows whether the call is there: repeat it with the same id.
+func (d Door) Admit(ctx context.Context, a schemas.AccountID, r schemas.Request) (Accepted, error) {
+	if r.Account != "" && r.Account != a {
+		return Accepted{}, &schemas.Error{
+			Code: schemas.Denied, Field: "account", Message: "is not the account of the credential: leave it out",
+		}
+	}
+	call, err := d.Records.Resolve(ctx, a, r)
+	if err != nil {
+		return d.known(ctx, a, r, err)
+	}
+	if call.Origin == nil {
+		call.Origin = &schemas.Origin{Kind: d.Kind}
+	}
+	err = streams.Calls.Publish(ctx, d.Bus, call)
+	if errors.Is(err, schemas.ErrConflict) {
+		return d.existing(ctx, a, r)
+	}
+	if err != nil {
+		return Accepted{}, err //nolint:wrapcheck // it is coded already
+	}
+	d.tell(ctx, call)
+	return Accepted{Call: call}, nil
+}
+
+// known answers a request that cannot be resolved now: it may be the repeat of one that could.
+func (d Door) known(ctx context.Context, a schemas.AccountID, r schemas.Request, cause error) (Accepted, error) {
+	if r.ID == "" {
+		return Accepted{}, cause
+	}
+	got, err := d.existing(ctx, a, r)
+	if errors.Is(err, schemas.ErrNotFound) {
+		return Accepted{}, cause
+	}
+	return got, err
+}
+
+// existing finds the call of a repeated request and completes what a crash may have left out.
+func (d Door) existing(ctx context.Context, a schemas.AccountID, r schemas.Request) (Accepted, error) {
+	call, err := streams.FindCall(ctx, d.Bus, a, r.ID)
+	if err != nil {
+		return Accepted{}, err //nolint:wrapcheck // it is coded already
+	}
+	if call.Digest != r.Digest() {
+		return Accepted{}, &schemas.Error{
+			Code: schemas.Conflict, Field: "id", Message: schemas.Quotable(string(r.ID)) +
+				" is a call with other content already: use a new id for a new call",
+		}
+	}
+	state, err := streams.ReadCallState(ctx, d.Bus, call)
+	if err != nil {
+		return Accepted{}, err //nolint:wrapcheck // it is coded already
+	}
+	if !state.Accepted {
+		d.tell(ctx, call)
+	}
+	return Accepted{Call: call, Existing: true}, nil
+}
+
+// tell writes call.accepted. The call is safe already, so a failure is logged and not returned: an
+// error would make the client send the call again. Nor does it stop with the client's connection.
+func (d Door) tell(ctx context.Context, c schemas.Call) {
+	const patience = 5 * time.Second
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	if err := streams.Events.Publish(ctx, d.Bus, Event(c)); err != nil && d.Log != nil {
+		d.Log.Warn("a call was accepted but its conversation was not told", "call", c.ID, "error", err)
+	}
+}
+
+// Event is the call.accepted event of c. An input above 64 KiB is left out, only its size is told.
+func Event(c schemas.Call) schemas.Event {
+	const most = 64 << 10
+	data := schemas.AcceptedData{
+		Call: c.ID, Tool: c.Tool, Input: c.Input, InputSize: len(c.Input), Provider: c.Provider, Deadline: c.Deadline, Origin: c.Origin,
+	}
+	if len(c.Input) > most {
+		data.Input = nil
+	}
+	return schemas.NewEvent(c, schemas.CallAccepted, schemas.AcceptedID(c.Account, c.ID), c.Accepted, data)
+}

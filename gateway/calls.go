@@ -1,0 +1,232 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"time"
+
+	"github.com/sandjet/sandjet/gateway/admission"
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+// The states of a call that has no result yet; the others are [schemas.Statuses].
+const (
+	stateQueued     = "queued"
+	stateRunning    = "running"
+	stateCancelling = "cancelling"
+)
+
+// CallState is the answer about a call that has no result yet.
+type CallState struct {
+	ID           schemas.CallID         `json:"id"`
+	Conversation schemas.ConversationID `json:"conversation"`
+	Status       string                 `json:"status"` // queued, running or cancelling
+}
+
+// postCall admits a call and, with ?wait=, waits for its result.
+func (g *Gateway) postCall(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
+	q, err := parseQuery(r.URL.RawQuery, "wait")
+	if err != nil {
+		return err
+	}
+	wait, err := q.wait(g.MaxWait)
+	if err != nil {
+		return err
+	}
+	body, err := readJSON(w, r)
+	if err != nil {
+		return err
+	}
+	req, err := schemas.DecodeRequest(body)
+	if err != nil {
+		return err
+	}
+	door := admission.Door{Bus: g.Bus, Records: g.Records, Kind: admission.API, Log: g.Log}
+	got, err := door.Admit(r.Context(), a, req)
+	if err != nil {
+		return err
+	}
+	g.metrics.accepted(admission.API, got.Existing)
+	w.Header().Set("Location", "/v1/calls/"+string(got.Call.ID))
+	if wait == 0 && !got.Existing {
+		writeJSON(w, http.StatusAccepted, CallState{got.Call.ID, got.Call.Conversation, stateQueued})
+		return nil
+	}
+	return g.answerCall(w, r, got.Call, wait)
+}
+
+// getCall tells what became of a call.
+func (g *Gateway) getCall(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
+	q, err := parseQuery(r.URL.RawQuery, "wait")
+	if err != nil {
+		return err
+	}
+	wait, err := q.wait(g.MaxWait)
+	if err != nil {
+		return err
+	}
+	call, err := g.findCall(r, a)
+	if err != nil {
+		return err
+	}
+	return g.answerCall(w, r, call, wait)
+}
+
+// postCancel asks for the end of a call.
+func (g *Gateway) postCancel(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
+	if _, err := parseQuery(r.URL.RawQuery); err != nil {
+		return err
+	}
+	reason, err := cancelReason(w, r)
+	if err != nil {
+		return err
+	}
+	call, err := g.findCall(r, a)
+	if err != nil {
+		return err
+	}
+	if err := g.cancel(r.Context(), call, reason); err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusAccepted, CallState{call.ID, call.Conversation, stateCancelling})
+	return nil
+}
+
+// cancel asks on the log for the end of call. A call that has its result already is a conflict;
+// one that gets it at this moment is not, and keeps it.
+func (g *Gateway) cancel(ctx context.Context, call schemas.Call, reason string) error {
+	state, err := streams.ReadCallState(ctx, g.Bus, call)
+	if err != nil {
+		return err //nolint:wrapcheck // it is coded already
+	}
+	if state.Result != nil {
+		return schemas.Errorf(schemas.Conflict, "", "the call has ended already: it is %s", state.Result.Status)
+	}
+	c := schemas.Cancel{Account: call.Account, Call: call.ID, Reason: reason, Time: time.Now().UTC()}
+	return streams.Cancels.Publish(ctx, g.Bus, c) //nolint:wrapcheck // it is coded already
+}
+
+// cancelReason reads the optional body of a cancellation.
+func cancelReason(w http.ResponseWriter, r *http.Request) (string, error) {
+	if r.ContentLength == 0 {
+		return "", nil
+	}
+	body, err := readJSON(w, r)
+	if err != nil || len(body) == 0 {
+		return "", err
+	}
+	var in struct {
+		Reason string `json:"reason"`
+	}
+	if err := schemas.DecodeStrict(body, schemas.MaxRequest, &in); err != nil {
+		return "", err //nolint:wrapcheck // it is coded already
+	}
+	return in.Reason, checkReason(in.Reason)
+}
+
+func checkReason(s string) error {
+	const most = 1024
+	if len(s) > most {
+		return schemas.Invalidf("reason", "is %d bytes long: the limit is %d", len(s), most)
+	}
+	return nil
+}
+
+// findCall finds a call of the account. A call of somebody else is not found in the same words as
+// one that never was.
+func (g *Gateway) findCall(r *http.Request, a schemas.AccountID) (schemas.Call, error) {
+	id := schemas.CallID(r.PathValue("id"))
+	if err := id.Validate(); err != nil {
+		return schemas.Call{}, err //nolint:wrapcheck // it is coded already
+	}
+	return g.lookUp(r.Context(), a, id)
+}
+
+func (g *Gateway) lookUp(ctx context.Context, a schemas.AccountID, id schemas.CallID) (schemas.Call, error) {
+	call, err := streams.FindCall(ctx, g.Bus, a, id)
+	if errors.Is(err, schemas.ErrNotFound) {
+		return call, schemas.Errorf(schemas.NotFound, "", "there is no call %s: calls are kept for 24 hours", id)
+	}
+	return call, err //nolint:wrapcheck // it is coded already
+}
+
+// answerCall answers with the result, 200, or with the present state, 202, once wait has passed or
+// the gateway drains.
+func (g *Gateway) answerCall(w http.ResponseWriter, r *http.Request, call schemas.Call, wait time.Duration) error {
+	if wait > 0 {
+		result, err := g.awaitResult(r.Context(), call, wait)
+		if err == nil {
+			writeJSON(w, http.StatusOK, result)
+			return nil
+		}
+		if r.Context().Err() != nil {
+			return err
+		}
+		if code := schemas.CodeOf(err); code != schemas.Timeout && code != schemas.Interrupted {
+			return err
+		}
+	}
+	state, err := streams.ReadCallState(r.Context(), g.Bus, call)
+	if err != nil {
+		return err //nolint:wrapcheck // it is coded already
+	}
+	if state.Result != nil {
+		writeJSON(w, http.StatusOK, state.Result)
+		return nil
+	}
+	status := stateQueued
+	if len(state.Started) > 0 {
+		status = stateRunning
+	}
+	writeJSON(w, http.StatusAccepted, CallState{call.ID, call.Conversation, status})
+	return nil
+}
+
+// awaitResult waits for the result of call; the wait ends early when the gateway drains.
+func (g *Gateway) awaitResult(ctx context.Context, call schemas.Call, wait time.Duration) (schemas.Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	defer context.AfterFunc(g.draining, cancel)()
+	g.metrics.waiting.Inc()
+	defer g.metrics.waiting.Dec()
+	return streams.AwaitResult(ctx, g.Bus, call) //nolint:wrapcheck // the caller looks at its code
+}
+
+// readJSON reads a body of at most [schemas.MaxRequest] bytes that says it is JSON.
+func readJSON(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	const patience = time.Minute // for the whole body
+	kind, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if charset := params["charset"]; err != nil || kind != "application/json" || charset != "" && charset != "utf-8" && charset != "UTF-8" {
+		return nil, withStatus(http.StatusUnsupportedMediaType, schemas.Invalidf("",
+			"the body must be sent as Content-Type: application/json, in UTF-8"))
+	}
+	if enc := r.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
+		return nil, withStatus(http.StatusUnsupportedMediaType, schemas.Invalidf("", "the body must not be compressed"))
+	}
+	rc := http.NewResponseController(w)
+	_ = rc.SetReadDeadline(time.Now().Add(patience)) //nolint:errcheck // a writer without deadlines, as in tests, is fine
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, schemas.MaxRequest))
+	_ = rc.SetReadDeadline(time.Time{}) //nolint:errcheck // as above
+	if tooBig, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return nil, withStatus(http.StatusRequestEntityTooLarge, schemas.Invalidf("",
+			"the body is larger than %d bytes: write large content in pieces, with mode append", tooBig.Limit))
+	}
+	if err != nil {
+		return nil, withStatus(http.StatusBadRequest, schemas.Wrap(schemas.Invalid, "", "the body ended before it was complete", err))
+	}
+	return body, nil
+}
+
+// rename gives an invalid error another field's name.
+func rename(err error, field string) error {
+	if e, ok := errors.AsType[*schemas.Error](err); ok {
+		other := *e
+		other.Field = field
+		return &other
+	}
+	return err
+}

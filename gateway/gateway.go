@@ -1,0 +1,157 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/sandjet/sandjet/gateway/admission"
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+// Records is what the gateway asks of the records. It must answer without a round trip, or nearly
+// so: it is asked for each request.
+type Records interface {
+	admission.Records
+	// Authenticate finds the account of a key. Codes: denied for an unknown one.
+	Authenticate(ctx context.Context, key string) (schemas.AccountID, error)
+}
+
+// Options are the parts and settings of a [Gateway]. Bus and Records must be there.
+type Options struct {
+	Bus     *streams.Bus
+	Records Records
+	Log     *slog.Logger // nil: silent
+	Version string       // shown by /healthz and the OpenAPI document
+
+	// MaxWait cuts ?wait=. Default [DefaultMaxWait].
+	MaxWait time.Duration
+	// Registry takes the gateway's metrics and is shown at /metrics with whatever else was
+	// registered with it. Default: one of its own.
+	Registry *prometheus.Registry
+	// Providers are those whose queues /metrics measures.
+	Providers []string
+	// Origins are the browser origins, such as https://app.example.com, that may use the API and
+	// open WebSockets. Empty: only pages of the gateway's own host may open WebSockets, and no
+	// other origin may call.
+	Origins []string
+	// Tools is what GET /v1/tools answers: the definitions to show to a model in a dialect. Nil:
+	// the route answers unsupported.
+	Tools func(schemas.Dialect) (any, error)
+	// Grace bounds the end of [Gateway.Run]: how long requests in hand may take. Default 10 s.
+	Grace time.Duration
+	// Heartbeat is the longest silence of an event stream. Default 10 s.
+	Heartbeat time.Duration
+	// Stall is how long one write to a client may stand still before the client is dropped.
+	// Default 10 s.
+	Stall time.Duration
+}
+
+// Gateway is the HTTP edge. It is an [http.Handler]; its methods may be called from many
+// goroutines.
+type Gateway struct {
+	Options
+	handler  http.Handler
+	metrics  *metrics
+	upgrades *sockets
+
+	// draining ends when the gateway is told to stop: what waits or streams then ends by itself.
+	draining context.Context //nolint:containedctx // it is a signal to all requests, not the context of one
+	drain    context.CancelFunc
+	sockets  sync.WaitGroup // hijacked: net/http does not wait for them
+}
+
+const (
+	defaultGrace     = 10 * time.Second
+	defaultHeartbeat = 10 * time.Second
+	defaultStall     = 10 * time.Second
+)
+
+// New makes a gateway. It starts nothing: [Gateway.Run] serves it, or any http.Server, which then
+// should call [Gateway.Drain] before it shuts down.
+func New(o Options) *Gateway {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Registry == nil {
+		o.Registry = prometheus.NewRegistry()
+	}
+	o.MaxWait = orDefault(o.MaxWait, DefaultMaxWait)
+	o.Grace = orDefault(o.Grace, defaultGrace)
+	o.Heartbeat = orDefault(o.Heartbeat, defaultHeartbeat)
+	o.Stall = orDefault(o.Stall, defaultStall)
+	g := &Gateway{Options: o}
+	g.draining, g.drain = context.WithCancel(context.Background())
+	g.metrics = newMetrics(o.Registry, o.Bus, o.Providers)
+	g.upgrades = newSockets(o.Origins)
+	g.handler = g.middleware(g.mux())
+	return g
+}
+
+// ServeHTTP answers one request.
+func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) { g.handler.ServeHTTP(w, r) }
+
+// Drain tells every request that waits or streams to end: waits answer with what is known, event
+// streams end, sockets get bye and are closed. /readyz answers 503 from then on. It returns at
+// once; what is still asked is still answered.
+func (g *Gateway) Drain() { g.drain() }
+
+// Run serves on l until ctx ends, then drains for at most Grace and returns nil. It closes l. The
+// gateway cannot be run again.
+func (g *Gateway) Run(ctx context.Context, l net.Listener) error {
+	const (
+		headerTimeout = 10 * time.Second
+		idleTimeout   = 2 * time.Minute
+		headerBytes   = 64 << 10
+	)
+	srv := &http.Server{
+		Handler: g, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: headerBytes,
+		ErrorLog: slog.NewLogLogger(g.Log.Handler(), slog.LevelDebug), // broken handshakes and such: the clients' affair
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- srv.Serve(l) }()
+	select {
+	case err := <-failed:
+		g.Drain()
+		g.sockets.Wait()
+		return fmt.Errorf("serve %s: %w", l.Addr(), err)
+	case <-ctx.Done():
+	}
+	g.Drain()
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.Grace)
+	defer cancel()
+	err := srv.Shutdown(grace)
+	if errors.Is(err, context.DeadlineExceeded) {
+		g.Log.Warn("requests were cut off: they outlived the grace", "grace", g.Grace)
+		err = srv.Close()
+	}
+	<-failed // http.ErrServerClosed
+	g.sockets.Wait()
+	if err != nil {
+		return fmt.Errorf("stop serving %s: %w", l.Addr(), err)
+	}
+	return nil
+}
+
+// comeBack is how long a client is asked to wait before it reconnects, spread so that the clients
+// of a gateway that stops do not all arrive at the next one together.
+func comeBack() time.Duration {
+	const least, spread = 500 * time.Millisecond, 4 * time.Second
+	return least + rand.N(spread) //nolint:gosec // spreading needs no secrecy
+}
+
+func orDefault(d, otherwise time.Duration) time.Duration {
+	if d <= 0 {
+		return otherwise
+	}
+	return d
+}

@@ -1,0 +1,97 @@
+package gateway
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/sandjet/sandjet/streams"
+)
+
+// metrics are the gateway's own numbers. No label ever names an account or a conversation.
+type metrics struct {
+	calls     *prometheus.CounterVec
+	requests  *prometheus.CounterVec
+	took      *prometheus.HistogramVec
+	dropped   *prometheus.CounterVec
+	following *prometheus.GaugeVec
+	sockets   prometheus.Gauge
+	waiting   prometheus.Gauge
+}
+
+func newMetrics(reg *prometheus.Registry, bus *streams.Bus, providers []string) *metrics {
+	m := &metrics{
+		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "sandjet_calls_accepted_total", Help: "Calls admitted at this gateway, by door; repeats of a known call apart.",
+		}, []string{"door", "repeat"}),
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "sandjet_http_requests_total", Help: "Requests answered, by route and status.",
+		}, []string{"route", "status"}),
+		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "sandjet_http_request_seconds", Help: "Time to answer, waiting and streaming included.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5, 30, 120},
+		}, []string{"route"}),
+		dropped: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "sandjet_readers_dropped_total", Help: "Readers whose connection ended in a write: gone, or not reading.",
+		}, []string{"transport"}),
+		following: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "sandjet_conversations_followed", Help: "Conversations that clients follow at this moment.",
+		}, []string{"transport"}),
+		sockets: prometheus.NewGauge(prometheus.GaugeOpts{Name: "sandjet_sockets", Help: "Open WebSockets."}),
+		waiting: prometheus.NewGauge(prometheus.GaugeOpts{Name: "sandjet_waiting_requests", Help: "Requests that wait for a result."}),
+	}
+	reg.MustRegister(m.calls, m.requests, m.took, m.dropped, m.following, m.sockets, m.waiting)
+	if len(providers) > 0 {
+		reg.MustRegister(newQueues(bus, providers))
+	}
+	return m
+}
+
+func (m *metrics) accepted(door string, repeat bool) {
+	m.calls.WithLabelValues(door, strconv.FormatBool(repeat)).Inc()
+}
+
+func (m *metrics) request(route string, status int, took time.Duration) {
+	m.requests.WithLabelValues(route, strconv.Itoa(status)).Inc()
+	m.took.WithLabelValues(route).Observe(took.Seconds())
+}
+
+// queues measures the queues of calls when it is asked, one round trip for each.
+type queues struct {
+	bus       *streams.Bus
+	providers []string
+	age       *prometheus.Desc
+	depth     *prometheus.Desc
+}
+
+func newQueues(bus *streams.Bus, providers []string) *queues {
+	return &queues{
+		bus: bus, providers: providers,
+		age: prometheus.NewDesc("sandjet_queue_age_seconds",
+			"Age of the oldest call that waits for a worker; 0 when none does.", []string{"provider"}, nil),
+		depth: prometheus.NewDesc("sandjet_queue_calls",
+			"Calls that wait for a worker, and those in the hands of one.", []string{"provider", "state"}, nil),
+	}
+}
+
+// Describe tells the names.
+func (q *queues) Describe(c chan<- *prometheus.Desc) { c <- q.age; c <- q.depth }
+
+// Collect reads the numbers. A queue that cannot be read is left out: no number is better than a
+// wrong one.
+func (q *queues) Collect(c chan<- prometheus.Metric) {
+	const patience = 2 * time.Second
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	for _, p := range q.providers {
+		s, err := q.bus.QueueStats(ctx, p)
+		if err != nil {
+			continue
+		}
+		c <- prometheus.MustNewConstMetric(q.age, prometheus.GaugeValue, s.Oldest.Seconds(), p)
+		c <- prometheus.MustNewConstMetric(q.depth, prometheus.GaugeValue, float64(s.Pending), p, "waiting")
+		c <- prometheus.MustNewConstMetric(q.depth, prometheus.GaugeValue, float64(s.AckPending), p, "in_hand")
+	}
+}

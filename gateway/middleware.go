@@ -1,0 +1,161 @@
+package gateway
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+const headerRequestID = "X-Request-Id"
+
+// handler is an HTTP handler that returns its failure. Once it has begun to answer it must return
+// nil and tell the failure in band.
+type handler func(w http.ResponseWriter, r *http.Request) error
+
+// middleware wraps the routes with what every request gets: an id, a net below panics, a line in
+// the log and the metrics, and the answer to browsers of other origins.
+func (g *Gateway) middleware(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		begun := time.Now()
+		id := schemas.NewID("req_")
+		w := &recorder{ResponseWriter: rw}
+		w.Header().Set(headerRequestID, id)
+		defer func() {
+			if p := recover(); p != nil {
+				if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+					panic(p) // net/http's own word for: drop the connection
+				}
+				g.Log.Error("a handler panicked", "request", id, "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))
+				if w.status == 0 {
+					writeProblem(w, schemas.Errorf(schemas.Internal, "", "panic"))
+				}
+			}
+			route := r.Pattern // set by the mux; the path would make endless label values
+			g.metrics.request(route, w.status, time.Since(begun))
+			g.Log.Debug("request", "request", id, "method", r.Method, "route", route, "status", w.status, "took", time.Since(begun))
+		}()
+		if g.crossOrigin(w, r) {
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// handle turns h into a plain handler: errors become problem answers. What only the operator may
+// see goes to the log under the request's id.
+func (g *Gateway) handle(h handler) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		err := h(w, r)
+		if err == nil {
+			return
+		}
+		if r.Context().Err() != nil {
+			return // nobody listens any more, and the error is most likely that
+		}
+		code := writeProblem(w, err)
+		if code >= http.StatusInternalServerError {
+			g.Log.Warn("a request failed", "request", w.Header().Get(headerRequestID), "route", r.Pattern, "status", code, "error", err)
+		}
+	}
+}
+
+// account is a handler for a client whose key has been checked.
+type accountHandler func(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error
+
+// authenticated asks for a key first.
+func (g *Gateway) authenticated(h accountHandler) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		a, err := g.authenticate(r.Context(), bearer(r.Header))
+		if err != nil {
+			return err
+		}
+		return h(w, r, a)
+	}
+}
+
+// authenticate finds the account of key, or says 401 in the same words whatever is wrong with it.
+func (g *Gateway) authenticate(ctx context.Context, key string) (schemas.AccountID, error) {
+	if key == "" {
+		return "", withStatus(http.StatusUnauthorized, schemas.Errorf(schemas.Denied, "",
+			"no key: send Authorization: Bearer <key>"))
+	}
+	a, err := g.Records.Authenticate(ctx, key)
+	switch schemas.CodeOf(err) {
+	case "":
+		return a, nil
+	case schemas.Denied, schemas.NotFound:
+		return "", withStatus(http.StatusUnauthorized, schemas.Errorf(schemas.Denied, "", "the key is not known here"))
+	}
+	return "", fmt.Errorf("authenticate: %w", err)
+}
+
+func bearer(h http.Header) string {
+	scheme, key, _ := strings.Cut(h.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	return strings.TrimSpace(key)
+}
+
+// crossOrigin handles CORS for the allowed origins and reports whether r was a preflight, which is
+// then answered. Without allowed origins it does nothing, and browsers keep other pages out.
+func (g *Gateway) crossOrigin(w http.ResponseWriter, r *http.Request) bool {
+	origin := r.Header.Get("Origin")
+	if origin == "" || len(g.Origins) == 0 {
+		return false
+	}
+	w.Header().Add("Vary", "Origin")
+	if !slices.Contains(g.Origins, origin) {
+		return false
+	}
+	h := w.Header()
+	h.Set("Access-Control-Allow-Origin", origin)
+	h.Set("Access-Control-Expose-Headers", headerRequestID+", Retry-After, Location")
+	if r.Method != http.MethodOptions || r.Header.Get("Access-Control-Request-Method") == "" {
+		return false
+	}
+	h.Set("Access-Control-Allow-Methods", "GET, POST")
+	h.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, Last-Event-ID")
+	h.Set("Access-Control-Max-Age", "600")
+	w.WriteHeader(http.StatusNoContent)
+	return true
+}
+
+// recorder remembers the status of an answer.
+type recorder struct {
+	http.ResponseWriter
+
+	status int
+}
+
+func (w *recorder) WriteHeader(code int) {
+	if w.status == 0 {
+		w.status = code
+	}
+	w.ResponseWriter.WriteHeader(code)
+}
+
+func (w *recorder) Write(b []byte) (int, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	return w.ResponseWriter.Write(b) //nolint:wrapcheck // it is the same writer
+}
+
+// Unwrap lets http.ResponseController reach the writer below.
+func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// Hijack gives the connection away, which the WebSocket library asks for by this method's name.
+func (w *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	w.status = http.StatusSwitchingProtocols
+	return http.NewResponseController(w.ResponseWriter).Hijack() //nolint:wrapcheck // it is the same writer
+}

@@ -1,0 +1,388 @@
+package gateway
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"regexp"
+	"slices"
+	"sort"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+func TestEveryCodeHasItsStatus(t *testing.T) {
+	want := map[schemas.Code]int{
+		schemas.Invalid: 400, schemas.NotFound: 404, schemas.Conflict: 409, schemas.Denied: 403, schemas.Exhausted: 429,
+		schemas.Unavailable: 503, schemas.Timeout: 504, schemas.Unsupported: 501, schemas.Interrupted: 500, schemas.Internal: 500,
+	}
+	for _, c := range schemas.Codes() {
+		if want[c] == 0 {
+			t.Errorf("code %s is not in this test's table: decide its status", c)
+		}
+		if got := status(c); got != want[c] {
+			t.Errorf("%s: %d, want %d", c, got, want[c])
+		}
+	}
+	if got := status("of tomorrow"); got != http.StatusInternalServerError {
+		t.Errorf("an unknown code: %d", got)
+	}
+}
+
+func TestProblemsShowNoCause(t *testing.T) {
+	secret := errors.New("dial tcp 10.1.2.3:4222: /var/lib/secret")
+	for _, err := range []error{
+		secret,
+		schemas.Wrap(schemas.Unavailable, "publish", "the log is away", secret),
+		withStatus(http.StatusTeapot, schemas.Wrap(schemas.Denied, "", "no", secret)),
+	} {
+		w := httptest.NewRecorder()
+		w.Header().Set(headerRequestID, "req_1")
+		writeProblem(w, err)
+		var p problem
+		if derr := json.Unmarshal(w.Body.Bytes(), &p); derr != nil || p.Error == nil || p.Error.Code == "" || p.Error.Message == "" {
+			t.Errorf("%v: answered %s", err, w.Body)
+		}
+		if strings.Contains(w.Body.String(), "secret") || strings.Contains(w.Body.String(), "10.1.2.3") {
+			t.Errorf("the cause is shown: %s", w.Body)
+		}
+	}
+}
+
+func TestWait(t *testing.T) {
+	for raw, want := range map[string]time.Duration{
+		"": 0, "wait=": 0, "wait=0": 0, "wait=1.5": 1500 * time.Millisecond, "wait=30s": 30 * time.Second,
+		"wait=1h": time.Minute, "wait=1e300": time.Minute, "wait=Inf": time.Minute,
+	} {
+		q, err := parseQuery(raw, "wait")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := q.wait(time.Minute); err != nil || got != want {
+			t.Errorf("%s: %s, %v; want %s", raw, got, err, want)
+		}
+	}
+	for _, raw := range []string{"wait=-1", "wait=-1s", "wait=x", "wait=NaN", "wait=1&wait=2", "wiat=1", "wait=%zz", "wait=%ff"} {
+		q, err := parseQuery(raw, "wait")
+		if err == nil {
+			_, err = q.wait(time.Minute)
+		}
+		if !errors.Is(err, schemas.ErrInvalid) {
+			t.Errorf("%s: %v, want invalid", raw, err)
+		}
+	}
+}
+
+func TestLastEventIDWinsOverAfter(t *testing.T) {
+	q, err := parseQuery("after=now", "after")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const cursor = "abc_00000000000000000007"
+	for header, want := range map[string]string{"": "now", cursor: cursor} {
+		got, err := q.after(http.Header{"Last-Event-Id": {header}})
+		if err != nil || got.String() != want {
+			t.Errorf("header %q: %s, %v; want %s", header, got, err, want)
+		}
+	}
+}
+
+func TestSSELinesCannotBeForged(t *testing.T) {
+	got := string(appendSSE(nil, "1\nid: 2", "a\r\nevent: b", []byte("x\r\ny\rz\n\nevent: evil\n")))
+	want := "id: 1id: 2\nevent: aevent: b\ndata: x\ndata: y\ndata: z\ndata: \ndata: event: evil\ndata: \n\n"
+	if got != want {
+		t.Errorf("got:\n%s\nwant:\n%s", got, want)
+	}
+}
+
+// FuzzSSE checks that whatever is put in comes out as one event whose lines all begin with a field
+// of ours, and that the data comes back but for the kind of its line ends.
+func FuzzSSE(f *testing.F) {
+	f.Add("1", "call.output", []byte(`{"a":1}`))
+	f.Add("\r", "\n\n", []byte("\r\n\r\r\n\n"))
+	f.Add("", "", []byte("data: x\n\nid: 1"))
+	f.Fuzz(func(t *testing.T, id, name string, data []byte) {
+		out := string(appendSSE(nil, id, name, data))
+		body, ok := strings.CutSuffix(out, "\n\n")
+		if !ok || strings.Contains(body, "\n\n") || strings.Contains(out, "\r") {
+			t.Fatalf("not one event: %q", out)
+		}
+		var got []string
+		for line := range strings.SplitSeq(body, "\n") {
+			if d, ok := strings.CutPrefix(line, "data: "); ok {
+				got = append(got, d)
+			} else if !strings.HasPrefix(line, "id: ") && !strings.HasPrefix(line, "event: ") {
+				t.Fatalf("a line of its own: %q", line)
+			}
+		}
+		want := strings.ReplaceAll(strings.ReplaceAll(string(data), "\r\n", "\n"), "\r", "\n")
+		if joined := strings.Join(got, "\n"); joined != want {
+			t.Fatalf("data %q came out as %q", want, joined)
+		}
+	})
+}
+
+func FuzzQuery(f *testing.F) {
+	f.Add("wait=30s&limit=5&after=-1", "")
+	f.Add("after=abc_00000000000000000007", "now")
+	f.Add("wait=%ff&limit=99999999999999999999", "\xff")
+	f.Fuzz(func(t *testing.T, raw, last string) {
+		q, err := parseQuery(raw, "wait", "limit", "after")
+		if err != nil {
+			checkInvalid(t, err)
+			return
+		}
+		if d, err := q.wait(time.Minute); err != nil {
+			checkInvalid(t, err)
+		} else if d < 0 || d > time.Minute {
+			t.Fatalf("wait %s", d)
+		}
+		if n, err := q.limit(); err != nil {
+			checkInvalid(t, err)
+		} else if n < 1 || n > MaxPage {
+			t.Fatalf("limit %d", n)
+		}
+		if _, err := q.after(http.Header{"Last-Event-Id": {last}}); err != nil {
+			checkInvalid(t, err)
+		}
+	})
+}
+
+// checkInvalid wants an error that may be shown to the client as it is.
+func checkInvalid(t *testing.T, err error) {
+	t.Helper()
+	e, ok := errors.AsType[*schemas.Error](err)
+	if !ok || e.Code != schemas.Invalid || e.Message == "" {
+		t.Fatalf("%v: want an invalid error with a message", err)
+	}
+	if !utf8.ValidString(e.Message) || !utf8.ValidString(e.Field) || len(e.Error()) > 1024 {
+		t.Fatalf("cannot be shown: %q", e.Error())
+	}
+}
+
+func TestDecodeOp(t *testing.T) {
+	for _, frame := range []string{
+		`{"op":"attach","id":1,"conv":"c_1"}`, `{"op":"attach","conv":"c_1","after":"now"}`, `{"op":"detach","conv":"c_1"}`,
+		`{"op":"send","id":2,"request":{}}`, `{"op":"cancel","call":"x","reason":"enough"}`, `{"op":"ping"}`,
+	} {
+		if _, malformed, err := decodeOp([]byte(frame)); err != nil || malformed {
+			t.Errorf("%s: %v", frame, err)
+		}
+	}
+	for frame, want := range map[string]string{
+		`{"id":7}`:                                       "op",
+		`{"op":"jump","id":7}`:                           "op",
+		`{"op":"attach","id":7}`:                         "conv",
+		`{"op":"attach","id":7,"conv":"a b"}`:            "conv",
+		`{"op":"attach","id":7,"conv":"c","call":"x"}`:   "call",
+		`{"op":"attach","id":7,"conv":"c","after":"x"}`:  "after",
+		`{"op":"detach","id":7,"conv":"c","after":"-1"}`: "after",
+		`{"op":"send","id":7}`:                           "request",
+		`{"op":"cancel","id":7}`:                         "call",
+		`{"op":"cancel","id":7,"call":"a/b"}`:            "call",
+		`{"op":"ping","id":7,"conv":"c"}`:                "conv",
+		`{"op":"ping","id":7,"extra":1}`:                 "extra",
+		`{"op":3,"id":7}`:                                "op",
+		`{"op":"ping","id":7,"conv":["c"]}`:              "conv",
+	} {
+		op, malformed, err := decodeOp([]byte(frame))
+		e, ok := errors.AsType[*schemas.Error](err)
+		if malformed || !ok || e.Field != want {
+			t.Errorf("%s: %v (malformed %v), want an error about %s", frame, err, malformed, want)
+			continue
+		}
+		if op.ID == nil || *op.ID != 7 {
+			t.Errorf("%s: the answer would not carry the id", frame)
+		}
+	}
+	for _, frame := range []string{``, `x`, `[]`, `"x"`, `null`, `{`, `{} {}`, "{\"op\":\"\xff\"}"} {
+		if _, malformed, err := decodeOp([]byte(frame)); err == nil || !malformed {
+			t.Errorf("%q: %v (malformed %v), want a malformed frame", frame, err, malformed)
+		}
+	}
+}
+
+func FuzzDecodeOp(f *testing.F) {
+	for _, s := range []string{`{"op":"attach","id":1,"conv":"c_1","after":"-1"}`, `{"op":"send","request":{"tool":"bash"}}`, `{"op":`, `null`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		op, malformed, err := decodeOp(b)
+		if err != nil {
+			checkInvalid(t, err)
+			return
+		}
+		if malformed || op.validate() != nil || len(b) > MaxFrame {
+			t.Fatalf("accepted %q as %+v", b, op)
+		}
+		if op.Op == opAttach {
+			if schemas.ConversationID(op.Conv).Validate() != nil {
+				t.Fatalf("conversation %q", op.Conv)
+			}
+		}
+	})
+}
+
+func TestReplyInbox(t *testing.T) {
+	for inbox, ok := range map[string]bool{
+		"":                                   true,
+		"_INBOX.a.b":                         true,
+		"_INBOX_acct_a.x":                    true,
+		"_INBOX_acct_b.x":                    false,
+		"_INBOX.":                            false,
+		"_INBOX.*":                           false,
+		"_INBOX.>":                           false,
+		"_INBOX.a..b":                        false,
+		"_INBOX.a b":                         false,
+		"_INBOX.a\r\nb":                      false,
+		"sandjet.calls.auto":                 false,
+		"$SYS.x":                             false,
+		"_INBOX." + strings.Repeat("x", 300): false,
+	} {
+		got, err := checkInbox(inbox, "acct_a")
+		if (err == nil) != ok {
+			t.Errorf("%q: %v", inbox, err)
+		}
+		if err == nil && got != inbox {
+			t.Errorf("%q became %q", inbox, got)
+		}
+	}
+}
+
+// document is what the tests look at in openapi.json.
+type document struct {
+	OpenAPI string `json:"openapi"`
+	Paths   map[string]map[string]struct {
+		OperationID string                     `json:"operationId"`
+		Summary     string                     `json:"summary"`
+		Responses   map[string]json.RawMessage `json:"responses"`
+		Security    *[]json.RawMessage         `json:"security"`
+	} `json:"paths"`
+	Components struct {
+		Schemas map[string]struct {
+			Properties map[string]json.RawMessage `json:"properties"`
+			Required   []string                   `json:"required"`
+			Enum       []string                   `json:"enum"`
+		} `json:"schemas"`
+		Parameters map[string]json.RawMessage `json:"parameters"`
+		Responses  map[string]json.RawMessage `json:"responses"`
+	} `json:"components"`
+}
+
+func readDocument(t *testing.T) document {
+	t.Helper()
+	w := httptest.NewRecorder()
+	if err := (&Gateway{Options: Options{Version: `1.2 "x"`}}).getOpenAPI(w, nil); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Contains(w.Body.Bytes(), []byte(`"version": "1.2 \"x\""`)) {
+		t.Error("the document does not name the version")
+	}
+	var d document
+	if err := json.Unmarshal(w.Body.Bytes(), &d); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(d.OpenAPI, "3.1.") {
+		t.Errorf("openapi %q", d.OpenAPI)
+	}
+	return d
+}
+
+func TestOpenAPIDescribesTheRoutes(t *testing.T) {
+	d := readDocument(t)
+	var got, want []string
+	for path, methods := range d.Paths {
+		for method, op := range methods {
+			got = append(got, strings.ToUpper(method)+" "+path)
+			if op.OperationID == "" || op.Summary == "" || len(op.Responses) == 0 {
+				t.Errorf("%s %s: operation id, summary or responses are missing", method, path)
+			}
+			if _, says401 := op.Responses["401"]; says401 == (op.Security != nil) {
+				t.Errorf("%s %s: either it is open or it may answer 401", method, path)
+			}
+		}
+	}
+	for _, r := range New(Options{}).routes() {
+		want = append(want, r.method+" "+r.path)
+	}
+	sort.Strings(got)
+	sort.Strings(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("described: %v\nserved:    %v", got, want)
+	}
+}
+
+// TestOpenAPIDescribesTheTypes compares each schema's fields with those of the Go type.
+func TestOpenAPIDescribesTheTypes(t *testing.T) {
+	d := readDocument(t)
+	for name, typ := range map[string]reflect.Type{
+		"Request": reflect.TypeFor[schemas.Request](), "Origin": reflect.TypeFor[schemas.Origin](), "Error": reflect.TypeFor[schemas.Error](),
+		"Result": reflect.TypeFor[schemas.Result](), "Output": reflect.TypeFor[schemas.Output](), "Isolation": reflect.TypeFor[schemas.Isolation](),
+		"Artifact": reflect.TypeFor[schemas.Artifact](), "Event": reflect.TypeFor[schemas.Event](),
+		"CallState": reflect.TypeFor[CallState](), "Page": reflect.TypeFor[Page](), "PageEvent": reflect.TypeFor[PageEvent](),
+		"Problem": reflect.TypeFor[problem](), "Gap": reflect.TypeFor[streams.Gap](),
+	} {
+		s := d.Components.Schemas[name]
+		var fields, required []string
+		for f := range typ.Fields() {
+			tag, opts, _ := strings.Cut(f.Tag.Get("json"), ",")
+			if tag == "-" || tag == "" {
+				continue
+			}
+			fields = append(fields, tag)
+			if !strings.Contains(opts, "omit") {
+				required = append(required, tag)
+			}
+		}
+		var described []string
+		for p := range s.Properties {
+			described = append(described, p)
+		}
+		sort.Strings(fields)
+		sort.Strings(described)
+		sort.Strings(required)
+		sort.Strings(s.Required)
+		if !slices.Equal(fields, described) {
+			t.Errorf("%s has the fields %v, the document says %v", name, fields, described)
+		}
+		if !slices.Equal(required, s.Required) {
+			t.Errorf("%s always has %v, the document says %v", name, required, s.Required)
+		}
+	}
+	var codes []string
+	for _, c := range schemas.Codes() {
+		codes = append(codes, string(c))
+	}
+	if got := d.Components.Schemas["Code"].Enum; !slices.Equal(got, codes) {
+		t.Errorf("codes %v, the document says %v", codes, got)
+	}
+}
+
+func TestOpenAPIReferencesResolve(t *testing.T) {
+	d := readDocument(t)
+	for _, m := range regexp.MustCompile(`"\$ref": "([^"]*)"`).FindAllStringSubmatch(openAPI, -1) {
+		parts := strings.Split(m[1], "/") // #/components/<kind>/<name>
+		ok := false
+		if len(parts) == 4 && parts[0] == "#" && parts[1] == "components" {
+			switch parts[2] {
+			case "schemas":
+				_, ok = d.Components.Schemas[parts[3]]
+			case "parameters":
+				_, ok = d.Components.Parameters[parts[3]]
+			case "responses":
+				_, ok = d.Components.Responses[parts[3]]
+			}
+		}
+		if !ok {
+			t.Errorf("%s leads nowhere", m[1])
+		}
+	}
+}

@@ -1,0 +1,85 @@
+package gateway
+
+import (
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// route is one row of the edge.
+type route struct {
+	method, path string
+	serve        http.HandlerFunc
+}
+
+// routes is everything that the gateway serves; openapi.json describes the same rows, which a test
+// holds it to.
+func (g *Gateway) routes() []route {
+	open := g.handle
+	keyed := func(h accountHandler) http.HandlerFunc { return g.handle(g.authenticated(h)) }
+	return []route{
+		{http.MethodPost, "/v1/calls", keyed(g.postCall)},
+		{http.MethodGet, "/v1/calls/{id}", keyed(g.getCall)},
+		{http.MethodPost, "/v1/calls/{id}/cancel", keyed(g.postCancel)},
+		{http.MethodGet, "/v1/conversations/{id}/events", keyed(g.getEvents)},
+		{http.MethodGet, "/v1/tools", keyed(g.getTools)},
+		{http.MethodGet, "/v1/ws", open(g.getSocket)}, // it finds the key by itself
+		{http.MethodGet, "/healthz", open(g.getHealth)},
+		{http.MethodGet, "/readyz", open(g.getReady)},
+		{http.MethodGet, "/metrics", promhttp.HandlerFor(g.Registry, promhttp.HandlerOpts{}).ServeHTTP},
+		{http.MethodGet, "/openapi.json", open(g.getOpenAPI)},
+	}
+}
+
+// mux serves the routes and answers everything else with a problem too.
+func (g *Gateway) mux() *http.ServeMux {
+	mux := http.NewServeMux()
+	methods := map[string][]string{}
+	for _, r := range g.routes() {
+		mux.HandleFunc(r.method+" "+r.path, r.serve)
+		methods[r.path] = append(methods[r.path], r.method)
+		if r.method == http.MethodGet {
+			methods[r.path] = append(methods[r.path], http.MethodHead) // net/http adds it
+		}
+	}
+	for _, path := range slices.Sorted(maps.Keys(methods)) {
+		allow := strings.Join(methods[path], ", ")
+		mux.HandleFunc(path, g.handle(func(w http.ResponseWriter, r *http.Request) error {
+			w.Header().Set("Allow", allow)
+			return withStatus(http.StatusMethodNotAllowed, schemas.Errorf(schemas.Unsupported, "",
+				"%s is not allowed here: use %s", schemas.Quotable(r.Method), allow))
+		}))
+	}
+	mux.HandleFunc("/", g.handle(func(http.ResponseWriter, *http.Request) error {
+		return schemas.Errorf(schemas.NotFound, "", "there is nothing at this path: /openapi.json lists what is")
+	}))
+	return mux
+}
+
+// getTools answers the definitions of the tools, to be shown to a model.
+func (g *Gateway) getTools(w http.ResponseWriter, r *http.Request, _ schemas.AccountID) error {
+	q, err := parseQuery(r.URL.RawQuery, "dialect")
+	if err != nil {
+		return err
+	}
+	d := schemas.Dialect(q.values.Get("dialect"))
+	switch d {
+	case "", schemas.DialectClaude, schemas.DialectDeepAgents:
+	default:
+		return schemas.Invalidf("dialect", "%q is unknown: use claude or deepagents", schemas.Quotable(strings.ToValidUTF8(string(d), "\uFFFD")))
+	}
+	if g.Tools == nil {
+		return schemas.Errorf(schemas.Unsupported, "", "this gateway shows no tool definitions")
+	}
+	tools, err := g.Tools(d)
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusOK, map[string]any{"tools": tools})
+	return nil
+}

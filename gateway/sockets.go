@@ -1,0 +1,82 @@
+package gateway
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/gorilla/websocket"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// sockets opens WebSockets.
+type sockets struct {
+	upgrader websocket.Upgrader
+}
+
+func newSockets(origins []string) *sockets {
+	const readBuffer, writeBuffer = 1024, 4096
+	return &sockets{websocket.Upgrader{
+		ReadBufferSize: readBuffer, WriteBufferSize: writeBuffer, WriteBufferPool: &sync.Pool{},
+		Subprotocols: []string{Subprotocol},
+		CheckOrigin:  func(r *http.Request) bool { return allowedOrigin(r, origins) },
+		Error: func(w http.ResponseWriter, _ *http.Request, code int, reason error) {
+			var err error = &schemas.Error{Code: schemas.Invalid, Message: reason.Error()}
+			if code == http.StatusForbidden {
+				err = schemas.Errorf(schemas.Denied, "", "this origin may not open a WebSocket here: the operator can allow it")
+			}
+			writeProblem(w, withStatus(code, err))
+		},
+	}}
+}
+
+// allowedOrigin lets in clients that are no browsers, pages of the gateway's own host and the
+// allowed origins. Without it, any page could use a browser that keeps a key.
+func allowedOrigin(r *http.Request, origins []string) bool {
+	origin := r.Header.Get("Origin")
+	if origin == "" || slices.Contains(origins, origin) {
+		return true
+	}
+	u, err := url.Parse(origin)
+	return err == nil && u.Host != "" && strings.EqualFold(u.Host, r.Host)
+}
+
+// getSocket upgrades to a WebSocket. The handler then returns, which gives net/http's buffers back;
+// the session lives on by itself.
+func (g *Gateway) getSocket(w http.ResponseWriter, r *http.Request) error {
+	if _, err := parseQuery(r.URL.RawQuery); err != nil {
+		return err
+	}
+	a, err := g.authenticate(r.Context(), socketKey(r.Header))
+	if err != nil {
+		return err
+	}
+	if g.draining.Err() != nil {
+		return schemas.Errorf(schemas.Unavailable, "", "this gateway is stopping: come back")
+	}
+	conn, err := g.upgrades.upgrader.Upgrade(w, r, nil)
+	if err != nil {
+		return nil //nolint:nilerr // the upgrader has answered
+	}
+	s := newSession(g, conn, a)
+	g.sockets.Go(s.run)
+	return nil
+}
+
+// socketKey reads the key from the header or, for browsers, from the offered subprotocols.
+func socketKey(h http.Header) string {
+	if key := bearer(h); key != "" {
+		return key
+	}
+	for _, line := range h.Values("Sec-Websocket-Protocol") {
+		for p := range strings.SplitSeq(line, ",") {
+			if key, ok := strings.CutPrefix(strings.TrimSpace(p), keyProtocol); ok {
+				return key
+			}
+		}
+	}
+	return ""
+}
