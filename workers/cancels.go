@@ -11,6 +11,9 @@ import (
 // maxCancels bounds what a worker remembers: some 30 MB at the very most.
 const maxCancels = 100_000
 
+// cancelsMatter is how long a request may find its call still waiting: above schemas.MaxDeadline.
+const cancelsMatter = 24 * time.Hour
+
 // cancelSet remembers the requests for the end of calls, for as long as their calls may wait. When
 // it has to forget one before its time it says so, and every call is then looked up.
 type cancelSet struct {

@@ -49,6 +49,8 @@ func unrunResult(c schemas.Call, v verdict, reason string) schemas.Result {
 		return interruptedResult(c, textInterrupted)
 	case toCancel:
 		return resultOf(c, schemas.Cancelled, because(textUnstarted, reason))
+	case toGiveUp:
+		return failedResult(c, schemas.Errorf(schemas.Internal, "", "every one of the %d workers that ran this call stopped before its end", maxStarts))
 	default:
 		r := resultOf(c, schemas.Expired, textExpired)
 		r.Error = &schemas.Error{Code: schemas.Timeout, Message: "its deadline (" + c.Deadline.UTC().Format(time.RFC3339) + ") passed before it was started"}

@@ -13,10 +13,14 @@ type facts struct {
 
 	looked   bool // the rest has been read
 	finished bool // its result is on the conversation
-	started  bool // so is the proof of a start
+	starts   int  // so are so many proofs of a start
 	alive    bool // one of the workers that started it still has its lease
 	settled  bool // a living worker had the time to show its lease: its absence is proof
 }
+
+// maxStarts is how often a call without side effects is started. A worker that stops in order counts
+// too, so it stands above the deploys that such a call may meet.
+const maxStarts = 10
 
 // verdict is what to do with a delivered call.
 type verdict string
@@ -29,6 +33,7 @@ const (
 	toInterrupt verdict = "interrupted" // it was started, its worker is gone: say that its outcome is unknown
 	toCancel    verdict = "cancelled"   // it was not started and must not be
 	toExpire    verdict = "expired"     // likewise
+	toGiveUp    verdict = "given up"    // every worker that started it died: it may be what kills them
 )
 
 // decide is the whole rule of "exactly one result, started at most once". It asks for a look only
@@ -44,14 +49,16 @@ func decide(f facts) verdict {
 		return toLook
 	case f.finished:
 		return toAck
-	case f.started && f.sideEffects && (f.alive || !f.settled):
+	case f.starts > 0 && f.sideEffects && (f.alive || !f.settled):
 		return toWait
-	case f.started && f.sideEffects:
+	case f.starts > 0 && f.sideEffects:
 		return toInterrupt
 	case f.cancelled:
 		return toCancel
 	case f.left <= 0:
 		return toExpire
+	case f.starts >= maxStarts:
+		return toGiveUp
 	}
 	return toRun
 }

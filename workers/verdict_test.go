@@ -19,22 +19,23 @@ func TestDecide(t *testing.T) {
 		"a redelivery looks first":                                 {facts{left: left, sideEffects: true, doubt: true}, toLook},
 		"a reading tool too, its result may be there":              {facts{left: left, doubt: true}, toLook},
 		"not started after all: run":                               {facts{left: left, sideEffects: true, doubt: true, looked: true, settled: true}, toRun},
-		"finished: only the ack was lost":                          {facts{left: left, sideEffects: true, doubt: true, looked: true, finished: true, started: true}, toAck},
-		"started by a worker that lives: wait for it":              {facts{left: left, sideEffects: true, doubt: true, looked: true, started: true, alive: true, settled: true}, toWait},
-		"started by a worker that is gone: interrupted":            {facts{left: left, sideEffects: true, doubt: true, looked: true, started: true, settled: true}, toInterrupt},
-		"started, nobody had time to show a lease: wait":           {facts{left: left, sideEffects: true, doubt: true, looked: true, started: true}, toWait},
-		"a started reading tool is run again":                      {facts{left: left, doubt: true, looked: true, started: true, alive: true}, toRun},
+		"finished: only the ack was lost":                          {facts{left: left, sideEffects: true, doubt: true, looked: true, finished: true, starts: 1}, toAck},
+		"started by a worker that lives: wait for it":              {facts{left: left, sideEffects: true, doubt: true, looked: true, starts: 1, alive: true, settled: true}, toWait},
+		"started by a worker that is gone: interrupted":            {facts{left: left, sideEffects: true, doubt: true, looked: true, starts: 1, settled: true}, toInterrupt},
+		"started, nobody had time to show a lease: wait":           {facts{left: left, sideEffects: true, doubt: true, looked: true, starts: 1}, toWait},
+		"a started reading tool is run again":                      {facts{left: left, doubt: true, looked: true, starts: 1, alive: true}, toRun},
+		"a reading tool whose workers all died":                    {facts{left: left, doubt: true, looked: true, starts: maxStarts}, toGiveUp},
 		"held by this very process: wait":                          {facts{left: left, sideEffects: true, doubt: true, inHand: true}, toWait},
 		"cancelled before the start: look for a result, then":      {facts{left: left, sideEffects: true, cancelled: true}, toLook},
 		"cancelled before the start: say so":                       {facts{left: left, sideEffects: true, cancelled: true, looked: true, settled: true}, toCancel},
 		"cancelled and settled by another: ack":                    {facts{left: left, cancelled: true, looked: true, finished: true}, toAck},
-		"cancelled after a start whose worker is gone":             {facts{left: left, sideEffects: true, cancelled: true, looked: true, started: true, settled: true}, toInterrupt},
+		"cancelled after a start whose worker is gone":             {facts{left: left, sideEffects: true, cancelled: true, looked: true, starts: 1, settled: true}, toInterrupt},
 		"past its deadline":                                        {facts{sideEffects: true}, toExpire},
 		"past its deadline by a second":                            {facts{left: -time.Second}, toExpire},
-		"past its deadline, but started: unknown outcome":          {facts{left: -time.Second, sideEffects: true, doubt: true, looked: true, started: true, settled: true}, toInterrupt},
+		"past its deadline, but started: unknown outcome":          {facts{left: -time.Second, sideEffects: true, doubt: true, looked: true, starts: 1, settled: true}, toInterrupt},
 		"past its deadline, but finished":                          {facts{left: -time.Second, doubt: true, looked: true, finished: true}, toAck},
 		"cancelled and past its deadline: the person comes first":  {facts{left: -time.Second, cancelled: true, looked: true}, toCancel},
-		"past its deadline, still run by a living worker: its job": {facts{left: -time.Second, sideEffects: true, doubt: true, looked: true, started: true, alive: true, settled: true}, toWait},
+		"past its deadline, still run by a living worker: its job": {facts{left: -time.Second, sideEffects: true, doubt: true, looked: true, starts: 1, alive: true, settled: true}, toWait},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -48,16 +49,22 @@ func TestDecide(t *testing.T) {
 func TestDecideInvariants(t *testing.T) {
 	t.Parallel()
 	seen := map[verdict]bool{}
-	for bits := range 1 << 10 {
+	for bits := range 1 << 11 {
 		bit := func(n int) bool { return bits>>n&1 == 1 }
 		f := facts{
 			left: time.Second, sideEffects: bit(0), doubt: bit(1), inHand: bit(2), cancelled: bit(3),
-			looked: bit(4), finished: bit(5), started: bit(6), alive: bit(7), settled: bit(8),
+			looked: bit(4), finished: bit(5), alive: bit(7), settled: bit(8),
+		}
+		if bit(6) {
+			f.starts = 1
+		}
+		if bit(10) {
+			f.starts += maxStarts
 		}
 		if bit(9) {
 			f.left = -time.Second
 		}
-		if !f.looked && (f.finished || f.started || f.alive || f.settled) {
+		if !f.looked && (f.finished || f.starts > 0 || f.alive || f.settled) {
 			continue // known only after a look
 		}
 		v := decide(f)
@@ -66,25 +73,27 @@ func TestDecideInvariants(t *testing.T) {
 			"two looks":                                v == toLook && f.looked,
 			"run in spite of a doubt":                  v == toRun && f.doubt && !f.looked,
 			"run in spite of a result":                 v == toRun && f.finished,
-			"a second start of a call with effects":    v == toRun && f.started && f.sideEffects,
+			"a second start of a call with effects":    v == toRun && f.starts > 0 && f.sideEffects,
 			"run although it was cancelled":            v == toRun && f.cancelled,
 			"run after its deadline":                   v == toRun && f.left <= 0,
 			"run twice in one process":                 v == toRun && f.inHand,
 			"given up while its worker lives":          v == toInterrupt && f.alive,
 			"given up before a living one could show":  v == toInterrupt && !f.settled,
-			"interrupted without a proof of a start":   v == toInterrupt && !f.started,
+			"interrupted without a proof of a start":   v == toInterrupt && f.starts == 0,
 			"interrupted although it may be run again": v == toInterrupt && !f.sideEffects,
 			"a second result":                          (v == toInterrupt || v == toCancel || v == toExpire) && f.finished,
-			"said not to be started although it was":   (v == toCancel || v == toExpire) && f.started && f.sideEffects,
+			"said not to be started although it was":   (v == toCancel || v == toExpire) && f.starts > 0 && f.sideEffects,
 			"acknowledged without a result":            v == toAck && !f.finished,
-			"waits for nobody":                         v == toWait && !f.inHand && !f.started,
+			"run for ever":                             v == toRun && f.starts >= maxStarts,
+			"given up with effects":                    v == toGiveUp && f.sideEffects,
+			"waits for nobody":                         v == toWait && !f.inHand && f.starts == 0,
 		} {
 			if is {
 				t.Errorf("%s: decide(%+v) = %s", broken, f, v)
 			}
 		}
 	}
-	for _, v := range []verdict{toLook, toRun, toWait, toAck, toInterrupt, toCancel, toExpire} {
+	for _, v := range []verdict{toLook, toRun, toWait, toAck, toInterrupt, toCancel, toExpire, toGiveUp} {
 		if !seen[v] {
 			t.Errorf("no facts lead to %s", fmt.Sprint(v))
 		}

@@ -1,0 +1,155 @@
+package workers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+const (
+	// again is how soon a call that somebody else may be at is handed out again.
+	again = time.Second
+	// sureWithin is how long the log surely recognises a repeated proof of a start. What is older
+	// gets looked up when this worker may have missed something.
+	sureWithin = 5 * time.Minute
+	// farewell is how long a result may take to the log after everything was told to end.
+	farewell = 5 * time.Second
+)
+
+// turn is one delivery of a call in this process.
+type turn struct {
+	*shift
+	call     schemas.Call
+	delivery streams.Delivery[schemas.Call]
+	begun    time.Time
+}
+
+// handle takes a call from its delivery to its result. Its return value is the verdict for the log.
+func (s *shift) handle(ctx context.Context, d streams.Delivery[schemas.Call]) error {
+	t := &turn{shift: s, call: d.Value, delivery: d, begun: time.Now()}
+	if d.Attempt > 1 {
+		s.Metrics.Redelivered()
+	}
+	id := t.call.EventID()
+	taken := s.hands.take(id)
+	if taken {
+		s.Metrics.Slots(s.Name, s.hands.count(), s.Slots)
+		defer func() {
+			s.hands.drop(id)
+			s.Metrics.Slots(s.Name, s.hands.count(), s.Slots)
+		}()
+	}
+	if err := s.at(atDelivered, t.call); err != nil {
+		return err
+	}
+	f, reason := t.facts(!taken)
+	v := decide(f)
+	if v == toLook {
+		var err error
+		if f, err = t.look(ctx, f); err != nil {
+			return streams.RetryAfter(again, err)
+		}
+		v = decide(f)
+	}
+	s.Log.Debug("verdict", "call", t.call.ID, "attempt", d.Attempt, "verdict", v)
+	switch v {
+	case toAck:
+		return nil
+	case toWait:
+		return streams.RetryAfter(again, schemas.Errorf(schemas.Unavailable, "call", "another delivery of this call may still be in hand"))
+	case toRun:
+		return t.run(ctx)
+	default:
+		return t.finish(ctx, unrunResult(t.call, v, reason))
+	}
+}
+
+// facts is what is known without a look.
+func (t *turn) facts(inHand bool) (f facts, reason string) {
+	now := time.Now()
+	reason, isCancelled, sure := t.cancels.find(t.call.EventID(), now)
+	return facts{
+		left:        t.call.Deadline.Sub(now),
+		sideEffects: t.call.Tool.SideEffects(),
+		doubt:       t.delivery.Attempt > 1 || t.delivery.Late() || !sure || !t.sawAll(now),
+		inHand:      inHand,
+		cancelled:   isCancelled,
+	}, reason
+}
+
+// sawAll reports whether a first delivery is surely that. When the log itself was killed it may
+// have forgotten that it had delivered a call, and count from one again. A recent start is then
+// recognised when its proof is written a second time; a call that is older than this recognition
+// must have been published while this worker watched.
+func (t *turn) sawAll(now time.Time) bool {
+	return now.Sub(t.delivery.Published) < sureWithin || t.lease.keptSince(t.delivery.Published)
+}
+
+// look adds what the conversation tells.
+func (t *turn) look(ctx context.Context, f facts) (facts, error) {
+	state, err := streams.ReadCallState(ctx, t.Bus, t.call)
+	if err != nil {
+		return f, fmt.Errorf("look for the call on its conversation: %w", err)
+	}
+	f.looked, f.finished, f.starts = true, state.Result != nil, len(state.Started)
+	if f.starts == 0 || f.finished || !f.sideEffects {
+		return f, nil
+	}
+	// First whether absence is proof, then the absence: the other way round a lapse in between
+	// would go unseen.
+	f.settled = t.lease.settled()
+	f.alive, err = alive(ctx, t.lease.bucket, state.Started, t.me()) // what this process started and has not in hand is over
+	if err != nil {
+		return f, err
+	}
+	return f, nil
+}
+
+// finish writes the result, once. It tries for as long as this worker may: a log that is away for
+// a moment must not cost a result.
+func (t *turn) finish(hard context.Context, r schemas.Result) error {
+	now := time.Now().UTC()
+	r.Finished = now
+	event := schemas.NewEvent(t.call, schemas.CallFinished, schemas.FinishedID(t.call.Account, t.call.ID), now, r)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(hard))
+	defer cancel()
+	defer context.AfterFunc(hard, func() { time.AfterFunc(farewell, cancel) })()
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		written, err := t.write(ctx, event)
+		if err == nil {
+			if written {
+				t.Metrics.Finished(t.call.Tool, r.Status)
+			}
+			return t.at(atFinished, t.call)
+		}
+		if code := schemas.CodeOf(err); code == schemas.Invalid {
+			return fmt.Errorf("write the result: %w", err) // no use in saying it again
+		}
+		t.Log.Warn("result not written yet", "call", t.call.ID, "error", err)
+		select {
+		case <-ctx.Done():
+			return streams.RetryAfter(0, fmt.Errorf("write the result: %w", errors.Join(err, ctx.Err())))
+		case <-time.After(wait):
+		}
+	}
+}
+
+// write publishes the result unless there may be one already and there is.
+func (t *turn) write(ctx context.Context, event schemas.Event) (written bool, err error) {
+	if t.delivery.Late() || !t.lease.keptSince(t.begun) {
+		state, err := streams.ReadCallState(ctx, t.Bus, t.call)
+		if err != nil {
+			return false, fmt.Errorf("look for an earlier result: %w", err)
+		}
+		if state.Result != nil {
+			t.Log.Warn("this worker was taken for dead: its result came too late", "call", t.call.ID, "status", state.Result.Status)
+			return false, nil
+		}
+	}
+	stored, err := streams.Events.Store(ctx, t.Bus, event)
+	return !stored.Duplicate, err //nolint:wrapcheck // the topic says what and where
+}

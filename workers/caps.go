@@ -1,0 +1,90 @@
+package workers
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/workers/limits"
+)
+
+const (
+	capTTL   = 10 * time.Second // a cap may be exceeded for this long when a limiter forgets
+	capRenew = capTTL / 3
+)
+
+// caps holds the places of the calls in hand and keeps their leases alive together.
+type caps struct {
+	limiter limits.Limiter
+	most    int // per account; 0: no cap
+	log     *slog.Logger
+
+	mu   sync.Mutex
+	held map[string]limits.Lease // by the call's EventID
+}
+
+// take gets a place for a call, or an error of code exhausted. A limiter that is away stops no
+// work: the cap is a matter of fairness, not of safety.
+func (c *caps) take(ctx context.Context, call schemas.Call) error {
+	if c.most <= 0 || c.limiter == nil {
+		return nil
+	}
+	id := call.EventID()
+	lease, err := c.limiter.Acquire(ctx, "calls."+string(call.Account), id, c.most, capTTL)
+	switch {
+	case err == nil:
+		c.mu.Lock()
+		c.held[id] = lease
+		c.mu.Unlock()
+		return nil
+	case schemas.CodeOf(err) == schemas.Exhausted:
+		return err //nolint:wrapcheck // the code and the words are the limiter's
+	}
+	c.log.Warn("limiter is away: the call runs without a cap", "error", err)
+	return nil
+}
+
+// give returns a call's place.
+func (c *caps) give(ctx context.Context, call schemas.Call) {
+	id := call.EventID()
+	c.mu.Lock()
+	lease, ok := c.held[id]
+	delete(c.held, id)
+	c.mu.Unlock()
+	if !ok {
+		return
+	}
+	if err := c.limiter.Release(context.WithoutCancel(ctx), lease); err != nil {
+		c.log.Warn("place not given back: it ends by itself", "error", err, "after", capTTL)
+	}
+}
+
+// Run renews what is held until ctx ends.
+func (c *caps) Run(ctx context.Context) error {
+	tick := time.NewTicker(capRenew)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		c.mu.Lock()
+		leases := slices.Collect(maps.Values(c.held))
+		c.mu.Unlock()
+		if len(leases) == 0 {
+			continue
+		}
+		lost, err := c.limiter.Renew(ctx, capTTL, leases...)
+		if err != nil && ctx.Err() == nil {
+			c.log.Warn("places not renewed", "error", err)
+		}
+		for _, l := range lost {
+			c.log.Warn("a call goes on without its place: the cap may be exceeded", "key", l.Key, "call", l.Holder)
+		}
+	}
+}

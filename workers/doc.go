@@ -1,0 +1,34 @@
+// Package workers runs calls: it takes them from the log, runs each on a provider and writes its
+// one result.
+//
+// # The states of a call
+//
+// A call is in one of these states, and the log tells which:
+//
+//   - accepted: it is on the log. Anybody may ask for its end.
+//   - waiting: it was delivered and put back, because its account is at its cap, or the provider or
+//     a record is away. Nothing was started; it comes again.
+//   - started: the event call.started names the worker that runs it. For a tool with side effects
+//     this proof is on the log before anything runs, for the others it may follow.
+//   - finished: the event call.finished carries its result. Nothing changes after that.
+//
+// A result has one of the statuses of [schemas.Status]. From accepted and waiting a call may go
+// straight to cancelled, expired (its deadline passed), or failed (it cannot be run: no such
+// sandbox, or it became a dead letter). From started it goes to completed, failed, cancelled (its
+// processes were killed) or interrupted (its worker died, nobody knows how far it came).
+//
+// # Exactly one result, started at most once
+//
+// The first delivery of a call costs no read. Every other one, and every one that leaves a doubt,
+// begins with a look at the conversation; [decide] in verdict.go is the whole rule. What backs it:
+//
+//   - Each worker keeps a lease on the log, renewed each second, gone after three. A call with side
+//     effects that was started is interrupted only when no worker that started it has a lease, seen
+//     by a worker that kept its own long enough to tell a death from an outage of the log.
+//   - The proof of a start and the result have ids that do not change, so the log recognises a
+//     second one. That also covers a log that was killed and forgot what it had delivered.
+//   - A worker that may have been taken for dead looks before it writes a result. It does not kill
+//     what it runs: the outcome is unknown to others, and that is what they have said.
+//
+// A call that is out of deliveries is a dead letter; the [Closer] gives it its result.
+package workers

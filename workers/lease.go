@@ -1,0 +1,117 @@
+package workers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+const (
+	leaseTTL   = streams.LeaseTTL
+	leaseRenew = time.Second
+	// leaseSettle is how long a worker must have kept its own lease before it takes the absence of
+	// another's for its death: after an outage of the log everybody's lease is gone for a moment.
+	leaseSettle = leaseTTL + leaseRenew
+)
+
+// sign is the value of a lease: for people who look into the bucket.
+type sign struct {
+	Worker   string    `json:"worker"`
+	Provider string    `json:"provider"`
+	Started  time.Time `json:"started"`
+}
+
+// lease is a worker's sign of life on the log.
+type lease struct {
+	bucket *streams.Bucket[sign]
+	sign   sign
+	log    *slog.Logger
+	fault  func() error // of tests: a renewal that does not reach the log
+
+	mu      sync.Mutex
+	renewed time.Time // when the last successful renewal was begun: the log has it from a later moment
+	since   time.Time // since when it was held without a gap
+}
+
+// Run keeps the lease until ctx ends and takes it back then. It calls held after the first success.
+func (l *lease) Run(ctx context.Context, held func()) error {
+	tick := time.NewTicker(leaseRenew)
+	defer tick.Stop()
+	var once sync.Once
+	for {
+		if err := l.renew(ctx); err == nil {
+			once.Do(held)
+		} else if ctx.Err() == nil {
+			l.log.Warn("lease not renewed", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			l.drop(context.WithoutCancel(ctx))
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+func (l *lease) renew(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, leaseRenew)
+	defer cancel()
+	begin := time.Now()
+	if err := l.fault(); err != nil {
+		return err
+	}
+	if _, err := l.bucket.Put(ctx, l.sign.Worker, l.sign); err != nil {
+		return err //nolint:wrapcheck // the bucket says what and where
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if end := time.Now(); end.Sub(l.renewed) > leaseTTL {
+		l.since = end
+	}
+	l.renewed = begin
+	return nil
+}
+
+// drop ends the lease at once, so that nobody waits for it. Only a worker without calls in hand may.
+func (l *lease) drop(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, leaseRenew)
+	defer cancel()
+	if err := l.bucket.Delete(ctx, l.sign.Worker); err != nil {
+		l.log.Debug("lease not taken back: it ends by itself", "error", err)
+	}
+}
+
+// keptSince reports whether the lease was held without a gap from t until now. If not, others may
+// have taken this worker for dead.
+func (l *lease) keptSince(t time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.since.After(t) && time.Since(l.renewed) < leaseTTL
+}
+
+// settled reports whether the absence of somebody's lease is proof by now.
+func (l *lease) settled() bool { return l.keptSince(time.Now().Add(-leaseSettle)) }
+
+// alive reports whether a worker that started a call still has its lease. But is the name of one
+// that does not count: the caller knows better what it has in hand.
+func alive(ctx context.Context, leases *streams.Bucket[sign], starts []schemas.StartedData, but string) (bool, error) {
+	for _, p := range starts {
+		if p.Worker == but {
+			continue
+		}
+		kept, err := leases.Get(ctx, p.Worker)
+		switch {
+		case err == nil && !kept.Deleted:
+			return true, nil
+		case err != nil && !errors.Is(err, schemas.ErrNotFound):
+			return false, fmt.Errorf("look for the lease of the worker that started the call: %w", err)
+		}
+	}
+	return false, nil
+}

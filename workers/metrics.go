@@ -1,0 +1,45 @@
+package workers
+
+import (
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// Metrics is what a worker tells about itself, as functions so that this package knows no metrics
+// library. Each may be nil. They are called from many goroutines and must not block.
+type Metrics struct {
+	Wait        func(t schemas.Tool, d time.Duration)    // sandjet_call_wait_seconds{tool}: from acceptance to start
+	Run         func(t schemas.Tool, d time.Duration)    // sandjet_call_run_seconds{tool}: from start to result
+	Finished    func(t schemas.Tool, s schemas.Status)   // sandjet_calls_total{tool,status}: a result was written
+	Redelivered func()                                   // sandjet_redeliveries_total: a call came again
+	Limited     func(limit string)                       // sandjet_limited_total{cap}: a call was put back because of a cap
+	Slots       func(provider string, used, allowed int) // sandjet_slots{provider,state}: at every change
+	LiveStopped func()                                   // sandjet_live_stopped_total: live output of a call ended early
+}
+
+// orQuiet returns m with a function in every field.
+func (m Metrics) orQuiet() Metrics {
+	if m.Wait == nil {
+		m.Wait = func(schemas.Tool, time.Duration) {}
+	}
+	if m.Run == nil {
+		m.Run = func(schemas.Tool, time.Duration) {}
+	}
+	if m.Finished == nil {
+		m.Finished = func(schemas.Tool, schemas.Status) {}
+	}
+	if m.Redelivered == nil {
+		m.Redelivered = func() {}
+	}
+	if m.Limited == nil {
+		m.Limited = func(string) {}
+	}
+	if m.Slots == nil {
+		m.Slots = func(string, int, int) {}
+	}
+	if m.LiveStopped == nil {
+		m.LiveStopped = func() {}
+	}
+	return m
+}

@@ -1,0 +1,85 @@
+package workers
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+func testCall() schemas.Call {
+	return schemas.Call{
+		ID: "call_1", Account: testAccount, Conversation: "c_1", Tool: schemas.ToolBash,
+		Deadline: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC),
+	}
+}
+
+func TestResultsOfCallsThatWereNotRun(t *testing.T) {
+	t.Parallel()
+	for v, want := range map[verdict]struct {
+		status schemas.Status
+		code   schemas.Code
+		text   string
+	}{
+		toInterrupt: {schemas.Broken, schemas.Interrupted, "not run again"},
+		toCancel:    {schemas.Cancelled, "", "before it was started. Reason: enough"},
+		toGiveUp:    {schemas.Failed, schemas.Internal, "every one of the 10"},
+		toExpire:    {schemas.Expired, schemas.Timeout, "It was not run"},
+	} {
+		r := unrunResult(testCall(), v, "enough")
+		var code schemas.Code
+		if r.Error != nil {
+			code = r.Error.Code
+		}
+		if r.Status != want.status || code != want.code || !strings.Contains(r.Text, want.text) {
+			t.Errorf("%s: %+v, want %+v", v, r, want)
+		}
+		if r.Call != "call_1" || r.Conversation != "c_1" || r.Tool != schemas.ToolBash {
+			t.Errorf("%s: the result does not name its call: %+v", v, r)
+		}
+	}
+}
+
+func TestAnEndedRunKeepsWhatItPrinted(t *testing.T) {
+	t.Parallel()
+	partial := &schemas.Result{Text: "half of it\n", Output: &schemas.Output{Stdout: "half of it\n"}}
+	r := endedResult(testCall(), schemas.Cancelled, because(textCancelled, ""), partial)
+	if r.Status != schemas.Cancelled || !strings.HasPrefix(r.Text, textCancelled) || !strings.HasSuffix(r.Text, "half of it") || r.Output == nil {
+		t.Errorf("%+v", r)
+	}
+	if r := endedResult(testCall(), schemas.Broken, textStopped, nil); r.Error == nil || r.Error.Code != schemas.Interrupted || r.Text != textStopped {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestAFailureShowsOnlyItsPublicSide(t *testing.T) {
+	t.Parallel()
+	r := failedResult(testCall(), schemas.Wrap(schemas.Unavailable, "reserve", "the provider is away", errLog))
+	if r.Status != schemas.Failed || r.Error.Code != schemas.Unavailable || strings.Contains(r.Text, errLog.Error()) {
+		t.Errorf("%+v", r)
+	}
+	if r := failedResult(testCall(), errLog); r.Error.Code != schemas.Internal || strings.Contains(r.Text, errLog.Error()) {
+		t.Errorf("%+v", r)
+	}
+	if r := failedResult(testCall(), schemas.Invalidf("input.command", "is missing or empty")); !strings.Contains(r.Text, "input.command: is missing") {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestADeadLetterOfAStartedCallHasAnUnknownOutcome(t *testing.T) {
+	t.Parallel()
+	letter := schemas.DeadLetter{ID: "CALLS.7", Reason: "dial unix /secret", Code: schemas.Unavailable, Deliveries: 20}
+	if r := deadResult(testCall(), letter, true); r.Status != schemas.Broken {
+		t.Errorf("started: %+v", r)
+	}
+	r := deadResult(testCall(), letter, false)
+	if r.Status != schemas.Failed || r.Error.Code != schemas.Unavailable || !strings.Contains(r.Text, "CALLS.7") || strings.Contains(r.Text, "/secret") {
+		t.Errorf("not started: %+v", r)
+	}
+	c := testCall()
+	c.Tool = schemas.ToolRead
+	if r := deadResult(c, letter, true); r.Status != schemas.Failed {
+		t.Errorf("a reading tool: %+v", r)
+	}
+}

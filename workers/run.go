@@ -1,0 +1,311 @@
+package workers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime/debug"
+	"time"
+
+	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/workers/tools"
+)
+
+const (
+	// shortage is how long a started call waits for a provider that has no room or is away. It cannot
+	// go back to the log any more: another worker would have to take it for interrupted.
+	shortage = 30 * time.Second
+	// overtime is what a provider gets beyond a run's timeout and grace before its run is cancelled.
+	overtime = 15 * time.Second
+)
+
+// errStopped is the cause of a run's end when the worker's grace is over.
+var errStopped = errors.New("the worker is shutting down")
+
+// order is a call with all that its run needs.
+type order struct {
+	input   any
+	plan    tools.Plan
+	sandbox schemas.Sandbox
+	command providers.Command
+	keep    string // key of the kept box; empty: a fresh one
+}
+
+// run starts a call and stays with it until its result is on the log.
+func (t *turn) run(ctx context.Context) error {
+	if err := t.caps.take(ctx, t.call); err != nil {
+		t.Metrics.Limited("account")
+		return streams.RetryAfter(crowded(t.delivery.Attempt), err)
+	}
+	defer t.caps.give(ctx, t.call)
+	o, err := t.prepare(ctx)
+	switch {
+	case err == nil:
+	case ctx.Err() != nil, schemas.CodeOf(err).Retryable():
+		return streams.RetryAfter(again, err) // nothing was started
+	default:
+		return t.finish(ctx, failedResult(t.call, err))
+	}
+	if err := t.at(atPrepared, t.call); err != nil {
+		return err
+	}
+	run, cancel := t.hands.running(ctx, t.call.EventID())
+	defer cancel(nil)
+	if err := t.start(ctx); err != nil {
+		return streams.RetryAfter(again, err)
+	}
+	// Once more, now that nobody else takes the call for one that was not started.
+	if reason, found, _ := t.cancels.find(t.call.EventID(), time.Now()); found {
+		return t.finish(ctx, unrunResult(t.call, toCancel, reason))
+	}
+	started := time.Now().UTC()
+	t.Metrics.Wait(t.call.Tool, started.Sub(t.call.Accepted))
+	if err := t.at(atStarted, t.call); err != nil {
+		return err
+	}
+	result, err := t.carryOut(run, o)
+	if err != nil {
+		return streams.RetryAfter(0, err)
+	}
+	if err := t.at(atRan, t.call); err != nil {
+		return err
+	}
+	t.Metrics.Run(t.call.Tool, time.Since(started))
+	result.Started = started
+	return t.finish(ctx, result)
+}
+
+// prepare finds all that can be found before the start, so that what is wrong or away costs no
+// start. Retryable codes: try again later.
+func (t *turn) prepare(ctx context.Context) (o order, err error) {
+	c := t.call
+	if o.input, err = schemas.DecodeInput(c.Tool, c.Input); err != nil {
+		return o, err //nolint:wrapcheck // it names the field and the remedy
+	}
+	if o.sandbox, err = t.Specs.Sandbox(ctx, c.Account, c.Sandbox); err != nil {
+		return o, fmt.Errorf("sandbox of the call: %w", err)
+	}
+	workspace, err := t.Specs.Workspace(ctx, c.Account, c.Workspace)
+	if err != nil {
+		return o, fmt.Errorf("workspace of the call: %w", err)
+	}
+	if o.plan, err = tools.Compile(c, o.input); err != nil {
+		return o, fmt.Errorf("compile the call: %w", err)
+	}
+	o.command = t.command(o, workspace)
+	o.plan.Timeout = o.command.Timeout // so that the text names what was applied
+	if o.sandbox.Persistent {
+		err = t.reserve(ctx, &o)
+	}
+	return o, err
+}
+
+// reserve gets the kept box of the call's sandbox, when the provider can keep one.
+func (t *turn) reserve(ctx context.Context, o *order) error {
+	r, ok := providers.As[providers.Reserver](t.Provider)
+	if !ok {
+		return nil // the profile says so, and admission has told
+	}
+	o.keep = fmt.Sprintf("%s.%s.%s", t.call.Account, t.call.Sandbox, t.call.Workspace)
+	ref, err := r.Reserve(ctx, o.keep, o.command.Spec)
+	if err != nil {
+		return fmt.Errorf("reserve the sandbox: %w", err)
+	}
+	o.command.Sandbox = ref
+	return nil
+}
+
+// start puts the proof of the start on the log. A call with side effects may run only after nil.
+//
+// A proof that is there already is somebody else's, or was stored by this very turn and the word of
+// it got lost. Either way the call goes back to the log: its next delivery looks.
+func (t *turn) start(ctx context.Context) error {
+	c := t.call
+	event := schemas.NewEvent(c, schemas.CallStarted, schemas.StartedID(c.Account, c.ID, t.delivery.Attempt), time.Now(),
+		schemas.StartedData{Call: c.ID, Tool: c.Tool, Worker: t.me(), Attempt: t.delivery.Attempt})
+	if !c.Tool.SideEffects() {
+		if _, err := streams.Events.PublishAsync(ctx, t.Bus, event); err != nil {
+			t.Log.Warn("start not told", "call", c.ID, "error", err)
+		}
+		return nil
+	}
+	for wait := 50 * time.Millisecond; ; wait *= 2 {
+		stored, err := streams.Events.Store(ctx, t.Bus, event)
+		switch {
+		case err == nil && stored.Duplicate:
+			return schemas.Errorf(schemas.Unavailable, "start", "the call was started before: what became of it must be looked up")
+		case err == nil:
+			return nil
+		case !schemas.CodeOf(err).Retryable() || wait > time.Second || !sleep(ctx, wait):
+			return fmt.Errorf("tell of the start: %w", err)
+		}
+	}
+}
+
+// carryOut runs the order and returns its result, or an error when the call is to be handed back:
+// one without side effects whose run was ended by the worker's stop.
+func (t *turn) carryOut(ctx context.Context, o order) (r schemas.Result, err error) {
+	ctx, cancel := context.WithTimeout(ctx, o.command.Timeout+o.command.Grace+overtime)
+	defer cancel()
+	defer func() {
+		if p := recover(); p != nil {
+			t.Log.Error("a tool or provider panicked", "call", t.call.ID, "panic", p, "stack", string(debug.Stack()))
+			r = failedResult(t.call, schemas.Errorf(schemas.Internal, "run", "the call broke the worker's code: what it had done until then is done"))
+		}
+	}()
+	r, handled, err := t.native(ctx, o)
+	var partial *schemas.Result
+	if !handled {
+		r, partial, err = t.onProvider(ctx, o)
+	}
+	if err == nil { // what was carried out to its end counts, also if somebody asked for its end
+		r.Call, r.Conversation, r.Tool = t.call.ID, t.call.Conversation, t.call.Tool
+		return r, nil
+	}
+	return t.ended(ctx, partial, err)
+}
+
+// ended finds the result of a run that was not carried out to its end.
+func (t *turn) ended(ctx context.Context, partial *schemas.Result, err error) (schemas.Result, error) {
+	cause := context.Cause(ctx)
+	byHand, isCancel := errors.AsType[cancelError](cause)
+	switch {
+	case isCancel:
+		return endedResult(t.call, schemas.Cancelled, because(textCancelled, byHand.reason), partial), nil
+	case ctx.Err() != nil && !errors.Is(cause, context.DeadlineExceeded) && !t.call.Tool.SideEffects():
+		return schemas.Result{}, err
+	case ctx.Err() != nil && !errors.Is(cause, context.DeadlineExceeded):
+		return endedResult(t.call, schemas.Broken, textStopped, partial), nil
+	case schemas.CodeOf(err) == schemas.Interrupted && t.call.Tool.SideEffects():
+		return endedResult(t.call, schemas.Broken, textInterrupted, partial), nil
+	}
+	t.Log.Warn("run failed", "call", t.call.ID, "code", schemas.CodeOf(err), "error", err)
+	return failedResult(t.call, err), nil
+}
+
+// native runs a file tool in this process, where the provider lets its files be reached.
+func (t *turn) native(ctx context.Context, o order) (r schemas.Result, handled bool, err error) {
+	filer, ok := providers.As[providers.Filer](t.Provider)
+	if !ok || t.call.Tool == schemas.ToolBash {
+		return r, false, nil
+	}
+	root, err := filer.OpenWorkspace(ctx, t.call.Account, o.command.Mounts[0])
+	if err != nil {
+		return r, true, fmt.Errorf("open the workspace: %w", err)
+	}
+	defer func() { err = errors.Join(err, root.Close()) }()
+	r, handled, err = tools.RunNative(ctx, root, t.call, o.input)
+	return r, handled, err
+}
+
+// onProvider runs the order's command. Partial is what had been printed when there is an error.
+func (t *turn) onProvider(ctx context.Context, o order) (r schemas.Result, partial *schemas.Result, err error) {
+	l := t.live()
+	o.command.Output = func(providers.Chunk) {}
+	if o.plan.Live {
+		o.command.Output = l.write
+	}
+	result, err := t.persist(ctx, o)
+	if stop := l.end(ctx); stop != nil {
+		t.Metrics.LiveStopped()
+		t.Log.Warn("live output stopped early", "call", t.call.ID, "error", stop)
+	}
+	if err == nil {
+		return o.plan.Render(result), nil, nil
+	}
+	if o.plan.Live && (result.Started || len(result.Stdout)+len(result.Stderr) > 0) {
+		p := o.plan.Render(result)
+		partial = &p
+	}
+	return r, partial, err
+}
+
+// persist runs the command until it was started: a provider that has no room or lost the box has
+// started nothing, so asking again is safe.
+func (t *turn) persist(ctx context.Context, o order) (providers.Result, error) {
+	until := time.Now().Add(min(shortage, time.Until(t.call.Deadline)))
+	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
+		r, err := t.Provider.Run(ctx, o.command)
+		code := schemas.CodeOf(err)
+		if err == nil || r.Started || ctx.Err() != nil || time.Now().Add(wait).After(until) {
+			return r, err //nolint:wrapcheck // the provider's words
+		}
+		switch {
+		case code == schemas.NotFound && o.keep != "":
+			if err := t.reserve(ctx, &o); err != nil && !schemas.CodeOf(err).Retryable() {
+				return r, err
+			}
+		case !code.Retryable():
+			return r, err //nolint:wrapcheck // the provider's words
+		}
+		select {
+		case <-ctx.Done():
+			return r, context.Cause(ctx)
+		case <-time.After(wait):
+		}
+	}
+}
+
+// command is the run of an order, in a box kept to the sandbox's rules.
+func (t *turn) command(o order, w schemas.Workspace) providers.Command {
+	mount := providers.Mount{Namespace: schemas.Namespace(w.Account, w.ID), ReadOnly: o.plan.ReadOnly && !o.sandbox.Persistent}
+	cmd := o.plan.Command()
+	cmd.Dir = mount.Path()
+	cmd.Env = o.sandbox.EnvVars
+	cmd.Mounts = []providers.Mount{mount}
+	cmd.Network = o.sandbox.Network
+	cmd.Timeout = t.timeout(o.sandbox)
+	if cmd.OutputLimit == 0 { // a file tool's answer needs what it needs
+		cmd.OutputLimit = outputLimit(o.sandbox)
+	}
+	cmd.Spec = providers.Spec{
+		Account: t.call.Account, Network: o.sandbox.Network, Mounts: cmd.Mounts, Env: o.sandbox.EnvVars, MemoryLimit: o.sandbox.MemoryLimit,
+	}
+	return cmd
+}
+
+// timeout is the call's own, else its sandbox's, within the bounds of the provider and the deadline.
+func (t *turn) timeout(s schemas.Sandbox) time.Duration {
+	d := time.Duration(t.call.Timeout)
+	if d <= 0 {
+		d = time.Duration(s.Timeout)
+	}
+	if d <= 0 {
+		d = schemas.DefaultTimeout
+	}
+	d = min(d, schemas.MaxTimeout, max(time.Until(t.call.Deadline), time.Millisecond))
+	if most := providers.ProfileOf(t.Provider).MaxTimeout; most > 0 {
+		d = min(d, most)
+	}
+	return d
+}
+
+func outputLimit(s schemas.Sandbox) int {
+	if s.OutputLimit <= 0 {
+		return schemas.DefaultOutputLimit
+	}
+	return min(s.OutputLimit, schemas.MaxOutputLimit)
+}
+
+// live makes the call's live output.
+func (t *turn) live() *live {
+	n := 0
+	return &live{call: t.call.ID, attempt: t.delivery.Attempt, publish: func(d schemas.OutputData) (func(context.Context) error, error) {
+		n++
+		event := schemas.NewEvent(t.call, schemas.CallOutput, schemas.OutputID(t.call.Account, t.call.ID, d.Attempt, n), time.Now(), d)
+		f, err := streams.Events.PublishAsync(context.Background(), t.Bus, event)
+		if err != nil {
+			return nil, err //nolint:wrapcheck // the topic says what and where
+		}
+		return f.Wait, nil
+	}}
+}
+
+// crowded is how long a call above a cap stays away: longer each time, and not all at once.
+func crowded(attempt int) time.Duration {
+	base := min(250*time.Millisecond<<min(attempt-1, 4), 4*time.Second)
+	return base/2 + rand.N(base/2)
+}

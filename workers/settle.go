@@ -1,0 +1,95 @@
+package workers
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+// settleDelay is how long a cancelled call that nobody here has in hand is left alone, so that a
+// worker that has just taken it can show its start. Up to as much again is added, so that one of
+// many workers is the first.
+const settleDelay = 300 * time.Millisecond
+
+// settlement is a cancelled call that gets its result when it is due, if it has none by then.
+type settlement struct {
+	cancel schemas.Cancel
+	due    time.Time
+}
+
+// heard takes a request for the end of a call that came while this worker watches. It never blocks:
+// what does not fit is settled when the call is delivered.
+func (s *shift) heard(c schemas.Cancel, at time.Time) {
+	fresh := s.cancels.add(c, at, time.Now())
+	id := schemas.Call{Account: c.Account, ID: c.Call}.EventID()
+	if s.hands.end(id, cancelError{reason: c.Reason}) || !fresh {
+		return
+	}
+	select {
+	case s.settle <- settlement{cancel: c, due: time.Now().Add(settleDelay + rand.N(settleDelay))}:
+	default:
+	}
+}
+
+// settleCancelled gives cancelled calls that still wait in the queue their result, so that nobody
+// has to wait until they are delivered.
+func (s *shift) settleCancelled(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case next := <-s.settle:
+			if !sleep(ctx, time.Until(next.due)) {
+				return
+			}
+			if err := s.settleOne(ctx, next.cancel); err != nil && ctx.Err() == nil {
+				s.Log.Warn("cancelled call not settled yet: that is done when it is delivered", "call", next.cancel.Call, "error", err)
+			}
+		}
+	}
+}
+
+// settleOne gives a cancelled call its result, if it is a call of this provider that was never
+// started. One that was started is its worker's.
+func (s *shift) settleOne(ctx context.Context, c schemas.Cancel) error {
+	call, err := streams.FindCall(ctx, s.Bus, c.Account, c.Call)
+	switch {
+	case schemas.CodeOf(err) == schemas.NotFound:
+		return nil
+	case err != nil:
+		return fmt.Errorf("find the call: %w", err)
+	case call.Provider != s.Name:
+		return nil
+	}
+	state, err := streams.ReadCallState(ctx, s.Bus, call)
+	if err != nil {
+		return fmt.Errorf("look for the call on its conversation: %w", err)
+	}
+	if state.Result != nil || len(state.Started) > 0 {
+		return nil
+	}
+	now := time.Now().UTC()
+	r := unrunResult(call, toCancel, c.Reason)
+	r.Finished = now
+	if err := streams.Events.Publish(ctx, s.Bus, schemas.NewEvent(call, schemas.CallFinished, schemas.FinishedID(call.Account, call.ID), now, r)); err != nil {
+		return fmt.Errorf("write the result: %w", err)
+	}
+	s.Metrics.Finished(call.Tool, r.Status)
+	return nil
+}
+
+// sleep waits for d and reports false when ctx ended first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}

@@ -1,0 +1,109 @@
+package tools
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// Definition is what a model is told of a tool.
+type Definition struct {
+	Name        schemas.Tool    `json:"name"`
+	Description string          `json:"description"`
+	InputSchema json.RawMessage `json:"input_schema"` // JSON Schema 2020-12 of the input
+}
+
+// object is a JSON Schema of an object, or of one of its fields.
+type object map[string]any
+
+// Definitions lists the tools with the defaults and words of a dialect, in the order of [schemas.Tools].
+// It holds the arguments that a model is to use; the flags that only tune a dialect are left out.
+func Definitions(d schemas.Dialect) ([]Definition, error) {
+	all := describe(dialect(d))
+	list := make([]Definition, 0, len(all))
+	for _, t := range schemas.Tools() {
+		in := all[t]
+		required := []string{}
+		for _, name := range slices.Sorted(maps.Keys(in.fields)) {
+			if in.fields[name]["default"] == nil && !in.fields[name].optional() {
+				required = append(required, name)
+			}
+			delete(in.fields[name], "optional")
+		}
+		schema, err := json.Marshal(object{
+			"type": "object", "properties": in.fields, "required": required, "additionalProperties": false,
+		})
+		if err != nil {
+			return nil, fmt.Errorf("define %s: %w", t, err)
+		}
+		list = append(list, Definition{Name: t, Description: in.text, InputSchema: schema})
+	}
+	return list, nil
+}
+
+func (o object) optional() bool { return o["optional"] != nil }
+
+// input describes a tool's arguments.
+type input struct {
+	text   string
+	fields map[string]object
+}
+
+func describe(d dialect) map[schemas.Tool]input {
+	first, root, pattern, order := 1, "relative to the folder searched, newest first", "a regular expression", "file_path is relative to the workspace."
+	if d.deep() {
+		first, root, pattern, order = 0, "from the workspace's root", "literal text: no character has a special meaning", "file_path begins with / (the workspace's root)."
+	}
+	text := func(s string) object { return object{"type": "string", "description": s} }
+	flag := func(s string) object { return object{"type": "boolean", "description": s, "default": false} }
+	path := text("The file. " + order)
+	folder := object{"type": "string", "description": "The folder to search. Default: the workspace.", "optional": true}
+	return map[schemas.Tool]input{
+		schemas.ToolBash: {
+			"Runs a command with bash in the workspace. The answer holds what it printed, and always its exit code, and whether it was ended by its time or cut.",
+			map[string]object{"command": text("The command.")},
+		},
+		schemas.ToolRead: {
+			fmt.Sprintf("Reads lines of a text file, numbered from 1. A page holds at most 64 KiB; the answer says how to go on. offset counts from %d.", first),
+			map[string]object{
+				"file_path": path,
+				"offset":    {"type": "integer", "minimum": first, "default": first, "description": fmt.Sprintf("The first line to read, counted from %d.", first)},
+				"limit":     {"type": "integer", "minimum": 1, "default": defaultLines, "description": "How many lines to read at most."},
+			},
+		},
+		schemas.ToolWrite: {
+			"Writes a file, and makes its folders. A file that exists is replaced.",
+			map[string]object{"file_path": path, "content": text("The whole content.")},
+		},
+		schemas.ToolEdit: {
+			"Replaces text in a file. Both texts are taken literally, spaces and line breaks included. old_string must occur exactly once unless replace_all is set.",
+			map[string]object{
+				"file_path": path, "old_string": text("The text to replace."), "new_string": text("The text to put in its place."),
+				"replace_all": flag("Replace every occurrence."),
+			},
+		},
+		schemas.ToolGlob: {
+			"Finds files by name. Paths are " + root + ". Names that begin with a dot are found only where the pattern has the dot.",
+			map[string]object{
+				"pattern": text("** crosses folders; * ? [a-z] {a,b} do not. Without a slash it matches names at any depth."), "path": folder,
+			},
+		},
+		schemas.ToolGrep: {
+			"Searches the lines of files. The pattern is " + pattern + ". Binary files and folders of version control are passed over.",
+			map[string]object{
+				"pattern": text("What to search: " + pattern + "."), "path": folder,
+				"glob": {"type": "string", "description": "Search only files that match, such as *.go.", "optional": true},
+				"output_mode": {
+					"type": "string", "enum": []schemas.GrepMode{schemas.GrepFiles, schemas.GrepContent, schemas.GrepCount}, "default": schemas.GrepFiles,
+					"description": "Whether to list files, lines, or how many lines each file has.",
+				},
+				"case_insensitive": flag("Let upper and lower case match one another."),
+				"line_numbers":     flag("With content: number the lines."),
+				"head_limit":       {"type": "integer", "minimum": 1, "default": defaultHead, "description": "How many lines of output at most."},
+			},
+		},
+	}
+}

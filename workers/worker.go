@@ -1,0 +1,144 @@
+package workers
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/workers/limits"
+)
+
+// Specs finds the records that a call names. Codes: not_found, unavailable.
+type Specs interface {
+	Sandbox(ctx context.Context, account schemas.AccountID, id schemas.SandboxID) (schemas.Sandbox, error)
+	Workspace(ctx context.Context, account schemas.AccountID, id schemas.WorkspaceID) (schemas.Workspace, error)
+}
+
+// Defaults of a [Worker].
+const (
+	DefaultSlots = 16
+	DefaultGrace = 20 * time.Second
+)
+
+// maxAttempts is out of reach on purpose: a call that waits for a place or for another worker's end
+// uses up an attempt each time, and its deadline ends it. What keeps killing workers is ended by its
+// starts, see decide.
+const maxAttempts = 1_000_000
+
+// Worker runs the calls of one provider. Any number of workers, in any number of processes, may
+// serve the same provider.
+type Worker struct {
+	Bus      *streams.Bus
+	Provider providers.Provider
+	// Name is the provider's name on the log. Empty: what its profile says.
+	Name  string
+	Specs Specs
+	// Limiter holds the caps. Nil: there are none.
+	Limiter limits.Limiter
+	// AccountCap is how many calls of one account run at the same time, over all workers that share
+	// the limiter. 0: as many as there are slots.
+	AccountCap int
+	// Slots is how many calls this worker has in hand at most. 0: DefaultSlots.
+	Slots int
+	// Grace is how long calls in hand may go on once Run is told to end. 0: DefaultGrace.
+	Grace   time.Duration
+	Log     *slog.Logger
+	Metrics Metrics
+
+	// at is called at each stage of a call, and an error from it ends the call's handling right there.
+	// It is how tests let a worker die between two effects.
+	at func(stage, schemas.Call) error
+}
+
+// stage is a place between two effects, where a process may die.
+type stage string
+
+const (
+	atDelivered stage = "delivered" // nothing was done
+	atPrepared  stage = "prepared"  // a place is taken, the box is reserved
+	atStarted   stage = "started"   // the proof of the start is on the log
+	atRan       stage = "ran"       // the run has ended
+	atFinished  stage = "finished"  // the result is on the log, the call is not acknowledged
+
+	atRenewal stage = "renewal" // of the worker's lease, no call's
+)
+
+// shift is one Run of a worker.
+type shift struct {
+	Worker
+
+	lease   *lease
+	hands   *hands
+	caps    *caps
+	cancels *cancelSet
+	settle  chan settlement // calls that were cancelled while nobody here had them in hand
+}
+
+// Run takes calls and runs them until ctx ends. Then it takes no more, finishes what is in hand
+// for at most Grace, and ends the rest: a call with side effects gets the result interrupted with
+// what it had printed, others go back to the log. It returns nil after that, and an error when the
+// log refuses the consumer for good.
+//
+// The same Worker may be Run again after it returned, each time under a new identity.
+func (w *Worker) Run(ctx context.Context) error {
+	s := w.begin()
+	// The parts around the calls go on until the last call is out of hand.
+	around, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var parts sync.WaitGroup
+	defer parts.Wait()
+	defer stop()
+	ready := make(chan struct{}, 2) // a lease that others see, and every earlier request for an end
+	tell := func() { ready <- struct{}{} }
+	parts.Go(func() { s.lease.Run(around, tell) })
+	parts.Go(func() { s.watchCancels(around, tell) })
+	parts.Go(func() { s.settleCancelled(around) })
+	parts.Go(func() { s.caps.Run(around) })
+	for range cap(ready) {
+		select {
+		case <-ready:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	s.Log.Info("worker takes calls", "slots", s.Slots)
+	err := streams.Calls.Consume(ctx, s.Bus, streams.ConsumeOptions{
+		Name: "w-" + s.Name, Filter: s.Name, Slots: s.Slots, Grace: s.Grace, MaxAttempts: maxAttempts,
+	}, s.handle)
+	if err != nil {
+		return fmt.Errorf("worker of %s: %w", s.Name, err)
+	}
+	s.Log.Info("worker has ended")
+	return nil
+}
+
+func (w *Worker) begin() *shift {
+	s := &shift{Worker: *w, hands: &hands{}, settle: make(chan settlement, 1024)}
+	s.Name = cmp.Or(s.Name, providers.ProfileOf(s.Provider).Name)
+	s.Slots = cmp.Or(s.Slots, DefaultSlots)
+	s.Grace = cmp.Or(s.Grace, DefaultGrace)
+	s.Metrics = s.Metrics.orQuiet()
+	if s.Log == nil {
+		s.Log = slog.New(slog.DiscardHandler)
+	}
+	if s.at == nil {
+		s.at = func(stage, schemas.Call) error { return nil }
+	}
+	me := schemas.NewID("worker_")
+	s.Log = s.Log.With("worker", me, "provider", s.Name)
+	s.lease = &lease{
+		bucket: streams.OpenBucket[sign](s.Bus, streams.Leases), log: s.Log, fault: func() error { return s.at(atRenewal, schemas.Call{}) },
+		sign: sign{Worker: me, Provider: s.Name, Started: time.Now().UTC()},
+	}
+	s.cancels = newCancelSet(maxCancels, cancelsMatter)
+	s.caps = &caps{limiter: s.Limiter, most: s.AccountCap, log: s.Log, held: make(map[string]limits.Lease)}
+	return s
+}
+
+// me is the name under which this shift signs its starts.
+func (s *shift) me() string { return s.lease.sign.Worker }

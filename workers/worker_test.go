@@ -1,0 +1,556 @@
+package workers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/workers/limits"
+)
+
+func TestACallIsRunAndAnswered(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		p := &fake{}
+		var waited, ran, finished atomic.Int32
+		w.employ(p, func(wk *Worker) {
+			wk.Metrics = Metrics{
+				Wait:     func(schemas.Tool, time.Duration) { waited.Add(1) },
+				Run:      func(schemas.Tool, time.Duration) { ran.Add(1) },
+				Finished: func(schemas.Tool, schemas.Status) { finished.Add(1) },
+			}
+		})
+		c := w.publish(w.call("call_1", schemas.ToolBash))
+		r := w.want(c, schemas.Completed)
+		if r.Call != c.ID || r.Conversation != c.Conversation || r.Output.Stdout != "hello\n" || r.Started.IsZero() || r.Finished.IsZero() {
+			t.Errorf("result %+v", r)
+		}
+		w.once(c)
+		if got := w.types(c); !slices.Equal(got, []schemas.EventType{schemas.CallStarted, schemas.CallOutput, schemas.CallFinished}) {
+			t.Errorf("events %v", got)
+		}
+		if p.count() != 1 || waited.Load() != 1 || ran.Load() != 1 || finished.Load() != 1 {
+			t.Errorf("%d runs, %d waits, %d ran, %d finished: want one of each", p.count(), waited.Load(), ran.Load(), finished.Load())
+		}
+		cmd := p.runs[0]
+		want := "/mnt/workspaces/" + schemas.Namespace(testAccount, "ws_1")
+		if cmd.Dir != want || cmd.Env["SECRET"] != "s3cret" || cmd.Timeout != schemas.DefaultTimeout || cmd.Spec.Account != testAccount {
+			t.Errorf("command %+v", cmd)
+		}
+		for _, e := range w.events(c) {
+			if strings.Contains(string(e.Data), "s3cret") {
+				t.Errorf("a secret is on the log: %s", e.Data)
+			}
+		}
+	})
+}
+
+func TestTheTimeoutIsTheSmallest(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		p := &fake{}
+		w.employ(p)
+		c := w.call("call_1", schemas.ToolBash, func(c *schemas.Call) {
+			c.Timeout, c.Deadline = schemas.Duration(time.Minute), time.Now().Add(10*time.Second)
+		})
+		w.want(w.publish(c), schemas.Completed)
+		if d := p.runs[0].Timeout; d > 10*time.Second || d < 5*time.Second {
+			t.Errorf("timeout %v of a call with a deadline in 10 s", d)
+		}
+	})
+}
+
+// TestAWorkerDiesAtEachStage is the first two promises in one process: whatever the stage at which a
+// worker dies, the call gets one result, and one with side effects is run once at most.
+func TestAWorkerDiesAtEachStage(t *testing.T) {
+	type outcome struct {
+		status schemas.Status
+		runs   int // over both workers
+	}
+	for _, tool := range []schemas.Tool{schemas.ToolBash, schemas.ToolRead} {
+		for at, want := range map[stage]outcome{
+			atDelivered: {schemas.Completed, 1},
+			atPrepared:  {schemas.Completed, 1},
+			atStarted:   {schemas.Broken, 0},
+			atRan:       {schemas.Broken, 1},
+			atFinished:  {schemas.Completed, 1},
+		} {
+			if tool == schemas.ToolRead { // it is run again, and again
+				want = map[stage]outcome{
+					atDelivered: {schemas.Completed, 1}, atPrepared: {schemas.Completed, 1}, atStarted: {schemas.Completed, 1},
+					atRan: {schemas.Completed, 2}, atFinished: {schemas.Completed, 1},
+				}[at]
+			}
+			t.Run(fmt.Sprintf("%s %s", tool, at), func(t *testing.T) {
+				inWorld(t, func(t *testing.T, w *world) {
+					p := &fake{run: answer(tool)}
+					died := make(chan *employed, 1)
+					var first *employed
+					first = w.employ(p, w.dieAt(at, died, &first))
+					c := w.publish(w.call("call_1", tool))
+					<-died
+					w.employ(p)
+					w.want(c, want.status)
+					w.once(c)
+					if p.count() != want.runs {
+						t.Errorf("%d runs, want %d", p.count(), want.runs)
+					}
+				})
+			})
+		}
+	}
+}
+
+// answer runs a tool as a box would: a reading tool's script prints an answer that the plan reads.
+func answer(tool schemas.Tool) func(context.Context, providers.Command) (providers.Result, error) {
+	if tool == schemas.ToolBash {
+		return nil
+	}
+	return func(context.Context, providers.Command) (providers.Result, error) {
+		return providers.Result{Runtime: "fake/L0", Started: true, Stdout: []byte(readAnswer)}, nil
+	}
+}
+
+func TestAStartThatTheLogForgotToHaveDelivered(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		p := &fake{}
+		c := w.call("call_1", schemas.ToolBash)
+		// What a worker left that was killed together with the log: the proof of its start, while the
+		// log still counts the next delivery as the first.
+		err := streams.Events.Publish(t.Context(), w.bus, schemas.NewEvent(c, schemas.CallStarted, schemas.StartedID(c.Account, c.ID, 1), time.Now(),
+			schemas.StartedData{Call: c.ID, Tool: c.Tool, Worker: "worker_dead", Attempt: 1}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.publish(c)
+		w.employ(p)
+		w.want(c, schemas.Broken)
+		w.once(c)
+		if p.count() != 0 {
+			t.Errorf("%d runs of a call that was started before, want none", p.count())
+		}
+	})
+}
+
+func TestCancelBeforeTheStart(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		p := &fake{}
+		c := w.publish(w.call("call_1", schemas.ToolBash))
+		w.cancel(c)
+		w.employ(p)
+		r := w.want(c, schemas.Cancelled)
+		if !strings.Contains(r.Text, "enough") {
+			t.Errorf("the reason is not told: %q", r.Text)
+		}
+		w.once(c)
+		if p.count() != 0 {
+			t.Errorf("%d runs of a cancelled call", p.count())
+		}
+	})
+}
+
+func TestCancelInTheQueueIsAnsweredAtOnce(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		p := &fake{run: sleeper(20 * time.Second)}
+		w.employ(p, func(wk *Worker) { wk.Slots = 1 })
+		long := w.publish(w.call("call_long", schemas.ToolBash))
+		w.untilStarted(long)
+		queued := w.publish(w.call("call_queued", schemas.ToolBash))
+		begun := time.Now()
+		w.cancel(queued)
+		w.want(queued, schemas.Cancelled)
+		if d := time.Since(begun); d > 3*time.Second {
+			t.Errorf("answered after %v, while the worker was busy; want at once", d)
+		}
+		w.want(long, schemas.Completed)
+		w.once(queued)
+		if p.count() != 1 {
+			t.Errorf("%d runs, want only that of the other call", p.count())
+		}
+	})
+}
+
+func TestCancelWhileItRuns(t *testing.T) {
+	for _, tool := range []schemas.Tool{schemas.ToolBash, schemas.ToolRead} {
+		t.Run(string(tool), func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				var killed atomic.Bool
+				p := &fake{run: func(ctx context.Context, cmd providers.Command) (providers.Result, error) {
+					r, err := sleeper(time.Hour)(ctx, cmd)
+					killed.Store(err != nil)
+					return r, err
+				}}
+				w.employ(p)
+				w.employ(p) // another one hears of it too, and leaves it alone
+				c := w.publish(w.call("call_1", tool))
+				w.untilStarted(c)
+				w.cancel(c)
+				r := w.want(c, schemas.Cancelled)
+				if tool == schemas.ToolBash && (r.Output == nil || r.Output.Stdout != "begun\n" || !strings.Contains(r.Text, "enough")) {
+					t.Errorf("what was printed or the reason is missing: %+v", r)
+				}
+				w.once(c)
+				if !killed.Load() || p.count() != 1 {
+					t.Errorf("killed: %v, runs: %d", killed.Load(), p.count())
+				}
+			})
+		})
+	}
+}
+
+func TestCancelAfterTheEndChangesNothing(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.employ(&fake{})
+		c := w.publish(w.call("call_1", schemas.ToolBash))
+		w.want(c, schemas.Completed)
+		w.cancel(c)
+		w.once(c)
+		w.want(c, schemas.Completed)
+	})
+}
+
+func TestACallPastItsDeadlineIsNotRun(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		p := &fake{}
+		c := w.publish(w.call("call_1", schemas.ToolBash, func(c *schemas.Call) { c.Deadline = time.Now().Add(time.Minute) }))
+		time.Sleep(2 * time.Minute)
+		w.employ(p)
+		w.want(c, schemas.Expired)
+		w.once(c)
+		if p.count() != 0 {
+			t.Errorf("%d runs", p.count())
+		}
+	})
+}
+
+func TestAnAccountAtItsCapLeavesRoomForOthers(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var mu sync.Mutex
+		now, most := 0, 0
+		p := &fake{run: func(ctx context.Context, cmd providers.Command) (providers.Result, error) {
+			if cmd.Spec.Account != testAccount {
+				return hello(ctx, cmd)
+			}
+			mu.Lock()
+			now++
+			most = max(most, now)
+			mu.Unlock()
+			defer func() { mu.Lock(); now--; mu.Unlock() }()
+			return sleeper(10*time.Second)(ctx, cmd)
+		}}
+		shared := &limits.Memory{}
+		var limited atomic.Int32
+		cap2 := func(wk *Worker) {
+			wk.Limiter, wk.AccountCap = shared, 2
+			wk.Metrics.Limited = func(string) { limited.Add(1) }
+		}
+		w.employ(p, cap2)
+		w.employ(p, cap2)
+		var flood []schemas.Call
+		for i := range 20 {
+			flood = append(flood, w.publish(w.call(fmt.Sprint("flood_", i), schemas.ToolBash)))
+		}
+		other := w.publish(w.call("call_other", schemas.ToolBash, func(c *schemas.Call) { c.Account = "acct_2" }))
+		begun := time.Now()
+		w.want(other, schemas.Completed)
+		if d := time.Since(begun); d > 5*time.Second {
+			t.Errorf("another account waited %v behind one that is at its cap", d)
+		}
+		for _, c := range flood { // some were put back far more often than a broken call may be
+			w.want(c, schemas.Completed)
+			w.once(c)
+		}
+		if most != 2 || limited.Load() == 0 || p.count() != 21 {
+			t.Errorf("at most %d at the same time, %d times put back, %d runs: want 2, more than 0 and 21", most, limited.Load(), p.count())
+		}
+	})
+}
+
+func TestDrain(t *testing.T) {
+	for name, c := range map[string]struct {
+		tool schemas.Tool
+		nap  time.Duration
+		want schemas.Status
+		runs int
+	}{
+		"finishes what is in hand":               {schemas.ToolBash, 5 * time.Second, schemas.Completed, 1},
+		"interrupts what takes longer":           {schemas.ToolBash, time.Hour, schemas.Broken, 1},
+		"hands back what has no side effects":    {schemas.ToolRead, time.Hour, schemas.Completed, 2},
+		"finishes what has no side effects also": {schemas.ToolRead, 5 * time.Second, schemas.Completed, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				var runs atomic.Int32
+				p := &fake{run: func(ctx context.Context, cmd providers.Command) (providers.Result, error) {
+					if runs.Add(1) > 1 {
+						return providers.Result{Started: true, Stdout: []byte(readAnswer)}, nil
+					}
+					r, err := sleeper(c.nap)(ctx, cmd)
+					if c.tool == schemas.ToolRead {
+						r.Stdout = []byte(readAnswer)
+					}
+					return r, err
+				}}
+				e := w.employ(p, func(wk *Worker) { wk.Grace = 10 * time.Second })
+				call := w.publish(w.call("call_1", c.tool))
+				w.untilStarted(call)
+				later := time.Now()
+				e.retire()
+				if d := time.Since(later); d > 20*time.Second {
+					t.Errorf("the stop took %v, with a grace of 10 s", d)
+				}
+				if c.want == schemas.Broken { // told by the worker itself, with what was printed
+					if r := w.want(call, c.want); r.Output == nil || r.Output.Stdout != "begun\n" || !strings.Contains(r.Text, "shut down") {
+						t.Errorf("result %+v", r)
+					}
+				}
+				w.employ(p)
+				w.want(call, c.want)
+				w.once(call)
+				if n := int(runs.Load()); n != c.runs {
+					t.Errorf("%d runs, want %d", n, c.runs)
+				}
+			})
+		})
+	}
+}
+
+func TestARedeliveryWaitsForALivingWorker(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		// The first worker's proof of the start and its lease, without its signs of life on the message.
+		p := &fake{}
+		c := w.call("call_1", schemas.ToolBash)
+		leases := streams.OpenBucket[sign](w.bus, streams.Leases)
+		err := streams.Events.Publish(t.Context(), w.bus, schemas.NewEvent(c, schemas.CallStarted, schemas.StartedID(c.Account, c.ID, 1), time.Now(),
+			schemas.StartedData{Call: c.ID, Tool: c.Tool, Worker: "worker_slow", Attempt: 1}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		until := time.Now().Add(30 * time.Second)
+		w.publish(c)
+		w.employ(p)
+		for time.Now().Before(until) {
+			if _, err := leases.Put(t.Context(), "worker_slow", sign{Worker: "worker_slow"}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+		}
+		if got := w.types(c); slices.Contains(got, schemas.CallFinished) {
+			t.Fatalf("given up while its worker lives: %v", got)
+		}
+		w.want(c, schemas.Broken)
+		w.once(c)
+		if p.count() != 0 {
+			t.Errorf("%d runs", p.count())
+		}
+	})
+}
+
+func TestAWorkerThatWasTakenForDeadDropsItsResult(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		// So long that the log alone would not recognise the second result any more.
+		p := &fake{run: sleeper(30 * time.Minute)}
+		var away atomic.Bool
+		w.employ(p, func(wk *Worker) {
+			wk.at = func(s stage, _ schemas.Call) error {
+				if s == atRenewal && away.Load() {
+					return errCrash
+				}
+				return nil
+			}
+		})
+		c := w.publish(w.call("call_1", schemas.ToolBash, func(c *schemas.Call) { c.Timeout = schemas.Duration(10 * time.Minute) }))
+		w.untilStarted(c)
+		away.Store(true)
+		time.Sleep(time.Minute)
+		now := time.Now()
+		err := streams.Events.Publish(t.Context(), w.bus,
+			schemas.NewEvent(c, schemas.CallFinished, schemas.FinishedID(c.Account, c.ID), now, unrunResult(c, toInterrupt, "")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		away.Store(false)
+		time.Sleep(time.Hour)
+		w.once(c)
+		w.want(c, schemas.Broken)
+	})
+}
+
+func TestAProviderThatIsShortOfRoomIsAskedAgain(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var asked atomic.Int32
+		p := &fake{run: func(ctx context.Context, cmd providers.Command) (providers.Result, error) {
+			if asked.Add(1) < 4 {
+				return providers.Result{}, schemas.Errorf(schemas.Exhausted, "run", "no room")
+			}
+			return hello(ctx, cmd)
+		}}
+		w.employ(p)
+		c := w.publish(w.call("call_1", schemas.ToolBash))
+		w.want(c, schemas.Completed)
+		w.once(c)
+	})
+}
+
+func TestAProviderThatStaysAwayFailsTheCall(t *testing.T) {
+	for name, err := range map[string]error{
+		"exhausted":   schemas.Errorf(schemas.Exhausted, "run", "no room"),
+		"unsupported": schemas.Errorf(schemas.Unsupported, "run", "not here"),
+		"unknown":     errors.New("secret path"), //nolint:err113 // an error of nobody
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				w.employ(&fake{run: func(context.Context, providers.Command) (providers.Result, error) { return providers.Result{}, err }})
+				c := w.publish(w.call("call_1", schemas.ToolBash))
+				r := w.want(c, schemas.Failed)
+				if r.Error == nil || r.Error.Code != schemas.CodeOf(err) || strings.Contains(r.Text, "secret") {
+					t.Errorf("result %+v", r)
+				}
+				w.once(c)
+			})
+		})
+	}
+}
+
+// keeper is a provider that keeps boxes and loses one.
+type keeper struct {
+	fake
+
+	reserved atomic.Int32
+}
+
+func (k *keeper) Reserve(_ context.Context, key string, _ providers.Spec) (schemas.Ref, error) {
+	return schemas.Ref{ID: key, Epoch: fmt.Sprint(k.reserved.Add(1))}, nil
+}
+
+func (k *keeper) Release(context.Context, schemas.Ref) error { return nil }
+
+func TestALostBoxIsReservedAgain(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.specs.persistent = true
+		k := &keeper{}
+		k.run = func(ctx context.Context, cmd providers.Command) (providers.Result, error) {
+			if cmd.Sandbox.Epoch != "2" {
+				return providers.Result{}, schemas.Errorf(schemas.NotFound, "run", "the box is gone")
+			}
+			return hello(ctx, cmd)
+		}
+		w.employ(k)
+		c := w.publish(w.call("call_1", schemas.ToolBash))
+		w.want(c, schemas.Completed)
+		if k.reserved.Load() != 2 || k.runs[1].Sandbox.ID != "acct_1.sb_1.ws_1" {
+			t.Errorf("reserved %d times, ran in %+v", k.reserved.Load(), k.runs[1].Sandbox)
+		}
+	})
+}
+
+func TestAPanicIsAResult(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.employ(&fake{run: func(context.Context, providers.Command) (providers.Result, error) { panic("out of thin air") }})
+		c := w.publish(w.call("call_1", schemas.ToolBash))
+		if r := w.want(c, schemas.Failed); r.Error.Code != schemas.Internal || strings.Contains(r.Text, "thin air") {
+			t.Errorf("result %+v", r)
+		}
+		w.once(c)
+	})
+}
+
+func TestRecordsThatAreMissingOrAway(t *testing.T) {
+	t.Run("missing", func(t *testing.T) {
+		inWorld(t, func(t *testing.T, w *world) {
+			w.specs.err = schemas.Errorf(schemas.NotFound, "sandbox", "there is no sandbox sb_1")
+			w.employ(&fake{})
+			c := w.publish(w.call("call_1", schemas.ToolBash))
+			if r := w.want(c, schemas.Failed); r.Error.Code != schemas.NotFound {
+				t.Errorf("result %+v", r)
+			}
+		})
+	})
+	t.Run("away", func(t *testing.T) {
+		inWorld(t, func(t *testing.T, w *world) {
+			w.specs.err = schemas.Errorf(schemas.Unavailable, "sandbox", "the records are away")
+			p := &fake{}
+			e := w.employ(p)
+			c := w.publish(w.call("call_1", schemas.ToolBash))
+			time.Sleep(5 * time.Minute) // many more tries than a broken message gets
+			e.retire()
+			w.specs.err = nil
+			w.employ(p)
+			w.want(c, schemas.Completed)
+			w.once(c)
+			if p.count() != 1 {
+				t.Errorf("%d runs", p.count())
+			}
+		})
+	})
+}
+
+func TestADeadLetterGetsItsResult(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		closer := &Closer{Bus: w.open(), Log: slog.New(slog.DiscardHandler)}
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- closer.Run(ctx) }()
+		bad := w.call("call_bad", schemas.ToolBash, func(c *schemas.Call) { c.Input = []byte(`{"command":7}`) })
+		w.publish(bad)
+		w.employ(&fake{})
+		if r := w.want(bad, schemas.Failed); r.Error == nil || r.Error.Code != schemas.Invalid {
+			t.Errorf("result %+v", r)
+		}
+		w.once(bad)
+		stop()
+		if err := <-done; err != nil {
+			t.Errorf("closer: %v", err)
+		}
+	})
+}
+
+// TestStartAndStop stops workers before, at and after their start, more than once, with work about.
+func TestStartAndStop(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		bus := w.open()
+		var calls []schemas.Call
+		p := &fake{}
+		for round := range 30 {
+			calls = append(calls, w.publish(w.call(fmt.Sprint("call_", round), schemas.ToolBash)))
+			for _, after := range []time.Duration{-1, 0, time.Millisecond, 50 * time.Millisecond, time.Second} {
+				startAndStop(t, &Worker{Bus: bus, Provider: p, Specs: w.specs, Grace: time.Second}, after)
+			}
+		}
+		w.employ(p)
+		for _, c := range calls {
+			w.result(c)
+		}
+		w.once(calls[0])
+		if p.count() > len(calls) {
+			t.Errorf("%d runs of %d calls", p.count(), len(calls))
+		}
+	})
+}
+
+// startAndStop runs a worker for so long; below 0 it is stopped before it is started.
+func startAndStop(t *testing.T, wk *Worker, after time.Duration) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	if after < 0 {
+		cancel()
+	}
+	done := make(chan error, 1)
+	go func() { done <- wk.Run(ctx) }()
+	time.Sleep(max(after, 0))
+	for range 10 {
+		go cancel()
+	}
+	if err := <-done; err != nil {
+		t.Fatalf("stop after %v: %v; want nil", after, err)
+	}
+}
