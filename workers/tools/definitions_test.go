@@ -11,7 +11,6 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-
 // TestDefinitions holds the definitions to their goldens, and to the inputs that are decoded.
 func TestDefinitions(t *testing.T) {
 	t.Parallel()

@@ -1,0 +1,84 @@
+package safefs
+
+import (
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestExchange swaps a directory and a link that leads out, again and again, while names below are
+// read, written, listed and removed. Nothing outside may be seen or changed.
+func TestExchange(t *testing.T) {
+	t.Parallel()
+	swaps := 100_000
+	if testing.Short() {
+		swaps = 5_000
+	}
+	each(t, func(t *testing.T, r *Root, dir string) {
+		outside := filepath.Join(dir, "..", "outside")
+		must(t, os.Mkdir(outside, 0o755))
+		must(t, os.WriteFile(filepath.Join(outside, "f"), []byte("outside"), 0o644))
+		must(t, os.Mkdir(filepath.Join(dir, "d"), 0o755))
+		must(t, os.WriteFile(filepath.Join(dir, "d/f"), []byte("inside"), 0o644))
+		must(t, os.Symlink("../outside", filepath.Join(dir, "x")))
+
+		var swapping, working sync.WaitGroup
+		stop := make(chan struct{})
+		swapping.Go(func() {
+			defer close(stop)
+			for range swaps {
+				if err := unix.Renameat2(unix.AT_FDCWD, filepath.Join(dir, "d"), unix.AT_FDCWD, filepath.Join(dir, "x"), unix.RENAME_EXCHANGE); err != nil {
+					t.Errorf("exchange: %v", err)
+					return
+				}
+			}
+		})
+		seen := make([]int, 4)
+		work := func(i int, try func() bool) {
+			working.Go(func() {
+				for {
+					select {
+					case <-stop:
+						return
+					default:
+						if try() {
+							seen[i]++
+						}
+					}
+				}
+			})
+		}
+		work(0, func() bool {
+			b, _, err := r.ReadFile("d/f", 100)
+			if string(b) == "outside" {
+				t.Error("read from outside")
+			}
+			return err == nil
+		})
+		work(1, func() bool { return r.Write("d/new", []byte("inside"), InPlace, nil) == nil })
+		work(2, func() bool {
+			return r.Walk(t.Context(), "d", 100, func(e Entry) error {
+				if info, err := e.Info(); err == nil && e.Path == "f" && info.Size == int64(len("outside")) {
+					t.Error("listed from outside")
+				}
+				return nil
+			}) == nil
+		})
+		work(3, func() bool { return r.MkdirAll("d/sub") == nil && r.Remove("d/sub") == nil })
+		swapping.Wait()
+		working.Wait()
+		for i, n := range seen {
+			if n == 0 {
+				t.Errorf("worker %d never got through: the test shows nothing", i)
+			}
+		}
+		entries, err := os.ReadDir(outside)
+		must(t, err)
+		if content, err := os.ReadFile(filepath.Join(outside, "f")); len(entries) != 1 || string(content) != "outside" {
+			t.Errorf("outside: %v, %q, %v", entries, content, err)
+		}
+	})
+}
