@@ -129,7 +129,7 @@ func TestCallFromTheLog(t *testing.T) {
 		"sandbox":      func(c *Call) { c.Sandbox = "" },
 		"deadline":     func(c *Call) { c.Deadline = time.Time{} },
 		"tool":         func(c *Call) { c.Tool = "python" },
-		"input":        func(c *Call) { c.Input = json.RawMessage(`{}`) },
+		"input":        func(c *Call) { c.Input = nil },
 	} {
 		bad := exampleCall()
 		change(&bad)
