@@ -56,7 +56,7 @@ func TestOneRun(t *testing.T) {
 	t.Log("claimed", time.Since(began), b.Facts())
 	null, _ := os.OpenFile("/dev/null", os.O_RDWR, 0)
 	r, w, _ := os.Pipe()
-	run, err := b.Start(box.Exec{Dir: "/mnt/workspaces/ws", Env: []string{"PATH=/usr/bin:/bin"}, Script: script}, null, w, w)
+	run, err := b.Start(box.Exec{Dir: "/mnt/workspaces/ws", Env: []string{"PATH=/usr/bin:/bin"}, Script: script}, int(null.Fd()), int(w.Fd()), int(w.Fd()))
 	if err != nil {
 		t.Fatal(err)
 	}

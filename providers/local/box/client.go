@@ -121,8 +121,8 @@ func (s *Spawner) listen() {
 type Options struct {
 	Mode    Mode
 	HostNet bool
-	HostID  int      // user and group on the host, where the worker is root
-	Cgroup  *os.File // version 2 group to be born in, or nil
+	HostID  int // user and group on the host, where the worker is root
+	Cgroup  int // descriptor of a version 2 group to be born in; 0: none
 }
 
 // Make clones a box. Its init waits for [Box.Setup]. The caller ends it with [Box.Kill].
@@ -143,12 +143,12 @@ func (s *Spawner) Make(o Options) (*Box, error) {
 		return nil, errors.Join(s.err, b.conn.close())
 	}
 	s.last++
-	f := makeFrame{ID: s.last, Mode: o.Mode, HostNet: o.HostNet, HostID: o.HostID, Cgroup: o.Cgroup != nil}
+	f := makeFrame{ID: s.last, Mode: o.Mode, HostNet: o.HostNet, HostID: o.HostID, Cgroup: o.Cgroup > 0}
 	s.waiting[f.ID] = answer
 	s.mu.Unlock()
 	files := []int{theirs}
-	if o.Cgroup != nil {
-		files = append(files, int(o.Cgroup.Fd()))
+	if o.Cgroup > 0 {
+		files = append(files, o.Cgroup)
 	}
 	if err := s.conn.send(kindMake, f, files...); err != nil {
 		s.mu.Lock()

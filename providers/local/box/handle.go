@@ -110,8 +110,8 @@ func (b *Box) said(err error) error {
 	return b.why()
 }
 
-// Start starts a run with these standard files, which stay the caller's. ID is chosen here.
-func (b *Box) Start(e Exec, stdin, stdout, stderr *os.File) (*Run, error) {
+// Start starts a run with these standard descriptors, which stay the caller's. ID is chosen here.
+func (b *Box) Start(e Exec, stdin, stdout, stderr int) (*Run, error) {
 	r, err := b.Begin(e, stdin, stdout, stderr)
 	if err != nil {
 		return nil, err
@@ -120,7 +120,7 @@ func (b *Box) Start(e Exec, stdin, stdout, stderr *os.File) (*Run, error) {
 }
 
 // Begin is Start without waiting for the answer: see [Run.Started].
-func (b *Box) Begin(e Exec, stdin, stdout, stderr *os.File) (*Run, error) {
+func (b *Box) Begin(e Exec, stdin, stdout, stderr int) (*Run, error) {
 	r := &Run{box: b, started: make(chan *StepError, 1), ended: make(chan struct{}), killed: make(chan struct{})}
 	b.sending.Lock()
 	defer b.sending.Unlock()
@@ -133,7 +133,7 @@ func (b *Box) Begin(e Exec, stdin, stdout, stderr *os.File) (*Run, error) {
 	r.id, e.ID = b.last, b.last
 	b.runs[r.id] = r
 	b.mu.Unlock()
-	if err := b.conn.send(kindExec, e, int(stdin.Fd()), int(stdout.Fd()), int(stderr.Fd())); err != nil {
+	if err := b.conn.send(kindExec, e, stdin, stdout, stderr); err != nil {
 		b.mu.Lock()
 		delete(b.runs, r.id)
 		b.mu.Unlock()

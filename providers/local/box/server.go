@@ -280,7 +280,7 @@ func (i *server) fork(f fork) {
 		step := "start the shell"
 		if st := new(unix.Stat_t); errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.EACCES) {
 			if unix.Stat(f.exec.Dir, st) != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR || unix.Access(f.exec.Dir, unix.X_OK) != nil {
-				step = stepDir
+				step = StepDir
 			}
 		}
 		i.refuse(r, step, err)
@@ -293,8 +293,8 @@ func (i *server) fork(f fork) {
 	i.send(kindStarted, signalFrame{ID: r.id})
 }
 
-// stepDir is the step that fails when there is no working directory.
-const stepDir = "enter the working directory"
+// StepDir is the step that fails when there is no working directory.
+const StepDir = "enter the working directory"
 
 func (i *server) refuse(r *run, step string, err error) {
 	if r.file != "" {

@@ -1,0 +1,74 @@
+//go:build linux
+
+package local
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandjet/sandjet/internal/safefs"
+	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/providers/local/box"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// OpenWorkspace returns the root of a workspace's files. What is made through it belongs to the
+// account's user on this host, as what its boxes make does.
+func (p *Provider) OpenWorkspace(ctx context.Context, account schemas.AccountID, m providers.Mount) (*safefs.Root, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err //nolint:wrapcheck // the context's own error
+	}
+	if err := p.makeWorkspace(account, m.Namespace); err != nil {
+		return nil, err
+	}
+	id := p.hostID(account)
+	root, err := safefs.Open(p.workspace(m.Namespace), safefs.Options{UID: id, GID: id, ReadOnly: m.ReadOnly})
+	if err != nil {
+		return nil, schemas.Wrap(schemas.Unavailable, "open workspace", "the workspace cannot be opened", err)
+	}
+	return root, nil
+}
+
+// workspace is where a workspace's files are on the host.
+func (p *Provider) workspace(namespace string) string {
+	return filepath.Join(p.opt.Workspaces, namespace)
+}
+
+// makeWorkspace makes a workspace's directory when it is absent, for the account's user alone.
+func (p *Provider) makeWorkspace(account schemas.AccountID, namespace string) error {
+	if err := box.CheckName(namespace); err != nil || namespace[0] == '.' {
+		return schemas.Invalidf("mount", "a namespace is one path component, not %q", schemas.Quotable(namespace))
+	}
+	dir, id := p.workspace(namespace), p.hostID(account)
+	var st unix.Stat_t
+	err := unix.Lstat(dir, &st)
+	if errors.Is(err, unix.ENOENT) {
+		// One at a time: a directory that is made and not given away yet is not somebody else's.
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+			return schemas.Wrap(schemas.Unavailable, "open workspace", "the workspace's directory cannot be made", err)
+		}
+		err = unix.Lstat(dir, &st)
+	}
+	switch {
+	case err != nil:
+		return schemas.Wrap(schemas.Unavailable, "open workspace", "the workspace's directory cannot be looked at", err)
+	case st.Mode&unix.S_IFMT != unix.S_IFDIR:
+		return schemas.Errorf(schemas.Unavailable, "open workspace", "the workspace is not a directory")
+	case id == 0 || int(st.Uid) == id:
+		return nil
+	case st.Uid == 0: // just made, or its maker died before it could give it away
+		if err := os.Lchown(dir, id, id); err != nil {
+			return schemas.Wrap(schemas.Unavailable, "open workspace", "the workspace's directory cannot be given to its account", err)
+		}
+		return nil
+	default:
+		return schemas.Errorf(schemas.Unavailable, "open workspace",
+			"the workspace's files belong to another user of the host (%d, not %d): they were made by a worker under another user; give them away with chown -R", st.Uid, id)
+	}
+}

@@ -1,0 +1,160 @@
+//go:build linux
+
+package local
+
+import (
+	"context"
+	"slices"
+
+	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// kept is a box that stays between runs.
+type kept struct {
+	ready  chan struct{} // closed when it is made, or was not
+	err    error
+	sb     *sandbox
+	shape  shape
+	mounts []providers.Mount
+	ref    schemas.Ref
+}
+
+// end waits for a box that is being made and ends it.
+func (k *kept) end() {
+	<-k.ready
+	if k.sb != nil {
+		k.sb.end()
+	}
+}
+
+// alive reports whether the box is made and has not ended.
+func (k *kept) alive() bool {
+	select {
+	case <-k.ready:
+	default:
+		return false
+	}
+	if k.err != nil {
+		return false
+	}
+	select {
+	case <-k.sb.Ended():
+		return false
+	default:
+		return true
+	}
+}
+
+// Reserve returns the box kept under key, making it when there is none. A box that was made under
+// other rules (network, mounts, limits) is ended and made anew: a changed rule holds from then on.
+func (p *Provider) Reserve(ctx context.Context, key string, spec providers.Spec) (schemas.Ref, error) {
+	if err := ctx.Err(); err != nil {
+		return schemas.Ref{}, err //nolint:wrapcheck // the context's own error
+	}
+	if key == "" {
+		return schemas.Ref{}, schemas.Invalidf("key", "must not be empty")
+	}
+	if err := p.check(spec, spec.Network, spec.Mounts); err != nil {
+		return schemas.Ref{}, err
+	}
+	shape := p.shape(spec)
+	for {
+		k, mine, err := p.entry(key, shape, spec.Mounts)
+		if err != nil {
+			return schemas.Ref{}, err
+		}
+		if mine {
+			return p.fillEntry(ctx, key, k, spec)
+		}
+		select {
+		case <-k.ready:
+		case <-ctx.Done():
+			return schemas.Ref{}, ctx.Err() //nolint:wrapcheck // the context's own error
+		}
+		if k.err == nil && k.alive() {
+			return k.ref, nil
+		}
+		if k.err != nil && ctx.Err() == nil && schemas.CodeOf(k.err) != schemas.Interrupted {
+			return schemas.Ref{}, k.err
+		}
+	}
+}
+
+// entry finds the box of a key or makes room for it; then it is the caller's to fill.
+func (p *Provider) entry(key string, s shape, mounts []providers.Mount) (k *kept, mine bool, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, false, schemas.Errorf(schemas.Unavailable, "reserve", "the provider is closed")
+	}
+	if k := p.kept[key]; k != nil {
+		select {
+		case <-k.ready:
+			if k.alive() && k.shape == s && slices.Equal(k.mounts, mounts) {
+				return k, false, nil
+			}
+			if k.sb != nil {
+				go k.sb.end()
+			}
+		default:
+			return k, false, nil
+		}
+	}
+	k = &kept{ready: make(chan struct{}), shape: s, mounts: slices.Clone(mounts)}
+	p.kept[key] = k
+	return k, true, nil
+}
+
+func (p *Provider) fillEntry(ctx context.Context, key string, k *kept, spec providers.Spec) (schemas.Ref, error) {
+	defer close(k.ready)
+	k.sb, k.err = p.fresh(ctx, spec)
+	if k.err != nil {
+		p.mu.Lock()
+		if p.kept[key] == k {
+			delete(p.kept, key)
+		}
+		p.mu.Unlock()
+		return schemas.Ref{}, k.err
+	}
+	k.ref = schemas.Ref{ID: key, Epoch: k.sb.Facts().BootID}
+	return k.ref, nil
+}
+
+// Release ends a kept box with everything in it and waits for its end.
+func (p *Provider) Release(_ context.Context, ref schemas.Ref) error {
+	p.mu.Lock()
+	k := p.kept[ref.ID]
+	if k == nil || !k.made() || k.ref != ref {
+		p.mu.Unlock()
+		return nil
+	}
+	delete(p.kept, ref.ID)
+	p.mu.Unlock()
+	k.end()
+	return nil
+}
+
+// made reports whether the making has ended.
+func (k *kept) made() bool {
+	select {
+	case <-k.ready:
+		return true
+	default:
+		return false
+	}
+}
+
+// find returns the kept box of ref.
+func (p *Provider) find(cmd providers.Command) (*sandbox, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	k := p.kept[cmd.Sandbox.ID]
+	if k == nil || !k.made() || k.ref != cmd.Sandbox || !k.alive() {
+		return nil, schemas.Errorf(schemas.NotFound, "run", "the box is gone: reserve it again")
+	}
+	if !slices.Equal(k.mounts, cmd.Mounts) || k.shape.hostNet != (cmd.Network.Mode == schemas.AllowAll) {
+		return nil, schemas.Errorf(schemas.NotFound, "run", "the box was made under other rules: reserve it again")
+	}
+	return k.sb, nil
+}

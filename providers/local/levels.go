@@ -1,0 +1,262 @@
+//go:build linux
+
+package local
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/providers/local/box"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// The levels, as profiles and results name them.
+const (
+	levelIsolated   = "L3"
+	levelLandlocked = "L2"
+	levelBare       = "L0"
+)
+
+// Obstacle is why a level is not available, and what an operator can do.
+type Obstacle struct {
+	Level  string `json:"level"`
+	Reason string `json:"reason"`
+	Remedy string `json:"remedy"`
+}
+
+// Diagnosis is what this host can isolate.
+type Diagnosis struct {
+	// Level is the one that would be used; L0: none, runs would be refused unless allowed.
+	Level     string
+	Isolation schemas.Isolation
+	// Box is the box binary in use, Cgroups what limits are kept by the kernel.
+	Box, Cgroups string
+	Obstacles    []Obstacle
+	// Notes are reasons for what is missing at the level in use.
+	Notes []string
+	// Err is set when nothing could be tried at all.
+	Err error
+}
+
+// Diagnose finds out what [New] would find, and why no more. It makes and ends a few boxes.
+func Diagnose(ctx context.Context, o Options) Diagnosis {
+	o.AllowUnisolated = true
+	p, err := prepare(o)
+	if err != nil {
+		return Diagnosis{Level: levelBare, Err: err}
+	}
+	d := Diagnosis{Box: p.rung, Cgroups: p.cgroups.String(), Notes: p.cgroups.Reasons()}
+	d.Obstacles, d.Err = p.choose(ctx)
+	d.Level, d.Isolation = p.isolation.Level, p.isolation
+	if p.mode != box.Bare && p.landlock == 0 {
+		d.Notes = append(d.Notes, "the kernel has no landlock: files are kept apart by mounts alone (boot with lsm=landlock,…)")
+	}
+	d.Err = errors.Join(d.Err, p.Close())
+	return d
+}
+
+// choose sets the strongest level that holds in a trial, and returns why others do not.
+func (p *Provider) choose(ctx context.Context) ([]Obstacle, error) {
+	var obstacles []Obstacle
+	for _, try := range []struct {
+		mode  box.Mode
+		level string
+	}{{box.Isolated, levelIsolated}, {box.Landlocked, levelLandlocked}} {
+		p.mode, p.isolation = try.mode, schemas.Isolation{Level: try.level}
+		err := p.trial(ctx)
+		if err == nil {
+			p.isolation = p.measures()
+			return obstacles, nil
+		}
+		if ctx.Err() != nil {
+			return nil, ctx.Err() //nolint:wrapcheck // the context's own error
+		}
+		o := Obstacle{Level: try.level}
+		if step, ok := errors.AsType[*box.StepError](err); ok {
+			o.Reason, o.Remedy = explain(step)
+		} else {
+			o.Reason, o.Remedy = err.Error(), "report this with the output of \"sandjet doctor\""
+		}
+		obstacles = append(obstacles, o)
+	}
+	p.mode, p.isolation = box.Bare, schemas.Isolation{Level: levelBare}
+	if !p.opt.AllowUnisolated {
+		text := make([]string, 0, len(obstacles))
+		for _, o := range obstacles {
+			text = append(text, fmt.Sprintf("%s: %s (%s)", o.Level, o.Reason, o.Remedy))
+		}
+		return obstacles, schemas.Errorf(schemas.Unsupported, "local", "this host can isolate nothing: %s", strings.Join(text, "; "))
+	}
+	if err := p.trial(ctx); err != nil {
+		return obstacles, err
+	}
+	p.isolation = p.measures()
+	return obstacles, nil
+}
+
+// measures lists what is in force at the chosen level, and what is not.
+func (p *Provider) measures() schemas.Isolation {
+	i := schemas.Isolation{}
+	add := func(on bool, words ...string) {
+		if on {
+			i.Enforced = append(i.Enforced, words...)
+		} else {
+			i.Missing = append(i.Missing, words...)
+		}
+	}
+	switch p.mode {
+	case box.Isolated:
+		i.Level = levelIsolated
+	case box.Landlocked:
+		i.Level = levelLandlocked
+	default:
+		i.Level = levelBare
+	}
+	add(p.mode == box.Isolated, "userns", "mountns", "pidns", "netns", "ipcns")
+	add(p.mode != box.Bare, "seccomp", "caps", "nnp")
+	add(p.mode != box.Bare && p.landlock > 0, "landlock")
+	add(true, "rlimits")
+	add(true, p.cgroups.Words()...)
+	add(false, p.cgroups.Missing()...)
+	add(!contains(p.cgroups.Words(), "cgroup.memory"), "watchdog")
+	add(false, "egress.domains", "egress.cidrs")
+	if at := slices.Index(i.Missing, "watchdog"); at >= 0 { // a cgroup does its work
+		i.Missing = slices.Delete(i.Missing, at, at+1)
+	}
+	return i
+}
+
+// trial runs a real box that tries what must fail.
+func (p *Provider) trial(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	canary, err := os.CreateTemp(p.opt.StateDir, "canary-")
+	if err != nil {
+		return fmt.Errorf("make a file to be read from inside: %w", err)
+	}
+	defer os.Remove(canary.Name()) //nolint:errcheck // of no value
+	if err := errors.Join(canary.Chmod(0o644), canary.Close()); err != nil {
+		return fmt.Errorf("make a file to be read from inside: %w", err)
+	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return fmt.Errorf("listen to be reached from inside: %w", err)
+	}
+	defer listener.Close() //nolint:errcheck // of no value
+	_, port, err := net.SplitHostPort(listener.Addr().String())
+	if err != nil {
+		return fmt.Errorf("listen to be reached from inside: %w", err)
+	}
+	sb, err := p.fresh(ctx, providers.Spec{Account: "acct_trial"})
+	if err != nil {
+		return err
+	}
+	p.landlock, p.shell = sb.Facts().Landlock, sb.Facts().Shell
+	cmd := providers.Command{
+		Script: trialScript, Timeout: 20 * time.Second, Spec: providers.Spec{Account: "acct_trial"},
+		Env: map[string]string{"CANARY": canary.Name(), "PORT": port, "OUTSIDE": filepath.Join(p.opt.StateDir, "written-by-trial")},
+	}
+	env, err := environment(cmd)
+	if err != nil {
+		return err
+	}
+	defer sb.end()
+	r := &running{p: p, cmd: cmd, sb: sb, fresh: true}
+	res, err := r.carryOut(ctx, env, providers.Result{})
+	if err != nil {
+		return err
+	}
+	var breaches []string
+	for line := range lines(res.Stdout) {
+		if what, ok := strings.CutPrefix(line, "breach: "); ok {
+			breaches = append(breaches, what)
+		}
+	}
+	switch {
+	case !bytes.Contains(res.Stdout, []byte("tried\n")):
+		return fmt.Errorf("a trial box did not run to its end: exit code %d: %.200q", res.ExitCode, res.Stderr)
+	case p.mode != box.Bare && len(breaches) > 0:
+		return fmt.Errorf("a trial box could %s", strings.Join(breaches, ", "))
+	default:
+		return nil
+	}
+}
+
+// trialScript prints a line for each thing it could do that it must not.
+const trialScript = `
+{ echo x >/sandjet-trial; } 2>/dev/null && echo "breach: write to the root directory"
+{ echo x >"$OUTSIDE"; } 2>/dev/null && echo "breach: write to a file outside"
+{ cat "$CANARY" >/dev/null; } 2>/dev/null && echo "breach: read a file outside"
+{ : <>"/dev/tcp/127.0.0.1/$PORT"; } 2>/dev/null && echo "breach: connect to the host"
+mount -t tmpfs none /tmp 2>/dev/null && echo "breach: mount"
+unshare -U true 2>/dev/null && echo "breach: make a user namespace"
+while read -r key value rest; do
+	case $key in
+	CapPrm: | CapEff: | CapAmb:) case $value in *[!0]*) echo "breach: hold capabilities" ;; esac ;;
+	NoNewPrivs:) [ "$value" = 1 ] || echo "breach: gain privileges" ;;
+	Seccomp:) [ "$value" = 2 ] || echo "breach: make any system call" ;;
+	Uid:) [ "$value" = 0 ] && echo "breach: be root" ;;
+	esac
+done </proc/self/status
+echo tried
+`
+
+// explain translates a step that failed into a reason and a remedy for people.
+func explain(e *box.StepError) (reason, remedy string) {
+	reason = e.Step + ": " + e.Errno.Error()
+	if e.Errno == 0 {
+		reason = e.Error()
+	}
+	switch {
+	case e.Step == "clone" && e.Errno == unix.EPERM:
+		return reason, "the container's seccomp profile or a sysctl (kernel.unprivileged_userns_clone=0) forbids user namespaces: start the worker's container with --security-opt seccomp=unconfined --security-opt systempaths=unconfined, or set the sysctl"
+	case e.Step == "clone" && (e.Errno == unix.ENOSPC || e.Errno == unix.EUSERS):
+		return reason, "the number of namespaces is limited: raise user.max_user_namespaces and its siblings"
+	case e.Step == "clone" && e.Errno == unix.EACCES:
+		return reason, "uid maps or the box binary are refused: on Ubuntu set kernel.apparmor_restrict_unprivileged_userns=0 or add an AppArmor profile with userns for the binary; the binary must be executable for everybody"
+	case e.Step == "mount proc":
+		return reason, "the container masks parts of /proc, so no new one may be mounted: start it with --security-opt systempaths=unconfined"
+	case e.Errno == unix.EPERM || e.Errno == unix.EACCES:
+		return reason, "a security module or profile refuses it: on Ubuntu set kernel.apparmor_restrict_unprivileged_userns=0; in a container use --security-opt seccomp=unconfined --security-opt apparmor=unconfined"
+	case e.Errno == unix.EINVAL || e.Errno == unix.ENOSYS || e.Errno == unix.EOPNOTSUPP:
+		return reason, "the kernel is too old or was built without it: Linux 5.12 or later is needed, for L2 with landlock"
+	default:
+		return reason, "see the worker's log"
+	}
+}
+
+func contains(words []string, word string) bool { return slices.Contains(words, word) }
+
+// lines yields the lines of text without their ends.
+func lines(text []byte) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for line := range bytes.Lines(text) {
+			if !yield(strings.TrimRight(string(line), "\n")) {
+				return
+			}
+		}
+	}
+}
+
+// logLines makes records of what the spawner complains of.
+type logLines struct{ log *slog.Logger }
+
+func (l *logLines) Write(p []byte) (int, error) {
+	for line := range lines(p) {
+		l.log.Warn("spawner", "says", line)
+	}
+	return len(p), nil
+}

@@ -1,0 +1,283 @@
+//go:build linux
+
+// Package local is the provider that runs commands on the worker's own host: without a daemon,
+// without root where the kernel allows it, in boxes of namespaces, a root of their own, landlock,
+// seccomp and limits. It protects the host and the tenants from a hostile command, not from a hole in the kernel that
+// they share.
+//
+// The level of isolation is found out at [New] by a real box that tries to break out:
+//
+//	L3  user, mount, pid, net, ipc, uts and cgroup namespaces and all of L2
+//	L2  landlock, seccomp, no capabilities, no new privileges, limits, a private temporary directory
+//	L0  a bare process: only when the operator allows it
+//
+// Network deny-all is a network namespace with nothing but a loopback (L2: no sockets but pairs).
+// Network allow-all is the host's own network, its loopback and its neighbours included: give it
+// only to commands that may reach those. Network restricted is refused.
+//
+// Boxes and the spawner that makes them end with the worker, whatever ends it.
+package local
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/providers/local/box"
+	_ "github.com/sandjet/sandjet/providers/local/boxentry" // makes this program a box binary too
+	"github.com/sandjet/sandjet/providers/local/confine"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// Limits of a box that a spec does not name.
+const (
+	DefaultMemory int64 = 2 << 30 // bytes
+	DefaultPids         = 512     // processes and threads
+	// DefaultPool is how many boxes are kept ready.
+	DefaultPool = 2
+	mostPool    = 64
+)
+
+// Options says how the provider works. StateDir and Workspaces are needed.
+type Options struct {
+	// StateDir is a directory for what the provider keeps for itself. It is made when absent.
+	StateDir string
+	// Workspaces is the directory with the files, one directory for each workspace. It is made when
+	// absent.
+	Workspaces string
+	// Box is the path of the box binary, sandjet-box. Empty: the one beside this executable, else
+	// this executable itself.
+	Box string
+	// AllowUnisolated accepts a host that can isolate nothing.
+	AllowUnisolated bool
+	// Pool is how many boxes are kept ready for each kind of box in use. 0: DefaultPool, below 0: none.
+	Pool int
+	// Log gets what an operator should know. Nil: nobody.
+	Log *slog.Logger
+}
+
+// Provider runs commands in boxes on this host. Its methods may be called from many goroutines.
+type Provider struct {
+	opt       Options
+	log       *slog.Logger
+	program   string
+	rung      string
+	mode      box.Mode
+	landlock  int
+	shell     string
+	isolation schemas.Isolation
+	cgroups   confine.CgroupSupport
+	ids       idRange
+	null      *os.File
+	buffers   sync.Pool
+
+	mu      sync.Mutex
+	closed  bool
+	spawner *box.Spawner
+	kept    map[string]*kept
+	pool    pool
+	made    uint64
+	ending  sync.WaitGroup // boxes on their way out and in
+}
+
+var (
+	_ providers.Provider = (*Provider)(nil)
+	_ providers.Reserver = (*Provider)(nil)
+	_ providers.Filer    = (*Provider)(nil)
+	_ providers.Profiler = (*Provider)(nil)
+)
+
+// New finds out what this host can isolate, by trying, and returns a provider for it. Where it can
+// isolate nothing and that is not allowed, the error is unsupported and names the remedy. The caller
+// closes the provider.
+func New(o Options) (*Provider, error) {
+	p, err := prepare(o)
+	if err != nil {
+		return nil, err
+	}
+	reasons, err := p.choose(context.Background())
+	if err != nil {
+		return nil, errors.Join(err, p.Close())
+	}
+	for _, r := range reasons {
+		p.log.Info("a stronger isolation is not available", "level", r.Level, "reason", r.Reason, "remedy", r.Remedy)
+	}
+	p.log.Info("local boxes are ready", "level", p.isolation.Level, "box", p.rung, "cgroups", p.cgroups.String(), "missing", p.isolation.Missing)
+	p.mu.Lock()
+	p.pool.size = poolSize(o.Pool)
+	p.mu.Unlock()
+	if os.Geteuid() != 0 {
+		p.warm(p.shape(providers.Spec{}))
+	}
+	return p, nil
+}
+
+func poolSize(n int) int {
+	switch {
+	case n < 0:
+		return 0
+	case n == 0:
+		return DefaultPool
+	default:
+		return min(n, mostPool)
+	}
+}
+
+// prepare makes a provider that has not chosen its level.
+func prepare(o Options) (*Provider, error) {
+	if o.StateDir == "" || o.Workspaces == "" {
+		return nil, schemas.Errorf(schemas.Invalid, "local", "a state directory and a directory for workspaces are needed")
+	}
+	p := &Provider{opt: o, log: o.Log, kept: map[string]*kept{}, ids: hostIDs()}
+	if p.log == nil {
+		p.log = slog.New(slog.DiscardHandler)
+	}
+	p.buffers.New = func() any { return new([schemas.MaxChunk]byte) }
+	p.pool.idle = map[shape][]*sandbox{}
+	var err error
+	if p.program, p.rung, err = findProgram(o.Box); err != nil {
+		return nil, err
+	}
+	for _, dir := range []*string{&p.opt.StateDir, &p.opt.Workspaces} {
+		if *dir, err = filepath.Abs(*dir); err != nil {
+			return nil, fmt.Errorf("local: %w", err)
+		}
+		if err := makeDir(*dir); err != nil {
+			return nil, schemas.Wrap(schemas.Unavailable, "local", "a directory of the local provider cannot be made", err)
+		}
+	}
+	if p.null, err = os.OpenFile(os.DevNull, os.O_RDWR, 0); err != nil {
+		return nil, fmt.Errorf("local: %w", err)
+	}
+	p.cgroups = confine.ProbeCgroups()
+	if n, err := p.cgroups.Sweep(); err != nil {
+		p.log.Warn("groups of dead workers are left", "error", err)
+	} else if n > 0 {
+		p.log.Info("groups of dead workers were removed", "count", n)
+	}
+	return p, nil
+}
+
+// makeDir makes a directory that a tenant's user can pass through but not list.
+func makeDir(dir string) error {
+	if os.Geteuid() != 0 {
+		return os.MkdirAll(dir, 0o700) //nolint:wrapcheck // it names the directory
+	}
+	if err := os.MkdirAll(dir, 0o711); err != nil { //nolint:gosec // passing through is meant
+		return err //nolint:wrapcheck // it names the directory
+	}
+	return os.Chmod(dir, 0o711) //nolint:gosec,wrapcheck // as above
+}
+
+// findProgram returns the box binary and how it was found.
+func findProgram(explicit string) (path, rung string, err error) {
+	if explicit != "" {
+		if err := unix.Access(explicit, unix.X_OK); err != nil {
+			return "", "", schemas.Errorf(schemas.Invalid, "local", "the box binary %s cannot be executed: %w", explicit, err)
+		}
+		path, err = filepath.Abs(explicit)
+		if err != nil {
+			return "", "", fmt.Errorf("local: %w", err)
+		}
+		return path, path, nil
+	}
+	if own, err := os.Executable(); err == nil {
+		beside := filepath.Join(filepath.Dir(own), box.Name)
+		var st unix.Stat_t
+		if unix.Stat(beside, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG && st.Mode&0o022 == 0 && st.Mode&0o111 != 0 &&
+			(st.Uid == 0 || int(st.Uid) == os.Geteuid()) {
+			return beside, beside, nil
+		}
+	}
+	return "/proc/self/exe", "this program itself", nil
+}
+
+// Close ends every box and waits for their ends.
+func (p *Provider) Close() error {
+	p.mu.Lock()
+	p.closed = true
+	idle := p.pool.drain()
+	keeps := make([]*kept, 0, len(p.kept))
+	for _, k := range p.kept {
+		keeps = append(keeps, k)
+	}
+	clear(p.kept)
+	spawner := p.spawner
+	p.mu.Unlock()
+	for _, s := range idle {
+		s.end()
+	}
+	for _, k := range keeps {
+		k.end()
+	}
+	p.ending.Wait()
+	var err error
+	if spawner != nil {
+		err = spawner.Close()
+	}
+	return errors.Join(err, p.null.Close())
+}
+
+// Profile tells what this host's boxes can do.
+func (p *Provider) Profile() providers.Profile {
+	words := p.cgroups.Words()
+	return providers.Profile{
+		Name:        "local",
+		Networks:    []schemas.NetworkMode{schemas.DenyAll, schemas.AllowAll},
+		Isolation:   p.isolation,
+		Persistent:  true,
+		MaxTimeout:  schemas.MaxTimeout,
+		MaxOutput:   schemas.MaxOutputLimit,
+		MemoryLimit: true,
+		PidsLimit:   p.mode == box.Isolated || contains(words, "cgroup.pids"),
+		CPULimit:    contains(words, "cgroup.cpu"),
+		Shell:       filepath.Base(p.shell),
+	}
+}
+
+// idRange is the ids of the host that boxes of a root worker may have.
+type idRange struct{ first, count uint32 }
+
+// hostIDs finds ids that belong to nobody else: far above those of people and services, or, where
+// this process lives in a user namespace with few, the upper part of those.
+func hostIDs() idRange {
+	const lowest = 165536 // below are the ranges that hosts give to their users
+	data, err := os.ReadFile("/proc/self/uid_map")
+	if err != nil {
+		return idRange{lowest, 1 << 30}
+	}
+	var inside, outside, length uint64
+	var top uint64
+	for line := range lines(data) {
+		if n, err := fmt.Sscan(line, &inside, &outside, &length); n == 3 && err == nil {
+			top = max(top, inside+length)
+		}
+	}
+	if top > lowest+1<<16 {
+		return idRange{lowest, uint32(min(top-lowest, 1<<30))} //nolint:gosec // bounded
+	}
+	return idRange{uint32(top / 2), uint32(max(1, top/2-1))} //nolint:gosec // ids have 32 bits
+}
+
+// hostID is the user of an account's boxes on the host, always the same for the same account. It is
+// 0, for the worker's own user, when the worker is not root.
+func (p *Provider) hostID(a schemas.AccountID) int {
+	if os.Geteuid() != 0 {
+		return 0
+	}
+	sum := sha256.Sum256([]byte("sandjet-account\x00" + a))
+	return int(p.ids.first) + int(binary.BigEndian.Uint32(sum[:])%p.ids.count)
+}
+
+// idleTime is how long boxes stay ready while none is taken.
+const idleTime = 5 * time.Minute

@@ -1,0 +1,304 @@
+//go:build linux
+
+package local
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/providers/local/box"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+const (
+	defaultGrace = 2 * time.Second
+	// killPatience is how long a kept box may take to kill a run's processes before all of it is ended.
+	killPatience = 5 * time.Second
+	// exitTimeout is the exit code of a run whose time was over.
+	exitTimeout = 124
+)
+
+// Run runs cmd in a fresh box, or in the kept one that it names. A run that is killed by its memory
+// limit has OOMKilled set; in a kept box, where limits are the box's, the processes of several runs
+// share that fate.
+func (p *Provider) Run(ctx context.Context, cmd providers.Command) (providers.Result, error) {
+	res := providers.Result{Runtime: "local/" + p.isolation.Level, Isolation: p.isolationOf(cmd), Sandbox: cmd.Sandbox}
+	if err := ctx.Err(); err != nil {
+		return res, err //nolint:wrapcheck // the interface asks for the context's own error
+	}
+	if err := p.check(cmd.Spec, cmd.Network, cmd.Mounts); err != nil {
+		return res, err
+	}
+	env, err := environment(cmd)
+	if err != nil {
+		return res, err
+	}
+	var sb *sandbox
+	if cmd.Sandbox.IsZero() {
+		spec := cmd.Spec
+		spec.Network, spec.Mounts = cmd.Network, cmd.Mounts
+		if sb, err = p.fresh(ctx, spec); err != nil {
+			return res, err
+		}
+		defer func() { go sb.end() }() // its processes are gone, what remains is the kernel's and our own housekeeping
+	} else if sb, err = p.find(cmd); err != nil {
+		return res, err
+	}
+	r := &running{p: p, cmd: cmd, sb: sb, fresh: cmd.Sandbox.IsZero(), before: sb.oomKills()}
+	return r.carryOut(ctx, env, res)
+}
+
+// isolationOf is what a run of cmd is kept in.
+func (p *Provider) isolationOf(cmd providers.Command) *schemas.Isolation {
+	i := schemas.Isolation{Level: p.isolation.Level, Enforced: slices.Clone(p.isolation.Enforced), Missing: slices.Clone(p.isolation.Missing)}
+	if cmd.Network.Mode == schemas.AllowAll {
+		if at := slices.Index(i.Enforced, "netns"); at >= 0 {
+			i.Enforced = slices.Delete(i.Enforced, at, at+1)
+			i.Missing = append(i.Missing, "netns")
+		}
+	}
+	return &i
+}
+
+// check refuses what this host's boxes cannot keep.
+func (p *Provider) check(spec providers.Spec, network schemas.Network, mounts []providers.Mount) error {
+	profile := p.Profile()
+	switch network.Mode {
+	case "", schemas.DenyAll, schemas.AllowAll:
+	default:
+		return schemas.Errorf(schemas.Unsupported, "run", "local boxes cannot keep the network mode %q: use %q, or another provider", network.Mode, schemas.DenyAll)
+	}
+	switch {
+	case !p.reaches(spec.MinIsolation):
+		return schemas.Errorf(schemas.Unsupported, "run", "isolation %q was asked for and this host has %s: \"sandjet doctor\" explains", spec.MinIsolation, p.isolation.Level)
+	case spec.Pids > 0 && !profile.PidsLimit:
+		return schemas.Errorf(schemas.Unsupported, "run", "this host cannot limit the processes of a box")
+	case spec.CPUs > 0 && !profile.CPULimit:
+		return schemas.Errorf(schemas.Unsupported, "run", "this host cannot limit the processors of a box: it needs cgroups that the worker may write")
+	}
+	for i, m := range mounts {
+		if err := box.CheckName(m.Namespace); err != nil || m.Namespace[0] == '.' {
+			return schemas.Invalidf("mounts", "a namespace is one path component, not %q", schemas.Quotable(m.Namespace))
+		}
+		if slices.ContainsFunc(mounts[:i], func(o providers.Mount) bool { return o.Namespace == m.Namespace }) {
+			return schemas.Invalidf("mounts", "%q is mounted twice", schemas.Quotable(m.Namespace))
+		}
+	}
+	return nil
+}
+
+// reaches reports whether the level is at least least.
+func (p *Provider) reaches(least string) bool {
+	order := []string{levelBare, levelLandlocked, levelIsolated}
+	return least == "" || slices.Contains(order, least) && slices.Index(order, p.isolation.Level) >= slices.Index(order, least)
+}
+
+// environment builds a run's environment from nothing but what is declared.
+func environment(cmd providers.Command) (map[string]string, error) {
+	env := maps.Clone(cmd.Spec.Env)
+	if env == nil {
+		env = map[string]string{}
+	}
+	maps.Copy(env, cmd.Env)
+	for name, value := range env {
+		if name == "" || strings.ContainsAny(name, "=\x00") || strings.Contains(value, "\x00") {
+			return nil, schemas.Invalidf("env", "%q cannot be a variable: no name may be empty or hold =, nothing may hold NUL", schemas.Quotable(name))
+		}
+	}
+	if strings.Contains(cmd.Script, "\x00") || strings.Contains(cmd.Dir, "\x00") {
+		return nil, schemas.Invalidf("script", "NUL is not allowed")
+	}
+	return env, nil
+}
+
+// variables lists env with the reserved names, which win.
+func (r *running) variables(env map[string]string) []string {
+	env["PATH"] = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+	env["HOME"], env["TMPDIR"], env["LANG"] = "/home/sandbox", "/tmp", "C.UTF-8"
+	if r.p.mode != box.Isolated {
+		env["HOME"], env["TMPDIR"] = filepath.Join(r.sb.temp, "home"), filepath.Join(r.sb.temp, "tmp")
+	}
+	list := make([]string, 0, len(env))
+	for name, value := range env {
+		list = append(list, name+"="+value)
+	}
+	slices.Sort(list)
+	return list
+}
+
+// dir is where the run starts, as the box knows it.
+func (r *running) dir() string {
+	dir := r.cmd.Dir
+	if dir == "" {
+		dir = "/tmp"
+		if len(r.cmd.Mounts) > 0 {
+			dir = r.cmd.Mounts[0].Path()
+		}
+	}
+	if r.p.mode == box.Isolated {
+		if !filepath.IsAbs(dir) {
+			dir = filepath.Join("/tmp", dir)
+		}
+		return dir
+	}
+	// Without a root of its own the box sees the host's paths; workspaces are below its working directory.
+	for _, m := range r.cmd.Mounts {
+		if rest, ok := strings.CutPrefix(dir, m.Path()); ok && (rest == "" || rest[0] == '/') {
+			return "./" + m.Namespace + rest
+		}
+	}
+	if rest, ok := strings.CutPrefix(dir, "/tmp"); ok && (rest == "" || rest[0] == '/') {
+		return filepath.Join(r.sb.temp, "tmp", rest)
+	}
+	return dir
+}
+
+// running is a run on its way.
+type running struct {
+	p      *Provider
+	cmd    providers.Command
+	sb     *sandbox
+	fresh  bool // the box is for this run only
+	before int  // what the kernel had killed in the box for want of memory
+	run    *box.Run
+	out    *output
+}
+
+// errTimeout is why a run was ended when its time was over.
+var errTimeout = errors.New("timeout")
+
+// carryOut starts the run and sees it to its end.
+func (r *running) carryOut(ctx context.Context, env map[string]string, res providers.Result) (providers.Result, error) {
+	var err error
+	if r.out, err = newOutput(r.p, r.cmd); err != nil {
+		return res, schemas.Wrap(schemas.Exhausted, "run", "no pipes for the command", err)
+	}
+	defer r.out.close()
+	began := time.Now()
+	e := box.Exec{Script: r.cmd.Script, Dir: r.dir(), Env: r.variables(env)}
+	r.run, err = r.sb.Begin(e, r.out.stdinFD(), r.out.theirs[0], r.out.theirs[1])
+	r.out.begin(r.cmd.Stdin)
+	if err == nil {
+		err = r.run.Started()
+	}
+	if err != nil {
+		return r.notStarted(ctx, res, err)
+	}
+	defer r.run.Forget()
+	res.Started = true
+	cause := r.await(ctx)
+	r.out.finish(r.fresh)
+
+	res.Duration = time.Since(began)
+	r.out.fill(&res)
+	exit, ok := r.run.Exit()
+	res.ExitCode = exit.Status
+	res.OOMKilled = exit.OOM || r.sb.oomKills() > r.before
+	switch {
+	case errors.Is(cause, errTimeout):
+		res.TimedOut, res.ExitCode = true, exitTimeout
+		return res, nil
+	case cause != nil:
+		return res, cause
+	case !ok && res.OOMKilled: // init itself was the victim
+		res.ExitCode = 128 + int(unix.SIGKILL)
+		return res, nil
+	case !ok:
+		return res, schemas.Errorf(schemas.Interrupted, "run", "the box ended while the command ran")
+	default:
+		return res, nil
+	}
+}
+
+// notStarted says why nothing was started.
+func (r *running) notStarted(ctx context.Context, res providers.Result, err error) (providers.Result, error) {
+	r.out.finish(false)
+	if r.fresh {
+		r.sb.end()
+	}
+	step, refused := errors.AsType[*box.StepError](err)
+	switch {
+	case ctx.Err() != nil:
+		return res, ctx.Err() //nolint:wrapcheck // the interface asks for the context's own error
+	case refused && step.Step == box.StepDir:
+		return res, schemas.Invalidf("dir", "the working directory %q cannot be entered: %v", schemas.Quotable(r.cmd.Dir), step.Errno)
+	case refused && (step.Errno == unix.EAGAIN || step.Errno == unix.ENOMEM || step.Errno == unix.ENOSPC):
+		return res, schemas.Wrap(schemas.Exhausted, "run", "the box is full of processes or files", err)
+	case refused && step.Errno == unix.E2BIG:
+		return res, schemas.Invalidf("env", "the script and its variables are too long for the system")
+	case !r.fresh && errors.Is(err, box.ErrEnded):
+		return res, schemas.Wrap(schemas.NotFound, "run", "the box is gone: reserve it again", err)
+	default:
+		return res, boxError("run", err)
+	}
+}
+
+// await returns when the run has ended and nothing of it is left that must not be: nil when it ended
+// by itself, else why it was ended.
+func (r *running) await(ctx context.Context) error {
+	timeout, grace := r.cmd.Timeout, r.cmd.Grace
+	if timeout <= 0 {
+		timeout = schemas.DefaultTimeout
+	}
+	if grace <= 0 {
+		grace = defaultGrace
+	}
+	clock := time.NewTimer(timeout)
+	defer clock.Stop()
+	var cause error
+	select {
+	case <-r.run.Ended():
+		exit, ok := r.run.Exit()
+		if r.fresh && (!ok || exit.Left) {
+			r.sb.Kill()
+			<-r.sb.Gone()
+		} else if !ok {
+			<-r.sb.Gone()
+		}
+		return nil
+	case <-ctx.Done():
+		cause = ctx.Err()
+	case <-clock.C:
+		cause = errTimeout
+		if err := r.run.Signal(unix.SIGTERM); err == nil {
+			patience := time.NewTimer(grace)
+			defer patience.Stop()
+			select {
+			case <-r.run.Ended():
+			case <-ctx.Done():
+			case <-patience.C:
+			}
+		}
+	}
+	r.kill()
+	return cause
+}
+
+// kill kills all that the run started and waits for its end. In a kept box that is the work of its
+// process 1; when that does not answer, the box is ended.
+func (r *running) kill() {
+	if !r.fresh && r.run.BeginKill() == nil {
+		patience := time.NewTimer(killPatience)
+		defer patience.Stop()
+		select {
+		case <-r.run.Killed():
+			select {
+			case <-r.run.Ended():
+				return
+			case <-patience.C:
+			}
+		case <-patience.C:
+		}
+	}
+	r.sb.Kill()
+	<-r.sb.Gone()
+	<-r.run.Ended()
+}

@@ -1,0 +1,251 @@
+//go:build linux
+
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/providers/local/box"
+	"github.com/sandjet/sandjet/providers/local/confine"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// shape is what has to be known of a box before it is made. Boxes of one shape can stand in for one
+// another until they are claimed.
+type shape struct {
+	hostID  int
+	hostNet bool
+	memory  int64
+	pids    int
+	cpus    float64
+}
+
+// shape is that of a box by spec.
+func (p *Provider) shape(spec providers.Spec) shape {
+	s := shape{hostID: p.hostID(spec.Account), hostNet: spec.Network.Mode == schemas.AllowAll, memory: spec.MemoryLimit, pids: spec.Pids, cpus: spec.CPUs}
+	if s.memory <= 0 {
+		s.memory = DefaultMemory
+	}
+	if s.pids <= 0 {
+		s.pids = DefaultPids
+	}
+	return s
+}
+
+// sandbox is a box and what the worker keeps of it.
+type sandbox struct {
+	*box.Box
+	shape  shape
+	cgroup *confine.Cgroup // nil: nothing limits it but itself
+	joined chan error      // the answer of joining a version 1 group
+	temp   string          // its private directory, where it has no root of its own
+	born   time.Time
+	once   sync.Once
+	forget func()
+}
+
+// build has a box made; the view is built when Ready says so. The caller ends it.
+func (p *Provider) build(s shape) (*sandbox, error) {
+	spawner, err := p.launch()
+	if err != nil {
+		return nil, err
+	}
+	sb := &sandbox{shape: s, joined: make(chan error, 1), born: time.Now(), forget: p.ending.Done}
+	setup := box.Setup{Pids: s.pids}
+	options := box.Options{Mode: p.mode, HostNet: s.hostNet || p.mode != box.Isolated, HostID: s.hostID}
+	words := p.cgroups.Words()
+	if !contains(words, "cgroup.memory") {
+		setup.Memory = s.memory
+	}
+	if len(words) > 0 {
+		p.mu.Lock()
+		p.made++
+		name := "box-" + strconv.FormatUint(p.made, 10)
+		p.mu.Unlock()
+		// Init's own threads are no processes of the tenant.
+		limits := confine.Limits{MemoryBytes: s.memory, Pids: s.pids + 16, CPUs: s.cpus}
+		if sb.cgroup, err = p.cgroups.New(name, limits); err != nil {
+			p.ending.Done()
+			return nil, schemas.Wrap(schemas.Unavailable, "make box", "the box's limits cannot be set", err)
+		}
+		options.Cgroup = sb.cgroup.FD()
+	}
+	if p.mode != box.Isolated {
+		if sb.temp, err = tempDir(s.hostID); err != nil {
+			defer p.ending.Done()
+			return nil, errors.Join(schemas.Wrap(schemas.Unavailable, "make box", "the box's temporary directory cannot be made", err), sb.clean())
+		}
+	}
+	if sb.Box, err = spawner.Make(options); err != nil {
+		defer p.ending.Done()
+		return nil, errors.Join(boxError("make box", err), sb.clean())
+	}
+	go sb.join(options.Cgroup > 0)
+	if err := sb.BeginSetup(setup); err != nil {
+		sb.end()
+		return nil, boxError("make box", err)
+	}
+	return sb, nil
+}
+
+// join moves the box into its group, where it could not be born in it. The kernel takes long for
+// that, longer than init for the view.
+func (s *sandbox) join(born bool) {
+	var err error
+	if s.cgroup != nil && !born {
+		err = s.cgroup.AddPid(s.Pid())
+	}
+	s.joined <- err
+}
+
+// claim gives the box its files and has it closed. It waits for the box to be ready first.
+func (s *sandbox) claim(mode box.Mode, mounts []providers.Mount) error {
+	c := box.Claim{TempDir: s.temp, DenyNetwork: mode == box.Landlocked && !s.shape.hostNet}
+	for _, m := range mounts {
+		c.Mounts = append(c.Mounts, box.Mount{Name: m.Namespace, ReadOnly: m.ReadOnly})
+	}
+	err := s.BeginClaim(c)
+	if joined := <-s.joined; joined != nil {
+		return schemas.Wrap(schemas.Unavailable, "make box", "the box cannot be put under its limits", joined)
+	}
+	if err == nil {
+		err = s.Claimed()
+	}
+	if err != nil {
+		return boxError("make box", err)
+	}
+	return nil
+}
+
+// end kills the box and waits until nothing of it is left. It may be called more than once.
+func (s *sandbox) end() {
+	s.Kill()
+	<-s.Gone()
+	s.once.Do(func() {
+		_ = s.clean() // what stays is swept at the next start
+		s.forget()
+	})
+}
+
+// clean removes what a box had outside of itself.
+func (s *sandbox) clean() error {
+	var errs []error
+	if s.cgroup != nil {
+		var err error
+		for range 100 {
+			if err = s.cgroup.Remove(); err == nil {
+				break
+			}
+			time.Sleep(time.Millisecond) // the kernel takes its time to let go of the last process
+		}
+		errs = append(errs, err)
+	}
+	if s.temp != "" {
+		errs = append(errs, os.RemoveAll(s.temp))
+	}
+	return errors.Join(errs...)
+}
+
+// oomKills is how many processes the kernel has killed for want of memory.
+func (s *sandbox) oomKills() int {
+	if s.cgroup == nil {
+		return 0
+	}
+	n, err := s.cgroup.OOMKills()
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// tempDir makes the private directory of a box without a root of its own.
+func tempDir(hostID int) (string, error) {
+	dir, err := os.MkdirTemp("", "sandjet-box-")
+	if err != nil {
+		return "", err //nolint:wrapcheck // it names the directory
+	}
+	for _, d := range []string{dir, filepath.Join(dir, "tmp"), filepath.Join(dir, "home")} {
+		if d != dir {
+			if err := os.Mkdir(d, 0o700); err != nil {
+				return "", errors.Join(err, os.RemoveAll(dir))
+			}
+		}
+		if hostID > 0 {
+			if err := os.Chown(d, hostID, hostID); err != nil {
+				return "", errors.Join(err, os.RemoveAll(dir))
+			}
+		}
+	}
+	return dir, nil
+}
+
+// launch returns the spawner, a new one when the last is gone. The box that is made with it counts as
+// on its way from here on.
+func (p *Provider) launch() (*box.Spawner, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, schemas.Errorf(schemas.Unavailable, "make box", "the provider is closed")
+	}
+	if p.spawner != nil {
+		select {
+		case <-p.spawner.Gone():
+			p.log.Warn("the spawner has ended; another one is started")
+		default:
+			p.ending.Add(1)
+			return p.spawner, nil
+		}
+	}
+	s, err := box.Launch(box.Config{Program: p.program, Workspaces: p.opt.Workspaces, Log: &logLines{log: p.log}})
+	if err != nil {
+		return nil, schemas.Wrap(schemas.Unavailable, "make box", "the spawner of boxes cannot be started", err)
+	}
+	p.spawner = s
+	p.ending.Add(1)
+	return s, nil
+}
+
+// boxError gives an error of package box a code.
+func boxError(op string, err error) error {
+	if step, ok := errors.AsType[*box.StepError](err); ok {
+		reason, remedy := explain(step)
+		return schemas.Wrap(schemas.Unavailable, op, fmt.Sprintf("the box could not be made (%s): %s", reason, remedy), err)
+	}
+	return schemas.Wrap(schemas.Unavailable, op, "the box could not be made", err)
+}
+
+// fresh returns a claimed box of spec's: one of the pool, or one made now.
+func (p *Provider) fresh(ctx context.Context, spec providers.Spec) (*sandbox, error) {
+	s := p.shape(spec)
+	for _, m := range spec.Mounts {
+		if err := p.makeWorkspace(spec.Account, m.Namespace); err != nil {
+			return nil, err
+		}
+	}
+	sb := p.take(s)
+	if sb == nil {
+		var err error
+		if sb, err = p.build(s); err != nil {
+			return nil, err
+		}
+	}
+	defer p.warm(s)
+	stop := context.AfterFunc(ctx, sb.Kill)
+	defer stop()
+	if err := sb.claim(p.mode, spec.Mounts); err != nil {
+		sb.end()
+		if ctx.Err() != nil {
+			return nil, ctx.Err() //nolint:wrapcheck // the interface asks for the context's own error
+		}
+		return nil, err
+	}
+	return sb, nil
+}
