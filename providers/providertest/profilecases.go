@@ -86,8 +86,8 @@ func keepMemory(t *testing.T, s subject) {
 	if !s.profile.MemoryLimit {
 		t.Skipf("%s keeps no memory limit", s.profile.Name)
 	}
-	// tail keeps what it reads until the end of its input, which never comes.
-	cmd := s.command("echo before; tail -c 4G </dev/zero; echo survived")
+	// Of a pipe tail keeps what it reads until the end, which never comes. (/dev/zero itself can be sought.)
+	cmd := s.command("echo before; cat /dev/zero | tail -c 4G | wc -c; echo survived")
 	cmd.Spec.MemoryLimit = 128 << 20
 	res := s.run(t, cmd)
 	want(t, "OOMKilled", res.OOMKilled, true)
