@@ -47,7 +47,7 @@ func newOutput(p *Provider, cmd providers.Command) (*output, error) {
 		o.spill = &spill{dir: p.workspace(cmd.Mounts[0].Namespace), owner: p.hostID(cmd.Spec.Account)}
 	}
 	for i := range o.streams {
-		r, w, err := pipe()
+		r, w, err := pipe(p.hostID(cmd.Spec.Account))
 		if err != nil {
 			o.close()
 			return nil, err
@@ -58,7 +58,7 @@ func newOutput(p *Provider, cmd providers.Command) (*output, error) {
 	if len(cmd.Stdin) == 0 {
 		return o, nil
 	}
-	r, w, err := pipe()
+	r, w, err := pipe(p.hostID(cmd.Spec.Account))
 	if err != nil {
 		o.close()
 		return nil, err
@@ -67,11 +67,17 @@ func newOutput(p *Provider, cmd providers.Command) (*output, error) {
 	return o, nil
 }
 
-// pipe returns the ends of a pipe, closed on exec and blocking: one is for somebody else.
-func pipe() (r, w int, err error) {
+// pipe returns the ends of a pipe, closed on exec and blocking: one is for somebody else. It belongs
+// to owner, unless 0, who then can open it again as /dev/stdout.
+func pipe(owner int) (r, w int, err error) {
 	var fds [2]int
 	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
 		return -1, -1, fmt.Errorf("pipe: %w", err)
+	}
+	if owner > 0 {
+		if err := unix.Fchown(fds[0], owner, owner); err != nil {
+			return -1, -1, errors.Join(fmt.Errorf("give pipe away: %w", err), unix.Close(fds[0]), unix.Close(fds[1]))
+		}
 	}
 	return fds[0], fds[1], nil
 }

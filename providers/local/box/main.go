@@ -4,6 +4,7 @@ package box
 
 import (
 	"fmt"
+	"math"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -31,7 +32,11 @@ func Main() {
 		fmt.Fprintln(os.Stderr, Name+": no control socket: it is started by sandjet only")
 		os.Exit(2)
 	}
-	unix.CloseOnExec(controlFD)
+	// Whatever else was inherited goes no further.
+	if err := unix.CloseRange(controlFD, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		fmt.Fprintln(os.Stderr, Name+": close inherited files:", err)
+		os.Exit(2)
+	}
 	switch part {
 	case partSpawner:
 		os.Exit(spawn(controlFD))
