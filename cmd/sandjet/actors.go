@@ -1,0 +1,67 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// actor is one long-lived part of a process: run blocks until its context ends. One that is last goes
+// on until the others have ended.
+type actor struct {
+	name string
+	run  func(context.Context) error
+	last bool
+}
+
+// linger is how long the last actors go on after the others, so that what those did at their end
+// still reaches whoever waits for it.
+const linger = 250 * time.Millisecond
+
+// runAll runs actors until ctx ends or the first of them does, stops the others and waits for all. It
+// returns the error of the first that ended by itself, nil when all ended because they were told to.
+func runAll(ctx context.Context, actors []actor) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	late, stopLate := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopLate()
+	var (
+		others, lasts sync.WaitGroup
+		first         sync.Once
+		cause         error
+	)
+	start := func(wg *sync.WaitGroup, ctx context.Context, a actor) {
+		wg.Go(func() {
+			if err := ended(ctx, a, a.run(ctx)); err != nil {
+				first.Do(func() { cause = err })
+			}
+			stop()
+		})
+	}
+	for _, a := range actors {
+		if a.last {
+			start(&lasts, late, a)
+		} else {
+			start(&others, ctx, a)
+		}
+	}
+	<-ctx.Done()
+	others.Wait()
+	time.AfterFunc(linger, stopLate)
+	lasts.Wait()
+	return cause
+}
+
+// ended judges the end of an actor: an end that was asked for is no error.
+func ended(ctx context.Context, a actor, err error) error {
+	told := ctx.Err() != nil
+	switch {
+	case told && (err == nil || errors.Is(err, context.Canceled)):
+		return nil
+	case err == nil:
+		return fmt.Errorf("%s ended by itself", a.name) //nolint:err113 // for people
+	}
+	return fmt.Errorf("%s: %w", a.name, err)
+}

@@ -1,0 +1,223 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+)
+
+type serverCommand struct {
+	serverFlags
+	gatewayIdentity
+	remoteFlag
+
+	dir string
+}
+
+// gatewayIdentity names the account that may publish by plain NATS.
+type gatewayIdentity struct {
+	Account string `placeholder:"ID" group:"Gateway" help:"Account whose key opens the NATS listener to its own calls. Default: the one of the data folder."`
+	Key     string `placeholder:"KEY" group:"Gateway" secret:"" help:"Its key; better by the environment, where other users cannot see it. Default: as --account."`
+}
+
+// Help is the long help.
+func (*serverCommand) Help() string {
+	return `The embedded NATS server as a process of its own. It writes its address and a credential for the other
+roles to role.json in the data folder, where "sandjet gateway" and "sandjet worker" find them.
+For more than one host use a NATS cluster instead and name it with --nats-url.
+
+Examples:
+  sandjet server --data-dir /var/lib/sandjet
+  sandjet server --nats-listen 127.0.0.1:4222 --durability always`
+}
+
+// AfterApply is called by kong once everything is parsed.
+func (c *serverCommand) AfterApply(root *cli) error {
+	c.dir = root.DataDir
+	return nil
+}
+
+// Run starts the server and stays until ctx ends.
+func (c *serverCommand) Run(ctx context.Context, t terminal) error {
+	n, err := newNode(t.log, c.dir)
+	if err != nil {
+		return err
+	}
+	defer n.close()
+	if err := c.NATSListen.allow("nats-listen", c.AllowRemote); err != nil {
+		return err
+	}
+	id, err := gatewayFlags{Account: c.Account, Key: c.Key}.identity(n.dir)
+	if err != nil {
+		return err
+	}
+	if err := n.openServer(ctx, c.serverFlags, id); err != nil {
+		return err
+	}
+	if t.json {
+		err = printJSON(t.out, map[string]string{"nats_url": n.endpoint.NATSURL})
+	} else {
+		_, err = fmt.Fprintf(t.out, "The NATS server is up at %s\n", n.server.URL())
+	}
+	if err != nil {
+		return wrapOutput(err)
+	}
+	<-ctx.Done()
+	t.log.Info("stopping", "cause", context.Cause(ctx))
+	return nil
+}
+
+type gatewayCommand struct {
+	natsFlags
+	topologyFlags
+	gatewayFlags
+	remoteFlag
+
+	dir string
+}
+
+// Help is the long help.
+func (*gatewayCommand) Help() string {
+	return `The HTTP edge as a process of its own, with the doors for plain NATS publishers. It keeps no state:
+run as many as you like and kill any of them.
+
+Examples:
+  sandjet gateway                                        beside "sandjet server", on its data folder
+  SANDJET_ACCOUNT=acct_main SANDJET_KEY=… sandjet gateway --nats-url nats://nats:4222 \
+    --listen 0.0.0.0:8080 --allow-remote`
+}
+
+// AfterApply is called by kong once everything is parsed.
+func (c *gatewayCommand) AfterApply(root *cli) error {
+	c.dir = root.DataDir
+	return nil
+}
+
+// Run serves until ctx ends.
+func (c *gatewayCommand) Run(ctx context.Context, t terminal) error {
+	n, err := c.build(ctx, t)
+	if err != nil {
+		return err
+	}
+	defer n.close()
+	if t.json {
+		err = printJSON(t.out, n.endpoint)
+	} else {
+		_, err = fmt.Fprintf(t.out, "The gateway is up at %s\n", n.endpoint.URL)
+	}
+	if err != nil {
+		return wrapOutput(err)
+	}
+	err = n.run(ctx)
+	t.log.Info("stopping", "cause", context.Cause(ctx))
+	return err
+}
+
+func (c *gatewayCommand) build(ctx context.Context, t terminal) (_ *node, err error) {
+	n, err := newNode(t.log, c.dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			n.close()
+		}
+	}()
+	l, err := n.openListener(ctx, c.Listen, "listen", c.AllowRemote)
+	if err != nil {
+		return nil, err
+	}
+	id, err := c.identity(n.dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := n.openBus(ctx, c.natsFlags, c.topologyFlags); err != nil {
+		return nil, err
+	}
+	if err := n.openRecords(ctx); err != nil {
+		return nil, err
+	}
+	if err := n.addGateway(ctx, c.gatewayFlags, id, l); err != nil {
+		return nil, err
+	}
+	n.addCaretakers()
+	// The first gateway of a data folder is the one that the other commands talk to.
+	if err := n.claim(); err != nil {
+		t.log.Info("up.json belongs to another process", "reason", err)
+		return n, nil
+	}
+	return n, n.publishEndpoint()
+}
+
+type workerCommand struct {
+	natsFlags
+	topologyFlags
+	workerFlags
+	remoteFlag
+
+	dir string
+}
+
+// Help is the long help.
+func (*workerCommand) Help() string {
+	return `A worker as a process of its own, beside the sandboxes that it uses. Run as many as you like: each call
+goes to one of them. Workers on several hosts must see the same <data-dir>/workspaces.
+Killing a worker loses no call: what only read is run again by another one, what may have had an
+effect ends as interrupted and is not run again.
+
+Examples:
+  sandjet worker                               beside "sandjet server", on its data folder
+  sandjet worker --nats-url nats://nats:4222 --nats-creds worker.creds --slots 32`
+}
+
+// AfterApply is called by kong once everything is parsed.
+func (c *workerCommand) AfterApply(root *cli) error {
+	c.dir = root.DataDir
+	return nil
+}
+
+// workerUp is what a worker says with --json once it is up.
+type workerUp struct {
+	Provider   string `json:"provider"`
+	MetricsURL string `json:"metrics_url,omitzero"`
+	PID        int    `json:"pid"`
+}
+
+// Run takes calls until ctx ends.
+func (c *workerCommand) Run(ctx context.Context, t terminal) error {
+	n, err := newNode(t.log, c.dir)
+	if err != nil {
+		return err
+	}
+	defer n.close()
+	up := workerUp{Provider: c.Provider, PID: os.Getpid()}
+	if c.MetricsListen != nil {
+		l, err := n.openListener(ctx, *c.MetricsListen, "metrics-listen", c.AllowRemote)
+		if err != nil {
+			return err
+		}
+		up.MetricsURL = "http://" + reach(l)
+		n.add("health", serveHealth(n.metrics, l))
+	}
+	if err := n.openBus(ctx, c.natsFlags, c.topologyFlags); err != nil {
+		return err
+	}
+	if err := n.openRecords(ctx); err != nil {
+		return err
+	}
+	if err := n.addWorker(c.workerFlags); err != nil {
+		return err
+	}
+	n.addCaretakers()
+	if t.json {
+		err = printJSON(t.out, up)
+	} else {
+		_, err = fmt.Fprintf(t.out, "The worker for %s is up\n", c.Provider)
+	}
+	if err != nil {
+		return wrapOutput(err)
+	}
+	err = n.run(ctx)
+	t.log.Info("stopping", "cause", context.Cause(ctx))
+	return err
+}

@@ -1,0 +1,353 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sandjet/sandjet/client"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// target says which Sandjet a client command talks to.
+type target struct {
+	URL string `name:"url" placeholder:"URL" group:"Target" help:"Gateway to talk to. Default: the one that runs on the data folder."`
+	Key string `placeholder:"KEY" group:"Target" secret:"" help:"Bearer key; better by the environment, where other users cannot see it. Default: as --url."`
+}
+
+// open finds the gateway: what was named, else what runs on the data folder. Whether it is away later
+// is told on out.
+func (g target) open(ctx context.Context, dir string, out io.Writer) (*client.Client, error) {
+	e := endpoint{URL: g.URL, Key: g.Key}
+	if e.URL == "" {
+		found, err := dataDir(dir).running()
+		if err != nil {
+			return nil, err
+		}
+		e = endpoint{URL: found.URL, Key: cmp.Or(g.Key, found.Key)}
+	}
+	if e.Key == "" {
+		return nil, schemas.Errorf(schemas.Denied, "", "a key is needed for %s: set SANDJET_KEY", e.URL)
+	}
+	if _, err := askHealth(ctx, e.URL); err != nil { // the client would go on trying a wrong address
+		return nil, err
+	}
+	cl := client.New(e.URL, e.Key)
+	cl.HTTP = &http.Client{Transport: &patient{out: out, at: e.URL}}
+	return cl, nil
+}
+
+// patient tells the person in front that the gateway is away, while the client goes on trying.
+type patient struct {
+	out  io.Writer
+	at   string
+	away atomic.Bool
+}
+
+// RoundTrip is net/http's, with a word at the first failure and at the return.
+func (p *patient) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := http.DefaultTransport.RoundTrip(r)
+	switch {
+	case err != nil && r.Context().Err() == nil:
+		if !p.away.Swap(true) {
+			fmt.Fprintf(p.out, "sandjet: %s is away: trying again until it is back (Ctrl-C to leave)\n", p.at)
+		}
+	case err == nil && p.away.Swap(false):
+		fmt.Fprintf(p.out, "sandjet: %s is back\n", p.at)
+	}
+	return resp, err //nolint:wrapcheck // as a transport must
+}
+
+type callCommand struct {
+	target
+
+	Tool         string        `arg:"" help:"bash, read, write, edit, glob or grep."`
+	Args         []string      `arg:"" optional:"" help:"The tool's arguments, or its whole input as one JSON object."`
+	Conversation string        `short:"c" placeholder:"ID" use:"" help:"Conversation that gets the events. Default: a new one."`
+	Workspace    string        `short:"w" placeholder:"NAME" use:"" help:"Workspace whose files it sees. Default: default."`
+	Sandbox      string        `placeholder:"NAME" use:"" help:"Sandbox that it runs in. Default: the workspace's."`
+	Timeout      time.Duration `placeholder:"DURATION" use:"" help:"Longest time of the run. Default: the sandbox's."`
+	ID           string        `name:"id" placeholder:"ID" use:"" help:"Id of the call. Making the same call again under the same id runs nothing twice: it returns the result of the first."`
+	Verbose      bool          `short:"v" use:"" help:"Say which call it is and how it ends, on stderr."`
+
+	dir string
+}
+
+// Help is the long help.
+func (*callCommand) Help() string {
+	return `The arguments of each tool:
+  bash COMMAND                     one argument: quote the command
+  read FILE
+  write FILE CONTENT               CONTENT - reads it from stdin
+  edit FILE OLD NEW
+  glob PATTERN [FOLDER]
+  grep PATTERN [FOLDER]
+or the whole input as JSON, which knows every option:
+  sandjet call grep '{"pattern":"TODO","output_mode":"content","line_numbers":true}'
+
+Examples:
+  sandjet call bash 'echo hello; uname -a'
+  sandjet call write notes/a.txt 'first line'
+  sandjet call read notes/a.txt
+  sandjet call --id nightly-2026-11-20 --timeout 5m bash './report.sh'
+
+What a command prints appears as it comes, on stdout and stderr. Ctrl-C cancels the call: its whole
+process tree is killed. A second Ctrl-C leaves at once.
+
+Exit codes:
+  0-255  the command's own; 128+n if signal n killed it
+  1      a file tool failed              71   it was started and its outcome is unknown
+  64     the request is wrong            75   a cap is used up, or its deadline passed
+  65     the id is another call's        77   not allowed, or the key is wrong
+  66     no such workspace or sandbox    124  it timed out
+  69     nothing is running there        130  it was cancelled
+With --json the result is printed as JSON instead of the output, and tells these apart.`
+}
+
+// AfterApply is called by kong once everything is parsed.
+func (c *callCommand) AfterApply(root *cli) error {
+	c.dir = root.DataDir
+	return nil
+}
+
+// Run makes the call, shows its output as it comes, and ends with its exit code.
+func (c *callCommand) Run(ctx context.Context, t terminal) error {
+	input, err := toolInput(schemas.Tool(c.Tool), c.Args, t.in)
+	if err != nil {
+		return err
+	}
+	cl, err := c.open(ctx, c.dir, t.err)
+	if err != nil {
+		return err
+	}
+	r := schemas.Request{
+		ID: schemas.CallID(c.ID), Conversation: schemas.ConversationID(c.Conversation), Tool: schemas.Tool(c.Tool), Input: input,
+		Workspace: c.Workspace, Sandbox: c.Sandbox, Timeout: schemas.Duration(c.Timeout),
+		Origin: &schemas.Origin{Kind: "api"},
+	}
+	if r.ID == "" {
+		r.ID = schemas.NewCallID()
+	}
+	if err := r.Validate(); err != nil {
+		return err
+	}
+	result, err := (&callRun{client: cl, request: r, t: t, verbose: c.Verbose}).do(ctx)
+	if err != nil {
+		return err
+	}
+	return &exitError{code: resultCode(result)}
+}
+
+// callRun is one call on its way.
+type callRun struct {
+	client  *client.Client
+	request schemas.Request
+	t       terminal
+	verbose bool
+
+	mu      sync.Mutex
+	printed map[string]int64 // bytes of each stream that were shown
+}
+
+func (c *callRun) do(ctx context.Context) (schemas.Result, error) {
+	// The call outlives the wish to stop it: until its result is there, this only asks for its end.
+	on, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	var live chan schemas.Result // nil while nothing is shown: then nothing comes from there
+	var showing sync.WaitGroup
+	defer showing.Wait()
+	defer end(nil)
+	attach := func(conversation schemas.ConversationID, after schemas.Cursor) <-chan struct{} {
+		attached := make(chan struct{})
+		live = make(chan schemas.Result, 1)
+		showing.Go(func() { c.show(on, conversation, after, attached, live) })
+		return attached
+	}
+	wanted := c.request.Tool == schemas.ToolBash && !c.t.json
+	if wanted && c.request.Conversation != "" { // its history may be long: attach at its end, before the call
+		select {
+		case <-attach(c.request.Conversation, schemas.Tail):
+		case <-ctx.Done():
+			return schemas.Result{}, cancelledBefore()
+		}
+	}
+	state, err := c.client.Submit(ctx, c.request)
+	if err != nil {
+		if ctx.Err() != nil {
+			_ = c.askForEnd(on) // it may have arrived
+			return schemas.Result{}, cancelledBefore()
+		}
+		return schemas.Result{}, err //nolint:wrapcheck // it is for the user as it is
+	}
+	if wanted && c.request.Conversation == "" && state.Result == nil { // a new one, or that of a call made before
+		attach(state.Conversation, schemas.Cursor{})
+	}
+	c.say("call %s on conversation %s", state.ID, state.Conversation)
+	defer context.AfterFunc(ctx, func() {
+		if err := c.askForEnd(on); err != nil {
+			end(err)
+		}
+	})()
+	result, err := c.wait(on, state, live)
+	if err != nil {
+		if cause := context.Cause(on); cause != nil {
+			err = cause
+		}
+		return result, err
+	}
+	return result, c.print(result)
+}
+
+func cancelledBefore() error {
+	return &exitError{code: exitCancelled, err: errors.New("stopped before the call was accepted")} //nolint:err113 // for people
+}
+
+// wait returns the result, from whichever comes first: the stream of events or the answer to asking.
+func (c *callRun) wait(ctx context.Context, state client.State, live <-chan schemas.Result) (schemas.Result, error) {
+	if state.Result != nil {
+		return *state.Result, nil
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	type answer struct {
+		result schemas.Result
+		err    error
+	}
+	asked := make(chan answer, 1)
+	go func() {
+		r, err := c.client.Wait(ctx, state.ID)
+		asked <- answer{r, err}
+	}()
+	select {
+	case r := <-live:
+		return r, nil
+	case a := <-asked:
+		if a.err != nil {
+			return a.result, a.err
+		}
+		if live == nil {
+			return a.result, nil
+		}
+		// All output is on the conversation before the result: give it a moment to be shown.
+		const moment = 2 * time.Second
+		select {
+		case <-live:
+		case <-time.After(moment):
+		}
+		return a.result, nil
+	}
+}
+
+// show prints the call's output as it comes, until its result came or ctx ends. It closes attached
+// once nothing of what follows can be missed.
+func (c *callRun) show(ctx context.Context, conversation schemas.ConversationID, after schemas.Cursor,
+	attached chan<- struct{}, live chan<- schemas.Result,
+) {
+	once := sync.OnceFunc(func() { close(attached) })
+	defer once()
+	for item, err := range c.client.Events(ctx, conversation, after) {
+		switch {
+		case err != nil:
+			return
+		case item.Live:
+			once()
+		case item.Event.Subject != string(c.request.ID):
+		case item.Event.Type == schemas.CallOutput:
+			var d schemas.OutputData
+			if json.Unmarshal(item.Event.Data, &d) == nil {
+				c.piece(d)
+			}
+		case item.Event.Type == schemas.CallFinished:
+			var r schemas.Result
+			if json.Unmarshal(item.Event.Data, &r) == nil {
+				live <- r
+			}
+			return
+		}
+	}
+}
+
+// piece prints one piece of output.
+func (c *callRun) piece(d schemas.OutputData) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if d.Capped {
+		fmt.Fprintln(c.t.err, "sandjet: more output follows than is shown live")
+		return
+	}
+	w := c.t.out
+	if d.Stream == "stderr" {
+		w = c.t.err
+	}
+	_, _ = io.WriteString(w, d.Text)
+	if c.printed == nil {
+		c.printed = map[string]int64{}
+	}
+	c.printed[d.Stream] = d.Offset + int64(d.Bytes)
+}
+
+// print shows what was not shown yet.
+func (c *callRun) print(r schemas.Result) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.t.json {
+		return printJSON(c.t.out, r)
+	}
+	switch o := r.Output; {
+	case r.Tool != schemas.ToolBash:
+		w := c.t.out
+		if r.Status != schemas.Completed {
+			w = c.t.err
+		}
+		if _, err := fmt.Fprintln(w, r.Text); err != nil {
+			return wrapOutput(err)
+		}
+	case o != nil:
+		if c.printed["stdout"] == 0 {
+			_, _ = io.WriteString(c.t.out, o.Stdout)
+		}
+		if c.printed["stderr"] == 0 {
+			_, _ = io.WriteString(c.t.err, o.Stderr)
+		}
+		if o.TimedOut {
+			fmt.Fprintln(c.t.err, "sandjet: it timed out and was killed")
+		}
+		if o.FullOutput != "" {
+			fmt.Fprintf(c.t.err, "sandjet: the whole output is in %s in the workspace\n", o.FullOutput)
+		}
+	}
+	if r.Status != schemas.Completed && r.Error != nil {
+		fmt.Fprintf(c.t.err, "sandjet: the call was %s: %v\n", r.Status, r.Error)
+	} else if r.Status != schemas.Completed && r.Tool == schemas.ToolBash {
+		fmt.Fprintf(c.t.err, "sandjet: the call was %s\n", r.Status)
+	}
+	c.say("%s after %s", r.Status, r.Finished.Sub(r.Started).Round(time.Millisecond))
+	return nil
+}
+
+// askForEnd cancels the call, because the person in front of it wants to stop. A call that has ended
+// already is no error.
+func (c *callRun) askForEnd(ctx context.Context) error {
+	ctx, stop := context.WithTimeout(ctx, cancelPatience)
+	defer stop()
+	fmt.Fprintf(c.t.err, "\nsandjet: cancelling %s (again to leave at once)\n", c.request.ID)
+	err := c.client.Cancel(ctx, c.request.ID, "stopped at the command line")
+	if err == nil || errors.Is(err, schemas.ErrConflict) || errors.Is(err, schemas.ErrNotFound) {
+		return nil
+	}
+	return schemas.Errorf(schemas.Unavailable, "", "%s could not be cancelled, it goes on: %v", c.request.ID, err)
+}
+
+const cancelPatience = 10 * time.Second
+
+func (c *callRun) say(format string, args ...any) {
+	if c.verbose {
+		fmt.Fprintf(c.t.err, "sandjet: "+format+"\n", args...)
+	}
+}

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sandjet/sandjet/client"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// lockedBuffer is a bytes.Buffer that two goroutines may write.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// fakeGateway answers as a gateway would whose call never ends by itself.
+type fakeGateway struct {
+	waited   chan struct{} // closed when somebody waits for the result
+	once     sync.Once
+	cancel   func(http.ResponseWriter)
+	finished chan schemas.Result
+}
+
+func (f *fakeGateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case r.Method == http.MethodPost && r.URL.Path == "/v1/calls":
+		var req schemas.Request
+		_ = json.NewDecoder(r.Body).Decode(&req)
+		w.WriteHeader(http.StatusAccepted)
+		fmt.Fprintf(w, `{"id":%q,"conversation":"c_1","status":"running"}`, req.ID)
+	case strings.HasSuffix(r.URL.Path, "/cancel"):
+		f.cancel(w)
+	case strings.HasSuffix(r.URL.Path, "/events"):
+		w.Header().Set("Content-Type", "text/event-stream")
+		w.WriteHeader(http.StatusOK)
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	default:
+		f.once.Do(func() { close(f.waited) })
+		select {
+		case res := <-f.finished:
+			_ = json.NewEncoder(w).Encode(res)
+		case <-r.Context().Done():
+		}
+	}
+}
+
+func runCall(t *testing.T, f *fakeGateway) (schemas.Result, error, string) {
+	t.Helper()
+	f.waited, f.finished = make(chan struct{}), make(chan schemas.Result, 1)
+	srv := httptest.NewServer(f)
+	defer srv.Close()
+	defer srv.CloseClientConnections()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	go func() {
+		<-f.waited
+		stop() // Ctrl-C
+	}()
+	out, errs := &lockedBuffer{}, &lockedBuffer{}
+	c := &callRun{
+		client:  client.New(srv.URL, "k"),
+		request: schemas.Request{ID: "call_1", Tool: schemas.ToolBash, Input: json.RawMessage(`{"command":"x"}`)},
+		t:       terminal{out: out, err: errs},
+	}
+	res, err := c.do(ctx)
+	return res, err, errs.String()
+}
+
+func TestCtrlCCancelsAndWaitsForTheResult(t *testing.T) {
+	f := &fakeGateway{}
+	f.cancel = func(w http.ResponseWriter) {
+		w.WriteHeader(http.StatusAccepted)
+		fmt.Fprint(w, `{"id":"call_1","status":"cancelling"}`)
+		f.finished <- schemas.Result{Call: "call_1", Tool: schemas.ToolBash, Status: schemas.Cancelled}
+	}
+	res, err, said := runCall(t, f)
+	if err != nil || res.Status != schemas.Cancelled || !strings.Contains(said, "cancelling call_1") || !strings.Contains(said, "was cancelled") {
+		t.Errorf("%+v, %v, %q", res, err, said)
+	}
+}
+
+func TestCtrlCLeavesWhenTheCallCannotBeCancelled(t *testing.T) {
+	f := &fakeGateway{cancel: func(w http.ResponseWriter) { w.WriteHeader(http.StatusInternalServerError) }}
+	begun := time.Now()
+	_, err, _ := runCall(t, f)
+	if !errors.Is(err, schemas.ErrUnavailable) || !strings.Contains(err.Error(), "it goes on") {
+		t.Errorf("got %v after %s", err, time.Since(begun))
+	}
+}
+
+func TestPatientTellsOnceThatTheGatewayIsAway(t *testing.T) {
+	srv := httptest.NewServer(http.NotFoundHandler())
+	out := &lockedBuffer{}
+	h := &http.Client{Transport: &patient{out: out, at: srv.URL}}
+	ask := func() {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, srv.URL, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if resp, err := h.Do(req); err == nil {
+			_ = resp.Body.Close()
+		}
+	}
+	ask()
+	if out.String() != "" {
+		t.Errorf("it complains about nothing: %q", out)
+	}
+	srv.Close()
+	ask()
+	ask()
+	if got := out.String(); strings.Count(got, "is away") != 1 {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestPrintShowsWhatWasNotShownLive(t *testing.T) {
+	result := schemas.Result{Tool: schemas.ToolBash, Status: schemas.Completed, Output: &schemas.Output{Stdout: "out\n", Stderr: "err\n"}}
+	for _, c := range []struct {
+		shown    map[string]int64
+		out, err string
+	}{{nil, "out\n", "err\n"}, {map[string]int64{"stdout": 4}, "", "err\n"}, {map[string]int64{"stdout": 4, "stderr": 4}, "", ""}} {
+		out, errs := &lockedBuffer{}, &lockedBuffer{}
+		run := &callRun{t: terminal{out: out, err: errs}, printed: c.shown}
+		if err := run.print(result); err != nil || out.String() != c.out || errs.String() != c.err {
+			t.Errorf("after %v: %q, %q, %v", c.shown, out, errs, err)
+		}
+	}
+}
+
+func TestTailBufferKeepsTheEnd(t *testing.T) {
+	b := &tailBuffer{}
+	for range 1000 {
+		fmt.Fprintln(b, `time=now level=INFO msg="a line of the log"`)
+	}
+	fmt.Fprintln(b, "sandjet: what it was")
+	if got := b.last(); got != "sandjet: what it was" || len(b.buf) > tailBytes {
+		t.Errorf("%q, %d bytes", got, len(b.buf))
+	}
+}

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// cli is the grammar: every command with its flags. A flag that is a setting rather than part of one
+// use (it has no tag use) is also a key of the configuration file and, in capitals after SANDJET_, a
+// variable of the environment, under the same name and with the same meaning in every command.
+type cli struct {
+	Config   string     `placeholder:"FILE" help:"YAML file with settings, see deploy/sandjet.example.yaml. Also SANDJET_CONFIG." use:""`
+	DataDir  string     `placeholder:"DIR" default:"./.sandjet" help:"Where logs, workspaces and credentials are kept."`
+	JSON     bool       `name:"json" help:"Print JSON, one value on a line, for programs."`
+	LogLevel slog.Level `placeholder:"LEVEL" default:"info" help:"Least level that is logged to stderr: debug, info, warn or error."`
+
+	Demo    demoCommand    `cmd:"" help:"See it work: a tour through calls, crashes and recovery, in a temporary folder."`
+	Up      upCommand      `cmd:"" help:"Run everything in one process, with an embedded NATS server."`
+	Call    callCommand    `cmd:"" help:"Make one tool call and wait for its result."`
+	Tail    tailCommand    `cmd:"" help:"Print the events of a conversation."`
+	Dead    deadCommand    `cmd:"" help:"List, show and redrive messages that were given up."`
+	Doctor  doctorCommand  `cmd:"" help:"Say what this host can isolate, and what is in the way."`
+	Server  serverCommand  `cmd:"" help:"Role: the embedded NATS server alone."`
+	Gateway gatewayCommand `cmd:"" help:"Role: the HTTP edge alone."`
+	Worker  workerCommand  `cmd:"" help:"Role: a worker alone, beside its sandboxes."`
+	Health  healthCommand  `cmd:"" help:"Ask a gateway or worker whether it is well, for health checks."`
+	Version versionCommand `cmd:"" help:"Print the version."`
+}
+
+// parsed is a command line that has been understood.
+type parsed struct {
+	*cli
+	command command
+}
+
+// helpError is the help text, asked for.
+type helpError string
+
+func (helpError) Error() string { return "help was asked for" }
+
+const helpWidth = 100 // columns
+
+const description = `Sandjet runs the tool calls of AI agents: durably, each exactly once, in a sandbox.
+
+First steps:
+  sandjet demo                        see what it does, in fifteen seconds
+  sandjet up                          start it here; leave it running
+  sandjet call bash 'echo hello'      in another terminal: a call in a sandbox
+  sandjet tail -f CONVERSATION        what happened there, and what happens now`
+
+const precedence = `Settings come from, first wins:
+  1. flags                    --listen 127.0.0.1:9000
+  2. the environment          SANDJET_LISTEN=127.0.0.1:9000
+  3. the file of --config     listen: 127.0.0.1:9000
+  4. the defaults shown above
+
+Run "sandjet COMMAND --help" for the flags and examples of a command.
+`
+
+// parse reads a command line, with the environment and the configuration file that belong to it. It
+// has no effect but reading that file. The error is a helpError when help was asked for.
+func parse(args []string, env func(string) (string, bool)) (*parsed, error) {
+	var (
+		c    cli
+		text strings.Builder
+		help bool
+	)
+	set := &settings{env: env}
+	k, err := kong.New(&c, kong.Name("sandjet"), kong.Description(description),
+		kong.Writers(&text, io.Discard), kong.Exit(func(int) { help = true }), kong.Resolvers(set), kong.Bind(&c),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, WrapUpperBound: helpWidth}),
+		kong.ValueFormatter(describe))
+	if err != nil {
+		return nil, fmt.Errorf("grammar: %w", err)
+	}
+	set.known = keys(k.Model.Node)
+	if len(args) == 0 {
+		args = []string{"--help"}
+	}
+	ctx, err := k.Parse(args)
+	switch {
+	case help: // kong goes on after printing: what it finds then does not matter
+		return nil, helpError(text.String() + "\n" + precedence)
+	case set.err != nil:
+		return nil, set.err
+	case err != nil:
+		return nil, usage(err)
+	}
+	cmd, ok := ctx.Selected().Target.Addr().Interface().(command)
+	if !ok {
+		return nil, schemas.Errorf(schemas.Internal, "", "command %q cannot run", ctx.Command())
+	}
+	return &parsed{cli: &c, command: cmd}, nil
+}
+
+// usage adds to a parse error where help is.
+func usage(err error) error {
+	where := "sandjet --help"
+	if p, ok := errors.AsType[*kong.ParseError](err); ok && p.Context != nil {
+		if n := p.Context.Selected(); n != nil {
+			where = n.FullPath() + " --help"
+		}
+	}
+	return schemas.Errorf(schemas.Invalid, "", "%v (see %s)", err, where)
+}

@@ -1,0 +1,234 @@
+package main
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+const (
+	privateDir  = 0o700
+	privateFile = 0o600
+)
+
+// dataDir is the folder that the processes of one installation on one host share.
+type dataDir string
+
+// The files in it.
+func (d dataDir) upFile() string       { return filepath.Join(string(d), "up.json") }
+func (d dataDir) lockFile() string     { return filepath.Join(string(d), "up.lock") }
+func (d dataDir) identityFile() string { return filepath.Join(string(d), "identity.json") }
+func (d dataDir) roleFile() string     { return filepath.Join(string(d), "role.json") }
+func (d dataDir) store() string        { return filepath.Join(string(d), "nats") }
+func (d dataDir) workspaces() string   { return filepath.Join(string(d), "workspaces") }
+func (d dataDir) local() string        { return filepath.Join(string(d), "local") }
+
+// openDataDir makes the folder when it is not there and returns its absolute path.
+func openDataDir(path string) (dataDir, error) {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return "", fmt.Errorf("--data-dir: %w", err)
+	}
+	if err := os.MkdirAll(abs, privateDir); err != nil {
+		return "", schemas.Errorf(schemas.Denied, "", "cannot make the data folder: %v: choose another with --data-dir", err)
+	}
+	return dataDir(abs), nil
+}
+
+// endpoint is what a client needs to reach a running Sandjet; it is kept in up.json while it runs.
+type endpoint struct {
+	URL     string            `json:"url"`
+	NATSURL string            `json:"nats_url"` // with the account's credential; empty when there is no listener
+	Account schemas.AccountID `json:"account"`
+	Key     string            `json:"key"`
+	PID     int               `json:"pid"`
+}
+
+// credentials puts a user and a password into a NATS address.
+func credentials(url, user, password string) string {
+	scheme, rest, ok := strings.Cut(url, "://")
+	if !ok {
+		return url
+	}
+	return scheme + "://" + user + ":" + password + "@" + rest
+}
+
+// identity is the account that up and gateway make at their first start.
+type identity struct {
+	Account schemas.AccountID `json:"account"`
+	Key     string            `json:"key"`
+}
+
+// role is the credential by which Sandjet's own parts reach the log. It may do everything there.
+type role struct {
+	URL      string `json:"url"`
+	User     string `json:"user"`
+	Password string `json:"password"`
+}
+
+const roleUser = "sandjet"
+
+// identity returns the identity of this folder, made once: of two processes that start together, both
+// get the same.
+func (d dataDir) identity() (identity, error) {
+	id := identity{Account: schemas.AccountID(schemas.NewID(schemas.AccountPrefix)), Key: "sk_" + strings.ToLower(rand.Text())}
+	return once(d.identityFile(), id)
+}
+
+// role returns the role credential of this folder, made once. Its URL is that of the last server.
+func (d dataDir) role() (role, error) {
+	return once(d.roleFile(), role{User: roleUser, Password: rand.Text()})
+}
+
+// once returns what is in the file, after writing v to it if it is not there. The file appears whole
+// or not at all, so a crash leaves no half of a credential.
+func once[T any](path string, v T) (T, error) {
+	for {
+		got, err := readJSON[T](path)
+		if !errors.Is(err, fs.ErrNotExist) {
+			return got, err
+		}
+		tmp, err := writeTemp(path, v)
+		if err != nil {
+			return got, err
+		}
+		err = os.Link(tmp, path) // fails where the name is taken: the other process was first
+		_ = os.Remove(tmp)
+		if err != nil && !errors.Is(err, fs.ErrExist) {
+			return got, fmt.Errorf("keep %s: %w", filepath.Base(path), err)
+		}
+	}
+}
+
+// writeJSON replaces the file by v in one step, readable by its owner only.
+func writeJSON(path string, v any) error {
+	tmp, err := writeTemp(path, v)
+	if err != nil {
+		return err
+	}
+	if err := os.Rename(tmp, path); err != nil {
+		_ = os.Remove(tmp)
+		return fmt.Errorf("write %s: %w", filepath.Base(path), err)
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+func writeTemp(path string, v any) (name string, err error) {
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return "", fmt.Errorf("write %s: %w", filepath.Base(path), err)
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.tmp") // mode 0600
+	if err != nil {
+		return "", fmt.Errorf("write %s: %w", filepath.Base(path), err)
+	}
+	_, err = f.Write(append(b, '\n'))
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		_ = os.Remove(f.Name())
+		return "", fmt.Errorf("write %s: %w", filepath.Base(path), err)
+	}
+	return f.Name(), nil
+}
+
+func syncDir(path string) error {
+	d, err := os.Open(path) //nolint:gosec // our own folder
+	if err != nil {
+		return fmt.Errorf("sync folder: %w", err)
+	}
+	if err := errors.Join(d.Sync(), d.Close()); err != nil {
+		return fmt.Errorf("sync folder: %w", err)
+	}
+	return nil
+}
+
+// readJSON reads a file that Sandjet wrote. A missing one is fs.ErrNotExist.
+func readJSON[T any](path string) (v T, err error) {
+	b, err := os.ReadFile(path) //nolint:gosec // our own file
+	if err != nil {
+		return v, fmt.Errorf("read %s: %w", filepath.Base(path), err)
+	}
+	if err := json.Unmarshal(b, &v); err != nil {
+		return v, fmt.Errorf("%s is damaged: %w: remove it if nothing is running", path, err)
+	}
+	return v, nil
+}
+
+// lock is the right to be the one Sandjet that runs on a data folder. The kernel ends it with the
+// process, however that dies, so a stale one does not exist.
+type lock struct{ f *os.File }
+
+// claim takes the lock of the folder. Code conflict: another process has it; what it wrote to up.json
+// is named. A stale up.json, left by a process that was killed, is removed.
+func (d dataDir) claim() (*lock, error) {
+	f, err := os.OpenFile(d.lockFile(), os.O_RDWR|os.O_CREATE, privateFile)
+	if err != nil {
+		return nil, schemas.Errorf(schemas.Denied, "", "cannot write to the data folder: %v: choose another with --data-dir", err)
+	}
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) //nolint:gosec // a descriptor fits
+	if err == nil {
+		if err = os.Remove(d.upFile()); err == nil || errors.Is(err, fs.ErrNotExist) {
+			return &lock{f}, nil
+		}
+	}
+	_ = f.Close()
+	if !errors.Is(err, syscall.EWOULDBLOCK) {
+		return nil, fmt.Errorf("claim %s: %w", d, err)
+	}
+	who := "another process"
+	if e, err := readJSON[endpoint](d.upFile()); err == nil {
+		who = fmt.Sprintf("process %d at %s", e.PID, e.URL)
+	}
+	return nil, schemas.Errorf(schemas.Conflict, "",
+		"%s runs on %s already: use that one, stop it, or choose another folder with --data-dir", who, d)
+}
+
+// release gives the lock back. The file stays: removing it could take the lock of a newcomer away.
+func (l *lock) release() { _ = l.f.Close() }
+
+// running finds the Sandjet that runs on the folder. Code unavailable: there is none.
+func (d dataDir) running() (endpoint, error) {
+	e, err := readJSON[endpoint](d.upFile())
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return e, schemas.Errorf(schemas.Unavailable, "",
+			"nothing is running on %s: start it with \"sandjet up\", or name another folder with --data-dir, or set SANDJET_URL and SANDJET_KEY", d)
+	case err != nil:
+		return e, err
+	case !alive(e.PID):
+		return e, schemas.Errorf(schemas.Unavailable, "",
+			"process %d, which ran on %s, has died: start it again with \"sandjet up\"; its calls are kept", e.PID, d)
+	}
+	return e, nil
+}
+
+// alive reports whether a process of this host exists.
+func alive(pid int) bool {
+	return pid > 0 && !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
+}
+
+// nearestFolder returns the path itself if it is a folder, else the first above it that exists.
+func nearestFolder(path string) (string, error) {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return "", fmt.Errorf("--data-dir: %w", err)
+	}
+	for ; ; abs = filepath.Dir(abs) {
+		info, err := os.Stat(abs)
+		switch {
+		case err == nil && info.IsDir():
+			return abs, nil
+		case err == nil:
+			return "", fmt.Errorf("%s is not a folder: %w", abs, fs.ErrInvalid)
+		case !errors.Is(err, fs.ErrNotExist):
+			return "", fmt.Errorf("--data-dir: %w", err)
+		}
+	}
+}

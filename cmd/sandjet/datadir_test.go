@@ -1,0 +1,158 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+func testDir(t *testing.T) dataDir {
+	t.Helper()
+	d, err := openDataDir(filepath.Join(t.TempDir(), "data"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func TestIdentityIsMadeOnce(t *testing.T) {
+	d := testDir(t)
+	const many = 16
+	got := make([]identity, many)
+	var wg sync.WaitGroup
+	for i := range got {
+		wg.Go(func() {
+			var err error
+			if got[i], err = d.identity(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	for _, id := range got {
+		if id != got[0] || id.Account.Validate() != nil || len(id.Key) < 20 {
+			t.Errorf("identities %+v and %+v", id, got[0])
+		}
+	}
+	info, err := os.Stat(d.identityFile())
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("identity.json: %v, %v", info.Mode(), err)
+	}
+	left, err := filepath.Glob(filepath.Join(string(d), "*.tmp"))
+	if err != nil || len(left) != 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+func TestADamagedCredentialIsNotReplaced(t *testing.T) {
+	d := testDir(t)
+	if err := os.WriteFile(d.identityFile(), []byte(`{"account":`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.identity(); err == nil || !strings.Contains(err.Error(), "is damaged") {
+		t.Errorf("got %v", err)
+	}
+	if b, err := os.ReadFile(d.identityFile()); err != nil || string(b) != `{"account":` {
+		t.Errorf("it was replaced: %s, %v", b, err)
+	}
+}
+
+func TestOneClaimAtATime(t *testing.T) {
+	d := testDir(t)
+	first, err := d.claim()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := writeJSON(d.upFile(), endpoint{URL: "http://127.0.0.1:1", PID: os.Getpid()}); err != nil {
+		t.Fatal(err)
+	}
+	_, err = d.claim()
+	if want := fmt.Sprintf("process %d at http://127.0.0.1:1", os.Getpid()); !errors.Is(err, schemas.ErrConflict) || !strings.Contains(err.Error(), want) {
+		t.Errorf("the second claim: %v, want conflict that names %s", err, want)
+	}
+	if _, err := d.running(); err != nil {
+		t.Errorf("the refused claim disturbed the first: %v", err)
+	}
+	first.release()
+	second, err := d.claim() // what the first left behind is stale now
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second.release()
+	if _, err := d.running(); !errors.Is(err, schemas.ErrUnavailable) || !strings.Contains(err.Error(), "nothing is running") {
+		t.Errorf("a stale up.json is still believed: %v", err)
+	}
+}
+
+func TestADeadProcessIsNotRunning(t *testing.T) {
+	d := testDir(t)
+	cmd := exec.CommandContext(t.Context(), "true")
+	if err := cmd.Run(); err != nil {
+		t.Fatal(err)
+	}
+	if err := writeJSON(d.upFile(), endpoint{URL: "http://127.0.0.1:1", PID: cmd.Process.Pid}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.running(); !errors.Is(err, schemas.ErrUnavailable) || !strings.Contains(err.Error(), "has died") {
+		t.Errorf("got %v", err)
+	}
+	for _, pid := range []int{0, -1} {
+		if alive(pid) {
+			t.Errorf("process %d lives", pid)
+		}
+	}
+}
+
+func TestCredentialsGoIntoTheAddress(t *testing.T) {
+	if got := credentials("nats://127.0.0.1:4222", "acct_1", "sk_1"); got != "nats://acct_1:sk_1@127.0.0.1:4222" {
+		t.Error(got)
+	}
+	if got := credentials("", "a", "b"); got != "" {
+		t.Error(got)
+	}
+}
+
+func TestAddressesOfOtherHostsNeedAWord(t *testing.T) {
+	for text, local := range map[string]bool{
+		"127.0.0.1:0": true, "localhost:80": true, "[::1]:80": true, "127.9.9.9:1": true, "[::ffff:127.0.0.1]:1": true,
+		"0.0.0.0:80": false, ":80": false, "[::]:80": false, "192.168.1.1:80": false, "example.com:80": false,
+	} {
+		var a address
+		if err := a.UnmarshalText([]byte(text)); err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		if err := a.allow("listen", false); (err == nil) != local {
+			t.Errorf("%s: %v", text, err)
+		}
+		if err := a.allow("listen", true); err != nil {
+			t.Errorf("%s, allowed: %v", text, err)
+		}
+	}
+	for _, text := range []string{"", "127.0.0.1", "a:b", "a:-1", "a:65536", "[::1"} {
+		if err := new(address).UnmarshalText([]byte(text)); !errors.Is(err, schemas.ErrInvalid) {
+			t.Errorf("%q is an address: %v", text, err)
+		}
+	}
+}
+
+func TestSizes(t *testing.T) {
+	for text, want := range map[string]byteSize{"0": 0, "1024": 1024, "1KiB": 1024, "10GiB": 10 << 30, "1 MB": 1e6, "2TiB": 2 << 40} {
+		var b byteSize
+		if err := b.UnmarshalText([]byte(text)); err != nil || b != want {
+			t.Errorf("%s = %d, %v; want %d", text, b, err, want)
+		}
+	}
+	for _, text := range []string{"", "GiB", "-1", "1.5GiB", "1PiB", "99999999999GiB", "99999999999999999999"} {
+		if err := new(byteSize).UnmarshalText([]byte(text)); !errors.Is(err, schemas.ErrInvalid) {
+			t.Errorf("%q is a size: %v", text, err)
+		}
+	}
+}

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+type deadCommand struct {
+	LS      deadListCommand    `cmd:"" name:"ls" help:"List what was given up, the latest first."`
+	Show    deadShowCommand    `cmd:"" help:"Show one message with its reason, headers and payload."`
+	Redrive deadRedriveCommand `cmd:"" help:"Send messages again, to where they were."`
+}
+
+// Help is the long help.
+func (*deadCommand) Help() string {
+	return `A message that cannot be handled (malformed, or failed again and again) is not lost: it goes to the
+dead letters with the reason, and stays there for 30 days. A call among them has its result all the
+same: failed, with that reason.
+
+These commands talk to the log itself. On the data folder of "sandjet up" or "sandjet server" they find
+it by themselves, else name it with --nats-url and a credential that may do everything.
+
+Examples:
+  sandjet dead ls
+  sandjet dead show INTAKE.17
+  sandjet dead redrive INTAKE.17`
+}
+
+// deadFlags are those of every dead command.
+type deadFlags struct {
+	natsFlags
+
+	dir string
+}
+
+// AfterApply is called by kong once everything is parsed.
+func (f *deadFlags) AfterApply(root *cli) error {
+	f.dir = root.DataDir
+	return nil
+}
+
+// open connects to the log. The caller closes the node.
+func (f *deadFlags) open(ctx context.Context, t terminal) (*node, *streams.DeadLetters, error) {
+	n, err := newNode(t.log, f.dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	if f.NATSURL == "" {
+		if _, err := n.dir.running(); err != nil { // an old role.json would only lead to waiting
+			if r, rerr := readJSON[role](n.dir.roleFile()); rerr != nil || !dials(ctx, r.URL) {
+				return nil, nil, err
+			}
+		}
+	}
+	if err := n.openBus(ctx, f.natsFlags, topologyFlags{}); err != nil {
+		n.close()
+		return nil, nil, err
+	}
+	return n, streams.OpenDeadLetters(n.bus), nil
+}
+
+type deadListCommand struct {
+	deadFlags
+
+	Stream string `placeholder:"NAME" use:"" help:"Only what comes from this stream, such as CALLS or INTAKE."`
+	Limit  int    `placeholder:"N" default:"100" use:"" help:"At most so many."`
+}
+
+// Run lists dead letters.
+func (c *deadListCommand) Run(ctx context.Context, t terminal) error {
+	n, letters, err := c.open(ctx, t)
+	if err != nil {
+		return err
+	}
+	defer n.close()
+	list, err := letters.List(ctx, c.Stream, c.Limit)
+	if err != nil {
+		return err
+	}
+	if t.json {
+		for _, d := range list {
+			d.Payload = nil
+			if err := printJSON(t.out, d); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if len(list) == 0 {
+		_, err := fmt.Fprintln(t.out, "There are no dead letters.")
+		return wrapOutput(err)
+	}
+	const gap = 2
+	w := tabwriter.NewWriter(t.out, 0, 0, gap, ' ', 0)
+	fmt.Fprintln(w, "ID\tGIVEN UP\tACCOUNT\tTRIES\tCODE\tREASON")
+	for _, d := range list {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\n", d.ID, d.Time.Local().Format(time.DateTime), d.Account, d.Deliveries, d.Code, short(d.Reason))
+	}
+	return wrapOutput(w.Flush())
+}
+
+type deadShowCommand struct {
+	deadFlags
+
+	ID string `arg:"" help:"Id of the dead letter."`
+}
+
+// Run shows one dead letter.
+func (c *deadShowCommand) Run(ctx context.Context, t terminal) error {
+	n, letters, err := c.open(ctx, t)
+	if err != nil {
+		return err
+	}
+	defer n.close()
+	d, err := letters.Show(ctx, c.ID)
+	if err != nil {
+		return err
+	}
+	if t.json {
+		return printJSON(t.out, d)
+	}
+	_, err = fmt.Fprintf(t.out, "id          %s\nsubject     %s\naccount     %s\nreason      %s (%s)\npublished   %s\ngiven up    %s, after %d tries\n%s\n%s\n",
+		d.ID, d.Subject, d.Account, printable(d.Reason), d.Code, d.First.Local().Format(time.DateTime), d.Time.Local().Format(time.DateTime),
+		d.Deliveries, headerLines(d), printable(string(d.Payload)))
+	return wrapOutput(err)
+}
+
+func headerLines(d schemas.DeadLetter) string {
+	var b strings.Builder
+	for k, v := range d.Headers {
+		fmt.Fprintf(&b, "%-11s %s\n", printable(k), printable(strings.Join(v, ", ")))
+	}
+	return b.String()
+}
+
+type deadRedriveCommand struct {
+	deadFlags
+
+	IDs []string `arg:"" name:"id" help:"Ids of the dead letters."`
+}
+
+// Run sends dead letters again.
+func (c *deadRedriveCommand) Run(ctx context.Context, t terminal) error {
+	n, letters, err := c.open(ctx, t)
+	if err != nil {
+		return err
+	}
+	defer n.close()
+	for _, id := range c.IDs {
+		if err := letters.Redrive(ctx, id); err != nil {
+			return fmt.Errorf("%s: %w", schemas.Quotable(id), err)
+		}
+		if t.json {
+			err = printJSON(t.out, map[string]string{"redriven": id})
+		} else {
+			_, err = fmt.Fprintf(t.out, "%s was sent again\n", id)
+		}
+		if err != nil {
+			return wrapOutput(err)
+		}
+	}
+	return nil
+}

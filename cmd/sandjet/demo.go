@@ -1,0 +1,227 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/sandjet/sandjet/client"
+)
+
+type demoCommand struct {
+	AllowUnisolated bool `group:"Security" help:"Go on where this host cannot make a sandbox. The tour's commands can then do what this user can."`
+	Keep            bool `use:"" help:"Keep the temporary folder and say where it is."`
+}
+
+// Help is the long help.
+func (*demoCommand) Help() string {
+	return `Starts everything in a temporary folder and leads through it by the public interfaces alone: the HTTP API,
+its event stream and plain NATS. Each step says what happens and why, and is checked: the exit code is
+0 only when all went as promised. Nothing is left behind.
+
+Examples:
+  sandjet demo
+  sandjet demo --json        a line for each step, for programs`
+}
+
+const demoLimit = time.Minute // the tour takes a quarter of it; beyond, something hangs
+
+// Run leads through the tour.
+func (c *demoCommand) Run(ctx context.Context, t terminal) (err error) {
+	ctx, stop := context.WithTimeout(ctx, demoLimit)
+	defer stop()
+	dir, err := os.MkdirTemp("", "sandjet-demo-")
+	if err != nil {
+		return fmt.Errorf("temporary folder: %w", err)
+	}
+	defer func() {
+		if c.Keep {
+			fmt.Fprintln(t.err, "kept:", dir)
+			return
+		}
+		if rerr := os.RemoveAll(dir); rerr != nil && err == nil {
+			err = fmt.Errorf("clean up: %w", rerr)
+		}
+	}()
+	log, logged, err := demoLog(dir)
+	if err != nil {
+		return err
+	}
+	defer logged.Close() //nolint:errcheck // it goes with the folder
+	begun := time.Now()
+	d := &demo{t: t, dir: dir, unisolated: c.AllowUnisolated, log: log}
+	if err := d.lead(ctx); err != nil {
+		if ctx.Err() != nil && errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
+			err = fmt.Errorf("it took longer than %s: %w", demoLimit, err)
+		}
+		return fmt.Errorf("the tour ended early: %w%s", err, lastLines(filepath.Join(dir, "demo.log")))
+	}
+	return d.farewell(time.Since(begun))
+}
+
+// demoLog keeps what the parts log out of the tour, for the case that it fails.
+func demoLog(dir string) (*slog.Logger, io.Closer, error) {
+	f, err := os.OpenFile(filepath.Join(dir, "demo.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, privateFile) //nolint:gosec // our own folder
+	if err != nil {
+		return nil, nil, fmt.Errorf("demo log: %w", err)
+	}
+	return slog.New(slog.NewTextHandler(f, &slog.HandlerOptions{Level: slog.LevelInfo})), f, nil
+}
+
+// lastLines returns the end of a file, for an error message.
+func lastLines(path string) string {
+	const most = 2000           // bytes
+	b, err := os.ReadFile(path) //nolint:gosec // our own file
+	if err != nil || len(b) == 0 {
+		return ""
+	}
+	if len(b) > most {
+		b = b[len(b)-most:]
+	}
+	return "\n--- the end of the log\n" + string(b)
+}
+
+// demo is one tour.
+type demo struct {
+	t          terminal
+	dir        string
+	log        *slog.Logger
+	unisolated bool
+
+	at     endpoint
+	client *client.Client
+	worker *workerProcess
+	story  *story
+	number int
+}
+
+// lead starts everything, goes from step to step, and stops everything.
+func (d *demo) lead(ctx context.Context) (err error) {
+	d.print("Sandjet runs the tool calls of AI agents. This tour starts all of it in a temporary folder:\n" +
+		"a NATS server, the HTTP gateway and, as a process of its own, a worker.\n")
+	n, err := d.start(ctx)
+	if err != nil {
+		return err
+	}
+	parts, stopParts := context.WithCancel(context.WithoutCancel(ctx))
+	var running sync.WaitGroup
+	defer func() {
+		stopParts()
+		running.Wait()
+		n.close()
+	}()
+	ctx, broken := context.WithCancelCause(ctx)
+	defer broken(nil)
+	running.Go(func() {
+		if rerr := n.run(parts); rerr != nil {
+			broken(rerr)
+		}
+	})
+	d.at, d.client = n.endpoint, client.New(n.endpoint.URL, n.endpoint.Key)
+	if d.worker, err = d.startWorker(ctx); err != nil {
+		return err
+	}
+	defer func() { d.worker.kill() }()
+	d.story = follow(ctx, d.client, tourConversation)
+	defer d.story.stop()
+	for _, s := range tour() {
+		if err := d.step(ctx, s); err != nil {
+			if cause := context.Cause(ctx); ctx.Err() != nil && !errors.Is(err, cause) {
+				err = fmt.Errorf("%w (%w)", err, cause)
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// start builds everything but the worker.
+func (d *demo) start(ctx context.Context) (_ *node, err error) {
+	n, err := newNode(d.log, d.dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			n.close()
+		}
+	}()
+	free := address{"127.0.0.1", 0}
+	l, err := n.openListener(ctx, free, "listen", false)
+	if err != nil {
+		return nil, err
+	}
+	id, err := n.dir.identity()
+	if err != nil {
+		return nil, err
+	}
+	if err := n.openServer(ctx, serverFlags{NATSListen: free, Durability: "1s"}, id); err != nil {
+		return nil, err
+	}
+	if err := n.openBus(ctx, natsFlags{}, topologyFlags{Replicas: 1, Shards: 1}); err != nil {
+		return nil, err
+	}
+	if err := n.openRecords(ctx); err != nil {
+		return nil, err
+	}
+	if err := n.addGateway(ctx, gatewayFlags{MaxWait: time.Minute}, id, l); err != nil {
+		return nil, err
+	}
+	n.addCaretakers()
+	return n, nil
+}
+
+// step carries out one step and tells how long it took.
+func (d *demo) step(ctx context.Context, s step) error {
+	d.number++
+	d.print("\n━━ %d. %s\n   %s\n", d.number, s.title, s.why)
+	begun := time.Now()
+	err := s.do(d, ctx)
+	took := time.Since(begun).Round(time.Millisecond)
+	if d.t.json {
+		line := struct {
+			Step  int    `json:"step"`
+			Title string `json:"title"`
+			OK    bool   `json:"ok"`
+			MS    int64  `json:"ms"`
+			Error string `json:"error,omitzero"`
+		}{Step: d.number, Title: s.title, OK: err == nil, MS: took.Milliseconds()}
+		if err != nil {
+			line.Error = err.Error()
+		}
+		if perr := printJSON(d.t.out, line); perr != nil {
+			return perr
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("step %d, %s: %w", d.number, s.title, err)
+	}
+	d.print("   ✓ %s\n", took)
+	return nil
+}
+
+// print tells the story; with --json only the steps are told.
+func (d *demo) print(format string, args ...any) {
+	if !d.t.json {
+		fmt.Fprintf(d.t.out, format, args...)
+	}
+}
+
+func (d *demo) farewell(took time.Duration) error {
+	if d.t.json {
+		return nil
+	}
+	_, err := fmt.Fprintf(d.t.out, `
+All %d steps went as promised, in %.1f s. Next:
+   sandjet up                            start it here; leave it running
+   sandjet call bash 'echo hello'        in another terminal
+   docs/guides/first-call.md             HTTP, event streams, WebSocket, plain NATS
+`, d.number, took.Seconds())
+	return wrapOutput(err)
+}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// workerProcess is a worker of the demo: this program, started again.
+type workerProcess struct {
+	cmd  *exec.Cmd
+	gone chan struct{} // closed when it has ended
+}
+
+// startWorker starts a worker on the tour's data folder and waits until it is up.
+func (d *demo) startWorker(ctx context.Context) (*workerProcess, error) {
+	const patience = 20 * time.Second
+	program, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find this program: %w", err)
+	}
+	args := []string{"worker", "--data-dir", d.dir, "--json", "--pool=1"}
+	if d.unisolated {
+		args = append(args, "--allow-unisolated")
+	}
+	said := &tailBuffer{}
+	cmd := exec.Command(program, args...) //nolint:gosec,noctx // it is this program; the tour kills it by hand
+	cmd.Args[0] = filepath.Join(filepath.Dir(program), "sandjet")
+	cmd.Env = withoutSettings(os.Environ())
+	cmd.Stderr = said
+	// It must not outlive the tour, however that ends, nor get the terminal's Ctrl-C before it.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, fmt.Errorf("start a worker: %w", err)
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start a worker: %w", err)
+	}
+	w := &workerProcess{cmd: cmd, gone: make(chan struct{})}
+	up := make(chan error, 1)
+	go func() {
+		r := bufio.NewReader(out)
+		_, err := r.ReadString('\n')
+		up <- err
+		_, _ = io.Copy(io.Discard, r)
+		_ = cmd.Wait() // killed, mostly
+		close(w.gone)
+	}()
+	select {
+	case err = <-up:
+	case <-time.After(patience):
+		err = errors.New("it was not up in time") //nolint:err113 // for people
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	if err != nil {
+		w.kill()
+		return nil, fmt.Errorf("the worker did not start: %s", strings.TrimPrefix(said.last(), "sandjet: ")) //nolint:err113 // for people
+	}
+	return w, nil
+}
+
+// freeze stops the process where it stands, as a host does that swaps to death.
+func (w *workerProcess) freeze() error {
+	if err := w.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		return fmt.Errorf("freeze the worker: %w", err)
+	}
+	return nil
+}
+
+// kill is kill -9, and waits for the end.
+func (w *workerProcess) kill() {
+	if w == nil {
+		return
+	}
+	_ = w.cmd.Process.Kill() // it may have ended already
+	<-w.gone
+}
+
+// withoutSettings returns the environment without the settings of this installation.
+func withoutSettings(env []string) []string {
+	out := make([]string, 0, len(env))
+	for _, e := range env {
+		if !strings.HasPrefix(e, "SANDJET_") {
+			out = append(out, e)
+		}
+	}
+	return out
+}

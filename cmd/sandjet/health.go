@@ -1,0 +1,77 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+type healthCommand struct {
+	URL string `name:"url" placeholder:"URL" group:"Target" help:"Gateway, or a worker's --metrics-listen. Default: the one that runs on the data folder."`
+
+	dir string
+}
+
+// Help is the long help.
+func (*healthCommand) Help() string {
+	return `Asks /healthz once, as a container's health check does. The exit code is 0 when it answers well, else 69.
+
+Example:
+  sandjet health --url http://127.0.0.1:8080`
+}
+
+// AfterApply is called by kong once everything is parsed.
+func (c *healthCommand) AfterApply(root *cli) error {
+	c.dir = root.DataDir
+	return nil
+}
+
+// Run asks and prints the answer.
+func (c *healthCommand) Run(ctx context.Context, t terminal) error {
+	base := c.URL
+	if base == "" {
+		e, err := dataDir(c.dir).running()
+		if err != nil {
+			return err
+		}
+		base = e.URL
+	}
+	body, err := askHealth(ctx, base)
+	if err != nil {
+		return err
+	}
+	if t.json && json.Valid(body) {
+		_, err = t.out.Write(append([]byte(strings.TrimSpace(string(body))), '\n'))
+	} else {
+		_, err = fmt.Fprintf(t.out, "%s is healthy\n", base)
+	}
+	return wrapOutput(err)
+}
+
+// askHealth asks a process once whether it is well, so that a wrong address is an error at once.
+// Codes: invalid (no address), unavailable.
+func askHealth(ctx context.Context, base string) ([]byte, error) {
+	const patience, most = 5 * time.Second, 64 << 10
+	ctx, stop := context.WithTimeout(ctx, patience)
+	defer stop()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(base, "/")+"/healthz", http.NoBody)
+	if err != nil || req.URL.Host == "" {
+		return nil, schemas.Invalidf("url", "%q is no address: write http://HOST:PORT", schemas.Quotable(base))
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, schemas.Errorf(schemas.Unavailable, "", "nothing answers at %s: is it running, and is the address right? (%v)", base, err)
+	}
+	defer resp.Body.Close() //nolint:errcheck // it is only read
+	body, err := io.ReadAll(io.LimitReader(resp.Body, most))
+	if err != nil || resp.StatusCode != http.StatusOK {
+		return nil, schemas.Errorf(schemas.Unavailable, "", "%s/healthz answers %s: is the address right?", base, resp.Status)
+	}
+	return body, nil
+}

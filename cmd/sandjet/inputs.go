@@ -1,0 +1,70 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// toolInput makes a tool's input from the arguments of the command line: one JSON object as it is,
+// else the arguments by their place. A content of - is read from stdin.
+func toolInput(tool schemas.Tool, args []string, stdin io.Reader) (json.RawMessage, error) {
+	if len(args) == 1 && strings.HasPrefix(strings.TrimSpace(args[0]), "{") && json.Valid([]byte(args[0])) {
+		return json.RawMessage(args[0]), nil
+	}
+	form, ok := forms()[tool]
+	if !ok {
+		return nil, schemas.Invalidf("tool", "%q is unknown: use one of bash, read, write, edit, glob, grep", schemas.Quotable(string(tool)))
+	}
+	if len(args) < form.least || len(args) > len(form.fields) {
+		return nil, schemas.Invalidf("", "%s takes %s, not %d arguments: quote those that contain spaces, or give one JSON object",
+			tool, form.usage(), len(args))
+	}
+	in := map[string]string{}
+	for i, a := range args {
+		if form.fields[i] == "content" && a == "-" {
+			b, err := io.ReadAll(io.LimitReader(stdin, schemas.MaxContent+1))
+			if err != nil {
+				return nil, fmt.Errorf("read stdin: %w", err)
+			}
+			a = string(b)
+		}
+		in[form.fields[i]] = a
+	}
+	b, err := json.Marshal(in)
+	if err != nil {
+		return nil, fmt.Errorf("encode the input: %w", err)
+	}
+	return b, nil
+}
+
+// form says which arguments a tool takes, by their place.
+type form struct {
+	fields []string
+	least  int // how many must be there
+}
+
+func forms() map[schemas.Tool]form {
+	return map[schemas.Tool]form{
+		schemas.ToolBash:  {[]string{"command"}, 1},
+		schemas.ToolRead:  {[]string{"file_path"}, 1},
+		schemas.ToolWrite: {[]string{"file_path", "content"}, 2},
+		schemas.ToolEdit:  {[]string{"file_path", "old_string", "new_string"}, 3},
+		schemas.ToolGlob:  {[]string{"pattern", "path"}, 1},
+		schemas.ToolGrep:  {[]string{"pattern", "path"}, 1},
+	}
+}
+
+func (f form) usage() string {
+	parts := make([]string, len(f.fields))
+	for i, name := range f.fields {
+		parts[i] = strings.ToUpper(name)
+		if i >= f.least {
+			parts[i] = "[" + parts[i] + "]"
+		}
+	}
+	return strings.Join(parts, " ")
+}

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	_ "github.com/sandjet/sandjet/providers/local/boxentry" // boxes are this program, started anew
+)
+
+// terminal is what a command may say and hear.
+type terminal struct {
+	in       io.Reader
+	out, err io.Writer
+	json     bool
+	log      *slog.Logger
+}
+
+// command is what parsing returns: the words of one use, ready to be carried out.
+type command interface {
+	// Run carries the command out. The end of ctx is the wish of the person in front of it to stop.
+	Run(ctx context.Context, t terminal) error
+}
+
+func main() {
+	os.Exit(execute(os.Args[1:], os.LookupEnv, terminal{in: os.Stdin, out: os.Stdout, err: os.Stderr}))
+}
+
+// execute parses and runs one command line and returns its exit code.
+func execute(args []string, env func(string) (string, bool), t terminal) int {
+	p, err := parse(args, env)
+	if err != nil {
+		if h, ok := errors.AsType[helpError](err); ok {
+			_, _ = io.WriteString(t.out, string(h))
+			return exitOK
+		}
+		fmt.Fprintln(t.err, "sandjet:", err)
+		return exitUsage
+	}
+	t.json = p.JSON
+	t.log = newLog(t.err, p.LogLevel, p.JSON)
+	// SIGINT and SIGTERM end the context; from then on a second one ends the process at once.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop)
+	return report(t, p.command.Run(ctx, t))
+}
+
+// report tells an error once and returns the exit code that goes with it.
+func report(t terminal, err error) int {
+	if err == nil {
+		return exitOK
+	}
+	if e, ok := errors.AsType[*exitError](err); ok {
+		if e.err != nil {
+			fmt.Fprintln(t.err, "sandjet:", e.err)
+		}
+		return e.code
+	}
+	fmt.Fprintln(t.err, "sandjet:", err)
+	return exitCode(err)
+}
+
+func newLog(w io.Writer, level slog.Level, json bool) *slog.Logger {
+	o := &slog.HandlerOptions{Level: level}
+	if json {
+		return slog.New(slog.NewJSONHandler(w, o))
+	}
+	return slog.New(slog.NewTextHandler(w, o))
+}

@@ -1,0 +1,202 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/sandjet/sandjet/gateway"
+	"github.com/sandjet/sandjet/providers/local"
+	"github.com/sandjet/sandjet/records"
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/workers"
+	"github.com/sandjet/sandjet/workers/limits"
+	"github.com/sandjet/sandjet/workers/tools"
+)
+
+// node is one process of Sandjet while it is put together: what was opened, in the order of its
+// opening, and the parts that will run.
+type node struct {
+	log      *slog.Logger
+	dir      dataDir
+	metrics  *prometheus.Registry
+	server   *streams.Server
+	bus      *streams.Bus
+	records  *records.Store
+	actors   []actor
+	closers  []func()
+	endpoint endpoint
+}
+
+func newNode(log *slog.Logger, path string) (*node, error) {
+	dir, err := openDataDir(path)
+	if err != nil {
+		return nil, err
+	}
+	return &node{log: log, dir: dir, metrics: newRegistry()}, nil
+}
+
+// onClose remembers how to undo what was just opened.
+func (n *node) onClose(f func()) { n.closers = append(n.closers, f) }
+
+// close undoes everything, the last first. It may be called when the building failed half way.
+func (n *node) close() {
+	for _, f := range slices.Backward(n.closers) {
+		f()
+	}
+	n.closers = nil
+}
+
+// run runs the parts until ctx ends or one of them does.
+func (n *node) run(ctx context.Context) error { return runAll(ctx, n.actors) }
+
+func (n *node) add(name string, run func(context.Context) error) {
+	n.actors = append(n.actors, actor{name: name, run: run})
+}
+
+// addLast adds a part that goes on until the others have ended: those who wait for the results of the
+// last calls are answered by it.
+func (n *node) addLast(name string, run func(context.Context) error) {
+	n.actors = append(n.actors, actor{name: name, run: run, last: true})
+}
+
+const drainPatience = 10 * time.Second // for what the log has not confirmed yet, at the end
+
+// openServer starts the embedded server and keeps its address where the other roles find it.
+func (n *node) openServer(ctx context.Context, f serverFlags, id identity) error {
+	r, err := n.dir.role()
+	if err != nil {
+		return err
+	}
+	at := f.NATSListen
+	if at.port == 0 { // the other roles go on trying the address they know
+		at.port = portOf(r.URL)
+		if at.port != 0 && at.free(ctx, "nats-listen") != nil {
+			at.port = 0
+		}
+	}
+	if at.port != 0 {
+		if err := at.free(ctx, "nats-listen"); err != nil {
+			return err
+		}
+	}
+	n.server, err = streams.StartServer(ctx, streams.ServerOptions{
+		DataDir: n.dir.store(), Host: at.host, Port: at.port, Durability: streams.Durability(f.Durability),
+		MaxStore: int64(f.MaxStore), Name: "sandjet", Log: n.log.With("part", "server"),
+		Users: []streams.User{
+			{Name: r.User, Password: r.Password},
+			{Name: string(id.Account), Password: id.Key, Account: id.Account},
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("embedded server: %w", err)
+	}
+	n.onClose(n.server.Shutdown)
+	r.URL = n.server.URL()
+	n.endpoint.NATSURL = credentials(r.URL, string(id.Account), id.Key)
+	return writeJSON(n.dir.roleFile(), r)
+}
+
+// openBus connects to the log: to the server of this process, to the one that is named, or to the one
+// that runs on the data folder.
+func (n *node) openBus(ctx context.Context, f natsFlags, top topologyFlags) error {
+	o := streams.Options{
+		Server: n.server, URL: f.NATSURL, User: f.NATSUser, Password: f.NATSPassword, Creds: f.NATSCreds, NKey: f.NATSNKey,
+		CA: f.NATSCA, Cert: f.NATSCert, Key: f.NATSKey, Replicas: top.Replicas, Shards: top.Shards, Name: "sandjet",
+		Log: n.log.With("part", "log"),
+	}
+	if n.server == nil && o.URL == "" {
+		r, err := readJSON[role](n.dir.roleFile())
+		if err != nil || r.URL == "" {
+			return schemas.Errorf(schemas.Unavailable, "",
+				"no log to work with: name a NATS server with --nats-url, or run \"sandjet server\" or \"sandjet up\" on the data folder %s", n.dir)
+		}
+		o.URL, o.User, o.Password = r.URL, r.User, r.Password
+	}
+	bus, err := streams.Open(ctx, o)
+	if err != nil {
+		return fmt.Errorf("log: %w", err)
+	}
+	n.bus = bus
+	n.onClose(func() {
+		ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), drainPatience)
+		defer stop()
+		if err := bus.Close(ctx); err != nil {
+			n.log.Warn("the log was not closed cleanly", "error", err)
+		}
+	})
+	return nil
+}
+
+// openRecords opens the records.
+func (n *node) openRecords(ctx context.Context) error {
+	var err error
+	if n.records, err = records.Open(ctx, n.bus); err != nil {
+		return fmt.Errorf("records: %w", err)
+	}
+	n.addLast("records", n.records.Run)
+	return nil
+}
+
+// addGateway makes the account, opens the listener and adds the doors by which calls come in.
+func (n *node) addGateway(ctx context.Context, f gatewayFlags, id identity, l net.Listener) error {
+	if _, err := n.records.EnsureAccount(ctx, records.Bootstrap{Account: id.Account, Key: id.Key, Provider: "local"}); err != nil {
+		return fmt.Errorf("account: %w", err)
+	}
+	g := gateway.New(gateway.Options{
+		Bus: n.bus, Records: n.records, Log: n.log.With("part", "gateway"), Version: readBuild().Version, MaxWait: f.MaxWait,
+		Registry: n.metrics, Providers: []string{"local"}, Origins: f.Origins,
+		Tools: func(d schemas.Dialect) (any, error) { return tools.Definitions(d) },
+	})
+	n.addLast("gateway", func(ctx context.Context) error { return g.Run(ctx, l) })
+	n.add("router", (&gateway.Router{Bus: n.bus, Records: n.records, Log: n.log.With("part", "router")}).Run)
+	n.add("front door", (&gateway.FrontDoor{
+		Bus: n.bus, Records: n.records, Log: n.log.With("part", "front door"), DefaultAccount: id.Account,
+	}).Run)
+	n.endpoint.URL = "http://" + reach(l)
+	n.endpoint.Account, n.endpoint.Key = id.Account, id.Key
+	return nil
+}
+
+// addCaretakers adds the parts that bring given-up messages to the dead letters and give calls among
+// them their result. Any number of processes may have them.
+func (n *node) addCaretakers() {
+	n.add("mover", (&streams.Mover{Bus: n.bus, Log: n.log.With("part", "mover")}).Run)
+	n.add("closer", (&workers.Closer{Bus: n.bus, Log: n.log.With("part", "closer")}).Run)
+}
+
+// addWorker opens the provider and adds a worker for it.
+func (n *node) addWorker(f workerFlags) error {
+	pool := f.Pool
+	if pool == 0 {
+		pool = -1 // there, 0 stands for the default
+	}
+	p, err := local.New(local.Options{
+		StateDir: n.dir.local(), Workspaces: n.dir.workspaces(), Box: f.Box, AllowUnisolated: f.AllowUnisolated, Pool: pool,
+		Log: n.log.With("part", "local"),
+	})
+	if err != nil {
+		if errors.Is(err, schemas.ErrUnsupported) {
+			return fmt.Errorf("this host cannot isolate commands: %w (\"sandjet doctor\" explains; --allow-unisolated runs them without a sandbox)", err)
+		}
+		return fmt.Errorf("provider local: %w", err)
+	}
+	n.onClose(func() {
+		if err := p.Close(); err != nil {
+			n.log.Warn("the boxes were not ended cleanly", "error", err)
+		}
+	})
+	w := &workers.Worker{
+		Bus: n.bus, Provider: p, Name: f.Provider, Specs: n.records, Limiter: &limits.Memory{}, AccountCap: f.AccountCap, Slots: f.Slots,
+		Grace: f.Grace, Log: n.log.With("part", "worker"), Metrics: workerMetrics(n.metrics),
+	}
+	n.add("worker", w.Run)
+	return nil
+}

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// processes are what scripts have started in the background, by script and name.
+type processes struct {
+	mu   sync.Mutex
+	live map[string]*started
+}
+
+type started struct {
+	cmd  *exec.Cmd
+	gone chan struct{}
+	err  error
+}
+
+func (p *processes) start(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: start NAME COMMAND ARGS…")
+	}
+	create := func(suffix string) *os.File {
+		f, err := os.Create(ts.MkAbs(args[0] + suffix))
+		ts.Check(err)
+		return f
+	}
+	out, errs := create(".out"), create(".err")
+	path, err := exec.LookPath(args[1])
+	ts.Check(err)
+	cmd := exec.Command(path, args[2:]...) //nolint:gosec,noctx // the script says what
+	cmd.Args[0] = args[1]
+	cmd.Dir = ts.MkAbs(".")
+	cmd.Stdout, cmd.Stderr = out, errs
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, "SANDJET_") {
+			cmd.Env = append(cmd.Env, v)
+		}
+	}
+	for _, name := range []string{"SANDJET_URL", "SANDJET_KEY", "SANDJET_CONFIG"} {
+		if v := ts.Getenv(name); v != "" {
+			cmd.Env = append(cmd.Env, name+"="+v)
+		}
+	}
+	ts.Check(cmd.Start())
+	s := &started{cmd: cmd, gone: make(chan struct{})}
+	go func() {
+		s.err = cmd.Wait()
+		_, _ = out.Close(), errs.Close()
+		close(s.gone)
+	}()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.live == nil {
+		p.live = map[string]*started{}
+	}
+	p.live[key(ts, args[0])] = s
+	ts.Defer(func() {
+		_ = cmd.Process.Kill()
+		<-s.gone
+	})
+}
+
+func (p *processes) halt(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) == 0 || len(args) > 3 {
+		ts.Fatalf("usage: halt NAME [SIGNAL [CODE]]")
+	}
+	p.mu.Lock()
+	s := p.live[key(ts, args[0])]
+	p.mu.Unlock()
+	if s == nil {
+		ts.Fatalf("nothing was started under the name %s", args[0])
+	}
+	sig := syscall.SIGINT
+	if len(args) > 1 {
+		sig = map[string]syscall.Signal{"INT": syscall.SIGINT, "TERM": syscall.SIGTERM, "KILL": syscall.SIGKILL}[args[1]]
+	}
+	ts.Check(s.cmd.Process.Signal(sig))
+	select {
+	case <-s.gone:
+	case <-time.After(patience):
+		ts.Fatalf("%s has not ended %s after the signal", args[0], patience)
+	}
+	want := "exit status 0"
+	if sig == syscall.SIGKILL {
+		want = "signal: killed"
+	}
+	if len(args) == 3 {
+		want = "exit status " + args[2]
+	}
+	if got := s.cmd.ProcessState.String(); got != want {
+		b, _ := os.ReadFile(ts.MkAbs(args[0] + ".err")) //nolint:gosec // the test's own file
+		ts.Fatalf("%s: %s, want %s\n%s", args[0], got, want, b)
+	}
+}
+
+func key(ts *testscript.TestScript, name string) string {
+	return filepath.Clean(ts.MkAbs(".")) + "\x00" + name
+}

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"time"
+)
+
+// The flags of the roles. up has them all; a flag means the same wherever it appears, and is a key of
+// the configuration file under the same name.
+
+// natsFlags say which log to use, when it is not the embedded one.
+type natsFlags struct {
+	NATSURL      string `name:"nats-url" placeholder:"URL" group:"Log" help:"Outside NATS server or cluster, nats://HOST:PORT[,…]. Default: the embedded server of this data folder."`
+	NATSUser     string `name:"nats-user" placeholder:"NAME" group:"Log" help:"User at the outside server."`
+	NATSPassword string `name:"nats-password" placeholder:"TEXT" group:"Log" secret:"" help:"Its password; better by the environment, where other users cannot see it."`
+	NATSCreds    string `name:"nats-creds" placeholder:"FILE" group:"Log" help:"Credentials file (JWT and seed)."`
+	NATSNKey     string `name:"nats-nkey" placeholder:"FILE" group:"Log" help:"File with an nkey seed."`
+	NATSCA       string `name:"nats-ca" placeholder:"FILE" group:"Log" help:"Certificate authority of the server, PEM."`
+	NATSCert     string `name:"nats-cert" placeholder:"FILE" group:"Log" help:"Client certificate, PEM."`
+	NATSKey      string `name:"nats-key" placeholder:"FILE" group:"Log" help:"Key of the client certificate, PEM."`
+}
+
+// topologyFlags shape the streams when they are made. Shards are kept in the log from then on.
+type topologyFlags struct {
+	Replicas int `placeholder:"N" default:"1" group:"Log" help:"Copies of each stream: 1, or 3 or 5 in a cluster."`
+	Shards   int `placeholder:"N" default:"1" group:"Log" help:"Event streams over which conversations are spread; fixed when first made, 16 suits a cluster."`
+}
+
+// serverFlags are those of the embedded server.
+type serverFlags struct {
+	NATSListen address  `name:"nats-listen" placeholder:"HOST:PORT" default:"127.0.0.1:4222" group:"Log" help:"Where NATS clients reach the embedded server; port 0 takes any free one, the last one again if it can."`
+	Durability string   `placeholder:"MODE" default:"1s" enum:"always,1s,os" group:"Log" help:"When writes reach the disk: always (before they are confirmed), 1s (every second) or os (when the system likes). A killed process loses nothing in any mode."`
+	MaxStore   byteSize `placeholder:"SIZE" default:"0" group:"Log" help:"Most disk that the log takes, such as 10GiB; 0 leaves it to the server, three quarters of what is free."`
+}
+
+// gatewayFlags are those of the HTTP edge.
+type gatewayFlags struct {
+	Listen  address       `placeholder:"HOST:PORT" default:"127.0.0.1:8080" group:"Gateway" help:"Where HTTP clients reach the gateway; port 0 takes any free one."`
+	Account string        `placeholder:"ID" group:"Gateway" help:"Account that is made at the start. Default: the one of the data folder."`
+	Key     string        `placeholder:"KEY" group:"Gateway" secret:"" help:"Its bearer key; better by the environment, where other users cannot see it. Default: as --account."`
+	MaxWait time.Duration `placeholder:"DURATION" default:"60s" group:"Gateway" help:"Longest time that a request may wait for a result with ?wait=."`
+	Origins []string      `placeholder:"ORIGIN" group:"Gateway" help:"Browser origins that may use the API, such as https://app.example.com."`
+}
+
+// remoteFlag is the operator's word that a listener may be reached from other hosts.
+type remoteFlag struct {
+	AllowRemote bool `group:"Security" help:"Let listeners be reached from other hosts. There is no TLS here: put a proxy in front."`
+}
+
+// workerFlags are those of a worker with its provider.
+type workerFlags struct {
+	Provider        string        `placeholder:"NAME" default:"local" enum:"local" group:"Worker" help:"What gives sandboxes: local (namespaces of this host)."`
+	AllowUnisolated bool          `group:"Security" help:"Run commands without a sandbox where this host cannot make one. They can then do what this user can."`
+	Slots           int           `placeholder:"N" default:"16" group:"Worker" help:"Calls that a worker has in hand at most."`
+	AccountCap      int           `placeholder:"N" default:"0" group:"Worker" help:"Calls of one account that run at the same time; 0 means as many as there are slots."`
+	Pool            int           `placeholder:"N" default:"2" group:"Worker" help:"Boxes that are made in advance, so that a call need not wait for one; 0 makes none."`
+	Box             string        `placeholder:"FILE" group:"Worker" help:"Program sandjet-box, which starts boxes. Default: the one beside this program, else this program."`
+	Grace           time.Duration `placeholder:"DURATION" default:"20s" group:"Worker" help:"How long calls in hand may go on after a stop was asked for."`
+	MetricsListen   *address      `placeholder:"HOST:PORT" group:"Worker" help:"Where a worker alone shows /healthz and /metrics. Default: nowhere."`
+}

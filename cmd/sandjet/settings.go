@@ -1,0 +1,224 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/alecthomas/kong"
+	"github.com/goccy/go-yaml"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+const maxConfig = 1 << 20 // bytes of a configuration file
+
+// settings answers kong's question for the value of a flag that the command line does not have: from
+// the environment, else from the file that --config or SANDJET_CONFIG names.
+type settings struct {
+	env   func(string) (string, bool)
+	known map[string]*kong.Flag
+	file  map[string]string
+	read  bool
+	err   error // of the file, kept apart because kong would blame a flag for it
+}
+
+var _ kong.Resolver = (*settings)(nil)
+
+// Validate has nothing to do: the file is checked when it is read.
+func (s *settings) Validate(*kong.Application) error { return nil }
+
+// Resolve returns the value of a flag as text, or nil where neither source has one.
+func (s *settings) Resolve(ctx *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
+	if !s.read {
+		s.read, s.err = true, s.load(ctx)
+	}
+	if !isKey(flag) {
+		return nil, nil //nolint:nilnil // kong's word for "not here"
+	}
+	if v, ok := s.env(variable(flag.Name)); ok && v != "" {
+		return v, nil
+	}
+	if v, ok := s.file[flag.Name]; ok {
+		return v, nil
+	}
+	return nil, nil //nolint:nilnil // as above
+}
+
+func (s *settings) load(ctx *kong.Context) error {
+	path, _ := s.env("SANDJET_CONFIG")
+	for _, p := range ctx.Path {
+		if p.Flag != nil && p.Flag.Name == "config" {
+			path, _ = ctx.FlagValue(p.Flag).(string)
+		}
+	}
+	if path == "" {
+		return nil
+	}
+	f, err := os.Open(path) //nolint:gosec // the operator's own file
+	if err != nil {
+		return fmt.Errorf("configuration: %w", err)
+	}
+	defer f.Close() //nolint:errcheck // only read
+	b, err := io.ReadAll(io.LimitReader(f, maxConfig+1))
+	if err != nil {
+		return fmt.Errorf("configuration: %w", err)
+	}
+	if s.file, err = decodeSettings(b, s.known, s.env); err != nil {
+		return fmt.Errorf("configuration %s: %w", path, err)
+	}
+	return nil
+}
+
+// decodeSettings reads a configuration file strictly: one flat mapping whose keys are names of flags.
+// A key without a value is as if it were not there. The text ${NAME} stands for the variable NAME;
+// settings that are secret may be given in no other way.
+func decodeSettings(b []byte, known map[string]*kong.Flag, env func(string) (string, bool)) (map[string]string, error) {
+	if len(b) > maxConfig {
+		return nil, schemas.Invalidf("", "is larger than %d bytes", maxConfig)
+	}
+	var raw map[string]any
+	err := yaml.NewDecoder(bytes.NewReader(b), yaml.Strict()).Decode(&raw)
+	if err != nil && !errors.Is(err, io.EOF) { // an empty file is fine
+		return nil, schemas.Invalidf("", "is not a YAML mapping of settings: %v", err)
+	}
+	out := make(map[string]string, len(raw))
+	for _, key := range slices.Sorted(maps.Keys(raw)) {
+		flag, ok := known[key]
+		if !ok {
+			return nil, schemas.Invalidf(schemas.Quotable(key), "is no setting: %s", nearest(key, slices.Sorted(maps.Keys(known))))
+		}
+		v, err := scalar(raw[key])
+		if err != nil {
+			return nil, schemas.Invalidf(key, "%v", err)
+		}
+		if v == nil {
+			continue
+		}
+		text, err := expand(*v, flag, env)
+		if err != nil {
+			return nil, schemas.Invalidf(key, "%v", err)
+		}
+		out[key] = text
+	}
+	return out, nil
+}
+
+var errNested = errors.New("must be one value or a list of values, not a mapping")
+
+// scalar returns a YAML value as the text that the flag would have; a list becomes a,b,c.
+func scalar(v any) (*string, error) {
+	switch v := v.(type) {
+	case nil:
+		return nil, nil //nolint:nilnil // no value is no error
+	case []any:
+		parts := make([]string, 0, len(v))
+		for _, e := range v {
+			p, err := scalar(e)
+			if err != nil || p == nil {
+				return nil, errNested
+			}
+			parts = append(parts, strings.ReplaceAll(*p, ",", `\,`))
+		}
+		if len(parts) == 0 {
+			return nil, nil //nolint:nilnil // as above
+		}
+		return new(strings.Join(parts, ",")), nil
+	case string, bool, int, int64, uint64, float64:
+		return new(fmt.Sprint(v)), nil
+	}
+	return nil, errNested
+}
+
+// expand replaces ${NAME} by that variable.
+func expand(v string, flag *kong.Flag, env func(string) (string, bool)) (string, error) {
+	name, isVariable := strings.CutPrefix(v, "${")
+	name, closed := strings.CutSuffix(name, "}")
+	switch {
+	case isVariable && closed && variableName().MatchString(name):
+		text, ok := env(name)
+		if !ok {
+			return "", fmt.Errorf("needs the variable %s, which is not set", name) //nolint:err113 // shown, never compared
+		}
+		return text, nil
+	case flag.Tag.Has("secret") && v != "":
+		return "", errors.New("is secret: write ${NAME}, the name of a variable, not the value itself") //nolint:err113 // as above
+	}
+	return v, nil
+}
+
+func variableName() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`) }
+
+// keys lists the settings: the flags of all commands but those that belong to one use.
+func keys(n *kong.Node) map[string]*kong.Flag {
+	out := map[string]*kong.Flag{}
+	_ = kong.Visit(n, func(v kong.Visitable, next kong.Next) error {
+		if f, ok := v.(*kong.Flag); ok && isKey(f) {
+			out[f.Name] = f
+		}
+		return next(nil)
+	})
+	return out
+}
+
+// isKey reports whether a flag is a setting, so that the environment and the file may have it.
+func isKey(f *kong.Flag) bool {
+	return f.Name != "help" && !f.Tag.Has("use")
+}
+
+// variable is the name of a setting in the environment.
+func variable(flag string) string {
+	return "SANDJET_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// describe is the help text of a flag or argument.
+func describe(v *kong.Value) string {
+	if v.Flag == nil || !isKey(v.Flag) {
+		return v.Help
+	}
+	help := v.Help
+	if v.HasDefault {
+		help += " Default: " + v.Default + "."
+	}
+	return help + " " + variable(v.Name)
+}
+
+// nearest names the known name that a wrong one probably meant.
+func nearest(name string, known []string) string {
+	best, least := "", len(name)/2+1
+	for _, k := range known {
+		if d := distance(strings.ReplaceAll(name, "_", "-"), k); d < least {
+			best, least = k, d
+		}
+	}
+	if best == "" {
+		return "settings have the names of flags, see sandjet COMMAND --help"
+	}
+	return fmt.Sprintf("did you mean %q?", best)
+}
+
+// distance is Levenshtein's: how many letters have to be put in, left out or changed.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := 1
+			if a[i] == b[j] {
+				cost = 0
+			}
+			diagonal, row[j+1] = row[j+1], min(row[j+1]+1, row[j]+1, diagonal+cost)
+		}
+	}
+	return row[len(b)]
+}

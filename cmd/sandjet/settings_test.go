@@ -1,0 +1,182 @@
+package main
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/alecthomas/kong"
+	"github.com/goccy/go-yaml"
+)
+
+const example = "../../deploy/sandjet.example.yaml"
+
+func noEnv(string) (string, bool) { return "", false }
+
+func envOf(m map[string]string) func(string) (string, bool) {
+	return func(name string) (string, bool) { v, ok := m[name]; return v, ok }
+}
+
+func knownSettings(t *testing.T) map[string]*kong.Flag {
+	t.Helper()
+	k, err := kong.New(&cli{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return keys(k.Model.Node)
+}
+
+// TestExampleHoldsEverySetting holds the example to the grammar: a setting that is not in the file
+// fails by name, and so does a key that is no setting.
+func TestExampleHoldsEverySetting(t *testing.T) {
+	b, err := os.ReadFile(example)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file map[string]any
+	if err := yaml.UnmarshalWithOptions(b, &file, yaml.Strict()); err != nil {
+		t.Fatal(err)
+	}
+	known := knownSettings(t)
+	if len(known) < 20 {
+		t.Fatalf("the grammar has only %d settings: the walk is broken", len(known))
+	}
+	for _, name := range slices.Sorted(maps.Keys(known)) {
+		if _, ok := file[name]; !ok {
+			t.Errorf("%s lacks the setting %s", example, name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(file)) {
+		if _, ok := known[name]; !ok {
+			t.Errorf("%s has %s, which is no setting", example, name)
+		}
+	}
+	for line := range strings.Lines(string(b)) {
+		if key, _, ok := strings.Cut(line, ":"); ok && known[key] != nil && !strings.Contains(line, "# ") {
+			t.Errorf("%s: the line of %s does not say what it is", example, key)
+		}
+	}
+}
+
+// TestExampleIsTheDefaults parses every command with the example and without it: both must be equal.
+func TestExampleIsTheDefaults(t *testing.T) {
+	for _, words := range []string{
+		"demo", "up", "call bash true", "tail c_1", "dead ls", "dead show x", "dead redrive x", "doctor", "server", "gateway", "worker",
+		"health", "version",
+	} {
+		args := strings.Fields(words)
+		plain, err := parse(args, noEnv)
+		if err != nil {
+			t.Errorf("%s: %v", words, err)
+			continue
+		}
+		filed, err := parse(append([]string{"--config", example}, args...), noEnv)
+		if err != nil {
+			t.Errorf("%s with the example: %v", words, err)
+			continue
+		}
+		filed.Config = ""
+		if !reflect.DeepEqual(plain.cli, filed.cli) {
+			t.Errorf("%s: the example differs from the defaults:\n%+v\n%+v", words, plain.command, filed.command)
+		}
+	}
+}
+
+// TestEverySettingReachesItsField gives each setting another value by the file and by the environment
+// and wants the parsed commands to differ from the defaults.
+func TestEverySettingReachesItsField(t *testing.T) {
+	values := map[string]string{
+		"json": "true", "log-level": "debug", "replicas": "3", "shards": "16", "nats-listen": "127.0.0.1:1", "durability": "os",
+		"max-store": "1GiB", "listen": "127.0.0.1:1", "max-wait": "1s", "slots": "1", "account-cap": "1", "pool": "1", "grace": "1s",
+		"metrics-listen": "127.0.0.1:1", "allow-unisolated": "true", "allow-remote": "true", "origins": "https://a.example",
+	}
+	commands := []string{"up", "call bash true", "worker", "gateway", "server"}
+	for _, name := range slices.Sorted(maps.Keys(knownSettings(t))) {
+		if name == "provider" {
+			continue // there is one provider only
+		}
+		value := values[name]
+		if value == "" {
+			value = "another"
+		}
+		path := filepath.Join(t.TempDir(), "c.yaml")
+		if err := os.WriteFile(path, []byte(name+": ${VALUE}\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for source, env := range map[string]map[string]string{
+			"file":        {"SANDJET_CONFIG": path, "VALUE": value},
+			"environment": {variable(name): value},
+		} {
+			changed := false
+			for _, words := range commands {
+				plain, err := parse(strings.Fields(words), noEnv)
+				if err != nil {
+					t.Fatal(err)
+				}
+				set, err := parse(strings.Fields(words), envOf(env))
+				if err != nil {
+					t.Fatalf("%s=%s by the %s: %v", name, value, source, err)
+				}
+				changed = changed || !reflect.DeepEqual(plain.cli, set.cli)
+			}
+			if !changed {
+				t.Errorf("%s=%s by the %s changes nothing", name, value, source)
+			}
+		}
+	}
+}
+
+func TestNearestNamesTheLikelySetting(t *testing.T) {
+	known := slices.Sorted(maps.Keys(knownSettings(t)))
+	for wrong, want := range map[string]string{
+		"lisen": `"listen"`, "data_dir": `"data-dir"`, "nats_url": `"nats-url"`, "durabilty": `"durability"`, "zzzzzzzzzzzz": "--help",
+	} {
+		if got := nearest(wrong, known); !strings.Contains(got, want) {
+			t.Errorf("nearest(%q) = %q, want %s in it", wrong, got, want)
+		}
+	}
+}
+
+// FuzzDecodeSettings: whatever the file holds, the answer is settings or an error that names nothing
+// secret, never a panic.
+func FuzzDecodeSettings(f *testing.F) {
+	for _, seed := range []string{"", "listen: 127.0.0.1:1\n", "key: ${X}\n", "a: [1, 2]\n", "- x\n", "origins: [a, [b]]\n", "key: {a: b}\n", "&a *a", "a: &a [*a]\n"} {
+		f.Add([]byte(seed))
+	}
+	k, err := kong.New(&cli{})
+	if err != nil {
+		f.Fatal(err)
+	}
+	known := keys(k.Model.Node)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		got, err := decodeSettings(b, known, envOf(map[string]string{"X": "secret-value"}))
+		if err != nil && strings.Contains(err.Error(), "secret-value") {
+			t.Errorf("the error tells a secret: %v", err)
+		}
+		for name := range got {
+			if known[name] == nil {
+				t.Errorf("%q is no setting", name)
+			}
+		}
+	})
+}
+
+func FuzzParse(f *testing.F) {
+	for _, seed := range []string{"up", "call bash x", "--json version", "dead show x", "up --listen :0", "tail c --after -1", "up --help", "--", "call bash -- -x"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, line string) {
+		args := strings.Fields(line)
+		if slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "--c") }) {
+			t.Skip("would read files of this host")
+		}
+		p, err := parse(args, noEnv)
+		if (p == nil) == (err == nil) || err == nil && p.command == nil {
+			t.Errorf("parse(%q) = %v, %v", args, p, err)
+		}
+	})
+}

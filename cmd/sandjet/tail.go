@@ -1,0 +1,162 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/sandjet/sandjet/client"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+type tailCommand struct {
+	target
+
+	Conversation string         `arg:"" help:"Id of the conversation."`
+	After        schemas.Cursor `placeholder:"CURSOR" use:"" help:"Print only what came after this cursor; now means from here on. Default: everything that is kept."`
+	Follow       bool           `short:"f" use:"" help:"Go on with what happens, until Ctrl-C."`
+
+	dir string
+}
+
+// Help is the long help.
+func (*tailCommand) Help() string {
+	return `Each line shows the time, the call, what happened, and output as it was printed. With --json a line is
+{"cursor":"…","event":{…}}, and the cursor resumes after that event. Events that are no longer kept
+are told as a gap, never passed over.
+
+Examples:
+  sandjet tail c_01j…                     what happened
+  sandjet tail -f c_01j…                  and what happens now
+  sandjet tail --after "$CURSOR" c_01j…   what happened since`
+}
+
+// AfterApply is called by kong once everything is parsed.
+func (c *tailCommand) AfterApply(root *cli) error {
+	c.dir = root.DataDir
+	return nil
+}
+
+// Run prints the conversation.
+func (c *tailCommand) Run(ctx context.Context, t terminal) error {
+	conversation := schemas.ConversationID(c.Conversation)
+	if err := conversation.Validate(); err != nil {
+		return err //nolint:wrapcheck // it is for the user as it is
+	}
+	cl, err := c.open(ctx, c.dir, t.err)
+	if err != nil {
+		return err
+	}
+	for item, err := range cl.Events(ctx, conversation, c.After) {
+		switch {
+		case err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()):
+			return nil // Ctrl-C is how one leaves
+		case err != nil:
+			return err //nolint:wrapcheck // as above
+		case item.Live && !c.Follow:
+			return nil
+		case item.Live:
+			continue
+		}
+		if err := printItem(t, item); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func printItem(t terminal, item client.Item) error {
+	if t.json {
+		return printJSON(t.out, jsonItem(item))
+	}
+	if item.Gap != nil {
+		_, err := fmt.Fprintf(t.out, "── events are missing here: they are no longer kept %s\n", item.Gap)
+		return wrapOutput(err)
+	}
+	e := item.Event
+	_, err := io.WriteString(t.out, fmt.Sprintf("%s  %-30s  %s\n", e.Time.Local().Format("15:04:05.000"), e.Subject, tell(e)))
+	return wrapOutput(err)
+}
+
+// jsonItem is a line of tail --json.
+func jsonItem(item client.Item) any {
+	if item.Gap != nil {
+		return struct {
+			Recovered bool            `json:"recovered"`
+			Gap       json.RawMessage `json:"gap"`
+		}{false, item.Gap}
+	}
+	return struct {
+		Cursor schemas.Cursor `json:"cursor"`
+		Event  schemas.Event  `json:"event"`
+	}{item.Cursor, item.Event}
+}
+
+// tell says in one line, or several for output, what an event is about.
+func tell(e schemas.Event) string {
+	switch e.Type {
+	case schemas.CallAccepted:
+		if d, ok := decode[schemas.AcceptedData](e); ok {
+			return fmt.Sprintf("accepted  %s %s", d.Tool, short(string(d.Input)))
+		}
+	case schemas.CallStarted:
+		if d, ok := decode[schemas.StartedData](e); ok {
+			return fmt.Sprintf("started   attempt %d on %s", d.Attempt, d.Worker)
+		}
+	case schemas.CallOutput:
+		if d, ok := decode[schemas.OutputData](e); ok {
+			return fmt.Sprintf("%-9s %s", d.Stream, indent(printable(d.Text)))
+		}
+	case schemas.CallFinished:
+		if d, ok := decode[schemas.Result](e); ok {
+			return "finished  " + tellResult(d)
+		}
+	case schemas.CallRejected:
+		if d, ok := decode[schemas.RejectedData](e); ok && d.Error != nil {
+			return fmt.Sprintf("rejected  %v", d.Error)
+		}
+	}
+	return string(e.Type)
+}
+
+func tellResult(r schemas.Result) string {
+	s := string(r.Status)
+	if r.Output != nil {
+		s += fmt.Sprintf(", exit code %d, %d ms", r.Output.ExitCode, r.Output.DurationMS)
+	}
+	if r.Error != nil {
+		s += ": " + r.Error.Error()
+	}
+	return s
+}
+
+func decode[T any](e schemas.Event) (v T, ok bool) {
+	err := json.Unmarshal(e.Data, &v)
+	return v, err == nil
+}
+
+func short(s string) string {
+	const most = 100
+	if r := []rune(s); len(r) > most {
+		s = string(r[:most]) + "…"
+	}
+	return printable(s)
+}
+
+// printable replaces what could play tricks on a terminal: a conversation may hold anybody's output.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' && r != '\n' && r != '\t' || r == 0x7f || r >= 0x80 && r < 0xa0 {
+			return '\uFFFD'
+		}
+		return r
+	}, s)
+}
+
+// indent puts further lines below the first.
+func indent(s string) string {
+	return strings.ReplaceAll(strings.TrimSuffix(s, "\n"), "\n", "\n"+strings.Repeat(" ", len("15:04:05.000  ")+32+10)) //nolint:mnd // the columns of printItem
+}

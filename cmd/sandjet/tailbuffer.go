@@ -1,0 +1,45 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"sync"
+)
+
+// tailBuffer is a writer that remembers the end of what was written. Safe for concurrent use.
+type tailBuffer struct {
+	mu  sync.Mutex
+	buf []byte
+}
+
+const tailBytes = 8 << 10
+
+func (b *tailBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.buf = append(b.buf, p...)
+	if over := len(b.buf) - tailBytes; over > 0 {
+		rest := b.buf[over:]
+		if i := bytes.IndexByte(rest, '\n'); i >= 0 { // not the end of a line that looks like another
+			rest = rest[i+1:]
+		}
+		b.buf = append(b.buf[:0], rest...)
+	}
+	return len(p), nil
+}
+
+// last returns what the process said itself, without log lines, else everything.
+func (b *tailBuffer) last() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var own []string
+	for line := range bytes.Lines(b.buf) {
+		if s := strings.TrimSpace(string(line)); s != "" && !strings.HasPrefix(s, "{") && !strings.HasPrefix(s, "time=") {
+			own = append(own, s)
+		}
+	}
+	if len(own) == 0 {
+		return strings.TrimSpace(string(b.buf))
+	}
+	return strings.Join(own, "\n")
+}

@@ -1,0 +1,179 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+type upCommand struct {
+	natsFlags
+	topologyFlags
+	serverFlags
+	gatewayFlags
+	workerFlags
+	remoteFlag
+
+	dir string
+}
+
+// Help is the long help.
+func (*upCommand) Help() string {
+	return `One process with all roles: an embedded NATS server that keeps its files in the data folder, the HTTP
+gateway, and a worker that runs calls in sandboxes of this host. It needs nothing but bash.
+
+It prints where it can be reached and writes that to up.json in the data folder, where the other
+commands find it. The account and its key stay the same from one start to the next. Ctrl-C lets calls
+in hand finish; a second Ctrl-C ends at once. However it ends, accepted calls are kept.
+
+Examples:
+  sandjet up
+  sandjet up --listen 127.0.0.1:0 --nats-listen 127.0.0.1:0 --data-dir /tmp/try
+  sandjet up --nats-url nats://nats.internal:4222 --nats-creds sandjet.creds
+  curl -H "Authorization: Bearer $(jq -r .key .sandjet/up.json)" -d '{"tool":"bash","input":{"command":"date"}}' \
+       -H 'Content-Type: application/json' 'http://127.0.0.1:8080/v1/calls?wait=30s'`
+}
+
+// AfterApply is called by kong once everything is parsed.
+func (c *upCommand) AfterApply(root *cli) error {
+	c.dir = root.DataDir
+	return nil
+}
+
+// Run starts everything and stays until ctx ends.
+func (c *upCommand) Run(ctx context.Context, t terminal) error {
+	n, err := c.build(ctx, t)
+	if err != nil {
+		return err
+	}
+	defer n.close()
+	if err := announce(t, n.endpoint); err != nil {
+		return err
+	}
+	err = n.run(ctx)
+	t.log.Info("stopping", "cause", context.Cause(ctx))
+	return err
+}
+
+// build opens everything that up needs. The caller closes the node after its run.
+func (c *upCommand) build(ctx context.Context, t terminal) (_ *node, err error) {
+	n, err := newNode(t.log, c.dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			n.close()
+		}
+	}()
+	if c.MetricsListen != nil {
+		return nil, schemas.Invalidf("metrics-listen", "is for a worker alone: the gateway of up shows /metrics itself")
+	}
+	if err := n.claim(); err != nil {
+		return nil, err
+	}
+	l, err := n.openListener(ctx, c.Listen, "listen", c.AllowRemote)
+	if err != nil {
+		return nil, err
+	}
+	id, err := c.identity(n.dir)
+	if err != nil {
+		return nil, err
+	}
+	if c.NATSURL == "" {
+		if err := c.NATSListen.allow("nats-listen", c.AllowRemote); err != nil {
+			return nil, err
+		}
+		if err := n.openServer(ctx, c.serverFlags, id); err != nil {
+			return nil, err
+		}
+	}
+	if err := n.openBus(ctx, c.natsFlags, c.topologyFlags); err != nil {
+		return nil, err
+	}
+	if err := n.openRecords(ctx); err != nil {
+		return nil, err
+	}
+	if err := n.addWorker(c.workerFlags); err != nil {
+		return nil, err
+	}
+	if err := n.addGateway(ctx, c.gatewayFlags, id, l); err != nil {
+		return nil, err
+	}
+	n.addCaretakers()
+	return n, n.publishEndpoint()
+}
+
+// identity is the account to serve: what the flags say, else the one of the data folder.
+func (f gatewayFlags) identity(dir dataDir) (identity, error) {
+	switch {
+	case f.Account != "" && f.Key != "":
+		id := identity{Account: schemas.AccountID(f.Account), Key: f.Key}
+		return id, id.Account.Validate() //nolint:wrapcheck // it is for the user as it is
+	case f.Account != "" || f.Key != "":
+		return identity{}, schemas.Invalidf("", "--account and --key belong together: give both or neither")
+	}
+	return dir.identity()
+}
+
+// claim makes this process the one Sandjet of the data folder until it ends.
+func (n *node) claim() error {
+	l, err := n.dir.claim()
+	if err != nil {
+		return err
+	}
+	n.onClose(l.release)
+	return nil
+}
+
+// openListener opens a listener that is closed with the node.
+func (n *node) openListener(ctx context.Context, a address, flag string, remote bool) (net.Listener, error) {
+	if err := a.allow(flag, remote); err != nil {
+		return nil, err
+	}
+	l, err := a.listen(ctx, flag)
+	if err != nil {
+		return nil, err
+	}
+	n.onClose(func() { _ = l.Close() }) // closed already when it was served
+	return l, nil
+}
+
+// publishEndpoint writes up.json, which is removed at a clean end.
+func (n *node) publishEndpoint() error {
+	n.endpoint.PID = os.Getpid()
+	if err := writeJSON(n.dir.upFile(), n.endpoint); err != nil {
+		return err
+	}
+	n.onClose(func() {
+		if err := os.Remove(n.dir.upFile()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			n.log.Warn("up.json was not removed", "error", err)
+		}
+	})
+	return nil
+}
+
+// announce tells where it can be reached.
+func announce(t terminal, e endpoint) error {
+	if t.json {
+		return printJSON(t.out, e)
+	}
+	nats := e.NATSURL
+	if nats == "" {
+		nats = "(outside server)"
+	}
+	_, err := fmt.Fprintf(t.out, `Sandjet is up.
+  HTTP   %s
+  NATS   %s
+  key    %s
+
+Try:     sandjet call bash 'echo hello'
+Stop:    Ctrl-C
+`, e.URL, nats, e.Key)
+	return wrapOutput(err)
+}
