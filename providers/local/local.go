@@ -86,7 +86,6 @@ type Provider struct {
 	spawner *box.Spawner
 	kept    map[string]*kept
 	pool    pool
-	made    uint64
 	ending  sync.WaitGroup // boxes on their way out and in
 }
 

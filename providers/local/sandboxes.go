@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"time"
 
@@ -66,10 +65,7 @@ func (p *Provider) build(s shape) (*sandbox, error) {
 		setup.Memory = s.memory
 	}
 	if len(words) > 0 {
-		p.mu.Lock()
-		p.made++
-		name := "box-" + strconv.FormatUint(p.made, 10)
-		p.mu.Unlock()
+		name := schemas.NewID("") // several providers may live in one process
 		// Init's own threads are no processes of the tenant.
 		limits := confine.Limits{MemoryBytes: s.memory, Pids: s.pids + 16, CPUs: s.cpus}
 		if sb.cgroup, err = p.cgroups.New(name, limits); err != nil {
