@@ -3,7 +3,9 @@ package workers
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,6 +19,7 @@ import (
 
 // recorder is a log that takes everything, or fails from a piece on.
 type recorder struct {
+	mu     sync.Mutex
 	pieces []schemas.OutputData
 	fail   int // the number of the piece whose arrival fails, from 1; 0: none
 }
@@ -25,6 +28,8 @@ var errLog = errors.New("the log is away")
 
 func (r *recorder) live() *live {
 	return &live{call: "call_1", attempt: 1, publish: func(d schemas.OutputData) (func(context.Context) error, error) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
 		r.pieces = append(r.pieces, d)
 		n := len(r.pieces)
 		return func(context.Context) error {
@@ -36,9 +41,15 @@ func (r *recorder) live() *live {
 	}}
 }
 
+func (r *recorder) sent() []schemas.OutputData {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.pieces)
+}
+
 func (r *recorder) text(stream string) string {
 	var b strings.Builder
-	for _, p := range r.pieces {
+	for _, p := range r.sent() {
 		if p.Stream == stream {
 			b.WriteString(p.Text)
 		}
@@ -74,7 +85,7 @@ func TestLiveOutputIsWholeAndInOrder(t *testing.T) {
 				t.Fatalf("%s is %.80q…, want %.80q…", name, got, want)
 			}
 			var next int64
-			for _, p := range r.pieces {
+			for _, p := range r.sent() {
 				if p.Stream != name {
 					continue
 				}
@@ -114,11 +125,11 @@ func TestLiveOutputIsCapped(t *testing.T) {
 	if n := len(r.text("stdout")); n != liveCap {
 		t.Errorf("%d bytes were sent live, want %d", n, liveCap)
 	}
-	last := r.pieces[len(r.pieces)-1]
+	last := r.sent()[len(r.sent())-1]
 	if !last.Capped || last.Text != "" || last.Offset != liveCap || r.text("stderr") != "" {
 		t.Errorf("the last piece is %+v, want an empty capped one at %d and nothing after it", last, liveCap)
 	}
-	for _, p := range r.pieces[:len(r.pieces)-1] {
+	for _, p := range r.sent()[:len(r.sent())-1] {
 		if p.Capped {
 			t.Errorf("a capped piece before the last: %+v", p)
 		}
@@ -136,7 +147,7 @@ func TestLiveOutputStopsWithTheLog(t *testing.T) {
 	if err := l.end(t.Context()); !errors.Is(err, errLog) {
 		t.Fatalf("end: %v, want the log's error", err)
 	}
-	if n := len(r.pieces); n > liveWindow+1 {
+	if n := len(r.sent()); n > liveWindow+1 {
 		t.Errorf("%d pieces were sent, want none after the window of %d", n, liveWindow)
 	}
 }
@@ -150,13 +161,13 @@ func TestLiveOutputIsCollectedForAMoment(t *testing.T) {
 			l.write(providers.Chunk{Data: []byte("x")})
 			time.Sleep(liveDelay / 20)
 		}
-		if len(r.pieces) != 0 {
-			t.Fatalf("%d pieces after half the delay, want none yet", len(r.pieces))
+		if len(r.sent()) != 0 {
+			t.Fatalf("%d pieces after half the delay, want none yet", len(r.sent()))
 		}
 		time.Sleep(liveDelay)
 		synctest.Wait()
-		if len(r.pieces) != 1 || r.pieces[0].Text != "xxxxxxxxxx" {
-			t.Fatalf("pieces: %+v, want all ten in one", r.pieces)
+		if got := r.sent(); len(got) != 1 || got[0].Text != "xxxxxxxxxx" {
+			t.Fatalf("pieces: %+v, want all ten in one", got)
 		}
 		l.write(providers.Chunk{Data: []byte("caf\xc3")})
 		time.Sleep(2 * liveDelay)
@@ -185,7 +196,7 @@ func TestASlowPrinterLeavesFewEvents(t *testing.T) {
 		if err := l.end(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if n := len(r.pieces); n > 3000 {
+		if n := len(r.sent()); n > 3000 {
 			t.Errorf("%d events in ten minutes, want at most 3000", n)
 		}
 	})
