@@ -208,7 +208,7 @@ func TestSlowReader(t *testing.T) {
 	e := open(t, func(o *gateway.Options) { o.Stall = 300 * time.Millisecond })
 	slow, quick := e.socket(), e.socket()
 	if tcp, ok := slow.c.NetConn().(*net.TCPConn); ok {
-		if err := tcp.SetReadBuffer(4096); err != nil {
+		if err := tcp.SetReadBuffer(256 << 10); err != nil {
 			t.Fatal(err)
 		}
 	}
