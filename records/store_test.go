@@ -1,0 +1,216 @@
+package records_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/sandjet/sandjet/records"
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+const (
+	within = 20 * time.Second // of everything that must happen at all
+	key    = "sk_0123456789abcdef"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// bus opens a log in memory.
+func bus(t *testing.T) *streams.Bus {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	server, err := streams.StartServer(ctx, streams.ServerOptions{DataDir: t.TempDir(), Port: -1, Durability: "os"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Shutdown)
+	b, err := streams.Open(ctx, streams.Options{Server: server, Shards: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), within)
+		defer cancel()
+		if err := b.Close(ctx); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return b
+}
+
+func open(t *testing.T, b *streams.Bus) *records.Store {
+	t.Helper()
+	s, err := records.Open(t.Context(), b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func request() schemas.Request {
+	return schemas.Request{Tool: schemas.ToolBash, Input: json.RawMessage(`{"command":"true"}`)}
+}
+
+func TestEnsureAccountMakesWhatACallNeeds(t *testing.T) {
+	b := bus(t)
+	s := open(t, b)
+	a, err := s.EnsureAccount(t.Context(), records.Bootstrap{Key: key, Provider: "local"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.ID.Validate(); err != nil || a.KeyHash != records.HashKey(key) {
+		t.Errorf("%+v: %v", a, err)
+	}
+	for name, s := range map[string]*records.Store{"the same store": s, "one that is opened later": open(t, b)} {
+		got, err := s.Authenticate(t.Context(), key)
+		if err != nil || got != a.ID {
+			t.Fatalf("%s: %s, %v", name, got, err)
+		}
+		c, err := s.Resolve(t.Context(), a.ID, request())
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		box, err := s.Sandbox(t.Context(), a.ID, c.Sandbox)
+		if err != nil || box.Provider != "local" || !box.Persistent || box.Network.Mode != schemas.DenyAll ||
+			box.PermissionMode != schemas.PermissionBypass || time.Duration(box.Timeout) != 30*time.Second {
+			t.Errorf("%s: %+v, %v", name, box, err)
+		}
+		if w, err := s.Workspace(t.Context(), a.ID, c.Workspace); err != nil || w.Name != records.DefaultName {
+			t.Errorf("%s: %+v, %v", name, w, err)
+		}
+	}
+}
+
+func TestEnsureAccountTwiceChangesOnlyTheKey(t *testing.T) {
+	s := open(t, bus(t))
+	first, err := s.EnsureAccount(t.Context(), records.Bootstrap{Account: "acct_a", Key: key, Provider: "local"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := s.EnsureAccount(t.Context(), records.Bootstrap{Account: "acct_a", Key: key, Provider: "docker"})
+	if err != nil || again != first {
+		t.Errorf("%+v, then %+v, %v", first, again, err)
+	}
+	if c, err := s.Resolve(t.Context(), "acct_a", request()); err != nil || c.Provider != "local" {
+		t.Errorf("%+v, %v", c, err)
+	}
+	if _, err := s.EnsureAccount(t.Context(), records.Bootstrap{Account: "acct_a", Key: "another" + key, Provider: "local"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Authenticate(t.Context(), key); !errors.Is(err, schemas.ErrDenied) {
+		t.Errorf("the old key: %v", err)
+	}
+	if a, err := s.Authenticate(t.Context(), "another"+key); err != nil || a != "acct_a" {
+		t.Errorf("the new key: %s, %v", a, err)
+	}
+}
+
+func TestEnsureAccountByManyAtOnce(t *testing.T) {
+	b := bus(t)
+	const processes = 8
+	var wg sync.WaitGroup
+	for range processes {
+		s := open(t, b)
+		wg.Go(func() {
+			if _, err := s.EnsureAccount(t.Context(), records.Bootstrap{Account: "acct_a", Key: key, Provider: "local"}); err != nil {
+				t.Error(err)
+			}
+			if _, err := s.Resolve(t.Context(), "acct_a", request()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestEnsureAccountRefuses(t *testing.T) {
+	s := open(t, bus(t))
+	for _, b := range []records.Bootstrap{
+		{Key: "short", Provider: "local"}, {Key: key}, {Account: "a.b", Key: key, Provider: "local"},
+	} {
+		if _, err := s.EnsureAccount(t.Context(), b); !errors.Is(err, schemas.ErrInvalid) {
+			t.Errorf("%+v: %v", b, err)
+		}
+	}
+}
+
+func TestRunFollowsOtherProcesses(t *testing.T) {
+	b := bus(t)
+	here, there := open(t, b), open(t, b)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- here.Run(ctx) }()
+	if _, err := there.EnsureAccount(t.Context(), records.Bootstrap{Account: "acct_a", Key: key, Provider: "local"}); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(within); ; {
+		if _, err := here.Authenticate(t.Context(), key); err == nil {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("the change did not arrive")
+		}
+		time.Sleep(time.Millisecond) //nolint:forbidigo // the pace of polling
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Errorf("Run ended with %v", err)
+	}
+}
+
+// TestSpecsAreFoundWithoutRun: a worker asks by id for what was made after it was started.
+func TestSpecsAreFoundWithoutRun(t *testing.T) {
+	b := bus(t)
+	worker, up := open(t, b), open(t, b)
+	if _, err := up.EnsureAccount(t.Context(), records.Bootstrap{Account: "acct_a", Key: key, Provider: "local"}); err != nil {
+		t.Fatal(err)
+	}
+	c, err := up.Resolve(t.Context(), "acct_a", request())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := worker.Sandbox(t.Context(), "acct_a", c.Sandbox); err != nil || got.ID != c.Sandbox {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if got, err := worker.Workspace(t.Context(), "acct_a", c.Workspace); err != nil || got.ID != c.Workspace {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if _, err := worker.Sandbox(t.Context(), "acct_b", c.Sandbox); !errors.Is(err, schemas.ErrNotFound) {
+		t.Errorf("another account's: %v", err)
+	}
+}
+
+func TestStoresStartAndStop(t *testing.T) {
+	b := bus(t)
+	for range 20 {
+		for _, after := range []time.Duration{-1, 0, time.Millisecond} {
+			s := open(t, b)
+			ctx, cancel := context.WithCancel(t.Context())
+			if after < 0 {
+				cancel()
+			}
+			done := make(chan error, 1)
+			go func() { done <- s.Run(ctx) }()
+			if after > 0 {
+				<-time.After(after)
+			}
+			cancel()
+			select {
+			case err := <-done:
+				if err != nil {
+					t.Fatalf("stopped after %s: %v", after, err)
+				}
+			case <-time.After(within):
+				t.Fatalf("stopped after %s: it did not", after)
+			}
+		}
+	}
+}
