@@ -63,14 +63,14 @@ func (c *caps) give(ctx context.Context, call schemas.Call) {
 	}
 }
 
-// Run renews what is held until ctx ends.
-func (c *caps) Run(ctx context.Context) error {
+// keep renews what is held until ctx ends.
+func (c *caps) keep(ctx context.Context) {
 	tick := time.NewTicker(capRenew)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-tick.C:
 		}
 		c.mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -31,10 +32,8 @@ func (c *Closer) Run(ctx context.Context) error {
 
 func (c *Closer) handle(ctx context.Context, d streams.Delivery[schemas.DeadLetter]) error {
 	letter := d.Value
-	// Leniently: what made the call a dead letter may be that it does not validate.
-	var call schemas.Call
-	if err := json.Unmarshal(letter.Payload, &call); err != nil || call.ID.Validate() != nil ||
-		call.Account.Validate() != nil || call.Conversation.Validate() != nil {
+	call, ok := callOf(letter)
+	if !ok {
 		c.Log.Warn("a dead letter is no call: there is nobody to tell", "letter", letter.ID, "reason", letter.Reason)
 		return nil
 	}
@@ -63,6 +62,12 @@ func (c *Closer) handle(ctx context.Context, d streams.Delivery[schemas.DeadLett
 		return streams.RetryAfter(again, fmt.Errorf("write the result: %w", err))
 	}
 	return nil
+}
+
+// callOf reads the call in a dead letter, leniently: what made it one may be that it does not validate.
+func callOf(l schemas.DeadLetter) (c schemas.Call, ok bool) {
+	err := json.Unmarshal(l.Payload, &c)
+	return c, err == nil && errors.Join(c.ID.Validate(), c.Account.Validate(), c.Conversation.Validate()) == nil
 }
 
 func (c *Closer) leases() *streams.Bucket[sign] {

@@ -39,8 +39,8 @@ type lease struct {
 	since   time.Time // since when it was held without a gap
 }
 
-// Run keeps the lease until ctx ends and takes it back then. It calls held after the first success.
-func (l *lease) Run(ctx context.Context, held func()) error {
+// keep keeps the lease until ctx ends and takes it back then. It calls held after the first success.
+func (l *lease) keep(ctx context.Context, held func()) {
 	tick := time.NewTicker(leaseRenew)
 	defer tick.Stop()
 	var once sync.Once
@@ -53,7 +53,7 @@ func (l *lease) Run(ctx context.Context, held func()) error {
 		select {
 		case <-ctx.Done():
 			l.drop(context.WithoutCancel(ctx))
-			return nil
+			return
 		case <-tick.C:
 		}
 	}

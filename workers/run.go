@@ -22,9 +22,6 @@ const (
 	overtime = 15 * time.Second
 )
 
-// errStopped is the cause of a run's end when the worker's grace is over.
-var errStopped = errors.New("the worker is shutting down")
-
 // order is a call with all that its run needs.
 type order struct {
 	input   any

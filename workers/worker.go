@@ -95,10 +95,10 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer stop()
 	ready := make(chan struct{}, 2) // a lease that others see, and every earlier request for an end
 	tell := func() { ready <- struct{}{} }
-	parts.Go(func() { s.lease.Run(around, tell) })
+	parts.Go(func() { s.lease.keep(around, tell) })
 	parts.Go(func() { s.watchCancels(around, tell) })
 	parts.Go(func() { s.settleCancelled(around) })
-	parts.Go(func() { s.caps.Run(around) })
+	parts.Go(func() { s.caps.keep(around) })
 	for range cap(ready) {
 		select {
 		case <-ready:

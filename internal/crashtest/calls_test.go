@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -33,7 +34,7 @@ func (c *cluster) ask(ctx context.Context, method, path string, body any) (statu
 			return status, answer, nil
 		}
 		if pause(ctx, 100*time.Millisecond); ctx.Err() != nil {
-			return status, answer, fmt.Errorf("no answer to %s %s (last: %d %s %v): %w", method, path, status, answer, err, ctx.Err())
+			return status, answer, fmt.Errorf("no answer to %s %s (last: %d %s): %w", method, path, status, answer, errors.Join(err, ctx.Err()))
 		}
 	}
 }
@@ -53,7 +54,7 @@ func (c *cluster) askOnce(ctx context.Context, method, path string, body []byte)
 	if err != nil {
 		return 0, nil, err //nolint:wrapcheck // it is only looked at
 	}
-	defer res.Body.Close() //nolint:errcheck // it was read to its end
+	defer res.Body.Close()
 	b, err := io.ReadAll(res.Body)
 	return res.StatusCode, b, err //nolint:wrapcheck // as above
 }

@@ -58,10 +58,10 @@ func TestEveryCallOnceInSpiteOfKills(t *testing.T) {
 	defer cancel()
 
 	c := startCluster(ctx, t, build(t))
-	calls := newCalls(s, rand.New(rand.NewPCG(seed, 1))) //nolint:gosec // chance, not secrecy
+	calls := newCalls(s, rand.New(rand.NewPCG(seed, 1)))
 	chaos, quiet := context.WithCancel(ctx)
 	var killer sync.WaitGroup
-	killer.Go(func() { c.killAtRandom(chaos, t, s, rand.New(rand.NewPCG(seed, 2))) }) //nolint:gosec // as above
+	killer.Go(func() { c.killAtRandom(chaos, t, s, rand.New(rand.NewPCG(seed, 2))) })
 	accepted := c.submit(ctx, t, calls)
 	results := c.results(ctx, t, accepted)
 	c.awaitKills(ctx, t, s.kills)
@@ -148,7 +148,7 @@ func startCluster(ctx context.Context, t *testing.T, program string) *cluster {
 
 // canIsolate asks the doctor, whose exit code says whether this host can make a sandbox.
 func canIsolate(ctx context.Context, program string) bool {
-	cmd := exec.CommandContext(ctx, program, "doctor") //nolint:gosec // our own program
+	cmd := exec.CommandContext(ctx, program, "doctor")
 	cmd.Env = settings(os.Environ())
 	return cmd.Run() == nil
 }

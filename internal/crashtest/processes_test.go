@@ -48,7 +48,7 @@ type process struct {
 
 // start starts the process and waits until it says that it is up.
 func (p *process) start(ctx context.Context) error {
-	cmd := exec.Command(p.program, p.args...) //nolint:gosec,noctx // our own program, killed by hand
+	cmd := exec.Command(p.program, p.args...)
 	cmd.Env = settings(os.Environ())
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Stderr = p.log.of(p.name)
@@ -130,7 +130,7 @@ func freePort(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close() //nolint:errcheck // nothing was sent
+	defer l.Close()
 	return l.Addr().String()
 }
 

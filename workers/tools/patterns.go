@@ -45,7 +45,11 @@ func newPattern(s string, fold bool) (pattern, error) {
 	}
 	var ere, rust, own strings.Builder
 	writer{&ere, syntaxERE}.write(tree)
-	writer{&rust, syntaxRust}.write(tree)
+	if ripgrepErrs(tree) {
+		rust.WriteString("(") // refused by it, so the script takes grep
+	} else {
+		writer{&rust, syntaxRust}.write(tree)
+	}
 	writer{&own, syntaxGo}.write(tree)
 	if ere.Len() > maxExpression {
 		return pattern{}, schemas.Errorf(schemas.Invalid, "", "Invalid pattern: it is too large; use smaller character classes or fewer alternatives")
@@ -77,6 +81,29 @@ func possible(re *syntax.Regexp) bool {
 		}
 	}
 	return true
+}
+
+// ripgrepErrs reports anchors in places where ripgrep, which searches many lines at once, does not find all
+// lines: the end of a line before its begin, as in $^, and anchors that are repeated.
+func ripgrepErrs(re *syntax.Regexp) bool {
+	ended, errs := false, false
+	var look func(re *syntax.Regexp, repeated bool)
+	look = func(re *syntax.Regexp, repeated bool) {
+		switch re.Op { //nolint:exhaustive // the others are no anchors
+		case syntax.OpEndLine, syntax.OpEndText:
+			ended = true
+			errs = errs || repeated
+		case syntax.OpBeginLine, syntax.OpBeginText:
+			errs = errs || ended || repeated
+		case syntax.OpStar, syntax.OpPlus, syntax.OpQuest, syntax.OpRepeat:
+			repeated = true
+		}
+		for _, sub := range re.Sub {
+			look(sub, repeated)
+		}
+	}
+	look(re, false)
+	return errs
 }
 
 // allowed takes out of a class what no match contains.

@@ -126,6 +126,9 @@ func TestPatternsAgree(t *testing.T) {
 			}
 		}
 		search(p.ere, "grep", "-a", "-h", "-n", "-E")
+		if p.rust == "(" { // the script takes grep
+			return
+		}
 		search(p.rust, "rg", "--no-config", "--encoding", "none", "--text", "--no-filename", "--color", "never", "--no-heading", "-n")
 	})
 }
