@@ -23,5 +23,6 @@
 //
 // Patterns of grep are regular expressions in Go's syntax (RE2): ripgrep's for all common uses. The
 // classes \d \w \s and \b are ASCII; there is no look-around, no back-reference, and no match
-// reaches over the end of a line.
+// reaches over the end of a line. One difference remains: in a box, \B may also hold between the bytes
+// of a character beyond ASCII.
 package tools

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"pgregory.net/rapid"
 
@@ -95,7 +96,8 @@ func TestPatternsAgree(t *testing.T) {
 		if rapid.Bool().Draw(r, "ended") {
 			data = append(data, '\n')
 		}
-		if len(data) == 0 {
+		inside := strings.Contains(source, `\B`) && bytes.ContainsFunc(data, func(r rune) bool { return r >= utf8.RuneSelf })
+		if len(data) == 0 || inside { // \B may hold inside a character for engines that see bytes: doc.go says so
 			return
 		}
 		var own []byte
