@@ -34,7 +34,7 @@ func buildView(s Setup, bootID string) *StepError {
 	v := view{base: base()}
 	v.do("make mounts private", func() error { return unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "") })
 	v.do("mount the root", func() error {
-		return unix.Mount("tmpfs", v.base, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=16m,mode=755")
+		return unix.Mount("tmpfs", v.base, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=16m,nr_inodes=16k,mode=755")
 	})
 	for _, dir := range []string{"usr", "etc", "proc", "dev", "tmp", "home", "run", "mnt", workspacesDir, waitingDir} {
 		v.dir(dir)
@@ -46,8 +46,8 @@ func buildView(s Setup, bootID string) *StepError {
 		return unix.Mount("proc", v.in("proc"), "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC|unix.MS_RDONLY, "")
 	})
 	v.devices()
-	v.tmpfs("tmp", 0, "size=256m,mode=1777")
-	v.tmpfs("home", 0, "size=64m,mode=755")
+	v.tmpfs("tmp", 0, "size=256m,nr_inodes=128k,mode=1777")
+	v.tmpfs("home", 0, "size=64m,nr_inodes=64k,mode=755")
 	v.dir(homeDir)
 	v.dir(scriptsDir)
 	v.do("mount the workspaces", func() error {
@@ -112,6 +112,8 @@ func (v *view) link(target, path string) {
 	v.do("link "+path, func() error { return os.Symlink(target, v.in(path)) })
 }
 
+// tmpfs mounts memory. The options bound files in number too: an empty file takes kernel memory that
+// no size counts.
 func (v *view) tmpfs(path string, flags uintptr, options string) {
 	v.do("mount "+path, func() error {
 		return unix.Mount("tmpfs", v.in(path), "tmpfs", flags|unix.MS_NOSUID|unix.MS_NODEV, options)
@@ -239,7 +241,7 @@ func (v *view) devices() {
 	v.do("mount terminals", func() error {
 		return unix.Mount("devpts", v.in("/dev/pts"), "devpts", unix.MS_NOSUID|unix.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620")
 	})
-	v.tmpfs("/dev/shm", 0, "size=64m,mode=1777")
+	v.tmpfs("/dev/shm", 0, "size=64m,nr_inodes=16k,mode=1777")
 }
 
 // loopback brings the only interface of a network namespace of its own up.
