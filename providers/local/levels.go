@@ -30,6 +30,17 @@ const (
 	levelBare       = "L0"
 )
 
+func levelOf(m box.Mode) string {
+	switch m {
+	case box.Isolated:
+		return levelIsolated
+	case box.Landlocked:
+		return levelLandlocked
+	default:
+		return levelBare
+	}
+}
+
 // Obstacle is why a level is not available, and what an operator can do.
 type Obstacle struct {
 	Level  string `json:"level"`
@@ -71,11 +82,8 @@ func Diagnose(ctx context.Context, o Options) Diagnosis {
 // choose sets the strongest level that holds in a trial, and returns why others do not.
 func (p *Provider) choose(ctx context.Context) ([]Obstacle, error) {
 	var obstacles []Obstacle
-	for _, try := range []struct {
-		mode  box.Mode
-		level string
-	}{{box.Isolated, levelIsolated}, {box.Landlocked, levelLandlocked}} {
-		p.mode, p.isolation = try.mode, schemas.Isolation{Level: try.level}
+	for _, mode := range p.modes {
+		p.mode, p.isolation = mode, schemas.Isolation{Level: levelOf(mode)}
 		err := p.trial(ctx)
 		if err == nil {
 			p.isolation = p.measures()
@@ -84,7 +92,7 @@ func (p *Provider) choose(ctx context.Context) ([]Obstacle, error) {
 		if ctx.Err() != nil {
 			return nil, ctx.Err() //nolint:wrapcheck // the context's own error
 		}
-		o := Obstacle{Level: try.level}
+		o := Obstacle{Level: levelOf(mode)}
 		if step, ok := errors.AsType[*box.StepError](err); ok {
 			o.Reason, o.Remedy = explain(step)
 		} else {
@@ -109,21 +117,13 @@ func (p *Provider) choose(ctx context.Context) ([]Obstacle, error) {
 
 // measures lists what is in force at the chosen level, and what is not.
 func (p *Provider) measures() schemas.Isolation {
-	i := schemas.Isolation{}
+	i := schemas.Isolation{Level: levelOf(p.mode)}
 	add := func(on bool, words ...string) {
 		if on {
 			i.Enforced = append(i.Enforced, words...)
 		} else {
 			i.Missing = append(i.Missing, words...)
 		}
-	}
-	switch p.mode {
-	case box.Isolated:
-		i.Level = levelIsolated
-	case box.Landlocked:
-		i.Level = levelLandlocked
-	default:
-		i.Level = levelBare
 	}
 	add(p.mode == box.Isolated, "userns", "mountns", "pidns", "netns", "ipcns")
 	add(p.mode != box.Bare, "seccomp", "caps", "nnp")

@@ -72,6 +72,7 @@ type Provider struct {
 	log       *slog.Logger
 	program   string
 	rung      string
+	modes     []box.Mode // to be tried
 	mode      box.Mode
 	landlock  int
 	shell     string
@@ -104,6 +105,11 @@ func New(o Options) (*Provider, error) {
 	if err != nil {
 		return nil, err
 	}
+	return p.start()
+}
+
+// start chooses the level.
+func (p *Provider) start() (*Provider, error) {
 	reasons, err := p.choose(context.Background())
 	if err != nil {
 		return nil, errors.Join(err, p.Close())
@@ -113,7 +119,7 @@ func New(o Options) (*Provider, error) {
 	}
 	p.log.Info("local boxes are ready", "level", p.isolation.Level, "box", p.rung, "cgroups", p.cgroups.String(), "missing", p.isolation.Missing)
 	p.mu.Lock()
-	p.pool.size = poolSize(o.Pool)
+	p.pool.size = poolSize(p.opt.Pool)
 	p.mu.Unlock()
 	if os.Geteuid() != 0 {
 		p.warm(p.shape(providers.Spec{}))
@@ -137,7 +143,7 @@ func prepare(o Options) (*Provider, error) {
 	if o.StateDir == "" || o.Workspaces == "" {
 		return nil, schemas.Errorf(schemas.Invalid, "local", "a state directory and a directory for workspaces are needed")
 	}
-	p := &Provider{opt: o, log: o.Log, kept: map[string]*kept{}, ids: hostIDs()}
+	p := &Provider{opt: o, log: o.Log, kept: map[string]*kept{}, ids: hostIDs(), modes: []box.Mode{box.Isolated, box.Landlocked}}
 	if p.log == nil {
 		p.log = slog.New(slog.DiscardHandler)
 	}

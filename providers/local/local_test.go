@@ -3,21 +3,32 @@
 package local_test
 
 import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/providers/local"
 	"github.com/sandjet/sandjet/providers/providertest"
+	"github.com/sandjet/sandjet/schemas"
 )
 
-func open(tb testing.TB, change func(*local.Options)) *local.Provider {
+// nobody is an ordinary user of the host.
+const nobody = 65534
+
+// open opens a provider at a level and closes it with tb.
+func open(tb testing.TB, level string, change func(*local.Options)) *local.Provider {
 	tb.Helper()
 	dir := tb.TempDir()
-	o := local.Options{StateDir: dir + "/state", Workspaces: dir + "/workspaces"}
+	o := local.Options{StateDir: filepath.Join(dir, "state"), Workspaces: filepath.Join(dir, "workspaces")}
 	if change != nil {
 		change(&o)
 	}
-	p, err := local.New(o)
+	p, err := local.NewAt(o, level)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -29,6 +40,86 @@ func open(tb testing.TB, change func(*local.Options)) *local.Provider {
 	return p
 }
 
-func TestConformance(t *testing.T) {
-	providertest.Test(t, func(tb testing.TB) providers.Provider { return open(tb, nil) })
+// boxProgram builds sandjet-box.
+func boxProgram(tb testing.TB) string {
+	tb.Helper()
+	dir := tb.TempDir()
+	for d := dir; d != "/" && d != os.TempDir(); d = filepath.Dir(d) {
+		_ = os.Chmod(d, 0o755) //nolint:gosec // for users that run the program; not all are ours
+	}
+	path := filepath.Join(dir, "sandjet-box")
+	cmd := exec.CommandContext(tb.Context(), "go", "build", "-trimpath", "-ldflags=-s -w", "-o", path, "github.com/sandjet/sandjet/cmd/sandjet-box") //nolint:gosec // our own
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		tb.Fatalf("build sandjet-box: %v\n%s", err, out)
+	}
+	return path
+}
+
+// run runs script in a fresh box with a workspace.
+func run(t *testing.T, p providers.Provider, script string) providers.Result {
+	t.Helper()
+	res, err := p.Run(t.Context(), command(script))
+	if err != nil {
+		t.Fatalf("Run: %v (stderr %.200q)", err, res.Stderr)
+	}
+	return res
+}
+
+func command(script string) providers.Command {
+	const account = schemas.AccountID("acct_local")
+	mounts := []providers.Mount{{Namespace: schemas.Namespace(account, "ws_1")}}
+	return providers.Command{Script: script, Mounts: mounts, Spec: providers.Spec{Account: account, Mounts: mounts}}
+}
+
+func TestConformanceL3(t *testing.T) {
+	providertest.Test(t, func(tb testing.TB) providers.Provider { return open(tb, "L3", nil) })
+}
+
+func TestConformanceL3OwnBinary(t *testing.T) {
+	program := boxProgram(t)
+	providertest.Test(t, func(tb testing.TB) providers.Provider {
+		return open(tb, "L3", func(o *local.Options) { o.Box = program })
+	})
+}
+
+func TestConformanceL2(t *testing.T) {
+	providertest.Test(t, func(tb testing.TB) providers.Provider { return open(tb, "L2", nil) })
+}
+
+func TestConformanceUnisolated(t *testing.T) {
+	providertest.Test(t, func(tb testing.TB) providers.Provider {
+		return open(tb, "L0", func(o *local.Options) { o.AllowUnisolated = true })
+	})
+}
+
+// TestAsOrdinaryUser runs this package's tests again as an ordinary user of the host.
+func TestAsOrdinaryUser(t *testing.T) {
+	if os.Geteuid() != 0 {
+		return // they are being run as one
+	}
+	dir, err := os.MkdirTemp("", "sandjet-nobody-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir) //nolint:errcheck // of no value
+	if err := os.Chown(dir, nobody, nobody); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.v", "-test.run=^Test.*(L3|L2|Unisolated|Worker|Leak|Pool)$") //nolint:gosec // ourselves
+	cmd.Dir = "/"
+	cmd.Env = []string{"TMPDIR=" + dir, "PATH=" + os.Getenv("PATH"), "HOME=" + dir, "CI=" + os.Getenv("CI")}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		for line := range bytes.Lines(out) {
+			if !bytes.Contains(line, []byte("--- PASS")) && !bytes.Contains(line, []byte("=== ")) {
+				t.Logf("%.300s", line)
+			}
+		}
+		t.Fatal(err)
+	}
+	if !bytes.Contains(out, []byte("--- PASS: TestConformanceL3")) {
+		t.Fatal(fmt.Errorf("they were not run: %.500s", out))
+	}
 }
