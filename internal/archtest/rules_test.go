@@ -68,11 +68,10 @@ var ownersInTests = map[string][]string{
 
 // testModules are for tests only.
 var testModules = map[string]string{
-	"github.com/rogpeppe/go-internal":       "scripts as tests",
+	"github.com/rogpeppe/go-internal":       "scripts as tests, and their txtar files",
 	"github.com/santhosh-tekuri/jsonschema": "validates the generated documents",
 	"go.uber.org/goleak":                    "finds goroutines left behind",
 	"pgregory.net/rapid":                    "properties",
-	"golang.org/x/tools":                    "txtar",
 }
 
 // inits are the packages that may have an init function.
