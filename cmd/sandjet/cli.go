@@ -31,6 +31,7 @@ type cli struct {
 	Gateway gatewayCommand `cmd:"" help:"Role: the HTTP edge alone."`
 	Worker  workerCommand  `cmd:"" help:"Role: a worker alone, beside its sandboxes."`
 	Health  healthCommand  `cmd:"" help:"Ask a gateway or worker whether it is well, for health checks."`
+	Bench   benchCommand   `cmd:"" help:"Measure it beside the bare engine, in one run."`
 	Version versionCommand `cmd:"" help:"Print the version."`
 }
 

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/sandjet/sandjet/bench"
+	"github.com/sandjet/sandjet/providers/local"
+)
+
+type benchCommand struct {
+	What    []string `arg:"" optional:"" enum:"throughput,latency,local,footprint,backlog" help:"What to measure: throughput, latency, local, footprint, backlog. Default: all of them." use:""`
+	Calls   int      `placeholder:"N" default:"20000" help:"Calls of one run of throughput and footprint; 20000 by default." use:""`
+	Rounds  int      `placeholder:"N" default:"5" help:"Interleaved rounds of throughput, 5 by default; local makes 40 runs in each." use:""`
+	Backlog int      `placeholder:"N" default:"100000" help:"Calls that are queued before they are drained; 100000 by default." use:""`
+	Workers int      `placeholder:"N" default:"32" help:"Slots of the worker; 32 by default." use:""`
+	Program string   `placeholder:"FILE" help:"Program sandjet-box, for local; default: as for a worker." use:""`
+}
+
+// Help is the long help.
+func (*benchCommand) Help() string {
+	return `Measures Sandjet beside the bare engine under it, in the same run, and prints the tables of
+docs/BENCHMARKS.md. Nothing outside a temporary folder is touched.
+
+  throughput  no-op calls a second, acceptance to result, against bare JetStream
+  latency     one no-op call at a time, against a bare JetStream round trip
+  local       "true" in a cold, a pooled and a kept box, against a plain shell and bubblewrap
+  footprint   bytes of disk and memory per call
+  backlog     queue many calls, then drain them
+
+Examples:
+  sandjet bench                       all of it, a few minutes
+  sandjet bench local --rounds 10     400 runs of each kind of box
+  sandjet bench throughput --json     for programs
+
+Take ratios within one run seriously, and single figures of a busy machine not at all.`
+}
+
+// Run measures.
+func (c *benchCommand) Run(ctx context.Context, t terminal) error {
+	const latencies, perRound, inFlight = 500, 40, 1000
+	all := []struct {
+		name string
+		run  func() (bench.Report, error)
+	}{
+		{"throughput", func() (bench.Report, error) {
+			return bench.Throughput(ctx, bench.Size{Calls: c.Calls, Rounds: c.Rounds}, c.Workers)
+		}},
+		{"latency", func() (bench.Report, error) { return bench.Latency(ctx, latencies) }},
+		{"local", func() (bench.Report, error) {
+			return bench.Local(ctx, perRound*c.Rounds, local.Options{Box: c.Program})
+		}},
+		{"footprint", func() (bench.Report, error) { return bench.Footprint(ctx, c.Calls, inFlight) }},
+		{"backlog", func() (bench.Report, error) { return bench.Backlog(ctx, c.Backlog, c.Workers) }},
+	}
+	for _, b := range all {
+		if len(c.What) > 0 && !slices.Contains(c.What, b.name) {
+			continue
+		}
+		if !t.json {
+			fmt.Fprintf(t.err, "measuring %s …\n", b.name)
+		}
+		r, err := b.run()
+		if err != nil {
+			return fmt.Errorf("bench %s: %w", b.name, err)
+		}
+		if t.json {
+			err = printJSON(t.out, r)
+		} else {
+			var text strings.Builder
+			if err = r.Write(&text); err == nil {
+				_, err = fmt.Fprint(t.out, text.String())
+			}
+		}
+		if err != nil {
+			return wrapOutput(err)
+		}
+	}
+	return nil
+}
+
+// Validate is called by kong once everything is parsed.
+func (c *benchCommand) Validate() error {
+	if c.Calls < 10 || c.Backlog < 10 || c.Rounds < 1 || c.Workers < 1 {
+		return fmt.Errorf("--calls and --backlog must be at least 10, --rounds and --workers at least 1") //nolint:err113 // for people
+	}
+	return nil
+}
