@@ -158,7 +158,7 @@ func environmentWritable(t *testing.T, s subject) {
 func workingDirDefault(t *testing.T, s subject) {
 	s.sh(t, "echo content >here")
 	want(t, "file in the working directory", s.sh(t, "cat here"), "content")
-	if s.isolates() {
+	if s.hasRoot() {
 		want(t, "working directory", s.sh(t, "pwd -P"), s.mount.Path())
 	}
 	cmd := s.command("echo x >f && cat f")

@@ -100,6 +100,10 @@ func (s subject) isolates() bool {
 	return s.profile.Isolation.Level != "" && s.profile.Isolation.Level != "L0"
 }
 
+// hasRoot reports whether a box has a root directory of its own. At level L2 it sees the host's, and
+// landlock has no right for changing a file's mode.
+func (s subject) hasRoot() bool { return s.isolates() && s.profile.Isolation.Level != "L2" }
+
 func (s subject) needIsolation(t *testing.T) {
 	t.Helper()
 	if !s.isolates() {
