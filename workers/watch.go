@@ -17,6 +17,7 @@ const watchEvery = 200 * time.Millisecond
 func (s *shift) watchCancels(ctx context.Context, ready func()) {
 	var at schemas.Cursor
 	begun := time.Now()
+	told := false // that they cannot be read: once for each outage
 	for first := true; ; {
 		next, err := s.readCancels(ctx, at, func(e streams.Entry[schemas.Cancel]) {
 			if first && e.Stored.Before(begun.Add(-cancelsFresh)) {
@@ -30,9 +31,10 @@ func (s *shift) watchCancels(ctx context.Context, ready func()) {
 		case err == nil && first:
 			first = false
 			ready()
-		case err != nil && ctx.Err() == nil:
+		case err != nil && ctx.Err() == nil && !told:
 			s.Log.Warn("requests for the end of calls not read", "error", err)
 		}
+		told = err != nil
 		if !sleep(ctx, watchEvery) {
 			return
 		}

@@ -114,7 +114,7 @@ func startCluster(ctx context.Context, t *testing.T, program string) *cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &cluster{log: &journal{}, gateway: freePort(t), account: "acct_crash", key: "sk_crash"}
+	c := &cluster{log: &journal{}, gateway: freePort(t), account: "acct_crash", key: "sk_crash_0123456789"}
 	server := freePort(t)
 	role := func(name string, args ...string) {
 		args = append(args, "--data-dir", filepath.Join(dir, "data"), "--json", "--log-level", "info")
@@ -157,12 +157,17 @@ func canIsolate(ctx context.Context, program string) bool {
 // and then it takes two at once.
 func (c *cluster) killAtRandom(ctx context.Context, t *testing.T, s size, r *rand.Rand) {
 	t.Helper()
+	var next []int // as cards are dealt: by chance, but everybody's turn comes
 	for ctx.Err() == nil {
 		pause(ctx, time.Duration(r.Int64N(int64(s.between))))
 		if ctx.Err() != nil {
 			return
 		}
-		victims := []*process{c.roles[r.IntN(len(c.roles))]}
+		if len(next) == 0 {
+			next = r.Perm(len(c.roles))
+		}
+		victims := []*process{c.roles[next[0]]}
+		next = next[1:]
 		if r.IntN(4) == 0 {
 			if other := c.roles[r.IntN(len(c.roles))]; other != victims[0] {
 				victims = append(victims, other)
@@ -176,12 +181,11 @@ func (c *cluster) killAtRandom(ctx context.Context, t *testing.T, s size, r *ran
 			p.kill()
 		}
 		pause(ctx, time.Duration(r.Int64N(int64(s.between))))
-		for _, p := range victims {
-			c.revive(t, p)
-			p.mu.Lock()
-			p.kills++
-			p.mu.Unlock()
+		var up sync.WaitGroup
+		for _, p := range victims { // at the same time: one may need the other
+			up.Go(func() { c.revive(t, p) })
 		}
+		up.Wait()
 	}
 }
 
@@ -195,6 +199,9 @@ func (c *cluster) revive(t *testing.T, p *process) {
 		err := p.start(ctx)
 		if err == nil {
 			c.log.note("--- up again: " + p.name)
+			p.mu.Lock()
+			p.kills++
+			p.mu.Unlock()
 			return
 		}
 		p.kill()

@@ -1,0 +1,173 @@
+//go:build linux
+
+package tools_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/providers/local"
+	"github.com/sandjet/sandjet/providers/providertest"
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/workers/tools"
+	"github.com/sandjet/sandjet/workers/tools/toolstest"
+)
+
+const account = "acct_1"
+
+// moved gives the files of a case to a provider that keeps its workspaces below root, and takes them
+// back afterwards.
+func moved(tb testing.TB, root, dir string, n int64, f func(m providers.Mount, dir string)) {
+	tb.Helper()
+	m := providers.Mount{Namespace: fmt.Sprintf("fs-%d", n)}
+	there := filepath.Join(root, m.Namespace)
+	if err := os.Rename(dir, there); err != nil {
+		tb.Fatal(err)
+	}
+	defer func() {
+		if err := os.Rename(there, dir); err != nil {
+			tb.Error(err)
+		}
+	}()
+	f(m, there)
+}
+
+// run carries a compiled call out on a provider.
+func run(ctx context.Context, tb testing.TB, p providers.Provider, m providers.Mount, c schemas.Call, input any) schemas.Result {
+	tb.Helper()
+	plan, err := tools.Compile(c, input)
+	if err != nil {
+		return refused(c, err)
+	}
+	cmd := plan.Command()
+	cmd.Dir, cmd.Mounts, cmd.Timeout = m.Path(), []providers.Mount{m}, time.Minute
+	cmd.Spec = providers.Spec{Account: account, Mounts: cmd.Mounts, Network: schemas.Network{Mode: schemas.DenyAll}}
+	cmd.Network = cmd.Spec.Network
+	r, err := p.Run(ctx, cmd)
+	if err != nil {
+		tb.Fatalf("run: %v", err)
+	}
+	result := plan.Render(r)
+	if result.Error != nil && result.Error.Code == schemas.Unavailable {
+		tb.Logf("stdout: %.500q\nstderr: %s", r.Stdout, r.Stderr)
+	}
+	return result
+}
+
+func refused(c schemas.Call, err error) schemas.Result {
+	e := schemas.Public(err)
+	return schemas.Result{Call: c.ID, Tool: c.Tool, Status: schemas.Failed, Error: e, Text: "Error: " + e.Message}
+}
+
+func TestBareProvider(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	p := providertest.NewBare(dir)
+	root := filepath.Join(dir, "workspaces")
+	if err := os.Mkdir(root, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	var n atomic.Int64
+	toolstest.Run(t, func(ctx context.Context, tb testing.TB, dir string, c schemas.Call, input any) (r schemas.Result) {
+		tb.Helper()
+		moved(tb, root, dir, n.Add(1), func(m providers.Mount, _ string) { r = run(ctx, tb, p, m, c, input) })
+		return r
+	}, nil)
+}
+
+// openLocal opens the local provider where this host can isolate.
+func openLocal(t *testing.T) (p *local.Provider, root string) {
+	t.Helper()
+	state := t.TempDir()
+	root = filepath.Join(state, "workspaces")
+	p, err := local.New(local.Options{StateDir: filepath.Join(state, "state"), Workspaces: root})
+	if errors.Is(err, schemas.ErrUnsupported) && os.Getenv("CI") != "true" {
+		t.Skipf("this host cannot isolate: %v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return p, root
+}
+
+// give makes every file the workspace's owner's, as if a box had made it.
+func give(tb testing.TB, p *local.Provider, m providers.Mount, dir string) {
+	tb.Helper()
+	root, err := p.OpenWorkspace(tb.Context(), account, m) // it gives the folder away
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if err := root.Close(); err != nil {
+		tb.Fatal(err)
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || os.Geteuid() != 0 {
+		return
+	}
+	err = filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+		return errors.Join(err, os.Lchown(path, int(stat.Uid), int(stat.Gid)))
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
+
+func TestLocalProviderInBoxes(t *testing.T) {
+	t.Parallel()
+	p, root := openLocal(t)
+	var n atomic.Int64
+	toolstest.Run(t, func(ctx context.Context, tb testing.TB, dir string, c schemas.Call, input any) (r schemas.Result) {
+		tb.Helper()
+		moved(tb, root, dir, n.Add(1), func(m providers.Mount, dir string) {
+			give(tb, p, m, dir)
+			r = run(ctx, tb, p, m, c, input)
+		})
+		return r
+	}, nil)
+}
+
+func TestLocalProviderNatively(t *testing.T) {
+	t.Parallel()
+	p, root := openLocal(t)
+	var n atomic.Int64
+	toolstest.Run(t, func(ctx context.Context, tb testing.TB, dir string, c schemas.Call, input any) (r schemas.Result) {
+		tb.Helper()
+		moved(tb, root, dir, n.Add(1), func(m providers.Mount, dir string) {
+			give(tb, p, m, dir)
+			files, err := p.OpenWorkspace(ctx, account, m)
+			if err != nil {
+				tb.Fatal(err)
+			}
+			defer func() {
+				if err := files.Close(); err != nil {
+					tb.Error(err)
+				}
+			}()
+			var handled bool
+			if r, handled, err = tools.RunNative(ctx, files, c, input); err != nil {
+				r = refused(c, err)
+			} else if !handled {
+				tb.Fatalf("%s is not handled", c.Tool)
+			}
+		})
+		return r
+	}, nil)
+}
