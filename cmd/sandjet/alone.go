@@ -108,9 +108,7 @@ func (c *gatewayCommand) Run(ctx context.Context, t terminal) error {
 	if err != nil {
 		return wrapOutput(err)
 	}
-	err = n.run(ctx)
-	t.log.Info("stopping", "cause", context.Cause(ctx))
-	return err
+	return n.run(ctx)
 }
 
 func (c *gatewayCommand) build(ctx context.Context, t terminal) (_ *node, err error) {
@@ -217,7 +215,5 @@ func (c *workerCommand) Run(ctx context.Context, t terminal) error {
 	if err != nil {
 		return wrapOutput(err)
 	}
-	err = n.run(ctx)
-	t.log.Info("stopping", "cause", context.Cause(ctx))
-	return err
+	return n.run(ctx)
 }

@@ -26,7 +26,8 @@ func TestMain(m *testing.M) {
 //
 //	start NAME sandjet ARGS…     starts a command; what it prints goes to NAME.out and NAME.err
 //	await FILE TEXT              waits until the file holds the text
-//	halt NAME [SIGNAL [CODE]]    sends a signal (INT) and wants exit code 0, or the one that is given; KILL wants death
+//	signal NAME SIGNAL           sends a signal
+//	halt NAME SIGNAL [CODE]      sends it, and wants the end with exit code 0 or CODE; signal: by that signal
 //	field FILE KEY VAR           puts a field of a JSON file into a variable
 //	exits CODE sandjet ARGS…     runs a command and wants that exit code
 //	mode OCTAL FILE              wants a file to have a mode
@@ -41,7 +42,7 @@ func TestScripts(t *testing.T) {
 		RequireUniqueNames:  true,
 		Setup:               setup,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"start": scripts.start, "await": await, "halt": scripts.halt, "field": field, "exits": exits, "mode": mode,
+			"start": scripts.start, "await": await, "halt": scripts.halt, "signal": scripts.signal, "field": field, "exits": exits, "mode": mode,
 			"plain": plain, "letter": letter, "hostport": hostport,
 		},
 	})

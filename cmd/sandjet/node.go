@@ -55,7 +55,12 @@ func (n *node) close() {
 }
 
 // run runs the parts until ctx ends or one of them does.
-func (n *node) run(ctx context.Context) error { return runAll(ctx, n.actors) }
+func (n *node) run(ctx context.Context) error {
+	defer context.AfterFunc(ctx, func() {
+		n.log.Info("stopping: what is in hand is finished first; a second signal ends at once", "cause", context.Cause(ctx))
+	})()
+	return runAll(ctx, n.actors)
+}
 
 func (n *node) add(name string, run func(context.Context) error) {
 	n.actors = append(n.actors, actor{name: name, run: run})

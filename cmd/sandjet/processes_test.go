@@ -69,20 +69,20 @@ func (p *processes) start(ts *testscript.TestScript, neg bool, args []string) {
 	})
 }
 
+// signal sends a signal to what was started, and does not wait.
+func (p *processes) signal(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: signal NAME SIGNAL")
+	}
+	ts.Check(p.find(ts, args[0]).cmd.Process.Signal(signalNamed(ts, args[1])))
+}
+
+// halt sends a signal, waits for the end, and compares it.
 func (p *processes) halt(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) == 0 || len(args) > 3 {
-		ts.Fatalf("usage: halt NAME [SIGNAL [CODE]]")
+	if neg || len(args) < 2 || len(args) > 3 {
+		ts.Fatalf("usage: halt NAME SIGNAL [CODE|signal]")
 	}
-	p.mu.Lock()
-	s := p.live[key(ts, args[0])]
-	p.mu.Unlock()
-	if s == nil {
-		ts.Fatalf("nothing was started under the name %s", args[0])
-	}
-	sig := syscall.SIGINT
-	if len(args) > 1 {
-		sig = map[string]syscall.Signal{"INT": syscall.SIGINT, "TERM": syscall.SIGTERM, "KILL": syscall.SIGKILL}[args[1]]
-	}
+	s, sig := p.find(ts, args[0]), signalNamed(ts, args[1])
 	ts.Check(s.cmd.Process.Signal(sig))
 	select {
 	case <-s.gone:
@@ -90,16 +90,34 @@ func (p *processes) halt(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("%s has not ended %s after the signal", args[0], patience)
 	}
 	want := "exit status 0"
-	if sig == syscall.SIGKILL {
-		want = "signal: killed"
-	}
-	if len(args) == 3 {
+	switch {
+	case sig == syscall.SIGKILL || len(args) == 3 && args[2] == "signal":
+		want = "signal: " + sig.String()
+	case len(args) == 3:
 		want = "exit status " + args[2]
 	}
 	if got := s.cmd.ProcessState.String(); got != want {
-		b, _ := os.ReadFile(ts.MkAbs(args[0] + ".err")) //nolint:gosec // the test's own file
+		b, _ := os.ReadFile(ts.MkAbs(args[0] + ".err")) //nolint:gosec,errcheck // the test's own file, shown if there
 		ts.Fatalf("%s: %s, want %s\n%s", args[0], got, want, b)
 	}
+}
+
+func (p *processes) find(ts *testscript.TestScript, name string) *started {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.live[key(ts, name)]
+	if s == nil {
+		ts.Fatalf("nothing was started under the name %s", name)
+	}
+	return s
+}
+
+func signalNamed(ts *testscript.TestScript, name string) syscall.Signal {
+	sig, ok := map[string]syscall.Signal{"INT": syscall.SIGINT, "TERM": syscall.SIGTERM, "KILL": syscall.SIGKILL}[name]
+	if !ok {
+		ts.Fatalf("%s is no signal of these scripts", name)
+	}
+	return sig
 }
 
 func key(ts *testscript.TestScript, name string) string {

@@ -55,9 +55,7 @@ func (c *upCommand) Run(ctx context.Context, t terminal) error {
 	if err := announce(t, n.endpoint); err != nil {
 		return err
 	}
-	err = n.run(ctx)
-	t.log.Info("stopping", "cause", context.Cause(ctx))
-	return err
+	return n.run(ctx)
 }
 
 // build opens everything that up needs. The caller closes the node after its run.
