@@ -1,0 +1,253 @@
+//go:build linux
+
+package local_test
+
+import (
+	"bufio"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/providers/local"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// patience is when a test gives up.
+const patience = 10 * time.Second
+
+// workerDir is set for a process that is to be a worker that somebody kills.
+const workerDir = "SANDJET_TEST_WORKER"
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(workerDir); dir != "" {
+		beWorker(dir)
+	}
+	os.Exit(m.Run())
+}
+
+// beWorker has a box with processes that want to stay, says so, and waits.
+func beWorker(dir string) {
+	p, err := local.NewAt(local.Options{StateDir: dir + "/state", Workspaces: dir + "/workspaces", Pool: 2, AllowUnisolated: true}, os.Getenv("SANDJET_TEST_LEVEL"))
+	if err != nil {
+		println(err.Error())
+		os.Exit(1)
+	}
+	cmd := command("trap '' TERM HUP; (setsid bash -c 'trap \"\" TERM HUP; echo ready; while :; do sleep 600; done' &); sleep 600")
+	cmd.Timeout = time.Minute
+	cmd.Output = func(c providers.Chunk) { _, _ = os.Stdout.Write(c.Data) }
+	_, err = p.Run(context.Background(), cmd)
+	println("the run ended:", err)
+	os.Exit(1)
+}
+
+func TestNothingOutlivesTheWorker(t *testing.T) {
+	for _, level := range []string{"L3", "L2", "L0"} {
+		t.Run(level, func(t *testing.T) { nothingOutlives(t, level) })
+	}
+}
+
+func nothingOutlives(t *testing.T, level string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe") //nolint:gosec // ourselves
+	cmd.Env = append(os.Environ(), workerDir+"="+t.TempDir(), "SANDJET_TEST_LEVEL="+level)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil || line != "ready\n" {
+		t.Fatalf("%q, %v", line, err)
+	}
+	family := descendants(cmd.Process.Pid)
+	if len(family) < 4 { // spawner, init, bash, sleep
+		t.Fatalf("only %v are there", family)
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	killed := time.Now()
+	_ = cmd.Wait()
+	until(t, "the end of all processes of the worker", func() bool {
+		for pid, start := range family {
+			if started(pid) == start {
+				return false
+			}
+		}
+		return true
+	})
+	t.Logf("%d processes were gone after %v", len(family), time.Since(killed))
+}
+
+// descendants returns what descends from a process, with the times of start.
+func descendants(root int) map[int]string {
+	found := map[int]string{}
+	files, _ := filepath.Glob("/proc/[0-9]*/stat")
+	parent := map[int]int{}
+	for _, f := range files {
+		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(f)))
+		if fields := stat(pid); len(fields) > 1 {
+			parent[pid], _ = strconv.Atoi(fields[1])
+		}
+	}
+	for pid := range parent {
+		for up := parent[pid]; up > 1; up = parent[up] {
+			if up == root {
+				found[pid] = started(pid)
+				break
+			}
+		}
+	}
+	return found
+}
+
+func stat(pid int) []string {
+	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return nil
+	}
+	s := string(data)
+	return strings.Fields(s[strings.LastIndexByte(s, ')')+1:])
+}
+
+// started returns when a process was started; empty when it has ended.
+func started(pid int) string {
+	fields := stat(pid)
+	if len(fields) < 20 || fields[0] == "Z" || fields[0] == "X" {
+		return ""
+	}
+	return fields[19]
+}
+
+// until waits for what has to come.
+func until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !ok(); {
+		if time.Now().After(end) {
+			t.Fatalf("%s did not come within %v", what, patience)
+		}
+		time.Sleep(5 * time.Millisecond) // what is waited for sends no signal
+	}
+}
+
+func TestCloseLeavesNothingLeak(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	before := descendants(os.Getpid())
+	files := openFiles(t)
+	dir := t.TempDir()
+	p, err := local.New(local.Options{StateDir: dir + "/state", Workspaces: dir + "/workspaces", Pool: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref, err := p.Reserve(t.Context(), "kept", command("").Spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for i := range 20 {
+		all.Go(func() {
+			cmd := command("sleep 600 & echo x")
+			if i%2 == 0 {
+				cmd.Sandbox = ref
+			}
+			if res, err := p.Run(t.Context(), cmd); err != nil || string(res.Stdout) != "x\n" {
+				t.Errorf("%q, %v", res.Stdout, err)
+			}
+		})
+	}
+	all.Wait()
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+	for pid := range descendants(os.Getpid()) {
+		if _, ok := before[pid]; !ok && started(pid) != "" {
+			t.Errorf("process %d is left", pid)
+		}
+	}
+	if n := openFiles(t); n > files {
+		t.Errorf("%d files are open, %d were", n, files)
+	}
+	if _, err := p.Run(t.Context(), command("true")); schemas.CodeOf(err) != schemas.Unavailable {
+		t.Errorf("a closed provider ran something: %v", err)
+	}
+}
+
+func openFiles(t *testing.T) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}
+
+func TestLifeGoesOnWithoutSpawnerPool(t *testing.T) {
+	p := open(t, "L3", func(o *local.Options) { o.Pool = -1 })
+	ref, err := p.Reserve(t.Context(), "kept", command("").Spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for pid := range descendants(os.Getpid()) {
+		if data, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline"); string(data) == "sandjet-box\x00spawn\x00" {
+			if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			until(t, "the spawner's end", func() bool { return started(pid) == "" })
+		}
+	}
+	cmd := command("echo kept")
+	cmd.Sandbox = ref
+	if res, err := p.Run(t.Context(), cmd); err != nil || string(res.Stdout) != "kept\n" {
+		t.Errorf("in the kept box: %q, %v", res.Stdout, err)
+	}
+	// The first box may meet the spawner's end; it says that nothing was started.
+	until(t, "a fresh box", func() bool {
+		res, err := p.Run(t.Context(), command("echo fresh"))
+		return err == nil && string(res.Stdout) == "fresh\n"
+	})
+}
+
+func TestPooledBoxesAreNotSharedPool(t *testing.T) {
+	p := open(t, "L3", func(o *local.Options) { o.Pool = 2 })
+	seen := map[string]bool{}
+	for range 12 {
+		res := run(t, p, "cat /run/boot_id; ls -A /tmp /home/sandbox | grep -c left; touch /tmp/left ~/left")
+		fields := strings.Fields(string(res.Stdout))
+		if len(fields) != 2 || fields[1] != "0" || seen[fields[0]] {
+			t.Errorf("a box was used twice: %q", fields)
+		}
+		seen[fields[0]] = true
+	}
+}
+
+func TestRulesOfAKeptBoxChangePool(t *testing.T) {
+	p := open(t, "L3", nil)
+	spec := command("").Spec
+	first, err := p.Reserve(t.Context(), "kept", spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec.MemoryLimit = 64 << 20
+	second, err := p.Reserve(t.Context(), "kept", spec)
+	if err != nil || first.Epoch == second.Epoch {
+		t.Errorf("%v, %v, %v: the limit is not in force", first, second, err)
+	}
+	cmd := command("echo ran")
+	cmd.Sandbox, cmd.Mounts = second, nil
+	if res, err := p.Run(t.Context(), cmd); schemas.CodeOf(err) != schemas.NotFound || res.Started {
+		t.Errorf("a run with other mounts: %v", err)
+	}
+}
