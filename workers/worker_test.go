@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -12,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/natstest"
+	"github.com/sandjet/sandjet/internal/safefs"
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
@@ -450,6 +454,86 @@ func TestALostBoxIsReservedAgain(t *testing.T) {
 			t.Errorf("reserved %d times, ran in %+v", k.reserved.Load(), k.runs[1].Sandbox)
 		}
 	})
+}
+
+// filer is a provider whose files are a folder of the host.
+type filer struct {
+	fake
+
+	dir string
+}
+
+func (f *filer) OpenWorkspace(_ context.Context, _ schemas.AccountID, _ providers.Mount) (*safefs.Root, error) {
+	return safefs.Open(f.dir, safefs.Options{UID: os.Getuid(), GID: os.Getgid()})
+}
+
+func TestFileToolsNeedNoRunWhereFilesAreAtHand(t *testing.T) {
+	dir := t.TempDir()
+	inWorld(t, func(t *testing.T, w *world) {
+		f := &filer{dir: dir}
+		w.employ(f)
+		write := w.publish(w.call("call_write", schemas.ToolWrite, func(c *schemas.Call) { c.Input = []byte(`{"file_path":"a.txt","content":"hello"}`) }))
+		w.want(write, schemas.Completed)
+		if b, err := os.ReadFile(filepath.Join(dir, "a.txt")); err != nil || string(b) != "hello" {
+			t.Errorf("the file has %q, %v", b, err)
+		}
+		read := w.publish(w.call("call_read", schemas.ToolRead))
+		if r := w.want(read, schemas.Completed); !strings.Contains(r.Text, "hello") || r.Call != read.ID || r.Started.IsZero() {
+			t.Errorf("result %+v", r)
+		}
+		bash := w.publish(w.call("call_bash", schemas.ToolBash))
+		w.want(bash, schemas.Completed)
+		if got := w.types(write); !slices.Equal(got, []schemas.EventType{schemas.CallStarted, schemas.CallFinished}) {
+			t.Errorf("events %v", got)
+		}
+		if f.count() != 1 {
+			t.Errorf("%d runs, want only that of bash", f.count())
+		}
+	})
+}
+
+func TestAnotherProvidersCallIsLeftAlone(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.employ(&fake{})
+		other := w.publish(w.call("call_1", schemas.ToolBash, func(c *schemas.Call) { c.Provider = "elsewhere" }))
+		w.cancel(other) // heard by the worker, and not its to answer
+		time.Sleep(time.Minute)
+		if got := w.types(other); len(got) != 0 {
+			t.Errorf("events %v of a call of another provider", got)
+		}
+	})
+}
+
+// TestTheLogIsRestartedWhileACallRuns is in the time of the wall, because the log must have files.
+func TestTheLogIsRestartedWhileACallRuns(t *testing.T) {
+	l := natstest.Start(t)
+	running, finish := make(chan struct{}), make(chan struct{})
+	p := &fake{run: func(ctx context.Context, cmd providers.Command) (providers.Result, error) {
+		close(running)
+		<-finish
+		return hello(ctx, cmd)
+	}}
+	ctx, stop := context.WithCancel(t.Context())
+	var both sync.WaitGroup
+	for range 2 {
+		wk := &Worker{Bus: l.Bus, Provider: p, Specs: new(specs), Slots: 2}
+		both.Go(func() {
+			if err := wk.Run(ctx); err != nil {
+				t.Errorf("worker: %v", err)
+			}
+		})
+	}
+	defer both.Wait()
+	defer stop()
+	w := &world{t: t, bus: l.Bus}
+	c := w.publish(w.call("call_1", schemas.ToolBash))
+	<-running
+	l.Restart()
+	close(finish)
+	w.want(c, schemas.Completed)
+	if p.count() != 1 {
+		t.Errorf("%d runs, want one", p.count())
+	}
 }
 
 func TestAPanicIsAResult(t *testing.T) {

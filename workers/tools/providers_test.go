@@ -89,7 +89,7 @@ func openLocal(t *testing.T) (p *local.Provider, root string) {
 	t.Helper()
 	state := t.TempDir()
 	root = filepath.Join(state, "workspaces")
-	p, err := local.New(local.Options{StateDir: filepath.Join(state, "state"), Workspaces: root})
+	p, err := local.New(local.Options{StateDir: filepath.Join(state, "state"), Workspaces: root, Pool: -1})
 	if errors.Is(err, schemas.ErrUnsupported) && os.Getenv("CI") != "true" {
 		t.Skipf("this host cannot isolate: %v", err)
 	}
