@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 )
@@ -112,6 +113,9 @@ func (c *gatewayCommand) Run(ctx context.Context, t terminal) error {
 }
 
 func (c *gatewayCommand) build(ctx context.Context, t terminal) (_ *node, err error) {
+	if err := c.topologyFlags.check(); err != nil {
+		return nil, err
+	}
 	n, err := newNode(t.log, c.dir)
 	if err != nil {
 		return nil, err
@@ -183,6 +187,9 @@ type workerUp struct {
 
 // Run takes calls until ctx ends.
 func (c *workerCommand) Run(ctx context.Context, t terminal) error {
+	if err := errors.Join(c.topologyFlags.check(), c.workerFlags.check()); err != nil {
+		return err
+	}
 	n, err := newNode(t.log, c.dir)
 	if err != nil {
 		return err
@@ -195,7 +202,7 @@ func (c *workerCommand) Run(ctx context.Context, t terminal) error {
 			return err
 		}
 		up.MetricsURL = "http://" + reach(l)
-		n.add("health", serveHealth(n.metrics, l))
+		n.add("health", serveHealth(n.metrics, l, func(ctx context.Context) error { return n.bus.Ready(ctx) }))
 	}
 	if err := n.openBus(ctx, c.natsFlags, c.topologyFlags); err != nil {
 		return err

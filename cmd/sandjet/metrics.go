@@ -63,13 +63,21 @@ func workerMetrics(r *prometheus.Registry) workers.Metrics {
 	}
 }
 
-// serveHealth shows /healthz and /metrics of a process without a gateway, until ctx ends.
-func serveHealth(r *prometheus.Registry, l net.Listener) func(context.Context) error {
+// serveHealth shows /healthz (the process lives), /readyz (it reaches the log) and /metrics of a process
+// without a gateway, until ctx ends.
+func serveHealth(r *prometheus.Registry, l net.Listener, ready func(context.Context) error) func(context.Context) error {
 	const headerTimeout = 10 * time.Second
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		fmt.Fprintln(w, `{"status":"ok"}`) //nolint:errcheck // the asker has gone
+	})
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		if err := ready(r.Context()); err != nil {
+			http.Error(w, "the log is not reached", http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "ready") //nolint:errcheck // as above
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(r, promhttp.HandlerOpts{}))
 	return func(ctx context.Context) error {

@@ -1,7 +1,10 @@
 package main
 
 import (
+	"slices"
 	"time"
+
+	"github.com/sandjet/sandjet/schemas"
 )
 
 // The flags of the roles. up has them all; a flag means the same wherever it appears, and is a key of
@@ -23,6 +26,19 @@ type natsFlags struct {
 type topologyFlags struct {
 	Replicas int `placeholder:"N" default:"1" group:"Log" help:"Copies of each stream: 1, or 3 or 5 in a cluster."`
 	Shards   int `placeholder:"N" default:"1" group:"Log" help:"Event streams over which conversations are spread; fixed when first made, 16 suits a cluster."`
+}
+
+const maxShards = 64
+
+// check reports what is out of range.
+func (f topologyFlags) check() error {
+	if !slices.Contains([]int{1, 3, 5}, f.Replicas) {
+		return schemas.Invalidf("replicas", "%d does not work: use 1, 3 or 5", f.Replicas)
+	}
+	if f.Shards < 1 || f.Shards > maxShards {
+		return schemas.Invalidf("shards", "%d is out of range: 1 to %d", f.Shards, maxShards)
+	}
+	return nil
 }
 
 // serverFlags are those of the embedded server.
@@ -56,4 +72,19 @@ type workerFlags struct {
 	Box             string        `placeholder:"FILE" group:"Worker" help:"Program sandjet-box, which starts boxes. Default: the one beside this program, else this program."`
 	Grace           time.Duration `placeholder:"DURATION" default:"20s" group:"Worker" help:"How long calls in hand may go on after a stop was asked for."`
 	MetricsListen   *address      `placeholder:"HOST:PORT" group:"Worker" help:"Where a worker alone shows /healthz and /metrics. Default: nowhere."`
+}
+
+// check reports what is out of range.
+func (f workerFlags) check() error {
+	switch {
+	case f.Slots < 1:
+		return schemas.Invalidf("slots", "%d is out of range: at least 1", f.Slots)
+	case f.AccountCap < 0:
+		return schemas.Invalidf("account-cap", "%d is out of range: 0 for none, or more", f.AccountCap)
+	case f.Pool < 0:
+		return schemas.Invalidf("pool", "%d is out of range: 0 for none, or more", f.Pool)
+	case f.Grace <= 0:
+		return schemas.Invalidf("grace", "%s is out of range: more than 0", f.Grace)
+	}
+	return nil
 }

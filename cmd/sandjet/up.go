@@ -60,6 +60,9 @@ func (c *upCommand) Run(ctx context.Context, t terminal) error {
 
 // build opens everything that up needs. The caller closes the node after its run.
 func (c *upCommand) build(ctx context.Context, t terminal) (_ *node, err error) {
+	if err := errors.Join(c.topologyFlags.check(), c.workerFlags.check()); err != nil {
+		return nil, err
+	}
 	n, err := newNode(t.log, c.dir)
 	if err != nil {
 		return nil, err
