@@ -259,7 +259,7 @@ type follow struct {
 // pump turns a sequence into a channel, so that it can be selected on. The channel is closed at
 // the sequence's end, after its error if it had one, and when ctx ends; the goroutine ends with it.
 func pump(ctx context.Context, seq iter.Seq2[streams.Item, error]) <-chan follow {
-	const ahead = 64
+	const ahead = 8 // events of at most 768 KiB
 	c := make(chan follow, ahead)
 	go func() {
 		defer close(c)

@@ -21,7 +21,7 @@ const (
 	pongWithin  = 2*pingEvery + 10*time.Second // silence of the client after which it is taken for gone
 	opWithin    = 30 * time.Second             // of one operation at the log
 	closeWithin = time.Second                  // of the last frames to a client that may not read
-	framesAhead = 64                           // frames gathered for one socket; more waits in the log
+	framesAhead = 16                           // frames of at most 768 KiB gathered for one socket; more waits in the log
 )
 
 // closed is why a session ends.

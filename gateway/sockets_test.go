@@ -216,7 +216,7 @@ func TestSlowReader(t *testing.T) {
 		s.write(`{"op":"attach","conv":"c_1"}`)
 		s.until("live")
 	}
-	const events, size = 120, 200 << 10 // far above what the kernel buffers of a connection hold
+	const events, size = 80, 200 << 10 // far above what the kernel buffers of a connection hold
 	text := strings.Repeat("x", size)
 	go func() {
 		for n := range events {
