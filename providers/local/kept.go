@@ -117,6 +117,7 @@ func (p *Provider) fillEntry(ctx context.Context, key string, k *kept, spec prov
 		p.mu.Unlock()
 		return schemas.Ref{}, k.err
 	}
+	p.warm(k.shape)
 	k.ref = schemas.Ref{ID: key, Epoch: k.sb.Facts().BootID}
 	return k.ref, nil
 }

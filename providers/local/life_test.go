@@ -58,7 +58,7 @@ func TestNothingOutlivesTheWorker(t *testing.T) {
 
 func nothingOutlives(t *testing.T, level string) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "/proc/self/exe") //nolint:gosec // ourselves
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
 	cmd.Env = append(os.Environ(), workerDir+"="+t.TempDir(), "SANDJET_TEST_LEVEL="+level)
 	out, err := cmd.StdoutPipe()
 	if err != nil {

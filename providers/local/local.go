@@ -269,9 +269,9 @@ func hostIDs() idRange {
 		}
 	}
 	if top > lowest+1<<16 {
-		return idRange{lowest, uint32(min(top-lowest, 1<<30))} //nolint:gosec // bounded
+		return idRange{lowest, uint32(min(top-lowest, 1<<30))}
 	}
-	return idRange{uint32(top / 2), uint32(max(1, top/2-1))} //nolint:gosec // ids have 32 bits
+	return idRange{uint32(top / 2), uint32(max(1, top/2-1))}
 }
 
 // hostID is the user of an account's boxes on the host, always the same for the same account. It is

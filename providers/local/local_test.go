@@ -45,10 +45,10 @@ func boxProgram(tb testing.TB) string {
 	tb.Helper()
 	dir := tb.TempDir()
 	for d := dir; d != "/" && d != os.TempDir(); d = filepath.Dir(d) {
-		_ = os.Chmod(d, 0o755) //nolint:gosec // for users that run the program; not all are ours
+		_ = os.Chmod(d, 0o755)
 	}
 	path := filepath.Join(dir, "sandjet-box")
-	cmd := exec.CommandContext(tb.Context(), "go", "build", "-trimpath", "-ldflags=-s -w", "-o", path, "github.com/sandjet/sandjet/cmd/sandjet-box") //nolint:gosec // our own
+	cmd := exec.CommandContext(tb.Context(), "go", "build", "-trimpath", "-ldflags=-s -w", "-o", path, "github.com/sandjet/sandjet/cmd/sandjet-box")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		tb.Fatalf("build sandjet-box: %v\n%s", err, out)
@@ -102,11 +102,11 @@ func TestAsOrdinaryUser(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer os.RemoveAll(dir) //nolint:errcheck // of no value
+	defer os.RemoveAll(dir)
 	if err := os.Chown(dir, nobody, nobody); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.v", "-test.run=^Test.*(L3|L2|Unisolated|Worker|Leak|Pool)$") //nolint:gosec // ourselves
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.v", "-test.run=^Test.*(L3|L2|Unisolated|Worker|Leak|Pool)$")
 	cmd.Dir = "/"
 	cmd.Env = []string{"TMPDIR=" + dir, "PATH=" + os.Getenv("PATH"), "HOME=" + dir, "CI=" + os.Getenv("CI")}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}

@@ -22,6 +22,8 @@ const (
 	defaultGrace = 2 * time.Second
 	// killPatience is how long a kept box may take to kill a run's processes before all of it is ended.
 	killPatience = 5 * time.Second
+	// refillDelay is how long the next box waits for a short run to end, so as not to slow it down.
+	refillDelay = 20 * time.Millisecond
 	// exitTimeout is the exit code of a run whose time was over.
 	exitTimeout = 124
 )
@@ -48,6 +50,12 @@ func (p *Provider) Run(ctx context.Context, cmd providers.Command) (providers.Re
 		if sb, err = p.fresh(ctx, spec); err != nil {
 			return res, err
 		}
+		refill := time.AfterFunc(refillDelay, func() { p.warm(sb.shape) })
+		defer func() {
+			if refill.Stop() {
+				p.warm(sb.shape)
+			}
+		}()
 		defer func() { go sb.end() }() // its processes are gone, what remains is the kernel's and our own housekeeping
 	} else if sb, err = p.find(cmd); err != nil {
 		return res, err

@@ -233,7 +233,6 @@ func (p *Provider) fresh(ctx context.Context, spec providers.Spec) (*sandbox, er
 			return nil, err
 		}
 	}
-	defer p.warm(s)
 	stop := context.AfterFunc(ctx, sb.Kill)
 	defer stop()
 	if err := sb.claim(p.mode, spec.Mounts); err != nil {
