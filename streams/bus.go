@@ -373,4 +373,5 @@ func (c *changed) tell() {
 // faults are what tests do to a Bus.
 type faults struct {
 	dropLive func(*nats.Msg) bool // a live message that gets lost
+	noBurial bool                 // dead letters cannot be written
 }

@@ -185,7 +185,7 @@ func (c *consuming[T]) take(m *message) {
 
 // attend runs the handler, unless the message has used up its attempts or cannot be read.
 func (c *consuming[T]) attend(m *message, hold *hold) (err error) {
-	if m.meta.NumDelivered > uint64(c.options.MaxAttempts) { //nolint:gosec // not negative
+	if m.meta.NumDelivered > uint64(c.options.MaxAttempts) {
 		return schemas.Errorf(schemas.Exhausted, "", "handed out %d times and never finished: each time its process ended", m.meta.NumDelivered-1)
 	}
 	data, err := c.bus.whole(c.hard, c.topic.stream, m.Header, m.Data)
@@ -204,7 +204,7 @@ func (c *consuming[T]) attend(m *message, hold *hold) (err error) {
 		}
 	}()
 	return c.handle(c.hard, Delivery[T]{
-		Value: v, Attempt: int(m.meta.NumDelivered), Subject: m.Subject, Account: accountOf(m.Subject), //nolint:gosec // below MaxAttempts
+		Value: v, Attempt: int(m.meta.NumDelivered), Subject: m.Subject, Account: accountOf(m.Subject),
 		Published: m.meta.Timestamp, Headers: headers, Late: hold.late,
 	})
 }
@@ -231,7 +231,7 @@ func judge(err error, stopped bool, attempt uint64, most int) verdict {
 		return verdict{kind: verdictAck}
 	case stopped: // we were told to stop: never the message's fault
 		return verdict{kind: verdictNak}
-	case attempt >= uint64(max(most, 1)): //nolint:gosec // not negative
+	case attempt >= uint64(max(most, 1)):
 		return verdict{kind: verdictDead}
 	case again:
 		return verdict{kind: verdictNak, delay: r.delay}

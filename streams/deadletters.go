@@ -18,6 +18,9 @@ const headerRedriven = "Sandjet-Redriven"
 
 // bury writes a dead letter. Writing it twice is writing it once.
 func (b *Bus) bury(ctx context.Context, d schemas.DeadLetter) error {
+	if b.faults.noBurial {
+		return schemas.Errorf(schemas.Unavailable, "bury", "a fault of the test")
+	}
 	have, err := b.buried(ctx, d)
 	if err != nil || have {
 		return err

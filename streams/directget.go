@@ -150,17 +150,17 @@ type part struct {
 // parsePart reads one answer.
 func parsePart(m *nats.Msg) (part, error) {
 	status := m.Header.Get("Status")
-	switch {
-	case status == "":
-	case status == "204":
+	switch status {
+	case "":
+	case "204":
 		n, err := strconv.ParseUint(m.Header.Get("Nats-Num-Pending"), 10, 64)
 		if err != nil {
 			return part{}, fmt.Errorf("end of a page: pending: %w", err)
 		}
 		return part{kind: partEnd, pending: n}, nil
-	case status == "404":
+	case "404":
 		return part{kind: partNone}, nil
-	case status == "503":
+	case "503":
 		return part{kind: partAway}, nil
 	default:
 		return part{}, fmt.Errorf("%w: %s %s", errDirectGet, status, m.Header.Get("Description"))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -98,10 +99,5 @@ func hasCode(err error, codes ...jetstream.ErrorCode) bool {
 	if api == nil {
 		return false
 	}
-	for _, c := range codes {
-		if api.ErrorCode == c {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(codes, api.ErrorCode)
 }

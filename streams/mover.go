@@ -138,7 +138,7 @@ func (s *moving) sweep(ctx context.Context) error {
 	var consumer string
 	list := stream.ListConsumers(ctx)
 	for c := range list.Info() {
-		pending += c.NumPending + uint64(max(c.NumAckPending, 0)) //nolint:gosec // not negative
+		pending += c.NumPending + uint64(max(c.NumAckPending, 0))
 		floor, consumer = max(floor, c.Delivered.Stream), c.Name
 	}
 	if err := list.Err(); err != nil {

@@ -158,13 +158,8 @@ func (c *consuming[T]) endPull(p *pulling, sub *nats.Subscription) {
 	p.outstanding = 0
 	p.mu.Unlock()
 	c.free.give(left)
-	done := make(chan struct{})
-	sub.SetClosedHandler(func(string) { close(done) })
-	if err := sub.Drain(); err != nil { // the connection is away; what was on its way comes again
-		return
-	}
-	select {
-	case <-done:
-	case <-time.After(requestWithin):
+	// What is on its way to here now comes again after AckWait.
+	if err := sub.Unsubscribe(); err != nil {
+		c.bus.log.Debug("subscription not ended", "error", err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"strings"
 	"sync"
@@ -208,7 +209,7 @@ func (s *Server) Healthy() error {
 	if srv == nil {
 		return schemas.Errorf(schemas.Unavailable, "health", "the embedded server is stopped")
 	}
-	if h := srv.Healthz(nil); h.StatusCode != 200 {
+	if h := srv.Healthz(nil); h.StatusCode != http.StatusOK {
 		return schemas.Errorf(schemas.Unavailable, "health", "the embedded server is not well: %s", h.Error)
 	}
 	return nil

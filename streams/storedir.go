@@ -114,6 +114,6 @@ func (d *storeDir) close() {
 		d.lock = nil
 	}
 	if d.temp {
-		_ = os.RemoveAll(d.path) //nolint:errcheck // a leftover in the temporary directory does no harm
+		_ = os.RemoveAll(d.path)
 	}
 }

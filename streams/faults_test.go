@@ -1,0 +1,38 @@
+package streams
+
+import (
+	"context"
+
+	"github.com/nats-io/nats.go"
+)
+
+// Fault is what tests do to a Bus.
+type Fault struct {
+	DropLive func(*nats.Msg) bool // a live message that gets lost
+	NoBurial bool                 // dead letters cannot be written
+}
+
+// Faults sets the faults of a Bus that is not used yet.
+func (b *Bus) Faults(f Fault) { b.faults = faults{dropLive: f.DropLive, noBurial: f.NoBurial} }
+
+// DeleteConsumer removes a durable, as an operator may.
+func (b *Bus) DeleteConsumer(ctx context.Context, stream, name string) error {
+	return b.js.DeleteConsumer(ctx, stream, name)
+}
+
+// DeleteMessage removes a message.
+func (b *Bus) DeleteMessage(ctx context.Context, stream string, seq uint64) error {
+	s, err := b.js.Stream(ctx, stream)
+	if err != nil {
+		return err
+	}
+	return s.DeleteMsg(ctx, seq)
+}
+
+// DeleteStream removes a stream.
+func (b *Bus) DeleteStream(ctx context.Context, stream string) error {
+	return b.js.DeleteStream(ctx, stream)
+}
+
+// Again makes the topology as Open does.
+func (b *Bus) Again(ctx context.Context) error { b.epochs.Clear(); return b.ensureTopology(ctx) }
