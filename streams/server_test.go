@@ -1,0 +1,280 @@
+package streams_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/sandjet/sandjet/internal/natstest"
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+const within = 20 * time.Second
+
+// eventually waits for a condition by the wall clock.
+func eventually(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(within); !f(); {
+		if time.Now().After(end) {
+			t.Fatalf("not within %v: %s", within, what)
+		}
+		<-tick.C
+	}
+}
+
+// TestRestartLosesNothing restarts the server under a publisher, a consumer and a reader.
+func TestRestartLosesNothing(t *testing.T) {
+	l := natstest.Start(t, natstest.Shards(2))
+	b, ctx := l.Bus, t.Context()
+	const calls = 300
+	var handled heap[schemas.CallID]
+	stop := consume(t, b, streams.Calls, streams.ConsumeOptions{Name: "w-local", Filter: "local", Slots: 8}, func(ctx context.Context, d streams.Delivery[schemas.Call]) error {
+		e := eventOf(d.Value, "finished", schemas.CallFinished, schemas.Result{Call: d.Value.ID, Status: schemas.Completed})
+		e.Conversation = "c_all"
+		if err := streams.Events.Publish(ctx, b, e); err != nil {
+			return err
+		}
+		handled.add(d.Value.ID)
+		return nil
+	})
+	shared := callOf("x")
+	shared.Conversation = "c_all"
+	seen := map[string]int{}
+	var mu sync.Mutex
+	readerCtx, endReader := context.WithCancel(ctx)
+	readerDone := make(chan struct{})
+	go func() {
+		defer close(readerDone)
+		for i, err := range streams.Follow(readerCtx, b, account, "c_all", schemas.Cursor{}) {
+			if err != nil {
+				t.Errorf("follow: %v", err)
+				return
+			}
+			if i.Gap != nil {
+				t.Errorf("gap %+v", i.Gap)
+			}
+			if i.Kind == streams.ItemEvent {
+				mu.Lock()
+				seen[i.Entry.Value.ID]++
+				mu.Unlock()
+			}
+		}
+	}()
+	restarted := make(chan struct{})
+	go func() {
+		defer close(restarted)
+		for range 3 {
+			before := len(handled.all())
+			eventually(t, "some calls are handled", func() bool { return len(handled.all()) >= min(before+30, calls) })
+			l.Restart()
+		}
+	}()
+	for n := range calls {
+		c := callOf(fmt.Sprintf("r%d", n))
+		eventually(t, "the call is accepted", func() bool {
+			err := streams.Calls.Publish(ctx, b, c)
+			return err == nil || errors.Is(err, schemas.ErrConflict) // its first confirmation was lost
+		})
+	}
+	<-restarted
+	eventually(t, "every call is seen", func() bool { mu.Lock(); defer mu.Unlock(); return len(seen) == calls })
+	stop()
+	endReader()
+	<-readerDone
+	for id, n := range seen {
+		if n != 1 {
+			t.Errorf("%s was seen %d times", id, n)
+		}
+	}
+}
+
+func TestASecondServerOnTheSameDirectoryIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	o := streams.ServerOptions{DataDir: dir, Port: -1}
+	s := must(streams.StartServer(t.Context(), o))(t)
+	_, err := streams.StartServer(t.Context(), o)
+	if !errors.Is(err, schemas.ErrConflict) || !strings.Contains(err.Error(), fmt.Sprintf("process %d", os.Getpid())) {
+		t.Errorf("second server: %v", err)
+	}
+	s.Shutdown()
+	s.Shutdown()
+	s = must(streams.StartServer(t.Context(), o))(t)
+	if s.URL() != "" {
+		t.Errorf("URL %q without a listener", s.URL())
+	}
+	ok(t, s.Healthy())
+	s.Shutdown()
+	if s.Healthy() == nil {
+		t.Error("a stopped server is healthy")
+	}
+}
+
+func TestServerOptionsAreChecked(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	ok(t, os.WriteFile(file, nil, 0o600))
+	listening := must(streams.StartServer(t.Context(), streams.ServerOptions{DataDir: t.TempDir()}))(t)
+	defer listening.Shutdown()
+	var port int
+	if _, err := fmt.Sscanf(listening.URL(), "nats://127.0.0.1:%d", &port); err != nil || port == 0 {
+		t.Fatalf("URL %q", listening.URL())
+	}
+	for name, tc := range map[string]struct {
+		o    streams.ServerOptions
+		want schemas.Code
+	}{
+		"no directory":     {streams.ServerOptions{}, schemas.Invalid},
+		"a file":           {streams.ServerOptions{DataDir: file}, schemas.Denied},
+		"durability":       {streams.ServerOptions{DataDir: t.TempDir(), Durability: "never"}, schemas.Invalid},
+		"port in use":      {streams.ServerOptions{DataDir: t.TempDir(), Port: port}, schemas.Conflict},
+		"a user twice":     {streams.ServerOptions{DataDir: t.TempDir(), Users: []streams.User{{Name: "a", Password: "b"}, {Name: "a", Password: "b"}}}, schemas.Invalid},
+		"without password": {streams.ServerOptions{DataDir: t.TempDir(), Users: []streams.User{{Name: "a"}}}, schemas.Invalid},
+		"bad account":      {streams.ServerOptions{DataDir: t.TempDir(), Users: []streams.User{{Name: "a", Password: "b", Account: "a.b"}}}, schemas.Invalid},
+	} {
+		if s, err := streams.StartServer(t.Context(), tc.o); schemas.CodeOf(err) != tc.want {
+			t.Errorf("%s: %v; want %s", name, err, tc.want)
+			if s != nil {
+				s.Shutdown()
+			}
+		}
+	}
+}
+
+// TestATenantReachesOnlyItsOwn: what a tenant's NATS client may and may not do.
+func TestATenantReachesOnlyItsOwn(t *testing.T) {
+	const other schemas.AccountID = "acct_other"
+	l := natstest.Start(t, natstest.Listen(
+		streams.User{Name: "role", Password: "r"}, streams.User{Name: "me", Password: "m", Account: account}, streams.User{Name: "you", Password: "y", Account: other}))
+	ctx := t.Context()
+	refused := make(chan error, 64)
+	dial := func(user, password string) *nats.Conn {
+		nc, err := nats.Connect(l.Server.URL(), nats.UserInfo(user, password), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { refused <- err }))
+		ok(t, err)
+		t.Cleanup(nc.Close)
+		return nc
+	}
+	if _, err := nats.Connect(l.Server.URL(), nats.UserInfo("me", "wrong")); !errors.Is(err, nats.ErrAuthorization) {
+		t.Errorf("wrong password: %v", err)
+	}
+	if _, err := nats.Connect(l.Server.URL()); !errors.Is(err, nats.ErrAuthorization) {
+		t.Errorf("no credential: %v", err)
+	}
+	me, you := dial("me", "m"), dial("you", "y")
+	for _, subject := range []string{
+		"sandjet.calls.local.acct_test.YQ", "sandjet.calls.auto.acct_other", "sandjet.events.00.acct_test.YQ", "sandjet.rpc.call.acct_other",
+		"$JS.API.STREAM.LIST", "$JS.API.STREAM.DELETE.CALLS", "$JS.API.DIRECT.GET.EVENTS_00", "$KV.records.x", "sandjet.live.acct_test.YQ", "sandjet.inbox.acct_other.x",
+	} {
+		ok(t, me.Publish(subject, []byte("{}")))
+		ok(t, me.Flush())
+		select {
+		case err := <-refused:
+			if !errors.Is(err, nats.ErrPermissionViolation) {
+				t.Errorf("publish %s: %v", subject, err)
+			}
+		case <-time.After(within):
+			t.Errorf("publish %s: allowed", subject)
+		}
+	}
+	for _, subject := range []string{"sandjet.>", ">", "sandjet.live.acct_other.>", "sandjet.live.*.*", "$JS.>", "sandjet.inbox.>"} {
+		sub, err := me.SubscribeSync(subject)
+		ok(t, err)
+		ok(t, me.Flush())
+		select {
+		case err := <-refused:
+			if !errors.Is(err, nats.ErrPermissionViolation) {
+				t.Errorf("subscribe %s: %v", subject, err)
+			}
+		case <-time.After(within):
+			t.Errorf("subscribe %s: allowed", subject)
+		}
+		_ = sub.Unsubscribe() //nolint:errcheck // it was never there
+	}
+	// What it may: publish to its own intake with confirmation, hear its own conversation, ask.
+	if _, err := me.Request("sandjet.calls.auto.acct_test", []byte("hello"), within); err != nil {
+		t.Errorf("publish to the intake: %v", err)
+	}
+	live, err := me.SubscribeSync("sandjet.live.acct_test.>")
+	ok(t, err)
+	spy, err := you.SubscribeSync("_INBOX.>")
+	ok(t, err)
+	mine := nats.NewInbox()
+	inbox, err := me.SubscribeSync(mine)
+	ok(t, err)
+	ok(t, errors.Join(me.Flush(), you.Flush()))
+	c := callOf("a")
+	ok(t, streams.Events.Publish(ctx, l.Bus, eventOf(c, "1", schemas.CallOutput, schemas.OutputData{Text: "x"})))
+	if _, err := live.NextMsg(within); err != nil {
+		t.Errorf("its conversation: %v", err)
+	}
+	ok(t, l.Bus.Reply(ctx, account, mine, []byte("for you")))
+	if m, err := inbox.NextMsg(within); err != nil || string(m.Data) != "for you" {
+		t.Errorf("its inbox: %v %v", m, err)
+	}
+	ok(t, you.Flush())
+	if n, _, err := spy.Pending(); err != nil || n != 0 {
+		t.Errorf("another tenant heard %d messages, %v", n, err)
+	}
+	serve, end := context.WithCancel(ctx)
+	served := make(chan error, 1)
+	go func() {
+		served <- l.Bus.Serve(serve, streams.ServiceOptions{Name: "sandjet", Version: "1.0.0", Subjects: []string{streams.RPCSubject + ".*"}},
+			func(_ context.Context, r streams.Request) ([]byte, error) {
+				if string(r.Data) == "bad" {
+					return nil, schemas.Invalidf("tool", "is missing")
+				}
+				return []byte(r.Account), nil
+			})
+	}()
+	eventually(t, "the service answers", func() bool {
+		m, err := me.Request(streams.RPCSubject, nil, time.Second)
+		return err == nil && string(m.Data) == string(account)
+	})
+	if m, err := you.Request(streams.RPCSubject, []byte("x"), within); err != nil || string(m.Data) != string(other) {
+		t.Errorf("the other tenant: %v %v", m, err)
+	}
+	if m, err := me.Request(streams.RPCSubject, []byte("bad"), within); err != nil || !strings.Contains(string(m.Data), `"code":"invalid"`) || m.Header.Get("Nats-Service-Error-Code") != "invalid" {
+		t.Errorf("an error: %v %v", m, err)
+	}
+	end()
+	ok(t, <-served)
+}
+
+func TestManyProcessesMakeTheTopologyAtOnce(t *testing.T) {
+	s := must(streams.StartServer(t.Context(), streams.ServerOptions{DataDir: t.TempDir(), Users: []streams.User{{Name: "role", Password: "r"}}}))(t)
+	defer s.Shutdown()
+	var shards heap[int]
+	var all sync.WaitGroup
+	for n := range 6 {
+		all.Go(func() {
+			b, err := streams.Open(t.Context(), streams.Options{URL: s.URL(), User: "role", Password: "r", Shards: 1 + n%3})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			shards.add(b.Shards())
+			ok(t, b.Ready(t.Context()))
+			ok(t, b.Close(t.Context()))
+		})
+	}
+	all.Wait()
+	if got := shards.all(); len(got) != 6 || len(slices.Compact(got)) != 1 {
+		t.Errorf("shards %v; want all alike", got)
+	}
+	if _, err := streams.Open(t.Context(), streams.Options{URL: s.URL(), User: "role", Password: "x"}); !errors.Is(err, schemas.ErrDenied) {
+		t.Errorf("a wrong password: %v", err)
+	}
+	if _, err := streams.Open(t.Context(), streams.Options{URL: "nats://u:secret@127.0.0.1:1"}); !errors.Is(err, schemas.ErrUnavailable) || strings.Contains(err.Error(), "secret") {
+		t.Errorf("nobody there: %v", err)
+	}
+}
