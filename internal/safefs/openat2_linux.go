@@ -35,7 +35,7 @@ func openBackend(dir string) (backend, error) {
 type kernel struct{ root *os.File }
 
 func (b kernel) openat2(name string, flag int, perm fs.FileMode) (int, error) {
-	how := unix.OpenHow{Flags: uint64(flag) | unix.O_CLOEXEC, Resolve: beneath} //nolint:gosec // flags are positive
+	how := unix.OpenHow{Flags: uint64(flag) | unix.O_CLOEXEC, Resolve: beneath} // flags are positive
 	if flag&os.O_CREATE != 0 {
 		how.Mode = uint64(perm.Perm())
 	}
@@ -44,7 +44,7 @@ func (b kernel) openat2(name string, flag int, perm fs.FileMode) (int, error) {
 		err error
 	)
 	for range attempts {
-		fd, err = unix.Openat2(int(b.root.Fd()), name, &how) //nolint:gosec // a descriptor fits
+		fd, err = unix.Openat2(int(b.root.Fd()), name, &how) // a descriptor fits
 		if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR) {
 			break
 		}
@@ -88,7 +88,7 @@ func (b kernel) close() error { return b.root.Close() } //nolint:wrapcheck // no
 // kernelDir changes one directory by its descriptor. Opening in it is bound to stay beneath too.
 type kernelDir struct{ kernel }
 
-func (d kernelDir) fd() int { return int(d.root.Fd()) } //nolint:gosec // a descriptor fits
+func (d kernelDir) fd() int { return int(d.root.Fd()) } // a descriptor fits
 
 func (d kernelDir) mkdir(base string, perm fs.FileMode) error {
 	return failed("mkdirat", base, unix.Mkdirat(d.fd(), base, uint32(perm.Perm())))

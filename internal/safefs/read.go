@@ -33,7 +33,7 @@ func readAll(f *os.File, limit int64) ([]byte, fs.FileInfo, error) {
 		if int64(len(buf)) > limit { // it grew while it was read
 			return nil, info, fmt.Errorf("%w: the limit is %d bytes", ErrTooLarge, limit)
 		}
-		if err == io.EOF { //nolint:errorlint // a file's Read returns it bare
+		if err == io.EOF { // a file's Read returns it bare
 			return buf, info, nil
 		}
 		if err != nil {

@@ -31,7 +31,7 @@ type Info struct {
 // Info looks at the entry itself, never through a link. It may be called until the visit returns.
 func (e Entry) Info() (Info, error) {
 	var st unix.Stat_t
-	err := unix.Fstatat(int(e.dir.Fd()), path.Base(e.Path), &st, unix.AT_SYMLINK_NOFOLLOW) //nolint:gosec // a descriptor fits
+	err := unix.Fstatat(int(e.dir.Fd()), path.Base(e.Path), &st, unix.AT_SYMLINK_NOFOLLOW) // a descriptor fits
 	if err != nil {
 		return Info{}, &fs.PathError{Op: "fstatat", Path: e.Path, Err: err}
 	}
@@ -100,7 +100,7 @@ func (w *walk) list(ctx context.Context, f *os.File, prefix string) (err error) 
 			}
 		}
 		if err != nil || len(entries) == 0 { // the end, or no longer readable
-			return nil //nolint:nilerr // what cannot be read is passed over
+			return nil // what cannot be read is passed over
 		}
 	}
 }

@@ -107,7 +107,7 @@ func forCases(t *testing.T, pattern string, f func(t *testing.T, section func(st
 	}
 	for _, name := range names {
 		t.Run(filepath.Base(name), func(t *testing.T) {
-			raw, err := os.ReadFile(name) //nolint:gosec // source
+			raw, err := os.ReadFile(name) // source
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -135,7 +135,7 @@ func forCases(t *testing.T, pattern string, f func(t *testing.T, section func(st
 				t.Errorf("got:\n%s", got)
 			}
 			if *update {
-				if err := os.WriteFile(name, txtar.Format(a), 0o644); err != nil { //nolint:gosec // source
+				if err := os.WriteFile(name, txtar.Format(a), 0o644); err != nil { // source
 					t.Fatal(err)
 				}
 			}

@@ -70,15 +70,15 @@ func hasField(in reflect.Type, name, kind string) bool {
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	if *update {
-		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil { //nolint:gosec // source
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil { // source
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(name, []byte(got), 0o644); err != nil { //nolint:gosec // source
+		if err := os.WriteFile(name, []byte(got), 0o644); err != nil { // source
 			t.Fatal(err)
 		}
 		return
 	}
-	want, err := os.ReadFile(name) //nolint:gosec // source
+	want, err := os.ReadFile(name) // source
 	if err != nil || got != string(want) {
 		t.Errorf("%s: %v\ngot:\n%swant:\n%s", name, err, got, want)
 	}

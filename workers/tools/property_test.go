@@ -51,7 +51,7 @@ func TestEditIsLiteral(t *testing.T) {
 				continue
 			}
 			result := carry(dir)
-			got, err := os.ReadFile(file) //nolint:gosec // our own
+			got, err := os.ReadFile(file) // our own
 			if err != nil || string(got) != want || result.Status != schemas.Completed {
 				r.Fatalf("way %d: %q with %q by %q: %q, %v, %s; want %q", i, content, old, replacement, got, err, result.Text, want)
 			}

@@ -3,9 +3,9 @@ package tools
 import _ "embed" // for the scripts
 
 //go:embed scripts/prelude.sh
-var prelude string //nolint:gochecknoglobals // a constant in all but syntax
+var prelude string // a constant in all but syntax
 
-var (
+var ( // constants in all but syntax
 	//go:embed scripts/read.sh
 	readScript string
 	//go:embed scripts/write.sh
@@ -19,7 +19,7 @@ var (
 )
 
 // The whole script of each file tool.
-var ( //nolint:gochecknoglobals // constants in all but syntax
+var (
 	scriptRead  = prelude + readScript
 	scriptWrite = prelude + writeScript
 	scriptEdit  = prelude + editScript

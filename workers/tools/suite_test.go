@@ -3,10 +3,12 @@ package tools
 import (
 	"bytes"
 	"context"
+	"errors"
 	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -68,13 +70,16 @@ func runShell(ctx context.Context, tb testing.TB, name, path, dir string, p Plan
 	tmp := tb.TempDir()
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, name, "-c", p.Script)
+	if found, err := exec.LookPath(name); err == nil { // the path of the box may lack it
+		name = found
+	}
+	cmd := exec.CommandContext(ctx, name, "-c", p.Script) //nolint:gosec // the script under test
 	cmd.Dir, cmd.Env = dir, []string{"PATH=" + path, "HOME=/nonexistent", "TMPDIR=" + tmp, "LANG=C.UTF-8"}
 	cmd.Stdin = bytes.NewReader(p.Stdin)
 	stdout, stderr := &buffer{}, &buffer{}
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	err := cmd.Run()
-	if _, ok := err.(*exec.ExitError); err != nil && !ok { //nolint:errorlint // it is bare
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
 		tb.Fatal(err)
 	}
 	if left, err := os.ReadDir(tmp); err != nil || len(left) != 0 {
@@ -139,6 +144,37 @@ func TestCompiledWithDash(t *testing.T) {
 	t.Parallel()
 	need(t, "dash")
 	toolstest.Run(t, shell("dash", programs(t, "rg", "bash")), nil)
+}
+
+// TestMissingProgram takes away each program that a script needs: that must be said, not taken for an
+// empty result.
+func TestMissingProgram(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		input any
+		tool  schemas.Tool
+		gone  []string
+	}{
+		{schemas.ReadInput{FilePath: "a"}, schemas.ToolRead, []string{"base64", "tail", "stat"}},
+		{schemas.WriteInput{FilePath: "a", Content: "x"}, schemas.ToolWrite, []string{"dd", "mktemp"}},
+		{schemas.EditInput{FilePath: "a", OldString: "x", NewString: "y"}, schemas.ToolEdit, []string{"awk", "tr"}},
+		{schemas.GlobInput{Pattern: "*"}, schemas.ToolGlob, []string{"find", "xargs"}},
+		{schemas.GrepInput{Pattern: "x"}, schemas.ToolGrep, []string{"grep", "sed"}},
+	} {
+		for _, gone := range c.gone {
+			dir := t.TempDir()
+			if err := os.WriteFile(filepath.Join(dir, "a"), []byte("x"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			r := shell("bash", programs(t, gone))(t.Context(), t, dir, schemas.Call{Tool: c.tool}, c.input)
+			if r.Status != schemas.Failed || r.Error.Code != schemas.Unsupported || !strings.HasSuffix(r.Text, ": "+gone) {
+				t.Errorf("%s without %s: %s, %s", c.tool, gone, r.Status, r.Text)
+			}
+			if content, err := os.ReadFile(filepath.Join(dir, "a")); err != nil || string(content) != "x" { //nolint:gosec // our own
+				t.Errorf("%s without %s changed the file: %q, %v", c.tool, gone, content, err)
+			}
+		}
+	}
 }
 
 type buffer struct{ b []byte }

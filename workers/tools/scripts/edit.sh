@@ -1,5 +1,6 @@
 # edit: PATH; 1 to replace every match, most bytes of a file, number of pairs; each pair as two
 # lines of base64: the old text and the new one. The first pair whose old text occurs is used.
+need awk base64 cat dd mktemp readlink rm sha256sum stat tr wc
 IFS=' ' read -r all most pairs
 scratch
 i=0

@@ -1,5 +1,6 @@
 # glob: PATH; expression for the paths below it; 1 to look into hidden folders, 1 to find folders
 # too, the order, most paths and bytes.
+need base64 cut find grep head mktemp readlink rm sed sort stat tr wc xargs
 IFS= read -r want
 IFS=' ' read -r hidden dirs order most bytes
 scratch

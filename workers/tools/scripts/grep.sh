@@ -1,5 +1,6 @@
 # grep: PATH; expressions for grep, for ripgrep and for the paths ("": any); mode, most lines,
 # most bytes, most bytes of a file, most bytes of a line.
+need base64 cut find grep head mktemp readlink rm sed sort stat tr wc xargs
 IFS= read -r ere
 IFS= read -r rust
 IFS= read -r want

@@ -10,6 +10,16 @@ say() {
 	exit 0
 }
 
+# need PROGRAM...: end when one is absent. A pipeline without it would find nothing, and not say why.
+need() {
+	for program; do
+		command -v "$program" >/dev/null 2>&1 || {
+			printf '%s\n' "$program" >&2
+			exit 127
+		}
+	done
+}
+
 # why FILE WORD: end with what the message in FILE tells, else with WORD.
 why() {
 	case $(cat "$1") in

@@ -1,4 +1,5 @@
 # read: PATH; lines to skip, lines and bytes wanted, bytes of the beginning wanted.
+need base64 head readlink sha256sum stat tail wc
 IFS=' ' read -r skip lines most peek
 resolve "$path"
 must_be_file

@@ -1,4 +1,5 @@
 # write: PATH; mode, hash of the present content ("-": any); the content in base64.
+need base64 cat dd mkdir mktemp readlink rm sha256sum stat
 IFS=' ' read -r mode match
 scratch
 base64 -d >"$tmp/new" 2>"$tmp/err" || why "$tmp/err" failed

@@ -120,7 +120,7 @@ func (c testcase) found(t *testing.T, carry Carry) string {
 	}
 	before := snapshot(t, dir)
 	r := carry(t.Context(), t, dir, call, input)
-	if outside, err := os.ReadFile(filepath.Join(base, "secret")); string(outside) != "outside\n" { //nolint:gosec // our own
+	if outside, err := os.ReadFile(filepath.Join(base, "secret")); string(outside) != "outside\n" { // our own
 		t.Errorf("a file outside of the workspace was changed: %q, %v", outside, err)
 	}
 	return describe(t, r, before, snapshot(t, dir))
@@ -326,7 +326,7 @@ func Rewrite(t *testing.T, dir string, carry Carry) {
 	names, err := filepath.Glob(filepath.Join(dir, "*.txtar"))
 	must(t, err)
 	for _, name := range names {
-		raw, err := os.ReadFile(name) //nolint:gosec // our own
+		raw, err := os.ReadFile(name) // our own
 		must(t, err)
 		archive := txtar.Parse(raw)
 		out := &txtar.Archive{Comment: archive.Comment}
