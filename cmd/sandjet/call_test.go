@@ -61,13 +61,13 @@ func (f *fakeGateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		f.once.Do(func() { close(f.waited) })
 		select {
 		case res := <-f.finished:
-			_ = json.NewEncoder(w).Encode(res)
+			_ = printJSON(w, res)
 		case <-r.Context().Done():
 		}
 	}
 }
 
-func runCall(t *testing.T, f *fakeGateway) (schemas.Result, error, string) {
+func runCall(t *testing.T, f *fakeGateway) (res schemas.Result, said string, err error) {
 	t.Helper()
 	f.waited, f.finished = make(chan struct{}), make(chan schemas.Result, 1)
 	srv := httptest.NewServer(f)
@@ -85,8 +85,8 @@ func runCall(t *testing.T, f *fakeGateway) (schemas.Result, error, string) {
 		request: schemas.Request{ID: "call_1", Tool: schemas.ToolBash, Input: json.RawMessage(`{"command":"x"}`)},
 		t:       terminal{out: out, err: errs},
 	}
-	res, err := c.do(ctx)
-	return res, err, errs.String()
+	res, err = c.do(ctx)
+	return res, errs.String(), err
 }
 
 func TestCtrlCCancelsAndWaitsForTheResult(t *testing.T) {
@@ -96,7 +96,7 @@ func TestCtrlCCancelsAndWaitsForTheResult(t *testing.T) {
 		fmt.Fprint(w, `{"id":"call_1","status":"cancelling"}`)
 		f.finished <- schemas.Result{Call: "call_1", Tool: schemas.ToolBash, Status: schemas.Cancelled}
 	}
-	res, err, said := runCall(t, f)
+	res, said, err := runCall(t, f)
 	if err != nil || res.Status != schemas.Cancelled || !strings.Contains(said, "cancelling call_1") || !strings.Contains(said, "was cancelled") {
 		t.Errorf("%+v, %v, %q", res, err, said)
 	}
@@ -105,7 +105,7 @@ func TestCtrlCCancelsAndWaitsForTheResult(t *testing.T) {
 func TestCtrlCLeavesWhenTheCallCannotBeCancelled(t *testing.T) {
 	f := &fakeGateway{cancel: func(w http.ResponseWriter) { w.WriteHeader(http.StatusInternalServerError) }}
 	begun := time.Now()
-	_, err, _ := runCall(t, f)
+	_, _, err := runCall(t, f)
 	if !errors.Is(err, schemas.ErrUnavailable) || !strings.Contains(err.Error(), "it goes on") {
 		t.Errorf("got %v after %s", err, time.Since(begun))
 	}

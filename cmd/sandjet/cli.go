@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"reflect"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -94,7 +95,7 @@ func parse(args []string, env func(string) (string, bool)) (*parsed, error) {
 	case err != nil:
 		return nil, usage(err)
 	}
-	cmd, ok := ctx.Selected().Target.Addr().Interface().(command)
+	cmd, ok := reflect.TypeAssert[command](ctx.Selected().Target.Addr())
 	if !ok {
 		return nil, schemas.Errorf(schemas.Internal, "", "command %q cannot run", ctx.Command())
 	}

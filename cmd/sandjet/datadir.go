@@ -139,7 +139,7 @@ func writeTemp(path string, v any) (name string, err error) {
 }
 
 func syncDir(path string) error {
-	d, err := os.Open(path) //nolint:gosec // our own folder
+	d, err := os.Open(path) // our own folder
 	if err != nil {
 		return fmt.Errorf("sync folder: %w", err)
 	}
@@ -151,7 +151,7 @@ func syncDir(path string) error {
 
 // readJSON reads a file that Sandjet wrote. A missing one is fs.ErrNotExist.
 func readJSON[T any](path string) (v T, err error) {
-	b, err := os.ReadFile(path) //nolint:gosec // our own file
+	b, err := os.ReadFile(path) // our own file
 	if err != nil {
 		return v, fmt.Errorf("read %s: %w", filepath.Base(path), err)
 	}
@@ -172,7 +172,7 @@ func (d dataDir) claim() (*lock, error) {
 	if err != nil {
 		return nil, schemas.Errorf(schemas.Denied, "", "cannot write to the data folder: %v: choose another with --data-dir", err)
 	}
-	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) //nolint:gosec // a descriptor fits
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) // a descriptor fits
 	if err == nil {
 		if err = os.Remove(d.upFile()); err == nil || errors.Is(err, fs.ErrNotExist) {
 			return &lock{f}, nil

@@ -67,7 +67,7 @@ func (c *demoCommand) Run(ctx context.Context, t terminal) (err error) {
 
 // demoLog keeps what the parts log out of the tour, for the case that it fails.
 func demoLog(dir string) (*slog.Logger, io.Closer, error) {
-	f, err := os.OpenFile(filepath.Join(dir, "demo.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, privateFile) //nolint:gosec // our own folder
+	f, err := os.OpenFile(filepath.Join(dir, "demo.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, privateFile) // our own folder
 	if err != nil {
 		return nil, nil, fmt.Errorf("demo log: %w", err)
 	}
@@ -77,7 +77,7 @@ func demoLog(dir string) (*slog.Logger, io.Closer, error) {
 // lastLines returns the end of a file, for an error message.
 func lastLines(path string) string {
 	const most = 2000           // bytes
-	b, err := os.ReadFile(path) //nolint:gosec // our own file
+	b, err := os.ReadFile(path) // our own file
 	if err != nil || len(b) == 0 {
 		return ""
 	}

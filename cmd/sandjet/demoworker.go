@@ -32,7 +32,7 @@ func (d *demo) startWorker(ctx context.Context) (*workerProcess, error) {
 		args = append(args, "--allow-unisolated")
 	}
 	said := &tailBuffer{}
-	cmd := exec.Command(program, args...) //nolint:gosec,noctx // it is this program; the tour kills it by hand
+	cmd := exec.Command(program, args...) //nolint:noctx // it is this program; the tour kills it by hand
 	cmd.Args[0] = filepath.Join(filepath.Dir(program), "sandjet")
 	cmd.Env = withoutSettings(os.Environ())
 	cmd.Stderr = said

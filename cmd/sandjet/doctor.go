@@ -122,7 +122,7 @@ func examinePrograms(ctx context.Context) []finding {
 			out = append(out, p.absent)
 			continue
 		}
-		b, err := exec.CommandContext(ctx, path, "--version").Output() //nolint:gosec // one of two names
+		b, err := exec.CommandContext(ctx, path, "--version").Output() // one of two names
 		if err != nil {
 			out = append(out, finding{p.absent.About, failing, fmt.Sprintf("%s does not run: %v", path, err), "install it anew"})
 			continue
@@ -164,7 +164,7 @@ func (c *doctorCommand) examineDataDir() []finding {
 	if err := syscall.Statfs(existing, &fs); err != nil {
 		return []finding{{"data folder", failing, fmt.Sprintf("%s: %v", existing, err), "choose another with --data-dir"}}
 	}
-	free := byteSize(fs.Bavail) * byteSize(fs.Bsize) //nolint:gosec // disks are smaller
+	free := byteSize(fs.Bavail) * byteSize(fs.Bsize) // disks are smaller
 	f := finding{"data folder", good, fmt.Sprintf("%s, %s free", c.dir, free), ""}
 	switch {
 	case free < tiny:

@@ -57,7 +57,7 @@ func setup(e *testscript.Env) error {
 		}
 	}
 	e.Vars = append(kept, "ANY=127.0.0.1:0")
-	if err := os.Chmod(e.WorkDir, 0o755); err != nil { //nolint:gosec // boxes of root run as another user
+	if err := os.Chmod(e.WorkDir, 0o755); err != nil { // boxes of root run as another user
 		return fmt.Errorf("open the test's folder: %w", err)
 	}
 	return nil
@@ -72,14 +72,14 @@ func await(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	path := ts.MkAbs(args[0])
 	for end := time.Now().Add(patience); ; {
-		b, err := os.ReadFile(path) //nolint:gosec // the test's own file
+		b, err := os.ReadFile(path) // the test's own file
 		if err == nil && strings.Contains(string(b), args[1]) {
 			return
 		}
 		if time.Now().After(end) {
 			ts.Fatalf("%s has no %q after %s; it has:\n%s", args[0], args[1], patience, b)
 		}
-		time.Sleep(10 * time.Millisecond) //nolint:forbidigo // polls another process
+		time.Sleep(10 * time.Millisecond) // polls another process
 	}
 }
 

@@ -70,14 +70,14 @@ func serveHealth(r *prometheus.Registry, l net.Listener, ready func(context.Cont
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		fmt.Fprintln(w, `{"status":"ok"}`) //nolint:errcheck // the asker has gone
+		fmt.Fprintln(w, `{"status":"ok"}`) // the asker has gone
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
 		if err := ready(r.Context()); err != nil {
 			http.Error(w, "the log is not reached", http.StatusServiceUnavailable)
 			return
 		}
-		fmt.Fprintln(w, "ready") //nolint:errcheck // as above
+		fmt.Fprintln(w, "ready") // as above
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(r, promhttp.HandlerOpts{}))
 	return func(ctx context.Context) error {

@@ -61,7 +61,7 @@ func (s *settings) load(ctx *kong.Context) error {
 	if path == "" {
 		return nil
 	}
-	f, err := os.Open(path) //nolint:gosec // the operator's own file
+	f, err := os.Open(path) // the operator's own file
 	if err != nil {
 		return fmt.Errorf("configuration: %w", err)
 	}
