@@ -13,6 +13,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
@@ -170,9 +171,7 @@ func (c *Client) do(ctx context.Context, method, path string, body []byte, heade
 	if err != nil {
 		return nil, schemas.Wrap(schemas.Invalid, "request", "the gateway's URL is malformed", err)
 	}
-	for k, v := range header {
-		req.Header[k] = v
-	}
+	maps.Copy(req.Header, header)
 	req.Header.Set("Authorization", "Bearer "+c.key)
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
@@ -200,7 +199,7 @@ func (c *Client) pause(ctx context.Context, try int) error {
 	for range min(try, 16) {
 		most = min(2*most, longestPause)
 	}
-	t := time.NewTimer(rand.N(most) + time.Millisecond) //nolint:gosec // spreading needs no secrecy
+	t := time.NewTimer(rand.N(most) + time.Millisecond) // spreading needs no secrecy
 	defer t.Stop()
 	select {
 	case <-t.C:

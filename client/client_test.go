@@ -34,8 +34,7 @@ func answer(w http.ResponseWriter, status int, body string) {
 }
 
 func bash(command string) schemas.Request {
-	in, _ := json.Marshal(schemas.BashInput{Command: command})
-	return schemas.Request{Tool: schemas.ToolBash, Input: in}
+	return schemas.Request{Tool: schemas.ToolBash, Input: json.RawMessage(fmt.Sprintf(`{"command":%q}`, command))}
 }
 
 func TestCallTriesAgainWithTheSameID(t *testing.T) {

@@ -91,7 +91,7 @@ func (r *reader) once(ctx context.Context) (told, error) {
 	}
 	defer resp.Body.Close() //nolint:errcheck // it is only read
 	if resp.StatusCode != http.StatusOK {
-		body, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10)) //nolint:errcheck // the status says enough
+		body, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10)) // the status says enough
 		return told{again: passing(resp.StatusCode)}, problem(resp.StatusCode, body)
 	}
 	out := told{again: true}

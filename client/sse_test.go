@@ -3,6 +3,7 @@ package client
 import (
 	"bytes"
 	"errors"
+	"strings"
 	"testing"
 )
 
@@ -21,7 +22,7 @@ func FuzzSSE(f *testing.F) {
 				}
 				break
 			}
-			if bytes.ContainsAny([]byte(fr.id+fr.name), "\n") {
+			if strings.Contains(fr.id+fr.name, "\n") {
 				t.Fatalf("a field has a line end: %+v", fr)
 			}
 			total += len(fr.data)
