@@ -208,9 +208,9 @@ func readJSON(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 		return nil, withStatus(http.StatusUnsupportedMediaType, schemas.Invalidf("", "the body must not be compressed"))
 	}
 	rc := http.NewResponseController(w)
-	_ = rc.SetReadDeadline(time.Now().Add(patience)) //nolint:errcheck // a writer without deadlines, as in tests, is fine
+	_ = rc.SetReadDeadline(time.Now().Add(patience)) // a writer without deadlines, as in tests, is fine
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, schemas.MaxRequest))
-	_ = rc.SetReadDeadline(time.Time{}) //nolint:errcheck // as above
+	_ = rc.SetReadDeadline(time.Time{}) // as above
 	if tooBig, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return nil, withStatus(http.StatusRequestEntityTooLarge, schemas.Invalidf("",
 			"the body is larger than %d bytes: write large content in pieces, with mode append", tooBig.Limit))

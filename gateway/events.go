@@ -118,13 +118,13 @@ func (g *Gateway) awaitEvent(
 	defer context.AfterFunc(g.draining, cancel)()
 	for item, err := range streams.Follow(ctx, g.Bus, a, conv, after) {
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // the wait is over, that is all
+			return nil // the wait is over, that is all
 		}
 		if err != nil {
 			return err //nolint:wrapcheck // it is coded already
 		}
 		if item.Kind == streams.ItemEvent || item.Gap != nil {
-			return nil
+			return nil // the client is gone or does not read; it resumes after its cursor
 		}
 	}
 	return nil
@@ -164,7 +164,7 @@ func (g *Gateway) streamEvents(
 	for {
 		if err := out.flush(); err != nil {
 			g.metrics.dropped.WithLabelValues("sse").Inc()
-			return nil //nolint:nilerr // the client is gone or does not read; it resumes after its cursor
+			return nil
 		}
 		select {
 		case got, ok := <-items:
@@ -240,7 +240,7 @@ func (s *sseWriter) control(id string, c control) {
 
 // flush writes what was gathered. It fails when the client does not take it within the stall.
 func (s *sseWriter) flush() error {
-	_ = s.rc.SetWriteDeadline(time.Now().Add(s.stall)) //nolint:errcheck // a writer without deadlines, as in tests, is fine
+	_ = s.rc.SetWriteDeadline(time.Now().Add(s.stall)) // a writer without deadlines, as in tests, is fine
 	if _, err := s.w.Write(s.buf); err != nil {
 		return err //nolint:wrapcheck // only its being there counts
 	}

@@ -63,7 +63,6 @@ func TestLongPoll(t *testing.T) {
 		if p := decode[gateway.Page](t, <-done); len(p.Events) != 1 {
 			t.Errorf("after %s: %d events", after, len(p.Events))
 		}
-		next = ""
 	}
 	if p := decode[gateway.Page](t, e.get("/v1/conversations/c_empty/events?wait=20ms")); len(p.Events) != 0 || !p.UpToDate {
 		t.Errorf("a wait that passes: %+v", p)
@@ -100,7 +99,7 @@ func (e *edge) stream(ctx context.Context, path string, header http.Header) *buf
 func chunk(t *testing.T, s *bufio.Scanner) string {
 	t.Helper()
 	var lines []string
-	for s.Scan() {
+	for s.Scan() { // to the end
 		if s.Text() == "" {
 			return strings.Join(lines, "\n")
 		}
@@ -148,7 +147,7 @@ func TestSSEReplaysThenGoesLive(t *testing.T) {
 		break
 	}
 	e.gw.Drain()
-	for s.Scan() { //nolint:revive // to the end
+	for s.Scan() {
 	}
 	if err := s.Err(); err != nil {
 		t.Errorf("a drained stream ended with %v", err)

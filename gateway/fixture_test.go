@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -253,9 +254,7 @@ func (e *edge) do(a ask) answer {
 	if a.body != "" {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	for k, v := range a.header {
-		req.Header[k] = v
-	}
+	maps.Copy(req.Header, a.header)
 	if a.key == "" {
 		a.key = aliceKey
 	}
@@ -392,6 +391,6 @@ func eventually(t *testing.T, what string, ok func() bool) {
 		if time.Now().After(end) {
 			t.Fatalf("it did not happen in %s: %s", within, what)
 		}
-		time.Sleep(5 * time.Millisecond) //nolint:forbidigo // the pace of polling, not a wait for something
+		time.Sleep(5 * time.Millisecond) // the pace of polling, not a wait for something
 	}
 }

@@ -134,7 +134,9 @@ func (g *Gateway) Run(ctx context.Context, l net.Listener) error {
 		g.Log.Warn("requests were cut off: they outlived the grace", "grace", g.Grace)
 		err = srv.Close()
 	}
-	<-failed // http.ErrServerClosed
+	if serr := <-failed; err == nil && !errors.Is(serr, http.ErrServerClosed) {
+		err = serr
+	}
 	g.sockets.Wait()
 	if err != nil {
 		return fmt.Errorf("stop serving %s: %w", l.Addr(), err)
@@ -146,7 +148,7 @@ func (g *Gateway) Run(ctx context.Context, l net.Listener) error {
 // of a gateway that stops do not all arrive at the next one together.
 func comeBack() time.Duration {
 	const least, spread = 500 * time.Millisecond, 4 * time.Second
-	return least + rand.N(spread) //nolint:gosec // spreading needs no secrecy
+	return least + rand.N(spread) // spreading needs no secrecy
 }
 
 func orDefault(d, otherwise time.Duration) time.Duration {

@@ -68,7 +68,7 @@ func (g *Gateway) handle(h handler) http.HandlerFunc {
 	}
 }
 
-// account is a handler for a client whose key has been checked.
+// accountHandler is a handler for a client whose key has been checked.
 type accountHandler func(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error
 
 // authenticated asks for a key first.
@@ -89,13 +89,13 @@ func (g *Gateway) authenticate(ctx context.Context, key string) (schemas.Account
 			"no key: send Authorization: Bearer <key>"))
 	}
 	a, err := g.Records.Authenticate(ctx, key)
-	switch schemas.CodeOf(err) {
-	case "":
-		return a, nil
-	case schemas.Denied, schemas.NotFound:
+	if errors.Is(err, schemas.ErrDenied) || errors.Is(err, schemas.ErrNotFound) {
 		return "", withStatus(http.StatusUnauthorized, schemas.Errorf(schemas.Denied, "", "the key is not known here"))
 	}
-	return "", fmt.Errorf("authenticate: %w", err)
+	if err != nil {
+		return "", fmt.Errorf("authenticate: %w", err)
+	}
+	return a, nil
 }
 
 func bearer(h http.Header) string {

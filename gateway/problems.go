@@ -83,5 +83,5 @@ func writeJSON(w http.ResponseWriter, code int, v any) {
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(code)
-	_, _ = w.Write(append(b, '\n')) //nolint:errcheck // nobody is left to tell
+	_, _ = w.Write(append(b, '\n')) // nobody is left to tell
 }

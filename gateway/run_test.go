@@ -91,7 +91,7 @@ func TestRunDrains(t *testing.T) {
 	if a := <-waits; a.status != http.StatusAccepted {
 		t.Errorf("the wait ended with %d %s", a.status, a.body)
 	}
-	for s.Scan() { //nolint:revive // to the end
+	for s.Scan() { // to the end
 	}
 	if err := s.Err(); err != nil {
 		t.Errorf("the stream ended with %v", err)
@@ -151,7 +151,7 @@ func TestLogRestart(t *testing.T) {
 		}
 	}
 	cancel()
-	for range told { //nolint:revive // to the end
+	for range told { // to the end
 	}
 }
 

@@ -88,7 +88,7 @@ func (s *session) read() {
 			s.end(&closed{CloseDrain, "internal error"})
 		}
 	}()
-	alive := func() { _ = s.conn.SetReadDeadline(time.Now().Add(pongWithin)) } //nolint:errcheck // shows at the next read
+	alive := func() { _ = s.conn.SetReadDeadline(time.Now().Add(pongWithin)) } // shows at the next read
 	s.conn.SetPongHandler(func(string) error { alive(); return nil })
 	for {
 		alive()
@@ -315,7 +315,7 @@ func (s *session) farewell() {
 		return
 	}
 	deadline := time.Now().Add(closeWithin)
-	_ = s.conn.SetWriteDeadline(deadline) //nolint:errcheck // shows at the write
+	_ = s.conn.SetWriteDeadline(deadline) // shows at the write
 	for more := true; more; {
 		select {
 		case b := <-s.out:
@@ -327,7 +327,7 @@ func (s *session) farewell() {
 	if why.code == CloseDrain {
 		bye := serverOp{Op: "bye", Code: why.code, RetryMS: comeBack().Milliseconds()}
 		if b, err := json.Marshal(bye); err == nil {
-			_ = s.conn.WriteMessage(websocket.TextMessage, b) //nolint:errcheck // the client may have gone
+			_ = s.conn.WriteMessage(websocket.TextMessage, b) // the client may have gone
 		}
 	}
 	msg := websocket.FormatCloseMessage(int(why.code), why.text)
@@ -341,10 +341,10 @@ func (s *session) farewell() {
 func (s *session) linger() {
 	nc := s.conn.NetConn()
 	if half, ok := nc.(interface{ CloseWrite() error }); ok {
-		_ = half.CloseWrite() //nolint:errcheck // it is closed whole in a moment
+		_ = half.CloseWrite() // it is closed whole in a moment
 	}
-	defer time.AfterFunc(closeWithin, func() { _ = nc.Close() }).Stop() //nolint:errcheck // as above
-	_, _ = io.Copy(io.Discard, nc)                                      //nolint:errcheck // it ends by the close
+	defer time.AfterFunc(closeWithin, func() { _ = nc.Close() }).Stop() // as above
+	_, _ = io.Copy(io.Discard, nc)                                      // it ends by the close
 }
 
 // under names a field inside another.
