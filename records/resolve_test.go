@@ -17,7 +17,7 @@ const (
 	bob   schemas.AccountID = "acct_bob"
 )
 
-var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC) //nolint:gochecknoglobals // a constant in all but syntax
+var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC) // a constant in all but syntax
 
 // house is an index with two accounts: alice has a default workspace and sandbox, a workspace
 // without a sandbox, and sandboxes of each permission mode; bob has a sandbox that is his.

@@ -158,7 +158,7 @@ func TestRunFollowsOtherProcesses(t *testing.T) {
 		if time.Now().After(end) {
 			t.Fatal("the change did not arrive")
 		}
-		time.Sleep(time.Millisecond) //nolint:forbidigo // the pace of polling
+		time.Sleep(time.Millisecond) // the pace of polling
 	}
 	cancel()
 	if err := <-done; err != nil {
