@@ -3,8 +3,11 @@
 package local_test
 
 import (
+	"fmt"
 	"os/exec"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/sandjet/sandjet/providers/local"
 )
@@ -14,11 +17,7 @@ import (
 // the box binary of its own ("own") and with this program in its place ("self").
 func BenchmarkRun(b *testing.B) {
 	b.Run("bash", func(b *testing.B) {
-		for b.Loop() {
-			if err := exec.CommandContext(b.Context(), "/bin/bash", "-c", "true").Run(); err != nil {
-				b.Fatal(err)
-			}
-		}
+		medians(b, nil, func() error { return exec.CommandContext(b.Context(), "/bin/bash", "-c", "true").Run() })
 	})
 	b.Run("bwrap", func(b *testing.B) {
 		bwrap, err := exec.LookPath("bwrap")
@@ -33,11 +32,7 @@ func BenchmarkRun(b *testing.B) {
 			"--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/home", "--bind", work, "/mnt/work",
 			"--chdir", "/mnt/work", "--clearenv", "--setenv", "PATH", "/usr/bin:/bin", "--die-with-parent", "--", "/bin/bash", "-c", "true",
 		}
-		for b.Loop() {
-			if out, err := exec.CommandContext(b.Context(), bwrap, args...).CombinedOutput(); err != nil {
-				b.Fatalf("%v: %s", err, out)
-			}
-		}
+		medians(b, nil, func() error { return exec.CommandContext(b.Context(), bwrap, args...).Run() }) //nolint:gosec // our own arguments
 	})
 	for _, rung := range []string{"self", "own"} {
 		b.Run(rung, func(b *testing.B) {
@@ -68,14 +63,36 @@ func benchRun(b *testing.B, program string, pool int, kept bool) {
 	if _, err := p.Run(b.Context(), cmd); err != nil {
 		b.Fatal(err)
 	}
-	for b.Loop() {
+	fill := func() {
 		if pool > 0 {
-			b.StopTimer()
 			p.Filled(b, cmd.Spec)
-			b.StartTimer()
-		}
-		if res, err := p.Run(b.Context(), cmd); err != nil || res.ExitCode != 0 {
-			b.Fatal(res, err)
 		}
 	}
+	medians(b, fill, func() error {
+		res, err := p.Run(b.Context(), cmd)
+		if err == nil && res.ExitCode != 0 {
+			err = fmt.Errorf("exit code %d", res.ExitCode)
+		}
+		return err
+	})
+}
+
+// medians measures f, after prepare, which does not count, and reports the median and the 95th
+// percentile: on a busy machine a mean says little.
+func medians(b *testing.B, prepare func(), f func() error) {
+	b.Helper()
+	took := make([]time.Duration, 0, b.N)
+	for b.Loop() {
+		if prepare != nil {
+			prepare()
+		}
+		began := time.Now()
+		if err := f(); err != nil {
+			b.Fatal(err)
+		}
+		took = append(took, time.Since(began))
+	}
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2].Microseconds()), "p50-µs")
+	b.ReportMetric(float64(took[len(took)*95/100].Microseconds()), "p95-µs")
 }

@@ -22,7 +22,7 @@ func TestSpawnerRefusesHostUserZero(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close() //nolint:errcheck // not what is tested
+	defer s.Close() // not what is tested
 	if _, err = s.Make(box.Options{}); !errors.Is(err, unix.EINVAL) {
 		t.Errorf("a box of host user 0: %v, want EINVAL", err)
 	}

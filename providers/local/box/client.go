@@ -51,7 +51,7 @@ func Launch(c Config) (*Spawner, error) {
 	if err != nil {
 		return nil, err
 	}
-	their := os.NewFile(uintptr(theirs), "spawner") //nolint:gosec // a descriptor
+	their := os.NewFile(uintptr(theirs), "spawner") // a descriptor
 	defer their.Close()                             //nolint:errcheck // the spawner has its own
 	s := &Spawner{gone: make(chan struct{}), waiting: map[uint64]chan madeAnswer{}}
 	if s.conn, err = newConn(ours); err != nil {
@@ -183,7 +183,7 @@ func newConn(fd int) (*conn, error) {
 	if err := unix.SetNonblock(fd, true); err != nil {
 		return nil, errors.Join(fmt.Errorf("box: socket: %w", err), unix.Close(fd))
 	}
-	c := &conn{file: os.NewFile(uintptr(fd), "box")} //nolint:gosec // a descriptor
+	c := &conn{file: os.NewFile(uintptr(fd), "box")} // a descriptor
 	var err error
 	if c.raw, err = c.file.SyscallConn(); err != nil {
 		return nil, errors.Join(fmt.Errorf("box: socket: %w", err), c.file.Close())
@@ -202,7 +202,7 @@ func (c *conn) close() error {
 // receive blocks for a frame. It is called from one goroutine.
 func (c *conn) receive() (p packet, err error) {
 	rawErr := c.raw.Read(func(fd uintptr) bool {
-		p, err = c.in.receive(int(fd), unix.MSG_DONTWAIT) //nolint:gosec // a descriptor
+		p, err = c.in.receive(int(fd), unix.MSG_DONTWAIT) // a descriptor
 		return !errors.Is(err, unix.EAGAIN)
 	})
 	if rawErr != nil {
@@ -222,7 +222,7 @@ func (c *conn) send(k kind, f encoder, files ...int) error {
 	}
 	rawErr := c.raw.Write(func(fd uintptr) bool {
 		for {
-			err = unix.Sendmsg(int(fd), data, oob, nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT) //nolint:gosec // a descriptor
+			err = unix.Sendmsg(int(fd), data, oob, nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT) // a descriptor
 			if !errors.Is(err, unix.EINTR) {
 				return !errors.Is(err, unix.EAGAIN)
 			}

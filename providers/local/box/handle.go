@@ -175,7 +175,7 @@ func (r *Run) Forget() {
 func (b *Box) Kill() {
 	if b.mode == Isolated {
 		if raw, err := b.pidfd.SyscallConn(); err == nil {
-			_ = raw.Control(func(fd uintptr) { _ = unix.PidfdSendSignal(int(fd), unix.SIGKILL, nil, 0) }) //nolint:gosec // a descriptor
+			_ = raw.Control(func(fd uintptr) { _ = unix.PidfdSendSignal(int(fd), unix.SIGKILL, nil, 0) }) // a descriptor
 		}
 	}
 	// Without process numbers of its own init kills what is below it, when it finds nobody here.
@@ -191,7 +191,7 @@ func (b *Box) await() {
 		return
 	}
 	_ = raw.Read(func(fd uintptr) bool {
-		poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}} //nolint:gosec // a descriptor
+		poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}} // a descriptor
 		n, err := unix.Poll(poll, 0)
 		return n > 0 || err != nil && !errors.Is(err, unix.EINTR)
 	})

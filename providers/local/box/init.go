@@ -9,8 +9,9 @@ import (
 	"syscall"
 	"unsafe"
 
-	"github.com/sandjet/sandjet/providers/local/confine"
 	"golang.org/x/sys/unix"
+
+	"github.com/sandjet/sandjet/providers/local/confine"
 )
 
 // stateFD is where an init that executed itself again finds what it knew.
@@ -157,7 +158,7 @@ func closeBox(control, program int, s state, in *receiver) int {
 func restrict(s state) *StepError {
 	limits := confine.RlimitSpec{NoFile: 1024, FSize: 1 << 30, MemLock: 64 << 10}
 	if s.setup.Pids > 0 && s.setup.Mode == Isolated { // counted for each user namespace: without one, over all boxes
-		limits.NProc = uint64(s.setup.Pids) + ownThreads //nolint:gosec // checked above
+		limits.NProc = uint64(s.setup.Pids) + OwnThreads
 	}
 	if err := confine.Rlimits(limits); err != nil {
 		return stepError("limit resources", err)
@@ -165,8 +166,12 @@ func restrict(s state) *StepError {
 	return nil
 }
 
-// ownThreads is what init itself needs of the limit on processes and threads.
-const ownThreads = 16
+// OwnThreads is how many processes and threads a box may have beyond what its runs are allowed: a
+// bomb must not take from init the thread that its runtime is about to make, which would end it.
+const OwnThreads = usedThreads + 48
+
+// usedThreads is about what init uses.
+const usedThreads = 16
 
 // again gives up the calling thread's rights and executes the program: an exec leaves only this
 // thread. It returns only when it failed.
@@ -188,7 +193,7 @@ func again(control, program int, s state) *StepError {
 		return stepError("keep the state", err)
 	}
 	// The program first: the numbers below may be in its way.
-	high, err := unix.FcntlInt(uintptr(program), unix.F_DUPFD_CLOEXEC, 64) //nolint:gosec // a descriptor
+	high, err := unix.FcntlInt(uintptr(program), unix.F_DUPFD_CLOEXEC, 64) // a descriptor
 	if err != nil {
 		return stepError("execute again", err)
 	}
@@ -215,7 +220,7 @@ func again(control, program int, s state) *StepError {
 	if err != nil {
 		return stepError("execute again", err)
 	}
-	_, _, errno := unix.RawSyscall6(unix.SYS_EXECVEAT, uintptr(high), uintptr(unsafe.Pointer(name)), //nolint:gosec // a descriptor
+	_, _, errno := unix.RawSyscall6(unix.SYS_EXECVEAT, uintptr(high), uintptr(unsafe.Pointer(name)), // a descriptor
 		uintptr(unsafe.Pointer(&argv[0])), uintptr(unsafe.Pointer(&envv[0])), unix.AT_EMPTY_PATH, 0)
 	return stepError("execute again", fmt.Errorf("%s: %w", Name, errno))
 }

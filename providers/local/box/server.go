@@ -15,8 +15,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/sandjet/sandjet/providers/local/confine"
 	"golang.org/x/sys/unix"
+
+	"github.com/sandjet/sandjet/providers/local/confine"
 )
 
 // server is init once the box is closed: it forks runs, reaps every process of the box and tells
@@ -273,7 +274,7 @@ func (i *server) fork(f fork) {
 	pid, err := syscall.ForkExec(i.shell, args, &syscall.ProcAttr{
 		Dir:   f.exec.Dir,
 		Env:   f.exec.Env,
-		Files: []uintptr{uintptr(f.files[0]), uintptr(f.files[1]), uintptr(f.files[2])}, //nolint:gosec // descriptors
+		Files: []uintptr{uintptr(f.files[0]), uintptr(f.files[1]), uintptr(f.files[2])}, // descriptors
 		Sys:   &syscall.SysProcAttr{Setsid: true},
 	})
 	if err != nil {
@@ -451,7 +452,7 @@ func descendants(pids []int, root int) []int {
 	return below
 }
 
-// stat returns the fields of /proc/<pid>/stat from the third on: state, parent, …
+// stat returns the fields of /proc/<pid>/stat from the third on: state, parent, ….
 func stat(pid int) []string {
 	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {

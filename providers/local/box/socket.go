@@ -148,7 +148,7 @@ func rights(oob []byte) []int {
 
 // readWhole reads and closes a memory file.
 func readWhole(fd int) ([]byte, error) {
-	f := os.NewFile(uintptr(fd), "frame") //nolint:gosec // a descriptor
+	f := os.NewFile(uintptr(fd), "frame") // a descriptor
 	defer f.Close()                       //nolint:errcheck // only read
 	info, err := f.Stat()
 	if err != nil || !info.Mode().IsRegular() || info.Size() > longest {

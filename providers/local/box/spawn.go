@@ -133,13 +133,13 @@ func (s *spawner) clone(f makeFrame, files []int) (pid, pidfd int, err error) {
 		attr.Credential = &syscall.Credential{Uid: boxID, Gid: boxID, NoSetGroups: !root}
 		attr.AmbientCaps = ambient()
 	case root:
-		attr.Credential = &syscall.Credential{Uid: uint32(f.HostID), Gid: uint32(f.HostID)} //nolint:gosec // checked above; ids have 31 bits
+		attr.Credential = &syscall.Credential{Uid: uint32(f.HostID), Gid: uint32(f.HostID)} // checked above; ids have 31 bits
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	pid, err = syscall.ForkExec(self, []string{Name, partInit}, &syscall.ProcAttr{
 		Env:   []string{"GOMAXPROCS=2"},                                                        // the runtime of a process that mostly waits
-		Files: []uintptr{uintptr(s.null), uintptr(s.null), uintptr(s.null), uintptr(files[0])}, //nolint:gosec // descriptors
+		Files: []uintptr{uintptr(s.null), uintptr(s.null), uintptr(s.null), uintptr(files[0])}, // descriptors
 		Sys:   attr,
 	})
 	if err != nil {

@@ -236,7 +236,7 @@ func (r *reader) end() error {
 }
 
 func (f makeFrame) encode(w *writer) {
-	w.num(int64(f.ID)) //nolint:gosec // a counter
+	w.num(int64(f.ID)) // a counter
 	w.byte(byte(f.Mode))
 	w.bool(f.HostNet)
 	w.num(int64(f.HostID))
@@ -245,20 +245,20 @@ func (f makeFrame) encode(w *writer) {
 
 func decodeMake(p []byte) (f makeFrame, err error) {
 	r := reader{p: p}
-	f = makeFrame{ID: uint64(r.num()), Mode: Mode(r.byte()), HostNet: r.bool(), HostID: r.int(), Cgroup: r.bool()} //nolint:gosec // a counter
+	f = makeFrame{ID: uint64(r.num()), Mode: Mode(r.byte()), HostNet: r.bool(), HostID: r.int(), Cgroup: r.bool()} // a counter
 	return f, r.end()
 }
 
 func (f madeFrame) encode(w *writer) {
-	w.num(int64(f.ID)) //nolint:gosec // a counter
+	w.num(int64(f.ID)) // a counter
 	w.num(int64(f.Pid))
-	w.num(int64(f.Errno)) //nolint:gosec // below 4096
+	w.num(int64(f.Errno)) // below 4096
 	w.str(f.Step)
 }
 
 func decodeMade(p []byte) (f madeFrame, err error) {
 	r := reader{p: p}
-	f = madeFrame{ID: uint64(r.num()), Pid: r.int(), Errno: syscall.Errno(r.num()), Step: r.str()} //nolint:gosec // counters
+	f = madeFrame{ID: uint64(r.num()), Pid: r.int(), Errno: syscall.Errno(r.num()), Step: r.str()} // counters
 	return f, r.end()
 }
 
@@ -308,7 +308,7 @@ func CheckName(name string) error {
 }
 
 func (e Exec) encode(w *writer) {
-	w.num(int64(e.ID)) //nolint:gosec // a counter
+	w.num(int64(e.ID)) // a counter
 	w.str(e.Script)
 	w.str(e.Dir)
 	w.num(int64(len(e.Env)))
@@ -319,7 +319,7 @@ func (e Exec) encode(w *writer) {
 
 func decodeExec(p []byte) (e Exec, err error) {
 	r := reader{p: p}
-	e = Exec{ID: uint64(r.num()), Script: r.str(), Dir: r.str()} //nolint:gosec // a counter
+	e = Exec{ID: uint64(r.num()), Script: r.str(), Dir: r.str()} // a counter
 	for range r.count() {
 		e.Env = append(e.Env, r.str())
 	}
@@ -327,18 +327,18 @@ func decodeExec(p []byte) (e Exec, err error) {
 }
 
 func (f signalFrame) encode(w *writer) {
-	w.num(int64(f.ID)) //nolint:gosec // a counter
+	w.num(int64(f.ID)) // a counter
 	w.num(int64(f.Signal))
 }
 
 func decodeSignal(p []byte) (f signalFrame, err error) {
 	r := reader{p: p}
-	f = signalFrame{ID: uint64(r.num()), Signal: r.int()} //nolint:gosec // a counter
+	f = signalFrame{ID: uint64(r.num()), Signal: r.int()} // a counter
 	return f, r.end()
 }
 
 func (e Exit) encode(w *writer) {
-	w.num(int64(e.ID)) //nolint:gosec // a counter
+	w.num(int64(e.ID)) // a counter
 	w.num(int64(e.Status))
 	w.bool(e.Left)
 	w.bool(e.OOM)
@@ -346,20 +346,20 @@ func (e Exit) encode(w *writer) {
 
 func decodeExit(p []byte) (e Exit, err error) {
 	r := reader{p: p}
-	e = Exit{ID: uint64(r.num()), Status: r.int(), Left: r.bool(), OOM: r.bool()} //nolint:gosec // a counter
+	e = Exit{ID: uint64(r.num()), Status: r.int(), Left: r.bool(), OOM: r.bool()} // a counter
 	return e, r.end()
 }
 
 func (e *StepError) encode(w *writer) {
-	w.num(int64(e.ID)) //nolint:gosec // a counter
+	w.num(int64(e.ID)) // a counter
 	w.str(e.Step)
-	w.num(int64(e.Errno)) //nolint:gosec // below 4096
+	w.num(int64(e.Errno)) // below 4096
 	w.str(e.Text)
 }
 
 func decodeStepError(p []byte) (*StepError, error) {
 	r := reader{p: p}
-	e := &StepError{ID: uint64(r.num()), Step: r.str(), Errno: syscall.Errno(r.num()), Text: r.str()} //nolint:gosec // counters
+	e := &StepError{ID: uint64(r.num()), Step: r.str(), Errno: syscall.Errno(r.num()), Text: r.str()} // counters
 	return e, r.end()
 }
 

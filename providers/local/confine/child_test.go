@@ -191,7 +191,7 @@ func TestLandlockKeepsSignalsInside(t *testing.T) {
 // openDir is a temporary directory that every user may enter.
 func openDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "confine-") //nolint:usetesting // the parent of t.TempDir is closed to others
+	dir, err := os.MkdirTemp("", "confine-") // the parent of t.TempDir is closed to others
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -61,7 +61,7 @@ func landlock(r LandlockRules, every bool) (int, error) {
 	}
 	attr := unix.LandlockRulesetAttr{Handled_access_fs: landlockAccess(abi), Scoped: landlockScopes(abi, r.FreeSignals)}
 	// A longer struct is fine for an older kernel as long as what it does not know is 0.
-	fd, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr), 0) //nolint:gosec // a system call takes an address
+	fd, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr), 0) // a system call takes an address
 	if errno != 0 {
 		return 0, fmt.Errorf("make landlock rules: %w", errno)
 	}
@@ -137,7 +137,7 @@ func landlockAllow(ruleset int, path string, access uint64) error {
 	}
 	beneath := unix.LandlockPathBeneathAttr{Allowed_access: access, Parent_fd: int32(fd)}
 	_, _, errno := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, uintptr(ruleset), unix.LANDLOCK_RULE_PATH_BENEATH,
-		uintptr(unsafe.Pointer(&beneath)), 0, 0, 0) //nolint:gosec // a system call takes an address
+		uintptr(unsafe.Pointer(&beneath)), 0, 0, 0) // a system call takes an address
 	runtime.KeepAlive(&beneath)
 	if errno != 0 {
 		return fmt.Errorf("landlock rule for %s: %w", path, errno)

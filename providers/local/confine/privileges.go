@@ -40,7 +40,7 @@ func dropCapabilities(call caller) error {
 	// On the heap: the addresses are handed to a function as numbers.
 	hdr := &unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	none := &[2]unix.CapUserData{}
-	err = call(unix.SYS_CAPSET, uintptr(unsafe.Pointer(hdr)), uintptr(unsafe.Pointer(none)), 0) //nolint:gosec // a system call takes addresses
+	err = call(unix.SYS_CAPSET, uintptr(unsafe.Pointer(hdr)), uintptr(unsafe.Pointer(none)), 0) // a system call takes addresses
 	runtime.KeepAlive(hdr)
 	runtime.KeepAlive(none)
 	if err != nil {

@@ -65,7 +65,7 @@ func Seccomp(o SeccompOptions) error {
 	}
 	fprog := unix.SockFprog{Len: uint16(len(prog)), Filter: &prog[0]}
 	r, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER,
-		unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&fprog))) //nolint:gosec // a system call takes an address
+		unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&fprog))) // a system call takes an address
 	switch {
 	case errno != 0:
 		return fmt.Errorf("install seccomp filter: %w", errno)

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -148,7 +149,7 @@ func bombs(t *testing.T, h *host) {
 		check        func(t *testing.T, res providers.Result)
 	}{
 		{"forks", "ulimit -Su 5000; bomb() { bomb | bomb & }; bomb 2>/dev/null; sleep 60", 3 * time.Second, nil},
-		{"forks that leave", `for i in $(seq 2000); do (setsid sleep 60 >/dev/null 2>&1 &) 2>/dev/null; done; echo end`, 20 * time.Second, nil},
+		{"forks that leave", `for i in $(seq 700); do (setsid sleep 60 >/dev/null 2>&1 &) 2>/dev/null; done; echo end`, 3 * time.Second, nil},
 		{"threads", `python3 -c 'import threading,time
 n=0
 try:
@@ -290,7 +291,8 @@ ln -s /proc/self/fd fds && ln -s loop loop && ln -s dangling/x dangling && mkfif
 			continue // stays inside: a directory, not a file
 		}
 		t.Run("read "+strconv.Quote(name), func(t *testing.T) {
-			if got, _, err := root.ReadFile("tools/"+name, 1<<20); err == nil {
+			// What a write below made inside of the root may be read.
+			if got, _, err := root.ReadFile("tools/"+name, 1<<20); err == nil && string(got) != "overwritten" {
 				t.Errorf("it was read: %.60q", got)
 			}
 		})
@@ -304,8 +306,10 @@ ln -s /proc/self/fd fds && ln -s loop loop && ln -s dangling/x dangling && mkfif
 	}
 	t.Run("walking does not leave", func(t *testing.T) {
 		err := root.Walk(t.Context(), "tools", 10_000, func(e safefs.Entry) error {
-			if strings.Count(e.Path, "/") > 3 {
-				return fmt.Errorf("walked to %s", e.Path)
+			for _, link := range []string{"dirlink/", "all/", "up/", "up2/", "fds/", "loop/"} {
+				if strings.HasPrefix(e.Path, link) {
+					return fmt.Errorf("walked through a link to %s", e.Path)
+				}
 			}
 			return nil
 		})
@@ -482,12 +486,7 @@ func killedWorker(t *testing.T) {
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
 	eventually(t, "all processes of the worker are gone", func() bool {
-		for _, pid := range family {
-			if running(pid) {
-				return false
-			}
-		}
-		return true
+		return !slices.ContainsFunc(family, running)
 	})
 	beats := filepath.Join(dir, "workspaces", mountOf("acct_killed", "killed").Namespace, "beats")
 	size := func() int64 {

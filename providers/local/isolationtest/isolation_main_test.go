@@ -163,7 +163,11 @@ func report(t *testing.T, out string) int {
 			continue
 		}
 		n++
-		t.Run(strings.TrimPrefix(strings.TrimPrefix(m[2], "TestIsolation"), "/"), func(t *testing.T) {
+		name := strings.TrimPrefix(strings.TrimPrefix(m[2], "TestIsolation"), "/")
+		if name == "" {
+			name = "all"
+		}
+		t.Run(name, func(t *testing.T) {
 			switch m[1] {
 			case "FAIL":
 				t.Error("failed there: see the output below")

@@ -164,7 +164,7 @@ func calls() map[string]call {
 		"future":            {3000, [5]uintptr{}},
 		"setuid":            {unix.SYS_SETUID, [5]uintptr{0}},
 		"setgid":            {unix.SYS_SETGID, [5]uintptr{0}},
-		"setresuid-nobody":  {unix.SYS_SETRESUID, [5]uintptr{65534, 65534, 65534}},
+		"setresuid-nobody":  {unix.SYS_SETRESUID, [5]uintptr{65533, 65533, 65533}},
 		"setgroups":         {unix.SYS_SETGROUPS, [5]uintptr{1, uintptr(unsafe.Pointer(&[1]uint32{0}))}},
 		"tiocsti":           {unix.SYS_IOCTL, [5]uintptr{0, unix.TIOCSTI, path}},
 		"tiocsti-high-bits": {unix.SYS_IOCTL, [5]uintptr{0, 1<<32 | unix.TIOCSTI, path}},
@@ -207,7 +207,7 @@ func ip(s string) []byte {
 	var b [4]byte
 	for i, part := range strings.SplitN(s, ".", 4) {
 		n, _ := strconv.Atoi(part)
-		b[i] = byte(n) //nolint:gosec // an address of the test
+		b[i] = byte(n) // an address of the test
 	}
 	return b[:]
 }
