@@ -67,7 +67,7 @@ func (p *Provider) build(s shape) (*sandbox, error) {
 	if len(words) > 0 {
 		name := schemas.NewID("") // several providers may live in one process
 		// Init's own threads are no processes of the tenant.
-		limits := confine.Limits{MemoryBytes: s.memory, Pids: s.pids + 16, CPUs: s.cpus}
+		limits := confine.Limits{MemoryBytes: s.memory, Pids: s.pids + box.OwnThreads, CPUs: s.cpus}
 		if sb.cgroup, err = p.cgroups.New(name, limits); err != nil {
 			p.ending.Done()
 			return nil, schemas.Wrap(schemas.Unavailable, "make box", "the box's limits cannot be set", err)
