@@ -33,7 +33,7 @@ func TestCompile(t *testing.T) {
 		}
 		var b strings.Builder
 		script := p.Script
-		for tool, s := range map[string]string{"read": scriptRead, "write": scriptWrite, "edit": scriptEdit, "glob": scriptGlob, "grep": scriptGrep} {
+		for tool, s := range map[string]string{"read": prelude + readScript, "write": prelude + writeScript, "edit": prelude + editScript, "glob": prelude + globScript, "grep": prelude + grepScript} {
 			if p.Script == s {
 				script = "(the script of " + tool + ")"
 			}

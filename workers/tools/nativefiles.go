@@ -113,8 +113,9 @@ func (t write) run(_ context.Context, root *safefs.Root) (answer, error) {
 	mode := map[schemas.WriteMode]safefs.Mode{
 		schemas.WriteOverwrite: safefs.Replace, schemas.WriteCreate: safefs.Create, schemas.WriteAppend: safefs.Append,
 	}[t.in.Mode]
-	was, err := root.Stat(t.name)
+	_, err := root.Stat(t.name)
 	created := errors.Is(err, fs.ErrNotExist)
+	var was fs.FileInfo // what the file must still be when it is written
 	if t.in.IfMatch != "" {
 		if created {
 			return answer{word: wordChanged}, nil
@@ -127,8 +128,6 @@ func (t write) run(_ context.Context, root *safefs.Root) (answer, error) {
 			return answer{word: wordChanged}, nil
 		}
 		was = info
-	} else {
-		was = nil
 	}
 	if err := root.Write(t.name, []byte(t.in.Content), mode, was); err != nil {
 		return answer{}, fmt.Errorf("write: %w", err)

@@ -47,15 +47,15 @@ func Compile(c schemas.Call, input any) (Plan, error) {
 	case schemas.BashInput:
 		return compileBash(c, in)
 	case schemas.ReadInput:
-		return compileFile(c, input, scriptRead)(newRead(d, in))
+		return compileFile(c, input, prelude+readScript)(newRead(d, in))
 	case schemas.WriteInput:
-		return compileFile(c, input, scriptWrite)(newWrite(d, in))
+		return compileFile(c, input, prelude+writeScript)(newWrite(d, in))
 	case schemas.EditInput:
-		return compileFile(c, input, scriptEdit)(newEdit(d, in))
+		return compileFile(c, input, prelude+editScript)(newEdit(d, in))
 	case schemas.GlobInput:
-		return compileFile(c, input, scriptGlob)(newGlob(d, in))
+		return compileFile(c, input, prelude+globScript)(newGlob(d, in))
 	case schemas.GrepInput:
-		return compileFile(c, input, scriptGrep)(newGrep(d, in))
+		return compileFile(c, input, prelude+grepScript)(newGrep(d, in))
 	}
 	return Plan{}, schemas.Errorf(schemas.Internal, "compile", "the input of %s has the type %T", c.Tool, input)
 }

@@ -17,12 +17,3 @@ var ( // constants in all but syntax
 	//go:embed scripts/grep.sh
 	grepScript string
 )
-
-// The whole script of each file tool.
-var (
-	scriptRead  = prelude + readScript
-	scriptWrite = prelude + writeScript
-	scriptEdit  = prelude + editScript
-	scriptGlob  = prelude + globScript
-	scriptGrep  = prelude + grepScript
-)

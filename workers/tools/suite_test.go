@@ -73,7 +73,7 @@ func runShell(ctx context.Context, tb testing.TB, name, path, dir string, p Plan
 	if found, err := exec.LookPath(name); err == nil { // the path of the box may lack it
 		name = found
 	}
-	cmd := exec.CommandContext(ctx, name, "-c", p.Script) //nolint:gosec // the script under test
+	cmd := exec.CommandContext(ctx, name, "-c", p.Script)
 	cmd.Dir, cmd.Env = dir, []string{"PATH=" + path, "HOME=/nonexistent", "TMPDIR=" + tmp, "LANG=C.UTF-8"}
 	cmd.Stdin = bytes.NewReader(p.Stdin)
 	stdout, stderr := &buffer{}, &buffer{}
@@ -170,7 +170,7 @@ func TestMissingProgram(t *testing.T) {
 			if r.Status != schemas.Failed || r.Error.Code != schemas.Unsupported || !strings.HasSuffix(r.Text, ": "+gone) {
 				t.Errorf("%s without %s: %s, %s", c.tool, gone, r.Status, r.Text)
 			}
-			if content, err := os.ReadFile(filepath.Join(dir, "a")); err != nil || string(content) != "x" { //nolint:gosec // our own
+			if content, err := os.ReadFile(filepath.Join(dir, "a")); err != nil || string(content) != "x" {
 				t.Errorf("%s without %s changed the file: %q, %v", c.tool, gone, content, err)
 			}
 		}
