@@ -287,11 +287,28 @@ func (i *server) fork(f fork) {
 		i.refuse(r, step, err)
 		return
 	}
+	if err := i.limitRun(pid); err != nil {
+		_ = unix.Kill(pid, unix.SIGKILL) // it must not run without its limit; its end is reported as any
+	}
 	r.pid = pid
 	i.runs[pid] = r
 	i.count++
 	i.woken.Broadcast()
 	i.send(kindStarted, signalFrame{ID: r.id})
+}
+
+// limitRun gives a run a lower limit on processes than init has. What it starts before that is
+// bounded by init's: the difference is init's own reserve, and a box that uses it up ends only itself.
+func (i *server) limitRun(pid int) error {
+	if i.state.setup.Pids <= 0 || i.state.setup.Mode != Isolated {
+		return nil
+	}
+	most := uint64(i.state.setup.Pids) + usedThreads
+	err := unix.Prlimit(pid, unix.RLIMIT_NPROC, &unix.Rlimit{Cur: most, Max: most}, nil)
+	if errors.Is(err, unix.ESRCH) { // it has ended already
+		return nil
+	}
+	return err
 }
 
 // StepDir is the step that fails when there is no working directory.
