@@ -36,7 +36,7 @@ func (p *processes) start(ts *testscript.TestScript, neg bool, args []string) {
 	out, errs := create(".out"), create(".err")
 	path, err := exec.LookPath(args[1])
 	ts.Check(err)
-	cmd := exec.Command(path, args[2:]...) //nolint:noctx // the script says what
+	cmd := exec.Command(path, args[2:]...)
 	cmd.Args[0] = args[1]
 	cmd.Dir = ts.MkAbs(".")
 	cmd.Stdout, cmd.Stderr = out, errs
@@ -97,7 +97,7 @@ func (p *processes) halt(ts *testscript.TestScript, neg bool, args []string) {
 		want = "exit status " + args[2]
 	}
 	if got := s.cmd.ProcessState.String(); got != want {
-		b, _ := os.ReadFile(ts.MkAbs(args[0] + ".err")) //nolint:errcheck // the test's own file, shown if there
+		b, _ := os.ReadFile(ts.MkAbs(args[0] + ".err"))
 		ts.Fatalf("%s: %s, want %s\n%s", args[0], got, want, b)
 	}
 }
