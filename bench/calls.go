@@ -66,7 +66,7 @@ func (o *ours) work(ctx context.Context, slots int, done func()) {
 func (o *ours) close(ctx context.Context) {
 	if o.stop != nil {
 		o.stop()
-		<-o.ended
+		<-o.ended //nolint:errcheck // it was told to stop
 	}
 	_ = o.bus.Close(ctx)
 	o.server.Shutdown()

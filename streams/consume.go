@@ -158,6 +158,13 @@ func (b *Bus) ensureConsumer(ctx context.Context, stream string, want jetstream.
 	if have.FilterSubject != want.FilterSubject {
 		return 0, fmt.Errorf("%w: %w", errRefused, schemas.Errorf(schemas.Conflict, op, "it is there with the filter %q: choose another name", have.FilterSubject))
 	}
+	if have.MaxDeliver != want.MaxDeliver || have.MaxAckPending != want.MaxAckPending {
+		next := have // AckWait stays: others pace their signs of life by it
+		next.MaxDeliver, next.MaxAckPending = want.MaxDeliver, want.MaxAckPending
+		if _, err := b.jsWork.UpdateConsumer(ctx, stream, next); err != nil {
+			return 0, coded("upgrade the consumer "+want.Durable, err)
+		}
+	}
 	return have.AckWait, nil
 }
 

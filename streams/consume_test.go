@@ -169,9 +169,12 @@ func TestTheGraceIsKept(t *testing.T) {
 		if got := ended.all(); len(got) != 1 || got[0] != 20*time.Second {
 			t.Errorf("ended after %v; want the grace", got)
 		}
+		var mu sync.Mutex
 		ids := map[schemas.CallID]int{}
 		stop = consume(t, b, streams.Calls, local, func(_ context.Context, d streams.Delivery[schemas.Call]) error {
 			again.add(d.Attempt)
+			mu.Lock()
+			defer mu.Unlock()
 			ids[d.Value.ID] = d.Attempt
 			return nil
 		})
@@ -369,4 +372,21 @@ func TestAConsumerWithAnotherFilterIsRefused(t *testing.T) {
 			t.Errorf("events are consumed: %v", err)
 		}
 	})
+}
+
+// consumeB is consume for benchmarks.
+func consumeB(b *testing.B, bus *streams.Bus, slots int, f func(streams.Delivery[schemas.Call]) error) func() {
+	b.Helper()
+	ctx, cancel := context.WithCancel(b.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- streams.Calls.Consume(ctx, bus, streams.ConsumeOptions{Name: "w-local", Filter: "local", Slots: slots},
+			func(_ context.Context, d streams.Delivery[schemas.Call]) error { return f(d) })
+	}()
+	return func() {
+		cancel()
+		if err := <-done; err != nil {
+			b.Error(err)
+		}
+	}
 }

@@ -77,6 +77,7 @@ func codedAPI(op string, api *jetstream.APIError, err error) error {
 		return schemas.Wrap(schemas.Invalid, op, "the message is larger than the log accepts", err)
 	case codeMessageNotFound, codeStreamNotFound, codeConsumerNotFound:
 		return schemas.Wrap(schemas.NotFound, op, "there is no such thing", err)
+	default:
 	}
 	if api.Code == http.StatusServiceUnavailable {
 		return schemas.Wrap(schemas.Unavailable, op, "the log is not ready: try again", err)

@@ -90,7 +90,7 @@ func (t Topic[T]) message(ctx context.Context, b *Bus, v T) (*nats.Msg, []jetstr
 	if trace := traceOf(v); trace != "" {
 		m.Header.Set(headerTrace, trace)
 	}
-	if err := b.offload(ctx, t.streamOf(b, subject), m); err != nil {
+	if err := b.offload(ctx, t.streamOf(subject), m); err != nil {
 		return nil, nil, err
 	}
 	var o []jetstream.PublishOpt
@@ -104,7 +104,7 @@ func (t Topic[T]) message(ctx context.Context, b *Bus, v T) (*nats.Msg, []jetstr
 }
 
 // streamOf names the stream that has the subject.
-func (t Topic[T]) streamOf(b *Bus, subject string) string {
+func (t Topic[T]) streamOf(subject string) string {
 	if t.stream != "" {
 		return t.stream
 	}

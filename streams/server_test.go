@@ -49,8 +49,6 @@ func TestRestartLosesNothing(t *testing.T) {
 		handled.add(d.Value.ID)
 		return nil
 	})
-	shared := callOf("x")
-	shared.Conversation = "c_all"
 	seen := map[string]int{}
 	var mu sync.Mutex
 	readerCtx, endReader := context.WithCancel(ctx)
@@ -198,7 +196,7 @@ func TestATenantReachesOnlyItsOwn(t *testing.T) {
 		case <-time.After(within):
 			t.Errorf("subscribe %s: allowed", subject)
 		}
-		_ = sub.Unsubscribe() //nolint:errcheck // it was never there
+		_ = sub.Unsubscribe() // it was never there
 	}
 	// What it may: publish to its own intake with confirmation, hear its own conversation, ask.
 	if _, err := me.Request("sandjet.calls.auto.acct_test", []byte("hello"), within); err != nil {

@@ -90,7 +90,7 @@ func (b *Bus) serveOne(ctx context.Context, r micro.Request, handle func(context
 		err = r.Respond(answer)
 	} else {
 		public := schemas.Public(err)
-		body, _ := json.Marshal(public) //nolint:errcheck,errchkjson // a type of ours that always encodes
+		body, _ := json.Marshal(public) //nolint:errchkjson // a type of ours that always encodes
 		err = r.Error(string(public.Code), strings.Map(oneLine, public.Message), body)
 	}
 	if err != nil {

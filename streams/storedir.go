@@ -74,7 +74,7 @@ func (d *storeDir) take() error {
 		return schemas.Errorf(schemas.Conflict, op, "%s is in use%s: stop that one or choose another with --data-dir", d.path, holder(f))
 	}
 	if err := errors.Join(f.Truncate(0), writeAt(f, strconv.Itoa(os.Getpid())+"\n")); err != nil {
-		f.Close() //nolint:errcheck,gosec // the error before counts
+		f.Close() //nolint:errcheck // the error before counts
 		return schemas.Wrap(schemas.Unavailable, op, d.path+" cannot be written", err)
 	}
 	d.lock = f
@@ -105,12 +105,12 @@ func (d *storeDir) room() int64 {
 	if err := unix.Statfs(d.path, &st); err != nil {
 		return 0
 	}
-	return int64(st.Bavail) * int64(st.Bsize) //nolint:gosec,unconvert // no disk has 2^63 bytes; the types differ by platform
+	return int64(st.Bavail) * int64(st.Bsize) //nolint:unconvert // no disk has 2^63 bytes; the types differ by platform
 }
 
 func (d *storeDir) close() {
 	if d.lock != nil {
-		d.lock.Close() //nolint:errcheck,gosec // frees the lock in any case
+		d.lock.Close() //nolint:errcheck // frees the lock in any case
 		d.lock = nil
 	}
 	if d.temp {

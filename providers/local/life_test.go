@@ -5,6 +5,7 @@ package local_test
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -39,14 +40,14 @@ func TestMain(m *testing.M) {
 func beWorker(dir string) {
 	p, err := local.NewAt(local.Options{StateDir: dir + "/state", Workspaces: dir + "/workspaces", Pool: 2, AllowUnisolated: true}, os.Getenv("SANDJET_TEST_LEVEL"))
 	if err != nil {
-		println(err.Error())
+		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	cmd := command("trap '' TERM HUP; (setsid bash -c 'trap \"\" TERM HUP; echo ready; while :; do sleep 600; done' &); sleep 600")
 	cmd.Timeout = time.Minute
 	cmd.Output = func(c providers.Chunk) { _, _ = os.Stdout.Write(c.Data) }
 	_, err = p.Run(context.Background(), cmd)
-	println("the run ended:", err)
+	fmt.Fprintln(os.Stderr, "the run ended:", err)
 	os.Exit(1)
 }
 

@@ -170,7 +170,7 @@ func restrict(s state) *StepError {
 // bomb must not take from init the thread that its runtime is about to make, which would end it.
 const OwnThreads = usedThreads + 48
 
-// usedThreads is about what init uses.
+// usedThreads is at most what init uses; they count towards the limit of its runs.
 const usedThreads = 16
 
 // again gives up the calling thread's rights and executes the program: an exec leaves only this

@@ -290,6 +290,9 @@ func (i *server) fork(f fork) {
 	if err := i.limitRun(pid); err != nil {
 		_ = unix.Kill(pid, unix.SIGKILL) // it must not run without its limit; its end is reported as any
 	}
+	if err := i.limitProcesses(pid); err != nil {
+		_ = unix.Kill(pid, unix.SIGKILL) // it is the next to be reaped
+	}
 	r.pid = pid
 	i.runs[pid] = r
 	i.count++
@@ -309,6 +312,21 @@ func (i *server) limitRun(pid int) error {
 		return nil
 	}
 	return err
+}
+
+// limitProcesses gives a run a lower limit on processes and threads than init has, whose runtime ends
+// the process when it cannot make a thread. Until it is in force, which is before a shell has read its script,
+// init's own limit is.
+func (i *server) limitProcesses(pid int) error {
+	if i.state.setup.Pids <= 0 || i.state.setup.Mode != Isolated {
+		return nil
+	}
+	most := uint64(i.state.setup.Pids) + usedThreads
+	err := unix.Prlimit(pid, unix.RLIMIT_NPROC, &unix.Rlimit{Cur: most, Max: most}, nil)
+	if errors.Is(err, unix.ESRCH) {
+		return nil // it has ended already
+	}
+	return err //nolint:wrapcheck // it is acted upon, not reported
 }
 
 // StepDir is the step that fails when there is no working directory.

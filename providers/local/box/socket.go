@@ -16,8 +16,6 @@ const (
 	inline = 32 << 10
 	// longest is the most bytes of a frame at all: a script, its environment and some.
 	longest = 4 << 20
-	// mostFiles is the most descriptors of a frame.
-	mostFiles = 8
 )
 
 // packet is a received frame.
