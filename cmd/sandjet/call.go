@@ -327,7 +327,11 @@ func (c *callRun) print(r schemas.Result) error {
 	} else if r.Status != schemas.Completed && r.Tool == schemas.ToolBash {
 		fmt.Fprintf(c.t.err, "sandjet: the call was %s\n", r.Status)
 	}
-	c.say("%s after %s", r.Status, r.Finished.Sub(r.Started).Round(time.Millisecond))
+	if r.Started.IsZero() { // it was never started, or whoever started it could not tell when
+		c.say("%s", r.Status)
+	} else {
+		c.say("%s after %s", r.Status, r.Finished.Sub(r.Started).Round(time.Millisecond))
+	}
 	return nil
 }
 
