@@ -21,12 +21,15 @@ package local
 import (
 	"context"
 	"crypto/sha256"
+	"debug/buildinfo"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime/debug"
+	"strings"
 	"sync"
 	"time"
 
@@ -200,11 +203,22 @@ func findProgram(explicit string) (path, rung string, err error) {
 		beside := filepath.Join(filepath.Dir(own), box.Name)
 		var st unix.Stat_t
 		if unix.Stat(beside, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG && st.Mode&0o022 == 0 && st.Mode&0o111 != 0 &&
-			(st.Uid == 0 || int(st.Uid) == os.Geteuid()) {
+			(st.Uid == 0 || int(st.Uid) == os.Geteuid()) && sameBuild(beside) {
 			return beside, beside, nil
 		}
 	}
 	return "/proc/self/exe", "this program itself", nil
+}
+
+// sameBuild reports whether the program at path was certainly built from what this one was: an old
+// one would keep old rules. Builds of a changed tree do not say what they hold, so they never count.
+func sameBuild(path string) bool {
+	own, ok := debug.ReadBuildInfo()
+	if !ok || !strings.HasPrefix(own.Main.Version, "v") || strings.HasSuffix(own.Main.Version, "+dirty") {
+		return false
+	}
+	theirs, err := buildinfo.ReadFile(path)
+	return err == nil && theirs.Main.Path == own.Main.Path && theirs.Main.Version == own.Main.Version
 }
 
 // Close ends every box and waits for their ends.

@@ -81,7 +81,15 @@ func (i *server) forker(ready chan<- *StepError, facts *Facts) {
 			ready <- err
 			return
 		}
-		abi, err := confine.LandlockThread(i.landlock())
+		rules, held, err := i.landlock()
+		if err != nil {
+			ready <- stepError("hold the workspace", err)
+			return
+		}
+		abi, err := confine.LandlockThread(rules)
+		for _, fd := range held {
+			_ = unix.Close(fd) // the rules hold what they name
+		}
 		if err != nil {
 			ready <- stepError("restrict files", err)
 			return
@@ -123,8 +131,9 @@ func (i *server) dropRights() *StepError {
 }
 
 // landlock is what a run may touch. With a root of its own it says again what the mounts say.
-func (i *server) landlock() confine.LandlockRules {
-	r := confine.LandlockRules{}
+// Held is descriptors that the rules name: without a root of its own a workspace is a path that
+// somebody may exchange for a link, so it is opened once, as a directory, and no name of it is used again.
+func (i *server) landlock() (r confine.LandlockRules, held []int, err error) {
 	if i.state.setup.Mode == Isolated {
 		r.ReadOnly = []string{"/"}
 		r.ReadWrite = []string{"/tmp", "/home", "/dev"}
@@ -140,9 +149,14 @@ func (i *server) landlock() confine.LandlockRules {
 		r.ReadWrite = append(present("/dev/null", "/dev/tty"), i.state.claim.TempDir)
 	}
 	for _, m := range i.state.claim.Mounts {
-		path := m.Name // below the working directory
-		if i.state.setup.Mode == Isolated {
-			path = filepath.Join(workspacesDir, m.Name)
+		path := filepath.Join(workspacesDir, m.Name)
+		if i.state.setup.Mode != Isolated { // below the working directory
+			fd, err := unix.Open(m.Name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+			if err != nil {
+				return r, held, err
+			}
+			held = append(held, fd)
+			path = "/proc/self/fd/" + strconv.Itoa(fd)
 		}
 		if m.ReadOnly {
 			r.ReadOnly = append(r.ReadOnly, path)
@@ -150,7 +164,7 @@ func (i *server) landlock() confine.LandlockRules {
 			r.ReadWrite = append(r.ReadWrite, path)
 		}
 	}
-	return r
+	return r, held, nil
 }
 
 // present leaves out what the host does not have.
