@@ -34,7 +34,10 @@ type Options struct {
 	Shards        int // of the events, when they are made: 1 to 64. Default 1. The log remembers
 	Name          string
 	MemoryStorage bool // keep streams in memory, for tests
-	Log           *slog.Logger
+	// GroupCommit writes calls that are admitted at the same time together. It pays where the server
+	// syncs every write; on for an embedded server of durability always.
+	GroupCommit bool
+	Log         *slog.Logger
 }
 
 const (
@@ -64,6 +67,7 @@ type Bus struct {
 	epochs  sync.Map // incarnation by stream
 	buckets sync.Map // jetstream.KeyValue by name
 	objects objects
+	calls   *group // nil: each call is written by itself
 	beats   *beats
 	tail    tail
 	reads   chan struct{} // semaphore of batch reads
@@ -97,6 +101,9 @@ func Open(ctx context.Context, o Options) (*Bus, error) {
 	b.ctx, b.stop = context.WithCancel(context.WithoutCancel(ctx))
 	b.beats = newBeats(b)
 	b.tail = coreTail{bus: b}
+	if o.GroupCommit || o.Server != nil && o.Server.options.Durability == DurabilityAlways {
+		b.calls = &group{bus: b}
+	}
 	if err := b.connect(ctx); err != nil {
 		b.abandon()
 		return nil, err

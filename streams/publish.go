@@ -31,6 +31,16 @@ func (t Topic[T]) Store(ctx context.Context, b *Bus, v T) (Stored, error) {
 	if err != nil {
 		return Stored{}, err
 	}
+	if b.calls != nil && t.expect != nil {
+		m.Header.Set(jetstream.ExpectedLastSubjSeqHeader, "0")
+		m.Header.Set(jetstream.ExpectedLastSubjSeqSubjHeader, t.expect(v))
+		return b.calls.store(ctx, m)
+	}
+	return b.storeOne(ctx, m, o...)
+}
+
+// storeOne publishes one message and waits for the confirmation.
+func (b *Bus) storeOne(ctx context.Context, m *nats.Msg, o ...jetstream.PublishOpt) (Stored, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)
 	defer cancel()
 	ack, err := b.js.PublishMsg(ctx, m, o...)

@@ -158,3 +158,15 @@ func FuzzSubjects(f *testing.F) {
 		}
 	})
 }
+
+func FuzzBatchAck(f *testing.F) {
+	f.Add([]byte(`{"stream":"CALLS","seq":64,"batch":"x","count":64}`), true)
+	f.Add([]byte(`{"error":{"code":400,"err_code":10071}}`), true)
+	f.Add([]byte(nil), false)
+	f.Fuzz(func(t *testing.T, b []byte, end bool) {
+		const size = 64
+		if seq, err := parseBatchAck(b, end, size); err == nil && end && seq < size {
+			t.Errorf("confirmed at %d", seq)
+		}
+	})
+}

@@ -1,0 +1,52 @@
+package streams_test
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/sandjet/sandjet/internal/natstest"
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+// TestGroupedCallsAreStoredOnceEach admits a crowd, in which every fourth id comes twice.
+func TestGroupedCallsAreStoredOnceEach(t *testing.T) {
+	l := natstest.Start(t, natstest.Durability(streams.DurabilityAlways))
+	const crowd = 400
+	var stored, refused heap[string]
+	var all sync.WaitGroup
+	for n := range crowd {
+		for i := range 1 + (n%4)/3 {
+			all.Go(func() {
+				c := callOf(fmt.Sprint("g", n))
+				c.Digest = fmt.Sprint(i)
+				switch err := streams.Calls.Publish(t.Context(), l.Bus, c); {
+				case err == nil:
+					stored.add(string(c.ID) + " " + c.Digest)
+				case errors.Is(err, schemas.ErrConflict):
+					refused.add(string(c.ID))
+				default:
+					t.Error(err)
+				}
+			})
+		}
+	}
+	all.Wait()
+	if got := len(stored.all()); got != crowd {
+		t.Errorf("%d confirmed; want %d", got, crowd)
+	}
+	if got := len(refused.all()); got != crowd/4 {
+		t.Errorf("%d refused; want %d", got, crowd/4)
+	}
+	for _, s := range stored.all() {
+		var id, digest string
+		if _, err := fmt.Sscan(s, &id, &digest); err != nil {
+			t.Fatal(err)
+		}
+		if c := must(streams.FindCall(t.Context(), l.Bus, account, schemas.CallID(id)))(t); c.Digest != digest {
+			t.Errorf("%s: the log has %s, confirmed was %s", id, c.Digest, digest)
+		}
+	}
+}
