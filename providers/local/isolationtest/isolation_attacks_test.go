@@ -61,7 +61,7 @@ func procAttacks() []attack {
 	const l3 = "L3"
 	return []attack{
 		{"processes of the host", `ls /proc | grep -c '^[0-9]'; ls -d "/proc/$WORKER" "/proc/$OUTSIDE_PID" 2>/dev/null | grep .; true`, `[1-7]`, l3},
-		{"arguments and environments of all", `cat /proc/*/cmdline /proc/*/environ 2>/dev/null | tr '\0' '\n' | grep -c "canary-9d4""1f0"`, `0`, l3},
+		{"arguments and environments of all", `cat /proc/*/cmdline /proc/*/environ 2>/dev/null >all; grep -ac "canary-9d4""1f0" all`, `0`, l3},
 		{"environments of all without namespaces", `cat /proc/*/environ 2>/dev/null | tr '\0' '\n' | grep -c "canary-9d4""1f0"`, `0`, ""},
 		{"memory of the first process", `for m in r w rw; do ./probe open /proc/1/mem $m; done`, `((EACCES|EPERM|EROFS)\n?){3}`, ""},
 		{"secrets of the first process", `for f in environ auxv maps smaps stack syscall personality io; do (cat /proc/1/$f) >/dev/null 2>&1 && echo $f; done; ls /proc/1/fd /proc/1/ns/ /proc/1/map_files 2>/dev/null | grep .; readlink /proc/1/exe /proc/1/cwd /proc/1/root; true`, ``, ""},

