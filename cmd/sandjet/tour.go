@@ -54,6 +54,12 @@ func (d *demo) call(ctx context.Context, r schemas.Request) (schemas.Result, err
 	if err != nil {
 		return res, fmt.Errorf("call %s: %w", r.Tool, err)
 	}
+	// The answer and the event stream are two connections: be level with both before going on.
+	for _, t := range []schemas.EventType{schemas.CallAccepted, schemas.CallFinished} {
+		if _, err := d.story.wait(ctx, about(r.ID, t)); err != nil {
+			return res, fmt.Errorf("%s of %s: %w", t, r.ID, err)
+		}
+	}
 	if res.Status != schemas.Completed {
 		return res, fmt.Errorf("call %s is %s, not completed: %s", r.Tool, res.Status, res.Text) //nolint:err113 // for people
 	}
