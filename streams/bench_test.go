@@ -14,7 +14,7 @@ import (
 // durability costs, and what there is to gain by writing several with one sync.
 func BenchmarkAcceptCalls(b *testing.B) {
 	for _, d := range []streams.Durability{streams.DurabilityFast, streams.DurabilityAlways} {
-		for _, waiting := range []int{1, 16, 64} {
+		for _, waiting := range []int{1, 16, 64, 256} {
 			b.Run(fmt.Sprintf("%s/%d", d, waiting), func(b *testing.B) {
 				l := natstest.Start(b, natstest.Durability(d))
 				var n atomic.Int64

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -126,7 +127,7 @@ func (g *group) commit(batch []*grouped) {
 	for i, w := range batch {
 		switch {
 		case err == nil:
-			w.stored = Stored{Cursor: schemas.Cursor{Seq: last - uint64(len(batch)-1-i)}} //nolint:gosec // not negative
+			w.stored = Stored{Cursor: schemas.Cursor{Seq: last - uint64(len(batch)-1-i)}}
 		case errors.Is(err, errBatchRefused):
 			w.alone = true
 		default:
@@ -143,9 +144,7 @@ func (g *group) send(ctx context.Context, batch []*grouped) (uint64, error) {
 	for i, w := range batch {
 		m := nats.NewMsg(w.m.Subject)
 		m.Data = w.m.Data
-		for k, v := range w.m.Header {
-			m.Header[k] = v
-		}
+		maps.Copy(m.Header, w.m.Header)
 		m.Header.Set("Nats-Batch-Id", id)
 		m.Header.Set("Nats-Batch-Sequence", strconv.Itoa(i+1))
 		end := i == len(batch)-1
@@ -187,7 +186,7 @@ func parseBatchAck(data []byte, end bool, size int) (uint64, error) {
 	switch {
 	case a.Error != nil:
 		return 0, fmt.Errorf("%w: %w", errBatchRefused, a.Error)
-	case end && (a.Count != size || a.Seq < uint64(size)): //nolint:gosec // not negative
+	case end && (a.Count != size || a.Seq < uint64(size)):
 		return 0, fmt.Errorf("%w: it confirms %d of %d", errDirectGet, a.Count, size)
 	}
 	return a.Seq, nil
