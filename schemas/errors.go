@@ -67,7 +67,7 @@ func (e *Error) Error() string {
 			parts = append(parts, p)
 		}
 	}
-	if e.Err != nil {
+	if _, printed := e.Err.(quiet); e.Err != nil && !printed { //nolint:errorlint // Errorf's own wrapper, never wrapped itself
 		parts = append(parts, e.Err.Error())
 	}
 	if len(parts) == 0 {
@@ -106,7 +106,7 @@ func Wrap(code Code, op, message string, err error) error {
 	return &Error{Code: code, Op: op, Message: message, Err: err}
 }
 
-// quiet keeps a cause for errors.Is and errors.As without printing it twice.
+// quiet keeps a cause for errors.Is and errors.As whose text stands in the message already.
 type quiet struct{ err error }
 
 func (q quiet) Error() string { return q.err.Error() }

@@ -49,7 +49,7 @@ func (e Event) EventID() string { return e.ID }
 type AcceptedData struct {
 	Call      CallID          `json:"call"`
 	Tool      Tool            `json:"tool"`
-	Input     json.RawMessage `json:"input"` // left out above 64 KiB, see InputBytes
+	Input     json.RawMessage `json:"input,omitzero"` // left out above 64 KiB, see InputBytes
 	InputSize int             `json:"input_bytes"`
 	Provider  string          `json:"provider"`
 	Deadline  time.Time       `json:"deadline"`

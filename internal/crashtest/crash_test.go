@@ -148,7 +148,7 @@ func startCluster(ctx context.Context, t *testing.T, program string) *cluster {
 
 // canIsolate asks the doctor, whose exit code says whether this host can make a sandbox.
 func canIsolate(ctx context.Context, program string) bool {
-	cmd := exec.CommandContext(ctx, program, "doctor")
+	cmd := exec.CommandContext(ctx, program, "doctor", "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0")
 	cmd.Env = settings(os.Environ())
 	return cmd.Run() == nil
 }
