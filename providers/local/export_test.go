@@ -42,15 +42,3 @@ func NewAt(o Options, level string) (*Provider, error) {
 	}
 	return p.start()
 }
-
-// NewExcerpt is a box's record of a stream.
-func NewExcerpt(limit int) *Excerpt { return newExcerpt(limit) }
-
-// Excerpt is excerpt.
-type Excerpt = excerpt
-
-// Add is add.
-func (e *excerpt) Add(p []byte) { e.add(p) }
-
-// Bytes is bytes.
-func (e *excerpt) Bytes() []byte { return e.bytes() }
