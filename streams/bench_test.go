@@ -2,6 +2,7 @@ package streams_test
 
 import (
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -13,10 +14,14 @@ import (
 // BenchmarkAcceptCalls publishes calls one by one, each confirmed, from many goroutines: what each
 // durability costs, and what there is to gain by writing several with one sync.
 func BenchmarkAcceptCalls(b *testing.B) {
-	for _, d := range []streams.Durability{streams.DurabilityFast, streams.DurabilityAlways} {
+	for _, way := range []string{"1s", "always", "always-ungrouped"} {
 		for _, waiting := range []int{1, 16, 64, 256} {
-			b.Run(fmt.Sprintf("%s/%d", d, waiting), func(b *testing.B) {
-				l := natstest.Start(b, natstest.Durability(d))
+			b.Run(fmt.Sprintf("%s/%d", way, waiting), func(b *testing.B) {
+				d, alone := strings.CutSuffix(way, "-ungrouped")
+				l := natstest.Start(b, natstest.Durability(streams.Durability(d)))
+				if alone {
+					l.Bus.Ungrouped()
+				}
 				var n atomic.Int64
 				b.SetParallelism(max(waiting/2, 1)) // of two processors
 				b.ResetTimer()

@@ -36,3 +36,6 @@ func (b *Bus) DeleteStream(ctx context.Context, stream string) error {
 
 // Again makes the topology as Open does.
 func (b *Bus) Again(ctx context.Context) error { b.epochs.Clear(); return b.ensureTopology(ctx) }
+
+// Ungrouped makes the Bus write each call by itself, for comparison.
+func (b *Bus) Ungrouped() { b.calls = nil }
