@@ -10,15 +10,12 @@ import (
 	"github.com/sandjet/sandjet/providers/local/box"
 )
 
-// Filled waits until the pool has all its boxes of spec's shape, and they are under their limits.
+// Filled waits until the pool has all its boxes of spec's shape.
 func (p *Provider) Filled(tb testing.TB, spec providers.Spec) {
 	tb.Helper()
 	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		p.mu.Lock()
 		full := len(p.pool.idle[p.shape(spec)]) >= p.pool.size
-		for _, sb := range p.pool.idle[p.shape(spec)] {
-			full = full && len(sb.joined) > 0
-		}
 		p.mu.Unlock()
 		if full {
 			return

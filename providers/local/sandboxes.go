@@ -44,7 +44,6 @@ type sandbox struct {
 	*box.Box
 	shape  shape
 	cgroup *confine.Cgroup // nil: nothing limits it but itself
-	joined chan error      // the answer of joining a version 1 group
 	temp   string          // its private directory, where it has no root of its own
 	born   time.Time
 	once   sync.Once
@@ -57,7 +56,7 @@ func (p *Provider) build(s shape) (*sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	sb := &sandbox{shape: s, joined: make(chan error, 1), born: time.Now(), forget: p.ending.Done}
+	sb := &sandbox{shape: s, born: time.Now(), forget: p.ending.Done}
 	setup := box.Setup{Pids: s.pids}
 	options := box.Options{Mode: p.mode, HostNet: s.hostNet || p.mode != box.Isolated, HostID: s.hostID}
 	words := p.cgroups.Words()
@@ -72,7 +71,7 @@ func (p *Provider) build(s shape) (*sandbox, error) {
 			p.ending.Done()
 			return nil, schemas.Wrap(schemas.Unavailable, "make box", "the box's limits cannot be set", err)
 		}
-		options.Cgroup = sb.cgroup.FD()
+		options.Cgroup, options.Tasks = sb.cgroup.FD(), sb.cgroup.Tasks()
 	}
 	if p.mode != box.Isolated {
 		if sb.temp, err = tempDir(s.hostID); err != nil {
@@ -84,22 +83,11 @@ func (p *Provider) build(s shape) (*sandbox, error) {
 		defer p.ending.Done()
 		return nil, errors.Join(boxError("make box", err), sb.clean())
 	}
-	go sb.join(options.Cgroup > 0)
 	if err := sb.BeginSetup(setup); err != nil {
 		sb.end()
 		return nil, boxError("make box", err)
 	}
 	return sb, nil
-}
-
-// join moves the box into its group, where it could not be born in it. The kernel takes long for
-// that, longer than init for the view.
-func (s *sandbox) join(born bool) {
-	var err error
-	if s.cgroup != nil && !born {
-		err = s.cgroup.AddPid(s.Pid())
-	}
-	s.joined <- err
 }
 
 // claim gives the box its files and has it closed. It waits for the box to be ready first.
@@ -109,9 +97,6 @@ func (s *sandbox) claim(mode box.Mode, mounts []providers.Mount) error {
 		c.Mounts = append(c.Mounts, box.Mount{Name: m.Namespace, ReadOnly: m.ReadOnly})
 	}
 	err := s.BeginClaim(c)
-	if joined := <-s.joined; joined != nil {
-		return schemas.Wrap(schemas.Unavailable, "make box", "the box cannot be put under its limits", joined)
-	}
 	if err == nil {
 		err = s.Claimed()
 	}

@@ -123,6 +123,8 @@ type Options struct {
 	HostNet bool
 	HostID  int // user and group on the host, where the worker is root
 	Cgroup  int // descriptor of a version 2 group to be born in; 0: none
+	// Tasks are the files of version 1 groups to be born in, see [confine.Cgroup.Tasks].
+	Tasks []string
 }
 
 // Make clones a box. Its init waits for [Box.Setup]. The caller ends it with [Box.Kill].
@@ -143,7 +145,7 @@ func (s *Spawner) Make(o Options) (*Box, error) {
 		return nil, errors.Join(s.err, b.conn.close())
 	}
 	s.last++
-	f := makeFrame{ID: s.last, Mode: o.Mode, HostNet: o.HostNet, HostID: o.HostID, Cgroup: o.Cgroup > 0}
+	f := makeFrame{ID: s.last, Mode: o.Mode, HostNet: o.HostNet, HostID: o.HostID, Cgroup: o.Cgroup > 0, Tasks: o.Tasks}
 	s.waiting[f.ID] = answer
 	s.mu.Unlock()
 	files := []int{theirs}

@@ -54,12 +54,18 @@ func spawn(control int) int {
 			fmt.Fprintln(os.Stderr, "receive:", errFrame)
 			return 1
 		}
-		pid, pidfd, err := s.clone(f, p.files)
+		var (
+			pid, pidfd int
+			cloneErr   error
+		)
+		if err := inGroups(f.Tasks, func() { pid, pidfd, cloneErr = s.clone(f, p.files) }); err != nil {
+			cloneErr = err
+		}
 		p.close()
 		made := madeFrame{ID: f.ID, Pid: pid}
 		var files []int
-		if err != nil {
-			e := stepError("clone", err)
+		if cloneErr != nil {
+			e := stepError("clone", cloneErr)
 			made.Step, made.Errno = e.Text, e.Errno
 			if made.Errno == 0 {
 				made.Errno = unix.EIO
@@ -148,6 +154,33 @@ func (s *spawner) clone(f makeFrame, files []int) (pid, pidfd int, err error) {
 	s.forks++
 	s.forked.Signal()
 	return pid, pidfd, nil
+}
+
+// inGroups calls f on a thread that has moved itself into the groups of the given files, and waits
+// for it. The thread ends with it, so that nothing else is ever done inside of a box's groups.
+func inGroups(tasks []string, f func()) error {
+	if len(tasks) == 0 {
+		f()
+		return nil
+	}
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the runtime ends the thread with the goroutine
+		if unix.Gettid() == unix.Getpid() {
+			done <- inGroups(tasks, f) // the main thread cannot end: it waits while another does it
+			runtime.UnlockOSThread()
+			return
+		}
+		for _, file := range tasks {
+			if err := os.WriteFile(file, []byte("0"), 0); err != nil {
+				done <- fmt.Errorf("join the cgroup: %w", err)
+				return
+			}
+		}
+		f()
+		done <- nil
+	}()
+	return <-done
 }
 
 // reap waits for boxes for ever. It is the only one that waits.

@@ -55,6 +55,7 @@ type makeFrame struct {
 	HostNet bool
 	HostID  int // host user and group of the box; 0: the spawner's own
 	Cgroup  bool
+	Tasks   []string // files of version 1 groups that take the thread that clones
 }
 
 // madeFrame is the answer, with a pidfd when Errno is 0.
@@ -241,11 +242,18 @@ func (f makeFrame) encode(w *writer) {
 	w.bool(f.HostNet)
 	w.num(int64(f.HostID))
 	w.bool(f.Cgroup)
+	w.num(int64(len(f.Tasks)))
+	for _, t := range f.Tasks {
+		w.str(t)
+	}
 }
 
 func decodeMake(p []byte) (f makeFrame, err error) {
 	r := reader{p: p}
 	f = makeFrame{ID: uint64(r.num()), Mode: Mode(r.byte()), HostNet: r.bool(), HostID: r.int(), Cgroup: r.bool()} // a counter
+	for range r.count() {
+		f.Tasks = append(f.Tasks, r.str())
+	}
 	return f, r.end()
 }
 

@@ -20,7 +20,7 @@ func TestFramesComeBack(t *testing.T) {
 			t.Errorf("%s: %+v came back as %+v, %v", name, want, got, err)
 		}
 	}
-	m := makeFrame{ID: 1 << 40, Mode: Landlocked, HostNet: true, HostID: 1 << 30, Cgroup: true}
+	m := makeFrame{ID: 1 << 40, Mode: Landlocked, HostNet: true, HostID: 1 << 30, Cgroup: true, Tasks: []string{"/a/tasks", ""}}
 	gotMake, err := decodeMake(enc(m))
 	check("make", m, gotMake, err)
 	made := madeFrame{ID: 3, Pid: 4, Errno: 5, Step: "x"}

@@ -174,6 +174,20 @@ func (g *Cgroup) FD() int {
 	return int(g.fd.Fd())
 }
 
+// Tasks lists the files of a version 1 group that take "0" from a thread to move it in. A thread
+// that moves itself waits for no other, and what it forks is born in the group: that is some
+// milliseconds faster than [Cgroup.AddPid]. Nil for version 2, see [Cgroup.FD].
+func (g *Cgroup) Tasks() []string {
+	if g.version != 1 {
+		return nil
+	}
+	files := make([]string, 0, len(g.unique))
+	for _, dir := range g.unique {
+		files = append(files, filepath.Join(dir, "tasks"))
+	}
+	return files
+}
+
 // AddPid moves a process into the group; what it starts from then on is in it as well.
 func (g *Cgroup) AddPid(pid int) error {
 	for _, dir := range g.unique {
