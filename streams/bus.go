@@ -62,7 +62,7 @@ type Bus struct {
 	jsWork                    jetstream.JetStream // on work
 	jsBulk                    jetstream.JetStream // on bulk
 
-	shards  int
+	shards  atomic.Int32
 	limit   int      // bytes of a payload beyond which it goes to the object store
 	epochs  sync.Map // incarnation by stream
 	buckets sync.Map // jetstream.KeyValue by name
@@ -329,7 +329,7 @@ func (b *Bus) Ready(ctx context.Context) error {
 }
 
 // Shards is the number of shards of the events, as the log has it.
-func (b *Bus) Shards() int { return b.shards }
+func (b *Bus) Shards() int { return int(b.shards.Load()) }
 
 // deadlined gives a context without a deadline one, as the client library wants.
 func deadlined(ctx context.Context) context.Context {

@@ -73,7 +73,7 @@ func (b *Bus) callReader(ctx context.Context, c schemas.Call) (*callReader, erro
 	if err := errors.Join(c.Account.Validate(), c.Conversation.Validate()); err != nil {
 		return nil, err
 	}
-	shard := shardOf(c.Conversation, b.shards)
+	shard := shardOf(c.Conversation, b.Shards())
 	r := &callReader{
 		bus: b, stream: eventStream(shard), subject: eventSubject(shard, c.Account, c.Conversation), state: CallState{Call: c},
 	}

@@ -25,7 +25,7 @@ func (b *Bus) ensureTopology(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.shards = shards
+	b.shards.Store(int32(shards)) // at most 99
 	for _, want := range streamRows(shards) {
 		if _, err := b.ensureStream(ctx, b.fill(want)); err != nil {
 			return err

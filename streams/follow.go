@@ -78,7 +78,7 @@ func (f *follower) run(
 	if err := errors.Join(a.Validate(), c.Validate()); err != nil {
 		return err
 	}
-	shard := shardOf(c, f.bus.shards)
+	shard := shardOf(c, f.bus.Shards())
 	f.stream, f.subject, f.yield = eventStream(shard), eventSubject(shard, a, c), yield
 	feed, err := f.bus.tail.open(ctx, LiveSubject(a, c)) // first the tail, then the past
 	if err != nil {

@@ -32,7 +32,7 @@ func Page(
 		return PageResult{}, err
 	}
 	limit = min(orDefault(limit, common), MaxPage)
-	shard := shardOf(conversation, b.shards)
+	shard := shardOf(conversation, b.Shards())
 	stream, subject := eventStream(shard), eventSubject(shard, account, conversation)
 	at, err := b.resolve(ctx, stream, subject, after)
 	if err != nil {

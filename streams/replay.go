@@ -114,7 +114,7 @@ func (t Topic[T]) source(b *Bus, filter string) (stream, subject string, err err
 	if err := errors.Join(a.Validate(), c.Validate()); err != nil {
 		return "", "", err
 	}
-	shard := shardOf(c, b.shards)
+	shard := shardOf(c, b.Shards())
 	return eventStream(shard), eventSubject(shard, a, c), nil
 }
 

@@ -3,6 +3,7 @@ package streams
 import (
 	"context"
 	"errors"
+	"strconv"
 	"time"
 
 	"github.com/sandjet/sandjet/schemas"
@@ -13,6 +14,9 @@ type QueueStats struct {
 	Pending    uint64        // calls that were never handed out
 	AckPending int           // calls in hand, or waiting to be tried again
 	Oldest     time.Duration // since the oldest of the pending was admitted; 0: none
+	Pulls      int           // requests of workers with a free place; 0: nobody takes the next call
+	// Floor is where calls may begin that are not acknowledged: all before have their result.
+	Floor schemas.Cursor
 }
 
 // QueueStats looks at the queue of a provider's calls. It costs some tenths of a millisecond of the
@@ -27,12 +31,19 @@ func (b *Bus) QueueStats(ctx context.Context, provider string) (QueueStats, erro
 	if err != nil {
 		err = coded("look at the queue of "+provider, err)
 		if errors.Is(err, schemas.ErrNotFound) {
-			return QueueStats{}, nil // no worker was ever there
+			return b.unserved(ctx, provider)
 		}
 		return QueueStats{}, err
 	}
+	epoch, err := b.epoch(ctx, streamCalls)
+	if err != nil {
+		return QueueStats{}, err
+	}
 	info := c.CachedInfo()
-	s := QueueStats{Pending: info.NumPending, AckPending: info.NumAckPending}
+	s := QueueStats{Pending: info.NumPending, AckPending: info.NumAckPending, Pulls: info.NumWaiting}
+	if info.AckFloor.Stream > 0 {
+		s.Floor = schemas.Cursor{Epoch: epoch, Seq: info.AckFloor.Stream}
+	}
 	if s.Pending == 0 {
 		return s, nil
 	}
@@ -43,4 +54,20 @@ func (b *Bus) QueueStats(ctx context.Context, provider string) (QueueStats, erro
 		return s, err
 	}
 	return s, nil
+}
+
+// unserved looks at the queue of a provider that no worker ever served: all its calls wait.
+func (b *Bus) unserved(ctx context.Context, provider string) (QueueStats, error) {
+	first, err := b.getOne(ctx, streamCalls, getRequest{Seq: 1, Next: callFilter(provider), Batch: 1})
+	if errors.Is(err, schemas.ErrNotFound) {
+		return QueueStats{}, nil
+	}
+	if err != nil {
+		return QueueStats{}, err
+	}
+	behind, err := strconv.ParseUint(first.headers.Get("Nats-Num-Pending"), 10, 64)
+	if err != nil {
+		return QueueStats{}, schemas.Wrap(schemas.Internal, "look at the queue of "+provider, "the log's answer is not understood", err)
+	}
+	return QueueStats{Pending: behind + 1, Oldest: max(time.Since(first.time), 0)}, nil
 }

@@ -90,7 +90,7 @@ func eventPlace(b *Bus, e schemas.Event) (string, error) {
 	if err := e.Conversation.Validate(); err != nil {
 		return "", err //nolint:wrapcheck // it names field and remedy
 	}
-	return eventSubject(shardOf(e.Conversation, b.shards), e.Account, e.Conversation), nil
+	return eventSubject(shardOf(e.Conversation, b.Shards()), e.Account, e.Conversation), nil
 }
 
 func cancelPlace(_ *Bus, c schemas.Cancel) (string, error) {
