@@ -7,27 +7,118 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
 
-// Closer gives calls that ended in the dead letters the one result that every accepted call gets.
-// One per deployment is enough, more do no harm.
+// Closer gives a result to calls that no worker will give one to: those that ended in the dead
+// letters, and those whose deadline passed while no worker had a place for them. One per deployment
+// is enough, more do no harm.
 type Closer struct {
 	Bus *streams.Bus
 	Log *slog.Logger
+	// Providers are those whose queues are looked after each minute.
+	Providers []string
 }
+
+const (
+	sweepEvery = time.Minute
+	// overdue is how long after its deadline a call is left to a worker, which ends it then itself.
+	overdue = time.Minute
+)
 
 // Run writes results until ctx ends. It returns nil then, and an error when the log refuses its
 // consumer for good.
 func (c *Closer) Run(ctx context.Context) error {
+	var sweeper sync.WaitGroup
+	defer sweeper.Wait()
+	sweeper.Go(func() { c.sweep(ctx) })
 	err := streams.Dead.Consume(ctx, c.Bus, streams.ConsumeOptions{Name: "closer", Filter: "CALLS", Slots: 16}, c.handle)
 	if err != nil {
 		return fmt.Errorf("closer: %w", err)
 	}
 	return nil
+}
+
+// sweep ends overdue calls until ctx ends.
+func (c *Closer) sweep(ctx context.Context) {
+	tick := time.NewTicker(sweepEvery)
+	defer tick.Stop()
+	ended := map[string]struct{}{} // calls that have their result, of queues that nobody serves
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		kept := make(map[string]struct{}, len(ended))
+		for _, p := range c.Providers {
+			if err := c.sweepQueue(ctx, p, ended, kept); err != nil && ctx.Err() == nil {
+				c.Log.Warn("overdue calls not looked for: that is tried again", "provider", p, "error", err)
+			}
+		}
+		ended = kept
+	}
+}
+
+// sweepQueue ends the overdue calls of one provider. Where a worker takes calls it does that itself.
+func (c *Closer) sweepQueue(ctx context.Context, provider string, ended, kept map[string]struct{}) error {
+	queue, err := c.Bus.QueueStats(ctx, provider)
+	if err != nil || queue.Pulls > 0 || queue.Pending == 0 && queue.AckPending == 0 {
+		return err //nolint:wrapcheck // it says what and where
+	}
+	for e, err := range streams.Calls.Replay(ctx, c.Bus, provider, queue.Floor) {
+		if schemas.CodeOf(err) == schemas.Invalid {
+			continue // a worker puts it to the dead letters
+		}
+		if err != nil {
+			return err //nolint:wrapcheck // it says what and where
+		}
+		id := e.Value.EventID()
+		if _, done := ended[id]; !done && time.Since(e.Value.Deadline) > overdue {
+			if done, err = c.expire(ctx, e.Value); err != nil {
+				return err
+			}
+			if !done {
+				continue
+			}
+		} else if !done {
+			continue
+		}
+		kept[id] = struct{}{}
+	}
+	return nil
+}
+
+// expire gives an overdue call its result and reports whether it has one now. A call whose worker
+// still lives is left to it.
+func (c *Closer) expire(ctx context.Context, call schemas.Call) (bool, error) {
+	state, err := streams.ReadCallState(ctx, c.Bus, call)
+	if err != nil || state.Result != nil {
+		return err == nil, err //nolint:wrapcheck // it says what and where
+	}
+	v := toExpire
+	if len(state.Started) > 0 {
+		living, err := alive(ctx, c.leases(), state.Started, "")
+		if err != nil || living {
+			return false, err
+		}
+		if call.Tool.SideEffects() {
+			v = toInterrupt
+		}
+	}
+	now := time.Now().UTC()
+	r := unrunResult(call, v, "")
+	r.Finished = now
+	event := schemas.NewEvent(call, schemas.CallFinished, schemas.FinishedID(call.Account, call.ID), now, r)
+	if err := streams.Events.Publish(ctx, c.Bus, event); err != nil {
+		return false, fmt.Errorf("write the result: %w", err)
+	}
+	c.Log.Info("a call ended while no worker had a place for it", "call", call.ID, "status", r.Status)
+	return true, nil
 }
 
 func (c *Closer) handle(ctx context.Context, d streams.Delivery[schemas.DeadLetter]) error {

@@ -584,13 +584,50 @@ func TestADeadLetterGetsItsResult(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- closer.Run(ctx) }()
-		bad := w.call("call_bad", schemas.ToolBash, func(c *schemas.Call) { c.Input = []byte(`{"command":7}`) })
+		bad := w.call("call_bad", schemas.ToolBash, func(c *schemas.Call) { c.Workspace = "" })
 		w.publish(bad)
 		w.employ(&fake{})
 		if r := w.want(bad, schemas.Failed); r.Error == nil || r.Error.Code != schemas.Invalid {
 			t.Errorf("result %+v", r)
 		}
 		w.once(bad)
+		stop()
+		if err := <-done; err != nil {
+			t.Errorf("closer: %v", err)
+		}
+	})
+}
+
+// TestOverdueCallsEndWithoutAWorker: a call that nobody takes has its result soon after its deadline,
+// one that a worker died over is told to be interrupted, and a worker that comes later runs neither.
+func TestOverdueCallsEndWithoutAWorker(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		soon := func(c *schemas.Call) { c.Deadline = time.Now().Add(10 * time.Minute) }
+		never, begun, later := w.publish(w.call("call_never", schemas.ToolBash, soon)), w.publish(w.call("call_begun", schemas.ToolBash, soon)),
+			w.publish(w.call("call_later", schemas.ToolBash))
+		bus := w.open()
+		dead := schemas.NewEvent(begun, schemas.CallStarted, schemas.StartedID(begun.Account, begun.ID, 1), time.Now(),
+			schemas.StartedData{Call: begun.ID, Tool: begun.Tool, Worker: "worker_dead", Attempt: 1})
+		if err := streams.Events.Publish(t.Context(), bus, dead); err != nil {
+			t.Fatal(err)
+		}
+		closer := &Closer{Bus: bus, Log: slog.New(slog.DiscardHandler), Providers: []string{never.Provider, "absent"}}
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- closer.Run(ctx) }()
+		w.want(never, schemas.Expired)
+		w.want(begun, schemas.Broken)
+		if late := time.Since(never.Deadline); late < overdue || late > overdue+2*sweepEvery {
+			t.Errorf("expired %s after its deadline, want about %s", late, overdue)
+		}
+		p := &fake{}
+		w.employ(p)
+		w.want(later, schemas.Completed)
+		w.once(never)
+		w.once(begun)
+		if p.count() != 1 {
+			t.Errorf("%d runs, want the one that is not overdue", p.count())
+		}
 		stop()
 		if err := <-done; err != nil {
 			t.Errorf("closer: %v", err)

@@ -174,7 +174,7 @@ func (n *node) addGateway(ctx context.Context, f gatewayFlags, id identity, l ne
 // them their result. Any number of processes may have them.
 func (n *node) addCaretakers() {
 	n.add("mover", (&streams.Mover{Bus: n.bus, Log: n.log.With("part", "mover")}).Run)
-	n.add("closer", (&workers.Closer{Bus: n.bus, Log: n.log.With("part", "closer")}).Run)
+	n.add("closer", (&workers.Closer{Bus: n.bus, Providers: []string{"local"}, Log: n.log.With("part", "closer")}).Run)
 }
 
 // addWorker opens the provider and adds a worker for it.
