@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -196,11 +197,16 @@ func (g *Gateway) awaitResult(ctx context.Context, call schemas.Call, wait time.
 	return streams.AwaitResult(ctx, g.Bus, call) //nolint:wrapcheck // the caller looks at its code
 }
 
-// readJSON reads a body of at most [schemas.MaxRequest] bytes that says it is JSON.
+const typeJSON = "application/json"
+
+// readJSON reads a body of at most [schemas.MaxRequest] bytes that says it is JSON, or says nothing
+// of the kind: curl -d calls its body a form unless it is told otherwise. The bearer key, which no
+// page of another origin has, is what keeps forms of browsers out, not the content type.
 func readJSON(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	const patience = time.Minute // for the whole body
-	kind, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	if charset := params["charset"]; err != nil || kind != "application/json" || charset != "" && charset != "utf-8" && charset != "UTF-8" {
+	kind, params, err := mime.ParseMediaType(cmp.Or(r.Header.Get("Content-Type"), typeJSON))
+	known := kind == typeJSON || kind == "application/x-www-form-urlencoded"
+	if charset := params["charset"]; err != nil || !known || charset != "" && charset != "utf-8" && charset != "UTF-8" {
 		return nil, withStatus(http.StatusUnsupportedMediaType, schemas.Invalidf("",
 			"the body must be sent as Content-Type: application/json, in UTF-8"))
 	}

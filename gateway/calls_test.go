@@ -134,6 +134,7 @@ func TestBadRequests(t *testing.T) {
 		"two objects":           {ask{body: bash("x") + bash("y")}, 400, schemas.Invalid, ""},
 		"an array":              {ask{body: `[]`}, 400, schemas.Invalid, ""},
 		"empty body":            {ask{header: json}, 400, schemas.Invalid, ""},
+		"a form of a browser":   {ask{body: "tool=bash", header: http.Header{"Content-Type": {"application/x-www-form-urlencoded"}}}, 400, schemas.Invalid, ""},
 		"other content type":    {ask{body: bash("x"), header: http.Header{"Content-Type": {"text/plain"}}}, 415, schemas.Invalid, ""},
 		"other charset":         {ask{body: bash("x"), header: http.Header{"Content-Type": {"application/json; charset=latin1"}}}, 415, schemas.Invalid, ""},
 		"compressed":            {ask{body: bash("x"), header: http.Header{"Content-Encoding": {"gzip"}}}, 415, schemas.Invalid, ""},
