@@ -68,15 +68,22 @@ func (c *consuming[T]) pull(ctx context.Context) error {
 	}
 }
 
-// ask turns the free places into one request.
+// ask turns the free places into one request. A few of them wait while an earlier request is still
+// open: the next message comes by that one, and a request for each place would cost the server as
+// much as the messages. The last message of the open requests asks for what is free by then.
 func (c *consuming[T]) ask(p *pulling, nc *nats.Conn, subject, inbox string) error {
+	const few = 4 // of as many places
+	p.mu.Lock()
+	if p.outstanding > 0 && c.free.count() < c.options.Slots/few {
+		p.mu.Unlock()
+		return nil
+	}
 	n := c.free.takeAll()
+	p.outstanding += n
+	p.mu.Unlock()
 	if n == 0 {
 		return nil
 	}
-	p.mu.Lock()
-	p.outstanding += n
-	p.mu.Unlock()
 	body, err := json.Marshal(struct {
 		Batch   int           `json:"batch"`
 		Expires time.Duration `json:"expires"`
@@ -107,7 +114,11 @@ func (c *consuming[T]) arrive(p *pulling, m *nats.Msg) {
 	if !over {
 		p.outstanding--
 	}
+	last := p.outstanding == 0
 	p.mu.Unlock()
+	if last {
+		c.free.look()
+	}
 	if over { // asked for before the end: straight back
 		if err := msg.nak(0); err != nil {
 			c.bus.log.Debug("message not handed back: it comes again by itself", "error", err)

@@ -24,6 +24,13 @@ func (s *slots) takeAll() int {
 	return n
 }
 
+// count is how many are free.
+func (s *slots) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.n
+}
+
 // give gives places back.
 func (s *slots) give(n int) {
 	if n <= 0 {
@@ -32,6 +39,11 @@ func (s *slots) give(n int) {
 	s.mu.Lock()
 	s.n += n
 	s.mu.Unlock()
+	s.look()
+}
+
+// look has the free places looked at again.
+func (s *slots) look() {
 	select {
 	case s.freed <- struct{}{}:
 	default:
