@@ -75,5 +75,8 @@ func wholeStart(p []byte) []byte {
 			return p[i:]
 		}
 	}
+	if len(p) < utf8.UTFMax { // nothing but the rest of one
+		return nil
+	}
 	return p
 }

@@ -301,9 +301,6 @@ func (i *server) fork(f fork) {
 		i.refuse(r, step, err)
 		return
 	}
-	if err := i.limitRun(pid); err != nil {
-		_ = unix.Kill(pid, unix.SIGKILL) // it must not run without its limit; its end is reported as any
-	}
 	if err := i.limitProcesses(pid); err != nil {
 		_ = unix.Kill(pid, unix.SIGKILL) // it is the next to be reaped
 	}
@@ -312,20 +309,6 @@ func (i *server) fork(f fork) {
 	i.count++
 	i.woken.Broadcast()
 	i.send(kindStarted, signalFrame{ID: r.id})
-}
-
-// limitRun gives a run a lower limit on processes than init has. What it starts before that is
-// bounded by init's: the difference is init's own reserve, and a box that uses it up ends only itself.
-func (i *server) limitRun(pid int) error {
-	if i.state.setup.Pids <= 0 || i.state.setup.Mode != Isolated {
-		return nil
-	}
-	most := uint64(i.state.setup.Pids) + usedThreads
-	err := unix.Prlimit(pid, unix.RLIMIT_NPROC, &unix.Rlimit{Cur: most, Max: most}, nil)
-	if errors.Is(err, unix.ESRCH) { // it has ended already
-		return nil
-	}
-	return err
 }
 
 // limitProcesses gives a run a lower limit on processes and threads than init has, whose runtime ends

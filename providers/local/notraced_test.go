@@ -1,0 +1,5 @@
+//go:build linux && !race
+
+package local_test
+
+const raced = false
