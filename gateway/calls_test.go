@@ -119,6 +119,7 @@ func TestBadRequests(t *testing.T) {
 		field  string
 	}{
 		"unknown tool":          {ask{body: `{"tool":"rm","input":{}}`}, 400, schemas.Invalid, "tool"},
+		"unknown tool alone":    {ask{body: `{"tool":"rm"}`}, 400, schemas.Invalid, "tool"},
 		"missing tool":          {ask{body: `{"input":{}}`}, 400, schemas.Invalid, "tool"},
 		"missing input":         {ask{body: `{"tool":"bash"}`}, 400, schemas.Invalid, "input"},
 		"missing field":         {ask{body: `{"tool":"bash","input":{}}`}, 400, schemas.Invalid, "input.command"},

@@ -139,7 +139,8 @@ func (o Origin) validate() error {
 // DecodeInput reads and checks the input of a tool strictly. The value is a BashInput, ReadInput,
 // WriteInput, EditInput, GlobInput or GrepInput, by tool.
 func DecodeInput(t Tool, raw json.RawMessage) (any, error) {
-	if len(raw) == 0 || bytes.Equal(bytes.TrimSpace(raw), []byte("null")) {
+	absent := len(raw) == 0 || bytes.Equal(bytes.TrimSpace(raw), []byte("null"))
+	if absent && slices.Contains(Tools(), t) { // of an unknown tool that is said first
 		return nil, Invalidf("input", "is missing: %s needs an object with its arguments", Quotable(string(t)))
 	}
 	switch t {
