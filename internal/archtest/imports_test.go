@@ -164,7 +164,7 @@ func TestOwnersBite(t *testing.T) {
 		{Path: "workers", Imports: []string{"github.com/prometheus/client_golang/prometheus"}},
 		{Path: "streams", Imports: []string{"go.uber.org/goleak"}},
 		{Path: "schemas", Imports: []string{"github.com/nobody/knows"}},
-		{Path: "client", TestImports: []string{"github.com/nats-io/nats.go"}},
+		{Path: "providers", TestImports: []string{"github.com/nats-io/nats.go"}},
 	} {
 		if len(checkOwners(bad, map[string]bool{})) == 0 {
 			t.Errorf("nobody minds that %s imports %v", bad.Path, slices.Concat(bad.Imports, bad.TestImports))

@@ -1,0 +1,97 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// NATS makes calls over plain NATS. Its methods may be called from many goroutines.
+//
+// Any NATS client can do the same without this package: the subjects and the bodies are the whole
+// contract, see docs/guides/first-call.md.
+type NATS struct {
+	conn    *nats.Conn
+	account schemas.AccountID
+}
+
+// NewNATS uses a connection that was made with the account's credential: the user is the account's
+// id, the password its key. The caller keeps the connection and closes it.
+func NewNATS(conn *nats.Conn, account schemas.AccountID) *NATS {
+	return &NATS{conn: conn, account: account}
+}
+
+// Publish puts a call on the log and returns when the log has it: from then on it has exactly one
+// result, on its conversation. Whether it can be admitted is found out later; a request that cannot
+// becomes a call.rejected event. It makes the id when there is none and returns it also beside an
+// error, so that the same call can be published again: it stays one call. Codes: invalid (too large
+// for a message), exhausted (too many wait), unavailable.
+func (n *NATS) Publish(ctx context.Context, r schemas.Request) (schemas.CallID, error) {
+	if r.ID == "" {
+		r.ID = schemas.NewCallID()
+	}
+	var ack struct {
+		Stream string `json:"stream"`
+		Error  *struct {
+			Description string `json:"description"`
+		} `json:"error"`
+	}
+	if err := n.ask(ctx, "sandjet.calls.auto."+string(n.account), r, &ack); err != nil {
+		return r.ID, err
+	}
+	switch {
+	case ack.Error != nil:
+		return r.ID, schemas.Errorf(schemas.Exhausted, "publish", "the log refuses the call (%s): publish it again later", schemas.Quotable(ack.Error.Description))
+	case ack.Stream == "":
+		return r.ID, schemas.Errorf(schemas.Unavailable, "publish", "what answered is not the log: is this the subject of your account?")
+	}
+	return r.ID, nil
+}
+
+// Submit has a call admitted and returns its id and conversation, or why it was not: the codes of
+// the request's checks, conflict (the id is another call), unavailable. It makes the id when there
+// is none and returns it also beside an error.
+func (n *NATS) Submit(ctx context.Context, r schemas.Request) (State, error) {
+	if r.ID == "" {
+		r.ID = schemas.NewCallID()
+	}
+	var answer struct {
+		ID           schemas.CallID         `json:"id"`
+		Conversation schemas.ConversationID `json:"conversation"`
+		Error        *schemas.Error         `json:"error"`
+	}
+	if err := n.ask(ctx, "sandjet.rpc.call."+string(n.account), r, &answer); err != nil {
+		return State{ID: r.ID}, err
+	}
+	if answer.Error != nil {
+		return State{ID: r.ID}, answer.Error
+	}
+	return State{ID: answer.ID, Conversation: answer.Conversation}, nil
+}
+
+func (n *NATS) ask(ctx context.Context, subject string, r schemas.Request, answer any) error {
+	const op = "ask over NATS"
+	body, err := json.Marshal(r)
+	if err != nil {
+		return schemas.Wrap(schemas.Invalid, op, "the request is no JSON", err)
+	}
+	m, err := n.conn.RequestWithContext(ctx, subject, body)
+	switch {
+	case err == nil:
+	case ctx.Err() != nil:
+		return fmt.Errorf("%s: %w", op, ctx.Err())
+	case errors.Is(err, nats.ErrMaxPayload):
+		return schemas.Wrap(schemas.Invalid, op, "the request is larger than the server takes in one message: send it over HTTP", err)
+	default:
+		return schemas.Wrap(schemas.Unavailable, op, "nobody answers: is Sandjet running, and is this the connection of your account?", err)
+	}
+	if err := json.Unmarshal(m.Data, answer); err != nil {
+		return schemas.Wrap(schemas.Unavailable, op, "the answer is not understood", err)
+	}
+	return nil
+}
