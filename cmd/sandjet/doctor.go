@@ -202,12 +202,18 @@ func (c *doctorCommand) examineIsolation(ctx context.Context) []finding {
 // describeIsolation words a diagnosis.
 func describeIsolation(d local.Diagnosis, allowed bool) []finding {
 	var out []finding
-	isolated := d.Level != "L0" && d.Level != ""
+	isolated, weaker := d.Level == "L3", d.Level == "L2"
 	head := finding{About: "isolation", Level: good, Says: fmt.Sprintf("level %s: %s", d.Level, strings.Join(d.Isolation.Enforced, ", "))}
 	if !isolated {
 		head = finding{"isolation", failing, "none: this host cannot keep a command in a box", "see the obstacles below, or give --allow-unisolated"}
+		if weaker {
+			head.Says = "only level L2, no namespaces: " + strings.Join(d.Isolation.Enforced, ", ")
+		}
 		if allowed {
-			head.Level, head.Says, head.Remedy = worth, "none: commands run as this user, and may do what it may", ""
+			head.Level, head.Remedy = worth, ""
+		}
+		if allowed && !weaker {
+			head.Says = "none: commands run as this user, and may do what it may"
 		}
 	}
 	out = append(out, head)

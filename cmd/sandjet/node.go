@@ -189,7 +189,7 @@ func (n *node) addWorker(f workerFlags) error {
 	})
 	if err != nil {
 		if errors.Is(err, schemas.ErrUnsupported) {
-			return fmt.Errorf("this host cannot isolate commands: %w (\"sandjet doctor\" explains; --allow-unisolated runs them without a sandbox)", err)
+			return fmt.Errorf("this host cannot isolate commands: %w (\"sandjet doctor\" explains; --allow-unisolated goes on with what is left)", err)
 		}
 		return fmt.Errorf("provider local: %w", err)
 	}

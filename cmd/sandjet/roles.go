@@ -65,7 +65,7 @@ type remoteFlag struct {
 // workerFlags are those of a worker with its provider.
 type workerFlags struct {
 	Provider        string        `placeholder:"NAME" default:"local" enum:"local" group:"Worker" help:"What gives sandboxes: local (namespaces of this host)."`
-	AllowUnisolated bool          `group:"Security" help:"Run commands without a sandbox where this host cannot make one. They can then do what this user can."`
+	AllowUnisolated bool          `group:"Security" help:"Run commands without a full sandbox where this host cannot make one: kept by landlock and seccomp if possible, else able to do what this user can."`
 	Slots           int           `placeholder:"N" default:"16" group:"Worker" help:"Calls that a worker has in hand at most."`
 	AccountCap      int           `placeholder:"N" default:"0" group:"Worker" help:"Calls of one account that run at the same time; 0 means as many as there are slots."`
 	Pool            int           `placeholder:"N" default:"2" group:"Worker" help:"Boxes that are made in advance, so that a call need not wait for one; 0 makes none."`

@@ -33,7 +33,7 @@ func NewAt(o Options, level string) (*Provider, error) {
 	switch level {
 	case levelIsolated:
 	case levelLandlocked:
-		p.modes = []box.Mode{box.Landlocked}
+		p.modes, p.opt.AllowUnisolated = []box.Mode{box.Landlocked}, true
 	default:
 		p.modes = nil
 	}

@@ -85,6 +85,9 @@ func (p *Provider) choose(ctx context.Context) ([]Obstacle, error) {
 	for _, mode := range p.modes {
 		p.mode, p.isolation = mode, schemas.Isolation{Level: levelOf(mode)}
 		err := p.trial(ctx)
+		if err == nil && mode != box.Isolated && !p.opt.AllowUnisolated {
+			return obstacles, refusal(obstacles, "level "+levelOf(mode)+" would hold, which hides neither other processes nor the host's files' names and is taken only if that is allowed")
+		}
 		if err == nil {
 			p.isolation = p.measures()
 			return obstacles, nil
@@ -102,17 +105,22 @@ func (p *Provider) choose(ctx context.Context) ([]Obstacle, error) {
 	}
 	p.mode, p.isolation = box.Bare, schemas.Isolation{Level: levelBare}
 	if !p.opt.AllowUnisolated {
-		text := make([]string, 0, len(obstacles))
-		for _, o := range obstacles {
-			text = append(text, fmt.Sprintf("%s: %s (%s)", o.Level, o.Reason, o.Remedy))
-		}
-		return obstacles, schemas.Errorf(schemas.Unsupported, "local", "this host can isolate nothing: %s", strings.Join(text, "; "))
+		return obstacles, refusal(obstacles, "nothing weaker would hold either")
 	}
 	if err := p.trial(ctx); err != nil {
 		return obstacles, err
 	}
 	p.isolation = p.measures()
 	return obstacles, nil
+}
+
+// refusal says what is in the way of a box with namespaces, and what would be left.
+func refusal(obstacles []Obstacle, left string) error {
+	text := make([]string, 0, len(obstacles))
+	for _, o := range obstacles {
+		text = append(text, fmt.Sprintf("%s: %s (%s)", o.Level, o.Reason, o.Remedy))
+	}
+	return schemas.Errorf(schemas.Unsupported, "local", "this host cannot make a sandbox of namespaces: %s; %s", strings.Join(text, "; "), left)
 }
 
 // measures lists what is in force at the chosen level, and what is not.

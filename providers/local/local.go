@@ -61,7 +61,8 @@ type Options struct {
 	// Box is the path of the box binary, sandjet-box. Empty: the one beside this executable, else
 	// this executable itself.
 	Box string
-	// AllowUnisolated accepts a host that can isolate nothing.
+	// AllowUnisolated accepts a host that forbids namespaces: runs are then kept by landlock and
+	// seccomp (L2) where the kernel has both, else by nothing (L0).
 	AllowUnisolated bool
 	// Pool is how many boxes are kept ready for each kind of box in use. 0: DefaultPool, below 0: none.
 	Pool int
@@ -101,7 +102,7 @@ var (
 )
 
 // New finds out what this host can isolate, by trying, and returns a provider for it. Where it can
-// isolate nothing and that is not allowed, the error is unsupported and names the remedy. The caller
+// make no namespaces and less is not allowed, the error is unsupported and names the remedy. The caller
 // closes the provider.
 func New(o Options) (*Provider, error) {
 	p, err := prepare(o)

@@ -89,7 +89,16 @@ func newHost(t *testing.T) *host {
 
 // newProvider starts a provider that keeps everything below dir.
 func newProvider(dir, box string) (*local.Provider, error) {
-	return local.New(local.Options{StateDir: filepath.Join(dir, "state"), Workspaces: filepath.Join(dir, "workspaces"), Box: box})
+	o := local.Options{StateDir: filepath.Join(dir, "state"), Workspaces: filepath.Join(dir, "workspaces"), Box: box}
+	if level() == "L3" {
+		return local.New(o)
+	}
+	// Where namespaces are forbidden less must be asked for, and the refusal says what to change.
+	if p, err := local.New(o); !errors.Is(err, schemas.ErrUnsupported) || !strings.Contains(err.Error(), "L3: ") {
+		return p, fmt.Errorf("a host without namespaces was not refused as one: %w", err)
+	}
+	o.AllowUnisolated = true
+	return local.New(o)
 }
 
 // level is the one that this run is about: L3 unless the test that started this process took the
