@@ -152,7 +152,7 @@ func heap() int64 {
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	return int64(m.HeapInuse + m.StackInuse) // far below
+	return int64(m.HeapAlloc + m.StackInuse) // far below
 }
 
 // resident is the process's resident set in bytes.

@@ -40,7 +40,7 @@ Take ratios within one run seriously, and single figures of a busy machine not a
 
 // Run measures.
 func (c *benchCommand) Run(ctx context.Context, t terminal) error {
-	const latencies, perRound, inFlight = 500, 40, 1000
+	const latencies, perRound, inFlight = 500, 40, 5000
 	all := []struct {
 		name string
 		run  func() (bench.Report, error)

@@ -68,6 +68,9 @@ func (t glob) present(a answer) outcome {
 		if !whole { // cut by the limit
 			break
 		}
+		if len(name) == 0 {
+			continue // no file has this name: only a box that makes it up says so
+		}
 		p := valid(name)
 		if t.absolute {
 			p = place{t.name, true}.show(p)
