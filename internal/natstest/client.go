@@ -2,6 +2,7 @@ package natstest
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -47,14 +48,19 @@ func (c *Client) Publish(tb testing.TB, subject string, headers map[string]strin
 	}
 }
 
-// Request asks and returns the answer.
+// Request asks and returns the answer. It asks again while nobody is there yet: a service opens in
+// its own time.
 func (c *Client) Request(tb testing.TB, subject, data string) []byte {
 	tb.Helper()
-	m, err := c.nc.Request(subject, []byte(data), within)
-	if err != nil {
-		tb.Fatalf("request %s: %v", subject, err)
+	for end := time.Now().Add(within); ; time.Sleep(5 * time.Millisecond) {
+		m, err := c.nc.Request(subject, []byte(data), within)
+		if err == nil {
+			return m.Data
+		}
+		if !errors.Is(err, nats.ErrNoResponders) || time.Now().After(end) {
+			tb.Fatalf("request %s: %v", subject, err)
+		}
 	}
-	return m.Data
 }
 
 // Inbox is a subscription to an inbox of one's own.
