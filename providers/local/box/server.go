@@ -285,12 +285,14 @@ func (i *server) fork(f fork) {
 		i.refuse(r, "mark the run", err)
 		return
 	}
+	raise := i.lowerProcesses() // born under the limit: a bomb may be faster than limitProcesses
 	pid, err := syscall.ForkExec(i.shell, args, &syscall.ProcAttr{
 		Dir:   f.exec.Dir,
 		Env:   f.exec.Env,
 		Files: []uintptr{uintptr(f.files[0]), uintptr(f.files[1]), uintptr(f.files[2])}, // descriptors
 		Sys:   &syscall.SysProcAttr{Setsid: true},
 	})
+	raise()
 	if err != nil {
 		step := "start the shell"
 		if st := new(unix.Stat_t); errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.EACCES) {
@@ -309,6 +311,19 @@ func (i *server) fork(f fork) {
 	i.count++
 	i.woken.Broadcast()
 	i.send(kindStarted, signalFrame{ID: r.id})
+}
+
+// lowerProcesses lowers the soft limit that a child inherits, and returns what raises init's again.
+func (i *server) lowerProcesses() (raise func()) {
+	var own unix.Rlimit
+	most := uint64(i.state.setup.Pids) + usedThreads
+	if i.state.setup.Pids <= 0 || i.state.setup.Mode != Isolated || unix.Prlimit(0, unix.RLIMIT_NPROC, nil, &own) != nil || own.Cur <= most {
+		return func() {}
+	}
+	if unix.Prlimit(0, unix.RLIMIT_NPROC, &unix.Rlimit{Cur: most, Max: own.Max}, nil) != nil {
+		return func() {}
+	}
+	return func() { _ = unix.Prlimit(0, unix.RLIMIT_NPROC, &own, nil) } // to what it was: that is never refused
 }
 
 // limitProcesses gives a run a lower limit on processes and threads than init has, whose runtime ends
