@@ -1,0 +1,94 @@
+//go:build linux
+
+package box
+
+import (
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// killThose kills the box's processes whose tag is meant, and reports whether there were any that
+// are not dead yet.
+func (i *server) killThose(meant func(tag uint64) bool) bool {
+	found := false
+	for _, pid := range i.processes() {
+		var l unix.Rlimit
+		if err := unix.Prlimit(pid, unix.RLIMIT_RTTIME, nil, &l); err != nil || l.Max > topTag || !meant(l.Max) {
+			continue
+		}
+		if dead(pid) {
+			continue
+		}
+		found = unix.Kill(pid, unix.SIGKILL) == nil || found
+	}
+	return found
+}
+
+// processes lists those of the box but init itself; without process numbers of its own, of the host.
+func (i *server) processes() []int {
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return nil
+	}
+	defer dir.Close() //nolint:errcheck // only read
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return nil
+	}
+	own := os.Getpid()
+	pids := make([]int, 0, len(names))
+	for _, name := range names {
+		if pid, err := strconv.Atoi(name); err == nil && pid != own {
+			pids = append(pids, pid)
+		}
+	}
+	if i.state.setup.Mode == Isolated {
+		return pids
+	}
+	return descendants(pids, own)
+}
+
+// descendants keeps of pids what descends from root: orphans do too, root has adopted them.
+func descendants(pids []int, root int) []int {
+	parent := make(map[int]int, len(pids))
+	for _, pid := range pids {
+		if fields := stat(pid); len(fields) > 1 {
+			parent[pid], _ = strconv.Atoi(fields[1])
+		}
+	}
+	var below []int
+	for pid := range parent {
+		up := parent[pid]
+		for range len(parent) {
+			if up == root {
+				below = append(below, pid)
+				break
+			}
+			next, ok := parent[up]
+			if !ok {
+				break
+			}
+			up = next
+		}
+	}
+	return below
+}
+
+// stat returns the fields of /proc/<pid>/stat from the third on: state, parent, ….
+func stat(pid int) []string {
+	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return nil
+	}
+	s := string(data)
+	return strings.Fields(s[strings.LastIndexByte(s, ')')+1:])
+}
+
+// dead reports whether a process has ended, reaped or not.
+func dead(pid int) bool {
+	fields := stat(pid)
+	return len(fields) == 0 || fields[0] == "Z" || fields[0] == "X"
+}
