@@ -128,6 +128,8 @@ type Profile struct {
 	PidsLimit   bool
 	CPULimit    bool
 	Shell       string // bash or sh
+	// JobsEndWithWorker says that kept boxes, and jobs in them, end with the process that made them.
+	JobsEndWithWorker bool
 }
 
 // As returns p, or the first provider that p wraps, as a T. It is the one place where a provider

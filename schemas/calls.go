@@ -27,6 +27,7 @@ type Request struct {
 	Timeout      Duration        `json:"timeout,omitzero" jsonschema_description:"Of the run: seconds or a duration such as 30s. Default: the sandbox's."`
 	Deadline     time.Time       `json:"deadline,omitzero" jsonschema_description:"Absolute end, waiting included. Default: one hour from now."`
 	Origin       *Origin         `json:"origin,omitzero"`
+	Group        *GroupRef       `json:"group,omitzero" jsonschema_description:"Of background calls: those of one group come back in one follow-up."`
 	TraceParent  string          `json:"traceparent,omitzero" jsonschema:"maxLength=128,pattern=^[A-Za-z0-9-]+$"`
 }
 
@@ -55,6 +56,8 @@ type Call struct {
 	Accepted     time.Time       `json:"accepted"`
 	Deadline     time.Time       `json:"deadline"`
 	Origin       *Origin         `json:"origin,omitzero"`
+	Job          JobID           `json:"job,omitzero"` // of a background call: the job that it starts
+	Group        *GroupRef       `json:"group,omitzero"`
 	TraceParent  string          `json:"traceparent,omitzero"`
 	// Digest is [Request.Digest] of the request that was admitted.
 	Digest string `json:"digest"`
@@ -62,6 +65,17 @@ type Call struct {
 
 // EventID is the call's key on the log: unique per tenant.
 func (c Call) EventID() string { return string(c.Account) + "." + string(c.ID) }
+
+// SideEffects reports whether a second run of the call could do harm: that of its tool, and of an
+// async_status that writes to a job or signals it. Such a call is started at most once.
+func (c Call) SideEffects() bool {
+	if c.Tool != ToolAsyncStatus {
+		return c.Tool.SideEffects()
+	}
+	in, err := DecodeInput(c.Tool, c.Input)
+	s, ok := in.(AsyncStatusInput)
+	return err == nil && ok && (s.Action == JobActionStdin || s.Action == JobActionSignal)
+}
 
 // Cancel asks for the end of a call, whether it waits or runs.
 type Cancel struct {

@@ -93,10 +93,18 @@ func (r Request) Validate() error {
 			return err
 		}
 	}
+	if r.Group != nil {
+		if err := r.Group.Validate(); err != nil {
+			return err
+		}
+	}
 	if r.Tool == "" {
 		return Invalidf("tool", "is missing: use one of %s", toolNames())
 	}
-	_, err := DecodeInput(r.Tool, r.Input)
+	in, err := DecodeInput(r.Tool, r.Input)
+	if b, ok := in.(BashInput); err == nil && r.Group != nil && (!ok || !b.Background) {
+		return Invalidf("group", "is for background calls: set input.background, or leave the group out")
+	}
 	return err
 }
 
@@ -137,7 +145,7 @@ func (o Origin) validate() error {
 }
 
 // DecodeInput reads and checks the input of a tool strictly. The value is a BashInput, ReadInput,
-// WriteInput, EditInput, GlobInput or GrepInput, by tool.
+// WriteInput, EditInput, GlobInput, GrepInput or AsyncStatusInput, by tool.
 func DecodeInput(t Tool, raw json.RawMessage) (any, error) {
 	absent := len(raw) == 0 || bytes.Equal(bytes.TrimSpace(raw), []byte("null"))
 	if absent && slices.Contains(Tools(), t) { // of an unknown tool that is said first
@@ -156,6 +164,8 @@ func DecodeInput(t Tool, raw json.RawMessage) (any, error) {
 		return decodeInput[GlobInput](raw)
 	case ToolGrep:
 		return decodeInput[GrepInput](raw)
+	case ToolAsyncStatus:
+		return decodeInput[AsyncStatusInput](raw)
 	}
 	return nil, Invalidf("tool", "%q is unknown: use one of %s", Quotable(string(t)), toolNames())
 }

@@ -20,11 +20,35 @@ const (
 	CallOutput   EventType = "call.output"
 	CallFinished EventType = "call.finished"
 	CallRejected EventType = "call.rejected" // a request from plain NATS that could not be admitted
+
+	JobStarted      EventType = "job.started"
+	JobFinished     EventType = "job.finished"
+	FollowUpCreated EventType = "followup.created" // results of jobs for the agent or the channel
+
+	// What a harness tells of its agent, see [AppendedEvent].
+	AgentStarted      EventType = "agent.started"
+	AgentFinished     EventType = "agent.finished"
+	AgentFailed       EventType = "agent.failed"
+	AgentStepFinished EventType = "agent.step.finished"
+	Message           EventType = "message"
 )
 
 // EventTypes lists the event types that this version publishes.
 func EventTypes() []EventType {
-	return []EventType{CallAccepted, CallStarted, CallOutput, CallFinished, CallRejected}
+	return []EventType{
+		CallAccepted, CallStarted, CallOutput, CallFinished, CallRejected, JobStarted, JobFinished, FollowUpCreated,
+		AgentStarted, AgentFinished, AgentFailed, AgentStepFinished, Message,
+	}
+}
+
+// AppendableTypes lists what clients may add to a conversation.
+func AppendableTypes() []EventType {
+	return []EventType{AgentStarted, AgentFinished, AgentFailed, AgentStepFinished, Message}
+}
+
+// DeliverableTypes lists what webhook endpoints may ask for.
+func DeliverableTypes() []EventType {
+	return append([]EventType{JobFinished, FollowUpCreated}, AppendableTypes()...)
 }
 
 // Event is one line of a conversation: a CloudEvents 1.0 JSON event. Data is one of the …Data
@@ -85,7 +109,8 @@ type RejectedData struct {
 	Error *Error `json:"error"`
 }
 
-// The data of [CallFinished] is a [Result].
+// The data of [CallFinished] is a [Result], that of [JobFinished] a [JobResult], that of
+// [FollowUpCreated] a [FollowUp], that of the types that clients add is theirs.
 
 // NewEvent makes an event on a call's conversation. It panics only if data cannot be marshalled,
 // which for the types of this package cannot happen.
@@ -94,6 +119,25 @@ func NewEvent(c Call, t EventType, id string, at time.Time, data any) Event {
 		SpecVersion: "1.0", ID: id, Type: t, Source: AccountSource(c.Account), Subject: string(c.ID), Time: at.UTC(),
 		Conversation: c.Conversation, Account: c.Account, TraceParent: c.TraceParent, Data: mustJSON(data),
 	}
+}
+
+// NewJobEvent makes an event on a job's conversation.
+func NewJobEvent(j Job, t EventType, id string, at time.Time, data any) Event {
+	return Event{
+		SpecVersion: "1.0", ID: id, Type: t, Source: AccountSource(j.Account), Subject: string(j.ID), Time: at.UTC(),
+		Conversation: j.Conversation, Account: j.Account, Data: mustJSON(data),
+	}
+}
+
+// JobStartedID is the id of the event that tells of a job's start.
+func JobStartedID(a AccountID, j JobID) string { return JobKey(a, j) + ".started" }
+
+// JobFinishedID is the id of the one event that tells of a job's end.
+func JobFinishedID(a AccountID, j JobID) string { return JobKey(a, j) + ".finished" }
+
+// FollowUpEventID is the id of the event that tells of a follow-up.
+func FollowUpEventID(a AccountID, f FollowUpID) string {
+	return string(a) + "." + string(f) + ".created"
 }
 
 const accountSource = "/accounts/"

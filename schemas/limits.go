@@ -21,6 +21,23 @@ const (
 	MaxEnvVars        = 256       // variables of a sandbox
 	MaxEnvBytes       = 256 << 10 // bytes of all its names and values
 
+	MaxJobCommand          = 4 << 10   // bytes of a command that a job's record keeps
+	MaxJobLogs             = 32 << 10  // bytes of output that a job's completion carries
+	MaxJobLogPage          = 256 << 10 // bytes of output that one read of a job's log gives
+	MaxJobStdin            = 64 << 10  // bytes that one write to a job's standard input may carry
+	MaxJobCallback         = 512 << 10 // bytes of a callback's body
+	MaxJobOutput           = 64 << 20  // bytes of output that are kept of a job: its beginning is dropped beyond
+	MaxGroup               = 100       // calls of a group
+	MaxEndpoints           = 100       // webhook endpoints of an account
+	MaxEndpointURL         = 2048      // bytes
+	MaxEndpointConcurrency = 64        // requests to an endpoint at the same time
+	MaxWebhookBody         = 256 << 10 // bytes of a delivery's body; results above are left out and named
+
+	DefaultJobs        = 10             // running jobs in one reserved sandbox
+	MaxJobs            = 1000           // the most that a sandbox may ask for
+	DefaultJobLifetime = 24 * time.Hour // of a job
+	MaxJobLifetime     = 30 * 24 * time.Hour
+
 	DefaultOutputLimit = 64 << 10  // bytes of stdout, and of stderr, kept in a result
 	MaxOutputLimit     = 256 << 10 // the most a sandbox may ask for
 

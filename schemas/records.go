@@ -27,7 +27,11 @@ type Sandbox struct {
 	OutputLimit    int               `json:"output_limit_bytes,omitzero"`
 	EnvVars        map[string]string `json:"env_vars,omitzero"`
 	Persistent     bool              `json:"persistent"` // one box, kept between calls; else a fresh one for each
-	Created        time.Time         `json:"created"`
+	// JobLimit is how many background jobs run in its box at the same time; 0: DefaultJobs.
+	JobLimit int `json:"job_limit,omitzero"`
+	// JobLifetime is how long a background job may run; 0: DefaultJobLifetime.
+	JobLifetime Duration  `json:"job_lifetime,omitzero"`
+	Created     time.Time `json:"created"`
 }
 
 // Workspace is the record of a set of files.

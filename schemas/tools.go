@@ -11,17 +11,19 @@ const (
 	ToolEdit  Tool = "edit"
 	ToolGlob  Tool = "glob"
 	ToolGrep  Tool = "grep"
+
+	ToolAsyncStatus Tool = "async_status"
 )
 
 // Tools lists the tools in the order in which they are shown.
 func Tools() []Tool {
-	return []Tool{ToolBash, ToolRead, ToolWrite, ToolEdit, ToolGlob, ToolGrep}
+	return []Tool{ToolBash, ToolRead, ToolWrite, ToolEdit, ToolGlob, ToolGrep, ToolAsyncStatus}
 }
 
 // SideEffects reports whether a second run of the same call could do harm. Such a call is started
 // at most once; the others are simply run again after a crash.
 func (t Tool) SideEffects() bool {
-	return t != ToolRead && t != ToolGlob && t != ToolGrep
+	return t != ToolRead && t != ToolGlob && t != ToolGrep && t != ToolAsyncStatus
 }
 
 // Dialect selects the wording and the defaults of the tools. The zero value is [DialectClaude].

@@ -114,6 +114,11 @@ func (k *Bucket[T]) Update(ctx context.Context, key string, v T, rev uint64) (ui
 	return k.write(ctx, "update", key, v, jetstream.WithExpectLastSequencePerSubject(rev))
 }
 
+// UpdateFor is Update of a value that ends after ttl, at least a second.
+func (k *Bucket[T]) UpdateFor(ctx context.Context, key string, v T, rev uint64, ttl time.Duration) (uint64, error) {
+	return k.write(ctx, "update", key, v, jetstream.WithExpectLastSequencePerSubject(rev), jetstream.WithMsgTTL(ttl))
+}
+
 // write publishes to the bucket's stream itself: the client library's own writes would drop the
 // end of a value's life.
 func (k *Bucket[T]) write(ctx context.Context, verb, key string, v T, o ...jetstream.PublishOpt) (uint64, error) {
@@ -156,15 +161,20 @@ func (k *Bucket[T]) remove(ctx context.Context, key string, o ...jetstream.KVDel
 	return coded(k.op("delete "+schemas.Quotable(key)), kv.Delete(ctx, key, o...))
 }
 
-// Keys lists the keys that have a value, unsorted.
-func (k *Bucket[T]) Keys(ctx context.Context) ([]string, error) {
+// Keys lists the keys that have a value, unsorted: all, or those that one of the filters names, such
+// as "acct_1.*".
+func (k *Bucket[T]) Keys(ctx context.Context, filters ...string) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 4*requestWithin)
 	defer cancel()
 	kv, err := k.open(ctx)
 	if err != nil {
 		return nil, err
 	}
-	l, err := kv.ListKeys(ctx)
+	list := func() (jetstream.KeyLister, error) { return kv.ListKeys(ctx) }
+	if len(filters) > 0 {
+		list = func() (jetstream.KeyLister, error) { return kv.ListKeysFiltered(ctx, filters...) }
+	}
+	l, err := list()
 	if err != nil {
 		return nil, coded(k.op("list keys"), err)
 	}

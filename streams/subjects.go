@@ -19,8 +19,13 @@ const (
 	prefixCancelled = "sandjet.cancelled." // where requests for an end are told live
 	prefixEvents    = "sandjet.events."
 	prefixLive      = "sandjet.live."
+	prefixJobs      = "sandjet.jobs."
+	prefixTurns     = "sandjet.turns."
 	prefixDead      = "sandjet.dead."
-	prefixInbox     = "sandjet.inbox."
+
+	prefixDeliveries = "sandjet.deliveries."
+	prefixTimers     = "sandjet.timers.deliveries." // where deliveries wait for their next try
+	prefixInbox      = "sandjet.inbox."
 
 	// RPCSubject is where the request/reply front door listens; the last token is the account.
 	RPCSubject = "sandjet.rpc.call"
@@ -93,6 +98,10 @@ func accountOf(subject string) schemas.AccountID {
 		at = 3
 	case len(t) == 5 && (strings.HasPrefix(subject, prefixCalls) || strings.HasPrefix(subject, prefixEvents) || strings.HasPrefix(subject, prefixDead)):
 		at = 3
+	case len(t) == 5 && strings.HasPrefix(subject, prefixDeliveries):
+		at = 3
+	case len(t) == 5 && strings.HasPrefix(subject, prefixTurns), len(t) == 4 && strings.HasPrefix(subject, prefixJobs):
+		at = 2
 	case len(t) == 4 && (strings.HasPrefix(subject, prefixCancels) || strings.HasPrefix(subject, prefixLive)):
 		at = 2
 	case len(t) == 4 && strings.HasPrefix(subject, RPCSubject+"."):

@@ -2,6 +2,7 @@ package streams
 
 import (
 	"encoding/json"
+	"errors"
 	"strings"
 
 	"github.com/sandjet/sandjet/schemas"
@@ -18,6 +19,7 @@ type Topic[T schemas.Eventer] struct {
 	expect  func(v T) string // subjects that must be empty for v to be stored; empty: no condition
 	live    string           // where it is told live, all of it; empty: nowhere
 	once    bool             // publish under the event id as message id
+	timer   func(v T) string // where v waits until it is due; nil: it cannot
 }
 
 // Raw is a message as an outside publisher sent it.
@@ -53,6 +55,27 @@ var (
 	Intake = Topic[Raw]{ //nolint:gochecknoglobals // a row of the table
 		stream: streamIntake, subject: intakePlace, encode: func(r Raw) ([]byte, error) { return r.Data, nil }, decode: decodeRaw,
 		filter: func(s string) string { return prefixIntake + orAny(s) },
+	}
+	// Completions tell how background jobs ended. Publishing one for a job that has one is a conflict:
+	// see [Complete]. Filter: an account.
+	Completions = Topic[schemas.Completion]{ //nolint:gochecknoglobals // a row of the table
+		stream: streamJobs, subject: completionPlace, encode: encodeJSON[schemas.Completion], decode: decodeCompletion,
+		filter: func(s string) string { return prefixJobs + orAny(s) + ".*" }, expect: func(c schemas.Completion) string { return completionSubject(c.Account, c.Job) },
+	}
+	// Turns are the follow-ups for agents. Publishing one that is there is a conflict, for seven days.
+	// Filter: an account.
+	Turns = Topic[schemas.FollowUp]{ //nolint:gochecknoglobals // a row of the table
+		stream: streamTurns, subject: turnPlace, encode: encodeJSON[schemas.FollowUp], decode: decodeJSON[schemas.FollowUp],
+		filter: func(s string) string { return prefixTurns + orAny(s) + ".*.*" }, expect: func(f schemas.FollowUp) string { return turnSubject(f) },
+	}
+	// Deliveries are events on their way to receivers. Publishing one that is there is a conflict, for
+	// seven days; a later try is written by Schedule. Filter: a channel.
+	Deliveries = Topic[schemas.Delivery]{ //nolint:gochecknoglobals // a row of the table
+		stream: streamDeliver, subject: deliveryPlace, encode: encodeJSON[schemas.Delivery], decode: decodeJSON[schemas.Delivery],
+		filter: func(s string) string { return prefixDeliveries + orAny(s) + ".*.*" }, expect: func(d schemas.Delivery) string { return deliverySubject(d) },
+		timer: func(d schemas.Delivery) string {
+			return prefixTimers + strings.TrimPrefix(deliverySubject(d), prefixDeliveries)
+		},
 	}
 	// Dead are the dead letters. Filter: the stream that they come from.
 	Dead = Topic[schemas.DeadLetter]{ //nolint:gochecknoglobals // a row of the table
@@ -108,6 +131,49 @@ func intakePlace(_ *Bus, r Raw) (string, error) {
 		return "", err //nolint:wrapcheck // it names field and remedy
 	}
 	return IntakeSubject(r.Account), nil
+}
+
+func completionPlace(_ *Bus, c schemas.Completion) (string, error) {
+	if err := c.Validate(); err != nil {
+		return "", err //nolint:wrapcheck // it names field and remedy
+	}
+	return completionSubject(c.Account, c.Job), nil
+}
+
+func completionSubject(a schemas.AccountID, j schemas.JobID) string {
+	return prefixJobs + string(a) + "." + string(j)
+}
+
+func turnPlace(_ *Bus, f schemas.FollowUp) (string, error) {
+	if err := errors.Join(f.Account.Validate(), f.Conversation.Validate()); err != nil {
+		return "", err
+	}
+	if !plain(string(f.ID)) {
+		return "", schemas.Invalidf("id", "%q is not the id of a follow-up", schemas.Quotable(string(f.ID)))
+	}
+	return turnSubject(f), nil
+}
+
+func turnSubject(f schemas.FollowUp) string {
+	return prefixTurns + string(f.Account) + "." + token(string(f.Conversation)) + "." + string(f.ID)
+}
+
+func deliveryPlace(_ *Bus, d schemas.Delivery) (string, error) {
+	if err := d.Account.Validate(); err != nil {
+		return "", err //nolint:wrapcheck // it names field and remedy
+	}
+	if !plain(string(d.ID)) || !plain(d.Channel) {
+		return "", schemas.Invalidf("id", "%q on channel %q cannot be a delivery", schemas.Quotable(string(d.ID)), schemas.Quotable(d.Channel))
+	}
+	return deliverySubject(d), nil
+}
+
+func deliverySubject(d schemas.Delivery) string {
+	return prefixDeliveries + d.Channel + "." + string(d.Account) + "." + string(d.ID)
+}
+
+func decodeCompletion(_ string, _ Headers, data []byte) (schemas.Completion, error) {
+	return schemas.DecodeCompletion(data) //nolint:wrapcheck // it is coded
 }
 
 func deadPlace(_ *Bus, d schemas.DeadLetter) (string, error) {

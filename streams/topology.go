@@ -11,6 +11,9 @@ const (
 	streamIntake  = "INTAKE"
 	streamCalls   = "CALLS"
 	streamCancels = "CANCELS"
+	streamJobs    = "JOBS"
+	streamTurns   = "TURNS"
+	streamDeliver = "DELIVERIES"
 	streamDead    = "DEAD"
 	streamAdv     = "ADV"
 	eventsPattern = "EVENTS_*"
@@ -21,6 +24,7 @@ const (
 
 	callsKept  = day
 	eventsKept = 7 * day
+	jobsKept   = 7 * day
 	deadKept   = 30 * day
 
 	intakeQuota       = 10_000  // requests of one account that wait at the same time
@@ -31,7 +35,7 @@ const (
 )
 
 // topologyVersion grows with each change of the table below that an older process would undo.
-const topologyVersion = 1
+const topologyVersion = 2
 
 // Keys of a stream's metadata.
 const (
@@ -59,6 +63,21 @@ func streamRows(shards int) []jetstream.StreamConfig {
 			RePublish: &jetstream.RePublish{Source: prefixCancels + "*.*", Destination: prefixCancelled + "{{wildcard(1)}}.{{wildcard(2)}}"},
 		},
 		{
+			// As with calls: one message per subject, published on the condition that there is none.
+			Name: streamJobs, Description: "How background jobs ended. The first word on each counts.",
+			Subjects: []string{prefixJobs + "*.*"}, MaxAge: jobsKept, MaxMsgsPerSubject: 1, Duplicates: 2 * time.Minute,
+		},
+		{
+			Name: streamTurns, Description: "Follow-ups for agents whose turn continues.",
+			Subjects: []string{prefixTurns + "*.*.*"}, MaxAge: jobsKept, MaxMsgsPerSubject: 1, Duplicates: 2 * time.Minute,
+		},
+		{
+			// A retry is a scheduled message: the server writes it to the delivery's own subject when it is due.
+			Name: streamDeliver, Description: "Deliveries on their way, and kept for a replay.",
+			Subjects: []string{prefixDeliveries + "*.*.*", prefixTimers + "*.*.*"}, MaxAge: jobsKept, MaxMsgsPerSubject: 1,
+			AllowMsgSchedules: true, AllowMsgTTL: true, Duplicates: 2 * time.Minute,
+		},
+		{
 			Name: streamDead, Description: "Messages that were given up, with the reason.",
 			Subjects: []string{prefixDead + "*.*.*"}, MaxAge: deadKept, MaxMsgsPerSubject: -1, Duplicates: dedupe,
 		},
@@ -83,7 +102,9 @@ func streamRows(shards int) []jetstream.StreamConfig {
 }
 
 // consumedStreams are the streams whose consumers can run out of deliveries.
-func consumedStreams() []string { return []string{streamIntake, streamCalls, streamDead} }
+func consumedStreams() []string {
+	return []string{streamIntake, streamCalls, streamJobs, streamTurns, streamDeliver, streamDead}
+}
 
 func advisorySubjects() []string {
 	var s []string
@@ -100,7 +121,15 @@ type BucketName string
 const (
 	Records BucketName = "records" // accounts, sandboxes, workspaces; each with its last five values
 	Leases  BucketName = "leases"  // signs of life: a value ends 3 s after it was written
+
+	// JobRecords are the background jobs ([schemas.Job]) by [schemas.JobKey], GroupRecords the groups
+	// ([schemas.Group]) by [GroupKey]. What is over is written with UpdateFor and ends after SettledKept.
+	JobRecords   BucketName = "jobs"
+	GroupRecords BucketName = "groups"
 )
+
+// SettledKept is how long the records of settled jobs and of groups are kept.
+const SettledKept = jobsKept
 
 // LeaseTTL is how long a value of [Leases] lives unless it is written again.
 const LeaseTTL = 3 * time.Second
@@ -118,6 +147,12 @@ func bucketRows() map[BucketName]bucketRow {
 		Leases: {ttl: LeaseTTL, config: jetstream.KeyValueConfig{
 			Bucket: string(Leases), Description: "Signs of life.", History: 1, LimitMarkerTTL: 10 * time.Second, MaxValueSize: 16 << 10,
 		}},
+		JobRecords: {config: jetstream.KeyValueConfig{
+			Bucket: string(JobRecords), Description: "Background jobs; settled ones for seven days.", History: 1, LimitMarkerTTL: 10 * time.Second, MaxValueSize: 128 << 10,
+		}},
+		GroupRecords: {config: jetstream.KeyValueConfig{
+			Bucket: string(GroupRecords), Description: "Groups of background calls.", History: 1, LimitMarkerTTL: 10 * time.Second, MaxValueSize: 64 << 10,
+		}},
 	}
 }
 
@@ -127,6 +162,7 @@ func payloadBucket(stream string) (name string, kept time.Duration) {
 	switch stream {
 	case streamIntake, streamCalls, streamCancels:
 		return "payloads_2d", callsKept + day
+	case streamJobs, streamTurns, streamDeliver:
 	case streamDead:
 		return "payloads_31d", deadKept + day
 	}

@@ -74,7 +74,7 @@ func (t *turn) facts(inHand bool) (f facts, reason string) {
 	reason, isCancelled, sure := t.cancels.find(t.call.EventID(), now)
 	return facts{
 		left:        t.call.Deadline.Sub(now),
-		sideEffects: t.call.Tool.SideEffects(),
+		sideEffects: t.call.SideEffects(),
 		doubt:       t.delivery.Attempt > 1 || t.delivery.Late() || !sure || !t.sawAll(now),
 		inHand:      inHand,
 		cancelled:   isCancelled,

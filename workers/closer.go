@@ -106,7 +106,7 @@ func (c *Closer) expire(ctx context.Context, call schemas.Call) (bool, error) {
 		if err != nil || living {
 			return false, err
 		}
-		if call.Tool.SideEffects() {
+		if call.SideEffects() {
 			v = toInterrupt
 		}
 	}
@@ -168,7 +168,7 @@ func (c *Closer) leases() *streams.Bucket[sign] {
 // deadResult is the result of a call that was given up: what was started has an unknown outcome,
 // the rest was not run. The letter's reason is for the operator and stays in the letter.
 func deadResult(c schemas.Call, l schemas.DeadLetter, started bool) schemas.Result {
-	if started && c.Tool.SideEffects() {
+	if started && c.SideEffects() {
 		return interruptedResult(c, textInterrupted)
 	}
 	code := cmp.Or(l.Code, schemas.Internal)

@@ -123,7 +123,7 @@ func (t *turn) start(ctx context.Context) error {
 	c := t.call
 	event := schemas.NewEvent(c, schemas.CallStarted, schemas.StartedID(c.Account, c.ID, t.delivery.Attempt), time.Now(),
 		schemas.StartedData{Call: c.ID, Tool: c.Tool, Worker: t.me(), Attempt: t.delivery.Attempt})
-	if !c.Tool.SideEffects() {
+	if !c.SideEffects() {
 		if _, err := streams.Events.PublishAsync(ctx, t.Bus, event); err != nil {
 			t.Log.Warn("start not told", "call", c.ID, "error", err)
 		}
@@ -172,11 +172,11 @@ func (t *turn) ended(ctx context.Context, partial *schemas.Result, err error) (s
 	switch {
 	case isCancel:
 		return endedResult(t.call, schemas.Cancelled, because(textCancelled, byHand.reason), partial), nil
-	case ctx.Err() != nil && !errors.Is(cause, context.DeadlineExceeded) && !t.call.Tool.SideEffects():
+	case ctx.Err() != nil && !errors.Is(cause, context.DeadlineExceeded) && !t.call.SideEffects():
 		return schemas.Result{}, err
 	case ctx.Err() != nil && !errors.Is(cause, context.DeadlineExceeded):
 		return endedResult(t.call, schemas.Broken, textStopped, partial), nil
-	case schemas.CodeOf(err) == schemas.Interrupted && t.call.Tool.SideEffects():
+	case schemas.CodeOf(err) == schemas.Interrupted && t.call.SideEffects():
 		return endedResult(t.call, schemas.Broken, textInterrupted, partial), nil
 	}
 	t.Log.Warn("run failed", "call", t.call.ID, "code", schemas.CodeOf(err), "error", err)

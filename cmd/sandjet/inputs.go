@@ -55,6 +55,8 @@ func forms() map[schemas.Tool]form {
 		schemas.ToolEdit:  {[]string{"file_path", "old_string", "new_string"}, 3},
 		schemas.ToolGlob:  {[]string{"pattern", "path"}, 1},
 		schemas.ToolGrep:  {[]string{"pattern", "path"}, 1},
+
+		schemas.ToolAsyncStatus: {[]string{"statusId", "action"}, 1},
 	}
 }
 

@@ -30,6 +30,11 @@ func channels() []channel {
 		{name: "calls", stream: "CALLS", address: "sandjet.calls.{provider}.{account}.{call}", message: "call", action: "send", internal: true},
 		{name: "cancels", stream: "CANCELS", address: "sandjet.cancels.{account}.{call}", message: "cancel", action: "send", internal: true},
 		{name: "events", stream: "EVENTS_00", address: "sandjet.events.{shard}.{account}.{conversation}", message: "event", action: "send", internal: true},
+		{name: "jobs", stream: "JOBS", address: "sandjet.jobs.{account}.{job}", message: "completion", action: "send", internal: true},
+		{name: "turns", stream: "TURNS", address: "sandjet.turns.{account}.{conversation}.{followup}", message: "followup_created_data", action: "send", internal: true},
+		{name: "deliveries", stream: "DELIVERIES", address: "sandjet.deliveries.{channel}.{account}.{delivery}", message: "delivery", action: "send", internal: true},
+		{name: "jobControl", address: streams.JobControlSubject("{worker}"), message: "job_command", action: "receive", internal: true,
+			about: "Request/reply: the worker that looks after a job answers with a job_reply, or with an error and the header Sandjet-Failed."},
 		{name: "dead", stream: "DEAD", address: "sandjet.dead.{stream}.{account}.{sequence}", message: "dead_letter", action: "send", internal: true},
 	}
 }
@@ -39,7 +44,8 @@ func parameter(name string) string {
 		"account": "The tenant's id, such as acct_01k…", "provider": "Name of the provider that runs the call.",
 		"call": "The call's id in base64url without padding.", "conversation": "The conversation's id in base64url without padding.",
 		"shard": "Two digits: FNV-1a (32 bit) of the conversation's id, modulo the number of shards.", "stream": "The stream where the message was.",
-		"sequence": "Its sequence there.",
+		"sequence": "Its sequence there.", "job": "The job's id.", "followup": "The follow-up's id.", "channel": "webhook, or a chat channel.",
+		"delivery": "The delivery's id.", "worker": "The worker's name, as its lease has it.",
 	}[name]
 }
 
@@ -60,8 +66,8 @@ func asyncAPI() ([]byte, error) {
 		switch {
 		case c.stream != "":
 			r, ok := byName[c.stream]
-			if !ok || len(r.Subjects) != 1 {
-				return nil, fmt.Errorf("the topology has no stream %s with one subject", c.stream)
+			if !ok || len(r.Subjects) == 0 {
+				return nil, fmt.Errorf("the topology has no stream %s", c.stream)
 			}
 			subject, kept = r.Subjects[0], keptText(r)
 			if c.about == "" {
@@ -69,6 +75,8 @@ func asyncAPI() ([]byte, error) {
 			}
 		case c.name == "rpc":
 			subject = streams.RPCSubject + ".*"
+		case c.name == "jobControl":
+			subject = streams.JobControlSubject("*")
 		}
 		names, err := parameters(c.address, subject)
 		if err != nil {

@@ -125,6 +125,15 @@ func TestExamplesKeepTheirDocuments(t *testing.T) {
 		schemas.CallOutput:   schemas.OutputData{Call: call.ID, Stream: "stdout", Text: "a", Attempt: 1},
 		schemas.CallFinished: result,
 		schemas.CallRejected: schemas.RejectedData{Error: failure},
+		schemas.JobStarted:   schemas.JobStartedData{Job: "job_1", Call: call.ID, Tool: call.Tool, Command: "a", Provider: "local", Actions: schemas.JobActions(), Deadline: now},
+		schemas.JobFinished:  schemas.JobResult{Job: "job_1", Call: call.ID, Tool: call.Tool, State: schemas.JobFailed, ExitCode: new(3), Via: schemas.ViaProvider, Finished: now},
+		schemas.FollowUpCreated: schemas.FollowUp{
+			ID: "fu_1", Account: "acct_1", Conversation: "c", Created: now,
+			Results: []schemas.JobResult{{Job: "job_1", Call: call.ID, Tool: call.Tool, State: schemas.JobCompleted, Finished: now}},
+		},
+	}
+	for _, t := range schemas.AppendableTypes() {
+		data[t] = map[string]any{"anything": true}
 	}
 	examples := map[string][]any{
 		"request":     {schemas.Request{Tool: schemas.ToolRead, Input: json.RawMessage(`{"file_path":"a"}`), Timeout: schemas.Duration(time.Minute), Deadline: now}},
@@ -136,6 +145,18 @@ func TestExamplesKeepTheirDocuments(t *testing.T) {
 		"account":     {schemas.Account{ID: "acct_1", Created: now}},
 		"sandbox":     {schemas.Sandbox{ID: "sb_1", Account: "acct_1", Network: schemas.Network{Mode: schemas.DenyAll}, PermissionMode: schemas.PermissionBypass, Created: now}},
 		"workspace":   {schemas.Workspace{ID: "ws_1", Account: "acct_1", Created: now}},
+		"job": {schemas.Job{
+			ID: "job_1", Account: "acct_1", Conversation: "c", Call: "x", Tool: schemas.ToolBash, Workspace: "ws_1", Sandbox: "sb_1", State: schemas.JobRunning, Actions: schemas.JobActions(),
+			Group: &schemas.GroupRef{ID: "g", Size: 2}, Created: now, Deadline: now,
+		}},
+		"group":          {schemas.Group{ID: "g", Account: "acct_1", Conversation: "c", Size: 2, Settled: []schemas.JobID{"job_1"}, Created: now, Deadline: now}},
+		"completion":     {schemas.Completion{Job: "job_1", Account: "acct_1", State: schemas.JobLost, Via: schemas.ViaProbe, Finished: now}},
+		"job_callback":   {schemas.JobCallback{Status: "completed", Response: &schemas.JobCallbackBody{ExitCode: new(0), Logs: "x"}}},
+		"job_command":    {schemas.JobCommand{Account: "acct_1", Job: "job_1", Action: schemas.JobActionLogs}},
+		"job_reply":      {schemas.JobReply{Running: true, Data: []byte("x"), Size: 1}},
+		"endpoint":       {schemas.Endpoint{ID: "wh_1", Account: "acct_1", URL: "https://example.com", Secrets: []schemas.EndpointSecret{{Key: "whsec_x"}}, Created: now}},
+		"delivery":       {schemas.Delivery{ID: "msg_1", Account: "acct_1", Channel: "webhook", Endpoint: "wh_1", Event: "e", Type: schemas.JobFinished, Conversation: "c", Created: now}},
+		"appended_event": {schemas.AppendedEvent{Type: schemas.AgentFinished, Data: json.RawMessage(`{"finishReason":"stop"}`)}},
 	}
 	for _, typ := range schemas.EventTypes() {
 		if data[typ] == nil {
@@ -143,12 +164,15 @@ func TestExamplesKeepTheirDocuments(t *testing.T) {
 			continue
 		}
 		examples["event"] = append(examples["event"], schemas.NewEvent(call, typ, "id", now, data[typ]))
-		examples[dataName(typ)] = append(examples[dataName(typ)], data[typ])
+		if name := dataName(typ); name != "" {
+			examples[name] = append(examples[name], data[typ])
+		}
 	}
 	for tool, in := range map[schemas.Tool]any{
 		schemas.ToolBash: schemas.BashInput{Command: "a"}, schemas.ToolRead: schemas.ReadInput{FilePath: "a", Base: new(0)},
 		schemas.ToolWrite: schemas.WriteInput{FilePath: "a", Mode: schemas.WriteAppend}, schemas.ToolEdit: schemas.EditInput{FilePath: "a", OldString: "b"},
 		schemas.ToolGlob: schemas.GlobInput{Pattern: "*", Sort: schemas.SortName}, schemas.ToolGrep: schemas.GrepInput{Pattern: "a", OutputMode: schemas.GrepCount},
+		schemas.ToolAsyncStatus: schemas.AsyncStatusInput{StatusID: "job_1", Action: schemas.JobActionLogs, Offset: 1},
 	} {
 		examples[inputName(tool)] = append(examples[inputName(tool)], in)
 	}

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/invopop/jsonschema"
@@ -43,12 +44,21 @@ func roots() []root {
 		{name: "account", value: schemas.Account{}, title: "The record of a tenant"},
 		{name: "sandbox", value: schemas.Sandbox{}, title: "The record of a box"},
 		{name: "workspace", value: schemas.Workspace{}, title: "The record of a set of files"},
+		{name: "job", value: schemas.Job{}, title: "The record of a background job"},
+		{name: "group", value: schemas.Group{}, title: "The record of a group of background calls"},
+		{name: "completion", value: schemas.Completion{}, title: "How a background job ended"},
+		{name: "job_callback", value: schemas.JobCallback{}, title: "The body with which the end of a job is reported", closed: true},
+		{name: "job_command", value: schemas.JobCommand{}, title: "A question to the worker that looks after a job"},
+		{name: "job_reply", value: schemas.JobReply{}, title: "Its answer"},
+		{name: "endpoint", value: schemas.Endpoint{}, title: "The record of a webhook endpoint"},
+		{name: "delivery", value: schemas.Delivery{}, title: "An event on its way to a receiver"},
+		{name: "appended_event", value: schemas.AppendedEvent{}, title: "An event that a client adds to a conversation", closed: true},
 	}
 	for _, t := range schemas.Tools() {
 		list = append(list, root{name: inputName(t), value: inputOf(t), title: "The input of " + string(t), closed: true})
 	}
 	for _, t := range schemas.EventTypes() {
-		if name := dataName(t); name != "result" {
+		if name := dataName(t); name != "result" && name != "" {
 			list = append(list, root{name: name, value: dataOf(t), title: "The data of " + string(t)})
 		}
 	}
@@ -61,12 +71,16 @@ func inputOf(t schemas.Tool) any {
 	return map[schemas.Tool]any{
 		schemas.ToolBash: schemas.BashInput{}, schemas.ToolRead: schemas.ReadInput{}, schemas.ToolWrite: schemas.WriteInput{},
 		schemas.ToolEdit: schemas.EditInput{}, schemas.ToolGlob: schemas.GlobInput{}, schemas.ToolGrep: schemas.GrepInput{},
+		schemas.ToolAsyncStatus: schemas.AsyncStatusInput{},
 	}[t]
 }
 
 func dataName(t schemas.EventType) string {
-	if t == schemas.CallFinished {
+	switch {
+	case t == schemas.CallFinished:
 		return "result"
+	case slices.Contains(schemas.AppendableTypes(), t):
+		return "" // it is the client's
 	}
 	return strings.ReplaceAll(string(t), ".", "_") + "_data"
 }
@@ -75,6 +89,7 @@ func dataOf(t schemas.EventType) any {
 	return map[schemas.EventType]any{
 		schemas.CallAccepted: schemas.AcceptedData{}, schemas.CallStarted: schemas.StartedData{}, schemas.CallOutput: schemas.OutputData{},
 		schemas.CallRejected: schemas.RejectedData{}, schemas.CallFinished: schemas.Result{},
+		schemas.JobStarted: schemas.JobStartedData{}, schemas.JobFinished: schemas.JobResult{}, schemas.FollowUpCreated: schemas.FollowUp{},
 	}[t]
 }
 
@@ -142,6 +157,14 @@ func mapped(t reflect.Type) *jsonschema.Schema {
 		return id(schemas.WorkspacePrefix)
 	case reflect.TypeFor[schemas.TurnID]():
 		return id(schemas.TurnPrefix)
+	case reflect.TypeFor[schemas.JobID]():
+		return id(schemas.JobPrefix)
+	case reflect.TypeFor[schemas.EndpointID]():
+		return id(schemas.EndpointPrefix)
+	case reflect.TypeFor[schemas.JobState]():
+		return enum(schemas.JobStates())
+	case reflect.TypeFor[schemas.JobAction]():
+		return enum(schemas.JobActions())
 	case reflect.TypeFor[schemas.CallID]():
 		return text(`^[A-Za-z0-9_.:-]{1,128}$`, "The id of a call. Chosen by the client it is the idempotency key.")
 	case reflect.TypeFor[schemas.ConversationID]():
@@ -175,7 +198,9 @@ func inputByTool(s *jsonschema.Schema) {
 // anything: readers pass over it.
 func dataByType(s *jsonschema.Schema) {
 	for _, t := range schemas.EventTypes() {
-		s.AllOf = append(s.AllOf, when("type", string(t), "data", dataName(t)))
+		if name := dataName(t); name != "" {
+			s.AllOf = append(s.AllOf, when("type", string(t), "data", name))
+		}
 	}
 }
 

@@ -66,6 +66,16 @@ func describe(d dialect) map[schemas.Tool]input {
 			"Runs a command with bash in the workspace. The answer holds what it printed, and always its exit code, and whether it was ended by its time or cut.",
 			map[string]object{"command": text("The command.")},
 		},
+		schemas.ToolAsyncStatus: {
+			"Looks after a background job. You will be notified when it ends: do not poll.",
+			map[string]object{
+				"statusId": text("The statusId that the background call returned."),
+				"action": {
+					"type": "string", "enum": schemas.JobActions(), "default": schemas.JobActionStatus,
+					"description": "What to do with the job.",
+				},
+			},
+		},
 		schemas.ToolRead: {
 			fmt.Sprintf("Reads lines of a text file, numbered from 1. A page holds at most 64 KiB; the answer says how to go on. offset counts from %d.", first),
 			map[string]object{

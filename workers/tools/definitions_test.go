@@ -18,6 +18,7 @@ func TestDefinitions(t *testing.T) {
 		schemas.ToolBash: reflect.TypeFor[schemas.BashInput](), schemas.ToolRead: reflect.TypeFor[schemas.ReadInput](),
 		schemas.ToolWrite: reflect.TypeFor[schemas.WriteInput](), schemas.ToolEdit: reflect.TypeFor[schemas.EditInput](),
 		schemas.ToolGlob: reflect.TypeFor[schemas.GlobInput](), schemas.ToolGrep: reflect.TypeFor[schemas.GrepInput](),
+		schemas.ToolAsyncStatus: reflect.TypeFor[schemas.AsyncStatusInput](),
 	}
 	for _, d := range []schemas.Dialect{schemas.DialectClaude, schemas.DialectDeepAgents} {
 		list, err := Definitions(d)

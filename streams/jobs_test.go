@@ -1,0 +1,149 @@
+package streams_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/sandjet/sandjet/internal/natstest"
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+func completion(state schemas.JobState) schemas.Completion {
+	exit := 3
+	return schemas.Completion{Job: "job_1", Account: "acct_1", State: state, Via: schemas.ViaProbe, ExitCode: &exit, Finished: time.Now().UTC()}
+}
+
+func TestTheFirstCompletionCounts(t *testing.T) {
+	t.Parallel()
+	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+		first := completion(schemas.JobFailed)
+		if _, err := streams.Complete(t.Context(), b, first); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := streams.Complete(t.Context(), b, first); err != nil {
+			t.Errorf("the same completion again: %v, want it to be taken for a repeat", err)
+		}
+		have, err := streams.Complete(t.Context(), b, completion(schemas.JobLost))
+		if !errors.Is(err, schemas.ErrConflict) || have.State != schemas.JobFailed {
+			t.Errorf("a second completion: %v, %v; want a conflict with the first", have.State, err)
+		}
+	})
+}
+
+func TestEnsureJobTakesAllFromTheCall(t *testing.T) {
+	t.Parallel()
+	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+		c := schemas.Call{ID: "c1", Account: "acct_1", Conversation: "c_1", Tool: schemas.ToolBash, Input: []byte(`{"command":"true","background":true}`), Job: "job_1"}
+		p, err := streams.EnsureJob(t.Context(), b, c)
+		if err != nil || p.Value.State != schemas.JobWaiting || p.Value.Command != "true" {
+			t.Fatalf("got %+v, %v", p.Value, err)
+		}
+		if again, err := streams.EnsureJob(t.Context(), b, c); err != nil || again.Revision != p.Revision {
+			t.Errorf("made again: %v, revision %d, want %d", err, again.Revision, p.Revision)
+		}
+		if _, err := streams.FindJob(t.Context(), b, "acct_2", "job_1"); !errors.Is(err, schemas.ErrNotFound) {
+			t.Errorf("another account finds it: %v", err)
+		}
+		if rev, err := streams.OpenJobs(b).UpdateFor(t.Context(), p.Key, p.Value, p.Revision, time.Minute); err != nil || rev == 0 {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Minute)
+		if _, err := streams.FindJob(t.Context(), b, "acct_1", "job_1"); !errors.Is(err, schemas.ErrNotFound) {
+			t.Errorf("after its time: %v, want not found", err)
+		}
+	})
+}
+
+func TestAScheduledDeliveryReplacesTheFirst(t *testing.T) {
+	t.Parallel()
+	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		d := schemas.Delivery{ID: "msg_1", Account: "acct_1", Channel: "webhook", Body: "x"}
+		if err := streams.Deliveries.Publish(ctx, b, d); err != nil {
+			t.Fatal(err)
+		}
+		if err := streams.Deliveries.Publish(ctx, b, d); !errors.Is(err, schemas.ErrConflict) {
+			t.Errorf("published again: %v, want a conflict", err)
+		}
+		tries := make(chan streams.Delivery[schemas.Delivery], 8)
+		done := make(chan error, 1)
+		go func() {
+			done <- streams.Deliveries.Consume(ctx, b, streams.ConsumeOptions{Name: "d-webhook", Filter: "webhook", Slots: 4},
+				func(ctx context.Context, m streams.Delivery[schemas.Delivery]) error {
+					tries <- m
+					next := m.Value
+					if next.Attempt++; next.Attempt < 3 {
+						return streams.Deliveries.Schedule(ctx, b, next, time.Now().Add(time.Minute))
+					}
+					return nil
+				})
+		}()
+		began := time.Now()
+		for want := range 3 {
+			m := <-tries
+			if m.Value.Attempt != want || m.Attempt != 1 || m.Account != "acct_1" || m.Value.Body != "x" {
+				t.Errorf("try %d: got attempt %d, delivery %d of %s", want, m.Value.Attempt, m.Attempt, m.Account)
+			}
+		}
+		if took := time.Since(began); took < 2*time.Minute || took > 2*time.Minute+time.Second {
+			t.Errorf("two waits of a minute took %s", took)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestAskAndAnswer(t *testing.T) {
+	t.Parallel()
+	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+		ctx, cancel := context.WithCancel(t.Context())
+		subject := streams.JobControlSubject("worker_1")
+		if _, err := b.Ask(ctx, subject, nil); !errors.Is(err, schemas.ErrUnavailable) {
+			t.Errorf("with nobody there: %v, want unavailable", err)
+		}
+		ready, done := make(chan struct{}), make(chan error, 1)
+		go func() {
+			done <- b.Answer(ctx, subject, func() { close(ready) }, func(_ context.Context, data []byte) ([]byte, error) {
+				if len(data) == 0 {
+					return nil, schemas.Errorf(schemas.Conflict, "", "it has ended")
+				}
+				return append(data, '!'), nil
+			})
+		}()
+		<-ready
+		if got, err := b.Ask(ctx, subject, []byte("hi")); err != nil || string(got) != "hi!" {
+			t.Errorf("got %q, %v", got, err)
+		}
+		if _, err := b.Ask(ctx, subject, nil); !errors.Is(err, schemas.ErrConflict) {
+			t.Errorf("an error as the answer: %v, want conflict", err)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestHasEvent(t *testing.T) {
+	t.Parallel()
+	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+		j := schemas.Job{ID: "job_1", Account: "acct_1", Conversation: "c_1"}
+		id := schemas.JobFinishedID(j.Account, j.ID)
+		since := time.Now()
+		if has, err := streams.HasEvent(t.Context(), b, j.Account, j.Conversation, id, since); has || err != nil {
+			t.Errorf("on an empty conversation: %v, %v", has, err)
+		}
+		if err := streams.Events.Publish(t.Context(), b, schemas.NewJobEvent(j, schemas.JobFinished, id, since, schemas.JobResult{})); err != nil {
+			t.Fatal(err)
+		}
+		if has, err := streams.HasEvent(t.Context(), b, j.Account, j.Conversation, id, since); !has || err != nil {
+			t.Errorf("after it was told: %v, %v", has, err)
+		}
+	})
+}
