@@ -89,6 +89,58 @@ type DeliveryTry struct {
 // EventID is stable over all tries.
 func (d Delivery) EventID() string { return string(d.Account) + "." + string(d.ID) }
 
+// WebhookChannel is the channel of deliveries to webhook endpoints.
+const WebhookChannel = "webhook"
+
+// WebhookDeliveries makes the deliveries of an event to those endpoints that want it. At is where the
+// event stands on its conversation. Making them again gives the same ids.
+func WebhookDeliveries(e Event, at Cursor, endpoints []Endpoint, now time.Time) []Delivery {
+	var list []Delivery
+	for _, p := range endpoints {
+		if !p.Wants(e.Type) || p.Account != e.Account {
+			continue
+		}
+		list = append(list, Delivery{
+			ID: MakeDeliveryID(e.ID, string(p.ID)), Account: e.Account, Channel: WebhookChannel, Endpoint: p.ID, Event: e.ID, Type: e.Type,
+			Conversation: e.Conversation, Body: WebhookBody(e, at), Created: now.UTC(),
+		})
+	}
+	return list
+}
+
+// webhookBody is a CloudEvents 1.0 event and a body by Standard Webhooks in one.
+type webhookBody struct {
+	SpecVersion string          `json:"specversion"`
+	ID          string          `json:"id"`
+	Type        EventType       `json:"type"`
+	Source      string          `json:"source"`
+	Subject     string          `json:"subject,omitzero"`
+	Time        time.Time       `json:"time"`
+	Timestamp   time.Time       `json:"timestamp"` // as Standard Webhooks recommends
+	ContentType string          `json:"datacontenttype"`
+	Data        json.RawMessage `json:"data"`
+}
+
+// WebhookBody is what receivers of an event get: its data with conversation and cursor added. Data
+// that would make it longer than MaxWebhookBody is left out; "omitted" says so.
+func WebhookBody(e Event, at Cursor) string {
+	data := map[string]json.RawMessage{}
+	_ = json.Unmarshal(e.Data, &data) // what is no object has no members to show
+	add := func(into map[string]json.RawMessage) json.RawMessage {
+		into["conversation"], into["cursor"] = mustJSON(e.Conversation), mustJSON(at.String())
+		return mustJSON(into)
+	}
+	b := webhookBody{
+		SpecVersion: "1.0", ID: e.ID, Type: e.Type, Source: e.Source, Subject: e.Subject, Time: e.Time, Timestamp: e.Time,
+		ContentType: "application/json", Data: add(data),
+	}
+	if text := mustJSON(b); len(text) <= MaxWebhookBody {
+		return string(text)
+	}
+	b.Data = add(map[string]json.RawMessage{"omitted": mustJSON(true)})
+	return string(mustJSON(b))
+}
+
 // MakeDeliveryID is the id of the delivery of an event to a receiver.
 func MakeDeliveryID(event, receiver string) DeliveryID {
 	return DeliveryID("msg_" + shortHash(event+"\x00"+receiver))

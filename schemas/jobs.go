@@ -102,6 +102,8 @@ type Job struct {
 	Own     bool        `json:"own,omitzero"`
 	Ref     JobRef      `json:"ref,omitzero"`
 	Actions []JobAction `json:"actions,omitzero"` // offered while it runs
+	// Places are what the job holds under caps, for those who give them back; the holder is its key.
+	Places []JobPlace `json:"places,omitzero"`
 	// TokenHash is the hex SHA-256 of the token that lets the job's supervisor report its end.
 	TokenHash string    `json:"token_hash,omitzero"`
 	Created   time.Time `json:"created"`
@@ -113,6 +115,18 @@ type Job struct {
 	// id of a follow-up when that does, empty while it is open.
 	FollowUp string `json:"follow_up,omitzero"`
 	Told     bool   `json:"told,omitzero"` // job.finished and the deliveries are on the log
+}
+
+// JobPlace is a place under a cap with its fencing token.
+type JobPlace struct {
+	Key   string `json:"key"`
+	Token uint64 `json:"token"`
+}
+
+// Public is the record as its account may see it: without what only roles of Sandjet need.
+func (j Job) Public() Job {
+	j.TokenHash, j.Places = "", nil
+	return j
 }
 
 // Observed is the [Job.FollowUp] of a job whose result was read before it was handed on.
