@@ -111,7 +111,8 @@ func (l *DeadLetters) find(ctx context.Context, id string) (stored, error) {
 }
 
 // Redrive sends a letter's message to where it was and removes the letter. A call that has its
-// result already keeps it: the worker that gets the call sees the result and does not run it again.
+// result already keeps it: the worker that gets the call sees the result and does not run it again. A
+// delivery has all its tries anew.
 // Codes: not_found, conflict (a call of that id was admitted again since).
 func (l *DeadLetters) Redrive(ctx context.Context, id string) error {
 	at, err := l.find(ctx, id)
@@ -129,6 +130,14 @@ func (l *DeadLetters) Redrive(ctx context.Context, id string) error {
 	var o []jetstream.PublishOpt
 	switch d.Stream {
 	case streamIntake:
+	case streamDeliver:
+		v, err := Deliveries.decode(d.Subject, nil, d.Payload)
+		if err != nil {
+			return err
+		}
+		if m.Data, err = Deliveries.encode(Again(v)); err != nil {
+			return err
+		}
 	case streamCalls:
 		seq, err := l.callPlace(ctx, d)
 		if err != nil {
