@@ -121,48 +121,87 @@ func (c *Client) post(ctx context.Context, r schemas.Request, wait time.Duration
 
 // state sends a request until it is answered with a call's state or result.
 func (c *Client) state(ctx context.Context, method, path string, body []byte) (State, error) {
+	status, b, err := c.answer(ctx, true, method, path, body)
+	if err != nil {
+		return State{}, err
+	}
+	if status == http.StatusOK {
+		var res schemas.Result
+		if err := json.Unmarshal(b, &res); err != nil {
+			return State{}, fmt.Errorf("decode the result: %w", err)
+		}
+		return State{res.Call, res.Conversation, string(res.Status), &res}, nil
+	}
+	var st struct {
+		ID           schemas.CallID         `json:"id"`
+		Conversation schemas.ConversationID `json:"conversation"`
+		Status       string                 `json:"status"`
+	}
+	if err := json.Unmarshal(b, &st); err != nil {
+		return State{}, fmt.Errorf("decode the state: %w", err)
+	}
+	return State{st.ID, st.Conversation, st.Status, nil}, nil
+}
+
+// ask sends in, as JSON unless it is nil, until it is answered, and decodes the answer into out
+// unless that is nil. Only what does no harm when it is done twice may be asked so.
+func (c *Client) ask(ctx context.Context, method, path string, in, out any) error {
+	return c.exchange(ctx, true, method, path, in, out)
+}
+
+// askOnce is ask without further tries: when it fails for a passing reason, nobody knows whether it
+// was done.
+func (c *Client) askOnce(ctx context.Context, method, path string, in, out any) error {
+	return c.exchange(ctx, false, method, path, in, out)
+}
+
+func (c *Client) exchange(ctx context.Context, again bool, method, path string, in, out any) error {
+	var body []byte
+	if in != nil {
+		var err error
+		if body, err = json.Marshal(in); err != nil {
+			return schemas.Wrap(schemas.Invalid, "encode", "the request cannot be written as JSON", err)
+		}
+	}
+	_, b, err := c.answer(ctx, again, method, path, body)
+	if err != nil || out == nil {
+		return err
+	}
+	if err := json.Unmarshal(b, out); err != nil {
+		return fmt.Errorf("decode the answer of %s %s: %w", method, path, err)
+	}
+	return nil
+}
+
+// answer sends a request until it is answered with a success, whose status and body it returns; with
+// again false it sends it once.
+func (c *Client) answer(ctx context.Context, again bool, method, path string, body []byte) (int, []byte, error) {
 	for try := 0; ; try++ {
-		st, again, err := c.once(ctx, method, path, body)
-		if err == nil || !again {
-			return st, err
+		status, b, passing, err := c.once(ctx, method, path, body)
+		if err == nil || !passing || !again {
+			return status, b, err
 		}
 		if perr := c.pause(ctx, try); perr != nil {
-			return State{}, fmt.Errorf("%w (last failure: %w)", perr, err)
+			return 0, nil, fmt.Errorf("%w (last failure: %w)", perr, err)
 		}
 	}
 }
 
 // once sends a request; again says that its failure may pass.
-func (c *Client) once(ctx context.Context, method, path string, body []byte) (_ State, again bool, _ error) {
+func (c *Client) once(ctx context.Context, method, path string, body []byte) (status int, _ []byte, again bool, _ error) {
 	resp, err := c.do(ctx, method, path, body, nil)
 	if err != nil {
-		return State{}, ctx.Err() == nil && schemas.CodeOf(err) == schemas.Unavailable, err
+		return 0, nil, ctx.Err() == nil && schemas.CodeOf(err) == schemas.Unavailable, err
 	}
 	defer resp.Body.Close() //nolint:errcheck // it was read
 	b, err := io.ReadAll(io.LimitReader(resp.Body, mostAnswer))
 	if err != nil {
-		return State{}, ctx.Err() == nil, fmt.Errorf("read the answer: %w", err)
+		return 0, nil, ctx.Err() == nil, fmt.Errorf("read the answer: %w", err)
 	}
-	switch resp.StatusCode {
-	case http.StatusOK:
-		var res schemas.Result
-		if err := json.Unmarshal(b, &res); err != nil {
-			return State{}, false, fmt.Errorf("decode the result: %w", err)
-		}
-		return State{res.Call, res.Conversation, string(res.Status), &res}, false, nil
-	case http.StatusAccepted:
-		var st struct {
-			ID           schemas.CallID         `json:"id"`
-			Conversation schemas.ConversationID `json:"conversation"`
-			Status       string                 `json:"status"`
-		}
-		if err := json.Unmarshal(b, &st); err != nil {
-			return State{}, false, fmt.Errorf("decode the state: %w", err)
-		}
-		return State{st.ID, st.Conversation, st.Status, nil}, false, nil
+	if resp.StatusCode < http.StatusOK || resp.StatusCode >= http.StatusMultipleChoices {
+		return resp.StatusCode, nil, passing(resp.StatusCode), problem(resp.StatusCode, b)
 	}
-	err = problem(resp.StatusCode, b)
-	return State{}, passing(resp.StatusCode), err
+	return resp.StatusCode, b, false, nil
 }
 
 // do sends one request. An error means that there is no answer.
@@ -171,11 +210,11 @@ func (c *Client) do(ctx context.Context, method, path string, body []byte, heade
 	if err != nil {
 		return nil, schemas.Wrap(schemas.Invalid, "request", "the gateway's URL is malformed", err)
 	}
-	maps.Copy(req.Header, header)
-	req.Header.Set("Authorization", "Bearer "+c.key)
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
+	maps.Copy(req.Header, header)
+	req.Header.Set("Authorization", "Bearer "+c.key)
 	h := c.HTTP
 	if h == nil {
 		h = &http.Client{}

@@ -1,0 +1,238 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// JobsQuery selects background jobs. The zero value selects the account's newest.
+type JobsQuery struct {
+	State        string                 // one of [schemas.JobStates], or "running": all that have not settled
+	Conversation schemas.ConversationID // empty: of all
+	Limit        int                    // at most 500; 0: 50
+}
+
+// JobLogPage is a piece of what a job printed.
+type JobLogPage struct {
+	Data   []byte
+	Offset int64 // of the first byte of Data, counted from the job's first; behind the one asked for when that is no longer kept
+	Next   int64 // where to read on
+	Size   int64 // of all that was printed so far
+	Ended  bool  // the job has ended: after Size there is no more
+}
+
+// Jobs lists the account's background jobs, the newest first, without their logs. Codes: invalid.
+func (c *Client) Jobs(ctx context.Context, q JobsQuery) ([]schemas.Job, error) {
+	values := url.Values{}
+	if q.State != "" {
+		values.Set("state", q.State)
+	}
+	if q.Conversation != "" {
+		values.Set("conversation", string(q.Conversation))
+	}
+	if q.Limit != 0 {
+		values.Set("limit", strconv.Itoa(q.Limit))
+	}
+	var out struct {
+		Jobs []schemas.Job `json:"jobs"`
+	}
+	err := c.ask(ctx, http.MethodGet, withQuery("/v1/jobs", values), nil, &out)
+	return out.Jobs, err
+}
+
+// Job tells how far a job is, and how it ended. Codes: not_found, also seven days after its end.
+func (c *Client) Job(ctx context.Context, id schemas.JobID) (schemas.Job, error) {
+	var j schemas.Job
+	err := c.ask(ctx, http.MethodGet, jobPath(id), nil, &j)
+	return j, err
+}
+
+// JobLogs reads a piece of what a job printed: at most limit bytes (0: 256 KiB, the most) from offset
+// on. Offset -1 means the last limit bytes. Codes: not_found, unsupported (its sandbox shows no logs
+// of running jobs).
+func (c *Client) JobLogs(ctx context.Context, id schemas.JobID, offset int64, limit int) (JobLogPage, error) {
+	values := url.Values{"offset": {strconv.FormatInt(offset, 10)}}
+	if limit > 0 {
+		values.Set("limit", strconv.Itoa(limit))
+	}
+	var page struct {
+		Text   string `json:"text"`
+		Data   []byte `json:"data"`
+		Offset int64  `json:"offset"`
+		Next   int64  `json:"next"`
+		Size   int64  `json:"size"`
+		Ended  bool   `json:"ended"`
+	}
+	if err := c.ask(ctx, http.MethodGet, withQuery(jobPath(id)+"/logs", values), nil, &page); err != nil {
+		return JobLogPage{}, err
+	}
+	if page.Data == nil {
+		page.Data = []byte(page.Text)
+	}
+	return JobLogPage{Data: page.Data, Offset: page.Offset, Next: page.Next, Size: page.Size, Ended: page.Ended}, nil
+}
+
+// FollowJobLogs writes what a job printed from offset on to w, then what it prints, until it has
+// ended (nil) or ctx has. When the connection ends it comes back and goes on where it was; bytes that
+// the sandbox no longer keeps are passed over. Codes: as [Client.JobLogs]. An error of w ends it too.
+func (c *Client) FollowJobLogs(ctx context.Context, id schemas.JobID, offset int64, w io.Writer) error {
+	for try := 0; ; try++ {
+		at, err := c.followOnce(ctx, id, offset, w)
+		switch {
+		case ctx.Err() != nil:
+			return fmt.Errorf("follow %s: %w", id, ctx.Err())
+		case err != nil && !errors.Is(err, errAgain):
+			return err
+		}
+		if at != offset {
+			offset, try = at, 0
+		}
+		// A stream may end because the job has, or because a gateway stops or a proxy grew tired: a
+		// page tells.
+		if err == nil && offset >= 0 {
+			page, err := c.JobLogs(ctx, id, offset, 0)
+			if err != nil {
+				return err
+			}
+			if _, err := w.Write(page.Data); err != nil {
+				return fmt.Errorf("write the logs: %w", err)
+			}
+			offset = page.Next
+			if page.Ended && page.Next >= page.Size {
+				return nil
+			}
+		}
+		if err := c.pause(ctx, try); err != nil {
+			return err
+		}
+	}
+}
+
+// errAgain marks a failure that may pass.
+var errAgain = errors.New("the connection ended early")
+
+// followOnce copies over one connection and returns where it got to.
+func (c *Client) followOnce(ctx context.Context, id schemas.JobID, offset int64, w io.Writer) (int64, error) {
+	path := withQuery(jobPath(id)+"/logs", url.Values{"follow": {"1"}, "offset": {strconv.FormatInt(offset, 10)}})
+	resp, err := c.do(ctx, http.MethodGet, path, nil, http.Header{"Accept": {"text/plain"}})
+	if err != nil {
+		if schemas.CodeOf(err) == schemas.Unavailable {
+			return offset, fmt.Errorf("%w: %w", errAgain, err)
+		}
+		return offset, err
+	}
+	defer resp.Body.Close() //nolint:errcheck // it is only read
+	if resp.StatusCode != http.StatusOK {
+		body, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10)) // the status says enough
+		err := problem(resp.StatusCode, body)
+		if passing(resp.StatusCode) {
+			return offset, fmt.Errorf("%w: %w", errAgain, err)
+		}
+		return offset, err
+	}
+	if from, err := strconv.ParseInt(resp.Header.Get("Sandjet-Offset"), 10, 64); err == nil {
+		offset = from
+	}
+	out := &written{w: w}
+	n, err := io.Copy(out, resp.Body)
+	switch {
+	case out.err != nil:
+		return offset + n, fmt.Errorf("write the logs: %w", out.err)
+	case err != nil:
+		return offset + n, fmt.Errorf("%w: %w", errAgain, err)
+	}
+	return offset + n, nil
+}
+
+// written remembers the writer's own error, which no new connection makes good.
+type written struct {
+	w   io.Writer
+	err error
+}
+
+func (o *written) Write(b []byte) (int, error) {
+	n, err := o.w.Write(b)
+	o.err = err
+	return n, err //nolint:wrapcheck // it is the same writer
+}
+
+// StopJob ends a job: TERM, after a grace KILL to all that it started. It returns the job as it was
+// when it was told; its end comes after. Codes: not_found, conflict (it has ended), unsupported.
+func (c *Client) StopJob(ctx context.Context, id schemas.JobID, reason string) (schemas.Job, error) {
+	var j schemas.Job
+	err := c.ask(ctx, http.MethodPost, jobPath(id)+"/stop", map[string]string{"reason": reason}, &j)
+	return j, err
+}
+
+// SignalJob sends one of [schemas.JobSignals] to a job's processes. It is tried once: after unavailable
+// nobody knows whether it was sent. Codes: invalid, not_found, conflict (it has ended), unsupported.
+func (c *Client) SignalJob(ctx context.Context, id schemas.JobID, signal string) error {
+	return c.askOnce(ctx, http.MethodPost, jobPath(id)+"/signal", map[string]string{"signal": signal}, nil)
+}
+
+// WriteJob writes at most 64 KiB to a job's standard input and returns how many bytes the job's pipe
+// has taken; eof closes it then. It is tried once: after unavailable nobody knows whether it was
+// written. Codes: invalid, not_found, conflict (it has ended, or its input is closed), unsupported,
+// timeout (it reads too slowly).
+func (c *Client) WriteJob(ctx context.Context, id schemas.JobID, data []byte, eof bool) (int, error) {
+	path := jobPath(id) + "/stdin"
+	if eof {
+		path += "?eof=1"
+	}
+	if data == nil {
+		data = []byte{}
+	}
+	resp, err := c.do(ctx, http.MethodPost, path, data, http.Header{"Content-Type": {"application/octet-stream"}})
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close() //nolint:errcheck // it was read
+	b, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
+	if err != nil {
+		return 0, schemas.Wrap(schemas.Unavailable, "write to "+string(id), "the answer was cut off", err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return 0, problem(resp.StatusCode, b)
+	}
+	var out struct {
+		Written int `json:"written"`
+	}
+	if err := json.Unmarshal(b, &out); err != nil {
+		return 0, fmt.Errorf("decode the answer: %w", err)
+	}
+	return out.Written, nil
+}
+
+// AppendedAnswer says where an appended event is.
+type AppendedAnswer struct {
+	ID     string         `json:"id"`     // of the event on its conversation
+	Cursor schemas.Cursor `json:"cursor"` // resumes after it
+}
+
+// AppendEvent adds an event to a conversation. It makes the id when there is none, so that trying again
+// adds it once. Codes: invalid.
+func (c *Client) AppendEvent(ctx context.Context, conversation schemas.ConversationID, e schemas.AppendedEvent) (AppendedAnswer, error) {
+	if e.ID == "" {
+		e.ID = schemas.NewID("ev_")
+	}
+	var out AppendedAnswer
+	err := c.ask(ctx, http.MethodPost, "/v1/conversations/"+url.PathEscape(string(conversation))+"/events", e, &out)
+	return out, err
+}
+
+func jobPath(id schemas.JobID) string { return "/v1/jobs/" + url.PathEscape(string(id)) }
+
+func withQuery(path string, values url.Values) string {
+	if len(values) == 0 {
+		return path
+	}
+	return path + "?" + values.Encode()
+}

@@ -1,0 +1,125 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// WebhookSpec describes an endpoint to be added. Only URL must be there.
+type WebhookSpec struct {
+	URL         string              `json:"url"`
+	Events      []schemas.EventType `json:"events,omitzero"`      // empty: all of [schemas.DeliverableTypes]
+	Legacy      bool                `json:"legacy,omitzero"`      // see [schemas.Endpoint]
+	Concurrency int                 `json:"concurrency,omitzero"` // requests at the same time; 0: 4
+	Description string              `json:"description,omitzero"`
+	Secret      string              `json:"secret,omitzero"` // "whsec_" and base64 of 24 to 64 bytes; empty: one is made
+}
+
+// WebhookPatch changes an endpoint. What is nil stays as it is.
+type WebhookPatch struct {
+	URL         *string              `json:"url,omitzero"`
+	Events      *[]schemas.EventType `json:"events,omitzero"` // an empty list: all
+	Legacy      *bool                `json:"legacy,omitzero"`
+	Concurrency *int                 `json:"concurrency,omitzero"`
+	Description *string              `json:"description,omitzero"`
+	Disabled    *bool                `json:"disabled,omitzero"` // false enables it again
+}
+
+// WebhookReplay selects deliveries to be sent again. Since or ID must be there.
+type WebhookReplay struct {
+	Since    time.Time          // deliveries made from then on
+	Endpoint schemas.EndpointID // empty: of all
+	ID       schemas.DeliveryID // this one alone
+}
+
+// Webhooks lists the account's endpoints by id. Secrets are not shown.
+func (c *Client) Webhooks(ctx context.Context) ([]schemas.Endpoint, error) {
+	var out struct {
+		Webhooks []schemas.Endpoint `json:"webhooks"`
+	}
+	err := c.ask(ctx, http.MethodGet, webhooksPath, nil, &out)
+	return out.Webhooks, err
+}
+
+// Webhook returns an endpoint. Secrets are not shown. Codes: not_found.
+func (c *Client) Webhook(ctx context.Context, id schemas.EndpointID) (schemas.Endpoint, error) {
+	return c.endpoint(ctx, http.MethodGet, id, nil)
+}
+
+// AddWebhook adds an endpoint. The answer is the only one that shows its secret. It is tried once:
+// after unavailable, look with [Client.Webhooks] whether it is there. Codes: invalid, exhausted (the
+// account has as many as it may).
+func (c *Client) AddWebhook(ctx context.Context, spec WebhookSpec) (schemas.Endpoint, error) {
+	var e schemas.Endpoint
+	err := c.askOnce(ctx, http.MethodPost, webhooksPath, spec, &e)
+	return e, err
+}
+
+// UpdateWebhook changes an endpoint. Codes: invalid, not_found.
+func (c *Client) UpdateWebhook(ctx context.Context, id schemas.EndpointID, patch WebhookPatch) (schemas.Endpoint, error) {
+	return c.endpoint(ctx, http.MethodPatch, id, patch)
+}
+
+// RemoveWebhook removes an endpoint with all that waits for it. Codes: not_found, also when an earlier
+// try of this very call removed it.
+func (c *Client) RemoveWebhook(ctx context.Context, id schemas.EndpointID) error {
+	return c.ask(ctx, http.MethodDelete, webhookPath(id), nil, nil)
+}
+
+// RotateWebhook gives an endpoint a new secret, which only this answer shows. Until overlap has passed
+// (0: 24 hours) deliveries are signed with the former ones too. It is tried once. Codes: not_found,
+// invalid.
+func (c *Client) RotateWebhook(ctx context.Context, id schemas.EndpointID, overlap time.Duration) (schemas.Endpoint, error) {
+	var in struct {
+		Overlap schemas.Duration `json:"overlap,omitzero"`
+	}
+	in.Overlap = schemas.Duration(overlap)
+	var e schemas.Endpoint
+	err := c.askOnce(ctx, http.MethodPost, webhookPath(id)+"/rotate", in, &e)
+	return e, err
+}
+
+// TestWebhook has a message event with the data {"test":true} delivered to an endpoint. It is tried
+// once. Codes: not_found, conflict (the endpoint is disabled).
+func (c *Client) TestWebhook(ctx context.Context, id schemas.EndpointID) (schemas.DeliveryID, error) {
+	var out struct {
+		Delivery schemas.DeliveryID `json:"delivery"`
+	}
+	err := c.askOnce(ctx, http.MethodPost, webhookPath(id)+"/test", nil, &out)
+	return out.Delivery, err
+}
+
+// ReplayWebhooks has deliveries sent again, with their first ids, and returns how many. It is tried
+// once. Codes: invalid, not_found (the endpoint).
+func (c *Client) ReplayWebhooks(ctx context.Context, r WebhookReplay) (int, error) {
+	var in struct {
+		Since    string             `json:"since,omitzero"`
+		Endpoint schemas.EndpointID `json:"endpoint,omitzero"`
+		ID       schemas.DeliveryID `json:"id,omitzero"`
+	}
+	in.Endpoint, in.ID = r.Endpoint, r.ID
+	if !r.Since.IsZero() {
+		in.Since = r.Since.Format(time.RFC3339Nano)
+	}
+	var out struct {
+		Replayed int `json:"replayed"`
+	}
+	err := c.askOnce(ctx, http.MethodPost, webhooksPath+"/replay", in, &out)
+	return out.Replayed, err
+}
+
+func (c *Client) endpoint(ctx context.Context, method string, id schemas.EndpointID, in any) (schemas.Endpoint, error) {
+	var e schemas.Endpoint
+	err := c.ask(ctx, method, webhookPath(id), in, &e)
+	return e, err
+}
+
+const webhooksPath = "/v1/webhooks"
+
+func webhookPath(id schemas.EndpointID) string {
+	return webhooksPath + "/" + url.PathEscape(string(id))
+}
