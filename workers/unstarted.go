@@ -1,0 +1,51 @@
+package workers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+// unstarted settles the job of a call whose result was written and which certainly started nothing,
+// so that its group and whoever waits for it learn that. A call without a job has nothing to settle,
+// and a job that has its end keeps it. It may be called again after an error: the first end counts.
+func unstarted(ctx context.Context, b *streams.Bus, c schemas.Call, reason string) error {
+	if c.Job.Validate() != nil { // in the foreground, or a dead letter with a name that nobody could look up
+		return nil
+	}
+	// Admission may have died before it made the record; the settler needs it.
+	if _, err := streams.EnsureJob(ctx, b, c); err != nil {
+		return fmt.Errorf("look for the record of the job: %w", err)
+	}
+	return complete(ctx, b, schemas.Completion{
+		Job: c.Job, Account: c.Account, State: schemas.JobUnstarted, Via: schemas.ViaCall, Reason: reason, Finished: time.Now().UTC(),
+	})
+}
+
+// neverLaunched is unstarted for those who only know that the call's worker is gone: a job that may
+// have been launched is left to whoever looks after it.
+func neverLaunched(ctx context.Context, b *streams.Bus, c schemas.Call, reason string) error {
+	if c.Job.Validate() != nil {
+		return nil
+	}
+	p, err := streams.EnsureJob(ctx, b, c)
+	if err != nil {
+		return fmt.Errorf("look for the record of the job: %w", err)
+	}
+	if p.Value.State != schemas.JobWaiting {
+		return nil
+	}
+	return unstarted(ctx, b, c, reason)
+}
+
+// complete tells the end of a job. That it has one already is no error.
+func complete(ctx context.Context, b *streams.Bus, c schemas.Completion) error {
+	if _, err := streams.Complete(ctx, b, c); err != nil && !errors.Is(err, schemas.ErrConflict) {
+		return fmt.Errorf("tell the end of the job: %w", err)
+	}
+	return nil
+}
