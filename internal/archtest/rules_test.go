@@ -27,6 +27,7 @@ var floors = map[string]struct {
 	"cmd/sandjet":                   {[]string{"schemas", "streams", "providers", "providers/local", "providers/local/boxentry", "workers", "workers/limits", "workers/tools", "records", "gateway", "client", "bench", "internal/safefs"}, "the roof: the only place where everything meets"},
 	"cmd/sandjet-box":               {[]string{"providers/local/box"}, "the box alone"},
 	"internal/natstest":             {[]string{"schemas", "streams"}, "the real log for tests"},
+	"internal/redistest":            {nil, "a real server for tests, and nothing of ours"},
 	"internal/gen":                  {[]string{"schemas", "streams"}, "documents come from the types and the topology"},
 	"internal/archtest":             {nil, "rules look at the tree from outside"},
 	"internal/crashtest":            {[]string{"schemas", "client", "streams"}, "it drives the program from outside"},
@@ -36,6 +37,7 @@ var floors = map[string]struct {
 var testsMay = map[string][]string{
 	"":                    {"internal/natstest"},
 	"workers":             {"providers/providertest", "providers/local"},
+	"workers/limits":      {"internal/redistest"},
 	"workers/tools":       {"providers/providertest", "providers/local"},
 	"gateway":             {"records", "client"},
 	"gateway/admission":   {"records"},
@@ -54,6 +56,7 @@ var owners = []struct {
 	{"github.com/alecthomas/kong", []string{"cmd/sandjet"}, "flags are a matter of the program"},
 	{"github.com/goccy/go-yaml", []string{"cmd/sandjet"}, "so is its configuration"},
 	{"github.com/prometheus/", []string{"gateway", "cmd/sandjet"}, "other packages count, and let the edge show it"},
+	{"github.com/redis/", []string{"workers/limits/redislimits"}, "caps are shared in one place; nothing else may lean on Redis"},
 	{"github.com/oklog/ulid", []string{"schemas"}, "ids are made in one place"},
 	{"github.com/invopop/jsonschema", []string{"internal/gen", "workers/tools"}, "documents are made at build time, but for the tools' own definitions"},
 	{"golang.org/x/sys", []string{"providers/local", "internal/safefs", "cmd/sandjet", "streams"}, "system calls stay at the edge to the kernel"},

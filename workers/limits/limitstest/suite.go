@@ -20,8 +20,10 @@ type Subject struct {
 	// Bubble runs f with a clock in which a lease can end: synctest.Test for what lives in memory. Nil
 	// runs it against the wall clock.
 	Bubble func(t *testing.T, f func(t *testing.T))
+	// Pass lets time pass for the subject. Nil sleeps.
+	Pass func(tb testing.TB, d time.Duration)
 	// TTL is the lease that the suite takes: long enough for a round of calls, and the tests of its
-	// end wait for it.
+	// end let it pass.
 	TTL time.Duration
 }
 
@@ -31,13 +33,16 @@ func Test(t *testing.T, s Subject) {
 	if s.Bubble == nil {
 		s.Bubble = func(t *testing.T, f func(*testing.T)) { t.Helper(); f(t) }
 	}
+	if s.Pass == nil {
+		s.Pass = func(_ testing.TB, d time.Duration) { time.Sleep(d) } // virtual where there is a bubble
+	}
 	for name, f := range map[string]func(*testing.T, limits.Limiter, time.Duration){
 		"places are bounded":                       bounded,
 		"keys are apart":                           apart,
 		"release makes room":                       releaseMakesRoom,
-		"a lease ends by itself":                   endsByItself,
-		"renewal keeps a lease":                    renewalKeeps,
-		"an ended lease is lost":                   endedIsLost,
+		"a lease ends by itself":                   s.endsByItself,
+		"renewal keeps a lease":                    s.renewalKeeps,
+		"an ended lease is lost":                   s.endedIsLost,
 		"the same holder takes its own place":      sameHolder,
 		"an older token is void":                   olderTokenIsVoid,
 		"releasing twice harms nobody":             releaseTwice,
@@ -81,19 +86,19 @@ func releaseMakesRoom(t *testing.T, l limits.Limiter, ttl time.Duration) {
 	must(t)(l.Acquire(t.Context(), "a", "y", 1, ttl))
 }
 
-func endsByItself(t *testing.T, l limits.Limiter, ttl time.Duration) {
+func (s Subject) endsByItself(t *testing.T, l limits.Limiter, ttl time.Duration) {
 	t.Helper()
 	must(t)(l.Acquire(t.Context(), "a", "x", 1, ttl))
 	full(t, l, "y", 1, ttl)
-	time.Sleep(ttl + ttl/10) // a lease is a matter of time: virtual where the subject has a bubble
+	s.Pass(t, ttl+ttl/10)
 	must(t)(l.Acquire(t.Context(), "a", "y", 1, ttl))
 }
 
-func renewalKeeps(t *testing.T, l limits.Limiter, ttl time.Duration) {
+func (s Subject) renewalKeeps(t *testing.T, l limits.Limiter, ttl time.Duration) {
 	t.Helper()
 	x := must(t)(l.Acquire(t.Context(), "a", "x", 1, ttl))
 	for range 4 {
-		time.Sleep(ttl / 2)
+		s.Pass(t, ttl/2)
 		if lost := renew(t, l, ttl, x); len(lost) != 0 {
 			t.Fatalf("lost %v: it was renewed in time", lost)
 		}
@@ -101,10 +106,10 @@ func renewalKeeps(t *testing.T, l limits.Limiter, ttl time.Duration) {
 	full(t, l, "y", 1, ttl)
 }
 
-func endedIsLost(t *testing.T, l limits.Limiter, ttl time.Duration) {
+func (s Subject) endedIsLost(t *testing.T, l limits.Limiter, ttl time.Duration) {
 	t.Helper()
 	x := must(t)(l.Acquire(t.Context(), "a", "x", 1, ttl))
-	time.Sleep(ttl + ttl/10)
+	s.Pass(t, ttl+ttl/10)
 	if lost := renew(t, l, ttl, x); len(lost) != 1 || lost[0] != x {
 		t.Fatalf("lost %v, want the ended lease", lost)
 	}

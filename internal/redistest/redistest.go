@@ -1,0 +1,99 @@
+// Package redistest gives tests a real Redis server of their own.
+package redistest
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// Server is a Redis server that keeps nothing. It listens on a socket in a folder of its own, so
+// that no two servers can meet, and ends with the test.
+type Server struct {
+	t      testing.TB
+	socket string
+	stdin  io.Closer
+	cmd    *exec.Cmd
+}
+
+// The shell ends the server when its input ends: so it cannot outlive a test that was killed.
+const script = `redis-server "$@" >/dev/null 2>&1 & read -r _; kill -9 $!; wait`
+
+// Start starts a server and waits until it answers. Without redis-server the test is skipped, or
+// fails where the variable CI is set.
+func Start(t testing.TB) *Server {
+	t.Helper()
+	if _, err := exec.LookPath("redis-server"); err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatal("redis-server is not installed: CI tests with the real one")
+		}
+		t.Skip("redis-server is not installed")
+	}
+	dir, err := os.MkdirTemp("", "redis") //nolint:usetesting // the name of a socket may have 107 bytes: t.TempDir has the test's name in it
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	s := &Server{t: t, socket: filepath.Join(dir, "redis.sock")}
+	t.Cleanup(s.Kill)
+	s.Restart()
+	return s
+}
+
+// URL is the server's address.
+func (s *Server) URL() string { return "unix://" + s.socket }
+
+// Kill ends the server at once, as kill -9 does. What it kept is gone.
+func (s *Server) Kill() {
+	if s.cmd == nil {
+		return
+	}
+	_ = s.stdin.Close()
+	_ = s.cmd.Wait()
+	s.cmd = nil
+}
+
+// Restart starts the server anew, empty, at the same address.
+func (s *Server) Restart() {
+	s.t.Helper()
+	s.Kill()
+	_ = os.Remove(s.socket) // a killed server leaves it behind
+	s.cmd = exec.Command("sh", "-c", script, "sh",
+		"--port", "0", "--unixsocket", s.socket, "--save", "", "--appendonly", "no", "--dir", filepath.Dir(s.socket))
+	var err error
+	if s.stdin, err = s.cmd.StdinPipe(); err != nil {
+		s.t.Fatal(err)
+	}
+	if err := s.cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	const most, pause = 30 * time.Second, 5 * time.Millisecond
+	for began := time.Now(); !s.answers(); time.Sleep(pause) {
+		if time.Since(began) > most {
+			s.t.Fatalf("redis-server did not answer within %v", most)
+		}
+	}
+}
+
+// answers reports whether the server says PONG.
+func (s *Server) answers() bool {
+	const patience = 5 * time.Second
+	c, err := net.DialTimeout("unix", s.socket, patience)
+	if err != nil {
+		return false
+	}
+	defer c.Close() //nolint:errcheck // only asked
+	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+		return false
+	}
+	if _, err := io.WriteString(c, "PING\r\n"); err != nil {
+		return false
+	}
+	line, err := bufio.NewReader(c).ReadString('\n')
+	return err == nil && line == "+PONG\r\n"
+}
