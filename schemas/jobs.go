@@ -185,10 +185,13 @@ type Group struct {
 	Turn         TurnID         `json:"turn,omitzero"`
 	Origin       *Origin        `json:"origin,omitzero"`
 	Size         int            `json:"size"`
-	Settled      []JobID        `json:"settled"`       // in the order of their ends
-	Done         bool           `json:"done,omitzero"` // the follow-up is on the log, or there was none to make
-	Created      time.Time      `json:"created"`
-	Deadline     time.Time      `json:"deadline"` // when it goes on with what has settled
+	Settled      []JobID        `json:"settled"` // in the order of their ends
+	// Missing counts members that had not settled when the deadline passed. It is written before the
+	// follow-up is made: from then on nobody is waited for, and who comes later has one of its own.
+	Missing  int       `json:"missing,omitzero"`
+	Done     bool      `json:"done,omitzero"` // the follow-up is on the log, or there was none to make
+	Created  time.Time `json:"created"`
+	Deadline time.Time `json:"deadline"` // when it goes on with what has settled
 }
 
 // FollowUpID names a follow-up. It is made from the job or the group, so that making it again gives

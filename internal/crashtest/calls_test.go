@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"sync"
 	"testing"
 	"time"
@@ -62,8 +61,14 @@ func (c *cluster) askOnce(ctx context.Context, method, path string, body []byte)
 // submit sends all calls and returns them once each is accepted.
 func (c *cluster) submit(ctx context.Context, t *testing.T, calls []wanted) []wanted {
 	t.Helper()
+	return c.submitAs(ctx, t, calls, false)
+}
+
+// submitAs is submit, in the background or not.
+func (c *cluster) submitAs(ctx context.Context, t *testing.T, calls []wanted, background bool) []wanted {
+	t.Helper()
 	parallel(calls, func(w wanted) {
-		input, err := json.Marshal(schemas.BashInput{Command: w.command})
+		input, err := json.Marshal(schemas.BashInput{Command: w.command, Background: background})
 		if err != nil {
 			t.Error(err)
 			return
@@ -184,31 +189,16 @@ func (c *cluster) finished(ctx context.Context, t *testing.T, calls []wanted) ma
 			continue
 		}
 		read[w.conversation] = true
-		for after, last := "-1", false; !last; {
-			status, answer, err := c.ask(ctx, http.MethodGet, "/v1/conversations/"+url.PathEscape(w.conversation)+"/events?after="+url.QueryEscape(after), nil)
-			var page struct {
-				Events []struct {
-					Event schemas.Event `json:"event"`
-				} `json:"events"`
-				Next      string `json:"next"`
-				UpToDate  bool   `json:"up_to_date"`
-				Recovered bool   `json:"recovered"`
+		c.eachEvent(ctx, t, w.conversation, func(e schemas.Event) {
+			if seen[e.ID] {
+				t.Errorf("event %s is there twice", e.ID)
 			}
-			if err != nil || status != http.StatusOK || json.Unmarshal(answer, &page) != nil || !page.Recovered {
-				t.Fatalf("conversation %s: %d %.300s %v", w.conversation, status, answer, err)
+			seen[e.ID] = true
+			var r schemas.Result
+			if e.Type == schemas.CallFinished && json.Unmarshal(e.Data, &r) == nil {
+				got[string(r.Call)] = append(got[string(r.Call)], r.Status)
 			}
-			for _, e := range page.Events {
-				if seen[e.Event.ID] {
-					t.Errorf("event %s is there twice", e.Event.ID)
-				}
-				seen[e.Event.ID] = true
-				var r schemas.Result
-				if e.Event.Type == schemas.CallFinished && json.Unmarshal(e.Event.Data, &r) == nil {
-					got[string(r.Call)] = append(got[string(r.Call)], r.Status)
-				}
-			}
-			after, last = page.Next, page.UpToDate
-		}
+		})
 	}
 	return got
 }

@@ -45,14 +45,7 @@ func TestEveryCallOnceInSpiteOfKills(t *testing.T) {
 		missing(t, "the go command, to build the processes that are killed")
 	}
 	s := sizeOf(t)
-	seed := rand.Uint64()
-	if v := os.Getenv("SANDJET_CRASH_SEED"); v != "" {
-		n, err := strconv.ParseUint(v, 10, 64)
-		if err != nil {
-			t.Fatalf("SANDJET_CRASH_SEED: %v", err)
-		}
-		seed = n
-	}
+	seed := seedOf(t)
 	t.Logf("%d calls, SANDJET_CRASH_SEED=%d", s.calls, seed)
 	ctx, cancel := context.WithTimeout(t.Context(), s.ends)
 	defer cancel()
@@ -73,6 +66,20 @@ func TestEveryCallOnceInSpiteOfKills(t *testing.T) {
 	if t.Failed() {
 		t.Logf("the last lines of the processes:\n%s", c.log)
 	}
+}
+
+// seedOf is the seed of a run: a new one, or that of a run to be repeated.
+func seedOf(t *testing.T) uint64 {
+	t.Helper()
+	v := os.Getenv("SANDJET_CRASH_SEED")
+	if v == "" {
+		return rand.Uint64()
+	}
+	n, err := strconv.ParseUint(v, 10, 64)
+	if err != nil {
+		t.Fatalf("SANDJET_CRASH_SEED: %v", err)
+	}
+	return n
 }
 
 // wanted is one call of the test.
@@ -105,9 +112,20 @@ type cluster struct {
 	gateway string
 	account string
 	key     string
+
+	gatewayFlags []string
 }
 
-func startCluster(ctx context.Context, t *testing.T, program string) *cluster {
+// withDelivery adds the role that delivers, and lets as many jobs run as the test has.
+func withDelivery(c *cluster, role func(name string, args ...string), worker []string) []string {
+	role("deliver", "deliver", "--webhook-allow-loopback", "--webhook-allow-http")
+	c.gatewayFlags = append(c.gatewayFlags, "--webhook-allow-http")
+	return append(worker, "--sandbox-jobs", "500", "--probe-every", "2s")
+}
+
+type option func(c *cluster, role func(name string, args ...string), worker []string) []string
+
+func startCluster(ctx context.Context, t *testing.T, program string, options ...option) *cluster {
 	t.Helper()
 	// The path of a socket in the data folder must stay short, so not below the test's own folder.
 	dir, err := os.MkdirTemp("", "crash")
@@ -122,8 +140,11 @@ func startCluster(ctx context.Context, t *testing.T, program string) *cluster {
 	}
 	identity := []string{"--account", c.account, "--key", c.key}
 	role("server", append([]string{"server", "--nats-listen", server}, identity...)...)
-	role("gateway", append([]string{"gateway", "--listen", c.gateway}, identity...)...)
 	worker := []string{"worker", "--slots", "16", "--pool", "1"}
+	for _, o := range options {
+		worker = o(c, role, worker)
+	}
+	role("gateway", append(append([]string{"gateway", "--listen", c.gateway}, c.gatewayFlags...), identity...)...)
 	if !canIsolate(ctx, program) {
 		t.Log("this host cannot isolate commands: the workers run them without a sandbox")
 		worker = append(worker, "--allow-unisolated")
