@@ -112,24 +112,8 @@ func FindCompletion(ctx context.Context, b *Bus, a schemas.AccountID, id schemas
 // HasEvent reports whether an event with this id is on a conversation, looking at what was stored from
 // since on. It costs a read of the conversation: for those who come again after a crash.
 func HasEvent(ctx context.Context, b *Bus, a schemas.AccountID, c schemas.ConversationID, id string, since time.Time) (bool, error) {
-	shard := shardOf(c, b.Shards())
-	from, first := uint64(1), since.Add(-clocksApart)
-	at := &first
-	for {
-		page, more, err := b.getPage(ctx, eventStream(shard), eventSubject(shard, a, c), from, at, 0)
-		if err != nil {
-			return false, err
-		}
-		for _, m := range page {
-			if m.id == id {
-				return true, nil
-			}
-			from, at = m.seq+1, nil
-		}
-		if !more || len(page) == 0 {
-			return false, nil
-		}
-	}
+	seq, err := findEvent(ctx, b, a, c, id, since)
+	return seq > 0, err
 }
 
 // Schedule stores v to be handed out at a time, instead of whatever was scheduled for the same subject,

@@ -147,3 +147,32 @@ func TestHasEvent(t *testing.T) {
 		}
 	})
 }
+
+func TestAnEventIsStoredOnceHoweverLate(t *testing.T) {
+	t.Parallel()
+	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+		j := schemas.Job{ID: "job_1", Account: "acct_1", Conversation: "c_1"}
+		began := time.Now()
+		e := schemas.NewJobEvent(j, schemas.JobFinished, schemas.JobFinishedID(j.Account, j.ID), began, schemas.JobResult{})
+		first, err := streams.StoreOnce(t.Context(), b, e, time.Time{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again, err := schemas.ParseCursor(first.String()); err != nil || again != first {
+			t.Errorf("the cursor %q cannot be given to others: %v", first, err)
+		}
+		time.Sleep(time.Hour)
+		if at, err := streams.StoreOnce(t.Context(), b, e, began); err != nil || at != first {
+			t.Errorf("an hour later: at %v, %v; want %v as before", at, err, first)
+		}
+		n := 0
+		for at, err := range streams.Events.Replay(t.Context(), b, "acct_1/c_1", schemas.Cursor{}) {
+			if n++; err != nil || at.Cursor != first {
+				t.Errorf("replayed at %v, %v; want %v", at.Cursor, err, first)
+			}
+		}
+		if n != 1 {
+			t.Errorf("%d events, want one", n)
+		}
+	})
+}

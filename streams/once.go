@@ -1,0 +1,54 @@
+package streams
+
+import (
+	"context"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// StoreOnce stores an event and returns where it stands, so that its receivers can read on from there.
+//
+// Within ten minutes the log itself recognises an event that is there. Who comes later than that and
+// does not know whether it is gives the time before which it certainly was not: then the conversation
+// is read from there on, and an event that is found is not stored again. The zero time: do not read.
+func StoreOnce(ctx context.Context, b *Bus, e schemas.Event, since time.Time) (schemas.Cursor, error) {
+	shard := shardOf(e.Conversation, b.Shards())
+	epoch, err := b.epoch(ctx, eventStream(shard))
+	if err != nil {
+		return schemas.Cursor{}, err
+	}
+	if !since.IsZero() {
+		seq, err := findEvent(ctx, b, e.Account, e.Conversation, e.ID, since)
+		if err != nil {
+			return schemas.Cursor{}, err
+		}
+		if seq > 0 {
+			return schemas.Cursor{Epoch: epoch, Seq: seq}, nil
+		}
+	}
+	stored, err := Events.Store(ctx, b, e)
+	return schemas.Cursor{Epoch: epoch, Seq: stored.Cursor.Seq}, err
+}
+
+// findEvent returns the sequence of an event in its stream, 0 when it is not there.
+func findEvent(ctx context.Context, b *Bus, a schemas.AccountID, c schemas.ConversationID, id string, since time.Time) (uint64, error) {
+	shard := shardOf(c, b.Shards())
+	from, first := uint64(1), since.Add(-clocksApart)
+	at := &first
+	for {
+		page, more, err := b.getPage(ctx, eventStream(shard), eventSubject(shard, a, c), from, at, 0)
+		if err != nil {
+			return 0, err
+		}
+		for _, m := range page {
+			if m.id == id {
+				return m.seq, nil
+			}
+			from, at = m.seq+1, nil
+		}
+		if !more || len(page) == 0 {
+			return 0, nil
+		}
+	}
+}
