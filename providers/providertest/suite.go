@@ -23,9 +23,9 @@ const patience = 30 * time.Second
 // name skips the others. Open makes a provider and has tb end it; it is called a few times.
 //
 // Whatever the suite starts is gone when it ends, and it notices when it is not.
-func Test(t *testing.T, open func(tb testing.TB) providers.Provider) {
+func Test(t *testing.T, open func(tb testing.TB) providers.Provider, with ...Option) {
 	t.Helper()
-	p := open(t)
+	p, o := open(t), optionsOf(with)
 	for _, group := range []struct {
 		name  string
 		cases []testCase
@@ -48,9 +48,32 @@ func Test(t *testing.T, open func(tb testing.TB) providers.Provider) {
 			t.Run(c.name, func(t *testing.T) { c.run(t, newSubject(t, p), f) })
 		}
 	})
+	capability(t, p, "Jobs", func(t *testing.T, j providers.JobStarter) { runJobs(t, p, j, o) })
 	capability(t, p, "Profiler", func(t *testing.T, f providers.Profiler) {
 		t.Run("its facts agree with one another", func(t *testing.T) { checkProfile(t, p, f.Profile()) })
 	})
+}
+
+// Option says of a provider what cannot be asked.
+type Option func(*options)
+
+type options struct{ notifies bool }
+
+// Notifies says that the provider hears of the ends of its jobs and tells them: it must then, once each.
+func Notifies() Option { return func(o *options) { o.notifies = true } }
+
+func optionsOf(with []Option) (o options) {
+	for _, set := range with {
+		set(&o)
+	}
+	return o
+}
+
+// TestJobs runs only the suite's part on jobs.
+func TestJobs(t *testing.T, open func(tb testing.TB) providers.Provider, with ...Option) {
+	t.Helper()
+	p := open(t)
+	capability(t, p, "Jobs", func(t *testing.T, j providers.JobStarter) { runJobs(t, p, j, optionsOf(with)) })
 }
 
 // testCase is one promise of the interface, named as a sentence.
