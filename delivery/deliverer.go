@@ -1,0 +1,157 @@
+package delivery
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+// Sender makes the tries of a channel.
+type Sender interface {
+	// Send tries a delivery once and returns what it met and what that means. It ends soon after ctx,
+	// and by itself within half a minute or so. It is called from many goroutines.
+	Send(ctx context.Context, d schemas.Delivery) (schemas.DeliveryTry, Verdict)
+}
+
+// Defaults of a [Deliverer].
+const (
+	DefaultSlots = 512
+	DefaultGrace = 20 * time.Second // a try may take so long
+)
+
+const (
+	ackWait     = 30 * time.Second
+	maxAttempts = 100 // of one message: its tries are messages of their own, and waiting in hand is bounded
+)
+
+// Deliverer serves a channel. Any number of them, in any number of processes, share its deliveries.
+type Deliverer struct {
+	Bus *streams.Bus
+	// Channel is what is served. Empty: schemas.WebhookChannel.
+	Channel string
+	Sender  Sender
+	// Slots is how many deliveries are in hand at most. Most of them wait for an answer. 0: DefaultSlots.
+	Slots int
+	// Grace is how long tries may go on once Run is told to end. 0: DefaultGrace.
+	Grace time.Duration
+	// Log may be nil.
+	Log     *slog.Logger
+	Metrics Metrics
+
+	schedule []time.Duration // nil: Schedule()
+	// at is called between the effects of a delivery, and an error from it ends its handling right
+	// there: how tests let a deliverer die.
+	at func(stage, schemas.Delivery) error
+}
+
+// Metrics is what a deliverer tells about itself. Each may be nil. They are called from many
+// goroutines and must not block.
+type Metrics struct {
+	Tried     func(channel string, k Kind, took time.Duration) // sandjet_delivery_tries_total{channel,outcome} and _try_seconds
+	Delivered func(channel string, after time.Duration)        // sandjet_delivery_seconds{channel}: from its making to its arrival
+	GivenUp   func(channel string)                             // sandjet_deliveries_dead_total{channel}
+}
+
+// stage is a place between two effects, where a process may die.
+type stage string
+
+const (
+	atTried     stage = "tried"     // the receiver has answered
+	atScheduled stage = "scheduled" // the next try is on the log, this one is not acknowledged
+)
+
+// Run delivers until ctx ends. Then it takes no more, gives tries under way the grace and returns nil.
+// It returns an error when the log refuses the consumer for good.
+func (d *Deliverer) Run(ctx context.Context) error {
+	s := *d
+	s.Channel = cmp.Or(s.Channel, schemas.WebhookChannel)
+	if s.Log == nil {
+		s.Log = slog.New(slog.DiscardHandler)
+	}
+	if s.schedule == nil {
+		s.schedule = Schedule()
+	}
+	if s.at == nil {
+		s.at = func(stage, schemas.Delivery) error { return nil }
+	}
+	s.Metrics = s.Metrics.orQuiet()
+	s.Log = s.Log.With("channel", s.Channel)
+	err := streams.Deliveries.Consume(ctx, s.Bus, streams.ConsumeOptions{
+		Name: "d-" + s.Channel, Filter: s.Channel, Slots: cmp.Or(s.Slots, DefaultSlots), Grace: cmp.Or(s.Grace, DefaultGrace),
+		AckWait: ackWait, MaxAttempts: maxAttempts,
+	}, s.handle)
+	if err != nil {
+		return fmt.Errorf("deliver on %s: %w", s.Channel, err)
+	}
+	return nil
+}
+
+// handle tries a delivery and carries out what follows. A retry is written before the message is
+// acknowledged: whoever dies between the two delivers once more, never once less.
+func (d *Deliverer) handle(ctx context.Context, m streams.Delivery[schemas.Delivery]) error {
+	v := m.Value
+	if m.Account != "" {
+		v.Account = m.Account // the subject counts, not what stands in the message
+	}
+	began := time.Now()
+	try, verdict := d.Sender.Send(ctx, v)
+	now := time.Now()
+	if ctx.Err() != nil && verdict.Kind != Delivered && verdict.Kind != Dropped {
+		return context.Cause(ctx) // we ended the try ourselves: it was none
+	}
+	d.Metrics.Tried(d.Channel, verdict.Kind, now.Sub(began))
+	if err := d.at(atTried, v); err != nil {
+		return err
+	}
+	d.tell(v, try, verdict, now)
+	s := next(v, try, verdict, m.Attempt, d.schedule, now, rand.Float64())
+	switch s.kind {
+	case stepPark:
+		return streams.RetryAfter(s.wait, nil) //nolint:wrapcheck // a verdict
+	case stepLater:
+		if err := streams.Deliveries.Schedule(ctx, d.Bus, s.later, s.at); err != nil {
+			return err //nolint:wrapcheck // it is coded
+		}
+		return d.at(atScheduled, v)
+	case stepDead:
+		d.Metrics.GivenUp(d.Channel)
+		return s.err
+	case stepDone:
+	}
+	return nil
+}
+
+func (d *Deliverer) tell(v schemas.Delivery, try schemas.DeliveryTry, verdict Verdict, now time.Time) {
+	log := d.Log.With("delivery", v.ID, "account", v.Account, "endpoint", v.Endpoint, "event", v.Event, "attempt", v.Attempt+1)
+	switch verdict.Kind {
+	case Delivered:
+		d.Metrics.Delivered(d.Channel, now.Sub(v.Created))
+		log.Debug("delivered", "status", try.Status, "took", time.Duration(try.Duration))
+	case Failed:
+		log.Info("a try has failed", "status", try.Status, "error", try.Error, "took", time.Duration(try.Duration))
+	case Dropped:
+		log.Info("a delivery was dropped", "reason", verdict.Reason, "status", try.Status)
+	case Busy, Held:
+		log.Debug("a delivery waits", "why", verdict.Kind)
+	}
+}
+
+// orQuiet returns m with a function in every field.
+func (m Metrics) orQuiet() Metrics {
+	if m.Tried == nil {
+		m.Tried = func(string, Kind, time.Duration) {}
+	}
+	if m.Delivered == nil {
+		m.Delivered = func(string, time.Duration) {}
+	}
+	if m.GivenUp == nil {
+		m.GivenUp = func(string) {}
+	}
+	return m
+}

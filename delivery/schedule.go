@@ -1,0 +1,113 @@
+package delivery
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// Kind is what a try came to.
+type Kind string
+
+// The kinds.
+const (
+	Delivered Kind = "delivered" // the receiver has it
+	Failed    Kind = "failed"    // it counts as a try
+	Dropped   Kind = "dropped"   // nobody wants it any more
+	Busy      Kind = "busy"      // nothing was tried: there was no place for it
+	Held      Kind = "held"      // nothing was tried: the receiver is left alone for a time
+)
+
+// Verdict is what a try came to, with what follows from it.
+type Verdict struct {
+	Kind Kind
+	// After is how long to wait at least: as the receiver asked after a failed try, or until a held
+	// delivery may be tried.
+	After time.Duration
+	// Reason says why it was dropped, for the log.
+	Reason string
+}
+
+// Schedule is how long a delivery waits before each of its tries, from the one before it: 75.6 hours
+// in all.
+func Schedule() []time.Duration {
+	return []time.Duration{
+		0, 5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour, 10 * time.Hour,
+		14 * time.Hour, 20 * time.Hour, 24 * time.Hour,
+	}
+}
+
+const (
+	jitterPart  = 0.1            // of a wait, to either side
+	longestWait = 24 * time.Hour // that a receiver may ask for
+
+	// parkedAtMost bounds how long a message waits in hand: those places are few, see streams.RetryAfter.
+	parkedAtMost = 5 * time.Second
+)
+
+// step is what becomes of a message.
+type step struct {
+	kind  stepKind
+	wait  time.Duration    // of stepPark
+	at    time.Time        // of stepLater
+	later schemas.Delivery // of stepLater
+	err   error            // of stepDead
+}
+
+type stepKind int
+
+const (
+	stepDone  stepKind = iota // acknowledge
+	stepLater                 // schedule it, then acknowledge
+	stepPark                  // hand the message out again in seconds
+	stepDead                  // give it up, with the reason
+)
+
+// next says what becomes of a delivery after a try. Handed counts how often this message was handed out;
+// chance is from 0 up to 1. It is pure.
+func next(d schemas.Delivery, try schemas.DeliveryTry, v Verdict, handed int, schedule []time.Duration, now time.Time, chance float64) step {
+	switch v.Kind {
+	case Delivered, Dropped:
+		return step{kind: stepDone}
+	case Busy:
+		if wait := spread(time.Second<<min(max(handed, 1)-1, 3), chance); wait < parkedAtMost {
+			return step{kind: stepPark, wait: wait}
+		}
+		return step{kind: stepLater, later: d, at: now.Add(parkedAtMost + time.Duration(chance*float64(parkedAtMost)))}
+	case Held:
+		// Those that come together must not come back together: one of them is enough to find out.
+		late := max(v.After/4, 10*time.Second)
+		return step{kind: stepLater, later: d, at: now.Add(max(v.After, 0) + time.Duration(chance*float64(late)))}
+	case Failed:
+	}
+	d.Attempt, d.Last = d.Attempt+1, &try
+	if d.Attempt >= len(schedule) {
+		return step{kind: stepDead, err: givenUp(d)}
+	}
+	wait := max(spread(schedule[d.Attempt], chance), min(v.After, longestWait))
+	return step{kind: stepLater, later: d, at: now.Add(wait)}
+}
+
+func spread(d time.Duration, chance float64) time.Duration {
+	return d + time.Duration((2*chance-1)*jitterPart*float64(d))
+}
+
+// givenUp is the reason of the dead letter. Its code is not a retryable one: that would hand the message
+// out again.
+func givenUp(d schemas.Delivery) error {
+	to := d.Channel
+	if d.Endpoint != "" {
+		to = string(d.Endpoint)
+	}
+	met := "error " + d.Last.Error
+	if d.Last.Status != 0 {
+		met = fmt.Sprintf("status %d", d.Last.Status)
+	}
+	text := fmt.Sprintf("%s to %s failed %d times since %s; the last time at %s with %s", d.ID, to, d.Attempt,
+		d.Created.UTC().Format(time.RFC3339), d.Last.Time.UTC().Format(time.RFC3339), met)
+	if d.Last.Response != "" {
+		text += ": " + d.Last.Response
+	}
+	return schemas.Errorf(schemas.Timeout, "deliver", "%s", text)
+}

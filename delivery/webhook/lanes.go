@@ -1,0 +1,202 @@
+package webhook
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sandjet/sandjet/delivery"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// Bounds of a [Sender]'s lanes. Suspects and waiters together are fewer than the slots of a deliverer, so
+// that endpoints that answer promptly always find a place, however many do not.
+const (
+	suspectsAtMost = delivery.DefaultSlots / 2 // tries under way to endpoints that are not known to be prompt
+	waitersAtMost  = delivery.DefaultSlots / 4
+	waitersPerTry  = 4 // deliveries that may wait for each try that an endpoint takes at once
+
+	commonLane  = 4 // tries at once to an endpoint, unless it says otherwise
+	suspectLane = 2 // while its last try failed, or there was none yet
+	prompt      = 3 * time.Second
+	laneKept    = 2 * time.Hour
+)
+
+// laneKey is an endpoint as it is now: with another URL it is another receiver.
+type laneKey struct {
+	account  schemas.AccountID
+	endpoint schemas.EndpointID
+	url      string
+}
+
+// trust is what an endpoint's last try tells about the time that the next will take.
+type trust int
+
+const (
+	suspect trust = iota // it failed, or there was none yet
+	slow
+	trusted // it was answered promptly
+)
+
+// lane is what is known of an endpoint in this process.
+type lane struct {
+	breaker  breaker
+	trust    trust
+	most     int // tries at once
+	inFlight int
+	waiting  []chan bool // each gets one answer: it may go, or not
+	used     time.Time
+}
+
+// room is how many tries the lane takes at once now.
+func (p *lane) room() int {
+	switch p.trust {
+	case suspect:
+		return min(p.most, suspectLane)
+	case slow:
+		return min(p.most, commonLane)
+	case trusted:
+	}
+	return p.most
+}
+
+// lanes keeps endpoints apart. Safe for concurrent use.
+type lanes struct {
+	mu       sync.Mutex
+	all      map[laneKey]*lane
+	suspects int // tries under way in lanes that are not trusted
+	waiters  int
+	swept    time.Time
+}
+
+func newLanes() *lanes { return &lanes{all: make(map[laneKey]*lane)} }
+
+// enter takes a place in an endpoint's lane, and waits for it where that is worth while. The try that
+// follows ends with leave. A nil lane means that there is no place: the verdict says whether it is busy
+// or held, and for how long.
+func (l *lanes) enter(ctx context.Context, key laneKey, most int) (*lane, delivery.Verdict) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	l.sweep(now)
+	p := l.all[key]
+	if p == nil {
+		p = &lane{}
+		l.all[key] = p
+	}
+	p.used, p.most = now, most
+	if wait, ok := p.breaker.allow(now); !ok {
+		return nil, delivery.Verdict{Kind: delivery.Held, After: wait}
+	}
+	open := p.trust == trusted || l.suspects < suspectsAtMost
+	switch {
+	case open && p.inFlight < p.room() && len(p.waiting) == 0:
+		l.begin(p)
+		return p, delivery.Verdict{}
+	case p.trust == trusted && len(p.waiting) < waitersPerTry*most && l.waiters < waitersAtMost && l.wait(ctx, p):
+		return p, delivery.Verdict{}
+	}
+	if p.trust == suspect {
+		p.breaker.forget() // it was let through as the probe, perhaps
+	}
+	return nil, delivery.Verdict{Kind: delivery.Busy}
+}
+
+// wait waits for a place. The lock is held when it is called and when it returns.
+func (l *lanes) wait(ctx context.Context, p *lane) bool {
+	answer := make(chan bool, 1)
+	p.waiting = append(p.waiting, answer)
+	l.waiters++
+	l.mu.Unlock()
+	select {
+	case ok := <-answer:
+		l.mu.Lock()
+		return ok
+	case <-ctx.Done():
+	}
+	l.mu.Lock()
+	if i := slices.Index(p.waiting, answer); i >= 0 {
+		p.waiting = slices.Delete(p.waiting, i, i+1)
+		l.waiters--
+		return false
+	}
+	return <-answer // it was answered at the same moment
+}
+
+// outcome is how a try ended, as far as its lane is concerned.
+type outcome int
+
+const (
+	answered   outcome = iota // the endpoint is well
+	unanswered                // it is not
+	unknown                   // the try was broken off by us, or never made
+)
+
+// leave ends a try that took a while. A pause above zero is what the receiver asked for.
+func (l *lanes) leave(p *lane, o outcome, took, pause time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	p.used = now
+	p.inFlight--
+	if p.trust != trusted {
+		l.suspects--
+	}
+	switch {
+	case o == unknown:
+		p.breaker.forget()
+	case o == unanswered:
+		p.breaker.record(now, false)
+		l.judge(p, suspect)
+	case took > prompt:
+		p.breaker.record(now, true)
+		l.judge(p, slow)
+	default:
+		p.breaker.record(now, true)
+		l.judge(p, trusted)
+	}
+	if pause > 0 {
+		p.breaker.pause(now.Add(min(pause, lastRest)))
+	}
+	free := p.trust == trusted && p.breaker.closed(now)
+	for len(p.waiting) > 0 && (!free || p.inFlight < p.most) {
+		p.waiting[0] <- free
+		p.waiting = p.waiting[1:]
+		l.waiters--
+		if free {
+			l.begin(p)
+		}
+	}
+}
+
+func (l *lanes) begin(p *lane) {
+	p.inFlight++
+	if p.trust != trusted {
+		l.suspects++
+	}
+}
+
+// judge sets the trust in a lane, and counts its tries under way where they belong now.
+func (l *lanes) judge(p *lane, t trust) {
+	switch {
+	case t == trusted && p.trust != trusted:
+		l.suspects -= p.inFlight
+	case t != trusted && p.trust == trusted:
+		l.suspects += p.inFlight
+	}
+	p.trust = t
+}
+
+// sweep forgets lanes that nobody used for long. What their breakers knew is out of date.
+func (l *lanes) sweep(now time.Time) {
+	if now.Sub(l.swept) < time.Minute {
+		return
+	}
+	l.swept = now
+	for key, p := range l.all {
+		if p.inFlight == 0 && len(p.waiting) == 0 && now.Sub(p.used) > laneKept {
+			delete(l.all, key)
+		}
+	}
+}

@@ -1,0 +1,262 @@
+package webhook
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sandjet/sandjet/delivery"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// Endpoints finds and marks the endpoints of accounts.
+type Endpoints interface {
+	// Endpoint returns an endpoint, from memory. Codes: not_found, unavailable.
+	Endpoint(ctx context.Context, account schemas.AccountID, id schemas.EndpointID) (schemas.Endpoint, error)
+	// Disable ends the deliveries to an endpoint until a person enables it again.
+	Disable(ctx context.Context, account schemas.AccountID, id schemas.EndpointID, reason string) error
+	// Failing notes since when deliveries fail, or that they do not any more. It writes nothing when that is
+	// known already.
+	Failing(ctx context.Context, account schemas.AccountID, id schemas.EndpointID, failing bool, now time.Time) error
+}
+
+// Defaults and limits of a [Sender].
+const (
+	DefaultTimeout = 15 * time.Second // of a try, from the first look at its name to the end of the answer
+	DisableAfter   = 5 * 24 * time.Hour
+
+	dialWithin    = 5 * time.Second
+	readAtMost    = 64 << 10 // bytes of an answer
+	keepAtMost    = 4 << 10  // bytes of an answer that are kept
+	errorAtMost   = 512      // bytes
+	headersAtMost = 64 << 10
+	userAgent     = "Sandjet-Webhook/1"
+)
+
+// Sender posts deliveries to the endpoints of accounts. It is a [delivery.Sender], safe for concurrent
+// use; its fields must not change after the first Send.
+type Sender struct {
+	Endpoints Endpoints
+	Policy    Policy
+	// Timeout bounds a try. 0: DefaultTimeout.
+	Timeout time.Duration
+	// Log may be nil.
+	Log *slog.Logger
+
+	once     sync.Once
+	client   *http.Client
+	lanes    *lanes
+	resolver *net.Resolver // of tests; nil: the system's
+	tls      *tls.Config   // of tests
+}
+
+var _ delivery.Sender = (*Sender)(nil)
+
+// begin makes what a Sender keeps.
+func (s *Sender) begin() {
+	s.Timeout = cmp.Or(s.Timeout, DefaultTimeout)
+	if s.Log == nil {
+		s.Log = slog.New(slog.DiscardHandler)
+	}
+	s.lanes = newLanes()
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if s.tls != nil {
+		config = s.tls
+	}
+	s.client = &http.Client{
+		Transport: &http.Transport{
+			Proxy:                  nil, // one would be dialled in place of the address that is checked
+			DialContext:            dialer(s.Policy, s.resolver).DialContext,
+			ForceAttemptHTTP2:      true, // a dialer of one's own turns it off otherwise
+			TLSClientConfig:        config,
+			TLSHandshakeTimeout:    s.Timeout,
+			ResponseHeaderTimeout:  s.Timeout,
+			MaxResponseHeaderBytes: headersAtMost,
+			DisableCompression:     true, // what is small on the way stays small here
+			MaxIdleConnsPerHost:    commonLane,
+			MaxIdleConns:           256,
+			IdleConnTimeout:        time.Minute,
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// Close ends the connections that are kept for later tries.
+func (s *Sender) Close() {
+	s.once.Do(s.begin)
+	s.client.CloseIdleConnections()
+}
+
+// Send makes one try.
+func (s *Sender) Send(ctx context.Context, d schemas.Delivery) (schemas.DeliveryTry, delivery.Verdict) {
+	s.once.Do(s.begin)
+	none := schemas.DeliveryTry{}
+	e, err := s.Endpoints.Endpoint(ctx, d.Account, d.Endpoint)
+	switch {
+	case errors.Is(err, schemas.ErrNotFound):
+		return none, delivery.Verdict{Kind: delivery.Dropped, Reason: "its endpoint was removed"}
+	case err != nil:
+		s.Log.Warn("an endpoint's record cannot be read yet", "endpoint", d.Endpoint, "error", err)
+		return none, delivery.Verdict{Kind: delivery.Busy}
+	case e.Disabled:
+		return none, delivery.Verdict{Kind: delivery.Dropped, Reason: "its endpoint is disabled: " + e.Reason}
+	}
+	lane, verdict := s.lanes.enter(ctx, laneKey{d.Account, d.Endpoint, e.URL}, cmp.Or(e.Concurrency, commonLane))
+	if lane == nil {
+		return none, verdict
+	}
+	try, verdict, o := s.post(ctx, e, d)
+	pause := time.Duration(0)
+	if try.Status == http.StatusTooManyRequests || try.Status == http.StatusServiceUnavailable {
+		pause = verdict.After
+	}
+	s.lanes.leave(lane, o, time.Duration(try.Duration), pause)
+	if o == unknown {
+		return try, verdict
+	}
+	return try, s.mark(context.WithoutCancel(ctx), e, try, verdict)
+}
+
+// post sends a delivery and reads the answer.
+func (s *Sender) post(ctx context.Context, e schemas.Endpoint, d schemas.Delivery) (schemas.DeliveryTry, delivery.Verdict, outcome) {
+	began := time.Now()
+	try := schemas.DeliveryTry{Time: began.UTC()}
+	fail := func(err error) (schemas.DeliveryTry, delivery.Verdict, outcome) {
+		try.Error, try.Duration = explain(err, s.Timeout), schemas.Duration(time.Since(began))
+		if ctx.Err() != nil {
+			return try, delivery.Verdict{Kind: delivery.Failed}, unknown
+		}
+		return try, delivery.Verdict{Kind: delivery.Failed}, unanswered
+	}
+	within, cancel := context.WithTimeout(ctx, s.Timeout)
+	defer cancel()
+	r, err := s.request(within, e, d, began)
+	if err != nil {
+		return fail(err)
+	}
+	answer, err := s.client.Do(r)
+	if err != nil {
+		return fail(err)
+	}
+	defer answer.Body.Close() //nolint:errcheck // it was read as far as it matters
+	try.Status = answer.StatusCode
+	// The status is the answer. A body that does not come does not make it another.
+	body, _ := io.ReadAll(io.LimitReader(answer.Body, keepAtMost))          //nolint:errcheck // as above
+	io.Copy(io.Discard, io.LimitReader(answer.Body, readAtMost-keepAtMost)) //nolint:errcheck // so that the connection can be used again
+	try.Response = strings.ToValidUTF8(string(body), "�")
+	try.Duration = schemas.Duration(time.Since(began))
+	verdict := judge(answer.StatusCode, answer.Header, time.Now())
+	if verdict.Kind == delivery.Failed {
+		return try, verdict, unanswered
+	}
+	return try, verdict, answered
+}
+
+// request is a try, signed as of now.
+func (s *Sender) request(ctx context.Context, e schemas.Endpoint, d schemas.Delivery, now time.Time) (*http.Request, error) {
+	u, err := url.Parse(e.URL)
+	switch {
+	case err != nil || u.Host == "":
+		return nil, schemas.Invalidf("url", "is not one")
+	case u.Scheme == "http" && !s.Policy.AllowHTTP:
+		return nil, schemas.Errorf(schemas.Denied, "", "the endpoint's URL is not https")
+	case u.Scheme != "http" && u.Scheme != "https":
+		return nil, schemas.Errorf(schemas.Denied, "", "the endpoint's URL is neither https nor http")
+	}
+	u.User, u.Fragment = nil, ""
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, u.String(), strings.NewReader(d.Body))
+	if err != nil {
+		return nil, schemas.Wrap(schemas.Invalid, "", "the endpoint's URL cannot be used", err)
+	}
+	if r.Header, err = Sign(d.ID, d.Body, now, e.Secrets); err != nil {
+		return nil, err
+	}
+	if e.Legacy {
+		r.Header.Set(HeaderLegacy, signLegacy(e.Secrets[0].Key, d.Body))
+	}
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("User-Agent", userAgent)
+	return r, nil
+}
+
+// mark notes at the endpoint what a try says about it.
+func (s *Sender) mark(ctx context.Context, e schemas.Endpoint, try schemas.DeliveryTry, v delivery.Verdict) delivery.Verdict {
+	disable := func(reason string) error {
+		s.Log.Warn("an endpoint is disabled", "account", e.Account, "endpoint", e.ID, "reason", reason)
+		return s.Endpoints.Disable(ctx, e.Account, e.ID, reason)
+	}
+	var err error
+	switch {
+	case try.Status == http.StatusGone:
+		if err = disable("it answered 410 Gone at " + try.Time.Format(time.RFC3339)); err != nil {
+			v = delivery.Verdict{Kind: delivery.Failed} // the next try disables it
+		}
+	case v.Kind == delivery.Delivered && !e.FailingSince.IsZero():
+		err = s.Endpoints.Failing(ctx, e.Account, e.ID, false, try.Time)
+	case v.Kind == delivery.Failed && e.FailingSince.IsZero():
+		err = s.Endpoints.Failing(ctx, e.Account, e.ID, true, try.Time)
+	case v.Kind == delivery.Failed && try.Time.Sub(e.FailingSince) >= DisableAfter:
+		err = disable("every delivery has failed since " + e.FailingSince.UTC().Format(time.RFC3339))
+	}
+	if err != nil && !errors.Is(err, schemas.ErrNotFound) {
+		s.Log.Warn("an endpoint's record cannot be written", "account", e.Account, "endpoint", e.ID, "error", err)
+	}
+	return v
+}
+
+// judge says what an answer means. It is pure.
+func judge(status int, h http.Header, now time.Time) delivery.Verdict {
+	switch {
+	case status >= http.StatusOK && status < http.StatusMultipleChoices:
+		return delivery.Verdict{Kind: delivery.Delivered}
+	case status == http.StatusGone:
+		return delivery.Verdict{Kind: delivery.Dropped, Reason: "the endpoint answered 410 Gone"}
+	case strings.EqualFold(strings.TrimSpace(h.Get(HeaderDelivery)), "abort-message"):
+		return delivery.Verdict{Kind: delivery.Dropped, Reason: "the receiver does not want it: status " + strconv.Itoa(status) + " with abort-message"}
+	}
+	return delivery.Verdict{Kind: delivery.Failed, After: retryAfter(h.Get("Retry-After"), now)}
+}
+
+// retryAfter reads the header of that name: seconds, or a date. What is neither is 0, as is the past.
+func retryAfter(s string, now time.Time) time.Duration {
+	const most = 365 * 24 * time.Hour // so that nothing overflows
+	s = strings.TrimSpace(s)
+	if seconds, err := strconv.ParseInt(s, 10, 64); err == nil {
+		return time.Duration(min(max(seconds, 0), int64(most/time.Second))) * time.Second
+	}
+	at, err := http.ParseTime(s)
+	if err != nil {
+		return 0
+	}
+	return min(max(at.Sub(now), 0), most)
+}
+
+// explain words why there is no answer, for the account: without the URL, whose query may hold a secret.
+func explain(err error, within time.Duration) string {
+	if ours, ok := errors.AsType[*schemas.Error](err); ok {
+		return ours.Message
+	}
+	if u, ok := errors.AsType[*url.Error](err); ok {
+		err = u.Err
+	}
+	var text string
+	if t, ok := errors.AsType[net.Error](err); errors.Is(err, context.DeadlineExceeded) || ok && t.Timeout() {
+		text = "there was no answer within " + within.String()
+	} else {
+		text = err.Error()
+	}
+	if len(text) > errorAtMost {
+		text = text[:errorAtMost]
+	}
+	return strings.ToValidUTF8(text, "�")
+}
