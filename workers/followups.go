@@ -1,0 +1,252 @@
+package workers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+// maxFollowUpLogs is how many bytes of output all results of a follow-up carry together. Each result
+// is given as much as the others leave, and at least an even share.
+const maxFollowUpLogs = 192 << 10
+
+// Endpoints finds an account's webhook endpoints. It is asked for every settled job, so it should not
+// go far. Codes: unavailable.
+type Endpoints interface {
+	Endpoints(ctx context.Context, a schemas.AccountID) ([]schemas.Endpoint, error)
+}
+
+// herald puts on the log what follows from settled jobs. Whatever it does may be done again.
+type herald struct {
+	bus       *streams.Bus
+	endpoints Endpoints
+	log       *slog.Logger
+	followed  func(results int)
+	at        func(settleStage) error
+}
+
+func newHerald(b *streams.Bus, e Endpoints, log *slog.Logger) *herald {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	return &herald{bus: b, endpoints: e, log: log, followed: func(int) {}, at: func(settleStage) error { return nil }}
+}
+
+// receivers finds who may want an account's events.
+func (h *herald) receivers(ctx context.Context, a schemas.AccountID) ([]schemas.Endpoint, error) {
+	if h.endpoints == nil {
+		return nil, nil
+	}
+	list, err := h.endpoints.Endpoints(ctx, a)
+	if err != nil {
+		return nil, fmt.Errorf("look up the webhook endpoints: %w", err)
+	}
+	return list, nil
+}
+
+// tell stores an event and makes its deliveries.
+func (h *herald) tell(ctx context.Context, e schemas.Event, since time.Time, receivers []schemas.Endpoint) error {
+	at, err := streams.StoreOnce(ctx, h.bus, e, since)
+	if err != nil {
+		return fmt.Errorf("tell %s: %w", e.Type, err)
+	}
+	if err := h.at(settleTold); err != nil {
+		return err
+	}
+	for _, d := range schemas.WebhookDeliveries(e, at, receivers, time.Now()) {
+		if err := h.deliver(ctx, d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// deliver sends a delivery on its way, once.
+func (h *herald) deliver(ctx context.Context, d schemas.Delivery) error {
+	if err := streams.Deliveries.Publish(ctx, h.bus, d); err != nil && !errors.Is(err, schemas.ErrConflict) {
+		return fmt.Errorf("make the delivery %s: %w", d.ID, err)
+	}
+	return nil
+}
+
+// handOn gives a follow-up to whom it is for: to the agent whose turn waits for it, else to the chat
+// channel that the conversation came from. In any case the conversation and the webhooks tell of it.
+func (h *herald) handOn(ctx context.Context, f schemas.FollowUp, since time.Time, receivers []schemas.Endpoint) error {
+	e := followUpEvent(f)
+	switch {
+	case f.Turn != "":
+		if err := streams.Turns.Publish(ctx, h.bus, f); err != nil && !errors.Is(err, schemas.ErrConflict) {
+			return fmt.Errorf("continue the turn: %w", err)
+		}
+	case f.Origin != nil && f.Origin.Kind == "channel":
+		err := h.deliver(ctx, channelDelivery(f, e))
+		if schemas.CodeOf(err) == schemas.Invalid { // a channel that never can be one: the conversation has it all the same
+			h.log.Warn("a follow-up has no way back to its channel", "follow_up", f.ID, "channel", f.Origin.Channel, "error", err)
+			err = nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := h.at(settleHanded); err != nil {
+		return err
+	}
+	if err := h.tell(ctx, e, since, receivers); err != nil {
+		return err
+	}
+	h.followed(len(f.Results))
+	return nil
+}
+
+// channelDelivery carries a follow-up to the chat channel that the conversation came from.
+func channelDelivery(f schemas.FollowUp, e schemas.Event) schemas.Delivery {
+	body, _ := json.Marshal(f) //nolint:errchkjson // its one raw member, the route, came out of JSON
+	return schemas.Delivery{
+		ID: schemas.MakeDeliveryID(e.ID, "channel:"+f.Origin.Channel), Account: f.Account, Channel: f.Origin.Channel, Route: f.Origin.Route,
+		Event: e.ID, Type: e.Type, Conversation: f.Conversation, Body: string(body), Created: f.Created,
+	}
+}
+
+// followUpEvent tells of a follow-up on its conversation. It is about the turn that continues, or
+// about the job.
+func followUpEvent(f schemas.FollowUp) schemas.Event {
+	about := schemas.Job{Account: f.Account, Conversation: f.Conversation, ID: f.Results[0].Job}
+	e := schemas.NewJobEvent(about, schemas.FollowUpCreated, schemas.FollowUpEventID(f.Account, f.ID), f.Created, f)
+	if f.Turn != "" {
+		e.Subject = string(f.Turn)
+	}
+	return e
+}
+
+// jobFollowUp is the follow-up of a job by itself.
+func jobFollowUp(j schemas.Job) schemas.FollowUp {
+	return worded(schemas.FollowUp{
+		ID: schemas.MakeFollowUpID(j.Account, "", j.ID), Account: j.Account, Conversation: j.Conversation, Agent: j.Agent, Turn: j.Turn,
+		Origin: j.Origin, Results: []schemas.JobResult{schemas.JobResultOf(j, *j.Completion)}, Created: j.Completion.Finished,
+	})
+}
+
+// groupFollowUp is the follow-up of a group.
+func groupFollowUp(g schemas.Group, results []schemas.JobResult, at time.Time) schemas.FollowUp {
+	return worded(schemas.FollowUp{
+		ID: schemas.MakeFollowUpID(g.Account, g.ID, ""), Account: g.Account, Conversation: g.Conversation, Agent: g.Agent, Turn: g.Turn,
+		Group: g.ID, Origin: g.Origin, Results: results, Missing: g.Missing, Created: at,
+	})
+}
+
+// worded bounds what the results carry and puts them into words.
+func worded(f schemas.FollowUp) schemas.FollowUp {
+	sizes := make([]int, len(f.Results))
+	for i, r := range f.Results {
+		sizes[i] = len(r.Logs)
+	}
+	f.Results = slices.Clone(f.Results)
+	for i, most := range shares(sizes, maxFollowUpLogs) {
+		if r := &f.Results[i]; len(r.Logs) > most {
+			r.Logs, r.LogTruncated = schemas.TailText(r.Logs, most), true
+		}
+	}
+	f.Text = followUpText(f.Results, f.Missing)
+	return f
+}
+
+// shares divides total among those that want some of it: all get the same, except that nobody gets
+// more than he wants and what he leaves is for the others.
+func shares(wanted []int, total int) []int {
+	order := make([]int, len(wanted))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return wanted[a] - wanted[b] })
+	given := make([]int, len(wanted))
+	for n, i := range order {
+		given[i] = min(wanted[i], total/(len(order)-n))
+		total -= given[i]
+	}
+	return given
+}
+
+// followUpText tells a model how its background jobs ended: one paragraph for each.
+func followUpText(results []schemas.JobResult, missing int) string {
+	parts := make([]string, 0, len(results)+1)
+	for _, r := range results {
+		parts = append(parts, resultText(r))
+	}
+	switch {
+	case missing == 1:
+		parts = append(parts, "Another call of this group has no result yet. It is not waited for any more: if it ends, you will be told.")
+	case missing > 1:
+		parts = append(parts, strconv.Itoa(missing)+" more calls of this group have no result yet. They are not waited for any more: as they end, you will be told.")
+	}
+	return strings.Join(parts, "\n\n")
+}
+
+func resultText(r schemas.JobResult) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "Background job %s (%s) %s", r.Job, r.Tool, howItEnded(r))
+	if r.DurationMS > 0 {
+		fmt.Fprintf(&b, " after %s", (time.Duration(r.DurationMS) * time.Millisecond).String())
+	}
+	b.WriteString(".")
+	if r.Reason != "" {
+		fmt.Fprintf(&b, " Reason: %s.", strings.TrimSuffix(strings.TrimSpace(r.Reason), "."))
+	}
+	if r.OOMKilled {
+		b.WriteString(" It was killed because it used more memory than it may.")
+	}
+	switch {
+	case r.ChildrenLeft == 1:
+		b.WriteString(" A process that it left behind was ended.")
+	case r.ChildrenLeft > 1:
+		fmt.Fprintf(&b, " %d processes that it left behind were ended.", r.ChildrenLeft)
+	}
+	if r.Command != "" {
+		b.WriteString("\nCommand: " + r.Command)
+	}
+	if r.State == schemas.JobUnstarted {
+		return b.String()
+	}
+	logs := strings.TrimRight(r.Logs, "\n")
+	switch {
+	case logs == "" && r.LogBytes == 0:
+		b.WriteString("\nOutput: none")
+	case logs == "":
+		fmt.Fprintf(&b, "\nOutput: %d bytes, not kept", r.LogBytes)
+	case r.LogTruncated || r.LogBytes > int64(len(r.Logs)):
+		fmt.Fprintf(&b, "\nOutput, the last %d of %d bytes:\n%s", len(r.Logs), max(r.LogBytes, int64(len(r.Logs))), logs)
+	default:
+		b.WriteString("\nOutput:\n" + logs)
+	}
+	return b.String()
+}
+
+// howItEnded is the predicate of the sentence about a job.
+func howItEnded(r schemas.JobResult) string {
+	exit := ""
+	if r.ExitCode != nil {
+		exit = " (exit " + strconv.Itoa(*r.ExitCode) + ")"
+	}
+	switch r.State {
+	case schemas.JobCompleted:
+		return "completed" + exit
+	case schemas.JobStopped:
+		return "was stopped" + exit
+	case schemas.JobExpired:
+		return "was ended because its lifetime was over" + exit
+	case schemas.JobLost:
+		return "was lost: how it ended is unknown"
+	case schemas.JobUnstarted:
+		return "was not started"
+	case schemas.JobFailed, schemas.JobWaiting, schemas.JobLaunching, schemas.JobRunning: // the last three are no ends
+	}
+	return "failed" + exit
+}

@@ -1,0 +1,219 @@
+package workers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+// groupPatience is how long a group is waited for when nothing is known of the members that it lacks:
+// longer than a call may wait for its start, so that a member that comes at all has come.
+const groupPatience = 26 * time.Hour
+
+// groupStep is what becomes of a settled member of a group.
+type groupStep string
+
+const (
+	memberWaits groupStep = "waits" // for those members that have not settled
+	memberEnds  groupStep = "ends"  // the group is complete: its follow-up is due
+	memberAlone groupStep = "alone" // the group went on without it, or is not its own: it has a follow-up of its own
+	memberDone  groupStep = "done"  // the group's follow-up has been made with it
+)
+
+// joinGroup counts a settled job in its group. G is the group's record, nil when there is none yet.
+// The step is that of the returned record, which is to be written first when write is set.
+//
+// A group is sealed once as many have settled as it has members: from then on its record changes only
+// to Done. So whoever comes in between, and however often, finds the same members.
+func joinGroup(g *schemas.Group, j schemas.Job, now time.Time) (next schemas.Group, write bool, step groupStep) {
+	if g == nil {
+		next = schemas.Group{
+			ID: j.Group.ID, Account: j.Account, Conversation: j.Conversation, Agent: j.Agent, Turn: j.Turn, Origin: j.Origin,
+			Size: j.Group.Size, Settled: []schemas.JobID{j.ID}, Created: now.UTC(), Deadline: now.UTC().Add(groupPatience),
+		}
+		return next, true, stepOf(next)
+	}
+	next = *g
+	switch {
+	case slices.Contains(g.Settled, j.ID) && g.Done:
+		return next, false, memberDone
+	case slices.Contains(g.Settled, j.ID):
+		return next, false, stepOf(next)
+	case sealed(*g) || g.Size != j.Group.Size || g.Conversation != j.Conversation:
+		return next, false, memberAlone
+	}
+	next.Settled = append(slices.Clone(g.Settled), j.ID)
+	return next, true, stepOf(next)
+}
+
+// sealed reports whether nobody is waited for any more.
+func sealed(g schemas.Group) bool { return g.Done || len(g.Settled)+g.Missing >= g.Size }
+
+func stepOf(g schemas.Group) groupStep {
+	if sealed(g) {
+		return memberEnds
+	}
+	return memberWaits
+}
+
+// join counts a settled job in its group on the log.
+func (h *herald) join(ctx context.Context, j schemas.Job) (schemas.Group, groupStep, error) {
+	groups, key := streams.OpenGroups(h.bus), streams.GroupKey(j.Account, j.Group.ID)
+	for {
+		p, err := groups.Get(ctx, key)
+		if err != nil && !errors.Is(err, schemas.ErrNotFound) {
+			return schemas.Group{}, "", fmt.Errorf("look up the group: %w", err)
+		}
+		found := err == nil && !p.Deleted
+		var have *schemas.Group
+		if found {
+			have = &p.Value
+		}
+		g, write, step := joinGroup(have, j, time.Now())
+		switch {
+		case !write:
+		case found:
+			_, err = groups.Update(ctx, key, g, p.Revision)
+		default:
+			_, err = groups.Create(ctx, key, g, 0)
+		}
+		switch {
+		case !write || err == nil:
+			return g, step, nil
+		case !errors.Is(err, schemas.ErrConflict):
+			return g, "", fmt.Errorf("count the job in its group: %w", err)
+		}
+	}
+}
+
+// finish makes the follow-up of a sealed group, unless there is nothing to tell, and closes the group.
+// It may be done again, and by several at once: the first follow-up counts. Since is for
+// [streams.StoreOnce].
+func (h *herald) finish(ctx context.Context, g schemas.Group, since time.Time, receivers []schemas.Endpoint) error {
+	results, at, err := h.claimGroup(ctx, g)
+	if err != nil {
+		return err
+	}
+	if err := h.at(settleClaimed); err != nil {
+		return err
+	}
+	if len(results) > 0 {
+		if err := h.handOn(ctx, groupFollowUp(g, results, at), since, receivers); err != nil {
+			return err
+		}
+	}
+	return h.close(ctx, g)
+}
+
+// claimGroup takes the results of a group's members for its follow-up, but for those that were read
+// already, and returns them in the order of their ends with the time of the last. What is claimed
+// stays so: doing it again gives the same.
+func (h *herald) claimGroup(ctx context.Context, g schemas.Group) (results []schemas.JobResult, last time.Time, err error) {
+	id := schemas.MakeFollowUpID(g.Account, g.ID, "")
+	found := make(map[schemas.JobID]schemas.JobResult, len(g.Settled))
+	var unstarted []schemas.JobID
+	take := func(member schemas.JobID, claim func(schemas.Job) bool) error {
+		j, mine, err := h.claim(ctx, g.Account, member, id, claim)
+		if err == nil && mine {
+			found[member] = schemas.JobResultOf(j, *j.Completion)
+			if j.Completion.Finished.After(last) {
+				last = j.Completion.Finished
+			}
+		}
+		return err
+	}
+	for _, member := range g.Settled {
+		err := take(member, func(j schemas.Job) bool {
+			if j.State != schemas.JobUnstarted {
+				return true
+			}
+			unstarted = append(unstarted, member)
+			return false
+		})
+		if err != nil {
+			return nil, last, err
+		}
+	}
+	if len(found) == 0 { // calls that started nothing have told so themselves
+		return nil, last, nil
+	}
+	for _, member := range unstarted {
+		if err := take(member, func(schemas.Job) bool { return true }); err != nil {
+			return nil, last, err
+		}
+	}
+	for _, member := range g.Settled {
+		if r, ok := found[member]; ok {
+			results = append(results, r)
+		}
+	}
+	return results, last, nil
+}
+
+// claim takes a settled job's result for a follow-up, if wanted says so, and reports whether it is in
+// it. It is not when it was read before, or went into another.
+func (h *herald) claim(
+	ctx context.Context, a schemas.AccountID, id schemas.JobID, f schemas.FollowUpID, wanted func(schemas.Job) bool,
+) (j schemas.Job, mine bool, err error) {
+	jobs, key := streams.OpenJobs(h.bus), schemas.JobKey(a, id)
+	for {
+		p, err := jobs.Get(ctx, key)
+		switch j = p.Value; {
+		case errors.Is(err, schemas.ErrNotFound) || err == nil && p.Deleted: // it is older than what is kept of jobs
+			return j, false, nil
+		case err != nil:
+			return j, false, fmt.Errorf("look up the job: %w", err)
+		case j.Completion == nil:
+			return j, false, schemas.Errorf(schemas.Unavailable, "follow up", "the job %s is in its group but not settled: that is tried again", id)
+		case j.FollowUp == string(f):
+			return j, true, nil
+		case j.FollowUp != "" || !wanted(j):
+			return j, false, nil
+		}
+		j.FollowUp = string(f)
+		if _, err = jobs.UpdateFor(ctx, key, j, p.Revision, streams.SettledKept); err == nil {
+			return j, true, nil
+		}
+		if !errors.Is(err, schemas.ErrConflict) {
+			return j, false, fmt.Errorf("claim the result of the job: %w", err)
+		}
+	}
+}
+
+// seal makes a group whose time is over go on with what has settled. It reports false when somebody
+// else has changed the group meanwhile.
+func (h *herald) seal(ctx context.Context, p streams.Pair[schemas.Group]) (schemas.Group, bool, error) {
+	g := p.Value
+	g.Missing = g.Size - len(g.Settled)
+	_, err := streams.OpenGroups(h.bus).Update(ctx, p.Key, g, p.Revision)
+	switch {
+	case errors.Is(err, schemas.ErrConflict):
+		return g, false, nil
+	case err != nil:
+		return g, false, fmt.Errorf("seal the group: %w", err)
+	}
+	return g, true, nil
+}
+
+// close marks a group as done. Its record is kept as long as those of its members.
+func (h *herald) close(ctx context.Context, g schemas.Group) error {
+	groups, key := streams.OpenGroups(h.bus), streams.GroupKey(g.Account, g.ID)
+	for {
+		p, err := groups.Get(ctx, key)
+		if err == nil && !p.Deleted && !p.Value.Done {
+			p.Value.Done = true
+			_, err = groups.UpdateFor(ctx, key, p.Value, p.Revision, streams.SettledKept)
+		}
+		switch {
+		case err == nil || errors.Is(err, schemas.ErrNotFound):
+			return nil
+		case !errors.Is(err, schemas.ErrConflict):
+			return fmt.Errorf("close the group: %w", err)
+		}
+	}
+}

@@ -1,0 +1,269 @@
+package workers
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/workers/limits"
+)
+
+const (
+	// DefaultSettlerSlots is how many ends of jobs a [Settler] has in hand at most.
+	DefaultSettlerSlots = 64
+
+	settlerAckWait = 10 * time.Second
+	settlerGrace   = 5 * time.Second
+
+	// What the record of a job keeps of its end, so that it fits its bucket: JSON may write one byte as six.
+	maxKeptLogs   = 64 << 10 // bytes of JSON
+	maxKeptReason = 4 << 10  // bytes
+)
+
+// Settler draws the consequences of the ends of background jobs, each once: the job's record becomes
+// final, its places under caps are given back, job.finished is on its conversation and on its way to
+// the webhooks, and its result goes on as a follow-up: by itself, or with those of its group.
+//
+// One per deployment is enough, more share the work and do no harm. It may die at any line: the end is
+// handed out again, and every write is one that the log recognises as a repeat. The record becomes
+// final first, so a record that is not final proves that nothing was told yet; that is what makes the
+// usual case cheap: one read and three writes, and no second write of the record.
+type Settler struct {
+	Bus *streams.Bus
+	// Limiter gets back the places of settled jobs. Nil: they end by themselves.
+	Limiter limits.Limiter
+	// Endpoints finds the webhook endpoints. Nil: there are none.
+	Endpoints Endpoints
+	// Slots is how many ends are in hand at most. 0: DefaultSettlerSlots.
+	Slots   int
+	Log     *slog.Logger // nil: silent
+	Metrics SettlerMetrics
+
+	// at is called at each stage of a settlement, and an error from it ends the handling right there.
+	// It is how tests let a settler die between two effects.
+	at func(settleStage) error
+}
+
+// SettlerMetrics is what a settler tells about itself. Each may be nil. They are called from many
+// goroutines and must not block. After a crash the same may be told twice.
+type SettlerMetrics struct {
+	Settled  func(s schemas.JobState, v schemas.Via, lag time.Duration) // sandjet_jobs_settled_total{state,via}, sandjet_job_settle_seconds: since it was told
+	Followed func(results int)                                          // sandjet_followups_total, sandjet_followup_results_total
+}
+
+// settleStage is a place between two effects of a settlement, where a process may die.
+type settleStage string
+
+const (
+	settleTaken    settleStage = "taken"    // nothing was done
+	settleFinal    settleStage = "final"    // the record is final
+	settleReleased settleStage = "released" // the places are given back
+	settleTold     settleStage = "told"     // an event is on the conversation, its deliveries are not made
+	settleSent     settleStage = "sent"     // job.finished is told and sent to the webhooks
+	settleCounted  settleStage = "counted"  // it is counted in its group
+	settleClaimed  settleStage = "claimed"  // a group's results are claimed for the follow-up
+	settleHanded   settleStage = "handed"   // the follow-up is with its agent or channel, not told of
+	settleFollowed settleStage = "followed" // all is done, the end is not acknowledged
+)
+
+func settleStages() []settleStage {
+	return []settleStage{
+		settleTaken, settleFinal, settleReleased, settleTold, settleSent, settleCounted, settleClaimed, settleHanded, settleFollowed,
+	}
+}
+
+// Run settles jobs until ctx ends. It returns nil then, and an error when the log refuses its consumer
+// for good.
+func (s *Settler) Run(ctx context.Context) error {
+	x := s.begin()
+	err := streams.Completions.Consume(ctx, s.Bus, streams.ConsumeOptions{
+		Name: "settler", Slots: cmp.Or(s.Slots, DefaultSettlerSlots), Grace: settlerGrace, AckWait: settlerAckWait, MaxAttempts: maxAttempts,
+	}, x.handle)
+	if err != nil {
+		return fmt.Errorf("settler: %w", err)
+	}
+	return nil
+}
+
+// settling is one Run of a settler.
+type settling struct {
+	*herald
+
+	limiter limits.Limiter
+	settled func(schemas.JobState, schemas.Via, time.Duration)
+}
+
+func (s *Settler) begin() *settling {
+	x := &settling{herald: newHerald(s.Bus, s.Endpoints, s.Log), limiter: s.Limiter, settled: s.Metrics.Settled}
+	if x.settled == nil {
+		x.settled = func(schemas.JobState, schemas.Via, time.Duration) {}
+	}
+	if s.Metrics.Followed != nil {
+		x.followed = s.Metrics.Followed
+	}
+	if s.at != nil {
+		x.at = s.at
+	}
+	return x
+}
+
+// handle settles one job. Its return value is the verdict for the log.
+func (x *settling) handle(ctx context.Context, d streams.Delivery[schemas.Completion]) error {
+	if d.Account != d.Value.Account {
+		return schemas.Errorf(schemas.Invalid, "settle", "the end of a job of %s came as one of %s", schemas.Quotable(string(d.Value.Account)), d.Account)
+	}
+	if err := x.at(settleTaken); err != nil {
+		return err
+	}
+	j, seen, err := x.final(ctx, fit(d.Value))
+	if err != nil {
+		return err
+	}
+	if err := x.at(settleFinal); err != nil {
+		return err
+	}
+	x.release(ctx, j)
+	if err := x.at(settleReleased); err != nil {
+		return err
+	}
+	receivers, err := x.receivers(ctx, j.Account)
+	if err != nil {
+		return streams.RetryAfter(again, err) // whatever is wrong with the records, the job must be settled
+	}
+	doubt := seen && time.Since(d.Published) > sureWithin // what was told then may be out of the log's mind
+	if j.State != schemas.JobUnstarted {                  // else its call has told
+		var since time.Time
+		if doubt {
+			since = d.Published
+		}
+		e := schemas.NewJobEvent(j, schemas.JobFinished, schemas.JobFinishedID(j.Account, j.ID), j.Completion.Finished, schemas.JobResultOf(j, *j.Completion))
+		if err := x.tell(ctx, e, since, receivers); err != nil {
+			return err
+		}
+		if err := x.at(settleSent); err != nil {
+			return err
+		}
+	}
+	if err := x.follow(ctx, j, d.Published, doubt, receivers); err != nil {
+		return err
+	}
+	if !seen {
+		x.settled(j.State, j.Completion.Via, time.Since(d.Published))
+	}
+	return x.at(settleFollowed)
+}
+
+// final makes the record of a job final, and reports whether it was before. A job without a group has
+// its follow-up claimed in the same write: nobody could have read its result.
+func (x *settling) final(ctx context.Context, c schemas.Completion) (j schemas.Job, seen bool, err error) {
+	jobs, key := streams.OpenJobs(x.bus), schemas.JobKey(c.Account, c.Job)
+	for {
+		p, err := jobs.Get(ctx, key)
+		switch {
+		case errors.Is(err, schemas.ErrNotFound) || err == nil && p.Deleted:
+			// Records are made before anything runs and kept for as long as this message: it is none of ours.
+			return j, false, schemas.Errorf(schemas.NotFound, "settle", "the job %s has no record: nothing is known that could follow from its end", c.Job)
+		case err != nil:
+			return j, false, fmt.Errorf("look up the job: %w", err)
+		case p.Value.State.Final() && p.Value.Completion != nil:
+			return p.Value, true, nil
+		}
+		j = p.Value
+		j.State, j.Completion = c.State, &c
+		if j.Group == nil && c.State != schemas.JobUnstarted {
+			j.FollowUp = string(schemas.MakeFollowUpID(j.Account, "", j.ID))
+		}
+		if _, err = jobs.UpdateFor(ctx, key, j, p.Revision, streams.SettledKept); err == nil {
+			return j, false, nil
+		}
+		if !errors.Is(err, schemas.ErrConflict) {
+			return j, false, fmt.Errorf("settle the job: %w", err)
+		}
+	}
+}
+
+// release gives back the job's places. If that fails they end by themselves.
+func (x *settling) release(ctx context.Context, j schemas.Job) {
+	if x.limiter == nil || len(j.Places) == 0 {
+		return
+	}
+	places := make([]limits.Lease, len(j.Places))
+	for i, p := range j.Places {
+		places[i] = limits.Lease{Key: p.Key, Holder: j.Key(), Token: p.Token}
+	}
+	if err := x.limiter.Release(ctx, places...); err != nil && ctx.Err() == nil {
+		x.log.Warn("places of a job not given back: they end by themselves", "job", j.ID, "error", err)
+	}
+}
+
+// follow takes the job's result on: by itself, or when its group is complete.
+func (x *settling) follow(ctx context.Context, j schemas.Job, published time.Time, doubt bool, receivers []schemas.Endpoint) error {
+	var since time.Time
+	if j.Group == nil {
+		if doubt {
+			since = published
+		}
+		return x.alone(ctx, j, since, receivers)
+	}
+	g, step, err := x.join(ctx, j)
+	if err != nil {
+		return err
+	}
+	if err := x.at(settleCounted); err != nil {
+		return err
+	}
+	if doubt { // any member may have made it complete
+		since = g.Created
+	}
+	switch step {
+	case memberEnds:
+		return x.finish(ctx, g, since, receivers)
+	case memberAlone:
+		return x.alone(ctx, j, since, receivers)
+	case memberWaits, memberDone:
+	}
+	return nil
+}
+
+// alone hands on the result of one job, unless it was read before or its call has told all there is.
+func (x *settling) alone(ctx context.Context, j schemas.Job, since time.Time, receivers []schemas.Endpoint) error {
+	if j.State == schemas.JobUnstarted {
+		return nil
+	}
+	id := schemas.MakeFollowUpID(j.Account, "", j.ID)
+	if j.FollowUp != string(id) {
+		mine := false
+		var err error
+		if j, mine, err = x.claim(ctx, j.Account, j.ID, id, func(schemas.Job) bool { return true }); err != nil || !mine {
+			return err
+		}
+	}
+	return x.handOn(ctx, jobFollowUp(j), since, receivers)
+}
+
+// fit shortens what a completion tells to what a job's record can keep: a report of bytes that are no
+// text must not keep the job from settling.
+func fit(c schemas.Completion) schemas.Completion {
+	if len(c.Reason) > maxKeptReason {
+		c.Reason = c.Reason[:maxKeptReason]
+	}
+	c.Reason = strings.ToValidUTF8(c.Reason, "")
+	c.Logs = schemas.TailText(c.Logs, schemas.MaxJobLogs)
+	for jsonSize(c.Logs) > maxKeptLogs {
+		c.Logs, c.LogTruncated = schemas.TailText(c.Logs, len(c.Logs)/2), true
+	}
+	return c
+}
+
+// jsonSize is how many bytes s takes as JSON.
+func jsonSize(s string) int {
+	b, _ := json.Marshal(s) //nolint:errchkjson // a string always encodes
+	return len(b)
+}
