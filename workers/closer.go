@@ -97,8 +97,12 @@ func (c *Closer) sweepQueue(ctx context.Context, provider string, ended, kept ma
 // still lives is left to it.
 func (c *Closer) expire(ctx context.Context, call schemas.Call) (bool, error) {
 	state, err := streams.ReadCallState(ctx, c.Bus, call)
-	if err != nil || state.Result != nil {
-		return err == nil, err //nolint:wrapcheck // it says what and where
+	if err != nil {
+		return false, err //nolint:wrapcheck // it says what and where
+	}
+	if state.Result != nil {
+		err := neverLaunched(ctx, c.Bus, call, state.Result.Text)
+		return err == nil, err
 	}
 	v := toExpire
 	if len(state.Started) > 0 {
@@ -110,12 +114,9 @@ func (c *Closer) expire(ctx context.Context, call schemas.Call) (bool, error) {
 			v = toInterrupt
 		}
 	}
-	now := time.Now().UTC()
 	r := unrunResult(call, v, "")
-	r.Finished = now
-	event := schemas.NewEvent(call, schemas.CallFinished, schemas.FinishedID(call.Account, call.ID), now, r)
-	if err := streams.Events.Publish(ctx, c.Bus, event); err != nil {
-		return false, fmt.Errorf("write the result: %w", err)
+	if err := conclude(ctx, c.Bus, call, r); err != nil {
+		return false, err
 	}
 	c.Log.Info("a call ended while no worker had a place for it", "call", call.ID, "status", r.Status)
 	return true, nil
@@ -133,6 +134,9 @@ func (c *Closer) handle(ctx context.Context, d streams.Delivery[schemas.DeadLett
 		return streams.RetryAfter(again, fmt.Errorf("look for the call on its conversation: %w", err))
 	}
 	if state.Result != nil {
+		if err := neverLaunched(ctx, c.Bus, call, state.Result.Text); err != nil {
+			return streams.RetryAfter(again, err)
+		}
 		return nil
 	}
 	started := len(state.Started) > 0
@@ -145,14 +149,21 @@ func (c *Closer) handle(ctx context.Context, d streams.Delivery[schemas.DeadLett
 			return streams.RetryAfter(leaseTTL, schemas.Errorf(schemas.Unavailable, "closer", "the worker that started the call still lives: its result may come"))
 		}
 	}
-	now := time.Now().UTC()
-	r := deadResult(call, letter, started)
-	r.Finished = now
-	event := schemas.NewEvent(call, schemas.CallFinished, schemas.FinishedID(call.Account, call.ID), now, r)
-	if err := streams.Events.Publish(ctx, c.Bus, event); err != nil {
-		return streams.RetryAfter(again, fmt.Errorf("write the result: %w", err))
+	if err := conclude(ctx, c.Bus, call, deadResult(call, letter, started)); err != nil {
+		return streams.RetryAfter(again, err)
 	}
 	return nil
+}
+
+// conclude writes the result of a call that no worker has in hand, and settles the job that it would
+// have started. If it was launched after all, that is left to whoever looks after it.
+func conclude(ctx context.Context, b *streams.Bus, c schemas.Call, r schemas.Result) error {
+	r.Finished = time.Now().UTC()
+	event := schemas.NewEvent(c, schemas.CallFinished, schemas.FinishedID(c.Account, c.ID), r.Finished, r)
+	if err := streams.Events.Publish(ctx, b, event); err != nil {
+		return fmt.Errorf("write the result: %w", err)
+	}
+	return neverLaunched(ctx, b, c, r.Text)
 }
 
 // callOf reads the call in a dead letter, leniently: what made it one may be that it does not validate.

@@ -72,11 +72,9 @@ func (s *shift) settleOne(ctx context.Context, c schemas.Cancel) error {
 	if state.Result != nil || len(state.Started) > 0 {
 		return nil
 	}
-	now := time.Now().UTC()
 	r := unrunResult(call, toCancel, c.Reason)
-	r.Finished = now
-	if err := streams.Events.Publish(ctx, s.Bus, schemas.NewEvent(call, schemas.CallFinished, schemas.FinishedID(call.Account, call.ID), now, r)); err != nil {
-		return fmt.Errorf("write the result: %w", err)
+	if err := conclude(ctx, s.Bus, call, r); err != nil {
+		return err
 	}
 	s.Metrics.Finished(call.Tool, r.Status)
 	return nil

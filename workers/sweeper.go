@@ -1,0 +1,387 @@
+package workers
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+// DefaultSweep is how often a [Sweeper] looks.
+const DefaultSweep = 15 * time.Second
+
+// Sweeper settles the jobs that nobody else will: those whose worker is gone while no other serves
+// their provider, and those whose call ended without starting them and without a word. It also makes
+// groups go on that wait for calls which never came. It needs no provider and knows none.
+//
+// One per deployment is enough, more do no harm. It keeps the jobs that have not settled in memory.
+type Sweeper struct {
+	Bus *streams.Bus
+	// Endpoints finds the webhook endpoints. Nil: there are none.
+	Endpoints Endpoints
+	// Every is the time between looks. 0: DefaultSweep. At least as long as a lease.
+	Every time.Duration
+	Log   *slog.Logger // nil: silent
+}
+
+// orphanFacts is all that decides what becomes of an open job.
+type orphanFacts struct {
+	state   schemas.JobState
+	tied    bool          // its sandbox ended with its worker
+	absent  time.Duration // for how long its worker has been seen to have no lease; 0: it has one, or nobody knows
+	overdue time.Duration // since its deadline; < 0: that is to come
+	every   time.Duration // between two looks
+
+	age      time.Duration // since its call was accepted
+	unlooked time.Duration // since its call was looked for; all of age when never
+	call     callFate      // what a look for its call found
+}
+
+// callFate is what became of a waiting job's call.
+type callFate string
+
+const (
+	callUnlooked callFate = ""
+	callOpen     callFate = "open"
+	callResult   callFate = "result"
+	callUnknown  callFate = "unknown"
+)
+
+// orphanVerdict is what becomes of an open job.
+type orphanVerdict string
+
+const (
+	orphanLeave     orphanVerdict = "leave"       // somebody looks after it
+	orphanLook      orphanVerdict = "look"        // look for its call, then judge again
+	orphanUnstarted orphanVerdict = "not started" // its call has ended without it
+	orphanForgotten orphanVerdict = "forgotten"   // its call is gone from the log
+	orphanLost      orphanVerdict = "lost"        // its sandbox is gone
+	orphanExpired   orphanVerdict = "expired"     // its lifetime is over, and nobody is there to end it
+)
+
+// forgottenAfter is when the call of a job can be gone from the log: calls are kept for a day.
+const forgottenAfter = 24 * time.Hour
+
+// judgeOrphan is the whole rule of the sweeper. A worker is taken for gone after two looks without a
+// lease; a job that another worker can take over is left to such until its time is over.
+func judgeOrphan(f orphanFacts) orphanVerdict {
+	gone := f.absent > 0 && f.absent >= 2*f.every
+	switch {
+	case f.state.Final():
+		return orphanLeave
+	case f.state == schemas.JobWaiting:
+		return judgeWaiting(f)
+	case gone && f.tied:
+		return orphanLost
+	case gone && f.overdue >= 2*f.every:
+		return orphanExpired
+	}
+	return orphanLeave
+}
+
+// judgeWaiting judges a job that was not launched. A look for its call reads its conversation, so they
+// come further and further apart.
+func judgeWaiting(f orphanFacts) orphanVerdict {
+	const first, part = time.Minute, 4
+	switch {
+	case f.call == callUnlooked && f.unlooked >= max(first, f.age/part):
+		return orphanLook
+	case f.call == callResult:
+		return orphanUnstarted
+	case f.call == callUnknown && f.age > forgottenAfter:
+		return orphanForgotten
+	}
+	return orphanLeave
+}
+
+// The reasons in completions that a sweeper writes.
+const (
+	reasonLost      = "the worker that kept its sandbox ended"
+	reasonExpired   = "its lifetime was over and nobody was there to stop it"
+	reasonForgotten = "its call is no longer known"
+)
+
+// sweep is one Run of a sweeper.
+type sweep struct {
+	*herald
+
+	every  time.Duration
+	leases *streams.Bucket[sign]
+	absent map[string]time.Time // workers without a lease, since when
+	looked map[string]time.Time // when the calls of waiting jobs were looked for
+
+	mu     sync.Mutex
+	jobs   map[string]schemas.Job                 // that have not settled, by key
+	groups map[string]streams.Pair[schemas.Group] // that are not done, by key
+}
+
+// Run sweeps until ctx ends, and returns nil then.
+func (s *Sweeper) Run(ctx context.Context) error {
+	w := &sweep{
+		herald: newHerald(s.Bus, s.Endpoints, s.Log), every: max(cmp.Or(s.Every, DefaultSweep), leaseTTL),
+		leases: streams.OpenBucket[sign](s.Bus, streams.Leases), absent: map[string]time.Time{}, looked: map[string]time.Time{},
+		jobs: map[string]schemas.Job{}, groups: map[string]streams.Pair[schemas.Group]{},
+	}
+	var mirrors sync.WaitGroup
+	defer mirrors.Wait()
+	mirrors.Go(func() { w.mirrorJobs(ctx) })
+	mirrors.Go(func() { w.mirrorGroups(ctx) })
+	for sleep(ctx, w.every) {
+		w.sweepJobs(ctx)
+		w.sweepGroups(ctx)
+	}
+	return nil
+}
+
+func (w *sweep) mirrorJobs(ctx context.Context) {
+	for p, err := range streams.OpenJobs(w.bus).Watch(ctx) {
+		if err != nil {
+			w.log.Warn("the record of a job cannot be read: it is not looked after", "job", p.Key, "error", err)
+			continue
+		}
+		w.mu.Lock()
+		if p.Deleted || p.Value.State.Final() {
+			delete(w.jobs, p.Key)
+		} else {
+			w.jobs[p.Key] = p.Value
+		}
+		w.mu.Unlock()
+	}
+}
+
+func (w *sweep) mirrorGroups(ctx context.Context) {
+	for p, err := range streams.OpenGroups(w.bus).Watch(ctx) {
+		if err != nil {
+			w.log.Warn("the record of a group cannot be read: it is not looked after", "group", p.Key, "error", err)
+			continue
+		}
+		w.mu.Lock()
+		if p.Deleted || p.Value.Done {
+			delete(w.groups, p.Key)
+		} else {
+			w.groups[p.Key] = p
+		}
+		w.mu.Unlock()
+	}
+}
+
+// sweepJobs looks at every open job once.
+func (w *sweep) sweepJobs(ctx context.Context) {
+	w.mu.Lock()
+	open := make([]schemas.Job, 0, len(w.jobs))
+	for _, j := range w.jobs {
+		open = append(open, j)
+	}
+	w.mu.Unlock()
+	if err := w.lookForWorkers(ctx, open); err != nil {
+		if ctx.Err() == nil {
+			w.log.Warn("open jobs not looked after: that is tried again", "error", err)
+		}
+		return
+	}
+	kept := make(map[string]time.Time, len(w.looked))
+	for _, j := range open {
+		if at, ok := w.looked[j.Key()]; ok {
+			kept[j.Key()] = at
+		}
+	}
+	w.looked = kept
+	for _, j := range open {
+		if err := w.sweepJob(ctx, j); err != nil && ctx.Err() == nil {
+			w.log.Warn("a job is not looked after: that is tried again", "job", j.ID, "error", err)
+		}
+	}
+}
+
+// sweepJob settles a job if nobody else will.
+func (w *sweep) sweepJob(ctx context.Context, j schemas.Job) error {
+	now := time.Now()
+	f := w.facts(j, now)
+	v := judgeOrphan(f)
+	c := schemas.Completion{Job: j.ID, Account: j.Account, Via: schemas.ViaProbe}
+	if v == orphanLook {
+		fate, reason, err := w.lookForCall(ctx, j)
+		if err != nil {
+			return err
+		}
+		w.looked[j.Key()] = now
+		f.call, c.Reason = fate, reason
+		v = judgeOrphan(f)
+	}
+	switch v {
+	case orphanLeave, orphanLook:
+		return nil
+	case orphanUnstarted:
+		c.State, c.Via = schemas.JobUnstarted, schemas.ViaCall
+	case orphanForgotten:
+		c.State, c.Reason = schemas.JobLost, reasonForgotten
+	case orphanLost:
+		c.State, c.Reason = schemas.JobLost, reasonLost
+	case orphanExpired:
+		c.State, c.Reason = schemas.JobExpired, reasonExpired
+	}
+	if same, err := w.unchanged(ctx, j); err != nil || !same {
+		return err
+	}
+	c.Finished = time.Now().UTC()
+	w.log.Info("a job is settled that nobody looked after", "job", j.ID, "state", c.State, "reason", c.Reason)
+	return complete(ctx, w.bus, c)
+}
+
+func (w *sweep) facts(j schemas.Job, now time.Time) orphanFacts {
+	f := orphanFacts{state: j.State, tied: j.Tied, overdue: now.Sub(j.Deadline), every: w.every, age: now.Sub(j.Created)}
+	if since, ok := w.absent[j.Worker]; ok {
+		f.absent = now.Sub(since)
+	}
+	f.unlooked = f.age
+	if at, ok := w.looked[j.Key()]; ok {
+		f.unlooked = now.Sub(at)
+	}
+	return f
+}
+
+// unchanged reports whether a job's record still says what was judged: what a sweeper mirrors may be
+// behind, and another worker may have taken the job over.
+func (w *sweep) unchanged(ctx context.Context, j schemas.Job) (bool, error) {
+	p, err := streams.FindJob(ctx, w.bus, j.Account, j.ID)
+	if errors.Is(err, schemas.ErrNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("look up the job: %w", err)
+	}
+	return p.Value.State == j.State && p.Value.Worker == j.Worker, nil
+}
+
+// lookForCall finds out what became of the call of a waiting job, and why when it has ended.
+func (w *sweep) lookForCall(ctx context.Context, j schemas.Job) (fate callFate, reason string, err error) {
+	call, err := streams.FindCall(ctx, w.bus, j.Account, j.Call)
+	switch {
+	case schemas.CodeOf(err) == schemas.NotFound:
+		return callUnknown, "", nil
+	case err != nil:
+		return callUnlooked, "", fmt.Errorf("find the call: %w", err)
+	case call.Job != j.ID: // its id was free again: this is another call
+		return callUnknown, "", nil
+	}
+	state, err := streams.ReadCallState(ctx, w.bus, call)
+	switch {
+	case err != nil:
+		return callUnlooked, "", fmt.Errorf("look for the call on its conversation: %w", err)
+	case state.Result == nil:
+		return callOpen, "", nil
+	}
+	return callResult, state.Result.Text, nil
+}
+
+// lookForWorkers notes which of the workers that look after jobs have no lease. One that was there at
+// the last look is only doubted; the others are looked for again for as long as it takes a living worker
+// to show its lease after an outage of the log.
+func (w *sweep) lookForWorkers(ctx context.Context, open []schemas.Job) error {
+	missing, doubted := map[string]time.Time{}, map[string]bool{}
+	for _, j := range open {
+		if j.State == schemas.JobWaiting {
+			continue
+		}
+		if _, known := missing[j.Worker]; known || doubted[j.Worker] {
+			continue
+		}
+		gone, err := w.without(ctx, j.Worker)
+		switch since, before := w.absent[j.Worker]; {
+		case err != nil:
+			clear(w.absent)
+			return err
+		case gone && before:
+			missing[j.Worker] = since
+		case gone:
+			missing[j.Worker] = time.Now()
+		default:
+			doubted[j.Worker] = true
+		}
+	}
+	w.absent = missing
+	if len(missing) == 0 {
+		return nil
+	}
+	for end := time.Now().Add(leaseSettle); time.Now().Before(end) && sleep(ctx, leaseRenew); {
+		for name := range missing {
+			gone, err := w.without(ctx, name)
+			if err != nil {
+				clear(w.absent)
+				return err
+			}
+			if !gone {
+				delete(missing, name)
+			}
+		}
+	}
+	return ctx.Err()
+}
+
+// without reports whether a worker has no lease.
+func (w *sweep) without(ctx context.Context, worker string) (bool, error) {
+	if worker == "" {
+		return true, nil
+	}
+	living, err := alive(ctx, w.leases, []schemas.StartedData{{Worker: worker}}, "")
+	return !living, err
+}
+
+// sweepGroups makes groups whose time is over go on with what has settled.
+func (w *sweep) sweepGroups(ctx context.Context) {
+	now := time.Now()
+	w.mu.Lock()
+	latest := map[string]time.Time{} // deadlines of members that may still settle, by group
+	for _, j := range w.jobs {
+		if j.Group == nil {
+			continue
+		}
+		key := streams.GroupKey(j.Account, j.Group.ID)
+		if j.Deadline.After(latest[key]) {
+			latest[key] = j.Deadline
+		}
+	}
+	var due []streams.Pair[schemas.Group]
+	for key, p := range w.groups {
+		if groupDue(p.Value, latest[key], now, w.every) {
+			due = append(due, p)
+		}
+	}
+	w.mu.Unlock()
+	for _, p := range due {
+		if err := w.goOn(ctx, p); err != nil && ctx.Err() == nil {
+			w.log.Warn("a group whose time is over does not go on yet: that is tried again", "group", p.Key, "error", err)
+		}
+	}
+}
+
+// groupDue reports whether a group is not waited for any more: its own time is over, and so is that of
+// the last of its members that may still settle, which has some looks to do so.
+func groupDue(g schemas.Group, latest, now time.Time, every time.Duration) bool {
+	const looks = 8
+	return !g.Done && now.After(g.Deadline) && now.After(latest.Add(looks*every))
+}
+
+// goOn makes the follow-up of a group with what has settled.
+func (w *sweep) goOn(ctx context.Context, p streams.Pair[schemas.Group]) error {
+	g := p.Value
+	if !sealed(g) {
+		var ours bool
+		var err error
+		if g, ours, err = w.seal(ctx, p); err != nil || !ours {
+			return err
+		}
+		w.log.Info("a group goes on without some of its calls", "group", g.ID, "missing", g.Missing)
+	}
+	receivers, err := w.receivers(ctx, g.Account)
+	if err != nil {
+		return err
+	}
+	return w.finish(ctx, g, g.Created, receivers)
+}
