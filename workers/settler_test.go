@@ -1,0 +1,454 @@
+package workers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/workers/limits"
+)
+
+// endpoints is an [Endpoints] that knows one for every account.
+type endpoints struct{ err atomic.Pointer[schemas.Error] }
+
+const testEndpoint = schemas.EndpointID("wh_1")
+
+func (e *endpoints) Endpoints(_ context.Context, a schemas.AccountID) ([]schemas.Endpoint, error) {
+	if err := e.err.Load(); err != nil {
+		return nil, err
+	}
+	return []schemas.Endpoint{{ID: testEndpoint, Account: a, URL: "https://example.com"}}, nil
+}
+
+// job makes the record of a running job that holds a place, as its worker does.
+func (w *world) job(l limits.Limiter, id string, change ...func(*schemas.Job)) schemas.Job {
+	w.t.Helper()
+	now := time.Now().UTC()
+	j := schemas.Job{
+		ID: schemas.JobID("job_" + id), Account: testAccount, Conversation: schemas.ConversationID("c-" + id), Call: schemas.CallID("call_" + id),
+		Tool: schemas.ToolBash, Command: "make", Provider: "fake", Workspace: "ws_1", Sandbox: "sb_1", State: schemas.JobRunning,
+		Created: now, Launched: now, Deadline: now.Add(24 * time.Hour),
+	}
+	if l != nil {
+		place, err := l.Acquire(w.t.Context(), "jobs", j.Key(), 1000, 100*time.Hour)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		j.Places = []schemas.JobPlace{{Key: place.Key, Token: place.Token}}
+	}
+	for _, f := range change {
+		f(&j)
+	}
+	if _, err := streams.OpenJobs(w.bus).Create(w.t.Context(), j.Key(), j, 0); err != nil {
+		w.t.Fatal(err)
+	}
+	return j
+}
+
+func inTurn(turn string) func(*schemas.Job) {
+	return func(j *schemas.Job) { j.Turn, j.Agent, j.Conversation = schemas.TurnID(turn), "agent_1", "c-shared" }
+}
+
+func inGroup(id string, size int) func(*schemas.Job) {
+	return func(j *schemas.Job) { j.Group, j.Conversation = &schemas.GroupRef{ID: id, Size: size}, "c-shared" }
+}
+
+func fromChannel(j *schemas.Job) {
+	j.Origin = &schemas.Origin{Kind: "channel", Channel: "telegram", Route: json.RawMessage(`{"chat":1}`)}
+}
+
+// end tells that a job has completed.
+func (w *world) end(j schemas.Job, change ...func(*schemas.Completion)) {
+	w.t.Helper()
+	zero := 0
+	c := schemas.Completion{
+		Job: j.ID, Account: j.Account, State: schemas.JobCompleted, Via: schemas.ViaProvider, ExitCode: &zero, Logs: "done\n", LogBytes: 5, Finished: time.Now().UTC(),
+	}
+	for _, f := range change {
+		f(&c)
+	}
+	if _, err := streams.Complete(w.t.Context(), w.bus, c); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func unstartedEnd(c *schemas.Completion) {
+	c.State, c.ExitCode, c.Logs, c.LogBytes, c.Via, c.Reason = schemas.JobUnstarted, nil, "", 0, schemas.ViaCall, "cancelled"
+}
+
+// settles is a running settler with a bus of its own.
+type settles struct {
+	bus  *streams.Bus
+	stop context.CancelFunc
+	done chan struct{}
+}
+
+// settle starts a settler. Change may set any of its fields.
+func (w *world) settle(change ...func(*Settler, *settles)) *settles {
+	w.t.Helper()
+	e := &settles{bus: w.open(), done: make(chan struct{})}
+	s := &Settler{Bus: e.bus, Endpoints: new(endpoints), Log: slog.New(slog.NewTextHandler(w.t.Output(), nil))}
+	for _, f := range change {
+		f(s, e)
+	}
+	ctx, stop := context.WithCancel(w.t.Context())
+	e.stop = stop
+	go func() {
+		defer close(e.done)
+		if err := s.Run(ctx); err != nil {
+			w.t.Errorf("the settler ended with %v", err)
+		}
+	}()
+	w.closers = append(w.closers, func() { stop(); <-e.done })
+	return e
+}
+
+// dieWhen makes a settler die at the first stage for which when says so.
+func dieWhen(when func(settleStage) bool) func(*Settler, *settles) {
+	return func(s *Settler, e *settles) {
+		var dead atomic.Bool
+		s.at = func(at settleStage) error {
+			if !dead.Load() && when(at) && dead.CompareAndSwap(false, true) {
+				cut(e.bus)
+				e.stop()
+			}
+			if dead.Load() {
+				return errCrash
+			}
+			return nil
+		}
+	}
+}
+
+func with(l limits.Limiter) func(*Settler, *settles) {
+	return func(s *Settler, _ *settles) { s.Limiter = l }
+}
+
+// all reads a topic from its beginning.
+func all[T schemas.Eventer](w *world, topic streams.Topic[T], filter string) []T {
+	w.t.Helper()
+	var list []T
+	for e, err := range topic.Replay(w.t.Context(), w.bus, filter, schemas.Cursor{}) {
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		list = append(list, e.Value)
+	}
+	return list
+}
+
+// told counts the events of a conversation by their ids, those that webhooks may want.
+func (w *world) told(c schemas.ConversationID) map[string]int {
+	w.t.Helper()
+	count := map[string]int{}
+	for _, e := range w.events(schemas.Call{Account: testAccount, Conversation: c}) {
+		if slices.Contains(schemas.DeliverableTypes(), e.Type) {
+			count[e.ID]++
+		}
+	}
+	return count
+}
+
+// onceEach fails unless exactly these events were told on a conversation, each once with one delivery.
+func (w *world) onceEach(c schemas.ConversationID, ids ...string) {
+	w.t.Helper()
+	told := w.told(c)
+	sent := map[schemas.DeliveryID]int{}
+	for _, d := range all(w, streams.Deliveries, schemas.WebhookChannel) {
+		sent[d.ID]++
+	}
+	for _, id := range ids {
+		if told[id] != 1 || sent[schemas.MakeDeliveryID(id, string(testEndpoint))] != 1 {
+			w.t.Errorf("%s: told %d times, sent %d times, want each once", id, told[id], sent[schemas.MakeDeliveryID(id, string(testEndpoint))])
+		}
+	}
+	if len(told) != len(ids) {
+		w.t.Errorf("told %v, want %v", told, ids)
+	}
+}
+
+// record reads the record of a job.
+func (w *world) record(id schemas.JobID) schemas.Job {
+	w.t.Helper()
+	p, err := streams.FindJob(w.t.Context(), w.bus, testAccount, id)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return p.Value
+}
+
+// followUps reads the follow-ups that agents got.
+func (w *world) followUps() []schemas.FollowUp {
+	w.t.Helper()
+	return all(w, streams.Turns, string(testAccount))
+}
+
+func finishedID(j schemas.JobID) string { return schemas.JobFinishedID(testAccount, j) }
+
+func followedID(group string, j schemas.JobID) string {
+	return schemas.FollowUpEventID(testAccount, schemas.MakeFollowUpID(testAccount, group, j))
+}
+
+// TestASettlerDiesAtEachStage lets a settler die between any two effects, and the next one come while
+// the log knows the first one's events, or so late that it has forgotten them.
+func TestASettlerDiesAtEachStage(t *testing.T) {
+	for _, late := range []time.Duration{0, time.Hour} {
+		for _, stage := range settleStages() {
+			t.Run(fmt.Sprintf("%s %s", stage, late), func(t *testing.T) {
+				inWorld(t, func(t *testing.T, w *world) {
+					caps := new(limits.Memory)
+					agent := w.job(caps, "a", inTurn("turn_1"))
+					chat := w.job(caps, "b", fromChannel)
+					left, right := w.job(caps, "l", inTurn("turn_2"), inGroup("g", 2)), w.job(caps, "r", inTurn("turn_2"), inGroup("g", 2))
+					for _, j := range []schemas.Job{agent, chat, left, right} {
+						first := w.settle(with(caps), dieWhen(func(at settleStage) bool { return at == stage }))
+						w.end(j)
+						time.Sleep(time.Minute)
+						first.stop()
+						<-first.done
+						time.Sleep(late)
+						next := w.settle(with(caps))
+						time.Sleep(time.Minute)
+						next.stop()
+						<-next.done
+					}
+					w.onceEach("c-shared", finishedID(agent.ID), followedID("", agent.ID), finishedID(left.ID), finishedID(right.ID), followedID("g", ""))
+					w.onceEach(chat.Conversation, finishedID(chat.ID), followedID("", chat.ID))
+					if turns := w.followUps(); len(turns) != 2 || len(turns[0].Results) != 1 || len(turns[1].Results) != 2 || turns[1].Turn != "turn_2" {
+						t.Errorf("follow-ups %+v", turns)
+					}
+					chats := all(w, streams.Deliveries, "telegram")
+					if len(chats) != 1 || string(chats[0].Route) != `{"chat":1}` || !strings.Contains(chats[0].Body, "job_b") {
+						t.Errorf("on the channel: %+v", chats)
+					}
+					for _, j := range []schemas.Job{agent, chat, left, right} {
+						r := w.record(j.ID)
+						if r.State != schemas.JobCompleted || r.Completion == nil || r.FollowUp == "" {
+							t.Errorf("record %+v", r)
+						}
+					}
+					if _, err := caps.Acquire(t.Context(), "jobs", "other", 1, time.Minute); err != nil {
+						t.Errorf("places are still held: %v", err)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestTwoHundredJobsSettleOnce has settlers die at random places under a crowd of jobs.
+func TestTwoHundredJobsSettleOnce(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		const jobs, groupSize = 200, 5
+		caps := new(limits.Memory)
+		var want []string
+		var made []schemas.Job
+		for i := range jobs {
+			id := fmt.Sprint(i)
+			change := []func(*schemas.Job){inTurn("turn_" + id)}
+			if i%2 == 0 { // every other one in a group
+				group := fmt.Sprintf("g%d", i/2/groupSize)
+				change = []func(*schemas.Job){inTurn("turn_" + group), inGroup(group, groupSize)}
+				want = append(want, followedID(group, ""))
+			} else {
+				want = append(want, followedID("", schemas.JobID("job_"+id)))
+			}
+			j := w.job(caps, id, change...)
+			made = append(made, j)
+			want = append(want, finishedID(j.ID))
+		}
+		slices.Sort(want)
+		want = slices.Compact(want)
+		rand.Shuffle(jobs, func(i, j int) { made[i], made[j] = made[j], made[i] })
+		var sending sync.WaitGroup
+		sending.Go(func() {
+			for _, j := range made {
+				w.end(j)
+				time.Sleep(100 * time.Millisecond)
+			}
+		})
+		const deaths = 12
+		for range deaths {
+			var left atomic.Int32
+			left.Store(rand.Int32N(150))
+			s := w.settle(with(caps), dieWhen(func(settleStage) bool { return left.Add(-1) < 0 }))
+			select {
+			case <-s.done:
+			case <-time.After(time.Minute): // it had nothing to do any more
+			}
+			s.stop()
+			<-s.done
+		}
+		sending.Wait()
+		w.settle(with(caps))
+		time.Sleep(10 * time.Minute)
+		w.onceEach("c-shared", want...)
+		results := map[schemas.JobID]int{}
+		for _, f := range w.followUps() {
+			for _, r := range f.Results {
+				results[r.Job]++
+			}
+		}
+		for _, j := range made {
+			if results[j.ID] != 1 {
+				t.Errorf("the result of %s came %d times, want once", j.ID, results[j.ID])
+			}
+		}
+		if _, err := caps.Acquire(t.Context(), "jobs", "other", 1, time.Minute); err != nil {
+			t.Errorf("places are still held: %v", err)
+		}
+	})
+}
+
+func TestAResultThatWasReadIsLeftOut(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var group []schemas.Job
+		for i := range 3 {
+			group = append(group, w.job(nil, fmt.Sprint(i), inTurn("turn_1"), inGroup("g", 3)))
+		}
+		w.settle()
+		w.end(group[0])
+		w.end(group[1], unstartedEnd)
+		time.Sleep(time.Minute)
+		jobs := streams.OpenJobs(w.bus)
+		p, err := jobs.Get(t.Context(), group[0].Key())
+		if err != nil || p.Value.FollowUp != "" {
+			t.Fatalf("the follow-up of %+v is %q, want it open: %v", p.Value.ID, p.Value.FollowUp, err)
+		}
+		p.Value.FollowUp = schemas.Observed
+		if _, err := jobs.UpdateFor(t.Context(), p.Key, p.Value, p.Revision, streams.SettledKept); err != nil {
+			t.Fatal(err)
+		}
+		w.end(group[2])
+		time.Sleep(time.Minute)
+		turns := w.followUps()
+		if len(turns) != 1 || len(turns[0].Results) != 2 || turns[0].Results[0].Job != group[1].ID || turns[0].Results[1].Job != group[2].ID {
+			t.Fatalf("follow-ups %+v", turns)
+		}
+		w.onceEach("c-shared", finishedID(group[0].ID), finishedID(group[2].ID), followedID("g", ""))
+
+		late := w.job(nil, "late", inTurn("turn_1"), inGroup("g", 3)) // more than the group has
+		w.end(late)
+		time.Sleep(time.Minute)
+		if turns := w.followUps(); len(turns) != 2 || turns[1].Group != "" || turns[1].Results[0].Job != late.ID {
+			t.Errorf("follow-ups %+v", turns)
+		}
+	})
+}
+
+func TestNothingFollowsFromWhatWasNotStarted(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		alone := w.job(nil, "1", inTurn("turn_1"))
+		left, right := w.job(nil, "2", inTurn("turn_2"), inGroup("g", 2)), w.job(nil, "3", inTurn("turn_2"), inGroup("g", 2))
+		w.settle()
+		for _, j := range []schemas.Job{alone, left, right} {
+			w.end(j, unstartedEnd)
+		}
+		time.Sleep(time.Minute)
+		w.onceEach("c-shared")
+		if turns := w.followUps(); len(turns) != 0 {
+			t.Errorf("follow-ups %+v", turns)
+		}
+		g, err := streams.OpenGroups(w.bus).Get(t.Context(), streams.GroupKey(testAccount, "g"))
+		if err != nil || !g.Value.Done {
+			t.Errorf("the group is %+v, %v; want it done", g.Value, err)
+		}
+		if r := w.record(alone.ID); r.State != schemas.JobUnstarted || r.Completion.Reason != "cancelled" {
+			t.Errorf("record %+v", r)
+		}
+	})
+}
+
+func TestAnEndWithoutARecordIsADeadLetter(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.settle()
+		w.end(schemas.Job{ID: "job_foreign", Account: testAccount})
+		time.Sleep(time.Minute)
+		if letters := all(w, streams.Dead, "JOBS"); len(letters) != 1 || letters[0].Code != schemas.NotFound {
+			t.Errorf("dead letters %+v", letters)
+		}
+	})
+}
+
+func TestASettlerWaitsForTheRecordsOfEndpoints(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		e := new(endpoints)
+		e.err.Store(&schemas.Error{Code: schemas.Denied, Message: "no"})
+		w.settle(func(s *Settler, _ *settles) { s.Endpoints = e })
+		j := w.job(nil, "1")
+		w.end(j)
+		time.Sleep(time.Hour)
+		w.onceEach(j.Conversation)
+		e.err.Store(nil)
+		time.Sleep(time.Minute)
+		w.onceEach(j.Conversation, finishedID(j.ID), followedID("", j.ID))
+	})
+}
+
+// TestWhatIsNoTextSettlesToo ends a job whose output is as large as JSON can make it.
+func TestWhatIsNoTextSettlesToo(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		j := w.job(nil, "1", func(j *schemas.Job) { j.Command = strings.Repeat("\x01", schemas.MaxJobCommand) })
+		w.settle()
+		w.end(j, func(c *schemas.Completion) {
+			c.Logs, c.LogBytes = strings.Repeat("\x00", schemas.MaxJobLogs), schemas.MaxJobLogs
+			c.Reason = strings.Repeat("ü", 200<<10)
+		})
+		time.Sleep(time.Minute)
+		r := w.record(j.ID)
+		if !r.State.Final() || !r.Completion.LogTruncated || r.Completion.Logs == "" {
+			t.Errorf("state %s, %d bytes of logs, truncated %v", r.State, len(r.Completion.Logs), r.Completion.LogTruncated)
+		}
+		w.onceEach(j.Conversation, finishedID(j.ID), followedID("", j.ID))
+	})
+}
+
+func TestACallThatIsGivenUpSettlesItsJob(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.settle()
+		background := func(id string) schemas.Call {
+			return w.publish(w.call(id, schemas.ToolBash, func(c *schemas.Call) {
+				c.Job, c.Input = schemas.JobID("job_"+id), []byte(`{"command":"make","background":true}`)
+			}))
+		}
+		waiting, launched := background("1"), background("2")
+		p, err := streams.EnsureJob(t.Context(), w.bus, launched)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Value.State = schemas.JobLaunching
+		if _, err := streams.OpenJobs(w.bus).Update(t.Context(), p.Key, p.Value, p.Revision); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range []schemas.Call{waiting, launched} {
+			if err := conclude(t.Context(), w.bus, c, unrunResult(c, toCancel, "enough")); err != nil {
+				t.Fatal(err)
+			}
+			w.want(c, schemas.Cancelled)
+		}
+		time.Sleep(time.Minute)
+		if r := w.record(waiting.Job); r.State != schemas.JobUnstarted || !strings.Contains(r.Completion.Reason, "enough") {
+			t.Errorf("the waiting job is %+v", r)
+		}
+		if r := w.record(launched.Job); r.State != schemas.JobLaunching {
+			t.Errorf("the launched job is %s: its end is not known", r.State)
+		}
+		if err := unstarted(t.Context(), w.bus, schemas.Call{ID: "3"}, ""); err != nil {
+			t.Errorf("a call in the foreground: %v", err)
+		}
+		if _, err := streams.FindJob(t.Context(), w.bus, testAccount, ""); !errors.Is(err, schemas.ErrNotFound) {
+			t.Error(err)
+		}
+	})
+}
