@@ -26,6 +26,7 @@ type turn struct {
 	call     schemas.Call
 	delivery streams.Delivery[schemas.Call]
 	begun    time.Time
+	had      *schemas.Result // the result that a look has found
 }
 
 // handle takes a call from its delivery to its result. Its return value is the verdict for the log.
@@ -58,14 +59,35 @@ func (s *shift) handle(ctx context.Context, d streams.Delivery[schemas.Call]) er
 	s.Log.Debug("verdict", "call", t.call.ID, "attempt", d.Attempt, "verdict", v)
 	switch v {
 	case toAck:
-		return nil
+		return t.acknowledge(ctx)
 	case toWait:
 		return streams.RetryAfter(again, schemas.Errorf(schemas.Unavailable, "call", "another delivery of this call may still be in hand"))
 	case toRun:
 		return t.run(ctx)
-	default:
-		return t.finish(ctx, unrunResult(t.call, v, reason))
+	case toInterrupt:
+		if t.call.Job == "" {
+			break
+		}
+		r, err := t.recovered(ctx)
+		if err != nil {
+			return streams.RetryAfter(again, err)
+		}
+		return t.finish(ctx, r)
+	case toLook, toCancel, toExpire, toGiveUp:
 	}
+	return t.finish(ctx, unrunResult(t.call, v, reason))
+}
+
+// acknowledge is the end of a call that has its result: whoever wrote it may have died before it could
+// settle the job that was not started.
+func (t *turn) acknowledge(ctx context.Context) error {
+	if t.had == nil {
+		return nil
+	}
+	if err := t.leftover(ctx, *t.had); err != nil {
+		return streams.RetryAfter(again, err)
+	}
+	return nil
 }
 
 // facts is what is known without a look.
@@ -95,6 +117,7 @@ func (t *turn) look(ctx context.Context, f facts) (facts, error) {
 	if err != nil {
 		return f, fmt.Errorf("look for the call on its conversation: %w", err)
 	}
+	t.had = state.Result
 	f.looked, f.finished, f.starts = true, state.Result != nil, len(state.Started)
 	if f.starts == 0 || f.finished || !f.sideEffects {
 		return f, nil
@@ -109,7 +132,7 @@ func (t *turn) look(ctx context.Context, f facts) (facts, error) {
 	return f, nil
 }
 
-// finish writes the result, once. It tries for as long as this worker may: a log that is away for
+// finish writes the result, once, and settles the job that it leaves unstarted. It tries for as long as this worker may: a log that is away for
 // a moment must not cost a result.
 func (t *turn) finish(hard context.Context, r schemas.Result) error {
 	now := time.Now().UTC()
@@ -120,10 +143,16 @@ func (t *turn) finish(hard context.Context, r schemas.Result) error {
 	defer context.AfterFunc(hard, func() { time.AfterFunc(farewell, cancel) })()
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		written, err := t.write(ctx, event)
+		if written {
+			t.Metrics.Finished(t.call.Tool, r.Status)
+		}
 		if err == nil {
-			if written {
-				t.Metrics.Finished(t.call.Tool, r.Status)
+			if t.had != nil {
+				r = *t.had
 			}
+			err = t.leftover(ctx, r)
+		}
+		if err == nil {
 			return t.at(atFinished, t.call)
 		}
 		if code := schemas.CodeOf(err); code == schemas.Invalid {
@@ -145,7 +174,7 @@ func (t *turn) write(ctx context.Context, event schemas.Event) (written bool, er
 		if err != nil {
 			return false, fmt.Errorf("look for an earlier result: %w", err)
 		}
-		if state.Result != nil {
+		if t.had = state.Result; t.had != nil {
 			t.Log.Warn("this worker was taken for dead: its result came too late", "call", t.call.ID, "status", state.Result.Status)
 			return false, nil
 		}

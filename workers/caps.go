@@ -15,6 +15,7 @@ import (
 const (
 	capTTL   = 10 * time.Second // a cap may be exceeded for this long when a limiter forgets
 	capRenew = capTTL / 3
+	awayTold = time.Minute // how often it is said that the limiter is away
 )
 
 // caps holds the places of the calls in hand and keeps their leases alive together.
@@ -25,10 +26,11 @@ type caps struct {
 
 	mu   sync.Mutex
 	held map[string]limits.Lease // by the call's EventID
+	told time.Time               // when it was last said that the limiter is away
 }
 
-// take gets a place for a call, or an error of code exhausted. A limiter that is away stops no
-// work: the cap is a matter of fairness, not of safety.
+// take gets a place for a call. Codes: exhausted, and unavailable while the limiter is away: the call
+// waits then, as it does at its cap.
 func (c *caps) take(ctx context.Context, call schemas.Call) error {
 	if c.most <= 0 || c.limiter == nil {
 		return nil
@@ -44,8 +46,21 @@ func (c *caps) take(ctx context.Context, call schemas.Call) error {
 	case schemas.CodeOf(err) == schemas.Exhausted:
 		return err //nolint:wrapcheck // the code and the words are the limiter's
 	}
-	c.log.Warn("limiter is away: the call runs without a cap", "error", err)
-	return nil
+	c.tellAway(ctx, err)
+	return schemas.Wrap(schemas.Unavailable, "caps", "the limiter is away: the call waits for it", err)
+}
+
+// tellAway logs that the limiter is away: once in a while, not for each call that waits.
+func (c *caps) tellAway(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if now := time.Now(); now.Sub(c.told) > awayTold {
+		c.told = now
+		c.log.Warn("limiter is away: calls under caps wait for it", "error", err)
+	}
 }
 
 // give returns a call's place.

@@ -38,6 +38,14 @@ func (h *hands) drop(id string) {
 	delete(h.calls, id)
 }
 
+// has reports whether the call is in hand.
+func (h *hands) has(id string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	_, ok := h.calls[id]
+	return ok
+}
+
 // count is how many are in hand.
 func (h *hands) count() int {
 	h.mu.Lock()

@@ -105,13 +105,18 @@ func alive(ctx context.Context, leases *streams.Bucket[sign], starts []schemas.S
 		if p.Worker == but {
 			continue
 		}
-		kept, err := leases.Get(ctx, p.Worker)
-		switch {
-		case err == nil && !kept.Deleted:
-			return true, nil
-		case err != nil && !errors.Is(err, schemas.ErrNotFound):
-			return false, fmt.Errorf("look for the lease of the worker that started the call: %w", err)
+		if held, err := hasLease(ctx, leases, p.Worker); held || err != nil {
+			return held, err
 		}
 	}
 	return false, nil
+}
+
+// hasLease reports whether a worker still has its lease.
+func hasLease(ctx context.Context, leases *streams.Bucket[sign], worker string) (bool, error) {
+	kept, err := leases.Get(ctx, worker)
+	if err != nil && !errors.Is(err, schemas.ErrNotFound) {
+		return false, fmt.Errorf("look for the lease of a worker: %w", err)
+	}
+	return err == nil && !kept.Deleted, nil
 }

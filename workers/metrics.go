@@ -16,6 +16,8 @@ type Metrics struct {
 	Limited     func(limit string)                       // sandjet_limited_total{cap}: a call was put back because of a cap
 	Slots       func(provider string, used, allowed int) // sandjet_slots{provider,state}: at every change
 	LiveStopped func()                                   // sandjet_live_stopped_total: live output of a call ended early
+	JobStarted  func(provider string)                    // sandjet_jobs_started_total{provider}: a background job was started
+	Jobs        func(provider string, n int)             // sandjet_jobs{provider}: jobs that this worker looks after, at each round
 }
 
 // orQuiet returns m with a function in every field.
@@ -40,6 +42,12 @@ func (m Metrics) orQuiet() Metrics {
 	}
 	if m.LiveStopped == nil {
 		m.LiveStopped = func() {}
+	}
+	if m.JobStarted == nil {
+		m.JobStarted = func(string) {}
+	}
+	if m.Jobs == nil {
+		m.Jobs = func(string, int) {}
 	}
 	return m
 }

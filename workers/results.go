@@ -13,9 +13,11 @@ const (
 		"and it was not run again. Look at the workspace before you repeat it."
 	textStopped = "Interrupted: the worker was shut down while this call ran, and the call was killed. What it had done " +
 		"until then is done. It was not run again: look at the workspace before you repeat it."
-	textExpired   = "Expired: the deadline of this call passed before it could be started. It was not run."
-	textUnstarted = "Cancelled before it was started."
-	textCancelled = "Cancelled while it ran. It was killed; what it had done until then is done."
+	textExpired    = "Expired: the deadline of this call passed before it could be started. It was not run."
+	textUnstarted  = "Cancelled before it was started."
+	textUnlaunched = "Interrupted: the worker that ran this call died before it launched the background job. Nothing was started."
+	textNotified   = "You will be notified when it ends: do not poll."
+	textCancelled  = "Cancelled while it ran. It was killed; what it had done until then is done."
 )
 
 // resultOf begins the result of a call.

@@ -34,10 +34,15 @@ type order struct {
 // run starts a call and stays with it until its result is on the log.
 func (t *turn) run(ctx context.Context) error {
 	if err := t.caps.take(ctx, t.call); err != nil {
-		t.Metrics.Limited("account")
+		if schemas.CodeOf(err) == schemas.Exhausted {
+			t.Metrics.Limited("account")
+		}
 		return streams.RetryAfter(crowded(t.delivery.Attempt), err)
 	}
 	defer t.caps.give(ctx, t.call)
+	if t.call.Job != "" {
+		return t.launch(ctx)
+	}
 	o, err := t.prepare(ctx)
 	switch {
 	case err == nil:
@@ -78,6 +83,23 @@ func (t *turn) run(ctx context.Context) error {
 // prepare finds all that can be found before the start, so that what is wrong or away costs no
 // start. Retryable codes: try again later.
 func (t *turn) prepare(ctx context.Context) (o order, err error) {
+	if t.call.Tool == schemas.ToolAsyncStatus {
+		return t.prepareStatus()
+	}
+	if o, err = t.compile(ctx); err != nil {
+		return o, err
+	}
+	if in, ok := o.input.(schemas.BashInput); ok && in.Background { // admission names a job for each
+		return o, &schemas.Error{Code: schemas.Unsupported, Field: "input.background", Message: "the call names no job: send it again"}
+	}
+	if o.sandbox.Persistent {
+		err = t.reserve(ctx, &o)
+	}
+	return o, err
+}
+
+// compile finds the records that the call names and makes its command.
+func (t *turn) compile(ctx context.Context) (o order, err error) {
 	c := t.call
 	if o.input, err = schemas.DecodeInput(c.Tool, c.Input); err != nil {
 		return o, err //nolint:wrapcheck // it names the field and the remedy
@@ -94,10 +116,7 @@ func (t *turn) prepare(ctx context.Context) (o order, err error) {
 	}
 	o.command = t.command(o, workspace)
 	o.plan.Timeout = o.command.Timeout // so that the text names what was applied
-	if o.sandbox.Persistent {
-		err = t.reserve(ctx, &o)
-	}
-	return o, err
+	return o, nil
 }
 
 // reserve gets the kept box of the call's sandbox, when the provider can keep one.
@@ -106,7 +125,7 @@ func (t *turn) reserve(ctx context.Context, o *order) error {
 	if !ok {
 		return nil // the profile says so, and admission has told
 	}
-	o.keep = fmt.Sprintf("%s.%s.%s", t.call.Account, t.call.Sandbox, t.call.Workspace)
+	o.keep = boxKey(t.call)
 	ref, err := r.Reserve(ctx, o.keep, o.command.Spec)
 	if err != nil {
 		return fmt.Errorf("reserve the sandbox: %w", err)
@@ -153,7 +172,10 @@ func (t *turn) carryOut(ctx context.Context, o order) (r schemas.Result, err err
 			r = failedResult(t.call, schemas.Errorf(schemas.Internal, "run", "the call broke the worker's code: what it had done until then is done"))
 		}
 	}()
-	r, handled, err := t.native(ctx, o)
+	r, handled, err := t.status(ctx, o)
+	if !handled {
+		r, handled, err = t.native(ctx, o)
+	}
 	var partial *schemas.Result
 	if !handled {
 		r, partial, err = t.onProvider(ctx, o)

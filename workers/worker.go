@@ -24,6 +24,8 @@ type Specs interface {
 const (
 	DefaultSlots = 16
 	DefaultGrace = 20 * time.Second
+	// DefaultProbeEvery is how often a running job is looked after.
+	DefaultProbeEvery = 15 * time.Second
 )
 
 // maxAttempts is out of reach on purpose: a call that waits for a place or for another worker's end
@@ -47,9 +49,20 @@ type Worker struct {
 	// Slots is how many calls this worker has in hand at most. 0: DefaultSlots.
 	Slots int
 	// Grace is how long calls in hand may go on once Run is told to end. 0: DefaultGrace.
-	Grace   time.Duration
-	Log     *slog.Logger
-	Metrics Metrics
+	Grace time.Duration
+	// JobLimit is how many background jobs run in one sandbox at the same time, where its record does
+	// not say. 0: schemas.DefaultJobs.
+	JobLimit int
+	// AccountJobs is how many background jobs of one account run at the same time, over all workers
+	// that share the limiter. 0: as many as its sandboxes take.
+	AccountJobs int
+	// ProbeEvery is how often the worker looks after each background job. 0: DefaultProbeEvery.
+	ProbeEvery time.Duration
+	// CallbackURL is where the gateway is reached from inside a sandbox, such as
+	// https://sandjet.example.com. Empty: jobs are not told to call back.
+	CallbackURL string
+	Log         *slog.Logger
+	Metrics     Metrics
 
 	// at is called at each stage of a call, and an error from it ends the call's handling right there.
 	// It is how tests let a worker die between two effects.
@@ -63,6 +76,9 @@ const (
 	atDelivered stage = "delivered" // nothing was done
 	atPrepared  stage = "prepared"  // a place is taken, the box is reserved
 	atStarted   stage = "started"   // the proof of the start is on the log
+	atLaunching stage = "launching" // the record says that the job may have been started
+	atLaunched  stage = "launched"  // the provider has started the job
+	atRecorded  stage = "recorded"  // the record says that the job runs
 	atRan       stage = "ran"       // the run has ended
 	atFinished  stage = "finished"  // the result is on the log, the call is not acknowledged
 
@@ -77,6 +93,7 @@ type shift struct {
 	hands   *hands
 	caps    *caps
 	cancels *cancelSet
+	keeper  *keeper
 	settle  chan settlement // calls that were cancelled while nobody here had them in hand
 }
 
@@ -99,6 +116,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	parts.Go(func() { s.watchCancels(around, tell) })
 	parts.Go(func() { s.settleCancelled(around) })
 	parts.Go(func() { s.caps.keep(around) })
+	parts.Go(func() { s.keeper.keep(around) })
 	for range cap(ready) {
 		select {
 		case <-ready:
@@ -122,6 +140,7 @@ func (w *Worker) begin() *shift {
 	s.Name = cmp.Or(s.Name, providers.ProfileOf(s.Provider).Name)
 	s.Slots = cmp.Or(s.Slots, DefaultSlots)
 	s.Grace = cmp.Or(s.Grace, DefaultGrace)
+	s.ProbeEvery = cmp.Or(s.ProbeEvery, DefaultProbeEvery)
 	s.Metrics = s.Metrics.orQuiet()
 	if s.Log == nil {
 		s.Log = slog.New(slog.DiscardHandler)
@@ -137,6 +156,7 @@ func (w *Worker) begin() *shift {
 	}
 	s.cancels = newCancelSet(maxCancels, cancelsMatter)
 	s.caps = &caps{limiter: s.Limiter, most: s.AccountCap, log: s.Log, held: make(map[string]limits.Lease)}
+	s.keeper = newKeeper(s)
 	return s
 }
 

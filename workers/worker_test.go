@@ -425,23 +425,23 @@ func TestAProviderThatStaysAwayFailsTheCall(t *testing.T) {
 	}
 }
 
-// keeper is a provider that keeps boxes and loses one.
-type keeper struct {
+// keeping is a provider that keeps boxes and loses one.
+type keeping struct {
 	fake
 
 	reserved atomic.Int32
 }
 
-func (k *keeper) Reserve(_ context.Context, key string, _ providers.Spec) (schemas.Ref, error) {
+func (k *keeping) Reserve(_ context.Context, key string, _ providers.Spec) (schemas.Ref, error) {
 	return schemas.Ref{ID: key, Epoch: fmt.Sprint(k.reserved.Add(1))}, nil
 }
 
-func (k *keeper) Release(context.Context, schemas.Ref) error { return nil }
+func (k *keeping) Release(context.Context, schemas.Ref) error { return nil }
 
 func TestALostBoxIsReservedAgain(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.specs.persistent = true
-		k := &keeper{}
+		k := &keeping{}
 		k.run = func(ctx context.Context, cmd providers.Command) (providers.Result, error) {
 			if cmd.Sandbox.Epoch != "2" {
 				return providers.Result{}, schemas.Errorf(schemas.NotFound, "run", "the box is gone")

@@ -14,8 +14,8 @@ import (
 type bash struct{ dialect dialect }
 
 func compileBash(c schemas.Call, in schemas.BashInput) (Plan, error) {
-	if in.Background {
-		return Plan{}, &schemas.Error{Code: schemas.Unsupported, Field: "input.background", Message: "background jobs are not available here: run the command in the foreground"}
+	if in.Background { // its output is the job's, and so is its time
+		return Plan{Script: in.Command, call: c, tool: bash{dialect(c.Dialect)}}, nil
 	}
 	return Plan{Script: in.Command, Live: true, Timeout: time.Duration(c.Timeout), call: c, tool: bash{dialect(c.Dialect)}}, nil
 }

@@ -1,0 +1,534 @@
+package workers
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/workers/limits"
+)
+
+const (
+	// launchWithin is what one attempt to start a job may take at the provider.
+	launchWithin = time.Minute
+	// jobTTL is how long a job's places outlast the last renewal, see Worker.ProbeEvery.
+	jobTTL = time.Minute
+	// tokenBytes is the length of a callback's token before its encoding.
+	tokenBytes = 32
+)
+
+// launch is a background call with all that the start of its job needs.
+type launch struct {
+	order
+	job     streams.Pair[schemas.Job]
+	starter providers.JobStarter
+	boxes   providers.Reserver
+	own     bool // the box is the job's alone
+	life    time.Duration
+	places  []limits.Lease
+	// told is closed when job.started was told or there is nothing to tell: an end that is known
+	// earlier waits for it, so that events stand in their order.
+	told chan struct{}
+	tell sync.Once
+}
+
+func (l *launch) endTelling() { l.tell.Do(func() { close(l.told) }) }
+
+// launch takes a background call to the start of its job and its result. The order is what makes it
+// safe: places, box, the proof of the start, the record, and only then the start.
+func (t *turn) launch(ctx context.Context) error {
+	l, err := t.prepareLaunch(ctx)
+	switch {
+	case err == nil && l.job.Value.State != schemas.JobWaiting:
+		r, err := t.recovered(ctx)
+		if err != nil {
+			return streams.RetryAfter(again, err)
+		}
+		return t.finish(ctx, r)
+	case err == nil:
+	case ctx.Err() != nil, schemas.CodeOf(err) == schemas.Unavailable, errors.Is(err, errNoRoom):
+		t.abandon(ctx, l)
+		return streams.RetryAfter(again, err) // nothing was started
+	default:
+		t.abandon(ctx, l)
+		return t.finish(ctx, failedResult(t.call, err))
+	}
+	defer l.endTelling()
+	if err := t.at(atPrepared, t.call); err != nil {
+		return err
+	}
+	if err := t.start(ctx); err != nil {
+		t.abandon(ctx, l)
+		return streams.RetryAfter(again, err)
+	}
+	// Once more, now that nobody else takes the call for one that was not started.
+	if reason, found, _ := t.cancels.find(t.call.EventID(), time.Now()); found {
+		t.abandon(ctx, l)
+		return t.finish(ctx, unrunResult(t.call, toCancel, reason))
+	}
+	started := time.Now().UTC()
+	t.Metrics.Wait(t.call.Tool, started.Sub(t.call.Accepted))
+	if err := t.at(atStarted, t.call); err != nil {
+		return err
+	}
+	result, err := t.startJob(ctx, l)
+	if err != nil {
+		return err
+	}
+	if err := t.at(atRan, t.call); err != nil {
+		return err
+	}
+	if result.StatusID == "" {
+		t.abandon(ctx, l)
+	}
+	t.Metrics.Run(t.call.Tool, time.Since(started))
+	result.Started = started
+	return t.finish(ctx, result)
+}
+
+// errNoRoom marks a provider that has no room for a box now, which is no matter of the job's caps.
+var errNoRoom = errors.New("the provider has no room now")
+
+// prepareLaunch finds and takes all that can be had before the start. Codes: unavailable, and
+// errNoRoom: try again later. Also with an error it returns what it has taken already.
+func (t *turn) prepareLaunch(ctx context.Context) (l *launch, err error) {
+	l = &launch{told: make(chan struct{})}
+	var starts, keeps bool
+	l.starter, starts = providers.As[providers.JobStarter](t.Provider)
+	l.boxes, keeps = providers.As[providers.Reserver](t.Provider)
+	if !starts || !keeps {
+		return l, &schemas.Error{
+			Code: schemas.Unsupported, Field: "input.background",
+			Message: "background jobs are not available in this sandbox: run the command in the foreground",
+		}
+	}
+	if l.job, err = streams.EnsureJob(ctx, t.Bus, t.call); err != nil {
+		return l, fmt.Errorf("record of the job: %w", err)
+	}
+	if l.job.Value.State != schemas.JobWaiting {
+		return l, nil
+	}
+	if l.order, err = t.compile(ctx); err != nil {
+		return l, err
+	}
+	l.life = lifetime(l.sandbox)
+	l.command.Timeout, l.command.OutputLimit = l.life, 0
+	if err := t.takePlaces(ctx, l); err != nil {
+		return l, err
+	}
+	if l.own = !l.sandbox.Persistent; l.own {
+		l.keep = "job." + l.job.Key
+	} else {
+		l.keep = boxKey(t.call)
+	}
+	return l, t.reserveFor(ctx, l)
+}
+
+// reserveFor gets the box of the job, a kept one or one of its own.
+func (t *turn) reserveFor(ctx context.Context, l *launch) (err error) {
+	l.command.Sandbox, err = l.boxes.Reserve(ctx, l.keep, l.command.Spec)
+	switch {
+	case schemas.CodeOf(err) == schemas.Exhausted:
+		return fmt.Errorf("reserve the sandbox: %w: %w", errNoRoom, err)
+	case err != nil:
+		return fmt.Errorf("reserve the sandbox: %w", err)
+	}
+	return nil
+}
+
+// lifetime is how long a job of a sandbox may run.
+func lifetime(s schemas.Sandbox) time.Duration {
+	if s.JobLifetime <= 0 {
+		return schemas.DefaultJobLifetime
+	}
+	return min(time.Duration(s.JobLifetime), schemas.MaxJobLifetime)
+}
+
+// takePlaces takes the job's places under its caps. Above a cap the call fails: unlike a call, a job
+// may hold its place for days, so the model is told rather than kept waiting.
+func (t *turn) takePlaces(ctx context.Context, l *launch) error {
+	if t.Limiter == nil {
+		return nil
+	}
+	c := t.call
+	for _, limit := range []struct {
+		key, name, where string
+		most             int
+	}{
+		{"jobs." + boxKey(c), "box", "in this sandbox", cmp.Or(l.sandbox.JobLimit, t.JobLimit, schemas.DefaultJobs)},
+		{"jobs." + string(c.Account), "jobs", "in this account", t.AccountJobs},
+	} {
+		if limit.most <= 0 {
+			continue
+		}
+		place, err := t.Limiter.Acquire(ctx, limit.key, l.job.Key, limit.most, t.placeTTL())
+		switch {
+		case err == nil:
+			l.places = append(l.places, place)
+		case schemas.CodeOf(err) == schemas.Exhausted:
+			t.Metrics.Limited(limit.name)
+			return schemas.Errorf(schemas.Exhausted, "",
+				"background job limit reached (%d concurrent): that many run %s. Wait until one has ended, or stop one with async_status", limit.most, limit.where)
+		default:
+			t.caps.tellAway(ctx, err)
+			return schemas.Wrap(schemas.Unavailable, "caps", "the limiter is away: the call waits for it", err)
+		}
+	}
+	return nil
+}
+
+// placeTTL leaves a job's place three renewals that fail.
+func (s *shift) placeTTL() time.Duration { return max(jobTTL, 4*s.ProbeEvery) }
+
+// abandon gives back what a launch has taken and will not use. Releasing twice harms nobody.
+func (t *turn) abandon(ctx context.Context, l *launch) {
+	l.endTelling()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
+	defer cancel()
+	if len(l.places) > 0 {
+		if err := t.Limiter.Release(ctx, l.places...); err != nil {
+			t.Log.Warn("places of a job not given back: they end by themselves", "job", t.call.Job, "error", err, "after", t.placeTTL())
+		}
+	}
+	if l.own && !l.command.Sandbox.IsZero() {
+		if err := l.boxes.Release(ctx, l.command.Sandbox); err != nil {
+			t.Log.Warn("the box of a job that was not started is left behind", "job", t.call.Job, "box", l.command.Sandbox.ID, "error", err)
+		}
+	}
+}
+
+// startJob starts the job and returns the call's result: with a status id when the job runs or may
+// run, without one when it certainly does not. An error is one of the stages.
+func (t *turn) startJob(ctx context.Context, l *launch) (schemas.Result, error) {
+	callback, hash := t.callback()
+	until := time.Now().Add(min(shortage, time.Until(t.call.Deadline)))
+	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
+		mine, err := t.recordLaunch(ctx, l, hash)
+		if err != nil {
+			return failedResult(t.call, err), nil // nothing was started
+		}
+		if !mine {
+			return t.overtaken(), nil
+		}
+		t.keeper.learn(l.job.Value) // a job may be over before the watch tells that it was there
+		if err := t.at(atLaunching, t.call); err != nil {
+			return schemas.Result{}, err
+		}
+		ref, err := t.startOnce(ctx, l, callback)
+		if err == nil {
+			if err := t.at(atLaunched, t.call); err != nil {
+				return schemas.Result{}, err
+			}
+			l.job.Value.Ref = ref
+			if err := t.recordStart(ctx, l); err != nil {
+				return schemas.Result{}, err
+			}
+			return launchedResult(t.call, l.job.Value), nil
+		}
+		t.Log.Warn("job not started", "job", t.call.Job, "code", schemas.CodeOf(err), "error", err)
+		switch code := schemas.CodeOf(err); {
+		case !surelyUnstarted(code):
+			return mayRunResult(t.call), nil
+		case time.Now().Add(wait).After(until), code != schemas.NotFound && !code.Retryable(), !sleep(ctx, wait):
+			return failedResult(t.call, err), nil
+		case code == schemas.NotFound: // the box is gone: one made anew has another name
+			if err := t.reserveFor(ctx, l); err != nil && !schemas.CodeOf(err).Retryable() {
+				return failedResult(t.call, err), nil
+			}
+		}
+	}
+}
+
+// surelyUnstarted reports whether a provider's error says that nothing was started. Of all others
+// nobody knows.
+func surelyUnstarted(c schemas.Code) bool {
+	switch c {
+	case schemas.Invalid, schemas.NotFound, schemas.Conflict, schemas.Denied, schemas.Exhausted, schemas.Unavailable, schemas.Unsupported:
+		return true
+	case schemas.Timeout, schemas.Interrupted, schemas.Internal:
+	}
+	return false
+}
+
+// startOnce asks the provider once.
+func (t *turn) startOnce(ctx context.Context, l *launch, callback *providers.Callback) (ref schemas.JobRef, err error) {
+	ctx, cancel := context.WithTimeout(ctx, launchWithin)
+	defer cancel()
+	defer func() {
+		if p := recover(); p != nil {
+			err = schemas.Errorf(schemas.Internal, "start", "the provider broke the worker's code: %v", p)
+		}
+	}()
+	ref, err = l.starter.StartJob(ctx, t.call.Job, l.command, providers.JobOptions{Notify: t.notify(ctx, l), Callback: callback})
+	return ref, err //nolint:wrapcheck // the provider's words
+}
+
+// callback makes the job's token, of which the record keeps a hash only.
+func (t *turn) callback() (callback *providers.Callback, hash string) {
+	if t.CallbackURL == "" {
+		return nil, ""
+	}
+	var b [tokenBytes]byte
+	_, _ = rand.Read(b[:]) // it never fails
+	token := string(t.call.Account) + "." + base64.RawURLEncoding.EncodeToString(b[:])
+	sum := sha256.Sum256([]byte(token))
+	url := strings.TrimSuffix(t.CallbackURL, "/") + "/sandbox-jobs/" + string(t.call.Job) + "/complete"
+	return &providers.Callback{URL: url, Token: token}, hex.EncodeToString(sum[:])
+}
+
+// recordLaunch writes that the job is being launched, before it is. Mine is false when somebody else
+// has decided about the job since it was read. It tries for as long as a started call may.
+func (t *turn) recordLaunch(ctx context.Context, l *launch, hash string) (mine bool, err error) {
+	return t.amend(ctx, l, func(j *schemas.Job) bool {
+		if j.State != schemas.JobWaiting && (j.State != schemas.JobLaunching || j.Worker != t.me()) || j.State == schemas.JobWaiting && j.Worker != "" {
+			return false
+		}
+		now := time.Now().UTC()
+		j.State, j.Worker, j.Launched, j.Deadline = schemas.JobLaunching, t.me(), now, now.Add(l.life)
+		j.Tied, j.Own = providers.ProfileOf(t.Provider).JobsEndWithWorker, l.own
+		j.Ref = schemas.JobRef{Sandbox: l.command.Sandbox, ID: t.call.Job}
+		j.Actions, j.TokenHash, j.Places = providers.JobActionsOf(t.Provider), hash, placesOf(l.places)
+		return true
+	})
+}
+
+func placesOf(leases []limits.Lease) []schemas.JobPlace {
+	places := make([]schemas.JobPlace, len(leases))
+	for i, l := range leases {
+		places[i] = schemas.JobPlace{Key: l.Key, Token: l.Token}
+	}
+	return places
+}
+
+// recordStart writes that the job runs and tells of it. A job that has settled in the meantime stays
+// so. What cannot be written now is the keeper's to find.
+func (t *turn) recordStart(ctx context.Context, l *launch) error {
+	ref := l.job.Value.Ref
+	mine, err := t.amend(ctx, l, func(j *schemas.Job) bool {
+		if j.State != schemas.JobLaunching || j.Worker != t.me() {
+			return false
+		}
+		j.State, j.Ref = schemas.JobRunning, ref
+		return true
+	})
+	switch {
+	case err != nil:
+		t.Log.Warn("the record does not say yet that the job runs", "job", t.call.Job, "error", err)
+	case !mine && !ranToItsEnd(l.job.Value.State):
+		t.stopStray(ctx, ref)
+	}
+	if err := t.at(atRecorded, t.call); err != nil {
+		return err
+	}
+	t.Metrics.JobStarted(t.Name)
+	if err := tellStarted(ctx, t.Bus, l.job.Value, time.Time{}); err != nil {
+		t.Log.Warn("start of a job not told", "job", t.call.Job, "error", err)
+	}
+	l.endTelling()
+	return nil
+}
+
+// ranToItsEnd reports whether a job in this state may run, or did: whether its start fits the state.
+func ranToItsEnd(s schemas.JobState) bool {
+	return s != schemas.JobLost && s != schemas.JobExpired && s != schemas.JobUnstarted
+}
+
+// stopStray ends a job that others have declared over, as far as that can be done.
+func (s *shift) stopStray(ctx context.Context, ref schemas.JobRef) {
+	c, ok := providers.As[providers.JobController](s.Provider)
+	if !ok {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, stopWithin)
+	defer cancel()
+	if err := c.StopJob(ctx, ref, stopGrace); err != nil && !errors.Is(err, schemas.ErrNotFound) {
+		s.Log.Warn("a job that counts as over may still run", "job", ref.ID, "error", err)
+	}
+}
+
+// amend changes the job's record, as often as it takes, and keeps what is there in l. Change reports
+// whether there is anything to change for it. It gives up when the started call must.
+func (t *turn) amend(ctx context.Context, l *launch, change func(*schemas.Job) bool) (changed bool, err error) {
+	until := time.Now().Add(shortage)
+	jobs := streams.OpenJobs(t.Bus)
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		j := l.job.Value
+		if !change(&j) {
+			return false, nil
+		}
+		rev, err := jobs.Update(ctx, l.job.Key, j, l.job.Revision)
+		if err == nil {
+			l.job.Value, l.job.Revision = j, rev
+			return true, nil
+		}
+		// A conflict, or an answer that got lost: either way what counts is what is there.
+		if have, gerr := jobs.Get(ctx, l.job.Key); gerr == nil {
+			moved := have.Revision != l.job.Revision
+			if l.job = have; moved && errors.Is(err, schemas.ErrConflict) {
+				continue
+			}
+		}
+		if time.Now().Add(wait).After(until) || !sleep(ctx, wait) {
+			return false, fmt.Errorf("write the record of the job: %w", err)
+		}
+	}
+}
+
+// tellStarted puts job.started on the conversation. Since is when that may have been done before; zero
+// for the first time.
+func tellStarted(ctx context.Context, b *streams.Bus, j schemas.Job, since time.Time) error {
+	id := schemas.JobStartedID(j.Account, j.ID)
+	if !since.IsZero() && time.Since(since) > sureWithin {
+		told, err := streams.HasEvent(ctx, b, j.Account, j.Conversation, id, since)
+		if err != nil || told {
+			return err //nolint:wrapcheck // it says what and where
+		}
+	}
+	event := schemas.NewJobEvent(j, schemas.JobStarted, id, j.Launched, schemas.JobStartedData{
+		Job: j.ID, Call: j.Call, Tool: j.Tool, Command: j.Command, Provider: j.Provider, Actions: j.Actions, Deadline: j.Deadline,
+	})
+	for wait := 50 * time.Millisecond; ; wait *= 2 {
+		_, err := streams.Events.Store(ctx, b, event)
+		if err == nil || !schemas.CodeOf(err).Retryable() || wait > time.Second || !sleep(ctx, wait) {
+			return err //nolint:wrapcheck // the topic says what and where
+		}
+	}
+}
+
+// notify tells the end of the job when the provider hears of it itself.
+func (t *turn) notify(ctx context.Context, l *launch) func(providers.JobEnd) {
+	const (
+		within = time.Minute     // of the completion's way to the log, also when the worker has ended
+		order  = 5 * time.Second // that job.started may take to go first
+	)
+	ctx = context.WithoutCancel(ctx)
+	j := schemas.Job{Account: t.call.Account, ID: t.call.Job}
+	return func(end providers.JobEnd) {
+		select {
+		case <-l.told:
+		case <-time.After(order):
+		}
+		ctx, cancel := context.WithTimeout(ctx, within)
+		defer cancel()
+		c := completionOf(j, end, schemas.ViaProvider, t.keeper.stopReason(j.Key()), time.Now())
+		for wait := 100 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
+			err := complete(ctx, t.Bus, c)
+			if err == nil {
+				return
+			}
+			if !sleep(ctx, wait) {
+				t.Log.Warn("the end of a job was not told: it is found later", "job", j.ID, "error", err)
+				return
+			}
+		}
+	}
+}
+
+// recovered is the result of a background call whose proof of a start is on the log and whose worker
+// is gone, or whose job somebody has decided about: the job's record tells how far it came.
+func (t *turn) recovered(ctx context.Context) (schemas.Result, error) {
+	l := &launch{}
+	var err error
+	if l.job, err = streams.EnsureJob(ctx, t.Bus, t.call); err != nil {
+		return schemas.Result{}, fmt.Errorf("record of the job: %w", err)
+	}
+	if l.job.Value.State == schemas.JobWaiting {
+		// Nobody may launch it any more, not even its worker if that was only asleep: it will find
+		// another name in the record.
+		if _, err := t.amend(ctx, l, func(j *schemas.Job) bool {
+			mine := j.State == schemas.JobWaiting
+			j.Worker = t.me()
+			return mine
+		}); err != nil {
+			return schemas.Result{}, err
+		}
+	}
+	j := l.job.Value
+	switch whatOf(j) {
+	case jobRuns:
+		if err := tellStarted(ctx, t.Bus, j, j.Launched); err != nil {
+			return schemas.Result{}, fmt.Errorf("tell of the job's start: %w", err)
+		}
+		return launchedResult(t.call, j), nil
+	case jobMayRun:
+		return mayRunResult(t.call), nil
+	case jobNever:
+	}
+	return t.overtaken(), nil
+}
+
+// overtaken is the result of a call whose job will not be launched because its worker was taken for
+// dead before that.
+func (t *turn) overtaken() schemas.Result { return interruptedResult(t.call, textUnlaunched) }
+
+// whatOf tells what the record of a job says about its start.
+func whatOf(j schemas.Job) jobStart {
+	switch j.State {
+	case schemas.JobWaiting, schemas.JobUnstarted:
+		return jobNever
+	case schemas.JobLaunching:
+		return jobMayRun
+	case schemas.JobRunning, schemas.JobCompleted, schemas.JobFailed, schemas.JobStopped, schemas.JobExpired, schemas.JobLost:
+	}
+	return jobRuns
+}
+
+// jobStart is what is known of the start of a job.
+type jobStart string
+
+const (
+	jobNever  jobStart = "never"
+	jobMayRun jobStart = "may run"
+	jobRuns   jobStart = "runs" // or did
+)
+
+// leftover settles the job of a background call that has its result, unless the result says that the
+// job runs or may run.
+func (t *turn) leftover(ctx context.Context, r schemas.Result) error {
+	if t.call.Job == "" || r.StatusID != "" {
+		return nil
+	}
+	reason := string(r.Status)
+	switch {
+	case r.Error != nil && r.Status == schemas.Failed:
+		reason = r.Error.Message
+	case r.Text != "":
+		reason = r.Text
+	}
+	return unstarted(ctx, t.Bus, t.call, reason)
+}
+
+// boxKey names the kept box of a call's sandbox and workspace.
+func boxKey(c schemas.Call) string {
+	return fmt.Sprintf("%s.%s.%s", c.Account, c.Sandbox, c.Workspace)
+}
+
+// launchedResult is the result of a background call whose job runs.
+func launchedResult(c schemas.Call, j schemas.Job) schemas.Result {
+	text := "Background job " + string(j.ID) + " started."
+	if slices.Contains(j.Actions, schemas.JobActionLogs) {
+		text += " async_status with this statusId shows what it prints."
+	}
+	r := resultOf(c, schemas.Completed, text+" "+textNotified)
+	r.StatusID = string(j.ID)
+	return r
+}
+
+// mayRunResult is the result of a background call whose job may run.
+func mayRunResult(c schemas.Call) schemas.Result {
+	r := interruptedResult(c, "Interrupted: the connection to the sandbox was lost while background job "+string(c.Job)+" was started. It may run. Do not start it again. "+textNotified)
+	r.StatusID = string(c.Job)
+	return r
+}
