@@ -136,7 +136,8 @@ func (t Topic[T]) Schedule(ctx context.Context, b *Bus, v T, at time.Time) error
 	if err := b.offload(ctx, t.stream, m); err != nil {
 		return err
 	}
-	_, err = b.storeOne(ctx, m, jetstream.WithScheduleAt(at), jetstream.WithScheduleTarget(subject))
+	m.Header.Set(jetstream.ScheduleHeader, "@at "+at.UTC().Format(time.RFC3339Nano)) // the client's own option cuts off what is not a whole second
+	_, err = b.storeOne(ctx, m, jetstream.WithScheduleTarget(subject))
 	return err
 }
 

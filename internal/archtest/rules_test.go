@@ -21,6 +21,8 @@ var floors = map[string]struct {
 	"workers":                       {[]string{"schemas", "streams", "providers", "workers/limits", "workers/tools", "internal/safefs"}, "siblings meet in the log and in cmd"},
 	"workers/limits":                {[]string{"schemas"}, "limits must work without the log"},
 	"workers/tools":                 {[]string{"schemas", "providers", "internal/safefs"}, "compiling and rendering are pure"},
+	"delivery":                      {[]string{"schemas", "streams"}, "it knows when to try again, not how to reach anybody"},
+	"delivery/webhook":              {[]string{"schemas", "delivery"}, "a way to receivers does not know the log"},
 	"gateway":                       {[]string{"schemas", "streams"}, "siblings meet in the log and in cmd"},
 	"client":                        {[]string{"schemas"}, "a client needs nothing of the server"},
 	"bench":                         {[]string{"schemas", "streams", "providers", "providers/local", "providers/providertest", "workers", "records", "gateway", "client"}, "it measures every floor"},
@@ -40,6 +42,7 @@ var testsMay = map[string][]string{
 	"workers/limits":      {"internal/redistest"},
 	"workers/tools":       {"providers/providertest", "providers/local"},
 	"gateway":             {"records", "client"},
+	"delivery/webhook":    {"streams"},
 	"gateway/admission":   {"records"},
 	"client":              {"gateway", "records", "streams", "providers", "workers"},
 	"providers/local/box": {"providers/local/boxentry"},
@@ -71,10 +74,11 @@ var ownersInTests = map[string][]string{
 
 // testModules are for tests only.
 var testModules = map[string]string{
-	"github.com/rogpeppe/go-internal":       "scripts as tests, and their txtar files",
-	"github.com/santhosh-tekuri/jsonschema": "validates the generated documents",
-	"go.uber.org/goleak":                    "finds goroutines left behind",
-	"pgregory.net/rapid":                    "properties",
+	"github.com/rogpeppe/go-internal":                          "scripts as tests, and their txtar files",
+	"github.com/santhosh-tekuri/jsonschema":                    "validates the generated documents",
+	"github.com/standard-webhooks/standard-webhooks/libraries": "the public library verifies what we sign",
+	"go.uber.org/goleak":                                       "finds goroutines left behind",
+	"pgregory.net/rapid":                                       "properties",
 }
 
 // inits are the packages that may have an init function.
