@@ -193,9 +193,6 @@ func followUpText(results []schemas.JobResult, missing int) string {
 func resultText(r schemas.JobResult) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Background job %s (%s) %s", r.Job, r.Tool, howItEnded(r))
-	if r.DurationMS > 0 {
-		fmt.Fprintf(&b, " after %s", (time.Duration(r.DurationMS) * time.Millisecond).String())
-	}
 	b.WriteString(".")
 	if r.Reason != "" {
 		fmt.Fprintf(&b, " Reason: %s.", strings.TrimSuffix(strings.TrimSpace(r.Reason), "."))
@@ -231,22 +228,27 @@ func resultText(r schemas.JobResult) string {
 
 // howItEnded is the predicate of the sentence about a job.
 func howItEnded(r schemas.JobResult) string {
-	exit := ""
+	how := ""
 	if r.ExitCode != nil {
-		exit = " (exit " + strconv.Itoa(*r.ExitCode) + ")"
+		how = " (exit " + strconv.Itoa(*r.ExitCode) + ")"
+	}
+	if d := time.Duration(r.DurationMS) * time.Millisecond; d >= time.Second {
+		how += " after " + d.Round(100*time.Millisecond).String()
+	} else if d > 0 {
+		how += " after " + d.String()
 	}
 	switch r.State {
 	case schemas.JobCompleted:
-		return "completed" + exit
+		return "completed" + how
 	case schemas.JobStopped:
-		return "was stopped" + exit
+		return "was stopped" + how
 	case schemas.JobExpired:
-		return "was ended because its lifetime was over" + exit
+		return "was ended" + how + ": its lifetime was over"
 	case schemas.JobLost:
 		return "was lost: how it ended is unknown"
 	case schemas.JobUnstarted:
 		return "was not started"
 	case schemas.JobFailed, schemas.JobWaiting, schemas.JobLaunching, schemas.JobRunning: // the last three are no ends
 	}
-	return "failed" + exit
+	return "failed" + how
 }

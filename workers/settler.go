@@ -23,7 +23,7 @@ const (
 	settlerGrace   = 5 * time.Second
 
 	// What the record of a job keeps of its end, so that it fits its bucket: JSON may write one byte as six.
-	maxKeptLogs   = 64 << 10 // bytes of JSON
+	maxKeptLogs   = 48 << 10 // bytes of JSON
 	maxKeptReason = 4 << 10  // bytes
 )
 
@@ -256,8 +256,8 @@ func fit(c schemas.Completion) schemas.Completion {
 	}
 	c.Reason = strings.ToValidUTF8(c.Reason, "")
 	c.Logs = schemas.TailText(c.Logs, schemas.MaxJobLogs)
-	for jsonSize(c.Logs) > maxKeptLogs {
-		c.Logs, c.LogTruncated = schemas.TailText(c.Logs, len(c.Logs)/2), true
+	for size := jsonSize(c.Logs); size > maxKeptLogs; size = jsonSize(c.Logs) {
+		c.Logs, c.LogTruncated = schemas.TailText(c.Logs, len(c.Logs)*maxKeptLogs/size), true
 	}
 	return c
 }

@@ -103,7 +103,7 @@ func judgeWaiting(f orphanFacts) orphanVerdict {
 // The reasons in completions that a sweeper writes.
 const (
 	reasonLost      = "the worker that kept its sandbox ended"
-	reasonExpired   = "its lifetime was over and nobody was there to stop it"
+	reasonExpired   = "nobody was there to stop it"
 	reasonForgotten = "its call is no longer known"
 )
 
