@@ -94,8 +94,8 @@ type settles struct {
 	done chan struct{}
 }
 
-// settle starts a settler. Change may set any of its fields.
-func (w *world) settle(change ...func(*Settler, *settles)) *settles {
+// settler starts one. Change may set any of its fields.
+func (w *world) settler(change ...func(*Settler, *settles)) *settles {
 	w.t.Helper()
 	e := &settles{bus: w.open(), done: make(chan struct{})}
 	s := &Settler{Bus: e.bus, Endpoints: new(endpoints), Log: slog.New(slog.NewTextHandler(w.t.Output(), nil))}
@@ -212,13 +212,13 @@ func TestASettlerDiesAtEachStage(t *testing.T) {
 					chat := w.job(caps, "b", fromChannel)
 					left, right := w.job(caps, "l", inTurn("turn_2"), inGroup("g", 2)), w.job(caps, "r", inTurn("turn_2"), inGroup("g", 2))
 					for _, j := range []schemas.Job{agent, chat, left, right} {
-						first := w.settle(with(caps), dieWhen(func(at settleStage) bool { return at == stage }))
+						first := w.settler(with(caps), dieWhen(func(at settleStage) bool { return at == stage }))
 						w.end(j)
 						time.Sleep(time.Minute)
 						first.stop()
 						<-first.done
 						time.Sleep(late)
-						next := w.settle(with(caps))
+						next := w.settler(with(caps))
 						time.Sleep(time.Minute)
 						next.stop()
 						<-next.done
@@ -282,7 +282,7 @@ func TestTwoHundredJobsSettleOnce(t *testing.T) {
 		for range deaths {
 			var left atomic.Int32
 			left.Store(rand.Int32N(150))
-			s := w.settle(with(caps), dieWhen(func(settleStage) bool { return left.Add(-1) < 0 }))
+			s := w.settler(with(caps), dieWhen(func(settleStage) bool { return left.Add(-1) < 0 }))
 			select {
 			case <-s.done:
 			case <-time.After(time.Minute): // it had nothing to do any more
@@ -291,7 +291,7 @@ func TestTwoHundredJobsSettleOnce(t *testing.T) {
 			<-s.done
 		}
 		sending.Wait()
-		w.settle(with(caps))
+		w.settler(with(caps))
 		time.Sleep(10 * time.Minute)
 		w.onceEach("c-shared", want...)
 		results := map[schemas.JobID]int{}
@@ -317,7 +317,7 @@ func TestAResultThatWasReadIsLeftOut(t *testing.T) {
 		for i := range 3 {
 			group = append(group, w.job(nil, fmt.Sprint(i), inTurn("turn_1"), inGroup("g", 3)))
 		}
-		w.settle()
+		w.settler()
 		w.end(group[0])
 		w.end(group[1], unstartedEnd)
 		time.Sleep(time.Minute)
@@ -351,7 +351,7 @@ func TestNothingFollowsFromWhatWasNotStarted(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		alone := w.job(nil, "1", inTurn("turn_1"))
 		left, right := w.job(nil, "2", inTurn("turn_2"), inGroup("g", 2)), w.job(nil, "3", inTurn("turn_2"), inGroup("g", 2))
-		w.settle()
+		w.settler()
 		for _, j := range []schemas.Job{alone, left, right} {
 			w.end(j, unstartedEnd)
 		}
@@ -372,7 +372,7 @@ func TestNothingFollowsFromWhatWasNotStarted(t *testing.T) {
 
 func TestAnEndWithoutARecordIsADeadLetter(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		w.settle()
+		w.settler()
 		w.end(schemas.Job{ID: "job_foreign", Account: testAccount})
 		time.Sleep(time.Minute)
 		if letters := all(w, streams.Dead, "JOBS"); len(letters) != 1 || letters[0].Code != schemas.NotFound {
@@ -385,7 +385,7 @@ func TestASettlerWaitsForTheRecordsOfEndpoints(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		e := new(endpoints)
 		e.err.Store(&schemas.Error{Code: schemas.Denied, Message: "no"})
-		w.settle(func(s *Settler, _ *settles) { s.Endpoints = e })
+		w.settler(func(s *Settler, _ *settles) { s.Endpoints = e })
 		j := w.job(nil, "1")
 		w.end(j)
 		time.Sleep(time.Hour)
@@ -400,7 +400,7 @@ func TestASettlerWaitsForTheRecordsOfEndpoints(t *testing.T) {
 func TestWhatIsNoTextSettlesToo(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		j := w.job(nil, "1", func(j *schemas.Job) { j.Command = strings.Repeat("\x01", schemas.MaxJobCommand) })
-		w.settle()
+		w.settler()
 		w.end(j, func(c *schemas.Completion) {
 			c.Logs, c.LogBytes = strings.Repeat("\x00", schemas.MaxJobLogs), schemas.MaxJobLogs
 			c.Reason = strings.Repeat("ü", 200<<10)
@@ -416,7 +416,7 @@ func TestWhatIsNoTextSettlesToo(t *testing.T) {
 
 func TestACallThatIsGivenUpSettlesItsJob(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		w.settle()
+		w.settler()
 		background := func(id string) schemas.Call {
 			return w.publish(w.call(id, schemas.ToolBash, func(c *schemas.Call) {
 				c.Job, c.Input = schemas.JobID("job_"+id), []byte(`{"command":"make","background":true}`)
