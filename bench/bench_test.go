@@ -45,6 +45,8 @@ func TestEveryCallIsMeasured(t *testing.T) {
 		"latency":    func() (Report, error) { return Latency(t.Context(), 5) },
 		"footprint":  func() (Report, error) { return Footprint(t.Context(), calls, 20) },
 		"backlog":    func() (Report, error) { return Backlog(t.Context(), calls, 8) },
+		"settle":     func() (Report, error) { return Settle(t.Context(), size) },
+		"job end":    func() (Report, error) { return JobEnd(t.Context(), 5) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, err := run()

@@ -11,7 +11,7 @@ import (
 )
 
 type benchCommand struct {
-	What    []string `arg:"" optional:"" enum:"throughput,latency,local,footprint,backlog" help:"What to measure: throughput, latency, local, footprint, backlog. Default: all of them." use:""`
+	What    []string `arg:"" optional:"" enum:"throughput,latency,local,footprint,backlog,jobs" help:"What to measure: throughput, latency, local, footprint, backlog, jobs. Default: all of them." use:""`
 	Calls   int      `placeholder:"N" default:"20000" help:"Calls of one run of throughput and footprint; 20000 by default." use:""`
 	Rounds  int      `placeholder:"N" default:"5" help:"Interleaved rounds of throughput, 5 by default; local makes 40 runs in each." use:""`
 	Backlog int      `placeholder:"N" default:"100000" help:"Calls that are queued before they are drained; 100000 by default." use:""`
@@ -29,6 +29,7 @@ docs/BENCHMARKS.md. Nothing outside a temporary folder is touched.
   local       "true" in a cold, a pooled and a kept box, against a plain shell and bubblewrap
   footprint   bytes of disk and memory per call
   backlog     queue many calls, then drain them
+  jobs        ends of background jobs settled a second, and the way of one to a WebSocket
 
 Examples:
   sandjet bench                       all of it, a few minutes
@@ -54,6 +55,8 @@ func (c *benchCommand) Run(ctx context.Context, t terminal) error {
 		}},
 		{"footprint", func() (bench.Report, error) { return bench.Footprint(ctx, c.Calls, inFlight) }},
 		{"backlog", func() (bench.Report, error) { return bench.Backlog(ctx, c.Backlog, c.Workers) }},
+		{"jobs", func() (bench.Report, error) { return bench.Settle(ctx, bench.Size{Calls: c.Calls, Rounds: c.Rounds}) }},
+		{"jobs", func() (bench.Report, error) { return bench.JobEnd(ctx, latencies) }},
 	}
 	for _, b := range all {
 		if len(c.What) > 0 && !slices.Contains(c.What, b.name) {

@@ -55,7 +55,7 @@ var owners = []struct {
 	why    string
 }{
 	{"github.com/nats-io/", []string{"streams", "internal/natstest", "bench", "client"}, "acks and subjects stay in one place; the benchmark compares with the bare log; clients bring their own connection"},
-	{"github.com/gorilla/websocket", []string{"gateway", "client"}, "one protocol, two ends"},
+	{"github.com/gorilla/websocket", []string{"gateway", "client", "bench"}, "one protocol, two ends; the benchmark is a client"},
 	{"github.com/alecthomas/kong", []string{"cmd/sandjet"}, "flags are a matter of the program"},
 	{"github.com/goccy/go-yaml", []string{"cmd/sandjet"}, "so is its configuration"},
 	{"github.com/prometheus/", []string{"gateway", "cmd/sandjet"}, "other packages count, and let the edge show it"},
