@@ -21,6 +21,7 @@ const (
 
 	settlerAckWait = 10 * time.Second
 	settlerGrace   = 5 * time.Second
+	recordAttempts = 5 // until a job without a record is believed to have none
 
 	// What the record of a job keeps of its end, so that it fits its bucket: JSON may write one byte as six.
 	maxKeptLogs   = 48 << 10 // bytes of JSON
@@ -123,6 +124,9 @@ func (x *settling) handle(ctx context.Context, d streams.Delivery[schemas.Comple
 		return err
 	}
 	j, seen, err := x.final(ctx, fit(d.Value))
+	if errors.Is(err, schemas.ErrNotFound) && d.Attempt < recordAttempts {
+		return streams.RetryAfter(again, err) // a replica that is behind may not know it yet
+	}
 	if err != nil {
 		return err
 	}
@@ -239,11 +243,11 @@ func (x *settling) alone(ctx context.Context, j schemas.Job, since time.Time, re
 	}
 	id := schemas.MakeFollowUpID(j.Account, "", j.ID)
 	if j.FollowUp != string(id) {
-		mine := false
-		var err error
-		if j, mine, err = x.claim(ctx, j.Account, j.ID, id, func(schemas.Job) bool { return true }); err != nil || !mine {
+		claimed, mine, err := x.claim(ctx, j.Account, j.ID, id, func(schemas.Job) bool { return true })
+		if err != nil || !mine {
 			return err
 		}
+		j = claimed
 	}
 	return x.handOn(ctx, jobFollowUp(j), since, receivers)
 }
@@ -255,6 +259,7 @@ func fit(c schemas.Completion) schemas.Completion {
 		c.Reason = c.Reason[:maxKeptReason]
 	}
 	c.Reason = strings.ToValidUTF8(c.Reason, "")
+	c.LogTruncated = c.LogTruncated || len(c.Logs) > schemas.MaxJobLogs
 	c.Logs = schemas.TailText(c.Logs, schemas.MaxJobLogs)
 	for size := jsonSize(c.Logs); size > maxKeptLogs; size = jsonSize(c.Logs) {
 		c.Logs, c.LogTruncated = schemas.TailText(c.Logs, len(c.Logs)*maxKeptLogs/size), true

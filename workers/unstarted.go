@@ -14,7 +14,7 @@ import (
 // so that its group and whoever waits for it learn that. A call without a job has nothing to settle,
 // and a job that has its end keeps it. It may be called again after an error: the first end counts.
 func unstarted(ctx context.Context, b *streams.Bus, c schemas.Call, reason string) error {
-	if c.Job.Validate() != nil { // in the foreground, or a dead letter with a name that nobody could look up
+	if !startsJob(c) {
 		return nil
 	}
 	// Admission may have died before it made the record; the settler needs it.
@@ -29,7 +29,7 @@ func unstarted(ctx context.Context, b *streams.Bus, c schemas.Call, reason strin
 // neverLaunched is unstarted for those who only know that the call's worker is gone: a job that may
 // have been launched is left to whoever looks after it.
 func neverLaunched(ctx context.Context, b *streams.Bus, c schemas.Call, reason string) error {
-	if c.Job.Validate() != nil {
+	if !startsJob(c) {
 		return nil
 	}
 	p, err := streams.EnsureJob(ctx, b, c)
@@ -41,6 +41,10 @@ func neverLaunched(ctx context.Context, b *streams.Bus, c schemas.Call, reason s
 	}
 	return unstarted(ctx, b, c, reason)
 }
+
+// startsJob reports whether a call starts a job. One in the foreground does not, and a dead letter may
+// name something that nobody could look up.
+func startsJob(c schemas.Call) bool { return c.Job.Validate() == nil }
 
 // complete tells the end of a job. That it has one already is no error.
 func complete(ctx context.Context, b *streams.Bus, c schemas.Completion) error {
