@@ -17,6 +17,7 @@ var floors = map[string]struct {
 	"providers/local/confine":       {nil, "it runs inside the box, where nothing of ours may be initialised"},
 	"providers/local/isolationtest": {[]string{"schemas", "providers", "providers/local", "providers/local/confine", "internal/safefs"}, "it tries to get out of the leaf's boxes"},
 	"providers/providertest":        {[]string{"schemas", "providers", "internal/safefs"}, "the suite knows the interface only"},
+	"providers/supervisor":          {[]string{"schemas", "providers"}, "it gives jobs to any provider by the interface alone"},
 	"records":                       {[]string{"schemas", "streams"}, "siblings meet in the log and in cmd"},
 	"workers":                       {[]string{"schemas", "streams", "providers", "workers/limits", "workers/tools", "internal/safefs"}, "siblings meet in the log and in cmd"},
 	"workers/limits":                {[]string{"schemas"}, "limits must work without the log"},
@@ -37,15 +38,16 @@ var floors = map[string]struct {
 
 // testsMay is what tests may import beyond their package's row.
 var testsMay = map[string][]string{
-	"":                    {"internal/natstest"},
-	"workers":             {"providers/providertest", "providers/local"},
-	"workers/limits":      {"internal/redistest"},
-	"workers/tools":       {"providers/providertest", "providers/local"},
-	"gateway":             {"records", "client"},
-	"delivery/webhook":    {"streams"},
-	"gateway/admission":   {"records"},
-	"client":              {"gateway", "records", "streams", "providers", "workers"},
-	"providers/local/box": {"providers/local/boxentry"},
+	"":                     {"internal/natstest"},
+	"workers":              {"providers/providertest", "providers/local"},
+	"workers/limits":       {"internal/redistest"},
+	"workers/tools":        {"providers/providertest", "providers/local"},
+	"gateway":              {"records", "client"},
+	"delivery/webhook":     {"streams"},
+	"gateway/admission":    {"records"},
+	"client":               {"gateway", "records", "streams", "providers", "workers"},
+	"providers/local/box":  {"providers/local/boxentry"},
+	"providers/supervisor": {"providers/providertest", "providers/local"},
 }
 
 // owners says where a third-party module may be imported: tests included, but for those in tests.

@@ -212,7 +212,7 @@ func jobLeaves(t *testing.T, s jobSubject) {
 }
 
 func jobEnvironment(t *testing.T, s jobSubject) {
-	const script = "env -0 | tr '\\n\\0' ' \\n' | grep -v '^_=\\|^SHLVL=\\|^SANDJET_JOB=' | sort; pwd; umask"
+	const script = "env -0 | tr '\\n\\0' ' \\n' | grep -v '^_=\\|^SHLVL=\\|^SANDJET_JOB=\\|^PATH=' | sort; pwd; umask; echo ${PATH%%:*}"
 	cmd := s.in(s.box, script)
 	cmd.Env = map[string]string{"A": "1 '\"$(x)` \\", "TWO": "one\ntwo", "dir": "d", "id": "i", "token": "t", "PATH": "/evil", "IFS": "x"}
 	ran := s.ok(t, cmd)
