@@ -70,11 +70,16 @@ func cut(b *streams.Bus) {
 // specs knows one sandbox and one workspace, by whatever id they are asked for.
 type specs struct {
 	persistent bool
+	change     func(*schemas.Sandbox)
 	err        error
 }
 
 func (s *specs) Sandbox(_ context.Context, a schemas.AccountID, id schemas.SandboxID) (schemas.Sandbox, error) {
-	return schemas.Sandbox{ID: id, Account: a, Provider: "fake", Persistent: s.persistent, EnvVars: map[string]string{"SECRET": "s3cret"}}, s.err
+	sb := schemas.Sandbox{ID: id, Account: a, Provider: "fake", Persistent: s.persistent, EnvVars: map[string]string{"SECRET": "s3cret"}}
+	if s.change != nil {
+		s.change(&sb)
+	}
+	return sb, s.err
 }
 
 func (s *specs) Workspace(_ context.Context, a schemas.AccountID, id schemas.WorkspaceID) (schemas.Workspace, error) {
