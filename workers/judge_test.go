@@ -1,0 +1,120 @@
+package workers
+
+import (
+	"testing"
+	"time"
+
+	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+func TestJudgeJob(t *testing.T) {
+	t.Parallel()
+	mine := func(f jobFacts) jobFacts { f.mine, f.ownerAlive, f.settled = true, true, true; return f }
+	orphan := func(f jobFacts) jobFacts { f.settled = true; return f }
+	running, launching := jobFacts{state: schemas.JobRunning, over: -time.Hour}, jobFacts{state: schemas.JobLaunching, over: -time.Hour}
+	with := func(f jobFacts, change func(*jobFacts)) jobFacts { change(&f); return f }
+	seen := func(f jobFacts, l jobLook) jobFacts { f.look = l; return f }
+	tied := func(f jobFacts) jobFacts { f.tied = true; return f }
+	late := func(f jobFacts, by time.Duration) jobFacts { f.over = by; return f }
+	for _, c := range []struct {
+		name  string
+		facts jobFacts
+		want  jobVerdict
+	}{
+		{"a waiting job belongs to its call", orphan(jobFacts{state: schemas.JobWaiting}), jobLeave},
+		{"one that has settled is over", mine(jobFacts{state: schemas.JobFailed}), jobLeave},
+		{"one that is just being launched here", mine(with(launching, func(f *jobFacts) { f.inHand = true })), jobLeave},
+
+		{"another's, which lives", with(orphan(running), func(f *jobFacts) { f.ownerAlive = true }), jobLeave},
+		{"another's, whose absence proves nothing yet", running, jobLeave},
+		{"another's, which is gone", orphan(running), jobTakeOver},
+		{"another's, which is gone in the launch", orphan(launching), jobTakeOver},
+		{"another's, tied to it: its end may be known here", tied(orphan(running)), jobProbe},
+		{"likewise, known", seen(tied(orphan(running)), lookEnded), jobReport},
+		{"likewise, and it runs after all", seen(tied(orphan(running)), lookRuns), jobTakeOver},
+		{"likewise, unknown", seen(tied(orphan(running)), lookGone), jobOrphaned},
+		{"likewise, by a provider that cannot look", seen(tied(orphan(running)), lookBlind), jobOrphaned},
+		{"likewise, while the provider is away", seen(tied(orphan(running)), lookAway), jobLeave},
+
+		{"mine is looked at", mine(running), jobProbe},
+		{"mine runs", seen(mine(running), lookRuns), jobLeave},
+		{"mine was launched and runs", seen(mine(launching), lookRuns), jobRecord},
+		{"mine has ended", seen(mine(running), lookEnded), jobReport},
+		{"mine is gone", seen(mine(running), lookGone), jobGone},
+		{"mine is gone although its sandbox is tied to me", seen(tied(mine(running)), lookGone), jobGone},
+		{"mine may not be there yet", seen(mine(launching), lookGone), jobLeave},
+		{"mine never came", seen(with(mine(launching), func(f *jobFacts) { f.age = 2 * launchSettles }), lookGone), jobVanished},
+		{"mine cannot be reached", seen(mine(running), lookAway), jobLeave},
+		{"mine runs a little beyond its lifetime", seen(late(mine(running), time.Second), lookRuns), jobLeave},
+		{"mine runs far beyond its lifetime", seen(late(mine(running), time.Minute), lookRuns), jobStop},
+		{"mine cannot be reached beyond its lifetime", seen(late(mine(running), time.Minute), lookAway), jobLeave},
+		{"mine cannot be reached long beyond its lifetime", seen(late(mine(running), time.Hour), lookAway), jobSilent},
+		{"mine cannot be looked at", seen(mine(running), lookBlind), jobLeave},
+		{"mine cannot be looked at beyond its lifetime", seen(late(mine(running), time.Minute), lookBlind), jobExpire},
+	} {
+		if got := judgeJob(c.facts); got != c.want {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
+	}
+}
+
+// Whatever the facts, a job with a living worker of its own is left to it, and every job ends at last.
+func TestJudgeJobAlwaysEnds(t *testing.T) {
+	t.Parallel()
+	for _, state := range []schemas.JobState{schemas.JobLaunching, schemas.JobRunning} {
+		for _, look := range []jobLook{lookRuns, lookEnded, lookGone, lookAway, lookBlind} {
+			for _, tied := range []bool{false, true} {
+				f := jobFacts{state: state, mine: true, ownerAlive: true, settled: true, tied: tied, age: time.Hour, over: time.Hour, look: look}
+				if v := judgeJob(f); v == jobLeave {
+					t.Errorf("%+v is left alone for ever", f)
+				}
+				f.mine = false
+				if v := judgeJob(f); v != jobLeave {
+					t.Errorf("%+v: %s, want it left to its worker", f, v)
+				}
+			}
+		}
+	}
+}
+
+func TestCompletionOf(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	before := schemas.Job{ID: "job_1", Account: testAccount, Deadline: now.Add(time.Hour)}
+	after := before
+	after.Deadline = now.Add(-time.Hour)
+	for _, c := range []struct {
+		name    string
+		job     schemas.Job
+		end     providers.JobEnd
+		stopped string
+		state   schemas.JobState
+		code    int // -1: unknown
+		reason  string
+	}{
+		{"it ended well", before, providers.JobEnd{}, "", schemas.JobCompleted, 0, ""},
+		{"it ended well before a stop came", before, providers.JobEnd{}, "enough", schemas.JobCompleted, 0, ""},
+		{"it failed", before, providers.JobEnd{ExitCode: 3}, "", schemas.JobFailed, 3, ""},
+		{"it was killed by a signal", before, providers.JobEnd{ExitCode: 137, OOMKilled: true}, "", schemas.JobFailed, 137, ""},
+		{"it was stopped", before, providers.JobEnd{ExitCode: 143, Stopped: true}, "enough", schemas.JobStopped, 143, "enough"},
+		{"it was stopped elsewhere", before, providers.JobEnd{ExitCode: 143, Stopped: true}, "", schemas.JobStopped, 143, ""},
+		{"its lifetime was over", after, providers.JobEnd{ExitCode: 143, TimedOut: true}, "", schemas.JobExpired, 143, "its lifetime was over"},
+		{"it was stopped because of that", after, providers.JobEnd{ExitCode: 143, Stopped: true}, "", schemas.JobExpired, 143, "its lifetime was over"},
+		{"it is lost", before, providers.JobEnd{Lost: true, Reason: "the box died"}, "enough", schemas.JobLost, -1, "the box died"},
+		{"it is lost without a word", before, providers.JobEnd{Lost: true}, "", schemas.JobLost, -1, "its sandbox is gone"},
+	} {
+		c.end.Tail, c.end.ChildrenLeft = []byte("a\xff\n"), 2
+		got := completionOf(c.job, c.end, schemas.ViaProbe, c.stopped, now)
+		code := -1
+		if got.ExitCode != nil {
+			code = *got.ExitCode
+		}
+		if got.State != c.state || code != c.code || got.Reason != c.reason {
+			t.Errorf("%s: %s %d %q, want %s %d %q", c.name, got.State, code, got.Reason, c.state, c.code, c.reason)
+		}
+		if err := got.Validate(); err != nil || got.Logs != "a\uFFFD\n" || got.LogBytes != 3 || !got.Finished.Equal(now) || got.OOMKilled != c.end.OOMKilled {
+			t.Errorf("%s: %+v, %v", c.name, got, err)
+		}
+	}
+}
