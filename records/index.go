@@ -20,6 +20,7 @@ type tenant struct {
 	account    *schemas.Account // nil while its own record was not seen yet
 	sandboxes  table[schemas.SandboxID, schemas.Sandbox]
 	workspaces table[schemas.WorkspaceID, schemas.Workspace]
+	endpoints  map[schemas.EndpointID]schemas.Endpoint
 }
 
 // table finds records by id or by name. When two records carry one name, the one with the smaller
@@ -54,6 +55,12 @@ func (x *index) put(r record) {
 		x.tenant(r.Sandbox.Account).sandboxes.put(r.Sandbox.ID, *r.Sandbox, sandboxName)
 	case r.Workspace != nil:
 		x.tenant(r.Workspace.Account).workspaces.put(r.Workspace.ID, *r.Workspace, workspaceName)
+	case r.Endpoint != nil:
+		t := x.tenant(r.Endpoint.Account)
+		if t.endpoints == nil {
+			t.endpoints = map[schemas.EndpointID]schemas.Endpoint{}
+		}
+		t.endpoints[r.Endpoint.ID] = *r.Endpoint
 	}
 }
 
@@ -72,6 +79,8 @@ func (x *index) remove(key string) {
 		t.sandboxes.remove(schemas.SandboxID(id), sandboxName)
 	case kindWorkspace:
 		t.workspaces.remove(schemas.WorkspaceID(id), workspaceName)
+	case kindEndpoint:
+		delete(t.endpoints, schemas.EndpointID(id))
 	}
 }
 

@@ -13,6 +13,7 @@ type record struct {
 	Account   *schemas.Account   `json:"account,omitzero"`
 	Sandbox   *schemas.Sandbox   `json:"sandbox,omitzero"`
 	Workspace *schemas.Workspace `json:"workspace,omitzero"`
+	Endpoint  *schemas.Endpoint  `json:"endpoint,omitzero"`
 }
 
 // The kinds of record, which begin their keys.
@@ -20,6 +21,7 @@ const (
 	kindAccount   = "account"
 	kindSandbox   = "sandbox"
 	kindWorkspace = "workspace"
+	kindEndpoint  = "endpoint"
 )
 
 func accountKey(a schemas.AccountID) string { return kindAccount + "." + string(a) }
@@ -32,6 +34,10 @@ func workspaceKey(a schemas.AccountID, w schemas.WorkspaceID) string {
 	return kindWorkspace + "." + string(a) + "." + string(w)
 }
 
+func endpointKey(a schemas.AccountID, e schemas.EndpointID) string {
+	return kindEndpoint + "." + string(a) + "." + string(e)
+}
+
 // key returns where r belongs, "" if it is no record of this version.
 func (r record) key() string {
 	switch {
@@ -41,6 +47,8 @@ func (r record) key() string {
 		return sandboxKey(r.Sandbox.Account, r.Sandbox.ID)
 	case r.Workspace != nil:
 		return workspaceKey(r.Workspace.Account, r.Workspace.ID)
+	case r.Endpoint != nil:
+		return endpointKey(r.Endpoint.Account, r.Endpoint.ID)
 	}
 	return ""
 }
@@ -51,7 +59,7 @@ func splitKey(key string) (kind string, account schemas.AccountID, id string, ok
 	switch {
 	case len(parts) == 2 && parts[0] == kindAccount:
 		return parts[0], schemas.AccountID(parts[1]), "", true
-	case len(parts) == 3 && (parts[0] == kindSandbox || parts[0] == kindWorkspace):
+	case len(parts) == 3 && (parts[0] == kindSandbox || parts[0] == kindWorkspace || parts[0] == kindEndpoint):
 		return parts[0], schemas.AccountID(parts[1]), parts[2], true
 	}
 	return "", "", "", false

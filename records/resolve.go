@@ -27,7 +27,7 @@ func resolve(t *tenant, a schemas.AccountID, r schemas.Request, now time.Time) (
 	c := schemas.Call{
 		ID: r.ID, Account: a, Agent: r.Agent, Conversation: r.Conversation, Turn: r.Turn, Tool: r.Tool, Input: r.Input,
 		Dialect: r.Dialect, Provider: s.Provider, Workspace: w.ID, Sandbox: s.ID, Timeout: timeout(r, s),
-		Accepted: now.UTC(), Deadline: deadline, Origin: r.Origin, TraceParent: r.TraceParent, Digest: r.Digest(),
+		Accepted: now.UTC(), Deadline: deadline, Origin: r.Origin, Group: r.Group, TraceParent: r.TraceParent, Digest: r.Digest(),
 	}
 	if c.ID == "" {
 		c.ID = schemas.NewCallID()

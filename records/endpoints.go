@@ -1,0 +1,192 @@
+package records
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+// Endpoints returns the webhook endpoints of an account, by id. It costs no round trip, so it may be
+// asked for every event. One that another process has just added may be missing.
+func (s *Store) Endpoints(_ context.Context, a schemas.AccountID) ([]schemas.Endpoint, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	t := s.index.tenants[a]
+	if t == nil {
+		return nil, nil
+	}
+	list := make([]schemas.Endpoint, 0, len(t.endpoints))
+	for _, id := range slices.Sorted(maps.Keys(t.endpoints)) {
+		list = append(list, cloneEndpoint(t.endpoints[id]))
+	}
+	return list, nil
+}
+
+// Endpoint returns an endpoint of an account. One that the copy does not have yet is read from the
+// log. Codes: not_found, in the same words for another account's.
+func (s *Store) Endpoint(ctx context.Context, a schemas.AccountID, id schemas.EndpointID) (schemas.Endpoint, error) {
+	if id.Validate() != nil || a.Validate() != nil {
+		return schemas.Endpoint{}, noEndpoint(id)
+	}
+	e, err := find(ctx, s, endpointKey(a, id), func(x *index) (schemas.Endpoint, bool) {
+		t := x.tenants[a]
+		if t == nil {
+			return schemas.Endpoint{}, false
+		}
+		e, ok := t.endpoints[id]
+		return e, ok
+	})
+	if errors.Is(err, schemas.ErrNotFound) {
+		return e, noEndpoint(id)
+	}
+	return cloneEndpoint(e), err
+}
+
+// PutEndpoint adds an endpoint. Codes: invalid, exhausted (the account has as many as it may; adding
+// at many gateways at the same moment may pass the limit by a few), conflict (the id is there).
+func (s *Store) PutEndpoint(ctx context.Context, e schemas.Endpoint) error {
+	if err := errors.Join(e.ID.Validate(), e.Account.Validate()); err != nil {
+		return err
+	}
+	if err := e.Validate(); err != nil {
+		return err //nolint:wrapcheck // it names field and remedy
+	}
+	have, err := s.Endpoints(ctx, e.Account)
+	if err != nil {
+		return err
+	}
+	if len(have) >= schemas.MaxEndpoints {
+		return schemas.Errorf(schemas.Exhausted, "", "the account has %d webhook endpoints, the most it may: remove one", len(have))
+	}
+	e = cloneEndpoint(e)
+	r := record{Endpoint: &e}
+	rev, err := s.bucket.Create(ctx, r.key(), r, 0)
+	if err != nil {
+		return fmt.Errorf("create the record %s: %w", r.key(), err)
+	}
+	s.apply(streams.Pair[record]{Key: r.key(), Value: r, Revision: rev})
+	return nil
+}
+
+// UpdateEndpoint changes an endpoint by change, which is called again with what is there then when
+// another has changed it at the same time. It must not block; its error ends the update and is
+// returned. Id, account and creation stay. Codes: not_found, invalid, conflict (too many others).
+func (s *Store) UpdateEndpoint(
+	ctx context.Context, a schemas.AccountID, id schemas.EndpointID, change func(*schemas.Endpoint) error,
+) (schemas.Endpoint, error) {
+	return s.changeEndpoint(ctx, a, id, func(e *schemas.Endpoint) (bool, error) { return true, change(e) })
+}
+
+// changeEndpoint is UpdateEndpoint whose change says whether there is anything to write.
+func (s *Store) changeEndpoint(
+	ctx context.Context, a schemas.AccountID, id schemas.EndpointID, change func(*schemas.Endpoint) (bool, error),
+) (schemas.Endpoint, error) {
+	const tries = 8 // of others changing the same endpoint at the same time
+	if id.Validate() != nil || a.Validate() != nil {
+		return schemas.Endpoint{}, noEndpoint(id)
+	}
+	key := endpointKey(a, id)
+	for try := 1; ; try++ {
+		p, err := s.bucket.Get(ctx, key)
+		if errors.Is(err, schemas.ErrNotFound) || err == nil && p.Value.Endpoint == nil {
+			return schemas.Endpoint{}, noEndpoint(id)
+		}
+		if err != nil {
+			return schemas.Endpoint{}, fmt.Errorf("read the record %s: %w", key, err)
+		}
+		before := *p.Value.Endpoint
+		e := cloneEndpoint(before)
+		write, err := change(&e)
+		if err != nil || !write {
+			return e, err
+		}
+		e.ID, e.Account, e.Created = before.ID, before.Account, before.Created
+		if err := e.Validate(); err != nil {
+			return schemas.Endpoint{}, err //nolint:wrapcheck // it names field and remedy
+		}
+		r := record{Endpoint: &e}
+		rev, err := s.bucket.Update(ctx, key, r, p.Revision)
+		if err == nil {
+			s.apply(streams.Pair[record]{Key: key, Value: r, Revision: rev})
+			return cloneEndpoint(e), nil
+		}
+		if !errors.Is(err, schemas.ErrConflict) || try == tries {
+			return schemas.Endpoint{}, fmt.Errorf("change the record %s: %w", key, err)
+		}
+	}
+}
+
+// DeleteEndpoint removes an endpoint. Codes: not_found.
+func (s *Store) DeleteEndpoint(ctx context.Context, a schemas.AccountID, id schemas.EndpointID) error {
+	if id.Validate() != nil || a.Validate() != nil {
+		return noEndpoint(id)
+	}
+	key := endpointKey(a, id)
+	for {
+		p, err := s.bucket.Get(ctx, key)
+		if errors.Is(err, schemas.ErrNotFound) || err == nil && p.Deleted {
+			return noEndpoint(id)
+		}
+		if err != nil {
+			return fmt.Errorf("read the record %s: %w", key, err)
+		}
+		err = s.bucket.DeleteRevision(ctx, key, p.Revision)
+		if err == nil {
+			// The mark of the deletion has a later revision than what it deletes, and no less than this.
+			s.apply(streams.Pair[record]{Key: key, Deleted: true, Revision: p.Revision + 1})
+			return nil
+		}
+		if !errors.Is(err, schemas.ErrConflict) {
+			return fmt.Errorf("delete the record %s: %w", key, err)
+		}
+	}
+}
+
+// Disable has nothing more delivered to an endpoint, and says why. Codes: not_found.
+func (s *Store) Disable(ctx context.Context, a schemas.AccountID, id schemas.EndpointID, reason string) error {
+	_, err := s.changeEndpoint(ctx, a, id, func(e *schemas.Endpoint) (bool, error) {
+		if e.Disabled {
+			return false, nil
+		}
+		e.Disabled, e.Reason, e.Updated = true, reason, time.Now().UTC()
+		return true, nil
+	})
+	return err
+}
+
+// Failing notes that deliveries to an endpoint fail since now, unless that is noted already, or that
+// they do not. It may be told after every delivery: where nothing changes it costs no round trip.
+// Codes: not_found.
+func (s *Store) Failing(ctx context.Context, a schemas.AccountID, id schemas.EndpointID, failing bool, now time.Time) error {
+	have, err := s.Endpoint(ctx, a, id)
+	if err != nil || have.FailingSince.IsZero() != failing {
+		return err
+	}
+	_, err = s.changeEndpoint(ctx, a, id, func(e *schemas.Endpoint) (bool, error) {
+		if e.FailingSince.IsZero() != failing {
+			return false, nil
+		}
+		e.FailingSince = time.Time{}
+		if failing {
+			e.FailingSince = now.UTC()
+		}
+		return true, nil
+	})
+	return err
+}
+
+func noEndpoint(id schemas.EndpointID) error {
+	return schemas.Errorf(schemas.NotFound, "", "there is no webhook endpoint %q", schemas.Quotable(string(id)))
+}
+
+// cloneEndpoint keeps what callers do with a value out of the copy.
+func cloneEndpoint(e schemas.Endpoint) schemas.Endpoint {
+	e.Secrets, e.Events = slices.Clone(e.Secrets), slices.Clone(e.Events)
+	return e
+}
