@@ -114,7 +114,6 @@ type Job struct {
 	// FollowUp is who brings the result to the conversation: "observed" when async_status has, the
 	// id of a follow-up when that does, empty while it is open.
 	FollowUp string `json:"follow_up,omitzero"`
-	Told     bool   `json:"told,omitzero"` // job.finished and the deliveries are on the log
 }
 
 // JobPlace is a place under a cap with its fencing token.
