@@ -20,10 +20,11 @@ type kept struct {
 	ref    schemas.Ref
 }
 
-// end waits for a box that is being made and ends it.
-func (k *kept) end() {
+// end waits for a box that is being made and ends it. Its jobs are told why.
+func (k *kept) end(why string) {
 	<-k.ready
 	if k.sb != nil {
+		k.sb.because(why)
 		k.sb.end()
 	}
 }
@@ -95,7 +96,7 @@ func (p *Provider) entry(key string, s shape, mounts []providers.Mount) (k *kept
 				return k, false, nil
 			}
 			if k.sb != nil {
-				go k.sb.end()
+				go k.end("its sandbox was made anew under other rules")
 			}
 		default:
 			return k, false, nil
@@ -122,8 +123,9 @@ func (p *Provider) fillEntry(ctx context.Context, key string, k *kept, spec prov
 	return k.ref, nil
 }
 
-// Release ends a kept box with everything in it and waits for its end.
-func (p *Provider) Release(_ context.Context, ref schemas.Ref) error {
+// Release ends a kept box with everything in it and waits for its end. The ends of its jobs are known
+// then.
+func (p *Provider) Release(ctx context.Context, ref schemas.Ref) error {
 	p.mu.Lock()
 	k := p.kept[ref.ID]
 	if k == nil || !k.made() || k.ref != ref {
@@ -132,7 +134,10 @@ func (p *Provider) Release(_ context.Context, ref schemas.Ref) error {
 	}
 	delete(p.kept, ref.ID)
 	p.mu.Unlock()
-	k.end()
+	k.end("its sandbox was released")
+	if k.sb != nil {
+		p.settle(ctx, k.sb)
+	}
 	return nil
 }
 

@@ -91,6 +91,7 @@ type Provider struct {
 	spawner *box.Spawner
 	kept    map[string]*kept
 	pool    pool
+	jobs    jobs
 	ending  sync.WaitGroup // boxes on their way out and in
 }
 
@@ -165,6 +166,10 @@ func prepare(o Options) (*Provider, error) {
 			return nil, schemas.Wrap(schemas.Unavailable, "local", "a directory of the local provider cannot be made", err)
 		}
 	}
+	p.jobs.live = map[string]*job{}
+	if p.jobs.dirs, err = openJobs(p.opt.StateDir); err != nil {
+		return nil, schemas.Wrap(schemas.Unavailable, "local", "the directory for jobs cannot be used", err)
+	}
 	if p.null, err = os.OpenFile(os.DevNull, os.O_RDWR, 0); err != nil {
 		return nil, fmt.Errorf("local: %w", err)
 	}
@@ -222,7 +227,8 @@ func sameBuild(path string) bool {
 	return err == nil && theirs.Main.Path == own.Main.Path && theirs.Main.Version == own.Main.Version
 }
 
-// Close ends every box and waits for their ends.
+// Close ends every box and waits for their ends, and at most 10 s for those who are told of the ends of
+// their jobs.
 func (p *Provider) Close() error {
 	p.mu.Lock()
 	p.closed = true
@@ -238,12 +244,12 @@ func (p *Provider) Close() error {
 		s.end()
 	}
 	for _, k := range keeps {
-		k.end()
+		k.end(lostWorker)
 	}
 	p.ending.Wait()
-	var err error
+	err := p.closeJobs()
 	if spawner != nil {
-		err = spawner.Close()
+		err = errors.Join(err, spawner.Close())
 	}
 	return errors.Join(err, p.null.Close())
 }
@@ -262,6 +268,8 @@ func (p *Provider) Profile() providers.Profile {
 		PidsLimit:   p.mode == box.Isolated || contains(words, "cgroup.pids"),
 		CPULimit:    contains(words, "cgroup.cpu"),
 		Shell:       filepath.Base(p.shell),
+
+		JobsEndWithWorker: true,
 	}
 }
 

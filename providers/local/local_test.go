@@ -73,24 +73,24 @@ func command(script string) providers.Command {
 }
 
 func TestConformanceL3(t *testing.T) {
-	providertest.Test(t, func(tb testing.TB) providers.Provider { return open(tb, "L3", nil) })
+	providertest.Test(t, func(tb testing.TB) providers.Provider { return open(tb, "L3", nil) }, providertest.Notifies())
 }
 
 func TestConformanceL3OwnBinary(t *testing.T) {
 	program := boxProgram(t)
 	providertest.Test(t, func(tb testing.TB) providers.Provider {
 		return open(tb, "L3", func(o *local.Options) { o.Box = program })
-	})
+	}, providertest.Notifies())
 }
 
 func TestConformanceL2(t *testing.T) {
-	providertest.Test(t, func(tb testing.TB) providers.Provider { return open(tb, "L2", nil) })
+	providertest.Test(t, func(tb testing.TB) providers.Provider { return open(tb, "L2", nil) }, providertest.Notifies())
 }
 
 func TestConformanceUnisolated(t *testing.T) {
 	providertest.Test(t, func(tb testing.TB) providers.Provider {
 		return open(tb, "L0", func(o *local.Options) { o.AllowUnisolated = true })
-	})
+	}, providertest.Notifies())
 }
 
 // TestAsOrdinaryUser runs this package's tests again as an ordinary user of the host.

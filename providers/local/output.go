@@ -123,13 +123,18 @@ func (o *output) stdinFD() int {
 func (o *output) read(i int) {
 	buf, _ := o.p.buffers.Get().(*[schemas.MaxChunk]byte)
 	defer o.p.buffers.Put(buf)
-	s := &o.streams[i]
+	copyPipe(o.streams[i].ours, buf[:], func(data []byte) { o.take(i, data) })
+}
+
+// copyPipe hands over what comes through a pipe until its end. When its time to read is over, what is
+// there already is the last.
+func copyPipe(pipe *os.File, buf []byte, take func([]byte)) {
 	for {
-		n, err := s.ours.Read(buf[:])
-		o.take(i, buf[:n])
+		n, err := pipe.Read(buf)
+		take(buf[:n])
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
-			o.drain(i, buf[:])
+			drainPipe(pipe, buf, take)
 			return
 		case err != nil:
 			return
@@ -137,12 +142,11 @@ func (o *output) read(i int) {
 	}
 }
 
-// drain takes what lies in the pipe without waiting for more, and at most what a pipe can hold: a
+// drainPipe takes what lies in the pipe without waiting for more, and at most what a pipe can hold: a
 // process that is left in a kept box must not keep us.
-func (o *output) drain(i int, buf []byte) {
-	s := &o.streams[i]
-	_ = s.ours.SetReadDeadline(time.Time{})
-	raw, err := s.ours.SyscallConn()
+func drainPipe(pipe *os.File, buf []byte, take func([]byte)) {
+	_ = pipe.SetReadDeadline(time.Time{})
+	raw, err := pipe.SyscallConn()
 	if err != nil {
 		return
 	}
@@ -154,7 +158,7 @@ func (o *output) drain(i int, buf []byte) {
 		})
 		more = err == nil && n > 0
 		total += max(n, 0)
-		o.take(i, buf[:max(n, 0)])
+		take(buf[:max(n, 0)])
 	}
 }
 

@@ -232,20 +232,26 @@ func (r *running) notStarted(ctx context.Context, res providers.Result, err erro
 	if r.fresh {
 		r.sb.end()
 	}
+	if ctx.Err() != nil {
+		return res, ctx.Err() //nolint:wrapcheck // the interface asks for the context's own error
+	}
+	return res, r.refusal(err)
+}
+
+// refusal gives the reason why a run was not started a code.
+func (r *running) refusal(err error) error {
 	step, refused := errors.AsType[*box.StepError](err)
 	switch {
-	case ctx.Err() != nil:
-		return res, ctx.Err() //nolint:wrapcheck // the interface asks for the context's own error
 	case refused && step.Step == box.StepDir:
-		return res, schemas.Invalidf("dir", "the working directory %q cannot be entered: %v", schemas.Quotable(r.cmd.Dir), step.Errno)
+		return schemas.Invalidf("dir", "the working directory %q cannot be entered: %v", schemas.Quotable(r.cmd.Dir), step.Errno)
 	case refused && (step.Errno == unix.EAGAIN || step.Errno == unix.ENOMEM || step.Errno == unix.ENOSPC):
-		return res, schemas.Wrap(schemas.Exhausted, "run", "the box is full of processes or files", err)
+		return schemas.Wrap(schemas.Exhausted, "run", "the box is full of processes or files", err)
 	case refused && step.Errno == unix.E2BIG:
-		return res, schemas.Invalidf("env", "the script and its variables are too long for the system")
+		return schemas.Invalidf("env", "the script and its variables are too long for the system")
 	case !r.fresh && errors.Is(err, box.ErrEnded):
-		return res, schemas.Wrap(schemas.NotFound, "run", "the box is gone: reserve it again", err)
+		return schemas.Wrap(schemas.NotFound, "run", "the box is gone: reserve it again", err)
 	default:
-		return res, boxError("run", err)
+		return boxError("run", err)
 	}
 }
 
@@ -293,7 +299,7 @@ func (r *running) await(ctx context.Context) error {
 // kill kills all that the run started and waits for its end. In a kept box that is the work of its
 // process 1; when that does not answer, the box is ended.
 func (r *running) kill() {
-	if !r.fresh && r.run.BeginKill() == nil {
+	if !r.fresh && r.run.BeginKill(0) == nil {
 		patience := time.NewTimer(killPatience)
 		defer patience.Stop()
 		select {

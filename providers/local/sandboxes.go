@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sandjet/sandjet/providers"
@@ -48,6 +49,7 @@ type sandbox struct {
 	born   time.Time
 	once   sync.Once
 	forget func()
+	why    atomic.Pointer[string] // it was ended; nil: not said
 }
 
 // build has a box made; the view is built when Ready says so. The caller ends it.

@@ -127,8 +127,8 @@ func jobFlood(t *testing.T, s jobSubject) {
 	first := j.logs(t, 0, 1000)
 	want(t, "Size", first.Size, size+4)
 	want(t, "a page", len(first.Data), 1000)
-	if kept := first.Size - first.Offset; kept > schemas.MaxJobOutput || kept < schemas.MaxJobOutput/2 {
-		t.Errorf("%d bytes are kept, want at most %d and no less than half of it", kept, schemas.MaxJobOutput)
+	if kept := first.Size - first.Offset; kept > schemas.MaxJobOutput || kept < schemas.MaxJobOutput/8 { // the box's disk may be small
+		t.Errorf("%d bytes are kept, want at most %d and no less than an eighth of it", kept, schemas.MaxJobOutput)
 	}
 }
 
@@ -175,7 +175,7 @@ func jobLogsLive(t *testing.T, s jobSubject) {
 // jobKillsParent accepts each honest answer: the parent may be out of reach, its end may end the
 // box, and nobody else may hear the job's exit code.
 func jobKillsParent(t *testing.T, s jobSubject) {
-	j := s.start(t, "echo began; kill -9 $PPID; sleep 0.3; echo lives; exit 3")
+	j := s.start(t, "echo began; kill -9 $PPID 2>/dev/null; sleep 0.3; echo lives; exit 3")
 	var st providers.JobStatus
 	var err error
 	j.until(t, "the end of the job", func() bool {

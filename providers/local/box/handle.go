@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -42,6 +43,7 @@ type Run struct {
 	killed  chan struct{}
 	exit    Exit
 	lost    bool
+	left    int // set before killed
 }
 
 // ErrEnded says that the box has ended.
@@ -156,13 +158,18 @@ func (r *Run) Signal(s unix.Signal) error {
 	return r.box.said(r.box.conn.send(kindSignal, signalFrame{ID: r.id, Signal: int(s)}))
 }
 
-// BeginKill has all that the run started killed. [Run.Killed] is closed when it is.
-func (r *Run) BeginKill() error {
-	return r.box.said(r.box.conn.send(kindKill, signalFrame{ID: r.id}))
+// BeginKill has all that the run started killed, after a moment in which it may end by itself (whole
+// milliseconds). [Run.Killed] is closed when nothing is left. It may be called again with a shorter moment.
+func (r *Run) BeginKill(moment time.Duration) error {
+	ms := min(max(moment, 0), time.Hour) / time.Millisecond
+	return r.box.said(r.box.conn.send(kindKill, killFrame{ID: r.id, Moment: int(ms)}))
 }
 
 // Killed is closed when nothing is left of a run that was to be killed, or the box has ended.
 func (r *Run) Killed() <-chan struct{} { return r.killed }
+
+// Left is how many processes, besides the run's first, had to be killed. It is valid after Killed.
+func (r *Run) Left() int { return r.left }
 
 // Forget ends the bookkeeping of a run. Nothing of it is heard afterwards.
 func (r *Run) Forget() {
@@ -277,7 +284,7 @@ func (b *Box) handle(p packet) error {
 			close(r.ended)
 		}
 	case kindKilled:
-		f, err := decodeSignal(p.body)
+		f, err := decodeKilled(p.body)
 		if err != nil {
 			return b.broken(err)
 		}
@@ -285,6 +292,7 @@ func (b *Box) handle(p packet) error {
 			select {
 			case <-r.killed:
 			default:
+				r.left = f.Killed
 				close(r.killed)
 			}
 		}

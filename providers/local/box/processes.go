@@ -10,19 +10,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// killThose kills the box's processes whose tag is meant, and reports whether there were any that
-// are not dead yet.
-func (i *server) killThose(meant func(tag uint64) bool) bool {
-	found := false
+// killThose kills the box's processes whose tag is meant, and returns those that were not dead yet.
+func (i *server) killThose(meant func(tag uint64) bool) []int {
+	var killed []int
+	for _, pid := range i.those(meant) {
+		if unix.Kill(pid, unix.SIGKILL) == nil {
+			killed = append(killed, pid)
+		}
+	}
+	return killed
+}
+
+// those lists the box's processes whose tag is meant and that are not dead yet.
+func (i *server) those(meant func(tag uint64) bool) []int {
+	var found []int
 	for _, pid := range i.processes() {
 		var l unix.Rlimit
 		if err := unix.Prlimit(pid, unix.RLIMIT_RTTIME, nil, &l); err != nil || l.Max > topTag || !meant(l.Max) {
 			continue
 		}
-		if dead(pid) {
-			continue
+		if !dead(pid) {
+			found = append(found, pid)
 		}
-		found = unix.Kill(pid, unix.SIGKILL) == nil || found
 	}
 	return found
 }

@@ -231,16 +231,18 @@ func (i *server) handle(p *packet) error {
 		i.last = e.ID
 		i.mu.Unlock()
 		i.forks <- fork{exec: e, files: p.files}
-	case kindSignal, kindKill:
+	case kindSignal:
 		f, err := decodeSignal(p.body)
 		if err != nil || len(p.files) != 0 || f.Signal < 0 || f.Signal > 64 {
 			return errFrame
 		}
-		if p.kind == kindSignal {
-			i.signal(f)
-		} else {
-			go i.kill(f)
+		i.signal(f)
+	case kindKill:
+		f, err := decodeKill(p.body)
+		if err != nil || len(p.files) != 0 || f.Moment < 0 {
+			return errFrame
 		}
+		go i.kill(f)
 	default:
 		return errFrame
 	}
@@ -258,11 +260,13 @@ const longestArgument = 64 << 10
 
 // fork starts a run. The reaper cannot see it before it is known: both hold the lock.
 func (i *server) fork(f fork) {
-	defer func() {
+	release := func() {
 		for _, fd := range f.files {
 			_ = unix.Close(fd)
 		}
-	}()
+		f.files = nil
+	}
+	defer release()
 	r := &run{id: f.exec.ID, tag: topTag - f.exec.ID}
 	args := []string{filepath.Base(i.shell), "-c", "--", f.exec.Script}
 	if len(f.exec.Script) > longestArgument {
@@ -309,6 +313,7 @@ func (i *server) fork(f fork) {
 	i.runs[pid] = r
 	i.count++
 	i.woken.Broadcast()
+	release() // whoever hears of the start finds the pipes with nobody but the run
 	i.send(kindStarted, signalFrame{ID: r.id})
 }
 
@@ -406,15 +411,43 @@ func (i *server) signal(f signalFrame) {
 }
 
 // kill kills all that a run started, wherever it went, and says so when nothing of it is left.
-func (i *server) kill(f signalFrame) {
+func (i *server) kill(f killFrame) {
+	leader := 0
 	i.mu.Lock()
-	lowest := topTag - i.last
+	for pid, r := range i.runs {
+		if r.id == f.ID {
+			leader = pid
+		}
+	}
 	i.mu.Unlock()
 	tag := topTag - f.ID
-	for i.killThose(func(t uint64) bool { return t == tag || t < lowest }) {
+	its := func(t uint64) bool {
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		return t == tag || t < topTag-i.last // asked each time: a run may begin meanwhile, and its tag is lower
+	}
+	i.linger(its, time.Duration(f.Moment)*time.Millisecond)
+	killed := map[int]struct{}{}
+	for {
+		found := i.killThose(its)
+		if len(found) == 0 {
+			break
+		}
+		for _, pid := range found {
+			killed[pid] = struct{}{}
+		}
 		time.Sleep(time.Millisecond) // they are dying: nothing to hear of, they are not all our children
 	}
-	i.send(kindKilled, signalFrame{ID: f.ID})
+	delete(killed, leader)
+	i.send(kindKilled, killedFrame{ID: f.ID, Killed: len(killed)})
+}
+
+// linger waits a moment for processes to end by themselves.
+func (i *server) linger(meant func(tag uint64) bool, moment time.Duration) {
+	end := time.Now().Add(moment)
+	for pause := time.Millisecond; time.Now().Before(end) && len(i.those(meant)) > 0; pause = min(2*pause, 50*time.Millisecond) {
+		time.Sleep(min(pause, time.Until(end)))
+	}
 }
 
 // killAll kills everything that runs started. A box with its own process numbers needs none of it:
@@ -424,7 +457,7 @@ func (i *server) killAll() {
 		return
 	}
 	for range 2000 {
-		if !i.killThose(func(uint64) bool { return true }) {
+		if len(i.killThose(func(uint64) bool { return true })) == 0 {
 			return
 		}
 		time.Sleep(time.Millisecond)

@@ -11,7 +11,7 @@ import (
 )
 
 // Protocol is the version of the frames. Both ends must have the same: they are parts of one build.
-const Protocol = 1
+const Protocol = 2
 
 // kind is what a frame says.
 type kind uint8
@@ -107,10 +107,24 @@ type Facts struct {
 	Shell    string // path of bash, or of sh where there is none
 }
 
-// signalFrame sends a signal to a run's process group; as kindKill it kills all that the run started.
+// signalFrame sends a signal to a run's process group.
 type signalFrame struct {
 	ID     uint64
 	Signal int
+}
+
+// killFrame kills all that a run started. What has ended after Moment milliseconds by itself is not
+// killed.
+type killFrame struct {
+	ID     uint64
+	Moment int
+}
+
+// killedFrame says that nothing of a run is left. Killed counts the processes, but for the run's
+// first, that did not end by themselves.
+type killedFrame struct {
+	ID     uint64
+	Killed int
 }
 
 // Exit is how a run ended.
@@ -342,6 +356,28 @@ func (f signalFrame) encode(w *writer) {
 func decodeSignal(p []byte) (f signalFrame, err error) {
 	r := reader{p: p}
 	f = signalFrame{ID: uint64(r.num()), Signal: r.int()} // a counter
+	return f, r.end()
+}
+
+func (f killFrame) encode(w *writer) {
+	w.num(int64(f.ID)) // a counter
+	w.num(int64(f.Moment))
+}
+
+func decodeKill(p []byte) (f killFrame, err error) {
+	r := reader{p: p}
+	f = killFrame{ID: uint64(r.num()), Moment: r.int()} // a counter
+	return f, r.end()
+}
+
+func (f killedFrame) encode(w *writer) {
+	w.num(int64(f.ID)) // a counter
+	w.num(int64(f.Killed))
+}
+
+func decodeKilled(p []byte) (f killedFrame, err error) {
+	r := reader{p: p}
+	f = killedFrame{ID: uint64(r.num()), Killed: r.int()} // a counter
 	return f, r.end()
 }
 

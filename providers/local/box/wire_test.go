@@ -38,6 +38,12 @@ func TestFramesComeBack(t *testing.T) {
 	x := Exit{ID: 1, Status: 137, Left: true, OOM: true}
 	gotExit, err := decodeExit(enc(x))
 	check("exit", x, gotExit, err)
+	k := killFrame{ID: 2, Moment: 200}
+	gotKill, err := decodeKill(enc(k))
+	check("kill", k, gotKill, err)
+	kd := killedFrame{ID: 2, Killed: 7}
+	gotKilled, err := decodeKilled(enc(kd))
+	check("killed", kd, gotKilled, err)
 	f := Facts{BootID: "ab", Landlock: 7, Shell: "/bin/sh"}
 	gotFacts, err := decodeFacts(enc(f))
 	check("facts", f, gotFacts, err)
@@ -92,6 +98,8 @@ func FuzzFrames(f *testing.F) {
 			func(p []byte) (encoder, error) { return decodeClaim(p) },
 			func(p []byte) (encoder, error) { return decodeExec(p) },
 			func(p []byte) (encoder, error) { return decodeSignal(p) },
+			func(p []byte) (encoder, error) { return decodeKill(p) },
+			func(p []byte) (encoder, error) { return decodeKilled(p) },
 			func(p []byte) (encoder, error) { return decodeExit(p) },
 			func(p []byte) (encoder, error) { return decodeStepError(p) },
 			func(p []byte) (encoder, error) { return decodeFacts(p) },

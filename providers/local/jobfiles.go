@@ -1,0 +1,304 @@
+//go:build linux
+
+package local
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// What is kept of jobs that have ended: for jobAge, the last mostJobs, and of them as many as have
+// printed no more than mostJobBytes together. The oldest go first, when a job begins or ends.
+const (
+	jobAge             = 7 * 24 * time.Hour
+	mostJobs           = 1000
+	mostJobBytes int64 = 8 << 30
+)
+
+// The files of a job, in a directory of its own. Nothing that runs in a box can reach them.
+const (
+	startFile = "start" // who it is; locked by the process that runs it
+	endFile   = "end"   // how it ended
+	newPrefix = "new-"  // of a directory that is being made
+)
+
+// lostWorker is why a job is lost that has no end, and nobody who runs it.
+const lostWorker = "the worker that ran it has ended"
+
+// startRecord is what a start file holds.
+type startRecord struct {
+	ID       schemas.JobID `json:"id"`
+	Sandbox  schemas.Ref   `json:"sandbox"`
+	Instance string        `json:"instance"`
+	Began    time.Time     `json:"began"`
+}
+
+// endRecord is what an end file holds: a [providers.JobEnd] but for the tail, which is in the log.
+type endRecord struct {
+	ExitCode     int       `json:"exit_code"`
+	Stopped      bool      `json:"stopped,omitzero"`
+	TimedOut     bool      `json:"timed_out,omitzero"`
+	OOMKilled    bool      `json:"oom_killed,omitzero"`
+	Lost         bool      `json:"lost,omitzero"`
+	Reason       string    `json:"reason,omitzero"`
+	ChildrenLeft int       `json:"children_left,omitzero"`
+	LogBytes     int64     `json:"log_bytes"`
+	LogTruncated bool      `json:"log_truncated,omitzero"`
+	Finished     time.Time `json:"finished"`
+}
+
+func recordOf(e providers.JobEnd) endRecord {
+	return endRecord{
+		ExitCode: e.ExitCode, Stopped: e.Stopped, TimedOut: e.TimedOut, OOMKilled: e.OOMKilled, Lost: e.Lost, Reason: e.Reason,
+		ChildrenLeft: e.ChildrenLeft, LogBytes: e.LogBytes, LogTruncated: e.LogTruncated, Finished: e.Finished,
+	}
+}
+
+func (r endRecord) end() providers.JobEnd {
+	return providers.JobEnd{
+		ExitCode: r.ExitCode, Stopped: r.Stopped, TimedOut: r.TimedOut, OOMKilled: r.OOMKilled, Lost: r.Lost, Reason: r.Reason,
+		ChildrenLeft: r.ChildrenLeft, LogBytes: r.LogBytes, LogTruncated: r.LogTruncated, Finished: r.Finished,
+	}
+}
+
+// decodeEnd reads an end file.
+func decodeEnd(data []byte) (endRecord, error) {
+	var r endRecord
+	if err := json.Unmarshal(data, &r); err != nil {
+		return endRecord{}, fmt.Errorf("the end of a job: %w", err)
+	}
+	if r.LogBytes < 0 || r.ChildrenLeft < 0 || r.Finished.IsZero() {
+		return endRecord{}, errors.New("the end of a job: a count is negative, or the time is missing")
+	}
+	return r, nil
+}
+
+// jobDirs are the directories of all jobs of a state directory.
+type jobDirs struct {
+	dir string
+
+	mu    sync.Mutex
+	ended []endedJob
+}
+
+type endedJob struct {
+	name  string
+	at    time.Time
+	bytes int64
+}
+
+// openJobs opens the directories below state. Jobs that were left by a worker that has died are lost.
+func openJobs(state string) (*jobDirs, error) {
+	d := &jobDirs{dir: filepath.Join(state, "jobs")}
+	if err := os.MkdirAll(d.dir, 0o700); err != nil {
+		return nil, err //nolint:wrapcheck // it names the directory
+	}
+	entries, err := os.ReadDir(d.dir)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // it names the directory
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), newPrefix) {
+			if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > time.Hour {
+				_ = os.RemoveAll(filepath.Join(d.dir, e.Name())) // its maker has died
+			}
+			continue
+		}
+		if j, err := d.load(e.Name()); err == nil && !j.elsewhere {
+			d.ended = append(d.ended, endedJob{e.Name(), j.end.Finished, min(j.end.LogBytes, schemas.MaxJobOutput)})
+		}
+	}
+	d.prune(time.Now())
+	return d, nil
+}
+
+// jobName is the name of the directory of a job: boxes share no jobs, whatever these are called.
+func jobName(box schemas.Ref, id schemas.JobID) string {
+	sum := sha256.Sum256([]byte(box.ID + "\x00" + box.Epoch))
+	return string(id) + "-" + hex.EncodeToString(sum[:8])
+}
+
+// begin makes a job's directory, all of it at once, and locks its start file for as long as the
+// result is open. The error is fs.ErrExist when there is one already.
+func (d *jobDirs) begin(name string, r startRecord) (*os.File, error) {
+	data, err := json.Marshal(r)
+	if err != nil {
+		return nil, fmt.Errorf("begin job: %w", err)
+	}
+	dir := filepath.Join(d.dir, newPrefix+r.Instance)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("begin job: %w", err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, startFile), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("begin job: %w", err), os.RemoveAll(dir))
+	}
+	if err = flock(f); err == nil {
+		if _, err = f.Write(data); err == nil {
+			err = os.Rename(dir, filepath.Join(d.dir, name))
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("begin job: %w", err), f.Close(), os.RemoveAll(dir))
+	}
+	return f, nil
+}
+
+// flock locks f, or fails with EWOULDBLOCK when another has done so. The end of the process unlocks.
+func flock(f *os.File) error {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return err //nolint:wrapcheck // the callers say what it was
+	}
+	if rawErr := raw.Control(func(fd uintptr) { err = unix.Flock(int(fd), unix.LOCK_EX|unix.LOCK_NB) }); rawErr != nil {
+		return rawErr //nolint:wrapcheck // as above
+	}
+	return err //nolint:wrapcheck // as above
+}
+
+// load returns a job that is not this provider's: one that has ended, or that another process of
+// this host runs. One that nobody runs and that has no end has been lost, which is put down.
+func (d *jobDirs) load(name string) (*job, error) {
+	dir := filepath.Join(d.dir, name)
+	f, err := os.OpenFile(filepath.Join(dir, startFile), os.O_RDWR, 0)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // the caller acts upon it
+	}
+	defer f.Close() //nolint:errcheck // only read
+	var start startRecord
+	if err := json.NewDecoder(f).Decode(&start); err != nil {
+		return nil, fmt.Errorf("load job: %w", err)
+	}
+	j := &job{ref: schemas.JobRef{Sandbox: start.Sandbox, ID: start.ID, Instance: start.Instance}, name: name, done: closedChannel(), ready: closedChannel()}
+	e, err := readEnd(dir)
+	lost := errors.Is(err, fs.ErrNotExist)
+	if lost {
+		switch err := flock(f); {
+		case errors.Is(err, unix.EWOULDBLOCK):
+			j.elsewhere = true
+		case err != nil:
+			return nil, fmt.Errorf("load job: %w", err)
+		default: // whoever had the lock may have put the end down just before
+			e, err = readEnd(dir)
+			lost = errors.Is(err, fs.ErrNotExist)
+		}
+	}
+	if j.log, err = openLog(dir, e.LogBytes); err != nil {
+		return nil, err
+	}
+	j.end = e.end()
+	if lost && !j.elsewhere {
+		j.end = providers.JobEnd{Lost: true, Reason: lostWorker, Finished: time.Now().UTC()}
+		j.end.LogBytes, j.end.LogTruncated = j.log.measure()
+		if err := writeEnd(dir, recordOf(j.end)); err != nil {
+			return nil, err
+		}
+	}
+	if j.end.Tail, _, _, err = j.log.read(-1, schemas.MaxJobLogs); err != nil {
+		return nil, err
+	}
+	return j, nil
+}
+
+func closedChannel() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}
+
+// readEnd reads how a job ended. One whose record is damaged is lost.
+func readEnd(dir string) (endRecord, error) {
+	data, err := os.ReadFile(filepath.Join(dir, endFile))
+	if err != nil {
+		return endRecord{}, fmt.Errorf("load job: %w", err)
+	}
+	r, err := decodeEnd(data)
+	if err == nil {
+		return r, nil
+	}
+	r = endRecord{Lost: true, Reason: "the record of its end is damaged"}
+	if info, err := os.Stat(filepath.Join(dir, endFile)); err == nil {
+		r.Finished = info.ModTime().UTC()
+	}
+	return r, nil
+}
+
+// writeEnd puts down how a job ended, at once and for good.
+func writeEnd(dir string, r endRecord) error {
+	data, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("end job: %w", err)
+	}
+	temp := filepath.Join(dir, endFile+".new")
+	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return fmt.Errorf("end job: %w", err)
+	}
+	if _, err = f.Write(data); err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(temp, filepath.Join(dir, endFile))
+	}
+	if err != nil {
+		return fmt.Errorf("end job: %w", err)
+	}
+	return nil
+}
+
+// finish puts down the end of a job and lets go of old ones.
+func (d *jobDirs) finish(name string, e providers.JobEnd) error {
+	err := writeEnd(filepath.Join(d.dir, name), recordOf(e))
+	d.mu.Lock()
+	d.ended = append(d.ended, endedJob{name, e.Finished, min(e.LogBytes, schemas.MaxJobOutput)})
+	d.mu.Unlock()
+	d.prune(time.Now())
+	return err
+}
+
+// remove takes away a job that was not started.
+func (d *jobDirs) remove(name string) error {
+	return os.RemoveAll(filepath.Join(d.dir, name)) //nolint:wrapcheck // it names the directory
+}
+
+// prune removes what is not to be kept any more. What cannot be removed is tried again by the next
+// process.
+func (d *jobDirs) prune(now time.Time) {
+	d.mu.Lock()
+	var old []endedJob
+	d.ended, old = retire(d.ended, now)
+	d.mu.Unlock()
+	for _, e := range old {
+		_ = d.remove(e.name)
+	}
+}
+
+// retire parts the ended jobs that are kept from those that are not, oldest first.
+func retire(ended []endedJob, now time.Time) (kept, old []endedJob) {
+	slices.SortStableFunc(ended, func(a, b endedJob) int { return cmp.Or(a.at.Compare(b.at), strings.Compare(a.name, b.name)) })
+	from, total := len(ended), int64(0)
+	for from > 0 {
+		e := ended[from-1]
+		if len(ended)-from == mostJobs || total+e.bytes > mostJobBytes || now.Sub(e.at) > jobAge {
+			break
+		}
+		from, total = from-1, total+e.bytes
+	}
+	return slices.Clone(ended[from:]), ended[:from:from]
+}

@@ -1,0 +1,360 @@
+//go:build linux
+
+package local
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/providers/local/box"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// jobGrace is the time between TERM and KILL of a job that names none.
+const jobGrace = 5 * time.Second
+
+var (
+	_ providers.JobStarter    = (*Provider)(nil)
+	_ providers.JobController = (*Provider)(nil)
+)
+
+// StartJob starts cmd in the kept box as a job. It ends with the box, and the box with this process. What it
+// prints is kept in files below StateDir that nothing in a box can reach, at most schemas.MaxJobOutput
+// bytes of it, and a slow disk slows the job down. How it ended can be asked, of any provider with the
+// same StateDir, for 7 days, unless 1,000 jobs have ended since or the logs of those take 8 GiB.
+//
+// Processes that a job leaves behind have 200 ms to end by themselves, after a stop or at the end of
+// its lifetime what is left of the grace; then they are killed. A grace of 0 is 5 s, a lifetime of 0
+// schemas.DefaultJobLifetime. Callbacks are not used: the provider sees every end itself.
+func (p *Provider) StartJob(ctx context.Context, id schemas.JobID, cmd providers.Command, o providers.JobOptions) (schemas.JobRef, error) {
+	if err := ctx.Err(); err != nil {
+		return schemas.JobRef{}, err //nolint:wrapcheck // the interface asks for the context's own error
+	}
+	if err := id.Validate(); err != nil {
+		return schemas.JobRef{}, err //nolint:wrapcheck // it has a code
+	}
+	if cmd.Sandbox.IsZero() {
+		return schemas.JobRef{}, schemas.Invalidf("sandbox", "a job runs in a kept box: reserve one")
+	}
+	if err := p.check(cmd.Spec, cmd.Network, cmd.Mounts); err != nil {
+		return schemas.JobRef{}, err
+	}
+	env, err := environment(cmd)
+	if err != nil {
+		return schemas.JobRef{}, err
+	}
+	sb, err := p.find(cmd)
+	if err != nil {
+		return schemas.JobRef{}, err
+	}
+	j, mine, err := p.enter(id, cmd.Sandbox, sb)
+	if err != nil {
+		return schemas.JobRef{}, err
+	}
+	if !mine {
+		select {
+		case <-j.ready:
+			return j.ref, j.err
+		case <-ctx.Done():
+			return schemas.JobRef{}, ctx.Err() //nolint:wrapcheck // as above
+		}
+	}
+	defer close(j.ready)
+	j.before, j.notify = sb.oomKills(), o.Notify
+	if j.err = j.begin(cmd, env); j.err != nil {
+		p.leave(j)
+		close(j.done)
+		p.jobs.running.Done()
+		return schemas.JobRef{}, j.err
+	}
+	return j.ref, nil
+}
+
+// enter finds the job of an id in a box, or makes room for it; then it is the caller's to start.
+func (p *Provider) enter(id schemas.JobID, in schemas.Ref, sb *sandbox) (j *job, mine bool, err error) {
+	name := jobName(in, id)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, false, schemas.Errorf(schemas.Unavailable, "start job", "the provider is closed")
+	}
+	if j := p.jobs.live[name]; j != nil {
+		return j, false, nil
+	}
+	if j, err := p.jobs.dirs.load(name); err == nil {
+		return j, false, nil
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return nil, false, schemas.Wrap(schemas.Unavailable, "start job", "the files of an earlier job cannot be read", err)
+	}
+	j = &job{
+		p: p, sb: sb, name: name, ref: schemas.JobRef{Sandbox: in, ID: id, Instance: schemas.NewID("")},
+		ready: make(chan struct{}), done: make(chan struct{}), stops: make(chan time.Duration),
+	}
+	p.jobs.live[name] = j
+	p.jobs.running.Add(1)
+	return j, true, nil
+}
+
+// leave forgets a job: from now on it is what its files say.
+func (p *Provider) leave(j *job) {
+	p.mu.Lock()
+	delete(p.jobs.live, j.name)
+	p.mu.Unlock()
+}
+
+// begin starts the job.
+func (j *job) begin(cmd providers.Command, env map[string]string) error {
+	j.p.jobs.dirs.prune(time.Now())
+	lock, err := j.p.jobs.dirs.begin(j.name, startRecord{ID: j.ref.ID, Sandbox: j.ref.Sandbox, Instance: j.ref.Instance, Began: time.Now().UTC()})
+	if err != nil {
+		return schemas.Wrap(schemas.Unavailable, "start job", "the files of the job cannot be made", err)
+	}
+	if err := j.launch(cmd, env); err != nil {
+		return errors.Join(err, lock.Close(), j.p.jobs.dirs.remove(j.name))
+	}
+	j.lock = lock
+	lifetime, grace := cmd.Timeout, cmd.Grace
+	if lifetime <= 0 {
+		lifetime = schemas.DefaultJobLifetime
+	}
+	if grace <= 0 {
+		grace = jobGrace
+	}
+	go j.watch(lifetime, grace)
+	return nil
+}
+
+// launch makes the job's pipes and has its run begun.
+func (j *job) launch(cmd providers.Command, env map[string]string) error {
+	owner := j.p.hostID(cmd.Spec.Account)
+	theirIn, in, err := pipe(owner)
+	if err != nil {
+		return schemas.Wrap(schemas.Exhausted, "start job", "no pipes for the job", err)
+	}
+	defer unix.Close(theirIn) //nolint:errcheck // the run has its own
+	j.input.file = nonblocking(in)
+	out, theirOut, err := pipe(owner)
+	if err != nil {
+		return errors.Join(schemas.Wrap(schemas.Exhausted, "start job", "no pipes for the job", err), j.input.file.Close())
+	}
+	j.output = nonblocking(out)
+	j.input.turn = make(chan struct{}, 1)
+	j.log = &jobLog{dir: j.p.jobs.dirs.path(j.name)}
+
+	r := &running{p: j.p, cmd: cmd, sb: j.sb}
+	e := box.Exec{Script: cmd.Script, Dir: r.dir(), Env: r.variables(env)}
+	j.run, err = j.sb.Begin(e, theirIn, theirOut, theirOut)
+	_ = unix.Close(theirOut)
+	if err == nil {
+		// Where the box ended first nobody knows whether it was started: the watch finds it lost.
+		if err = j.run.Started(); errors.Is(err, box.ErrEnded) {
+			err = nil
+		}
+	}
+	if err != nil {
+		return errors.Join(r.refusal(err), j.input.file.Close(), j.output.Close())
+	}
+	j.feed(cmd.Stdin)
+	j.copier.Go(j.copy)
+	return nil
+}
+
+// findJob returns the job of ref, at the latest when it has been started or ctx ends.
+func (p *Provider) findJob(ctx context.Context, ref schemas.JobRef) (*job, error) {
+	if err := ref.ID.Validate(); err != nil {
+		return nil, err //nolint:wrapcheck // it has a code
+	}
+	name := jobName(ref.Sandbox, ref.ID)
+	p.mu.Lock()
+	j := p.jobs.live[name]
+	p.mu.Unlock()
+	if j == nil {
+		var err error
+		if j, err = p.jobs.dirs.load(name); errors.Is(err, fs.ErrNotExist) {
+			return nil, errNoJob()
+		} else if err != nil {
+			return nil, schemas.Wrap(schemas.Unavailable, "job", "the job's files cannot be read", err)
+		}
+	}
+	select {
+	case <-j.ready:
+	case <-ctx.Done():
+		return nil, ctx.Err() //nolint:wrapcheck // the context's own error
+	}
+	if j.err != nil || ref.Sandbox != j.ref.Sandbox || ref.Instance != "" && ref.Instance != j.ref.Instance {
+		return nil, errNoJob()
+	}
+	return j, nil
+}
+
+func errNoJob() error {
+	return schemas.Errorf(schemas.NotFound, "job", "no such job was started in this box, or it is too long ago")
+}
+
+// JobStatus tells whether the job runs, and how it ended when it does not.
+func (p *Provider) JobStatus(ctx context.Context, ref schemas.JobRef) (providers.JobStatus, error) {
+	j, err := p.findJob(ctx, ref)
+	if err != nil {
+		return providers.JobStatus{}, err
+	}
+	ended := j.ended()
+	printed, _ := j.log.measure()
+	st := providers.JobStatus{Running: !ended, Instance: j.ref.Instance, LogBytes: printed}
+	if ended {
+		st.End, st.LogBytes = j.end, j.end.LogBytes
+		st.End.Tail = slices.Clone(j.end.Tail)
+	}
+	return st, nil
+}
+
+// JobLogs reads at most schemas.MaxJobLogPage bytes at a time.
+func (p *Provider) JobLogs(ctx context.Context, ref schemas.JobRef, offset int64, limit int) (providers.JobLogs, error) {
+	j, err := p.findJob(ctx, ref)
+	if err != nil {
+		return providers.JobLogs{}, err
+	}
+	if limit <= 0 || limit > schemas.MaxJobLogPage {
+		limit = schemas.MaxJobLogPage
+	}
+	l := providers.JobLogs{Ended: j.ended()} // asked first: after an end there is no more
+	if l.Data, l.Offset, l.Size, err = j.log.read(offset, limit); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return providers.JobLogs{}, errNoJob()
+		}
+		return providers.JobLogs{}, schemas.Wrap(schemas.Unavailable, "job logs", "the job's log cannot be read", err)
+	}
+	return l, nil
+}
+
+// StopJob ends the job and returns when nothing of it is left, or ctx has ended; it is stopped then
+// all the same. Of several stops the soonest counts.
+func (p *Provider) StopJob(ctx context.Context, ref schemas.JobRef, grace time.Duration) error {
+	j, err := p.findJob(ctx, ref)
+	switch {
+	case err != nil:
+		return err
+	case j.elsewhere && !j.ended():
+		return errElsewhere()
+	case grace <= 0:
+		grace = jobGrace
+	}
+	select {
+	case j.stops <- grace:
+	case <-j.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err() //nolint:wrapcheck // the context's own error
+	}
+	select {
+	case <-j.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err() //nolint:wrapcheck // as above
+	}
+}
+
+func errElsewhere() error {
+	return schemas.Errorf(schemas.Unavailable, "job", "another process of this host runs the job: ask the worker that looks after it")
+}
+
+// errJobEnded says that a job takes nothing more.
+func errJobEnded() error {
+	return schemas.Errorf(schemas.Conflict, "job", "the job has ended")
+}
+
+// signalOf knows the signals of [schemas.JobSignals].
+func signalOf(name string) (unix.Signal, bool) {
+	if !slices.Contains(schemas.JobSignals(), name) {
+		return 0, false
+	}
+	s := unix.SignalNum("SIG" + name)
+	return s, s != 0
+}
+
+// SignalJob sends a signal to the job's process group.
+func (p *Provider) SignalJob(ctx context.Context, ref schemas.JobRef, signal string) error {
+	s, ok := signalOf(signal)
+	if !ok {
+		return schemas.Invalidf("signal", "%q is unknown", schemas.Quotable(signal))
+	}
+	j, err := p.findJob(ctx, ref)
+	switch {
+	case err != nil:
+		return err
+	case j.ended():
+		return errJobEnded()
+	case j.elsewhere:
+		return errElsewhere()
+	case j.exited() || j.run.Signal(s) != nil: // or its box has
+		return errJobEnded()
+	}
+	return nil
+}
+
+// WriteJob writes to the job's standard input, in turn with others who do.
+func (p *Provider) WriteJob(ctx context.Context, ref schemas.JobRef, data []byte, eof bool) (int, error) {
+	j, err := p.findJob(ctx, ref)
+	switch {
+	case err != nil:
+		return 0, err
+	case j.ended():
+		return 0, errJobEnded()
+	case j.elsewhere:
+		return 0, errElsewhere()
+	}
+	return j.input.write(ctx, data, eof)
+}
+
+// jobInput is the standard input of a job.
+type jobInput struct {
+	file *os.File
+	turn chan struct{} // held by who writes
+}
+
+// write writes data, from where others have ended on.
+func (i *jobInput) write(ctx context.Context, data []byte, eof bool) (n int, err error) {
+	select {
+	case i.turn <- struct{}{}:
+	case <-ctx.Done():
+		return 0, tooSlow(ctx)
+	}
+	defer func() { <-i.turn }()
+	if err := i.file.SetWriteDeadline(time.Time{}); err != nil {
+		return 0, errNoInput()
+	}
+	stop := context.AfterFunc(ctx, func() { _ = i.file.SetWriteDeadline(time.Now()) })
+	if len(data) > 0 {
+		n, err = i.file.Write(data)
+	}
+	if !stop() && err == nil && ctx.Err() != nil && n < len(data) {
+		err = os.ErrDeadlineExceeded
+	}
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return n, tooSlow(ctx)
+	case err != nil:
+		return n, errNoInput()
+	case eof && i.file.Close() != nil:
+		return n, errNoInput()
+	}
+	return n, nil
+}
+
+func errNoInput() error {
+	return schemas.Errorf(schemas.Conflict, "write job", "the job has ended, or its input is closed")
+}
+
+// tooSlow is why a write was given up.
+func tooSlow(ctx context.Context) error {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return ctx.Err() //nolint:wrapcheck // the context's own error
+	}
+	return schemas.Errorf(schemas.Timeout, "write job", "the job reads too slowly: what is missing was not written")
+}
