@@ -25,8 +25,7 @@ const (
 	JobFinished     EventType = "job.finished"
 	FollowUpCreated EventType = "followup.created" // results of jobs for the agent or the channel
 
-	// What a harness tells of its agent, see [AppendedEvent].
-	AgentStarted      EventType = "agent.started"
+	AgentStarted      EventType = "agent.started" // these a harness tells of its agent, see AppendedEvent
 	AgentFinished     EventType = "agent.finished"
 	AgentFailed       EventType = "agent.failed"
 	AgentStepFinished EventType = "agent.step.finished"

@@ -264,7 +264,7 @@ type JobStartedData struct {
 
 // AsyncStatusInput is the input of async_status.
 type AsyncStatusInput struct {
-	StatusID JobID     `json:"statusId" jsonschema:"minLength=1,maxLength=128" jsonschema_description:"The statusId that the background call returned."`
+	StatusID JobID     `json:"statusId" jsonschema:"minLength=1,maxLength=128" jsonschema_description:"The statusId that the background call returned."` //nolint:tagliatelle // as models know it
 	Action   JobAction `json:"action,omitzero" jsonschema:"enum=status,enum=logs,enum=stop,enum=stdin,enum=signal" jsonschema_description:"Default: status."`
 	Offset   int64     `json:"offset,omitzero" jsonschema:"minimum=0" jsonschema_description:"With logs: the byte to read from, as the last answer gave it."`
 	Data     string    `json:"data,omitzero" jsonschema:"maxLength=65536" jsonschema_description:"With stdin: the text to write."`
@@ -340,12 +340,12 @@ type JobCallback struct {
 
 // JobCallbackBody is the response in a [JobCallback].
 type JobCallbackBody struct {
-	ExitCode     *int   `json:"exitCode,omitzero"`
-	Logs         string `json:"logs,omitzero"` // the last 32 KiB
-	LogBytes     int64  `json:"logBytes,omitzero"`
-	ChildrenLeft int    `json:"childrenLeft,omitzero"`
-	Stopped      bool   `json:"stopped,omitzero"`  // somebody asked for the end
-	TimedOut     bool   `json:"timedOut,omitzero"` // its lifetime was over
+	ExitCode     *int   `json:"exitCode,omitzero"`     //nolint:tagliatelle // as the seed protocol has it
+	Logs         string `json:"logs,omitzero"`         // the last 32 KiB
+	LogBytes     int64  `json:"logBytes,omitzero"`     //nolint:tagliatelle // as the seed protocol has it
+	ChildrenLeft int    `json:"childrenLeft,omitzero"` //nolint:tagliatelle // as the seed protocol has it
+	Stopped      bool   `json:"stopped,omitzero"`      // somebody asked for the end
+	TimedOut     bool   `json:"timedOut,omitzero"`     //nolint:tagliatelle // as the seed protocol has it; its lifetime was over
 }
 
 // DecodeJobCallback reads the body of a callback strictly.

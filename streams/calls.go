@@ -147,7 +147,7 @@ func (r *callReader) take(ctx context.Context, m stored) error {
 			return fmt.Errorf("read the result of call %s: %w", c.ID, err)
 		}
 		r.state.Result = &d
-	case schemas.CallOutput, schemas.CallRejected:
+	default: // it tells nothing about beginning or end
 	}
 	return nil
 }

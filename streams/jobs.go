@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -64,7 +65,7 @@ func newJob(c schemas.Call) schemas.Job {
 	_ = json.Unmarshal(c.Input, &in) // it was checked at admission; a record without a command is one all the same
 	command := in.Command
 	if len(command) > schemas.MaxJobCommand {
-		command = schemas.Quotable(command[:schemas.MaxJobCommand])
+		command = strings.ToValidUTF8(command[:schemas.MaxJobCommand-len("…")], "") + "…"
 	}
 	return schemas.Job{
 		ID: c.Job, Account: c.Account, Agent: c.Agent, Conversation: c.Conversation, Turn: c.Turn, Call: c.ID, Group: c.Group, Origin: c.Origin,

@@ -11,7 +11,7 @@ import (
 
 // Stored says where a message was put.
 type Stored struct {
-	Cursor schemas.Cursor // of an event; else only Seq counts
+	Cursor schemas.Cursor // of an event, with an empty epoch when that cannot be had now; else only Seq counts
 	// Duplicate says that the same event id was there already and nothing was stored again. It may
 	// be this very publish, repeated after its confirmation was lost.
 	Duplicate bool
@@ -31,12 +31,16 @@ func (t Topic[T]) Store(ctx context.Context, b *Bus, v T) (Stored, error) {
 	if err != nil {
 		return Stored{}, err
 	}
-	if b.calls != nil && t.expect != nil {
+	if b.calls != nil && t.expect != nil && t.stream == streamCalls { // a batch is of one stream
 		m.Header.Set(jetstream.ExpectedLastSubjSeqHeader, "0")
 		m.Header.Set(jetstream.ExpectedLastSubjSeqSubjHeader, t.expect(v))
 		return b.calls.store(ctx, m)
 	}
-	return b.storeOne(ctx, m, o...)
+	stored, err := b.storeOne(ctx, m, o...)
+	if err == nil && t.stream == "" {
+		stored.Cursor.Epoch, _ = b.epoch(ctx, t.streamOf(m.Subject)) // it is stored all the same
+	}
+	return stored, err
 }
 
 // storeOne publishes one message and waits for the confirmation.

@@ -66,13 +66,13 @@ var (
 	// Filter: an account.
 	Turns = Topic[schemas.FollowUp]{ //nolint:gochecknoglobals // a row of the table
 		stream: streamTurns, subject: turnPlace, encode: encodeJSON[schemas.FollowUp], decode: decodeJSON[schemas.FollowUp],
-		filter: func(s string) string { return prefixTurns + orAny(s) + ".*.*" }, expect: func(f schemas.FollowUp) string { return turnSubject(f) },
+		filter: func(s string) string { return prefixTurns + orAny(s) + ".*.*" }, expect: turnSubject,
 	}
 	// Deliveries are events on their way to receivers. Publishing one that is there is a conflict, for
 	// seven days; a later try is written by Schedule. Filter: a channel.
 	Deliveries = Topic[schemas.Delivery]{ //nolint:gochecknoglobals // a row of the table
 		stream: streamDeliver, subject: deliveryPlace, encode: encodeJSON[schemas.Delivery], decode: decodeJSON[schemas.Delivery],
-		filter: func(s string) string { return prefixDeliveries + orAny(s) + ".*.*" }, expect: func(d schemas.Delivery) string { return deliverySubject(d) },
+		filter: func(s string) string { return prefixDeliveries + orAny(s) + ".*.*" }, expect: deliverySubject,
 		timer: func(d schemas.Delivery) string {
 			return prefixTimers + strings.TrimPrefix(deliverySubject(d), prefixDeliveries)
 		},
