@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/sandjet/sandjet/schemas"
 )
@@ -19,13 +20,30 @@ type Definition struct {
 // object is a JSON Schema of an object, or of one of its fields.
 type object map[string]any
 
-// Definitions lists the tools with the defaults and words of a dialect, in the order of [schemas.Tools].
-// It holds the arguments that a model is to use; the flags that only tune a dialect are left out.
+// Definitions lists all tools, as [DefinitionsFor] does for a sandbox with every action on jobs.
 func Definitions(d schemas.Dialect) ([]Definition, error) {
+	return DefinitionsFor(d, schemas.JobActions())
+}
+
+// DefinitionsFor lists the tools with the defaults and words of a dialect, in the order of
+// [schemas.Tools], for a sandbox in which these actions on background jobs are offered. Without any
+// there are no background jobs: bash lacks its flag, and async_status is left out. It holds the
+// arguments that a model is to use; the flags that only tune a dialect are left out.
+func DefinitionsFor(d schemas.Dialect, actions []schemas.JobAction) ([]Definition, error) {
 	all := describe(dialect(d))
+	if len(actions) > 0 {
+		all[schemas.ToolBash].fields["background"] = object{
+			"type": "boolean", "default": false,
+			"description": "Run it as a background job: returns a statusId at once; you will be notified when it ends: do not poll.",
+		}
+		all[schemas.ToolAsyncStatus] = describeStatus(actions)
+	}
 	list := make([]Definition, 0, len(all))
 	for _, t := range schemas.Tools() {
-		in := all[t]
+		in, ok := all[t]
+		if !ok {
+			continue
+		}
 		required := []string{}
 		for _, name := range slices.Sorted(maps.Keys(in.fields)) {
 			if in.fields[name]["default"] == nil && !in.fields[name].optional() {
@@ -65,16 +83,6 @@ func describe(d dialect) map[schemas.Tool]input {
 		schemas.ToolBash: {
 			"Runs a command with bash in the workspace. The answer holds what it printed, and always its exit code, and whether it was ended by its time or cut.",
 			map[string]object{"command": text("The command.")},
-		},
-		schemas.ToolAsyncStatus: {
-			"Looks after a background job. You will be notified when it ends: do not poll.",
-			map[string]object{
-				"statusId": text("The statusId that the background call returned."),
-				"action": {
-					"type": "string", "enum": schemas.JobActions(), "default": schemas.JobActionStatus,
-					"description": "What to do with the job.",
-				},
-			},
 		},
 		schemas.ToolRead: {
 			fmt.Sprintf("Reads lines of a text file, numbered from 1. A page holds at most 64 KiB; the answer says how to go on. offset counts from %d.", first),
@@ -116,4 +124,33 @@ func describe(d dialect) map[schemas.Tool]input {
 			},
 		},
 	}
+}
+
+// describeStatus describes async_status with what is offered, in its text too: a model must not be told
+// of an action that it would be refused.
+func describeStatus(actions []schemas.JobAction) input {
+	does := map[schemas.JobAction]string{
+		schemas.JobActionStatus: "status tells whether it runs, and how it ended with the end of its output",
+		schemas.JobActionLogs:   "logs reads its output from offset on",
+		schemas.JobActionStop:   "stop ends it and all that it started",
+		schemas.JobActionStdin:  "stdin writes data to its standard input, and closes it with eof",
+		schemas.JobActionSignal: "signal sends it a signal",
+	}
+	fields := map[string]object{"statusId": {"type": "string", "description": "The statusId that the background call returned."}}
+	var texts []string
+	for _, a := range actions {
+		texts = append(texts, does[a])
+		switch a {
+		case schemas.JobActionLogs:
+			fields["offset"] = object{"type": "integer", "minimum": 0, "default": 0, "description": "With logs: the byte to read from, as the last answer gave it."}
+		case schemas.JobActionStdin:
+			fields["data"] = object{"type": "string", "description": "With stdin: the text to write.", "optional": true}
+			fields["eof"] = object{"type": "boolean", "default": false, "description": "With stdin: close it after the text."}
+		case schemas.JobActionSignal:
+			fields["signal"] = object{"type": "string", "enum": schemas.JobSignals(), "description": "With signal: which.", "optional": true}
+		case schemas.JobActionStatus, schemas.JobActionStop:
+		}
+	}
+	fields["action"] = object{"type": "string", "enum": actions, "default": schemas.JobActionStatus, "description": "What to do with the job."}
+	return input{"Looks after a background job: " + strings.Join(texts, "; ") + ". You will be notified when it ends: do not poll.", fields}
 }

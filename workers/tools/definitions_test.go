@@ -20,16 +20,29 @@ func TestDefinitions(t *testing.T) {
 		schemas.ToolGlob: reflect.TypeFor[schemas.GlobInput](), schemas.ToolGrep: reflect.TypeFor[schemas.GrepInput](),
 		schemas.ToolAsyncStatus: reflect.TypeFor[schemas.AsyncStatusInput](),
 	}
-	for _, d := range []schemas.Dialect{schemas.DialectClaude, schemas.DialectDeepAgents} {
-		list, err := Definitions(d)
-		if err != nil || len(list) != len(schemas.Tools()) {
-			t.Fatalf("%s: %d definitions, %v", d, len(list), err)
+	for _, c := range []struct {
+		name    string
+		dialect schemas.Dialect
+		actions []schemas.JobAction
+		tools   int
+	}{
+		{"claude", schemas.DialectClaude, schemas.JobActions(), len(schemas.Tools())},
+		{"deepagents", schemas.DialectDeepAgents, schemas.JobActions(), len(schemas.Tools())},
+		{"claude-status", schemas.DialectClaude, []schemas.JobAction{schemas.JobActionStatus}, len(schemas.Tools())},
+		{"claude-without-jobs", schemas.DialectClaude, nil, len(schemas.Tools()) - 1},
+	} {
+		list, err := DefinitionsFor(c.dialect, c.actions)
+		if err != nil || len(list) != c.tools {
+			t.Fatalf("%s: %d definitions, %v", c.name, len(list), err)
 		}
 		got, err := json.MarshalIndent(list, "", "  ")
 		if err != nil {
 			t.Fatal(err)
 		}
-		golden(t, filepath.Join("testdata", "definitions", string(d)+".json"), string(got)+"\n")
+		if jobs := strings.Contains(string(got), "background"); jobs != (c.actions != nil) {
+			t.Errorf("%s: jobs are shown: %t", c.name, jobs)
+		}
+		golden(t, filepath.Join("testdata", "definitions", c.name+".json"), string(got)+"\n")
 		for _, def := range list {
 			var schema struct {
 				Properties map[string]struct {
@@ -62,7 +75,7 @@ func hasField(in reflect.Type, name, kind string) bool {
 		if typ.Kind() == reflect.Pointer {
 			typ = typ.Elem()
 		}
-		return kind == map[reflect.Kind]string{reflect.String: "string", reflect.Int: "integer", reflect.Bool: "boolean"}[typ.Kind()]
+		return kind == map[reflect.Kind]string{reflect.String: "string", reflect.Int: "integer", reflect.Int64: "integer", reflect.Bool: "boolean"}[typ.Kind()]
 	}
 	return false
 }

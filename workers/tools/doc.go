@@ -1,4 +1,5 @@
-// Package tools says what the tools of an agent do: bash, read, write, edit, glob and grep.
+// Package tools says what the tools of an agent do: bash, read, write, edit, glob and grep. That of
+// async_status, which looks at no sandbox, is in package workers.
 //
 // [Compile] turns a call into a [Plan] without touching anything: one script for one run, with the
 // parameters and the payload on its standard input, so that no text of a model is ever part of a
