@@ -340,12 +340,12 @@ type JobCallback struct {
 
 // JobCallbackBody is the response in a [JobCallback].
 type JobCallbackBody struct {
-	ExitCode     *int   `json:"exitCode,omitzero"`     //nolint:tagliatelle // as the seed protocol has it
+	ExitCode     *int   `json:"exitCode,omitzero"`     //nolint:tagliatelle // callbacks are in camel case
 	Logs         string `json:"logs,omitzero"`         // the last 32 KiB
-	LogBytes     int64  `json:"logBytes,omitzero"`     //nolint:tagliatelle // as the seed protocol has it
-	ChildrenLeft int    `json:"childrenLeft,omitzero"` //nolint:tagliatelle // as the seed protocol has it
+	LogBytes     int64  `json:"logBytes,omitzero"`     //nolint:tagliatelle // callbacks are in camel case
+	ChildrenLeft int    `json:"childrenLeft,omitzero"` //nolint:tagliatelle // callbacks are in camel case
 	Stopped      bool   `json:"stopped,omitzero"`      // somebody asked for the end
-	TimedOut     bool   `json:"timedOut,omitzero"`     //nolint:tagliatelle // as the seed protocol has it; its lifetime was over
+	TimedOut     bool   `json:"timedOut,omitzero"`     //nolint:tagliatelle // callbacks are in camel case
 }
 
 // DecodeJobCallback reads the body of a callback strictly.
