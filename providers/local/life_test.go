@@ -43,6 +43,10 @@ func beWorker(dir string) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+	if os.Getenv("SANDJET_TEST_JOB") != "" {
+		fmt.Fprintln(os.Stderr, "the worker ended:", jobOfAWorker(context.Background(), p))
+		os.Exit(1)
+	}
 	cmd := command("trap '' TERM HUP; (setsid bash -c 'trap \"\" TERM HUP; echo ready; while :; do sleep 600; done' &); sleep 600")
 	cmd.Timeout = time.Minute
 	cmd.Output = func(c providers.Chunk) { _, _ = os.Stdout.Write(c.Data) }
