@@ -53,11 +53,14 @@ type Sender struct {
 	// Log may be nil.
 	Log *slog.Logger
 
-	once     sync.Once
-	client   *http.Client
-	lanes    *lanes
-	resolver *net.Resolver // of tests; nil: the system's
-	tls      *tls.Config   // of tests
+	once   sync.Once
+	client *http.Client
+	lanes  *lanes
+
+	// Of tests; nil: the system's.
+	resolver  *net.Resolver
+	tls       *tls.Config
+	transport http.RoundTripper
 }
 
 var _ delivery.Sender = (*Sender)(nil)
@@ -69,25 +72,32 @@ func (s *Sender) begin() {
 		s.Log = slog.New(slog.DiscardHandler)
 	}
 	s.lanes = newLanes()
-	config := &tls.Config{MinVersion: tls.VersionTLS12}
-	if s.tls != nil {
-		config = s.tls
-	}
 	s.client = &http.Client{
-		Transport: &http.Transport{
-			Proxy:                  nil, // one would be dialled in place of the address that is checked
-			DialContext:            dialer(s.Policy, s.resolver).DialContext,
-			ForceAttemptHTTP2:      true, // a dialer of one's own turns it off otherwise
-			TLSClientConfig:        config,
-			TLSHandshakeTimeout:    s.Timeout,
-			ResponseHeaderTimeout:  s.Timeout,
-			MaxResponseHeaderBytes: headersAtMost,
-			DisableCompression:     true, // what is small on the way stays small here
-			MaxIdleConnsPerHost:    commonLane,
-			MaxIdleConns:           256,
-			IdleConnTimeout:        time.Minute,
-		},
+		Transport:     s.transport,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	if s.transport == nil {
+		s.client.Transport = s.newTransport()
+	}
+}
+
+func (s *Sender) newTransport() *http.Transport {
+	config := s.tls
+	if config == nil {
+		config = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	return &http.Transport{
+		Proxy:                  nil, // one would be dialled in place of the address that is checked
+		DialContext:            dialer(s.Policy, s.resolver).DialContext,
+		ForceAttemptHTTP2:      true, // a dialer of one's own turns it off otherwise
+		TLSClientConfig:        config,
+		TLSHandshakeTimeout:    s.Timeout,
+		ResponseHeaderTimeout:  s.Timeout,
+		MaxResponseHeaderBytes: headersAtMost,
+		DisableCompression:     true, // what is small on the way stays small here
+		MaxIdleConnsPerHost:    commonLane,
+		MaxIdleConns:           256,
+		IdleConnTimeout:        time.Minute,
 	}
 }
 
@@ -182,7 +192,7 @@ func (s *Sender) request(ctx context.Context, e schemas.Endpoint, d schemas.Deli
 		return nil, err
 	}
 	if e.Legacy {
-		r.Header.Set(HeaderLegacy, signLegacy(e.Secrets[0].Key, d.Body))
+		r.Header.Set(HeaderLegacy, signLegacy(inForce(e.Secrets, now)[0], d.Body)) // there is one, or Sign had failed
 	}
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("User-Agent", userAgent)
@@ -249,11 +259,16 @@ func explain(err error, within time.Duration) string {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err
 	}
-	var text string
-	if t, ok := errors.AsType[net.Error](err); errors.Is(err, context.DeadlineExceeded) || ok && t.Timeout() {
-		text = "there was no answer within " + within.String()
-	} else {
-		text = err.Error()
+	text := err.Error()
+	name, isName := errors.AsType[*net.DNSError](err)
+	slow, isNet := errors.AsType[net.Error](err)
+	switch {
+	case isName && name.IsNotFound: // its own words show our resolver
+		text = "there is no host " + name.Name
+	case isName:
+		text = "the name " + name.Name + " cannot be resolved now"
+	case errors.Is(err, context.DeadlineExceeded), isNet && slow.Timeout():
+		text = "there was no answer in time, which is " + within.String() + " at most"
 	}
 	if len(text) > errorAtMost {
 		text = text[:errorAtMost]

@@ -62,11 +62,8 @@ func ParseSecret(s string) ([]byte, error) {
 func Sign(id schemas.DeliveryID, body string, at time.Time, secrets []schemas.EndpointSecret) (http.Header, error) {
 	seconds := strconv.FormatInt(at.Unix(), 10)
 	var signatures []string
-	for _, s := range secrets {
-		if !s.Expires.IsZero() && !at.Before(s.Expires) {
-			continue
-		}
-		key, err := ParseSecret(s.Key)
+	for _, s := range inForce(secrets, at) {
+		key, err := ParseSecret(s)
 		if err != nil {
 			return nil, err
 		}
@@ -80,6 +77,16 @@ func Sign(id schemas.DeliveryID, body string, at time.Time, secrets []schemas.En
 	h.Set(HeaderTimestamp, seconds)
 	h.Set(HeaderSignature, strings.Join(signatures, " "))
 	return h, nil
+}
+
+// inForce returns the keys that have not ended.
+func inForce(secrets []schemas.EndpointSecret, at time.Time) (keys []string) {
+	for _, s := range secrets {
+		if s.Expires.IsZero() || at.Before(s.Expires) {
+			keys = append(keys, s.Key)
+		}
+	}
+	return keys
 }
 
 // signLegacy is the value of [HeaderLegacy]: its key is the secret as it is written, prefix and all, and
