@@ -39,7 +39,7 @@ var floors = map[string]struct {
 // testsMay is what tests may import beyond their package's row.
 var testsMay = map[string][]string{
 	"":                     {"internal/natstest"},
-	"workers":              {"providers/providertest", "providers/local"},
+	"workers":              {"providers/providertest", "providers/local", "providers/supervisor"},
 	"workers/limits":       {"internal/redistest"},
 	"workers/tools":        {"providers/providertest", "providers/local"},
 	"gateway":              {"records", "client"},

@@ -1,0 +1,120 @@
+//go:build linux
+
+package workers
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandjet/sandjet/internal/natstest"
+	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/providers/local"
+	"github.com/sandjet/sandjet/providers/providertest"
+	"github.com/sandjet/sandjet/providers/supervisor"
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+// Real commands, by a provider with jobs of its own and by one that has them from the supervisor.
+func TestRealJobsComeHome(t *testing.T) {
+	for name, open := range map[string]func(*testing.T) providers.Provider{"local": openLocal, "supervised": openSupervised} {
+		t.Run(name, func(t *testing.T) {
+			for range 2 { // see inWorld: a timer of a bubble must not come up out here
+				runtime.GC()
+			}
+			p := open(t)
+			l := natstest.Start(t)
+			w := &world{t: t, bus: l.Bus, specs: &specs{persistent: true, change: func(s *schemas.Sandbox) { s.Network.Mode = schemas.AllowAll }}}
+			ctx, stop := context.WithCancel(t.Context())
+			ended := make(chan error, 2)
+			worker := &Worker{Bus: l.Open(), Provider: p, Name: "fake", Specs: w.specs, ProbeEvery: 300 * time.Millisecond}
+			go func() { ended <- worker.Run(ctx) }()
+			go func() { ended <- (&Settler{Bus: l.Bus}).Run(ctx) }()
+			defer func() {
+				stop()
+				for range cap(ended) {
+					if err := <-ended; err != nil {
+						t.Error(err)
+					}
+				}
+			}()
+			w.realJobs(t)
+		})
+	}
+}
+
+func (w *world) realJobs(t *testing.T) {
+	t.Helper()
+	control := func(c schemas.Call, cmd schemas.JobCommand) schemas.JobReply {
+		t.Helper()
+		cmd.Account, cmd.Job = c.Account, c.Job
+		r, err := streams.ControlJob(t.Context(), w.bus, cmd)
+		if err != nil {
+			t.Fatalf("%s: %v", cmd.Action, err)
+		}
+		return r
+	}
+	talks := w.publish(w.background("talks", "echo hello\nread -r line\necho \"got $line\"\nexit 3"))
+	w.want(talks, schemas.Completed)
+	w.until("it has printed", func() bool {
+		return string(control(talks, schemas.JobCommand{Action: schemas.JobActionLogs}).Data) == "hello\n"
+	})
+	control(talks, schemas.JobCommand{Action: schemas.JobActionStdin, Data: []byte("a word\n"), EOF: true})
+	if done := w.ended(talks); done.State != schemas.JobFailed || *done.ExitCode != 3 || done.Logs != "hello\ngot a word\n" {
+		t.Errorf("it ended as %+v, want exit code 3 and all it printed", done)
+	}
+
+	endless := w.publish(w.background("endless", "sleep 1000 & sleep 1000"))
+	w.want(endless, schemas.Completed)
+	control(endless, schemas.JobCommand{Action: schemas.JobActionStop, Reason: "enough"})
+	if done := w.ended(endless); done.State != schemas.JobStopped || done.Reason != "enough" {
+		t.Errorf("it ended as %+v, want it stopped because of the reason given", done)
+	}
+
+	w.specs.persistent = false
+	alone := w.publish(w.background("alone", "echo alone"))
+	w.want(alone, schemas.Completed)
+	if done := w.ended(alone); done.State != schemas.JobCompleted || done.Logs != "alone\n" {
+		t.Errorf("it ended as %+v", done)
+	}
+	w.until("its record is final", func() bool { return w.recordOf(alone).State.Final() })
+	r := w.want(w.publish(w.ask("ask", alone, "")), schemas.Completed)
+	if !strings.HasPrefix(r.Text, "completed (exit 0)\nalone") {
+		t.Errorf("async_status says %q", r.Text)
+	}
+}
+
+func openLocal(t *testing.T) providers.Provider {
+	t.Helper()
+	dir := t.TempDir()
+	p, err := local.New(local.Options{StateDir: filepath.Join(dir, "state"), Workspaces: filepath.Join(dir, "workspaces"), Pool: -1})
+	if errors.Is(err, schemas.ErrUnsupported) && os.Getenv("CI") != "true" {
+		t.Skipf("this host cannot isolate: %v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return p
+}
+
+func openSupervised(t *testing.T) providers.Provider {
+	t.Helper()
+	b := providertest.NewBare(t.TempDir())
+	t.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return supervisor.Wrap(b, supervisor.Options{})
+}
