@@ -27,6 +27,8 @@ type turn struct {
 	delivery streams.Delivery[schemas.Call]
 	begun    time.Time
 	had      *schemas.Result // the result that a look has found
+	// unlaunched says that this turn has tried to launch the call's job and has certainly not.
+	unlaunched bool
 }
 
 // handle takes a call from its delivery to its result. Its return value is the verdict for the log.

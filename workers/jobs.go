@@ -90,7 +90,7 @@ func (t *turn) launch(ctx context.Context) error {
 	if err := t.at(atRan, t.call); err != nil {
 		return err
 	}
-	if result.StatusID == "" {
+	if t.unlaunched = result.StatusID == ""; t.unlaunched {
 		t.abandon(ctx, l)
 	}
 	t.Metrics.Run(t.call.Tool, time.Since(started))
@@ -494,20 +494,25 @@ const (
 	jobRuns   jobStart = "runs" // or did
 )
 
-// leftover settles the job of a background call that has its result, unless the result says that the
-// job runs or may run.
+// leftover settles the job of a background call that has its result r, if it was not launched. This turn
+// may know that for certain; of another's result it takes the record's word, because whoever wrote it may
+// not have known of a launch.
 func (t *turn) leftover(ctx context.Context, r schemas.Result) error {
-	if t.call.Job == "" || r.StatusID != "" {
-		return nil
-	}
-	reason := string(r.Status)
 	switch {
-	case r.Error != nil && r.Status == schemas.Failed:
-		reason = r.Error.Message
-	case r.Text != "":
-		reason = r.Text
+	case t.call.Job == "", r.StatusID != "":
+		return nil
+	case t.unlaunched && t.had == nil:
+		return unstarted(ctx, t.Bus, t.call, whyUnstarted(r))
 	}
-	return unstarted(ctx, t.Bus, t.call, reason)
+	return neverLaunched(ctx, t.Bus, t.call, whyUnstarted(r))
+}
+
+// whyUnstarted is the reason in the completion of a job that its call has not started.
+func whyUnstarted(r schemas.Result) string {
+	if r.Status == schemas.Failed && r.Error != nil {
+		return r.Error.Message
+	}
+	return cmp.Or(r.Text, string(r.Status))
 }
 
 // boxKey names the kept box of a call's sandbox and workspace.

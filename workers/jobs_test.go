@@ -462,3 +462,22 @@ func TestRedeliveredResultsWithoutALaunchSettleTheJob(t *testing.T) {
 		}
 	})
 }
+
+// Whoever gave up the call of a dead worker may not have known of the launch: the job counts.
+func TestAResultWithoutAStatusIDDoesNotEndAJobThatRuns(t *testing.T) {
+	inJobWorld(t, func(t *testing.T, w *world, h *jobHost) {
+		died := make(chan *employed, 1)
+		var first *employed
+		first = w.employ(h, w.dieAt(atRecorded, died, &first))
+		call := w.publish(w.background("one", "print hello\nsleep 5m"))
+		<-died
+		event := schemas.NewEvent(call, schemas.CallFinished, schemas.FinishedID(call.Account, call.ID), time.Now(), unrunResult(call, toInterrupt, ""))
+		if err := streams.Events.Publish(t.Context(), w.bus, event); err != nil {
+			t.Fatal(err)
+		}
+		w.employ(h)
+		if done := w.ended(call); done.State != schemas.JobCompleted {
+			t.Errorf("the job is %s (%s), want it completed", done.State, done.Reason)
+		}
+	})
+}
