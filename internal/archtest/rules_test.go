@@ -27,7 +27,7 @@ var floors = map[string]struct {
 	"gateway":                       {[]string{"schemas", "streams"}, "siblings meet in the log and in cmd"},
 	"client":                        {[]string{"schemas"}, "a client needs nothing of the server"},
 	"bench":                         {[]string{"schemas", "streams", "providers", "providers/local", "providers/providertest", "workers", "records", "gateway", "client"}, "it measures every floor"},
-	"cmd/sandjet":                   {[]string{"schemas", "streams", "providers", "providers/local", "providers/local/boxentry", "workers", "workers/limits", "workers/tools", "records", "gateway", "client", "bench", "internal/safefs"}, "the roof: the only place where everything meets"},
+	"cmd/sandjet":                   {[]string{"schemas", "streams", "providers", "providers/local", "providers/local/boxentry", "providers/supervisor", "workers", "workers/limits", "workers/tools", "records", "gateway", "delivery", "delivery/webhook", "client", "bench", "internal/safefs"}, "the roof: the only place where everything meets"},
 	"cmd/sandjet-box":               {[]string{"providers/local/box"}, "the box alone"},
 	"internal/natstest":             {[]string{"schemas", "streams"}, "the real log for tests"},
 	"internal/redistest":            {nil, "a real server for tests, and nothing of ours"},
@@ -47,6 +47,7 @@ var testsMay = map[string][]string{
 	"gateway/admission":    {"records"},
 	"client":               {"gateway", "records", "streams", "providers", "workers"},
 	"providers/local/box":  {"providers/local/boxentry"},
+	"cmd/sandjet":          {"internal/redistest"},
 	"providers/supervisor": {"providers/providertest", "providers/local"},
 }
 
