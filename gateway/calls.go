@@ -26,6 +26,12 @@ type CallState struct {
 	ID           schemas.CallID         `json:"id"`
 	Conversation schemas.ConversationID `json:"conversation"`
 	Status       string                 `json:"status"` // queued, running or cancelling
+	// StatusID names the job of a background call, from its acceptance on.
+	StatusID schemas.JobID `json:"status_id,omitzero"`
+}
+
+func stateOf(c schemas.Call, status string) CallState {
+	return CallState{ID: c.ID, Conversation: c.Conversation, Status: status, StatusID: c.Job}
 }
 
 // postCall admits a call and, with ?wait=, waits for its result.
@@ -54,7 +60,7 @@ func (g *Gateway) postCall(w http.ResponseWriter, r *http.Request, a schemas.Acc
 	g.metrics.accepted(admission.API, got.Existing)
 	w.Header().Set("Location", "/v1/calls/"+string(got.Call.ID))
 	if wait == 0 && !got.Existing {
-		writeJSON(w, http.StatusAccepted, CallState{got.Call.ID, got.Call.Conversation, stateQueued})
+		writeJSON(w, http.StatusAccepted, stateOf(got.Call, stateQueued))
 		return nil
 	}
 	return g.answerCall(w, r, got.Call, wait)
@@ -93,7 +99,7 @@ func (g *Gateway) postCancel(w http.ResponseWriter, r *http.Request, a schemas.A
 	if err := g.cancel(r.Context(), call, reason); err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusAccepted, CallState{call.ID, call.Conversation, stateCancelling})
+	writeJSON(w, http.StatusAccepted, stateOf(call, stateCancelling))
 	return nil
 }
 
@@ -183,7 +189,7 @@ func (g *Gateway) answerCall(w http.ResponseWriter, r *http.Request, call schema
 	if len(state.Started) > 0 {
 		status = stateRunning
 	}
-	writeJSON(w, http.StatusAccepted, CallState{call.ID, call.Conversation, status})
+	writeJSON(w, http.StatusAccepted, stateOf(call, status))
 	return nil
 }
 
@@ -203,23 +209,33 @@ const typeJSON = "application/json"
 // of the kind: curl -d calls its body a form unless it is told otherwise. The bearer key, which no
 // page of another origin has, is what keeps forms of browsers out, not the content type.
 func readJSON(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	const patience = time.Minute // for the whole body
+	return readJSONUpTo(w, r, schemas.MaxRequest, "write large content in pieces, with mode append")
+}
+
+// readJSONUpTo is readJSON with another limit, whose remedy is told.
+func readJSONUpTo(w http.ResponseWriter, r *http.Request, limit int64, remedy string) ([]byte, error) {
 	kind, params, err := mime.ParseMediaType(cmp.Or(r.Header.Get("Content-Type"), typeJSON))
 	known := kind == typeJSON || kind == "application/x-www-form-urlencoded"
 	if charset := params["charset"]; err != nil || !known || charset != "" && charset != "utf-8" && charset != "UTF-8" {
 		return nil, withStatus(http.StatusUnsupportedMediaType, schemas.Invalidf("",
 			"the body must be sent as Content-Type: application/json, in UTF-8"))
 	}
+	return readBody(w, r, limit, remedy)
+}
+
+// readBody reads a body of at most limit bytes.
+func readBody(w http.ResponseWriter, r *http.Request, limit int64, remedy string) ([]byte, error) {
+	const patience = time.Minute // for the whole body
 	if enc := r.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
 		return nil, withStatus(http.StatusUnsupportedMediaType, schemas.Invalidf("", "the body must not be compressed"))
 	}
 	rc := http.NewResponseController(w)
 	_ = rc.SetReadDeadline(time.Now().Add(patience)) // a writer without deadlines, as in tests, is fine
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, schemas.MaxRequest))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
 	_ = rc.SetReadDeadline(time.Time{}) // as above
 	if tooBig, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return nil, withStatus(http.StatusRequestEntityTooLarge, schemas.Invalidf("",
-			"the body is larger than %d bytes: write large content in pieces, with mode append", tooBig.Limit))
+			"the body is larger than %d bytes: %s", tooBig.Limit, remedy))
 	}
 	if err != nil {
 		return nil, withStatus(http.StatusBadRequest, schemas.Wrap(schemas.Invalid, "", "the body ended before it was complete", err))

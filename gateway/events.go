@@ -53,7 +53,7 @@ func (g *Gateway) getEvents(w http.ResponseWriter, r *http.Request, a schemas.Ac
 	if err != nil {
 		return err
 	}
-	if acceptsSSE(r.Header) {
+	if accepts(r.Header, "text/event-stream") {
 		return g.streamEvents(w, r, a, conv, after)
 	}
 	limit, err := q.limit()
@@ -67,12 +67,12 @@ func (g *Gateway) getEvents(w http.ResponseWriter, r *http.Request, a schemas.Ac
 	return g.pageEvents(w, r, a, conv, after, limit, wait)
 }
 
-// acceptsSSE reports whether the client asks for a stream by name.
-func acceptsSSE(h http.Header) bool {
+// accepts reports whether the client asks for a type of content by name.
+func accepts(h http.Header, want string) bool {
 	for _, line := range h.Values("Accept") {
 		for part := range strings.SplitSeq(line, ",") {
 			kind, _, _ := strings.Cut(part, ";")
-			if strings.EqualFold(strings.TrimSpace(kind), "text/event-stream") {
+			if strings.EqualFold(strings.TrimSpace(kind), want) {
 				return true
 			}
 		}

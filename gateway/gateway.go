@@ -26,6 +26,19 @@ type Records interface {
 	Authenticate(ctx context.Context, key string) (schemas.AccountID, error)
 }
 
+// Endpoints keeps the webhook endpoints of all accounts. Its methods may be called from many goroutines.
+// Code not_found: there is none of that id, or it is another account's.
+type Endpoints interface {
+	// Endpoints lists those of an account by id. It must answer without a round trip, or nearly so.
+	Endpoints(ctx context.Context, a schemas.AccountID) ([]schemas.Endpoint, error)
+	Endpoint(ctx context.Context, a schemas.AccountID, id schemas.EndpointID) (schemas.Endpoint, error)
+	// PutEndpoint adds one. Code: exhausted when the account has as many as it may.
+	PutEndpoint(ctx context.Context, e schemas.Endpoint) error
+	// UpdateEndpoint changes one by change, which may be called several times; its error is returned.
+	UpdateEndpoint(ctx context.Context, a schemas.AccountID, id schemas.EndpointID, change func(*schemas.Endpoint) error) (schemas.Endpoint, error)
+	DeleteEndpoint(ctx context.Context, a schemas.AccountID, id schemas.EndpointID) error
+}
+
 // Options are the parts and settings of a [Gateway]. Bus and Records must be there.
 type Options struct {
 	Bus     *streams.Bus
@@ -47,6 +60,11 @@ type Options struct {
 	// Tools is what GET /v1/tools answers: the definitions to show to a model in a dialect. Nil:
 	// the route answers unsupported.
 	Tools func(schemas.Dialect) (any, error)
+	// Endpoints keeps the webhook endpoints. Nil: their routes answer unsupported, and appended
+	// events are delivered to nobody.
+	Endpoints Endpoints
+	// AllowInsecureWebhooks lets endpoints be added whose URL begins with http://, for development.
+	AllowInsecureWebhooks bool
 	// Grace bounds the end of [Gateway.Run]: how long requests in hand may take. Default 10 s.
 	Grace time.Duration
 	// Heartbeat is the longest silence of an event stream. Default 10 s.

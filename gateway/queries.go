@@ -63,15 +63,33 @@ func (q query) wait(most time.Duration) (time.Duration, error) {
 
 // limit reads ?limit=: 1 to [MaxPage]; absent means [DefaultPage].
 func (q query) limit() (int, error) {
-	s := q.values.Get("limit")
+	n, err := q.integer("limit", DefaultPage, 1, MaxPage)
+	return int(n), err
+}
+
+// integer reads a number from least to most; absent means otherwise.
+func (q query) integer(name string, otherwise, least, most int64) (int64, error) {
+	s := q.values.Get(name)
 	if s == "" {
-		return DefaultPage, nil
+		return otherwise, nil
 	}
-	n, err := strconv.Atoi(s)
-	if err != nil || n < 1 || n > MaxPage {
-		return 0, schemas.Invalidf("limit", "%q is out of range: 1 to %d", schemas.Quotable(strings.ToValidUTF8(s, "\uFFFD")), MaxPage)
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || n < least || n > most {
+		return 0, schemas.Invalidf(name, "%q is out of range: %d to %d", schemas.Quotable(strings.ToValidUTF8(s, "\uFFFD")), least, most)
 	}
 	return n, nil
+}
+
+// flag reads 1 or true, 0 or false; absent means false.
+func (q query) flag(name string) (bool, error) {
+	switch s := q.values.Get(name); s {
+	case "", "0", "false":
+		return false, nil
+	case "1", "true":
+		return true, nil
+	default:
+		return false, schemas.Invalidf(name, "%q is neither 1 nor 0", schemas.Quotable(strings.ToValidUTF8(s, "\uFFFD")))
+	}
 }
 
 // after reads where to resume: the header Last-Event-ID, which a browser sends by itself when it

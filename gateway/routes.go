@@ -27,6 +27,22 @@ func (g *Gateway) routes() []route {
 		{http.MethodGet, "/v1/calls/{id}", keyed(g.getCall)},
 		{http.MethodPost, "/v1/calls/{id}/cancel", keyed(g.postCancel)},
 		{http.MethodGet, "/v1/conversations/{id}/events", keyed(g.getEvents)},
+		{http.MethodPost, "/v1/conversations/{id}/events", keyed(g.postEvent)},
+		{http.MethodGet, "/v1/jobs", keyed(g.getJobs)},
+		{http.MethodGet, "/v1/jobs/{id}", keyed(g.getJob)},
+		{http.MethodGet, "/v1/jobs/{id}/logs", keyed(g.getJobLogs)},
+		{http.MethodPost, "/v1/jobs/{id}/stop", keyed(g.postJobStop)},
+		{http.MethodPost, "/v1/jobs/{id}/signal", keyed(g.postJobSignal)},
+		{http.MethodPost, "/v1/jobs/{id}/stdin", keyed(g.postJobStdin)},
+		{http.MethodPost, "/sandbox-jobs/{id}/complete", open(g.postJobEnd)}, // the job's token is its key
+		{http.MethodGet, "/v1/webhooks", keyed(g.getWebhooks)},
+		{http.MethodPost, "/v1/webhooks", keyed(g.postWebhook)},
+		{http.MethodPost, "/v1/webhooks/replay", keyed(g.postWebhookReplay)},
+		{http.MethodGet, "/v1/webhooks/{id}", keyed(g.getWebhook)},
+		{http.MethodPatch, "/v1/webhooks/{id}", keyed(g.patchWebhook)},
+		{http.MethodDelete, "/v1/webhooks/{id}", keyed(g.deleteWebhook)},
+		{http.MethodPost, "/v1/webhooks/{id}/rotate", keyed(g.postWebhookRotate)},
+		{http.MethodPost, "/v1/webhooks/{id}/test", keyed(g.postWebhookTest)},
 		{http.MethodGet, "/v1/tools", keyed(g.getTools)},
 		{http.MethodGet, "/v1/ws", open(g.getSocket)}, // it finds the key by itself
 		{http.MethodGet, "/healthz", open(g.getHealth)},
@@ -49,16 +65,28 @@ func (g *Gateway) mux() *http.ServeMux {
 	}
 	for _, path := range slices.Sorted(maps.Keys(methods)) {
 		allow := strings.Join(methods[path], ", ")
-		mux.HandleFunc(path, g.handle(func(w http.ResponseWriter, r *http.Request) error {
+		refuse := g.handle(func(w http.ResponseWriter, r *http.Request) error {
 			w.Header().Set("Allow", allow)
 			return withStatus(http.StatusMethodNotAllowed, schemas.Errorf(schemas.Unsupported, "",
 				"%s is not allowed here: use %s", schemas.Quotable(r.Method), allow))
-		}))
+		})
+		for _, m := range everyMethod() { // one by one: a pattern for all would meet those with {id} in the same place
+			if !slices.Contains(methods[path], m) {
+				mux.HandleFunc(m+" "+path, refuse)
+			}
+		}
 	}
 	mux.HandleFunc("/", g.handle(func(http.ResponseWriter, *http.Request) error {
 		return schemas.Errorf(schemas.NotFound, "", "there is nothing at this path: /openapi.json lists what is")
 	}))
 	return mux
+}
+
+func everyMethod() []string {
+	return []string{
+		http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,
+		http.MethodConnect, http.MethodOptions, http.MethodTrace,
+	}
 }
 
 // getTools answers the definitions of the tools, to be shown to a model.

@@ -7,10 +7,13 @@
 // leaves a call that is run all the same and whose conversation lacks call.accepted; the client,
 // which got no answer, repeats the request, and the repeat writes what is missing. Because a worker
 // may have the call before the second write, call.accepted can stand behind call.started.
+//
+// A background call gets the id of its job here, and a third write makes the job's record.
 package admission
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"time"
@@ -76,6 +79,9 @@ func (d Door) Admit(ctx context.Context, a schemas.AccountID, r schemas.Request)
 	if call.Origin == nil {
 		call.Origin = &schemas.Origin{Kind: d.Kind}
 	}
+	if background(call) {
+		call.Job = schemas.NewJobID()
+	}
 	err = streams.Calls.Publish(ctx, d.Bus, call)
 	if errors.Is(err, schemas.ErrConflict) {
 		return d.existing(ctx, a, r)
@@ -84,6 +90,7 @@ func (d Door) Admit(ctx context.Context, a schemas.AccountID, r schemas.Request)
 		return Accepted{}, err //nolint:wrapcheck // it is coded already
 	}
 	d.tell(ctx, call)
+	d.record(ctx, call)
 	return Accepted{Call: call}, nil
 }
 
@@ -118,17 +125,43 @@ func (d Door) existing(ctx context.Context, a schemas.AccountID, r schemas.Reque
 	if !state.Accepted {
 		d.tell(ctx, call)
 	}
+	d.record(ctx, call)
 	return Accepted{Call: call, Existing: true}, nil
 }
+
+// background reports whether the call starts a job. Its id is made here, before the call is on the log,
+// so that a call that is handed out twice starts one job.
+func background(c schemas.Call) bool {
+	if c.Tool != schemas.ToolBash {
+		return false
+	}
+	var in schemas.BashInput
+	return json.Unmarshal(c.Input, &in) == nil && in.Background
+}
+
+// patience is how long what follows an accepted call may take.
+const patience = 5 * time.Second
 
 // tell writes call.accepted. The call is safe already, so a failure is logged and not returned: an
 // error would make the client send the call again. Nor does it stop with the client's connection.
 func (d Door) tell(ctx context.Context, c schemas.Call) {
-	const patience = 5 * time.Second
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
 	if err := streams.Events.Publish(ctx, d.Bus, Event(c)); err != nil && d.Log != nil {
 		d.Log.Warn("a call was accepted but its conversation was not told", "call", c.ID, "error", err)
+	}
+}
+
+// record makes the record of the job that a background call starts, so that it can be asked for at
+// once. As with tell, a failure is only logged: the worker makes the record too.
+func (d Door) record(ctx context.Context, c schemas.Call) {
+	if c.Job == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	if _, err := streams.EnsureJob(ctx, d.Bus, c); err != nil && d.Log != nil {
+		d.Log.Warn("a background call was accepted but its job is not on record yet", "call", c.ID, "job", c.Job, "error", err)
 	}
 }
 

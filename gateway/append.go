@@ -1,0 +1,86 @@
+package gateway
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+// Appended says where an event stands that a client has added.
+type Appended struct {
+	ID     string         `json:"id"`
+	Cursor schemas.Cursor `json:"cursor"`
+}
+
+// postEvent adds an event to a conversation and has it delivered to the endpoints that want it: 201, or
+// 200 when it was there already.
+func (g *Gateway) postEvent(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
+	conv := schemas.ConversationID(r.PathValue("id"))
+	if err := conv.Validate(); err != nil {
+		return err //nolint:wrapcheck // it is coded already
+	}
+	if _, err := parseQuery(r.URL.RawQuery); err != nil {
+		return err
+	}
+	body, err := readJSONUpTo(w, r, schemas.MaxEvent, "keep large data in a workspace and name it")
+	if err != nil {
+		return err
+	}
+	in, err := schemas.DecodeAppendedEvent(body)
+	if err != nil {
+		return err //nolint:wrapcheck // it is coded already
+	}
+	e := appendedEvent(a, conv, in, time.Now())
+	stored, err := streams.Events.Store(r.Context(), g.Bus, e)
+	if err != nil {
+		return err //nolint:wrapcheck // it is coded already
+	}
+	if stored.Cursor.Epoch == "" {
+		return schemas.Errorf(schemas.Unavailable, "", "the event is added, but where is not known now: ask again with its id")
+	}
+	// A repeat delivers too: whoever asked first may have died in between.
+	if err := g.deliver(r.Context(), e, stored.Cursor); err != nil {
+		return err
+	}
+	code := http.StatusCreated
+	if stored.Duplicate {
+		code = http.StatusOK
+	}
+	writeJSON(w, code, Appended{ID: e.ID, Cursor: stored.Cursor})
+	return nil
+}
+
+// appendedEvent makes the event on the conversation. Its id is made from the client's, which is the
+// client's own on each conversation.
+func appendedEvent(a schemas.AccountID, conv schemas.ConversationID, in schemas.AppendedEvent, now time.Time) schemas.Event {
+	id := in.ID
+	if id == "" {
+		id = schemas.NewID("ev_")
+	}
+	return schemas.Event{
+		SpecVersion: "1.0", ID: string(a) + "." + string(conv) + "." + id + ".client", Type: in.Type, Source: schemas.AccountSource(a),
+		Subject: cmp.Or(string(in.Turn), string(in.Agent)), Time: now.UTC(), Conversation: conv, Account: a, Data: in.Data,
+	}
+}
+
+// deliver puts the deliveries of an event to webhook endpoints on the log, each once.
+func (g *Gateway) deliver(ctx context.Context, e schemas.Event, at schemas.Cursor) error {
+	if g.Endpoints == nil {
+		return nil
+	}
+	endpoints, err := g.Endpoints.Endpoints(ctx, e.Account)
+	if err != nil {
+		return err //nolint:wrapcheck // it is coded already
+	}
+	for _, d := range schemas.WebhookDeliveries(e, at, endpoints, time.Now()) {
+		if err := streams.Deliveries.Publish(ctx, g.Bus, d); err != nil && !errors.Is(err, schemas.ErrConflict) {
+			return err //nolint:wrapcheck // it is coded already
+		}
+	}
+	return nil
+}

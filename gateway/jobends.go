@@ -1,0 +1,101 @@
+package gateway
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+const (
+	headerJobToken = "X-Job-Token"
+	// tokenGrace is how long after the end of a job's lifetime its token is good: a supervisor may have
+	// to try for a while.
+	tokenGrace = time.Hour
+)
+
+// jobEndAnswer is what a supervisor is told when its report counts.
+type jobEndAnswer struct {
+	Status   string        `json:"status"` // accepted
+	ResultID schemas.JobID `json:"resultId"`
+}
+
+// settledAnswer is what a supervisor is told when the job has settled already.
+type settledAnswer struct {
+	Error  *schemas.Error   `json:"error"`
+	Status schemas.JobState `json:"status"` // how it ended
+}
+
+// postJobEnd takes the report of a job's supervisor that the job has ended. The first report counts;
+// a repeat of the very same may be told either.
+func (g *Gateway) postJobEnd(w http.ResponseWriter, r *http.Request) error {
+	if _, err := parseQuery(r.URL.RawQuery); err != nil {
+		return err
+	}
+	token := r.Header.Get(headerJobToken)
+	if token == "" {
+		return schemas.Invalidf(headerJobToken, "is missing: the header carries the job's token")
+	}
+	now := time.Now()
+	j, err := g.jobOfToken(r.Context(), pathJob(r), token, now)
+	if err != nil {
+		return err
+	}
+	body, err := readJSONUpTo(w, r, schemas.MaxJobCallback, "send only the end of the logs")
+	if err != nil {
+		return err
+	}
+	report, err := schemas.DecodeJobCallback(body)
+	if err != nil {
+		return err //nolint:wrapcheck // it is coded already
+	}
+	settled, err := streams.Complete(r.Context(), g.Bus, report.Completion(j, now))
+	if errors.Is(err, schemas.ErrConflict) {
+		writeJSON(w, http.StatusConflict, settledAnswer{
+			Error:  &schemas.Error{Code: schemas.Conflict, Message: "the job has settled already: the first report counts"},
+			Status: settled.State,
+		})
+		return nil
+	}
+	if err != nil {
+		return err //nolint:wrapcheck // it is coded already
+	}
+	writeJSON(w, http.StatusAccepted, jobEndAnswer{Status: "accepted", ResultID: j.ID})
+	return nil
+}
+
+// jobOfToken finds the job that a token is for. Whatever is wrong with either is told in the same words.
+func (g *Gateway) jobOfToken(ctx context.Context, id schemas.JobID, token string, now time.Time) (schemas.Job, error) {
+	account, _, _ := strings.Cut(token, ".")
+	var j schemas.Job
+	p, err := streams.FindJob(ctx, g.Bus, schemas.AccountID(account), id)
+	switch code := schemas.CodeOf(err); {
+	case err == nil:
+		j = p.Value
+	case code != schemas.NotFound && code != schemas.Invalid: // of the log: the supervisor tries again
+		return schemas.Job{}, err //nolint:wrapcheck // it is coded already
+	}
+	if !opens(token, j, now) {
+		return schemas.Job{}, schemas.Errorf(schemas.NotFound, "", "there is no such job, or the token is not its own or no longer good")
+	}
+	return j, nil
+}
+
+// opens reports whether the token is the job's and still good. It takes the same time for the zero
+// Job as for a token that is wrong.
+func opens(token string, j schemas.Job, now time.Time) bool {
+	sum := sha256.Sum256([]byte(token))
+	hash := []byte(j.TokenHash)
+	if len(hash) != hex.EncodedLen(len(sum)) {
+		hash = make([]byte, hex.EncodedLen(len(sum))) // no hex digits: nothing is equal to it
+	}
+	same := subtle.ConstantTimeCompare(hash, []byte(hex.EncodeToString(sum[:]))) == 1
+	return same && now.Before(j.Deadline.Add(tokenGrace))
+}

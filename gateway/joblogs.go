@@ -1,0 +1,183 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"math"
+	"net/http"
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+// headerOffset tells where a log that is sent as plain text begins.
+const headerOffset = "Sandjet-Offset"
+
+// LogPage is a piece of what a job printed. Text or Data holds it, neither when there is none.
+type LogPage struct {
+	Text   string `json:"text,omitzero"`
+	Data   []byte `json:"data,omitzero"` // base64: it is not UTF-8
+	Offset int64  `json:"offset"`        // of its first byte, counted from the job's first
+	Next   int64  `json:"next"`          // where to read on
+	Size   int64  `json:"size"`          // of all that was printed so far
+	Ended  bool   `json:"ended"`         // the job has ended: after Size there is no more
+}
+
+// getJobLogs answers a page of a job's log or, for who accepts text/plain or follows, its bytes.
+func (g *Gateway) getJobLogs(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
+	q, err := parseQuery(r.URL.RawQuery, "offset", "limit", "follow")
+	if err != nil {
+		return err
+	}
+	offset, err := q.integer("offset", 0, -1, math.MaxInt64)
+	if err != nil {
+		return err
+	}
+	limit, err := q.integer("limit", schemas.MaxJobLogPage, 1, schemas.MaxJobLogPage)
+	if err != nil {
+		return err
+	}
+	follow, err := q.flag("follow")
+	if err != nil {
+		return err
+	}
+	cmd := schemas.JobCommand{Account: a, Job: pathJob(r), Action: schemas.JobActionLogs, Offset: offset, Limit: int(limit)}
+	if follow || accepts(r.Header, "text/plain") {
+		s := logStream{g: g, w: w, rc: http.NewResponseController(w), cmd: cmd}
+		s.follow, s.once = follow && r.Method != http.MethodHead, q.values.Has("limit")
+		return s.run(r.Context())
+	}
+	reply, err := streams.ControlJob(r.Context(), g.Bus, cmd)
+	if err != nil {
+		return err //nolint:wrapcheck // it is coded already
+	}
+	writeJSON(w, http.StatusOK, logPage(reply))
+	return nil
+}
+
+// logPage makes a page of an answer. A character that the end of the page cuts in two is left to the
+// next page, so that text stays text.
+func logPage(r schemas.JobReply) LogPage {
+	data := r.Data
+	if more := !r.Ended || r.Offset+int64(len(data)) < r.Size; more {
+		data = wholeText(data)
+	}
+	p := LogPage{Offset: r.Offset, Next: r.Offset + int64(len(data)), Size: r.Size, Ended: r.Ended}
+	if utf8.Valid(data) {
+		p.Text = string(data)
+	} else {
+		p.Data = data
+	}
+	return p
+}
+
+// wholeText leaves out the first bytes of a character that b ends with.
+func wholeText(b []byte) []byte {
+	for n := 1; n < utf8.UTFMax && n <= len(b); n++ {
+		if last := b[len(b)-n:]; utf8.RuneStart(last[0]) {
+			if !utf8.FullRune(last) {
+				return b[:len(b)-n]
+			}
+			break
+		}
+	}
+	return b
+}
+
+// logStream sends a log as it is, byte by byte.
+type logStream struct {
+	g      *Gateway
+	w      http.ResponseWriter
+	rc     *http.ResponseController
+	cmd    schemas.JobCommand // its offset moves on
+	follow bool               // until the job has ended
+	once   bool               // only one page, unless it follows
+	begun  bool               // the answer is under way
+}
+
+// The pauses between two looks at a log that has nothing new.
+const (
+	firstLook = 250 * time.Millisecond
+	lastLook  = time.Second
+)
+
+// run sends until it is done, the client goes or the gateway drains. A stream never leaves out bytes
+// silently: it ends where the sandbox has dropped some, and the next begins behind them.
+func (s *logStream) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.g.draining, cancel)()
+	for wait := firstLook; ; {
+		reply, err := s.look(ctx)
+		switch {
+		case err != nil && s.begun && (ctx.Err() != nil || !errors.Is(err, schemas.ErrUnavailable)):
+			return nil // the client asks for what follows and is told why there is none
+		case ctx.Err() != nil:
+			return schemas.Errorf(schemas.Unavailable, "", "this gateway is stopping: come back")
+		case err != nil && !s.begun:
+			return err
+		case err == nil:
+			more, err := s.send(reply)
+			if err != nil || !more {
+				return nil //nolint:nilerr // the client is gone or does not read
+			}
+			if len(reply.Data) > 0 {
+				wait = firstLook
+			}
+			if s.cmd.Offset < reply.Size && len(reply.Data) > 0 {
+				continue
+			}
+		}
+		select {
+		case <-time.After(wait):
+			wait = min(wait*3/2, lastLook)
+		case <-ctx.Done():
+		}
+	}
+}
+
+// look reads on. Who follows may begin before the job does: then there is nothing yet.
+func (s *logStream) look(ctx context.Context) (schemas.JobReply, error) {
+	reply, err := streams.ControlJob(ctx, s.g.Bus, s.cmd)
+	if !s.follow || !errors.Is(err, schemas.ErrConflict) {
+		return reply, err //nolint:wrapcheck // it is coded already
+	}
+	p, ferr := streams.FindJob(ctx, s.g.Bus, s.cmd.Account, s.cmd.Job)
+	if ferr == nil && (p.Value.State == schemas.JobWaiting || p.Value.State == schemas.JobLaunching) {
+		return schemas.JobReply{Offset: max(s.cmd.Offset, 0)}, nil
+	}
+	return reply, err //nolint:wrapcheck // it is coded already
+}
+
+// send writes what was read and reports whether there may be more.
+func (s *logStream) send(reply schemas.JobReply) (bool, error) {
+	switch {
+	case !s.begun:
+		h := s.w.Header()
+		h.Set("Content-Type", "text/plain; charset=utf-8")
+		h.Set("Cache-Control", "no-store")
+		h.Set("X-Accel-Buffering", "no") // nginx would hold the bytes back
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set(headerOffset, strconv.FormatInt(reply.Offset, 10))
+		s.w.WriteHeader(http.StatusOK)
+		s.begun = true
+	case reply.Offset != s.cmd.Offset:
+		return false, nil
+	}
+	_ = s.rc.SetWriteDeadline(time.Now().Add(s.g.Stall)) // a writer without deadlines, as in tests, is fine
+	if _, err := s.w.Write(reply.Data); err != nil {
+		return false, err //nolint:wrapcheck // only its being there counts
+	}
+	if err := s.rc.Flush(); err != nil {
+		return false, err //nolint:wrapcheck // as above
+	}
+	s.cmd.Offset = reply.Offset + int64(len(reply.Data))
+	caughtUp := s.cmd.Offset >= reply.Size || len(reply.Data) == 0
+	if s.follow {
+		return !reply.Ended || !caughtUp, nil
+	}
+	return !caughtUp && !s.once, nil
+}

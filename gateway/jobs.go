@@ -1,0 +1,232 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+const (
+	// DefaultJobsPage and MaxJobsPage bound the jobs of one answer.
+	DefaultJobsPage = 50
+	MaxJobsPage     = 500
+	// mostLooked bounds the records that one search reads.
+	mostLooked = 10_000
+)
+
+// JobList is the answer about an account's jobs, the newest first. Their completions are without logs.
+type JobList struct {
+	Jobs []schemas.Job `json:"jobs"`
+	// More says that there are older jobs, or that the search ended before it had looked at all.
+	More bool `json:"more"`
+}
+
+// getJobs lists the account's jobs.
+func (g *Gateway) getJobs(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
+	q, err := parseQuery(r.URL.RawQuery, "state", "conversation", "limit")
+	if err != nil {
+		return err
+	}
+	want, err := q.jobs()
+	if err != nil {
+		return err
+	}
+	limit, err := q.integer("limit", DefaultJobsPage, 1, MaxJobsPage)
+	if err != nil {
+		return err
+	}
+	list, err := g.findJobs(r.Context(), a, want, int(limit))
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusOK, list)
+	return nil
+}
+
+// jobs reads which jobs are meant. The state running means all that have not settled.
+func (q query) jobs() (func(schemas.Job) bool, error) {
+	state := schemas.JobState(strings.ToValidUTF8(q.values.Get("state"), "\uFFFD"))
+	if state != "" && !slices.Contains(schemas.JobStates(), state) {
+		return nil, schemas.Invalidf("state", "%q is unknown: use running, or how a job ended: completed, failed, stopped, expired, lost, not_started",
+			schemas.Quotable(string(state)))
+	}
+	conv := schemas.ConversationID(strings.ToValidUTF8(q.values.Get("conversation"), "\uFFFD"))
+	if conv != "" {
+		if err := conv.Validate(); err != nil {
+			return nil, err //nolint:wrapcheck // it is coded already
+		}
+	}
+	return func(j schemas.Job) bool {
+		fits := state == "" || j.State == state || state == schemas.JobRunning && !j.State.Final()
+		return fits && (conv == "" || j.Conversation == conv)
+	}, nil
+}
+
+// findJobs reads the records of the account from the newest on, which their ids sort by, until there
+// are enough.
+func (g *Gateway) findJobs(ctx context.Context, a schemas.AccountID, want func(schemas.Job) bool, limit int) (JobList, error) {
+	const atATime = 16
+	bucket := streams.OpenJobs(g.Bus)
+	keys, err := bucket.Keys(ctx, schemas.JobKey(a, "*"))
+	if err != nil {
+		return JobList{}, err //nolint:wrapcheck // it is coded already
+	}
+	slices.Sort(keys)
+	slices.Reverse(keys)
+	keys = slices.Compact(keys)
+	list := JobList{Jobs: []schemas.Job{}, More: len(keys) > mostLooked}
+	for chunk := range slices.Chunk(keys[:min(len(keys), mostLooked)], atATime) {
+		pairs, errs := make([]streams.Pair[schemas.Job], len(chunk)), make([]error, len(chunk))
+		var wg sync.WaitGroup
+		for i, key := range chunk {
+			wg.Go(func() { pairs[i], errs[i] = bucket.Get(ctx, key) })
+		}
+		wg.Wait()
+		for i, p := range pairs {
+			switch {
+			case errors.Is(errs[i], schemas.ErrNotFound) || errs[i] == nil && (p.Deleted || !want(p.Value)): // gone since, or not meant
+			case errs[i] != nil:
+				return JobList{}, errs[i]
+			case len(list.Jobs) == limit:
+				list.More = true
+				return list, nil
+			default:
+				list.Jobs = append(list.Jobs, withoutLogs(p.Value.Public()))
+			}
+		}
+	}
+	return list, nil
+}
+
+// withoutLogs keeps an answer with many jobs small.
+func withoutLogs(j schemas.Job) schemas.Job {
+	if j.Completion != nil {
+		c := *j.Completion
+		c.Logs = ""
+		j.Completion = &c
+	}
+	return j
+}
+
+// getJob tells how far a job is, and how it ended.
+func (g *Gateway) getJob(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
+	if _, err := parseQuery(r.URL.RawQuery); err != nil {
+		return err
+	}
+	j, err := g.findJob(r, a)
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusOK, j.Public())
+	return nil
+}
+
+func (g *Gateway) findJob(r *http.Request, a schemas.AccountID) (schemas.Job, error) {
+	p, err := streams.FindJob(r.Context(), g.Bus, a, pathJob(r))
+	return p.Value, err //nolint:wrapcheck // it is coded already
+}
+
+func pathJob(r *http.Request) schemas.JobID {
+	return schemas.JobID(strings.ToValidUTF8(r.PathValue("id"), "\uFFFD"))
+}
+
+// postJobStop ends a job: one that runs by its worker, one that still waits by cancelling its call.
+func (g *Gateway) postJobStop(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
+	if _, err := parseQuery(r.URL.RawQuery); err != nil {
+		return err
+	}
+	reason, err := cancelReason(w, r)
+	if err != nil {
+		return err
+	}
+	j, err := g.findJob(r, a)
+	if err != nil {
+		return err
+	}
+	if j.State == schemas.JobWaiting {
+		c := schemas.Cancel{Account: a, Call: j.Call, Reason: reason, Time: time.Now().UTC()}
+		err = streams.Cancels.Publish(r.Context(), g.Bus, c)
+	} else {
+		_, err = streams.ControlJob(r.Context(), g.Bus, schemas.JobCommand{Account: a, Job: j.ID, Action: schemas.JobActionStop, Reason: reason})
+	}
+	if err != nil {
+		return err //nolint:wrapcheck // it is coded already
+	}
+	if again, err := g.findJob(r, a); err == nil { // what is known now is better, but not needed
+		j = again
+	}
+	writeJSON(w, http.StatusAccepted, j.Public())
+	return nil
+}
+
+// postJobSignal sends a signal to a job's processes.
+func (g *Gateway) postJobSignal(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
+	if _, err := parseQuery(r.URL.RawQuery); err != nil {
+		return err
+	}
+	body, err := readJSON(w, r)
+	if err != nil {
+		return err
+	}
+	signal, err := decodeSignal(body)
+	if err != nil {
+		return err
+	}
+	_, err = streams.ControlJob(r.Context(), g.Bus, schemas.JobCommand{
+		Account: a, Job: pathJob(r), Action: schemas.JobActionSignal, Signal: signal,
+	})
+	if err != nil {
+		return err //nolint:wrapcheck // it is coded already
+	}
+	writeJSON(w, http.StatusOK, map[string]string{"signal": signal})
+	return nil
+}
+
+// decodeSignal reads {"signal":"TERM"}; SIGTERM is TERM too.
+func decodeSignal(body []byte) (string, error) {
+	var in struct {
+		Signal string `json:"signal"`
+	}
+	if err := schemas.DecodeStrict(body, schemas.MaxRequest, &in); err != nil {
+		return "", err //nolint:wrapcheck // it is coded already
+	}
+	s := strings.TrimPrefix(in.Signal, "SIG")
+	if !slices.Contains(schemas.JobSignals(), s) {
+		return "", schemas.Invalidf("signal", "%q is unknown: use one of %s", schemas.Quotable(in.Signal), strings.Join(schemas.JobSignals(), ", "))
+	}
+	return s, nil
+}
+
+// postJobStdin writes the body, whatever its type, to a job's standard input.
+func (g *Gateway) postJobStdin(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
+	q, err := parseQuery(r.URL.RawQuery, "eof")
+	if err != nil {
+		return err
+	}
+	eof, err := q.flag("eof")
+	if err != nil {
+		return err
+	}
+	body, err := readBody(w, r, schemas.MaxJobStdin, "write it in pieces")
+	if err != nil {
+		return err
+	}
+	if len(body) == 0 && !eof {
+		return schemas.Invalidf("", "the body is empty: send what is to be written, or eof=1 to close the input")
+	}
+	reply, err := streams.ControlJob(r.Context(), g.Bus, schemas.JobCommand{
+		Account: a, Job: pathJob(r), Action: schemas.JobActionStdin, Data: body, EOF: eof,
+	})
+	if err != nil {
+		return err //nolint:wrapcheck // it is coded already
+	}
+	writeJSON(w, http.StatusOK, map[string]int{"written": reply.Written})
+	return nil
+}
