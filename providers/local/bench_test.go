@@ -9,7 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/providers/local"
+	"github.com/sandjet/sandjet/schemas"
 )
 
 // BenchmarkRun compares a run of `true` in bash: on the host, under bubblewrap with about the same
@@ -75,6 +77,49 @@ func benchRun(b *testing.B, program string, pool int, kept bool) {
 		}
 		return err
 	})
+}
+
+// BenchmarkJob measures a job of `true` in a kept box from its start until its end is told, which is on
+// disk then; "start" is until it runs.
+func BenchmarkJob(b *testing.B) {
+	program := boxProgram(b)
+	for _, whole := range []bool{false, true} {
+		name := "start"
+		if whole {
+			name = "end"
+		}
+		b.Run(name, func(b *testing.B) {
+			p := open(b, "L3", func(o *local.Options) { o.Box, o.Pool = program, -1 })
+			cmd := command("true")
+			ref, err := p.Reserve(b.Context(), "bench", cmd.Spec)
+			if err != nil {
+				b.Fatal(err)
+			}
+			cmd.Sandbox = ref
+			ended := make(chan providers.JobEnd, 1)
+			running := false
+			await := func() {
+				if e := <-ended; e.ExitCode != 0 || e.Lost {
+					b.Fatalf("%+v", e)
+				}
+				running = false
+			}
+			before := func() {
+				if running {
+					await()
+				}
+			}
+			medians(b, before, func() error {
+				_, err := p.StartJob(b.Context(), schemas.NewJobID(), cmd, providers.JobOptions{Notify: func(e providers.JobEnd) { ended <- e }})
+				running = err == nil
+				if whole && running {
+					await()
+				}
+				return err
+			})
+			before()
+		})
+	}
 }
 
 // medians measures f, after prepare, which does not count, and reports the median and the 95th
