@@ -32,16 +32,17 @@
 // Each job has a directory <jobs>/<job id> that only its user may read. Jobs is Options.JobsDir, else
 // .sandjet-jobs in HOME, else in TMPDIR.
 //
-//	log.<offset>   what it printed, from that byte on: segments of 8 MiB, the oldest are dropped
+//	log.<offset>   what it printed, from that byte on: segments, of which the oldest are dropped
 //	exit           how it ended, written once: code, stopped, timed_out, lost, reason, children_left, finished
 //	instance       a random name of this start
 //	leader         pid, time of start and boot id of the job; guardian and minder have the same
 //	heartbeat      time since boot in 1/100 s, written each second while it runs
-//	params         lifetime, grace, bytes kept and reported, waits of the callback, umask, time of start
+//	params         lifetime, grace, bytes reported, waits of the callback, bytes kept, umask, time of start, setsid
 //	control        a pipe: "stop <1/100 s>", "eof" and what the minder says
 //	stdin, output  the job's pipes
 //	fed, eof       the first input is written; the input is closed
 //	reported       the last answer to the callback
 //
-// The directory stays until the box ends; a finished job keeps its log, at most schemas.MaxJobOutput.
+// The directory stays until the box ends; a finished job keeps its log: at most schemas.MaxJobOutput,
+// and at most a third of what was free on its disk when it began.
 package supervisor

@@ -162,7 +162,7 @@ func startInput(o Options, id schemas.JobID, cmd providers.Command, with provide
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "start\n%s\n%s\n", o.JobsDir, id)
-	fmt.Fprintf(&b, "%d %d %d %d %d %d %d\n", ticks(lifetime), ticks(grace), schemas.MaxJobOutput, schemas.MaxJobLogs,
+	fmt.Fprintf(&b, "%d %d %d %d %d %d %d\n", schemas.MaxJobOutput, ticks(lifetime), ticks(grace), schemas.MaxJobLogs,
 		ticks(o.RetryFirst), ticks(o.RetryMost), ticks(o.RetryFor))
 	fmt.Fprintf(&b, "%s\n%s\n%d\n", c.URL, c.Token, len(cmd.Script))
 	b.WriteString(cmd.Script)

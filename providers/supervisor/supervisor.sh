@@ -109,26 +109,25 @@ signal_job() { alive leader && kill -s "$1" -- "-$pid" 2>/dev/null; }
 
 # keep_log copies standard input into segments and drops the oldest ones.
 keep_log() {
-  local at=0 size=0 new segment=$((keep / 8)) first=() file count
+  local at=0 size=0 new segment=$((keep / 8)) first=() file count least
+  least=$((segment / 131072)) # reads of at most 64 KiB: a segment grows beyond its size by half at most
+  least=$((least > 64 ? 64 : least < 1 ? 1 : least))
   trap : HUP INT QUIT TERM USR1 USR2
   cd /
   while :; do
-    while [ ${#first[@]} -gt 0 ] && [ $((at - first[0] + segment + 4194304)) -gt "$keep" ]; do
-      printf -v file '%s/log.%015d' "$dir" "${first[0]}"
-      rm -f "$file"
-      first=("${first[@]:1}")
-    done
+    while [ ${#first[@]} -gt 0 ] && [ $((at - first[0] + segment * 3 / 2)) -gt "$keep" ]; do drop_first; done
     first+=("$at")
     printf -v file '%s/log.%015d' "$dir" "$at"
     size=0
     while [ "$size" -lt "$segment" ]; do
       count=$(((segment - size) / 65536)) # reads, of which each may be short
-      [ "$count" -ge 64 ] || count=64
+      [ "$count" -ge "$least" ] || count=$least
       if { dd bs=65536 count="$count" >>"$file"; } 2>/dev/null; then
         new=$(wc -c <"$file")
         [ "$new" -gt "$size" ] || return 0
       elif [ -d "$dir" ]; then
-        new=$(wc -c <"$file") # dd was killed, or the disk is full: what it had is lost
+        new=$(wc -c <"$file") # dd was killed, or the disk is full: what it had in hand is lost
+        [ ${#first[@]} -lt 2 ] || drop_first
         pause 10
       else
         cat >/dev/null # its directory is gone: the job goes on
@@ -138,6 +137,14 @@ keep_log() {
     done
     at=$((at + size))
   done
+}
+
+# drop_first removes the oldest of the segments named in first.
+drop_first() {
+  local file
+  printf -v file '%s/log.%015d' "$dir" "${first[0]}"
+  rm -f "$file"
+  first=("${first[@]:1}")
 }
 
 # measure_log sets first and total: where the kept output begins and ends.
@@ -246,7 +253,7 @@ describe() {
 }
 
 # post sends the body and sets status to the answer's. The token goes to the client on standard
-# input or in a descriptor: not in arguments, not in the environment, not through a file.
+# input or in a descriptor: not in arguments, not in the environment, not in a file with a name.
 post() {
   local body=$dir/callback host port path
   status=
@@ -255,9 +262,13 @@ post() {
       curl -q -s -o /dev/null -w '%{http_code}' --connect-timeout 10 --max-time 30 -X POST -H 'content-type: application/json' \
         -H 'expect:' --data-binary "@$body" -K - 2>/dev/null)
   elif command -v wget >/dev/null && wget --version 2>/dev/null | grep -q '^GNU Wget'; then
+    exec 3<>"$dir/wgetrc"
+    rm -f "$dir/wgetrc" # it reads settings from regular files only: here is one without a name
+    printf 'header = x-job-token: %s\n' "$token" >&3
     status=$(wget -nv -S -O /dev/null -t 1 -T 30 --max-redirect=0 --header='content-type: application/json' --post-file="$body" \
-      --config=/dev/fd/3 "$url" 3< <(printf 'header = x-job-token: %s\n' "$token") 2>&1 | grep -m 1 -o '^ *HTTP/[0-9.]* [0-9]*')
+      --config=/dev/fd/3 "$url" 2>&1 | grep -m 1 -o '^ *HTTP/[0-9.]* [0-9]*')
     status=${status##* }
+    exec 3>&-
   elif command -v python3 >/dev/null; then
     status=$(printf '%s\n%s\n' "$url" "$token" | timeout 60 python3 -c '
 import sys, urllib.error, urllib.request
@@ -289,7 +300,8 @@ report() {
   describe >"$dir/callback"
   now
   until=$((now + retry_for))
-  while post; do
+  while :; do
+    post
     printf '%s\n' "${status:-none}" >"$dir/reported"
     case $status in
     2?? | 404 | 409) break ;;
@@ -306,7 +318,7 @@ report() {
 
 # load reads what the job was started with.
 load() {
-  read -r lifetime grace keep tail_bytes retry_first retry_most retry_for mask begun detach <"$dir/params" &&
+  read -r lifetime grace tail_bytes retry_first retry_most retry_for keep mask begun detach <"$dir/params" &&
     read -r instance <"$dir/instance"
 }
 
@@ -543,17 +555,17 @@ known() {
 }
 
 start() {
-  local rest tool script_bytes
+  local rest tool script_bytes bound
   mask=$(umask)
   umask 077
   locate
   unset url token
-  read -r rest # times and limits
+  read -r keep rest # limits and times
   read -r url
   read -r token
   read -r script_bytes
   [ "${BASH_VERSINFO[0]}${BASH_VERSINFO[1]}" -ge 42 ] || fail "$old" "bash $BASH_VERSION is too old: 4.2 is needed"
-  for tool in base64 cat dd env grep head ln mkdir mkfifo mv od rm sleep stat tail timeout wc; do
+  for tool in base64 cat dd df env grep head ln mkdir mkfifo mv od rm sleep stat tail timeout wc; do
     command -v "$tool" >/dev/null || fail "$old" "$tool is missing"
   done
   [ -r /proc/self/stat ] && [ -r /proc/uptime ] && [ -r /proc/sys/kernel/random/boot_id ] || fail "$old" '/proc is missing'
@@ -569,8 +581,10 @@ start() {
     printf '%s\n' "${instance//-/}" >"$dir/instance"
     detach=setsid
     command -v setsid >/dev/null || detach=
+    set -- $(df -Pk "$dir" | tail -n 1)
+    bound=$(($4 * 1024 / 3)) # of what is free: a job must not fill a small disk
     now
-    printf '%s\n' "$rest $mask $now $detach" >"$dir/params.new"
+    printf '%s\n' "$rest $((bound > 0 && bound < keep ? bound : keep)) $mask $now $detach" >"$dir/params.new"
     mv "$dir/params.new" "$dir/params"
     set -m # else the job would ignore INT and QUIT
     printf '%s\n' "$url" "$token" | env -i ${PATH+"PATH=$PATH"} ${HOME+"HOME=$HOME"} LANG=C LC_ALL=C \
@@ -666,8 +680,9 @@ send() {
 }
 
 write() {
-  local eof budget bytes until i sent=0 chunk s problem='' file=$dir/write.$$
+  local eof budget bytes until i sent=0 chunk s problem='' file
   known
+  file=$dir/write.$$
   read -r eof
   read -r budget
   read -r bytes
