@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+
+	"github.com/sandjet/sandjet/workers/limits"
 )
 
 type serverCommand struct {
@@ -72,6 +74,8 @@ type gatewayCommand struct {
 	natsFlags
 	topologyFlags
 	gatewayFlags
+	limiterFlags
+	insecureFlag
 	remoteFlag
 
 	dir string
@@ -139,10 +143,14 @@ func (c *gatewayCommand) build(ctx context.Context, t terminal) (_ *node, err er
 	if err := n.openRecords(ctx); err != nil {
 		return nil, err
 	}
-	if err := n.addGateway(ctx, c.gatewayFlags, id, l); err != nil {
+	if err := n.openLimiter(ctx, c.limiterFlags, nil); err != nil {
+		return nil, err
+	}
+	if err := n.addGateway(ctx, c.gatewayFlags, c.insecureFlag, id, l); err != nil {
 		return nil, err
 	}
 	n.addCaretakers()
+	n.addSweeper()
 	// The first gateway of a data folder is the one that the other commands talk to.
 	if err := n.claim(); err != nil {
 		t.log.Info("up.json belongs to another process", "reason", err)
@@ -155,6 +163,7 @@ type workerCommand struct {
 	natsFlags
 	topologyFlags
 	workerFlags
+	limiterFlags
 	remoteFlag
 
 	dir string
@@ -196,18 +205,16 @@ func (c *workerCommand) Run(ctx context.Context, t terminal) error {
 	}
 	defer n.close()
 	up := workerUp{Provider: c.Provider, PID: os.Getpid()}
-	if c.MetricsListen != nil {
-		l, err := n.openListener(ctx, *c.MetricsListen, "metrics-listen", c.AllowRemote)
-		if err != nil {
-			return err
-		}
-		up.MetricsURL = "http://" + reach(l)
-		n.add("health", serveHealth(n.metrics, l, func(ctx context.Context) error { return n.bus.Ready(ctx) }))
+	if up.MetricsURL, err = n.addHealth(ctx, c.metricsFlag, c.remoteFlag); err != nil {
+		return err
 	}
 	if err := n.openBus(ctx, c.natsFlags, c.topologyFlags); err != nil {
 		return err
 	}
 	if err := n.openRecords(ctx); err != nil {
+		return err
+	}
+	if err := n.openLimiter(ctx, c.limiterFlags, new(limits.Memory)); err != nil {
 		return err
 	}
 	if err := n.addWorker(c.workerFlags); err != nil {
@@ -218,6 +225,72 @@ func (c *workerCommand) Run(ctx context.Context, t terminal) error {
 		err = printJSON(t.out, up)
 	} else {
 		_, err = fmt.Fprintf(t.out, "The worker for %s is up\n", c.Provider)
+	}
+	if err != nil {
+		return wrapOutput(err)
+	}
+	return n.run(ctx)
+}
+
+type deliverCommand struct {
+	natsFlags
+	topologyFlags
+	insecureFlag
+	deliveryFlags
+	metricsFlag
+	remoteFlag
+
+	dir string
+}
+
+// Help is the long help.
+func (*deliverCommand) Help() string {
+	return `What posts events to webhooks, as a process of its own: the only one that needs a way out to the
+internet. It keeps no state: run as many as you like and kill any of them; what was under way is
+posted again under the same webhook-id.
+
+Examples:
+  sandjet deliver                              beside "sandjet server", on its data folder
+  sandjet deliver --nats-url nats://nats:4222 --nats-creds deliver.creds`
+}
+
+// AfterApply is called by kong once everything is parsed.
+func (c *deliverCommand) AfterApply(root *cli) error {
+	c.dir = root.DataDir
+	return nil
+}
+
+// deliverUp is what a deliverer says with --json once it is up.
+type deliverUp struct {
+	MetricsURL string `json:"metrics_url,omitzero"`
+	PID        int    `json:"pid"`
+}
+
+// Run delivers until ctx ends.
+func (c *deliverCommand) Run(ctx context.Context, t terminal) error {
+	if err := c.check(); err != nil {
+		return err
+	}
+	n, err := newNode(t.log, c.dir)
+	if err != nil {
+		return err
+	}
+	defer n.close()
+	up := deliverUp{PID: os.Getpid()}
+	if up.MetricsURL, err = n.addHealth(ctx, c.metricsFlag, c.remoteFlag); err != nil {
+		return err
+	}
+	if err := n.openBus(ctx, c.natsFlags, c.topologyFlags); err != nil {
+		return err
+	}
+	if err := n.openRecords(ctx); err != nil {
+		return err
+	}
+	n.addDeliverer(c.deliveryFlags, c.insecureFlag)
+	if t.json {
+		err = printJSON(t.out, up)
+	} else {
+		_, err = fmt.Fprintln(t.out, "The deliverer is up")
 	}
 	if err != nil {
 		return wrapOutput(err)

@@ -75,6 +75,9 @@ type callCommand struct {
 	Sandbox      string        `placeholder:"NAME" use:"" help:"Sandbox that it runs in. Default: the workspace's."`
 	Timeout      time.Duration `placeholder:"DURATION" use:"" help:"Longest time of the run. Default: the sandbox's."`
 	ID           string        `name:"id" placeholder:"ID" use:"" help:"Id of the call. Making the same call again under the same id runs nothing twice: it returns the result of the first."`
+	Background   bool          `short:"b" use:"" help:"With bash: start it as a background job and return. Its id is printed; its end is told on the conversation."`
+	Group        string        `placeholder:"NAME" use:"" help:"With --background: the results of the group's jobs come back together, when all have ended."`
+	GroupSize    int           `placeholder:"N" use:"" help:"How many calls the group has. All of them say the same."`
 	Verbose      bool          `short:"v" use:"" help:"Say which call it is and how it ends, on stderr."`
 
 	dir string
@@ -97,6 +100,7 @@ Examples:
   sandjet call write notes/a.txt 'first line'
   sandjet call read notes/a.txt
   sandjet call --id nightly-2026-11-20 --timeout 5m bash './report.sh'
+  job=$(sandjet call --background bash 'make test') && sandjet jobs logs -f "$job"
 
 What a command prints appears as it comes, on stdout and stderr. Ctrl-C cancels the call: its whole
 process tree is killed. A second Ctrl-C leaves at once.
@@ -123,6 +127,15 @@ func (c *callCommand) Run(ctx context.Context, t terminal) error {
 	if err != nil {
 		return err
 	}
+	if c.Background {
+		if input, err = inBackground(schemas.Tool(c.Tool), input); err != nil {
+			return err
+		}
+	}
+	group, err := c.group()
+	if err != nil {
+		return err
+	}
 	cl, err := c.open(ctx, c.dir, t.err)
 	if err != nil {
 		return err
@@ -130,7 +143,7 @@ func (c *callCommand) Run(ctx context.Context, t terminal) error {
 	r := schemas.Request{
 		ID: schemas.CallID(c.ID), Conversation: schemas.ConversationID(c.Conversation), Tool: schemas.Tool(c.Tool), Input: input,
 		Workspace: c.Workspace, Sandbox: c.Sandbox, Timeout: schemas.Duration(c.Timeout),
-		Origin: &schemas.Origin{Kind: "api"},
+		Origin: &schemas.Origin{Kind: "api"}, Group: group,
 	}
 	if r.ID == "" {
 		r.ID = schemas.NewCallID()
@@ -143,6 +156,20 @@ func (c *callCommand) Run(ctx context.Context, t terminal) error {
 		return err
 	}
 	return &exitError{code: resultCode(result)}
+}
+
+// group is the group that the flags name, or nil.
+func (c *callCommand) group() (*schemas.GroupRef, error) {
+	switch {
+	case c.Group == "" && c.GroupSize == 0:
+		return nil, nil //nolint:nilnil // most calls have none
+	case c.Group == "" || c.GroupSize == 0:
+		return nil, schemas.Invalidf("group", "--group and --group-size belong together: give both or neither")
+	case !c.Background:
+		return nil, schemas.Invalidf("group", "is for background jobs: add --background")
+	}
+	g := &schemas.GroupRef{ID: c.Group, Size: c.GroupSize}
+	return g, g.Validate() //nolint:wrapcheck // it is for the user as it is
 }
 
 // callRun is one call on its way.
@@ -300,6 +327,11 @@ func (c *callRun) print(r schemas.Result) error {
 		return printJSON(c.t.out, r)
 	}
 	switch o := r.Output; {
+	case r.StatusID != "": // the id alone, for scripts; the words for people
+		if _, err := fmt.Fprintln(c.t.out, r.StatusID); err != nil {
+			return wrapOutput(err)
+		}
+		fmt.Fprintf(c.t.err, "sandjet: %s\n", printable(r.Text))
 	case r.Tool != schemas.ToolBash:
 		w := c.t.out
 		if r.Status != schemas.Completed {

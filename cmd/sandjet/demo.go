@@ -170,10 +170,11 @@ func (d *demo) start(ctx context.Context) (_ *node, err error) {
 	if err := n.openRecords(ctx); err != nil {
 		return nil, err
 	}
-	if err := n.addGateway(ctx, gatewayFlags{MaxWait: time.Minute}, id, l); err != nil {
+	if err := n.addGateway(ctx, gatewayFlags{MaxWait: time.Minute}, insecureFlag{}, id, l); err != nil {
 		return nil, err
 	}
 	n.addCaretakers()
+	n.addSweeper()
 	return n, nil
 }
 

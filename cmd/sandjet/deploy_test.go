@@ -64,7 +64,7 @@ func readCompose(t *testing.T) compose {
 
 func TestComposeNamesOnlyWhatExists(t *testing.T) {
 	c := readCompose(t)
-	for _, name := range []string{"nats", "redis", "gateway", "worker-1", "worker-2"} {
+	for _, name := range []string{"nats", "redis", "gateway", "deliverer", "worker-1", "worker-2"} {
 		if c.Services[name] == nil {
 			t.Errorf("there is no service %s", name)
 		}
@@ -124,8 +124,8 @@ func TestComposeSpeaksOurCommandLine(t *testing.T) {
 			t.Errorf("%s is built from %+v, which is not there", name, s.Build)
 		}
 	}
-	if ours != 3 {
-		t.Errorf("%d services of ours, want a gateway and two workers", ours)
+	if ours != 4 {
+		t.Errorf("%d services of ours, want a gateway, a deliverer and two workers", ours)
 	}
 }
 

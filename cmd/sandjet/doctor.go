@@ -12,10 +12,13 @@ import (
 	"syscall"
 
 	"github.com/sandjet/sandjet/providers/local"
+	"github.com/sandjet/sandjet/workers/limits/redislimits"
 )
 
 type doctorCommand struct {
 	serverAddress
+	limiterFlags
+
 	Listen          address `placeholder:"HOST:PORT" default:"127.0.0.1:8080" group:"Gateway" help:"Where the gateway would listen."`
 	Box             string  `placeholder:"FILE" group:"Worker" help:"Program sandjet-box, which starts boxes."`
 	AllowUnisolated bool    `group:"Security" help:"Judge as if commands may run without a sandbox."`
@@ -32,7 +35,7 @@ type serverAddress struct {
 func (*doctorCommand) Help() string {
 	return `Tries out what "sandjet up" needs and says what would be in the way, with the remedy: the level of
 isolation that this host reaches and what is missing from it, the programs that commands use, the data
-folder, the ports, the limits of this user. It changes nothing.
+folder, the ports, the limits of this user, and Redis where one is named. It changes nothing.
 
 The exit code is 0 when up would work, else 1. A missing ripgrep, for instance, is only worth a word.`
 }
@@ -68,6 +71,7 @@ func (c *doctorCommand) Run(ctx context.Context, t terminal) error {
 	findings = append(findings, c.examineDataDir()...)
 	findings = append(findings, c.examinePorts(ctx)...)
 	findings = append(findings, examineLimits()...)
+	findings = append(findings, c.examineRedis(ctx)...)
 	bad := 0
 	for _, f := range findings {
 		if f.Level == failing {
@@ -186,6 +190,22 @@ func examineLimits() []finding {
 		f.Level, f.Remedy = worth, "raise it with ulimit -Hn for many clients at a time"
 	}
 	return []finding{f}
+}
+
+// examineRedis asks the Redis server of the caps, where one is named.
+func (f limiterFlags) examineRedis(ctx context.Context) []finding {
+	if f.RedisURL == "" {
+		return nil
+	}
+	l, err := redislimits.Open(f.RedisURL)
+	if err != nil {
+		return []finding{{"redis", failing, err.Error(), ""}}
+	}
+	defer l.Close() //nolint:errcheck // it was only asked
+	if err := l.Ping(ctx); err != nil {
+		return []finding{{"redis", failing, "it does not answer: calls under a cap would wait", "start it, or correct --redis-url"}}
+	}
+	return []finding{{"redis", good, "it answers: caps hold over all workers that use it", ""}}
 }
 
 // examineIsolation makes a few boxes in a folder of its own, and ends them.

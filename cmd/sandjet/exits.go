@@ -74,6 +74,8 @@ func resultCode(r schemas.Result) int {
 			return exitTimeout
 		case r.Output != nil && r.Output.ExitCode != 0:
 			return r.Output.ExitCode
+		case r.Output == nil && r.Error != nil && r.Error.Code == schemas.Exhausted: // a background job too many
+			return exitTryLater
 		}
 		return exitFailure
 	case schemas.DeniedBy:

@@ -41,6 +41,23 @@ func toolInput(tool schemas.Tool, args []string, stdin io.Reader) (json.RawMessa
 	return b, nil
 }
 
+// inBackground adds to the input of bash that it is to be a background job.
+func inBackground(tool schemas.Tool, input json.RawMessage) (json.RawMessage, error) {
+	if tool != schemas.ToolBash {
+		return nil, schemas.Invalidf("background", "only bash runs in the background, not %s", schemas.Quotable(string(tool)))
+	}
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(input, &fields); err != nil {
+		return nil, schemas.Invalidf("input", "is not a JSON object: %v", err)
+	}
+	fields["background"] = json.RawMessage("true")
+	b, err := json.Marshal(fields)
+	if err != nil {
+		return nil, fmt.Errorf("encode the input: %w", err)
+	}
+	return b, nil
+}
+
 // form says which arguments a tool takes, by their place.
 type form struct {
 	fields []string

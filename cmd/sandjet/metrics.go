@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/sandjet/sandjet/delivery"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/workers"
 )
@@ -48,7 +49,13 @@ func workerMetrics(r *prometheus.Registry) workers.Metrics {
 	stopped := prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "sandjet_live_stopped_total", Help: "Calls whose live output ended before they did.",
 	})
-	r.MustRegister(wait, run, finished, redelivered, limited, slots, stopped)
+	started := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "sandjet_jobs_started_total", Help: "Background jobs that were started.",
+	}, []string{"provider"})
+	jobs := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "sandjet_jobs", Help: "Background jobs that the worker looks after.",
+	}, []string{"provider"})
+	r.MustRegister(wait, run, finished, redelivered, limited, slots, stopped, started, jobs)
 	return workers.Metrics{
 		Wait:        func(t schemas.Tool, d time.Duration) { wait.WithLabelValues(string(t)).Observe(d.Seconds()) },
 		Run:         func(t schemas.Tool, d time.Duration) { run.WithLabelValues(string(t)).Observe(d.Seconds()) },
@@ -60,6 +67,61 @@ func workerMetrics(r *prometheus.Registry) workers.Metrics {
 			slots.WithLabelValues(provider, "allowed").Set(float64(allowed))
 		},
 		LiveStopped: stopped.Inc,
+		JobStarted:  func(provider string) { started.WithLabelValues(provider).Inc() },
+		Jobs:        func(provider string, n int) { jobs.WithLabelValues(provider).Set(float64(n)) },
+	}
+}
+
+// settlerMetrics gives a settler's figures their names in Prometheus.
+func settlerMetrics(r *prometheus.Registry) workers.SettlerMetrics {
+	const first, factor, count = 0.001, 2, 20 // 1 ms to 9 min
+	settled := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "sandjet_jobs_settled_total", Help: "Ends of background jobs that were settled.",
+	}, []string{"state", "via"})
+	lag := prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "sandjet_job_settle_seconds", Help: "From the report of a job's end to its settlement.",
+		Buckets: prometheus.ExponentialBuckets(first, factor, count),
+	})
+	followups := prometheus.NewCounter(prometheus.CounterOpts{Name: "sandjet_followups_total", Help: "Follow-ups made."})
+	results := prometheus.NewCounter(prometheus.CounterOpts{Name: "sandjet_followup_results_total", Help: "Results in follow-ups."})
+	r.MustRegister(settled, lag, followups, results)
+	return workers.SettlerMetrics{
+		Settled: func(s schemas.JobState, v schemas.Via, after time.Duration) {
+			settled.WithLabelValues(string(s), string(v)).Inc()
+			lag.Observe(after.Seconds())
+		},
+		Followed: func(n int) {
+			followups.Inc()
+			results.Add(float64(n))
+		},
+	}
+}
+
+// deliveryMetrics gives a deliverer's figures their names in Prometheus.
+func deliveryMetrics(r *prometheus.Registry) delivery.Metrics {
+	const first, factor, count = 0.001, 2, 15       // 1 ms to 16 s
+	const long, longFactor, longCount = 0.01, 4, 13 // 10 ms to 2 days
+	tries := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "sandjet_delivery_tries_total", Help: "Tries of deliveries.",
+	}, []string{"channel", "outcome"})
+	try := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "sandjet_delivery_try_seconds", Help: "Duration of a try.", Buckets: prometheus.ExponentialBuckets(first, factor, count),
+	}, []string{"channel"})
+	delivered := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "sandjet_delivery_seconds", Help: "From the making of a delivery to its arrival.",
+		Buckets: prometheus.ExponentialBuckets(long, longFactor, longCount),
+	}, []string{"channel"})
+	dead := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "sandjet_deliveries_dead_total", Help: "Deliveries that were given up.",
+	}, []string{"channel"})
+	r.MustRegister(tries, try, delivered, dead)
+	return delivery.Metrics{
+		Tried: func(channel string, k delivery.Kind, took time.Duration) {
+			tries.WithLabelValues(channel, string(k)).Inc()
+			try.WithLabelValues(channel).Observe(took.Seconds())
+		},
+		Delivered: func(channel string, after time.Duration) { delivered.WithLabelValues(channel).Observe(after.Seconds()) },
+		GivenUp:   func(channel string) { dead.WithLabelValues(channel).Inc() },
 	}
 }
 

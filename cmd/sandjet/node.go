@@ -7,17 +7,22 @@ import (
 	"log/slog"
 	"net"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/sandjet/sandjet/delivery"
+	"github.com/sandjet/sandjet/delivery/webhook"
 	"github.com/sandjet/sandjet/gateway"
 	"github.com/sandjet/sandjet/providers/local"
+	"github.com/sandjet/sandjet/providers/supervisor"
 	"github.com/sandjet/sandjet/records"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 	"github.com/sandjet/sandjet/workers"
 	"github.com/sandjet/sandjet/workers/limits"
+	"github.com/sandjet/sandjet/workers/limits/redislimits"
 	"github.com/sandjet/sandjet/workers/tools"
 )
 
@@ -30,6 +35,7 @@ type node struct {
 	server   *streams.Server
 	bus      *streams.Bus
 	records  *records.Store
+	limiter  limits.Limiter // nil in a process that counts nothing
 	actors   []actor
 	closers  []func()
 	endpoint endpoint
@@ -150,15 +156,34 @@ func (n *node) openRecords(ctx context.Context) error {
 	return nil
 }
 
+// openLimiter opens what counts the caps: Redis where it is named, else the process's own. That Redis is
+// away is no error: calls wait until it is back.
+func (n *node) openLimiter(ctx context.Context, f limiterFlags, own limits.Limiter) error {
+	if n.limiter = own; f.RedisURL == "" {
+		return nil
+	}
+	shared, err := redislimits.Open(f.RedisURL)
+	if err != nil {
+		return fmt.Errorf("limits: %w", err)
+	}
+	n.limiter = shared
+	n.onClose(func() { _ = shared.Close() }) // what is held ends by itself
+	if err := shared.Ping(ctx); err != nil {
+		n.log.Warn("the limits are not reached yet: calls under a cap wait for them", "error", err)
+	}
+	return nil
+}
+
 // addGateway makes the account, opens the listener and adds the doors by which calls come in.
-func (n *node) addGateway(ctx context.Context, f gatewayFlags, id identity, l net.Listener) error {
+func (n *node) addGateway(ctx context.Context, f gatewayFlags, insecure insecureFlag, id identity, l net.Listener) error {
 	if _, err := n.records.EnsureAccount(ctx, records.Bootstrap{Account: id.Account, Key: id.Key, Provider: "local"}); err != nil {
 		return fmt.Errorf("account: %w", err)
 	}
 	g := gateway.New(gateway.Options{
 		Bus: n.bus, Records: n.records, Log: n.log.With("part", "gateway"), Version: readBuild().Version, MaxWait: f.MaxWait,
 		Registry: n.metrics, Providers: []string{"local"}, Origins: f.Origins,
-		Tools: func(d schemas.Dialect) (any, error) { return tools.Definitions(d) },
+		Tools:     func(d schemas.Dialect) (any, error) { return tools.DefinitionsFor(d, schemas.JobActions()) }, // as local has them
+		Endpoints: n.records, AllowInsecureWebhooks: insecure.WebhookAllowHTTP,
 	})
 	n.addLast("gateway", func(ctx context.Context) error { return g.Run(ctx, l) })
 	n.add("router", (&gateway.Router{Bus: n.bus, Records: n.records, Log: n.log.With("part", "router")}).Run)
@@ -170,11 +195,49 @@ func (n *node) addGateway(ctx context.Context, f gatewayFlags, id identity, l ne
 	return nil
 }
 
-// addCaretakers adds the parts that bring given-up messages to the dead letters and give calls among
-// them their result. Any number of processes may have them.
+// addCaretakers adds the parts that bring given-up messages to the dead letters, give calls among them
+// their result, and settle the ends of background jobs. Any number of processes may have them.
 func (n *node) addCaretakers() {
 	n.add("mover", (&streams.Mover{Bus: n.bus, Log: n.log.With("part", "mover")}).Run)
 	n.add("closer", (&workers.Closer{Bus: n.bus, Providers: []string{"local"}, Log: n.log.With("part", "closer")}).Run)
+	n.add("settler", (&workers.Settler{
+		Bus: n.bus, Limiter: n.limiter, Endpoints: n.records, Log: n.log.With("part", "settler"), Metrics: settlerMetrics(n.metrics),
+	}).Run)
+}
+
+// addSweeper adds the part that finds jobs which no worker looks after. It is where there is a gateway,
+// so that they are found without any worker.
+func (n *node) addSweeper() {
+	n.add("sweeper", (&workers.Sweeper{Bus: n.bus, Endpoints: n.records, Log: n.log.With("part", "sweeper")}).Run)
+}
+
+// addDeliverer adds the part that posts events to webhooks.
+func (n *node) addDeliverer(f deliveryFlags, insecure insecureFlag) {
+	if f.WebhookAllowLoopback || insecure.WebhookAllowHTTP {
+		n.log.Warn("webhooks may lead to this host or do without TLS: that is for development only",
+			"webhook-allow-loopback", f.WebhookAllowLoopback, "webhook-allow-http", insecure.WebhookAllowHTTP)
+	}
+	log := n.log.With("part", "deliverer")
+	sender := &webhook.Sender{
+		Endpoints: n.records, Log: log,
+		Policy: webhook.Policy{
+			AllowLoopback: f.WebhookAllowLoopback, AllowHTTP: insecure.WebhookAllowHTTP, Networks: f.WebhookNetworks, Ports: f.WebhookPorts,
+		},
+	}
+	n.add("deliverer", (&delivery.Deliverer{Bus: n.bus, Sender: sender, Log: log, Metrics: deliveryMetrics(n.metrics)}).Run)
+}
+
+// addHealth shows the health of a process without a gateway, where that was asked for, and returns its URL.
+func (n *node) addHealth(ctx context.Context, f metricsFlag, remote remoteFlag) (string, error) {
+	if f.MetricsListen == nil {
+		return "", nil
+	}
+	l, err := n.openListener(ctx, *f.MetricsListen, "metrics-listen", remote.AllowRemote)
+	if err != nil {
+		return "", err
+	}
+	n.add("health", serveHealth(n.metrics, l, func(ctx context.Context) error { return n.bus.Ready(ctx) }))
+	return "http://" + reach(l), nil
 }
 
 // addWorker opens the provider and adds a worker for it.
@@ -199,8 +262,9 @@ func (n *node) addWorker(f workerFlags) error {
 		}
 	})
 	w := &workers.Worker{
-		Bus: n.bus, Provider: p, Name: f.Provider, Specs: n.records, Limiter: &limits.Memory{}, AccountCap: f.AccountCap, Slots: f.Slots,
-		Grace: f.Grace, Log: n.log.With("part", "worker"), Metrics: workerMetrics(n.metrics),
+		Bus: n.bus, Provider: supervisor.Wrap(p, supervisor.Options{}), Name: f.Provider, Specs: n.records, Limiter: n.limiter,
+		AccountCap: f.AccountCap, Slots: f.Slots, Grace: f.Grace, JobLimit: f.SandboxJobs, AccountJobs: f.AccountJobs,
+		ProbeEvery: f.ProbeEvery, CallbackURL: strings.TrimSuffix(f.CallbackURL, "/"), Log: n.log.With("part", "worker"), Metrics: workerMetrics(n.metrics),
 	}
 	n.add("worker", w.Run)
 	return nil

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"net/netip"
+	"net/url"
 	"slices"
 	"time"
 
@@ -64,14 +66,24 @@ type remoteFlag struct {
 
 // workerFlags are those of a worker with its provider.
 type workerFlags struct {
+	metricsFlag
+
 	Provider        string        `placeholder:"NAME" default:"local" enum:"local" group:"Worker" help:"What gives sandboxes: local (namespaces of this host)."`
 	AllowUnisolated bool          `group:"Security" help:"Run commands without a full sandbox where this host cannot make one: kept by landlock and seccomp if possible, else able to do what this user can."`
 	Slots           int           `placeholder:"N" default:"16" group:"Worker" help:"Calls that a worker has in hand at most."`
-	AccountCap      int           `placeholder:"N" default:"0" group:"Worker" help:"Calls of one account that run at the same time; 0 means as many as there are slots."`
+	AccountCap      int           `placeholder:"N" default:"0" group:"Worker" help:"Calls of one account that run at the same time, in all workers with the same --redis-url; 0 means as many as there are slots."`
 	Pool            int           `placeholder:"N" default:"2" group:"Worker" help:"Boxes that are made in advance, so that a call need not wait for one; 0 makes none."`
 	Box             string        `placeholder:"FILE" group:"Worker" help:"Program sandjet-box, which starts boxes. Default: the one beside this program, else this program."`
+	SandboxJobs     int           `placeholder:"N" default:"10" group:"Worker" help:"Background jobs that run in one sandbox at the same time, where its record does not say."`
+	AccountJobs     int           `placeholder:"N" default:"0" group:"Worker" help:"Background jobs of one account that run at the same time; 0 means as many as its sandboxes take."`
+	ProbeEvery      time.Duration `placeholder:"DURATION" default:"15s" group:"Worker" help:"How often the worker looks after each background job, for ends that nobody told it."`
+	CallbackURL     string        `name:"callback-url" placeholder:"URL" group:"Worker" help:"Where the gateway is reached from inside of sandboxes, so that their jobs report their ends themselves. Default: they do not."`
 	Grace           time.Duration `placeholder:"DURATION" default:"20s" group:"Worker" help:"How long calls in hand may go on after a stop was asked for."`
-	MetricsListen   *address      `placeholder:"HOST:PORT" group:"Worker" help:"Where a worker alone shows /healthz and /metrics. Default: nowhere."`
+}
+
+// metricsFlag is for the roles that have no gateway.
+type metricsFlag struct {
+	MetricsListen *address `placeholder:"HOST:PORT" group:"Worker" help:"Where a worker or deliverer alone shows /healthz and /metrics. Default: nowhere."`
 }
 
 // check reports what is out of range.
@@ -85,6 +97,42 @@ func (f workerFlags) check() error {
 		return schemas.Invalidf("pool", "%d is out of range: 0 for none, or more", f.Pool)
 	case f.Grace <= 0:
 		return schemas.Invalidf("grace", "%s is out of range: more than 0", f.Grace)
+	case f.SandboxJobs < 1 || f.SandboxJobs > schemas.MaxJobs:
+		return schemas.Invalidf("sandbox-jobs", "%d is out of range: 1 to %d", f.SandboxJobs, schemas.MaxJobs)
+	case f.AccountJobs < 0:
+		return schemas.Invalidf("account-jobs", "%d is out of range: 0 for none, or more", f.AccountJobs)
+	case f.ProbeEvery <= 0:
+		return schemas.Invalidf("probe-every", "%s is out of range: more than 0", f.ProbeEvery)
+	}
+	return checkCallback(f.CallbackURL)
+}
+
+func checkCallback(address string) error {
+	u, err := url.Parse(address)
+	switch {
+	case address == "":
+		return nil
+	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" || u.Fragment != "":
+		return schemas.Invalidf("callback-url", "%q is not a URL such as https://sandjet.example.com", schemas.Quotable(address))
+	case u.User != nil:
+		return schemas.Invalidf("callback-url", "holds a user or password: each job has a token of its own")
 	}
 	return nil
+}
+
+// limiterFlags say where the caps are counted.
+type limiterFlags struct {
+	RedisURL string `name:"redis-url" placeholder:"URL" group:"Limits" help:"Redis server that counts caps for all workers, redis://HOST:6379/0; with a password better by the environment. Default: each process counts for itself."`
+}
+
+// insecureFlag lets webhooks do without TLS. The gateway that takes them and whoever delivers must agree.
+type insecureFlag struct {
+	WebhookAllowHTTP bool `name:"webhook-allow-http" group:"Security" help:"Take and use webhooks without TLS. For development only: bodies can be read on the way."`
+}
+
+// deliveryFlags are those of what posts to webhooks.
+type deliveryFlags struct {
+	WebhookAllowLoopback bool           `group:"Security" help:"Let webhooks lead to this host. For development only: accounts could reach what listens here."`
+	WebhookNetworks      []netip.Prefix `placeholder:"CIDR" group:"Security" help:"Networks that webhooks may lead to though they are not public, such as 10.20.0.0/16."`
+	WebhookPorts         []uint16       `placeholder:"PORT" group:"Security" help:"Ports that webhooks may lead to beside 443 and 8443."`
 }

@@ -65,7 +65,7 @@ func TestExampleHoldsEverySetting(t *testing.T) {
 // TestExampleIsTheDefaults parses every command with the example and without it: both must be equal.
 func TestExampleIsTheDefaults(t *testing.T) {
 	for _, words := range []string{
-		"demo", "up", "call bash true", "tail c_1", "dead ls", "dead show x", "dead redrive x", "doctor", "server", "gateway", "worker",
+		"demo", "up", "call bash true", "jobs ls", "jobs logs job_1", "webhooks ls", "tail c_1", "dead ls", "dead show x", "dead redrive x", "doctor", "server", "gateway", "worker", "deliver",
 		"health", "version",
 	} {
 		args := strings.Fields(words)
@@ -93,8 +93,10 @@ func TestEverySettingReachesItsField(t *testing.T) {
 		"json": "true", "log-level": "debug", "replicas": "3", "shards": "16", "nats-listen": "127.0.0.1:1", "durability": "os",
 		"max-store": "1GiB", "listen": "127.0.0.1:1", "max-wait": "1s", "slots": "1", "account-cap": "1", "pool": "1", "grace": "1s",
 		"metrics-listen": "127.0.0.1:1", "allow-unisolated": "true", "allow-remote": "true", "origins": "https://a.example",
+		"sandbox-jobs": "1", "account-jobs": "1", "probe-every": "1s", "callback-url": "https://a.example", "redis-url": "redis://h:1",
+		"webhook-allow-http": "true", "webhook-allow-loopback": "true", "webhook-networks": "10.0.0.0/8", "webhook-ports": "8080",
 	}
-	commands := []string{"up", "call bash true", "worker", "gateway", "server"}
+	commands := []string{"up", "call bash true", "worker", "gateway", "server", "deliver"}
 	for _, name := range slices.Sorted(maps.Keys(knownSettings(t))) {
 		if name == "provider" {
 			continue // there is one provider only

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/sandjet/sandjet/client"
 	"github.com/sandjet/sandjet/schemas"
@@ -113,6 +114,18 @@ func tell(e schemas.Event) string {
 	case schemas.CallFinished:
 		if d, ok := decode[schemas.Result](e); ok {
 			return "finished  " + tellResult(d)
+		}
+	case schemas.JobStarted:
+		if d, ok := decode[schemas.JobStartedData](e); ok {
+			return fmt.Sprintf("job       %s started, until %s", d.Job, d.Deadline.Local().Format(time.DateTime))
+		}
+	case schemas.JobFinished:
+		if d, ok := decode[schemas.JobResult](e); ok {
+			return "job       " + tellJob(d)
+		}
+	case schemas.FollowUpCreated:
+		if d, ok := decode[schemas.FollowUp](e); ok {
+			return fmt.Sprintf("follow-up %s with %d results", d.ID, len(d.Results))
 		}
 	case schemas.CallRejected:
 		if d, ok := decode[schemas.RejectedData](e); ok && d.Error != nil {

@@ -9,6 +9,7 @@ import (
 	"os"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/workers/limits"
 )
 
 type upCommand struct {
@@ -17,6 +18,9 @@ type upCommand struct {
 	serverFlags
 	gatewayFlags
 	workerFlags
+	limiterFlags
+	insecureFlag
+	deliveryFlags
 	remoteFlag
 
 	dir string
@@ -25,7 +29,8 @@ type upCommand struct {
 // Help is the long help.
 func (*upCommand) Help() string {
 	return `One process with all roles: an embedded NATS server that keeps its files in the data folder, the HTTP
-gateway, and a worker that runs calls in sandboxes of this host. It needs nothing but bash.
+gateway, a worker that runs calls in sandboxes of this host, and what posts events to webhooks. It needs
+nothing but bash.
 
 It prints where it can be reached and writes that to up.json in the data folder, where the other
 commands find it. The account and its key stay the same from one start to the next. Ctrl-C lets calls
@@ -100,13 +105,18 @@ func (c *upCommand) build(ctx context.Context, t terminal) (_ *node, err error) 
 	if err := n.openRecords(ctx); err != nil {
 		return nil, err
 	}
+	if err := n.openLimiter(ctx, c.limiterFlags, new(limits.Memory)); err != nil {
+		return nil, err
+	}
 	if err := n.addWorker(c.workerFlags); err != nil {
 		return nil, err
 	}
-	if err := n.addGateway(ctx, c.gatewayFlags, id, l); err != nil {
+	if err := n.addGateway(ctx, c.gatewayFlags, c.insecureFlag, id, l); err != nil {
 		return nil, err
 	}
 	n.addCaretakers()
+	n.addSweeper()
+	n.addDeliverer(c.deliveryFlags, c.insecureFlag)
 	return n, n.publishEndpoint()
 }
 

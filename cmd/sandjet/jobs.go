@@ -1,0 +1,541 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/sandjet/sandjet/client"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+type jobsCommand struct {
+	LS     jobsListCommand   `cmd:"" name:"ls" help:"List background jobs, the newest first."`
+	Show   jobsShowCommand   `cmd:"" help:"Show how far a job is, or how it ended."`
+	Logs   jobsLogsCommand   `cmd:"" help:"Print what a job printed, and what it prints."`
+	Stop   jobsStopCommand   `cmd:"" help:"End a job: TERM, then KILL to all that it started."`
+	Signal jobsSignalCommand `cmd:"" help:"Send a signal to a job's processes."`
+	Stdin  jobsStdinCommand  `cmd:"" help:"Write to a job's standard input."`
+	Wait   jobsWaitCommand   `cmd:"" help:"Wait for a job's end and end with its exit code."`
+}
+
+// Help is the long help.
+func (*jobsCommand) Help() string {
+	return `A background job is what "sandjet call --background bash …" started. It goes on when the call has its
+result and nobody is connected, for 24 hours unless its sandbox says otherwise. Its end is told once: on
+its conversation as job.finished, to webhooks, and to the agent whose turn it was. Records of jobs that
+ended are kept for seven days.
+
+Examples:
+  sandjet call --background bash 'make test'
+  sandjet jobs ls --state running
+  sandjet jobs logs -f job_01j…
+  sandjet jobs wait job_01j…`
+}
+
+// gatewayTarget is the target of commands that need nothing else of the process.
+type gatewayTarget struct {
+	target
+
+	dir string
+}
+
+// AfterApply is called by kong once everything is parsed.
+func (g *gatewayTarget) AfterApply(root *cli) error {
+	g.dir = root.DataDir
+	return nil
+}
+
+func (g *gatewayTarget) dial(ctx context.Context, t terminal) (*client.Client, error) {
+	return g.open(ctx, g.dir, t.err)
+}
+
+// jobTarget is a job at a gateway.
+type jobTarget struct {
+	gatewayTarget
+
+	ID string `arg:"" help:"Id of the job."`
+}
+
+func (j *jobTarget) dial(ctx context.Context, t terminal) (*client.Client, schemas.JobID, error) {
+	id := schemas.JobID(j.ID)
+	if err := id.Validate(); err != nil {
+		return nil, "", err //nolint:wrapcheck // it is for the user as it is
+	}
+	cl, err := j.gatewayTarget.dial(ctx, t)
+	return cl, id, err
+}
+
+type jobsListCommand struct {
+	gatewayTarget
+
+	State        string `placeholder:"STATE" use:"" help:"Only those in this state; running means all that have not ended. Default: all."`
+	Conversation string `short:"c" placeholder:"ID" use:"" help:"Only those of this conversation."`
+	Limit        int    `placeholder:"N" default:"50" use:"" help:"At most so many, up to 500."`
+}
+
+// Run lists jobs.
+func (c *jobsListCommand) Run(ctx context.Context, t terminal) error {
+	const most = 500
+	if c.Limit < 1 || c.Limit > most {
+		return schemas.Invalidf("limit", "%d is out of range: 1 to %d", c.Limit, most)
+	}
+	if c.State != "" && !slices.Contains(schemas.JobStates(), schemas.JobState(c.State)) {
+		return schemas.Invalidf("state", "%q is unknown: use one of %s", schemas.Quotable(c.State), jobStates())
+	}
+	cl, err := c.dial(ctx, t)
+	if err != nil {
+		return err
+	}
+	list, err := cl.Jobs(ctx, client.JobsQuery{State: c.State, Conversation: schemas.ConversationID(c.Conversation), Limit: c.Limit})
+	if err != nil {
+		return err
+	}
+	if t.json {
+		return printEach(t, list)
+	}
+	if len(list) == 0 {
+		return say(t, "There are no such jobs.")
+	}
+	const gap = 2
+	w := tabwriter.NewWriter(t.out, 0, 0, gap, ' ', 0)
+	fmt.Fprintln(w, "JOB\tSTATE\tEXIT\tMADE\tCONVERSATION\tCOMMAND")
+	for _, j := range list {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", j.ID, j.State, exitOf(j), j.Created.Local().Format(time.DateTime), j.Conversation,
+			strings.ReplaceAll(short(j.Command), "\n", " "))
+	}
+	return wrapOutput(w.Flush())
+}
+
+func jobStates() string {
+	var names []string
+	for _, s := range schemas.JobStates() {
+		names = append(names, string(s))
+	}
+	return strings.Join(names, ", ")
+}
+
+// exitOf is a job's exit code as text, a dash where there is none.
+func exitOf(j schemas.Job) string {
+	if j.Completion == nil || j.Completion.ExitCode == nil {
+		return "-"
+	}
+	return fmt.Sprint(*j.Completion.ExitCode)
+}
+
+type jobsShowCommand struct{ jobTarget }
+
+// Run shows one job.
+func (c *jobsShowCommand) Run(ctx context.Context, t terminal) error {
+	cl, id, err := c.dial(ctx, t)
+	if err != nil {
+		return err
+	}
+	j, err := cl.Job(ctx, id)
+	if err != nil {
+		return err
+	}
+	if t.json {
+		return printJSON(t.out, j)
+	}
+	_, err = io.WriteString(t.out, describeJob(j))
+	return wrapOutput(err)
+}
+
+// describeJob tells all that a person wants to know of a job, one thing on a line.
+func describeJob(j schemas.Job) string {
+	var b strings.Builder
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(&b, "%-13s %s\n", name, fmt.Sprintf(format, args...))
+	}
+	at := func(name string, when time.Time) {
+		if !when.IsZero() {
+			line(name, "%s", when.Local().Format(time.DateTime))
+		}
+	}
+	line("job", "%s", j.ID)
+	line("state", "%s", j.State)
+	if c := j.Completion; c != nil {
+		line("exit code", "%s", exitOf(j))
+		if c.Reason != "" {
+			line("reason", "%s", printable(c.Reason))
+		}
+		if c.OOMKilled {
+			line("memory", "it was killed for want of memory")
+		}
+		if c.ChildrenLeft > 0 {
+			line("left behind", "%d processes, which were ended", c.ChildrenLeft)
+		}
+		line("known by", "%s", c.Via)
+	}
+	line("command", "%s", strings.ReplaceAll(short(j.Command), "\n", " "))
+	line("call", "%s", j.Call)
+	line("conversation", "%s", j.Conversation)
+	if j.Group != nil {
+		line("group", "%s of %d", j.Group.ID, j.Group.Size)
+	}
+	line("sandbox", "%s at %s, workspace %s", j.Sandbox, j.Provider, j.Workspace)
+	at("made", j.Created)
+	at("started", j.Launched)
+	if j.Completion != nil {
+		at("ended", j.Completion.Finished)
+		line("printed", "%d bytes", j.Completion.LogBytes)
+	} else {
+		at("until", j.Deadline)
+		names := make([]string, len(j.Actions))
+		for i, a := range j.Actions {
+			names[i] = string(a)
+		}
+		line("offered", "%s", strings.Join(names, ", "))
+	}
+	if j.Completion != nil && j.Completion.Logs != "" {
+		fmt.Fprintf(&b, "\n%s\n", strings.TrimSuffix(printable(j.Completion.Logs), "\n"))
+	}
+	return b.String()
+}
+
+type jobsLogsCommand struct {
+	jobTarget
+
+	Follow bool  `short:"f" use:"" help:"Go on with what it prints, until its end or Ctrl-C."`
+	Offset int64 `placeholder:"N" use:"" help:"Begin at this byte, counted from the first that it ever printed."`
+	Tail   int   `placeholder:"N" use:"" help:"Begin so many bytes before the end, at most 262144."`
+}
+
+// Help is the long help.
+func (*jobsLogsCommand) Help() string {
+	return `Prints standard output and standard error as the job printed them, byte by byte. Its sandbox keeps the
+last 64 MiB while it is there; after that the last 32 KiB remain. With --json each piece is a line with
+its text (or data in base64, where it is no text), offset, next, size and ended; next resumes after it.
+
+Examples:
+  sandjet jobs logs -f job_01j…
+  sandjet jobs logs --tail 2000 job_01j…`
+}
+
+// Run prints logs.
+func (c *jobsLogsCommand) Run(ctx context.Context, t terminal) error {
+	switch {
+	case c.Offset < 0:
+		return schemas.Invalidf("offset", "%d is negative", c.Offset)
+	case c.Tail < 0 || c.Tail > schemas.MaxJobLogPage:
+		return schemas.Invalidf("tail", "%d is out of range: 0 to %d", c.Tail, schemas.MaxJobLogPage)
+	case c.Tail > 0 && c.Offset > 0:
+		return schemas.Invalidf("", "--tail and --offset both say where to begin: give one")
+	}
+	cl, id, err := c.dial(ctx, t)
+	if err != nil {
+		return err
+	}
+	offset := c.Offset
+	if c.Tail > 0 {
+		offset = -1
+	}
+	for {
+		page, err := cl.JobLogs(ctx, id, offset, c.Tail)
+		if err != nil {
+			return unlessLeft(ctx, err)
+		}
+		if err := printPage(t, page); err != nil {
+			return err
+		}
+		c.Tail = 0
+		done := page.Next >= page.Size || page.Next == offset
+		offset = page.Next
+		switch {
+		case !done:
+		case !c.Follow || page.Ended:
+			return nil
+		case !t.json:
+			return unlessLeft(ctx, cl.FollowJobLogs(ctx, id, offset, t.out))
+		default:
+			if err := pause(ctx, time.Second); err != nil {
+				return nil //nolint:nilerr // Ctrl-C is how one leaves
+			}
+		}
+	}
+}
+
+// printPage prints a piece of a log: its bytes as they are, or as JSON.
+func printPage(t terminal, p client.JobLogPage) error {
+	if !t.json {
+		_, err := t.out.Write(p.Data)
+		return wrapOutput(err)
+	}
+	line := struct {
+		Text   string `json:"text,omitzero"`
+		Data   []byte `json:"data,omitempty"`
+		Offset int64  `json:"offset"`
+		Next   int64  `json:"next"`
+		Size   int64  `json:"size"`
+		Ended  bool   `json:"ended"`
+	}{Offset: p.Offset, Next: p.Next, Size: p.Size, Ended: p.Ended}
+	if text := string(p.Data); strings.ToValidUTF8(text, "") == text {
+		line.Text = text
+	} else {
+		line.Data = p.Data
+	}
+	return printJSON(t.out, line)
+}
+
+type jobsStopCommand struct {
+	jobTarget
+
+	Reason string `placeholder:"TEXT" use:"" help:"Why, for those who are told of its end."`
+}
+
+// Run stops a job.
+func (c *jobsStopCommand) Run(ctx context.Context, t terminal) error {
+	cl, id, err := c.dial(ctx, t)
+	if err != nil {
+		return err
+	}
+	j, err := cl.StopJob(ctx, id, c.Reason)
+	if err != nil {
+		return err
+	}
+	if t.json {
+		return printJSON(t.out, j)
+	}
+	return say(t, "%s is told to end; \"sandjet jobs wait %s\" waits until it has", id, id)
+}
+
+type jobsSignalCommand struct {
+	jobTarget
+
+	Name string `arg:"" name:"signal" help:"HUP, INT, QUIT, KILL, USR1, USR2, TERM, CONT or STOP."`
+}
+
+// Run sends a signal.
+func (c *jobsSignalCommand) Run(ctx context.Context, t terminal) error {
+	name := strings.TrimPrefix(strings.ToUpper(c.Name), "SIG")
+	if !slices.Contains(schemas.JobSignals(), name) {
+		return schemas.Invalidf("signal", "%q is unknown: use one of %s", schemas.Quotable(c.Name), strings.Join(schemas.JobSignals(), ", "))
+	}
+	cl, id, err := c.dial(ctx, t)
+	if err != nil {
+		return err
+	}
+	if err := cl.SignalJob(ctx, id, name); err != nil {
+		return err
+	}
+	if t.json {
+		return printJSON(t.out, map[string]string{"job": string(id), "signal": name})
+	}
+	return say(t, "%s was sent to %s", name, id)
+}
+
+type jobsStdinCommand struct {
+	jobTarget
+
+	Text string `arg:"" optional:"" help:"A line to write; - copies stdin as it is."`
+	EOF  bool   `name:"eof" use:"" help:"Close its standard input afterwards. After the end of - it is closed anyway."`
+}
+
+// Help is the long help.
+func (*jobsStdinCommand) Help() string {
+	return `Examples:
+  sandjet jobs stdin job_01j… yes
+  sandjet jobs stdin job_01j… - < answers.txt
+  sandjet jobs stdin --eof job_01j…`
+}
+
+// Run writes to a job.
+func (c *jobsStdinCommand) Run(ctx context.Context, t terminal) error {
+	if c.Text == "" && !c.EOF {
+		return schemas.Invalidf("text", "is missing: give a line, - for stdin, or --eof to close it")
+	}
+	cl, id, err := c.dial(ctx, t)
+	if err != nil {
+		return err
+	}
+	from, eof := io.Reader(strings.NewReader(c.Text+"\n")), c.EOF
+	switch c.Text {
+	case "-":
+		from, eof = t.in, true
+	case "":
+		from = strings.NewReader("")
+	}
+	n, err := writeJob(ctx, cl, id, from, eof)
+	if err != nil {
+		return err
+	}
+	if t.json {
+		return printJSON(t.out, map[string]any{"job": id, "written": n, "eof": eof})
+	}
+	closed := ""
+	if eof {
+		closed = ", and its standard input is closed"
+	}
+	return say(t, "%d bytes were written to %s%s", n, id, closed)
+}
+
+// jobWriter is what writeJob needs of a client.
+type jobWriter interface {
+	WriteJob(ctx context.Context, id schemas.JobID, data []byte, eof bool) (int, error)
+}
+
+// writeJob copies all of r to a job's standard input, piece by piece as the job reads.
+func writeJob(ctx context.Context, w jobWriter, id schemas.JobID, r io.Reader, eof bool) (int64, error) {
+	var total int64
+	piece := make([]byte, schemas.MaxJobStdin)
+	for {
+		n, err := io.ReadFull(r, piece)
+		last := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+		if err != nil && !last {
+			return total, fmt.Errorf("read stdin: %w", err)
+		}
+		for rest := piece[:n]; len(rest) > 0; {
+			taken, err := w.WriteJob(ctx, id, rest, false)
+			total += int64(taken)
+			if err != nil {
+				return total, fmt.Errorf("after %d bytes: %w", total, err)
+			}
+			if taken == 0 {
+				return total, schemas.Errorf(schemas.Timeout, "", "after %d bytes: the job does not read", total)
+			}
+			rest = rest[taken:]
+		}
+		if !last {
+			continue
+		}
+		if eof {
+			_, err := w.WriteJob(ctx, id, nil, true)
+			return total, err //nolint:wrapcheck // it is for the user as it is
+		}
+		return total, nil
+	}
+}
+
+type jobsWaitCommand struct{ jobTarget }
+
+// Help is the long help.
+func (*jobsWaitCommand) Help() string {
+	return `Waits until the job has ended and says how on stderr; with --json it prints the job. It may be left with
+Ctrl-C and begun again: the job does not notice.
+
+Exit codes:
+  0-255  the job's own; 128+n if signal n killed it
+  124    its lifetime was over
+  130    it was stopped, and had no exit code of its own
+  71     it is lost: how it ended is unknown
+  75     its call ended without starting it`
+}
+
+// Run waits for the end of a job.
+func (c *jobsWaitCommand) Run(ctx context.Context, t terminal) error {
+	cl, id, err := c.dial(ctx, t)
+	if err != nil {
+		return err
+	}
+	j, err := waitJob(ctx, cl, id)
+	if err != nil {
+		if ctx.Err() != nil {
+			return &exitError{code: exitCancelled}
+		}
+		return err
+	}
+	if t.json {
+		err = printJSON(t.out, j)
+	} else {
+		_, err = fmt.Fprintf(t.err, "sandjet: %s\n", tellJob(schemas.JobResultOf(j, *j.Completion)))
+	}
+	if err != nil {
+		return wrapOutput(err)
+	}
+	return &exitError{code: jobCode(*j.Completion)}
+}
+
+// waitJob looks after a job until it has ended. It asks rather than listens: a job whose call never
+// started it ends without an event.
+func waitJob(ctx context.Context, cl *client.Client, id schemas.JobID) (schemas.Job, error) {
+	const first, most = 50 * time.Millisecond, time.Second
+	for wait := first; ; wait = min(2*wait, most) {
+		j, err := cl.Job(ctx, id)
+		if err != nil {
+			return j, err //nolint:wrapcheck // it is for the user as it is
+		}
+		if j.Completion != nil {
+			return j, nil
+		}
+		if err := pause(ctx, wait); err != nil {
+			return j, err
+		}
+	}
+}
+
+// jobCode is the exit code of waiting for a job.
+func jobCode(c schemas.Completion) int {
+	switch c.State {
+	case schemas.JobExpired:
+		return exitTimeout
+	case schemas.JobLost:
+		return exitInterrupted
+	case schemas.JobUnstarted:
+		return exitTryLater
+	case schemas.JobCompleted, schemas.JobFailed, schemas.JobStopped, schemas.JobWaiting, schemas.JobLaunching, schemas.JobRunning:
+	}
+	switch {
+	case c.ExitCode != nil:
+		return *c.ExitCode
+	case c.State == schemas.JobCompleted:
+		return exitOK
+	case c.State == schemas.JobStopped:
+		return exitCancelled
+	}
+	return exitFailure
+}
+
+// tellJob says in one line how a job ended.
+func tellJob(r schemas.JobResult) string {
+	s := fmt.Sprintf("%s %s", r.Job, r.State)
+	if r.ExitCode != nil {
+		s += fmt.Sprintf(", exit code %d", *r.ExitCode)
+	}
+	if r.DurationMS > 0 {
+		s += fmt.Sprintf(", %d ms", r.DurationMS)
+	}
+	if r.Reason != "" {
+		s += ": " + printable(r.Reason)
+	}
+	return s
+}
+
+// unlessLeft is err, or nil when the person in front has left with Ctrl-C.
+func unlessLeft(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// pause waits, or returns the context's error.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err() //nolint:wrapcheck // it is the caller's own
+	case <-time.After(d):
+		return nil
+	}
+}
+
+// say prints a line.
+func say(t terminal, format string, args ...any) error {
+	_, err := fmt.Fprintf(t.out, format+"\n", args...)
+	return wrapOutput(err)
+}
+
+// printEach prints each value as a line of JSON.
+func printEach[T any](t terminal, list []T) error {
+	for _, v := range list {
+		if err := printJSON(t.out, v); err != nil {
+			return err
+		}
+	}
+	return nil
+}

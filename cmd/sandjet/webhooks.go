@@ -1,0 +1,302 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/sandjet/sandjet/client"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+type webhooksCommand struct {
+	Add    webhooksAddCommand    `cmd:"" help:"Have events posted to a URL."`
+	LS     webhooksListCommand   `cmd:"" name:"ls" help:"List the endpoints."`
+	Show   webhooksShowCommand   `cmd:"" help:"Show an endpoint."`
+	RM     webhooksRemoveCommand `cmd:"" name:"rm" help:"Remove an endpoint with all that waits for it."`
+	Enable webhooksEnableCommand `cmd:"" help:"Enable an endpoint that was disabled."`
+	Rotate webhooksRotateCommand `cmd:"" help:"Give an endpoint a new secret."`
+	Test   webhooksTestCommand   `cmd:"" help:"Have a test event delivered to an endpoint."`
+	Replay webhooksReplayCommand `cmd:"" help:"Have deliveries made again, under their first ids."`
+}
+
+// Help is the long help.
+func (*webhooksCommand) Help() string {
+	return `Events are posted as Standard Webhooks describe: signed, each at least once, under the same webhook-id on
+every try, for three days. An endpoint that answers 410, or nothing good for five days, is disabled.
+
+Examples:
+  sandjet webhooks add https://example.com/hooks --events job.finished,followup.created
+  sandjet webhooks test wh_01j…
+  sandjet webhooks replay --since 2h`
+}
+
+type webhooksAddCommand struct {
+	gatewayTarget
+
+	To          string   `arg:"" name:"receiver" help:"Where to post: an https URL."`
+	Events      []string `placeholder:"TYPE" use:"" help:"Only events of these types. Default: all that are delivered."`
+	Legacy      bool     `use:"" help:"Also sign the way of X-Webhook-Signature."`
+	Description string   `placeholder:"TEXT" use:"" help:"For people."`
+	Concurrency int      `placeholder:"N" use:"" help:"Requests at the same time. Default: 4."`
+}
+
+// Run adds an endpoint.
+func (c *webhooksAddCommand) Run(ctx context.Context, t terminal) error {
+	spec := client.WebhookSpec{URL: c.To, Legacy: c.Legacy, Description: c.Description, Concurrency: c.Concurrency}
+	for _, e := range c.Events {
+		spec.Events = append(spec.Events, schemas.EventType(e))
+	}
+	asked := schemas.Endpoint{URL: spec.URL, Events: spec.Events, Concurrency: spec.Concurrency, Description: spec.Description}
+	if err := asked.Validate(); err != nil { // before anything is dialled
+		return err //nolint:wrapcheck // it is for the user as it is
+	}
+	cl, err := c.dial(ctx, t)
+	if err != nil {
+		return err
+	}
+	e, err := cl.AddWebhook(ctx, spec)
+	if err != nil {
+		return err
+	}
+	return printSecret(t, e)
+}
+
+// printSecret prints an endpoint with its newest secret, which is shown this once.
+func printSecret(t terminal, e schemas.Endpoint) error {
+	if t.json {
+		return printJSON(t.out, e)
+	}
+	secret := ""
+	if len(e.Secrets) > 0 {
+		secret = e.Secrets[0].Key
+	}
+	return say(t, "id      %s\nurl     %s\nsecret  %s\nThe secret is shown only now: the receiver needs it to check signatures.", e.ID, printable(e.URL), secret)
+}
+
+type webhooksListCommand struct{ gatewayTarget }
+
+// Run lists the endpoints.
+func (c *webhooksListCommand) Run(ctx context.Context, t terminal) error {
+	cl, err := c.dial(ctx, t)
+	if err != nil {
+		return err
+	}
+	list, err := cl.Webhooks(ctx)
+	if err != nil {
+		return err
+	}
+	if t.json {
+		return printEach(t, list)
+	}
+	if len(list) == 0 {
+		return say(t, "There are no webhooks.")
+	}
+	const gap = 2
+	w := tabwriter.NewWriter(t.out, 0, 0, gap, ' ', 0)
+	fmt.Fprintln(w, "ID\tSTATE\tEVENTS\tURL\tDESCRIPTION")
+	for _, e := range list {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", e.ID, endpointState(e), eventNames(e.Events), printable(e.URL), short(e.Description))
+	}
+	return wrapOutput(w.Flush())
+}
+
+func endpointState(e schemas.Endpoint) string {
+	switch {
+	case e.Disabled:
+		return "disabled"
+	case !e.FailingSince.IsZero():
+		return "failing"
+	}
+	return "enabled"
+}
+
+func eventNames(types []schemas.EventType) string {
+	if len(types) == 0 {
+		return "all"
+	}
+	names := make([]string, len(types))
+	for i, e := range types {
+		names[i] = string(e)
+	}
+	return strings.Join(names, ",")
+}
+
+// webhookTarget is an endpoint at a gateway.
+type webhookTarget struct {
+	gatewayTarget
+
+	ID string `arg:"" help:"Id of the endpoint."`
+}
+
+func (w *webhookTarget) dial(ctx context.Context, t terminal) (*client.Client, schemas.EndpointID, error) {
+	id := schemas.EndpointID(w.ID)
+	if err := id.Validate(); err != nil {
+		return nil, "", err //nolint:wrapcheck // it is for the user as it is
+	}
+	cl, err := w.gatewayTarget.dial(ctx, t)
+	return cl, id, err
+}
+
+type webhooksShowCommand struct{ webhookTarget }
+
+// Run shows an endpoint.
+func (c *webhooksShowCommand) Run(ctx context.Context, t terminal) error {
+	cl, id, err := c.dial(ctx, t)
+	if err != nil {
+		return err
+	}
+	e, err := cl.Webhook(ctx, id)
+	if err != nil {
+		return err
+	}
+	return printEndpoint(t, e)
+}
+
+func printEndpoint(t terminal, e schemas.Endpoint) error {
+	if t.json {
+		return printJSON(t.out, e)
+	}
+	var b strings.Builder
+	line := func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(&b, "%-14s %s\n", name, printable(value))
+		}
+	}
+	line("id", string(e.ID))
+	line("url", e.URL)
+	line("state", endpointState(e))
+	line("reason", e.Reason)
+	line("events", eventNames(e.Events))
+	line("description", e.Description)
+	line("secrets", fmt.Sprint(len(e.Secrets)))
+	line("made", e.Created.Local().Format(time.DateTime))
+	if !e.FailingSince.IsZero() {
+		line("failing since", e.FailingSince.Local().Format(time.DateTime))
+	}
+	_, err := io.WriteString(t.out, b.String())
+	return wrapOutput(err)
+}
+
+type webhooksRemoveCommand struct{ webhookTarget }
+
+// Run removes an endpoint.
+func (c *webhooksRemoveCommand) Run(ctx context.Context, t terminal) error {
+	cl, id, err := c.dial(ctx, t)
+	if err != nil {
+		return err
+	}
+	if err := cl.RemoveWebhook(ctx, id); err != nil {
+		return err
+	}
+	if t.json {
+		return printJSON(t.out, map[string]any{"removed": id})
+	}
+	return say(t, "%s was removed", id)
+}
+
+type webhooksEnableCommand struct{ webhookTarget }
+
+// Run enables an endpoint.
+func (c *webhooksEnableCommand) Run(ctx context.Context, t terminal) error {
+	cl, id, err := c.dial(ctx, t)
+	if err != nil {
+		return err
+	}
+	e, err := cl.UpdateWebhook(ctx, id, client.WebhookPatch{Disabled: new(false)})
+	if err != nil {
+		return err
+	}
+	return printEndpoint(t, e)
+}
+
+type webhooksRotateCommand struct {
+	webhookTarget
+
+	Overlap time.Duration `placeholder:"DURATION" default:"24h" use:"" help:"How long the former secret goes on signing too."`
+}
+
+// Run gives an endpoint a new secret.
+func (c *webhooksRotateCommand) Run(ctx context.Context, t terminal) error {
+	if c.Overlap <= 0 {
+		return schemas.Invalidf("overlap", "%s is out of range: more than 0", c.Overlap)
+	}
+	cl, id, err := c.dial(ctx, t)
+	if err != nil {
+		return err
+	}
+	e, err := cl.RotateWebhook(ctx, id, c.Overlap)
+	if err != nil {
+		return err
+	}
+	return printSecret(t, e)
+}
+
+type webhooksTestCommand struct{ webhookTarget }
+
+// Run has a test event delivered.
+func (c *webhooksTestCommand) Run(ctx context.Context, t terminal) error {
+	cl, id, err := c.dial(ctx, t)
+	if err != nil {
+		return err
+	}
+	delivery, err := cl.TestWebhook(ctx, id)
+	if err != nil {
+		return err
+	}
+	if t.json {
+		return printJSON(t.out, map[string]any{"delivery": delivery})
+	}
+	return say(t, "%s is on its way to %s", delivery, id)
+}
+
+type webhooksReplayCommand struct {
+	gatewayTarget
+
+	Since    string `placeholder:"TIME" use:"" help:"Deliveries made from then on: a duration back from now such as 2h, or a time such as 2026-11-21T08:00:00Z."`
+	Endpoint string `placeholder:"ID" use:"" help:"Only those to this endpoint."`
+	ID       string `name:"id" placeholder:"ID" use:"" help:"Only this delivery, by its webhook-id."`
+}
+
+// Run has deliveries made again.
+func (c *webhooksReplayCommand) Run(ctx context.Context, t terminal) error {
+	since, err := moment(c.Since, time.Now())
+	if err != nil {
+		return err
+	}
+	if since.IsZero() && c.ID == "" {
+		return schemas.Invalidf("since", "is missing: say from when on, or which delivery with --id")
+	}
+	cl, err := c.dial(ctx, t)
+	if err != nil {
+		return err
+	}
+	n, err := cl.ReplayWebhooks(ctx, client.WebhookReplay{
+		Since: since, Endpoint: schemas.EndpointID(c.Endpoint), ID: schemas.DeliveryID(c.ID),
+	})
+	if err != nil {
+		return err
+	}
+	if t.json {
+		return printJSON(t.out, map[string]int{"replayed": n})
+	}
+	return say(t, "%d deliveries are on their way again", n)
+}
+
+// moment reads a time, or a duration back from now. Nothing is the zero time.
+func moment(s string, now time.Time) (time.Time, error) {
+	if s == "" {
+		return time.Time{}, nil
+	}
+	if d, err := time.ParseDuration(s); err == nil && d >= 0 {
+		return now.Add(-d), nil
+	}
+	at, err := time.Parse(time.RFC3339, s)
+	if err != nil || at.IsZero() {
+		return time.Time{}, schemas.Invalidf("since", "%q is neither a duration such as 2h nor a time such as %s", schemas.Quotable(s), now.UTC().Format(time.RFC3339))
+	}
+	return at, nil
+}
