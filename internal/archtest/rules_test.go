@@ -48,6 +48,7 @@ var testsMay = map[string][]string{
 	"client":               {"gateway", "records", "streams", "providers", "workers"},
 	"providers/local/box":  {"providers/local/boxentry"},
 	"cmd/sandjet":          {"internal/redistest"},
+	"internal/crashtest":   {"internal/redistest"},
 	"providers/supervisor": {"providers/providertest", "providers/local"},
 }
 

@@ -123,6 +123,14 @@ func withDelivery(c *cluster, role func(name string, args ...string), worker []s
 	return append(worker, "--sandbox-jobs", "500", "--probe-every", "2s")
 }
 
+// withRedis has the caps counted there.
+func withRedis(url string) option {
+	return func(c *cluster, _ func(string, ...string), worker []string) []string {
+		c.gatewayFlags = append(c.gatewayFlags, "--redis-url", url)
+		return append(worker, "--redis-url", url)
+	}
+}
+
 type option func(c *cluster, role func(name string, args ...string), worker []string) []string
 
 func startCluster(ctx context.Context, t *testing.T, program string, options ...option) *cluster {

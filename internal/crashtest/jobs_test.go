@@ -15,11 +15,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/redistest"
 	"github.com/sandjet/sandjet/schemas"
 )
 
 // TestEveryJobComesHomeInSpiteOfKills holds Sandjet to its promises about background jobs: while
-// jobs start, run and end, each role is killed with SIGKILL again and again. At the end every job has
+// jobs start, run and end, each role and the Redis server of their caps is killed with SIGKILL again and again. At the end every job has
 // settled once, its conversation was told once, one follow-up was made of it, and the webhook receiver,
 // which fails now and then, has heard of each, repeats under the same id only.
 func TestEveryJobComesHomeInSpiteOfKills(t *testing.T) {
@@ -34,12 +35,14 @@ func TestEveryJobComesHomeInSpiteOfKills(t *testing.T) {
 	defer cancel()
 
 	sink := newReceiver(t, rand.New(rand.NewPCG(seed, 3)))
-	c := startCluster(ctx, t, build(t), withDelivery)
+	redis := redistest.Start(t)
+	c := startCluster(ctx, t, build(t), withDelivery, withRedis(redis.URL()))
 	c.subscribe(ctx, t, sink.server.URL)
 	calls := newJobCalls(s, rand.New(rand.NewPCG(seed, 1)))
 	chaos, quiet := context.WithCancel(ctx)
 	var killer sync.WaitGroup
 	killer.Go(func() { c.killAtRandom(chaos, t, s, rand.New(rand.NewPCG(seed, 2))) })
+	killer.Go(func() { restartAtRandom(chaos, c, redis, s, rand.New(rand.NewPCG(seed, 4))) })
 	accepted := c.submitAs(ctx, t, calls, true)
 	results := c.results(ctx, t, accepted)
 	c.awaitKills(ctx, t, s.kills)
@@ -51,6 +54,17 @@ func TestEveryJobComesHomeInSpiteOfKills(t *testing.T) {
 	c.checkJobs(ctx, t, accepted, results, jobs, sink)
 	if t.Failed() {
 		t.Logf("the last lines of the processes:\n%s", c.log)
+	}
+}
+
+// restartAtRandom kills Redis, which keeps nothing, and starts it again after a while, until ctx ends.
+func restartAtRandom(ctx context.Context, c *cluster, redis *redistest.Server, s size, r *rand.Rand) {
+	for pause(ctx, time.Duration(r.Int64N(int64(2*s.between)))); ctx.Err() == nil; pause(ctx, time.Duration(r.Int64N(int64(4*s.between)))) {
+		c.log.note("--- kill -9 redis")
+		redis.Kill()
+		pause(ctx, time.Duration(r.Int64N(int64(s.between))))
+		redis.Restart()
+		c.log.note("--- up again: redis")
 	}
 }
 
