@@ -26,8 +26,8 @@ const (
 )
 
 const (
-	ackWait     = 30 * time.Second
-	maxAttempts = 100 // of one message: its tries are messages of their own, and waiting in hand is bounded
+	ackWait     = 10 * time.Second // how late a delivery is whose deliverer died
+	maxAttempts = 100              // of one message: its tries are messages of their own, and waiting in hand is bounded
 )
 
 // Deliverer serves a channel. Any number of them, in any number of processes, share its deliveries.

@@ -42,8 +42,11 @@ const (
 	jitterPart  = 0.1            // of a wait, to either side
 	longestWait = 24 * time.Hour // that a receiver may ask for
 
-	// parkedAtMost bounds how long a message waits in hand: those places are few, see streams.RetryAfter.
-	parkedAtMost = 5 * time.Second
+	// A message that finds no place waits in hand, seconds at a time, and after a few times on the log,
+	// since such places are few: see streams.RetryAfter.
+	parkedFor   = 4 * time.Second // at most
+	parkedTimes = 10
+	putBackFor  = 5 * time.Second // at least; twice that at most
 )
 
 // step is what becomes of a message.
@@ -71,10 +74,10 @@ func next(d schemas.Delivery, try schemas.DeliveryTry, v Verdict, handed int, sc
 	case Delivered, Dropped:
 		return step{kind: stepDone}
 	case Busy:
-		if wait := spread(time.Second<<min(max(handed, 1)-1, 3), chance); wait < parkedAtMost {
-			return step{kind: stepPark, wait: wait}
+		if handed <= parkedTimes {
+			return step{kind: stepPark, wait: spread(min(time.Duration(handed)*time.Second, parkedFor), chance)}
 		}
-		return step{kind: stepLater, later: d, at: now.Add(parkedAtMost + time.Duration(chance*float64(parkedAtMost)))}
+		return step{kind: stepLater, later: d, at: now.Add(putBackFor + time.Duration(chance*float64(putBackFor)))}
 	case Held:
 		// Those that come together must not come back together: one of them is enough to find out.
 		late := max(v.After/4, 10*time.Second)

@@ -153,7 +153,9 @@ func TestARetryIsTheSameDeliverySignedAnew(t *testing.T) {
 	t.Parallel()
 	l, k := natstest.Start(t), &book{all: map[schemas.EndpointID]schemas.Endpoint{}}
 	r := newReceiver(t, k, "wh_1", status(500, 500, 200))
-	deliver(t, l.Bus, k, func(d *delivery.Deliverer, _ *webhook.Sender) { d.SetSchedule(0, 1500*time.Millisecond, 1500*time.Millisecond) })
+	deliver(t, l.Bus, k, func(d *delivery.Deliverer, _ *webhook.Sender) {
+		d.SetSchedule(0, 1500*time.Millisecond, 1500*time.Millisecond)
+	})
 	send(t, l.Bus, "msg_1", "wh_1")
 	posts := r.await(t, 3)
 	for i, p := range posts {

@@ -14,11 +14,10 @@ import (
 // that endpoints that answer promptly always find a place, however many do not.
 const (
 	suspectsAtMost = delivery.DefaultSlots / 2 // tries under way to endpoints that are not known to be prompt
-	waitersAtMost  = delivery.DefaultSlots / 4
-	waitersPerTry  = 4 // deliveries that may wait for each try that an endpoint takes at once
+	waitersAtMost  = delivery.DefaultSlots / 4 // deliveries that wait for a try before theirs to end
 
 	commonLane  = 4 // tries at once to an endpoint, unless it says otherwise
-	suspectLane = 2 // while its last try failed, or there was none yet
+	suspectLane = 2 // while its last try was not answered, or there was none yet
 	prompt      = 3 * time.Second
 	laneKept    = 2 * time.Hour
 )
@@ -34,7 +33,7 @@ type laneKey struct {
 type trust int
 
 const (
-	suspect trust = iota // it failed, or there was none yet
+	suspect trust = iota // it was not answered, or there was none yet
 	slow
 	trusted // it was answered promptly
 )
@@ -94,11 +93,10 @@ func (l *lanes) enter(ctx context.Context, key laneKey, most int) (*lane, delive
 	case open && p.inFlight < p.room() && len(p.waiting) == 0:
 		l.begin(p)
 		return p, delivery.Verdict{}
-	case p.trust == trusted && len(p.waiting) < waitersPerTry*most && l.waiters < waitersAtMost && l.wait(ctx, p):
+	case !p.breaker.closed(now): // it was let through as the probe, and cannot be
+		p.breaker.forget()
+	case p.trust == trusted && len(p.waiting) < waitersAtMost-l.waiters && l.wait(ctx, p): // as many as are left to others
 		return p, delivery.Verdict{}
-	}
-	if p.trust == suspect {
-		p.breaker.forget() // it was let through as the probe, perhaps
 	}
 	return nil, delivery.Verdict{Kind: delivery.Busy}
 }
@@ -128,8 +126,9 @@ func (l *lanes) wait(ctx context.Context, p *lane) bool {
 type outcome int
 
 const (
-	answered   outcome = iota // the endpoint is well
-	unanswered                // it is not
+	accepted   outcome = iota // the endpoint is well
+	refused                   // it answers, but does not take the delivery
+	unanswered                // it did not answer
 	unknown                   // the try was broken off by us, or never made
 )
 
@@ -143,18 +142,11 @@ func (l *lanes) leave(p *lane, o outcome, took, pause time.Duration) {
 	if p.trust != trusted {
 		l.suspects--
 	}
-	switch {
-	case o == unknown:
+	if o == unknown {
 		p.breaker.forget()
-	case o == unanswered:
-		p.breaker.record(now, false)
-		l.judge(p, suspect)
-	case took > prompt:
-		p.breaker.record(now, true)
-		l.judge(p, slow)
-	default:
-		p.breaker.record(now, true)
-		l.judge(p, trusted)
+	} else {
+		p.breaker.record(now, o == accepted)
+		l.judge(p, trustAfter(o, took))
 	}
 	if pause > 0 {
 		p.breaker.pause(now.Add(min(pause, lastRest)))
@@ -175,6 +167,18 @@ func (l *lanes) begin(p *lane) {
 	if p.trust != trusted {
 		l.suspects++
 	}
+}
+
+// trustAfter is the trust that a try leaves. It is about places, not about success: who refuses promptly
+// holds none, and is a matter of the breaker.
+func trustAfter(o outcome, took time.Duration) trust {
+	switch {
+	case o == unanswered:
+		return suspect
+	case took > prompt:
+		return slow
+	}
+	return trusted
 }
 
 // judge sets the trust in a lane, and counts its tries under way where they belong now.

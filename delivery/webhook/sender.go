@@ -167,9 +167,9 @@ func (s *Sender) post(ctx context.Context, e schemas.Endpoint, d schemas.Deliver
 	try.Duration = schemas.Duration(time.Since(began))
 	verdict := judge(answer.StatusCode, answer.Header, time.Now())
 	if verdict.Kind == delivery.Failed {
-		return try, verdict, unanswered
+		return try, verdict, refused
 	}
-	return try, verdict, answered
+	return try, verdict, accepted
 }
 
 // request is a try, signed as of now.
