@@ -341,8 +341,10 @@ func (i *jobInput) write(ctx context.Context, data []byte, eof bool) (n int, err
 		return n, tooSlow(ctx)
 	case err != nil:
 		return n, errNoInput()
-	case eof && i.file.Close() != nil:
-		return n, errNoInput()
+	case eof: // a job that took all may have ended by now, and its input with it
+		if err := i.file.Close(); err != nil && (len(data) == 0 || !errors.Is(err, os.ErrClosed)) {
+			return n, errNoInput()
+		}
 	}
 	return n, nil
 }
