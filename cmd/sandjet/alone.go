@@ -129,6 +129,9 @@ func (c *gatewayCommand) build(ctx context.Context, t terminal) (_ *node, err er
 			n.close()
 		}
 	}()
+	if err := n.openLimiter(ctx, c.limiterFlags, nil); err != nil {
+		return nil, err
+	}
 	l, err := n.openListener(ctx, c.Listen, "listen", c.AllowRemote)
 	if err != nil {
 		return nil, err
@@ -141,9 +144,6 @@ func (c *gatewayCommand) build(ctx context.Context, t terminal) (_ *node, err er
 		return nil, err
 	}
 	if err := n.openRecords(ctx); err != nil {
-		return nil, err
-	}
-	if err := n.openLimiter(ctx, c.limiterFlags, nil); err != nil {
 		return nil, err
 	}
 	if err := n.addGateway(ctx, c.gatewayFlags, c.insecureFlag, id, l); err != nil {
@@ -204,6 +204,9 @@ func (c *workerCommand) Run(ctx context.Context, t terminal) error {
 		return err
 	}
 	defer n.close()
+	if err := n.openLimiter(ctx, c.limiterFlags, new(limits.Memory)); err != nil {
+		return err
+	}
 	up := workerUp{Provider: c.Provider, PID: os.Getpid()}
 	if up.MetricsURL, err = n.addHealth(ctx, c.metricsFlag, c.remoteFlag); err != nil {
 		return err
@@ -212,9 +215,6 @@ func (c *workerCommand) Run(ctx context.Context, t terminal) error {
 		return err
 	}
 	if err := n.openRecords(ctx); err != nil {
-		return err
-	}
-	if err := n.openLimiter(ctx, c.limiterFlags, new(limits.Memory)); err != nil {
 		return err
 	}
 	if err := n.addWorker(c.workerFlags); err != nil {

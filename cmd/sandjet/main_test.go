@@ -34,8 +34,11 @@ func TestMain(m *testing.M) {
 //	plain ROLE SUBJECT TEXT      publishes by the text protocol of NATS, with the credential of a role.json
 //	letter DIR VAR               waits for a dead letter and puts its id into a variable
 //	hostport FILE KEY VAR        puts host:port of a field that is a URL into a variable
+//	receiver FILE VAR            takes webhooks, a line of "ID TYPE" each into the file, and puts its URL into a variable
+//	redis start|kill|restart     runs a Redis server; its URL is in $REDIS
 func TestScripts(t *testing.T) {
 	scripts := &processes{}
+	caps := &redisServers{t: t}
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata",
 		RequireExplicitExec: true,
@@ -43,7 +46,7 @@ func TestScripts(t *testing.T) {
 		Setup:               setup,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"start": scripts.start, "await": await, "halt": scripts.halt, "signal": scripts.signal, "field": field, "exits": exits, "mode": mode,
-			"plain": plain, "letter": letter, "hostport": hostport,
+			"plain": plain, "letter": letter, "hostport": hostport, "receiver": receiver, "redis": caps.do,
 		},
 	})
 }

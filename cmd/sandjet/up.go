@@ -83,6 +83,9 @@ func (c *upCommand) build(ctx context.Context, t terminal) (_ *node, err error) 
 	if err := n.claim(); err != nil {
 		return nil, err
 	}
+	if err := n.openLimiter(ctx, c.limiterFlags, new(limits.Memory)); err != nil {
+		return nil, err
+	}
 	l, err := n.openListener(ctx, c.Listen, "listen", c.AllowRemote)
 	if err != nil {
 		return nil, err
@@ -103,9 +106,6 @@ func (c *upCommand) build(ctx context.Context, t terminal) (_ *node, err error) 
 		return nil, err
 	}
 	if err := n.openRecords(ctx); err != nil {
-		return nil, err
-	}
-	if err := n.openLimiter(ctx, c.limiterFlags, new(limits.Memory)); err != nil {
 		return nil, err
 	}
 	if err := n.addWorker(c.workerFlags); err != nil {
