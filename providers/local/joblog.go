@@ -241,11 +241,12 @@ func (l *jobLog) gather(pieces []piece) ([]byte, error) {
 	}
 	data := make([]byte, 0, size)
 	for _, p := range pieces {
-		before, err := len(data), error(nil)
-		if data, err = l.fetch(data, p); err != nil {
+		more, err := l.fetch(data, p)
+		if err != nil {
 			return nil, err
 		}
-		if int64(len(data)-before) < p.size {
+		short := int64(len(more)-len(data)) < p.size
+		if data = more; short {
 			break // the machine stopped before all was on the disk
 		}
 	}

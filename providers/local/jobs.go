@@ -156,6 +156,8 @@ func (j *job) launch(cmd providers.Command, env map[string]string) error {
 		// Where the box ended first nobody knows whether it was started: the watch finds it lost.
 		if err = j.run.Started(); errors.Is(err, box.ErrEnded) {
 			err = nil
+		} else if err != nil {
+			j.run.Forget()
 		}
 	}
 	if err != nil {
@@ -225,7 +227,7 @@ func (p *Provider) JobLogs(ctx context.Context, ref schemas.JobRef, offset int64
 	}
 	l := providers.JobLogs{Ended: j.ended()} // asked first: after an end there is no more
 	if l.Data, l.Offset, l.Size, err = j.log.read(offset, limit); err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
+		if errors.Is(err, fs.ErrNotExist) && !j.elsewhere {
 			return providers.JobLogs{}, errNoJob()
 		}
 		return providers.JobLogs{}, schemas.Wrap(schemas.Unavailable, "job logs", "the job's log cannot be read", err)

@@ -289,14 +289,50 @@ func TestJobsAreNotKilledWithOthers(t *testing.T) {
 	}
 }
 
-// TestPipelineMayEndByItself: what reads the end of the job's output is not killed before it has.
+func TestJobThatCannotStartLeavesNothing(t *testing.T) {
+	var state string
+	p := open(t, "L3", func(o *local.Options) { state = o.StateDir })
+	cmd := kept(t, p, "box", nil)
+	cmd.Dir, cmd.Script = "/nowhere", "true"
+	id := schemas.NewJobID()
+	if _, err := p.StartJob(t.Context(), id, cmd, providers.JobOptions{}); schemas.CodeOf(err) != schemas.Invalid {
+		t.Errorf("in a directory that is not there: %v", err)
+	}
+	ref := schemas.JobRef{Sandbox: cmd.Sandbox, ID: id}
+	if _, err := p.JobStatus(t.Context(), ref); schemas.CodeOf(err) != schemas.NotFound {
+		t.Errorf("what was not started is there: %v", err)
+	}
+	if left, err := os.ReadDir(filepath.Join(state, "jobs")); err != nil || len(left) > 0 {
+		t.Errorf("files are left: %v, %v", left, err)
+	}
+	cmd.Dir = ""
+	if _, err := p.StartJob(t.Context(), id, cmd, providers.JobOptions{}); err != nil {
+		t.Errorf("the second try: %v", err)
+	}
+	until(t, "the end", func() bool {
+		st, err := p.JobStatus(t.Context(), ref)
+		return err == nil && !st.Running
+	})
+	for _, bad := range []schemas.JobID{"", "job_", "job_../x", "../job_x", "job_a/b"} {
+		if _, err := p.StartJob(t.Context(), bad, cmd, providers.JobOptions{}); schemas.CodeOf(err) != schemas.Invalid {
+			t.Errorf("the id %q: %v", bad, err)
+		}
+		if _, err := p.JobStatus(t.Context(), schemas.JobRef{Sandbox: cmd.Sandbox, ID: bad}); schemas.CodeOf(err) == "" {
+			t.Errorf("a job %q is there", bad)
+		}
+	}
+}
+
+// TestPipelineMayEndByItself: what reads the end of the job's output is not killed before it has. A
+// busy machine may be too slow for that, but not every time.
 func TestPipelineMayEndByItself(t *testing.T) {
 	p := open(t, "L3", nil)
 	cmd := kept(t, p, "box", nil)
-	_, ends := startJob(t, p, cmd, "exec > >(sleep 0.02; cat; echo last); echo first")
-	if e := told(t, ends); string(e.Tail) != "first\nlast\n" || e.ChildrenLeft != 0 {
-		t.Errorf("%q, %d left", e.Tail, e.ChildrenLeft)
-	}
+	until(t, "a job whose last process ended by itself", func() bool {
+		_, ends := startJob(t, p, cmd, "exec > >(sleep 0.02; cat; echo last); echo first")
+		e := told(t, ends)
+		return string(e.Tail) == "first\nlast\n" && e.ChildrenLeft == 0
+	})
 }
 
 func TestClosingWithJobsLeak(t *testing.T) {

@@ -15,7 +15,8 @@
 // Network allow-all is the host's own network, its loopback and its neighbours included: give it
 // only to commands that may reach those. Network restricted is refused.
 //
-// Boxes and the spawner that makes them end with the worker, whatever ends it.
+// Boxes and the spawner that makes them end with the worker, whatever ends it, and so do background
+// jobs. What these printed and how they ended stays in the state directory: see [Provider.StartJob].
 package local
 
 import (

@@ -195,12 +195,12 @@ func (r *running) carryOut(ctx context.Context, env map[string]string, res provi
 	r.run, err = r.sb.Begin(e, r.out.stdinFD(), r.out.theirs[0], r.out.theirs[1])
 	r.out.begin(r.cmd.Stdin)
 	if err == nil {
+		defer r.run.Forget()
 		err = r.run.Started()
 	}
 	if err != nil {
 		return r.notStarted(ctx, res, err)
 	}
-	defer r.run.Forget()
 	res.Started = true
 	cause := r.await(ctx)
 	r.out.finish(r.fresh)
