@@ -105,6 +105,64 @@ func FuzzDecodeInput(f *testing.F) {
 	})
 }
 
+// Whatever a supervisor reports becomes a completion that the log takes and settlers read.
+func FuzzDecodeJobCallback(f *testing.F) {
+	for _, s := range []string{
+		`{"status":"completed","response":{"exitCode":0,"logs":"a\u0000\ufffd","logBytes":9}}`,
+		`{"status":"failed","error":"no disk","response":{"exitCode":137,"stopped":true,"childrenLeft":2}}`,
+		`{"status":"failed","response":{"timedOut":true}}`, `{"status":"done"}`, `{}`, `null`, "\xff",
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		c, err := DecodeJobCallback(b)
+		if err != nil {
+			if CodeOf(err) != Invalid {
+				t.Fatalf("code %s: %v", CodeOf(err), err)
+			}
+			return
+		}
+		d := c.Completion(Job{ID: "job_1", Account: "acct_1"}, time.Unix(1, 0))
+		if len(d.Logs) > MaxJobLogs || len(d.Reason) > 4<<10 || d.LogBytes < int64(len(d.Logs)) || !utf8.ValidString(d.Logs+d.Reason) {
+			t.Fatalf("%s\nbecame %d bytes of logs of %d, %d of reason", b, len(d.Logs), d.LogBytes, len(d.Reason))
+		}
+		again, err := DecodeCompletion(mustJSON(d))
+		if err != nil || !bytes.Equal(mustJSON(again), mustJSON(d)) {
+			t.Fatalf("%s\nbecame %s\nwhich reads as %s: %v", b, mustJSON(d), mustJSON(again), err)
+		}
+	})
+}
+
+// What a client may add to a conversation is an object of a type that is theirs, under an id that can
+// stand in a header.
+func FuzzDecodeAppendedEvent(f *testing.F) {
+	for _, s := range []string{
+		`{"type":"message","data":{"text":"hi"}}`, `{"id":"a.b:c-1","type":"agent.finished","agent":"agent_1","turn":"turn_1","data":{}}`,
+		`{"type":"job.finished","data":{}}`, `{"type":"message","data": [1]}`, `{"type":"message","data":null}`, `{"id":"a b","type":"message","data":{}}`,
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		e, err := DecodeAppendedEvent(b)
+		if err != nil {
+			if CodeOf(err) != Invalid {
+				t.Fatalf("code %s: %v", CodeOf(err), err)
+			}
+			return
+		}
+		var data map[string]json.RawMessage
+		if err := json.Unmarshal(e.Data, &data); err != nil || data == nil {
+			t.Fatalf("%s is taken for an object: %v", e.Data, err)
+		}
+		if strings.ContainsAny(e.ID+string(e.Agent)+string(e.Turn), "\r\n\x00 ") {
+			t.Fatalf("%q, %q, %q", e.ID, e.Agent, e.Turn)
+		}
+		if _, err := DecodeAppendedEvent(mustJSON(e)); err != nil {
+			t.Fatalf("%s\nbecame %s\nwhich is refused: %v", b, mustJSON(e), err)
+		}
+	})
+}
+
 func FuzzParseCursor(f *testing.F) {
 	for _, s := range []string{"", "-1", "now", "ab12_00000000000000000007", "e_18446744073709551615", "_", "e_+0000000000000000007"} {
 		f.Add(s)

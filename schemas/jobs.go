@@ -367,7 +367,12 @@ func DecodeJobCallback(b []byte) (JobCallback, error) {
 
 // Completion is what the callback says of a job's end.
 func (c JobCallback) Completion(j Job, now time.Time) Completion {
-	d := Completion{Job: j.ID, Account: j.Account, State: JobCompleted, Via: ViaCallback, Reason: c.Error, Finished: now.UTC()}
+	const mostReason = 4 << 10 // bytes: it goes into events and deliveries
+	reason := c.Error
+	if len(reason) > mostReason {
+		reason = strings.ToValidUTF8(reason[:mostReason], "")
+	}
+	d := Completion{Job: j.ID, Account: j.Account, State: JobCompleted, Via: ViaCallback, Reason: reason, Finished: now.UTC()}
 	if c.Status == "failed" {
 		d.State = JobFailed
 	}
