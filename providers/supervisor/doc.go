@@ -36,7 +36,7 @@
 //	exit           how it ended, written once: code, stopped, timed_out, lost, reason, children_left, finished
 //	instance       a random name of this start
 //	leader         pid, time of start and boot id of the job; guardian and minder have the same
-//	heartbeat      time since boot in 1/100 s, written each second while it runs
+//	heartbeat      time since boot in 1/100 s, written every 3 s while it runs
 //	params         lifetime, grace, bytes reported, waits of the callback, bytes kept, umask, time of start, setsid
 //	control        a pipe: "stop <1/100 s>", "eof" and what the minder says
 //	stdin, output  the job's pipes

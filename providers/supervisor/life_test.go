@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -86,6 +87,39 @@ func TestJobWhoseGuardianIsKilledExpires(t *testing.T) {
 	kill(t, b.pidOf(t, ref, "guardian"))
 	if e := b.end(t, ref); !e.TimedOut || e.ExitCode != 143 {
 		t.Errorf("it ended with %+v", e)
+	}
+}
+
+func TestStopAtOnceIsHeard(t *testing.T) {
+	t.Parallel()
+	b := reserve(t, open(t, supervisor.Options{}))
+	for range 5 {
+		ref := b.start(t, "exec sleep 600", providers.JobOptions{})
+		if err := b.control(t).StopJob(t.Context(), ref, 2*patience); err != nil {
+			t.Fatal(err)
+		}
+		if e := b.end(t, ref); !e.Stopped || e.ExitCode != 143 {
+			t.Errorf("it ended with %+v, and not by the first signal", e)
+		}
+	}
+}
+
+func TestStopsAtTheSameTimeAreOne(t *testing.T) {
+	t.Parallel()
+	b := reserve(t, open(t, supervisor.Options{}))
+	ref := b.start(t, "trap 'echo term' TERM; while :; do sleep 0.02; done", providers.JobOptions{})
+	c := b.control(t)
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			if err := c.StopJob(t.Context(), ref, 300*time.Millisecond); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if st, err := c.JobStatus(t.Context(), ref); err != nil || st.Running || !st.End.Stopped || st.End.ExitCode != 137 {
+		t.Errorf("%+v, %v", st, err)
 	}
 }
 

@@ -324,7 +324,7 @@ load() {
 
 # guard watches over the job. It is neither the job's parent nor of its session.
 guard() {
-  local url token minder leader='' logger feeder='' word rest s deadline kill_at='' children=0 orphan=''
+  local url token minder leader='' logger feeder='' word rest s deadline kill_at='' children=0 orphan='' beat=0
   read -r url
   read -r token
   exec </dev/null
@@ -354,13 +354,16 @@ guard() {
   deadline=$((begun + lifetime))
   while :; do
     now
-    printf '%s\n' "$now" >"$dir/heartbeat"
+    if [ "$now" -ge "$beat" ]; then
+      printf '%s\n' "$now" >"$dir/heartbeat"
+      beat=$((now + 300))
+    fi
     printf -v s '%d.%02d' $((deadline > now && deadline - now < 100 ? 0 : 1)) $((deadline > now && deadline - now < 100 ? deadline - now : 0))
     [ -z "$kill_at" ] || s=0.1
     if read -r -t "$s" -u 8 word rest; then
       case $word in
       started)
-        noted "$dir/leader" && leader=$note
+        know_leader
         exec 7>&- # from here on the job alone reads
         ;;
       eof) exec 9>&- ;;
@@ -385,6 +388,7 @@ guard() {
       ask_end
     fi
     if [ -n "$kill_at" ] && [ "$now" -ge "$kill_at" ]; then
+      know_leader
       kill_left "${leader%% *}"
     fi
     if ! lives "$minder"; then
@@ -397,9 +401,11 @@ guard() {
   done
   [ -z "$feeder" ] || kill -KILL -- "-$feeder" 2>/dev/null
   exec 7>&- 9>&-
-  [ -n "$leader" ] || { noted "$dir/leader" && leader=$note; }
+  know_leader
   leader=${leader%% *}
   if [ -n "$kill_at" ]; then
+    find_left "$leader"
+    [ ${#left[@]} -eq 0 ] || kill -TERM "${left[@]}" 2>/dev/null
     await_left "$leader" "$kill_at"
   else
     now
@@ -418,8 +424,12 @@ guard() {
   report
 }
 
+# know_leader sets leader, as soon as there is one.
+know_leader() { [ -n "$leader" ] || { noted "$dir/leader" && leader=$note; }; }
+
 # ask_end asks the job to end. One that stands still has to go on in order to hear it.
 ask_end() {
+  know_leader
   lives "$leader" || return
   kill -TERM -- "-$pid"
   kill -CONT -- "-$pid"
@@ -428,7 +438,7 @@ ask_end() {
 # await_logger returns when the log is complete: at once, unless somebody who escaped holds it open.
 await_logger() {
   local i
-  for ((i = 0; i < 200; i++)); do
+  for ((i = 0; i < 500; i++)); do
     process "$logger" && [[ $state != [ZX] ]] || return 0
     pause 2
   done
@@ -516,7 +526,7 @@ end_alone() {
 conclude() {
   local i
   kill_left ''
-  for ((i = 0; i < 25; i++)); do
+  for ((i = 0; i < 500; i++)); do
     [ -e "$dir/code" ] || alive minder || break
     { read -r code <"$dir/code"; } 2>/dev/null && break
     pause 2
