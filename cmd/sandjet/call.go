@@ -68,7 +68,7 @@ func (p *patient) RoundTrip(r *http.Request) (*http.Response, error) {
 type callCommand struct {
 	target
 
-	Tool         string        `arg:"" help:"bash, read, write, edit, glob or grep."`
+	Tool         string        `arg:"" help:"bash, read, write, edit, glob, grep or async_status."`
 	Args         []string      `arg:"" optional:"" help:"The tool's arguments, or its whole input as one JSON object."`
 	Conversation string        `short:"c" placeholder:"ID" use:"" help:"Conversation that gets the events. Default: a new one."`
 	Workspace    string        `short:"w" placeholder:"NAME" use:"" help:"Workspace whose files it sees. Default: default."`
@@ -92,6 +92,7 @@ func (*callCommand) Help() string {
   edit FILE OLD NEW
   glob PATTERN [FOLDER]
   grep PATTERN [FOLDER]
+  async_status ID [ACTION]         of a background job: status, logs, stop
 or the whole input as JSON, which knows every option:
   sandjet call grep '{"pattern":"TODO","output_mode":"content","line_numbers":true}'
 

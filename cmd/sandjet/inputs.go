@@ -17,7 +17,7 @@ func toolInput(tool schemas.Tool, args []string, stdin io.Reader) (json.RawMessa
 	}
 	form, ok := forms()[tool]
 	if !ok {
-		return nil, schemas.Invalidf("tool", "%q is unknown: use one of bash, read, write, edit, glob, grep", schemas.Quotable(string(tool)))
+		return nil, schemas.Invalidf("tool", "%q is unknown: use one of bash, read, write, edit, glob, grep, async_status", schemas.Quotable(string(tool)))
 	}
 	if len(args) < form.least || len(args) > len(form.fields) {
 		return nil, schemas.Invalidf("", "%s takes %s, not %d arguments: quote those that contain spaces, or give one JSON object",

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestTheGuideToJobsRuns runs every shell block of the guide as it stands there, one after the other,
+// beside a Sandjet on free ports.
+func TestTheGuideToJobsRuns(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "docs/guides/jobs.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := "set -euo pipefail\n"
+	blocks := regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(string(text), -1)
+	for _, b := range blocks {
+		script += b[1]
+	}
+	if len(blocks) < 5 {
+		t.Fatalf("the guide has only %d blocks", len(blocks))
+	}
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // boxes of root run as another user
+		t.Fatal(err)
+	}
+	up := exec.CommandContext(t.Context(), "sandjet", "up", "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--log-level", "warn")
+	up.Dir, up.Env = dir, withoutSettings(os.Environ())
+	said := &lockedBuffer{}
+	up.Stdout, up.Stderr = said, said
+	up.Cancel = func() error { return up.Process.Signal(syscall.SIGTERM) }
+	if err := up.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = up.Process.Signal(syscall.SIGTERM)
+		_ = up.Wait() // by the signal, or at once
+	})
+	for began := time.Now(); !strings.Contains(said.String(), "Sandjet is up"); time.Sleep(10 * time.Millisecond) {
+		if time.Since(began) > patience {
+			t.Fatalf("it is not up:\n%s", said)
+		}
+	}
+	run := exec.CommandContext(t.Context(), "bash", "-x", "-c", script)
+	run.Dir, run.Env = dir, up.Env
+	out, err := run.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v:\n%s\n%s", err, out, said)
+	}
+	for _, want := range []string{"step 3", "failed, exit code 3", "hello Ada", "seen enough", "completed (exit 0)\nlint is clean"} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("it says nowhere %q:\n%s", want, out)
+		}
+	}
+}
