@@ -139,6 +139,29 @@ func TestWaitersAreLetInInTurnAndSentAwayWhenItFails(t *testing.T) {
 	})
 }
 
+func TestAPauseIsForAllThatGoThere(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &Sender{Endpoints: endpointTo("https://well"), transport: roundTrip(func(*http.Request) *http.Response {
+			return &http.Response{StatusCode: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {"120"}}, Body: http.NoBody}
+		})}
+		if _, v := s.Send(t.Context(), message()); v.Kind != delivery.Failed || v.After != 2*time.Minute {
+			t.Fatalf("got %+v", v)
+		}
+		if _, v := s.Send(t.Context(), message()); v.Kind != delivery.Held || v.After != 2*time.Minute {
+			t.Errorf("another delivery: %+v, want it held", v)
+		}
+		time.Sleep(2 * time.Minute)
+		if _, v := s.Send(t.Context(), message()); v.Kind != delivery.Failed {
+			t.Errorf("after the pause: %+v, want it tried", v)
+		}
+	})
+}
+
+type roundTrip func(*http.Request) *http.Response
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r), nil }
+
 // world answers requests by the name of their host, without a network.
 type world struct {
 	mu      sync.Mutex

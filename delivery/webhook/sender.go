@@ -161,7 +161,7 @@ func (s *Sender) post(ctx context.Context, e schemas.Endpoint, d schemas.Deliver
 	defer answer.Body.Close() //nolint:errcheck // it was read as far as it matters
 	try.Status = answer.StatusCode
 	// The status is the answer. A body that does not come does not make it another.
-	body, _ := io.ReadAll(io.LimitReader(answer.Body, keepAtMost))          //nolint:errcheck // as above
+	body, _ := io.ReadAll(io.LimitReader(answer.Body, keepAtMost))
 	io.Copy(io.Discard, io.LimitReader(answer.Body, readAtMost-keepAtMost)) //nolint:errcheck // so that the connection can be used again
 	try.Response = strings.ToValidUTF8(string(body), "�")
 	try.Duration = schemas.Duration(time.Since(began))

@@ -37,7 +37,7 @@ const (
 // NewSecret returns a fresh signing key.
 func NewSecret() string {
 	b := make([]byte, newSecret)
-	rand.Read(b) //nolint:errcheck // it never fails
+	rand.Read(b) // never fails
 	return secretPrefix + base64.StdEncoding.EncodeToString(b)
 }
 

@@ -43,6 +43,7 @@ var testsMay = map[string][]string{
 	"workers/limits":       {"internal/redistest"},
 	"workers/tools":        {"providers/providertest", "providers/local"},
 	"gateway":              {"records", "client"},
+	"delivery":             {"delivery/webhook"},
 	"delivery/webhook":     {"streams"},
 	"gateway/admission":    {"records"},
 	"client":               {"gateway", "records", "streams", "providers", "workers"},
