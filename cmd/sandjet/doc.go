@@ -1,5 +1,6 @@
 // Command sandjet is Sandjet in one binary: the whole system in one process (up), each of its roles
-// alone (server, gateway, worker), and the commands that use it (call, tail, dead, doctor, demo).
+// alone (server, gateway, worker, deliver), and the commands that use it (call, jobs, webhooks, tail,
+// dead, doctor, demo).
 //
 // It is the only place where everything meets: what the packages below do not know of one another is
 // put together here, from settings that flags, the environment or a file give, in that order.

@@ -34,6 +34,7 @@ func TestMain(m *testing.M) {
 //	plain ROLE SUBJECT TEXT      publishes by the text protocol of NATS, with the credential of a role.json
 //	letter DIR VAR               waits for a dead letter and puts its id into a variable
 //	hostport FILE KEY VAR        puts host:port of a field that is a URL into a variable
+//	lastword FILE VAR            puts the last word of a file into a variable
 //	receiver FILE VAR            takes webhooks, a line of "ID TYPE" each into the file, and puts its URL into a variable
 //	redis start|kill|restart     runs a Redis server; its URL is in $REDIS
 func TestScripts(t *testing.T) {
@@ -46,7 +47,7 @@ func TestScripts(t *testing.T) {
 		Setup:               setup,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"start": scripts.start, "await": await, "halt": scripts.halt, "signal": scripts.signal, "field": field, "exits": exits, "mode": mode,
-			"plain": plain, "letter": letter, "hostport": hostport, "receiver": receiver, "redis": caps.do,
+			"plain": plain, "letter": letter, "hostport": hostport, "lastword": lastword, "receiver": receiver, "redis": caps.do,
 		},
 	})
 }
@@ -165,4 +166,12 @@ func hostport(ts *testscript.TestScript, neg bool, args []string) {
 	u, err := url.Parse(fmt.Sprint(v[args[1]]))
 	ts.Check(err)
 	ts.Setenv(args[2], u.Host)
+}
+
+func lastword(ts *testscript.TestScript, neg bool, args []string) {
+	words := strings.Fields(ts.ReadFile(args[0]))
+	if neg || len(args) != 2 || len(words) == 0 {
+		ts.Fatalf("usage: lastword FILE VAR, with a word in the file")
+	}
+	ts.Setenv(args[1], words[len(words)-1])
 }
