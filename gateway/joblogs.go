@@ -59,11 +59,12 @@ func (g *Gateway) getJobLogs(w http.ResponseWriter, r *http.Request, a schemas.A
 }
 
 // logPage makes a page of an answer. A character that the end of the page cuts in two is left to the
-// next page, so that text stays text.
+// next page, so that text stays text; but a page too small for any character moves on all the same.
 func logPage(r schemas.JobReply) LogPage {
 	data := r.Data
-	if more := !r.Ended || r.Offset+int64(len(data)) < r.Size; more {
-		data = wholeText(data)
+	behind := r.Offset+int64(len(data)) < r.Size // there is more to read now
+	if text := wholeText(data); behind && len(text) > 0 || !behind && !r.Ended {
+		data = text
 	}
 	p := LogPage{Offset: r.Offset, Next: r.Offset + int64(len(data)), Size: r.Size, Ended: r.Ended}
 	if utf8.Valid(data) {
