@@ -18,16 +18,17 @@ func TestTheGuideToJobsRuns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	script := "set -euo pipefail\n"
+	var script strings.Builder
+	script.WriteString("set -euo pipefail\n")
 	blocks := regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(string(text), -1)
 	for _, b := range blocks {
-		script += b[1]
+		script.WriteString(b[1])
 	}
 	if len(blocks) < 5 {
 		t.Fatalf("the guide has only %d blocks", len(blocks))
 	}
 	dir := t.TempDir()
-	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // boxes of root run as another user
+	if err := os.Chmod(dir, 0o755); err != nil { // boxes of root run as another user
 		t.Fatal(err)
 	}
 	up := exec.CommandContext(t.Context(), "sandjet", "up", "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--log-level", "warn")
@@ -47,7 +48,7 @@ func TestTheGuideToJobsRuns(t *testing.T) {
 			t.Fatalf("it is not up:\n%s", said)
 		}
 	}
-	run := exec.CommandContext(t.Context(), "bash", "-x", "-c", script)
+	run := exec.CommandContext(t.Context(), "bash", "-x", "-c", script.String())
 	run.Dir, run.Env = dir, up.Env
 	out, err := run.CombinedOutput()
 	if err != nil {

@@ -509,7 +509,7 @@ func tellJob(r schemas.JobResult) string {
 // unlessLeft is err, or nil when the person in front has left with Ctrl-C.
 func unlessLeft(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return nil
+		return nil //nolint:nilerr // that is how one leaves
 	}
 	return err
 }

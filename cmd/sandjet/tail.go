@@ -127,6 +127,8 @@ func tell(e schemas.Event) string {
 		if d, ok := decode[schemas.FollowUp](e); ok {
 			return fmt.Sprintf("follow-up %s with %d results", d.ID, len(d.Results))
 		}
+	case schemas.AgentStarted, schemas.AgentFinished, schemas.AgentFailed, schemas.AgentStepFinished, schemas.Message:
+		return fmt.Sprintf("%-9s %s", e.Type, short(string(e.Data))) // their data is their senders' own
 	case schemas.CallRejected:
 		if d, ok := decode[schemas.RejectedData](e); ok && d.Error != nil {
 			return fmt.Sprintf("rejected  %v", d.Error)

@@ -3,6 +3,7 @@ package redistest
 
 import (
 	"bufio"
+	"context"
 	"io"
 	"net"
 	"os"
@@ -34,7 +35,7 @@ func Start(t testing.TB) *Server {
 		}
 		t.Skip("redis-server is not installed")
 	}
-	dir, err := os.MkdirTemp("", "redis") //nolint:usetesting // the name of a socket may have 107 bytes: t.TempDir has the test's name in it
+	dir, err := os.MkdirTemp("", "redis") // the name of a socket may have 107 bytes: t.TempDir has the test's name in it
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +64,7 @@ func (s *Server) Restart() {
 	s.t.Helper()
 	s.Kill()
 	_ = os.Remove(s.socket) // a killed server leaves it behind
-	s.cmd = exec.Command("sh", "-c", script, "sh",
+	s.cmd = exec.CommandContext(context.WithoutCancel(s.t.Context()), "sh", "-c", script, "sh",
 		"--port", "0", "--unixsocket", s.socket, "--save", "", "--appendonly", "no", "--dir", filepath.Dir(s.socket))
 	var err error
 	if s.stdin, err = s.cmd.StdinPipe(); err != nil {
@@ -83,7 +84,7 @@ func (s *Server) Restart() {
 // answers reports whether the server says PONG.
 func (s *Server) answers() bool {
 	const patience = 5 * time.Second
-	c, err := net.DialTimeout("unix", s.socket, patience)
+	c, err := (&net.Dialer{Timeout: patience}).DialContext(s.t.Context(), "unix", s.socket)
 	if err != nil {
 		return false
 	}

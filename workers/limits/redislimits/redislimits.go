@@ -115,9 +115,9 @@ func (l *Limiter) Renew(ctx context.Context, ttl time.Duration, leases ...limits
 		return nil, err
 	}
 	var lost []limits.Lease
-	for i, held := range kept {
-		if !held {
-			lost = append(lost, leases[i])
+	for i, lease := range leases {
+		if !kept[i] {
+			lost = append(lost, lease)
 		}
 	}
 	return lost, nil
