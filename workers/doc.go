@@ -31,4 +31,17 @@
 //     what it runs: the outcome is unknown to others, and that is what they have said.
 //
 // A call that is out of deliveries is a dead letter; the [Closer] gives it its result.
+//
+// # Background jobs
+//
+// A background call launches a job and ends. What keeps a job from being started twice is the call's
+// proof of a start; what keeps it from being forgotten is its record, which says launching before the
+// provider is asked. Whoever finds a call whose worker died reads the record: a waiting job gets another
+// worker's name in it, so that nobody can launch it any more, and one that may run is left to be found.
+//
+// Each worker has a keeper, which looks after the jobs of this worker and takes over those of workers
+// that are gone; [judgeJob] is its whole rule. It also answers what is asked about its jobs
+// ([streams.ControlJob]). The first completion on the log counts; the [Settler] draws the consequences,
+// and the [Sweeper] sees to the jobs that no worker looks after. async_status needs none of them for
+// what is on record, so any worker carries it out.
 package workers

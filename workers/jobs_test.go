@@ -35,7 +35,15 @@ func TestABackgroundJobComesHome(t *testing.T) {
 				h.tells = c.tells
 				memory := new(limits.Memory)
 				w.settleJobs(func(s *Settler) { s.Limiter = memory })
-				w.employ(h, func(wk *Worker) { wk.Limiter, wk.AccountJobs = memory, 5 })
+				w.employ(h, func(wk *Worker) {
+					wk.Limiter, wk.AccountJobs = memory, 5
+					wk.at = func(s stage, _ schemas.Call) error {
+						if s == atLaunched { // long enough for an end to be told before the start
+							time.Sleep(2 * time.Second)
+						}
+						return nil
+					}
+				})
 				call := w.publish(w.background("one", c.script))
 				r := w.want(call, schemas.Completed)
 				if r.StatusID != string(call.Job) || !strings.Contains(r.Text, "do not poll") {
@@ -47,6 +55,7 @@ func TestABackgroundJobComesHome(t *testing.T) {
 				}
 				w.until("the record is final", func() bool { return w.recordOf(call).State == c.state })
 				w.until("its places are free", func() bool { return free(t, memory, "jobs.acct_1", 1) && free(t, memory, "jobs."+boxKey(call), 1) })
+				w.until("its end is told", func() bool { return slices.Contains(w.types(call), schemas.JobFinished) })
 				types := w.types(call)
 				if i, j := slices.Index(types, schemas.JobStarted), slices.Index(types, schemas.JobFinished); i < 0 || j < i {
 					t.Errorf("the conversation has %v, want the job's start and then its end", types)
@@ -177,6 +186,7 @@ func TestABackgroundCallThatStartsNothingSettlesItsJob(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inJobWorld(t, func(t *testing.T, w *world, h *jobHost) {
+				w.specs.persistent = false
 				memory := new(limits.Memory)
 				w.settleJobs(func(s *Settler) { s.Limiter = memory })
 				call := w.background("one", "print hello", c.change...)
@@ -200,6 +210,9 @@ func TestABackgroundCallThatStartsNothingSettlesItsJob(t *testing.T) {
 				}
 				if !free(t, memory, "jobs."+boxKey(call), 1) {
 					t.Error("its place is held")
+				}
+				if len(h.boxes) != 0 {
+					t.Errorf("boxes are left: %v", h.boxes)
 				}
 			})
 		})
@@ -368,24 +381,43 @@ func TestPlacesThatALimiterForgotAreTakenAgain(t *testing.T) {
 }
 
 func TestABoxOfItsOwnEndsWithItsJob(t *testing.T) {
-	for _, dies := range []bool{false, true} {
-		t.Run(fmt.Sprint("its worker dies: ", dies), func(t *testing.T) {
+	for _, c := range []struct {
+		name       string
+		dies, told bool
+	}{
+		{"its worker lives", false, false},
+		{"its worker dies and another takes it over", true, false},
+		{"its worker dies and the end is told before another takes it over", true, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
 			inJobWorld(t, func(t *testing.T, w *world, h *jobHost) {
 				w.specs.persistent = false
 				w.settleJobs()
-				w.employ(h)
-				died := make(chan *employed, 1)
-				call := w.background("one", "print hello\nsleep 10m")
-				if !dies {
-					w.publish(call)
-				} else {
-					var first *employed
-					first = w.employ(h, func(wk *Worker) { wk.Name = "fake" }, w.dieAt(atFinished, died, &first))
-					w.publish(call)
+				if !c.dies {
+					w.employ(h)
 				}
+				died := make(chan *employed, 1)
+				var first *employed
+				if c.dies {
+					first = w.employ(h, w.dieAt(atFinished, died, &first))
+				}
+				call := w.publish(w.background("one", "print hello\nsleep 10m"))
 				w.want(call, schemas.Completed)
 				if j := w.recordOf(call); !j.Own || j.Ref.Sandbox.ID != "job."+j.Key() {
 					t.Errorf("the box is %+v, want one for this job", j.Ref.Sandbox)
+				}
+				if c.told {
+					_, err := streams.Complete(t.Context(), w.bus, schemas.Completion{
+						Job: call.Job, Account: call.Account, State: schemas.JobCompleted, Via: schemas.ViaCallback, Finished: time.Now(),
+					})
+					if err != nil {
+						t.Fatal(err)
+					}
+					w.until("the record is final", func() bool { return w.recordOf(call).State.Final() })
+				}
+				if c.dies {
+					<-died
+					w.employ(h)
 				}
 				if done := w.ended(call); done.State != schemas.JobCompleted {
 					t.Errorf("the job is %s", done.State)
