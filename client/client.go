@@ -149,10 +149,10 @@ func (c *Client) ask(ctx context.Context, method, path string, in, out any) erro
 	return c.exchange(ctx, true, method, path, in, out)
 }
 
-// askOnce is ask without further tries: when it fails for a passing reason, nobody knows whether it
+// postOnce posts without further tries: when it fails for a passing reason, nobody knows whether it
 // was done.
-func (c *Client) askOnce(ctx context.Context, method, path string, in, out any) error {
-	return c.exchange(ctx, false, method, path, in, out)
+func (c *Client) postOnce(ctx context.Context, path string, in, out any) error {
+	return c.exchange(ctx, false, http.MethodPost, path, in, out)
 }
 
 func (c *Client) exchange(ctx context.Context, again bool, method, path string, in, out any) error {

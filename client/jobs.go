@@ -175,7 +175,7 @@ func (c *Client) StopJob(ctx context.Context, id schemas.JobID, reason string) (
 // SignalJob sends one of [schemas.JobSignals] to a job's processes. It is tried once: after unavailable
 // nobody knows whether it was sent. Codes: invalid, not_found, conflict (it has ended), unsupported.
 func (c *Client) SignalJob(ctx context.Context, id schemas.JobID, signal string) error {
-	return c.askOnce(ctx, http.MethodPost, jobPath(id)+"/signal", map[string]string{"signal": signal}, nil)
+	return c.postOnce(ctx, jobPath(id)+"/signal", map[string]string{"signal": signal}, nil)
 }
 
 // WriteJob writes at most 64 KiB to a job's standard input and returns how many bytes the job's pipe

@@ -55,7 +55,7 @@ func (c *Client) Webhook(ctx context.Context, id schemas.EndpointID) (schemas.En
 // account has as many as it may).
 func (c *Client) AddWebhook(ctx context.Context, spec WebhookSpec) (schemas.Endpoint, error) {
 	var e schemas.Endpoint
-	err := c.askOnce(ctx, http.MethodPost, webhooksPath, spec, &e)
+	err := c.postOnce(ctx, webhooksPath, spec, &e)
 	return e, err
 }
 
@@ -79,7 +79,7 @@ func (c *Client) RotateWebhook(ctx context.Context, id schemas.EndpointID, overl
 	}
 	in.Overlap = schemas.Duration(overlap)
 	var e schemas.Endpoint
-	err := c.askOnce(ctx, http.MethodPost, webhookPath(id)+"/rotate", in, &e)
+	err := c.postOnce(ctx, webhookPath(id)+"/rotate", in, &e)
 	return e, err
 }
 
@@ -89,7 +89,7 @@ func (c *Client) TestWebhook(ctx context.Context, id schemas.EndpointID) (schema
 	var out struct {
 		Delivery schemas.DeliveryID `json:"delivery"`
 	}
-	err := c.askOnce(ctx, http.MethodPost, webhookPath(id)+"/test", nil, &out)
+	err := c.postOnce(ctx, webhookPath(id)+"/test", nil, &out)
 	return out.Delivery, err
 }
 
@@ -108,7 +108,7 @@ func (c *Client) ReplayWebhooks(ctx context.Context, r WebhookReplay) (int, erro
 	var out struct {
 		Replayed int `json:"replayed"`
 	}
-	err := c.askOnce(ctx, http.MethodPost, webhooksPath+"/replay", in, &out)
+	err := c.postOnce(ctx, webhooksPath+"/replay", in, &out)
 	return out.Replayed, err
 }
 

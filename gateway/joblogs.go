@@ -123,7 +123,7 @@ func (s *logStream) run(ctx context.Context) error {
 		case err == nil:
 			more, err := s.send(reply)
 			if err != nil || !more {
-				return nil //nolint:nilerr // the client is gone or does not read
+				return nil // the client is gone or does not read
 			}
 			if len(reply.Data) > 0 {
 				wait = firstLook

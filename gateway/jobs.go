@@ -13,10 +13,10 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
+// Limits of what a search for jobs gives.
 const (
-	// DefaultJobsPage and MaxJobsPage bound the jobs of one answer.
-	DefaultJobsPage = 50
-	MaxJobsPage     = 500
+	DefaultJobsPage = 50  // jobs of one answer
+	MaxJobsPage     = 500 // the most of one answer
 	// mostLooked bounds the records that one search reads.
 	mostLooked = 10_000
 )

@@ -42,7 +42,7 @@ func TestTokensOpenTheirJobForALimitedTime(t *testing.T) {
 
 func TestRotatedSecretsEnd(t *testing.T) {
 	t.Parallel()
-	at := func(d time.Duration) time.Time { return noon.Add(d) }
+	at := noon.Add
 	old := []schemas.EndpointSecret{{Key: "b"}, {Key: "c", Expires: at(time.Hour)}, {Key: "d", Expires: at(-time.Second)}}
 	for name, tc := range map[string]struct {
 		secrets []schemas.EndpointSecret

@@ -149,7 +149,7 @@ func (g *Gateway) checkEndpoint(e schemas.Endpoint) error {
 	}
 	if !g.AllowInsecureWebhooks && !strings.HasPrefix(strings.ToLower(e.URL), "https://") {
 		return schemas.Invalidf("url", "is not https: results of tools would travel in the clear; "+
-			"for development, start the gateway with insecure webhooks allowed")
+			"for development, start the gateway with --webhook-allow-http")
 	}
 	return nil
 }
