@@ -196,7 +196,7 @@ func (w *world) RoundTrip(r *http.Request) (*http.Response, error) {
 func TestBlackHolesDoNotHoldUpOthers(t *testing.T) {
 	t.Parallel()
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
-		const holes, toEach, well = 50, 20, 400
+		const holes, toEach, well = 50, 20, 300
 		w := &world{arrived: map[string]time.Time{}, flights: map[string]int{}, most: map[string]int{}}
 		f := &fixed{all: map[schemas.EndpointID]schemas.Endpoint{}}
 		add := func(id schemas.EndpointID, host string) {
@@ -254,7 +254,7 @@ func TestBlackHolesDoNotHoldUpOthers(t *testing.T) {
 func TestABurstKeepsItsLaneFull(t *testing.T) {
 	t.Parallel()
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
-		const many = 1000
+		const many = 400
 		w := &world{arrived: map[string]time.Time{}, flights: map[string]int{}, most: map[string]int{}}
 		f := endpointTo("https://well")
 		for i := range many {
@@ -280,8 +280,8 @@ func TestABurstKeepsItsLaneFull(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Fatal(err)
 		}
-		// Four at a time of 50 ms each are 12.5 s at best.
-		if took := time.Since(began); count() != many || took > 2*time.Minute {
+		// Four at a time of 50 ms each are 5 s at best.
+		if took := time.Since(began); count() != many || took > time.Minute {
 			t.Errorf("%d of %d arrived in %s", count(), many, took)
 		} else {
 			t.Logf("%d deliveries in %s", many, took)
