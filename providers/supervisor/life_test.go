@@ -34,6 +34,15 @@ func (b box) pidOf(t *testing.T, ref schemas.JobRef, who string) int {
 	return pid
 }
 
+// hear waits until the job has printed a word.
+func (b box) hear(t *testing.T, ref schemas.JobRef, word string) {
+	t.Helper()
+	until(t, "the word "+word, func() bool {
+		l, err := b.control(t).JobLogs(t.Context(), ref, 0, schemas.MaxJobLogPage)
+		return err == nil && strings.Contains(string(l.Data), word)
+	})
+}
+
 func kill(t *testing.T, pid int) {
 	t.Helper()
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
@@ -70,7 +79,8 @@ func TestJobWhoseGuardianIsKilledEndsAsItDoes(t *testing.T) {
 func TestJobWhoseGuardianIsKilledCanBeStopped(t *testing.T) {
 	t.Parallel()
 	b := reserve(t, open(t, supervisor.Options{}))
-	ref := b.start(t, "trap 'exit 9' TERM; while :; do sleep 0.02; done", providers.JobOptions{})
+	ref := b.start(t, "trap 'exit 9' TERM; echo ready; while :; do sleep 0.02; done", providers.JobOptions{})
+	b.hear(t, ref, "ready")
 	kill(t, b.pidOf(t, ref, "guardian"))
 	if err := b.control(t).StopJob(t.Context(), ref, 5*time.Second); err != nil {
 		t.Fatal(err)
@@ -107,7 +117,8 @@ func TestStopAtOnceIsHeard(t *testing.T) {
 func TestStopsAtTheSameTimeAreOne(t *testing.T) {
 	t.Parallel()
 	b := reserve(t, open(t, supervisor.Options{}))
-	ref := b.start(t, "trap 'echo term' TERM; while :; do sleep 0.02; done", providers.JobOptions{})
+	ref := b.start(t, "trap 'echo term' TERM; echo ready; while :; do sleep 0.02; done", providers.JobOptions{})
+	b.hear(t, ref, "ready")
 	c := b.control(t)
 	var all sync.WaitGroup
 	for range 4 {
@@ -241,10 +252,7 @@ func TestBoxWithoutSetsidHasJobs(t *testing.T) {
 	b.p = supervisor.Wrap(b.p, supervisor.Options{})
 	ref := b.start(t, "trap 'exit 7' INT; echo ready; while :; do sleep 0.02; done", providers.JobOptions{})
 	c := b.control(t)
-	until(t, "its first word", func() bool {
-		l, err := c.JobLogs(t.Context(), ref, 0, 100)
-		return err == nil && string(l.Data) == "ready\n"
-	})
+	b.hear(t, ref, "ready")
 	if err := c.SignalJob(t.Context(), ref, "INT"); err != nil {
 		t.Error(err)
 	}

@@ -27,16 +27,17 @@ process() {
   state=$1 group=$3 session=$4 start=${20}
 }
 
-# stamp PID FILE sets note, by which a process is told from another that has its number later, and
-# writes it to the file.
-stamp() {
+# identify PID sets note, by which a process is told from another that has its number later.
+identify() {
   local boot
   note=''
   process "$1" || return
   read -r boot </proc/sys/kernel/random/boot_id
   note="$1 $start $boot"
-  printf '%s\n' "$note" >"$2.new" && mv -f "$2.new" "$2"
 }
+
+# stamp PID FILE writes the note of a process to a file.
+stamp() { identify "$1" && printf '%s\n' "$note" >"$2.new" && mv -f "$2.new" "$2"; }
 
 # noted FILE sets note.
 noted() {
@@ -339,7 +340,7 @@ guard() {
   logger=$!
   exec 6>"$dir/output" 8<>"$dir/control" 7<>"$dir/stdin" 9>"$dir/stdin"
   mind 4<&- 5>&- 7>&- 9>&- &
-  stamp $! "$dir/minder"
+  identify $!
   minder=$note
   if [ -s "$dir/input" ]; then
     feed 4<&- 5>&- 6>&- 7>&- 8>&- &
@@ -448,6 +449,7 @@ await_logger() {
 # mind waits for the job. It is what the job sees as its parent.
 mind() {
   trap : HUP INT QUIT TERM USR1 USR2
+  stamp "$BASHPID" "$dir/minder"
   if [ "$detach" = setsid ]; then
     setsid bash "$dir/supervisor" lead <"$dir/stdin" >&6 2>&6 6>&-
   else
@@ -733,6 +735,7 @@ main() {
   local verb=$1
   set +a
   unset BASH_ENV
+  LC_ALL=C
   IFS=$' \t\n'
   [ -n "$verb" ] || read -r verb
   case $verb in
