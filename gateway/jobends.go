@@ -23,7 +23,7 @@ const (
 
 // jobEndAnswer is what a supervisor is told when its report counts.
 type jobEndAnswer struct {
-	Status   string        `json:"status"` // accepted
+	Status   string        `json:"status"`   // accepted
 	ResultID schemas.JobID `json:"resultId"` //nolint:tagliatelle // callbacks are in camel case
 }
 
