@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -54,9 +55,18 @@ func (s *Server) Kill() {
 	if s.cmd == nil {
 		return
 	}
+	_ = syscall.Kill(-s.cmd.Process.Pid, syscall.SIGCONT) // it may be frozen
 	_ = s.stdin.Close()
 	_ = s.cmd.Wait()
 	s.cmd = nil
+}
+
+// Freeze stops the server where it stands: connections stay, and nothing is answered.
+func (s *Server) Freeze() {
+	s.t.Helper()
+	if err := syscall.Kill(-s.cmd.Process.Pid, syscall.SIGSTOP); err != nil {
+		s.t.Fatal(err)
+	}
 }
 
 // Restart starts the server anew, empty, at the same address.
@@ -66,6 +76,7 @@ func (s *Server) Restart() {
 	_ = os.Remove(s.socket) // a killed server leaves it behind
 	s.cmd = exec.CommandContext(context.WithoutCancel(s.t.Context()), "sh", "-c", script, "sh",
 		"--port", "0", "--unixsocket", s.socket, "--save", "", "--appendonly", "no", "--dir", filepath.Dir(s.socket))
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // the shell and the server are signalled together
 	var err error
 	if s.stdin, err = s.cmd.StdinPipe(); err != nil {
 		s.t.Fatal(err)

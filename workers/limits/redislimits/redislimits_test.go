@@ -233,6 +233,22 @@ func TestAnEndedContextIsItsOwnError(t *testing.T) {
 	}
 }
 
+func TestAServerThatDoesNotAnswerIsNotWaitedForLongerThanAsked(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	l := open(t, s)
+	x := acquire(t, l, "a", "x", 1)
+	s.Freeze()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := l.Renew(ctx, ttl, x); schemas.CodeOf(err) != schemas.Timeout {
+		t.Errorf("Renew: %v, want the caller's timeout", err)
+	}
+	if _, err := l.Acquire(t.Context(), "a", "x", 1, ttl); !errors.Is(err, schemas.ErrUnavailable) { // its own patience
+		t.Errorf("Acquire: %v, want an unavailable error", err)
+	}
+}
+
 func TestAddresses(t *testing.T) {
 	t.Parallel()
 	for _, good := range []string{"redis://localhost:6379/0", "redis://u:p@h/3", "rediss://h:6380", "unix:///run/redis.sock"} {
