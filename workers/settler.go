@@ -28,8 +28,8 @@ const (
 	maxKeptReason = 4 << 10  // bytes
 )
 
-// Settler draws the consequences of the ends of background jobs, each once: the job's record becomes
-// final, its places under caps are given back, job.finished is on its conversation and on its way to
+// Settler draws the consequences of the ends of background jobs, each once: the job's places
+// under caps are given back, its record becomes final, job.finished is on its conversation and on its way to
 // the webhooks, and its result goes on as a follow-up: by itself, or with those of its group.
 //
 // One per deployment is enough, more share the work and do no harm. It may die at any line: the end is
@@ -64,8 +64,8 @@ type settleStage string
 
 const (
 	settleTaken    settleStage = "taken"    // nothing was done
-	settleFinal    settleStage = "final"    // the record is final
 	settleReleased settleStage = "released" // the places are given back
+	settleFinal    settleStage = "final"    // the record is final
 	settleTold     settleStage = "told"     // an event is on the conversation, its deliveries are not made
 	settleSent     settleStage = "sent"     // job.finished is told and sent to the webhooks
 	settleCounted  settleStage = "counted"  // it is counted in its group
@@ -76,7 +76,7 @@ const (
 
 func settleStages() []settleStage {
 	return []settleStage{
-		settleTaken, settleFinal, settleReleased, settleTold, settleSent, settleCounted, settleClaimed, settleHanded, settleFollowed,
+		settleTaken, settleReleased, settleFinal, settleTold, settleSent, settleCounted, settleClaimed, settleHanded, settleFollowed,
 	}
 }
 
@@ -133,10 +133,6 @@ func (x *settling) handle(ctx context.Context, d streams.Delivery[schemas.Comple
 	if err := x.at(settleFinal); err != nil {
 		return err
 	}
-	x.release(ctx, j)
-	if err := x.at(settleReleased); err != nil {
-		return err
-	}
 	receivers, err := x.receivers(ctx, j.Account)
 	if err != nil {
 		return streams.RetryAfter(again, err) // whatever is wrong with the records, the job must be settled
@@ -180,6 +176,10 @@ func (x *settling) final(ctx context.Context, c schemas.Completion) (j schemas.J
 			return p.Value, true, nil
 		}
 		j = p.Value
+		x.release(ctx, j) // before anybody can see that the job is over, and start the next in its place
+		if err := x.at(settleReleased); err != nil {
+			return j, false, err
+		}
 		j.State, j.Completion = c.State, &c
 		if j.Group == nil && c.State != schemas.JobUnstarted {
 			j.FollowUp = string(schemas.MakeFollowUpID(j.Account, "", j.ID))

@@ -118,12 +118,14 @@ func (w *world) settler(change ...func(*Settler, *settles)) *settles {
 func dieWhen(when func(settleStage) bool) func(*Settler, *settles) {
 	return func(s *Settler, e *settles) {
 		var dead atomic.Bool
+		var once sync.Once
 		s.at = func(at settleStage) error {
-			if !dead.Load() && when(at) && dead.CompareAndSwap(false, true) {
-				cut(e.bus)
-				e.stop()
-			}
-			if dead.Load() {
+			if dead.Load() || when(at) {
+				once.Do(func() {
+					cut(e.bus) // first: a dead process writes no dead letters
+					e.stop()
+					dead.Store(true)
+				})
 				return errCrash
 			}
 			return nil
