@@ -156,8 +156,22 @@ func (c *Closer) handle(ctx context.Context, d streams.Delivery[schemas.DeadLett
 }
 
 // conclude writes the result of a call that no worker has in hand, and settles the job that it would
-// have started. If it was launched after all, that is left to whoever looks after it.
+// have started. If it was launched after all, the result names it, and the job is left to whoever looks
+// after it.
 func conclude(ctx context.Context, b *streams.Bus, c schemas.Call, r schemas.Result) error {
+	if c.Job.Validate() == nil {
+		p, err := streams.EnsureJob(ctx, b, c)
+		if err != nil {
+			return fmt.Errorf("look for the record of the job: %w", err)
+		}
+		switch whatOf(p.Value) {
+		case jobRuns:
+			r = launchedResult(c, p.Value)
+		case jobMayRun:
+			r = mayRunResult(c)
+		case jobNever:
+		}
+	}
 	r.Finished = time.Now().UTC()
 	event := schemas.NewEvent(c, schemas.CallFinished, schemas.FinishedID(c.Account, c.ID), r.Finished, r)
 	if err := streams.Events.Publish(ctx, b, event); err != nil {

@@ -433,11 +433,25 @@ func TestACallThatIsGivenUpSettlesItsJob(t *testing.T) {
 		if _, err := streams.OpenJobs(w.bus).Update(t.Context(), p.Key, p.Value, p.Revision); err != nil {
 			t.Fatal(err)
 		}
-		for _, c := range []schemas.Call{waiting, launched} {
-			if err := conclude(t.Context(), w.bus, c, unrunResult(c, toCancel, "enough")); err != nil {
+		running := background("4")
+		if p, err = streams.EnsureJob(t.Context(), w.bus, running); err != nil {
+			t.Fatal(err)
+		}
+		p.Value.State = schemas.JobRunning
+		if _, err := streams.OpenJobs(w.bus).Update(t.Context(), p.Key, p.Value, p.Revision); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range []struct {
+			call   schemas.Call
+			status schemas.Status
+			named  bool
+		}{{waiting, schemas.Cancelled, false}, {launched, schemas.Broken, true}, {running, schemas.Completed, true}} {
+			if err := conclude(t.Context(), w.bus, c.call, unrunResult(c.call, toCancel, "enough")); err != nil {
 				t.Fatal(err)
 			}
-			w.want(c, schemas.Cancelled)
+			if r := w.want(c.call, c.status); (r.StatusID == string(c.call.Job)) != c.named {
+				t.Errorf("%s: the result names the job %q", c.call.ID, r.StatusID)
+			}
 		}
 		time.Sleep(time.Minute)
 		if r := w.record(waiting.Job); r.State != schemas.JobUnstarted || !strings.Contains(r.Completion.Reason, "enough") {
