@@ -27,6 +27,10 @@ type Sandbox struct {
 	OutputLimit    int               `json:"output_limit_bytes,omitzero"`
 	EnvVars        map[string]string `json:"env_vars,omitzero"`
 	Persistent     bool              `json:"persistent"` // one box, kept between calls; else a fresh one for each
+	// Guard is what the bash guard refuses; empty: durable.
+	Guard GuardPolicy `json:"guard,omitzero"`
+	// Runtimes are the language runtimes that commands may name (python, node); empty: all.
+	Runtimes []string `json:"runtimes,omitzero"`
 	// JobLimit is how many background jobs run in its box at the same time; 0: DefaultJobs.
 	JobLimit int `json:"job_limit,omitzero"`
 	// JobLifetime is how long a background job may run; 0: DefaultJobLifetime.
