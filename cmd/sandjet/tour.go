@@ -29,6 +29,7 @@ func tour() []step {
 		{"A call by plain NATS", "Any NATS client can publish a call; these few lines of TCP are one.", (*demo).plain},
 		{"The same call twice", "An id makes a call idempotent: sending it again, after a timeout say, runs nothing twice.", (*demo).twice},
 		{"A cancel that kills", "Cancelling ends the whole process tree, and the call has a result that says so.", (*demo).cancel},
+		{"A job in the background", "The call returns a status id at once; the job's end comes to the conversation by itself, and goes on as a follow-up.", (*demo).background},
 		{"A worker dies", "kill -9 in the middle of two calls. No call is lost, and nothing with side effects runs twice.", (*demo).crash},
 		{"Replay from a cursor", "Every event carries a cursor. A client that was away resumes there: no hole, no double.", (*demo).replay},
 	}
@@ -241,6 +242,34 @@ func (d *demo) cancel(ctx context.Context) error {
 	return errors.Join(
 		want(res.Status == schemas.Cancelled, "the call is %s", res.Status),
 		want(ticks.Output != nil && ticks.Output.ExitCode == 0, "something of the cancelled call still runs"))
+}
+
+func (d *demo) background(ctx context.Context) error {
+	r := request(schemas.ToolBash, map[string]any{"command": "echo training…; sleep 1; echo 'loss 0.07'; exit 3", "background": true})
+	res, err := d.call(ctx, r)
+	if err != nil {
+		return err
+	}
+	if err := want(res.StatusID != "", "the call names no job"); err != nil {
+		return err
+	}
+	end, err := d.story.wait(ctx, func(e schemas.Event) bool { return e.Type == schemas.JobFinished && e.Subject == res.StatusID })
+	if err != nil {
+		return fmt.Errorf("end of the job: %w", err)
+	}
+	job, ok := decode[schemas.JobResult](end.Event)
+	if err := want(ok && job.State == schemas.JobFailed && job.ExitCode != nil && *job.ExitCode == 3, "the job is %+v", job); err != nil {
+		return err
+	}
+	d.print("   job.finished: %s with exit code %d after %d ms\n", job.State, *job.ExitCode, job.DurationMS)
+	followed, err := d.story.wait(ctx, func(e schemas.Event) bool { return e.Type == schemas.FollowUpCreated && e.Subject == res.StatusID })
+	if err != nil {
+		return fmt.Errorf("follow-up of the job: %w", err)
+	}
+	f, ok := decode[schemas.FollowUp](followed.Event)
+	d.print("   followup.created, for the agent:\n")
+	d.quote(f.Text)
+	return want(ok && len(f.Results) == 1 && strings.Contains(f.Text, "loss 0.07"), "the follow-up is %+v", f)
 }
 
 func (d *demo) crash(ctx context.Context) error {
