@@ -42,7 +42,7 @@ var testsMay = map[string][]string{
 	"workers":              {"providers/providertest", "providers/local", "providers/supervisor"},
 	"workers/limits":       {"internal/redistest"},
 	"workers/tools":        {"providers/providertest", "providers/local"},
-	"gateway":              {"records", "client"},
+	"gateway":              {"records", "client", "providers", "providers/supervisor", "providers/providertest"},
 	"delivery":             {"delivery/webhook"},
 	"delivery/webhook":     {"streams"},
 	"gateway/admission":    {"records"},
