@@ -12,11 +12,22 @@ import (
 
 	"github.com/sandjet/sandjet/gateway"
 	"github.com/sandjet/sandjet/records"
+	"github.com/sandjet/sandjet/records/seal"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
 
 var _ gateway.Endpoints = (*records.Store)(nil)
+
+// ring has one new key.
+func ring(t *testing.T) *seal.Ring {
+	t.Helper()
+	r, err := seal.NewRing(seal.Generate())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
 
 // openWithEndpoints opens a gateway that keeps webhook endpoints.
 func openWithEndpoints(t *testing.T) *edge {
@@ -24,7 +35,7 @@ func openWithEndpoints(t *testing.T) *edge {
 	return open(t, func(o *gateway.Options) {
 		ctx, cancel := context.WithTimeout(context.Background(), within)
 		defer cancel()
-		store, err := records.Open(ctx, o.Bus)
+		store, err := records.Open(ctx, o.Bus, ring(t))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -183,7 +194,7 @@ func TestInsecureEndpoints(t *testing.T) {
 		t.Errorf("changed: %d %s", a.status, a.body)
 	}
 	lax := open(t, func(o *gateway.Options) {
-		store, err := records.Open(t.Context(), o.Bus)
+		store, err := records.Open(t.Context(), o.Bus, ring(t))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -62,7 +62,10 @@ func (s *Store) ensure(ctx context.Context, r record) error {
 	key := r.key()
 	rev, err := s.bucket.Create(ctx, key, r, 0)
 	if errors.Is(err, schemas.ErrConflict) {
-		return s.fetch(ctx, key)
+		if err = s.fetch(ctx, key); s.isLocked(key) {
+			return nil // it is there: calls in need of it wait for its key
+		}
+		return err
 	}
 	if err != nil {
 		return fmt.Errorf("create the record %s: %w", key, err)

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/sandjet/sandjet/records/seal"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -17,17 +19,24 @@ type Store struct {
 	// Log takes notice of records that cannot be read. Set it before Run; nil: silent.
 	Log *slog.Logger
 
-	bucket *streams.Bucket[record]
+	bucket vault
 
-	mu    sync.RWMutex
-	index *index
-	seen  map[string]uint64 // revision of what is in the index, or was and is deleted
+	mu     sync.RWMutex
+	index  *index
+	seen   map[string]uint64 // revision of what is in the index or locked, or was and is deleted
+	locked map[string]error  // why a record that is there cannot be read
 }
 
-// Open reads all records once; [Store.Run] then keeps up with changes that others make.
-func Open(ctx context.Context, bus *streams.Bus) (*Store, error) {
+// Open reads all records once; [Store.Run] then keeps up with changes that others make. The ring seals
+// and opens their secrets: variables of sandboxes and keys of endpoints. Without the key that a record
+// is sealed with, the record is unavailable and all others are as ever. The nil ring is for logs
+// without secrets: a record with any is refused.
+func Open(ctx context.Context, bus *streams.Bus, ring *seal.Ring) (*Store, error) {
 	const atATime = 16
-	s := &Store{bucket: streams.OpenBucket[record](bus, streams.Records), index: newIndex(), seen: map[string]uint64{}}
+	s := &Store{
+		bucket: vault{streams.OpenBucket[stored](bus, streams.Records), ring},
+		index:  newIndex(), seen: map[string]uint64{}, locked: map[string]error{},
+	}
 	keys, err := s.bucket.Keys(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list the records: %w", err)
@@ -39,7 +48,8 @@ func Open(ctx context.Context, bus *streams.Bus) (*Store, error) {
 	for n := range atATime {
 		wg.Go(func() {
 			for i := n; i < len(keys) && errs[n] == nil; i += atATime {
-				if err := s.fetch(ctx, keys[i]); !errors.Is(err, schemas.ErrNotFound) { // deleted since
+				// Not found: deleted since. What is locked is told by Run.
+				if err := s.fetch(ctx, keys[i]); !errors.Is(err, schemas.ErrNotFound) && !s.isLocked(keys[i]) {
 					errs[n] = err
 				}
 			}
@@ -57,6 +67,7 @@ func (s *Store) Run(ctx context.Context) error {
 			if s.Log != nil && ctx.Err() == nil {
 				s.Log.Error("a record cannot be read and is passed over", "key", p.Key, "error", err)
 			}
+			s.lock(p, err)
 			continue
 		}
 		s.apply(p)
@@ -72,6 +83,7 @@ func (s *Store) apply(p streams.Pair[record]) {
 		return
 	}
 	s.seen[p.Key] = p.Revision
+	delete(s.locked, p.Key)
 	if p.Deleted {
 		s.index.remove(p.Key)
 		return
@@ -81,10 +93,39 @@ func (s *Store) apply(p streams.Pair[record]) {
 	}
 }
 
+// lock takes note of a record that is there and does not open. An earlier value of it is no longer true.
+func (s *Store) lock(p streams.Pair[record], err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p.Revision == 0 || p.Revision < s.seen[p.Key] { // it was not read at all, or is known better
+		return
+	}
+	s.seen[p.Key], s.locked[p.Key] = p.Revision, err
+	s.index.remove(p.Key)
+}
+
+func (s *Store) isLocked(key string) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.locked[key] != nil
+}
+
+// lockedOf returns why a record of the account and one of the kinds cannot be read, nil if all can.
+// Code: unavailable. The store is locked for reading.
+func (s *Store) lockedOf(a schemas.AccountID, kinds ...string) error {
+	for key, err := range s.locked {
+		if kind, of, _, _ := splitKey(key); of == a && slices.Contains(kinds, kind) {
+			return schemas.Errorf(schemas.Unavailable, "", "a record of the account cannot be read: %s", schemas.Public(err).Message)
+		}
+	}
+	return nil
+}
+
 // fetch reads one record into the copy.
 func (s *Store) fetch(ctx context.Context, key string) error {
 	p, err := s.bucket.Get(ctx, key)
 	if err != nil {
+		s.lock(p, err)
 		return fmt.Errorf("read the record %s: %w", key, err)
 	}
 	s.apply(p)
@@ -106,8 +147,8 @@ func (s *Store) Authenticate(_ context.Context, key string) (schemas.AccountID, 
 // its provider, sets the timeout and the deadline, and makes the ids that the request lacks. It
 // costs no round trip.
 //
-// Codes: not_found (the account, or a workspace or sandbox by that name or id), denied (the sandbox
-// asks for an approval), invalid (the deadline).
+// A call that a person must allow gets the id of its approval. Codes: not_found (the account, or a
+// workspace or sandbox by that name or id), invalid (the deadline).
 func (s *Store) Resolve(_ context.Context, a schemas.AccountID, r schemas.Request) (schemas.Call, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -117,7 +158,13 @@ func (s *Store) Resolve(_ context.Context, a schemas.AccountID, r schemas.Reques
 			Code: schemas.NotFound, Field: "account", Message: "there is no account " + schemas.Quotable(string(a)),
 		}
 	}
-	return resolve(t, a, r, time.Now())
+	c, err := resolve(t, a, r, time.Now())
+	if errors.Is(err, schemas.ErrNotFound) {
+		if locked := s.lockedOf(a, kindSandbox); locked != nil { // it may be that one
+			err = locked
+		}
+	}
+	return c, err
 }
 
 // Sandbox returns a sandbox by its id. One that the copy does not have yet is read from the log.

@@ -2,8 +2,10 @@ package records_test
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"reflect"
 	"sync"
 	"testing"
 	"time"
@@ -11,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/sandjet/sandjet/records"
+	"github.com/sandjet/sandjet/records/seal"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -46,9 +49,19 @@ func bus(t *testing.T) *streams.Bus {
 	return b
 }
 
+// ring is the same in every test: what one store seals, others open.
+func ring(t *testing.T) *seal.Ring {
+	t.Helper()
+	r, err := seal.Parse([]byte("key_test " + base64.StdEncoding.EncodeToString([]byte("0123456789abcdef0123456789abcdef"))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
 func open(t *testing.T, b *streams.Bus) *records.Store {
 	t.Helper()
-	s, err := records.Open(t.Context(), b)
+	s, err := records.Open(t.Context(), b, ring(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +109,7 @@ func TestEnsureAccountTwiceChangesOnlyTheKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	again, err := s.EnsureAccount(t.Context(), records.Bootstrap{Account: "acct_a", Key: key, Provider: "docker"})
-	if err != nil || again != first {
+	if err != nil || !reflect.DeepEqual(again, first) {
 		t.Errorf("%+v, then %+v, %v", first, again, err)
 	}
 	if c, err := s.Resolve(t.Context(), "acct_a", request()); err != nil || c.Provider != "local" {

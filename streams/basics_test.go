@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -169,4 +170,44 @@ func TestBucketLeasesEnd(t *testing.T) {
 			t.Errorf("after its life: %v; want not_found", err)
 		}
 	})
+}
+
+func TestDropHistoryLeavesTheLatest(t *testing.T) {
+	const user, password = "sandjet", "s"
+	l := natstest.Start(t, natstest.Listen(streams.User{Name: user, Password: password}))
+	k := streams.OpenBucket[string](l.Bus, streams.Records)
+	for n := range 4 {
+		must(k.Put(t.Context(), "a", fmt.Sprint("a", n)))(t)
+		must(k.Put(t.Context(), "b.c", fmt.Sprint("b", n)))(t)
+	}
+	if err := k.Delete(t.Context(), "b.c"); err != nil {
+		t.Fatal(err)
+	}
+	c := natstest.Dial(t, l.Server.URL(), user, password)
+	kept := func() int {
+		var info struct {
+			State struct{ Messages int } `json:"state"`
+		}
+		if err := json.Unmarshal(c.Request(t, "$JS.API.STREAM.INFO.KV_records", ""), &info); err != nil {
+			t.Fatal(err)
+		}
+		return info.State.Messages
+	}
+	if n := kept(); n < 8 {
+		t.Fatalf("only %d values are kept: this shows nothing", n)
+	}
+	for range 2 { // again changes nothing
+		if err := k.DropHistory(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if n := kept(); n != 2 {
+			t.Errorf("%d messages are left, want the value and the mark of the deletion", n)
+		}
+	}
+	if got := must(k.Get(t.Context(), "a"))(t); got.Value != "a3" {
+		t.Errorf("%+v", got)
+	}
+	if _, err := k.Get(t.Context(), "b.c"); !errors.Is(err, schemas.ErrNotFound) {
+		t.Errorf("the deleted one: %v", err)
+	}
 }

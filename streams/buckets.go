@@ -161,6 +161,42 @@ func (k *Bucket[T]) remove(ctx context.Context, key string, o ...jetstream.KVDel
 	return coded(k.op("delete "+schemas.Quotable(key)), kv.Delete(ctx, key, o...))
 }
 
+// DropHistory drops every value of the bucket but the latest of each key, and the values of deleted keys.
+// It may be called again after it ended half way. Whoever must be rid of what was written once calls
+// it; the bytes on the server's disk go when the server next compacts the file that they are in.
+func (k *Bucket[T]) DropHistory(ctx context.Context) error {
+	kv, err := k.open(ctx)
+	if err != nil {
+		return err
+	}
+	w, err := kv.WatchAll(ctx, jetstream.MetaOnly())
+	if err != nil {
+		return coded(k.op("list keys"), err)
+	}
+	defer w.Stop() //nolint:errcheck // nothing follows from it
+	s, err := k.bus.js.Stream(ctx, "KV_"+k.row.config.Bucket)
+	if err != nil {
+		return coded(k.op("find the stream"), err)
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return coded(k.op("drop older values"), ctx.Err())
+		case e, ok := <-w.Updates():
+			if !ok {
+				return schemas.Errorf(schemas.Unavailable, k.op("list keys"), "the log was away: call again")
+			}
+			if e == nil { // everything that was there has been told
+				return nil
+			}
+			subject := "$KV." + k.row.config.Bucket + "." + e.Key()
+			if err := s.Purge(ctx, jetstream.WithPurgeSubject(subject), jetstream.WithPurgeKeep(1)); err != nil {
+				return coded(k.op("drop older values of "+schemas.Quotable(e.Key())), err)
+			}
+		}
+	}
+}
+
 // Keys lists the keys that have a value, unsorted: all, or those that one of the filters names, such
 // as "acct_1.*".
 func (k *Bucket[T]) Keys(ctx context.Context, filters ...string) ([]string, error) {

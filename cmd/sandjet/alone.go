@@ -73,6 +73,7 @@ func (c *serverCommand) Run(ctx context.Context, t terminal) error {
 type gatewayCommand struct {
 	natsFlags
 	topologyFlags
+	secretsFlags
 	gatewayFlags
 	limiterFlags
 	insecureFlag
@@ -143,7 +144,7 @@ func (c *gatewayCommand) build(ctx context.Context, t terminal) (_ *node, err er
 	if err := n.openBus(ctx, c.natsFlags, c.topologyFlags); err != nil {
 		return nil, err
 	}
-	if err := n.openRecords(ctx); err != nil {
+	if err := n.openRecords(ctx, c.secretsFlags, c.natsFlags); err != nil {
 		return nil, err
 	}
 	if err := n.addGateway(ctx, c.gatewayFlags, c.insecureFlag, id, l); err != nil {
@@ -162,6 +163,7 @@ func (c *gatewayCommand) build(ctx context.Context, t terminal) (_ *node, err er
 type workerCommand struct {
 	natsFlags
 	topologyFlags
+	secretsFlags
 	workerFlags
 	limiterFlags
 	remoteFlag
@@ -214,7 +216,7 @@ func (c *workerCommand) Run(ctx context.Context, t terminal) error {
 	if err := n.openBus(ctx, c.natsFlags, c.topologyFlags); err != nil {
 		return err
 	}
-	if err := n.openRecords(ctx); err != nil {
+	if err := n.openRecords(ctx, c.secretsFlags, c.natsFlags); err != nil {
 		return err
 	}
 	if err := n.addWorker(c.workerFlags); err != nil {
@@ -235,6 +237,7 @@ func (c *workerCommand) Run(ctx context.Context, t terminal) error {
 type deliverCommand struct {
 	natsFlags
 	topologyFlags
+	secretsFlags
 	insecureFlag
 	deliveryFlags
 	metricsFlag
@@ -283,7 +286,7 @@ func (c *deliverCommand) Run(ctx context.Context, t terminal) error {
 	if err := n.openBus(ctx, c.natsFlags, c.topologyFlags); err != nil {
 		return err
 	}
-	if err := n.openRecords(ctx); err != nil {
+	if err := n.openRecords(ctx, c.secretsFlags, c.natsFlags); err != nil {
 		return err
 	}
 	n.addDeliverer(c.deliveryFlags, c.insecureFlag)

@@ -28,6 +28,7 @@ type cli struct {
 	Jobs     jobsCommand     `cmd:"" help:"List, follow, stop and wait for background jobs."`
 	Webhooks webhooksCommand `cmd:"" help:"Have events posted to URLs."`
 	Tail     tailCommand     `cmd:"" help:"Print the events of a conversation."`
+	Secrets  secretsCommand  `cmd:"" help:"Show and change the keys that seal secrets in the log."`
 	Dead     deadCommand     `cmd:"" help:"List, show and redrive messages that were given up."`
 	Doctor   doctorCommand   `cmd:"" help:"Say what this host can isolate, and what is in the way."`
 	Server   serverCommand   `cmd:"" help:"Role: the embedded NATS server alone."`

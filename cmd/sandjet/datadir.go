@@ -27,6 +27,7 @@ func (d dataDir) upFile() string       { return filepath.Join(string(d), "up.jso
 func (d dataDir) lockFile() string     { return filepath.Join(string(d), "up.lock") }
 func (d dataDir) identityFile() string { return filepath.Join(string(d), "identity.json") }
 func (d dataDir) roleFile() string     { return filepath.Join(string(d), "role.json") }
+func (d dataDir) secretsFile() string  { return filepath.Join(string(d), "secrets.key") }
 func (d dataDir) store() string        { return filepath.Join(string(d), "nats") }
 func (d dataDir) workspaces() string   { return filepath.Join(string(d), "workspaces") }
 func (d dataDir) local() string        { return filepath.Join(string(d), "local") }
@@ -88,29 +89,43 @@ func (d dataDir) role() (role, error) {
 	return once(d.roleFile(), role{User: roleUser, Password: rand.Text()})
 }
 
-// once returns what is in the file, after writing v to it if it is not there. The file appears whole
-// or not at all, so a crash leaves no half of a credential.
-func once[T any](path string, v T) (T, error) {
-	for {
-		got, err := readJSON[T](path)
-		if !errors.Is(err, fs.ErrNotExist) {
-			return got, err
-		}
-		tmp, err := writeTemp(path, v)
-		if err != nil {
-			return got, err
-		}
-		err = os.Link(tmp, path) // fails where the name is taken: the other process was first
-		_ = os.Remove(tmp)
-		if err != nil && !errors.Is(err, fs.ErrExist) {
-			return got, fmt.Errorf("keep %s: %w", filepath.Base(path), err)
-		}
+// once returns what is in the file, after writing v to it if it is not there.
+func once[T any](path string, v T) (got T, err error) {
+	b, err := encode(path, v)
+	if err != nil {
+		return got, err
 	}
+	if err := makeOnce(path, b); err != nil {
+		return got, err
+	}
+	return readJSON[T](path)
+}
+
+// makeOnce writes the file unless it is there. It appears whole or not at all, so a crash leaves no half
+// of a credential, and of two processes that start together one writes it.
+func makeOnce(path string, b []byte) error {
+	if _, err := os.Lstat(path); err == nil {
+		return nil
+	}
+	tmp, err := writeTemp(path, b)
+	if err != nil {
+		return err
+	}
+	err = os.Link(tmp, path) // fails where the name is taken: the other process was first
+	_ = os.Remove(tmp)
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("keep %s: %w", filepath.Base(path), err)
+	}
+	return syncDir(filepath.Dir(path))
 }
 
 // writeJSON replaces the file by v in one step, readable by its owner only.
 func writeJSON(path string, v any) error {
-	tmp, err := writeTemp(path, v)
+	b, err := encode(path, v)
+	if err != nil {
+		return err
+	}
+	tmp, err := writeTemp(path, b)
 	if err != nil {
 		return err
 	}
@@ -121,16 +136,20 @@ func writeJSON(path string, v any) error {
 	return syncDir(filepath.Dir(path))
 }
 
-func writeTemp(path string, v any) (name string, err error) {
+func encode(path string, v any) ([]byte, error) {
 	b, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
-		return "", fmt.Errorf("write %s: %w", filepath.Base(path), err)
+		return nil, fmt.Errorf("write %s: %w", filepath.Base(path), err)
 	}
+	return append(b, '\n'), nil
+}
+
+func writeTemp(path string, b []byte) (name string, err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.tmp") // mode 0600
 	if err != nil {
 		return "", fmt.Errorf("write %s: %w", filepath.Base(path), err)
 	}
-	_, err = f.Write(append(b, '\n'))
+	_, err = f.Write(b)
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
 		_ = os.Remove(f.Name())
 		return "", fmt.Errorf("write %s: %w", filepath.Base(path), err)

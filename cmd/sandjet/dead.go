@@ -33,33 +33,12 @@ Examples:
 }
 
 // deadFlags are those of every dead command.
-type deadFlags struct {
-	natsFlags
-
-	dir string
-}
-
-// AfterApply is called by kong once everything is parsed.
-func (f *deadFlags) AfterApply(root *cli) error {
-	f.dir = root.DataDir
-	return nil
-}
+type deadFlags struct{ logFlags }
 
 // open connects to the log. The caller closes the node.
 func (f *deadFlags) open(ctx context.Context, t terminal) (*node, *streams.DeadLetters, error) {
-	n, err := newNode(t.log, f.dir)
+	n, err := f.reach(ctx, t)
 	if err != nil {
-		return nil, nil, err
-	}
-	if f.NATSURL == "" {
-		if _, err := n.dir.running(); err != nil { // an old role.json would only lead to waiting
-			if r, rerr := readJSON[role](n.dir.roleFile()); rerr != nil || !dials(ctx, r.URL) {
-				return nil, nil, err
-			}
-		}
-	}
-	if err := n.openBus(ctx, f.natsFlags, topologyFlags{}); err != nil {
-		n.close()
 		return nil, nil, err
 	}
 	return n, streams.OpenDeadLetters(n.bus), nil

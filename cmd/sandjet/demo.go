@@ -167,7 +167,7 @@ func (d *demo) start(ctx context.Context) (_ *node, err error) {
 	if err := n.openBus(ctx, natsFlags{}, topologyFlags{Replicas: 1, Shards: 1}); err != nil {
 		return nil, err
 	}
-	if err := n.openRecords(ctx); err != nil {
+	if err := n.openRecords(ctx, secretsFlags{}, natsFlags{}); err != nil {
 		return nil, err
 	}
 	if err := n.addGateway(ctx, gatewayFlags{MaxWait: time.Minute}, insecureFlag{}, id, l); err != nil {

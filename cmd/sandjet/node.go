@@ -146,12 +146,20 @@ func (n *node) openBus(ctx context.Context, f natsFlags, top topologyFlags) erro
 	return nil
 }
 
-// openRecords opens the records.
-func (n *node) openRecords(ctx context.Context) error {
-	var err error
-	if n.records, err = records.Open(ctx, n.bus); err != nil {
+// openRecords opens the records with the keys that seal their secrets.
+func (n *node) openRecords(ctx context.Context, f secretsFlags, nats natsFlags) error {
+	ring, err := f.ring(n.dir)
+	if err != nil {
+		return err
+	}
+	if nats.NATSURL != "" && !f.named() {
+		n.log.Warn("secrets are sealed with the key of this data folder: other processes on the log need it too, by --secrets-key-file or SANDJET_SECRETS_KEYS",
+			"key", ring.Current())
+	}
+	if n.records, err = records.Open(ctx, n.bus, ring); err != nil {
 		return fmt.Errorf("records: %w", err)
 	}
+	n.records.Log = n.log.With("part", "records")
 	n.addLast("records", n.records.Run)
 	return nil
 }

@@ -19,6 +19,7 @@ type upCommand struct {
 	gatewayFlags
 	workerFlags
 	limiterFlags
+	secretsFlags
 	insecureFlag
 	deliveryFlags
 	remoteFlag
@@ -105,7 +106,7 @@ func (c *upCommand) build(ctx context.Context, t terminal) (_ *node, err error) 
 	if err := n.openBus(ctx, c.natsFlags, c.topologyFlags); err != nil {
 		return nil, err
 	}
-	if err := n.openRecords(ctx); err != nil {
+	if err := n.openRecords(ctx, c.secretsFlags, c.natsFlags); err != nil {
 		return nil, err
 	}
 	if err := n.addWorker(c.workerFlags); err != nil {

@@ -1,0 +1,37 @@
+package main
+
+import "context"
+
+// logFlags are those of the commands that talk to the log itself.
+type logFlags struct {
+	natsFlags
+
+	dir string
+}
+
+// AfterApply is called by kong once everything is parsed.
+func (f *logFlags) AfterApply(root *cli) error {
+	f.dir = root.DataDir
+	return nil
+}
+
+// reach connects to the log: the one that is named, or the one that runs on the data folder. The caller
+// closes the node.
+func (f *logFlags) reach(ctx context.Context, t terminal) (*node, error) {
+	n, err := newNode(t.log, f.dir)
+	if err != nil {
+		return nil, err
+	}
+	if f.NATSURL == "" {
+		if _, err := n.dir.running(); err != nil { // an old role.json would only lead to waiting
+			if r, rerr := readJSON[role](n.dir.roleFile()); rerr != nil || !dials(ctx, r.URL) {
+				return nil, err
+			}
+		}
+	}
+	if err := n.openBus(ctx, f.natsFlags, topologyFlags{}); err != nil {
+		n.close()
+		return nil, err
+	}
+	return n, nil
+}

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	"github.com/sandjet/sandjet/records"
+	"github.com/sandjet/sandjet/records/seal"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+type secretsCommand struct {
+	Status   secretsStatusCommand   `cmd:"" help:"Count the records by the key that seals their secrets."`
+	Rotate   secretsRotateCommand   `cmd:"" help:"Seal all secrets with the first key."`
+	Generate secretsGenerateCommand `cmd:"" help:"Print a new key, as a line for the file of keys."`
+}
+
+// Help is the long help.
+func (*secretsCommand) Help() string {
+	return `Variables of sandboxes and keys of webhooks are sealed in the log with AES-256-GCM. The keys are a file
+of lines "ID BASE64": the first one seals, all of them open. Without --secrets-key-file or
+SANDJET_SECRETS_KEYS it is secrets.key in the data folder, made at the first start. Keep a copy of it
+away from the log: what is sealed cannot be opened without.
+
+To change the key, put a new line first, restart all processes, run "sandjet secrets rotate", and remove
+the old line once "sandjet secrets status" shows no record under it.
+
+Examples:
+  sandjet secrets status
+  sandjet secrets generate
+  sandjet secrets rotate`
+}
+
+// secretsUse is what the commands that look into the log share.
+type secretsUse struct {
+	logFlags
+	secretsFlags
+}
+
+type secretsStatusCommand struct{ secretsUse }
+
+// sealsLine is what status says of one key.
+type sealsLine struct {
+	Key     string `json:"key"`
+	Records int    `json:"records"`
+	State   string `json:"state"` // seals, opens or missing
+}
+
+// Run counts.
+func (c *secretsStatusCommand) Run(ctx context.Context, t terminal) error {
+	n, err := c.reach(ctx, t)
+	if err != nil {
+		return err
+	}
+	defer n.close()
+	ring, err := c.known(n.dir)
+	if err != nil {
+		return err
+	}
+	count, err := records.CountSeals(ctx, n.bus)
+	if err != nil {
+		return err
+	}
+	lines := sealsLines(count, ring)
+	if t.json {
+		return printEach(t, lines)
+	}
+	const gap = 2
+	w := tabwriter.NewWriter(t.out, 0, 0, gap, ' ', 0)
+	fmt.Fprintln(w, "KEY\tRECORDS\tSTATE")
+	for _, l := range lines {
+		fmt.Fprintf(w, "%s\t%d\t%s\n", printable(l.Key), l.Records, l.State)
+	}
+	return wrapOutput(w.Flush())
+}
+
+// sealsLines words a count: the key that seals first, and what is not sealed last.
+func sealsLines(count records.Seals, ring *seal.Ring) []sealsLine {
+	lines := []sealsLine{{ring.Current(), count.Keys[ring.Current()], "seals"}}
+	for _, id := range slices.Sorted(maps.Keys(count.Keys)) {
+		switch {
+		case id == ring.Current():
+		case ring.Has(id):
+			lines = append(lines, sealsLine{id, count.Keys[id], "opens"})
+		default:
+			lines = append(lines, sealsLine{id, count.Keys[id], "missing: these records are unavailable"})
+		}
+	}
+	if count.Plain > 0 {
+		lines = append(lines, sealsLine{"(none)", count.Plain, "not sealed: run \"sandjet secrets rotate\""})
+	}
+	return lines
+}
+
+type secretsRotateCommand struct{ secretsUse }
+
+// Run seals everything anew. It may be stopped and run again.
+func (c *secretsRotateCommand) Run(ctx context.Context, t terminal) error {
+	const pace = 2 * time.Second // between lines of progress
+	n, err := c.reach(ctx, t)
+	if err != nil {
+		return err
+	}
+	defer n.close()
+	ring, err := c.known(n.dir)
+	if err != nil {
+		return err
+	}
+	told := time.Now()
+	r, err := records.Rotate(ctx, n.bus, ring, func(r records.Rotation) {
+		if time.Since(told) >= pace {
+			told = time.Now()
+			t.log.Info("sealing", "seen", r.Seen, "of", r.Records, "sealed", r.Sealed)
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("%d of %d records were looked at; run it again to go on: %w", r.Seen, r.Records, err)
+	}
+	if t.json {
+		err = printJSON(t.out, r)
+	} else {
+		err = say(t, "%d of %d records were sealed with %s; the others were, or have no secrets", r.Sealed, r.Records, ring.Current())
+	}
+	if err == nil && r.Locked > 0 {
+		err = schemas.Errorf(schemas.Unavailable, "",
+			"%d records do not open with the keys that are here and were left as they are: \"sandjet secrets status\" names the keys", r.Locked)
+	}
+	return err
+}
+
+type secretsGenerateCommand struct{}
+
+// Run prints a new key.
+func (*secretsGenerateCommand) Run(_ context.Context, t terminal) error {
+	k := seal.Generate()
+	if t.json {
+		return printJSON(t.out, map[string]string{"id": k.ID, "line": k.Line()})
+	}
+	return say(t, "%s", k.Line())
+}
