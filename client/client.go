@@ -51,8 +51,9 @@ func New(base, key string) *Client {
 type State struct {
 	ID           schemas.CallID
 	Conversation schemas.ConversationID
-	Status       string          // queued, running, or the status of the result
-	Result       *schemas.Result // nil while there is none
+	Status       string             // queued, running, awaiting_approval, or the status of the result
+	Result       *schemas.Result    // nil while there is none
+	Approval     schemas.ApprovalID // of awaiting_approval: the question that a person has to answer
 }
 
 // Call runs a tool and returns its result. A command that failed, a denied or an interrupted call
@@ -130,17 +131,18 @@ func (c *Client) state(ctx context.Context, method, path string, body []byte) (S
 		if err := json.Unmarshal(b, &res); err != nil {
 			return State{}, fmt.Errorf("decode the result: %w", err)
 		}
-		return State{res.Call, res.Conversation, string(res.Status), &res}, nil
+		return State{ID: res.Call, Conversation: res.Conversation, Status: string(res.Status), Result: &res}, nil
 	}
 	var st struct {
 		ID           schemas.CallID         `json:"id"`
 		Conversation schemas.ConversationID `json:"conversation"`
 		Status       string                 `json:"status"`
+		Approval     schemas.ApprovalID     `json:"approval"`
 	}
 	if err := json.Unmarshal(b, &st); err != nil {
 		return State{}, fmt.Errorf("decode the state: %w", err)
 	}
-	return State{st.ID, st.Conversation, st.Status, nil}, nil
+	return State{ID: st.ID, Conversation: st.Conversation, Status: st.Status, Approval: st.Approval}, nil
 }
 
 // ask sends in, as JSON unless it is nil, until it is answered, and decodes the answer into out

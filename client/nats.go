@@ -53,7 +53,7 @@ func (n *NATS) Publish(ctx context.Context, r schemas.Request) (schemas.CallID, 
 	return r.ID, nil
 }
 
-// Submit has a call admitted and returns its id and conversation, or why it was not: the codes of
+// Submit has a call admitted and returns its id and conversation, whether it awaits an approval, or why it was not: the codes of
 // the request's checks, conflict (the id is another call), unavailable. It makes the id when there
 // is none and returns it also beside an error.
 func (n *NATS) Submit(ctx context.Context, r schemas.Request) (State, error) {
@@ -63,6 +63,8 @@ func (n *NATS) Submit(ctx context.Context, r schemas.Request) (State, error) {
 	var answer struct {
 		ID           schemas.CallID         `json:"id"`
 		Conversation schemas.ConversationID `json:"conversation"`
+		Status       string                 `json:"status"`
+		Approval     schemas.ApprovalID     `json:"approval"`
 		Error        *schemas.Error         `json:"error"`
 	}
 	if err := n.ask(ctx, "sandjet.rpc.call."+string(n.account), r, &answer); err != nil {
@@ -71,7 +73,7 @@ func (n *NATS) Submit(ctx context.Context, r schemas.Request) (State, error) {
 	if answer.Error != nil {
 		return State{ID: r.ID}, answer.Error
 	}
-	return State{ID: answer.ID, Conversation: answer.Conversation}, nil
+	return State{ID: answer.ID, Conversation: answer.Conversation, Status: answer.Status, Approval: answer.Approval}, nil
 }
 
 func (n *NATS) ask(ctx context.Context, subject string, r schemas.Request, answer any) error {

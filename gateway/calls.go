@@ -19,19 +19,26 @@ const (
 	stateQueued     = "queued"
 	stateRunning    = "running"
 	stateCancelling = "cancelling"
+	stateAwaiting   = "awaiting_approval"
 )
 
 // CallState is the answer about a call that has no result yet.
 type CallState struct {
 	ID           schemas.CallID         `json:"id"`
 	Conversation schemas.ConversationID `json:"conversation"`
-	Status       string                 `json:"status"` // queued, running or cancelling
+	Status       string                 `json:"status"` // queued, running, cancelling or awaiting_approval
 	// StatusID names the job of a background call, from its acceptance on.
 	StatusID schemas.JobID `json:"status_id,omitzero"`
+	// Approval names the question that awaiting_approval waits for.
+	Approval schemas.ApprovalID `json:"approval,omitzero"`
 }
 
 func stateOf(c schemas.Call, status string) CallState {
-	return CallState{ID: c.ID, Conversation: c.Conversation, Status: status, StatusID: c.Job}
+	s := CallState{ID: c.ID, Conversation: c.Conversation, Status: status, StatusID: c.Job}
+	if status == stateAwaiting {
+		s.Approval, s.StatusID = c.Approval, "" // the job is there when the call is
+	}
+	return s
 }
 
 // postCall admits a call and, with ?wait=, waits for its result.
@@ -60,7 +67,11 @@ func (g *Gateway) postCall(w http.ResponseWriter, r *http.Request, a schemas.Acc
 	g.metrics.accepted(admission.API, got.Existing)
 	w.Header().Set("Location", "/v1/calls/"+string(got.Call.ID))
 	if wait == 0 && !got.Existing {
-		writeJSON(w, http.StatusAccepted, stateOf(got.Call, stateQueued))
+		status := stateQueued
+		if got.Awaiting {
+			status = stateAwaiting
+		}
+		writeJSON(w, http.StatusAccepted, stateOf(got.Call, status))
 		return nil
 	}
 	return g.answerCall(w, r, got.Call, wait)
@@ -96,22 +107,25 @@ func (g *Gateway) postCancel(w http.ResponseWriter, r *http.Request, a schemas.A
 	if err != nil {
 		return err
 	}
-	if err := g.cancel(r.Context(), call, reason); err != nil {
+	if err := g.cancel(r.Context(), call, admission.API, reason); err != nil {
 		return err
 	}
 	writeJSON(w, http.StatusAccepted, stateOf(call, stateCancelling))
 	return nil
 }
 
-// cancel asks on the log for the end of call. A call that has its result already is a conflict;
-// one that gets it at this moment is not, and keeps it.
-func (g *Gateway) cancel(ctx context.Context, call schemas.Call, reason string) error {
+// cancel asks on the log for the end of call; one that waits for an approval ends here. A call that has
+// its result already is a conflict; one that gets it at this moment is not, and keeps it.
+func (g *Gateway) cancel(ctx context.Context, call schemas.Call, by, reason string) error {
 	state, err := streams.ReadCallState(ctx, g.Bus, call)
 	if err != nil {
 		return err //nolint:wrapcheck // it is coded already
 	}
 	if state.Result != nil {
 		return schemas.Errorf(schemas.Conflict, "", "the call has ended already: it is %s", state.Result.Status)
+	}
+	if ended, err := g.approvals().Cancel(ctx, call, by, reason); err != nil || ended {
+		return err //nolint:wrapcheck // it is coded already
 	}
 	c := schemas.Cancel{Account: call.Account, Call: call.ID, Reason: reason, Time: time.Now().UTC()}
 	return streams.Cancels.Publish(ctx, g.Bus, c) //nolint:wrapcheck // it is coded already
@@ -188,9 +202,28 @@ func (g *Gateway) answerCall(w http.ResponseWriter, r *http.Request, call schema
 	status := stateQueued
 	if len(state.Started) > 0 {
 		status = stateRunning
+	} else if status, err = g.queued(r.Context(), call); err != nil {
+		return err
 	}
 	writeJSON(w, http.StatusAccepted, stateOf(call, status))
 	return nil
+}
+
+// queued tells what a call that was not started waits for: its turn, or a person.
+func (g *Gateway) queued(ctx context.Context, call schemas.Call) (string, error) {
+	if call.Approval == "" {
+		return stateQueued, nil
+	}
+	p, err := streams.FindApproval(ctx, g.Bus, call.Account, call.Approval)
+	switch {
+	case errors.Is(err, schemas.ErrNotFound): // not asked yet: who asked for the call asks again
+		return stateAwaiting, nil
+	case err != nil:
+		return "", err //nolint:wrapcheck // it is coded already
+	case p.Value.State == schemas.ApprovalPending:
+		return stateAwaiting, nil
+	}
+	return stateQueued, nil
 }
 
 // awaitResult waits for the result of call; the wait ends early when the gateway drains.

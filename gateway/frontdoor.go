@@ -49,7 +49,7 @@ func (f FrontDoor) Run(ctx context.Context) error {
 // serve answers one request. Failures are answers too: the service itself does not fail by them.
 func (f FrontDoor) serve(ctx context.Context, r streams.Request) ([]byte, error) {
 	got, err := f.admit(ctx, r)
-	a := Answer{ID: got.Call.ID, Conversation: got.Call.Conversation}
+	a := answerOf(got)
 	if err != nil {
 		a = Answer{Error: schemas.Public(err)}
 		if a.Error.Code == schemas.Internal {

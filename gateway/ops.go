@@ -36,11 +36,12 @@ const (
 
 // The operations of a client.
 const (
-	opAttach = "attach"
-	opDetach = "detach"
-	opSend   = "send"
-	opCancel = "cancel"
-	opPing   = "ping"
+	opAttach  = "attach"
+	opDetach  = "detach"
+	opSend    = "send"
+	opCancel  = "cancel"
+	opApprove = "approve"
+	opPing    = "ping"
 )
 
 // clientOp is one frame from a client. ID is the client's own number for it and comes back in the
@@ -53,7 +54,10 @@ type clientOp struct {
 
 	Request json.RawMessage `json:"request"` // send
 	Call    string          `json:"call"`    // cancel
-	Reason  string          `json:"reason"`  // cancel
+	Reason  string          `json:"reason"`  // cancel, approve
+
+	Approval string `json:"approval"` // approve
+	Approved *bool  `json:"approved"` // approve
 }
 
 // serverOp is one frame to a client.
@@ -72,6 +76,7 @@ type serverOp struct {
 	Conversation string          `json:"conversation,omitzero"`
 	Status       string          `json:"status,omitzero"`
 	Existing     bool            `json:"existing,omitzero"`
+	Approval     string          `json:"approval,omitzero"`
 	Code         CloseCode       `json:"code,omitzero"`
 	RetryMS      int64           `json:"retry_ms,omitzero"`
 	Error        *schemas.Error  `json:"error,omitzero"`
@@ -99,7 +104,9 @@ func decodeOp(b []byte) (op clientOp, malformed bool, err error) {
 func (o clientOp) validate() error {
 	given := map[string]bool{
 		"conv": o.Conv != "", "after": o.After != "", "request": len(o.Request) > 0, "call": o.Call != "", "reason": o.Reason != "",
+		"approval": o.Approval != "", "approved": o.Approved != nil,
 	}
+	const ops = "attach, detach, send, cancel, approve or ping"
 	must, may := []string{}, []string{}
 	switch o.Op {
 	case opAttach:
@@ -110,11 +117,13 @@ func (o clientOp) validate() error {
 		must = []string{"request"}
 	case opCancel:
 		must, may = []string{"call"}, []string{"reason"}
+	case opApprove:
+		must, may = []string{"approval", "approved"}, []string{"reason"}
 	case opPing:
 	case "":
-		return schemas.Invalidf("op", "is missing: use attach, detach, send, cancel or ping")
+		return schemas.Invalidf("op", "is missing: use %s", ops)
 	default:
-		return schemas.Invalidf("op", "%q is unknown: use attach, detach, send, cancel or ping", schemas.Quotable(o.Op))
+		return schemas.Invalidf("op", "%q is unknown: use "+ops, schemas.Quotable(o.Op))
 	}
 	for _, f := range must {
 		if !given[f] {
@@ -125,7 +134,7 @@ func (o clientOp) validate() error {
 	for _, f := range may {
 		delete(given, f)
 	}
-	for _, f := range []string{"conv", "after", "request", "call", "reason"} {
+	for _, f := range []string{"conv", "after", "request", "call", "reason", "approval", "approved"} {
 		if given[f] {
 			return schemas.Invalidf(f, "does not belong to %s", o.Op)
 		}
@@ -143,6 +152,8 @@ func (o clientOp) validate() error {
 			return rename(err, "call")
 		}
 		return checkReason(o.Reason)
+	case opApprove:
+		return schemas.ApprovalAnswer{Approved: o.Approved, Reason: o.Reason}.Validate() //nolint:wrapcheck // it is coded already
 	}
 	return nil
 }

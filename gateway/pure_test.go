@@ -336,6 +336,8 @@ func TestOpenAPIDescribesTheTypes(t *testing.T) {
 		"AppendedEvent": reflect.TypeFor[schemas.AppendedEvent](), "Appended": reflect.TypeFor[Appended](),
 		"Endpoint": reflect.TypeFor[schemas.Endpoint](), "EndpointSecret": reflect.TypeFor[schemas.EndpointSecret](),
 		"WebhookList": reflect.TypeFor[WebhookList](), "WebhookRequest": reflect.TypeFor[webhookRequest](), "WebhookPatch": reflect.TypeFor[webhookPatch](),
+		"Call": reflect.TypeFor[schemas.Call](), "Approval": reflect.TypeFor[schemas.Approval](), "ApprovalList": reflect.TypeFor[ApprovalList](),
+		"ApprovalAnswer": reflect.TypeFor[schemas.ApprovalAnswer](),
 		"RotateRequest": reflect.TypeFor[rotateRequest](), "ReplayRequest": reflect.TypeFor[replayRequest](),
 	} {
 		s := d.Components.Schemas[name]
@@ -370,7 +372,7 @@ func TestOpenAPIDescribesTheTypes(t *testing.T) {
 		codes = append(codes, string(c))
 	}
 	for name, want := range map[string][]string{
-		"Code": codes, "JobState": names(schemas.JobStates()), "EventType": names(schemas.DeliverableTypes()),
+		"Code": codes, "JobState": names(schemas.JobStates()), "ApprovalState": names(schemas.ApprovalStates()), "EventType": names(schemas.DeliverableTypes()),
 	} {
 		if got := d.Components.Schemas[name].Enum; !slices.Equal(got, want) {
 			t.Errorf("%s: %v, the document says %v", name, want, got)

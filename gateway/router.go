@@ -31,7 +31,19 @@ const (
 type Answer struct {
 	ID           schemas.CallID         `json:"id,omitzero"`
 	Conversation schemas.ConversationID `json:"conversation,omitzero"`
-	Error        *schemas.Error         `json:"error,omitzero"`
+	// Status is awaiting_approval when the call waits for a person, and Approval the question; empty
+	// when it is with the workers.
+	Status   string             `json:"status,omitzero"`
+	Approval schemas.ApprovalID `json:"approval,omitzero"`
+	Error    *schemas.Error     `json:"error,omitzero"`
+}
+
+func answerOf(got admission.Accepted) Answer {
+	a := Answer{ID: got.Call.ID, Conversation: got.Call.Conversation}
+	if got.Awaiting {
+		a.Status, a.Approval = stateAwaiting, got.Call.Approval
+	}
+	return a
 }
 
 // Router carries what NATS clients publish on sandjet.calls.auto.<account> over to the calls.
@@ -87,7 +99,7 @@ func (r Router) route(ctx context.Context, d streams.Delivery[streams.Raw]) erro
 	}
 	switch {
 	case err == nil:
-		r.answer(ctx, d.Account, inbox, Answer{ID: got.Call.ID, Conversation: got.Call.Conversation})
+		r.answer(ctx, d.Account, inbox, answerOf(got))
 		return nil
 	case passes(err):
 		return streams.RetryAfter(again, err) // the publisher is told when it is known how it ends

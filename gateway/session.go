@@ -120,7 +120,7 @@ func (s *session) read() {
 			err = s.do(op)
 		}
 		if err != nil {
-			s.send(serverOp{Op: "error", ID: op.ID, Conv: op.Conv, Call: op.Call, Error: schemas.Public(err)})
+			s.send(serverOp{Op: "error", ID: op.ID, Conv: op.Conv, Call: op.Call, Approval: op.Approval, Error: schemas.Public(err)})
 		}
 		if s.ctx.Err() != nil {
 			return
@@ -156,18 +156,28 @@ func (s *session) do(op clientOp) error {
 			return rename(err, under("request", err))
 		}
 		s.g.metrics.accepted(admission.WebSocket, got.Existing)
-		s.send(serverOp{
+		answer := serverOp{
 			Op: "accepted", ID: op.ID, Call: string(got.Call.ID), Conversation: string(got.Call.Conversation), Existing: got.Existing,
-		})
+		}
+		if got.Awaiting {
+			answer.Status, answer.Approval = stateAwaiting, string(got.Call.Approval)
+		}
+		s.send(answer)
 	case opCancel:
 		call, err := s.g.lookUp(ctx, s.account, schemas.CallID(op.Call))
 		if err != nil {
 			return err
 		}
-		if err := s.g.cancel(ctx, call, op.Reason); err != nil {
+		if err := s.g.cancel(ctx, call, admission.WebSocket, op.Reason); err != nil {
 			return err
 		}
 		s.send(serverOp{Op: "cancelling", ID: op.ID, Call: op.Call, Status: stateCancelling})
+	case opApprove:
+		a, err := s.g.approvals().Decide(ctx, s.account, schemas.ApprovalID(op.Approval), decision(*op.Approved, admission.WebSocket, op.Reason))
+		if err != nil {
+			return err
+		}
+		s.send(serverOp{Op: "decided", ID: op.ID, Call: string(a.Call.ID), Approval: op.Approval, Status: string(a.State)})
 	case opPing:
 		s.send(serverOp{Op: "pong", ID: op.ID})
 	}

@@ -17,9 +17,6 @@ func resolve(t *tenant, a schemas.AccountID, r schemas.Request, now time.Time) (
 	if err != nil {
 		return schemas.Call{}, err
 	}
-	if err := permit(s, r.Tool); err != nil {
-		return schemas.Call{}, err
-	}
 	deadline, err := deadline(r, now)
 	if err != nil {
 		return schemas.Call{}, err
@@ -34,6 +31,9 @@ func resolve(t *tenant, a schemas.AccountID, r schemas.Request, now time.Time) (
 	}
 	if c.Conversation == "" {
 		c.Conversation = schemas.NewConversationID()
+	}
+	if asks(s.PermissionMode, r.Tool) {
+		c.Approval = schemas.NewApprovalID()
 	}
 	return c, nil
 }
@@ -64,25 +64,16 @@ func place(t *tenant, r schemas.Request) (schemas.Workspace, schemas.Sandbox, er
 	return w, s, nil
 }
 
-// permit applies the sandbox's permission mode. A tool that needs a person's yes is denied: there
-// is nobody to ask yet, and running it unasked would be the worse answer.
-func permit(s schemas.Sandbox, t schemas.Tool) error {
-	switch s.PermissionMode {
+// asks reports whether a call of the tool waits for a person's yes. Reading never does, nor does
+// async_status, which only reaches jobs that the account has started already.
+func asks(m schemas.PermissionMode, t schemas.Tool) bool {
+	switch m {
 	case schemas.PermissionBypass:
-		return nil
+		return false
 	case schemas.PermissionEdit:
-		if t != schemas.ToolBash {
-			return nil
-		}
+		return t == schemas.ToolBash
 	default: // ask, and whatever a later version may have written
-		if !t.SideEffects() {
-			return nil
-		}
-	}
-	return &schemas.Error{
-		Code: schemas.Denied, Field: "tool",
-		Message: string(t) + " needs a person's approval in sandbox " + schemas.Quotable(s.Name) +
-			", and approvals cannot be given here: use a sandbox whose permission mode is bypass",
+		return t.SideEffects()
 	}
 }
 

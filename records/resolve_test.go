@@ -3,6 +3,7 @@ package records
 import (
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -82,22 +83,17 @@ func TestResolve(t *testing.T) {
 		field  string
 		says   string
 	}{
-		"workspace by id":              {change: func(r *schemas.Request) { r.Workspace = "ws_1" }},
-		"sandbox by name":              {change: func(r *schemas.Request) { r.Sandbox = "default" }},
-		"deadline at the limit":        {change: func(r *schemas.Request) { r.Deadline = noon.Add(schemas.MaxDeadline) }},
-		"unknown workspace":            {func(r *schemas.Request) { r.Workspace = "nope" }, schemas.NotFound, "workspace", "default, notes"},
-		"unknown sandbox":              {func(r *schemas.Request) { r.Sandbox = "nope" }, schemas.NotFound, "sandbox", "asks, default, edits"},
-		"another account's sandbox":    {func(r *schemas.Request) { r.Sandbox = "sb_9" }, schemas.NotFound, "sandbox", "asks, default, edits"},
-		"another account's by name":    {func(r *schemas.Request) { r.Sandbox = "his" }, schemas.NotFound, "sandbox", "there is no sandbox his"},
-		"workspace without a sandbox":  {func(r *schemas.Request) { r.Workspace = "notes" }, schemas.Invalid, "sandbox", "name one"},
-		"deadline in the past":         {func(r *schemas.Request) { r.Deadline = noon.Add(-time.Second) }, schemas.Invalid, "deadline", "has passed"},
-		"deadline now":                 {func(r *schemas.Request) { r.Deadline = noon }, schemas.Invalid, "deadline", "has passed"},
-		"deadline too far":             {func(r *schemas.Request) { r.Deadline = noon.Add(24 * time.Hour) }, schemas.Invalid, "deadline", "at most 23h"},
-		"bash in a sandbox that asks":  {func(r *schemas.Request) { r.Sandbox = "asks" }, schemas.Denied, "tool", "approval"},
-		"bash in one that lets edit":   {func(r *schemas.Request) { r.Sandbox = "edits" }, schemas.Denied, "tool", "approval"},
-		"read in a sandbox that asks":  {change: func(r *schemas.Request) { r.Sandbox, r.Tool = "asks", schemas.ToolRead }},
-		"write in a sandbox that asks": {func(r *schemas.Request) { r.Sandbox, r.Tool = "asks", schemas.ToolWrite }, schemas.Denied, "tool", "approval"},
-		"write in one that lets edit":  {change: func(r *schemas.Request) { r.Sandbox, r.Tool = "edits", schemas.ToolWrite }},
+		"workspace by id":             {change: func(r *schemas.Request) { r.Workspace = "ws_1" }},
+		"sandbox by name":             {change: func(r *schemas.Request) { r.Sandbox = "default" }},
+		"deadline at the limit":       {change: func(r *schemas.Request) { r.Deadline = noon.Add(schemas.MaxDeadline) }},
+		"unknown workspace":           {func(r *schemas.Request) { r.Workspace = "nope" }, schemas.NotFound, "workspace", "default, notes"},
+		"unknown sandbox":             {func(r *schemas.Request) { r.Sandbox = "nope" }, schemas.NotFound, "sandbox", "asks, default, edits"},
+		"another account's sandbox":   {func(r *schemas.Request) { r.Sandbox = "sb_9" }, schemas.NotFound, "sandbox", "asks, default, edits"},
+		"another account's by name":   {func(r *schemas.Request) { r.Sandbox = "his" }, schemas.NotFound, "sandbox", "there is no sandbox his"},
+		"workspace without a sandbox": {func(r *schemas.Request) { r.Workspace = "notes" }, schemas.Invalid, "sandbox", "name one"},
+		"deadline in the past":        {func(r *schemas.Request) { r.Deadline = noon.Add(-time.Second) }, schemas.Invalid, "deadline", "has passed"},
+		"deadline now":                {func(r *schemas.Request) { r.Deadline = noon }, schemas.Invalid, "deadline", "has passed"},
+		"deadline too far":            {func(r *schemas.Request) { r.Deadline = noon.Add(24 * time.Hour) }, schemas.Invalid, "deadline", "at most 23h"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := resolve(house().tenants[alice], alice, request(tc.change), noon)
@@ -112,6 +108,44 @@ func TestResolve(t *testing.T) {
 				t.Errorf("%v: want field %q and the words %q", err, tc.field, tc.says)
 			}
 		})
+	}
+}
+
+// Every mode with every tool.
+func TestWhatNeedsAnApproval(t *testing.T) {
+	reading := []schemas.Tool{schemas.ToolRead, schemas.ToolGlob, schemas.ToolGrep, schemas.ToolAsyncStatus}
+	writing := []schemas.Tool{schemas.ToolWrite, schemas.ToolEdit}
+	for mode, asked := range map[schemas.PermissionMode][]schemas.Tool{
+		schemas.PermissionAsk:    append([]schemas.Tool{schemas.ToolBash}, writing...),
+		schemas.PermissionEdit:   {schemas.ToolBash},
+		schemas.PermissionBypass: nil,
+		"":                       append([]schemas.Tool{schemas.ToolBash}, writing...), // what is unknown is strict
+		"later":                  append([]schemas.Tool{schemas.ToolBash}, writing...),
+	} {
+		for _, tool := range slices.Concat(reading, writing, []schemas.Tool{schemas.ToolBash}) {
+			if got, want := asks(mode, tool), slices.Contains(asked, tool); got != want {
+				t.Errorf("%s in mode %q asks: %v, want %v", tool, mode, got, want)
+			}
+		}
+	}
+}
+
+func TestResolveNamesTheApproval(t *testing.T) {
+	for sandbox, want := range map[string]bool{"asks": true, "edits": true, "default": false} {
+		c, err := resolve(house().tenants[alice], alice, request(func(r *schemas.Request) { r.Sandbox = sandbox }), noon)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := c.Approval.Validate() == nil; got != want || !want && c.Approval != "" {
+			t.Errorf("bash in %s: approval %q", sandbox, c.Approval)
+		}
+	}
+	// What is refused is refused before anybody is asked.
+	c, err := resolve(house().tenants[alice], alice, request(func(r *schemas.Request) {
+		r.Sandbox, r.Deadline = "asks", noon.Add(-time.Second)
+	}), noon)
+	if schemas.CodeOf(err) != schemas.Invalid || c.Approval != "" {
+		t.Errorf("a call whose deadline has passed: approval %q, %v", c.Approval, err)
 	}
 }
 

@@ -56,7 +56,8 @@ type Call struct {
 	Accepted     time.Time       `json:"accepted"`
 	Deadline     time.Time       `json:"deadline"`
 	Origin       *Origin         `json:"origin,omitzero"`
-	Job          JobID           `json:"job,omitzero"` // of a background call: the job that it starts
+	Job          JobID           `json:"job,omitzero"`      // of a background call: the job that it starts
+	Approval     ApprovalID      `json:"approval,omitzero"` // of a call that a person must allow first
 	Group        *GroupRef       `json:"group,omitzero"`
 	TraceParent  string          `json:"traceparent,omitzero"`
 	// Digest is [Request.Digest] of the request that was admitted.

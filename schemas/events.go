@@ -21,6 +21,9 @@ const (
 	CallFinished EventType = "call.finished"
 	CallRejected EventType = "call.rejected" // a request from plain NATS that could not be admitted
 
+	ApprovalRequested EventType = "approval.requested" // a call waits for a person's yes
+	ApprovalDecided   EventType = "approval.decided"   // what became of that
+
 	JobStarted      EventType = "job.started"
 	JobFinished     EventType = "job.finished"
 	FollowUpCreated EventType = "followup.created" // results of jobs for the agent or the channel
@@ -35,7 +38,8 @@ const (
 // EventTypes lists the event types that this version publishes.
 func EventTypes() []EventType {
 	return []EventType{
-		CallAccepted, CallStarted, CallOutput, CallFinished, CallRejected, JobStarted, JobFinished, FollowUpCreated,
+		CallAccepted, CallStarted, CallOutput, CallFinished, CallRejected, ApprovalRequested, ApprovalDecided,
+		JobStarted, JobFinished, FollowUpCreated,
 		AgentStarted, AgentFinished, AgentFailed, AgentStepFinished, Message,
 	}
 }

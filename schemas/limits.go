@@ -33,6 +33,9 @@ const (
 	MaxEndpointConcurrency = 64        // requests to an endpoint at the same time
 	MaxWebhookBody         = 256 << 10 // bytes of a delivery's body; results above are left out and named
 
+	MaxApprovalInput  = 64 << 10 // bytes of a call's input that approval.requested and the approval's record carry
+	MaxApprovalReason = 1024     // bytes of the reason that is given with an answer
+
 	DefaultJobs        = 10             // running jobs in one reserved sandbox
 	MaxJobs            = 1000           // the most that a sandbox may ask for
 	DefaultJobLifetime = 24 * time.Hour // of a job
@@ -45,4 +48,5 @@ const (
 	MaxTimeout      = 10 * time.Minute // of one run
 	DefaultDeadline = time.Hour        // from acceptance to the end, waiting included
 	MaxDeadline     = 23 * time.Hour   // below the time that calls are kept on the log
+	DefaultApproval = 23 * time.Hour   // that a person has to answer, for the same reason
 )

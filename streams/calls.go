@@ -10,12 +10,17 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// FindCall returns an admitted call by its id, for 24 hours from its admission. Code: not_found.
+// FindCall returns an admitted call by its id, for 24 hours from its admission: also one that waits for
+// an approval. Code: not_found.
 func FindCall(ctx context.Context, b *Bus, account schemas.AccountID, id schemas.CallID) (schemas.Call, error) {
 	m, err := b.storedCall(ctx, account, id)
 	if err != nil {
 		return schemas.Call{}, err
 	}
+	return b.callOf(ctx, m)
+}
+
+func (b *Bus) callOf(ctx context.Context, m stored) (schemas.Call, error) {
 	data, err := b.whole(ctx, streamCalls, m.headers, m.data)
 	if err != nil {
 		return schemas.Call{}, err

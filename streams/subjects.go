@@ -30,7 +30,8 @@ const (
 	// RPCSubject is where the request/reply front door listens; the last token is the account.
 	RPCSubject = "sandjet.rpc.call"
 
-	noAccount = "_" // stands for the account where there is none
+	parked    = "_parked" // stands in the place of a provider for calls that wait for a person
+	noAccount = "_"       // stands for the account where there is none
 )
 
 func token(s string) string { return base64.RawURLEncoding.EncodeToString([]byte(s)) }

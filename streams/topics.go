@@ -94,7 +94,7 @@ func orAny(s string) string {
 func callFilter(provider string) string { return prefixCalls + orAny(provider) + ".*.*" }
 
 func callPlace(_ *Bus, c schemas.Call) (string, error) {
-	if !plain(c.Provider) || c.Provider == "auto" {
+	if !plain(c.Provider) || c.Provider == "auto" || c.Provider == parked {
 		return "", schemas.Invalidf("provider", "%q cannot be the name of a provider on the log", schemas.Quotable(c.Provider))
 	}
 	if err := c.Account.Validate(); err != nil {

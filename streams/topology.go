@@ -126,9 +126,13 @@ const (
 	// ([schemas.Group]) by [GroupKey]. What is over is written with UpdateFor and ends after SettledKept.
 	JobRecords   BucketName = "jobs"
 	GroupRecords BucketName = "groups"
+
+	// ApprovalRecords are the questions to people ([schemas.Approval]) by [schemas.ApprovalKey]. What is
+	// answered and done is written with UpdateFor and ends after SettledKept.
+	ApprovalRecords BucketName = "approvals"
 )
 
-// SettledKept is how long the records of settled jobs and of groups are kept.
+// SettledKept is how long the records of settled jobs, of groups and of answered approvals are kept.
 const SettledKept = jobsKept
 
 // LeaseTTL is how long a value of [Leases] lives unless it is written again.
@@ -152,6 +156,9 @@ func bucketRows() map[BucketName]bucketRow {
 		}},
 		GroupRecords: {config: jetstream.KeyValueConfig{
 			Bucket: string(GroupRecords), Description: "Groups of background calls.", History: 1, LimitMarkerTTL: 10 * time.Second, MaxValueSize: 64 << 10,
+		}},
+		ApprovalRecords: {config: jetstream.KeyValueConfig{
+			Bucket: string(ApprovalRecords), Description: "Questions to people about calls; answered ones for seven days.", History: 1, LimitMarkerTTL: 10 * time.Second, MaxValueSize: 256 << 10,
 		}},
 	}
 }

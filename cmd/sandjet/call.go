@@ -217,6 +217,9 @@ func (c *callRun) do(ctx context.Context) (schemas.Result, error) {
 		attach(state.Conversation, schemas.Cursor{})
 	}
 	c.say("call %s on conversation %s", state.ID, state.Conversation)
+	if state.Approval != "" {
+		fmt.Fprintf(c.t.err, "sandjet: it waits for a person: sandjet approvals approve %s, or deny\n", state.Approval)
+	}
 	defer context.AfterFunc(ctx, func() {
 		if err := c.askForEnd(on); err != nil {
 			end(err)

@@ -115,6 +115,14 @@ func tell(e schemas.Event) string {
 		if d, ok := decode[schemas.Result](e); ok {
 			return "finished  " + tellResult(d)
 		}
+	case schemas.ApprovalRequested:
+		if d, ok := decode[schemas.ApprovalRequestedData](e); ok {
+			return fmt.Sprintf("asks      %s: %s %s", d.ID, d.Tool, short(string(d.Input)))
+		}
+	case schemas.ApprovalDecided:
+		if d, ok := decode[schemas.ApprovalDecidedData](e); ok {
+			return strings.TrimSuffix(fmt.Sprintf("%-9s by %s: %s", d.State, printable(d.DecidedBy), short(d.Reason)), ": ")
+		}
 	case schemas.JobStarted:
 		if d, ok := decode[schemas.JobStartedData](e); ok {
 			return fmt.Sprintf("job       %s started, until %s", d.Job, d.Deadline.Local().Format(time.DateTime))

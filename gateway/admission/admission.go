@@ -9,6 +9,10 @@
 // may have the call before the second write, call.accepted can stand behind call.started.
 //
 // A background call gets the id of its job here, and a third write makes the job's record.
+//
+// A call that a person must allow is parked instead: the first write puts it where no worker finds it,
+// the second makes the record of the approval, the third tells the conversation, as approval.requested.
+// The answer takes it on from there, see [Approvals].
 package admission
 
 import (
@@ -31,7 +35,8 @@ const (
 
 // Records resolves requests. It must make an id and a conversation where the request has none.
 type Records interface {
-	// Resolve turns a valid request into a call of the account. Codes: not_found, denied, invalid.
+	// Resolve turns a valid request into a call of the account; the call has an Approval if a person must
+	// allow it. Codes: not_found, denied, invalid.
 	Resolve(ctx context.Context, a schemas.AccountID, r schemas.Request) (schemas.Call, error)
 }
 
@@ -40,6 +45,8 @@ type Accepted struct {
 	Call schemas.Call
 	// Existing says that the request was a repeat: Call is the one that was admitted first.
 	Existing bool
+	// Awaiting says that the call waits for a person: Call.Approval is the question.
+	Awaiting bool
 }
 
 // Door admits calls. Its methods may be called from many goroutines.
@@ -55,7 +62,7 @@ func Admit(ctx context.Context, bus *streams.Bus, rec Records, a schemas.Account
 	return Door{Bus: bus, Records: rec, Kind: API}.Admit(ctx, a, r)
 }
 
-// Admit puts r on the log as a call of account a. r must have been decoded by
+// Admit puts r on the log as a call of account a, where it waits for a person if its sandbox says so. r must have been decoded by
 // [schemas.DecodeRequest] or validated likewise. When Admit returns without an error the call is
 // safe: the log has confirmed it.
 //
@@ -81,6 +88,9 @@ func (d Door) Admit(ctx context.Context, a schemas.AccountID, r schemas.Request)
 	}
 	if background(call) {
 		call.Job = schemas.NewJobID()
+	}
+	if call.Approval != "" {
+		return d.park(ctx, a, r, call)
 	}
 	err = streams.Calls.Publish(ctx, d.Bus, call)
 	if errors.Is(err, schemas.ErrConflict) {
@@ -117,6 +127,9 @@ func (d Door) existing(ctx context.Context, a schemas.AccountID, r schemas.Reque
 			Code: schemas.Conflict, Field: "id", Message: schemas.Quotable(string(r.ID)) +
 				" is a call with other content already: use a new id for a new call",
 		}
+	}
+	if call.Approval != "" {
+		return d.parked(ctx, call)
 	}
 	state, err := streams.ReadCallState(ctx, d.Bus, call)
 	if err != nil {

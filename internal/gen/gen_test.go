@@ -125,6 +125,10 @@ func TestExamplesKeepTheirDocuments(t *testing.T) {
 		schemas.CallOutput:   schemas.OutputData{Call: call.ID, Stream: "stdout", Text: "a", Attempt: 1},
 		schemas.CallFinished: result,
 		schemas.CallRejected: schemas.RejectedData{Error: failure},
+		schemas.ApprovalRequested: schemas.ApprovalRequestedData{
+			ID: "appr_1", Call: call.ID, Tool: call.Tool, Input: call.Input, InputSize: 9, Workspace: "ws_1", Sandbox: "sb_1", Expires: now,
+		},
+		schemas.ApprovalDecided: schemas.ApprovalDecidedData{ID: "appr_1", Call: call.ID, State: schemas.ApprovalDenied, DecidedBy: "api", Reason: "r"},
 		schemas.JobStarted:   schemas.JobStartedData{Job: "job_1", Call: call.ID, Tool: call.Tool, Command: "a", Provider: "local", Actions: schemas.JobActions(), Deadline: now},
 		schemas.JobFinished:  schemas.JobResult{Job: "job_1", Call: call.ID, Tool: call.Tool, State: schemas.JobFailed, ExitCode: new(3), Via: schemas.ViaProvider, Finished: now},
 		schemas.FollowUpCreated: schemas.FollowUp{
@@ -145,6 +149,8 @@ func TestExamplesKeepTheirDocuments(t *testing.T) {
 		"account":     {schemas.Account{ID: "acct_1", Created: now}},
 		"sandbox":     {schemas.Sandbox{ID: "sb_1", Account: "acct_1", Network: schemas.Network{Mode: schemas.DenyAll}, PermissionMode: schemas.PermissionBypass, Created: now}},
 		"workspace":   {schemas.Workspace{ID: "ws_1", Account: "acct_1", Created: now}},
+		"approval":        {schemas.Approval{ID: "appr_1", Account: "acct_1", State: schemas.ApprovalPending, Call: call, Requested: now, Expires: now}},
+		"approval_answer": {schemas.ApprovalAnswer{Approved: new(false), Reason: "r"}},
 		"job": {schemas.Job{
 			ID: "job_1", Account: "acct_1", Conversation: "c", Call: "x", Tool: schemas.ToolBash, Workspace: "ws_1", Sandbox: "sb_1", State: schemas.JobRunning, Actions: schemas.JobActions(),
 			Group: &schemas.GroupRef{ID: "g", Size: 2}, Created: now, Deadline: now,

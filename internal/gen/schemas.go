@@ -44,6 +44,8 @@ func roots() []root {
 		{name: "account", value: schemas.Account{}, title: "The record of a tenant"},
 		{name: "sandbox", value: schemas.Sandbox{}, title: "The record of a box"},
 		{name: "workspace", value: schemas.Workspace{}, title: "The record of a set of files"},
+		{name: "approval", value: schemas.Approval{}, title: "The record of a question to a person: may this call run?"},
+		{name: "approval_answer", value: schemas.ApprovalAnswer{}, title: "What a person says to an approval", closed: true},
 		{name: "job", value: schemas.Job{}, title: "The record of a background job"},
 		{name: "group", value: schemas.Group{}, title: "The record of a group of background calls"},
 		{name: "completion", value: schemas.Completion{}, title: "How a background job ended"},
@@ -89,6 +91,7 @@ func dataOf(t schemas.EventType) any {
 	return map[schemas.EventType]any{
 		schemas.CallAccepted: schemas.AcceptedData{}, schemas.CallStarted: schemas.StartedData{}, schemas.CallOutput: schemas.OutputData{},
 		schemas.CallRejected: schemas.RejectedData{}, schemas.CallFinished: schemas.Result{},
+		schemas.ApprovalRequested: schemas.ApprovalRequestedData{}, schemas.ApprovalDecided: schemas.ApprovalDecidedData{},
 		schemas.JobStarted: schemas.JobStartedData{}, schemas.JobFinished: schemas.JobResult{}, schemas.FollowUpCreated: schemas.FollowUp{},
 	}[t]
 }
@@ -159,8 +162,14 @@ func mapped(t reflect.Type) *jsonschema.Schema {
 		return id(schemas.TurnPrefix)
 	case reflect.TypeFor[schemas.JobID]():
 		return id(schemas.JobPrefix)
+	case reflect.TypeFor[schemas.ApprovalID]():
+		return id(schemas.ApprovalPrefix)
+	case reflect.TypeFor[schemas.ApprovalState]():
+		return enum(schemas.ApprovalStates())
 	case reflect.TypeFor[schemas.EndpointID]():
 		return id(schemas.EndpointPrefix)
+	case reflect.TypeFor[schemas.GuardPolicy]():
+		return enum(schemas.GuardPolicies())
 	case reflect.TypeFor[schemas.JobState]():
 		return enum(schemas.JobStates())
 	case reflect.TypeFor[schemas.JobAction]():

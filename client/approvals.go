@@ -1,0 +1,64 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// ApprovalsQuery selects approvals. The zero value selects the account's newest.
+type ApprovalsQuery struct {
+	State        schemas.ApprovalState  // empty: all
+	Conversation schemas.ConversationID // empty: of all
+	Limit        int                    // at most 100; 0: 50
+}
+
+// Approvals lists the account's approvals, the newest first. Inputs above 64 KiB are left out. Codes:
+// invalid.
+func (c *Client) Approvals(ctx context.Context, q ApprovalsQuery) ([]schemas.Approval, error) {
+	values := url.Values{}
+	if q.State != "" {
+		values.Set("state", string(q.State))
+	}
+	if q.Conversation != "" {
+		values.Set("conversation", string(q.Conversation))
+	}
+	if q.Limit != 0 {
+		values.Set("limit", strconv.Itoa(q.Limit))
+	}
+	var out struct {
+		Approvals []schemas.Approval `json:"approvals"`
+	}
+	err := c.ask(ctx, http.MethodGet, withQuery("/v1/approvals", values), nil, &out)
+	return out.Approvals, err
+}
+
+// Approval shows what is asked, with the whole input, and what became of it. Codes: not_found, also
+// seven days after the answer.
+func (c *Client) Approval(ctx context.Context, id schemas.ApprovalID) (schemas.Approval, error) {
+	var a schemas.Approval
+	err := c.ask(ctx, http.MethodGet, approvalPath(id), nil, &a)
+	return a, err
+}
+
+// Approve lets a call run. Codes: not_found, conflict (it was answered already, or too late),
+// unavailable (it may have been answered: look at it).
+func (c *Client) Approve(ctx context.Context, id schemas.ApprovalID, reason string) (schemas.Approval, error) {
+	return c.decide(ctx, id, true, reason)
+}
+
+// Deny refuses a call: its result is then denied, with the reason for the model. Codes: as [Client.Approve].
+func (c *Client) Deny(ctx context.Context, id schemas.ApprovalID, reason string) (schemas.Approval, error) {
+	return c.decide(ctx, id, false, reason)
+}
+
+func (c *Client) decide(ctx context.Context, id schemas.ApprovalID, approved bool, reason string) (schemas.Approval, error) {
+	var a schemas.Approval
+	err := c.postOnce(ctx, approvalPath(id), schemas.ApprovalAnswer{Approved: &approved, Reason: reason}, &a)
+	return a, err
+}
+
+func approvalPath(id schemas.ApprovalID) string { return "/v1/approvals/" + url.PathEscape(string(id)) }

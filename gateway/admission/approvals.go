@@ -1,0 +1,299 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+// park puts a call on the log where it waits for a person, and asks. The id is taken first, so a repeat
+// meets this call whatever the sandbox's mode has become; the record and the event come from the call
+// and are made again by a repeat if a process dies in between.
+func (d Door) park(ctx context.Context, a schemas.AccountID, r schemas.Request, call schemas.Call) (Accepted, error) {
+	err := streams.ParkCall(ctx, d.Bus, call)
+	if errors.Is(err, schemas.ErrConflict) {
+		return d.existing(ctx, a, r)
+	}
+	if err != nil {
+		return Accepted{}, err //nolint:wrapcheck // it is coded already
+	}
+	p, err := streams.EnsureApproval(ctx, d.Bus, call)
+	if err != nil {
+		return Accepted{}, err //nolint:wrapcheck // it is coded already
+	}
+	d.ask(ctx, p.Value, time.Time{})
+	return Accepted{Call: call, Awaiting: true}, nil
+}
+
+// parked answers the repeat of a call that needed an approval.
+func (d Door) parked(ctx context.Context, call schemas.Call) (Accepted, error) {
+	p, err := streams.EnsureApproval(ctx, d.Bus, call)
+	if err != nil {
+		return Accepted{}, err //nolint:wrapcheck // it is coded already
+	}
+	got := Accepted{Call: call, Existing: true, Awaiting: p.Value.State == schemas.ApprovalPending}
+	if got.Awaiting {
+		d.ask(ctx, p.Value, p.Value.Requested)
+	}
+	return got, nil
+}
+
+// ask writes approval.requested. As with call.accepted a failure is logged and not returned: the
+// approval can be listed all the same. Since is as with [streams.StoreOnce].
+func (d Door) ask(ctx context.Context, a schemas.Approval, since time.Time) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	e := schemas.NewEvent(a.Call, schemas.ApprovalRequested, schemas.ApprovalRequestedID(a.Account, a.ID), a.Requested, schemas.ApprovalRequestedData{
+		ID: a.ID, Call: a.Call.ID, Tool: a.Call.Tool, Input: a.Call.Input, InputSize: a.InputSize,
+		Workspace: a.Call.Workspace, Sandbox: a.Call.Sandbox, Expires: a.Expires,
+	})
+	if _, err := streams.StoreOnce(ctx, d.Bus, e, since); err != nil && d.Log != nil {
+		d.Log.Warn("a call waits for an approval but its conversation was not told", "call", a.Call.ID, "approval", a.ID, "error", err)
+	}
+}
+
+// Decision is an answer to an approval.
+type Decision struct {
+	State  schemas.ApprovalState // approved, denied or cancelled
+	By     string                // see [schemas.Approval]
+	Reason string
+}
+
+// byDeadline is who decided when nobody answered.
+const byDeadline = "deadline"
+
+// judge is the whole rule of an answer: the first counts, and none counts after the time to answer.
+// The error, of code conflict, comes with the approval as it stands.
+func judge(a schemas.Approval, d Decision, now time.Time) (schemas.Approval, error) {
+	if a.State != schemas.ApprovalPending {
+		return a, schemas.Errorf(schemas.Conflict, "", "the approval is %s already, since %s", a.State, a.Decided.UTC().Format(time.RFC3339))
+	}
+	if !now.Before(a.Expires) {
+		d = Decision{State: schemas.ApprovalExpired, By: byDeadline}
+	}
+	a.State, a.DecidedBy, a.Reason, a.Decided = d.State, d.By, d.Reason, now.UTC()
+	return a, nil
+}
+
+// Approvals takes the answers of people and does what follows from them. Its methods may be called
+// from many goroutines.
+//
+// An answer is one write of the record on the condition that nobody was faster. What follows (the call
+// for the workers, or its result) may be done by any process at any time and any number of times, see
+// [Approvals.Finish].
+type Approvals struct {
+	Bus *streams.Bus
+	Log *slog.Logger // nil: silent
+}
+
+// Decide answers an approval and returns it as it stands then. When it returns without an error the
+// answer counts, and what follows from it happens, if need be by a sweeper. Codes: not_found, conflict
+// (it was answered already, or the time to answer is over; the approval tells), unavailable: nobody knows
+// whether it was answered, look at it.
+func (s Approvals) Decide(ctx context.Context, a schemas.AccountID, id schemas.ApprovalID, d Decision) (schemas.Approval, error) {
+	for {
+		p, err := streams.FindApproval(ctx, s.Bus, a, id)
+		if err != nil {
+			return schemas.Approval{}, err //nolint:wrapcheck // it is coded already
+		}
+		decided, err := judge(p.Value, d, time.Now())
+		if err != nil {
+			return decided, err
+		}
+		p.Revision, err = streams.OpenApprovals(s.Bus).Update(ctx, p.Key, decided, p.Revision)
+		if errors.Is(err, schemas.ErrConflict) {
+			continue // somebody was faster: what did they say?
+		}
+		if err != nil {
+			return schemas.Approval{}, err //nolint:wrapcheck // it is coded already
+		}
+		p.Value = decided
+		s.finishNow(ctx, p)
+		if decided.State != d.State {
+			return decided, schemas.Errorf(schemas.Conflict, "", "the approval is expired: its time to answer ended at %s", decided.Expires.UTC().Format(time.RFC3339))
+		}
+		return decided, nil
+	}
+}
+
+// Expire ends an approval whose time to answer is over. One that is not due or was answered is left alone.
+func (s Approvals) Expire(ctx context.Context, a schemas.AccountID, id schemas.ApprovalID) error {
+	p, err := streams.FindApproval(ctx, s.Bus, a, id)
+	if err != nil {
+		return err //nolint:wrapcheck // it is coded already
+	}
+	if p.Value.State != schemas.ApprovalPending || time.Now().Before(p.Value.Expires) {
+		return nil
+	}
+	_, err = s.Decide(ctx, a, id, Decision{State: schemas.ApprovalExpired, By: byDeadline})
+	if errors.Is(err, schemas.ErrConflict) {
+		return nil
+	}
+	return err
+}
+
+// Cancel ends a call that waits for an approval, and reports whether it did: false when it does not
+// wait, and is to be cancelled as any other.
+func (s Approvals) Cancel(ctx context.Context, c schemas.Call, by, reason string) (bool, error) {
+	if c.Approval == "" {
+		return false, nil
+	}
+	if _, err := streams.EnsureApproval(ctx, s.Bus, c); err != nil {
+		return false, err //nolint:wrapcheck // it is coded already
+	}
+	a, err := s.Decide(ctx, c.Account, c.Approval, Decision{State: schemas.ApprovalCancelled, By: by, Reason: reason})
+	if errors.Is(err, schemas.ErrConflict) {
+		if a.State == schemas.ApprovalApproved {
+			return false, nil
+		}
+		return false, schemas.Errorf(schemas.Conflict, "", "the call has ended already: its approval is %s", a.State)
+	}
+	return err == nil, err
+}
+
+// finishNow is Finish for who has just written the answer. It does not stop with the client's
+// connection, and a failure is only logged: the answer counts, and a sweeper goes on.
+func (s Approvals) finishNow(ctx context.Context, p streams.Pair[schemas.Approval]) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	if err := s.finish(ctx, p, time.Time{}); err != nil && s.Log != nil {
+		s.Log.Warn("an approval was answered, and what follows is not done yet", "approval", p.Value.ID, "error", err)
+	}
+}
+
+// Finish does what follows from an answer and was left undone by a process that died: an approved call
+// goes to the workers, any other gets its result. Doing it twice does no harm.
+func (s Approvals) Finish(ctx context.Context, a schemas.AccountID, id schemas.ApprovalID) error {
+	p, err := streams.FindApproval(ctx, s.Bus, a, id)
+	if err != nil {
+		return err //nolint:wrapcheck // it is coded already
+	}
+	if p.Value.State == schemas.ApprovalPending || p.Value.Done {
+		return nil
+	}
+	return s.finish(ctx, p, p.Value.Decided)
+}
+
+// finish tells the conversation, then lets the call go on or ends it, and notes at last that this is done.
+// Since is the time before which none of the events was there; zero: none of them is.
+func (s Approvals) finish(ctx context.Context, p streams.Pair[schemas.Approval], since time.Time) error {
+	a := p.Value
+	told := schemas.NewEvent(a.Call, schemas.ApprovalDecided, schemas.ApprovalDecidedID(a.Account, a.ID), a.Decided, schemas.ApprovalDecidedData{
+		ID: a.ID, Call: a.Call.ID, State: a.State, DecidedBy: a.DecidedBy, Reason: a.Reason,
+	})
+	if _, err := streams.StoreOnce(ctx, s.Bus, told, since); err != nil {
+		return fmt.Errorf("tell the answer: %w", err)
+	}
+	var err error
+	if a.State == schemas.ApprovalApproved {
+		err = s.release(ctx, a, since)
+	} else {
+		err = s.conclude(ctx, a.Call, refusal(a), since)
+	}
+	if err != nil {
+		return err
+	}
+	a.Done = true
+	_, err = streams.OpenApprovals(s.Bus).UpdateFor(ctx, p.Key, a, p.Revision, streams.SettledKept)
+	if errors.Is(err, schemas.ErrConflict) {
+		return nil // another process did the same
+	}
+	return err //nolint:wrapcheck // it is coded already
+}
+
+// release hands an approved call to the workers. Its time begins with the answer: who waited for a
+// person has not used it up.
+func (s Approvals) release(ctx context.Context, a schemas.Approval, since time.Time) error {
+	c := a.Call
+	if a.LeftOut() {
+		whole, err := streams.FindCall(ctx, s.Bus, a.Account, c.ID)
+		if errors.Is(err, schemas.ErrNotFound) || err == nil && whole.Approval != a.ID {
+			return s.conclude(ctx, c, lost(c), since)
+		}
+		if err != nil {
+			return fmt.Errorf("find the call: %w", err)
+		}
+		c.Input = whole.Input
+	}
+	c.Accepted, c.Deadline = a.Decided, a.Decided.Add(c.Deadline.Sub(c.Accepted))
+	err := streams.ReleaseCall(ctx, s.Bus, c)
+	if errors.Is(err, schemas.ErrConflict) { // its id is another call's: a result would be taken for that one's
+		if s.Log != nil {
+			s.Log.Error("an approved call cannot go on: its id was used again since", "call", c.ID, "approval", a.ID)
+		}
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("hand the call on: %w", err)
+	}
+	if c.Job != "" {
+		if _, err := streams.EnsureJob(ctx, s.Bus, c); err != nil {
+			return fmt.Errorf("make the job's record: %w", err)
+		}
+	}
+	if _, err := streams.StoreOnce(ctx, s.Bus, Event(c), since); err != nil {
+		return fmt.Errorf("tell that the call is accepted: %w", err)
+	}
+	return nil
+}
+
+// conclude writes the result of a call that will not run, and settles the job that it would have
+// started, so that its group does not wait for it.
+func (s Approvals) conclude(ctx context.Context, c schemas.Call, r schemas.Result, since time.Time) error {
+	r.Finished = time.Now().UTC()
+	e := schemas.NewEvent(c, schemas.CallFinished, schemas.FinishedID(c.Account, c.ID), r.Finished, r)
+	if _, err := streams.StoreOnce(ctx, s.Bus, e, since); err != nil {
+		return fmt.Errorf("write the result: %w", err)
+	}
+	if c.Job == "" {
+		return nil
+	}
+	if _, err := streams.EnsureJob(ctx, s.Bus, c); err != nil {
+		return fmt.Errorf("make the job's record: %w", err)
+	}
+	_, err := streams.Complete(ctx, s.Bus, schemas.Completion{
+		Job: c.Job, Account: c.Account, State: schemas.JobUnstarted, Via: schemas.ViaCall, Reason: r.Text, Finished: r.Finished,
+	})
+	if err != nil && !errors.Is(err, schemas.ErrConflict) {
+		return fmt.Errorf("settle the job: %w", err)
+	}
+	return nil
+}
+
+// refusal is the result of a call that was not approved.
+func refusal(a schemas.Approval) schemas.Result {
+	r := schemas.Result{Call: a.Call.ID, Conversation: a.Call.Conversation, Tool: a.Call.Tool}
+	switch a.State {
+	case schemas.ApprovalCancelled:
+		r.Status, r.Text = schemas.Cancelled, "Cancelled before it was approved. It was not run."
+		if a.Reason != "" {
+			r.Text += " Reason: " + a.Reason
+		}
+	case schemas.ApprovalExpired:
+		r.Status, r.Text = schemas.Expired, "Expired: nobody approved this call in time. It was not run."
+		r.Error = &schemas.Error{Code: schemas.Timeout, Message: "nobody approved it until " + a.Expires.UTC().Format(time.RFC3339)}
+	case schemas.ApprovalDenied, schemas.ApprovalPending, schemas.ApprovalApproved: // the last two are not refused
+		why := "denied by a person"
+		if a.Reason != "" {
+			why += ": " + a.Reason
+		}
+		r.Status, r.Text = schemas.DeniedBy, why
+		r.Error = &schemas.Error{Code: schemas.Denied, Message: why}
+	}
+	return r
+}
+
+// lost is the result of a call that was approved, but whose input is no longer on the log: what follows
+// from the answer was left undone for longer than calls are kept.
+func lost(c schemas.Call) schemas.Result {
+	const why = "it was approved, but could not be handed on before its input aged out: call again"
+	return schemas.Result{
+		Call: c.ID, Conversation: c.Conversation, Tool: c.Tool, Status: schemas.Failed, Text: "Error: " + why,
+		Error: &schemas.Error{Code: schemas.Unavailable, Message: why},
+	}
+}

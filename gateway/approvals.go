@@ -1,0 +1,164 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/sandjet/sandjet/gateway/admission"
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+// Limits of what a search for approvals gives.
+const (
+	DefaultApprovalsPage = 50  // approvals of one answer
+	MaxApprovalsPage     = 100 // the most of one answer
+)
+
+// ApprovalList is the answer about an account's approvals, the newest first.
+type ApprovalList struct {
+	Approvals []schemas.Approval `json:"approvals"`
+	// More says that there are older ones, or that the search ended before it had looked at all.
+	More bool `json:"more"`
+}
+
+func (g *Gateway) approvals() admission.Approvals {
+	return admission.Approvals{Bus: g.Bus, Log: g.Log}
+}
+
+// getApprovals lists the account's approvals.
+func (g *Gateway) getApprovals(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
+	q, err := parseQuery(r.URL.RawQuery, "state", "conversation", "limit")
+	if err != nil {
+		return err
+	}
+	want, err := q.approvals()
+	if err != nil {
+		return err
+	}
+	limit, err := q.integer("limit", DefaultApprovalsPage, 1, MaxApprovalsPage)
+	if err != nil {
+		return err
+	}
+	list, err := g.findApprovals(r.Context(), a, want, int(limit))
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusOK, list)
+	return nil
+}
+
+// approvals reads which approvals are meant.
+func (q query) approvals() (func(schemas.Approval) bool, error) {
+	var state schemas.ApprovalState
+	if s := strings.ToValidUTF8(q.values.Get("state"), "\uFFFD"); s != "" {
+		var err error
+		if state, err = schemas.ParseApprovalState(s); err != nil {
+			return nil, err //nolint:wrapcheck // it is coded already
+		}
+	}
+	conv := schemas.ConversationID(strings.ToValidUTF8(q.values.Get("conversation"), "\uFFFD"))
+	if conv != "" {
+		if err := conv.Validate(); err != nil {
+			return nil, err //nolint:wrapcheck // it is coded already
+		}
+	}
+	return func(a schemas.Approval) bool {
+		return (state == "" || a.State == state) && (conv == "" || a.Call.Conversation == conv)
+	}, nil
+}
+
+// findApprovals reads the records of the account from the newest on, which their ids sort by, until
+// there are enough.
+func (g *Gateway) findApprovals(ctx context.Context, a schemas.AccountID, want func(schemas.Approval) bool, limit int) (ApprovalList, error) {
+	const atATime = 16
+	bucket := streams.OpenApprovals(g.Bus)
+	keys, err := bucket.Keys(ctx, schemas.ApprovalKey(a, "*"))
+	if err != nil {
+		return ApprovalList{}, err //nolint:wrapcheck // it is coded already
+	}
+	slices.Sort(keys)
+	slices.Reverse(keys)
+	keys = slices.Compact(keys)
+	list := ApprovalList{Approvals: []schemas.Approval{}, More: len(keys) > mostLooked}
+	for chunk := range slices.Chunk(keys[:min(len(keys), mostLooked)], atATime) {
+		pairs, errs := make([]streams.Pair[schemas.Approval], len(chunk)), make([]error, len(chunk))
+		var wg sync.WaitGroup
+		for i, key := range chunk {
+			wg.Go(func() { pairs[i], errs[i] = bucket.Get(ctx, key) })
+		}
+		wg.Wait()
+		for i, p := range pairs {
+			switch {
+			case errors.Is(errs[i], schemas.ErrNotFound) || errs[i] == nil && (p.Deleted || !want(p.Value)): // gone since, or not meant
+			case errs[i] != nil:
+				return ApprovalList{}, errs[i]
+			case len(list.Approvals) == limit:
+				list.More = true
+				return list, nil
+			default:
+				list.Approvals = append(list.Approvals, p.Value)
+			}
+		}
+	}
+	return list, nil
+}
+
+// getApproval shows one approval, with the whole input that is asked about while that is on the log.
+func (g *Gateway) getApproval(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
+	if _, err := parseQuery(r.URL.RawQuery); err != nil {
+		return err
+	}
+	p, err := streams.FindApproval(r.Context(), g.Bus, a, pathApproval(r))
+	if err != nil {
+		return err //nolint:wrapcheck // it is coded already
+	}
+	if p.Value.LeftOut() {
+		call, err := streams.FindCall(r.Context(), g.Bus, a, p.Value.Call.ID)
+		switch {
+		case err == nil && call.Approval == p.Value.ID:
+			p.Value.Call.Input = call.Input
+		case err != nil && !errors.Is(err, schemas.ErrNotFound):
+			return err //nolint:wrapcheck // it is coded already
+		}
+	}
+	writeJSON(w, http.StatusOK, p.Value)
+	return nil
+}
+
+// postApproval takes an answer.
+func (g *Gateway) postApproval(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
+	if _, err := parseQuery(r.URL.RawQuery); err != nil {
+		return err
+	}
+	body, err := readJSON(w, r)
+	if err != nil {
+		return err
+	}
+	in, err := schemas.DecodeApprovalAnswer(body)
+	if err != nil {
+		return err //nolint:wrapcheck // it is coded already
+	}
+	decided, err := g.approvals().Decide(r.Context(), a, pathApproval(r), decision(*in.Approved, admission.API, in.Reason))
+	if err != nil {
+		return err //nolint:wrapcheck // it is coded already
+	}
+	writeJSON(w, http.StatusOK, decided)
+	return nil
+}
+
+func decision(approved bool, by, reason string) admission.Decision {
+	d := admission.Decision{State: schemas.ApprovalDenied, By: by, Reason: reason}
+	if approved {
+		d.State = schemas.ApprovalApproved
+	}
+	return d
+}
+
+func pathApproval(r *http.Request) schemas.ApprovalID {
+	return schemas.ApprovalID(strings.ToValidUTF8(r.PathValue("id"), "\uFFFD"))
+}

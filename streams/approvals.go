@@ -1,0 +1,117 @@
+package streams
+
+import (
+	"context"
+	"errors"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// parkedCalls are the calls that wait for a person. They are in the stream of the calls, so their ids
+// are taken and [FindCall] finds them, but under a subject that no worker reads.
+var parkedCalls = Topic[schemas.Call]{ //nolint:gochecknoglobals // a row of the table
+	stream: streamCalls, encode: encodeJSON[schemas.Call], decode: decodeCall, expect: Calls.expect,
+	subject: func(b *Bus, c schemas.Call) (string, error) {
+		if _, err := callPlace(b, c); err != nil { // it must be able to go on
+			return "", err
+		}
+		return callSubject(parked, c.Account, c.ID), nil
+	},
+}
+
+// OpenApprovals returns the records of the approvals. It does not touch the log.
+func OpenApprovals(b *Bus) *Bucket[schemas.Approval] {
+	return OpenBucket[schemas.Approval](b, ApprovalRecords)
+}
+
+// FindApproval returns the record of an account's approval with its revision. Code: not_found, in the
+// same words for one that never was and for another account's.
+func FindApproval(ctx context.Context, b *Bus, a schemas.AccountID, id schemas.ApprovalID) (Pair[schemas.Approval], error) {
+	none := schemas.Errorf(schemas.NotFound, "", "there is no approval %q: answered ones are known for seven days", schemas.Quotable(string(id)))
+	if err := a.Validate(); err != nil {
+		return Pair[schemas.Approval]{}, err //nolint:wrapcheck // it names field and remedy
+	}
+	if id.Validate() != nil {
+		return Pair[schemas.Approval]{}, none
+	}
+	p, err := OpenApprovals(b).Get(ctx, schemas.ApprovalKey(a, id))
+	if errors.Is(err, schemas.ErrNotFound) || err == nil && p.Deleted {
+		return Pair[schemas.Approval]{}, none
+	}
+	if p.Value.LeftOut() {
+		p.Value.Call.Input = nil // it was written as null
+	}
+	return p, err
+}
+
+// EnsureApproval returns the record of the approval that a parked call waits for, and makes it when it
+// is not there. Any process may call it at any time: everything in a new record comes from the call.
+func EnsureApproval(ctx context.Context, b *Bus, c schemas.Call) (Pair[schemas.Approval], error) {
+	for {
+		p, err := FindApproval(ctx, b, c.Account, c.Approval)
+		if err == nil || !errors.Is(err, schemas.ErrNotFound) {
+			return p, err
+		}
+		a := schemas.Approval{
+			ID: c.Approval, Account: c.Account, State: schemas.ApprovalPending, Call: c, InputSize: len(c.Input),
+			Requested: c.Accepted, Expires: c.Accepted.Add(schemas.DefaultApproval),
+		}
+		if a.LeftOut() {
+			a.Call.Input = nil
+		}
+		rev, err := OpenApprovals(b).Create(ctx, a.Key(), a, 0)
+		if err == nil {
+			return Pair[schemas.Approval]{Key: a.Key(), Value: a, Revision: rev}, nil
+		}
+		if !errors.Is(err, schemas.ErrConflict) {
+			return Pair[schemas.Approval]{}, err
+		}
+	}
+}
+
+// ParkCall puts a call on the log where no worker finds it. From then on its id is taken, as with
+// [Calls]. Code: conflict when the id is taken already.
+func ParkCall(ctx context.Context, b *Bus, c schemas.Call) error {
+	return parkedCalls.Publish(ctx, b, c)
+}
+
+// ReleaseCall hands a parked call to the workers, in the place of the parked one. That it was handed to
+// them already is no error. Code: conflict when the id belongs to another call by now, which can only be
+// a day after the call was parked.
+func ReleaseCall(ctx context.Context, b *Bus, c schemas.Call) error {
+	seq := uint64(0) // of the parked call; 0: it is gone, the call is the first of its id again
+	m, err := b.storedCall(ctx, c.Account, c.ID)
+	switch {
+	case err == nil:
+		have, err := b.callOf(ctx, m)
+		switch {
+		case err != nil:
+			return err
+		case have.Approval != c.Approval:
+			return schemas.Errorf(schemas.Conflict, "", "the id %q belongs to another call by now", schemas.Quotable(string(c.ID)))
+		case m.subject != callSubject(parked, c.Account, c.ID):
+			return nil
+		}
+		seq = m.seq
+	case !errors.Is(err, schemas.ErrNotFound):
+		return err
+	}
+	released, _, err := Calls.message(ctx, b, c)
+	if err != nil {
+		return err
+	}
+	_, err = b.storeOne(ctx, released, jetstream.WithExpectLastSequenceForSubject(seq, Calls.expect(c)))
+	if !errors.Is(err, schemas.ErrConflict) {
+		return err
+	}
+	have, ferr := FindCall(ctx, b, c.Account, c.ID) // somebody was faster: with this very call?
+	if ferr != nil {
+		return ferr
+	}
+	if have.Approval == c.Approval {
+		return nil
+	}
+	return err
+}
