@@ -63,7 +63,7 @@ func (t *turn) launch(ctx context.Context) error {
 		return streams.RetryAfter(again, err) // nothing was started
 	default:
 		t.abandon(ctx, l)
-		return t.finish(ctx, failedResult(t.call, err))
+		return t.finish(ctx, unpreparedResult(t.call, err))
 	}
 	defer l.endTelling()
 	if err := t.at(atPrepared, t.call); err != nil {

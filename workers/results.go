@@ -37,6 +37,15 @@ func failedResult(c schemas.Call, err error) schemas.Result {
 	return r
 }
 
+// unpreparedResult tells of a call that was not started for a reason which trying again will not mend.
+func unpreparedResult(c schemas.Call, err error) schemas.Result {
+	r := failedResult(c, err)
+	if r.Error.Code == schemas.Denied {
+		r.Status, r.Text = schemas.DeniedBy, r.Error.Message
+	}
+	return r
+}
+
 // interruptedResult tells of a start without a known end.
 func interruptedResult(c schemas.Call, text string) schemas.Result {
 	r := resultOf(c, schemas.Broken, text)

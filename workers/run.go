@@ -11,6 +11,7 @@ import (
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/workers/guard"
 	"github.com/sandjet/sandjet/workers/tools"
 )
 
@@ -49,7 +50,7 @@ func (t *turn) run(ctx context.Context) error {
 	case ctx.Err() != nil, schemas.CodeOf(err).Retryable():
 		return streams.RetryAfter(again, err) // nothing was started
 	default:
-		return t.finish(ctx, failedResult(t.call, err))
+		return t.finish(ctx, unpreparedResult(t.call, err))
 	}
 	if err := t.at(atPrepared, t.call); err != nil {
 		return err
@@ -107,6 +108,9 @@ func (t *turn) compile(ctx context.Context) (o order, err error) {
 	if o.sandbox, err = t.Specs.Sandbox(ctx, c.Account, c.Sandbox); err != nil {
 		return o, fmt.Errorf("sandbox of the call: %w", err)
 	}
+	if err := guarded(o); err != nil {
+		return o, err
+	}
 	workspace, err := t.Specs.Workspace(ctx, c.Account, c.Workspace)
 	if err != nil {
 		return o, fmt.Errorf("workspace of the call: %w", err)
@@ -117,6 +121,18 @@ func (t *turn) compile(ctx context.Context) (o order, err error) {
 	o.command = t.command(o, workspace)
 	o.plan.Timeout = o.command.Timeout // so that the text names what was applied
 	return o, nil
+}
+
+// guarded refuses a command of bash that its sandbox's guard does not let through.
+func guarded(o order) error {
+	in, ok := o.input.(schemas.BashInput)
+	if !ok {
+		return nil
+	}
+	if r := guard.Check(in.Command, o.sandbox.Guard, o.sandbox.Runtimes); r != nil {
+		return &schemas.Error{Code: schemas.Denied, Field: "input.command", Message: r.Text}
+	}
+	return nil
 }
 
 // reserve gets the kept box of the call's sandbox, when the provider can keep one.
