@@ -63,6 +63,15 @@ type Options struct {
 	// Endpoints keeps the webhook endpoints. Nil: their routes answer unsupported, and appended
 	// events are delivered to nobody.
 	Endpoints Endpoints
+	// Accounts keeps the accounts and their collections. Nil: their routes answer unsupported.
+	Accounts Accounts
+	// AdminKeyHash is the SHA-256, in hex, of the key that may make, list and change accounts. Empty: none.
+	AdminKeyHash string
+	// OpenSignup lets anybody make accounts, five an hour from one address. Behind a proxy that is the
+	// proxy's.
+	OpenSignup bool
+	// OwnAccount is made at every start, with its key. It is not deleted and gets no other key here.
+	OwnAccount schemas.AccountID
 	// AllowInsecureWebhooks lets endpoints be added whose URL begins with http://, for development.
 	AllowInsecureWebhooks bool
 	// Grace bounds the end of [Gateway.Run]: how long requests in hand may take. Default 10 s.
@@ -81,6 +90,7 @@ type Gateway struct {
 	handler  http.Handler
 	metrics  *metrics
 	upgrades *sockets
+	signups  *signups
 
 	// draining ends when the gateway is told to stop: what waits or streams then ends by itself.
 	draining context.Context //nolint:containedctx // it is a signal to all requests, not the context of one
@@ -111,6 +121,7 @@ func New(o Options) *Gateway {
 	g.draining, g.drain = context.WithCancel(context.Background())
 	g.metrics = newMetrics(o.Registry, o.Bus, o.Providers)
 	g.upgrades = newSockets(o.Origins)
+	g.signups = newSignups()
 	g.handler = g.middleware(g.mux())
 	return g
 }

@@ -338,6 +338,15 @@ func TestOpenAPIDescribesTheTypes(t *testing.T) {
 		"WebhookList": reflect.TypeFor[WebhookList](), "WebhookRequest": reflect.TypeFor[webhookRequest](), "WebhookPatch": reflect.TypeFor[webhookPatch](),
 		"Call": reflect.TypeFor[schemas.Call](), "Approval": reflect.TypeFor[schemas.Approval](), "ApprovalList": reflect.TypeFor[ApprovalList](),
 		"ApprovalAnswer": reflect.TypeFor[schemas.ApprovalAnswer](),
+		"Account": reflect.TypeFor[schemas.AccountDocument](), "AccountSpec": reflect.TypeFor[schemas.AccountSpec](),
+		"AccountList": reflect.TypeFor[AccountList](), "NewAccount": reflect.TypeFor[NewAccount](), "NewSecret": reflect.TypeFor[NewSecret](),
+		"Deleted": reflect.TypeFor[Deleted](), "RotateSecretRequest": reflect.TypeFor[rotateRequest](),
+		"Sandbox": reflect.TypeFor[schemas.SandboxDocument](), "SandboxSpec": reflect.TypeFor[schemas.SandboxSpec](),
+		"SandboxConfig": reflect.TypeFor[schemas.SandboxConfig](), "SandboxList": reflect.TypeFor[SandboxList](),
+		"NetworkConfig": reflect.TypeFor[schemas.NetworkConfig](), "LifecycleConfig": reflect.TypeFor[schemas.LifecycleConfig](),
+		"Workspace": reflect.TypeFor[schemas.WorkspaceDocument](), "WorkspaceSpec": reflect.TypeFor[schemas.WorkspaceSpec](),
+		"WorkspaceConfig": reflect.TypeFor[schemas.WorkspaceConfig](), "WorkspaceList": reflect.TypeFor[WorkspaceList](),
+		"StorageConfig": reflect.TypeFor[schemas.StorageConfig](),
 		"RotateRequest": reflect.TypeFor[rotateRequest](), "ReplayRequest": reflect.TypeFor[replayRequest](),
 	} {
 		s := d.Components.Schemas[name]

@@ -22,7 +22,10 @@ type route struct {
 func (g *Gateway) routes() []route {
 	open := g.handle
 	keyed := func(h accountHandler) http.HandlerFunc { return g.handle(g.authenticated(h)) }
-	return []route{
+	own := func(h func(http.ResponseWriter, *http.Request, Accounts, schemas.AccountID) error) http.HandlerFunc {
+		return g.handle(g.owned(h))
+	}
+	return append([]route{
 		{http.MethodPost, "/v1/calls", keyed(g.postCall)},
 		{http.MethodGet, "/v1/calls/{id}", keyed(g.getCall)},
 		{http.MethodPost, "/v1/calls/{id}/cancel", keyed(g.postCancel)},
@@ -46,13 +49,19 @@ func (g *Gateway) routes() []route {
 		{http.MethodDelete, "/v1/webhooks/{id}", keyed(g.deleteWebhook)},
 		{http.MethodPost, "/v1/webhooks/{id}/rotate", keyed(g.postWebhookRotate)},
 		{http.MethodPost, "/v1/webhooks/{id}/test", keyed(g.postWebhookTest)},
+		{http.MethodGet, "/accounts", open(g.getAccounts)}, // the key is the administrator's
+		{http.MethodPost, "/accounts", open(g.postAccount)},
+		{http.MethodGet, "/accounts/{account}", own(g.getAccount)},
+		{http.MethodPatch, "/accounts/{account}", own(g.patchAccount)},
+		{http.MethodDelete, "/accounts/{account}", own(g.deleteAccount)},
+		{http.MethodPost, "/accounts/{account}/rotate-secret", own(g.postRotateSecret)},
 		{http.MethodGet, "/v1/tools", keyed(g.getTools)},
 		{http.MethodGet, "/v1/ws", open(g.getSocket)}, // it finds the key by itself
 		{http.MethodGet, "/healthz", open(g.getHealth)},
 		{http.MethodGet, "/readyz", open(g.getReady)},
 		{http.MethodGet, "/metrics", promhttp.HandlerFor(g.Registry, promhttp.HandlerOpts{}).ServeHTTP},
 		{http.MethodGet, "/openapi.json", open(g.getOpenAPI)},
-	}
+	}, g.collectionRoutes()...)
 }
 
 // mux serves the routes and answers everything else with a problem too.

@@ -15,6 +15,8 @@ type Bootstrap struct {
 	Account  schemas.AccountID // empty: a new one
 	Key      string            // its bearer key, at least 16 bytes
 	Provider string            // of its default sandbox
+
+	Name, Description string // of a new account
 }
 
 // EnsureAccount makes the account with a workspace and a sandbox named [DefaultName], and returns
@@ -54,7 +56,9 @@ func (s *Store) EnsureAccount(ctx context.Context, b Bootstrap) (schemas.Account
 			return schemas.Account{}, err
 		}
 	}
-	return s.ensureKey(ctx, schemas.Account{ID: b.Account, KeyHash: HashKey(b.Key), Created: now})
+	return s.ensureKey(ctx, schemas.Account{
+		ID: b.Account, Name: b.Name, Description: b.Description, KeyHash: HashKey(b.Key), Created: now,
+	})
 }
 
 // ensure creates r unless something is there, and has what is there in the copy.
@@ -93,7 +97,7 @@ func (s *Store) ensureKey(ctx context.Context, want schemas.Account) (schemas.Ac
 		if have.KeyHash == want.KeyHash {
 			return have, nil
 		}
-		have.KeyHash = want.KeyHash
+		have.KeyHash, have.Former = want.KeyHash, nil
 		r := record{Account: &have}
 		rev, err := s.bucket.Update(ctx, key, r, p.Revision)
 		if err == nil {

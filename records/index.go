@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/sandjet/sandjet/schemas"
 )
@@ -48,9 +49,12 @@ func (x *index) put(r record) {
 	switch {
 	case r.Account != nil:
 		t := x.tenant(r.Account.ID)
-		x.forgetKey(t)
+		x.forgetKeys(t)
 		t.account = r.Account
 		x.keys[r.Account.KeyHash] = r.Account.ID
+		for _, k := range r.Account.Former {
+			x.keys[k.KeyHash] = r.Account.ID
+		}
 	case r.Sandbox != nil:
 		x.tenant(r.Sandbox.Account).sandboxes.put(r.Sandbox.ID, *r.Sandbox, sandboxName)
 	case r.Workspace != nil:
@@ -73,7 +77,7 @@ func (x *index) remove(key string) {
 	}
 	switch kind {
 	case kindAccount:
-		x.forgetKey(t)
+		x.forgetKeys(t)
 		t.account = nil
 	case kindSandbox:
 		t.sandboxes.remove(schemas.SandboxID(id), sandboxName)
@@ -84,26 +88,34 @@ func (x *index) remove(key string) {
 	}
 }
 
-func (x *index) forgetKey(t *tenant) {
-	if t.account != nil && x.keys[t.account.KeyHash] == t.account.ID {
-		delete(x.keys, t.account.KeyHash)
+func (x *index) forgetKeys(t *tenant) {
+	if t.account == nil {
+		return
+	}
+	for _, k := range append([]schemas.FormerKey{{KeyHash: t.account.KeyHash}}, t.account.Former...) {
+		if x.keys[k.KeyHash] == t.account.ID {
+			delete(x.keys, k.KeyHash)
+		}
 	}
 }
 
 // authenticate finds the account of a key. The key itself is never compared, only its hash, so
 // how long the look-up takes says nothing about a key that exists; the last word is a comparison
-// in constant time all the same.
-func (x *index) authenticate(key string) (schemas.AccountID, bool) {
+// in constant time all the same. A key that was replaced counts until its end.
+func (x *index) authenticate(key string, now time.Time) (schemas.AccountID, bool) {
 	hash := HashKey(key)
 	a, ok := x.keys[hash]
 	if !ok {
 		return "", false
 	}
 	t := x.tenants[a]
-	if t == nil || t.account == nil || subtle.ConstantTimeCompare([]byte(t.account.KeyHash), []byte(hash)) != 1 {
+	if t == nil || t.account == nil {
 		return "", false
 	}
-	return a, true
+	same := func(h string) bool { return subtle.ConstantTimeCompare([]byte(h), []byte(hash)) == 1 }
+	return a, same(t.account.KeyHash) || slices.ContainsFunc(t.account.Former, func(k schemas.FormerKey) bool {
+		return same(k.KeyHash) && now.Before(k.Expires)
+	})
 }
 
 func (t *table[ID, T]) put(id ID, v T, name func(T) string) {

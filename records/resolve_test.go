@@ -166,20 +166,20 @@ func TestResolveBoundsTheTimeout(t *testing.T) {
 
 func TestAuthenticate(t *testing.T) {
 	x := house()
-	if a, ok := x.authenticate("alice's key"); !ok || a != alice {
+	if a, ok := x.authenticate("alice's key", time.Now()); !ok || a != alice {
 		t.Errorf("alice's key: %q %v", a, ok)
 	}
 	for _, key := range []string{"", "alice", "alice's key ", HashKey("alice's key")} {
-		if a, ok := x.authenticate(key); ok {
+		if a, ok := x.authenticate(key, time.Now()); ok {
 			t.Errorf("key %q opens %q", key, a)
 		}
 	}
 	x.put(record{Account: &schemas.Account{ID: alice, KeyHash: HashKey("another")}})
-	if _, ok := x.authenticate("alice's key"); ok {
+	if _, ok := x.authenticate("alice's key", time.Now()); ok {
 		t.Error("a replaced key still opens the account")
 	}
 	x.remove(accountKey(alice))
-	if _, ok := x.authenticate("another"); ok {
+	if _, ok := x.authenticate("another", time.Now()); ok {
 		t.Error("a removed account can still be opened")
 	}
 }

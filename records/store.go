@@ -136,7 +136,7 @@ func (s *Store) fetch(ctx context.Context, key string) error {
 func (s *Store) Authenticate(_ context.Context, key string) (schemas.AccountID, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	a, ok := s.index.authenticate(key)
+	a, ok := s.index.authenticate(key, time.Now())
 	if !ok {
 		return "", schemas.Errorf(schemas.Denied, "", "the key is not known here")
 	}

@@ -67,7 +67,7 @@ func TestDecodeRequestRefuses(t *testing.T) {
 		"deadline":               {`{` + ok + `,"deadline":"tomorrow"}`, "deadline", "RFC 3339"},
 		"deadline a number":      {`{` + ok + `,"deadline":5}`, "deadline", "RFC 3339"},
 		"origin kind":            {`{` + ok + `,"origin":{"kind":"fax"}}`, "origin.kind", "websocket"},
-		"origin field":           {`{` + ok + `,"origin":{"kind":"api","chanel":"x"}}`, "origin.chanel", "spelling"},
+		"origin field":           {`{` + ok + `,"origin":{"kind":"api","chanel":"x"}}`, "origin.chanel", `use "channel"`},
 		"origin channel":         {`{` + ok + `,"origin":{"kind":"channel","channel":"a\u0000"}}`, "origin.channel", "character outside"},
 		"origin too large":       {`{` + ok + `,"origin":{"kind":"api","route":"` + strings.Repeat("x", MaxOrigin) + `"}}`, "origin", "limit"},
 		"traceparent":            {`{` + ok + `,"traceparent":"00-ab\r\nX: y"}`, "traceparent", "character outside"},

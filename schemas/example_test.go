@@ -19,7 +19,7 @@ func ExampleDecodeRequest() {
 	fmt.Println(r.Tool, time.Duration(r.Timeout), err)
 	// Output:
 	// invalid input.comand
-	// is not a known field: check its spelling
+	// is not a known field: use "command"
 	// bash 5s <nil>
 }
 

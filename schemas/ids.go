@@ -53,6 +53,14 @@ func NewConversationID() ConversationID { return ConversationID(NewID(Conversati
 // Validate reports whether id is a well-formed account id.
 func (id AccountID) Validate() error { return validatePrefixed("account", AccountPrefix, string(id)) }
 
+// Validate reports whether id is a well-formed sandbox id.
+func (id SandboxID) Validate() error { return validatePrefixed("sandbox", SandboxPrefix, string(id)) }
+
+// Validate reports whether id is a well-formed workspace id.
+func (id WorkspaceID) Validate() error {
+	return validatePrefixed("workspace", WorkspacePrefix, string(id))
+}
+
 // Validate reports whether id is a well-formed agent id.
 func (id AgentID) Validate() error { return validatePrefixed("agent", AgentPrefix, string(id)) }
 

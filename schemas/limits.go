@@ -21,6 +21,17 @@ const (
 	MaxEnvVars        = 256       // variables of a sandbox
 	MaxEnvBytes       = 256 << 10 // bytes of all its names and values
 
+	MaxConfig       = 512 << 10           // bytes of a record's JSON at the front door
+	MaxDescription  = 1024                // bytes of what a record says for people
+	MaxSandboxes    = 1000                // sandboxes of an account
+	MaxWorkspaces   = 1000                // workspaces of an account
+	MaxNetworkRules = 256                 // entries in each list of a sandbox's network
+	MaxHooks        = 32                  // scripts in each list of a sandbox's hooks
+	MaxHook         = 16 << 10            // bytes of one of them
+	MaxMemoryLimit  = 1 << 20             // MiB of a sandbox
+	MaxIdleTimeout  = 7 * 24 * time.Hour  // of a kept box
+	MaxLifetime     = 30 * 24 * time.Hour // of a kept box
+
 	MaxJobCommand          = 4 << 10   // bytes of a command that a job's record keeps
 	MaxJobLogs             = 32 << 10  // bytes of output that a job's completion carries
 	MaxJobLogPage          = 256 << 10 // bytes of output that one read of a job's log gives

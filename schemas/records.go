@@ -6,12 +6,21 @@ import (
 	"time"
 )
 
-// Account is a tenant. Key is never stored, only its hash.
+// Account is a tenant. Its keys are never stored, only their hashes.
 type Account struct {
-	ID      AccountID `json:"id"`
-	Name    string    `json:"name,omitzero"`
-	KeyHash string    `json:"key_hash"` // hex SHA-256 of the bearer key
-	Created time.Time `json:"created"`
+	ID          AccountID   `json:"id"`
+	Name        string      `json:"name,omitzero"`
+	Description string      `json:"description,omitzero"`
+	KeyHash     string      `json:"key_hash"`         // hex SHA-256 of the bearer key
+	Former      []FormerKey `json:"former,omitempty"` // keys that were replaced and work for a while yet
+	Created     time.Time   `json:"created"`
+	Updated     time.Time   `json:"updated,omitzero"`
+}
+
+// FormerKey is a key of an account that has been replaced.
+type FormerKey struct {
+	KeyHash string    `json:"key_hash"`
+	Expires time.Time `json:"expires"` // from then on it is not known any more
 }
 
 // Sandbox is the record of a box: what runs in it is kept to these rules.
@@ -19,6 +28,7 @@ type Sandbox struct {
 	ID             SandboxID         `json:"id"`
 	Account        AccountID         `json:"account"`
 	Name           string            `json:"name"`
+	Description    string            `json:"description,omitzero"`
 	Provider       string            `json:"provider"`
 	Network        Network           `json:"network"`
 	PermissionMode PermissionMode    `json:"permission_mode"`
@@ -34,8 +44,16 @@ type Sandbox struct {
 	// JobLimit is how many background jobs run in its box at the same time; 0: DefaultJobs.
 	JobLimit int `json:"job_limit,omitzero"`
 	// JobLifetime is how long a background job may run; 0: DefaultJobLifetime.
-	JobLifetime Duration  `json:"job_lifetime,omitzero"`
-	Created     time.Time `json:"created"`
+	JobLifetime Duration `json:"job_lifetime,omitzero"`
+	// IdleTimeout and MaxLifetime end a kept box; 0: the provider's default.
+	IdleTimeout Duration `json:"idle_timeout,omitzero"`
+	MaxLifetime Duration `json:"max_lifetime,omitzero"`
+	// OnCreate and OnResume are scripts for when a kept box is made, and whenever it is used again.
+	OnCreate []string       `json:"on_create,omitempty"`
+	OnResume []string       `json:"on_resume,omitempty"`
+	Options  map[string]any `json:"options,omitempty"` // of the provider: strings, numbers, true and false
+	Created  time.Time      `json:"created"`
+	Updated  time.Time      `json:"updated,omitzero"`
 }
 
 // Workspace is the record of a set of files.
@@ -43,8 +61,12 @@ type Workspace struct {
 	ID      WorkspaceID `json:"id"`
 	Account AccountID   `json:"account"`
 	Name    string      `json:"name"`
-	Sandbox SandboxID   `json:"sandbox,omitzero"` // where its calls run; empty: read-only
-	Created time.Time   `json:"created"`
+	// Sandbox is where calls run that name none; empty: they must name one.
+	Sandbox     SandboxID `json:"sandbox,omitzero"`
+	Description string    `json:"description,omitzero"`
+	Storage     string    `json:"storage,omitzero"` // s3; empty: where the provider keeps files
+	Created     time.Time `json:"created"`
+	Updated     time.Time `json:"updated,omitzero"`
 }
 
 // Network says what a run may reach.

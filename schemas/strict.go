@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -185,15 +187,48 @@ func (s *strict) object(fields map[string]reflect.Type) error {
 
 func (s *strict) at() string { return strings.ReplaceAll(strings.Join(s.path, "."), ".[]", "[]") }
 
-// suggestion names the field that was probably meant.
+// suggestion names the field that was probably meant: the one that takes the fewest changes of a letter.
 func suggestion(name string, fields map[string]reflect.Type) string {
+	const longest = 64 // of a name that is compared letter by letter
 	plain := func(s string) string { return strings.ToLower(strings.NewReplacer("_", "", "-", "").Replace(s)) }
-	for known := range fields {
-		if plain(known) == plain(name) {
-			return fmt.Sprintf(": use %q", known)
+	asked := plain(name)
+	best, least := "", min(len(asked)/3, 3)+1
+	if len(asked) > longest {
+		least = 0
+	}
+	for _, known := range slices.Sorted(maps.Keys(fields)) {
+		if d := distance(asked, plain(known), least); d < least {
+			best, least = known, d
 		}
 	}
-	return ": check its spelling"
+	if best == "" {
+		return ": check its spelling"
+	}
+	return fmt.Sprintf(": use %q", best)
+}
+
+// distance is Levenshtein's, in bytes; most or more where it is not less than that.
+func distance(a, b string, most int) int {
+	if len(a)-len(b) >= most || len(b)-len(a) >= most {
+		return most
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := diagonal
+			if a[i] != b[j] {
+				change++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(change, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
 }
 
 // fieldsOf maps the JSON names of a struct's fields to their types. It is nil for anything that

@@ -1,0 +1,126 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// Me names the account whose key the client has, wherever an account is asked for. Others are for the
+// administrator's key.
+const Me schemas.AccountID = "me"
+
+// Accounts lists all accounts by id. It is for the administrator. Codes: denied.
+func (c *Client) Accounts(ctx context.Context) ([]schemas.AccountDocument, error) {
+	var out struct {
+		Accounts []schemas.AccountDocument `json:"accounts"`
+	}
+	err := c.ask(ctx, http.MethodGet, accountsPath, nil, &out)
+	return out.Accounts, err
+}
+
+// Account shows an account. Codes: not_found.
+func (c *Client) Account(ctx context.Context, a schemas.AccountID) (schemas.AccountDocument, error) {
+	var out schemas.AccountDocument
+	err := c.ask(ctx, http.MethodGet, accountPath(a), nil, &out)
+	return out, err
+}
+
+// AddAccount makes an account and returns it with its key, which nothing else shows. It is tried once.
+// Codes: invalid, denied, exhausted.
+func (c *Client) AddAccount(ctx context.Context, spec schemas.AccountSpec) (schemas.AccountDocument, string, error) {
+	var out struct {
+		Account schemas.AccountDocument `json:"account"`
+		Secret  string                  `json:"secret"`
+	}
+	err := c.postOnce(ctx, accountsPath, spec, &out)
+	return out.Account, out.Secret, err
+}
+
+// PatchAccount merges a patch into an account's name and description. Codes: invalid, not_found.
+func (c *Client) PatchAccount(ctx context.Context, a schemas.AccountID, patch json.RawMessage) (schemas.AccountDocument, error) {
+	var out schemas.AccountDocument
+	err := c.ask(ctx, http.MethodPatch, accountPath(a), patch, &out)
+	return out, err
+}
+
+// RotateAccount gives an account a new key and returns it; nothing else shows it. The former ones work
+// until overlap has passed. It is tried once. Codes: not_found, invalid, conflict.
+func (c *Client) RotateAccount(ctx context.Context, a schemas.AccountID, overlap time.Duration) (string, error) {
+	var in struct {
+		Overlap schemas.Duration `json:"overlap,omitzero"`
+	}
+	in.Overlap = schemas.Duration(overlap)
+	var out struct {
+		Secret string `json:"secret"`
+	}
+	err := c.postOnce(ctx, accountPath(a)+"/rotate-secret", in, &out)
+	return out.Secret, err
+}
+
+// RemoveAccount removes an account with all its records. Codes: not_found, also when an earlier try of this
+// very call removed it; conflict.
+func (c *Client) RemoveAccount(ctx context.Context, a schemas.AccountID) error {
+	return c.ask(ctx, http.MethodDelete, accountPath(a), nil, nil)
+}
+
+// Records are the records of one collection of an account, as T shows them.
+type Records[T any] struct {
+	client *Client
+	path   string
+	name   schemas.Collection
+}
+
+// Sandboxes are those of an account.
+func (c *Client) Sandboxes(a schemas.AccountID) Records[schemas.SandboxDocument] {
+	return Records[schemas.SandboxDocument]{c, accountPath(a) + "/" + string(schemas.Sandboxes), schemas.Sandboxes}
+}
+
+// Workspaces are those of an account.
+func (c *Client) Workspaces(a schemas.AccountID) Records[schemas.WorkspaceDocument] {
+	return Records[schemas.WorkspaceDocument]{c, accountPath(a) + "/" + string(schemas.Workspaces), schemas.Workspaces}
+}
+
+// List lists all, by age.
+func (r Records[T]) List(ctx context.Context) ([]T, error) {
+	var out map[schemas.Collection][]T
+	err := r.client.ask(ctx, http.MethodGet, r.path, nil, &out)
+	return out[r.name], err
+}
+
+// Get shows one. Codes: not_found.
+func (r Records[T]) Get(ctx context.Context, id string) (T, error) {
+	var out T
+	err := r.client.ask(ctx, http.MethodGet, r.one(id), nil, &out)
+	return out, err
+}
+
+// Add makes one of its spec: a [schemas.SandboxSpec], a [schemas.WorkspaceSpec] or the same as JSON. It is
+// tried once. Codes: invalid, conflict (the name is taken), exhausted.
+func (r Records[T]) Add(ctx context.Context, spec any) (T, error) {
+	var out T
+	err := r.client.postOnce(ctx, r.path, spec, &out)
+	return out, err
+}
+
+// Patch merges a patch into one, as RFC 7396 says: null removes. Codes: invalid, not_found, conflict.
+func (r Records[T]) Patch(ctx context.Context, id string, patch any) (T, error) {
+	var out T
+	err := r.client.ask(ctx, http.MethodPatch, r.one(id), patch, &out)
+	return out, err
+}
+
+// Remove removes one. Codes: not_found, also when an earlier try of this very call removed it.
+func (r Records[T]) Remove(ctx context.Context, id string) error {
+	return r.client.ask(ctx, http.MethodDelete, r.one(id), nil, nil)
+}
+
+func (r Records[T]) one(id string) string { return r.path + "/" + url.PathEscape(id) }
+
+const accountsPath = "/accounts"
+
+func accountPath(a schemas.AccountID) string { return accountsPath + "/" + url.PathEscape(string(a)) }

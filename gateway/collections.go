@@ -1,0 +1,124 @@
+package gateway
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// SandboxList is the answer about an account's sandboxes.
+type SandboxList struct {
+	Sandboxes []schemas.SandboxDocument `json:"sandboxes"`
+}
+
+// WorkspaceList is the answer about an account's workspaces.
+type WorkspaceList struct {
+	Workspaces []schemas.WorkspaceDocument `json:"workspaces"`
+}
+
+// collectionRoutes are those of each collection; all are served alike.
+func (g *Gateway) collectionRoutes() []route {
+	var routes []route
+	for _, c := range schemas.Collections() {
+		all := "/accounts/{account}/" + string(c)
+		one := all + "/{id}"
+		own := func(h func(http.ResponseWriter, *http.Request, collection) error) http.HandlerFunc {
+			return g.handle(g.owned(func(w http.ResponseWriter, r *http.Request, accounts Accounts, a schemas.AccountID) error {
+				return h(w, r, collection{accounts, a, c})
+			}))
+		}
+		routes = append(routes,
+			route{http.MethodGet, all, own(getDocuments)},
+			route{http.MethodPost, all, own(postDocument)},
+			route{http.MethodGet, one, own(getDocument)},
+			route{http.MethodPatch, one, own(patchDocument)},
+			route{http.MethodDelete, one, own(deleteDocument)},
+		)
+	}
+	return routes
+}
+
+// collection is one of an account.
+type collection struct {
+	accounts Accounts
+	account  schemas.AccountID
+	name     schemas.Collection
+}
+
+func pathID(r *http.Request) string { return strings.ToValidUTF8(r.PathValue("id"), "\uFFFD") }
+
+func getDocuments(w http.ResponseWriter, r *http.Request, c collection) error {
+	if _, err := parseQuery(r.URL.RawQuery); err != nil {
+		return err
+	}
+	list, err := c.accounts.Documents(r.Context(), c.account, c.name)
+	if err != nil {
+		return err //nolint:wrapcheck // it is coded already
+	}
+	all := make([]json.RawMessage, len(list))
+	for i, d := range list {
+		all[i] = d.JSON
+	}
+	writeJSON(w, http.StatusOK, map[schemas.Collection][]json.RawMessage{c.name: all})
+	return nil
+}
+
+func postDocument(w http.ResponseWriter, r *http.Request, c collection) error {
+	body, err := readConfig(w, r, false)
+	if err != nil {
+		return err
+	}
+	d, err := c.accounts.AddDocument(r.Context(), c.account, c.name, body)
+	if err != nil {
+		return err //nolint:wrapcheck // it is coded already
+	}
+	w.Header().Set("Location", strings.TrimSuffix(r.URL.Path, "/")+"/"+d.ID)
+	writeDocument(w, http.StatusCreated, d)
+	return nil
+}
+
+func getDocument(w http.ResponseWriter, r *http.Request, c collection) error {
+	if _, err := parseQuery(r.URL.RawQuery); err != nil {
+		return err
+	}
+	d, err := c.accounts.Document(r.Context(), c.account, c.name, pathID(r))
+	if err != nil {
+		return err //nolint:wrapcheck // it is coded already
+	}
+	writeDocument(w, http.StatusOK, d)
+	return nil
+}
+
+func patchDocument(w http.ResponseWriter, r *http.Request, c collection) error {
+	revision, err := ifMatch(r.Header)
+	if err != nil {
+		return err
+	}
+	body, err := readConfig(w, r, false)
+	if err != nil {
+		return err
+	}
+	d, err := c.accounts.PatchDocument(r.Context(), c.account, c.name, pathID(r), body, revision)
+	if err != nil {
+		return precondition(err)
+	}
+	writeDocument(w, http.StatusOK, d)
+	return nil
+}
+
+func deleteDocument(w http.ResponseWriter, r *http.Request, c collection) error {
+	if _, err := parseQuery(r.URL.RawQuery); err != nil {
+		return err
+	}
+	revision, err := ifMatch(r.Header)
+	if err != nil {
+		return err
+	}
+	if err := c.accounts.RemoveDocument(r.Context(), c.account, c.name, pathID(r), revision); err != nil {
+		return precondition(err)
+	}
+	writeJSON(w, http.StatusOK, Deleted{true})
+	return nil
+}

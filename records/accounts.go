@@ -1,0 +1,214 @@
+package records
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// KeyPrefix begins the keys of accounts.
+const KeyPrefix = "sk_"
+
+// NewKey makes a key of an account: 128 random bits or more.
+func NewKey() string { return KeyPrefix + strings.ToLower(rand.Text()) }
+
+const mostFormer = 4 // keys of an account that were replaced and still work
+
+// Accounts lists all accounts by id, which is by age. It costs no round trip.
+func (s *Store) Accounts(context.Context) ([]schemas.Document, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	var list []schemas.Document
+	for a, t := range s.index.tenants {
+		if t.account == nil {
+			continue
+		}
+		d, err := accountDocument(*t.account, s.seen[accountKey(a)])
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, d)
+	}
+	slices.SortFunc(list, func(a, b schemas.Document) int { return cmp.Compare(a.ID, b.ID) })
+	return list, nil
+}
+
+// Account returns an account. One that the copy does not have yet is read from the log. Codes: not_found.
+func (s *Store) Account(ctx context.Context, a schemas.AccountID) (schemas.Document, error) {
+	if a.Validate() != nil {
+		return schemas.Document{}, noAccount(a)
+	}
+	d, err := find(ctx, s, accountKey(a), func(x *index) (schemas.Document, bool) {
+		t := x.tenants[a]
+		if t == nil || t.account == nil {
+			return schemas.Document{}, false
+		}
+		d, err := accountDocument(*t.account, s.seen[accountKey(a)])
+		return d, err == nil // a record of ours is always JSON
+	})
+	if errors.Is(err, schemas.ErrNotFound) {
+		return d, noAccount(a)
+	}
+	return d, err
+}
+
+// AddAccount makes an account of the JSON that a client sent, with a key, a sandbox and a workspace as
+// [Store.EnsureAccount] makes them. The key is not kept. Codes: invalid.
+func (s *Store) AddAccount(ctx context.Context, body []byte) (d schemas.Document, key string, err error) {
+	spec, err := decode[schemas.AccountSpec](body)
+	if err != nil {
+		return d, "", err
+	}
+	if err := checkAccount(spec); err != nil {
+		return d, "", err
+	}
+	key = NewKey()
+	made, err := s.EnsureAccount(ctx, Bootstrap{Key: key, Provider: DefaultProvider, Name: spec.Name, Description: spec.Description})
+	if err != nil {
+		return d, "", err
+	}
+	d, err = s.Account(ctx, made.ID)
+	return d, key, err
+}
+
+// PatchAccount merges a patch into an account's name and description. With a revision other than 0 it does
+// so only to that one. Codes: not_found, invalid, conflict (field [FieldIfMatch]: the revision is another).
+func (s *Store) PatchAccount(ctx context.Context, a schemas.AccountID, patch []byte, revision uint64) (schemas.Document, error) {
+	if _, err := decode[schemas.AccountSpec](patch); err != nil {
+		return schemas.Document{}, err
+	}
+	return s.changeAccount(ctx, a, revision, func(acc *schemas.Account) error {
+		before, err := json.Marshal(schemas.AccountSpec{Name: acc.Name, Description: acc.Description})
+		if err != nil {
+			return fmt.Errorf("patch %s: %w", a, err)
+		}
+		whole, err := merge(before, patch)
+		if err != nil {
+			return err
+		}
+		spec, err := decode[schemas.AccountSpec](whole)
+		if err != nil {
+			return err
+		}
+		acc.Name, acc.Description = spec.Name, spec.Description
+		return checkAccount(spec)
+	})
+}
+
+// RotateAccount gives an account a new key and returns it. Former keys work until overlap has passed, those
+// that were to end earlier until then; of too many the oldest ends at once. Codes: not_found.
+func (s *Store) RotateAccount(ctx context.Context, a schemas.AccountID, overlap time.Duration) (string, error) {
+	key := NewKey()
+	_, err := s.changeAccount(ctx, a, 0, func(acc *schemas.Account) error {
+		acc.Former = former(*acc, overlap, time.Now())
+		acc.KeyHash = HashKey(key)
+		return nil
+	})
+	if err != nil {
+		return "", err
+	}
+	return key, nil
+}
+
+// former lists the keys that still work once the present one is replaced, the newest first.
+func former(acc schemas.Account, overlap time.Duration, now time.Time) []schemas.FormerKey {
+	end := now.Add(overlap).UTC()
+	var out []schemas.FormerKey
+	for _, k := range append([]schemas.FormerKey{{KeyHash: acc.KeyHash, Expires: end}}, acc.Former...) {
+		if k.Expires.After(end) {
+			k.Expires = end
+		}
+		if k.Expires.After(now) && len(out) < mostFormer {
+			out = append(out, k)
+		}
+	}
+	return out
+}
+
+func (s *Store) changeAccount(
+	ctx context.Context, a schemas.AccountID, revision uint64, change func(*schemas.Account) error,
+) (schemas.Document, error) {
+	if a.Validate() != nil {
+		return schemas.Document{}, noAccount(a)
+	}
+	r, rev, err := s.change(ctx, accountKey(a), revision, func(old record) (record, error) {
+		acc := *old.Account
+		err := change(&acc)
+		acc.Updated = time.Now().UTC()
+		return record{Account: &acc}, err
+	})
+	if errors.Is(err, schemas.ErrNotFound) {
+		return schemas.Document{}, noAccount(a)
+	}
+	if err != nil {
+		return schemas.Document{}, err
+	}
+	return accountDocument(*r.Account, rev)
+}
+
+// RemoveAccount removes an account with all its records; with a revision other than 0 only that one. The
+// account itself goes last: when the removal fails half way, it can be asked for again. What its calls and
+// jobs have in hand goes on. Codes: not_found, conflict (field [FieldIfMatch]: the revision is another).
+func (s *Store) RemoveAccount(ctx context.Context, a schemas.AccountID, revision uint64) error {
+	d, err := s.Account(ctx, a)
+	if err != nil {
+		return err
+	}
+	if revision != 0 && d.Revision != revision {
+		return stale()
+	}
+	if err := s.removeAll(ctx, a); err != nil {
+		return err
+	}
+	if err := s.remove(ctx, accountKey(a), 0); err != nil {
+		if errors.Is(err, schemas.ErrNotFound) {
+			return noAccount(a)
+		}
+		return err
+	}
+	return s.removeAll(ctx, a) // what was added meanwhile, while its key still worked
+}
+
+func (s *Store) removeAll(ctx context.Context, a schemas.AccountID) error {
+	keys, err := s.bucket.Keys(ctx, "*."+string(a)+".*")
+	if err != nil {
+		return fmt.Errorf("list the records of %s: %w", a, err)
+	}
+	for _, key := range keys {
+		if err := s.remove(ctx, key, 0); err != nil && !errors.Is(err, schemas.ErrNotFound) {
+			return err
+		}
+	}
+	return nil
+}
+
+func accountDocument(acc schemas.Account, revision uint64) (schemas.Document, error) {
+	b, err := json.Marshal(schemas.AccountDocument{
+		ID: acc.ID, Name: acc.Name, Description: acc.Description, Created: acc.Created, Updated: updated(acc.Created, acc.Updated),
+	})
+	if err != nil {
+		return schemas.Document{}, fmt.Errorf("show %s: %w", acc.ID, err)
+	}
+	return schemas.Document{ID: string(acc.ID), Revision: revision, JSON: b}, nil
+}
+
+func checkAccount(spec schemas.AccountSpec) error {
+	if spec.Name != "" {
+		if err := checkNames(schemas.AccountPrefix, spec.Name, ""); err != nil {
+			return err
+		}
+	}
+	return checkDescription(spec.Description)
+}
+
+func noAccount(a schemas.AccountID) error {
+	return schemas.Errorf(schemas.NotFound, "account", "there is no account %q", schemas.Quotable(string(a)))
+}

@@ -1,0 +1,390 @@
+package records
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+// FieldIfMatch is the field of the conflict that says a record has another revision than was asked for.
+const FieldIfMatch = "If-Match"
+
+// shelf is what collections differ in.
+type shelf struct {
+	kind, noun, prefix string
+	most               int
+	// fresh is an empty record with its id; build makes one of JSON that a client sent, merged into what
+	// spec says of the old one. Both are pure.
+	fresh func(a schemas.AccountID, id string, now time.Time) record
+	spec  func(old record) any
+	build func(old record, b []byte, now time.Time) (record, error)
+	// check decodes what a client sent, for its mistakes alone.
+	check    func(b []byte) error
+	document func(r record) any
+
+	ids   func(t *tenant) []string
+	get   func(t *tenant, id string) (record, bool)
+	named func(t *tenant, r record) []string // ids of the name that r has
+	// fits checks a record against the others of its account.
+	fits func(t *tenant, r record) error
+}
+
+func shelfOf(c schemas.Collection) (shelf, error) {
+	switch c {
+	case schemas.Sandboxes:
+		return sandboxShelf(), nil
+	case schemas.Workspaces:
+		return workspaceShelf(), nil
+	}
+	return shelf{}, schemas.Errorf(schemas.NotFound, "", "there is no collection %q", schemas.Quotable(string(c)))
+}
+
+func sandboxShelf() shelf {
+	return shelf{
+		kind: kindSandbox, noun: "sandbox", prefix: schemas.SandboxPrefix, most: schemas.MaxSandboxes,
+		fresh: func(a schemas.AccountID, id string, now time.Time) record {
+			return record{Sandbox: &schemas.Sandbox{ID: schemas.SandboxID(id), Account: a, Created: now}}
+		},
+		spec: func(old record) any { return sandboxSpec(*old.Sandbox) },
+		build: func(old record, b []byte, now time.Time) (record, error) {
+			spec, err := decode[schemas.SandboxSpec](b)
+			if err != nil {
+				return record{}, err
+			}
+			s, err := sandboxOf(*old.Sandbox, spec)
+			s.Updated = now
+			return record{Sandbox: &s}, err
+		},
+		check:    func(b []byte) error { _, err := decode[schemas.SandboxSpec](b); return err },
+		document: func(r record) any { return sandboxDocument(*r.Sandbox) },
+		ids:      func(t *tenant) []string { return t.sandboxes.ids() },
+		get: func(t *tenant, id string) (record, bool) {
+			s, ok := t.sandboxes.byID[schemas.SandboxID(id)]
+			return record{Sandbox: &s}, ok
+		},
+		named: func(t *tenant, r record) []string { return texts(t.sandboxes.names[r.Sandbox.Name]) },
+		fits: func(t *tenant, r record) error {
+			for _, w := range t.workspaces.byID {
+				if w.Sandbox == r.Sandbox.ID {
+					if err := CheckStorage(w, *r.Sandbox); err != nil {
+						return schemas.Errorf(schemas.Conflict, "config", "workspace %q uses this sandbox: %v", schemas.Quotable(w.Name), err)
+					}
+				}
+			}
+			return nil
+		},
+	}
+}
+
+func workspaceShelf() shelf {
+	return shelf{
+		kind: kindWorkspace, noun: "workspace", prefix: schemas.WorkspacePrefix, most: schemas.MaxWorkspaces,
+		fresh: func(a schemas.AccountID, id string, now time.Time) record {
+			return record{Workspace: &schemas.Workspace{ID: schemas.WorkspaceID(id), Account: a, Created: now}}
+		},
+		spec: func(old record) any { return workspaceSpec(*old.Workspace) },
+		build: func(old record, b []byte, now time.Time) (record, error) {
+			spec, err := decode[schemas.WorkspaceSpec](b)
+			if err != nil {
+				return record{}, err
+			}
+			w, err := workspaceOf(*old.Workspace, spec)
+			w.Updated = now
+			return record{Workspace: &w}, err
+		},
+		check:    func(b []byte) error { _, err := decode[schemas.WorkspaceSpec](b); return err },
+		document: func(r record) any { return workspaceDocument(*r.Workspace) },
+		ids:      func(t *tenant) []string { return t.workspaces.ids() },
+		get: func(t *tenant, id string) (record, bool) {
+			w, ok := t.workspaces.byID[schemas.WorkspaceID(id)]
+			return record{Workspace: &w}, ok
+		},
+		named: func(t *tenant, r record) []string { return texts(t.workspaces.names[r.Workspace.Name]) },
+		fits: func(t *tenant, r record) error {
+			w := *r.Workspace
+			if w.Sandbox == "" {
+				return nil
+			}
+			s, ok := t.sandboxes.byID[w.Sandbox]
+			if !ok {
+				return schemas.Invalidf("sandbox", "there is no sandbox %q: make it first", schemas.Quotable(string(w.Sandbox)))
+			}
+			return CheckStorage(w, s)
+		},
+	}
+}
+
+// Documents lists the records of an account's collection by id, which is by age. It costs no round trip;
+// one that another process has just added may be missing.
+func (s *Store) Documents(_ context.Context, a schemas.AccountID, c schemas.Collection) ([]schemas.Document, error) {
+	sh, err := shelfOf(c)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	t := s.index.tenants[a]
+	if t == nil {
+		return nil, nil
+	}
+	ids := sh.ids(t)
+	list := make([]schemas.Document, 0, len(ids))
+	for _, id := range ids {
+		r, _ := sh.get(t, id)
+		d, err := sh.shown(r, id, s.seen[r.key()])
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, d)
+	}
+	return list, nil
+}
+
+// Document returns a record of an account's collection. One that the copy does not have yet is read from
+// the log. Codes: not_found, in the same words for another account's.
+func (s *Store) Document(ctx context.Context, a schemas.AccountID, c schemas.Collection, id string) (schemas.Document, error) {
+	sh, err := shelfOf(c)
+	if err != nil {
+		return schemas.Document{}, err
+	}
+	key, err := sh.key(a, id)
+	if err != nil {
+		return schemas.Document{}, err
+	}
+	d, err := find(ctx, s, key, func(x *index) (schemas.Document, bool) {
+		t := x.tenants[a]
+		if t == nil {
+			return schemas.Document{}, false
+		}
+		r, ok := sh.get(t, id)
+		if !ok {
+			return schemas.Document{}, false
+		}
+		d, err := sh.shown(r, id, s.seen[key])
+		return d, err == nil // a record of ours is always JSON
+	})
+	if errors.Is(err, schemas.ErrNotFound) {
+		return d, sh.missing(id)
+	}
+	return d, err
+}
+
+// AddDocument makes a record of the JSON that a client sent, and returns it. Codes: invalid, conflict (the
+// name is taken; two that are added at many gateways at the same moment may both get it), exhausted (the
+// account has as many as it may).
+func (s *Store) AddDocument(ctx context.Context, a schemas.AccountID, c schemas.Collection, body []byte) (schemas.Document, error) {
+	sh, err := shelfOf(c)
+	if err != nil {
+		return schemas.Document{}, err
+	}
+	if err := a.Validate(); err != nil {
+		return schemas.Document{}, err //nolint:wrapcheck // it names the field
+	}
+	now := time.Now().UTC()
+	id := schemas.NewID(sh.prefix)
+	r, err := sh.change(sh.fresh(a, id, now), nil, body, now)
+	if err != nil {
+		return schemas.Document{}, err
+	}
+	if err := s.admit(a, sh, r, id, true); err != nil {
+		return schemas.Document{}, err
+	}
+	key := r.key()
+	rev, err := s.bucket.Create(ctx, key, r, 0)
+	if err != nil {
+		return schemas.Document{}, fmt.Errorf("create the record %s: %w", key, err)
+	}
+	s.apply(streams.Pair[record]{Key: key, Value: r, Revision: rev})
+	return sh.shown(r, id, rev)
+}
+
+// PatchDocument merges a patch into a record, as RFC 7396 says, and checks the whole again. With a
+// revision other than 0 it does so only to that one. Codes: not_found, invalid, conflict (the name is
+// taken; field [FieldIfMatch]: the revision is another).
+func (s *Store) PatchDocument(
+	ctx context.Context, a schemas.AccountID, c schemas.Collection, id string, patch []byte, revision uint64,
+) (schemas.Document, error) {
+	sh, err := shelfOf(c)
+	if err != nil {
+		return schemas.Document{}, err
+	}
+	key, err := sh.key(a, id)
+	if err != nil {
+		return schemas.Document{}, err
+	}
+	r, rev, err := s.change(ctx, key, revision, func(old record) (record, error) {
+		spec, err := json.Marshal(sh.spec(old))
+		if err != nil {
+			return record{}, fmt.Errorf("patch %s: %w", key, err)
+		}
+		r, err := sh.change(old, spec, patch, time.Now().UTC())
+		if err != nil {
+			return record{}, err
+		}
+		return r, s.admit(a, sh, r, id, false)
+	})
+	if errors.Is(err, schemas.ErrNotFound) {
+		return schemas.Document{}, sh.missing(id)
+	}
+	if err != nil {
+		return schemas.Document{}, err
+	}
+	return sh.shown(r, id, rev)
+}
+
+// RemoveDocument removes a record; with a revision other than 0 only that one. What names it fails from
+// then on. Codes: not_found, conflict (field [FieldIfMatch]: the revision is another).
+func (s *Store) RemoveDocument(ctx context.Context, a schemas.AccountID, c schemas.Collection, id string, revision uint64) error {
+	sh, err := shelfOf(c)
+	if err != nil {
+		return err
+	}
+	key, err := sh.key(a, id)
+	if err != nil {
+		return err
+	}
+	err = s.remove(ctx, key, revision)
+	if errors.Is(err, schemas.ErrNotFound) {
+		return sh.missing(id)
+	}
+	return err
+}
+
+// admit checks a record against what else the account has.
+func (s *Store) admit(a schemas.AccountID, sh shelf, r record, id string, added bool) error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	t := s.index.tenants[a]
+	if t == nil {
+		t = &tenant{}
+	}
+	if n := len(sh.ids(t)); added && n >= sh.most {
+		return schemas.Errorf(schemas.Exhausted, "", "the account has %d %ss, the most it may: remove one", n, sh.noun)
+	}
+	for _, other := range sh.named(t, r) {
+		if other != id {
+			return schemas.Errorf(schemas.Conflict, "name", "is taken by %s %s: choose another", sh.noun, other)
+		}
+	}
+	return sh.fits(t, r)
+}
+
+// change replaces what is kept under key, again when another was faster. With a revision other than 0 it
+// does so only to that one. Codes: not_found, conflict, those of next.
+func (s *Store) change(ctx context.Context, key string, revision uint64, next func(record) (record, error)) (record, uint64, error) {
+	const tries = 8 // of others changing the same record at the same time
+	for try := 1; ; try++ {
+		p, err := s.bucket.Get(ctx, key)
+		if err != nil {
+			return record{}, 0, fmt.Errorf("read the record %s: %w", key, err)
+		}
+		if p.Value.key() != key {
+			return record{}, 0, schemas.Errorf(schemas.Unsupported, "", "the record %s is of another version", key)
+		}
+		if revision != 0 && p.Revision != revision {
+			return record{}, 0, stale()
+		}
+		r, err := next(p.Value)
+		if err != nil {
+			return record{}, 0, err
+		}
+		rev, err := s.bucket.Update(ctx, key, r, p.Revision)
+		if err == nil {
+			s.apply(streams.Pair[record]{Key: key, Value: r, Revision: rev})
+			return r, rev, nil
+		}
+		if !errors.Is(err, schemas.ErrConflict) || try == tries {
+			return record{}, 0, fmt.Errorf("change the record %s: %w", key, err)
+		}
+	}
+}
+
+// remove deletes what is kept under key; with a revision other than 0 only that one. A record that cannot
+// be opened is removed too.
+func (s *Store) remove(ctx context.Context, key string, revision uint64) error {
+	for {
+		p, err := s.bucket.Get(ctx, key)
+		if err != nil && p.Revision == 0 {
+			return fmt.Errorf("read the record %s: %w", key, err)
+		}
+		if revision != 0 && p.Revision != revision {
+			return stale()
+		}
+		err = s.bucket.DeleteRevision(ctx, key, p.Revision)
+		if err == nil {
+			// The mark of the deletion has a later revision than what it deletes, and no less than this.
+			s.apply(streams.Pair[record]{Key: key, Deleted: true, Revision: p.Revision + 1})
+			return nil
+		}
+		if !errors.Is(err, schemas.ErrConflict) {
+			return fmt.Errorf("delete the record %s: %w", key, err)
+		}
+	}
+}
+
+func stale() error {
+	return schemas.Errorf(schemas.Conflict, FieldIfMatch, "the record has changed since: read it again")
+}
+
+// change makes a record of an old one, its spec and what a client sent.
+func (sh shelf) change(old record, spec, sent []byte, now time.Time) (record, error) {
+	if err := sh.check(sent); err != nil {
+		return record{}, err
+	}
+	whole, err := merge(spec, sent)
+	if err != nil {
+		return record{}, err
+	}
+	return sh.build(old, whole, now)
+}
+
+func (sh shelf) shown(r record, id string, revision uint64) (schemas.Document, error) {
+	b, err := json.Marshal(sh.document(r))
+	if err != nil {
+		return schemas.Document{}, fmt.Errorf("show %s: %w", id, err)
+	}
+	return schemas.Document{ID: id, Revision: revision, JSON: b}, nil
+}
+
+// key is where a record is kept. An id that cannot be one is of no record.
+func (sh shelf) key(a schemas.AccountID, id string) (string, error) {
+	bad := a.Validate() != nil
+	switch sh.kind {
+	case kindSandbox:
+		bad = bad || schemas.SandboxID(id).Validate() != nil
+	case kindWorkspace:
+		bad = bad || schemas.WorkspaceID(id).Validate() != nil
+	}
+	if bad {
+		return "", sh.missing(id)
+	}
+	return sh.kind + "." + string(a) + "." + id, nil
+}
+
+func (sh shelf) missing(id string) error {
+	return schemas.Errorf(schemas.NotFound, "", "there is no %s %q", sh.noun, schemas.Quotable(id))
+}
+
+func decode[T any](b []byte) (T, error) {
+	var v T
+	err := schemas.DecodeStrict(b, schemas.MaxConfig, &v)
+	return v, err //nolint:wrapcheck // it names the field
+}
+
+// ids are sorted.
+func (t *table[ID, T]) ids() []string { return texts(slices.Sorted(maps.Keys(t.byID))) }
+
+func texts[T ~string](list []T) []string {
+	out := make([]string, len(list))
+	for i, v := range list {
+		out[i] = string(v)
+	}
+	return out
+}
