@@ -33,7 +33,9 @@ const (
 	within = 20 * time.Second // of everything that must happen at all
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server/ats.Register.func1")) // one per process, see natstest
+}
 
 // book is the records of a test: two accounts whose calls go to the provider "fake".
 type book struct{}

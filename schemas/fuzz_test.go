@@ -213,3 +213,27 @@ func FuzzHalfSurrogate(f *testing.F) {
 		}
 	})
 }
+
+// An answer to an approval that is let in says yes or no, and nothing is let in without it.
+func FuzzDecodeApprovalAnswer(f *testing.F) {
+	seeds(f)
+	for _, s := range []string{`{"approved":true}`, `{"approved":false,"reason":"no"}`, `{"approved":null}`, `{"reason":"x"}`, `{"approved":1}`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		in, err := DecodeApprovalAnswer(b)
+		if err != nil {
+			if CodeOf(err) != Invalid {
+				t.Fatalf("code %s: %v", CodeOf(err), err)
+			}
+			return
+		}
+		if in.Approved == nil || len(in.Reason) > MaxApprovalReason {
+			t.Fatalf("%+v", in)
+		}
+		again, err := DecodeApprovalAnswer(mustJSON(in))
+		if err != nil || *again.Approved != *in.Approved || again.Reason != in.Reason {
+			t.Fatalf("%+v became %+v, %v", in, again, err)
+		}
+	})
+}

@@ -36,6 +36,7 @@ func TestMain(m *testing.M) {
 //	hostport FILE KEY VAR        puts host:port of a field that is a URL into a variable
 //	lastword FILE VAR            puts the last word of a file into a variable
 //	receiver FILE VAR            takes webhooks, a line of "ID TYPE" each into the file, and puts its URL into a variable
+//	askmode DIR MODE             sets the permission mode of all sandboxes
 //	redis start|kill|restart     runs a Redis server; its URL is in $REDIS
 func TestScripts(t *testing.T) {
 	scripts := &processes{}
@@ -47,7 +48,7 @@ func TestScripts(t *testing.T) {
 		Setup:               setup,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"start": scripts.start, "await": await, "halt": scripts.halt, "signal": scripts.signal, "field": field, "exits": exits, "mode": mode,
-			"plain": plain, "letter": letter, "hostport": hostport, "lastword": lastword, "receiver": receiver, "redis": caps.do,
+			"plain": plain, "letter": letter, "hostport": hostport, "lastword": lastword, "receiver": receiver, "askmode": askmode, "redis": caps.do,
 		},
 	})
 }

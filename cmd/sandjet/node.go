@@ -213,9 +213,10 @@ func (n *node) addCaretakers() {
 	}).Run)
 }
 
-// addSweeper adds the part that finds jobs which no worker looks after. It is where there is a gateway,
-// so that they are found without any worker.
+// addSweeper adds the parts that find jobs which no worker looks after, and approvals that nobody
+// answered. They are where there is a gateway, so that these are found without any worker.
 func (n *node) addSweeper() {
+	n.add("approvals", (&gateway.ApprovalSweeper{Bus: n.bus, Log: n.log.With("part", "approvals")}).Run)
 	n.add("sweeper", (&workers.Sweeper{Bus: n.bus, Endpoints: n.records, Log: n.log.With("part", "sweeper")}).Run)
 }
 

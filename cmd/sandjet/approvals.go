@@ -1,0 +1,182 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/sandjet/sandjet/client"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+type approvalsCommand struct {
+	LS      approvalsListCommand `cmd:"" name:"ls" help:"List what a person was asked, the newest first."`
+	Show    approvalsShowCommand `cmd:"" help:"Show what is asked, with the whole input."`
+	Approve approveCommand       `cmd:"" help:"Let a call run."`
+	Deny    denyCommand          `cmd:"" help:"Refuse a call, with a reason for the model."`
+}
+
+// Help is the long help.
+func (*approvalsCommand) Help() string {
+	return `A sandbox whose permission mode is ask lets write, edit and bash run only when a person has said yes;
+with the mode edit it is bash alone. Until then the call waits, for 23 hours at most. The first answer
+counts. A call that is approved has its whole time from then on; one that is denied ends with the reason.
+
+Examples:
+  sandjet approvals ls --state pending
+  sandjet approvals show appr_01j…
+  sandjet approvals approve appr_01j…
+  sandjet approvals deny appr_01j… --reason "use the staging database"`
+}
+
+// approvalTarget is an approval at a gateway.
+type approvalTarget struct {
+	gatewayTarget
+
+	ID string `arg:"" help:"Id of the approval."`
+}
+
+func (a *approvalTarget) dial(ctx context.Context, t terminal) (*client.Client, schemas.ApprovalID, error) {
+	id := schemas.ApprovalID(a.ID)
+	if err := id.Validate(); err != nil {
+		return nil, "", err //nolint:wrapcheck // it is for the user as it is
+	}
+	cl, err := a.gatewayTarget.dial(ctx, t)
+	return cl, id, err
+}
+
+type approvalsListCommand struct {
+	gatewayTarget
+
+	State        string `placeholder:"STATE" use:"" help:"Only those in this state: pending, approved, denied, cancelled or expired. Default: all."`
+	Conversation string `short:"c" placeholder:"ID" use:"" help:"Only those of this conversation."`
+	Limit        int    `placeholder:"N" default:"50" use:"" help:"At most so many, up to 100."`
+}
+
+// Run lists approvals.
+func (c *approvalsListCommand) Run(ctx context.Context, t terminal) error {
+	const most = 100
+	if c.Limit < 1 || c.Limit > most {
+		return schemas.Invalidf("limit", "%d is out of range: 1 to %d", c.Limit, most)
+	}
+	q := client.ApprovalsQuery{Conversation: schemas.ConversationID(c.Conversation), Limit: c.Limit}
+	if c.State != "" {
+		var err error
+		if q.State, err = schemas.ParseApprovalState(c.State); err != nil {
+			return err //nolint:wrapcheck // it is for the user as it is
+		}
+	}
+	cl, err := c.dial(ctx, t)
+	if err != nil {
+		return err
+	}
+	list, err := cl.Approvals(ctx, q)
+	if err != nil {
+		return err
+	}
+	if t.json {
+		return printEach(t, list)
+	}
+	if len(list) == 0 {
+		return say(t, "There are no such approvals.")
+	}
+	const gap = 2
+	w := tabwriter.NewWriter(t.out, 0, 0, gap, ' ', 0)
+	fmt.Fprintln(w, "APPROVAL\tSTATE\tASKED\tTOOL\tCONVERSATION\tINPUT")
+	for _, a := range list {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", a.ID, a.State, a.Requested.Local().Format(time.DateTime), a.Call.Tool, a.Call.Conversation,
+			strings.ReplaceAll(short(string(a.Call.Input)), "\n", " "))
+	}
+	return wrapOutput(w.Flush())
+}
+
+type approvalsShowCommand struct{ approvalTarget }
+
+// Run shows one approval.
+func (c *approvalsShowCommand) Run(ctx context.Context, t terminal) error {
+	cl, id, err := c.dial(ctx, t)
+	if err != nil {
+		return err
+	}
+	a, err := cl.Approval(ctx, id)
+	if err != nil {
+		return err
+	}
+	if t.json {
+		return printJSON(t.out, a)
+	}
+	_, err = io.WriteString(t.out, describeApproval(a))
+	return wrapOutput(err)
+}
+
+// describeApproval tells all that a person must know to answer, one thing on a line, and the whole input.
+func describeApproval(a schemas.Approval) string {
+	var b strings.Builder
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(&b, "%-13s %s\n", name, printable(fmt.Sprintf(format, args...)))
+	}
+	line("approval", "%s", a.ID)
+	line("state", "%s", a.State)
+	if a.State == schemas.ApprovalPending {
+		line("until", "%s", a.Expires.Local().Format(time.DateTime))
+	} else {
+		line("answered", "%s, by %s", a.Decided.Local().Format(time.DateTime), a.DecidedBy)
+	}
+	if a.Reason != "" {
+		line("reason", "%s", a.Reason)
+	}
+	line("asked", "%s", a.Requested.Local().Format(time.DateTime))
+	line("call", "%s", a.Call.ID)
+	line("conversation", "%s", a.Call.Conversation)
+	line("sandbox", "%s at %s, workspace %s", a.Call.Sandbox, a.Call.Provider, a.Call.Workspace)
+	line("tool", "%s", a.Call.Tool)
+	if string(a.Call.Input) == "null" {
+		line("input", "%d bytes, which are no longer kept", a.InputSize)
+		return b.String()
+	}
+	fmt.Fprintf(&b, "\n%s\n", printable(string(a.Call.Input)))
+	return b.String()
+}
+
+type approveCommand struct {
+	approvalTarget
+
+	Reason string `placeholder:"TEXT" use:"" help:"Why, for the record."`
+}
+
+// Run lets a call run.
+func (c *approveCommand) Run(ctx context.Context, t terminal) error {
+	return c.answer(ctx, t, (*client.Client).Approve, c.Reason)
+}
+
+type denyCommand struct {
+	approvalTarget
+
+	Reason string `placeholder:"TEXT" use:"" help:"Why: the model reads it."`
+}
+
+// Run refuses a call.
+func (c *denyCommand) Run(ctx context.Context, t terminal) error {
+	return c.answer(ctx, t, (*client.Client).Deny, c.Reason)
+}
+
+// answer gives one of the two answers.
+func (a *approvalTarget) answer(ctx context.Context, t terminal,
+	give func(*client.Client, context.Context, schemas.ApprovalID, string) (schemas.Approval, error), reason string,
+) error {
+	cl, id, err := a.dial(ctx, t)
+	if err != nil {
+		return err
+	}
+	got, err := give(cl, ctx, id, reason)
+	if err != nil {
+		return err
+	}
+	if t.json {
+		return printJSON(t.out, got)
+	}
+	return say(t, "%s is %s: call %s on conversation %s", id, got.State, got.Call.ID, got.Call.Conversation)
+}

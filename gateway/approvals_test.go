@@ -1,0 +1,355 @@
+package gateway_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandjet/sandjet/gateway"
+	"github.com/sandjet/sandjet/gateway/admission"
+	"github.com/sandjet/sandjet/internal/natstest"
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+// strict is a book whose every call needs an approval.
+type strict struct{ book }
+
+func (s strict) Resolve(ctx context.Context, a schemas.AccountID, r schemas.Request) (schemas.Call, error) {
+	c, err := s.book.Resolve(ctx, a, r)
+	c.Approval = schemas.NewApprovalID()
+	return c, err
+}
+
+func openStrict(t *testing.T) *edge {
+	t.Helper()
+	return open(t, func(o *gateway.Options) { o.Records = strict{} })
+}
+
+const askedBody = `{"id":"x","conversation":"c","tool":"bash","input":{"command":"echo hi"}}`
+
+// asked hands in a call and returns its approval.
+func (e *edge) asked(body string) string {
+	e.t.Helper()
+	a := e.post("/v1/calls", body)
+	st := decode[gateway.CallState](e.t, a)
+	if a.status != http.StatusAccepted || st.Status != "awaiting_approval" || st.Approval.Validate() != nil || st.StatusID != "" {
+		e.t.Fatalf("%d %s", a.status, a.body)
+	}
+	return string(st.Approval)
+}
+
+func TestApprovedOverHTTP(t *testing.T) {
+	t.Parallel()
+	e := openStrict(t)
+	e.work()
+	id := e.asked(`{"id":"x","conversation":"c","tool":"bash","input":{"command":"echo hi","background":true}}`)
+	if a := e.get("/v1/calls/x"); !strings.Contains(a.body, `"status":"awaiting_approval"`) || !strings.Contains(a.body, id) {
+		t.Errorf("%s", a.body)
+	}
+	if a := e.get("/v1/approvals?state=pending&conversation=c"); !strings.Contains(a.body, id) || !strings.Contains(a.body, "echo hi") {
+		t.Errorf("%s", a.body)
+	}
+	for _, none := range []string{"?state=denied", "?conversation=other"} {
+		if a := e.get("/v1/approvals" + none); a.body != `{"approvals":[],"more":false}` {
+			t.Errorf("%s: %s", none, a.body)
+		}
+	}
+	// Who waits for the result waits across the answer.
+	done := make(chan answer, 1)
+	go func() { done <- e.get("/v1/calls/x?wait=20") }()
+	if a := e.post("/v1/approvals/"+id, `{"approved":true,"reason":"fine"}`); a.status != http.StatusOK || !strings.Contains(a.body, `"state":"approved"`) {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	if a := <-done; a.status != http.StatusOK || decode[schemas.Result](t, a).Text != "hi" {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	a := e.post("/v1/approvals/"+id, `{"approved":false}`)
+	if p := a.problem(t); a.status != http.StatusConflict || !strings.Contains(p.Message, "is approved already") {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	if a := e.get("/v1/approvals/" + id); decode[schemas.Approval](t, a).DecidedBy != "api" || decode[schemas.Approval](t, a).Reason != "fine" {
+		t.Errorf("%s", a.body)
+	}
+	if a := e.post("/v1/calls", `{"id":"x","conversation":"c","tool":"bash","input":{"command":"echo other"}}`); a.status != http.StatusConflict {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+}
+
+func TestDeniedAndCancelledOverHTTP(t *testing.T) {
+	t.Parallel()
+	e := openStrict(t)
+	e.work()
+	id := e.asked(askedBody)
+	if a := e.post("/v1/approvals/"+id, `{"approved":false,"reason":"not on a Friday"}`); a.status != http.StatusOK {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	if r := decode[schemas.Result](t, e.get("/v1/calls/x")); r.Status != schemas.DeniedBy || r.Text != "denied by a person: not on a Friday" || r.Error.Code != schemas.Denied {
+		t.Errorf("%+v", r)
+	}
+	id = e.asked(strings.Replace(askedBody, `"x"`, `"y"`, 1))
+	if a := e.post("/v1/calls/y/cancel", `{"reason":"never mind"}`); a.status != http.StatusAccepted {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	if r := decode[schemas.Result](t, e.get("/v1/calls/y")); r.Status != schemas.Cancelled || !strings.Contains(r.Text, "never mind") {
+		t.Errorf("%+v", r)
+	}
+	if a := e.get("/v1/approvals/" + id); decode[schemas.Approval](t, a).State != schemas.ApprovalCancelled {
+		t.Errorf("%s", a.body)
+	}
+	if a := e.post("/v1/calls/y/cancel", ""); a.status != http.StatusConflict {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+}
+
+func TestApprovalsRefuseWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	e := openStrict(t)
+	id := e.asked(askedBody)
+	for _, c := range []struct {
+		method, path, body, field string
+		status                    int
+	}{
+		{"POST", id, `{}`, "approved", 400},
+		{"POST", id, `{"approved":null}`, "approved", 400},
+		{"POST", id, `{"approved":"yes"}`, "approved", 400},
+		{"POST", id, `{"approved":true,"aproved":true}`, "aproved", 400},
+		{"POST", id, `[]`, "", 400},
+		{"POST", id, ``, "", 400},
+		{"POST", id, `{"approved":true,"reason":"` + strings.Repeat("x", 1025) + `"}`, "reason", 400},
+		{"POST", id + "?force=1", `{"approved":true}`, "force", 400},
+		{"POST", "appr_none", `{"approved":true}`, "", 404},
+		{"POST", "x.*", `{"approved":true}`, "", 404},
+		{"GET", "appr_none", ``, "", 404},
+		{"GET", "%FF", ``, "", 404},
+		{"GET", "?state=maybe", ``, "state", 400},
+		{"GET", "?limit=101", ``, "limit", 400},
+		{"GET", "?conversation=%20", ``, "conversation", 400},
+		{"DELETE", id, ``, "", 405},
+	} {
+		path := "/v1/approvals/" + c.path
+		if strings.HasPrefix(c.path, "?") {
+			path = "/v1/approvals" + c.path
+		}
+		a := e.do(ask{method: c.method, path: path, body: c.body})
+		if p := a.problem(t); a.status != c.status || p.Field != c.field {
+			t.Errorf("%s %s %.40s: %d %s, want %d about %q", c.method, c.path, c.body, a.status, a.body, c.status, c.field)
+		}
+	}
+	// Another account's approval is not there, in the words of one that never was.
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		foreign := e.do(ask{method: method, path: "/v1/approvals/" + id, body: `{"approved":true}`, key: bobKey})
+		never := e.do(ask{method: method, path: "/v1/approvals/appr_never", body: `{"approved":true}`, key: bobKey})
+		if foreign.status != http.StatusNotFound || strings.Replace(foreign.body, id, "appr_never", 1) != never.body {
+			t.Errorf("%s: %s\n%s", method, foreign.body, never.body)
+		}
+	}
+	if a := e.do(ask{method: http.MethodGet, path: "/v1/approvals", key: bobKey}); a.body != `{"approvals":[],"more":false}` {
+		t.Errorf("bob sees %s", a.body)
+	}
+	if a := e.get("/v1/approvals/" + id); decode[schemas.Approval](t, a).State != schemas.ApprovalPending {
+		t.Errorf("%s", a.body)
+	}
+}
+
+func TestApprovalsAreListedNewestFirst(t *testing.T) {
+	t.Parallel()
+	e := openStrict(t)
+	var ids []schemas.ApprovalID
+	for n := range 4 {
+		ids = append(ids, schemas.ApprovalID(e.asked(strings.Replace(askedBody, `"x"`, fmt.Sprintf(`"x%d"`, n), 1))))
+		time.Sleep(2 * time.Millisecond) // ids sort by the millisecond
+	}
+	slices.Reverse(ids)
+	list := decode[gateway.ApprovalList](t, e.get("/v1/approvals?limit=3"))
+	var have []schemas.ApprovalID
+	for _, a := range list.Approvals {
+		have = append(have, a.ID)
+	}
+	if !slices.Equal(have, ids[:3]) || !list.More {
+		t.Errorf("%v, more %v; want the first of %v", have, list.More, ids)
+	}
+}
+
+func TestALargeInputIsShownWhole(t *testing.T) {
+	t.Parallel()
+	e := openStrict(t)
+	command := "echo " + strings.Repeat("x", 100<<10)
+	id := e.asked(strings.Replace(askedBody, "echo hi", command, 1))
+	if a := e.get("/v1/approvals/" + id); !strings.Contains(a.body, command) {
+		t.Errorf("%d bytes", len(a.body))
+	}
+	if a := e.get("/v1/approvals"); strings.Contains(a.body, command) || !strings.Contains(a.body, `"input":null`) {
+		t.Errorf("%d bytes", len(a.body))
+	}
+}
+
+func TestApprovalsOverAWebSocket(t *testing.T) {
+	t.Parallel()
+	e := openStrict(t)
+	e.work()
+	s := e.socket()
+	type opFrame struct {
+		Op, Status, Approval, Call string
+		ID                         int64
+		Error                      *schemas.Error
+	}
+	next := func() (f opFrame) {
+		t.Helper()
+		if err := s.c.ReadJSON(&f); err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	s.write(`{"op":"send","id":1,"request":` + askedBody + `}`)
+	f := next()
+	if f.Op != "accepted" || f.Status != "awaiting_approval" || f.Approval == "" {
+		t.Fatalf("%+v", f)
+	}
+	id := f.Approval
+	for frame, field := range map[string]string{
+		`{"op":"approve","id":2,"approved":true}`:                                    "approval",
+		`{"op":"approve","id":2,"approval":"` + id + `"}`:                            "approved",
+		`{"op":"approve","id":2,"approval":"` + id + `","approved":1}`:               "approved",
+		`{"op":"approve","id":2,"approval":"` + id + `","approved":true,"call":"x"}`: "call",
+		`{"op":"ping","id":2,"approved":true}`:                                       "approved",
+	} {
+		s.write(frame)
+		if f := next(); f.Op != "error" || f.ID != 2 || f.Error.Field != field {
+			t.Errorf("%s: %+v", frame, f)
+		}
+	}
+	s.write(`{"op":"approve","id":3,"approval":"` + id + `","approved":true,"reason":"ok"}`)
+	if f := next(); f.Op != "decided" || f.ID != 3 || f.Status != "approved" || f.Approval != id || f.Call != "x" {
+		t.Errorf("%+v", f)
+	}
+	s.write(`{"op":"approve","id":4,"approval":"` + id + `","approved":false}`)
+	if f := next(); f.Op != "error" || f.Error.Code != schemas.Conflict || f.Approval != id {
+		t.Errorf("%+v", f)
+	}
+	if r := decode[schemas.Result](t, e.get("/v1/calls/x?wait=20")); r.Text != "hi" {
+		t.Errorf("%+v", r)
+	}
+	if a := decode[schemas.Approval](t, e.get("/v1/approvals/"+id)); a.DecidedBy != "websocket" {
+		t.Errorf("%+v", a)
+	}
+}
+
+func TestApprovalsOverNATS(t *testing.T) {
+	t.Parallel()
+	e := openStrict(t)
+	log := e.bus
+	e.background((&gateway.FrontDoor{Bus: log, Records: strict{}, DefaultAccount: alice}).Run)
+	e.background((&gateway.Router{Bus: log, Records: strict{}}).Run)
+	nc := e.tenant()
+	var a gateway.Answer
+	if err := json.Unmarshal(nc.Request(t, gateway.SubjectRPC+"."+string(alice), askedBody), &a); err != nil || a.Status != "awaiting_approval" || a.Approval == "" {
+		t.Errorf("the front door: %+v, %v", a, err)
+	}
+	inbox := nc.Inbox(t)
+	nc.Publish(t, "sandjet.calls.auto."+string(alice), map[string]string{gateway.HeaderReply: inbox.Subject}, askedBody)
+	var b gateway.Answer
+	if err := json.Unmarshal(inbox.Next(t), &b); err != nil || b != a {
+		t.Errorf("the intake: %+v, %v; the front door said %+v", b, err, a)
+	}
+}
+
+// What one gateway has asked, another answers; and answers outlive both.
+func TestApprovalsOutliveTheirGateway(t *testing.T) {
+	t.Parallel()
+	e := openStrict(t)
+	id := e.asked(askedBody)
+	if err := e.server.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the log is back", func() bool { return e.get("/v1/approvals/"+id).status == http.StatusOK })
+	e.work()
+	if a := e.post("/v1/approvals/"+id, `{"approved":true}`); a.status != http.StatusOK {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	if r := decode[schemas.Result](t, e.get("/v1/calls/x?wait=20")); r.Text != "hi" {
+		t.Errorf("%+v", r)
+	}
+}
+
+// Two sweepers look after what nobody answered, and after what was answered by a process that died.
+func TestTheSweeperEndsAndFinishesApprovals(t *testing.T) {
+	for range 2 { // what the NATS client's pool of timers keeps survives one collection
+		runtime.GC()
+	}
+	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 2)
+		for range 2 {
+			go func() { done <- (&gateway.ApprovalSweeper{Bus: b}).Run(ctx) }()
+		}
+		door := admission.Door{Bus: b, Records: strict{}, Kind: admission.API}
+		calls := map[schemas.CallID]schemas.Call{}
+		for _, id := range []schemas.CallID{"left", "died"} {
+			got, err := door.Admit(t.Context(), alice, schemas.Request{ID: id, Conversation: "c", Tool: schemas.ToolBash, Input: json.RawMessage(`{"command":"true"}`)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			calls[id] = got.Call
+		}
+		p, err := streams.FindApproval(t.Context(), b, alice, calls["died"].Approval)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Value.State, p.Value.Decided, p.Value.DecidedBy = schemas.ApprovalApproved, time.Now().UTC(), "api"
+		if _, err := streams.OpenApprovals(b).Update(t.Context(), p.Key, p.Value, p.Revision); err != nil {
+			t.Fatal(err)
+		}
+		state := func(id schemas.CallID) streams.CallState {
+			t.Helper()
+			s, err := streams.ReadCallState(t.Context(), b, calls[id])
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		}
+		time.Sleep(3 * gateway.DefaultApprovalSweep)
+		if !state("died").Accepted || state("left").Result != nil {
+			t.Errorf("after a moment: %+v, %+v", state("died"), state("left"))
+		}
+		time.Sleep(schemas.DefaultApproval)
+		if r := state("left").Result; r == nil || r.Status != schemas.Expired {
+			t.Errorf("after its time: %+v", r)
+		}
+		seen := map[string]int{}
+		for e, err := range streams.Events.Replay(t.Context(), b, string(alice)+"/c", schemas.Cursor{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			seen[string(e.Value.Type)+" "+e.Value.Subject]++
+		}
+		for _, want := range []string{
+			"approval.requested left", "approval.decided left", "call.finished left",
+			"approval.requested died", "approval.decided died", "call.accepted died",
+		} {
+			if seen[want] != 1 {
+				t.Errorf("%s: %d times", want, seen[want])
+			}
+			delete(seen, want)
+		}
+		if len(seen) > 0 {
+			t.Errorf("and %v", seen)
+		}
+		time.Sleep(streams.SettledKept + time.Hour) // answered ones are forgotten, and looked after no more
+		if keys, err := streams.OpenApprovals(b).Keys(t.Context()); err != nil || len(keys) > 0 {
+			t.Errorf("kept: %v, %v", keys, err)
+		}
+		stop()
+		for range 2 {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
