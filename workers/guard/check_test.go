@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -102,7 +103,7 @@ func TestNestingIsBounded(t *testing.T) {
 		{"time ", "ls", ""}, {"case x in x) ", "ls", ";; esac"}, {"coproc ", "ls", ""}, {"x[", "1", "]=1"}, {"if ls; then ls; elif ", "ls; then ls; fi", ""},
 		{"ls | ", "ls", ""}, {"ls && ", "ls", ""}, {"ls || ", "ls", ""}, {"ls; ", "ls", ""}, {"ls & ", "ls", ""}, {"`", "ls", "`"}, {"ls\n", "ls", ""},
 		{">a ", "ls", ""}, {"a=b ", "ls", ""}, {"ls ", "ls", ""}, {"[[ a == a && ", "a", " ]]"}, {"[[ ! ( ", "-f a", " ) ]]"}, {"echo $((", "1", "))"},
-		{"eval ", "ls", ""}, {"sudo ", "ls", ""}, {"find -exec ", "ls", ""}, {"f() { f; }; ", "f", ""}, {"bash -c ", "ls", ""}, {"trap ", "ls", ""}, {"xargs ", "ls", ""}, {"! ", "ls", ""}, {"@(", "a", ")"}, {"{a,", "b", "}"}, {"../", "x", ""},
+		{"eval ", "ls", ""}, {"sudo ", "ls", ""}, {"find -exec ", "ls", ""}, {"pushd a\n", "ls", ""}, {"cd a\n", "ls", ""}, {"cd abc\necho $PWD$PWD\n", "ls", ""}, {"$PWD", "", ""}, {"f() { f; }; ", "f", ""}, {"bash -c ", "ls", ""}, {"trap ", "ls", ""}, {"xargs ", "ls", ""}, {"! ", "ls", ""}, {"@(", "a", ")"}, {"{a,", "b", "}"}, {"../", "x", ""},
 	} {
 		n := maxLength / (len(c.open) + len(c.shut) + 1)
 		text := strings.Repeat(c.open, n) + c.middle + strings.Repeat(c.shut, n)
@@ -143,6 +144,33 @@ func TestNestingAsPeopleWriteIsFollowed(t *testing.T) {
 	}
 	if r := Check(inner, schemas.GuardDurable, nil); r != nil {
 		t.Errorf("more than %d scripts in one another are followed: %+v", maxNested, r)
+	}
+}
+
+// TestTheGuideSaysWhatTheGuardSays holds the table of commands in the guide.
+func TestTheGuideSaysWhatTheGuardSays(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docs/guides/guard.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for line := range strings.Lines(string(text)) {
+		cells := strings.Split(strings.TrimSpace(line), " | ")
+		if len(cells) != 3 || !strings.HasPrefix(cells[0], "| `") || cells[0] == "| `strict`" {
+			continue
+		}
+		n++
+		word := func(cell string) string { return strings.Replace(strings.Trim(cell, "|` "), "passes", "pass", 1) }
+		command := strings.Trim(cells[0], "|` ")
+		for i, p := range []schemas.GuardPolicy{schemas.GuardStrict, schemas.GuardDurable} {
+			if is := ruleOf(command, p); is != word(cells[i+1]) {
+				t.Errorf("the guide says of %q under %s: %s; the guard says %s", command, p, word(cells[i+1]), is)
+			}
+		}
+	}
+	if n < 5 {
+		t.Errorf("%d commands in the guide's table, want more", n)
 	}
 }
 

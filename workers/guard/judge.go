@@ -5,6 +5,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/sandjet/sandjet/schemas"
 )
 
 // write judges a path that something would be written to.
@@ -78,6 +80,15 @@ func runtimeOf(name string) string {
 	return ""
 }
 
+// push keeps a spot for popd. Stacks are shared with the shells within, so they are never changed.
+func (w *walker) push(s spot) {
+	const most = 100
+	if len(w.stack) >= most {
+		w.stack = nil
+	}
+	w.stack = append(slices.Clone(w.stack), s)
+}
+
 // move judges a change of the working directory, and makes it.
 func (w *walker) move(name string, args []value) {
 	for len(args) > 0 && len(args[0].text) > 1 && args[0].text[0] == '-' && args[0].whole { // -P, -L, --
@@ -101,11 +112,11 @@ func (w *walker) move(name string, args []value) {
 			w.refuse(Leave, fmt.Sprintf("%s %s leaves the workspace", name, shown(args[0].text)), "Stay in the workspace: commands begin in its root")
 			return
 		}
-		if ok && args[0].whole {
+		if ok && args[0].whole && len(p) <= schemas.MaxPath { // a longer one the kernel refuses
 			to = spot{dir: p, known: true}
 		}
 		if name == "pushd" {
-			w.stack = append(slices.Clone(w.stack), from)
+			w.push(from)
 		}
 	}
 	w.at, w.old = to, from

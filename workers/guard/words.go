@@ -4,6 +4,8 @@ import (
 	"strings"
 
 	"mvdan.cc/sh/v3/syntax"
+
+	"github.com/sandjet/sandjet/schemas"
 )
 
 // value is what the text of a word tells about its value.
@@ -45,7 +47,7 @@ func (w *walker) parts(b *strings.Builder, parts []syntax.WordPart, quoted bool)
 				return false
 			}
 		case *syntax.ParamExp:
-			if !w.at.known || !part.Short || part.Param == nil || part.Param.Value != "PWD" {
+			if b.Len() > schemas.MaxPath || !w.at.known || !part.Short || part.Param == nil || part.Param.Value != "PWD" {
 				return false
 			}
 			b.WriteString(w.at.dir)
