@@ -48,6 +48,11 @@ func (g *Gateway) postJobEnd(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	return g.takeReport(w, r, j, now)
+}
+
+// takeReport reads how a job ended and puts it on the log, if it is the first to say so.
+func (g *Gateway) takeReport(w http.ResponseWriter, r *http.Request, j schemas.Job, now time.Time) error {
 	body, err := readJSONUpTo(w, r, schemas.MaxJobCallback, "send only the end of the logs")
 	if err != nil {
 		return err

@@ -40,6 +40,8 @@ func (g *Gateway) routes() []route {
 		{http.MethodPost, "/v1/jobs/{id}/stop", keyed(g.postJobStop)},
 		{http.MethodPost, "/v1/jobs/{id}/signal", keyed(g.postJobSignal)},
 		{http.MethodPost, "/v1/jobs/{id}/stdin", keyed(g.postJobStdin)},
+		{http.MethodGet, "/status/{id}", keyed(g.getStatus)},
+		{http.MethodPost, "/async-tools/{id}/complete", keyed(g.postToolEnd)},
 		{http.MethodPost, "/sandbox-jobs/{id}/complete", open(g.postJobEnd)}, // the job's token is its key
 		{http.MethodGet, "/v1/webhooks", keyed(g.getWebhooks)},
 		{http.MethodPost, "/v1/webhooks", keyed(g.postWebhook)},

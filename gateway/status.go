@@ -1,0 +1,130 @@
+package gateway
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+// The states of a run as pollers know them. A call with a background job is processing until the job
+// has settled.
+const (
+	runProcessing = "processing"
+	runAwaiting   = "awaiting_approval"
+	runCompleted  = "completed"
+	runFailed     = "failed"
+	runNotFound   = "not_found"
+)
+
+// runStatus is the answer about a run by its event id, which is the id of its call. Its names are those
+// of the protocol that pollers speak.
+type runStatus struct {
+	EventID      string                 `json:"eventId"`                  //nolint:tagliatelle // pollers know it so
+	Conversation schemas.ConversationID `json:"conversationKey,omitzero"` //nolint:tagliatelle // likewise
+	Status       string                 `json:"status"`
+	// Response is the call's result, or how its job ended.
+	Response  any           `json:"response,omitzero"`
+	Error     string        `json:"error,omitzero"`
+	Approvals []runApproval `json:"approvals,omitzero"`
+}
+
+// runApproval is a question that a run waits for.
+type runApproval struct {
+	ApprovalID schemas.ApprovalID `json:"approvalId"` //nolint:tagliatelle // pollers know it so
+	ToolCallID schemas.CallID     `json:"toolCallId"` //nolint:tagliatelle // likewise
+	ToolName   schemas.Tool       `json:"toolName"`   //nolint:tagliatelle // likewise
+	Input      json.RawMessage    `json:"input,omitzero"`
+}
+
+// statusOf tells how far a run is: from its call, the result if there is one, and, when the result
+// names a job, the job. It is pure.
+func statusOf(c schemas.Call, r *schemas.Result, j *schemas.Job) runStatus {
+	s := runStatus{EventID: string(c.ID), Conversation: c.Conversation, Status: runProcessing}
+	switch {
+	case r == nil, j != nil && !j.State.Final():
+	case j != nil && j.Completion != nil:
+		result := schemas.JobResultOf(*j, *j.Completion)
+		if s.Status, s.Response = runCompleted, result; j.State != schemas.JobCompleted {
+			s.Status, s.Error = runFailed, "the job is "+string(j.State)
+		}
+		if j.State != schemas.JobCompleted && result.Reason != "" {
+			s.Error += ": " + result.Reason
+		}
+	case r.Status == schemas.Completed:
+		s.Status, s.Response = runCompleted, r
+	default:
+		s.Status, s.Response, s.Error = runFailed, r, r.Text
+	}
+	return s
+}
+
+// getStatus tells how far a run is, for those who poll. A run of somebody else, or of another agent
+// than the one that is named, is not found.
+func (g *Gateway) getStatus(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
+	q, err := parseQuery(r.URL.RawQuery, "agentId")
+	if err != nil {
+		return err
+	}
+	id := schemas.CallID(r.PathValue("id"))
+	if err := id.Validate(); err != nil {
+		return err //nolint:wrapcheck // it is coded already
+	}
+	call, err := streams.FindCall(r.Context(), g.Bus, a, id)
+	agent := schemas.AgentID(q.values.Get("agentId"))
+	if errors.Is(err, schemas.ErrNotFound) || err == nil && agent != "" && call.Agent != agent {
+		writeJSON(w, http.StatusNotFound, runStatus{EventID: string(id), Status: runNotFound})
+		return nil
+	}
+	if err != nil {
+		return err //nolint:wrapcheck // it is coded already
+	}
+	state, err := streams.ReadCallState(r.Context(), g.Bus, call)
+	if err != nil {
+		return err //nolint:wrapcheck // it is coded already
+	}
+	var job *schemas.Job
+	if state.Result != nil && state.Result.StatusID != "" {
+		p, err := streams.FindJob(r.Context(), g.Bus, a, schemas.JobID(state.Result.StatusID))
+		switch {
+		case err == nil:
+			job = &p.Value
+		case !errors.Is(err, schemas.ErrNotFound): // its record is older than what is kept: the result says what it can
+			return err //nolint:wrapcheck // it is coded already
+		}
+	}
+	s := statusOf(call, state.Result, job)
+	if state.Result == nil && len(state.Started) == 0 && call.Approval != "" {
+		if s, err = g.awaiting(r, call, s); err != nil {
+			return err
+		}
+	}
+	writeJSON(w, http.StatusOK, s)
+	return nil
+}
+
+// awaiting adds the question that a parked call waits for.
+func (g *Gateway) awaiting(r *http.Request, c schemas.Call, s runStatus) (runStatus, error) {
+	status, err := g.queued(r.Context(), c)
+	if err != nil || status != stateAwaiting {
+		return s, err
+	}
+	s.Status = runAwaiting
+	s.Approvals = []runApproval{{ApprovalID: c.Approval, ToolCallID: c.ID, ToolName: c.Tool, Input: c.Input}}
+	return s, nil
+}
+
+// postToolEnd takes the end of a job from the account itself: of work that somebody else did for it.
+func (g *Gateway) postToolEnd(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
+	if _, err := parseQuery(r.URL.RawQuery); err != nil {
+		return err
+	}
+	p, err := streams.FindJob(r.Context(), g.Bus, a, pathJob(r))
+	if err != nil {
+		return err //nolint:wrapcheck // it is coded already
+	}
+	return g.takeReport(w, r, p.Value, time.Now())
+}
