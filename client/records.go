@@ -85,7 +85,7 @@ func (c *Client) Workspaces(a schemas.AccountID) Records[schemas.WorkspaceDocume
 	return Records[schemas.WorkspaceDocument]{c, accountPath(a) + "/" + string(schemas.Workspaces), schemas.Workspaces}
 }
 
-// List lists all, by age.
+// List lists all, by id.
 func (r Records[T]) List(ctx context.Context) ([]T, error) {
 	var out map[schemas.Collection][]T
 	err := r.client.ask(ctx, http.MethodGet, r.path, nil, &out)

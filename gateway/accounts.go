@@ -99,7 +99,7 @@ func (g *Gateway) owned(h func(http.ResponseWriter, *http.Request, Accounts, sch
 		case asked == self || asked == own:
 			return h(w, r, accounts, own)
 		case !admin:
-			return schemas.Errorf(schemas.NotFound, "account", "there is no account %q", schemas.Quotable(string(asked)))
+			return schemas.Errorf(schemas.NotFound, "", "there is no account %q", schemas.Quotable(string(asked)))
 		}
 		if _, err := accounts.Account(r.Context(), asked); err != nil {
 			return err //nolint:wrapcheck // it is coded already
@@ -254,7 +254,7 @@ func (g *Gateway) postRotateSecret(w http.ResponseWriter, r *http.Request, accou
 // either here would be undone then.
 func (g *Gateway) notOwn(a schemas.AccountID) error {
 	if a == g.OwnAccount && a != "" {
-		return schemas.Errorf(schemas.Conflict, "account",
+		return schemas.Errorf(schemas.Conflict, "",
 			"%s is the account of this deployment's settings: change its key there (--account and --key), and make other accounts for other users", a)
 	}
 	return nil

@@ -22,7 +22,7 @@ func NewKey() string { return KeyPrefix + strings.ToLower(rand.Text()) }
 
 const mostFormer = 4 // keys of an account that were replaced and still work
 
-// Accounts lists all accounts by id, which is by age. It costs no round trip.
+// Accounts lists all accounts by id. It costs no round trip.
 func (s *Store) Accounts(context.Context) ([]schemas.Document, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -210,5 +210,5 @@ func checkAccount(spec schemas.AccountSpec) error {
 }
 
 func noAccount(a schemas.AccountID) error {
-	return schemas.Errorf(schemas.NotFound, "account", "there is no account %q", schemas.Quotable(string(a)))
+	return schemas.Errorf(schemas.NotFound, "", "there is no account %q", schemas.Quotable(string(a)))
 }

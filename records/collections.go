@@ -74,7 +74,10 @@ func sandboxShelf() shelf {
 			for _, w := range t.workspaces.byID {
 				if w.Sandbox == r.Sandbox.ID {
 					if err := CheckStorage(w, *r.Sandbox); err != nil {
-						return schemas.Errorf(schemas.Conflict, "config", "workspace %q uses this sandbox: %v", schemas.Quotable(w.Name), err)
+						return &schemas.Error{
+							Code: schemas.Conflict, Field: "config",
+							Message: "workspace " + schemas.Quotable(w.Name) + " uses this sandbox, and then could not: " + schemas.Public(err).Message,
+						}
 					}
 				}
 			}
@@ -121,7 +124,7 @@ func workspaceShelf() shelf {
 	}
 }
 
-// Documents lists the records of an account's collection by id, which is by age. It costs no round trip;
+// Documents lists the records of an account's collection by id. It costs no round trip;
 // one that another process has just added may be missing.
 func (s *Store) Documents(_ context.Context, a schemas.AccountID, c schemas.Collection) ([]schemas.Document, error) {
 	sh, err := shelfOf(c)
@@ -270,7 +273,7 @@ func (s *Store) admit(a schemas.AccountID, sh shelf, r record, id string, added 
 	}
 	for _, other := range sh.named(t, r) {
 		if other != id {
-			return schemas.Errorf(schemas.Conflict, "name", "is taken by %s %s: choose another", sh.noun, other)
+			return &schemas.Error{Code: schemas.Conflict, Field: "name", Message: "is taken by " + sh.noun + " " + other + ": choose another"}
 		}
 	}
 	return sh.fits(t, r)
@@ -330,7 +333,7 @@ func (s *Store) remove(ctx context.Context, key string, revision uint64) error {
 }
 
 func stale() error {
-	return schemas.Errorf(schemas.Conflict, FieldIfMatch, "the record has changed since: read it again")
+	return &schemas.Error{Code: schemas.Conflict, Field: FieldIfMatch, Message: "the record has changed since: read it again"}
 }
 
 // change makes a record of an old one, its spec and what a client sent.

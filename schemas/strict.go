@@ -192,7 +192,7 @@ func suggestion(name string, fields map[string]reflect.Type) string {
 	const longest = 64 // of a name that is compared letter by letter
 	plain := func(s string) string { return strings.ToLower(strings.NewReplacer("_", "", "-", "").Replace(s)) }
 	asked := plain(name)
-	best, least := "", min(len(asked)/3, 3)+1
+	best, least := "", min(len(asked)/2, 2)+1
 	if len(asked) > longest {
 		least = 0
 	}

@@ -22,23 +22,26 @@ type cli struct {
 	JSON     bool       `name:"json" help:"Print JSON, one value on a line, for programs."`
 	LogLevel slog.Level `placeholder:"LEVEL" default:"info" help:"Least level that is logged to stderr: debug, info, warn or error."`
 
-	Demo      demoCommand      `cmd:"" help:"See it work: a tour through calls, crashes and recovery, in a temporary folder."`
-	Up        upCommand        `cmd:"" help:"Run everything in one process, with an embedded NATS server."`
-	Call      callCommand      `cmd:"" help:"Make one tool call and wait for its result."`
-	Jobs      jobsCommand      `cmd:"" help:"List, follow, stop and wait for background jobs."`
-	Approvals approvalsCommand `cmd:"" help:"Answer calls that wait for a person's yes."`
-	Webhooks  webhooksCommand  `cmd:"" help:"Have events posted to URLs."`
-	Tail      tailCommand      `cmd:"" help:"Print the events of a conversation."`
-	Secrets   secretsCommand   `cmd:"" help:"Show and change the keys that seal secrets in the log."`
-	Dead      deadCommand      `cmd:"" help:"List, show and redrive messages that were given up."`
-	Doctor    doctorCommand    `cmd:"" help:"Say what this host can isolate, and what is in the way."`
-	Server    serverCommand    `cmd:"" help:"Role: the embedded NATS server alone."`
-	Gateway   gatewayCommand   `cmd:"" help:"Role: the HTTP edge alone."`
-	Worker    workerCommand    `cmd:"" help:"Role: a worker alone, beside its sandboxes."`
-	Deliver   deliverCommand   `cmd:"" help:"Role: what posts events to webhooks alone."`
-	Health    healthCommand    `cmd:"" help:"Ask a gateway or worker whether it is well, for health checks."`
-	Bench     benchCommand     `cmd:"" help:"Measure it beside the bare engine, in one run."`
-	Version   versionCommand   `cmd:"" help:"Print the version."`
+	Demo       demoCommand       `cmd:"" help:"See it work: a tour through calls, crashes and recovery, in a temporary folder."`
+	Up         upCommand         `cmd:"" help:"Run everything in one process, with an embedded NATS server."`
+	Call       callCommand       `cmd:"" help:"Make one tool call and wait for its result."`
+	Jobs       jobsCommand       `cmd:"" help:"List, follow, stop and wait for background jobs."`
+	Approvals  approvalsCommand  `cmd:"" help:"Answer calls that wait for a person's yes."`
+	Sandboxes  sandboxesCommand  `cmd:"" help:"List, make, change and remove sandboxes."`
+	Workspaces workspacesCommand `cmd:"" help:"List, make, change and remove workspaces."`
+	Accounts   accountsCommand   `cmd:"" help:"Show, make and remove accounts, and change their keys."`
+	Webhooks   webhooksCommand   `cmd:"" help:"Have events posted to URLs."`
+	Tail       tailCommand       `cmd:"" help:"Print the events of a conversation."`
+	Secrets    secretsCommand    `cmd:"" help:"Show and change the keys that seal secrets in the log."`
+	Dead       deadCommand       `cmd:"" help:"List, show and redrive messages that were given up."`
+	Doctor     doctorCommand     `cmd:"" help:"Say what this host can isolate, and what is in the way."`
+	Server     serverCommand     `cmd:"" help:"Role: the embedded NATS server alone."`
+	Gateway    gatewayCommand    `cmd:"" help:"Role: the HTTP edge alone."`
+	Worker     workerCommand     `cmd:"" help:"Role: a worker alone, beside its sandboxes."`
+	Deliver    deliverCommand    `cmd:"" help:"Role: what posts events to webhooks alone."`
+	Health     healthCommand     `cmd:"" help:"Ask a gateway or worker whether it is well, for health checks."`
+	Bench      benchCommand      `cmd:"" help:"Measure it beside the bare engine, in one run."`
+	Version    versionCommand    `cmd:"" help:"Print the version."`
 }
 
 // parsed is a command line that has been understood.

@@ -11,10 +11,19 @@ import (
 	"time"
 )
 
-// TestTheGuideToJobsRuns runs every shell block of the guide as it stands there, one after the other,
-// beside a Sandjet on free ports.
 func TestTheGuideToJobsRuns(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(root, "docs/guides/jobs.md"))
+	runGuide(t, "jobs", "step 3", "failed, exit code 3", "hello Ada", "seen enough", "completed (exit 0)\nlint is clean")
+}
+
+func TestTheGuideToRecordsRuns(t *testing.T) {
+	runGuide(t, "records", "the stage is test", "the stage is live", "STAGE: \"********\"", "for the nightly build", "kept here", "build\nweb\n")
+}
+
+// runGuide runs every shell block of a guide as it stands there, one after the other, beside a Sandjet on
+// free ports, and wants them to say something.
+func runGuide(t *testing.T, name string, says ...string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, "docs/guides", name+".md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +63,7 @@ func TestTheGuideToJobsRuns(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v:\n%s\n%s", err, out, said)
 	}
-	for _, want := range []string{"step 3", "failed, exit code 3", "hello Ada", "seen enough", "completed (exit 0)\nlint is clean"} {
+	for _, want := range says {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("it says nowhere %q:\n%s", want, out)
 		}

@@ -184,6 +184,10 @@ func (n *node) openLimiter(ctx context.Context, f limiterFlags, own limits.Limit
 
 // addGateway makes the account, opens the listener and adds the doors by which calls come in.
 func (n *node) addGateway(ctx context.Context, f gatewayFlags, insecure insecureFlag, id identity, l net.Listener) error {
+	admin, err := f.hash()
+	if err != nil {
+		return err
+	}
 	if _, err := n.records.EnsureAccount(ctx, records.Bootstrap{Account: id.Account, Key: id.Key, Provider: "local"}); err != nil {
 		return fmt.Errorf("account: %w", err)
 	}
@@ -192,6 +196,7 @@ func (n *node) addGateway(ctx context.Context, f gatewayFlags, insecure insecure
 		Registry: n.metrics, Providers: []string{"local"}, Origins: f.Origins,
 		Tools:     func(d schemas.Dialect) (any, error) { return tools.DefinitionsFor(d, schemas.JobActions()) }, // as local has them
 		Endpoints: n.records, AllowInsecureWebhooks: insecure.WebhookAllowHTTP,
+		Accounts: n.records, AdminKeyHash: admin, OpenSignup: f.OpenSignup, OwnAccount: id.Account,
 	})
 	n.addLast("gateway", func(ctx context.Context) error { return g.Run(ctx, l) })
 	n.add("router", (&gateway.Router{Bus: n.bus, Records: n.records, Log: n.log.With("part", "router")}).Run)

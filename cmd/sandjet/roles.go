@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/sandjet/sandjet/records"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -56,7 +57,26 @@ type gatewayFlags struct {
 	Account string        `placeholder:"ID" group:"Gateway" help:"Account that is made at the start. Default: the one of the data folder."`
 	Key     string        `placeholder:"KEY" group:"Gateway" secret:"" help:"Its bearer key; better by the environment, where other users cannot see it. Default: as --account."`
 	MaxWait time.Duration `placeholder:"DURATION" default:"60s" group:"Gateway" help:"Longest time that a request may wait for a result with ?wait=."`
-	Origins []string      `placeholder:"ORIGIN" group:"Gateway" help:"Browser origins that may use the API, such as https://app.example.com."`
+	adminFlag
+	OpenSignup bool     `group:"Security" help:"Let anybody make accounts, five an hour from one address."`
+	Origins    []string `placeholder:"ORIGIN" group:"Gateway" help:"Browser origins that may use the API, such as https://app.example.com."`
+}
+
+// adminFlag is the key to all accounts.
+type adminFlag struct {
+	AdminKey string `placeholder:"KEY" group:"Security" secret:"" help:"The administrator's bearer key, which makes, lists and removes accounts, at least 16 bytes; better by the environment, where other users cannot see it. Default: none."`
+}
+
+// hash is what the gateway knows the key by, empty for none.
+func (f adminFlag) hash() (string, error) {
+	const shortest = 16
+	switch {
+	case f.AdminKey == "":
+		return "", nil
+	case len(f.AdminKey) < shortest:
+		return "", schemas.Invalidf("admin-key", "is %d bytes long: at least %d", len(f.AdminKey), shortest)
+	}
+	return records.HashKey(f.AdminKey), nil
 }
 
 // remoteFlag is the operator's word that a listener may be reached from other hosts.

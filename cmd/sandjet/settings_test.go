@@ -65,7 +65,7 @@ func TestExampleHoldsEverySetting(t *testing.T) {
 // TestExampleIsTheDefaults parses every command with the example and without it: both must be equal.
 func TestExampleIsTheDefaults(t *testing.T) {
 	for _, words := range []string{
-		"demo", "up", "call bash true", "jobs ls", "jobs logs job_1", "webhooks ls", "tail c_1", "dead ls", "dead show x", "dead redrive x", "doctor", "server", "gateway", "worker", "deliver",
+		"demo", "up", "call bash true", "jobs ls", "jobs logs job_1", "webhooks ls", "sandboxes ls", "workspaces show x", "accounts create", "tail c_1", "dead ls", "dead show x", "dead redrive x", "doctor", "server", "gateway", "worker", "deliver",
 		"health", "version",
 	} {
 		args := strings.Fields(words)
@@ -94,7 +94,7 @@ func TestEverySettingReachesItsField(t *testing.T) {
 		"max-store": "1GiB", "listen": "127.0.0.1:1", "max-wait": "1s", "slots": "1", "account-cap": "1", "pool": "1", "grace": "1s",
 		"metrics-listen": "127.0.0.1:1", "allow-unisolated": "true", "allow-remote": "true", "origins": "https://a.example",
 		"sandbox-jobs": "1", "account-jobs": "1", "probe-every": "1s", "callback-url": "https://a.example", "redis-url": "redis://h:1",
-		"webhook-allow-http": "true", "webhook-allow-loopback": "true", "webhook-networks": "10.0.0.0/8", "webhook-ports": "8080",
+		"open-signup": "true", "webhook-allow-http": "true", "webhook-allow-loopback": "true", "webhook-networks": "10.0.0.0/8", "webhook-ports": "8080",
 	}
 	commands := []string{"up", "call bash true", "worker", "gateway", "server", "deliver"}
 	for _, name := range slices.Sorted(maps.Keys(knownSettings(t))) {

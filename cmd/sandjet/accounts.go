@@ -1,0 +1,148 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/sandjet/sandjet/client"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+type accountsCommand struct {
+	Me     accountsMeCommand     `cmd:"" help:"Show the account whose key is used."`
+	Rotate accountsRotateCommand `cmd:"" help:"Give an account a new key."`
+	Create accountsCreateCommand `cmd:"" help:"Make an account. For the administrator."`
+	LS     accountsListCommand   `cmd:"" name:"ls" help:"List the accounts. For the administrator."`
+	RM     accountsRemoveCommand `cmd:"" name:"rm" help:"Remove an account with all its records."`
+}
+
+// Help is the long help.
+func (*accountsCommand) Help() string {
+	return `An account is a tenant with sandboxes, workspaces and a key of its own. The administrator is whoever has
+the key that the gateway was started with: --admin-key, or better SANDJET_ADMIN_KEY, there and here.
+
+Examples:
+  SANDJET_ADMIN_KEY=… sandjet accounts create --name acme
+  SANDJET_KEY=sk_… sandjet accounts rotate --overlap 1h
+  sandjet accounts me`
+}
+
+// adminTarget is a gateway, asked with the administrator's key where there is one.
+type adminTarget struct {
+	gatewayTarget
+	adminFlag
+}
+
+func (a *adminTarget) dial(ctx context.Context, t terminal) (*client.Client, error) {
+	g := a.gatewayTarget
+	g.Key = cmp.Or(a.AdminKey, g.Key)
+	return g.dial(ctx, t)
+}
+
+type accountsMeCommand struct{ gatewayTarget }
+
+// Run shows the account.
+func (c *accountsMeCommand) Run(ctx context.Context, t terminal) error {
+	cl, err := c.dial(ctx, t)
+	if err != nil {
+		return err
+	}
+	a, err := cl.Account(ctx, client.Me)
+	return printRecord(t, a, err)
+}
+
+type accountsCreateCommand struct {
+	adminTarget
+
+	Name        string `placeholder:"TEXT" use:"" help:"For people; it need not be unique."`
+	Description string `placeholder:"TEXT" use:"" help:"For people."`
+}
+
+// Run makes an account.
+func (c *accountsCreateCommand) Run(ctx context.Context, t terminal) error {
+	cl, err := c.dial(ctx, t)
+	if err != nil {
+		return err
+	}
+	a, key, err := cl.AddAccount(ctx, schemas.AccountSpec{Name: c.Name, Description: c.Description})
+	if err != nil {
+		return err
+	}
+	return printKey(t, a.ID, key)
+}
+
+// printKey prints a key, which is shown this once.
+func printKey(t terminal, a schemas.AccountID, key string) error {
+	if t.json {
+		return printJSON(t.out, map[string]any{"account": a, "secret": key})
+	}
+	return say(t, "account  %s\nkey      %s\nThe key is shown only now: keep it, and use it by SANDJET_KEY.", a, key)
+}
+
+type accountsRotateCommand struct {
+	adminTarget
+
+	ID      string        `arg:"" optional:"" help:"The account. Default: the one whose key is used."`
+	Overlap time.Duration `placeholder:"DURATION" use:"" help:"How long the former key still works. Default: it ends at once."`
+}
+
+// Run gives an account a new key.
+func (c *accountsRotateCommand) Run(ctx context.Context, t terminal) error {
+	if c.Overlap < 0 {
+		return schemas.Invalidf("overlap", "%s is out of range: 0 or more", c.Overlap)
+	}
+	dial := c.dial
+	if c.ID == "" {
+		dial = c.gatewayTarget.dial
+	}
+	cl, err := dial(ctx, t)
+	if err != nil {
+		return err
+	}
+	a, err := cl.Account(ctx, cmp.Or(schemas.AccountID(c.ID), client.Me))
+	if err != nil {
+		return err
+	}
+	key, err := cl.RotateAccount(ctx, cmp.Or(schemas.AccountID(c.ID), client.Me), c.Overlap)
+	if err != nil {
+		return err
+	}
+	return printKey(t, a.ID, key)
+}
+
+type accountsListCommand struct{ adminTarget }
+
+// Run lists the accounts.
+func (c *accountsListCommand) Run(ctx context.Context, t terminal) error {
+	cl, err := c.dial(ctx, t)
+	if err != nil {
+		return err
+	}
+	list, err := cl.Accounts(ctx)
+	if err != nil {
+		return err
+	}
+	return printTable(t, list, "ID\tNAME\tMADE\tDESCRIPTION", func(a schemas.AccountDocument) string {
+		return fmt.Sprintf("%s\t%s\t%s\t%s", a.ID, printable(a.Name), a.Created.Local().Format(time.DateTime), short(a.Description))
+	})
+}
+
+type accountsRemoveCommand struct {
+	adminTarget
+
+	ID string `arg:"" help:"Id of the account."`
+}
+
+// Run removes an account.
+func (c *accountsRemoveCommand) Run(ctx context.Context, t terminal) error {
+	if err := schemas.AccountID(c.ID).Validate(); err != nil {
+		return err //nolint:wrapcheck // it is for the user as it is
+	}
+	cl, err := c.dial(ctx, t)
+	if err != nil {
+		return err
+	}
+	return printRemoved(t, c.ID, cl.RemoveAccount(ctx, schemas.AccountID(c.ID)))
+}
