@@ -199,11 +199,11 @@ func (g *Gateway) answerCall(w http.ResponseWriter, r *http.Request, call schema
 		writeJSON(w, http.StatusOK, state.Result)
 		return nil
 	}
-	status := stateQueued
-	if len(state.Started) > 0 {
-		status = stateRunning
-	} else if status, err = g.queued(r.Context(), call); err != nil {
-		return err
+	status := stateRunning
+	if len(state.Started) == 0 {
+		if status, err = g.queued(r.Context(), call); err != nil {
+			return err
+		}
 	}
 	writeJSON(w, http.StatusAccepted, stateOf(call, status))
 	return nil

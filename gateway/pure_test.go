@@ -338,7 +338,7 @@ func TestOpenAPIDescribesTheTypes(t *testing.T) {
 		"WebhookList": reflect.TypeFor[WebhookList](), "WebhookRequest": reflect.TypeFor[webhookRequest](), "WebhookPatch": reflect.TypeFor[webhookPatch](),
 		"Call": reflect.TypeFor[schemas.Call](), "Approval": reflect.TypeFor[schemas.Approval](), "ApprovalList": reflect.TypeFor[ApprovalList](),
 		"ApprovalAnswer": reflect.TypeFor[schemas.ApprovalAnswer](),
-		"Account": reflect.TypeFor[schemas.AccountDocument](), "AccountSpec": reflect.TypeFor[schemas.AccountSpec](),
+		"Account":        reflect.TypeFor[schemas.AccountDocument](), "AccountSpec": reflect.TypeFor[schemas.AccountSpec](),
 		"AccountList": reflect.TypeFor[AccountList](), "NewAccount": reflect.TypeFor[NewAccount](), "NewSecret": reflect.TypeFor[NewSecret](),
 		"Deleted": reflect.TypeFor[Deleted](), "RotateSecretRequest": reflect.TypeFor[rotateRequest](),
 		"Sandbox": reflect.TypeFor[schemas.SandboxDocument](), "SandboxSpec": reflect.TypeFor[schemas.SandboxSpec](),

@@ -24,7 +24,7 @@ func askmode(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	bus, err := streams.Open(ctx, streams.Options{URL: r.URL, User: r.User, Password: r.Password})
 	ts.Check(err)
-	defer bus.Close(ctx) //nolint:errcheck // nothing is on its way
+	defer bus.Close(ctx)
 	records := streams.OpenBucket[map[string]json.RawMessage](bus, streams.Records)
 	keys, err := records.Keys(ctx)
 	ts.Check(err)
