@@ -18,6 +18,8 @@ import (
 // are what clients sent; a revision other than 0 is the only one that may be changed, and another is a
 // conflict whose field is If-Match. Code not_found: there is none of that id, or it is another account's.
 type Accounts interface {
+	Collections
+
 	Accounts(ctx context.Context) ([]schemas.Document, error)
 	Account(ctx context.Context, a schemas.AccountID) (schemas.Document, error)
 	// AddAccount makes an account and its key, which is not kept.
@@ -27,7 +29,10 @@ type Accounts interface {
 	RotateAccount(ctx context.Context, a schemas.AccountID, overlap time.Duration) (string, error)
 	// RemoveAccount removes an account with all its records.
 	RemoveAccount(ctx context.Context, a schemas.AccountID, revision uint64) error
+}
 
+// Collections keeps the collections of the accounts, as [Accounts] keeps the accounts themselves.
+type Collections interface {
 	Documents(ctx context.Context, a schemas.AccountID, c schemas.Collection) ([]schemas.Document, error)
 	Document(ctx context.Context, a schemas.AccountID, c schemas.Collection, id string) (schemas.Document, error)
 	AddDocument(ctx context.Context, a schemas.AccountID, c schemas.Collection, body []byte) (schemas.Document, error)

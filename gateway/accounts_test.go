@@ -298,7 +298,7 @@ func TestRecordsRefuse(t *testing.T) {
 		{"POST", "sandboxes", `{"name":"taken"}`, 409, "name", "is taken by sandbox sb_"},
 		{"POST", "sandboxes", `{"name":"sb_1"}`, 400, "name", "like an id"},
 		{"POST", "sandboxes", `{"name":"a/b"}`, 400, "name", "outside"},
-		{"POST", "sandboxes", `{"name":"a","nmae":"b"}`, 400, "nmae", `use "name"`},
+		{"POST", "sandboxes", `{"name":"a","naem":"b"}`, 400, "naem", `use "name"`},
 		{"POST", "sandboxes", `{"name":"a","config":{"permision_mode":"ask"}}`, 400, "config.permision_mode", `use "permissionMode"`},
 		{"POST", "sandboxes", `{"name":"a","config":{"network":{"mode":"restricted"}}}`, 400, "config.network.mode", "local"},
 		{"POST", "sandboxes", `{"name":"a","config":{"timeout":"5"}}`, 400, "config.timeout", "whole number"},

@@ -3,6 +3,7 @@ package gateway
 import (
 	"crypto/rand"
 	"crypto/sha256"
+	"maps"
 	"net/netip"
 	"sync"
 	"time"
@@ -35,21 +36,14 @@ func (s *signups) take(remote string, now time.Time) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	since := now.Add(-time.Hour)
-	for k, times := range s.made {
-		if len(s.made) < mostSignups && k != who { // the others matter only when there are too many
-			continue
-		}
-		if times = after(times, since); len(times) > 0 {
-			s.made[k] = times
-		} else {
-			delete(s.made, k)
-		}
+	if len(s.made) >= mostSignups {
+		maps.DeleteFunc(s.made, func(_ [32]byte, times []time.Time) bool { return len(after(times, since)) == 0 })
 	}
-	times := s.made[who]
+	times := after(s.made[who], since)
 	switch {
 	case len(times) >= signupsPerHour:
 		return times[len(times)-signupsPerHour].Sub(since)
-	case times == nil && len(s.made) >= mostSignups:
+	case s.made[who] == nil && len(s.made) >= mostSignups:
 		return time.Hour
 	}
 	s.made[who] = append(times, now)

@@ -1,0 +1,104 @@
+package records_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/sandjet/sandjet/records"
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+// TestManyRecordsAreThereFromTheStart: a store that is opened later has all of them, and finds each.
+func TestManyRecordsAreThereFromTheStart(t *testing.T) {
+	t.Parallel()
+	const accounts, each = 20, 500
+	b := bus(t)
+	raw := streams.OpenBucket[map[string]any](b, streams.Records)
+	jobs := make(chan [2]int)
+	done := make(chan error)
+	const writers = 16
+	for range writers {
+		go func() {
+			var failed error
+			for at := range jobs {
+				a, id := fmt.Sprintf("acct_%d", at[0]), fmt.Sprintf("sb_%04d", at[1])
+				_, err := raw.Create(t.Context(), "sandbox."+a+"."+id, map[string]any{"sandbox": map[string]any{
+					"id": id, "account": a, "name": "n" + id, "provider": "local", "permission_mode": "bypass",
+				}}, 0)
+				if err != nil {
+					failed = err
+				}
+			}
+			done <- failed
+		}()
+	}
+	for a := range accounts {
+		for n := range each {
+			jobs <- [2]int{a, n}
+		}
+	}
+	close(jobs)
+	for range writers {
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := open(t, b)
+	for a := range accounts {
+		list, err := s.Documents(t.Context(), schemas.AccountID(fmt.Sprintf("acct_%d", a)), schemas.Sandboxes)
+		if err != nil || len(list) != each || list[each-1].ID != fmt.Sprintf("sb_%04d", each-1) || list[0].Revision == 0 {
+			t.Fatalf("account %d has %d, %v", a, len(list), err)
+		}
+	}
+}
+
+// TestAWorkspaceKeepsItsSandboxesToWhatItNeeds: neither side may be changed so that files on S3 are out of
+// reach.
+func TestAWorkspaceKeepsItsSandboxesToWhatItNeeds(t *testing.T) {
+	t.Parallel()
+	s := open(t, bus(t))
+	const a = "acct_a"
+	if _, err := s.EnsureAccount(t.Context(), records.Bootstrap{Account: a, Key: key, Provider: "local"}); err != nil {
+		t.Fatal(err)
+	}
+	add := func(c schemas.Collection, body string) string {
+		t.Helper()
+		d, err := s.AddDocument(t.Context(), a, c, []byte(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d.ID
+	}
+	mounts := add(schemas.Sandboxes, `{"name":"mounts","config":{"provider":"kubernetes","options":{"mountAwsS3Buckets":true}}}`)
+	local := add(schemas.Sandboxes, `{"name":"local"}`)
+	docs := add(schemas.Workspaces, `{"name":"docs","config":{"storage":{"provider":"s3"}},"sandbox":"`+mounts+`"}`)
+	for _, c := range []struct {
+		collection schemas.Collection
+		id, patch  string
+		want       schemas.Code
+	}{
+		{schemas.Workspaces, docs, `{"sandbox":"` + local + `"}`, schemas.Invalid},
+		{schemas.Sandboxes, mounts, `{"config":{"options":null}}`, schemas.Conflict},
+		{schemas.Sandboxes, mounts, `{"config":{"provider":"e2b","network":{"mode":"allow-all"},"options":null}}`, schemas.Conflict},
+		{schemas.Sandboxes, mounts, `{"config":{"timeout":60}}`, ""},
+		{schemas.Workspaces, docs, `{"config":null,"sandbox":"` + local + `"}`, ""},
+		{schemas.Sandboxes, mounts, `{"config":{"options":null}}`, ""},
+	} {
+		_, err := s.PatchDocument(t.Context(), a, c.collection, c.id, []byte(c.patch), 0)
+		if err == nil && c.want != "" || err != nil && schemas.CodeOf(err) != c.want {
+			t.Errorf("%s: %v, want %q", c.patch, err, c.want)
+		}
+	}
+}
+
+func TestAnAccountHasOnlySoManySandboxes(t *testing.T) {
+	t.Parallel()
+	s := open(t, bus(t))
+	for n := range schemas.MaxSandboxes + 1 {
+		_, err := s.AddDocument(t.Context(), "acct_a", schemas.Sandboxes, fmt.Appendf(nil, `{"name":"n%d"}`, n))
+		if full := n == schemas.MaxSandboxes; full != (err != nil) || full && schemas.CodeOf(err) != schemas.Exhausted {
+			t.Fatalf("number %d: %v", n, err)
+		}
+	}
+}
