@@ -15,6 +15,10 @@ func TestTheGuideToJobsRuns(t *testing.T) {
 	runGuide(t, "jobs", "step 3", "failed, exit code 3", "hello Ada", "seen enough", "completed (exit 0)\nlint is clean")
 }
 
+func TestTheGuideToApprovalsRuns(t *testing.T) {
+	runGuide(t, "approvals", "is approved", "allowed", "denied by a person: use the staging database", "approved  by api: looked at it")
+}
+
 func TestTheGuideToRecordsRuns(t *testing.T) {
 	runGuide(t, "records", "the stage is test", "the stage is live", "STAGE: \"********\"", "for the nightly build", "kept here", "build\nweb\n")
 }
@@ -33,7 +37,7 @@ func runGuide(t *testing.T, name string, says ...string) {
 	for _, b := range blocks {
 		script.WriteString(b[1])
 	}
-	if len(blocks) < 5 {
+	if len(blocks) < 3 {
 		t.Fatalf("the guide has only %d blocks", len(blocks))
 	}
 	dir := t.TempDir()
