@@ -6,4 +6,7 @@
 // cost no round trip; only a record that is asked for by id and is not in the copy yet is read from
 // the bucket. What was written through a Store is in its copy at once, and in the copies of other
 // processes as soon as their [Store.Run] hears of it.
+//
+// Secrets, which are the variables of sandboxes and the keys of endpoints, are plain in memory and sealed
+// in the bucket, see package seal.
 package records
