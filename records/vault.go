@@ -36,9 +36,9 @@ const (
 	fieldSecrets = "secrets"
 )
 
-// secrets takes the secrets out of r, which is changed for that but not what it points to: each is a
+// takeSecrets takes the secrets out of r, which is changed for that but not what it points to: each is a
 // pointer to the value, by its field.
-func (r *record) secrets() map[string]any {
+func takeSecrets(r *record) map[string]any {
 	switch {
 	case r.Sandbox != nil && len(r.Sandbox.EnvVars) > 0:
 		s := *r.Sandbox
@@ -56,8 +56,8 @@ func (r *record) secrets() map[string]any {
 	return nil
 }
 
-// place finds where the value of a sealed field belongs, nil where this version knows of none.
-func (r *record) place(field string) any {
+// secretIn finds where the value of a sealed field belongs, nil where this version knows of none.
+func secretIn(r *record, field string) any {
 	switch {
 	case r.Sandbox != nil && field == fieldEnvVars:
 		return &r.Sandbox.EnvVars
@@ -75,7 +75,7 @@ func where(key, field string) seal.Context {
 
 // seal makes what the bucket keeps of r. Code: unsupported (it has secrets and there is no key).
 func (v vault) seal(key string, r record) (stored, error) {
-	taken := r.secrets()
+	taken := takeSecrets(&r)
 	s := stored{record: r}
 	for field, value := range taken {
 		plain, err := json.Marshal(value)
@@ -99,7 +99,7 @@ func (v vault) seal(key string, r record) (stored, error) {
 func (v vault) open(key string, s stored) (record, error) {
 	r := s.record
 	for field, envelope := range s.Sealed {
-		place := r.place(field)
+		place := secretIn(&r, field)
 		if place == nil {
 			return record{}, schemas.Errorf(schemas.Unavailable, "", "the record %s has a sealed field %q, which this version does not know",
 				key, schemas.Quotable(field))
@@ -171,7 +171,7 @@ func (v vault) Watch(ctx context.Context) iter.Seq2[streams.Pair[record], error]
 }
 
 // plain reports whether s holds secrets that are not sealed.
-func (s stored) plain() bool { return len(s.secrets()) > 0 } // from a copy
+func (s stored) plain() bool { return len(takeSecrets(&s.record)) > 0 }
 
 // keys lists the ids of the keys that seal s, sorted, each once.
 func (s stored) keys() []string {

@@ -23,6 +23,10 @@ func TestTheGuideToRecordsRuns(t *testing.T) {
 	runGuide(t, "records", "the stage is test", "the stage is live", "STAGE: \"********\"", "for the nightly build", "kept here", "build\nweb\n")
 }
 
+func TestTheGuideToSecretsRuns(t *testing.T) {
+	runGuide(t, "secrets", "  seals\n", "the others were, or have no secrets")
+}
+
 // runGuide runs every shell block of a guide as it stands there, one after the other, beside a Sandjet on
 // free ports, and wants them to say something.
 func runGuide(t *testing.T, name string, says ...string) {

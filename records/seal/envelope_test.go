@@ -24,7 +24,7 @@ func ring(t testing.TB, keys ...seal.Key) *seal.Ring {
 	return r
 }
 
-var place = seal.Context{Account: "acct_a", Type: "sandbox", ID: "sb_1", Field: "env_vars"} //nolint:gochecknoglobals // never changed
+var place = seal.Context{Account: "acct_a", Type: "sandbox", ID: "sb_1", Field: "env_vars"}
 
 func TestWhatIsSealedOpensInItsPlace(t *testing.T) {
 	t.Parallel()
