@@ -202,7 +202,7 @@ func TestComposeIsValid(t *testing.T) {
 	}
 	cmd := exec.CommandContext(t.Context(), "docker", "compose", "-f", "docker-compose.yml", "config", "--quiet")
 	cmd.Dir = root
-	cmd.Env = append(os.Environ(), "NATS_PASSWORD=x", "SANDJET_KEY=x")
+	cmd.Env = append(os.Environ(), "NATS_PASSWORD=x", "SANDJET_KEY=x", "SANDJET_SECRETS_KEYS=x")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("docker compose config: %v\n%s", err, out)
 	}
