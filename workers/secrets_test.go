@@ -95,7 +95,7 @@ func TestVariablesOfSandboxesAreNowhereElse(t *testing.T) {
 	if files := found(); len(files) > 0 {
 		t.Errorf("the secret is on the log, in %s", files)
 	}
-	if text := said.String(); text == "" || bytes.Contains([]byte(text), []byte(secret)) {
+	if text := said.String(); text == "" || strings.Contains(text, secret) {
 		t.Errorf("the log of the processes is empty or shows it:\n%s", text)
 	}
 	w.want(bash("shows", `echo $TOKEN`), schemas.Completed)

@@ -129,8 +129,8 @@ func TestExamplesKeepTheirDocuments(t *testing.T) {
 			ID: "appr_1", Call: call.ID, Tool: call.Tool, Input: call.Input, InputSize: 9, Workspace: "ws_1", Sandbox: "sb_1", Expires: now,
 		},
 		schemas.ApprovalDecided: schemas.ApprovalDecidedData{ID: "appr_1", Call: call.ID, State: schemas.ApprovalDenied, DecidedBy: "api", Reason: "r"},
-		schemas.JobStarted:   schemas.JobStartedData{Job: "job_1", Call: call.ID, Tool: call.Tool, Command: "a", Provider: "local", Actions: schemas.JobActions(), Deadline: now},
-		schemas.JobFinished:  schemas.JobResult{Job: "job_1", Call: call.ID, Tool: call.Tool, State: schemas.JobFailed, ExitCode: new(3), Via: schemas.ViaProvider, Finished: now},
+		schemas.JobStarted:      schemas.JobStartedData{Job: "job_1", Call: call.ID, Tool: call.Tool, Command: "a", Provider: "local", Actions: schemas.JobActions(), Deadline: now},
+		schemas.JobFinished:     schemas.JobResult{Job: "job_1", Call: call.ID, Tool: call.Tool, State: schemas.JobFailed, ExitCode: new(3), Via: schemas.ViaProvider, Finished: now},
 		schemas.FollowUpCreated: schemas.FollowUp{
 			ID: "fu_1", Account: "acct_1", Conversation: "c", Created: now,
 			Results: []schemas.JobResult{{Job: "job_1", Call: call.ID, Tool: call.Tool, State: schemas.JobCompleted, Finished: now}},
@@ -140,15 +140,15 @@ func TestExamplesKeepTheirDocuments(t *testing.T) {
 		data[t] = map[string]any{"anything": true}
 	}
 	examples := map[string][]any{
-		"request":     {schemas.Request{Tool: schemas.ToolRead, Input: json.RawMessage(`{"file_path":"a"}`), Timeout: schemas.Duration(time.Minute), Deadline: now}},
-		"call":        {call},
-		"result":      {result, schemas.Result{Call: "x", Conversation: "c", Tool: schemas.ToolGlob, Status: schemas.Completed, Finished: now}},
-		"cancel":      {schemas.Cancel{Account: "acct_1", Call: "call_1", Time: now}},
-		"dead_letter": {schemas.DeadLetter{ID: "CALLS.1", Code: schemas.Internal, Payload: []byte{0, 255}, Headers: map[string][]string{"a": {"b"}}, First: now, Time: now}},
-		"error":       {failure},
-		"account":     {schemas.Account{ID: "acct_1", Created: now}},
-		"sandbox":     {schemas.Sandbox{ID: "sb_1", Account: "acct_1", Network: schemas.Network{Mode: schemas.DenyAll}, PermissionMode: schemas.PermissionBypass, Created: now}},
-		"workspace":   {schemas.Workspace{ID: "ws_1", Account: "acct_1", Created: now}},
+		"request":         {schemas.Request{Tool: schemas.ToolRead, Input: json.RawMessage(`{"file_path":"a"}`), Timeout: schemas.Duration(time.Minute), Deadline: now}},
+		"call":            {call},
+		"result":          {result, schemas.Result{Call: "x", Conversation: "c", Tool: schemas.ToolGlob, Status: schemas.Completed, Finished: now}},
+		"cancel":          {schemas.Cancel{Account: "acct_1", Call: "call_1", Time: now}},
+		"dead_letter":     {schemas.DeadLetter{ID: "CALLS.1", Code: schemas.Internal, Payload: []byte{0, 255}, Headers: map[string][]string{"a": {"b"}}, First: now, Time: now}},
+		"error":           {failure},
+		"account":         {schemas.Account{ID: "acct_1", Created: now}},
+		"sandbox":         {schemas.Sandbox{ID: "sb_1", Account: "acct_1", Network: schemas.Network{Mode: schemas.DenyAll}, PermissionMode: schemas.PermissionBypass, Created: now}},
+		"workspace":       {schemas.Workspace{ID: "ws_1", Account: "acct_1", Created: now}},
 		"approval":        {schemas.Approval{ID: "appr_1", Account: "acct_1", State: schemas.ApprovalPending, Call: call, Requested: now, Expires: now}},
 		"approval_answer": {schemas.ApprovalAnswer{Approved: new(false), Reason: "r"}},
 		"job": {schemas.Job{
