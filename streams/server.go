@@ -38,7 +38,8 @@ type ServerOptions struct {
 	MaxStore   int64 // bytes on the disk. 0: three quarters of what is free at the start
 	Name       string
 	Users      []User
-	Memory     bool // keep everything in memory, for tests; DataDir may be empty then
+	Tenants    Tenants // whose users are not among Users. Nil: nobody's
+	Memory     bool    // keep everything in memory, for tests; DataDir may be empty then
 	Log        *slog.Logger
 }
 
@@ -77,7 +78,7 @@ func StartServer(ctx context.Context, o ServerOptions) (*Server, error) {
 	default:
 		return nil, schemas.Invalidf("durability", "%q is unknown: use always, 1s or os", schemas.Quotable(string(o.Durability)))
 	}
-	auth, err := newAuthenticator(o.Users)
+	auth, err := newAuthenticator(o.Users, o.Tenants)
 	if err != nil {
 		return nil, err
 	}

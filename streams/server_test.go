@@ -149,6 +149,70 @@ func TestServerOptionsAreChecked(t *testing.T) {
 	}
 }
 
+// TestATenantThatComesLater: an account that is made while the server runs has its own way in with its
+// key, and loses it with the key.
+func TestATenantThatComesLater(t *testing.T) {
+	var keys sync.Map
+	l := natstest.Start(t, natstest.Listen(streams.User{Name: "role", Password: "r"}), natstest.Tenants(func(name, password string) (schemas.AccountID, bool) {
+		key, known := keys.Load(name)
+		return schemas.AccountID(name), known && key == password
+	}))
+	dial := func(user, password string) (*nats.Conn, error) {
+		return nats.Connect(l.Server.URL(), nats.UserInfo(user, password))
+	}
+	if _, err := dial("acct_later", "k"); !errors.Is(err, nats.ErrAuthorization) {
+		t.Errorf("before it was made: %v", err)
+	}
+	keys.Store("acct_later", "k")
+	keys.Store("acct_second", "k2")
+	keys.Store("no.account", "k3")
+	for user, password := range map[string]string{"acct_later": "k2", "acct_second": "k", "no.account": "k3", "role": "k", "acct_none": ""} {
+		if _, err := dial(user, password); !errors.Is(err, nats.ErrAuthorization) {
+			t.Errorf("%s with %q: %v", user, password, err)
+		}
+	}
+	heard := make(chan *nats.Msg, 8)
+	for range 2 { // the second time its account is there
+		var all sync.WaitGroup
+		for range 8 { // all at once: nobody may find it half open
+			all.Go(func() {
+				nc, err := dial("acct_later", "k")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer nc.Close()
+				if _, err := nc.Request(streams.IntakeSubject("acct_later"), []byte("{}"), within); err != nil {
+					t.Errorf("a call of its own: %v", err)
+				}
+			})
+		}
+		all.Wait()
+	}
+	nc, err := dial("acct_second", "k2")
+	ok(t, err)
+	t.Cleanup(nc.Close)
+	_, err = nc.ChanSubscribe("sandjet.live.acct_second.>", heard)
+	ok(t, err)
+	ok(t, nc.Flush())
+	for _, a := range []schemas.AccountID{"acct_later", "acct_second"} {
+		e := schemas.NewEvent(schemas.Call{ID: "x", Account: a, Conversation: "c"}, schemas.Message, string(a)+".x", time.Now(), map[string]any{})
+		ok(t, streams.Events.Publish(t.Context(), l.Bus, e))
+	}
+	select {
+	case m := <-heard:
+		if m.Subject != streams.LiveSubject("acct_second", "c") {
+			t.Errorf("it heard %s", m.Subject)
+		}
+	case <-time.After(within):
+		t.Error("it does not hear its own events")
+	}
+	keys.Delete("acct_later")
+	if _, err := dial("acct_later", "k"); !errors.Is(err, nats.ErrAuthorization) {
+		t.Errorf("after its key was taken back: %v", err)
+	}
+}
+
 // TestATenantReachesOnlyItsOwn: what a tenant's NATS client may and may not do.
 func TestATenantReachesOnlyItsOwn(t *testing.T) {
 	const other schemas.AccountID = "acct_other"

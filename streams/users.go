@@ -5,7 +5,9 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"fmt"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 
@@ -23,18 +25,29 @@ type User struct {
 	Account        schemas.AccountID
 }
 
+// Tenants finds the tenant of a user that is not among [ServerOptions.Users], by the name and the
+// password of a connection. It is called from many goroutines and must answer at once.
+type Tenants func(name, password string) (schemas.AccountID, bool)
+
+// tenantSession is how long a connection of such a tenant lasts before it has to prove itself again: a
+// key that was taken back is of use for no longer. Client libraries connect again by themselves.
+const tenantSession = 15 * time.Minute
+
 // inProcessUser is the name under which this process's own connections come.
 const inProcessUser = "sandjet-in-process"
 
 // authenticator is the server's door.
 type authenticator struct {
 	users    map[string]User
-	password string // of the connections inside the process
+	tenants  Tenants // nil: there are no others
+	password string  // of the connections inside the process
 	server   atomic.Pointer[server.Server]
+
+	opening sync.Mutex // of a tenant's account, so that nobody comes into one that is half open
 }
 
-func newAuthenticator(users []User) (*authenticator, error) {
-	a := &authenticator{users: map[string]User{}, password: rand.Text()}
+func newAuthenticator(users []User, tenants Tenants) (*authenticator, error) {
+	a := &authenticator{users: map[string]User{}, tenants: tenants, password: rand.Text()}
 	for _, u := range users {
 		if u.Name == "" || u.Password == "" || u.Name == inProcessUser {
 			return nil, schemas.Invalidf("users", "a user needs a name and a password")
@@ -58,11 +71,13 @@ func (a *authenticator) Check(c server.ClientAuthentication) bool {
 	o := c.GetOpts()
 	u, known := a.users[o.Username]
 	want, got := sha256.Sum256([]byte(u.Password)), sha256.Sum256([]byte(o.Password))
-	if subtle.ConstantTimeCompare(want[:], got[:]) != 1 || !known {
-		return false
-	}
 	srv := a.server.Load()
-	if srv == nil {
+	switch {
+	case srv == nil:
+		return false
+	case !known && a.tenants != nil:
+		return a.checkTenant(srv, c, o.Username, o.Password)
+	case subtle.ConstantTimeCompare(want[:], got[:]) != 1 || !known:
 		return false
 	}
 	if u.Account == "" {
@@ -74,6 +89,23 @@ func (a *authenticator) Check(c server.ClientAuthentication) bool {
 		return false
 	}
 	c.RegisterUser(&server.User{Username: u.Name, Account: account, Permissions: tenantPermissions(u.Account)})
+	return true
+}
+
+// checkTenant decides about a connection of a tenant that may have come while the server runs.
+func (a *authenticator) checkTenant(srv *server.Server, c server.ClientAuthentication, name, password string) bool {
+	id, ok := a.tenants(name, password)
+	if !ok || id.Validate() != nil {
+		return false
+	}
+	account, err := a.openTenant(srv, id)
+	if err != nil {
+		srv.Errorf("the account of the tenant %s cannot be opened: %v", id, err)
+		return false
+	}
+	c.RegisterUser(&server.User{
+		Username: name, Account: account, Permissions: tenantPermissions(id), ConnectionDeadline: time.Now().Add(tenantSession),
+	})
 	return true
 }
 
@@ -92,20 +124,29 @@ func tenantAccount(a schemas.AccountID) string { return "tenant_" + string(a) }
 
 // addTenants makes the tenants' accounts and opens the few ways out of them.
 func (a *authenticator) addTenants(srv *server.Server) error {
-	own := srv.GlobalAccount()
 	for _, u := range a.users {
 		if u.Account == "" {
 			continue
 		}
-		tenant, isNew := srv.LookupOrRegisterAccount(tenantAccount(u.Account))
-		if !isNew {
-			continue
-		}
-		if err := openWays(own, tenant, u.Account); err != nil {
-			return fmt.Errorf("account %s: %w", u.Account, err)
+		if _, err := a.openTenant(srv, u.Account); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// openTenant returns the NATS account of a tenant, and makes it when it is not there.
+func (a *authenticator) openTenant(srv *server.Server, id schemas.AccountID) (*server.Account, error) {
+	a.opening.Lock()
+	defer a.opening.Unlock()
+	tenant, isNew := srv.LookupOrRegisterAccount(tenantAccount(id))
+	if !isNew {
+		return tenant, nil
+	}
+	if err := openWays(srv.GlobalAccount(), tenant, id); err != nil {
+		return nil, fmt.Errorf("account %s: %w", id, err)
+	}
+	return tenant, nil
 }
 
 func openWays(own, tenant *server.Account, a schemas.AccountID) error {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -35,7 +36,8 @@ type node struct {
 	server   *streams.Server
 	bus      *streams.Bus
 	records  *records.Store
-	limiter  limits.Limiter // nil in a process that counts nothing
+	keys     atomic.Pointer[records.Store] // the same, for the server of this process, which was there before
+	limiter  limits.Limiter                // nil in a process that counts nothing
 	actors   []actor
 	closers  []func()
 	endpoint endpoint
@@ -105,6 +107,7 @@ func (n *node) openServer(ctx context.Context, f serverFlags, id identity) error
 			{Name: r.User, Password: r.Password},
 			{Name: string(id.Account), Password: id.Key, Account: id.Account},
 		},
+		Tenants: n.tenant,
 	})
 	if err != nil {
 		return fmt.Errorf("embedded server: %w", err)
@@ -113,6 +116,16 @@ func (n *node) openServer(ctx context.Context, f serverFlags, id identity) error
 	r.URL = n.server.URL()
 	n.endpoint.NATSURL = credentials(r.URL, string(id.Account), id.Key)
 	return writeJSON(n.dir.roleFile(), r)
+}
+
+// tenant finds the account of a NATS connection by its key, for accounts that were made since the start.
+func (n *node) tenant(name, key string) (schemas.AccountID, bool) {
+	store := n.keys.Load()
+	if store == nil {
+		return "", false // a process without records knows the account of its settings
+	}
+	a, err := store.Authenticate(context.Background(), key)
+	return a, err == nil && string(a) == name
 }
 
 // openBus connects to the log: to the server of this process, to the one that is named, or to the one
@@ -160,6 +173,7 @@ func (n *node) openRecords(ctx context.Context, f secretsFlags, nats natsFlags) 
 		return fmt.Errorf("records: %w", err)
 	}
 	n.records.Log = n.log.With("part", "records")
+	n.keys.Store(n.records)
 	n.addLast("records", n.records.Run)
 	return nil
 }

@@ -29,6 +29,11 @@ func Listen(users ...streams.User) Option {
 	return func(s *streams.ServerOptions, _ *streams.Options) { s.Port, s.Users = 0, users }
 }
 
+// Tenants makes a server of [Start] ask about users that it does not know.
+func Tenants(t streams.Tenants) Option {
+	return func(s *streams.ServerOptions, _ *streams.Options) { s.Tenants = t }
+}
+
 // Durability sets the durability of a server of [Start].
 func Durability(d streams.Durability) Option {
 	return func(s *streams.ServerOptions, _ *streams.Options) { s.Durability = d }
