@@ -145,6 +145,9 @@ func (t *turn) reserveFor(ctx context.Context, l *launch) (err error) {
 	case err != nil:
 		return fmt.Errorf("reserve the sandbox: %w", err)
 	}
+	if !l.own {
+		t.boxes.keep(l.keep, l.command.Sandbox)
+	}
 	return nil
 }
 

@@ -41,6 +41,7 @@ func (t *turn) run(ctx context.Context) error {
 		return streams.RetryAfter(crowded(t.delivery.Attempt), err)
 	}
 	defer t.caps.give(ctx, t.call)
+	defer t.boxes.enter(t.call)()
 	if t.call.Job != "" {
 		return t.launch(ctx)
 	}
@@ -147,6 +148,7 @@ func (t *turn) reserve(ctx context.Context, o *order) error {
 		return fmt.Errorf("reserve the sandbox: %w", err)
 	}
 	o.command.Sandbox = ref
+	t.boxes.keep(o.keep, ref)
 	return nil
 }
 

@@ -94,6 +94,7 @@ type shift struct {
 	caps    *caps
 	cancels *cancelSet
 	keeper  *keeper
+	boxes   *boxes
 	settle  chan settlement // calls that were cancelled while nobody here had them in hand
 }
 
@@ -117,6 +118,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	parts.Go(func() { s.settleCancelled(around) })
 	parts.Go(func() { s.caps.keep(around) })
 	parts.Go(func() { s.keeper.keep(around) })
+	if r, ok := providers.As[providers.Reserver](s.Provider); ok {
+		parts.Go(func() { s.boxes.look(around, r) })
+	}
 	for range cap(ready) {
 		select {
 		case <-ready:
@@ -157,6 +161,7 @@ func (w *Worker) begin() *shift {
 	s.cancels = newCancelSet(maxCancels, cancelsMatter)
 	s.caps = &caps{limiter: s.Limiter, most: s.AccountCap, log: s.Log, held: make(map[string]limits.Lease)}
 	s.keeper = newKeeper(s)
+	s.boxes = newBoxes(s.Specs, s.ProbeEvery, s.Log)
 	return s
 }
 
