@@ -1,10 +1,10 @@
 package records
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -12,7 +12,7 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// Endpoints returns the webhook endpoints of an account, by id. It costs no round trip, so it may be
+// Endpoints returns the webhook endpoints of an account, the oldest first. It costs no round trip, so it may be
 // asked for every event. One that another process has just added may be missing. Code: unavailable (one
 // of them cannot be read here: what leaves it out would never be delivered to it).
 func (s *Store) Endpoints(_ context.Context, a schemas.AccountID) ([]schemas.Endpoint, error) {
@@ -26,9 +26,12 @@ func (s *Store) Endpoints(_ context.Context, a schemas.AccountID) ([]schemas.End
 		return nil, nil
 	}
 	list := make([]schemas.Endpoint, 0, len(t.endpoints))
-	for _, id := range slices.Sorted(maps.Keys(t.endpoints)) {
-		list = append(list, cloneEndpoint(t.endpoints[id]))
+	for _, p := range t.endpoints {
+		list = append(list, cloneEndpoint(p))
 	}
+	slices.SortFunc(list, func(a, b schemas.Endpoint) int { // ids of one millisecond are in no order
+		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.ID, b.ID))
+	})
 	return list, nil
 }
 

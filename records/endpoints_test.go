@@ -34,7 +34,7 @@ func TestEndpointsAreKeptPerAccount(t *testing.T) {
 	t.Parallel()
 	b := bus(t)
 	s := open(t, b)
-	second, first := put(t, s, 2), put(t, s, 1)
+	first, second := put(t, s, 2), put(t, s, 1) // the order of their making counts, whatever their ids
 	for name, s := range map[string]*records.Store{"the same store": s, "one that is opened later": open(t, b)} {
 		list, err := s.Endpoints(t.Context(), owner)
 		if err != nil || len(list) != 2 || list[0].ID != first.ID || list[1].ID != second.ID {
