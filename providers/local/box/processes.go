@@ -11,9 +11,14 @@ import (
 )
 
 // killThose kills the box's processes whose tag is meant, and returns those that were not dead yet.
+// First all of them stand still: the death of a child would let its parent go on to what comes next.
 func (i *server) killThose(meant func(tag uint64) bool) []int {
-	var killed []int
-	for _, pid := range i.those(meant) {
+	found := i.those(meant)
+	for _, pid := range found {
+		_ = unix.Kill(pid, unix.SIGSTOP) // it may have ended just now
+	}
+	killed := found[:0]
+	for _, pid := range found {
 		if unix.Kill(pid, unix.SIGKILL) == nil {
 			killed = append(killed, pid)
 		}
