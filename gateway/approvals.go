@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"slices"
 	"strings"
-	"sync"
 
 	"github.com/sandjet/sandjet/gateway/admission"
 	"github.com/sandjet/sandjet/schemas"
@@ -72,40 +70,10 @@ func (q query) approvals() (func(schemas.Approval) bool, error) {
 	}, nil
 }
 
-// findApprovals reads the records of the account from the newest on, which their ids sort by, until
-// there are enough.
+// findApprovals lists the approvals of the account, the newest first.
 func (g *Gateway) findApprovals(ctx context.Context, a schemas.AccountID, want func(schemas.Approval) bool, limit int) (ApprovalList, error) {
-	const atATime = 16
-	bucket := streams.OpenApprovals(g.Bus)
-	keys, err := bucket.Keys(ctx, schemas.ApprovalKey(a, "*"))
-	if err != nil {
-		return ApprovalList{}, err //nolint:wrapcheck // it is coded already
-	}
-	slices.Sort(keys)
-	slices.Reverse(keys)
-	keys = slices.Compact(keys)
-	list := ApprovalList{Approvals: []schemas.Approval{}, More: len(keys) > mostLooked}
-	for chunk := range slices.Chunk(keys[:min(len(keys), mostLooked)], atATime) {
-		pairs, errs := make([]streams.Pair[schemas.Approval], len(chunk)), make([]error, len(chunk))
-		var wg sync.WaitGroup
-		for i, key := range chunk {
-			wg.Go(func() { pairs[i], errs[i] = bucket.Get(ctx, key) })
-		}
-		wg.Wait()
-		for i, p := range pairs {
-			switch {
-			case errors.Is(errs[i], schemas.ErrNotFound) || errs[i] == nil && (p.Deleted || !want(p.Value)): // gone since, or not meant
-			case errs[i] != nil:
-				return ApprovalList{}, errs[i]
-			case len(list.Approvals) == limit:
-				list.More = true
-				return list, nil
-			default:
-				list.Approvals = append(list.Approvals, p.Value)
-			}
-		}
-	}
-	return list, nil
+	list, more, err := findNewest(ctx, streams.OpenApprovals(g.Bus), schemas.ApprovalKey(a, "*"), want, limit)
+	return ApprovalList{Approvals: list, More: more}, err
 }
 
 // getApproval shows one approval, with the whole input that is asked about while that is on the log.

@@ -69,21 +69,29 @@ func (q query) jobs() (func(schemas.Job) bool, error) {
 	}, nil
 }
 
-// findJobs reads the records of the account from the newest on, which their ids sort by, until there
-// are enough.
+// findJobs lists the jobs of the account, the newest first.
 func (g *Gateway) findJobs(ctx context.Context, a schemas.AccountID, want func(schemas.Job) bool, limit int) (JobList, error) {
-	const atATime = 16
-	bucket := streams.OpenJobs(g.Bus)
-	keys, err := bucket.Keys(ctx, schemas.JobKey(a, "*"))
-	if err != nil {
-		return JobList{}, err //nolint:wrapcheck // it is coded already
+	jobs, more, err := findNewest(ctx, streams.OpenJobs(g.Bus), schemas.JobKey(a, "*"), want, limit)
+	for i, j := range jobs {
+		jobs[i] = withoutLogs(j.Public())
 	}
-	slices.Sort(keys)
-	slices.Reverse(keys)
-	keys = slices.Compact(keys)
-	list := JobList{Jobs: []schemas.Job{}, More: len(keys) > mostLooked}
-	for chunk := range slices.Chunk(keys[:min(len(keys), mostLooked)], atATime) {
-		pairs, errs := make([]streams.Pair[schemas.Job], len(chunk)), make([]error, len(chunk))
+	return JobList{Jobs: jobs, More: more}, err
+}
+
+// findNewest reads the records of an account from the newest on, which their ids sort by, until limit
+// of them are wanted. More says that there are others behind.
+func findNewest[T any](ctx context.Context, bucket *streams.Bucket[T], keys string, want func(T) bool, limit int) (list []T, more bool, err error) {
+	const atATime = 16
+	found, err := bucket.Keys(ctx, keys)
+	if err != nil {
+		return nil, false, err //nolint:wrapcheck // it is coded already
+	}
+	slices.Sort(found)
+	slices.Reverse(found)
+	found = slices.Compact(found)
+	list = []T{}
+	for chunk := range slices.Chunk(found[:min(len(found), mostLooked)], atATime) {
+		pairs, errs := make([]streams.Pair[T], len(chunk)), make([]error, len(chunk))
 		var wg sync.WaitGroup
 		for i, key := range chunk {
 			wg.Go(func() { pairs[i], errs[i] = bucket.Get(ctx, key) })
@@ -93,16 +101,15 @@ func (g *Gateway) findJobs(ctx context.Context, a schemas.AccountID, want func(s
 			switch {
 			case errors.Is(errs[i], schemas.ErrNotFound) || errs[i] == nil && (p.Deleted || !want(p.Value)): // gone since, or not meant
 			case errs[i] != nil:
-				return JobList{}, errs[i]
-			case len(list.Jobs) == limit:
-				list.More = true
-				return list, nil
+				return nil, false, errs[i]
+			case len(list) == limit:
+				return list, true, nil
 			default:
-				list.Jobs = append(list.Jobs, withoutLogs(p.Value.Public()))
+				list = append(list, p.Value)
 			}
 		}
 	}
-	return list, nil
+	return list, len(found) > mostLooked, nil
 }
 
 // withoutLogs keeps an answer with many jobs small.

@@ -198,6 +198,25 @@ type toldOf struct {
 func (c *cluster) told(ctx context.Context, t *testing.T, calls []wanted) toldOf {
 	t.Helper()
 	got := toldOf{map[schemas.JobID]int{}, map[schemas.JobID]int{}}
+	c.eachOnce(ctx, t, calls, func(e schemas.Event) {
+		var r schemas.JobResult
+		var f schemas.FollowUp
+		switch {
+		case e.Type == schemas.JobFinished && json.Unmarshal(e.Data, &r) == nil:
+			got.finished[r.Job]++
+		case e.Type == schemas.FollowUpCreated && json.Unmarshal(e.Data, &f) == nil:
+			for _, r := range f.Results {
+				got.followUps[r.Job]++
+			}
+		}
+	})
+	return got
+}
+
+// eachOnce reads the conversations of the calls, each once, and proves on the way that no event is
+// there twice.
+func (c *cluster) eachOnce(ctx context.Context, t *testing.T, calls []wanted, f func(schemas.Event)) {
+	t.Helper()
 	read, seen := map[string]bool{}, map[string]bool{}
 	for _, w := range calls {
 		if read[w.conversation] {
@@ -209,19 +228,9 @@ func (c *cluster) told(ctx context.Context, t *testing.T, calls []wanted) toldOf
 				t.Errorf("event %s is there twice", e.ID)
 			}
 			seen[e.ID] = true
-			var r schemas.JobResult
-			var f schemas.FollowUp
-			switch {
-			case e.Type == schemas.JobFinished && json.Unmarshal(e.Data, &r) == nil:
-				got.finished[r.Job]++
-			case e.Type == schemas.FollowUpCreated && json.Unmarshal(e.Data, &f) == nil:
-				for _, r := range f.Results {
-					got.followUps[r.Job]++
-				}
-			}
+			f(e)
 		})
 	}
-	return got
 }
 
 // eachEvent reads a conversation from its beginning.
