@@ -21,6 +21,8 @@ type tenant struct {
 	account    *schemas.Account // nil while its own record was not seen yet
 	sandboxes  table[schemas.SandboxID, schemas.Sandbox]
 	workspaces table[schemas.WorkspaceID, schemas.Workspace]
+	agents     table[schemas.AgentID, schemas.Agent]
+	variables  map[string]schemas.Variable
 	endpoints  map[schemas.EndpointID]schemas.Endpoint
 }
 
@@ -59,6 +61,14 @@ func (x *index) put(r record) {
 		x.tenant(r.Sandbox.Account).sandboxes.put(r.Sandbox.ID, *r.Sandbox, sandboxName)
 	case r.Workspace != nil:
 		x.tenant(r.Workspace.Account).workspaces.put(r.Workspace.ID, *r.Workspace, workspaceName)
+	case r.Agent != nil:
+		x.tenant(r.Agent.Account).agents.put(r.Agent.ID, *r.Agent, agentName)
+	case r.Variable != nil:
+		t := x.tenant(r.Variable.Account)
+		if t.variables == nil {
+			t.variables = map[string]schemas.Variable{}
+		}
+		t.variables[r.Variable.Name] = *r.Variable
 	case r.Endpoint != nil:
 		t := x.tenant(r.Endpoint.Account)
 		if t.endpoints == nil {
@@ -83,6 +93,10 @@ func (x *index) remove(key string) {
 		t.sandboxes.remove(schemas.SandboxID(id), sandboxName)
 	case kindWorkspace:
 		t.workspaces.remove(schemas.WorkspaceID(id), workspaceName)
+	case kindAgent:
+		t.agents.remove(schemas.AgentID(id), agentName)
+	case kindVariable:
+		delete(t.variables, id)
 	case kindEndpoint:
 		delete(t.endpoints, schemas.EndpointID(id))
 	}
@@ -171,4 +185,5 @@ func (t *table[ID, T]) known() string {
 }
 
 func sandboxName(s schemas.Sandbox) string     { return s.Name }
+func agentName(a schemas.Agent) string         { return a.Name }
 func workspaceName(w schemas.Workspace) string { return w.Name }

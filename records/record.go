@@ -3,6 +3,7 @@ package records
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"slices"
 	"strings"
 
 	"github.com/sandjet/sandjet/schemas"
@@ -13,6 +14,8 @@ type record struct {
 	Account   *schemas.Account   `json:"account,omitzero"`
 	Sandbox   *schemas.Sandbox   `json:"sandbox,omitzero"`
 	Workspace *schemas.Workspace `json:"workspace,omitzero"`
+	Agent     *schemas.Agent     `json:"agent,omitzero"`
+	Variable  *schemas.Variable  `json:"variable,omitzero"`
 	Endpoint  *schemas.Endpoint  `json:"endpoint,omitzero"`
 }
 
@@ -21,6 +24,8 @@ const (
 	kindAccount   = "account"
 	kindSandbox   = "sandbox"
 	kindWorkspace = "workspace"
+	kindAgent     = "agent"
+	kindVariable  = "variable"
 	kindEndpoint  = "endpoint"
 )
 
@@ -32,6 +37,14 @@ func sandboxKey(a schemas.AccountID, s schemas.SandboxID) string {
 
 func workspaceKey(a schemas.AccountID, w schemas.WorkspaceID) string {
 	return kindWorkspace + "." + string(a) + "." + string(w)
+}
+
+func agentKey(a schemas.AccountID, g schemas.AgentID) string {
+	return kindAgent + "." + string(a) + "." + string(g)
+}
+
+func variableKey(a schemas.AccountID, name string) string {
+	return kindVariable + "." + string(a) + "." + name
 }
 
 func endpointKey(a schemas.AccountID, e schemas.EndpointID) string {
@@ -47,6 +60,10 @@ func (r record) key() string {
 		return sandboxKey(r.Sandbox.Account, r.Sandbox.ID)
 	case r.Workspace != nil:
 		return workspaceKey(r.Workspace.Account, r.Workspace.ID)
+	case r.Agent != nil:
+		return agentKey(r.Agent.Account, r.Agent.ID)
+	case r.Variable != nil:
+		return variableKey(r.Variable.Account, r.Variable.Name)
 	case r.Endpoint != nil:
 		return endpointKey(r.Endpoint.Account, r.Endpoint.ID)
 	}
@@ -59,7 +76,7 @@ func splitKey(key string) (kind string, account schemas.AccountID, id string, ok
 	switch {
 	case len(parts) == 2 && parts[0] == kindAccount:
 		return parts[0], schemas.AccountID(parts[1]), "", true
-	case len(parts) == 3 && (parts[0] == kindSandbox || parts[0] == kindWorkspace || parts[0] == kindEndpoint):
+	case len(parts) == 3 && slices.Contains([]string{kindSandbox, kindWorkspace, kindAgent, kindVariable, kindEndpoint}, parts[0]):
 		return parts[0], schemas.AccountID(parts[1]), parts[2], true
 	}
 	return "", "", "", false

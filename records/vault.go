@@ -34,6 +34,7 @@ type stored struct {
 const (
 	fieldEnvVars = "env_vars"
 	fieldSecrets = "secrets"
+	fieldValue   = "value"
 )
 
 // takeSecrets takes the secrets out of r, which is changed for that but not what it points to: each is a
@@ -46,6 +47,12 @@ func takeSecrets(r *record) map[string]any {
 		s.EnvVars = nil
 		r.Sandbox = &s
 		return map[string]any{fieldEnvVars: &taken}
+	case r.Variable != nil && r.Variable.Value != "":
+		v := *r.Variable
+		taken := v.Value
+		v.Value = ""
+		r.Variable = &v
+		return map[string]any{fieldValue: &taken}
 	case r.Endpoint != nil && len(r.Endpoint.Secrets) > 0:
 		e := *r.Endpoint
 		taken := e.Secrets
@@ -61,6 +68,8 @@ func secretIn(r *record, field string) any {
 	switch {
 	case r.Sandbox != nil && field == fieldEnvVars:
 		return &r.Sandbox.EnvVars
+	case r.Variable != nil && field == fieldValue:
+		return &r.Variable.Value
 	case r.Endpoint != nil && field == fieldSecrets:
 		return &r.Endpoint.Secrets
 	}

@@ -13,6 +13,7 @@ type Collection string
 const (
 	Sandboxes  Collection = "sandboxes"
 	Workspaces Collection = "workspaces"
+	Agents     Collection = "agents"
 )
 
 // Collections lists every collection.

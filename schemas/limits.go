@@ -21,10 +21,16 @@ const (
 	MaxEnvVars        = 256       // variables of a sandbox
 	MaxEnvBytes       = 256 << 10 // bytes of all its names and values
 
-	MaxConfig       = 512 << 10           // bytes of a record's JSON at the front door
-	MaxDescription  = 1024                // bytes of what a record says for people
-	MaxSandboxes    = 1000                // sandboxes of an account
-	MaxWorkspaces   = 1000                // workspaces of an account
+	MaxConfig      = 512 << 10 // bytes of a record's JSON at the front door
+	MaxDescription = 1024      // bytes of what a record says for people
+	MaxSandboxes   = 1000      // sandboxes of an account
+	MaxWorkspaces  = 1000      // workspaces of an account
+	MaxAgents      = 1000      // agents of an account
+	MaxVariables   = 1000      // variables of an account
+	MaxVariable    = 64 << 10  // bytes of one's value
+
+	MaxAgentWorkspaces = 32 // workspaces of an agent
+
 	MaxNetworkRules = 256                 // entries in each list of a sandbox's network
 	MaxHooks        = 32                  // scripts in each list of a sandbox's hooks
 	MaxHook         = 16 << 10            // bytes of one of them

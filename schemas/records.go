@@ -52,6 +52,7 @@ type Sandbox struct {
 	OnCreate []string       `json:"on_create,omitempty"`
 	OnResume []string       `json:"on_resume,omitempty"`
 	Options  map[string]any `json:"options,omitempty"` // of the provider: strings, numbers, true and false
+	Manifest string         `json:"manifest,omitzero"` // what it was applied with; empty: it was made by hand
 	Created  time.Time      `json:"created"`
 	Updated  time.Time      `json:"updated,omitzero"`
 }
@@ -64,7 +65,8 @@ type Workspace struct {
 	// Sandbox is where calls run that name none; empty: they must name one.
 	Sandbox     SandboxID `json:"sandbox,omitzero"`
 	Description string    `json:"description,omitzero"`
-	Storage     string    `json:"storage,omitzero"` // s3; empty: where the provider keeps files
+	Storage     string    `json:"storage,omitzero"`  // s3; empty: where the provider keeps files
+	Manifest    string    `json:"manifest,omitzero"` // what it was applied with; empty: it was made by hand
 	Created     time.Time `json:"created"`
 	Updated     time.Time `json:"updated,omitzero"`
 }
