@@ -204,7 +204,7 @@ func TestASandboxIsWhatItsSpecSays(t *testing.T) {
 		PermissionMode: schemas.PermissionEdit, Timeout: schemas.Duration(time.Minute), MemoryLimit: 512 << 20, OutputLimit: 1000,
 		EnvVars: map[string]string{"A": "secret"}, Persistent: true, Guard: schemas.GuardOff, Runtimes: []string{"bash"}, JobLimit: 2,
 		JobLifetime: schemas.Duration(time.Hour), IdleTimeout: schemas.Duration(time.Hour), MaxLifetime: schemas.Duration(2 * time.Hour),
-		OnCreate: []string{"a"}, OnResume: []string{"b"}, Options: map[string]any{"diskGb": 5.0}, Created: time.Unix(1, 0), Updated: time.Unix(2, 0),
+		OnCreate: []string{"a"}, OnResume: []string{"b"}, Options: map[string]any{"diskGb": 5.0}, Manifest: "m", Created: time.Unix(1, 0), Updated: time.Unix(2, 0),
 	}
 	v := reflect.ValueOf(s)
 	for i := range v.NumField() {

@@ -31,7 +31,7 @@ func sandboxOf(old schemas.Sandbox, spec schemas.SandboxSpec) (schemas.Sandbox, 
 		PermissionMode: c.PermissionMode, Runtimes: c.Runtimes, Timeout: inSeconds(c.Timeout), MemoryLimit: c.MemoryLimit * mebi,
 		OutputLimit: c.OutputLimit, EnvVars: c.EnvVars, Persistent: c.Persistent, Guard: c.Guard, JobLimit: c.JobLimit,
 		JobLifetime: inSeconds(c.JobLifetime), IdleTimeout: inSeconds(c.Lifecycle.IdleTimeout), MaxLifetime: inSeconds(c.Lifecycle.MaxLifetime),
-		OnCreate: c.OnCreate, OnResume: c.OnResume, Options: c.Options, Created: old.Created, Updated: old.Updated,
+		OnCreate: c.OnCreate, OnResume: c.OnResume, Options: c.Options, Manifest: old.Manifest, Created: old.Created, Updated: old.Updated,
 	}, nil
 }
 
