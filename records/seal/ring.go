@@ -67,8 +67,9 @@ func validID(id string) bool {
 // Ring is some keys, of which the first seals. It never changes and is safe for concurrent use. The
 // nil ring has no key: it seals and opens nothing, and says how to give it some.
 type Ring struct {
-	ids  []string // as they were given
-	keys map[string]cipher.AEAD
+	ids   []string // as they were given
+	keys  map[string]cipher.AEAD
+	signs map[string][]byte // derived of the same secrets
 }
 
 // NewRing returns a ring of 1 to 64 keys with ids of their own. Code: invalid.
@@ -76,7 +77,7 @@ func NewRing(keys ...Key) (*Ring, error) {
 	if len(keys) == 0 || len(keys) > MaxKeys {
 		return nil, schemas.Invalidf("keys", "there are %d: 1 to %d are needed", len(keys), MaxKeys)
 	}
-	r := &Ring{keys: make(map[string]cipher.AEAD, len(keys))}
+	r := &Ring{keys: make(map[string]cipher.AEAD, len(keys)), signs: make(map[string][]byte, len(keys))}
 	for _, k := range keys {
 		if r.Has(k.ID) {
 			return nil, schemas.Invalidf("keys", "%s is there twice: each key needs an id of its own", k.ID)
@@ -87,6 +88,9 @@ func NewRing(keys ...Key) (*Ring, error) {
 		}
 		gcm, err := cipher.NewGCM(block)
 		if err != nil {
+			return nil, fmt.Errorf("key %s: %w", k.ID, err)
+		}
+		if r.signs[k.ID], err = signingKey(k.secret); err != nil {
 			return nil, fmt.Errorf("key %s: %w", k.ID, err)
 		}
 		r.ids, r.keys[k.ID] = append(r.ids, k.ID), gcm
