@@ -1,0 +1,231 @@
+package tickets_test
+
+import (
+	"bytes"
+	"errors"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/sandjet/sandjet/gateway/tickets"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+func key(b byte) []byte { return bytes.Repeat([]byte{b}, 32) }
+
+func signer(t testing.TB, keys ...byte) *tickets.Signer {
+	t.Helper()
+	var all [][]byte
+	for _, k := range keys {
+		all = append(all, key(k))
+	}
+	s, err := tickets.NewSigner(all...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func now() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC) }
+
+func ticket() tickets.Ticket {
+	return tickets.Ticket{
+		Account: "acct_1", Key: tickets.FingerprintOf("hash"), Conversations: []string{"c_1", "support-*"},
+		Ops: []tickets.Op{tickets.Read, tickets.Send}, Expires: now().Add(time.Minute).Truncate(time.Second),
+	}
+}
+
+func TestATokenSaysWhatItsTicketSaid(t *testing.T) {
+	t.Parallel()
+	s := signer(t, 1)
+	token, err := s.Sign(ticket())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !tickets.Is(token) || strings.ContainsFunc(token, func(r rune) bool {
+		return !strings.ContainsRune("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_", r)
+	}) {
+		t.Errorf("%q does not suit a URL or a subprotocol", token)
+	}
+	if len(token) > 250 {
+		t.Errorf("a usual token has %d bytes; want at most 250", len(token))
+	}
+	got, err := s.Verify(token, now())
+	if err != nil || !reflect.DeepEqual(got, ticket()) {
+		t.Errorf("Verify: %+v, %v; want %+v", got, err, ticket())
+	}
+}
+
+func TestAnEndedTokenIsRefused(t *testing.T) {
+	t.Parallel()
+	s := signer(t, 1)
+	token, err := s.Sign(ticket())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at, ok := range map[time.Time]bool{
+		ticket().Expires.Add(-time.Nanosecond): true, ticket().Expires: false, ticket().Expires.Add(time.Hour): false,
+	} {
+		if _, err := s.Verify(token, at); (err == nil) != ok || err != nil && !errors.Is(err, schemas.ErrDenied) {
+			t.Errorf("at %s: %v; want ok %v", at, err, ok)
+		}
+	}
+}
+
+func TestAFormerKeyVerifiesUntilItIsTakenAway(t *testing.T) {
+	t.Parallel()
+	token, err := signer(t, 1).Sign(ticket())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := signer(t, 2, 1).Verify(token, now()); err != nil {
+		t.Errorf("with the key as a former one: %v", err)
+	}
+	if _, err := signer(t, 2).Verify(token, now()); !errors.Is(err, schemas.ErrDenied) {
+		t.Errorf("without the key: %v; want denied", err)
+	}
+}
+
+func TestATokenWithAnyByteChangedIsRefused(t *testing.T) {
+	t.Parallel()
+	s := signer(t, 1, 2)
+	token, err := s.Sign(ticket())
+	if err != nil {
+		t.Fatal(err)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		b := []byte(token)
+		at := rapid.IntRange(0, len(b)-1).Draw(t, "at")
+		other := rapid.Byte().Filter(func(c byte) bool { return c != b[at] }).Draw(t, "byte")
+		switch rapid.SampledFrom([]string{"replace", "insert", "cut", "append"}).Draw(t, "how") {
+		case "replace":
+			b[at] = other
+		case "insert":
+			b = slices.Insert(b, at, other)
+		case "cut":
+			b = b[:at]
+		case "append":
+			b = append(b, other)
+		}
+		if got, err := s.Verify(string(b), now()); !errors.Is(err, schemas.ErrDenied) {
+			t.Fatalf("%q: %+v, %v; want denied", b, got, err)
+		}
+	})
+}
+
+func TestATicketAllowsItsOpsOnItsConversations(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		patterns []string
+		ops      []tickets.Op
+		op       tickets.Op
+		conv     schemas.ConversationID
+		want     bool
+	}{
+		"the id itself":                  {[]string{"c_1"}, []tickets.Op{tickets.Read}, tickets.Read, "c_1", true},
+		"a longer id":                    {[]string{"c_1"}, []tickets.Op{tickets.Read}, tickets.Read, "c_12", false},
+		"a shorter id":                   {[]string{"c_1"}, []tickets.Op{tickets.Read}, tickets.Read, "c_", false},
+		"a beginning":                    {[]string{"x", "support-*"}, []tickets.Op{tickets.Read}, tickets.Read, "support-7", true},
+		"the beginning alone":            {[]string{"support-*"}, []tickets.Op{tickets.Read}, tickets.Read, "support-", true},
+		"another beginning":              {[]string{"support-*"}, []tickets.Op{tickets.Read}, tickets.Read, "sales-7", false},
+		"a star in the middle means one": {[]string{"a*b"}, []tickets.Op{tickets.Read}, tickets.Read, "axb", false},
+		"all":                            {[]string{"*"}, []tickets.Op{tickets.Read}, tickets.Read, "anything", true},
+		"an op that is not there":        {[]string{"*"}, []tickets.Op{tickets.Read}, tickets.Send, "c_1", false},
+		"an op beside others":            {[]string{"*"}, []tickets.Op{tickets.Read, tickets.Cancel}, tickets.Cancel, "c_1", true},
+		"a call without a conversation":  {[]string{"c_1"}, []tickets.Op{tickets.Send}, tickets.Send, "", false},
+		"the zero ticket":                {nil, nil, tickets.Read, "c_1", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tk := tickets.Ticket{Conversations: c.patterns, Ops: c.ops}
+			err := tk.Check(c.op, c.conv)
+			if tk.Allows(c.op, c.conv) != c.want || (err == nil) != c.want || err != nil && !errors.Is(err, schemas.ErrDenied) {
+				t.Errorf("Allows %v, Check %v; want %v", tk.Allows(c.op, c.conv), err, c.want)
+			}
+		})
+	}
+}
+
+func TestATicketThatCannotBeIsRefusedByField(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change func(*tickets.Ticket)
+		field  string
+	}{
+		"as it is":            {func(*tickets.Ticket) {}, ""},
+		"all conversations":   {func(t *tickets.Ticket) { t.Conversations = []string{"*"} }, ""},
+		"a day":               {func(t *tickets.Ticket) { t.Expires = now().Add(tickets.MaxTTL) }, ""},
+		"no conversations":    {func(t *tickets.Ticket) { t.Conversations = nil }, "conversations"},
+		"an empty pattern":    {func(t *tickets.Ticket) { t.Conversations = []string{""} }, "conversations"},
+		"a pattern of spaces": {func(t *tickets.Ticket) { t.Conversations = []string{"a\x00*"} }, "conversations"},
+		"too many patterns":   {func(t *tickets.Ticket) { t.Conversations = slices.Repeat([]string{"c"}, 33) }, "conversations"},
+		"too long patterns":   {func(t *tickets.Ticket) { t.Conversations = slices.Repeat([]string{strings.Repeat("c", 200)}, 11) }, "conversations"},
+		"no ops":              {func(t *tickets.Ticket) { t.Ops = nil }, "ops"},
+		"an unknown op":       {func(t *tickets.Ticket) { t.Ops = []tickets.Op{"write"} }, "ops"},
+		"an op twice":         {func(t *tickets.Ticket) { t.Ops = []tickets.Op{"read", "read"} }, "ops"},
+		"ended":               {func(t *tickets.Ticket) { t.Expires = now() }, "ttl"},
+		"more than a day":     {func(t *tickets.Ticket) { t.Expires = now().Add(tickets.MaxTTL + time.Minute) }, "ttl"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tk := ticket()
+			c.change(&tk)
+			err := tk.Validate(now())
+			if e, ok := errors.AsType[*schemas.Error](err); c.field == "" && err != nil || c.field != "" && (!ok || e.Code != schemas.Invalid || e.Field != c.field) {
+				t.Errorf("Validate: %v; want field %q", err, c.field)
+			}
+		})
+	}
+}
+
+func TestTheLargestTicketFitsAToken(t *testing.T) {
+	t.Parallel()
+	tk := ticket()
+	tk.Account = schemas.AccountID("acct_" + strings.Repeat("a", 64))
+	tk.Ops = tickets.Ops()
+	tk.Conversations = slices.Repeat([]string{strings.Repeat("c", tickets.MaxPatternBytes/tickets.MaxConversations)}, tickets.MaxConversations)
+	if err := tk.Validate(now()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := signer(t, 1).Sign(tk); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestASignerNeedsWholeKeys(t *testing.T) {
+	t.Parallel()
+	for name, keys := range map[string][][]byte{"none": nil, "short": {key(1), key(2)[:31]}, "empty": {{}}} {
+		if _, err := tickets.NewSigner(keys...); !errors.Is(err, schemas.ErrInvalid) {
+			t.Errorf("%s: %v; want invalid", name, err)
+		}
+	}
+}
+
+// FuzzVerify: nothing but what was signed verifies, whatever it is.
+func FuzzVerify(f *testing.F) {
+	s := signer(f, 1, 2)
+	token, err := s.Sign(ticket())
+	if err != nil {
+		f.Fatal(err)
+	}
+	other, err := signer(f, 3).Sign(ticket())
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, seed := range []string{"", "sjat_", token, other, token[:len(token)-1], token + "\n", token + "="} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		got, err := s.Verify(text, now())
+		if err == nil && text != token {
+			t.Fatalf("%q verifies as %+v", text, got)
+		}
+		if err != nil && !errors.Is(err, schemas.ErrDenied) {
+			t.Fatalf("%v is not denied", err)
+		}
+	})
+}
