@@ -42,6 +42,8 @@ func shelfOf(c schemas.Collection) (shelf, error) {
 		return sandboxShelf(), nil
 	case schemas.Workspaces:
 		return workspaceShelf(), nil
+	case schemas.Agents:
+		return agentShelf(), nil
 	}
 	return shelf{}, schemas.Errorf(schemas.NotFound, "", "there is no collection %q", schemas.Quotable(string(c)))
 }
@@ -81,7 +83,9 @@ func sandboxShelf() shelf {
 					}
 				}
 			}
-			return nil
+			return t.checkUsers("sandbox",
+				func(g schemas.Agent) bool { return t.usesSandbox(g, r.Sandbox.ID) },
+				func(after *tenant) { after.sandboxes.byID[r.Sandbox.ID] = *r.Sandbox })
 		},
 	}
 }
@@ -112,15 +116,47 @@ func workspaceShelf() shelf {
 		named: func(t *tenant, r record) []string { return texts(t.workspaces.names[r.Workspace.Name]) },
 		fits: func(t *tenant, r record) error {
 			w := *r.Workspace
-			if w.Sandbox == "" {
-				return nil
+			if w.Sandbox != "" {
+				s, ok := t.sandboxes.byID[w.Sandbox]
+				if !ok {
+					return schemas.Invalidf("sandbox", "there is no sandbox %q: make it first", schemas.Quotable(string(w.Sandbox)))
+				}
+				if err := CheckStorage(w, s); err != nil {
+					return err
+				}
 			}
-			s, ok := t.sandboxes.byID[w.Sandbox]
-			if !ok {
-				return schemas.Invalidf("sandbox", "there is no sandbox %q: make it first", schemas.Quotable(string(w.Sandbox)))
-			}
-			return CheckStorage(w, s)
+			return t.checkUsers("workspace",
+				func(g schemas.Agent) bool { return usesWorkspace(g, w.ID) },
+				func(after *tenant) { after.workspaces.byID[w.ID] = w })
 		},
+	}
+}
+
+func agentShelf() shelf {
+	return shelf{
+		kind: kindAgent, noun: "agent", prefix: schemas.AgentPrefix, most: schemas.MaxAgents,
+		fresh: func(a schemas.AccountID, id string, now time.Time) record {
+			return record{Agent: &schemas.Agent{ID: schemas.AgentID(id), Account: a, Created: now}}
+		},
+		spec: func(old record) any { return agentSpec(*old.Agent) },
+		build: func(old record, b []byte, now time.Time) (record, error) {
+			spec, err := decode[schemas.AgentSpec](b)
+			if err != nil {
+				return record{}, err
+			}
+			g, err := agentOf(*old.Agent, spec)
+			g.Updated = now
+			return record{Agent: &g}, err
+		},
+		check:    func(b []byte) error { _, err := decode[schemas.AgentSpec](b); return err },
+		document: func(r record) any { return agentDocument(*r.Agent) },
+		ids:      func(t *tenant) []string { return t.agents.ids() },
+		get: func(t *tenant, id string) (record, bool) {
+			g, ok := t.agents.byID[schemas.AgentID(id)]
+			return record{Agent: &g}, ok
+		},
+		named: func(t *tenant, r record) []string { return texts(t.agents.names[r.Agent.Name]) },
+		fits:  func(t *tenant, r record) error { return t.checkScenes(*r.Agent) },
 	}
 }
 
@@ -364,6 +400,8 @@ func (sh shelf) key(a schemas.AccountID, id string) (string, error) {
 		bad = bad || schemas.SandboxID(id).Validate() != nil
 	case kindWorkspace:
 		bad = bad || schemas.WorkspaceID(id).Validate() != nil
+	case kindAgent:
+		bad = bad || schemas.AgentID(id).Validate() != nil
 	}
 	if bad {
 		return "", sh.missing(id)

@@ -1,6 +1,9 @@
 package records
 
 import (
+	"encoding/json"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/sandjet/sandjet/schemas"
@@ -10,10 +13,22 @@ import (
 // none.
 const DefaultName = "default"
 
-// resolve turns a valid request of t's account into a call. It is pure but for the ids that it
-// makes: the same request, records and time give the same call.
+// resolve turns a valid request of t's account into a call, all but its digest. It is pure but for the ids
+// that it makes: the same request, records and time give the same call.
 func resolve(t *tenant, a schemas.AccountID, r schemas.Request, now time.Time) (schemas.Call, error) {
-	w, s, err := place(t, r)
+	r, err := r.Placed()
+	if err != nil {
+		return schemas.Call{}, err //nolint:wrapcheck // it names the field and the remedy
+	}
+	var (
+		s scene
+		g schemas.Agent
+	)
+	if r.Agent == "" {
+		s, err = place(t, r)
+	} else {
+		g, s, err = placeOfAgent(t, r)
+	}
 	if err != nil {
 		return schemas.Call{}, err
 	}
@@ -23,8 +38,8 @@ func resolve(t *tenant, a schemas.AccountID, r schemas.Request, now time.Time) (
 	}
 	c := schemas.Call{
 		ID: r.ID, Account: a, Agent: r.Agent, Conversation: r.Conversation, Turn: r.Turn, Tool: r.Tool, Input: r.Input,
-		Dialect: r.Dialect, Provider: s.Provider, Workspace: w.ID, Sandbox: s.ID, Timeout: timeout(r, s),
-		Accepted: now.UTC(), Deadline: deadline, Origin: r.Origin, Group: r.Group, TraceParent: r.TraceParent, Digest: r.Digest(),
+		Dialect: r.Dialect, Provider: s.provider, Workspace: s.workspace.ID, Sandbox: s.sandbox.ID, Timeout: timeout(r, s.sandbox),
+		Accepted: now.UTC(), Deadline: deadline, Origin: r.Origin, Group: r.Group, TraceParent: r.TraceParent,
 	}
 	if c.ID == "" {
 		c.ID = schemas.NewCallID()
@@ -32,7 +47,8 @@ func resolve(t *tenant, a schemas.AccountID, r schemas.Request, now time.Time) (
 	if c.Conversation == "" {
 		c.Conversation = schemas.NewConversationID()
 	}
-	if asks(s.PermissionMode, r.Tool) {
+	c.Refused = refusal(g, s, r)
+	if c.Refused == "" && (g.Tools[r.Tool].NeedsApproval || asks(s.sandbox.PermissionMode, r.Tool)) {
 		c.Approval = schemas.NewApprovalID()
 	}
 	return c, nil
@@ -40,28 +56,84 @@ func resolve(t *tenant, a schemas.AccountID, r schemas.Request, now time.Time) (
 
 // place finds the workspace and the sandbox: the named ones, else the default workspace and the
 // workspace's own sandbox.
-func place(t *tenant, r schemas.Request) (schemas.Workspace, schemas.Sandbox, error) {
+func place(t *tenant, r schemas.Request) (s scene, err error) {
 	name := r.Workspace
 	if name == "" {
 		name = DefaultName
 	}
-	w, ok := t.workspaces.find(name)
-	if !ok {
-		return w, schemas.Sandbox{}, missing("workspace", name, t.workspaces.known())
+	var ok bool
+	if s.workspace, ok = t.workspaces.find(name); !ok {
+		return s, missing("workspace", name, t.workspaces.known())
 	}
 	name = r.Sandbox
 	if name == "" {
-		name = string(w.Sandbox)
+		name = string(s.workspace.Sandbox)
 	}
 	if name == "" {
-		return w, schemas.Sandbox{}, schemas.Invalidf("sandbox",
-			"is missing, and workspace %q has no sandbox of its own: name one", schemas.Quotable(w.Name))
+		return s, schemas.Invalidf("sandbox",
+			"is missing, and workspace %q has no sandbox of its own: name one", schemas.Quotable(s.workspace.Name))
 	}
-	s, ok := t.sandboxes.find(name)
+	if s.sandbox, ok = t.sandboxes.find(name); !ok {
+		return s, missing("sandbox", name, t.sandboxes.known())
+	}
+	s.provider = s.sandbox.Provider
+	return s, nil
+}
+
+// placeOfAgent finds where the request's agent has its call carried out: in the workspace that the request
+// names, or the first of the agent, and never outside of those.
+func placeOfAgent(t *tenant, r schemas.Request) (g schemas.Agent, s scene, err error) {
+	g, ok := t.agents.byID[r.Agent]
 	if !ok {
-		return w, s, missing("sandbox", name, t.sandboxes.known())
+		return g, s, missing("agent", string(r.Agent), t.agents.known())
 	}
-	return w, s, nil
+	n := 0
+	if r.Workspace != "" {
+		n = slices.IndexFunc(g.Workspaces, func(e schemas.AgentWorkspace) bool { return e.Name == r.Workspace })
+		if n < 0 {
+			n = slices.IndexFunc(g.Workspaces, func(e schemas.AgentWorkspace) bool { return string(e.Workspace) == r.Workspace })
+		}
+		if n < 0 {
+			return g, s, schemas.Invalidf("workspace", "%q is none of agent %q: %s", schemas.Quotable(r.Workspace), g.Name, namesOf(g))
+		}
+	}
+	if s, err = t.sceneOf(g, n); err != nil {
+		e := schemas.Public(err)
+		return g, s, &schemas.Error{Code: e.Code, Field: "agent", Message: schemas.Quotable(g.Name) + ": " + e.Field + ": " + e.Message}
+	}
+	if r.Sandbox != "" && (s.sandbox.ID == "" || r.Sandbox != string(s.sandbox.ID) && r.Sandbox != s.sandbox.Name) {
+		return g, s, &schemas.Error{
+			Code: schemas.Denied, Field: "sandbox", Message: schemas.Quotable(r.Sandbox) + " is not where agent " + schemas.Quotable(g.Name) + " has its calls carried out: leave it out",
+		}
+	}
+	return g, s, nil
+}
+
+// namesOf lists an agent's workspaces for an error message.
+func namesOf(g schemas.Agent) string {
+	if len(g.Workspaces) == 0 {
+		return "it has none"
+	}
+	names := make([]string, len(g.Workspaces))
+	for i, e := range g.Workspaces {
+		names[i] = e.Name
+	}
+	return "it has " + strings.Join(names, ", ")
+}
+
+// refusal says why a call is not carried out, "" when it is.
+func refusal(g schemas.Agent, s scene, r schemas.Request) string {
+	if !g.Offered(r.Tool) {
+		return "the tool " + string(r.Tool) + " is not enabled for this agent"
+	}
+	if why := schemas.Refusal(r.Tool, s.workspace.ID, s.sandbox.ID); why != "" {
+		return why
+	}
+	var in schemas.BashInput
+	if s.workspace.ID == "" && json.Unmarshal(r.Input, &in) == nil && in.Background {
+		return "this agent has no workspace, so no background jobs: run the command in the foreground"
+	}
+	return ""
 }
 
 // asks reports whether a call of the tool waits for a person's yes. Reading never does, nor does
@@ -104,9 +176,11 @@ func timeout(r schemas.Request, s schemas.Sandbox) schemas.Duration {
 	return min(d, schemas.Duration(schemas.MaxTimeout))
 }
 
-func missing(field, name, known string) error {
+func missing(noun, name, known string) error { return missingAt(noun, noun, name, known) }
+
+func missingAt(field, noun, name, known string) error {
 	return &schemas.Error{
 		Code: schemas.NotFound, Field: field,
-		Message: "there is no " + field + " " + schemas.Quotable(name) + ": " + known,
+		Message: "there is no " + noun + " " + schemas.Quotable(name) + ": " + known,
 	}
 }

@@ -97,6 +97,35 @@ type AgentDocument struct {
 	Updated     time.Time   `json:"updatedAt"`
 }
 
+// Offered reports whether a tool may be called at all.
+func (c AgentConfig) Offered(t Tool) bool {
+	enabled := c.Tools[t].Enabled
+	return enabled == nil || *enabled
+}
+
+// Refusal says, in words for the model, why a call of the tool cannot be carried out with the workspace and
+// the sandbox that its agent has for it, of which either may be empty; "": it can.
+func Refusal(t Tool, w WorkspaceID, s SandboxID) string {
+	commands := t == ToolBash || t == ToolAsyncStatus
+	switch {
+	case s == "" && commands:
+		return "no sandbox available for this command"
+	case w == "" && t != ToolBash:
+		return "this agent has no workspace"
+	case s == "" && t != ToolRead && t != ToolGlob && !commands:
+		return "workspace is read-only"
+	}
+	return ""
+}
+
+// Exposure is what a model is to be shown for an agent.
+type Exposure struct {
+	Tools []Tool // in the order of [Tools]; async_status stands for itself when there are Actions
+	// Workspaces are the names that the argument workspace takes; empty: there is nothing to choose.
+	Workspaces []string
+	Actions    []JobAction // on background jobs; empty: there are none
+}
+
 // Variable is a value that an account keeps sealed for its records: they name it as env:NAME.
 type Variable struct {
 	Account AccountID `json:"account"`

@@ -50,8 +50,8 @@ type Call struct {
 	Input        json.RawMessage `json:"input"`
 	Dialect      Dialect         `json:"dialect,omitzero"`
 	Provider     string          `json:"provider"`
-	Workspace    WorkspaceID     `json:"workspace"`
-	Sandbox      SandboxID       `json:"sandbox"`
+	Workspace    WorkspaceID     `json:"workspace,omitzero"` // empty: an agent's that has none
+	Sandbox      SandboxID       `json:"sandbox,omitzero"`   // empty: an agent's that only reads, or has none
 	Timeout      Duration        `json:"timeout"`
 	Accepted     time.Time       `json:"accepted"`
 	Deadline     time.Time       `json:"deadline"`
@@ -60,6 +60,8 @@ type Call struct {
 	Approval     ApprovalID      `json:"approval,omitzero"` // of a call that a person must allow first
 	Group        *GroupRef       `json:"group,omitzero"`
 	TraceParent  string          `json:"traceparent,omitzero"`
+	// Refused is why the call is not carried out, in words for the model; empty: it is.
+	Refused string `json:"refused,omitzero"`
 	// Digest is [Request.Digest] of the request that was admitted.
 	Digest string `json:"digest"`
 }

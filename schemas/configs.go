@@ -17,7 +17,7 @@ const (
 )
 
 // Collections lists every collection.
-func Collections() []Collection { return []Collection{Sandboxes, Workspaces} }
+func Collections() []Collection { return []Collection{Sandboxes, Workspaces, Agents} }
 
 // Document is a record as it leaves Sandjet: JSON, with its revision. A revision changes with every
 // change of the record.

@@ -101,6 +101,10 @@ func (r Request) Validate() error {
 	if r.Tool == "" {
 		return Invalidf("tool", "is missing: use one of %s", toolNames())
 	}
+	r, err := r.Placed()
+	if err != nil {
+		return err
+	}
 	in, err := DecodeInput(r.Tool, r.Input)
 	if b, ok := in.(BashInput); err == nil && r.Group != nil && (!ok || !b.Background) {
 		return Invalidf("group", "is for background calls: set input.background, or leave the group out")
@@ -120,8 +124,11 @@ func (c Call) Validate() error {
 	if err := c.Conversation.Validate(); err != nil {
 		return err
 	}
-	if c.Provider == "" || c.Workspace == "" || c.Sandbox == "" || c.Deadline.IsZero() {
+	if c.Provider == "" || c.Deadline.IsZero() || c.Agent == "" && (c.Workspace == "" || c.Sandbox == "") {
 		return Invalidf("call", "is not resolved: provider, workspace, sandbox and deadline must be set")
+	}
+	if why := Refusal(c.Tool, c.Workspace, c.Sandbox); why != "" && c.Refused == "" {
+		return Invalidf("call", "is not resolved: %s", why)
 	}
 	if !slices.Contains(Tools(), c.Tool) || len(c.Input) == 0 || string(c.Input) == "null" {
 		return Invalidf("tool", "%q is unknown or has no input", Quotable(string(c.Tool)))

@@ -35,8 +35,8 @@ const (
 
 // Records resolves requests. It must make an id and a conversation where the request has none.
 type Records interface {
-	// Resolve turns a valid request into a call of the account; the call has an Approval if a person must
-	// allow it. Codes: not_found, denied, invalid.
+	// Resolve turns a valid request into a call of the account, all but its digest; the call has an Approval
+	// if a person must allow it. Codes: not_found, denied, invalid.
 	Resolve(ctx context.Context, a schemas.AccountID, r schemas.Request) (schemas.Call, error)
 }
 
@@ -71,7 +71,7 @@ func Admit(ctx context.Context, bus *streams.Bus, rec Records, a schemas.Account
 // it, so defaults that move, such as the deadline, do not matter; a repeat is recognised even after
 // its own deadline.
 //
-// Codes: invalid, not_found (a workspace or sandbox), denied, conflict, unavailable. After
+// Codes: invalid, not_found (an agent, workspace or sandbox), denied, conflict, unavailable. After
 // unavailable or timeout nobody knows whether the call is there: repeat it with the same id.
 func (d Door) Admit(ctx context.Context, a schemas.AccountID, r schemas.Request) (Accepted, error) {
 	if r.Account != "" && r.Account != a {
@@ -83,6 +83,7 @@ func (d Door) Admit(ctx context.Context, a schemas.AccountID, r schemas.Request)
 	if err != nil {
 		return d.known(ctx, a, r, err)
 	}
+	call.Digest = r.Digest()
 	if call.Origin == nil {
 		call.Origin = &schemas.Origin{Kind: d.Kind}
 	}
@@ -145,7 +146,7 @@ func (d Door) existing(ctx context.Context, a schemas.AccountID, r schemas.Reque
 // background reports whether the call starts a job. Its id is made here, before the call is on the log,
 // so that a call that is handed out twice starts one job.
 func background(c schemas.Call) bool {
-	if c.Tool != schemas.ToolBash {
+	if c.Tool != schemas.ToolBash || c.Refused != "" {
 		return false
 	}
 	var in schemas.BashInput

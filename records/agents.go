@@ -1,0 +1,174 @@
+package records
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// agentOf makes the record of what a client says, once that is checked but for the records that it names.
+func agentOf(old schemas.Agent, spec schemas.AgentSpec) (schemas.Agent, error) {
+	if err := checkNames(schemas.AgentPrefix, spec.Name, spec.Description); err != nil {
+		return schemas.Agent{}, err
+	}
+	if err := CheckAgent(spec.Config); err != nil {
+		return schemas.Agent{}, err
+	}
+	g := old
+	g.Name, g.Description, g.AgentConfig = spec.Name, spec.Description, spec.Config
+	return g, nil
+}
+
+// agentSpec is what a client would have to say for the record to be made.
+func agentSpec(g schemas.Agent) schemas.AgentSpec {
+	return schemas.AgentSpec{Name: g.Name, Description: g.Description, Config: g.AgentConfig}
+}
+
+func agentDocument(g schemas.Agent) schemas.AgentDocument {
+	return schemas.AgentDocument{
+		ID: g.ID, Name: g.Name, Description: g.Description, Config: g.AgentConfig, Manifest: g.Manifest,
+		Created: g.Created, Updated: updated(g.Created, g.Updated),
+	}
+}
+
+// CheckAgent reports the first thing in an agent's config that is wrong in itself; whether the account has
+// what it names is not looked at. It is pure. Errors are invalid, and name the field.
+func CheckAgent(c schemas.AgentConfig) error {
+	if c.Sandbox != "" && c.Sandbox.Validate() != nil {
+		return schemas.Invalidf("config.sandbox", "%q is not the id of a sandbox", schemas.Quotable(string(c.Sandbox)))
+	}
+	if len(c.Workspaces) > schemas.MaxAgentWorkspaces {
+		return schemas.Invalidf("config.workspaces", "has %d entries: at most %d", len(c.Workspaces), schemas.MaxAgentWorkspaces)
+	}
+	for i, e := range c.Workspaces {
+		if err := checkEntry(fieldOfEntry(i), e); err != nil {
+			return err
+		}
+		if slices.ContainsFunc(c.Workspaces[:i], func(other schemas.AgentWorkspace) bool { return other.Name == e.Name }) {
+			return schemas.Invalidf(fieldOfEntry(i)+".name", "%q is given twice: the model could not tell them apart", e.Name)
+		}
+	}
+	for _, t := range slices.Sorted(maps.Keys(c.Tools)) {
+		if known := schemas.Tools(); !slices.Contains(known, t) {
+			return unknown("config.tools."+schemas.Quotable(string(t)), t, known)
+		}
+	}
+	return nil
+}
+
+// fieldOfEntry names the n-th workspace of an agent.
+func fieldOfEntry(n int) string { return fmt.Sprintf("config.workspaces[%d]", n) }
+
+func checkEntry(field string, e schemas.AgentWorkspace) error {
+	if err := checkNames(schemas.WorkspacePrefix, e.Name, ""); err != nil {
+		p := schemas.Public(err)
+		return schemas.Invalidf(field+".name", "%s", p.Message)
+	}
+	if e.Workspace.Validate() != nil {
+		return schemas.Invalidf(field+".workspaceId", "%q is not the id of a workspace", schemas.Quotable(string(e.Workspace)))
+	}
+	return nil
+}
+
+// scene is where calls of an agent are carried out, as one of its workspaces says.
+type scene struct {
+	workspace schemas.Workspace // the zero one: the agent has none
+	sandbox   schemas.Sandbox   // the zero one: there is none
+	// provider serves the calls: the sandbox's, else that which holds the files.
+	provider string
+}
+
+// sceneOf finds the n-th of an agent, which is the only one of an agent without workspaces. Codes:
+// not_found (a record that the agent names is gone), invalid (the files cannot be reached from there).
+// Errors name the field of the agent.
+func (t *tenant) sceneOf(g schemas.Agent, n int) (s scene, err error) {
+	s.provider = DefaultProvider
+	id, field, ok := g.Sandbox, "config.sandbox", true
+	if n < len(g.Workspaces) {
+		e := g.Workspaces[n]
+		if s.workspace, ok = t.workspaces.byID[e.Workspace]; !ok {
+			return s, missingAt(fieldOfEntry(n)+".workspaceId", "workspace", string(e.Workspace), t.workspaces.known())
+		}
+		if e.Sandbox.Given {
+			id, field = e.Sandbox.ID, fieldOfEntry(n)+".sandbox"
+		}
+	}
+	if id != "" {
+		if s.sandbox, ok = t.sandboxes.byID[id]; !ok {
+			return s, missingAt(field, "sandbox", string(id), t.sandboxes.known())
+		}
+		s.provider = s.sandbox.Provider
+		return s, CheckStorage(s.workspace, s.sandbox)
+	}
+	if s.workspace.Storage == "" { // the usual one: what holds the files reaches them
+		if own, ok := t.sandboxes.byID[s.workspace.Sandbox]; ok {
+			s.provider = own.Provider
+		}
+		return s, nil
+	}
+	own := t.sandboxes.byID[s.workspace.Sandbox]
+	orElse(&own.Provider, DefaultProvider)
+	s.provider = own.Provider
+	return s, CheckStorage(s.workspace, own)
+}
+
+// checkScenes reports the first workspace of an agent that would fail its calls. Code: invalid.
+func (t *tenant) checkScenes(g schemas.Agent) error {
+	for n := range max(len(g.Workspaces), 1) {
+		_, err := t.sceneOf(g, n)
+		if err == nil {
+			continue
+		}
+		e := schemas.Public(err)
+		field := e.Field
+		if !strings.HasPrefix(field, "config.sandbox") && !strings.HasPrefix(field, "config.workspaces") {
+			field = fieldOfEntry(n)
+		}
+		return schemas.Invalidf(field, "%s", e.Message)
+	}
+	return nil
+}
+
+// checkUsers reports the first agent that uses changed, a sandbox or a workspace, and would then fail its
+// calls although it does not now. Code: conflict.
+func (t *tenant) checkUsers(noun string, uses func(schemas.Agent) bool, changed func(*tenant)) error {
+	var after *tenant // made only when some agent is concerned
+	for _, id := range t.agents.ids() {
+		g := t.agents.byID[schemas.AgentID(id)]
+		if !uses(g) || t.checkScenes(g) != nil {
+			continue
+		}
+		if after == nil {
+			after = t.copied()
+			changed(after)
+		}
+		if err := after.checkScenes(g); err != nil {
+			return &schemas.Error{
+				Code: schemas.Conflict, Field: "config",
+				Message: "agent " + schemas.Quotable(g.Name) + " uses this " + noun + ", and then could not: " + schemas.Public(err).Message,
+			}
+		}
+	}
+	return nil
+}
+
+// copied is a tenant whose sandboxes and workspaces may be changed.
+func (t *tenant) copied() *tenant {
+	c := *t
+	c.sandboxes.byID, c.workspaces.byID = maps.Clone(t.sandboxes.byID), maps.Clone(t.workspaces.byID)
+	return &c
+}
+
+// usesSandbox reports whether calls of an agent may be carried out in a sandbox, or its files held there.
+func (t *tenant) usesSandbox(g schemas.Agent, id schemas.SandboxID) bool {
+	return g.Sandbox == id || slices.ContainsFunc(g.Workspaces, func(e schemas.AgentWorkspace) bool {
+		return e.Sandbox.ID == id || t.workspaces.byID[e.Workspace].Sandbox == id
+	})
+}
+
+func usesWorkspace(g schemas.Agent, id schemas.WorkspaceID) bool {
+	return slices.ContainsFunc(g.Workspaces, func(e schemas.AgentWorkspace) bool { return e.Workspace == id })
+}

@@ -1,0 +1,66 @@
+package schemas
+
+import (
+	"bytes"
+	"encoding/json"
+)
+
+// argWorkspace is the argument of every tool by which a model chooses among the workspaces of its agent.
+const argWorkspace = "workspace"
+
+// Placed returns the request with the workspace that its input names, if it does, where others name it, and
+// taken out of the input. The digest is that of the request as it was. Codes: invalid (the two differ).
+func (r Request) Placed() (Request, error) {
+	rest, name, err := takeWorkspace(r.Input)
+	if err != nil || name == "" {
+		return r, err
+	}
+	if r.Workspace != "" && r.Workspace != name {
+		return r, Invalidf("input."+argWorkspace, "%q is not the request's workspace, %q: name one of them", name, r.Workspace)
+	}
+	r.Workspace, r.Input = name, rest
+	return r, nil
+}
+
+// takeWorkspace takes the argument out of an input. What is no object stays as it is: who decodes it says so.
+func takeWorkspace(input json.RawMessage) (rest json.RawMessage, name string, err error) {
+	// The usual call has no such argument, and is not read for it. One that is written with escapes is not
+	// found here, and refused as unknown.
+	if !bytes.Contains(input, []byte(`"`+argWorkspace+`"`)) || checkText(input, MaxInput) != nil {
+		return input, "", nil
+	}
+	dec := json.NewDecoder(bytes.NewReader(input))
+	if _, err := dec.Token(); err != nil { // the opening brace
+		return input, "", nil //nolint:nilerr // as said above
+	}
+	out := []byte{'{'}
+	found := false
+	for dec.More() {
+		key, err := dec.Token()
+		var value json.RawMessage
+		if err != nil || dec.Decode(&value) != nil {
+			return input, "", nil //nolint:nilerr // as said above
+		}
+		if key != argWorkspace {
+			if len(out) > 1 {
+				out = append(out, ',')
+			}
+			out = append(append(append(out, mustJSON(key)...), ':'), value...)
+			continue
+		}
+		if found {
+			return input, "", Invalidf("input."+argWorkspace, "is given twice")
+		}
+		found = true
+		if json.Unmarshal(value, &name) != nil || validateToken("", name, MaxName, "_.- ") != nil {
+			return input, "", Invalidf("input."+argWorkspace, "must be the name of a workspace")
+		}
+	}
+	if _, err := dec.Token(); err != nil || dec.More() { // the closing brace, and what may not follow it
+		return input, "", nil //nolint:nilerr // as said above
+	}
+	if !found {
+		return input, "", nil
+	}
+	return append(out, '}'), name, nil
+}
