@@ -1,10 +1,9 @@
 package tickets
 
 import (
-	"crypto/hmac"
-	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,34 +17,28 @@ const Prefix = "sjat_"
 const MaxToken = 4096
 
 const (
-	keyBytes = 32
-	macBytes = sha256.Size
+	purpose  = "attach token"
+	macBytes = 32
+	maxKeyID = 255
 	version  = 1
 )
 
 // Is reports whether a credential is meant as an attach token.
 func Is(credential string) bool { return strings.HasPrefix(credential, Prefix) }
 
-// Signer makes tokens with the first of its keys and takes those made with any. It does not change and is
-// safe for concurrent use.
-type Signer struct{ keys [][]byte }
-
-// NewSigner returns a signer of one or more keys of 32 bytes. Code: invalid.
-func NewSigner(keys ...[]byte) (*Signer, error) {
-	if len(keys) == 0 {
-		return nil, schemas.Invalidf("keys", "there are none: at least one is needed to sign")
-	}
-	s := &Signer{}
-	for i, k := range keys {
-		if len(k) != keyBytes {
-			return nil, schemas.Invalidf("keys", "key %d has %d bytes: %d are needed", i+1, len(k), keyBytes)
-		}
-		s.keys = append(s.keys, append([]byte(nil), k...))
-	}
-	return s, nil
+// Keys sign and verify. They must be safe for concurrent use; a former key must go on verifying for as
+// long as what it signed shall count.
+type Keys interface {
+	// Sign returns the id of the current key, of at most 255 bytes, and its MAC of 32 bytes.
+	Sign(purpose string, message []byte) (key string, signature []byte, err error)
+	Verify(key, purpose string, message, signature []byte) bool
 }
 
-// content is what a token says: behind the MAC, as JSON with short names.
+// Signer makes tokens and verifies them. Keys must be there.
+type Signer struct{ Keys Keys }
+
+// content is what a token says, as JSON with short names. In front of it stand the id of the key, with its
+// length in a byte, and the signature.
 type content struct {
 	Version       int               `json:"v"`
 	Account       schemas.AccountID `json:"a"`
@@ -55,23 +48,31 @@ type content struct {
 	Expires       int64             `json:"e"` // seconds since 1970
 }
 
-// Sign makes the token of a ticket. It does not validate it. Code: invalid for one that does not fit a
-// token.
-func (s *Signer) Sign(t Ticket) (string, error) {
+// Sign makes the token of a ticket, which it does not validate. Codes: invalid for one that does not fit a
+// token, and those of the keys.
+func (s Signer) Sign(t Ticket) (string, error) {
 	body, err := json.Marshal(content{version, t.Account, t.Key[:], t.Conversations, t.Ops, t.Expires.Unix()})
 	if err != nil {
 		return "", schemas.Wrap(schemas.Internal, "sign an attach token", "it cannot be encoded", err)
 	}
-	token := Prefix + base64.RawURLEncoding.EncodeToString(append(mac(s.keys[0], body), body...))
+	key, signature, err := s.Keys.Sign(purpose, body)
+	if err != nil {
+		return "", err //nolint:wrapcheck // it is coded already
+	}
+	if len(key) > maxKeyID || len(signature) != macBytes {
+		return "", schemas.Errorf(schemas.Internal, "sign an attach token", "the key or its signature has another size than is known")
+	}
+	b := append([]byte{byte(len(key))}, key...)
+	token := Prefix + base64.RawURLEncoding.EncodeToString(slices.Concat(b, signature, body))
 	if len(token) > MaxToken {
 		return "", schemas.Invalidf("conversations", "make a token of %d bytes: at most %d; use beginnings of ids that end in *", len(token), MaxToken)
 	}
 	return token, nil
 }
 
-// Verify returns the ticket of a token that one of the keys made. Code denied, in words for the client:
+// Verify returns the ticket of a token that a known key signed. Code denied, in words for the client:
 // for one that has ended, and for one that is not ours whatever is wrong with it.
-func (s *Signer) Verify(token string, now time.Time) (Ticket, error) {
+func (s Signer) Verify(token string, now time.Time) (Ticket, error) {
 	body, ok := s.open(token)
 	if !ok {
 		return Ticket{}, schemas.Errorf(schemas.Denied, "", "the attach token is not known here: have another made")
@@ -89,25 +90,19 @@ func (s *Signer) Verify(token string, now time.Time) (Ticket, error) {
 
 // open returns what stands behind a MAC of one of the keys. There is one text for each token: the decoder
 // alone would pass over line ends.
-func (s *Signer) open(token string) ([]byte, bool) {
+func (s Signer) open(token string) ([]byte, bool) {
 	text, ok := strings.CutPrefix(token, Prefix)
 	if !ok || len(token) > MaxToken || strings.ContainsAny(text, "\r\n") {
 		return nil, false
 	}
 	b, err := base64.RawURLEncoding.Strict().DecodeString(text)
-	if err != nil || len(b) <= macBytes {
+	if err != nil || len(b) == 0 {
 		return nil, false
 	}
-	for _, k := range s.keys {
-		if hmac.Equal(mac(k, b[macBytes:]), b[:macBytes]) {
-			return b[macBytes:], true
-		}
+	key, b := int(b[0]), b[1:]
+	if len(b) < key+macBytes {
+		return nil, false
 	}
-	return nil, false
-}
-
-func mac(key, body []byte) []byte {
-	h := hmac.New(sha256.New, key)
-	h.Write(body) // never fails
-	return h.Sum(nil)
+	body := b[key+macBytes:]
+	return body, s.Keys.Verify(string(b[:key]), purpose, body, b[key:key+macBytes])
 }
