@@ -239,6 +239,9 @@ func checkEnv(c schemas.SandboxConfig, _ Capability) error {
 			return schemas.Invalidf(field, "has a NUL byte")
 		case v == schemas.MaskedSecret:
 			return schemas.Invalidf(field, "is %s, and there is no such value to keep: send the value itself", schemas.MaskedSecret)
+		case isBadRef(v):
+			return schemas.Invalidf(field, "begins with %s and names no variable after it: use A-Z a-z 0-9 _, no digit first; "+
+				"a value that really begins so can be kept in a variable", schemas.VariablePrefix)
 		default:
 			total += len(name) + len(v)
 		}
@@ -247,6 +250,12 @@ func checkEnv(c schemas.SandboxConfig, _ Capability) error {
 		return schemas.Invalidf("config.envVars", "is %d bytes long with all names and values: at most %d", total, schemas.MaxEnvBytes)
 	}
 	return nil
+}
+
+// isBadRef reports whether a value would name a variable of the account if that were a name.
+func isBadRef(value string) bool {
+	_, ok := schemas.VariableRef(value)
+	return strings.HasPrefix(value, schemas.VariablePrefix) && !ok
 }
 
 // checkKept looks at what is only for boxes that are kept.

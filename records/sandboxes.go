@@ -73,12 +73,7 @@ func sandboxSpec(s schemas.Sandbox) schemas.SandboxSpec {
 // sandboxDocument is what clients see: no secrets.
 func sandboxDocument(s schemas.Sandbox) schemas.SandboxDocument {
 	spec := sandboxSpec(s)
-	if len(s.EnvVars) > 0 {
-		spec.Config.EnvVars = make(map[string]string, len(s.EnvVars))
-		for name := range s.EnvVars {
-			spec.Config.EnvVars[name] = schemas.MaskedSecret
-		}
-	}
+	spec.Config.EnvVars = maskVars(s.EnvVars)
 	return schemas.SandboxDocument{
 		ID: s.ID, Name: s.Name, Description: s.Description, Config: spec.Config, Created: s.Created, Updated: updated(s.Created, s.Updated),
 	}

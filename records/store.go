@@ -167,10 +167,11 @@ func (s *Store) Resolve(_ context.Context, a schemas.AccountID, r schemas.Reques
 	return c, err
 }
 
-// Sandbox returns a sandbox by its id. One that the copy does not have yet is read from the log.
-// Codes: not_found, unavailable.
+// Sandbox returns a sandbox by its id, as calls run in it: a variable that names one of the account's has
+// its value. One that the copy does not have yet is read from the log. Codes: not_found, unavailable, invalid
+// (it names a variable that the account does not have).
 func (s *Store) Sandbox(ctx context.Context, a schemas.AccountID, id schemas.SandboxID) (schemas.Sandbox, error) {
-	return find(ctx, s, sandboxKey(a, id), func(x *index) (schemas.Sandbox, bool) {
+	v, err := find(ctx, s, sandboxKey(a, id), func(x *index) (schemas.Sandbox, bool) {
 		t := x.tenants[a]
 		if t == nil {
 			return schemas.Sandbox{}, false
@@ -178,6 +179,10 @@ func (s *Store) Sandbox(ctx context.Context, a schemas.AccountID, id schemas.San
 		v, ok := t.sandboxes.byID[id]
 		return v, ok
 	})
+	if err != nil {
+		return v, err
+	}
+	return s.withVariables(ctx, v)
 }
 
 // Workspace returns a workspace by its id. One that the copy does not have yet is read from the

@@ -1,0 +1,212 @@
+package records
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+// ApplyManifest makes an account's records what a manifest says, see [Plan], and says what it changed. Changes are
+// made one after the other, each only to the revision that was planned with; when another was faster, what is left is
+// planned again. When it fails half way, whatever is done is done: the same manifest applied again makes
+// the rest. Applied twice it changes nothing.
+//
+// Codes: invalid (with all that is wrong, by resource), conflict (a name is another project's; or too many
+// others change the same), exhausted, unavailable.
+func (s *Store) ApplyManifest(ctx context.Context, a schemas.AccountID, r schemas.ManifestRequest) (schemas.ManifestAnswer, error) {
+	const tries = 8 // of others changing the same records at the same time
+	if err := a.Validate(); err != nil {
+		return schemas.ManifestAnswer{}, err //nolint:wrapcheck // it names the field
+	}
+	done := map[string]schemas.ManifestChange{} // by id
+	for try := 1; ; try++ {
+		have, revisions, err := s.present(a)
+		if err != nil {
+			return schemas.ManifestAnswer{}, err
+		}
+		p, err := planOf(have, r.Manifest, r.Prune, time.Now().UTC())
+		if err != nil {
+			return schemas.ManifestAnswer{}, err
+		}
+		answer := p.answer()
+		if r.DryRun {
+			return answer, nil
+		}
+		err = s.carryOut(ctx, p, revisions, done)
+		if err == nil {
+			answer.Changes, answer.Applied = withDone(answer.Changes, done), true
+			return answer, nil
+		}
+		if !errors.Is(err, schemas.ErrConflict) || try == tries {
+			return schemas.ManifestAnswer{}, halfWay(err, len(done))
+		}
+	}
+}
+
+// withDone puts what earlier tries changed in place of what is left to change, which is nothing.
+func withDone(changes []schemas.ManifestChange, done map[string]schemas.ManifestChange) []schemas.ManifestChange {
+	rest := maps.Clone(done)
+	for i, c := range changes {
+		if d, ok := rest[c.ID]; ok {
+			delete(rest, c.ID)
+			if c.Action == schemas.ActionNone {
+				changes[i] = d
+			}
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(rest)) { // deletions
+		changes = append(changes, rest[id])
+	}
+	return changes
+}
+
+func halfWay(err error, done int) error {
+	if done == 0 {
+		return err
+	}
+	public := schemas.Public(err)
+	return schemas.Wrap(public.Code, "", fmt.Sprintf("%d changes were made, then one failed: %s; apply it again to make the rest",
+		done, public.Error()), err)
+}
+
+// present copies what an account has, with the revision of each record by its key. Code: unavailable (a
+// record of the account does not open: it would be made a second time).
+func (s *Store) present(a schemas.AccountID) (Present, map[string]uint64, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if err := s.lockedOf(a, kindSandbox, kindWorkspace, kindAgent); err != nil {
+		return Present{}, nil, err
+	}
+	have := Present{Account: a}
+	revisions := map[string]uint64{}
+	t := s.index.tenants[a]
+	if t == nil {
+		return have, revisions, nil
+	}
+	for _, id := range slices.Sorted(maps.Keys(t.sandboxes.byID)) {
+		have.Sandboxes = append(have.Sandboxes, t.sandboxes.byID[id])
+		revisions[string(id)] = s.seen[sandboxKey(a, id)]
+	}
+	for _, id := range slices.Sorted(maps.Keys(t.workspaces.byID)) {
+		have.Workspaces = append(have.Workspaces, t.workspaces.byID[id])
+		revisions[string(id)] = s.seen[workspaceKey(a, id)]
+	}
+	for _, id := range slices.Sorted(maps.Keys(t.agents.byID)) {
+		have.Agents = append(have.Agents, t.agents.byID[id])
+		revisions[string(id)] = s.seen[agentKey(a, id)]
+	}
+	have.Variables = slices.Sorted(maps.Keys(t.variables))
+	return have, revisions, nil
+}
+
+// carryOut makes the changes of a plan and notes those that it made. Code: conflict (another was faster; the
+// copy then has what the other wrote).
+func (s *Store) carryOut(ctx context.Context, p plan, revisions map[string]uint64, done map[string]schemas.ManifestChange) error {
+	for _, st := range p.steps {
+		key := st.record.key()
+		revision, err := revisions[st.ID], error(nil)
+		switch st.Action {
+		case schemas.ActionNone:
+			continue
+		case schemas.ActionDelete:
+			if err = s.remove(ctx, key, revision); errors.Is(err, schemas.ErrNotFound) {
+				err = nil // another was faster
+			}
+		case schemas.ActionCreate:
+			if revision, err = s.bucket.Create(ctx, key, st.record, 0); err == nil {
+				s.apply(streams.Pair[record]{Key: key, Value: st.record, Revision: revision})
+			}
+		case schemas.ActionUpdate, schemas.ActionRename:
+			var next uint64
+			if next, err = s.bucket.Update(ctx, key, st.record, revision); err == nil {
+				s.apply(streams.Pair[record]{Key: key, Value: st.record, Revision: next})
+			}
+		}
+		if errors.Is(err, schemas.ErrConflict) {
+			if ferr := s.refresh(ctx, key, revision); ferr != nil {
+				return ferr
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("%s the %s %s: %w", st.Action, st.Kind, st.Name, err)
+		}
+		done[st.ID] = st.ManifestChange
+	}
+	return nil
+}
+
+// refresh reads into the copy what became of a record that had a revision.
+func (s *Store) refresh(ctx context.Context, key string, revision uint64) error {
+	err := s.fetch(ctx, key)
+	if errors.Is(err, schemas.ErrNotFound) {
+		// The mark of the deletion has a later revision than what it deletes, and no less than this.
+		s.apply(streams.Pair[record]{Key: key, Deleted: true, Revision: revision + 1})
+		return nil
+	}
+	return err
+}
+
+// Manifest is what stands of a project: the manifest that would change nothing. Values of variables are masked
+// unless they name one of the account; the mask, applied, keeps the value. Codes: invalid, unavailable,
+// not_found (no record is of the project).
+func (s *Store) Manifest(_ context.Context, a schemas.AccountID, project string) (schemas.Manifest, error) {
+	have, _, err := s.present(a)
+	if err != nil {
+		return schemas.Manifest{}, err
+	}
+	p := &planner{
+		have: have, present: map[schemas.ResourceKind]map[string]standing{}, ids: map[schemas.ResourceKind]map[string]string{},
+		names: map[string]string{},
+	}
+	p.look()
+	m := schemas.Manifest{Version: schemas.ManifestVersion, Project: project}
+	for _, kind := range schemas.ResourceKinds() {
+		for _, name := range slices.Sorted(maps.Keys(p.present[kind])) {
+			if st := p.present[kind][name]; st.project == project && project != "" {
+				m.Resources = append(m.Resources, resourceOf(masked(st.record), func(id string) string { return p.names[id] }))
+			}
+		}
+	}
+	if len(m.Resources) == 0 {
+		return m, &schemas.Error{
+			Code: schemas.NotFound, Field: "project", Message: fmt.Sprintf("nothing is of the project %q%s", schemas.Quotable(project), projectsOf(have)),
+		}
+	}
+	return m, nil
+}
+
+// masked is a record without its secrets.
+func masked(r record) record {
+	if r.Sandbox == nil {
+		return r
+	}
+	sandbox := *r.Sandbox
+	sandbox.EnvVars = maskVars(sandbox.EnvVars)
+	return record{Sandbox: &sandbox}
+}
+
+// projectsOf lists the projects that there are, for an error message.
+func projectsOf(have Present) string {
+	var all []string
+	for _, v := range have.Sandboxes {
+		all = append(all, v.Manifest)
+	}
+	for _, v := range have.Workspaces {
+		all = append(all, v.Manifest)
+	}
+	for _, v := range have.Agents {
+		all = append(all, v.Manifest)
+	}
+	slices.Sort(all)
+	all = slices.DeleteFunc(slices.Compact(all), func(s string) bool { return s == "" })
+	if len(all) == 0 {
+		return ": no manifest has been applied"
+	}
+	return ": there is " + list(all)
+}

@@ -1,0 +1,207 @@
+package records
+
+import (
+	"encoding/json"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// view is a record as JSON that can be compared: with names in place of ids, with what is at its default said,
+// without what is empty.
+type view map[string]any
+
+// viewOf is the view of a record that is there.
+func (p *planner) viewOf(s standing) view {
+	r := resourceOf(s.record, func(id string) string {
+		if name, ok := p.names[id]; ok {
+			return name
+		}
+		return id // of nothing that there is: it differs from every name
+	})
+	v, _ := viewOfResource(r) // a record of ours is always JSON
+	return v
+}
+
+// viewOfResource is the view of what a manifest says. Codes: as [schemas.Resource.Decode].
+func viewOfResource(r schemas.Resource) (view, error) {
+	config, err := r.Decode()
+	if err != nil {
+		return nil, err //nolint:wrapcheck // it names the field
+	}
+	if c, ok := config.(schemas.SandboxConfig); ok {
+		config = withDefaults(c)
+	}
+	v := view{"config": tidy(plain(config))}
+	if r.Description != "" {
+		v["description"] = r.Description
+	}
+	return v, nil
+}
+
+// resourceOf is a record as a manifest says it, with its secrets.
+func resourceOf(r record, name func(id string) string) schemas.Resource {
+	out := schemas.Resource{}
+	var config any
+	switch {
+	case r.Sandbox != nil:
+		out.Kind, out.Name, out.Description = schemas.KindSandbox, r.Sandbox.Name, r.Sandbox.Description
+		config = sandboxSpec(*r.Sandbox).Config
+	case r.Workspace != nil:
+		out.Kind, out.Name, out.Description = schemas.KindWorkspace, r.Workspace.Name, r.Workspace.Description
+		c := schemas.ManifestWorkspace{Storage: workspaceSpec(*r.Workspace).Config.Storage}
+		if id := r.Workspace.Sandbox; id != "" {
+			c.Sandbox = name(string(id))
+		}
+		config = c
+	case r.Agent != nil:
+		out.Kind, out.Name, out.Description = schemas.KindAgent, r.Agent.Name, r.Agent.Description
+		c := schemas.ManifestAgent{Tools: r.Agent.Tools}
+		if id := r.Agent.Sandbox; id != "" {
+			c.Sandbox = name(string(id))
+		}
+		for _, w := range r.Agent.Workspaces {
+			v := schemas.ManifestView{Name: w.Name, Workspace: name(string(w.Workspace)), Sandbox: schemas.NameChoice{Given: w.Sandbox.Given}}
+			if w.Sandbox.ID != "" {
+				v.Sandbox.Name = name(string(w.Sandbox.ID))
+			}
+			c.Workspaces = append(c.Workspaces, v)
+		}
+		config = c
+	}
+	out.Config, _ = json.Marshal(config) //nolint:errchkjson // its options came as JSON
+	return out
+}
+
+// keeping is the view with the values that a mask keeps.
+func (v view) keeping(old record) view {
+	if old.Sandbox == nil {
+		return v
+	}
+	config, _ := v["config"].(map[string]any)
+	vars, _ := config["envVars"].(map[string]any)
+	if len(vars) == 0 {
+		return v
+	}
+	out, kept, inside := maps.Clone(v), maps.Clone(vars), maps.Clone(config)
+	for name, value := range vars {
+		if was, ok := old.Sandbox.EnvVars[name]; ok && value == schemas.MaskedSecret {
+			kept[name] = was
+		}
+	}
+	inside["envVars"] = kept
+	out["config"] = inside
+	return out
+}
+
+// configKey is the same for configs that differ at most in the values of variables.
+func configKey(v view) string {
+	config, _ := v["config"].(map[string]any)
+	config = maps.Clone(config)
+	if vars, ok := config["envVars"].(map[string]any); ok {
+		config["envVars"] = slices.Sorted(maps.Keys(vars))
+	}
+	b, _ := json.Marshal(config) //nolint:errchkjson // it was JSON before
+	return string(b)
+}
+
+// plain is v as JSON says it.
+func plain(v any) any {
+	b, _ := json.Marshal(v) //nolint:errchkjson // configs came as JSON
+	var out any
+	_ = json.Unmarshal(b, &out) // likewise
+	return out
+}
+
+// tidy leaves out empty lists and objects, which say nothing. What is null stays: it rules something out.
+func tidy(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		out := map[string]any{}
+		for k, below := range v {
+			if below = tidy(below); !empty(below) {
+				out[k] = below
+			}
+		}
+		return out
+	case []any:
+		out := make([]any, len(v))
+		for i := range v {
+			out[i] = tidy(v[i])
+		}
+		return out
+	}
+	return v
+}
+
+func empty(v any) bool {
+	switch v := v.(type) {
+	case map[string]any:
+		return len(v) == 0
+	case []any:
+		return len(v) == 0
+	}
+	return false
+}
+
+// changedFields lists, sorted, where two views differ. Lists are compared as a whole.
+func changedFields(from, to any, path string) []schemas.FieldChange {
+	before, a := from.(map[string]any)
+	after, b := to.(map[string]any)
+	if !a || !b {
+		if reflect.DeepEqual(from, to) {
+			return nil
+		}
+		return []schemas.FieldChange{{Path: path, From: shown(path, from), To: shown(path, to)}}
+	}
+	var out []schemas.FieldChange
+	names := map[string]any{}
+	maps.Copy(names, before)
+	maps.Copy(names, after)
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		below := strings.TrimPrefix(path+"."+name, ".")
+		was, had := before[name]
+		is, has := after[name]
+		switch {
+		case had && has:
+			out = append(out, changedFields(was, is, below)...)
+		case had: // field by field too: an object that goes may hold secrets
+			out = append(out, leaves(was, below, func(path string, v any) schemas.FieldChange {
+				return schemas.FieldChange{Path: path, From: shown(path, v)}
+			})...)
+		default:
+			out = append(out, leaves(is, below, func(path string, v any) schemas.FieldChange {
+				return schemas.FieldChange{Path: path, To: shown(path, v)}
+			})...)
+		}
+	}
+	return out
+}
+
+// leaves lists what is in an object that is only on one side.
+func leaves(v any, path string, change func(string, any) schemas.FieldChange) []schemas.FieldChange {
+	m, ok := v.(map[string]any)
+	if !ok || len(m) == 0 {
+		return []schemas.FieldChange{change(path, v)}
+	}
+	var out []schemas.FieldChange
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		out = append(out, leaves(m[name], path+"."+name, change)...)
+	}
+	return out
+}
+
+// shown is a value as it may be told.
+func shown(path string, v any) json.RawMessage {
+	if strings.HasPrefix(path, "config.envVars.") {
+		text, _ := v.(string)
+		if _, ref := schemas.VariableRef(text); !ref {
+			v = schemas.MaskedSecret
+		}
+	}
+	b, _ := json.Marshal(v) //nolint:errchkjson // it was JSON before
+	return b
+}

@@ -1,0 +1,172 @@
+package records
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+// Variables lists the variables of an account by name, without their values. It costs no round trip; one that
+// another process has just set may be missing.
+func (s *Store) Variables(_ context.Context, a schemas.AccountID) ([]schemas.VariableDocument, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	t := s.index.tenants[a]
+	if t == nil {
+		return nil, nil
+	}
+	out := make([]schemas.VariableDocument, 0, len(t.variables))
+	for _, name := range slices.Sorted(maps.Keys(t.variables)) {
+		out = append(out, variableDocument(t.variables[name]))
+	}
+	return out, nil
+}
+
+// SetVariable gives an account a variable, or a variable another value, which counts from the next call on; for
+// workers elsewhere within a second. Codes: invalid, exhausted (the account has as many as it may; setting at
+// many gateways at the same moment may pass the limit by a few), conflict (too many others set the same).
+// No error shows a value.
+func (s *Store) SetVariable(ctx context.Context, a schemas.AccountID, name, value string) (schemas.VariableDocument, error) {
+	const tries = 8 // of others setting the same variable at the same time
+	if err := errors.Join(a.Validate(), checkVariable(name, value)); err != nil {
+		return schemas.VariableDocument{}, err
+	}
+	key := variableKey(a, name)
+	for try := 1; ; try++ {
+		now := time.Now().UTC()
+		v := schemas.Variable{Account: a, Name: name, Value: value, Created: now}
+		p, err := s.bucket.Get(ctx, key)
+		there := err == nil || p.Revision != 0 // one that does not open is replaced: nobody can know it any more
+		if !there && !errors.Is(err, schemas.ErrNotFound) {
+			return schemas.VariableDocument{}, fmt.Errorf("read the record %s: %w", key, err)
+		}
+		if err == nil && p.Value.Variable != nil {
+			v.Created, v.Updated = p.Value.Variable.Created, now
+		}
+		r := record{Variable: &v}
+		var revision uint64
+		switch {
+		case there:
+			revision, err = s.bucket.Update(ctx, key, r, p.Revision)
+		default:
+			if err := s.room(a); err != nil {
+				return schemas.VariableDocument{}, err
+			}
+			revision, err = s.bucket.Create(ctx, key, r, 0)
+		}
+		if err == nil {
+			s.apply(streams.Pair[record]{Key: key, Value: r, Revision: revision})
+			return variableDocument(v), nil
+		}
+		if !errors.Is(err, schemas.ErrConflict) || try == tries {
+			return schemas.VariableDocument{}, fmt.Errorf("set the variable %s: %w", name, err)
+		}
+	}
+}
+
+// RemoveVariable takes a variable away. Sandboxes that name it refuse their calls from then on. Code: not_found.
+func (s *Store) RemoveVariable(ctx context.Context, a schemas.AccountID, name string) error {
+	missing := schemas.Errorf(schemas.NotFound, "", "there is no variable %q", schemas.Quotable(name))
+	if a.Validate() != nil || !schemas.VariableName(name) {
+		return missing
+	}
+	err := s.remove(ctx, variableKey(a, name), 0)
+	if errors.Is(err, schemas.ErrNotFound) {
+		return missing
+	}
+	return err
+}
+
+func (s *Store) room(a schemas.AccountID) error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if t := s.index.tenants[a]; t != nil && len(t.variables) >= schemas.MaxVariables {
+		return schemas.Errorf(schemas.Exhausted, "", "the account has %d variables, the most it may: remove one", len(t.variables))
+	}
+	return nil
+}
+
+// checkVariable never shows the value.
+func checkVariable(name, value string) error {
+	switch {
+	case !schemas.VariableName(name):
+		return schemas.Invalidf("name", "%q is no name of a variable: use A-Z a-z 0-9 _, no digit first, at most %d bytes", schemas.Quotable(name), schemas.MaxName)
+	case value == "":
+		return schemas.Invalidf("value", "is missing")
+	case len(value) > schemas.MaxVariable:
+		return schemas.Invalidf("value", "is %d bytes long: the limit is %d", len(value), schemas.MaxVariable)
+	case strings.IndexByte(value, 0) >= 0:
+		return schemas.Invalidf("value", "has a NUL byte")
+	}
+	return nil
+}
+
+func variableDocument(v schemas.Variable) schemas.VariableDocument {
+	return schemas.VariableDocument{Name: v.Name, Created: v.Created, Updated: updated(v.Created, v.Updated)}
+}
+
+// withVariables is a sandbox whose variables have the values of those of the account that they name. One that the
+// copy does not have is looked for in the log. Values are not looked into again. Codes: invalid (one is
+// missing, or all together are too large), unavailable (one does not open).
+func (s *Store) withVariables(ctx context.Context, sandbox schemas.Sandbox) (schemas.Sandbox, error) {
+	values := sandbox.EnvVars
+	total := 0
+	for name, value := range sandbox.EnvVars {
+		ref, ok := schemas.VariableRef(value)
+		if !ok {
+			continue
+		}
+		v, err := s.variable(ctx, sandbox.Account, ref)
+		if errors.Is(err, schemas.ErrNotFound) {
+			return schemas.Sandbox{}, schemas.Invalidf("config.envVars."+name, // not_found would say that there is no sandbox
+				"of sandbox %s names the variable %s, which the account does not have: sandjet env set %s", schemas.Quotable(sandbox.Name), ref, ref)
+		}
+		if err != nil {
+			return schemas.Sandbox{}, err
+		}
+		if total == 0 {
+			values = maps.Clone(values)
+		}
+		values[name] = v.Value
+		total += len(name) + len(v.Value)
+	}
+	sandbox.EnvVars = values
+	if total > schemas.MaxEnvBytes {
+		return schemas.Sandbox{}, schemas.Invalidf("config.envVars", "of sandbox %s is %d bytes long with the values of the account's variables: at most %d",
+			schemas.Quotable(sandbox.Name), total, schemas.MaxEnvBytes)
+	}
+	return sandbox, nil
+}
+
+func (s *Store) variable(ctx context.Context, a schemas.AccountID, name string) (schemas.Variable, error) {
+	return find(ctx, s, variableKey(a, name), func(x *index) (schemas.Variable, bool) {
+		t := x.tenants[a]
+		if t == nil {
+			return schemas.Variable{}, false
+		}
+		v, ok := t.variables[name]
+		return v, ok
+	})
+}
+
+// maskVars is what clients see of variables: the names of the account's, and of all else a mask.
+func maskVars(vars map[string]string) map[string]string {
+	if len(vars) == 0 {
+		return vars
+	}
+	out := make(map[string]string, len(vars))
+	for name, value := range vars {
+		if _, ref := schemas.VariableRef(value); !ref {
+			value = schemas.MaskedSecret
+		}
+		out[name] = value
+	}
+	return out
+}
