@@ -1,0 +1,207 @@
+// Package faultproxy is a network that does not hold: a TCP proxy for tests that cuts, resets,
+// stalls, delays and slices what passes. What happens to connection number n is drawn from a seed
+// and n alone, so a run that found something can be made again.
+package faultproxy
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Span is a range of times to draw from. The zero Span never happens.
+type Span struct{ Min, Max time.Duration }
+
+func (s Span) draw(r *rand.Rand) time.Duration {
+	if s.Max <= s.Min {
+		return s.Min
+	}
+	return s.Min + time.Duration(r.Int64N(int64(s.Max-s.Min)))
+}
+
+// Faults say what happens to connections from now on.
+type Faults struct {
+	// Cut ends a connection after a time, in the middle of whatever passes.
+	Cut Span
+	// Reset is the share, 0 to 1, of cuts that reset the connection instead of closing it.
+	Reset float64
+	// Stall lets nothing pass for a time, once, at some moment of the first second.
+	Stall Span
+	// Delay holds back each piece.
+	Delay Span
+	// Slice is the most bytes that pass in one piece; 0 is as it comes.
+	Slice int
+}
+
+// Proxy passes connections on to a target. Its methods may be called from many goroutines.
+type Proxy struct {
+	target   string
+	seed     uint64
+	listener net.Listener
+	faults   atomic.Pointer[Faults]
+	opened   atomic.Int64
+	cuts     atomic.Int64
+
+	mu   sync.Mutex
+	open map[*link]struct{}
+}
+
+// Listen opens a proxy to target ("host:port") on a free port of the loopback. Nothing passes until
+// [Proxy.Run].
+func Listen(ctx context.Context, target string, seed uint64, f Faults) (*Proxy, error) {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("listen for connections to %s: %w", target, err)
+	}
+	p := &Proxy{target: target, seed: seed, listener: l, open: map[*link]struct{}{}}
+	p.Set(f)
+	return p, nil
+}
+
+// Addr is the address that clients connect to.
+func (p *Proxy) Addr() string { return p.listener.Addr().String() }
+
+// Set changes what happens to connections that are made from now on.
+func (p *Proxy) Set(f Faults) { p.faults.Store(&f) }
+
+// Connections counts those that there were so far.
+func (p *Proxy) Connections() int { return int(p.opened.Load()) }
+
+// Cuts counts the connections that the proxy ended.
+func (p *Proxy) Cuts() int { return int(p.cuts.Load()) }
+
+// CutAll ends all connections of now; new ones are taken.
+func (p *Proxy) CutAll() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for l := range p.open {
+		p.cuts.Add(1)
+		l.end(false)
+	}
+}
+
+// Run passes connections on until ctx ends; it then ends them all.
+func (p *Proxy) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var links sync.WaitGroup
+	defer links.Wait()
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { _ = p.listener.Close() })() // it ends Accept
+	for {
+		conn, err := p.listener.Accept()
+		if ctx.Err() != nil {
+			if err == nil {
+				_ = conn.Close()
+			}
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("accept: %w", err)
+		}
+		n := p.opened.Add(1)
+		links.Go(func() { p.serve(ctx, conn, uint64(n)) }) //nolint:gosec // it counts up from 1
+	}
+}
+
+// serve passes one connection on until one side or the proxy ends it.
+func (p *Proxy) serve(ctx context.Context, client net.Conn, n uint64) {
+	server, err := (&net.Dialer{}).DialContext(ctx, "tcp", p.target)
+	if err != nil {
+		_ = client.Close() // as a network without a server
+		return
+	}
+	f := *p.faults.Load()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	l := &link{client: client, server: server}
+	p.mu.Lock()
+	p.open[l] = struct{}{}
+	p.mu.Unlock()
+	defer func() {
+		p.mu.Lock()
+		delete(p.open, l)
+		p.mu.Unlock()
+	}()
+	defer context.AfterFunc(ctx, func() { l.end(false) })()
+	draw := rand.New(rand.NewPCG(p.seed, n)) //nolint:gosec // a test that can be made again
+	if after := f.Cut.draw(draw); after > 0 {
+		reset := draw.Float64() < f.Reset
+		defer time.AfterFunc(after, func() {
+			p.cuts.Add(1)
+			l.end(reset)
+		}).Stop()
+	}
+	l.stallAt, l.stall = time.Now().Add(time.Duration(draw.Int64N(int64(time.Second)))), f.Stall.draw(draw)
+	var ways sync.WaitGroup
+	up, down := rand.New(rand.NewPCG(draw.Uint64(), 1)), rand.New(rand.NewPCG(draw.Uint64(), 2)) //nolint:gosec // as above
+	ways.Go(func() { l.pass(ctx, server, client, f, up) })
+	ways.Go(func() { l.pass(ctx, client, server, f, down) })
+	ways.Wait()
+}
+
+// link is one connection through the proxy.
+type link struct {
+	client, server net.Conn
+	stallAt        time.Time
+	stall          time.Duration
+}
+
+// end ends both sides; with reset they are told that the connection broke rather than ended.
+func (l *link) end(reset bool) {
+	for _, c := range []net.Conn{l.client, l.server} {
+		if t, ok := c.(*net.TCPConn); ok && reset {
+			_ = t.SetLinger(0) // it then closes with RST
+		}
+		_ = c.Close()
+	}
+}
+
+// pass copies one way until an end, and then ends the other way too: the halves of a connection
+// that nobody closes are not a fault that is wanted here.
+func (l *link) pass(ctx context.Context, to io.Writer, from io.Reader, f Faults, draw *rand.Rand) {
+	defer l.end(false)
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buf)
+		for b := buf[:n]; len(b) > 0; {
+			piece := b
+			if f.Slice > 0 && len(b) > f.Slice {
+				piece = b[:1+draw.IntN(f.Slice)]
+			}
+			b = b[len(piece):]
+			wait := f.Delay.draw(draw)
+			if now := time.Now(); l.stall > 0 && now.After(l.stallAt) {
+				wait += max(0, l.stallAt.Add(l.stall).Sub(now))
+			}
+			if !rest(ctx, wait) {
+				return
+			}
+			if _, err := to.Write(piece); err != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// rest sleeps for d and reports false once ctx has ended.
+func rest(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
