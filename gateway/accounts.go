@@ -19,6 +19,8 @@ import (
 // conflict whose field is If-Match. Code not_found: there is none of that id, or it is another account's.
 type Accounts interface {
 	Collections
+	Manifests
+	Variables
 
 	Accounts(ctx context.Context) ([]schemas.Document, error)
 	Account(ctx context.Context, a schemas.AccountID) (schemas.Document, error)

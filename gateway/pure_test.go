@@ -347,6 +347,10 @@ func TestOpenAPIDescribesTheTypes(t *testing.T) {
 		"Workspace": reflect.TypeFor[schemas.WorkspaceDocument](), "WorkspaceSpec": reflect.TypeFor[schemas.WorkspaceSpec](),
 		"WorkspaceConfig": reflect.TypeFor[schemas.WorkspaceConfig](), "WorkspaceList": reflect.TypeFor[WorkspaceList](),
 		"StorageConfig": reflect.TypeFor[schemas.StorageConfig](),
+		"Manifest": reflect.TypeFor[schemas.Manifest](), "Resource": reflect.TypeFor[schemas.Resource](), "ManifestRequest": reflect.TypeFor[schemas.ManifestRequest](),
+		"ManifestAnswer": reflect.TypeFor[schemas.ManifestAnswer](), "ManifestChange": reflect.TypeFor[schemas.ManifestChange](),
+		"FieldChange": reflect.TypeFor[schemas.FieldChange](), "ManifestWarnings": reflect.TypeFor[schemas.ManifestWarnings](),
+		"Variable": reflect.TypeFor[schemas.VariableDocument](), "VariableList": reflect.TypeFor[VariableList](), "VariableValue": reflect.TypeFor[VariableValue](),
 		"RotateRequest": reflect.TypeFor[rotateRequest](), "ReplayRequest": reflect.TypeFor[replayRequest](),
 	} {
 		s := d.Components.Schemas[name]

@@ -63,7 +63,7 @@ func (g *Gateway) routes() []route {
 		{http.MethodGet, "/readyz", open(g.getReady)},
 		{http.MethodGet, "/metrics", promhttp.HandlerFor(g.Registry, promhttp.HandlerOpts{}).ServeHTTP},
 		{http.MethodGet, "/openapi.json", open(g.getOpenAPI)},
-	}, g.collectionRoutes()...)
+	}, slices.Concat(g.collectionRoutes(), g.manifestRoutes())...)
 }
 
 // mux serves the routes and answers everything else with a problem too.
