@@ -29,6 +29,10 @@ type cli struct {
 	Approvals  approvalsCommand  `cmd:"" help:"Answer calls that wait for a person's yes."`
 	Sandboxes  sandboxesCommand  `cmd:"" help:"List, make, change and remove sandboxes."`
 	Workspaces workspacesCommand `cmd:"" help:"List, make, change and remove workspaces."`
+	Apply      applyCommand      `cmd:"" help:"Make sandboxes, workspaces and agents what a manifest says."`
+	Diff       diffCommand       `cmd:"" help:"Say what applying a manifest would change."`
+	Dev        devCommand        `cmd:"" help:"Apply a manifest whenever its files change."`
+	Env        envCommand        `cmd:"" help:"Set, list and remove the variables that sandboxes name."`
 	Accounts   accountsCommand   `cmd:"" help:"Show, make and remove accounts, and change their keys."`
 	Webhooks   webhooksCommand   `cmd:"" help:"Have events posted to URLs."`
 	Tail       tailCommand       `cmd:"" help:"Print the events of a conversation."`

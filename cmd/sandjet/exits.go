@@ -9,6 +9,7 @@ import (
 const (
 	exitOK          = 0
 	exitFailure     = 1   // it did not work; a file tool failed
+	exitDiffers     = 2   // diff: there is something to change
 	exitUsage       = 64  // the command line or the request is wrong
 	exitConflict    = 65  // the id belongs to another call
 	exitNotFound    = 66  // no such thing

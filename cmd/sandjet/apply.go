@@ -1,0 +1,230 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/sandjet/sandjet/client"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// manifestFlags name a manifest.
+type manifestFlags struct {
+	gatewayTarget
+
+	File  []string `short:"f" placeholder:"FILE" sep:"none" required:"" use:"" help:"YAML or JSON, a folder of it, or - for stdin. Repeat for more: all together are one manifest."`
+	Prune bool     `use:"" help:"Delete what came from this project and is in its manifest no more."`
+}
+
+// load reads the manifest.
+func (f manifestFlags) load(stdin io.Reader) (sheet, error) {
+	sources, err := readSources(f.File, stdin)
+	if err != nil {
+		return sheet{}, err
+	}
+	return readManifest(sources)
+}
+
+// send asks the gateway; errors name the lines of the files.
+func (f manifestFlags) send(ctx context.Context, cl *client.Client, s sheet, dry bool) (schemas.ManifestAnswer, error) {
+	answer, err := cl.ApplyManifest(ctx, client.Me, schemas.ManifestRequest{Manifest: s.manifest, Prune: f.Prune, DryRun: dry})
+	if err != nil && ctx.Err() == nil {
+		err = s.places.name(err)
+	}
+	return answer, err
+}
+
+type applyCommand struct {
+	manifestFlags
+
+	Yes    bool `short:"y" use:"" help:"With --prune: delete without asking."`
+	DryRun bool `use:"" help:"Change nothing; say what would be changed."`
+}
+
+// Help is the long help.
+func (*applyCommand) Help() string {
+	return `Makes sandboxes, workspaces and agents what a manifest says. Applied twice it changes nothing; applied again
+after a failure it makes the rest. What stands under another project's name is refused, what was made by hand
+is adopted. With --prune it asks before it deletes, and where nobody can be asked it needs --yes.
+
+Examples:
+  sandjet apply -f sandjet.yaml
+  sandjet apply -f deploy/ --prune --yes
+  go run ./sandjet.go | sandjet apply -f -              a program that prints it, see the package define
+  sandjet diff -f sandjet.yaml`
+}
+
+// Run applies.
+func (c *applyCommand) Run(ctx context.Context, t terminal) error {
+	s, err := c.load(t.in)
+	if err != nil {
+		return err
+	}
+	cl, err := c.dial(ctx, t)
+	if err != nil {
+		return err
+	}
+	if c.Prune && !c.Yes && !c.DryRun {
+		if err := c.confirm(ctx, cl, s, t); err != nil {
+			return err
+		}
+	}
+	answer, err := c.send(ctx, cl, s, c.DryRun)
+	if err != nil {
+		return err
+	}
+	return printAnswer(t, answer)
+}
+
+// confirm has a person allow what would be deleted.
+func (c *applyCommand) confirm(ctx context.Context, cl *client.Client, s sheet, t terminal) error {
+	answer, err := c.send(ctx, cl, s, true)
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, change := range answer.Changes {
+		if change.Action == schemas.ActionDelete {
+			names = append(names, string(change.Kind)+" "+printable(change.Name))
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	what := strings.Join(names, ", ")
+	if !isTerminal(t.in) {
+		return schemas.Errorf(schemas.Invalid, "", "--prune would delete %s: allow it with --yes", what)
+	}
+	fmt.Fprintf(t.err, "This deletes %s. Go on? [y/N] ", what)
+	said, err := bufio.NewReader(t.in).ReadString('\n')
+	if err != nil && said == "" {
+		return schemas.Errorf(schemas.Invalid, "", "nobody answered: nothing was changed")
+	}
+	if said = strings.ToLower(strings.TrimSpace(said)); said != "y" && said != "yes" {
+		return schemas.Errorf(schemas.Denied, "", "nothing was changed")
+	}
+	return nil
+}
+
+type diffCommand struct{ manifestFlags }
+
+// Help is the long help.
+func (*diffCommand) Help() string {
+	return `Says what "sandjet apply" would change, and changes nothing. It ends with 0 when nothing would change, with 2
+when something would, and with another code when it cannot tell.
+
+Examples:
+  sandjet diff -f sandjet.yaml
+  sandjet diff -f deploy/ --prune`
+}
+
+// Run compares.
+func (c *diffCommand) Run(ctx context.Context, t terminal) error {
+	s, err := c.load(t.in)
+	if err != nil {
+		return err
+	}
+	cl, err := c.dial(ctx, t)
+	if err != nil {
+		return err
+	}
+	answer, err := c.send(ctx, cl, s, true)
+	if err != nil {
+		return err
+	}
+	if err := printAnswer(t, answer); err != nil {
+		return err
+	}
+	if answer.Differs() {
+		return &exitError{code: exitDiffers}
+	}
+	return nil
+}
+
+// printAnswer says what has changed or would change: a line for each record, and below it what of it.
+func printAnswer(t terminal, a schemas.ManifestAnswer) error {
+	if t.json {
+		return printJSON(t.out, a)
+	}
+	_, err := io.WriteString(t.out, answerText(a, isTerminal(t.out)))
+	return wrapOutput(err)
+}
+
+// mark is how a change begins, and its color.
+type mark struct{ sign, color string }
+
+func answerText(a schemas.ManifestAnswer, colored bool) string {
+	marks := map[schemas.ManifestAction]mark{
+		schemas.ActionCreate: {"+", "32"}, schemas.ActionUpdate: {"~", "33"}, schemas.ActionRename: {">", "36"}, schemas.ActionDelete: {"-", "31"},
+	}
+	var b strings.Builder
+	count := map[schemas.ManifestAction]int{}
+	for _, c := range a.Changes {
+		count[c.Action]++
+		m, shown := marks[c.Action]
+		if !shown {
+			continue
+		}
+		line := fmt.Sprintf("%s %s %s", m.sign, c.Kind, printable(c.Name))
+		if c.From != "" {
+			line += " (was " + printable(c.From) + ")"
+		}
+		if c.Adopted {
+			line += " (made by hand: adopted)"
+		}
+		if colored {
+			line = "\x1b[" + m.color + "m" + line + "\x1b[0m"
+		}
+		b.WriteString(line + "\n")
+		for _, f := range c.Fields {
+			b.WriteString("    " + fieldText(f) + "\n")
+		}
+	}
+	words := []string{"created", "changed", "renamed", "deleted", "as they were"}
+	if !a.Applied {
+		words = []string{"to create", "to change", "to rename", "to delete", "as they are"}
+	}
+	var sums []string
+	for i, action := range []schemas.ManifestAction{schemas.ActionCreate, schemas.ActionUpdate, schemas.ActionRename, schemas.ActionDelete, schemas.ActionNone} {
+		if n := count[action]; n > 0 {
+			sums = append(sums, fmt.Sprintf("%d %s", n, words[i]))
+		}
+	}
+	if len(sums) == 0 {
+		sums = []string{"The manifest is empty"}
+	}
+	b.WriteString(strings.Join(sums, ", ") + ".\n")
+	for _, n := range a.Warnings.Notes {
+		b.WriteString("Note: " + printable(n) + ".\n")
+	}
+	for _, name := range a.Warnings.MissingEnv {
+		b.WriteString("Missing: " + printable(name) + ", which a sandbox names: sandjet env set " + printable(name) + "\n")
+	}
+	return b.String()
+}
+
+func fieldText(f schemas.FieldChange) string {
+	const none = "(none)"
+	from, to := none, none
+	if len(f.From) > 0 {
+		from = short(string(f.From))
+	}
+	if len(f.To) > 0 {
+		to = short(string(f.To))
+	}
+	return printable(f.Path) + ": " + from + " → " + to
+}
+
+// isTerminal reports whether a person is at the other end.
+func isTerminal(stream any) bool {
+	f, ok := stream.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0 && f.Name() != os.DevNull
+}

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/sandjet/sandjet/client"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+type envCommand struct {
+	Set envSetCommand    `cmd:"" help:"Set a variable."`
+	LS  envListCommand   `cmd:"" name:"ls" help:"List the variables. Values are never shown."`
+	RM  envRemoveCommand `cmd:"" name:"rm" help:"Remove a variable. Sandboxes that name it refuse their calls from then on."`
+}
+
+// Help is the long help.
+func (*envCommand) Help() string {
+	return `Variables are kept sealed for sandboxes, which name them as env:NAME in their envVars. Another value counts
+from the next call on; no record, manifest, event or error has it.
+
+Examples:
+  pass show api-token | sandjet env set API_TOKEN       from stdin, without its last line break
+  sandjet env set API_TOKEN --from-env                  as it is in this environment
+  sandjet env set STAGE test                            seen by whoever lists processes
+  sandjet sandboxes set build --env TOKEN=env:API_TOKEN`
+}
+
+type envSetCommand struct {
+	gatewayTarget
+
+	Name    string `arg:"" help:"Its name, or NAME=VALUE."`
+	Value   string `arg:"" optional:"" help:"Its value. Default: what comes on stdin. Other users of this host may see it."`
+	FromEnv bool   `use:"" help:"Take the value from the variable of that name in this environment."`
+}
+
+// Run sets a variable.
+func (c *envSetCommand) Run(ctx context.Context, t terminal) error {
+	name, value, err := c.read(t.in)
+	if err != nil {
+		return err
+	}
+	cl, err := c.dial(ctx, t)
+	if err != nil {
+		return err
+	}
+	v, err := cl.SetVariable(ctx, client.Me, name, value)
+	if err != nil {
+		return err
+	}
+	if t.json {
+		return printJSON(t.out, v)
+	}
+	return say(t, "%s is set", v.Name)
+}
+
+// read finds the name and the value.
+func (c *envSetCommand) read(stdin io.Reader) (name, value string, err error) {
+	name, value, inline := strings.Cut(c.Name, "=")
+	ways := 0
+	for _, given := range []bool{inline, c.Value != "", c.FromEnv} {
+		if given {
+			ways++
+		}
+	}
+	switch {
+	case ways > 1:
+		return "", "", schemas.Invalidf("value", "is given twice: as NAME=VALUE, after the name or with --from-env")
+	case inline:
+		return name, value, nil
+	case c.Value != "":
+		return name, c.Value, nil
+	case c.FromEnv:
+		value, ok := os.LookupEnv(name)
+		if !ok {
+			return "", "", schemas.Invalidf("name", "%q is not in this environment", schemas.Quotable(name))
+		}
+		return name, value, nil
+	}
+	b, err := io.ReadAll(io.LimitReader(stdin, schemas.MaxVariable+2))
+	if err != nil {
+		return "", "", fmt.Errorf("read stdin: %w", err)
+	}
+	value = strings.TrimSuffix(string(b), "\n")
+	return name, strings.TrimSuffix(value, "\r"), nil
+}
+
+type envListCommand struct{ gatewayTarget }
+
+// Run lists the variables.
+func (c *envListCommand) Run(ctx context.Context, t terminal) error {
+	cl, err := c.dial(ctx, t)
+	if err != nil {
+		return err
+	}
+	list, err := cl.Variables(ctx, client.Me)
+	if err != nil {
+		return err
+	}
+	return printTable(t, list, "NAME\tSET", func(v schemas.VariableDocument) string {
+		return fmt.Sprintf("%s\t%s", v.Name, v.Updated.Local().Format(time.DateTime))
+	})
+}
+
+type envRemoveCommand struct {
+	gatewayTarget
+
+	Name string `arg:"" help:"Its name."`
+}
+
+// Run removes a variable.
+func (c *envRemoveCommand) Run(ctx context.Context, t terminal) error {
+	cl, err := c.dial(ctx, t)
+	if err != nil {
+		return err
+	}
+	return printRemoved(t, c.Name, cl.RemoveVariable(ctx, client.Me, c.Name))
+}

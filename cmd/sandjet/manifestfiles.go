@@ -1,0 +1,269 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// source is the text of one file.
+type source struct {
+	name string
+	text []byte
+}
+
+// readSources reads what -f names: files, folders (their .yaml, .yml and .json, by name, not what is in folders
+// below) and - for stdin. Code: invalid.
+func readSources(paths []string, stdin io.Reader) ([]source, error) {
+	var out []source
+	total := 0
+	add := func(name string, r io.Reader) error {
+		text, err := io.ReadAll(io.LimitReader(r, schemas.MaxManifest+1))
+		if err != nil {
+			return schemas.Invalidf("file", "cannot be read: %v", err)
+		}
+		if total += len(text); total > schemas.MaxManifest {
+			return schemas.Invalidf("file", "the files are larger than %d bytes together", schemas.MaxManifest)
+		}
+		out = append(out, source{name, text})
+		return nil
+	}
+	for _, path := range paths {
+		if path == "-" {
+			if err := add("stdin", stdin); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		files, err := filesOf(path)
+		if err != nil {
+			return nil, err
+		}
+		for _, file := range files {
+			f, err := os.Open(file) // the user's own
+			if err != nil {
+				return nil, schemas.Invalidf("file", "cannot be read: %v", err)
+			}
+			err = add(file, f)
+			_ = f.Close() // only read
+			if err != nil {
+				return nil, err
+			}
+		}
+	}
+	return out, nil
+}
+
+// filesOf is a file itself, or the manifests in a folder.
+func filesOf(path string) ([]string, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, schemas.Invalidf("file", "cannot be read: %v", err)
+	}
+	if !info.IsDir() {
+		return []string{path}, nil
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return nil, schemas.Invalidf("file", "cannot be read: %v", err)
+	}
+	var out []string
+	for _, e := range entries {
+		if ext := filepath.Ext(e.Name()); !e.IsDir() && slices.Contains([]string{".yaml", ".yml", ".json"}, ext) && e.Name()[0] != '.' {
+			out = append(out, filepath.Join(path, e.Name()))
+		}
+	}
+	if len(out) == 0 {
+		return nil, schemas.Invalidf("file", "there is no .yaml, .yml or .json in %s", path)
+	}
+	return out, nil
+}
+
+// sheet is a manifest with where each part of it stands.
+type sheet struct {
+	manifest schemas.Manifest
+	places   places
+}
+
+// places are files with lines, by the field of the manifest.
+type places map[string]string
+
+// readManifest makes one manifest of all documents of all sources. Each is a manifest, whose version and project may
+// be left out where another says them. Errors name file and line. Code: invalid.
+func readManifest(sources []source) (sheet, error) {
+	var (
+		merged = map[string]any{}
+		list   = []any{}
+		where  = places{}
+	)
+	for _, s := range sources {
+		file, err := parser.ParseBytes(s.text, 0)
+		if err != nil {
+			return sheet{}, schemas.Invalidf("", "%s: %s", s.name, oneLine(err))
+		}
+		for _, doc := range file.Docs {
+			if doc.Body == nil || doc.Body.Type() == ast.NullType {
+				continue
+			}
+			part, err := documentOf(doc.Body)
+			if err != nil {
+				return sheet{}, schemas.Invalidf("", "%s:%d: %v", s.name, line(doc.Body), err)
+			}
+			at := places{}
+			at.note(s.name, doc.Body, "")
+			if list, err = where.merge(merged, list, part, at); err != nil {
+				return sheet{}, schemas.Invalidf("", "%s: %v", at.of(""), err)
+			}
+		}
+	}
+	if len(where) == 0 {
+		return sheet{}, schemas.Invalidf("file", "there is no manifest in it")
+	}
+	merged["resources"] = list
+	b, err := json.Marshal(merged)
+	if err != nil {
+		return sheet{}, schemas.Invalidf("", "the manifest cannot be written as JSON: %v", err)
+	}
+	m, err := schemas.DecodeManifest(b)
+	return sheet{m, where}, where.name(err)
+}
+
+// merge adds one document to what was read before it.
+func (p places) merge(merged map[string]any, list []any, part map[string]any, at places) ([]any, error) {
+	for _, name := range []string{"version", "project"} {
+		value, given := part[name]
+		if before, twice := merged[name]; given && twice && !reflect.DeepEqual(before, value) {
+			return nil, fmt.Errorf("%s is %v here and %v at %s: files that are applied together are of one", name, value, before, p[name]) //nolint:err113 // the caller codes it
+		} else if given && !twice {
+			merged[name], p[name] = value, at[name]
+		}
+		delete(part, name)
+	}
+	resources, ok := part["resources"].([]any)
+	if given := part["resources"]; given != nil && !ok {
+		return nil, errors.New("resources must be a list") //nolint:err113 // likewise
+	}
+	for i := range resources {
+		from, to := schemas.ResourcePath(i), schemas.ResourcePath(len(list)+i)
+		for field, place := range at {
+			if rest, below := strings.CutPrefix(field, from); below {
+				p[to+rest] = place
+			}
+		}
+	}
+	delete(part, "resources")
+	for name, value := range part { // for the decoder to refuse
+		merged[name], p[name] = value, at[name]
+	}
+	return append(list, resources...), nil
+}
+
+// documentOf is a YAML mapping as JSON has it.
+func documentOf(body ast.Node) (map[string]any, error) {
+	var v map[string]any
+	if err := yaml.NodeToValue(body, &v, yaml.Strict()); err != nil {
+		return nil, errors.New(oneLine(err)) //nolint:err113 // the caller codes it
+	}
+	b, err := json.Marshal(v)
+	if err != nil {
+		return nil, fmt.Errorf("it is no manifest: %w", err)
+	}
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.UseNumber()
+	v = nil
+	if err := d.Decode(&v); err != nil || v == nil {
+		return nil, errors.New("it is no manifest, which is a mapping with version, project and resources") //nolint:err113 // likewise
+	}
+	return v, nil
+}
+
+// note remembers where a node and all below it stand.
+func (p places) note(file string, n ast.Node, path string) {
+	if n == nil {
+		return
+	}
+	if _, known := p[path]; !known {
+		p[path] = fmt.Sprintf("%s:%d", file, line(n))
+	}
+	switch n := n.(type) {
+	case *ast.MappingNode:
+		for _, v := range n.Values {
+			p.pair(file, v, path)
+		}
+	case *ast.MappingValueNode:
+		p.pair(file, n, path)
+	case *ast.SequenceNode:
+		for i, v := range n.Values {
+			p.note(file, v, fmt.Sprintf("%s[%d]", path, i))
+		}
+	case *ast.AnchorNode:
+		p.note(file, n.Value, path)
+	case *ast.TagNode:
+		p.note(file, n.Value, path)
+	}
+}
+
+func (p places) pair(file string, v *ast.MappingValueNode, path string) {
+	below := strings.TrimPrefix(path+"."+v.Key.GetToken().Value, ".")
+	p[below] = fmt.Sprintf("%s:%d", file, line(v.Key))
+	p.note(file, v.Value, below)
+}
+
+func line(n ast.Node) int {
+	if t := n.GetToken(); t != nil && t.Position != nil {
+		return t.Position.Line
+	}
+	return 1
+}
+
+// of is where a field stands, or the nearest thing around it.
+func (p places) of(field string) string {
+	for {
+		if place, ok := p[field]; ok || field == "" {
+			return place
+		}
+		field = field[:max(strings.LastIndexAny(field, ".["), 0)]
+	}
+}
+
+// name puts file and line into an error that names fields of the manifest. Its code stays.
+func (p places) name(err error) error {
+	if err == nil {
+		return nil
+	}
+	public := schemas.Public(err)
+	field := regexp.MustCompile(`\b(resources\[\d+\]|version|project)([.\[][A-Za-z0-9_.\[\]-]*)?(: | and |$|\n)`)
+	text := field.ReplaceAllStringFunc(public.Error(), func(s string) string {
+		m := field.FindStringSubmatch(s)
+		place := p.of(m[1] + m[2])
+		if place == "" {
+			return s
+		}
+		rest := strings.TrimPrefix(m[2], ".")
+		if rest == "" {
+			return place + m[3]
+		}
+		return place + ": " + rest + m[3]
+	})
+	return &schemas.Error{Code: public.Code, Message: text, Err: nil}
+}
+
+// oneLine is an error of the YAML parser without the excerpt below it.
+func oneLine(err error) string {
+	text, _, _ := strings.Cut(yaml.FormatError(err, false, false), "\n")
+	return text
+}
