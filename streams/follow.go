@@ -246,6 +246,19 @@ func persist[T any](ctx context.Context, b *Bus, do func() (T, error)) (T, error
 	}
 }
 
+// Place is where a reader of a conversation begins.
+type Place struct {
+	At  schemas.Cursor // everything up to here is behind the reader
+	Gap *Gap           // what is missing after the cursor that was asked about, if something is
+}
+
+// Locate finds out where to go on after a cursor, and whether something is missing after it.
+func Locate(ctx context.Context, b *Bus, a schemas.AccountID, c schemas.ConversationID, after schemas.Cursor) (Place, error) {
+	stream, subject := b.placeOf(a, c)
+	p, err := b.resolve(ctx, stream, subject, after)
+	return Place{At: schemas.Cursor{Epoch: p.epoch, Seq: p.last}, Gap: p.gap}, err
+}
+
 // place is where a reader begins.
 type place struct {
 	epoch string

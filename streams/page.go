@@ -62,3 +62,84 @@ func Page(
 	}
 	return r, nil
 }
+
+// EventPage is a part of a conversation as it lies in the log.
+type EventPage struct {
+	Epoch  string
+	Events []Entry[schemas.Event]
+	// First and Last are the sequences between which the page lies, 0 if nothing is there. What is no
+	// event counts too, though it is passed over.
+	First, Last uint64
+	More        bool // there is more behind it
+}
+
+// ReadEvents reads at most limit events (0: as many as a page has) of a conversation from a sequence
+// on, in one round trip.
+func ReadEvents(ctx context.Context, b *Bus, a schemas.AccountID, c schemas.ConversationID, from uint64, limit int) (EventPage, error) {
+	stream, subject := b.placeOf(a, c)
+	epoch, err := b.epoch(ctx, stream)
+	if err != nil {
+		return EventPage{}, err
+	}
+	page, more, err := b.getPage(ctx, stream, subject, from, nil, limit)
+	if err != nil {
+		return EventPage{}, err
+	}
+	r := EventPage{Epoch: epoch, More: more && len(page) > 0, Events: make([]Entry[schemas.Event], 0, len(page))}
+	if len(page) > 0 {
+		r.First, r.Last = page[0].seq, page[len(page)-1].seq
+	}
+	for _, m := range page {
+		e, err := Events.entry(ctx, b, epoch, m)
+		if schemas.CodeOf(err) == schemas.Unavailable || ctx.Err() != nil {
+			return EventPage{}, err
+		}
+		if err != nil {
+			b.log.Error("a stored message is no event and is passed over", "stream", stream, "seq", m.seq, "error", err)
+			continue
+		}
+		r.Events = append(r.Events, e)
+	}
+	return r, nil
+}
+
+// LastEvent is the cursor of a conversation's last event; its sequence is 0 if there is none.
+func LastEvent(ctx context.Context, b *Bus, a schemas.AccountID, c schemas.ConversationID) (schemas.Cursor, error) {
+	stream, subject := b.placeOf(a, c)
+	epoch, err := b.epoch(ctx, stream)
+	if err != nil {
+		return schemas.Cursor{}, err
+	}
+	last, err := b.getLast(ctx, stream, subject)
+	if err != nil && !errors.Is(err, schemas.ErrNotFound) {
+		return schemas.Cursor{}, err
+	}
+	return schemas.Cursor{Epoch: epoch, Seq: last.seq}, nil
+}
+
+// ShardState is what is known of a shard of the events at a moment.
+type ShardState struct {
+	Epoch       string
+	First, Last uint64
+}
+
+// ShardOf is the number of the shard that a conversation lies in.
+func (b *Bus) ShardOf(c schemas.ConversationID) int { return shardOf(c, b.Shards()) }
+
+// ReadShard asks the server for the state of a shard, and remembers its epoch.
+func ReadShard(ctx context.Context, b *Bus, shard int) (ShardState, error) {
+	stream := eventStream(shard)
+	info, err := b.streamInfo(ctx, stream)
+	if err != nil {
+		return ShardState{}, err
+	}
+	epoch := epochOf(stream, info.Created)
+	b.epochs.Store(stream, incarnation{epoch: epoch})
+	return ShardState{Epoch: epoch, First: info.State.FirstSeq, Last: info.State.LastSeq}, nil
+}
+
+// placeOf is where the events of a conversation lie.
+func (b *Bus) placeOf(a schemas.AccountID, c schemas.ConversationID) (stream, subject string) {
+	shard := b.ShardOf(c)
+	return eventStream(shard), eventSubject(shard, a, c)
+}

@@ -1,0 +1,312 @@
+package replay
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+// conversation is what the hub knows of one conversation: how far the log is known without a hole,
+// the latest frames, some older ones, and who reads.
+//
+// Live events are added by the goroutine of the log; whatever must be read is read by the loader,
+// one goroutine that exists only while there is something to read, so that any number of readers
+// that need the same are one read.
+type conversation struct {
+	hub     *Hub
+	account schemas.AccountID
+	id      schemas.ConversationID
+	quoted  []byte // id as JSON
+	turn    int64  // when it is looked at, so that not all are at once
+	used    atomic.Int64
+
+	// mu guards the rest. A reader's own fields are changed by itself under the read lock, by all
+	// others under the lock.
+	mu      sync.RWMutex
+	epoch   string
+	gen     uint64    // counts the incarnations; a reader of another must find its place anew
+	head    uint64    // everything up to here is known
+	heard   uint64    // told live; above head: the loader is behind
+	stored  time.Time // when the event at head was, zero: not known
+	synced  bool      // followed, and head is true
+	stop    func()    // ends the following
+	working bool      // the loader runs
+	doubt   bool      // the log must be asked whether something was missed
+	checked uint64    // end of the shard when nothing was missed
+	ring    span      // from some place to head
+	pages   []*span   // older parts, the latest used last
+	readers []*Reader
+	idle    time.Time // since when there is none
+}
+
+func (c *conversation) cursor(seq uint64) schemas.Cursor {
+	return schemas.Cursor{Epoch: c.epoch, Seq: seq}
+}
+
+// hear takes a live event.
+func (c *conversation) hear(e streams.LiveEvent) {
+	seq := e.Cursor.Seq
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.synced {
+		c.heard = max(c.heard, seq)
+		return
+	}
+	if seq <= c.head {
+		if !c.stored.IsZero() && e.Stored.After(c.stored) { // a new event at an old place: is it the same stream?
+			c.doubt = true
+			c.hub.stir()
+		}
+		return
+	}
+	behind := c.heard > c.head
+	c.heard = max(c.heard, seq)
+	switch {
+	case behind: // the loader reads it
+	case e.Prev > c.head || e.Away: // a hole; this one is stored too, so reading closes it
+		c.work()
+	default:
+		c.push(e.Entry)
+		c.wakeAll()
+	}
+}
+
+// push adds the event after head to the ring.
+func (c *conversation) push(e streams.Entry[schemas.Event]) {
+	c.pushFrame(newFrame(c.quoted, c.epoch, c.lastFrame(), e.Value, e.Cursor.Seq))
+	c.stored = e.Stored
+}
+
+func (c *conversation) pushFrame(f *Frame) {
+	before := c.ring.bytes
+	c.ring.add(f)
+	c.ring.cut()
+	c.head = f.Seq
+	c.heard = max(c.heard, c.head)
+	c.hub.count(c.ring.bytes - before)
+}
+
+// lastFrame is the place of the last event, as a reader knows it who was told of it.
+func (c *conversation) lastFrame() uint64 {
+	if n := len(c.ring.frames); n > 0 && c.ring.frames[n-1].gap == nil {
+		return c.ring.frames[n-1].Seq
+	}
+	return c.head
+}
+
+// wakeAll tells every reader that there is something new.
+func (c *conversation) wakeAll() {
+	for _, r := range c.readers {
+		r.waits = false
+		r.wake()
+	}
+}
+
+// reset begins with another incarnation of the conversation.
+func (c *conversation) reset(epoch string, head uint64) {
+	c.hub.count(-c.bytes())
+	c.epoch, c.head, c.heard, c.checked, c.stored = epoch, head, head, 0, time.Time{}
+	c.gen++
+	c.ring, c.pages = span{from: head, to: head}, nil
+}
+
+// evict forgets every frame; readers that need them have them read again.
+func (c *conversation) evict() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.hub.count(-c.bytes())
+	c.ring, c.pages = span{from: c.head, to: c.head}, nil
+}
+
+func (c *conversation) bytes() int {
+	n := c.ring.bytes
+	for _, p := range c.pages {
+		n += p.bytes
+	}
+	return n
+}
+
+// keep takes a part that was read: into the ring if it reaches up to it, else as a page.
+func (c *conversation) keep(s *span) {
+	before := c.bytes()
+	if !c.ring.precede(s) {
+		c.pages = append(c.pages, s)
+		if len(c.pages) > pagesKept {
+			c.pages = append([]*span(nil), c.pages[1:]...)
+		}
+	}
+	c.hub.count(c.bytes() - before)
+}
+
+// page finds a part in which a place lies, and remembers that it was used.
+func (c *conversation) page(seq uint64) *span {
+	for i := len(c.pages) - 1; i >= 0; i-- {
+		if p := c.pages[i]; p.from <= seq && seq < p.to {
+			copy(c.pages[i:], c.pages[i+1:])
+			c.pages[len(c.pages)-1] = p
+			return p
+		}
+	}
+	return nil
+}
+
+// knows reports whether a sequence is a place of the conversation from which all that follows is
+// there.
+func (c *conversation) knows(seq uint64) bool {
+	if seq == 0 || seq == c.head || c.ring.has(seq) {
+		return true
+	}
+	for _, p := range c.pages {
+		if p.has(seq) {
+			return true
+		}
+	}
+	return false
+}
+
+// join adds a reader.
+func (c *conversation) join(r *Reader) {
+	r.index = len(c.readers)
+	c.readers = append(c.readers, r)
+}
+
+// leave removes a reader.
+func (c *conversation) leave(r *Reader) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if r.index < 0 {
+		return
+	}
+	last := len(c.readers) - 1
+	c.readers[r.index] = c.readers[last]
+	c.readers[r.index].index = r.index
+	c.readers[last] = nil
+	c.readers = c.readers[:last]
+	r.index, r.phase = -1, ended
+	if last == 0 {
+		c.idle = time.Now()
+	}
+}
+
+// told moves a reader behind what it was told.
+func (c *conversation) told(r *Reader, seq uint64, last schemas.Cursor) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	r.seq, r.last, r.trusted = seq, last, false
+}
+
+// take is the next that a reader can be told: a step, or frames, or nothing; more says that there
+// may be something behind it.
+func (c *conversation) take(r *Reader) (frames []*Frame, step *Step, more bool) {
+	c.used.Store(c.hub.tick.Load())
+	c.mu.RLock()
+	if (r.phase == replaying || r.phase == live) && r.gen == c.gen && r.gap == nil && r.seq >= c.ring.from {
+		if frames = c.ring.after(r.seq); frames != nil || r.phase == live {
+			c.mu.RUnlock()
+			return frames, nil, frames != nil
+		}
+	}
+	c.mu.RUnlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.find(r)
+}
+
+// find is take for what is not simply in the ring.
+func (c *conversation) find(r *Reader) (frames []*Frame, step *Step, more bool) {
+	if r.phase == ended {
+		if r.err == nil {
+			return nil, nil, false
+		}
+		step, r.err = &Step{Kind: StepFailed, Err: r.err}, nil
+		return nil, step, false
+	}
+	if !c.synced || r.gen != c.gen && !c.place(r) {
+		c.await(r)
+		return nil, nil, false
+	}
+	if r.phase == opening {
+		step = &Step{Kind: StepAttached, At: c.cursor(max(c.head, r.seq)), Gap: r.gap}
+		r.phase, r.gap = replaying, nil
+		return nil, step, true
+	}
+	if r.gap != nil {
+		step, r.gap = &Step{Kind: StepGap, Gap: r.gap}, nil
+		return nil, step, true
+	}
+	given := r.given
+	r.given = nil
+	for r.seq < c.ring.from {
+		p := given
+		if p == nil || r.seq < p.from || r.seq >= p.to {
+			p = c.page(r.seq)
+		}
+		if p == nil {
+			c.await(r)
+			return nil, nil, false
+		}
+		if frames := p.after(r.seq); frames != nil {
+			return frames, nil, true
+		}
+		r.seq, r.trusted = p.to, true // nothing in it is an event
+	}
+	if frames := c.ring.after(r.seq); frames != nil {
+		return frames, nil, true
+	}
+	if r.phase == replaying && c.heard <= max(c.head, r.seq) {
+		r.phase = live
+		return nil, &Step{Kind: StepLive, At: c.cursor(max(c.head, r.seq))}, true
+	}
+	return nil, nil, false
+}
+
+// place finds out where in this incarnation a reader is, and reports false if that must be read.
+func (c *conversation) place(r *Reader) bool {
+	after := r.after()
+	switch {
+	case after.IsStart():
+		r.seq = 0
+	case after.IsTail():
+		r.seq, r.last = c.head, c.cursor(c.head)
+	case after.Epoch != c.epoch:
+		r.seq = 0
+		if r.phase == opening || after.Seq > 0 {
+			r.gap = &streams.Gap{From: after, To: c.cursor(0)}
+		}
+	case c.knows(after.Seq):
+		r.seq = after.Seq
+	default:
+		return false
+	}
+	r.gen, r.epoch, r.trusted = c.gen, c.epoch, false
+	return true
+}
+
+// await has the loader wake a reader once it has read what the reader needs.
+func (c *conversation) await(r *Reader) {
+	r.waits = true
+	c.work()
+}
+
+// work starts the loader unless it runs.
+func (c *conversation) work() {
+	if !c.working {
+		c.working = c.hub.start(c.load)
+		if !c.working {
+			c.fail(errStopped())
+		}
+	}
+}
+
+// fail ends every reader.
+func (c *conversation) fail(err error) {
+	for _, r := range c.readers {
+		if r.phase != ended {
+			r.phase, r.err = ended, err
+			r.wake()
+		}
+	}
+}

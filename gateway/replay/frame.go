@@ -1,0 +1,83 @@
+package replay
+
+import (
+	"encoding/json"
+
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+// Frame is one event of a conversation, ready to be sent: the same bytes for every reader. It never
+// changes.
+type Frame struct {
+	// Seq is the event's place, Type what it tells.
+	Seq  uint64
+	Type schemas.EventType
+
+	epoch string
+	prev  uint64       // sequence of the frame before, 0: none
+	gap   *streams.Gap // set: this is no event, but tells that something is missing up to Seq
+	text  []byte       // {"op":"ev","conv":…,"cur":…,"prev":…,"data":…}
+	chain int          // where ,"prev": begins
+	body  int          // where ,"data": begins
+}
+
+const (
+	keyPrev  = `,"prev":`
+	keyData  = `,"data":`
+	inReplay = `,"replay":true`
+)
+
+// frameCost is what a frame takes beside its text, about.
+const frameCost = 128
+
+// newFrame makes the frame of an event that follows prev.
+func newFrame(conv []byte, epoch string, prev uint64, e schemas.Event, seq uint64) *Frame {
+	data, err := json.Marshal(e)
+	if err != nil {
+		data = []byte(`null`) // a stored event whose data is no JSON: tell it rather than leave a hole
+	}
+	const around = 128 // the keys and two cursors
+	b := make([]byte, 0, len(conv)+len(data)+around)
+	b = append(b, `{"op":"ev","conv":`...)
+	b = append(b, conv...)
+	b = append(b, `,"cur":`...)
+	b = appendCursor(b, schemas.Cursor{Epoch: epoch, Seq: seq})
+	f := &Frame{Seq: seq, Type: e.Type, epoch: epoch, prev: prev, chain: len(b)}
+	b = append(b, keyPrev...)
+	b = appendCursor(b, f.before())
+	f.body = len(b)
+	b = append(b, keyData...)
+	b = append(b, data...)
+	f.text = append(b, '}')
+	return f
+}
+
+// newGap makes what stands in a ring for events that are gone.
+func newGap(epoch string, prev, upTo uint64) *Frame {
+	return &Frame{Seq: upTo, epoch: epoch, prev: prev, gap: &streams.Gap{
+		From: schemas.Cursor{Epoch: epoch, Seq: prev}, To: schemas.Cursor{Epoch: epoch, Seq: upTo},
+	}}
+}
+
+func appendCursor(b []byte, c schemas.Cursor) []byte {
+	b = append(b, '"')
+	b = append(b, c.String()...) // letters, digits, - and _
+	return append(b, '"')
+}
+
+// Cursor resumes after the event.
+func (f *Frame) Cursor() schemas.Cursor { return schemas.Cursor{Epoch: f.epoch, Seq: f.Seq} }
+
+// before is the cursor of the frame before, as those see it who had that.
+func (f *Frame) before() schemas.Cursor {
+	if f.prev == 0 {
+		return schemas.Cursor{}
+	}
+	return schemas.Cursor{Epoch: f.epoch, Seq: f.prev}
+}
+
+// Data is the event as JSON. It must not be changed.
+func (f *Frame) Data() []byte { return f.text[f.body+len(keyData) : len(f.text)-1] }
+
+func (f *Frame) cost() int { return len(f.text) + frameCost }

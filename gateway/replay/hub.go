@@ -1,0 +1,335 @@
+package replay
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+// DefaultBudget is how many bytes of frames a hub keeps unless it is told otherwise.
+const DefaultBudget = 64 << 20
+
+const (
+	tickEvery  = time.Second
+	checkEvery = 45             // ticks of silence after which the log is asked
+	linger     = 30 * tickEvery // how long a conversation without readers is followed
+	keepPart   = 10             // a tenth of the budget is made free at a time
+)
+
+// Options are the settings of a [Hub].
+type Options struct {
+	Log    *slog.Logger // nil: silent
+	Budget int          // bytes of frames, about. Default [DefaultBudget]
+}
+
+// Hub shows conversations to readers. Its methods may be called from many goroutines.
+type Hub struct {
+	from   Log
+	log    *slog.Logger
+	budget int64
+
+	ctx    context.Context //nolint:containedctx // ends with Run: what reads the log hangs on it
+	end    context.CancelFunc
+	parts  sync.WaitGroup
+	bytes  atomic.Int64
+	tick   atomic.Int64
+	stirs  chan struct{} // something must be looked at now
+	shaken atomic.Bool   // live events of any conversation may have got lost
+
+	mu     sync.Mutex // before a conversation's
+	closed bool
+	turns  int64
+	known  map[key]*conversation
+}
+
+type key struct {
+	account schemas.AccountID
+	id      schemas.ConversationID
+}
+
+// New makes a hub. Readers may attach at once; they are told once it runs.
+func New(from Log, o Options) *Hub {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Budget <= 0 {
+		o.Budget = DefaultBudget
+	}
+	h := &Hub{from: from, log: o.Log, budget: int64(o.Budget), stirs: make(chan struct{}, 1), known: map[key]*conversation{}}
+	h.ctx, h.end = context.WithCancel(context.Background())
+	return h
+}
+
+// Run follows the log until ctx ends, then ends every reader and returns nil. A hub cannot be run
+// again.
+func (h *Hub) Run(ctx context.Context) error {
+	defer context.AfterFunc(ctx, h.end)()
+	var err error
+	tail := make(chan struct{})
+	go func() {
+		defer close(tail)
+		err = h.from.Run(h.ctx, func() { h.shaken.Store(true); h.stir() })
+	}()
+	h.watch()
+	<-tail
+	h.close()
+	h.parts.Wait()
+	return err //nolint:wrapcheck // it is coded already
+}
+
+// Attach adds a reader of a conversation after a cursor. It does not wait: the first step that the
+// reader is told is StepAttached or StepFailed. Wake is called whenever there may be something to
+// tell, from any goroutine, also before Attach returns; it must not block and not call the reader.
+func (h *Hub) Attach(a schemas.AccountID, id schemas.ConversationID, after schemas.Cursor, wake func()) *Reader {
+	k := key{a, id}
+	r := &Reader{wake: wake, last: after, index: -1}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	c := h.known[k]
+	if c == nil {
+		h.turns++
+		c = &conversation{hub: h, account: a, id: id, quoted: quoted(string(id)), turn: h.turns}
+		if !h.closed {
+			h.known[k] = c
+		}
+	}
+	r.c = c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.join(r)
+	if h.closed {
+		r.phase, r.err = ended, errStopped()
+	}
+	return r
+}
+
+// Follows reports whether a conversation is followed already, so that reading it here costs the log
+// little or nothing.
+func (h *Hub) Follows(a schemas.AccountID, id schemas.ConversationID) bool {
+	h.mu.Lock()
+	c := h.known[key{a, id}]
+	h.mu.Unlock()
+	if c == nil {
+		return false
+	}
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.synced
+}
+
+// Bytes is how much the hub keeps, about.
+func (h *Hub) Bytes() int { return int(h.bytes.Load()) }
+
+func (h *Hub) count(bytes int) {
+	if h.bytes.Add(int64(bytes)) > h.budget {
+		h.stir()
+	}
+}
+
+// stir has the hub look at what is in doubt, and at its budget.
+func (h *Hub) stir() {
+	select {
+	case h.stirs <- struct{}{}:
+	default:
+	}
+}
+
+// start runs a part unless the hub has ended.
+func (h *Hub) start(part func()) bool {
+	if h.ctx.Err() != nil {
+		return false
+	}
+	h.parts.Go(part)
+	return true
+}
+
+// watch looks after the conversations until the hub ends.
+func (h *Hub) watch() {
+	tick := time.NewTicker(tickEvery)
+	defer tick.Stop()
+	for {
+		ticked := false
+		select {
+		case <-h.ctx.Done():
+			return
+		case <-h.stirs:
+		case <-tick.C:
+			ticked = true
+			h.tick.Add(1)
+		}
+		all := h.all()
+		if h.shaken.Swap(false) {
+			for _, c := range all {
+				c.mu.Lock()
+				c.doubt = true
+				c.mu.Unlock()
+			}
+		}
+		h.check(all)
+		if ticked {
+			h.forget(all)
+		}
+		h.trim(all)
+	}
+}
+
+func (h *Hub) all() []*conversation {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	all := make([]*conversation, 0, len(h.known))
+	for _, c := range h.known {
+		all = append(all, c)
+	}
+	return all
+}
+
+// forget ends the following of conversations that nobody reads any more, and drops those of which
+// nothing is kept.
+func (h *Hub) forget(all []*conversation) {
+	for _, c := range all {
+		c.mu.Lock()
+		if len(c.readers) == 0 && !c.working && time.Since(c.idle) >= linger {
+			if c.stop != nil {
+				c.stop()
+				c.stop, c.synced = nil, false
+			}
+		}
+		c.mu.Unlock()
+		h.drop(c)
+	}
+}
+
+// drop removes a conversation that is not followed and of which nothing is kept.
+func (h *Hub) drop(c *conversation) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.readers) == 0 && !c.working && c.stop == nil && c.bytes() == 0 {
+		delete(h.known, key{c.account, c.id})
+	}
+}
+
+// trim forgets the frames of the conversations that were not read for longest until the budget is
+// kept.
+func (h *Hub) trim(all []*conversation) {
+	if h.bytes.Load() <= h.budget {
+		return
+	}
+	slices.SortFunc(all, func(a, b *conversation) int { return int(a.used.Load() - b.used.Load()) })
+	for _, c := range all {
+		if h.bytes.Load() <= h.budget-h.budget/keepPart {
+			return
+		}
+		c.evict()
+		h.drop(c)
+	}
+}
+
+// close ends every reader.
+func (h *Hub) close() {
+	h.mu.Lock()
+	h.closed = true
+	h.mu.Unlock()
+	for _, c := range h.all() {
+		c.mu.Lock()
+		c.fail(errStopped())
+		if c.stop != nil {
+			c.stop()
+			c.stop, c.synced = nil, false
+		}
+		c.mu.Unlock()
+	}
+}
+
+// check asks the log about conversations that are in doubt or were silent for long: the last event
+// may have got lost on its way here, with nothing behind it to show it.
+func (h *Hub) check(all []*conversation) {
+	states := map[int]*streams.ShardState{}
+	for _, c := range all {
+		if h.ctx.Err() != nil {
+			return
+		}
+		c.mu.RLock()
+		due := c.synced && len(c.readers) > 0 && (c.doubt || (h.tick.Load()+c.turn)%checkEvery == 0)
+		c.mu.RUnlock()
+		if !due {
+			continue
+		}
+		shard := h.from.Shard(c.id)
+		state, asked := states[shard]
+		if !asked {
+			got, err := h.from.State(h.ctx, shard)
+			if err == nil {
+				state = &got
+			}
+			states[shard] = state
+		}
+		if state != nil { // else: at the next tick
+			h.compare(c, *state)
+		}
+	}
+}
+
+// compare holds what is known of a conversation against the log.
+func (h *Hub) compare(c *conversation, state streams.ShardState) {
+	c.mu.RLock()
+	epoch, gen, head, checked := c.epoch, c.gen, c.head, c.checked
+	c.mu.RUnlock()
+	var last schemas.Cursor
+	if epoch == state.Epoch && state.Last > checked && state.Last > head {
+		var err error
+		if last, err = h.from.Last(h.ctx, c.account, c.id); err != nil {
+			return // at the next tick, if it is in doubt
+		}
+	}
+	v := judge(epoch, head, checked, state, last.Seq)
+	if v == anew {
+		if err := c.again(h.ctx, gen); err != nil {
+			return
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if v != anew {
+		c.doubt = false
+	}
+	if c.gen != gen {
+		return
+	}
+	if v == behind {
+		c.heard = max(c.heard, last.Seq)
+		if c.heard > c.head {
+			c.work()
+		}
+	}
+	if v == complete {
+		c.checked = state.Last
+	}
+}
+
+type verdict int
+
+const (
+	complete verdict = iota // nothing was missed
+	behind                  // there is more
+	anew                    // the log is another one, or has lost its end
+)
+
+// judge compares what is known of a conversation with its shard. Last is the conversation's last
+// event, of interest only if the shard has grown since it was looked at.
+func judge(epoch string, head, checked uint64, state streams.ShardState, last uint64) verdict {
+	switch {
+	case epoch != state.Epoch, state.Last < head:
+		return anew
+	case state.Last > checked && last > head:
+		return behind
+	}
+	return complete
+}

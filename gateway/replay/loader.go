@@ -1,0 +1,326 @@
+package replay
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+// staleReads is how often an event that was told live but cannot be read is asked for again before
+// it is taken for gone: a replica may be a moment behind.
+const staleReads = 5
+
+// load reads what the conversation needs until it needs nothing.
+func (c *conversation) load() {
+	ctx := c.hub.ctx
+	stale := 0
+	for wait := 50 * time.Millisecond; ; {
+		c.mu.Lock()
+		do := c.need(stale)
+		if do == nil {
+			c.working = false
+			c.mu.Unlock()
+			return
+		}
+		c.mu.Unlock()
+		again, err := do(ctx)
+		stale = 0
+		if again {
+			stale++ // read again after a pause
+		}
+		switch {
+		case ctx.Err() != nil:
+			c.mu.Lock()
+			c.working = false
+			c.fail(errStopped())
+			c.mu.Unlock()
+			return
+		case err == nil && !again:
+			wait = 50 * time.Millisecond
+			continue
+		case err != nil && !passing(err):
+			c.mu.Lock()
+			c.fail(err)
+			c.mu.Unlock()
+		case err != nil:
+			c.hub.log.Debug("the log is away: waiting", "error", err)
+		}
+		if !pause(ctx, wait) {
+			continue
+		}
+		wait = min(2*wait, 2*time.Second)
+	}
+}
+
+// need is the next thing to read, nil if there is none.
+func (c *conversation) need(stale int) func(context.Context) (again bool, err error) {
+	if !slices.ContainsFunc(c.readers, func(r *Reader) bool { return r.phase != ended }) {
+		return nil
+	}
+	if !c.synced {
+		return func(ctx context.Context) (bool, error) { return false, c.open(ctx) }
+	}
+	if c.heard > c.head {
+		return func(ctx context.Context) (bool, error) { return c.repair(ctx, stale) }
+	}
+	var from *Reader // the one that is furthest behind: what it needs is what the others need next
+	var at uint64
+	for _, r := range c.readers {
+		if !r.waits || r.phase == ended {
+			continue
+		}
+		if seq := c.wanted(r); from == nil || seq < at {
+			from, at = r, seq
+		}
+	}
+	if from == nil {
+		return nil
+	}
+	placed := from.gen == c.gen
+	if !placed && c.knows(at) || placed && (at >= c.ring.from || c.page(at) != nil) { // it has come meanwhile
+		return func(context.Context) (bool, error) { c.wakeWaiting(); return false, nil }
+	}
+	trusted := at == 0 || placed && from.trusted
+	return func(ctx context.Context) (bool, error) { return c.readPage(ctx, at, trusted, stale) }
+}
+
+// wanted is the place after which a reader wants to read on.
+func (c *conversation) wanted(r *Reader) uint64 {
+	if r.gen == c.gen {
+		return r.seq
+	}
+	if after := r.after(); after.Epoch == c.epoch {
+		return after.Seq
+	}
+	return 0
+}
+
+func (c *conversation) wakeWaiting() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, r := range c.readers {
+		if r.waits {
+			r.waits = false
+			r.wake()
+		}
+	}
+}
+
+// open follows the conversation and finds its end. A failure ends the readers that are not attached
+// yet: they ask again.
+func (c *conversation) open(ctx context.Context) error {
+	c.mu.Lock()
+	c.heard = 0 // what counts is told from here on
+	c.mu.Unlock()
+	last, stop, err := c.follow(ctx)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err != nil {
+		if ctx.Err() == nil {
+			c.fail(err)
+		}
+		return nil
+	}
+	c.stop, c.synced = stop, true
+	heard := c.heard
+	if last.Epoch != c.epoch || last.Seq < c.head {
+		c.reset(last.Epoch, last.Seq)
+	}
+	c.heard = max(heard, last.Seq, c.head)
+	c.wakeAll()
+	return nil
+}
+
+func (c *conversation) follow(ctx context.Context) (last schemas.Cursor, stop func(), err error) {
+	log := c.hub.from
+	stop, err = log.Follow(ctx, c.account, c.id, c.hear) // first the tail, then the past
+	if err != nil {
+		return last, nil, err //nolint:wrapcheck // it is coded already
+	}
+	last, err = log.Last(ctx, c.account, c.id)
+	if err != nil {
+		stop()
+	}
+	return last, stop, err //nolint:wrapcheck // as above
+}
+
+// repair reads on after head.
+func (c *conversation) repair(ctx context.Context, stale int) (again bool, err error) {
+	c.mu.RLock()
+	gen, epoch, head := c.gen, c.epoch, c.head
+	c.mu.RUnlock()
+	log := c.hub.from
+	page, err := log.Read(ctx, c.account, c.id, max(head, 1)) // head itself too: while it is there, nothing behind it was removed
+	if err != nil {
+		return false, err //nolint:wrapcheck // it is coded already
+	}
+	var gap *streams.Gap
+	if head > 0 && page.First != head || page.Epoch != epoch {
+		at, err := log.Locate(ctx, c.account, c.id, schemas.Cursor{Epoch: epoch, Seq: head})
+		if err != nil {
+			return false, err //nolint:wrapcheck // it is coded already
+		}
+		if at.At.Epoch != epoch || at.At.Seq < head {
+			return false, c.again(ctx, gen)
+		}
+		gap = at.Gap
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.gen != gen {
+		return false, nil
+	}
+	if gap != nil && gap.To.Seq > c.head {
+		c.pushFrame(newGap(c.epoch, c.head, gap.To.Seq))
+	}
+	for _, e := range page.Events {
+		if e.Cursor.Seq > c.head {
+			c.push(e)
+		}
+	}
+	c.head = max(c.head, page.Last)
+	c.ring.to = c.head
+	if !page.More && c.heard > c.head {
+		if stale < staleReads {
+			return true, nil
+		}
+		c.pushFrame(newGap(c.epoch, c.head, c.heard)) // it was removed before it could be read
+	}
+	c.wakeAll()
+	return false, nil
+}
+
+// again begins with the incarnation of the conversation that the log has now.
+func (c *conversation) again(ctx context.Context, gen uint64) error {
+	log := c.hub.from
+	if _, err := log.State(ctx, log.Shard(c.id)); err != nil { // the epoch that is remembered may be old
+		return err //nolint:wrapcheck // it is coded already
+	}
+	last, err := log.Last(ctx, c.account, c.id)
+	if err != nil {
+		return err //nolint:wrapcheck // it is coded already
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.gen == gen {
+		c.reset(last.Epoch, last.Seq)
+		c.doubt = true // what was told while this was asked did not look new
+		c.hub.stir()
+		c.wakeAll()
+	}
+	return nil
+}
+
+// readPage reads what lies after a place. If the place need not be trusted, it is read too: while it
+// is there, nothing behind it was removed.
+func (c *conversation) readPage(ctx context.Context, at uint64, trusted bool, stale int) (again bool, err error) {
+	c.mu.RLock()
+	gen, epoch := c.gen, c.epoch
+	c.mu.RUnlock()
+	from := at
+	if trusted {
+		from++
+	}
+	log := c.hub.from
+	page, err := log.Read(ctx, c.account, c.id, from)
+	if err != nil {
+		return false, err //nolint:wrapcheck // it is coded already
+	}
+	if page.Epoch != epoch {
+		return false, c.again(ctx, gen)
+	}
+	if !trusted && page.First != at {
+		return false, c.locate(ctx, gen, schemas.Cursor{Epoch: epoch, Seq: at})
+	}
+	s := &span{from: at, to: at}
+	frames := make([]*Frame, 0, len(page.Events))
+	prev := at
+	for _, e := range page.Events {
+		if e.Cursor.Seq > at {
+			frames = append(frames, newFrame(c.quoted, epoch, prev, e.Value, e.Cursor.Seq))
+			prev = e.Cursor.Seq
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.gen != gen {
+		return false, nil
+	}
+	for _, f := range frames {
+		if f.Seq <= c.head { // what is behind it comes live
+			s.add(f)
+		}
+	}
+	s.to = max(s.to, min(page.Last, c.head))
+	if !page.More && s.to < c.ring.from {
+		if stale < staleReads {
+			return true, nil
+		}
+		s.add(newGap(c.epoch, s.to, c.ring.from))
+	}
+	c.keep(s)
+	for _, r := range c.readers {
+		if r.waits {
+			if r.gen == c.gen && s.from <= r.seq && r.seq < s.to {
+				r.given = s // it may be forgotten before the reader comes
+			}
+			r.waits = false
+			r.wake()
+		}
+	}
+	return false, nil
+}
+
+// locate finds out where to go on after a place that is not there, for those who wait at it.
+func (c *conversation) locate(ctx context.Context, gen uint64, after schemas.Cursor) error {
+	at, err := c.hub.from.Locate(ctx, c.account, c.id, after)
+	if err != nil {
+		return err //nolint:wrapcheck // it is coded already
+	}
+	c.mu.RLock()
+	same := at.At.Epoch == c.epoch
+	c.mu.RUnlock()
+	if !same {
+		return c.again(ctx, gen)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.gen != gen {
+		return nil
+	}
+	for _, r := range c.readers {
+		if r.waits && c.wanted(r) == after.Seq && (r.gen == c.gen || r.after() == after) {
+			r.gen, r.epoch, r.seq, r.trusted, r.waits = c.gen, c.epoch, at.At.Seq, true, false
+			if at.Gap != nil {
+				r.gap = at.Gap
+			}
+			r.wake()
+		}
+	}
+	return nil
+}
+
+// passing reports whether a failure of the log will pass.
+func passing(err error) bool {
+	code := schemas.CodeOf(err)
+	return code == schemas.Unavailable || code == schemas.NotFound // a stream that is being made anew
+}
+
+func errStopped() error {
+	return schemas.Errorf(schemas.Unavailable, "", "this gateway is stopping: come back")
+}
+
+// pause waits and reports false if ctx ended first.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}

@@ -1,0 +1,78 @@
+package replay
+
+import (
+	"context"
+
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+// Log is what a [Hub] reads. [BusLog] is the real one; tests count or fake.
+type Log interface {
+	// Run tells those that follow until ctx ends, then returns nil. Lost is called, and must not block,
+	// whenever live events of any conversation may have got lost.
+	Run(ctx context.Context, lost func()) error
+	// Follow calls heard, which must not block, for each event that is stored from its return on.
+	Follow(ctx context.Context, a schemas.AccountID, c schemas.ConversationID, heard func(streams.LiveEvent)) (stop func(), err error)
+	// Last is the cursor of the last event, of sequence 0 if there is none.
+	Last(ctx context.Context, a schemas.AccountID, c schemas.ConversationID) (schemas.Cursor, error)
+	// Read returns a page of what lies from a sequence on.
+	Read(ctx context.Context, a schemas.AccountID, c schemas.ConversationID, from uint64) (streams.EventPage, error)
+	// Locate finds out where to go on after a cursor.
+	Locate(ctx context.Context, a schemas.AccountID, c schemas.ConversationID, after schemas.Cursor) (streams.Place, error)
+	// Shard and State tell how far the shard is that a conversation lies in.
+	Shard(c schemas.ConversationID) int
+	State(ctx context.Context, shard int) (streams.ShardState, error)
+}
+
+// BusLog is the log behind a Bus. Make it with [NewBusLog].
+type BusLog struct {
+	bus  *streams.Bus
+	tail *streams.Tail
+	lost func() // set by Run
+}
+
+// NewBusLog makes the [Log] of a Bus.
+func NewBusLog(b *streams.Bus) *BusLog {
+	l := &BusLog{bus: b}
+	l.tail = streams.NewTail(b, func() { l.lost() })
+	return l
+}
+
+// Run implements [Log].
+func (l *BusLog) Run(ctx context.Context, lost func()) error {
+	l.lost = lost
+	return l.tail.Run(ctx) //nolint:wrapcheck // it is coded already
+}
+
+// Follow implements [Log].
+func (l *BusLog) Follow(
+	ctx context.Context, a schemas.AccountID, c schemas.ConversationID, heard func(streams.LiveEvent),
+) (stop func(), err error) {
+	return l.tail.Follow(ctx, a, c, heard) //nolint:wrapcheck // it is coded already
+}
+
+// Last implements [Log].
+func (l *BusLog) Last(ctx context.Context, a schemas.AccountID, c schemas.ConversationID) (schemas.Cursor, error) {
+	return streams.LastEvent(ctx, l.bus, a, c) //nolint:wrapcheck // it is coded already
+}
+
+// Read implements [Log].
+func (l *BusLog) Read(ctx context.Context, a schemas.AccountID, c schemas.ConversationID, from uint64) (streams.EventPage, error) {
+	return streams.ReadEvents(ctx, l.bus, a, c, from, 0) //nolint:wrapcheck // it is coded already
+}
+
+// Locate implements [Log].
+func (l *BusLog) Locate(
+	ctx context.Context, a schemas.AccountID, c schemas.ConversationID, after schemas.Cursor,
+) (streams.Place, error) {
+	return streams.Locate(ctx, l.bus, a, c, after) //nolint:wrapcheck // it is coded already
+}
+
+// Shard implements [Log].
+func (l *BusLog) Shard(c schemas.ConversationID) int { return l.bus.ShardOf(c) }
+
+// State implements [Log].
+func (l *BusLog) State(ctx context.Context, shard int) (streams.ShardState, error) {
+	return streams.ReadShard(ctx, l.bus, shard) //nolint:wrapcheck // it is coded already
+}

@@ -1,0 +1,163 @@
+package replay
+
+import (
+	"encoding/json"
+	"iter"
+
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+// StepKind says what a [Step] tells.
+type StepKind int
+
+// The kinds.
+const (
+	StepAttached StepKind = iota // the first: the replay begins
+	StepEvent                    // an event
+	StepGap                      // something is missing here
+	StepLive                     // the replay has reached the present; told once
+	StepFailed                   // the last: the log failed for good
+)
+
+// Step is one thing that a reader is told.
+type Step struct {
+	Kind StepKind
+	// Frame is the event of a StepEvent, Prev what the reader had before it, Replay whether it came
+	// before StepLive.
+	Frame  *Frame
+	Prev   schemas.Cursor
+	Replay bool
+	// At is where the conversation's end is, at StepAttached and StepLive.
+	At schemas.Cursor
+	// Gap is what is missing: always at StepGap, and at StepAttached if not all is there after the
+	// reader's cursor.
+	Gap *streams.Gap
+	Err error // of StepFailed
+}
+
+// AppendEvent adds the event of a StepEvent as the object that a WebSocket's client gets. Nearly
+// always that is the frame's shared text.
+func (s Step) AppendEvent(b []byte) []byte {
+	f := s.Frame
+	if s.Prev == f.before() {
+		b = append(b, f.text[:f.body]...)
+	} else {
+		b = append(b, f.text[:f.chain]...)
+		b = append(b, keyPrev...)
+		b = appendCursor(b, s.Prev)
+	}
+	if s.Replay {
+		b = append(b, inReplay...)
+	}
+	return append(b, f.text[f.body:]...)
+}
+
+// EventSize is how many bytes AppendEvent adds.
+func (s Step) EventSize() int {
+	n := len(s.Frame.text)
+	if s.Prev != s.Frame.before() {
+		n += s.Frame.chain - s.Frame.body + len(keyPrev) + len(s.Prev.String()) + len(`""`)
+	}
+	if s.Replay {
+		n += len(inReplay)
+	}
+	return n
+}
+
+type phase int
+
+const (
+	opening phase = iota
+	replaying
+	live
+	ended
+)
+
+// Reader is a place in a conversation. Ready and Close belong to one goroutine at a time; wake is
+// called from others.
+type Reader struct {
+	c     *conversation
+	wake  func()
+	index int // in c.readers, guarded by it
+
+	// What follows is guarded by c.mu: the loader looks at it, and moves readers that wait for it.
+	phase   phase
+	waits   bool           // for the loader
+	gen     uint64         // incarnation of the conversation that seq means
+	epoch   string         // of that incarnation
+	seq     uint64         // everything up to here was told
+	trusted bool           // seq need not be there any more: it was found out where to go on
+	last    schemas.Cursor // the reader's cursor: of what it was told last, or what it began with
+	gap     *streams.Gap   // to be told next
+	given   *span          // what was read for it
+	err     error
+}
+
+// Cursor is where the reader is: it resumes after it. Before StepAttached it is what it began with.
+func (r *Reader) Cursor() schemas.Cursor {
+	r.c.mu.RLock()
+	defer r.c.mu.RUnlock()
+	return r.last
+}
+
+// Ready is what the reader can be told now. It never waits: when nothing is left, wake is called
+// once there may be more. What was yielded counts as told.
+func (r *Reader) Ready() iter.Seq[Step] {
+	return func(yield func(Step) bool) {
+		for {
+			frames, step, more := r.c.take(r)
+			if step != nil && !yield(*step) {
+				return
+			}
+			if !r.tell(frames, yield) || !more {
+				return
+			}
+		}
+	}
+}
+
+// tell yields frames and moves the reader behind what was yielded.
+func (r *Reader) tell(frames []*Frame, yield func(Step) bool) bool {
+	if len(frames) == 0 {
+		return true
+	}
+	r.c.mu.RLock()
+	last, replay, told := r.last, r.phase == replaying, 0
+	r.c.mu.RUnlock()
+	goOn := true
+	for _, f := range frames {
+		told++
+		if f.gap != nil {
+			goOn = yield(Step{Kind: StepGap, Gap: f.gap})
+		} else {
+			goOn = yield(Step{Kind: StepEvent, Frame: f, Prev: last, Replay: replay})
+			last = f.Cursor()
+		}
+		if !goOn {
+			break
+		}
+	}
+	r.c.told(r, frames[told-1].Seq, last)
+	return goOn
+}
+
+// after is the cursor by which the reader's place is found in another incarnation.
+func (r *Reader) after() schemas.Cursor {
+	if r.phase == opening {
+		return r.last
+	}
+	return schemas.Cursor{Epoch: r.epoch, Seq: r.seq}
+}
+
+// Close ends the reader: wake is not called again once it has returned, but for a call that is on
+// its way.
+func (r *Reader) Close() { r.c.leave(r) }
+
+func quoted(s string) []byte {
+	b, err := json.Marshal(s)
+	if err != nil {
+		return []byte(`""`) // a string always encodes
+	}
+	return b
+}

@@ -1,0 +1,164 @@
+package replay_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sandjet/sandjet/gateway/replay"
+	"github.com/sandjet/sandjet/internal/natstest"
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+const account schemas.AccountID = "acct_a"
+
+// client reads a conversation as a socket does: woken, it takes what is there.
+type client struct {
+	t    *testing.T
+	r    *replay.Reader
+	wake chan struct{}
+	stop chan struct{}
+	done chan struct{}
+
+	mu     sync.Mutex
+	events []string
+	marks  []string
+	gaps   []streams.Gap
+	err    error
+}
+
+func attach(t *testing.T, h *replay.Hub, conv schemas.ConversationID, after schemas.Cursor) *client {
+	t.Helper()
+	c := &client{t: t, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
+	c.r = h.Attach(account, conv, after, func() {
+		select {
+		case c.wake <- struct{}{}:
+		default:
+		}
+	})
+	go c.run()
+	return c
+}
+
+func (c *client) run() {
+	defer close(c.done)
+	defer c.r.Close()
+	last, begun := schemas.Cursor{}, false
+	for {
+		for s := range c.r.Ready() {
+			c.mu.Lock()
+			switch s.Kind {
+			case replay.StepAttached:
+				c.marks = append(c.marks, "attached")
+				if s.Gap != nil {
+					c.gaps = append(c.gaps, *s.Gap)
+				}
+			case replay.StepEvent:
+				var frame struct {
+					Cur, Prev schemas.Cursor
+					Replay    bool
+					Data      schemas.Event
+				}
+				text := s.AppendEvent(nil)
+				if err := json.Unmarshal(text, &frame); err != nil || len(text) != s.EventSize() {
+					c.t.Errorf("%s (%d bytes, said to be %d): %v", text, len(text), s.EventSize(), err)
+				}
+				if begun && frame.Prev != last || frame.Replay == slices.Contains(c.marks, "live") {
+					c.t.Errorf("%s after %s, marks %v", text, last, c.marks)
+				}
+				last, begun = frame.Cur, true
+				c.events = append(c.events, frame.Data.ID)
+			case replay.StepGap:
+				c.gaps = append(c.gaps, *s.Gap)
+			case replay.StepLive:
+				c.marks = append(c.marks, "live")
+			case replay.StepFailed:
+				c.err = s.Err
+			}
+			c.mu.Unlock()
+		}
+		select {
+		case <-c.wake:
+		case <-c.stop:
+			return
+		}
+	}
+}
+
+func (c *client) end() {
+	close(c.stop)
+	<-c.done
+}
+
+func (c *client) seen() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.events)
+}
+
+// running runs a hub until the returned function is called.
+func running(t *testing.T, from replay.Log, o replay.Options) (h *replay.Hub, stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	h = replay.New(from, o)
+	done := make(chan error, 1)
+	go func() { done <- h.Run(ctx) }()
+	return h, func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("the hub ended with %v", err)
+		}
+	}
+}
+
+func publish(t *testing.T, b *streams.Bus, conv schemas.ConversationID, from, to int) {
+	t.Helper()
+	call := schemas.Call{ID: "call", Account: account, Conversation: conv}
+	for n := from; n < to; n++ {
+		e := schemas.NewEvent(call, schemas.CallOutput, fmt.Sprintf("%s.%d", conv, n), time.Now(), schemas.OutputData{Text: strconv.Itoa(n)})
+		if err := streams.Events.Publish(t.Context(), b, e); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func ids(conv schemas.ConversationID, from, to int) []string {
+	var s []string
+	for n := from; n < to; n++ {
+		s = append(s, fmt.Sprintf("%s.%d", conv, n))
+	}
+	return s
+}
+
+func TestReplayThenLive(t *testing.T) {
+	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+		h, stop := running(t, replay.NewBusLog(b), replay.Options{})
+		defer stop()
+		const n = 1200 // more than a ring, more than a page
+		publish(t, b, "c", 0, n)
+		late, empty := attach(t, h, "c", schemas.Cursor{}), attach(t, h, "d", schemas.Cursor{})
+		synctest.Wait()
+		publish(t, b, "c", n, n+3)
+		publish(t, b, "d", 0, 3)
+		now := attach(t, h, "c", schemas.Tail)
+		synctest.Wait()
+		publish(t, b, "c", n+3, n+5)
+		synctest.Wait()
+		for _, c := range []*client{late, empty, now} {
+			c.end()
+			if !slices.Equal(c.marks, []string{"attached", "live"}) || len(c.gaps) > 0 || c.err != nil {
+				t.Errorf("marks %v, gaps %v, %v", c.marks, c.gaps, c.err)
+			}
+		}
+		if !slices.Equal(late.events, ids("c", 0, n+5)) || !slices.Equal(empty.events, ids("d", 0, 3)) || !slices.Equal(now.events, ids("c", n+3, n+5)) {
+			t.Errorf("%d, %d and %d events", len(late.events), len(empty.events), len(now.events))
+		}
+	}, natstest.Shards(4))
+}

@@ -1,0 +1,77 @@
+package replay
+
+import "sort"
+
+// Limits of what is kept of one conversation.
+const (
+	ringFrames = 512
+	ringBytes  = 1 << 20
+	ringSlack  = 4 // a ring is cut once it is a quarter above, so that cutting is rare
+	pagesKept  = 8
+)
+
+// span is a part of a conversation without a hole: everything after From up to the last frame.
+// Frames are only ever added behind what a reader may hold, so that a copy of the slice may be read
+// without a lock.
+type span struct {
+	from   uint64
+	to     uint64 // of the last frame; from if there is none
+	frames []*Frame
+	bytes  int
+}
+
+// after returns the frames behind a place of the span.
+func (s *span) after(seq uint64) []*Frame {
+	n := len(s.frames)
+	if n == 0 || s.to <= seq {
+		return nil
+	}
+	return s.frames[sort.Search(n, func(i int) bool { return s.frames[i].Seq > seq }):]
+}
+
+// has reports whether a sequence is a place of the span that was there once: its beginning or a
+// frame's.
+func (s *span) has(seq uint64) bool {
+	if seq == s.from {
+		return true
+	}
+	i := sort.Search(len(s.frames), func(i int) bool { return s.frames[i].Seq >= seq })
+	return i < len(s.frames) && s.frames[i].Seq == seq
+}
+
+func (s *span) add(f *Frame) {
+	s.frames = append(s.frames, f)
+	s.to = f.Seq
+	s.bytes += f.cost()
+}
+
+// cut drops the oldest frames of a ring that has grown above its limits.
+func (s *span) cut() {
+	if len(s.frames) <= ringFrames+ringFrames/ringSlack && s.bytes <= ringBytes+ringBytes/ringSlack {
+		return
+	}
+	drop := 0
+	for ; drop < len(s.frames) && (len(s.frames)-drop > ringFrames || s.bytes > ringBytes); drop++ {
+		s.bytes -= s.frames[drop].cost()
+		s.from = s.frames[drop].Seq
+	}
+	s.frames = append(make([]*Frame, 0, ringFrames+ringFrames/ringSlack+1), s.frames[drop:]...)
+}
+
+// precede puts an older span that reaches up to this one before it, if both fit into a ring.
+func (s *span) precede(old *span) bool {
+	if old.to < s.from || old.from >= s.from {
+		return false
+	}
+	n := sort.Search(len(old.frames), func(i int) bool { return old.frames[i].Seq > s.from })
+	bytes := s.bytes
+	for _, f := range old.frames[:n] {
+		bytes += f.cost()
+	}
+	if n+len(s.frames) > ringFrames || bytes > ringBytes {
+		return false
+	}
+	frames := append(make([]*Frame, 0, n+len(s.frames)), old.frames[:n]...)
+	s.frames, s.bytes, s.from = append(frames, s.frames...), bytes, old.from
+	return true
+}

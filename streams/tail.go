@@ -1,0 +1,135 @@
+package streams
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// LiveEvent is an event that was stored just now. Its cursor has no epoch: only who reads the log
+// knows which incarnation of the stream it came from.
+type LiveEvent struct {
+	Entry[schemas.Event]
+	// Prev is the sequence of the event before it on its conversation, 0 if there is none.
+	Prev uint64
+	// Away says that only its place is here: it is too large to be told, or no event at all.
+	Away bool
+}
+
+// Tail tells what is stored from now on, on any number of conversations, with one goroutine and one
+// channel for all of them: a conversation that is silent costs a subscription and nothing else.
+// Messages may get lost; Prev shows it, and lost says when many may be.
+type Tail struct {
+	bus   *Bus
+	lost  func()
+	ahead chan *nats.Msg
+	drop  <-chan struct{}
+
+	mu    sync.RWMutex
+	heard map[string]func(LiveEvent) // by subject
+}
+
+// tailAhead is how many live messages may wait for the one goroutine; what is above is read from
+// the log.
+const tailAhead = 8 << 10
+
+// NewTail makes a tail. Lost is called whenever messages of any conversation may have got lost: the
+// connection was made anew, or more came than could be taken. It must not block.
+func NewTail(b *Bus, lost func()) *Tail {
+	return &Tail{
+		bus: b, lost: lost, ahead: make(chan *nats.Msg, tailAhead), drop: b.drops.next(), heard: map[string]func(LiveEvent){},
+	}
+}
+
+// Run tells what arrives until ctx ends, then returns nil.
+func (t *Tail) Run(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.drop:
+			t.drop = t.bus.drops.next()
+			for t.settle(ctx) != nil { // the subscriptions must be there before anybody looks at the log
+				if !pause(ctx, reconnectAfter) {
+					return nil
+				}
+			}
+			t.lost()
+		case m := <-t.ahead:
+			t.tell(ctx, m)
+		}
+	}
+}
+
+// Follow calls heard for each event that is stored on the conversation from its return on, in the
+// goroutine of Run, until stop is called. Heard must not block. A conversation may be followed once
+// at a time. Code unavailable when the server does not confirm in time.
+func (t *Tail) Follow(
+	ctx context.Context, a schemas.AccountID, c schemas.ConversationID, heard func(LiveEvent),
+) (stop func(), err error) {
+	subject := LiveSubject(a, c)
+	t.mu.Lock()
+	if _, ok := t.heard[subject]; ok {
+		t.mu.Unlock()
+		return nil, schemas.Errorf(schemas.Conflict, "follow", "the conversation is followed already")
+	}
+	t.heard[subject] = heard
+	t.mu.Unlock()
+	forget := func() {
+		t.mu.Lock()
+		delete(t.heard, subject)
+		t.mu.Unlock()
+	}
+	sub, err := t.bus.live.ChanSubscribe(subject, t.ahead)
+	if err != nil {
+		forget()
+		return nil, coded("follow", err)
+	}
+	stop = func() {
+		forget()
+		if err := sub.Unsubscribe(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
+			t.bus.log.Debug("subscription not ended", "error", err)
+		}
+	}
+	if err := t.settle(ctx); err != nil {
+		stop()
+		return nil, err
+	}
+	return stop, nil
+}
+
+// settle returns once the server has every subscription: what is read from the log afterwards and
+// what arrives leave no hole between them.
+func (t *Tail) settle(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, requestWithin)
+	defer cancel()
+	return coded("follow", t.bus.live.FlushWithContext(ctx))
+}
+
+func (t *Tail) tell(ctx context.Context, m *nats.Msg) {
+	if fault := t.bus.faults.dropLive; fault != nil && fault(m) {
+		return
+	}
+	t.mu.RLock()
+	heard := t.heard[m.Subject]
+	t.mu.RUnlock()
+	if heard == nil {
+		return // its stop crossed it
+	}
+	s, prev, err := parseLive(m)
+	if err != nil {
+		return // only a publisher with all rights could have sent it
+	}
+	e := LiveEvent{Entry: Entry[schemas.Event]{Cursor: schemas.Cursor{Seq: s.seq}, Stored: s.time, Subject: s.subject}, Prev: prev}
+	if e.Away = s.headers.Get(headerPayload) != ""; !e.Away { // what lies elsewhere is not waited for here
+		var err error
+		if e.Entry, err = Events.entry(ctx, t.bus, "", s); err != nil {
+			e.Away = true // whoever reads the log passes over it
+		}
+	}
+	heard(e)
+}
