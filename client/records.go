@@ -85,6 +85,27 @@ func (c *Client) Workspaces(a schemas.AccountID) Records[schemas.WorkspaceDocume
 	return Records[schemas.WorkspaceDocument]{c, accountPath(a) + "/" + string(schemas.Workspaces), schemas.Workspaces}
 }
 
+// Agents are those of an account.
+func (c *Client) Agents(a schemas.AccountID) Records[schemas.AgentDocument] {
+	return Records[schemas.AgentDocument]{c, accountPath(a) + "/" + string(schemas.Agents), schemas.Agents}
+}
+
+// AgentTools returns the definitions of what an agent has, as JSON for a model's API: in a format (anthropic,
+// openai or mcp) and a dialect, of which either may be empty for the default. Codes: not_found, invalid.
+func (c *Client) AgentTools(ctx context.Context, a schemas.AccountID, id, format string, d schemas.Dialect) (json.RawMessage, error) {
+	var out struct {
+		Tools json.RawMessage `json:"tools"`
+	}
+	q := url.Values{}
+	for name, v := range map[string]string{"format": format, "dialect": string(d)} {
+		if v != "" {
+			q.Set(name, v)
+		}
+	}
+	err := c.ask(ctx, http.MethodGet, c.Agents(a).one(id)+"/tools?"+q.Encode(), nil, &out)
+	return out.Tools, err
+}
+
 // List lists all, by id.
 func (r Records[T]) List(ctx context.Context) ([]T, error) {
 	var out map[schemas.Collection][]T
@@ -99,7 +120,7 @@ func (r Records[T]) Get(ctx context.Context, id string) (T, error) {
 	return out, err
 }
 
-// Add makes one of its spec: a [schemas.SandboxSpec], a [schemas.WorkspaceSpec] or the same as JSON. It is
+// Add makes one of its spec: a [schemas.SandboxSpec], [schemas.WorkspaceSpec], [schemas.AgentSpec] or the same as JSON. It is
 // tried once. Codes: invalid, conflict (the name is taken), exhausted.
 func (r Records[T]) Add(ctx context.Context, spec any) (T, error) {
 	var out T

@@ -40,6 +40,8 @@ type Collections interface {
 	AddDocument(ctx context.Context, a schemas.AccountID, c schemas.Collection, body []byte) (schemas.Document, error)
 	PatchDocument(ctx context.Context, a schemas.AccountID, c schemas.Collection, id string, patch []byte, revision uint64) (schemas.Document, error)
 	RemoveDocument(ctx context.Context, a schemas.AccountID, c schemas.Collection, id string, revision uint64) error
+	// Exposure says what a model is to be shown for an agent. Codes: not_found.
+	Exposure(ctx context.Context, a schemas.AccountID, id schemas.AgentID) (schemas.Exposure, error)
 }
 
 // AccountList is the answer about all accounts.

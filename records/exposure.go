@@ -42,7 +42,7 @@ func (s *Store) Exposure(ctx context.Context, a schemas.AccountID, id schemas.Ag
 // exposure is the union over the agent's workspaces of what can be carried out there, without the tools that
 // are switched off. Background jobs are offered where a kept box runs them.
 func (t *tenant) exposure(g schemas.Agent) (schemas.Exposure, error) {
-	var e schemas.Exposure
+	e := schemas.Exposure{Bare: len(g.Workspaces) == 0}
 	can, jobs := map[schemas.Tool]bool{}, false
 	for n := range max(len(g.Workspaces), 1) {
 		s, err := t.sceneOf(g, n)

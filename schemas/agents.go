@@ -124,6 +124,8 @@ type Exposure struct {
 	// Workspaces are the names that the argument workspace takes; empty: there is nothing to choose.
 	Workspaces []string
 	Actions    []JobAction // on background jobs; empty: there are none
+	// Bare says that there is no workspace: each command begins with nothing, and leaves nothing.
+	Bare bool
 }
 
 // Variable is a value that an account keeps sealed for its records: they name it as env:NAME.

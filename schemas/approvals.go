@@ -111,8 +111,8 @@ type ApprovalRequestedData struct {
 	Tool      Tool            `json:"tool"`
 	Input     json.RawMessage `json:"input,omitzero"` // left out above MaxApprovalInput bytes, see InputSize
 	InputSize int             `json:"input_bytes"`
-	Workspace WorkspaceID     `json:"workspace"`
-	Sandbox   SandboxID       `json:"sandbox"`
+	Workspace WorkspaceID     `json:"workspace,omitzero"` // empty: of an agent that has none
+	Sandbox   SandboxID       `json:"sandbox,omitzero"`   // empty: of a call that only reads
 	Expires   time.Time       `json:"expires"`
 }
 

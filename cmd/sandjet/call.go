@@ -71,7 +71,8 @@ type callCommand struct {
 	Tool         string        `arg:"" help:"bash, read, write, edit, glob, grep or async_status."`
 	Args         []string      `arg:"" optional:"" help:"The tool's arguments, or its whole input as one JSON object."`
 	Conversation string        `short:"c" placeholder:"ID" use:"" help:"Conversation that gets the events. Default: a new one."`
-	Workspace    string        `short:"w" placeholder:"NAME" use:"" help:"Workspace whose files it sees. Default: default."`
+	Agent        string        `placeholder:"NAME" use:"" help:"Agent that makes the call, by id or name: it says where the call is carried out, and whether."`
+	Workspace    string        `short:"w" placeholder:"NAME" use:"" help:"Workspace whose files it sees. Default: default, or the agent's first."`
 	Sandbox      string        `placeholder:"NAME" use:"" help:"Sandbox that it runs in. Default: the workspace's."`
 	Timeout      time.Duration `placeholder:"DURATION" use:"" help:"Longest time of the run. Default: the sandbox's."`
 	ID           string        `name:"id" placeholder:"ID" use:"" help:"Id of the call. Making the same call again under the same id runs nothing twice: it returns the result of the first."`
@@ -111,7 +112,7 @@ Exit codes:
   1      a file tool failed              71   it was started and its outcome is unknown
   64     the request is wrong            75   a cap is used up, or its deadline passed
   65     the id is another call's        77   not allowed, or the key is wrong
-  66     no such workspace or sandbox    124  it timed out
+  66     no such record                 124  it timed out
   69     nothing is running there        130  it was cancelled
 With --json the result is printed as JSON instead of the output, and tells these apart.`
 }
@@ -141,8 +142,14 @@ func (c *callCommand) Run(ctx context.Context, t terminal) error {
 	if err != nil {
 		return err
 	}
+	agent := c.Agent
+	if agent != "" {
+		if agent, err = agentID(ctx, cl, agent); err != nil {
+			return err
+		}
+	}
 	r := schemas.Request{
-		ID: schemas.CallID(c.ID), Conversation: schemas.ConversationID(c.Conversation), Tool: schemas.Tool(c.Tool), Input: input,
+		ID: schemas.CallID(c.ID), Agent: schemas.AgentID(agent), Conversation: schemas.ConversationID(c.Conversation), Tool: schemas.Tool(c.Tool), Input: input,
 		Workspace: c.Workspace, Sandbox: c.Sandbox, Timeout: schemas.Duration(c.Timeout),
 		Origin: &schemas.Origin{Kind: "api"}, Group: group,
 	}

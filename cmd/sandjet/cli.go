@@ -29,6 +29,7 @@ type cli struct {
 	Approvals  approvalsCommand  `cmd:"" help:"Answer calls that wait for a person's yes."`
 	Sandboxes  sandboxesCommand  `cmd:"" help:"List, make, change and remove sandboxes."`
 	Workspaces workspacesCommand `cmd:"" help:"List, make, change and remove workspaces."`
+	Agents     agentsCommand     `cmd:"" help:"List, make, change and remove agents, and show their tools."`
 	Apply      applyCommand      `cmd:"" help:"Make sandboxes, workspaces and agents what a manifest says."`
 	Diff       diffCommand       `cmd:"" help:"Say what applying a manifest would change."`
 	Dev        devCommand        `cmd:"" help:"Apply a manifest whenever its files change."`

@@ -53,9 +53,9 @@ Examples:
   sandjet call --workspace docs bash 'ls'`
 }
 
-// document is what the commands of both collections do with one.
+// document is what the commands of the collections do with one.
 type document interface {
-	schemas.SandboxDocument | schemas.WorkspaceDocument
+	schemas.SandboxDocument | schemas.WorkspaceDocument | schemas.AgentDocument
 }
 
 // recordArg is a record by its id or name.
@@ -300,9 +300,7 @@ func (r *recordArg) sandbox(ctx context.Context, t terminal) (client.Records[sch
 		return client.Records[schemas.SandboxDocument]{}, "", err
 	}
 	all := cl.Sandboxes(client.Me)
-	id, err := idOf(ctx, all, "sandbox", schemas.SandboxPrefix, r.Record, func(s schemas.SandboxDocument) (string, string) {
-		return string(s.ID), s.Name
-	})
+	id, err := sandboxID(ctx, cl, r.Record)
 	return all, id, err
 }
 
@@ -349,8 +347,7 @@ func (f workspaceFlags) body(ctx context.Context, cl *client.Client, stdin io.Re
 		b["sandbox"] = nil
 		return b, nil
 	}
-	b["sandbox"], err = idOf(ctx, cl.Sandboxes(client.Me), "sandbox", schemas.SandboxPrefix, *f.Sandbox,
-		func(s schemas.SandboxDocument) (string, string) { return string(s.ID), s.Name })
+	b["sandbox"], err = sandboxID(ctx, cl, *f.Sandbox)
 	return b, err
 }
 
@@ -448,9 +445,7 @@ func (r *recordArg) workspace(ctx context.Context, t terminal) (*client.Client, 
 	if err != nil {
 		return nil, "", err
 	}
-	id, err := idOf(ctx, cl.Workspaces(client.Me), "workspace", schemas.WorkspacePrefix, r.Record, func(w schemas.WorkspaceDocument) (string, string) {
-		return string(w.ID), w.Name
-	})
+	id, err := workspaceID(ctx, cl, r.Record)
 	return cl, id, err
 }
 

@@ -30,7 +30,18 @@ func Definitions(d schemas.Dialect) ([]Definition, error) {
 // there are no background jobs: bash lacks its flag, and async_status is left out. It holds the
 // arguments that a model is to use; the flags that only tune a dialect are left out.
 func DefinitionsFor(d schemas.Dialect, actions []schemas.JobAction) ([]Definition, error) {
-	all := describe(dialect(d))
+	return Exposed(d, schemas.Exposure{Tools: schemas.Tools(), Actions: actions})
+}
+
+// Exposed is [DefinitionsFor] with the tools and workspaces of an agent. With several workspaces every tool
+// has the argument workspace, of which the first is the default.
+func Exposed(d schemas.Dialect, e schemas.Exposure) ([]Definition, error) {
+	all, actions := describe(dialect(d)), e.Actions
+	if e.Bare {
+		bash := all[schemas.ToolBash]
+		bash.text = strings.Replace(bash.text, "in the workspace", "in a fresh box without files, of which nothing is kept", 1)
+		all[schemas.ToolBash] = bash
+	}
 	if len(actions) > 0 {
 		all[schemas.ToolBash].fields["background"] = object{
 			"type": "boolean", "default": false,
@@ -41,8 +52,13 @@ func DefinitionsFor(d schemas.Dialect, actions []schemas.JobAction) ([]Definitio
 	list := make([]Definition, 0, len(all))
 	for _, t := range schemas.Tools() {
 		in, ok := all[t]
-		if !ok {
+		if !ok || !slices.Contains(e.Tools, t) {
 			continue
+		}
+		if len(e.Workspaces) > 0 {
+			in.fields["workspace"] = object{
+				"type": "string", "enum": e.Workspaces, "default": e.Workspaces[0], "description": "The workspace that is meant.",
+			}
 		}
 		required := []string{}
 		for _, name := range slices.Sorted(maps.Keys(in.fields)) {

@@ -1,0 +1,251 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/sandjet/sandjet/client"
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/workers/tools"
+)
+
+type agentsCommand struct {
+	LS     agentsListCommand   `cmd:"" name:"ls" help:"List the agents."`
+	Show   agentsShowCommand   `cmd:"" help:"Show an agent."`
+	Create agentsCreateCommand `cmd:"" help:"Make an agent."`
+	Set    agentsSetCommand    `cmd:"" help:"Change an agent."`
+	RM     agentsRemoveCommand `cmd:"" name:"rm" help:"Remove an agent. Calls that name it fail from then on."`
+	Tools  agentsToolsCommand  `cmd:"" help:"Print the tools of an agent, as a model is to be shown them."`
+}
+
+// Help is the long help.
+func (*agentsCommand) Help() string {
+	return `An agent says which workspaces a model sees, where its commands run in each, and which tools it has.
+A workspace without a sandbox is only read. What a call is not allowed is denied, and nobody is asked.
+
+Examples:
+  sandjet agents create writer --sandbox build --workspace docs
+  sandjet agents create reader --workspace docs=docs:none
+  sandjet agents create both --sandbox build --workspace docs=docs:none --workspace src
+  sandjet agents set reader --file tools.yaml      config: {tools: {glob: {enabled: false}}}
+  sandjet agents tools reader --format openai
+  sandjet call --agent reader read notes.txt`
+}
+
+// agentFlags are the settings of an agent.
+type agentFlags struct {
+	fileFlag
+
+	Sandbox    *string  `placeholder:"ID" use:"" help:"Where commands run unless a workspace says otherwise, by id or name; empty for nowhere."`
+	Workspaces []string `name:"workspace" placeholder:"NAME=ID" sep:"none" use:"" help:"It sees this workspace, by id or name, under NAME; NAME alone is the workspace's own. With :SANDBOX behind, commands run there; with :none nowhere. Repeat for more; the list is replaced whole."`
+}
+
+// body makes what is sent.
+func (f agentFlags) body(ctx context.Context, cl *client.Client, stdin io.Reader) (body, error) {
+	b, err := f.read(stdin)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case f.Sandbox == nil:
+	case *f.Sandbox == "":
+		b.at("config")["sandbox"] = nil
+	default:
+		if b.at("config")["sandbox"], err = sandboxID(ctx, cl, *f.Sandbox); err != nil {
+			return nil, err
+		}
+	}
+	if len(f.Workspaces) == 0 {
+		return b, nil
+	}
+	list := []any{}
+	for _, text := range slices.DeleteFunc(slices.Clone(f.Workspaces), func(s string) bool { return s == "" }) {
+		entry, err := agentWorkspace(ctx, cl, text)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, entry)
+	}
+	b.at("config")["workspaces"] = list
+	return b, nil
+}
+
+// agentWorkspace reads NAME, NAME=WORKSPACE, and either with :SANDBOX or :none.
+func agentWorkspace(ctx context.Context, cl *client.Client, text string) (map[string]any, error) {
+	text, sandbox, placed := strings.Cut(text, ":")
+	name, workspace, ok := strings.Cut(text, "=")
+	if !ok {
+		workspace = name
+	}
+	id, err := workspaceID(ctx, cl, workspace)
+	if err != nil {
+		return nil, err
+	}
+	entry := map[string]any{"name": name, "workspaceId": id}
+	switch {
+	case !placed:
+	case sandbox == "none":
+		entry["sandbox"] = nil
+	default:
+		if entry["sandbox"], err = sandboxID(ctx, cl, sandbox); err != nil {
+			return nil, err
+		}
+	}
+	return entry, nil
+}
+
+type agentsListCommand struct{ gatewayTarget }
+
+// Run lists the agents.
+func (c *agentsListCommand) Run(ctx context.Context, t terminal) error {
+	cl, err := c.dial(ctx, t)
+	if err != nil {
+		return err
+	}
+	list, err := cl.Agents(client.Me).List(ctx)
+	if err != nil {
+		return err
+	}
+	return printTable(t, list, "ID\tNAME\tSANDBOX\tWORKSPACES\tDESCRIPTION", func(g schemas.AgentDocument) string {
+		names := make([]string, len(g.Config.Workspaces))
+		for i, w := range g.Config.Workspaces {
+			names[i] = w.Name
+		}
+		return fmt.Sprintf("%s\t%s\t%s\t%s\t%s", g.ID, printable(g.Name), orDash(string(g.Config.Sandbox)),
+			orDash(printable(strings.Join(names, ", "))), short(g.Description))
+	})
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+type agentsShowCommand struct{ recordArg }
+
+// Run shows an agent.
+func (c *agentsShowCommand) Run(ctx context.Context, t terminal) error {
+	cl, id, err := c.agent(ctx, t)
+	if err != nil {
+		return err
+	}
+	g, err := cl.Agents(client.Me).Get(ctx, id)
+	return printRecord(t, g, err)
+}
+
+type agentsCreateCommand struct {
+	gatewayTarget
+	agentFlags
+
+	Name string `arg:"" optional:"" help:"Its name. Default: the file's."`
+}
+
+// Run makes an agent.
+func (c *agentsCreateCommand) Run(ctx context.Context, t terminal) error {
+	cl, err := c.dial(ctx, t)
+	if err != nil {
+		return err
+	}
+	b, err := c.body(ctx, cl, t.in)
+	if err != nil {
+		return err
+	}
+	put(b, c.Name, "name")
+	g, err := cl.Agents(client.Me).Add(ctx, b)
+	return printRecord(t, g, err)
+}
+
+type agentsSetCommand struct {
+	recordArg
+	agentFlags
+
+	Name string `placeholder:"NAME" use:"" help:"Another name."`
+}
+
+// Run changes an agent.
+func (c *agentsSetCommand) Run(ctx context.Context, t terminal) error {
+	cl, id, err := c.agent(ctx, t)
+	if err != nil {
+		return err
+	}
+	b, err := c.body(ctx, cl, t.in)
+	if err != nil {
+		return err
+	}
+	put(b, c.Name, "name")
+	g, err := cl.Agents(client.Me).Patch(ctx, id, b)
+	return printRecord(t, g, err)
+}
+
+type agentsRemoveCommand struct{ recordArg }
+
+// Run removes an agent.
+func (c *agentsRemoveCommand) Run(ctx context.Context, t terminal) error {
+	cl, id, err := c.agent(ctx, t)
+	if err != nil {
+		return err
+	}
+	return printRemoved(t, id, cl.Agents(client.Me).Remove(ctx, id))
+}
+
+type agentsToolsCommand struct {
+	recordArg
+
+	Format  string `placeholder:"NAME" use:"" help:"For the API of: anthropic (default), openai or mcp."`
+	Dialect string `placeholder:"NAME" use:"" help:"Words and defaults of: claude (default) or deepagents."`
+}
+
+// Run prints the tools of an agent as JSON.
+func (c *agentsToolsCommand) Run(ctx context.Context, t terminal) error {
+	cl, id, err := c.agent(ctx, t)
+	if err != nil {
+		return err
+	}
+	list, err := cl.AgentTools(ctx, client.Me, id, c.Format, schemas.Dialect(c.Dialect))
+	if err != nil {
+		return err
+	}
+	return printJSON(t.out, list)
+}
+
+// agent finds the agent that is meant.
+func (r *recordArg) agent(ctx context.Context, t terminal) (*client.Client, string, error) {
+	cl, err := r.dial(ctx, t)
+	if err != nil {
+		return nil, "", err
+	}
+	id, err := agentID(ctx, cl, r.Record)
+	return cl, id, err
+}
+
+func agentID(ctx context.Context, cl *client.Client, meant string) (string, error) {
+	return idOf(ctx, cl.Agents(client.Me), "agent", schemas.AgentPrefix, meant, func(g schemas.AgentDocument) (string, string) {
+		return string(g.ID), g.Name
+	})
+}
+
+func sandboxID(ctx context.Context, cl *client.Client, meant string) (string, error) {
+	return idOf(ctx, cl.Sandboxes(client.Me), "sandbox", schemas.SandboxPrefix, meant, func(s schemas.SandboxDocument) (string, string) {
+		return string(s.ID), s.Name
+	})
+}
+
+func workspaceID(ctx context.Context, cl *client.Client, meant string) (string, error) {
+	return idOf(ctx, cl.Workspaces(client.Me), "workspace", schemas.WorkspacePrefix, meant, func(w schemas.WorkspaceDocument) (string, string) {
+		return string(w.ID), w.Name
+	})
+}
+
+// agentTools are the definitions that the gateway shows for an agent.
+func agentTools(e schemas.Exposure, format string, d schemas.Dialect) (any, error) {
+	list, err := tools.Exposed(d, e)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // it says which
+	}
+	return tools.Write(tools.Format(format), list) //nolint:wrapcheck // it names the field
+}
