@@ -237,6 +237,8 @@ func TestReplyInbox(t *testing.T) {
 		"_INBOX.a.b":                         true,
 		"_INBOX_acct_a.x":                    true,
 		"_INBOX_acct_b.x":                    false,
+		"sandjet.reply.acct_a.x":             true,
+		"sandjet.reply.acct_b.x":             false,
 		"_INBOX.":                            false,
 		"_INBOX.*":                           false,
 		"_INBOX.>":                           false,

@@ -18,8 +18,8 @@ import (
 
 const (
 	// HeaderReply is the header in which a publisher of sandjet.calls.auto.<account> names an inbox
-	// for the answer: {id, conversation} or {error}. It must begin with _INBOX. or
-	// _INBOX_<account>. and have no wildcard.
+	// for the answer: {id, conversation} or {error}. It must begin with _INBOX., with
+	// sandjet.reply.<account>. or with _INBOX_<account>. and have no wildcard.
 	HeaderReply = "Sandjet-Reply"
 
 	// RejectedConversation is where call.rejected goes when the request names no conversation that
@@ -176,12 +176,14 @@ func checkInbox(inbox string, a schemas.AccountID) (string, error) {
 		return "", nil
 	}
 	rest, ok := strings.CutPrefix(inbox, "_INBOX.")
-	if !ok {
-		rest, ok = strings.CutPrefix(inbox, "_INBOX_"+string(a)+".")
+	for _, own := range []string{streams.AccessOf(a).InboxPrefix + ".", "_INBOX_" + string(a) + "."} {
+		if tail, is := strings.CutPrefix(inbox, own); is {
+			rest, ok = tail, true
+		}
 	}
 	bad := strings.ContainsFunc(rest, func(r rune) bool { return r <= ' ' || r == '*' || r == '>' || r > '~' })
 	if !ok || rest == "" || bad || len(inbox) > most || slices.Contains(strings.Split(rest, "."), "") {
-		return "", schemas.Invalidf(HeaderReply, "must be an inbox of your own: _INBOX.… or _INBOX_%s.… without wildcards", a)
+		return "", schemas.Invalidf(HeaderReply, "must be an inbox of your own: _INBOX.… or %s.… without wildcards", streams.AccessOf(a).InboxPrefix)
 	}
 	return inbox, nil
 }

@@ -23,7 +23,9 @@ const (
 	key    = "sk_0123456789abcdef"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server/ats.Register.func1")) // one per process, see natstest
+}
 
 // bus opens a log in memory.
 func bus(t *testing.T) *streams.Bus {

@@ -127,7 +127,7 @@ func (t Topic[T]) streamOf(subject string) string {
 
 // Reply sends data to an inbox that a tenant named. The inbox begins with "_INBOX." and is then
 // looked for among the tenant's own connections only (embedded server), or with
-// "_INBOX_<account>.", which permissions keep to the tenant (servers outside). Nobody may listen:
+// "sandjet.reply.<account>." or "_INBOX_<account>.", which permissions keep to the tenant (servers outside). Nobody may listen:
 // that is no error.
 func (b *Bus) Reply(_ context.Context, a schemas.AccountID, inbox string, data []byte) error {
 	subject, err := inboxSubject(a, inbox)

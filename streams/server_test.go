@@ -153,9 +153,9 @@ func TestServerOptionsAreChecked(t *testing.T) {
 // key, and loses it with the key.
 func TestATenantThatComesLater(t *testing.T) {
 	var keys sync.Map
-	l := natstest.Start(t, natstest.Listen(streams.User{Name: "role", Password: "r"}), natstest.Tenants(func(name, password string) (schemas.AccountID, bool) {
+	l := natstest.Start(t, natstest.Listen(streams.User{Name: "role", Password: "r"}), natstest.Tenants(func(name, password string) (schemas.AccountID, time.Time, bool) {
 		key, known := keys.Load(name)
-		return schemas.AccountID(name), known && key == password
+		return schemas.AccountID(name), time.Time{}, known && key == password
 	}))
 	dial := func(user, password string) (*nats.Conn, error) {
 		return nats.Connect(l.Server.URL(), nats.UserInfo(user, password))

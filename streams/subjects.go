@@ -25,7 +25,8 @@ const (
 
 	prefixDeliveries = "sandjet.deliveries."
 	prefixTimers     = "sandjet.timers.deliveries." // where deliveries wait for their next try
-	prefixInbox      = "sandjet.inbox."
+	prefixInbox      = "sandjet.inbox."             // what comes to _INBOX in a tenant\'s own account
+	prefixReply      = "sandjet.reply."             // where a tenant may have its inboxes on every server
 
 	// RPCSubject is where the request/reply front door listens; the last token is the account.
 	RPCSubject = "sandjet.rpc.call"
@@ -127,15 +128,13 @@ func inboxSubject(a schemas.AccountID, inbox string) (string, error) {
 	bad := strings.ContainsFunc(inbox, func(r rune) bool { return r <= ' ' || r == '*' || r == '>' || r > '~' })
 	rest, shared := strings.CutPrefix(inbox, "_INBOX.")
 	subject := prefixInbox + string(a) + "." + rest
-	if !shared {
-		var own bool
-		if rest, own = strings.CutPrefix(inbox, "_INBOX_"+string(a)+"."); own {
-			subject = inbox
+	for _, own := range []string{prefixReply + string(a) + ".", "_INBOX_" + string(a) + "."} {
+		if tail, ok := strings.CutPrefix(inbox, own); ok {
+			rest, subject, shared = tail, inbox, true
 		}
-		shared = own
 	}
 	if bad || !shared || len(inbox) > most || a.Validate() != nil || slices.Contains(strings.Split(rest, "."), "") {
-		return "", schemas.Invalidf("reply", "must be an inbox of your own: _INBOX.… or _INBOX_%s.… without wildcards", a)
+		return "", schemas.Invalidf("reply", "must be an inbox of your own: _INBOX.… or "+prefixReply+"%s.… without wildcards", a)
 	}
 	return subject, nil
 }

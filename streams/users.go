@@ -19,15 +19,17 @@ import (
 // A user without an account is a part of Sandjet and may do everything. One with an account is that
 // tenant: it lives in a NATS account of its own, in which only this exists: it may publish to
 // sandjet.calls.auto.<account> and ask sandjet.rpc.call, it may subscribe to
-// sandjet.live.<account>.> and to inboxes. Its inboxes are its own: no other tenant can hear them.
+// sandjet.live.<account>.> and to inboxes, with the prefix of [Access] or without. Its inboxes are its
+// own: no other tenant can hear them.
 type User struct {
 	Name, Password string
 	Account        schemas.AccountID
 }
 
 // Tenants finds the tenant of a user that is not among [ServerOptions.Users], by the name and the
-// password of a connection. It is called from many goroutines and must answer at once.
-type Tenants func(name, password string) (schemas.AccountID, bool)
+// password of a connection, and until when the password is good; zero: for as long as it is known. It
+// is called from many goroutines and must answer at once.
+type Tenants func(name, password string) (a schemas.AccountID, until time.Time, ok bool)
 
 // tenantSession is how long a connection of such a tenant lasts before it has to prove itself again: a
 // key that was taken back is of use for no longer. Client libraries connect again by themselves.
@@ -94,7 +96,7 @@ func (a *authenticator) Check(c server.ClientAuthentication) bool {
 
 // checkTenant decides about a connection of a tenant that may have come while the server runs.
 func (a *authenticator) checkTenant(srv *server.Server, c server.ClientAuthentication, name, password string) bool {
-	id, ok := a.tenants(name, password)
+	id, until, ok := a.tenants(name, password)
 	if !ok || id.Validate() != nil {
 		return false
 	}
@@ -104,7 +106,7 @@ func (a *authenticator) checkTenant(srv *server.Server, c server.ClientAuthentic
 		return false
 	}
 	c.RegisterUser(&server.User{
-		Username: name, Account: account, Permissions: tenantPermissions(id), ConnectionDeadline: time.Now().Add(tenantSession),
+		Username: name, Account: account, Permissions: tenantPermissions(id), ConnectionDeadline: sessionEnd(until, time.Now()),
 	})
 	return true
 }
@@ -112,11 +114,10 @@ func (a *authenticator) checkTenant(srv *server.Server, c server.ClientAuthentic
 // tenantPermissions repeats what the tenant's account has, so that what is not allowed is answered
 // with an error in place of silence.
 func tenantPermissions(a schemas.AccountID) *server.Permissions {
+	access := AccessOf(a)
 	return &server.Permissions{
-		Publish: &server.SubjectPermission{Allow: []string{
-			IntakeSubject(a), RPCSubject, RPCSubject + "." + string(a),
-		}},
-		Subscribe: &server.SubjectPermission{Allow: []string{prefixLive + string(a) + ".>", "_INBOX.>"}},
+		Publish:   &server.SubjectPermission{Allow: append(access.Publish, RPCSubject)},
+		Subscribe: &server.SubjectPermission{Allow: append(access.Subscribe, "_INBOX.>")},
 	}
 }
 
@@ -151,13 +152,13 @@ func (a *authenticator) openTenant(srv *server.Server, id schemas.AccountID) (*s
 
 func openWays(own, tenant *server.Account, a schemas.AccountID) error {
 	intake, rpc := IntakeSubject(a), RPCSubject+"."+string(a)
-	live, inbox := prefixLive+string(a)+".>", prefixInbox+string(a)+".>"
+	live, reply, inbox := prefixLive+string(a)+".>", prefixReply+string(a)+".>", prefixInbox+string(a)+".>"
 	for _, subject := range []string{intake, rpc} {
 		if err := own.AddServiceExport(subject, []*server.Account{tenant}); err != nil {
 			return err //nolint:wrapcheck // the caller wraps
 		}
 	}
-	for _, subject := range []string{live, inbox} {
+	for _, subject := range []string{live, reply, inbox} {
 		if err := own.AddStreamExport(subject, []*server.Account{tenant}); err != nil {
 			return err //nolint:wrapcheck // the caller wraps
 		}
@@ -168,8 +169,10 @@ func openWays(own, tenant *server.Account, a schemas.AccountID) error {
 			return err //nolint:wrapcheck // the caller wraps
 		}
 	}
-	if err := tenant.AddMappedStreamImport(own, live, live); err != nil {
-		return err //nolint:wrapcheck // the caller wraps
+	for _, subject := range []string{live, reply} {
+		if err := tenant.AddMappedStreamImport(own, subject, subject); err != nil {
+			return err //nolint:wrapcheck // the caller wraps
+		}
 	}
 	return tenant.AddMappedStreamImport(own, inbox, "_INBOX.>") //nolint:wrapcheck // the caller wraps
 }

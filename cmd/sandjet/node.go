@@ -119,13 +119,12 @@ func (n *node) openServer(ctx context.Context, f serverFlags, id identity) error
 }
 
 // tenant finds the account of a NATS connection by its key, for accounts that were made since the start.
-func (n *node) tenant(name, key string) (schemas.AccountID, bool) {
+func (n *node) tenant(name, key string) (schemas.AccountID, time.Time, bool) {
 	store := n.keys.Load()
 	if store == nil {
-		return "", false // a process without records knows the account of its settings
+		return "", time.Time{}, false // the records were not read yet
 	}
-	a, err := store.Authenticate(context.Background(), key)
-	return a, err == nil && string(a) == name
+	return store.AuthenticateNATS(name, key)
 }
 
 // openBus connects to the log: to the server of this process, to the one that is named, or to the one
