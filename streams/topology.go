@@ -130,6 +130,13 @@ const (
 	// ApprovalRecords are the questions to people ([schemas.Approval]) by [schemas.ApprovalKey]. What is
 	// answered and done is written with UpdateFor and ends after SettledKept.
 	ApprovalRecords BucketName = "approvals"
+
+	// Remembered are the answers that count for later calls too ([schemas.Remembered]) by
+	// [schemas.RememberedKey]. They are written with UpdateFor and end with their time.
+	Remembered BucketName = "remembered"
+
+	// Boxes are the kept boxes of providers whose boxes outlive their worker.
+	Boxes BucketName = "boxes"
 )
 
 // SettledKept is how long the records of settled jobs, of groups and of answered approvals are kept.
@@ -137,6 +144,11 @@ const SettledKept = jobsKept
 
 // LeaseTTL is how long a value of [Leases] lives unless it is written again.
 const LeaseTTL = 3 * time.Second
+
+const (
+	rememberedKept = day      // as long as an answer is remembered at most
+	boxesKept      = 40 * day // above the longest life of a box
+)
 
 type bucketRow struct {
 	config jetstream.KeyValueConfig
@@ -159,6 +171,12 @@ func bucketRows() map[BucketName]bucketRow {
 		}},
 		ApprovalRecords: {config: jetstream.KeyValueConfig{
 			Bucket: string(ApprovalRecords), Description: "Questions to people about calls; answered ones for seven days.", History: 1, LimitMarkerTTL: 10 * time.Second, MaxValueSize: 256 << 10,
+		}},
+		Remembered: {ttl: rememberedKept, config: jetstream.KeyValueConfig{
+			Bucket: string(Remembered), Description: "Answers of people that count for later calls too.", History: 1, LimitMarkerTTL: 10 * time.Second, MaxValueSize: 16 << 10,
+		}},
+		Boxes: {ttl: boxesKept, config: jetstream.KeyValueConfig{
+			Bucket: string(Boxes), Description: "Kept boxes that outlive their worker.", History: 1, LimitMarkerTTL: 10 * time.Second, MaxValueSize: 16 << 10,
 		}},
 	}
 }
