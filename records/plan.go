@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -105,7 +106,7 @@ func planOf(have Present, m schemas.Manifest, prune bool, now time.Time) (plan, 
 			}
 		}
 	}
-	return out, p.check(out)
+	return out, p.check(&out)
 }
 
 // look sorts what is there. Of two records with one name the one with the smaller id is meant, as everywhere.
@@ -338,35 +339,19 @@ func (p *planner) find(i int, field string, kind schemas.ResourceKind, name stri
 }
 
 // check looks at the account as it will be: what fits together, and how many there are.
-func (p *planner) check(out plan) error {
-	end := &tenant{}
-	put := func(r record) {
-		switch {
-		case r.Sandbox != nil:
-			end.sandboxes.put(r.Sandbox.ID, *r.Sandbox, sandboxName)
-		case r.Workspace != nil:
-			end.workspaces.put(r.Workspace.ID, *r.Workspace, workspaceName)
-		case r.Agent != nil:
-			end.agents.put(r.Agent.ID, *r.Agent, agentName)
-		}
-	}
+func (p *planner) check(out *plan) error {
+	before, end := &tenant{}, &tenant{}
+	planned := map[string]bool{}
 	for _, kind := range schemas.ResourceKinds() {
 		for _, s := range p.present[kind] {
-			put(s.record)
+			before.put(s.record)
+			end.put(s.record)
 		}
 	}
 	for _, s := range out.steps {
+		planned[s.ID] = true
 		if s.Action != schemas.ActionDelete {
-			put(s.record)
-			continue
-		}
-		switch id := s.ID; s.Kind {
-		case schemas.KindSandbox:
-			end.sandboxes.remove(schemas.SandboxID(id), sandboxName)
-		case schemas.KindWorkspace:
-			end.workspaces.remove(schemas.WorkspaceID(id), workspaceName)
-		case schemas.KindAgent:
-			end.agents.remove(schemas.AgentID(id), agentName)
+			end.put(s.record)
 		}
 	}
 	for n, i := range p.at {
@@ -375,12 +360,74 @@ func (p *planner) check(out plan) error {
 		if err != nil {
 			return err
 		}
-		if most := sh.most; s.Action == schemas.ActionCreate && len(sh.ids(end)) > most {
-			return schemas.Errorf(schemas.Exhausted, "", "the account would have %d %ss: at most %d", len(sh.ids(end)), sh.noun, most)
-		}
 		p.problems.Add(schemas.ResourcePath(i), sh.fits(end, s.record))
 	}
+	p.spoiled(before, end, planned, func(noun, name string, err error) {
+		p.problems = append(p.problems, &schemas.Error{
+			Code: schemas.Conflict, Message: fmt.Sprintf("the %s %s is not in the manifest, and then could not be used: %s", noun, name, schemas.Public(err)),
+		})
+	})
+	kept := end.copied()
+	for _, s := range out.steps {
+		if s.Action == schemas.ActionDelete {
+			end.remove(s.record)
+		}
+	}
+	p.spoiled(kept, end, planned, func(noun, name string, err error) {
+		out.warnings.Notes = append(out.warnings.Notes, fmt.Sprintf("calls of the %s %s fail then: %s", noun, name, schemas.Public(err)))
+	})
+	for _, kind := range schemas.ResourceKinds() {
+		sh, err := shelfOf(collectionOf(kind))
+		if err != nil {
+			return err
+		}
+		if n := len(sh.ids(end)); n > sh.most && n > len(sh.ids(before)) {
+			return schemas.Errorf(schemas.Exhausted, "", "the account would have %d %ss: at most %d", n, sh.noun, sh.most)
+		}
+	}
 	return p.problems.Err() //nolint:wrapcheck // it names the fields
+}
+
+// spoiled finds the records outside the plan that fit together before and not after.
+func (p *planner) spoiled(before, after *tenant, planned map[string]bool, tell func(noun, name string, err error)) {
+	for _, kind := range schemas.ResourceKinds() {
+		sh, err := shelfOf(collectionOf(kind))
+		if err != nil {
+			continue
+		}
+		for _, name := range slices.Sorted(maps.Keys(p.present[kind])) {
+			s := p.present[kind][name]
+			if planned[s.id] || sh.fits(before, s.record) != nil {
+				continue
+			}
+			if err := sh.fits(after, s.record); err != nil {
+				tell(sh.noun, s.name, err)
+			}
+		}
+	}
+}
+
+// put and remove keep a tenant that no index has.
+func (t *tenant) put(r record) {
+	switch {
+	case r.Sandbox != nil:
+		t.sandboxes.put(r.Sandbox.ID, *r.Sandbox, sandboxName)
+	case r.Workspace != nil:
+		t.workspaces.put(r.Workspace.ID, *r.Workspace, workspaceName)
+	case r.Agent != nil:
+		t.agents.put(r.Agent.ID, *r.Agent, agentName)
+	}
+}
+
+func (t *tenant) remove(r record) {
+	switch {
+	case r.Sandbox != nil:
+		t.sandboxes.remove(r.Sandbox.ID, sandboxName)
+	case r.Workspace != nil:
+		t.workspaces.remove(r.Workspace.ID, workspaceName)
+	case r.Agent != nil:
+		t.agents.remove(r.Agent.ID, agentName)
+	}
 }
 
 // warnings are the variables that are named and missing, and the records that are left as they are.

@@ -1,0 +1,87 @@
+package records_test
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+func TestVariablesReachTheSandboxesThatNameThem(t *testing.T) {
+	t.Parallel()
+	b := bus(t)
+	s := open(t, b)
+	d, err := s.AddDocument(t.Context(), manifested, schemas.Sandboxes, []byte(`{"name": "b", "config": {"envVars": {"TOKEN": "env:API", "STAGE": "test"}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := schemas.SandboxID(d.ID)
+	if !strings.Contains(string(d.JSON), `"TOKEN":"env:API"`) || !strings.Contains(string(d.JSON), `"STAGE":"********"`) {
+		t.Errorf("it shows %s", d.JSON)
+	}
+	_, err = s.Sandbox(t.Context(), manifested, id)
+	if !errors.Is(err, schemas.ErrInvalid) || errors.Is(err, schemas.ErrNotFound) || !strings.Contains(err.Error(), "sandjet env set API") {
+		t.Errorf("a missing variable: %v", err)
+	}
+	elsewhere := open(t, b) // and does not follow
+	for _, value := range []string{"s3cret", "env:API", "another"} {
+		if _, err := s.SetVariable(t.Context(), manifested, "API", value); err != nil {
+			t.Fatal(err)
+		}
+		box, err := s.Sandbox(t.Context(), manifested, id)
+		if err != nil || box.EnvVars["TOKEN"] != value || box.EnvVars["STAGE"] != "test" {
+			t.Errorf("%v, %v", box.EnvVars, err)
+		}
+	}
+	if box, err := elsewhere.Sandbox(t.Context(), manifested, id); err != nil || box.EnvVars["TOKEN"] != "another" {
+		t.Errorf("elsewhere: %v, %v", box.EnvVars, err)
+	}
+	// Nothing shows it, and the log keeps it sealed.
+	list, err := s.Variables(t.Context(), manifested)
+	text, _ := json.Marshal(list)
+	if err != nil || len(list) != 1 || list[0].Name != "API" || strings.Contains(string(text), "another") {
+		t.Errorf("%s, %v", text, err)
+	}
+	raw, err := streams.OpenBucket[json.RawMessage](b, streams.Records).Get(t.Context(), "variable.acct_a.API")
+	if err != nil || strings.Contains(string(raw.Value), "another") || !strings.Contains(string(raw.Value), "sealed") {
+		t.Errorf("the log has %s, %v", raw.Value, err)
+	}
+	if err := s.RemoveVariable(t.Context(), manifested, "API"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Sandbox(t.Context(), manifested, id); !errors.Is(err, schemas.ErrInvalid) {
+		t.Errorf("after it was removed: %v", err)
+	}
+}
+
+func TestWhatCannotBeAVariable(t *testing.T) {
+	t.Parallel()
+	s := open(t, bus(t))
+	const hidden = "hunter2hunter2"
+	for name, v := range map[string][2]string{
+		"a digit first": {"1A", hidden}, "a dot": {"A.B", hidden}, "no name": {"", hidden}, "a long name": {strings.Repeat("A", schemas.MaxName+1), hidden},
+		"no value": {"A", ""}, "a NUL": {"A", hidden + "\x00"}, "a long value": {"A", hidden + strings.Repeat("x", schemas.MaxVariable)},
+	} {
+		_, err := s.SetVariable(t.Context(), manifested, v[0], v[1])
+		if !errors.Is(err, schemas.ErrInvalid) || strings.Contains(err.Error(), hidden) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := s.RemoveVariable(t.Context(), manifested, "A"); !errors.Is(err, schemas.ErrNotFound) {
+		t.Errorf("none to remove: %v", err)
+	}
+	// Another account's is none.
+	if _, err := s.SetVariable(t.Context(), "acct_b", "A", hidden); err != nil {
+		t.Fatal(err)
+	}
+	d, err := s.AddDocument(t.Context(), manifested, schemas.Sandboxes, []byte(`{"name": "b", "config": {"envVars": {"T": "env:A"}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Sandbox(t.Context(), manifested, schemas.SandboxID(d.ID)); !errors.Is(err, schemas.ErrInvalid) {
+		t.Errorf("another account's variable: %v", err)
+	}
+}
