@@ -28,8 +28,8 @@ const (
 // and not safe for concurrent use.
 type Compaction struct {
 	isWhole map[schemas.EventType]bool
-	ended   map[string]bool           // subjects whose whole lies ahead
-	begun   map[piece]bool            // what the reader has from its beginning on
+	ended   map[string]bool            // subjects whose whole lies ahead
+	begun   map[piece]bool             // what the reader has from its beginning on
 	of      map[schemas.CallID][]piece // of one call, to forget them with it
 }
 
@@ -80,7 +80,8 @@ func (c *Compaction) Next(e schemas.Event) Fate {
 	if json.Unmarshal(e.Data, &d) != nil {
 		return Told // only a publisher with all rights could have put it there
 	}
-	p := piece{d.Call, d.Attempt, d.Stream}
+	call := schemas.CallID(e.Subject)
+	p := piece{call, d.Attempt, d.Stream}
 	if c.begun[p] {
 		return Told
 	}
@@ -89,7 +90,7 @@ func (c *Compaction) Next(e schemas.Event) Fate {
 		return Told
 	}
 	for _, s := range outputStreams() { // the snapshot has them all
-		c.begin(piece{d.Call, d.Attempt, s})
+		c.begin(piece{call, d.Attempt, s})
 	}
 	return AfterSnapshot
 }
