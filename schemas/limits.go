@@ -38,6 +38,9 @@ const (
 	MaxIdleTimeout  = 7 * 24 * time.Hour  // of a kept box
 	MaxLifetime     = 30 * 24 * time.Hour // of a kept box
 
+	DefaultIdleTimeout = 15 * time.Minute   // of a kept box whose sandbox does not say
+	DefaultMaxLifetime = 7 * 24 * time.Hour // likewise
+
 	MaxJobCommand          = 4 << 10   // bytes of a command that a job's record keeps
 	MaxJobLogs             = 32 << 10  // bytes of output that a job's completion carries
 	MaxJobLogPage          = 256 << 10 // bytes of output that one read of a job's log gives

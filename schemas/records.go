@@ -45,7 +45,7 @@ type Sandbox struct {
 	JobLimit int `json:"job_limit,omitzero"`
 	// JobLifetime is how long a background job may run; 0: DefaultJobLifetime.
 	JobLifetime Duration `json:"job_lifetime,omitzero"`
-	// IdleTimeout and MaxLifetime end a kept box; 0: the provider's default.
+	// IdleTimeout and MaxLifetime end a kept box; 0: DefaultIdleTimeout, DefaultMaxLifetime.
 	IdleTimeout Duration `json:"idle_timeout,omitzero"`
 	MaxLifetime Duration `json:"max_lifetime,omitzero"`
 	// OnCreate and OnResume are scripts for when a kept box is made, and whenever it is used again.

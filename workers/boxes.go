@@ -3,120 +3,267 @@ package workers
 import (
 	"context"
 	"errors"
-	"log/slog"
+	"fmt"
 	"sync"
 	"time"
 
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
 )
 
-// boxes are the kept boxes that this worker has reserved. Those whose sandbox or workspace has been
-// deleted since are released, with the jobs in them: nobody could reach them any more.
+// boxes are the kept boxes that this worker knows of: those that its calls have used and, where boxes
+// outlive their worker, those of the other workers of its provider, whose rows are on the log.
 //
-// It keeps a few words for each box, for as long as its records are there.
+// It keeps a few words for each box, for as long as the box is there.
 type boxes struct {
-	specs Specs
-	log   *slog.Logger
-	every time.Duration
+	*shift
+
+	rows *streams.Bucket[boxRow] // nil: boxes end with their worker, and so does what is known of them
 
 	mu   sync.Mutex
-	held map[string]*heldBox // by key
+	held map[string]*heldBox // by boxKey
 }
 
-// heldBox is one kept box.
+// boxRow is what is known of a kept box. Where boxes outlive their worker it is in the bucket boxes,
+// under "<provider>.<boxKey>", and changed on the condition that nobody else has.
+type boxRow struct {
+	Account   schemas.AccountID   `json:"account"`
+	Sandbox   schemas.SandboxID   `json:"sandbox"`
+	Workspace schemas.WorkspaceID `json:"workspace"`
+	Provider  string              `json:"provider"`
+	Ref       schemas.Ref         `json:"ref"`
+	Made      time.Time           `json:"made"` // when it was first used
+	Used      time.Time           `json:"used"` // when a call or a job was last in it, see boxTold
+	// Deadline is made once, with the box: what its sandbox says later counts for the next box.
+	Deadline time.Time `json:"deadline"`
+	Hooked   time.Time `json:"hooked,omitzero"`  // when its onCreate scripts had run; zero: they have not
+	Hooking  string    `json:"hooking,omitzero"` // the worker that runs them
+	Ending   time.Time `json:"ending,omitzero"`  // since when nothing may enter, because it is being released
+}
+
+// heldBox is one kept box in this worker's memory.
 type heldBox struct {
-	ref       schemas.Ref // zero: calls of it are in hand, none has reserved it yet
-	account   schemas.AccountID
-	sandbox   schemas.SandboxID
-	workspace schemas.WorkspaceID
-	calls     int // in hand
+	row    boxRow
+	rev    uint64        // of the row on the log
+	calls  int           // of this worker that are in it
+	script chan struct{} // has one place: who runs scripts in it
 }
 
-func newBoxes(specs Specs, every time.Duration, log *slog.Logger) *boxes {
-	return &boxes{specs: specs, every: every, log: log, held: map[string]*heldBox{}}
+// errBoxGone says that a box has ended since it was reserved.
+var errBoxGone = errors.New("the box is gone")
+
+// boxTold is how old a row may be, at most, while something is in its box.
+const boxTold = 30 * time.Second
+
+func newBoxes(s *shift) *boxes {
+	b := &boxes{shift: s, held: map[string]*heldBox{}}
+	if !providers.ProfileOf(s.Provider).JobsEndWithWorker {
+		b.rows = streams.OpenBucket[boxRow](s.Bus, streams.Boxes)
+	}
+	return b
 }
 
-// enter notes that a call is in hand whose box must stay, until leave is called.
-func (b *boxes) enter(c schemas.Call) (leave func()) {
+func (b *boxes) rowKey(key string) string { return b.Name + "." + key }
+
+// shared is how old what this worker knows of a box's use may be. It is 0 where nobody else uses it.
+func (b *boxes) shared() time.Duration {
+	if b.rows == nil {
+		return 0
+	}
+	return boxTold + 2*b.ProbeEvery
+}
+
+// acquire gets the kept box of an order, ready for use: reserved, within its time, its scripts run. The
+// call is in it from then on, until leave. Codes: those of Reserve; unavailable (it is just being ended
+// or made ready elsewhere: try again), invalid (a script has failed).
+func (t *turn) acquire(ctx context.Context, r providers.Reserver, key string, o *order) error {
+	const tries = 3
+	for range tries {
+		ref, err := r.Reserve(ctx, key, o.command.Spec)
+		if err != nil {
+			return fmt.Errorf("reserve the sandbox: %w", err)
+		}
+		o.command.Sandbox = ref
+		h, err := t.boxes.admit(ctx, t.call, o.sandbox, ref)
+		if err == nil {
+			t.enter(h)
+			err = t.prime(ctx, r, h, *o)
+		}
+		if !errors.Is(err, errBoxGone) {
+			return err
+		}
+	}
+	return schemas.Errorf(schemas.Unavailable, "reserve", "the sandbox's box ends again and again: the call waits for one that stays")
+}
+
+// enter notes that the turn is in a box. A turn that had to reserve its box again is in there once.
+func (t *turn) enter(h *heldBox) {
+	if t.inside != nil {
+		t.leave()
+	}
+	t.inside = h
+}
+
+// leave notes that the turn is in no box any more.
+func (t *turn) leave() {
+	if t.inside == nil {
+		return
+	}
+	t.boxes.mu.Lock()
+	defer t.boxes.mu.Unlock()
+	t.inside.calls--
+	t.inside.row.Used = time.Now().UTC()
+	t.inside = nil
+}
+
+// admit lets a call into the box that was reserved for it and counts it there. Codes: unavailable (the
+// box is at its end, or the log is away); errBoxGone: somebody else was faster, reserve again.
+func (b *boxes) admit(ctx context.Context, c schemas.Call, s schemas.Sandbox, ref schemas.Ref) (*heldBox, error) {
+	now := time.Now().UTC()
 	key := boxKey(c)
+	have, err := b.load(ctx, key)
+	if err != nil {
+		return nil, err
+	}
 	b.mu.Lock()
-	defer b.mu.Unlock()
 	h := b.held[key]
 	if h == nil {
-		h = &heldBox{account: c.Account, sandbox: c.Sandbox, workspace: c.Workspace}
+		h = &heldBox{script: make(chan struct{}, 1)}
 		b.held[key] = h
 	}
-	h.calls++
-	return func() {
+	if have.rev != 0 && have.rev >= h.rev {
+		h.row, h.rev = have.row, have.rev
+	}
+	row := h.row
+	if row.Ref != ref {
+		row = newBoxRow(c, s, b.Name, ref, now)
+	}
+	switch {
+	case !row.Ending.IsZero(), !now.Before(row.Deadline):
+		b.mu.Unlock()
+		return nil, schemas.Errorf(schemas.Unavailable, "reserve", "the sandbox's box is at the end of its life: the call waits for the next one")
+	case row.Ref == h.row.Ref && now.Sub(h.row.Used) < min(boxTold, idleTimeout(s)/4):
+		row.Used = h.row.Used // others know already that it is used
+	default:
+		row.Used = now
+	}
+	h.calls++ // from here on it is not ended here
+	changed := row != h.row
+	b.mu.Unlock()
+	if !changed {
+		return h, nil
+	}
+	if err := b.save(ctx, key, h, row); err != nil {
 		b.mu.Lock()
-		defer b.mu.Unlock()
-		if h.calls--; h.calls == 0 && h.ref.IsZero() {
-			delete(b.held, key)
-		}
+		h.calls--
+		b.mu.Unlock()
+		return nil, err
 	}
+	return h, nil
 }
 
-// keep notes the box that a call in hand has reserved.
-func (b *boxes) keep(key string, ref schemas.Ref) {
+func newBoxRow(c schemas.Call, s schemas.Sandbox, provider string, ref schemas.Ref, now time.Time) boxRow {
+	row := boxRow{
+		Account: c.Account, Sandbox: c.Sandbox, Workspace: c.Workspace, Provider: provider, Ref: ref,
+		Made: now, Used: now, Deadline: now.Add(maxLifetime(s)),
+	}
+	if len(s.OnCreate) == 0 {
+		row.Hooked = now // scripts that come later are for the next box
+	}
+	return row
+}
+
+// stored is a row with its revision.
+type storedBox struct {
+	row boxRow
+	rev uint64 // 0: there is none
+}
+
+// load reads the row of a box, where rows are on the log.
+func (b *boxes) load(ctx context.Context, key string) (storedBox, error) {
+	if b.rows == nil {
+		return storedBox{}, nil
+	}
+	p, err := b.rows.Get(ctx, b.rowKey(key))
+	switch {
+	case errors.Is(err, schemas.ErrNotFound):
+		return storedBox{}, nil
+	case err != nil:
+		return storedBox{}, schemas.Wrap(schemas.Unavailable, "reserve", "what is known of the box cannot be read", err)
+	}
+	return storedBox{p.Value, p.Revision}, nil
+}
+
+// save writes the row of a box if nobody else has since it was read. Codes: unavailable; errBoxGone:
+// somebody has.
+func (b *boxes) save(ctx context.Context, key string, h *heldBox, row boxRow) error {
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	if h := b.held[key]; h != nil {
-		h.ref = ref
+	rev := h.rev
+	if b.rows == nil {
+		h.row = row
+		b.mu.Unlock()
+		return nil
 	}
-}
-
-// look releases what is orphaned, again and again until ctx ends.
-func (b *boxes) look(ctx context.Context, r providers.Reserver) {
-	tick := time.NewTicker(b.every)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		for key, h := range b.idle() {
-			if !b.orphaned(ctx, h) || !b.forget(key, h.ref) {
-				continue
-			}
-			if err := r.Release(ctx, h.ref); err != nil && ctx.Err() == nil {
-				b.log.Warn("the box of a deleted sandbox is left behind", "box", key, "error", err)
-				continue
-			}
-			b.log.Info("the box of a deleted sandbox is released", "box", key)
-		}
+	b.mu.Unlock()
+	var err error
+	if rev == 0 {
+		rev, err = b.rows.Create(ctx, b.rowKey(key), row, 0)
+	} else {
+		rev, err = b.rows.Update(ctx, b.rowKey(key), row, rev)
 	}
-}
-
-// idle copies the boxes that no call has in hand.
-func (b *boxes) idle() map[string]heldBox {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	idle := map[string]heldBox{}
-	for key, h := range b.held {
-		if h.calls == 0 {
-			idle[key] = *h
+	switch {
+	case errors.Is(err, schemas.ErrConflict):
+		if have, err := b.load(ctx, key); err == nil {
+			b.learn(key, have)
 		}
+		return errBoxGone
+	case err != nil:
+		return schemas.Wrap(schemas.Unavailable, "reserve", "what is known of the box cannot be written", err)
 	}
-	return idle
+	b.learn(key, storedBox{row, rev})
+	return nil
 }
 
-// orphaned reports whether a record of the box is certainly gone.
-func (b *boxes) orphaned(ctx context.Context, h heldBox) bool {
-	_, sandbox := b.specs.Sandbox(ctx, h.account, h.sandbox)
-	_, workspace := b.specs.Workspace(ctx, h.account, h.workspace)
-	return errors.Is(sandbox, schemas.ErrNotFound) || errors.Is(workspace, schemas.ErrNotFound)
-}
-
-// forget takes a box out and reports whether it is still the same and nobody has it in hand.
-func (b *boxes) forget(key string, ref schemas.Ref) bool {
+// learn keeps what the log tells of a box.
+func (b *boxes) learn(key string, have storedBox) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	h := b.held[key]
-	if h == nil || h.calls > 0 || h.ref != ref {
-		return false
+	switch {
+	case h == nil && have.rev == 0:
+		return
+	case h == nil:
+		h = &heldBox{script: make(chan struct{}, 1)}
+		b.held[key] = h
+	case have.rev != 0 && have.rev < h.rev:
+		return
 	}
-	delete(b.held, key)
-	return true
+	h.row, h.rev = have.row, have.rev
+}
+
+// deadline is when the box that the turn is in ends at the latest.
+func (t *turn) deadline() time.Time {
+	if t.inside == nil {
+		return time.Time{}
+	}
+	t.boxes.mu.Lock()
+	defer t.boxes.mu.Unlock()
+	return t.inside.row.Deadline
+}
+
+// idleTimeout is how long nothing may be in a sandbox's kept box before it is ended.
+func idleTimeout(s schemas.Sandbox) time.Duration {
+	if s.IdleTimeout <= 0 {
+		return schemas.DefaultIdleTimeout
+	}
+	return min(time.Duration(s.IdleTimeout), schemas.MaxIdleTimeout)
+}
+
+// maxLifetime is how long a kept box of a sandbox lives at most.
+func maxLifetime(s schemas.Sandbox) time.Duration {
+	if s.MaxLifetime <= 0 {
+		return schemas.DefaultMaxLifetime
+	}
+	return min(time.Duration(s.MaxLifetime), schemas.MaxLifetime)
 }

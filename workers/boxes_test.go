@@ -3,6 +3,7 @@ package workers
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -35,18 +36,32 @@ func (d *deletable) Workspace(ctx context.Context, a schemas.AccountID, id schem
 	return d.specs.Workspace(ctx, a, id)
 }
 
-// keeps is a provider that notes which boxes were released.
+// keeps is a provider that keeps boxes and notes which were released. What a release ends is made anew
+// with the next epoch.
 type keeps struct {
 	fake
 
+	tied     bool // boxes end with their worker
+	epoch    atomic.Int64
 	released atomic.Pointer[[]schemas.Ref]
 }
 
-func (*keeps) Reserve(_ context.Context, key string, _ providers.Spec) (schemas.Ref, error) {
-	return schemas.Ref{ID: key, Epoch: "1"}, nil
+func (k *keeps) Profile() providers.Profile {
+	return providers.Profile{Name: "fake", Shell: "bash", Persistent: true, JobsEndWithWorker: k.tied}
+}
+
+func (k *keeps) ref(key string) schemas.Ref {
+	return schemas.Ref{ID: key, Epoch: string(rune('a' + k.epoch.Load()))}
+}
+
+func (k *keeps) Reserve(_ context.Context, key string, _ providers.Spec) (schemas.Ref, error) {
+	return k.ref(key), nil
 }
 
 func (k *keeps) Release(_ context.Context, r schemas.Ref) error {
+	if r == k.ref(r.ID) {
+		k.epoch.Add(1)
+	}
 	next := append(slices.Clone(k.list()), r)
 	k.released.Store(&next)
 	return nil
@@ -59,14 +74,39 @@ func (k *keeps) list() []schemas.Ref {
 	return nil
 }
 
+// scripts lists what was run, without what compiling adds.
+func (k *keeps) scripts() []string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var all []string
+	for _, c := range k.runs {
+		all = append(all, strings.TrimSpace(c.Script))
+	}
+	return all
+}
+
+// eachKind runs a test with boxes that end with their worker, and with boxes that do not.
+func eachKind(t *testing.T, f func(*testing.T, *world, *keeps)) {
+	for name, tied := range map[string]bool{"boxes that end with their worker": true, "boxes that outlive their worker": false} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) { f(t, w, &keeps{tied: tied}) })
+		})
+	}
+}
+
+// command is a change of a call's input.
+func command(text string) func(*schemas.Call) {
+	return func(c *schemas.Call) { c.Input = []byte(`{"command":"` + text + `"}`) }
+}
+
 func TestTheBoxOfADeletedSandboxIsReleased(t *testing.T) {
 	for name, remove := range map[string]func(*deletable){
 		"sandbox":   func(d *deletable) { d.sandboxGone.Store(true) },
 		"workspace": func(d *deletable) { d.workspaceGone.Store(true) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				records, p := &deletable{specs: specs{persistent: true}}, &keeps{}
+			eachKind(t, func(t *testing.T, w *world, p *keeps) {
+				records := &deletable{specs: specs{persistent: true}}
 				goOn := make(chan struct{})
 				p.run = func(ctx context.Context, cmd providers.Command) (providers.Result, error) {
 					if cmd.Script == "slow" {
@@ -83,20 +123,127 @@ func TestTheBoxOfADeletedSandboxIsReleased(t *testing.T) {
 				if got := p.list(); len(got) != 0 {
 					t.Fatalf("released %v while its records are there", got)
 				}
-				slow := w.publish(w.call("call_2", schemas.ToolBash, func(c *schemas.Call) { c.Input = []byte(`{"command":"slow"}`) }))
+				slow := w.publish(w.call("call_2", schemas.ToolBash, command("slow")))
 				time.Sleep(time.Second)
 				remove(records)
-				time.Sleep(time.Minute)
+				time.Sleep(2 * time.Minute)
 				if got := p.list(); len(got) != 0 {
 					t.Errorf("released %v while a call is in it", got)
 				}
 				close(goOn)
 				w.want(slow, schemas.Completed)
-				time.Sleep(time.Minute)
+				time.Sleep(2 * time.Minute)
 				if got := p.list(); len(got) != 1 || got[0].ID != "acct_1.sb_1.ws_1" {
 					t.Errorf("released %v, want the box once", got)
 				}
 			})
 		})
 	}
+}
+
+func TestJudgeBox(t *testing.T) {
+	t.Parallel()
+	const idle = 15 * time.Minute
+	young := boxFacts{idle: idle, over: -time.Hour}
+	for name, c := range map[string]struct {
+		change func(*boxFacts)
+		want   boxVerdict
+	}{
+		"just used":                         {func(*boxFacts) {}, boxStays},
+		"almost idle":                       {func(f *boxFacts) { f.unused = idle - 1 }, boxStays},
+		"idle":                              {func(f *boxFacts) { f.unused = idle }, boxIdle},
+		"idle, and a call is in it":         {func(f *boxFacts) { f.unused, f.calls = idle, true }, boxStays},
+		"idle, and a job is in it":          {func(f *boxFacts) { f.unused, f.jobs = idle, true }, boxStays},
+		"idle, as far as others have told":  {func(f *boxFacts) { f.unused, f.shared = idle, time.Minute }, boxStays},
+		"idle, and others would have told":  {func(f *boxFacts) { f.unused, f.shared = idle+time.Minute, time.Minute }, boxIdle},
+		"deleted":                           {func(f *boxFacts) { f.gone = true }, boxDeleted},
+		"deleted, and a call is in it":      {func(f *boxFacts) { f.gone, f.calls = true, true }, boxStays},
+		"deleted, and a job is in it":       {func(f *boxFacts) { f.gone, f.jobs = true, true }, boxDeleted},
+		"deleted, and used elsewhere":       {func(f *boxFacts) { f.gone, f.shared = true, time.Minute }, boxStays},
+		"at its deadline":                   {func(f *boxFacts) { f.over = 0 }, boxOld},
+		"at its deadline, with a call":      {func(f *boxFacts) { f.over, f.calls = 0, true }, boxStays},
+		"at its deadline, with a job":       {func(f *boxFacts) { f.over, f.jobs = 0, true }, boxStays},
+		"at its deadline, used elsewhere":   {func(f *boxFacts) { f.over, f.shared = 0, time.Minute }, boxStays},
+		"beyond its grace":                  {func(f *boxFacts) { f.over, f.calls, f.jobs = boxGrace+1, true, true }, boxOld},
+		"an end that was begun here":        {func(f *boxFacts) { f.ending = true }, boxIdle},
+		"an end that was begun just now":    {func(f *boxFacts) { f.ending, f.shared = true, time.Minute }, boxStays},
+		"an end that somebody died in":      {func(f *boxFacts) { f.ending, f.shared, f.unused = true, time.Minute, time.Minute }, boxIdle},
+		"an end that was begun, with a job": {func(f *boxFacts) { f.ending, f.jobs = true, true }, boxStays},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := young
+			c.change(&f)
+			if got := judgeBox(f); got != c.want {
+				t.Errorf("%s, want %s", got, c.want)
+			}
+		})
+	}
+}
+
+func TestAnIdleBoxIsReleasedAndABusyOneIsNot(t *testing.T) {
+	eachKind(t, func(t *testing.T, w *world, p *keeps) {
+		w.specs.persistent = true
+		p.run = func(ctx context.Context, cmd providers.Command) (providers.Result, error) {
+			if cmd.Script == "long" {
+				time.Sleep(25 * time.Minute) // longer than it may be idle
+			}
+			return hello(ctx, cmd)
+		}
+		w.employ(p)
+		long := w.publish(w.call("call_1", schemas.ToolBash, command("long")))
+		w.want(long, schemas.Completed)
+		time.Sleep(schemas.DefaultIdleTimeout - time.Minute)
+		if got := p.list(); len(got) != 0 {
+			t.Fatalf("released %v, which was in use or not idle for long enough", got)
+		}
+		time.Sleep(3 * time.Minute)
+		if got := p.list(); len(got) != 1 {
+			t.Fatalf("released %v, want the idle box once", got)
+		}
+		w.want(w.publish(w.call("call_2", schemas.ToolBash)), schemas.Completed)
+	})
+}
+
+func TestTheDeadlineOfABoxIsNotMovedByItsUse(t *testing.T) {
+	eachKind(t, func(t *testing.T, w *world, p *keeps) {
+		w.specs.persistent = true
+		w.specs.change = func(s *schemas.Sandbox) { s.MaxLifetime = schemas.Duration(time.Hour) }
+		w.employ(p)
+		began := time.Now()
+		for n := range 90 {
+			w.want(w.publish(w.call("call_"+string(rune('0'+n/10))+string(rune('0'+n%10)), schemas.ToolBash)), schemas.Completed)
+			time.Sleep(time.Minute)
+			if age := time.Since(began); len(p.list()) > 0 && age < time.Hour {
+				t.Fatalf("released after %s", age)
+			}
+		}
+		if got := p.list(); len(got) != 1 {
+			t.Errorf("released %v, want the first box once", got)
+		}
+	})
+}
+
+func TestTheDeadlineOfABoxOutlivesItsWorker(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.specs.persistent = true
+		w.specs.change = func(s *schemas.Sandbox) {
+			s.MaxLifetime, s.IdleTimeout = schemas.Duration(time.Hour), schemas.Duration(schemas.MaxIdleTimeout)
+		}
+		p := &keeps{}
+		first := w.employ(p)
+		w.want(w.publish(w.call("call_1", schemas.ToolBash)), schemas.Completed)
+		first.retire()
+		time.Sleep(50 * time.Minute)
+		w.employ(p) // it has never used the box
+		time.Sleep(5 * time.Minute)
+		w.want(w.publish(w.call("call_2", schemas.ToolBash)), schemas.Completed)
+		if got := p.list(); len(got) != 0 {
+			t.Fatalf("released %v before its deadline", got)
+		}
+		time.Sleep(10 * time.Minute)
+		if got := p.list(); len(got) != 1 {
+			t.Errorf("released %v, want it at the first worker's deadline", got)
+		}
+	})
 }

@@ -29,6 +29,7 @@ type turn struct {
 	had      *schemas.Result // the result that a look has found
 	// unlaunched says that this turn has tried to launch the call's job and has certainly not.
 	unlaunched bool
+	inside     *heldBox // the kept box that the turn is in
 }
 
 // handle takes a call from its delivery to its result. Its return value is the verdict for the log.

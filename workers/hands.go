@@ -68,6 +68,30 @@ func (h *hands) running(ctx context.Context, id string) (context.Context, contex
 	return ctx, cancel
 }
 
+// within is running for a part of the preparation or of the run of a call that was taken: after done the
+// call can be ended as before.
+func (h *hands) within(ctx context.Context, id string) (_ context.Context, done func()) {
+	h.mu.Lock()
+	var before context.CancelCauseFunc
+	c, ok := h.calls[id]
+	if ok {
+		before = c.cancel
+	}
+	h.mu.Unlock()
+	ctx, cancel := h.running(ctx, id) // a run around it ends this one by its context
+	return ctx, func() {
+		cancel(nil)
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if !ok {
+			return
+		}
+		if c.cancel = before; before != nil && c.cause != nil {
+			before(c.cause)
+		}
+	}
+}
+
 // end ends the call with a cause and reports whether it is in hand.
 func (h *hands) end(id string, cause error) bool {
 	h.mu.Lock()

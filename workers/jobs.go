@@ -138,16 +138,21 @@ func (t *turn) prepareLaunch(ctx context.Context) (l *launch, err error) {
 
 // reserveFor gets the box of the job, a kept one or one of its own.
 func (t *turn) reserveFor(ctx context.Context, l *launch) (err error) {
-	l.command.Sandbox, err = l.boxes.Reserve(ctx, l.keep, l.command.Spec)
+	if l.own {
+		if l.command.Sandbox, err = l.boxes.Reserve(ctx, l.keep, l.command.Spec); err != nil {
+			err = fmt.Errorf("reserve the sandbox: %w", err)
+		}
+	} else {
+		err = t.acquire(ctx, l.boxes, l.keep, &l.order)
+	}
 	switch {
 	case schemas.CodeOf(err) == schemas.Exhausted:
-		return fmt.Errorf("reserve the sandbox: %w: %w", errNoRoom, err)
-	case err != nil:
-		return fmt.Errorf("reserve the sandbox: %w", err)
+		return fmt.Errorf("%w: %w", errNoRoom, err)
+	case err != nil || l.own:
+		return err
 	}
-	if !l.own {
-		t.boxes.keep(l.keep, l.command.Sandbox)
-	}
+	l.life = max(min(l.life, time.Until(t.deadline())), time.Second) // it ends with its box at the latest
+	l.command.Timeout = l.life
 	return nil
 }
 

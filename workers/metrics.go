@@ -18,6 +18,8 @@ type Metrics struct {
 	LiveStopped func()                                   // sandjet_live_stopped_total: live output of a call ended early
 	JobStarted  func(provider string)                    // sandjet_jobs_started_total{provider}: a background job was started
 	Jobs        func(provider string, n int)             // sandjet_jobs{provider}: jobs that this worker looks after, at each round
+	Boxes       func(provider string, n int)             // sandjet_boxes{provider}: kept boxes that this worker knows of, at each look
+	BoxEnded    func(provider, why string)               // sandjet_boxes_ended_total{provider,why}: a kept box was released
 }
 
 // orQuiet returns m with a function in every field.
@@ -48,6 +50,12 @@ func (m Metrics) orQuiet() Metrics {
 	}
 	if m.Jobs == nil {
 		m.Jobs = func(string, int) {}
+	}
+	if m.Boxes == nil {
+		m.Boxes = func(string, int) {}
+	}
+	if m.BoxEnded == nil {
+		m.BoxEnded = func(string, string) {}
 	}
 	return m
 }

@@ -41,7 +41,7 @@ func (t *turn) run(ctx context.Context) error {
 		return streams.RetryAfter(crowded(t.delivery.Attempt), err)
 	}
 	defer t.caps.give(ctx, t.call)
-	defer t.boxes.enter(t.call)()
+	defer t.leave()
 	if t.call.Job != "" {
 		return t.launch(ctx)
 	}
@@ -85,7 +85,7 @@ func (t *turn) run(ctx context.Context) error {
 // prepare finds all that can be found before the start, so that what is wrong or away costs no
 // start. Retryable codes: try again later.
 func (t *turn) prepare(ctx context.Context) (o order, err error) {
-	if t.call.Tool == schemas.ToolAsyncStatus {
+	if t.call.Tool == schemas.ToolAsyncStatus && t.call.Refused == "" {
 		return t.prepareStatus()
 	}
 	if o, err = t.compile(ctx); err != nil {
@@ -103,23 +103,27 @@ func (t *turn) prepare(ctx context.Context) (o order, err error) {
 // compile finds the records that the call names and makes its command.
 func (t *turn) compile(ctx context.Context) (o order, err error) {
 	c := t.call
+	if c.Refused != "" {
+		return o, &schemas.Error{Code: schemas.Denied, Message: c.Refused}
+	}
 	if o.input, err = schemas.DecodeInput(c.Tool, c.Input); err != nil {
 		return o, err //nolint:wrapcheck // it names the field and the remedy
 	}
-	if o.sandbox, err = t.Specs.Sandbox(ctx, c.Account, c.Sandbox); err != nil {
+	if o.sandbox, err = t.sandbox(ctx); err != nil {
 		return o, fmt.Errorf("sandbox of the call: %w", err)
 	}
 	if err := guarded(o); err != nil {
 		return o, err
 	}
-	workspace, err := t.Specs.Workspace(ctx, c.Account, c.Workspace)
-	if err != nil {
-		return o, fmt.Errorf("workspace of the call: %w", err)
+	if c.Workspace != "" {
+		if _, err = t.Specs.Workspace(ctx, c.Account, c.Workspace); err != nil {
+			return o, fmt.Errorf("workspace of the call: %w", err)
+		}
 	}
 	if o.plan, err = tools.Compile(c, o.input); err != nil {
 		return o, fmt.Errorf("compile the call: %w", err)
 	}
-	o.command = t.command(o, workspace)
+	o.command = t.command(o)
 	o.plan.Timeout = o.command.Timeout // so that the text names what was applied
 	return o, nil
 }
@@ -136,20 +140,14 @@ func guarded(o order) error {
 	return nil
 }
 
-// reserve gets the kept box of the call's sandbox, when the provider can keep one.
+// reserve gets the kept box of the call's sandbox, ready for use, when the provider can keep one.
 func (t *turn) reserve(ctx context.Context, o *order) error {
 	r, ok := providers.As[providers.Reserver](t.Provider)
 	if !ok {
 		return nil // the profile says so, and admission has told
 	}
 	o.keep = boxKey(t.call)
-	ref, err := r.Reserve(ctx, o.keep, o.command.Spec)
-	if err != nil {
-		return fmt.Errorf("reserve the sandbox: %w", err)
-	}
-	o.command.Sandbox = ref
-	t.boxes.keep(o.keep, ref)
-	return nil
+	return t.acquire(ctx, r, o.keep, o)
 }
 
 // start puts the proof of the start on the log. A call with side effects may run only after nil.
@@ -286,13 +284,26 @@ func (t *turn) persist(ctx context.Context, o order) (providers.Result, error) {
 	}
 }
 
+// sandbox finds the rules of the call's box. Without a sandbox the call only reads: the box reaches nothing
+// and has the usual limits. Without a workspace there is nothing that a kept box could be kept for.
+func (t *turn) sandbox(ctx context.Context) (schemas.Sandbox, error) {
+	c := t.call
+	if c.Sandbox == "" {
+		return schemas.Sandbox{Account: c.Account, Provider: c.Provider, Network: schemas.Network{Mode: schemas.DenyAll}}, nil
+	}
+	s, err := t.Specs.Sandbox(ctx, c.Account, c.Sandbox)
+	s.Persistent = s.Persistent && c.Workspace != ""
+	return s, err //nolint:wrapcheck // the caller says what of
+}
+
 // command is the run of an order, in a box kept to the sandbox's rules.
-func (t *turn) command(o order, w schemas.Workspace) providers.Command {
-	mount := providers.Mount{Namespace: schemas.Namespace(w.Account, w.ID), ReadOnly: o.plan.ReadOnly && !o.sandbox.Persistent}
+func (t *turn) command(o order) providers.Command {
 	cmd := o.plan.Command()
-	cmd.Dir = mount.Path()
+	if c := t.call; c.Workspace != "" {
+		mount := providers.Mount{Namespace: schemas.Namespace(c.Account, c.Workspace), ReadOnly: o.plan.ReadOnly && !o.sandbox.Persistent}
+		cmd.Dir, cmd.Mounts = mount.Path(), []providers.Mount{mount}
+	}
 	cmd.Env = o.sandbox.EnvVars
-	cmd.Mounts = []providers.Mount{mount}
 	cmd.Network = o.sandbox.Network
 	cmd.Timeout = t.timeout(o.sandbox)
 	if cmd.OutputLimit == 0 { // a file tool's answer needs what it needs
@@ -306,7 +317,11 @@ func (t *turn) command(o order, w schemas.Workspace) providers.Command {
 
 // timeout is the call's own, else its sandbox's, within the bounds of the provider and the deadline.
 func (t *turn) timeout(s schemas.Sandbox) time.Duration {
-	d := time.Duration(t.call.Timeout)
+	return t.timeoutOf(s, time.Duration(t.call.Timeout))
+}
+
+// timeoutOf is d, or where that is 0 the sandbox's, within the same bounds.
+func (t *turn) timeoutOf(s schemas.Sandbox, d time.Duration) time.Duration {
 	if d <= 0 {
 		d = time.Duration(s.Timeout)
 	}

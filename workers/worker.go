@@ -56,7 +56,7 @@ type Worker struct {
 	// AccountJobs is how many background jobs of one account run at the same time, over all workers
 	// that share the limiter. 0: as many as its sandboxes take.
 	AccountJobs int
-	// ProbeEvery is how often the worker looks after each background job. 0: DefaultProbeEvery.
+	// ProbeEvery is how often the worker looks after each background job and each kept box. 0: DefaultProbeEvery.
 	ProbeEvery time.Duration
 	// CallbackURL is where the gateway is reached from inside a sandbox, such as
 	// https://sandjet.example.com. Empty: jobs are not told to call back.
@@ -74,6 +74,7 @@ type stage string
 
 const (
 	atDelivered stage = "delivered" // nothing was done
+	atHooked    stage = "hooked"    // the scripts of a new box have run, nobody knows it yet
 	atPrepared  stage = "prepared"  // a place is taken, the box is reserved
 	atStarted   stage = "started"   // the proof of the start is on the log
 	atLaunching stage = "launching" // the record says that the job may have been started
@@ -119,6 +120,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	parts.Go(func() { s.caps.keep(around) })
 	parts.Go(func() { s.keeper.keep(around) })
 	if r, ok := providers.As[providers.Reserver](s.Provider); ok {
+		parts.Go(func() { s.boxes.mirror(around) })
 		parts.Go(func() { s.boxes.look(around, r) })
 	}
 	for range cap(ready) {
@@ -161,7 +163,7 @@ func (w *Worker) begin() *shift {
 	s.cancels = newCancelSet(maxCancels, cancelsMatter)
 	s.caps = &caps{limiter: s.Limiter, most: s.AccountCap, log: s.Log, held: make(map[string]limits.Lease)}
 	s.keeper = newKeeper(s)
-	s.boxes = newBoxes(s.Specs, s.ProbeEvery, s.Log)
+	s.boxes = newBoxes(s)
 	return s
 }
 
