@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/sandjet/sandjet/gateway/admission"
+	"github.com/sandjet/sandjet/gateway/durable"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -76,6 +77,8 @@ type Options struct {
 	AllowInsecureWebhooks bool
 	// Grace bounds the end of [Gateway.Run]: how long requests in hand may take. Default 10 s.
 	Grace time.Duration
+	// DurableWait is how long a reader of a durable stream is kept waiting by a long poll. Default 20 s.
+	DurableWait time.Duration
 	// Heartbeat is the longest silence of an event stream. Default 10 s.
 	Heartbeat time.Duration
 	// Stall is how long one write to a client may stand still before the client is dropped.
@@ -91,6 +94,7 @@ type Gateway struct {
 	metrics  *metrics
 	upgrades *sockets
 	signups  *signups
+	durable  *durable.Handler
 
 	// draining ends when the gateway is told to stop: what waits or streams then ends by itself.
 	draining context.Context //nolint:containedctx // it is a signal to all requests, not the context of one
@@ -122,6 +126,9 @@ func New(o Options) *Gateway {
 	g.metrics = newMetrics(o.Registry, o.Bus, o.Providers)
 	g.upgrades = newSockets(o.Origins)
 	g.signups = newSignups()
+	g.durable = durable.New(durable.Options{
+		Bus: o.Bus, Draining: g.draining, LongPoll: o.DurableWait, Heartbeat: o.Heartbeat, Stall: o.Stall,
+	})
 	g.handler = g.middleware(g.mux())
 	return g
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandjet/sandjet/gateway/durable"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -119,12 +120,12 @@ func (g *Gateway) crossOrigin(w http.ResponseWriter, r *http.Request) bool {
 	}
 	h := w.Header()
 	h.Set("Access-Control-Allow-Origin", origin)
-	h.Set("Access-Control-Expose-Headers", headerRequestID+", Retry-After, Location, ETag, "+headerOffset)
+	h.Set("Access-Control-Expose-Headers", headerRequestID+", Retry-After, Location, ETag, "+headerOffset+", "+durable.ExposedHeaders)
 	if r.Method != http.MethodOptions || r.Header.Get("Access-Control-Request-Method") == "" {
 		return false
 	}
-	h.Set("Access-Control-Allow-Methods", "GET, POST, PATCH, DELETE")
-	h.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, If-Match, Last-Event-ID")
+	h.Set("Access-Control-Allow-Methods", "GET, HEAD, POST, PUT, PATCH, DELETE")
+	h.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, If-Match, Last-Event-ID, "+durable.AcceptedHeaders)
 	h.Set("Access-Control-Max-Age", "600")
 	w.WriteHeader(http.StatusNoContent)
 	return true

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 
+	"github.com/sandjet/sandjet/gateway/durable"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -57,6 +58,9 @@ func writeProblem(w http.ResponseWriter, err error) int {
 	code := status(public.Code)
 	if he, ok := errors.AsType[*httpError](err); ok {
 		code = he.status
+	}
+	if refusal, ok := errors.AsType[*durable.Refusal](err); ok {
+		code = refusal.HTTPStatus()
 	}
 	h := w.Header()
 	if code == http.StatusUnauthorized {

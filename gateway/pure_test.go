@@ -313,7 +313,7 @@ func TestOpenAPIDescribesTheRoutes(t *testing.T) {
 		}
 	}
 	for _, r := range New(Options{}).routes() {
-		want = append(want, r.method+" "+r.path)
+		want = append(want, r.method+" "+strings.ReplaceAll(r.path, "...}", "}"))
 	}
 	sort.Strings(got)
 	sort.Strings(want)

@@ -58,6 +58,10 @@ func (g *Gateway) routes() []route {
 		{http.MethodDelete, "/accounts/{account}", own(g.deleteAccount)},
 		{http.MethodPost, "/accounts/{account}/rotate-secret", own(g.postRotateSecret)},
 		{http.MethodGet, "/v1/tools", keyed(g.getTools)},
+		{http.MethodGet, "/v1/stream/{path...}", keyed(g.stream)},
+		{http.MethodPut, "/v1/stream/{path...}", keyed(g.stream)},
+		{http.MethodPost, "/v1/stream/{path...}", keyed(g.stream)},
+		{http.MethodDelete, "/v1/stream/{path...}", keyed(g.stream)},
 		{http.MethodGet, "/v1/ws", open(g.getSocket)}, // it finds the key by itself
 		{http.MethodGet, "/healthz", open(g.getHealth)},
 		{http.MethodGet, "/readyz", open(g.getReady)},

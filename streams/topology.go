@@ -16,6 +16,7 @@ const (
 	streamDeliver = "DELIVERIES"
 	streamDead    = "DEAD"
 	streamAdv     = "ADV"
+	streamDurable = "DURABLE"
 	eventsPattern = "EVENTS_*"
 )
 
@@ -85,6 +86,12 @@ func streamRows(shards int) []jetstream.StreamConfig {
 			Name: streamAdv, Description: "Notices of the server about messages out of deliveries.",
 			Subjects: advisorySubjects(), MaxAge: eventsKept, MaxMsgsPerSubject: -1, Duplicates: 2 * time.Minute,
 		},
+		{
+			// Nothing ages out: a durable stream ends as a whole. Readers are woken by headers alone.
+			Name: streamDurable, Description: "What clients keep in durable streams.",
+			Subjects: []string{prefixDurable + "*.*.*"}, MaxMsgsPerSubject: -1, Duplicates: 2 * time.Minute,
+			RePublish: &jetstream.RePublish{Source: prefixDurable + "*.*.*", Destination: prefixDurableLive + "{{wildcard(1)}}.{{wildcard(2)}}", HeadersOnly: true},
+		},
 	}
 	for n := range shards {
 		source := eventSubjectPrefix(n) + "*.*"
@@ -131,6 +138,9 @@ const (
 	// answered and done is written with UpdateFor and ends after SettledKept.
 	ApprovalRecords BucketName = "approvals"
 
+	// DurableRecords says what durable streams there are, by "<account>.<path as base64url>".
+	DurableRecords BucketName = "durable"
+
 	// Remembered are the answers that count for later calls too ([schemas.Remembered]) by
 	// [schemas.RememberedKey]. They are written with UpdateFor and end with their time.
 	Remembered BucketName = "remembered"
@@ -171,6 +181,9 @@ func bucketRows() map[BucketName]bucketRow {
 		}},
 		ApprovalRecords: {config: jetstream.KeyValueConfig{
 			Bucket: string(ApprovalRecords), Description: "Questions to people about calls; answered ones for seven days.", History: 1, LimitMarkerTTL: 10 * time.Second, MaxValueSize: 256 << 10,
+		}},
+		DurableRecords: {config: jetstream.KeyValueConfig{
+			Bucket: string(DurableRecords), Description: "Durable streams: their settings and where their data is.", History: 1, LimitMarkerTTL: 10 * time.Second, MaxValueSize: 512 << 10,
 		}},
 		Remembered: {ttl: rememberedKept, config: jetstream.KeyValueConfig{
 			Bucket: string(Remembered), Description: "Answers of people that count for later calls too.", History: 1, LimitMarkerTTL: 10 * time.Second, MaxValueSize: 16 << 10,

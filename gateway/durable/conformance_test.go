@@ -1,0 +1,87 @@
+package durable_test
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// suiteTests is how many tests the suite has; a suite that ran less proves nothing.
+const suiteTests = 300
+
+// TestThePublicConformanceSuitePasses runs the protocol's own suite against a gateway.
+func TestThePublicConformanceSuitePasses(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the suite takes a minute and runs without -short")
+	}
+	dir := installSuite(t)
+	// The suite knows no keys: its requests get one on the way.
+	g := open(t, 2*time.Second)
+	results := filepath.Join(t.TempDir(), "results.json")
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, filepath.Join(dir, "node_modules", ".bin", "vitest"), "run", "--reporter=json", "--outputFile="+results, "--no-color", "--testTimeout=60000", "--retry=2") //nolint:gosec // a path of ours
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "STREAMS_URL="+strings.TrimSuffix(g.serveAs(t, keyOf(alice)), "/v1/stream/"))
+	out, runErr := cmd.CombinedOutput()
+	var report struct {
+		TestResults []struct {
+			AssertionResults []struct {
+				FullName        string   `json:"fullName"`
+				Status          string   `json:"status"`
+				FailureMessages []string `json:"failureMessages"`
+			} `json:"assertionResults"`
+		} `json:"testResults"`
+	}
+	data, err := os.ReadFile(results) //nolint:gosec // a path of ours
+	if err == nil {
+		err = json.Unmarshal(data, &report)
+	}
+	if err != nil {
+		t.Fatalf("the suite left no results: %v, %v\n%s", err, runErr, out)
+	}
+	passed := 0
+	for _, file := range report.TestResults {
+		for _, r := range file.AssertionResults {
+			switch r.Status {
+			case "passed":
+				passed++
+			case "failed":
+				t.Errorf("%s: %s", r.FullName, strings.Join(r.FailureMessages, "\n"))
+			}
+		}
+	}
+	t.Logf("%d tests of the suite passed", passed)
+	if passed < suiteTests && !t.Failed() {
+		t.Errorf("only %d tests of the suite ran:\n%s", passed, out)
+	}
+}
+
+// installSuite installs the suite as its lock file says, and returns its folder.
+func installSuite(t *testing.T) string {
+	t.Helper()
+	npm, err := exec.LookPath("npm")
+	if err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal("npm is missing: the suite needs Node.js 20 or later")
+		}
+		t.Skip("npm is missing: the suite needs Node.js 20 or later")
+	}
+	dir := t.TempDir() // node_modules must not appear in the tree
+	if err := os.CopyFS(dir, os.DirFS("conformance")); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts") //nolint:gosec // npm of this machine
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("npm ci: %v\n%s", err, out)
+	}
+	return dir
+}

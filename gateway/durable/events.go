@@ -1,0 +1,155 @@
+package durable
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// control is what follows each piece of data in an event stream.
+type control struct {
+	Next     string `json:"streamNextOffset"`
+	Cursor   string `json:"streamCursor,omitzero"`
+	UpToDate bool   `json:"upToDate,omitzero"`
+	Closed   bool   `json:"streamClosed,omitzero"`
+}
+
+// events writes a stream as server-sent events until it is closed, the reader goes, the gateway
+// drains, or the time is over after which readers come back.
+func (h *Handler) events(w http.ResponseWriter, r *http.Request, f found, after uint64, cursor string) error {
+	ctx, cancel := context.WithTimeout(r.Context(), h.Life)
+	defer cancel()
+	defer context.AfterFunc(h.Draining, cancel)()
+	t, err := h.hub.join(ctx, f)
+	if err != nil {
+		return err
+	}
+	defer h.hub.leave(f, t)
+	wake := t.next()
+	p, err := t.read(ctx, h.store, f, after)
+	if err != nil {
+		return err // still a proper answer: nothing was written yet
+	}
+	out := h.openEvents(w, f, cursor)
+	beat := time.NewTicker(h.Heartbeat)
+	defer beat.Stop()
+	for out.page(p) == nil && !p.closed {
+		if p.upToDate && !h.pass(ctx, &f, out, wake, beat) {
+			return nil
+		}
+		wake = t.next()
+		for { // what woke us may not be there yet, or be nothing for readers
+			next, err := t.read(ctx, h.store, f, p.next)
+			if err != nil {
+				return nil //nolint:nilerr // the answer has begun: the reader comes back and is told then
+			}
+			if next.closed || len(next.messages) > 0 || !next.upToDate {
+				p = next
+				break
+			}
+			if h.still(ctx, f) != nil || !h.pass(ctx, &f, out, wake, beat) {
+				return nil
+			}
+			wake = t.next()
+		}
+	}
+	return nil
+}
+
+// pass passes the time until there may be more; false: the event stream is over.
+func (h *Handler) pass(ctx context.Context, f *found, out *eventWriter, wake <-chan struct{}, beat *time.Ticker) bool {
+	for {
+		select {
+		case <-wake:
+			return true
+		case <-ctx.Done():
+			return false
+		case <-beat.C: // a reader that waits is a use of the stream
+			if h.store.touch(ctx, f) != nil || out.write([]byte(": still here\n\n")) != nil {
+				return false
+			}
+		}
+	}
+}
+
+// eventWriter writes pages as events.
+type eventWriter struct {
+	w      http.ResponseWriter
+	rc     *http.ResponseController
+	stall  time.Duration
+	typ    string
+	cursor string
+}
+
+func (h *Handler) openEvents(w http.ResponseWriter, f found, cursor string) *eventWriter {
+	head := w.Header()
+	head.Set("Content-Type", "text/event-stream")
+	head.Set("Cache-Control", "no-cache")
+	head.Set("X-Accel-Buffering", "no") // nginx would hold events back
+	if !isText(f.ContentType) {
+		head.Set(headerEncoding, "base64")
+	}
+	w.WriteHeader(http.StatusOK)
+	return &eventWriter{w: w, rc: http.NewResponseController(w), stall: h.Stall, typ: f.ContentType, cursor: cursor}
+}
+
+// page writes a page: its data, if any, and how far it reaches.
+func (o *eventWriter) page(p page) error {
+	var b []byte
+	if len(p.messages) > 0 {
+		data := p.body(o.typ)
+		if !isText(o.typ) {
+			data = base64.StdEncoding.AppendEncode(nil, data)
+		}
+		b = appendEvent(b, "data", data)
+	}
+	c := control{Next: formatOffset(p.next), UpToDate: p.upToDate, Closed: p.closed}
+	if !p.closed {
+		o.cursor = nextCursor(o.cursor, time.Now())
+		c.Cursor = o.cursor
+	}
+	line, err := json.Marshal(c)
+	if err != nil {
+		return schemas.Wrap(schemas.Internal, "", "a control event cannot be written", err)
+	}
+	return o.write(appendEvent(b, "control", line))
+}
+
+func (o *eventWriter) write(b []byte) error {
+	if err := o.rc.SetWriteDeadline(time.Now().Add(o.stall)); err != nil {
+		return err //nolint:wrapcheck // the reader has gone, whatever it says
+	}
+	if _, err := o.w.Write(b); err != nil {
+		return err //nolint:wrapcheck // as above
+	}
+	return o.rc.Flush() //nolint:wrapcheck // as above
+}
+
+// appendEvent writes one event to b. Each line of data becomes a line of its own, whatever ends it, so
+// that nothing inside can forge a field or an event.
+func appendEvent(b []byte, name string, data []byte) []byte {
+	b = append(append(append(b, "event: "...), name...), '\n')
+	for more := true; more; {
+		line := data
+		if i := bytes.IndexAny(data, "\r\n"); i < 0 {
+			more = false
+		} else {
+			line = data[:i]
+			if data[i] == '\r' && i+1 < len(data) && data[i+1] == '\n' {
+				i++
+			}
+			data = data[i+1:]
+		}
+		b = append(b, "data:"...)
+		if len(line) > 0 && line[0] == ' ' { // readers take the first blank for decoration
+			b = append(b, ' ')
+		}
+		b = append(append(b, line...), '\n')
+	}
+	return append(b, '\n')
+}

@@ -1,0 +1,121 @@
+package durable_test
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandjet/sandjet/gateway"
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+const (
+	within = 30 * time.Second
+
+	alice schemas.AccountID = "acct_alice"
+	bob   schemas.AccountID = "acct_bob"
+)
+
+func keyOf(a schemas.AccountID) string { return "sk_" + string(a) }
+
+// book is the records of a test: whoever has a key is an account.
+type book struct{ gateway.Records }
+
+func (book) Authenticate(_ context.Context, key string) (schemas.AccountID, error) {
+	if a, ok := strings.CutPrefix(key, "sk_"); ok {
+		return schemas.AccountID(a), nil
+	}
+	return "", schemas.Errorf(schemas.Denied, "", "no")
+}
+
+// edge is a log with gateways over it.
+type edge struct {
+	server *streams.Server
+	bus    *streams.Bus
+	wait   time.Duration // of long polls
+}
+
+func open(t *testing.T, wait time.Duration) *edge {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	server, err := streams.StartServer(ctx, streams.ServerOptions{DataDir: t.TempDir(), Host: "127.0.0.1", Durability: "os"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Shutdown)
+	return &edge{server: server, bus: connect(t, server), wait: wait}
+}
+
+func connect(t *testing.T, server *streams.Server) *streams.Bus {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	bus, err := streams.Open(ctx, streams.Options{Server: server})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), within)
+		defer cancel()
+		if err := bus.Close(ctx); err != nil {
+			t.Errorf("close the bus: %v", err)
+		}
+	})
+	return bus
+}
+
+// serveAs serves a gateway of its own to whom every request is made with key, and returns its URL.
+func (e *edge) serveAs(t *testing.T, key string) string {
+	t.Helper()
+	gw := gateway.New(gateway.Options{
+		Bus: e.bus, Records: book{}, Version: "1.0.0", Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Origins: []string{"https://example.com"}, DurableWait: e.wait,
+	})
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.Header.Set("Authorization", "Bearer "+key)
+		gw.ServeHTTP(w, r)
+	}))
+	t.Cleanup(func() {
+		gw.Drain()
+		srv.Close()
+	})
+	return srv.URL + "/v1/stream/"
+}
+
+// answer is what a request brought.
+type answer struct {
+	status int
+	header http.Header
+	body   string
+}
+
+// do asks; headers are names and values in turn.
+func do(t *testing.T, method, url, body string, headers ...string) answer {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i+1 < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatalf("%s %s: %v", method, url, err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatalf("%s %s: %v", method, url, err)
+	}
+	return answer{resp.StatusCode, resp.Header, string(b)}
+}

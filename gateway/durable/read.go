@@ -1,0 +1,104 @@
+package durable
+
+import (
+	"bytes"
+	"context"
+
+	"github.com/sandjet/sandjet/streams"
+)
+
+// pageBytes is the most data of one answer, unless a single message has more.
+const pageBytes = 1 << 20
+
+// page is a part of a stream.
+type page struct {
+	messages []message
+	next     uint64
+	upToDate bool // it reaches the stream's end
+	closed   bool // and nothing will follow
+}
+
+type message struct {
+	seq  uint64
+	data []byte
+}
+
+// read returns what is behind a place: the inherited part first, then the stream's own.
+func (s *store) read(ctx context.Context, f found, after uint64) (page, error) {
+	p, size := page{next: after}, 0
+	for _, seg := range f.Inherited {
+		for p.next < seg.Upto {
+			got, more, err := s.log.Page(ctx, f.Account, seg.ID, p.next)
+			if err != nil {
+				return page{}, err //nolint:wrapcheck // it is coded already
+			}
+			past := false
+			for _, m := range got {
+				if past = m.Seq > seg.Upto; past || p.full(&size, m) {
+					break
+				}
+				p.add(m)
+			}
+			if size > pageBytes {
+				return p, nil
+			}
+			if past || !more || len(got) == 0 {
+				p.next = max(p.next, seg.Upto)
+			}
+		}
+	}
+	for {
+		got, more, err := s.log.Page(ctx, f.Account, f.ID, p.next)
+		if err != nil {
+			return page{}, err //nolint:wrapcheck // it is coded already
+		}
+		for _, m := range got {
+			if p.full(&size, m) {
+				return p, nil
+			}
+			p.add(m)
+		}
+		if !more || len(got) == 0 {
+			return p, s.finish(ctx, f, got, &p)
+		}
+	}
+}
+
+// finish says of a page that reaches the end whether the stream is closed.
+func (s *store) finish(ctx context.Context, f found, got []streams.DurableEntry, p *page) error {
+	p.upToDate = true
+	if len(got) > 0 {
+		st, err := decodeState(got[len(got)-1])
+		p.closed = st.Closed
+		return err
+	}
+	e, err := s.end(ctx, f)
+	// A message that came after the page was read is for the next page.
+	p.closed = e.state.Closed && e.seq <= p.next
+	return err
+}
+
+// full counts a message, and reports whether it is too much for the page.
+func (p *page) full(size *int, m streams.DurableEntry) bool {
+	*size += len(m.Data)
+	return *size > pageBytes && len(p.messages) > 0
+}
+
+func (p *page) add(m streams.DurableEntry) {
+	p.next = m.Seq
+	if len(m.Data) > 0 {
+		p.messages = append(p.messages, message{m.Seq, m.Data})
+	}
+}
+
+// body is the page as a reader gets it.
+func (p *page) body(contentType string) []byte {
+	parts := make([][]byte, len(p.messages))
+	for i, m := range p.messages {
+		parts[i] = m.data
+	}
+	if isJSON(contentType) {
+		return array(bytes.Join(parts, []byte{','}))
+	}
+	return bytes.Join(parts, nil)
+}

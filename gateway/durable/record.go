@@ -1,0 +1,101 @@
+package durable
+
+import (
+	"encoding/base64"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// Record is what is kept of a stream beside its data.
+type Record struct {
+	ID          string            `json:"id"` // names its data; another after it was deleted and made again
+	Account     schemas.AccountID `json:"account"`
+	Path        string            `json:"path"`
+	ContentType string            `json:"content_type"`
+	Created     time.Time         `json:"created"`
+	// TTL in seconds counts from Touched, Expires stands. At most one is there.
+	TTL     *int64    `json:"ttl,omitzero"`
+	Expires time.Time `json:"expires,omitzero"`
+	Touched time.Time `json:"touched,omitzero"`
+	// Ended streams are kept for their forks only.
+	Ended bool `json:"ended,omitzero"`
+	// Forks are the paths of its forks by their ids.
+	Forks map[string]string `json:"forks,omitzero"`
+	// Origin is what a fork was made from, and Inherited where the data before its own lies.
+	Origin    *Origin   `json:"origin,omitzero"`
+	Inherited []Segment `json:"inherited,omitzero"`
+}
+
+// Origin is what a fork was made from.
+type Origin struct {
+	Path   string `json:"path"`
+	ID     string `json:"id"`
+	Offset string `json:"offset,omitzero"` // as asked for
+	Sub    uint64 `json:"sub,omitzero"`
+}
+
+// Segment is the part of a stream's data up to a place.
+type Segment struct {
+	ID   string `json:"id"`
+	Upto uint64 `json:"upto"`
+}
+
+// touchEvery is the part of its TTL after which a stream that is used is written to live on. It is
+// added to the TTL: a stream never ends early, and at most that much late.
+const touchEvery = 16
+
+// expired reports whether the stream's time is over. It is pure.
+func (r *Record) expired(now time.Time) bool {
+	if r.TTL != nil {
+		ttl := time.Duration(*r.TTL) * time.Second
+		return now.After(r.Touched.Add(ttl + ttl/touchEvery))
+	}
+	return !r.Expires.IsZero() && !now.Before(r.Expires)
+}
+
+// stale reports whether a use at now has to be written down.
+func (r *Record) stale(now time.Time) bool {
+	return r.TTL != nil && now.Sub(r.Touched) > time.Duration(*r.TTL)*time.Second/touchEvery
+}
+
+// matches reports whether c, asked for again, is this stream.
+func (r *Record) matches(c creation, closed bool) bool {
+	sameType := mediaType(r.ContentType) == mediaType(orDefault(c.contentType, typeBytes))
+	if c.fork != nil {
+		o := r.Origin
+		if o == nil || o.Path != c.fork.from || o.Offset != c.fork.at || o.Sub != c.fork.sub {
+			return false
+		}
+		sameType = sameType || c.contentType == ""
+	}
+	inherits := c.fork != nil && c.ttl == nil && c.expires.IsZero()
+	sameLife := inherits || r.Expires.Equal(c.expires) && (r.TTL == nil) == (c.ttl == nil) && (r.TTL == nil || *r.TTL == *c.ttl)
+	return sameType && sameLife && closed == c.closed && (r.Origin == nil) == (c.fork == nil)
+}
+
+// inherit returns the segments of a fork of r at a place: all of r's data up to it.
+func (r *Record) inherit(at uint64) []Segment {
+	var out []Segment
+	for _, s := range r.Inherited {
+		if len(out) > 0 && out[len(out)-1].Upto >= at {
+			break
+		}
+		out = append(out, Segment{s.ID, min(s.Upto, at)})
+	}
+	if len(out) == 0 || out[len(out)-1].Upto < at {
+		out = append(out, Segment{r.ID, at})
+	}
+	return out
+}
+
+func orDefault(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
+}
+
+func recordKey(a schemas.AccountID, path string) string {
+	return string(a) + "." + base64.RawURLEncoding.EncodeToString([]byte(path))
+}

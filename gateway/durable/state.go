@@ -1,0 +1,115 @@
+package durable
+
+import (
+	"net/http"
+	"strconv"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// Limits of one stream.
+const (
+	maxBytes     = 1 << 30 // of data
+	maxProducers = 1000    // that ever wrote to it
+)
+
+// producer is a writer whose retries are found out, with the place that it has reached.
+type producer struct {
+	ID    string `json:"id"`
+	Epoch uint64 `json:"epoch"`
+	Seq   uint64 `json:"seq"`
+}
+
+// state is what follows from all messages of a stream; each message carries the one after it.
+type state struct {
+	Closed    bool      `json:"closed,omitzero"`
+	Seq       string    `json:"seq,omitzero"` // the greatest Stream-Seq
+	Bytes     int       `json:"bytes,omitzero"`
+	Producers int       `json:"producers,omitzero"` // how many have written
+	Producer  *producer `json:"producer,omitzero"`  // who wrote this message
+}
+
+// decide says what an append of data does to a stream in state s, whose producer has reached before
+// (nil: it never wrote). Duplicate means that it was done already. It is pure.
+//
+// The order of the checks is that of the protocol: a producer that was replaced hears that before
+// anything else, and a retry succeeds even if the stream has been closed by it.
+func decide(s state, before *producer, a addition, data int) (next state, duplicate bool, err error) {
+	p := a.producer
+	if p != nil && before != nil {
+		switch {
+		case p.Epoch < before.Epoch:
+			return s, false, refuse(http.StatusForbidden, schemas.Denied, "another has taken over this producer with a higher epoch").
+				with(headerEpoch, strconv.FormatUint(before.Epoch, 10))
+		case p.Epoch == before.Epoch && p.Seq <= before.Seq:
+			return s, true, nil
+		}
+	}
+	if s.Closed {
+		if p == nil && a.closed && data == 0 {
+			return s, true, nil
+		}
+		return s, false, refuse(http.StatusConflict, schemas.Conflict, "the stream is closed").with(headerClosed, valueTrue)
+	}
+	if err := checkOrder(s, before, a); err != nil {
+		return s, false, err
+	}
+	next = state{Closed: a.closed, Seq: s.Seq, Bytes: s.Bytes + data, Producers: s.Producers, Producer: p}
+	if a.seq != "" {
+		next.Seq = a.seq
+	}
+	if p != nil && before == nil {
+		next.Producers++
+	}
+	switch {
+	case next.Bytes > maxBytes:
+		return s, false, refuse(http.StatusRequestEntityTooLarge, schemas.Exhausted, "the stream is full: begin another")
+	case next.Producers > maxProducers:
+		return s, false, refuse(http.StatusTooManyRequests, schemas.Exhausted, "too many producers have written to this stream: begin another")
+	}
+	return next, false, nil
+}
+
+// checkOrder wants the next number of a producer, and a greater Stream-Seq.
+func checkOrder(s state, before *producer, a addition) error {
+	if p := a.producer; p != nil {
+		expected := uint64(0)
+		if before != nil && p.Epoch == before.Epoch {
+			expected = before.Seq + 1
+		}
+		switch {
+		case p.Seq == expected:
+		case before != nil && p.Epoch > before.Epoch:
+			return schemas.Invalidf(headerPSeq, "a new epoch begins with 0")
+		default:
+			return refuse(http.StatusConflict, schemas.Conflict, "appends before this one are missing").
+				with(headerExpected, strconv.FormatUint(expected, 10)).with(headerReceived, strconv.FormatUint(p.Seq, 10))
+		}
+	}
+	if a.seq != "" && a.seq <= s.Seq {
+		return refuse(http.StatusConflict, schemas.Conflict, "Stream-Seq must be greater than the last one")
+	}
+	return nil
+}
+
+// Refusal is an error with what HTTP has to say beside its code.
+type Refusal struct {
+	status int
+	header http.Header
+	err    error
+}
+
+func refuse(status int, code schemas.Code, format string, args ...any) *Refusal {
+	return &Refusal{status: status, header: http.Header{}, err: schemas.Errorf(code, "", format, args...)}
+}
+
+func (r *Refusal) with(name, value string) *Refusal {
+	r.header.Set(name, value)
+	return r
+}
+
+// HTTPStatus is the status of the answer.
+func (r *Refusal) HTTPStatus() int { return r.status }
+
+func (r *Refusal) Error() string { return r.err.Error() }
+func (r *Refusal) Unwrap() error { return r.err }

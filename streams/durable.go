@@ -1,0 +1,228 @@
+package streams
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// Durable keeps the messages of durable streams: append-only sequences that clients make and name.
+// A stream is known here by an account and an id of its own. Its messages have writers, and the last
+// message of each writer is found as quickly as the last of the stream. Safe for concurrent use.
+//
+// Who uses it keeps the state that follows from all messages in each message, so that one write
+// changes data and state together and on a condition, and no reader has to fold the stream.
+type Durable struct{ bus *Bus }
+
+// DurableEntry is a message of a durable stream.
+type DurableEntry struct {
+	Seq    uint64 // grows with time over all streams of the log
+	Stored time.Time
+	State  []byte
+	Data   []byte
+}
+
+const (
+	prefixDurable     = "sandjet.durable."
+	prefixDurableLive = "sandjet.durablelive." // where readers are woken
+
+	headerState = "Sandjet-State"
+	noWriter    = "_"
+)
+
+// OpenDurable returns the durable streams of the log. It does not touch the log.
+func OpenDurable(b *Bus) Durable { return Durable{bus: b} }
+
+// MaxData is the most bytes of one message.
+func (d Durable) MaxData() int { return d.bus.limit }
+
+func durableSubject(a schemas.AccountID, id, writer string) string {
+	return prefixDurable + string(a) + "." + id + "." + cmp.Or(writer, noWriter)
+}
+
+// Append adds a message if the stream's last one is after; 0 begins a stream. State is one line of
+// text; writer is empty or a word of A-Z a-z 0-9 _ -. It returns the message's sequence. Code conflict:
+// the stream has moved on or was dropped. After unavailable nobody knows whether it is there.
+func (d Durable) Append(ctx context.Context, a schemas.AccountID, id, writer string, after uint64, state, data []byte) (uint64, error) {
+	if !plain(string(a)) || !plain(id) || writer != "" && !plain(writer) {
+		return 0, schemas.Invalidf("stream", "account, id and writer must be plain words")
+	}
+	m := nats.NewMsg(durableSubject(a, id, writer))
+	m.Header.Set(headerState, string(state))
+	m.Data = data
+	stored, err := d.bus.storeOne(ctx, m, jetstream.WithExpectLastSequenceForSubject(after, durableSubject(a, id, "*")))
+	return stored.Cursor.Seq, err
+}
+
+// Last returns the last message of a stream, or of one of its writers. The stream's leader is asked:
+// a copy that lags behind could hide what a writer has written. Code: not_found.
+func (d Durable) Last(ctx context.Context, a schemas.AccountID, id, writer string) (DurableEntry, error) {
+	subject := durableSubject(a, id, "*")
+	if writer != "" {
+		subject = durableSubject(a, id, writer)
+	}
+	s, err := d.bus.getFromLeader(ctx, streamDurable, getRequest{Last: subject})
+	return durableEntry(s), err
+}
+
+// Page returns the messages after a sequence, in order: at most a page, whose size is limited in
+// number (256) and bytes (1 MiB, or one message). More reports whether there are more behind it.
+func (d Durable) Page(ctx context.Context, a schemas.AccountID, id string, after uint64) (page []DurableEntry, more bool, err error) {
+	found, more, err := d.bus.getPage(ctx, streamDurable, durableSubject(a, id, "*"), after+1, nil, 0)
+	for _, s := range found {
+		page = append(page, durableEntry(s))
+	}
+	return page, more, err
+}
+
+func durableEntry(s stored) DurableEntry {
+	return DurableEntry{Seq: s.seq, Stored: s.time, State: []byte(s.headers.Get(headerState)), Data: s.data}
+}
+
+// Drop removes all messages of a stream. An append that is on its way then fails with conflict.
+func (d Durable) Drop(ctx context.Context, a schemas.AccountID, id string) error {
+	ctx, cancel := context.WithTimeout(ctx, requestWithin)
+	defer cancel()
+	s, err := d.bus.jsBulk.Stream(ctx, streamDurable)
+	if err != nil {
+		return coded("drop a durable stream", err)
+	}
+	return coded("drop a durable stream", s.Purge(ctx, jetstream.WithPurgeSubject(durableSubject(a, id, "*"))))
+}
+
+// Watch calls wake after every append to a stream, after [Durable.Tell], and whenever one may have
+// been missed, until stop is called. Wake must not block. What is there when Watch returns may be told
+// or not; everything after is.
+func (d Durable) Watch(ctx context.Context, a schemas.AccountID, id string, wake func()) (stop func(), err error) {
+	ctx, cancel := context.WithTimeout(ctx, requestWithin)
+	defer cancel()
+	sub, err := d.bus.live.Subscribe(prefixDurableLive+string(a)+"."+id, func(*nats.Msg) { wake() })
+	if err != nil {
+		return nil, coded("watch a durable stream", err)
+	}
+	ended := make(chan struct{})
+	go d.rewake(ended, wake)
+	stop = func() {
+		close(ended)
+		if err := sub.Unsubscribe(); err != nil {
+			d.bus.log.Debug("subscription not ended", "error", err)
+		}
+	}
+	if err := d.bus.live.FlushWithContext(ctx); err != nil {
+		stop()
+		return nil, coded("watch a durable stream", err)
+	}
+	return stop, nil
+}
+
+// rewake tells of connections that were made anew: what was stored meanwhile was not heard.
+func (d Durable) rewake(ended <-chan struct{}, wake func()) {
+	for {
+		select {
+		case <-ended:
+			return
+		case <-d.bus.ctx.Done():
+			return
+		case <-d.bus.drops.next():
+			wake()
+		}
+	}
+}
+
+// Tell wakes whoever watches a stream. Nothing is stored, and nobody may listen.
+func (d Durable) Tell(a schemas.AccountID, id string) error {
+	return coded("tell of a durable stream", d.bus.publish.Publish(prefixDurableLive+string(a)+"."+id, nil))
+}
+
+// DurableName names a stream.
+type DurableName struct {
+	Account schemas.AccountID
+	ID      string
+}
+
+// Names lists the streams that have messages.
+func (d Durable) Names(ctx context.Context) (map[DurableName]bool, error) {
+	subjects, err := d.subjects(ctx, streamDurable, prefixDurable+">")
+	names := map[DurableName]bool{}
+	for subject := range subjects {
+		if t := strings.Split(strings.TrimPrefix(subject, prefixDurable), "."); len(t) == 3 {
+			names[DurableName{schemas.AccountID(t[0]), t[1]}] = true
+		}
+	}
+	return names, err
+}
+
+// Count tells how many records of [DurableRecords] an account has; deleted ones count for a minute more.
+func (d Durable) Count(ctx context.Context, a schemas.AccountID) (int, error) {
+	subjects, err := d.subjects(ctx, "KV_"+string(DurableRecords), "$KV."+string(DurableRecords)+"."+string(a)+".*")
+	return len(subjects), err
+}
+
+func (d Durable) subjects(ctx context.Context, stream, filter string) (map[string]uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, 4*requestWithin)
+	defer cancel()
+	s, err := d.bus.jsBulk.Stream(ctx, stream)
+	if err != nil {
+		return nil, coded("list durable streams", err)
+	}
+	info, err := s.Info(ctx, jetstream.WithSubjectFilter(filter))
+	if err != nil {
+		return nil, coded("list durable streams", err)
+	}
+	return info.State.Subjects, nil
+}
+
+// getFromLeader reads one message where it was written first. It costs more than getOne, and what it
+// returns is never behind a confirmed write. Code not_found if there is none.
+func (b *Bus) getFromLeader(ctx context.Context, stream string, r getRequest) (stored, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestWithin)
+	defer cancel()
+	body, err := json.Marshal(r)
+	if err != nil {
+		return stored{}, coded("read", err)
+	}
+	m, err := b.bulk.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, body)
+	if err != nil {
+		return stored{}, coded("read from "+stream, err)
+	}
+	s, err := parseGot(m.Data)
+	s.stream = stream
+	return s, coded("read from "+stream, err)
+}
+
+// parseGot reads the answer of a stream's leader.
+func parseGot(data []byte) (stored, error) {
+	var got struct {
+		Error   *jetstream.APIError `json:"error"`
+		Message struct {
+			Subject string    `json:"subject"`
+			Seq     uint64    `json:"seq"`
+			Headers []byte    `json:"hdrs"`
+			Data    []byte    `json:"data"`
+			Time    time.Time `json:"time"`
+		} `json:"message"`
+	}
+	const unknown = "the log's answer is not understood"
+	if err := json.Unmarshal(data, &got); err != nil {
+		return stored{}, schemas.Wrap(schemas.Internal, "read from the log", unknown, err)
+	}
+	if got.Error != nil {
+		return stored{}, got.Error
+	}
+	s := stored{subject: got.Message.Subject, seq: got.Message.Seq, time: got.Message.Time, data: got.Message.Data}
+	if len(got.Message.Headers) > 0 {
+		h, err := nats.DecodeHeadersMsg(got.Message.Headers)
+		if err != nil {
+			return stored{}, schemas.Wrap(schemas.Internal, "read from the log", unknown, err)
+		}
+		s.headers = h
+	}
+	return s, nil
+}
