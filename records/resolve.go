@@ -129,11 +129,16 @@ func refusal(g schemas.Agent, s scene, r schemas.Request) string {
 	if why := schemas.Refusal(r.Tool, s.workspace.ID, s.sandbox.ID); why != "" {
 		return why
 	}
-	var in schemas.BashInput
-	if s.workspace.ID == "" && json.Unmarshal(r.Input, &in) == nil && in.Background {
+	if s.workspace.ID == "" && background(r.Input) {
 		return "this agent has no workspace, so no background jobs: run the command in the foreground"
 	}
 	return ""
+}
+
+// background reports whether a command of bash is to start a job.
+func background(input json.RawMessage) bool {
+	var in schemas.BashInput
+	return json.Unmarshal(input, &in) == nil && in.Background
 }
 
 // asks reports whether a call of the tool waits for a person's yes. Reading never does, nor does

@@ -131,7 +131,7 @@ func (s *strict) value(t reflect.Type) error {
 		return nil
 	}
 	if d == '{' {
-		err = s.object(fieldsOf(t))
+		err = s.object(fieldsOf(t), memberOf(t))
 	} else {
 		err = s.array(t)
 	}
@@ -159,8 +159,9 @@ func (s *strict) array(t reflect.Type) error {
 	return nil
 }
 
-// object reads the members of an object. A nil map of fields means that any name is fine.
-func (s *strict) object(fields map[string]reflect.Type) error {
+// object reads the members of an object. A nil map of fields means that any name is fine, and that the
+// members are of the other type.
+func (s *strict) object(fields map[string]reflect.Type, member reflect.Type) error {
 	seen := map[string]bool{}
 	for s.dec.More() {
 		tok, err := s.dec.Token()
@@ -176,6 +177,9 @@ func (s *strict) object(fields map[string]reflect.Type) error {
 		t, known := fields[name]
 		if fields != nil && !known {
 			return Invalidf(s.at(), "is not a known field%s", suggestion(name, fields))
+		}
+		if fields == nil {
+			t = member
 		}
 		if err := s.value(t); err != nil {
 			return err
@@ -248,6 +252,14 @@ func fieldsOf(t reflect.Type) map[string]reflect.Type {
 		}
 	}
 	return fields
+}
+
+// memberOf is the type of what a map holds; nil for anything else.
+func memberOf(t reflect.Type) reflect.Type {
+	if t == nil || t.Kind() != reflect.Map || decodesItself(t) {
+		return nil
+	}
+	return t.Elem()
 }
 
 func decodesItself(t reflect.Type) bool {
