@@ -62,10 +62,12 @@ func (c *Client) RotateAccount(ctx context.Context, a schemas.AccountID, overlap
 	return out.Secret, err
 }
 
-// RemoveAccount removes an account with all its records. Codes: not_found, also when an earlier try of this
-// very call removed it; conflict.
-func (c *Client) RemoveAccount(ctx context.Context, a schemas.AccountID) error {
-	return c.ask(ctx, http.MethodDelete, accountPath(a), nil, nil)
+// RemoveAccount removes an account with all its records, and counts them. Codes: not_found, also when an
+// earlier try of this very call removed it; conflict.
+func (c *Client) RemoveAccount(ctx context.Context, a schemas.AccountID) (schemas.RemovedRecords, error) {
+	var out schemas.RemovedRecords
+	err := c.ask(ctx, http.MethodDelete, accountPath(a), nil, &out)
+	return out, err
 }
 
 // Records are the records of one collection of an account, as T shows them.

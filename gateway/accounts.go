@@ -29,8 +29,8 @@ type Accounts interface {
 	PatchAccount(ctx context.Context, a schemas.AccountID, patch []byte, revision uint64) (schemas.Document, error)
 	// RotateAccount makes a new key; former ones work until overlap has passed.
 	RotateAccount(ctx context.Context, a schemas.AccountID, overlap time.Duration) (string, error)
-	// RemoveAccount removes an account with all its records.
-	RemoveAccount(ctx context.Context, a schemas.AccountID, revision uint64) error
+	// RemoveAccount removes an account with all its records, and counts them.
+	RemoveAccount(ctx context.Context, a schemas.AccountID, revision uint64) (schemas.RemovedRecords, error)
 }
 
 // Collections keeps the collections of the accounts, as [Accounts] keeps the accounts themselves.
@@ -63,6 +63,16 @@ type NewSecret struct {
 // Deleted is the answer to who deleted a record.
 type Deleted struct {
 	Deleted bool `json:"deleted"`
+}
+
+// DeletedAccount is the answer to who deleted an account.
+type DeletedAccount struct {
+	Deleted    bool `json:"deleted"`
+	Sandboxes  int  `json:"sandboxes"`
+	Workspaces int  `json:"workspaces"`
+	Agents     int  `json:"agents"`
+	Variables  int  `json:"variables"`
+	Webhooks   int  `json:"webhooks"`
 }
 
 const (
@@ -228,10 +238,11 @@ func (g *Gateway) deleteAccount(w http.ResponseWriter, r *http.Request, accounts
 	if err := g.notOwn(a); err != nil {
 		return err
 	}
-	if err := accounts.RemoveAccount(r.Context(), a, revision); err != nil {
+	n, err := accounts.RemoveAccount(r.Context(), a, revision)
+	if err != nil {
 		return precondition(err)
 	}
-	writeJSON(w, http.StatusOK, Deleted{true})
+	writeJSON(w, http.StatusOK, DeletedAccount{true, n.Sandboxes, n.Workspaces, n.Agents, n.Variables, n.Webhooks})
 	return nil
 }
 

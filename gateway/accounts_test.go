@@ -256,7 +256,7 @@ func TestRotationAndTheEndOfAnAccount(t *testing.T) {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	id, _ := k.add(third, "sandboxes", `{"name":"s"}`)
-	if a := k.as(third, http.MethodDelete, "/accounts/me", ""); a.status != http.StatusOK || a.body != `{"deleted":true}` {
+	if a := k.as(third, http.MethodDelete, "/accounts/me", ""); a.status != http.StatusOK || a.body != `{"deleted":true,"sandboxes":2,"workspaces":1,"agents":0,"variables":0,"webhooks":0}` {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	if works(third) {

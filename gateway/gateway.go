@@ -66,6 +66,10 @@ type Options struct {
 	Endpoints Endpoints
 	// Accounts keeps the accounts and their collections. Nil: their routes answer unsupported.
 	Accounts Accounts
+	// NATS issues credentials for the accounts' NATS clients. Nil: its route answers unsupported.
+	NATS NATSAccess
+	// NATSURL is where those clients reach the server, without credentials; empty where that is not known.
+	NATSURL string
 	// AdminKeyHash is the SHA-256, in hex, of the key that may make, list and change accounts. Empty: none.
 	AdminKeyHash string
 	// OpenSignup lets anybody make accounts, five an hour from one address. Behind a proxy that is the

@@ -57,6 +57,7 @@ func (g *Gateway) routes() []route {
 		{http.MethodPatch, "/accounts/{account}", own(g.patchAccount)},
 		{http.MethodDelete, "/accounts/{account}", own(g.deleteAccount)},
 		{http.MethodPost, "/accounts/{account}/rotate-secret", own(g.postRotateSecret)},
+		{http.MethodPost, "/accounts/{account}/nats-credentials", own(g.postNATSCredential)},
 		{http.MethodGet, "/v1/tools", keyed(g.getTools)},
 		{http.MethodGet, "/v1/stream/{path...}", keyed(g.stream)},
 		{http.MethodPut, "/v1/stream/{path...}", keyed(g.stream)},

@@ -154,37 +154,51 @@ func (s *Store) changeAccount(
 	return accountDocument(*r.Account, rev)
 }
 
-// RemoveAccount removes an account with all its records; with a revision other than 0 only that one. The
+// RemoveAccount removes an account with all its records, and counts them; with a revision other than 0 only that one. The
 // account itself goes last: when the removal fails half way, it can be asked for again. What its calls and
 // jobs have in hand goes on. Codes: not_found, conflict (field [FieldIfMatch]: the revision is another).
-func (s *Store) RemoveAccount(ctx context.Context, a schemas.AccountID, revision uint64) error {
+func (s *Store) RemoveAccount(ctx context.Context, a schemas.AccountID, revision uint64) (n schemas.RemovedRecords, err error) {
 	d, err := s.Account(ctx, a)
 	if err != nil {
-		return err
+		return n, err
 	}
 	if revision != 0 && d.Revision != revision {
-		return stale()
+		return n, stale()
 	}
-	if err := s.removeAll(ctx, a); err != nil {
-		return err
+	if err := s.removeAll(ctx, a, &n); err != nil {
+		return n, err
 	}
 	if err := s.remove(ctx, accountKey(a), 0); err != nil {
 		if errors.Is(err, schemas.ErrNotFound) {
-			return noAccount(a)
+			return n, noAccount(a)
 		}
-		return err
+		return n, err
 	}
-	return s.removeAll(ctx, a) // what was added meanwhile, while its key still worked
+	return n, s.removeAll(ctx, a, &n) // what was added meanwhile, while its key still worked
 }
 
-func (s *Store) removeAll(ctx context.Context, a schemas.AccountID) error {
+// removeAll removes the records of an account but its own, and adds them to n.
+func (s *Store) removeAll(ctx context.Context, a schemas.AccountID, n *schemas.RemovedRecords) error {
 	keys, err := s.bucket.Keys(ctx, "*."+string(a)+".*")
 	if err != nil {
 		return fmt.Errorf("list the records of %s: %w", a, err)
 	}
 	for _, key := range keys {
-		if err := s.remove(ctx, key, 0); err != nil && !errors.Is(err, schemas.ErrNotFound) {
+		err := s.remove(ctx, key, 0)
+		switch kind, _, _, _ := splitKey(key); {
+		case errors.Is(err, schemas.ErrNotFound): // by another
+		case err != nil:
 			return err
+		case kind == kindSandbox:
+			n.Sandboxes++
+		case kind == kindWorkspace:
+			n.Workspaces++
+		case kind == kindAgent:
+			n.Agents++
+		case kind == kindVariable:
+			n.Variables++
+		case kind == kindEndpoint:
+			n.Webhooks++
 		}
 	}
 	return nil

@@ -118,8 +118,8 @@ func TestIssuedPasswordsEndWithTheirTimeAndTheirKey(t *testing.T) {
 			t.Error("a key that is replaced at once takes along what was issued under it")
 		}
 		last := issue(time.Hour)
-		if err := s.RemoveAccount(ctx, mine, 0); err != nil {
-			t.Fatal(err)
+		if n, err := s.RemoveAccount(ctx, mine, 0); err != nil || n != (schemas.RemovedRecords{Sandboxes: 1, Workspaces: 1}) {
+			t.Fatalf("%+v went: %v", n, err)
 		}
 		if in(mine, last) {
 			t.Error("an account that is gone has no credentials")

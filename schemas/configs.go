@@ -42,6 +42,15 @@ type AccountSpec struct {
 	Description string `json:"description,omitzero"` // at most MaxDescription bytes
 }
 
+// RemovedRecords counts what went with an account.
+type RemovedRecords struct {
+	Sandboxes  int `json:"sandboxes"`
+	Workspaces int `json:"workspaces"`
+	Agents     int `json:"agents"`
+	Variables  int `json:"variables"`
+	Webhooks   int `json:"webhooks"`
+}
+
 // SandboxDocument is a sandbox as clients see it.
 type SandboxDocument struct {
 	ID          SandboxID     `json:"id"`

@@ -30,9 +30,11 @@ type Options struct {
 	NKey           string // path of a seed file
 	CA, Cert, Key  string // paths of PEM files, for TLS
 
-	Replicas      int // of streams that are made: 1 (default) or 3
-	Shards        int // of the events, when they are made: 1 to 64. Default 1. The log remembers
-	Name          string
+	Replicas int // of streams that are made: 1 (default) or 3
+	Shards   int // of the events, when they are made: 1 to 64. Default 1. The log remembers
+	Name     string
+	// Existing opens a log that was opened before, as it is. One that was not is not found.
+	Existing      bool
 	MemoryStorage bool // keep streams in memory, for tests
 	// GroupCommit writes calls that are admitted at the same time together. It pays where the server
 	// syncs every write; on for an embedded server of durability always.
@@ -82,7 +84,7 @@ type Bus struct {
 
 // Open connects to the log and creates or upgrades its streams, consumers and buckets. It may be
 // called by many processes at once. Codes: unavailable when the server is not reached, unsupported
-// when it is too old or has no JetStream, denied when it refuses the credential, conflict when a
+// when it is too old or has no JetStream, not_found when it must exist and does not, denied when it refuses the credential, conflict when a
 // stream is there that cannot be changed into what is needed.
 func Open(ctx context.Context, o Options) (*Bus, error) {
 	if o.Log == nil {

@@ -21,6 +21,9 @@ func (b *Bus) ensureTopology(ctx context.Context) error {
 	if err := b.checkServer(ctx); err != nil {
 		return err
 	}
+	if b.options.Existing {
+		return b.joinTopology(ctx)
+	}
 	shards, err := b.agreeOnShards(ctx)
 	if err != nil {
 		return err
@@ -38,6 +41,20 @@ func (b *Bus) ensureTopology(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// joinTopology uses what is there and changes nothing. Code: not_found.
+func (b *Bus) joinTopology(ctx context.Context) error {
+	s, err := b.js.Stream(ctx, eventStream(0))
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return schemas.Errorf(schemas.NotFound, "open the log", "there is none yet on this server")
+	}
+	if err != nil {
+		return coded("open the log", err)
+	}
+	shards, err := b.readShards(s.CachedInfo())
+	b.shards.Store(int32(shards)) // at most 99
+	return err
 }
 
 // checkServer says in plain words why a server cannot be used.

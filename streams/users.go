@@ -80,7 +80,7 @@ func (a *authenticator) Check(c server.ClientAuthentication) bool {
 	case !known && a.tenants != nil:
 		return a.checkTenant(srv, c, o.Username, o.Password)
 	case subtle.ConstantTimeCompare(want[:], got[:]) != 1 || !known:
-		return false
+		return u.Account != "" && a.tenants != nil && a.checkTenant(srv, c, o.Username, o.Password) // by an issued password
 	}
 	if u.Account == "" {
 		c.RegisterUser(&server.User{Username: u.Name, Account: srv.GlobalAccount()})

@@ -144,5 +144,16 @@ func (c *accountsRemoveCommand) Run(ctx context.Context, t terminal) error {
 	if err != nil {
 		return err
 	}
-	return printRemoved(t, c.ID, cl.RemoveAccount(ctx, schemas.AccountID(c.ID)))
+	n, err := cl.RemoveAccount(ctx, schemas.AccountID(c.ID))
+	if err != nil {
+		return err
+	}
+	if t.json {
+		return printJSON(t.out, struct {
+			ID string `json:"id"`
+			schemas.RemovedRecords
+		}{c.ID, n})
+	}
+	return say(t, "%s is gone, with %d sandboxes, %d workspaces, %d agents, %d variables and %d webhooks.",
+		c.ID, n.Sandboxes, n.Workspaces, n.Agents, n.Variables, n.Webhooks)
 }

@@ -72,7 +72,7 @@ func TestANewAccountSpeaksNATS(t *testing.T) {
 	if err := dial(user, key); err != nil {
 		t.Errorf("its own key: %v", err)
 	}
-	if err := n.records.RemoveAccount(ctx, schemas.AccountID(user), 0); err != nil {
+	if _, err := n.records.RemoveAccount(ctx, schemas.AccountID(user), 0); err != nil {
 		t.Fatal(err)
 	}
 	if err := dial(user, key); !errors.Is(err, nats.ErrAuthorization) {
