@@ -3,11 +3,11 @@ package gateway
 import (
 	"context"
 	"encoding/json"
-	"iter"
 	"net/http"
 	"strings"
 	"time"
 
+	"github.com/sandjet/sandjet/gateway/replay"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -80,54 +80,121 @@ func accepts(h http.Header, want string) bool {
 	return false
 }
 
+// pageOut is a [Page] whose events are JSON already.
+type pageOut struct {
+	Events    []eventOut     `json:"events"`
+	Next      schemas.Cursor `json:"next"`
+	UpToDate  bool           `json:"up_to_date"`
+	Recovered bool           `json:"recovered"`
+	Gap       *streams.Gap   `json:"gap,omitzero"`
+}
+
+type eventOut struct {
+	Cursor schemas.Cursor  `json:"cursor"`
+	Event  json.RawMessage `json:"event"`
+}
+
+// pageEvents answers a part of a conversation. A conversation that others follow too, or that is
+// waited for, is read where they read it; a single look goes to the log.
 func (g *Gateway) pageEvents(
 	w http.ResponseWriter, r *http.Request, a schemas.AccountID, conv schemas.ConversationID,
 	after schemas.Cursor, limit int, wait time.Duration,
 ) error {
-	p, err := streams.Page(r.Context(), g.Bus, a, conv, after, limit)
-	if err != nil {
-		return err //nolint:wrapcheck // it is coded already
-	}
-	if wait > 0 && len(p.Events) == 0 && p.Gap == nil {
-		from := after
-		if !p.Next.IsStart() {
-			from = p.Next // "now" has become a place: nothing between the two looks is missed
-		}
-		if err := g.awaitEvent(r.Context(), a, conv, from, wait); err != nil {
-			return err
-		}
-		if p, err = streams.Page(r.Context(), g.Bus, a, conv, from, limit); err != nil {
+	if wait <= 0 && !g.live().Follows(a, conv) {
+		p, err := streams.Page(r.Context(), g.Bus, a, conv, after, limit)
+		if err != nil {
 			return err //nolint:wrapcheck // it is coded already
 		}
+		out := Page{Events: make([]PageEvent, 0, len(p.Events)), Next: p.Next, UpToDate: p.UpToDate, Recovered: p.Recovered, Gap: p.Gap}
+		for _, e := range p.Events {
+			out.Events = append(out.Events, PageEvent{Cursor: e.Cursor, Event: e.Value})
+		}
+		writeJSON(w, http.StatusOK, out)
+		return nil
 	}
-	out := Page{Events: make([]PageEvent, 0, len(p.Events)), Next: p.Next, UpToDate: p.UpToDate, Recovered: p.Recovered, Gap: p.Gap}
-	for _, e := range p.Events {
-		out.Events = append(out.Events, PageEvent{Cursor: e.Cursor, Event: e.Value})
+	out, err := g.waitPage(r.Context(), a, conv, after, limit, wait)
+	if err != nil {
+		return err
 	}
 	writeJSON(w, http.StatusOK, out)
 	return nil
 }
 
-// awaitEvent returns once there is an event after the cursor, wait has passed or the gateway
-// drains. Only a failure of the log is an error.
-func (g *Gateway) awaitEvent(
-	ctx context.Context, a schemas.AccountID, conv schemas.ConversationID, after schemas.Cursor, wait time.Duration,
-) error {
-	ctx, cancel := context.WithTimeout(ctx, wait)
-	defer cancel()
-	defer context.AfterFunc(g.draining, cancel)()
-	for item, err := range streams.Follow(ctx, g.Bus, a, conv, after) {
-		if ctx.Err() != nil {
-			return nil // the wait is over, that is all
+// waitPage reads at most limit events. If there is none it waits for the first, until wait has
+// passed or the gateway drains.
+func (g *Gateway) waitPage(
+	ctx context.Context, a schemas.AccountID, conv schemas.ConversationID, after schemas.Cursor, limit int, wait time.Duration,
+) (pageOut, error) {
+	woken := make(chan struct{}, 1)
+	reader := g.live().Attach(a, conv, after, notify(woken))
+	defer reader.Close()
+	over := time.NewTimer(wait)
+	defer over.Stop()
+	p := pageOut{Events: []eventOut{}, Next: after, Recovered: true}
+	for waited := wait <= 0; ; {
+		for step := range reader.Ready() {
+			if p.take(step, orCommon(limit)) {
+				return p, nil
+			}
+			if step.Kind == replay.StepFailed && g.draining.Err() == nil {
+				return p, step.Err
+			}
 		}
-		if err != nil {
-			return err //nolint:wrapcheck // it is coded already
+		if p.UpToDate && (waited || len(p.Events) > 0) || g.draining.Err() != nil {
+			return p, nil
 		}
-		if item.Kind == streams.ItemEvent || item.Gap != nil {
-			return nil // the client is gone or does not read; it resumes after its cursor
+		select {
+		case <-woken:
+		case <-over.C:
+			waited = true
+		case <-g.draining.Done():
+		case <-ctx.Done():
+			return p, nil // the client is gone and reads nothing
 		}
 	}
-	return nil
+}
+
+// take adds a step to a page and reports whether the page ends with it.
+func (p *pageOut) take(step replay.Step, limit int) (full bool) {
+	switch step.Kind {
+	case replay.StepAttached:
+		p.Next, p.Gap, p.Recovered = step.From, step.Gap, step.Gap == nil
+	case replay.StepGap:
+		if len(p.Events) > 0 {
+			return true // the next page begins with it
+		}
+		p.Next, p.Gap, p.Recovered = step.Gap.To, step.Gap, false
+	case replay.StepEvent:
+		if len(p.Events) == limit {
+			return true
+		}
+		p.Events = append(p.Events, eventOut{Cursor: step.Frame.Cursor(), Event: step.Frame.Data()})
+		p.Next = step.Frame.Cursor()
+	case replay.StepLive:
+		p.UpToDate = true
+		return len(p.Events) > 0 || p.Gap != nil
+	case replay.StepFailed:
+	}
+	return false
+}
+
+// orCommon is how many events a page has whose client does not say.
+func orCommon(limit int) int {
+	const common = 100
+	if limit == 0 {
+		return common
+	}
+	return limit
+}
+
+// notify makes a reader's wake of a channel with room for one.
+func notify(c chan<- struct{}) func() {
+	return func() {
+		select {
+		case c <- struct{}{}:
+		default:
+		}
+	}
 }
 
 // streamEvents writes a conversation as server-sent events until the client goes or the gateway
@@ -135,62 +202,55 @@ func (g *Gateway) awaitEvent(
 func (g *Gateway) streamEvents(
 	w http.ResponseWriter, r *http.Request, a schemas.AccountID, conv schemas.ConversationID, after schemas.Cursor,
 ) error {
-	ctx, cancel := context.WithCancel(r.Context())
-	defer cancel()
-	defer context.AfterFunc(g.draining, cancel)()
 	g.metrics.following.WithLabelValues("sse").Inc()
 	defer g.metrics.following.WithLabelValues("sse").Dec()
-
-	items := pump(ctx, streams.Follow(ctx, g.Bus, a, conv, after))
-	first, ok := <-items
-	if !ok {
-		return schemas.Errorf(schemas.Unavailable, "", "this gateway is stopping: come back")
-	}
-	if first.err != nil {
-		return first.err // still a proper answer: nothing was written yet
-	}
-	h := w.Header()
-	h.Set("Content-Type", "text/event-stream")
-	h.Set("Cache-Control", "no-store")
-	h.Set("X-Accel-Buffering", "no") // nginx would hold events back
-	h.Set("X-Content-Type-Options", "nosniff")
-	w.WriteHeader(http.StatusOK)
+	woken := make(chan struct{}, 1)
+	reader := g.live().Attach(a, conv, after, notify(woken))
+	defer reader.Close()
 
 	out := &sseWriter{w: w, rc: http.NewResponseController(w), stall: g.Stall}
-	out.buf = appendSSERetry(out.buf, comeBack())
-	out.item(first.item)
+	begun := false
 	beat := time.NewTicker(g.Heartbeat)
 	defer beat.Stop()
 	for {
-		if err := out.flush(); err != nil {
-			g.metrics.dropped.WithLabelValues("sse").Inc()
+		more, failed := out.gather(reader)
+		switch {
+		case g.draining.Err() != nil && !begun:
+			return schemas.Errorf(schemas.Unavailable, "", "this gateway is stopping: come back")
+		case g.draining.Err() != nil:
 			return nil
+		case failed != nil && !begun:
+			return failed // still a proper answer: nothing was written yet
 		}
-		select {
-		case got, ok := <-items:
-			if !ok {
+		if len(out.buf) > 0 {
+			if !begun {
+				begun = true
+				out.begin()
+			}
+			if err := out.flush(); err != nil {
+				g.metrics.dropped.WithLabelValues("sse").Inc()
 				return nil
 			}
-			out.next(got)
-			for more := true; more && len(out.buf) < flushAbove; { // what is there already goes into one write
-				select {
-				case got, ok := <-items:
-					if more = ok; ok {
-						out.next(got)
-					}
-				default:
-					more = false
-				}
-			}
 			beat.Reset(g.Heartbeat)
+		}
+		if failed != nil {
+			return nil
+		}
+		if more {
+			continue
+		}
+		select {
+		case <-woken:
 		case <-beat.C:
-			out.buf = append(out.buf, sseComment...)
+			if begun {
+				out.buf = append(out.buf, sseComment...)
+			}
+		case <-g.draining.Done():
+		case <-r.Context().Done():
+			return nil
 		}
 	}
 }
-
-// flushAbove is how many bytes are gathered into one write.
-const flushAbove = 32 << 10
 
 // sseWriter gathers events and writes them in as few writes as possible.
 type sseWriter struct {
@@ -200,33 +260,52 @@ type sseWriter struct {
 	buf   []byte
 }
 
-func (s *sseWriter) next(got follow) {
-	if got.err != nil {
-		s.control("", control{Error: schemas.Public(got.err)})
-		return
-	}
-	s.item(got.item)
+// begin writes the header.
+func (s *sseWriter) begin() {
+	h := s.w.Header()
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Accel-Buffering", "no") // nginx would hold events back
+	h.Set("X-Content-Type-Options", "nosniff")
+	s.w.WriteHeader(http.StatusOK)
 }
 
-// item adds one item of a conversation. Loss is told in band: a browser cannot read headers.
-func (s *sseWriter) item(it streams.Item) {
-	if it.Gap != nil {
-		s.control("", control{Recovered: new(false), Gap: it.Gap})
-	}
-	switch it.Kind {
-	case streams.ItemEvent:
-		data, err := json.Marshal(it.Entry.Value)
-		if err != nil { // a stored event whose data is no JSON: tell it rather than leave a hole
-			data = []byte(`null`)
+// gather takes what the reader has until there is enough for one write. More says that there may be
+// more; failed ends the stream.
+func (s *sseWriter) gather(reader *replay.Reader) (more bool, failed error) {
+	for step := range reader.Ready() {
+		s.step(step)
+		if step.Kind == replay.StepFailed {
+			return false, step.Err
 		}
-		s.buf = appendSSE(s.buf, it.Entry.Cursor.String(), string(it.Entry.Value.Type), data)
-	case streams.ItemLive:
+		if len(s.buf) >= flushAbove {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// step adds one step of a conversation. Loss is told in band: a browser cannot read headers.
+func (s *sseWriter) step(step replay.Step) {
+	switch step.Kind {
+	case replay.StepAttached:
+		s.buf = appendSSERetry(s.buf, comeBack())
+		if step.Gap != nil {
+			s.control("", control{Recovered: new(false), Gap: step.Gap})
+		}
+	case replay.StepGap:
+		s.control("", control{Recovered: new(false), Gap: step.Gap})
+	case replay.StepEvent:
+		f := step.Frame
+		s.buf = appendSSE(s.buf, f.Cursor().String(), string(f.Type), f.Data())
+	case replay.StepLive:
 		id := ""
-		if !it.Head.IsStart() {
-			id = it.Head.String()
+		if !step.At.IsStart() {
+			id = step.At.String()
 		}
 		s.control(id, control{UpToDate: true})
-	case streams.ItemAttached:
+	case replay.StepFailed:
+		s.control("", control{Error: schemas.Public(step.Err)})
 	}
 }
 
@@ -244,38 +323,8 @@ func (s *sseWriter) flush() error {
 	if _, err := s.w.Write(s.buf); err != nil {
 		return err //nolint:wrapcheck // only its being there counts
 	}
-	if s.buf = s.buf[:0]; cap(s.buf) > 8*flushAbove {
+	if s.buf = s.buf[:0]; cap(s.buf) > 2*flushAbove {
 		s.buf = nil
 	}
 	return s.rc.Flush() //nolint:wrapcheck // as above
-}
-
-// follow is one step of a conversation.
-type follow struct {
-	item streams.Item
-	err  error
-}
-
-// pump turns a sequence into a channel, so that it can be selected on. The channel is closed at
-// the sequence's end, after its error if it had one, and when ctx ends; the goroutine ends with it.
-func pump(ctx context.Context, seq iter.Seq2[streams.Item, error]) <-chan follow {
-	const ahead = 8 // events of at most 768 KiB
-	c := make(chan follow, ahead)
-	go func() {
-		defer close(c)
-		for item, err := range seq {
-			if ctx.Err() != nil {
-				return
-			}
-			select {
-			case c <- follow{item, err}:
-			case <-ctx.Done():
-				return
-			}
-			if err != nil {
-				return
-			}
-		}
-	}()
-	return c
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/sandjet/sandjet/gateway/admission"
 	"github.com/sandjet/sandjet/gateway/durable"
+	"github.com/sandjet/sandjet/gateway/replay"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -61,6 +62,9 @@ type Options struct {
 	// Tools is what GET /v1/tools answers: the definitions to show to a model in a dialect. Nil:
 	// the route answers unsupported.
 	Tools func(schemas.Dialect) (any, error)
+	// AgentTools is what GET /accounts/{account}/agents/{id}/tools answers: the definitions of what an agent
+	// has, in a format ("": the default) and a dialect. Nil: the route answers unsupported.
+	AgentTools func(e schemas.Exposure, format string, d schemas.Dialect) (any, error)
 	// Endpoints keeps the webhook endpoints. Nil: their routes answer unsupported, and appended
 	// events are delivered to nobody.
 	Endpoints Endpoints
@@ -88,6 +92,9 @@ type Options struct {
 	// Stall is how long one write to a client may stand still before the client is dropped.
 	// Default 10 s.
 	Stall time.Duration
+	// ReplayBytes is how much of the conversations is kept in memory for readers, about. Default
+	// [replay.DefaultBudget].
+	ReplayBytes int
 }
 
 // Gateway is the HTTP edge. It is an [http.Handler]; its methods may be called from many
@@ -97,6 +104,8 @@ type Gateway struct {
 	handler  http.Handler
 	metrics  *metrics
 	upgrades *sockets
+	hub      *replay.Hub // made by live
+	lively   sync.Once
 	signups  *signups
 	durable  *durable.Handler
 

@@ -9,17 +9,20 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"github.com/sandjet/sandjet/gateway/replay"
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// sockets opens WebSockets.
+// sockets opens WebSockets and looks after them.
 type sockets struct {
 	upgrader websocket.Upgrader
+	wheel    wheel
+	buffers  buffers
 }
 
 func newSockets(origins []string) *sockets {
-	const readBuffer, writeBuffer = 1024, 4096
-	return &sockets{websocket.Upgrader{
+	const readBuffer, writeBuffer = 512, 512 // frames are written past the library
+	return &sockets{upgrader: websocket.Upgrader{
 		ReadBufferSize: readBuffer, WriteBufferSize: writeBuffer, WriteBufferPool: &sync.Pool{},
 		Subprotocols: []string{Subprotocol},
 		CheckOrigin:  func(r *http.Request) bool { return allowedOrigin(r, origins) },
@@ -61,9 +64,29 @@ func (g *Gateway) getSocket(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return nil //nolint:nilerr // the upgrader has answered
 	}
+	g.live() // the wheel turns
 	s := newSession(g, conn, a)
 	g.sockets.Go(s.run)
 	return nil
+}
+
+// live is what shows conversations. With the first that asks for it the parts start that run until
+// the gateway drains.
+func (g *Gateway) live() *replay.Hub {
+	g.lively.Do(func() {
+		g.hub = replay.New(replay.NewBusLog(g.Bus), replay.Options{Log: g.Log, Budget: g.ReplayBytes})
+		g.sockets.Go(func() {
+			if err := g.hub.Run(g.draining); err != nil {
+				g.Log.Error("conversations are not followed any more", "error", err)
+			}
+		})
+		g.sockets.Go(func() {
+			for _, s := range g.upgrades.wheel.run(g.draining) {
+				g.sockets.Go(func() { s.close(&closed{CloseDrain, "this gateway stops"}) })
+			}
+		})
+	})
+	return g.hub
 }
 
 // socketKey reads the key from the header or, for browsers, from the offered subprotocols.

@@ -229,7 +229,7 @@ func (c *conversation) find(r *Reader) (frames []*Frame, step *Step, more bool) 
 		return nil, nil, false
 	}
 	if r.phase == opening {
-		step = &Step{Kind: StepAttached, At: c.cursor(max(c.head, r.seq)), Gap: r.gap}
+		step = &Step{Kind: StepAttached, At: c.cursor(max(c.head, r.seq)), From: c.cursor(r.seq), Gap: r.gap}
 		r.phase, r.gap = replaying, nil
 		return nil, step, true
 	}

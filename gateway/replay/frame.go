@@ -80,4 +80,7 @@ func (f *Frame) before() schemas.Cursor {
 // Data is the event as JSON. It must not be changed.
 func (f *Frame) Data() []byte { return f.text[f.body+len(keyData) : len(f.text)-1] }
 
+// Body is the end of the frame's text, from the event on. It must not be changed.
+func (f *Frame) Body() []byte { return f.text[f.body:] }
+
 func (f *Frame) cost() int { return len(f.text) + frameCost }

@@ -28,8 +28,9 @@ type Step struct {
 	Frame  *Frame
 	Prev   schemas.Cursor
 	Replay bool
-	// At is where the conversation's end is, at StepAttached and StepLive.
-	At schemas.Cursor
+	// At is where the conversation's end is, at StepAttached and StepLive; From, at StepAttached,
+	// where the replay begins.
+	At, From schemas.Cursor
 	// Gap is what is missing: always at StepGap, and at StepAttached if not all is there after the
 	// reader's cursor.
 	Gap *streams.Gap
@@ -39,6 +40,11 @@ type Step struct {
 // AppendEvent adds the event of a StepEvent as the object that a WebSocket's client gets. Nearly
 // always that is the frame's shared text.
 func (s Step) AppendEvent(b []byte) []byte {
+	return append(s.AppendHead(b), s.Frame.text[s.Frame.body:]...)
+}
+
+// AppendHead adds what AppendEvent does but for the event itself, which is [Frame.Body].
+func (s Step) AppendHead(b []byte) []byte {
 	f := s.Frame
 	if s.Prev == f.before() {
 		b = append(b, f.text[:f.body]...)
@@ -50,7 +56,7 @@ func (s Step) AppendEvent(b []byte) []byte {
 	if s.Replay {
 		b = append(b, inReplay...)
 	}
-	return append(b, f.text[f.body:]...)
+	return b
 }
 
 // EventSize is how many bytes AppendEvent adds.
