@@ -1,0 +1,270 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+const (
+	followRoom  = 1024 // events that wait for one reader; what is beyond stays in the log
+	attachAgain = time.Second
+)
+
+// wsFrame is one frame from the gateway; Op says which of the fields are there.
+type wsFrame struct {
+	Op        string          `json:"op"`
+	ID        *int64          `json:"id"`
+	Conv      string          `json:"conv"`
+	Cur       schemas.Cursor  `json:"cur"`
+	Prev      schemas.Cursor  `json:"prev"`
+	Head      schemas.Cursor  `json:"head"`
+	Recovered *bool           `json:"recovered"`
+	Gap       json.RawMessage `json:"gap"`
+	Data      json.RawMessage `json:"data"`
+	RetryMS   int64           `json:"retry_ms"`
+	Error     *schemas.Error  `json:"error"`
+
+	Call         schemas.CallID         `json:"call"`
+	Conversation schemas.ConversationID `json:"conversation"`
+	Status       string                 `json:"status"`
+	Approval     schemas.ApprovalID     `json:"approval"`
+}
+
+// Follow reads a conversation after a cursor and goes on live, as [Client.Events] does, on this
+// socket. It ends when ctx ends, when the loop breaks, or with the socket, and then with an error.
+//
+// A reader that is slow holds up nobody else: 1,024 events wait for it, then the conversation is
+// detached, and attached again when it has caught up.
+//
+// Codes: conflict (the socket follows it already), and what will not pass at the gateway.
+func (s *Socket) Follow(ctx context.Context, conversation schemas.ConversationID, after schemas.Cursor) iter.Seq2[Item, error] {
+	return func(yield func(Item, error) bool) {
+		f, err := s.follower(conversation, after)
+		if err != nil {
+			yield(Item{}, err)
+			return
+		}
+		defer s.leave(f)
+		for {
+			items, err := s.take(f)
+			for _, it := range items {
+				if !yield(it, nil) {
+					return
+				}
+			}
+			if err != nil {
+				yield(Item{}, err)
+				return
+			}
+			if len(items) > 0 {
+				continue
+			}
+			select {
+			case <-f.wake:
+			case <-ctx.Done():
+				yield(Item{}, fmt.Errorf("read %s: %w", conversation, ctx.Err()))
+				return
+			}
+		}
+	}
+}
+
+// follower is one conversation that is followed, over as many connections as it takes. Its fields
+// are the socket's, under its mutex.
+type follower struct {
+	conversation schemas.ConversationID
+	chain        chain
+	items        []Item
+	wake         chan struct{} // there is something to take
+
+	request  int64 // the number of the attach in force; 0: none
+	answered bool  // and it was answered: frames before that are of an earlier one
+	full     bool  // detached for want of room
+	live     bool
+	torn     bool           // a hole was found, and
+	tornAt   schemas.Cursor // where
+	err      error
+}
+
+func (s *Socket) follower(conversation schemas.ConversationID, after schemas.Cursor) (*follower, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over != nil {
+		return nil, s.over
+	}
+	if s.followers[conversation] != nil {
+		return nil, schemas.Errorf(schemas.Conflict, "conversation", "this socket follows %s already: break out of that loop first", conversation)
+	}
+	f := &follower{conversation: conversation, chain: chain{at: after}, wake: make(chan struct{}, 1)}
+	s.followers[conversation] = f
+	s.attach(f)
+	return f, nil
+}
+
+// leave ends a follower.
+func (s *Socket) leave(f *follower) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.detach(f)
+	delete(s.followers, f.conversation)
+}
+
+// take returns all that waits for a reader, which is then at the end of it.
+func (s *Socket) take(f *follower) ([]Item, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	items := f.items
+	f.items = nil
+	if f.full && f.err == nil {
+		f.full = false
+		s.attach(f)
+	}
+	return items, f.err
+}
+
+// attach begins a conversation on the connection of now, if there is one.
+func (s *Socket) attach(f *follower) {
+	if s.conn == nil || f.full || f.err != nil {
+		return
+	}
+	s.detach(f)
+	s.lastID++
+	f.request = s.lastID
+	s.write(map[string]any{"op": "attach", "id": f.request, "conv": f.conversation, "after": f.chain.at})
+}
+
+func (s *Socket) detach(f *follower) {
+	if f.request != 0 {
+		s.write(map[string]any{"op": "detach", "conv": f.conversation})
+	}
+	f.request, f.answered = 0, false
+}
+
+// hear hands a frame to whom it is for.
+func (s *Socket) hear(w wsFrame) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if w.Conv == "" {
+		if w.ID != nil {
+			s.answer(*w.ID, w)
+		}
+		return
+	}
+	f := s.followers[schemas.ConversationID(w.Conv)]
+	if f == nil || f.err != nil || f.request == 0 {
+		return
+	}
+	own := w.ID != nil && *w.ID == f.request
+	switch {
+	case w.Op == "attached" && own:
+		f.answered = true
+		f.chain.begin(w.Head)
+		f.gap(w)
+	case w.Op == "error" && own:
+		f.request, f.answered = 0, false // the gateway has detached it
+		s.refused(f, w.Error)
+	case !f.answered:
+	case w.Op == "gap":
+		f.gap(w)
+	case w.Op == "live":
+		f.gap(w)
+		f.chain.caughtUp(w.Cur)
+		if !f.live {
+			f.push(Item{Live: true, Cursor: f.chain.at})
+		}
+		f.live = true
+	case w.Op == "ev":
+		f.gap(w)
+		s.event(f, w)
+	}
+}
+
+// refused ends a follower, or attaches it again after a while when that may help.
+func (s *Socket) refused(f *follower, e *schemas.Error) {
+	if e == nil {
+		e = &schemas.Error{Code: schemas.Internal, Message: "the gateway did not say why"}
+	}
+	if e.Code != schemas.Unavailable && e.Code != schemas.Interrupted {
+		f.finish(e)
+		return
+	}
+	conn := s.conn
+	time.AfterFunc(attachAgain, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.conn == conn && s.followers[f.conversation] == f && f.request == 0 {
+			s.attach(f)
+		}
+	})
+}
+
+func (s *Socket) event(f *follower, w wsFrame) {
+	v := f.chain.judge(w.Cur, w.Prev)
+	if v == hole && (!f.torn || f.tornAt != f.chain.at) { // what was lost on the way is in the log: ask for it
+		f.torn, f.tornAt = true, f.chain.at
+		s.attach(f)
+		return
+	}
+	if v == hole { // the log has the same hole: own up to it
+		gap, err := json.Marshal(map[string]schemas.Cursor{"from": f.chain.at, "to": w.Prev})
+		if err != nil {
+			f.finish(fmt.Errorf("tell a gap: %w", err))
+			return
+		}
+		f.chain.skip(w.Prev)
+		f.push(Item{Gap: gap, Cursor: f.chain.at})
+		v = f.chain.judge(w.Cur, w.Prev)
+	}
+	if v != next {
+		return
+	}
+	e, err := schemas.DecodeEvent(w.Data)
+	if err != nil {
+		s.detach(f)
+		f.finish(fmt.Errorf("the socket's event cannot be read: %w", err))
+		return
+	}
+	f.push(Item{Event: e, Cursor: w.Cur})
+	if len(f.items) >= followRoom {
+		f.full = true
+		s.detach(f)
+	}
+}
+
+// gap tells a gap that a frame bears.
+func (f *follower) gap(w wsFrame) {
+	if w.Recovered == nil || *w.Recovered {
+		return
+	}
+	if w.Gap == nil {
+		w.Gap = json.RawMessage("{}")
+	}
+	var to struct {
+		To schemas.Cursor `json:"to"`
+	}
+	_ = json.Unmarshal(w.Gap, &to) // a gap of a later version is a gap too
+	f.chain.skip(to.To)
+	f.push(Item{Gap: w.Gap, Cursor: f.chain.at})
+}
+
+func (f *follower) push(it Item) {
+	f.items = append(f.items, it)
+	f.rouse()
+}
+
+func (f *follower) finish(err error) {
+	f.err = err
+	f.rouse()
+}
+
+func (f *follower) rouse() {
+	select {
+	case f.wake <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,239 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+const (
+	dialWithin  = 15 * time.Second
+	writeWithin = 10 * time.Second
+	quiet       = 60 * time.Second // silence after which a socket is taken for dead: gateways ping every 25 s
+
+	closeAuth  = 4002 // the token is no longer good
+	closeFinal = 4500 // from here on, coming back would end the same way
+)
+
+// Socket is one WebSocket to a gateway with any number of conversations and questions on it. It is
+// made anew whenever it ends, and conversations and questions go on where they were. Its methods may
+// be called from many goroutines, also before [Socket.Run]; they wait while there is no connection.
+type Socket struct {
+	// Token gets what to authenticate with, for each connection anew and again before it expires.
+	// Nil means the client's key. Set it before Run.
+	Token func(context.Context) (string, error)
+	// Dialer opens connections. Nil means one with a time limit of 15 s. Set it before Run.
+	Dialer *websocket.Dialer
+
+	client *Client
+
+	mu        sync.Mutex
+	conn      *websocket.Conn // nil while there is none
+	lastID    int64
+	followers map[schemas.ConversationID]*follower
+	questions map[int64]*question
+	over      error // why it has ended for good
+}
+
+// Socket makes a socket to the client's gateway. Nothing happens until [Socket.Run].
+func (c *Client) Socket() *Socket {
+	return &Socket{client: c, followers: map[schemas.ConversationID]*follower{}, questions: map[int64]*question{}}
+}
+
+// Run keeps the socket connected until ctx ends, and then returns nil. An error is one that will not
+// pass, such as a key that is refused. Either ends what still waits on the socket.
+func (s *Socket) Run(ctx context.Context) error {
+	refused := false
+	for try := 0; ; try++ {
+		h, err := s.once(ctx)
+		switch {
+		case ctx.Err() != nil:
+			s.end(fmt.Errorf("the socket was closed: %w", ctx.Err()))
+			return nil
+		case h.final && (h.heard || refused || s.Token == nil || !errors.Is(err, schemas.ErrDenied)):
+			s.end(err)
+			return err
+		}
+		refused = h.final // once: another token may be better
+		if h.heard {
+			try = 0
+		}
+		if h.comeBack > 0 {
+			if rest(ctx, h.comeBack) {
+				continue
+			}
+		} else if s.client.pause(ctx, try) == nil {
+			continue
+		}
+		s.end(fmt.Errorf("the socket was closed: %w", ctx.Err()))
+		return nil
+	}
+}
+
+// history is what there is to say of a connection that has ended.
+type history struct {
+	heard    bool          // something came: the next pause is short again
+	final    bool          // another would end the same way
+	comeBack time.Duration // the pause that the gateway asked for
+}
+
+// once keeps one connection until it ends.
+func (s *Socket) once(ctx context.Context) (history, error) {
+	conn, h, err := s.dial(ctx)
+	if err != nil {
+		return h, err
+	}
+	defer conn.Close() //nolint:errcheck // nothing can be done about it
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	alive := func() { _ = conn.SetReadDeadline(time.Now().Add(quiet)) } // shows at the next read
+	pong := conn.PingHandler()
+	conn.SetPingHandler(func(data string) error {
+		alive()
+		return pong(data)
+	})
+	conn.SetReadLimit(mostFrame)
+	s.connected(conn)
+	defer s.disconnected()
+	for {
+		alive()
+		_, b, err := conn.ReadMessage()
+		if ce, ok := errors.AsType[*websocket.CloseError](err); ok && ce.Code >= closeFinal {
+			h.final = true
+			return h, schemas.Errorf(schemas.Invalid, "", "the gateway ended the connection for good: %s", ce.Text)
+		} else if ok && ce.Code == closeAuth && s.Token == nil {
+			h.final = true
+			return h, schemas.Errorf(schemas.Denied, "", "the key is no longer good: %s", ce.Text)
+		}
+		if err != nil {
+			return h, fmt.Errorf("read the socket: %w", err)
+		}
+		var f wsFrame
+		if err := json.Unmarshal(b, &f); err != nil || f.Op == "" {
+			h.final = true
+			return h, schemas.Errorf(schemas.Invalid, "", "what came is not Sandjet's protocol: is the URL a gateway's?")
+		}
+		h.heard = true
+		switch f.Op {
+		case "bye":
+			h.comeBack = time.Duration(f.RetryMS) * time.Millisecond
+		case "expiring":
+			go s.renew(ctx, conn)
+		default:
+			s.hear(f)
+		}
+	}
+}
+
+func (s *Socket) dial(ctx context.Context) (*websocket.Conn, history, error) {
+	token := s.client.key
+	if s.Token != nil {
+		var err error
+		if token, err = s.Token(ctx); err != nil {
+			return nil, history{}, fmt.Errorf("get a token: %w", err)
+		}
+	}
+	d := s.Dialer
+	if d == nil {
+		d = &websocket.Dialer{Proxy: http.ProxyFromEnvironment, HandshakeTimeout: dialWithin}
+	}
+	header := http.Header{"Authorization": {"Bearer " + token}}
+	conn, resp, err := d.DialContext(ctx, "ws"+strings.TrimPrefix(s.client.base, "http")+"/v1/ws", header)
+	if err == nil {
+		return conn, history{}, nil
+	}
+	if resp == nil {
+		return nil, history{}, fmt.Errorf("open a socket: %w", err)
+	}
+	defer resp.Body.Close()                                  //nolint:errcheck // it is only read
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10)) // the status says enough
+	return nil, history{final: !passing(resp.StatusCode)}, problem(resp.StatusCode, body)
+}
+
+// connected takes up everything on a new connection.
+func (s *Socket) connected(conn *websocket.Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.conn = conn
+	for _, f := range s.followers {
+		s.attach(f)
+	}
+	for _, q := range s.questions {
+		s.put(q)
+	}
+}
+
+func (s *Socket) disconnected() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.conn = nil
+	for _, f := range s.followers {
+		f.request, f.answered = 0, false
+	}
+}
+
+// end ends everything that waits.
+func (s *Socket) end(why error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.over = why
+	for _, f := range s.followers {
+		f.finish(why)
+	}
+	for id := range s.questions {
+		s.answered(id, answered{err: why})
+	}
+}
+
+// renew hands in a new token on a connection whose token expires soon. Without success the gateway
+// closes the connection, and the next one asks again.
+func (s *Socket) renew(ctx context.Context, conn *websocket.Conn) {
+	if s.Token == nil {
+		return
+	}
+	token, err := s.Token(ctx)
+	if err != nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conn == conn {
+		s.lastID++
+		s.write(map[string]any{"op": "auth", "id": s.lastID, "token": token})
+	}
+}
+
+// write sends a frame if there is a connection. A write that fails ends the connection, which the
+// reader finds. It is called with the mutex.
+func (s *Socket) write(frame map[string]any) bool {
+	if s.conn == nil {
+		return false
+	}
+	_ = s.conn.SetWriteDeadline(time.Now().Add(writeWithin)) // shows at the write
+	if s.conn.WriteJSON(frame) != nil {
+		_ = s.conn.Close() // it is broken already
+		return false
+	}
+	return true
+}
+
+// rest sleeps for d and reports false once ctx has ended.
+func rest(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
