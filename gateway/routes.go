@@ -58,6 +58,7 @@ func (g *Gateway) routes() []route {
 		{http.MethodDelete, "/accounts/{account}", own(g.deleteAccount)},
 		{http.MethodPost, "/accounts/{account}/rotate-secret", own(g.postRotateSecret)},
 		{http.MethodPost, "/accounts/{account}/nats-credentials", own(g.postNATSCredential)},
+		{http.MethodGet, "/accounts/{account}/agents/{id}/tools", own(g.getAgentTools)},
 		{http.MethodGet, "/v1/tools", keyed(g.getTools)},
 		{http.MethodGet, "/v1/stream/{path...}", keyed(g.stream)},
 		{http.MethodPut, "/v1/stream/{path...}", keyed(g.stream)},
@@ -114,11 +115,9 @@ func (g *Gateway) getTools(w http.ResponseWriter, r *http.Request, _ schemas.Acc
 	if err != nil {
 		return err
 	}
-	d := schemas.Dialect(q.values.Get("dialect"))
-	switch d {
-	case "", schemas.DialectClaude, schemas.DialectDeepAgents:
-	default:
-		return schemas.Invalidf("dialect", "%q is unknown: use claude or deepagents", schemas.Quotable(strings.ToValidUTF8(string(d), "\uFFFD")))
+	d, err := dialectOf(q)
+	if err != nil {
+		return err
 	}
 	if g.Tools == nil {
 		return schemas.Errorf(schemas.Unsupported, "", "this gateway shows no tool definitions")
@@ -129,4 +128,14 @@ func (g *Gateway) getTools(w http.ResponseWriter, r *http.Request, _ schemas.Acc
 	}
 	writeJSON(w, http.StatusOK, map[string]any{"tools": tools})
 	return nil
+}
+
+// dialectOf is the dialect that a query names, if it does.
+func dialectOf(q query) (schemas.Dialect, error) {
+	d := schemas.Dialect(q.values.Get("dialect"))
+	switch d {
+	case "", schemas.DialectClaude, schemas.DialectDeepAgents:
+		return d, nil
+	}
+	return "", schemas.Invalidf("dialect", "%q is unknown: use claude or deepagents", schemas.Quotable(strings.ToValidUTF8(string(d), "\uFFFD")))
 }

@@ -35,6 +35,7 @@ type node struct {
 	metrics  *prometheus.Registry
 	server   *streams.Server
 	bus      *streams.Bus
+	logURL   string // where the log's server is
 	records  *records.Store
 	keys     atomic.Pointer[records.Store] // the same, for the server of this process, which was there before
 	limiter  limits.Limiter                // nil in a process that counts nothing
@@ -118,15 +119,6 @@ func (n *node) openServer(ctx context.Context, f serverFlags, id identity) error
 	return writeJSON(n.dir.roleFile(), r)
 }
 
-// tenant finds the account of a NATS connection by its key, for accounts that were made since the start.
-func (n *node) tenant(name, key string) (schemas.AccountID, time.Time, bool) {
-	store := n.keys.Load()
-	if store == nil {
-		return "", time.Time{}, false // the records were not read yet
-	}
-	return store.AuthenticateNATS(name, key)
-}
-
 // openBus connects to the log: to the server of this process, to the one that is named, or to the one
 // that runs on the data folder.
 func (n *node) openBus(ctx context.Context, f natsFlags, top topologyFlags) error {
@@ -142,6 +134,9 @@ func (n *node) openBus(ctx context.Context, f natsFlags, top topologyFlags) erro
 				"no log to work with: name a NATS server with --nats-url, or run \"sandjet server\" or \"sandjet up\" on the data folder %s", n.dir)
 		}
 		o.URL, o.User, o.Password = r.URL, r.User, r.Password
+	}
+	if n.logURL = o.URL; n.server != nil {
+		n.logURL = n.server.URL()
 	}
 	bus, err := streams.Open(ctx, o)
 	if err != nil {
@@ -207,10 +202,15 @@ func (n *node) addGateway(ctx context.Context, f gatewayFlags, insecure insecure
 	g := gateway.New(gateway.Options{
 		Bus: n.bus, Records: n.records, Log: n.log.With("part", "gateway"), Version: readBuild().Version, MaxWait: f.MaxWait,
 		Registry: n.metrics, Providers: []string{"local"}, Origins: f.Origins,
-		Tools:     func(d schemas.Dialect) (any, error) { return tools.DefinitionsFor(d, schemas.JobActions()) }, // as local has them
-		Endpoints: n.records, AllowInsecureWebhooks: insecure.WebhookAllowHTTP,
+		Tools:      func(d schemas.Dialect) (any, error) { return tools.DefinitionsFor(d, schemas.JobActions()) }, // as local has them
+		AgentTools: agentTools,
+		Endpoints:  n.records, AllowInsecureWebhooks: insecure.WebhookAllowHTTP,
+		NATS: n.records, NATSURL: n.natsURL(f.natsAccessFlags),
 		Accounts: n.records, AdminKeyHash: admin, OpenSignup: f.OpenSignup, OwnAccount: id.Account,
 	})
+	if err := n.addCallout(f.natsAccessFlags); err != nil {
+		return err
+	}
 	n.addLast("gateway", func(ctx context.Context) error { return g.Run(ctx, l) })
 	n.add("router", (&gateway.Router{Bus: n.bus, Records: n.records, Log: n.log.With("part", "router")}).Run)
 	n.add("front door", (&gateway.FrontDoor{
