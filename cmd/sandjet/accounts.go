@@ -13,6 +13,7 @@ import (
 type accountsCommand struct {
 	Me     accountsMeCommand     `cmd:"" help:"Show the account whose key is used."`
 	Rotate accountsRotateCommand `cmd:"" help:"Give an account a new key."`
+	NATS   accountsNATSCommand   `cmd:"" name:"nats-creds" help:"Print a short-lived credential for the account's own NATS clients."`
 	Create accountsCreateCommand `cmd:"" help:"Make an account. For the administrator."`
 	LS     accountsListCommand   `cmd:"" name:"ls" help:"List the accounts. For the administrator."`
 	RM     accountsRemoveCommand `cmd:"" name:"rm" help:"Remove an account with all its records."`

@@ -12,6 +12,7 @@ import (
 type serverCommand struct {
 	serverFlags
 	gatewayIdentity
+	secretsFlags
 	remoteFlag
 
 	dir string
@@ -54,6 +55,10 @@ func (c *serverCommand) Run(ctx context.Context, t terminal) error {
 	if err != nil {
 		return err
 	}
+	ring, err := c.ring(n.dir)
+	if err != nil {
+		return err
+	}
 	if err := n.openServer(ctx, c.serverFlags, id); err != nil {
 		return err
 	}
@@ -65,9 +70,8 @@ func (c *serverCommand) Run(ctx context.Context, t terminal) error {
 	if err != nil {
 		return wrapOutput(err)
 	}
-	<-ctx.Done()
-	t.log.Info("stopping", "cause", context.Cause(ctx))
-	return nil
+	n.add("tenants", func(ctx context.Context) error { return n.followTenants(ctx, ring) })
+	return n.run(ctx)
 }
 
 type gatewayCommand struct {

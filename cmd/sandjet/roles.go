@@ -57,6 +57,7 @@ type gatewayFlags struct {
 	Account string        `placeholder:"ID" group:"Gateway" help:"Account that is made at the start. Default: the one of the data folder."`
 	Key     string        `placeholder:"KEY" group:"Gateway" secret:"" help:"Its bearer key; better by the environment, where other users cannot see it. Default: as --account."`
 	MaxWait time.Duration `placeholder:"DURATION" default:"60s" group:"Gateway" help:"Longest time that a request may wait for a result with ?wait=."`
+	natsAccessFlags
 	adminFlag
 	OpenSignup bool     `group:"Security" help:"Let anybody make accounts, five an hour from one address."`
 	Origins    []string `placeholder:"ORIGIN" group:"Gateway" help:"Browser origins that may use the API, such as https://app.example.com."`

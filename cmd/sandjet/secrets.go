@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"maps"
@@ -11,6 +12,7 @@ import (
 	"github.com/sandjet/sandjet/records"
 	"github.com/sandjet/sandjet/records/seal"
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
 )
 
 type secretsCommand struct {
@@ -132,10 +134,19 @@ func (c *secretsRotateCommand) Run(ctx context.Context, t terminal) error {
 	return err
 }
 
-type secretsGenerateCommand struct{}
+type secretsGenerateCommand struct {
+	NATSCallout bool `name:"nats-callout" use:"" help:"Make the keys for --nats-callout-keys instead, with what the NATS server's configuration needs as comments."`
+}
 
 // Run prints a new key.
-func (*secretsGenerateCommand) Run(_ context.Context, t terminal) error {
+func (c *secretsGenerateCommand) Run(_ context.Context, t terminal) error {
+	if c.NATSCallout {
+		text, err := streams.GenerateCalloutKeys()
+		if err != nil {
+			return err //nolint:wrapcheck // it is for the user as it is
+		}
+		return say(t, "%s", bytes.TrimSpace(text))
+	}
 	k := seal.Generate()
 	if t.json {
 		return printJSON(t.out, map[string]string{"id": k.ID, "line": k.Line()})
