@@ -273,6 +273,10 @@ func (m Manifest) Check() error {
 		if _, err := r.Decode(); err != nil {
 			p.Add(path, err)
 		}
+		if r.Name == "" {
+			p.Add(path, Invalidf("name", "is missing"))
+			continue
+		}
 		k := key{r.Kind, r.Name}
 		if j, twice := first[k]; twice {
 			p.Add(path, Invalidf("name", "%q is the name of another %s too, at %s", Quotable(r.Name), Quotable(string(r.Kind)), ResourcePath(j)))

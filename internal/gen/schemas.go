@@ -30,6 +30,8 @@ type root struct {
 	closed bool
 	// by adds rules by the value of another field.
 	by func(*jsonschema.Schema)
+	// with adds definitions of further types.
+	with func(*jsonschema.Schema, *jsonschema.Reflector)
 }
 
 func roots() []root {
@@ -54,6 +56,7 @@ func roots() []root {
 		{name: "job_reply", value: schemas.JobReply{}, title: "Its answer"},
 		{name: "endpoint", value: schemas.Endpoint{}, title: "The record of a webhook endpoint"},
 		{name: "delivery", value: schemas.Delivery{}, title: "An event on its way to a receiver"},
+		{name: "manifest", value: schemas.Manifest{}, title: "Which sandboxes, workspaces and agents an account is to have", closed: true, with: configByKind},
 		{name: "appended_event", value: schemas.AppendedEvent{}, title: "An event that a client adds to a conversation", closed: true},
 	}
 	for _, t := range schemas.Tools() {
@@ -133,6 +136,9 @@ func reflectType(r root, comments map[string]string) *jsonschema.Schema {
 	if r.by != nil {
 		r.by(s)
 	}
+	if r.with != nil {
+		r.with(s, reflector)
+	}
 	return s
 }
 
@@ -182,6 +188,16 @@ func mapped(t reflect.Type) *jsonschema.Schema {
 		return enum(schemas.Codes())
 	case reflect.TypeFor[schemas.Status]():
 		return enum(schemas.Statuses())
+	case reflect.TypeFor[schemas.ResourceKind]():
+		return enum(schemas.ResourceKinds())
+	case reflect.TypeFor[schemas.NetworkMode]():
+		return enum([]schemas.NetworkMode{schemas.DenyAll, schemas.AllowAll, schemas.Restricted})
+	case reflect.TypeFor[schemas.PermissionMode]():
+		return enum([]schemas.PermissionMode{schemas.PermissionAsk, schemas.PermissionEdit, schemas.PermissionBypass})
+	case reflect.TypeFor[schemas.NameChoice]():
+		return named("Left out: the agent's sandbox, if it has one. null: none, so that files are only read. A name: that one.")
+	case reflect.TypeFor[map[schemas.Tool]schemas.ToolConfig]():
+		return tools()
 	case reflect.TypeFor[schemas.Tool]():
 		return enum(schemas.Tools())
 	}
