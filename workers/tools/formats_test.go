@@ -1,0 +1,165 @@
+package tools
+
+import (
+	"bytes"
+	"encoding/json"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// rows are those of the table of exposure, as the records make them.
+func rows() map[string]schemas.Exposure {
+	files := schemas.Tools()[:6]
+	reads := []schemas.Tool{schemas.ToolRead, schemas.ToolGlob}
+	two := []string{"docs", "my notes"}
+	return map[string]schemas.Exposure{
+		"mounted":         {Tools: files},
+		"mounted-kept":    {Tools: schemas.Tools(), Actions: schemas.JobActions()},
+		"read-only":       {Tools: reads},
+		"no-workspace":    {Tools: []schemas.Tool{schemas.ToolBash}, Bare: true},
+		"neither":         {Bare: true},
+		"several":         {Tools: files, Workspaces: two},
+		"several-kept":    {Tools: schemas.Tools(), Workspaces: two, Actions: schemas.JobActions()},
+		"several-to-read": {Tools: reads, Workspaces: two},
+		"without-write":   {Tools: slices.DeleteFunc(slices.Clone(files), func(t schemas.Tool) bool { return t == schemas.ToolWrite })},
+	}
+}
+
+// TestEveryRowInEveryFormat holds what models are shown to goldens: a file for each row, with all formats.
+func TestEveryRowInEveryFormat(t *testing.T) {
+	t.Parallel()
+	for name, e := range rows() {
+		list, err := Exposed("", e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := map[Format]any{}
+		for _, f := range Formats() {
+			if all[f], err = Write(f, list); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if plain, err := Write("", list); err != nil || string(encoded(t, plain)) != string(encoded(t, all[FormatAnthropic])) {
+			t.Errorf("%s: the default is another format, %v", name, err)
+		}
+		golden(t, filepath.Join("testdata", "exposed", name+".json"), string(encoded(t, all)))
+	}
+	if _, err := Write("gemini", nil); schemas.CodeOf(err) != schemas.Invalid {
+		t.Errorf("an unknown format: %v", err)
+	}
+}
+
+func encoded(t *testing.T, v any) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	if err := e.Encode(v); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// TestWhatIsShownIsTaken: each schema is one, and an input with every argument that it tells of fits it and
+// is decoded; so is one with the required alone.
+func TestWhatIsShownIsTaken(t *testing.T) {
+	t.Parallel()
+	for name, e := range rows() {
+		for _, d := range []schemas.Dialect{schemas.DialectClaude, schemas.DialectDeepAgents} {
+			list, err := Exposed(d, e)
+			if err != nil || len(list) != len(e.Tools) {
+				t.Fatalf("%s: %d tools, %v", name, len(list), err)
+			}
+			for _, def := range list {
+				check := compiled(t, def.InputSchema)
+				var schema struct {
+					Properties map[string]map[string]any
+					Required   []string
+				}
+				if err := json.Unmarshal(def.InputSchema, &schema); err != nil {
+					t.Fatal(err)
+				}
+				if _, named := schema.Properties["workspace"]; named != (len(e.Workspaces) > 1) {
+					t.Errorf("%s %s: workspace is an argument: %t", name, def.Name, named)
+				}
+				full, least := map[string]any{}, map[string]any{}
+				for arg, p := range schema.Properties {
+					if slices.Contains([]string{"data", "eof", "signal", "offset"}, arg) && def.Name == schemas.ToolAsyncStatus {
+						continue // each is for an action of its own
+					}
+					full[arg] = example(arg, p)
+					if slices.Contains(schema.Required, arg) {
+						least[arg] = full[arg]
+					}
+				}
+				for _, input := range []map[string]any{full, least} {
+					raw := encoded(t, input)
+					if err := check.Validate(instance(t, raw)); err != nil {
+						t.Errorf("%s %s: %s: %v", name, def.Name, raw, err)
+					}
+					if err := (schemas.Request{Tool: def.Name, Input: raw}).Validate(); err != nil {
+						t.Errorf("%s %s: %s is refused: %v", name, def.Name, raw, err)
+					}
+				}
+				full["nope"] = 1
+				if check.Validate(instance(t, encoded(t, full))) == nil {
+					t.Errorf("%s %s: any argument fits", name, def.Name)
+				}
+			}
+		}
+	}
+}
+
+// example is a value of an argument.
+func example(name string, property map[string]any) any {
+	if v, ok := property["default"]; ok {
+		return v
+	}
+	if list, ok := property["enum"].([]any); ok {
+		return list[0]
+	}
+	if name == "statusId" {
+		return "job_1"
+	}
+	return map[string]any{"string": "a", "integer": 1, "boolean": true}[property["type"].(string)] //nolint:forcetypeassert // a test
+}
+
+func instance(t *testing.T, raw []byte) any {
+	t.Helper()
+	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func compiled(t *testing.T, schema []byte) *jsonschema.Schema {
+	t.Helper()
+	c := jsonschema.NewCompiler()
+	c.AssertFormat()
+	c.DefaultDraft(jsonschema.Draft2020)
+	if err := c.AddResource("tool.json", instance(t, schema)); err != nil {
+		t.Fatal(err)
+	}
+	s, err := c.Compile("tool.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestHintsOfEveryTool(t *testing.T) {
+	t.Parallel()
+	for _, tool := range schemas.Tools() {
+		a := annotationsOf(tool)
+		if a.ReadOnly != (!tool.SideEffects() && tool != schemas.ToolAsyncStatus) || a.Destructive == a.ReadOnly || a.OpenWorld != (tool == schemas.ToolBash) {
+			t.Errorf("%s: %+v", tool, a)
+		}
+	}
+}
