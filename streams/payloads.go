@@ -76,6 +76,9 @@ func (b *Bus) whole(ctx context.Context, stream string, h nats.Header, data []by
 		return data, nil
 	}
 	bucket, name, ok := strings.Cut(place, "/")
+	if bucket == formerPayloads && strings.HasPrefix(stream, eventsPrefix) {
+		stream = streamJobs // it has that bucket still
+	}
 	if want, _ := payloadBucket(stream); !ok || bucket != want {
 		return nil, schemas.Errorf(schemas.Invalid, op, "%q is no place of a payload", schemas.Quotable(place))
 	}

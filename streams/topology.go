@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/sandjet/sandjet/schemas"
 )
 
 // Names of the streams; events have one per shard.
@@ -17,26 +19,29 @@ const (
 	streamDead    = "DEAD"
 	streamAdv     = "ADV"
 	streamDurable = "DURABLE"
-	eventsPattern = "EVENTS_*"
+	eventsPrefix  = "EVENTS_"
+	eventsPattern = eventsPrefix + "*"
 )
 
 const (
 	day = 24 * time.Hour
 
 	callsKept  = day
-	eventsKept = 7 * day
+	eventsKept = 7 * day // of what has ended, see Retention
 	jobsKept   = 7 * day
 	deadKept   = 30 * day
 
-	intakeQuota       = 10_000  // requests of one account that wait at the same time
-	eventsPerSubject  = 100_000 // events kept of one conversation
-	maxConsumers      = 256     // of one stream: never one per client
+	eventsLongest = schemas.MaxJobLifetime + eventsKept + day // whatever runs
+
+	intakeQuota       = 10_000    // requests of one account that wait at the same time
+	eventsPerSubject  = 1_000_000 // events of one conversation, whatever runs
+	maxConsumers      = 256       // of one stream: never one per client
 	dedupe            = 10 * time.Minute
 	advisoryMaxDelive = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES."
 )
 
 // topologyVersion grows with each change of the table below that an older process would undo.
-const topologyVersion = 2
+const topologyVersion = 3
 
 // Keys of a stream's metadata.
 const (
@@ -97,7 +102,7 @@ func streamRows(shards int) []jetstream.StreamConfig {
 		source := eventSubjectPrefix(n) + "*.*"
 		rows = append(rows, jetstream.StreamConfig{
 			Name: eventStream(n), Description: "Events of the conversations of this shard.",
-			Subjects: []string{source}, MaxAge: eventsKept, MaxMsgsPerSubject: eventsPerSubject, AllowAtomicPublish: true, Duplicates: dedupe,
+			Subjects: []string{source}, MaxAge: eventsLongest, MaxMsgsPerSubject: eventsPerSubject, AllowAtomicPublish: true, Duplicates: dedupe,
 			RePublish: &jetstream.RePublish{Source: source, Destination: prefixLive + "{{wildcard(1)}}.{{wildcard(2)}}"},
 		})
 	}
@@ -194,15 +199,19 @@ func bucketRows() map[BucketName]bucketRow {
 	}
 }
 
+// formerPayloads is where those of events were too, before topology 3.
+const formerPayloads = "payloads_8d"
+
 // payloadBucket names the object store for large payloads of a stream. Nothing deletes them one by
 // one: they age out a while after the messages that need them.
 func payloadBucket(stream string) (name string, kept time.Duration) {
 	switch stream {
 	case streamIntake, streamCalls, streamCancels:
 		return "payloads_2d", callsKept + day
-	case streamJobs, streamTurns, streamDeliver:
 	case streamDead:
 		return "payloads_31d", deadKept + day
+	case streamJobs, streamTurns, streamDeliver:
+		return formerPayloads, jobsKept + day
 	}
-	return "payloads_8d", eventsKept + day
+	return "payloads_39d", eventsLongest + day
 }

@@ -1,0 +1,165 @@
+package streams_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sandjet/sandjet/internal/natstest"
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+const hour = time.Hour
+
+// retain runs a Retention until the returned function is called.
+func retain(t *testing.T, r *streams.Retention) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	return func() {
+		t.Helper()
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("the end of Run: %v; want nil", err)
+		}
+	}
+}
+
+// publish puts an event of a call or job on a conversation.
+func publish(t *testing.T, b *streams.Bus, conv schemas.ConversationID, subject string, typ schemas.EventType, data any) {
+	t.Helper()
+	c := callOf(subject)
+	c.Conversation = conv
+	ok(t, streams.Events.Publish(t.Context(), b, schemas.NewEvent(c, typ, schemas.NewID("e_"), time.Now(), data)))
+}
+
+// kept is what a conversation holds: subject and type of each event.
+func kept(t *testing.T, b *streams.Bus, conv schemas.ConversationID) []string {
+	t.Helper()
+	var all []string
+	after := schemas.Cursor{}
+	for {
+		p := must(streams.Page(t.Context(), b, account, conv, after, 0))(t)
+		for _, e := range p.Events {
+			all = append(all, e.Value.Subject+" "+string(e.Value.Type))
+		}
+		if after = p.Next; p.UpToDate {
+			return all
+		}
+	}
+}
+
+func TestWhatHasEndedGoesByAgeAndWhatRunsStays(t *testing.T) {
+	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+		stop := retain(t, &streams.Retention{Bus: b, Keep: 2 * hour})
+		publish(t, b, "c_old", "a", schemas.CallAccepted, schemas.AcceptedData{})
+		publish(t, b, "c_old", "a", schemas.CallFinished, schemas.Result{})
+		publish(t, b, "c_job", "m", schemas.Message, struct{}{})
+		publish(t, b, "c_job", "b", schemas.CallAccepted, schemas.AcceptedData{})
+		publish(t, b, "c_job", "job_1", schemas.JobStarted, schemas.JobStartedData{Call: "b"})
+		publish(t, b, "c_job", "b", schemas.CallFinished, schemas.Result{})
+		publish(t, b, "c_both", "m", schemas.Message, struct{}{})
+		last := must(streams.Page(t.Context(), b, account, "c_old", schemas.Cursor{}, 0))(t).Events[0].Cursor
+		time.Sleep(hour + 50*time.Minute)
+		publish(t, b, "c_both", "c", schemas.CallAccepted, schemas.AcceptedData{})
+		synctest.Wait()
+		if got := kept(t, b, "c_old"); len(got) != 2 {
+			t.Errorf("before its time: %q", got)
+		}
+		time.Sleep(hour)
+		synctest.Wait()
+		for conv, want := range map[schemas.ConversationID][]string{
+			"c_old":  nil,
+			"c_job":  {"b call.accepted", "job_1 job.started", "b call.finished"},
+			"c_both": {"c call.accepted"},
+		} {
+			if got := kept(t, b, conv); !slices.Equal(got, want) {
+				t.Errorf("%s holds %q; want %q", conv, got, want)
+			}
+		}
+		p := must(streams.Page(t.Context(), b, account, "c_old", last, 0))(t)
+		if p.Recovered || p.Gap == nil || p.Gap.From != last {
+			t.Errorf("a reader behind the cut is told %+v; want a gap", p)
+		}
+		time.Sleep(5 * hour)
+		synctest.Wait()
+		if got := kept(t, b, "c_job"); len(got) != 3 {
+			t.Errorf("while its job runs, c_job holds %q", got)
+		}
+		publish(t, b, "c_job", "job_1", schemas.JobFinished, struct{}{})
+		time.Sleep(hour)
+		synctest.Wait()
+		if got := kept(t, b, "c_job"); !slices.Equal(got, []string{"job_1 job.finished"}) {
+			t.Errorf("after its job, c_job holds %q", got)
+		}
+		stop()
+	}, natstest.Shards(3))
+}
+
+func TestAConversationKeepsSoManyEventsAndWhatRuns(t *testing.T) {
+	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+		stop := retain(t, &streams.Retention{Bus: b, Count: 10})
+		for n := range 15 {
+			publish(t, b, "c_idle", fmt.Sprint("m", n), schemas.Message, struct{}{})
+			publish(t, b, "c_few", fmt.Sprint("m", n/2), schemas.Message, struct{}{})
+		}
+		publish(t, b, "c_runs", "m", schemas.Message, struct{}{})
+		publish(t, b, "c_runs", "a", schemas.CallAccepted, schemas.AcceptedData{})
+		for range 30 {
+			publish(t, b, "c_runs", "a", schemas.CallOutput, schemas.OutputData{Text: "x"})
+		}
+		time.Sleep(hour)
+		synctest.Wait()
+		if got := kept(t, b, "c_idle"); len(got) != 10 || got[0] != "m5 message" {
+			t.Errorf("c_idle holds %q; want the last 10", got)
+		}
+		if got := kept(t, b, "c_runs"); len(got) != 31 || got[0] != "a call.accepted" {
+			t.Errorf("c_runs holds %d from %q on; want 31 from the call on", len(got), got[0])
+		}
+		publish(t, b, "c_runs", "a", schemas.CallFinished, schemas.Result{})
+		time.Sleep(hour)
+		synctest.Wait()
+		if got := kept(t, b, "c_runs"); len(got) != 10 || got[9] != "a call.finished" {
+			t.Errorf("after its end, c_runs holds %q; want the last 10", got)
+		}
+		stop()
+	})
+}
+
+// Two of them, one of which is stopped at any time and begun again, do no more than one.
+func TestRetentionMayBeStoppedAnywhere(t *testing.T) {
+	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+		const conversations = 20
+		for n := range conversations {
+			conv := schemas.ConversationID(fmt.Sprint("c_", n))
+			publish(t, b, conv, "m", schemas.Message, struct{}{})
+			if n%2 == 0 {
+				publish(t, b, conv, "t", schemas.AgentStarted, struct{}{})
+			}
+		}
+		time.Sleep(3 * hour)
+		second := retain(t, &streams.Retention{Bus: b, Keep: 2 * hour, Every: time.Minute})
+		for round := range 8 {
+			stop := retain(t, &streams.Retention{Bus: b, Keep: 2 * hour, Every: 50 * time.Microsecond})
+			time.Sleep(time.Duration(round) * 30 * time.Microsecond)
+			stop()
+		}
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		second()
+		for n := range conversations {
+			var want []string
+			if n%2 == 0 {
+				want = []string{"t agent.started"}
+			}
+			if got := kept(t, b, schemas.ConversationID(fmt.Sprint("c_", n))); !slices.Equal(got, want) {
+				t.Errorf("c_%d holds %q; want %q", n, got, want)
+			}
+		}
+	})
+}

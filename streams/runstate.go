@@ -1,0 +1,122 @@
+package streams
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// How long what was begun may run. What has no end on the log after that has none to come: its end was
+// lost with the log's, or nobody told it.
+const (
+	longestCall = 4 * day // a person's time to answer, its deadline, and that of a worker to find it dead
+	longestJob  = schemas.MaxJobLifetime + day
+)
+
+// runState finds out, event by event in the order of the log, what runs on a conversation and where it
+// began.
+type runState struct {
+	calls, jobs, turns map[string]beginning // by subject
+	over               map[string]bool      // calls and jobs: what is told of them later begins nothing
+}
+
+// beginning is where the first event of something that runs is.
+type beginning struct {
+	seq  uint64
+	time time.Time
+}
+
+func newRunState() *runState {
+	return &runState{map[string]beginning{}, map[string]beginning{}, map[string]beginning{}, map[string]bool{}}
+}
+
+// next takes in one event.
+func (s *runState) next(seq uint64, e schemas.Event) {
+	at := beginning{seq, e.Time}
+	switch e.Type {
+	case schemas.CallAccepted, schemas.CallStarted, schemas.ApprovalRequested:
+		s.begin(s.calls, e.Subject, at)
+	case schemas.CallFinished, schemas.CallRejected:
+		delete(s.calls, e.Subject)
+		s.over[e.Subject] = true
+	case schemas.JobStarted:
+		var d schemas.JobStartedData
+		if json.Unmarshal(e.Data, &d) == nil {
+			if call, ok := s.calls[string(d.Call)]; ok { // the call that launched it is a part of it
+				at.seq = call.seq
+			}
+		}
+		s.begin(s.jobs, e.Subject, at)
+	case schemas.JobFinished:
+		delete(s.jobs, e.Subject)
+		s.over[e.Subject] = true
+	case schemas.AgentStarted:
+		if _, ok := s.turns[e.Subject]; !ok {
+			s.turns[e.Subject] = at
+		}
+	case schemas.AgentFinished, schemas.AgentFailed:
+		delete(s.turns, e.Subject)
+	case schemas.CallOutput, schemas.ApprovalDecided, schemas.FollowUpCreated, schemas.AgentStepFinished, schemas.Message:
+	}
+}
+
+func (s *runState) begin(of map[string]beginning, subject string, at beginning) {
+	if _, ok := of[subject]; !ok && !s.over[subject] {
+		of[subject] = at
+	}
+}
+
+// floor is the first sequence that something which runs at a time still needs, and otherwise if nothing
+// runs.
+func (s *runState) floor(now time.Time, otherwise uint64) uint64 {
+	floor := otherwise
+	for _, b := range s.calls {
+		if now.Sub(b.time) < longestCall {
+			floor = min(floor, b.seq)
+		}
+	}
+	for _, b := range s.jobs {
+		if now.Sub(b.time) < longestJob {
+			floor = min(floor, b.seq)
+		}
+	}
+	for _, b := range s.turns { // who tells of turns may be away for long: the stream's own limit ends them
+		floor = min(floor, b.seq)
+	}
+	return floor
+}
+
+// idle reports whether nothing runs, whatever the time.
+func (s *runState) idle() bool { return len(s.calls)+len(s.jobs)+len(s.turns) == 0 }
+
+// steadyClock tells the time for who removes what is old: a clock that jumps ahead would make everything
+// old at once. It is not safe for concurrent use.
+type steadyClock struct {
+	wall    time.Time     // when it was last believed
+	elapsed time.Duration // of a clock that cannot be set, then
+	jumped  time.Duration // the same, since when the wall clock is ahead; 0: it is not
+}
+
+const (
+	clockSlack   = time.Minute // by which the wall clock may be corrected unnoticed
+	jumpBelieved = day         // after which a clock that jumped ahead is taken to be right
+)
+
+// now is the time to go by when the wall clock says wall and elapsed has passed since some beginning. What
+// it returns never runs ahead of the wall clock.
+func (c *steadyClock) now(wall time.Time, elapsed time.Duration) (at time.Time, doubted bool) {
+	steady := c.wall.Add(elapsed - c.elapsed)
+	if c.wall.IsZero() || !wall.After(steady.Add(clockSlack)) {
+		*c = steadyClock{wall: wall, elapsed: elapsed}
+		return wall, false
+	}
+	if c.jumped == 0 {
+		c.jumped = max(elapsed, 1)
+	}
+	if elapsed-c.jumped >= jumpBelieved {
+		*c = steadyClock{wall: wall, elapsed: elapsed}
+		return wall, false
+	}
+	return steady, true
+}
