@@ -59,7 +59,7 @@ func writeProblem(w http.ResponseWriter, err error) int {
 	if he, ok := errors.AsType[*httpError](err); ok {
 		code = he.status
 	}
-	if refusal, ok := errors.AsType[*durable.Refusal](err); ok {
+	if refusal, ok := errors.AsType[*durable.RefusalError](err); ok {
 		code = refusal.HTTPStatus()
 	}
 	h := w.Header()

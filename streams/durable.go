@@ -124,13 +124,19 @@ func (d Durable) Watch(ctx context.Context, a schemas.AccountID, id string, wake
 
 // rewake tells of connections that were made anew: what was stored meanwhile was not heard.
 func (d Durable) rewake(ended <-chan struct{}, wake func()) {
-	for {
+	for drop := d.bus.drops.next(); ; {
 		select {
 		case <-ended:
 			return
 		case <-d.bus.ctx.Done():
 			return
-		case <-d.bus.drops.next():
+		case <-drop:
+			drop = d.bus.drops.next()
+			ctx, cancel := context.WithTimeout(d.bus.ctx, requestWithin)
+			if err := d.bus.live.FlushWithContext(ctx); err != nil { // the subscription is there again after it
+				d.bus.log.Debug("connection not flushed after it was made anew", "error", err)
+			}
+			cancel()
 			wake()
 		}
 	}

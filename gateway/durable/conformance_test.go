@@ -12,7 +12,7 @@ import (
 )
 
 // suiteTests is how many tests the suite has; a suite that ran less proves nothing.
-const suiteTests = 300
+const suiteTests = 332
 
 // TestThePublicConformanceSuitePasses runs the protocol's own suite against a gateway.
 func TestThePublicConformanceSuitePasses(t *testing.T) {
@@ -25,7 +25,8 @@ func TestThePublicConformanceSuitePasses(t *testing.T) {
 	results := filepath.Join(t.TempDir(), "results.json")
 	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(dir, "node_modules", ".bin", "vitest"), "run", "--reporter=json", "--outputFile="+results, "--no-color", "--testTimeout=60000", "--retry=2") //nolint:gosec // a path of ours
+	// Some of its tests measure seconds of a TTL by their own clock, and may try again on a busy machine.
+	cmd := exec.CommandContext(ctx, filepath.Join(dir, "node_modules", ".bin", "vitest"), "run", "--reporter=json", "--outputFile="+results, "--no-color", "--testTimeout=60000", "--retry=2")
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "STREAMS_URL="+strings.TrimSuffix(g.serveAs(t, keyOf(alice)), "/v1/stream/"))
 	out, runErr := cmd.CombinedOutput()
@@ -38,7 +39,7 @@ func TestThePublicConformanceSuitePasses(t *testing.T) {
 			} `json:"assertionResults"`
 		} `json:"testResults"`
 	}
-	data, err := os.ReadFile(results) //nolint:gosec // a path of ours
+	data, err := os.ReadFile(results)
 	if err == nil {
 		err = json.Unmarshal(data, &report)
 	}
@@ -78,7 +79,7 @@ func installSuite(t *testing.T) string {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts") //nolint:gosec // npm of this machine
+	cmd := exec.CommandContext(ctx, npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts")
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("npm ci: %v\n%s", err, out)

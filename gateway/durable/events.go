@@ -13,10 +13,10 @@ import (
 
 // control is what follows each piece of data in an event stream.
 type control struct {
-	Next     string `json:"streamNextOffset"`
-	Cursor   string `json:"streamCursor,omitzero"`
+	Next     string `json:"streamNextOffset"`      //nolint:tagliatelle // the protocol's name
+	Cursor   string `json:"streamCursor,omitzero"` //nolint:tagliatelle // as above
 	UpToDate bool   `json:"upToDate,omitzero"`
-	Closed   bool   `json:"streamClosed,omitzero"`
+	Closed   bool   `json:"streamClosed,omitzero"` //nolint:tagliatelle // as above
 }
 
 // events writes a stream as server-sent events until it is closed, the reader goes, the gateway
@@ -30,35 +30,33 @@ func (h *Handler) events(w http.ResponseWriter, r *http.Request, f found, after 
 		return err
 	}
 	defer h.hub.leave(f, t)
-	wake := t.next()
-	p, err := t.read(ctx, h.store, f, after)
-	if err != nil {
-		return err // still a proper answer: nothing was written yet
-	}
-	out := h.openEvents(w, f, cursor)
 	beat := time.NewTicker(h.Heartbeat)
 	defer beat.Stop()
-	for out.page(p) == nil && !p.closed {
+	var out *eventWriter
+	for {
+		wake := t.next()
+		p, err := t.read(ctx, h.store, f, after)
+		first := out == nil
+		switch {
+		case err != nil && first:
+			return err // still a proper answer: nothing was written yet
+		case err != nil:
+			return nil // the reader comes back and is told then
+		case first:
+			out = h.openEvents(w, f, cursor)
+		}
+		news := first || p.closed || len(p.messages) > 0
+		if !news && p.upToDate && h.still(ctx, f) != nil { // something else than an append woke us
+			return nil
+		}
+		if news && out.page(p) != nil || p.closed {
+			return nil
+		}
+		after = p.next
 		if p.upToDate && !h.pass(ctx, &f, out, wake, beat) {
 			return nil
 		}
-		wake = t.next()
-		for { // what woke us may not be there yet, or be nothing for readers
-			next, err := t.read(ctx, h.store, f, p.next)
-			if err != nil {
-				return nil //nolint:nilerr // the answer has begun: the reader comes back and is told then
-			}
-			if next.closed || len(next.messages) > 0 || !next.upToDate {
-				p = next
-				break
-			}
-			if h.still(ctx, f) != nil || !h.pass(ctx, &f, out, wake, beat) {
-				return nil
-			}
-			wake = t.next()
-		}
 	}
-	return nil
 }
 
 // pass passes the time until there may be more; false: the event stream is over.
@@ -121,11 +119,9 @@ func (o *eventWriter) page(p page) error {
 }
 
 func (o *eventWriter) write(b []byte) error {
-	if err := o.rc.SetWriteDeadline(time.Now().Add(o.stall)); err != nil {
-		return err //nolint:wrapcheck // the reader has gone, whatever it says
-	}
+	_ = o.rc.SetWriteDeadline(time.Now().Add(o.stall)) // a writer without deadlines, as in tests, is fine
 	if _, err := o.w.Write(b); err != nil {
-		return err //nolint:wrapcheck // as above
+		return err //nolint:wrapcheck // the reader has gone, whatever it says
 	}
 	return o.rc.Flush() //nolint:wrapcheck // as above
 }

@@ -83,7 +83,7 @@ func parseCreation(h http.Header) (creation, error) {
 		if err != nil || n > maxTTL {
 			return c, schemas.Invalidf("Stream-TTL", "must be seconds in plain digits, at most %d", maxTTL)
 		}
-		seconds := int64(n) //nolint:gosec // bounded above
+		seconds := int64(n)
 		c.ttl = &seconds
 	}
 	if has(h, headerExpires) {

@@ -92,24 +92,24 @@ func checkOrder(s state, before *producer, a addition) error {
 	return nil
 }
 
-// Refusal is an error with what HTTP has to say beside its code.
-type Refusal struct {
+// RefusalError is an error with what HTTP has to say beside its code.
+type RefusalError struct {
 	status int
 	header http.Header
 	err    error
 }
 
-func refuse(status int, code schemas.Code, format string, args ...any) *Refusal {
-	return &Refusal{status: status, header: http.Header{}, err: schemas.Errorf(code, "", format, args...)}
+func refuse(status int, code schemas.Code, format string, args ...any) *RefusalError {
+	return &RefusalError{status: status, header: http.Header{}, err: schemas.Errorf(code, "", format, args...)}
 }
 
-func (r *Refusal) with(name, value string) *Refusal {
+func (r *RefusalError) with(name, value string) *RefusalError {
 	r.header.Set(name, value)
 	return r
 }
 
 // HTTPStatus is the status of the answer.
-func (r *Refusal) HTTPStatus() int { return r.status }
+func (r *RefusalError) HTTPStatus() int { return r.status }
 
-func (r *Refusal) Error() string { return r.err.Error() }
-func (r *Refusal) Unwrap() error { return r.err }
+func (r *RefusalError) Error() string { return r.err.Error() }
+func (r *RefusalError) Unwrap() error { return r.err }
