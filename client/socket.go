@@ -59,7 +59,7 @@ func (s *Socket) Run(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 			s.end(fmt.Errorf("the socket was closed: %w", ctx.Err()))
-			return nil
+			return nil //nolint:nilerr // it was asked to end
 		case h.final && (h.heard || refused || s.Token == nil || !errors.Is(err, schemas.ErrDenied)):
 			s.end(err)
 			return err

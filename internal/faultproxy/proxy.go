@@ -104,7 +104,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 			return fmt.Errorf("accept: %w", err)
 		}
 		n := p.opened.Add(1)
-		links.Go(func() { p.serve(ctx, conn, uint64(n)) }) //nolint:gosec // it counts up from 1
+		links.Go(func() { p.serve(ctx, conn, uint64(n)) })
 	}
 }
 
@@ -128,7 +128,7 @@ func (p *Proxy) serve(ctx context.Context, client net.Conn, n uint64) {
 		p.mu.Unlock()
 	}()
 	defer context.AfterFunc(ctx, func() { l.end(false) })()
-	draw := rand.New(rand.NewPCG(p.seed, n)) //nolint:gosec // a test that can be made again
+	draw := rand.New(rand.NewPCG(p.seed, n))
 	if after := f.Cut.draw(draw); after > 0 {
 		reset := draw.Float64() < f.Reset
 		defer time.AfterFunc(after, func() {
@@ -138,7 +138,7 @@ func (p *Proxy) serve(ctx context.Context, client net.Conn, n uint64) {
 	}
 	l.stallAt, l.stall = time.Now().Add(time.Duration(draw.Int64N(int64(time.Second)))), f.Stall.draw(draw)
 	var ways sync.WaitGroup
-	up, down := rand.New(rand.NewPCG(draw.Uint64(), 1)), rand.New(rand.NewPCG(draw.Uint64(), 2)) //nolint:gosec // as above
+	up, down := rand.New(rand.NewPCG(draw.Uint64(), 1)), rand.New(rand.NewPCG(draw.Uint64(), 2))
 	ways.Go(func() { l.pass(ctx, server, client, f, up) })
 	ways.Go(func() { l.pass(ctx, client, server, f, down) })
 	ways.Wait()
