@@ -237,15 +237,18 @@ func DecodeManifest(b []byte) (Manifest, error) {
 		return Manifest{}, err
 	}
 	m := Manifest{Version: in.Version, Project: in.Project, Resources: make([]Resource, len(in.Resources))}
+	unread := map[int]bool{}
 	for i, raw := range in.Resources {
 		if err := DecodeStrict(raw, MaxConfig, &m.Resources[i]); err != nil {
 			problems.Add(ResourcePath(i), err)
+			unread[i] = true
 		}
 	}
+	problems = append(problems, m.check(unread)...)
 	if err := problems.Err(); err != nil {
 		return Manifest{}, err
 	}
-	return m, m.Check()
+	return m, nil
 }
 
 // ResourcePath is the field of a manifest where a resource is.
@@ -253,7 +256,10 @@ func ResourcePath(i int) string { return fmt.Sprintf("resources[%d]", i) }
 
 // Check looks at what can be said of a manifest alone: its form, names and the form of each config. Whether
 // there is what a resource names is the account's to say. Code: invalid, with all that is wrong.
-func (m Manifest) Check() error {
+func (m Manifest) Check() error { return m.check(nil).Err() }
+
+// check passes over the resources that could not be read.
+func (m Manifest) check(unread map[int]bool) Problems {
 	var p Problems
 	if m.Version != ManifestVersion {
 		p.Add("version", Invalidf("", "%d is unknown: use %d", m.Version, ManifestVersion))
@@ -261,7 +267,7 @@ func (m Manifest) Check() error {
 	p.Add("", checkProject(m.Project))
 	if len(m.Resources) > MaxResources {
 		p.Add("resources", Invalidf("", "are %d: at most %d", len(m.Resources), MaxResources))
-		return p.Err()
+		return p
 	}
 	type key struct {
 		kind ResourceKind
@@ -270,6 +276,9 @@ func (m Manifest) Check() error {
 	first := map[key]int{}
 	for i, r := range m.Resources {
 		path := ResourcePath(i)
+		if unread[i] {
+			continue
+		}
 		if _, err := r.Decode(); err != nil {
 			p.Add(path, err)
 		}
@@ -284,7 +293,7 @@ func (m Manifest) Check() error {
 		}
 		first[k] = i
 	}
-	return p.Err()
+	return p
 }
 
 // checkProject wants a name that may stand in a query and in an id.

@@ -61,7 +61,11 @@ func setup(e *testscript.Env) error {
 			kept = append(kept, v)
 		}
 	}
-	e.Vars = append(kept, "ANY=127.0.0.1:0")
+	deploy, err := filepath.Abs(filepath.Join(root, "deploy"))
+	if err != nil {
+		return fmt.Errorf("find the examples: %w", err)
+	}
+	e.Vars = append(kept, "ANY=127.0.0.1:0", "DEPLOY="+deploy)
 	if err := os.Chmod(e.WorkDir, 0o755); err != nil { // boxes of root run as another user
 		return fmt.Errorf("open the test's folder: %w", err)
 	}
