@@ -29,6 +29,7 @@ var floors = map[string]struct {
 	"gateway":                       {[]string{"schemas", "streams", "gateway/quota", "gateway/tickets"}, "siblings meet in the log and in cmd"},
 	"gateway/quota":                 {[]string{"schemas"}, "it counts and does not know what"},
 	"gateway/tickets":               {[]string{"schemas"}, "a token is verified without asking anybody"},
+	"define":                        {[]string{"schemas"}, "a manifest is made without any server"},
 	"client":                        {[]string{"schemas"}, "a client needs nothing of the server"},
 	"bench":                         {[]string{"schemas", "streams", "providers", "providers/local", "providers/providertest", "workers", "records", "gateway", "client"}, "it measures every floor"},
 	"cmd/sandjet":                   {[]string{"schemas", "streams", "providers", "providers/local", "providers/local/boxentry", "providers/supervisor", "workers", "workers/limits", "workers/tools", "records", "records/seal", "gateway", "delivery", "delivery/webhook", "client", "bench", "internal/safefs"}, "the roof: the only place where everything meets"},
