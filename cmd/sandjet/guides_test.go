@@ -23,6 +23,10 @@ func TestTheGuideToRecordsRuns(t *testing.T) {
 	runGuide(t, "records", "the stage is test", "the stage is live", "STAGE: \"********\"", "for the nightly build", "kept here", "build\nweb\n")
 }
 
+func TestTheGuideToStreamingRuns(t *testing.T) {
+	runGuide(t, "streaming", "event: call.accepted", `data: {"upToDate":true}`, `step 3\n`, `step 4\n`, `"recovered":true`)
+}
+
 func TestTheGuideToManifestsRuns(t *testing.T) {
 	runGuide(t, "manifest", "4 to create", "4 as they were", "API_TOKEN is set", "the token has 6 characters", "1 renamed", "- agent reader", "\"create\"", "build\npapers\nwriter\n")
 }

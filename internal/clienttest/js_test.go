@@ -4,18 +4,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/sandjet/sandjet/internal/streamcheck"
 )
@@ -106,50 +101,19 @@ func TestChromiumSeesEveryEventOnceThroughCuts(t *testing.T) {
 	t.Parallel()
 	long(t)
 	chromium, dist := program(t, "chromium", "chromium-browser", "google-chrome"), library(t)
-	reports := make(chan report, 1)
 	var e *edge
-	pages := http.NewServeMux()
+	pages, reports := http.NewServeMux(), receive[report](t)
 	pages.Handle("GET /", http.FileServer(http.Dir("testdata")))
 	pages.Handle("GET /dist/", http.StripPrefix("/dist/", http.FileServer(http.Dir(dist))))
 	pages.HandleFunc("GET /job", func(w http.ResponseWriter, _ *http.Request) {
 		_ = json.NewEncoder(w).Encode(e.job("/dist/index.js"))
 	})
-	pages.HandleFunc("POST /report", func(_ http.ResponseWriter, r *http.Request) {
-		var got report
-		if err := json.NewDecoder(r.Body).Decode(&got); err != nil {
-			got.Problems = append(got.Problems, fmt.Sprintf("the page's report: %v", err))
-		}
-		reports <- got
-	})
+	pages.Handle("POST /report", reports)
 	site := httptest.NewServer(pages)
 	t.Cleanup(site.Close)
 	e = open(t, site.URL)
 	e.write(t)
 
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, chromium, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-		"--no-first-run", "--disable-extensions", "--disable-background-networking", "--remote-debugging-port=0",
-		"--user-data-dir="+t.TempDir(), site.URL+"/page.html")
-	said := &bytes.Buffer{}
-	cmd.Stdout, cmd.Stderr = io.Discard, said
-	cmd.Env = append(os.Environ(), "HOME="+t.TempDir())
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // it is many processes
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = 10 * time.Second
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	stop := func() {
-		cancel()
-		_ = cmd.Wait() // by the signal
-	}
-	select {
-	case r := <-reports:
-		stop()
-		e.judgeReport(t, r)
-	case <-ctx.Done():
-		stop()
-		t.Fatalf("the page did not report in %s:\n%s", patience, said.String())
-	}
+	browse(t, chromium, site.URL+"/page.html")
+	e.judgeReport(t, await(t, reports))
 }
