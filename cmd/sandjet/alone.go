@@ -55,7 +55,7 @@ func (c *serverCommand) Run(ctx context.Context, t terminal) error {
 	if err != nil {
 		return err
 	}
-	ring, err := c.ring(n.dir)
+	ring, err := c.ring(ctx, n.dir)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -8,38 +9,39 @@ import (
 	"os"
 
 	"github.com/sandjet/sandjet/records/seal"
+	"github.com/sandjet/sandjet/records/seal/awskms"
 	"github.com/sandjet/sandjet/schemas"
 )
 
 // ring reads the keys that the flags name, else those of the data folder, which get their first key here.
-func (f secretsFlags) ring(dir dataDir) (*seal.Ring, error) {
+func (f secretsFlags) ring(ctx context.Context, dir dataDir) (*seal.Ring, error) {
 	if !f.named() {
 		first := seal.Generate().Line() + "\n"
 		if err := makeOnce(dir.secretsFile(), []byte(first)); err != nil {
 			return nil, err
 		}
 	}
-	return f.known(dir)
+	return f.known(ctx, dir)
 }
 
 // named reports whether the flags name any keys.
 func (f secretsFlags) named() bool { return f.SecretsKeyFile != "" || f.SecretsKeys != "" }
 
 // known is ring without making a first key, which would be a surprise on a host that only looks.
-func (f secretsFlags) known(dir dataDir) (*seal.Ring, error) {
+func (f secretsFlags) known(ctx context.Context, dir dataDir) (*seal.Ring, error) {
 	switch {
 	case f.SecretsKeyFile != "" && f.SecretsKeys != "":
 		return nil, schemas.Invalidf("", "--secrets-key-file and --secrets-keys both give keys: use one of them")
 	case f.SecretsKeys != "":
-		r, err := seal.Parse([]byte(f.SecretsKeys))
+		r, err := f.load(ctx, []byte(f.SecretsKeys))
 		if err != nil {
 			return nil, fmt.Errorf("--secrets-keys: %w", err)
 		}
 		return r, nil
 	case f.SecretsKeyFile != "":
-		return readRing(f.SecretsKeyFile)
+		return f.readRing(ctx, f.SecretsKeyFile)
 	}
-	r, err := readRing(dir.secretsFile())
+	r, err := f.readRing(ctx, dir.secretsFile())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, schemas.Errorf(schemas.NotFound, "",
 			"there are no keys for secrets in %s: name those of the processes on this log with --secrets-key-file or SANDJET_SECRETS_KEYS", dir)
@@ -47,16 +49,22 @@ func (f secretsFlags) known(dir dataDir) (*seal.Ring, error) {
 	return r, err
 }
 
+// load reads a ring, whose wrapped keys their services open: once, here.
+func (f secretsFlags) load(ctx context.Context, text []byte) (*seal.Ring, error) {
+	r, err := seal.Load(ctx, text, map[string]seal.Unwrapper{awskms.Name: awskms.Service{Endpoint: f.KMSEndpoint}})
+	return r, err //nolint:wrapcheck // the callers say where it was read
+}
+
 // readRing reads a file of keys. It must not be open to other users; its group may read it, as that is
-// how some orchestrators hand out secrets. Codes: invalid, denied.
-func readRing(path string) (*seal.Ring, error) {
+// how some orchestrators hand out secrets. Codes: invalid, denied, and those of a key service.
+func (f secretsFlags) readRing(ctx context.Context, path string) (*seal.Ring, error) {
 	const othersOrGroupWrite = 0o027
-	f, err := os.Open(path) // the operator's own file
+	file, err := os.Open(path) // the operator's own file
 	if err != nil {
 		return nil, fmt.Errorf("keys for secrets: %w", err)
 	}
-	defer f.Close() //nolint:errcheck // only read
-	info, err := f.Stat()
+	defer file.Close() //nolint:errcheck // only read
+	info, err := file.Stat()
 	if err != nil {
 		return nil, fmt.Errorf("keys for secrets: %w", err)
 	}
@@ -64,11 +72,11 @@ func readRing(path string) (*seal.Ring, error) {
 		return nil, schemas.Errorf(schemas.Denied, "",
 			"keys for secrets: %s has the mode %s, so that other users reach it: chmod 600 it, and change the keys if anybody may have read them", path, m)
 	}
-	b, err := io.ReadAll(io.LimitReader(f, seal.MaxRingText+1))
+	b, err := io.ReadAll(io.LimitReader(file, seal.MaxRingText+1))
 	if err != nil {
 		return nil, fmt.Errorf("keys for secrets: %w", err)
 	}
-	r, err := seal.Parse(b)
+	r, err := f.load(ctx, b)
 	if err != nil {
 		return nil, fmt.Errorf("keys for secrets: %s: %w", path, err)
 	}

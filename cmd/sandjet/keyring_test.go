@@ -14,7 +14,7 @@ import (
 func TestTheKeyOfADataFolderIsMadeOnce(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t.TempDir())
-	if _, err := (secretsFlags{}).known(dir); !errors.Is(err, schemas.ErrNotFound) {
+	if _, err := (secretsFlags{}).known(t.Context(), dir); !errors.Is(err, schemas.ErrNotFound) {
 		t.Errorf("before it is made: %v", err)
 	}
 	const processes = 8
@@ -22,7 +22,7 @@ func TestTheKeyOfADataFolderIsMadeOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	for n := range ids {
 		wg.Go(func() {
-			r, err := secretsFlags{}.ring(dir)
+			r, err := secretsFlags{}.ring(t.Context(), dir)
 			if err != nil {
 				t.Error(err)
 				return
@@ -48,12 +48,12 @@ func TestAFileOfKeysIsForItsOwner(t *testing.T) {
 		if err := os.Chmod(path, mode); err != nil {
 			t.Fatal(err)
 		}
-		_, err := readRing(path)
+		_, err := secretsFlags{}.readRing(t.Context(), path)
 		if ok && err != nil || !ok && !errors.Is(err, schemas.ErrDenied) {
 			t.Errorf("mode %o: %v", mode, err)
 		}
 	}
-	if _, err := readRing(t.TempDir()); !errors.Is(err, schemas.ErrDenied) {
+	if _, err := (secretsFlags{}).readRing(t.Context(), t.TempDir()); !errors.Is(err, schemas.ErrDenied) {
 		t.Errorf("a folder: %v", err)
 	}
 }

@@ -38,6 +38,7 @@ func TestMain(m *testing.M) {
 //	receiver FILE VAR            takes webhooks, a line of "ID TYPE" each into the file, and puts its URL into a variable
 //	askmode DIR MODE             sets the permission mode of all sandboxes
 //	redis start|kill|restart     runs a Redis server; its URL is in $REDIS
+//	kms                          runs a key service; its URL is in $KMS, the name of its key in $KMSKEY
 func TestScripts(t *testing.T) {
 	scripts := &processes{}
 	caps := &redisServers{t: t}
@@ -48,7 +49,7 @@ func TestScripts(t *testing.T) {
 		Setup:               setup,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"start": scripts.start, "await": await, "halt": scripts.halt, "signal": scripts.signal, "field": field, "exits": exits, "mode": mode,
-			"plain": plain, "letter": letter, "hostport": hostport, "lastword": lastword, "receiver": receiver, "askmode": askmode, "redis": caps.do,
+			"plain": plain, "letter": letter, "hostport": hostport, "kms": kms, "lastword": lastword, "receiver": receiver, "askmode": askmode, "redis": caps.do,
 		},
 	})
 }

@@ -28,7 +28,7 @@ func TestAServerAloneKnowsTheAccountsOfItsLog(t *testing.T) {
 	if err := server.openServer(ctx, serverFlags{NATSListen: address{"127.0.0.1", 0}, Durability: "1s"}, id); err != nil {
 		t.Fatal(err)
 	}
-	ring, err := secretsFlags{}.ring(server.dir)
+	ring, err := secretsFlags{}.ring(ctx, server.dir)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,7 +45,7 @@ func (p *processes) start(ts *testscript.TestScript, neg bool, args []string) {
 			cmd.Env = append(cmd.Env, v)
 		}
 	}
-	for _, name := range []string{"SANDJET_URL", "SANDJET_KEY", "SANDJET_CONFIG"} {
+	for _, name := range append(kmsVariables(), "SANDJET_URL", "SANDJET_KEY", "SANDJET_CONFIG") {
 		if v := ts.Getenv(name); v != "" {
 			cmd.Env = append(cmd.Env, name+"="+v)
 		}

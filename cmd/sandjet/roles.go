@@ -146,8 +146,15 @@ type limiterFlags struct {
 	RedisURL string `name:"redis-url" placeholder:"URL" group:"Limits" help:"Redis server that counts caps for all workers, redis://HOST:6379/0; with a password better by the environment. Default: each process counts for itself."`
 }
 
+// kmsFlags say where AWS KMS is.
+type kmsFlags struct {
+	KMSEndpoint string `name:"kms-endpoint" placeholder:"URL" group:"Security" help:"Where AWS KMS is reached, such as a VPC endpoint. Default: that of the key's region."`
+}
+
 // secretsFlags give the keys that seal secrets in the log.
 type secretsFlags struct {
+	kmsFlags
+
 	SecretsKeyFile string `placeholder:"FILE" group:"Security" help:"Keys that seal secrets in the log, a line \"ID BASE64\" for each; the first one seals. All processes on a log need the same. Default: secrets.key in the data folder, made once."`
 	SecretsKeys    string `placeholder:"TEXT" group:"Security" secret:"" help:"The same as text, with commas between the lines; better by the environment, where other users cannot see it."`
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sandjet/sandjet/records"
 	"github.com/sandjet/sandjet/records/seal"
+	"github.com/sandjet/sandjet/records/seal/awskms"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -28,12 +29,16 @@ of lines "ID BASE64": the first one seals, all of them open. Without --secrets-k
 SANDJET_SECRETS_KEYS it is secrets.key in the data folder, made at the first start. Keep a copy of it
 away from the log: what is sealed cannot be opened without.
 
+A line may also be one that AWS KMS has sealed, "ID aws-kms:ARN:BASE64": each process then has KMS open it
+once, at its start, with the credentials of its environment.
+
 To change the key, put a new line first, restart all processes, run "sandjet secrets rotate", and remove
 the old line once "sandjet secrets status" shows no record under it.
 
 Examples:
   sandjet secrets status
   sandjet secrets generate
+  sandjet secrets generate --kms-key alias/sandjet
   sandjet secrets rotate`
 }
 
@@ -59,7 +64,7 @@ func (c *secretsStatusCommand) Run(ctx context.Context, t terminal) error {
 		return err
 	}
 	defer n.close()
-	ring, err := c.known(n.dir)
+	ring, err := c.known(ctx, n.dir)
 	if err != nil {
 		return err
 	}
@@ -108,7 +113,7 @@ func (c *secretsRotateCommand) Run(ctx context.Context, t terminal) error {
 		return err
 	}
 	defer n.close()
-	ring, err := c.known(n.dir)
+	ring, err := c.known(ctx, n.dir)
 	if err != nil {
 		return err
 	}
@@ -135,11 +140,14 @@ func (c *secretsRotateCommand) Run(ctx context.Context, t terminal) error {
 }
 
 type secretsGenerateCommand struct {
-	NATSCallout bool `name:"nats-callout" use:"" help:"Make the keys for --nats-callout-keys instead, with what the NATS server's configuration needs as comments."`
+	kmsFlags
+
+	KMSKey      string `name:"kms-key" placeholder:"KEY" xor:"what" use:"" help:"Have AWS KMS make the key and seal it under this key of its own, an ARN, an id or an alias: the line is no secret then."`
+	NATSCallout bool   `name:"nats-callout" xor:"what" use:"" help:"Make the keys for --nats-callout-keys instead, with what the NATS server's configuration needs as comments."`
 }
 
 // Run prints a new key.
-func (c *secretsGenerateCommand) Run(_ context.Context, t terminal) error {
+func (c *secretsGenerateCommand) Run(ctx context.Context, t terminal) error {
 	if c.NATSCallout {
 		text, err := streams.GenerateCalloutKeys()
 		if err != nil {
@@ -148,8 +156,16 @@ func (c *secretsGenerateCommand) Run(_ context.Context, t terminal) error {
 		return say(t, "%s", bytes.TrimSpace(text))
 	}
 	k := seal.Generate()
-	if t.json {
-		return printJSON(t.out, map[string]string{"id": k.ID, "line": k.Line()})
+	line := k.Line()
+	if c.KMSKey != "" {
+		w, err := awskms.Service{Endpoint: c.KMSEndpoint}.Wrap(ctx, k.ID, c.KMSKey)
+		if err != nil {
+			return err //nolint:wrapcheck // it names the key and the remedy
+		}
+		line = w.Line()
 	}
-	return say(t, "%s", k.Line())
+	if t.json {
+		return printJSON(t.out, map[string]string{"id": k.ID, "line": line})
+	}
+	return say(t, "%s", line)
 }

@@ -1,7 +1,7 @@
 package seal
 
 import (
-	"bytes"
+	"context"
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/rand"
@@ -100,45 +100,9 @@ func NewRing(keys ...Key) (*Ring, error) {
 
 // Parse reads a ring: one key on each line, "ID BASE64", the one that seals first. A comma may stand
 // for the end of a line, as it is easier to write in an environment. Empty lines and lines that
-// begin with # are passed over. Code: invalid, which names the line and shows nothing of it.
-func Parse(text []byte) (*Ring, error) {
-	if len(text) > MaxRingText {
-		return nil, schemas.Invalidf("keys", "are longer than %d bytes", MaxRingText)
-	}
-	var keys []Key
-	n := 0
-	for line := range bytes.FieldsFuncSeq(text, func(r rune) bool { return r == '\n' || r == ',' }) {
-		n++
-		k, err := parseLine(line)
-		if err != nil {
-			return nil, schemas.Invalidf("keys", "entry %d %v", n, err)
-		}
-		if k != nil {
-			keys = append(keys, *k)
-		}
-	}
-	return NewRing(keys...)
-}
-
-// lineError says what is wrong without repeating what may be a secret.
-type lineError string
-
-func (e lineError) Error() string { return string(e) }
-
-func parseLine(line []byte) (*Key, error) {
-	words := strings.Fields(string(line))
-	if len(words) == 0 || strings.HasPrefix(words[0], "#") {
-		return nil, nil //nolint:nilnil // no key is no error
-	}
-	if len(words) != 2 || !validID(words[0]) { //nolint:mnd // the id and the key
-		return nil, lineError("is not \"ID BASE64\": make one with \"sandjet secrets generate\"")
-	}
-	secret, err := base64.StdEncoding.Strict().DecodeString(words[1])
-	if err != nil || len(secret) != KeyBytes {
-		return nil, lineError(fmt.Sprintf("has no %d bytes in base64 after its id: make one with \"sandjet secrets generate\"", KeyBytes))
-	}
-	return &Key{words[0], secret}, nil
-}
+// begin with # are passed over. Code: invalid, which names the line and shows nothing of it. Keys of a
+// key service are for [Load].
+func Parse(text []byte) (*Ring, error) { return Load(context.Background(), text, nil) }
 
 // Current is the id of the key that seals; empty for the nil ring.
 func (r *Ring) Current() string {
