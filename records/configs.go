@@ -83,7 +83,7 @@ func Capabilities() []Capability {
 		},
 		{
 			Provider: "local", Networks: coarse, MaxTimeout: schemas.MaxTimeout, MaxMemory: schemas.MaxMemoryLimit,
-			Persistent: true, Jobs: true, Storage: StorageNo,
+			Persistent: true, Lifecycle: true, Hooks: true, Jobs: true, Storage: StorageNo,
 		},
 		{
 			Provider: "modal", Networks: every, MaxTimeout: schemas.MaxTimeout, MaxMemory: schemas.MaxMemoryLimit,

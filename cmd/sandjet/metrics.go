@@ -55,7 +55,13 @@ func workerMetrics(r *prometheus.Registry) workers.Metrics {
 	jobs := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "sandjet_jobs", Help: "Background jobs that the worker looks after.",
 	}, []string{"provider"})
-	r.MustRegister(wait, run, finished, redelivered, limited, slots, stopped, started, jobs)
+	boxes := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "sandjet_boxes", Help: "Kept boxes that the worker knows of.",
+	}, []string{"provider"})
+	ended := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "sandjet_boxes_ended_total", Help: "Kept boxes that the worker has released.",
+	}, []string{"provider", "why"})
+	r.MustRegister(wait, run, finished, redelivered, limited, slots, stopped, started, jobs, boxes, ended)
 	return workers.Metrics{
 		Wait:        func(t schemas.Tool, d time.Duration) { wait.WithLabelValues(string(t)).Observe(d.Seconds()) },
 		Run:         func(t schemas.Tool, d time.Duration) { run.WithLabelValues(string(t)).Observe(d.Seconds()) },
@@ -69,6 +75,8 @@ func workerMetrics(r *prometheus.Registry) workers.Metrics {
 		LiveStopped: stopped.Inc,
 		JobStarted:  func(provider string) { started.WithLabelValues(provider).Inc() },
 		Jobs:        func(provider string, n int) { jobs.WithLabelValues(provider).Set(float64(n)) },
+		Boxes:       func(provider string, n int) { boxes.WithLabelValues(provider).Set(float64(n)) },
+		BoxEnded:    func(provider, why string) { ended.WithLabelValues(provider, why).Inc() },
 	}
 }
 
