@@ -202,8 +202,9 @@ func (n *node) addGateway(ctx context.Context, f gatewayFlags, insecure insecure
 	g := gateway.New(gateway.Options{
 		Bus: n.bus, Records: n.records, Log: n.log.With("part", "gateway"), Version: readBuild().Version, MaxWait: f.MaxWait,
 		Registry: n.metrics, Providers: []string{"local"}, Origins: f.Origins,
-		Tools:     func(d schemas.Dialect) (any, error) { return tools.DefinitionsFor(d, schemas.JobActions()) }, // as local has them
-		Endpoints: n.records, AllowInsecureWebhooks: insecure.WebhookAllowHTTP,
+		Tools:      func(d schemas.Dialect) (any, error) { return tools.DefinitionsFor(d, schemas.JobActions()) }, // as local has them
+		AgentTools: agentTools,
+		Endpoints:  n.records, AllowInsecureWebhooks: insecure.WebhookAllowHTTP,
 		NATS: n.records, NATSURL: n.natsURL(f.natsAccessFlags),
 		Accounts: n.records, AdminKeyHash: admin, OpenSignup: f.OpenSignup, OwnAccount: id.Account,
 	})
