@@ -165,6 +165,19 @@ func (d Durable) Names(ctx context.Context) (map[DurableName]bool, error) {
 	return names, err
 }
 
+// Forget deletes a record of [DurableRecords] if its revision is rev still, so that nothing is left of
+// it after a minute. Code: conflict when it is not.
+func (d Durable) Forget(ctx context.Context, key string, rev uint64) error {
+	const left = time.Minute // until the mark goes too
+	if !jetstreamKey(key) {
+		return schemas.Invalidf("key", "%q cannot be one", schemas.Quotable(key))
+	}
+	m := nats.NewMsg("$KV." + string(DurableRecords) + "." + key)
+	m.Header.Set("KV-Operation", "DEL") // as the client library writes it, but with a time to live
+	_, err := d.bus.storeOne(ctx, m, jetstream.WithExpectLastSequencePerSubject(rev), jetstream.WithMsgTTL(left))
+	return err
+}
+
 // Count tells how many records of [DurableRecords] an account has; deleted ones count for a minute more.
 func (d Durable) Count(ctx context.Context, a schemas.AccountID) (int, error) {
 	subjects, err := d.subjects(ctx, "KV_"+string(DurableRecords), "$KV."+string(DurableRecords)+"."+string(a)+".*")

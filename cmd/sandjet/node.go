@@ -16,6 +16,7 @@ import (
 	"github.com/sandjet/sandjet/delivery"
 	"github.com/sandjet/sandjet/delivery/webhook"
 	"github.com/sandjet/sandjet/gateway"
+	"github.com/sandjet/sandjet/gateway/durable"
 	"github.com/sandjet/sandjet/providers/local"
 	"github.com/sandjet/sandjet/providers/supervisor"
 	"github.com/sandjet/sandjet/records"
@@ -231,10 +232,11 @@ func (n *node) addCaretakers() {
 	}).Run)
 }
 
-// addSweeper adds the parts that find jobs which no worker looks after, and approvals that nobody
-// answered. They are where there is a gateway, so that these are found without any worker.
+// addSweeper adds the parts that find jobs which no worker looks after, approvals that nobody
+// answered, and durable streams whose time is over. They are where there is a gateway, so that these are found without any worker.
 func (n *node) addSweeper() {
 	n.add("approvals", (&gateway.ApprovalSweeper{Bus: n.bus, Log: n.log.With("part", "approvals")}).Run)
+	n.add("durable", (&durable.Sweeper{Bus: n.bus, Log: n.log.With("part", "durable")}).Run)
 	n.add("sweeper", (&workers.Sweeper{Bus: n.bus, Endpoints: n.records, Log: n.log.With("part", "sweeper")}).Run)
 }
 

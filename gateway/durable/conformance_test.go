@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sandjet/sandjet/internal/natstest"
 )
 
 // suiteTests is how many tests the suite has; a suite that ran less proves nothing.
@@ -21,14 +23,14 @@ func TestThePublicConformanceSuitePasses(t *testing.T) {
 	}
 	dir := installSuite(t)
 	// The suite knows no keys: its requests get one on the way.
-	g := open(t, 2*time.Second)
+	url := strings.TrimSuffix(serveAs(t, natstest.Start(t).Bus, alice, 2*time.Second), "/v1/stream/")
 	results := filepath.Join(t.TempDir(), "results.json")
 	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer cancel()
 	// Some of its tests measure seconds of a TTL by their own clock, and may try again on a busy machine.
 	cmd := exec.CommandContext(ctx, filepath.Join(dir, "node_modules", ".bin", "vitest"), "run", "--reporter=json", "--outputFile="+results, "--no-color", "--testTimeout=60000", "--retry=2")
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "STREAMS_URL="+strings.TrimSuffix(g.serveAs(t, keyOf(alice)), "/v1/stream/"))
+	cmd.Env = append(os.Environ(), "STREAMS_URL="+url)
 	out, runErr := cmd.CombinedOutput()
 	var report struct {
 		TestResults []struct {
@@ -66,12 +68,13 @@ func TestThePublicConformanceSuitePasses(t *testing.T) {
 // installSuite installs the suite as its lock file says, and returns its folder.
 func installSuite(t *testing.T) string {
 	t.Helper()
+	missing := t.Skipf
+	if os.Getenv("CI") == "true" {
+		missing = t.Fatalf
+	}
 	npm, err := exec.LookPath("npm")
 	if err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal("npm is missing: the suite needs Node.js 20 or later")
-		}
-		t.Skip("npm is missing: the suite needs Node.js 20 or later")
+		missing("npm is missing: the suite needs Node.js 20 or later")
 	}
 	dir := t.TempDir() // node_modules must not appear in the tree
 	if err := os.CopyFS(dir, os.DirFS("conformance")); err != nil {
@@ -82,7 +85,7 @@ func installSuite(t *testing.T) string {
 	cmd := exec.CommandContext(ctx, npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts")
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("npm ci: %v\n%s", err, out)
+		missing("the suite cannot be installed: npm ci: %v\n%s", err, out)
 	}
 	return dir
 }

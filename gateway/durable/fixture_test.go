@@ -22,64 +22,28 @@ const (
 	bob   schemas.AccountID = "acct_bob"
 )
 
-func keyOf(a schemas.AccountID) string { return "sk_" + string(a) }
+const keyPrefix = "sk_"
 
 // book is the records of a test: whoever has a key is an account.
 type book struct{ gateway.Records }
 
 func (book) Authenticate(_ context.Context, key string) (schemas.AccountID, error) {
-	if a, ok := strings.CutPrefix(key, "sk_"); ok {
+	if a, ok := strings.CutPrefix(key, keyPrefix); ok {
 		return schemas.AccountID(a), nil
 	}
 	return "", schemas.Errorf(schemas.Denied, "", "no")
 }
 
-// edge is a log with gateways over it.
-type edge struct {
-	server *streams.Server
-	bus    *streams.Bus
-	wait   time.Duration // of long polls
-}
-
-func open(t *testing.T, wait time.Duration) *edge {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), within)
-	defer cancel()
-	server, err := streams.StartServer(ctx, streams.ServerOptions{DataDir: t.TempDir(), Host: "127.0.0.1", Durability: "os"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(server.Shutdown)
-	return &edge{server: server, bus: connect(t, server), wait: wait}
-}
-
-func connect(t *testing.T, server *streams.Server) *streams.Bus {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), within)
-	defer cancel()
-	bus, err := streams.Open(ctx, streams.Options{Server: server})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), within)
-		defer cancel()
-		if err := bus.Close(ctx); err != nil {
-			t.Errorf("close the bus: %v", err)
-		}
-	})
-	return bus
-}
-
-// serveAs serves a gateway of its own to whom every request is made with key, and returns its URL.
-func (e *edge) serveAs(t *testing.T, key string) string {
+// serveAs serves a gateway of its own, to whom every request is made with the key of an account, and
+// returns the URL of streams. Wait is how long its long polls last.
+func serveAs(t *testing.T, bus *streams.Bus, a schemas.AccountID, wait time.Duration) string {
 	t.Helper()
 	gw := gateway.New(gateway.Options{
-		Bus: e.bus, Records: book{}, Version: "1.0.0", Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
-		Origins: []string{"https://example.com"}, DurableWait: e.wait,
+		Bus: bus, Records: book{}, Version: "1.0.0", Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Origins: []string{"https://example.com"}, DurableWait: wait,
 	})
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r.Header.Set("Authorization", "Bearer "+key)
+		r.Header.Set("Authorization", "Bearer "+keyPrefix+string(a))
 		gw.ServeHTTP(w, r)
 	}))
 	t.Cleanup(func() {

@@ -12,7 +12,7 @@ import (
 // the record goes first: what a crash leaves is data that nobody finds, but the [Sweeper].
 func (s *store) remove(ctx context.Context, f found) error {
 	for len(f.Forks) == 0 {
-		err := s.records.DeleteRevision(ctx, recordKey(f.Account, f.Path), f.revision)
+		err := s.log.Forget(ctx, recordKey(f.Account, f.Path), f.revision)
 		if err == nil {
 			return s.clear(ctx, f)
 		}
