@@ -32,31 +32,21 @@ type Store struct {
 // is sealed with, the record is unavailable and all others are as ever. The nil ring is for logs
 // without secrets: a record with any is refused.
 func Open(ctx context.Context, bus *streams.Bus, ring *seal.Ring) (*Store, error) {
-	const atATime = 16
 	s := &Store{
 		bucket: vault{streams.OpenBucket[stored](bus, streams.Records), ring},
 		index:  newIndex(), seen: map[string]uint64{}, locked: map[string]error{},
 	}
-	keys, err := s.bucket.Keys(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("list the records: %w", err)
+	for p, err := range s.bucket.All(ctx) {
+		switch {
+		case err == nil:
+			s.apply(p)
+		case p.Key == "":
+			return nil, fmt.Errorf("read the records: %w", err)
+		default: // Run tells of it
+			s.lock(p, err)
+		}
 	}
-	var (
-		wg   sync.WaitGroup
-		errs = make([]error, atATime)
-	)
-	for n := range atATime {
-		wg.Go(func() {
-			for i := n; i < len(keys) && errs[n] == nil; i += atATime {
-				// Not found: deleted since. What is locked is told by Run.
-				if err := s.fetch(ctx, keys[i]); !errors.Is(err, schemas.ErrNotFound) && !s.isLocked(keys[i]) {
-					errs[n] = err
-				}
-			}
-		})
-	}
-	wg.Wait()
-	return s, errors.Join(errs...)
+	return s, nil
 }
 
 // Run follows the changes of all processes until ctx ends, then returns nil. While the log is away

@@ -167,11 +167,20 @@ func (v vault) Keys(ctx context.Context, filters ...string) ([]string, error) {
 	return v.bucket.Keys(ctx, filters...) //nolint:wrapcheck // the caller says which record
 }
 
+// All is [streams.Bucket.All]. A record that does not open has its key and revision beside the error.
+func (v vault) All(ctx context.Context) iter.Seq2[streams.Pair[record], error] {
+	return v.each(v.bucket.All(ctx))
+}
+
 // Watch is [streams.Bucket.Watch]. A record that does not open has its key and revision beside the
 // error.
 func (v vault) Watch(ctx context.Context) iter.Seq2[streams.Pair[record], error] {
+	return v.each(v.bucket.Watch(ctx))
+}
+
+func (v vault) each(all iter.Seq2[streams.Pair[stored], error]) iter.Seq2[streams.Pair[record], error] {
 	return func(yield func(streams.Pair[record], error) bool) {
-		for p, err := range v.bucket.Watch(ctx) {
+		for p, err := range all {
 			if !yield(v.opened(p, err)) {
 				return
 			}
