@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/gateway/replay"
+	"github.com/sandjet/sandjet/gateway/tickets"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -37,15 +38,22 @@ type control struct {
 	Recovered *bool        `json:"recovered,omitzero"` // false: there is a gap here
 	Gap       *streams.Gap `json:"gap,omitzero"`
 	Error     any          `json:"error,omitzero"` // the stream ends here; come back after retry
+	// For a compact reader, before the event that they are about: how many events were left out, and what
+	// its call has printed before.
+	Skipped  int               `json:"skipped,omitzero"`
+	Snapshot *streams.Snapshot `json:"snapshot,omitzero"`
 }
 
 // getEvents reads a conversation: as a stream for who accepts text/event-stream, else as a page.
-func (g *Gateway) getEvents(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
+func (g *Gateway) getEvents(w http.ResponseWriter, r *http.Request, who holder) error {
 	conv := schemas.ConversationID(r.PathValue("id"))
 	if err := conv.Validate(); err != nil {
 		return err //nolint:wrapcheck // it is coded already
 	}
-	q, err := parseQuery(r.URL.RawQuery, "after", "limit", "wait")
+	if err := who.check(tickets.Read, conv); err != nil {
+		return err
+	}
+	q, err := parseQuery(r.URL.RawQuery, "after", "limit", "wait", "compact")
 	if err != nil {
 		return err
 	}
@@ -53,8 +61,12 @@ func (g *Gateway) getEvents(w http.ResponseWriter, r *http.Request, a schemas.Ac
 	if err != nil {
 		return err
 	}
+	compact, err := q.flag("compact")
+	if err != nil {
+		return err
+	}
 	if accepts(r.Header, "text/event-stream") {
-		return g.streamEvents(w, r, a, conv, after)
+		return g.openStream(w, r, who, conv, after, compact)
 	}
 	limit, err := q.limit()
 	if err != nil {
@@ -64,7 +76,15 @@ func (g *Gateway) getEvents(w http.ResponseWriter, r *http.Request, a schemas.Ac
 	if err != nil {
 		return err
 	}
-	return g.pageEvents(w, r, a, conv, after, limit, wait)
+	switch {
+	case compact && wait > 0:
+		return schemas.Invalidf("wait", "does not go with compact: what is waited for is told as it comes")
+	case compact:
+		return g.compactPage(w, r, who.account, conv, after, limit)
+	case who.ticket != nil:
+		wait = min(wait, time.Until(who.ticket.Expires))
+	}
+	return g.pageEvents(w, r, who.account, conv, after, limit, wait)
 }
 
 // accepts reports whether the client asks for a type of content by name.
@@ -92,6 +112,9 @@ type pageOut struct {
 type eventOut struct {
 	Cursor schemas.Cursor  `json:"cursor"`
 	Event  json.RawMessage `json:"event"`
+
+	Skipped  int               `json:"skipped,omitzero"` // of a compact page
+	Snapshot *streams.Snapshot `json:"snapshot,omitzero"`
 }
 
 // pageEvents answers a part of a conversation. A conversation that others follow too, or that is
@@ -197,13 +220,37 @@ func notify(c chan<- struct{}) func() {
 	}
 }
 
+// openStream streams a conversation, within the limits of the account and for as long as its token is good.
+func (g *Gateway) openStream(
+	w http.ResponseWriter, r *http.Request, who holder, conv schemas.ConversationID, after schemas.Cursor, compact bool,
+) error {
+	socket, err := g.takeSocket(who.account)
+	if err != nil {
+		later(w.Header())
+		return err
+	}
+	defer socket.Release()
+	place, err := g.takeAttachment(who.account)
+	if err != nil {
+		later(w.Header())
+		return err
+	}
+	defer place.Release()
+	ctx, end := g.whileGood(r.Context(), who)
+	defer end()
+	g.metrics.following.WithLabelValues("sse").Inc()
+	defer g.metrics.following.WithLabelValues("sse").Dec()
+	if compact {
+		return g.streamCompact(ctx, w, who.account, conv, after)
+	}
+	return g.streamEvents(ctx, w, who.account, conv, after)
+}
+
 // streamEvents writes a conversation as server-sent events until the client goes or the gateway
 // drains.
 func (g *Gateway) streamEvents(
-	w http.ResponseWriter, r *http.Request, a schemas.AccountID, conv schemas.ConversationID, after schemas.Cursor,
+	ctx context.Context, w http.ResponseWriter, a schemas.AccountID, conv schemas.ConversationID, after schemas.Cursor,
 ) error {
-	g.metrics.following.WithLabelValues("sse").Inc()
-	defer g.metrics.following.WithLabelValues("sse").Dec()
 	woken := make(chan struct{}, 1)
 	reader := g.live().Attach(a, conv, after, notify(woken))
 	defer reader.Close()
@@ -246,7 +293,12 @@ func (g *Gateway) streamEvents(
 				out.buf = append(out.buf, sseComment...)
 			}
 		case <-g.draining.Done():
-		case <-r.Context().Done():
+		case <-ctx.Done():
+			if !begun {
+				return context.Cause(ctx) //nolint:wrapcheck // it is coded already
+			}
+			out.control("", control{Error: schemas.Public(context.Cause(ctx))}) // a token's end: else the client has gone
+			_ = out.flush()                                                     // as above
 			return nil
 		}
 	}

@@ -83,6 +83,10 @@ type Options struct {
 	OwnAccount schemas.AccountID
 	// AllowInsecureWebhooks lets endpoints be added whose URL begins with http://, for development.
 	AllowInsecureWebhooks bool
+	// Keys sign attach tokens. Nil: none are made or taken.
+	Keys Keys
+	// Limits bound what clients hold at the same time.
+	Limits Limits
 	// Grace bounds the end of [Gateway.Run]: how long requests in hand may take. Default 10 s.
 	Grace time.Duration
 	// DurableWait is how long a reader of a durable stream is kept waiting by a long poll. Default 20 s.
@@ -107,6 +111,7 @@ type Gateway struct {
 	hub      *replay.Hub // made by live
 	lively   sync.Once
 	signups  *signups
+	counters *counters
 	durable  *durable.Handler
 
 	// draining ends when the gateway is told to stop: what waits or streams then ends by itself.
@@ -139,6 +144,7 @@ func New(o Options) *Gateway {
 	g.metrics = newMetrics(o.Registry, o.Bus, o.Providers)
 	g.upgrades = newSockets(o.Origins)
 	g.signups = newSignups()
+	g.counters = newCounters(o.Limits)
 	g.durable = durable.New(durable.Options{
 		Bus: o.Bus, Draining: g.draining, LongPoll: o.DurableWait, Heartbeat: o.Heartbeat, Stall: o.Stall,
 	})

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/gateway/durable"
+	"github.com/sandjet/sandjet/gateway/tickets"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -88,6 +89,10 @@ func (g *Gateway) authenticate(ctx context.Context, key string) (schemas.Account
 	if key == "" {
 		return "", withStatus(http.StatusUnauthorized, schemas.Errorf(schemas.Denied, "",
 			"no key: send Authorization: Bearer <key>"))
+	}
+	if tickets.Is(key) {
+		return "", schemas.Errorf(schemas.Denied, "",
+			"an attach token is for /v1/ws and reading the events of its conversations alone: use the account's key")
 	}
 	a, err := g.Records.Authenticate(ctx, key)
 	if errors.Is(err, schemas.ErrDenied) || errors.Is(err, schemas.ErrNotFound) {

@@ -28,7 +28,7 @@ type CloseCode int
 // The close codes.
 const (
 	CloseDrain    CloseCode = 4001 // this gateway stops: come back after the time that bye names
-	CloseAuth     CloseCode = 4002 // the key is no longer good: get another, then come back
+	CloseAuth     CloseCode = 4002 // the token has ended or its key did: get another, then come back
 	CloseBehind   CloseCode = 4008 // a write stood still for too long: come back when you can read
 	CloseLimit    CloseCode = 4009 // too many of something: come back with less
 	CloseProtocol CloseCode = 4503 // what was sent is not this protocol
@@ -42,6 +42,7 @@ const (
 	opCancel  = "cancel"
 	opApprove = "approve"
 	opPing    = "ping"
+	opAuth    = "auth"
 )
 
 // clientOp is one frame from a client. ID is the client's own number for it and comes back in the
@@ -52,12 +53,17 @@ type clientOp struct {
 	Conv  string `json:"conv"`  // attach, detach
 	After string `json:"after"` // attach: a cursor, -1 or now
 
+	Compact bool `json:"compact"` // attach: finished things whole
+
 	Request json.RawMessage `json:"request"` // send
 	Call    string          `json:"call"`    // cancel
 	Reason  string          `json:"reason"`  // cancel, approve
 
 	Approval string `json:"approval"` // approve
 	Approved *bool  `json:"approved"` // approve
+	Remember string `json:"remember"` // approve
+
+	Token string `json:"token"` // auth
 }
 
 // serverOp is one frame to a client.
@@ -71,6 +77,8 @@ type serverOp struct {
 	Recovered    *bool           `json:"recovered,omitzero"`
 	Gap          any             `json:"gap,omitzero"`
 	Replay       bool            `json:"replay,omitzero"`
+	Skipped      int             `json:"skipped,omitzero"` // events left out before it
+	Snapshot     any             `json:"snapshot,omitzero"`
 	Data         json.RawMessage `json:"data,omitzero"`
 	Call         string          `json:"call,omitzero"`
 	Conversation string          `json:"conversation,omitzero"`
@@ -79,6 +87,7 @@ type serverOp struct {
 	Approval     string          `json:"approval,omitzero"`
 	Code         CloseCode       `json:"code,omitzero"`
 	RetryMS      int64           `json:"retry_ms,omitzero"`
+	InMS         int64           `json:"in_ms,omitzero"` // until the token ends
 	Error        *schemas.Error  `json:"error,omitzero"`
 }
 
@@ -100,17 +109,22 @@ func decodeOp(b []byte) (op clientOp, malformed bool, err error) {
 	return op, false, op.validate()
 }
 
+// answer is what approve says.
+func (o clientOp) answer() schemas.ApprovalAnswer {
+	return schemas.ApprovalAnswer{Approved: o.Approved, Reason: o.Reason, Remember: schemas.Remember(o.Remember)}
+}
+
 // validate reports what is missing or does not belong to the operation.
 func (o clientOp) validate() error {
 	given := map[string]bool{
-		"conv": o.Conv != "", "after": o.After != "", "request": len(o.Request) > 0, "call": o.Call != "", "reason": o.Reason != "",
-		"approval": o.Approval != "", "approved": o.Approved != nil,
+		"conv": o.Conv != "", "after": o.After != "", "compact": o.Compact, "request": len(o.Request) > 0, "call": o.Call != "", "reason": o.Reason != "",
+		"approval": o.Approval != "", "approved": o.Approved != nil, "remember": o.Remember != "", "token": o.Token != "",
 	}
-	const ops = "attach, detach, send, cancel, approve or ping"
+	const ops = "attach, detach, send, cancel, approve, auth or ping"
 	must, may := []string{}, []string{}
 	switch o.Op {
 	case opAttach:
-		must, may = []string{"conv"}, []string{"after"}
+		must, may = []string{"conv"}, []string{"after", "compact"}
 	case opDetach:
 		must = []string{"conv"}
 	case opSend:
@@ -118,7 +132,9 @@ func (o clientOp) validate() error {
 	case opCancel:
 		must, may = []string{"call"}, []string{"reason"}
 	case opApprove:
-		must, may = []string{"approval", "approved"}, []string{"reason"}
+		must, may = []string{"approval", "approved"}, []string{"reason", "remember"}
+	case opAuth:
+		must = []string{"token"}
 	case opPing:
 	case "":
 		return schemas.Invalidf("op", "is missing: use %s", ops)
@@ -134,7 +150,7 @@ func (o clientOp) validate() error {
 	for _, f := range may {
 		delete(given, f)
 	}
-	for _, f := range []string{"conv", "after", "request", "call", "reason", "approval", "approved"} {
+	for _, f := range []string{"conv", "after", "compact", "request", "call", "reason", "approval", "approved", "token"} {
 		if given[f] {
 			return schemas.Invalidf(f, "does not belong to %s", o.Op)
 		}
@@ -153,7 +169,7 @@ func (o clientOp) validate() error {
 		}
 		return checkReason(o.Reason)
 	case opApprove:
-		return schemas.ApprovalAnswer{Approved: o.Approved, Reason: o.Reason}.Validate() //nolint:wrapcheck // it is coded already
+		return o.answer().Validate() //nolint:wrapcheck // it is coded already
 	}
 	return nil
 }

@@ -13,7 +13,9 @@ import (
 	"github.com/gorilla/websocket"
 
 	"github.com/sandjet/sandjet/gateway/admission"
+	"github.com/sandjet/sandjet/gateway/quota"
 	"github.com/sandjet/sandjet/gateway/replay"
+	"github.com/sandjet/sandjet/gateway/tickets"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -34,7 +36,8 @@ type session struct {
 	g       *Gateway
 	conn    *websocket.Conn // read by it; everything is written to net, see write
 	net     net.Conn
-	account schemas.AccountID
+	account schemas.AccountID // empty until the client has said who it is
+	place   *quota.Place
 	ctx     context.Context //nolint:containedctx // a session is its context: it ends by it
 	end     context.CancelCauseFunc
 
@@ -49,6 +52,8 @@ type session struct {
 	attached []*attachment
 	first    int  // whose turn it is when the client cannot take everything at once
 	broken   bool // a write has failed: a frame may be half there
+	sent     int  // bytes, since the pace was asked
+	pass     pass
 }
 
 // attachment is one conversation that the client follows.
@@ -58,6 +63,11 @@ type attachment struct {
 	reader *replay.Reader
 	ready  atomic.Bool // there may be something to tell
 	failed bool
+	place  *quota.Place
+	gone   bool // nothing of it is told any more
+
+	stop context.CancelFunc // of a compact one, which has no reader
+	live bool               // the same: its replay is over
 }
 
 func newSession(g *Gateway, conn *websocket.Conn, a schemas.AccountID) *session {
@@ -86,12 +96,14 @@ func (s *session) run() {
 	s.read()
 	s.close(&closed{0, "the client has gone"})
 	s.linger()
+	s.unguard()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, at := range s.attached {
 		s.forget(at)
 	}
 	s.attached = nil
+	s.place.Release()
 }
 
 // read takes frames until the socket ends. Once it is closing they are read away. Operations are
@@ -153,7 +165,21 @@ func (s *session) serve(r io.Reader) bool {
 func (s *session) do(op clientOp) error {
 	ctx, cancel := context.WithTimeout(s.ctx, opWithin)
 	defer cancel()
+	if s.account == "" && op.Op != opAuth {
+		return schemas.Errorf(schemas.Denied, "", "this socket has not said who it is: send {\"op\":\"auth\",\"token\":…} first")
+	}
 	switch op.Op {
+	case opAuth:
+		err := s.auth(ctx, op)
+		if err == nil || s.account != "" {
+			return err
+		}
+		why := &closed{CloseAuth, "the first frame did not say who it is"}
+		if schemas.CodeOf(err).Retryable() {
+			why = &closed{CloseLimit, "too many sockets"}
+		}
+		s.say(serverOp{Op: "error", ID: op.ID, Error: schemas.Public(err)})
+		s.close(why)
 	case opAttach:
 		return s.attach(op)
 	case opDetach:
@@ -162,6 +188,9 @@ func (s *session) do(op clientOp) error {
 		return s.submit(ctx, op)
 	case opCancel:
 		call, err := s.g.lookUp(ctx, s.account, schemas.CallID(op.Call))
+		if err == nil {
+			err = s.allow(tickets.Cancel, call.Conversation)
+		}
 		if err != nil {
 			return err
 		}
@@ -170,7 +199,10 @@ func (s *session) do(op clientOp) error {
 		}
 		s.say(serverOp{Op: "cancelling", ID: op.ID, Call: op.Call, Status: stateCancelling})
 	case opApprove:
-		a, err := s.g.approvals().Decide(ctx, s.account, schemas.ApprovalID(op.Approval), decision(*op.Approved, admission.WebSocket, op.Reason))
+		if err := s.mayApprove(ctx, schemas.ApprovalID(op.Approval)); err != nil {
+			return err
+		}
+		a, err := s.g.approvals().Decide(ctx, s.account, schemas.ApprovalID(op.Approval), decision(op.answer(), admission.WebSocket))
 		if err != nil {
 			return err
 		}
@@ -186,6 +218,9 @@ func (s *session) submit(ctx context.Context, op clientOp) error {
 	req, err := schemas.DecodeRequest(op.Request)
 	if err != nil {
 		return rename(err, under("request", err))
+	}
+	if err := s.allow(tickets.Send, req.Conversation); err != nil {
+		return err
 	}
 	door := admission.Door{Bus: s.g.Bus, Records: s.g.Records, Kind: admission.WebSocket, Log: s.g.Log}
 	got, err := door.Admit(ctx, s.account, req)
@@ -218,11 +253,24 @@ func (s *session) attach(op clientOp) error {
 	if len(s.attached) >= MaxAttached {
 		return schemas.Errorf(schemas.Exhausted, "", "this socket follows %d conversations, the most it may: detach from one or open another", MaxAttached)
 	}
-	at := &attachment{conv: conv, id: op.ID}
-	at.reader = s.g.live().Attach(s.account, conv, after, func() { at.ready.Store(true); s.wake() })
-	at.ready.Store(true)
+	if err := s.pass.check(tickets.Read, conv); err != nil {
+		return err
+	}
+	place, err := s.g.takeAttachment(s.account)
+	if err != nil {
+		return err
+	}
+	at := &attachment{conv: conv, id: op.ID, place: place}
 	s.attached = append(s.attached, at)
 	s.g.metrics.following.WithLabelValues("websocket").Inc()
+	if op.Compact {
+		var ctx context.Context
+		ctx, at.stop = context.WithCancel(s.ctx)
+		s.g.sockets.Go(func() { s.followCompact(ctx, at, after) })
+		return nil
+	}
+	at.reader = s.g.live().Attach(s.account, conv, after, func() { at.ready.Store(true); s.wake() })
+	at.ready.Store(true)
 	s.wake()
 	return nil
 }
@@ -246,7 +294,13 @@ func (s *session) following(conv schemas.ConversationID) int {
 }
 
 func (s *session) forget(at *attachment) {
-	at.reader.Close()
+	at.gone = true
+	if at.stop != nil {
+		at.stop()
+	} else {
+		at.reader.Close()
+	}
+	at.place.Release()
 	s.g.metrics.following.WithLabelValues("websocket").Dec()
 }
 

@@ -89,7 +89,9 @@ func (s *session) drain() {
 	buf := s.g.upgrades.buffers.get()
 	defer s.g.upgrades.buffers.put(buf)
 	for {
-		for s.round(buf) {
+		for more := true; more; {
+			more = s.round(buf)
+			s.pace()
 		}
 		if s.writer.CompareAndSwap(writerBusy, writerIdle) {
 			return
@@ -213,6 +215,7 @@ func (s *session) write(b []byte) bool {
 		return false
 	}
 	s.said.Store(now.UnixNano())
+	s.sent += len(b)
 	if _, err := s.net.Write(b); err != nil {
 		s.broken = true
 		if !s.closing.Load() {

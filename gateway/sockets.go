@@ -53,21 +53,44 @@ func (g *Gateway) getSocket(w http.ResponseWriter, r *http.Request) error {
 	if _, err := parseQuery(r.URL.RawQuery); err != nil {
 		return err
 	}
-	a, err := g.authenticate(r.Context(), socketKey(r.Header))
+	shake, err := g.takeHandshake()
+	if err != nil {
+		later(w.Header())
+		return err
+	}
+	defer shake.Release()
+	h, err := g.socketHolder(r)
 	if err != nil {
 		return err
 	}
 	if g.draining.Err() != nil {
 		return schemas.Errorf(schemas.Unavailable, "", "this gateway is stopping: come back")
 	}
+	place, err := g.takeSocket(h.account)
+	if err != nil {
+		later(w.Header())
+		return err
+	}
 	conn, err := g.upgrades.upgrader.Upgrade(w, r, nil)
 	if err != nil {
+		place.Release()
 		return nil //nolint:nilerr // the upgrader has answered
 	}
 	g.live() // the wheel turns
-	s := newSession(g, conn, a)
+	s := newSession(g, conn, h.account)
+	s.place = place
+	s.admit(h)
 	g.sockets.Go(s.run)
 	return nil
+}
+
+// socketHolder finds who opens a socket. Nobody yet, if the client will say so by its first frame.
+func (g *Gateway) socketHolder(r *http.Request) (holder, error) {
+	credential := socketKey(r.Header)
+	if credential == "" && slices.Contains(websocket.Subprotocols(r), authProtocol) {
+		return holder{}, nil
+	}
+	return g.holder(r.Context(), credential)
 }
 
 // live is what shows conversations. With the first that asks for it the parts start that run until

@@ -1,0 +1,164 @@
+package gateway
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/sandjet/sandjet/gateway/tickets"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// Keys sign attach tokens, and know the keys of the accounts that they are bound to. Its methods may be
+// called from many goroutines and answer without a round trip.
+type Keys interface {
+	tickets.Keys
+	// KeyHashes are the SHA-256, in hex, of the keys of an account that are good now.
+	KeyHashes(a schemas.AccountID) []string
+}
+
+// Times of attach tokens.
+const (
+	expiringWithin = 30 * time.Second // of its end a socket is told that its token ends
+	ticketChecked  = 50 * time.Second // how often the account's key behind a token is looked at
+)
+
+// AttachToken is the answer to who had one made.
+type AttachToken struct {
+	Token   string    `json:"token"`
+	Expires time.Time `json:"expires"`
+}
+
+// attachTokenRequest says what an attach token is for.
+type attachTokenRequest struct {
+	Conversations []string          `json:"conversations"`
+	Ops           []tickets.Op      `json:"ops,omitzero"` // default: read
+	TTL           *schemas.Duration `json:"ttl,omitzero"` // default: 15m
+}
+
+// holder is who a credential belongs to: an account by its key, or whoever has a token for some of it.
+type holder struct {
+	account schemas.AccountID
+	ticket  *tickets.Ticket // nil: the account itself
+}
+
+// check reports whether the holder may do op on the conversation. Code: denied.
+func (h holder) check(op tickets.Op, c schemas.ConversationID) error {
+	if h.ticket == nil {
+		return nil
+	}
+	return h.ticket.Check(op, c) //nolint:wrapcheck // it is coded already
+}
+
+// postAttachToken makes an attach token of the key that asks.
+func (g *Gateway) postAttachToken(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
+	var in attachTokenRequest
+	if err := decodeBody(w, r, false, &in); err != nil {
+		return err
+	}
+	if g.Keys == nil {
+		return schemas.Errorf(schemas.Unsupported, "", "this gateway makes no attach tokens")
+	}
+	ttl, now := tickets.DefaultTTL, time.Now()
+	if in.TTL != nil {
+		ttl = time.Duration(*in.TTL)
+	}
+	if len(in.Ops) == 0 {
+		in.Ops = []tickets.Op{tickets.Read}
+	}
+	sum := sha256.Sum256([]byte(bearer(r.Header)))
+	t := tickets.Ticket{
+		Account: a, Key: tickets.FingerprintOf(hex.EncodeToString(sum[:])), Conversations: in.Conversations, Ops: in.Ops,
+		Expires: now.Add(ttl).UTC().Truncate(time.Second),
+	}
+	if err := t.Validate(now); err != nil {
+		return err //nolint:wrapcheck // it is coded already
+	}
+	token, err := tickets.Signer{Keys: g.Keys}.Sign(t)
+	if err != nil {
+		return err //nolint:wrapcheck // it is coded already
+	}
+	writeJSON(w, http.StatusCreated, AttachToken{token, t.Expires})
+	return nil
+}
+
+// held asks for a key or an attach token first. What the token allows is left to the handler.
+func (g *Gateway) held(h func(http.ResponseWriter, *http.Request, holder) error) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		who, err := g.holder(r.Context(), bearer(r.Header))
+		if err != nil {
+			return err
+		}
+		return h(w, r, who)
+	}
+}
+
+// holder finds who a key or attach token belongs to, or says 401.
+func (g *Gateway) holder(ctx context.Context, credential string) (holder, error) {
+	if !tickets.Is(credential) {
+		a, err := g.authenticate(ctx, credential)
+		return holder{account: a}, err
+	}
+	t, err := g.ticket(credential)
+	if err != nil {
+		return holder{}, withStatus(http.StatusUnauthorized, err)
+	}
+	return holder{t.Account, &t}, nil
+}
+
+// ticket verifies an attach token. Code: denied.
+func (g *Gateway) ticket(token string) (tickets.Ticket, error) {
+	if g.Keys == nil {
+		return tickets.Ticket{}, schemas.Errorf(schemas.Denied, "", "this gateway takes no attach tokens: use the account's key")
+	}
+	t, err := tickets.Signer{Keys: g.Keys}.Verify(token, time.Now())
+	if err == nil && !g.backed(t) {
+		err = schemas.Errorf(schemas.Denied, "", "the key that the attach token was made with is no longer good: have another made")
+	}
+	return t, err //nolint:wrapcheck // it is coded already
+}
+
+// backed reports whether the account's key that a ticket was made with is still good.
+func (g *Gateway) backed(t tickets.Ticket) bool {
+	return slices.ContainsFunc(g.Keys.KeyHashes(t.Account), func(hash string) bool { return tickets.FingerprintOf(hash) == t.Key })
+}
+
+// lapsed says why a ticket is no longer good at a time, or else when to look again.
+func (g *Gateway) lapsed(t tickets.Ticket, now time.Time) (again time.Duration, why error) {
+	left := t.Expires.Sub(now)
+	switch {
+	case left <= 0:
+		return 0, schemas.Errorf(schemas.Denied, "", "the attach token has ended")
+	case !g.backed(t):
+		return 0, schemas.Errorf(schemas.Denied, "", "the key that the attach token was made with is no longer good")
+	case left > expiringWithin:
+		left -= expiringWithin
+	}
+	return min(left, ticketChecked), nil
+}
+
+// whileGood is ctx until the holder's token ends: its cause then says why.
+func (g *Gateway) whileGood(ctx context.Context, h holder) (context.Context, context.CancelFunc) {
+	if h.ticket == nil {
+		return context.WithCancel(ctx)
+	}
+	ctx, end := context.WithCancelCause(ctx)
+	go func() {
+		for {
+			again, why := g.lapsed(*h.ticket, time.Now())
+			if why != nil {
+				end(why)
+				return
+			}
+			select {
+			case <-time.After(again):
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return ctx, func() { end(context.Canceled) }
+}

@@ -1,0 +1,162 @@
+package gateway
+
+import (
+	"context"
+	"time"
+
+	"github.com/sandjet/sandjet/gateway/tickets"
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+// authProtocol is offered by a client that will authenticate by its first frame.
+const authProtocol = "sandjet.auth"
+
+// authWithin is how long such a client has.
+const authWithin = 10 * time.Second
+
+// pass is what a session may do, and the timer that looks after its end.
+type pass struct {
+	holder
+
+	timer  *time.Timer // nil: there is nothing to look after
+	warned bool        // of this ticket's end
+}
+
+// admit begins the session's time with who opened it. A session that has yet to say who it is ends soon.
+func (s *session) admit(h holder) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pass.holder = h
+	switch {
+	case h.account == "":
+		s.pass.timer = time.AfterFunc(authWithin, s.guard)
+	case h.ticket != nil:
+		s.pass.timer = time.AfterFunc(0, s.guard)
+	}
+}
+
+// who is what the session may do at this moment.
+func (s *session) who() holder {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pass.holder
+}
+
+// guard looks whether the session's ticket is still good, tells of its end, and ends the session by it.
+func (s *session) guard() {
+	s.mu.Lock()
+	h, timer, warned := s.pass.holder, s.pass.timer, s.pass.warned
+	s.mu.Unlock()
+	switch {
+	case s.closing.Load() || h.account != "" && h.ticket == nil:
+		return
+	case h.account == "":
+		s.close(&closed{CloseAuth, "no auth frame came within 10 s"})
+		return
+	}
+	now := time.Now()
+	again, why := s.g.lapsed(*h.ticket, now)
+	if why != nil && s.who().ticket == h.ticket { // else another came meanwhile, and has set the timer
+		s.close(&closed{CloseAuth, schemas.Public(why).Message})
+	}
+	if why != nil {
+		return
+	}
+	if left := h.ticket.Expires.Sub(now); left <= expiringWithin && !warned {
+		s.mu.Lock()
+		if s.pass.ticket == h.ticket {
+			s.pass.warned = true
+			s.sayLocked(serverOp{Op: "expiring", InMS: left.Milliseconds()})
+		}
+		s.mu.Unlock()
+	}
+	timer.Reset(again)
+}
+
+// unguard ends the looking after.
+func (s *session) unguard() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.pass.timer != nil {
+		s.pass.timer.Stop()
+	}
+}
+
+// auth takes a new token, or the first, and ends the following of what it does not allow.
+func (s *session) auth(ctx context.Context, op clientOp) error {
+	if !tickets.Is(op.Token) && s.who().account != "" {
+		return schemas.Invalidf("token", "must be an attach token: POST /v1/attach-tokens makes one")
+	}
+	h, err := s.g.holder(ctx, op.Token)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch former := s.pass.holder; {
+	case former.account == "":
+		place, err := s.g.takeSocket(h.account)
+		if err != nil {
+			return err
+		}
+		s.place.Release() // that of nobody
+		s.place, s.account = place, h.account
+	case former.account != h.account:
+		return schemas.Errorf(schemas.Denied, "", "the attach token is of another account: open another socket")
+	case former.ticket == nil:
+		return schemas.Errorf(schemas.Conflict, "", "this socket was opened with the account's key and needs no token")
+	}
+	s.pass.holder, s.pass.warned = h, false
+	answer := serverOp{Op: "authed", ID: op.ID}
+	if h.ticket != nil {
+		answer.InMS = time.Until(h.ticket.Expires).Milliseconds()
+	}
+	s.sayLocked(answer)
+	for _, at := range s.attached {
+		if err := h.check(tickets.Read, at.conv); err != nil {
+			at.failed = true
+			s.sayLocked(serverOp{Op: "error", ID: at.id, Conv: string(at.conv), Error: schemas.Public(err)})
+		}
+	}
+	s.drop()
+	if s.pass.timer == nil {
+		s.pass.timer = time.AfterFunc(0, s.guard)
+	} else {
+		s.pass.timer.Reset(0)
+	}
+	return nil
+}
+
+// allow refuses what the session may not do on a conversation. Code: denied.
+func (s *session) allow(op tickets.Op, c schemas.ConversationID) error { return s.who().check(op, c) }
+
+// mayApprove refuses an answer to a question of a conversation that is not the session's.
+func (s *session) mayApprove(ctx context.Context, id schemas.ApprovalID) error {
+	if s.who().ticket == nil {
+		return nil
+	}
+	p, err := streams.FindApproval(ctx, s.g.Bus, s.account, id)
+	if err != nil {
+		return err //nolint:wrapcheck // it is coded already
+	}
+	return s.allow(tickets.Approve, p.Value.Call.Conversation)
+}
+
+// pace waits while the account gets more bytes per second than it may.
+func (s *session) pace() {
+	s.mu.Lock()
+	n, a := s.sent, s.account
+	s.sent = 0
+	s.mu.Unlock()
+	wait := s.g.counters.pace.Take(a, n, time.Now())
+	if wait <= 0 {
+		return
+	}
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-s.ctx.Done():
+	}
+}

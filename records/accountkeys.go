@@ -1,0 +1,36 @@
+package records
+
+import (
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// KeyHashes are the hashes of the keys of an account that are good now: none when there is no such account.
+// It costs no round trip.
+func (s *Store) KeyHashes(a schemas.AccountID) []string {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	t, now := s.index.tenants[a], time.Now()
+	if t == nil || t.account == nil {
+		return nil
+	}
+	hashes := []string{t.account.KeyHash}
+	for _, k := range t.account.Former {
+		if now.Before(k.Expires) {
+			hashes = append(hashes, k.KeyHash)
+		}
+	}
+	return hashes
+}
+
+// Sign signs with the current key of the ring, which every process on the log has. Code: unsupported (there
+// is no ring).
+func (s *Store) Sign(purpose string, message []byte) (key string, signature []byte, err error) {
+	return s.bucket.ring.Sign(purpose, message) //nolint:wrapcheck // it is for the user as it is
+}
+
+// Verify reports whether a key of the ring signed the message.
+func (s *Store) Verify(key, purpose string, message, signature []byte) bool {
+	return s.bucket.ring.Verify(key, purpose, message, signature)
+}
