@@ -11,7 +11,6 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-//nolint:gochecknoglobals // a flag of the test
 var update = flag.Bool("update", false, "write the golden file")
 
 // The golden file is also what the program reads of the example in YAML, which a test there holds.

@@ -41,8 +41,8 @@ func TestVariablesReachTheSandboxesThatNameThem(t *testing.T) {
 	}
 	// Nothing shows it, and the log keeps it sealed.
 	list, err := s.Variables(t.Context(), manifested)
-	text, _ := json.Marshal(list)
-	if err != nil || len(list) != 1 || list[0].Name != "API" || strings.Contains(string(text), "another") {
+	text, jerr := json.Marshal(list)
+	if err != nil || jerr != nil || len(list) != 1 || list[0].Name != "API" || strings.Contains(string(text), "another") {
 		t.Errorf("%s, %v", text, err)
 	}
 	raw, err := streams.OpenBucket[json.RawMessage](b, streams.Records).Get(t.Context(), "variable.acct_a.API")

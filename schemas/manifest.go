@@ -184,19 +184,20 @@ func (p *Problems) Add(path string, err error) {
 
 // Err is nil, the one problem, or an error whose message has a line for each. Code: invalid, or that of the
 // one.
-func (p Problems) Err() error {
+func (p *Problems) Err() error {
 	const most = 50
-	switch len(p) {
+	all := *p
+	switch len(all) {
 	case 0:
 		return nil
 	case 1:
-		return p[0]
+		return all[0]
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d things are wrong:", len(p))
-	for i, e := range p {
+	fmt.Fprintf(&b, "%d things are wrong:", len(all))
+	for i, e := range all {
 		if i == most {
-			fmt.Fprintf(&b, "\n  and %d more", len(p)-most)
+			fmt.Fprintf(&b, "\n  and %d more", len(all)-most)
 			break
 		}
 		b.WriteString("\n  " + e.Error())
@@ -256,7 +257,10 @@ func ResourcePath(i int) string { return fmt.Sprintf("resources[%d]", i) }
 
 // Check looks at what can be said of a manifest alone: its form, names and the form of each config. Whether
 // there is what a resource names is the account's to say. Code: invalid, with all that is wrong.
-func (m Manifest) Check() error { return m.check(nil).Err() }
+func (m Manifest) Check() error {
+	p := m.check(nil)
+	return p.Err()
+}
 
 // check passes over the resources that could not be read.
 func (m Manifest) check(unread map[int]bool) Problems {

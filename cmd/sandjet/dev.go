@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/sandjet/sandjet/client"
@@ -27,10 +28,8 @@ Examples:
 
 // Run applies until it is told to stop.
 func (c *devCommand) Run(ctx context.Context, t terminal) error {
-	for _, f := range c.File {
-		if f == "-" {
-			return schemas.Invalidf("file", "stdin does not change: use sandjet apply")
-		}
+	if slices.Contains(c.File, "-") {
+		return schemas.Invalidf("file", "stdin does not change: use sandjet apply")
 	}
 	cl, err := c.dial(ctx, t)
 	if err != nil {
@@ -44,7 +43,7 @@ func (c *devCommand) Run(ctx context.Context, t terminal) error {
 		if w.changed() {
 			if err := c.once(ctx, cl, t); err != nil {
 				if ctx.Err() != nil {
-					return nil //nolint:nilerr // it was told to stop
+					return nil // it was told to stop
 				}
 				fmt.Fprintln(t.err, "sandjet:", err)
 				w.again = errors.Is(err, schemas.ErrUnavailable)

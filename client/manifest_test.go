@@ -1,0 +1,49 @@
+package client_test
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/sandjet/sandjet/client"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+func TestManifestsAndVariablesAreAskedFor(t *testing.T) {
+	t.Parallel()
+	asked := make(chan string, 8)
+	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		b, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		asked <- r.Method + " " + r.URL.RequestURI() + " " + string(b)
+		body := `{"name":"A B","variables":[{"name":"A"}],"changes":[{"action":"create","kind":"agent","name":"g","id":"agent_1"}],"warnings":{},"applied":true,"project":"p q"}`
+		answer(w, http.StatusOK, body)
+	})
+	did, err := c.ApplyManifest(t.Context(), client.Me, schemas.ManifestRequest{Manifest: schemas.Manifest{Version: 1, Project: "p"}, Prune: true})
+	if err != nil || !did.Applied || !did.Differs() {
+		t.Errorf("%+v, %v", did, err)
+	}
+	if m, err := c.Manifest(t.Context(), "acct_a", "p q"); err != nil || m.Project != "p q" {
+		t.Errorf("%+v, %v", m, err)
+	}
+	if _, err := c.SetVariable(t.Context(), client.Me, "A B", "v"); err != nil {
+		t.Error(err)
+	}
+	if list, err := c.Variables(t.Context(), client.Me); err != nil || len(list) != 1 {
+		t.Errorf("%+v, %v", list, err)
+	}
+	if err := c.RemoveVariable(t.Context(), client.Me, "A"); err != nil {
+		t.Error(err)
+	}
+	for _, want := range []string{
+		`PUT /accounts/me/manifest {"manifest":{"version":1,"project":"p","resources":null},"prune":true}`, "GET /accounts/acct_a/manifest?project=p+q ",
+		`PUT /accounts/me/env/A%20B {"value":"v"}`, "GET /accounts/me/env ", "DELETE /accounts/me/env/A ",
+	} {
+		if got := <-asked; strings.TrimSpace(got) != strings.TrimSpace(want) {
+			t.Errorf("it asked %s, not %s", got, want)
+		}
+	}
+}
