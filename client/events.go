@@ -16,8 +16,9 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Item is one step of a conversation. Exactly one of three things is told: an event (Event.ID is
-// set), that the reader has caught up (Live), or that events are missing here (Gap).
+// Item is one step of a conversation. Exactly one of four things is told: an event (Event.ID is
+// set), that the reader has caught up (Live), that events are missing here (Gap), or what a compact
+// reader is told instead of events (Snapshot).
 type Item struct {
 	Event schemas.Event
 	// Cursor resumes after this event.
@@ -28,6 +29,9 @@ type Item struct {
 	// Gap says that what followed the last cursor is no longer kept, or that the conversation was
 	// begun anew; it is the gateway's JSON about it, nil for all other items.
 	Gap json.RawMessage
+	// Snapshot is what a call had printed before the place where a compact reader meets it: the
+	// gateway's JSON about it, nil for all other items. After a reconnect it may be told again.
+	Snapshot json.RawMessage
 }
 
 // Events reads a conversation after a cursor (the zero Cursor is its beginning, [schemas.Tail] its

@@ -9,7 +9,7 @@ import (
 // HearFrame gives a frame to a socket that follows the conversation c, as if it had come.
 func HearFrame(b []byte) {
 	s := New("http://gateway.test", "").Socket()
-	f, err := s.follower("c", schemas.Cursor{})
+	f, err := s.follower("c", schemas.Cursor{}, true)
 	if err != nil {
 		panic(err)
 	}

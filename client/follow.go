@@ -26,6 +26,7 @@ type wsFrame struct {
 	Recovered *bool           `json:"recovered"`
 	Gap       json.RawMessage `json:"gap"`
 	Data      json.RawMessage `json:"data"`
+	Snapshot  json.RawMessage `json:"snapshot"`
 	RetryMS   int64           `json:"retry_ms"`
 	Error     *schemas.Error  `json:"error"`
 
@@ -43,8 +44,19 @@ type wsFrame struct {
 //
 // Codes: conflict (the socket follows it already), and what will not pass at the gateway.
 func (s *Socket) Follow(ctx context.Context, conversation schemas.ConversationID, after schemas.Cursor) iter.Seq2[Item, error] {
+	return s.follow(ctx, conversation, after, false)
+}
+
+// FollowCompact is [Socket.Follow] for who comes late: what a later event of the history tells whole,
+// such as the output of a finished call, is left out of it. Where it begins in the middle of a call,
+// an item tells what the call had printed.
+func (s *Socket) FollowCompact(ctx context.Context, conversation schemas.ConversationID, after schemas.Cursor) iter.Seq2[Item, error] {
+	return s.follow(ctx, conversation, after, true)
+}
+
+func (s *Socket) follow(ctx context.Context, conversation schemas.ConversationID, after schemas.Cursor, compact bool) iter.Seq2[Item, error] {
 	return func(yield func(Item, error) bool) {
-		f, err := s.follower(conversation, after)
+		f, err := s.follower(conversation, after, compact)
 		if err != nil {
 			yield(Item{}, err)
 			return
@@ -78,6 +90,7 @@ func (s *Socket) Follow(ctx context.Context, conversation schemas.ConversationID
 // are the socket's, under its mutex.
 type follower struct {
 	conversation schemas.ConversationID
+	compact      bool
 	chain        chain
 	items        []Item
 	wake         chan struct{} // there is something to take
@@ -91,7 +104,7 @@ type follower struct {
 	err      error
 }
 
-func (s *Socket) follower(conversation schemas.ConversationID, after schemas.Cursor) (*follower, error) {
+func (s *Socket) follower(conversation schemas.ConversationID, after schemas.Cursor, compact bool) (*follower, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.over != nil {
@@ -100,7 +113,7 @@ func (s *Socket) follower(conversation schemas.ConversationID, after schemas.Cur
 	if s.followers[conversation] != nil {
 		return nil, schemas.Errorf(schemas.Conflict, "conversation", "this socket follows %s already: break out of that loop first", conversation)
 	}
-	f := &follower{conversation: conversation, chain: chain{at: after}, wake: make(chan struct{}, 1)}
+	f := &follower{conversation: conversation, compact: compact, chain: chain{at: after}, wake: make(chan struct{}, 1)}
 	s.followers[conversation] = f
 	s.attach(f)
 	return f, nil
@@ -135,7 +148,11 @@ func (s *Socket) attach(f *follower) {
 	s.detach(f)
 	s.lastID++
 	f.request = s.lastID
-	s.write(map[string]any{"op": "attach", "id": f.request, "conv": f.conversation, "after": f.chain.at})
+	op := map[string]any{"op": "attach", "id": f.request, "conv": f.conversation, "after": f.chain.at}
+	if f.compact {
+		op["compact"] = true
+	}
+	s.write(op)
 }
 
 func (s *Socket) detach(f *follower) {
@@ -178,6 +195,10 @@ func (s *Socket) hear(w wsFrame) {
 			f.push(Item{Live: true, Cursor: f.chain.at})
 		}
 		f.live = true
+	case w.Op == "snapshot":
+		if w.Snapshot != nil {
+			f.push(Item{Snapshot: w.Snapshot, Cursor: f.chain.at})
+		}
 	case w.Op == "ev":
 		f.gap(w)
 		s.event(f, w)

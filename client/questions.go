@@ -56,12 +56,17 @@ func (s *Socket) Cancel(ctx context.Context, id schemas.CallID, reason string) e
 
 // Approve answers a call that waits for a person. Codes: not_found, conflict (it was answered
 // otherwise, or nobody waits for it any more).
-func (s *Socket) Approve(ctx context.Context, id schemas.ApprovalID, approved bool, reason string) error {
-	op := map[string]any{"op": "approve", "approval": id, "approved": approved}
-	if reason != "" {
-		op["reason"] = reason
+func (s *Socket) Approve(ctx context.Context, id schemas.ApprovalID, a schemas.ApprovalAnswer) error {
+	b, err := json.Marshal(a)
+	if err != nil {
+		return schemas.Wrap(schemas.Invalid, "encode", "the answer cannot be written as JSON", err)
 	}
-	_, err := s.ask(ctx, op)
+	op := map[string]any{}
+	if err := json.Unmarshal(b, &op); err != nil {
+		return fmt.Errorf("read the answer again: %w", err)
+	}
+	op["op"], op["approval"] = "approve", id
+	_, err = s.ask(ctx, op)
 	return err
 }
 

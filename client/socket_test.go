@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -28,6 +29,7 @@ type op struct {
 	ID       int64           `json:"id"`
 	Conv     string          `json:"conv"`
 	After    string          `json:"after"`
+	Compact  bool            `json:"compact"`
 	Token    string          `json:"token"`
 	Request  schemas.Request `json:"request"`
 	Call     string          `json:"call"`
@@ -113,12 +115,19 @@ func sockets(t *testing.T, gateways ...func(*peer)) (*client.Socket, <-chan erro
 }
 
 // told reads items as words until there are n.
-func told(t *testing.T, s *client.Socket, after schemas.Cursor, n int) (all []string) {
+func told(t *testing.T, s *client.Socket, after schemas.Cursor, n int) []string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	for it, err := range s.Follow(ctx, "c", after) {
+	return take(t, s.Follow(ctx, "c", after), n)
+}
+
+func take(t *testing.T, seq iter.Seq2[client.Item, error], n int) (all []string) {
+	t.Helper()
+	for it, err := range seq {
 		switch {
+		case it.Snapshot != nil:
+			all = append(all, "snapshot"+string(it.Snapshot))
 		case err != nil:
 			all = append(all, fmt.Sprint(schemas.CodeOf(err)))
 		case it.Gap != nil:
@@ -184,6 +193,20 @@ func TestAGapIsToldInItsPlace(t *testing.T) {
 	if len(got) != 2 || !strings.HasPrefix(got[0], "gap{") || got[1] != "1" {
 		t.Errorf("told %v", got)
 	}
+}
+
+func TestACompactReaderHearsSnapshotsInTheirPlace(t *testing.T) {
+	t.Parallel()
+	s, _ := sockets(t, func(p *peer) {
+		o := p.hear("attach")
+		if !o.Compact {
+			t.Error("it is not compact")
+		}
+		p.say(fmt.Sprintf(`{"op":"attached","id":%d,"conv":"c","recovered":true}`, o.ID), ev(2, 0),
+			`{"op":"snapshot","conv":"c","snapshot":{"call":"x"}}`, ev(5, 2), `{"op":"live","conv":"c","cur":"`+cur(8)+`","skipped":3}`, ev(9, 8))
+		p.hear("detach")
+	})
+	same(t, take(t, s.FollowCompact(t.Context(), "c", schemas.Cursor{}), 5), "2", `snapshot{"call":"x"}`, "5", "live", "9")
 }
 
 func TestASlowReaderIsDetachedAndComesBack(t *testing.T) {
@@ -252,7 +275,7 @@ func TestQuestionsAreAskedAgainAndTheSame(t *testing.T) {
 	if err := s.Cancel(t.Context(), "x", "enough"); err != nil {
 		t.Errorf("a cancel whose answer was lost: %v", err)
 	}
-	if err := s.Approve(t.Context(), "appr_1", true, ""); !errors.Is(err, schemas.ErrNotFound) {
+	if err := s.Approve(t.Context(), "appr_1", schemas.ApprovalAnswer{Approved: new(true)}); !errors.Is(err, schemas.ErrNotFound) {
 		t.Errorf("%v", err)
 	}
 }

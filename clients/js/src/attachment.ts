@@ -1,6 +1,6 @@
 import { Chain } from "./chain.js";
 import { fromProblem, isPassing, SandjetError } from "./errors.js";
-import type { Event, Frame, Gap } from "./wire.js";
+import type { Event, Frame, Gap, Snapshot } from "./wire.js";
 
 /** Item is one event of a conversation. */
 export interface Item {
@@ -15,7 +15,7 @@ export interface Item {
 export interface AttachOptions {
   /** after is the cursor to resume after, "-1" (the default) for the beginning, "now" for the present end. */
   after?: string;
-  /** compact leaves out what a later event of the replay tells whole. */
+  /** compact leaves out of the history what a later event of it tells whole, such as the output of a finished call. */
   compact?: boolean;
   /** signal detaches; the loop then ends without an error. */
   signal?: AbortSignal;
@@ -25,8 +25,8 @@ export interface AttachOptions {
   onGap?: (gap: Gap) => void;
   /** onLive hears, once, that the history has been told. */
   onLive?: () => void;
-  /** onSnapshot hears what is known where a compacted replay begins in the middle of something. */
-  onSnapshot?: (frame: Frame) => void;
+  /** onSnapshot hears what a call had printed, where a compact replay begins in the middle of it. After a reconnect it may be told again. */
+  onSnapshot?: (snapshot: Snapshot) => void;
 }
 
 /** Wire is what an attachment needs of its connection. */
@@ -117,7 +117,10 @@ export class Attachment implements AsyncIterableIterator<Item> {
         this.#live = true;
         break;
       case "snapshot":
-        this.#push(() => this.#options.onSnapshot?.(f));
+        if (f.snapshot !== undefined) {
+          const snapshot = f.snapshot;
+          this.#push(() => this.#options.onSnapshot?.(snapshot));
+        }
         break;
       case "eof":
         this.#finish(undefined);

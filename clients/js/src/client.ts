@@ -1,7 +1,7 @@
 import { Attachment, type AttachOptions } from "./attachment.js";
 import { pauseBefore, type Backoff } from "./backoff.js";
 import { SandjetError } from "./errors.js";
-import { newID, Operations, type Accepted, type Request } from "./operations.js";
+import { newID, Operations, type Accepted, type Answer, type Request } from "./operations.js";
 import { CLOSE, decodeFrame, KEY_PROTOCOL, SUBPROTOCOL, type Frame } from "./wire.js";
 
 /** Status is what the connection does: hold on to it for a light in a corner of the page. */
@@ -107,8 +107,8 @@ export class Client {
   }
 
   /** approve answers a call that waits for a person. */
-  async approve(approval: string, approved: boolean, reason?: string, signal?: AbortSignal): Promise<void> {
-    await this.#ask({ op: "approve", approval, approved, ...(reason !== undefined && { reason }) }, signal);
+  async approve(approval: string, answer: Answer, signal?: AbortSignal): Promise<void> {
+    await this.#ask({ ...answer, op: "approve", approval }, signal);
   }
 
   /** close ends the connection, every loop and every open question. */
@@ -234,7 +234,7 @@ export class Client {
         headers: { Authorization: `Bearer ${token}` },
         signal: AbortSignal.timeout(this.#options.patience ?? 10_000),
       });
-      if (r.status === 401 || r.status === 403) return new SandjetError("denied", "the gateway refuses the token");
+      if (r.status === 401) return new SandjetError("denied", "the gateway refuses the token");
     } catch {
       // the network, or a page that may not ask: nothing is known
     }

@@ -7,5 +7,5 @@ export type { Attachment, AttachOptions, Item } from "./attachment.js";
 export type { Backoff } from "./backoff.js";
 export { Client, connect, type Options, type Status, type Token } from "./client.js";
 export { SandjetError } from "./errors.js";
-export type { Accepted, Request } from "./operations.js";
-export type { Event, Frame, Gap } from "./wire.js";
+export type { Accepted, Answer, Request } from "./operations.js";
+export type { Event, Gap, Snapshot } from "./wire.js";

@@ -20,6 +20,13 @@ export interface Accepted {
   approval?: string;
 }
 
+/** Answer is what a person says to a call that waits for one. */
+export interface Answer {
+  approved: boolean;
+  reason?: string;
+  [field: string]: unknown;
+}
+
 interface Pending {
   frame: { op: string; id: number; [field: string]: unknown };
   sent: number;

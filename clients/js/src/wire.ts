@@ -24,6 +24,14 @@ export interface Gap {
   to: string;
 }
 
+/** Snapshot is what a call had printed before the place where a compact reader meets it. */
+export interface Snapshot {
+  call: string;
+  attempt: number;
+  /** output has an entry for each stream that printed: the next piece of it begins at offset + bytes. */
+  output: { stream: string; offset: number; bytes: number; text: string }[];
+}
+
 /** Problem is how the gateway tells what is wrong. */
 export interface Problem {
   code: string;
@@ -41,6 +49,7 @@ export interface Frame {
   head?: string;
   recovered?: boolean;
   gap?: Gap;
+  snapshot?: Snapshot;
   replay?: boolean;
   data?: Event;
   code?: number;

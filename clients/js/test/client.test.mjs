@@ -87,6 +87,22 @@ test("an honest gap is told in its place", async () => {
   assert.deepEqual(order, [cursor(5), "c.6"]);
 });
 
+test("a compact attachment hears snapshots in their place and goes on behind what was left out", async () => {
+  const order = [];
+  const { gateway, client, socket } = await start();
+  const a = client.attach("c", { compact: true, onSnapshot: (s) => order.push(s.call) });
+  socket.open();
+  assert.equal(socket.last("attach").compact, true);
+  attached(socket, "c").say(ev("c", 2, 0), { op: "snapshot", conv: "c", snapshot: { call: "x", attempt: 1, output: [] } }, ev("c", 5, 2));
+  socket.say({ op: "live", conv: "c", cur: cursor(8), skipped: 3 });
+  order.push(...(await take(a, 1)));
+  order.push(...(await take(a, 1)));
+  assert.deepEqual(order, ["c.2", "x", "c.5"]);
+  const next = gateway.next();
+  socket.end(1006);
+  assert.equal((await next).open().last("attach").after, cursor(8));
+});
+
 test("a full buffer leaves the conversation and takes it up again", async () => {
   const { client, socket } = await start();
   const a = client.attach("c", { buffer: 4 });
