@@ -11,10 +11,10 @@ import (
 )
 
 type benchCommand struct {
-	What    []string `arg:"" optional:"" enum:"throughput,latency,local,footprint,backlog,jobs" help:"What to measure: throughput, latency, local, footprint, backlog, jobs. Default: all of them." use:""`
+	What    []string `arg:"" optional:"" enum:"throughput,latency,local,footprint,backlog,jobs,records" help:"What to measure: throughput, latency, local, footprint, backlog, jobs, records. Default: all of them." use:""`
 	Calls   int      `placeholder:"N" default:"20000" help:"Calls of one run of throughput and footprint; 20000 by default." use:""`
 	Rounds  int      `placeholder:"N" default:"5" help:"Interleaved rounds of throughput, 5 by default; local makes 40 runs in each." use:""`
-	Backlog int      `placeholder:"N" default:"100000" help:"Calls that are queued before they are drained; 100000 by default." use:""`
+	Backlog int      `placeholder:"N" default:"100000" help:"Calls that are queued before they are drained, and records; 100000 by default." use:""`
 	Workers int      `placeholder:"N" default:"32" help:"Slots of the worker; 32 by default." use:""`
 	Program string   `placeholder:"FILE" help:"Program sandjet-box, for local; default: as for a worker." use:""`
 }
@@ -29,6 +29,7 @@ docs/BENCHMARKS.md. Nothing outside a temporary folder is touched.
   local       "true" in a cold, a pooled and a kept box, against a plain shell and bubblewrap
   footprint   bytes of disk and memory per call
   backlog     queue many calls, then drain them
+  records     requests resolved a second, many records read at the start, a change seen elsewhere
   jobs        ends of background jobs settled a second, and the way of one to a WebSocket
 
 Examples:
@@ -57,6 +58,7 @@ func (c *benchCommand) Run(ctx context.Context, t terminal) error {
 		{"backlog", func() (bench.Report, error) { return bench.Backlog(ctx, c.Backlog, c.Workers) }},
 		{"jobs", func() (bench.Report, error) { return bench.Settle(ctx, bench.Size{Calls: c.Calls, Rounds: c.Rounds}) }},
 		{"jobs", func() (bench.Report, error) { return bench.JobEnd(ctx, latencies) }},
+		{"records", func() (bench.Report, error) { return bench.Records(ctx, c.Backlog, c.Rounds) }},
 	}
 	for _, b := range all {
 		if len(c.What) > 0 && !slices.Contains(c.What, b.name) {
