@@ -75,7 +75,8 @@ func sandboxDocument(s schemas.Sandbox) schemas.SandboxDocument {
 	spec := sandboxSpec(s)
 	spec.Config.EnvVars = maskVars(s.EnvVars)
 	return schemas.SandboxDocument{
-		ID: s.ID, Name: s.Name, Description: s.Description, Config: spec.Config, Created: s.Created, Updated: updated(s.Created, s.Updated),
+		ID: s.ID, Name: s.Name, Description: s.Description, Config: spec.Config, Manifest: s.Manifest,
+		Created: s.Created, Updated: updated(s.Created, s.Updated),
 	}
 }
 

@@ -38,7 +38,7 @@ func workspaceDocument(w schemas.Workspace) schemas.WorkspaceDocument {
 	spec := workspaceSpec(w)
 	return schemas.WorkspaceDocument{
 		ID: w.ID, Name: w.Name, Description: w.Description, Config: spec.Config, Sandbox: spec.Sandbox,
-		Created: w.Created, Updated: updated(w.Created, w.Updated),
+		Manifest: w.Manifest, Created: w.Created, Updated: updated(w.Created, w.Updated),
 	}
 }
 

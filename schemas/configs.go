@@ -57,6 +57,7 @@ type SandboxDocument struct {
 	Name        string        `json:"name"`
 	Description string        `json:"description,omitzero"`
 	Config      SandboxConfig `json:"config"`
+	Manifest    string        `json:"manifest,omitzero"` // what it was applied with
 	Created     time.Time     `json:"createdAt"`
 	Updated     time.Time     `json:"updatedAt"`
 }
@@ -78,7 +79,7 @@ type SandboxConfig struct {
 	Timeout        int64          `json:"timeout,omitzero"`          // of one run, in seconds; default 30
 	MemoryLimit    int64          `json:"memoryLimit,omitzero"`      // MiB; default: the provider's
 	OutputLimit    int            `json:"outputLimitBytes,omitzero"` // default 64 KiB
-	// EnvVars are shown as [MaskedSecret].
+	// EnvVars are shown as [MaskedSecret], but for those that name a variable of the account as env:NAME.
 	EnvVars    map[string]string `json:"envVars,omitzero"`
 	Persistent bool              `json:"persistent,omitzero"`
 	Lifecycle  LifecycleConfig   `json:"lifecycle,omitzero"`
@@ -112,9 +113,10 @@ type WorkspaceDocument struct {
 	Description string          `json:"description,omitzero"`
 	Config      WorkspaceConfig `json:"config"`
 	// Sandbox is where calls run that name no sandbox; null: they must name one.
-	Sandbox *SandboxID `json:"sandbox"`
-	Created time.Time  `json:"createdAt"`
-	Updated time.Time  `json:"updatedAt"`
+	Sandbox  *SandboxID `json:"sandbox"`
+	Manifest string     `json:"manifest,omitzero"` // what it was applied with
+	Created  time.Time  `json:"createdAt"`
+	Updated  time.Time  `json:"updatedAt"`
 }
 
 // WorkspaceSpec is what a client says of a workspace.
