@@ -88,6 +88,9 @@ func (g *Gateway) postAttachToken(w http.ResponseWriter, r *http.Request, a sche
 // held asks for a key or an attach token first. What the token allows is left to the handler.
 func (g *Gateway) held(h func(http.ResponseWriter, *http.Request, holder) error) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
+		if !allowedOrigin(r, g.Origins) {
+			return schemas.Errorf(schemas.Denied, "", "this origin may not read here: the operator can allow it with --origins")
+		}
 		who, err := g.holder(r.Context(), bearer(r.Header))
 		if err != nil {
 			return err

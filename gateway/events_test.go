@@ -80,7 +80,9 @@ func (e *edge) stream(ctx context.Context, path string, header http.Header) *buf
 	if req.Header == nil {
 		req.Header = http.Header{}
 	}
-	req.Header.Set("Authorization", "Bearer "+aliceKey)
+	if req.Header.Get("Authorization") == "" {
+		req.Header.Set("Authorization", "Bearer "+aliceKey)
+	}
 	req.Header.Set("Accept", "text/event-stream")
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {

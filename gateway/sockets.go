@@ -29,7 +29,7 @@ func newSockets(origins []string) *sockets {
 		Error: func(w http.ResponseWriter, _ *http.Request, code int, reason error) {
 			var err error = &schemas.Error{Code: schemas.Invalid, Message: reason.Error()}
 			if code == http.StatusForbidden {
-				err = schemas.Errorf(schemas.Denied, "", "this origin may not open a WebSocket here: the operator can allow it")
+				err = schemas.Errorf(schemas.Denied, "", "this origin may not open a WebSocket here: the operator can allow it with --origins")
 			}
 			writeProblem(w, withStatus(code, err))
 		},

@@ -26,6 +26,7 @@ type cli struct {
 	Up         upCommand         `cmd:"" help:"Run everything in one process, with an embedded NATS server."`
 	Call       callCommand       `cmd:"" help:"Make one tool call and wait for its result."`
 	Jobs       jobsCommand       `cmd:"" help:"List, follow, stop and wait for background jobs."`
+	Tokens     tokensCommand     `cmd:"" help:"Make attach tokens, which browsers hold in place of a key."`
 	Approvals  approvalsCommand  `cmd:"" help:"Answer calls that wait for a person's yes."`
 	Sandboxes  sandboxesCommand  `cmd:"" help:"List, make, change and remove sandboxes."`
 	Workspaces workspacesCommand `cmd:"" help:"List, make, change and remove workspaces."`

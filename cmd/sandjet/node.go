@@ -208,12 +208,14 @@ func (n *node) addGateway(ctx context.Context, f gatewayFlags, insecure insecure
 		Endpoints:  n.records, AllowInsecureWebhooks: insecure.WebhookAllowHTTP,
 		NATS: n.records, NATSURL: n.natsURL(f.natsAccessFlags),
 		Accounts: n.records, AdminKeyHash: admin, OpenSignup: f.OpenSignup, OwnAccount: id.Account,
+		Keys: n.records, Limits: f.limits(),
 	})
 	if err := n.addCallout(f.natsAccessFlags); err != nil {
 		return err
 	}
 	n.addLast("gateway", func(ctx context.Context) error { return g.Run(ctx, l) })
 	n.add("router", (&gateway.Router{Bus: n.bus, Records: n.records, Log: n.log.With("part", "router")}).Run)
+	n.add("retention", (&streams.Retention{Bus: n.bus, Log: n.log.With("part", "retention"), Keep: f.KeepEvents, Count: f.KeepEventsCount}).Run)
 	n.add("front door", (&gateway.FrontDoor{
 		Bus: n.bus, Records: n.records, Log: n.log.With("part", "front door"), DefaultAccount: id.Account,
 	}).Run)

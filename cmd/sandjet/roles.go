@@ -6,8 +6,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/sandjet/sandjet/gateway"
 	"github.com/sandjet/sandjet/records"
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
 )
 
 // The flags of the roles. up has them all; a flag means the same wherever it appears, and is a key of
@@ -59,8 +61,45 @@ type gatewayFlags struct {
 	MaxWait time.Duration `placeholder:"DURATION" default:"60s" group:"Gateway" help:"Longest time that a request may wait for a result with ?wait=."`
 	natsAccessFlags
 	adminFlag
+	replayFlags
 	OpenSignup bool     `group:"Security" help:"Let anybody make accounts, five an hour from one address."`
 	Origins    []string `placeholder:"ORIGIN" group:"Gateway" help:"Browser origins that may use the API, such as https://app.example.com."`
+}
+
+// replayFlags bound what clients who follow conversations hold, and what is kept for them.
+type replayFlags struct {
+	KeepEvents        time.Duration `placeholder:"DURATION" default:"168h" group:"Log" help:"How long the events of a conversation are kept, up to 912h; what runs is kept whole until then. All gateways of a log should say the same."`
+	KeepEventsCount   int           `placeholder:"N" default:"100000" group:"Log" help:"How many events of a conversation are kept, up to 1000000; what runs is kept whole."`
+	MaxSockets        int           `placeholder:"N" default:"10000" group:"Gateway" help:"WebSockets and event streams that an account may have at this gateway."`
+	MaxSocketsAll     int           `placeholder:"N" default:"100000" group:"Gateway" help:"The same for all accounts together."`
+	MaxAttachments    int           `placeholder:"N" default:"100000" group:"Gateway" help:"Conversations that an account's sockets and streams may follow at this gateway."`
+	MaxHandshakes     int           `placeholder:"N" default:"256" group:"Gateway" help:"WebSockets that may be being opened at the same time; more are asked to come back."`
+	SocketBytesPerSec byteSize      `name:"socket-bytes-per-second" placeholder:"SIZE" default:"0" group:"Gateway" help:"What all WebSockets of an account get per second, such as 10MiB; more waits. 0 means no limit."`
+}
+
+// check reports what is out of range.
+func (f replayFlags) check() error {
+	switch {
+	case f.KeepEvents < time.Hour || f.KeepEvents > streams.MaxKeepEvents:
+		return schemas.Invalidf("keep-events", "%s is out of range: 1h to %s", f.KeepEvents, streams.MaxKeepEvents)
+	case f.KeepEventsCount < 1 || f.KeepEventsCount > streams.MaxKeepEventsCount:
+		return schemas.Invalidf("keep-events-count", "%d is out of range: 1 to %d", f.KeepEventsCount, streams.MaxKeepEventsCount)
+	}
+	for name, n := range map[string]int{
+		"max-sockets": f.MaxSockets, "max-sockets-all": f.MaxSocketsAll, "max-attachments": f.MaxAttachments, "max-handshakes": f.MaxHandshakes,
+	} {
+		if n < 1 {
+			return schemas.Invalidf(name, "%d is out of range: at least 1", n)
+		}
+	}
+	return nil
+}
+
+// limits are those of the gateway.
+func (f replayFlags) limits() gateway.Limits {
+	return gateway.Limits{
+		Sockets: f.MaxSockets, Attachments: f.MaxAttachments, AllSockets: f.MaxSocketsAll, Handshakes: f.MaxHandshakes, BytesPerSecond: int64(f.SocketBytesPerSec),
+	}
 }
 
 // adminFlag is the key to all accounts.

@@ -1,0 +1,33 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// AttachTokenSpec says what an attach token is for.
+type AttachTokenSpec struct {
+	// Conversations are ids; one that ends in * stands for all that begin so. 1 to 32.
+	Conversations []string `json:"conversations"`
+	// Ops are read, send, cancel and approve. Default: read alone.
+	Ops []string `json:"ops,omitempty"`
+	// TTL is how long the token is good, at most 24 h. Default: 15 minutes.
+	TTL schemas.Duration `json:"ttl,omitzero"`
+}
+
+// AttachToken is what a browser holds in place of the account's key.
+type AttachToken struct {
+	Token   string    `json:"token"`
+	Expires time.Time `json:"expires"`
+}
+
+// AddAttachToken has an attach token made. It ends at its time, or soon after the client's key stops
+// working. Codes: invalid, unsupported (the gateway has no keys to sign with).
+func (c *Client) AddAttachToken(ctx context.Context, spec AttachTokenSpec) (AttachToken, error) {
+	var t AttachToken
+	err := c.ask(ctx, http.MethodPost, "/v1/attach-tokens", spec, &t)
+	return t, err
+}

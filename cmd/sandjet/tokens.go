@@ -1,0 +1,47 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/sandjet/sandjet/client"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+type tokensCommand struct {
+	Create tokensCreateCommand `cmd:"" help:"Make an attach token for some conversations."`
+}
+
+// Help is the long help.
+func (*tokensCommand) Help() string {
+	return `An attach token is for browsers: it opens WebSockets and event streams of the conversations that it names, and
+nothing else, until it ends. It ends early when the account gets another key. Nothing is kept of it.
+
+Examples:
+  sandjet tokens create c_1
+  sandjet tokens create 'support-*' --op read --op send --ttl 1h`
+}
+
+type tokensCreateCommand struct {
+	gatewayTarget
+
+	Conversations []string      `arg:"" help:"Ids of conversations; one that ends in * stands for all that begin so."`
+	Op            []string      `placeholder:"OP" use:"" help:"What the holder may do: read, send, cancel or approve; may be repeated. Default: read."`
+	TTL           time.Duration `placeholder:"DURATION" default:"15m" use:"" help:"How long it is good, up to 24h."`
+}
+
+// Run makes a token.
+func (c *tokensCreateCommand) Run(ctx context.Context, t terminal) error {
+	cl, err := c.dial(ctx, t)
+	if err != nil {
+		return err
+	}
+	made, err := cl.AddAttachToken(ctx, client.AttachTokenSpec{Conversations: c.Conversations, Ops: c.Op, TTL: schemas.Duration(c.TTL)})
+	if err != nil {
+		return err
+	}
+	if t.json {
+		return printJSON(t.out, made)
+	}
+	return say(t, "%s", made.Token)
+}
