@@ -47,17 +47,41 @@ func (c *Client) Approval(ctx context.Context, id schemas.ApprovalID) (schemas.A
 // Approve lets a call run. Codes: not_found, conflict (it was answered already, or too late),
 // unavailable (it may have been answered: look at it).
 func (c *Client) Approve(ctx context.Context, id schemas.ApprovalID, reason string) (schemas.Approval, error) {
-	return c.decide(ctx, id, true, reason)
+	return c.decide(ctx, id, true, reason, "")
+}
+
+// ApproveAll is Approve, and lets later calls of the same agent, tool, workspace and sandbox on the same
+// conversation run without a question, for a day. Codes: as [Client.Approve].
+func (c *Client) ApproveAll(ctx context.Context, id schemas.ApprovalID, reason string) (schemas.Approval, error) {
+	return c.decide(ctx, id, true, reason, schemas.RememberConversation)
+}
+
+// Remembered lists the answers that count for later calls: all, or those of a conversation.
+func (c *Client) Remembered(ctx context.Context, conv schemas.ConversationID) ([]schemas.Remembered, error) {
+	values := url.Values{}
+	if conv != "" {
+		values.Set("conversation", string(conv))
+	}
+	var out struct {
+		Remembered []schemas.Remembered `json:"remembered"`
+	}
+	err := c.ask(ctx, http.MethodGet, withQuery("/v1/approvals/memory", values), nil, &out)
+	return out.Remembered, err
+}
+
+// Forget lets a remembered answer not count any more. Code: not_found.
+func (c *Client) Forget(ctx context.Context, id string) error {
+	return c.ask(ctx, http.MethodDelete, "/v1/approvals/memory/"+url.PathEscape(id), nil, nil)
 }
 
 // Deny refuses a call: its result is then denied, with the reason for the model. Codes: as [Client.Approve].
 func (c *Client) Deny(ctx context.Context, id schemas.ApprovalID, reason string) (schemas.Approval, error) {
-	return c.decide(ctx, id, false, reason)
+	return c.decide(ctx, id, false, reason, "")
 }
 
-func (c *Client) decide(ctx context.Context, id schemas.ApprovalID, approved bool, reason string) (schemas.Approval, error) {
+func (c *Client) decide(ctx context.Context, id schemas.ApprovalID, approved bool, reason string, remember schemas.Remember) (schemas.Approval, error) {
 	var a schemas.Approval
-	err := c.postOnce(ctx, approvalPath(id), schemas.ApprovalAnswer{Approved: &approved, Reason: reason}, &a)
+	err := c.postOnce(ctx, approvalPath(id), schemas.ApprovalAnswer{Approved: &approved, Reason: reason, Remember: remember}, &a)
 	return a, err
 }
 

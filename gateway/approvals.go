@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/sandjet/sandjet/gateway/admission"
 	"github.com/sandjet/sandjet/schemas"
@@ -13,8 +14,9 @@ import (
 
 // Limits of what a search for approvals gives.
 const (
-	DefaultApprovalsPage = 50  // approvals of one answer
-	MaxApprovalsPage     = 100 // the most of one answer
+	DefaultApprovalsPage = 50   // approvals of one answer
+	MaxApprovalsPage     = 100  // the most of one answer
+	MaxRemembered        = 1000 // remembered answers of one answer
 )
 
 // ApprovalList is the answer about an account's approvals, the newest first.
@@ -111,7 +113,7 @@ func (g *Gateway) postApproval(w http.ResponseWriter, r *http.Request, a schemas
 	if err != nil {
 		return err //nolint:wrapcheck // it is coded already
 	}
-	decided, err := g.approvals().Decide(r.Context(), a, pathApproval(r), decision(*in.Approved, admission.API, in.Reason))
+	decided, err := g.approvals().Decide(r.Context(), a, pathApproval(r), decision(in, admission.API))
 	if err != nil {
 		return err //nolint:wrapcheck // it is coded already
 	}
@@ -119,12 +121,47 @@ func (g *Gateway) postApproval(w http.ResponseWriter, r *http.Request, a schemas
 	return nil
 }
 
-func decision(approved bool, by, reason string) admission.Decision {
-	d := admission.Decision{State: schemas.ApprovalDenied, By: by, Reason: reason}
-	if approved {
+func decision(in schemas.ApprovalAnswer, by string) admission.Decision {
+	d := admission.Decision{State: schemas.ApprovalDenied, By: by, Reason: in.Reason, Remember: in.Remember}
+	if *in.Approved {
 		d.State = schemas.ApprovalApproved
 	}
 	return d
+}
+
+// RememberedList is the answer about an account's remembered answers, in no order.
+type RememberedList struct {
+	Remembered []schemas.Remembered `json:"remembered"`
+}
+
+// getRemembered lists the answers that count for later calls.
+func (g *Gateway) getRemembered(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
+	q, err := parseQuery(r.URL.RawQuery, "conversation")
+	if err != nil {
+		return err
+	}
+	conv := schemas.ConversationID(strings.ToValidUTF8(q.values.Get("conversation"), "\uFFFD"))
+	want := func(m schemas.Remembered) bool {
+		return m.Revoked.IsZero() && time.Now().Before(m.Expires) && (conv == "" || m.Conversation == conv)
+	}
+	list, _, err := findNewest(r.Context(), streams.OpenRemembered(g.Bus), schemas.RememberedKey(a, "*"), want, MaxRemembered)
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusOK, RememberedList{Remembered: list})
+	return nil
+}
+
+// deleteRemembered lets an answer not count any more.
+func (g *Gateway) deleteRemembered(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
+	if _, err := parseQuery(r.URL.RawQuery); err != nil {
+		return err
+	}
+	if err := streams.ForgetAnswer(r.Context(), g.Bus, a, strings.ToValidUTF8(r.PathValue("id"), "\uFFFD")); err != nil {
+		return err //nolint:wrapcheck // it is coded already
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
 }
 
 func pathApproval(r *http.Request) schemas.ApprovalID {

@@ -150,7 +150,7 @@ func (o clientOp) validate() error {
 	for _, f := range may {
 		delete(given, f)
 	}
-	for _, f := range []string{"conv", "after", "compact", "request", "call", "reason", "approval", "approved", "token"} {
+	for _, f := range []string{"conv", "after", "compact", "request", "call", "reason", "approval", "approved", "remember", "token"} {
 		if given[f] {
 			return schemas.Invalidf(f, "does not belong to %s", o.Op)
 		}

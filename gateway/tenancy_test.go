@@ -7,12 +7,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/sandjet/sandjet/gateway"
 	"github.com/sandjet/sandjet/records"
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
 )
 
 // door says how a route keeps accounts apart. Every route needs one: a new one is classified here first.
@@ -40,6 +42,8 @@ func doors() map[string]door {
 		"POST /v1/calls/{id}/cancel":                 {kind: "call"},
 		"GET /v1/approvals":                          {list: true},
 		"GET /v1/approvals/{id}":                     {kind: "approval"},
+		"GET /v1/approvals/memory":                   {list: true},
+		"DELETE /v1/approvals/memory/{id}":           {kind: "remembered"},
 		"POST /v1/approvals/{id}":                    {kind: "approval", body: `{"approved":true}`},
 		"GET /v1/conversations/{id}/events":          {kind: "conversation", alike: true},
 		"POST /v1/conversations/{id}/events":         {open: "a conversation is the account's own; that nothing gets through is tried below"},
@@ -136,8 +140,15 @@ func tenantsThings(t *testing.T, k *kept) map[string]thing {
 	if a := k.as(k.anna, http.MethodPut, "/v1/stream/anna/s", "", "Content-Type", "application/json"); a.status != http.StatusCreated {
 		t.Fatalf("%d %s", a.status, a.body)
 	}
+	remembered := schemas.RememberedOf(schemas.Approval{
+		ID: schemas.NewApprovalID(), Account: anna, Decided: time.Now(), Call: schemas.Call{Account: anna, Conversation: "c_anna", Tool: schemas.ToolBash},
+	})
+	if err := streams.RememberAnswer(t.Context(), k.bus, remembered); err != nil {
+		t.Fatal(err)
+	}
 	return map[string]thing{
-		"": {}, "call": {string(call.ID), string(schemas.NewCallID())}, "approval": {string(call.Approval), schemas.NewID(schemas.ApprovalPrefix)},
+		"remembered": {remembered.ID, schemas.RememberedID(schemas.Call{Conversation: "c_none"})},
+		"":           {}, "call": {string(call.ID), string(schemas.NewCallID())}, "approval": {string(call.Approval), schemas.NewID(schemas.ApprovalPrefix)},
 		"conversation": {"c_anna", "c_none"}, "job": {string(job.ID), string(schemas.NewJobID())},
 		"webhook": {hook.ID, schemas.NewID(schemas.EndpointPrefix)}, "sandbox": {sandbox, schemas.NewID(schemas.SandboxPrefix)},
 		"workspace": {workspace, schemas.NewID(schemas.WorkspacePrefix)}, "agent": {agent, schemas.NewID(schemas.AgentPrefix)},

@@ -1,7 +1,10 @@
 package schemas
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -53,6 +56,8 @@ type Approval struct {
 	// DecidedBy is the way by which the answer came: api, websocket, or deadline when none did.
 	DecidedBy string `json:"decided_by,omitzero"`
 	Reason    string `json:"reason,omitzero"` // what was given with the answer
+	// Remember says that the answer counts for later calls too, see [Remembered].
+	Remember Remember `json:"remember,omitzero"`
 	// Done says that what follows from the answer is on the log: the call, or its result.
 	Done bool `json:"done,omitzero"`
 }
@@ -70,7 +75,71 @@ func (a Approval) Key() string { return ApprovalKey(a.Account, a.ID) }
 type ApprovalAnswer struct {
 	Approved *bool  `json:"approved"` // must be there: a forgotten field must not mean no
 	Reason   string `json:"reason,omitzero"`
+	// Remember lets the answer count for later calls too. Only a yes is remembered.
+	Remember Remember `json:"remember,omitzero" jsonschema:"enum=conversation"`
 }
+
+// Remember says for what an answer counts beside the call that it was given for.
+type Remember string
+
+// RememberConversation is every call of the same agent, tool, workspace and sandbox on the same
+// conversation, for [RememberedFor].
+const RememberConversation Remember = "conversation"
+
+// Remembered is an answer that counts for later calls too: they run without a question. It is in the bucket
+// remembered under "<account>.<id>", and ends by itself.
+type Remembered struct {
+	ID           string         `json:"id"` // the same for every answer of this scope
+	Account      AccountID      `json:"account"`
+	Conversation ConversationID `json:"conversation"`
+	Agent        AgentID        `json:"agent,omitzero"`
+	Tool         Tool           `json:"tool"`
+	Workspace    WorkspaceID    `json:"workspace,omitzero"`
+	Sandbox      SandboxID      `json:"sandbox,omitzero"`
+	Approval     ApprovalID     `json:"approval"` // which was answered so
+	DecidedBy    string         `json:"decided_by"`
+	Decided      time.Time      `json:"decided"`
+	Expires      time.Time      `json:"expires"`
+	// Revoked says that it does not count any more. The record stays until its time, so that an answer
+	// that is carried out late does not bring it back.
+	Revoked time.Time `json:"revoked,omitzero"`
+}
+
+// RememberedOf is what a remembered answer to an approval is.
+func RememberedOf(a Approval) Remembered {
+	c := a.Call
+	return Remembered{
+		ID: RememberedID(c), Account: a.Account, Conversation: c.Conversation, Agent: c.Agent, Tool: c.Tool, Workspace: c.Workspace, Sandbox: c.Sandbox,
+		Approval: a.ID, DecidedBy: a.DecidedBy, Decided: a.Decided, Expires: a.Decided.Add(RememberedFor),
+	}
+}
+
+// Allows reports whether a call of the account may run without a question.
+func (r Remembered) Allows(c Call, now time.Time) bool {
+	return r.Revoked.IsZero() && now.Before(r.Expires) && r.Account == c.Account && r.Conversation == c.Conversation &&
+		r.Agent == c.Agent && r.Tool == c.Tool && r.Workspace == c.Workspace && r.Sandbox == c.Sandbox
+}
+
+// RememberedPrefix begins the id of every remembered answer.
+const RememberedPrefix = "mem_"
+
+// RememberedID is the id of an answer that is remembered for calls like c.
+func RememberedID(c Call) string {
+	const bytes = 16
+	h := sha256.New()
+	for _, part := range []string{string(c.Conversation), string(c.Agent), string(c.Tool), string(c.Workspace), string(c.Sandbox)} {
+		_, _ = fmt.Fprintf(h, "%d:%s", len(part), part) // a hash never fails
+	}
+	return RememberedPrefix + hex.EncodeToString(h.Sum(nil)[:bytes])
+}
+
+// ValidateRemembered reports whether id is a well-formed id of a remembered answer.
+func ValidateRemembered(id string) error {
+	return validatePrefixed("id", RememberedPrefix, id)
+}
+
+// RememberedKey is the place of a remembered answer in its bucket.
+func RememberedKey(a AccountID, id string) string { return string(a) + "." + id }
 
 // DecodeApprovalAnswer reads an answer strictly. Errors are of code invalid and name the field.
 func DecodeApprovalAnswer(b []byte) (ApprovalAnswer, error) {
@@ -88,6 +157,13 @@ func (in ApprovalAnswer) Validate() error {
 	}
 	if len(in.Reason) > MaxApprovalReason {
 		return Invalidf("reason", "is %d bytes long: the limit is %d", len(in.Reason), MaxApprovalReason)
+	}
+	switch {
+	case in.Remember == "":
+	case in.Remember != RememberConversation:
+		return Invalidf("remember", "%q is unknown: use %s, or leave it out", Quotable(string(in.Remember)), RememberConversation)
+	case !*in.Approved:
+		return Invalidf("remember", "is for approved calls: only a yes is remembered")
 	}
 	return nil
 }
@@ -123,6 +199,7 @@ type ApprovalDecidedData struct {
 	State     ApprovalState `json:"state"`
 	DecidedBy string        `json:"decided_by"`
 	Reason    string        `json:"reason,omitzero"`
+	Remember  Remember      `json:"remember,omitzero"`
 }
 
 // ApprovalRequestedID is the id of the event that asks.

@@ -56,8 +56,9 @@ type Call struct {
 	Accepted     time.Time       `json:"accepted"`
 	Deadline     time.Time       `json:"deadline"`
 	Origin       *Origin         `json:"origin,omitzero"`
-	Job          JobID           `json:"job,omitzero"`      // of a background call: the job that it starts
-	Approval     ApprovalID      `json:"approval,omitzero"` // of a call that a person must allow first
+	Job          JobID           `json:"job,omitzero"`        // of a background call: the job that it starts
+	Approval     ApprovalID      `json:"approval,omitzero"`   // of a call that a person must allow first
+	Remembered   ApprovalID      `json:"remembered,omitzero"` // the answer that let the call run without a question
 	Group        *GroupRef       `json:"group,omitzero"`
 	TraceParent  string          `json:"traceparent,omitzero"`
 	// Refused is why the call is not carried out, in words for the model; empty: it is.

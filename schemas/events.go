@@ -81,6 +81,8 @@ type AcceptedData struct {
 	Provider  string          `json:"provider"`
 	Deadline  time.Time       `json:"deadline"`
 	Origin    *Origin         `json:"origin,omitzero"`
+	// Remembered is the approval whose answer let the call run without a question.
+	Remembered ApprovalID `json:"remembered,omitzero"`
 }
 
 // StartedData is the data of [CallStarted]: the proof that a call was started, and by whom.

@@ -68,5 +68,6 @@ const (
 	MaxTimeout      = 10 * time.Minute // of one run
 	DefaultDeadline = time.Hour        // from acceptance to the end, waiting included
 	MaxDeadline     = 23 * time.Hour   // below the time that calls are kept on the log
+	RememberedFor   = 24 * time.Hour   // that an answer counts for later calls
 	DefaultApproval = 23 * time.Hour   // that a person has to answer, for the same reason
 )

@@ -3,6 +3,7 @@ package streams
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -67,6 +68,70 @@ func EnsureApproval(ctx context.Context, b *Bus, c schemas.Call) (Pair[schemas.A
 		}
 		if !errors.Is(err, schemas.ErrConflict) {
 			return Pair[schemas.Approval]{}, err
+		}
+	}
+}
+
+// OpenRemembered returns the answers that count for later calls. It does not touch the log.
+func OpenRemembered(b *Bus) *Bucket[schemas.Remembered] {
+	return OpenBucket[schemas.Remembered](b, Remembered)
+}
+
+// RememberedFor finds the answer that lets a call run without a question. Code: not_found.
+func RememberedFor(ctx context.Context, b *Bus, c schemas.Call) (schemas.Remembered, error) {
+	p, err := OpenRemembered(b).Get(ctx, schemas.RememberedKey(c.Account, schemas.RememberedID(c)))
+	if err == nil && !p.Value.Allows(c, time.Now()) {
+		return schemas.Remembered{}, schemas.Errorf(schemas.NotFound, "", "no answer is remembered for this call")
+	}
+	return p.Value, err
+}
+
+// RememberAnswer lets an answer count for later calls. Doing it twice is doing it once, also when it was
+// revoked in between.
+func RememberAnswer(ctx context.Context, b *Bus, r schemas.Remembered) error {
+	bucket, key := OpenRemembered(b), schemas.RememberedKey(r.Account, r.ID)
+	for {
+		ttl := time.Until(r.Expires).Truncate(time.Second)
+		if ttl < time.Second {
+			return nil
+		}
+		have, err := bucket.Get(ctx, key)
+		switch {
+		case errors.Is(err, schemas.ErrNotFound):
+			_, err = bucket.Create(ctx, key, r, ttl)
+		case err != nil:
+			return err
+		case !have.Value.Decided.Before(r.Decided):
+			return nil // this answer, or a later one
+		default:
+			_, err = bucket.UpdateFor(ctx, key, r, have.Revision, ttl)
+		}
+		if !errors.Is(err, schemas.ErrConflict) {
+			return err
+		}
+	}
+}
+
+// ForgetAnswer lets a remembered answer of an account not count any more, from its return on. Code:
+// not_found, in the same words for one that never was and for another account's.
+func ForgetAnswer(ctx context.Context, b *Bus, a schemas.AccountID, id string) error {
+	none := schemas.Errorf(schemas.NotFound, "", "no answer is remembered as %q", schemas.Quotable(id))
+	if schemas.ValidateRemembered(id) != nil {
+		return none
+	}
+	bucket, key := OpenRemembered(b), schemas.RememberedKey(a, id)
+	for {
+		p, err := bucket.Get(ctx, key)
+		if errors.Is(err, schemas.ErrNotFound) || err == nil && !p.Value.Revoked.IsZero() {
+			return none
+		}
+		if err != nil {
+			return err
+		}
+		p.Value.Revoked = time.Now().UTC()
+		_, err = bucket.UpdateFor(ctx, key, p.Value, p.Revision, max(time.Until(p.Value.Expires).Truncate(time.Second), time.Second))
+		if !errors.Is(err, schemas.ErrConflict) {
+			return err
 		}
 	}
 }

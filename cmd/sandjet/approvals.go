@@ -17,18 +17,22 @@ type approvalsCommand struct {
 	Show    approvalsShowCommand `cmd:"" help:"Show what is asked, with the whole input."`
 	Approve approveCommand       `cmd:"" help:"Let a call run."`
 	Deny    denyCommand          `cmd:"" help:"Refuse a call, with a reason for the model."`
+	Memory  memoryCommand        `cmd:"" help:"Answers that count for later calls."`
 }
 
 // Help is the long help.
 func (*approvalsCommand) Help() string {
 	return `A sandbox whose permission mode is ask lets write, edit and bash run only when a person has said yes;
 with the mode edit it is bash alone. Until then the call waits, for 23 hours at most. The first answer
-counts. A call that is approved has its whole time from then on; one that is denied ends with the reason.
+counts; with --remember a yes counts for a day for the same agent, tool, workspace and sandbox on the same
+conversation, whatever the input. A call that is approved has its whole time from then on; one that is denied ends with the reason.
 
 Examples:
   sandjet approvals ls --state pending
   sandjet approvals show appr_01j…
   sandjet approvals approve appr_01j…
+  sandjet approvals approve appr_01j… --remember
+  sandjet approvals memory ls
   sandjet approvals deny appr_01j… --reason "use the staging database"`
 }
 
@@ -144,11 +148,15 @@ func describeApproval(a schemas.Approval) string {
 type approveCommand struct {
 	approvalTarget
 
-	Reason string `placeholder:"TEXT" use:"" help:"Why, for the record."`
+	Reason   string `placeholder:"TEXT" use:"" help:"Why, for the record."`
+	Remember bool   `use:"" help:"Let this tool run on this conversation without asking, for a day."`
 }
 
 // Run lets a call run.
 func (c *approveCommand) Run(ctx context.Context, t terminal) error {
+	if c.Remember {
+		return c.answer(ctx, t, (*client.Client).ApproveAll, c.Reason)
+	}
 	return c.answer(ctx, t, (*client.Client).Approve, c.Reason)
 }
 

@@ -91,7 +91,9 @@ func (d Door) Admit(ctx context.Context, a schemas.AccountID, r schemas.Request)
 		call.Job = schemas.NewJobID()
 	}
 	if call.Approval != "" {
-		return d.park(ctx, a, r, call)
+		if call = d.recall(ctx, call); call.Approval != "" {
+			return d.park(ctx, a, r, call)
+		}
 	}
 	err = streams.Calls.Publish(ctx, d.Bus, call)
 	if errors.Is(err, schemas.ErrConflict) {
@@ -184,6 +186,7 @@ func Event(c schemas.Call) schemas.Event {
 	const most = 64 << 10
 	data := schemas.AcceptedData{
 		Call: c.ID, Tool: c.Tool, Input: c.Input, InputSize: len(c.Input), Provider: c.Provider, Deadline: c.Deadline, Origin: c.Origin,
+		Remembered: c.Remembered,
 	}
 	if len(c.Input) > most {
 		data.Input = nil

@@ -30,6 +30,18 @@ func (d Door) park(ctx context.Context, a schemas.AccountID, r schemas.Request, 
 	return Accepted{Call: call, Awaiting: true}, nil
 }
 
+// recall lets a call go on without a question if a person's answer to an earlier one is remembered for it.
+// What cannot be looked up is asked: nothing runs because something is away.
+func (d Door) recall(ctx context.Context, call schemas.Call) schemas.Call {
+	r, err := streams.RememberedFor(ctx, d.Bus, call)
+	if err == nil {
+		call.Approval, call.Remembered = "", r.Approval
+	} else if !errors.Is(err, schemas.ErrNotFound) && d.Log != nil {
+		d.Log.Warn("remembered answers cannot be looked up: a person is asked", "call", call.ID, "error", err)
+	}
+	return call
+}
+
 // parked answers the repeat of a call that needed an approval.
 func (d Door) parked(ctx context.Context, call schemas.Call) (Accepted, error) {
 	p, err := streams.EnsureApproval(ctx, d.Bus, call)
@@ -62,6 +74,8 @@ type Decision struct {
 	State  schemas.ApprovalState // approved, denied or cancelled
 	By     string                // see [schemas.Approval]
 	Reason string
+	// Remember lets a yes count for later calls too.
+	Remember schemas.Remember
 }
 
 // byDeadline is who decided when nobody answered.
@@ -77,6 +91,9 @@ func judge(a schemas.Approval, d Decision, now time.Time) (schemas.Approval, err
 		d = Decision{State: schemas.ApprovalExpired, By: byDeadline}
 	}
 	a.State, a.DecidedBy, a.Reason, a.Decided = d.State, d.By, d.Reason, now.UTC()
+	if a.State == schemas.ApprovalApproved {
+		a.Remember = d.Remember
+	}
 	return a, nil
 }
 
@@ -184,10 +201,15 @@ func (s Approvals) Finish(ctx context.Context, a schemas.AccountID, id schemas.A
 func (s Approvals) finish(ctx context.Context, p streams.Pair[schemas.Approval], since time.Time) error {
 	a := p.Value
 	told := schemas.NewEvent(a.Call, schemas.ApprovalDecided, schemas.ApprovalDecidedID(a.Account, a.ID), a.Decided, schemas.ApprovalDecidedData{
-		ID: a.ID, Call: a.Call.ID, State: a.State, DecidedBy: a.DecidedBy, Reason: a.Reason,
+		ID: a.ID, Call: a.Call.ID, State: a.State, DecidedBy: a.DecidedBy, Reason: a.Reason, Remember: a.Remember,
 	})
 	if _, err := streams.StoreOnce(ctx, s.Bus, told, since); err != nil {
 		return fmt.Errorf("tell the answer: %w", err)
+	}
+	if a.Remember != "" { // before the call goes on: the next one may follow from its result
+		if err := streams.RememberAnswer(ctx, s.Bus, schemas.RememberedOf(a)); err != nil {
+			return fmt.Errorf("remember the answer: %w", err)
+		}
 	}
 	var err error
 	if a.State == schemas.ApprovalApproved {

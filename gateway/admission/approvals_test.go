@@ -117,7 +117,7 @@ func result(t *testing.T, b *streams.Bus, c schemas.Call) *schemas.Result {
 func TestJudge(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
-	yes, no := Decision{schemas.ApprovalApproved, "api", "fine"}, Decision{schemas.ApprovalDenied, "websocket", "no"}
+	yes, no := Decision{State: schemas.ApprovalApproved, By: "api", Reason: "fine"}, Decision{State: schemas.ApprovalDenied, By: "websocket", Reason: "no"}
 	for name, c := range map[string]struct {
 		state   schemas.ApprovalState
 		expires time.Time
@@ -160,7 +160,7 @@ func TestAParkedCallWaitsForItsAnswerAndThenHasItsWholeTime(t *testing.T) {
 			t.Errorf("%+v, %v", c, err)
 		}
 		time.Sleep(5 * time.Hour) // of virtual time: longer than the call's own
-		a, err := Approvals{Bus: b}.Decide(t.Context(), alice, got.Call.Approval, Decision{schemas.ApprovalApproved, API, "go"})
+		a, err := Approvals{Bus: b}.Decide(t.Context(), alice, got.Call.Approval, Decision{State: schemas.ApprovalApproved, By: API, Reason: "go"})
 		if err != nil || a.State != schemas.ApprovalApproved || a.Reason != "go" {
 			t.Fatalf("%+v, %v", a, err)
 		}
@@ -259,7 +259,7 @@ func TestCallsThatAreNotApprovedEndWithoutBeingRun(t *testing.T) {
 				var err error
 				switch state {
 				case schemas.ApprovalDenied:
-					_, err = s.Decide(t.Context(), alice, call.Approval, Decision{state, API, "why not"})
+					_, err = s.Decide(t.Context(), alice, call.Approval, Decision{State: state, By: API, Reason: "why not"})
 				case schemas.ApprovalCancelled:
 					var ended bool
 					if ended, err = s.Cancel(t.Context(), call, API, "why not"); !ended {
@@ -298,7 +298,7 @@ func TestTooLateAnAnswerEndsTheCall(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *streams.Bus) {
 		call := admit(t, b, bash("x", "true")).Call
 		time.Sleep(schemas.DefaultApproval)
-		a, err := Approvals{Bus: b}.Decide(t.Context(), alice, call.Approval, Decision{schemas.ApprovalApproved, API, ""})
+		a, err := Approvals{Bus: b}.Decide(t.Context(), alice, call.Approval, Decision{State: schemas.ApprovalApproved, By: API, Reason: ""})
 		if !errors.Is(err, schemas.ErrConflict) || a.State != schemas.ApprovalExpired || len(queued(t, b)) != 0 {
 			t.Errorf("%+v, %v", a, err)
 		}
@@ -318,7 +318,7 @@ func TestTheFirstAnswerCounts(t *testing.T) {
 			var race sync.WaitGroup
 			for i := range 9 {
 				race.Go(func() {
-					d := Decision{answers[i%3], API, ""}
+					d := Decision{State: answers[i%3], By: API}
 					a, err := Approvals{Bus: b}.Decide(t.Context(), alice, call.Approval, d)
 					mu.Lock()
 					defer mu.Unlock()
@@ -367,7 +367,7 @@ func TestALargeInputStaysWithTheParkedCall(t *testing.T) {
 			if again := admit(t, b, r); !again.Awaiting {
 				t.Errorf("the repeat: %+v", again.Existing)
 			}
-			if _, err := (Approvals{Bus: b}).Decide(t.Context(), alice, call.Approval, Decision{schemas.ApprovalApproved, API, ""}); err != nil {
+			if _, err := (Approvals{Bus: b}).Decide(t.Context(), alice, call.Approval, Decision{State: schemas.ApprovalApproved, By: API, Reason: ""}); err != nil {
 				t.Fatal(err)
 			}
 			if c, err := streams.FindCall(t.Context(), b, alice, id); err != nil || string(c.Input) != string(r.Input) {
@@ -439,7 +439,7 @@ func dieAfter(t *testing.T, b *streams.Bus, c schemas.Call, state schemas.Approv
 	}
 	p, err := streams.FindApproval(ctx, b, alice, c.Approval)
 	must(err)
-	a, err := judge(p.Value, Decision{state, API, ""}, time.Now())
+	a, err := judge(p.Value, Decision{State: state, By: API, Reason: ""}, time.Now())
 	must(err)
 	_, err = streams.OpenApprovals(b).Update(ctx, p.Key, a, p.Revision)
 	must(err)
@@ -517,7 +517,7 @@ func TestCancellingAnApprovedCallIsNotItsEndYet(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *streams.Bus) {
 		call := admit(t, b, bash("x", "true")).Call
 		s := Approvals{Bus: b}
-		if _, err := s.Decide(t.Context(), alice, call.Approval, Decision{schemas.ApprovalApproved, API, ""}); err != nil {
+		if _, err := s.Decide(t.Context(), alice, call.Approval, Decision{State: schemas.ApprovalApproved, By: API, Reason: ""}); err != nil {
 			t.Fatal(err)
 		}
 		if ended, err := s.Cancel(t.Context(), call, API, ""); ended || err != nil {

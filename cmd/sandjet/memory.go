@@ -1,0 +1,67 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"text/tabwriter"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+type memoryCommand struct {
+	LS memoryListCommand   `cmd:"" name:"ls" help:"List the answers that count for later calls."`
+	RM memoryRemoveCommand `cmd:"" name:"rm" help:"Let an answer not count any more."`
+}
+
+type memoryListCommand struct {
+	gatewayTarget
+
+	Conversation string `short:"c" placeholder:"ID" use:"" help:"Only those of this conversation."`
+}
+
+// Run lists remembered answers.
+func (c *memoryListCommand) Run(ctx context.Context, t terminal) error {
+	cl, err := c.dial(ctx, t)
+	if err != nil {
+		return err
+	}
+	list, err := cl.Remembered(ctx, schemas.ConversationID(c.Conversation))
+	if err != nil {
+		return err
+	}
+	if t.json {
+		return printEach(t, list)
+	}
+	if len(list) == 0 {
+		return say(t, "No answer counts for later calls.")
+	}
+	const gap = 2
+	w := tabwriter.NewWriter(t.out, 0, 0, gap, ' ', 0)
+	fmt.Fprintln(w, "ID\tTOOL\tCONVERSATION\tAGENT\tSANDBOX\tUNTIL\tAPPROVAL")
+	for _, m := range list {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", m.ID, m.Tool, m.Conversation, m.Agent, m.Sandbox, m.Expires.Local().Format(time.DateTime), m.Approval)
+	}
+	return wrapOutput(w.Flush())
+}
+
+type memoryRemoveCommand struct {
+	gatewayTarget
+
+	ID string `arg:"" help:"Id of the remembered answer."`
+}
+
+// Run lets an answer not count any more.
+func (c *memoryRemoveCommand) Run(ctx context.Context, t terminal) error {
+	if err := schemas.ValidateRemembered(c.ID); err != nil {
+		return err //nolint:wrapcheck // it is for the user as it is
+	}
+	cl, err := c.dial(ctx, t)
+	if err != nil {
+		return err
+	}
+	if err := cl.Forget(ctx, c.ID); err != nil {
+		return err
+	}
+	return say(t, "%s does not count any more", c.ID)
+}
