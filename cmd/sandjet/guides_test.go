@@ -23,6 +23,10 @@ func TestTheGuideToRecordsRuns(t *testing.T) {
 	runGuide(t, "records", "the stage is test", "the stage is live", "STAGE: \"********\"", "for the nightly build", "kept here", "build\nweb\n")
 }
 
+func TestTheGuideToAgentsRuns(t *testing.T) {
+	runGuide(t, "agents", "written by one", "no sandbox available for this command", "denied with 77", "in the scratch", "chosen by the model", `"function"`)
+}
+
 func TestTheGuideToStreamingRuns(t *testing.T) {
 	runGuide(t, "streaming", "event: call.accepted", `data: {"upToDate":true}`, `step 3\n`, `step 4\n`, `"recovered":true`)
 }
