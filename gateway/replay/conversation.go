@@ -66,7 +66,7 @@ func (c *conversation) hear(e streams.LiveEvent) {
 	c.heard = max(c.heard, seq)
 	switch {
 	case behind: // the loader reads it
-	case e.Prev > c.head || e.Away: // a hole; this one is stored too, so reading closes it
+	case e.Prev != c.head || e.Away: // a hole, or head is gone; this one is stored too, so reading closes it
 		c.work()
 	default:
 		c.push(e.Entry)
@@ -144,7 +144,7 @@ func (c *conversation) keep(s *span) {
 // page finds a part in which a place lies, and remembers that it was used.
 func (c *conversation) page(seq uint64) *span {
 	for i := len(c.pages) - 1; i >= 0; i-- {
-		if p := c.pages[i]; p.from <= seq && seq < p.to {
+		if p := c.pages[i]; p.covers(seq) {
 			copy(c.pages[i:], c.pages[i+1:])
 			c.pages[len(c.pages)-1] = p
 			return p
@@ -195,7 +195,7 @@ func (c *conversation) leave(r *Reader) {
 func (c *conversation) told(r *Reader, seq uint64, last schemas.Cursor) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	r.seq, r.last, r.trusted = seq, last, false
+	r.seq, r.last = seq, last
 }
 
 // take is the next that a reader can be told: a step, or frames, or nothing; more says that there
@@ -203,6 +203,7 @@ func (c *conversation) told(r *Reader, seq uint64, last schemas.Cursor) {
 func (c *conversation) take(r *Reader) (frames []*Frame, step *Step, more bool) {
 	c.used.Store(c.hub.tick.Load())
 	c.mu.RLock()
+	r.waits = false
 	if (r.phase == replaying || r.phase == live) && r.gen == c.gen && r.gap == nil && r.seq >= c.ring.from {
 		if frames = c.ring.after(r.seq); frames != nil || r.phase == live {
 			c.mu.RUnlock()
@@ -239,9 +240,9 @@ func (c *conversation) find(r *Reader) (frames []*Frame, step *Step, more bool) 
 	}
 	given := r.given
 	r.given = nil
-	for r.seq < c.ring.from {
+	for r.seq < c.ring.from && !c.ring.covers(r.seq) {
 		p := given
-		if p == nil || r.seq < p.from || r.seq >= p.to {
+		if p == nil || !p.covers(r.seq) {
 			p = c.page(r.seq)
 		}
 		if p == nil {
@@ -251,12 +252,14 @@ func (c *conversation) find(r *Reader) (frames []*Frame, step *Step, more bool) 
 		if frames := p.after(r.seq); frames != nil {
 			return frames, nil, true
 		}
-		r.seq, r.trusted = p.to, true // nothing in it is an event
+		r.seq = p.to // nothing in it is an event
 	}
 	if frames := c.ring.after(r.seq); frames != nil {
 		return frames, nil, true
 	}
-	if r.phase == replaying && c.heard <= max(c.head, r.seq) {
+	if c.heard > c.head {
+		c.work() // it ends when nobody reads
+	} else if r.phase == replaying {
 		r.phase = live
 		return nil, &Step{Kind: StepLive, At: c.cursor(max(c.head, r.seq))}, true
 	}
@@ -273,16 +276,21 @@ func (c *conversation) place(r *Reader) bool {
 		r.seq, r.last = c.head, c.cursor(c.head)
 	case after.Epoch != c.epoch:
 		r.seq = 0
-		if r.phase == opening || after.Seq > 0 {
-			r.gap = &streams.Gap{From: after, To: c.cursor(0)}
+		if r.phase == opening || !r.last.IsStart() {
+			r.miss(&streams.Gap{From: after, To: c.cursor(0)})
 		}
 	case c.knows(after.Seq):
 		r.seq = after.Seq
 	default:
 		return false
 	}
-	r.gen, r.epoch, r.trusted = c.gen, c.epoch, false
+	c.settle(r, r.seq)
 	return true
+}
+
+// settle puts a reader on a place of this incarnation.
+func (c *conversation) settle(r *Reader, seq uint64) {
+	r.gen, r.epoch, r.seq, r.given = c.gen, c.epoch, seq, nil
 }
 
 // await has the loader wake a reader once it has read what the reader needs.

@@ -248,69 +248,84 @@ func (h *Hub) close() {
 	}
 }
 
+// known is what a conversation knew of itself before the log was asked about it.
+type known struct {
+	c             *conversation
+	epoch         string
+	gen           uint64
+	head, checked uint64
+}
+
 // check asks the log about conversations that are in doubt or were silent for long: the last event
 // may have got lost on its way here, with nothing behind it to show it.
 func (h *Hub) check(all []*conversation) {
-	states := map[int]*streams.ShardState{}
+	var due []known
 	for _, c := range all {
+		c.mu.RLock()
+		if c.synced && len(c.readers) > 0 && (c.doubt || (h.tick.Load()+c.turn)%checkEvery == 0) {
+			due = append(due, known{c, c.epoch, c.gen, c.head, c.checked})
+		}
+		c.mu.RUnlock()
+	}
+	states := map[int]*streams.ShardState{}
+	for _, k := range due {
 		if h.ctx.Err() != nil {
 			return
 		}
-		c.mu.RLock()
-		due := c.synced && len(c.readers) > 0 && (c.doubt || (h.tick.Load()+c.turn)%checkEvery == 0)
-		c.mu.RUnlock()
-		if !due {
-			continue
-		}
-		shard := h.from.Shard(c.id)
+		shard := h.from.Shard(k.c.id)
 		state, asked := states[shard]
 		if !asked {
-			got, err := h.from.State(h.ctx, shard)
-			if err == nil {
+			if got, err := h.from.State(h.ctx, shard); err == nil {
 				state = &got
 			}
 			states[shard] = state
 		}
-		if state != nil { // else: at the next tick
-			h.compare(c, *state)
+		if state != nil { // else: at the next tick, if it is in doubt
+			h.compare(k, *state)
 		}
 	}
 }
 
 // compare holds what is known of a conversation against the log.
-func (h *Hub) compare(c *conversation, state streams.ShardState) {
-	c.mu.RLock()
-	epoch, gen, head, checked := c.epoch, c.gen, c.head, c.checked
-	c.mu.RUnlock()
+func (h *Hub) compare(k known, state streams.ShardState) {
+	c := k.c
 	var last schemas.Cursor
-	if epoch == state.Epoch && state.Last > checked && state.Last > head {
+	if k.epoch == state.Epoch && state.Last > k.checked && state.Last > k.head {
 		var err error
 		if last, err = h.from.Last(h.ctx, c.account, c.id); err != nil {
 			return // at the next tick, if it is in doubt
 		}
+		if last.Seq < k.head { // head is gone: what came behind it may have gone since the state was asked
+			now, err := h.from.State(h.ctx, h.from.Shard(c.id))
+			if err != nil {
+				return // as above
+			}
+			state.Epoch, state.First = now.Epoch, now.First
+		}
 	}
-	v := judge(epoch, head, checked, state, last.Seq)
+	v := judge(k.epoch, k.head, k.checked, state, last.Seq)
 	if v == anew {
-		if err := c.again(h.ctx, gen); err != nil {
+		if err := c.again(h.ctx, k.gen); err != nil {
 			return
 		}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if v != anew {
-		c.doubt = false
-	}
-	if c.gen != gen {
+	if c.gen != k.gen {
 		return
 	}
-	if v == behind {
+	c.doubt = false
+	switch v {
+	case behind:
 		c.heard = max(c.heard, last.Seq)
-		if c.heard > c.head {
-			c.work()
-		}
-	}
-	if v == complete {
+	case cut:
+		c.heard = max(c.heard, state.First-1) // reading finds nothing, and says so
+	case complete:
 		c.checked = state.Last
+	case anew:
+	}
+	if c.heard > c.head {
+		c.work()
 	}
 }
 
@@ -320,6 +335,7 @@ const (
 	complete verdict = iota // nothing was missed
 	behind                  // there is more
 	anew                    // the log is another one, or has lost its end
+	cut                     // what came since then may have been removed already
 )
 
 // judge compares what is known of a conversation with its shard. Last is the conversation's last
@@ -330,6 +346,8 @@ func judge(epoch string, head, checked uint64, state streams.ShardState, last ui
 		return anew
 	case state.Last > checked && last > head:
 		return behind
+	case state.First > max(head, checked)+1:
+		return cut
 	}
 	return complete
 }

@@ -80,11 +80,10 @@ func (c *conversation) need(stale int) func(context.Context) (again bool, err er
 		return nil
 	}
 	placed := from.gen == c.gen
-	if !placed && c.knows(at) || placed && (at >= c.ring.from || c.page(at) != nil) { // it has come meanwhile
+	if !placed && c.knows(at) || placed && (at >= c.ring.from || c.ring.covers(at) || c.page(at) != nil) { // it has come meanwhile
 		return func(context.Context) (bool, error) { c.wakeWaiting(); return false, nil }
 	}
-	trusted := at == 0 || placed && from.trusted
-	return func(ctx context.Context) (bool, error) { return c.readPage(ctx, at, trusted, stale) }
+	return func(ctx context.Context) (bool, error) { return c.readPage(ctx, at, stale) }
 }
 
 // wanted is the place after which a reader wants to read on.
@@ -159,6 +158,13 @@ func (c *conversation) repair(ctx context.Context, stale int) (again bool, err e
 	}
 	var gap *streams.Gap
 	if head > 0 && page.First != head || page.Epoch != epoch {
+		state, err := log.State(ctx, log.Shard(c.id)) // the epoch that is remembered may be old
+		if err != nil {
+			return false, err //nolint:wrapcheck // it is coded already
+		}
+		if state.Epoch != epoch {
+			return false, c.again(ctx, gen)
+		}
 		at, err := log.Locate(ctx, c.account, c.id, schemas.Cursor{Epoch: epoch, Seq: head})
 		if err != nil {
 			return false, err //nolint:wrapcheck // it is coded already
@@ -173,8 +179,12 @@ func (c *conversation) repair(ctx context.Context, stale int) (again bool, err e
 	if c.gen != gen {
 		return false, nil
 	}
-	if gap != nil && gap.To.Seq > c.head {
-		c.pushFrame(newGap(c.epoch, c.head, gap.To.Seq))
+	if gap != nil && gap.To.Seq > max(c.head, c.checked) { // up to checked nothing was missed
+		to := gap.To.Seq
+		if page.First > 0 { // read before it was asked how much is gone
+			to = min(to, page.First-1)
+		}
+		c.pushFrame(newGap(c.epoch, c.head, to))
 	}
 	for _, e := range page.Events {
 		if e.Cursor.Seq > c.head {
@@ -214,32 +224,38 @@ func (c *conversation) again(ctx context.Context, gen uint64) error {
 	return nil
 }
 
-// readPage reads what lies after a place. If the place need not be trusted, it is read too: while it
-// is there, nothing behind it was removed.
-func (c *conversation) readPage(ctx context.Context, at uint64, trusted bool, stale int) (again bool, err error) {
+// readPage reads what lies after a place, and the place too: while it is there, nothing behind it was
+// removed.
+func (c *conversation) readPage(ctx context.Context, at uint64, stale int) (again bool, err error) {
 	c.mu.RLock()
 	gen, epoch := c.gen, c.epoch
 	c.mu.RUnlock()
-	from := at
-	if trusted {
-		from++
-	}
 	log := c.hub.from
-	page, err := log.Read(ctx, c.account, c.id, from)
+	page, err := log.Read(ctx, c.account, c.id, max(at, 1))
 	if err != nil {
 		return false, err //nolint:wrapcheck // it is coded already
 	}
-	if page.Epoch != epoch {
+	place := streams.Place{At: schemas.Cursor{Epoch: page.Epoch, Seq: at}}
+	if at > 0 && page.First != at { // asked after it was read: what is behind the place by now was so then
+		if place, err = log.Locate(ctx, c.account, c.id, schemas.Cursor{Epoch: epoch, Seq: at}); err != nil {
+			return false, err //nolint:wrapcheck // it is coded already
+		}
+	}
+	if page.Epoch != epoch || place.At.Epoch != epoch {
 		return false, c.again(ctx, gen)
 	}
-	if !trusted && page.First != at {
-		return false, c.locate(ctx, gen, schemas.Cursor{Epoch: epoch, Seq: at})
+	from := place.At.Seq
+	if place.Gap != nil && page.First > 0 {
+		from = min(from, page.First-1)
 	}
-	s := &span{from: at, to: at}
+	prev := from
+	if at == 0 { // what was before the first is not known, but to those who begin at the beginning
+		from = max(page.First, 1) - 1
+	}
+	s := &span{from: from, to: from, first: at == 0}
 	frames := make([]*Frame, 0, len(page.Events))
-	prev := at
 	for _, e := range page.Events {
-		if e.Cursor.Seq > at {
+		if e.Cursor.Seq > from {
 			frames = append(frames, newFrame(c.quoted, epoch, prev, e.Value, e.Cursor.Seq))
 			prev = e.Cursor.Seq
 		}
@@ -262,45 +278,31 @@ func (c *conversation) readPage(ctx context.Context, at uint64, trusted bool, st
 		s.add(newGap(c.epoch, s.to, c.ring.from))
 	}
 	c.keep(s)
-	for _, r := range c.readers {
-		if r.waits {
-			if r.gen == c.gen && s.from <= r.seq && r.seq < s.to {
-				r.given = s // it may be forgotten before the reader comes
-			}
-			r.waits = false
-			r.wake()
-		}
-	}
+	c.hand(s, at, place.Gap)
 	return false, nil
 }
 
-// locate finds out where to go on after a place that is not there, for those who wait at it.
-func (c *conversation) locate(ctx context.Context, gen uint64, after schemas.Cursor) error {
-	at, err := c.hub.from.Locate(ctx, c.account, c.id, after)
-	if err != nil {
-		return err //nolint:wrapcheck // it is coded already
-	}
-	c.mu.RLock()
-	same := at.At.Epoch == c.epoch
-	c.mu.RUnlock()
-	if !same {
-		return c.again(ctx, gen)
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.gen != gen {
-		return nil
-	}
+// hand gives a part that was read for a place to those who wait there or in it: it may be forgotten
+// before they come. Gap is what is missing between the two.
+func (c *conversation) hand(s *span, at uint64, gap *streams.Gap) {
 	for _, r := range c.readers {
-		if r.waits && c.wanted(r) == after.Seq && (r.gen == c.gen || r.after() == after) {
-			r.gen, r.epoch, r.seq, r.trusted, r.waits = c.gen, c.epoch, at.At.Seq, true, false
-			if at.Gap != nil {
-				r.gap = at.Gap
-			}
-			r.wake()
+		if !r.waits {
+			continue
 		}
+		after := schemas.Cursor{Epoch: c.epoch, Seq: c.wanted(r)}
+		switch {
+		case r.gen != c.gen && r.after() != after: // it finds its place by itself
+		case after.Seq == at:
+			c.settle(r, s.from)
+			r.miss(gap)
+			r.given = s
+		case s.has(after.Seq):
+			c.settle(r, after.Seq)
+			r.given = s
+		}
+		r.waits = false
+		r.wake()
 	}
-	return nil
 }
 
 // passing reports whether a failure of the log will pass.

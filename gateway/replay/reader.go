@@ -88,16 +88,15 @@ type Reader struct {
 	index int // in c.readers, guarded by it
 
 	// What follows is guarded by c.mu: the loader looks at it, and moves readers that wait for it.
-	phase   phase
-	waits   bool           // for the loader
-	gen     uint64         // incarnation of the conversation that seq means
-	epoch   string         // of that incarnation
-	seq     uint64         // everything up to here was told
-	trusted bool           // seq need not be there any more: it was found out where to go on
-	last    schemas.Cursor // the reader's cursor: of what it was told last, or what it began with
-	gap     *streams.Gap   // to be told next
-	given   *span          // what was read for it
-	err     error
+	phase phase
+	waits bool           // for the loader
+	gen   uint64         // incarnation of the conversation that seq means
+	epoch string         // of that incarnation
+	seq   uint64         // everything up to here was told
+	last  schemas.Cursor // the reader's cursor: of what it was told last, or what it began with
+	gap   *streams.Gap   // to be told next
+	given *span          // what was read for it
+	err   error
 }
 
 // Cursor is where the reader is: it resumes after it. Before StepAttached it is what it began with.
@@ -154,6 +153,16 @@ func (r *Reader) after() schemas.Cursor {
 		return r.last
 	}
 	return schemas.Cursor{Epoch: r.epoch, Seq: r.seq}
+}
+
+// miss notes a gap that is told next; one that was not told yet grows by it.
+func (r *Reader) miss(gap *streams.Gap) {
+	if gap != nil && r.gap != nil {
+		gap = &streams.Gap{From: r.gap.From, To: gap.To}
+	}
+	if gap != nil {
+		r.gap = gap
+	}
 }
 
 // Close ends the reader: wake is not called again once it has returned, but for a call that is on

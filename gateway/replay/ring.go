@@ -15,6 +15,7 @@ const (
 // without a lock.
 type span struct {
 	from   uint64
+	first  bool   // there was nothing at or before from when it was read
 	to     uint64 // of the last frame; from if there is none
 	frames []*Frame
 	bytes  int
@@ -27,6 +28,11 @@ func (s *span) after(seq uint64) []*Frame {
 		return nil
 	}
 	return s.frames[sort.Search(n, func(i int) bool { return s.frames[i].Seq > seq }):]
+}
+
+// covers reports whether what comes after a place begins here, without anything in between.
+func (s *span) covers(seq uint64) bool {
+	return seq < s.to && (s.from <= seq || seq == 0 && s.first)
 }
 
 // has reports whether a sequence is a place of the span that was there once: its beginning or a
@@ -53,7 +59,7 @@ func (s *span) cut() {
 	drop := 0
 	for ; drop < len(s.frames) && (len(s.frames)-drop > ringFrames || s.bytes > ringBytes); drop++ {
 		s.bytes -= s.frames[drop].cost()
-		s.from = s.frames[drop].Seq
+		s.from, s.first = s.frames[drop].Seq, false
 	}
 	s.frames = append(make([]*Frame, 0, ringFrames+ringFrames/ringSlack+1), s.frames[drop:]...)
 }
@@ -72,6 +78,6 @@ func (s *span) precede(old *span) bool {
 		return false
 	}
 	frames := append(make([]*Frame, 0, n+len(s.frames)), old.frames[:n]...)
-	s.frames, s.bytes, s.from = append(frames, s.frames...), bytes, old.from
+	s.frames, s.bytes, s.from, s.first = append(frames, s.frames...), bytes, old.from, old.first
 	return true
 }
