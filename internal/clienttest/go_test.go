@@ -14,21 +14,32 @@ import (
 
 func TestTheGoClientSeesEveryEventOnceThroughCuts(t *testing.T) {
 	t.Parallel()
-	t.Run("over one WebSocket", func(t *testing.T) {
+	t.Run("over WebSockets, a crowd", func(t *testing.T) {
 		t.Parallel()
 		e := open(t, "http://nobody.test")
-		c := client.New(e.url, aliceKey)
-		c.Pause = 20 * time.Millisecond
-		s := c.Socket()
 		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- s.Run(ctx) }()
-		e.write(t)
-		e.judge(t, gather(t, s.Follow))
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
+		crowd := 50
+		if testing.Short() {
+			crowd = 5
 		}
+		saw := make([][]streamcheck.Seen, crowd)
+		var all, sockets sync.WaitGroup
+		for i := range saw {
+			c := client.New(e.url, aliceKey)
+			c.Pause = 20 * time.Millisecond
+			s := c.Socket()
+			sockets.Go(func() {
+				if err := s.Run(ctx); err != nil {
+					t.Error(err)
+				}
+			})
+			all.Go(func() { saw[i] = gather(t, s.Follow) })
+		}
+		e.write(t)
+		all.Wait()
+		cancel()
+		sockets.Wait()
+		e.judge(t, saw...)
 	})
 	t.Run("over server-sent events", func(t *testing.T) {
 		t.Parallel()
