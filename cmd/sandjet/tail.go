@@ -101,6 +101,9 @@ func tell(e schemas.Event) string {
 	switch e.Type {
 	case schemas.CallAccepted:
 		if d, ok := decode[schemas.AcceptedData](e); ok {
+			if d.Remembered != "" {
+				return fmt.Sprintf("accepted  %s %s, by the answer to %s", d.Tool, short(string(d.Input)), d.Remembered)
+			}
 			return fmt.Sprintf("accepted  %s %s", d.Tool, short(string(d.Input)))
 		}
 	case schemas.CallStarted:
