@@ -40,7 +40,7 @@ func TestTheGuideToSecretsRuns(t *testing.T) {
 }
 
 func TestTheGuideToDurableStreamsRuns(t *testing.T) {
-	runGuide(t, "durable-streams", `[{"n":1},{"n":2}]`, `[{"n":3}]`, "append: 200\nappend: 204\n", `[{"n":1},{"n":2},{"n":3},{"n":4},{"n":5}]`)
+	runGuide(t, "durable-streams", `[{"n":1},{"n":2}]`, `[{"n":3}]`, "append: 200\n", "append: 204\n", `[{"n":1},{"n":2},{"n":3},{"n":4},{"n":5}]`)
 }
 
 // runGuide runs every shell block of a guide as it stands there, one after the other, beside a Sandjet on
