@@ -74,7 +74,7 @@ func (g *Gateway) getSocket(w http.ResponseWriter, r *http.Request) error {
 	conn, err := g.upgrades.upgrader.Upgrade(w, r, nil)
 	if err != nil {
 		place.Release()
-		return nil //nolint:nilerr // the upgrader has answered
+		return nil // the upgrader has answered
 	}
 	g.live() // the wheel turns
 	s := newSession(g, conn, h.account)
