@@ -43,6 +43,10 @@ func TestTheGuideToDurableStreamsRuns(t *testing.T) {
 	runGuide(t, "durable-streams", `[{"n":1},{"n":2}]`, `[{"n":3}]`, "append: 200\n", "append: 204\n", `[{"n":1},{"n":2},{"n":3},{"n":4},{"n":5}]`)
 }
 
+func TestTheGuideToReplayRuns(t *testing.T) {
+	runGuide(t, "replay", `"events":[`, "another conversation: 403\n", "another route: 403\n", "\n1\n")
+}
+
 // runGuide runs every shell block of a guide as it stands there, one after the other, beside a Sandjet on
 // free ports, and wants them to say something.
 func runGuide(t *testing.T, name string, says ...string) {
