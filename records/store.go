@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -20,6 +21,7 @@ type Store struct {
 	Log *slog.Logger
 
 	bucket vault
+	opened uint64 // the last revision that Open has read
 
 	mu     sync.RWMutex
 	index  *index
@@ -37,6 +39,7 @@ func Open(ctx context.Context, bus *streams.Bus, ring *seal.Ring) (*Store, error
 		index:  newIndex(), seen: map[string]uint64{}, locked: map[string]error{},
 	}
 	for p, err := range s.bucket.All(ctx) {
+		s.opened = max(s.opened, p.Revision)
 		switch {
 		case err == nil:
 			s.apply(p)
@@ -52,10 +55,13 @@ func Open(ctx context.Context, bus *streams.Bus, ring *seal.Ring) (*Store, error
 // Run follows the changes of all processes until ctx ends, then returns nil. While the log is away
 // the copy stays as it is.
 func (s *Store) Run(ctx context.Context) error {
-	for p, err := range s.bucket.Watch(ctx) {
+	for key, err := range s.lockedNow() {
+		s.passedOver(key, err)
+	}
+	for p, err := range s.bucket.WatchAfter(ctx, s.opened) {
 		if err != nil {
-			if s.Log != nil && ctx.Err() == nil {
-				s.Log.Error("a record cannot be read and is passed over", "key", p.Key, "error", err)
+			if ctx.Err() == nil {
+				s.passedOver(p.Key, err)
 			}
 			s.lock(p, err)
 			continue
@@ -63,6 +69,19 @@ func (s *Store) Run(ctx context.Context) error {
 		s.apply(p)
 	}
 	return nil
+}
+
+// lockedNow copies what cannot be read.
+func (s *Store) lockedNow() map[string]error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return maps.Clone(s.locked)
+}
+
+func (s *Store) passedOver(key string, err error) {
+	if s.Log != nil {
+		s.Log.Error("a record cannot be read and is passed over", "key", key, "error", err)
+	}
 }
 
 // apply takes a value into the copy unless a later one is there.

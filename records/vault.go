@@ -172,10 +172,10 @@ func (v vault) All(ctx context.Context) iter.Seq2[streams.Pair[record], error] {
 	return v.each(v.bucket.All(ctx))
 }
 
-// Watch is [streams.Bucket.Watch]. A record that does not open has its key and revision beside the
+// WatchAfter is [streams.Bucket.WatchAfter]. A record that does not open has its key and revision beside the
 // error.
-func (v vault) Watch(ctx context.Context) iter.Seq2[streams.Pair[record], error] {
-	return v.each(v.bucket.Watch(ctx))
+func (v vault) WatchAfter(ctx context.Context, revision uint64) iter.Seq2[streams.Pair[record], error] {
+	return v.each(v.bucket.WatchAfter(ctx, revision))
 }
 
 func (v vault) each(all iter.Seq2[streams.Pair[stored], error]) iter.Seq2[streams.Pair[record], error] {

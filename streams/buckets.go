@@ -225,10 +225,19 @@ func (k *Bucket[T]) Keys(ctx context.Context, filters ...string) ([]string, erro
 // Watch tells every value that is there and then every change, until ctx ends. After the log was
 // away it may tell values again. A value that cannot be decoded is an error in the sequence and does
 // not end it. A value whose life has ended comes as Deleted where the bucket keeps marks of it.
-func (k *Bucket[T]) Watch(ctx context.Context) iter.Seq2[Pair[T], error] {
+func (k *Bucket[T]) Watch(ctx context.Context) iter.Seq2[Pair[T], error] { return k.WatchAfter(ctx, 0) }
+
+// WatchAfter is [Bucket.Watch] for who has read everything up to a revision: it begins with what came after.
+// When the log was away it begins anew with everything, as the log may be another then.
+func (k *Bucket[T]) WatchAfter(ctx context.Context, revision uint64) iter.Seq2[Pair[T], error] {
 	return func(yield func(Pair[T], error) bool) {
+		var opts []jetstream.WatchOpt
+		if revision > 0 {
+			opts = []jetstream.WatchOpt{jetstream.ResumeFromRevision(revision + 1)}
+		}
 		for wait := 100 * time.Millisecond; ctx.Err() == nil; wait = min(2*wait, 2*time.Second) {
-			begun, err := k.watch(ctx, yield)
+			begun, err := k.watch(ctx, yield, opts...)
+			opts = nil
 			if errors.Is(err, errEnough) || ctx.Err() != nil {
 				return
 			}
@@ -241,13 +250,13 @@ func (k *Bucket[T]) Watch(ctx context.Context) iter.Seq2[Pair[T], error] {
 	}
 }
 
-func (k *Bucket[T]) watch(ctx context.Context, yield func(Pair[T], error) bool) (begun bool, err error) {
+func (k *Bucket[T]) watch(ctx context.Context, yield func(Pair[T], error) bool, o ...jetstream.WatchOpt) (begun bool, err error) {
 	kv, err := k.open(ctx)
 	if err != nil {
 		return false, err
 	}
 	lost := k.bus.drops.next()
-	w, err := kv.WatchAll(ctx)
+	w, err := kv.WatchAll(ctx, o...)
 	if err != nil {
 		return false, coded(k.op("watch"), err)
 	}
