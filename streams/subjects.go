@@ -25,7 +25,7 @@ const (
 
 	prefixDeliveries = "sandjet.deliveries."
 	prefixTimers     = "sandjet.timers.deliveries." // where deliveries wait for their next try
-	prefixInbox      = "sandjet.inbox."             // what comes to _INBOX in a tenant\'s own account
+	prefixInbox      = "sandjet.inbox."             // what comes to _INBOX in a tenant's own account
 	prefixReply      = "sandjet.reply."             // where a tenant may have its inboxes on every server
 
 	// RPCSubject is where the request/reply front door listens; the last token is the account.
