@@ -49,6 +49,7 @@ func doors() map[string]door {
 		"POST /v1/conversations/{id}/events":         {open: "a conversation is the account's own; that nothing gets through is tried below"},
 		"GET /v1/tools":                              {open: "definitions for everybody"},
 		"GET /v1/ws":                                 {open: "a socket acts as its key's account; attaching is tried below"},
+		"POST /v1/attach-tokens":                     {open: "it makes a token of the account's own, for conversations of its own"},
 		"GET /v1/jobs":                               {list: true},
 		"GET /v1/jobs/{id}":                          {kind: "job"},
 		"GET /v1/jobs/{id}/logs":                     {kind: "job"},
@@ -230,6 +231,7 @@ func TestNoRouteShowsAnotherAccount(t *testing.T) {
 		"a call in her workspace":    {"/v1/calls", `{"workspace":"` + things["workspace"].id + `","tool":"bash","input":{"command":"x"}}`, things["workspace"].never},
 		"a call in her sandbox":      {"/v1/calls", `{"sandbox":"` + things["sandbox"].id + `","tool":"bash","input":{"command":"x"}}`, things["sandbox"].never},
 		"a call as her agent":        {"/v1/calls", `{"agent":"` + things["agent"].id + `","tool":"bash","input":{"command":"x"}}`, things["agent"].never},
+		"a replay to her webhook":    {"/v1/webhooks/replay", `{"since":"1h","endpoint":"` + things["webhook"].id + `"}`, things["webhook"].never},
 		"a workspace on her sandbox": {"/accounts/me/workspaces", `{"name":"n","sandbox":"` + things["sandbox"].id + `"}`, things["sandbox"].never},
 	} {
 		got := k.as(k.bert, http.MethodPost, c.path, c.body)
@@ -244,6 +246,22 @@ func TestNoRouteShowsAnotherAccount(t *testing.T) {
 	}
 	if a := k.as(k.bert, http.MethodGet, "/v1/conversations/c_anna/events", ""); a.status != http.StatusOK || strings.Contains(a.body, planted) {
 		t.Errorf("his conversation of the same name: %d %s", a.status, a.body)
+	}
+	if a := k.as(k.bert, http.MethodPost, "/v1/conversations/c_anna/events", `{"type":"message","data":{"text":"planted-by-bert"}}`); a.status != http.StatusCreated {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	if a := k.as(k.anna, http.MethodGet, "/v1/conversations/c_anna/events", ""); !strings.Contains(a.body, planted) || strings.Contains(a.body, "by-bert") {
+		t.Errorf("her conversation: %d %s", a.status, a.body)
+	}
+	s, _, err := k.dial(http.Header{"Authorization": {"Bearer " + k.bert.key}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.write(`{"op":"attach","conv":"c_anna"}`)
+	for _, f := range s.until("live") {
+		if strings.Contains(string(f.Data.Data), planted) {
+			t.Errorf("his socket hears %+v", f)
+		}
 	}
 	for route := range table {
 		if table[route].open == "for the administrator: 403, whatever is there" {
@@ -267,7 +285,7 @@ func TestNoRouteShowsAnotherAccount(t *testing.T) {
 
 // replaceID puts another id in the place of whichever of anna's is in s.
 func replaceID(s string, things map[string]thing, id string) string {
-	for _, kind := range []string{"workspace", "sandbox", "agent"} {
+	for _, kind := range []string{"workspace", "sandbox", "agent", "webhook"} {
 		s = strings.ReplaceAll(s, things[kind].id, id)
 	}
 	return s
