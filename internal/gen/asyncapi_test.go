@@ -81,7 +81,7 @@ func TestAsyncAPI(t *testing.T) {
 	rows, _ := streams.Describe(1)
 	foreign := []string{"ADV", "DURABLE"} // the server's own words, and the bytes of clients
 	for _, r := range rows {
-		if !slices.Contains(foreign, r.Name) && !slices.ContainsFunc(channels(), func(c channel) bool { return c.stream == r.Name }) { // ADV holds the server's own words
+		if !slices.Contains(foreign, r.Name) && !slices.ContainsFunc(channels(), func(c channel) bool { return c.stream == r.Name }) {
 			t.Errorf("the stream %s has no channel", r.Name)
 		}
 	}
