@@ -1,5 +1,5 @@
-// Package records keeps accounts, sandboxes, workspaces and webhook endpoints, and resolves a request
-// with their help into a call that any worker can run.
+// Package records keeps accounts, sandboxes, workspaces, agents, variables and webhook endpoints, resolves a
+// request with their help into a call that any worker can run, and makes them what a manifest says.
 //
 // The records live in one key-value bucket of the log. A [Store] holds a copy of all of them in
 // memory and follows the bucket's changes, so that authenticating a key and resolving a request
