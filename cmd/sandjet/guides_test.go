@@ -20,7 +20,7 @@ func TestTheGuideToApprovalsRuns(t *testing.T) {
 }
 
 func TestTheGuideToRecordsRuns(t *testing.T) {
-	runGuide(t, "records", "the stage is test", "the stage is live", "STAGE: \"********\"", "for the nightly build", "kept here", "build\nweb\n")
+	runGuide(t, "records", "the stage is test", "the stage is live", "STAGE: \"********\"", "for the nightly build", "1\n2\n", "kept here", "build\nweb\n")
 }
 
 func TestTheGuideToAgentsRuns(t *testing.T) {
