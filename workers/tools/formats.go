@@ -38,16 +38,19 @@ type OpenAIFunction struct {
 type MCPTool struct {
 	Name        schemas.Tool    `json:"name"`
 	Description string          `json:"description"`
-	InputSchema json.RawMessage `json:"inputSchema"`
+	InputSchema json.RawMessage `json:"inputSchema"` //nolint:tagliatelle // the protocol\'s
 	Annotations MCPAnnotations  `json:"annotations"`
 }
 
 // MCPAnnotations are hints of what a tool may do. Each is written, since what is left out means the worst.
 type MCPAnnotations struct {
-	ReadOnly    bool `json:"readOnlyHint"`
-	Destructive bool `json:"destructiveHint"` // what it changes may be lost
-	Idempotent  bool `json:"idempotentHint"`  // doing it again changes nothing more
-	OpenWorld   bool `json:"openWorldHint"`   // it may reach beyond the workspace
+	ReadOnly bool `json:"readOnlyHint"` //nolint:tagliatelle // the protocol's
+	// Destructive: what it changes may be lost.
+	Destructive bool `json:"destructiveHint"` //nolint:tagliatelle // the protocol's
+	// Idempotent: doing it again changes nothing more.
+	Idempotent bool `json:"idempotentHint"` //nolint:tagliatelle // the protocol's
+	// OpenWorld: it may reach beyond the workspace.
+	OpenWorld bool `json:"openWorldHint"` //nolint:tagliatelle // the protocol's
 }
 
 // Write puts definitions into a format; empty: the default. Codes: invalid (the format is unknown).
