@@ -104,6 +104,9 @@ func (s *Server) Calls() []string {
 	return append([]string(nil), s.calls...)
 }
 
+// request is what all actions take together, under KMS's own names.
+//
+//nolint:tagliatelle // KMS's names
 type request struct {
 	KeyID             string            `json:"KeyId"`
 	KeySpec           string            `json:"KeySpec"`
@@ -112,6 +115,9 @@ type request struct {
 	EncryptionContext map[string]string `json:"EncryptionContext"`
 }
 
+// answer is what all actions give together.
+//
+//nolint:tagliatelle // KMS's names
 type answer struct {
 	KeyID               string `json:"KeyId"`
 	Plaintext           []byte `json:"Plaintext,omitempty"`
@@ -162,7 +168,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/x-amz-json-1.1")
-	_ = json.NewEncoder(w).Encode(out) // the client may have gone
+	_ = json.NewEncoder(w).Encode(out) //nolint:errchkjson // the client may have gone
 }
 
 func (s *Server) answer(action string, in request) (out answer, problem string) {
@@ -213,7 +219,7 @@ func sealBlob(key cipher.AEAD, arn string, plain []byte, context map[string]stri
 
 // bound is the additional data: the key and the context, sorted by name.
 func bound(arn string, context map[string]string) []byte {
-	b, _ := json.Marshal([]any{arn, context}) // it sorts the names; strings always marshal
+	b, _ := json.Marshal([]any{arn, context}) //nolint:errchkjson // it sorts the names; strings always marshal
 	return b
 }
 
@@ -226,7 +232,7 @@ func signed(r *http.Request, body []byte) bool {
 		return false
 	}
 	names, _, _ = strings.Cut(names, ",")
-	again, err := http.NewRequestWithContext(r.Context(), r.Method, "http://"+r.Host+r.URL.RequestURI(), bytes.NewReader(body))
+	again, err := http.NewRequestWithContext(r.Context(), r.Method, "http://"+r.Host+r.URL.RequestURI(), bytes.NewReader(body)) //nolint:gosec // it is never sent
 	if err != nil {
 		return false
 	}
@@ -248,7 +254,7 @@ func signed(r *http.Request, body []byte) bool {
 func fail(w http.ResponseWriter, errorType string) {
 	w.Header().Set("Content-Type", "application/x-amz-json-1.1")
 	w.WriteHeader(http.StatusBadRequest)
-	_ = json.NewEncoder(w).Encode(map[string]string{"__type": errorType, "message": "refused by the test"}) // the client may have gone
+	_ = json.NewEncoder(w).Encode(map[string]string{"__type": errorType, "message": "refused by the test"}) //nolint:errchkjson // as above
 }
 
 func random(n int) []byte {
