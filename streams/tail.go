@@ -52,17 +52,28 @@ func (t *Tail) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-t.drop:
-			t.drop = t.bus.drops.next()
-			for t.settle(ctx) != nil { // the subscriptions must be there before anybody looks at the log
-				if !pause(ctx, reconnectAfter) {
-					return nil
-				}
-			}
-			t.lost()
+			t.again(ctx)
 		case m := <-t.ahead:
+			select {
+			case <-t.drop: // first: m may be of another stream than those before it
+				t.again(ctx)
+			default:
+			}
 			t.tell(ctx, m)
 		}
 	}
+}
+
+// again tells that something may have got lost, once the subscriptions are there anew: who looks at
+// the log then misses nothing.
+func (t *Tail) again(ctx context.Context) {
+	t.drop = t.bus.drops.next()
+	for t.settle(ctx) != nil {
+		if !pause(ctx, reconnectAfter) {
+			return
+		}
+	}
+	t.lost()
 }
 
 // Follow calls heard for each event that is stored on the conversation from its return on, in the

@@ -66,6 +66,7 @@ func (c *conversation) hear(e streams.LiveEvent) {
 	c.heard = max(c.heard, seq)
 	switch {
 	case behind: // the loader reads it
+	case c.doubt || c.hub.shaken.Load(): // it may be of another stream: the hub asks first
 	case e.Prev != c.head || e.Away: // a hole, or head is gone; this one is stored too, so reading closes it
 		c.work()
 	default:
@@ -231,6 +232,9 @@ func (c *conversation) find(r *Reader) (frames []*Frame, step *Step, more bool) 
 	}
 	if r.phase == opening {
 		step = &Step{Kind: StepAttached, At: c.cursor(max(c.head, r.seq)), From: c.cursor(r.seq), Gap: r.gap}
+		if r.tail { // what came since is told as well
+			step.At = step.From
+		}
 		r.phase, r.gap = replaying, nil
 		return nil, step, true
 	}
@@ -268,12 +272,15 @@ func (c *conversation) find(r *Reader) (frames []*Frame, step *Step, more bool) 
 
 // place finds out where in this incarnation a reader is, and reports false if that must be read.
 func (c *conversation) place(r *Reader) bool {
+	if r.tail && r.phase == opening { // it was made anew before the reader was told
+		r.last, r.tail = schemas.Tail, false
+	}
 	after := r.after()
 	switch {
 	case after.IsStart():
 		r.seq = 0
-	case after.IsTail():
-		r.seq, r.last = c.head, c.cursor(c.head)
+	case after.IsTail(): // the log is asked: what is known here may be a moment old
+		return false
 	case after.Epoch != c.epoch:
 		r.seq = 0
 		if r.phase == opening || !r.last.IsStart() {

@@ -66,6 +66,9 @@ func (c *conversation) need(stale int) func(context.Context) (again bool, err er
 	if c.heard > c.head {
 		return func(ctx context.Context) (bool, error) { return c.repair(ctx, stale) }
 	}
+	if tails := c.tails(); len(tails) > 0 {
+		return func(ctx context.Context) (bool, error) { return false, c.placeTails(ctx, tails) }
+	}
 	var from *Reader // the one that is furthest behind: what it needs is what the others need next
 	var at uint64
 	for _, r := range c.readers {
@@ -84,6 +87,42 @@ func (c *conversation) need(stale int) func(context.Context) (again bool, err er
 		return func(context.Context) (bool, error) { c.wakeWaiting(); return false, nil }
 	}
 	return func(ctx context.Context) (bool, error) { return c.readPage(ctx, at, stale) }
+}
+
+// tails are the readers that wait to begin at the present end.
+func (c *conversation) tails() []*Reader {
+	var tails []*Reader
+	for _, r := range c.readers {
+		if r.waits && r.phase == opening && r.gen != c.gen && r.last.IsTail() {
+			tails = append(tails, r)
+		}
+	}
+	return tails
+}
+
+// placeTails asks once for all of them where the end is.
+func (c *conversation) placeTails(ctx context.Context, tails []*Reader) error {
+	c.mu.RLock()
+	gen, epoch := c.gen, c.epoch
+	c.mu.RUnlock()
+	state, err := c.hub.from.State(ctx, c.hub.from.Shard(c.id))
+	if err != nil {
+		return err //nolint:wrapcheck // it is coded already
+	}
+	if state.Epoch != epoch {
+		return c.again(ctx, gen)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, r := range tails {
+		if c.gen == gen && r.phase == opening {
+			c.settle(r, state.Last)
+			r.last, r.tail = c.cursor(state.Last), true
+		}
+		r.waits = false
+		r.wake()
+	}
+	return nil
 }
 
 // wanted is the place after which a reader wants to read on.

@@ -89,6 +89,7 @@ type Reader struct {
 
 	// What follows is guarded by c.mu: the loader looks at it, and moves readers that wait for it.
 	phase phase
+	tail  bool           // it began at the present end
 	waits bool           // for the loader
 	gen   uint64         // incarnation of the conversation that seq means
 	epoch string         // of that incarnation

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -161,4 +162,141 @@ func TestReplayThenLive(t *testing.T) {
 			t.Errorf("%d, %d and %d events", len(late.events), len(empty.events), len(now.events))
 		}
 	}, natstest.Shards(4))
+}
+
+// counted counts what is read from a log.
+type counted struct {
+	replay.Log
+	n atomic.Int64
+}
+
+func (c *counted) Last(ctx context.Context, a schemas.AccountID, id schemas.ConversationID) (schemas.Cursor, error) {
+	c.n.Add(1)
+	return c.Log.Last(ctx, a, id)
+}
+
+func (c *counted) Read(ctx context.Context, a schemas.AccountID, id schemas.ConversationID, from uint64) (streams.EventPage, error) {
+	c.n.Add(1)
+	return c.Log.Read(ctx, a, id, from)
+}
+
+func (c *counted) Locate(ctx context.Context, a schemas.AccountID, id schemas.ConversationID, after schemas.Cursor) (streams.Place, error) {
+	c.n.Add(1)
+	return c.Log.Locate(ctx, a, id, after)
+}
+
+func (c *counted) State(ctx context.Context, shard int) (streams.ShardState, error) {
+	c.n.Add(1)
+	return c.Log.State(ctx, shard)
+}
+
+// TestManyReadersAreOneRead: a storm of readers that come back at random places costs the log as
+// much as a few.
+func TestManyReadersAreOneRead(t *testing.T) {
+	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+		log := &counted{Log: replay.NewBusLog(b)}
+		h, stop := running(t, log, replay.Options{})
+		defer stop()
+		const n, readers = 400, 200
+		publish(t, b, "c", 0, n)
+		page, err := streams.Page(t.Context(), b, account, "c", schemas.Cursor{}, n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all []*client
+		for i := range readers {
+			all = append(all, attach(t, h, "c", page.Events[(i*37)%n].Cursor))
+		}
+		synctest.Wait()
+		publish(t, b, "c", n, n+10)
+		synctest.Wait()
+		for i, c := range all {
+			c.end()
+			if want := ids("c", (i*37)%n+1, n+10); !slices.Equal(c.events, want) {
+				t.Errorf("reader %d has %d events, want %d", i, len(c.events), len(want))
+			}
+		}
+		if got := log.n.Load(); got > 8 {
+			t.Errorf("%d readers cost %d reads of the log", readers, got)
+		}
+	})
+}
+
+// TestTheStreamIsMadeAnew: readers are told that what they had is not that any more.
+func TestTheStreamIsMadeAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newFakeLog()
+		h, stop := running(t, l, replay.Options{})
+		defer stop()
+		synctest.Wait()
+		for range 3 {
+			l.publish("c")
+		}
+		c := attach(t, h, "c", schemas.Cursor{})
+		synctest.Wait()
+		time.Sleep(time.Second)
+		l.anew() // and nobody says so: the connection was never lost
+		l.publish("c")
+		time.Sleep(2 * time.Minute)
+		l.publish("c")
+		synctest.Wait()
+		c.end()
+		if want := []string{"e1.1", "e1.2", "e1.3", "e2.1", "e2.2"}; !slices.Equal(c.events, want) || len(c.gaps) != 1 || c.gaps[0].From.String() != "e1_00000000000000000003" {
+			t.Errorf("events %v, gaps %v", c.events, c.gaps)
+		}
+	})
+}
+
+// TestALostLastEventIsFound: nothing comes behind it that would show the hole.
+func TestALostLastEventIsFound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newFakeLog()
+		h, stop := running(t, l, replay.Options{})
+		defer stop()
+		c := attach(t, h, "c", schemas.Cursor{})
+		time.Sleep(time.Second)
+		l.lose = func() bool { return true }
+		l.publish("c")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if got := c.seen(); !slices.Equal(got, []string{"e1.1"}) {
+			t.Errorf("after a minute: %v", got)
+		}
+		c.end()
+	})
+}
+
+// TestNobodyReads: a conversation without readers is followed for a moment and then forgotten, but
+// for what the budget keeps of it; an ended hub ends its readers.
+func TestNobodyReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newFakeLog()
+		h, stop := running(t, l, replay.Options{})
+		c := attach(t, h, "c", schemas.Cursor{})
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if !h.Follows(account, "c") {
+			t.Error("it is not followed")
+		}
+		c.end()
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if h.Follows(account, "c") || len(l.heard) > 0 {
+			t.Error("it is still followed")
+		}
+		last := attach(t, h, "c", schemas.Cursor{})
+		time.Sleep(time.Second)
+		stop()
+		synctest.Wait()
+		last.end()
+		if schemas.CodeOf(last.err) != schemas.Unavailable {
+			t.Errorf("ended with %v", last.err)
+		}
+		late := attach(t, h, "c", schemas.Cursor{})
+		synctest.Wait()
+		late.end()
+		if schemas.CodeOf(late.err) != schemas.Unavailable {
+			t.Errorf("after the end: %v", late.err)
+		}
+	})
 }

@@ -1,0 +1,30 @@
+package replay
+
+import (
+	"testing"
+
+	"github.com/sandjet/sandjet/streams"
+)
+
+func TestJudge(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		head, checked uint64
+		state         streams.ShardState
+		last          uint64
+		want          verdict
+	}{
+		"nothing since":                 {7, 9, streams.ShardState{Epoch: "e", First: 1, Last: 9}, 0, complete},
+		"others wrote":                  {7, 9, streams.ShardState{Epoch: "e", First: 1, Last: 12}, 7, complete},
+		"its last was lost":             {7, 9, streams.ShardState{Epoch: "e", First: 1, Last: 12}, 11, behind},
+		"another stream":                {7, 9, streams.ShardState{Epoch: "f", First: 1, Last: 12}, 7, anew},
+		"the end was lost":              {7, 9, streams.ShardState{Epoch: "e", First: 1, Last: 5}, 5, anew},
+		"all is old and gone":           {7, 9, streams.ShardState{Epoch: "e", First: 10, Last: 9}, 0, complete},
+		"what came is gone already":     {7, 9, streams.ShardState{Epoch: "e", First: 12, Last: 14}, 0, cut},
+		"some is gone, its last is not": {7, 9, streams.ShardState{Epoch: "e", First: 12, Last: 14}, 13, behind},
+	} {
+		if got := judge("e", tc.head, tc.checked, tc.state, tc.last); got != tc.want {
+			t.Errorf("%s: %d, want %d", name, got, tc.want)
+		}
+	}
+}
