@@ -86,7 +86,8 @@ type scene struct {
 // Errors name the field of the agent.
 func (t *tenant) sceneOf(g schemas.Agent, n int) (s scene, err error) {
 	s.provider = DefaultProvider
-	id, field, ok := g.Sandbox, "config.sandbox", true
+	id, field := g.Sandbox, "config.sandbox"
+	var ok bool
 	if n < len(g.Workspaces) {
 		e := g.Workspaces[n]
 		if s.workspace, ok = t.workspaces.byID[e.Workspace]; !ok {

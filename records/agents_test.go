@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -58,11 +59,8 @@ func TestTheCascade(t *testing.T) {
 		schemas.ToolAsyncStatus: noWorkspace, schemas.ToolRead: noWorkspace, schemas.ToolGlob: noWorkspace,
 		schemas.ToolWrite: noWorkspace, schemas.ToolEdit: noWorkspace, schemas.ToolGrep: noWorkspace,
 	}
-	nothing := map[schemas.Tool]string{schemas.ToolBash: noSandbox}
-	for tool, why := range commands {
-		nothing[tool] = why
-	}
-	nothing[schemas.ToolAsyncStatus] = noSandbox
+	nothing := maps.Clone(commands)
+	nothing[schemas.ToolBash], nothing[schemas.ToolAsyncStatus] = noSandbox, noSandbox
 	omitted := schemas.SandboxChoice{}
 	for name, tc := range map[string]struct {
 		config    schemas.AgentConfig

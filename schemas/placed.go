@@ -27,18 +27,18 @@ func takeWorkspace(input json.RawMessage) (rest json.RawMessage, name string, er
 	// The usual call has no such argument, and is not read for it. One that is written with escapes is not
 	// found here, and refused as unknown.
 	if !bytes.Contains(input, []byte(`"`+argWorkspace+`"`)) || checkText(input, MaxInput) != nil {
-		return input, "", nil
+		return input, "", nil //nolint:nilerr // as said above
 	}
 	dec := json.NewDecoder(bytes.NewReader(input))
-	if _, err := dec.Token(); err != nil { // the opening brace
+	if _, bad := dec.Token(); bad != nil { // the opening brace
 		return input, "", nil //nolint:nilerr // as said above
 	}
 	out := []byte{'{'}
 	found := false
 	for dec.More() {
-		key, err := dec.Token()
+		key, bad := dec.Token()
 		var value json.RawMessage
-		if err != nil || dec.Decode(&value) != nil {
+		if bad != nil || dec.Decode(&value) != nil {
 			return input, "", nil //nolint:nilerr // as said above
 		}
 		if key != argWorkspace {
@@ -56,7 +56,7 @@ func takeWorkspace(input json.RawMessage) (rest json.RawMessage, name string, er
 			return input, "", Invalidf("input."+argWorkspace, "must be the name of a workspace")
 		}
 	}
-	if _, err := dec.Token(); err != nil || dec.More() { // the closing brace, and what may not follow it
+	if _, bad := dec.Token(); bad != nil || dec.More() { // the closing brace, and what may not follow it
 		return input, "", nil //nolint:nilerr // as said above
 	}
 	if !found {
