@@ -36,11 +36,15 @@ type Faults struct {
 	Delay Span
 	// Slice is the most bytes that pass in one piece; 0 is as it comes.
 	Slice int
+	// Most is about how many bytes reach the client. From then on it is as one that does not read: the
+	// connection stays open, and nothing more passes to it. 0 is no limit.
+	Most int
 }
 
 // Proxy passes connections on to a target. Its methods may be called from many goroutines.
 type Proxy struct {
-	target   string
+	targets  atomic.Pointer[[]string]
+	turn     atomic.Uint64
 	seed     uint64
 	listener net.Listener
 	faults   atomic.Pointer[Faults]
@@ -58,7 +62,8 @@ func Listen(ctx context.Context, target string, seed uint64, f Faults) (*Proxy, 
 	if err != nil {
 		return nil, fmt.Errorf("listen for connections to %s: %w", target, err)
 	}
-	p := &Proxy{target: target, seed: seed, listener: l, open: map[*link]struct{}{}}
+	p := &Proxy{seed: seed, listener: l, open: map[*link]struct{}{}}
+	p.Aim(target)
 	p.Set(f)
 	return p, nil
 }
@@ -68,6 +73,10 @@ func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
 // Set changes what happens to connections that are made from now on.
 func (p *Proxy) Set(f Faults) { p.faults.Store(&f) }
+
+// Aim changes where connections go that are made from now on: to the targets in turn, past those that
+// take none.
+func (p *Proxy) Aim(targets ...string) { p.targets.Store(&targets) }
 
 // Connections counts those that there were so far.
 func (p *Proxy) Connections() int { return int(p.opened.Load()) }
@@ -110,15 +119,15 @@ func (p *Proxy) Run(ctx context.Context) error {
 
 // serve passes one connection on until one side or the proxy ends it.
 func (p *Proxy) serve(ctx context.Context, client net.Conn, n uint64) {
-	server, err := (&net.Dialer{}).DialContext(ctx, "tcp", p.target)
-	if err != nil {
+	server := p.dial(ctx)
+	if server == nil {
 		_ = client.Close() // as a network without a server
 		return
 	}
 	f := *p.faults.Load()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	l := &link{client: client, server: server}
+	l := &link{client: client, server: server, cancel: cancel}
 	p.mu.Lock()
 	p.open[l] = struct{}{}
 	p.mu.Unlock()
@@ -139,14 +148,28 @@ func (p *Proxy) serve(ctx context.Context, client net.Conn, n uint64) {
 	l.stallAt, l.stall = time.Now().Add(time.Duration(draw.Int64N(int64(time.Second)))), f.Stall.draw(draw)
 	var ways sync.WaitGroup
 	up, down := rand.New(rand.NewPCG(draw.Uint64(), 1)), rand.New(rand.NewPCG(draw.Uint64(), 2))
-	ways.Go(func() { l.pass(ctx, server, client, f, up) })
-	ways.Go(func() { l.pass(ctx, client, server, f, down) })
+	ways.Go(func() { l.pass(ctx, server, client, f, 0, up) })
+	ways.Go(func() { l.pass(ctx, client, server, f, f.Most, down) })
 	ways.Wait()
+}
+
+// dial connects to the target whose turn it is, or to the next that takes a connection. It is nil if
+// none does.
+func (p *Proxy) dial(ctx context.Context) net.Conn {
+	targets, first := *p.targets.Load(), p.turn.Add(1)
+	for i := range targets {
+		target := targets[(first+uint64(i))%uint64(len(targets))]
+		if conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", target); err == nil {
+			return conn
+		}
+	}
+	return nil
 }
 
 // link is one connection through the proxy.
 type link struct {
 	client, server net.Conn
+	cancel         context.CancelFunc // ends what waits
 	stallAt        time.Time
 	stall          time.Duration
 }
@@ -163,11 +186,17 @@ func (l *link) end(reset bool) {
 
 // pass copies one way until an end, and then ends the other way too: the halves of a connection
 // that nobody closes are not a fault that is wanted here.
-func (l *link) pass(ctx context.Context, to io.Writer, from io.Reader, f Faults, draw *rand.Rand) {
+func (l *link) pass(ctx context.Context, to io.Writer, from io.Reader, f Faults, most int, draw *rand.Rand) {
+	defer l.cancel()
 	defer l.end(false)
 	buf := make([]byte, 32<<10)
-	for {
+	for passed := 0; ; {
+		if most > 0 && passed >= most {
+			<-ctx.Done()
+			return
+		}
 		n, err := from.Read(buf)
+		passed += n
 		for b := buf[:n]; len(b) > 0; {
 			piece := b
 			if f.Slice > 0 && len(b) > f.Slice {

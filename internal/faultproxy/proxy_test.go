@@ -101,6 +101,43 @@ func TestBytesPassUnchanged(t *testing.T) {
 	}
 }
 
+func TestConnectionsStandStill(t *testing.T) {
+	t.Parallel()
+	const most = 1000
+	p := start(t, faultproxy.Faults{Most: most, Slice: 100})
+	c := dial(t, p)
+	if _, err := c.Write(make([]byte, 3*most)); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, most)
+	if _, err := io.ReadFull(c, got); err != nil {
+		t.Fatal(err)
+	}
+	if p.CutAll(); p.Cuts() != 1 {
+		t.Errorf("%d cuts, want that of the one that stands still", p.Cuts())
+	}
+	if _, err := io.Copy(io.Discard, c); err != nil && !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("after the cut: %v", err)
+	}
+}
+
+func TestConnectionsGoToTargetsInTurn(t *testing.T) {
+	t.Parallel()
+	alive := echo(t)
+	p := start(t, faultproxy.Faults{})
+	const dead = "127.0.0.1:0" // nobody can listen there
+	p.Aim(dead, alive, dead)
+	for range 6 { // past those that take none
+		c := dial(t, p)
+		if _, err := c.Write([]byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+			t.Errorf("%v, want an answer of the one that lives", err)
+		}
+	}
+}
+
 func TestConnectionsAreCut(t *testing.T) {
 	t.Parallel()
 	soon := faultproxy.Span{Min: time.Millisecond, Max: 5 * time.Millisecond}

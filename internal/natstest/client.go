@@ -111,3 +111,18 @@ func (c *Client) Purge(tb testing.TB, stream, subject string, keep uint64) {
 		tb.Fatalf("purge %s of %s: %v", subject, stream, err)
 	}
 }
+
+// DeleteStream removes a stream, as an operator may who begins anew. Who opens the log then makes it
+// again.
+func (c *Client) DeleteStream(tb testing.TB, stream string) {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	js, err := jetstream.New(c.nc)
+	if err == nil {
+		err = js.DeleteStream(ctx, stream)
+	}
+	if err != nil {
+		tb.Fatalf("delete %s: %v", stream, err)
+	}
+}
