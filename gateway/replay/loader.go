@@ -188,9 +188,18 @@ func (c *conversation) follow(ctx context.Context) (last schemas.Cursor, stop fu
 // repair reads on after head.
 func (c *conversation) repair(ctx context.Context, stale int) (again bool, err error) {
 	c.mu.RLock()
-	gen, epoch, head := c.gen, c.epoch, c.head
+	gen, epoch, head, heard := c.gen, c.epoch, c.head, c.heard
 	c.mu.RUnlock()
 	log := c.hub.from
+	if stale >= staleReads { // it is taken for gone now, unless it was told by another stream
+		state, err := log.State(ctx, log.Shard(c.id))
+		if err != nil {
+			return false, err //nolint:wrapcheck // it is coded already
+		}
+		if state.Epoch != epoch || state.Last < heard {
+			return false, c.again(ctx, gen)
+		}
+	}
 	page, err := log.Read(ctx, c.account, c.id, max(head, 1)) // head itself too: while it is there, nothing behind it was removed
 	if err != nil {
 		return false, err //nolint:wrapcheck // it is coded already
@@ -232,11 +241,11 @@ func (c *conversation) repair(ctx context.Context, stale int) (again bool, err e
 	}
 	c.head = max(c.head, page.Last)
 	c.ring.to = c.head
-	if !page.More && c.heard > c.head {
+	if !page.More && heard > c.head {
 		if stale < staleReads {
 			return true, nil
 		}
-		c.pushFrame(newGap(c.epoch, c.head, c.heard)) // it was removed before it could be read
+		c.pushFrame(newGap(c.epoch, c.head, heard)) // it was removed before it could be read
 	}
 	c.wakeAll()
 	return false, nil
