@@ -3,20 +3,25 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/sandjet/sandjet/bench"
 	"github.com/sandjet/sandjet/providers/local"
 )
 
 type benchCommand struct {
-	What    []string `arg:"" optional:"" enum:"throughput,latency,local,footprint,backlog,jobs,records" help:"What to measure: throughput, latency, local, footprint, backlog, jobs, records. Default: all of them." use:""`
-	Calls   int      `placeholder:"N" default:"20000" help:"Calls of one run of throughput and footprint; 20000 by default." use:""`
-	Rounds  int      `placeholder:"N" default:"5" help:"Interleaved rounds of throughput, 5 by default; local makes 40 runs in each." use:""`
-	Backlog int      `placeholder:"N" default:"100000" help:"Calls that are queued before they are drained, and records; 100000 by default." use:""`
-	Workers int      `placeholder:"N" default:"32" help:"Slots of the worker; 32 by default." use:""`
-	Program string   `placeholder:"FILE" help:"Program sandjet-box, for local; default: as for a worker." use:""`
+	What    []string      `arg:"" optional:"" enum:"throughput,latency,local,footprint,backlog,jobs,records,replay,replay-idle,replay-hot,replay-storm,replay-live,replay-cold" help:"What to measure: throughput, latency, local, footprint, backlog, jobs, records, replay or a part of it such as replay-hot. Default: all of them." use:""`
+	Calls   int           `placeholder:"N" default:"20000" help:"Calls of one run of throughput and footprint; 20000 by default." use:""`
+	Rounds  int           `placeholder:"N" default:"5" help:"Interleaved rounds of throughput, 5 by default; local makes 40 runs in each." use:""`
+	Backlog int           `placeholder:"N" default:"100000" help:"Calls that are queued before they are drained, and records; 100000 by default." use:""`
+	Workers int           `placeholder:"N" default:"32" help:"Slots of the worker; 32 by default." use:""`
+	Clients int           `placeholder:"N" default:"5000" help:"Sockets of replay; 5000 by default. Each takes an open file here and one at the gateway."`
+	Among   int           `placeholder:"N" default:"1000" help:"Conversations among which replay reads one from the log, and events of each; 1000 by default."`
+	Live    time.Duration `placeholder:"DURATION" default:"10s" help:"How long replay times live events at a stretch; 10s by default."`
+	Program string        `placeholder:"FILE" help:"Program sandjet-box, for local; default: as for a worker." use:""`
 }
 
 // Help is the long help.
@@ -30,12 +35,15 @@ docs/BENCHMARKS.md. Nothing outside a temporary folder is touched.
   footprint   bytes of disk and memory per call
   backlog     queue many calls, then drain them
   records     requests resolved a second, many records read at the start, a change seen elsewhere
+  replay      conversations shown to many sockets: replay-idle (memory), replay-hot (from memory),
+              replay-storm (all come back at once), replay-live (publish to frame), replay-cold (from the log)
   jobs        ends of background jobs settled a second, and the way of one to a WebSocket
 
 Examples:
   sandjet bench                       all of it, a few minutes
   sandjet bench local --rounds 10     400 runs of each kind of box
   sandjet bench throughput --json     for programs
+  sandjet bench replay --clients 1000 --rounds 1
 
 Take ratios within one run seriously, and single figures of a busy machine not at all.`
 }
@@ -43,6 +51,11 @@ Take ratios within one run seriously, and single figures of a busy machine not a
 // Run measures.
 func (c *benchCommand) Run(ctx context.Context, t terminal) error {
 	const latencies, perRound, inFlight = 500, 40, 5000
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program: %w", err)
+	}
+	crowd := bench.Crowd{Program: self, Clients: c.Clients, Rounds: c.Rounds, Interleaved: c.Among, Live: c.Live}
 	all := []struct {
 		name string
 		run  func() (bench.Report, error)
@@ -59,9 +72,15 @@ func (c *benchCommand) Run(ctx context.Context, t terminal) error {
 		{"jobs", func() (bench.Report, error) { return bench.Settle(ctx, bench.Size{Calls: c.Calls, Rounds: c.Rounds}) }},
 		{"jobs", func() (bench.Report, error) { return bench.JobEnd(ctx, latencies) }},
 		{"records", func() (bench.Report, error) { return bench.Records(ctx, c.Backlog, c.Rounds) }},
+		{"replay-idle", func() (bench.Report, error) { return bench.ReplayIdle(ctx, crowd) }},
+		{"replay-hot", func() (bench.Report, error) { return bench.ReplayHot(ctx, crowd) }},
+		{"replay-storm", func() (bench.Report, error) { return bench.ReplayStorm(ctx, crowd) }},
+		{"replay-live", func() (bench.Report, error) { return bench.ReplayLive(ctx, crowd) }},
+		{"replay-cold", func() (bench.Report, error) { return bench.ReplayCold(ctx, crowd) }},
 	}
 	for _, b := range all {
-		if len(c.What) > 0 && !slices.Contains(c.What, b.name) {
+		whole, _, _ := strings.Cut(b.name, "-")
+		if len(c.What) > 0 && !slices.Contains(c.What, b.name) && !slices.Contains(c.What, whole) {
 			continue
 		}
 		if !t.json {
@@ -88,8 +107,8 @@ func (c *benchCommand) Run(ctx context.Context, t terminal) error {
 
 // Validate is called by kong once everything is parsed.
 func (c *benchCommand) Validate() error {
-	if c.Calls < 10 || c.Backlog < 10 || c.Rounds < 1 || c.Workers < 1 {
-		return fmt.Errorf("--calls and --backlog must be at least 10, --rounds and --workers at least 1") //nolint:err113 // for people
+	if c.Calls < 10 || c.Backlog < 10 || c.Clients < 10 || c.Among < 10 || c.Rounds < 1 || c.Workers < 1 || c.Live <= 0 {
+		return fmt.Errorf("--calls, --backlog, --clients and --among must be at least 10, --rounds and --workers at least 1, and --live more than nothing") //nolint:err113 // for people
 	}
 	return nil
 }

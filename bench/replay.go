@@ -1,0 +1,367 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+// Crowd says how many clients follow conversations. The log and the clients are in this process, each
+// gateway is a process of its own, so that its memory and its processor time are its alone; all share the
+// cores of the machine.
+type Crowd struct {
+	Program     string        // sandjet
+	Clients     int           // sockets of the idle crowd and of the storm; fewer follow live
+	Rounds      int           // of what is compared in pairs
+	Interleaved int           // conversations, and events of each, among which one is read cold
+	Live        time.Duration // of each stretch in which live events are timed
+}
+
+const (
+	hotSockets   = 64
+	hotEvents    = 500 // of the conversation that all read, which its ring holds
+	hotReplays   = 40  // of each socket in one round
+	hotAmong     = 100 // conversations that lie between each other, of which it is one
+	missedEvents = 200
+	perStorm     = 20 // clients of one conversation in the storm
+	perLive      = 10 // sockets of one conversation that is followed live
+	liveRate     = 1000
+	smallRoom    = 4 << 10
+	mediumRoom   = 16 << 10
+	largeRoom    = 64 << 10
+	kib          = 1 << 10
+	handshakes   = 200 // that clients of the storm have under way
+	settleFor    = 3 * time.Second
+	spareFiles   = 200
+)
+
+// world opens a log for a crowd, and refuses one for which this process may not open enough files.
+func (c Crowd) world(ctx context.Context, shards int) (*replayWorld, error) {
+	files, err := openFiles()
+	if err != nil {
+		return nil, err
+	}
+	if need := c.Clients + spareFiles; uint64(need) > files { //nolint:gosec // it is positive
+		return nil, schemas.Invalidf("clients", "%d sockets need %d open files, and %d are allowed: raise the limit (ulimit -n)", c.Clients, need, files)
+	}
+	return openReplayWorld(ctx, c.Program, shards)
+}
+
+// names are n conversations.
+func names(prefix string, n int) []string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = prefix + strconv.Itoa(i)
+	}
+	return all
+}
+
+// ReplayIdle measures what sockets cost that follow a conversation each, with nothing happening.
+func ReplayIdle(ctx context.Context, size Crowd) (Report, error) {
+	w, err := size.world(ctx, 1)
+	if err != nil {
+		return Report{}, err
+	}
+	defer w.close(ctx)
+	var resident, inUse, goroutines []float64
+	own := names("c_idle_", size.Clients)
+	for range size.Rounds {
+		err := w.withGate(ctx, size.Clients, func(g *gate) error {
+			const warm = 100 // what is made once is there before it is counted
+			first, err := g.crowd(ctx, min(warm, size.Clients), smallRoom, func(i int) string { return "c_warm_" + strconv.Itoa(i) }, fromStart)
+			if err != nil {
+				return err
+			}
+			cutAll(first)
+			before, err := g.settled(ctx)
+			if err != nil {
+				return err
+			}
+			all, err := g.crowd(ctx, size.Clients, smallRoom, func(i int) string { return own[i] }, fromStart)
+			if err != nil {
+				return err
+			}
+			defer cutAll(all)
+			after, err := g.settled(ctx)
+			if err != nil {
+				return err
+			}
+			n := float64(size.Clients)
+			resident = append(resident, (after.resident-before.resident)/n/kib)
+			inUse = append(inUse, (after.inUse-before.inUse)/n/kib)
+			goroutines = append(goroutines, (after.goroutines-before.goroutines)/n)
+			return nil
+		})
+		if err != nil {
+			return Report{}, err
+		}
+	}
+	files, err := openFiles()
+	if err != nil {
+		return Report{}, err
+	}
+	limit := fmt.Sprintf("A process may open %d files here.", files)
+	return Report{
+		Title: fmt.Sprintf("%d idle WebSockets, each on a conversation of its own", size.Clients), Machine: machine(),
+		Rows: []Row{
+			row("resident memory of the gateway per socket", "KiB", resident),
+			row("heap and stacks of it in use per socket", "KiB", inUse),
+			row("goroutines per socket", "", goroutines),
+		},
+		Notes: []string{"Aims: at most 8 KiB resident, one goroutine. " + limit},
+	}, nil
+}
+
+// withGate runs a gateway meanwhile.
+func (w *replayWorld) withGate(ctx context.Context, sockets int, do func(*gate) error) error {
+	g, err := w.open(ctx, sockets)
+	if err != nil {
+		return err
+	}
+	defer g.stop()
+	if err := do(g); err != nil {
+		return fmt.Errorf("%w: %s", err, g.errors)
+	}
+	return nil
+}
+
+// settled is what the gateway uses a moment later.
+func (g *gate) settled(ctx context.Context) (use, error) {
+	select {
+	case <-time.After(settleFor):
+		return g.use(ctx)
+	case <-ctx.Done():
+		return use{}, ctx.Err() //nolint:wrapcheck // the context's own
+	}
+}
+
+// ReplayHot measures replay of what the gateway has in memory, through sockets, against an ordered
+// consumer for each client.
+func ReplayHot(ctx context.Context, size Crowd) (Report, error) {
+	w, err := size.world(ctx, 1)
+	if err != nil {
+		return Report{}, err
+	}
+	defer w.close(ctx)
+	const alone, conv = "c_alone", "c_hot"
+	if err := w.fill(ctx, []string{alone}, hotEvents); err != nil {
+		return Report{}, err
+	}
+	if err := w.fill(ctx, append(names("c_other_", hotAmong-1), conv), hotEvents); err != nil {
+		return Report{}, err
+	}
+	sockets := min(hotSockets, size.Clients)
+	var ours, bare, bareAlone, cost []float64
+	err = w.withGate(ctx, sockets, func(g *gate) error {
+		all, err := g.crowd(ctx, sockets, largeRoom, func(int) string { return conv }, fromStart)
+		if err != nil {
+			return err
+		}
+		defer cutAll(all)
+		for range size.Rounds {
+			for name, rates := range map[string]*[]float64{alone: &bareAlone, conv: &bare} {
+				rate, err := w.bareReplay(ctx, name, hotEvents, sockets)
+				if err != nil {
+					return err
+				}
+				*rates = append(*rates, rate)
+			}
+			before, err := g.use(ctx)
+			if err != nil {
+				return err
+			}
+			began := time.Now()
+			if err := each(sockets, sockets, func(i int) error { return replayAgain(all[i], conv, hotReplays) }); err != nil {
+				return err
+			}
+			took := time.Since(began)
+			after, err := g.use(ctx)
+			if err != nil {
+				return err
+			}
+			n := float64(sockets * hotReplays * hotEvents)
+			ours = append(ours, n/took.Seconds())
+			cost = append(cost, float64((after.cpu-before.cpu).Nanoseconds())/n)
+		}
+		return nil
+	})
+	if err != nil {
+		return Report{}, err
+	}
+	return Report{
+		Title: fmt.Sprintf("Replay of %d events to %d clients, from memory", hotEvents, sockets), Machine: machine(),
+		Rows: []Row{
+			row(fmt.Sprintf("one ordered consumer per client, %d conversations interleaved", hotAmong), "events/s", bare),
+			row("one ordered consumer per client, a run of the log without any other", "events/s", bareAlone),
+			row("Sandjet, through WebSockets", "events/s", ours),
+			row("processor time of the gateway per event", "ns", cost),
+		},
+		Ratios: []Ratio{
+			ratio("Sandjet / ordered consumers, interleaved", "≥ 50", ours, bare), ratio("Sandjet / ordered consumers, nothing interleaved", "", ours, bareAlone),
+		},
+		Notes: []string{"Aim: at least 1,000,000 a second on two cores. Ordered consumers bring the events no further than into one process, Sandjet through a socket to each client. The clients take their share of the same cores and check every event's predecessor."},
+	}, nil
+}
+
+// replayAgain leaves the conversation and replays it from its beginning, some times.
+func replayAgain(f *follower, conv string, times int) error {
+	for range times {
+		if err := f.detach(); err != nil {
+			return err
+		}
+		if err := f.until(opDetached); err != nil {
+			return err
+		}
+		if err := f.attach(conv, []byte(startCursor)); err != nil {
+			return err
+		}
+		if err := f.until(opLive); err != nil {
+			return err
+		}
+		if f.events != hotEvents || f.faults > 0 {
+			return schemas.Errorf(schemas.Internal, "replay", "a client saw %d of %d events, %d of them wrong", f.events, hotEvents, f.faults)
+		}
+	}
+	return nil
+}
+
+// source is where a conversation lies in the log.
+func (w *replayWorld) source(ctx context.Context, conv string) (stream, subject string, err error) {
+	page, err := streams.ReadEvents(ctx, w.bus, benchAccount, schemas.ConversationID(conv), 1, 1)
+	if err != nil {
+		return "", "", err //nolint:wrapcheck // it is coded already
+	}
+	subject = page.Events[0].Subject
+	if stream, err = w.js.StreamNameBySubject(ctx, subject); err != nil {
+		return "", "", fmt.Errorf("bare: find the stream: %w", err)
+	}
+	return stream, subject, nil
+}
+
+// bareReplay reads a conversation by an ordered consumer for each client.
+func (w *replayWorld) bareReplay(ctx context.Context, conv string, events, clients int) (perSecond float64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, replayWithin)
+	defer cancel()
+	stream, subject, err := w.source(ctx, conv)
+	if err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	if err := each(clients, clients, func(int) error { return w.bareRead(ctx, stream, subject, events) }); err != nil {
+		return 0, err
+	}
+	return float64(events*clients) / time.Since(began).Seconds(), nil
+}
+
+// bareRead reads a subject's first events by an ordered consumer.
+func (w *replayWorld) bareRead(ctx context.Context, stream, subject string, events int) error {
+	c, err := w.js.OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{FilterSubjects: []string{subject}})
+	if err != nil {
+		return fmt.Errorf("bare: make a consumer: %w", err)
+	}
+	it, err := c.Messages(jetstream.PullMaxMessages(min(events, hotEvents)))
+	if err != nil {
+		return fmt.Errorf("bare: read: %w", err)
+	}
+	defer it.Stop()
+	for range events {
+		if _, err := it.Next(jetstream.NextContext(ctx)); err != nil {
+			return fmt.Errorf("bare: read: %w", err)
+		}
+	}
+	return nil
+}
+
+// ReplayCold measures reading a conversation that no gateway has in memory out of many that lie between
+// each other, through a socket, against an ordered consumer on one stream.
+func ReplayCold(ctx context.Context, size Crowd) (Report, error) {
+	const others = 20 // conversations that are read, one after the other
+	own := names("c_cold_", size.Interleaved)
+	read := slices.Clone(own[:min(others, len(own))])
+	var bare []time.Duration
+	var ours [2][]time.Duration
+	for i, shards := range []int{1, 16} {
+		err := func() error {
+			w, err := size.world(ctx, shards)
+			if err != nil {
+				return err
+			}
+			defer w.close(ctx)
+			if err := w.fill(ctx, own, size.Interleaved); err != nil {
+				return err
+			}
+			return w.withGate(ctx, len(own), func(g *gate) error {
+				for _, conv := range read {
+					if shards == 1 {
+						took, err := w.bareCold(ctx, conv, size.Interleaved)
+						if err != nil {
+							return err
+						}
+						bare = append(bare, took)
+					}
+					took, err := g.cold(ctx, conv, size.Interleaved)
+					if err != nil {
+						return err
+					}
+					ours[i] = append(ours[i], took)
+				}
+				return nil
+			})
+		}()
+		if err != nil {
+			return Report{}, err
+		}
+	}
+	return Report{
+		Title:   fmt.Sprintf("Replay of %d events among %d conversations, from the log", size.Interleaved, size.Interleaved),
+		Machine: machine(),
+		Rows: []Row{
+			durations("one ordered consumer on one stream, without a socket", time.Millisecond, bare),
+			durations("Sandjet through a WebSocket, one shard", time.Millisecond, ours[0]),
+			durations("Sandjet through a WebSocket, 16 shards", time.Millisecond, ours[1]),
+			highest("Sandjet, 16 shards, 99th percentile", ours[1]),
+		},
+		Ratios: []Ratio{
+			ratio("one ordered consumer / Sandjet, one shard", "", milliseconds(bare), milliseconds(ours[0])),
+			ratio("one ordered consumer / Sandjet, 16 shards", "", milliseconds(bare), milliseconds(ours[1])),
+		},
+		Notes: []string{"Aim: 99th percentile ≤ 100 ms."},
+	}, nil
+}
+
+func (w *replayWorld) bareCold(ctx context.Context, conv string, events int) (time.Duration, error) {
+	stream, subject, err := w.source(ctx, conv)
+	if err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	err = w.bareRead(ctx, stream, subject, events)
+	return time.Since(began), err
+}
+
+// cold opens a socket and replays a conversation that the gateway has not seen.
+func (g *gate) cold(ctx context.Context, conv string, events int) (time.Duration, error) {
+	f, err := dialFollower(ctx, g.address, g.key, largeRoom)
+	if err != nil {
+		return 0, err
+	}
+	defer f.cut()
+	began := time.Now()
+	if err := f.attach(conv, []byte(startCursor)); err != nil {
+		return 0, err
+	}
+	if err := f.until(opLive); err != nil {
+		return 0, err
+	}
+	if f.events != events || f.faults > 0 {
+		return 0, schemas.Errorf(schemas.Internal, "replay", "a client saw %d of %d events, %d of them wrong", f.events, events, f.faults)
+	}
+	return time.Since(began), nil
+}

@@ -1,0 +1,320 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+// ReplayStorm has a crowd lose its network, miss events, and come back all at once.
+func ReplayStorm(ctx context.Context, size Crowd) (Report, error) {
+	w, err := size.world(ctx, 1)
+	if err != nil {
+		return Report{}, err
+	}
+	defer w.close(ctx)
+	var stayed, anew []time.Duration
+	var cost []float64
+	var last stormResult
+	for round := range size.Rounds {
+		for _, restart := range []bool{false, true} {
+			got, err := w.storm(ctx, size.Clients, fmt.Sprintf("c_storm_%d_%t_", round, restart), restart)
+			if err != nil {
+				return Report{}, err
+			}
+			if restart {
+				anew = append(anew, got.took)
+			} else {
+				stayed = append(stayed, got.took)
+				cost = append(cost, got.cpu.Seconds())
+			}
+			last.lost += got.lost
+			last.wrong += got.wrong
+			last.consumers += got.consumers
+		}
+	}
+	r := Report{
+		Title:   fmt.Sprintf("A storm: %d clients come back at once, each for %d missed events", size.Clients, missedEvents),
+		Machine: machine(),
+		Rows: []Row{
+			durations("all of them live, the network was away", time.Second, stayed),
+			row("processor time of the gateway for that", "s", cost),
+			durations("all of them live, the gateway was started anew", time.Second, anew),
+		},
+		Notes: []string{
+			fmt.Sprintf("%d events lost, %d doubled or out of order, %d consumers left, in all rounds together.", last.lost, last.wrong, last.consumers),
+			fmt.Sprintf("Aims: at most 5 s, and three times none. Every %d clients follow one conversation; each checks every event's predecessor.", perStorm),
+		},
+	}
+	return r, nil
+}
+
+type stormResult struct {
+	took                   time.Duration
+	cpu                    time.Duration
+	lost, wrong, consumers int
+}
+
+// storm runs one. With restart the clients come back to another gateway, which has nothing in memory.
+func (w *replayWorld) storm(ctx context.Context, clients int, prefix string, restart bool) (r stormResult, err error) {
+	conversations := names(prefix, max(clients/perStorm, 1))
+	if err := w.fill(ctx, conversations, 1); err != nil {
+		return r, err
+	}
+	g, err := w.open(ctx, clients)
+	if err != nil {
+		return r, err
+	}
+	defer func() { g.stop() }()
+	conv := func(i int) string { return conversations[i%len(conversations)] }
+	all, err := g.crowd(ctx, clients, smallRoom, conv, fromStart)
+	if err != nil {
+		return r, err
+	}
+	cutAll(all)
+	if restart {
+		g.stop()
+		if g, err = w.open(ctx, clients); err != nil {
+			return r, err
+		}
+	}
+	consumers, err := w.consumers(ctx)
+	if err != nil {
+		return r, err
+	}
+	if err := w.fill(ctx, conversations, missedEvents); err != nil {
+		return r, err
+	}
+	before, err := g.use(ctx)
+	if err != nil {
+		return r, err
+	}
+	began := time.Now()
+	if err := g.comeBack(ctx, all); err != nil {
+		return r, err
+	}
+	r.took = time.Since(began)
+	defer cutAll(all)
+	after, err := g.use(ctx)
+	if err != nil {
+		return r, err
+	}
+	r.cpu = after.cpu - before.cpu
+	for _, f := range all {
+		r.lost += missedEvents - f.events
+		r.wrong += f.faults
+	}
+	left, err := w.consumers(ctx)
+	r.consumers = left - consumers
+	return r, err
+}
+
+// comeBack opens a socket for each of those that were cut, and has it go on after what it saw last.
+func (g *gate) comeBack(ctx context.Context, all []*follower) error {
+	shaking := make(chan struct{}, handshakes)
+	return each(len(all), len(all), func(i int) error {
+		shaking <- struct{}{}
+		f, err := dialFollower(ctx, g.address, g.key, mediumRoom)
+		<-shaking
+		if err != nil {
+			return err
+		}
+		conv, after := all[i].conv, all[i].last
+		all[i] = f
+		if err := f.attach(conv, after); err != nil {
+			return err
+		}
+		return f.until(opLive)
+	})
+}
+
+// ReplayLive measures from the publish of an event to its frame at a client, with a crowd that
+// follows, and again while some clients do not read.
+func ReplayLive(ctx context.Context, size Crowd) (Report, error) {
+	w, err := size.world(ctx, 1)
+	if err != nil {
+		return Report{}, err
+	}
+	defer w.close(ctx)
+	const part, stalledPart = 5, 50
+	sockets, stalled := max(2*size.Clients/part, perLive), max(size.Clients/stalledPart, 1)
+	conversations := names("c_live_", max(sockets/perLive, 1))
+	conv := func(i int) string { return conversations[i%len(conversations)] }
+	var free, held, grown, cost []float64
+	var times []time.Duration
+	for range size.Rounds {
+		err := w.withGate(ctx, sockets+stalled, func(g *gate) error {
+			all, err := g.crowd(ctx, sockets, smallRoom, conv, fromNow)
+			if err != nil {
+				return err
+			}
+			heard := listen(all)
+			defer heard.end()
+			if _, err := w.liveStretch(ctx, conversations, heard, size.Live/4); err != nil { // warm
+				return err
+			}
+			before, err := g.use(ctx)
+			if err != nil {
+				return err
+			}
+			one, err := w.liveStretch(ctx, conversations, heard, size.Live)
+			if err != nil {
+				return err
+			}
+			between, err := g.use(ctx)
+			if err != nil {
+				return err
+			}
+			deaf, err := g.deaf(ctx, stalled, conv)
+			if err != nil {
+				return err
+			}
+			defer cutAll(deaf)
+			two, err := w.liveStretch(ctx, conversations, heard, size.Live)
+			if err != nil {
+				return err
+			}
+			after, err := g.use(ctx)
+			if err != nil {
+				return err
+			}
+			times = append(times, one...)
+			free, held = append(free, percentile(one)), append(held, percentile(two))
+			grown = append(grown, (after.resident-between.resident)/(kib*kib))
+			cost = append(cost, float64((between.cpu-before.cpu).Microseconds())/float64(len(one)))
+			return heard.faults()
+		})
+		if err != nil {
+			return Report{}, err
+		}
+	}
+	return Report{
+		Title: fmt.Sprintf("From publish to frame: %d events/s on %d conversations, %d sockets, ten on each", liveRate, len(conversations), sockets), Machine: machine(),
+		Rows: []Row{
+			durations("all frames", time.Millisecond, times), row("99th percentile of a stretch", "ms", free),
+			row("the same while clients do not read", "ms", held), row("growth of the gateway's memory meanwhile", "MiB", grown),
+			row("processor time of the gateway per frame", "µs", cost),
+		},
+		Ratios: []Ratio{ratio(fmt.Sprintf("99th percentile with %d stalled clients / without", stalled), "< 2", held, free)},
+		Notes:  []string{"Aims: 99th percentile ≤ 10 ms, no growth. The clients' goroutines wait for the same cores, and are part of the time."},
+	}, nil
+}
+
+func percentile(d []time.Duration) float64 {
+	const p = 0.99
+	f := milliseconds(d)
+	slices.Sort(f)
+	return quantile(f, p)
+}
+
+// deaf opens sockets that follow a conversation and never read, with small windows.
+func (g *gate) deaf(ctx context.Context, n int, conv func(i int) string) ([]*follower, error) {
+	const window = 4 << 10
+	all, err := g.crowd(ctx, n, smallRoom, conv, fromNow)
+	for _, f := range all {
+		if tcp, ok := f.conn.(*net.TCPConn); ok {
+			_ = tcp.SetReadBuffer(window) // else they stall a little later
+		}
+	}
+	return all, err
+}
+
+// listeners are a crowd that reads.
+type listeners struct {
+	all   []*follower
+	wg    sync.WaitGroup
+	total atomic.Int64
+
+	mu    sync.Mutex
+	times []time.Duration
+}
+
+// listen reads from all sockets and times what comes.
+func listen(all []*follower) *listeners {
+	l := &listeners{all: all}
+	for _, f := range all {
+		f.each = func(frame []byte) {
+			now := time.Now()
+			if at, ok := stampOf(frame); ok {
+				l.mu.Lock()
+				l.times = append(l.times, now.Sub(at))
+				l.mu.Unlock()
+			}
+			l.total.Add(1)
+		}
+		l.wg.Go(func() {
+			for {
+				if _, err := f.next(); err != nil {
+					if !errors.Is(err, net.ErrClosed) && !errors.Is(err, io.EOF) {
+						f.faults++
+					}
+					return
+				}
+			}
+		})
+	}
+	return l
+}
+
+func (l *listeners) end() {
+	cutAll(l.all)
+	l.wg.Wait()
+}
+
+// faults ends the listening and reports what was wrong.
+func (l *listeners) faults() error {
+	l.end()
+	n := 0
+	for _, f := range l.all {
+		n += f.faults
+	}
+	if n > 0 {
+		return schemas.Errorf(schemas.Internal, "live", "%d events were lost, doubled or out of order", n)
+	}
+	return nil
+}
+
+// liveStretch publishes at the rate for a while, and returns the times of all frames that this made.
+func (w *replayWorld) liveStretch(ctx context.Context, conversations []string, l *listeners, d time.Duration) ([]time.Duration, error) {
+	l.mu.Lock()
+	l.times = l.times[:0]
+	l.mu.Unlock()
+	const beat = 5 * time.Millisecond
+	tick := time.NewTicker(beat)
+	defer tick.Stop()
+	n, want := 0, l.total.Load()
+	for began := time.Now(); time.Since(began) < d; {
+		due := int(time.Since(began) * liveRate / time.Second)
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil, ctx.Err() //nolint:wrapcheck // the context's own
+		}
+		for n < due {
+			c := n % len(conversations)
+			if _, err := streams.Events.PublishAsync(ctx, w.bus, w.event(conversations[c])); err != nil {
+				return nil, err //nolint:wrapcheck // it is coded already
+			}
+			n++
+			want += int64((len(l.all) - c + len(conversations) - 1) / len(conversations))
+		}
+	}
+	for began := time.Now(); l.total.Load() < want; {
+		if time.Since(began) > followWithin {
+			return nil, schemas.Errorf(schemas.Timeout, "live", "%d of %d frames came", l.total.Load(), want)
+		}
+		time.Sleep(beat)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.times), nil
+}
