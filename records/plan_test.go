@@ -45,17 +45,17 @@ func standing(t *testing.T, m schemas.Manifest) records.Present {
 func said(a schemas.ManifestAnswer) string {
 	var out []string
 	for _, c := range a.Changes {
-		s := fmt.Sprintf("%s %s %s", c.Action, c.Kind, c.Name)
+		words := []string{string(c.Action), string(c.Kind), c.Name}
 		if c.From != "" {
-			s += " from " + c.From
+			words = append(words, "from "+c.From)
 		}
 		if c.Adopted {
-			s += " adopted"
+			words = append(words, "adopted")
 		}
 		for _, f := range c.Fields {
-			s += fmt.Sprintf(" %s:%s>%s", f.Path, f.From, f.To)
+			words = append(words, fmt.Sprintf("%s:%s>%s", f.Path, f.From, f.To))
 		}
-		out = append(out, s)
+		out = append(out, strings.Join(words, " "))
 	}
 	return strings.Join(out, "\n")
 }
