@@ -43,6 +43,7 @@ var floors = map[string]struct {
 	"internal/faultproxy":           {nil, "it breaks connections and does not know whose"},
 	"internal/streamcheck":          {nil, "it judges transcripts of any client"},
 	"internal/clienttest":           {[]string{"schemas", "streams", "gateway", "client", "internal/faultproxy", "internal/streamcheck"}, "real clients meet the real gateway"},
+	"internal/replaytest":           {[]string{"schemas", "streams", "gateway", "client", "internal/faultproxy", "internal/streamcheck"}, "the real gateway goes through what happens in the world"},
 }
 
 // testsMay is what tests may import beyond their package's row.

@@ -14,6 +14,8 @@ import (
 	"time"
 )
 
+const heldBuffer = 16 << 10 // bytes
+
 // Span is a range of times to draw from. The zero Span never happens.
 type Span struct{ Min, Max time.Duration }
 
@@ -125,6 +127,9 @@ func (p *Proxy) serve(ctx context.Context, client net.Conn, n uint64) {
 		return
 	}
 	f := *p.faults.Load()
+	if tcp, ok := server.(*net.TCPConn); ok && f.Most > 0 {
+		_ = tcp.SetReadBuffer(heldBuffer) // else the kernel takes megabytes for who does not read
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	l := &link{client: client, server: server, cancel: cancel}

@@ -1,0 +1,407 @@
+package replaytest_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/sandjet/sandjet/client"
+	"github.com/sandjet/sandjet/gateway"
+	"github.com/sandjet/sandjet/internal/faultproxy"
+	"github.com/sandjet/sandjet/internal/natstest"
+	"github.com/sandjet/sandjet/internal/replaytest"
+	"github.com/sandjet/sandjet/internal/streamcheck"
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+const (
+	alice    schemas.AccountID = "acct_alice"
+	aliceKey                   = "sk_alice"
+	patience                   = 100 * time.Second // of everything that must happen at all
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server/ats.Register.func1")) // one per process, see natstest
+}
+
+// book is the records of a test: one account, and no calls.
+type book struct{}
+
+var _ gateway.Records = book{}
+
+func (book) Authenticate(_ context.Context, key string) (schemas.AccountID, error) {
+	if key != aliceKey {
+		return "", schemas.Errorf(schemas.Denied, "", "no")
+	}
+	return alice, nil
+}
+
+func (book) Resolve(context.Context, schemas.AccountID, schemas.Request) (schemas.Call, error) {
+	return schemas.Call{}, schemas.Errorf(schemas.Unsupported, "", "there are no tools here")
+}
+
+// pick is the number for the usual run, or the small one with -short.
+func pick(usual, short int) int {
+	if testing.Short() {
+		return short
+	}
+	return usual
+}
+
+// system is a log with gateways on it, behind a network that a test may break.
+type system struct {
+	t     *testing.T
+	log   *natstest.Log
+	bus   *streams.Bus // of who publishes
+	proxy *faultproxy.Proxy
+	url   string // of the proxy
+
+	mu   sync.Mutex
+	ever map[schemas.ConversationID][]streamcheck.Seen // all that was stored, in the order of the log
+}
+
+// open starts a log and a network without faults. The gateways are the test's.
+func open(t *testing.T, options ...natstest.Option) *system {
+	t.Helper()
+	options = append([]natstest.Option{natstest.Durability("os"), natstest.Shards(2)}, options...)
+	s := &system{t: t, log: natstest.Start(t, options...), ever: map[schemas.ConversationID][]streamcheck.Seen{}}
+	s.bus = s.log.Bus
+	var err error
+	if s.proxy, err = faultproxy.Listen(t.Context(), "", 1, faultproxy.Faults{}); err != nil {
+		t.Fatal(err)
+	}
+	s.url = "http://" + s.proxy.Addr()
+	background(t, s.proxy.Run)
+	return s
+}
+
+// background runs a part until the test ends, or until the returned function is called, and wants it
+// to return nil.
+func background(t *testing.T, run func(context.Context) error) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("a part ended with %v", err)
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+// host is a gateway that listens.
+type host struct {
+	addr string
+	stop func() // drains, as a rollout does
+}
+
+// serve starts a gateway on a bus.
+func (s *system) serve(bus *streams.Bus, change ...func(*gateway.Options)) host {
+	s.t.Helper()
+	o := gateway.Options{Bus: bus, Records: book{}, Log: slog.New(slog.NewTextHandler(s.t.Output(), nil)), Grace: patience}
+	for _, c := range change {
+		c(&o)
+	}
+	l, err := (&net.ListenConfig{}).Listen(s.t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	gw := gateway.New(o)
+	return host{l.Addr().String(), background(s.t, func(ctx context.Context) error { return gw.Run(ctx, l) })}
+}
+
+// single starts one gateway on the log and aims the network at it.
+func (s *system) single(change ...func(*gateway.Options)) host {
+	s.t.Helper()
+	h := s.serve(s.log.Open(), change...)
+	s.proxy.Aim(h.addr)
+	return h
+}
+
+// note makes the event number n of a conversation.
+func note(conv schemas.ConversationID, n int) schemas.Event {
+	c := schemas.Call{ID: schemas.CallID(fmt.Sprint("turn-", n)), Account: alice, Conversation: conv}
+	text := fmt.Sprintf("line %d of %s\r\n<b>é</b> \u2028 ", n, conv) + strings.Repeat("x", n%200)
+	return schemas.NewEvent(c, schemas.Message, fmt.Sprintf("%s.%d", conv, n), time.Now(), map[string]string{"text": text})
+}
+
+// store publishes an event until it is stored, whatever happens to the log meanwhile, and writes it
+// down. The events of a conversation must be stored one after the other.
+func (s *system) store(e schemas.Event) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	for {
+		at, err := streams.Events.Store(ctx, s.bus, e)
+		if err == nil && at.Cursor.Epoch != "" {
+			s.remember(e, at.Cursor)
+			return
+		}
+		if err != nil && schemas.CodeOf(err) != schemas.Unavailable && schemas.CodeOf(err) != schemas.Timeout || ctx.Err() != nil {
+			s.t.Errorf("store %s: %v", e.ID, err)
+			return
+		}
+	}
+}
+
+func (s *system) remember(e schemas.Event, at schemas.Cursor) {
+	digest, err := replaytest.Digest(e)
+	if err != nil {
+		s.t.Error(err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ever[e.Conversation] = append(s.ever[e.Conversation], streamcheck.Seen{
+		Conversation: string(e.Conversation), Cursor: at.String(), Digest: digest,
+	})
+}
+
+// end is the place of the last event that was stored in a conversation.
+func (s *system) end(conv schemas.ConversationID) schemas.Cursor {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := s.ever[conv]
+	if len(all) == 0 {
+		return schemas.Cursor{}
+	}
+	c, err := schemas.ParseCursor(all[len(all)-1].Cursor)
+	if err != nil {
+		s.t.Error(err)
+	}
+	return c
+}
+
+// write stores the events from to to-1 of each conversation, of all of them in turn.
+func (s *system) write(convs []schemas.ConversationID, from, to int) {
+	for n := from; n < to; n++ {
+		for _, c := range convs {
+			s.store(note(c, n))
+		}
+	}
+}
+
+// keepWriting stores events of each conversation in turn, one round every few milliseconds, until the
+// returned function is called, which tells how many rounds there were.
+func (s *system) keepWriting(convs []schemas.ConversationID, from int) (stop func() int) {
+	s.t.Helper()
+	const pace = 4 * time.Millisecond
+	next := from
+	end := background(s.t, func(ctx context.Context) error {
+		tick := time.NewTicker(pace)
+		defer tick.Stop()
+		for ; ctx.Err() == nil; next++ {
+			s.write(convs, next, next+1)
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+			}
+		}
+		return nil
+	})
+	return func() int { end(); return next }
+}
+
+// held is what the log holds of a conversation now.
+func (s *system) held(conv schemas.ConversationID) (all []streamcheck.Seen) {
+	s.t.Helper()
+	bus := s.log.Open() // another knows the incarnation of now
+	for e, err := range streams.Events.Replay(s.t.Context(), bus, string(alice)+"/"+string(conv), schemas.Cursor{}) {
+		if err != nil {
+			s.t.Fatalf("read %s: %v", conv, err)
+		}
+		digest, err := replaytest.Digest(e.Value)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		all = append(all, streamcheck.Seen{Conversation: string(conv), Cursor: e.Cursor.String(), Digest: digest})
+	}
+	return all
+}
+
+// crowd is clients that follow conversations in all ways.
+type crowd struct {
+	s    *system
+	end  context.CancelFunc
+	ctx  context.Context
+	all  []*replaytest.Transcript
+	work sync.WaitGroup
+}
+
+// crowd makes one of nobody.
+func (s *system) crowd() *crowd {
+	c := &crowd{s: s}
+	c.ctx, c.end = context.WithCancel(context.Background())
+	s.t.Cleanup(c.leave)
+	return c
+}
+
+// leave ends all clients.
+func (c *crowd) leave() {
+	c.end()
+	c.work.Wait()
+}
+
+// rejoin lets clients go on where those of other transcripts were.
+func (c *crowd) rejoin(all ...*replaytest.Transcript) {
+	for _, tr := range all {
+		f := c.wayOf(tr.Way)
+		c.work.Go(func() {
+			if err := tr.Write(c.ctx, f); err != nil {
+				c.s.t.Error(err)
+			}
+		})
+	}
+	c.all = append(c.all, all...)
+}
+
+// transport is one that ends with the crowd, so that clients do not share connections.
+func (c *crowd) transport() *http.Client {
+	tr := &http.Transport{}
+	c.s.t.Cleanup(tr.CloseIdleConnections)
+	return &http.Client{Transport: tr}
+}
+
+func (c *crowd) client() *client.Client {
+	cl := client.New(c.s.url, aliceKey)
+	cl.Pause, cl.HTTP = 20*time.Millisecond, c.transport()
+	return cl
+}
+
+// socket opens a WebSocket.
+func (c *crowd) socket() *client.Socket {
+	sock := c.client().Socket()
+	c.work.Go(func() {
+		if err := sock.Run(c.ctx); err != nil {
+			c.s.t.Errorf("a socket ended: %v", err)
+		}
+	})
+	return sock
+}
+
+// join lets a client follow conversations.
+func (c *crowd) join(way string, follow replaytest.Follow, convs ...schemas.ConversationID) []*replaytest.Transcript {
+	var joined []*replaytest.Transcript
+	for _, conv := range convs {
+		tr := replaytest.NewTranscript(conv, way)
+		joined = append(joined, tr)
+		c.work.Go(func() {
+			if err := tr.Write(c.ctx, follow); err != nil {
+				c.s.t.Error(err)
+			}
+		})
+	}
+	c.all = append(c.all, joined...)
+	return joined
+}
+
+// ways are one client of each kind.
+func (c *crowd) ways(i int) map[string]func() replaytest.Follow {
+	return map[string]func() replaytest.Follow{
+		fmt.Sprint("socket ", i):       func() replaytest.Follow { return c.socket().Follow },
+		fmt.Sprint("event stream ", i): func() replaytest.Follow { return c.client().Events },
+		fmt.Sprint("long poll ", i): func() replaytest.Follow {
+			return replaytest.Poller{Base: c.s.url, Key: aliceKey, Limit: 50 + 13*i, Wait: 5 * time.Second, HTTP: c.transport()}.Follow
+		},
+	}
+}
+
+// wayOf makes a client of the same kind.
+func (c *crowd) wayOf(name string) replaytest.Follow {
+	for way, follow := range c.ways(0) {
+		if kind, _, _ := strings.Cut(way, " 0"); strings.HasPrefix(name, kind) {
+			return follow()
+		}
+	}
+	c.s.t.Fatalf("%s: there is no such client", name)
+	return nil
+}
+
+// everyWay lets n clients of each kind follow conversations.
+func (c *crowd) everyWay(n int, convs ...schemas.ConversationID) {
+	for i := range n {
+		for way, follow := range c.ways(i) {
+			c.join(way, follow(), convs...)
+		}
+	}
+}
+
+// caughtUp waits until every client has seen the last event that was stored. One more event of each
+// conversation follows, so that what is told twice is told before it.
+func (c *crowd) caughtUp() {
+	c.s.t.Helper()
+	for _, marker := range []bool{false, true} {
+		if marker {
+			for conv := range c.s.ever {
+				c.s.store(note(conv, 1_000_000))
+			}
+		}
+		c.reached()
+	}
+}
+
+// reached waits until every client has seen the last event that was stored.
+func (c *crowd) reached() {
+	c.s.t.Helper()
+	ctx, cancel := context.WithTimeout(c.s.t.Context(), patience)
+	defer cancel()
+	for _, tr := range c.all {
+		end := c.s.end(tr.Conversation)
+		if err := tr.Until(ctx, func(last schemas.Cursor, _ int) bool { return last.Epoch == end.Epoch && last.Seq >= end.Seq }); err != nil {
+			c.s.t.Fatalf("%v; the end is %s", err, end)
+		}
+	}
+}
+
+// judge holds all transcripts against the log. It returns how many events were seen in all.
+func (c *crowd) judge() (seen int) {
+	c.s.t.Helper()
+	faults, gaps := 0, 0
+	still := map[schemas.ConversationID][]streamcheck.Seen{}
+	for _, tr := range c.all {
+		if still[tr.Conversation] == nil {
+			still[tr.Conversation] = c.s.held(tr.Conversation)
+		}
+		found, err := tr.Judge(c.s.ever[tr.Conversation], still[tr.Conversation])
+		if err != nil {
+			c.s.t.Error(err)
+		}
+		for _, f := range found[:min(len(found), 3)] {
+			c.s.t.Errorf("%s: %s", tr.Way, f)
+		}
+		faults, gaps, seen = faults+len(found), gaps+len(tr.Gaps()), seen+tr.Count()
+	}
+	c.s.t.Logf("%d readers saw %d events over %d connections, of which %d were cut: %d gaps told, %d faults",
+		len(c.all), seen, c.s.proxy.Connections(), c.s.proxy.Cuts(), gaps, faults)
+	return seen
+}
+
+// whole wants every client to have seen every event that was stored, and no gap.
+func (c *crowd) whole() {
+	c.s.t.Helper()
+	for _, tr := range c.all {
+		if want := len(c.s.ever[tr.Conversation]); tr.Count() != want || len(tr.Gaps()) > 0 || tr.Lives() > 1 {
+			c.s.t.Errorf("%s saw %d events of %s, want %d; gaps %v, caught up %d times", tr.Way, tr.Count(), tr.Conversation, want, tr.Gaps(), tr.Lives())
+		}
+	}
+	c.judge()
+}
+
+// names are n conversations.
+func names(n int) []schemas.ConversationID {
+	all := make([]schemas.ConversationID, n)
+	for i := range all {
+		all[i] = schemas.ConversationID(fmt.Sprintf("chat/%d@x", i))
+	}
+	return all
+}
