@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandjet/sandjet/gateway"
 	"github.com/sandjet/sandjet/internal/natstest"
 	"github.com/sandjet/sandjet/internal/replaytest"
 	"github.com/sandjet/sandjet/internal/streamcheck"
@@ -57,13 +58,14 @@ func TestWhoComesBackBehindTheCutIsToldSo(t *testing.T) {
 	t.Parallel()
 	const kept = 100
 	s := open(t)
-	s.single()
+	old := s.single()
 	convs := names(2)
 	early := s.crowd()
 	early.everyWay(pick(4, 2), convs...)
 	s.write(convs, 0, 150)
 	early.reached()
 	early.leave()
+	old.stop() // with what it still has in memory
 	s.write(convs, 150, 400)
 	stop := background(t, (&streams.Retention{Bus: s.log.Open(), Count: kept, Every: 20 * time.Millisecond}).Run)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -73,8 +75,9 @@ func TestWhoComesBackBehindTheCutIsToldSo(t *testing.T) {
 			t.Fatal("nothing was removed")
 		}
 	}
-	stop() // one that removes something under way is another test's
+	stop() // removing while clients read is the next test's
 
+	s.single()
 	c := s.crowd()
 	c.rejoin(early.all...)
 	fresh := map[*replaytest.Transcript]bool{}
@@ -106,7 +109,7 @@ func TestWhoComesBackBehindTheCutIsToldSo(t *testing.T) {
 func TestRetentionUnderway(t *testing.T) {
 	t.Parallel()
 	s := open(t)
-	s.single()
+	s.single(func(o *gateway.Options) { o.ReplayBytes = 1 }) // nearly nothing is remembered: it is read when it may be gone
 	s.proxy.Set(cuts())
 	convs := names(3)
 	background(t, (&streams.Retention{Bus: s.log.Open(), Count: 10, Every: 10 * time.Millisecond}).Run)
@@ -115,8 +118,6 @@ func TestRetentionUnderway(t *testing.T) {
 	for round := range pick(20, 5) { // so that some are behind
 		s.write(convs, 60*round, 60*(round+1))
 	}
-	c.reached()
-	s.proxy.Set(cuts())
 	c.caughtUp()
 	gaps := 0
 	for _, tr := range c.all {
