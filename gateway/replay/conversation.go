@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -144,8 +145,8 @@ func (c *conversation) keep(s *span) {
 
 // page finds a part in which a place lies, and remembers that it was used.
 func (c *conversation) page(seq uint64) *span {
-	for i := len(c.pages) - 1; i >= 0; i-- {
-		if p := c.pages[i]; p.covers(seq) {
+	for i, p := range slices.Backward(c.pages) {
+		if p.covers(seq) {
 			copy(c.pages[i:], c.pages[i+1:])
 			c.pages[len(c.pages)-1] = p
 			return p

@@ -62,7 +62,7 @@ func New(from Log, o Options) *Hub {
 		o.Budget = DefaultBudget
 	}
 	h := &Hub{from: from, log: o.Log, budget: int64(o.Budget), stirs: make(chan struct{}, 1), known: map[key]*conversation{}}
-	h.ctx, h.end = context.WithCancel(context.Background())
+	h.ctx, h.end = context.WithCancel(context.Background()) //nolint:gosec // Run calls it
 	return h
 }
 
