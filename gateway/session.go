@@ -3,14 +3,11 @@ package gateway
 import (
 	"context"
 	"errors"
-	"io"
 	"net"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/gorilla/websocket"
 
 	"github.com/sandjet/sandjet/gateway/admission"
 	"github.com/sandjet/sandjet/gateway/quota"
@@ -34,15 +31,15 @@ func (c *closed) Error() string { return c.text }
 // queued for a client: what it has not read stays in the ring or in the log.
 type session struct {
 	g       *Gateway
-	conn    *websocket.Conn // read by it; everything is written to net, see write
 	net     net.Conn
+	ahead   [1]byte           // of the frame that comes next
 	account schemas.AccountID // empty until the client has said who it is
 	place   *quota.Place
 	ctx     context.Context //nolint:containedctx // a session is its context: it ends by it
 	end     context.CancelCauseFunc
 
 	slot        int          // of the wheel
-	heard, said atomic.Int64 // when something last came and went, as Unix nanoseconds
+	heard, said atomic.Int64 // when something last came and went, by the gateway's uptime
 	pingDue     atomic.Bool
 	closing     atomic.Bool
 	writer      atomic.Int32 // writerIdle and the others
@@ -70,32 +67,30 @@ type attachment struct {
 	live bool               // the same: its replay is over
 }
 
-func newSession(g *Gateway, conn *websocket.Conn, a schemas.AccountID) *session {
-	s := &session{g: g, conn: conn, net: conn.NetConn(), account: a}
+func newSession(g *Gateway, conn net.Conn, a schemas.AccountID) *session {
+	s := &session{g: g, net: conn, account: a}
 	s.ctx, s.end = context.WithCancelCause(context.Background())
-	now := time.Now().UnixNano()
+	now := int64(g.uptime())
 	s.heard.Store(now)
 	s.said.Store(now)
-	conn.SetPongHandler(func(string) error { s.heard.Store(time.Now().UnixNano()); return nil })
-	conn.SetPingHandler(func(data string) error { s.control(wsPong, []byte(data)); return nil })
-	conn.SetCloseHandler(func(code int, _ string) error {
-		s.control(wsClose, websocket.FormatCloseMessage(code, ""))
-		return nil
-	})
 	return s
+}
+
+// begin is what comes before run: whatever needs a stack.
+func (s *session) begin() {
+	s.g.metrics.sockets.Inc()
+	if !s.g.upgrades.wheel.add(s) {
+		s.close(&closed{CloseDrain, "this gateway stops"})
+	}
 }
 
 // run lives as long as the socket.
 func (s *session) run() {
-	s.g.metrics.sockets.Inc()
-	defer s.g.metrics.sockets.Dec()
-	if !s.g.upgrades.wheel.add(s) {
-		s.close(&closed{CloseDrain, "this gateway stops"})
-	}
-	defer s.g.upgrades.wheel.remove(s)
 	s.read()
 	s.close(&closed{0, "the client has gone"})
 	s.linger()
+	s.g.upgrades.wheel.remove(s)
+	s.g.metrics.sockets.Dec()
 	s.unguard()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,47 +101,15 @@ func (s *session) run() {
 	s.place.Release()
 }
 
-// read takes frames until the socket ends. Once it is closing they are read away. Operations are
-// carried out one after the other, each in a goroutine of its own: the stack that one needs is not
-// kept by the many sockets that wait here.
-func (s *session) read() {
-	for {
-		kind, r, err := s.conn.NextReader()
-		s.heard.Store(time.Now().UnixNano())
-		switch {
-		case err != nil:
-			return
-		case s.closing.Load():
-			continue
-		case kind != websocket.TextMessage:
-			s.close(&closed{CloseProtocol, "frames must be text"})
-			return
-		}
-		done := make(chan bool)
-		go func() { done <- s.serve(r) }()
-		if !<-done {
-			return
-		}
-	}
-}
-
-// serve reads one frame and does what it asks. It reports false when the socket has ended.
-func (s *session) serve(r io.Reader) bool {
+// serve does what one message asks. It reports false when the socket has ended.
+func (s *session) serve(text []byte) bool {
 	defer func() {
 		if p := recover(); p != nil {
 			s.g.Log.Error("a socket's operation panicked", "panic", p)
 			s.close(&closed{CloseDrain, "internal error"})
 		}
 	}()
-	frame, err := io.ReadAll(io.LimitReader(r, MaxFrame+1))
-	if err != nil {
-		return false
-	}
-	if len(frame) > MaxFrame {
-		s.close(&closed{CloseProtocol, "a frame is larger than 65536 bytes: use POST /v1/calls"})
-		return false
-	}
-	op, malformed, err := decodeOp(frame)
+	op, malformed, err := decodeOp(text)
 	if malformed {
 		s.say(serverOp{Op: "error", Error: schemas.Public(err)})
 		s.close(&closed{CloseProtocol, "a frame is not a JSON object"})
@@ -163,11 +126,20 @@ func (s *session) serve(r io.Reader) bool {
 
 // do carries out one operation.
 func (s *session) do(op clientOp) error {
-	ctx, cancel := context.WithTimeout(s.ctx, opWithin)
-	defer cancel()
 	if s.account == "" && op.Op != opAuth {
 		return schemas.Errorf(schemas.Denied, "", "this socket has not said who it is: send {\"op\":\"auth\",\"token\":…} first")
 	}
+	switch op.Op { // what needs no context leaves none of its traces with the many sockets that do only this
+	case opAttach:
+		return s.attach(op)
+	case opDetach:
+		return s.detach(op)
+	case opPing:
+		s.say(serverOp{Op: "pong", ID: op.ID})
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(s.ctx, opWithin)
+	defer cancel()
 	switch op.Op {
 	case opAuth:
 		err := s.auth(ctx, op)
@@ -180,10 +152,6 @@ func (s *session) do(op clientOp) error {
 		}
 		s.say(serverOp{Op: "error", ID: op.ID, Error: schemas.Public(err)})
 		s.close(why)
-	case opAttach:
-		return s.attach(op)
-	case opDetach:
-		return s.detach(op)
 	case opSend:
 		return s.submit(ctx, op)
 	case opCancel:
@@ -207,8 +175,6 @@ func (s *session) do(op clientOp) error {
 			return err
 		}
 		s.say(serverOp{Op: "decided", ID: op.ID, Call: string(a.Call.ID), Approval: op.Approval, Status: string(a.State)})
-	case opPing:
-		s.say(serverOp{Op: "pong", ID: op.ID})
 	}
 	return nil
 }

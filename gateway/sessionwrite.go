@@ -209,12 +209,11 @@ func (s *session) write(b []byte) bool {
 	if len(b) == 0 {
 		return !s.closing.Load()
 	}
-	now := time.Now()
-	_ = s.net.SetWriteDeadline(now.Add(s.g.Stall)) // shows at the write
-	if s.closing.Load() {                          // by now its own deadline may have been overwritten
+	_ = s.net.SetWriteDeadline(time.Now().Add(s.g.Stall)) // shows at the write
+	if s.closing.Load() {                                 // by now its own deadline may have been overwritten
 		return false
 	}
-	s.said.Store(now.UnixNano())
+	s.said.Store(int64(s.g.uptime()))
 	s.sent += len(b)
 	if _, err := s.net.Write(b); err != nil {
 		s.broken = true

@@ -53,10 +53,10 @@ func (w *wheel) run(ctx context.Context) []*session {
 		select {
 		case <-ctx.Done():
 			return w.stop()
-		case now := <-tick.C:
+		case <-tick.C:
 			w.mu.Lock()
 			for s := range w.slots[slot] {
-				s.turn(now)
+				s.turn()
 			}
 			w.mu.Unlock()
 		}
@@ -77,9 +77,9 @@ func (w *wheel) stop() []*session {
 }
 
 // turn is a socket's turn on the wheel. It never waits.
-func (s *session) turn(now time.Time) {
-	heard, said := now.Sub(time.Unix(0, s.heard.Load())), now.Sub(time.Unix(0, s.said.Load()))
-	switch silent(heard, said) {
+func (s *session) turn() {
+	now := s.g.uptime()
+	switch silent(now-time.Duration(s.heard.Load()), now-time.Duration(s.said.Load())) {
 	case silenceEnds:
 		s.close(&closed{0, "the client is silent"})
 	case silenceBroken:
