@@ -135,32 +135,32 @@ func (b *boxes) admit(ctx context.Context, c schemas.Call, s schemas.Sandbox, re
 	if have.rev != 0 && have.rev >= h.rev {
 		h.row, h.rev = have.row, have.rev
 	}
-	row := h.row
-	if row.Ref != ref {
-		row = newBoxRow(c, s, b.Name, ref, now)
-	}
-	switch {
-	case !row.Ending.IsZero(), !now.Before(row.Deadline):
-		b.mu.Unlock()
-		return nil, schemas.Errorf(schemas.Unavailable, "reserve", "the sandbox's box is at the end of its life: the call waits for the next one")
-	case row.Ref == h.row.Ref && now.Sub(h.row.Used) < min(boxTold, idleTimeout(s)/4):
-		row.Used = h.row.Used // others know already that it is used
-	default:
-		row.Used = now
-	}
-	h.calls++ // from here on it is not ended here
-	changed := row != h.row
 	b.mu.Unlock()
-	if !changed {
-		return h, nil
-	}
-	if err := b.save(ctx, key, h, row); err != nil {
+	counted := false
+	err = b.change(ctx, key, h, func(row *boxRow) error {
+		before := row.Used
+		if row.Ref != ref {
+			*row = newBoxRow(c, s, b.Name, ref, now)
+			before = now
+		}
+		if !row.Ending.IsZero() || !now.Before(row.Deadline) {
+			return schemas.Errorf(schemas.Unavailable, "reserve", "the sandbox's box is at the end of its life: the call waits for the next one")
+		}
+		if now.Sub(before) >= min(boxTold, idleTimeout(s)/4) { // else others know already that it is used
+			row.Used = now
+		}
+		if !counted {
+			h.calls++ // from here on it is not ended here
+			counted = true
+		}
+		return nil
+	})
+	if err != nil && counted {
 		b.mu.Lock()
 		h.calls--
 		b.mu.Unlock()
-		return nil, err
 	}
-	return h, nil
+	return h, err
 }
 
 func newBoxRow(c schemas.Call, s schemas.Sandbox, provider string, ref schemas.Ref, now time.Time) boxRow {
@@ -195,34 +195,54 @@ func (b *boxes) load(ctx context.Context, key string) (storedBox, error) {
 	return storedBox{p.Value, p.Revision}, nil
 }
 
-// save writes the row of a box if nobody else has since it was read. Codes: unavailable; errBoxGone:
-// somebody has.
-func (b *boxes) save(ctx context.Context, key string, h *heldBox, row boxRow) error {
+// change changes the row of a box on the condition that nobody else has, no other goroutine of this worker
+// either; how is asked again about what they have made of it. It runs under the lock, and its error leaves
+// all as it was. Codes: unavailable; errBoxGone: the box is not h any more.
+func (b *boxes) change(ctx context.Context, key string, h *heldBox, how func(*boxRow) error) error {
+	for {
+		rev, row, err := b.decide(key, h, how)
+		if err != nil || row == nil {
+			return err
+		}
+		if rev == 0 {
+			rev, err = b.rows.Create(ctx, b.rowKey(key), *row, 0)
+		} else {
+			rev, err = b.rows.Update(ctx, b.rowKey(key), *row, rev)
+		}
+		have := storedBox{*row, rev}
+		conflict := errors.Is(err, schemas.ErrConflict)
+		if conflict {
+			have, err = b.load(ctx, key)
+		}
+		if err != nil {
+			return schemas.Wrap(schemas.Unavailable, "reserve", "what is known of the box cannot be written", err)
+		}
+		b.learn(key, have)
+		if !conflict {
+			return nil
+		}
+	}
+}
+
+// decide makes the changed row of a box, nil where there is nothing to write, with the revision that it is
+// to replace. Where boxes end with their worker it counts at once.
+func (b *boxes) decide(key string, h *heldBox, how func(*boxRow) error) (rev uint64, changed *boxRow, err error) {
 	b.mu.Lock()
-	rev := h.rev
+	defer b.mu.Unlock()
+	if h == nil || b.held[key] != h {
+		return 0, nil, errBoxGone
+	}
+	row := h.row
+	if err := how(&row); err != nil {
+		return 0, nil, err
+	}
 	if b.rows == nil {
 		h.row = row
-		b.mu.Unlock()
-		return nil
 	}
-	b.mu.Unlock()
-	var err error
-	if rev == 0 {
-		rev, err = b.rows.Create(ctx, b.rowKey(key), row, 0)
-	} else {
-		rev, err = b.rows.Update(ctx, b.rowKey(key), row, rev)
+	if row == h.row {
+		return 0, nil, nil
 	}
-	switch {
-	case errors.Is(err, schemas.ErrConflict):
-		if have, err := b.load(ctx, key); err == nil {
-			b.learn(key, have)
-		}
-		return errBoxGone
-	case err != nil:
-		return schemas.Wrap(schemas.Unavailable, "reserve", "what is known of the box cannot be written", err)
-	}
-	b.learn(key, storedBox{row, rev})
-	return nil
+	return h.rev, &row, nil
 }
 
 // learn keeps what the log tells of a box.

@@ -140,40 +140,39 @@ func hookError(list string, i, of int, r providers.Result, timeout time.Duration
 // Codes: unavailable (another worker is at it), errBoxGone.
 func (b *boxes) claim(ctx context.Context, key string, h *heldBox, ref schemas.Ref) (hooked bool, err error) {
 	b.mu.Lock()
-	row := h.row
+	other := h.row.Hooking
 	b.mu.Unlock()
-	switch {
-	case row.Ref != ref || !row.Ending.IsZero():
-		return false, errBoxGone
-	case !row.Hooked.IsZero():
-		return true, nil
-	case row.Hooking == b.me():
-		return false, nil
-	case row.Hooking != "":
-		held, err := hasLease(ctx, b.lease.bucket, row.Hooking)
+	if other != "" && other != b.me() {
+		held, err := hasLease(ctx, b.lease.bucket, other)
 		if held || err != nil || !b.lease.settled() {
 			return false, schemas.Wrap(schemas.Unavailable, "onCreate", "another worker makes the box ready: the call waits for it", err)
 		}
 	}
-	row.Hooking = b.me()
-	return false, b.save(ctx, key, h, row)
+	err = b.change(ctx, key, h, func(row *boxRow) error {
+		hooked = !row.Hooked.IsZero()
+		switch {
+		case row.Ref != ref || !row.Ending.IsZero():
+			return errBoxGone
+		case hooked:
+			return nil
+		case row.Hooking != other && row.Hooking != b.me():
+			return schemas.Errorf(schemas.Unavailable, "onCreate", "another worker makes the box ready: the call waits for it")
+		}
+		row.Hooking = b.me()
+		return nil
+	})
+	return hooked, err
 }
 
 // hooked notes that onCreate has run.
 func (b *boxes) hooked(ctx context.Context, key string, h *heldBox, ref schemas.Ref) error {
-	for {
-		b.mu.Lock()
-		row := h.row
-		b.mu.Unlock()
+	return b.change(ctx, key, h, func(row *boxRow) error {
 		if row.Ref != ref || !row.Ending.IsZero() {
 			return errBoxGone
 		}
 		row.Hooked, row.Hooking = time.Now().UTC(), ""
-		err := b.save(ctx, key, h, row)
-		if !errors.Is(err, errBoxGone) { // another worker has only told that it is in the box: again
-			return err
-		}
-	}
+		return nil
+	})
 }
 
 // discard ends a box in which onCreate has failed.

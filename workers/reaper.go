@@ -166,14 +166,15 @@ func (b *boxes) see(ctx context.Context, r providers.Reserver, key string, h see
 func (b *boxes) touch(ctx context.Context, key string, ref schemas.Ref) {
 	b.mu.Lock()
 	h := b.held[key]
-	if h == nil || h.row.Ref != ref {
-		b.mu.Unlock()
-		return
-	}
-	row := h.row
-	row.Used = time.Now().UTC()
 	b.mu.Unlock()
-	if err := b.save(ctx, key, h, row); err != nil && !errors.Is(err, errBoxGone) && ctx.Err() == nil {
+	err := b.change(ctx, key, h, func(row *boxRow) error {
+		if row.Ref != ref {
+			return errBoxGone
+		}
+		row.Used = time.Now().UTC()
+		return nil
+	})
+	if err != nil && !errors.Is(err, errBoxGone) && ctx.Err() == nil {
 		b.Log.Warn("that a box is in use could not be told", "box", key, "error", err)
 	}
 }
@@ -195,23 +196,18 @@ func (b *boxes) recordsOf(ctx context.Context, row boxRow) (s schemas.Sandbox, g
 func (b *boxes) end(ctx context.Context, r providers.Reserver, key string, ref schemas.Ref, why boxVerdict) error {
 	b.mu.Lock()
 	h := b.held[key]
-	inside := 0
-	if why == boxUnready {
-		inside = 1 // the call whose scripts have failed
-	}
-	if h == nil || h.row.Ref != ref || h.calls > inside && why != boxOld && why != boxUnready {
-		b.mu.Unlock()
-		return errBoxGone
-	}
-	row := h.row
-	if row.Ending.IsZero() {
-		row.Ending = time.Now().UTC()
-	}
-	if b.rows == nil {
-		h.row = row // at once: nobody may enter in between
-	}
 	b.mu.Unlock()
-	if err := b.save(ctx, key, h, row); err != nil {
+	asked := false
+	err := b.change(ctx, key, h, func(row *boxRow) error {
+		used := h.calls > 0 && why != boxOld && why != boxUnready
+		others := asked && (why != boxUnready || !row.Ending.IsZero()) // somebody has entered or ends it
+		if used || others || row.Ref != ref {
+			return errBoxGone
+		}
+		asked, row.Ending = true, time.Now().UTC() // a new time, so that one of several workers ends it
+		return nil
+	})
+	if err != nil {
 		return err
 	}
 	if err := r.Release(ctx, ref); err != nil {
