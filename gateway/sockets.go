@@ -18,14 +18,14 @@ type sockets struct {
 	upgrader websocket.Upgrader
 	wheel    wheel
 	buffers  buffers
+	frames   frames
 }
 
 func newSockets(origins []string) *sockets {
-	const readBuffer, writeBuffer = 512, 512 // frames are written past the library
-	return &sockets{upgrader: websocket.Upgrader{
-		ReadBufferSize: readBuffer, WriteBufferSize: writeBuffer, WriteBufferPool: &sync.Pool{},
-		Subprotocols: []string{Subprotocol},
-		CheckOrigin:  func(r *http.Request) bool { return allowedOrigin(r, origins) },
+	return &sockets{upgrader: websocket.Upgrader{ // it shakes hands; frames pass it by
+		WriteBufferPool: &sync.Pool{},
+		Subprotocols:    []string{Subprotocol},
+		CheckOrigin:     func(r *http.Request) bool { return allowedOrigin(r, origins) },
 		Error: func(w http.ResponseWriter, _ *http.Request, code int, reason error) {
 			var err error = &schemas.Error{Code: schemas.Invalid, Message: reason.Error()}
 			if code == http.StatusForbidden {
@@ -77,9 +77,10 @@ func (g *Gateway) getSocket(w http.ResponseWriter, r *http.Request) error {
 		return nil // the upgrader has answered
 	}
 	g.live() // the wheel turns
-	s := newSession(g, conn, h.account)
+	s := newSession(g, conn.NetConn(), h.account)
 	s.place = place
 	s.admit(h)
+	s.begin()
 	g.sockets.Go(s.run)
 	return nil
 }
