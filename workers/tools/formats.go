@@ -38,7 +38,7 @@ type OpenAIFunction struct {
 type MCPTool struct {
 	Name        schemas.Tool    `json:"name"`
 	Description string          `json:"description"`
-	InputSchema json.RawMessage `json:"inputSchema"` //nolint:tagliatelle // the protocol\'s
+	InputSchema json.RawMessage `json:"inputSchema"` //nolint:tagliatelle // the protocol's
 	Annotations MCPAnnotations  `json:"annotations"`
 }
 
