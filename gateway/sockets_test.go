@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -157,6 +158,42 @@ func TestMalformedFrames(t *testing.T) {
 	}
 	s.write(`{"op":"ping"}`)
 	s.until("pong")
+}
+
+// TestFramesInPieces: how a client cuts its messages and writes makes no difference.
+func TestFramesInPieces(t *testing.T) {
+	e := open(t)
+	s := e.socket()
+	masked := func(first byte, text string) []byte {
+		return append([]byte{first, 0x80 | byte(len(text)), 0, 0, 0, 0}, text...)
+	}
+	const text, ping, more, last = websocket.TextMessage, 0x80 | websocket.PingMessage, 0, 0x80
+	whole := slices.Concat( // a message in three frames with a ping between them, and another in one
+		masked(text, `{"op":`), masked(ping, "hello"), masked(more, `"ping",`), masked(last, `"id":1}`),
+		masked(last|text, `{"op":"ping","id":2}`),
+	)
+	pongs := 0
+	s.c.SetPongHandler(func(data string) error {
+		if data == "hello" {
+			pongs++
+		}
+		return nil
+	})
+	for _, size := range []int{len(whole), 1, 7} {
+		for part := range slices.Chunk(whole, size) {
+			if _, err := s.c.NetConn().Write(part); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for id := range int64(2) {
+			if f := s.next(); f.Op != "pong" || f.ID == nil || *f.ID != id+1 {
+				t.Fatalf("in pieces of %d: %+v", size, f)
+			}
+		}
+	}
+	if pongs != 3 {
+		t.Errorf("%d pings of 3 were answered", pongs)
+	}
 }
 
 func TestSocketKeys(t *testing.T) {
