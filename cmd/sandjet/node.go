@@ -235,10 +235,11 @@ func (n *node) addCaretakers() {
 }
 
 // addSweeper adds the parts that find jobs which no worker looks after, approvals that nobody
-// answered, and durable streams whose time is over. They are where there is a gateway, so that these are found without any worker.
+// answered, and durable streams whose time is over or whose account is gone. They are where there is a
+// gateway, so that these are found without any worker.
 func (n *node) addSweeper() {
 	n.add("approvals", (&gateway.ApprovalSweeper{Bus: n.bus, Log: n.log.With("part", "approvals")}).Run)
-	n.add("durable", (&durable.Sweeper{Bus: n.bus, Log: n.log.With("part", "durable")}).Run)
+	n.add("durable", (&durable.Sweeper{Bus: n.bus, Accounts: n.records, Log: n.log.With("part", "durable")}).Run)
 	n.add("sweeper", (&workers.Sweeper{Bus: n.bus, Endpoints: n.records, Log: n.log.With("part", "sweeper")}).Run)
 }
 

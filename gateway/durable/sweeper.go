@@ -14,13 +14,20 @@ import (
 // DefaultSweep is the time between two looks of a [Sweeper].
 const DefaultSweep = 5 * time.Minute
 
-// Sweeper removes streams whose time is over though nobody asks for them, and what crashes have left:
-// data without a stream, and forks that a stream is kept for though they were never made. Leftovers
-// must be seen in two looks, so that what is being made is left alone. One per deployment is enough,
-// more do no harm.
+// Accounts tells which accounts there are. It may be called from many goroutines.
+type Accounts interface {
+	// Account returns an account. Code not_found only if it certainly is not there.
+	Account(ctx context.Context, a schemas.AccountID) (schemas.Document, error)
+}
+
+// Sweeper removes streams whose time is over though nobody asks for them, those of deleted accounts, and
+// what crashes have left: data without a stream, and forks that a stream is kept for though they were
+// never made. Leftovers and accounts must be found gone in two looks, so that what is being made is left
+// alone. One per deployment is enough, more do no harm.
 type Sweeper struct {
-	Bus *streams.Bus
-	Log *slog.Logger // nil: silent
+	Bus      *streams.Bus
+	Accounts Accounts     // nil: streams stay when their account is deleted
+	Log      *slog.Logger // nil: silent
 	// Every is the time between two looks. Default [DefaultSweep]. It must be longer than a request.
 	Every time.Duration
 }
@@ -33,7 +40,7 @@ func (s *Sweeper) Run(ctx context.Context) error {
 	}
 	tick := time.NewTicker(cmp.Or(s.Every, DefaultSweep))
 	defer tick.Stop()
-	b := &broom{store: newStore(s.Bus, 0)}
+	b := &broom{store: newStore(s.Bus, 0), accounts: s.Accounts}
 	for {
 		select {
 		case <-ctx.Done():
@@ -49,7 +56,8 @@ func (s *Sweeper) Run(ctx context.Context) error {
 // broom remembers from one look to the next what may be a leftover.
 type broom struct {
 	store    *store
-	suspects map[streams.DurableName]bool
+	accounts Accounts
+	suspects map[streams.DurableName]bool // one without an ID is an account
 }
 
 // sweep looks once at everything. It goes on after failures.
@@ -64,6 +72,15 @@ func (b *broom) sweep(ctx context.Context) error {
 	}
 	var errs []error
 	alive, kept := map[streams.DurableName]bool{}, []found{}
+	suspects := map[streams.DurableName]bool{}
+	// gone reports whether a name has belonged to nothing in this look and in the last one.
+	gone := func(n streams.DurableName) bool {
+		if alive[n] {
+			return false
+		}
+		suspects[n] = true
+		return b.suspects[n]
+	}
 	for _, key := range keys {
 		p, err := b.store.records.Get(ctx, key)
 		if errors.Is(err, schemas.ErrNotFound) {
@@ -77,17 +94,19 @@ func (b *broom) sweep(ctx context.Context) error {
 			errs = append(errs, b.store.remove(ctx, f))
 			continue
 		}
+		if owner := (streams.DurableName{Account: f.Account}); !alive[owner] {
+			there, err := b.has(ctx, f.Account)
+			alive[owner] = there
+			if err != nil {
+				errs = append(errs, err)
+			}
+			if gone(owner) {
+				errs = append(errs, b.store.remove(ctx, f)) // one with forks goes with the last of them
+				continue
+			}
+		}
 		alive[streams.DurableName{Account: f.Account, ID: f.ID}] = true
 		kept = append(kept, f)
-	}
-	suspects := map[streams.DurableName]bool{}
-	// gone reports whether a name has belonged to no stream in this look and in the last one.
-	gone := func(n streams.DurableName) bool {
-		if alive[n] {
-			return false
-		}
-		suspects[n] = true
-		return b.suspects[n]
 	}
 	for _, f := range kept {
 		for id := range f.Forks {
@@ -103,4 +122,16 @@ func (b *broom) sweep(ctx context.Context) error {
 	}
 	b.suspects = suspects
 	return errors.Join(errs...)
+}
+
+// has reports whether there is an account. One that cannot be read is there.
+func (b *broom) has(ctx context.Context, a schemas.AccountID) (bool, error) {
+	if b.accounts == nil {
+		return true, nil
+	}
+	_, err := b.accounts.Account(ctx, a)
+	if errors.Is(err, schemas.ErrNotFound) {
+		return false, nil
+	}
+	return true, err //nolint:wrapcheck // it is coded already
 }

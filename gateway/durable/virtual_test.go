@@ -232,6 +232,85 @@ func TestTheSweeperRemovesWhatCrashesLeave(t *testing.T) {
 	})
 }
 
+// accountsBut are accounts of which one is in a state.
+type accountsBut struct {
+	one schemas.AccountID
+
+	mu  sync.Mutex
+	err error
+}
+
+func (a *accountsBut) Account(_ context.Context, id schemas.AccountID) (schemas.Document, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if id == a.one {
+		return schemas.Document{}, a.err
+	}
+	return schemas.Document{ID: string(id)}, nil
+}
+
+func (a *accountsBut) set(err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.err = err
+}
+
+// TestStreamsGoWithTheirAccount sweeps beside an account that is deleted, and its neighbour.
+func TestStreamsGoWithTheirAccount(t *testing.T) {
+	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+		const every = 2 * time.Minute
+		h, accounts := New(Options{Bus: b}), &accountsBut{one: account}
+		put := func(a schemas.AccountID, path string, header ...string) {
+			t.Helper()
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodPut, "/"+path, strings.NewReader("x"))
+			for i := 0; i+1 < len(header); i += 2 {
+				r.Header.Set(header[i], header[i+1])
+			}
+			if err := h.Serve(httptest.NewRecorder(), r, a, path); err != nil {
+				t.Fatal(err)
+			}
+		}
+		put(account, "plain")
+		put(account, "source")
+		put(account, "fork", headerForked, prefix+"source")
+		put("acct_neighbour", "plain")
+		sweep, cancel := context.WithCancel(t.Context())
+		var done sync.WaitGroup
+		done.Go(func() {
+			if err := (&Sweeper{Bus: b, Accounts: accounts, Every: every}).Run(sweep); err != nil {
+				t.Error(err)
+			}
+		})
+		defer done.Wait()
+		defer cancel()
+		for _, c := range []struct {
+			name  string
+			err   error
+			looks time.Duration
+			want  int
+		}{
+			{"the account is there", nil, 3, 4},
+			{"it cannot be read", schemas.Errorf(schemas.Unavailable, "", "the account cannot be read"), 3, 4},
+			{"it is gone for one look", schemas.Errorf(schemas.NotFound, "", "there is no account"), 1, 4},
+			{"it is there again", nil, 1, 4},
+			{"it is gone", schemas.Errorf(schemas.NotFound, "", "there is no account"), 3, 1},
+		} {
+			accounts.set(c.err)
+			time.Sleep(c.looks*every + every/100)
+			names, err := h.store.log.Names(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(names) != c.want {
+				t.Errorf("%s: %d streams have data, want %d", c.name, len(names), c.want)
+			}
+		}
+		if n, err := h.store.log.Count(t.Context(), account); n != 0 || err != nil {
+			t.Errorf("%d records are left, %v", n, err)
+		}
+	})
+}
+
 // TestAnAppendToADeletedStreamIsLost deletes a stream under a gateway that remembers its end.
 func TestAnAppendToADeletedStreamIsLost(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
