@@ -2,7 +2,6 @@ package streams
 
 import (
 	"context"
-	"encoding/json"
 	"iter"
 	"time"
 
@@ -87,7 +86,7 @@ func (c *compactor) look(ctx context.Context, e Entry[schemas.Event]) error {
 		return nil
 	}
 	c.seen = true
-	return c.bus.each(ctx, c.account, c.conversation, e.Cursor.Seq+1, c.end.Seq+1, nil, 0, c.rules.Ahead)
+	return c.bus.each(ctx, c.account, c.conversation, e.Cursor.Seq+1, c.end.Seq+1, nil, 0, func(e schemas.Event, _ uint64) { c.rules.Ahead(e) })
 }
 
 // CompactPage does for the events of a page what [Compact] does for a sequence; the last of them may be left
@@ -106,7 +105,7 @@ func CompactPage(
 	for _, e := range p.Events {
 		if !looked && rules.Undecided(e.Value) {
 			looked = true
-			if err := b.each(ctx, account, conversation, p.Next.Seq+1, 0, nil, most, rules.Ahead); err != nil {
+			if err := b.each(ctx, account, conversation, p.Next.Seq+1, 0, nil, most, func(e schemas.Event, _ uint64) { rules.Ahead(e) }); err != nil {
 				return nil, err
 			}
 		}
@@ -128,33 +127,64 @@ func CompactPage(
 	return kept, nil
 }
 
-// snapshotBefore is what the call of a piece has printed before it. It reads the conversation from about
-// the call's acceptance on.
+// snapshotBefore is what the call of a piece has printed before it.
 func (b *Bus) snapshotBefore(ctx context.Context, a schemas.AccountID, c schemas.ConversationID, e Entry[schemas.Event]) (*Snapshot, error) {
-	var d schemas.OutputData
-	if err := json.Unmarshal(e.Value.Data, &d); err != nil {
-		return nil, schemas.Wrap(schemas.Internal, "read output", "a piece cannot be decoded", err)
+	p, ok := PieceOf(e.Value)
+	if !ok {
+		return nil, schemas.Errorf(schemas.Internal, "read output", "a piece cannot be decoded")
 	}
-	p := &printed{call: d.Call, attempt: d.Attempt, pieces: map[string][]schemas.OutputData{}}
-	var since *time.Time
-	call, err := FindCall(ctx, b, a, d.Call)
-	switch {
-	case err == nil:
-		at := call.Accepted.Add(-clocksApart)
-		since = &at
-	case schemas.CodeOf(err) != schemas.NotFound: // without the call, the whole conversation is read
+	s, err := Snapshots(ctx, b, a, c, []PlacedPiece{{p, e.Cursor.Seq}})
+	if err != nil {
 		return nil, err
 	}
-	if err := b.each(ctx, a, c, 1, e.Cursor.Seq, since, 0, p.add); err != nil {
+	return &s[0], nil
+}
+
+// PlacedPiece is a piece and its place on the log.
+type PlacedPiece struct {
+	Piece
+
+	Seq uint64
+}
+
+// Snapshots tells for each piece what its call has printed before it. They cost one pass over the conversation
+// together, from about the first acceptance of their calls on. While the log is away it waits.
+func Snapshots(ctx context.Context, b *Bus, a schemas.AccountID, c schemas.ConversationID, of []PlacedPiece) ([]Snapshot, error) {
+	var since time.Time
+	whole := false // a call is no longer known: the whole conversation is read
+	calls := map[schemas.CallID]bool{}
+	for _, p := range of {
+		if calls[p.Call] {
+			continue
+		}
+		calls[p.Call] = true
+		call, err := FindCall(ctx, b, a, p.Call)
+		switch {
+		case schemas.CodeOf(err) == schemas.NotFound:
+			whole = true
+		case err != nil:
+			return nil, err
+		default:
+			if at := call.Accepted.Add(-clocksApart); since.IsZero() || at.Before(since) {
+				since = at
+			}
+		}
+	}
+	from := &since
+	if whole || since.IsZero() {
+		from = nil
+	}
+	g := newGathering(of)
+	if err := b.each(ctx, a, c, 1, g.last, from, 0, g.add); err != nil {
 		return nil, err
 	}
-	return p.snapshot(), nil
+	return g.end(), nil
 }
 
 // each reads the events of a conversation from a sequence, or a time, to before a sequence, 0 for the end, and
 // most of them at most, 0 for all. What is no event is passed over.
 func (b *Bus) each(
-	ctx context.Context, a schemas.AccountID, c schemas.ConversationID, from, before uint64, since *time.Time, most int, f func(schemas.Event),
+	ctx context.Context, a schemas.AccountID, c schemas.ConversationID, from, before uint64, since *time.Time, most int, f func(schemas.Event, uint64),
 ) error {
 	shard := shardOf(c, b.Shards())
 	stream, subject := eventStream(shard), eventSubject(shard, a, c)
@@ -178,7 +208,7 @@ func (b *Bus) each(
 			n++
 			e, err := Events.entry(ctx, b, "", m)
 			if err == nil {
-				f(e.Value)
+				f(e.Value, m.seq)
 			} else if schemas.CodeOf(err) == schemas.Unavailable || ctx.Err() != nil {
 				return err
 			}

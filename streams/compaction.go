@@ -1,17 +1,18 @@
 package streams
 
 import (
+	"cmp"
 	"encoding/json"
-	"maps"
+	"slices"
 	"strings"
 
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// wholes says which event holds all of what a piece told a part of. Pieces and whole have one subject.
-func wholes() map[schemas.EventType]schemas.EventType {
-	return map[schemas.EventType]schemas.EventType{schemas.CallOutput: schemas.CallFinished}
-}
+// isPiece and isWhole say which events tell a part of something, and which hold all of it. Pieces and whole
+// have one subject.
+func isPiece(t schemas.EventType) bool { return t == schemas.CallOutput }
+func isWhole(t schemas.EventType) bool { return t == schemas.CallFinished }
 
 // Fate is what becomes of an event on its way to a reader who wants finished things whole.
 type Fate int
@@ -23,90 +24,107 @@ const (
 	AfterSnapshot      // told, but its beginning was not: a [Snapshot] comes first
 )
 
+// Piece is a part of one output stream of one attempt of a call.
+type Piece struct {
+	Call    schemas.CallID
+	Attempt int
+	Stream  string
+	Offset  int64 // where it begins
+}
+
+// PieceOf reads what an event of output is a part of. It reports false for any other event.
+func PieceOf(e schemas.Event) (Piece, bool) {
+	var d schemas.OutputData
+	if !isPiece(e.Type) || json.Unmarshal(e.Data, &d) != nil { // only a publisher with all rights could have put it there
+		return Piece{}, false
+	}
+	return Piece{schemas.CallID(e.Subject), d.Attempt, d.Stream, d.Offset}, true
+}
+
+// Shown is what one reader has of the calls that run. The zero value is that of a reader who has nothing.
+// It is not safe for concurrent use.
+type Shown struct {
+	begun map[Piece]bool             // what it has from its beginning on; of no offset
+	of    map[schemas.CallID][]Piece // of one call, to forget them with it
+}
+
+// Follows reports whether the reader can be told a piece: what comes before it was told, or there is nothing
+// before it. Else a [Snapshot] must come first, and Begin.
+func (s *Shown) Follows(p Piece) bool {
+	begins := p.Offset == 0
+	p.Offset = 0
+	if s.begun[p] {
+		return true
+	}
+	if begins {
+		s.begin(p)
+	}
+	return begins
+}
+
+// Begin takes note that the reader gets a snapshot of a piece's call: it has all its streams.
+func (s *Shown) Begin(p Piece) {
+	for _, stream := range append(outputStreams(), p.Stream) {
+		s.begin(Piece{Call: p.Call, Attempt: p.Attempt, Stream: stream})
+	}
+}
+
+func (s *Shown) begin(p Piece) {
+	if s.begun == nil {
+		s.begun, s.of = map[Piece]bool{}, map[schemas.CallID][]Piece{}
+	}
+	if !s.begun[p] {
+		s.begun[p] = true
+		s.of[p.Call] = append(s.of[p.Call], p)
+	}
+}
+
+// End takes note that a call is over.
+func (s *Shown) End(call schemas.CallID) {
+	for _, p := range s.of[call] {
+		delete(s.begun, p)
+	}
+	delete(s.of, call)
+}
+
 // Compaction decides what a reader is told who wants finished things whole: the pieces of a thing whose
 // whole follows are left out, and a thing still under way never begins in its middle. It is of one reader
 // and not safe for concurrent use.
 type Compaction struct {
-	isWhole map[schemas.EventType]bool
-	ended   map[string]bool            // subjects whose whole lies ahead
-	begun   map[piece]bool             // what the reader has from its beginning on
-	of      map[schemas.CallID][]piece // of one call, to forget them with it
-}
-
-// piece names what pieces belong together: one output stream of one attempt of a call.
-type piece struct {
-	call    schemas.CallID
-	attempt int
-	stream  string
+	ended map[string]bool // subjects whose whole lies ahead
+	shown Shown
 }
 
 // NewCompaction returns one for a reader that was told nothing yet.
-func NewCompaction() *Compaction {
-	c := &Compaction{isWhole: map[schemas.EventType]bool{}, ended: map[string]bool{}, begun: map[piece]bool{}, of: map[schemas.CallID][]piece{}}
-	for w := range maps.Values(wholes()) {
-		c.isWhole[w] = true
-	}
-	return c
-}
+func NewCompaction() *Compaction { return &Compaction{ended: map[string]bool{}} }
 
 // Ahead takes note of an event that the reader will be told later.
 func (c *Compaction) Ahead(e schemas.Event) {
-	if c.isWhole[e.Type] {
+	if isWhole(e.Type) {
 		c.ended[e.Subject] = true
 	}
 }
 
 // Undecided reports whether more has to be known by Ahead before Next decides about e: it is a piece, and
 // its whole was not seen.
-func (c *Compaction) Undecided(e schemas.Event) bool {
-	_, isPiece := wholes()[e.Type]
-	return isPiece && !c.ended[e.Subject]
-}
+func (c *Compaction) Undecided(e schemas.Event) bool { return isPiece(e.Type) && !c.ended[e.Subject] }
 
 // Next decides about the next event, in the order of the log.
 func (c *Compaction) Next(e schemas.Event) Fate {
-	if c.isWhole[e.Type] {
+	if isWhole(e.Type) {
 		delete(c.ended, e.Subject)
-		c.forget(schemas.CallID(e.Subject))
+		c.shown.End(schemas.CallID(e.Subject))
 		return Told
 	}
-	if e.Type != schemas.CallOutput {
-		return Told
-	}
-	if c.ended[e.Subject] {
+	if isPiece(e.Type) && c.ended[e.Subject] {
 		return LeftOut
 	}
-	var d schemas.OutputData
-	if json.Unmarshal(e.Data, &d) != nil {
-		return Told // only a publisher with all rights could have put it there
-	}
-	call := schemas.CallID(e.Subject)
-	p := piece{call, d.Attempt, d.Stream}
-	if c.begun[p] {
+	p, ok := PieceOf(e)
+	if !ok || c.shown.Follows(p) {
 		return Told
 	}
-	c.begin(p)
-	if d.Offset == 0 {
-		return Told
-	}
-	for _, s := range outputStreams() { // the snapshot has them all
-		c.begin(piece{call, d.Attempt, s})
-	}
+	c.shown.Begin(p)
 	return AfterSnapshot
-}
-
-func (c *Compaction) begin(p piece) {
-	if !c.begun[p] {
-		c.begun[p] = true
-		c.of[p.call] = append(c.of[p.call], p)
-	}
-}
-
-func (c *Compaction) forget(call schemas.CallID) {
-	for _, p := range c.of[call] {
-		delete(c.begun, p)
-	}
-	delete(c.of, call)
 }
 
 func outputStreams() []string { return []string{"stdout", "stderr"} }
@@ -137,13 +155,9 @@ type printed struct {
 	pieces  map[string][]schemas.OutputData // by stream: without a hole, and no more than a snapshot has
 }
 
-// add takes in one event of the conversation, in the order of the log.
-func (p *printed) add(e schemas.Event) {
-	if e.Type != schemas.CallOutput || e.Subject != string(p.call) {
-		return
-	}
-	var d schemas.OutputData
-	if json.Unmarshal(e.Data, &d) != nil || d.Attempt != p.attempt || d.Text == "" {
+// add takes in one piece, in the order of the log.
+func (p *printed) add(d schemas.OutputData) {
+	if d.Text == "" {
 		return
 	}
 	list := p.pieces[d.Stream]
@@ -179,4 +193,56 @@ func (p *printed) snapshot() *Snapshot {
 		s.Output = append(s.Output, text)
 	}
 	return s
+}
+
+// gathering makes snapshots before several places in one pass over the log.
+type gathering struct {
+	of    []PlacedPiece
+	order []int // of of, by place
+	made  []Snapshot
+	next  int // of order
+	last  uint64
+	calls map[attempt]*printed
+}
+
+// attempt is one attempt of a call.
+type attempt struct {
+	call schemas.CallID
+	n    int
+}
+
+func newGathering(of []PlacedPiece) *gathering {
+	g := &gathering{of: of, order: make([]int, len(of)), made: make([]Snapshot, len(of)), calls: map[attempt]*printed{}}
+	for i, p := range of {
+		g.order[i] = i
+		g.last = max(g.last, p.Seq)
+		g.calls[attempt{p.Call, p.Attempt}] = &printed{call: p.Call, attempt: p.Attempt, pieces: map[string][]schemas.OutputData{}}
+	}
+	slices.SortFunc(g.order, func(a, b int) int { return cmp.Compare(of[a].Seq, of[b].Seq) })
+	return g
+}
+
+// add takes in one event of the conversation, in the order of the log.
+func (g *gathering) add(e schemas.Event, seq uint64) {
+	g.pass(seq)
+	var d schemas.OutputData
+	if !isPiece(e.Type) || json.Unmarshal(e.Data, &d) != nil {
+		return
+	}
+	if p := g.calls[attempt{schemas.CallID(e.Subject), d.Attempt}]; p != nil {
+		p.add(d)
+	}
+}
+
+// pass makes the snapshots before a place.
+func (g *gathering) pass(seq uint64) {
+	for ; g.next < len(g.order) && g.of[g.order[g.next]].Seq <= seq; g.next++ {
+		i := g.order[g.next]
+		g.made[i] = *g.calls[attempt{g.of[i].Call, g.of[i].Attempt}].snapshot()
+	}
+}
+
+func (g *gathering) end() []Snapshot {
+	g.pass(g.last)
+	return g.made
 }
