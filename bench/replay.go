@@ -37,8 +37,8 @@ const (
 	mediumRoom   = 16 << 10
 	largeRoom    = 64 << 10
 	kib          = 1 << 10
-	handshakes   = 200 // that clients of the storm have under way
-	settleFor    = 3 * time.Second
+	handshakes   = 200    // that clients of the storm have under way
+	longEvents   = 20_000 // of the conversation that stalled clients ask for: some 10 MB
 	spareFiles   = 200
 )
 
@@ -48,7 +48,7 @@ func (c Crowd) world(ctx context.Context, shards int) (*replayWorld, error) {
 	if err != nil {
 		return nil, err
 	}
-	if need := c.Clients + spareFiles; uint64(need) > files { //nolint:gosec // it is positive
+	if need := c.Clients + spareFiles; uint64(need) > files {
 		return nil, schemas.Invalidf("clients", "%d sockets need %d open files, and %d are allowed: raise the limit (ulimit -n)", c.Clients, need, files)
 	}
 	return openReplayWorld(ctx, c.Program, shards)
@@ -80,7 +80,7 @@ func ReplayIdle(ctx context.Context, size Crowd) (Report, error) {
 				return err
 			}
 			cutAll(first)
-			before, err := g.settled(ctx)
+			before, err := g.settled(ctx, size.settle())
 			if err != nil {
 				return err
 			}
@@ -89,7 +89,7 @@ func ReplayIdle(ctx context.Context, size Crowd) (Report, error) {
 				return err
 			}
 			defer cutAll(all)
-			after, err := g.settled(ctx)
+			after, err := g.settled(ctx, size.settle())
 			if err != nil {
 				return err
 			}
@@ -132,10 +132,13 @@ func (w *replayWorld) withGate(ctx context.Context, sockets int, do func(*gate) 
 	return nil
 }
 
+// settle is how long a gateway is left alone before its memory is read.
+func (c Crowd) settle() time.Duration { const part = 3; return c.Live / part }
+
 // settled is what the gateway uses a moment later.
-func (g *gate) settled(ctx context.Context) (use, error) {
+func (g *gate) settled(ctx context.Context, wait time.Duration) (use, error) {
 	select {
-	case <-time.After(settleFor):
+	case <-time.After(wait):
 		return g.use(ctx)
 	case <-ctx.Done():
 		return use{}, ctx.Err() //nolint:wrapcheck // the context's own

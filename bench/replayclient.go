@@ -134,7 +134,7 @@ func clientFrame(first byte, text string) []byte {
 	if len(text) <= short {
 		b = append(b, maskBit|byte(len(text)))
 	} else {
-		b = binary.BigEndian.AppendUint16(append(b, maskBit|two), uint16(len(text))) //nolint:gosec // operations are short
+		b = binary.BigEndian.AppendUint16(append(b, maskBit|two), uint16(len(text)))
 	}
 	return append(append(b, 0, 0, 0, 0), text...)
 }
@@ -203,10 +203,10 @@ func splitFrame(b []byte) (first byte, body []byte, size int) {
 		}
 		n = binary.BigEndian.Uint64(b[head:])
 	}
-	if n > uint64(len(b)-start) { //nolint:gosec // start is within b
+	if n > uint64(len(b)-start) {
 		return 0, nil, 0
 	}
-	end := start + int(n) //nolint:gosec // it is within b
+	end := start + int(n)
 	return b[0], b[start:end], end
 }
 

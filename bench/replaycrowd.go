@@ -149,7 +149,11 @@ func ReplayLive(ctx context.Context, size Crowd) (Report, error) {
 	sockets, stalled := max(2*size.Clients/part, perLive), max(size.Clients/stalledPart, 1)
 	conversations := names("c_live_", max(sockets/perLive, 1))
 	conv := func(i int) string { return conversations[i%len(conversations)] }
-	var free, held, grown, cost []float64
+	const long = "c_long"
+	if err := w.fill(ctx, []string{long}, longEvents); err != nil {
+		return Report{}, err
+	}
+	var free, held, taken, grown, cost []float64
 	var times []time.Duration
 	for range size.Rounds {
 		err := w.withGate(ctx, sockets+stalled, func(g *gate) error {
@@ -174,11 +178,15 @@ func ReplayLive(ctx context.Context, size Crowd) (Report, error) {
 			if err != nil {
 				return err
 			}
-			deaf, err := g.deaf(ctx, stalled, conv)
+			deaf, err := g.deaf(ctx, stalled, long)
 			if err != nil {
 				return err
 			}
 			defer cutAll(deaf)
+			stuck, err := g.settled(ctx, size.settle())
+			if err != nil {
+				return err
+			}
 			two, err := w.liveStretch(ctx, conversations, heard, size.Live)
 			if err != nil {
 				return err
@@ -189,7 +197,8 @@ func ReplayLive(ctx context.Context, size Crowd) (Report, error) {
 			}
 			times = append(times, one...)
 			free, held = append(free, percentile(one)), append(held, percentile(two))
-			grown = append(grown, (after.resident-between.resident)/(kib*kib))
+			taken = append(taken, (stuck.resident-between.resident)/(kib*kib))
+			grown = append(grown, (after.resident-stuck.resident)/(kib*kib))
 			cost = append(cost, float64((between.cpu-before.cpu).Microseconds())/float64(len(one)))
 			return heard.faults()
 		})
@@ -201,7 +210,8 @@ func ReplayLive(ctx context.Context, size Crowd) (Report, error) {
 		Title: fmt.Sprintf("From publish to frame: %d events/s on %d conversations, %d sockets, ten on each", liveRate, len(conversations), sockets), Machine: machine(),
 		Rows: []Row{
 			durations("all frames", time.Millisecond, times), row("99th percentile of a stretch", "ms", free),
-			row("the same while clients do not read", "ms", held), row("growth of the gateway's memory meanwhile", "MiB", grown),
+			row("the same while clients do not read", "ms", held),
+			row("resident memory of the gateway that those take", "MiB", taken), row("its growth while they do not read", "MiB", grown),
 			row("processor time of the gateway per frame", "µs", cost),
 		},
 		Ratios: []Ratio{ratio(fmt.Sprintf("99th percentile with %d stalled clients / without", stalled), "< 2", held, free)},
@@ -216,16 +226,25 @@ func percentile(d []time.Duration) float64 {
 	return quantile(f, p)
 }
 
-// deaf opens sockets that follow a conversation and never read, with small windows.
-func (g *gate) deaf(ctx context.Context, n int, conv func(i int) string) ([]*follower, error) {
+// deaf opens sockets with small windows that ask for more than the kernel takes for them, and never read.
+func (g *gate) deaf(ctx context.Context, n int, conv string) ([]*follower, error) {
 	const window = 4 << 10
-	all, err := g.crowd(ctx, n, smallRoom, conv, fromNow)
-	for _, f := range all {
-		if tcp, ok := f.conn.(*net.TCPConn); ok {
+	all := make([]*follower, n)
+	for i := range all {
+		var err error
+		if all[i], err = dialFollower(ctx, g.address, g.key, smallRoom); err != nil {
+			cutAll(all)
+			return nil, err
+		}
+		if tcp, ok := all[i].conn.(*net.TCPConn); ok {
 			_ = tcp.SetReadBuffer(window) // else they stall a little later
 		}
+		if err := all[i].attach(conv, []byte(startCursor)); err != nil {
+			cutAll(all)
+			return nil, err
+		}
 	}
-	return all, err
+	return all, nil
 }
 
 // listeners are a crowd that reads.

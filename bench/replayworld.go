@@ -168,7 +168,9 @@ func (w *replayWorld) open(ctx context.Context, sockets int) (*gate, error) {
 		return nil, fmt.Errorf("start a gateway: %w", err)
 	}
 	line, err := bufio.NewReader(out).ReadBytes('\n')
-	var up struct{ URL, Key string }
+	var up struct {
+		URL string `json:"url"`
+	}
 	if err == nil {
 		err = json.Unmarshal(line, &up)
 	}
