@@ -55,24 +55,9 @@ func (f secretsFlags) load(ctx context.Context, text []byte) (*seal.Ring, error)
 	return r, err //nolint:wrapcheck // the callers say where it was read
 }
 
-// readRing reads a file of keys. It must not be open to other users; its group may read it, as that is
-// how some orchestrators hand out secrets. Codes: invalid, denied, and those of a key service.
+// readRing reads a file of keys. Codes: invalid, denied, and those of a key service.
 func (f secretsFlags) readRing(ctx context.Context, path string) (*seal.Ring, error) {
-	const othersOrGroupWrite = 0o027
-	file, err := os.Open(path) // the operator's own file
-	if err != nil {
-		return nil, fmt.Errorf("keys for secrets: %w", err)
-	}
-	defer file.Close() //nolint:errcheck // only read
-	info, err := file.Stat()
-	if err != nil {
-		return nil, fmt.Errorf("keys for secrets: %w", err)
-	}
-	if m := info.Mode(); !m.IsRegular() || m.Perm()&othersOrGroupWrite != 0 {
-		return nil, schemas.Errorf(schemas.Denied, "",
-			"keys for secrets: %s has the mode %s, so that other users reach it: chmod 600 it, and change the keys if anybody may have read them", path, m)
-	}
-	b, err := io.ReadAll(io.LimitReader(file, seal.MaxRingText+1))
+	b, err := readKeys(path, seal.MaxRingText+1)
 	if err != nil {
 		return nil, fmt.Errorf("keys for secrets: %w", err)
 	}
@@ -81,4 +66,24 @@ func (f secretsFlags) readRing(ctx context.Context, path string) (*seal.Ring, er
 		return nil, fmt.Errorf("keys for secrets: %s: %w", path, err)
 	}
 	return r, nil
+}
+
+// readKeys reads a file of keys, at most some bytes of it. It must not be open to other users; its group may
+// read it, as that is how some orchestrators hand out secrets. Code: denied.
+func readKeys(path string, most int64) ([]byte, error) {
+	const othersOrGroupWrite = 0o027
+	file, err := os.Open(path) // the operator's own file
+	if err != nil {
+		return nil, err //nolint:wrapcheck // it names the file
+	}
+	defer file.Close() //nolint:errcheck // only read
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err //nolint:wrapcheck // it names the file
+	}
+	if m := info.Mode(); !m.IsRegular() || m.Perm()&othersOrGroupWrite != 0 {
+		return nil, schemas.Errorf(schemas.Denied, "",
+			"%s has the mode %s, so that other users reach it: chmod 600 it, and change the keys if anybody may have read them", path, m)
+	}
+	return io.ReadAll(io.LimitReader(file, most)) //nolint:wrapcheck // it names the file
 }

@@ -49,6 +49,9 @@ func TestAFileOfKeysIsForItsOwner(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err := secretsFlags{}.readRing(t.Context(), path)
+		if _, _, asked := (natsAccessFlags{NATSCalloutKeys: path}).callout(); errors.Is(asked, schemas.ErrDenied) == ok {
+			t.Errorf("mode %o of the keys for an outside server: %v", mode, asked)
+		}
 		if ok && err != nil || !ok && !errors.Is(err, schemas.ErrDenied) {
 			t.Errorf("mode %o: %v", mode, err)
 		}

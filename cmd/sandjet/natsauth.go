@@ -3,9 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/url"
-	"os"
 	"strings"
 	"time"
 
@@ -22,18 +20,13 @@ type natsAccessFlags struct {
 	NATSPublicURL      string `name:"nats-public-url" placeholder:"URL" group:"Log" help:"Where accounts' own NATS clients reach the server, as they are told with a credential. Default: where we reach it."`
 }
 
-// callout reads the keys for an outside server's questions; none: there are no questions.
+// callout reads the keys for an outside server's questions; none: there are no questions. Codes: invalid, denied.
 func (f natsAccessFlags) callout() (streams.CalloutKeys, bool, error) {
 	const most = 64 << 10
 	if f.NATSCalloutKeys == "" {
 		return streams.CalloutKeys{}, false, nil
 	}
-	file, err := os.Open(f.NATSCalloutKeys) // the operator's own file
-	if err != nil {
-		return streams.CalloutKeys{}, false, fmt.Errorf("--nats-callout-keys: %w", err)
-	}
-	defer file.Close() //nolint:errcheck // only read
-	text, err := io.ReadAll(io.LimitReader(file, most))
+	text, err := readKeys(f.NATSCalloutKeys, most)
 	if err != nil {
 		return streams.CalloutKeys{}, false, fmt.Errorf("--nats-callout-keys: %w", err)
 	}
