@@ -157,23 +157,41 @@ func (s *Store) Authenticate(_ context.Context, key string) (schemas.AccountID, 
 // costs no round trip.
 //
 // A call that a person must allow gets the id of its approval. Codes: not_found (the account, or a
-// workspace or sandbox by that name or id), invalid (the deadline).
-func (s *Store) Resolve(_ context.Context, a schemas.AccountID, r schemas.Request) (schemas.Call, error) {
+// workspace or sandbox by that name or id), invalid (the deadline; or the sandbox names a variable that the
+// account does not have, which only this case asks the log for).
+func (s *Store) Resolve(ctx context.Context, a schemas.AccountID, r schemas.Request) (schemas.Call, error) {
+	c, lacking, err := s.resolve(a, r)
+	if err != nil || lacking == nil {
+		return c, err
+	}
+	// It may have been set elsewhere just now. What cannot be read here is the worker's to try again.
+	if _, err := s.withVariables(ctx, *lacking); errors.Is(err, schemas.ErrInvalid) {
+		return schemas.Call{}, err
+	}
+	return c, nil
+}
+
+// resolve is Resolve by the copy alone. Lacking is the call's sandbox when the copy lacks one of its variables.
+func (s *Store) resolve(a schemas.AccountID, r schemas.Request) (c schemas.Call, lacking *schemas.Sandbox, err error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	t := s.index.tenants[a]
 	if t == nil || t.account == nil {
-		return schemas.Call{}, &schemas.Error{
+		return c, nil, &schemas.Error{
 			Code: schemas.NotFound, Field: "account", Message: "there is no account " + schemas.Quotable(string(a)),
 		}
 	}
-	c, err := resolve(t, a, r, time.Now())
+	c, err = resolve(t, a, r, time.Now())
 	if errors.Is(err, schemas.ErrNotFound) {
 		if locked := s.lockedOf(a, kindSandbox); locked != nil { // it may be that one
 			err = locked
 		}
 	}
-	return c, err
+	if err == nil && c.Refused == "" && t.lacks(c.Sandbox) {
+		sandbox := t.sandboxes.byID[c.Sandbox]
+		lacking = &sandbox
+	}
+	return c, lacking, err
 }
 
 // Sandbox returns a sandbox by its id, as calls run in it: a variable that names one of the account's has

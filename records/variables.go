@@ -145,6 +145,18 @@ func (s *Store) withVariables(ctx context.Context, sandbox schemas.Sandbox) (sch
 	return sandbox, nil
 }
 
+// lacks reports whether a sandbox names a variable that is not there.
+func (t *tenant) lacks(id schemas.SandboxID) bool {
+	for _, value := range t.sandboxes.byID[id].EnvVars {
+		if ref, ok := schemas.VariableRef(value); ok {
+			if _, there := t.variables[ref]; !there {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 func (s *Store) variable(ctx context.Context, a schemas.AccountID, name string) (schemas.Variable, error) {
 	return find(ctx, s, variableKey(a, name), func(x *index) (schemas.Variable, bool) {
 		t := x.tenants[a]

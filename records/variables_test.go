@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sandjet/sandjet/records"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -54,6 +55,34 @@ func TestVariablesReachTheSandboxesThatNameThem(t *testing.T) {
 	}
 	if _, err := s.Sandbox(t.Context(), manifested, id); !errors.Is(err, schemas.ErrInvalid) {
 		t.Errorf("after it was removed: %v", err)
+	}
+}
+
+func TestACallWhoseVariableIsMissingIsNotAdmitted(t *testing.T) {
+	t.Parallel()
+	b := bus(t)
+	s := open(t, b)
+	made, err := s.EnsureAccount(t.Context(), records.Bootstrap{Key: records.NewKey(), Provider: records.DefaultProvider, Name: "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	account := made.ID
+	if _, err := s.AddDocument(t.Context(), account, schemas.Sandboxes, []byte(`{"name": "b", "config": {"envVars": {"TOKEN": "env:API", "STAGE": "test"}}}`)); err != nil {
+		t.Fatal(err)
+	}
+	request := schemas.Request{Tool: schemas.ToolBash, Input: []byte(`{"command":"true"}`), Sandbox: "b"}
+	c, err := s.Resolve(t.Context(), account, request)
+	if !errors.Is(err, schemas.ErrInvalid) || !strings.Contains(err.Error(), "sandjet env set API") || c.ID != "" {
+		t.Errorf("without it: %+v, %v", c, err)
+	}
+	elsewhere := open(t, b) // and does not follow
+	if _, err := s.SetVariable(t.Context(), account, "API", "s3cret"); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := elsewhere.Resolve(t.Context(), account, request); err != nil {
+			t.Errorf("one that was just set by another process: %v", err)
+		}
 	}
 }
 
