@@ -57,7 +57,7 @@ func TestEveryEventOnceInSpiteOfKills(t *testing.T) {
 	defer leave()
 	var all []*replaytest.Transcript
 	for i := range size.readers {
-		for way, follow := range c.ways(t, readers, &clients) {
+		for way, follow := range c.ways(readers, t, &clients) {
 			for _, conv := range conversations {
 				tr := replaytest.NewTranscript(conv, fmt.Sprint(way, " ", i))
 				all = append(all, tr)
@@ -160,7 +160,7 @@ func startPair(ctx context.Context, t *testing.T, program string) (*cluster, str
 }
 
 // ways are one client of each kind.
-func (c *cluster) ways(t *testing.T, ctx context.Context, clients *sync.WaitGroup) map[string]replaytest.Follow {
+func (c *cluster) ways(ctx context.Context, t *testing.T, clients *sync.WaitGroup) map[string]replaytest.Follow {
 	t.Helper()
 	cl := client.New("http://"+c.gateway, c.key)
 	cl.Pause = 50 * time.Millisecond

@@ -233,7 +233,7 @@ func (s *system) held(conv schemas.ConversationID) (all []streamcheck.Seen) {
 type crowd struct {
 	s    *system
 	end  context.CancelFunc
-	ctx  context.Context
+	ctx  context.Context //nolint:containedctx // it is of the clients, which are the crowd
 	all  []*replaytest.Transcript
 	work sync.WaitGroup
 }

@@ -50,7 +50,7 @@ func (p *lossy) run(ctx context.Context) error {
 	for {
 		c, err := p.listener.Accept()
 		if err != nil {
-			return nil //nolint:nilerr // it was closed
+			return nil // it was closed
 		}
 		links.Go(func() {
 			s, err := (&net.Dialer{}).DialContext(ctx, "tcp", p.target)

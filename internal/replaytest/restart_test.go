@@ -28,6 +28,7 @@ func TestManyConversationsOnOneSocketThroughCuts(t *testing.T) {
 	for n := 5; n < pick(25, 10); n++ { // each goes on live only when it has seen what was before
 		s.write(convs, n, n+1)
 		c.reached()
+		s.proxy.CutAll()
 	}
 	c.caughtUp()
 	c.whole()

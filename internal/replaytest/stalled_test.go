@@ -31,7 +31,7 @@ func TestWhoDoesNotReadCostsNothing(t *testing.T) {
 	stalled.reached()
 
 	const size = 16 << 10
-	events, before := pick(300, 120), heap()
+	events, before := pick(150, 100), heap()
 	for n := 1; n <= events; n++ {
 		for _, c := range convs {
 			e := note(c, n)

@@ -42,7 +42,10 @@ type leg struct {
 }
 
 // Gap is a part that a client was told is missing.
-type Gap struct{ From, To schemas.Cursor }
+type Gap struct {
+	From schemas.Cursor `json:"from"`
+	To   schemas.Cursor `json:"to"`
+}
 
 // NewTranscript makes the transcript of a client that has seen nothing yet.
 func NewTranscript(c schemas.ConversationID, way string) *Transcript {
@@ -78,7 +81,7 @@ func (t *Transcript) take(it client.Item) error {
 	switch {
 	case it.Gap != nil:
 		var gap Gap
-		if err := json.Unmarshal(it.Gap, &gap); err != nil {
+		if err := json.Unmarshal(it.Gap, &gap); err != nil { //nolint:musttag // cursors write themselves
 			return fmt.Errorf("a gap that says nothing: %w", err)
 		}
 		at := &t.legs[len(t.legs)-1]
