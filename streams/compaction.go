@@ -9,10 +9,12 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// isPiece and isWhole say which events tell a part of something, and which hold all of it. Pieces and whole
-// have one subject.
-func isPiece(t schemas.EventType) bool { return t == schemas.CallOutput }
-func isWhole(t schemas.EventType) bool { return t == schemas.CallFinished }
+// IsPiece reports whether an event tells a part of something of which another, of the same subject, tells
+// the whole.
+func IsPiece(t schemas.EventType) bool { return t == schemas.CallOutput }
+
+// IsWhole reports whether an event tells all of something of which others may have told parts.
+func IsWhole(t schemas.EventType) bool { return t == schemas.CallFinished }
 
 // Fate is what becomes of an event on its way to a reader who wants finished things whole.
 type Fate int
@@ -35,7 +37,7 @@ type Piece struct {
 // PieceOf reads what an event of output is a part of. It reports false for any other event.
 func PieceOf(e schemas.Event) (Piece, bool) {
 	var d schemas.OutputData
-	if !isPiece(e.Type) || json.Unmarshal(e.Data, &d) != nil { // only a publisher with all rights could have put it there
+	if !IsPiece(e.Type) || json.Unmarshal(e.Data, &d) != nil { // only a publisher with all rights could have put it there
 		return Piece{}, false
 	}
 	return Piece{schemas.CallID(e.Subject), d.Attempt, d.Stream, d.Offset}, true
@@ -100,23 +102,23 @@ func NewCompaction() *Compaction { return &Compaction{ended: map[string]bool{}} 
 
 // Ahead takes note of an event that the reader will be told later.
 func (c *Compaction) Ahead(e schemas.Event) {
-	if isWhole(e.Type) {
+	if IsWhole(e.Type) {
 		c.ended[e.Subject] = true
 	}
 }
 
 // Undecided reports whether more has to be known by Ahead before Next decides about e: it is a piece, and
 // its whole was not seen.
-func (c *Compaction) Undecided(e schemas.Event) bool { return isPiece(e.Type) && !c.ended[e.Subject] }
+func (c *Compaction) Undecided(e schemas.Event) bool { return IsPiece(e.Type) && !c.ended[e.Subject] }
 
 // Next decides about the next event, in the order of the log.
 func (c *Compaction) Next(e schemas.Event) Fate {
-	if isWhole(e.Type) {
+	if IsWhole(e.Type) {
 		delete(c.ended, e.Subject)
 		c.shown.End(schemas.CallID(e.Subject))
 		return Told
 	}
-	if isPiece(e.Type) && c.ended[e.Subject] {
+	if IsPiece(e.Type) && c.ended[e.Subject] {
 		return LeftOut
 	}
 	p, ok := PieceOf(e)
@@ -226,7 +228,7 @@ func newGathering(of []PlacedPiece) *gathering {
 func (g *gathering) add(e schemas.Event, seq uint64) {
 	g.pass(seq)
 	var d schemas.OutputData
-	if !isPiece(e.Type) || json.Unmarshal(e.Data, &d) != nil {
+	if !IsPiece(e.Type) || json.Unmarshal(e.Data, &d) != nil {
 		return
 	}
 	if p := g.calls[attempt{schemas.CallID(e.Subject), d.Attempt}]; p != nil {

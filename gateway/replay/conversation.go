@@ -40,6 +40,9 @@ type conversation struct {
 	ring    span      // from some place to head
 	pages   []*span   // older parts, the latest used last
 	readers []*Reader
+	index   index     // of where calls end, for compact readers
+	shots   []*shot   // the same: what calls had printed
+	seeking bool      // the seeker runs
 	idle    time.Time // since when there is none
 }
 
@@ -86,6 +89,7 @@ func (c *conversation) pushFrame(f *Frame) {
 	before := c.ring.bytes
 	c.ring.add(f)
 	c.ring.cut()
+	c.index.note(f)
 	c.head = f.Seq
 	c.heard = max(c.heard, c.head)
 	c.hub.count(c.ring.bytes - before)
@@ -112,7 +116,7 @@ func (c *conversation) reset(epoch string, head uint64) {
 	c.hub.count(-c.bytes())
 	c.epoch, c.head, c.heard, c.checked, c.stored = epoch, head, head, 0, time.Time{}
 	c.gen++
-	c.ring, c.pages = span{from: head, to: head}, nil
+	c.ring, c.pages, c.shots, c.index = span{from: head, to: head}, nil, nil, index{}
 }
 
 // evict forgets every frame; readers that need them have them read again.
@@ -120,13 +124,16 @@ func (c *conversation) evict() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.hub.count(-c.bytes())
-	c.ring, c.pages = span{from: c.head, to: c.head}, nil
+	c.ring, c.pages, c.shots = span{from: c.head, to: c.head}, nil, nil
 }
 
 func (c *conversation) bytes() int {
 	n := c.ring.bytes
 	for _, p := range c.pages {
 		n += p.bytes
+	}
+	for _, s := range c.shots {
+		n += len(s.text)
 	}
 	return n
 }
@@ -298,6 +305,9 @@ func (c *conversation) place(r *Reader) bool {
 
 // settle puts a reader on a place of this incarnation.
 func (c *conversation) settle(r *Reader, seq uint64) {
+	if r.compact != nil && r.gen != c.gen {
+		r.compact.need, r.compact.shot = nil, nil
+	}
 	r.gen, r.epoch, r.seq, r.given = c.gen, c.epoch, seq, nil
 }
 

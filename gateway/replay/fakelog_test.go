@@ -2,8 +2,10 @@ package replay_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -28,12 +30,19 @@ type fakeLog struct {
 	ever   map[string]map[uint64]streams.Entry[schemas.Event]
 	heard  map[schemas.ConversationID]func(streams.LiveEvent)
 	reads  int
+	calls  map[schemas.ConversationID][]printing // one after the other, two at a time
+}
+
+// printing is a call that prints.
+type printing struct {
+	id         schemas.CallID
+	size, ends int // it ends once it has printed so much, if that is above 0
 }
 
 var _ replay.Log = (*fakeLog)(nil)
 
 func newFakeLog() *fakeLog {
-	l := &fakeLog{pageSize: 20, heard: map[schemas.ConversationID]func(streams.LiveEvent){}, ever: map[string]map[uint64]streams.Entry[schemas.Event]{}}
+	l := &fakeLog{pageSize: 20, heard: map[schemas.ConversationID]func(streams.LiveEvent){}, calls: map[schemas.ConversationID][]printing{}, ever: map[string]map[uint64]streams.Entry[schemas.Event]{}}
 	l.anew()
 	return l
 }
@@ -60,9 +69,10 @@ func (l *fakeLog) publish(conv schemas.ConversationID) {
 		}
 	}
 	l.last++
+	typ, subject, data := l.story(conv)
 	e := streams.Entry[schemas.Event]{
 		Cursor: schemas.Cursor{Epoch: l.name(), Seq: l.last}, Stored: time.Now(),
-		Value: schemas.Event{ID: fmt.Sprintf("%s.%d", l.name(), l.last), Type: schemas.CallOutput, Conversation: conv},
+		Value: schemas.Event{ID: fmt.Sprintf("%s.%d", l.name(), l.last), Type: typ, Subject: subject, Data: data, Conversation: conv},
 	}
 	l.stored[l.last] = e
 	heard := l.heard[conv]
@@ -71,6 +81,59 @@ func (l *fakeLog) publish(conv schemas.ConversationID) {
 		told.Cursor.Epoch = ""
 		heard(streams.LiveEvent{Entry: told, Prev: prev})
 	}
+}
+
+// story is what the next event of a conversation tells: of two calls that print in turn, one of three of which
+// never ends but gives way to another.
+func (l *fakeLog) story(conv schemas.ConversationID) (schemas.EventType, string, []byte) {
+	calls := l.calls[conv]
+	n := int(l.last)
+	if len(calls) < 2 {
+		calls = append(calls, printing{id: schemas.CallID(fmt.Sprintf("%s%d.%d", conv, l.epoch, n)), ends: 20 + n%60})
+	}
+	c := &calls[n%2%len(calls)]
+	defer func() { l.calls[conv] = calls }()
+	if c.size < c.ends {
+		text := fmt.Sprintf("%d ", n)
+		data := fmt.Appendf(nil, `{"call":%q,"stream":"stdout","offset":%d,"text":%q,"bytes":%d,"attempt":1}`, c.id, c.size, text, len(text))
+		c.size += len(text)
+		return schemas.CallOutput, string(c.id), data
+	}
+	id := c.id
+	calls = slices.DeleteFunc(calls, func(r printing) bool { return r.id == id })
+	if n%3 == 0 {
+		return schemas.Message, string(id), []byte(`{}`)
+	}
+	return schemas.CallFinished, string(id), []byte(`{}`)
+}
+
+// Snapshots implements [replay.Log]; all that was printed is here on one stream.
+func (l *fakeLog) Snapshots(
+	_ context.Context, _ schemas.AccountID, c schemas.ConversationID, of []streams.PlacedPiece,
+) ([]streams.Snapshot, error) {
+	if err := l.trouble(); err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	made := make([]streams.Snapshot, 0, len(of))
+	for _, p := range of {
+		s := streams.Snapshot{Call: p.Call, Attempt: p.Attempt, Output: []streams.SnapshotText{}}
+		for seq := l.first; seq < p.Seq; seq++ {
+			var d schemas.OutputData
+			e := l.stored[seq].Value
+			if e.Conversation != c || e.Subject != string(p.Call) || e.Type != schemas.CallOutput || json.Unmarshal(e.Data, &d) != nil {
+				continue
+			}
+			if len(s.Output) == 0 {
+				s.Output = append(s.Output, streams.SnapshotText{Stream: d.Stream, Offset: d.Offset})
+			}
+			s.Output[0].Bytes += int64(d.Bytes)
+			s.Output[0].Text += d.Text
+		}
+		made = append(made, s)
+	}
+	return made, nil
 }
 
 // forget removes the oldest, but for the last few.

@@ -2,6 +2,7 @@ package replay
 
 import (
 	"encoding/json"
+	"sync/atomic"
 
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
@@ -14,18 +15,21 @@ type Frame struct {
 	Seq  uint64
 	Type schemas.EventType
 
-	epoch string
-	prev  uint64       // sequence of the frame before, 0: none
-	gap   *streams.Gap // set: this is no event, but tells that something is missing up to Seq
-	text  []byte       // {"op":"ev","conv":…,"cur":…,"prev":…,"data":…}
-	chain int          // where ,"prev": begins
-	body  int          // where ,"data": begins
+	epoch   string
+	subject string                        // of the event
+	prev    uint64                        // sequence of the frame before, 0: none
+	gap     *streams.Gap                  // set: this is no event, but tells that something is missing up to Seq
+	text    []byte                        // {"op":"ev","conv":…,"cur":…,"prev":…,"data":…}
+	chain   int                           // where ,"prev": begins
+	body    int                           // where ,"data": begins
+	part    atomic.Pointer[streams.Piece] // what the event is a piece of, once somebody asked
 }
 
 const (
-	keyPrev  = `,"prev":`
-	keyData  = `,"data":`
-	inReplay = `,"replay":true`
+	keyPrev    = `,"prev":`
+	keyData    = `,"data":`
+	inReplay   = `,"replay":true`
+	keySkipped = `,"skipped":`
 )
 
 // frameCost is what a frame takes beside its text, about.
@@ -43,7 +47,7 @@ func newFrame(conv []byte, epoch string, prev uint64, e schemas.Event, seq uint6
 	b = append(b, conv...)
 	b = append(b, `,"cur":`...)
 	b = appendCursor(b, schemas.Cursor{Epoch: epoch, Seq: seq})
-	f := &Frame{Seq: seq, Type: e.Type, epoch: epoch, prev: prev, chain: len(b)}
+	f := &Frame{Seq: seq, Type: e.Type, epoch: epoch, subject: e.Subject, prev: prev, chain: len(b)}
 	b = append(b, keyPrev...)
 	b = appendCursor(b, f.before())
 	f.body = len(b)
@@ -82,5 +86,22 @@ func (f *Frame) Data() []byte { return f.text[f.body+len(keyData) : len(f.text)-
 
 // Body is the end of the frame's text, from the event on. It must not be changed.
 func (f *Frame) Body() []byte { return f.text[f.body:] }
+
+// piece is what the event is a piece of, nil if that cannot be said. It is read when a compact reader first asks.
+func (f *Frame) piece() *streams.Piece {
+	if p := f.part.Load(); p != nil {
+		return p
+	}
+	var e schemas.Event
+	if json.Unmarshal(f.Data(), &e) != nil {
+		return nil
+	}
+	p, ok := streams.PieceOf(e)
+	if !ok {
+		return nil
+	}
+	f.part.Store(&p)
+	return &p
+}
 
 func (f *Frame) cost() int { return len(f.text) + frameCost }

@@ -87,8 +87,17 @@ func (h *Hub) Run(ctx context.Context) error {
 // reader is told is StepAttached or StepFailed. Wake is called whenever there may be something to
 // tell, from any goroutine, also before Attach returns; it must not block and not call the reader.
 func (h *Hub) Attach(a schemas.AccountID, id schemas.ConversationID, after schemas.Cursor, wake func()) *Reader {
+	return h.attach(a, id, &Reader{wake: wake, last: after, index: -1})
+}
+
+// AttachCompact is Attach for who wants finished things whole: before StepLive, pieces of output are left out
+// whose whole follows, and a call that runs never begins in its middle: a snapshot of it comes first.
+func (h *Hub) AttachCompact(a schemas.AccountID, id schemas.ConversationID, after schemas.Cursor, wake func()) *Reader {
+	return h.attach(a, id, &Reader{wake: wake, last: after, index: -1, compact: &compact{}})
+}
+
+func (h *Hub) attach(a schemas.AccountID, id schemas.ConversationID, r *Reader) *Reader {
 	k := key{a, id}
-	r := &Reader{wake: wake, last: after, index: -1}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	c := h.known[k]
@@ -194,6 +203,7 @@ func (h *Hub) all() []*conversation {
 func (h *Hub) forget(all []*conversation) {
 	for _, c := range all {
 		c.mu.Lock()
+		c.forgetIndex()
 		if len(c.readers) == 0 && !c.working && time.Since(c.idle) >= linger {
 			if c.stop != nil {
 				c.stop()
@@ -211,7 +221,7 @@ func (h *Hub) drop(c *conversation) {
 	defer h.mu.Unlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.readers) == 0 && !c.working && c.stop == nil && c.bytes() == 0 {
+	if len(c.readers) == 0 && !c.working && !c.seeking && c.stop == nil && c.bytes() == 0 {
 		delete(h.known, key{c.account, c.id})
 	}
 }

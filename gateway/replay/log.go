@@ -20,6 +20,8 @@ type Log interface {
 	Read(ctx context.Context, a schemas.AccountID, c schemas.ConversationID, from uint64) (streams.EventPage, error)
 	// Locate finds out where to go on after a cursor.
 	Locate(ctx context.Context, a schemas.AccountID, c schemas.ConversationID, after schemas.Cursor) (streams.Place, error)
+	// Snapshots tells for each piece what its call had printed before it.
+	Snapshots(ctx context.Context, a schemas.AccountID, c schemas.ConversationID, of []streams.PlacedPiece) ([]streams.Snapshot, error)
 	// Shard and State tell how far the shard is that a conversation lies in.
 	Shard(c schemas.ConversationID) int
 	State(ctx context.Context, shard int) (streams.ShardState, error)
@@ -67,6 +69,13 @@ func (l *BusLog) Locate(
 	ctx context.Context, a schemas.AccountID, c schemas.ConversationID, after schemas.Cursor,
 ) (streams.Place, error) {
 	return streams.Locate(ctx, l.bus, a, c, after) //nolint:wrapcheck // it is coded already
+}
+
+// Snapshots implements [Log].
+func (l *BusLog) Snapshots(
+	ctx context.Context, a schemas.AccountID, c schemas.ConversationID, of []streams.PlacedPiece,
+) ([]streams.Snapshot, error) {
+	return streams.Snapshots(ctx, l.bus, a, c, of) //nolint:wrapcheck // it is coded already
 }
 
 // Shard implements [Log].

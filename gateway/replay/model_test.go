@@ -22,6 +22,10 @@ type transcript struct {
 	steps []told
 	last  schemas.Cursor
 	quick bool // reads at once; else when the test says so
+
+	screen  *screen // of a compact reader; nil: it is told everything
+	skipped int
+	lost    bool // something may be missing
 }
 
 type told struct {
@@ -31,6 +35,10 @@ type told struct {
 }
 
 func (tr *transcript) connect(h *replay.Hub, wake func()) {
+	if tr.screen != nil {
+		tr.r = h.AttachCompact(account, tr.conv, tr.last, wake)
+		return
+	}
 	tr.r = h.Attach(account, tr.conv, tr.last, wake)
 }
 
@@ -40,19 +48,25 @@ func (tr *transcript) read(t *testing.T, n int) {
 		return
 	}
 	for s := range tr.r.Ready() {
+		tr.skipped += s.Skipped
 		switch s.Kind {
 		case replay.StepAttached:
 			if s.Gap != nil {
+				tr.lost = true
 				tr.steps = append(tr.steps, told{gap: s.Gap})
 			}
 			if tr.last.IsTail() {
 				tr.last, tr.after = s.At, s.At
 			}
 		case replay.StepGap:
+			tr.lost = true
 			tr.steps = append(tr.steps, told{gap: s.Gap})
 		case replay.StepEvent:
 			if s.Prev != tr.last {
 				t.Errorf("%s says that %s came before it, the reader had %s", s.Frame.Cursor(), s.Prev, tr.last)
+			}
+			if tr.screen != nil {
+				tr.screen.show(t, s, tr.lost)
 			}
 			tr.last = s.Frame.Cursor()
 			tr.steps = append(tr.steps, told{event: tr.last, id: string(s.Frame.Data())})
@@ -169,6 +183,9 @@ func wander(t *testing.T, seed uint64) {
 				tr.after = schemas.Tail
 			}
 			tr.last = tr.after
+			if rnd.IntN(3) == 0 {
+				tr.screen, tr.lost = newScreen(), mayLose
+			}
 			readers = append(readers, tr)
 			tr.connect(h, func() { wakes <- tr })
 		case 1:
@@ -233,7 +250,11 @@ func wander(t *testing.T, seed uint64) {
 	stop()
 	n, ever := 0, l.everything()
 	for _, tr := range readers {
-		tr.check(t, l, ever, mayLose)
+		if tr.screen != nil {
+			tr.checkCompact(t, l)
+		} else {
+			tr.check(t, l, ever, mayLose)
+		}
 		n += len(tr.steps)
 		if tr.r != nil {
 			tr.r.Close()

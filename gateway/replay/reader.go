@@ -3,6 +3,7 @@ package replay
 import (
 	"encoding/json"
 	"iter"
+	"strconv"
 
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
@@ -28,6 +29,10 @@ type Step struct {
 	Frame  *Frame
 	Prev   schemas.Cursor
 	Replay bool
+	// Skipped is how many events were left out for a compact reader before a StepEvent or StepLive, and Snapshot,
+	// as JSON, what the call of a StepEvent had printed before it if the reader cannot know. It must not be changed.
+	Skipped  int
+	Snapshot json.RawMessage
 	// At is where the conversation's end is, at StepAttached and StepLive; From, at StepAttached,
 	// where the replay begins.
 	At, From schemas.Cursor
@@ -56,6 +61,9 @@ func (s Step) AppendHead(b []byte) []byte {
 	if s.Replay {
 		b = append(b, inReplay...)
 	}
+	if s.Skipped > 0 {
+		b = strconv.AppendInt(append(b, keySkipped...), int64(s.Skipped), 10)
+	}
 	return b
 }
 
@@ -67,6 +75,9 @@ func (s Step) EventSize() int {
 	}
 	if s.Replay {
 		n += len(inReplay)
+	}
+	if s.Skipped > 0 {
+		n += len(keySkipped) + len(strconv.Itoa(s.Skipped))
 	}
 	return n
 }
@@ -86,6 +97,8 @@ type Reader struct {
 	c     *conversation
 	wake  func()
 	index int // in c.readers, guarded by it
+
+	compact *compact // nil: it is told everything
 
 	// What follows is guarded by c.mu: the loader looks at it, and moves readers that wait for it.
 	phase phase
@@ -113,6 +126,9 @@ func (r *Reader) Ready() iter.Seq[Step] {
 	return func(yield func(Step) bool) {
 		for {
 			frames, step, more := r.c.take(r)
+			if step != nil && step.Kind == StepLive && r.compact != nil {
+				step.Skipped, r.compact.skipped = r.compact.skipped, 0
+			}
 			if step != nil && !yield(*step) {
 				return
 			}
@@ -123,28 +139,48 @@ func (r *Reader) Ready() iter.Seq[Step] {
 	}
 }
 
-// tell yields frames and moves the reader behind what was yielded.
+// tell yields frames and moves the reader behind what was yielded. It reports false if no more is to be
+// told now.
 func (r *Reader) tell(frames []*Frame, yield func(Step) bool) bool {
 	if len(frames) == 0 {
 		return true
 	}
 	r.c.mu.RLock()
-	last, replay, told := r.last, r.phase == replaying, 0
+	last, replay, seq := r.last, r.phase == replaying, r.seq
 	r.c.mu.RUnlock()
 	goOn := true
 	for _, f := range frames {
-		told++
+		step := Step{Kind: StepEvent, Frame: f, Prev: last, Replay: replay}
+		if r.compact != nil {
+			fate, shot, known := r.c.decide(r, f, replay)
+			if !known {
+				goOn = false
+				break
+			}
+			if fate == streams.LeftOut {
+				seq = f.Seq
+				r.compact.skipped++
+				continue
+			}
+			if shot != nil {
+				step.Snapshot = shot.text
+			}
+		}
+		seq = f.Seq
 		if f.gap != nil {
 			goOn = yield(Step{Kind: StepGap, Gap: f.gap})
 		} else {
-			goOn = yield(Step{Kind: StepEvent, Frame: f, Prev: last, Replay: replay})
+			if r.compact != nil {
+				step.Skipped, r.compact.skipped = r.compact.skipped, 0
+			}
+			goOn = yield(step)
 			last = f.Cursor()
 		}
 		if !goOn {
 			break
 		}
 	}
-	r.c.told(r, frames[told-1].Seq, last)
+	r.c.told(r, seq, last)
 	return goOn
 }
 

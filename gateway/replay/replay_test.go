@@ -33,12 +33,27 @@ type client struct {
 	marks  []string
 	gaps   []streams.Gap
 	err    error
+
+	skipped, snapshots int // of a compact one
 }
 
 func attach(t *testing.T, h *replay.Hub, conv schemas.ConversationID, after schemas.Cursor) *client {
 	t.Helper()
+	return attachBy(t, h.Attach, conv, after)
+}
+
+func attachCompact(t *testing.T, h *replay.Hub, conv schemas.ConversationID, after schemas.Cursor) *client {
+	t.Helper()
+	return attachBy(t, h.AttachCompact, conv, after)
+}
+
+func attachBy(
+	t *testing.T, attach func(schemas.AccountID, schemas.ConversationID, schemas.Cursor, func()) *replay.Reader,
+	conv schemas.ConversationID, after schemas.Cursor,
+) *client {
+	t.Helper()
 	c := &client{t: t, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
-	c.r = h.Attach(account, conv, after, func() {
+	c.r = attach(account, conv, after, func() {
 		select {
 		case c.wake <- struct{}{}:
 		default:
@@ -55,6 +70,10 @@ func (c *client) run() {
 	for {
 		for s := range c.r.Ready() {
 			c.mu.Lock()
+			c.skipped += s.Skipped
+			if s.Snapshot != nil {
+				c.snapshots++
+			}
 			switch s.Kind {
 			case replay.StepAttached:
 				c.marks = append(c.marks, "attached")

@@ -1,0 +1,286 @@
+package replay
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+const (
+	shotsKept = 4  // snapshots that a conversation keeps for readers who come to the same place
+	shotsRead = 16 // places that one pass over the log takes snapshots of: each may have 256 KiB
+)
+
+// compact is what a reader has of its own who wants finished things whole. What it takes to decide about
+// events is the conversation's, and read once for all such readers: where calls end (index), and what a
+// call had printed before a place (shot).
+type compact struct {
+	shown   streams.Shown // like skipped of the goroutine that reads
+	skipped int           // events left out since the last that was told
+
+	// guarded by the conversation's lock
+	need *need // what it waits for
+	shot *shot // what was made for it
+}
+
+// need is what has to be known before a frame can be told.
+type need struct {
+	index bool // where calls end from the frame on; else a snapshot before it
+	at    streams.PlacedPiece
+}
+
+// index knows where calls end behind a place. It exists while compact readers replay.
+type index struct {
+	on    bool
+	from  uint64 // it knows everything behind it
+	whole map[string]uint64
+	idle  int // ticks since a reader could ask for it
+}
+
+// covers reports whether the end of whatever an event is a part of would be known.
+func (i *index) covers(seq uint64) bool { return i.on && i.from <= seq }
+
+// note takes in a frame behind all others.
+func (i *index) note(f *Frame) {
+	if i.on && f.gap == nil && streams.IsWhole(f.Type) {
+		i.whole[f.subject] = f.Seq
+	}
+}
+
+// shot is a snapshot before a place, ready to be sent. It never changes.
+type shot struct {
+	at   streams.PlacedPiece
+	text json.RawMessage
+}
+
+// decide says what becomes of a frame for a compact reader. It reports false, and has the reader woken
+// later, if that is not known yet.
+func (c *conversation) decide(r *Reader, f *Frame, replay bool) (fate streams.Fate, s *shot, known bool) {
+	switch {
+	case f.gap != nil:
+		return streams.Told, nil, true
+	case streams.IsWhole(f.Type):
+		r.compact.shown.End(schemas.CallID(f.subject))
+		return streams.Told, nil, true
+	case !streams.IsPiece(f.Type):
+		return streams.Told, nil, true
+	}
+	if replay {
+		c.mu.RLock()
+		ended, covered := c.index.whole[f.subject] > f.Seq, c.index.covers(f.Seq)
+		c.mu.RUnlock()
+		if ended {
+			return streams.LeftOut, nil, true
+		}
+		if !covered {
+			return 0, nil, c.want(r, &need{index: true, at: streams.PlacedPiece{Seq: f.Seq}})
+		}
+	}
+	p := f.piece()
+	if p == nil || r.compact.shown.Follows(*p) {
+		return streams.Told, nil, true
+	}
+	at := streams.PlacedPiece{Piece: *p, Seq: f.Seq}
+	c.mu.RLock()
+	s = c.shotAt(r, at)
+	c.mu.RUnlock()
+	if s == nil {
+		return 0, nil, c.want(r, &need{at: at})
+	}
+	r.compact.shown.Begin(*p)
+	return streams.AfterSnapshot, s, true
+}
+
+// shotAt is the snapshot before a piece, nil if there is none.
+func (c *conversation) shotAt(r *Reader, at streams.PlacedPiece) *shot {
+	if s := r.compact.shot; s != nil && s.at == at {
+		return s
+	}
+	for _, s := range c.shots {
+		if s.at == at {
+			return s
+		}
+	}
+	return nil
+}
+
+// want has the seeker find what a reader needs. It reports false: the reader waits. What has come
+// meanwhile wakes it at once.
+func (c *conversation) want(r *Reader, n *need) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if r.phase == ended {
+		return false
+	}
+	r.compact.need = n
+	if n.index && !c.index.on { // what is behind head comes by push
+		c.index = index{on: true, from: c.head, whole: map[string]uint64{}}
+	}
+	if !c.seeking {
+		c.seeking = c.hub.start(c.seek)
+		if !c.seeking {
+			c.fail(errStopped())
+		}
+	}
+	return false
+}
+
+// seek reads what compact readers need until they need nothing. It is beside the loader, which the others
+// wait for.
+func (c *conversation) seek() {
+	ctx := c.hub.ctx
+	for wait := 50 * time.Millisecond; ; {
+		c.mu.Lock()
+		do := c.unknown()
+		if do == nil || ctx.Err() != nil { // the hub's end ends the readers
+			c.seeking = false
+			c.mu.Unlock()
+			return
+		}
+		c.mu.Unlock()
+		err := do(ctx)
+		switch {
+		case err == nil:
+			wait = 50 * time.Millisecond
+			continue
+		case ctx.Err() != nil:
+			continue
+		case !passing(err):
+			c.mu.Lock()
+			c.fail(err)
+			c.mu.Unlock()
+		default:
+			c.hub.log.Debug("the log is away: compact readers wait", "error", err)
+		}
+		pause(ctx, wait)
+		wait = min(2*wait, 2*time.Second)
+	}
+}
+
+// unknown wakes the readers who have what they need, and is the next thing to read for the others, nil if there
+// is none: where calls end first, from the place of the one that is furthest behind.
+func (c *conversation) unknown() func(context.Context) error {
+	var from uint64
+	behind := false
+	var places []streams.PlacedPiece
+	for _, r := range c.readers {
+		if r.compact == nil || r.compact.need == nil || r.phase == ended {
+			continue
+		}
+		n := r.compact.need
+		switch {
+		case r.gen != c.gen, n.index && c.index.covers(n.at.Seq), !n.index && c.shotAt(r, n.at) != nil:
+			r.compact.need = nil
+			r.wake()
+		case n.index && (!behind || n.at.Seq < from):
+			behind, from = true, n.at.Seq
+		case !n.index && len(places) < shotsRead && !slices.Contains(places, n.at):
+			places = append(places, n.at)
+		}
+	}
+	switch {
+	case behind:
+		return func(ctx context.Context) error { return c.scan(ctx, from) }
+	case len(places) > 0:
+		return func(ctx context.Context) error { return c.shoot(ctx, places) }
+	}
+	return nil
+}
+
+// scan finds out where calls end between a place and what the index knows.
+func (c *conversation) scan(ctx context.Context, from uint64) error {
+	c.mu.Lock()
+	if !c.index.on { // it was forgotten, or the conversation was made anew, meanwhile
+		c.index = index{on: true, from: c.head, whole: map[string]uint64{}}
+	}
+	gen, epoch, to := c.gen, c.epoch, c.index.from
+	c.mu.Unlock()
+	found := map[string]uint64{}
+	for at := from + 1; at <= to; {
+		page, err := c.hub.from.Read(ctx, c.account, c.id, at)
+		if err != nil {
+			return err //nolint:wrapcheck // it is coded already
+		}
+		if page.Epoch != epoch {
+			return c.again(ctx, gen)
+		}
+		for _, e := range page.Events {
+			if streams.IsWhole(e.Value.Type) {
+				found[e.Value.Subject] = e.Cursor.Seq
+			}
+		}
+		if !page.More {
+			break
+		}
+		at = page.Last + 1
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.gen != gen || !c.index.on || c.index.from > to {
+		return nil // begin again
+	}
+	for subject, seq := range found {
+		c.index.whole[subject] = max(c.index.whole[subject], seq)
+	}
+	c.index.from = min(c.index.from, from)
+	return nil
+}
+
+// shoot reads the snapshots before some places, and gives them to those who wait there.
+func (c *conversation) shoot(ctx context.Context, places []streams.PlacedPiece) error {
+	c.mu.RLock()
+	gen := c.gen
+	c.mu.RUnlock()
+	made, err := c.hub.from.Snapshots(ctx, c.account, c.id, places)
+	if err != nil {
+		return err //nolint:wrapcheck // it is coded already
+	}
+	shots := make([]*shot, 0, len(made))
+	for i, s := range made {
+		text, err := json.Marshal(s)
+		if err != nil {
+			return schemas.Wrap(schemas.Internal, "take a snapshot", "it cannot be encoded", err)
+		}
+		shots = append(shots, &shot{places[i], text})
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.gen != gen {
+		return nil
+	}
+	for _, r := range c.readers {
+		if r.compact == nil || r.compact.need == nil || r.compact.need.index {
+			continue
+		}
+		if i := slices.Index(places, r.compact.need.at); i >= 0 {
+			r.compact.shot = shots[i]
+		}
+	}
+	before := c.bytes()
+	c.shots = append(c.shots, shots...)
+	if n := len(c.shots) - shotsKept; n > 0 {
+		c.shots = append([]*shot(nil), c.shots[n:]...)
+	}
+	c.hub.count(c.bytes() - before)
+	return nil
+}
+
+// forgetIndex lets go of where calls end once no reader could ask for it for a while.
+func (c *conversation) forgetIndex() {
+	if !c.index.on {
+		return
+	}
+	c.index.idle++
+	if c.seeking || slices.ContainsFunc(c.readers, func(r *Reader) bool {
+		return r.compact != nil && (r.phase == opening || r.phase == replaying)
+	}) {
+		c.index.idle = 0
+	}
+	if c.index.idle >= int(linger/tickEvery) { // who reads page after page comes back before
+		c.index = index{}
+	}
+}
