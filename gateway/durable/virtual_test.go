@@ -286,7 +286,7 @@ func TestStreamsGoWithTheirAccount(t *testing.T) {
 		for _, c := range []struct {
 			name  string
 			err   error
-			looks time.Duration
+			looks int
 			want  int
 		}{
 			{"the account is there", nil, 3, 4},
@@ -296,7 +296,7 @@ func TestStreamsGoWithTheirAccount(t *testing.T) {
 			{"it is gone", schemas.Errorf(schemas.NotFound, "", "there is no account"), 3, 1},
 		} {
 			accounts.set(c.err)
-			time.Sleep(c.looks*every + every/100)
+			time.Sleep(time.Duration(c.looks)*every + every/100)
 			names, err := h.store.log.Names(t.Context())
 			if err != nil {
 				t.Fatal(err)
