@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -20,7 +21,7 @@ type Crowd struct {
 	Program     string        // sandjet
 	Clients     int           // sockets of the idle crowd and of the storm; fewer follow live
 	Rounds      int           // of what is compared in pairs
-	Interleaved int           // conversations, and events of each, among which one is read cold
+	Interleaved int           // conversations that lie between each other where one is read; for a cold read also the events of each
 	Live        time.Duration // of each stretch in which live events are timed
 }
 
@@ -28,7 +29,6 @@ const (
 	hotSockets   = 64
 	hotEvents    = 500 // of the conversation that all read, which its ring holds
 	hotReplays   = 40  // of each socket in one round
-	hotAmong     = 100 // conversations that lie between each other, of which it is one
 	missedEvents = 200
 	perStorm     = 20 // clients of one conversation in the storm
 	perLive      = 10 // sockets of one conversation that is followed live
@@ -157,7 +157,7 @@ func ReplayHot(ctx context.Context, size Crowd) (Report, error) {
 	if err := w.fill(ctx, []string{alone}, hotEvents); err != nil {
 		return Report{}, err
 	}
-	if err := w.fill(ctx, append(names("c_other_", hotAmong-1), conv), hotEvents); err != nil {
+	if err := w.fill(ctx, append(names("c_other_", size.Interleaved-1), conv), hotEvents); err != nil {
 		return Report{}, err
 	}
 	sockets := min(hotSockets, size.Clients)
@@ -201,7 +201,7 @@ func ReplayHot(ctx context.Context, size Crowd) (Report, error) {
 	return Report{
 		Title: fmt.Sprintf("Replay of %d events to %d clients, from memory", hotEvents, sockets), Machine: machine(),
 		Rows: []Row{
-			row(fmt.Sprintf("one ordered consumer per client, %d conversations interleaved", hotAmong), "events/s", bare),
+			row(fmt.Sprintf("one ordered consumer per client, %d conversations interleaved", size.Interleaved), "events/s", bare),
 			row("one ordered consumer per client, a run of the log without any other", "events/s", bareAlone),
 			row("Sandjet, through WebSockets", "events/s", ours),
 			row("processor time of the gateway per event", "ns", cost),
@@ -260,7 +260,30 @@ func (w *replayWorld) bareReplay(ctx context.Context, conv string, events, clien
 	if err := each(clients, clients, func(int) error { return w.bareRead(ctx, stream, subject, events) }); err != nil {
 		return 0, err
 	}
-	return float64(events*clients) / time.Since(began).Seconds(), nil
+	took := time.Since(began)
+	return float64(events*clients) / took.Seconds(), w.forgetConsumers(ctx, stream)
+}
+
+// forgetConsumers removes what ordered consumers leave behind: for minutes they count among those that a
+// stream may have.
+func (w *replayWorld) forgetConsumers(ctx context.Context, stream string) error {
+	s, err := w.js.Stream(ctx, stream)
+	if err != nil {
+		return fmt.Errorf("bare: find the stream: %w", err)
+	}
+	list := s.ListConsumers(ctx)
+	for c := range list.Info() {
+		if c.Config.Durable != "" {
+			continue
+		}
+		if err := s.DeleteConsumer(ctx, c.Name); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+			return fmt.Errorf("bare: remove a consumer: %w", err)
+		}
+	}
+	if err := list.Err(); err != nil {
+		return fmt.Errorf("bare: list consumers: %w", err)
+	}
+	return nil
 }
 
 // bareRead reads a subject's first events by an ordered consumer.
