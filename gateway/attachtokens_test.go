@@ -381,22 +381,31 @@ func TestACompactSocketIsToldFinishedCallsWhole(t *testing.T) {
 		t.Errorf("from now: %+v, %+v; want a snapshot before the piece", f, ev)
 	}
 	page := e.get("/v1/conversations/c_1/events?compact=1&limit=2")
-	var out struct {
+	type pageOf struct {
 		Events []struct {
-			Skipped int `json:"skipped"`
+			Skipped  int             `json:"skipped"`
+			Snapshot json.RawMessage `json:"snapshot"`
 		} `json:"events"`
 		Next string `json:"next"`
 	}
-	if err := json.Unmarshal([]byte(page.body), &out); err != nil || len(out.Events) != 1 {
-		t.Errorf("page %s: %v; want the start alone", page.body, err)
+	out := decode[pageOf](t, page)
+	if len(out.Events) != 2 || out.Events[1].Skipped != 2 {
+		t.Errorf("page %s; want the start, and the end with two left out before it", page.body)
 	}
 	page = e.get("/v1/conversations/c_1/events?compact=1&after=" + out.Next)
-	if err := json.Unmarshal([]byte(page.body), &out); err != nil || len(out.Events) != 3 || out.Events[0].Skipped != 1 {
-		t.Errorf("page %s: %v; want the end, with one left out before it, and two pieces", page.body, err)
+	if out = decode[pageOf](t, page); len(out.Events) != 2 || out.Events[0].Skipped != 0 {
+		t.Errorf("page %s; want two pieces", page.body)
+	}
+	waited := make(chan answer, 1)
+	go func() { waited <- e.get("/v1/conversations/c_1/events?compact=1&wait=20s&after=" + out.Next) }()
+	e.publish(schemas.NewEvent(d, schemas.CallOutput, "compact.6", time.Now(), schemas.OutputData{Call: d.ID, Stream: "stdout", Text: "ij", Offset: 4, Bytes: 2, Attempt: 1}))
+	page = <-waited
+	if out = decode[pageOf](t, page); len(out.Events) != 1 || !strings.Contains(string(out.Events[0].Snapshot), `"text":"efgh"`) {
+		t.Errorf("waited for: %s; want a piece and what was printed before it", page.body)
 	}
 	lines := e.stream(t.Context(), "/v1/conversations/c_1/events?compact=1", nil)
-	if got := idsOf(lines); len(got) != 5 { // start, end, two pieces, and where it is live
-		t.Errorf("the stream has %q; want 5 ids", got)
+	if got := idsOf(lines); len(got) != 6 { // start, end, three pieces, and where it is live
+		t.Errorf("the stream has %q; want 6 ids", got)
 	}
 }
 

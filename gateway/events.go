@@ -40,8 +40,8 @@ type control struct {
 	Error     any          `json:"error,omitzero"` // the stream ends here; come back after retry
 	// For a compact reader, before the event that they are about: how many events were left out, and what
 	// its call has printed before.
-	Skipped  int               `json:"skipped,omitzero"`
-	Snapshot *streams.Snapshot `json:"snapshot,omitzero"`
+	Skipped  int             `json:"skipped,omitzero"`
+	Snapshot json.RawMessage `json:"snapshot,omitzero"`
 }
 
 // getEvents reads a conversation: as a stream for who accepts text/event-stream, else as a page.
@@ -76,15 +76,18 @@ func (g *Gateway) getEvents(w http.ResponseWriter, r *http.Request, who holder) 
 	if err != nil {
 		return err
 	}
-	switch {
-	case compact && wait > 0:
-		return schemas.Invalidf("wait", "does not go with compact: what is waited for is told as it comes")
-	case compact:
-		return g.compactPage(w, r, who.account, conv, after, limit)
-	case who.ticket != nil:
+	if who.ticket != nil {
 		wait = min(wait, time.Until(who.ticket.Expires))
 	}
-	return g.pageEvents(w, r, who.account, conv, after, limit, wait)
+	return g.pageEvents(w, r, view{who.account, conv, after, compact}, limit, wait)
+}
+
+// view is what a client sees of a conversation.
+type view struct {
+	account schemas.AccountID
+	conv    schemas.ConversationID
+	after   schemas.Cursor
+	compact bool
 }
 
 // accepts reports whether the client asks for a type of content by name.
@@ -113,18 +116,16 @@ type eventOut struct {
 	Cursor schemas.Cursor  `json:"cursor"`
 	Event  json.RawMessage `json:"event"`
 
-	Skipped  int               `json:"skipped,omitzero"` // of a compact page
-	Snapshot *streams.Snapshot `json:"snapshot,omitzero"`
+	Skipped  int             `json:"skipped,omitzero"` // of a compact page
+	Snapshot json.RawMessage `json:"snapshot,omitzero"`
 }
 
 // pageEvents answers a part of a conversation. A conversation that others follow too, or that is
-// waited for, is read where they read it; a single look goes to the log.
-func (g *Gateway) pageEvents(
-	w http.ResponseWriter, r *http.Request, a schemas.AccountID, conv schemas.ConversationID,
-	after schemas.Cursor, limit int, wait time.Duration,
-) error {
-	if wait <= 0 && !g.live().Follows(a, conv) {
-		p, err := streams.Page(r.Context(), g.Bus, a, conv, after, limit)
+// waited for, is read where they read it; a single look goes to the log. What it takes for a compact page
+// is of use to the next one too.
+func (g *Gateway) pageEvents(w http.ResponseWriter, r *http.Request, at view, limit int, wait time.Duration) error {
+	if wait <= 0 && !at.compact && !g.live().Follows(at.account, at.conv) {
+		p, err := streams.Page(r.Context(), g.Bus, at.account, at.conv, at.after, limit)
 		if err != nil {
 			return err //nolint:wrapcheck // it is coded already
 		}
@@ -135,7 +136,7 @@ func (g *Gateway) pageEvents(
 		writeJSON(w, http.StatusOK, out)
 		return nil
 	}
-	out, err := g.waitPage(r.Context(), a, conv, after, limit, wait)
+	out, err := g.waitPage(r.Context(), at, limit, wait)
 	if err != nil {
 		return err
 	}
@@ -145,15 +146,13 @@ func (g *Gateway) pageEvents(
 
 // waitPage reads at most limit events. If there is none it waits for the first, until wait has
 // passed or the gateway drains.
-func (g *Gateway) waitPage(
-	ctx context.Context, a schemas.AccountID, conv schemas.ConversationID, after schemas.Cursor, limit int, wait time.Duration,
-) (pageOut, error) {
+func (g *Gateway) waitPage(ctx context.Context, at view, limit int, wait time.Duration) (pageOut, error) {
 	woken := make(chan struct{}, 1)
-	reader := g.live().Attach(a, conv, after, notify(woken))
+	reader := g.follow(at.account, at.conv, at.after, at.compact, notify(woken))
 	defer reader.Close()
 	over := time.NewTimer(wait)
 	defer over.Stop()
-	p := pageOut{Events: []eventOut{}, Next: after, Recovered: true}
+	p := pageOut{Events: []eventOut{}, Next: at.after, Recovered: true}
 	for waited := wait <= 0; ; {
 		for step := range reader.Ready() {
 			if p.take(step, orCommon(limit)) {
@@ -191,7 +190,7 @@ func (p *pageOut) take(step replay.Step, limit int) (full bool) {
 		if len(p.Events) == limit {
 			return true
 		}
-		p.Events = append(p.Events, eventOut{Cursor: step.Frame.Cursor(), Event: step.Frame.Data()})
+		p.Events = append(p.Events, eventOut{step.Frame.Cursor(), step.Frame.Data(), step.Skipped, step.Snapshot.Data()})
 		p.Next = step.Frame.Cursor()
 	case replay.StepLive:
 		p.UpToDate = true
@@ -240,19 +239,14 @@ func (g *Gateway) openStream(
 	defer end()
 	g.metrics.following.WithLabelValues("sse").Inc()
 	defer g.metrics.following.WithLabelValues("sse").Dec()
-	if compact {
-		return g.streamCompact(ctx, w, who.account, conv, after)
-	}
-	return g.streamEvents(ctx, w, who.account, conv, after)
+	return g.streamEvents(ctx, w, view{who.account, conv, after, compact})
 }
 
 // streamEvents writes a conversation as server-sent events until the client goes or the gateway
 // drains.
-func (g *Gateway) streamEvents(
-	ctx context.Context, w http.ResponseWriter, a schemas.AccountID, conv schemas.ConversationID, after schemas.Cursor,
-) error {
+func (g *Gateway) streamEvents(ctx context.Context, w http.ResponseWriter, at view) error {
 	woken := make(chan struct{}, 1)
-	reader := g.live().Attach(a, conv, after, notify(woken))
+	reader := g.follow(at.account, at.conv, at.after, at.compact, notify(woken))
 	defer reader.Close()
 
 	out := &sseWriter{w: w, rc: http.NewResponseController(w), stall: g.Stall}
@@ -339,6 +333,9 @@ func (s *sseWriter) gather(reader *replay.Reader) (more bool, failed error) {
 
 // step adds one step of a conversation. Loss is told in band: a browser cannot read headers.
 func (s *sseWriter) step(step replay.Step) {
+	if step.Skipped > 0 || step.Snapshot != nil {
+		s.control("", control{Skipped: step.Skipped, Snapshot: step.Snapshot.Data()})
+	}
 	switch step.Kind {
 	case replay.StepAttached:
 		s.buf = appendSSERetry(s.buf, comeBack())

@@ -1,6 +1,7 @@
 package gateway_test
 
 import (
+	"fmt"
 	"runtime"
 	"testing"
 )
@@ -11,16 +12,16 @@ func TestAnIdleSocketIsOneGoroutine(t *testing.T) {
 	for n := range 3 {
 		e.note("c_1", n, "x")
 	}
-	attach := func() {
+	attach := func(n int) {
 		s := e.socket()
-		s.write(`{"op":"attach","conv":"c_1"}`)
+		s.write(fmt.Sprintf(`{"op":"attach","conv":"c_1","compact":%t}`, n%2 == 0))
 		s.until("live")
 	}
-	attach() // what is shared runs from here on
+	attach(0) // what is shared runs from here on
 	const sockets, spare = 40, 5
 	before := runtime.NumGoroutine()
-	for range sockets {
-		attach()
+	for n := range sockets {
+		attach(n)
 	}
 	eventually(t, "each socket is one goroutine", func() bool { return runtime.NumGoroutine() <= before+sockets+spare })
 }

@@ -78,7 +78,6 @@ type serverOp struct {
 	Gap          any             `json:"gap,omitzero"`
 	Replay       bool            `json:"replay,omitzero"`
 	Skipped      int             `json:"skipped,omitzero"` // events left out before it
-	Snapshot     any             `json:"snapshot,omitzero"`
 	Data         json.RawMessage `json:"data,omitzero"`
 	Call         string          `json:"call,omitzero"`
 	Conversation string          `json:"conversation,omitzero"`

@@ -61,10 +61,6 @@ type attachment struct {
 	ready  atomic.Bool // there may be something to tell
 	failed bool
 	place  *quota.Place
-	gone   bool // nothing of it is told any more
-
-	stop context.CancelFunc // of a compact one, which has no reader
-	live bool               // the same: its replay is over
 }
 
 func newSession(g *Gateway, conn net.Conn, a schemas.AccountID) *session {
@@ -229,13 +225,7 @@ func (s *session) attach(op clientOp) error {
 	at := &attachment{conv: conv, id: op.ID, place: place}
 	s.attached = append(s.attached, at)
 	s.g.metrics.following.WithLabelValues("websocket").Inc()
-	if op.Compact {
-		var ctx context.Context
-		ctx, at.stop = context.WithCancel(s.ctx)
-		s.g.sockets.Go(func() { s.followCompact(ctx, at, after) })
-		return nil
-	}
-	at.reader = s.g.live().Attach(s.account, conv, after, func() { at.ready.Store(true); s.wake() })
+	at.reader = s.g.follow(s.account, conv, after, op.Compact, func() { at.ready.Store(true); s.wake() })
 	at.ready.Store(true)
 	s.wake()
 	return nil
@@ -260,12 +250,7 @@ func (s *session) following(conv schemas.ConversationID) int {
 }
 
 func (s *session) forget(at *attachment) {
-	at.gone = true
-	if at.stop != nil {
-		at.stop()
-	} else {
-		at.reader.Close()
-	}
+	at.reader.Close()
 	at.place.Release()
 	s.g.metrics.following.WithLabelValues("websocket").Dec()
 }

@@ -136,12 +136,18 @@ func (s *session) tell(b []byte, at *attachment, step replay.Step) []byte {
 	conv := string(at.conv)
 	switch step.Kind {
 	case replay.StepEvent:
+		if step.Snapshot != nil {
+			op := step.Snapshot.Op() // seldom, and large
+			s.write(appendHeader(b, wsText, len(op)))
+			s.write(op)
+			b = b[:0]
+		}
 		size := step.EventSize()
 		b = appendHeader(b, wsText, size)
 		if size <= largeFrame {
 			return step.AppendEvent(b)
 		}
-		s.write(step.AppendHead(b))
+		s.write(step.AppendHead(b)) // with all that was gathered before it
 		s.write(step.Frame.Body())
 		return b[:0]
 	case replay.StepAttached:
@@ -153,7 +159,7 @@ func (s *session) tell(b []byte, at *attachment, step replay.Step) []byte {
 	case replay.StepGap:
 		return s.encode(b, serverOp{Op: "gap", Conv: conv, Recovered: new(false), Gap: step.Gap})
 	case replay.StepLive:
-		return s.encode(b, serverOp{Op: "live", Conv: conv, Cur: step.At.String()})
+		return s.encode(b, serverOp{Op: "live", Conv: conv, Cur: step.At.String(), Skipped: step.Skipped})
 	case replay.StepFailed: // the conversation is detached by it; the client attaches again after its cursor
 		at.failed = true
 		if s.g.draining.Err() == nil {

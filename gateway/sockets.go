@@ -113,6 +113,16 @@ func (g *Gateway) live() *replay.Hub {
 	return g.hub
 }
 
+// follow adds a reader of a conversation to what [Gateway.live] shows; a compact one is told finished things whole.
+func (g *Gateway) follow(
+	a schemas.AccountID, conv schemas.ConversationID, after schemas.Cursor, compact bool, wake func(),
+) *replay.Reader {
+	if compact {
+		return g.live().AttachCompact(a, conv, after, wake)
+	}
+	return g.live().Attach(a, conv, after, wake)
+}
+
 // socketKey reads the key from the header or, for browsers, from the offered subprotocols.
 func socketKey(h http.Header) string {
 	if key := bearer(h); key != "" {

@@ -23,8 +23,8 @@ type compact struct {
 	skipped int           // events left out since the last that was told
 
 	// guarded by the conversation's lock
-	need *need // what it waits for
-	shot *shot // what was made for it
+	need *need     // what it waits for
+	shot *Snapshot // what was made for it
 }
 
 // need is what has to be known before a frame can be told.
@@ -51,15 +51,37 @@ func (i *index) note(f *Frame) {
 	}
 }
 
-// shot is a snapshot before a place, ready to be sent. It never changes.
-type shot struct {
+// Snapshot is what a call had printed before a place, ready to be sent: the same bytes for every reader. It
+// never changes.
+type Snapshot struct {
 	at   streams.PlacedPiece
-	text json.RawMessage
+	op   []byte // {"op":"snapshot","conv":…,"snapshot":…}
+	data int    // where the snapshot begins
+}
+
+func newSnapshot(conv []byte, at streams.PlacedPiece, s streams.Snapshot) (*Snapshot, error) {
+	data, err := json.Marshal(s)
+	if err != nil {
+		return nil, schemas.Wrap(schemas.Internal, "take a snapshot", "it cannot be encoded", err)
+	}
+	op := slices.Concat([]byte(`{"op":"snapshot","conv":`), conv, []byte(`,"snapshot":`))
+	return &Snapshot{at, append(append(op, data...), '}'), len(op)}, nil
+}
+
+// Op is the snapshot as the object that a WebSocket's client gets. It must not be changed.
+func (s *Snapshot) Op() []byte { return s.op }
+
+// Data is the [streams.Snapshot] as JSON, nil of nil. It must not be changed.
+func (s *Snapshot) Data() []byte {
+	if s == nil {
+		return nil
+	}
+	return s.op[s.data : len(s.op)-1]
 }
 
 // decide says what becomes of a frame for a compact reader. It reports false, and has the reader woken
 // later, if that is not known yet.
-func (c *conversation) decide(r *Reader, f *Frame, replay bool) (fate streams.Fate, s *shot, known bool) {
+func (c *conversation) decide(r *Reader, f *Frame, replay bool) (fate streams.Fate, s *Snapshot, known bool) {
 	switch {
 	case f.gap != nil:
 		return streams.Told, nil, true
@@ -96,7 +118,7 @@ func (c *conversation) decide(r *Reader, f *Frame, replay bool) (fate streams.Fa
 }
 
 // shotAt is the snapshot before a piece, nil if there is none.
-func (c *conversation) shotAt(r *Reader, at streams.PlacedPiece) *shot {
+func (c *conversation) shotAt(r *Reader, at streams.PlacedPiece) *Snapshot {
 	if s := r.compact.shot; s != nil && s.at == at {
 		return s
 	}
@@ -239,13 +261,13 @@ func (c *conversation) shoot(ctx context.Context, places []streams.PlacedPiece) 
 	if err != nil {
 		return err //nolint:wrapcheck // it is coded already
 	}
-	shots := make([]*shot, 0, len(made))
+	shots := make([]*Snapshot, 0, len(made))
 	for i, s := range made {
-		text, err := json.Marshal(s)
+		shot, err := newSnapshot(c.quoted, places[i], s)
 		if err != nil {
-			return schemas.Wrap(schemas.Internal, "take a snapshot", "it cannot be encoded", err)
+			return err
 		}
-		shots = append(shots, &shot{places[i], text})
+		shots = append(shots, shot)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -263,7 +285,7 @@ func (c *conversation) shoot(ctx context.Context, places []streams.PlacedPiece) 
 	before := c.bytes()
 	c.shots = append(c.shots, shots...)
 	if n := len(c.shots) - shotsKept; n > 0 {
-		c.shots = append([]*shot(nil), c.shots[n:]...)
+		c.shots = append([]*Snapshot(nil), c.shots[n:]...)
 	}
 	c.hub.count(c.bytes() - before)
 	return nil

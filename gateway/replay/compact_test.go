@@ -34,8 +34,8 @@ func (s *screen) show(t *testing.T, step replay.Step, gap bool) {
 	}
 	if step.Snapshot != nil {
 		var shot streams.Snapshot
-		if err := json.Unmarshal(step.Snapshot, &shot); err != nil || string(shot.Call) != e.Subject {
-			t.Errorf("%s before an event of %s: %v", step.Snapshot, e.Subject, err)
+		if err := json.Unmarshal(step.Snapshot.Data(), &shot); err != nil || string(shot.Call) != e.Subject {
+			t.Errorf("%s before an event of %s: %v", step.Snapshot.Op(), e.Subject, err)
 		}
 		s.texts[e.Subject] = ""
 		for _, o := range shot.Output {

@@ -40,10 +40,10 @@ type conversation struct {
 	ring    span      // from some place to head
 	pages   []*span   // older parts, the latest used last
 	readers []*Reader
-	index   index     // of where calls end, for compact readers
-	shots   []*shot   // the same: what calls had printed
-	seeking bool      // the seeker runs
-	idle    time.Time // since when there is none
+	index   index       // of where calls end, for compact readers
+	shots   []*Snapshot // the same: what calls had printed
+	seeking bool        // the seeker runs
+	idle    time.Time   // since when there is none
 }
 
 func (c *conversation) cursor(seq uint64) schemas.Cursor {
@@ -133,7 +133,7 @@ func (c *conversation) bytes() int {
 		n += p.bytes
 	}
 	for _, s := range c.shots {
-		n += len(s.text)
+		n += len(s.op)
 	}
 	return n
 }

@@ -29,10 +29,10 @@ type Step struct {
 	Frame  *Frame
 	Prev   schemas.Cursor
 	Replay bool
-	// Skipped is how many events were left out for a compact reader before a StepEvent or StepLive, and Snapshot,
-	// as JSON, what the call of a StepEvent had printed before it if the reader cannot know. It must not be changed.
+	// Skipped is how many events were left out for a compact reader before a StepEvent or StepLive, and Snapshot
+	// what the call of a StepEvent had printed before it; nil where the reader knows.
 	Skipped  int
-	Snapshot json.RawMessage
+	Snapshot *Snapshot
 	// At is where the conversation's end is, at StepAttached and StepLive; From, at StepAttached,
 	// where the replay begins.
 	At, From schemas.Cursor
@@ -152,7 +152,7 @@ func (r *Reader) tell(frames []*Frame, yield func(Step) bool) bool {
 	for _, f := range frames {
 		step := Step{Kind: StepEvent, Frame: f, Prev: last, Replay: replay}
 		if r.compact != nil {
-			fate, shot, known := r.c.decide(r, f, replay)
+			fate, snapshot, known := r.c.decide(r, f, replay)
 			if !known {
 				goOn = false
 				break
@@ -162,9 +162,7 @@ func (r *Reader) tell(frames []*Frame, yield func(Step) bool) bool {
 				r.compact.skipped++
 				continue
 			}
-			if shot != nil {
-				step.Snapshot = shot.text
-			}
+			step.Snapshot = snapshot
 		}
 		seq = f.Seq
 		if f.gap != nil {
