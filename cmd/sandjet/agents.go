@@ -54,7 +54,7 @@ func (f agentFlags) body(ctx context.Context, cl *client.Client, stdin io.Reader
 	case *f.Sandbox == "":
 		b.at("config")["sandbox"] = nil
 	default:
-		if b.at("config")["sandbox"], err = sandboxID(ctx, cl, *f.Sandbox); err != nil {
+		if b.at("config")["sandbox"], err = sandboxKind().id(ctx, cl, *f.Sandbox); err != nil {
 			return nil, err
 		}
 	}
@@ -80,7 +80,7 @@ func agentWorkspace(ctx context.Context, cl *client.Client, text string) (map[st
 	if !ok {
 		workspace = name
 	}
-	id, err := workspaceID(ctx, cl, workspace)
+	id, err := workspaceKind().id(ctx, cl, workspace)
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +90,7 @@ func agentWorkspace(ctx context.Context, cl *client.Client, text string) (map[st
 	case sandbox == "none":
 		entry["sandbox"] = nil
 	default:
-		if entry["sandbox"], err = sandboxID(ctx, cl, sandbox); err != nil {
+		if entry["sandbox"], err = sandboxKind().id(ctx, cl, sandbox); err != nil {
 			return nil, err
 		}
 	}
@@ -130,12 +130,7 @@ type agentsShowCommand struct{ recordArg }
 
 // Run shows an agent.
 func (c *agentsShowCommand) Run(ctx context.Context, t terminal) error {
-	cl, id, err := c.agent(ctx, t)
-	if err != nil {
-		return err
-	}
-	g, err := cl.Agents(client.Me).Get(ctx, id)
-	return printRecord(t, g, err)
+	return agentKind().show(ctx, t, c.recordArg)
 }
 
 type agentsCreateCommand struct {
@@ -147,17 +142,7 @@ type agentsCreateCommand struct {
 
 // Run makes an agent.
 func (c *agentsCreateCommand) Run(ctx context.Context, t terminal) error {
-	cl, err := c.dial(ctx, t)
-	if err != nil {
-		return err
-	}
-	b, err := c.body(ctx, cl, t.in)
-	if err != nil {
-		return err
-	}
-	put(b, c.Name, "name")
-	g, err := cl.Agents(client.Me).Add(ctx, b)
-	return printRecord(t, g, err)
+	return agentKind().create(ctx, t, c.gatewayTarget, c.Name, c.body)
 }
 
 type agentsSetCommand struct {
@@ -169,28 +154,14 @@ type agentsSetCommand struct {
 
 // Run changes an agent.
 func (c *agentsSetCommand) Run(ctx context.Context, t terminal) error {
-	cl, id, err := c.agent(ctx, t)
-	if err != nil {
-		return err
-	}
-	b, err := c.body(ctx, cl, t.in)
-	if err != nil {
-		return err
-	}
-	put(b, c.Name, "name")
-	g, err := cl.Agents(client.Me).Patch(ctx, id, b)
-	return printRecord(t, g, err)
+	return agentKind().set(ctx, t, c.recordArg, c.Name, c.body)
 }
 
 type agentsRemoveCommand struct{ recordArg }
 
 // Run removes an agent.
 func (c *agentsRemoveCommand) Run(ctx context.Context, t terminal) error {
-	cl, id, err := c.agent(ctx, t)
-	if err != nil {
-		return err
-	}
-	return printRemoved(t, id, cl.Agents(client.Me).Remove(ctx, id))
+	return agentKind().remove(ctx, t, c.recordArg)
 }
 
 type agentsToolsCommand struct {
@@ -202,7 +173,7 @@ type agentsToolsCommand struct {
 
 // Run prints the tools of an agent as JSON.
 func (c *agentsToolsCommand) Run(ctx context.Context, t terminal) error {
-	cl, id, err := c.agent(ctx, t)
+	cl, id, err := agentKind().find(ctx, t, c.recordArg)
 	if err != nil {
 		return err
 	}
@@ -213,32 +184,11 @@ func (c *agentsToolsCommand) Run(ctx context.Context, t terminal) error {
 	return printJSON(t.out, list)
 }
 
-// agent finds the agent that is meant.
-func (r *recordArg) agent(ctx context.Context, t terminal) (*client.Client, string, error) {
-	cl, err := r.dial(ctx, t)
-	if err != nil {
-		return nil, "", err
+func agentKind() kind[schemas.AgentDocument] {
+	return kind[schemas.AgentDocument]{
+		"agent", schemas.AgentPrefix, func(cl *client.Client) client.Records[schemas.AgentDocument] { return cl.Agents(client.Me) },
+		func(g schemas.AgentDocument) (id, name string) { return string(g.ID), g.Name },
 	}
-	id, err := agentID(ctx, cl, r.Record)
-	return cl, id, err
-}
-
-func agentID(ctx context.Context, cl *client.Client, meant string) (string, error) {
-	return idOf(ctx, cl.Agents(client.Me), "agent", schemas.AgentPrefix, meant, func(g schemas.AgentDocument) (string, string) {
-		return string(g.ID), g.Name
-	})
-}
-
-func sandboxID(ctx context.Context, cl *client.Client, meant string) (string, error) {
-	return idOf(ctx, cl.Sandboxes(client.Me), "sandbox", schemas.SandboxPrefix, meant, func(s schemas.SandboxDocument) (string, string) {
-		return string(s.ID), s.Name
-	})
-}
-
-func workspaceID(ctx context.Context, cl *client.Client, meant string) (string, error) {
-	return idOf(ctx, cl.Workspaces(client.Me), "workspace", schemas.WorkspacePrefix, meant, func(w schemas.WorkspaceDocument) (string, string) {
-		return string(w.ID), w.Name
-	})
 }
 
 // agentTools are the definitions that the gateway shows for an agent.

@@ -144,7 +144,7 @@ func (c *callCommand) Run(ctx context.Context, t terminal) error {
 	}
 	agent := c.Agent
 	if agent != "" {
-		if agent, err = agentID(ctx, cl, agent); err != nil {
+		if agent, err = agentKind().id(ctx, cl, agent); err != nil {
 			return err
 		}
 	}

@@ -27,7 +27,7 @@ func TestFlagsBecomeARecord(t *testing.T) {
 			t.Errorf("%s: %v", line, err)
 			continue
 		}
-		b, err := p.Sandboxes.Set.body(strings.NewReader("description: of the file\nconfig:\n  timeout: 5\n  envVars: {A: '1', B: null}\n"))
+		b, err := p.Sandboxes.Set.body(t.Context(), nil, strings.NewReader("description: of the file\nconfig:\n  timeout: 5\n  envVars: {A: '1', B: null}\n"))
 		if err != nil {
 			t.Errorf("%s: %v", line, err)
 			continue
@@ -39,7 +39,7 @@ func TestFlagsBecomeARecord(t *testing.T) {
 	for line, field := range map[string]string{"x --timeout 1500ms": "timeout", "x --env NO_SUCH_VARIABLE_HERE": "env", "x --file /nonexistent": "file"} {
 		p, err := parse(append([]string{"sandboxes", "set"}, strings.Fields(line)...), noEnv)
 		if err == nil {
-			_, err = p.Sandboxes.Set.body(strings.NewReader(""))
+			_, err = p.Sandboxes.Set.body(t.Context(), nil, strings.NewReader(""))
 		}
 		if e, ok := errors.AsType[*schemas.Error](err); !ok || e.Field != field {
 			t.Errorf("%s: %v, want the field %s", line, err, field)

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/sandjet/sandjet/client"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+type workspacesCommand struct {
+	LS     workspacesListCommand   `cmd:"" name:"ls" help:"List the workspaces."`
+	Show   workspacesShowCommand   `cmd:"" help:"Show a workspace."`
+	Create workspacesCreateCommand `cmd:"" help:"Make a workspace."`
+	Set    workspacesSetCommand    `cmd:"" help:"Change a workspace."`
+	RM     workspacesRemoveCommand `cmd:"" name:"rm" help:"Remove a workspace. Its files stay where they are."`
+}
+
+// Help is the long help.
+func (*workspacesCommand) Help() string {
+	return `A workspace is a set of files, and the sandbox in which calls see them that name none.
+
+Examples:
+  sandjet workspaces create docs --sandbox build
+  sandjet call --workspace docs bash 'ls'`
+}
+
+// workspaceFlags are the settings of a workspace.
+type workspaceFlags struct {
+	fileFlag
+
+	Sandbox *string `placeholder:"ID" use:"" help:"Where calls run that name no sandbox, by id or name; empty for nowhere."`
+}
+
+// body makes what is sent.
+func (f workspaceFlags) body(ctx context.Context, cl *client.Client, stdin io.Reader) (body, error) {
+	b, err := f.read(stdin)
+	if err != nil || f.Sandbox == nil {
+		return b, err
+	}
+	if *f.Sandbox == "" {
+		b["sandbox"] = nil
+		return b, nil
+	}
+	b["sandbox"], err = sandboxKind().id(ctx, cl, *f.Sandbox)
+	return b, err
+}
+
+type workspacesListCommand struct{ gatewayTarget }
+
+// Run lists the workspaces.
+func (c *workspacesListCommand) Run(ctx context.Context, t terminal) error {
+	cl, err := c.dial(ctx, t)
+	if err != nil {
+		return err
+	}
+	list, err := cl.Workspaces(client.Me).List(ctx)
+	if err != nil {
+		return err
+	}
+	return printTable(t, list, "ID\tNAME\tSANDBOX\tDESCRIPTION", func(w schemas.WorkspaceDocument) string {
+		sandbox := "-"
+		if w.Sandbox != nil {
+			sandbox = string(*w.Sandbox)
+		}
+		return fmt.Sprintf("%s\t%s\t%s\t%s", w.ID, printable(w.Name), sandbox, short(w.Description))
+	})
+}
+
+type workspacesShowCommand struct{ recordArg }
+
+// Run shows a workspace.
+func (c *workspacesShowCommand) Run(ctx context.Context, t terminal) error {
+	return workspaceKind().show(ctx, t, c.recordArg)
+}
+
+type workspacesCreateCommand struct {
+	gatewayTarget
+	workspaceFlags
+
+	Name string `arg:"" optional:"" help:"Its name. Default: the file's."`
+}
+
+// Run makes a workspace.
+func (c *workspacesCreateCommand) Run(ctx context.Context, t terminal) error {
+	return workspaceKind().create(ctx, t, c.gatewayTarget, c.Name, c.body)
+}
+
+type workspacesSetCommand struct {
+	recordArg
+	workspaceFlags
+
+	Name string `placeholder:"NAME" use:"" help:"Another name."`
+}
+
+// Run changes a workspace.
+func (c *workspacesSetCommand) Run(ctx context.Context, t terminal) error {
+	return workspaceKind().set(ctx, t, c.recordArg, c.Name, c.body)
+}
+
+type workspacesRemoveCommand struct{ recordArg }
+
+// Run removes a workspace.
+func (c *workspacesRemoveCommand) Run(ctx context.Context, t terminal) error {
+	return workspaceKind().remove(ctx, t, c.recordArg)
+}
+
+func workspaceKind() kind[schemas.WorkspaceDocument] {
+	return kind[schemas.WorkspaceDocument]{
+		"workspace", schemas.WorkspacePrefix, func(cl *client.Client) client.Records[schemas.WorkspaceDocument] { return cl.Workspaces(client.Me) },
+		func(w schemas.WorkspaceDocument) (id, name string) { return string(w.ID), w.Name },
+	}
+}
