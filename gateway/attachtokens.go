@@ -23,7 +23,7 @@ type Keys interface {
 // Times of attach tokens.
 const (
 	expiringWithin = 30 * time.Second // of its end a socket is told that its token ends
-	ticketChecked  = 50 * time.Second // how often the account's key behind a token is looked at
+	keyChecked     = 50 * time.Second // how often the account's key behind a token, or a stream, is looked at
 )
 
 // AttachToken is the answer to who had one made.
@@ -42,7 +42,8 @@ type attachTokenRequest struct {
 // holder is who a credential belongs to: an account by its key, or whoever has a token for some of it.
 type holder struct {
 	account schemas.AccountID
-	ticket  *tickets.Ticket // nil: the account itself
+	key     tickets.Fingerprint // of the account's key that it is, or its token was made with
+	ticket  *tickets.Ticket     // nil: the account itself
 }
 
 // check reports whether the holder may do op on the conversation. Code: denied.
@@ -69,9 +70,8 @@ func (g *Gateway) postAttachToken(w http.ResponseWriter, r *http.Request, a sche
 	if len(in.Ops) == 0 {
 		in.Ops = []tickets.Op{tickets.Read}
 	}
-	sum := sha256.Sum256([]byte(bearer(r.Header)))
 	t := tickets.Ticket{
-		Account: a, Key: tickets.FingerprintOf(hex.EncodeToString(sum[:])), Conversations: in.Conversations, Ops: in.Ops,
+		Account: a, Key: fingerprint(bearer(r.Header)), Conversations: in.Conversations, Ops: in.Ops,
 		Expires: now.Add(ttl).UTC().Truncate(time.Second),
 	}
 	if err := t.Validate(now); err != nil {
@@ -103,13 +103,18 @@ func (g *Gateway) held(h func(http.ResponseWriter, *http.Request, holder) error)
 func (g *Gateway) holder(ctx context.Context, credential string) (holder, error) {
 	if !tickets.Is(credential) {
 		a, err := g.authenticate(ctx, credential)
-		return holder{account: a}, err
+		return holder{account: a, key: fingerprint(credential)}, err
 	}
 	t, err := g.ticket(credential)
 	if err != nil {
 		return holder{}, withStatus(http.StatusUnauthorized, err)
 	}
-	return holder{t.Account, &t}, nil
+	return holder{t.Account, t.Key, &t}, nil
+}
+
+func fingerprint(key string) tickets.Fingerprint {
+	sum := sha256.Sum256([]byte(key))
+	return tickets.FingerprintOf(hex.EncodeToString(sum[:]))
 }
 
 // ticket verifies an attach token. Code: denied.
@@ -118,50 +123,64 @@ func (g *Gateway) ticket(token string) (tickets.Ticket, error) {
 		return tickets.Ticket{}, schemas.Errorf(schemas.Denied, "", "this gateway takes no attach tokens: use the account's key")
 	}
 	t, err := tickets.Signer{Keys: g.Keys}.Verify(token, time.Now())
-	if err == nil && !g.backed(t) {
+	if err == nil && !g.good(t.Account, t.Key) {
 		err = schemas.Errorf(schemas.Denied, "", "the key that the attach token was made with is no longer good: have another made")
 	}
 	return t, err //nolint:wrapcheck // it is coded already
 }
 
-// backed reports whether the account's key that a ticket was made with is still good.
-func (g *Gateway) backed(t tickets.Ticket) bool {
-	return slices.ContainsFunc(g.Keys.KeyHashes(t.Account), func(hash string) bool { return tickets.FingerprintOf(hash) == t.Key })
+// good reports whether a key of an account is still one. Without Keys nobody knows better.
+func (g *Gateway) good(a schemas.AccountID, key tickets.Fingerprint) bool {
+	return g.Keys == nil || slices.ContainsFunc(g.Keys.KeyHashes(a), func(hash string) bool { return tickets.FingerprintOf(hash) == key })
 }
 
-// lapsed says why a ticket is no longer good at a time, or else when to look again.
-func (g *Gateway) lapsed(t tickets.Ticket, now time.Time) (again time.Duration, why error) {
-	left := t.Expires.Sub(now)
+// lapsed says why a holder's credential is no longer good at a time, or else when to look again.
+func (g *Gateway) lapsed(h holder, now time.Time) (again time.Duration, why error) {
+	if h.ticket == nil {
+		if !g.good(h.account, h.key) {
+			return 0, errKeyGone()
+		}
+		return keyChecked, nil
+	}
+	left := h.ticket.Expires.Sub(now)
 	switch {
 	case left <= 0:
 		return 0, schemas.Errorf(schemas.Denied, "", "the attach token has ended")
-	case !g.backed(t):
+	case !g.good(h.account, h.key):
 		return 0, schemas.Errorf(schemas.Denied, "", "the key that the attach token was made with is no longer good")
 	case left > expiringWithin:
 		left -= expiringWithin
 	}
-	return min(left, ticketChecked), nil
+	return min(left, keyChecked), nil
 }
 
-// whileGood is ctx until the holder's token ends: its cause then says why.
+func errKeyGone() error {
+	return schemas.Errorf(schemas.Denied, "", "the account's key is no longer good: use another")
+}
+
+// whileGood is ctx until the holder's credential ends: its cause then says why. It is a timer, and no goroutine,
+// that looks.
 func (g *Gateway) whileGood(ctx context.Context, h holder) (context.Context, context.CancelFunc) {
-	if h.ticket == nil {
-		return context.WithCancel(ctx)
-	}
 	ctx, end := context.WithCancelCause(ctx)
-	go func() {
-		for {
-			again, why := g.lapsed(*h.ticket, time.Now())
-			if why != nil {
-				end(why)
-				return
-			}
-			select {
-			case <-time.After(again):
-			case <-ctx.Done():
-				return
-			}
+	again, why := g.lapsed(h, time.Now())
+	if why != nil {
+		end(why)
+		return ctx, func() {}
+	}
+	var timer *time.Timer
+	set := make(chan struct{})
+	timer = time.AfterFunc(again, func() {
+		<-set
+		switch again, why := g.lapsed(h, time.Now()); {
+		case why != nil:
+			end(why)
+		case ctx.Err() == nil:
+			timer.Reset(again)
 		}
-	}()
-	return ctx, func() { end(context.Canceled) }
+	})
+	close(set)
+	return ctx, func() {
+		end(context.Canceled)
+		timer.Stop()
+	}
 }

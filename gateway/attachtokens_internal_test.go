@@ -18,22 +18,22 @@ func (h hashes) KeyHashes(schemas.AccountID) []string                        { r
 
 func TestATicketIsLookedAtUntilItOrItsKeyEnds(t *testing.T) {
 	t.Parallel()
-	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	now, key := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), tickets.FingerprintOf("k")
 	for name, c := range map[string]struct {
 		keys  hashes
 		left  time.Duration
 		again time.Duration // 0: it has lapsed
 	}{
-		"long before its end":       {hashes{"k"}, time.Hour, ticketChecked},
+		"long before its end":       {hashes{"k"}, time.Hour, keyChecked},
 		"a minute before":           {hashes{"k"}, time.Minute, 30 * time.Second}, // when the warning is due
 		"when the warning is due":   {hashes{"k"}, expiringWithin, expiringWithin},
 		"at its end":                {hashes{"k"}, 0, 0},
 		"after a rotation":          {hashes{"new"}, time.Hour, 0},
-		"during a rotation's grace": {hashes{"new", "k"}, time.Hour, ticketChecked},
+		"during a rotation's grace": {hashes{"new", "k"}, time.Hour, keyChecked},
 		"without its account":       {nil, time.Hour, 0},
 	} {
 		g := &Gateway{Options: Options{Keys: c.keys}}
-		again, why := g.lapsed(tickets.Ticket{Account: "acct_1", Key: tickets.FingerprintOf("k"), Expires: now.Add(c.left)}, now)
+		again, why := g.lapsed(holder{"acct_1", key, &tickets.Ticket{Account: "acct_1", Key: key, Expires: now.Add(c.left)}}, now)
 		if again != c.again || (why == nil) != (c.again > 0) || why != nil && !errors.Is(why, schemas.ErrDenied) {
 			t.Errorf("%s: again in %s, %v; want %s", name, again, why, c.again)
 		}

@@ -41,6 +41,7 @@ type session struct {
 	slot        int          // of the wheel
 	heard, said atomic.Int64 // when something last came and went, by the gateway's uptime
 	pingDue     atomic.Bool
+	byKey       atomic.Bool // an account's key opened it: pass does not change any more, and the wheel looks at it
 	closing     atomic.Bool
 	writer      atomic.Int32 // writerIdle and the others
 

@@ -31,7 +31,9 @@ func (s *session) admit(h holder) {
 	switch {
 	case h.account == "":
 		s.pass.timer = time.AfterFunc(authWithin, s.guard)
-	case h.ticket != nil:
+	case h.ticket == nil:
+		s.byKey.Store(true)
+	default:
 		s.pass.timer = time.AfterFunc(0, s.guard)
 	}
 }
@@ -56,7 +58,7 @@ func (s *session) guard() {
 		return
 	}
 	now := time.Now()
-	again, why := s.g.lapsed(*h.ticket, now)
+	again, why := s.g.lapsed(h, now)
 	if why != nil && s.who().ticket == h.ticket { // else another came meanwhile, and has set the timer
 		s.close(&closed{CloseAuth, schemas.Public(why).Message})
 	}
@@ -109,7 +111,9 @@ func (s *session) auth(ctx context.Context, op clientOp) error {
 	}
 	s.pass.holder, s.pass.warned = h, false
 	answer := serverOp{Op: "authed", ID: op.ID}
-	if h.ticket != nil {
+	if h.ticket == nil {
+		s.byKey.Store(true)
+	} else {
 		answer.InMS = time.Until(h.ticket.Expires).Milliseconds()
 	}
 	s.sayLocked(answer)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/sandjet/sandjet/schemas"
 )
 
 const (
@@ -15,7 +17,8 @@ const (
 
 // wheel looks after all sockets with one timer: each is in a slot, and a slot has its turn every
 // twelve seconds. Who said nothing since its last turn says ping, so that no silence is longer than
-// two turns; who heard nothing for five is closed.
+// two turns; who heard nothing for five is closed, and so is who was let in by a key that is no longer
+// good.
 type wheel struct {
 	mu     sync.Mutex
 	slots  [wheelSlots]map[*session]struct{}
@@ -78,6 +81,10 @@ func (w *wheel) stop() []*session {
 
 // turn is a socket's turn on the wheel. It never waits.
 func (s *session) turn() {
+	if s.byKey.Load() && !s.closing.Load() && !s.g.good(s.pass.account, s.pass.key) {
+		s.g.sockets.Go(func() { s.close(&closed{CloseAuth, schemas.Public(errKeyGone()).Message}) }) // it may wait for a write
+		return
+	}
 	now := s.g.uptime()
 	switch silent(now-time.Duration(s.heard.Load()), now-time.Duration(s.said.Load())) {
 	case silenceEnds:
