@@ -89,21 +89,23 @@ func TestWhatAKeyOpenedEndsWithIt(t *testing.T) {
 		}
 		codes := map[string]chan int{}
 		for name, c := range sockets {
-			codes[name] = make(chan int, 1)
-			go func() { codes[name] <- closeCode(c) }()
+			code := make(chan int, 1)
+			codes[name] = code
+			go func() { code <- closeCode(c) }()
 		}
 		streamed := map[string]chan string{}
 		for name, credential := range map[string]string{
 			"by its key": aliceKey, "by its token": signed(t, k, alice, aliceKey, time.Hour), "of another": bobKey,
 		} {
-			streamed[name] = make(chan string, 1)
+			body := make(chan string, 1)
+			streamed[name] = body
 			r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/v1/conversations/c_1/events", nil)
 			r.Header.Set("Accept", "text/event-stream")
 			r.Header.Set("Authorization", "Bearer "+credential)
 			go func() {
 				w := httptest.NewRecorder()
 				gw.ServeHTTP(w, r)
-				streamed[name] <- w.Body.String()
+				body <- w.Body.String()
 			}()
 		}
 
