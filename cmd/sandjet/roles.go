@@ -75,7 +75,11 @@ type replayFlags struct {
 	MaxAttachments    int           `placeholder:"N" default:"100000" group:"Gateway" help:"Conversations that an account's sockets and streams may follow at this gateway."`
 	MaxHandshakes     int           `placeholder:"N" default:"256" group:"Gateway" help:"WebSockets that may be being opened at the same time; more are asked to come back."`
 	SocketBytesPerSec byteSize      `name:"socket-bytes-per-second" placeholder:"SIZE" default:"0" group:"Gateway" help:"What all WebSockets of an account get per second, such as 10MiB; more waits. 0 means no limit."`
+	ReplayMemory      byteSize      `placeholder:"SIZE" default:"64MiB" group:"Gateway" help:"Memory for the latest events of the conversations that clients follow, about; what does not fit is read from the log again."`
 }
+
+// leastReplayMemory holds one page of a conversation.
+const leastReplayMemory = 1 << 20
 
 // check reports what is out of range.
 func (f replayFlags) check() error {
@@ -91,6 +95,9 @@ func (f replayFlags) check() error {
 		if n < 1 {
 			return schemas.Invalidf(name, "%d is out of range: at least 1", n)
 		}
+	}
+	if f.ReplayMemory < leastReplayMemory {
+		return schemas.Invalidf("replay-memory", "%s is out of range: at least %s", f.ReplayMemory, byteSize(leastReplayMemory))
 	}
 	return nil
 }
