@@ -324,6 +324,9 @@ func ReplayCold(ctx context.Context, size Crowd) (Report, error) {
 				return err
 			}
 			return w.withGate(ctx, len(own), func(g *gate) error {
+				if _, err := g.settled(ctx, size.settle()); err != nil { // the log's files are written meanwhile
+					return err
+				}
 				for _, conv := range read {
 					if shards == 1 {
 						took, err := w.bareCold(ctx, conv, size.Interleaved)

@@ -92,11 +92,11 @@ func bytesOf(b []byte) func(yield func([]byte) bool) {
 func TestStamps(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_800_000_000, 123_456_789)
-	if got, ok := stampOf(eventFrame(3, 0, string(stamped(now)))); !ok || !got.Equal(now) {
+	if got, ok := stampOf(eventFrame(3, 0, string(stamped(now))), inFrame); !ok || !got.Equal(now) {
 		t.Errorf("%v, %v; want %v", got, ok, now)
 	}
 	for _, frame := range []string{"", "}}", strings.Repeat("x", 300)} {
-		if got, ok := stampOf([]byte(frame)); ok {
+		if got, ok := stampOf([]byte(frame), inFrame); ok {
 			t.Errorf("%.10q has the stamp %v", frame, got)
 		}
 	}

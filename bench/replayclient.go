@@ -259,11 +259,14 @@ func stamped(now time.Time) []byte {
 const (
 	stampEnd    = `,"text":"The quick brown fox jumps over the lazy dog."}`
 	stampDigits = 19 // until the year 2286
+
+	afterStamp = len("}") // in an event
+	inFrame    = len("}}")
 )
 
-// stampOf reads the time of a frame whose data is stamped.
-func stampOf(frame []byte) (time.Time, bool) {
-	at := len(frame) - len(stampEnd) - len("}}") - stampDigits
+// stampOf reads the time of an event whose data is stamped, in whose text so many bytes come after it.
+func stampOf(frame []byte, after int) (time.Time, bool) {
+	at := len(frame) - len(stampEnd) - after - stampDigits
 	if at < 0 {
 		return time.Time{}, false
 	}
