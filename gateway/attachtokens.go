@@ -22,7 +22,7 @@ type Keys interface {
 
 // Times of attach tokens.
 const (
-	expiringWithin = 30 * time.Second // of its end a socket is told that its token ends
+	expiringWithin = 30 * time.Second // of its end a socket is told that its token ends, or at half of its time
 	keyChecked     = 50 * time.Second // how often the account's key behind a token, or a stream, is looked at
 )
 

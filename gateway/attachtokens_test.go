@@ -183,7 +183,7 @@ func TestASocketMayDoWhatItsTokenAllows(t *testing.T) {
 
 func TestATokenIsRenewedInBand(t *testing.T) {
 	e, k := ticketed(t)
-	s, _, err := e.dial(asProtocol(signed(t, k, alice, aliceKey, 20*time.Second)))
+	s, _, err := e.dial(asProtocol(signed(t, k, alice, aliceKey, 8*time.Second)))
 	if err != nil {
 		t.Fatal(err)
 	}

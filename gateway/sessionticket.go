@@ -19,15 +19,25 @@ const authWithin = 10 * time.Second
 type pass struct {
 	holder
 
-	timer  *time.Timer // nil: there is nothing to look after
-	warned bool        // of this ticket's end
+	timer  *time.Timer   // nil: there is nothing to look after
+	warn   time.Duration // before its end the client is told that this ticket ends
+	warned bool          // that it was told
+}
+
+// begin begins the time of a holder. Of a short ticket the end is told at half of its time, or else the client
+// would never stop renewing it.
+func (p *pass) begin(h holder) {
+	p.holder, p.warned = h, false
+	if h.ticket != nil {
+		p.warn = min(expiringWithin, time.Until(h.ticket.Expires)/2)
+	}
 }
 
 // admit begins the session's time with who opened it. A session that has yet to say who it is ends soon.
 func (s *session) admit(h holder) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.pass.holder = h
+	s.pass.begin(h)
 	switch {
 	case h.account == "":
 		s.pass.timer = time.AfterFunc(authWithin, s.guard)
@@ -48,7 +58,7 @@ func (s *session) who() holder {
 // guard looks whether the session's ticket is still good, tells of its end, and ends the session by it.
 func (s *session) guard() {
 	s.mu.Lock()
-	h, timer, warned := s.pass.holder, s.pass.timer, s.pass.warned
+	h, timer, warn, warned := s.pass.holder, s.pass.timer, s.pass.warn, s.pass.warned
 	s.mu.Unlock()
 	switch {
 	case s.closing.Load() || h.account != "" && h.ticket == nil:
@@ -65,7 +75,10 @@ func (s *session) guard() {
 	if why != nil {
 		return
 	}
-	if left := h.ticket.Expires.Sub(now); left <= expiringWithin && !warned {
+	left := h.ticket.Expires.Sub(now)
+	if left > warn {
+		again = min(again, left-warn)
+	} else if !warned {
 		s.mu.Lock()
 		if s.pass.ticket == h.ticket {
 			s.pass.warned = true
@@ -109,7 +122,7 @@ func (s *session) auth(ctx context.Context, op clientOp) error {
 	case former.ticket == nil:
 		return schemas.Errorf(schemas.Conflict, "", "this socket was opened with the account's key and needs no token")
 	}
-	s.pass.holder, s.pass.warned = h, false
+	s.pass.begin(h)
 	answer := serverOp{Op: "authed", ID: op.ID}
 	if h.ticket == nil {
 		s.byKey.Store(true)
