@@ -45,11 +45,11 @@ func (s *screen) show(t *testing.T, step replay.Step, gap bool) {
 			s.texts[e.Subject] = fmt.Sprint(map[bool]string{true: "…"}[o.Offset > 0], o.Text)
 		}
 	}
-	switch e.Type {
-	case schemas.CallFinished:
+	switch {
+	case streams.IsWhole(e.Type):
 		delete(s.texts, e.Subject)
 		s.ended[e.Subject] = true
-	case schemas.CallOutput:
+	case streams.IsPiece(e.Type):
 		var d schemas.OutputData
 		if err := json.Unmarshal(e.Data, &d); err != nil {
 			t.Fatal(err)

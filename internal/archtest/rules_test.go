@@ -42,7 +42,7 @@ var floors = map[string]struct {
 	"internal/crashtest":            {[]string{"schemas", "client", "streams", "internal/replaytest", "internal/streamcheck"}, "it drives the program from outside"},
 	"internal/faultproxy":           {nil, "it breaks connections and does not know whose"},
 	"internal/streamcheck":          {nil, "it judges transcripts of any client"},
-	"internal/clienttest":           {[]string{"schemas", "streams", "gateway", "client", "internal/faultproxy", "internal/streamcheck"}, "real clients meet the real gateway"},
+	"internal/clienttest":           {[]string{"schemas", "streams", "gateway", "client", "records/seal", "internal/faultproxy", "internal/streamcheck"}, "real clients meet the real gateway"},
 	"internal/replaytest":           {[]string{"schemas", "streams", "gateway", "client", "internal/faultproxy", "internal/streamcheck"}, "the real gateway goes through what happens in the world"},
 }
 
