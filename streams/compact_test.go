@@ -291,3 +291,44 @@ func decodeData[T any](e schemas.Event) (v T, err error) {
 	err = json.Unmarshal(e.Data, &v)
 	return v, err
 }
+
+func TestSnapshotsOfManyPlacesAreThoseOfEach(t *testing.T) {
+	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+		var s story
+		for n := range 40 {
+			call := []string{"a", "b", "c"}[n%3]
+			s.print(call, []string{"stdout", "stderr"}[n/3%2], fmt.Sprint(n, " "))
+		}
+		for _, e := range s.events {
+			ok(t, streams.Events.Publish(t.Context(), b, e))
+		}
+		page := must(streams.Page(t.Context(), b, account, "c_story", schemas.Cursor{}, 0))(t)
+		var places []streams.PlacedPiece
+		for i := range page.Events {
+			e := page.Events[(i*17)%len(page.Events)] // in no order
+			p, isPiece := streams.PieceOf(e.Value)
+			if !isPiece {
+				t.Fatalf("%+v is no piece", e.Value)
+			}
+			places = append(places, streams.PlacedPiece{Piece: p, Seq: e.Cursor.Seq})
+		}
+		made := must(streams.Snapshots(t.Context(), b, account, "c_story", places))(t)
+		for i, p := range places {
+			has := map[string]string{}
+			for _, o := range made[i].Output {
+				has[o.Stream] = o.Text
+			}
+			for _, stream := range []string{"stdout", "stderr"} {
+				want := ""
+				for _, e := range page.Events {
+					if d := outputOf(t, e.Value); e.Cursor.Seq < p.Seq && d.Call == p.Call && d.Stream == stream {
+						want += d.Text
+					}
+				}
+				if made[i].Call != p.Call || has[stream] != want {
+					t.Errorf("before %d of %s: %s %q; want %q", p.Seq, p.Call, stream, has[stream], want)
+				}
+			}
+		}
+	})
+}
