@@ -257,7 +257,7 @@ func stamped(now time.Time) []byte {
 }
 
 const (
-	stampEnd    = `,"text":"The quick brown fox jumps over the lazy dog."}`
+	stampEnd    = `,"text":"The quick brown fox jumps over the lazy dog. Five wizards jump quickly, and pack my box with jugs."}`
 	stampDigits = 19 // until the year 2286
 
 	afterStamp = len("}") // in an event

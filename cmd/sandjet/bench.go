@@ -40,7 +40,7 @@ docs/BENCHMARKS.md. Nothing outside a temporary folder is touched.
   jobs        ends of background jobs settled a second, and the way of one to a WebSocket
 
 Examples:
-  sandjet bench                       all of it, a few minutes
+  sandjet bench                       all of it, ten minutes
   sandjet bench local --rounds 10     400 runs of each kind of box
   sandjet bench throughput --json     for programs
   sandjet bench replay --clients 1000 --rounds 1
