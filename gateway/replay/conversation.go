@@ -60,7 +60,7 @@ func (c *conversation) hear(e streams.LiveEvent) {
 		return
 	}
 	if seq <= c.head {
-		if !c.stored.IsZero() && e.Stored.After(c.stored) { // a new event at an old place: is it the same stream?
+		if c.stored.IsZero() || e.Stored.After(c.stored) { // a new event at an old place: is it the same stream?
 			c.doubt = true
 			c.hub.stir()
 		}

@@ -266,6 +266,28 @@ func TestTheStreamIsMadeAnew(t *testing.T) {
 	})
 }
 
+// TestANewStreamIsNoticedByItsFirstEvent: also by who has read all of the former one from the log, and
+// heard nothing of it live.
+func TestANewStreamIsNoticedByItsFirstEvent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newFakeLog()
+		h, stop := running(t, l, replay.Options{})
+		defer stop()
+		for range 3 {
+			l.publish("c")
+		}
+		c := attach(t, h, "c", schemas.Cursor{})
+		time.Sleep(time.Second)
+		l.anew()
+		l.publish("c")
+		time.Sleep(time.Second)
+		c.end()
+		if want := []string{"e1.1", "e1.2", "e1.3", "e2.1"}; !slices.Equal(c.events, want) || len(c.gaps) != 1 {
+			t.Errorf("events %v, gaps %v", c.events, c.gaps)
+		}
+	})
+}
+
 // TestALostLastEventIsFound: nothing comes behind it that would show the hole.
 func TestALostLastEventIsFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
