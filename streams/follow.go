@@ -36,10 +36,6 @@ type Item struct {
 	Recovered bool
 	// Gap tells what is missing before this item, if something is.
 	Gap *Gap
-	// Skipped is how many events before this item were left out, and Snapshot stands for what the reader
-	// has not of the call that the event is about. Both only come from [Compact] and [CompactPage].
-	Skipped  int
-	Snapshot *Snapshot
 }
 
 // Follow replays a conversation from after the cursor and goes on live until ctx ends, without a

@@ -15,6 +15,15 @@ const (
 	shotsRead = 16 // places that one pass over the log takes snapshots of: each may have 256 KiB
 )
 
+// fate is what becomes of an event on its way to a reader who wants finished things whole.
+type fate int
+
+const (
+	told          fate = iota
+	leftOut            // its whole follows
+	afterSnapshot      // told, but its beginning was not: a snapshot comes first
+)
+
 // compact is what a reader has of its own who wants finished things whole. What it takes to decide about
 // events is the conversation's, and read once for all such readers: where calls end (index), and what a
 // call had printed before a place (shot).
@@ -81,22 +90,22 @@ func (s *Snapshot) Data() []byte {
 
 // decide says what becomes of a frame for a compact reader. It reports false, and has the reader woken
 // later, if that is not known yet.
-func (c *conversation) decide(r *Reader, f *Frame, replay bool) (fate streams.Fate, s *Snapshot, known bool) {
+func (c *conversation) decide(r *Reader, f *Frame, replay bool) (what fate, s *Snapshot, known bool) {
 	switch {
 	case f.gap != nil:
-		return streams.Told, nil, true
+		return told, nil, true
 	case streams.IsWhole(f.Type):
 		r.compact.shown.End(schemas.CallID(f.subject))
-		return streams.Told, nil, true
+		return told, nil, true
 	case !streams.IsPiece(f.Type):
-		return streams.Told, nil, true
+		return told, nil, true
 	}
 	if replay {
 		c.mu.RLock()
 		ended, covered := c.index.whole[f.subject] > f.Seq, c.index.covers(f.Seq)
 		c.mu.RUnlock()
 		if ended {
-			return streams.LeftOut, nil, true
+			return leftOut, nil, true
 		}
 		if !covered {
 			return 0, nil, c.want(r, &need{index: true, at: streams.PlacedPiece{Seq: f.Seq}})
@@ -104,7 +113,7 @@ func (c *conversation) decide(r *Reader, f *Frame, replay bool) (fate streams.Fa
 	}
 	p := f.piece()
 	if p == nil || r.compact.shown.Follows(*p) {
-		return streams.Told, nil, true
+		return told, nil, true
 	}
 	at := streams.PlacedPiece{Piece: *p, Seq: f.Seq}
 	c.mu.RLock()
@@ -114,7 +123,7 @@ func (c *conversation) decide(r *Reader, f *Frame, replay bool) (fate streams.Fa
 		return 0, nil, c.want(r, &need{at: at})
 	}
 	r.compact.shown.Begin(*p)
-	return streams.AfterSnapshot, s, true
+	return afterSnapshot, s, true
 }
 
 // shotAt is the snapshot before a piece, nil if there is none.

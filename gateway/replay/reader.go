@@ -157,7 +157,7 @@ func (r *Reader) tell(frames []*Frame, yield func(Step) bool) bool {
 				goOn = false
 				break
 			}
-			if fate == streams.LeftOut {
+			if fate == leftOut {
 				seq = f.Seq
 				r.compact.skipped++
 				continue

@@ -16,16 +16,6 @@ func IsPiece(t schemas.EventType) bool { return t == schemas.CallOutput }
 // IsWhole reports whether an event tells all of something of which others may have told parts.
 func IsWhole(t schemas.EventType) bool { return t == schemas.CallFinished }
 
-// Fate is what becomes of an event on its way to a reader who wants finished things whole.
-type Fate int
-
-// The fates.
-const (
-	Told          Fate = iota
-	LeftOut            // its whole follows
-	AfterSnapshot      // told, but its beginning was not: a [Snapshot] comes first
-)
-
 // Piece is a part of one output stream of one attempt of a call.
 type Piece struct {
 	Call    schemas.CallID
@@ -87,46 +77,6 @@ func (s *Shown) End(call schemas.CallID) {
 		delete(s.begun, p)
 	}
 	delete(s.of, call)
-}
-
-// Compaction decides what a reader is told who wants finished things whole: the pieces of a thing whose
-// whole follows are left out, and a thing still under way never begins in its middle. It is of one reader
-// and not safe for concurrent use.
-type Compaction struct {
-	ended map[string]bool // subjects whose whole lies ahead
-	shown Shown
-}
-
-// NewCompaction returns one for a reader that was told nothing yet.
-func NewCompaction() *Compaction { return &Compaction{ended: map[string]bool{}} }
-
-// Ahead takes note of an event that the reader will be told later.
-func (c *Compaction) Ahead(e schemas.Event) {
-	if IsWhole(e.Type) {
-		c.ended[e.Subject] = true
-	}
-}
-
-// Undecided reports whether more has to be known by Ahead before Next decides about e: it is a piece, and
-// its whole was not seen.
-func (c *Compaction) Undecided(e schemas.Event) bool { return IsPiece(e.Type) && !c.ended[e.Subject] }
-
-// Next decides about the next event, in the order of the log.
-func (c *Compaction) Next(e schemas.Event) Fate {
-	if IsWhole(e.Type) {
-		delete(c.ended, e.Subject)
-		c.shown.End(schemas.CallID(e.Subject))
-		return Told
-	}
-	if IsPiece(e.Type) && c.ended[e.Subject] {
-		return LeftOut
-	}
-	p, ok := PieceOf(e)
-	if !ok || c.shown.Follows(p) {
-		return Told
-	}
-	c.shown.Begin(p)
-	return AfterSnapshot
 }
 
 func outputStreams() []string { return []string{"stdout", "stderr"} }

@@ -1,0 +1,88 @@
+package streams
+
+import (
+	"context"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// PlacedPiece is a piece and its place on the log.
+type PlacedPiece struct {
+	Piece
+
+	Seq uint64
+}
+
+// Snapshots tells for each piece what its call has printed before it. They cost one pass over the conversation
+// together, from about the first acceptance of their calls on. While the log is away it waits.
+func Snapshots(ctx context.Context, b *Bus, a schemas.AccountID, c schemas.ConversationID, of []PlacedPiece) ([]Snapshot, error) {
+	var since time.Time
+	whole := false // a call is no longer known: the whole conversation is read
+	calls := map[schemas.CallID]bool{}
+	for _, p := range of {
+		if calls[p.Call] {
+			continue
+		}
+		calls[p.Call] = true
+		call, err := FindCall(ctx, b, a, p.Call)
+		switch {
+		case schemas.CodeOf(err) == schemas.NotFound:
+			whole = true
+		case err != nil:
+			return nil, err
+		default:
+			if at := call.Accepted.Add(-clocksApart); since.IsZero() || at.Before(since) {
+				since = at
+			}
+		}
+	}
+	from := &since
+	if whole || since.IsZero() {
+		from = nil
+	}
+	g := newGathering(of)
+	if err := b.each(ctx, a, c, 1, g.last, from, 0, g.add); err != nil {
+		return nil, err
+	}
+	return g.end(), nil
+}
+
+// each reads the events of a conversation from a sequence, or a time, to before a sequence, 0 for the end, and
+// most of them at most, 0 for all. What is no event is passed over.
+func (b *Bus) each(
+	ctx context.Context, a schemas.AccountID, c schemas.ConversationID, from, before uint64, since *time.Time, most int, f func(schemas.Event, uint64),
+) error {
+	shard := shardOf(c, b.Shards())
+	stream, subject := eventStream(shard), eventSubject(shard, a, c)
+	for n := 0; most == 0 || n < most; {
+		type result struct {
+			page []stored
+			more bool
+		}
+		r, err := persist(ctx, b, func() (result, error) {
+			page, more, err := b.getPage(ctx, stream, subject, from, since, 0)
+			return result{page, more}, err
+		})
+		if err != nil {
+			return err
+		}
+		for _, m := range r.page {
+			if before > 0 && m.seq >= before {
+				return nil
+			}
+			from, since = m.seq+1, nil
+			n++
+			e, err := Events.entry(ctx, b, "", m)
+			if err == nil {
+				f(e.Value, m.seq)
+			} else if schemas.CodeOf(err) == schemas.Unavailable || ctx.Err() != nil {
+				return err
+			}
+		}
+		if !r.more || len(r.page) == 0 {
+			return nil
+		}
+	}
+	return nil
+}
