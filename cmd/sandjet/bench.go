@@ -18,9 +18,9 @@ type benchCommand struct {
 	Rounds  int           `placeholder:"N" default:"5" help:"Interleaved rounds of throughput, 5 by default; local makes 40 runs in each." use:""`
 	Backlog int           `placeholder:"N" default:"100000" help:"Calls that are queued before they are drained, and records; 100000 by default." use:""`
 	Workers int           `placeholder:"N" default:"32" help:"Slots of the worker; 32 by default." use:""`
-	Clients int           `placeholder:"N" default:"5000" help:"Sockets of replay; 5000 by default. Each takes an open file here and one at the gateway."`
-	Among   int           `placeholder:"N" default:"1000" help:"Conversations among which replay reads one from the log, and events of each; 1000 by default."`
-	Live    time.Duration `placeholder:"DURATION" default:"10s" help:"How long replay times live events at a stretch; 10s by default."`
+	Clients int           `placeholder:"N" default:"5000" help:"Sockets of replay; 5000 by default. Each takes an open file here and one at the gateway." use:""`
+	Among   int           `placeholder:"N" default:"1000" help:"Conversations among which replay reads one from the log, and events of each; 1000 by default." use:""`
+	Live    time.Duration `placeholder:"DURATION" default:"10s" help:"How long replay times live events at a stretch; 10s by default." use:""`
 	Program string        `placeholder:"FILE" help:"Program sandjet-box, for local; default: as for a worker." use:""`
 }
 
