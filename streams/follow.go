@@ -296,25 +296,24 @@ func (b *Bus) resolve(ctx context.Context, stream, subject string, after schemas
 	if err != nil {
 		return place{}, err
 	}
-	state := info.State
-	switch {
-	case after.Seq > state.LastSeq: // the log has lost its end in a crash, and the reader has seen it
+	last := info.State.LastSeq
+	if after.Seq > last { // the log has lost its end in a crash, and the reader has seen it
 		p.last, p.gap = 0, &Gap{From: after, To: schemas.Cursor{Epoch: epoch}}
-	case after.Seq+1 < state.FirstSeq:
-		p.last, p.gap = state.FirstSeq-1, &Gap{From: after, To: schemas.Cursor{Epoch: epoch, Seq: state.FirstSeq - 1}}
-	case after.Seq+1 == state.FirstSeq:
-	default: // one of the conversation's oldest, removed because there were too many
-		to := state.LastSeq
-		next, err := b.getOne(ctx, stream, getRequest{Seq: after.Seq + 1, Next: subject})
-		if err != nil && !errors.Is(err, schemas.ErrNotFound) {
-			return place{}, err
-		}
-		if err == nil {
-			to = next.seq - 1
-		}
-		if to > after.Seq {
-			p.gap = &Gap{From: after, To: schemas.Cursor{Epoch: epoch, Seq: to}}
-		}
+		return p, nil
+	}
+	// Where the stream begins says nothing: each conversation is cut for itself, and another that runs
+	// may hold the stream's beginning.
+	next, err := b.getOne(ctx, stream, getRequest{Seq: after.Seq + 1, Next: subject})
+	switch {
+	case err == nil:
+		p.last = next.seq - 1
+	case errors.Is(err, schemas.ErrNotFound):
+		p.last = last
+	default:
+		return place{}, err
+	}
+	if p.last > after.Seq {
+		p.gap = &Gap{From: after, To: schemas.Cursor{Epoch: epoch, Seq: p.last}}
 	}
 	return p, nil
 }

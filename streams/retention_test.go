@@ -101,6 +101,37 @@ func TestWhatHasEndedGoesByAgeAndWhatRunsStays(t *testing.T) {
 	}, natstest.Shards(3))
 }
 
+// TestTheGapReachesUpToWhatIsKept: also where another conversation holds the beginning of the stream.
+func TestTheGapReachesUpToWhatIsKept(t *testing.T) {
+	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+		const conv, kept, all = "c_1", 10, 30
+		for n := range all {
+			publish(t, b, conv, fmt.Sprint("m", n), schemas.Message, struct{}{})
+			if n == 5 { // the stream begins with it, in the end
+				publish(t, b, "c_other", "m", schemas.Message, struct{}{})
+			}
+		}
+		had := must(streams.Page(t.Context(), b, account, conv, schemas.Cursor{}, 0))(t).Events
+		stop := retain(t, &streams.Retention{Bus: b, Count: kept})
+		time.Sleep(hour)
+		synctest.Wait()
+		stop()
+		for n := range had {
+			p := must(streams.Page(t.Context(), b, account, conv, had[n].Cursor, 0))(t)
+			next := max(n+1, all-kept) // the first that is there
+			if want := all - next; len(p.Events) != want {
+				t.Errorf("after event %d: %d events, want %d", n, len(p.Events), want)
+			}
+			switch lost := n+1 < all-kept; {
+			case p.Recovered == lost:
+				t.Errorf("after event %d: recovered %t", n, p.Recovered)
+			case lost && (p.Gap.From != had[n].Cursor || p.Gap.To.Seq != had[next].Cursor.Seq-1):
+				t.Errorf("after event %d: the gap %+v, want one up to %s", n, p.Gap, had[next].Cursor)
+			}
+		}
+	})
+}
+
 func TestAConversationKeepsSoManyEventsAndWhatRuns(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		stop := retain(t, &streams.Retention{Bus: b, Count: 10})

@@ -292,9 +292,13 @@ func (c *conversation) readPage(ctx context.Context, at uint64, stale int) (agai
 	if page.Epoch != epoch || place.At.Epoch != epoch {
 		return false, c.again(ctx, gen)
 	}
-	from := place.At.Seq
-	if place.Gap != nil && page.First > 0 {
+	from, gap := place.At.Seq, place.Gap
+	if gap != nil && page.First > 0 { // read before it was asked how much is gone
 		from = min(from, page.First-1)
+		gap = &streams.Gap{From: gap.From, To: schemas.Cursor{Epoch: epoch, Seq: from}}
+		if from <= at {
+			gap = nil // nothing can lie between the two
+		}
 	}
 	prev := from
 	if at == 0 { // what was before the first is not known, but to those who begin at the beginning
@@ -326,7 +330,7 @@ func (c *conversation) readPage(ctx context.Context, at uint64, stale int) (agai
 		s.add(newGap(c.epoch, s.to, c.ring.from))
 	}
 	c.keep(s)
-	c.hand(s, at, place.Gap)
+	c.hand(s, at, gap)
 	return false, nil
 }
 

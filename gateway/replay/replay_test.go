@@ -288,6 +288,42 @@ func TestANewStreamIsNoticedByItsFirstEvent(t *testing.T) {
 	})
 }
 
+// cutting removes more between the read of a page and the question how much is gone.
+type cutting struct {
+	*fakeLog
+
+	first uint64 // of what is left then
+}
+
+func (l *cutting) Locate(ctx context.Context, a schemas.AccountID, c schemas.ConversationID, after schemas.Cursor) (streams.Place, error) {
+	l.mu.Lock()
+	l.fakeLog.first = l.first
+	l.mu.Unlock()
+	return l.fakeLog.Locate(ctx, a, c, after)
+}
+
+// TestAGapEndsBeforeWhatIsTold: what was read counts, though it was removed before the gap was known.
+func TestAGapEndsBeforeWhatIsTold(t *testing.T) {
+	at := func(seq uint64) schemas.Cursor { return schemas.Cursor{Epoch: "e1", Seq: seq} }
+	synctest.Test(t, func(t *testing.T) {
+		for after, want := range map[uint64][]streams.Gap{1: {{From: at(1), To: at(3)}}, 3: nil} {
+			l := &cutting{fakeLog: newFakeLog(), first: 6}
+			for range 6 {
+				l.publish("c")
+			}
+			l.fakeLog.first = 4
+			h, stop := running(t, l, replay.Options{})
+			c := attach(t, h, "c", at(after))
+			time.Sleep(time.Second)
+			c.end()
+			stop()
+			if !slices.Equal(c.events, []string{"e1.4", "e1.5", "e1.6"}) || !slices.Equal(c.gaps, want) {
+				t.Errorf("after %d: events %v, gaps %v, want %v", after, c.events, c.gaps, want)
+			}
+		}
+	})
+}
+
 // TestALostLastEventIsFound: nothing comes behind it that would show the hole.
 func TestALostLastEventIsFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
