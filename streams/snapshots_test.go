@@ -99,14 +99,14 @@ func TestSnapshotsOfManyPlacesAreThoseOfEach(t *testing.T) {
 				has[o.Stream] = o.Text
 			}
 			for _, stream := range []string{"stdout", "stderr"} {
-				want := ""
+				var want strings.Builder
 				for _, e := range page.Events {
 					if d := outputOf(t, e.Value); e.Cursor.Seq < p.Seq && d.Call == p.Call && d.Stream == stream {
-						want += d.Text
+						want.WriteString(d.Text)
 					}
 				}
-				if made[i].Call != p.Call || has[stream] != want {
-					t.Errorf("before %d of %s: %s %q; want %q", p.Seq, p.Call, stream, has[stream], want)
+				if made[i].Call != p.Call || has[stream] != want.String() {
+					t.Errorf("before %d of %s: %s %q; want %q", p.Seq, p.Call, stream, has[stream], want.String())
 				}
 			}
 		}

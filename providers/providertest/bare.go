@@ -107,7 +107,18 @@ func (b *Bare) Release(_ context.Context, ref schemas.Ref) error {
 	}
 	box.release()
 	box.running.Wait()
-	return errors.Join(killMarked(box.mark()), os.RemoveAll(box.dir))
+	return errors.Join(killMarked(box.mark()), removeAll(box.dir))
+}
+
+// removeAll removes a box's directory. What was killed a moment ago may make its last file meanwhile.
+func removeAll(dir string) error {
+	const patience = 5 * time.Second
+	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+		err := os.RemoveAll(dir)
+		if err == nil || time.Since(began) > patience {
+			return err //nolint:wrapcheck // it names the path
+		}
+	}
 }
 
 // Close releases every box.
@@ -151,7 +162,7 @@ func (b *Bare) box(cmd providers.Command) (box *bareBox, done func() error, err 
 			spec.Mounts = cmd.Mounts
 		}
 		box = &bareBox{dir: dir, spec: spec, gone: context.Background()}
-		return box, func() error { return errors.Join(killMarked(box.mark()), os.RemoveAll(dir)) }, nil
+		return box, func() error { return errors.Join(killMarked(box.mark()), removeAll(dir)) }, nil
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
