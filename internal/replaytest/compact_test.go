@@ -284,11 +284,12 @@ func named(t *testing.T, it client.Item) string {
 		if err := json.Unmarshal(it.Snapshot, &snap); err != nil {
 			t.Fatal(err)
 		}
-		word := "snapshot"
+		var word strings.Builder
+		word.WriteString("snapshot")
 		for _, o := range snap.Output {
-			word += " " + numbers(o.Text)
+			word.WriteString(" " + numbers(o.Text))
 		}
-		return word
+		return word.String()
 	}
 	var d schemas.OutputData
 	if err := json.Unmarshal(it.Event.Data, &d); err != nil {
