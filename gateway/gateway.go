@@ -161,7 +161,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) { g.handler.
 // once; what is still asked is still answered.
 func (g *Gateway) Drain() { g.drain() }
 
-// Run serves on l until ctx ends, then drains for at most Grace and returns nil. It closes l. The
+// Run serves HTTP/1.1, and HTTP/2 for clients and proxies that begin with it, on l until ctx ends, then drains for at most Grace and returns nil. It closes l. The
 // gateway cannot be run again.
 func (g *Gateway) Run(ctx context.Context, l net.Listener) error {
 	const (
@@ -169,8 +169,12 @@ func (g *Gateway) Run(ctx context.Context, l net.Listener) error {
 		idleTimeout   = 2 * time.Minute
 		headerBytes   = 64 << 10
 	)
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)            // WebSockets are upgraded from it
+	protocols.SetUnencryptedHTTP2(true) // TLS is a proxy's here, which may speak it behind too
 	srv := &http.Server{
-		Handler: g, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: headerBytes,
+		Protocols: protocols,
+		Handler:   g, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: headerBytes,
 		ErrorLog: slog.NewLogLogger(g.Log.Handler(), slog.LevelDebug), // broken handshakes and such: the clients' affair
 	}
 	failed := make(chan error, 1)

@@ -1,6 +1,7 @@
 package gateway_test
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -235,6 +236,66 @@ func TestManyCallsOverOneSocket(t *testing.T) {
 		}
 	}
 	if err := s.c.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), time.Now().Add(time.Second)); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestHTTP2WithoutTLS: a proxy that ends TLS may speak HTTP/2 to the gateway, for requests and for streams
+// of events that share one connection.
+func TestHTTP2WithoutTLS(t *testing.T) {
+	e := open(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := gateway.New(gateway.Options{Bus: e.bus, Records: book{}})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- g.Run(ctx, l) }()
+	two := new(http.Protocols)
+	two.SetUnencryptedHTTP2(true)
+	transport := &http.Transport{Protocols: two}
+	defer transport.CloseIdleConnections()
+	get := func(accept string) *http.Response {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+l.Addr().String()+"/v1/conversations/c_two/events", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer "+aliceKey)
+		r.Header.Set("Accept", accept)
+		resp, err := transport.RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if resp.ProtoMajor != 2 || resp.StatusCode != http.StatusOK {
+			t.Fatalf("%s %s; want 200 by HTTP/2", resp.Proto, resp.Status)
+		}
+		return resp
+	}
+	stream := get("text/event-stream")
+	defer stream.Body.Close() //nolint:errcheck // it was read
+	for n := range 3 {
+		e.note("c_two", n, "told")
+	}
+	told, lines := 0, bufio.NewScanner(stream.Body)
+	for told < 3 && lines.Scan() {
+		if strings.HasPrefix(lines.Text(), "data: ") && strings.Contains(lines.Text(), `"conversation":"c_two"`) {
+			told++
+		}
+	}
+	if told != 3 {
+		t.Errorf("%d events were told, want 3: %v", told, lines.Err())
+	}
+	page := get("application/json")
+	var p gateway.Page
+	if err := json.NewDecoder(page.Body).Decode(&p); err != nil || len(p.Events) != 3 {
+		t.Errorf("a page of %d events, %v; want 3", len(p.Events), err)
+	}
+	_ = page.Body.Close()
+	cancel()
+	for lines.Scan() { // the drain ends the stream
+	}
+	if err := <-done; err != nil {
 		t.Error(err)
 	}
 }

@@ -31,7 +31,7 @@ type Options struct {
 	CA, Cert, Key  string // paths of PEM files, for TLS
 
 	Replicas int // of streams that are made: 1 (default) or 3
-	Shards   int // of the events, when they are made: 1 to 64. Default 1. The log remembers
+	Shards   int // of the events, when they are made: 1 to 64. Default 1 on Server, else 16. The log remembers
 	Name     string
 	// Existing opens a log that was opened before, as it is. One that was not is not found.
 	Existing      bool

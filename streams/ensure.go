@@ -94,7 +94,15 @@ func trimV(s string) string {
 // agreeOnShards finds how many shards the log has. The first process decides; the number stands in
 // the metadata of the first shard, because conversations are spread by it for ever.
 func (b *Bus) agreeOnShards(ctx context.Context) (int, error) {
-	want := max(b.options.Shards, 1)
+	const common = 16 // more streams than a server of one process is worth
+	want := b.options.Shards
+	switch {
+	case want > 0:
+	case b.options.Server != nil:
+		want = 1
+	default:
+		want = common
+	}
 	for range 3 {
 		s, err := b.js.Stream(ctx, eventStream(0))
 		if err == nil {

@@ -30,7 +30,7 @@ type natsFlags struct {
 // topologyFlags shape the streams when they are made. Shards are kept in the log from then on.
 type topologyFlags struct {
 	Replicas int `placeholder:"N" default:"1" group:"Log" help:"Copies of each stream: 1, or 3 or 5 in a cluster."`
-	Shards   int `placeholder:"N" default:"1" group:"Log" help:"Event streams over which conversations are spread; fixed when first made, 16 suits a cluster."`
+	Shards   int `placeholder:"N" default:"0" group:"Log" help:"Event streams over which conversations are spread, up to 64; fixed when first made. 0 means 1 on an embedded server that up runs, else 16."`
 }
 
 const maxShards = 64
@@ -40,8 +40,8 @@ func (f topologyFlags) check() error {
 	if !slices.Contains([]int{1, 3, 5}, f.Replicas) {
 		return schemas.Invalidf("replicas", "%d does not work: use 1, 3 or 5", f.Replicas)
 	}
-	if f.Shards < 1 || f.Shards > maxShards {
-		return schemas.Invalidf("shards", "%d is out of range: 1 to %d", f.Shards, maxShards)
+	if f.Shards < 0 || f.Shards > maxShards {
+		return schemas.Invalidf("shards", "%d is out of range: 1 to %d, or 0 for what suits", f.Shards, maxShards)
 	}
 	return nil
 }
