@@ -273,7 +273,7 @@ func TestHTTP2WithoutTLS(t *testing.T) {
 		return resp
 	}
 	stream := get("text/event-stream")
-	defer stream.Body.Close() //nolint:errcheck // it was read
+	defer stream.Body.Close()
 	for n := range 3 {
 		e.note("c_two", n, "told")
 	}
