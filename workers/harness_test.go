@@ -69,17 +69,27 @@ func cut(b *streams.Bus) {
 
 // specs knows one sandbox and one workspace, by whatever id they are asked for.
 type specs struct {
+	mu         sync.Mutex // guards persistent, where it changes while a worker runs
 	persistent bool
 	change     func(*schemas.Sandbox)
 	err        error
 }
 
 func (s *specs) Sandbox(_ context.Context, a schemas.AccountID, id schemas.SandboxID) (schemas.Sandbox, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	sb := schemas.Sandbox{ID: id, Account: a, Provider: "fake", Persistent: s.persistent, EnvVars: map[string]string{"SECRET": "s3cret"}}
 	if s.change != nil {
 		s.change(&sb)
 	}
 	return sb, s.err
+}
+
+// keepNone makes the sandbox one whose boxes are not kept.
+func (s *specs) keepNone() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.persistent = false
 }
 
 func (s *specs) Workspace(_ context.Context, a schemas.AccountID, id schemas.WorkspaceID) (schemas.Workspace, error) {

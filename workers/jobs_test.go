@@ -186,7 +186,7 @@ func TestABackgroundCallThatStartsNothingSettlesItsJob(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inJobWorld(t, func(t *testing.T, w *world, h *jobHost) {
-				w.specs.persistent = false
+				w.specs.keepNone()
 				memory := new(limits.Memory)
 				w.settleJobs(func(s *Settler) { s.Limiter = memory })
 				call := w.background("one", "print hello", c.change...)
@@ -391,7 +391,7 @@ func TestABoxOfItsOwnEndsWithItsJob(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inJobWorld(t, func(t *testing.T, w *world, h *jobHost) {
-				w.specs.persistent = false
+				w.specs.keepNone()
 				w.settleJobs()
 				if !c.dies {
 					w.employ(h)

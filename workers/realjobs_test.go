@@ -77,7 +77,7 @@ func (w *world) realJobs(t *testing.T) {
 		t.Errorf("it ended as %+v, want it stopped because of the reason given", done)
 	}
 
-	w.specs.persistent = false
+	w.specs.keepNone()
 	alone := w.publish(w.background("alone", "echo alone"))
 	w.want(alone, schemas.Completed)
 	if done := w.ended(alone); done.State != schemas.JobCompleted || done.Logs != "alone\n" {
