@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/gateway/replay"
+	"github.com/sandjet/sandjet/gateway/sse"
 	"github.com/sandjet/sandjet/gateway/tickets"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
@@ -284,7 +285,7 @@ func (g *Gateway) streamEvents(ctx context.Context, w http.ResponseWriter, at vi
 		case <-woken:
 		case <-beat.C:
 			if begun {
-				out.buf = append(out.buf, sseComment...)
+				out.buf = append(out.buf, sse.Comment...)
 			}
 		case <-g.draining.Done():
 		case <-ctx.Done():
@@ -338,7 +339,7 @@ func (s *sseWriter) step(step replay.Step) {
 	}
 	switch step.Kind {
 	case replay.StepAttached:
-		s.buf = appendSSERetry(s.buf, comeBack())
+		s.buf = sse.AppendRetry(s.buf, comeBack())
 		if step.Gap != nil {
 			s.control("", control{Recovered: new(false), Gap: step.Gap})
 		}
@@ -346,7 +347,7 @@ func (s *sseWriter) step(step replay.Step) {
 		s.control("", control{Recovered: new(false), Gap: step.Gap})
 	case replay.StepEvent:
 		f := step.Frame
-		s.buf = appendSSE(s.buf, f.Cursor().String(), string(f.Type), f.Data())
+		s.buf = sse.Append(s.buf, f.Cursor().String(), string(f.Type), f.Data())
 	case replay.StepLive:
 		id := ""
 		if !step.At.IsStart() {
@@ -363,7 +364,7 @@ func (s *sseWriter) control(id string, c control) {
 	if err != nil {
 		return // a type of ours that always encodes
 	}
-	s.buf = appendSSE(s.buf, id, "control", data)
+	s.buf = sse.Append(s.buf, id, "control", data)
 }
 
 // flush writes what was gathered. It fails when the client does not take it within the stall.

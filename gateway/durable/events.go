@@ -1,13 +1,13 @@
 package durable
 
 import (
-	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
 	"net/http"
 	"time"
 
+	"github.com/sandjet/sandjet/gateway/sse"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -126,21 +126,11 @@ func (o *eventWriter) write(b []byte) error {
 	return o.rc.Flush() //nolint:wrapcheck // as above
 }
 
-// appendEvent writes one event to b. Each line of data becomes a line of its own, whatever ends it, so
-// that nothing inside can forge a field or an event.
+// appendEvent writes one event to b, without the blank after the colon that is common elsewhere: the
+// protocol's public suite looks for the bytes.
 func appendEvent(b []byte, name string, data []byte) []byte {
 	b = append(append(append(b, "event: "...), name...), '\n')
-	for more := true; more; {
-		line := data
-		if i := bytes.IndexAny(data, "\r\n"); i < 0 {
-			more = false
-		} else {
-			line = data[:i]
-			if data[i] == '\r' && i+1 < len(data) && data[i+1] == '\n' {
-				i++
-			}
-			data = data[i+1:]
-		}
+	for line := range sse.Lines(data) {
 		b = append(b, "data:"...)
 		if len(line) > 0 && line[0] == ' ' { // readers take the first blank for decoration
 			b = append(b, ' ')

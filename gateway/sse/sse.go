@@ -1,0 +1,75 @@
+// Package sse writes server-sent events, as the HTML standard has them.
+package sse
+
+import (
+	"bytes"
+	"iter"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Append writes one server-sent event to b. Each line of data becomes a line of its own, and
+// line ends are taken out of id and name, so nothing inside can forge a field or an event. An id or
+// name that is empty is left out.
+func Append(b []byte, id, name string, data []byte) []byte {
+	if id != "" {
+		b = append(b, "id: "...)
+		b = append(b, oneLine(id)...)
+		b = append(b, '\n')
+	}
+	if name != "" {
+		b = append(b, "event: "...)
+		b = append(b, oneLine(name)...)
+		b = append(b, '\n')
+	}
+	for line := range Lines(data) {
+		b = append(b, "data: "...)
+		b = append(b, line...)
+		b = append(b, '\n')
+	}
+	return append(b, '\n')
+}
+
+// Lines are those of data, whatever ends them: LF, CR or both. There is at least one.
+func Lines(data []byte) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		for {
+			i := bytes.IndexAny(data, "\r\n")
+			if i < 0 {
+				yield(data)
+				return
+			}
+			line := data[:i]
+			if data[i] == '\r' && i+1 < len(data) && data[i+1] == '\n' {
+				i++
+			}
+			data = data[i+1:]
+			if !yield(line) {
+				return
+			}
+		}
+	}
+}
+
+// AppendRetry tells the client how long to wait before it comes back.
+func AppendRetry(b []byte, d time.Duration) []byte {
+	b = append(b, "retry: "...)
+	b = strconv.AppendInt(b, d.Milliseconds(), 10)
+	return append(b, '\n', '\n')
+}
+
+// Comment is what passes over an idle stream so that no proxy takes it for dead.
+const Comment = ": still here\n\n"
+
+func oneLine(s string) string {
+	if !strings.ContainsAny(s, "\r\n\x00") {
+		return s
+	}
+	return strings.Map(func(r rune) rune {
+		if r == '\r' || r == '\n' || r == 0 {
+			return -1
+		}
+		return r
+	}, s)
+}
