@@ -128,6 +128,11 @@ func (c *cluster) checkJobs(
 	t.Helper()
 	ran := c.ran(ctx, t)
 	told := c.told(ctx, t, calls)
+	// A record is final a moment before its conversation has been told: what is missing may be under way.
+	const patience = 30 * time.Second
+	for began := time.Now(); !told.all(jobs) && time.Since(began) < patience && ctx.Err() == nil; told = c.told(ctx, t, calls) {
+		pause(ctx, 200*time.Millisecond)
+	}
 	count := map[schemas.JobState]int{}
 	for _, w := range calls {
 		j, ok := jobs[w.id]
@@ -192,6 +197,16 @@ func index(id string) int {
 type toldOf struct {
 	finished  map[schemas.JobID]int
 	followUps map[schemas.JobID]int
+}
+
+// all reports whether the end of each job that was started has been told and handed on.
+func (o toldOf) all(jobs map[string]schemas.Job) bool {
+	for _, j := range jobs {
+		if j.State != schemas.JobUnstarted && (o.finished[j.ID] == 0 || o.followUps[j.ID] == 0) {
+			return false
+		}
+	}
+	return true
 }
 
 // told reads the conversations and counts.
