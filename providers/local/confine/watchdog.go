@@ -26,7 +26,7 @@ type Watchdog struct {
 	Over func(used int64)
 }
 
-// Run looks until ctx ends. It blocks.
+// Run looks until ctx ends, and never calls Over afterwards. It blocks.
 func (w Watchdog) Run(ctx context.Context) {
 	every := w.Every
 	if every <= 0 {
@@ -34,7 +34,7 @@ func (w Watchdog) Run(ctx context.Context) {
 	}
 	tick := time.NewTicker(every)
 	defer tick.Stop()
-	for {
+	for ctx.Err() == nil { // a tick may be due when ctx ends, and select takes either
 		if used := w.Used(); used > w.Limit {
 			w.Over(used)
 		}
