@@ -2,9 +2,9 @@
 //
 // Every method may be called from many goroutines and blocks until it has its answer or its
 // context ends. What fails for a passing reason (the network, a gateway that stops, a 429 or 503)
-// is tried again with growing, spread-out pauses until the context ends: give one that does. A
-// request carries an id, which the client makes where the caller gives none, so trying again never
-// runs a call twice.
+// is tried again with growing, spread-out pauses: calls, jobs and events until the context ends, so
+// give one that does; questions about records and approvals for [Client.Patience]. A request carries
+// an id, which the client makes where the caller gives none, so trying again never runs a call twice.
 package client
 
 import (
@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
@@ -28,6 +29,7 @@ const (
 	waitPerRequest = 30 * time.Second
 	firstPause     = 500 * time.Millisecond
 	longestPause   = 30 * time.Second
+	firstPatience  = time.Minute
 	mostAnswer     = 16 << 20 // bytes of an answer
 )
 
@@ -38,6 +40,10 @@ type Client struct {
 	// Pause is the first pause before another try; it doubles up to 30 s, and each pause is a
 	// random part of it. Default 500 ms.
 	Pause time.Duration
+	// Patience is for how long records, manifests, variables, webhooks, tokens and approvals are asked
+	// for again after a first failure that may pass: somebody waits for the answer, and to be told is
+	// better than to wait for an outage to end. Default 1 min.
+	Patience time.Duration
 
 	base, key string
 }
@@ -122,7 +128,7 @@ func (c *Client) post(ctx context.Context, r schemas.Request, wait time.Duration
 
 // state sends a request until it is answered with a call's state or result.
 func (c *Client) state(ctx context.Context, method, path string, body []byte) (State, error) {
-	status, b, err := c.answer(ctx, true, method, path, body)
+	status, b, err := c.answer(ctx, forever, method, path, body)
 	if err != nil {
 		return State{}, err
 	}
@@ -145,19 +151,32 @@ func (c *Client) state(ctx context.Context, method, path string, body []byte) (S
 	return State{ID: st.ID, Conversation: st.Conversation, Status: st.Status, Approval: st.Approval}, nil
 }
 
-// ask sends in, as JSON unless it is nil, until it is answered, and decodes the answer into out
-// unless that is nil. Only what does no harm when it is done twice may be asked so.
+// forever is the patience of what is asked until its context ends.
+const forever = time.Duration(math.MaxInt64)
+
+// ask sends in, as JSON unless it is nil, until it is answered or the client's patience ends, and
+// decodes the answer into out unless that is nil. Only what does no harm when it is done twice may be
+// asked so.
 func (c *Client) ask(ctx context.Context, method, path string, in, out any) error {
-	return c.exchange(ctx, true, method, path, in, out)
+	patience := c.Patience
+	if patience <= 0 {
+		patience = firstPatience
+	}
+	return c.exchange(ctx, patience, method, path, in, out)
+}
+
+// keepAsking is ask without an end to its patience.
+func (c *Client) keepAsking(ctx context.Context, method, path string, in, out any) error {
+	return c.exchange(ctx, forever, method, path, in, out)
 }
 
 // postOnce posts without further tries: when it fails for a passing reason, nobody knows whether it
 // was done.
 func (c *Client) postOnce(ctx context.Context, path string, in, out any) error {
-	return c.exchange(ctx, false, http.MethodPost, path, in, out)
+	return c.exchange(ctx, 0, http.MethodPost, path, in, out)
 }
 
-func (c *Client) exchange(ctx context.Context, again bool, method, path string, in, out any) error {
+func (c *Client) exchange(ctx context.Context, patience time.Duration, method, path string, in, out any) error {
 	var body []byte
 	if in != nil {
 		var err error
@@ -165,7 +184,7 @@ func (c *Client) exchange(ctx context.Context, again bool, method, path string, 
 			return schemas.Wrap(schemas.Invalid, "encode", "the request cannot be written as JSON", err)
 		}
 	}
-	_, b, err := c.answer(ctx, again, method, path, body)
+	_, b, err := c.answer(ctx, patience, method, path, body)
 	if err != nil || out == nil {
 		return err
 	}
@@ -175,12 +194,13 @@ func (c *Client) exchange(ctx context.Context, again bool, method, path string, 
 	return nil
 }
 
-// answer sends a request until it is answered with a success, whose status and body it returns; with
-// again false it sends it once.
-func (c *Client) answer(ctx context.Context, again bool, method, path string, body []byte) (int, []byte, error) {
+// answer sends a request until it is answered with a success, whose status and body it returns. It tries
+// no more once patience has gone by: with 0 it sends once.
+func (c *Client) answer(ctx context.Context, patience time.Duration, method, path string, body []byte) (int, []byte, error) {
+	began := time.Now()
 	for try := 0; ; try++ {
 		status, b, passing, err := c.once(ctx, method, path, body)
-		if err == nil || !passing || !again {
+		if err == nil || !passing || time.Since(began) >= patience {
 			return status, b, err
 		}
 		if perr := c.pause(ctx, try); perr != nil {

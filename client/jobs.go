@@ -44,14 +44,14 @@ func (c *Client) Jobs(ctx context.Context, q JobsQuery) ([]schemas.Job, error) {
 	var out struct {
 		Jobs []schemas.Job `json:"jobs"`
 	}
-	err := c.ask(ctx, http.MethodGet, withQuery("/v1/jobs", values), nil, &out)
+	err := c.keepAsking(ctx, http.MethodGet, withQuery("/v1/jobs", values), nil, &out)
 	return out.Jobs, err
 }
 
 // Job tells how far a job is, and how it ended. Codes: not_found, also seven days after its end.
 func (c *Client) Job(ctx context.Context, id schemas.JobID) (schemas.Job, error) {
 	var j schemas.Job
-	err := c.ask(ctx, http.MethodGet, jobPath(id), nil, &j)
+	err := c.keepAsking(ctx, http.MethodGet, jobPath(id), nil, &j)
 	return j, err
 }
 
@@ -71,7 +71,7 @@ func (c *Client) JobLogs(ctx context.Context, id schemas.JobID, offset int64, li
 		Size   int64  `json:"size"`
 		Ended  bool   `json:"ended"`
 	}
-	if err := c.ask(ctx, http.MethodGet, withQuery(jobPath(id)+"/logs", values), nil, &page); err != nil {
+	if err := c.keepAsking(ctx, http.MethodGet, withQuery(jobPath(id)+"/logs", values), nil, &page); err != nil {
 		return JobLogPage{}, err
 	}
 	if page.Data == nil {
@@ -168,7 +168,7 @@ func (o *written) Write(b []byte) (int, error) {
 // when it was told; its end comes after. Codes: not_found, conflict (it has ended), unsupported.
 func (c *Client) StopJob(ctx context.Context, id schemas.JobID, reason string) (schemas.Job, error) {
 	var j schemas.Job
-	err := c.ask(ctx, http.MethodPost, jobPath(id)+"/stop", map[string]string{"reason": reason}, &j)
+	err := c.keepAsking(ctx, http.MethodPost, jobPath(id)+"/stop", map[string]string{"reason": reason}, &j)
 	return j, err
 }
 
@@ -224,7 +224,7 @@ func (c *Client) AppendEvent(ctx context.Context, conversation schemas.Conversat
 		e.ID = schemas.NewID("ev_")
 	}
 	var out AppendedAnswer
-	err := c.ask(ctx, http.MethodPost, "/v1/conversations/"+url.PathEscape(string(conversation))+"/events", e, &out)
+	err := c.keepAsking(ctx, http.MethodPost, "/v1/conversations/"+url.PathEscape(string(conversation))+"/events", e, &out)
 	return out, err
 }
 
