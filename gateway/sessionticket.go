@@ -160,20 +160,22 @@ func (s *session) mayApprove(ctx context.Context, id schemas.ApprovalID) error {
 	return s.allow(tickets.Approve, p.Value.Call.Conversation)
 }
 
-// pace waits while the account gets more bytes per second than it may.
+// pace waits while the account gets more bytes per second than it may. Pings go out meanwhile: whoever hears nothing
+// for long takes the connection for dead, and one of whom nothing is heard is closed.
 func (s *session) pace() {
 	s.mu.Lock()
 	n, a := s.sent, s.account
 	s.sent = 0
 	s.mu.Unlock()
-	wait := s.g.counters.pace.Take(a, n, time.Now())
-	if wait <= 0 {
-		return
-	}
-	t := time.NewTimer(wait)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-s.ctx.Done():
+	const look = time.Second // whether one is due
+	for wait := s.g.counters.pace.Take(a, n, time.Now()); wait > 0; wait -= look {
+		select {
+		case <-time.After(min(wait, look)):
+		case <-s.ctx.Done():
+			return
+		}
+		if s.pingDue.Swap(false) {
+			s.control(wsPing, nil)
+		}
 	}
 }
