@@ -4,13 +4,19 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
+// patience is for what happens sooner or later.
+const patience = 2 * time.Minute
+
 // TestExchange swaps a directory and a link that leads out, again and again, while names below are
-// read, written, listed and removed. Nothing outside may be seen or changed.
+// read, written, listed and removed. Nothing outside may be seen or changed. It goes on until each of
+// these has found the directory in its place at least once.
 func TestExchange(t *testing.T) {
 	t.Parallel()
 	swaps := 100_000
@@ -26,17 +32,26 @@ func TestExchange(t *testing.T) {
 		must(t, os.Symlink("../outside", filepath.Join(dir, "x")))
 
 		var swapping, working sync.WaitGroup
+		var seen [4]atomic.Int64
+		all := func() bool {
+			for i := range seen {
+				if seen[i].Load() == 0 {
+					return false
+				}
+			}
+			return true
+		}
 		stop := make(chan struct{})
 		swapping.Go(func() {
 			defer close(stop)
-			for range swaps {
+			began := time.Now()
+			for n := 0; n < swaps || !all() && time.Since(began) < patience; n++ {
 				if err := unix.Renameat2(unix.AT_FDCWD, filepath.Join(dir, "d"), unix.AT_FDCWD, filepath.Join(dir, "x"), unix.RENAME_EXCHANGE); err != nil {
 					t.Errorf("exchange: %v", err)
 					return
 				}
 			}
 		})
-		seen := make([]int, 4)
 		work := func(i int, try func() bool) {
 			working.Go(func() {
 				for {
@@ -45,7 +60,7 @@ func TestExchange(t *testing.T) {
 						return
 					default:
 						if try() {
-							seen[i]++
+							seen[i].Add(1)
 						}
 					}
 				}
@@ -70,8 +85,8 @@ func TestExchange(t *testing.T) {
 		work(3, func() bool { return r.MkdirAll("d/sub") == nil && r.Remove("d/sub") == nil })
 		swapping.Wait()
 		working.Wait()
-		for i, n := range seen {
-			if n == 0 {
+		for i := range seen {
+			if seen[i].Load() == 0 {
 				t.Errorf("worker %d never got through: the test shows nothing", i)
 			}
 		}
