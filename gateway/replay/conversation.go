@@ -200,6 +200,9 @@ func (c *conversation) leave(r *Reader) {
 	}
 }
 
+// abandoned reports whether the conversation is followed though nobody reads it.
+func (c *conversation) abandoned() bool { return len(c.readers) == 0 && !c.working && c.stop != nil }
+
 // told moves a reader behind what it was told.
 func (c *conversation) told(r *Reader, seq uint64, last schemas.Cursor) {
 	c.mu.RLock()

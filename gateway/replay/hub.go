@@ -19,6 +19,7 @@ const (
 	tickEvery  = time.Second
 	checkEvery = 45             // ticks of silence after which the log is asked
 	linger     = 30 * tickEvery // how long a conversation without readers is followed
+	idleKept   = 4096           // conversations without readers that are followed for so long
 	keepPart   = 10             // a tenth of the budget is made free at a time
 )
 
@@ -201,18 +202,35 @@ func (h *Hub) all() []*conversation {
 // forget ends the following of conversations that nobody reads any more, and drops those of which
 // nothing is kept.
 func (h *Hub) forget(all []*conversation) {
+	var idle []time.Duration
+	for _, c := range all {
+		c.mu.RLock()
+		if c.abandoned() {
+			idle = append(idle, time.Since(c.idle))
+		}
+		c.mu.RUnlock()
+	}
+	least := patience(idle)
 	for _, c := range all {
 		c.mu.Lock()
 		c.forgetIndex()
-		if len(c.readers) == 0 && !c.working && time.Since(c.idle) >= linger {
-			if c.stop != nil {
-				c.stop()
-				c.stop, c.synced = nil, false
-			}
+		if c.abandoned() && time.Since(c.idle) >= least {
+			c.stop()
+			c.stop, c.synced = nil, false
 		}
 		c.mu.Unlock()
 		h.drop(c)
 	}
+}
+
+// patience is how long conversations without readers are followed that have been without for so long: a client that
+// goes from one to the next must not leave any number of them behind.
+func patience(idle []time.Duration) time.Duration {
+	if len(idle) <= idleKept {
+		return linger
+	}
+	slices.Sort(idle)
+	return min(linger, idle[idleKept])
 }
 
 // drop removes a conversation that is not followed and of which nothing is kept.

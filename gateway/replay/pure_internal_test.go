@@ -1,7 +1,9 @@
 package replay
 
 import (
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/sandjet/sandjet/streams"
 )
@@ -26,5 +28,29 @@ func TestJudge(t *testing.T) {
 		if got := judge("e", tc.head, tc.checked, tc.state, tc.last); got != tc.want {
 			t.Errorf("%s: %d, want %d", name, got, tc.want)
 		}
+	}
+}
+
+func TestManyConversationsWithoutReadersAreNotFollowedForLong(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		idle int // conversations, one more in each millisecond
+		want time.Duration
+	}{
+		"none":                {0, linger},
+		"as many as are kept": {idleKept, linger},
+		"one more":            {idleKept + 1, idleKept * time.Millisecond},
+		"very many":           {100 * idleKept, idleKept * time.Millisecond},
+	} {
+		idle := make([]time.Duration, tc.idle)
+		for i := range idle {
+			idle[len(idle)-1-i] = time.Duration(i) * time.Millisecond
+		}
+		if got := patience(idle); got != tc.want {
+			t.Errorf("%s: %s, want %s", name, got, tc.want)
+		}
+	}
+	if got := patience(slices.Repeat([]time.Duration{2 * linger}, idleKept+1)); got != linger {
+		t.Errorf("what is old anyway: %s, want %s", got, linger)
 	}
 }

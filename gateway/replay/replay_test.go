@@ -377,3 +377,27 @@ func TestNobodyReads(t *testing.T) {
 		}
 	})
 }
+
+// TestAReaderThatGoesThroughManyConversationsLeavesFewBehind: each is followed on for a moment after it, but not any number.
+func TestAReaderThatGoesThroughManyConversationsLeavesFewBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const conversations, most = 6000, 4096
+		l := newFakeLog()
+		h, stop := running(t, l, replay.Options{})
+		for n := range conversations {
+			c := attach(t, h, schemas.ConversationID(fmt.Sprint("c_", n)), schemas.Cursor{})
+			time.Sleep(3 * time.Millisecond)
+			synctest.Wait()
+			c.end()
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if n := len(l.heard); n == 0 || n > most {
+			t.Errorf("%d are followed; want at most %d, and some", n, most)
+		}
+		if !h.Follows(account, schemas.ConversationID(fmt.Sprint("c_", conversations-1))) {
+			t.Error("the last one is not followed any more")
+		}
+		stop()
+	})
+}
