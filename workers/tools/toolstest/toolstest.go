@@ -109,9 +109,10 @@ func (c testcase) found(t *testing.T, carry Carry) string {
 	must(t, os.Mkdir(dir, 0o755)) //nolint:gosec // a box with another owner must read it
 	must(t, os.Chmod(dir, 0o777)) //nolint:gosec // as above
 	must(t, os.WriteFile(filepath.Join(base, "secret"), []byte("outside\n"), 0o600))
+	now := time.Now().Truncate(time.Minute) // once: ages that are equal stay so
 	for _, line := range c.files {
 		if line != "" {
-			c.populate(t, dir, line)
+			c.populate(t, dir, line, now)
 		}
 	}
 	call, input := c.decode(t)
@@ -163,8 +164,8 @@ func expand(s string) []byte {
 }
 
 // populate makes one file: "NAME = JSON string", "NAME base64 …", "NAME -> TARGET", "NAME/", "NAME fifo",
-// "NAME link OTHER", "NAME size N"; a number in front, such as "3 ", is how many minutes ago it was changed.
-func (c testcase) populate(t *testing.T, dir, line string) {
+// "NAME link OTHER", "NAME size N"; a number in front, such as "3 ", is how many minutes before now it was changed.
+func (c testcase) populate(t *testing.T, dir, line string, now time.Time) {
 	t.Helper()
 	age := 1
 	if n, rest, ok := strings.Cut(line, "| "); ok {
@@ -217,7 +218,7 @@ func (c testcase) populate(t *testing.T, dir, line string) {
 		t.Fatalf("file %q: not understood", line)
 	}
 	must(t, err)
-	when := time.Now().Add(-time.Duration(age) * time.Minute).Truncate(time.Minute)
+	when := now.Add(-time.Duration(age) * time.Minute)
 	must(t, os.Chtimes(name, when, when))
 }
 
