@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -27,13 +26,10 @@ type world struct {
 	closers []func()
 }
 
-// inWorld runs f in virtual time against a real log. One after the other: the NATS client keeps
-// timers in a pool of the process, and one made in a bubble must not come up in another.
+// inWorld runs f in virtual time against a real log. One after the other: what the NATS client keeps for the
+// process must not come from one bubble into another.
 func inWorld(t *testing.T, f func(*testing.T, *world)) {
 	t.Helper()
-	for range 2 { // what a pool keeps survives one collection
-		runtime.GC()
-	}
 	var log *streams.Options
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		w := &world{t: t, log: *log, bus: b, specs: new(specs)}

@@ -7,12 +7,12 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/natstest"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -22,31 +22,16 @@ import (
 // is also how the search proves that it finds something.
 func TestVariablesOfSandboxesAreNowhereElse(t *testing.T) {
 	const secret = "pl4nted-s3cret"
-	for range 2 { // see inWorld: a timer of a bubble must not come up out here
-		runtime.GC()
-	}
 	p, dir := openLocal(t), t.TempDir()
-	server, err := streams.StartServer(t.Context(), streams.ServerOptions{DataDir: dir, Port: -1, Durability: "always"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(server.Shutdown)
-	open := func() *streams.Bus {
-		b, err := streams.Open(t.Context(), streams.Options{Server: server, Shards: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = b.Close(context.Background()) })
-		return b
-	}
+	l := natstest.Start(t, natstest.Dir(dir), natstest.Durability("always"), natstest.Shards(1))
 	said := new(sharedBuffer)
 	log := slog.New(slog.NewTextHandler(said, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	w := &world{t: t, bus: open(), specs: &specs{persistent: true, change: func(s *schemas.Sandbox) {
+	w := &world{t: t, bus: l.Bus, specs: &specs{persistent: true, change: func(s *schemas.Sandbox) {
 		s.EnvVars = map[string]string{"TOKEN": secret}
 	}}}
 	ctx, stop := context.WithCancel(t.Context())
 	var parts sync.WaitGroup
-	worker := &Worker{Bus: open(), Provider: p, Name: "fake", Specs: w.specs, Log: log}
+	worker := &Worker{Bus: l.Open(), Provider: p, Name: "fake", Specs: w.specs, Log: log}
 	settler := &Settler{Bus: w.bus, Log: log}
 	mover := &streams.Mover{Bus: w.bus, Log: log}
 	for _, run := range []func(context.Context) error{worker.Run, settler.Run, mover.Run} {

@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-const within = 20 * time.Second // of everything that must happen at all
+const within = 90 * time.Second // of everything that must happen at all
 
 // Client is a plain NATS client, as an outside publisher has one. Its methods fail the test in
 // place of returning errors.
@@ -19,7 +19,7 @@ type Client struct{ nc *nats.Conn }
 // Dial connects to a server as a user; the connection is closed when the test ends.
 func Dial(tb testing.TB, url, user, password string) *Client {
 	tb.Helper()
-	nc, err := nats.Connect(url, nats.UserInfo(user, password))
+	nc, err := nats.Connect(url, nats.UserInfo(user, password), nats.Timeout(within))
 	if err != nil {
 		tb.Fatalf("connect as %s: %v", user, err)
 	}
