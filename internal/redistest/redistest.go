@@ -84,7 +84,7 @@ func (s *Server) Restart() {
 	if err := s.cmd.Start(); err != nil {
 		s.t.Fatal(err)
 	}
-	const most, pause = 30 * time.Second, 5 * time.Millisecond
+	const most, pause = 2 * time.Minute, 5 * time.Millisecond
 	for began := time.Now(); !s.answers(); time.Sleep(pause) {
 		if time.Since(began) > most {
 			s.t.Fatalf("redis-server did not answer within %v", most)
@@ -94,7 +94,7 @@ func (s *Server) Restart() {
 
 // answers reports whether the server says PONG.
 func (s *Server) answers() bool {
-	const patience = 5 * time.Second
+	const patience = 30 * time.Second
 	c, err := (&net.Dialer{Timeout: patience}).DialContext(s.t.Context(), "unix", s.socket)
 	if err != nil {
 		return false

@@ -54,18 +54,27 @@ var _ limits.Limiter = (*Limiter)(nil)
 // rediss:// with TLS, or unix:///path. It does not connect yet, so that a worker can start first.
 // Codes: invalid; the message never has the address, which may hold a password.
 func Open(address string) (*Limiter, error) {
+	o, err := options(address)
+	if err != nil {
+		return nil, err
+	}
+	redis.SetLogger(silent{}) // it has one for the whole process, on stderr: errors come back from every verb anyway
+	return New(redis.NewClient(o)), nil
+}
+
+// options says how to talk with the server at address.
+func options(address string) (*redis.Options, error) {
 	o, err := redis.ParseURL(address)
 	if err != nil {
 		return nil, schemas.Invalidf("redis-url", "is no address of a Redis server: write redis://host:6379/0, rediss://… for TLS, or unix:///path")
 	}
-	redis.SetLogger(silent{}) // it has one for the whole process, on stderr: errors come back from every verb anyway
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = patience, patience, patience, patience
 	o.ContextTimeoutEnabled = true
 	o.MaxRetries = 1    // for connections that the server has closed meanwhile; each verb may be repeated
 	o.DialerRetries = 1 // callers try again, and later
 	o.DisableIdentity = true
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled} // of one vendor's service
-	return New(redis.NewClient(o)), nil
+	return o, nil
 }
 
 // New returns a limiter on a client of the caller's making, which may be one of a cluster. It
