@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -17,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const within = 20 * time.Second
+const within = 90 * time.Second
 
 // echo answers every connection with what it says.
 func echo(t *testing.T) string {
@@ -26,23 +27,22 @@ func echo(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	var serving sync.WaitGroup // the proxy, which is stopped first, ends the connections
+	serving.Go(func() {
 		for {
 			c, err := l.Accept()
 			if err != nil {
 				return
 			}
-			go func() {
+			serving.Go(func() {
 				_, _ = io.Copy(c, c)
 				_ = c.Close()
-			}()
+			})
 		}
-	}()
+	})
 	t.Cleanup(func() {
 		_ = l.Close()
-		<-done
+		serving.Wait()
 	})
 	return l.Addr().String()
 }
