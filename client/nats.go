@@ -11,7 +11,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// NATS makes calls over plain NATS. Its methods may be called from many goroutines.
+// NATS makes calls, and answers those that wait for a person, over plain NATS. Its methods may be called
+// from many goroutines.
 //
 // Any NATS client can do the same without this package: the subjects and the bodies are the whole
 // contract, see docs/guides/first-call.md.
@@ -76,9 +77,9 @@ func (n *NATS) Submit(ctx context.Context, r schemas.Request) (State, error) {
 	return State{ID: answer.ID, Conversation: answer.Conversation, Status: answer.Status, Approval: answer.Approval}, nil
 }
 
-func (n *NATS) ask(ctx context.Context, subject string, r schemas.Request, answer any) error {
+func (n *NATS) ask(ctx context.Context, subject string, question, answer any) error {
 	const op = "ask over NATS"
-	body, err := json.Marshal(r)
+	body, err := json.Marshal(question)
 	if err != nil {
 		return schemas.Wrap(schemas.Invalid, op, "the request is no JSON", err)
 	}

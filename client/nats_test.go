@@ -119,3 +119,65 @@ func TestNATSOfAnotherAccountIsNotAnswered(t *testing.T) {
 		t.Errorf("%q, %v: want the id and an error", id, err)
 	}
 }
+
+func TestNATSAnswersApprovals(t *testing.T) {
+	t.Parallel()
+	log := natstest.Start(t, natstest.Listen(streams.User{Name: "me", Password: "mine", Account: account}))
+	conn, err := nats.Connect(log.Server.URL(), nats.UserInfo("me", "mine"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- gateway.FrontDoor{Bus: log.Bus, Records: asking{}}.Run(ctx) }()
+	defer func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Errorf("the front door: %v", err)
+		}
+	}()
+	c := client.NewNATS(conn, account)
+	ask := func(id schemas.CallID) schemas.ApprovalID {
+		t.Helper()
+		r := bash("true")
+		r.ID, r.Conversation = id, "chat"
+		s := eventually(t, func() (client.State, error) { return c.Submit(t.Context(), r) })
+		if s.Approval == "" || s.Status != "awaiting_approval" {
+			t.Fatalf("%+v", s)
+		}
+		return s.Approval
+	}
+	one, two, three := ask("one"), ask("two"), ask("three")
+	list, err := c.Approvals(t.Context(), client.ApprovalsQuery{State: schemas.ApprovalPending, Conversation: "chat"})
+	if err != nil || len(list) != 3 {
+		t.Errorf("%+v, %v", list, err)
+	}
+	if a, err := c.Approval(t.Context(), one); err != nil || a.Call.ID != "one" || string(a.Call.Input) != string(bash("true").Input) {
+		t.Errorf("%+v, %v", a, err)
+	}
+	if a, err := c.Approve(t.Context(), one, "fine"); err != nil || a.State != schemas.ApprovalApproved || a.Reason != "fine" {
+		t.Errorf("%+v, %v", a, err)
+	}
+	if _, err := c.Deny(t.Context(), one, ""); !errors.Is(err, schemas.ErrConflict) {
+		t.Errorf("a second answer: %v", err)
+	}
+	if a, err := c.Deny(t.Context(), two, "no"); err != nil || a.State != schemas.ApprovalDenied {
+		t.Errorf("%+v, %v", a, err)
+	}
+	if a, err := c.ApproveAll(t.Context(), three, ""); err != nil || a.Remember != schemas.RememberConversation {
+		t.Errorf("%+v, %v", a, err)
+	}
+	if _, err := c.Approval(t.Context(), "appr_none"); !errors.Is(err, schemas.ErrNotFound) {
+		t.Errorf("of none: %v", err)
+	}
+}
+
+// asking is book with a person who must allow each call.
+type asking struct{ book }
+
+func (asking) Resolve(ctx context.Context, a schemas.AccountID, r schemas.Request) (schemas.Call, error) {
+	c, err := book{}.Resolve(ctx, a, r)
+	c.Approval = schemas.NewApprovalID()
+	return c, err
+}

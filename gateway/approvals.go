@@ -12,12 +12,8 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// Limits of what a search for approvals gives.
-const (
-	DefaultApprovalsPage = 50   // approvals of one answer
-	MaxApprovalsPage     = 100  // the most of one answer
-	MaxRemembered        = 1000 // remembered answers of one answer
-)
+// MaxRemembered is how many remembered answers one answer lists.
+const MaxRemembered = 1000
 
 // ApprovalList is the answer about an account's approvals, the newest first.
 type ApprovalList struct {
@@ -40,11 +36,11 @@ func (g *Gateway) getApprovals(w http.ResponseWriter, r *http.Request, a schemas
 	if err != nil {
 		return err
 	}
-	limit, err := q.integer("limit", DefaultApprovalsPage, 1, MaxApprovalsPage)
+	limit, err := q.integer("limit", schemas.DefaultApprovalsPage, 1, schemas.MaxApprovalsPage)
 	if err != nil {
 		return err
 	}
-	list, err := g.findApprovals(r.Context(), a, want, int(limit))
+	list, err := findApprovals(r.Context(), g.Bus, a, want, int(limit))
 	if err != nil {
 		return err
 	}
@@ -67,14 +63,19 @@ func (q query) approvals() (func(schemas.Approval) bool, error) {
 			return nil, err //nolint:wrapcheck // it is coded already
 		}
 	}
+	return wantedApprovals(state, conv), nil
+}
+
+// wantedApprovals tells those in a state and of a conversation; empty: of any.
+func wantedApprovals(state schemas.ApprovalState, conv schemas.ConversationID) func(schemas.Approval) bool {
 	return func(a schemas.Approval) bool {
 		return (state == "" || a.State == state) && (conv == "" || a.Call.Conversation == conv)
-	}, nil
+	}
 }
 
 // findApprovals lists the approvals of the account, the newest first.
-func (g *Gateway) findApprovals(ctx context.Context, a schemas.AccountID, want func(schemas.Approval) bool, limit int) (ApprovalList, error) {
-	list, more, err := findNewest(ctx, streams.OpenApprovals(g.Bus), schemas.ApprovalKey(a, "*"), want, limit)
+func findApprovals(ctx context.Context, bus *streams.Bus, a schemas.AccountID, want func(schemas.Approval) bool, limit int) (ApprovalList, error) {
+	list, more, err := findNewest(ctx, streams.OpenApprovals(bus), schemas.ApprovalKey(a, "*"), want, limit)
 	return ApprovalList{Approvals: list, More: more}, err
 }
 
@@ -83,21 +84,28 @@ func (g *Gateway) getApproval(w http.ResponseWriter, r *http.Request, a schemas.
 	if _, err := parseQuery(r.URL.RawQuery); err != nil {
 		return err
 	}
-	p, err := streams.FindApproval(r.Context(), g.Bus, a, pathApproval(r))
+	found, err := wholeApproval(r.Context(), g.Bus, a, pathApproval(r))
 	if err != nil {
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}
-	if p.Value.LeftOut() {
-		call, err := streams.FindCall(r.Context(), g.Bus, a, p.Value.Call.ID)
-		switch {
-		case err == nil && call.Approval == p.Value.ID:
-			p.Value.Call.Input = call.Input
-		case err != nil && !errors.Is(err, schemas.ErrNotFound):
-			return err //nolint:wrapcheck // it is coded already
-		}
-	}
-	writeJSON(w, http.StatusOK, p.Value)
+	writeJSON(w, http.StatusOK, found)
 	return nil
+}
+
+// wholeApproval finds an approval, with an input that its record leaves out. Codes: not_found, unavailable.
+func wholeApproval(ctx context.Context, bus *streams.Bus, a schemas.AccountID, id schemas.ApprovalID) (schemas.Approval, error) {
+	p, err := streams.FindApproval(ctx, bus, a, id)
+	if err != nil || !p.Value.LeftOut() {
+		return p.Value, err //nolint:wrapcheck // it is coded already
+	}
+	call, err := streams.FindCall(ctx, bus, a, p.Value.Call.ID)
+	switch {
+	case err == nil && call.Approval == p.Value.ID:
+		p.Value.Call.Input = call.Input
+	case err != nil && !errors.Is(err, schemas.ErrNotFound):
+		return schemas.Approval{}, err //nolint:wrapcheck // it is coded already
+	}
+	return p.Value, nil
 }
 
 // postApproval takes an answer.

@@ -1,6 +1,7 @@
 package gateway_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -63,7 +64,7 @@ func TestApprovedOverHTTP(t *testing.T) {
 	}
 	// Who waits for the result waits across the answer.
 	done := make(chan answer, 1)
-	go func() { done <- e.get("/v1/calls/x?wait=20") }()
+	go func() { done <- e.get("/v1/calls/x?wait=60") }()
 	if a := e.post("/v1/approvals/"+id, `{"approved":true,"reason":"fine"}`); a.status != http.StatusOK || !strings.Contains(a.body, `"state":"approved"`) {
 		t.Fatalf("%d %s", a.status, a.body)
 	}
@@ -233,7 +234,7 @@ func TestApprovalsOverAWebSocket(t *testing.T) {
 	if f := next(); f.Op != "error" || f.Error.Code != schemas.Conflict || f.Approval != id {
 		t.Errorf("%+v", f)
 	}
-	if r := decode[schemas.Result](t, e.get("/v1/calls/x?wait=20")); r.Text != "hi" {
+	if r := decode[schemas.Result](t, e.get("/v1/calls/x?wait=60")); r.Text != "hi" {
 		t.Errorf("%+v", r)
 	}
 	if a := decode[schemas.Approval](t, e.get("/v1/approvals/"+id)); a.DecidedBy != "websocket" {
@@ -257,6 +258,99 @@ func TestApprovalsOverNATS(t *testing.T) {
 	var b gateway.Answer
 	if err := json.Unmarshal(inbox.Next(t), &b); err != nil || b != a {
 		t.Errorf("the intake: %+v, %v; the front door said %+v", b, err, a)
+	}
+}
+
+// Who speaks NATS alone finds the question and answers it, by the rules of the other doors.
+func TestApprovalsAreDecidedOverNATS(t *testing.T) {
+	t.Parallel()
+	e := openStrict(t)
+	e.background((&gateway.FrontDoor{Bus: e.bus, Records: strict{}, DefaultAccount: alice}).Run)
+	nc := e.tenant()
+	type answer struct {
+		Approval  schemas.Approval
+		Approvals []schemas.Approval
+		More      bool
+		Error     *schemas.Error
+	}
+	ask := func(subject, body string) (a answer) {
+		t.Helper()
+		if err := json.Unmarshal(nc.Request(t, subject, body), &a); err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	const own = gateway.SubjectApprovals + "." + string(alice)
+	if a := ask(own, `{"op":"list"}`); a.Error != nil || a.Approvals == nil || len(a.Approvals) != 0 {
+		t.Errorf("of nothing: %+v", a)
+	}
+	id := e.asked(askedBody)
+	for _, subject := range []string{own, gateway.SubjectApprovals} { // the server puts the account in
+		if a := ask(subject, `{"op":"list","state":"pending","limit":5}`); a.Error != nil || len(a.Approvals) != 1 || string(a.Approvals[0].ID) != id || a.More {
+			t.Errorf("%s: %+v", subject, a)
+		}
+	}
+	show := `{"op":"show","approval":"` + id + `"}`
+	over := decode[schemas.Approval](t, e.get("/v1/approvals/"+id))
+	if a := ask(own, show); a.Error != nil || a.Approval.State != schemas.ApprovalPending || !bytes.Equal(a.Approval.Call.Input, over.Call.Input) {
+		t.Errorf("%+v; over HTTP %+v", a, over)
+	}
+	for body, field := range map[string]string{
+		`{}`: "op", `{"op":"decide"}`: "op", `{"op":"show"}`: "approval", `{"op":"approve","approval":"` + id + `"}`: "approved", `{"op":"list","approval":"` + id + `"}`: "approval",
+		`{"op":"list","state":"new"}`: "state", `{"op":"list","limit":101}`: "limit", `{"op":"list","conversation":"a\u0000"}`: "conversation", `{"op":"show","aproval":"x"}`: "aproval",
+		`{"op":"approve","approval":"` + id + `","approved":false,"remember":"conversation"}`: "remember", `x`: "",
+	} {
+		if a := ask(own, body); a.Error == nil || a.Error.Code != schemas.Invalid || a.Error.Field != field {
+			t.Errorf("%s: %+v", body, a.Error)
+		}
+	}
+	if a := ask(own, `{"op":"list","conversation":"other"}`); a.Error != nil || len(a.Approvals) != 0 {
+		t.Errorf("of another conversation: %+v", a)
+	}
+	if a := ask(own, `{"op":"approve","approval":"appr_none","approved":true}`); a.Error == nil || a.Error.Code != schemas.NotFound {
+		t.Errorf("of none: %+v", a)
+	}
+	e.work()
+	approve := `{"op":"approve","approval":"` + id + `","approved":true,"reason":"fine","remember":"conversation"}`
+	if a := ask(own, approve); a.Error != nil || a.Approval.State != schemas.ApprovalApproved || a.Approval.DecidedBy != "nats" || a.Approval.Reason != "fine" {
+		t.Errorf("%+v", a)
+	}
+	for _, again := range []string{approve, `{"op":"approve","approval":"` + id + `","approved":false}`} {
+		if a := ask(own, again); a.Error == nil || a.Error.Code != schemas.Conflict || !strings.Contains(a.Error.Message, "approved already") {
+			t.Errorf("%s: %+v", again, a)
+		}
+	}
+	if r := decode[schemas.Result](t, e.get("/v1/calls/x?wait=60")); r.Text != "hi" {
+		t.Errorf("%+v", r)
+	}
+	if m := decode[gateway.RememberedList](t, e.get("/v1/approvals/memory")); len(m.Remembered) != 1 || m.Remembered[0].DecidedBy != "nats" {
+		t.Errorf("%+v", m)
+	}
+}
+
+// What is too much for one message is left out, and the answer says so.
+func TestApprovalsOverNATSFitIntoAMessage(t *testing.T) {
+	t.Parallel()
+	e := openStrict(t)
+	e.background((&gateway.FrontDoor{Bus: e.bus, Records: strict{}, DefaultAccount: alice}).Run)
+	nc := e.tenant()
+	const many, size, whole = 20, 60 << 10, 1020 << 10 // of many, each is in its record, and together they are more than a message
+	for n := range many {
+		e.asked(fmt.Sprintf(`{"id":"n%d","conversation":"c","tool":"bash","input":{"command":"true %s"}}`, n, strings.Repeat("x", size)))
+	}
+	large := e.asked(`{"id":"large","conversation":"d","tool":"bash","input":{"command":"true ` + strings.Repeat("x", whole) + `"}}`)
+	var list struct {
+		Approvals []schemas.Approval
+		More      bool
+	}
+	err := json.Unmarshal(nc.Request(t, gateway.SubjectApprovals, `{"op":"list","conversation":"c","limit":100}`), &list)
+	if n := len(list.Approvals); err != nil || !list.More || n < many/2 || n >= many || len(list.Approvals[n-1].Call.Input) < size {
+		t.Errorf("%d, more: %v, %v", n, list.More, err)
+	}
+	var one struct{ Approval schemas.Approval }
+	err = json.Unmarshal(nc.Request(t, gateway.SubjectApprovals, `{"op":"show","approval":"`+large+`"}`), &one)
+	if a := one.Approval; err != nil || string(a.ID) != large || a.InputSize < whole || len(a.Call.Input) > len("null") {
+		t.Errorf("%s with %d bytes, %v", a.ID, len(a.Call.Input), err)
 	}
 }
 

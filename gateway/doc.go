@@ -4,8 +4,8 @@
 // [Gateway] serves HTTP. It keeps nothing that cannot be lost: every answer is read from the log,
 // so any number of gateways may run side by side and each may be killed at any time. [Router]
 // carries what plain NATS clients publish on sandjet.calls.auto.<account> over to the calls, and
-// [FrontDoor] answers requests on sandjet.rpc.call. All three admit a call through package
-// admission, so the same request means the same call at every door.
+// [FrontDoor] answers requests on sandjet.rpc.call and sandjet.rpc.approvals. All three admit a call
+// through package admission, so the same request means the same call at every door.
 //
 // # Credentials
 //

@@ -12,12 +12,15 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// SubjectRPC is where the front door listens: with ".<account>" for each account, and bare for the
-// default one.
-const SubjectRPC = "sandjet.rpc.call"
+// Where the front door listens: with ".<account>" for each account, and bare for the default one.
+const (
+	SubjectRPC       = streams.RPCSubject   // for calls
+	SubjectApprovals = streams.RPCApprovals // for questions to people, and their answers
+)
 
 // FrontDoor answers requests of NATS clients at once: {id, conversation} once the call is safe on
-// the log, or {error}. It is a NATS micro service, so `nats micro info sandjet` finds it.
+// the log, {approvals, more} or {approval} to a [schemas.ApprovalOp], or {error}. It is a NATS micro
+// service, so `nats micro info sandjet` finds it.
 //
 // Who may ask for an account is decided by the server's permissions on the subject.
 type FrontDoor struct {
@@ -40,40 +43,53 @@ func (f FrontDoor) Run(ctx context.Context) error {
 		f.Version = "0.0.0"
 	}
 	o := streams.ServiceOptions{
-		Name: "sandjet", Version: f.Version, Description: "Admits tool calls: answers {id, conversation} or {error}.",
-		Subjects: []string{SubjectRPC, SubjectRPC + ".*"},
+		Name: "sandjet", Version: f.Version, Description: "Admits tool calls, lists and decides approvals: answers {id, conversation}, {approvals}, {approval} or {error}.",
+		Subjects: []string{SubjectRPC, SubjectRPC + ".*", SubjectApprovals, SubjectApprovals + ".*"},
 	}
 	return f.Bus.Serve(ctx, o, f.serve) //nolint:wrapcheck // it is coded already
 }
 
 // serve answers one request. Failures are answers too: the service itself does not fail by them.
 func (f FrontDoor) serve(ctx context.Context, r streams.Request) ([]byte, error) {
-	got, err := f.admit(ctx, r)
-	a := answerOf(got)
+	account, subject := r.Account, SubjectRPC
+	if strings.HasPrefix(r.Subject, SubjectApprovals) {
+		subject = SubjectApprovals
+	}
+	if r.Subject == subject {
+		account = f.DefaultAccount
+	}
+	var answer any
+	err := checkAccount(account, subject)
+	switch {
+	case err != nil:
+	case subject == SubjectApprovals:
+		answer, err = f.approvals(ctx, account, r.Data)
+	default:
+		var got admission.Accepted
+		got, err = f.admit(ctx, account, r.Data)
+		answer = answerOf(got)
+	}
 	if err != nil {
-		a = Answer{Error: schemas.Public(err)}
-		if a.Error.Code == schemas.Internal {
+		public := schemas.Public(err)
+		if answer = (Answer{Error: public}); public.Code == schemas.Internal {
 			f.Log.Warn("a request failed", "subject", r.Subject, "error", err)
 		}
 	}
-	return json.Marshal(a) //nolint:wrapcheck // a type of ours that always encodes
+	return json.Marshal(answer) //nolint:wrapcheck // a type of ours that always encodes
 }
 
-func (f FrontDoor) admit(ctx context.Context, r streams.Request) (admission.Accepted, error) {
-	account := f.DefaultAccount
-	if rest, ok := strings.CutPrefix(r.Subject, SubjectRPC+"."); ok {
-		account = schemas.AccountID(rest)
+func checkAccount(a schemas.AccountID, subject string) error {
+	if a == "" {
+		return schemas.Errorf(schemas.Denied, "", "no account: ask on %s.<account>", subject)
 	}
-	if account == "" {
-		return admission.Accepted{}, schemas.Errorf(schemas.Denied, "", "no account: ask on %s.<account>", SubjectRPC)
-	}
-	if err := account.Validate(); err != nil {
-		return admission.Accepted{}, err //nolint:wrapcheck // it is coded already
-	}
-	req, err := schemas.DecodeRequest(r.Data)
+	return a.Validate() //nolint:wrapcheck // it is coded already
+}
+
+func (f FrontDoor) admit(ctx context.Context, a schemas.AccountID, body []byte) (admission.Accepted, error) {
+	req, err := schemas.DecodeRequest(body)
 	if err != nil {
 		return admission.Accepted{}, err //nolint:wrapcheck // it is coded already
 	}
 	door := admission.Door{Bus: f.Bus, Records: f.Records, Kind: admission.NATS, Log: f.Log}
-	return door.Admit(ctx, account, req) //nolint:wrapcheck // it is coded already
+	return door.Admit(ctx, a, req) //nolint:wrapcheck // it is coded already
 }

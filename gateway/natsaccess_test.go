@@ -45,7 +45,7 @@ func TestCredentialsForNATS(t *testing.T) {
 		got := decode[schemas.NATSCredential](t, a)
 		left := time.Until(got.Expires)
 		if got.User != k.anna.id || got.URL != url || left > c.ttl || left < c.ttl-time.Minute || got.InboxPrefix != "sandjet.reply."+k.anna.id ||
-			!slices.Equal(got.Publish, []string{"sandjet.calls.auto." + k.anna.id, "sandjet.rpc.call." + k.anna.id}) ||
+			!slices.Equal(got.Publish, []string{"sandjet.calls.auto." + k.anna.id, "sandjet.rpc.call." + k.anna.id, "sandjet.rpc.approvals." + k.anna.id}) ||
 			!slices.Equal(got.Subscribe, []string{"sandjet.live." + k.anna.id + ".>", "sandjet.reply." + k.anna.id + ".>"}) {
 			t.Errorf("%s: %+v", name, got)
 		}

@@ -53,7 +53,7 @@ type Approval struct {
 	Requested time.Time `json:"requested"`
 	Expires   time.Time `json:"expires"` // unanswered until then it is expired
 	Decided   time.Time `json:"decided,omitzero"`
-	// DecidedBy is the way by which the answer came: api, websocket, or deadline when none did.
+	// DecidedBy is the way by which the answer came: api, websocket, nats, or deadline when none did.
 	DecidedBy string `json:"decided_by,omitzero"`
 	Reason    string `json:"reason,omitzero"` // what was given with the answer
 	// Remember says that the answer counts for later calls too, see [Remembered].

@@ -237,3 +237,30 @@ func FuzzDecodeApprovalAnswer(f *testing.F) {
 		}
 	})
 }
+
+// An operation on approvals that is let in is one of three, and an answer in it says yes or no.
+func FuzzDecodeApprovalOp(f *testing.F) {
+	seeds(f)
+	for _, s := range []string{
+		`{"op":"list","state":"pending","conversation":"c","limit":3}`, `{"op":"show","approval":"appr_1"}`,
+		`{"op":"approve","approval":"appr_1","approved":true,"reason":"fine","remember":"conversation"}`, `{"op":"approve"}`, `{"op":"list","approved":null}`,
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		o, err := DecodeApprovalOp(b)
+		if err != nil {
+			if CodeOf(err) != Invalid {
+				t.Fatalf("code %s: %v", CodeOf(err), err)
+			}
+			return
+		}
+		if o.Op != ApprovalsList && o.Approval == "" || (o.Op == ApprovalApprove) != (o.Approved != nil) || o.Limit < 0 || o.Limit > MaxApprovalsPage {
+			t.Fatalf("%+v", o)
+		}
+		again, err := DecodeApprovalOp(mustJSON(o))
+		if err != nil || !bytes.Equal(mustJSON(again), mustJSON(o)) {
+			t.Fatalf("%+v became %+v, %v", o, again, err)
+		}
+	})
+}

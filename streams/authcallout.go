@@ -252,7 +252,7 @@ type Access struct {
 func AccessOf(a schemas.AccountID) Access {
 	prefix := prefixReply + string(a)
 	return Access{
-		Publish:     []string{IntakeSubject(a), RPCSubject + "." + string(a)},
+		Publish:     []string{IntakeSubject(a), RPCSubject + "." + string(a), RPCApprovals + "." + string(a)},
 		Subscribe:   []string{prefixLive + string(a) + ".>", prefix + ".>"},
 		InboxPrefix: prefix,
 	}

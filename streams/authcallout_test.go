@@ -113,14 +113,16 @@ func TestAServerOutsideAsksUsAboutTenants(t *testing.T) {
 		t.Errorf("the confirmation of a call: %s", m.Data)
 	}
 	startPart(t, func(ctx context.Context) error {
-		return out.bus.Serve(ctx, streams.ServiceOptions{Name: "sandjet", Version: "1.0.0", Subjects: []string{streams.RPCSubject + ".*"}},
+		return out.bus.Serve(ctx, streams.ServiceOptions{Name: "sandjet", Version: "1.0.0", Subjects: []string{streams.RPCSubject + ".*", streams.RPCApprovals + ".*"}},
 			func(_ context.Context, r streams.Request) ([]byte, error) { return []byte(r.Account), nil })
 	})
 	for user, nc := range map[schemas.AccountID]*nats.Conn{account: me, other: you} {
-		eventually(t, "the service answers", func() bool {
-			m, err := nc.Request(streams.RPCSubject+"."+string(user), nil, time.Second)
-			return err == nil && string(m.Data) == string(user)
-		})
+		for _, subject := range []string{streams.RPCSubject, streams.RPCApprovals} {
+			eventually(t, "the service answers", func() bool {
+				m, err := nc.Request(subject+"."+string(user), nil, time.Second)
+				return err == nil && string(m.Data) == string(user)
+			})
+		}
 	}
 	inbox := streams.AccessOf(account).InboxPrefix + ".mine"
 	mine, err := me.SubscribeSync(inbox)

@@ -234,7 +234,7 @@ func TestATenantReachesOnlyItsOwn(t *testing.T) {
 	}
 	me, you := dial("me", "m"), dial("you", "y")
 	for _, subject := range []string{
-		"sandjet.calls.local.acct_test.YQ", "sandjet.calls.auto.acct_other", "sandjet.events.00.acct_test.YQ", "sandjet.rpc.call.acct_other",
+		"sandjet.calls.local.acct_test.YQ", "sandjet.calls.auto.acct_other", "sandjet.events.00.acct_test.YQ", "sandjet.rpc.call.acct_other", "sandjet.rpc.approvals.acct_other",
 		"$JS.API.STREAM.LIST", "$JS.API.STREAM.DELETE.CALLS", "$JS.API.DIRECT.GET.EVENTS_00", "$KV.records.x", "sandjet.live.acct_test.YQ", "sandjet.inbox.acct_other.x",
 	} {
 		ok(t, me.Publish(subject, []byte("{}")))
@@ -290,7 +290,7 @@ func TestATenantReachesOnlyItsOwn(t *testing.T) {
 	serve, end := context.WithCancel(ctx)
 	served := make(chan error, 1)
 	go func() {
-		served <- l.Bus.Serve(serve, streams.ServiceOptions{Name: "sandjet", Version: "1.0.0", Subjects: []string{streams.RPCSubject + ".*"}},
+		served <- l.Bus.Serve(serve, streams.ServiceOptions{Name: "sandjet", Version: "1.0.0", Subjects: []string{streams.RPCSubject + ".*", streams.RPCApprovals + ".*"}},
 			func(_ context.Context, r streams.Request) ([]byte, error) {
 				if string(r.Data) == "bad" {
 					return nil, schemas.Invalidf("tool", "is missing")
@@ -302,6 +302,11 @@ func TestATenantReachesOnlyItsOwn(t *testing.T) {
 		m, err := me.Request(streams.RPCSubject, nil, time.Second)
 		return err == nil && string(m.Data) == string(account)
 	})
+	for _, subject := range []string{streams.RPCApprovals, streams.RPCApprovals + ".acct_test"} {
+		if m, err := me.Request(subject, nil, within); err != nil || string(m.Data) != string(account) {
+			t.Errorf("%s: %v %v", subject, m, err)
+		}
+	}
 	if m, err := you.Request(streams.RPCSubject, []byte("x"), within); err != nil || string(m.Data) != string(other) {
 		t.Errorf("the other tenant: %v %v", m, err)
 	}

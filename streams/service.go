@@ -32,6 +32,9 @@ type Request struct {
 	Headers Headers
 }
 
+// MaxAnswer is how many bytes an answer to a request may have at most: what is larger is not sent.
+func (b *Bus) MaxAnswer() int { return b.limit }
+
 // Serve answers requests until ctx ends; then it takes no more, lets those in hand end and returns
 // nil. Several that serve under one name share the requests. What the handler returns is the answer;
 // an error becomes an error answer of the service protocol with [schemas.Public] as its JSON. A

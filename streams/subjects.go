@@ -28,8 +28,12 @@ const (
 	prefixInbox      = "sandjet.inbox."             // what comes to _INBOX in a tenant's own account
 	prefixReply      = "sandjet.reply."             // where a tenant may have its inboxes on every server
 
-	// RPCSubject is where the request/reply front door listens; the last token is the account.
-	RPCSubject = "sandjet.rpc.call"
+	// RPCSubject is where the request/reply front door takes calls; the last token is the account.
+	RPCSubject = prefixRPC + "call"
+	// RPCApprovals is where it is asked about approvals; the last token is the account.
+	RPCApprovals = prefixRPC + "approvals"
+
+	prefixRPC = "sandjet.rpc."
 
 	parked    = "_parked" // stands in the place of a provider for calls that wait for a person
 	noAccount = "_"       // stands for the account where there is none
@@ -106,7 +110,7 @@ func accountOf(subject string) schemas.AccountID {
 		at = 2
 	case len(t) == 4 && (strings.HasPrefix(subject, prefixCancels) || strings.HasPrefix(subject, prefixLive)):
 		at = 2
-	case len(t) == 4 && strings.HasPrefix(subject, RPCSubject+"."):
+	case len(t) == 4 && strings.HasPrefix(subject, prefixRPC):
 		at = 3
 	}
 	if at < 0 || t[at] == noAccount {

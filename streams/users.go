@@ -18,7 +18,7 @@ import (
 //
 // A user without an account is a part of Sandjet and may do everything. One with an account is that
 // tenant: it lives in a NATS account of its own, in which only this exists: it may publish to
-// sandjet.calls.auto.<account> and ask sandjet.rpc.call, it may subscribe to
+// sandjet.calls.auto.<account>, ask sandjet.rpc.call and sandjet.rpc.approvals, it may subscribe to
 // sandjet.live.<account>.> and to inboxes, with the prefix of [Access] or without. Its inboxes are its
 // own: no other tenant can hear them.
 type User struct {
@@ -116,7 +116,7 @@ func (a *authenticator) checkTenant(srv *server.Server, c server.ClientAuthentic
 func tenantPermissions(a schemas.AccountID) *server.Permissions {
 	access := AccessOf(a)
 	return &server.Permissions{
-		Publish:   &server.SubjectPermission{Allow: append(access.Publish, RPCSubject)},
+		Publish:   &server.SubjectPermission{Allow: append(access.Publish, RPCSubject, RPCApprovals)},
 		Subscribe: &server.SubjectPermission{Allow: append(access.Subscribe, "_INBOX.>")},
 	}
 }
@@ -151,9 +151,9 @@ func (a *authenticator) openTenant(srv *server.Server, id schemas.AccountID) (*s
 }
 
 func openWays(own, tenant *server.Account, a schemas.AccountID) error {
-	intake, rpc := IntakeSubject(a), RPCSubject+"."+string(a)
+	intake, call, approvals := IntakeSubject(a), RPCSubject+"."+string(a), RPCApprovals+"."+string(a)
 	live, reply, inbox := prefixLive+string(a)+".>", prefixReply+string(a)+".>", prefixInbox+string(a)+".>"
-	for _, subject := range []string{intake, rpc} {
+	for _, subject := range []string{intake, call, approvals} {
 		if err := own.AddServiceExport(subject, []*server.Account{tenant}); err != nil {
 			return err //nolint:wrapcheck // the caller wraps
 		}
@@ -164,7 +164,7 @@ func openWays(own, tenant *server.Account, a schemas.AccountID) error {
 		}
 	}
 	// The account in the subject is put there by the server: a tenant cannot ask as another.
-	for from, to := range map[string]string{intake: intake, RPCSubject: rpc, rpc: rpc} {
+	for from, to := range map[string]string{intake: intake, RPCSubject: call, call: call, RPCApprovals: approvals, approvals: approvals} {
 		if err := tenant.AddServiceImport(own, from, to); err != nil {
 			return err //nolint:wrapcheck // the caller wraps
 		}

@@ -108,7 +108,7 @@ func TestNoSubjectReachesAnotherAccount(t *testing.T) {
 
 	a, token := string(anna.id), "YQ"
 	publishes := []string{
-		"sandjet.calls.auto." + a, "sandjet.rpc.call." + a, "sandjet.calls.local." + a + "." + token, "sandjet.calls._parked." + a + "." + token,
+		"sandjet.calls.auto." + a, "sandjet.rpc.call." + a, "sandjet.rpc.approvals." + a, "sandjet.calls.local." + a + "." + token, "sandjet.calls._parked." + a + "." + token,
 		"sandjet.events.00." + a + "." + token, "sandjet.live." + a + "." + token, "sandjet.jobs." + a + "." + token, "sandjet.turns." + a + "." + token + ".x",
 		"sandjet.deliveries.webhook." + a + "." + token, "sandjet.timers.deliveries." + a, "sandjet.dead.x." + a + "." + token, "sandjet.cancels." + a + "." + token,
 		"sandjet.cancelled." + a, "sandjet.control.x", "sandjet.inbox." + a + ".x", "sandjet.reply." + a + ".x", inbox, "_INBOX.x",
@@ -125,7 +125,7 @@ func TestNoSubjectReachesAnotherAccount(t *testing.T) {
 	}
 	works()
 	for _, subject := range []string{
-		">", "*.>", "sandjet.>", "sandjet.calls.>", "sandjet.calls.auto." + a, "sandjet.rpc.call." + a, "sandjet.rpc.>", "sandjet.events.>", "sandjet.live.>", "sandjet.live.*.*",
+		">", "*.>", "sandjet.>", "sandjet.calls.>", "sandjet.calls.auto." + a, "sandjet.rpc.call." + a, "sandjet.rpc.approvals." + a, "sandjet.rpc.>", "sandjet.events.>", "sandjet.live.>", "sandjet.live.*.*",
 		"sandjet.live." + a + ".>", "sandjet.live." + a + "." + token, "sandjet.inbox.>", "sandjet.inbox." + a + ".>", "sandjet.reply.>", "sandjet.reply." + a + ".>",
 		"sandjet.jobs.>", "sandjet.turns.>", "sandjet.deliveries.>", "sandjet.dead.>", "sandjet.control.>", "sandjet.cancels.>", "$JS.>", "$JS.API.>", "$JS.EVENT.>",
 		"$KV.>", "$O.>", "$SYS.>", "$SYS.REQ.USER.AUTH", "$SRV.>", "_R_.>", "_GR_.>", "_INBOX_" + a + ".>",

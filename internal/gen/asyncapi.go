@@ -25,6 +25,8 @@ func channels() []channel {
 			about: "Publish a tool call. With a JetStream PubAck it has exactly one result. An inbox named in the header Sandjet-Reply is told what became of it."},
 		{name: "rpc", address: streams.RPCSubject + ".{account}", message: "request", action: "receive",
 			about: "Request/reply: the answer is {id, conversation} once the call is safe on the log, or {error}."},
+		{name: "approvals", address: streams.RPCApprovals + ".{account}", message: "approval_op", action: "receive",
+			about: "Request/reply: the answer is {approvals, more}, {approval} or {error}."},
 		{name: "live", address: "sandjet.live.{account}.{conversation}", message: "event", action: "send",
 			about: "The events of a conversation as they happen. Nothing is kept here: replay over HTTP or WebSocket."},
 		{name: "calls", stream: "CALLS", address: "sandjet.calls.{provider}.{account}.{call}", message: "call", action: "send", internal: true},
@@ -75,6 +77,8 @@ func asyncAPI() ([]byte, error) {
 			}
 		case c.name == "rpc":
 			subject = streams.RPCSubject + ".*"
+		case c.name == "approvals":
+			subject = streams.RPCApprovals + ".*"
 		case c.name == "jobControl":
 			subject = streams.JobControlSubject("*")
 		}
@@ -96,7 +100,7 @@ func asyncAPI() ([]byte, error) {
 			"address": c.address, "description": about, "parameters": params, "messages": object{c.message: ref("#/components/messages/" + c.message)},
 		}
 		operation := object{"action": c.action, "channel": ref("#/channels/" + c.name), "messages": []any{ref("#/channels/" + c.name + "/messages/" + c.message)}}
-		if c.name == "rpc" {
+		if c.name == "rpc" || c.name == "approvals" {
 			operation["reply"] = object{"address": object{"location": "$message.header#/reply", "description": "The requester's inbox."}}
 		}
 		operations[c.action+strings.ToUpper(c.name[:1])+c.name[1:]] = operation

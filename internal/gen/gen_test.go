@@ -151,6 +151,10 @@ func TestExamplesKeepTheirDocuments(t *testing.T) {
 		"workspace":       {schemas.Workspace{ID: "ws_1", Account: "acct_1", Created: now}},
 		"approval":        {schemas.Approval{ID: "appr_1", Account: "acct_1", State: schemas.ApprovalPending, Call: call, Requested: now, Expires: now}},
 		"approval_answer": {schemas.ApprovalAnswer{Approved: new(false), Reason: "r"}},
+		"approval_op": {
+			schemas.ApprovalOp{Op: schemas.ApprovalsList, State: schemas.ApprovalPending, Limit: 1},
+			schemas.ApprovalOp{Op: schemas.ApprovalApprove, Approval: "appr_1", Approved: new(true), Remember: schemas.RememberConversation},
+		},
 		"job": {schemas.Job{
 			ID: "job_1", Account: "acct_1", Conversation: "c", Call: "x", Tool: schemas.ToolBash, Workspace: "ws_1", Sandbox: "sb_1", State: schemas.JobRunning, Actions: schemas.JobActions(),
 			Group: &schemas.GroupRef{ID: "g", Size: 2}, Created: now, Deadline: now,

@@ -48,6 +48,7 @@ func roots() []root {
 		{name: "workspace", value: schemas.Workspace{}, title: "The record of a set of files"},
 		{name: "approval", value: schemas.Approval{}, title: "The record of a question to a person: may this call run?"},
 		{name: "approval_answer", value: schemas.ApprovalAnswer{}, title: "What a person says to an approval", closed: true},
+		{name: "approval_op", value: schemas.ApprovalOp{}, title: "A question about approvals over plain NATS", closed: true},
 		{name: "job", value: schemas.Job{}, title: "The record of a background job"},
 		{name: "group", value: schemas.Group{}, title: "The record of a group of background calls"},
 		{name: "completion", value: schemas.Completion{}, title: "How a background job ended"},

@@ -1,0 +1,83 @@
+package gateway
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/sandjet/sandjet/gateway/admission"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// ApprovalAnswer is what a NATS client is told about one approval.
+type ApprovalAnswer struct {
+	Approval json.RawMessage `json:"approval"` // a [schemas.Approval]
+}
+
+// ApprovalsAnswer is what a NATS client is told about many, the newest first.
+type ApprovalsAnswer struct {
+	Approvals []json.RawMessage `json:"approvals"` // each a [schemas.Approval]
+	// More says that there are older ones: beyond the limit, or that did not fit into the answer.
+	More bool `json:"more"`
+}
+
+// approvals does what is asked about approvals of an account, by the rules of the other doors. What does not
+// fit into one message is left out: the oldest of a list, and the input of a single one.
+func (f FrontDoor) approvals(ctx context.Context, a schemas.AccountID, body []byte) (any, error) {
+	op, err := schemas.DecodeApprovalOp(body)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // it is coded already
+	}
+	room := f.Bus.MaxAnswer()
+	if op.Op == schemas.ApprovalsList {
+		list, err := findApprovals(ctx, f.Bus, a, wantedApprovals(op.State, op.Conversation), cmp.Or(op.Limit, schemas.DefaultApprovalsPage))
+		if err != nil {
+			return nil, err
+		}
+		return fitApprovals(list, room)
+	}
+	var one schemas.Approval
+	if op.Op == schemas.ApprovalShow {
+		one, err = wholeApproval(ctx, f.Bus, a, op.Approval)
+	} else {
+		decider := admission.Approvals{Bus: f.Bus, Log: f.Log}
+		one, err = decider.Decide(ctx, a, op.Approval, decision(op.Answer(), admission.NATS))
+	}
+	if err != nil {
+		return nil, err //nolint:wrapcheck // it is coded already
+	}
+	b, err := fitApproval(one, room)
+	return ApprovalAnswer{b}, err
+}
+
+// fitApprovals ends a list where its answer would be larger than room bytes. The first is always in it.
+func fitApprovals(list ApprovalList, room int) (ApprovalsAnswer, error) {
+	answer, left := ApprovalsAnswer{Approvals: []json.RawMessage{}, More: list.More}, room
+	for _, a := range list.Approvals {
+		b, err := fitApproval(a, room)
+		if err != nil {
+			return answer, err
+		}
+		if left -= len(b) + len(","); left < 0 && len(answer.Approvals) > 0 {
+			answer.More = true
+			break
+		}
+		answer.Approvals = append(answer.Approvals, b)
+	}
+	return answer, nil
+}
+
+// fitApproval is the approval as JSON, without its input where it would be larger than room bytes; its
+// InputSize tells.
+func fitApproval(a schemas.Approval, room int) (json.RawMessage, error) {
+	b, err := json.Marshal(a)
+	if err == nil && len(b) > room {
+		a.Call.Input = nil
+		b, err = json.Marshal(a)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("encode the approval %s: %w", a.ID, err)
+	}
+	return b, nil
+}
