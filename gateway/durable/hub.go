@@ -18,9 +18,10 @@ type hub struct {
 
 // topic is a stream that has live readers.
 type topic struct {
-	users int // guarded by hub.mu
-	ready chan struct{}
-	err   error // valid once ready
+	ready chan struct{} // closed once the subscription is there, or has failed
+
+	users int // guarded by hub.mu, like those below
+	err   error
 	stop  func()
 
 	mu     sync.Mutex
@@ -54,7 +55,10 @@ func (h *hub) join(ctx context.Context, f found) (*topic, error) {
 	t.users++
 	h.mu.Unlock()
 	if first {
-		t.stop, t.err = h.log.Watch(context.WithoutCancel(ctx), f.Account, f.ID, t.wake)
+		stop, err := h.log.Watch(context.WithoutCancel(ctx), f.Account, f.ID, t.wake)
+		h.mu.Lock() // who gives up meanwhile looks at them
+		t.stop, t.err = stop, err
+		h.mu.Unlock()
 		close(t.ready)
 	}
 	select {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 
+	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
 
@@ -23,7 +24,8 @@ type message struct {
 	data []byte
 }
 
-// read returns what is behind a place: the inherited part first, then the stream's own.
+// read returns what is behind a place: the inherited part first, then the stream's own. Code invalid: the place is
+// behind the stream's end.
 func (s *store) read(ctx context.Context, f found, after uint64) (page, error) {
 	p, size := page{next: after}, 0
 	for _, seg := range f.Inherited {
@@ -73,9 +75,18 @@ func (s *store) finish(ctx context.Context, f found, got []streams.DurableEntry,
 		return err
 	}
 	e, err := s.end(ctx, f)
+	if err == nil && e.seq < p.next {
+		return errBehindTheEnd()
+	}
 	// A message that came after the page was read is for the next page.
-	p.closed = e.state.Closed && e.seq <= p.next
+	p.closed = e.state.Closed && e.seq == p.next
 	return err
+}
+
+// errBehindTheEnd refuses a place that the stream has not reached: who waits there would not be told of what is stored
+// before it. Such places were told by a log that has lost its end, as one that was restored has.
+func errBehindTheEnd() error {
+	return schemas.Invalidf("offset", "is behind the end of the stream: the log has lost what was there; begin at -1, or at now")
 }
 
 // full counts a message, and reports whether it is too much for the page.
