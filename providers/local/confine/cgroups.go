@@ -204,7 +204,7 @@ func (g *Cgroup) AddPid(pid int) error {
 func (g *Cgroup) Kill() error {
 	if g.version == 2 {
 		err := writeControl(filepath.Join(g.unique[0], "cgroup.kill"), "1")
-		if err == nil || !errors.Is(err, os.ErrNotExist) {
+		if err == nil || !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.ENODEV) { // others may have removed it
 			return err
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 	"unsafe"
@@ -269,6 +270,7 @@ func allocate(mib int, hidden bool) {
 
 // forks starts children until it may not, and says how many it got.
 func forks() {
+	spareThreads()
 	_, _ = os.Stdin.Read(make([]byte, 1)) // the test has put us into the group
 	n := 0
 	for ; n < 500; n++ {
@@ -278,6 +280,19 @@ func forks() {
 	}
 	say("forked", n)
 	_, _ = os.Stdin.Read(make([]byte, 1))
+}
+
+// spareThreads has the runtime make threads that it could not make any more when no process may be started.
+func spareThreads() {
+	fds := make([]int, 2)
+	must(unix.Pipe2(fds, unix.O_CLOEXEC))
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() { _, _ = unix.Read(fds[0], make([]byte, 1)) }) // it ends with the pipe
+	}
+	must(unix.Close(fds[1]))
+	all.Wait()
+	must(unix.Close(fds[0]))
 }
 
 // watch runs a watchdog over its own descendants: a child that allocates, then prints what was seen.
