@@ -533,6 +533,7 @@ conclude() {
     { read -r code <"$dir/code"; } 2>/dev/null && break
     pause 2
   done
+  [ -n "$code" ] || { read -r code <"$dir/code"; } 2>/dev/null # its minder wrote it and ended between two looks
   [ -e "$dir/exit" ] && return # there was a guardian all the same, and it has just ended
   if [ -z "$code" ]; then
     lost=1
