@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -17,6 +18,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/providers/supervisor"
@@ -206,14 +209,7 @@ func TestCallbackIsRepeatedUntilItIsHeard(t *testing.T) {
 
 func TestCallbackReachesAGatewayThatWasAway(t *testing.T) {
 	t.Parallel()
-	held, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := held.Addr().String()
-	if err := held.Close(); err != nil {
-		t.Fatal(err)
-	}
+	address, comeBack := away(t)
 	b := reserve(t, open(t, quick()))
 	ref := b.start(t, "true", options("http://"+address))
 	b.end(t, ref)
@@ -221,15 +217,45 @@ func TestCallbackReachesAGatewayThatWasAway(t *testing.T) {
 		return strings.Contains(b.sh(t, `cat ~/.sandjet-jobs/`+string(ref.ID)+`/reported 2>/dev/null; true`), "0")
 	})
 	l := newListener()
-	back, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", address)
-	if err != nil {
-		t.Skipf("somebody has taken the port: %v", err)
-	}
 	server := &http.Server{Handler: l, ReadHeaderTimeout: patience}
+	back := comeBack()
 	go func() { _ = server.Serve(back) }() // ends with Close
 	defer server.Close()
 	if got := l.next(t); got.Status != "completed" || *got.Response.ExitCode != 0 {
 		t.Errorf("the callback says %+v", got)
+	}
+}
+
+// away is an address of our own where connections are refused until somebody comes back and listens: a
+// port that was given up meanwhile may be given to another test.
+func away(t *testing.T) (address string, comeBack func() net.Listener) {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := os.NewFile(uintptr(fd), "away")
+	t.Cleanup(func() { _ = file.Close() })
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	name, err := unix.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bound, ok := name.(*unix.SockaddrInet4)
+	if !ok {
+		t.Fatalf("the name of the socket is a %T", name)
+	}
+	return fmt.Sprintf("127.0.0.1:%d", bound.Port), func() net.Listener {
+		if err := unix.Listen(fd, unix.SOMAXCONN); err != nil {
+			t.Fatal(err)
+		}
+		l, err := net.FileListener(file) // with a descriptor of its own
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
 	}
 }
 

@@ -82,7 +82,7 @@ func TestJobWhoseGuardianIsKilledCanBeStopped(t *testing.T) {
 	ref := b.start(t, "trap 'exit 9' TERM; echo ready; while :; do sleep 0.02; done", providers.JobOptions{})
 	b.hear(t, ref, "ready")
 	kill(t, b.pidOf(t, ref, "guardian"))
-	if err := b.control(t).StopJob(t.Context(), ref, 5*time.Second); err != nil {
+	if err := b.control(t).StopJob(t.Context(), ref, patience); err != nil {
 		t.Fatal(err)
 	}
 	if e := b.end(t, ref); !e.Stopped || e.ExitCode != 9 {
@@ -93,7 +93,7 @@ func TestJobWhoseGuardianIsKilledCanBeStopped(t *testing.T) {
 func TestJobWhoseGuardianIsKilledExpires(t *testing.T) {
 	t.Parallel()
 	b := reserve(t, open(t, supervisor.Options{}))
-	ref := b.begin(t, providers.Command{Script: "exec sleep 600", Sandbox: b.ref, Timeout: 2 * time.Second}, providers.JobOptions{})
+	ref := b.begin(t, providers.Command{Script: "exec sleep 600", Sandbox: b.ref, Timeout: 10 * time.Second}, providers.JobOptions{})
 	kill(t, b.pidOf(t, ref, "guardian"))
 	if e := b.end(t, ref); !e.TimedOut || e.ExitCode != 143 {
 		t.Errorf("it ended with %+v", e)
