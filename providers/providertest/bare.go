@@ -26,6 +26,9 @@ const bareLevel = "L0"
 // defaultGrace is the time between TERM and KILL when a command names none.
 const defaultGrace = 2 * time.Second
 
+// killPatience is how long killed processes may take to be gone.
+const killPatience = 30 * time.Second
+
 // Bare is a provider for tests: it runs bash in temporary directories and isolates nothing. It
 // accepts deny-all and does not keep it. The workspace is the working directory, not a path below
 // /mnt/workspaces; all else is as the interface says, held to the same suite as the real ones. It
@@ -112,10 +115,9 @@ func (b *Bare) Release(_ context.Context, ref schemas.Ref) error {
 
 // removeAll removes a box's directory. What was killed a moment ago may make its last file meanwhile.
 func removeAll(dir string) error {
-	const patience = 5 * time.Second
 	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
 		err := os.RemoveAll(dir)
-		if err == nil || time.Since(began) > patience {
+		if err == nil || time.Since(began) > killPatience {
 			return err //nolint:wrapcheck // it names the path
 		}
 	}

@@ -131,7 +131,7 @@ func await(ctx context.Context, cmd providers.Command, box *bareBox, child *exec
 // killMarked kills every process with the mark in its environment, until there is none. One that
 // clears its environment and leaves its group gets away: this is a provider for tests, not a box.
 func killMarked(mark string) error {
-	for range 200 {
+	for end := time.Now().Add(killPatience); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		found := false
 		files, _ := filepath.Glob("/proc/[0-9]*/environ") // the pattern is right
 		for _, file := range files {
@@ -146,7 +146,6 @@ func killMarked(mark string) error {
 		if !found {
 			return nil
 		}
-		time.Sleep(time.Millisecond)
 	}
 	return errors.New("processes of the box could not be killed")
 }

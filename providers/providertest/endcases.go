@@ -24,8 +24,9 @@ func endCases() []testCase {
 }
 
 func timeoutPartial(t *testing.T, s subject) {
+	t.Parallel()
 	cmd := s.command("echo before; echo before-err >&2; sleep 600; echo after")
-	cmd.Timeout, cmd.Grace = 500*time.Millisecond, 200*time.Millisecond
+	cmd.Timeout, cmd.Grace = begun, 200*time.Millisecond
 	res := s.run(t, cmd)
 	want(t, "TimedOut", res.TimedOut, true)
 	want(t, "exit code", res.ExitCode, 124)
@@ -37,8 +38,9 @@ func timeoutPartial(t *testing.T, s subject) {
 }
 
 func timeoutTerm(t *testing.T, s subject) {
+	t.Parallel()
 	cmd := s.command("trap 'echo bye; exit 0' TERM; sleep 600 & echo ready; wait")
-	cmd.Timeout, cmd.Grace = 500*time.Millisecond, patience
+	cmd.Timeout, cmd.Grace = begun, patience
 	res := s.run(t, cmd)
 	want(t, "stdout", string(res.Stdout), "ready\nbye\n")
 	want(t, "TimedOut", res.TimedOut, true)
@@ -46,8 +48,9 @@ func timeoutTerm(t *testing.T, s subject) {
 }
 
 func timeoutDeaf(t *testing.T, s subject) {
+	t.Parallel()
 	cmd := s.command("trap '' TERM HUP INT; echo deaf; while :; do sleep 600; done")
-	cmd.Timeout, cmd.Grace = 300*time.Millisecond, 200*time.Millisecond
+	cmd.Timeout, cmd.Grace = begun, 200*time.Millisecond
 	res := s.run(t, cmd)
 	want(t, "TimedOut", res.TimedOut, true)
 	want(t, "exit code", res.ExitCode, 124)
@@ -55,8 +58,9 @@ func timeoutDeaf(t *testing.T, s subject) {
 }
 
 func timeoutTree(t *testing.T, s subject) {
+	t.Parallel()
 	cmd := s.command(beating + "sleep 600")
-	cmd.Timeout, cmd.Grace = time.Second, 100*time.Millisecond
+	cmd.Timeout, cmd.Grace = begun, 100*time.Millisecond
 	res := s.run(t, cmd)
 	want(t, "TimedOut", res.TimedOut, true)
 	want(t, "stdout", string(res.Stdout), "beating\n")

@@ -426,7 +426,7 @@ func jobStopStill(t *testing.T, s jobSubject) {
 
 func jobExpires(t *testing.T, s jobSubject) {
 	cmd := s.in(s.box, "trap '' TERM\n"+beating+"while :; do sleep 600; done")
-	cmd.Timeout, cmd.Grace = 2*time.Second, 200*time.Millisecond
+	cmd.Timeout, cmd.Grace = begun, 200*time.Millisecond
 	j := s.begin(t, cmd)
 	e := j.end(t)
 	want(t, "TimedOut", e.TimedOut, true)
@@ -434,7 +434,7 @@ func jobExpires(t *testing.T, s jobSubject) {
 	want(t, "exit code", e.ExitCode, 137)
 	s.wantSilence(t)
 	cmd = s.in(s.box, "trap 'echo bye; exit 0' TERM; while :; do sleep 0.05; done")
-	cmd.Timeout, cmd.Grace = 2*time.Second, patience // time enough to set the trap
+	cmd.Timeout, cmd.Grace = begun, patience
 	e = s.begin(t, cmd).end(t)
 	want(t, "TimedOut", e.TimedOut, true)
 	want(t, "exit code", e.ExitCode, 0)

@@ -158,11 +158,12 @@ func keptConcurrent(t *testing.T, s subject, r providers.Reserver) {
 }
 
 func keptTimeout(t *testing.T, s subject, r providers.Reserver) {
+	t.Parallel()
 	ref := s.keep(t, r)
 	other := s.in(ref, "until [ -e go ]; do sleep 0.02; done; echo done")
 	done := s.start(t.Context(), other)
 	cmd := s.in(ref, "echo before; trap '' TERM; sleep 600")
-	cmd.Timeout, cmd.Grace = 400*time.Millisecond, 100*time.Millisecond
+	cmd.Timeout, cmd.Grace = begun, 100*time.Millisecond
 	res := s.run(t, cmd)
 	want(t, "TimedOut", res.TimedOut, true)
 	want(t, "exit code", res.ExitCode, 124)

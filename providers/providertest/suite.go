@@ -12,12 +12,17 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
+// begun is the timeout of runs that must have come to a point in their script by then: nothing tells
+// a clock to wait for that, so it is far more than a script takes on a loaded machine. Tests with such a
+// run are parallel.
+const begun = 4 * time.Second
+
 // account owns every box of the suite.
 const account schemas.AccountID = "acct_providertest"
 
 // patience is how long a test waits for what has to come at once. It says when to give up, not how
 // fast a provider is: that is a benchmark's business.
-const patience = 30 * time.Second
+const patience = 90 * time.Second
 
 // Test runs the suite: first what every provider must do, then each capability that it has, and by
 // name skips the others. Open makes a provider and has tb end it; it is called a few times.
