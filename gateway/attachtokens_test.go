@@ -182,68 +182,72 @@ func TestASocketMayDoWhatItsTokenAllows(t *testing.T) {
 }
 
 func TestATokenIsRenewedInBand(t *testing.T) {
-	e, k := ticketed(t)
-	s, _, err := e.dial(asProtocol(signed(t, k, alice, aliceKey, 8*time.Second)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if f := s.next(); f.Op != "expiring" {
-		t.Errorf("%+v; want a warning", f)
-	}
-	s.write(`{"op":"attach","conv":"c_1"}`)
-	s.until("live")
-	s.write(`{"op":"auth","id":1,"token":"` + signed(t, k, bob, bobKey, time.Minute) + `"}`)
-	if f := s.next(); f.Op != "error" || f.Error.Code != schemas.Denied {
-		t.Errorf("with another account's: %+v; want denied", f)
-	}
-	s.write(`{"op":"auth","id":2,"token":"` + e.token(`{"conversations":["c_1","c_2"]}`) + `"}`)
-	if f := s.next(); f.Op != "authed" || *f.ID != 2 {
-		t.Errorf("%+v; want authed", f)
-	}
-	s.write(`{"op":"attach","conv":"c_2"}`)
-	s.until("live")
-	s.write(`{"op":"auth","id":3,"token":"` + e.token(`{"conversations":["c_2"]}`) + `"}`)
-	s.until("authed")
-	if f := s.next(); f.Op != "error" || f.Conv != "c_1" || f.Error.Code != schemas.Denied {
-		t.Errorf("%+v; want c_1 to be detached", f)
-	}
-	e.note("c_1", 0, "x")
-	e.note("c_2", 0, "x")
-	if f := s.next(); f.Op != "ev" || f.Conv != "c_2" {
-		t.Errorf("%+v; want the event of c_2 alone", f)
-	}
+	inTime(t, func(t *testing.T, e *edge, k *keys) {
+		s, _, err := e.dial(asProtocol(signed(t, k, alice, aliceKey, 8*time.Second)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.c.Close() // or else the gateway's end would write to nobody
+		if f := s.next(); f.Op != "expiring" {
+			t.Errorf("%+v; want a warning", f)
+		}
+		s.write(`{"op":"attach","conv":"c_1"}`)
+		s.until("live")
+		s.write(`{"op":"auth","id":1,"token":"` + signed(t, k, bob, bobKey, time.Minute) + `"}`)
+		if f := s.next(); f.Op != "error" || f.Error.Code != schemas.Denied {
+			t.Errorf("with another account's: %+v; want denied", f)
+		}
+		s.write(`{"op":"auth","id":2,"token":"` + e.token(`{"conversations":["c_1","c_2"]}`) + `"}`)
+		if f := s.next(); f.Op != "authed" || *f.ID != 2 {
+			t.Errorf("%+v; want authed", f)
+		}
+		s.write(`{"op":"attach","conv":"c_2"}`)
+		s.until("live")
+		s.write(`{"op":"auth","id":3,"token":"` + e.token(`{"conversations":["c_2"]}`) + `"}`)
+		s.until("authed")
+		if f := s.next(); f.Op != "error" || f.Conv != "c_1" || f.Error.Code != schemas.Denied {
+			t.Errorf("%+v; want c_1 to be detached", f)
+		}
+		e.note("c_1", 0, "x")
+		e.note("c_2", 0, "x")
+		if f := s.next(); f.Op != "ev" || f.Conv != "c_2" {
+			t.Errorf("%+v; want the event of c_2 alone", f)
+		}
+	})
 }
 
 func TestASocketEndsWithItsToken(t *testing.T) {
-	e, k := ticketed(t)
-	s, _, err := e.dial(asProtocol(signed(t, k, alice, aliceKey, 2*time.Second)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if code, before := s.closedWith(); code != int(gateway.CloseAuth) || len(before) != 1 || before[0].Op != "expiring" {
-		t.Errorf("closed with %d after %+v; want 4002 after a warning", code, before)
-	}
-	k.rotate(bob)
-	if _, resp, err := e.dial(asProtocol(signed(t, k, bob, bobKey, time.Minute))); err == nil || resp.StatusCode != http.StatusUnauthorized {
-		t.Errorf("with a token of a key that is gone: %v; want 401", err)
-	}
+	inTime(t, func(t *testing.T, e *edge, k *keys) {
+		s, _, err := e.dial(asProtocol(signed(t, k, alice, aliceKey, 2*time.Second)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if code, before := s.closedWith(); code != int(gateway.CloseAuth) || len(before) != 1 || before[0].Op != "expiring" {
+			t.Errorf("closed with %d after %+v; want 4002 after a warning", code, before)
+		}
+		k.rotate(bob)
+		if _, resp, err := e.dial(asProtocol(signed(t, k, bob, bobKey, time.Minute))); err == nil || resp.StatusCode != http.StatusUnauthorized {
+			t.Errorf("with a token of a key that is gone: %v; want 401", err)
+		}
+	})
 }
 
 func TestAnEventStreamEndsWithItsToken(t *testing.T) {
-	e, k := ticketed(t)
-	for _, query := range []string{"", "?compact=1"} {
-		header := http.Header{"Authorization": {"Bearer " + signed(t, k, alice, aliceKey, 2*time.Second)}}
-		lines := e.stream(t.Context(), "/v1/conversations/c_1/events"+query, header)
-		last := ""
-		for lines.Scan() {
-			if text, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
-				last = text
+	inTime(t, func(t *testing.T, e *edge, k *keys) {
+		for _, query := range []string{"", "?compact=1"} {
+			header := http.Header{"Authorization": {"Bearer " + signed(t, k, alice, aliceKey, 2*time.Second)}}
+			lines := e.stream(t.Context(), "/v1/conversations/c_1/events"+query, header)
+			last := ""
+			for lines.Scan() {
+				if text, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
+					last = text
+				}
+			}
+			if !strings.Contains(last, "the attach token has ended") {
+				t.Errorf("%q: the last that was told is %s; want the token's end", query, last)
 			}
 		}
-		if !strings.Contains(last, "the attach token has ended") {
-			t.Errorf("%q: the last that was told is %s; want the token's end", query, last)
-		}
-	}
+	})
 }
 
 func TestAClientMaySayWhoItIsByItsFirstFrame(t *testing.T) {
@@ -313,6 +317,12 @@ func TestAnAccountHoldsNoMoreThanItMay(t *testing.T) {
 	if a := e.do(ask{method: http.MethodGet, path: "/v1/conversations/c/events", header: http.Header{"Accept": {"text/event-stream"}}}); a.status != http.StatusTooManyRequests {
 		t.Errorf("a stream beside them: %d; want 429", a.status)
 	}
+	if a := e.get("/v1/conversations/c/events?wait=1ms"); a.status != http.StatusTooManyRequests || a.header.Get("Retry-After") == "" {
+		t.Errorf("a long poll beside them: %d %v; want 429 and when to come back", a.status, a.header)
+	}
+	if a := e.get("/v1/conversations/c/events"); a.status != http.StatusOK {
+		t.Errorf("a look beside them: %d; want 200", a.status)
+	}
 	asBob := http.Header{"Authorization": {"Bearer " + bobKey}}
 	if _, _, err := e.dial(asBob); err != nil {
 		t.Errorf("another account: %v", err)
@@ -333,7 +343,8 @@ func TestAnAccountHoldsNoMoreThanItMay(t *testing.T) {
 	second.write(`{"op":"attach","conv":"c_9"}`)
 	second.until("live")
 	first.c.Close()
-	eventually(t, "the place of a closed socket is free", func() bool {
+	eventually(t, "the place of a closed socket is free", func() bool { return e.get("/v1/conversations/c/events?wait=1ms").status == http.StatusOK })
+	eventually(t, "the place of a long poll that was answered is free", func() bool {
 		s, _, err := e.dial(nil)
 		if err == nil {
 			s.c.Close()
@@ -397,7 +408,7 @@ func TestACompactSocketIsToldFinishedCallsWhole(t *testing.T) {
 		t.Errorf("page %s; want two pieces", page.body)
 	}
 	waited := make(chan answer, 1)
-	go func() { waited <- e.get("/v1/conversations/c_1/events?compact=1&wait=20s&after=" + out.Next) }()
+	go func() { waited <- e.get("/v1/conversations/c_1/events?compact=1&wait=60s&after=" + out.Next) }()
 	e.publish(schemas.NewEvent(d, schemas.CallOutput, "compact.6", time.Now(), schemas.OutputData{Call: d.ID, Stream: "stdout", Text: "ij", Offset: 4, Bytes: 2, Attempt: 1}))
 	page = <-waited
 	if out = decode[pageOf](t, page); len(out.Events) != 1 || !strings.Contains(string(out.Events[0].Snapshot), `"text":"efgh"`) {

@@ -1,10 +1,12 @@
 package gateway_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,7 +23,7 @@ func bash(command string) string {
 func TestPostCallWaitsForTheResult(t *testing.T) {
 	e := open(t)
 	e.work()
-	a := e.post("/v1/calls?wait=20s", bash("echo hi"))
+	a := e.post("/v1/calls?wait=60s", bash("echo hi"))
 	res := decode[schemas.Result](t, a)
 	if a.status != http.StatusOK || res.Text != "hi" || res.Status != schemas.Completed {
 		t.Fatalf("%d %s", a.status, a.body)
@@ -53,7 +55,7 @@ func TestCallStates(t *testing.T) {
 	if a := e.post(path+"/cancel", `{"reason":"enough"}`); a.status != http.StatusAccepted || decode[gateway.CallState](t, a).Status != "cancelling" {
 		t.Fatalf("cancel: %d %s", a.status, a.body)
 	}
-	if a := e.get(path + "?wait=20s"); a.status != http.StatusOK || decode[schemas.Result](t, a).Status != schemas.Cancelled {
+	if a := e.get(path + "?wait=60s"); a.status != http.StatusOK || decode[schemas.Result](t, a).Status != schemas.Cancelled {
 		t.Fatalf("after the cancel: %d %s", a.status, a.body)
 	}
 	if a := e.post(path+"/cancel", ""); a.status != http.StatusConflict || a.problem(t).Code != schemas.Conflict {
@@ -203,7 +205,7 @@ func TestSameIDIsTheSameCall(t *testing.T) {
 		t.Errorf("the conversation has %+v", page.Events)
 	}
 	e.work()
-	if a := e.post("/v1/calls?wait=20s", first); a.status != http.StatusOK || decode[schemas.Result](t, a).Text != "a" {
+	if a := e.post("/v1/calls?wait=60s", first); a.status != http.StatusOK || decode[schemas.Result](t, a).Text != "a" {
 		t.Errorf("the repeat's wait: %d %s", a.status, a.body)
 	}
 }
@@ -211,17 +213,34 @@ func TestSameIDIsTheSameCall(t *testing.T) {
 // TestRepeatAfterItsDeadline: a client that got no answer may repeat the request when its own
 // deadline has passed, and gets the call that is there.
 func TestRepeatAfterItsDeadline(t *testing.T) {
-	e := open(t)
-	deadline := time.Now().Add(700 * time.Millisecond)
-	body := fmt.Sprintf(`{"id":"mine","tool":"bash","input":{"command":"echo a"},"deadline":%q}`, deadline.Format(time.RFC3339Nano))
+	var late atomic.Bool
+	e := open(t, func(o *gateway.Options) { o.Records = clockBook{late: &late} })
+	body := fmt.Sprintf(`{"id":"mine","tool":"bash","input":{"command":"echo a"},"deadline":%q}`, time.Now().Add(time.Hour).Format(time.RFC3339Nano))
 	first := e.post("/v1/calls", body)
 	if first.status != http.StatusAccepted {
 		t.Fatalf("%d %s", first.status, first.body)
 	}
-	eventually(t, "the deadline passes", func() bool { return time.Now().After(deadline) })
+	late.Store(true)
+	if other := e.post("/v1/calls", strings.Replace(body, "mine", "other", 1)); other.status != http.StatusBadRequest || other.problem(t).Field != "deadline" {
+		t.Errorf("a new call: %d %s", other.status, other.body)
+	}
 	if again := e.post("/v1/calls", body); again.status != http.StatusAccepted || again.body != first.body {
 		t.Errorf("%d %s, want %s", again.status, again.body, first.body)
 	}
+}
+
+// clockBook is a book for which every deadline has passed once it is late.
+type clockBook struct {
+	book
+
+	late *atomic.Bool
+}
+
+func (c clockBook) Resolve(ctx context.Context, a schemas.AccountID, r schemas.Request) (schemas.Call, error) {
+	if c.late.Load() && !r.Deadline.IsZero() {
+		return schemas.Call{}, schemas.Invalidf("deadline", "has passed")
+	}
+	return c.book.Resolve(ctx, a, r)
 }
 
 // TestRepeatCompletesACrashedAdmission: the process died after the call was on the log and before

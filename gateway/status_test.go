@@ -47,7 +47,7 @@ func TestARunIsPolled(t *testing.T) {
 		t.Errorf("as another agent's: %d %+v", status, p)
 	}
 	e.work()
-	if a := e.do(ask{method: http.MethodGet, path: "/v1/calls/mine?wait=20s"}); a.status != http.StatusOK {
+	if a := e.do(ask{method: http.MethodGet, path: "/v1/calls/mine?wait=60s"}); a.status != http.StatusOK {
 		t.Fatalf("%d %s", a.status, a.body)
 	}
 	if status, p := poll("", "mine"); status != http.StatusOK || p.Status != "completed" || p.Response.Text != "hello" {

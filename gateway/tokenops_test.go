@@ -25,7 +25,7 @@ func TestATokenAnswersTheQuestionsOfItsConversation(t *testing.T) {
 	if f := s.next(); f.Op != "decided" || *f.ID != 2 || f.Call != "mine" {
 		t.Errorf("%+v; want decided", f)
 	}
-	if r := decode[schemas.Result](t, e.get("/v1/calls/mine?wait=20")); r.Text != "hi" {
+	if r := decode[schemas.Result](t, e.get("/v1/calls/mine?wait=60")); r.Text != "hi" {
 		t.Errorf("the call ended with %+v", r)
 	}
 	if a := e.get("/v1/approvals/" + other); decode[schemas.Approval](t, a).State != schemas.ApprovalPending {
@@ -53,7 +53,7 @@ func TestATokenCancelsTheCallsOfItsConversation(t *testing.T) {
 	if f := s.next(); f.Op != "cancelling" || *f.ID != 2 || f.Call != "mine" {
 		t.Errorf("%+v; want cancelling", f)
 	}
-	if r := decode[schemas.Result](t, e.get("/v1/calls/mine?wait=20")); r.Status != schemas.Cancelled {
+	if r := decode[schemas.Result](t, e.get("/v1/calls/mine?wait=60")); r.Status != schemas.Cancelled {
 		t.Errorf("the call ended with %+v", r)
 	}
 	if a := e.post("/v1/calls/other/cancel", ""); a.status >= 300 { // else its worker waits for ever
