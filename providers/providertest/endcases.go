@@ -24,46 +24,29 @@ func endCases() []testCase {
 }
 
 func timeoutPartial(t *testing.T, s subject) {
-	t.Parallel()
 	cmd := s.command("echo before; echo before-err >&2; sleep 600; echo after")
-	cmd.Timeout, cmd.Grace = begun, 200*time.Millisecond
-	res := s.run(t, cmd)
-	want(t, "TimedOut", res.TimedOut, true)
-	want(t, "exit code", res.ExitCode, 124)
+	cmd.Grace = 200 * time.Millisecond
+	res := s.timedOut(t, cmd, "before-err")
 	want(t, "stdout", string(res.Stdout), "before\n")
 	want(t, "stderr begins with", strings.HasPrefix(string(res.Stderr), "before-err\n"), true)
-	if res.Duration < cmd.Timeout || res.Duration > patience {
-		t.Errorf("duration %v at a timeout of %v", res.Duration, cmd.Timeout)
-	}
 }
 
 func timeoutTerm(t *testing.T, s subject) {
-	t.Parallel()
 	cmd := s.command("trap 'echo bye; exit 0' TERM; sleep 600 & echo ready; wait")
-	cmd.Timeout, cmd.Grace = begun, patience
-	res := s.run(t, cmd)
-	want(t, "stdout", string(res.Stdout), "ready\nbye\n")
-	want(t, "TimedOut", res.TimedOut, true)
-	want(t, "exit code", res.ExitCode, 124)
+	cmd.Grace = patience
+	want(t, "stdout", string(s.timedOut(t, cmd, "ready").Stdout), "ready\nbye\n")
 }
 
 func timeoutDeaf(t *testing.T, s subject) {
-	t.Parallel()
 	cmd := s.command("trap '' TERM HUP INT; echo deaf; while :; do sleep 600; done")
-	cmd.Timeout, cmd.Grace = begun, 200*time.Millisecond
-	res := s.run(t, cmd)
-	want(t, "TimedOut", res.TimedOut, true)
-	want(t, "exit code", res.ExitCode, 124)
-	want(t, "stdout", string(res.Stdout), "deaf\n")
+	cmd.Grace = 200 * time.Millisecond
+	want(t, "stdout", string(s.timedOut(t, cmd, "deaf").Stdout), "deaf\n")
 }
 
 func timeoutTree(t *testing.T, s subject) {
-	t.Parallel()
-	cmd := s.command(beating + "sleep 600")
-	cmd.Timeout, cmd.Grace = begun, 100*time.Millisecond
-	res := s.run(t, cmd)
-	want(t, "TimedOut", res.TimedOut, true)
-	want(t, "stdout", string(res.Stdout), "beating\n")
+	cmd := s.command("rm -f beats\n" + beating + "sleep 600")
+	cmd.Grace = 100 * time.Millisecond
+	want(t, "stdout", string(s.timedOut(t, cmd, "beating").Stdout), "beating\n")
 	s.wantSilence(t)
 }
 

@@ -425,18 +425,13 @@ func jobStopStill(t *testing.T, s jobSubject) {
 }
 
 func jobExpires(t *testing.T, s jobSubject) {
-	cmd := s.in(s.box, "trap '' TERM\n"+beating+"while :; do sleep 600; done")
-	cmd.Timeout, cmd.Grace = begun, 200*time.Millisecond
-	j := s.begin(t, cmd)
-	e := j.end(t)
-	want(t, "TimedOut", e.TimedOut, true)
-	want(t, "Stopped", e.Stopped, false)
-	want(t, "exit code", e.ExitCode, 137)
+	cmd := s.in(s.box, "trap '' TERM\nrm -f beats\n"+beating+"while :; do sleep 600; done")
+	cmd.Grace = 200 * time.Millisecond
+	want(t, "exit code", s.expired(t, cmd, "beating").ExitCode, 137)
 	s.wantSilence(t)
-	cmd = s.in(s.box, "trap 'echo bye; exit 0' TERM; while :; do sleep 0.05; done")
-	cmd.Timeout, cmd.Grace = begun, patience
-	e = s.begin(t, cmd).end(t)
-	want(t, "TimedOut", e.TimedOut, true)
+	cmd = s.in(s.box, "trap 'echo bye; exit 0' TERM; echo ready; while :; do sleep 0.05; done")
+	cmd.Grace = patience
+	e := s.expired(t, cmd, "ready")
 	want(t, "exit code", e.ExitCode, 0)
 	if !strings.HasSuffix(string(e.Tail), "bye\n") {
 		t.Errorf("printed %q", e.Tail)

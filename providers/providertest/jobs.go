@@ -94,6 +94,21 @@ func (j *job) end(t *testing.T) providers.JobEnd {
 	return st.End
 }
 
+// expired starts cmd as a job and waits until its lifetime has ended it, one that is long enough for what the
+// job must have printed.
+func (s jobSubject) expired(t *testing.T, cmd providers.Command, begun string) (e providers.JobEnd) {
+	t.Helper()
+	for _, cmd.Timeout = range timeouts() {
+		e = s.begin(t, cmd).end(t)
+		if strings.Contains(string(e.Tail), begun) {
+			break
+		}
+	}
+	want(t, "TimedOut", e.TimedOut, true)
+	want(t, "Stopped", e.Stopped, false)
+	return e
+}
+
 // wantEnd fails the test when the job does not end by itself with an exit code.
 func (j *job) wantEnd(t *testing.T, code int) providers.JobEnd {
 	t.Helper()

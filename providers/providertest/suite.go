@@ -12,10 +12,11 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// begun is the timeout of runs that must have come to a point in their script by then: nothing tells
-// a clock to wait for that, so it is far more than a script takes on a loaded machine. Tests with such a
-// run are parallel.
-const begun = 4 * time.Second
+// timeouts are what a test tries whose run must have come to a point in its script when its time is over:
+// nothing tells a clock to wait for that, and a loaded machine may take long.
+func timeouts() []time.Duration {
+	return []time.Duration{500 * time.Millisecond, 2 * time.Second, 8 * time.Second, 30 * time.Second}
+}
 
 // account owns every box of the suite.
 const account schemas.AccountID = "acct_providertest"
@@ -167,6 +168,23 @@ func (s subject) run(t *testing.T, cmd providers.Command) providers.Result {
 func (s subject) sh(t *testing.T, script string) string {
 	t.Helper()
 	return s.ok(t, s.command(script))
+}
+
+// timedOut runs cmd until its time is over, with enough of it for what the run must have printed.
+func (s subject) timedOut(t *testing.T, cmd providers.Command, begun string) (res providers.Result) {
+	t.Helper()
+	for _, cmd.Timeout = range timeouts() {
+		res = s.run(t, cmd)
+		if strings.Contains(string(res.Stdout)+string(res.Stderr), begun) {
+			break
+		}
+	}
+	want(t, "TimedOut", res.TimedOut, true)
+	want(t, "exit code", res.ExitCode, 124)
+	if res.Duration < cmd.Timeout || res.Duration > cmd.Timeout+patience {
+		t.Errorf("duration %v at a timeout of %v", res.Duration, cmd.Timeout)
+	}
+	return res
 }
 
 // ok runs cmd, which must succeed, and returns what it printed without the last newline.

@@ -93,7 +93,7 @@ func TestJobWhoseGuardianIsKilledCanBeStopped(t *testing.T) {
 func TestJobWhoseGuardianIsKilledExpires(t *testing.T) {
 	t.Parallel()
 	b := reserve(t, open(t, supervisor.Options{}))
-	ref := b.begin(t, providers.Command{Script: "exec sleep 600", Sandbox: b.ref, Timeout: 10 * time.Second}, providers.JobOptions{})
+	ref := b.begin(t, providers.Command{Script: "exec sleep 600", Sandbox: b.ref, Timeout: 6 * time.Second}, providers.JobOptions{})
 	kill(t, b.pidOf(t, ref, "guardian"))
 	if e := b.end(t, ref); !e.TimedOut || e.ExitCode != 143 {
 		t.Errorf("it ended with %+v", e)
