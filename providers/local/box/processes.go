@@ -62,33 +62,52 @@ func (i *server) processes() []int {
 	if i.state.setup.Mode == Isolated {
 		return pids
 	}
-	return descendants(pids, own)
+	return descendants(pids, own, parentOf)
 }
 
-// descendants keeps of pids what descends from root: orphans do too, root has adopted them.
-func descendants(pids []int, root int) []int {
+// descendants keeps of pids what descends from root: orphans do too, root has adopted them. The parent of
+// one that has ended is 0. Who ends between two questions hands its children on, so those are asked again.
+func descendants(pids []int, root int, parentOf func(pid int) int) []int {
 	parent := make(map[int]int, len(pids))
 	for _, pid := range pids {
-		if fields := stat(pid); len(fields) > 1 {
-			parent[pid], _ = strconv.Atoi(fields[1])
+		if up := parentOf(pid); up != 0 {
+			parent[pid] = up
 		}
 	}
 	var below []int
+	again := map[int]bool{}
 	for pid := range parent {
-		up := parent[pid]
-		for range len(parent) {
+		at := pid
+		for range 2 * len(parent) { // a longer chain is a loop, of numbers that were used again
+			up := parent[at]
 			if up == root {
 				below = append(below, pid)
 				break
 			}
-			next, ok := parent[up]
-			if !ok {
+			if _, ok := parent[up]; ok {
+				at = up
+				continue
+			}
+			if again[at] {
 				break
 			}
-			up = next
+			again[at] = true
+			if now := parentOf(at); now != 0 {
+				parent[at] = now
+			}
 		}
 	}
 	return below
+}
+
+// parentOf returns the parent of a process; 0: it has none, or has ended.
+func parentOf(pid int) int {
+	fields := stat(pid)
+	if len(fields) < 2 {
+		return 0
+	}
+	up, _ := strconv.Atoi(fields[1])
+	return up
 }
 
 // stat returns the fields of /proc/<pid>/stat from the third on: state, parent, ….

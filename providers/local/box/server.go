@@ -410,6 +410,10 @@ func (i *server) signal(f signalFrame) {
 	}
 }
 
+// quietLooks is how often in a row nothing is found before nothing is left: who was born during a look, of a
+// parent that ended in it, is not seen by that look.
+const quietLooks = 3
+
 // kill kills all that a run started, wherever it went, and says so when nothing of it is left.
 func (i *server) kill(f killFrame) {
 	leader := 0
@@ -428,11 +432,13 @@ func (i *server) kill(f killFrame) {
 	}
 	i.linger(its, time.Duration(f.Moment)*time.Millisecond)
 	killed := map[int]struct{}{}
-	for {
+	for quiet := 0; quiet < quietLooks; {
 		found := i.killThose(its)
 		if len(found) == 0 {
-			break
+			quiet++
+			continue
 		}
+		quiet = 0
 		for _, pid := range found {
 			killed[pid] = struct{}{}
 		}
@@ -456,8 +462,11 @@ func (i *server) killAll() {
 	if i.state.setup.Mode == Isolated {
 		return
 	}
+	quiet := 0
 	for range 2000 {
-		if len(i.killThose(func(uint64) bool { return true })) == 0 {
+		if len(i.killThose(func(uint64) bool { return true })) > 0 {
+			quiet = 0
+		} else if quiet++; quiet == quietLooks {
 			return
 		}
 		time.Sleep(time.Millisecond)
