@@ -13,7 +13,7 @@ import (
 // Filled waits until the pool has all its boxes of spec's shape.
 func (p *Provider) Filled(tb testing.TB, spec providers.Spec) {
 	tb.Helper()
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		p.mu.Lock()
 		full := len(p.pool.idle[p.shape(spec)]) >= p.pool.size
 		p.mu.Unlock()

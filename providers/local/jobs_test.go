@@ -58,7 +58,7 @@ func told(t *testing.T, ends <-chan providers.JobEnd) providers.JobEnd {
 	select {
 	case e := <-ends:
 		return e
-	case <-time.After(6 * patience):
+	case <-time.After(3 * patience):
 		t.Fatal("nobody told of the end")
 		return providers.JobEnd{}
 	}

@@ -108,10 +108,12 @@ func (s *sandbox) claim(mode box.Mode, mounts []providers.Mount) error {
 	return nil
 }
 
-// end kills the box and waits until nothing of it is left. It may be called more than once.
+// end kills the box and waits until nothing of it is left, here neither: its socket is closed. It may be
+// called more than once.
 func (s *sandbox) end() {
 	s.Kill()
 	<-s.Gone()
+	<-s.Ended()
 	s.once.Do(func() {
 		_ = s.clean() // what stays is swept at the next start
 		s.forget()
