@@ -137,6 +137,14 @@ func (g *Gateway) pageEvents(w http.ResponseWriter, r *http.Request, at view, li
 		writeJSON(w, http.StatusOK, out)
 		return nil
 	}
+	if wait > 0 { // who waits holds what a stream does
+		release, err := g.takeStream(at.account)
+		if err != nil {
+			later(w.Header())
+			return err
+		}
+		defer release()
+	}
 	out, err := g.waitPage(r.Context(), at, limit, wait)
 	if err != nil {
 		return err

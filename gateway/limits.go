@@ -13,8 +13,8 @@ import (
 // Limits are what one gateway lets its clients hold at the same time. 0 stands for the default, less for no
 // limit.
 type Limits struct {
-	Sockets        int   // of an account: WebSockets and event streams. Default [DefaultSockets]
-	Attachments    int   // of an account: conversations followed by its sockets and streams. Default [DefaultAttachments]
+	Sockets        int   // of an account: WebSockets, event streams and long polls. Default [DefaultSockets]
+	Attachments    int   // of an account: conversations followed by its sockets, streams and long polls. Default [DefaultAttachments]
 	AllSockets     int   // of all accounts. Default [DefaultAllSockets]
 	Handshakes     int   // WebSockets that are being opened. Default [DefaultHandshakes]
 	BytesPerSecond int64 // to all WebSockets of an account. Default: no limit
@@ -49,9 +49,9 @@ func (g *Gateway) takeSocket(a schemas.AccountID) (*quota.Place, error) {
 	place, full := g.counters.sockets.Take(a)
 	switch full {
 	case quota.Account:
-		return nil, schemas.Errorf(schemas.Exhausted, "", "the account has as many sockets and event streams at this gateway as it may: close some, or follow several conversations by one socket")
+		return nil, schemas.Errorf(schemas.Exhausted, "", "the account has as many sockets, event streams and long polls at this gateway as it may: close some, or follow several conversations by one socket")
 	case quota.All:
-		return nil, schemas.Errorf(schemas.Unavailable, "", "this gateway has as many sockets and event streams as it may: come back later")
+		return nil, schemas.Errorf(schemas.Unavailable, "", "this gateway has as many sockets, event streams and long polls as it may: come back later")
 	case quota.Free:
 	}
 	return place, nil
@@ -64,6 +64,21 @@ func (g *Gateway) takeAttachment(a schemas.AccountID) (*quota.Place, error) {
 		return nil, schemas.Errorf(schemas.Exhausted, "", "the account follows as many conversations at this gateway as it may: detach from some")
 	}
 	return place, nil
+}
+
+// takeStream takes the places of a conversation that is followed without a socket, until release is called. Codes:
+// exhausted, unavailable.
+func (g *Gateway) takeStream(a schemas.AccountID) (release func(), err error) {
+	socket, err := g.takeSocket(a)
+	if err != nil {
+		return nil, err
+	}
+	place, err := g.takeAttachment(a)
+	if err != nil {
+		socket.Release()
+		return nil, err
+	}
+	return func() { place.Release(); socket.Release() }, nil
 }
 
 // takeHandshake takes a place for a WebSocket that is being opened. Code: unavailable.
