@@ -46,6 +46,14 @@ func (x *index) tenant(a schemas.AccountID) *tenant {
 	return t
 }
 
+// account is the account's own record, nil where there is none.
+func (x *index) account(a schemas.AccountID) *schemas.Account {
+	if t := x.tenants[a]; t != nil {
+		return t.account
+	}
+	return nil
+}
+
 // put adds or replaces r. A record of a kind that this version does not know is passed over.
 func (x *index) put(r record) {
 	switch {

@@ -126,3 +126,45 @@ func TestIssuedPasswordsEndWithTheirTimeAndTheirKey(t *testing.T) {
 		}
 	})
 }
+
+// TestWhoseKeysChangedIsTold: nothing else of an account is, and a new account has no connections yet.
+func TestWhoseKeysChangedIsTold(t *testing.T) {
+	t.Parallel()
+	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+		ctx := t.Context()
+		s := open(t, b)
+		var told []schemas.AccountID
+		s.KeysChanged = func(a schemas.AccountID) {
+			if _, _, ok := s.AuthenticateNATS(string(a), key); ok {
+				t.Error("it is told before the copy knows it")
+			}
+			told = append(told, a)
+		}
+		d, _, err := s.AddAccount(ctx, []byte(`{}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := schemas.AccountID(d.ID)
+		if _, err := s.PatchAccount(ctx, a, []byte(`{"name":"other"}`), 0); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.EnsureAccount(ctx, records.Bootstrap{Account: "acct_other", Key: key, Provider: "local"}); err != nil {
+			t.Fatal(err)
+		}
+		if len(told) != 0 {
+			t.Errorf("told of %v, and no key changed", told)
+		}
+		for want, change := range []func() error{
+			func() error { _, err := s.RotateAccount(ctx, a, time.Hour); return err },
+			func() error { _, err := s.RotateAccount(ctx, a, 0); return err },
+			func() error { _, err := s.RemoveAccount(ctx, a, 0); return err },
+		} {
+			if err := change(); err != nil {
+				t.Fatal(err)
+			}
+			if len(told) != want+1 || told[want] != a {
+				t.Errorf("after change %d: %v", want, told)
+			}
+		}
+	})
+}

@@ -19,6 +19,9 @@ import (
 type Store struct {
 	// Log takes notice of records that cannot be read. Set it before Run; nil: silent.
 	Log *slog.Logger
+	// KeysChanged is told of each account that has other keys than before or is gone, once the copy knows it.
+	// It is called by many goroutines and should not take long. Set it right after Open; nil: nobody is told.
+	KeysChanged func(schemas.AccountID)
 
 	bucket vault
 	opened uint64 // the last revision that Open has read
@@ -86,20 +89,40 @@ func (s *Store) passedOver(key string, err error) {
 
 // apply takes a value into the copy unless a later one is there.
 func (s *Store) apply(p streams.Pair[record]) {
+	former, now := s.take(p)
+	if former != nil && s.KeysChanged != nil && !sameKeys(former, now) {
+		s.KeysChanged(former.ID)
+	}
+}
+
+// take is apply's part under the lock. For a record of an account it returns what the account was and is.
+func (s *Store) take(p streams.Pair[record]) (former, now *schemas.Account) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if p.Revision <= s.seen[p.Key] {
-		return
+		return nil, nil
 	}
+	kind, a, _, _ := splitKey(p.Key)
+	if kind != kindAccount {
+		a = "" // nobody's
+	}
+	former = s.index.account(a)
 	s.seen[p.Key] = p.Revision
 	delete(s.locked, p.Key)
-	if p.Deleted {
+	switch {
+	case p.Deleted:
 		s.index.remove(p.Key)
-		return
-	}
-	if p.Value.key() == p.Key { // else it is of a kind or form that this version does not know
+	case p.Value.key() == p.Key: // else it is of a kind or form that this version does not know
 		s.index.put(p.Value)
 	}
+	return former, s.index.account(a)
+}
+
+// sameKeys reports whether b, which may be nil, is opened by the keys of a, each for as long.
+func sameKeys(a, b *schemas.Account) bool {
+	return b != nil && a.KeyHash == b.KeyHash && slices.EqualFunc(a.Former, b.Former, func(x, y schemas.FormerKey) bool {
+		return x.KeyHash == y.KeyHash && x.Expires.Equal(y.Expires)
+	})
 }
 
 // lock takes note of a record that is there and does not open. An earlier value of it is no longer true.

@@ -1,6 +1,7 @@
 package streams_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -19,7 +20,7 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-const within = 20 * time.Second
+const within = 90 * time.Second
 
 // eventually waits for a condition by the wall clock.
 func eventually(t *testing.T, what string, f func() bool) {
@@ -158,7 +159,7 @@ func TestATenantThatComesLater(t *testing.T) {
 		return schemas.AccountID(name), time.Time{}, known && key == password
 	}))
 	dial := func(user, password string) (*nats.Conn, error) {
-		return nats.Connect(l.Server.URL(), nats.UserInfo(user, password))
+		return nats.Connect(l.Server.URL(), nats.UserInfo(user, password), nats.Timeout(within))
 	}
 	if _, err := dial("acct_later", "k"); !errors.Is(err, nats.ErrAuthorization) {
 		t.Errorf("before it was made: %v", err)
@@ -213,6 +214,59 @@ func TestATenantThatComesLater(t *testing.T) {
 	}
 }
 
+// TestReproveKeepsWhoseKeyCounts: a key that was taken back is of use to nobody who is connected with it, and
+// the connections with another key are back by themselves.
+func TestReproveKeepsWhoseKeyCounts(t *testing.T) {
+	t.Parallel()
+	var keys sync.Map
+	l := natstest.Start(t, natstest.Listen(streams.User{Name: "role", Password: "r"}), natstest.Tenants(func(name, password string) (schemas.AccountID, time.Time, bool) {
+		a, known := keys.Load(name + " " + password)
+		if !known {
+			return "", time.Time{}, false
+		}
+		return a.(schemas.AccountID), time.Time{}, true
+	}))
+	for _, id := range []schemas.AccountID{"acct_later", "acct_second"} {
+		keys.Store(string(id)+" former", id)
+		keys.Store(string(id)+" new", id)
+	}
+	type session struct {
+		nc           *nats.Conn
+		back, closed chan struct{}
+	}
+	dial := func(user, password string) session {
+		s := session{back: make(chan struct{}, 8), closed: make(chan struct{})}
+		var err error
+		s.nc, err = nats.Connect(l.Server.URL(), nats.UserInfo(user, password), nats.ReconnectWait(10*time.Millisecond), nats.MaxReconnects(-1),
+			nats.Timeout(time.Minute), nats.ReconnectHandler(func(*nats.Conn) { s.back <- struct{}{} }), nats.ClosedHandler(func(*nats.Conn) { close(s.closed) }))
+		ok(t, err)
+		t.Cleanup(s.nc.Close)
+		return s
+	}
+	gone, stays, other := dial("acct_later", "former"), dial("acct_later", "new"), dial("acct_second", "former")
+	keys.Delete("acct_later former")
+	l.Server.Reprove("acct_later")
+	for name, c := range map[string]<-chan struct{}{"the former key's is closed": gone.closed, "the new key's is back": stays.back} {
+		select {
+		case <-c:
+		case <-time.After(time.Minute):
+			t.Errorf("never: %s", name)
+		}
+	}
+	if err := gone.nc.LastError(); !errors.Is(err, nats.ErrAuthorization) {
+		t.Errorf("it was closed by %v", err)
+	}
+	for user, s := range map[schemas.AccountID]session{"acct_later": stays, "acct_second": other} {
+		if _, err := s.nc.Request(streams.IntakeSubject(user), []byte("{}"), time.Minute); err != nil {
+			t.Errorf("%s: %v", user, err)
+		}
+	}
+	if n := other.nc.Stats().Reconnects; n != 0 {
+		t.Errorf("the other account was cut off %d times", n)
+	}
+	l.Server.Reprove("acct_none") // whom nobody has ever been
+}
+
 // TestATenantReachesOnlyItsOwn: what a tenant's NATS client may and may not do.
 func TestATenantReachesOnlyItsOwn(t *testing.T) {
 	const other schemas.AccountID = "acct_other"
@@ -221,15 +275,15 @@ func TestATenantReachesOnlyItsOwn(t *testing.T) {
 	ctx := t.Context()
 	refused := make(chan error, 64)
 	dial := func(user, password string) *nats.Conn {
-		nc, err := nats.Connect(l.Server.URL(), nats.UserInfo(user, password), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { refused <- err }))
+		nc, err := nats.Connect(l.Server.URL(), nats.UserInfo(user, password), nats.Timeout(within), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { refused <- err }))
 		ok(t, err)
 		t.Cleanup(nc.Close)
 		return nc
 	}
-	if _, err := nats.Connect(l.Server.URL(), nats.UserInfo("me", "wrong")); !errors.Is(err, nats.ErrAuthorization) {
+	if _, err := nats.Connect(l.Server.URL(), nats.UserInfo("me", "wrong"), nats.Timeout(within)); !errors.Is(err, nats.ErrAuthorization) {
 		t.Errorf("wrong password: %v", err)
 	}
-	if _, err := nats.Connect(l.Server.URL()); !errors.Is(err, nats.ErrAuthorization) {
+	if _, err := nats.Connect(l.Server.URL(), nats.Timeout(within)); !errors.Is(err, nats.ErrAuthorization) {
 		t.Errorf("no credential: %v", err)
 	}
 	me, you := dial("me", "m"), dial("you", "y")
@@ -302,10 +356,11 @@ func TestATenantReachesOnlyItsOwn(t *testing.T) {
 		m, err := me.Request(streams.RPCSubject, nil, time.Second)
 		return err == nil && string(m.Data) == string(account)
 	})
-	for _, subject := range []string{streams.RPCApprovals, streams.RPCApprovals + ".acct_test"} {
-		if m, err := me.Request(subject, nil, within); err != nil || string(m.Data) != string(account) {
-			t.Errorf("%s: %v %v", subject, m, err)
-		}
+	for _, subject := range []string{streams.RPCApprovals, streams.RPCApprovals + ".acct_test"} { // opened one after the other
+		eventually(t, subject+" is answered", func() bool {
+			m, err := me.Request(subject, nil, time.Second)
+			return err == nil && string(m.Data) == string(account)
+		})
 	}
 	if m, err := you.Request(streams.RPCSubject, []byte("x"), within); err != nil || string(m.Data) != string(other) {
 		t.Errorf("the other tenant: %v %v", m, err)
@@ -344,4 +399,23 @@ func TestManyProcessesMakeTheTopologyAtOnce(t *testing.T) {
 	if _, err := streams.Open(t.Context(), streams.Options{URL: "nats://u:secret@127.0.0.1:1"}); !errors.Is(err, schemas.ErrUnavailable) || strings.Contains(err.Error(), "secret") {
 		t.Errorf("nobody there: %v", err)
 	}
+}
+
+// TestAClientMayTakeItsTimeToSayWhoItIs: a machine may be so busy that a client comes to it only after seconds.
+func TestAClientMayTakeItsTimeToSayWhoItIs(t *testing.T) {
+	var log *streams.Options
+	natstest.Run(t, func(t *testing.T, _ *streams.Bus) {
+		c := must(log.Server.InProcessConn())(t)
+		defer c.Close()
+		lines := bufio.NewScanner(c)
+		if !lines.Scan() || !strings.HasPrefix(lines.Text(), "INFO ") {
+			t.Fatalf("the server begins with %q, %v", lines.Text(), lines.Err())
+		}
+		time.Sleep(5 * time.Second)
+		_, err := c.Write([]byte(`CONNECT {"user":"somebody","pass":"else","verbose":false}` + "\r\nPING\r\n"))
+		ok(t, err)
+		if !lines.Scan() || !strings.Contains(lines.Text(), "Authorization Violation") {
+			t.Errorf("it is answered %q, %v; want that the user is refused", lines.Text(), lines.Err())
+		}
+	}, func(_ *streams.ServerOptions, o *streams.Options) { log = o })
 }

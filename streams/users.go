@@ -31,8 +31,9 @@ type User struct {
 // is called from many goroutines and must answer at once.
 type Tenants func(name, password string) (a schemas.AccountID, until time.Time, ok bool)
 
-// tenantSession is how long a connection of such a tenant lasts before it has to prove itself again: a
-// key that was taken back is of use for no longer. Client libraries connect again by themselves.
+// tenantSession is how long a connection of such a tenant lasts before it has to prove itself again: where
+// nobody calls [Server.Reprove], a key that was taken back is of use for no longer. Client libraries
+// connect again by themselves.
 const tenantSession = 15 * time.Minute
 
 // inProcessUser is the name under which this process's own connections come.
@@ -45,7 +46,8 @@ type authenticator struct {
 	password string  // of the connections inside the process
 	server   atomic.Pointer[server.Server]
 
-	opening sync.Mutex // of a tenant's account, so that nobody comes into one that is half open
+	opening sync.Mutex   // of a tenant's account, so that nobody comes into one that is half open
+	proving sync.RWMutex // held for reading from the question whether a password is good until its connection can be found
 }
 
 func newAuthenticator(users []User, tenants Tenants) (*authenticator, error) {
@@ -96,6 +98,8 @@ func (a *authenticator) Check(c server.ClientAuthentication) bool {
 
 // checkTenant decides about a connection of a tenant that may have come while the server runs.
 func (a *authenticator) checkTenant(srv *server.Server, c server.ClientAuthentication, name, password string) bool {
+	a.proving.RLock()
+	defer a.proving.RUnlock()
 	id, until, ok := a.tenants(name, password)
 	if !ok || id.Validate() != nil {
 		return false
@@ -109,6 +113,27 @@ func (a *authenticator) checkTenant(srv *server.Server, c server.ClientAuthentic
 		Username: name, Account: account, Permissions: tenantPermissions(id), ConnectionDeadline: sessionEnd(until, time.Now()),
 	})
 	return true
+}
+
+// Reprove ends the connections of an account's NATS clients, so that each has to prove itself again: one
+// whose key or password counts no more stays outside, and the client libraries of all others are back by
+// themselves. Call it when the answer of [ServerOptions.Tenants] has changed already.
+func (s *Server) Reprove(a schemas.AccountID) {
+	srv := s.running.Load()
+	if srv == nil {
+		return
+	}
+	s.auth.proving.Lock()   // whoever was let in by the former answer can be found now
+	s.auth.proving.Unlock() //nolint:staticcheck // nothing is done under it: waiting is its use
+	const all = 1 << 30
+	found, err := srv.Connz(&server.ConnzOptions{Account: tenantAccount(a), Limit: all})
+	if err != nil {
+		s.log.Warn("the connections of an account are not found: they end within 15 minutes", "account", a, "error", err)
+		return
+	}
+	for _, c := range found.Conns {
+		_ = srv.DisconnectClientByID(c.Cid) // it may have gone by itself
+	}
 }
 
 // tenantPermissions repeats what the tenant's account has, so that what is not allowed is answered

@@ -81,6 +81,15 @@ func (n *node) tenant(name, password string) (schemas.AccountID, time.Time, bool
 	return store.AuthenticateNATS(name, password)
 }
 
+// followKeys has the records say who comes in over NATS, and cuts off from the server of this process, if
+// there is one, who would not any more.
+func (n *node) followKeys(store *records.Store) {
+	if n.server != nil {
+		store.KeysChanged = n.server.Reprove
+	}
+	n.keys.Store(store)
+}
+
 // followTenants has the server of this process know the accounts in its log, until ctx ends. The log may
 // come later: whoever opens it first decides about its form, and that is not this process.
 func (n *node) followTenants(ctx context.Context, ring *seal.Ring) error {
@@ -114,6 +123,6 @@ func (n *node) readTenants(ctx context.Context, ring *seal.Ring) error {
 	if err != nil {
 		return fmt.Errorf("records: %w", err)
 	}
-	n.keys.Store(store)
+	n.followKeys(store)
 	return store.Run(ctx) //nolint:wrapcheck // it ends with ctx
 }

@@ -103,11 +103,24 @@ func TestAServerAloneKnowsTheAccountsOfItsLog(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+	// Who is connected when another process takes the key back is cut off, and not when its session ends.
+	cut := make(chan struct{})
+	connected, err := nats.Connect(server.server.URL(), nats.UserInfo(string(accounts[0]), issued), nats.Timeout(time.Minute),
+		nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond), nats.ClosedHandler(func(*nats.Conn) { close(cut) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer connected.Close()
 	second, err := other.records.RotateAccount(ctx, accounts[0], 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	until("the new key comes in", func() bool { return dial(accounts[0], second) == nil })
+	select {
+	case <-cut:
+	case <-time.After(5 * time.Minute):
+		t.Error("a connection outlives its key")
+	}
 	for name, password := range map[string]string{"the former key": keys[0], "what was issued under it": issued} {
 		if err := dial(accounts[0], password); !errors.Is(err, nats.ErrAuthorization) {
 			t.Errorf("%s: %v", name, err)

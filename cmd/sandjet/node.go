@@ -168,7 +168,7 @@ func (n *node) openRecords(ctx context.Context, f secretsFlags, nats natsFlags) 
 		return fmt.Errorf("records: %w", err)
 	}
 	n.records.Log = n.log.With("part", "records")
-	n.keys.Store(n.records)
+	n.followKeys(n.records)
 	n.addLast("records", n.records.Run)
 	return nil
 }
