@@ -43,7 +43,7 @@ func doors(t *testing.T) (*client.NATS, *streams.Bus) {
 	quiet := slog.New(slog.DiscardHandler)
 	go func() { ended <- gateway.Router{Bus: log.Bus, Records: book{}, Log: quiet}.Run(ctx) }()
 	go func() { ended <- gateway.FrontDoor{Bus: log.Bus, Records: book{}, Log: quiet}.Run(ctx) }()
-	conn, err := nats.Connect(log.Server.URL(), nats.UserInfo("me", "mine"))
+	conn, err := nats.Connect(log.Server.URL(), nats.UserInfo("me", "mine"), nats.Timeout(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func doors(t *testing.T) (*client.NATS, *streams.Bus) {
 // eventually tries until it succeeds: the doors open in their own time.
 func eventually[T any](t *testing.T, f func() (T, error)) T {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(90 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		v, err := f()
 		if err == nil {
 			return v
@@ -107,7 +107,7 @@ func TestNATSSubmits(t *testing.T) {
 
 func TestNATSOfAnotherAccountIsNotAnswered(t *testing.T) {
 	log := natstest.Start(t, natstest.Listen(streams.User{Name: "me", Password: "mine", Account: account}))
-	conn, err := nats.Connect(log.Server.URL(), nats.UserInfo("me", "mine"))
+	conn, err := nats.Connect(log.Server.URL(), nats.UserInfo("me", "mine"), nats.Timeout(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +123,7 @@ func TestNATSOfAnotherAccountIsNotAnswered(t *testing.T) {
 func TestNATSAnswersApprovals(t *testing.T) {
 	t.Parallel()
 	log := natstest.Start(t, natstest.Listen(streams.User{Name: "me", Password: "mine", Account: account}))
-	conn, err := nats.Connect(log.Server.URL(), nats.UserInfo("me", "mine"))
+	conn, err := nats.Connect(log.Server.URL(), nats.UserInfo("me", "mine"), nats.Timeout(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}

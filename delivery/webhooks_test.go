@@ -22,7 +22,7 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-const within = time.Minute // of everything that must happen at all
+const within = 2 * time.Minute // of everything that must happen at all
 
 // book is the endpoints of a test.
 type book struct {

@@ -26,7 +26,7 @@ import (
 
 const (
 	planted = "pl4nted-s3cret"
-	patient = 20 * time.Second // of everything that must happen at all
+	patient = 90 * time.Second // of everything that must happen at all
 )
 
 // openLog opens a log whose files are in dir.

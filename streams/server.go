@@ -47,7 +47,10 @@ type ServerOptions struct {
 // the object store.
 const maxPayload = 1 << 20
 
-const readyWithin = 30 * time.Second // a large store takes a while to be read
+const (
+	readyWithin = 30 * time.Second // a large store takes a while to be read
+	authWithin  = 10 * time.Second // until a client has said who it is: on a busy machine the usual 2 s turn good ones away
+)
 
 // Server is a NATS server with JetStream inside this process. It is safe for concurrent use.
 type Server struct {
@@ -148,6 +151,7 @@ func (s *Server) serverOptions() *server.Options {
 		JetStream: true, StoreDir: s.dir.path, JetStreamMaxMemory: 1 << 30, JetStreamMaxStore: s.options.MaxStore,
 		SyncAlways: s.options.Durability == DurabilityAlways, SyncInterval: time.Second,
 		NoSigs: true, DisableJetStreamBanner: true, MaxPayload: maxPayload, PingInterval: 10 * time.Second,
+		AuthTimeout:                authWithin.Seconds(),
 		JetStreamLimits:            server.JSLimitOpts{DefaultMaxConsumers: -1, Duplicates: dedupe},
 		CustomClientAuthentication: s.auth,
 	}

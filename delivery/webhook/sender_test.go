@@ -328,7 +328,7 @@ func TestASlowBodyDoesNotChangeTheAnswer(t *testing.T) {
 		http.NewResponseController(w).Flush()
 		<-r.Context().Done()
 	})
-	s.Timeout = time.Second
+	s.Timeout = 5 * time.Second // it is waited for to its end, and the beginning must come before
 	if try, v := s.Send(t.Context(), message()); v.Kind != delivery.Delivered || try.Response != "soon" {
 		t.Errorf("got %+v, %+v", try, v)
 	}

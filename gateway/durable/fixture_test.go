@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	within = 30 * time.Second
+	within = 90 * time.Second
 
 	alice schemas.AccountID = "acct_alice"
 	bob   schemas.AccountID = "acct_bob"
