@@ -153,7 +153,8 @@ func AccountSource(a AccountID) string { return accountSource + string(a) }
 // FinishedID is the id of the one event that carries the result of a call.
 func FinishedID(a AccountID, c CallID) string { return string(a) + "." + string(c) + ".finished" }
 
-// StartedID is the id of the event that proves the start of an attempt.
+// StartedID is the id of the event that proves the start of an attempt. A call with side effects is started
+// once, whichever its attempt: its proof has the id of the first.
 func StartedID(a AccountID, c CallID, attempt int) string {
 	return fmt.Sprintf("%s.%s.started.%d", a, c, attempt)
 }

@@ -155,8 +155,11 @@ func (t *turn) reserve(ctx context.Context, o *order) error {
 // A proof that is there already is somebody else's, or was stored by this very turn and the word of
 // it got lost. Either way the call goes back to the log: its next delivery looks.
 func (t *turn) start(ctx context.Context) error {
-	c := t.call
-	event := schemas.NewEvent(c, schemas.CallStarted, schemas.StartedID(c.Account, c.ID, t.delivery.Attempt), time.Now(),
+	c, proof := t.call, t.delivery.Attempt
+	if c.SideEffects() {
+		proof = 1 // by whatever delivery: a log that was killed may have forgotten some, and then counts anew
+	}
+	event := schemas.NewEvent(c, schemas.CallStarted, schemas.StartedID(c.Account, c.ID, proof), time.Now(),
 		schemas.StartedData{Call: c.ID, Tool: c.Tool, Worker: t.me(), Attempt: t.delivery.Attempt})
 	if !c.SideEffects() {
 		if _, err := streams.Events.PublishAsync(ctx, t.Bus, event); err != nil {

@@ -124,15 +124,21 @@ func answer(tool schemas.Tool) func(context.Context, providers.Command) (provide
 }
 
 func TestAStartThatTheLogForgotToHaveDelivered(t *testing.T) {
+	for _, attempt := range []int{1, 2, 7} { // of the start; what was delivered before it may be forgotten too
+		t.Run(fmt.Sprint("at attempt ", attempt), func(t *testing.T) { forgottenStart(t, attempt) })
+	}
+}
+
+func forgottenStart(t *testing.T, attempt int) {
+	t.Helper()
 	inWorld(t, func(t *testing.T, w *world) {
 		p := &fake{}
 		c := w.call("call_1", schemas.ToolBash)
 		// What a worker left that was killed together with the log: the proof of its start, while the
 		// log still counts the next delivery as the first.
-		err := streams.Events.Publish(t.Context(), w.bus, schemas.NewEvent(c, schemas.CallStarted, schemas.StartedID(c.Account, c.ID, 1), time.Now(),
-			schemas.StartedData{Call: c.ID, Tool: c.Tool, Worker: "worker_dead", Attempt: 1}))
-		if err != nil {
-			t.Fatal(err)
+		dead := &turn{shift: &shift{Worker: Worker{Bus: w.bus}, lease: &lease{sign: sign{Worker: "worker_dead"}}}, call: c}
+		if dead.delivery.Attempt = attempt; dead.start(t.Context()) != nil {
+			t.Fatal("the start is not told")
 		}
 		w.publish(c)
 		w.employ(p)
