@@ -208,15 +208,31 @@ func (g *Cgroup) Kill() error {
 			return err
 		}
 	}
+	return killListed(g.pids, startTime, func(pid int) error { return unix.Kill(pid, unix.SIGKILL) })
+}
+
+// killPasses bounds the passes of Kill.
+const killPasses = 1000
+
+// killListed kills what list lists until all of it was killed. A process that has been sent SIGKILL forks no
+// more, however long it takes to die, so one signal is enough for each; a number is used again.
+func killListed(list func() ([]int, error), started func(pid int) (uint64, error), kill func(pid int) error) error {
+	type process struct {
+		pid   int
+		start uint64
+	}
+	killed := map[process]bool{}
 	for range killPasses {
-		pids, err := g.pids()
-		if err != nil || len(pids) == 0 {
+		pids, err := list()
+		if err != nil {
 			return err
 		}
 		fresh := false
 		for _, pid := range pids {
-			if err := unix.Kill(pid, unix.SIGKILL); err == nil && !dying(pid) {
-				fresh = true
+			start, err := started(pid)
+			p := process{pid, start}
+			if err == nil && !killed[p] && kill(pid) == nil { // else it is gone
+				killed[p], fresh = true, true
 			}
 		}
 		if !fresh {
@@ -224,19 +240,6 @@ func (g *Cgroup) Kill() error {
 		}
 	}
 	return errors.New("cgroup: its processes fork faster than they can be killed")
-}
-
-// killPasses bounds the passes of Kill.
-const killPasses = 1000
-
-// dying reports whether pid has SIGKILL pending or is gone: a second signal would change nothing.
-func dying(pid int) bool {
-	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return true
-	}
-	state, ok := statField(data, 3)
-	return ok && (state == "Z" || state == "X")
 }
 
 // pids lists the processes of the group, each once. Version 1 answers for each hierarchy.

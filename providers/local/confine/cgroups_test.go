@@ -228,6 +228,34 @@ func TestSweep(t *testing.T) {
 	}
 }
 
+func TestEachProcessIsKilledOnce(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		listed func(pass int) (pids []int, start uint64)
+		kills  int
+		fails  bool
+	}{
+		"none":                     {func(int) ([]int, uint64) { return nil, 0 }, 0, false},
+		"those that take long":     {func(int) ([]int, uint64) { return []int{1, 2}, 7 }, 2, false},
+		"a child of the first one": {func(pass int) ([]int, uint64) { return []int{1, 2}[:min(pass+1, 2)], 7 }, 2, false},
+		"a number used again":      {func(pass int) ([]int, uint64) { return []int{1}, uint64(min(pass, 1)) }, 2, false},
+		"ever new ones":            {func(pass int) ([]int, uint64) { return []int{pass}, 7 }, killPasses, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pass, kills, start := 0, 0, uint64(0)
+			err := killListed(func() (pids []int, err error) {
+				pids, start = c.listed(pass)
+				pass++
+				return pids, nil
+			}, func(int) (uint64, error) { return start, nil }, func(int) error { kills++; return nil })
+			if kills != c.kills || (err != nil) != c.fails {
+				t.Errorf("%d kills, %v", kills, err)
+			}
+		})
+	}
+}
+
 // TestVersion2Kill uses a real version 2 tree without controllers, which many hosts have beside
 // version 1: killing and cloning into the group need none.
 func TestVersion2Kill(t *testing.T) {

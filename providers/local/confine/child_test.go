@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -20,6 +21,9 @@ import (
 // ordinary is a user without any rights.
 const ordinary = 65534
 
+// childDir is where buildChild builds; nil: nobody has asked for the child, e.g. while fuzzing.
+var childDir atomic.Pointer[string]
+
 // buildChild builds testdata/child once for all tests. It is built without cgo, which is what the
 // box needs too: the tests themselves may well be linked with it, e.g. for the race detector.
 var buildChild = sync.OnceValues(func() (string, error) {
@@ -27,6 +31,7 @@ var buildChild = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
+	childDir.Store(&dir)
 	bin := filepath.Join(dir, "child")
 	cmd := exec.Command("go", "build", "-o", bin, "./testdata/child")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -38,8 +43,8 @@ var buildChild = sync.OnceValues(func() (string, error) {
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if bin, err := buildChild(); err == nil {
-		_ = os.RemoveAll(filepath.Dir(bin))
+	if dir := childDir.Load(); dir != nil {
+		_ = os.RemoveAll(*dir)
 	}
 	os.Exit(code)
 }
