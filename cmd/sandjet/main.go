@@ -44,11 +44,27 @@ func execute(args []string, env func(string) (string, bool), t terminal) int {
 	}
 	t.json = p.JSON
 	t.log = newLog(t.err, p.LogLevel, p.JSON)
-	// SIGINT and SIGTERM end the context; from then on a second one ends the process at once.
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := interruptible(context.Background())
 	defer stop()
-	context.AfterFunc(ctx, stop)
 	return report(t, p.command.Run(ctx, t))
+}
+
+// interruptible returns a context that ends with the first SIGINT or SIGTERM, and a function that ends it too. A
+// second signal ends the process at once, from before the context ends: whoever sees it end may send that.
+func interruptible(parent context.Context) (ctx context.Context, stop func()) {
+	told := make(chan os.Signal, 1)
+	signal.Notify(told, os.Interrupt, syscall.SIGTERM)
+	ctx, end := context.WithCancelCause(parent)
+	go func() {
+		select {
+		case s := <-told:
+			signal.Stop(told)
+			end(fmt.Errorf("%s signal received", s)) //nolint:err113 // for people
+		case <-ctx.Done():
+			signal.Stop(told)
+		}
+	}()
+	return ctx, func() { end(nil) }
 }
 
 // report tells an error once and returns the exit code that goes with it.
