@@ -6,10 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -137,17 +139,84 @@ func TestPatientTellsOnceThatTheGatewayIsAway(t *testing.T) {
 }
 
 func TestPrintShowsWhatWasNotShownLive(t *testing.T) {
-	result := schemas.Result{Tool: schemas.ToolBash, Status: schemas.Completed, Output: &schemas.Output{Stdout: "out\n", Stderr: "err\n"}}
-	for _, c := range []struct {
-		shown    map[string]int64
-		out, err string
-	}{{nil, "out\n", "err\n"}, {map[string]int64{"stdout": 4}, "", "err\n"}, {map[string]int64{"stdout": 4, "stderr": 4}, "", ""}} {
+	const both = "out\n"
+	for name, c := range map[string]struct {
+		pieces    []schemas.OutputData
+		truncated bool
+		out, err  string
+	}{
+		"nothing was":                 {nil, false, both, "err\n"},
+		"one stream was":              {[]schemas.OutputData{{Stream: "stdout", Text: both, Bytes: 4}}, false, both, "err\n"},
+		"both were":                   {[]schemas.OutputData{{Stream: "stdout", Text: both, Bytes: 4}, {Stream: "stderr", Text: "err\n", Bytes: 4}}, false, both, "err\n"},
+		"the beginning was":           {[]schemas.OutputData{{Stream: "stdout", Text: "o", Bytes: 1}, {Stream: "stdout", Offset: 1, Text: "u", Bytes: 1}}, false, both, "err\n"},
+		"a later part was":            {[]schemas.OutputData{{Stream: "stdout", Offset: 1, Text: "u", Bytes: 1}}, false, "ut\n", "err\n"},
+		"the beginning of much was":   {[]schemas.OutputData{{Stream: "stdout", Text: "o", Bytes: 1}}, true, "o", "err\n"},
+		"the beginning, up to a cap":  {[]schemas.OutputData{{Stream: "stdout", Text: "o", Bytes: 1}, {Stream: "stdout", Offset: 1, Capped: true}}, false, "o", "sandjet: more output follows than is shown live\nerr\n"},
+		"bytes were that are no text": {[]schemas.OutputData{{Stream: "stdout", Text: "\uFFFD", Bytes: 1}, {Stream: "stdout", Offset: 1, Text: "x", Bytes: 1}}, false, "\uFFFDx", "err\n"},
+	} {
 		out, errs := &lockedBuffer{}, &lockedBuffer{}
-		run := &callRun{t: terminal{out: out, err: errs}, printed: c.shown}
+		run := &callRun{t: terminal{out: out, err: errs}}
+		for _, p := range c.pieces {
+			run.piece(p)
+		}
+		result := schemas.Result{
+			Tool: schemas.ToolBash, Status: schemas.Completed, Output: &schemas.Output{Stdout: both, Stderr: "err\n", Truncated: c.truncated},
+		}
 		if err := run.print(result); err != nil || out.String() != c.out || errs.String() != c.err {
-			t.Errorf("after %v: %q, %q, %v", c.shown, out, errs, err)
+			t.Errorf("%s: %q, %q, %v", name, out, errs, err)
 		}
 	}
+}
+
+// TestAStreamThatBreaksOffLosesNoOutput: what came live is printed once, and what did not comes with the result.
+func TestAStreamThatBreaksOffLosesNoOutput(t *testing.T) {
+	t.Parallel()
+	shown := make(chan struct{})
+	var broken atomic.Bool
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.Method == http.MethodPost:
+			w.WriteHeader(http.StatusAccepted)
+			fmt.Fprint(w, `{"id":"call_1","conversation":"c_1","status":"running"}`)
+		case !strings.HasSuffix(r.URL.Path, "/events"):
+			<-shown
+			_ = printJSON(w, schemas.Result{Call: "call_1", Tool: schemas.ToolBash, Status: schemas.Completed, Output: &schemas.Output{Stdout: "begun\ndone\n"}})
+		case broken.Swap(true):
+			http.Error(w, "away", http.StatusServiceUnavailable)
+		default:
+			e := schemas.NewEvent(schemas.Call{ID: "call_1", Account: "acct_1", Conversation: "c_1"}, schemas.CallOutput, "e_1", time.Now(),
+				schemas.OutputData{Call: "call_1", Stream: "stdout", Text: "begun\n", Bytes: 6, Attempt: 1})
+			data, err := json.Marshal(e)
+			if err != nil {
+				t.Error(err)
+			}
+			w.Header().Set("Content-Type", "text/event-stream")
+			fmt.Fprintf(w, "id: %s\nevent: call.output\ndata: %s\n\n", schemas.Cursor{Epoch: "e", Seq: 1}, data)
+		}
+	}))
+	t.Cleanup(srv.Close)
+	out := &firstWrite{done: shown}
+	c := &callRun{
+		client:  client.New(srv.URL, "k"),
+		request: schemas.Request{ID: "call_1", Tool: schemas.ToolBash, Input: json.RawMessage(`{"command":"x"}`)},
+		t:       terminal{out: out, err: io.Discard},
+	}
+	if res, err := c.do(t.Context()); err != nil || res.Status != schemas.Completed || out.String() != "begun\ndone\n" {
+		t.Errorf("%+v, %v; it printed %q", res, err, out)
+	}
+}
+
+// firstWrite is a lockedBuffer that tells of its first write.
+type firstWrite struct {
+	lockedBuffer
+
+	once sync.Once
+	done chan struct{}
+}
+
+func (f *firstWrite) Write(p []byte) (int, error) {
+	defer f.once.Do(func() { close(f.done) })
+	return f.lockedBuffer.Write(p)
 }
 
 func TestTailBufferKeepsTheEnd(t *testing.T) {

@@ -1,0 +1,254 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/sandjet/sandjet/client"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// callRun is one call on its way.
+type callRun struct {
+	client  *client.Client
+	request schemas.Request
+	t       terminal
+	verbose bool
+
+	mu      sync.Mutex
+	printed map[string]int64 // how far each stream was shown, in bytes; allShown where that cannot be told
+}
+
+// allShown says of a stream that nothing is added to what was shown of it.
+const allShown = math.MaxInt64
+
+func (c *callRun) do(ctx context.Context) (schemas.Result, error) {
+	// The call outlives the wish to stop it: until its result is there, this only asks for its end.
+	on, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	var live chan schemas.Result // nil while nothing is shown: then nothing comes from there
+	var showing sync.WaitGroup
+	defer showing.Wait()
+	defer end(nil)
+	attach := func(conversation schemas.ConversationID, after schemas.Cursor) <-chan struct{} {
+		attached := make(chan struct{})
+		live = make(chan schemas.Result, 1)
+		showing.Go(func() { c.show(on, conversation, after, attached, live) })
+		return attached
+	}
+	wanted := c.request.Tool == schemas.ToolBash && !c.t.json
+	if wanted && c.request.Conversation != "" { // its history may be long: attach at its end, before the call
+		select {
+		case <-attach(c.request.Conversation, schemas.Tail):
+		case <-ctx.Done():
+			return schemas.Result{}, cancelledBefore()
+		}
+	}
+	state, err := c.client.Submit(ctx, c.request)
+	if err != nil {
+		if ctx.Err() != nil {
+			_ = c.askForEnd(on) // it may have arrived
+			return schemas.Result{}, cancelledBefore()
+		}
+		return schemas.Result{}, err //nolint:wrapcheck // it is for the user as it is
+	}
+	if wanted && c.request.Conversation == "" && state.Result == nil { // a new one, or that of a call made before
+		attach(state.Conversation, schemas.Cursor{})
+	}
+	c.say("call %s on conversation %s", state.ID, state.Conversation)
+	if state.Approval != "" {
+		fmt.Fprintf(c.t.err, "sandjet: it waits for a person: sandjet approvals approve %s, or deny\n", state.Approval)
+	}
+	defer context.AfterFunc(ctx, func() {
+		if err := c.askForEnd(on); err != nil {
+			end(err)
+		}
+	})()
+	result, err := c.wait(on, state, live)
+	if err != nil {
+		if cause := context.Cause(on); cause != nil {
+			err = cause
+		}
+		return result, err
+	}
+	end(nil) // what comes now would be printed beside the rest
+	showing.Wait()
+	return result, c.print(result)
+}
+
+func cancelledBefore() error {
+	return &exitError{code: exitCancelled, err: errors.New("stopped before the call was accepted")} //nolint:err113 // for people
+}
+
+// wait returns the result, from whichever comes first: the stream of events or the answer to asking.
+func (c *callRun) wait(ctx context.Context, state client.State, live <-chan schemas.Result) (schemas.Result, error) {
+	if state.Result != nil {
+		return *state.Result, nil
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	type answer struct {
+		result schemas.Result
+		err    error
+	}
+	asked := make(chan answer, 1)
+	go func() {
+		r, err := c.client.Wait(ctx, state.ID)
+		asked <- answer{r, err}
+	}()
+	select {
+	case r := <-live:
+		return r, nil
+	case a := <-asked:
+		if a.err != nil {
+			return a.result, a.err
+		}
+		if live == nil {
+			return a.result, nil
+		}
+		// All output is on the conversation before the result: give it a moment to be shown.
+		const moment = 2 * time.Second
+		select {
+		case <-live:
+		case <-time.After(moment):
+		}
+		return a.result, nil
+	}
+}
+
+// show prints the call's output as it comes, until its result came or ctx ends. It closes attached
+// once nothing of what follows can be missed.
+func (c *callRun) show(ctx context.Context, conversation schemas.ConversationID, after schemas.Cursor,
+	attached chan<- struct{}, live chan<- schemas.Result,
+) {
+	once := sync.OnceFunc(func() { close(attached) })
+	defer once()
+	for item, err := range c.client.Events(ctx, conversation, after) {
+		switch {
+		case err != nil:
+			return
+		case item.Live:
+			once()
+		case item.Event.Subject != string(c.request.ID):
+		case item.Event.Type == schemas.CallOutput:
+			var d schemas.OutputData
+			if json.Unmarshal(item.Event.Data, &d) == nil {
+				c.piece(d)
+			}
+		case item.Event.Type == schemas.CallFinished:
+			var r schemas.Result
+			if json.Unmarshal(item.Event.Data, &r) == nil {
+				live <- r
+			}
+			return
+		}
+	}
+}
+
+// piece prints one piece of output.
+func (c *callRun) piece(d schemas.OutputData) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if d.Capped {
+		fmt.Fprintln(c.t.err, "sandjet: more output follows than is shown live")
+		for stream := range c.printed {
+			c.printed[stream] = allShown
+		}
+		return
+	}
+	w := c.t.out
+	if d.Stream == "stderr" {
+		w = c.t.err
+	}
+	_, _ = io.WriteString(w, d.Text)
+	if c.printed == nil {
+		c.printed = map[string]int64{}
+	}
+	switch {
+	case c.printed[d.Stream] == allShown:
+	case d.Bytes != len(d.Text): // it was not UTF-8: its text in the result has other lengths
+		c.printed[d.Stream] = allShown
+	default:
+		c.printed[d.Stream] = d.Offset + int64(d.Bytes)
+	}
+}
+
+// rest is what was not shown of a stream's output: all of it, or what the live stream did not bring
+// before it ended.
+func (c *callRun) rest(stream, output string, truncated bool) string {
+	shown := c.printed[stream]
+	if shown > 0 && truncated || shown > int64(len(output)) {
+		return ""
+	}
+	return output[shown:]
+}
+
+// print shows what was not shown yet.
+func (c *callRun) print(r schemas.Result) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.t.json {
+		return printJSON(c.t.out, r)
+	}
+	switch o := r.Output; {
+	case r.StatusID != "": // the id alone, for scripts; the words for people
+		if _, err := fmt.Fprintln(c.t.out, r.StatusID); err != nil {
+			return wrapOutput(err)
+		}
+		fmt.Fprintf(c.t.err, "sandjet: %s\n", printable(r.Text))
+	case r.Tool != schemas.ToolBash:
+		w := c.t.out
+		if r.Status != schemas.Completed {
+			w = c.t.err
+		}
+		if _, err := fmt.Fprintln(w, r.Text); err != nil {
+			return wrapOutput(err)
+		}
+	case o != nil:
+		_, _ = io.WriteString(c.t.out, c.rest("stdout", o.Stdout, o.Truncated))
+		_, _ = io.WriteString(c.t.err, c.rest("stderr", o.Stderr, o.Truncated))
+		if o.TimedOut {
+			fmt.Fprintln(c.t.err, "sandjet: it timed out and was killed")
+		}
+		if o.FullOutput != "" {
+			fmt.Fprintf(c.t.err, "sandjet: the whole output is in %s in the workspace\n", o.FullOutput)
+		}
+	}
+	if r.Status != schemas.Completed && r.Error != nil {
+		fmt.Fprintf(c.t.err, "sandjet: the call was %s: %v\n", r.Status, r.Error)
+	} else if r.Status != schemas.Completed && r.Tool == schemas.ToolBash {
+		fmt.Fprintf(c.t.err, "sandjet: the call was %s\n", r.Status)
+	}
+	if r.Started.IsZero() { // it was never started, or whoever started it could not tell when
+		c.say("%s", r.Status)
+	} else {
+		c.say("%s after %s", r.Status, r.Finished.Sub(r.Started).Round(time.Millisecond))
+	}
+	return nil
+}
+
+// askForEnd cancels the call, because the person in front of it wants to stop. A call that has ended
+// already is no error.
+func (c *callRun) askForEnd(ctx context.Context) error {
+	ctx, stop := context.WithTimeout(ctx, cancelPatience)
+	defer stop()
+	fmt.Fprintf(c.t.err, "\nsandjet: cancelling %s (again to leave at once)\n", c.request.ID)
+	err := c.client.Cancel(ctx, c.request.ID, "stopped at the command line")
+	if err == nil || errors.Is(err, schemas.ErrConflict) || errors.Is(err, schemas.ErrNotFound) {
+		return nil
+	}
+	return schemas.Errorf(schemas.Unavailable, "", "%s could not be cancelled, it goes on: %v", c.request.ID, err)
+}
+
+const cancelPatience = 10 * time.Second
+
+func (c *callRun) say(format string, args ...any) {
+	if c.verbose {
+		fmt.Fprintf(c.t.err, "sandjet: "+format+"\n", args...)
+	}
+}
