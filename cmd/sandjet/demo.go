@@ -30,7 +30,7 @@ Examples:
   sandjet demo --json        a line for each step, for programs`
 }
 
-const demoLimit = time.Minute // the tour takes a quarter of it; beyond, something hangs
+const demoLimit = 5 * time.Minute // the tour takes ten seconds, and some times that on a busy machine; beyond, something hangs
 
 // Run leads through the tour.
 func (c *demoCommand) Run(ctx context.Context, t terminal) (err error) {

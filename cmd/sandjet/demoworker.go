@@ -22,7 +22,7 @@ type workerProcess struct {
 
 // startWorker starts a worker on the tour's data folder and waits until it is up.
 func (d *demo) startWorker(ctx context.Context) (*workerProcess, error) {
-	const patience = 20 * time.Second
+	const patience = time.Minute // the machine may be busy
 	program, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("find this program: %w", err)

@@ -57,7 +57,7 @@ func (c *healthCommand) Run(ctx context.Context, t terminal) error {
 // askHealth asks a process once whether it is well, so that a wrong address is an error at once.
 // Codes: invalid (no address), unavailable.
 func askHealth(ctx context.Context, base string) ([]byte, error) {
-	const patience, most = 5 * time.Second, 64 << 10
+	const patience, most = 20 * time.Second, 64 << 10 // an address where nobody listens is told at once
 	ctx, stop := context.WithTimeout(ctx, patience)
 	defer stop()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(base, "/")+"/healthz", http.NoBody)
