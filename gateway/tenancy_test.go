@@ -328,7 +328,7 @@ type logWatch struct {
 
 func watchLog(t *testing.T, k *kept) *logWatch {
 	t.Helper()
-	nc, err := nats.Connect(k.server.URL(), nats.UserInfo("role", "role"))
+	nc, err := nats.Connect(k.server.URL(), nats.UserInfo("role", "role"), nats.Timeout(within))
 	if err != nil {
 		t.Fatal(err)
 	}
