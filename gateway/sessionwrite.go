@@ -261,9 +261,10 @@ func (s *session) close(why *closed) {
 	}
 	msg := websocket.FormatCloseMessage(int(why.code), why.text)
 	b = append(appendHeader(b, wsClose, len(msg)), msg...)
-	_ = s.net.SetWriteDeadline(deadline) // shows at the write
-	_ = s.net.SetReadDeadline(deadline)  // as above
-	_, _ = s.net.Write(b)                // the client may have gone
+	deadline = time.Now().Add(closeWithin) // anew: waiting for the lock, or for a busy machine, is not the client's fault
+	_ = s.net.SetWriteDeadline(deadline)   // shows at the write
+	_ = s.net.SetReadDeadline(deadline)    // as above
+	_, _ = s.net.Write(b)                  // the client may have gone
 	if half, ok := s.net.(interface{ CloseWrite() error }); ok {
 		_ = half.CloseWrite() // it is closed whole in a moment
 	}
