@@ -34,6 +34,8 @@ type wsFrame struct {
 	Conversation schemas.ConversationID `json:"conversation"`
 	Status       string                 `json:"status"`
 	Approval     schemas.ApprovalID     `json:"approval"`
+
+	Frames []wsFrame `json:"frames"` // of a batch
 }
 
 // Follow reads a conversation after a cursor and goes on live, as [Client.Events] does, on this
@@ -151,6 +153,9 @@ func (s *Socket) attach(f *follower) {
 	op := map[string]any{"op": "attach", "id": f.request, "conv": f.conversation, "after": f.chain.at}
 	if f.compact {
 		op["compact"] = true
+	}
+	if s.Batch {
+		op["batch"] = true
 	}
 	s.write(op)
 }

@@ -32,8 +32,12 @@ type Socket struct {
 	// Token gets what to authenticate with, for each connection anew and again before it expires.
 	// Nil means the client's key. Set it before Run.
 	Token func(context.Context) (string, error)
-	// Dialer opens connections. Nil means one with a time limit of 15 s. Set it before Run.
+	// Dialer opens connections. Nil means one with a time limit of 15 s, which takes compressed messages where the
+	// gateway's operator lets them be. Set it before Run.
 	Dialer *websocket.Dialer
+	// Batch asks for the history of conversations in messages of many events, which is quicker for long ones and
+	// without which little of it can be compressed. Set it before Run.
+	Batch bool
 
 	client *Client
 
@@ -106,7 +110,7 @@ func (s *Socket) once(ctx context.Context) (history, error) {
 	defer s.disconnected()
 	for {
 		alive()
-		_, b, err := conn.ReadMessage()
+		b, err := readMessage(conn)
 		if ce, ok := errors.AsType[*websocket.CloseError](err); ok && ce.Code >= closeFinal {
 			h.final = true
 			return h, schemas.Errorf(schemas.Invalid, "", "the gateway ended the connection for good: %s", ce.Text)
@@ -128,6 +132,10 @@ func (s *Socket) once(ctx context.Context) (history, error) {
 			h.comeBack = time.Duration(f.RetryMS) * time.Millisecond
 		case "expiring":
 			go s.renew(ctx, conn)
+		case "batch":
+			for _, one := range f.Frames {
+				s.hear(one)
+			}
 		default:
 			s.hear(f)
 		}
@@ -144,11 +152,12 @@ func (s *Socket) dial(ctx context.Context) (*websocket.Conn, history, error) {
 	}
 	d := s.Dialer
 	if d == nil {
-		d = &websocket.Dialer{Proxy: http.ProxyFromEnvironment, HandshakeTimeout: dialWithin}
+		d = &websocket.Dialer{Proxy: http.ProxyFromEnvironment, HandshakeTimeout: dialWithin, EnableCompression: true}
 	}
 	header := http.Header{"Authorization": {"Bearer " + token}}
 	conn, resp, err := d.DialContext(ctx, "ws"+strings.TrimPrefix(s.client.base, "http")+"/v1/ws", header)
 	if err == nil {
+		conn.EnableWriteCompression(false) // what is small gains nothing
 		return conn, history{}, nil
 	}
 	if resp == nil {
@@ -157,6 +166,22 @@ func (s *Socket) dial(ctx context.Context) (*websocket.Conn, history, error) {
 	defer resp.Body.Close()                                  //nolint:errcheck // it is only read
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10)) // the status says enough
 	return nil, history{final: !passing(resp.StatusCode)}, problem(resp.StatusCode, body)
+}
+
+// errTooMuch is a message that no gateway writes.
+var errTooMuch = errors.New("a message is too long")
+
+// readMessage reads a message, which is bounded also once it is unpacked.
+func readMessage(conn *websocket.Conn) ([]byte, error) {
+	_, r, err := conn.NextReader()
+	if err != nil {
+		return nil, err //nolint:wrapcheck // its caller says what it wanted
+	}
+	b, err := io.ReadAll(io.LimitReader(r, mostFrame+1))
+	if err == nil && len(b) > mostFrame {
+		err = errTooMuch
+	}
+	return b, err //nolint:wrapcheck // as above
 }
 
 // connected takes up everything on a new connection.

@@ -30,6 +30,7 @@ type op struct {
 	Conv     string          `json:"conv"`
 	After    string          `json:"after"`
 	Compact  bool            `json:"compact"`
+	Batch    bool            `json:"batch"`
 	Token    string          `json:"token"`
 	Request  schemas.Request `json:"request"`
 	Call     string          `json:"call"`
@@ -117,7 +118,7 @@ func sockets(t *testing.T, gateways ...func(*peer)) (*client.Socket, <-chan erro
 // told reads items as words until there are n.
 func told(t *testing.T, s *client.Socket, after schemas.Cursor, n int) []string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
 	defer cancel()
 	return take(t, s.Follow(ctx, "c", after), n)
 }

@@ -99,6 +99,8 @@ type Options struct {
 	// ReplayBytes is how much of the conversations is kept in memory for readers, about. Default
 	// [replay.DefaultBudget].
 	ReplayBytes int
+	// ReplayCompression lets WebSockets agree on compression of what is replayed.
+	ReplayCompression bool
 }
 
 // Gateway is the HTTP edge. It is an [http.Handler]; its methods may be called from many
@@ -143,7 +145,7 @@ func New(o Options) *Gateway {
 	g := &Gateway{Options: o, began: time.Now()}
 	g.draining, g.drain = context.WithCancel(context.Background())
 	g.metrics = newMetrics(o.Registry, o.Bus, o.Providers)
-	g.upgrades = newSockets(o.Origins)
+	g.upgrades = newSockets(o.Origins, o.ReplayCompression)
 	g.signups = newSignups()
 	g.counters = newCounters(o.Limits)
 	g.durable = durable.New(durable.Options{

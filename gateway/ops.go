@@ -54,6 +54,7 @@ type clientOp struct {
 	After string `json:"after"` // attach: a cursor, -1 or now
 
 	Compact bool `json:"compact"` // attach: finished things whole
+	Batch   bool `json:"batch"`   // attach: many replayed events in one message
 
 	Request json.RawMessage `json:"request"` // send
 	Call    string          `json:"call"`    // cancel
@@ -116,14 +117,14 @@ func (o clientOp) answer() schemas.ApprovalAnswer {
 // validate reports what is missing or does not belong to the operation.
 func (o clientOp) validate() error {
 	given := map[string]bool{
-		"conv": o.Conv != "", "after": o.After != "", "compact": o.Compact, "request": len(o.Request) > 0, "call": o.Call != "", "reason": o.Reason != "",
+		"conv": o.Conv != "", "after": o.After != "", "compact": o.Compact, "batch": o.Batch, "request": len(o.Request) > 0, "call": o.Call != "", "reason": o.Reason != "",
 		"approval": o.Approval != "", "approved": o.Approved != nil, "remember": o.Remember != "", "token": o.Token != "",
 	}
 	const ops = "attach, detach, send, cancel, approve, auth or ping"
 	must, may := []string{}, []string{}
 	switch o.Op {
 	case opAttach:
-		must, may = []string{"conv"}, []string{"after", "compact"}
+		must, may = []string{"conv"}, []string{"after", "compact", "batch"}
 	case opDetach:
 		must = []string{"conv"}
 	case opSend:
@@ -149,7 +150,7 @@ func (o clientOp) validate() error {
 	for _, f := range may {
 		delete(given, f)
 	}
-	for _, f := range []string{"conv", "after", "compact", "request", "call", "reason", "approval", "approved", "remember", "token"} {
+	for _, f := range []string{"conv", "after", "compact", "batch", "request", "call", "reason", "approval", "approved", "remember", "token"} {
 		if given[f] {
 			return schemas.Invalidf(f, "does not belong to %s", o.Op)
 		}

@@ -30,13 +30,14 @@ func (c *closed) Error() string { return c.text }
 // write is taken from the conversations by a goroutine that lives until nothing is left. Nothing is
 // queued for a client: what it has not read stays in the ring or in the log.
 type session struct {
-	g       *Gateway
-	net     net.Conn
-	ahead   [1]byte           // of the frame that comes next
-	account schemas.AccountID // empty until the client has said who it is
-	place   *quota.Place
-	ctx     context.Context //nolint:containedctx // a session is its context: it ends by it
-	end     context.CancelCauseFunc
+	g        *Gateway
+	net      net.Conn
+	ahead    [1]byte           // of the frame that comes next
+	deflates bool              // compression was agreed
+	account  schemas.AccountID // empty until the client has said who it is
+	place    *quota.Place
+	ctx      context.Context //nolint:containedctx // a session is its context: it ends by it
+	end      context.CancelCauseFunc
 
 	slot        int          // of the wheel
 	heard, said atomic.Int64 // when something last came and went, by the gateway's uptime
@@ -51,6 +52,7 @@ type session struct {
 	first    int  // whose turn it is when the client cannot take everything at once
 	broken   bool // a write has failed: a frame may be half there
 	sent     int  // bytes, since the pace was asked
+	batch    batch
 	pass     pass
 }
 
@@ -60,12 +62,13 @@ type attachment struct {
 	id     *int64 // the client's number of its attach
 	reader *replay.Reader
 	ready  atomic.Bool // there may be something to tell
+	batch  bool        // its replay is told in messages of many events
 	failed bool
 	place  *quota.Place
 }
 
-func newSession(g *Gateway, conn net.Conn, a schemas.AccountID) *session {
-	s := &session{g: g, net: conn, account: a}
+func newSession(g *Gateway, conn net.Conn, a schemas.AccountID, deflates bool) *session {
+	s := &session{g: g, net: conn, account: a, deflates: deflates}
 	s.ctx, s.end = context.WithCancelCause(context.Background())
 	now := int64(g.uptime())
 	s.heard.Store(now)
@@ -223,7 +226,7 @@ func (s *session) attach(op clientOp) error {
 	if err != nil {
 		return err
 	}
-	at := &attachment{conv: conv, id: op.ID, place: place}
+	at := &attachment{conv: conv, id: op.ID, batch: op.Batch, place: place}
 	s.attached = append(s.attached, at)
 	s.g.metrics.following.WithLabelValues("websocket").Inc()
 	at.reader = s.g.follow(s.account, conv, after, op.Compact, func() { at.ready.Store(true); s.wake() })

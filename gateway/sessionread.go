@@ -10,9 +10,10 @@ import (
 
 // frame is one WebSocket frame from a client.
 type frame struct {
-	last   bool // of its message
-	opcode byte
-	body   []byte
+	last     bool // of its message
+	deflated bool // it begins a compressed message
+	opcode   byte
+	body     []byte
 }
 
 const (
@@ -28,22 +29,24 @@ var (
 )
 
 // splitFrame takes the first frame off what was read, and unmasks its body in place. Size is how many
-// bytes it took; 0: it is not all there.
-func splitFrame(b []byte) (f frame, size int, err error) {
+// bytes it took; 0: it is not all there. A message may be compressed only where that was agreed.
+func splitFrame(b []byte, deflates bool) (f frame, size int, err error) {
 	const (
 		head, mask      = 2, 4
 		fin, masked     = 0x80, 0x80
-		reserved, codes = 0x70, 0x0f
+		reserved, codes = 0x30, 0x0f
 		control         = 0x08
 		two, eight      = 126, 127
 	)
 	if len(b) < head {
 		return frame{}, 0, nil
 	}
-	f = frame{last: b[0]&fin != 0, opcode: b[0] & codes}
+	f = frame{last: b[0]&fin != 0, deflated: b[0]&wsDeflated != 0, opcode: b[0] & codes}
 	n, at := uint64(b[1]&^masked), head
 	switch {
-	case b[0]&reserved != 0, b[1]&masked == 0: // no extension is agreed on, and clients mask
+	case b[0]&reserved != 0, b[1]&masked == 0: // no other extension is agreed on, and clients mask
+		return frame{}, 0, errMalformed
+	case f.deflated && (!deflates || f.opcode&control != 0 || f.opcode == opcodeContinuation): // it is said of whole messages
 		return frame{}, 0, errMalformed
 	case f.opcode&control != 0 && (n > maxControl || !f.last):
 		return frame{}, 0, errMalformed
@@ -73,9 +76,10 @@ func splitFrame(b []byte) (f frame, size int, err error) {
 
 // message puts the frames of a message together.
 type message struct {
-	open bool // more of it is to come
-	kind byte
-	text []byte
+	open     bool // more of it is to come
+	deflated bool
+	kind     byte
+	text     []byte
 }
 
 // add takes a frame that is no control frame. It reports true once the message is whole.
@@ -84,7 +88,7 @@ func (m *message) add(f frame) (whole bool, err error) {
 	case m.open != (f.opcode == opcodeContinuation):
 		return false, errMalformed
 	case !m.open:
-		m.kind, m.text = f.opcode, f.body
+		m.kind, m.deflated, m.text = f.opcode, f.deflated, f.body
 		if !f.last { // what follows is read over it
 			m.text = append([]byte(nil), f.body...)
 		}
@@ -121,7 +125,7 @@ func (s *session) take() bool {
 	b := append(*buf, s.ahead[0])
 	var m message
 	for at := 0; ; {
-		f, size, err := splitFrame(b[at:])
+		f, size, err := splitFrame(b[at:], s.deflates)
 		switch {
 		case err != nil:
 			s.close(&closed{CloseProtocol, err.Error()})
@@ -163,6 +167,10 @@ func (s *session) frame(f frame, m *message) bool {
 		return false
 	case opcodeContinuation, websocket.TextMessage, websocket.BinaryMessage:
 		whole, err := m.add(f)
+		text := m.text
+		if whole && m.deflated {
+			text, err = s.g.upgrades.inflaters.message(text)
+		}
 		switch {
 		case err != nil:
 			s.close(&closed{CloseProtocol, err.Error()})
@@ -173,7 +181,7 @@ func (s *session) frame(f frame, m *message) bool {
 			s.close(&closed{CloseProtocol, "frames must be text"})
 			return false
 		}
-		return s.serve(m.text)
+		return s.serve(text)
 	}
 	s.close(&closed{CloseProtocol, errMalformed.Error()})
 	return false

@@ -27,11 +27,11 @@ func TestFramesAreTakenApart(t *testing.T) {
 		body := strings.Repeat("x", n)
 		whole := clientFrame(wsText, body)
 		for _, cut := range []int{0, 1, 2, 5, len(whole) / 2, len(whole) - 1} {
-			if _, size, err := splitFrame(bytes.Clone(whole[:cut])); size != 0 || err != nil {
+			if _, size, err := splitFrame(bytes.Clone(whole[:cut]), false); size != 0 || err != nil {
 				t.Errorf("%d bytes of a frame of %d: size %d, %v", cut, n, size, err)
 			}
 		}
-		f, size, err := splitFrame(append(bytes.Clone(whole), "more"...))
+		f, size, err := splitFrame(append(bytes.Clone(whole), "more"...), false)
 		if err != nil || size != len(whole) || !f.last || f.opcode != websocket.TextMessage || string(f.body) != body {
 			t.Errorf("a frame of %d: size %d of %d, %d bytes, %v", n, size, len(whole), len(f.body), err)
 		}
@@ -42,17 +42,23 @@ func TestWrongFrames(t *testing.T) {
 	t.Parallel()
 	unmasked := appendHeader(nil, wsText, 1)
 	for name, tc := range map[string]struct {
-		frame []byte
-		want  error
+		frame    []byte
+		deflates bool
+		want     error
 	}{
-		"no mask":                {append(unmasked, 'x'), errMalformed},
-		"an extension":           {clientFrame(wsText|0x40, "x"), errMalformed},
-		"a long ping":            {clientFrame(wsPing, strings.Repeat("x", maxControl+1)), errMalformed},
-		"half a ping":            {clientFrame(websocket.PingMessage, "x"), errMalformed},
-		"too large":              {clientFrame(wsText, strings.Repeat("x", MaxFrame+1)), errTooLarge},
-		"only a head, too large": {[]byte{wsText, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, errTooLarge},
+		"no mask":                  {append(unmasked, 'x'), false, errMalformed},
+		"an extension":             {clientFrame(wsText|0x20, "x"), true, errMalformed},
+		"another extension":        {clientFrame(wsText|0x10, "x"), true, errMalformed},
+		"compressed, not agreed":   {clientFrame(wsText|wsDeflated, "x"), false, errMalformed},
+		"a compressed ping":        {clientFrame(wsPing|wsDeflated, "x"), true, errMalformed},
+		"a compressed remainder":   {clientFrame(0x80|wsDeflated, "x"), true, errMalformed},
+		"compressed and too large": {clientFrame(wsText|wsDeflated, strings.Repeat("x", MaxFrame+1)), true, errTooLarge},
+		"a long ping":              {clientFrame(wsPing, strings.Repeat("x", maxControl+1)), false, errMalformed},
+		"half a ping":              {clientFrame(websocket.PingMessage, "x"), false, errMalformed},
+		"too large":                {clientFrame(wsText, strings.Repeat("x", MaxFrame+1)), false, errTooLarge},
+		"only a head, too large":   {[]byte{wsText, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, false, errTooLarge},
 	} {
-		if _, size, err := splitFrame(tc.frame); size != 0 || !errors.Is(err, tc.want) {
+		if _, size, err := splitFrame(tc.frame, tc.deflates); size != 0 || !errors.Is(err, tc.want) {
 			t.Errorf("%s: size %d, %v", name, size, err)
 		}
 	}
@@ -89,12 +95,13 @@ func TestMessagesArePutTogether(t *testing.T) {
 }
 
 func FuzzSplitFrame(f *testing.F) {
-	f.Add(clientFrame(wsText, `{"op":"ping"}`))
-	f.Add(clientFrame(wsClose, "\x03\xe8"))
-	f.Add([]byte{wsText, 0xfe, 0, 1})
-	f.Fuzz(func(t *testing.T, b []byte) {
+	f.Add(clientFrame(wsText, `{"op":"ping"}`), false)
+	f.Add(clientFrame(wsText|wsDeflated, "\xaaV\xca/P\xb2R*\xc8\xccKW\xaa\x05\x00"), true)
+	f.Add(clientFrame(wsClose, "\x03\xe8"), true)
+	f.Add([]byte{wsText, 0xfe, 0, 1}, false)
+	f.Fuzz(func(t *testing.T, b []byte, deflates bool) {
 		whole := bytes.Clone(b)
-		f, size, err := splitFrame(b)
+		f, size, err := splitFrame(b, deflates)
 		switch {
 		case err != nil, size == 0:
 			if size != 0 || len(f.body) > 0 {
@@ -102,8 +109,10 @@ func FuzzSplitFrame(f *testing.F) {
 			}
 		case size > len(b) || len(f.body) > MaxFrame || len(f.body) > size-6:
 			t.Fatalf("%d of %d bytes, %d of them the body", size, len(b), len(f.body))
+		case f.deflated && (!deflates || f.opcode == opcodeContinuation || f.opcode >= websocket.CloseMessage):
+			t.Fatalf("%+v is compressed, agreed: %v", f, deflates)
 		default:
-			if _, short, err := splitFrame(whole[:size-1]); short != 0 || err != nil {
+			if _, short, err := splitFrame(whole[:size-1], deflates); short != 0 || err != nil {
 				t.Fatalf("less than a frame is one: %d, %v", short, err)
 			}
 		}

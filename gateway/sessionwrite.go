@@ -61,6 +61,9 @@ func (p *buffers) get() *[]byte {
 }
 
 func (p *buffers) put(b *[]byte) {
+	if cap(*b) > 2*(flushAbove+largeFrame) { // a very large event was compressed into it
+		return
+	}
 	*b = (*b)[:0]
 	p.pool.Put(b)
 }
@@ -120,6 +123,7 @@ func (s *session) round(buf *[]byte) (more bool) {
 				break
 			}
 		}
+		b = s.seal(b)
 		if more { // the next ones are first in the next round
 			at.ready.Store(true)
 			s.first = (s.first + i + 1) % n
@@ -131,25 +135,15 @@ func (s *session) round(buf *[]byte) (more bool) {
 	return s.write(b) && more
 }
 
-// tell adds one step of a conversation. What is large is written at once, without being copied.
+// tell adds one step of a conversation.
 func (s *session) tell(b []byte, at *attachment, step replay.Step) []byte {
+	if step.Kind != replay.StepEvent {
+		b = s.seal(b)
+	}
 	conv := string(at.conv)
 	switch step.Kind {
 	case replay.StepEvent:
-		if step.Snapshot != nil {
-			op := step.Snapshot.Op() // seldom, and large
-			s.write(appendHeader(b, wsText, len(op)))
-			s.write(op)
-			b = b[:0]
-		}
-		size := step.EventSize()
-		b = appendHeader(b, wsText, size)
-		if size <= largeFrame {
-			return step.AppendEvent(b)
-		}
-		s.write(step.AppendHead(b)) // with all that was gathered before it
-		s.write(step.Frame.Body())
-		return b[:0]
+		return s.event(b, at, step)
 	case replay.StepAttached:
 		op := serverOp{Op: "attached", ID: at.id, Conv: conv, Head: step.At.String(), Recovered: new(step.Gap == nil)}
 		if step.Gap != nil {
@@ -167,6 +161,21 @@ func (s *session) tell(b []byte, at *attachment, step replay.Step) []byte {
 		}
 	}
 	return b
+}
+
+// event adds an event. What is large is written at once, without being copied.
+func (s *session) event(b []byte, at *attachment, step replay.Step) []byte {
+	if step.Snapshot != nil { // seldom, and large
+		b = s.large(s.seal(b), step.Replay, nil, step.Snapshot.Op())
+	}
+	size := step.EventSize()
+	switch packs := at.batch && step.Replay; {
+	case size > largeFrame:
+		return s.large(s.seal(b), step.Replay, step.AppendHead(nil), step.Frame.Body())
+	case packs:
+		return s.pack(b, at, step)
+	}
+	return step.AppendEvent(appendHeader(s.seal(b), wsText, size))
 }
 
 // drop removes the attachments that have failed.

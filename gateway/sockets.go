@@ -15,14 +15,17 @@ import (
 
 // sockets opens WebSockets and looks after them.
 type sockets struct {
-	upgrader websocket.Upgrader
-	wheel    wheel
-	buffers  buffers
-	frames   frames
+	upgrader  websocket.Upgrader
+	packing   *websocket.Upgrader // the same, and agrees on compression; nil: that is off
+	wheel     wheel
+	buffers   buffers
+	frames    frames
+	deflaters *deflaters
+	inflaters inflaters
 }
 
-func newSockets(origins []string) *sockets {
-	return &sockets{upgrader: websocket.Upgrader{ // it shakes hands; frames pass it by
+func newSockets(origins []string, compression bool) *sockets {
+	s := &sockets{deflaters: newDeflaters(), upgrader: websocket.Upgrader{ // it shakes hands; frames pass it by
 		WriteBufferPool: &sync.Pool{},
 		Subprotocols:    []string{Subprotocol},
 		CheckOrigin:     func(r *http.Request) bool { return allowedOrigin(r, origins) },
@@ -34,6 +37,22 @@ func newSockets(origins []string) *sockets {
 			writeProblem(w, withStatus(code, err))
 		},
 	}}
+	if compression {
+		packing := s.upgrader
+		packing.EnableCompression = true
+		s.packing = &packing
+	}
+	return s
+}
+
+// shake upgrades to a WebSocket. It reports whether messages may be compressed. An error is answered.
+func (s *sockets) shake(w http.ResponseWriter, r *http.Request) (conn *websocket.Conn, deflates bool, err error) {
+	upgrader := &s.upgrader
+	if deflates = s.packing != nil && offersDeflate(r.Header); deflates {
+		upgrader = s.packing // which does not look at what an offer demands
+	}
+	conn, err = upgrader.Upgrade(w, r, nil)
+	return conn, deflates, err //nolint:wrapcheck // it is the library's, and answered
 }
 
 // allowedOrigin lets in clients that are no browsers, pages of the gateway's own host and the
@@ -71,13 +90,13 @@ func (g *Gateway) getSocket(w http.ResponseWriter, r *http.Request) error {
 		later(w.Header())
 		return err
 	}
-	conn, err := g.upgrades.upgrader.Upgrade(w, r, nil)
+	conn, deflates, err := g.upgrades.shake(w, r)
 	if err != nil {
 		place.Release()
 		return nil // the upgrader has answered
 	}
 	g.live() // the wheel turns
-	s := newSession(g, conn.NetConn(), h.account)
+	s := newSession(g, conn.NetConn(), h.account, deflates)
 	s.place = place
 	s.admit(h)
 	s.begin()

@@ -208,7 +208,7 @@ func (n *node) addGateway(ctx context.Context, f gatewayFlags, insecure insecure
 		Endpoints:  n.records, AllowInsecureWebhooks: insecure.WebhookAllowHTTP,
 		NATS: n.records, NATSURL: n.natsURL(f.natsAccessFlags),
 		Accounts: n.records, AdminKeyHash: admin, OpenSignup: f.OpenSignup, OwnAccount: id.Account,
-		Keys: n.records, Limits: f.limits(), ReplayBytes: int(f.ReplayMemory),
+		Keys: n.records, Limits: f.limits(), ReplayBytes: int(f.ReplayMemory), ReplayCompression: f.ReplayCompression,
 	})
 	if err := n.addCallout(f.natsAccessFlags); err != nil {
 		return err

@@ -76,6 +76,7 @@ type replayFlags struct {
 	MaxHandshakes     int           `placeholder:"N" default:"256" group:"Gateway" help:"WebSockets that may be being opened at the same time; more are asked to come back."`
 	SocketBytesPerSec byteSize      `name:"socket-bytes-per-second" placeholder:"SIZE" default:"0" group:"Gateway" help:"What all WebSockets of an account get per second, such as 10MiB; more waits. 0 means no limit."`
 	ReplayMemory      byteSize      `placeholder:"SIZE" default:"64MiB" group:"Gateway" help:"Memory for the latest events of the conversations that clients follow, about; what does not fit is read from the log again."`
+	ReplayCompression bool          `group:"Gateway" help:"Let WebSockets agree on compression (permessage-deflate) of what is replayed: several times fewer bytes, for some processor time. What is live is never compressed."`
 }
 
 // leastReplayMemory holds one page of a conversation.

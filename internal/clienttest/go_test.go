@@ -28,6 +28,7 @@ func TestTheGoClientSeesEveryEventOnceThroughCuts(t *testing.T) {
 			c := client.New(e.url, aliceKey)
 			c.Pause = 20 * time.Millisecond
 			s := c.Socket()
+			s.Batch = i%2 == 0
 			sockets.Go(func() {
 				if err := s.Run(ctx); err != nil {
 					t.Error(err)

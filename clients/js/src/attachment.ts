@@ -17,6 +17,8 @@ export interface AttachOptions {
   after?: string;
   /** compact leaves out of the history what a later event of it tells whole, such as the output of a finished call. */
   compact?: boolean;
+  /** batch asks for the history in messages of many events, true by default: quicker, and what a gateway may compress. */
+  batch?: boolean;
   /** signal detaches; the loop then ends without an error. */
   signal?: AbortSignal;
   /** buffer is how many events may wait to be taken, 1,024 by default; what is beyond stays in the log. */
@@ -53,6 +55,7 @@ const LOW = 4; // a conversation that was left for want of room is taken up agai
 export class Attachment implements AsyncIterableIterator<Item> {
   readonly conversation: string;
   readonly compact: boolean;
+  readonly batch: boolean;
   /** cursor is that of the last event handed out: resume after it. */
   cursor: string;
   /** request is the number of the attach that is in force: 0 while there is none. Frames before its answer are old. */
@@ -77,6 +80,7 @@ export class Attachment implements AsyncIterableIterator<Item> {
   constructor(wire: Wire, conversation: string, options: AttachOptions) {
     this.conversation = conversation;
     this.compact = options.compact ?? false;
+    this.batch = options.batch ?? true;
     this.#wire = wire;
     this.#options = options;
     this.#room = Math.max(1, options.buffer ?? 1024);

@@ -176,6 +176,9 @@ export class Client {
       case "expiring":
         void this.#renew();
         return;
+      case "batch":
+        for (const one of f.frames ?? []) this.#hear(one);
+        return;
     }
     if (f.conv !== undefined) {
       const a = this.#attachments.get(f.conv);
@@ -257,7 +260,7 @@ export class Client {
     if (a.request !== 0) this.#write({ op: "detach", conv: a.conversation });
     a.request = ++this.#lastID;
     a.answered = false;
-    this.#write({ op: "attach", id: a.request, conv: a.conversation, after: a.after, ...(a.compact && { compact: true }) });
+    this.#write({ op: "attach", id: a.request, conv: a.conversation, after: a.after, ...(a.compact && { compact: true }), ...(a.batch && { batch: true }) });
   }
 
   #detach(a: Attachment): void {

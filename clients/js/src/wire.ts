@@ -55,6 +55,8 @@ export interface Frame {
   code?: number;
   retry_ms?: number;
   error?: Problem;
+  /** frames are those of a batch, in order. */
+  frames?: Frame[];
   [field: string]: unknown;
 }
 
@@ -66,8 +68,12 @@ export function decodeFrame(text: string): Frame | undefined {
   } catch {
     return undefined;
   }
-  if (typeof frame !== "object" || frame === null || typeof (frame as Frame).op !== "string") return undefined;
-  return frame as Frame;
+  if (!isFrame(frame) || (frame.frames !== undefined && !(Array.isArray(frame.frames) && frame.frames.every(isFrame)))) return undefined;
+  return frame;
+}
+
+function isFrame(frame: unknown): frame is Frame {
+  return typeof frame === "object" && frame !== null && typeof (frame as Frame).op === "string";
 }
 
 /** epochOf is the part of a cursor that names the incarnation of the log; "" for -1, now and what is no cursor. */

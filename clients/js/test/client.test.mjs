@@ -32,7 +32,7 @@ test("it offers the token beside the protocol and attaches when the socket opens
   assert.deepEqual(socket.protocols, ["sandjet.v1", "sandjet.key.k"]);
   assert.deepEqual(socket.written, []);
   socket.open();
-  assert.deepEqual(socket.written, [{ op: "attach", id: 1, conv: "c", after: "-1" }]);
+  assert.deepEqual(socket.written, [{ op: "attach", id: 1, conv: "c", after: "-1", batch: true }]);
 });
 
 test("it resumes after the last event and tells none twice", async () => {
@@ -67,6 +67,29 @@ test("a hole is read again from the log, and one in the log is told", async () =
   attached(socket, "c").say(ev("c", 7));
   assert.deepEqual(await take(a, 1), ["c.7"]);
   assert.deepEqual(gaps, [{ from: cursor(4), to: cursor(6) }]);
+});
+
+test("a batch is what its frames are", async () => {
+  const { client, socket } = await start();
+  const a = client.attach("c");
+  const b = client.attach("d", { batch: false });
+  socket.open();
+  assert.deepEqual(socket.written.map((f) => f.batch), [true, undefined]);
+  socket.say({ op: "attached", id: 1, conv: "c", head: cursor(9), recovered: true }, { op: "attached", id: 2, conv: "d", head: cursor(9), recovered: true });
+  socket.say({ op: "batch", conv: "c", frames: [ev("c", 1), ev("c", 2), ev("c", 2), ev("c", 4), ev("c", 5)] }, ev("d", 1));
+  assert.equal(socket.last("attach").after, cursor(2)); // the hole is asked for; what followed is of an earlier attach
+  attached(socket, "c").say({ op: "batch", conv: "c", frames: [ev("c", 3), ev("c", 4)] }, ev("c", 5));
+  assert.deepEqual(await take(a, 5), ["c.1", "c.2", "c.3", "c.4", "c.5"]);
+  assert.deepEqual(await take(b, 1), ["d.1"]);
+});
+
+test("a batch that holds no frames is not the protocol", async () => {
+  for (const frames of [1, {}, [1], [null], [{}]]) {
+    const { client, socket } = await start();
+    const a = client.attach("c");
+    socket.open().say({ op: "batch", conv: "c", frames });
+    await assert.rejects(a.next(), (e) => e.code === "invalid");
+  }
 });
 
 test("frames of an earlier attach are passed over", async () => {
@@ -111,7 +134,7 @@ test("a full buffer leaves the conversation and takes it up again", async () => 
   assert.deepEqual(await take(a, 2), ["c.1", "c.2"]);
   assert.equal(socket.written.length, 2);
   assert.deepEqual(await take(a, 2), ["c.3", "c.4"]);
-  assert.deepEqual(socket.last("attach"), { op: "attach", id: 2, conv: "c", after: cursor(4) });
+  assert.deepEqual(socket.last("attach"), { op: "attach", id: 2, conv: "c", after: cursor(4), batch: true });
   attached(socket, "c").say(ev("c", 5));
   assert.deepEqual(await take(a, 1), ["c.5"]);
 });
@@ -232,7 +255,7 @@ test("signals and break detach without an error", async () => {
   const { client, socket } = await start();
   const stop = new AbortController();
   const a = client.attach("c", { signal: stop.signal });
-  const b = client.attach("d");
+  const b = client.attach("d", { batch: false });
   assert.throws(() => client.attach("c"), { code: "conflict" });
   socket.open();
   const waiting = a.next();

@@ -1,7 +1,7 @@
 // Follows conversations with the real client until each has told as many events as it has, and hands
 // in what it saw. It runs in Node and in a page alike.
 //
-// job: {gateway, key, client, conversations, events, transcript}
+// job: {gateway, key, client, conversations, events, calls}
 
 export async function follow(job) {
   const { connect } = await import(job.client);
@@ -22,7 +22,8 @@ export async function follow(job) {
       let n = 0;
       // Every second reader is slow and has little room: its conversation is left and taken up again.
       const slow = i % 2 === 1;
-      const options = { onGap: (gap) => problems.push(`a gap in ${conv}: ${JSON.stringify(gap)}`), ...(slow && { buffer: 16 }) };
+      // And all but the first ask for their history in batches.
+      const options = { batch: i > 0, onGap: (gap) => problems.push(`a gap in ${conv}: ${JSON.stringify(gap)}`), ...(slow && { buffer: 16 }) };
       for await (const { event, cursor } of client.attach(conv, options)) {
         lines.push(JSON.stringify({ conv, cursor, event }));
         if (slow && n % 64 === 0) await new Promise((resolve) => setTimeout(resolve, 5));
