@@ -323,6 +323,16 @@ func TestAnAccountHoldsNoMoreThanItMay(t *testing.T) {
 	if a := e.get("/v1/conversations/c/events"); a.status != http.StatusOK {
 		t.Errorf("a look beside them: %d; want 200", a.status)
 	}
+	if a := e.do(ask{method: http.MethodPut, path: "/v1/stream/s"}); a.status != http.StatusCreated {
+		t.Fatalf("a durable stream: %d %s", a.status, a.body)
+	}
+	for query, want := range map[string]int{
+		"": http.StatusOK, "&live=long-poll": http.StatusTooManyRequests, "&live=sse": http.StatusTooManyRequests,
+	} {
+		if a := e.get("/v1/stream/s?offset=-1" + query); a.status != want {
+			t.Errorf("a durable stream with %q beside them: %d %s; want %d", query, a.status, a.body, want)
+		}
+	}
 	asBob := http.Header{"Authorization": {"Bearer " + bobKey}}
 	if _, _, err := e.dial(asBob); err != nil {
 		t.Errorf("another account: %v", err)

@@ -8,5 +8,13 @@ import (
 
 // stream serves the account's durable streams.
 func (g *Gateway) stream(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
+	if r.Method == http.MethodGet && r.URL.Query().Has("live") { // who waits holds what an event stream does
+		place, err := g.takeSocket(a)
+		if err != nil {
+			later(w.Header())
+			return err
+		}
+		defer place.Release()
+	}
 	return g.durable.Serve(w, r, a, r.PathValue("path")) //nolint:wrapcheck // it is coded already
 }
