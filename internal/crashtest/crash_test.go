@@ -28,9 +28,9 @@ func sizeOf(t *testing.T) size {
 	t.Helper()
 	switch v := os.Getenv("SANDJET_CRASH"); v {
 	case "", "short":
-		return size{calls: 60, naps: 500 * time.Millisecond, kills: 1, between: 1500 * time.Millisecond, ends: 2 * time.Minute}
+		return size{calls: 60, naps: 500 * time.Millisecond, kills: 1, between: 1500 * time.Millisecond, ends: 8 * time.Minute}
 	case "long":
-		return size{calls: 500, naps: 2 * time.Second, kills: 4, between: 2 * time.Second, ends: 5 * time.Minute}
+		return size{calls: 500, naps: 2 * time.Second, kills: 4, between: 2 * time.Second, ends: 8 * time.Minute}
 	default:
 		t.Fatalf("SANDJET_CRASH=%q: use short or long", v)
 		return size{}

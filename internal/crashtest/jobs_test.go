@@ -129,7 +129,6 @@ func (c *cluster) checkJobs(
 	ran := c.ran(ctx, t)
 	told := c.told(ctx, t, calls)
 	// A record is final a moment before its conversation has been told: what is missing may be under way.
-	const patience = 30 * time.Second
 	for began := time.Now(); !told.all(jobs) && time.Since(began) < patience && ctx.Err() == nil; told = c.told(ctx, t, calls) {
 		pause(ctx, 200*time.Millisecond)
 	}

@@ -46,7 +46,7 @@ func TestEveryEventOnceInSpiteOfKills(t *testing.T) {
 	}
 	size, seed := replaySizeOf(t), seedOf(t)
 	t.Logf("%+v, SANDJET_CRASH_SEED=%d", size, seed)
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer cancel()
 	c, data := startPair(ctx, t, build(t))
 	conversations := []schemas.ConversationID{"replay-1", "replay-2"}
