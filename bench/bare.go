@@ -43,7 +43,7 @@ func openBare(ctx context.Context) (*bare, error) {
 		return nil, fmt.Errorf("bare: make the server: %w", err)
 	}
 	b.server.Start()
-	if !b.server.ReadyForConnections(10 * time.Second) {
+	if !b.server.ReadyForConnections(time.Minute) {
 		b.close()
 		return nil, fmt.Errorf("bare: the server did not start: %w", context.DeadlineExceeded)
 	}

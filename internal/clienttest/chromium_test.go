@@ -22,7 +22,11 @@ import (
 // browse opens a page in a Chromium without a window, which ends with the test.
 func browse(t *testing.T, chromium, page string) {
 	t.Helper()
-	dir := t.TempDir()
+	dir, err := os.MkdirTemp("", "chromium")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { removeAll(t, dir) })
 	cmd := exec.CommandContext(t.Context(), chromium, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
 		"--no-first-run", "--disable-extensions", "--disable-background-networking", "--remote-debugging-port=0",
 		"--user-data-dir="+dir, page)
@@ -42,6 +46,19 @@ func browse(t *testing.T, chromium, page string) {
 			t.Logf("Chromium said:\n%s", said)
 		}
 	})
+}
+
+// removeAll removes a folder in which processes may write that are about to end: Chromium has some that are
+// not of its group.
+func removeAll(t *testing.T, dir string) {
+	t.Helper()
+	var err error
+	for began := time.Now(); time.Since(began) < patience; time.Sleep(20 * time.Millisecond) {
+		if err = os.RemoveAll(dir); err == nil {
+			return
+		}
+	}
+	t.Error(err)
 }
 
 // receiver takes what pages post.

@@ -34,11 +34,11 @@ func (keys) KeyHashes(schemas.AccountID) []string {
 }
 
 // site is the server of a page: it has the account's key, and gives attach tokens for one conversation out that
-// end after five seconds.
+// end after twenty seconds: a client is told when half of that is over.
 func site(t *testing.T, gatewayURL, conversation string, given *atomic.Int64) *httptest.Server {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body := strings.NewReader(fmt.Sprintf(`{"conversations":[%q],"ttl":"5s"}`, conversation))
+		body := strings.NewReader(fmt.Sprintf(`{"conversations":[%q],"ttl":"20s"}`, conversation))
 		req, err := http.NewRequestWithContext(r.Context(), http.MethodPost, gatewayURL+"/v1/attach-tokens", body)
 		if err != nil {
 			t.Error(err)
@@ -115,7 +115,7 @@ func TestNodeRenewsItsTokenInBand(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	pace := time.NewTicker(100 * time.Millisecond)
+	pace := time.NewTicker(200 * time.Millisecond)
 	defer pace.Stop()
 	for n := 1; given.Load() <= renewals && ctx.Err() == nil; n++ {
 		<-pace.C
