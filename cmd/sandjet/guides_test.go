@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -68,17 +69,16 @@ func runGuide(t *testing.T, name string, says ...string) {
 	if err := os.Chmod(dir, 0o755); err != nil { // boxes of root run as another user
 		t.Fatal(err)
 	}
-	up := exec.CommandContext(t.Context(), "sandjet", "up", "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--log-level", "warn")
+	up := exec.CommandContext(context.WithoutCancel(t.Context()), "sandjet", "up", "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--log-level", "warn")
 	up.Dir, up.Env = dir, withoutSettings(os.Environ())
 	said := &lockedBuffer{}
 	up.Stdout, up.Stderr = said, said
-	up.Cancel = func() error { return up.Process.Signal(syscall.SIGTERM) }
 	if err := up.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
+	t.Cleanup(func() { // one signal: at a second one it would leave without its boxes, which may still write to the folder
 		_ = up.Process.Signal(syscall.SIGTERM)
-		_ = up.Wait() // by the signal, or at once
+		_ = up.Wait()
 	})
 	for began := time.Now(); !strings.Contains(said.String(), "Sandjet is up"); time.Sleep(10 * time.Millisecond) {
 		if time.Since(began) > patience {

@@ -28,6 +28,7 @@ func TestMain(m *testing.M) {
 //	await FILE TEXT              waits until the file holds the text
 //	signal NAME SIGNAL           sends a signal
 //	halt NAME SIGNAL [CODE]      sends it, and wants the end with exit code 0 or CODE; signal: by that signal
+//	ends NAME [CODE]             waits for the end by itself, with exit code 0 or CODE
 //	field FILE KEY VAR           puts a field of a JSON file into a variable
 //	exits CODE sandjet ARGS…     runs a command and wants that exit code
 //	mode OCTAL FILE              wants a file to have a mode
@@ -48,7 +49,7 @@ func TestScripts(t *testing.T) {
 		RequireUniqueNames:  true,
 		Setup:               setup,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"start": scripts.start, "await": await, "halt": scripts.halt, "signal": scripts.signal, "field": field, "exits": exits, "mode": mode,
+			"start": scripts.start, "await": await, "halt": scripts.halt, "ends": scripts.ends, "signal": scripts.signal, "field": field, "exits": exits, "mode": mode,
 			"plain": plain, "letter": letter, "hostport": hostport, "kms": kms, "lastword": lastword, "receiver": receiver, "askmode": askmode, "redis": caps.do,
 		},
 	})
@@ -73,7 +74,8 @@ func setup(e *testscript.Env) error {
 	return nil
 }
 
-const patience = 30 * time.Second
+// patience is for what must happen at all: generous, because the machine may be busy.
+const patience = 3 * time.Minute
 
 // await waits for a text in a file that another process writes.
 func await(ts *testscript.TestScript, neg bool, args []string) {

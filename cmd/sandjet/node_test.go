@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -51,12 +52,12 @@ func TestANewAccountSpeaksNATS(t *testing.T) {
 	}
 	user := made.ID
 	dial := func(user, password string) error {
-		nc, err := nats.Connect(n.server.URL(), nats.UserInfo(user, password))
+		nc, err := nats.Connect(n.server.URL(), nats.UserInfo(user, password), nats.Timeout(time.Minute))
 		if err != nil {
 			return err
 		}
 		defer nc.Close()
-		_, err = nc.Request("sandjet.calls.auto."+user, []byte(`{}`), nats.DefaultTimeout*10)
+		_, err = nc.Request("sandjet.calls.auto."+user, []byte(`{}`), time.Minute)
 		return err
 	}
 	for name, c := range map[string]struct{ user, password string }{

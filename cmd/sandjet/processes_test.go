@@ -84,11 +84,6 @@ func (p *processes) halt(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	s, sig := p.find(ts, args[0]), signalNamed(ts, args[1])
 	ts.Check(s.cmd.Process.Signal(sig))
-	select {
-	case <-s.gone:
-	case <-time.After(patience):
-		ts.Fatalf("%s has not ended %s after the signal", args[0], patience)
-	}
 	want := "exit status 0"
 	switch {
 	case sig == syscall.SIGKILL || len(args) == 3 && args[2] == "signal":
@@ -96,9 +91,31 @@ func (p *processes) halt(ts *testscript.TestScript, neg bool, args []string) {
 	case len(args) == 3:
 		want = "exit status " + args[2]
 	}
+	s.await(ts, args[0], want)
+}
+
+// ends waits for an end that nobody asks for, and compares it.
+func (p *processes) ends(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 1 || len(args) > 2 {
+		ts.Fatalf("usage: ends NAME [CODE]")
+	}
+	want := "exit status 0"
+	if len(args) == 2 {
+		want = "exit status " + args[1]
+	}
+	p.find(ts, args[0]).await(ts, args[0], want)
+}
+
+// await waits for the end and compares it.
+func (s *started) await(ts *testscript.TestScript, name, want string) {
+	select {
+	case <-s.gone:
+	case <-time.After(patience):
+		ts.Fatalf("%s has not ended after %s", name, patience)
+	}
 	if got := s.cmd.ProcessState.String(); got != want {
-		b, _ := os.ReadFile(ts.MkAbs(args[0] + ".err"))
-		ts.Fatalf("%s: %s, want %s\n%s", args[0], got, want, b)
+		b, _ := os.ReadFile(ts.MkAbs(name + ".err"))
+		ts.Fatalf("%s: %s, want %s\n%s", name, got, want, b)
 	}
 }
 
