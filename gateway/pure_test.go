@@ -57,6 +57,17 @@ func TestProblemsShowNoCause(t *testing.T) {
 	}
 }
 
+// What a route takes is named where something else is given, also when that is nothing.
+func TestAnUnknownParameterIsToldWhatIsKnown(t *testing.T) {
+	t.Parallel()
+	for want, known := range map[string][]string{"use limit, wait": {"limit", "wait"}, "this route takes none": nil} {
+		_, err := parseQuery("x=1", known...)
+		if e, ok := errors.AsType[*schemas.Error](err); !ok || e.Field != "x" || !strings.HasSuffix(e.Message, want) {
+			t.Errorf("%v: %v", known, err)
+		}
+	}
+}
+
 func TestWait(t *testing.T) {
 	for raw, want := range map[string]time.Duration{
 		"": 0, "wait=": 0, "wait=0": 0, "wait=1.5": 1500 * time.Millisecond, "wait=30s": 30 * time.Second,

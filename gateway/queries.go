@@ -30,6 +30,9 @@ func parseQuery(raw string, known ...string) (query, error) {
 		return query{}, schemas.Invalidf("", "the query of the URL is malformed: encode it as name=value&…")
 	}
 	for name, v := range values {
+		if len(known) == 0 {
+			return query{}, schemas.Invalidf(schemas.Quotable(strings.ToValidUTF8(name, "\uFFFD")), "is not a known query parameter: this route takes none")
+		}
 		if !slices.Contains(known, name) {
 			return query{}, schemas.Invalidf(schemas.Quotable(strings.ToValidUTF8(name, "\uFFFD")),
 				"is not a known query parameter: use %s", strings.Join(known, ", "))

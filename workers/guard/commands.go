@@ -214,6 +214,9 @@ func (w *walker) plain(name string, args []value) {
 			targets = nil
 		}
 	}
+	if name == "git" {
+		targets = gitWrites(files)
+	}
 	for _, t := range targets {
 		w.write(t)
 	}
@@ -234,4 +237,23 @@ func tarWrites(o options) string {
 		return "f"
 	}
 	return ""
+}
+
+// gitWrites finds the folders that a git command makes among its operands. Values of long options are among
+// these too: what stands before the folder of a clone must look like a repository.
+func gitWrites(operands []value) []value {
+	if len(operands) == 0 {
+		return nil
+	}
+	command, rest := operands[0].text, operands[1:]
+	n := len(rest)
+	switch {
+	case command == "init":
+		return rest
+	case command == "clone" && n > 1 && strings.ContainsAny(rest[n-2].text, "/:"):
+		return rest[n-1:]
+	case command == "worktree" && n > 1 && rest[0].text == "add":
+		return rest[1:2]
+	}
+	return nil
 }

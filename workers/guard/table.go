@@ -99,7 +99,7 @@ func specOf(name string) spec {
 	case "psql", "mysql", "sqlite3", "redis-cli":
 		return spec{values: "ceUhpPd", data: "ceUhpPd"}
 	case "git":
-		return spec{values: "mcC", data: "mc"}
+		return spec{values: "bcCm", data: "bcm"}
 	case "cut":
 		return spec{values: "dfcb", data: "dfcb"}
 	case "paste":
@@ -133,6 +133,10 @@ func writerOf(name string) spec {
 		return spec{values: "p", into: "p", writes: all}
 	case "patch":
 		return spec{values: "piodrBFVYzD", data: "pFVYzDB", into: "od", writes: all}
+	case "fallocate":
+		return spec{values: "lo", data: "lo", writes: all}
+	case "split":
+		return spec{values: "abClnt", data: "abClnt", writes: last}
 	case "cp", "ln", "install":
 		return spec{values: "tmgoS", data: "mgoS", into: "t", writes: last}
 	case "rsync", "scp":
