@@ -89,6 +89,7 @@ func TestExampleIsTheDefaults(t *testing.T) {
 // TestEverySettingReachesItsField gives each setting another value by the file and by the environment
 // and wants the parsed commands to differ from the defaults.
 func TestEverySettingReachesItsField(t *testing.T) {
+	t.Parallel()
 	values := map[string]string{
 		"json": "true", "log-level": "debug", "replicas": "3", "shards": "16", "nats-listen": "127.0.0.1:1", "durability": "os",
 		"max-store": "1GiB", "listen": "127.0.0.1:1", "max-wait": "1s", "slots": "1", "account-cap": "1", "pool": "1", "grace": "1s",
@@ -97,7 +98,15 @@ func TestEverySettingReachesItsField(t *testing.T) {
 		"keep-events": "2h", "keep-events-count": "1", "replay-memory": "2MiB", "replay-compression": "true", "max-sockets": "1", "max-sockets-all": "1", "max-attachments": "1", "max-handshakes": "1", "socket-bytes-per-second": "1MiB",
 		"open-signup": "true", "webhook-allow-http": "true", "webhook-allow-loopback": "true", "webhook-networks": "10.0.0.0/8", "webhook-ports": "8080",
 	}
-	commands := []string{"up", "call bash true", "worker", "gateway", "server", "deliver"}
+	commands := [][]string{{"up"}, {"call", "bash", "true"}, {"worker"}, {"gateway"}, {"server"}, {"deliver"}}
+	plain := make([]*cli, len(commands))
+	for i, words := range commands {
+		p, err := parse(words, noEnv)
+		if err != nil {
+			t.Fatal(err)
+		}
+		plain[i] = p.cli
+	}
 	for _, name := range slices.Sorted(maps.Keys(knownSettings(t))) {
 		if name == "provider" {
 			continue // there is one provider only
@@ -115,16 +124,12 @@ func TestEverySettingReachesItsField(t *testing.T) {
 			"environment": {variable(name): value},
 		} {
 			changed := false
-			for _, words := range commands {
-				plain, err := parse(strings.Fields(words), noEnv)
-				if err != nil {
-					t.Fatal(err)
-				}
-				set, err := parse(strings.Fields(words), envOf(env))
+			for i, words := range commands {
+				set, err := parse(words, envOf(env))
 				if err != nil {
 					t.Fatalf("%s=%s by the %s: %v", name, value, source, err)
 				}
-				changed = changed || !reflect.DeepEqual(plain.cli, set.cli)
+				changed = changed || !reflect.DeepEqual(plain[i], set.cli)
 			}
 			if !changed {
 				t.Errorf("%s=%s by the %s changes nothing", name, value, source)
