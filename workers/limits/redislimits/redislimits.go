@@ -58,7 +58,6 @@ func Open(address string) (*Limiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	redis.SetLogger(silent{}) // it has one for the whole process, on stderr: errors come back from every verb anyway
 	return New(redis.NewClient(o)), nil
 }
 
@@ -80,6 +79,7 @@ func options(address string) (*redis.Options, error) {
 // New returns a limiter on a client of the caller's making, which may be one of a cluster. It
 // belongs to the limiter: Close closes it.
 func New(db redis.UniversalClient) *Limiter {
+	redis.SetLogger(silent{}) // it has one for the whole process, on stderr: errors come back from every verb anyway
 	return &Limiter{
 		db:      db,
 		acquire: redis.NewScript(acquireLua), renew: redis.NewScript(renewLua), release: redis.NewScript(releaseLua),
