@@ -13,6 +13,7 @@ const (
 	wheelTick  = time.Second
 	turnTakes  = wheelSlots * wheelTick // a socket is looked at this often
 	pongWithin = 5 * turnTakes          // silence of the client after which it is taken for gone
+	askAfter   = pongWithin / 3         // silence of the client after which it is asked whether it is there
 )
 
 // wheel looks after all sockets with one timer: each is in a slot, and a slot has its turn every
@@ -104,12 +105,13 @@ const (
 	silenceEnds           // the socket
 )
 
-// silent judges how long nothing was heard from a client and nothing said to it.
+// silent judges how long nothing was heard from a client and nothing said to it. A client that only listens says
+// something when it is asked, and so it is asked also while it is told much.
 func silent(heard, said time.Duration) silence {
 	switch {
 	case heard > pongWithin:
 		return silenceEnds
-	case said >= turnTakes-wheelTick/2:
+	case said >= turnTakes-wheelTick/2, heard > askAfter:
 		return silenceBroken
 	}
 	return silenceShort
