@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
 
@@ -303,94 +302,4 @@ func (w *replayWorld) bareRead(ctx context.Context, stream, subject string, even
 		}
 	}
 	return nil
-}
-
-// ReplayCold measures reading a conversation that no gateway has in memory out of many that lie between
-// each other, through a socket, against an ordered consumer on one stream.
-func ReplayCold(ctx context.Context, size Crowd) (Report, error) {
-	const others = 20 // conversations that are read, one after the other
-	own := names("c_cold_", size.Interleaved)
-	read := slices.Clone(own[:min(others, len(own))])
-	var bare []time.Duration
-	var ours [2][]time.Duration
-	for i, shards := range []int{1, 16} {
-		err := func() error {
-			w, err := size.world(ctx, shards)
-			if err != nil {
-				return err
-			}
-			defer w.close(ctx)
-			if err := w.fill(ctx, own, size.Interleaved); err != nil {
-				return err
-			}
-			return w.withGate(ctx, len(own), func(g *gate) error {
-				if _, err := g.settled(ctx, size.settle()); err != nil { // the log's files are written meanwhile
-					return err
-				}
-				for _, conv := range read {
-					if shards == 1 {
-						took, err := w.bareCold(ctx, conv, size.Interleaved)
-						if err != nil {
-							return err
-						}
-						bare = append(bare, took)
-					}
-					took, err := g.cold(ctx, conv, size.Interleaved)
-					if err != nil {
-						return err
-					}
-					ours[i] = append(ours[i], took)
-				}
-				return nil
-			})
-		}()
-		if err != nil {
-			return Report{}, err
-		}
-	}
-	return Report{
-		Title:   fmt.Sprintf("Replay of %d events among %d conversations, from the log", size.Interleaved, size.Interleaved),
-		Machine: machine(),
-		Rows: []Row{
-			durations("one ordered consumer on one stream, without a socket", time.Millisecond, bare),
-			durations("Sandjet through a WebSocket, one shard", time.Millisecond, ours[0]),
-			durations("Sandjet through a WebSocket, 16 shards", time.Millisecond, ours[1]),
-			highest("Sandjet, 16 shards, 99th percentile", ours[1]),
-		},
-		Ratios: []Ratio{
-			ratio("one ordered consumer / Sandjet, one shard", "", milliseconds(bare), milliseconds(ours[0])),
-			ratio("one ordered consumer / Sandjet, 16 shards", "", milliseconds(bare), milliseconds(ours[1])),
-		},
-		Notes: []string{"Aim: 99th percentile ≤ 100 ms."},
-	}, nil
-}
-
-func (w *replayWorld) bareCold(ctx context.Context, conv string, events int) (time.Duration, error) {
-	stream, subject, err := w.source(ctx, conv)
-	if err != nil {
-		return 0, err
-	}
-	began := time.Now()
-	err = w.bareRead(ctx, stream, subject, events)
-	return time.Since(began), err
-}
-
-// cold opens a socket and replays a conversation that the gateway has not seen.
-func (g *gate) cold(ctx context.Context, conv string, events int) (time.Duration, error) {
-	f, err := dialFollower(ctx, g.address, g.key, largeRoom)
-	if err != nil {
-		return 0, err
-	}
-	defer f.cut()
-	began := time.Now()
-	if err := f.attach(conv, []byte(startCursor)); err != nil {
-		return 0, err
-	}
-	if err := f.until(opLive); err != nil {
-		return 0, err
-	}
-	if f.events != events || f.faults > 0 {
-		return 0, schemas.Errorf(schemas.Internal, "replay", "a client saw %d of %d events, %d of them wrong", f.events, events, f.faults)
-	}
-	return time.Since(began), nil
 }
