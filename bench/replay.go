@@ -160,13 +160,28 @@ func ReplayHot(ctx context.Context, size Crowd) (Report, error) {
 		return Report{}, err
 	}
 	sockets := min(hotSockets, size.Clients)
-	var ours, bare, bareAlone, cost []float64
+	var ours, packed crossing
+	var bare, bareAlone []float64
 	err = w.withGate(ctx, sockets, func(g *gate) error {
 		all, err := g.crowd(ctx, sockets, largeRoom, func(int) string { return conv }, fromStart)
 		if err != nil {
 			return err
 		}
 		defer cutAll(all)
+		batched := make([]*follower, sockets)
+		defer func() { cutAll(batched) }()
+		err = each(sockets, sockets, func(i int) (err error) {
+			if batched[i], err = g.packed(ctx, largeRoom); err != nil {
+				return err
+			}
+			if err = batched[i].attach(conv, fromStart(i)); err != nil {
+				return err
+			}
+			return batched[i].until(opLive)
+		})
+		if err != nil {
+			return err
+		}
 		for range size.Rounds {
 			for name, rates := range map[string]*[]float64{alone: &bareAlone, conv: &bare} {
 				rate, err := w.bareReplay(ctx, name, hotEvents, sockets)
@@ -175,22 +190,12 @@ func ReplayHot(ctx context.Context, size Crowd) (Report, error) {
 				}
 				*rates = append(*rates, rate)
 			}
-			before, err := g.use(ctx)
-			if err != nil {
+			if err := ours.replayAll(ctx, g, all, conv); err != nil {
 				return err
 			}
-			began := time.Now()
-			if err := each(sockets, sockets, func(i int) error { return replayAgain(all[i], conv, hotReplays) }); err != nil {
+			if err := packed.replayAll(ctx, g, batched, conv); err != nil {
 				return err
 			}
-			took := time.Since(began)
-			after, err := g.use(ctx)
-			if err != nil {
-				return err
-			}
-			n := float64(sockets * hotReplays * hotEvents)
-			ours = append(ours, n/took.Seconds())
-			cost = append(cost, float64((after.cpu-before.cpu).Nanoseconds())/n)
 		}
 		return nil
 	})
@@ -202,11 +207,16 @@ func ReplayHot(ctx context.Context, size Crowd) (Report, error) {
 		Rows: []Row{
 			row(fmt.Sprintf("one ordered consumer per client, %d conversations interleaved", size.Interleaved), "events/s", bare),
 			row("one ordered consumer per client, a run of the log without any other", "events/s", bareAlone),
-			row("Sandjet, through WebSockets", "events/s", ours),
-			row("processor time of the gateway per event", "ns", cost),
+			row("Sandjet, through WebSockets", "events/s", ours.rates),
+			row("processor time of the gateway per event", "ns", ours.cost),
+			row("bytes on the wire per event", "bytes", ours.bytes),
+			row("Sandjet, in compressed batches", "events/s", packed.rates),
+			row("processor time of the gateway per event, in compressed batches", "ns", packed.cost),
+			row("bytes on the wire per event, in compressed batches", "bytes", packed.bytes),
 		},
 		Ratios: []Ratio{
-			ratio("Sandjet / ordered consumers, interleaved", "≥ 50", ours, bare), ratio("Sandjet / ordered consumers, nothing interleaved", "", ours, bareAlone),
+			ratio("Sandjet / ordered consumers, interleaved", "≥ 50", ours.rates, bare), ratio("Sandjet / ordered consumers, nothing interleaved", "", ours.rates, bareAlone),
+			ratio("bytes as they are / in compressed batches", "", ours.bytes, packed.bytes),
 		},
 		Notes: []string{"Aim: at least 1,000,000 a second on two cores. Ordered consumers bring the events no further than into one process, Sandjet through a socket to each client. The clients take their share of the same cores and check every event's predecessor."},
 	}, nil

@@ -27,6 +27,11 @@ type follower struct {
 	events int
 	faults int  // events that do not follow the one before, and gaps
 	live   bool // the replay has ended
+	read   int  // bytes, from the socket
+
+	batch    bool      // it asks for replays in batches
+	inflate  io.Reader // of compressed messages; nil: there are none
+	unpacked bytes.Buffer
 
 	each func(frame []byte) // of each event; may be nil. The frame must not be kept
 }
@@ -47,8 +52,13 @@ const (
 
 // dialFollower opens a socket. Room is how many bytes it reads at a time; an event must fit.
 func dialFollower(ctx context.Context, address, key string, room int) (*follower, error) {
+	return dialOffering(ctx, address, key, room, "")
+}
+
+// dialOffering opens a socket with another header.
+func dialOffering(ctx context.Context, address, key string, room int, header string) (*follower, error) {
 	for {
-		f, err := tryFollower(ctx, address, key, room)
+		f, err := tryFollower(ctx, address, key, room, header)
 		if !errors.Is(err, errBusy) {
 			return f, err
 		}
@@ -61,7 +71,7 @@ func dialFollower(ctx context.Context, address, key string, room int) (*follower
 	}
 }
 
-func tryFollower(ctx context.Context, address, key string, room int) (_ *follower, err error) {
+func tryFollower(ctx context.Context, address, key string, room int, header string) (_ *follower, err error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("open a socket: %w", err)
@@ -74,7 +84,7 @@ func tryFollower(ctx context.Context, address, key string, room int) (_ *followe
 	f := &follower{conn: conn, room: make([]byte, room), last: []byte(startCursor)}
 	_ = conn.SetDeadline(time.Now().Add(followWithin)) // shows below
 	if _, err := fmt.Fprintf(conn, "GET /v1/ws HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
-		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nAuthorization: Bearer %s\r\n\r\n", address, key); err != nil {
+		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n%sAuthorization: Bearer %s\r\n\r\n", address, header, key); err != nil {
 		return nil, fmt.Errorf("open a socket: %w", err)
 	}
 	for {
@@ -103,6 +113,7 @@ func (f *follower) fill() error {
 	n := copy(f.room, f.buf)
 	got, err := f.conn.Read(f.room[n:])
 	f.buf = f.room[:n+got]
+	f.read += got
 	if got > 0 {
 		return nil
 	}
@@ -114,7 +125,11 @@ func (f *follower) attach(conv string, after []byte) error {
 	f.conv, f.live, f.events = conv, false, 0
 	f.last = append(f.last[:0], after...)
 	f.lead = append(f.lead[:0], `{"op":"ev","conv":"`+conv+`","cur":"`...)
-	return f.send(`{"op":"attach","id":1,"conv":"` + conv + `","after":"` + string(after) + `"}`)
+	more := ""
+	if f.batch {
+		more = `,"batch":true`
+	}
+	return f.send(`{"op":"attach","id":1,"conv":"` + conv + `","after":"` + string(after) + `"` + more + `}`)
 }
 
 func (f *follower) detach() error { return f.send(`{"op":"detach","conv":"` + f.conv + `"}`) }
@@ -178,6 +193,12 @@ func (f *follower) next() ([]byte, error) {
 			}
 		case opClose:
 			return nil, fmt.Errorf("the gateway closed the socket: %q: %w", body, io.EOF)
+		case opDeflated:
+			text, err := f.unpack(body)
+			if err != nil {
+				return nil, err
+			}
+			return text, f.take(text)
 		default:
 			return body, f.take(body)
 		}
@@ -217,6 +238,8 @@ func (f *follower) take(frame []byte) error {
 		return nil
 	}
 	switch {
+	case bytes.HasPrefix(frame, []byte(opBatch)):
+		f.followBatch(frame)
 	case bytes.HasPrefix(frame, []byte(opLive)):
 		f.live = true
 	case bytes.HasPrefix(frame, []byte(opGap)):

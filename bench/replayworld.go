@@ -157,7 +157,7 @@ func (w *replayWorld) open(ctx context.Context, sockets int) (*gate, error) {
 	g := &gate{errors: new(strings.Builder)}
 	g.cmd = exec.CommandContext(ctx, w.program, "gateway", "--json", "--data-dir", dir, "--listen", "127.0.0.1:0",
 		"--nats-url", w.server.URL(), "--nats-user", replayUser, "--account", string(benchAccount), "--shards", strconv.Itoa(w.shards),
-		"--max-sockets", strconv.Itoa(2*sockets), "--max-attachments", strconv.Itoa(2*sockets))
+		"--max-sockets", strconv.Itoa(2*sockets), "--max-attachments", strconv.Itoa(2*sockets), "--replay-compression")
 	g.cmd.Env = append(os.Environ(), "SANDJET_NATS_PASSWORD="+replayPassword, "SANDJET_KEY="+benchKey)
 	g.cmd.Stderr = g.errors
 	out, err := g.cmd.StdoutPipe()
