@@ -297,7 +297,7 @@ func TestApprovalsAreDecidedOverNATS(t *testing.T) {
 	}
 	for body, field := range map[string]string{
 		`{}`: "op", `{"op":"decide"}`: "op", `{"op":"show"}`: "approval", `{"op":"approve","approval":"` + id + `"}`: "approved", `{"op":"list","approval":"` + id + `"}`: "approval",
-		`{"op":"list","state":"new"}`: "state", `{"op":"list","limit":101}`: "limit", `{"op":"list","conversation":"a\u0000"}`: "conversation", `{"op":"show","aproval":"x"}`: "aproval",
+		`{"op":"list","state":"new"}`: "state", `{"op":"list","limit":101}`: "limit", `{"op":"list","conversation":"a\u0000"}`: "conversation", `{"op":"show","appr":"x"}`: "appr",
 		`{"op":"approve","approval":"` + id + `","approved":false,"remember":"conversation"}`: "remember", `x`: "",
 	} {
 		if a := ask(own, body); a.Error == nil || a.Error.Code != schemas.Invalid || a.Error.Field != field {

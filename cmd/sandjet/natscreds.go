@@ -17,14 +17,15 @@ type accountsNATSCommand struct {
 
 // Help is the long help.
 func (*accountsNATSCommand) Help() string {
-	return `A credential with which the account's own NATS clients connect: it may publish calls of this account and
-hear its events, and nothing else. It ends at its time, or with the account's key. The account's id and
-key themselves open the server as well, for as long as they work.
+	return `A credential with which the account's own NATS clients connect: it may publish calls of this account,
+answer its approvals and hear its events, and nothing else. It ends at its time, or with the account's key,
+and then ends the connections that were made with it: at once on the embedded server, within 15 minutes
+on others. The account's id and key themselves open the server as well, for as long as they work.
 
 Examples:
   eval "$(sandjet accounts nats-creds)"          NATS_URL, NATS_USER and NATS_PASSWORD
   sandjet accounts nats-creds --format nats-context > ~/.config/nats/context/sandjet.json
-  nats --context sandjet sub 'sandjet.live.>'`
+  nats --context sandjet sub "sandjet.live.$NATS_USER.>"`
 }
 
 // natsContext is what the nats command keeps about a server.
