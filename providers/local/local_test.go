@@ -124,7 +124,7 @@ func TestAsOrdinaryUser(t *testing.T) {
 	if raced {
 		levels = "L3" // without a pid namespace the race detector's runtime keeps a box's init from exiting
 	}
-	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.v", "-test.run=^Test.*("+levels+"|Worker|Leak|Pool)$")
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.v", "-test.short="+fmt.Sprint(testing.Short()), "-test.run=^Test.*("+levels+"|Worker|Leak|Pool)$")
 	cmd.Dir = "/"
 	cmd.Env = []string{"TMPDIR=" + dir, "PATH=" + os.Getenv("PATH"), "HOME=" + dir, "CI=" + os.Getenv("CI")}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}

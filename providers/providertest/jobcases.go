@@ -116,7 +116,9 @@ func jobFlood(t *testing.T, s jobSubject) {
 	if testing.Short() {
 		size = 200 << 20
 	}
-	j := s.start(t, fmt.Sprintf("head -c %d /dev/zero; echo end", size))
+	cmd := s.in(s.box, fmt.Sprintf("head -c %d /dev/zero; echo end", size))
+	cmd.Timeout = time.Hour // a slow disk slows it down
+	j := s.begin(t, cmd)
 	e := j.wantEnd(t, 0)
 	want(t, "LogBytes", e.LogBytes, size+4)
 	want(t, "LogTruncated", e.LogTruncated, true)

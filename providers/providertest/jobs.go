@@ -158,9 +158,9 @@ func (j *job) signal(t *testing.T, name string) {
 // until asks again until the answer is yes. A look may be a whole run in the box: not too often.
 func (*job) until(t *testing.T, what string, yes func() bool) {
 	t.Helper()
-	for end := time.Now().Add(2 * patience); !yes(); time.Sleep(30 * time.Millisecond) {
+	for end := time.Now().Add(4 * patience); !yes(); time.Sleep(30 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("%s did not come within %v", what, 2*patience)
+			t.Fatalf("%s did not come within %v", what, 4*patience)
 		}
 	}
 }
