@@ -62,62 +62,6 @@ func names(prefix string, n int) []string {
 	return all
 }
 
-// ReplayIdle measures what sockets cost that follow a conversation each, with nothing happening.
-func ReplayIdle(ctx context.Context, size Crowd) (Report, error) {
-	w, err := size.world(ctx, 1)
-	if err != nil {
-		return Report{}, err
-	}
-	defer w.close(ctx)
-	var resident, inUse, goroutines []float64
-	own := names("c_idle_", size.Clients)
-	for range size.Rounds {
-		err := w.withGate(ctx, size.Clients, func(g *gate) error {
-			const warm = 100 // what is made once is there before it is counted
-			first, err := g.crowd(ctx, min(warm, size.Clients), smallRoom, func(i int) string { return "c_warm_" + strconv.Itoa(i) }, fromStart)
-			if err != nil {
-				return err
-			}
-			cutAll(first)
-			before, err := g.settled(ctx, size.settle())
-			if err != nil {
-				return err
-			}
-			all, err := g.crowd(ctx, size.Clients, smallRoom, func(i int) string { return own[i] }, fromStart)
-			if err != nil {
-				return err
-			}
-			defer cutAll(all)
-			after, err := g.settled(ctx, size.settle())
-			if err != nil {
-				return err
-			}
-			n := float64(size.Clients)
-			resident = append(resident, (after.resident-before.resident)/n/kib)
-			inUse = append(inUse, (after.inUse-before.inUse)/n/kib)
-			goroutines = append(goroutines, (after.goroutines-before.goroutines)/n)
-			return nil
-		})
-		if err != nil {
-			return Report{}, err
-		}
-	}
-	files, err := openFiles()
-	if err != nil {
-		return Report{}, err
-	}
-	limit := fmt.Sprintf("A process may open %d files here.", files)
-	return Report{
-		Title: fmt.Sprintf("%d idle WebSockets, each on a conversation of its own", size.Clients), Machine: machine(),
-		Rows: []Row{
-			row("resident memory of the gateway per socket", "KiB", resident),
-			row("heap and stacks of it in use per socket", "KiB", inUse),
-			row("goroutines per socket", "", goroutines),
-		},
-		Notes: []string{"Aims: at most 8 KiB resident, one goroutine. " + limit},
-	}, nil
-}
-
 // withGate runs a gateway meanwhile.
 func (w *replayWorld) withGate(ctx context.Context, sockets int, do func(*gate) error) error {
 	g, err := w.open(ctx, sockets)

@@ -112,6 +112,11 @@ func (g *Gateway) holder(ctx context.Context, credential string) (holder, error)
 	return holder{t.Account, t.Key, &t}, nil
 }
 
+// keyHolder is the account whose key a request brought.
+func keyHolder(r *http.Request, a schemas.AccountID) holder {
+	return holder{account: a, key: fingerprint(bearer(r.Header))}
+}
+
 func fingerprint(key string) tickets.Fingerprint {
 	sum := sha256.Sum256([]byte(key))
 	return tickets.FingerprintOf(hex.EncodeToString(sum[:]))

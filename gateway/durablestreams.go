@@ -6,7 +6,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// stream serves the account's durable streams.
+// stream serves the account's durable streams. Who reads what comes is heard out no longer than its key is good.
 func (g *Gateway) stream(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	if r.Method == http.MethodGet && r.URL.Query().Has("live") { // who waits holds what an event stream does
 		place, err := g.takeSocket(a)
@@ -15,6 +15,11 @@ func (g *Gateway) stream(w http.ResponseWriter, r *http.Request, a schemas.Accou
 			return err
 		}
 		defer place.Release()
+	}
+	if r.Method == http.MethodGet {
+		ctx, end := g.whileGood(r.Context(), keyHolder(r, a))
+		defer end()
+		r = r.WithContext(ctx)
 	}
 	return g.durable.Serve(w, r, a, r.PathValue("path")) //nolint:wrapcheck // it is coded already
 }

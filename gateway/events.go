@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/gateway/replay"
-	"github.com/sandjet/sandjet/gateway/sse"
 	"github.com/sandjet/sandjet/gateway/tickets"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
@@ -33,18 +32,6 @@ type PageEvent struct {
 	Event  schemas.Event  `json:"event"`
 }
 
-// control is the data of an SSE event named "control".
-type control struct {
-	UpToDate  bool         `json:"upToDate,omitzero"`  // from here on it is live
-	Recovered *bool        `json:"recovered,omitzero"` // false: there is a gap here
-	Gap       *streams.Gap `json:"gap,omitzero"`
-	Error     any          `json:"error,omitzero"` // the stream ends here; come back after retry
-	// For a compact reader, before the event that they are about: how many events were left out, and what
-	// its call has printed before.
-	Skipped  int             `json:"skipped,omitzero"`
-	Snapshot json.RawMessage `json:"snapshot,omitzero"`
-}
-
 // getEvents reads a conversation: as a stream for who accepts text/event-stream, else as a page.
 func (g *Gateway) getEvents(w http.ResponseWriter, r *http.Request, who holder) error {
 	conv := schemas.ConversationID(r.PathValue("id"))
@@ -67,7 +54,7 @@ func (g *Gateway) getEvents(w http.ResponseWriter, r *http.Request, who holder) 
 		return err
 	}
 	if accepts(r.Header, "text/event-stream") {
-		return g.openStream(w, r, who, conv, after, compact)
+		return g.openStream(w, r, who, view{who.account, conv, after, compact})
 	}
 	limit, err := q.limit()
 	if err != nil {
@@ -226,163 +213,4 @@ func notify(c chan<- struct{}) func() {
 		default:
 		}
 	}
-}
-
-// openStream streams a conversation, within the limits of the account and for as long as its token is good.
-func (g *Gateway) openStream(
-	w http.ResponseWriter, r *http.Request, who holder, conv schemas.ConversationID, after schemas.Cursor, compact bool,
-) error {
-	socket, err := g.takeSocket(who.account)
-	if err != nil {
-		later(w.Header())
-		return err
-	}
-	defer socket.Release()
-	place, err := g.takeAttachment(who.account)
-	if err != nil {
-		later(w.Header())
-		return err
-	}
-	defer place.Release()
-	ctx, end := g.whileGood(r.Context(), who)
-	defer end()
-	g.metrics.following.WithLabelValues("sse").Inc()
-	defer g.metrics.following.WithLabelValues("sse").Dec()
-	return g.streamEvents(ctx, w, view{who.account, conv, after, compact})
-}
-
-// streamEvents writes a conversation as server-sent events until the client goes or the gateway
-// drains.
-func (g *Gateway) streamEvents(ctx context.Context, w http.ResponseWriter, at view) error {
-	woken := make(chan struct{}, 1)
-	reader := g.follow(at.account, at.conv, at.after, at.compact, notify(woken))
-	defer reader.Close()
-
-	out := &sseWriter{w: w, rc: http.NewResponseController(w), stall: g.Stall}
-	begun := false
-	beat := time.NewTicker(g.Heartbeat)
-	defer beat.Stop()
-	for {
-		more, failed := out.gather(reader)
-		switch {
-		case g.draining.Err() != nil && !begun:
-			return schemas.Errorf(schemas.Unavailable, "", "this gateway is stopping: come back")
-		case g.draining.Err() != nil:
-			return nil
-		case failed != nil && !begun:
-			return failed // still a proper answer: nothing was written yet
-		}
-		if len(out.buf) > 0 {
-			if !begun {
-				begun = true
-				out.begin()
-			}
-			if err := out.flush(); err != nil {
-				g.metrics.dropped.WithLabelValues("sse").Inc()
-				return nil
-			}
-			beat.Reset(g.Heartbeat)
-		}
-		if failed != nil {
-			return nil
-		}
-		if more {
-			continue
-		}
-		select {
-		case <-woken:
-		case <-beat.C:
-			if begun {
-				out.buf = append(out.buf, sse.Comment...)
-			}
-		case <-g.draining.Done():
-		case <-ctx.Done():
-			if !begun {
-				return context.Cause(ctx) //nolint:wrapcheck // it is coded already
-			}
-			out.control("", control{Error: schemas.Public(context.Cause(ctx))}) // a token's end: else the client has gone
-			_ = out.flush()                                                     // as above
-			return nil
-		}
-	}
-}
-
-// sseWriter gathers events and writes them in as few writes as possible.
-type sseWriter struct {
-	w     http.ResponseWriter
-	rc    *http.ResponseController
-	stall time.Duration
-	buf   []byte
-}
-
-// begin writes the header.
-func (s *sseWriter) begin() {
-	h := s.w.Header()
-	h.Set("Content-Type", "text/event-stream")
-	h.Set("Cache-Control", "no-store")
-	h.Set("X-Accel-Buffering", "no") // nginx would hold events back
-	h.Set("X-Content-Type-Options", "nosniff")
-	s.w.WriteHeader(http.StatusOK)
-}
-
-// gather takes what the reader has until there is enough for one write. More says that there may be
-// more; failed ends the stream.
-func (s *sseWriter) gather(reader *replay.Reader) (more bool, failed error) {
-	for step := range reader.Ready() {
-		s.step(step)
-		if step.Kind == replay.StepFailed {
-			return false, step.Err
-		}
-		if len(s.buf) >= flushAbove {
-			return true, nil
-		}
-	}
-	return false, nil
-}
-
-// step adds one step of a conversation. Loss is told in band: a browser cannot read headers.
-func (s *sseWriter) step(step replay.Step) {
-	if step.Skipped > 0 || step.Snapshot != nil {
-		s.control("", control{Skipped: step.Skipped, Snapshot: step.Snapshot.Data()})
-	}
-	switch step.Kind {
-	case replay.StepAttached:
-		s.buf = sse.AppendRetry(s.buf, comeBack())
-		if step.Gap != nil {
-			s.control("", control{Recovered: new(false), Gap: step.Gap})
-		}
-	case replay.StepGap:
-		s.control("", control{Recovered: new(false), Gap: step.Gap})
-	case replay.StepEvent:
-		f := step.Frame
-		s.buf = sse.Append(s.buf, f.Cursor().String(), string(f.Type), f.Data())
-	case replay.StepLive:
-		id := ""
-		if !step.At.IsStart() {
-			id = step.At.String()
-		}
-		s.control(id, control{UpToDate: true})
-	case replay.StepFailed:
-		s.control("", control{Error: schemas.Public(step.Err)})
-	}
-}
-
-func (s *sseWriter) control(id string, c control) {
-	data, err := json.Marshal(c)
-	if err != nil {
-		return // a type of ours that always encodes
-	}
-	s.buf = sse.Append(s.buf, id, "control", data)
-}
-
-// flush writes what was gathered. It fails when the client does not take it within the stall.
-func (s *sseWriter) flush() error {
-	_ = s.rc.SetWriteDeadline(time.Now().Add(s.stall)) // a writer without deadlines, as in tests, is fine
-	if _, err := s.w.Write(s.buf); err != nil {
-		return err //nolint:wrapcheck // only its being there counts
-	}
-	if s.buf = s.buf[:0]; cap(s.buf) > 2*flushAbove {
-		s.buf = nil
-	}
-	return s.rc.Flush() //nolint:wrapcheck // as above
 }

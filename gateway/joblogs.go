@@ -48,7 +48,9 @@ func (g *Gateway) getJobLogs(w http.ResponseWriter, r *http.Request, a schemas.A
 	if follow || accepts(r.Header, "text/plain") {
 		s := logStream{g: g, w: w, rc: http.NewResponseController(w), cmd: cmd}
 		s.follow, s.once = follow && r.Method != http.MethodHead, q.values.Has("limit")
-		return s.run(r.Context())
+		ctx, end := g.whileGood(r.Context(), keyHolder(r, a))
+		defer end()
+		return s.run(ctx)
 	}
 	reply, err := streams.ControlJob(r.Context(), g.Bus, cmd)
 	if err != nil {
@@ -105,19 +107,21 @@ const (
 	lastLook  = time.Second
 )
 
-// run sends until it is done, the client goes or the gateway drains. A stream never leaves out bytes
+// run sends until it is done, the client or its key goes, or the gateway drains. A stream never leaves out bytes
 // silently: it ends where the sandbox has dropped some, and the next begins behind them.
 func (s *logStream) run(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(s.g.draining, cancel)()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(s.g.draining, func() {
+		cancel(schemas.Errorf(schemas.Unavailable, "", "this gateway is stopping: come back"))
+	})()
 	for wait := firstLook; ; {
 		reply, err := s.look(ctx)
 		switch {
 		case err != nil && s.begun && (ctx.Err() != nil || !errors.Is(err, schemas.ErrUnavailable)):
 			return nil // the client asks for what follows and is told why there is none
 		case ctx.Err() != nil:
-			return schemas.Errorf(schemas.Unavailable, "", "this gateway is stopping: come back")
+			return context.Cause(ctx) //nolint:wrapcheck // it is coded already, unless nobody hears it
 		case err != nil && !s.begun:
 			return err
 		case err == nil:
@@ -147,10 +151,13 @@ func (s *logStream) look(ctx context.Context) (schemas.JobReply, error) {
 		return reply, err //nolint:wrapcheck // it is coded already
 	}
 	p, ferr := streams.FindJob(ctx, s.g.Bus, s.cmd.Account, s.cmd.Job)
-	if ferr == nil && (p.Value.State == schemas.JobWaiting || p.Value.State == schemas.JobLaunching) {
+	switch {
+	case ferr != nil:
+		return reply, err //nolint:wrapcheck // as above
+	case p.Value.State == schemas.JobWaiting || p.Value.State == schemas.JobLaunching:
 		return schemas.JobReply{Offset: max(s.cmd.Offset, 0)}, nil
 	}
-	return reply, err //nolint:wrapcheck // it is coded already
+	return streams.ControlJob(ctx, s.g.Bus, s.cmd) //nolint:wrapcheck // as above: it may have begun between the two
 }
 
 // send writes what was read and reports whether there may be more.
@@ -168,12 +175,8 @@ func (s *logStream) send(reply schemas.JobReply) (bool, error) {
 	case reply.Offset != s.cmd.Offset:
 		return false, nil
 	}
-	_ = s.rc.SetWriteDeadline(time.Now().Add(s.g.Stall)) // a writer without deadlines, as in tests, is fine
-	if _, err := s.w.Write(reply.Data); err != nil {
-		return false, err //nolint:wrapcheck // only its being there counts
-	}
-	if err := s.rc.Flush(); err != nil {
-		return false, err //nolint:wrapcheck // as above
+	if err := s.g.push(s.w, s.rc, reply.Data); err != nil {
+		return false, err
 	}
 	s.cmd.Offset = reply.Offset + int64(len(reply.Data))
 	caughtUp := s.cmd.Offset >= reply.Size || len(reply.Data) == 0

@@ -27,9 +27,13 @@ type handler func(w http.ResponseWriter, r *http.Request) error
 // the log and the metrics, and the answer to browsers of other origins.
 func (g *Gateway) middleware(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		begun := time.Now()
+		begun, method := time.Now(), r.Method
 		id := schemas.NewID("req_")
 		w := &recorder{ResponseWriter: rw}
+		w.answered = func(route string, status int) { // it may be kept for long, and keeps nothing large
+			g.metrics.request(route, status, time.Since(begun))
+			g.Log.Debug("request", "request", id, "method", method, "route", route, "status", status, "took", time.Since(begun))
+		}
 		w.Header().Set(headerRequestID, id)
 		defer func() {
 			if p := recover(); p != nil {
@@ -41,9 +45,9 @@ func (g *Gateway) middleware(next http.Handler) http.Handler {
 					writeProblem(w, schemas.Errorf(schemas.Internal, "", "panic"))
 				}
 			}
-			route := r.Pattern // set by the mux; the path would make endless label values
-			g.metrics.request(route, w.status, time.Since(begun))
-			g.Log.Debug("request", "request", id, "method", r.Method, "route", route, "status", w.status, "took", time.Since(begun))
+			if !w.outlived {
+				w.answered(r.Pattern, w.status) // set by the mux; the path would make endless label values
+			}
 		}()
 		if g.crossOrigin(w, r) {
 			return
@@ -140,7 +144,9 @@ func (g *Gateway) crossOrigin(w http.ResponseWriter, r *http.Request) bool {
 type recorder struct {
 	http.ResponseWriter
 
-	status int
+	status   int
+	answered func(route string, status int) // tells the log and the metrics
+	outlived bool                           // somebody else calls answered
 }
 
 func (w *recorder) WriteHeader(code int) {
@@ -162,6 +168,20 @@ func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // Hijack gives the connection away, which the WebSocket library asks for by this method's name.
 func (w *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	w.status = http.StatusSwitchingProtocols
-	return http.NewResponseController(w.ResponseWriter).Hijack() //nolint:wrapcheck // it is the same writer
+	conn, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
+	if err == nil {
+		w.status = http.StatusSwitchingProtocols
+	}
+	return conn, rw, err //nolint:wrapcheck // it is the same writer
+}
+
+// outlive gives the connection away for an answer that goes on after its handler. Ended is to be called with it: only
+// then the request counts as answered.
+func (w *recorder) outlive(r *http.Request, status int) (conn net.Conn, ended func(), err error) {
+	if conn, _, err = w.Hijack(); err != nil {
+		return nil, nil, err
+	}
+	w.status, w.outlived = status, true
+	answered, route := w.answered, r.Pattern
+	return conn, func() { answered(route, status) }, nil
 }

@@ -17,7 +17,8 @@ import (
 type sockets struct {
 	upgrader  websocket.Upgrader
 	packing   *websocket.Upgrader // the same, and agrees on compression; nil: that is off
-	wheel     wheel
+	wheel     wheel[*session]
+	streams   wheel[*eventConn]
 	buffers   buffers
 	frames    frames
 	deflaters *deflaters
@@ -124,8 +125,13 @@ func (g *Gateway) live() *replay.Hub {
 			}
 		})
 		g.sockets.Go(func() {
-			for _, s := range g.upgrades.wheel.run(g.draining) {
+			for _, s := range g.upgrades.wheel.run(g.draining, turnTakes) {
 				g.sockets.Go(func() { s.close(&closed{CloseDrain, "this gateway stops"}) })
+			}
+		})
+		g.sockets.Go(func() {
+			for _, c := range g.upgrades.streams.run(g.draining, g.Heartbeat) {
+				c.stop()
 			}
 		})
 	})

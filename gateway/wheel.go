@@ -2,6 +2,8 @@ package gateway
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -10,48 +12,53 @@ import (
 
 const (
 	wheelSlots = 12
-	wheelTick  = time.Second
-	turnTakes  = wheelSlots * wheelTick // a socket is looked at this often
-	pongWithin = 5 * turnTakes          // silence of the client after which it is taken for gone
-	askAfter   = pongWithin / 3         // silence of the client after which it is asked whether it is there
+	turnTakes  = wheelSlots * time.Second // a socket is looked at this often
+	pongWithin = 5 * turnTakes            // silence of the client after which it is taken for gone
+	askAfter   = pongWithin / 3           // silence of the client after which it is asked whether it is there
 )
 
-// wheel looks after all sockets with one timer: each is in a slot, and a slot has its turn every
-// twelve seconds. Who said nothing since its last turn says ping, so that no silence is longer than
-// two turns; who heard nothing for five is closed, and so is who was let in by a key that is no longer
-// good.
-type wheel struct {
+// rider is what a wheel looks after. Its turn must not wait.
+type rider interface {
+	comparable
+	turn()
+	seat() *int // its slot
+}
+
+// wheel looks after many connections with one timer: each is in a slot, and one slot after the other has its turn.
+// The zero wheel is ready.
+type wheel[R rider] struct {
 	mu     sync.Mutex
-	slots  [wheelSlots]map[*session]struct{}
+	slots  [wheelSlots]map[R]struct{}
 	next   int
 	closed bool
 }
 
-// add puts a socket on the wheel. It reports false once the wheel stands still.
-func (w *wheel) add(s *session) bool {
+// add puts a connection on the wheel. It reports false once the wheel stands still.
+func (w *wheel[R]) add(r R) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {
 		return false
 	}
-	s.slot = w.next
+	slot := w.next
 	w.next = (w.next + 1) % wheelSlots
-	if w.slots[s.slot] == nil {
-		w.slots[s.slot] = map[*session]struct{}{}
+	if w.slots[slot] == nil {
+		w.slots[slot] = map[R]struct{}{}
 	}
-	w.slots[s.slot][s] = struct{}{}
+	w.slots[slot][r] = struct{}{}
+	*r.seat() = slot
 	return true
 }
 
-func (w *wheel) remove(s *session) {
+func (w *wheel[R]) remove(r R) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(w.slots[s.slot], s)
+	delete(w.slots[*r.seat()], r)
 }
 
-// run turns the wheel until ctx ends, and returns the sockets that are on it then.
-func (w *wheel) run(ctx context.Context) []*session {
-	tick := time.NewTicker(wheelTick)
+// run turns the wheel, each time in round, until ctx ends, and returns what is on it then.
+func (w *wheel[R]) run(ctx context.Context, round time.Duration) []R {
+	tick := time.NewTicker(max(round/wheelSlots, 1))
 	defer tick.Stop()
 	for slot := 0; ; slot = (slot + 1) % wheelSlots {
 		select {
@@ -59,28 +66,30 @@ func (w *wheel) run(ctx context.Context) []*session {
 			return w.stop()
 		case <-tick.C:
 			w.mu.Lock()
-			for s := range w.slots[slot] {
-				s.turn()
+			for r := range w.slots[slot] {
+				r.turn()
 			}
 			w.mu.Unlock()
 		}
 	}
 }
 
-func (w *wheel) stop() []*session {
+func (w *wheel[R]) stop() []R {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.closed = true
-	var all []*session
+	var all []R
 	for _, slot := range w.slots {
-		for s := range slot {
-			all = append(all, s)
-		}
+		all = slices.AppendSeq(all, maps.Keys(slot))
 	}
 	return all
 }
 
-// turn is a socket's turn on the wheel. It never waits.
+func (s *session) seat() *int { return &s.slot }
+
+// turn is a socket's turn on the wheel. Who said nothing since its last turn says ping, so that no silence is longer
+// than two turns; who heard nothing for five is closed, and so is who was let in by a key that is no longer good.
+// It never waits.
 func (s *session) turn() {
 	if s.byKey.Load() && !s.closing.Load() && !s.g.good(s.pass.account, s.pass.key) {
 		s.g.sockets.Go(func() { s.close(&closed{CloseAuth, schemas.Public(errKeyGone()).Message}) }) // it may wait for a write
@@ -111,7 +120,7 @@ func silent(heard, said time.Duration) silence {
 	switch {
 	case heard > pongWithin:
 		return silenceEnds
-	case said >= turnTakes-wheelTick/2, heard > askAfter:
+	case said >= turnTakes-turnTakes/wheelSlots/2, heard > askAfter:
 		return silenceBroken
 	}
 	return silenceShort

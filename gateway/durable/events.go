@@ -123,7 +123,9 @@ func (o *eventWriter) write(b []byte) error {
 	if _, err := o.w.Write(b); err != nil {
 		return err //nolint:wrapcheck // the reader has gone, whatever it says
 	}
-	return o.rc.Flush() //nolint:wrapcheck // as above
+	err := o.rc.Flush()
+	_ = o.rc.SetWriteDeadline(time.Time{}) // on HTTP/2 it would end a stream that is idle
+	return err                             //nolint:wrapcheck // as above
 }
 
 // appendEvent writes one event to b, without the blank after the colon that is common elsewhere: the

@@ -62,8 +62,9 @@ func New(o Options) *Handler {
 	return &Handler{Options: o, store: newStore(o.Bus, o.MaxStreams), hub: &hub{log: streams.OpenDurable(o.Bus)}}
 }
 
-// Serve answers one request for the stream at path of an account. An error has not been answered yet;
-// it is a [*RefusalError] where HTTP says more than its code.
+// Serve answers one request for the stream at path of an account, for as long as the request's context lasts: if that
+// ends it returns its cause. An error has not been answered yet; it is a [*RefusalError] where HTTP says more than
+// its code.
 func (h *Handler) Serve(w http.ResponseWriter, r *http.Request, a schemas.AccountID, path string) error {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Cross-Origin-Resource-Policy", "same-origin")
@@ -71,6 +72,9 @@ func (h *Handler) Serve(w http.ResponseWriter, r *http.Request, a schemas.Accoun
 	err := checkPath(path)
 	if err == nil {
 		err = h.serve(w, r, a, path)
+	}
+	if err != nil && r.Context().Err() != nil {
+		err = context.Cause(r.Context())
 	}
 	if refusal, ok := errors.AsType[*RefusalError](err); ok {
 		maps.Copy(w.Header(), refusal.header)

@@ -92,10 +92,7 @@ func (h *Handler) poll(w http.ResponseWriter, r *http.Request, f found, after ui
 	defer cancel()
 	defer context.AfterFunc(h.Draining, cancel)()
 	p, err := h.await(ctx, f, after)
-	if r.Context().Err() != nil {
-		return nil // nobody listens any more
-	}
-	if ctx.Err() != nil && err != nil {
+	if r.Context().Err() == nil && ctx.Err() != nil && err != nil {
 		p, err = page{next: after, upToDate: true}, nil
 	}
 	if err != nil {
