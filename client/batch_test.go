@@ -68,7 +68,7 @@ func TestSocketTakesBatches(t *testing.T) {
 		if err != nil || it.Gap != nil {
 			t.Fatalf("after %v: %v, gap %s", got, err, it.Gap)
 		}
-		if got = append(got, string(it.Event.ID)); len(got) == 6 {
+		if got = append(got, it.Event.ID); len(got) == 6 {
 			break
 		}
 	}

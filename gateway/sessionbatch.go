@@ -22,7 +22,10 @@ func (s *session) pack(b []byte, at *attachment, step replay.Step) []byte {
 	if s.batch.frames == 0 {
 		s.batch.start = len(b)
 		b = append(b, make([]byte, batchHeader)...)
-		conv, _ := json.Marshal(at.conv) // a string always encodes
+		conv, err := json.Marshal(at.conv)
+		if err != nil {
+			conv = []byte(`""`) // a string always encodes
+		}
 		b = append(b, `{"op":"batch","conv":`...)
 		b = append(b, conv...)
 		b = append(b, `,"frames":[`...)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -41,7 +42,8 @@ func takenOffer(offer string) bool {
 		return false
 	}
 	seen := map[string]bool{}
-	for param := ""; more; {
+	for more {
+		var param string
 		param, rest, more = strings.Cut(rest, ";")
 		key, value, given := strings.Cut(param, "=")
 		key, value = strings.TrimSpace(key), strings.Trim(strings.TrimSpace(value), `"`)
@@ -114,7 +116,7 @@ type inflaters struct{ pool sync.Pool }
 // message returns what a compressed message of a client says, at most MaxFrame bytes of it: more is an error, however
 // small it was on the way.
 func (p *inflaters) message(packed []byte) ([]byte, error) {
-	from := bytes.NewReader(append(packed[:len(packed):len(packed)], inflateTail...))
+	from := bytes.NewReader(append(slices.Clip(packed), inflateTail...))
 	r, ok := p.pool.Get().(io.Reader)
 	if !ok {
 		r = flate.NewReader(from)
