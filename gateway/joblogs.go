@@ -48,6 +48,14 @@ func (g *Gateway) getJobLogs(w http.ResponseWriter, r *http.Request, a schemas.A
 	if follow || accepts(r.Header, "text/plain") {
 		s := logStream{g: g, w: w, rc: http.NewResponseController(w), cmd: cmd}
 		s.follow, s.once = follow && r.Method != http.MethodHead, q.values.Has("limit")
+		if s.follow {
+			place, err := g.takeSocket(a)
+			if err != nil {
+				later(w.Header())
+				return err
+			}
+			defer place.Release()
+		}
 		ctx, end := g.whileGood(r.Context(), keyHolder(r, a))
 		defer end()
 		return s.run(ctx)

@@ -421,6 +421,33 @@ func TestDrainEndsFollowedLogs(t *testing.T) {
 	}
 }
 
+func TestFollowedLogsAreCounted(t *testing.T) {
+	e := open(t, func(o *gateway.Options) { o.Limits = gateway.Limits{Sockets: 1} })
+	k := e.keeper()
+	k.print("hello", false)
+	logs := "/v1/jobs/" + string(e.job().ID) + "/logs"
+	resp := e.open(logs + "?follow=1")
+	defer resp.Body.Close()
+	if _, err := io.ReadFull(resp.Body, make([]byte, 5)); err != nil {
+		t.Fatal(err)
+	}
+	if a := e.get(logs + "?follow=1"); a.status != http.StatusTooManyRequests || a.header.Get("Retry-After") == "" {
+		t.Errorf("a second one: %d %s", a.status, a.body)
+	}
+	if a := e.get(logs); a.status != http.StatusOK {
+		t.Errorf("a page: %d %s", a.status, a.body)
+	}
+	k.print("", true)
+	if _, err := io.ReadAll(resp.Body); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(within); e.get(logs+"?follow=1").status != http.StatusOK; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the place is not free again")
+		}
+	}
+}
+
 // open asks and leaves the body open.
 func (e *edge) open(path string) *http.Response {
 	e.t.Helper()

@@ -13,7 +13,7 @@ import (
 // Limits are what one gateway lets its clients hold at the same time. 0 stands for the default, less for no
 // limit.
 type Limits struct {
-	Sockets        int   // of an account: WebSockets, event streams and long polls. Default [DefaultSockets]
+	Sockets        int   // of an account: WebSockets, event streams, long polls and followed logs. Default [DefaultSockets]
 	Attachments    int   // of an account: conversations followed by its sockets, streams and long polls. Default [DefaultAttachments]
 	AllSockets     int   // of all accounts. Default [DefaultAllSockets]
 	Handshakes     int   // WebSockets that are being opened. Default [DefaultHandshakes]
@@ -49,9 +49,9 @@ func (g *Gateway) takeSocket(a schemas.AccountID) (*quota.Place, error) {
 	place, full := g.counters.sockets.Take(a)
 	switch full {
 	case quota.Account:
-		return nil, schemas.Errorf(schemas.Exhausted, "", "the account has as many sockets, event streams and long polls at this gateway as it may: close some, or follow several conversations by one socket")
+		return nil, schemas.Errorf(schemas.Exhausted, "", "the account has as many sockets, event streams, long polls and followed logs at this gateway as it may: close some, or follow several conversations by one socket")
 	case quota.All:
-		return nil, schemas.Errorf(schemas.Unavailable, "", "this gateway has as many sockets, event streams and long polls as it may: come back later")
+		return nil, schemas.Errorf(schemas.Unavailable, "", "this gateway has as many sockets, event streams, long polls and followed logs as it may: come back later")
 	case quota.Free:
 	}
 	return place, nil

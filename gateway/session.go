@@ -44,7 +44,7 @@ type session struct {
 	pingDue     atomic.Bool
 	byKey       atomic.Bool // an account's key opened it: pass does not change any more, and the wheel looks at it
 	closing     atomic.Bool
-	writer      atomic.Int32 // writerIdle and the others
+	writer      pump
 
 	// mu belongs to whoever writes, and guards the rest.
 	mu       sync.Mutex

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"sync"
+	"unicode/utf8"
 
 	"github.com/gorilla/websocket"
 )
@@ -163,6 +164,10 @@ func (s *session) frame(f frame, m *message) bool {
 	case websocket.PongMessage:
 		return true
 	case websocket.CloseMessage:
+		if !isCloseBody(f.body) {
+			s.close(&closed{CloseProtocol, errMalformed.Error()})
+			return false
+		}
 		s.control(wsClose, f.body[:min(len(f.body), 2)]) // the same code
 		return false
 	case opcodeContinuation, websocket.TextMessage, websocket.BinaryMessage:
@@ -185,6 +190,21 @@ func (s *session) frame(f frame, m *message) bool {
 	}
 	s.close(&closed{CloseProtocol, errMalformed.Error()})
 	return false
+}
+
+// isCloseBody reports whether a client may send b as the body of a close frame (RFC 6455 §5.5.1 and §7.4).
+func isCloseBody(b []byte) bool {
+	const codeSize = 2
+	if len(b) < codeSize {
+		return len(b) == 0
+	}
+	switch code := int(binary.BigEndian.Uint16(b)); code {
+	case 1004, websocket.CloseNoStatusReceived, websocket.CloseAbnormalClosure, websocket.CloseTLSHandshake: // they are never sent
+		return false
+	default:
+		const standard, endOfStandard, ours, end = 1000, 1015, 3000, 5000
+		return (standard <= code && code < endOfStandard || ours <= code && code < end) && utf8.Valid(b[codeSize:])
+	}
 }
 
 // frames are what is read into. Only sockets from which something comes have one.

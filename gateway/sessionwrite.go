@@ -22,13 +22,6 @@ const (
 	largeFrame  = flushAbove / 2
 )
 
-// States of a session's writer: there is none, one runs, one runs and must look again.
-const (
-	writerIdle int32 = iota
-	writerBusy
-	writerAgain
-)
-
 // First bytes of the frames that are written: whole messages, never masked.
 const (
 	wsText  = 0x80 | websocket.TextMessage
@@ -69,23 +62,7 @@ func (p *buffers) put(b *[]byte) {
 }
 
 // wake has the writer look whether there is something to write. It never waits.
-func (s *session) wake() {
-	for {
-		switch state := s.writer.Load(); state {
-		case writerIdle:
-			if s.writer.CompareAndSwap(state, writerBusy) {
-				go s.drain()
-				return
-			}
-		case writerBusy:
-			if s.writer.CompareAndSwap(state, writerAgain) {
-				return
-			}
-		default:
-			return
-		}
-	}
-}
+func (s *session) wake() { s.writer.wake(s.drain) }
 
 // drain writes until nothing is left.
 func (s *session) drain() {
@@ -96,10 +73,9 @@ func (s *session) drain() {
 			more = s.round(buf)
 			s.pace()
 		}
-		if s.writer.CompareAndSwap(writerBusy, writerIdle) {
+		if !s.writer.again() {
 			return
 		}
-		s.writer.Store(writerBusy)
 	}
 }
 

@@ -84,6 +84,7 @@ func (g *Gateway) getSocket(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if g.draining.Err() != nil {
+		later(w.Header()) // not all of its clients at once
 		return schemas.Errorf(schemas.Unavailable, "", "this gateway is stopping: come back")
 	}
 	place, err := g.takeSocket(h.account)

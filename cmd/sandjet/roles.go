@@ -70,7 +70,7 @@ type gatewayFlags struct {
 type replayFlags struct {
 	KeepEvents        time.Duration `placeholder:"DURATION" default:"168h" group:"Log" help:"How long the events of a conversation are kept, up to 912h; what runs is kept whole until then. All gateways of a log should say the same."`
 	KeepEventsCount   int           `placeholder:"N" default:"100000" group:"Log" help:"How many events of a conversation are kept, up to 1000000; what runs is kept whole."`
-	MaxSockets        int           `placeholder:"N" default:"10000" group:"Gateway" help:"WebSockets, event streams and long polls that an account may have at this gateway."`
+	MaxSockets        int           `placeholder:"N" default:"10000" group:"Gateway" help:"WebSockets, event streams, long polls and followed logs that an account may have at this gateway."`
 	MaxSocketsAll     int           `placeholder:"N" default:"100000" group:"Gateway" help:"The same for all accounts together."`
 	MaxAttachments    int           `placeholder:"N" default:"100000" group:"Gateway" help:"Conversations that an account's sockets and streams may follow at this gateway."`
 	MaxHandshakes     int           `placeholder:"N" default:"256" group:"Gateway" help:"WebSockets that may be being opened at the same time; more are asked to come back."`
