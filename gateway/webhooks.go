@@ -380,7 +380,7 @@ func checkSecret(s string) error {
 	const shortest, longest = 24, 64
 	text, ok := strings.CutPrefix(s, secretPrefix)
 	b, err := base64.StdEncoding.Strict().DecodeString(text)
-	if !ok || err != nil || len(b) < shortest || len(b) > longest {
+	if !ok || err != nil || len(b) < shortest || len(b) > longest || strings.ContainsAny(text, "\r\n") { // which the decoder passes over
 		return schemas.Invalidf("secret", "must be %s and base64 of %d to %d bytes: leave it out to have one made", secretPrefix, shortest, longest)
 	}
 	return nil

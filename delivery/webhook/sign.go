@@ -49,7 +49,7 @@ func ParseSecret(s string) ([]byte, error) {
 	}
 	b, err := base64.StdEncoding.Strict().DecodeString(text)
 	switch {
-	case err != nil:
+	case err != nil || strings.ContainsAny(text, "\r\n"): // the decoder passes over line ends, others do not
 		return nil, schemas.Invalidf("secret", "what follows %s is not base64 with padding", secretPrefix)
 	case len(b) < minSecret || len(b) > maxSecret:
 		return nil, schemas.Invalidf("secret", "holds %d bytes: it must be %d to %d", len(b), minSecret, maxSecret)

@@ -141,6 +141,7 @@ func FuzzVerify(f *testing.F) {
 func FuzzParseSecret(f *testing.F) {
 	f.Add(NewSecret())
 	f.Add("whsec_")
+	f.Add("whsec_000000000000000000000\r00000000000")
 	f.Fuzz(func(t *testing.T, s string) {
 		if b, err := ParseSecret(s); err == nil && "whsec_"+base64.StdEncoding.EncodeToString(b) != s {
 			t.Fatalf("%q is taken for %d bytes", s, len(b))
