@@ -114,6 +114,9 @@ type cluster struct {
 	key     string
 
 	gatewayFlags []string
+
+	data  string // the data folder
+	links *links // where each role reaches the server through a network that may fail; else nil
 }
 
 // withDelivery adds the role that delivers, and lets as many jobs run as the test has.
@@ -140,10 +143,12 @@ func startCluster(ctx context.Context, t *testing.T, program string, options ...
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &cluster{log: &journal{}, gateway: freePort(t), account: "acct_crash", key: "sk_crash_0123456789"}
+	c := &cluster{
+		log: &journal{}, gateway: freePort(t), account: "acct_crash", key: "sk_crash_0123456789", data: filepath.Join(dir, "data"),
+	}
 	server := freePort(t)
 	role := func(name string, args ...string) {
-		args = append(args, "--data-dir", filepath.Join(dir, "data"), "--json", "--log-level", "info")
+		args = append(args, "--data-dir", c.data, "--json", "--log-level", "info")
 		c.roles = append(c.roles, &process{name: name, program: program, args: args, log: c.log})
 	}
 	identity := []string{"--account", c.account, "--key", c.key}
@@ -167,7 +172,10 @@ func startCluster(ctx context.Context, t *testing.T, program string, options ...
 			t.Errorf("clean up: %v", err)
 		}
 	})
-	for _, p := range c.roles {
+	for i, p := range c.roles {
+		if i > 0 && c.links != nil {
+			c.links.lead(ctx, t, c, p, server)
+		}
 		if err := p.start(ctx); err != nil {
 			t.Fatalf("%v\n%s", err, c.log)
 		}
