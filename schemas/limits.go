@@ -8,6 +8,8 @@ const (
 	MaxInput          = 6 << 20   // bytes of a tool's input
 	MaxCommand        = 1 << 20   // bytes of a bash command
 	MaxContent        = 5 << 20   // bytes of content that one write may carry
+	MaxEdit           = 10 << 20  // bytes of a file that can be edited
+	MaxEdited         = 16 << 20  // bytes of what an edit makes of it
 	MaxPath           = 4096      // bytes of a path
 	MaxPattern        = 8 << 10   // bytes of a glob or grep pattern
 	MaxCallID         = 128       // bytes

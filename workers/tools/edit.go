@@ -2,13 +2,11 @@ package tools
 
 import (
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/sandjet/sandjet/schemas"
 )
-
-// maxEdit is the largest file that can be edited, in bytes.
-const maxEdit = 10 << 20
 
 // EditData is what edit did.
 type EditData struct {
@@ -58,15 +56,28 @@ func (t edit) stdin() []byte {
 	if t.all {
 		all = 1
 	}
-	b := fmt.Appendf(nil, "%s\n%d %d %d\n", t.name, all, maxEdit, len(t.pairs))
+	b := fmt.Appendf(nil, "%s\n%d %d %d %d\n", t.name, all, schemas.MaxEdit, schemas.MaxEdited, len(t.pairs))
 	for _, p := range t.pairs {
 		b = appendBase64(appendBase64(b, p.old), p.new)
 	}
 	return b
 }
 
+// grown is the size of a text after n replacements, [math.MaxInt64] where that is more than it can count. It
+// is known before anything is replaced: five megabytes of one letter, each replaced by five megabytes, are
+// more than any machine has.
+func grown(size, n, old, replacement int64) int64 {
+	if more := replacement - old; more > 0 && n > (math.MaxInt64-size)/more {
+		return math.MaxInt64
+	}
+	return size + n*(replacement-old)
+}
+
 func (t edit) present(a answer) outcome {
 	switch {
+	case a.word == wordGrown:
+		return outcome{err: &schemas.Error{Code: schemas.Exhausted, Field: "input.new_string", Message: fmt.Sprintf(
+			"%s would grow to %d bytes: the limit is %d; replace fewer occurrences or by less, or use bash", t, a.number(0), schemas.MaxEdited)}}
 	case a.word == wordNoMatch && t.dialect.deep():
 		return outcome{err: &schemas.Error{Code: schemas.NotFound, Message: fmt.Sprintf("String not found in file: '%s'", quote(t.pairs[0].old))}}
 	case a.word == wordNoMatch:

@@ -136,7 +136,7 @@ func (t write) run(_ context.Context, root *safefs.Root) (answer, error) {
 }
 
 func (t edit) run(_ context.Context, root *safefs.Root) (answer, error) {
-	content, info, err := root.ReadFile(t.name, maxEdit)
+	content, info, err := root.ReadFile(t.name, schemas.MaxEdit)
 	if err != nil {
 		return answer{}, fmt.Errorf("edit: %w", err)
 	}
@@ -153,6 +153,9 @@ func (t edit) run(_ context.Context, root *safefs.Root) (answer, error) {
 			continue
 		case n > 1 && !t.all:
 			return answer{word: wordMany, numbers: []int64{int64(n)}}, nil
+		}
+		if size := grown(int64(len(content)), int64(n), int64(len(p.old)), int64(len(p.new))); size > schemas.MaxEdited {
+			return answer{word: wordGrown, numbers: []int64{size}}, nil
 		}
 		edited := bytes.ReplaceAll(content, []byte(p.old), []byte(p.new))
 		if err := root.Write(t.name, edited, safefs.Replace, info); err != nil {

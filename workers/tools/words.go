@@ -33,6 +33,7 @@ const (
 	wordNotText      word = "not_text"
 	wordNoMatch      word = "no_match"
 	wordMany         word = "many"
+	wordGrown        word = "grown" // what it would write is too large
 	wordTooMany      word = "too_many"
 	wordBadPattern   word = "bad_pattern"
 	wordNoScratch    word = "no_scratch"
@@ -110,7 +111,7 @@ func failure(w word, kind, path string) *schemas.Error {
 		return &schemas.Error{Code: schemas.Unsupported, Message: "this sandbox's grep does not take the pattern: make it simpler, or put ripgrep (rg) into the sandbox"}
 	case wordNoScratch:
 		return &schemas.Error{Code: schemas.Unavailable, Message: "the sandbox has no room for temporary files"}
-	case wordOK, wordNoMatch, wordMany, wordFailed:
+	case wordOK, wordNoMatch, wordMany, wordGrown, wordFailed:
 	}
 	return &schemas.Error{Code: code, Message: fmt.Sprintf(format, path)}
 }

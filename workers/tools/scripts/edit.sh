@@ -1,7 +1,8 @@
-# edit: PATH; 1 to replace every match, most bytes of a file, number of pairs; each pair as two
-# lines of base64: the old text and the new one. The first pair whose old text occurs is used.
+# edit: PATH; 1 to replace every match, most bytes of a file before and after, number of pairs; each
+# pair as two lines of base64: the old text and the new one. The first pair whose old text occurs is
+# used.
 need awk base64 cat dd mktemp readlink rm sha256sum stat tr wc
-IFS=' ' read -r all most pairs
+IFS=' ' read -r all most grown pairs
 scratch
 i=0
 while [ "$i" -lt "$pairs" ]; do
@@ -19,7 +20,7 @@ size=$(stat -c %s "$file") || say failed
 [ "$size" -le "$most" ] || say too_large
 { cat "$file" && printf x; } >"$tmp/was" 2>"$tmp/err" || why "$tmp/err" failed
 [ "$(tr -d '\000' <"$tmp/was" | wc -c)" -eq "$((size + 1))" ] || say not_text
-found=$(awk -v tmp="$tmp" -v pairs="$pairs" -v all="$all" '
+found=$(awk -v tmp="$tmp" -v pairs="$pairs" -v all="$all" -v grown="$grown" '
 function slurp(file,    line, whole, some) {
 	while ((getline line < file) > 0) {
 		some = some line "\n"
@@ -55,13 +56,26 @@ BEGIN {
 		if (n) break
 	}
 	if (n == 1 || (n && all == 1)) {
+		put = slurp(tmp "/new" p)
+		# Before it is made: every match of a short text may become a long one.
+		size = length(text) + n * (length(put) - length(old))
+		if (size > grown) {
+			printf "grown %.0f", size
+			exit
+		}
 		new = tmp "/new"
 		printf "" > new
-		scan(text, old, slurp(tmp "/new" p), new)
+		scan(text, old, put, new)
 		close(new)
 	}
 	print n
 }' </dev/null 2>"$tmp/err") || why "$tmp/err" failed
+case $found in
+grown*)
+	printf 'sandjet grown\n=%s\n.\n' "${found#grown }"
+	exit 0
+	;;
+esac
 [ "$found" != 0 ] || say no_match
 if [ "$found" != 1 ] && [ "$all" != 1 ]; then
 	printf 'sandjet many\n=%s\n.\n' "$found"
