@@ -39,7 +39,7 @@ var floors = map[string]struct {
 	"internal/redistest":            {nil, "a real server for tests, and nothing of ours"},
 	"internal/gen":                  {[]string{"schemas", "streams"}, "documents come from the types and the topology"},
 	"internal/archtest":             {nil, "rules look at the tree from outside"},
-	"internal/crashtest":            {[]string{"schemas", "client", "streams", "internal/replaytest", "internal/streamcheck"}, "it drives the program from outside"},
+	"internal/crashtest":            {[]string{"schemas", "client", "streams", "internal/replaytest", "internal/streamcheck", "internal/faultproxy"}, "it drives the program from outside"},
 	"internal/faultproxy":           {nil, "it breaks connections and does not know whose"},
 	"internal/streamcheck":          {nil, "it judges transcripts of any client"},
 	"internal/clienttest":           {[]string{"schemas", "streams", "gateway", "client", "records/seal", "internal/faultproxy", "internal/streamcheck"}, "real clients meet the real gateway"},
