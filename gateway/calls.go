@@ -256,16 +256,12 @@ func readJSONUpTo(w http.ResponseWriter, r *http.Request, limit int64, remedy st
 	return readBody(w, r, limit, remedy)
 }
 
-// readBody reads a body of at most limit bytes.
+// readBody reads a body of at most limit bytes. How long it may take is the middleware's affair.
 func readBody(w http.ResponseWriter, r *http.Request, limit int64, remedy string) ([]byte, error) {
-	const patience = time.Minute // for the whole body
 	if enc := r.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
 		return nil, withStatus(http.StatusUnsupportedMediaType, schemas.Invalidf("", "the body must not be compressed"))
 	}
-	rc := http.NewResponseController(w)
-	_ = rc.SetReadDeadline(time.Now().Add(patience)) // a writer without deadlines, as in tests, is fine
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
-	_ = rc.SetReadDeadline(time.Time{}) // as above
 	if tooBig, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return nil, withStatus(http.StatusRequestEntityTooLarge, schemas.Invalidf("",
 			"the body is larger than %d bytes: %s", tooBig.Limit, remedy))

@@ -174,9 +174,10 @@ func (g *Gateway) Run(ctx context.Context, l net.Listener) error {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)            // WebSockets are upgraded from it
 	protocols.SetUnencryptedHTTP2(true) // TLS is a proxy's here, which may speak it behind too
+	l = LimitConnections(l, g.connections())
 	srv := &http.Server{
-		Protocols: protocols,
-		Handler:   g, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: headerBytes,
+		Protocols: protocols, HTTP2: http2Limits(), ConnContext: withResets,
+		Handler: endResetters(g), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: headerBytes,
 		ErrorLog: slog.NewLogLogger(g.Log.Handler(), slog.LevelDebug), // broken handshakes and such: the clients' affair
 	}
 	failed := make(chan error, 1)

@@ -18,6 +18,8 @@ type Limits struct {
 	AllSockets     int   // of all accounts. Default [DefaultAllSockets]
 	Handshakes     int   // WebSockets that are being opened. Default [DefaultHandshakes]
 	BytesPerSecond int64 // to all WebSockets of an account. Default: no limit
+	// Connections are those of [Gateway.Run]'s listener, whatever they carry.
+	Connections Connections
 }
 
 // Defaults of [Limits].
@@ -94,4 +96,27 @@ func (g *Gateway) takeHandshake() (*quota.Place, error) {
 // back together.
 func later(h http.Header) {
 	h.Set("Retry-After", strconv.Itoa(int((comeBack()+time.Second-1)/time.Second)))
+}
+
+// connections are the limits of the listener. Who is refused is counted, and told to the log once a minute at most.
+func (g *Gateway) connections() Connections {
+	c := g.Limits.Connections
+	outer := c.Refused
+	const quiet = time.Minute
+	var said time.Time
+	c.Refused = func(perAddress bool) {
+		if outer != nil {
+			outer(perAddress)
+		}
+		limit := "all"
+		if perAddress {
+			limit = "address"
+		}
+		g.metrics.refused.WithLabelValues(limit).Inc()
+		if time.Since(said) > quiet {
+			said = time.Now()
+			g.Log.Warn("connections are refused: there are as many as there may be", "limit", limit)
+		}
+	}
+	return c
 }

@@ -19,6 +19,7 @@ type metrics struct {
 	following *prometheus.GaugeVec
 	sockets   prometheus.Gauge
 	waiting   prometheus.Gauge
+	refused   *prometheus.CounterVec
 }
 
 func newMetrics(reg *prometheus.Registry, bus *streams.Bus, providers []string) *metrics {
@@ -41,8 +42,11 @@ func newMetrics(reg *prometheus.Registry, bus *streams.Bus, providers []string) 
 		}, []string{"transport"}),
 		sockets: prometheus.NewGauge(prometheus.GaugeOpts{Name: "sandjet_sockets", Help: "Open WebSockets."}),
 		waiting: prometheus.NewGauge(prometheus.GaugeOpts{Name: "sandjet_waiting_requests", Help: "Requests that wait for a result."}),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "sandjet_connections_refused_total", Help: "Connections that were refused, by the limit they met.",
+		}, []string{"limit"}),
 	}
-	reg.MustRegister(m.calls, m.requests, m.took, m.dropped, m.following, m.sockets, m.waiting)
+	reg.MustRegister(m.calls, m.requests, m.took, m.dropped, m.following, m.sockets, m.waiting, m.refused)
 	if len(providers) > 0 {
 		reg.MustRegister(newQueues(bus, providers))
 	}

@@ -29,7 +29,12 @@ func (g *Gateway) middleware(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		begun, method := time.Now(), r.Method
 		id := schemas.NewID("req_")
-		w := &recorder{ResponseWriter: rw}
+		rc := http.NewResponseController(rw)
+		r, body := guardBody(rc, r)
+		if r.ProtoMajor == 1 {
+			_ = rc.SetWriteDeadline(time.Time{}) // that of the answer before, which may have passed
+		}
+		w := &recorder{ResponseWriter: rw, rc: rc, body: body, stall: g.Stall}
 		w.answered = func(route string, status int) { // it may be kept for long, and keeps nothing large
 			g.metrics.request(route, status, time.Since(begun))
 			g.Log.Debug("request", "request", id, "method", method, "route", route, "status", status, "took", time.Since(begun))
@@ -44,6 +49,9 @@ func (g *Gateway) middleware(next http.Handler) http.Handler {
 				if w.status == 0 {
 					writeProblem(w, schemas.Errorf(schemas.Internal, "", "panic"))
 				}
+			}
+			if w.status == 0 && r.Context().Err() == nil { // net/http will answer for the handler
+				w.body.answering(w.Header())
 			}
 			if !w.outlived {
 				w.answered(r.Pattern, w.status) // set by the mux; the path would make endless label values
@@ -64,7 +72,10 @@ func (g *Gateway) handle(h handler) http.HandlerFunc {
 		if err == nil {
 			return
 		}
-		if r.Context().Err() != nil {
+		switch {
+		case tooLate(r): // net/http ends the context with the deadline, though the client listens
+			err = withStatus(http.StatusBadRequest, schemas.Invalidf("", "the body did not arrive whole in time"))
+		case r.Context().Err() != nil:
 			return // nobody listens any more, and the error is most likely that
 		}
 		code := writeProblem(w, err)
@@ -144,23 +155,32 @@ func (g *Gateway) crossOrigin(w http.ResponseWriter, r *http.Request) bool {
 type recorder struct {
 	http.ResponseWriter
 
+	rc       *http.ResponseController
+	body     *arrival // nil: there is none
+	stall    time.Duration
 	status   int
 	answered func(route string, status int) // tells the log and the metrics
 	outlived bool                           // somebody else calls answered
 }
 
 func (w *recorder) WriteHeader(code int) {
-	if w.status == 0 {
-		w.status = code
-	}
+	w.begin(code)
 	w.ResponseWriter.WriteHeader(code)
 }
 
 func (w *recorder) Write(b []byte) (int, error) {
-	if w.status == 0 {
-		w.status = http.StatusOK
+	w.begin(http.StatusOK)
+	return writeInPieces(w.ResponseWriter, w.rc, b, w.stall)
+}
+
+// begin notes the status with which the answer begins.
+func (w *recorder) begin(code int) {
+	if w.status != 0 {
+		return
 	}
-	return w.ResponseWriter.Write(b) //nolint:wrapcheck // it is the same writer
+	w.status = code
+	w.body.answering(w.Header())
+	_ = w.rc.SetWriteDeadline(time.Now().Add(w.stall)) // for an answer that is all headers; a writer without deadlines is fine
 }
 
 // Unwrap lets http.ResponseController reach the writer below.

@@ -122,7 +122,7 @@ func (c *gatewayCommand) Run(ctx context.Context, t terminal) error {
 }
 
 func (c *gatewayCommand) build(ctx context.Context, t terminal) (_ *node, err error) {
-	if err := errors.Join(c.check(), c.replayFlags.check()); err != nil {
+	if err := errors.Join(c.topologyFlags.check(), c.gatewayFlags.check()); err != nil {
 		return nil, err
 	}
 	n, err := newNode(t.log, c.dir)

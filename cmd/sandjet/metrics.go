@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/sandjet/sandjet/delivery"
+	"github.com/sandjet/sandjet/gateway"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/workers"
 )
@@ -136,7 +137,7 @@ func deliveryMetrics(r *prometheus.Registry) delivery.Metrics {
 // serveHealth shows /healthz (the process lives), /readyz (it reaches the log) and /metrics of a process
 // without a gateway, until ctx ends.
 func serveHealth(r *prometheus.Registry, l net.Listener, ready func(context.Context) error) func(context.Context) error {
-	const headerTimeout = 10 * time.Second
+	const timeout, most = 10 * time.Second, 64
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -151,7 +152,8 @@ func serveHealth(r *prometheus.Registry, l net.Listener, ready func(context.Cont
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(r, promhttp.HandlerOpts{}))
 	return func(ctx context.Context) error {
-		srv := &http.Server{Handler: mux, ReadHeaderTimeout: headerTimeout}
+		srv := &http.Server{Handler: mux, ReadHeaderTimeout: timeout, ReadTimeout: timeout, WriteTimeout: timeout, IdleTimeout: time.Minute}
+		l := gateway.LimitConnections(l, gateway.Connections{All: most, PerAddress: most})
 		defer context.AfterFunc(ctx, func() { _ = srv.Close() })()
 		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			return fmt.Errorf("serve %s: %w", l.Addr(), err)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"net/netip"
 	"net/url"
 	"slices"
@@ -62,8 +63,26 @@ type gatewayFlags struct {
 	natsAccessFlags
 	adminFlag
 	replayFlags
+	connectionFlags
 	OpenSignup bool     `group:"Security" help:"Let anybody make accounts, five an hour from one address."`
 	Origins    []string `placeholder:"ORIGIN" group:"Gateway" help:"Browser origins that may use the API, such as https://app.example.com."`
+}
+
+// connectionFlags bound the connections of the HTTP listener.
+type connectionFlags struct {
+	MaxConnections           int `placeholder:"N" default:"0" group:"Gateway" help:"TCP connections to the gateway at the same time, whatever they carry; more are refused. 0: three quarters of the descriptors that the process may have (ulimit -n), 150000 at most; the rest is kept for the log and the boxes."`
+	MaxConnectionsPerAddress int `placeholder:"N" default:"0" group:"Gateway" help:"The same from one address; of IPv6 from one /64. Behind a proxy all come from the proxy's. 0: half of --max-connections."`
+}
+
+// check reports what is out of range.
+func (f connectionFlags) check() error {
+	if most := gateway.MaxConnections(); f.MaxConnections < 0 || f.MaxConnections > most {
+		return schemas.Invalidf("max-connections", "%d is out of range: 0 for what suits, or up to %d with the descriptors that this process may have: raise them with ulimit -n", f.MaxConnections, most)
+	}
+	if f.MaxConnectionsPerAddress < 0 {
+		return schemas.Invalidf("max-connections-per-address", "%d is out of range: 0 for half of --max-connections, or more", f.MaxConnectionsPerAddress)
+	}
+	return nil
 }
 
 // replayFlags bound what clients who follow conversations hold, and what is kept for them.
@@ -103,9 +122,15 @@ func (f replayFlags) check() error {
 	return nil
 }
 
+// check reports what is out of range.
+func (f gatewayFlags) check() error {
+	return errors.Join(f.replayFlags.check(), f.connectionFlags.check())
+}
+
 // limits are those of the gateway.
-func (f replayFlags) limits() gateway.Limits {
+func (f gatewayFlags) limits() gateway.Limits {
 	return gateway.Limits{
+		Connections: gateway.Connections{All: f.MaxConnections, PerAddress: f.MaxConnectionsPerAddress},
 		Sockets: f.MaxSockets, Attachments: f.MaxAttachments, AllSockets: f.MaxSocketsAll, Handshakes: f.MaxHandshakes, BytesPerSecond: int64(f.SocketBytesPerSec),
 	}
 }

@@ -66,7 +66,7 @@ func (c *upCommand) Run(ctx context.Context, t terminal) error {
 
 // build opens everything that up needs. The caller closes the node after its run.
 func (c *upCommand) build(ctx context.Context, t terminal) (_ *node, err error) {
-	if err := errors.Join(c.topologyFlags.check(), c.workerFlags.check(), c.replayFlags.check()); err != nil {
+	if err := errors.Join(c.topologyFlags.check(), c.workerFlags.check(), c.gatewayFlags.check()); err != nil {
 		return nil, err
 	}
 	n, err := newNode(t.log, c.dir)

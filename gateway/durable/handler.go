@@ -248,7 +248,11 @@ func (h *Handler) body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	_ = rc.SetReadDeadline(time.Now().Add(arrival * h.Stall)) // a writer without deadlines, as in tests, is fine
 	most := h.store.log.MaxData()
 	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(most)))
-	_ = rc.SetReadDeadline(time.Time{}) // as above
+	if err == nil {
+		_ = rc.SetReadDeadline(time.Time{}) // as above
+	} else if r.ProtoMajor == 1 {
+		w.Header().Set("Connection", "close") // what is left is not read, and the deadline stays until then
+	}
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return nil, tooLarge(most)
 	}
