@@ -30,7 +30,9 @@ type Options struct {
 	NKey           string // path of a seed file
 	CA, Cert, Key  string // paths of PEM files, for TLS
 
-	Replicas int // of streams that are made: 1 (default) or 3
+	// Replicas is how many copies of everything a log has that is made: 1 (default), 3 or 5. One that is
+	// there keeps its number, until [SetReplicas]; one that has fewer is not opened.
+	Replicas int
 	Shards   int // of the events, when they are made: 1 to 64. Default 1 on Server, else 16. The log remembers
 	Name     string
 	// Existing opens a log that was opened before, as it is. One that was not is not found.
@@ -64,15 +66,17 @@ type Bus struct {
 	jsWork                    jetstream.JetStream // on work
 	jsBulk                    jetstream.JetStream // on bulk
 
-	shards  atomic.Int32
-	limit   int      // bytes of a payload beyond which it goes to the object store
-	epochs  sync.Map // incarnation by stream
-	buckets sync.Map // jetstream.KeyValue by name
-	objects objects
-	calls   *group // nil: each call is written by itself
-	beats   *beats
-	tail    tail
-	reads   chan struct{} // semaphore of batch reads
+	shards atomic.Int32
+	// replicas is how many copies the log has.
+	replicas atomic.Int32
+	limit    int      // bytes of a payload beyond which it goes to the object store
+	epochs   sync.Map // incarnation by stream
+	buckets  sync.Map // jetstream.KeyValue by name
+	objects  objects
+	calls    *group // nil: each call is written by itself
+	beats    *beats
+	tail     tail
+	reads    chan struct{} // semaphore of batch reads
 
 	faults faults
 	drops  changed         // told when the connection of live events was made anew
@@ -85,7 +89,7 @@ type Bus struct {
 // Open connects to the log and creates or upgrades its streams, consumers and buckets. It may be
 // called by many processes at once. Codes: unavailable when the server is not reached, unsupported
 // when it is too old or has no JetStream, not_found when it must exist and does not, denied when it refuses the credential, conflict when a
-// stream is there that cannot be changed into what is needed.
+// stream is there that cannot be changed into what is needed, or when the log has fewer copies than asked for.
 func Open(ctx context.Context, o Options) (*Bus, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -111,6 +115,10 @@ func Open(ctx context.Context, o Options) (*Bus, error) {
 		return nil, err
 	}
 	if err := b.ensureTopology(ctx); err != nil {
+		b.abandon()
+		return nil, err
+	}
+	if err := b.checkReplicas(); err != nil {
 		b.abandon()
 		return nil, err
 	}
@@ -270,6 +278,7 @@ func (b *Bus) revive(ctx context.Context) {
 		case <-drop:
 		}
 		b.epochs.Clear()
+		b.objects.forget()
 		for wait := 100 * time.Millisecond; ctx.Err() == nil; wait = min(2*wait, 5*time.Second) {
 			err := b.ensureTopology(ctx)
 			if err == nil {

@@ -24,13 +24,13 @@ func (b *Bus) ensureTopology(ctx context.Context) error {
 	if b.options.Existing {
 		return b.joinTopology(ctx)
 	}
-	shards, err := b.agreeOnShards(ctx)
+	agreed, err := b.agree(ctx)
 	if err != nil {
 		return err
 	}
-	b.shards.Store(int32(shards)) // at most 99
-	for _, want := range streamRows(shards) {
-		if _, err := b.ensureStream(ctx, b.fill(want)); err != nil {
+	b.take(agreed)
+	for _, want := range streamRows(agreed.shards) {
+		if _, err := b.ensureStream(ctx, fill(want, agreed, b.storage())); err != nil {
 			return err
 		}
 	}
@@ -52,8 +52,10 @@ func (b *Bus) joinTopology(ctx context.Context) error {
 	if err != nil {
 		return coded("open the log", err)
 	}
-	shards, err := b.readShards(s.CachedInfo())
-	b.shards.Store(int32(shards)) // at most 99
+	agreed, err := b.readShape(s.CachedInfo())
+	if err == nil {
+		b.take(agreed)
+	}
 	return err
 }
 
@@ -91,54 +93,79 @@ func trimV(s string) string {
 	return s
 }
 
-// agreeOnShards finds how many shards the log has. The first process decides; the number stands in
-// the metadata of the first shard, because conversations are spread by it for ever.
-func (b *Bus) agreeOnShards(ctx context.Context) (int, error) {
+// shape is what was decided when the log was made, and is kept in the metadata of its first shard.
+type shape struct {
+	shards   int // conversations are spread by it for ever
+	replicas int // copies of everything, until [SetReplicas] changes it
+}
+
+func (b *Bus) take(s shape) {
+	b.shards.Store(int32(s.shards))     // at most 99
+	b.replicas.Store(int32(s.replicas)) // at most 5
+}
+
+// agree finds the shape of the log. The first process decides; for all others it is as it is.
+func (b *Bus) agree(ctx context.Context) (shape, error) {
 	const common = 16 // more streams than a server of one process is worth
-	want := b.options.Shards
+	want := shape{shards: b.options.Shards, replicas: max(b.options.Replicas, 1)}
 	switch {
-	case want > 0:
+	case want.shards > 0:
 	case b.options.Server != nil:
-		want = 1
+		want.shards = 1
 	default:
-		want = common
+		want.shards = common
 	}
 	for range 3 {
 		s, err := b.js.Stream(ctx, eventStream(0))
 		if err == nil {
-			return b.readShards(s.CachedInfo())
+			return b.readShape(s.CachedInfo())
 		}
 		if !errors.Is(err, jetstream.ErrStreamNotFound) {
-			return 0, coded("open the log", err)
+			return shape{}, coded("open the log", err)
 		}
-		config := b.fill(streamRows(want)[len(streamRows(want))-want])
-		config.Metadata[metaShards] = strconv.Itoa(want)
+		rows := streamRows(want.shards)
+		config := fill(rows[len(rows)-want.shards], want, b.storage())
 		if _, err = b.js.CreateStream(ctx, config); err == nil {
 			return want, nil
 		}
 		if !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-			return 0, coded("make the stream "+config.Name, err)
+			return shape{}, coded("make the stream "+config.Name, err)
 		}
 	}
-	return 0, schemas.Errorf(schemas.Unavailable, "open the log", "several processes make its streams in different ways: start them with the same number of shards")
+	return shape{}, schemas.Errorf(schemas.Unavailable, "open the log", "several processes make its streams in different ways: start them with the same number of shards")
 }
 
-func (b *Bus) readShards(info *jetstream.StreamInfo) (int, error) {
+func (b *Bus) readShape(info *jetstream.StreamInfo) (shape, error) {
 	n, err := strconv.Atoi(info.Config.Metadata[metaShards])
 	if err != nil || n < 1 || n > maxShards {
-		return 0, schemas.Errorf(schemas.Conflict, "open the log", "stream %s is there but was not made by Sandjet: use another NATS account", info.Config.Name)
+		return shape{}, schemas.Errorf(schemas.Conflict, "open the log", "stream %s is there but was not made by Sandjet: use another NATS account", info.Config.Name)
 	}
 	if b.options.Shards > 0 && b.options.Shards != n {
 		b.log.Warn("the log was made with another number of shards: that one counts", "shards", n, "asked", b.options.Shards)
 	}
-	return n, nil
+	replicas, err := strconv.Atoi(info.Config.Metadata[metaReplicas])
+	if err != nil || replicas < 1 || replicas > maxReplicas { // made by a version that did not write it down
+		replicas = max(info.Config.Replicas, 1)
+	}
+	return shape{shards: n, replicas: replicas}, nil
 }
 
-// fill adds to a row what depends on the options.
-func (b *Bus) fill(c jetstream.StreamConfig) jetstream.StreamConfig {
-	c.Replicas, c.Storage = max(b.options.Replicas, 1), b.storage()
+// fill adds to a row what depends on the log.
+func fill(c jetstream.StreamConfig, s shape, storage jetstream.StorageType) jetstream.StreamConfig {
+	c.Replicas, c.Storage, c.Compression = s.replicas, storage, compression(s.replicas)
 	c.Metadata = map[string]string{metaVersion: strconv.Itoa(topologyVersion)}
+	if c.Name == eventStream(0) {
+		c.Metadata[metaShards], c.Metadata[metaReplicas] = strconv.Itoa(s.shards), strconv.Itoa(s.replicas)
+	}
 	return c
+}
+
+// compression is that of streams with so many copies.
+func compression(replicas int) jetstream.StoreCompression {
+	if replicas > 1 {
+		return jetstream.NoCompression
+	}
+	return jetstream.S2Compression
 }
 
 func (b *Bus) storage() jetstream.StorageType {
@@ -166,7 +193,11 @@ func (b *Bus) ensureStream(ctx context.Context, want jetstream.StreamConfig) (je
 		return nil, coded("read the stream "+want.Name, err)
 	}
 	have := s.CachedInfo().Config
-	next, change, err := upgraded(have, want, b.options.Replicas > 0)
+	if have.Replicas != want.Replicas {
+		b.log.Warn("a stream has another number of copies than the log: \"sandjet log replicas\" with the number that is wanted sets it",
+			"stream", want.Name, "copies", have.Replicas, "log", want.Replicas)
+	}
+	next, change, err := upgraded(have, want)
 	if err != nil || !change {
 		return s, err
 	}
@@ -174,11 +205,15 @@ func (b *Bus) ensureStream(ctx context.Context, want jetstream.StreamConfig) (je
 		return nil, schemas.Wrap(schemas.Conflict, "upgrade the stream "+want.Name, "the server refuses the change", err)
 	}
 	b.log.Info("stream upgraded", "stream", want.Name)
+	if next.Compression != have.Compression {
+		b.log.Warn("a stream with several copies was compressed: its servers stop that when they start again; restart them one after the other", "stream", want.Name)
+	}
 	return s, nil
 }
 
-// upgraded works out the configuration that a stream needs. It is pure.
-func upgraded(have, want jetstream.StreamConfig, setReplicas bool) (next jetstream.StreamConfig, change bool, err error) {
+// upgraded works out the configuration that a stream needs. How many copies there are is not for whoever
+// opens the log to change. It is pure.
+func upgraded(have, want jetstream.StreamConfig) (next jetstream.StreamConfig, change bool, err error) {
 	const op = "upgrade the stream"
 	version, err := strconv.Atoi(have.Metadata[metaVersion])
 	switch {
@@ -199,14 +234,19 @@ func upgraded(have, want jetstream.StreamConfig, setReplicas bool) (next jetstre
 	next.Description, next.Subjects, next.MaxAge, next.Duplicates = want.Description, want.Subjects, want.MaxAge, want.Duplicates
 	next.Discard, next.DiscardNewPerSubject, next.MaxMsgsPerSubject = want.Discard, want.DiscardNewPerSubject, want.MaxMsgsPerSubject
 	next.MaxConsumers, next.AllowDirect, next.AllowAtomicPublish, next.RePublish = want.MaxConsumers, want.AllowDirect, want.AllowAtomicPublish, want.RePublish
-	if setReplicas {
-		next.Replicas = want.Replicas
+	for _, key := range []string{metaShards, metaReplicas} {
+		if v, ok := want.Metadata[key]; ok && next.Metadata[key] == "" {
+			next.Metadata[key] = v
+		}
 	}
-	change = next.Metadata[metaVersion] != have.Metadata[metaVersion] || next.Description != have.Description ||
+	if have.Replicas > 1 {
+		next.Compression = jetstream.NoCompression
+	}
+	change = !maps.Equal(next.Metadata, have.Metadata) || next.Description != have.Description ||
 		!slices.Equal(next.Subjects, have.Subjects) || next.MaxAge != have.MaxAge || next.Duplicates != have.Duplicates ||
 		next.Discard != have.Discard || next.DiscardNewPerSubject != have.DiscardNewPerSubject || next.MaxMsgsPerSubject != have.MaxMsgsPerSubject ||
 		next.MaxConsumers != have.MaxConsumers || next.AllowDirect != have.AllowDirect || next.AllowAtomicPublish != have.AllowAtomicPublish ||
-		next.Replicas != have.Replicas || !sameRePublish(next.RePublish, have.RePublish)
+		next.Compression != have.Compression || !sameRePublish(next.RePublish, have.RePublish)
 	return next, change, nil
 }
 
@@ -215,23 +255,4 @@ func sameRePublish(a, b *jetstream.RePublish) bool {
 		return a == b
 	}
 	return *a == *b
-}
-
-func (b *Bus) ensureBucket(ctx context.Context, row bucketRow) error {
-	c := row.config
-	c.Storage, c.Replicas = b.storage(), max(b.options.Replicas, 1)
-	have, err := b.js.KeyValue(ctx, c.Bucket)
-	if err == nil && b.options.Replicas == 0 {
-		status, err := have.Status(ctx)
-		if err != nil {
-			return coded("read the bucket "+c.Bucket, err)
-		}
-		if s, ok := status.(*jetstream.KeyValueBucketStatus); ok {
-			c.Replicas = s.StreamInfo().Config.Replicas
-		}
-	}
-	if _, err := b.js.CreateOrUpdateKeyValue(ctx, c); err != nil {
-		return coded("make the bucket "+c.Bucket, err)
-	}
-	return nil
 }

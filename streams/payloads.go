@@ -28,6 +28,13 @@ type objects struct {
 	open map[string]jetstream.ObjectStore
 }
 
+// forget lets them be looked for again: the server may be another one.
+func (o *objects) forget() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	clear(o.open)
+}
+
 func (b *Bus) objectStore(ctx context.Context, stream string) (jetstream.ObjectStore, string, error) {
 	name, kept := payloadBucket(stream)
 	b.objects.mu.Lock()
@@ -35,12 +42,9 @@ func (b *Bus) objectStore(ctx context.Context, stream string) (jetstream.ObjectS
 	if s := b.objects.open[name]; s != nil {
 		return s, name, nil
 	}
-	s, err := b.jsBulk.CreateOrUpdateObjectStore(ctx, jetstream.ObjectStoreConfig{
-		Bucket: name, Description: "Payloads that are larger than a message may be.", TTL: kept,
-		Storage: b.storage(), Replicas: max(b.options.Replicas, 1),
-	})
+	s, err := b.ensureObjects(ctx, name, kept)
 	if err != nil {
-		return nil, "", coded("make the object store "+name, err)
+		return nil, "", err
 	}
 	if b.objects.open == nil {
 		b.objects.open = map[string]jetstream.ObjectStore{}

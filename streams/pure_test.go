@@ -40,7 +40,7 @@ func TestUpgraded(t *testing.T) {
 	row := func() jetstream.StreamConfig {
 		c := streamRows(1)[1]
 		c.Metadata = map[string]string{metaVersion: "1"}
-		c.Replicas = 1
+		c.Replicas, c.Compression = 1, jetstream.S2Compression
 		return c
 	}
 	for name, tc := range map[string]struct {
@@ -55,13 +55,18 @@ func TestUpgraded(t *testing.T) {
 		"storage":           {func(c *jetstream.StreamConfig) { c.Storage = jetstream.MemoryStorage }, false, schemas.Conflict},
 		"retention":         {func(c *jetstream.StreamConfig) { c.Retention = jetstream.WorkQueuePolicy }, false, schemas.Conflict},
 		"of somebody else":  {func(c *jetstream.StreamConfig) { c.Metadata = nil }, false, schemas.Conflict},
+		"fewer copies":      {func(c *jetstream.StreamConfig) { c.Replicas = 3; c.Compression = jetstream.NoCompression }, false, ""},
+		"compressed copies": {func(c *jetstream.StreamConfig) { c.Replicas = 3 }, true, ""},
 		"without republish": {func(c *jetstream.StreamConfig) { c.RePublish = &jetstream.RePublish{Source: "x"} }, true, ""},
 	} {
 		have := row()
 		tc.have(&have)
-		next, change, err := upgraded(have, row(), false)
+		next, change, err := upgraded(have, row())
 		if change != tc.change || schemas.CodeOf(err) != tc.code {
 			t.Errorf("%s: change %v, %v", name, change, err)
+		}
+		if next.Replicas != have.Replicas || next.Replicas > 1 && next.Compression != jetstream.NoCompression {
+			t.Errorf("%s: %d copies of %d, compression %s", name, next.Replicas, have.Replicas, next.Compression)
 		}
 		if change && next.MaxAge != row().MaxAge {
 			t.Errorf("%s: next %+v", name, next)

@@ -47,6 +47,8 @@ const topologyVersion = 3
 const (
 	metaVersion = "sandjet.topology"
 	metaShards  = "sandjet.shards"
+
+	metaReplicas = "sandjet.replicas"
 )
 
 // streamRows is the topology: every stream but those of buckets and object stores.
@@ -108,7 +110,7 @@ func streamRows(shards int) []jetstream.StreamConfig {
 	}
 	for i := range rows {
 		r := &rows[i]
-		r.AllowDirect, r.Compression, r.MaxConsumers, r.MaxBytes, r.MaxMsgs, r.MaxMsgSize = true, jetstream.S2Compression, maxConsumers, -1, -1, -1
+		r.AllowDirect, r.MaxConsumers, r.MaxBytes, r.MaxMsgs, r.MaxMsgSize = true, maxConsumers, -1, -1, -1
 	}
 	return rows
 }

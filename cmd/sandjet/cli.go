@@ -40,6 +40,7 @@ type cli struct {
 	Tail       tailCommand       `cmd:"" help:"Print the events of a conversation."`
 	Secrets    secretsCommand    `cmd:"" help:"Show and change the keys that seal secrets in the log."`
 	Dead       deadCommand       `cmd:"" help:"List, show and redrive messages that were given up."`
+	Log        logCommand        `cmd:"" help:"Show where the copies of the log are, and set how many there are."`
 	Doctor     doctorCommand     `cmd:"" help:"Say what this host can isolate, and what is in the way."`
 	Server     serverCommand     `cmd:"" help:"Role: the embedded NATS server alone."`
 	Gateway    gatewayCommand    `cmd:"" help:"Role: the HTTP edge alone."`

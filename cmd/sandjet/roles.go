@@ -28,9 +28,9 @@ type natsFlags struct {
 	NATSKey      string `name:"nats-key" placeholder:"FILE" group:"Log" help:"Key of the client certificate, PEM."`
 }
 
-// topologyFlags shape the streams when they are made. Shards are kept in the log from then on.
+// topologyFlags shape the streams when they are made. Both numbers are kept in the log from then on.
 type topologyFlags struct {
-	Replicas int `placeholder:"N" default:"1" group:"Log" help:"Copies of each stream: 1, or 3 or 5 in a cluster."`
+	Replicas int `placeholder:"N" default:"0" group:"Log" help:"Copies of each stream when the log is made: 1, or 3 or 5 in a cluster. 0 means as the log has it, 1 if it is made. A log that is there is changed by \"sandjet log replicas\" only; one with fewer copies is not opened."`
 	Shards   int `placeholder:"N" default:"0" group:"Log" help:"Event streams over which conversations are spread, up to 64; fixed when first made. 0 means 1 on an embedded server that up runs, else 16."`
 }
 
@@ -38,8 +38,8 @@ const maxShards = 64
 
 // check reports what is out of range.
 func (f topologyFlags) check() error {
-	if !slices.Contains([]int{1, 3, 5}, f.Replicas) {
-		return schemas.Invalidf("replicas", "%d does not work: use 1, 3 or 5", f.Replicas)
+	if f.Replicas != 0 && !slices.Contains(streams.ReplicaCounts(), f.Replicas) {
+		return schemas.Invalidf("replicas", "%d does not work: use 1, 3 or 5, or 0 for what the log has", f.Replicas)
 	}
 	if f.Shards < 0 || f.Shards > maxShards {
 		return schemas.Invalidf("shards", "%d is out of range: 1 to %d, or 0 for what suits", f.Shards, maxShards)

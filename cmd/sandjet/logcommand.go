@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/sandjet/sandjet/streams"
+)
+
+type logCommand struct {
+	LS       logListCommand     `cmd:"" name:"ls" help:"List the streams of the log, and where their copies are."`
+	Replicas logReplicasCommand `cmd:"" help:"Set how many copies of everything the log has."`
+}
+
+// Help is the long help.
+func (*logCommand) Help() string {
+	return `The log is what NATS keeps: calls, events, records. How many copies of each stream there are is decided
+when it is made, with --replicas of whoever makes it, and is kept in the log. No role changes it later.
+
+These commands talk to the log itself. On the data folder of "sandjet up" or "sandjet server" they find
+it by themselves, else name it with --nats-url and a credential that may do everything.
+
+Examples:
+  sandjet log ls --nats-url nats://nats-1:4222
+  sandjet log replicas 3 --nats-url nats://nats-1:4222`
+}
+
+type logListCommand struct{ logFlags }
+
+// Run lists the streams.
+func (c *logListCommand) Run(ctx context.Context, t terminal) error {
+	n, err := c.reach(ctx, t)
+	if err != nil {
+		return err
+	}
+	defer n.close()
+	copies, err := streams.Copies(ctx, n.bus)
+	if err != nil {
+		return err
+	}
+	if t.json {
+		for _, s := range copies {
+			if err := printJSON(t.out, s); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	const gap = 2
+	w := tabwriter.NewWriter(t.out, 0, 0, gap, ' ', 0)
+	fmt.Fprintln(w, "STREAM\tCOPIES\tLEADER\tBEHIND\tCOMPRESSED")
+	for _, s := range copies {
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%t\n", s.Stream, s.Replicas, s.Leader, strings.Join(s.Behind, ","), s.Compressed)
+	}
+	fmt.Fprintf(w, "\nThe log is kept in %d copies.\n", n.bus.Replicas())
+	return wrapOutput(w.Flush())
+}
+
+type logReplicasCommand struct {
+	logFlags
+
+	N    int           `arg:"" help:"Copies of each stream: 1, 3 or 5."`
+	Wait time.Duration `placeholder:"DURATION" default:"10m" use:"" help:"How long to wait until all copies are complete."`
+}
+
+// Help is the long help.
+func (*logReplicasCommand) Help() string {
+	return `Everything goes on meanwhile; the servers copy what is there. A number below the present one gives copies
+up: from then on fewer servers may be lost. Streams with several copies are not compressed: those that were
+compressed before stop when their servers start again, so restart these one after the other.
+
+Examples:
+  sandjet log replicas 3 --nats-url nats://nats-1:4222`
+}
+
+// Run sets the number.
+func (c *logReplicasCommand) Run(ctx context.Context, t terminal) error {
+	n, err := c.reach(ctx, t)
+	if err != nil {
+		return err
+	}
+	defer n.close()
+	ctx, cancel := context.WithTimeout(ctx, c.Wait)
+	defer cancel()
+	last := -1
+	err = streams.SetReplicas(ctx, n.bus, c.N, func(todo []string) {
+		if last != len(todo) {
+			n.log.Info("copies are being made", "streams", len(todo))
+			last = len(todo)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(t.out, "The log is kept in %d copies.\n", c.N)
+	return wrapOutput(err)
+}

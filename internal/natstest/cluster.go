@@ -1,0 +1,337 @@
+package natstest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/sandjet/sandjet/internal/faultproxy"
+	"github.com/sandjet/sandjet/streams"
+)
+
+// Members is how many servers a [Cluster] has.
+const Members = 3
+
+const clusterPassword = "cluster"
+
+// ClusterOptions describe a [Cluster].
+type ClusterOptions struct {
+	// Lag holds back what goes over the routes of the last member, each way: its copies are behind.
+	Lag time.Duration
+	// SyncAlways syncs every write before it is confirmed.
+	SyncAlways bool
+	// Streams are the options of every Bus. Replicas is 3 where it is 0.
+	Streams streams.Options
+}
+
+// Cluster is three NATS servers with JetStream in this process, with files, joined by routes that go
+// through proxies: they can be slowed down and cut.
+type Cluster struct {
+	t       testing.TB
+	o       ClusterOptions
+	dirs    [Members]string
+	ports   [Members]int // of clients
+	routes  [Members]int
+	servers [Members]*server.Server
+	logs    [Members]*criticalLog
+	proxies [Members]*faultproxy.Proxy // from each to the next
+}
+
+// StartCluster starts one, and ends it with the test.
+func StartCluster(t testing.TB, o ClusterOptions) *Cluster {
+	t.Helper()
+	tickOutside()
+	forgetTimers()
+	if o.Streams.Replicas == 0 {
+		o.Streams.Replicas = Members
+	}
+	c := &Cluster{t: t, o: o}
+	dir := t.TempDir()
+	ctx, cancel := context.WithCancel(context.Background())
+	var proxies sync.WaitGroup
+	t.Cleanup(func() {
+		for i := range c.servers {
+			c.Kill(i)
+		}
+		cancel()
+		proxies.Wait()
+	})
+	for i := range Members {
+		c.dirs[i], c.logs[i], c.ports[i], c.routes[i] = filepath.Join(dir, fmt.Sprint(i)), &criticalLog{}, server.RANDOM_PORT, freePort(t)
+	}
+	for i := range Members { // each dials the next: a server in a cluster must dial somebody
+		to := (i + 1) % Members
+		var f faultproxy.Faults
+		if i == Members-1 || to == Members-1 {
+			f.Delay = faultproxy.Span{Min: o.Lag, Max: o.Lag}
+		}
+		p, err := faultproxy.Listen(ctx, fmt.Sprintf("127.0.0.1:%d", c.routes[to]), 1, f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		proxies.Go(func() { _ = p.Run(ctx) })
+		c.proxies[i] = p
+	}
+	for i := range Members {
+		c.Restart(i)
+	}
+	c.AwaitReady()
+	return c
+}
+
+// Restart starts a member that was killed, on its files.
+func (c *Cluster) Restart(i int) {
+	c.t.Helper()
+	o := &server.Options{
+		ServerName: c.Name(i), Host: "127.0.0.1", Port: c.ports[i], NoSigs: true, DisableJetStreamBanner: true,
+		JetStream: true, StoreDir: c.dirs[i], JetStreamMaxStore: 8 << 30, JetStreamMaxMemory: 1 << 30, SyncAlways: c.o.SyncAlways,
+		JetStreamLimits: server.JSLimitOpts{DefaultMaxConsumers: -1},
+		MaxPayload:      1 << 20, PingInterval: 10 * time.Second,
+		Cluster: server.ClusterOpts{Name: "test", Host: "127.0.0.1", Port: c.routes[i], NoAdvertise: true, PoolSize: 1},
+		Users:   []*server.User{{Username: "sandjet", Password: clusterPassword}},
+	}
+	o.Routes = []*url.URL{{Scheme: "nats-route", Host: c.proxies[i].Addr()}}
+	s, err := server.NewServer(o)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	s.SetLoggerV2(c.logs[i], false, false, false)
+	s.Start()
+	if !s.ReadyForConnections(within) {
+		c.t.Fatalf("member %d does not take connections", i)
+	}
+	c.servers[i], c.ports[i] = s, portOf(s.ClientURL())
+}
+
+// Name is that of a member.
+func (c *Cluster) Name(i int) string { return fmt.Sprintf("n%d", i) }
+
+// Kill ends a member. A member that is dead stays so.
+func (c *Cluster) Kill(i int) {
+	if s := c.servers[i]; s != nil {
+		s.Shutdown()
+		s.WaitForShutdown()
+		c.servers[i] = nil
+	}
+}
+
+// Dir is where a member keeps its files.
+func (c *Cluster) Dir(i int) string { return c.dirs[i] }
+
+// Cut separates a member from the others; its clients stay with it.
+func (c *Cluster) Cut(i int) { c.link(i, func(p *faultproxy.Proxy, _ int) { p.Aim(); p.CutAll() }) }
+
+// Join ends a [Cluster.Cut].
+func (c *Cluster) Join(i int) {
+	c.link(i, func(p *faultproxy.Proxy, to int) { p.Aim(fmt.Sprintf("127.0.0.1:%d", c.routes[to])) })
+}
+
+func (c *Cluster) link(i int, do func(p *faultproxy.Proxy, to int)) {
+	for from, p := range c.proxies {
+		if to := (from + 1) % Members; from == i || to == i {
+			do(p, to)
+		}
+	}
+}
+
+// URL is where clients reach the members given, or all.
+func (c *Cluster) URL(members ...int) string {
+	if len(members) == 0 {
+		members = []int{0, 1, 2}
+	}
+	var urls []string
+	for _, i := range members {
+		urls = append(urls, fmt.Sprintf("nats://127.0.0.1:%d", c.ports[i]))
+	}
+	return strings.Join(urls, ",")
+}
+
+// User is the name and the password of clients.
+func (c *Cluster) User() (name, password string) { return "sandjet", clusterPassword }
+
+// Options are those of a Bus on the members given, or on all.
+func (c *Cluster) Options(members ...int) streams.Options {
+	o := c.o.Streams
+	o.URL, o.User, o.Password = c.URL(members...), "sandjet", clusterPassword
+	if o.Log == nil {
+		o.Log = logOf(c.t)
+	}
+	return o
+}
+
+// Open opens a Bus on the members given, or on all. It is closed with the test.
+func (c *Cluster) Open(members ...int) *streams.Bus {
+	c.t.Helper()
+	b, err := streams.Open(c.t.Context(), c.Options(members...))
+	if err != nil {
+		c.t.Fatalf("open the log: %v", err)
+	}
+	c.t.Cleanup(func() { closeBus(c.t, b) })
+	return b
+}
+
+// JetStream is a plain client on a member.
+func (c *Cluster) JetStream(member int) jetstream.JetStream {
+	c.t.Helper()
+	nc, err := nats.Connect(c.URL(member), nats.UserInfo("sandjet", clusterPassword), nats.Timeout(within))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(within))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return js
+}
+
+// Replicas are the numbers of copies of all streams, those of buckets and object stores too.
+func (c *Cluster) Replicas() map[string]int {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	list := c.JetStream(0).ListStreams(ctx)
+	n := map[string]int{}
+	for info := range list.Info() {
+		n[info.Config.Name] = info.Config.Replicas
+	}
+	if err := list.Err(); err != nil {
+		c.t.Fatal(err)
+	}
+	return n
+}
+
+// Lead makes a member the leader of streams.
+func (c *Cluster) Lead(member int, names ...string) {
+	c.t.Helper()
+	nc, err := nats.Connect(c.URL(member), nats.UserInfo("sandjet", clusterPassword), nats.Timeout(within))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer nc.Close()
+	for _, name := range names {
+		for end := time.Now().Add(within); c.Leader(name) != member; time.Sleep(50 * time.Millisecond) {
+			if time.Now().After(end) {
+				c.t.Fatalf("%s is not led by member %d", name, member)
+			}
+			body, err := json.Marshal(map[string]any{"placement": map[string]string{"preferred": c.Name(member)}})
+			if err != nil {
+				c.t.Fatal(err)
+			}
+			_, _ = nc.Request("$JS.API.STREAM.LEADER.STEPDOWN."+name, body, 5*time.Second) // asked again if it was not heard
+		}
+	}
+}
+
+// Leader is the member that leads a stream, -1 for none.
+func (c *Cluster) Leader(name string) int {
+	for i, s := range c.servers {
+		if s != nil && s.JetStreamIsStreamLeader(server.DEFAULT_GLOBAL_ACCOUNT, name) {
+			return i
+		}
+	}
+	return -1
+}
+
+// AwaitReady waits until the cluster and all its streams have leaders, and every member that runs has
+// what the leaders have.
+func (c *Cluster) AwaitReady() {
+	c.t.Helper()
+	for end := time.Now().Add(within); ; time.Sleep(50 * time.Millisecond) {
+		reason := c.unready()
+		if reason == "" {
+			return
+		}
+		if time.Now().After(end) {
+			c.t.Fatalf("the cluster is not ready: %s", reason)
+		}
+	}
+}
+
+func (c *Cluster) unready() string {
+	leader, running := false, 0
+	for _, s := range c.servers {
+		if s == nil {
+			continue
+		}
+		running++
+		leader = leader || s.JetStreamIsLeader()
+	}
+	if !leader {
+		return "no leader"
+	}
+	for i, s := range c.servers {
+		if s == nil {
+			continue
+		}
+		if n := len(s.JetStreamClusterPeers()); s.JetStreamIsLeader() && n < Members && running == Members {
+			return fmt.Sprintf("%d members only", n)
+		}
+		if h := s.Healthz(&server.HealthzOptions{}); h.StatusCode != 200 { //nolint:mnd // OK
+			return fmt.Sprintf("member %d: %s", i, h.Error)
+		}
+	}
+	return ""
+}
+
+// Critical are the lines of a member's log about storage that has failed.
+func (c *Cluster) Critical(i int) []string {
+	l := c.logs[i]
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]string(nil), l.lines...)
+}
+
+// freePort is a port that nobody listens on now.
+func freePort(t testing.TB) int {
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close() //nolint:errcheck // nothing follows from it
+	return portOf("nats://" + l.Addr().String())
+}
+
+func portOf(address string) int {
+	u, err := url.Parse(address)
+	if err != nil {
+		return 0
+	}
+	var port int
+	_, _ = fmt.Sscan(u.Port(), &port)
+	return port
+}
+
+// criticalLog keeps what a server says about storage that has failed.
+type criticalLog struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (l *criticalLog) keep(format string, v ...any) {
+	line := fmt.Sprintf(format, v...)
+	if !strings.Contains(line, "Critical write error") && !strings.Contains(line, "corrupt") {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lines = append(l.lines, line)
+}
+
+func (l *criticalLog) Noticef(format string, v ...any) { l.keep(format, v...) }
+func (l *criticalLog) Warnf(format string, v ...any)   { l.keep(format, v...) }
+func (l *criticalLog) Errorf(format string, v ...any)  { l.keep(format, v...) }
+func (l *criticalLog) Fatalf(format string, v ...any)  { l.keep(format, v...) }
+func (l *criticalLog) Debugf(string, ...any)           {}
+func (l *criticalLog) Tracef(string, ...any)           {}
