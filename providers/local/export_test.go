@@ -39,3 +39,10 @@ func NewAt(o Options, level string) (*Provider, error) {
 	}
 	return p.start()
 }
+
+// KeptPid is process 1 of a kept box, as this process sees it.
+func (p *Provider) KeptPid(key string) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.kept[key].sb.Pid()
+}

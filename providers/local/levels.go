@@ -75,6 +75,9 @@ func Diagnose(ctx context.Context, o Options) Diagnosis {
 	if p.mode != box.Bare && p.landlock == 0 {
 		d.Notes = append(d.Notes, "the kernel has no landlock: files are kept apart by mounts alone (boot with lsm=landlock,…)")
 	}
+	if p.mode == box.Isolated && !p.watches {
+		d.Notes = append(d.Notes, "/proc/sys cannot be written, so boxes share the limit on inotify of the worker's user (start the worker's container with --security-opt systempaths=unconfined)")
+	}
 	d.Err = errors.Join(d.Err, p.Close())
 	return d
 }
@@ -137,6 +140,9 @@ func (p *Provider) measures() schemas.Isolation {
 	add(p.mode != box.Bare, "seccomp", "caps", "nnp")
 	add(p.mode != box.Bare && p.landlock > 0, "landlock")
 	add(true, "rlimits")
+	if p.mode == box.Isolated && !p.watches {
+		add(false, "inotify")
+	}
 	add(true, p.cgroups.Words()...)
 	add(false, p.cgroups.Missing()...)
 	add(!contains(p.cgroups.Words(), "cgroup.memory"), "watchdog")
@@ -172,7 +178,7 @@ func (p *Provider) trial(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.landlock, p.shell = sb.Facts().Landlock, sb.Facts().Shell
+	p.landlock, p.shell, p.watches = sb.Facts().Landlock, sb.Facts().Shell, sb.Facts().Watches
 	cmd := providers.Command{
 		Script: trialScript, Timeout: 20 * time.Second, Spec: providers.Spec{Account: "acct_trial"},
 		Env: map[string]string{"CANARY": canary.Name(), "PORT": port, "OUTSIDE": filepath.Join(p.opt.StateDir, "written-by-trial")},

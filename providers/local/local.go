@@ -80,6 +80,7 @@ type Provider struct {
 	modes     []box.Mode // to be tried
 	mode      box.Mode
 	landlock  int
+	watches   bool
 	shell     string
 	isolation schemas.Isolation
 	cgroups   confine.CgroupSupport

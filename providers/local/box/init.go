@@ -120,7 +120,7 @@ func fail(control int, e *StepError) int {
 // closeBox gives up all rights for good and serves runs. Program is what to execute again where the
 // rights of all threads cannot be given up at once (a program linked with cgo); -1: that was done.
 func closeBox(control, program int, s state, in *receiver) int {
-	facts := Facts{BootID: s.bootID, Shell: shell()}
+	facts := Facts{BootID: s.bootID, Shell: shell(), Watches: watchesKept()}
 	if e := restrict(s); e != nil {
 		return fail(control, e)
 	}
@@ -140,7 +140,7 @@ func closeBox(control, program int, s state, in *receiver) int {
 		if err := confine.Dumpable(false); err != nil {
 			return fail(control, stepError("close the memory", err))
 		}
-		if err := confine.Seccomp(confine.SeccompOptions{DenyInet: s.claim.DenyNetwork, DenyMemfd: s.setup.Memory > 0}); err != nil {
+		if err := confine.Seccomp(confine.SeccompOptions{DenyInet: s.claim.DenyNetwork, DenyUnseen: s.setup.Memory > 0, DenySysV: s.setup.Mode != Isolated}); err != nil {
 			return fail(control, stepError("filter system calls", err))
 		}
 	}
@@ -148,6 +148,9 @@ func closeBox(control, program int, s state, in *receiver) int {
 		_ = unix.Close(program)
 	}
 	close(i.closed)
+	if e := <-ready; e != nil {
+		return fail(control, e)
+	}
 	if err := sendOn(control, kindClaimed, facts); err != nil {
 		return 0
 	}

@@ -51,6 +51,15 @@ type run struct {
 type fork struct {
 	exec  Exec
 	files []int
+	done  chan forked
+}
+
+// forked is the answer.
+type forked struct {
+	pid  int
+	file string // its script, when that was too long for an argument
+	step string // that failed
+	err  error
 }
 
 // topTag is the first of the values by which the processes of a run are known: a limit on the time
@@ -101,8 +110,15 @@ func (i *server) forker(ready chan<- *StepError, facts *Facts) {
 	}
 	ready <- nil
 	<-i.closed
+	if i.state.setup.Mode != Bare { // what marks a run must not be in its hands
+		if err := confine.SeccompLimitsThread(); err != nil {
+			ready <- stepError("keep the marks of runs", err)
+			return
+		}
+	}
+	ready <- nil
 	for f := range i.forks {
-		i.fork(f)
+		f.done <- i.exec(f)
 	}
 }
 
@@ -230,7 +246,7 @@ func (i *server) handle(p *packet) error {
 		i.mu.Lock()
 		i.last = e.ID
 		i.mu.Unlock()
-		i.forks <- fork{exec: e, files: p.files}
+		i.fork(fork{exec: e, files: p.files, done: make(chan forked, 1)})
 	case kindSignal:
 		f, err := decodeSignal(p.body)
 		if err != nil || len(p.files) != 0 || f.Signal < 0 || f.Signal > 64 {
@@ -258,7 +274,39 @@ func (i *server) send(k kind, f encoder) {
 // longestArgument is the longest script that is passed as an argument.
 const longestArgument = 64 << 10
 
-// fork starts a run. The reaper cannot see it before it is known: both hold the lock.
+// exec forks, on the thread whose rights runs have: what it opens by name, a run could have opened.
+func (i *server) exec(f fork) forked {
+	born := forked{step: "start the shell"}
+	args := []string{filepath.Base(i.shell), "-c", "--", f.exec.Script}
+	if len(f.exec.Script) > longestArgument {
+		dir := scriptsDir
+		if i.state.setup.Mode != Isolated {
+			dir = i.state.claim.TempDir
+		}
+		born.file = filepath.Join(dir, "script-"+strconv.FormatUint(f.exec.ID, 10))
+		if err := os.WriteFile(born.file, []byte(f.exec.Script), 0o600); err != nil {
+			born.step, born.err = "store the script", err
+			return born
+		}
+		args = []string{filepath.Base(i.shell), "--", born.file}
+	}
+	born.pid, born.err = syscall.ForkExec(i.shell, args, &syscall.ProcAttr{
+		Dir:   f.exec.Dir,
+		Env:   f.exec.Env,
+		Files: []uintptr{uintptr(f.files[0]), uintptr(f.files[1]), uintptr(f.files[2])}, // descriptors
+		Sys:   &syscall.SysProcAttr{Setsid: true},
+	})
+	if errors.Is(born.err, unix.ENOENT) || errors.Is(born.err, unix.ENOTDIR) || errors.Is(born.err, unix.EACCES) {
+		var st unix.Stat_t
+		if unix.Stat(f.exec.Dir, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR || unix.Access(f.exec.Dir, unix.X_OK) != nil {
+			born.step = StepDir
+		}
+	}
+	return born
+}
+
+// fork starts a run. The reaper cannot see it before it is known: both hold the lock. Limits are those of the
+// process, and are set here: the thread that forks may not.
 func (i *server) fork(f fork) {
 	release := func() {
 		for _, fd := range f.files {
@@ -268,19 +316,6 @@ func (i *server) fork(f fork) {
 	}
 	defer release()
 	r := &run{id: f.exec.ID, tag: topTag - f.exec.ID}
-	args := []string{filepath.Base(i.shell), "-c", "--", f.exec.Script}
-	if len(f.exec.Script) > longestArgument {
-		dir := scriptsDir
-		if i.state.setup.Mode != Isolated {
-			dir = i.state.claim.TempDir
-		}
-		r.file = filepath.Join(dir, "script-"+strconv.FormatUint(f.exec.ID, 10))
-		if err := os.WriteFile(r.file, []byte(f.exec.Script), 0o600); err != nil {
-			i.refuse(r, "store the script", err)
-			return
-		}
-		args = []string{filepath.Base(i.shell), "--", r.file}
-	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	limit := &syscall.Rlimit{Cur: r.tag, Max: r.tag}
@@ -289,23 +324,15 @@ func (i *server) fork(f fork) {
 		return
 	}
 	raise := i.lowerProcesses() // born under the limit: a bomb may be faster than limitProcesses
-	pid, err := syscall.ForkExec(i.shell, args, &syscall.ProcAttr{
-		Dir:   f.exec.Dir,
-		Env:   f.exec.Env,
-		Files: []uintptr{uintptr(f.files[0]), uintptr(f.files[1]), uintptr(f.files[2])}, // descriptors
-		Sys:   &syscall.SysProcAttr{Setsid: true},
-	})
+	i.forks <- f
+	born := <-f.done
 	raise()
-	if err != nil {
-		step := "start the shell"
-		if st := new(unix.Stat_t); errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.EACCES) {
-			if unix.Stat(f.exec.Dir, st) != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR || unix.Access(f.exec.Dir, unix.X_OK) != nil {
-				step = StepDir
-			}
-		}
-		i.refuse(r, step, err)
+	r.file = born.file
+	if born.err != nil {
+		i.refuse(r, born.step, born.err)
 		return
 	}
+	pid := born.pid
 	if err := i.limitProcesses(pid); err != nil {
 		_ = unix.Kill(pid, unix.SIGKILL) // it is the next to be reaped
 	}
@@ -478,6 +505,8 @@ func (i *server) watch() {
 	w := confine.Watchdog{Limit: i.state.setup.Memory}
 	if i.state.setup.Mode != Isolated {
 		w.Root = os.Getpid()
+	} else {
+		w.Mounts = []string{"/tmp", "/home", "/dev/shm"}
 	}
 	seen := 0
 	for {

@@ -13,6 +13,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandjet/sandjet/providers/local/confine"
 )
 
 // self is what init is executed from: the spawner's own program, whatever has become of its name.
@@ -26,7 +28,8 @@ const boxID = 1000
 func spawn(control int) int {
 	ignoreSignals()
 	unix.Umask(0o022)
-	s := spawner{null: -1}
+	confine.RaiseCore()
+	s := spawner{null: -1, root: os.Geteuid() == 0}
 	s.forked = sync.NewCond(&s.mu)
 	var err error
 	if s.null, err = unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0); err != nil {
@@ -58,7 +61,7 @@ func spawn(control int) int {
 			pid, pidfd int
 			cloneErr   error
 		)
-		if err := inGroups(f.Tasks, func() { pid, pidfd, cloneErr = s.clone(f, p.files) }); err != nil {
+		if err := inGroups(f.Tasks, s.owner(f), func() { pid, pidfd, cloneErr = s.clone(f, p.files) }); err != nil {
 			cloneErr = err
 		}
 		p.close()
@@ -100,6 +103,7 @@ func ignoreSignals() {
 // spawner clones boxes and reaps them.
 type spawner struct {
 	null   int
+	root   bool // asked before a thread acts for somebody else
 	mu     sync.Mutex
 	forked *sync.Cond
 	forks  int
@@ -110,6 +114,7 @@ func ambient() []uintptr {
 	return []uintptr{
 		unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_SETPCAP, unix.CAP_SETUID, unix.CAP_SETGID,
 		unix.CAP_DAC_OVERRIDE, unix.CAP_CHOWN, unix.CAP_NET_BIND_SERVICE,
+		unix.CAP_SYS_RESOURCE, // for the namespace's own limits
 	}
 }
 
@@ -119,7 +124,7 @@ func (s *spawner) clone(f makeFrame, files []int) (pid, pidfd int, err error) {
 	if f.Cgroup {
 		attr.UseCgroupFD, attr.CgroupFD = true, files[1]
 	}
-	root := os.Geteuid() == 0
+	root := s.root
 	if root && f.HostID <= 0 {
 		return 0, -1, fmt.Errorf("a box must not be user 0 of the host: %w", unix.EINVAL)
 	}
@@ -156,10 +161,20 @@ func (s *spawner) clone(f makeFrame, files []int) (pid, pidfd int, err error) {
 	return pid, pidfd, nil
 }
 
-// inGroups calls f on a thread that has moved itself into the groups of the given files, and waits
-// for it. The thread ends with it, so that nothing else is ever done inside of a box's groups.
-func inGroups(tasks []string, f func()) error {
-	if len(tasks) == 0 {
+// owner is the host's user for whom a box is cloned, and who is charged for what the kernel counts by the maker of
+// a user namespace (inotify, namespaces): the tenant's where there is one, so that none uses up what is the
+// worker's. 0: the spawner's own.
+func (s *spawner) owner(f makeFrame) int {
+	if f.Mode != Isolated || !s.root {
+		return 0
+	}
+	return f.HostID
+}
+
+// inGroups calls f on a thread that has moved itself into the groups of the given files and that acts for the
+// owner, and waits for it. The thread ends with it, so that nothing else is ever done inside of a box's groups.
+func inGroups(tasks []string, owner int, f func()) error {
+	if len(tasks) == 0 && owner <= 0 {
 		f()
 		return nil
 	}
@@ -167,7 +182,7 @@ func inGroups(tasks []string, f func()) error {
 	go func() {
 		runtime.LockOSThread() // never unlocked: the runtime ends the thread with the goroutine
 		if unix.Gettid() == unix.Getpid() {
-			done <- inGroups(tasks, f) // the main thread cannot end: it waits while another does it
+			done <- inGroups(tasks, owner, f) // the main thread cannot end: it waits while another does it
 			runtime.UnlockOSThread()
 			return
 		}
@@ -177,10 +192,24 @@ func inGroups(tasks []string, f func()) error {
 				return
 			}
 		}
+		if owner > 0 {
+			actFor(owner)
+		}
 		f()
 		done <- nil
 	}()
 	return <-done
+}
+
+// actFor gives the calling thread, which must be locked, the effective user of the owner and leaves it all its
+// rights. Where it may not, which some containers say, the maker of boxes stays the spawner's user.
+func actFor(owner int) {
+	const keepRights = 1 << 2 // SECBIT_NO_SETUID_FIXUP
+	if _, _, errno := unix.RawSyscall(unix.SYS_PRCTL, unix.PR_SET_SECUREBITS, keepRights, 0); errno != 0 {
+		return
+	}
+	same := ^uintptr(0)
+	_, _, _ = unix.RawSyscall(unix.SYS_SETRESUID, same, uintptr(owner), same) // else as before
 }
 
 // reap waits for boxes for ever. It is the only one that waits.

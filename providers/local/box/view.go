@@ -32,6 +32,7 @@ func buildView(s Setup, bootID string) *StepError {
 	}
 	defer unix.Close(waiting) //nolint:errcheck // it is mounted or not by then
 	v := view{base: base()}
+	ownLimits(s)
 	v.do("make mounts private", func() error { return unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "") })
 	v.do("mount the root", func() error {
 		return unix.Mount("tmpfs", v.base, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=16m,nr_inodes=16k,mode=755")
@@ -70,6 +71,37 @@ func buildView(s Setup, bootID string) *StepError {
 		v.do("start the loopback", loopback)
 	}
 	return v.failed
+}
+
+// ownLimits are limits that the kernel keeps for this user namespace and this network alone, where it and the host's
+// /proc let them be set. Facts tell whether the first are.
+func ownLimits(s Setup) {
+	for _, l := range []struct{ file, value string }{
+		{instancesFile, mostInstances},
+		{"/proc/sys/user/max_inotify_watches", "65536"},
+	} {
+		_ = os.WriteFile(l.file, []byte(l.value), 0)
+	}
+	if s.Memory <= 0 || s.HostNet {
+		return
+	}
+	// No cgroup counts what sockets hold, so each may hold less.
+	for _, file := range []string{"/proc/sys/net/ipv4/tcp_rmem", "/proc/sys/net/ipv4/tcp_wmem"} {
+		_ = os.WriteFile(file, []byte("4096 65536 131072"), 0)
+	}
+}
+
+const (
+	instancesFile = "/proc/sys/user/max_inotify_instances"
+	// mostInstances is how many inotify instances a box has. The kernel counts them for the tenant, or where the
+	// worker is no root for the worker's user, who has 128 on most hosts.
+	mostInstances = "32"
+)
+
+// watchesKept reports whether the box has a limit of its own on inotify.
+func watchesKept() bool {
+	value, err := os.ReadFile(instancesFile)
+	return err == nil && strings.TrimSpace(string(value)) == mostInstances
 }
 
 // base is the directory that the root is built on: any that exists, for what is below is only

@@ -11,7 +11,7 @@ import (
 )
 
 // Protocol is the version of the frames. Both ends must have the same: they are parts of one build.
-const Protocol = 2
+const Protocol = 3
 
 // kind is what a frame says.
 type kind uint8
@@ -105,6 +105,7 @@ type Facts struct {
 	BootID   string
 	Landlock int    // ABI, 0: the kernel has none
 	Shell    string // path of bash, or of sh where there is none
+	Watches  bool   // inotify is limited for this box alone
 }
 
 // signalFrame sends a signal to a run's process group.
@@ -412,12 +413,13 @@ func (f Facts) encode(w *writer) {
 	w.str(f.BootID)
 	w.num(int64(f.Landlock))
 	w.str(f.Shell)
+	w.bool(f.Watches)
 }
 
 func decodeFacts(p []byte) (f Facts, err error) {
 	r := reader{p: p}
 	protocol := r.num()
-	f = Facts{BootID: r.str(), Landlock: r.int(), Shell: r.str()}
+	f = Facts{BootID: r.str(), Landlock: r.int(), Shell: r.str(), Watches: r.bool()}
 	if err := r.end(); err != nil {
 		return f, err
 	}

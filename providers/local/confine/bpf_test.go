@@ -75,9 +75,7 @@ func oracle(native uint32, o SeccompOptions, d syscallData) uint32 {
 	name := ""
 	var act action
 	table := rules()
-	if o.DenyMemfd {
-		table = append(table, memfds()...)
-	}
+	table = append(table, o.rows()...)
 	for _, r := range table {
 		if n := r.number(native); n != none && uint32(n) == d.nr {
 			name, act = r.name, r.action
@@ -97,8 +95,10 @@ func oracle(native uint32, o SeccompOptions, d syscallData) uint32 {
 		allowed = low(0) == 1
 	case "socket":
 		switch low(0) {
-		case 1, 2, 10:
+		case 1:
 			allowed = !o.DenyInet
+		case 2, 10:
+			allowed = !o.DenyInet && (low(2) == 0 || low(2) == 6 || low(2) == 17)
 		case 16:
 			allowed = low(2) == 0
 		default:
@@ -128,13 +128,13 @@ func check(t *testing.T, native uint32, o SeccompOptions, prog []unix.SockFilter
 	}
 }
 
-var allOptions = []SeccompOptions{{}, {DenyInet: true}, {DenyMemfd: true}, {DenyInet: true, DenyMemfd: true}}
+var allOptions = []SeccompOptions{{}, {DenyInet: true}, {DenyUnseen: true}, {DenyInet: true, DenyUnseen: true}, {DenySysV: true}, {DenyInet: true, DenyUnseen: true, DenySysV: true}}
 
 // TestEveryNumber runs the program of each architecture for each number, with arguments at all the
 // places where a condition changes its mind, and with the upper halves set that the kernel ignores.
 func TestEveryNumber(t *testing.T) {
 	values := []uint64{
-		0, 1, 2, 3, 4, 10, 15, 16, 17, 30, 31, 38, 40, 44, 0x5411, 0x5412, 0x5413, 0x541c, 0x5423, 0x20000, 0x80,
+		0, 1, 2, 3, 4, 6, 10, 15, 16, 17, 30, 31, 38, 40, 44, 0x5411, 0x5412, 0x5413, 0x541c, 0x5423, 0x20000, 0x80,
 		0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000, 0x1200011, 0xffffffff,
 		1 << 32, 1<<32 | 0x5412, 1<<32 | 1, 0xffffffff00000010, 1<<63 | 0x10000000,
 	}
@@ -147,9 +147,11 @@ func TestEveryNumber(t *testing.T) {
 						d := syscallData{nr: nr, arch: native}
 						d.args[i] = v
 						check(t, native, o, prog, d)
-						if i == 2 { // the protocol of netlink
-							d.args[0] = 16
-							check(t, native, o, prog, d)
+						if i == 2 { // the protocol of netlink and of the internet
+							for _, family := range []uint64{16, 2, 10} {
+								d.args[0] = family
+								check(t, native, o, prog, d)
+							}
 						}
 					}
 				}
@@ -159,6 +161,38 @@ func TestEveryNumber(t *testing.T) {
 			}
 			for _, arch := range []uint32{0, 0x40000003, 0x40000028, archAMD64, archARM64, 0xc00000f3, 0xffffffff} {
 				check(t, native, o, prog, syscallData{nr: 1, arch: arch})
+			}
+		}
+	}
+}
+
+// TestLimitsOfOthersAndTheMarkOfARunAreRefused runs the second filter for every number, and for every kind of
+// pointer that a call may hand over.
+func TestLimitsOfOthersAndTheMarkOfARunAreRefused(t *testing.T) {
+	for native, nr := range map[uint32]struct{ setrlimit, prlimit uint32 }{archAMD64: {160, 302}, archARM64: {164, 261}} {
+		prog := limitsProgram(native)
+		for n := range uint32(600) {
+			for _, pid := range []uint64{0, 1, 77, 1 << 32, 1<<32 | 1} {
+				for _, resource := range []uint64{0, 6, 7, 15, 16, 1<<32 | 15} {
+					for _, limit := range []uint64{0, 1, 1 << 32, 0x7fffffffe000} {
+						d := syscallData{nr: n, arch: native, args: [6]uint64{pid, resource, limit}}
+						if n == nr.setrlimit {
+							d.args = [6]uint64{resource, limit}
+						}
+						got, err := interpret(prog, d.bytes())
+						if err != nil {
+							t.Fatal(err)
+						}
+						want := uint32(wantAllow)
+						mark := uint32(resource) == 15
+						if n == nr.setrlimit && mark || n == nr.prlimit && limit != 0 && (uint32(pid) != 0 || mark) {
+							want = wantEPERM
+						}
+						if got != want {
+							t.Fatalf("arch %#x call %+v: %#x, want %#x", native, d, got, want)
+						}
+					}
+				}
 			}
 		}
 	}

@@ -148,6 +148,8 @@ func (g *Cgroup) limit(l Limits) error {
 		} else {
 			set("memory", "memory.limit_in_bytes", bytes, true)
 			set("memory", "memory.memsw.limit_in_bytes", bytes, false)
+			// Version 1 counts what waits in TCP's buffers apart: a half of the memory again is enough for them.
+			set("memory", "memory.kmem.tcp.limit_in_bytes", strconv.FormatInt(l.MemoryBytes/2, 10), false)
 		}
 	}
 	if l.Pids > 0 {

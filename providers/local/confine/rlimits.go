@@ -10,16 +10,29 @@ import (
 )
 
 // RlimitSpec is limits of each process that is started from now on. NProc, NoFile, FSize, CPU and
-// Stack of 0 leave what is there; Core, MemLock and MsgQueue of 0 mean none at all.
+// Stack of 0 leave what is there; MemLock and MsgQueue of 0 mean none at all. There are no core dumps: see
+// [NoCore].
 type RlimitSpec struct {
 	NProc    uint64 // processes and threads of this user in this user namespace
 	NoFile   uint64 // open files of a process
 	FSize    uint64 // bytes of the largest file that can be written
 	CPU      uint64 // seconds of processor time of a process
 	Stack    uint64 // bytes of the main thread's stack
-	Core     uint64 // bytes of a core dump
 	MemLock  uint64 // bytes of memory that cannot be swapped out
 	MsgQueue uint64 // bytes of POSIX message queues of this user
+}
+
+// NoCore is the limit on core dumps under which nothing is dumped and no program is told of it. A limit of 0
+// would still have the host's own handler run, as its root, where core_pattern names one.
+const NoCore = 1
+
+// RaiseCore gives this process a hard limit on core dumps that [Rlimits] can lower to [NoCore]. Without the right to
+// raise it stays as it is.
+func RaiseCore() {
+	var now syscall.Rlimit
+	if syscall.Getrlimit(unix.RLIMIT_CORE, &now) == nil && now.Max < NoCore {
+		_ = syscall.Setrlimit(unix.RLIMIT_CORE, &syscall.Rlimit{Cur: now.Cur, Max: NoCore})
+	}
 }
 
 // Rlimits sets the soft and the hard limit of each, for the whole process and its children. A hard
@@ -36,7 +49,7 @@ func Rlimits(s RlimitSpec) error {
 		{"file size", unix.RLIMIT_FSIZE, s.FSize, false},
 		{"processor time", unix.RLIMIT_CPU, s.CPU, false},
 		{"stack", unix.RLIMIT_STACK, s.Stack, false},
-		{"core dump", unix.RLIMIT_CORE, s.Core, true},
+		{"core dump", unix.RLIMIT_CORE, NoCore, true},
 		{"locked memory", unix.RLIMIT_MEMLOCK, s.MemLock, true},
 		{"message queues", unix.RLIMIT_MSGQUEUE, s.MsgQueue, true},
 	} {

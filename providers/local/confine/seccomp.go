@@ -17,9 +17,13 @@ type SeccompOptions struct {
 	// DenyInet refuses AF_INET, AF_INET6 and AF_UNIX sockets: deny-all without a network namespace.
 	// Pairs of unix sockets stay, they lead nowhere.
 	DenyInet bool
-	// DenyMemfd makes memfd_create absent. Set it where memory is watched and not limited by a
-	// cgroup: the watchdog sees only memory that some process maps.
-	DenyMemfd bool
+	// DenyUnseen makes memfd_create and the semaphores and message queues of System V absent. Set it where
+	// memory is watched and not limited by a cgroup: the watchdog sees neither files without a name that
+	// nobody maps nor what the kernel holds.
+	DenyUnseen bool
+	// DenySysV makes all of System V's shared memory, semaphores and message queues absent. Set it where the box
+	// has no ipc namespace of its own: they would be the host's, and stay there.
+	DenySysV bool
 }
 
 // Architectures as the kernel's audit interface names them. Both are 64-bit and little-endian.
@@ -59,13 +63,27 @@ func Seccomp(o SeccompOptions) error {
 	if nativeArch == 0 {
 		return ErrArch
 	}
-	prog := program(nativeArch, o)
+	return install(program(nativeArch, o), unix.SECCOMP_FILTER_FLAG_TSYNC)
+}
+
+// SeccompLimitsThread adds a filter to the calling thread, which must be locked to its goroutine, and to what is
+// forked by it from then on: nobody there sets a limit of another process, or the one of the time that
+// real-time processes may have, by which the processes of a run are known. Asking stays free.
+// Call [Seccomp] before: it cannot add to threads that differ.
+func SeccompLimitsThread() error {
+	if nativeArch == 0 {
+		return ErrArch
+	}
+	return install(limitsProgram(nativeArch), 0)
+}
+
+func install(prog []unix.SockFilter, flags uintptr) error {
 	if len(prog) > math.MaxUint16 {
 		return fmt.Errorf("filter of %d instructions is too long", len(prog))
 	}
 	fprog := unix.SockFprog{Len: uint16(len(prog)), Filter: &prog[0]}
 	r, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER,
-		unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&fprog))) // a system call takes an address
+		flags, uintptr(unsafe.Pointer(&fprog))) // a system call takes an address
 	switch {
 	case errno != 0:
 		return fmt.Errorf("install seccomp filter: %w", errno)
@@ -74,6 +92,36 @@ func Seccomp(o SeccompOptions) error {
 	default:
 		return nil
 	}
+}
+
+// limitsProgram is the filter of [SeccompLimitsThread]. Other interfaces of the processor are refused by the
+// one that [Seccomp] installs.
+func limitsProgram(arch uint32) []unix.SockFilter {
+	setrlimit, prlimit := uint32(unix.SYS_SETRLIMIT), uint32(unix.SYS_PRLIMIT64)
+	switch arch {
+	case archAMD64:
+		setrlimit, prlimit = 160, 302
+	case archARM64:
+		setrlimit, prlimit = 164, 261
+	}
+	set := only0(arg(2), // the new limit: an address, both halves count
+		load(arg(0)), jump(unix.BPF_JEQ, 0, 1, 0), ret(retEPERM), // of the caller itself
+		load(arg(1)), jump(unix.BPF_JEQ, unix.RLIMIT_RTTIME, 0, 1), ret(retEPERM), ret(retAllow))
+	p := []unix.SockFilter{
+		load(offNumber),
+		jump(unix.BPF_JEQ, setrlimit, 0, 4),
+		load(arg(0)), jump(unix.BPF_JEQ, unix.RLIMIT_RTTIME, 0, 1), ret(retEPERM), ret(retAllow),
+		jump(unix.BPF_JEQ, prlimit, 0, uint8(len(set))), // a few instructions
+	}
+	return append(append(p, set...), ret(retAllow))
+}
+
+// only0 lets pass when the 64-bit word at off is 0, and else goes on to what follows.
+func only0(off uint32, follows ...unix.SockFilter) []unix.SockFilter {
+	return append([]unix.SockFilter{
+		load(off), jump(unix.BPF_JEQ, 0, 0, 3),
+		load(off + 4), jump(unix.BPF_JEQ, 0, 0, 1), ret(retAllow),
+	}, follows...)
 }
 
 // program compiles the table for one architecture into classic BPF. It reads the number and the
@@ -90,9 +138,7 @@ func program(arch uint32, o SeccompOptions) []unix.SockFilter {
 	}
 	p = append(p, jump(unix.BPF_JGT, newest, 0, 1), ret(retNoSys))
 	table := rules()
-	if o.DenyMemfd {
-		table = append(table, memfds()...)
-	}
+	table = append(table, o.rows()...)
 	for _, r := range table {
 		n := r.number(arch)
 		if n == none {
@@ -132,9 +178,11 @@ func condition(name string, o SeccompOptions) []unix.SockFilter {
 	case "socket":
 		p := []unix.SockFilter{load(arg(0))}
 		if !o.DenyInet {
-			for _, family := range []uint32{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6} {
-				p = append(p, jump(unix.BPF_JEQ, family, 0, 1), ret(retAllow))
-			}
+			// Of the internet's protocols the default one, TCP and UDP: the others are rarely tested parts.
+			inet := only(arg(2), 0, unix.IPPROTO_TCP, unix.IPPROTO_UDP)
+			p = append(p, jump(unix.BPF_JEQ, unix.AF_UNIX, 0, 1), ret(retAllow))
+			p = append(p, jump(unix.BPF_JEQ, unix.AF_INET, 1, 0), jump(unix.BPF_JEQ, unix.AF_INET6, 0, uint8(len(inet)))) // 8 instructions
+			p = append(p, inet...)
 		}
 		// Of netlink only what lists addresses and routes: getifaddrs needs it.
 		p = append(p, jump(unix.BPF_JEQ, unix.AF_NETLINK, 1, 0), ret(retEPERM))

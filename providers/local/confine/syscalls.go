@@ -117,12 +117,20 @@ func rules() []rule {
 	}
 }
 
-// memfds are the rows added by SeccompOptions.DenyMemfd.
-func memfds() []rule {
-	return []rule{
-		{"memfd_create", 319, 279, absent, "memory that no process maps escapes the watchdog"},
-		{"memfd_secret", 447, 447, absent, "memory that no process maps escapes the watchdog"},
+// rows are those that options add.
+func (o SeccompOptions) rows() []rule {
+	const unseen, host = "memory that no process maps escapes the watchdog", "the host's own where there is no ipc namespace"
+	var table []rule
+	if o.DenyUnseen {
+		table = append(table, rule{"memfd_create", 319, 279, absent, unseen}, rule{"memfd_secret", 447, 447, absent, unseen})
 	}
+	if o.DenySysV {
+		table = append(table, rule{"shmget", 29, 194, absent, host})
+	}
+	if o.DenyUnseen || o.DenySysV {
+		table = append(table, rule{"semget", 64, 190, absent, unseen}, rule{"msgget", 68, 186, absent, unseen})
+	}
+	return table
 }
 
 // number returns r's number on an architecture, none where it has none.

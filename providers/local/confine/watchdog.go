@@ -9,18 +9,23 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Watchdog watches the memory of a box where no cgroup limits it. It sees what processes have
-// mapped, every shared page counted once, and System V shared memory. It does not see memory that
-// no process maps: refuse memfd_create ([SeccompOptions]) and limit tmpfs. Between two looks a box can
+// mapped, every shared page counted once, System V shared memory, and what lies in Mounts. It does not see other memory
+// that no process maps: refuse memfd_create ([SeccompOptions]). Nor does it see what the kernel holds for a
+// box, such as what waits in sockets. Between two looks a box can
 // grow by what it touches in that time; the kernel's own protection stays the last resort.
 type Watchdog struct {
 	Limit int64 // bytes
 	// Root restricts it to the descendants of this process. 0: every process that /proc shows, but
 	// this one, which is right in a pid namespace of one's own.
-	Root  int
-	Every time.Duration // 0: 100 ms
+	Root int
+	// Mounts are file systems in memory. What is in their files counts, and once more where it is mapped.
+	Mounts []string
+	Every  time.Duration // 0: 100 ms
 	// Over is called with the bytes in use when they are more than Limit, and at each look again as
 	// long as they are. It runs on Run's goroutine.
 	Over func(used int64)
@@ -54,6 +59,9 @@ func (w Watchdog) Used() int64 {
 	if w.Root == 0 { // else the segments are those of the whole host
 		shm = sharedSegments()
 	}
+	for _, path := range w.Mounts {
+		shm += inMemory(path)
+	}
 	bound := shm
 	for _, pid := range pids {
 		bound += resident(pid)
@@ -70,6 +78,15 @@ func (w Watchdog) Used() int64 {
 		}
 	}
 	return used
+}
+
+// inMemory returns the bytes that files of a file system in memory take.
+func inMemory(path string) int64 {
+	var st unix.Statfs_t
+	if err := unix.Statfs(path, &st); err != nil || st.Type != unix.TMPFS_MAGIC {
+		return 0
+	}
+	return int64(st.Blocks-st.Bfree) * st.Bsize
 }
 
 // pids lists the watched processes.

@@ -170,6 +170,26 @@ import os; os._exit(0)' 2>/dev/null`, 20 * time.Second, func(t *testing.T, res p
 		{"memory of many", "for i in 1 2 3 4 5 6 7 8; do ./probe memory private 1024 & done; wait", patience, notSurvived},
 		{"memory in unmapped files", "./probe memory memfd 8192", patience, notSurvived},
 		{"shared memory that nobody holds", "./probe memory shm 8192", patience, notSurvived},
+		{"semaphores", "./probe semaphores 300", patience, func(t *testing.T, res providers.Result) {
+			t.Helper()
+			if strings.Contains(string(res.Stdout), "survived") {
+				t.Errorf("it got 600 MiB of the kernel's memory: %q", res.Stdout)
+			}
+		}},
+		{"files in memory", `head -c 250M /dev/zero >/tmp/x; head -c 60M /dev/zero >"$HOME/x"; head -c 60M /dev/zero >/dev/shm/x; sleep 2; df --output=used -m /tmp /home /dev/shm | awk '{n += $1} END {print "used", n}'`, patience, func(t *testing.T, res providers.Result) {
+			t.Helper()
+			var used int
+			if _, err := fmt.Sscanf(strings.TrimSpace(string(res.Stdout)), "used %d", &used); err == nil && used > 256+16 && level() == "L3" {
+				t.Errorf("%d MiB lie in memory", used)
+			}
+		}},
+		{"buffers of connections", "./probe memory tcp 700", patience, func(t *testing.T, res providers.Result) {
+			t.Helper()
+			counted := slices.Contains(h.profile.Isolation.Enforced, "cgroup.memory") // else see the document of guarantees
+			if counted && strings.Contains(string(res.Stdout), "survived") {
+				t.Errorf("it got more than its memory: %q", res.Stdout)
+			}
+		}},
 		{"many files", `cd "$TMPDIR"; for i in $(seq 40); do (mkdir d$i; cd d$i; : >f; for j in $(seq 500); do echo x >$j; done); done 2>/dev/null; echo end`, patience, nil},
 		{"a fifo that nobody writes", "mkfifo f; cat f", time.Second, func(t *testing.T, res providers.Result) {
 			t.Helper()

@@ -61,6 +61,12 @@ func main() {
 		memory(args[0], number(args[1]))
 	case "files":
 		files(number(args[0]))
+	case "inotify":
+		inotify()
+	case "limits":
+		limits(number(args[0]))
+	case "semaphores":
+		semaphores(number(args[0]))
 	case "foreign":
 		foreign(args[0])
 	default:
@@ -302,6 +308,10 @@ func tasks() {
 
 // memory takes mib of memory of a kind in pieces, touches it, and says how far it got.
 func memory(kind string, mib int) {
+	if kind == "tcp" {
+		tcp(mib)
+		return
+	}
 	const piece = 16 << 20
 	got := 0
 	for ; got < mib; got += piece >> 20 {
@@ -351,6 +361,94 @@ func files(n int) {
 		}
 	}
 	fmt.Println(got)
+}
+
+// inotify makes as many instances as it gets and says how many.
+func inotify() {
+	n := 0
+	for ; n < 1000; n++ {
+		if _, err := unix.InotifyInit1(0); err != nil {
+			break
+		}
+	}
+	fmt.Println(n)
+}
+
+// limits says what it may do about limits: of another process, of the mark by which runs are known, and of core
+// dumps.
+func limits(other int) {
+	var l unix.Rlimit
+	_, _, errno := unix.RawSyscall6(unix.SYS_PRLIMIT64, 0, unix.RLIMIT_RTTIME, 0, uintptr(unsafe.Pointer(&l)), 0, 0)
+	fmt.Print("ask ", unix.ErrnoName(errno))
+	if l.Max--; l.Cur > l.Max {
+		l.Cur = l.Max
+	}
+	new := uintptr(unsafe.Pointer(&l))
+	_, _, errno = unix.RawSyscall6(unix.SYS_PRLIMIT64, 0, unix.RLIMIT_RTTIME, new, 0, 0, 0)
+	fmt.Print(" prlimit ", unix.ErrnoName(errno))
+	_, _, errno = unix.RawSyscall(unix.SYS_SETRLIMIT, unix.RLIMIT_RTTIME, new, 0)
+	fmt.Print(" setrlimit ", unix.ErrnoName(errno))
+	l = unix.Rlimit{Cur: 64, Max: 64}
+	_, _, errno = unix.RawSyscall6(unix.SYS_PRLIMIT64, uintptr(other), unix.RLIMIT_MEMLOCK, new, 0, 0, 0)
+	fmt.Print(" other ", unix.ErrnoName(errno))
+	_, _, errno = unix.RawSyscall6(unix.SYS_PRLIMIT64, 0, unix.RLIMIT_NOFILE, new, 0, 0, 0)
+	fmt.Print(" files ", unix.ErrnoName(errno))
+	_ = unix.Getrlimit(unix.RLIMIT_CORE, &l)
+	fmt.Println(" core", l.Cur, l.Max)
+}
+
+// semaphores makes so many full arrays of semaphores, and says how many it got.
+func semaphores(n int) {
+	got := 0
+	for ; got < n; got++ {
+		if _, _, errno := unix.RawSyscall(unix.SYS_SEMGET, unix.IPC_PRIVATE, 32000, unix.IPC_CREAT|0o600); errno != 0 {
+			fmt.Println(got, unix.ErrnoName(errno))
+			return
+		}
+	}
+	fmt.Println(got, "survived")
+}
+
+// tcp takes what its own loopback holds for a connection that nobody reads, many times.
+func tcp(mib int) {
+	l, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+	if err == nil {
+		err = unix.Bind(l, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}})
+	}
+	if err == nil {
+		err = unix.Listen(l, 1000)
+	}
+	if err != nil {
+		fmt.Println(0, err)
+		return
+	}
+	addr, _ := unix.Getsockname(l)
+	buf, got := make([]byte, 1<<20), 0
+	for got < mib<<20 {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+		if err != nil {
+			break
+		}
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, 1<<20)
+		if unix.Connect(fd, addr) != nil || unix.SetNonblock(fd, true) != nil {
+			break
+		}
+		if _, _, err = unix.Accept(l); err != nil {
+			break
+		}
+		for {
+			n, err := unix.Write(fd, buf)
+			if err != nil || n <= 0 {
+				break
+			}
+			got += n
+		}
+	}
+	if got < mib<<20 {
+		fmt.Println(got>>20, "bounded")
+		return
+	}
+	fmt.Println(got>>20, "survived")
 }
 
 // foreign makes a system call through another interface of the processor.

@@ -129,7 +129,7 @@ func call(name string, nr uintptr, a ...uintptr) {
 
 func filter(denyInet bool) {
 	must(confine.NoNewPrivs())
-	must(confine.Seccomp(confine.SeccompOptions{DenyInet: denyInet, DenyMemfd: denyInet}))
+	must(confine.Seccomp(confine.SeccompOptions{DenyInet: denyInet, DenyUnseen: denyInet}))
 	call("unshare", unix.SYS_UNSHARE, unix.CLONE_NEWUSER)
 	call("mount", unix.SYS_MOUNT, 0, 0, 0, 0, 0)
 	call("setns", unix.SYS_SETNS, ^uintptr(0), 0)
