@@ -2,13 +2,14 @@ package gateway
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
-	"fmt"
+	"errors"
 	"log/slog"
+	"math/rand/v2"
+	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/sandjet/sandjet/gateway/admission"
@@ -24,7 +25,19 @@ const (
 
 	// RejectedConversation is where call.rejected goes when the request names no conversation that
 	// could be read.
-	RejectedConversation schemas.ConversationID = "c_rejected"
+	RejectedConversation = streams.RejectedConversation
+
+	// PublicationKept is how long a publication is tried before it is given up with call.rejected.
+	PublicationKept = 7 * 24 * time.Hour
+
+	// What a part that is away costs a publication is time, not a try: its age ends it.
+	routerAttempts = 1_000_000
+	// defectAttempts is how often a publication is tried that ends in an error of our own.
+	defectAttempts = 20
+	// routerPending is how many publications may wait for their next try: all that ten accounts may have.
+	routerPending = 100_000
+	// callsForgotten is when the log may no longer know the id of a call that an earlier try has admitted.
+	callsForgotten = 20 * time.Hour
 )
 
 // Answer is what a NATS client is told about its request: ID and Conversation, or Error.
@@ -50,7 +63,7 @@ func answerOf(got admission.Accepted) Answer {
 //
 // A publication that cannot be admitted becomes a call.rejected event on its conversation and ends
 // among the dead letters with the reason. One that the router could not handle because a part was
-// away is tried again. If the router dies between admitting a call and acknowledging the
+// away is tried again, for a week. If the router dies between admitting a call and acknowledging the
 // publication, it sees it again; a request that names an id is then the same call. One without an
 // id gets an id made from its place on the log, so that it too is the same call.
 type Router struct {
@@ -61,6 +74,11 @@ type Router struct {
 	Slots int
 	// Grace is how long those in hand may take once Run's context has ended. Default 10 s.
 	Grace time.Duration
+	// Patience is how long a publication is tried before it is given up with call.rejected. Default
+	// [PublicationKept].
+	Patience time.Duration
+
+	held *holdups
 }
 
 // Run carries calls over until ctx ends, then finishes what it has in hand and returns nil. Several
@@ -73,61 +91,198 @@ func (r Router) Run(ctx context.Context) error {
 	if r.Slots <= 0 {
 		r.Slots = defaultSlots
 	}
-	o := streams.ConsumeOptions{Name: "router", Slots: r.Slots, Grace: orDefault(r.Grace, defaultGrace)}
+	r.Patience = orDefault(r.Patience, PublicationKept)
+	r.held = &holdups{until: map[schemas.AccountID]time.Time{}}
+	o := streams.ConsumeOptions{
+		Name: "router", Slots: r.Slots, Grace: orDefault(r.Grace, defaultGrace), MaxAttempts: routerAttempts, MaxPending: routerPending,
+	}
 	return streams.Intake.Consume(ctx, r.Bus, o, r.route) //nolint:wrapcheck // it is coded already
 }
 
 // route handles one publication; its error is the verdict.
 func (r Router) route(ctx context.Context, d streams.Delivery[streams.Raw]) error {
-	const again = time.Second
+	p := streams.Publication{Account: d.Account, Subject: d.Subject, Published: d.Published, Data: d.Value.Data}
+	age := time.Since(d.Published)
+	if wait, try := r.held.ask(d.Account, time.Now()); !try && age < r.Patience {
+		return streams.RetryAfter(wait, schemas.Errorf(schemas.Unavailable, "router", "calls of this account cannot be admitted now: that is tried again"))
+	}
 	inbox, inboxErr := replyInbox(d.Headers, d.Account)
-	req, err := schemas.DecodeRequest(d.Value.Data)
+	got, err := r.admit(ctx, d, p, inboxErr)
+	if schemas.CodeOf(err).Retryable() {
+		r.held.stop(d.Account, time.Now())
+	} else {
+		r.held.resume(d.Account)
+	}
+	switch verdictOf(err, r.Patience-age, d.Attempt) {
+	case routed:
+		r.answer(ctx, d.Account, inbox, answerOf(got))
+		return nil
+	case routedBefore:
+		return nil
+	case rejectedBefore:
+		return streams.GiveUp(err)
+	case routeAgain: // the publisher is told when it is known how it ends
+		return streams.RetryAfter(routeDelay(d.Attempt), err)
+	case routeGivenUp:
+		e := schemas.Public(err)
+		err = schemas.Errorf(e.Code, "", "it could not be admitted for %s: %s", age.Round(time.Minute), e.Message)
+	case routeRejected:
+	}
+	public := schemas.Public(err)
+	if rerr := streams.Reject(ctx, r.Bus, p, public); rerr != nil {
+		return streams.RetryAfter(routeDelay(d.Attempt), rerr)
+	}
+	r.answer(ctx, d.Account, inbox, Answer{Error: public})
+	return streams.GiveUp(err)
+}
+
+// admit admits the call of a publication. A defect of ours on the way is an error as any other.
+func (r Router) admit(ctx context.Context, d streams.Delivery[streams.Raw], p streams.Publication, inboxErr error) (got admission.Accepted, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			r.Log.Error("a publication broke the router's code", "panic", v, "stack", string(debug.Stack()))
+			err = schemas.Errorf(schemas.Internal, "", "it could not be handled")
+		}
+	}()
+	req, err := schemas.DecodeRequest(p.Data)
 	if err == nil {
 		err = inboxErr
 	}
-	var got admission.Accepted
-	if err == nil {
-		if req.ID == "" {
-			req.ID = placeID(d)
-		}
-		const longest = 128
-		if trace := d.Headers.Get("traceparent"); req.TraceParent == "" && len(trace) <= longest {
-			req.TraceParent = trace
-		}
-		door := admission.Door{Bus: r.Bus, Records: r.Records, Kind: admission.NATS, Log: r.Log}
-		got, err = door.Admit(ctx, d.Account, req)
+	if err != nil {
+		return got, err //nolint:wrapcheck // it is coded already
 	}
-	switch {
-	case err == nil:
-		r.answer(ctx, d.Account, inbox, answerOf(got))
-		return nil
-	case passes(err):
-		return streams.RetryAfter(again, err) // the publisher is told when it is known how it ends
+	if req.ID == "" {
+		req.ID = p.CallID()
 	}
-	public := schemas.Public(err)
-	if rerr := r.reject(ctx, d, public); rerr != nil {
-		return rerr
+	const longest = 128
+	if trace := d.Headers.Get("traceparent"); req.TraceParent == "" && len(trace) <= longest {
+		req.TraceParent = trace
 	}
-	r.answer(ctx, d.Account, inbox, Answer{Error: public})
-	return err
+	door := admission.Door{
+		Bus: r.Bus, Records: handledBefore{r.Records, r.Bus, p, d.Attempt}, Kind: admission.NATS, Log: r.Log,
+		Conversation: p.Conversation(), Since: p.Published,
+	}
+	return door.Admit(ctx, d.Account, req) //nolint:wrapcheck // it is coded already
 }
 
-// reject tells the conversation, if one can be read from the request, that it was refused.
-func (r Router) reject(ctx context.Context, d streams.Delivery[streams.Raw], why *schemas.Error) error {
-	var seen struct {
-		ID           schemas.CallID         `json:"id"`
-		Conversation schemas.ConversationID `json:"conversation"`
+var (
+	errRejectedBefore = schemas.Errorf(schemas.Conflict, "", "it was rejected before: its call.rejected says why")
+	errAdmittedBefore = schemas.Errorf(schemas.Conflict, "", "it was admitted before")
+)
+
+// handledBefore are records that resolve a publication's request unless an earlier try got further than its
+// acknowledgement: one that was rejected stays so, and one whose call the log no longer knows by its id
+// must not become a second one. Only what is about to be admitted is looked up.
+type handledBefore struct {
+	Records
+
+	bus     *streams.Bus
+	p       streams.Publication
+	attempt int
+}
+
+// Resolve implements [admission.Records].
+func (h handledBefore) Resolve(ctx context.Context, a schemas.AccountID, req schemas.Request) (schemas.Call, error) {
+	call, err := h.Records.Resolve(ctx, a, req)
+	if err != nil {
+		return call, err //nolint:wrapcheck // it is coded already
 	}
-	if json.Unmarshal(d.Value.Data, &seen) != nil || seen.Conversation.Validate() != nil {
-		seen.Conversation = RejectedConversation
+	if h.attempt > 1 {
+		e := h.p.Rejected(nil)
+		switch found, err := streams.HasEvent(ctx, h.bus, a, e.Conversation, e.ID, h.p.Published); {
+		case err != nil:
+			return call, err //nolint:wrapcheck // it is coded already
+		case found:
+			return call, errRejectedBefore
+		}
 	}
-	if seen.ID.Validate() != nil {
-		seen.ID = ""
+	if time.Since(h.p.Published) > callsForgotten {
+		then := call
+		then.Accepted = h.p.Published
+		switch state, err := streams.ReadCallState(ctx, h.bus, then); {
+		case err != nil:
+			return call, err //nolint:wrapcheck // it is coded already
+		case state.Accepted, len(state.Started) > 0, state.Result != nil:
+			return call, errAdmittedBefore
+		}
 	}
-	c := schemas.Call{ID: seen.ID, Account: d.Account, Conversation: seen.Conversation}
-	e := schemas.NewEvent(c, schemas.CallRejected, string(d.Account)+"."+string(placeID(d))+".rejected", d.Published,
-		schemas.RejectedData{Call: seen.ID, Error: why})
-	return streams.Events.Publish(ctx, r.Bus, e) //nolint:wrapcheck // it is coded already
+	return call, nil
+}
+
+// routeVerdict is what becomes of a publication.
+type routeVerdict string
+
+const (
+	routed         routeVerdict = "admitted"
+	routedBefore   routeVerdict = "admitted before"
+	rejectedBefore routeVerdict = "rejected before"
+	routeAgain     routeVerdict = "again"    // a part is away
+	routeRejected  routeVerdict = "rejected" // it can never be admitted
+	routeGivenUp   routeVerdict = "given up" // nor could it for as long as it is tried
+)
+
+// verdictOf is the whole rule of the router. What is away is waited for by age; an error of our own, which
+// waiting rarely mends, by tries.
+func verdictOf(err error, left time.Duration, attempt int) routeVerdict {
+	code := schemas.CodeOf(err)
+	switch {
+	case err == nil:
+		return routed
+	case errors.Is(err, errAdmittedBefore):
+		return routedBefore
+	case errors.Is(err, errRejectedBefore):
+		return rejectedBefore
+	case !passes(err):
+		return routeRejected
+	case left <= 0, code == schemas.Internal && attempt >= defectAttempts:
+		return routeGivenUp
+	}
+	return routeAgain
+}
+
+// routeDelay is how long a publication stays away that could not be admitted: longer each time, and not all
+// at once.
+func routeDelay(attempt int) time.Duration {
+	const longest = 30 * time.Second
+	base := min(time.Second<<min(max(attempt, 1)-1, 5), longest)
+	return base/2 + rand.N(base/2+1)
+}
+
+// holdups remembers the accounts whose calls cannot be admitted now, so that one of them is tried each
+// second and the rest, thousands perhaps, costs nobody a place.
+type holdups struct {
+	mu    sync.Mutex
+	until map[schemas.AccountID]time.Time // when one is tried next
+}
+
+// holdupProbe is the time between two tries for an account that is held up.
+const holdupProbe = time.Second
+
+// ask reports whether a publication of an account is to be tried now, and if not when.
+func (h *holdups) ask(a schemas.AccountID, now time.Time) (wait time.Duration, try bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	until, held := h.until[a]
+	if !held {
+		return 0, true
+	}
+	if now.Before(until) {
+		return until.Sub(now) + rand.N(4*holdupProbe), false
+	}
+	h.until[a] = now.Add(holdupProbe) // this one shows whether the rest can go on
+	return 0, true
+}
+
+func (h *holdups) stop(a schemas.AccountID, now time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.until[a] = now.Add(holdupProbe)
+}
+
+func (h *holdups) resume(a schemas.AccountID) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.until, a)
 }
 
 // answer tells the publisher, if it named an inbox. It is a courtesy: the result is on the
@@ -153,15 +308,6 @@ func passes(err error) bool {
 	default:
 		return c.Retryable()
 	}
-}
-
-// placeID names the call of a publication that names none itself. It is made from what does not
-// change when the publication is handed out again.
-func placeID(d streams.Delivery[streams.Raw]) schemas.CallID {
-	h := sha256.New()
-	fmt.Fprintf(h, "%s\x00%d\x00", d.Subject, d.Published.UnixNano())
-	h.Write(d.Value.Data)
-	return schemas.CallID(schemas.CallPrefix + hex.EncodeToString(h.Sum(nil)[:13]))
 }
 
 // replyInbox reads the inbox that the publisher wants its answer in. Only its own may be named:

@@ -39,6 +39,9 @@ type ConsumeOptions struct {
 	AckWait time.Duration
 	// MaxAttempts is how often a message is tried. 0: 20.
 	MaxAttempts int
+	// MaxPending is how many messages may be in hand or wait for their next try, of all that consume
+	// under the name; with more, none is handed out. 0: 20,000.
+	MaxPending int
 }
 
 // Delivery is one message in hand.
@@ -72,13 +75,22 @@ func RetryAfter(d time.Duration, err error) error {
 	return retryAfter{delay: max(d, 0), err: err}
 }
 
+// givenUp is the verdict of [GiveUp].
+type givenUp struct{ error }
+
+func (g givenUp) Unwrap() error { return g.error }
+
+// GiveUp is the verdict that a message ends among the dead letters for the reason err, also where the
+// reason is one for which messages are usually tried again.
+func GiveUp(err error) error { return givenUp{err} }
+
 // Consume hands messages to handle until ctx ends; then it takes no more, gives what is in hand the
 // grace, cancels the context of the rest, waits for all and returns nil. It makes the durable if
 // it is not there, and again if somebody deletes it; while the log is away it waits. It returns an
 // error only when the log refuses the durable as wrong.
 //
 // The handler's return value is the verdict: nil acknowledges; [RetryAfter], a retryable code or
-// the end of its context hands the message out again, up to MaxAttempts; anything else ends it
+// the end of its context hands the message out again, up to MaxAttempts; [GiveUp] and anything else ends it
 // among the dead letters with its reason. While the handler runs, the log is told that work goes
 // on. Handlers run at the same time, each in a goroutine of its own; messages start in the order of
 // the log. A panic of the handler counts as an internal error.
@@ -126,7 +138,7 @@ func orDefault[N int | time.Duration](n, d N) N {
 func (t Topic[T]) consumer(o ConsumeOptions) jetstream.ConsumerConfig {
 	return jetstream.ConsumerConfig{
 		Durable: o.Name, FilterSubject: t.filter(o.Filter), AckPolicy: jetstream.AckExplicitPolicy, AckWait: o.AckWait,
-		MaxDeliver: o.MaxAttempts + sparedDeliveries, MaxAckPending: maxAckPending, MaxWaiting: maxWaiting,
+		MaxDeliver: o.MaxAttempts + sparedDeliveries, MaxAckPending: orDefault(o.MaxPending, maxAckPending), MaxWaiting: maxWaiting,
 	}
 }
 
@@ -193,7 +205,7 @@ func (c *consuming[T]) take(m *message) {
 // attend runs the handler, unless the message has used up its attempts or cannot be read.
 func (c *consuming[T]) attend(m *message, hold *hold) (err error) {
 	if m.meta.NumDelivered > uint64(c.options.MaxAttempts) {
-		return schemas.Errorf(schemas.Exhausted, "", "handed out %d times and never finished: each time its process ended", m.meta.NumDelivered-1)
+		return schemas.Errorf(schemas.Exhausted, "", "handed out %d times without an end: each time its process died, or the log did not take the end", m.meta.NumDelivered-1)
 	}
 	data, err := c.bus.whole(c.hard, c.topic.stream, m.Header, m.Data)
 	if err != nil {
@@ -233,9 +245,13 @@ const (
 // judge turns a handler's return value into a verdict. It is pure.
 func judge(err error, stopped bool, attempt uint64, most int) verdict {
 	const shortage = time.Second
-	switch r, again := errors.AsType[retryAfter](err); {
+	r, again := errors.AsType[retryAfter](err)
+	_, final := errors.AsType[givenUp](err)
+	switch {
 	case err == nil:
 		return verdict{kind: verdictAck}
+	case final:
+		return verdict{kind: verdictDead}
 	case stopped: // we were told to stop: never the message's fault
 		return verdict{kind: verdictNak}
 	case attempt >= uint64(max(most, 1)):

@@ -265,6 +265,16 @@ func TestExhaustedWhileNobodyLives(t *testing.T) {
 		if len(dead) != 1 || dead[0].Code != schemas.Exhausted || string(dead[0].Payload) != "poison" || dead[0].Consumer != "router" {
 			t.Errorf("dead letters %+v; want the poison", dead)
 		}
+		rejected := 0
+		for e, err := range streams.Events.Replay(t.Context(), b, string(account)+"/"+string(streams.RejectedConversation), schemas.Cursor{}) {
+			ok(t, err)
+			if e.Value.Type == schemas.CallRejected {
+				rejected++
+			}
+		}
+		if rejected != 1 {
+			t.Errorf("who published it was told %d times that it was given up", rejected)
+		}
 		cancel()
 		ok(t, <-done)
 	}, func(_ *streams.ServerOptions, o *streams.Options) { log = o })

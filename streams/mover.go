@@ -15,7 +15,8 @@ import (
 
 // Mover brings to the dead letters what ran out of deliveries without anybody to say so: each time
 // its process died. The server tells of such a message once; a stream keeps that notice until a
-// mover reads it. A sweep finds in the work queue what no notice told.
+// mover reads it. A sweep finds in the work queue what no notice told. A request of an outside publisher
+// gets its call.rejected first.
 //
 // One per deployment is enough, more do no harm.
 type Mover struct {
@@ -76,8 +77,6 @@ func decodeNotice(_ string, _ Headers, data []byte) (notice, error) {
 type moving struct {
 	bus *Bus
 	log *slog.Logger
-	// stuck is what the last sweep counted, to act on what is seen twice only.
-	stuck uint64
 }
 
 // move buries the message of a notice. If the process dies in between, the notice comes again.
@@ -98,10 +97,16 @@ func (s *moving) bury(ctx context.Context, stream, consumer string, seq, deliver
 	if err != nil {
 		return err
 	}
+	why := &schemas.Error{Code: schemas.Exhausted, Message: fmt.Sprintf("handed out %d times without an end: each time its process died, or the log did not take the end", deliveries)}
+	if stream == streamIntake { // first: who published it must hear of it
+		p := Publication{Account: accountOf(m.subject), Subject: m.subject, Published: m.time, Data: m.data}
+		if err := Reject(ctx, s.bus, p, why); err != nil {
+			return err
+		}
+	}
 	letter := schemas.DeadLetter{
 		ID: letterID(stream, seq), Stream: stream, Subject: m.subject, Consumer: consumer, Account: accountOf(m.subject),
-		Reason:     fmt.Sprintf("handed out %d times and never finished: each time its process ended", deliveries),
-		Code:       schemas.Exhausted,
+		Reason: why.Message, Code: schemas.Exhausted,
 		Deliveries: deliveries, First: m.time.UTC(), Time: time.Now().UTC(), Headers: m.headers, Payload: m.data,
 	}
 	if err := s.bus.bury(ctx, letter); err != nil {
@@ -125,57 +130,48 @@ func (s *moving) remove(ctx context.Context, stream string, seq uint64) error {
 	return coded("remove a message out of deliveries", err)
 }
 
-// sweep looks for messages in the work queue that its consumer neither waits for nor will be handed:
-// they ran out of deliveries and no notice told. Two sweeps must see the same.
+// intakeStuck is the age at which a request that was handed out can be in nobody's hands any more: whoever
+// takes requests ends each before. What is older ran out of deliveries, and no notice told.
+const intakeStuck = 8 * day
+
+// sweep brings requests that are stuck in the work queue to the dead letters. In the usual case it costs
+// one read.
 func (s *moving) sweep(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 4*requestWithin)
 	defer cancel()
+	first, err := s.bus.getOne(ctx, streamIntake, getRequest{Seq: 1, Next: prefixIntake + "*"})
+	if errors.Is(err, schemas.ErrNotFound) || err == nil && time.Since(first.time) < intakeStuck {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
 	stream, err := s.bus.jsBulk.Stream(ctx, streamIntake)
 	if err != nil {
 		return coded("sweep", err)
 	}
-	var pending, floor uint64
+	var delivered uint64
 	var consumer string
 	list := stream.ListConsumers(ctx)
 	for c := range list.Info() {
-		pending += c.NumPending + uint64(max(c.NumAckPending, 0))
-		floor, consumer = max(floor, c.Delivered.Stream), c.Name
+		if consumer == "" || c.Delivered.Stream > delivered {
+			delivered, consumer = c.Delivered.Stream, c.Name
+		}
 	}
-	if err := list.Err(); err != nil {
+	if err := list.Err(); err != nil || consumer == "" {
 		return coded("sweep", err)
 	}
-	info, err := stream.Info(ctx)
-	if err != nil {
-		return coded("sweep", err)
-	}
-	before := s.stuck
-	s.stuck = 0
-	if consumer == "" || info.State.Msgs <= pending {
-		return nil
-	}
-	s.stuck = info.State.Msgs - pending
-	if before == 0 {
-		return nil
-	}
-	return s.collect(ctx, consumer, floor, min(before, s.stuck))
-}
-
-// collect buries the stuck messages: the oldest ones, of which the consumer must have tried each as
-// often as it may. What is in its hands is younger or counted as pending.
-func (s *moving) collect(ctx context.Context, consumer string, delivered, n uint64) error {
 	page, _, err := s.bus.getPage(ctx, streamIntake, prefixIntake+"*", 1, nil, 0)
 	if err != nil {
 		return err
 	}
-	const old = 2 * time.Minute // older than any hold of the consumer without a sign of life
 	for _, m := range page {
-		if n == 0 || m.seq > delivered || time.Since(m.time) < old {
+		if m.seq > delivered || time.Since(m.time) < intakeStuck {
 			return nil
 		}
 		if err := s.bury(ctx, streamIntake, consumer, m.seq, DefaultMaxAttempts+sparedDeliveries); err != nil {
 			return err
 		}
-		n--
 	}
 	return nil
 }

@@ -41,7 +41,7 @@ const (
 )
 
 // topologyVersion grows with each change of the table below that an older process would undo.
-const topologyVersion = 3
+const topologyVersion = 4
 
 // Keys of a stream's metadata.
 const (
@@ -56,7 +56,7 @@ func streamRows(shards int) []jetstream.StreamConfig {
 	rows := []jetstream.StreamConfig{
 		{
 			Name: streamIntake, Description: "Requests as outside NATS clients publish them.",
-			Subjects: []string{prefixIntake + "*"}, Retention: jetstream.WorkQueuePolicy, MaxAge: time.Hour,
+			Subjects: []string{prefixIntake + "*"}, Retention: jetstream.WorkQueuePolicy, // nothing ages out: the router ends each, and says so
 			Discard: jetstream.DiscardNew, DiscardNewPerSubject: true, MaxMsgsPerSubject: intakeQuota, Duplicates: 2 * time.Minute,
 		},
 		{
@@ -208,7 +208,7 @@ const formerPayloads = "payloads_8d"
 // one: they age out a while after the messages that need them.
 func payloadBucket(stream string) (name string, kept time.Duration) {
 	switch stream {
-	case streamIntake, streamCalls, streamCancels:
+	case streamIntake, streamCalls, streamCancels: // what comes into the first by way of a dead letter is handled soon
 		return "payloads_2d", callsKept + day
 	case streamDead:
 		return "payloads_31d", deadKept + day

@@ -55,6 +55,11 @@ type Door struct {
 	Records Records
 	Kind    string       // becomes the origin of calls that name none
 	Log     *slog.Logger // nil: silent
+	// Conversation is where the events of a request go that names none. Empty: a new one is made.
+	Conversation schemas.ConversationID
+	// Since is when the request was made, for those that may come long after: a call of its id that was
+	// admitted later is its own. Zero: now.
+	Since time.Time
 }
 
 // Admit admits with the kind [API]; see [Door.Admit].
@@ -79,11 +84,15 @@ func (d Door) Admit(ctx context.Context, a schemas.AccountID, r schemas.Request)
 			Code: schemas.Denied, Field: "account", Message: "is not the account of the credential: leave it out",
 		}
 	}
-	call, err := d.Records.Resolve(ctx, a, r)
+	named := r
+	if named.Conversation == "" {
+		named.Conversation = d.Conversation
+	}
+	call, err := d.Records.Resolve(ctx, a, named)
 	if err != nil {
 		return d.known(ctx, a, r, err)
 	}
-	call.Digest = r.Digest()
+	call.Digest = r.Digest() // of what the client sent
 	if call.Origin == nil {
 		call.Origin = &schemas.Origin{Kind: d.Kind}
 	}

@@ -1,0 +1,268 @@
+package gateway_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sandjet/sandjet/gateway"
+	"github.com/sandjet/sandjet/internal/natstest"
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+// answering are records whose answers a test decides.
+type answering struct {
+	book
+
+	answer func(a schemas.AccountID) error // nil: as the book says
+	asked  *atomic.Int64
+}
+
+func (r answering) Resolve(ctx context.Context, a schemas.AccountID, req schemas.Request) (schemas.Call, error) {
+	if r.asked != nil {
+		r.asked.Add(1)
+	}
+	if err := r.answer(a); err != nil {
+		return schemas.Call{}, err
+	}
+	return r.book.Resolve(ctx, a, req)
+}
+
+// routing runs a router until the test wants it to end.
+func routing(t *testing.T, b *streams.Bus, r gateway.Records, patience ...time.Duration) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- gateway.Router{Bus: b, Records: r, Patience: slices.Max(append(patience, 0))}.Run(ctx) }()
+	return func() {
+		t.Helper()
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("the router ended with %v", err)
+		}
+	}
+}
+
+func publishRaw(t *testing.T, b *streams.Bus, a schemas.AccountID, body string) {
+	t.Helper()
+	if err := streams.Intake.Publish(t.Context(), b, streams.Raw{Account: a, Data: []byte(body)}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// toldOn lists the events of a conversation as "type" or "call.rejected: code".
+func toldOn(t *testing.T, b *streams.Bus, a schemas.AccountID, conv string) []string {
+	t.Helper()
+	var list []string
+	for e, err := range streams.Events.Replay(t.Context(), b, string(a)+"/"+conv, schemas.Cursor{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		kind := string(e.Value.Type)
+		if e.Value.Type == schemas.CallRejected {
+			var d schemas.RejectedData
+			if err := json.Unmarshal(e.Value.Data, &d); err != nil || d.Error == nil {
+				t.Fatalf("%s: %v", e.Value.Data, err)
+			}
+			kind += ": " + string(d.Error.Code)
+		}
+		list = append(list, kind)
+	}
+	return list
+}
+
+func bashRequest(id, conv string) string {
+	return fmt.Sprintf(`{"id":%q,"conversation":%q,"tool":"bash","input":{"command":"x"}}`, id, conv)
+}
+
+// TestPublicationsOutliveADayWithoutAGateway: what was confirmed is admitted when one is there.
+func TestPublicationsOutliveADayWithoutAGateway(t *testing.T) {
+	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+		publishRaw(t, b, alice, bashRequest("mine", "c_1"))
+		time.Sleep(25 * time.Hour)
+		stop := routing(t, b, book{})
+		time.Sleep(time.Minute)
+		stop()
+		if got := fmt.Sprint(toldOn(t, b, alice, "c_1")); got != "[call.accepted]" {
+			t.Errorf("the conversation has %s, want its call accepted", got)
+		}
+	})
+}
+
+// TestAPublicationIsTriedForAWeek: a part that is away costs no publication its call; when it stays away the
+// conversation is told, with the true reason.
+func TestAPublicationIsTriedForAWeek(t *testing.T) {
+	away := schemas.Errorf(schemas.Unavailable, "", "a record cannot be read now")
+	t.Run("back after ten minutes", func(t *testing.T) {
+		natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+			back := time.Now().Add(10 * time.Minute)
+			stop := routing(t, b, answering{answer: func(schemas.AccountID) error {
+				if time.Now().Before(back) {
+					return away
+				}
+				return nil
+			}})
+			publishRaw(t, b, alice, bashRequest("mine", "c_1"))
+			time.Sleep(11 * time.Minute)
+			stop()
+			if got := fmt.Sprint(toldOn(t, b, alice, "c_1")); got != "[call.accepted]" {
+				t.Errorf("the conversation has %s, want its call accepted", got)
+			}
+		})
+	})
+	t.Run("away for good", func(t *testing.T) {
+		natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+			asked := new(atomic.Int64)
+			publishRaw(t, b, alice, bashRequest("mine", "c_1"))
+			stop := routing(t, b, answering{answer: func(schemas.AccountID) error { return away }, asked: asked}, time.Hour)
+			time.Sleep(50 * time.Minute)
+			if got := toldOn(t, b, alice, "c_1"); len(got) > 0 || asked.Load() < 60 {
+				t.Errorf("within its time it was told %v after %d tries", got, asked.Load())
+			}
+			time.Sleep(time.Hour)
+			stop()
+			if got := fmt.Sprint(toldOn(t, b, alice, "c_1")); got != "[call.rejected: unavailable]" {
+				t.Errorf("the conversation has %s, want why it was given up", got)
+			}
+			letters := letters(t, b)
+			if len(letters) != 1 || !strings.Contains(letters[0].Reason, "cannot be read now") {
+				t.Errorf("dead letters %+v, want one with the true reason", letters)
+			}
+		})
+	})
+	t.Run("a defect", func(t *testing.T) {
+		natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+			stop := routing(t, b, answering{answer: func(schemas.AccountID) error { panic("a defect") }})
+			publishRaw(t, b, alice, bashRequest("mine", "c_1"))
+			time.Sleep(30 * time.Minute)
+			stop()
+			if got := fmt.Sprint(toldOn(t, b, alice, "c_1")); got != "[call.rejected: internal]" {
+				t.Errorf("the conversation has %s, want that it was given up", got)
+			}
+		})
+	})
+}
+
+func letters(t *testing.T, b *streams.Bus) []schemas.DeadLetter {
+	t.Helper()
+	list, err := streams.OpenDeadLetters(b).List(t.Context(), "INTAKE", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+// TestAnAccountThatIsHeldUpDelaysNobody: hundreds of publications that cannot be admitted now cost a try a
+// second, and another account's goes through at once.
+func TestAnAccountThatIsHeldUpDelaysNobody(t *testing.T) {
+	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+		const flood = 200
+		asked, locked := new(atomic.Int64), new(atomic.Bool)
+		locked.Store(true)
+		for n := range flood {
+			publishRaw(t, b, alice, bashRequest(fmt.Sprint("call-", n), "c_alice"))
+		}
+		stop := routing(t, b, answering{asked: asked, answer: func(a schemas.AccountID) error {
+			if a != alice || !locked.Load() {
+				return nil
+			}
+			time.Sleep(5 * time.Second) // as a log that does not answer
+			return schemas.Errorf(schemas.Unavailable, "", "the account's record is locked")
+		}})
+		time.Sleep(time.Minute)
+		before := asked.Load()
+		begun := time.Now()
+		publishRaw(t, b, bob, bashRequest("bobs", "c_bob"))
+		for len(toldOn(t, b, bob, "c_bob")) == 0 {
+			time.Sleep(10 * time.Millisecond)
+		}
+		if took := time.Since(begun); took > time.Second {
+			t.Errorf("another account waited for %s", took)
+		}
+		time.Sleep(time.Minute)
+		if tries := asked.Load() - before; tries > 100 {
+			t.Errorf("%d tries for the account in a minute, want about one a second", tries)
+		}
+		locked.Store(false)
+		time.Sleep(2 * time.Minute)
+		stop()
+		if got := len(toldOn(t, b, alice, "c_alice")); got != flood {
+			t.Errorf("%d of %d calls were admitted when the record could be read", got, flood)
+		}
+	})
+}
+
+// taken hands a publication to a router that dies after it did something: nothing was acknowledged.
+func taken(t *testing.T, b *streams.Bus, do func(streams.Publication)) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		o := streams.ConsumeOptions{Name: "router", MaxAttempts: 1_000_000, MaxPending: 100_000}
+		done <- streams.Intake.Consume(ctx, b, o, func(_ context.Context, d streams.Delivery[streams.Raw]) error {
+			do(streams.Publication{Account: d.Account, Subject: d.Subject, Published: d.Published, Data: d.Value.Data})
+			cancel()
+			return streams.RetryAfter(time.Second, nil)
+		})
+	}()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestAPublicationIsHandledOnce: a router that died before its acknowledgement leaves no second outcome to
+// the next one, however late that comes.
+func TestAPublicationIsHandledOnce(t *testing.T) {
+	t.Run("rejected", func(t *testing.T) {
+		natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+			publishRaw(t, b, alice, bashRequest("mine", "c_1"))
+			taken(t, b, func(p streams.Publication) {
+				if err := streams.Reject(t.Context(), b, p, &schemas.Error{Code: schemas.NotFound, Message: "there is no workspace"}); err != nil {
+					t.Error(err)
+				}
+			})
+			stop := routing(t, b, book{}) // the workspace is there by now
+			time.Sleep(time.Minute)
+			stop()
+			if got := fmt.Sprint(toldOn(t, b, alice, "c_1")); got != "[call.rejected: not_found]" {
+				t.Errorf("the conversation has %s, want the one rejection", got)
+			}
+			if _, err := streams.FindCall(t.Context(), b, alice, "mine"); schemas.CodeOf(err) != schemas.NotFound {
+				t.Errorf("the rejected request is a call (%v)", err)
+			}
+		})
+	})
+	t.Run("admitted long ago", func(t *testing.T) {
+		natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+			for _, body := range []string{bashRequest("mine", "c_1"), `{"tool":"bash","input":{"command":"x"}}`} {
+				publishRaw(t, b, alice, body)
+				conv := "c_1"
+				taken(t, b, func(p streams.Publication) {
+					c := schemas.Call{ID: "mine", Account: alice, Conversation: "c_1"}
+					if body != bashRequest("mine", "c_1") {
+						c.ID, c.Conversation = p.CallID(), p.Conversation()
+						conv = string(c.Conversation)
+					}
+					r := schemas.Result{Call: c.ID, Status: schemas.Completed}
+					e := schemas.NewEvent(c, schemas.CallFinished, schemas.FinishedID(c.Account, c.ID), time.Now(), r)
+					if err := streams.Events.Publish(t.Context(), b, e); err != nil {
+						t.Error(err)
+					}
+				})
+				time.Sleep(25 * time.Hour)
+				stop := routing(t, b, book{})
+				time.Sleep(time.Minute)
+				stop()
+				if got := fmt.Sprint(toldOn(t, b, alice, conv)); got != "[call.finished]" {
+					t.Errorf("the conversation has %s, want the one end", got)
+				}
+			}
+		})
+	})
+}

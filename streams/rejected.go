@@ -1,0 +1,71 @@
+package streams
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// RejectedConversation is where call.rejected goes when the request names no conversation that
+// could be read.
+const RejectedConversation schemas.ConversationID = "c_rejected"
+
+// Publication is a request as it lies on [Intake], with all that names it: none of it changes when it is
+// handed out again.
+type Publication struct {
+	Account   schemas.AccountID
+	Subject   string
+	Published time.Time // by the server's clock
+	Data      []byte
+}
+
+// CallID names the call of a publication that names none itself.
+func (p Publication) CallID() schemas.CallID { return schemas.CallID(schemas.CallPrefix + p.place()) }
+
+// Conversation is that of a publication that names none itself.
+func (p Publication) Conversation() schemas.ConversationID {
+	return schemas.ConversationID(schemas.ConversationPrefix + p.place())
+}
+
+func (p Publication) place() string {
+	h := sha256.New()
+	fmt.Fprintf(h, "%s\x00%d\x00", p.Subject, p.Published.UnixNano())
+	h.Write(p.Data)
+	return hex.EncodeToString(h.Sum(nil)[:13])
+}
+
+// Rejected is the one event that tells of its refusal, whoever refuses it: on the conversation that the
+// request names, if one can be read.
+func (p Publication) Rejected(why *schemas.Error) schemas.Event {
+	var seen struct {
+		ID           schemas.CallID         `json:"id"`
+		Conversation schemas.ConversationID `json:"conversation"`
+	}
+	if json.Unmarshal(p.Data, &seen) != nil || seen.Conversation.Validate() != nil {
+		seen.Conversation = RejectedConversation
+	}
+	if seen.ID.Validate() != nil {
+		seen.ID = ""
+	}
+	c := schemas.Call{ID: seen.ID, Account: p.Account, Conversation: seen.Conversation}
+	return schemas.NewEvent(c, schemas.CallRejected, string(p.Account)+"."+string(p.CallID())+".rejected", p.Published,
+		schemas.RejectedData{Call: seen.ID, Error: why})
+}
+
+// Reject tells the conversation of a publication that is given up, once.
+func Reject(ctx context.Context, b *Bus, p Publication, why *schemas.Error) error {
+	if p.Account.Validate() != nil {
+		return nil // nobody who publishes can have such a subject: there is no conversation to tell
+	}
+	since := p.Published
+	if time.Since(since) < dedupe/2 { // the log still knows an event that is there
+		since = time.Time{}
+	}
+	_, err := StoreOnce(ctx, b, p.Rejected(why), since)
+	return err
+}
