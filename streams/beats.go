@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/sandjet/sandjet/internal/clock"
 )
 
 // beats gives the signs of life of everything that this process has in hand: one goroutine for all,
@@ -14,8 +16,8 @@ type beats struct {
 	mu      sync.Mutex
 	holds   map[*hold]struct{}
 	begun   chan struct{} // has a token when the first hold was added
-	woke    time.Time     // when the goroutine last ran
-	stalled time.Time     // until when deliveries may have waited unseen in this process
+	woke    clock.Reading // when the goroutine last ran
+	stalled clock.Reading // when it last ran too late: deliveries may have waited unseen in this process
 }
 
 // hold is one message in hand.
@@ -23,11 +25,15 @@ type hold struct {
 	beats   *beats
 	message *message
 	ackWait time.Duration
-	last    time.Time // of the last sign that was sent
-	missed  bool      // a sign came too late once
+	begun   clock.Reading
+	last    clock.Reading // of the last sign that was sent
+	missed  bool          // a sign came too late once
 }
 
-const beatTick = 250 * time.Millisecond
+const (
+	beatTick  = 250 * time.Millisecond
+	beatGrace = time.Second // in which what arrived during a stall is read
+)
 
 func newBeats(b *Bus) *beats {
 	return &beats{bus: b, holds: map[*hold]struct{}{}, begun: make(chan struct{}, 1)}
@@ -35,8 +41,8 @@ func newBeats(b *Bus) *beats {
 
 // add begins to give signs for m.
 func (b *beats) add(m *message, ackWait time.Duration) *hold {
-	now := time.Now()
-	h := &hold{beats: b, message: m, ackWait: ackWait, last: now}
+	now := clock.Now()
+	h := &hold{beats: b, message: m, ackWait: ackWait, begun: now, last: now}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.holds) == 0 {
@@ -47,7 +53,7 @@ func (b *beats) add(m *message, ackWait time.Duration) *hold {
 		}
 	}
 	// A process that stood still finds messages that the server has given up on long ago.
-	h.missed = now.Before(b.stalled) || now.Sub(b.woke) > ackWait/2
+	h.missed = now.Sub(b.stalled) < beatGrace || now.Sub(b.woke) > ackWait/2
 	b.holds[h] = struct{}{}
 	return h
 }
@@ -59,14 +65,19 @@ func (b *beats) drop(h *hold) {
 	delete(b.holds, h)
 }
 
-// late reports whether a sign may have come too late.
+// late reports whether a sign may have come too late, or went to a server that had given up on us: it drops
+// a client that is silent, so a process that stood still shows by its connection even where all clocks of
+// its host stood still with it.
 func (h *hold) late() bool {
+	if h.message.generation != h.beats.bus.Generation() {
+		return true
+	}
 	h.beats.mu.Lock()
 	defer h.beats.mu.Unlock()
-	return h.missed || h.tooLate(time.Now())
+	return h.missed || h.tooLate(clock.Now())
 }
 
-func (h *hold) tooLate(now time.Time) bool { return now.Sub(h.last) > h.ackWait*9/10 }
+func (h *hold) tooLate(now clock.Reading) bool { return now.Sub(h.last) > h.ackWait*9/10 }
 
 // run gives signs until ctx ends. It sleeps while nothing is in hand.
 func (b *beats) run(ctx context.Context) {
@@ -89,17 +100,16 @@ func (b *beats) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			b.give(time.Now())
+			b.give(clock.Now())
 		}
 	}
 }
 
 // give sends the signs that are due.
-func (b *beats) give(now time.Time) {
-	const grace = time.Second // in which what arrived during a stall is read
+func (b *beats) give(now clock.Reading) {
 	b.mu.Lock()
 	if now.Sub(b.woke) > time.Second {
-		b.stalled = now.Add(grace)
+		b.stalled = now
 	}
 	b.woke = now
 	var due []*hold

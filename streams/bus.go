@@ -325,6 +325,12 @@ func (b *Bus) abandon() {
 	b.parts.Wait()
 }
 
+// Generation changes whenever the connection by which messages come and are acknowledged, or that by which
+// results are published, was made anew. While it is the same, the server has not taken this process for gone.
+func (b *Bus) Generation() uint64 {
+	return b.work.Stats().Reconnects + b.publish.Stats().Reconnects
+}
+
 // Ready returns an error while the log cannot be reached.
 func (b *Bus) Ready(ctx context.Context) error {
 	const op = "reach the log"

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/sandjet/sandjet/internal/clock"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -55,6 +56,11 @@ type Delivery[T schemas.Eventer] struct {
 	// Late reports whether our signs of life may have come too late, so that the server may have
 	// given the message to another.
 	Late func() bool
+	// Arrived is when this process took the message in hand.
+	Arrived clock.Reading
+	// Generation is that of the Bus from before the message was asked for: while [Bus.Generation] is the same,
+	// the server has held this process for living all the time.
+	Generation uint64
 }
 
 // retryAfter is the verdict of [RetryAfter].
@@ -224,7 +230,7 @@ func (c *consuming[T]) attend(m *message, hold *hold) (err error) {
 	}()
 	return c.handle(c.hard, Delivery[T]{
 		Value: v, Attempt: int(m.meta.NumDelivered), Subject: m.Subject, Account: accountOf(m.Subject),
-		Published: m.meta.Timestamp, Headers: headers, Late: hold.late,
+		Published: m.meta.Timestamp, Headers: headers, Late: hold.late, Arrived: hold.begun, Generation: m.generation,
 	})
 }
 

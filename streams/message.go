@@ -17,6 +17,8 @@ type message struct {
 
 	conn *nats.Conn
 	meta *nats.MsgMetadata
+	// generation is that of the Bus from before the message was asked for.
+	generation uint64
 }
 
 func newMessage(conn *nats.Conn, m *nats.Msg) (*message, error) {

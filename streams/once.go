@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -29,6 +31,33 @@ func StoreOnce(ctx context.Context, b *Bus, e schemas.Event, since time.Time) (s
 	}
 	stored, err := Events.Store(ctx, b, e)
 	return schemas.Cursor{Epoch: epoch, Seq: stored.Cursor.Seq}, err
+}
+
+// Prove stores the event that proves a start, on the connection by which the call came: a server that has
+// taken this process for gone has ended that connection, so the confirmation then comes by another, and
+// [Bus.Generation] tells.
+func Prove(ctx context.Context, b *Bus, e schemas.Event) (Stored, error) {
+	return b.storeEvent(ctx, b.jsWork, e, e.ID)
+}
+
+// StoreFenced stores an event unless the log knows fence as the id of another, and makes the log know it from
+// then on, for ten minutes. So of two events only one can be stored, whoever stores which.
+func StoreFenced(ctx context.Context, b *Bus, e schemas.Event, fence string) (Stored, error) {
+	return b.storeEvent(ctx, b.js, e, fence)
+}
+
+func (b *Bus) storeEvent(ctx context.Context, js jetstream.JetStream, e schemas.Event, id string) (Stored, error) {
+	m, _, err := Events.message(ctx, b, e)
+	if err != nil {
+		return Stored{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestWithin)
+	defer cancel()
+	ack, err := js.PublishMsg(ctx, m, jetstream.WithMsgID(id))
+	if err != nil {
+		return Stored{}, coded("publish", err)
+	}
+	return Stored{Cursor: schemas.Cursor{Seq: ack.Sequence}, Duplicate: ack.Duplicate}, nil
 }
 
 // findEvent returns the sequence of an event in its stream, 0 when it is not there.

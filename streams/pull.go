@@ -26,13 +26,21 @@ type pulling struct {
 	heard       time.Time // of the last sign of the server
 	over        bool      // take no more
 	broken      chan error
+	reconnects  uint64 // of the connection, when this began
 }
 
 // pull asks and takes until ctx ends or the consumer needs to be looked at again. What was asked
 // for and not delivered is given back.
 func (c *consuming[T]) pull(ctx context.Context) error {
-	p := &pulling{broken: make(chan error, 1), heard: time.Now()}
 	nc := c.bus.work
+	status := nc.StatusChanged(nats.RECONNECTING, nats.CLOSED)
+	defer nc.RemoveStatusListener(status)
+	// Counted before anything is asked for: a message may lie here unseen while the connection that brought
+	// it ends and is made anew.
+	p := &pulling{broken: make(chan error, 1), heard: time.Now(), reconnects: nc.Stats().Reconnects}
+	if !nc.IsConnected() { // the listener came too late for it
+		return errors.New("the connection was lost")
+	}
 	inbox := nats.NewInbox()
 	sub, err := nc.Subscribe(inbox, func(m *nats.Msg) { c.arrive(p, m) })
 	if err != nil {
@@ -43,8 +51,6 @@ func (c *consuming[T]) pull(ctx context.Context) error {
 	}
 	defer c.endPull(p, sub)
 	subject := "$JS.API.CONSUMER.MSG.NEXT." + c.topic.stream + "." + c.options.Name
-	status := nc.StatusChanged(nats.RECONNECTING, nats.CLOSED)
-	defer nc.RemoveStatusListener(status)
 	silence := time.NewTicker(pullExpires / 2)
 	defer silence.Stop()
 	for {
@@ -108,6 +114,7 @@ func (c *consuming[T]) arrive(p *pulling, m *nats.Msg) {
 		c.bus.log.Error("a message without its place was passed over", "subject", m.Subject, "error", err)
 		return
 	}
+	msg.generation = p.reconnects + c.bus.publish.Stats().Reconnects
 	p.mu.Lock()
 	p.heard = time.Now()
 	over := p.over

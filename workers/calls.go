@@ -13,9 +13,6 @@ import (
 const (
 	// again is how soon a call that somebody else may be at is handed out again.
 	again = time.Second
-	// sureWithin is how long the log surely recognises a repeated proof of a start. What is older
-	// gets looked up when this worker may have missed something.
-	sureWithin = 5 * time.Minute
 	// farewell is how long a result may take to the log after everything was told to end.
 	farewell = 5 * time.Second
 )
@@ -25,8 +22,10 @@ type turn struct {
 	*shift
 	call     schemas.Call
 	delivery streams.Delivery[schemas.Call]
-	begun    time.Time
 	had      *schemas.Result // the result that a look has found
+	sure     certainty       // of what others may have done meanwhile
+	proven   bool            // the proof of a start is on the log, by whomever
+	mine     bool            // it is this turn's
 	// unlaunched says that this turn has tried to launch the call's job and has certainly not.
 	unlaunched bool
 	inside     *heldBox // the kept box that the turn is in
@@ -34,12 +33,12 @@ type turn struct {
 
 // handle takes a call from its delivery to its result. Its return value is the verdict for the log.
 func (s *shift) handle(ctx context.Context, d streams.Delivery[schemas.Call]) error {
-	t := &turn{shift: s, call: d.Value, delivery: d, begun: time.Now()}
+	t := &turn{shift: s, call: d.Value, delivery: d, sure: certainty{since: d.Arrived, generation: d.Generation}}
 	if d.Attempt > 1 {
 		s.Metrics.Redelivered()
 	}
 	id := t.call.EventID()
-	taken := s.hands.take(id)
+	taken := s.hands.take(id, t.accepted())
 	if taken {
 		s.Metrics.Slots(s.Name, s.hands.count(), s.Slots)
 		defer func() {
@@ -96,7 +95,7 @@ func (t *turn) acknowledge(ctx context.Context) error {
 // facts is what is known without a look.
 func (t *turn) facts(inHand bool) (f facts, reason string) {
 	now := time.Now()
-	reason, isCancelled, sure := t.cancels.find(t.call.EventID(), now)
+	reason, isCancelled, sure := t.cancelled()
 	return facts{
 		left:        t.call.Deadline.Sub(now),
 		sideEffects: t.call.SideEffects(),
@@ -106,21 +105,33 @@ func (t *turn) facts(inHand bool) (f facts, reason string) {
 	}, reason
 }
 
+// cancelled returns why the end of the call was asked for, see cancelSet.find.
+func (t *turn) cancelled() (reason string, found, sure bool) {
+	return t.cancels.find(t.call.EventID(), t.accepted(), time.Now())
+}
+
+// accepted is when the call was accepted, by the earlier of two clocks: that of who did it, and the log's.
+func (t *turn) accepted() time.Time {
+	if t.delivery.Published.Before(t.call.Accepted) {
+		return t.delivery.Published
+	}
+	return t.call.Accepted
+}
+
 // sawAll reports whether a first delivery is surely that. When the log itself was killed it may
 // have forgotten that it had delivered a call, and count from one again. A recent start is then
 // recognised when its proof is written a second time; a call that is older than this recognition
 // must have been published while this worker watched.
 func (t *turn) sawAll(now time.Time) bool {
-	return now.Sub(t.delivery.Published) < sureWithin || t.lease.keptSince(t.delivery.Published)
+	return now.Sub(t.delivery.Published) < sureWithin || t.lease.keptSinceWall(t.delivery.Published)
 }
 
 // look adds what the conversation tells.
 func (t *turn) look(ctx context.Context, f facts) (facts, error) {
-	state, err := streams.ReadCallState(ctx, t.Bus, t.call)
+	state, err := t.read(ctx)
 	if err != nil {
-		return f, fmt.Errorf("look for the call on its conversation: %w", err)
+		return f, err
 	}
-	t.had = state.Result
 	f.looked, f.finished, f.starts = true, state.Result != nil, len(state.Started)
 	if f.starts == 0 || f.finished || !f.sideEffects {
 		return f, nil
@@ -135,17 +146,15 @@ func (t *turn) look(ctx context.Context, f facts) (facts, error) {
 	return f, nil
 }
 
-// finish writes the result, once, and settles the job that it leaves unstarted. It tries for as long as this worker may: a log that is away for
-// a moment must not cost a result.
+// finish writes the result, once, and settles the job that it leaves unstarted. It tries for as long as this
+// worker may: a log that is away for a moment must not cost a result.
 func (t *turn) finish(hard context.Context, r schemas.Result) error {
-	now := time.Now().UTC()
-	r.Finished = now
-	event := schemas.NewEvent(t.call, schemas.CallFinished, schemas.FinishedID(t.call.Account, t.call.ID), now, r)
+	r.Finished = time.Now().UTC()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(hard))
 	defer cancel()
 	defer context.AfterFunc(hard, func() { time.AfterFunc(farewell, cancel) })()
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
-		written, err := t.write(ctx, event)
+		written, err := t.write(ctx, r)
 		if written {
 			t.Metrics.Finished(t.call.Tool, r.Status)
 		}
@@ -158,8 +167,11 @@ func (t *turn) finish(hard context.Context, r schemas.Result) error {
 		if err == nil {
 			return t.at(atFinished, t.call)
 		}
-		if code := schemas.CodeOf(err); code == schemas.Invalid {
+		switch {
+		case schemas.CodeOf(err) == schemas.Invalid:
 			return fmt.Errorf("write the result: %w", err) // no use in saying it again
+		case errors.Is(err, errElsewhere):
+			return streams.RetryAfter(again, err)
 		}
 		t.Log.Warn("result not written yet", "call", t.call.ID, "error", err)
 		select {
@@ -171,17 +183,39 @@ func (t *turn) finish(hard context.Context, r schemas.Result) error {
 }
 
 // write publishes the result unless there may be one already and there is.
-func (t *turn) write(ctx context.Context, event schemas.Event) (written bool, err error) {
-	if t.delivery.Late() || !t.lease.keptSince(t.begun) {
-		state, err := streams.ReadCallState(ctx, t.Bus, t.call)
-		if err != nil {
-			return false, fmt.Errorf("look for an earlier result: %w", err)
-		}
-		if t.had = state.Result; t.had != nil {
-			t.Log.Warn("this worker was taken for dead: its result came too late", "call", t.call.ID, "status", state.Result.Status)
-			return false, nil
+func (t *turn) write(ctx context.Context, r schemas.Result) (written bool, err error) {
+	unstarted := !t.proven // when the result was made
+	if t.doubtful() {
+		if done, err := t.told(ctx, r, unstarted); done || err != nil {
+			return false, err
 		}
 	}
-	stored, err := streams.Events.Store(ctx, t.Bus, event)
-	return !stored.Duplicate, err //nolint:wrapcheck // the topic says what and where
+	written, err = storeResult(ctx, t.Bus, t.call, r, t.proven)
+	if err != nil || written {
+		return written, err
+	}
+	done, err := t.told(ctx, r, unstarted)
+	if err == nil && !done {
+		err = schemas.Errorf(schemas.Unavailable, "result", "the log has a start or a result of the call that cannot be read yet")
+	}
+	return false, err
+}
+
+// told looks whether the call has its result, which is kept then.
+func (t *turn) told(ctx context.Context, r schemas.Result, unstarted bool) (bool, error) {
+	state, err := t.read(ctx)
+	switch {
+	case err != nil:
+		return false, err
+	case state.Result != nil:
+		if state.Result.Finished.Equal(r.Finished) && state.Result.Status == r.Status {
+			t.had = nil // it is this turn's own, whose confirmation was lost
+		} else {
+			t.Log.Warn("a result came too late and is dropped: the call has one", "call", t.call.ID, "status", r.Status, "has", state.Result.Status)
+		}
+		return true, nil
+	case unstarted && t.call.SideEffects() && len(state.Started) > 0:
+		return false, errElsewhere
+	}
+	return false, nil
 }

@@ -21,10 +21,16 @@ type cancelSet struct {
 	keep time.Duration // how long each matters: what a call may wait at most
 
 	mu      sync.Mutex
-	known   map[string]request // by <account>.<call>
-	order   []string           // oldest first
+	known   map[string]request // by <account>.<call>: the latest
+	order   []remembered       // oldest first
 	earlier int                // of order: taken out already
 	forgot  time.Time          // until when a request may be missing
+}
+
+// remembered is a request's place in the order of time.
+type remembered struct {
+	id string
+	at time.Time
 }
 
 type request struct {
@@ -42,36 +48,50 @@ func (s *cancelSet) add(c schemas.Cancel, at, now time.Time) bool {
 	id := string(c.Account) + "." + string(c.Call)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, ok := s.known[id]; ok {
+	if known, ok := s.known[id]; ok && !at.After(known.at) {
 		return false
 	}
 	s.known[id] = request{reason: strings.ToValidUTF8(c.Reason[:min(len(c.Reason), reason)], ""), at: at}
-	s.order = append(s.order, id)
+	s.order = append(s.order, remembered{id, at})
 	for s.earlier < len(s.order) {
-		oldest := s.known[s.order[s.earlier]]
+		oldest := s.order[s.earlier]
+		latest := s.known[oldest.id].at.Equal(oldest.at) // else the call, or a later use of its id, was cancelled again
 		over := now.Sub(oldest.at) > s.keep
-		if !over && len(s.known) <= s.most {
+		if latest && !over && len(s.known) <= s.most {
 			break
 		}
-		if until := oldest.at.Add(s.keep); !over && until.After(s.forgot) {
-			s.forgot = until
+		if latest {
+			if until := oldest.at.Add(s.keep); !over && until.After(s.forgot) {
+				s.forgot = until
+			}
+			delete(s.known, oldest.id)
 		}
-		delete(s.known, s.order[s.earlier])
-		s.order[s.earlier] = ""
+		s.order[s.earlier] = remembered{}
 		s.earlier++
 	}
 	if s.earlier > len(s.order)/2 { // give the memory back now and then
-		s.order = append(make([]string, 0, 2*(len(s.order)-s.earlier)), s.order[s.earlier:]...)
+		s.order = append(make([]remembered, 0, 2*(len(s.order)-s.earlier)), s.order[s.earlier:]...)
 		s.earlier = 0
 	}
 	return true
 }
 
-// find returns why the end of a call was asked for. Sure is false when the request, if there was
-// one, may have been forgotten.
-func (s *cancelSet) find(call string, now time.Time) (reason string, found, sure bool) {
+// find returns why the end of a call that was accepted at the given time was asked for. Sure is false when
+// the request, if there was one, may have been forgotten.
+func (s *cancelSet) find(call string, accepted, now time.Time) (reason string, found, sure bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r, found := s.known[call]
+	if found && !concerns(r.at, accepted) {
+		return "", false, true
+	}
 	return r.reason, found, found || !now.Before(s.forgot)
+}
+
+// concerns reports whether a request that the log took at a time is about the call of that id which was
+// accepted at another, and not about an earlier one: an id may be used again after 24 hours, and a call
+// ends within 23.
+func concerns(request, accepted time.Time) bool {
+	const clocksApart = 30 * time.Minute // of the log and of who accepted the call
+	return !request.Before(accepted.Add(-clocksApart))
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/clock"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -96,6 +97,7 @@ func (c *Closer) sweepQueue(ctx context.Context, provider string, ended, kept ma
 // expire gives an overdue call its result and reports whether it has one now. A call whose worker
 // still lives is left to it.
 func (c *Closer) expire(ctx context.Context, call schemas.Call) (bool, error) {
+	now := certaintyNow(c.Bus)
 	state, err := streams.ReadCallState(ctx, c.Bus, call)
 	if err != nil {
 		return false, err //nolint:wrapcheck // it says what and where
@@ -115,7 +117,8 @@ func (c *Closer) expire(ctx context.Context, call schemas.Call) (bool, error) {
 		}
 	}
 	r := unrunResult(call, v, "")
-	if err := conclude(ctx, c.Bus, call, r); err != nil {
+	written, err := conclude(ctx, c.Bus, call, r, len(state.Started) > 0, now)
+	if err != nil || !written { // somebody else was first: the next sweep sees who
 		return false, err
 	}
 	c.Log.Info("a call ended while no worker had a place for it", "call", call.ID, "status", r.Status)
@@ -129,6 +132,7 @@ func (c *Closer) handle(ctx context.Context, d streams.Delivery[schemas.DeadLett
 		c.Log.Warn("a dead letter is no call: there is nobody to tell", "letter", letter.ID, "reason", letter.Reason)
 		return nil
 	}
+	now := certaintyNow(c.Bus)
 	state, err := streams.ReadCallState(ctx, c.Bus, call)
 	if err != nil {
 		return streams.RetryAfter(again, fmt.Errorf("look for the call on its conversation: %w", err))
@@ -149,7 +153,11 @@ func (c *Closer) handle(ctx context.Context, d streams.Delivery[schemas.DeadLett
 			return streams.RetryAfter(leaseTTL, schemas.Errorf(schemas.Unavailable, "closer", "the worker that started the call still lives: its result may come"))
 		}
 	}
-	if err := conclude(ctx, c.Bus, call, deadResult(call, letter, started)); err != nil {
+	written, err := conclude(ctx, c.Bus, call, deadResult(call, letter, started), started, now)
+	if err == nil && !written {
+		err = schemas.Errorf(schemas.Unavailable, "closer", "the call was started or ended just now: what became of it must be looked up")
+	}
+	if err != nil {
 		return streams.RetryAfter(again, err)
 	}
 	return nil
@@ -157,12 +165,13 @@ func (c *Closer) handle(ctx context.Context, d streams.Delivery[schemas.DeadLett
 
 // conclude writes the result of a call that no worker has in hand, and settles the job that it would
 // have started. If it was launched after all, the result names it, and the job is left to whoever looks
-// after it.
-func conclude(ctx context.Context, b *streams.Bus, c schemas.Call, r schemas.Result) error {
+// after it. It reports whether the result was written: somebody else may have ended or, where started is
+// false, started the call since it was looked at.
+func conclude(ctx context.Context, b *streams.Bus, c schemas.Call, r schemas.Result, started bool, looked certainty) (bool, error) {
 	if c.Job.Validate() == nil {
 		p, err := streams.EnsureJob(ctx, b, c)
 		if err != nil {
-			return fmt.Errorf("look for the record of the job: %w", err)
+			return false, fmt.Errorf("look for the record of the job: %w", err)
 		}
 		switch whatOf(p.Value) {
 		case jobRuns:
@@ -172,12 +181,15 @@ func conclude(ctx context.Context, b *streams.Bus, c schemas.Call, r schemas.Res
 		case jobNever:
 		}
 	}
-	r.Finished = time.Now().UTC()
-	event := schemas.NewEvent(c, schemas.CallFinished, schemas.FinishedID(c.Account, c.ID), r.Finished, r)
-	if err := streams.Events.Publish(ctx, b, event); err != nil {
-		return fmt.Errorf("write the result: %w", err)
+	if clock.Since(looked.since) > sureWithin || looked.generation != b.Generation() {
+		return false, schemas.Errorf(schemas.Unavailable, "result", "this process stood still, or its connection was lost: the call must be looked up again")
 	}
-	return neverLaunched(ctx, b, c, r.Text)
+	r.Finished = time.Now().UTC()
+	written, err := storeResult(ctx, b, c, r, started)
+	if err != nil || !written {
+		return false, err
+	}
+	return true, neverLaunched(ctx, b, c, r.Text)
 }
 
 // callOf reads the call in a dead letter, leniently: what made it one may be that it does not validate.

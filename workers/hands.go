@@ -3,6 +3,7 @@ package workers
 import (
 	"context"
 	"sync"
+	"time"
 )
 
 // hands knows the calls that this process holds. A call is in it from its delivery to its verdict.
@@ -15,10 +16,11 @@ type hands struct {
 type hand struct {
 	cancel context.CancelCauseFunc // nil before the run
 	cause  error                   // set when the end was asked for before there was a run
+	since  time.Time               // when the call was accepted
 }
 
-// take adds the call, or reports false because it is there already.
-func (h *hands) take(id string) bool {
+// take adds the call that was accepted at a time, or reports false because it is there already.
+func (h *hands) take(id string, accepted time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if _, ok := h.calls[id]; ok {
@@ -27,7 +29,7 @@ func (h *hands) take(id string) bool {
 	if h.calls == nil {
 		h.calls = make(map[string]*hand)
 	}
-	h.calls[id] = &hand{}
+	h.calls[id] = &hand{since: accepted}
 	return true
 }
 
@@ -92,12 +94,12 @@ func (h *hands) within(ctx context.Context, id string) (_ context.Context, done 
 	}
 }
 
-// end ends the call with a cause and reports whether it is in hand.
-func (h *hands) end(id string, cause error) bool {
+// end ends the call with a cause, as was asked for at a time, and reports whether it is in hand.
+func (h *hands) end(id string, at time.Time, cause error) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	c, ok := h.calls[id]
-	if !ok {
+	if !ok || !concerns(at, c.since) {
 		return false
 	}
 	c.cause = cause

@@ -303,3 +303,23 @@ func (w *world) untilStarted(c schemas.Call) {
 	}
 	w.t.Fatalf("%s was not started", c.ID)
 }
+
+// startedBy puts the proof on the log that a worker started a call.
+func (w *world) startedBy(worker string, c schemas.Call, attempt int) {
+	w.t.Helper()
+	event := schemas.NewEvent(c, schemas.CallStarted, schemas.StartedID(c.Account, c.ID, 1), time.Now(),
+		schemas.StartedData{Call: c.ID, Tool: c.Tool, Worker: worker, Attempt: attempt})
+	if err := streams.Events.Publish(w.t.Context(), w.bus, event); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// endedElsewhere puts a result on the log, as another worker would that started the call.
+func (w *world) endedElsewhere(c schemas.Call, r schemas.Result) {
+	w.t.Helper()
+	r.Finished = time.Now().UTC()
+	event := schemas.NewEvent(c, schemas.CallFinished, schemas.FinishedID(c.Account, c.ID), r.Finished, r)
+	if err := streams.Events.Publish(w.t.Context(), w.bus, event); err != nil {
+		w.t.Fatal(err)
+	}
+}

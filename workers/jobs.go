@@ -74,7 +74,7 @@ func (t *turn) launch(ctx context.Context) error {
 		return streams.RetryAfter(again, err)
 	}
 	// Once more, now that nobody else takes the call for one that was not started.
-	if reason, found, _ := t.cancels.find(t.call.EventID(), time.Now()); found {
+	if reason, found, _ := t.cancelled(); found {
 		t.abandon(ctx, l)
 		return t.finish(ctx, unrunResult(t.call, toCancel, reason))
 	}

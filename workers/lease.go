@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/clock"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -35,8 +36,8 @@ type lease struct {
 	fault  func() error // of tests: a renewal that does not reach the log
 
 	mu      sync.Mutex
-	renewed time.Time // when the last successful renewal was begun: the log has it from a later moment
-	since   time.Time // since when it was held without a gap
+	renewed clock.Reading // when the last successful renewal was begun: the log has it from a later moment
+	since   clock.Reading // since when it was held without a gap
 }
 
 // keep keeps the lease until ctx ends and takes it back then. It calls held after the first success.
@@ -62,7 +63,7 @@ func (l *lease) keep(ctx context.Context, held func()) {
 func (l *lease) renew(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, leaseRenew)
 	defer cancel()
-	begin := time.Now()
+	begin := clock.Now()
 	if err := l.fault(); err != nil {
 		return err
 	}
@@ -71,7 +72,7 @@ func (l *lease) renew(ctx context.Context) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if end := time.Now(); end.Sub(l.renewed) > leaseTTL {
+	if end := clock.Now(); end.Sub(l.renewed) > leaseTTL {
 		l.since = end
 	}
 	l.renewed = begin
@@ -89,14 +90,29 @@ func (l *lease) drop(ctx context.Context) {
 
 // keptSince reports whether the lease was held without a gap from t until now. If not, others may
 // have taken this worker for dead.
-func (l *lease) keptSince(t time.Time) bool {
+func (l *lease) keptSince(t clock.Reading) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return !l.since.After(t) && time.Since(l.renewed) < leaseTTL
+	return !l.since.After(t) && l.held(clock.Now())
+}
+
+// keptSinceWall is keptSince for a moment that another host's clock told.
+func (l *lease) keptSinceWall(t time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.since.Wall().After(t) && l.held(clock.Now())
 }
 
 // settled reports whether the absence of somebody's lease is proof by now.
-func (l *lease) settled() bool { return l.keptSince(time.Now().Add(-leaseSettle)) }
+func (l *lease) settled() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := clock.Now()
+	return l.held(now) && now.Sub(l.since) >= leaseSettle
+}
+
+// held reports whether the log has the lease now. The caller has the mutex.
+func (l *lease) held(now clock.Reading) bool { return now.Sub(l.renewed) < leaseTTL }
 
 // alive reports whether a worker that started a call still has its lease. But is the name of one
 // that does not count: the caller knows better what it has in hand.

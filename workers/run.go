@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/clock"
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
@@ -58,11 +59,14 @@ func (t *turn) run(ctx context.Context) error {
 	}
 	run, cancel := t.hands.running(ctx, t.call.EventID())
 	defer cancel(nil)
+	if reason, found, _ := t.cancelled(); found {
+		return t.finish(ctx, unrunResult(t.call, toCancel, reason))
+	}
 	if err := t.start(ctx); err != nil {
 		return streams.RetryAfter(again, err)
 	}
 	// Once more, now that nobody else takes the call for one that was not started.
-	if reason, found, _ := t.cancels.find(t.call.EventID(), time.Now()); found {
+	if reason, found, _ := t.cancelled(); found {
 		return t.finish(ctx, unrunResult(t.call, toCancel, reason))
 	}
 	started := time.Now().UTC()
@@ -153,7 +157,8 @@ func (t *turn) reserve(ctx context.Context, o *order) error {
 // start puts the proof of the start on the log. A call with side effects may run only after nil.
 //
 // A proof that is there already is somebody else's, or was stored by this very turn and the word of
-// it got lost. Either way the call goes back to the log: its next delivery looks.
+// it got lost. Either way the call goes back to the log: its next delivery looks. So it does when the
+// proof took so long that the log may have forgotten another's: then it is there, and nothing was run.
 func (t *turn) start(ctx context.Context) error {
 	c, proof := t.call, t.delivery.Attempt
 	if c.SideEffects() {
@@ -162,22 +167,44 @@ func (t *turn) start(ctx context.Context) error {
 	event := schemas.NewEvent(c, schemas.CallStarted, schemas.StartedID(c.Account, c.ID, proof), time.Now(),
 		schemas.StartedData{Call: c.ID, Tool: c.Tool, Worker: t.me(), Attempt: t.delivery.Attempt})
 	if !c.SideEffects() {
-		if _, err := streams.Events.PublishAsync(ctx, t.Bus, event); err != nil {
-			t.Log.Warn("start not told", "call", c.ID, "error", err)
-		}
-		return nil
+		return t.startReading(ctx, event)
 	}
 	for wait := 50 * time.Millisecond; ; wait *= 2 {
-		stored, err := streams.Events.Store(ctx, t.Bus, event)
+		if err := t.assure(ctx); err != nil {
+			return err
+		}
+		stored, err := streams.Prove(ctx, t.Bus, event)
 		switch {
 		case err == nil && stored.Duplicate:
-			return schemas.Errorf(schemas.Unavailable, "start", "the call was started before: what became of it must be looked up")
+			return schemas.Errorf(schemas.Unavailable, "start", "the call was started or ended before: what became of it must be looked up")
+		case err == nil && !t.holds(t.sure):
+			t.Log.Warn("a start is not carried out: its proof took too long", "call", c.ID)
+			return schemas.Errorf(schemas.Unavailable, "start", "the proof of the start took too long: the call may be in other hands")
 		case err == nil:
+			t.proven, t.mine = true, true
 			return nil
 		case !schemas.CodeOf(err).Retryable() || wait > time.Second || !sleep(ctx, wait):
 			return fmt.Errorf("tell of the start: %w", err)
 		}
 	}
+}
+
+// startReading tells of the start of a call without side effects, which does not wait for it. After a long
+// preparation it is looked first whether somebody has ended the call: nothing is told behind a result.
+func (t *turn) startReading(ctx context.Context, event schemas.Event) error {
+	if !t.kept(t.sure) || clock.Since(t.sure.since) > settleDelay/2 {
+		state, err := t.read(ctx)
+		if err != nil {
+			return err
+		}
+		if state.Result != nil {
+			return schemas.Wrap(schemas.Unavailable, "start", "the call was ended elsewhere", errElsewhere)
+		}
+	}
+	if _, err := streams.Events.PublishAsync(ctx, t.Bus, event); err != nil {
+		t.Log.Warn("start not told", "call", t.call.ID, "error", err)
+	}
+	return nil
 }
 
 // carryOut runs the order and returns its result, or an error when the call is to be handed back:

@@ -18,6 +18,7 @@ const settleDelay = 300 * time.Millisecond
 // settlement is a cancelled call that gets its result when it is due, if it has none by then.
 type settlement struct {
 	cancel schemas.Cancel
+	at     time.Time // when the log took the request
 	due    time.Time
 }
 
@@ -26,11 +27,11 @@ type settlement struct {
 func (s *shift) heard(c schemas.Cancel, at time.Time) {
 	fresh := s.cancels.add(c, at, time.Now())
 	id := schemas.Call{Account: c.Account, ID: c.Call}.EventID()
-	if s.hands.end(id, cancelError{reason: c.Reason}) || !fresh {
+	if s.hands.end(id, at, cancelError{reason: c.Reason}) || !fresh {
 		return
 	}
 	select {
-	case s.settle <- settlement{cancel: c, due: time.Now().Add(settleDelay + rand.N(settleDelay))}:
+	case s.settle <- settlement{cancel: c, at: at, due: time.Now().Add(settleDelay + rand.N(settleDelay))}:
 	default:
 	}
 }
@@ -46,7 +47,7 @@ func (s *shift) settleCancelled(ctx context.Context) {
 			if !sleep(ctx, time.Until(next.due)) {
 				return
 			}
-			if err := s.settleOne(ctx, next.cancel); err != nil && ctx.Err() == nil {
+			if err := s.settleOne(ctx, next.cancel, next.at); err != nil && ctx.Err() == nil {
 				s.Log.Warn("cancelled call not settled yet: that is done when it is delivered", "call", next.cancel.Call, "error", err)
 			}
 		}
@@ -55,16 +56,17 @@ func (s *shift) settleCancelled(ctx context.Context) {
 
 // settleOne gives a cancelled call its result, if it is a call of this provider that was never
 // started. One that was started is its worker's.
-func (s *shift) settleOne(ctx context.Context, c schemas.Cancel) error {
+func (s *shift) settleOne(ctx context.Context, c schemas.Cancel, at time.Time) error {
 	call, err := streams.FindCall(ctx, s.Bus, c.Account, c.Call)
 	switch {
 	case schemas.CodeOf(err) == schemas.NotFound:
 		return nil
 	case err != nil:
 		return fmt.Errorf("find the call: %w", err)
-	case call.Provider != s.Name:
+	case call.Provider != s.Name || !concerns(at, call.Accepted):
 		return nil
 	}
+	now := certaintyNow(s.Bus)
 	state, err := streams.ReadCallState(ctx, s.Bus, call)
 	if err != nil {
 		return fmt.Errorf("look for the call on its conversation: %w", err)
@@ -73,11 +75,11 @@ func (s *shift) settleOne(ctx context.Context, c schemas.Cancel) error {
 		return nil
 	}
 	r := unrunResult(call, toCancel, c.Reason)
-	if err := conclude(ctx, s.Bus, call, r); err != nil {
-		return err
+	written, err := conclude(ctx, s.Bus, call, r, false, now)
+	if written {
+		s.Metrics.Finished(call.Tool, r.Status)
 	}
-	s.Metrics.Finished(call.Tool, r.Status)
-	return nil
+	return err
 }
 
 // sleep waits for d and reports false when ctx ended first.

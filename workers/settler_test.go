@@ -446,7 +446,7 @@ func TestACallThatIsGivenUpSettlesItsJob(t *testing.T) {
 			status schemas.Status
 			named  bool
 		}{{waiting, schemas.Cancelled, false}, {launched, schemas.Broken, true}, {running, schemas.Completed, true}} {
-			if err := conclude(t.Context(), w.bus, c.call, unrunResult(c.call, toCancel, "enough")); err != nil {
+			if _, err := conclude(t.Context(), w.bus, c.call, unrunResult(c.call, toCancel, "enough"), false, certaintyNow(w.bus)); err != nil {
 				t.Fatal(err)
 			}
 			if r := w.want(c.call, c.status); (r.StatusID == string(c.call.Job)) != c.named {

@@ -10,6 +10,21 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
+// storeResult writes the result of a call and reports whether it was stored: the log knows a repeated result.
+//
+// A result of a call with side effects that was not started takes the start's place: it is stored under the
+// id of the start's proof. So either the proof is on the log or this result, whoever comes first, and a worker
+// that still makes ready for the call cannot start it any more. Its event has the id of every result.
+func storeResult(ctx context.Context, b *streams.Bus, c schemas.Call, r schemas.Result, started bool) (bool, error) {
+	id := schemas.FinishedID(c.Account, c.ID)
+	fence := id
+	if c.SideEffects() && !started {
+		fence = schemas.StartedID(c.Account, c.ID, 1)
+	}
+	stored, err := streams.StoreFenced(ctx, b, schemas.NewEvent(c, schemas.CallFinished, id, r.Finished, r), fence)
+	return err == nil && !stored.Duplicate, err //nolint:wrapcheck // the topic says what and where
+}
+
 // unstarted settles the job of a call whose result was written and which certainly started nothing,
 // so that its group and whoever waits for it learn that. A call without a job has nothing to settle,
 // and a job that has its end keeps it. It may be called again after an error: the first end counts.

@@ -45,7 +45,7 @@ func decide(f facts) verdict {
 	switch {
 	case f.inHand:
 		return toWait
-	case !f.looked && (f.doubt || f.cancelled):
+	case !f.looked && (f.doubt || f.cancelled || f.left <= 0): // of an overdue call the closer may have told
 		return toLook
 	case f.finished:
 		return toAck

@@ -136,10 +136,7 @@ func forgottenStart(t *testing.T, attempt int) {
 		c := w.call("call_1", schemas.ToolBash)
 		// What a worker left that was killed together with the log: the proof of its start, while the
 		// log still counts the next delivery as the first.
-		dead := &turn{shift: &shift{Worker: Worker{Bus: w.bus}, lease: &lease{sign: sign{Worker: "worker_dead"}}}, call: c}
-		if dead.delivery.Attempt = attempt; dead.start(t.Context()) != nil {
-			t.Fatal("the start is not told")
-		}
+		w.startedBy("worker_dead", c, attempt)
 		w.publish(c)
 		w.employ(p)
 		w.want(c, schemas.Broken)

@@ -9,7 +9,8 @@ var floors = map[string]struct {
 }{
 	"schemas":                       {nil, "the vocabulary has nothing below it"},
 	"internal/safefs":               {nil, "it knows files, not calls"},
-	"streams":                       {[]string{"schemas"}, "the log does not know who uses it"},
+	"internal/clock":                {nil, "it reads clocks and does not know what for"},
+	"streams":                       {[]string{"schemas", "internal/clock"}, "the log does not know who uses it"},
 	"providers":                     {[]string{"schemas", "internal/safefs"}, "a backend does not know that there is a log"},
 	"providers/local":               {[]string{"schemas", "providers", "providers/providertest", "providers/local/box", "providers/local/boxentry", "providers/local/confine", "internal/safefs"}, "a leaf knows its interface and nothing beside it"},
 	"providers/local/box":           {[]string{"providers/local/confine"}, "it is process 1 of every box: small, and of the standard library"},
@@ -21,7 +22,7 @@ var floors = map[string]struct {
 	"records":                       {[]string{"schemas", "streams", "records/seal"}, "siblings meet in the log and in cmd"},
 	"records/seal":                  {[]string{"schemas"}, "it seals bytes and does not know whose"},
 	"records/seal/awskms":           {[]string{"schemas", "records/seal"}, "one key service, and nothing of what is sealed"},
-	"workers":                       {[]string{"schemas", "streams", "providers", "workers/guard", "workers/limits", "workers/tools", "internal/safefs"}, "siblings meet in the log and in cmd"},
+	"workers":                       {[]string{"schemas", "streams", "providers", "workers/guard", "workers/limits", "workers/tools", "internal/safefs", "internal/clock"}, "siblings meet in the log and in cmd"},
 	"workers/guard":                 {[]string{"schemas"}, "it knows a command's text and nothing else"},
 	"workers/limits":                {[]string{"schemas"}, "limits must work without the log"},
 	"workers/tools":                 {[]string{"schemas", "providers", "internal/safefs"}, "compiling and rendering are pure"},

@@ -1,0 +1,183 @@
+package workers
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sandjet/sandjet/internal/clock"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// meanwhile makes a worker do something at the first time that it comes to a stage.
+func meanwhile(at stage, do func(schemas.Call)) func(*Worker) {
+	return func(wk *Worker) {
+		var once sync.Once
+		wk.at = func(s stage, c schemas.Call) error {
+			if s == at {
+				once.Do(func() { do(c) })
+			}
+			return nil
+		}
+	}
+}
+
+// TestAPauseBeforeTheProofStartsNothing: what another worker did while this one stood still is found, also
+// when the log does not recognise its proof any more.
+func TestAPauseBeforeTheProofStartsNothing(t *testing.T) {
+	const pause = 11 * time.Minute
+	for _, ended := range []bool{true, false} {
+		inWorld(t, func(t *testing.T, w *world) {
+			p := &fake{}
+			w.employ(p, meanwhile(atPrepared, func(c schemas.Call) {
+				w.startedBy("worker_other", c, 2)
+				if ended {
+					w.endedElsewhere(c, resultOf(c, schemas.Completed, "done"))
+				}
+				time.Sleep(pause)
+			}))
+			c := w.publish(w.call("call_1", schemas.ToolBash))
+			want := schemas.Broken
+			if ended {
+				want = schemas.Completed
+			}
+			w.want(c, want)
+			w.once(c)
+			if got := w.types(c); p.count() != 0 || !slices.Equal(got, []schemas.EventType{schemas.CallStarted, schemas.CallFinished}) {
+				t.Errorf("%d runs of what another worker has started, events %v", p.count(), got)
+			}
+		})
+	}
+}
+
+// TestAPauseBeforeTheProofCostsNoCall: nobody else had the call, so it is run.
+func TestAPauseBeforeTheProofCostsNoCall(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		p := &fake{}
+		w.employ(p, meanwhile(atPrepared, func(schemas.Call) { time.Sleep(6 * time.Minute) }))
+		c := w.publish(w.call("call_1", schemas.ToolBash))
+		w.want(c, schemas.Completed)
+		w.once(c)
+		if p.count() != 1 {
+			t.Errorf("%d runs, want one", p.count())
+		}
+	})
+}
+
+// TestWhoEndsAnUnstartedCallTakesItsStart: a worker that still makes ready for a call cannot start it once
+// somebody has ended it, whatever it has heard.
+func TestWhoEndsAnUnstartedCallTakesItsStart(t *testing.T) {
+	for _, tool := range []schemas.Tool{schemas.ToolBash, schemas.ToolRead} {
+		t.Run(string(tool), func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				p := &fake{run: answer(tool)}
+				w.employ(p, meanwhile(atPrepared, func(c schemas.Call) {
+					now := certaintyNow(w.bus)
+					if written, err := conclude(t.Context(), w.bus, c, unrunResult(c, toCancel, ""), false, now); err != nil || !written {
+						t.Errorf("the call is not ended: %v, %v", written, err)
+					}
+					time.Sleep(settleDelay)
+				}))
+				c := w.publish(w.call("call_1", tool))
+				w.want(c, schemas.Cancelled)
+				w.once(c)
+				if got := w.types(c); p.count() != 0 || !slices.Equal(got, []schemas.EventType{schemas.CallFinished}) {
+					t.Errorf("%d runs, events %v: want a result and nothing behind it", p.count(), got)
+				}
+			})
+		})
+	}
+}
+
+// TestAStartedCallIsNotEndedAsUnstarted is the other way round: the start was first.
+func TestAStartedCallIsNotEndedAsUnstarted(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		p := &fake{}
+		w.employ(p, meanwhile(atStarted, func(c schemas.Call) {
+			written, err := conclude(t.Context(), w.bus, c, unrunResult(c, toCancel, ""), false, certaintyNow(w.bus))
+			if err != nil || written {
+				t.Errorf("a call that was started is ended as one that was not: %v, %v", written, err)
+			}
+		}))
+		c := w.publish(w.call("call_1", schemas.ToolBash))
+		w.want(c, schemas.Completed)
+		w.once(c)
+	})
+}
+
+// TestASlowPreparationHearsOfACancel: a cancelled call that is still made ready shows no start.
+func TestASlowPreparationHearsOfACancel(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		p := &fake{}
+		slow := meanwhile(atPrepared, func(c schemas.Call) {
+			w.cancel(c)
+			time.Sleep(3 * time.Second)
+		})
+		w.employ(p, slow)
+		w.employ(p, slow)
+		c := w.publish(w.call("call_1", schemas.ToolBash))
+		w.want(c, schemas.Cancelled)
+		w.once(c)
+		if got := w.types(c); p.count() != 0 || !slices.Equal(got, []schemas.EventType{schemas.CallFinished}) {
+			t.Errorf("%d runs, events %v", p.count(), got)
+		}
+	})
+}
+
+// TestACancelIsOfOneUseOfAnID: a call whose id was used and cancelled the day before is run.
+func TestACancelIsOfOneUseOfAnID(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.cancel(w.call("nightly", schemas.ToolBash))
+		time.Sleep(20 * time.Hour)
+		p := &fake{}
+		w.employ(p) // it reads the request of the day before
+		w.want(w.publish(w.call("nightly", schemas.ToolBash)), schemas.Completed)
+		if p.count() != 1 {
+			t.Errorf("%d runs, want one", p.count())
+		}
+	})
+}
+
+// TestAnOverdueCallIsEndedOnce: the closer has ended a call that a busy worker is handed long after.
+func TestAnOverdueCallIsEndedOnce(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		ctx, stop := context.WithCancel(t.Context())
+		closer := &Closer{Bus: w.open(), Log: slog.New(slog.DiscardHandler), Providers: []string{"fake"}}
+		done := make(chan error, 1)
+		go func() { done <- closer.Run(ctx) }()
+		p := &fake{run: sleeper(9 * time.Minute)}
+		w.employ(p, func(wk *Worker) { wk.Slots = 1 })
+		long := func(c *schemas.Call) { c.Timeout = schemas.Duration(10 * time.Minute) }
+		var first []schemas.Call
+		for _, id := range []string{"call_a", "call_b", "call_c"} {
+			first = append(first, w.publish(w.call(id, schemas.ToolBash, long)))
+		}
+		c := w.publish(w.call("call_1", schemas.ToolBash, func(c *schemas.Call) { c.Deadline = time.Now().Add(5 * time.Minute) }))
+		w.want(c, schemas.Expired)
+		for _, f := range first {
+			w.want(f, schemas.Completed)
+		}
+		w.once(c)
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestALeaseIsNotKeptByAHostThatSleeps(t *testing.T) {
+	t.Parallel()
+	const nap = 15 * time.Minute
+	begun := clock.Now()
+	l := &lease{since: begun, renewed: clock.Now()}
+	if taken := clock.Now(); !l.keptSince(taken) || !l.keptSinceWall(time.Now()) {
+		t.Fatal("a lease that was just renewed is not kept")
+	}
+	l.renewed = l.renewed.Asleep(-nap) // as if the host had slept since
+	if l.keptSince(begun) || l.settled() {
+		t.Error("the lease counts as kept while the host slept")
+	}
+}
