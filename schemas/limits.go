@@ -12,6 +12,9 @@ const (
 	MaxEdited         = 16 << 20  // bytes of what an edit makes of it
 	MaxPath           = 4096      // bytes of a path
 	MaxPattern        = 8 << 10   // bytes of a glob or grep pattern
+	MaxPatternSteps   = 10_000    // instructions of the program that a pattern is compiled to
+	MaxBraces         = 16 << 10  // bytes of what the braces of a pattern expand to
+	MaxWalkNames      = 64 << 20  // bytes of names that one glob or grep holds
 	MaxCallID         = 128       // bytes
 	MaxConversationID = 256       // bytes
 	MaxName           = 128       // bytes of a workspace's or sandbox's name

@@ -262,7 +262,7 @@ func (t *turn) native(ctx context.Context, o order) (r schemas.Result, handled b
 		return r, true, fmt.Errorf("open the workspace: %w", err)
 	}
 	defer func() { err = errors.Join(err, root.Close()) }()
-	r, handled, err = tools.RunNative(ctx, root, t.call, o.input)
+	r, handled, err = o.plan.RunNative(ctx, root)
 	return r, handled, err
 }
 

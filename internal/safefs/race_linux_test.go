@@ -75,7 +75,7 @@ func TestExchange(t *testing.T) {
 		})
 		work(1, func() bool { return r.Write("d/new", []byte("inside"), InPlace, nil) == nil })
 		work(2, func() bool {
-			return r.Walk(t.Context(), "d", 100, func(e Entry) error {
+			return r.Walk(t.Context(), "d", plenty, func(e Entry) error {
 				if info, err := e.Info(); err == nil && e.Path == "f" && info.Size == int64(len("outside")) {
 					t.Error("listed from outside")
 				}

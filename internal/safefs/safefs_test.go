@@ -3,6 +3,7 @@ package safefs
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -185,6 +186,78 @@ func TestOwner(t *testing.T) {
 	})
 }
 
+// plenty is for walks that are not to end early.
+var plenty = Bounds{Entries: 1000, Bytes: 1 << 20}
+
+// TestWalkSorted walks names that a plain sort of each directory's names would put into another order.
+func TestWalkSorted(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, r *Root, dir string) {
+		names := []string{"a", "a.b", "a/c", "a/b/x", "a/b.c", "a0", "ab/é", "b-/z", "b/z", "b+", "ä/1"}
+		var want []string
+		for _, n := range names {
+			n = "top/" + n
+			if n == "top/a" {
+				n = "top/a-"
+			}
+			must(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, n)), 0o755))
+			must(t, os.WriteFile(filepath.Join(dir, n), nil, 0o644))
+			want = append(want, strings.TrimPrefix(n, "top/"))
+		}
+		slices.Sort(want)
+		var got []string
+		must(t, os.Symlink("a", filepath.Join(dir, "top/link")))
+		must(t, r.WalkSorted(t.Context(), "top", plenty, func(e Entry) error {
+			if e.Type.IsRegular() {
+				got = append(got, e.Path)
+			}
+			if _, err := e.Info(); err == nil {
+				t.Errorf("%s has an info", e.Path)
+			}
+			return nil
+		}))
+		if !slices.Equal(got, want) {
+			t.Errorf("got  %q\nwant %q", got, want)
+		}
+		for _, walk := range []func(context.Context, string, Bounds, func(Entry) error) error{r.Walk, r.WalkSorted} {
+			for _, name := range []string{"top/a-", "none", "top/link/c"} {
+				if err := walk(t.Context(), name, plenty, func(Entry) error { return nil }); err == nil {
+					t.Errorf("%s is walked", name)
+				}
+			}
+			skip := func(e Entry) error {
+				if e.Type.IsDir() {
+					return fs.SkipDir
+				}
+				return nil
+			}
+			must(t, walk(t.Context(), "top", plenty, skip))
+		}
+	})
+}
+
+// TestWalksHoldBoundedNames fills directories with long names: what waits is bounded, what was left is not counted any more.
+func TestWalksHoldBoundedNames(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, r *Root, dir string) {
+		long := strings.Repeat("n", 200)
+		for _, top := range []string{"a", "b", "c"} {
+			for i := range 20 {
+				must(t, os.MkdirAll(filepath.Join(dir, top, fmt.Sprintf("%s%02d", long, i), "x"), 0o755))
+			}
+		}
+		nothing := func(Entry) error { return nil }
+		for name, walk := range map[string]func(context.Context, string, Bounds, func(Entry) error) error{"any order": r.Walk, "sorted": r.WalkSorted} {
+			if err := walk(t.Context(), "", Bounds{Entries: 1000, Bytes: 4000}, nothing); !errors.Is(err, ErrTooMany) {
+				t.Errorf("%s: more names than may be held: %v", name, err)
+			}
+			if err := walk(t.Context(), "", Bounds{Entries: 1000, Bytes: 8000}, nothing); err != nil { // one of the three at a time
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	})
+}
+
 func TestWalk(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, r *Root, dir string) {
@@ -206,20 +279,20 @@ func TestWalk(t *testing.T) {
 			return nil
 		}
 		must(t, os.WriteFile(filepath.Join(dir, "sub/deep/c"), nil, 0o644))
-		must(t, r.Walk(t.Context(), "", 100, visit))
+		must(t, r.Walk(t.Context(), "", plenty, visit))
 		slices.Sort(got)
 		if want := []string{"a", "fifo", "hard", "sub", "sub/b"}; !slices.Equal(got, want) {
 			t.Errorf("walked %q; want %q", got, want)
 		}
-		if err := r.Walk(t.Context(), "", 3, func(Entry) error { return nil }); !errors.Is(err, ErrTooMany) {
+		if err := r.Walk(t.Context(), "", Bounds{Entries: 3, Bytes: 1 << 20}, func(Entry) error { return nil }); !errors.Is(err, ErrTooMany) {
 			t.Errorf("walk over the limit: %v", err)
 		}
-		if err := r.Walk(t.Context(), "outdir", 3, func(Entry) error { return nil }); !errors.Is(err, ErrEscape) {
+		if err := r.Walk(t.Context(), "outdir", plenty, func(Entry) error { return nil }); !errors.Is(err, ErrEscape) {
 			t.Errorf("walk outside: %v", err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := r.Walk(ctx, "", 100, func(Entry) error { return nil }); !errors.Is(err, context.Canceled) {
+		if err := r.Walk(ctx, "", plenty, func(Entry) error { return nil }); !errors.Is(err, context.Canceled) {
 			t.Errorf("walk of a cancelled context: %v", err)
 		}
 	})

@@ -1,6 +1,7 @@
 package tools
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 )
@@ -9,16 +10,19 @@ import (
 func BenchmarkLines(b *testing.B) {
 	const size = 8 << 20
 	line := "func (t read) line(b *strings.Builder, number int64, line string) { return }\n"
-	data := []byte(strings.Repeat(line, size/len(line)))
+	data := bytes.NewReader([]byte(strings.Repeat(line, size/len(line))))
 	for name, source := range map[string]string{"literal": `needle\d+`, "class": `[0-9]{3}`, "fold": `(?i)needle`} {
 		b.Run(name, func(b *testing.B) {
 			p, err := newPattern(source, false)
 			if err != nil {
 				b.Fatal(err)
 			}
-			b.SetBytes(int64(len(data)))
+			b.SetBytes(data.Size())
 			for b.Loop() {
-				p.lines(data, func(int, []byte) bool { b.Fatal("found"); return false })
+				err := p.lines(b.Context(), data, data.Size(), func(int, []byte) bool { b.Fatal("found"); return false })
+				if err != nil {
+					b.Fatal(err)
+				}
 			}
 		})
 	}

@@ -10,7 +10,10 @@ import (
 
 const (
 	mostPaths  = 10_000
-	pathsBytes = 64 << 10 // of paths in one result
+	pathsBytes = 64 << 10 // of paths in one result, as they are found
+	// shownBytes bounds the texts of one result. Short paths below a folder with a long one, and short lines of
+	// a file with a long path, are shown longer than they are found.
+	shownBytes = 256 << 10
 )
 
 // GlobData is what glob found.
@@ -63,6 +66,7 @@ func (t glob) present(a answer) outcome {
 		return outcome{err: failure(a.word, "path", t.String())}
 	}
 	data := GlobData{Root: t.String(), Paths: []string{}, Total: a.number(0)}
+	size := 0
 	for line := range bytes.Lines(a.part(0)) {
 		name, whole := bytes.CutSuffix(line, []byte("\n"))
 		if !whole { // cut by the limit
@@ -74,6 +78,9 @@ func (t glob) present(a answer) outcome {
 		p := valid(name)
 		if t.absolute {
 			p = place{t.name, true}.show(p)
+		}
+		if size += len(p); size > shownBytes {
+			break
 		}
 		data.Paths = append(data.Paths, p)
 	}

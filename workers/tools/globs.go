@@ -225,60 +225,62 @@ func writeRange(b *strings.Builder, lo, hi rune) {
 
 // braces expands {a,b}. A brace without comma or partner means itself.
 func braces(s string) ([]string, error) {
-	todo, done := []string{s}, []string{}
+	todo, done, bytes := []string{s}, []string{}, len(s)
 	for len(todo) > 0 {
 		one := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
 		head, options, tail, ok := firstBrace(one)
 		if !ok {
 			done = append(done, one)
+			continue
 		}
+		bytes -= len(one)
 		for _, o := range options {
 			todo = append(todo, head+o+tail)
+			bytes += len(head) + len(o) + len(tail)
 		}
-		if len(todo)+len(done) > maxBraces {
+		if len(todo)+len(done) > maxBraces || bytes > schemas.MaxBraces {
 			return nil, invalidGlob("its braces expand to too much")
 		}
 	}
 	return done, nil
 }
 
-// firstBrace finds the first pair of braces with a comma between.
+// firstBrace finds the first pair of braces with a comma between, in one go.
 func firstBrace(s string) (head string, options []string, tail string, ok bool) {
-	for i := 0; i < len(s); i++ {
-		switch s[i] {
-		case '\\':
-			i++
-		case '{':
-			if options, end := braceOptions(s, i+1); end > 0 && len(options) > 1 {
-				return s[:i], options, s[end:], true
-			}
-		}
+	type open struct {
+		at     int
+		commas []int
 	}
-	return "", nil, "", false
-}
-
-// braceOptions splits what stands between the brace before from and its partner; end is behind it, 0
-// when there is none.
-func braceOptions(s string, from int) (options []string, end int) {
-	depth, begin := 0, from
-	for i := from; i < len(s); i++ {
-		switch s[i] {
+	var stack []open // the braces that have no partner yet
+	first, end := open{at: len(s)}, 0
+	for i := 0; i < len(s); i++ {
+		switch top := len(stack) - 1; s[i] {
 		case '\\':
 			i++
 		case '{':
-			depth++
+			stack = append(stack, open{at: i})
 		case ',':
-			if depth == 0 {
-				options = append(options, s[begin:i])
-				begin = i + 1
+			if top >= 0 {
+				stack[top].commas = append(stack[top].commas, i)
 			}
 		case '}':
-			if depth == 0 {
-				return append(options, s[begin:i]), i + 1
+			if top < 0 {
+				continue
 			}
-			depth--
+			if b := stack[top]; len(b.commas) > 0 && b.at < first.at {
+				first, end = b, i
+			}
+			stack = stack[:top]
 		}
 	}
-	return nil, 0
+	if end == 0 {
+		return "", nil, "", false
+	}
+	begin := first.at + 1
+	for _, c := range append(first.commas, end) {
+		options = append(options, s[begin:c])
+		begin = c + 1
+	}
+	return s[:first.at], options, s[end+1:], true
 }

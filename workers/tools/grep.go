@@ -21,12 +21,12 @@ const (
 	shownLine = 2000
 )
 
-// GrepData is what grep found: Files, Matches or Counts, by mode.
+// GrepData is what grep found: Files, Matches or Counts, by mode. The other lists are empty.
 type GrepData struct {
 	Mode      schemas.GrepMode `json:"mode"`
-	Files     []string         `json:"files,omitzero"`
-	Matches   []GrepMatch      `json:"matches,omitzero"`
-	Counts    []GrepCount      `json:"counts,omitzero"`
+	Files     []string         `json:"files"`
+	Matches   []GrepMatch      `json:"matches"`
+	Counts    []GrepCount      `json:"counts"`
 	Truncated bool             `json:"truncated"`
 	// TooLarge counts the files that were not searched because they are larger than 32 MiB.
 	TooLarge int64 `json:"too_large,omitzero"`
@@ -94,7 +94,7 @@ func (t grep) present(a answer) outcome {
 	if a.word != wordOK {
 		return outcome{err: failure(a.word, "path", t.String())}
 	}
-	data := GrepData{Mode: t.mode, TooLarge: a.number(0)}
+	data := GrepData{Mode: t.mode, Files: []string{}, Matches: []GrepMatch{}, Counts: []GrepCount{}, TooLarge: a.number(0)}
 	part := a.part(0)
 	if data.Truncated = len(part) > grepBytes; data.Truncated {
 		part = part[:grepBytes]
@@ -119,7 +119,7 @@ func (t grep) parse(part []byte, single bool, data *GrepData) string {
 		show = func(string) string { return t.String() }
 	}
 	var lines []string
-	path, shown := "", 0
+	path, shown, size := "", 0, 0
 	for line := range bytes.Lines(part) {
 		raw, whole := bytes.CutSuffix(line, []byte("\n"))
 		if !whole { // cut by the limit
@@ -130,14 +130,22 @@ func (t grep) parse(part []byte, single bool, data *GrepData) string {
 			path = show(name)
 			continue
 		}
-		if shown == t.most {
+		number, found, _ := strings.Cut(s, ":")
+		switch t.mode {
+		case schemas.GrepContent:
+			size += len(path) + len(s)
+		case schemas.GrepCount:
+			size += len(show(found))
+		default:
+			size += len(show(s))
+		}
+		// Each line may be shown with the whole path of its file.
+		if shown++; shown > t.most || size > shownBytes {
 			data.Truncated = true
 			break
 		}
-		shown++
 		switch t.mode {
 		case schemas.GrepContent:
-			number, found, _ := strings.Cut(s, ":")
 			n, _ := strconv.Atoi(number)
 			m := GrepMatch{Path: path, Line: n, Text: shorten(found)}
 			if t.dialect.deep() && (len(data.Matches) == 0 || data.Matches[len(data.Matches)-1].Path != path) {
@@ -146,9 +154,8 @@ func (t grep) parse(part []byte, single bool, data *GrepData) string {
 			data.Matches = append(data.Matches, m)
 			lines = append(lines, t.matched(m))
 		case schemas.GrepCount:
-			number, name, _ := strings.Cut(s, ":")
 			n, _ := strconv.Atoi(number)
-			c := GrepCount{Path: show(name), Count: n}
+			c := GrepCount{Path: show(found), Count: n}
 			data.Counts = append(data.Counts, c)
 			if t.dialect.deep() {
 				lines = append(lines, fmt.Sprintf("%s: %d", c.Path, c.Count))

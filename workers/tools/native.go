@@ -16,10 +16,7 @@ type native interface {
 	run(ctx context.Context, root *safefs.Root) (answer, error)
 }
 
-// RunNative carries a file tool out in this process, with the same result as its compiled run, and
-// reports whether the call has one; bash has none. It blocks until it is done, for at most the call's
-// timeout (else [schemas.DefaultTimeout]), after which the result says so. The error is ctx's own, or
-// that of [Compile].
+// RunNative compiles a call and carries it out as [Plan.RunNative] does. The error may be that of [Compile].
 func RunNative(ctx context.Context, root *safefs.Root, c schemas.Call, input any) (schemas.Result, bool, error) {
 	if _, ok := input.(schemas.BashInput); ok {
 		return schemas.Result{}, false, nil
@@ -28,6 +25,17 @@ func RunNative(ctx context.Context, root *safefs.Root, c schemas.Call, input any
 	if err != nil {
 		return schemas.Result{}, true, err
 	}
+	return p.RunNative(ctx, root)
+}
+
+// RunNative carries a file tool out in this process, with the same result as its compiled run, and
+// reports whether the plan has one; bash has none. It blocks until it is done, for at most the plan's
+// timeout (else [schemas.DefaultTimeout]), after which the result says so, and ends a moment after ctx
+// does. The error is ctx's own.
+//
+// Whatever the files and the input are, it holds no more than some tens of megabytes.
+func (p Plan) RunNative(ctx context.Context, root *safefs.Root) (schemas.Result, bool, error) {
+	c := p.call
 	t, ok := p.tool.(native)
 	if !ok {
 		return schemas.Result{}, false, nil

@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -35,7 +37,9 @@ func (t read) run(ctx context.Context, root *safefs.Root) (a answer, err error) 
 	}
 	a = answer{word: wordOK, texts: []string{""}}
 	newlines, page := int64(-1), []byte(nil)
-	if info.Size() <= countedSize {
+	switch {
+	case info.Size() > countedSize && hasNUL(peek[:n]): // no page of it is shown, however far the first line is
+	case info.Size() <= countedSize:
 		content, err := io.ReadAll(io.LimitReader(f, countedSize))
 		if err != nil {
 			return a, fmt.Errorf("read: %w", err)
@@ -43,7 +47,7 @@ func (t read) run(ctx context.Context, root *safefs.Root) (a answer, err error) 
 		newlines = int64(bytes.Count(content, []byte{'\n'}))
 		a.texts[0] = etag(content)
 		page = t.cut(content)
-	} else {
+	default:
 		seen, err := t.scan(ctx, f, &page)
 		if err != nil {
 			return a, err
@@ -109,7 +113,7 @@ func (t read) scan(ctx context.Context, f *os.File, page *[]byte) (seen int64, e
 	}
 }
 
-func (t write) run(_ context.Context, root *safefs.Root) (answer, error) {
+func (t write) run(ctx context.Context, root *safefs.Root) (answer, error) {
 	mode := map[schemas.WriteMode]safefs.Mode{
 		schemas.WriteOverwrite: safefs.Replace, schemas.WriteCreate: safefs.Create, schemas.WriteAppend: safefs.Append,
 	}[t.in.Mode]
@@ -120,11 +124,11 @@ func (t write) run(_ context.Context, root *safefs.Root) (answer, error) {
 		if created {
 			return answer{word: wordChanged}, nil
 		}
-		content, info, err := root.ReadFile(t.name, wholeSize)
+		present, info, err := hashOf(ctx, root, t.name)
 		if err != nil {
 			return answer{}, fmt.Errorf("write: %w", err)
 		}
-		if etag(content) != t.in.IfMatch {
+		if present != t.in.IfMatch {
 			return answer{word: wordChanged}, nil
 		}
 		was = info
@@ -133,6 +137,36 @@ func (t write) run(_ context.Context, root *safefs.Root) (answer, error) {
 		return answer{}, fmt.Errorf("write: %w", err)
 	}
 	return answer{word: wordOK, numbers: []int64{int64(number(created))}}, nil
+}
+
+// hashOf is the etag of a file of at most [wholeSize] bytes, and what it was.
+func hashOf(ctx context.Context, root *safefs.Root, name string) (string, fs.FileInfo, error) {
+	f, err := root.Open(name)
+	if err != nil {
+		return "", nil, err //nolint:wrapcheck // the caller says what for
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	info, err := f.Stat()
+	if err != nil {
+		return "", nil, err //nolint:wrapcheck // as above
+	}
+	hash, buf := sha256.New(), make([]byte, window)
+	for at := int64(0); ; {
+		if err := ctx.Err(); err != nil {
+			return "", nil, err //nolint:wrapcheck // the context's own error
+		}
+		n, err := f.Read(buf)
+		_, _ = hash.Write(buf[:n]) // it cannot fail
+		if at += int64(n); max(at, info.Size()) > wholeSize {
+			return "", nil, safefs.ErrTooLarge
+		}
+		if errors.Is(err, io.EOF) {
+			return hex.EncodeToString(hash.Sum(nil)), info, nil
+		}
+		if err != nil {
+			return "", nil, err //nolint:wrapcheck // as above
+		}
+	}
 }
 
 func (t edit) run(_ context.Context, root *safefs.Root) (answer, error) {

@@ -1,11 +1,12 @@
 package tools
 
 import (
-	"bytes"
 	"cmp"
+	"container/heap"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"path"
 	"slices"
@@ -21,20 +22,19 @@ import (
 const mostEntries = 1_000_000
 
 func (t glob) run(ctx context.Context, root *safefs.Root) (answer, error) {
-	type found struct {
-		path string
-		time time.Time
-	}
-	var all []found
-	err := walk(ctx, root, t.name, func(e safefs.Entry) error {
+	var first firstPaths
+	err := walk(ctx, root, t.name, root.Walk, func(e safefs.Entry) error {
 		base := path.Base(e.Path)
 		if strings.HasPrefix(base, ".") && !t.hidden {
 			return fs.SkipDir
 		}
-		if !e.Type.IsRegular() && (!e.Type.IsDir() || !t.dirs) || !t.match.matches([]byte(e.Path)) {
+		if !e.Type.IsRegular() && (!e.Type.IsDir() || !t.dirs) {
 			return nil
 		}
-		f := found{path: e.Path}
+		if matched, err := t.match.matches(ctx, []byte(e.Path)); err != nil || !matched {
+			return err
+		}
+		f := foundPath{path: e.Path}
 		if t.order == schemas.SortNewest {
 			info, err := e.Info()
 			if err != nil { // gone meanwhile
@@ -42,26 +42,77 @@ func (t glob) run(ctx context.Context, root *safefs.Root) (answer, error) {
 			}
 			f.time = info.ModTime
 		}
-		all = append(all, f)
+		first.add(f)
 		return nil
 	})
 	if err != nil {
 		return answer{}, err
 	}
-	slices.SortFunc(all, func(a, b found) int { return cmp.Or(b.time.Compare(a.time), cmp.Compare(a.path, b.path)) })
 	var out []byte
-	for i, f := range all {
-		if i == mostPaths || len(out) >= pathsBytes {
-			break
-		}
+	for _, f := range first.sorted() {
 		out = append(append(out, f.path...), '\n')
 	}
-	return answer{word: wordOK, numbers: []int64{int64(len(all))}, parts: [][]byte{out[:min(len(out), pathsBytes)]}}, nil
+	return answer{word: wordOK, numbers: []int64{first.total}, parts: [][]byte{out[:min(len(out), pathsBytes)]}}, nil
+}
+
+type foundPath struct {
+	path string
+	time time.Time
+}
+
+// compare orders the newest first, and paths of one age by name.
+func (f foundPath) compare(o foundPath) int {
+	return cmp.Or(o.time.Compare(f.time), cmp.Compare(f.path, o.path))
+}
+
+// firstPaths keeps, of all that are added, those which an answer can show: the first, up to [mostPaths]
+// paths and the one that fills [pathsBytes]. It is a heap whose root is the last of them.
+type firstPaths struct {
+	total int64
+	bytes int
+	paths []foundPath
+}
+
+func (h *firstPaths) Len() int           { return len(h.paths) }
+func (h *firstPaths) Less(i, j int) bool { return h.paths[i].compare(h.paths[j]) > 0 }
+func (h *firstPaths) Swap(i, j int)      { h.paths[i], h.paths[j] = h.paths[j], h.paths[i] }
+
+// Push is for package heap.
+func (h *firstPaths) Push(x any) {
+	if f, ok := x.(foundPath); ok {
+		h.paths = append(h.paths, f)
+	}
+}
+
+// Pop is for package heap.
+func (h *firstPaths) Pop() any {
+	last := h.paths[len(h.paths)-1]
+	h.paths[len(h.paths)-1] = foundPath{}
+	h.paths = h.paths[:len(h.paths)-1]
+	return last
+}
+
+func (h *firstPaths) add(f foundPath) {
+	h.total++
+	heap.Push(h, f)
+	h.bytes += len(f.path) + 1
+	for h.Len() > mostPaths || h.bytes-len(h.paths[0].path)-1 >= pathsBytes { // what is before the last fills the answer
+		h.bytes -= len(h.paths[0].path) + 1
+		heap.Pop(h)
+	}
+}
+
+func (h *firstPaths) sorted() []foundPath {
+	slices.SortFunc(h.paths, foundPath.compare)
+	return h.paths
 }
 
 // walk visits what lies below a folder, but for names with line breaks. A file that a visit skips is
 // only that file.
-func walk(ctx context.Context, root *safefs.Root, name string, visit func(safefs.Entry) error) error {
+func walk(
+	ctx context.Context, root *safefs.Root, name string,
+	how func(context.Context, string, safefs.Bounds, func(safefs.Entry) error) error, visit func(safefs.Entry) error,
+) error {
 	info, err := root.Stat(name)
 	if err != nil {
 		return fmt.Errorf("walk: %w", err)
@@ -69,7 +120,7 @@ func walk(ctx context.Context, root *safefs.Root, name string, visit func(safefs
 	if !info.IsDir() {
 		return fmt.Errorf("walk: %w", syscall.ENOTDIR)
 	}
-	err = root.Walk(ctx, name, mostEntries, func(e safefs.Entry) error {
+	err = how(ctx, name, safefs.Bounds{Entries: mostEntries, Bytes: schemas.MaxWalkNames}, func(e safefs.Entry) error {
 		err := fs.SkipDir
 		if !strings.Contains(path.Base(e.Path), "\n") {
 			err = visit(e)
@@ -94,24 +145,20 @@ func (t grep) run(ctx context.Context, root *safefs.Root) (answer, error) {
 	if !info.IsDir() {
 		return s.single(ctx, info)
 	}
-	var list []string
-	err = walk(ctx, root, t.name, func(e safefs.Entry) error {
+	err = walk(ctx, root, t.name, root.WalkSorted, func(e safefs.Entry) error {
 		if e.Type.IsDir() && skipped(path.Base(e.Path)) {
 			return fs.SkipDir
 		}
-		if e.Type.IsRegular() && (t.only == nil || t.only.matches([]byte(e.Path))) {
-			list = append(list, e.Path)
+		if !e.Type.IsRegular() {
+			return nil
 		}
-		return nil
+		if wanted, err := s.wanted(ctx, e.Path); err != nil || !wanted {
+			return err
+		}
+		return s.file(ctx, e.Path, path.Join(t.name, e.Path))
 	})
 	if err != nil {
 		return answer{}, err
-	}
-	slices.Sort(list)
-	for _, p := range list {
-		if err := s.file(ctx, p, path.Join(t.name, p)); err != nil {
-			return answer{}, err
-		}
 	}
 	return s.answer(false), nil
 }
@@ -147,33 +194,41 @@ func (s *search) single(ctx context.Context, info fs.FileInfo) (answer, error) {
 	if !info.Mode().IsRegular() {
 		return answer{word: wordNotRegular}, nil
 	}
-	if s.only != nil && !s.only.matches([]byte(path.Base(s.name))) {
-		return s.answer(true), nil
+	wanted, err := s.wanted(ctx, path.Base(s.name))
+	if wanted {
+		err = s.file(ctx, path.Base(s.name), s.name)
 	}
-	err := s.file(ctx, path.Base(s.name), s.name)
 	return s.answer(true), err
+}
+
+// wanted reports whether a file's name is one to search.
+func (s *search) wanted(ctx context.Context, name string) (bool, error) {
+	if s.only == nil {
+		return true, nil
+	}
+	return s.only.matches(ctx, []byte(name))
 }
 
 // file searches one file. What cannot be read is passed over.
 func (s *search) file(ctx context.Context, shown, name string) error {
-	if err := ctx.Err(); err != nil {
-		return err //nolint:wrapcheck // the context's own error
-	}
-	if s.full() { // only the size is still of interest
-		if info, err := s.root.Stat(name); err == nil && info.Size() > largestFile {
-			s.large++
-		}
-		return nil
-	}
-	data, _, err := s.root.ReadFile(name, largestFile)
-	if errors.Is(err, safefs.ErrTooLarge) {
-		s.large++
-	}
-	if err != nil || bytes.IndexByte(data[:min(len(data), peekBytes)], 0) >= 0 {
+	f, err := s.root.Open(name)
+	if err != nil {
 		return nil //nolint:nilerr // as said
 	}
+	defer func() { _ = f.Close() }() // it was only read
+	info, err := f.Stat()
+	if err != nil {
+		return nil //nolint:nilerr // as said
+	}
+	if info.Size() > largestFile {
+		s.large++
+		return nil
+	}
+	if s.full() || binary(f) { // of a full answer only the sizes are still of interest
+		return nil
+	}
 	count := 0
-	s.match.lines(data, func(number int, line []byte) bool {
+	err = s.match.lines(ctx, f, info.Size(), func(number int, line []byte) bool {
 		if count++; s.mode != schemas.GrepContent {
 			return s.mode == schemas.GrepCount
 		}
@@ -186,6 +241,9 @@ func (s *search) file(ctx context.Context, shown, name string) error {
 		s.shown++
 		return !s.full()
 	})
+	if ctx.Err() != nil {
+		return err
+	}
 	switch {
 	case count == 0:
 	case s.mode == schemas.GrepCount:
@@ -196,4 +254,11 @@ func (s *search) file(ctx context.Context, shown, name string) error {
 		s.shown++
 	}
 	return nil
+}
+
+// binary looks for a NUL in the beginning of a file.
+func binary(f io.ReaderAt) bool {
+	peek := make([]byte, peekBytes)
+	n, _ := f.ReadAt(peek, 0) // what cannot be read is found out later
+	return hasNUL(peek[:n])
 }

@@ -1,7 +1,6 @@
 package tools
 
 import (
-	"bytes"
 	"fmt"
 	"regexp"
 	"regexp/syntax"
@@ -18,48 +17,107 @@ import (
 type pattern struct {
 	ere     string         // for grep -E in the C locale: characters are sequences of bytes
 	rust    string         // for ripgrep
-	re      *regexp.Regexp // for this process, over whole files
+	re      *regexp.Regexp // for this process, over whole lines
 	literal []byte         // occurs in every match; empty: none is known
 	exact   bool           // literal is all there is to match
+
+	window int // bytes of a file that are looked at at a time
+	stride int // bytes that are searched between two looks at the context
 }
 
 const (
 	// maxExpression bounds what a pattern may grow to for grep, in bytes.
 	maxExpression = 64 << 10
+	// maxOwnExpression bounds it for the other two, which write the same class longer.
+	maxOwnExpression = 8 * maxExpression
+	// maxFolded bounds the ranges beyond ASCII in a pattern that ignores case: the parser takes milliseconds
+	// for each.
+	maxFolded = 64
 	// noCharacter stands for bytes that are no UTF-8. No pattern matches it.
 	noCharacter = unicode.MaxRune
 )
 
-// newPattern parses s, in Go's syntax.
+func invalidPattern(format string, args ...any) error {
+	return schemas.Errorf(schemas.Invalid, "", "Invalid pattern: "+format, args...)
+}
+
+// newPattern parses s, in Go's syntax. However s is made, it takes a fraction of a second.
 func newPattern(s string, fold bool) (pattern, error) {
 	flags := syntax.Perl
 	if fold {
 		flags |= syntax.FoldCase
 	}
+	if (fold || strings.Contains(s, "(?")) && wideRanges(s) > maxFolded {
+		return pattern{}, invalidPattern("it has more than %d ranges of characters beyond ASCII and ignores case; use fewer", maxFolded)
+	}
 	tree, err := syntax.Parse(s, flags)
 	if err != nil {
-		return pattern{}, schemas.Errorf(schemas.Invalid, "", "Invalid pattern: %s", strings.TrimPrefix(err.Error(), "error parsing regexp: "))
+		return pattern{}, invalidPattern("%s", strings.TrimPrefix(err.Error(), "error parsing regexp: "))
 	}
 	if !possible(tree) {
-		return pattern{}, schemas.Errorf(schemas.Invalid, "", "Invalid pattern: it cannot match within one line")
+		return pattern{}, invalidPattern("it cannot match within one line")
 	}
-	var ere, rust, own strings.Builder
-	writer{&ere, syntaxERE}.write(tree)
-	if ripgrepErrs(tree) {
-		rust.WriteString("(") // refused by it, so the script takes grep
-	} else {
-		writer{&rust, syntaxRust}.write(tree)
+	size := programSize(tree)
+	if size > schemas.MaxPatternSteps {
+		return pattern{}, invalidPattern("it is too large: it has %d steps once its repetitions are written out, the limit is %d; use smaller counts", size, schemas.MaxPatternSteps)
 	}
-	writer{&own, syntaxGo}.write(tree)
-	if ere.Len() > maxExpression {
-		return pattern{}, schemas.Errorf(schemas.Invalid, "", "Invalid pattern: it is too large; use smaller character classes or fewer alternatives")
+	ere := expression(tree, syntaxERE)
+	if len(ere) > maxExpression {
+		return pattern{}, invalidPattern("it is too large; use smaller character classes or fewer alternatives")
 	}
-	re, err := regexp.Compile("(?m)" + own.String())
+	rust := "(" // refused by ripgrep, so the script takes grep
+	if !ripgrepErrs(tree) {
+		rust = expression(tree, syntaxRust)
+	}
+	own := expression(tree, syntaxGo)
+	if max(len(rust), len(own)) > maxOwnExpression {
+		return pattern{}, invalidPattern("it is too large; use smaller character classes or fewer alternatives")
+	}
+	re, err := regexp.Compile("(?m)" + own)
 	if err != nil {
-		return pattern{}, schemas.Errorf(schemas.Invalid, "", "Invalid pattern: it is too large once written out")
+		return pattern{}, invalidPattern("it is too large once written out")
 	}
 	literal, exact := required(tree)
-	return pattern{ere: ere.String(), rust: rust.String(), re: re, literal: []byte(literal), exact: exact}, nil
+	return pattern{ere: ere, rust: rust, re: re, literal: []byte(literal), exact: exact, window: window, stride: stride(size)}, nil
+}
+
+// wideRanges counts at most the ranges of characters that end beyond ASCII.
+func wideRanges(s string) (n int) {
+	for i := 0; i+1 < len(s); i++ {
+		if s[i] == '-' && (s[i+1] == '\\' || s[i+1] >= utf8.RuneSelf) {
+			n++
+		}
+	}
+	return n
+}
+
+// programSize is at least the number of instructions that an expression is compiled to, of which Go's
+// engine may look at each for each character. Beyond [schemas.MaxPatternSteps] it need not be exact.
+func programSize(re *syntax.Regexp) int {
+	n := 1
+	switch re.Op { //nolint:exhaustive // the others are one instruction
+	case syntax.OpLiteral:
+		n = len(re.Rune)
+	case syntax.OpConcat, syntax.OpRepeat:
+		n = 0
+	case syntax.OpAlternate:
+		n = len(re.Sub)
+	case syntax.OpStar, syntax.OpPlus, syntax.OpQuest, syntax.OpCapture:
+		n = 2
+	}
+	for _, sub := range re.Sub {
+		if n += programSize(sub); n > schemas.MaxPatternSteps {
+			return n
+		}
+	}
+	switch { // of a repetition each copy that may be left out is a choice
+	case re.Op != syntax.OpRepeat:
+	case re.Max < 0:
+		n = n*max(re.Min, 1) + 2
+	default: // at most 1000 times 10,000
+		n = n*re.Max + re.Max - re.Min
+	}
+	return max(n, 1)
 }
 
 // newLiteral is the pattern of a text that is taken literally.
@@ -161,99 +219,6 @@ func required(re *syntax.Regexp) (literal string, exact bool) {
 	return literal, false
 }
 
-// lines calls found for each line of data that matches, with its number from 1 and without its end.
-func (p pattern) lines(data []byte, found func(number int, line []byte) bool) {
-	if len(p.literal) > 0 && !bytes.Contains(data, p.literal) {
-		return
-	}
-	searched := data
-	if !utf8.Valid(data) {
-		searched = nil // line by line: bytes that are no characters must not match, and must be shown
-	}
-	number, at := 1, 0 // at is the begin of line number
-	for at < len(data) {
-		var from int
-		if searched != nil {
-			m := p.next(searched[at:])
-			if m < 0 {
-				return
-			}
-			from = at + bytes.LastIndexByte(data[at:at+m], '\n') + 1
-			if from >= len(data) { // an empty match behind the last line end
-				return
-			}
-			number += bytes.Count(data[at:from], []byte{'\n'})
-		} else {
-			from = at
-		}
-		end := len(data)
-		if n := bytes.IndexByte(data[from:], '\n'); n >= 0 {
-			end = from + n
-		}
-		line := data[from:end]
-		if searched != nil || p.matches(line) {
-			if !found(number, line) {
-				return
-			}
-		}
-		number, at = number+1, end+1
-	}
-}
-
-// next returns where the first match begins, or -1. Data begins a line.
-func (p pattern) next(data []byte) int {
-	if p.exact {
-		return bytes.Index(data, p.literal)
-	}
-	if len(p.literal) == 0 {
-		if m := p.re.FindIndex(data); m != nil {
-			return m[0]
-		}
-		return -1
-	}
-	// Only lines that hold the literal can match.
-	for at := 0; ; {
-		n := bytes.Index(data[at:], p.literal)
-		if n < 0 {
-			return -1
-		}
-		from := at + bytes.LastIndexByte(data[at:at+n], '\n') + 1
-		end := len(data)
-		if e := bytes.IndexByte(data[at+n:], '\n'); e >= 0 {
-			end = at + n + e
-		}
-		if p.re.Match(data[from:end]) {
-			return from
-		}
-		if end == len(data) {
-			return -1
-		}
-		at = end + 1
-	}
-}
-
-// matches reports whether one line matches. Bytes that are no UTF-8 match nothing.
-func (p pattern) matches(line []byte) bool {
-	if !utf8.Valid(line) {
-		line = replaceInvalid(line)
-	}
-	return p.re.Match(line)
-}
-
-// replaceInvalid puts a character that no pattern matches in the place of each bad byte.
-func replaceInvalid(line []byte) []byte {
-	out := make([]byte, 0, len(line)+utf8.UTFMax)
-	for len(line) > 0 {
-		r, n := utf8.DecodeRune(line)
-		if r == utf8.RuneError && n == 1 {
-			r = noCharacter
-		}
-		out = utf8.AppendRune(out, r)
-		line = line[n:]
-	}
-	return out
-}
-
 // engine is whose syntax is written.
 type engine int
 
@@ -263,6 +228,13 @@ const (
 	syntaxERE
 )
 
+// expression writes a parsed expression for an engine. Beyond the limits of newPattern it is not whole.
+func expression(tree *syntax.Regexp, as engine) string {
+	var b strings.Builder
+	writer{&b, as}.write(tree)
+	return b.String()
+}
+
 // writer writes a parsed expression for an engine. What only decides which of several matches is
 // found (greediness, captures) is left out: a line matches or not.
 type writer struct {
@@ -271,6 +243,11 @@ type writer struct {
 }
 
 func (w writer) text(s string) { w.out.WriteString(s) }
+
+// full reports that the expression is too large already, so that the rest need not be written.
+func (w writer) full() bool {
+	return w.out.Len() > maxOwnExpression || w.as == syntaxERE && w.out.Len() > maxExpression
+}
 
 func (w writer) group(re *syntax.Regexp) {
 	w.open()
@@ -287,9 +264,12 @@ func (w writer) open() {
 }
 
 func (w writer) write(re *syntax.Regexp) {
+	if w.full() {
+		return
+	}
 	switch re.Op {
 	case syntax.OpLiteral:
-		for _, r := range re.Rune {
+		for _, r := range re.Rune { // each is short
 			w.literal(r, re.Flags&syntax.FoldCase != 0)
 		}
 	case syntax.OpCharClass:

@@ -196,10 +196,10 @@ func (t read) isBinary(peek []byte) bool {
 	if t.dialect.deep() && media(t.name) && len(peek) > 0 {
 		return true
 	}
-	peek = peek[:min(len(peek), peekBytes)]
-	if bytes.IndexByte(peek, 0) >= 0 {
+	if hasNUL(peek) {
 		return true
 	}
+	peek = peek[:min(len(peek), peekBytes)]
 	if !t.dialect.deep() {
 		return false
 	}
@@ -215,6 +215,9 @@ func (t read) isBinary(peek []byte) bool {
 	}
 	return !utf8.Valid(peek)
 }
+
+// hasNUL reports whether the beginning of a file tells that it is binary.
+func hasNUL(peek []byte) bool { return bytes.IndexByte(peek[:min(len(peek), peekBytes)], 0) >= 0 }
 
 func media(name string) bool {
 	switch strings.ToLower(path.Ext(name)) {

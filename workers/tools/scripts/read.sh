@@ -1,5 +1,5 @@
 # read: PATH; lines to skip, lines and bytes wanted, bytes of the beginning wanted.
-need base64 head readlink sha256sum stat tail wc
+need base64 head readlink sha256sum stat tail tr wc
 IFS=' ' read -r skip lines most peek
 resolve "$path"
 must_be_file
@@ -16,6 +16,11 @@ fi
 printf -- '-\n'
 head -c "$peek" "$file" | base64
 printf -- '-\n'
+if [ "$size" -gt 1048576 ] && [ "$(head -c 8192 "$file" | tr -cd '\000' | wc -c)" -gt 0 ]; then
+	# It is binary: no page of it is shown, however far the first line is.
+	printf '=-1\n=0\n.\n'
+	exit 0
+fi
 page=$(tail -n "+$((skip + 1))" "$file" | head -n "$lines" | head -c "$most" | base64)
 printf '%s\n' "$page"
 [ -n "$page" ] || newlines=$(wc -l <"$file")

@@ -1,0 +1,285 @@
+package tools
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"unicode/utf8"
+)
+
+// window is how much of a file is looked at at a time, in bytes.
+const window = 64 << 10
+
+// stride is how many bytes are searched between two looks at the context, by a program of so many
+// instructions: what it may take is the product, some tens of milliseconds at worst.
+func stride(program int) int {
+	const effort = 2 << 20
+	return min(effort/max(program, 1), window)
+}
+
+// matches reports whether one line matches. Bytes that are no UTF-8 match nothing.
+func (p pattern) matches(ctx context.Context, line []byte) (bool, error) {
+	if holds := bytes.Contains(line, p.literal); p.exact || !holds {
+		return holds, nil
+	}
+	if len(line) <= p.stride && utf8.Valid(line) {
+		return p.re.Match(line), nil
+	}
+	r := &runes{ctx: ctx, in: bytes.NewReader(line), stride: p.stride}
+	matched := p.re.MatchReader(r)
+	return matched, r.err
+}
+
+// runes reads characters for an expression, each byte that is no UTF-8 as one that nothing matches. When the
+// context ends it says that there is no more.
+type runes struct {
+	ctx    context.Context //nolint:containedctx // the interface that it keeps has none
+	in     io.RuneReader
+	stride int // characters between two looks at the context
+	read   int
+	err    error // why the end was no end
+}
+
+// ReadRune returns the next character.
+func (r *runes) ReadRune() (rune, int, error) {
+	if r.err != nil {
+		return 0, 0, io.EOF
+	}
+	if r.read++; r.read%r.stride == 0 {
+		if r.err = r.ctx.Err(); r.err != nil {
+			return 0, 0, io.EOF
+		}
+	}
+	c, n, err := r.in.ReadRune()
+	if err != nil && !errors.Is(err, io.EOF) {
+		r.err = err
+	}
+	if c == utf8.RuneError && n == 1 {
+		c = noCharacter
+	}
+	return c, n, err //nolint:wrapcheck // io.EOF must stay bare
+}
+
+// lines calls found for each line of a file that matches, with its number from 1 and its beginning, of at
+// most [cutLine] bytes, without its end. It holds a window of the file at a time, so that neither many lines
+// nor long ones cost memory, and looks at the context again and again.
+func (p pattern) lines(ctx context.Context, f io.ReaderAt, size int64, found func(number int, line []byte) bool) error {
+	buf := make([]byte, min(int64(p.window), size))
+	number := 1
+	for at := int64(0); at < size; {
+		n, err := f.ReadAt(buf[:min(int64(len(buf)), size-at)], at)
+		if err != nil && !errors.Is(err, io.EOF) || n == 0 { // n is 0 where the file became shorter
+			return ignoreEOF(err)
+		}
+		piece := buf[:n]
+		end := bytes.LastIndexByte(piece, '\n') + 1
+		if at+int64(n) >= size || err != nil { // the last line need not have an end
+			end = n
+		}
+		if end == 0 { // a line that is longer than the window
+			length, more, err := p.longLine(ctx, f, at, size, number, found)
+			if err != nil || !more {
+				return err
+			}
+			at, number = at+length, number+1
+			continue
+		}
+		lines, more, err := p.whole(ctx, piece[:end], number, found)
+		if err != nil || !more {
+			return err
+		}
+		at, number = at+int64(end), number+lines
+	}
+	return nil
+}
+
+func ignoreEOF(err error) error {
+	if err == nil || errors.Is(err, io.EOF) {
+		return nil
+	}
+	return fmt.Errorf("search: %w", err)
+}
+
+// whole searches whole lines and returns how many they are.
+func (p pattern) whole(ctx context.Context, data []byte, number int, found func(number int, line []byte) bool) (lines int, more bool, err error) {
+	if err := ctx.Err(); err != nil {
+		return 0, false, err //nolint:wrapcheck // the context's own error
+	}
+	if len(p.literal) > 0 && !bytes.Contains(data, p.literal) {
+		return lineEnds(data), true, nil
+	}
+	stride := p.stride
+	if p.exact {
+		stride = p.window
+	}
+	for at := 0; at < len(data); {
+		end := len(data)
+		if end-at > stride {
+			end = at + bytes.LastIndexByte(data[at:at+stride], '\n') + 1
+		}
+		if end > at {
+			n, more := p.some(data[at:end], number+lines, found)
+			if lines, at = lines+n, end; !more {
+				return lines, false, nil
+			}
+		} else { // a line that is longer than the stride
+			if n := bytes.IndexByte(data[at:], '\n'); n >= 0 {
+				end = at + n
+			} else {
+				end = len(data)
+			}
+			matched, err := p.matches(ctx, data[at:end])
+			if err != nil || matched && !found(number+lines, cut(data[at:end])) {
+				return lines, false, err
+			}
+			lines, at = lines+1, end+1
+		}
+		if err := ctx.Err(); err != nil {
+			return lines, false, err //nolint:wrapcheck // the context's own error
+		}
+	}
+	return lines, true, nil
+}
+
+// cut keeps of a line what an answer may show.
+func cut(line []byte) []byte { return line[:min(len(line), cutLine)] }
+
+// some searches lines that are short enough to be searched at once.
+func (p pattern) some(data []byte, first int, found func(number int, line []byte) bool) (lines int, more bool) {
+	valid := utf8.Valid(data) // else line by line: bytes that are no characters must not match, and must be shown
+	for at := 0; at < len(data); {
+		from := at
+		if valid {
+			m := p.next(data[at:])
+			if m >= 0 {
+				from = at + bytes.LastIndexByte(data[at:at+m], '\n') + 1
+			}
+			if m < 0 || from >= len(data) { // or an empty match behind the last line end
+				return lines + count(data[at:]), true
+			}
+			lines += lineEnds(data[at:from])
+		}
+		end := len(data)
+		if n := bytes.IndexByte(data[from:], '\n'); n >= 0 {
+			end = from + n
+		}
+		line := data[from:end]
+		if valid || p.matchesShort(line) {
+			if !found(first+lines, cut(line)) {
+				return lines, false
+			}
+		}
+		lines, at = lines+1, end+1
+	}
+	return lines, true
+}
+
+// lineEnds counts the ends of lines.
+func lineEnds(data []byte) int { return bytes.Count(data, []byte{'\n'}) }
+
+// count is the number of lines of data, the last of which need not have an end.
+func count(data []byte) int {
+	n := lineEnds(data)
+	if len(data) > 0 && data[len(data)-1] != '\n' {
+		n++
+	}
+	return n
+}
+
+// matchesShort is matches for a line that is no longer than the stride.
+func (p pattern) matchesShort(line []byte) bool {
+	matched, _ := p.matches(context.Background(), line) // it looks at no context
+	return matched
+}
+
+// next returns where the first match begins, or -1. Data begins a line.
+func (p pattern) next(data []byte) int {
+	if p.exact {
+		return bytes.Index(data, p.literal)
+	}
+	if len(p.literal) == 0 {
+		if m := p.re.FindIndex(data); m != nil {
+			return m[0]
+		}
+		return -1
+	}
+	// Only lines that hold the literal can match.
+	for at := 0; ; {
+		n := bytes.Index(data[at:], p.literal)
+		if n < 0 {
+			return -1
+		}
+		from := at + bytes.LastIndexByte(data[at:at+n], '\n') + 1
+		end := len(data)
+		if e := bytes.IndexByte(data[at+n:], '\n'); e >= 0 {
+			end = at + n + e
+		}
+		if p.re.Match(data[from:end]) {
+			return from
+		}
+		if end == len(data) {
+			return -1
+		}
+		at = end + 1
+	}
+}
+
+// longLine searches the line that begins at at and is longer than a window, and returns its length with its
+// end. It reads it twice: for the literal and the end, then for the rest of the expression.
+func (p pattern) longLine(
+	ctx context.Context, f io.ReaderAt, at, size int64, number int, found func(number int, line []byte) bool,
+) (length int64, more bool, err error) {
+	length, holds, err := p.measure(ctx, f, at, size)
+	if err != nil {
+		return 0, false, err
+	}
+	matched := holds
+	if holds && !p.exact {
+		in := bufio.NewReaderSize(io.NewSectionReader(f, at, length), window)
+		r := &runes{ctx: ctx, in: in, stride: p.stride}
+		if matched = p.re.MatchReader(r); r.err != nil {
+			return 0, false, fmt.Errorf("search: %w", r.err)
+		}
+	}
+	if !matched {
+		return length + 1, true, nil
+	}
+	begin := make([]byte, min(length, cutLine))
+	n, err := f.ReadAt(begin, at)
+	return length + 1, found(number, begin[:n]), ignoreEOF(err)
+}
+
+// measure finds the length of a line without its end, and whether it holds the literal.
+func (p pattern) measure(ctx context.Context, f io.ReaderAt, at, size int64) (length int64, holds bool, err error) {
+	holds = len(p.literal) == 0
+	buf := make([]byte, p.window+len(p.literal)) // what stands over the edge of two windows is seen in the second
+	kept := 0
+	for at+length < size {
+		if err := ctx.Err(); err != nil {
+			return 0, false, err //nolint:wrapcheck // the context's own error
+		}
+		n, err := f.ReadAt(buf[kept:kept+int(min(int64(p.window), size-at-length))], at+length)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return 0, false, fmt.Errorf("search: %w", err)
+		}
+		piece := buf[:kept+n]
+		end := bytes.IndexByte(piece[kept:], '\n')
+		if end >= 0 {
+			piece = piece[:kept+end]
+		}
+		holds = holds || bytes.Contains(piece, p.literal)
+		if end >= 0 {
+			return length + int64(end), holds, nil
+		}
+		if length += int64(n); err != nil || n == 0 {
+			break
+		}
+		if len(p.literal) > 1 {
+			kept = copy(buf, piece[max(0, len(piece)-len(p.literal)+1):])
+		}
+	}
+	return length, holds, nil
+}
