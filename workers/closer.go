@@ -23,6 +23,9 @@ type Closer struct {
 	Log *slog.Logger
 	// Providers are those whose queues are looked after each minute.
 	Providers []string
+
+	// lease is the closer's own: only who kept his for long enough may take the absence of another's for a death.
+	lease *lease
 }
 
 const (
@@ -34,9 +37,21 @@ const (
 // Run writes results until ctx ends. It returns nil then, and an error when the log refuses its
 // consumer for good.
 func (c *Closer) Run(ctx context.Context) error {
-	var sweeper sync.WaitGroup
-	defer sweeper.Wait()
-	sweeper.Go(func() { c.sweep(ctx) })
+	x := *c
+	x.lease = &lease{
+		bucket: streams.OpenBucket[sign](c.Bus, streams.Leases), log: c.Log, fault: func() error { return nil },
+		sign: sign{Worker: schemas.NewID("closer_"), Started: time.Now().UTC()},
+	}
+	return x.run(ctx)
+}
+
+func (c *Closer) run(ctx context.Context) error {
+	var parts sync.WaitGroup
+	defer parts.Wait()
+	around, stop := context.WithCancel(ctx)
+	defer stop()
+	parts.Go(func() { c.lease.keep(around, func() {}) })
+	parts.Go(func() { c.sweep(around) })
 	err := streams.Dead.Consume(ctx, c.Bus, streams.ConsumeOptions{Name: "closer", Filter: "CALLS", Slots: 16}, c.handle)
 	if err != nil {
 		return fmt.Errorf("closer: %w", err)
@@ -108,7 +123,7 @@ func (c *Closer) expire(ctx context.Context, call schemas.Call) (bool, error) {
 	}
 	v := toExpire
 	if len(state.Started) > 0 {
-		living, err := alive(ctx, c.leases(), state.Started, "")
+		living, err := c.mayLive(ctx, state.Started)
 		if err != nil || living {
 			return false, err
 		}
@@ -145,7 +160,7 @@ func (c *Closer) handle(ctx context.Context, d streams.Delivery[schemas.DeadLett
 	}
 	started := len(state.Started) > 0
 	if started {
-		living, err := alive(ctx, c.leases(), state.Started, "")
+		living, err := c.mayLive(ctx, state.Started)
 		if err != nil {
 			return streams.RetryAfter(again, err)
 		}
@@ -198,8 +213,12 @@ func callOf(l schemas.DeadLetter) (c schemas.Call, ok bool) {
 	return c, err == nil && errors.Join(c.ID.Validate(), c.Account.Validate(), c.Conversation.Validate()) == nil
 }
 
-func (c *Closer) leases() *streams.Bucket[sign] {
-	return streams.OpenBucket[sign](c.Bus, streams.Leases)
+// mayLive reports whether one of the workers that started a call may still live. After an outage of the log
+// everybody's lease is gone for a moment: absence is proof only for who kept his own since.
+func (c *Closer) mayLive(ctx context.Context, starts []schemas.StartedData) (bool, error) {
+	settled := c.lease.settled() // before the look at the others': the other way round a lapse would go unseen
+	living, err := alive(ctx, c.lease.bucket, starts, "")
+	return living || !settled, err
 }
 
 // deadResult is the result of a call that was given up: what was started has an unknown outcome,

@@ -2,6 +2,7 @@ package workers
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 	"slices"
 	"sync"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/sandjet/sandjet/internal/clock"
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
 )
 
 // meanwhile makes a worker do something at the first time that it comes to a stage.
@@ -160,6 +162,43 @@ func TestAnOverdueCallIsEndedOnce(t *testing.T) {
 		for _, f := range first {
 			w.want(f, schemas.Completed)
 		}
+		w.once(c)
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestTheCloserTellsADeathFromAnOutage: after an outage of the log everybody's lease is gone for a moment.
+func TestTheCloserTellsADeathFromAnOutage(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		c := w.publish(w.call("call_1", schemas.ToolBash))
+		w.startedBy("worker_slow", c, 1)
+		payload, err := json.Marshal(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		letter := schemas.DeadLetter{
+			ID: "CALLS.1", Stream: "CALLS", Subject: "sandjet.calls.fake.acct_1.x", Account: c.Account, Payload: payload, Time: time.Now(), Reason: "too often",
+		}
+		if err := streams.Dead.Publish(t.Context(), w.bus, letter); err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		closer := &Closer{Bus: w.open(), Log: slog.New(slog.DiscardHandler)}
+		done := make(chan error, 1)
+		go func() { done <- closer.Run(ctx) }()
+		time.Sleep(2 * time.Second) // the log has just come back
+		leases := streams.OpenBucket[sign](w.bus, streams.Leases)
+		for range 10 {
+			if _, err := leases.Put(t.Context(), "worker_slow", sign{Worker: "worker_slow"}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+		}
+		w.endedElsewhere(c, resultOf(c, schemas.Completed, "done"))
+		w.want(c, schemas.Completed)
 		w.once(c)
 		stop()
 		if err := <-done; err != nil {
