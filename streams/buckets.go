@@ -56,6 +56,9 @@ func (k *Bucket[T]) open(ctx context.Context) (jetstream.KeyValue, error) {
 func (k *Bucket[T]) Get(ctx context.Context, key string) (Pair[T], error) {
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)
 	defer cancel()
+	if k.bus.copied.Load() {
+		return k.getFromLeader(ctx, key)
+	}
 	kv, err := k.open(ctx)
 	if err != nil {
 		return Pair[T]{}, err
@@ -67,15 +70,39 @@ func (k *Bucket[T]) Get(ctx context.Context, key string) (Pair[T], error) {
 	return k.pair(e)
 }
 
+// getFromLeader is Get where there are copies, which may lag behind: who changes a value reads it first, and
+// would be refused, and read the same again.
+func (k *Bucket[T]) getFromLeader(ctx context.Context, key string) (Pair[T], error) {
+	op := k.op("look up " + schemas.Quotable(key))
+	if !jetstreamKey(key) {
+		return Pair[T]{}, coded(op, jetstream.ErrInvalidKey)
+	}
+	m, err := k.bus.getFromLeader(ctx, "KV_"+k.row.config.Bucket, getRequest{Last: "$KV." + k.row.config.Bucket + "." + key})
+	if err != nil {
+		return Pair[T]{}, err
+	}
+	if m.headers.Get("KV-Operation") != "" || m.headers.Get(jetstream.MarkerReasonHeader) != "" { // the mark of one that is gone
+		return Pair[T]{}, coded(op, jetstream.ErrKeyNotFound)
+	}
+	p := Pair[T]{Key: key, Revision: m.seq, Stored: m.time}
+	err = k.decode(m.data, &p)
+	return p, err
+}
+
+func (k *Bucket[T]) decode(data []byte, p *Pair[T]) error {
+	if err := json.Unmarshal(data, &p.Value); err != nil {
+		return schemas.Wrap(schemas.Internal, k.op("read "+schemas.Quotable(p.Key)), "what is kept there is not what belongs there", err)
+	}
+	return nil
+}
+
 func (k *Bucket[T]) pair(e jetstream.KeyValueEntry) (Pair[T], error) {
 	p := Pair[T]{Key: e.Key(), Revision: e.Revision(), Stored: e.Created(), Deleted: e.Operation() != jetstream.KeyValuePut}
 	if p.Deleted {
 		return p, nil
 	}
-	if err := json.Unmarshal(e.Value(), &p.Value); err != nil {
-		return p, schemas.Wrap(schemas.Internal, k.op("read "+schemas.Quotable(e.Key())), "what is kept there is not what belongs there", err)
-	}
-	return p, nil
+	err := k.decode(e.Value(), &p)
+	return p, err
 }
 
 // Create stores a value under a key that has none, and returns its revision. It lives for ttl (at

@@ -69,14 +69,16 @@ type Bus struct {
 	shards atomic.Int32
 	// replicas is how many copies the log has.
 	replicas atomic.Int32
-	limit    int      // bytes of a payload beyond which it goes to the object store
-	epochs   sync.Map // incarnation by stream
-	buckets  sync.Map // jetstream.KeyValue by name
-	objects  objects
-	calls    *group // nil: each call is written by itself
-	beats    *beats
-	tail     tail
-	reads    chan struct{} // semaphore of batch reads
+	// copied says that some stream has copies, which may answer a read and lag behind.
+	copied  atomic.Bool
+	limit   int      // bytes of a payload beyond which it goes to the object store
+	epochs  sync.Map // incarnation by stream
+	buckets sync.Map // jetstream.KeyValue by name
+	objects objects
+	calls   *group // nil: each call is written by itself
+	beats   *beats
+	tail    tail
+	reads   chan struct{} // semaphore of batch reads
 
 	faults faults
 	drops  changed         // told when the connection of live events was made anew
@@ -270,11 +272,21 @@ func (b *Bus) asyncError(role string, s *nats.Subscription, err error) {
 // revive looks at the topology again whenever the connection was made anew: a server that had it
 // in memory only, or was set up afresh, has forgotten it.
 func (b *Bus) revive(ctx context.Context) {
+	const every = 30 * time.Second
+	look := time.NewTicker(every)
+	defer look.Stop()
 	for {
 		drop := b.drops.next()
 		select {
 		case <-ctx.Done():
 			return
+		case <-look.C: // somebody may have changed the number of copies: then reads must know
+			if b.publish.ConnectedClusterName() != "" && b.publish.IsConnected() {
+				if err := b.lookAtShape(ctx); err != nil {
+					b.log.Debug("the number of copies is not known now", "error", err)
+				}
+			}
+			continue
 		case <-drop:
 		}
 		b.epochs.Clear()

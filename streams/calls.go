@@ -21,7 +21,7 @@ func FindCall(ctx context.Context, b *Bus, account schemas.AccountID, id schemas
 }
 
 func (b *Bus) callOf(ctx context.Context, m stored) (schemas.Call, error) {
-	data, err := b.whole(ctx, streamCalls, m.headers, m.data)
+	data, err := b.whole(ctx, streamCalls, m.headers, m.data, m.time)
 	if err != nil {
 		return schemas.Call{}, err
 	}

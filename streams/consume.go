@@ -213,7 +213,7 @@ func (c *consuming[T]) attend(m *message, hold *hold) (err error) {
 	if m.meta.NumDelivered > uint64(c.options.MaxAttempts) {
 		return schemas.Errorf(schemas.Exhausted, "", "handed out %d times without an end: each time its process died, or the log did not take the end", m.meta.NumDelivered-1)
 	}
-	data, err := c.bus.whole(c.hard, c.topic.stream, m.Header, m.Data)
+	data, err := c.bus.whole(c.hard, c.topic.stream, m.Header, m.Data, m.meta.Timestamp)
 	if err != nil {
 		return err
 	}

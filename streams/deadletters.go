@@ -27,7 +27,7 @@ func (b *Bus) bury(ctx context.Context, d schemas.DeadLetter) error {
 	}
 	if h := nats.Header(d.Headers); h.Get(headerPayload) != "" && d.Stream != streamIntake {
 		// The letter outlives the payload that the message names: it gets its own copy.
-		data, err := b.whole(ctx, d.Stream, h, d.Payload)
+		data, err := b.whole(ctx, d.Stream, h, d.Payload, d.First)
 		if err != nil && !errors.Is(err, schemas.ErrNotFound) {
 			return err
 		}

@@ -45,8 +45,26 @@ type getRequest struct {
 
 var errDirectGet = errors.New("the log answers a read in a way that is not known")
 
-// getOne reads one message. Code not_found if there is none.
+// getOne reads one message, from whichever copy is nearest; that it is not there is the leader's word. Code
+// not_found if there is none.
 func (b *Bus) getOne(ctx context.Context, stream string, r getRequest) (stored, error) {
+	m, err := b.getNear(ctx, stream, r)
+	if errors.Is(err, schemas.ErrNotFound) && b.copied.Load() {
+		return b.getFromLeader(ctx, stream, r)
+	}
+	return m, err
+}
+
+// getNewest is getOne for who must not get what was there a moment ago.
+func (b *Bus) getNewest(ctx context.Context, stream string, r getRequest) (stored, error) {
+	if b.copied.Load() {
+		return b.getFromLeader(ctx, stream, r)
+	}
+	return b.getNear(ctx, stream, r)
+}
+
+// getNear reads one message from whichever copy is nearest, which may lag behind.
+func (b *Bus) getNear(ctx context.Context, stream string, r getRequest) (stored, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)
 	defer cancel()
 	body, err := json.Marshal(r)
@@ -75,8 +93,53 @@ func (b *Bus) getLast(ctx context.Context, stream, subject string) (stored, erro
 }
 
 // getPage reads the messages of a subject from a sequence or a time on, in order: at most a page,
-// whose size is limited in number and bytes. More reports whether there are more behind it.
-func (b *Bus) getPage(ctx context.Context, stream, subject string, from uint64, since *time.Time, limit int) (page []stored, more bool, err error) {
+// whose size is limited in number and bytes. More reports whether there are more behind it. A page that
+// reaches the present has everything that was confirmed before it was asked for.
+func (b *Bus) getPage(
+	ctx context.Context, stream, subject string, from uint64, since *time.Time, limit int,
+) (page []stored, more bool, err error) {
+	limit = min(orDefault(limit, pageMessages), pageMessages)
+	page, more, err = b.getPageNear(ctx, stream, subject, from, since, limit)
+	if err != nil || more || !b.copied.Load() {
+		return page, more, err
+	}
+	return b.toPresent(ctx, stream, subject, from, since, limit, page)
+}
+
+// toPresent adds to a page what the copy that gave it does not have yet. Mostly that is nothing.
+func (b *Bus) toPresent(
+	ctx context.Context, stream, subject string, from uint64, since *time.Time, limit int, page []stored,
+) ([]stored, bool, error) {
+	r := getRequest{Seq: max(from, 1), Next: subject}
+	switch n := len(page); {
+	case n > 0:
+		r.Seq = page[n-1].seq + 1
+	case since != nil:
+		r.Seq, r.StartTime = 0, since
+	}
+	size := 0
+	for _, m := range page {
+		size += len(m.data)
+	}
+	for ; len(page) < limit && size < pageBytes; r.StartTime = nil {
+		m, err := b.getFromLeader(ctx, stream, r)
+		if errors.Is(err, schemas.ErrNotFound) {
+			return page, false, nil
+		}
+		if err != nil {
+			return nil, false, err
+		}
+		page = append(page, m)
+		size += len(m.data)
+		r.Seq = m.seq + 1
+	}
+	return page, true, nil
+}
+
+// getPageNear reads a page from whichever copy is nearest, which may lag behind.
+func (b *Bus) getPageNear(
+	ctx context.Context, stream, subject string, from uint64, since *time.Time, limit int,
+) (page []stored, more bool, err error) {
 	select {
 	case b.reads <- struct{}{}:
 		defer func() { <-b.reads }()
@@ -85,7 +148,6 @@ func (b *Bus) getPage(ctx context.Context, stream, subject string, from uint64, 
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)
 	defer cancel()
-	limit = min(orDefault(limit, pageMessages), pageMessages)
 	r := getRequest{Seq: max(from, 1), Next: subject, Batch: limit, MaxBytes: pageBytes}
 	if since != nil {
 		r.Seq, r.StartTime = 0, since

@@ -3,7 +3,6 @@ package streams
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"strings"
 	"time"
 
@@ -196,52 +195,4 @@ func (d Durable) subjects(ctx context.Context, stream, filter string) (map[strin
 		return nil, coded("list durable streams", err)
 	}
 	return info.State.Subjects, nil
-}
-
-// getFromLeader reads one message where it was written first. It costs more than getOne, and what it
-// returns is never behind a confirmed write. Code not_found if there is none.
-func (b *Bus) getFromLeader(ctx context.Context, stream string, r getRequest) (stored, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestWithin)
-	defer cancel()
-	body, err := json.Marshal(r)
-	if err != nil {
-		return stored{}, coded("read", err)
-	}
-	m, err := b.bulk.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, body)
-	if err != nil {
-		return stored{}, coded("read from "+stream, err)
-	}
-	s, err := parseGot(m.Data)
-	s.stream = stream
-	return s, coded("read from "+stream, err)
-}
-
-// parseGot reads the answer of a stream's leader.
-func parseGot(data []byte) (stored, error) {
-	var got struct {
-		Error   *jetstream.APIError `json:"error"`
-		Message struct {
-			Subject string    `json:"subject"`
-			Seq     uint64    `json:"seq"`
-			Headers []byte    `json:"hdrs"`
-			Data    []byte    `json:"data"`
-			Time    time.Time `json:"time"`
-		} `json:"message"`
-	}
-	const unknown = "the log's answer is not understood"
-	if err := json.Unmarshal(data, &got); err != nil {
-		return stored{}, schemas.Wrap(schemas.Internal, "read from the log", unknown, err)
-	}
-	if got.Error != nil {
-		return stored{}, got.Error
-	}
-	s := stored{subject: got.Message.Subject, seq: got.Message.Seq, time: got.Message.Time, data: got.Message.Data}
-	if len(got.Message.Headers) > 0 {
-		h, err := nats.DecodeHeadersMsg(got.Message.Headers)
-		if err != nil {
-			return stored{}, schemas.Wrap(schemas.Internal, "read from the log", unknown, err)
-		}
-		s.headers = h
-	}
-	return s, nil
 }

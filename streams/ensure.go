@@ -102,6 +102,9 @@ type shape struct {
 func (b *Bus) take(s shape) {
 	b.shards.Store(int32(s.shards))     // at most 99
 	b.replicas.Store(int32(s.replicas)) // at most 5
+	if s.replicas > 1 {
+		b.copied.Store(true)
+	}
 }
 
 // agree finds the shape of the log. The first process decides; for all others it is as it is.
@@ -143,11 +146,27 @@ func (b *Bus) readShape(info *jetstream.StreamInfo) (shape, error) {
 	if b.options.Shards > 0 && b.options.Shards != n {
 		b.log.Warn("the log was made with another number of shards: that one counts", "shards", n, "asked", b.options.Shards)
 	}
+	if info.Config.Replicas > 1 {
+		b.copied.Store(true)
+	}
 	replicas, err := strconv.Atoi(info.Config.Metadata[metaReplicas])
 	if err != nil || replicas < 1 || replicas > maxReplicas { // made by a version that did not write it down
 		replicas = max(info.Config.Replicas, 1)
 	}
 	return shape{shards: n, replicas: replicas}, nil
+}
+
+// lookAtShape learns what was changed since the log was opened.
+func (b *Bus) lookAtShape(ctx context.Context) error {
+	info, err := b.streamInfo(ctx, eventStream(0))
+	if err != nil {
+		return err
+	}
+	s, err := b.readShape(info)
+	if err == nil {
+		b.take(s)
+	}
+	return err
 }
 
 // fill adds to a row what depends on the log.
@@ -193,6 +212,9 @@ func (b *Bus) ensureStream(ctx context.Context, want jetstream.StreamConfig) (je
 		return nil, coded("read the stream "+want.Name, err)
 	}
 	have := s.CachedInfo().Config
+	if have.Replicas > 1 {
+		b.copied.Store(true)
+	}
 	if have.Replicas != want.Replicas {
 		b.log.Warn("a stream has another number of copies than the log: \"sandjet log replicas\" with the number that is wanted sets it",
 			"stream", want.Name, "copies", have.Replicas, "log", want.Replicas)

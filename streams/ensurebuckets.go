@@ -74,6 +74,9 @@ func (b *Bus) upgradeStore(ctx context.Context, stream string, change func(jetst
 		return coded("read the stream "+stream, err)
 	}
 	have := s.CachedInfo().Config
+	if have.Replicas > 1 {
+		b.copied.Store(true)
+	}
 	if want := int(b.replicas.Load()); have.Replicas != want {
 		b.log.Warn("a bucket has another number of copies than the log: \"sandjet log replicas\" with the number that is wanted sets it",
 			"stream", stream, "copies", have.Replicas, "log", want)

@@ -108,7 +108,7 @@ func (f *follower) run(
 
 // head is the cursor of the conversation's last event, or the place from which it will be read.
 func (f *follower) head(ctx context.Context, at place) (schemas.Cursor, error) {
-	last, err := f.bus.getLast(ctx, f.stream, f.subject)
+	last, err := f.bus.getNewest(ctx, f.stream, getRequest{Last: f.subject})
 	switch {
 	case err == nil:
 		return f.cursor(max(last.seq, at.last)), nil
@@ -214,15 +214,19 @@ func (f *follower) catchUp(ctx context.Context, expect uint64) error {
 // event tells one event. What is no event is passed over: only a publisher with all rights could
 // have put it there.
 func (f *follower) event(ctx context.Context, m stored) error {
-	f.last = m.seq
-	e, err := persist(ctx, f.bus, func() (Entry[schemas.Event], error) {
-		return Events.entry(ctx, f.bus, f.epoch, m)
+	is := false
+	e, err := persist(ctx, f.bus, func() (e Entry[schemas.Event], err error) {
+		e, is, err = f.bus.event(ctx, f.epoch, m)
+		return e, err
 	})
 	if err != nil {
-		if ctx.Err() != nil {
-			return err
-		}
-		f.bus.log.Error("a stored message is no event and is passed over", "stream", f.stream, "seq", m.seq, "error", err)
+		return err
+	}
+	if e.Lost {
+		f.gap = &Gap{From: f.cursor(f.last), To: e.Cursor}
+	}
+	f.last = m.seq
+	if !is || e.Lost {
 		return nil
 	}
 	return f.tell(Item{Kind: ItemEvent, Entry: e, Head: e.Cursor})
@@ -295,6 +299,9 @@ func (b *Bus) resolve(ctx context.Context, stream, subject string, after schemas
 	info, err := b.streamInfo(ctx, stream)
 	if err != nil {
 		return place{}, err
+	}
+	if !heard(info.Cluster, info.Config.Replicas) {
+		return place{}, schemas.Errorf(schemas.Unavailable, "resume", "the log's server has not heard of the others: try again")
 	}
 	last := info.State.LastSeq
 	if after.Seq > last { // the log has lost its end in a crash, and the reader has seen it

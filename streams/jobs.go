@@ -103,7 +103,7 @@ func FindCompletion(ctx context.Context, b *Bus, a schemas.AccountID, id schemas
 	if err != nil {
 		return schemas.Completion{}, err
 	}
-	data, err := b.whole(ctx, streamJobs, m.headers, m.data)
+	data, err := b.whole(ctx, streamJobs, m.headers, m.data, m.time)
 	if err != nil {
 		return schemas.Completion{}, err
 	}

@@ -47,23 +47,24 @@ func Page(
 		}
 		more = more && len(page) > 0
 		for _, m := range page {
+			before := r.Next
 			r.Next.Seq = m.seq
-			e, err := Events.entry(ctx, b, at.epoch, m)
-			if schemas.CodeOf(err) == schemas.Unavailable || ctx.Err() != nil {
+			e, is, err := b.event(ctx, at.epoch, m)
+			switch {
+			case err != nil:
 				return PageResult{}, err
+			case e.Lost && r.Gap == nil:
+				r.Recovered, r.Gap = false, &Gap{From: before, To: r.Next}
+			case is && !e.Lost:
+				r.Events = append(r.Events, e)
 			}
-			if err != nil {
-				b.log.Error("a stored message is no event and is passed over", "stream", stream, "seq", m.seq, "error", err)
-				continue
-			}
-			r.Events = append(r.Events, e)
 		}
 		r.UpToDate = !more
 	}
 	return r, nil
 }
 
-// EventPage is a part of a conversation as it lies in the log.
+// EventPage is a part of a conversation as it lies in the log. Events that are lost are among the others.
 type EventPage struct {
 	Epoch  string
 	Events []Entry[schemas.Event]
@@ -90,17 +91,33 @@ func ReadEvents(ctx context.Context, b *Bus, a schemas.AccountID, c schemas.Conv
 		r.First, r.Last = page[0].seq, page[len(page)-1].seq
 	}
 	for _, m := range page {
-		e, err := Events.entry(ctx, b, epoch, m)
-		if schemas.CodeOf(err) == schemas.Unavailable || ctx.Err() != nil {
+		e, is, err := b.event(ctx, epoch, m)
+		if err != nil {
 			return EventPage{}, err
 		}
-		if err != nil {
-			b.log.Error("a stored message is no event and is passed over", "stream", stream, "seq", m.seq, "error", err)
-			continue
+		if is {
+			r.Events = append(r.Events, e)
 		}
-		r.Events = append(r.Events, e)
 	}
 	return r, nil
+}
+
+// event reads a stored event. It is none if a publisher with all rights put something else there; it is lost
+// if its payload is gone for good. A payload that is only not there yet is an error of code unavailable.
+func (b *Bus) event(ctx context.Context, epoch string, m stored) (e Entry[schemas.Event], is bool, err error) {
+	e, err = Events.entry(ctx, b, epoch, m)
+	switch {
+	case err == nil:
+		return e, true, nil
+	case schemas.CodeOf(err) == schemas.Unavailable || ctx.Err() != nil:
+		return e, false, err
+	case schemas.CodeOf(err) == schemas.NotFound:
+		b.log.Error("the payload of an event is gone: its readers are told of a gap", "stream", m.stream, "seq", m.seq, "error", err)
+		e.Lost = true
+		return e, true, nil
+	}
+	b.log.Error("a stored message is no event and is passed over", "stream", m.stream, "seq", m.seq, "error", err)
+	return e, false, nil
 }
 
 // LastEvent is the cursor of a conversation's last event; its sequence is 0 if there is none.
@@ -110,7 +127,7 @@ func LastEvent(ctx context.Context, b *Bus, a schemas.AccountID, c schemas.Conve
 	if err != nil {
 		return schemas.Cursor{}, err
 	}
-	last, err := b.getLast(ctx, stream, subject)
+	last, err := b.getNewest(ctx, stream, getRequest{Last: subject})
 	if err != nil && !errors.Is(err, schemas.ErrNotFound) {
 		return schemas.Cursor{}, err
 	}
@@ -132,6 +149,9 @@ func ReadShard(ctx context.Context, b *Bus, shard int) (ShardState, error) {
 	info, err := b.streamInfo(ctx, stream)
 	if err != nil {
 		return ShardState{}, err
+	}
+	if !heard(info.Cluster, info.Config.Replicas) {
+		return ShardState{}, schemas.Errorf(schemas.Unavailable, "look at the stream "+stream, "its server has not heard of the others: try again")
 	}
 	epoch := epochOf(stream, info.Created)
 	b.epochs.Store(stream, incarnation{epoch: epoch})

@@ -3,10 +3,13 @@ package streams
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
-	"io"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -20,6 +23,9 @@ const (
 	payloadHeadroom = 16 << 10
 	// maxWhole is the most bytes that are read back into memory for one message.
 	maxWhole = 64 << 20
+	// payloadAwaited is how long after a message was stored its payload is taken for being on its way, though
+	// the leader does not have it: another may just have become the leader.
+	payloadAwaited = time.Minute
 )
 
 // objects are the object stores for payloads above the server's limit, made when first needed.
@@ -72,8 +78,8 @@ func (b *Bus) offload(ctx context.Context, stream string, m *nats.Msg) error {
 	return nil
 }
 
-// whole returns the payload of a message, from the object store if it is there.
-func (b *Bus) whole(ctx context.Context, stream string, h nats.Header, data []byte) ([]byte, error) {
+// whole returns the payload of a message that was stored at a time, from the object store if it is there.
+func (b *Bus) whole(ctx context.Context, stream string, h nats.Header, data []byte, stored time.Time) ([]byte, error) {
 	const op = "read a large payload"
 	place := h.Get(headerPayload)
 	if place == "" || stream == streamIntake { // an outside publisher cannot name objects
@@ -86,26 +92,61 @@ func (b *Bus) whole(ctx context.Context, stream string, h nats.Header, data []by
 	if want, _ := payloadBucket(stream); !ok || bucket != want {
 		return nil, schemas.Errorf(schemas.Invalid, op, "%q is no place of a payload", schemas.Quotable(place))
 	}
-	store, _, err := b.objectStore(ctx, stream)
+	if _, _, err := b.objectStore(ctx, stream); err != nil {
+		return nil, err
+	}
+	data, err := b.readObject(ctx, bucket, name)
+	if errors.Is(err, schemas.ErrNotFound) && b.copied.Load() && time.Since(stored) < payloadAwaited {
+		return nil, schemas.Wrap(schemas.Unavailable, op, "it is not there yet: try again", err)
+	}
+	return data, err
+}
+
+// readObject reads an object, by pages and not by a consumer, as each page can be completed from the leader:
+// a message that names a payload may be with us before the nearest copy has the payload. Code: not_found when
+// the leader does not have it, or not whole.
+func (b *Bus) readObject(ctx context.Context, bucket, name string) ([]byte, error) {
+	const op = "read a large payload"
+	stream := "OBJ_" + bucket
+	m, err := b.getOne(ctx, stream, getRequest{Last: "$O." + bucket + ".M." + base64.URLEncoding.EncodeToString([]byte(name))})
 	if err != nil {
 		return nil, err
 	}
-	r, err := store.Get(ctx, name)
-	if err != nil {
-		return nil, coded(op, err)
-	}
-	defer r.Close() //nolint:errcheck // read only
-	b2, err := io.ReadAll(io.LimitReader(r, maxWhole+1))
-	if err == nil {
-		err = r.Error()
+	var info jetstream.ObjectInfo
+	if err := json.Unmarshal(m.data, &info); err != nil || !plain(info.NUID) {
+		return nil, schemas.Errorf(schemas.Internal, op, "what is kept there is not what belongs there")
 	}
 	switch {
-	case errors.Is(err, nats.ErrTimeout), errors.Is(err, context.DeadlineExceeded):
-		return nil, schemas.Wrap(schemas.Unavailable, op, "the log does not answer: try again", err)
-	case err != nil:
-		return nil, coded(op, err)
-	case len(b2) > maxWhole:
+	case info.Deleted:
+		return nil, schemas.Errorf(schemas.NotFound, op, "it was deleted")
+	case info.Size > maxWhole:
 		return nil, schemas.Errorf(schemas.Invalid, op, "it is larger than %d bytes", maxWhole)
 	}
-	return b2, nil
+	whole, chunks := make([]byte, 0, info.Size), "$O."+bucket+".C."+info.NUID
+	for from, more := uint64(1), true; more && uint64(len(whole)) < info.Size; {
+		var page []stored
+		page, more, err = b.getPageNear(ctx, stream, chunks, from, nil, pageMessages)
+		if err == nil && !more && uint64(len(whole))+sizeOf(page) < info.Size && b.copied.Load() {
+			page, more, err = b.toPresent(ctx, stream, chunks, from, nil, pageMessages, page)
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range page {
+			whole, from = append(whole, m.data...), m.seq+1
+		}
+		more = more && len(page) > 0
+	}
+	sum := sha256.Sum256(whole)
+	if uint64(len(whole)) != info.Size || info.Digest != "" && info.Digest != "SHA-256="+base64.URLEncoding.EncodeToString(sum[:]) {
+		return nil, schemas.Errorf(schemas.NotFound, op, "it is not there whole: %d bytes of %d", len(whole), info.Size)
+	}
+	return whole, nil
+}
+
+func sizeOf(page []stored) (n uint64) {
+	for _, m := range page {
+		n += uint64(len(m.data))
+	}
+	return n
 }

@@ -20,6 +20,8 @@ type Entry[T any] struct {
 	Value   T
 	Stored  time.Time // by the server's clock
 	Subject string
+	// Lost says that the payload of an event is gone, so that Value is empty. Only [ReadEvents] tells it so.
+	Lost bool
 }
 
 // incarnation is what is known of a stream that may be made anew.
@@ -121,7 +123,7 @@ func (t Topic[T]) source(b *Bus, filter string) (stream, subject string, err err
 // entry decodes a stored message.
 func (t Topic[T]) entry(ctx context.Context, b *Bus, epoch string, m stored) (Entry[T], error) {
 	e := Entry[T]{Cursor: schemas.Cursor{Epoch: epoch, Seq: m.seq}, Stored: m.time, Subject: m.subject}
-	data, err := b.whole(ctx, m.stream, m.headers, m.data)
+	data, err := b.whole(ctx, m.stream, m.headers, m.data, m.time)
 	if err != nil {
 		return e, err
 	}

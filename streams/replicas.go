@@ -128,7 +128,7 @@ func SetReplicas(ctx context.Context, b *Bus, n int, progress func(todo []string
 			return err
 		}
 	}
-	b.replicas.Store(int32(n)) // one of three
+	b.take(shape{shards: b.Shards(), replicas: n})
 	for {
 		copies, err := Copies(ctx, b)
 		if err != nil && schemas.CodeOf(err) != schemas.Unavailable {

@@ -235,7 +235,12 @@ func (c *conversation) repair(ctx context.Context, stale int) (again bool, err e
 		c.pushFrame(newGap(c.epoch, c.head, to))
 	}
 	for _, e := range page.Events {
-		if e.Cursor.Seq > c.head {
+		if e.Cursor.Seq <= c.head {
+			continue
+		}
+		if e.Lost {
+			c.pushFrame(newGap(c.epoch, c.head, e.Cursor.Seq))
+		} else {
 			c.push(e)
 		}
 	}
@@ -307,10 +312,15 @@ func (c *conversation) readPage(ctx context.Context, at uint64, stale int) (agai
 	s := &span{from: from, to: from, first: at == 0}
 	frames := make([]*Frame, 0, len(page.Events))
 	for _, e := range page.Events {
-		if e.Cursor.Seq > from {
-			frames = append(frames, newFrame(c.quoted, epoch, prev, e.Value, e.Cursor.Seq))
-			prev = e.Cursor.Seq
+		if e.Cursor.Seq <= from {
+			continue
 		}
+		if e.Lost {
+			frames = append(frames, newGap(epoch, prev, e.Cursor.Seq))
+		} else {
+			frames = append(frames, newFrame(c.quoted, epoch, prev, e.Value, e.Cursor.Seq))
+		}
+		prev = e.Cursor.Seq
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -324,6 +324,30 @@ func TestAGapEndsBeforeWhatIsTold(t *testing.T) {
 	})
 }
 
+// TestALostEventIsAGap: its payload is gone, and readers are told so, from the ring and from the log.
+func TestALostEventIsAGap(t *testing.T) {
+	at := func(seq uint64) schemas.Cursor { return schemas.Cursor{Epoch: "e1", Seq: seq} }
+	synctest.Test(t, func(t *testing.T) {
+		l := newFakeLog()
+		for range 6 {
+			l.publish("c")
+		}
+		lost := l.stored[3]
+		lost.Lost, lost.Value = true, schemas.Event{Conversation: "c"}
+		l.stored[3] = lost
+		h, stop := running(t, l, replay.Options{})
+		for range 2 {
+			c := attach(t, h, "c", at(1))
+			time.Sleep(time.Second)
+			c.end()
+			if !slices.Equal(c.events, []string{"e1.2", "e1.4", "e1.5", "e1.6"}) || !slices.Equal(c.gaps, []streams.Gap{{From: at(2), To: at(3)}}) {
+				t.Errorf("events %v, gaps %v", c.events, c.gaps)
+			}
+		}
+		stop()
+	})
+}
+
 // TestALostLastEventIsFound: nothing comes behind it that would show the hole.
 func TestALostLastEventIsFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

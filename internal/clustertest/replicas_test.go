@@ -1,10 +1,11 @@
 package clustertest_test
 
 import (
-	"bytes"
 	"errors"
 	"maps"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/sandjet/sandjet/internal/natstest"
 	"github.com/sandjet/sandjet/schemas"
@@ -13,18 +14,24 @@ import (
 
 const account = schemas.AccountID("acct_1")
 
-// large is more than a message may have.
-func large() []byte { return append(append([]byte{'"'}, bytes.Repeat([]byte("x"), 1200<<10)...), '"') }
+// mostPayload is the servers' limit of a message.
+const mostPayload = 160 << 10
+
+// largeText is more than a message may have.
+func largeText() string { return strings.Repeat("x", mostPayload+30<<10) }
+
+func large() []byte { return []byte(`"` + largeText() + `"`) }
 
 func newCall(id schemas.CallID, input []byte) schemas.Call {
 	return schemas.Call{
-		ID: id, Account: account, Conversation: "c1", Provider: "local", Tool: "bash", Input: input,
+		ID: id, Account: account, Conversation: "c1", Provider: "local", Workspace: "w", Sandbox: "s", Tool: "bash", Input: input,
+		Accepted: time.Now().UTC(), Deadline: time.Now().Add(time.Hour).UTC(),
 	}
 }
 
 // How many copies there are is decided once, and changed by one command only.
 func TestOnlyOneCommandChangesTheNumberOfCopies(t *testing.T) {
-	c := natstest.StartCluster(t, natstest.ClusterOptions{Streams: streams.Options{Shards: 1, Replicas: 1}})
+	c := natstest.StartCluster(t, natstest.ClusterOptions{MaxPayload: mostPayload, Streams: streams.Options{Shards: 1, Replicas: 1}})
 	all := func(when string, want int) {
 		t.Helper()
 		for name, n := range c.Replicas() {

@@ -1,12 +1,14 @@
 package natstest
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"net"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -29,6 +31,8 @@ const clusterPassword = "cluster"
 type ClusterOptions struct {
 	// Lag holds back what goes over the routes of the last member, each way: its copies are behind.
 	Lag time.Duration
+	// MaxPayload is the servers' limit of one message, at least 128 KiB. Default 1 MiB.
+	MaxPayload int32
 	// SyncAlways syncs every write before it is confirmed.
 	SyncAlways bool
 	// Streams are the options of every Bus. Replicas is 3 where it is 0.
@@ -97,7 +101,7 @@ func (c *Cluster) Restart(i int) {
 		ServerName: c.Name(i), Host: "127.0.0.1", Port: c.ports[i], NoSigs: true, DisableJetStreamBanner: true,
 		JetStream: true, StoreDir: c.dirs[i], JetStreamMaxStore: 8 << 30, JetStreamMaxMemory: 1 << 30, SyncAlways: c.o.SyncAlways,
 		JetStreamLimits: server.JSLimitOpts{DefaultMaxConsumers: -1},
-		MaxPayload:      1 << 20, PingInterval: 10 * time.Second,
+		MaxPayload:      cmp.Or(c.o.MaxPayload, 1<<20), PingInterval: 10 * time.Second,
 		Cluster: server.ClusterOpts{Name: "test", Host: "127.0.0.1", Port: c.routes[i], NoAdvertise: true, PoolSize: 1},
 		Users:   []*server.User{{Username: "sandjet", Password: clusterPassword}},
 	}
@@ -220,16 +224,28 @@ func (c *Cluster) Lead(member int, names ...string) {
 		c.t.Fatal(err)
 	}
 	defer nc.Close()
-	for _, name := range names {
-		for end := time.Now().Add(within); c.Leader(name) != member; time.Sleep(50 * time.Millisecond) {
-			if time.Now().After(end) {
-				c.t.Fatalf("%s is not led by member %d", name, member)
-			}
-			body, err := json.Marshal(map[string]any{"placement": map[string]string{"preferred": c.Name(member)}})
-			if err != nil {
+	body, err := json.Marshal(map[string]any{"placement": map[string]string{"preferred": c.Name(member)}})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	const again = 2 * time.Second // for what was not heard
+	end, next := time.Now().Add(within), time.Time{}
+	for ; ; time.Sleep(20 * time.Millisecond) {
+		names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return c.Leader(name) == member })
+		if len(names) == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			c.t.Fatalf("not led by member %d: %v", member, names)
+		}
+		if time.Now().Before(next) {
+			continue
+		}
+		next = time.Now().Add(again)
+		for _, name := range names {
+			if err := nc.PublishRequest("$JS.API.STREAM.LEADER.STEPDOWN."+name, nc.NewInbox(), body); err != nil {
 				c.t.Fatal(err)
 			}
-			_, _ = nc.Request("$JS.API.STREAM.LEADER.STEPDOWN."+name, body, 5*time.Second) // asked again if it was not heard
 		}
 	}
 }
