@@ -101,11 +101,11 @@ func (d *Deliverer) handle(ctx context.Context, m streams.Delivery[schemas.Deliv
 	}
 	began := time.Now()
 	try, verdict := d.Sender.Send(ctx, v)
-	now := time.Now()
+	took, now := time.Since(began), d.Bus.Now()
 	if ctx.Err() != nil && verdict.Kind != Delivered && verdict.Kind != Dropped {
 		return context.Cause(ctx) // we ended the try ourselves: it was none
 	}
-	d.Metrics.Tried(d.Channel, verdict.Kind, now.Sub(began))
+	d.Metrics.Tried(d.Channel, verdict.Kind, took)
 	if err := d.at(atTried, v); err != nil {
 		return err
 	}

@@ -35,7 +35,7 @@ func (g *Gateway) postEvent(w http.ResponseWriter, r *http.Request, a schemas.Ac
 	if err != nil {
 		return err //nolint:wrapcheck // it is coded already
 	}
-	e := appendedEvent(a, conv, in, time.Now())
+	e := appendedEvent(a, conv, in, g.Bus.Now())
 	stored, err := streams.Events.Store(r.Context(), g.Bus, e)
 	if err != nil {
 		return err //nolint:wrapcheck // it is coded already
@@ -77,7 +77,7 @@ func (g *Gateway) deliver(ctx context.Context, e schemas.Event, at schemas.Curso
 	if err != nil {
 		return err //nolint:wrapcheck // it is coded already
 	}
-	for _, d := range schemas.WebhookDeliveries(e, at, endpoints, time.Now()) {
+	for _, d := range schemas.WebhookDeliveries(e, at, endpoints, g.Bus.Now()) {
 		if err := streams.Deliveries.Publish(ctx, g.Bus, d); err != nil && !errors.Is(err, schemas.ErrConflict) {
 			return err //nolint:wrapcheck // it is coded already
 		}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/sandjet/sandjet/gateway/admission"
 	"github.com/sandjet/sandjet/schemas"
@@ -150,7 +149,7 @@ func (g *Gateway) getRemembered(w http.ResponseWriter, r *http.Request, a schema
 	}
 	conv := schemas.ConversationID(strings.ToValidUTF8(q.values.Get("conversation"), "\uFFFD"))
 	want := func(m schemas.Remembered) bool {
-		return m.Revoked.IsZero() && time.Now().Before(m.Expires) && (conv == "" || m.Conversation == conv)
+		return m.Revoked.IsZero() && g.Bus.Now().Before(m.Expires) && (conv == "" || m.Conversation == conv)
 	}
 	list, _, err := findNewest(r.Context(), streams.OpenRemembered(g.Bus), schemas.RememberedKey(a, "*"), want, MaxRemembered)
 	if err != nil {

@@ -80,7 +80,7 @@ func (s *ApprovalSweeper) mirror(ctx context.Context) {
 
 // sweep looks once at every approval that is due.
 func (s *ApprovalSweeper) sweep(ctx context.Context) {
-	now := time.Now()
+	now := s.Bus.Now()
 	var due []openApproval
 	s.mu.Lock()
 	for _, o := range s.open {

@@ -63,7 +63,7 @@ func (g *Gateway) postAttachToken(w http.ResponseWriter, r *http.Request, a sche
 	if g.Keys == nil {
 		return schemas.Errorf(schemas.Unsupported, "", "this gateway makes no attach tokens")
 	}
-	ttl, now := tickets.DefaultTTL, time.Now()
+	ttl, now := tickets.DefaultTTL, g.Bus.Now()
 	if in.TTL != nil {
 		ttl = time.Duration(*in.TTL)
 	}
@@ -127,7 +127,7 @@ func (g *Gateway) ticket(token string) (tickets.Ticket, error) {
 	if g.Keys == nil {
 		return tickets.Ticket{}, schemas.Errorf(schemas.Denied, "", "this gateway takes no attach tokens: use the account's key")
 	}
-	t, err := tickets.Signer{Keys: g.Keys}.Verify(token, time.Now())
+	t, err := tickets.Signer{Keys: g.Keys}.Verify(token, g.Bus.Now())
 	if err == nil && !g.good(t.Account, t.Key) {
 		err = schemas.Errorf(schemas.Denied, "", "the key that the attach token was made with is no longer good: have another made")
 	}
@@ -167,7 +167,7 @@ func errKeyGone() error {
 // that looks.
 func (g *Gateway) whileGood(ctx context.Context, h holder) (context.Context, context.CancelFunc) {
 	ctx, end := context.WithCancelCause(ctx)
-	again, why := g.lapsed(h, time.Now())
+	again, why := g.lapsed(h, g.Bus.Now())
 	if why != nil {
 		end(why)
 		return ctx, func() {}
@@ -176,7 +176,7 @@ func (g *Gateway) whileGood(ctx context.Context, h holder) (context.Context, con
 	set := make(chan struct{})
 	timer = time.AfterFunc(again, func() {
 		<-set
-		switch again, why := g.lapsed(h, time.Now()); {
+		switch again, why := g.lapsed(h, g.Bus.Now()); {
 		case why != nil:
 			end(why)
 		case ctx.Err() == nil:

@@ -127,7 +127,7 @@ func (g *Gateway) cancel(ctx context.Context, call schemas.Call, by, reason stri
 	if ended, err := g.approvals().Cancel(ctx, call, by, reason); err != nil || ended {
 		return err //nolint:wrapcheck // it is coded already
 	}
-	c := schemas.Cancel{Account: call.Account, Call: call.ID, Reason: reason, Time: time.Now().UTC()}
+	c := schemas.Cancel{Account: call.Account, Call: call.ID, Reason: reason, Time: g.Bus.Now()}
 	return streams.Cancels.Publish(ctx, g.Bus, c) //nolint:wrapcheck // it is coded already
 }
 

@@ -65,7 +65,7 @@ func (g *Gateway) getEvents(w http.ResponseWriter, r *http.Request, who holder) 
 		return err
 	}
 	if who.ticket != nil {
-		wait = min(wait, time.Until(who.ticket.Expires))
+		wait = min(wait, who.ticket.Expires.Sub(g.Bus.Now()))
 	}
 	return g.pageEvents(w, r, view{who.account, conv, after, compact}, limit, wait)
 }

@@ -126,7 +126,7 @@ func (s *eventStream) begin(ctx context.Context) ([]byte, error) {
 
 // lapsed says why the client's credential is no longer good. Tokens end at their time, also between two looks.
 func (s *eventStream) lapsed(look bool) error {
-	now := time.Now()
+	now := s.g.Bus.Now()
 	if t := s.who.ticket; !look && (t == nil || now.Before(t.Expires)) {
 		return nil
 	}

@@ -26,6 +26,10 @@ func (g *Gateway) getReady(w http.ResponseWriter, r *http.Request) error {
 	if err := g.Bus.Ready(ctx); err != nil {
 		return schemas.Wrap(schemas.Unavailable, "", "the log does not answer", err)
 	}
-	writeJSON(w, http.StatusOK, map[string]string{"status": "ready"})
+	answer := map[string]string{"status": "ready"}
+	if w := g.Bus.ClockWarning(); w != "" {
+		answer["clock"] = w
+	}
+	writeJSON(w, http.StatusOK, answer)
 	return nil
 }

@@ -43,7 +43,7 @@ func (g *Gateway) postJobEnd(w http.ResponseWriter, r *http.Request) error {
 	if token == "" {
 		return schemas.Invalidf(headerJobToken, "is missing: the header carries the job's token")
 	}
-	now := time.Now()
+	now := g.Bus.Now()
 	j, err := g.jobOfToken(r.Context(), pathJob(r), token, now)
 	if err != nil {
 		return err

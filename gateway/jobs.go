@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
@@ -158,7 +157,7 @@ func (g *Gateway) postJobStop(w http.ResponseWriter, r *http.Request, a schemas.
 		return err
 	}
 	if j.State == schemas.JobWaiting {
-		c := schemas.Cancel{Account: a, Call: j.Call, Reason: reason, Time: time.Now().UTC()}
+		c := schemas.Cancel{Account: a, Call: j.Call, Reason: reason, Time: g.Bus.Now()}
 		err = streams.Cancels.Publish(r.Context(), g.Bus, c)
 	} else {
 		_, err = streams.ControlJob(r.Context(), g.Bus, schemas.JobCommand{Account: a, Job: j.ID, Action: schemas.JobActionStop, Reason: reason})

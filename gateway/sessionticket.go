@@ -26,10 +26,10 @@ type pass struct {
 
 // begin begins the time of a holder. Of a short ticket the end is told at half of its time, or else the client
 // would never stop renewing it.
-func (p *pass) begin(h holder) {
+func (p *pass) begin(h holder, now time.Time) {
 	p.holder, p.warned = h, false
 	if h.ticket != nil {
-		p.warn = min(expiringWithin, time.Until(h.ticket.Expires)/2)
+		p.warn = min(expiringWithin, h.ticket.Expires.Sub(now)/2)
 	}
 }
 
@@ -37,7 +37,7 @@ func (p *pass) begin(h holder) {
 func (s *session) admit(h holder) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.pass.begin(h)
+	s.pass.begin(h, s.g.Bus.Now())
 	switch {
 	case h.account == "":
 		s.pass.timer = time.AfterFunc(authWithin, s.guard)
@@ -67,7 +67,7 @@ func (s *session) guard() {
 		s.close(&closed{CloseAuth, "no auth frame came within 10 s"})
 		return
 	}
-	now := time.Now()
+	now := s.g.Bus.Now()
 	again, why := s.g.lapsed(h, now)
 	if why != nil && s.who().ticket == h.ticket { // else another came meanwhile, and has set the timer
 		s.close(&closed{CloseAuth, schemas.Public(why).Message})
@@ -122,12 +122,12 @@ func (s *session) auth(ctx context.Context, op clientOp) error {
 	case former.ticket == nil:
 		return schemas.Errorf(schemas.Conflict, "", "this socket was opened with the account's key and needs no token")
 	}
-	s.pass.begin(h)
+	s.pass.begin(h, s.g.Bus.Now())
 	answer := serverOp{Op: "authed", ID: op.ID}
 	if h.ticket == nil {
 		s.byKey.Store(true)
 	} else {
-		answer.InMS = time.Until(h.ticket.Expires).Milliseconds()
+		answer.InMS = h.ticket.Expires.Sub(s.g.Bus.Now()).Milliseconds()
 	}
 	s.sayLocked(answer)
 	for _, at := range s.attached {

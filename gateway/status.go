@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"time"
 
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
@@ -126,5 +125,5 @@ func (g *Gateway) postToolEnd(w http.ResponseWriter, r *http.Request, a schemas.
 	if err != nil {
 		return err //nolint:wrapcheck // it is coded already
 	}
-	return g.takeReport(w, r, p.Value, time.Now())
+	return g.takeReport(w, r, p.Value, g.Bus.Now())
 }

@@ -115,7 +115,7 @@ func (g *Gateway) postWebhook(w http.ResponseWriter, r *http.Request, a schemas.
 	if err := decodeBody(w, r, false, &in); err != nil {
 		return err
 	}
-	e, err := g.newEndpoint(a, in, time.Now())
+	e, err := g.newEndpoint(a, in, g.Bus.Now())
 	if err != nil {
 		return err
 	}
@@ -178,7 +178,7 @@ func (g *Gateway) patchWebhook(w http.ResponseWriter, r *http.Request, a schemas
 		return err
 	}
 	return g.changeWebhook(w, r, a, "", func(e *schemas.Endpoint) error {
-		in.apply(e, time.Now())
+		in.apply(e, g.Bus.Now())
 		return g.checkEndpoint(*e)
 	})
 }
@@ -255,7 +255,7 @@ func (g *Gateway) postWebhookRotate(w http.ResponseWriter, r *http.Request, a sc
 	}
 	secret := newSecret()
 	return g.changeWebhook(w, r, a, secret, func(e *schemas.Endpoint) error {
-		now := time.Now()
+		now := g.Bus.Now()
 		e.Secrets, e.Updated = rotated(e.Secrets, secret, overlap, now), now.UTC()
 		return nil
 	})
@@ -294,7 +294,7 @@ func (g *Gateway) postWebhookTest(w http.ResponseWriter, r *http.Request, a sche
 		return schemas.Errorf(schemas.Conflict, "", "the endpoint is disabled (%s): enable it first", schemas.Quotable(e.Reason))
 	}
 	e.Events = nil // whatever it wants otherwise
-	now := time.Now()
+	now := g.Bus.Now()
 	event := schemas.Event{
 		SpecVersion: "1.0", ID: string(a) + "." + schemas.NewID("ev_") + ".test", Type: schemas.Message, Source: schemas.AccountSource(a),
 		Time: now.UTC(), Conversation: testConv, Account: a, Data: []byte(`{"test":true}`),
@@ -320,7 +320,7 @@ func (g *Gateway) postWebhookReplay(w http.ResponseWriter, r *http.Request, a sc
 	if err != nil {
 		return err
 	}
-	since, err := in.since(time.Now())
+	since, err := in.since(g.Bus.Now())
 	if err != nil {
 		return err
 	}

@@ -1,7 +1,6 @@
 package records
 
 import (
-	"time"
 
 	"github.com/sandjet/sandjet/schemas"
 )
@@ -11,7 +10,7 @@ import (
 func (s *Store) KeyHashes(a schemas.AccountID) []string {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	t, now := s.index.tenants[a], time.Now()
+	t, now := s.index.tenants[a], s.now()
 	if t == nil || t.account == nil {
 		return nil
 	}

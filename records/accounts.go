@@ -108,7 +108,7 @@ func (s *Store) PatchAccount(ctx context.Context, a schemas.AccountID, patch []b
 func (s *Store) RotateAccount(ctx context.Context, a schemas.AccountID, overlap time.Duration) (string, error) {
 	key := NewKey()
 	_, err := s.changeAccount(ctx, a, 0, func(acc *schemas.Account) error {
-		acc.Former = former(*acc, overlap, time.Now())
+		acc.Former = former(*acc, overlap, s.now())
 		acc.KeyHash = HashKey(key)
 		return nil
 	})
@@ -142,7 +142,7 @@ func (s *Store) changeAccount(
 	r, rev, err := s.change(ctx, accountKey(a), revision, func(old record) (record, error) {
 		acc := *old.Account
 		err := change(&acc)
-		acc.Updated = time.Now().UTC()
+		acc.Updated = s.now()
 		return record{Account: &acc}, err
 	})
 	if errors.Is(err, schemas.ErrNotFound) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
@@ -40,7 +39,7 @@ func (s *Store) EnsureAccount(ctx context.Context, b Bootstrap) (schemas.Account
 	if err := b.Account.Validate(); err != nil {
 		return schemas.Account{}, err //nolint:wrapcheck // it names field and remedy
 	}
-	now := time.Now().UTC()
+	now := s.now()
 	sandbox := schemas.Sandbox{
 		ID: schemas.SandboxID(derivedID(schemas.SandboxPrefix, b.Account, DefaultName)), Account: b.Account, Name: DefaultName,
 		Provider: b.Provider, Network: schemas.Network{Mode: schemas.DenyAll}, PermissionMode: schemas.PermissionBypass,

@@ -226,7 +226,7 @@ func (s *Store) AddDocument(ctx context.Context, a schemas.AccountID, c schemas.
 	if err := a.Validate(); err != nil {
 		return schemas.Document{}, err //nolint:wrapcheck // it names the field
 	}
-	now := time.Now().UTC()
+	now := s.now()
 	id := schemas.NewID(sh.prefix)
 	r, err := sh.change(sh.fresh(a, id, now), nil, body, now)
 	if err != nil {
@@ -263,7 +263,7 @@ func (s *Store) PatchDocument(
 		if err != nil {
 			return record{}, fmt.Errorf("patch %s: %w", key, err)
 		}
-		r, err := sh.change(old, spec, patch, time.Now().UTC())
+		r, err := sh.change(old, spec, patch, s.now())
 		if err != nil {
 			return record{}, err
 		}

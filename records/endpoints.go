@@ -161,7 +161,7 @@ func (s *Store) Disable(ctx context.Context, a schemas.AccountID, id schemas.End
 		if e.Disabled {
 			return false, nil
 		}
-		e.Disabled, e.Reason, e.Updated = true, reason, time.Now().UTC()
+		e.Disabled, e.Reason, e.Updated = true, reason, s.now()
 		return true, nil
 	})
 	return err

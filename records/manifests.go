@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
@@ -30,7 +29,7 @@ func (s *Store) ApplyManifest(ctx context.Context, a schemas.AccountID, r schema
 		if err != nil {
 			return schemas.ManifestAnswer{}, err
 		}
-		p, err := planOf(have, r.Manifest, r.Prune, time.Now().UTC())
+		p, err := planOf(have, r.Manifest, r.Prune, s.now())
 		if err != nil {
 			return schemas.ManifestAnswer{}, err
 		}

@@ -32,7 +32,7 @@ func (s *Store) IssueNATS(ctx context.Context, a schemas.AccountID, ttl time.Dur
 	if t == nil || t.account == nil {
 		return "", time.Time{}, noAccount(a)
 	}
-	expires = time.Now().Add(ttl).UTC().Truncate(time.Second)
+	expires = s.now().Add(ttl).UTC().Truncate(time.Second)
 	key, signature, err := s.bucket.ring.Sign(natsPurpose, natsMessage(a, t.account.KeyHash, expires))
 	if err != nil {
 		return "", time.Time{}, err //nolint:wrapcheck // it is for the user as it is
@@ -46,7 +46,7 @@ func (s *Store) IssueNATS(ctx context.Context, a schemas.AccountID, ttl time.Dur
 func (s *Store) AuthenticateNATS(user, password string) (a schemas.AccountID, until time.Time, ok bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	a, now := schemas.AccountID(user), time.Now()
+	a, now := schemas.AccountID(user), s.now()
 	t := s.index.tenants[a]
 	if t == nil || t.account == nil {
 		return "", time.Time{}, false

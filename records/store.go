@@ -24,6 +24,7 @@ type Store struct {
 	KeysChanged func(schemas.AccountID)
 
 	bucket vault
+	now    func() time.Time // the log's
 	opened uint64 // the last revision that Open has read
 
 	mu     sync.RWMutex
@@ -39,7 +40,7 @@ type Store struct {
 func Open(ctx context.Context, bus *streams.Bus, ring *seal.Ring) (*Store, error) {
 	s := &Store{
 		bucket: vault{streams.OpenBucket[stored](bus, streams.Records), ring},
-		index:  newIndex(), seen: map[string]uint64{}, locked: map[string]error{},
+		now: bus.Now, index: newIndex(), seen: map[string]uint64{}, locked: map[string]error{},
 	}
 	for p, err := range s.bucket.All(ctx) {
 		s.opened = max(s.opened, p.Revision)
@@ -168,7 +169,7 @@ func (s *Store) fetch(ctx context.Context, key string) error {
 func (s *Store) Authenticate(_ context.Context, key string) (schemas.AccountID, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	a, ok := s.index.authenticate(key, time.Now())
+	a, ok := s.index.authenticate(key, s.now())
 	if !ok {
 		return "", schemas.Errorf(schemas.Denied, "", "the key is not known here")
 	}
@@ -204,7 +205,7 @@ func (s *Store) resolve(a schemas.AccountID, r schemas.Request) (c schemas.Call,
 			Code: schemas.NotFound, Field: "account", Message: "there is no account " + schemas.Quotable(string(a)),
 		}
 	}
-	c, err = resolve(t, a, r, time.Now())
+	c, err = resolve(t, a, r, s.now())
 	if errors.Is(err, schemas.ErrNotFound) {
 		if locked := s.lockedOf(a, kindSandbox); locked != nil { // it may be that one
 			err = locked

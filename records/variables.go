@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
@@ -40,7 +39,7 @@ func (s *Store) SetVariable(ctx context.Context, a schemas.AccountID, name, valu
 	}
 	key := variableKey(a, name)
 	for try := 1; ; try++ {
-		now := time.Now().UTC()
+		now := s.now()
 		v := schemas.Variable{Account: a, Name: name, Value: value, Created: now}
 		p, err := s.bucket.Get(ctx, key)
 		there := err == nil || p.Revision != 0 // one that does not open is replaced: nobody can know it any more

@@ -80,7 +80,7 @@ func OpenRemembered(b *Bus) *Bucket[schemas.Remembered] {
 // RememberedFor finds the answer that lets a call run without a question. Code: not_found.
 func RememberedFor(ctx context.Context, b *Bus, c schemas.Call) (schemas.Remembered, error) {
 	p, err := OpenRemembered(b).Get(ctx, schemas.RememberedKey(c.Account, schemas.RememberedID(c)))
-	if err == nil && !p.Value.Allows(c, time.Now()) {
+	if err == nil && !p.Value.Allows(c, b.Now()) {
 		return schemas.Remembered{}, schemas.Errorf(schemas.NotFound, "", "no answer is remembered for this call")
 	}
 	return p.Value, err
@@ -91,7 +91,7 @@ func RememberedFor(ctx context.Context, b *Bus, c schemas.Call) (schemas.Remembe
 func RememberAnswer(ctx context.Context, b *Bus, r schemas.Remembered) error {
 	bucket, key := OpenRemembered(b), schemas.RememberedKey(r.Account, r.ID)
 	for {
-		ttl := time.Until(r.Expires).Truncate(time.Second)
+		ttl := r.Expires.Sub(b.Now()).Truncate(time.Second)
 		if ttl < time.Second {
 			return nil
 		}
@@ -128,8 +128,8 @@ func ForgetAnswer(ctx context.Context, b *Bus, a schemas.AccountID, id string) e
 		if err != nil {
 			return err
 		}
-		p.Value.Revoked = time.Now().UTC()
-		_, err = bucket.UpdateFor(ctx, key, p.Value, p.Revision, max(time.Until(p.Value.Expires).Truncate(time.Second), time.Second))
+		p.Value.Revoked = b.Now()
+		_, err = bucket.UpdateFor(ctx, key, p.Value, p.Revision, max(p.Value.Expires.Sub(p.Value.Revoked).Truncate(time.Second), time.Second))
 		if !errors.Is(err, schemas.ErrConflict) {
 			return err
 		}

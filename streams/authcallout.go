@@ -83,7 +83,7 @@ func (c Callout) answer(m *nats.Msg) {
 	q, err := c.Keys.open(m.Data, m.Header.Get(calloutXKey))
 	if err == nil {
 		var body []byte
-		if body, err = c.Keys.decide(q, c.Account, c.Tenants, time.Now()); err == nil {
+		if body, err = c.Keys.decide(q, c.Account, c.Tenants, c.Bus.Now()); err == nil {
 			err = m.Respond(body)
 		}
 	}

@@ -41,7 +41,10 @@ type Options struct {
 	// GroupCommit writes calls that are admitted at the same time together. It pays where the server
 	// syncs every write; on for an embedded server of durability always.
 	GroupCommit bool
-	Log         *slog.Logger
+	// LogClock stands in for what the log says of its time. Nil: the log is asked. With it the clock of a test is that
+	// of a host whose clock is wrong.
+	LogClock func() time.Time
+	Log      *slog.Logger
 }
 
 const (
@@ -77,6 +80,7 @@ type Bus struct {
 	objects objects
 	calls   *group // nil: each call is written by itself
 	beats   *beats
+	clock   *timekeeper
 	tail    tail
 	reads   chan struct{} // semaphore of batch reads
 
@@ -108,6 +112,7 @@ func Open(ctx context.Context, o Options) (*Bus, error) {
 	b := &Bus{options: o, log: o.Log.With("part", "streams"), reads: make(chan struct{}, concurrentReads)}
 	b.ctx, b.stop = context.WithCancel(context.WithoutCancel(ctx))
 	b.beats = newBeats(b)
+	b.clock = newTimekeeper()
 	b.tail = coreTail{bus: b}
 	if o.GroupCommit || o.Server != nil && o.Server.options.Durability == DurabilityAlways {
 		b.calls = &group{bus: b}
@@ -124,9 +129,14 @@ func Open(ctx context.Context, o Options) (*Bus, error) {
 		b.abandon()
 		return nil, err
 	}
+	if err := b.askTime(ctx); err != nil {
+		b.abandon()
+		return nil, err
+	}
 	b.limit = int(b.publish.MaxPayload()) - payloadHeadroom
 	b.parts.Go(func() { b.beats.run(b.ctx) })
 	b.parts.Go(func() { b.revive(b.ctx) })
+	b.parts.Go(func() { b.followTime(b.ctx) })
 	return b, nil
 }
 
@@ -291,6 +301,7 @@ func (b *Bus) revive(ctx context.Context) {
 		}
 		b.epochs.Clear()
 		b.objects.forget()
+		b.clock.stir()
 		for wait := 100 * time.Millisecond; ctx.Err() == nil; wait = min(2*wait, 5*time.Second) {
 			err := b.ensureTopology(ctx)
 			if err == nil {

@@ -279,7 +279,7 @@ func (c *consuming[T]) settle(m *message, err error) {
 	if v.kind == verdictDead {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(c.hard), 2*requestWithin)
 		defer cancel()
-		if buryErr := c.bus.bury(ctx, m.letter(c.options.Name, err)); buryErr != nil {
+		if buryErr := c.bus.bury(ctx, m.letter(c.options.Name, err, c.bus.Now())); buryErr != nil {
 			c.bus.log.Error("dead letter not written yet: the message stays", "stream", m.meta.Stream, "seq", m.meta.Sequence.Stream, "error", buryErr)
 			v = verdict{kind: verdictNak, delay: unburied}
 		}

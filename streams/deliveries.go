@@ -56,7 +56,7 @@ func ReplayDeliveries(ctx context.Context, b *Bus, r DeliveryReplay) (n int, err
 			if !r.matches(e.Value) {
 				continue
 			}
-			if err := Deliveries.Schedule(ctx, b, Again(e.Value), time.Now()); err != nil {
+			if err := Deliveries.Schedule(ctx, b, Again(e.Value), b.Now()); err != nil {
 				return n, err
 			}
 			n++

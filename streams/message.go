@@ -50,7 +50,7 @@ func (m *message) say(word string) error {
 }
 
 // letter is the dead letter of a message for the reason err.
-func (m *message) letter(consumer string, err error) schemas.DeadLetter {
+func (m *message) letter(consumer string, err error, now time.Time) schemas.DeadLetter {
 	const longest = 4 << 10
 	reason := err.Error()
 	if r, ok := errors.AsType[retryAfter](err); ok {
@@ -66,7 +66,7 @@ func (m *message) letter(consumer string, err error) schemas.DeadLetter {
 	return schemas.DeadLetter{
 		ID: letterID(m.meta.Stream, m.meta.Sequence.Stream), Stream: m.meta.Stream, Subject: m.Subject, Consumer: consumer,
 		Account: accountOf(m.Subject), Reason: reason, Code: code, Deliveries: m.meta.NumDelivered,
-		First: m.meta.Timestamp.UTC(), Time: time.Now().UTC(), Headers: m.Header, Payload: m.Data,
+		First: m.meta.Timestamp.UTC(), Time: now, Headers: m.Header, Payload: m.Data,
 	}
 }
 

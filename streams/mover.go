@@ -107,7 +107,7 @@ func (s *moving) bury(ctx context.Context, stream, consumer string, seq, deliver
 	letter := schemas.DeadLetter{
 		ID: letterID(stream, seq), Stream: stream, Subject: m.subject, Consumer: consumer, Account: accountOf(m.subject),
 		Reason: why.Message, Code: schemas.Exhausted,
-		Deliveries: deliveries, First: m.time.UTC(), Time: time.Now().UTC(), Headers: m.headers, Payload: m.data,
+		Deliveries: deliveries, First: m.time.UTC(), Time: s.bus.Now(), Headers: m.headers, Payload: m.data,
 	}
 	if err := s.bus.bury(ctx, letter); err != nil {
 		return err
@@ -140,7 +140,7 @@ func (s *moving) sweep(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 4*requestWithin)
 	defer cancel()
 	first, err := s.bus.getOne(ctx, streamIntake, getRequest{Seq: 1, Next: prefixIntake + "*"})
-	if errors.Is(err, schemas.ErrNotFound) || err == nil && time.Since(first.time) < intakeStuck {
+	if errors.Is(err, schemas.ErrNotFound) || err == nil && s.bus.Now().Sub(first.time) < intakeStuck {
 		return nil
 	}
 	if err != nil {
@@ -166,7 +166,7 @@ func (s *moving) sweep(ctx context.Context) error {
 		return err
 	}
 	for _, m := range page {
-		if m.seq > delivered || time.Since(m.time) < intakeStuck {
+		if m.seq > delivered || s.bus.Now().Sub(m.time) < intakeStuck {
 			return nil
 		}
 		if err := s.bury(ctx, streamIntake, consumer, m.seq, DefaultMaxAttempts+sparedDeliveries); err != nil {

@@ -63,7 +63,7 @@ func Reject(ctx context.Context, b *Bus, p Publication, why *schemas.Error) erro
 		return nil // nobody who publishes can have such a subject: there is no conversation to tell
 	}
 	since := p.Published
-	if time.Since(since) < dedupe/2 { // the log still knows an event that is there
+	if b.Now().Sub(since) < dedupe/2 { // the log still knows an event that is there
 		since = time.Time{}
 	}
 	_, err := StoreOnce(ctx, b, p.Rejected(why), since)

@@ -42,7 +42,6 @@ type Retention struct {
 	Every time.Duration
 
 	clock steadyClock
-	begun time.Time
 }
 
 // Run looks until ctx ends, and returns nil then. It may be called once.
@@ -51,7 +50,6 @@ func (r *Retention) Run(ctx context.Context) error {
 		r.Log = slog.New(slog.DiscardHandler)
 	}
 	r.Keep, r.Count = min(cmp.Or(r.Keep, DefaultKeepEvents), MaxKeepEvents), min(cmp.Or(r.Count, DefaultKeepEventsCount), MaxKeepEventsCount)
-	r.begun = time.Now()
 	r.now() // from here on a jump shows
 	tick := time.NewTicker(cmp.Or(r.Every, defaultRetentionEvery))
 	defer tick.Stop()
@@ -66,10 +64,10 @@ func (r *Retention) Run(ctx context.Context) error {
 }
 
 func (r *Retention) now() time.Time {
-	wall := time.Now()
-	now, doubted := r.clock.now(wall.Round(0), wall.Sub(r.begun))
+	said := r.Bus.Now()
+	now, doubted := r.clock.now(said, r.Bus.clock.elapsed())
 	if doubted {
-		r.Log.Warn("the clock has jumped ahead: what would be old by it is kept for a day", "clock", wall, "taken", now)
+		r.Log.Warn("the log's clock has jumped ahead: what would be old by it is kept for a day", "clock", said, "taken", now)
 	}
 	return now
 }

@@ -194,3 +194,22 @@ func TestRetentionMayBeStoppedAnywhere(t *testing.T) {
 		}
 	})
 }
+
+// Where the host's clock is a day ahead, nothing is a day older for it, also at the start.
+func TestAHostWhoseClockIsAheadRemovesNothingBeforeItsTime(t *testing.T) {
+	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+		stop := retain(t, &streams.Retention{Bus: b, Keep: 2 * hour})
+		publish(t, b, "c_1", "a", schemas.Message, struct{}{})
+		time.Sleep(3 * hour) // by the log's clock the event is not there yet
+		synctest.Wait()
+		if got := kept(t, b, "c_1"); len(got) != 1 {
+			t.Errorf("it went before its time: %q", got)
+		}
+		time.Sleep(24 * hour)
+		synctest.Wait()
+		if got := kept(t, b, "c_1"); len(got) != 0 {
+			t.Errorf("it stays: %q", got)
+		}
+		stop()
+	}, skewed(24*hour))
+}

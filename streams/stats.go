@@ -49,7 +49,7 @@ func (b *Bus) QueueStats(ctx context.Context, provider string) (QueueStats, erro
 	}
 	m, err := b.getOne(ctx, streamCalls, getRequest{Seq: info.Delivered.Stream + 1, Next: callFilter(provider)})
 	if err == nil {
-		s.Oldest = max(time.Since(m.time), 0)
+		s.Oldest = max(b.Now().Sub(m.time), 0)
 	} else if !errors.Is(err, schemas.ErrNotFound) {
 		return s, err
 	}
@@ -69,5 +69,5 @@ func (b *Bus) unserved(ctx context.Context, provider string) (QueueStats, error)
 	if err != nil {
 		return QueueStats{}, schemas.Wrap(schemas.Internal, "look at the queue of "+provider, "the log's answer is not understood", err)
 	}
-	return QueueStats{Pending: behind + 1, Oldest: max(time.Since(first.time), 0)}, nil
+	return QueueStats{Pending: behind + 1, Oldest: max(b.Now().Sub(first.time), 0)}, nil
 }

@@ -113,14 +113,14 @@ func (t *turn) leave() {
 	t.boxes.mu.Lock()
 	defer t.boxes.mu.Unlock()
 	t.inside.calls--
-	t.inside.row.Used = time.Now().UTC()
+	t.inside.row.Used = t.Bus.Now()
 	t.inside = nil
 }
 
 // admit lets a call into the box that was reserved for it and counts it there. Codes: unavailable (the
 // box is at its end, or the log is away); errBoxGone: somebody else was faster, reserve again.
 func (b *boxes) admit(ctx context.Context, c schemas.Call, s schemas.Sandbox, ref schemas.Ref) (*heldBox, error) {
-	now := time.Now().UTC()
+	now := b.Bus.Now()
 	key := boxKey(c)
 	have, err := b.load(ctx, key)
 	if err != nil {

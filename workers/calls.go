@@ -94,7 +94,7 @@ func (t *turn) acknowledge(ctx context.Context) error {
 
 // facts is what is known without a look.
 func (t *turn) facts(inHand bool) (f facts, reason string) {
-	now := time.Now()
+	now := t.Bus.Now()
 	reason, isCancelled, sure := t.cancelled()
 	return facts{
 		left:        t.call.Deadline.Sub(now),
@@ -107,7 +107,7 @@ func (t *turn) facts(inHand bool) (f facts, reason string) {
 
 // cancelled returns why the end of the call was asked for, see cancelSet.find.
 func (t *turn) cancelled() (reason string, found, sure bool) {
-	return t.cancels.find(t.call.EventID(), t.accepted(), time.Now())
+	return t.cancels.find(t.call.EventID(), t.accepted(), t.Bus.Now())
 }
 
 // accepted is when the call was accepted, by the earlier of two clocks: that of who did it, and the log's.
@@ -123,8 +123,12 @@ func (t *turn) accepted() time.Time {
 // recognised when its proof is written a second time; a call that is older than this recognition
 // must have been published while this worker watched.
 func (t *turn) sawAll(now time.Time) bool {
-	return now.Sub(t.delivery.Published) < sureWithin || t.lease.keptSinceWall(t.delivery.Published)
+	age := now.Sub(t.delivery.Published) // by the log's clock; the lease knows this process's
+	return age < sureWithin || t.lease.keptSinceWall(time.Now().Add(-age))
 }
+
+// left is how much time the call has until its deadline.
+func (t *turn) left() time.Duration { return t.call.Deadline.Sub(t.Bus.Now()) }
 
 // look adds what the conversation tells.
 func (t *turn) look(ctx context.Context, f facts) (facts, error) {
@@ -149,7 +153,7 @@ func (t *turn) look(ctx context.Context, f facts) (facts, error) {
 // finish writes the result, once, and settles the job that it leaves unstarted. It tries for as long as this
 // worker may: a log that is away for a moment must not cost a result.
 func (t *turn) finish(hard context.Context, r schemas.Result) error {
-	r.Finished = time.Now().UTC()
+	r.Finished = t.Bus.Now()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(hard))
 	defer cancel()
 	defer context.AfterFunc(hard, func() { time.AfterFunc(farewell, cancel) })()

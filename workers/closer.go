@@ -94,7 +94,7 @@ func (c *Closer) sweepQueue(ctx context.Context, provider string, ended, kept ma
 			return err //nolint:wrapcheck // it says what and where
 		}
 		id := e.Value.EventID()
-		if _, done := ended[id]; !done && time.Since(e.Value.Deadline) > overdue {
+		if _, done := ended[id]; !done && c.Bus.Now().Sub(e.Value.Deadline) > overdue {
 			if done, err = c.expire(ctx, e.Value); err != nil {
 				return err
 			}
@@ -199,7 +199,7 @@ func conclude(ctx context.Context, b *streams.Bus, c schemas.Call, r schemas.Res
 	if clock.Since(looked.since) > sureWithin || looked.generation != b.Generation() {
 		return false, schemas.Errorf(schemas.Unavailable, "result", "this process stood still, or its connection was lost: the call must be looked up again")
 	}
-	r.Finished = time.Now().UTC()
+	r.Finished = b.Now()
 	written, err := storeResult(ctx, b, c, r, started)
 	if err != nil || !written {
 		return false, err

@@ -62,7 +62,7 @@ func (h *herald) tell(ctx context.Context, e schemas.Event, since time.Time, rec
 	if err := h.at(settleTold); err != nil {
 		return err
 	}
-	for _, d := range schemas.WebhookDeliveries(e, at, receivers, time.Now()) {
+	for _, d := range schemas.WebhookDeliveries(e, at, receivers, h.bus.Now()) {
 		if err := h.deliver(ctx, d); err != nil {
 			return err
 		}

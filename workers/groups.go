@@ -74,7 +74,7 @@ func (h *herald) join(ctx context.Context, j schemas.Job) (schemas.Group, groupS
 		if found {
 			have = &p.Value
 		}
-		g, write, step := joinGroup(have, j, time.Now())
+		g, write, step := joinGroup(have, j, h.bus.Now())
 		switch {
 		case !write:
 		case found:

@@ -170,7 +170,7 @@ func (b *boxes) hooked(ctx context.Context, key string, h *heldBox, ref schemas.
 		if row.Ref != ref || !row.Ending.IsZero() {
 			return errBoxGone
 		}
-		row.Hooked, row.Hooking = time.Now().UTC(), ""
+		row.Hooked, row.Hooking = b.Bus.Now(), ""
 		return nil
 	})
 }

@@ -19,7 +19,7 @@ func (t *turn) recordLaunch(ctx context.Context, l *launch, hash string) (mine b
 		if j.State != schemas.JobWaiting && (j.State != schemas.JobLaunching || j.Worker != t.me()) || j.State == schemas.JobWaiting && j.Worker != "" {
 			return false
 		}
-		now := time.Now().UTC()
+		now := t.Bus.Now()
 		j.State, j.Worker, j.Launched, j.Deadline = schemas.JobLaunching, t.me(), now, now.Add(l.life)
 		j.Tied, j.Own = providers.ProfileOf(t.Provider).JobsEndWithWorker, l.own
 		j.Ref = schemas.JobRef{Sandbox: l.command.Sandbox, ID: t.call.Job}
@@ -114,7 +114,7 @@ func (t *turn) amend(ctx context.Context, l *launch, change func(*schemas.Job) b
 // for the first time.
 func tellStarted(ctx context.Context, b *streams.Bus, j schemas.Job, since time.Time) error {
 	id := schemas.JobStartedID(j.Account, j.ID)
-	if !since.IsZero() && time.Since(since) > sureWithin {
+	if !since.IsZero() && b.Now().Sub(since) > sureWithin {
 		told, err := streams.HasEvent(ctx, b, j.Account, j.Conversation, id, since)
 		if err != nil || told {
 			return err //nolint:wrapcheck // it says what and where

@@ -78,7 +78,7 @@ func (t *turn) launch(ctx context.Context) error {
 		t.abandon(ctx, l)
 		return t.finish(ctx, unrunResult(t.call, toCancel, reason))
 	}
-	started := time.Now().UTC()
+	begun, started := time.Now(), t.Bus.Now()
 	t.Metrics.Wait(t.call.Tool, started.Sub(t.call.Accepted))
 	if err := t.at(atStarted, t.call); err != nil {
 		return err
@@ -93,7 +93,7 @@ func (t *turn) launch(ctx context.Context) error {
 	if t.unlaunched = result.StatusID == ""; t.unlaunched {
 		t.abandon(ctx, l)
 	}
-	t.Metrics.Run(t.call.Tool, time.Since(started))
+	t.Metrics.Run(t.call.Tool, time.Since(begun))
 	result.Started = started
 	return t.finish(ctx, result)
 }
@@ -151,7 +151,7 @@ func (t *turn) reserveFor(ctx context.Context, l *launch) (err error) {
 	case err != nil || l.own:
 		return err
 	}
-	l.life = max(min(l.life, time.Until(t.deadline())), time.Second) // it ends with its box at the latest
+	l.life = max(min(l.life, t.deadline().Sub(t.Bus.Now())), time.Second) // it ends with its box at the latest
 	l.command.Timeout = l.life
 	return nil
 }
@@ -221,7 +221,7 @@ func (t *turn) abandon(ctx context.Context, l *launch) {
 // run, without one when it certainly does not. An error is one of the stages.
 func (t *turn) startJob(ctx context.Context, l *launch) (schemas.Result, error) {
 	callback, hash := t.callback()
-	until := time.Now().Add(min(shortage, time.Until(t.call.Deadline)))
+	until := time.Now().Add(min(shortage, t.left()))
 	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
 		mine, err := t.recordLaunch(ctx, l, hash)
 		if err != nil {
@@ -311,7 +311,7 @@ func (t *turn) notify(ctx context.Context, l *launch) func(providers.JobEnd) {
 		}
 		ctx, cancel := context.WithTimeout(ctx, within)
 		defer cancel()
-		c := completionOf(j, end, schemas.ViaProvider, t.keeper.stopReason(j.Key()), time.Now())
+		c := completionOf(j, end, schemas.ViaProvider, t.keeper.stopReason(j.Key()), t.Bus.Now())
 		for wait := 100 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
 			err := complete(ctx, t.Bus, c)
 			if err == nil {

@@ -110,7 +110,7 @@ func (k *keeper) over(ctx context.Context, j schemas.Job) {
 	_, known := k.jobs[j.Key()]
 	k.mu.Unlock()
 	k.forget(j.Key())
-	recent := j.Completion != nil && time.Since(j.Completion.Finished) < leftBehind
+	recent := j.Completion != nil && k.Bus.Now().Sub(j.Completion.Finished) < leftBehind
 	switch {
 	case j.Worker == k.me() && known:
 		k.parts.Go(func() { k.cleanUp(ctx, j) })
@@ -245,7 +245,7 @@ func (k *keeper) owners(ctx context.Context, jobs []schemas.Job) map[string]bool
 }
 
 func (k *keeper) facts(j schemas.Job, ownerAlive, settled bool) jobFacts {
-	now := time.Now()
+	now := k.Bus.Now()
 	return jobFacts{
 		state: j.State, inHand: k.hands.has(schemas.Call{Account: j.Account, ID: j.Call}.EventID()), mine: j.Worker == k.me(),
 		ownerAlive: ownerAlive, settled: settled, tied: j.Tied, age: now.Sub(j.Launched), over: now.Sub(j.Deadline),
@@ -269,7 +269,7 @@ func (k *keeper) see(ctx context.Context, j schemas.Job, f jobFacts) error {
 		v = judgeJob(f)
 	}
 	k.Log.Debug("job looked after", "job", j.ID, "verdict", v, "look", f.look)
-	now := time.Now().UTC()
+	now := k.Bus.Now()
 	switch v {
 	case jobReport:
 		return complete(ctx, k.Bus, completionOf(j, status.End, schemas.ViaProbe, k.stopReason(j.Key()), now))
@@ -498,7 +498,7 @@ func (k *keeper) stop(ctx context.Context, j schemas.Job, reason string) error {
 	if look != lookEnded {
 		return nil
 	}
-	return complete(ctx, k.Bus, completionOf(j, status.End, schemas.ViaProbe, reason, time.Now()))
+	return complete(ctx, k.Bus, completionOf(j, status.End, schemas.ViaProbe, reason, k.Bus.Now()))
 }
 
 // stopReason is why a stop was asked for here; empty: none was.

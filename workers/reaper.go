@@ -143,7 +143,7 @@ func (b *boxes) see(ctx context.Context, r providers.Reserver, key string, h see
 	if err != nil {
 		return // nothing is ended while it is not known what for
 	}
-	now := time.Now()
+	now := b.Bus.Now()
 	v := judgeBox(boxFacts{
 		ending: !h.row.Ending.IsZero(), calls: h.calls > 0, jobs: jobs, gone: gone, unused: now.Sub(h.row.Used), shared: b.shared(),
 		idle: idleTimeout(sandbox), over: now.Sub(h.row.Deadline),
@@ -171,7 +171,7 @@ func (b *boxes) touch(ctx context.Context, key string, ref schemas.Ref) {
 		if row.Ref != ref {
 			return errBoxGone
 		}
-		row.Used = time.Now().UTC()
+		row.Used = b.Bus.Now()
 		return nil
 	})
 	if err != nil && !errors.Is(err, errBoxGone) && ctx.Err() == nil {
@@ -204,7 +204,7 @@ func (b *boxes) end(ctx context.Context, r providers.Reserver, key string, ref s
 		if used || others || row.Ref != ref {
 			return errBoxGone
 		}
-		asked, row.Ending = true, time.Now().UTC() // a new time, so that one of several workers ends it
+		asked, row.Ending = true, b.Bus.Now() // a new time, so that one of several workers ends it
 		return nil
 	})
 	if err != nil {

@@ -69,7 +69,7 @@ func (t *turn) run(ctx context.Context) error {
 	if reason, found, _ := t.cancelled(); found {
 		return t.finish(ctx, unrunResult(t.call, toCancel, reason))
 	}
-	started := time.Now().UTC()
+	begun, started := time.Now(), t.Bus.Now()
 	t.Metrics.Wait(t.call.Tool, started.Sub(t.call.Accepted))
 	if err := t.at(atStarted, t.call); err != nil {
 		return err
@@ -81,7 +81,7 @@ func (t *turn) run(ctx context.Context) error {
 	if err := t.at(atRan, t.call); err != nil {
 		return err
 	}
-	t.Metrics.Run(t.call.Tool, time.Since(started))
+	t.Metrics.Run(t.call.Tool, time.Since(begun))
 	result.Started = started
 	return t.finish(ctx, result)
 }
@@ -164,7 +164,7 @@ func (t *turn) start(ctx context.Context) error {
 	if c.SideEffects() {
 		proof = 1 // by whatever delivery: a log that was killed may have forgotten some, and then counts anew
 	}
-	event := schemas.NewEvent(c, schemas.CallStarted, schemas.StartedID(c.Account, c.ID, proof), time.Now(),
+	event := schemas.NewEvent(c, schemas.CallStarted, schemas.StartedID(c.Account, c.ID, proof), t.Bus.Now(),
 		schemas.StartedData{Call: c.ID, Tool: c.Tool, Worker: t.me(), Attempt: t.delivery.Attempt})
 	if !c.SideEffects() {
 		return t.startReading(ctx, event)
@@ -291,7 +291,7 @@ func (t *turn) onProvider(ctx context.Context, o order) (r schemas.Result, parti
 // persist runs the command until it was started: a provider that has no room or lost the box has
 // started nothing, so asking again is safe.
 func (t *turn) persist(ctx context.Context, o order) (providers.Result, error) {
-	until := time.Now().Add(min(shortage, time.Until(t.call.Deadline)))
+	until := time.Now().Add(min(shortage, t.left()))
 	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
 		r, err := t.Provider.Run(ctx, o.command)
 		code := schemas.CodeOf(err)
@@ -358,7 +358,7 @@ func (t *turn) timeoutOf(s schemas.Sandbox, d time.Duration) time.Duration {
 	if d <= 0 {
 		d = schemas.DefaultTimeout
 	}
-	d = min(d, schemas.MaxTimeout, max(time.Until(t.call.Deadline), time.Millisecond))
+	d = min(d, schemas.MaxTimeout, max(t.left(), time.Millisecond))
 	if most := providers.ProfileOf(t.Provider).MaxTimeout; most > 0 {
 		d = min(d, most)
 	}
@@ -377,7 +377,7 @@ func (t *turn) live() *live {
 	n := 0
 	return &live{call: t.call.ID, attempt: t.delivery.Attempt, publish: func(d schemas.OutputData) (func(context.Context) error, error) {
 		n++
-		event := schemas.NewEvent(t.call, schemas.CallOutput, schemas.OutputID(t.call.Account, t.call.ID, d.Attempt, n), time.Now(), d)
+		event := schemas.NewEvent(t.call, schemas.CallOutput, schemas.OutputID(t.call.Account, t.call.ID, d.Attempt, n), t.Bus.Now(), d)
 		f, err := streams.Events.PublishAsync(context.Background(), t.Bus, event)
 		if err != nil {
 			return nil, err //nolint:wrapcheck // the topic says what and where

@@ -25,7 +25,7 @@ type settlement struct {
 // heard takes a request for the end of a call that came while this worker watches. It never blocks:
 // what does not fit is settled when the call is delivered.
 func (s *shift) heard(c schemas.Cancel, at time.Time) {
-	fresh := s.cancels.add(c, at, time.Now())
+	fresh := s.cancels.add(c, at, s.Bus.Now())
 	id := schemas.Call{Account: c.Account, ID: c.Call}.EventID()
 	if s.hands.end(id, at, cancelError{reason: c.Reason}) || !fresh {
 		return

@@ -137,8 +137,8 @@ func (x *settling) handle(ctx context.Context, d streams.Delivery[schemas.Comple
 	if err != nil {
 		return streams.RetryAfter(again, err) // whatever is wrong with the records, the job must be settled
 	}
-	doubt := seen && time.Since(d.Published) > sureWithin // what was told then may be out of the log's mind
-	if j.State != schemas.JobUnstarted {                  // else its call has told
+	doubt := seen && x.bus.Now().Sub(d.Published) > sureWithin // what was told then may be out of the log's mind
+	if j.State != schemas.JobUnstarted {                       // else its call has told
 		var since time.Time
 		if doubt {
 			since = d.Published
@@ -155,7 +155,7 @@ func (x *settling) handle(ctx context.Context, d streams.Delivery[schemas.Comple
 		return err
 	}
 	if !seen {
-		x.settled(j.State, j.Completion.Via, time.Since(d.Published))
+		x.settled(j.State, j.Completion.Via, x.bus.Now().Sub(d.Published))
 	}
 	return x.at(settleFollowed)
 }

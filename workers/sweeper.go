@@ -201,7 +201,7 @@ func (w *sweep) sweepJobs(ctx context.Context) {
 
 // sweepJob settles a job if nobody else will.
 func (w *sweep) sweepJob(ctx context.Context, j schemas.Job) error {
-	now := time.Now()
+	now := w.bus.Now()
 	f := w.facts(j, now)
 	v := judgeOrphan(f)
 	c := schemas.Completion{Job: j.ID, Account: j.Account, Via: schemas.ViaProbe}
@@ -229,7 +229,7 @@ func (w *sweep) sweepJob(ctx context.Context, j schemas.Job) error {
 	if same, err := w.unchanged(ctx, j); err != nil || !same {
 		return err
 	}
-	c.Finished = time.Now().UTC()
+	c.Finished = w.bus.Now()
 	w.log.Info("a job is settled that nobody looked after", "job", j.ID, "state", c.State, "reason", c.Reason)
 	return complete(ctx, w.bus, c)
 }
@@ -300,7 +300,7 @@ func (w *sweep) lookForWorkers(ctx context.Context, open []schemas.Job) error {
 		case gone && before:
 			missing[j.Worker] = since
 		case gone:
-			missing[j.Worker] = time.Now()
+			missing[j.Worker] = w.bus.Now()
 		default:
 			doubted[j.Worker] = true
 		}
@@ -335,7 +335,7 @@ func (w *sweep) without(ctx context.Context, worker string) (bool, error) {
 
 // sweepGroups makes groups whose time is over go on with what has settled.
 func (w *sweep) sweepGroups(ctx context.Context) {
-	now := time.Now()
+	now := w.bus.Now()
 	w.mu.Lock()
 	latest := map[string]time.Time{} // deadlines of members that may still settle, by group
 	for _, j := range w.jobs {

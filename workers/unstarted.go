@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
@@ -37,7 +36,7 @@ func unstarted(ctx context.Context, b *streams.Bus, c schemas.Call, reason strin
 		return fmt.Errorf("look for the record of the job: %w", err)
 	}
 	return complete(ctx, b, schemas.Completion{
-		Job: c.Job, Account: c.Account, State: schemas.JobUnstarted, Via: schemas.ViaCall, Reason: reason, Finished: time.Now().UTC(),
+		Job: c.Job, Account: c.Account, State: schemas.JobUnstarted, Via: schemas.ViaCall, Reason: reason, Finished: b.Now(),
 	})
 }
 

@@ -16,12 +16,12 @@ const watchEvery = 200 * time.Millisecond
 // ready once it knows all that were there when it began.
 func (s *shift) watchCancels(ctx context.Context, ready func()) {
 	var at schemas.Cursor
-	begun := time.Now()
+	begun := s.Bus.Now()
 	told := false // that they cannot be read: once for each outage
 	for first := true; ; {
 		next, err := s.readCancels(ctx, at, func(e streams.Entry[schemas.Cancel]) {
 			if first && e.Stored.Before(begun.Add(-cancelsFresh)) {
-				s.cancels.add(e.Value, e.Stored, time.Now())
+				s.cancels.add(e.Value, e.Stored, s.Bus.Now())
 				return
 			}
 			s.heard(e.Value, e.Stored)

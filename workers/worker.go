@@ -158,7 +158,7 @@ func (w *Worker) begin() *shift {
 	s.Log = s.Log.With("worker", me, "provider", s.Name)
 	s.lease = &lease{
 		bucket: streams.OpenBucket[sign](s.Bus, streams.Leases), log: s.Log, fault: func() error { return s.at(atRenewal, schemas.Call{}) },
-		sign: sign{Worker: me, Provider: s.Name, Started: time.Now().UTC()},
+		sign: sign{Worker: me, Provider: s.Name, Started: s.Bus.Now()},
 	}
 	s.cancels = newCancelSet(maxCancels, cancelsMatter)
 	s.caps = &caps{limiter: s.Limiter, most: s.AccountCap, log: s.Log, held: make(map[string]limits.Lease)}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,6 +16,7 @@ import (
 	"github.com/sandjet/sandjet/delivery"
 	"github.com/sandjet/sandjet/gateway"
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
 	"github.com/sandjet/sandjet/workers"
 )
 
@@ -23,6 +25,13 @@ func newRegistry() *prometheus.Registry {
 	r := prometheus.NewRegistry()
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return r
+}
+
+// clockMetric shows by how much the clock of this process is wrong, as the log has it.
+func clockMetric(b *streams.Bus) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "sandjet_clock_ahead_seconds", Help: "By how much the clock of this process is ahead of the log's, whose time is used.",
+	}, func() float64 { return b.ClockOff().Seconds() })
 }
 
 // workerMetrics gives a worker's figures their names in Prometheus.
@@ -136,7 +145,7 @@ func deliveryMetrics(r *prometheus.Registry) delivery.Metrics {
 
 // serveHealth shows /healthz (the process lives), /readyz (it reaches the log) and /metrics of a process
 // without a gateway, until ctx ends.
-func serveHealth(r *prometheus.Registry, l net.Listener, ready func(context.Context) error) func(context.Context) error {
+func serveHealth(r *prometheus.Registry, l net.Listener, bus *streams.Bus) func(context.Context) error {
 	const timeout, most = 10 * time.Second, 64
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
@@ -144,11 +153,11 @@ func serveHealth(r *prometheus.Registry, l net.Listener, ready func(context.Cont
 		fmt.Fprintln(w, `{"status":"ok"}`) // the asker has gone
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
-		if err := ready(r.Context()); err != nil {
+		if err := bus.Ready(r.Context()); err != nil {
 			http.Error(w, "the log is not reached", http.StatusServiceUnavailable)
 			return
 		}
-		fmt.Fprintln(w, "ready") // as above
+		fmt.Fprintln(w, strings.TrimSuffix("ready: "+bus.ClockWarning(), ": ")) // as above
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(r, promhttp.HandlerOpts{}))
 	return func(ctx context.Context) error {

@@ -144,6 +144,7 @@ func (n *node) openBus(ctx context.Context, f natsFlags, top topologyFlags) erro
 		return fmt.Errorf("log: %w", err)
 	}
 	n.bus = bus
+	n.metrics.MustRegister(clockMetric(bus))
 	n.onClose(func() {
 		ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), drainPatience)
 		defer stop()
@@ -251,6 +252,7 @@ func (n *node) addDeliverer(f deliveryFlags, insecure insecureFlag) {
 	}
 	log := n.log.With("part", "deliverer")
 	sender := &webhook.Sender{
+		Now:       n.bus.Now,
 		Endpoints: n.records, Log: log,
 		Policy: webhook.Policy{
 			AllowLoopback: f.WebhookAllowLoopback, AllowHTTP: insecure.WebhookAllowHTTP, Networks: f.WebhookNetworks, Ports: f.WebhookPorts,
@@ -268,7 +270,7 @@ func (n *node) addHealth(ctx context.Context, f metricsFlag, remote remoteFlag) 
 	if err != nil {
 		return "", err
 	}
-	n.add("health", serveHealth(n.metrics, l, func(ctx context.Context) error { return n.bus.Ready(ctx) }))
+	n.add("health", serveHealth(n.metrics, l, n.bus))
 	return "http://" + reach(l), nil
 }
 

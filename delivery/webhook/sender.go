@@ -57,6 +57,9 @@ type Sender struct {
 	client *http.Client
 	lanes  *lanes
 
+	// Now is the time that requests are signed with. Nil: this process's clock, which receivers must agree with.
+	Now func() time.Time
+
 	// Of tests; nil: the system's.
 	resolver  *net.Resolver
 	tls       *tls.Config
@@ -70,6 +73,9 @@ func (s *Sender) begin() {
 	s.Timeout = cmp.Or(s.Timeout, DefaultTimeout)
 	if s.Log == nil {
 		s.Log = slog.New(slog.DiscardHandler)
+	}
+	if s.Now == nil {
+		s.Now = time.Now
 	}
 	s.lanes = newLanes()
 	s.client = &http.Client{
@@ -139,8 +145,8 @@ func (s *Sender) Send(ctx context.Context, d schemas.Delivery) (schemas.Delivery
 
 // post sends a delivery and reads the answer.
 func (s *Sender) post(ctx context.Context, e schemas.Endpoint, d schemas.Delivery) (schemas.DeliveryTry, delivery.Verdict, outcome) {
-	began := time.Now()
-	try := schemas.DeliveryTry{Time: began.UTC()}
+	began, now := time.Now(), s.Now().UTC()
+	try := schemas.DeliveryTry{Time: now}
 	fail := func(err error) (schemas.DeliveryTry, delivery.Verdict, outcome) {
 		try.Error, try.Duration = explain(err, s.Timeout), schemas.Duration(time.Since(began))
 		if ctx.Err() != nil {
@@ -150,7 +156,7 @@ func (s *Sender) post(ctx context.Context, e schemas.Endpoint, d schemas.Deliver
 	}
 	within, cancel := context.WithTimeout(ctx, s.Timeout)
 	defer cancel()
-	r, err := s.request(within, e, d, began)
+	r, err := s.request(within, e, d, now)
 	if err != nil {
 		return fail(err)
 	}
@@ -165,7 +171,7 @@ func (s *Sender) post(ctx context.Context, e schemas.Endpoint, d schemas.Deliver
 	io.Copy(io.Discard, io.LimitReader(answer.Body, readAtMost-keepAtMost)) //nolint:errcheck // so that the connection can be used again
 	try.Response = strings.ToValidUTF8(string(body), "�")
 	try.Duration = schemas.Duration(time.Since(began))
-	verdict := judge(answer.StatusCode, answer.Header, time.Now())
+	verdict := judge(answer.StatusCode, answer.Header, s.Now())
 	if verdict.Kind == delivery.Failed {
 		return try, verdict, refused
 	}

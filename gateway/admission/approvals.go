@@ -118,7 +118,7 @@ func (s Approvals) Decide(ctx context.Context, a schemas.AccountID, id schemas.A
 		if err != nil {
 			return schemas.Approval{}, err //nolint:wrapcheck // it is coded already
 		}
-		decided, err := judge(p.Value, d, time.Now())
+		decided, err := judge(p.Value, d, s.Bus.Now())
 		if err != nil {
 			return decided, err
 		}
@@ -144,7 +144,7 @@ func (s Approvals) Expire(ctx context.Context, a schemas.AccountID, id schemas.A
 	if err != nil {
 		return err //nolint:wrapcheck // it is coded already
 	}
-	if p.Value.State != schemas.ApprovalPending || time.Now().Before(p.Value.Expires) {
+	if p.Value.State != schemas.ApprovalPending || s.Bus.Now().Before(p.Value.Expires) {
 		return nil
 	}
 	_, err = s.Decide(ctx, a, id, Decision{State: schemas.ApprovalExpired, By: byDeadline})
@@ -267,7 +267,7 @@ func (s Approvals) release(ctx context.Context, a schemas.Approval, since time.T
 // conclude writes the result of a call that will not run, and settles the job that it would have
 // started, so that its group does not wait for it.
 func (s Approvals) conclude(ctx context.Context, c schemas.Call, r schemas.Result, since time.Time) error {
-	r.Finished = time.Now().UTC()
+	r.Finished = s.Bus.Now()
 	e := schemas.NewEvent(c, schemas.CallFinished, schemas.FinishedID(c.Account, c.ID), r.Finished, r)
 	if _, err := streams.StoreOnce(ctx, s.Bus, e, since); err != nil {
 		return fmt.Errorf("write the result: %w", err)

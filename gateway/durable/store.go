@@ -24,7 +24,7 @@ type store struct {
 
 func newStore(b *streams.Bus, maxStreams int) *store {
 	return &store{
-		log: streams.OpenDurable(b), records: streams.OpenBucket[Record](b, streams.DurableRecords), now: time.Now,
+		log: streams.OpenDurable(b), records: streams.OpenBucket[Record](b, streams.DurableRecords), now: b.Now,
 		counts: counts{most: maxStreams},
 	}
 }

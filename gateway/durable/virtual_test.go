@@ -351,3 +351,28 @@ func TestAGatewayThatLagsBehindRefusesNothingInVain(t *testing.T) {
 		}
 	})
 }
+
+// The clock of the host is a day ahead of the log's: a stream ends by the log's.
+func TestAHostWhoseClockIsAheadEndsNoStreamBeforeItsTime(t *testing.T) {
+	const ahead = 24 * time.Hour
+	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+		h := New(Options{Bus: b})
+		ends := time.Now().Add(20*time.Minute - ahead).UTC().Format(time.RFC3339) // as the log has it
+		wantStatus(t, ask(t.Context(), h, http.MethodPut, "s", "x", "Content-Type", "text/plain", "Stream-Expires-At", ends), http.StatusCreated)
+		ctx, stop := context.WithCancel(t.Context())
+		var sweeper sync.WaitGroup
+		sweeper.Go(func() {
+			if err := (&Sweeper{Bus: b}).Run(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+		time.Sleep(15 * time.Minute)
+		wantStatus(t, ask(t.Context(), h, http.MethodHead, "s", ""), http.StatusOK)
+		time.Sleep(11 * time.Minute)
+		wantStatus(t, ask(t.Context(), h, http.MethodHead, "s", ""), http.StatusNotFound)
+		stop()
+		sweeper.Wait()
+	}, func(_ *streams.ServerOptions, o *streams.Options) {
+		o.LogClock = func() time.Time { return time.Now().Add(-ahead) }
+	})
+}

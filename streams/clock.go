@@ -1,0 +1,233 @@
+package streams
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+const (
+	// clockTick is how often this process's clock is held against the log's, clockEvery how often the log is asked
+	// for its own; both happen at once when the connection was made anew, or this process's clock was set.
+	clockTick  = time.Minute
+	clockEvery = 5 * time.Minute
+	// ClockTolerance is by how much the clock of a process may differ from the log's before the process says so.
+	ClockTolerance = 5 * time.Second
+	// clockToldEvery is how often it says so again.
+	clockToldEvery = time.Hour
+	// clockNoise is below what two readings of the same clock may differ.
+	clockNoise = 50 * time.Millisecond
+	// leapBelieved is for how long the log's clock must have been ahead of what has passed, over a connection that was
+	// kept, before it is followed.
+	leapBelieved = 10 * time.Minute
+)
+
+// logTime works out the log's time from what the log has said and from a clock that cannot be set. It is pure.
+type logTime struct {
+	at      time.Time     // the log's time, when it was last taken
+	elapsed time.Duration // of the clock that cannot be set, then
+	leapt   time.Duration // the same, since when the log's clock is ahead of it; 0: it is not
+}
+
+// now is the log's time when so much has elapsed.
+func (l logTime) now(elapsed time.Duration) time.Time { return l.at.Add(elapsed - l.elapsed) }
+
+// take takes in what the log's clock says, by so much exact. Anew says that the connection is another than at the
+// last time: this process may have stood still, with all its clocks.
+//
+// A clock that leaps ahead would make everything overdue at once, so it is not followed at once where this
+// process has seen how much time has really passed. One that is behind harms nobody and is followed.
+func (l *logTime) take(said time.Time, elapsed, exact time.Duration, anew bool) (doubted bool) {
+	off := said.Sub(l.now(elapsed))
+	switch {
+	case anew || l.at.IsZero() || off < -exact || off > exact && off <= clockSlack:
+	case off <= exact:
+		l.leapt = 0
+		return false
+	case l.leapt == 0:
+		l.leapt = max(elapsed, 1)
+		return true
+	case elapsed-l.leapt < leapBelieved:
+		return true
+	}
+	*l = logTime{at: said, elapsed: elapsed}
+	return false
+}
+
+// timekeeper is the log's clock as this process knows it.
+type timekeeper struct {
+	begun time.Time     // with a reading that cannot be set
+	slept time.Duration // that the host had slept by then
+
+	mu   sync.RWMutex
+	log  logTime
+	off  time.Duration // of wall, when the log was last asked
+	conn uint64        // how often the connection had been made anew by then
+	kick chan struct{} // has a token when the log should be asked
+
+	asking sync.Mutex // one at a time; guards the rest
+	doubt  bool       // that the log's clock has leapt was told
+	told   time.Time  // when the difference was last told, by begun's clock; zero: there is none
+}
+
+func newTimekeeper() *timekeeper {
+	slept := hostSlept()
+	for range 3 { // what is too little here would count as sleep later
+		slept = max(slept, hostSlept())
+	}
+	return &timekeeper{begun: time.Now(), slept: slept, kick: make(chan struct{}, 1)}
+}
+
+// elapsed is how much time has passed since the beginning, whatever was set; what the host slept is in it.
+func (c *timekeeper) elapsed() time.Duration {
+	passed := time.Since(c.begun)
+	if slept := hostSlept() - c.slept; slept > clockNoise {
+		passed += slept
+	}
+	return passed
+}
+
+// Now is the time of the log's server, in UTC: for everything that another process reads or judges, and for every
+// decision that ends, expires or deletes. It costs no round trip. A clock of this host that is wrong, is set or
+// stands still does not show in it; it is exact to some milliseconds, and may be behind, for as long as it takes
+// to connect again, on a machine that was stopped with all its clocks.
+func (b *Bus) Now() time.Time {
+	c := b.clock
+	c.mu.RLock()
+	now, off := c.log.now(c.elapsed()), c.off
+	c.mu.RUnlock()
+	if d := time.Now().Round(0).Sub(now) - off; d > time.Second || d < -time.Second {
+		c.stir()
+	}
+	return now
+}
+
+// ClockOff is by how much the clock of this process is ahead of the log's.
+func (b *Bus) ClockOff() time.Duration {
+	b.clock.mu.RLock()
+	defer b.clock.mu.RUnlock()
+	return time.Now().Round(0).Sub(b.clock.log.now(b.clock.elapsed()))
+}
+
+// ClockWarning says that the clock of this process is wrong, for people; empty while it is not.
+func (b *Bus) ClockWarning() string {
+	off := b.ClockOff().Round(time.Millisecond)
+	where := "ahead of"
+	if off < 0 {
+		where = "behind"
+	}
+	if off.Abs() <= ClockTolerance {
+		return ""
+	}
+	return fmt.Sprintf("the clock of this host is %s %s the log's: times are taken from the log, set the clock right", off.Abs(), where)
+}
+
+// stir has the log asked soon.
+func (c *timekeeper) stir() {
+	select {
+	case c.kick <- struct{}{}:
+	default:
+	}
+}
+
+// askTime asks the log for its time. Any stream's leader tells it with the state of the stream; all processes ask
+// for the same one.
+func (b *Bus) askTime(ctx context.Context) error {
+	c := b.clock
+	c.asking.Lock()
+	defer c.asking.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, requestWithin)
+	defer cancel()
+	conn := b.bulk.Stats().Reconnects
+	begin := c.elapsed()
+	m, err := b.bulk.RequestWithContext(ctx, "$JS.API.STREAM.INFO."+streamCancels, nil)
+	end := c.elapsed()
+	if err != nil {
+		return coded("ask the log for its time", err)
+	}
+	said, err := parseTime(m.Data)
+	if err != nil {
+		return err
+	}
+	if b.options.LogClock != nil {
+		said = b.options.LogClock().Round(0).UTC()
+	}
+	exact := (end-begin)/2 + clockNoise
+	c.mu.Lock()
+	was := c.log.now(end)
+	doubted := c.log.take(said.Add((end-begin)/2), end, exact, conn != c.conn)
+	c.conn = conn
+	c.off = time.Now().Round(0).Sub(c.log.now(end))
+	off := c.off
+	c.mu.Unlock()
+	if doubted && !c.doubt {
+		b.log.Warn("the log's clock has leapt ahead: it is not followed for now", "log", said, "taken", was, "followed_after", leapBelieved)
+	}
+	c.doubt = doubted
+	b.sayClock(off)
+	return nil
+}
+
+// sayClock says that the clocks differ, and that they do no more.
+func (b *Bus) sayClock(off time.Duration) {
+	c := b.clock
+	now := c.begun.Add(c.elapsed())
+	switch wrong := off.Abs() > ClockTolerance; {
+	case wrong && (c.told.IsZero() || now.Sub(c.told) >= clockToldEvery):
+		c.told = now
+		b.log.Warn("the clock of this host is not the log's: times are taken from the log. Set the clock right, by NTP", "ahead_by", off.Round(time.Millisecond))
+	case !wrong && !c.told.IsZero():
+		c.told = time.Time{}
+		b.log.Info("the clock of this host agrees with the log's again", "ahead_by", off.Round(time.Millisecond))
+	}
+}
+
+// parseTime reads the time in the answer to a question about a stream.
+func parseTime(data []byte) (time.Time, error) {
+	var answer struct {
+		Time time.Time `json:"ts"`
+	}
+	if err := json.Unmarshal(data, &answer); err != nil || answer.Time.IsZero() {
+		return time.Time{}, schemas.Wrap(schemas.Unavailable, "ask the log for its time", "the answer does not tell it", err)
+	}
+	return answer.Time.UTC(), nil
+}
+
+// followTime keeps the log's time until ctx ends.
+func (b *Bus) followTime(ctx context.Context) {
+	c := b.clock
+	tick := time.NewTicker(clockTick)
+	defer tick.Stop()
+	last, failed := c.elapsed(), false
+	for {
+		kicked := false
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		case <-c.kick:
+			kicked = true
+		}
+		c.mu.RLock()
+		anew := b.bulk.Stats().Reconnects != c.conn
+		c.mu.RUnlock()
+		if now := c.elapsed(); kicked || failed || anew || now-last >= clockEvery {
+			if err := b.askTime(ctx); err != nil {
+				if failed = true; ctx.Err() == nil {
+					b.log.Debug("the log's time is not known anew yet", "error", err)
+				}
+				pause(ctx, reconnectAfter) // a kick comes back at once
+				continue
+			}
+			last, failed = now, false
+			continue
+		}
+		c.asking.Lock()
+		b.sayClock(b.ClockOff())
+		c.asking.Unlock()
+	}
+}

@@ -1,0 +1,73 @@
+package streams_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandjet/sandjet/internal/natstest"
+	"github.com/sandjet/sandjet/streams"
+)
+
+// skewed makes the clock of the test that of a host which is so much ahead of the log.
+func skewed(ahead time.Duration) natstest.Option {
+	return func(_ *streams.ServerOptions, o *streams.Options) {
+		o.LogClock = func() time.Time { return time.Now().Add(-ahead) }
+	}
+}
+
+func TestTheLogsTimeIsThatOfItsServer(t *testing.T) {
+	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+		for range 3 {
+			if off := time.Since(b.Now()); off.Abs() > 50*time.Millisecond || b.Now().Location() != time.UTC {
+				t.Errorf("it is off by %s: %s", off, b.Now())
+			}
+			time.Sleep(25 * time.Hour)
+		}
+		if w := b.ClockWarning(); w != "" {
+			t.Error(w)
+		}
+	})
+}
+
+func TestAHostWhoseClockIsWrongGoesByTheLogsAndSaysSo(t *testing.T) {
+	for _, ahead := range []time.Duration{time.Hour, -time.Hour, 24 * time.Hour} {
+		natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+			for range 3 {
+				if off := time.Since(b.Now()) - ahead; off.Abs() > 50*time.Millisecond {
+					t.Errorf("ahead by %s: it is off by %s", ahead, off)
+				}
+				time.Sleep(time.Hour)
+			}
+			where := map[bool]string{true: " ahead of ", false: " behind "}[ahead > 0]
+			if w := b.ClockWarning(); !strings.Contains(w, ahead.Abs().String()) || !strings.Contains(w, where) {
+				t.Errorf("ahead by %s, it says %q", ahead, w)
+			}
+		}, skewed(ahead))
+	}
+}
+
+func TestAClockThatIsSetRightIsNoticed(t *testing.T) {
+	var wrong time.Duration
+	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+		if b.ClockWarning() != "" {
+			t.Fatal("it begins with a warning")
+		}
+		wrong = -time.Hour // the log is behind from now on: the host's clock was set ahead
+		time.Sleep(6 * time.Minute)
+		if off := b.ClockOff(); off.Round(time.Second) != time.Hour || b.ClockWarning() == "" {
+			t.Errorf("the difference is %s, and it says %q", off, b.ClockWarning())
+		}
+		wrong = 0 // and back: that is a leap of the log's, which is doubted first
+		time.Sleep(6 * time.Minute)
+		if off := b.ClockOff(); off.Round(time.Second) != time.Hour {
+			t.Errorf("a leap was believed at once: %s", off)
+		}
+		time.Sleep(15 * time.Minute)
+		if off := b.ClockOff(); off.Abs() > 50*time.Millisecond || b.ClockWarning() != "" {
+			t.Errorf("it is not believed yet: %s, %q", off, b.ClockWarning())
+		}
+	}, func(_ *streams.ServerOptions, o *streams.Options) {
+		o.LogClock = func() time.Time { return time.Now().Add(wrong) }
+	})
+}

@@ -1,0 +1,57 @@
+package workers
+
+import (
+	"testing"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// hostAhead makes the clocks of all processes that are started from now on be so much ahead of the log's, and
+// returns the log's time.
+func (w *world) hostAhead(d time.Duration) (now func() time.Time) {
+	now = func() time.Time { return time.Now().Add(-d).UTC() }
+	w.log.LogClock = now
+	return now
+}
+
+// Deadlines are judged by the log's clock, whatever the worker's says, also from its start on.
+func TestAWorkerWhoseClockIsWrongEndsNoCallBeforeItsTime(t *testing.T) {
+	for _, ahead := range []time.Duration{time.Hour, 24 * time.Hour, -time.Hour} {
+		inWorld(t, func(t *testing.T, w *world) {
+			now := w.hostAhead(ahead)
+			due := w.publish(w.call("due", schemas.ToolBash, func(c *schemas.Call) { c.Accepted, c.Deadline = now(), now().Add(10*time.Minute) }))
+			over := w.publish(w.call("over", schemas.ToolBash, func(c *schemas.Call) {
+				c.Accepted, c.Deadline = now().Add(-10*time.Minute), now().Add(-time.Second)
+			}))
+			w.employ(new(fake))
+			w.want(due, schemas.Completed)
+			w.want(over, schemas.Expired)
+			for _, e := range w.events(due) {
+				if d := e.Time.Sub(now()); d.Abs() > time.Minute {
+					t.Errorf("%s is stamped %s off the log's time", e.Type, d)
+				}
+			}
+		})
+	}
+}
+
+func TestAWorkerWhoseClockIsWrongStopsNoJobBeforeItsTime(t *testing.T) {
+	for _, ahead := range []time.Duration{24 * time.Hour, -time.Hour} {
+		inJobWorld(t, func(t *testing.T, w *world, h *jobHost) {
+			now := w.hostAhead(ahead)
+			w.specs.change = func(s *schemas.Sandbox) { s.JobLifetime = schemas.Duration(10 * time.Minute) }
+			first := w.employ(&sluggish{h})
+			call := w.background("one", "sleep 9m\nexit 4")
+			call.Accepted, call.Deadline = now(), now().Add(time.Hour)
+			w.publish(call)
+			w.want(call, schemas.Completed)
+			first.retire()
+			w.employ(&sluggish{h}) // takes it over
+			w.sweepUp()
+			if done := w.ended(call); done.State != schemas.JobFailed || *done.ExitCode != 4 {
+				t.Errorf("ahead by %s, it ended as %+v", ahead, done)
+			}
+		})
+	}
+}
