@@ -40,7 +40,7 @@ func (c *Closer) Run(ctx context.Context) error {
 	x := *c
 	x.lease = &lease{
 		bucket: streams.OpenBucket[sign](c.Bus, streams.Leases), log: c.Log, fault: func() error { return nil },
-		sign: sign{Worker: schemas.NewID("closer_"), Started: time.Now().UTC()},
+		sign: sign{Worker: schemas.NewID("closer_"), Started: c.Bus.Now()},
 	}
 	return x.run(ctx)
 }
