@@ -217,7 +217,7 @@ func (s *Store) Document(ctx context.Context, a schemas.AccountID, c schemas.Col
 
 // AddDocument makes a record of the JSON that a client sent, and returns it. Codes: invalid, conflict (the
 // name is taken; two that are added at many gateways at the same moment may both get it), exhausted (the
-// account has as many as it may).
+// account has as many as it may), denied (more than the operator allows).
 func (s *Store) AddDocument(ctx context.Context, a schemas.AccountID, c schemas.Collection, body []byte) (schemas.Document, error) {
 	sh, err := shelfOf(c)
 	if err != nil {
@@ -311,6 +311,9 @@ func (s *Store) admit(a schemas.AccountID, sh shelf, r record, id string, added 
 		if other != id {
 			return &schemas.Error{Code: schemas.Conflict, Field: "name", Message: "is taken by " + sh.noun + " " + other + ": choose another"}
 		}
+	}
+	if err := s.Operator.allowed(r); err != nil {
+		return err
 	}
 	return sh.fits(t, r)
 }

@@ -33,6 +33,9 @@ func (s *Store) ApplyManifest(ctx context.Context, a schemas.AccountID, r schema
 		if err != nil {
 			return schemas.ManifestAnswer{}, err
 		}
+		if err := s.Operator.allows(p); err != nil {
+			return schemas.ManifestAnswer{}, err
+		}
 		answer := p.answer()
 		if r.DryRun {
 			return answer, nil

@@ -22,6 +22,8 @@ type Store struct {
 	// KeysChanged is told of each account that has other keys than before or is gone, once the copy knows it.
 	// It is called by many goroutines and should not take long. Set it right after Open; nil: nobody is told.
 	KeysChanged func(schemas.AccountID)
+	// Operator is what no record may go beyond. Set it right after Open.
+	Operator Operator
 
 	bucket vault
 	now    func() time.Time // the log's
@@ -182,7 +184,7 @@ func (s *Store) Authenticate(_ context.Context, key string) (schemas.AccountID, 
 //
 // A call that a person must allow gets the id of its approval. Codes: not_found (the account, or a
 // workspace or sandbox by that name or id), invalid (the deadline; or the sandbox names a variable that the
-// account does not have, which only this case asks the log for).
+// account does not have, which only this case asks the log for), denied (the sandbox has more than the operator allows).
 func (s *Store) Resolve(ctx context.Context, a schemas.AccountID, r schemas.Request) (schemas.Call, error) {
 	c, lacking, err := s.resolve(a, r)
 	if err != nil || lacking == nil {
@@ -209,6 +211,11 @@ func (s *Store) resolve(a schemas.AccountID, r schemas.Request) (c schemas.Call,
 	if errors.Is(err, schemas.ErrNotFound) {
 		if locked := s.lockedOf(a, kindSandbox); locked != nil { // it may be that one
 			err = locked
+		}
+	}
+	if err == nil {
+		if sandbox, ok := t.sandboxes.byID[c.Sandbox]; ok {
+			err = s.Operator.check(sandbox) // records from before the operator's word
 		}
 	}
 	if err == nil && c.Refused == "" && t.lacks(c.Sandbox) {

@@ -93,7 +93,7 @@ func (w *world) realJobs(t *testing.T) {
 func openLocal(t *testing.T) providers.Provider {
 	t.Helper()
 	dir := t.TempDir()
-	p, err := local.New(local.Options{StateDir: filepath.Join(dir, "state"), Workspaces: filepath.Join(dir, "workspaces"), Pool: -1})
+	p, err := local.New(local.Options{StateDir: filepath.Join(dir, "state"), Workspaces: filepath.Join(dir, "workspaces"), Pool: -1, Networks: []schemas.NetworkMode{schemas.DenyAll, schemas.AllowAll}})
 	if errors.Is(err, schemas.ErrUnsupported) && os.Getenv("CI") != "true" {
 		t.Skipf("this host cannot isolate: %v", err)
 	}

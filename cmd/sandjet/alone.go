@@ -79,6 +79,7 @@ type gatewayCommand struct {
 	topologyFlags
 	secretsFlags
 	gatewayFlags
+	operatorFlags
 	limiterFlags
 	insecureFlag
 	remoteFlag
@@ -122,7 +123,7 @@ func (c *gatewayCommand) Run(ctx context.Context, t terminal) error {
 }
 
 func (c *gatewayCommand) build(ctx context.Context, t terminal) (_ *node, err error) {
-	if err := errors.Join(c.topologyFlags.check(), c.gatewayFlags.check()); err != nil {
+	if err := errors.Join(c.topologyFlags.check(), c.gatewayFlags.check(), c.operatorFlags.check()); err != nil {
 		return nil, err
 	}
 	n, err := newNode(t.log, c.dir)
@@ -151,7 +152,7 @@ func (c *gatewayCommand) build(ctx context.Context, t terminal) (_ *node, err er
 	if err := n.openRecords(ctx, c.secretsFlags, c.natsFlags); err != nil {
 		return nil, err
 	}
-	if err := n.addGateway(ctx, c.gatewayFlags, c.insecureFlag, id, l); err != nil {
+	if err := n.addGateway(ctx, c.gatewayFlags, c.operatorFlags, c.insecureFlag, id, l); err != nil {
 		return nil, err
 	}
 	n.addCaretakers()
@@ -169,6 +170,7 @@ type workerCommand struct {
 	topologyFlags
 	secretsFlags
 	workerFlags
+	operatorFlags
 	limiterFlags
 	remoteFlag
 
@@ -202,7 +204,7 @@ type workerUp struct {
 
 // Run takes calls until ctx ends.
 func (c *workerCommand) Run(ctx context.Context, t terminal) error {
-	if err := errors.Join(c.topologyFlags.check(), c.workerFlags.check()); err != nil {
+	if err := errors.Join(c.topologyFlags.check(), c.workerFlags.check(), c.operatorFlags.check()); err != nil {
 		return err
 	}
 	n, err := newNode(t.log, c.dir)
@@ -223,7 +225,7 @@ func (c *workerCommand) Run(ctx context.Context, t terminal) error {
 	if err := n.openRecords(ctx, c.secretsFlags, c.natsFlags); err != nil {
 		return err
 	}
-	if err := n.addWorker(c.workerFlags); err != nil {
+	if err := n.addWorker(c.workerFlags, c.operatorFlags); err != nil {
 		return err
 	}
 	n.addCaretakers()

@@ -170,7 +170,7 @@ func (d *demo) start(ctx context.Context) (_ *node, err error) {
 	if err := n.openRecords(ctx, secretsFlags{}, natsFlags{}); err != nil {
 		return nil, err
 	}
-	if err := n.addGateway(ctx, gatewayFlags{MaxWait: time.Minute}, insecureFlag{}, id, l); err != nil {
+	if err := n.addGateway(ctx, gatewayFlags{MaxWait: time.Minute}, operatorFlags{}, insecureFlag{}, id, l); err != nil {
 		return nil, err
 	}
 	n.addCaretakers()

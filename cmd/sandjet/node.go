@@ -193,11 +193,12 @@ func (n *node) openLimiter(ctx context.Context, f limiterFlags, own limits.Limit
 }
 
 // addGateway makes the account, opens the listener and adds the doors by which calls come in.
-func (n *node) addGateway(ctx context.Context, f gatewayFlags, insecure insecureFlag, id identity, l net.Listener) error {
+func (n *node) addGateway(ctx context.Context, f gatewayFlags, operator operatorFlags, insecure insecureFlag, id identity, l net.Listener) error {
 	admin, err := f.hash()
 	if err != nil {
 		return err
 	}
+	n.records.Operator = records.Operator{Networks: operator.modes(), MaxMemory: int64(operator.MaxMemory)}
 	if _, err := n.records.EnsureAccount(ctx, records.Bootstrap{Account: id.Account, Key: id.Key, Provider: "local"}); err != nil {
 		return fmt.Errorf("account: %w", err)
 	}
@@ -275,14 +276,14 @@ func (n *node) addHealth(ctx context.Context, f metricsFlag, remote remoteFlag) 
 }
 
 // addWorker opens the provider and adds a worker for it.
-func (n *node) addWorker(f workerFlags) error {
+func (n *node) addWorker(f workerFlags, operator operatorFlags) error {
 	pool := f.Pool
 	if pool == 0 {
 		pool = -1 // there, 0 stands for the default
 	}
 	p, err := local.New(local.Options{
 		StateDir: n.dir.local(), Workspaces: n.dir.workspaces(), Box: f.Box, AllowUnisolated: f.AllowUnisolated, Pool: pool,
-		Log: n.log.With("part", "local"),
+		Networks: operator.modes(), MaxMemory: int64(operator.MaxMemory), MaxCPUs: f.MaxCPUs, Log: n.log.With("part", "local"),
 	})
 	if err != nil {
 		if errors.Is(err, schemas.ErrUnsupported) {

@@ -131,7 +131,7 @@ func (f gatewayFlags) check() error {
 func (f gatewayFlags) limits() gateway.Limits {
 	return gateway.Limits{
 		Connections: gateway.Connections{All: f.MaxConnections, PerAddress: f.MaxConnectionsPerAddress},
-		Sockets: f.MaxSockets, Attachments: f.MaxAttachments, AllSockets: f.MaxSocketsAll, Handshakes: f.MaxHandshakes, BytesPerSecond: int64(f.SocketBytesPerSec),
+		Sockets:     f.MaxSockets, Attachments: f.MaxAttachments, AllSockets: f.MaxSocketsAll, Handshakes: f.MaxHandshakes, BytesPerSecond: int64(f.SocketBytesPerSec),
 	}
 }
 
@@ -171,7 +171,38 @@ type workerFlags struct {
 	AccountJobs     int           `placeholder:"N" default:"0" group:"Worker" help:"Background jobs of one account that run at the same time; 0 means as many as its sandboxes take."`
 	ProbeEvery      time.Duration `placeholder:"DURATION" default:"15s" group:"Worker" help:"How often the worker looks after each background job, for ends that nobody told it."`
 	CallbackURL     string        `name:"callback-url" placeholder:"URL" group:"Worker" help:"Where the gateway is reached from inside of sandboxes, so that their jobs report their ends themselves. Default: they do not."`
+	MaxCPUs         float64       `name:"max-cpus" placeholder:"N" default:"0" group:"Limits" help:"Processors that one sandbox may use at a time, such as 1.5, where this host has cgroups that limit them; 0 means half of the host's, at least one."`
 	Grace           time.Duration `placeholder:"DURATION" default:"20s" group:"Worker" help:"How long calls in hand may go on after a stop was asked for."`
+}
+
+// operatorFlags are what no record of an account goes beyond. Gateways refuse such records and calls, workers such
+// boxes: they should say the same.
+type operatorFlags struct {
+	Networks  []string `placeholder:"MODE" default:"deny-all" group:"Security" help:"Network modes that sandboxes of this host may have: deny-all, and allow-all, which is the host's own network with its loopback addresses and a cloud's metadata service. Workers and gateways should say the same."`
+	MaxMemory byteSize `placeholder:"SIZE" default:"4GiB" group:"Limits" help:"Most memory that a sandbox of this host may ask for; 0 means no limit. Workers and gateways should say the same."`
+}
+
+// check reports what is out of range.
+func (f operatorFlags) check() error {
+	for _, n := range f.Networks {
+		if n != string(schemas.DenyAll) && n != string(schemas.AllowAll) {
+			return schemas.Invalidf("networks", "%q does not work here: use deny-all, allow-all or both", schemas.Quotable(n))
+		}
+	}
+	const least = 16 << 20
+	if f.MaxMemory != 0 && f.MaxMemory < least {
+		return schemas.Invalidf("max-memory", "%s is out of range: at least %s, or 0 for no limit", f.MaxMemory, byteSize(least))
+	}
+	return nil
+}
+
+// modes are the allowed networks. What denies everything is always allowed.
+func (f operatorFlags) modes() []schemas.NetworkMode {
+	modes := []schemas.NetworkMode{schemas.DenyAll}
+	if slices.Contains(f.Networks, string(schemas.AllowAll)) {
+		modes = append(modes, schemas.AllowAll)
+	}
+	return modes
 }
 
 // metricsFlag is for the roles that have no gateway.
@@ -186,6 +217,8 @@ func (f workerFlags) check() error {
 		return schemas.Invalidf("slots", "%d is out of range: at least 1", f.Slots)
 	case f.AccountCap < 0:
 		return schemas.Invalidf("account-cap", "%d is out of range: 0 for none, or more", f.AccountCap)
+	case f.MaxCPUs < 0:
+		return schemas.Invalidf("max-cpus", "%g is out of range: 0 for half of the host's, or more", f.MaxCPUs)
 	case f.Pool < 0:
 		return schemas.Invalidf("pool", "%d is out of range: 0 for none, or more", f.Pool)
 	case f.Grace <= 0:

@@ -26,7 +26,7 @@ func (*sandboxesCommand) Help() string {
 person must allow. What is not said is at its default; a rule that the provider cannot keep is refused.
 
 Examples:
-  sandjet sandboxes create build --network allow-all --mode bypass --timeout 5m --persistent
+  sandjet sandboxes create build --memory 512 --mode bypass --timeout 5m --persistent
   sandjet sandboxes set build --env CI=1 --env TOKEN         TOKEN: as it is in this environment
   sandjet sandboxes set build --file rules.yaml              config: {envVars: {CI: null}}   removes CI
   sandjet call --sandbox build bash 'make test'`

@@ -48,7 +48,7 @@ func TestNoSubjectReachesAnotherAccount(t *testing.T) {
 	}
 	l, err := n.openListener(ctx, free, "listen", false)
 	if err == nil {
-		err = n.addGateway(ctx, gatewayFlags{MaxWait: time.Second}, insecureFlag{}, id, l)
+		err = n.addGateway(ctx, gatewayFlags{MaxWait: time.Second}, operatorFlags{}, insecureFlag{}, id, l)
 	}
 	if err != nil {
 		t.Fatal(err)

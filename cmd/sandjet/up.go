@@ -18,6 +18,7 @@ type upCommand struct {
 	serverFlags
 	gatewayFlags
 	workerFlags
+	operatorFlags
 	limiterFlags
 	secretsFlags
 	insecureFlag
@@ -66,7 +67,7 @@ func (c *upCommand) Run(ctx context.Context, t terminal) error {
 
 // build opens everything that up needs. The caller closes the node after its run.
 func (c *upCommand) build(ctx context.Context, t terminal) (_ *node, err error) {
-	if err := errors.Join(c.topologyFlags.check(), c.workerFlags.check(), c.gatewayFlags.check()); err != nil {
+	if err := errors.Join(c.topologyFlags.check(), c.workerFlags.check(), c.gatewayFlags.check(), c.operatorFlags.check()); err != nil {
 		return nil, err
 	}
 	n, err := newNode(t.log, c.dir)
@@ -109,10 +110,10 @@ func (c *upCommand) build(ctx context.Context, t terminal) (_ *node, err error) 
 	if err := n.openRecords(ctx, c.secretsFlags, c.natsFlags); err != nil {
 		return nil, err
 	}
-	if err := n.addWorker(c.workerFlags); err != nil {
+	if err := n.addWorker(c.workerFlags, c.operatorFlags); err != nil {
 		return nil, err
 	}
-	if err := n.addGateway(ctx, c.gatewayFlags, c.insecureFlag, id, l); err != nil {
+	if err := n.addGateway(ctx, c.gatewayFlags, c.operatorFlags, c.insecureFlag, id, l); err != nil {
 		return nil, err
 	}
 	n.addCaretakers()

@@ -29,7 +29,9 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -67,6 +69,14 @@ type Options struct {
 	AllowUnisolated bool
 	// Pool is how many boxes are kept ready for each kind of box in use. 0: DefaultPool, below 0: none.
 	Pool int
+	// Networks are the network modes that a spec may ask for. Empty: deny-all alone, for allow-all is the network
+	// of this host with its loopback addresses.
+	Networks []schemas.NetworkMode
+	// MaxMemory is the most bytes of memory of a box, also of one that asks for none. 0: no limit.
+	MaxMemory int64
+	// MaxCPUs is how many processors a box has at a time, also one that asks for none, where this host can limit
+	// them. 0: a half of the host's, at least one; below 0: no limit.
+	MaxCPUs float64
 	// Log gets what an operator should know. Nil: nobody.
 	Log *slog.Logger
 }
@@ -153,6 +163,12 @@ func prepare(o Options) (*Provider, error) {
 	p := &Provider{opt: o, log: o.Log, kept: map[string]*kept{}, ids: hostIDs(), modes: []box.Mode{box.Isolated, box.Landlocked}}
 	if p.log == nil {
 		p.log = slog.New(slog.DiscardHandler)
+	}
+	if len(p.opt.Networks) == 0 {
+		p.opt.Networks = []schemas.NetworkMode{schemas.DenyAll}
+	}
+	if p.opt.MaxCPUs == 0 {
+		p.opt.MaxCPUs = max(1, float64(runtime.NumCPU())/2)
 	}
 	p.buffers.New = func() any { return new([schemas.MaxChunk]byte) }
 	p.pool.idle = map[shape][]*sandbox{}
@@ -261,7 +277,7 @@ func (p *Provider) Profile() providers.Profile {
 	words := p.cgroups.Words()
 	return providers.Profile{
 		Name:        "local",
-		Networks:    []schemas.NetworkMode{schemas.DenyAll, schemas.AllowAll},
+		Networks:    slices.Clone(p.opt.Networks),
 		Isolation:   p.isolation,
 		Persistent:  true,
 		MaxTimeout:  schemas.MaxTimeout,

@@ -24,7 +24,7 @@ const nobody = 65534
 func open(tb testing.TB, level string, change func(*local.Options)) *local.Provider {
 	tb.Helper()
 	dir := tb.TempDir()
-	o := local.Options{StateDir: filepath.Join(dir, "state"), Workspaces: filepath.Join(dir, "workspaces")}
+	o := local.Options{StateDir: filepath.Join(dir, "state"), Workspaces: filepath.Join(dir, "workspaces"), Networks: []schemas.NetworkMode{schemas.DenyAll, schemas.AllowAll}}
 	if change != nil {
 		change(&o)
 	}

@@ -84,7 +84,14 @@ func (p *Provider) check(spec providers.Spec, network schemas.Network, mounts []
 	default:
 		return schemas.Errorf(schemas.Unsupported, "run", "local boxes cannot keep the network mode %q: use %q, or another provider", network.Mode, schemas.DenyAll)
 	}
+	if network.Mode != "" && !slices.Contains(p.opt.Networks, network.Mode) {
+		return schemas.Errorf(schemas.Unsupported, "run", "the operator of this worker does not allow the network mode %q: it has --networks %v", network.Mode, p.opt.Networks)
+	}
 	switch {
+	case p.opt.MaxMemory > 0 && spec.MemoryLimit > p.opt.MaxMemory:
+		return schemas.Errorf(schemas.Unsupported, "run", "the operator of this worker allows a box %d MiB of memory (--max-memory), not %d", p.opt.MaxMemory>>20, spec.MemoryLimit>>20)
+	case p.opt.MaxCPUs > 0 && spec.CPUs > p.opt.MaxCPUs:
+		return schemas.Errorf(schemas.Unsupported, "run", "the operator of this worker allows a box %g processors (--max-cpus), not %g", p.opt.MaxCPUs, spec.CPUs)
 	case !p.reaches(spec.MinIsolation):
 		return schemas.Errorf(schemas.Unsupported, "run", "isolation %q was asked for and this host has %s: \"sandjet doctor\" explains", spec.MinIsolation, p.isolation.Level)
 	case spec.Pids > 0 && !profile.PidsLimit:

@@ -33,6 +33,12 @@ func (p *Provider) shape(spec providers.Spec) shape {
 	s := shape{hostID: p.hostID(spec.Account), hostNet: spec.Network.Mode == schemas.AllowAll, memory: spec.MemoryLimit, pids: spec.Pids, cpus: spec.CPUs}
 	if s.memory <= 0 {
 		s.memory = DefaultMemory
+		if p.opt.MaxMemory > 0 {
+			s.memory = min(s.memory, p.opt.MaxMemory)
+		}
+	}
+	if s.cpus <= 0 && p.opt.MaxCPUs > 0 && contains(p.cgroups.Words(), "cgroup.cpu") {
+		s.cpus = p.opt.MaxCPUs
 	}
 	if s.pids <= 0 {
 		s.pids = DefaultPids

@@ -38,7 +38,7 @@ func TestConformanceInLocalBoxes(t *testing.T) {
 	providertest.TestJobs(t, func(tb testing.TB) providers.Provider {
 		tb.Helper()
 		dir := tb.TempDir()
-		p, err := local.New(local.Options{StateDir: filepath.Join(dir, "state"), Workspaces: filepath.Join(dir, "workspaces")})
+		p, err := local.New(local.Options{StateDir: filepath.Join(dir, "state"), Workspaces: filepath.Join(dir, "workspaces"), Networks: []schemas.NetworkMode{schemas.DenyAll, schemas.AllowAll}})
 		if err != nil {
 			tb.Fatal(err)
 		}

@@ -1,0 +1,58 @@
+package records
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// Operator is what the operator of a deployment lets sandboxes of the provider local have, which share its hosts.
+// Records are the accounts' own: none of them goes beyond it. The zero value allows what the provider can keep.
+type Operator struct {
+	// Networks are the modes that may be used. Empty: all.
+	Networks []schemas.NetworkMode
+	// MaxMemory is the most memory of a sandbox, in bytes. 0: no limit but the provider's.
+	MaxMemory int64
+}
+
+// check reports what of a sandbox is not allowed. Code: denied.
+func (o Operator) check(s schemas.Sandbox) error {
+	if s.Provider != DefaultProvider {
+		return nil // its sandboxes are not on a host of this deployment
+	}
+	denied := func(field, format string, args ...any) error {
+		return &schemas.Error{Code: schemas.Denied, Field: field, Message: fmt.Sprintf(format, args...)}
+	}
+	if len(o.Networks) > 0 && s.Network.Mode != "" && !slices.Contains(o.Networks, s.Network.Mode) {
+		return denied("config.network.mode", "the operator of this server does not allow %s: use %s, or ask for gateways and workers with --networks %s",
+			schemas.Quotable(string(s.Network.Mode)), list(o.Networks), schemas.Quotable(string(s.Network.Mode)))
+	}
+	if o.MaxMemory > 0 && s.MemoryLimit > o.MaxMemory {
+		return denied("config.memoryLimit", "the operator of this server allows %d MiB at most, not %d: use less, or ask for gateways and workers with a higher --max-memory",
+			o.MaxMemory/mebi, s.MemoryLimit/mebi)
+	}
+	return nil
+}
+
+// allowed checks the sandbox of a record, if it is one.
+func (o Operator) allowed(r record) error {
+	if r.Sandbox == nil {
+		return nil
+	}
+	return o.check(*r.Sandbox)
+}
+
+// allows checks the changes that a plan would make. The error names the sandbox.
+func (o Operator) allows(p plan) error {
+	for _, st := range p.steps {
+		if st.Action == schemas.ActionNone || st.Action == schemas.ActionDelete {
+			continue
+		}
+		if err := o.allowed(st.record); err != nil {
+			e := schemas.Public(err)
+			return &schemas.Error{Code: e.Code, Field: "sandboxes." + st.Name + "." + e.Field, Message: e.Message}
+		}
+	}
+	return nil
+}

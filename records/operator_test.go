@@ -1,0 +1,58 @@
+package records_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandjet/sandjet/records"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// TestNoRecordGoesBeyondTheOperatorsWord: neither by POST, nor PATCH, nor a manifest, nor because it was there before.
+func TestNoRecordGoesBeyondTheOperatorsWord(t *testing.T) {
+	t.Parallel()
+	s := open(t, bus(t))
+	const account = schemas.AccountID("acct_op")
+	if _, err := s.EnsureAccount(t.Context(), records.Bootstrap{Account: account, Key: "sk_0123456789abcdef", Provider: "local"}); err != nil {
+		t.Fatal(err)
+	}
+	old, err := s.AddDocument(t.Context(), account, schemas.Sandboxes, []byte(`{"name":"old","config":{"network":{"mode":"allow-all"}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Operator = records.Operator{Networks: []schemas.NetworkMode{schemas.DenyAll}, MaxMemory: 1 << 30}
+
+	denied := func(err error, field, flag string) {
+		t.Helper()
+		if e := schemas.Public(err); err == nil || e.Code != schemas.Denied || !strings.HasSuffix(e.Field, field) || !strings.Contains(e.Message, flag) {
+			t.Errorf("%v: it should be denied for %s and name %s", err, field, flag)
+		}
+	}
+	_, err = s.AddDocument(t.Context(), account, schemas.Sandboxes, []byte(`{"name":"new","config":{"network":{"mode":"allow-all"}}}`))
+	denied(err, "config.network.mode", "--networks")
+	_, err = s.AddDocument(t.Context(), account, schemas.Sandboxes, []byte(`{"name":"big","config":{"memoryLimit":1048576}}`))
+	denied(err, "config.memoryLimit", "--max-memory")
+	small, err := s.AddDocument(t.Context(), account, schemas.Sandboxes, []byte(`{"name":"small","config":{"memoryLimit":1024}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.PatchDocument(t.Context(), account, schemas.Sandboxes, small.ID, []byte(`{"config":{"network":{"mode":"allow-all"}}}`), 0)
+	denied(err, "config.network.mode", "--networks")
+	_, err = s.ApplyManifest(t.Context(), account, schemas.ManifestRequest{Manifest: schemas.Manifest{
+		Version: 1, Project: "p", Resources: []schemas.Resource{{Kind: "sandbox", Name: "wide", Config: []byte(`{"network":{"mode":"allow-all"}}`)}},
+	}})
+	denied(err, "config.network.mode", "--networks")
+
+	call := schemas.Request{Tool: schemas.ToolBash, Input: []byte(`{"command":"true"}`), Sandbox: old.ID, Deadline: time.Now().Add(time.Minute)}
+	_, err = s.Resolve(t.Context(), account, call)
+	denied(err, "config.network.mode", "--networks")
+	call.Sandbox = small.ID
+	if _, err := s.Resolve(t.Context(), account, call); err != nil {
+		t.Errorf("a sandbox within the bounds: %v", err)
+	}
+	// What is not of this host is not the operator's business here.
+	if _, err := s.AddDocument(t.Context(), account, schemas.Sandboxes, []byte(`{"name":"far","config":{"provider":"e2b","network":{"mode":"allow-all"}}}`)); err != nil {
+		t.Errorf("a sandbox of another provider: %v", err)
+	}
+}
