@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	capTTL   = 10 * time.Second // a cap may be exceeded for this long when a limiter forgets
+	capTTL   = 10 * time.Second
 	capRenew = capTTL / 3
 	awayTold = time.Minute // how often it is said that the limiter is away
 )
@@ -70,9 +70,12 @@ func (c *caps) give(ctx context.Context, call schemas.Call) {
 	lease, ok := c.held[id]
 	delete(c.held, id)
 	c.mu.Unlock()
-	if !ok {
-		return
+	if ok {
+		c.release(ctx, lease)
 	}
+}
+
+func (c *caps) release(ctx context.Context, lease limits.Lease) {
 	if err := c.limiter.Release(context.WithoutCancel(ctx), lease); err != nil {
 		c.log.Warn("place not given back: it ends by itself", "error", err, "after", capTTL)
 	}
@@ -88,18 +91,39 @@ func (c *caps) keep(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		c.mu.Lock()
-		leases := slices.Collect(maps.Values(c.held))
-		c.mu.Unlock()
-		if len(leases) == 0 {
+		c.renew(ctx)
+	}
+}
+
+// renew keeps the places of the calls in hand. One that a limiter has forgotten is taken again whatever the cap
+// says: the call runs, so the count has to know it. That is how a limiter that lost its store gets it back.
+func (c *caps) renew(ctx context.Context) {
+	c.mu.Lock()
+	leases := slices.Collect(maps.Values(c.held))
+	c.mu.Unlock()
+	if len(leases) == 0 {
+		return
+	}
+	lost, err := c.limiter.Renew(ctx, capTTL, leases...)
+	if err != nil {
+		c.tellAway(ctx, err)
+	}
+	for _, l := range lost {
+		again, err := c.limiter.Acquire(ctx, l.Key, l.Holder, limits.Regardless, capTTL)
+		if err != nil {
+			c.tellAway(ctx, err)
 			continue
 		}
-		lost, err := c.limiter.Renew(ctx, capTTL, leases...)
-		if err != nil && ctx.Err() == nil {
-			c.log.Warn("places not renewed", "error", err)
+		c.mu.Lock()
+		held, ok := c.held[l.Holder]
+		if ok = ok && held.Token == l.Token; ok {
+			c.held[l.Holder] = again
 		}
-		for _, l := range lost {
-			c.log.Warn("a call goes on without its place: the cap may be exceeded", "key", l.Key, "call", l.Holder)
+		c.mu.Unlock()
+		if !ok { // the call has ended meanwhile
+			c.release(ctx, again)
+			continue
 		}
+		c.log.Warn("the place of a call was lost and is taken again", "key", l.Key, "call", l.Holder)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -66,6 +65,7 @@ func (k *keeper) keep(ctx context.Context) {
 	defer k.parts.Wait()
 	k.parts.Go(func() { k.watch(ctx) })
 	k.parts.Go(func() { k.answer(ctx) })
+	k.parts.Go(func() { k.holdPlaces(ctx) })
 	for sleep(ctx, k.ProbeEvery-k.ProbeEvery/10+rand.N(k.ProbeEvery/5+1)) { // several workers do not look in step
 		k.round(ctx)
 	}
@@ -192,7 +192,6 @@ func (k *keeper) round(ctx context.Context) {
 	k.mu.Unlock()
 	mine := slices.DeleteFunc(slices.Clone(jobs), func(j schemas.Job) bool { return j.Worker != k.me() })
 	k.Metrics.Jobs(k.Name, len(mine))
-	k.renew(ctx, mine)
 	alive := k.owners(ctx, append(jobs, left...))
 	var looks sync.WaitGroup
 	defer looks.Wait()
@@ -371,6 +370,22 @@ func (k *keeper) change(ctx context.Context, j schemas.Job, f func(*schemas.Job)
 	return p.Value, nil
 }
 
+// holdPlaces keeps the places of this worker's jobs until ctx ends. It looks as often as calls do, far more often
+// than the places' life asks for: so a limiter that has lost its store knows of them again within seconds.
+func (k *keeper) holdPlaces(ctx context.Context) {
+	for sleep(ctx, capRenew) {
+		k.mu.Lock()
+		var mine []schemas.Job
+		for _, j := range k.jobs {
+			if j.Worker == k.me() && len(j.Places) > 0 {
+				mine = append(mine, j)
+			}
+		}
+		k.mu.Unlock()
+		k.renew(ctx, mine)
+	}
+}
+
 // renew keeps the places of jobs. One that a limiter has forgotten is taken again whatever the cap says:
 // the job runs, so the count has to know it. That is how a limiter that lost its store gets it back.
 func (k *keeper) renew(ctx context.Context, jobs []schemas.Job) {
@@ -393,7 +408,7 @@ func (k *keeper) renew(ctx context.Context, jobs []schemas.Job) {
 	}
 	again := make(map[string][]schemas.JobPlace, len(lost))
 	for _, l := range lost {
-		taken, err := k.Limiter.Acquire(ctx, l.Key, l.Holder, math.MaxInt32, k.placeTTL())
+		taken, err := k.Limiter.Acquire(ctx, l.Key, l.Holder, limits.Regardless, k.placeTTL())
 		if err != nil {
 			k.caps.tellAway(ctx, err)
 			continue

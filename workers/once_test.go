@@ -12,6 +12,7 @@ import (
 	"github.com/sandjet/sandjet/internal/clock"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/workers/limits"
 )
 
 // meanwhile makes a worker do something at the first time that it comes to a stage.
@@ -204,6 +205,32 @@ func TestTheCloserTellsADeathFromAnOutage(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
+	})
+}
+
+// TestPlacesOfCallsThatALimiterForgotAreTakenAgain: a limiter that has lost its store knows within seconds what runs.
+func TestPlacesOfCallsThatALimiterForgotAreTakenAgain(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		l := &wayward{Limiter: new(limits.Memory)}
+		p := &fake{run: sleeper(5 * time.Minute)}
+		for range 2 {
+			w.employ(p, func(wk *Worker) { wk.Limiter, wk.AccountCap = l, 2 })
+		}
+		long := func(c *schemas.Call) { c.Timeout = schemas.Duration(10 * time.Minute) }
+		first, second := w.publish(w.call("call_a", schemas.ToolBash, long)), w.publish(w.call("call_b", schemas.ToolBash, long))
+		w.untilStarted(first)
+		w.untilStarted(second)
+		l.set(false, new(limits.Memory))
+		time.Sleep(2 * capRenew)
+		third := w.publish(w.call("call_c", schemas.ToolBash, long))
+		time.Sleep(3 * time.Minute)
+		if p.count() != 2 {
+			t.Errorf("%d calls run at the same time under a cap of 2", p.count())
+		}
+		for _, c := range []schemas.Call{first, second, third} {
+			w.want(c, schemas.Completed)
+		}
+		w.until("the places are given back", func() bool { return free(t, l, "calls."+string(testAccount), 2) })
 	})
 }
 

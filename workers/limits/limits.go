@@ -7,13 +7,18 @@ package limits
 
 import (
 	"context"
+	"math"
 	"time"
 )
+
+// Regardless is the cap of who takes a place again that the limiter has forgotten, for work that runs: it must be
+// counted, whatever the cap is.
+const Regardless = math.MaxInt32
 
 // Limiter holds caps. All methods may be called from many goroutines.
 //
 // Losing a limiter's store loses nothing but the count: places that were held are forgotten, so a
-// cap may be exceeded until the leases of that time would have ended, and no longer.
+// cap may be exceeded by what is let in until their holders take them again, see [Regardless].
 type Limiter interface {
 	// Acquire takes one of most places under key for holder, until ttl has passed. A holder that has
 	// a place already keeps it and gets a new lease for it, with a higher token: the older one is
