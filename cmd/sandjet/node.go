@@ -283,7 +283,8 @@ func (n *node) addWorker(f workerFlags, operator operatorFlags) error {
 	}
 	p, err := local.New(local.Options{
 		StateDir: n.dir.local(), Workspaces: n.dir.workspaces(), Box: f.Box, AllowUnisolated: f.AllowUnisolated, Pool: pool,
-		Networks: operator.modes(), MaxMemory: int64(operator.MaxMemory), MaxCPUs: f.MaxCPUs, Log: n.log.With("part", "local"),
+		Networks: operator.modes(), MaxMemory: int64(operator.MaxMemory), MaxCPUs: f.MaxCPUs,
+		Boxes: f.MaxBoxes, AccountBoxes: f.AccountBoxes, LeftoverCPU: f.LeftoverCPU, Log: n.log.With("part", "local"),
 	})
 	if err != nil {
 		if errors.Is(err, schemas.ErrUnsupported) {

@@ -172,6 +172,9 @@ type workerFlags struct {
 	ProbeEvery      time.Duration `placeholder:"DURATION" default:"15s" group:"Worker" help:"How often the worker looks after each background job, for ends that nobody told it."`
 	CallbackURL     string        `name:"callback-url" placeholder:"URL" group:"Worker" help:"Where the gateway is reached from inside of sandboxes, so that their jobs report their ends themselves. Default: they do not."`
 	MaxCPUs         float64       `name:"max-cpus" placeholder:"N" default:"0" group:"Limits" help:"Processors that one sandbox may use at a time, such as 1.5, where this host has cgroups that limit them; 0 means half of the host's, at least one."`
+	MaxBoxes        int           `placeholder:"N" default:"32" group:"Limits" help:"Boxes that a worker keeps between calls; beyond that one in which nothing runs makes room."`
+	AccountBoxes    int           `placeholder:"N" default:"16" group:"Limits" help:"The same for one account."`
+	LeftoverCPU     time.Duration `name:"leftover-cpu" placeholder:"DURATION" default:"1m" group:"Limits" help:"Processor time that processes which calls have left behind in a kept box may use while no call and no job is in it, beyond a twentieth of a processor; then the box is ended."`
 	Grace           time.Duration `placeholder:"DURATION" default:"20s" group:"Worker" help:"How long calls in hand may go on after a stop was asked for."`
 }
 
@@ -217,6 +220,12 @@ func (f workerFlags) check() error {
 		return schemas.Invalidf("slots", "%d is out of range: at least 1", f.Slots)
 	case f.AccountCap < 0:
 		return schemas.Invalidf("account-cap", "%d is out of range: 0 for none, or more", f.AccountCap)
+	case f.MaxBoxes < 1:
+		return schemas.Invalidf("max-boxes", "%d is out of range: at least 1", f.MaxBoxes)
+	case f.AccountBoxes < 1:
+		return schemas.Invalidf("account-boxes", "%d is out of range: at least 1", f.AccountBoxes)
+	case f.LeftoverCPU < time.Second:
+		return schemas.Invalidf("leftover-cpu", "%s is out of range: at least 1s", f.LeftoverCPU)
 	case f.MaxCPUs < 0:
 		return schemas.Invalidf("max-cpus", "%g is out of range: 0 for half of the host's, or more", f.MaxCPUs)
 	case f.Pool < 0:

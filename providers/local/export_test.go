@@ -46,3 +46,20 @@ func (p *Provider) KeptPid(key string) int {
 	defer p.mu.Unlock()
 	return p.kept[key].sb.Pid()
 }
+
+// Owed is the rule of left-overs.
+var Owed = owed
+
+// LookForLeftovers takes one sample as if that stood for the given time.
+func (p *Provider) LookForLeftovers(standsFor time.Duration) {
+	p.meterEvery = standsFor
+	p.look()
+}
+
+// Keeps reports whether a box is kept under a key.
+func (p *Provider) Keeps(key string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	k := p.kept[key]
+	return k != nil && k.alive()
+}

@@ -50,10 +50,11 @@ func (p *Provider) StartJob(ctx context.Context, id schemas.JobID, cmd providers
 	if err != nil {
 		return schemas.JobRef{}, err
 	}
-	sb, err := p.find(cmd)
+	sb, leave, err := p.find(cmd)
 	if err != nil {
 		return schemas.JobRef{}, err
 	}
+	defer leave()
 	j, mine, err := p.enter(id, cmd.Sandbox, sb)
 	if err != nil {
 		return schemas.JobRef{}, err

@@ -5,6 +5,7 @@ package local
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/schemas"
@@ -18,6 +19,12 @@ type kept struct {
 	shape  shape
 	mounts []providers.Mount
 	ref    schemas.Ref
+
+	account schemas.AccountID
+	// Under the provider's lock:
+	inside int           // runs in it
+	used   time.Time     // when one last began or ended, or it was reserved
+	owes   time.Duration // processor time that what was left in it has used beyond what is free
 }
 
 // end waits for a box that is being made and ends it. Its jobs are told why.
@@ -61,7 +68,7 @@ func (p *Provider) Reserve(ctx context.Context, key string, spec providers.Spec)
 	}
 	shape := p.shape(spec)
 	for {
-		k, mine, err := p.entry(key, shape, spec.Mounts)
+		k, mine, err := p.entry(key, shape, spec)
 		if err != nil {
 			return schemas.Ref{}, err
 		}
@@ -83,7 +90,7 @@ func (p *Provider) Reserve(ctx context.Context, key string, spec providers.Spec)
 }
 
 // entry finds the box of a key or makes room for it; then it is the caller's to fill.
-func (p *Provider) entry(key string, s shape, mounts []providers.Mount) (k *kept, mine bool, err error) {
+func (p *Provider) entry(key string, s shape, spec providers.Spec) (k *kept, mine bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -92,17 +99,27 @@ func (p *Provider) entry(key string, s shape, mounts []providers.Mount) (k *kept
 	if k := p.kept[key]; k != nil {
 		select {
 		case <-k.ready:
-			if k.alive() && k.shape == s && slices.Equal(k.mounts, mounts) {
+			if k.alive() && k.shape == s && slices.Equal(k.mounts, spec.Mounts) {
+				k.used = time.Now()
 				return k, false, nil
 			}
 			if k.sb != nil {
 				go k.end("its sandbox was made anew under other rules")
 			}
+			delete(p.kept, key)
 		default:
 			return k, false, nil
 		}
 	}
-	k = &kept{ready: make(chan struct{}), shape: s, mounts: slices.Clone(mounts)}
+	victim, err := p.makeRoom(spec.Account)
+	if err != nil {
+		return nil, false, err
+	}
+	if victim != nil {
+		p.log.Info("an idle kept box makes room for another", "box", victim.ref.ID, "account", victim.account)
+		go victim.end("its sandbox was idle and made room for another")
+	}
+	k = &kept{ready: make(chan struct{}), shape: s, mounts: slices.Clone(spec.Mounts), account: spec.Account, used: time.Now()}
 	p.kept[key] = k
 	return k, true, nil
 }
@@ -151,16 +168,23 @@ func (k *kept) made() bool {
 	}
 }
 
-// find returns the kept box of ref.
-func (p *Provider) find(cmd providers.Command) (*sandbox, error) {
+// find returns the kept box of ref. The caller is in it until it calls leave.
+func (p *Provider) find(cmd providers.Command) (sb *sandbox, leave func(), err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	k := p.kept[cmd.Sandbox.ID]
 	if k == nil || !k.made() || k.ref != cmd.Sandbox || !k.alive() {
-		return nil, schemas.Errorf(schemas.NotFound, "run", "the box is gone: reserve it again")
+		return nil, nil, schemas.Errorf(schemas.NotFound, "run", "the box is gone: reserve it again")
 	}
 	if !slices.Equal(k.mounts, cmd.Mounts) || k.shape.hostNet != (cmd.Network.Mode == schemas.AllowAll) {
-		return nil, schemas.Errorf(schemas.NotFound, "run", "the box was made under other rules: reserve it again")
+		return nil, nil, schemas.Errorf(schemas.NotFound, "run", "the box was made under other rules: reserve it again")
 	}
-	return k.sb, nil
+	k.inside++
+	k.used = time.Now()
+	return k.sb, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		k.inside--
+		k.used = time.Now()
+	}, nil
 }

@@ -20,6 +20,7 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"debug/buildinfo"
@@ -32,6 +33,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -77,6 +79,12 @@ type Options struct {
 	// MaxCPUs is how many processors a box has at a time, also one that asks for none, where this host can limit
 	// them. 0: a half of the host's, at least one; below 0: no limit.
 	MaxCPUs float64
+	// Boxes is how many boxes are kept between calls in all, AccountBoxes for one account. Beyond that idle ones make
+	// room. 0: DefaultBoxes, DefaultAccountBoxes; below 0: no limit.
+	Boxes, AccountBoxes int
+	// LeftoverCPU is the processor time that what calls have left behind in a kept box may use while nothing else
+	// runs in it, beyond a twentieth of a processor. Then the box is ended. 0: DefaultLeftoverCPU; below 0: no limit.
+	LeftoverCPU time.Duration
 	// Log gets what an operator should know. Nil: nobody.
 	Log *slog.Logger
 }
@@ -105,6 +113,10 @@ type Provider struct {
 	pool    pool
 	jobs    jobs
 	ending  sync.WaitGroup // boxes on their way out and in
+
+	done       chan struct{} // closed when the provider is
+	pids       int           // processes of a box that asks for no number
+	meterEvery time.Duration
 }
 
 var (
@@ -138,6 +150,7 @@ func (p *Provider) start() (*Provider, error) {
 	p.mu.Lock()
 	p.pool.size = poolSize(p.opt.Pool)
 	p.mu.Unlock()
+	p.ending.Go(p.meter)
 	if os.Geteuid() != 0 {
 		p.warm(p.shape(providers.Spec{}))
 	}
@@ -153,6 +166,22 @@ func poolSize(n int) int {
 	default:
 		return min(n, mostPool)
 	}
+}
+
+// processes is how many processes a box has that asks for no number: all boxes together must leave the host some.
+func processes(boxes int) int {
+	const others, least = 32, 64 // boxes that are not kept; what a shell and its tools need
+	most := DefaultPids
+	for _, file := range []string{"/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"} {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			continue
+		}
+		if n, err := strconv.Atoi(strings.TrimSpace(string(data))); err == nil && boxes > 0 {
+			most = min(most, n*3/4/(boxes+others)-box.OwnThreads)
+		}
+	}
+	return max(most, least)
 }
 
 // prepare makes a provider that has not chosen its level.
@@ -172,6 +201,10 @@ func prepare(o Options) (*Provider, error) {
 	}
 	p.buffers.New = func() any { return new([schemas.MaxChunk]byte) }
 	p.pool.idle = map[shape][]*sandbox{}
+	p.done, p.meterEvery = make(chan struct{}), meterEvery
+	p.opt.Boxes, p.opt.AccountBoxes = cmp.Or(p.opt.Boxes, DefaultBoxes), cmp.Or(p.opt.AccountBoxes, DefaultAccountBoxes)
+	p.opt.LeftoverCPU = cmp.Or(p.opt.LeftoverCPU, DefaultLeftoverCPU)
+	p.pids = processes(p.opt.Boxes)
 	var err error
 	if p.program, p.rung, err = findProgram(o.Box); err != nil {
 		return nil, err
@@ -249,6 +282,9 @@ func sameBuild(path string) bool {
 // their jobs.
 func (p *Provider) Close() error {
 	p.mu.Lock()
+	if !p.closed {
+		close(p.done)
+	}
 	p.closed = true
 	idle := p.pool.drain()
 	keeps := make([]*kept, 0, len(p.kept))

@@ -57,8 +57,12 @@ func (p *Provider) Run(ctx context.Context, cmd providers.Command) (providers.Re
 			}
 		}()
 		defer func() { go sb.end() }() // its processes are gone, what remains is the kernel's and our own housekeeping
-	} else if sb, err = p.find(cmd); err != nil {
-		return res, err
+	} else {
+		var leave func()
+		if sb, leave, err = p.find(cmd); err != nil {
+			return res, err
+		}
+		defer leave()
 	}
 	r := &running{p: p, cmd: cmd, sb: sb, fresh: cmd.Sandbox.IsZero(), before: sb.oomKills()}
 	return r.carryOut(ctx, env, res)

@@ -41,7 +41,7 @@ func (p *Provider) shape(spec providers.Spec) shape {
 		s.cpus = p.opt.MaxCPUs
 	}
 	if s.pids <= 0 {
-		s.pids = DefaultPids
+		s.pids = p.pids
 	}
 	return s
 }
