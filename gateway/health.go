@@ -8,14 +8,17 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// getHealth says that the process lives. It looks at nothing else: a log that is away is no reason
-// to restart the gateway.
+// getHealth says that the process lives and that the log that it holds itself, if it does, can write. A log elsewhere that is
+// away is no reason to restart the gateway.
 func (g *Gateway) getHealth(w http.ResponseWriter, _ *http.Request) error {
+	if err := g.Bus.Healthy(); err != nil {
+		return err //nolint:wrapcheck // it is coded already
+	}
 	writeJSON(w, http.StatusOK, map[string]string{"status": "ok", "version": g.Version})
 	return nil
 }
 
-// getReady says whether a call would be taken now: the log answers and the gateway does not drain.
+// getReady says whether a call would be taken now: the log answers and can write, and the gateway does not drain.
 func (g *Gateway) getReady(w http.ResponseWriter, r *http.Request) error {
 	const patience = 2 * time.Second
 	if g.draining.Err() != nil {
@@ -24,7 +27,11 @@ func (g *Gateway) getReady(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := context.WithTimeout(r.Context(), patience)
 	defer cancel()
 	if err := g.Bus.Ready(ctx); err != nil {
-		return schemas.Wrap(schemas.Unavailable, "", "the log does not answer", err)
+		why := "the log does not answer"
+		if public := schemas.Public(err); public.Code != schemas.Internal {
+			why = public.Message
+		}
+		return schemas.Wrap(schemas.Unavailable, "", why, err)
 	}
 	answer := map[string]string{"status": "ready"}
 	if w := g.Bus.ClockWarning(); w != "" {

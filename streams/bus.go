@@ -84,7 +84,8 @@ type Bus struct {
 	tail    tail
 	reads   chan struct{} // semaphore of batch reads
 
-	faults faults
+	trouble trouble
+	faults  faults
 	drops  changed         // told when the connection of live events was made anew
 	ctx    context.Context //nolint:containedctx // ends with the Bus: its background work hangs on it
 	stop   context.CancelFunc
@@ -354,7 +355,7 @@ func (b *Bus) Generation() uint64 {
 	return b.work.Stats().Reconnects + b.publish.Stats().Reconnects
 }
 
-// Ready returns an error while the log cannot be reached.
+// Ready returns an error while the log cannot be reached or cannot write. Codes: unavailable, exhausted.
 func (b *Bus) Ready(ctx context.Context) error {
 	const op = "reach the log"
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)
@@ -362,8 +363,22 @@ func (b *Bus) Ready(ctx context.Context) error {
 	if _, err := b.js.AccountInfo(ctx); err != nil {
 		return coded(op, err)
 	}
+	if err := b.trouble.now(time.Now()); err != nil {
+		return coded(op, err)
+	}
 	if s := b.options.Server; s != nil {
 		return s.Healthy()
+	}
+	return nil
+}
+
+// Healthy returns an error while the embedded server of this process cannot write. That a server elsewhere is away is no
+// error: this process can do nothing about it. It asks nobody.
+func (b *Bus) Healthy() error {
+	if s := b.options.Server; s != nil {
+		if err := s.broken(); err != nil {
+			return schemas.Wrap(schemas.Unavailable, "health", "the log cannot write: "+whyNoWrite(err.Error()), err)
+		}
 	}
 	return nil
 }

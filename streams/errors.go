@@ -5,9 +5,11 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sys/unix"
 
 	"github.com/sandjet/sandjet/schemas"
 )
@@ -16,7 +18,7 @@ import (
 const (
 	codeWrongLastSequence     jetstream.ErrorCode = 10071
 	codeWrongLastSequenceAny  jetstream.ErrorCode = 10164
-	codeMaxMessagesPerSubject jetstream.ErrorCode = 10077 // "maximum messages per subject exceeded" has the store's code
+	codeStoreFailed           jetstream.ErrorCode = 10077 // of whatever the store says: a limit was met, or it cannot write
 	codeInsufficientResources jetstream.ErrorCode = 10023
 	codeStorageExceeded       jetstream.ErrorCode = 10047
 	codeMemoryExceeded        jetstream.ErrorCode = 10028
@@ -69,8 +71,14 @@ func codedAPI(op string, api *jetstream.APIError, err error) error {
 	switch api.ErrorCode {
 	case codeWrongLastSequence, codeWrongLastSequenceAny:
 		return schemas.Wrap(schemas.Conflict, op, "it exists already or has moved on", err)
-	case codeMaxMessagesPerSubject:
-		return schemas.Wrap(schemas.Exhausted, op, "too many messages wait or the store is full: try again later", err)
+	case codeStoreFailed:
+		switch {
+		case strings.HasPrefix(api.Description, "maximum "):
+			return schemas.Wrap(schemas.Exhausted, op, "too many messages wait: try again later", err)
+		case strings.HasPrefix(api.Description, "message "):
+			return schemas.Wrap(schemas.Invalid, op, "the message is larger than the log accepts", err)
+		}
+		return schemas.Wrap(schemas.Unavailable, op, "the log cannot write: "+whyNoWrite(api.Description), err)
 	case codeInsufficientResources, codeStorageExceeded, codeMemoryExceeded:
 		return schemas.Wrap(schemas.Exhausted, op, "the log has no room left: give it more space", err)
 	case codeMessageExceedsMaximum:
@@ -101,4 +109,14 @@ func hasCode(err error, codes ...jetstream.ErrorCode) bool {
 		return false
 	}
 	return slices.Contains(codes, api.ErrorCode)
+}
+
+// whyNoWrite says in words that may be shown why a store cannot write: its own name files.
+func whyNoWrite(text string) string {
+	for _, reason := range []error{unix.ENOSPC, unix.EDQUOT, unix.EMFILE, unix.ENFILE, unix.EFBIG, unix.EROFS, unix.EIO} {
+		if strings.Contains(text, reason.Error()) {
+			return reason.Error()
+		}
+	}
+	return "the process that keeps it says why in its log"
 }

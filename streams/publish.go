@@ -2,6 +2,7 @@ package streams
 
 import (
 	"context"
+	"errors"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -31,6 +32,11 @@ func (t Topic[T]) Store(ctx context.Context, b *Bus, v T) (Stored, error) {
 	if err != nil {
 		return Stored{}, err
 	}
+	if s := b.options.Server; s != nil && t.stream == streamCalls { // what was accepted goes on trying
+		if err := s.ill(); err != nil {
+			return Stored{}, err
+		}
+	}
 	if b.calls != nil && t.expect != nil && t.stream == streamCalls { // a batch is of one stream
 		m.Header.Set(jetstream.ExpectedLastSubjSeqHeader, "0")
 		m.Header.Set(jetstream.ExpectedLastSubjSeqSubjHeader, t.expect(v))
@@ -45,26 +51,31 @@ func (t Topic[T]) Store(ctx context.Context, b *Bus, v T) (Stored, error) {
 
 // storeOne publishes one message and waits for the confirmation.
 func (b *Bus) storeOne(ctx context.Context, m *nats.Msg, o ...jetstream.PublishOpt) (Stored, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestWithin)
+	within, cancel := context.WithTimeout(ctx, requestWithin)
 	defer cancel()
-	ack, err := b.js.PublishMsg(ctx, m, o...)
+	ack, err := b.js.PublishMsg(within, m, o...)
 	if err != nil {
+		b.trouble.failed(m.Subject, err, ctx.Err() == nil && within.Err() != nil)
 		return Stored{}, coded("publish", err)
 	}
+	b.trouble.wrote(m.Subject)
 	return Stored{Cursor: schemas.Cursor{Seq: ack.Sequence}, Duplicate: ack.Duplicate}, nil
 }
 
 // Future is a publish whose confirmation is still on its way.
 type Future struct {
-	ack jetstream.PubAckFuture
+	ack     jetstream.PubAckFuture
+	trouble *trouble
 }
 
 // Wait returns when the log has confirmed or refused, or ctx has ended.
 func (f Future) Wait(ctx context.Context) error {
 	select {
 	case <-f.ack.Ok():
+		f.trouble.wrote(f.ack.Msg().Subject)
 		return nil
 	case err := <-f.ack.Err():
+		f.trouble.failed(f.ack.Msg().Subject, err, errors.Is(err, jetstream.ErrAsyncPublishTimeout))
 		return coded("publish", err)
 	case <-ctx.Done():
 		return coded("publish", ctx.Err())
@@ -83,7 +94,7 @@ func (t Topic[T]) PublishAsync(ctx context.Context, b *Bus, v T) (Future, error)
 	if err != nil {
 		return Future{}, coded("publish", err)
 	}
-	return Future{ack: f}, nil
+	return Future{f, &b.trouble}, nil
 }
 
 // message makes the message and its conditions.

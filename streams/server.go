@@ -62,6 +62,9 @@ type Server struct {
 	mu      sync.Mutex // of starting and stopping
 	port    int        // the port in use; kept over a restart
 	running atomic.Pointer[server.Server]
+
+	lookEvery time.Duration // of Run. 0: a second
+	illness   atomic.Pointer[error]
 }
 
 // StartServer starts a server and returns when it serves. Codes: conflict when DataDir is in use by
@@ -213,6 +216,9 @@ func (s *Server) Healthy() error {
 	srv := s.running.Load()
 	if srv == nil {
 		return schemas.Errorf(schemas.Unavailable, "health", "the embedded server is stopped")
+	}
+	if err := s.broken(); err != nil {
+		return schemas.Wrap(schemas.Unavailable, "health", "the log cannot write: "+whyNoWrite(err.Error()), err)
 	}
 	if h := srv.Healthz(nil); h.StatusCode != http.StatusOK {
 		return schemas.Errorf(schemas.Unavailable, "health", "the embedded server is not well: %s", h.Error)

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -33,7 +36,8 @@ func (g target) open(ctx context.Context, dir string, out io.Writer) (*client.Cl
 	if e.Key == "" {
 		return nil, schemas.Errorf(schemas.Denied, "", "a key is needed for %s: set SANDJET_KEY", e.URL)
 	}
-	if _, err := askHealth(ctx, e.URL); err != nil { // the client would go on trying a wrong address
+	// The client would go on trying a wrong address. One that is not well is the right one.
+	if _, err := askHealth(ctx, e.URL, "/healthz"); err != nil && !errors.Is(err, errNotWell) {
 		return nil, err
 	}
 	cl := client.New(e.URL, e.Key)
@@ -41,15 +45,27 @@ func (g target) open(ctx context.Context, dir string, out io.Writer) (*client.Cl
 	return cl, nil
 }
 
-// patient tells the person in front that the gateway is away, while the client goes on trying.
+// patient tells the person in front what the client waits for while it goes on trying: a gateway that is away, and one that
+// answers that it cannot do its work now, such as without its log.
 type patient struct {
-	out  io.Writer
-	at   string
-	away atomic.Bool
+	out   io.Writer
+	at    string
+	quiet time.Duration // before a word about the latter. 0: patientFor
+	away  atomic.Bool
+
+	mu      sync.Mutex
+	refused time.Time // since when it refuses; zero while it does not
+	told    bool      // that it does
 }
 
-// RoundTrip is net/http's, with a word at the first failure and at the return.
+// patientFor is how long nothing is said: most of what passes has passed by then.
+const patientFor = 2 * time.Second
+
+// RoundTrip is net/http's, with a word at what lasts and at its end.
 func (p *patient) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method != http.MethodGet && r.URL.RawQuery == "" { // else it may be meant to wait
+		defer time.AfterFunc(cmp.Or(p.quiet, patientFor), func() { p.say("the log does not answer") }).Stop()
+	}
 	resp, err := http.DefaultTransport.RoundTrip(r)
 	switch {
 	case err != nil && r.Context().Err() == nil:
@@ -59,7 +75,44 @@ func (p *patient) RoundTrip(r *http.Request) (*http.Response, error) {
 	case err == nil && p.away.Swap(false):
 		fmt.Fprintf(p.out, "sandjet: %s is back\n", p.at)
 	}
+	if err == nil {
+		p.answered(resp, time.Now())
+	}
 	return resp, err //nolint:wrapcheck // as a transport must
+}
+
+// answered looks at an answer: whether it says that the gateway cannot do its work now, and since when.
+func (p *patient) answered(resp *http.Response, now time.Time) {
+	if resp.StatusCode != http.StatusServiceUnavailable {
+		p.mu.Lock()
+		p.refused, p.told = time.Time{}, false
+		p.mu.Unlock()
+		return
+	}
+	const most = 64 << 10
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, most)) // what is not there is not told
+	_ = resp.Body.Close()
+	resp.Body = io.NopCloser(bytes.NewReader(body))
+	why := cmp.Or(reasonIn(body), "the log does not answer")
+	p.mu.Lock()
+	if p.refused.IsZero() {
+		p.refused = now
+	}
+	due := now.Sub(p.refused) >= cmp.Or(p.quiet, patientFor)
+	p.mu.Unlock()
+	if due {
+		p.say(why)
+	}
+}
+
+// say says once why it takes so long.
+func (p *patient) say(why string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.told {
+		p.told = true
+		fmt.Fprintf(p.out, "sandjet: %s: retrying (Ctrl-C to leave)\n", why)
+	}
 }
 
 type callCommand struct {

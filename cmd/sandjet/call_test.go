@@ -229,3 +229,63 @@ func TestTailBufferKeepsTheEnd(t *testing.T) {
 		t.Errorf("%q, %d bytes", got, len(b.buf))
 	}
 }
+
+// TestPatientTellsWhyTheGatewayRefuses: the person in front is told after a moment, once, in the gateway's words; and not of what
+// passes at once.
+func TestPatientTellsWhyTheGatewayRefuses(t *testing.T) {
+	var status atomic.Int32
+	slow := make(chan struct{})
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/slow" {
+			<-slow
+		}
+		w.WriteHeader(int(status.Load()))
+		fmt.Fprint(w, `{"error":{"code":"unavailable","message":"the log cannot write: no space left on device"}}`)
+	}))
+	defer srv.Close()
+	out := &lockedBuffer{}
+	p := &patient{out: out, at: srv.URL, quiet: time.Millisecond}
+	h := &http.Client{Transport: p}
+	ask := func(code int, path string) {
+		t.Helper()
+		status.Store(int32(code))
+		method := http.MethodGet
+		if path == "/slow" { // what asks for nothing to be waited for
+			method = http.MethodPost
+		}
+		req, err := http.NewRequestWithContext(t.Context(), method, srv.URL+path, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := h.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if b, err := io.ReadAll(resp.Body); err != nil || !strings.Contains(string(b), "no space left") {
+			t.Errorf("the body was lost: %q, %v", b, err)
+		}
+	}
+	p.quiet = time.Hour
+	ask(http.StatusServiceUnavailable, "/")
+	ask(http.StatusOK, "/")
+	if out.String() != "" {
+		t.Errorf("it complains at once: %q", out)
+	}
+	ask(http.StatusServiceUnavailable, "/")
+	p.quiet = time.Nanosecond
+	for range 3 {
+		ask(http.StatusServiceUnavailable, "/")
+	}
+	if got := out.String(); strings.Count(got, "the log cannot write: no space left on device: retrying") != 1 {
+		t.Errorf("got %q", got)
+	}
+	ask(http.StatusOK, "/")
+	go func() {
+		for strings.Count(out.String(), "the log does not answer: retrying") == 0 && t.Context().Err() == nil {
+			time.Sleep(time.Millisecond)
+		}
+		close(slow)
+	}()
+	ask(http.StatusOK, "/slow")
+}

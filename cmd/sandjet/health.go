@@ -13,7 +13,8 @@ import (
 )
 
 type healthCommand struct {
-	URL string `name:"url" placeholder:"URL" group:"Target" help:"Gateway, or a worker's --metrics-listen. Default: the one that runs on the data folder."`
+	URL   string `name:"url" placeholder:"URL" group:"Target" help:"Gateway, or a worker's --metrics-listen. Default: the one that runs on the data folder."`
+	Ready bool   `use:"" help:"Ask /readyz: whether it reaches the log and the log can write, not only whether the process lives."`
 
 	dir string
 }
@@ -21,9 +22,12 @@ type healthCommand struct {
 // Help is the long help.
 func (*healthCommand) Help() string {
 	return `Asks /healthz once, as a container's health check does. The exit code is 0 when it answers well, else 69.
+With --ready it asks /readyz: use that where traffic is sent by the answer, /healthz where the process is
+started again by it.
 
-Example:
-  sandjet health --url http://127.0.0.1:8080`
+Examples:
+  sandjet health --url http://127.0.0.1:8080
+  sandjet health --ready --url http://127.0.0.1:8080`
 }
 
 // AfterApply is called by kong once everything is parsed.
@@ -42,25 +46,29 @@ func (c *healthCommand) Run(ctx context.Context, t terminal) error {
 		}
 		base = e.URL
 	}
-	body, err := askHealth(ctx, base)
+	path, word := "/healthz", "healthy"
+	if c.Ready {
+		path, word = "/readyz", "ready"
+	}
+	body, err := askHealth(ctx, base, path)
 	if err != nil {
 		return err
 	}
 	if t.json && json.Valid(body) {
 		_, err = t.out.Write(append([]byte(strings.TrimSpace(string(body))), '\n'))
 	} else {
-		_, err = fmt.Fprintf(t.out, "%s is healthy\n", base)
+		_, err = fmt.Fprintf(t.out, "%s is %s\n", base, word)
 	}
 	return wrapOutput(err)
 }
 
 // askHealth asks a process once whether it is well, so that a wrong address is an error at once.
-// Codes: invalid (no address), unavailable.
-func askHealth(ctx context.Context, base string) ([]byte, error) {
+// Codes: invalid (no address), unavailable; errNotWell: it answers, and is not well.
+func askHealth(ctx context.Context, base, path string) ([]byte, error) {
 	const patience, most = 20 * time.Second, 64 << 10 // an address where nobody listens is told at once
 	ctx, stop := context.WithTimeout(ctx, patience)
 	defer stop()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(base, "/")+"/healthz", http.NoBody)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(base, "/")+path, http.NoBody)
 	if err != nil || req.URL.Host == "" {
 		return nil, schemas.Invalidf("url", "%q is no address: write http://HOST:PORT", schemas.Quotable(base))
 	}
@@ -70,8 +78,24 @@ func askHealth(ctx context.Context, base string) ([]byte, error) {
 	}
 	defer resp.Body.Close() //nolint:errcheck // it is only read
 	body, err := io.ReadAll(io.LimitReader(resp.Body, most))
+	if err == nil && resp.StatusCode == http.StatusServiceUnavailable {
+		return nil, fmt.Errorf("%s %w: %s", base, errNotWell, reasonIn(body))
+	}
 	if err != nil || resp.StatusCode != http.StatusOK {
-		return nil, schemas.Errorf(schemas.Unavailable, "", "%s/healthz answers %s: is the address right?", base, resp.Status)
+		return nil, schemas.Errorf(schemas.Unavailable, "", "%s%s answers %s: is the address right?", base, path, resp.Status)
 	}
 	return body, nil
+}
+
+var errNotWell = schemas.Errorf(schemas.Unavailable, "", "is not well")
+
+// reasonIn is what an answer says of why it is not well.
+func reasonIn(body []byte) string {
+	var told struct {
+		Error *schemas.Error `json:"error"`
+	}
+	if json.Unmarshal(body, &told) == nil && told.Error != nil {
+		return printable(told.Error.Message)
+	}
+	return printable(strings.TrimSpace(string(body)))
 }

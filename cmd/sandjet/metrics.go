@@ -154,7 +154,7 @@ func serveHealth(r *prometheus.Registry, l net.Listener, bus *streams.Bus) func(
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
 		if err := bus.Ready(r.Context()); err != nil {
-			http.Error(w, "the log is not reached", http.StatusServiceUnavailable)
+			http.Error(w, "the log is not reached, or cannot write: "+schemas.Public(err).Message, http.StatusServiceUnavailable)
 			return
 		}
 		fmt.Fprintln(w, strings.TrimSuffix("ready: "+bus.ClockWarning(), ": ")) // as above

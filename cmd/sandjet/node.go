@@ -115,6 +115,7 @@ func (n *node) openServer(ctx context.Context, f serverFlags, id identity) error
 		return fmt.Errorf("embedded server: %w", err)
 	}
 	n.onClose(n.server.Shutdown)
+	n.addLast("server", n.server.Run)
 	r.URL = n.server.URL()
 	n.endpoint.NATSURL = credentials(r.URL, string(id.Account), id.Key)
 	return writeJSON(n.dir.roleFile(), r)

@@ -140,9 +140,15 @@ func parameters(address, subject string) ([]string, error) {
 }
 
 func keptText(r streams.Description) string {
-	text := fmt.Sprintf("Stream %s: kept for %s", r.Name, strings.TrimSuffix(strings.TrimSuffix(r.Kept.String(), "0s"), "0m"))
-	if r.WorkQueue {
+	text := fmt.Sprintf("Stream %s: kept", r.Name)
+	if r.Kept > 0 {
+		text += " for " + strings.TrimSuffix(strings.TrimSuffix(r.Kept.String(), "0s"), "0m")
+	}
+	switch {
+	case r.WorkQueue && r.Kept > 0:
 		text += " or until it is acknowledged"
+	case r.WorkQueue:
+		text += " until it is acknowledged"
 	}
 	if r.PerSubject > 0 {
 		text += fmt.Sprintf(", at most %d of one subject", r.PerSubject)

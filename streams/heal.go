@@ -1,0 +1,171 @@
+package streams
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// A server whose write to a file has failed once never writes to that stream again, whatever happens to the disk: it has to be
+// started anew. That is what [Server.Run] does, in this process, as soon as writing works.
+const (
+	lookEvery   = time.Second // unless a test has no time
+	looksBroken = 2        // in a row, before anything is done: a stream that is being made looks broken for a moment
+	leastHeal   = 16 << 20 // bytes that are free, so that it does not stand still again at once
+	healFiles   = 64       // descriptors that are free
+	healTries   = 10       // starts that did not help, before the process is given up
+	healPause   = 30 * time.Second
+	healQuiet   = time.Minute // without a failure, after which it counts as well
+	waitingLog  = time.Minute // between two lines that say that it still waits
+)
+
+// Run looks after the server until ctx ends. When a write has failed for good, for want of space or of descriptors, it starts
+// the server again as soon as there are some; clients connect again by themselves, and nothing that was confirmed is lost. It
+// returns an error, by which the process should end, when that did not help several times in a row.
+func (s *Server) Run(ctx context.Context) error {
+	n := nurse{began: time.Now()}
+	for pause(ctx, orDefault(s.lookEvery, lookEvery)) {
+		broken := s.broken()
+		s.illness.Store(nil)
+		if broken != nil && n.broken > 0 {
+			s.illness.Store(&broken)
+		}
+		switch n.look(time.Since(n.began), broken != nil, func() bool { return s.dir.writable() == nil }) {
+		case healFirst:
+			s.log.Error("the log cannot write: it is started again when it can", "error", broken)
+		case healWait:
+			s.log.Error("the log cannot write still", "error", broken, "needs", s.dir.writable())
+		case healRestart:
+			s.log.Warn("the log is started again", "try", n.tries, "error", broken)
+			switch err := s.Restart(ctx); {
+			case ctx.Err() != nil:
+				return nil
+			case err != nil:
+				s.log.Error("the log has not started", "try", n.tries, "error", err)
+			default:
+				s.log.Info("the log is back", "try", n.tries)
+			}
+		case healGiveUp:
+			return schemas.Wrap(schemas.Unavailable, "look after the log", "the log cannot write though there is room, also after it was started again several times: start the process again, and look at the disk", broken)
+		case healNothing:
+		}
+	}
+	return nil
+}
+
+// ill says in a word why new work is refused at once: [Server.Run] has seen that the server cannot write, and it does not even
+// answer a publish then. Codes: unavailable.
+func (s *Server) ill() error {
+	why := s.illness.Load()
+	if why == nil {
+		return nil
+	}
+	return schemas.Wrap(schemas.Unavailable, "publish", "the log cannot write: "+whyNoWrite((*why).Error()), *why)
+}
+
+// healing is what to do about a server.
+type healing int
+
+const (
+	healNothing healing = iota
+	healFirst           // say that it is broken
+	healWait            // say that it still is, and cannot be mended yet
+	healRestart
+	healGiveUp
+)
+
+// nurse decides. Its times are since it began.
+type nurse struct {
+	began  time.Time
+	broken int // looks in a row
+	tries  int
+	next   time.Duration // not before that
+	ill    time.Duration // when it was last broken
+	said   time.Duration
+}
+
+// look takes one look at a time. Possible is asked only where it matters: whether the server could write now.
+func (n *nurse) look(now time.Duration, broken bool, possible func() bool) healing {
+	if !broken {
+		n.broken = 0
+		if n.tries > 0 && now-n.ill > healQuiet {
+			n.tries, n.next = 0, 0
+		}
+		return healNothing
+	}
+	n.broken++
+	n.ill = now
+	switch {
+	case n.broken < looksBroken:
+		return healNothing
+	case n.broken == looksBroken && n.tries == 0:
+		n.said = now
+		return healFirst
+	case now < n.next:
+		return healNothing
+	case !possible():
+		if now-n.said < waitingLog {
+			return healNothing
+		}
+		n.said = now
+		return healWait
+	case n.tries >= healTries:
+		return healGiveUp
+	}
+	n.next = now + min(time.Second<<n.tries, healPause)
+	n.tries++
+	n.broken = 0
+	return healRestart
+}
+
+// broken returns why the server cannot write; nil while it can, or while it is only slow or being stopped.
+func (s *Server) broken() error {
+	srv := s.running.Load()
+	if srv == nil {
+		return errNotRunning
+	}
+	h := srv.Healthz(&server.HealthzOptions{Details: true})
+	for _, e := range h.Errors {
+		if e.Type == server.HealthzErrorJetStream || strings.Contains(e.Error, "write error") {
+			return errors.New(e.Error) //nolint:err113 // the server's own words
+		}
+	}
+	return nil
+}
+
+var errNotRunning = errors.New("it is not running")
+
+// writable tries whether files can be written and opened where the server keeps its own.
+func (d *storeDir) writable() error {
+	const op, piece = "write to the data directory", 64 << 10
+	if room := d.room(); room < leastHeal && !d.temp {
+		return schemas.Errorf(schemas.Exhausted, op, "%s has %d MiB free, at least %d are needed", d.path, room>>20, leastHeal>>20)
+	}
+	name := filepath.Join(d.path, "write.probe")
+	defer os.Remove(name) //nolint:errcheck // it is small, and written over the next time
+	if err := os.WriteFile(name, make([]byte, piece), 0o600); err != nil {
+		return schemas.Wrap(schemas.Exhausted, op, "a file cannot be written", err)
+	}
+	var open []fs.File
+	defer func() {
+		for _, f := range open {
+			_ = f.Close() // it was only opened
+		}
+	}()
+	for range healFiles {
+		f, err := os.Open(name)
+		if err != nil {
+			return schemas.Wrap(schemas.Exhausted, op, "too few files can be opened", err)
+		}
+		open = append(open, f)
+	}
+	return nil
+}

@@ -1,0 +1,172 @@
+package streams
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/signal"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// TestTheNurseDecides walks through what happens to a server.
+func TestTheNurseDecides(t *testing.T) {
+	yes, no := func() bool { return true }, func() bool { return false }
+	n := nurse{}
+	now := time.Duration(0)
+	step := func(broken bool, possible func() bool, want healing) {
+		t.Helper()
+		now += time.Second
+		if got := n.look(now, broken, possible); got != want {
+			t.Fatalf("at %s: %d, want %d", now, got, want)
+		}
+	}
+	step(false, yes, healNothing)
+	step(true, yes, healNothing) // it may be for a moment
+	step(false, yes, healNothing)
+	step(true, no, healNothing)
+	step(true, no, healFirst)
+	for range 59 {
+		step(true, no, healNothing)
+	}
+	step(true, no, healWait)
+	step(true, yes, healRestart)
+	step(true, yes, healNothing)
+	step(true, yes, healRestart)
+	for range 61 {
+		step(false, yes, healNothing)
+	}
+	if n.tries != 0 {
+		t.Errorf("%d tries after a minute of health", n.tries)
+	}
+	for tries := 0; ; {
+		now += time.Second
+		switch n.look(now, true, yes) {
+		case healRestart:
+			tries++
+		case healGiveUp:
+			if tries != healTries {
+				t.Errorf("given up after %d tries, want %d", tries, healTries)
+			}
+			return
+		case healNothing, healFirst, healWait:
+		}
+		if now > time.Hour {
+			t.Fatal("it is never given up")
+		}
+	}
+}
+
+// TestAServerThatCouldNotWriteIsHealed: writing to files is made impossible for a while, as a full disk does. What was
+// confirmed is there afterwards, health tells the truth all the time, and writing works again without a restart of the process.
+func TestAServerThatCouldNotWriteIsHealed(t *testing.T) {
+	s, err := StartServer(t.Context(), ServerOptions{DataDir: t.TempDir(), Port: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Shutdown()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	b, err := Open(ctx, Options{Server: s, Shards: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close(context.WithoutCancel(ctx)) //nolint:errcheck // the server may be gone
+	confirmed := 0
+	call := func() error {
+		c := schemas.Call{
+			ID: schemas.CallID(fmt.Sprintf("c%d", confirmed)), Account: "acct_a", Conversation: "c", Tool: schemas.ToolBash, Input: []byte(`{"command":"true"}`),
+			Provider: "fake", Workspace: "ws", Sandbox: "sb", Timeout: schemas.Duration(time.Minute), Accepted: time.Now(), Deadline: time.Now().Add(time.Hour),
+		}
+		ctx, cancel := context.WithTimeout(ctx, 500*time.Millisecond) // a server that cannot write does not answer
+		defer cancel()
+		err := Calls.Publish(ctx, b, c)
+		if err == nil || errors.Is(err, schemas.ErrConflict) {
+			confirmed++
+			return nil
+		}
+		return err
+	}
+	if err := call(); err != nil {
+		t.Fatal(err)
+	}
+	s.lookEvery = 50 * time.Millisecond
+	healed := make(chan error, 1)
+	nursing, end := context.WithCancel(ctx)
+	defer end()
+	go func() { healed <- s.Run(nursing) }()
+
+	release := noWrites(t)
+	for err = call(); err == nil; err = call() {
+	}
+	if code := schemas.CodeOf(err); code != schemas.Unavailable {
+		t.Errorf("a call was refused with %s (%v), want %s", code, err, schemas.Unavailable)
+	}
+	for _, err := range []error{b.Ready(ctx), b.Healthy()} {
+		if err == nil || !strings.Contains(schemas.Public(err).Message, "file too large") {
+			t.Errorf("it cannot write, and says %v", err)
+		}
+	}
+	for s.ill() == nil {
+		if !pause(ctx, s.lookEvery) {
+			t.Fatal("it is not noticed")
+		}
+	}
+	if err := call(); !strings.Contains(schemas.Public(err).Message, "file too large") {
+		t.Errorf("a call is not refused at once: %v", err)
+	}
+	if s.Healthy() == nil {
+		t.Error("it says that it is well, and cannot write")
+	}
+	release()
+
+	for call() != nil {
+		if !pause(ctx, 100*time.Millisecond) {
+			t.Fatal("it cannot write though there is room")
+		}
+	}
+	for b.Ready(ctx) != nil {
+		if !pause(ctx, 100*time.Millisecond) {
+			t.Fatalf("it can write and says that it is not ready: %v", b.Ready(context.Background()))
+		}
+	}
+	for n := range confirmed {
+		for {
+			_, err := FindCall(ctx, b, "acct_a", schemas.CallID(fmt.Sprintf("c%d", n)))
+			if errors.Is(err, schemas.ErrUnavailable) && pause(ctx, 50*time.Millisecond) { // its connection is still on its way
+				continue
+			}
+			if err != nil {
+				t.Errorf("call %d was confirmed: %v", n, err)
+			}
+			break
+		}
+	}
+	end()
+	if err := <-healed; err != nil {
+		t.Error(err)
+	}
+}
+
+// noWrites lets every write to a file of this process fail, until release is called.
+func noWrites(t *testing.T) (release func()) {
+	t.Helper()
+	signal.Ignore(syscall.SIGXFSZ)
+	var before syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &before); err != nil {
+		t.Fatal(err)
+	}
+	set := func(n uint64) {
+		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: n, Max: before.Max}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(1)
+	release = func() { set(before.Cur) }
+	t.Cleanup(func() { release(); signal.Reset(syscall.SIGXFSZ) })
+	return release
+}
