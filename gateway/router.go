@@ -102,7 +102,7 @@ func (r Router) Run(ctx context.Context) error {
 // route handles one publication; its error is the verdict.
 func (r Router) route(ctx context.Context, d streams.Delivery[streams.Raw]) error {
 	p := streams.Publication{Account: d.Account, Subject: d.Subject, Published: d.Published, Data: d.Value.Data}
-	age := time.Since(d.Published)
+	age := r.Bus.Now().Sub(d.Published)
 	if wait, try := r.held.ask(d.Account, time.Now()); !try && age < r.Patience {
 		return streams.RetryAfter(wait, schemas.Errorf(schemas.Unavailable, "router", "calls of this account cannot be admitted now: that is tried again"))
 	}
@@ -196,7 +196,7 @@ func (h handledBefore) Resolve(ctx context.Context, a schemas.AccountID, req sch
 			return call, errRejectedBefore
 		}
 	}
-	if time.Since(h.p.Published) > callsForgotten {
+	if h.bus.Now().Sub(h.p.Published) > callsForgotten {
 		then := call
 		then.Accepted = h.p.Published
 		switch state, err := streams.ReadCallState(ctx, h.bus, then); {

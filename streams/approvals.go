@@ -13,7 +13,7 @@ import (
 // parkedCalls are the calls that wait for a person. They are in the stream of the calls, so their ids
 // are taken and [FindCall] finds them, but under a subject that no worker reads.
 var parkedCalls = Topic[schemas.Call]{ //nolint:gochecknoglobals // a row of the table
-	stream: streamCalls, encode: encodeJSON[schemas.Call], decode: decodeCall, expect: Calls.expect,
+	stream: streamCalls, encode: encodeJSON[schemas.Call], decode: decodeCall, expect: Calls.expect, summary: summaryOf,
 	subject: func(b *Bus, c schemas.Call) (string, error) {
 		if _, err := callPlace(b, c); err != nil { // it must be able to go on
 			return "", err
@@ -162,6 +162,11 @@ func ReleaseCall(ctx context.Context, b *Bus, c schemas.Call) error {
 		seq = m.seq
 	case !errors.Is(err, schemas.ErrNotFound):
 		return err
+	default: // it may have been handed on, run, and forgotten since
+		state, err := ReadCallState(ctx, b, c)
+		if err != nil || len(state.Started) > 0 || state.Result != nil {
+			return err
+		}
 	}
 	released, _, err := Calls.message(ctx, b, c)
 	if err != nil {

@@ -64,6 +64,12 @@ func TestACallIsPublishedOnceAndFound(t *testing.T) {
 			t.Errorf("another account finds it: %v", err)
 		}
 		time.Sleep(25 * time.Hour)
+		if got := must(streams.FindCall(ctx, b, account, c.ID))(t); got.ID != c.ID {
+			t.Error("it went before anybody knew that it has its end")
+		}
+		_, before, err := streams.OldCalls(ctx, b, 0)
+		ok(t, err)
+		ok(t, streams.ForgetCalls(ctx, b, before))
 		if _, err := streams.FindCall(ctx, b, account, c.ID); !errors.Is(err, schemas.ErrNotFound) {
 			t.Errorf("after a day: %v; want not_found", err)
 		}

@@ -118,6 +118,9 @@ func (t Topic[T]) message(ctx context.Context, b *Bus, v T) (*nats.Msg, []jetstr
 	if err := b.offload(ctx, t.streamOf(subject), m); err != nil {
 		return nil, nil, err
 	}
+	if t.summary != nil && m.Header.Get(headerPayload) != "" {
+		m.Header.Set(headerSummary, t.summary(v))
+	}
 	var o []jetstream.PublishOpt
 	if id := v.EventID(); t.once && id != "" {
 		o = append(o, jetstream.WithMsgID(id))

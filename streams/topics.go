@@ -20,6 +20,7 @@ type Topic[T schemas.Eventer] struct {
 	live    string           // where it is told live, all of it; empty: nowhere
 	once    bool             // publish under the event id as message id
 	timer   func(v T) string // where v waits until it is due; nil: it cannot
+	summary func(v T) string // what stays readable when a large payload is gone; nil: nothing
 }
 
 // Raw is a message as an outside publisher sent it.
@@ -37,7 +38,7 @@ var (
 	// Calls are the admitted calls. Filter: a provider. Publishing one whose id is there already, for
 	// any provider, is a conflict; so it stays for 24 hours.
 	Calls = Topic[schemas.Call]{ //nolint:gochecknoglobals // a row of the table
-		stream: streamCalls, subject: callPlace, encode: encodeJSON[schemas.Call], decode: decodeCall, filter: callFilter,
+		stream: streamCalls, subject: callPlace, encode: encodeJSON[schemas.Call], decode: decodeCall, filter: callFilter, summary: summaryOf,
 		expect: func(c schemas.Call) string { return callSubject("*", c.Account, c.ID) },
 	}
 	// Events are what happens on conversations. They are not consumed: read them with [Follow],

@@ -62,8 +62,9 @@ func streamRows(shards int) []jetstream.StreamConfig {
 		{
 			// Limits retention: the stored call is also the record of its id. One message per subject,
 			// so that sending a call again replaces it.
-			Name: streamCalls, Description: "Admitted calls. Each stays a day as the record of its id.",
-			Subjects: []string{prefixCalls + "*.*.*"}, MaxAge: callsKept, MaxMsgsPerSubject: 1, AllowAtomicPublish: true, Duplicates: 2 * time.Minute,
+			// What has its end is removed after a day, see ForgetCalls; what has none must not age out.
+			Name: streamCalls, Description: "Admitted calls. Each stays a day as the record of its id, and until it has its end.",
+			Subjects: []string{prefixCalls + "*.*.*"}, MaxAge: eventsLongest, MaxMsgsPerSubject: 1, AllowAtomicPublish: true, Duplicates: 2 * time.Minute,
 		},
 		{
 			Name: streamCancels, Description: "Requests for the end of calls.",

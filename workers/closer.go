@@ -16,12 +16,14 @@ import (
 )
 
 // Closer gives a result to calls that no worker will give one to: those that ended in the dead
-// letters, and those whose deadline passed while no worker had a place for them. One per deployment
-// is enough, more do no harm.
+// letters, those whose deadline passed while no worker had a place for them, those that somebody cancelled
+// while nobody served their provider, and those that were left when everything was off for a day and more. It
+// also forgets the calls that are no longer the record of their id. One per deployment is enough, more do
+// no harm.
 type Closer struct {
 	Bus *streams.Bus
 	Log *slog.Logger
-	// Providers are those whose queues are looked after each minute.
+	// Providers are those whose queues are looked after each minute, beside those that were ever served.
 	Providers []string
 
 	// lease is the closer's own: only who kept his for long enough may take the absence of another's for a death.
@@ -32,6 +34,9 @@ const (
 	sweepEvery = time.Minute
 	// overdue is how long after its deadline a call is left to a worker, which ends it then itself.
 	overdue = time.Minute
+	// longestEnd is how long the worker that started a call may still bring its result after the call was
+	// given up or its deadline has passed: a run, its grace, and the word to the log.
+	longestEnd = schemas.MaxTimeout + 5*time.Minute
 )
 
 // Run writes results until ctx ends. It returns nil then, and an error when the log refuses its
@@ -52,65 +57,16 @@ func (c *Closer) run(ctx context.Context) error {
 	defer stop()
 	parts.Go(func() { c.lease.keep(around, func() {}) })
 	parts.Go(func() { c.sweep(around) })
-	err := streams.Dead.Consume(ctx, c.Bus, streams.ConsumeOptions{Name: "closer", Filter: "CALLS", Slots: 16}, c.handle)
-	if err != nil {
+	parts.Go(func() { c.endCancelled(around) })
+	o := streams.ConsumeOptions{Name: "closer", Filter: "CALLS", Slots: 16, MaxAttempts: maxAttempts}
+	if err := streams.Dead.Consume(ctx, c.Bus, o, c.handle); err != nil {
 		return fmt.Errorf("closer: %w", err)
 	}
 	return nil
 }
 
-// sweep ends overdue calls until ctx ends.
-func (c *Closer) sweep(ctx context.Context) {
-	tick := time.NewTicker(sweepEvery)
-	defer tick.Stop()
-	ended := map[string]struct{}{} // calls that have their result, of queues that nobody serves
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		kept := make(map[string]struct{}, len(ended))
-		for _, p := range c.Providers {
-			if err := c.sweepQueue(ctx, p, ended, kept); err != nil && ctx.Err() == nil {
-				c.Log.Warn("overdue calls not looked for: that is tried again", "provider", p, "error", err)
-			}
-		}
-		ended = kept
-	}
-}
-
-// sweepQueue ends the overdue calls of one provider. Where a worker takes calls it does that itself.
-func (c *Closer) sweepQueue(ctx context.Context, provider string, ended, kept map[string]struct{}) error {
-	queue, err := c.Bus.QueueStats(ctx, provider)
-	if err != nil || queue.Pulls > 0 || queue.Pending == 0 && queue.AckPending == 0 {
-		return err //nolint:wrapcheck // it says what and where
-	}
-	for e, err := range streams.Calls.Replay(ctx, c.Bus, provider, queue.Floor) {
-		if schemas.CodeOf(err) == schemas.Invalid {
-			continue // a worker puts it to the dead letters
-		}
-		if err != nil {
-			return err //nolint:wrapcheck // it says what and where
-		}
-		id := e.Value.EventID()
-		if _, done := ended[id]; !done && c.Bus.Now().Sub(e.Value.Deadline) > overdue {
-			if done, err = c.expire(ctx, e.Value); err != nil {
-				return err
-			}
-			if !done {
-				continue
-			}
-		} else if !done {
-			continue
-		}
-		kept[id] = struct{}{}
-	}
-	return nil
-}
-
 // expire gives an overdue call its result and reports whether it has one now. A call whose worker
-// still lives is left to it.
+// still lives is left to it, for as long as it can bring a result.
 func (c *Closer) expire(ctx context.Context, call schemas.Call) (bool, error) {
 	now := certaintyNow(c.Bus)
 	state, err := streams.ReadCallState(ctx, c.Bus, call)
@@ -121,15 +77,21 @@ func (c *Closer) expire(ctx context.Context, call schemas.Call) (bool, error) {
 		err := neverLaunched(ctx, c.Bus, call, state.Result.Text)
 		return err == nil, err
 	}
+	late := c.Bus.Now().Sub(call.Deadline)
 	v := toExpire
 	if len(state.Started) > 0 {
-		living, err := c.mayLive(ctx, state.Started)
-		if err != nil || living {
-			return false, err
+		if late < longestEnd {
+			living, err := c.mayLive(ctx, state.Started)
+			if err != nil || living {
+				return false, err
+			}
 		}
 		if call.SideEffects() {
 			v = toInterrupt
 		}
+	}
+	if late > eventsForgotten && !state.Accepted && call.SideEffects() { // what would tell of a start may be gone
+		v = toInterrupt
 	}
 	r := unrunResult(call, v, "")
 	written, err := conclude(ctx, c.Bus, call, r, len(state.Started) > 0, now)
@@ -139,6 +101,9 @@ func (c *Closer) expire(ctx context.Context, call schemas.Call) (bool, error) {
 	c.Log.Info("a call ended while no worker had a place for it", "call", call.ID, "status", r.Status)
 	return true, nil
 }
+
+// eventsForgotten is when the events of a call without an end may be removed.
+const eventsForgotten = 3 * 24 * time.Hour
 
 func (c *Closer) handle(ctx context.Context, d streams.Delivery[schemas.DeadLetter]) error {
 	letter := d.Value
@@ -159,7 +124,7 @@ func (c *Closer) handle(ctx context.Context, d streams.Delivery[schemas.DeadLett
 		return nil
 	}
 	started := len(state.Started) > 0
-	if started {
+	if started && waitsForWorker(call, d.Published, c.Bus.Now()) {
 		living, err := c.mayLive(ctx, state.Started)
 		if err != nil {
 			return streams.RetryAfter(again, err)
@@ -176,6 +141,12 @@ func (c *Closer) handle(ctx context.Context, d streams.Delivery[schemas.DeadLett
 		return streams.RetryAfter(again, err)
 	}
 	return nil
+}
+
+// waitsForWorker reports whether the worker that started a call may still bring its result, though the call
+// was given up: for as long as a run takes, and not long after the deadline.
+func waitsForWorker(c schemas.Call, givenUp, now time.Time) bool {
+	return now.Before(givenUp.Add(longestEnd)) && now.Before(c.Deadline.Add(overdue))
 }
 
 // conclude writes the result of a call that no worker has in hand, and settles the job that it would

@@ -106,7 +106,9 @@ func (d Door) Admit(ctx context.Context, a schemas.AccountID, r schemas.Request)
 	}
 	err = streams.Calls.Publish(ctx, d.Bus, call)
 	if errors.Is(err, schemas.ErrConflict) {
-		return d.existing(ctx, a, r)
+		if err = streams.RenewCall(ctx, d.Bus, call, d.Since); errors.Is(err, schemas.ErrConflict) {
+			return d.existing(ctx, a, r)
+		}
 	}
 	if err != nil {
 		return Accepted{}, err //nolint:wrapcheck // it is coded already

@@ -17,7 +17,9 @@ import (
 func (d Door) park(ctx context.Context, a schemas.AccountID, r schemas.Request, call schemas.Call) (Accepted, error) {
 	err := streams.ParkCall(ctx, d.Bus, call)
 	if errors.Is(err, schemas.ErrConflict) {
-		return d.existing(ctx, a, r)
+		if err = streams.RenewCall(ctx, d.Bus, call, d.Since); errors.Is(err, schemas.ErrConflict) {
+			return d.existing(ctx, a, r)
+		}
 	}
 	if err != nil {
 		return Accepted{}, err //nolint:wrapcheck // it is coded already

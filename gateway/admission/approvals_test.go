@@ -488,6 +488,7 @@ func TestAnAnswerIsFinishedAfterTheCallHasAgedOut(t *testing.T) {
 		dieAfter(t, b, small, schemas.ApprovalApproved, 0)
 		dieAfter(t, b, large, schemas.ApprovalApproved, 0)
 		time.Sleep(25 * time.Hour)
+		forget(t, b)
 		for _, c := range []schemas.Call{small, large} {
 			if err := (Approvals{Bus: b}).Finish(t.Context(), alice, c.Approval); err != nil {
 				t.Fatal(err)
@@ -503,12 +504,75 @@ func TestAnAnswerIsFinishedAfterTheCallHasAgedOut(t *testing.T) {
 		lost := admit(t, b, bash("z", "true")).Call
 		dieAfter(t, b, lost, schemas.ApprovalApproved, 0)
 		time.Sleep(25 * time.Hour)
+		forget(t, b)
 		other := admit(t, b, bash("z", "echo other")).Call
 		if err := (Approvals{Bus: b}).Finish(t.Context(), alice, lost.Approval); err != nil {
 			t.Fatal(err)
 		}
 		if c, err := streams.FindCall(t.Context(), b, alice, "z"); err != nil || c.Approval != other.Approval || len(queued(t, b)) != 0 {
 			t.Errorf("%+v, %v", c, err)
+		}
+	})
+}
+
+// forget removes the calls that are a day old, as if each had its end.
+func forget(t *testing.T, b *streams.Bus) {
+	t.Helper()
+	_, before, err := streams.OldCalls(t.Context(), b, 0)
+	if err == nil {
+		err = streams.ForgetCalls(t.Context(), b, before)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// end gives a call a result, as a worker does.
+func end(t *testing.T, b *streams.Bus, c schemas.Call) {
+	t.Helper()
+	r := schemas.Result{Call: c.ID, Conversation: c.Conversation, Tool: c.Tool, Status: schemas.Completed}
+	if err := streams.Events.Publish(t.Context(), b, schemas.NewEvent(c, schemas.CallFinished, schemas.FinishedID(c.Account, c.ID), time.Now(), r)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// An answer whose call has been handed on, run and forgotten is only noted: the call is not handed on again.
+func TestAnAnswerWhoseCallHasRunIsNotHandedOnAgain(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *streams.Bus) {
+		call := admit(t, b, bash("x", "true")).Call
+		a := dieAfter(t, b, call, schemas.ApprovalApproved, 0)
+		released := call
+		released.Accepted, released.Deadline = a.Decided, a.Decided.Add(time.Hour)
+		if err := streams.ReleaseCall(t.Context(), b, released); err != nil {
+			t.Fatal(err)
+		}
+		end(t, b, released)
+		time.Sleep(25 * time.Hour)
+		forget(t, b)
+		if err := (Approvals{Bus: b}).Finish(t.Context(), alice, call.Approval); err != nil {
+			t.Fatal(err)
+		}
+		if calls := queued(t, b); len(calls) != 0 {
+			t.Errorf("it was handed on again: %+v", calls[0].ID)
+		}
+	})
+}
+
+// An id is free again a day after its call was admitted, once that has its end, also before it is forgotten.
+func TestAnIDIsUsedAgainAfterADay(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *streams.Bus) {
+		ended, open := admit(t, b, bash("ended", "true")).Call, admit(t, b, bash("open", "true")).Call
+		end(t, b, ended)
+		time.Sleep(25 * time.Hour)
+		again := admit(t, b, bash("ended", "echo other"))
+		if again.Existing || again.Call.Digest == ended.Digest {
+			t.Errorf("%+v: want a new call", again)
+		}
+		if got, err := streams.FindCall(t.Context(), b, alice, "ended"); err != nil || got.Digest != again.Call.Digest {
+			t.Errorf("%v, %v", got.Digest, err)
+		}
+		if got := admit(t, b, bash("open", "true")); !got.Existing || got.Call.Accepted != open.Accepted {
+			t.Errorf("%+v: want the call that has no end yet", got)
 		}
 	})
 }

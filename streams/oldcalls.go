@@ -1,0 +1,170 @@
+package streams
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"iter"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// CallsKept is how long a call is the record of its id. It stays on the log for longer while it has no end:
+// who gives calls their end forgets them, with [ForgetCalls].
+const CallsKept = callsKept
+
+// headerSummary has a call without its input beside a payload in the object store, which ages out sooner.
+const headerSummary = "Sandjet-Summary"
+
+// summaryOf is what must be known of a call to end it.
+func summaryOf(c schemas.Call) string {
+	c.Input = json.RawMessage("null")
+	b, _ := json.Marshal(c) //nolint:errchkjson // a call was read from JSON or made from what was
+	return string(b)
+}
+
+// OldCalls says which calls are older than they are the record of their id: those before a sequence, and
+// where they begin. Both are 0 when there are none that are older by more than slack.
+func OldCalls(ctx context.Context, b *Bus, slack time.Duration) (first, before uint64, err error) {
+	oldest, err := b.getOne(ctx, streamCalls, getRequest{Seq: 1, Next: callFilter("")})
+	if errors.Is(err, schemas.ErrNotFound) || err == nil && b.Now().Sub(oldest.time) < callsKept+slack {
+		return 0, 0, nil
+	}
+	if err != nil {
+		return 0, 0, err
+	}
+	from := b.Now().Add(-callsKept)
+	page, _, err := b.getPage(ctx, streamCalls, callFilter(""), 1, &from, 1)
+	if err != nil {
+		return 0, 0, err
+	}
+	if len(page) > 0 {
+		return oldest.seq, page[0].seq, nil
+	}
+	info, err := b.streamInfo(ctx, streamCalls)
+	if err != nil {
+		return 0, 0, err
+	}
+	if info.State.LastTime.After(from) { // stored since
+		return 0, 0, nil
+	}
+	return oldest.seq, info.State.LastSeq + 1, nil
+}
+
+// ParkedCalls stands in the place of a provider for [CallsBetween]: the calls that wait for a person.
+const ParkedCalls = parked
+
+// PlacedCall is a call with its place on the log.
+type PlacedCall struct {
+	Call schemas.Call // without its input where that is gone
+	Seq  uint64
+}
+
+// CallsBetween reads the calls of a provider from one sequence to before another. One that cannot be read is
+// passed over: a worker puts it to the dead letters.
+func CallsBetween(ctx context.Context, b *Bus, provider string, from, before uint64) iter.Seq2[PlacedCall, error] {
+	return func(yield func(PlacedCall, error) bool) {
+		for next := from; next < before; {
+			page, more, err := b.getPage(ctx, streamCalls, callFilter(provider), next, nil, 0)
+			if err != nil {
+				yield(PlacedCall{}, err)
+				return
+			}
+			for _, m := range page {
+				if next = m.seq + 1; m.seq >= before {
+					return
+				}
+				c, err := b.callOf(ctx, m)
+				if summary := m.headers.Get(headerSummary); err != nil && summary != "" && errors.Is(err, schemas.ErrNotFound) {
+					err = json.Unmarshal([]byte(summary), &c)
+				}
+				switch {
+				case schemas.CodeOf(err) == schemas.Unavailable || err != nil && ctx.Err() != nil:
+					yield(PlacedCall{}, err)
+					return
+				case err != nil:
+					continue
+				}
+				if !yield(PlacedCall{c, m.seq}, nil) {
+					return
+				}
+			}
+			if !more || len(page) == 0 {
+				return
+			}
+		}
+	}
+}
+
+// QueueNames are the providers that were ever served: those with a queue of their own.
+func (b *Bus) QueueNames(ctx context.Context) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestWithin)
+	defer cancel()
+	s, err := b.jsBulk.Stream(ctx, streamCalls)
+	if err != nil {
+		return nil, coded("list the queues", err)
+	}
+	var names []string
+	const prefix = "w-"
+	list := s.ConsumerNames(ctx)
+	for name := range list.Name() {
+		if len(name) > len(prefix) && name[:len(prefix)] == prefix {
+			names = append(names, name[len(prefix):])
+		}
+	}
+	return names, coded("list the queues", list.Err())
+}
+
+// ForgetCalls removes the calls before a sequence from the log: all of them must have their end.
+func ForgetCalls(ctx context.Context, b *Bus, before uint64) error {
+	ctx, cancel := context.WithTimeout(ctx, requestWithin)
+	defer cancel()
+	s, err := b.jsBulk.Stream(ctx, streamCalls)
+	if err == nil {
+		err = s.Purge(ctx, jetstream.WithPurgeSequence(before))
+	}
+	return coded("forget old calls", err)
+}
+
+// RenewCall stores a call under an id that was another's a day ago and more, in its place: for the workers, or parked
+// if it needs an approval. Code: conflict when the other is younger or has no end yet, or was stored after
+// since, which is when the request for this one was made: then it is this one.
+func RenewCall(ctx context.Context, b *Bus, c schemas.Call, since time.Time) error {
+	seq := uint64(0)
+	m, err := b.storedCall(ctx, c.Account, c.ID)
+	switch {
+	case errors.Is(err, schemas.ErrNotFound): // forgotten just now
+	case err != nil:
+		return err
+	default:
+		taken := schemas.Errorf(schemas.Conflict, "", "the id %q is that of a call", schemas.Quotable(string(c.ID)))
+		if b.Now().Sub(m.time) < callsKept || !since.IsZero() && m.time.After(since.Add(-clocksApart)) {
+			return taken
+		}
+		other, err := b.callOf(ctx, m)
+		if err != nil {
+			return taken
+		}
+		state, err := ReadCallState(ctx, b, other)
+		switch {
+		case err != nil:
+			return err
+		case state.Result == nil:
+			return taken
+		}
+		seq = m.seq
+	}
+	topic := Calls
+	if c.Approval != "" {
+		topic = parkedCalls
+	}
+	next, _, err := topic.message(ctx, b, c)
+	if err != nil {
+		return err
+	}
+	_, err = b.storeOne(ctx, next, jetstream.WithExpectLastSequenceForSubject(seq, Calls.expect(c)))
+	return err
+}

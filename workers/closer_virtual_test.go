@@ -1,0 +1,199 @@
+package workers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+// closing runs a closer until the returned function is called.
+func closing(w *world, providers ...string) (stop func()) {
+	w.t.Helper()
+	ctx, cancel := context.WithCancel(w.t.Context())
+	done := make(chan error, 1)
+	c := &Closer{Bus: w.open(), Log: slog.New(slog.NewTextHandler(w.t.Output(), nil)), Providers: providers}
+	go func() { done <- c.Run(ctx) }()
+	return func() {
+		w.t.Helper()
+		cancel()
+		if err := <-done; err != nil {
+			w.t.Errorf("closer: %v", err)
+		}
+	}
+}
+
+// begin puts the start of a call by a worker that is not there on its conversation.
+func (w *world) begin(c schemas.Call) {
+	w.t.Helper()
+	e := schemas.NewEvent(c, schemas.CallStarted, schemas.StartedID(c.Account, c.ID, 1), time.Now(),
+		schemas.StartedData{Call: c.ID, Tool: c.Tool, Worker: "worker_dead", Attempt: 1})
+	if err := streams.Events.Publish(w.t.Context(), w.bus, e); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// TestCallsThatWereLeftForDaysEnd: everything is off for longer than a call is the record of its id. Each
+// that was accepted has its end soon after somebody is back, says the truth in it, and is forgotten then.
+func TestCallsThatWereLeftForDaysEnd(t *testing.T) {
+	away := map[string]time.Duration{"a day": 25 * time.Hour}
+	if os.Getenv("SANDJET_CRASH") == "long" {
+		away["five days"] = 5 * 24 * time.Hour
+	}
+	for name, d := range away {
+		for _, back := range []string{"a gateway alone", "a worker too"} {
+			t.Run(name+", "+back, func(t *testing.T) { leftFor(t, d, back == "a worker too") })
+		}
+	}
+}
+
+func leftFor(t *testing.T, away time.Duration, withWorker bool) {
+	inWorld(t, func(t *testing.T, w *world) {
+		large := strings.Repeat("#", 2<<20) // its payload ages out before it
+		never, begun, big := w.publish(w.call("call_never", schemas.ToolBash)), w.publish(w.call("call_begun", schemas.ToolBash)),
+			w.publish(w.call("call_big", schemas.ToolBash, func(c *schemas.Call) { c.Input = []byte(fmt.Sprintf(`{"command":%q}`, large)) }))
+		reads := w.publish(w.call("call_reads", schemas.ToolRead))
+		w.begin(begun)
+		w.begin(reads)
+		time.Sleep(away)
+		p := &fake{}
+		if withWorker {
+			w.employ(p)
+		}
+		defer closing(w, never.Provider)()
+		back := time.Now()
+		w.want(never, schemas.Expired)
+		w.want(big, schemas.Expired)
+		w.want(begun, schemas.Broken)
+		w.want(reads, schemas.Expired)
+		if took := time.Since(back); took > 15*time.Minute {
+			t.Errorf("they had their ends after %s", took)
+		}
+		w.once(never)
+		w.once(begun)
+		if p.count() > 0 {
+			t.Errorf("%d of them were run days later", p.count())
+		}
+		time.Sleep(30 * time.Minute)
+		for _, c := range []schemas.Call{never, begun, big, reads} {
+			if _, err := streams.FindCall(t.Context(), w.bus, c.Account, c.ID); !errors.Is(err, schemas.ErrNotFound) {
+				t.Errorf("%s is still the record of its id: %v", c.ID, err)
+			}
+		}
+	})
+}
+
+// TestCallsAreForgottenAfterADay: what has its end leaves the log, what is younger or waits for a person stays.
+func TestCallsAreForgottenAfterADay(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		old := w.publish(w.call("call_old", schemas.ToolBash))
+		e := w.employ(&fake{})
+		w.want(old, schemas.Completed)
+		parked := w.call("call_parked", schemas.ToolBash, func(c *schemas.Call) { c.Approval = schemas.NewApprovalID() })
+		if err := streams.ParkCall(t.Context(), w.bus, parked); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := streams.EnsureApproval(t.Context(), w.bus, parked); err != nil {
+			t.Fatal(err)
+		}
+		behind := w.publish(w.call("call_behind", schemas.ToolBash))
+		w.want(behind, schemas.Completed)
+		e.retire()
+		time.Sleep(24*time.Hour + 10*time.Minute)
+		defer closing(w)()
+		time.Sleep(10 * time.Minute)
+		known := func(c schemas.Call) bool {
+			_, err := streams.FindCall(t.Context(), w.bus, c.Account, c.ID)
+			return err == nil
+		}
+		if known(old) || !known(parked) || !known(behind) {
+			t.Errorf("known: %v, %v, %v; want only what is before the one that waits forgotten", known(old), known(parked), known(behind))
+		}
+	})
+}
+
+// TestADeadLetterOfAStartedCallWhoseWorkerLives: the handler breaks after the run, and its worker lives on.
+func TestADeadLetterOfAStartedCallWhoseWorkerLives(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		defer closing(w)()
+		c := w.publish(w.call("call_1", schemas.ToolBash))
+		w.employ(&fake{}, func(wk *Worker) {
+			wk.at = func(s stage, _ schemas.Call) error {
+				if s == atRan {
+					panic("a defect")
+				}
+				return nil
+			}
+		})
+		w.want(c, schemas.Broken)
+		w.once(c)
+	})
+}
+
+func TestHowLongAStartedCallIsWaitedForThatWasGivenUp(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for name, tc := range map[string]struct {
+		deadline, since time.Duration
+		want            bool
+	}{
+		"at once":                {time.Hour, 0, true},
+		"a run later":            {time.Hour, schemas.MaxTimeout, true},
+		"longer than any run":    {time.Hour, longestEnd, false},
+		"its deadline is over":   {time.Minute, 90 * time.Second, true},
+		"and so is its worker's": {time.Minute, 2 * time.Minute, false},
+	} {
+		c := schemas.Call{Deadline: at.Add(tc.deadline)}
+		if got := waitsForWorker(c, at, at.Add(tc.since)); got != tc.want {
+			t.Errorf("%s: %v, want %v", name, got, tc.want)
+		}
+	}
+}
+
+// TestCancellingWhatNobodyServes: a call of a provider that no worker serves ends within seconds of the request.
+func TestCancellingWhatNobodyServes(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		defer closing(w)()
+		time.Sleep(10 * time.Second)
+		c := w.publish(w.call("call_1", schemas.ToolBash, func(c *schemas.Call) { c.Provider = "absent" }))
+		asked := time.Now()
+		w.cancel(c)
+		r := w.want(c, schemas.Cancelled)
+		if took := time.Since(asked); took > 10*time.Second || !strings.Contains(r.Text, "enough") {
+			t.Errorf("after %s: %s", took, r.Text)
+		}
+		// Where a worker lives, it is the worker's: this one has both places taken.
+		p := &fake{run: sleeper(time.Minute)}
+		w.employ(p, func(wk *Worker) { wk.Slots = 1 })
+		first := w.publish(w.call("call_first", schemas.ToolBash))
+		w.untilStarted(first)
+		second := w.publish(w.call("call_second", schemas.ToolBash))
+		w.cancel(second)
+		w.want(second, schemas.Cancelled)
+		w.once(second)
+		if slices.Contains(w.types(second), schemas.CallStarted) {
+			t.Error("it was started")
+		}
+	})
+}
+
+// TestOverdueCallsOfAProviderThatNobodyEverServed: the queue has no consumer at all.
+func TestOverdueCallsOfAProviderThatNobodyEverServed(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		defer closing(w, "absent")()
+		c := w.publish(w.call("call_1", schemas.ToolBash, func(c *schemas.Call) { c.Provider, c.Deadline = "absent", time.Now().Add(time.Minute) }))
+		w.want(c, schemas.Expired)
+		if late := time.Since(c.Deadline); late > 3*time.Minute {
+			t.Errorf("it expired %s after its deadline", late)
+		}
+		w.once(c)
+	})
+}

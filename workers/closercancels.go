@@ -1,0 +1,123 @@
+package workers
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+const (
+	// cancelAlone is how long a cancelled call is left to the workers of its provider, which end it within
+	// twice settleDelay. Up to half as much again is added, so that one of many closers is the first.
+	cancelAlone = 2 * time.Second
+	// cancelAgain is when a call is looked at again whose provider has workers: they may be dying.
+	cancelAgain = 10 * time.Second
+	// cancelsOpen is how many cancelled calls a closer has in mind. Others end by their deadline.
+	cancelsOpen = 10_000
+	// cancelsAhead is how far back requests are looked at by a closer that has just begun.
+	cancelsAhead = time.Hour
+)
+
+// endCancelled gives cancelled calls that nobody serves their end, until ctx ends.
+func (c *Closer) endCancelled(ctx context.Context) {
+	var at schemas.Cursor
+	open := map[string]settlement{}
+	told := false
+	for sleep(ctx, time.Second) {
+		next, err := c.readCancels(ctx, at, open)
+		at = next
+		if err != nil && ctx.Err() == nil && !told {
+			c.Log.Warn("requests for the end of calls not read", "error", err)
+		}
+		told = err != nil
+		for key, s := range open {
+			if time.Now().Before(s.due) {
+				continue
+			}
+			ended, err := c.endOne(ctx, s)
+			if err != nil && ctx.Err() == nil {
+				c.Log.Warn("a cancelled call is not ended yet: that is tried again", "call", s.cancel.Call, "error", err)
+			}
+			if s.due = time.Now().Add(cancelAgain); ended {
+				delete(open, key)
+			} else {
+				open[key] = s
+			}
+		}
+	}
+}
+
+func (c *Closer) readCancels(ctx context.Context, at schemas.Cursor, open map[string]settlement) (schemas.Cursor, error) {
+	for e, err := range streams.Cancels.Replay(ctx, c.Bus, "", at) {
+		switch code := schemas.CodeOf(err); {
+		case err == nil:
+			if c.Bus.Now().Sub(e.Stored) < cancelsAhead && len(open) < cancelsOpen {
+				open[string(e.Value.Account)+"."+string(e.Value.Call)] = settlement{cancel: e.Value, at: e.Stored, due: time.Now().Add(cancelAlone + rand.N(cancelAlone/2))}
+			}
+		case e.Cursor.IsStart() && code == schemas.Conflict:
+			return schemas.Cursor{}, err
+		case e.Cursor.IsStart(), code.Retryable(), ctx.Err() != nil:
+			return at, err
+		}
+		at = e.Cursor
+	}
+	return at, nil
+}
+
+// endOne ends a cancelled call unless a worker does, and reports whether nothing is left to do.
+func (c *Closer) endOne(ctx context.Context, s settlement) (bool, error) {
+	call, err := streams.FindCall(ctx, c.Bus, s.cancel.Account, s.cancel.Call)
+	if errors.Is(err, schemas.ErrNotFound) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err //nolint:wrapcheck // it says what and where
+	}
+	if !concerns(s.at, call.Accepted) { // the id is another call's by now
+		return true, nil
+	}
+	now := certaintyNow(c.Bus)
+	state, err := streams.ReadCallState(ctx, c.Bus, call)
+	switch {
+	case err != nil:
+		return false, err //nolint:wrapcheck // it says what and where
+	case state.Result != nil:
+		return true, nil
+	case len(state.Started) > 0: // its worker's, or whoever finds that dead
+		return false, nil
+	}
+	served, err := c.served(ctx, call.Provider)
+	if err != nil || served {
+		return false, err
+	}
+	return conclude(ctx, c.Bus, call, unrunResult(call, toCancel, s.cancel.Reason), false, now)
+}
+
+// served reports whether a worker of a provider lives.
+func (c *Closer) served(ctx context.Context, provider string) (bool, error) {
+	queue, err := c.Bus.QueueStats(ctx, provider)
+	if err != nil || queue.Pulls > 0 {
+		return queue.Pulls > 0, err //nolint:wrapcheck // it says what and where
+	}
+	if queue.AckPending == 0 { // nobody has a call of it in hand, and nobody asks for one
+		return false, nil
+	}
+	keys, err := c.lease.bucket.Keys(ctx)
+	if err != nil {
+		return false, err //nolint:wrapcheck // it says what and where
+	}
+	for _, key := range keys {
+		p, err := c.lease.bucket.Get(ctx, key)
+		if err == nil && !p.Deleted && p.Value.Provider == provider {
+			return true, nil
+		}
+		if err != nil && !errors.Is(err, schemas.ErrNotFound) {
+			return false, err //nolint:wrapcheck // it says what and where
+		}
+	}
+	return false, nil
+}

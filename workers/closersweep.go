@@ -1,0 +1,173 @@
+package workers
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+// forgetSlack is how much longer calls may stay than they must: who forgets them has something to forget
+// then. Up to as much again is added, so that one of many processes does it.
+const forgetSlack = 5 * time.Minute
+
+// sweep ends overdue calls and forgets old ones until ctx ends.
+func (c *Closer) sweep(ctx context.Context) {
+	queues := map[string]*waiting{}
+	slack := forgetSlack + rand.N(forgetSlack)
+	for sleep(ctx, sweepEvery) {
+		names, err := c.names(ctx)
+		if err != nil {
+			c.Log.Warn("queues not listed: that is tried again", "error", err)
+			continue
+		}
+		for _, p := range names {
+			if queues[p] == nil {
+				queues[p] = &waiting{}
+			}
+			if err := c.sweepQueue(ctx, p, queues[p]); err != nil && ctx.Err() == nil {
+				c.Log.Warn("overdue calls not looked for: that is tried again", "provider", p, "error", err)
+			}
+		}
+		if err := c.forget(ctx, names, slack); err != nil && ctx.Err() == nil {
+			c.Log.Warn("old calls not forgotten: that is tried again", "error", err)
+		}
+	}
+}
+
+// names are the providers that have or may have a queue.
+func (c *Closer) names(ctx context.Context) ([]string, error) {
+	served, err := c.Bus.QueueNames(ctx)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // it says what and where
+	}
+	names := append(served, c.Providers...)
+	slices.Sort(names)
+	return slices.Compact(names), nil
+}
+
+// waiting is what is known of the calls that wait for a provider which nobody serves. Each is read once.
+type waiting struct {
+	read  uint64 // all before were seen
+	calls map[uint64]waitingCall
+}
+
+type waitingCall struct {
+	account schemas.AccountID
+	id      schemas.CallID
+	due     time.Time
+}
+
+// sweepQueue ends the overdue calls of one provider. Where a worker takes calls it does that itself.
+func (c *Closer) sweepQueue(ctx context.Context, provider string, w *waiting) error {
+	queue, err := c.Bus.QueueStats(ctx, provider)
+	if err != nil || queue.Pulls > 0 || queue.Pending == 0 && queue.AckPending == 0 {
+		*w = waiting{}
+		return err //nolint:wrapcheck // it says what and where
+	}
+	if w.calls == nil {
+		w.calls = map[uint64]waitingCall{}
+	}
+	for p, err := range streams.CallsBetween(ctx, c.Bus, provider, max(w.read, queue.Floor.Seq+1), 1<<62) {
+		if err != nil {
+			return err //nolint:wrapcheck // it says what and where
+		}
+		w.calls[p.Seq] = waitingCall{p.Call.Account, p.Call.ID, p.Call.Deadline.Add(overdue)}
+		w.read = p.Seq + 1
+	}
+	for seq, next := range w.calls {
+		switch {
+		case seq <= queue.Floor.Seq:
+			delete(w.calls, seq)
+			continue
+		case c.Bus.Now().Before(next.due):
+			continue
+		}
+		call, err := streams.FindCall(ctx, c.Bus, next.account, next.id)
+		ended := errors.Is(err, schemas.ErrNotFound)
+		if err == nil {
+			if c.Bus.Now().Sub(call.Deadline) < overdue { // another under the same id
+				ended = true
+			} else {
+				ended, err = c.expire(ctx, call)
+			}
+		}
+		if err != nil && !ended {
+			return err
+		}
+		if ended {
+			delete(w.calls, seq)
+		}
+	}
+	return nil
+}
+
+// forget removes the calls that are a day old from the log, once each has its end: what was left while
+// everything was off gets it here. Calls that have it are known by the floor of their queue, so that only
+// the others are read.
+func (c *Closer) forget(ctx context.Context, names []string, slack time.Duration) error {
+	first, before, err := streams.OldCalls(ctx, c.Bus, slack)
+	if err != nil || before == 0 {
+		return err //nolint:wrapcheck // it says what and where
+	}
+	ended := 0
+	for _, p := range append(slices.Clone(names), streams.ParkedCalls) {
+		from := first
+		if p != streams.ParkedCalls {
+			queue, err := c.Bus.QueueStats(ctx, p)
+			if err != nil {
+				return err //nolint:wrapcheck // it says what and where
+			}
+			from = max(first, queue.Floor.Seq+1)
+		}
+		for old, err := range streams.CallsBetween(ctx, c.Bus, p, from, before) {
+			if err != nil {
+				return err //nolint:wrapcheck // it says what and where
+			}
+			done, fresh, err := c.endOld(ctx, old.Call, p == streams.ParkedCalls)
+			if err != nil {
+				return err
+			}
+			if fresh {
+				ended++
+			}
+			if !done {
+				before = min(before, old.Seq)
+				break
+			}
+		}
+	}
+	if ended > 0 { // their clients may ask for them: the next look forgets them
+		c.Log.Info("calls ended that were left while nobody was there", "calls", ended)
+		return nil
+	}
+	if before <= first {
+		return nil
+	}
+	return streams.ForgetCalls(ctx, c.Bus, before) //nolint:wrapcheck // it says what and where
+}
+
+// endOld gives a call that is a day old its end, if it has none, and reports whether it has one now and
+// whether that is new. One that waits for a person is left to the approvals.
+func (c *Closer) endOld(ctx context.Context, call schemas.Call, isParked bool) (done, fresh bool, err error) {
+	if isParked {
+		p, err := streams.FindApproval(ctx, c.Bus, call.Account, call.Approval)
+		if errors.Is(err, schemas.ErrNotFound) {
+			return true, false, nil
+		}
+		return err == nil && p.Value.Done, false, err //nolint:wrapcheck // it says what and where
+	}
+	state, err := streams.ReadCallState(ctx, c.Bus, call)
+	if err != nil || state.Result != nil {
+		return err == nil, false, err //nolint:wrapcheck // it says what and where
+	}
+	if c.Bus.Now().Sub(call.Deadline) <= overdue {
+		return false, false, nil
+	}
+	done, err = c.expire(ctx, call)
+	return done, done, err
+}
