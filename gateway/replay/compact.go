@@ -311,7 +311,7 @@ func (c *conversation) forgetIndex() {
 	}) {
 		c.index.idle = 0
 	}
-	if c.index.idle >= int(linger/tickEvery) { // who reads page after page comes back before
+	if c.index.idle >= 2 { // turns, so at least one whole round: who reads page after page comes back before
 		c.index = index{}
 	}
 }

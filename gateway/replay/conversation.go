@@ -36,6 +36,8 @@ type conversation struct {
 	stop    func()    // ends the following
 	working bool      // the loader runs
 	doubt   bool      // the log must be asked whether something was missed
+	same    bool      // though it is in doubt, its stream is known to be the same
+	doubts  uint64    // counts how often it came into doubt
 	checked uint64    // end of the shard when nothing was missed
 	ring    span      // from some place to head
 	pages   []*span   // older parts, the latest used last
@@ -61,7 +63,7 @@ func (c *conversation) hear(e streams.LiveEvent) {
 	}
 	if seq <= c.head {
 		if c.stored.IsZero() || e.Stored.After(c.stored) { // a new event at an old place: is it the same stream?
-			c.doubt = true
+			c.doubtIt()
 			c.hub.stir()
 		}
 		return
@@ -70,12 +72,33 @@ func (c *conversation) hear(e streams.LiveEvent) {
 	c.heard = max(c.heard, seq)
 	switch {
 	case behind: // the loader reads it
-	case c.doubt || c.hub.shaken.Load(): // it may be of another stream: the hub asks first
+	case c.doubt && !c.same || c.hub.shaken.Load(): // it may be of another stream: the hub asks first
 	case e.Prev != c.head || e.Away: // a hole, or head is gone; this one is stored too, so reading closes it
 		c.work()
 	default:
 		c.push(e.Entry)
 		c.wakeAll()
+	}
+}
+
+// doubtIt has the log asked whether something was missed.
+func (c *conversation) doubtIt() {
+	c.doubt, c.same = true, false
+	c.doubts++
+	c.hub.note(c.hub.doubted, c)
+}
+
+// trust lets live events of a conversation in doubt through again once its stream is known to be the same: each names
+// the one before it, so what was missed shows.
+func (c *conversation) trust(k known, epoch string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.doubt || c.gen != k.gen || c.doubts != k.doubts || c.epoch != epoch {
+		return
+	}
+	c.same = true
+	if c.heard > c.head {
+		c.work()
 	}
 }
 
@@ -197,6 +220,7 @@ func (c *conversation) leave(r *Reader) {
 	r.index, r.phase = -1, ended
 	if last == 0 {
 		c.idle = time.Now()
+		c.hub.note(c.hub.idle, c)
 	}
 }
 

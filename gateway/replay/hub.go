@@ -3,6 +3,7 @@ package replay
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -21,6 +22,7 @@ const (
 	linger     = 30 * tickEvery // how long a conversation without readers is followed
 	idleKept   = 4096           // conversations without readers that are followed for so long
 	keepPart   = 10             // a tenth of the budget is made free at a time
+	askAtOnce  = 16             // questions to the log about conversations at the same time
 )
 
 // Options are the settings of a [Hub].
@@ -43,11 +45,21 @@ type Hub struct {
 	stirs  chan struct{} // something must be looked at now
 	shaken atomic.Bool   // live events of any conversation may have got lost
 
+	checking atomic.Bool // conversations are held against the log just now
+	missed   atomic.Bool // others wanted to be meanwhile
+
 	mu     sync.Mutex // before a conversation's
 	closed bool
 	turns  int64
 	known  map[key]*conversation
+	wheel  [checkEvery]set // of those known: which are looked at in which tick
+
+	lists   sync.Mutex // after a conversation's
+	doubted set        // in doubt
+	idle    set        // without readers, and followed perhaps
 }
+
+type set map[*conversation]struct{}
 
 type key struct {
 	account schemas.AccountID
@@ -62,7 +74,10 @@ func New(from Log, o Options) *Hub {
 	if o.Budget <= 0 {
 		o.Budget = DefaultBudget
 	}
-	h := &Hub{from: from, log: o.Log, budget: int64(o.Budget), stirs: make(chan struct{}, 1), known: map[key]*conversation{}}
+	h := &Hub{from: from, log: o.Log, budget: int64(o.Budget), stirs: make(chan struct{}, 1), known: map[key]*conversation{}, doubted: set{}, idle: set{}}
+	for i := range h.wheel {
+		h.wheel[i] = set{}
+	}
 	h.ctx, h.end = context.WithCancel(context.Background()) //nolint:gosec // Run calls it
 	return h
 }
@@ -107,6 +122,7 @@ func (h *Hub) attach(a schemas.AccountID, id schemas.ConversationID, r *Reader) 
 		c = &conversation{hub: h, account: a, id: id, quoted: quoted(string(id)), turn: h.turns}
 		if !h.closed {
 			h.known[k] = c
+			h.wheel[c.turn%checkEvery][c] = struct{}{}
 		}
 	}
 	r.c = c
@@ -173,20 +189,47 @@ func (h *Hub) watch() {
 			ticked = true
 			h.tick.Add(1)
 		}
-		all := h.all()
 		if h.shaken.Swap(false) {
-			for _, c := range all {
+			for _, c := range h.all() {
 				c.mu.Lock()
-				c.doubt = true
+				c.doubtIt()
 				c.mu.Unlock()
 			}
 		}
-		h.check(all)
+		var turn []*conversation
 		if ticked {
-			h.forget(all)
+			turn = h.turnOf(h.tick.Load())
+			h.forget(turn)
 		}
-		h.trim(all)
+		h.check(turn)
+		h.trim()
 	}
+}
+
+// turnOf are the conversations whose turn a tick is.
+func (h *Hub) turnOf(tick int64) []*conversation {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Collect(maps.Keys(h.wheel[tick%checkEvery]))
+}
+
+// list copies one of the lists.
+func (h *Hub) list(of set) []*conversation {
+	h.lists.Lock()
+	defer h.lists.Unlock()
+	return slices.Collect(maps.Keys(of))
+}
+
+func (h *Hub) note(in set, c *conversation) {
+	h.lists.Lock()
+	defer h.lists.Unlock()
+	in[c] = struct{}{}
+}
+
+func (h *Hub) unnote(in set, c *conversation) {
+	h.lists.Lock()
+	defer h.lists.Unlock()
+	delete(in, c)
 }
 
 func (h *Hub) all() []*conversation {
@@ -200,10 +243,16 @@ func (h *Hub) all() []*conversation {
 }
 
 // forget ends the following of conversations that nobody reads any more, and drops those of which
-// nothing is kept.
-func (h *Hub) forget(all []*conversation) {
-	var idle []time.Duration
-	for _, c := range all {
+// nothing is kept. Those whose turn it is let go of what only some readers need.
+func (h *Hub) forget(turn []*conversation) {
+	for _, c := range turn {
+		c.mu.Lock()
+		c.forgetIndex()
+		c.mu.Unlock()
+	}
+	unread := h.list(h.idle)
+	idle := make([]time.Duration, 0, len(unread))
+	for _, c := range unread {
 		c.mu.RLock()
 		if c.abandoned() {
 			idle = append(idle, time.Since(c.idle))
@@ -211,12 +260,14 @@ func (h *Hub) forget(all []*conversation) {
 		c.mu.RUnlock()
 	}
 	least := patience(idle)
-	for _, c := range all {
+	for _, c := range unread {
 		c.mu.Lock()
-		c.forgetIndex()
 		if c.abandoned() && time.Since(c.idle) >= least {
 			c.stop()
 			c.stop, c.synced = nil, false
+		}
+		if len(c.readers) > 0 || c.stop == nil && !c.working && !c.seeking {
+			h.unnote(h.idle, c)
 		}
 		c.mu.Unlock()
 		h.drop(c)
@@ -241,15 +292,19 @@ func (h *Hub) drop(c *conversation) {
 	defer c.mu.Unlock()
 	if len(c.readers) == 0 && !c.working && !c.seeking && c.stop == nil && c.bytes() == 0 {
 		delete(h.known, key{c.account, c.id})
+		delete(h.wheel[c.turn%checkEvery], c)
+		h.unnote(h.idle, c)
+		h.unnote(h.doubted, c)
 	}
 }
 
 // trim forgets the frames of the conversations that were not read for longest until the budget is
 // kept.
-func (h *Hub) trim(all []*conversation) {
+func (h *Hub) trim() {
 	if h.bytes.Load() <= h.budget {
 		return
 	}
+	all := h.all()
 	slices.SortFunc(all, func(a, b *conversation) int { return int(a.used.Load() - b.used.Load()) })
 	for _, c := range all {
 		if h.bytes.Load() <= h.budget-h.budget/keepPart {
@@ -282,54 +337,112 @@ type known struct {
 	epoch         string
 	gen           uint64
 	head, checked uint64
+	doubts        uint64
 }
 
 // check asks the log about conversations that are in doubt or were silent for long: the last event
 // may have got lost on its way here, with nothing behind it to show it.
-func (h *Hub) check(all []*conversation) {
-	var due []known
-	for _, c := range all {
-		c.mu.RLock()
-		if c.synced && len(c.readers) > 0 && (c.doubt || (h.tick.Load()+c.turn)%checkEvery == 0) {
-			due = append(due, known{c, c.epoch, c.gen, c.head, c.checked})
-		}
-		c.mu.RUnlock()
+//
+// It does not wait for the answers: whoever has a new event meanwhile is told of it as soon as the shard is known to be
+// the same. One check at a time.
+func (h *Hub) check(turn []*conversation) {
+	doubted := h.list(h.doubted)
+	if len(turn)+len(doubted) == 0 {
+		return
 	}
-	states := map[int]*streams.ShardState{}
-	for _, k := range due {
-		if h.ctx.Err() != nil {
+	if h.checking.Swap(true) { // whoever's turn it was has another
+		h.missed.Store(true)
+		return
+	}
+	due := map[int][]known{}
+	add := func(c *conversation, turn bool) {
+		c.mu.RLock()
+		defer c.mu.RUnlock()
+		switch {
+		case !c.doubt:
+			h.unnote(h.doubted, c)
+		case turn: // it is among the others
 			return
 		}
-		shard := h.from.Shard(k.c.id)
-		state, asked := states[shard]
-		if !asked {
-			if got, err := h.from.State(h.ctx, shard); err == nil {
-				state = &got
-			}
-			states[shard] = state
+		if c.synced && len(c.readers) > 0 {
+			shard := h.from.Shard(c.id)
+			due[shard] = append(due[shard], known{c, c.epoch, c.gen, c.head, c.checked, c.doubts})
 		}
-		if state != nil { // else: at the next tick, if it is in doubt
-			h.compare(k, *state)
+	}
+	for _, c := range turn {
+		add(c, true)
+	}
+	for _, c := range doubted {
+		c.mu.RLock()
+		doubt := c.doubt
+		c.mu.RUnlock()
+		if doubt {
+			add(c, false)
+		} else {
+			h.unnote(h.doubted, c)
 		}
+	}
+	if len(due) == 0 || !h.start(func() { h.ask(due) }) {
+		h.checking.Store(false)
 	}
 }
 
+// ask asks the log about conversations, shard by shard, some questions at a time.
+func (h *Hub) ask(due map[int][]known) {
+	defer func() {
+		h.checking.Store(false)
+		if h.missed.Swap(false) {
+			h.stir()
+		}
+	}()
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	places := make(chan struct{}, askAtOnce)
+	for shard, of := range due {
+		places <- struct{}{}
+		asking.Go(func() {
+			state, err := h.from.State(h.ctx, shard)
+			<-places
+			if err != nil {
+				return // at the next tick, if it is in doubt
+			}
+			for _, k := range of {
+				k.c.trust(k, state.Epoch)
+			}
+			for _, k := range of {
+				if h.ctx.Err() != nil {
+					return
+				}
+				if !needsLast(k, state) {
+					h.compare(k, state, schemas.Cursor{})
+					continue
+				}
+				places <- struct{}{}
+				asking.Go(func() {
+					defer func() { <-places }()
+					if last, err := h.from.Last(h.ctx, k.c.account, k.c.id); err == nil {
+						h.compare(k, state, last)
+					}
+				})
+			}
+		})
+	}
+}
+
+// needsLast reports whether the shard alone does not tell that nothing was missed.
+func needsLast(k known, state streams.ShardState) bool {
+	return k.epoch == state.Epoch && state.Last > k.checked && state.Last > k.head
+}
+
 // compare holds what is known of a conversation against the log.
-func (h *Hub) compare(k known, state streams.ShardState) {
+func (h *Hub) compare(k known, state streams.ShardState, last schemas.Cursor) {
 	c := k.c
-	var last schemas.Cursor
-	if k.epoch == state.Epoch && state.Last > k.checked && state.Last > k.head {
-		var err error
-		if last, err = h.from.Last(h.ctx, c.account, c.id); err != nil {
+	if needsLast(k, state) && last.Seq < k.head { // head is gone: what came behind it may have gone since the state was asked
+		now, err := h.from.State(h.ctx, h.from.Shard(c.id))
+		if err != nil {
 			return // at the next tick, if it is in doubt
 		}
-		if last.Seq < k.head { // head is gone: what came behind it may have gone since the state was asked
-			now, err := h.from.State(h.ctx, h.from.Shard(c.id))
-			if err != nil {
-				return // as above
-			}
-			state.Epoch, state.First = now.Epoch, now.First
-		}
+		state.Epoch, state.First = now.Epoch, now.First
 	}
 	v := judge(k.epoch, k.head, k.checked, state, last.Seq)
 	if v == anew {
@@ -342,7 +455,9 @@ func (h *Hub) compare(k known, state streams.ShardState) {
 	if c.gen != k.gen {
 		return
 	}
-	c.doubt = false
+	if c.doubts == k.doubts { // else it came into doubt again since
+		c.doubt, c.same = false, false
+	}
 	switch v {
 	case behind:
 		c.heard = max(c.heard, last.Seq)

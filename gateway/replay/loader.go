@@ -270,7 +270,7 @@ func (c *conversation) again(ctx context.Context, gen uint64) error {
 	defer c.mu.Unlock()
 	if c.gen == gen {
 		c.reset(last.Epoch, last.Seq)
-		c.doubt = true // what was told while this was asked did not look new
+		c.doubtIt() // what was told while this was asked did not look new
 		c.hub.stir()
 		c.wakeAll()
 	}
