@@ -208,25 +208,7 @@ func readLog(ctx context.Context, t *testing.T, data string, conversations []sch
 		t.Fatal(err)
 	}
 	defer func() { _ = bus.Close(ctx) }()
-	all := map[schemas.ConversationID][]logged{}
-	for _, conv := range conversations {
-		for e, err := range streams.Events.Replay(ctx, bus, "acct_crash/"+string(conv), schemas.Cursor{}) {
-			if err != nil {
-				t.Fatal(err)
-			}
-			digest, err := replaytest.Digest(e.Value)
-			if err != nil {
-				t.Fatal(err)
-			}
-			all[conv] = append(all[conv], logged{e.Value.ID, e.Cursor, streamcheck.Seen{
-				Conversation: string(conv), Cursor: e.Cursor.String(), Digest: digest,
-			}})
-		}
-		if len(all[conv]) == 0 {
-			t.Fatalf("%s is empty", conv)
-		}
-	}
-	return all
+	return readBus(ctx, t, bus, conversations)
 }
 
 func seenOf(all []logged) []streamcheck.Seen {

@@ -6,11 +6,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"net/http"
 	"net/url"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -33,6 +35,9 @@ type ClusterOptions struct {
 	Lag time.Duration
 	// MaxPayload is the servers' limit of one message, at least 128 KiB. Default 1 MiB.
 	MaxPayload int32
+	// Processes lets each member be a process of its own, made of the test's program: its TestMain must begin
+	// with [ServeMember].
+	Processes bool
 	// SyncAlways syncs every write before it is confirmed.
 	SyncAlways bool
 	// Streams are the options of every Bus. Replicas is 3 where it is 0.
@@ -42,14 +47,15 @@ type ClusterOptions struct {
 // Cluster is three NATS servers with JetStream in this process, with files, joined by routes that go
 // through proxies: they can be slowed down and cut.
 type Cluster struct {
-	t       testing.TB
-	o       ClusterOptions
-	dirs    [Members]string
-	ports   [Members]int // of clients
-	routes  [Members]int
-	servers [Members]*server.Server
-	logs    [Members]*criticalLog
-	proxies [Members]*faultproxy.Proxy // from each to the next
+	t         testing.TB
+	o         ClusterOptions
+	dirs      [Members]string
+	ports     [Members]int // of clients
+	routes    [Members]int
+	servers   [Members]*server.Server
+	processes [Members]*process
+	logs      [Members]*criticalLog
+	proxies   [Members]*faultproxy.Proxy // from each to the next
 }
 
 // StartCluster starts one, and ends it with the test.
@@ -72,7 +78,7 @@ func StartCluster(t testing.TB, o ClusterOptions) *Cluster {
 		proxies.Wait()
 	})
 	for i := range Members {
-		c.dirs[i], c.logs[i], c.ports[i], c.routes[i] = filepath.Join(dir, fmt.Sprint(i)), &criticalLog{}, server.RANDOM_PORT, freePort(t)
+		c.dirs[i], c.logs[i], c.ports[i], c.routes[i] = filepath.Join(dir, fmt.Sprint(i)), &criticalLog{}, freePort(t), freePort(t)
 	}
 	for i := range Members { // each dials the next: a server in a cluster must dial somebody
 		to := (i + 1) % Members
@@ -97,16 +103,15 @@ func StartCluster(t testing.TB, o ClusterOptions) *Cluster {
 // Restart starts a member that was killed, on its files.
 func (c *Cluster) Restart(i int) {
 	c.t.Helper()
-	o := &server.Options{
-		ServerName: c.Name(i), Host: "127.0.0.1", Port: c.ports[i], NoSigs: true, DisableJetStreamBanner: true,
-		JetStream: true, StoreDir: c.dirs[i], JetStreamMaxStore: 8 << 30, JetStreamMaxMemory: 1 << 30, SyncAlways: c.o.SyncAlways,
-		JetStreamLimits: server.JSLimitOpts{DefaultMaxConsumers: -1},
-		MaxPayload:      cmp.Or(c.o.MaxPayload, 1<<20), PingInterval: 10 * time.Second,
-		Cluster: server.ClusterOpts{Name: "test", Host: "127.0.0.1", Port: c.routes[i], NoAdvertise: true, PoolSize: 1},
-		Users:   []*server.User{{Username: "sandjet", Password: clusterPassword}},
+	m := member{
+		Name: c.Name(i), Port: c.ports[i], Route: c.routes[i], Next: c.proxies[i].Addr(), Dir: c.dirs[i],
+		SyncAlways: c.o.SyncAlways, MaxPayload: cmp.Or(c.o.MaxPayload, 1<<20),
 	}
-	o.Routes = []*url.URL{{Scheme: "nats-route", Host: c.proxies[i].Addr()}}
-	s, err := server.NewServer(o)
+	if c.o.Processes {
+		c.processes[i] = startProcess(c.t, m, c.logs[i])
+		return
+	}
+	s, err := server.NewServer(m.options())
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -115,20 +120,39 @@ func (c *Cluster) Restart(i int) {
 	if !s.ReadyForConnections(within) {
 		c.t.Fatalf("member %d does not take connections", i)
 	}
-	c.servers[i], c.ports[i] = s, portOf(s.ClientURL())
+	c.servers[i] = s
 }
 
 // Name is that of a member.
 func (c *Cluster) Name(i int) string { return fmt.Sprintf("n%d", i) }
 
-// Kill ends a member. A member that is dead stays so.
+// Kill ends a member: a process with SIGKILL. A member that is dead stays so.
 func (c *Cluster) Kill(i int) {
 	if s := c.servers[i]; s != nil {
 		s.Shutdown()
 		s.WaitForShutdown()
 		c.servers[i] = nil
 	}
+	if p := c.processes[i]; p != nil {
+		p.signal(syscall.SIGKILL)
+		<-p.gone
+		c.processes[i] = nil
+	}
 }
+
+// Stop ends a member that is a process in order, as for an upgrade.
+func (c *Cluster) Stop(i int) {
+	p := c.processes[i]
+	p.signal(syscall.SIGTERM)
+	<-p.gone
+	c.processes[i] = nil
+}
+
+// Pause lets a member that is a process stand still, until [Cluster.Continue].
+func (c *Cluster) Pause(i int) { c.processes[i].signal(syscall.SIGSTOP) }
+
+// Continue ends a [Cluster.Pause].
+func (c *Cluster) Continue(i int) { c.processes[i].signal(syscall.SIGCONT) }
 
 // Dir is where a member keeps its files.
 func (c *Cluster) Dir(i int) string { return c.dirs[i] }
@@ -252,16 +276,18 @@ func (c *Cluster) Lead(member int, names ...string) {
 
 // Leader is the member that leads a stream, -1 for none.
 func (c *Cluster) Leader(name string) int {
-	for i, s := range c.servers {
-		if s != nil && s.JetStreamIsStreamLeader(server.DEFAULT_GLOBAL_ACCOUNT, name) {
+	for i := range Members {
+		if s := c.servers[i]; s != nil && s.JetStreamIsStreamLeader(server.DEFAULT_GLOBAL_ACCOUNT, name) {
+			return i
+		}
+		if p := c.processes[i]; p != nil && p.leads(name) {
 			return i
 		}
 	}
 	return -1
 }
 
-// AwaitReady waits until the cluster and all its streams have leaders, and every member that runs has
-// what the leaders have.
+// AwaitReady waits until every member that runs has what the leaders have.
 func (c *Cluster) AwaitReady() {
 	c.t.Helper()
 	for end := time.Now().Add(within); ; time.Sleep(50 * time.Millisecond) {
@@ -276,26 +302,16 @@ func (c *Cluster) AwaitReady() {
 }
 
 func (c *Cluster) unready() string {
-	leader, running := false, 0
-	for _, s := range c.servers {
-		if s == nil {
-			continue
+	for i := range Members {
+		if s := c.servers[i]; s != nil {
+			if h := s.Healthz(&server.HealthzOptions{}); h.StatusCode != http.StatusOK {
+				return fmt.Sprintf("member %d: %s", i, h.Error)
+			}
 		}
-		running++
-		leader = leader || s.JetStreamIsLeader()
-	}
-	if !leader {
-		return "no leader"
-	}
-	for i, s := range c.servers {
-		if s == nil {
-			continue
-		}
-		if n := len(s.JetStreamClusterPeers()); s.JetStreamIsLeader() && n < Members && running == Members {
-			return fmt.Sprintf("%d members only", n)
-		}
-		if h := s.Healthz(&server.HealthzOptions{}); h.StatusCode != 200 { //nolint:mnd // OK
-			return fmt.Sprintf("member %d: %s", i, h.Error)
+		if p := c.processes[i]; p != nil {
+			if reason := p.unready(); reason != "" {
+				return fmt.Sprintf("member %d: %s", i, reason)
+			}
 		}
 	}
 	return ""
@@ -336,7 +352,10 @@ type criticalLog struct {
 }
 
 func (l *criticalLog) keep(format string, v ...any) {
-	line := fmt.Sprintf(format, v...)
+	l.line(fmt.Sprintf(format, v...))
+}
+
+func (l *criticalLog) line(line string) {
 	if !strings.Contains(line, "Critical write error") && !strings.Contains(line, "corrupt") {
 		return
 	}
