@@ -54,6 +54,7 @@ type session struct {
 	sent     int  // bytes, since the pace was asked
 	batch    batch
 	pass     pass
+	placed   chan struct{} // closed when an attachment was answered; nil: nobody waits for that
 }
 
 // attachment is one conversation that the client follows.
@@ -64,6 +65,7 @@ type attachment struct {
 	ready  atomic.Bool // there may be something to tell
 	batch  bool        // its replay is told in messages of many events
 	failed bool
+	placed bool // it was answered: what happens from now on is told
 	place  *quota.Place
 }
 
@@ -140,6 +142,11 @@ func (s *session) do(op clientOp) error {
 	}
 	ctx, cancel := context.WithTimeout(s.ctx, opWithin)
 	defer cancel()
+	if op.Op != opAuth { // what it does shall be seen by what was attached before it
+		if err := s.awaitPlaces(ctx); err != nil {
+			return err
+		}
+	}
 	switch op.Op {
 	case opAuth:
 		err := s.auth(ctx, op)
@@ -233,6 +240,37 @@ func (s *session) attach(op clientOp) error {
 	at.ready.Store(true)
 	s.wake()
 	return nil
+}
+
+// awaitPlaces waits until every attach before it was answered. Where "now" is, the log is asked: what were done meanwhile would come
+// before it.
+func (s *session) awaitPlaces(ctx context.Context) error {
+	for {
+		s.mu.Lock()
+		if !slices.ContainsFunc(s.attached, func(at *attachment) bool { return !at.placed && !at.failed }) {
+			s.mu.Unlock()
+			return nil
+		}
+		if s.placed == nil {
+			s.placed = make(chan struct{})
+		}
+		placed := s.placed
+		s.mu.Unlock()
+		select {
+		case <-placed:
+		case <-ctx.Done():
+			return schemas.Errorf(schemas.Unavailable, "", "an attach before it was not answered in time: try again")
+		}
+	}
+}
+
+// placeOf notes that an attach was answered, in the hands of who holds mu.
+func (s *session) placeOf(at *attachment) {
+	at.placed = true
+	if s.placed != nil {
+		close(s.placed)
+		s.placed = nil
+	}
 }
 
 // detach ends the following of a conversation: no frame of it comes after the answer.

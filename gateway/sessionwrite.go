@@ -121,6 +121,7 @@ func (s *session) tell(b []byte, at *attachment, step replay.Step) []byte {
 	case replay.StepEvent:
 		return s.event(b, at, step)
 	case replay.StepAttached:
+		s.placeOf(at)
 		op := serverOp{Op: "attached", ID: at.id, Conv: conv, Head: step.At.String(), Recovered: new(step.Gap == nil)}
 		if step.Gap != nil {
 			op.Gap = step.Gap
@@ -132,6 +133,7 @@ func (s *session) tell(b []byte, at *attachment, step replay.Step) []byte {
 		return s.encode(b, serverOp{Op: "live", Conv: conv, Cur: step.At.String(), Skipped: step.Skipped})
 	case replay.StepFailed: // the conversation is detached by it; the client attaches again after its cursor
 		at.failed = true
+		s.placeOf(at)
 		if s.g.draining.Err() == nil {
 			return s.encode(b, serverOp{Op: "error", ID: at.id, Conv: conv, Error: schemas.Public(step.Err)})
 		}
