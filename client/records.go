@@ -93,7 +93,7 @@ func (c *Client) Agents(a schemas.AccountID) Records[schemas.AgentDocument] {
 }
 
 // AgentTools returns the definitions of what an agent has, as JSON for a model's API: in a format (anthropic,
-// openai or mcp) and a dialect, of which either may be empty for the default. Codes: not_found, invalid.
+// openai, openai-strict, openai-responses or mcp) and a dialect, of which either may be empty for the default. Codes: not_found, invalid.
 func (c *Client) AgentTools(ctx context.Context, a schemas.AccountID, id, format string, d schemas.Dialect) (json.RawMessage, error) {
 	var out struct {
 		Tools json.RawMessage `json:"tools"`

@@ -57,8 +57,13 @@ type Mount struct {
 	ReadOnly  bool
 }
 
-// Path is where the mount appears in the box.
+// Path is where the mount appears in the box. Where a box has a root of its own, the first mount is also found at
+// [WorkspacePath].
 func (m Mount) Path() string { return "/mnt/workspaces/" + m.Namespace }
+
+// WorkspacePath is the short name of a command's first mount, such as a symbolic link to its Path. The file
+// tools take it and the mount's path for the same, and show absolute paths below it.
+const WorkspacePath = "/workspace"
 
 // Spec is what a box is made of.
 type Spec struct {

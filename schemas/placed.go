@@ -12,8 +12,12 @@ const argWorkspace = "workspace"
 // taken out of the input. The digest is that of the request as it was. Codes: invalid (the two differ).
 func (r Request) Placed() (Request, error) {
 	rest, name, err := takeWorkspace(r.Input)
-	if err != nil || name == "" {
+	if err != nil {
 		return r, err
+	}
+	if name == "" {
+		r.Input = rest
+		return r, nil
 	}
 	if r.Workspace != "" && r.Workspace != name {
 		return r, Invalidf("input."+argWorkspace, "%q is not the request's workspace, %q: name one of them", name, r.Workspace)
@@ -52,6 +56,9 @@ func takeWorkspace(input json.RawMessage) (rest json.RawMessage, name string, er
 			return input, "", Invalidf("input."+argWorkspace, "is given twice")
 		}
 		found = true
+		if string(value) == "null" { // a model that must name every argument leaves it out so
+			continue
+		}
 		if json.Unmarshal(value, &name) != nil || validateToken("", name, MaxName, "_.- ") != nil {
 			return input, "", Invalidf("input."+argWorkspace, "must be the name of a workspace")
 		}

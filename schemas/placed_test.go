@@ -22,7 +22,9 @@ func TestTheInputMayNameTheWorkspace(t *testing.T) {
 		"twice":                    {"", `{"workspace":"w","workspace":"w","command":"a"}`, "", "", "input.workspace"},
 		"no name":                  {"", `{"workspace":"","command":"a"}`, "", "", "input.workspace"},
 		"no text":                  {"", `{"workspace":1,"command":"a"}`, "", "", "input.workspace"},
-		"null":                     {"", `{"workspace":null,"command":"a"}`, "", "", "input.workspace"},
+		"null":                     {"", `{"workspace":null,"command":"a"}`, "", `{"command":"a"}`, ""},
+		"null, and the request":    {"w", `{"command":"a","workspace":null}`, "w", `{"command":"a"}`, ""},
+		"null and a name":          {"", `{"workspace":null,"workspace":"w","command":"a"}`, "", "", "input.workspace"},
 		"not such a name":          {"", `{"workspace":"../w","command":"a"}`, "", "", "input.workspace"},
 		"others are given twice":   {"", `{"workspace":"w","command":"a","command":"b"}`, "w", "", "input.command"},
 		"others are unknown":       {"", `{"workspace":"w","comand":"a"}`, "w", "", "input.comand"},
@@ -52,6 +54,7 @@ func FuzzPlaced(f *testing.F) {
 	f.Add([]byte(`{"workspace":"w","command":"a"}`))
 	f.Add([]byte(`{"a":{"workspace":"x"},"workspace":"w"}`))
 	f.Add([]byte(`{"workspace":"w","a":"\""} `))
+	f.Add([]byte(`{"workspace":null,"a":1}`))
 	f.Fuzz(func(t *testing.T, input []byte) {
 		r, err := Request{Input: input}.Placed()
 		if err != nil {
@@ -61,7 +64,14 @@ func FuzzPlaced(f *testing.F) {
 			return
 		}
 		if r.Workspace == "" {
-			if string(r.Input) != string(input) {
+			if string(r.Input) == string(input) {
+				return
+			}
+			var before map[string]any
+			if err := json.Unmarshal(input, &before); err != nil {
+				t.Fatalf("%s became %s: %v", input, r.Input, err)
+			}
+			if value, named := before["workspace"]; !named || value != nil {
 				t.Errorf("%s became %s", input, r.Input)
 			}
 			return

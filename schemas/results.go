@@ -28,7 +28,7 @@ type Result struct {
 	Status       Status         `json:"status"`
 	// Text is for the model: exit code, timeout and truncation are always visible in it.
 	Text string `json:"text"`
-	// Output is there when something was run.
+	// Output is there when something was run, and when the bash guard refused a command.
 	Output *Output `json:"output,omitzero"`
 	// StatusID names the background job that the call left behind.
 	StatusID  string     `json:"status_id,omitzero"`
@@ -53,8 +53,21 @@ type Output struct {
 	FullOutput string     `json:"full_output,omitzero"` // workspace path of the whole output, when truncated and kept
 	OOMKilled  bool       `json:"oom_killed,omitzero"`
 	Isolation  *Isolation `json:"isolation,omitzero"`
+	// Denied is there when the command was refused before anything was run. ExitCode is then 126, as shells say
+	// of a command that they may not run, and Stderr is the refusal: no reader takes it for an empty answer.
+	Denied *Denial `json:"denied,omitzero"`
 	// Data is what a file tool found, in the tool's own structure (workers/tools documents them).
 	Data any `json:"data,omitzero"`
+}
+
+// DeniedExitCode is the exit code of a command that was refused.
+const DeniedExitCode = 126
+
+// Denial says who refused a command, and why.
+type Denial struct {
+	By     string      `json:"by"`     // bash_guard
+	Policy GuardPolicy `json:"policy"` // of the sandbox
+	Rule   string      `json:"rule"`   // leave, scan, write, absolute, traversal or runtime
 }
 
 // Isolation says what a run was kept in: the level and which protections were in force.

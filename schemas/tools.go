@@ -44,7 +44,7 @@ type BashInput struct {
 
 // ReadInput is the input of read.
 type ReadInput struct {
-	FilePath string `json:"file_path" jsonschema:"minLength=1,maxLength=4096" jsonschema_description:"Path in the workspace; a leading / is the workspace's root."`
+	FilePath string `json:"file_path" jsonschema:"minLength=1,maxLength=4096" jsonschema_description:"Path in the workspace: relative, or below /workspace."`
 	Offset   *int   `json:"offset,omitzero" jsonschema_description:"First line to read, counted from base. Default: the first."`
 	Limit    *int   `json:"limit,omitzero" jsonschema:"minimum=0" jsonschema_description:"Most lines to read. Default 2000."`
 	Base     *int   `json:"base,omitzero" jsonschema:"enum=0,enum=1" jsonschema_description:"Number of the first line: 1 (claude) or 0 (deepagents)."`
@@ -81,7 +81,7 @@ type EditInput struct {
 type GlobInput struct {
 	Pattern     string   `json:"pattern" jsonschema:"minLength=1,maxLength=8192" jsonschema_description:"** crosses folders; * ? [a-z] {a,b} do not; without / it matches names at any depth."`
 	Path        string   `json:"path,omitzero" jsonschema:"maxLength=4096" jsonschema_description:"Folder to search. Default: the workspace's root."`
-	Absolute    *bool    `json:"absolute,omitzero" jsonschema_description:"Print paths from the workspace's root with a leading /."`
+	Absolute    *bool    `json:"absolute,omitzero" jsonschema_description:"Print paths as absolute ones, below /workspace."`
 	IncludeDirs *bool    `json:"include_dirs,omitzero"`
 	Sort        GlobSort `json:"sort,omitzero" jsonschema:"enum=newest,enum=name"`
 }

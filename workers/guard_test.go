@@ -47,8 +47,12 @@ func TestARefusedCommandIsDeniedAndNotStarted(t *testing.T) {
 				if !strings.HasPrefix(r.Text, "refused by the bash guard") || !strings.Contains(r.Text, c.want) {
 					t.Errorf("the text is %q, want %q in it", r.Text, c.want)
 				}
-				if r.Error == nil || r.Error.Code != schemas.Denied || r.Error.Field != "input.command" || r.Output != nil {
+				if r.Error == nil || r.Error.Code != schemas.Denied || r.Error.Field != "input.command" {
 					t.Errorf("result %+v, error %+v", r, r.Error)
+				}
+				// Who looks at nothing but the output of a command must not take it for an empty one.
+				if o := r.Output; o == nil || o.OK || o.ExitCode != 126 || o.Stderr != r.Text+"\n" || o.Denied == nil || o.Denied.By != "bash_guard" || o.Denied.Rule == "" || o.Denied.Policy == "" {
+					t.Errorf("output %+v", o)
 				}
 				w.once(call)
 				if got := w.types(call); !slices.Equal(got, []schemas.EventType{schemas.CallFinished}) || p.count() != 0 {
@@ -63,7 +67,7 @@ func TestTheGuardLooksAtBashAlone(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.specs.change = func(s *schemas.Sandbox) { s.Guard = schemas.GuardStrict }
 		w.employ(&fake{run: answer(schemas.ToolRead)})
-		c := w.call("call_1", schemas.ToolRead, func(c *schemas.Call) { c.Input = []byte(`{"file_path":"/etc/hosts"}`) })
+		c := w.call("call_1", schemas.ToolRead, func(c *schemas.Call) { c.Input = []byte(`{"file_path":"etc/hosts"}`) })
 		w.want(w.publish(c), schemas.Completed)
 	})
 }

@@ -1,10 +1,12 @@
 package workers
 
 import (
+	"errors"
 	"strings"
 	"time"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/workers/guard"
 )
 
 // The words for the model of results that are not a tool's own.
@@ -42,6 +44,12 @@ func unpreparedResult(c schemas.Call, err error) schemas.Result {
 	r := failedResult(c, err)
 	if r.Error.Code == schemas.Denied {
 		r.Status, r.Text = schemas.DeniedBy, r.Error.Message
+	}
+	if refusal, ok := errors.AsType[*guard.Refusal](err); ok {
+		r.Output = &schemas.Output{
+			Runtime: "none", ExitCode: schemas.DeniedExitCode, Stderr: refusal.Text + "\n",
+			Denied: &schemas.Denial{By: "bash_guard", Policy: refusal.Policy, Rule: string(refusal.Rule)},
+		}
 	}
 	return r
 }

@@ -139,7 +139,7 @@ func guarded(o order) error {
 		return nil
 	}
 	if r := guard.Check(in.Command, o.sandbox.Guard, o.sandbox.Runtimes); r != nil {
-		return &schemas.Error{Code: schemas.Denied, Field: "input.command", Message: r.Text}
+		return &schemas.Error{Code: schemas.Denied, Field: "input.command", Message: r.Text, Err: r}
 	}
 	return nil
 }

@@ -167,7 +167,7 @@ func (c *agentsRemoveCommand) Run(ctx context.Context, t terminal) error {
 type agentsToolsCommand struct {
 	recordArg
 
-	Format  string `placeholder:"NAME" use:"" help:"For the API of: anthropic (default), openai or mcp."`
+	Format  string `placeholder:"NAME" use:"" help:"For the API of: anthropic (default), openai, openai-strict, openai-responses or mcp."`
 	Dialect string `placeholder:"NAME" use:"" help:"Words and defaults of: claude (default) or deepagents."`
 }
 

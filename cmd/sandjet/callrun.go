@@ -209,7 +209,7 @@ func (c *callRun) print(r schemas.Result) error {
 		if _, err := fmt.Fprintln(w, r.Text); err != nil {
 			return wrapOutput(err)
 		}
-	case o != nil:
+	case o != nil && o.Denied == nil: // what was refused is told below
 		_, _ = io.WriteString(c.t.out, c.rest("stdout", o.Stdout, o.Truncated))
 		_, _ = io.WriteString(c.t.err, c.rest("stderr", o.Stderr, o.Truncated))
 		if o.TimedOut {

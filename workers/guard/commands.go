@@ -53,6 +53,8 @@ func (w *walker) command(args []value, stdin func() (string, bool)) {
 		w.script(joined(o.operands))
 	case "find":
 		w.find(args)
+	case "openssl":
+		w.openssl(args)
 	case "dd":
 		for _, a := range args {
 			if target, ok := strings.CutPrefix(a.text, "of="); ok {
@@ -63,6 +65,19 @@ func (w *walker) command(args []value, stdin func() (string, bool)) {
 		}
 	default:
 		w.plain(name, args)
+	}
+}
+
+// openssl judges the files of a command of openssl. Its options are words, whose values are mostly text, such as the
+// name of a subject: /CN=localhost.
+func (w *walker) openssl(args []value) {
+	for i := 0; i+1 < len(args); i++ {
+		switch args[i].text {
+		case "-out", "-keyout", "-outdir", "-writerand":
+			w.write(args[i+1])
+		case "-in", "-inkey", "-key", "-cert", "-CA", "-CAkey", "-CAfile", "-CApath", "-certfile", "-config", "-extfile", "-kfile", "-rand", "-signature", "-verify":
+			w.read(args[i+1])
+		}
 	}
 }
 

@@ -22,9 +22,13 @@ const (
 
 // Refusal is why a command is not run.
 type Refusal struct {
-	Rule Rule
-	Text string // for the model: what was found, under which policy, and the remedy
+	Rule   Rule
+	Policy schemas.GuardPolicy // under which it was refused
+	Text   string              // for the model: what was found, under which policy, and the remedy
 }
+
+// Error is the refusal's text.
+func (r *Refusal) Error() string { return r.Text }
 
 // Check returns why a command is refused under a policy, nil when it is not. The zero policy is
 // durable. Runtimes are those that the sandbox lists, none for "whatever there is". A command that
@@ -48,7 +52,7 @@ func Check(command string, p schemas.GuardPolicy, runtimes []string) *Refusal {
 // refuse keeps the first refusal: the walk goes on nowhere after it.
 func (w *walker) refuse(r Rule, why, remedy string) {
 	if w.refusal == nil {
-		w.refusal = &Refusal{Rule: r, Text: fmt.Sprintf("refused by the bash guard (%s): %s. %s.", w.policy, why, remedy)}
+		w.refusal = &Refusal{Rule: r, Policy: w.policy, Text: fmt.Sprintf("refused by the bash guard (%s): %s. %s.", w.policy, why, remedy)}
 	}
 }
 

@@ -42,6 +42,11 @@ func parseOptions(s spec, args []value) (o options) {
 		case strings.HasPrefix(a.text, "--"):
 			name, val, joined := strings.Cut(a.text[2:], "=")
 			opt := option{name: s.long(name), value: value{val, a.whole}}
+			if s.settings || patterns(name) { // its value is no place that is looked into
+				if opt.value = (value{whole: true}); !joined && patterns(name) {
+					next()
+				}
+			}
 			if !joined && opt.name != 0 && a.whole && strings.ContainsRune(s.values, opt.name) {
 				opt.value = next()
 			}
@@ -73,6 +78,15 @@ func parseOptions(s spec, args []value) (o options) {
 		}
 	}
 	return o
+}
+
+// patterns reports whether a long option's value says which names are meant, whatever the program is.
+func patterns(name string) bool {
+	switch name {
+	case "exclude", "exclude-dir", "include", "include-dir":
+		return true
+	}
+	return false
 }
 
 // unwrap takes off a command that only runs another, such as sudo. The rest begins with that other

@@ -9,6 +9,10 @@ const (
 	mounts = "/mnt/workspaces"
 	// workspace stands for the workspace of the call, whose real name matters to nobody here.
 	workspace = mounts + "/this"
+	// alias is its short name in a box.
+	alias = "/workspace"
+	// home is the home folder of a box: writable, and in a kept box it stays.
+	home = "/home/sandbox"
 )
 
 // spot is a working directory.
@@ -33,6 +37,9 @@ func (s spot) resolve(v value) (p string, ok bool) {
 		return "", false
 	case text[0] == '/':
 		p = path.Clean(text)
+		if below(p, alias) {
+			p = workspace + strings.TrimPrefix(p, alias)
+		}
 	case !s.known:
 		return "", false
 	default:
@@ -72,11 +79,13 @@ func temporary(p string) bool { return below(p, "/tmp", "/var/tmp") }
 
 // writable reports whether what is written to p is no loss: it is kept in the workspace, or it was
 // never meant to stay.
-func writable(p string) bool { return mountOf(p) != "" || temporary(p) || below(p, "/dev", "/proc") }
+func writable(p string) bool {
+	return mountOf(p) != "" || temporary(p) || below(p, home, "/dev", "/proc")
+}
 
 // readable reports whether strict lets p be named.
 func readable(p string) bool {
-	return mountOf(p) != "" || temporary(p) || below(p, "/dev/fd", "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom",
+	return mountOf(p) != "" || temporary(p) || below(p, home, "/dev/shm", "/dev/fd", "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom",
 		"/dev/tty", "/dev/stdin", "/dev/stdout", "/dev/stderr")
 }
 

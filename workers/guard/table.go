@@ -15,6 +15,9 @@ type spec struct {
 	shallow string // not with one of these
 
 	words bool // options are words, of which only those of one letter matter
+	// settings says that values of long options, and operands with an equals sign, say how something is to be
+	// made, not where something is now: --prefix=/usr/local.
+	settings bool
 }
 
 // which of the operands are written to.
@@ -150,6 +153,12 @@ func writerOf(name string) spec {
 		return spec{values: "fCTXbKHI", data: "bKHI"}
 	case "unzip":
 		return spec{values: "dxP", data: "xP", into: "d"}
+	case "make", "gmake", "ninja":
+		return spec{values: "CfIoWjl", data: "jl", text: -1}
+	case "configure", "meson":
+		return spec{text: -1, settings: true}
+	case "cmake":
+		return spec{values: "BSGDATPE", data: "GDAT", into: "B", settings: true}
 	case "gcc", "g++", "cc", "c++", "clang", "clang++", "ld", "go", "rustc":
 		return spec{values: "o", into: "o", words: true}
 	}

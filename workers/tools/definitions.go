@@ -87,9 +87,9 @@ type input struct {
 }
 
 func describe(d dialect) map[schemas.Tool]input {
-	first, root, pattern, order := 1, "relative to the folder searched, newest first", "a regular expression", "file_path is relative to the workspace."
+	first, root, pattern, order := 1, "relative to the folder searched, newest first", "a regular expression", "file_path is relative to the workspace, or absolute below /workspace."
 	if d.deep() {
-		first, root, pattern, order = 0, "from the workspace's root", "literal text: no character has a special meaning", "file_path begins with / (the workspace's root)."
+		first, root, pattern, order = 0, "absolute", "literal text: no character has a special meaning", "file_path is absolute: the workspace is /workspace."
 	}
 	text := func(s string) object { return object{"type": "string", "description": s} }
 	flag := func(s string) object { return object{"type": "boolean", "description": s, "default": false} }

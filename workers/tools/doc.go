@@ -13,9 +13,11 @@
 //
 // # Common rules
 //
-// Paths are relative to the workspace; a leading / is its root, "." and "//" mean nothing, "..",
-// NUL and line breaks are refused. Symbolic links are followed while they stay in the workspace,
-// absolute ones are not. Texts show paths as the workspace has them, deepagents with a leading /.
+// One file has one name, here and in bash: a path is relative to the workspace, or absolute below /workspace or
+// below the workspace's mount, which is what commands print. Other absolute paths are refused; to deepagents they
+// mean the workspace, but where boxes have a folder of that name (/tmp, /etc). "." and "//" mean nothing, "..",
+// NUL and line breaks are refused. Symbolic links are followed while they stay in the workspace, absolute ones
+// are not. Texts show relative paths, to deepagents absolute ones below /workspace.
 //
 // glob and grep follow no links, and pass over names with line breaks. glob finds hidden names only where
 // the pattern says the dot; grep searches hidden files but not the folders of version control

@@ -27,8 +27,9 @@ type edit struct {
 // pair is a text and what takes its place, both literal.
 type pair struct{ old, new string }
 
-func newEdit(d dialect, in schemas.EditInput) (fileTool, error) {
-	p, err := newPlace(d, in.FilePath)
+func newEdit(c schemas.Call, in schemas.EditInput) (fileTool, error) {
+	d := dialect(c.Dialect)
+	p, err := newPlace(c, in.FilePath)
 	if err != nil {
 		return nil, err
 	}

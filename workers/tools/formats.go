@@ -2,7 +2,10 @@ package tools
 
 import (
 	"encoding/json"
+	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	"github.com/sandjet/sandjet/schemas"
 )
@@ -15,13 +18,17 @@ const (
 	FormatAnthropic Format = "anthropic" // of the Messages API: [Definition] as it is
 	FormatOpenAI    Format = "openai"    // of the Chat Completions API
 	FormatMCP       Format = "mcp"       // of tools/list
+
+	FormatOpenAIStrict    Format = "openai-strict"    // of the Chat Completions API, for its strict mode
+	FormatOpenAIResponses Format = "openai-responses" // of the Responses API, strict as that is by default
 )
 
 // Formats lists the formats, the default first.
-func Formats() []Format { return []Format{FormatAnthropic, FormatOpenAI, FormatMCP} }
+func Formats() []Format {
+	return []Format{FormatAnthropic, FormatOpenAI, FormatOpenAIStrict, FormatOpenAIResponses, FormatMCP}
+}
 
-// OpenAITool is a definition as the Chat Completions API takes it. Its function alone, beside the type, is
-// what the Responses API takes.
+// OpenAITool is a definition as the Chat Completions API takes it.
 type OpenAITool struct {
 	Type     string         `json:"type"` // function
 	Function OpenAIFunction `json:"function"`
@@ -32,6 +39,16 @@ type OpenAIFunction struct {
 	Name        schemas.Tool    `json:"name"`
 	Description string          `json:"description"`
 	Parameters  json.RawMessage `json:"parameters"`
+	Strict      bool            `json:"strict,omitzero"` // a model's arguments always fit Parameters
+}
+
+// OpenAIResponsesTool is a definition as the Responses API takes it.
+type OpenAIResponsesTool struct {
+	Type        string          `json:"type"` // function
+	Name        schemas.Tool    `json:"name"`
+	Description string          `json:"description"`
+	Parameters  json.RawMessage `json:"parameters"`
+	Strict      bool            `json:"strict"`
 }
 
 // MCPTool is a definition as a server of the Model Context Protocol lists it.
@@ -60,14 +77,75 @@ func Write(f Format, list []Definition) (any, error) {
 		return list, nil
 	case FormatOpenAI:
 		return eachOf(list, func(d Definition) OpenAITool {
-			return OpenAITool{"function", OpenAIFunction{d.Name, d.Description, d.InputSchema}}
+			return OpenAITool{"function", OpenAIFunction{d.Name, d.Description, d.InputSchema, false}}
+		}), nil
+	case FormatOpenAIStrict, FormatOpenAIResponses:
+		list, err := strictly(list)
+		if err != nil {
+			return nil, err
+		}
+		if f == FormatOpenAIResponses {
+			return eachOf(list, func(d Definition) OpenAIResponsesTool {
+				return OpenAIResponsesTool{"function", d.Name, d.Description, d.InputSchema, true}
+			}), nil
+		}
+		return eachOf(list, func(d Definition) OpenAITool {
+			return OpenAITool{"function", OpenAIFunction{d.Name, d.Description, d.InputSchema, true}}
 		}), nil
 	case FormatMCP:
 		return eachOf(list, func(d Definition) MCPTool {
 			return MCPTool{d.Name, d.Description, d.InputSchema, annotationsOf(d.Name)}
 		}), nil
 	}
-	return nil, schemas.Invalidf("format", "%q is unknown: use anthropic, openai or mcp", schemas.Quotable(string(f)))
+	return nil, schemas.Invalidf("format", "%q is unknown: use %s", schemas.Quotable(string(f)), formatNames())
+}
+
+func formatNames() string {
+	names := make([]string, 0, len(Formats()))
+	for _, f := range Formats() {
+		names = append(names, string(f))
+	}
+	return strings.Join(names, ", ")
+}
+
+// strictly rewrites the schemas for the strict mode of OpenAI's APIs: each argument is required, one that may be
+// left out may be null instead, and a default, which the mode does not know, stands in the description.
+func strictly(list []Definition) ([]Definition, error) {
+	out := make([]Definition, 0, len(list))
+	for _, d := range list {
+		var schema struct {
+			Type       string            `json:"type"`
+			Properties map[string]object `json:"properties"`
+			Required   []string          `json:"required"`
+			Additional bool              `json:"additionalProperties"` //nolint:tagliatelle // the standard's
+		}
+		if err := json.Unmarshal(d.InputSchema, &schema); err != nil {
+			return nil, fmt.Errorf("rewrite the schema of %s: %w", d.Name, err)
+		}
+		for name, p := range schema.Properties {
+			if slices.Contains(schema.Required, name) {
+				continue
+			}
+			p["type"] = []any{p["type"], "null"}
+			if enum, ok := p["enum"].([]any); ok {
+				p["enum"] = append(enum, nil)
+			}
+			if byDefault, ok := p["default"]; ok {
+				p["description"] = fmt.Sprintf("%v Null means %v.", p["description"], byDefault)
+				delete(p, "default")
+			} else {
+				p["description"] = fmt.Sprintf("%v Null leaves it out.", p["description"])
+			}
+		}
+		schema.Required = slices.Sorted(maps.Keys(schema.Properties))
+		raw, err := json.Marshal(schema)
+		if err != nil {
+			return nil, fmt.Errorf("rewrite the schema of %s: %w", d.Name, err)
+		}
+		d.InputSchema = raw
+		out = append(out, d)
+	}
+	return out, nil
 }
 
 func eachOf[T any](list []Definition, one func(Definition) T) []T {

@@ -116,6 +116,62 @@ func TestWhatIsShownIsTaken(t *testing.T) {
 	}
 }
 
+// TestStrictSchemas holds the schemas of the strict formats to the rules of that mode, and what a model answers under
+// them, with null for all that it may leave out, to the decoder.
+func TestStrictSchemas(t *testing.T) {
+	t.Parallel()
+	for name, e := range rows() {
+		list, err := Exposed("", e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		responses, err := Write(FormatOpenAIResponses, list)
+		if err != nil {
+			t.Fatal(err)
+		}
+		chat, err := Write(FormatOpenAIStrict, list)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, def := range responses.([]OpenAIResponsesTool) { //nolint:forcetypeassert // a test
+			f := chat.([]OpenAITool)[i].Function //nolint:forcetypeassert // a test
+			if def.Type != "function" || !def.Strict || !f.Strict || f.Name != def.Name || !bytes.Equal(f.Parameters, def.Parameters) {
+				t.Errorf("%s: %+v, %+v", name, def, f)
+			}
+			check := compiled(t, def.Parameters)
+			var schema struct {
+				Properties           map[string]map[string]any
+				Required             []string
+				AdditionalProperties *bool
+			}
+			if err := json.Unmarshal(def.Parameters, &schema); err != nil {
+				t.Fatal(err)
+			}
+			if len(schema.Required) != len(schema.Properties) || schema.AdditionalProperties == nil || *schema.AdditionalProperties {
+				t.Errorf("%s %s: %s", name, def.Name, def.Parameters)
+			}
+			nulls := map[string]any{}
+			for arg, p := range schema.Properties {
+				if _, ok := p["default"]; ok || !slices.Contains(schema.Required, arg) {
+					t.Errorf("%s %s: %s has a default or need not be there", name, def.Name, arg)
+				}
+				if types, ok := p["type"].([]any); ok && slices.Contains(types, any("null")) {
+					nulls[arg] = nil
+				} else {
+					nulls[arg] = example(arg, p)
+				}
+			}
+			raw := encoded(t, nulls)
+			if err := check.Validate(instance(t, raw)); err != nil {
+				t.Errorf("%s %s: %s: %v", name, def.Name, raw, err)
+			}
+			if err := (schemas.Request{Tool: def.Name, Input: raw}).Validate(); err != nil {
+				t.Errorf("%s %s: %s is refused: %v", name, def.Name, raw, err)
+			}
+		}
+	}
+}
+
 // example is a value of an argument.
 func example(name string, property map[string]any) any {
 	if v, ok := property["default"]; ok {

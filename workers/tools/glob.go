@@ -34,8 +34,9 @@ type glob struct {
 	order    schemas.GlobSort
 }
 
-func newGlob(d dialect, in schemas.GlobInput) (fileTool, error) {
-	p, err := newPlace(d, in.Path)
+func newGlob(c schemas.Call, in schemas.GlobInput) (fileTool, error) {
+	d := dialect(c.Dialect)
+	p, err := newPlace(c, in.Path)
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +47,11 @@ func newGlob(d dialect, in schemas.GlobInput) (fileTool, error) {
 			t.order = schemas.SortName
 		}
 	}
-	t.match, t.hidden, err = newGlobPattern(in.Pattern, false)
+	pattern, err := p.pattern(c, in.Pattern)
+	if err != nil {
+		return nil, err
+	}
+	t.match, t.hidden, err = newGlobPattern(pattern, false)
 	return t, err
 }
 

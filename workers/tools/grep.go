@@ -56,8 +56,9 @@ type grep struct {
 	most    int
 }
 
-func newGrep(d dialect, in schemas.GrepInput) (fileTool, error) {
-	p, err := newPlace(d, in.Path)
+func newGrep(c schemas.Call, in schemas.GrepInput) (fileTool, error) {
+	d := dialect(c.Dialect)
+	p, err := newPlace(c, in.Path)
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +78,11 @@ func newGrep(d dialect, in schemas.GrepInput) (fileTool, error) {
 	if err != nil || in.Glob == "" {
 		return t, err
 	}
-	only, _, err := newGlobPattern(in.Glob, true)
+	names, err := p.pattern(c, in.Glob)
+	if err != nil {
+		return nil, err
+	}
+	only, _, err := newGlobPattern(names, true)
 	t.only = &only
 	return t, err
 }

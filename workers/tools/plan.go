@@ -42,20 +42,19 @@ type outcome struct {
 // looks at nothing but its arguments. Codes: invalid (the input cannot be carried out, whatever the
 // files are), unsupported.
 func Compile(c schemas.Call, input any) (Plan, error) {
-	d := dialect(c.Dialect)
 	switch in := input.(type) {
 	case schemas.BashInput:
 		return compileBash(c, in)
 	case schemas.ReadInput:
-		return compileFile(c, input, prelude+readScript)(newRead(d, in))
+		return compileFile(c, input, prelude+readScript)(newRead(c, in))
 	case schemas.WriteInput:
-		return compileFile(c, input, prelude+writeScript)(newWrite(d, in))
+		return compileFile(c, input, prelude+writeScript)(newWrite(c, in))
 	case schemas.EditInput:
-		return compileFile(c, input, prelude+editScript)(newEdit(d, in))
+		return compileFile(c, input, prelude+editScript)(newEdit(c, in))
 	case schemas.GlobInput:
-		return compileFile(c, input, prelude+globScript)(newGlob(d, in))
+		return compileFile(c, input, prelude+globScript)(newGlob(c, in))
 	case schemas.GrepInput:
-		return compileFile(c, input, prelude+grepScript)(newGrep(d, in))
+		return compileFile(c, input, prelude+grepScript)(newGrep(c, in))
 	}
 	return Plan{}, schemas.Errorf(schemas.Internal, "compile", "the input of %s has the type %T", c.Tool, input)
 }

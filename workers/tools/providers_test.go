@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -170,4 +171,61 @@ func TestLocalProviderNatively(t *testing.T) {
 		})
 		return r
 	}, nil)
+}
+
+// TestOneNameForAFile takes the names that one side prints to the other: those of the file tools to bash, and those
+// that commands print to the file tools, in both dialects.
+func TestOneNameForAFile(t *testing.T) {
+	t.Parallel()
+	p, root := openLocal(t)
+	if level := p.Profile().Isolation.Level; level != "L3" {
+		t.Skipf("at level %s a box has no root of its own, and shows the host's paths", level)
+	}
+	const ws = "ws_1"
+	m := providers.Mount{Namespace: schemas.Namespace(account, ws)}
+	dir := filepath.Join(root, m.Namespace)
+	if err := os.MkdirAll(filepath.Join(dir, "src"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	give(t, p, m, dir)
+	for _, d := range []schemas.Dialect{schemas.DialectClaude, schemas.DialectDeepAgents} {
+		carry := func(tool schemas.Tool, input any) schemas.Result {
+			t.Helper()
+			return run(t.Context(), t, p, m, schemas.Call{ID: "call_1", Account: account, Workspace: ws, Tool: tool, Dialect: d}, input)
+		}
+		bash := func(command string) string {
+			t.Helper()
+			r := carry(schemas.ToolBash, schemas.BashInput{Command: command})
+			if r.Output.ExitCode != 0 {
+				t.Fatalf("%s: %s: %s", d, command, r.Text)
+			}
+			return strings.TrimSpace(r.Output.Stdout)
+		}
+		for name, printed := range map[string]string{
+			"working directory": bash("echo $PWD/src/a.py"), "resolved": bash("touch src/a.py; readlink -f src/a.py"), "short": bash("cd /workspace/src && ls /workspace/src/a.py"),
+		} {
+			if r := carry(schemas.ToolWrite, schemas.WriteInput{FilePath: printed, Content: name}); r.Status != schemas.Completed {
+				t.Errorf("%s: write to %s, as bash prints it: %s", d, printed, r.Text)
+			}
+			if got := bash("cat src/a.py"); got != name {
+				t.Errorf("%s: what was written to %s is not in src/a.py: %q", d, printed, got)
+			}
+		}
+		found, ok := carry(schemas.ToolGlob, schemas.GlobInput{Pattern: "**/*.py", Path: bash("pwd -P")}).Output.Data.(tools.GlobData)
+		if !ok || len(found.Paths) != 1 {
+			t.Fatalf("%s: found %+v", d, found)
+		}
+		if got := bash("cat " + found.Paths[0]); got == "" {
+			t.Errorf("%s: bash finds nothing in %s, as glob prints it", d, found.Paths[0])
+		}
+		for _, outside := range []string{"/etc/passwd", "/tmp/x", "/mnt/workspaces/fs-other/x", "/home/sandbox/x"} {
+			r := carry(schemas.ToolWrite, schemas.WriteInput{FilePath: outside, Content: "x"})
+			if r.Error == nil || r.Error.Code != schemas.Invalid || !strings.Contains(r.Text, "outside the workspace") {
+				t.Errorf("%s: write to %s: %s", d, outside, r.Text)
+			}
+		}
+		if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
+			t.Errorf("%s: the workspace has %v, %v", d, left, err)
+		}
+	}
 }

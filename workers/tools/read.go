@@ -53,8 +53,9 @@ type read struct {
 	none    bool  // no lines were asked for
 }
 
-func newRead(d dialect, in schemas.ReadInput) (fileTool, error) {
-	p, err := newPlace(d, in.FilePath)
+func newRead(c schemas.Call, in schemas.ReadInput) (fileTool, error) {
+	d := dialect(c.Dialect)
+	p, err := newPlace(c, in.FilePath)
 	if err != nil {
 		return nil, err
 	}

@@ -24,10 +24,13 @@ type write struct {
 	in schemas.WriteInput
 }
 
-func newWrite(d dialect, in schemas.WriteInput) (fileTool, error) {
-	p, err := newPlace(d, in.FilePath)
+func newWrite(c schemas.Call, in schemas.WriteInput) (fileTool, error) {
+	p, err := newPlace(c, in.FilePath)
 	if err != nil {
 		return nil, err
+	}
+	if strings.HasSuffix(in.FilePath, "/") {
+		return nil, schemas.Invalidf("input.file_path", "%s names a folder: name a file, folders are made with it", schemas.Quotable(in.FilePath))
 	}
 	if in.Mode == "" {
 		in.Mode = schemas.WriteOverwrite

@@ -15,6 +15,7 @@ import (
 // Paths of the box's view.
 const (
 	workspacesDir = "/mnt/workspaces"
+	workspaceLink = "/workspace" // leads to the first mount: the file tools show paths below it
 	waitingDir    = "/mnt/.workspaces" // all workspaces, until the claim
 	homeDir       = "/home/sandbox"
 	scriptsDir    = "/home/.sandjet"
@@ -314,6 +315,9 @@ func showWorkspaces(mounts []Mount) *StepError {
 			}
 			return unix.MoveMount(tree, "", unix.AT_FDCWD, path, unix.MOVE_MOUNT_F_EMPTY_PATH)
 		})
+	}
+	if len(mounts) > 0 {
+		v.link(filepath.Join(workspacesDir, mounts[0].Name), workspaceLink)
 	}
 	v.do("let go of the workspaces", func() error {
 		if err := unix.Unmount(waitingDir, unix.MNT_DETACH); err != nil {
