@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -209,5 +210,49 @@ func exampleCall() Call {
 		ID: "call_1", Account: "acct_1", Conversation: "c_1", Tool: ToolBash, Input: json.RawMessage(`{"command":"true"}`),
 		Provider: "local", Workspace: "ws_1", Sandbox: "sb_1", Timeout: Duration(30 * time.Second),
 		Accepted: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), Deadline: time.Date(2026, 11, 21, 13, 0, 0, 0, time.UTC),
+	}
+}
+
+// TestMembersAreBounded refuses documents whose many members, not whose bytes, would take long, wherever these are.
+func TestMembersAreBounded(t *testing.T) { //nolint:paralleltest // what is allocated is measured for the whole process
+	list := func(n int, one func(i int) string) string {
+		all := make([]string, 0, n)
+		for i := range n {
+			all = append(all, one(i))
+		}
+		return strings.Join(all, ",")
+	}
+	member := func(i int) string { return fmt.Sprintf(`"k%d":0`, i) }
+	object := func(int) string { return `{"a":1}` }
+	type document struct {
+		Raw  json.RawMessage   `json:"raw"`
+		Map  map[string]int    `json:"map"`
+		List []json.RawMessage `json:"list"`
+	}
+	for name, doc := range map[string]func(n int) string{
+		"members":         func(n int) string { return `{"raw":{` + list(n-1, member) + `}}` },
+		"members of maps": func(n int) string { return `{"map":{` + list(n-1, member) + `}}` },
+		"elements":        func(n int) string { return `{"list":[` + list(n-1, func(int) string { return "0" }) + `]}` },
+		"both":            func(n int) string { return `{"list":[` + list((n-1)/2, object) + `]}` },
+	} {
+		for n, refused := range map[int]bool{MaxMembers - 1: false, MaxMembers + 2: true, 400_000: true} {
+			b := []byte(doc(n))
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			var d document
+			err := DecodeStrict(b, MaxRequest, &d)
+			runtime.ReadMemStats(&after)
+			if (err != nil) != refused || refused && CodeOf(err) != Invalid {
+				t.Errorf("%d %s: %v", n, name, err)
+			}
+			if used := after.TotalAlloc - before.TotalAlloc; used > 128<<20 { // other tests run beside it
+				t.Errorf("%d %s: %d MiB were allocated", n, name, used>>20)
+			}
+		}
+	}
+	b := []byte(`{"raw":{` + list(10_000, member) + `}}`)
+	var d document
+	if allocs := testing.AllocsPerRun(1, func() { _ = DecodeStrict(b, MaxRequest, &d) }); allocs > 16*10_000 {
+		t.Errorf("%g allocations for 10,000 members", allocs)
 	}
 }

@@ -5,6 +5,7 @@ import "time"
 // Limits of what is accepted. Each is checked at the edge; docs/GUARANTEES.md lists them.
 const (
 	MaxRequest        = 8 << 20   // bytes of a request's JSON, at every front door
+	MaxMembers        = 100_000   // members and elements of one JSON document, at every front door
 	MaxInput          = 6 << 20   // bytes of a tool's input
 	MaxCommand        = 1 << 20   // bytes of a bash command
 	MaxContent        = 5 << 20   // bytes of content that one write may carry

@@ -20,13 +20,13 @@ import (
 // DecodeStrict reads one JSON object of at most limit bytes into v, a pointer to a struct. It
 // refuses what encoding/json lets through or changes silently: invalid UTF-8 and halves of
 // surrogate pairs (both would become U+FFFD), fields given twice (the last would win), fields in
-// another case, unknown fields and data after the object. Errors are of code invalid, and name the
-// field wherever there is one.
+// another case, unknown fields, data after the object, and more than [MaxMembers] members and elements:
+// these are what takes time, not bytes. Errors are of code invalid, and name the field wherever there is one.
 func DecodeStrict(b []byte, limit int, v any) error {
 	if err := checkText(b, limit); err != nil {
 		return err
 	}
-	s := strict{dec: json.NewDecoder(bytes.NewReader(b))}
+	s := strict{dec: json.NewDecoder(bytes.NewReader(b)), left: MaxMembers}
 	s.dec.UseNumber()
 	if err := s.value(reflect.TypeOf(v)); err != nil {
 		return err
@@ -115,12 +115,21 @@ func escaped(b []byte) (rune, bool) {
 type strict struct {
 	dec  *json.Decoder
 	path []string // of the value that is being read; rendered only for an error
+	left int      // members and elements that may still come
+}
+
+// one counts a member or an element.
+func (s *strict) one() error {
+	if s.left--; s.left < 0 {
+		return Invalidf("", "has more than %d members and elements: send less at a time", MaxMembers)
+	}
+	return nil
 }
 
 func (s *strict) value(t reflect.Type) error {
 	const deepest = 64
 	if len(s.path) > deepest {
-		return Invalidf(strings.Join(s.path[:4], ".")+"…", "is nested deeper than %d levels", deepest)
+		return Invalidf(rendered(s.path[:4])+"…", "is nested deeper than %d levels", deepest)
 	}
 	tok, err := s.dec.Token()
 	if err != nil {
@@ -151,6 +160,9 @@ func (s *strict) array(t reflect.Type) error {
 	}
 	s.path = append(s.path, "[]")
 	for s.dec.More() {
+		if err := s.one(); err != nil {
+			return err
+		}
 		if err := s.value(elem); err != nil {
 			return err
 		}
@@ -164,12 +176,15 @@ func (s *strict) array(t reflect.Type) error {
 func (s *strict) object(fields map[string]reflect.Type, member reflect.Type) error {
 	seen := map[string]bool{}
 	for s.dec.More() {
+		if err := s.one(); err != nil {
+			return err
+		}
 		tok, err := s.dec.Token()
 		if err != nil {
 			return jsonError(err)
 		}
 		name, _ := tok.(string) // always a string here
-		s.path = append(s.path, Quotable(name))
+		s.path = append(s.path, name)
 		if seen[name] {
 			return Invalidf(s.at(), "is given twice")
 		}
@@ -189,7 +204,16 @@ func (s *strict) object(fields map[string]reflect.Type, member reflect.Type) err
 	return nil
 }
 
-func (s *strict) at() string { return strings.ReplaceAll(strings.Join(s.path, "."), ".[]", "[]") }
+func (s *strict) at() string { return strings.ReplaceAll(rendered(s.path), ".[]", "[]") }
+
+// rendered joins the names of a path, as they may be shown.
+func rendered(path []string) string {
+	names := make([]string, 0, len(path))
+	for _, name := range path {
+		names = append(names, Quotable(name))
+	}
+	return strings.Join(names, ".")
+}
 
 // suggestion names the field that was probably meant: the one that takes the fewest changes of a letter.
 func suggestion(name string, fields map[string]reflect.Type) string {
