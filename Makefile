@@ -1,6 +1,7 @@
 # Each target is one line that also works typed by hand.
 GO   ?= go
 TIME ?= 10s
+SOAK ?= 30m
 
 .PHONY: help
 help: ## Print this list
@@ -13,6 +14,10 @@ demo: ## Start everything embedded and take the tour
 .PHONY: test
 test: ## Run every test
 	$(GO) test ./...
+
+.PHONY: soak
+soak: ## Run every role under a mixed load and judge its growth (SOAK=30m)
+	SANDJET_SOAK=$(SOAK) $(GO) test ./internal/crashtest -run '^TestSoak$$' -count=1 -v -timeout 0
 
 .PHONY: race
 race: ## Run every test with the race detector

@@ -1,0 +1,278 @@
+package crashtest_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// sample is what a process held at a moment.
+type sample struct{ memory, descriptors, threads float64 }
+
+// bound is by how much a figure may grow between the two halves of a run.
+type bound struct {
+	factor float64 // of its level in the first half, once the run has warmed up
+	slack  float64 // and so much more
+}
+
+// The first half of a run that is short warms up caches and heaps: the slack is for that.
+var (
+	memoryBound = bound{1.2, 24 << 20} //nolint:gochecknoglobals // a constant
+	countBound  = bound{1.1, 16}       //nolint:gochecknoglobals // a constant
+)
+
+// grows reports whether a figure grows: its middle in the last quarter against that in the second. The first quarter
+// is what it takes to warm up.
+func (b bound) grows(figures []float64) (before, after float64, grown bool) {
+	n := len(figures)
+	if n < 8 {
+		return 0, 0, false
+	}
+	before, after = median(figures[n/4:n/2]), median(figures[n-n/4:])
+	return before, after, after > before*b.factor+b.slack
+}
+
+func median(of []float64) float64 {
+	sorted := slices.Sorted(slices.Values(of))
+	return sorted[len(sorted)/2]
+}
+
+func TestGrowthIsJudged(t *testing.T) {
+	t.Parallel()
+	ramp := func(n int, f func(i int) float64) (out []float64) {
+		for i := range n {
+			out = append(out, f(i))
+		}
+		return out
+	}
+	for name, c := range map[string]struct {
+		figures []float64
+		want    bool
+	}{
+		"flat":                 {ramp(40, func(int) float64 { return 100 }), false},
+		"it warms up":          {ramp(40, func(i int) float64 { return 100 * float64(min(i, 10)) }), false},
+		"it saws":              {ramp(40, func(i int) float64 { return 100 + 50*float64(i%5) }), false},
+		"it grows":             {ramp(40, func(i int) float64 { return 100 + 10*float64(i) }), true},
+		"it grows by a little": {ramp(40, func(i int) float64 { return 1000 + float64(i) }), false},
+		"it jumps at last":     {ramp(40, func(i int) float64 { return 100 + 200*float64(i/30) }), true},
+		"too few to tell":      {ramp(7, func(i int) float64 { return float64(i * i * i) }), false},
+	} {
+		if before, after, got := (bound{1.2, 20}).grows(c.figures); got != c.want {
+			t.Errorf("%s: from %.0f to %.0f grows: %v", name, before, after, got)
+		}
+	}
+}
+
+// TestSoak runs every role under a mixed load for as long as SANDJET_SOAK says: calls that print, sleep and write,
+// background jobs, and readers that come and go. Memory, descriptors and threads of each process must stay flat,
+// and nothing of it may be left when all have stopped.
+func TestSoak(t *testing.T) {
+	v := os.Getenv("SANDJET_SOAK")
+	if v == "" {
+		t.Skip("set SANDJET_SOAK to how long it is to run, as 30m: make soak")
+	}
+	long, err := time.ParseDuration(v)
+	if err != nil || long < 10*time.Second {
+		t.Fatalf("SANDJET_SOAK=%q: use a duration of at least 10s", v)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), long+10*time.Minute)
+	defer cancel()
+	c := startCluster(ctx, t, build(t), withDelivery)
+	samples := map[string][]sample{}
+	var disk []float64
+
+	load, end := context.WithTimeout(ctx, long)
+	defer end()
+	var parts sync.WaitGroup
+	var sent, failed, told atomic.Int64
+	for n := range 4 {
+		parts.Go(func() { c.soak(load, n, &sent, &failed) })
+	}
+	for n := range 5 {
+		parts.Go(func() { c.look(load, n, &told) })
+	}
+	every := max(long/120, 500*time.Millisecond)
+	for load.Err() == nil {
+		for _, p := range c.roles {
+			if s, err := sampleOf(p); err != nil {
+				t.Errorf("%s: %v", p.name, err)
+			} else {
+				samples[p.name] = append(samples[p.name], s)
+			}
+		}
+		disk = append(disk, float64(sizeBelow(t, c.data)))
+		pause(load, every)
+	}
+	parts.Wait()
+	t.Logf("%d calls, %d not well, %d events told, disk from %.0f to %.0f MB", sent.Load(), failed.Load(), told.Load(), disk[0]/1e6, disk[len(disk)-1]/1e6)
+	if sent.Load() < int64(long.Seconds()) || failed.Load() > 0 || told.Load() == 0 {
+		t.Errorf("of %d calls %d did not end well, and readers were told %d events", sent.Load(), failed.Load(), told.Load())
+	}
+	for name, of := range samples {
+		judgeSamples(t, name, of)
+	}
+	c.stopAll(t)
+	if left := processesOf(t, c.data); len(left) > 0 {
+		t.Errorf("processes are left behind: %v", left)
+	}
+	if t.Failed() {
+		t.Logf("the last lines of the processes:\n%s", c.log)
+	}
+}
+
+func judgeSamples(t *testing.T, name string, of []sample) {
+	t.Helper()
+	for _, f := range []struct {
+		what  string
+		bound bound
+		of    func(sample) float64
+	}{
+		{"bytes of memory", memoryBound, func(s sample) float64 { return s.memory }},
+		{"descriptors", countBound, func(s sample) float64 { return s.descriptors }},
+		{"threads", countBound, func(s sample) float64 { return s.threads }},
+	} {
+		figures := make([]float64, len(of))
+		for i, s := range of {
+			figures[i] = f.of(s)
+		}
+		before, after, grown := f.bound.grows(figures)
+		t.Logf("%-9s %-16s %14.0f -> %14.0f", name, f.what, before, after)
+		if grown {
+			t.Errorf("%s grows: %s went from %.0f to %.0f", name, f.what, before, after)
+		}
+	}
+}
+
+// soak sends one call after the other and waits for each: every tenth starts a background job.
+func (c *cluster) soak(ctx context.Context, n int, sent, failed *atomic.Int64) {
+	for i := 0; ctx.Err() == nil; i++ {
+		id := fmt.Sprintf("soak-%d-%d", n, i)
+		command := []string{"echo " + id, "sleep 0.1; seq 200", "echo x > f-" + strconv.Itoa(n), "head -c 20000 /dev/zero | base64"}[i%4]
+		body := fmt.Sprintf(`{"id":%q,"conversation":"soak-%d-%d","tool":"bash","input":{"command":%q,"background":%v}}`, id, n, i/50, command, i%10 == 9)
+		call, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+		status, _, err := c.askOnce(call, http.MethodPost, "/v1/calls", []byte(body))
+		for err == nil && status == http.StatusAccepted {
+			status, _, err = c.askOnce(call, http.MethodGet, "/v1/calls/"+id+"?wait=10s", nil)
+		}
+		cancel()
+		if sent.Add(1); err != nil || status != http.StatusOK {
+			failed.Add(1)
+			c.log.note(fmt.Sprintf("soak: %s: %d %v", id, status, err))
+		}
+		pause(ctx, 100*time.Millisecond)
+	}
+}
+
+// look reads conversations by event streams, from the beginning, for some seconds each.
+func (c *cluster) look(ctx context.Context, n int, told *atomic.Int64) {
+	for i := 0; ctx.Err() == nil; i++ {
+		func() {
+			ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+			defer cancel()
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://%s/v1/conversations/soak-%d-%d/events", c.gateway, n%4, i/20), http.NoBody)
+			if err != nil {
+				return
+			}
+			req.Header.Set("Authorization", "Bearer "+c.key)
+			req.Header.Set("Accept", "text/event-stream")
+			res, err := http.DefaultClient.Do(req)
+			if err != nil {
+				return
+			}
+			defer res.Body.Close()
+			body, _ := io.ReadAll(res.Body) // until its time is over
+			told.Add(int64(bytes.Count(body, []byte("data:"))))
+		}()
+		pause(ctx, 50*time.Millisecond)
+	}
+}
+
+// sampleOf looks at a process from outside.
+func sampleOf(p *process) (sample, error) {
+	p.mu.Lock()
+	cmd := p.cmd
+	p.mu.Unlock()
+	if cmd == nil {
+		return sample{}, fmt.Errorf("it does not run: %w", os.ErrProcessDone)
+	}
+	dir := filepath.Join("/proc", strconv.Itoa(cmd.Process.Pid))
+	status, err := os.ReadFile(filepath.Join(dir, "status"))
+	if err != nil {
+		return sample{}, fmt.Errorf("look at it: %w", err)
+	}
+	fds, err := os.ReadDir(filepath.Join(dir, "fd"))
+	if err != nil {
+		return sample{}, fmt.Errorf("look at it: %w", err)
+	}
+	s := sample{descriptors: float64(len(fds))}
+	for _, line := range lines(string(status)) {
+		name, value, _ := strings.Cut(line, ":")
+		number, _, _ := strings.Cut(strings.TrimSpace(value), " ")
+		n, _ := strconv.ParseFloat(number, 64)
+		switch name {
+		case "VmRSS":
+			s.memory = n * 1024
+		case "Threads":
+			s.threads = n
+		}
+	}
+	return s, nil
+}
+
+// stopAll stops every role in order, the last started first.
+func (c *cluster) stopAll(t *testing.T) {
+	t.Helper()
+	for _, p := range slices.Backward(c.roles) {
+		p.mu.Lock()
+		cmd, gone := p.cmd, p.gone
+		p.mu.Unlock()
+		if cmd == nil {
+			t.Errorf("%s had ended by itself", p.name)
+			continue
+		}
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		select {
+		case <-gone:
+		case <-time.After(patience):
+			t.Errorf("%s does not stop", p.name)
+		}
+	}
+}
+
+// processesOf are those whose arguments name a folder.
+func processesOf(t *testing.T, dir string) []string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "ps", "-eo", "pid,args", "-ww").Output()
+	if err != nil {
+		missing(t, "ps, to look for processes that are left")
+	}
+	return slices.DeleteFunc(lines(string(out)), func(line string) bool { return !strings.Contains(line, dir) })
+}
+
+// sizeBelow is how many bytes of files lie below a folder, as far as they can be seen.
+func sizeBelow(t *testing.T, dir string) (size int64) {
+	t.Helper()
+	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() {
+			if info, err := d.Info(); err == nil {
+				size += info.Size()
+			}
+		}
+		return nil // what goes while it is looked at is gone
+	})
+	return size
+}
