@@ -30,6 +30,8 @@ type FrontDoor struct {
 	Version string       // of the service's description; what is no semantic version becomes 0.0.0
 	// DefaultAccount is meant by requests on the bare subject. Empty: those are refused.
 	DefaultAccount schemas.AccountID
+	// Shares bound what one account may ask.
+	Shares streams.Shares
 }
 
 var semantic = regexp.MustCompile(`^\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$`)
@@ -44,9 +46,16 @@ func (f FrontDoor) Run(ctx context.Context) error {
 	}
 	o := streams.ServiceOptions{
 		Name: "sandjet", Version: f.Version, Description: "Admits tool calls, lists and decides approvals: answers {id, conversation}, {approvals}, {approval} or {error}.",
+		Shares: f.Shares, Refused: refused,
 		Subjects: []string{SubjectRPC, SubjectRPC + ".*", SubjectApprovals, SubjectApprovals + ".*"},
 	}
 	return f.Bus.Serve(ctx, o, f.serve) //nolint:wrapcheck // it is coded already
+}
+
+// refused words the answer to a request that the service did not take.
+func refused(err error) []byte {
+	body, _ := json.Marshal(Answer{Error: schemas.Public(err)}) //nolint:errchkjson // a type of ours that always encodes
+	return body
 }
 
 // serve answers one request. Failures are answers too: the service itself does not fail by them.

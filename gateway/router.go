@@ -94,14 +94,25 @@ func (r Router) Run(ctx context.Context) error {
 	r.Patience = orDefault(r.Patience, PublicationKept)
 	r.held = &holdups{until: map[schemas.AccountID]time.Time{}}
 	o := streams.ConsumeOptions{
-		Name: "router", Slots: r.Slots, Grace: orDefault(r.Grace, defaultGrace), MaxAttempts: routerAttempts, MaxPending: routerPending,
+		Name: "intake", Turns: true, Slots: r.Slots, Grace: orDefault(r.Grace, defaultGrace), MaxAttempts: routerAttempts, MaxPending: routerPending,
 	}
-	return streams.Intake.Consume(ctx, r.Bus, o, r.route) //nolint:wrapcheck // it is coded already
+	former := o // what was published before the log was upgraded
+	former.Name, former.Slots = "router", 1
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	ended := make(chan error, 1)
+	go func() {
+		defer stop()
+		ended <- streams.FormerIntake.Consume(ctx, r.Bus, former, r.route)
+	}()
+	err := streams.Intake.Consume(ctx, r.Bus, o, r.route)
+	stop()
+	return errors.Join(err, <-ended)
 }
 
 // route handles one publication; its error is the verdict.
 func (r Router) route(ctx context.Context, d streams.Delivery[streams.Raw]) error {
-	p := streams.Publication{Account: d.Account, Subject: d.Subject, Published: d.Published, Data: d.Value.Data}
+	p := streams.Publication{Account: d.Account, Subject: d.Subject, Published: d.Published, Data: d.Value.Data, MsgID: streams.PublicationID(d.Headers)}
 	age := r.Bus.Now().Sub(d.Published)
 	if wait, try := r.held.ask(d.Account, time.Now()); !try && age < r.Patience {
 		return streams.RetryAfter(wait, schemas.Errorf(schemas.Unavailable, "router", "calls of this account cannot be admitted now: that is tried again"))

@@ -42,6 +42,7 @@ type Callout struct {
 	// Account is the one of the server's configuration in which tenants are put; {account} in it stands for
 	// the tenant's id. Default [DefaultCalloutAccount].
 	Account string
+	Limits  TenantLimits // of one connection, as far as the server lets a user be bounded
 	Log     *slog.Logger // nil: silent
 }
 
@@ -83,7 +84,7 @@ func (c Callout) answer(m *nats.Msg) {
 	q, err := c.Keys.open(m.Data, m.Header.Get(calloutXKey))
 	if err == nil {
 		var body []byte
-		if body, err = c.Keys.decide(q, c.Account, c.Tenants, c.Bus.Now()); err == nil {
+		if body, err = c.Keys.decide(q, c.Account, c.Tenants, c.Limits, c.Bus.Now()); err == nil {
 			err = m.Respond(body)
 		}
 	}
@@ -199,7 +200,7 @@ func (k CalloutKeys) open(body []byte, sender string) (*jwt.AuthorizationRequest
 }
 
 // decide answers a question: with what the user may do, or that nobody knows it. It has no effect.
-func (k CalloutKeys) decide(q *jwt.AuthorizationRequestClaims, placement string, tenants Tenants, now time.Time) ([]byte, error) {
+func (k CalloutKeys) decide(q *jwt.AuthorizationRequestClaims, placement string, tenants Tenants, limits TenantLimits, now time.Time) ([]byte, error) {
 	const op = "answer the server's question"
 	a := jwt.NewAuthorizationResponseClaims(q.UserNkey)
 	if a == nil {
@@ -209,7 +210,9 @@ func (k CalloutKeys) decide(q *jwt.AuthorizationRequestClaims, placement string,
 	id, until, known := tenants(q.ConnectOptions.Username, q.ConnectOptions.Password)
 	if known && id.Validate() == nil {
 		placement = strings.ReplaceAll(placement, "{account}", string(id))
-		user, err := k.user(q, id, placement, sessionEnd(until, now)).Encode(k.issuer)
+		claims := k.user(q, id, placement, sessionEnd(until, now))
+		limits.user(claims)
+		user, err := claims.Encode(k.issuer)
 		if err != nil {
 			return nil, schemas.Wrap(schemas.Internal, op, "the user cannot be signed", err)
 		}

@@ -63,6 +63,14 @@ func startOutside(t *testing.T, accounts ...string) outside {
 	out := outside{url: s.ClientURL(), keys: keys}
 	out.bus = must(streams.Open(t.Context(), streams.Options{URL: out.url, User: "sandjet", Password: "role-password"}))(t)
 	t.Cleanup(func() { ok(t, out.bus.Close(context.WithoutCancel(t.Context()))) })
+	startPart(t, streams.IntakeDoor{Bus: out.bus}.Run)
+	role, err := nats.Connect(out.url, nats.UserInfo("sandjet", "role-password"), nats.Timeout(within))
+	ok(t, err)
+	t.Cleanup(role.Close)
+	eventually(t, "publications are taken", func() bool {
+		_, err := role.Request(streams.IntakeSubject("acct_nobody"), []byte("{}"), within)
+		return err == nil
+	})
 	return out
 }
 

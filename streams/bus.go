@@ -48,6 +48,7 @@ type Options struct {
 }
 
 const (
+	roleLive        = "live" // of the connection for live events
 	maxShards       = 64
 	requestWithin   = 5 * time.Second
 	asyncInFlight   = 1024
@@ -87,6 +88,7 @@ type Bus struct {
 	trouble trouble
 	faults  faults
 	drops  changed         // told when the connection of live events was made anew
+	slow   sync.Map        // what to do when a subscription to live events fell behind: func() by *nats.Subscription
 	ctx    context.Context //nolint:containedctx // ends with the Bus: its background work hangs on it
 	stop   context.CancelFunc
 	parts  sync.WaitGroup
@@ -149,7 +151,7 @@ func (b *Bus) connect(ctx context.Context) (err error) {
 	}{
 		{&b.publish, "publish", nil},
 		{&b.work, "work", nil},
-		{&b.live, "live", []nats.Option{nats.ReconnectHandler(func(*nats.Conn) { b.drops.tell() })}},
+		{&b.live, roleLive, []nats.Option{nats.ReconnectHandler(func(*nats.Conn) { b.drops.tell() })}},
 		{&b.bulk, "bulk", nil},
 	} {
 		if *c.conn, err = b.dial(ctx, c.role, c.more...); err != nil {
@@ -269,7 +271,7 @@ func (o Options) credentials() ([]nats.Option, error) {
 
 func (b *Bus) asyncError(role string, s *nats.Subscription, err error) {
 	if errors.Is(err, nats.ErrSlowConsumer) {
-		b.drops.tell() // what was dropped is read from the log
+		b.fellBehind(role, s)
 	}
 	subject := ""
 	if s != nil {
@@ -277,6 +279,21 @@ func (b *Bus) asyncError(role string, s *nats.Subscription, err error) {
 	}
 	if !b.closed.Load() {
 		b.log.Warn("the log reports an error", "connection", role, "subject", subject, "error", err)
+	}
+}
+
+// fellBehind tells whoever reads a subscription to live events that some of them were dropped, so that it
+// reads the log. Nobody else is concerned: not the other readers, and not the other connections, whose
+// subscriptions find out by themselves.
+func (b *Bus) fellBehind(role string, s *nats.Subscription) {
+	if behind, ok := b.slow.Load(s); ok {
+		if f, ok := behind.(func()); ok {
+			f()
+			return
+		}
+	}
+	if role == roleLive { // it fell behind before it was known by whom
+		b.drops.tell()
 	}
 }
 

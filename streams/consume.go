@@ -43,6 +43,10 @@ type ConsumeOptions struct {
 	// MaxPending is how many messages may be in hand or wait for their next try, of all that consume
 	// under the name; with more, none is handed out. 0: 20,000.
 	MaxPending int
+	// Turns has accounts take turns: behind any number of messages of one, those of others are found and have a
+	// slot. What one account has above its share is handed back meanwhile, to come again about when there is
+	// place for it. That uses up attempts, so it goes with a MaxAttempts that is out of reach.
+	Turns bool
 }
 
 // Delivery is one message in hand.
@@ -114,6 +118,16 @@ func (t Topic[T]) Consume(ctx context.Context, b *Bus, o ConsumeOptions, handle 
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(o.Grace, func() { cancel(context.Cause(ctx)) }) })()
 	c := &consuming[T]{topic: t, bus: b, options: o, handle: handle, hard: hard, free: newSlots(o.Slots)}
 	defer c.inHand.Wait()
+	if o.Turns {
+		c.fair = newFairness(o.Slots)
+		c.free = newSlots(c.fair.places)
+		turning, stop := context.WithCancel(hard)
+		var parts sync.WaitGroup
+		parts.Go(func() { c.fair.run(turning, b, t.stream) })
+		defer parts.Wait()
+		defer stop()
+		defer c.inHand.Wait()
+	}
 	for wait := 50 * time.Millisecond; ctx.Err() == nil; {
 		ackWait, err := b.ensureConsumer(ctx, t.stream, t.consumer(o))
 		if err == nil {
@@ -195,17 +209,41 @@ type consuming[T schemas.Eventer] struct {
 	hard    context.Context //nolint:containedctx // handlers outlive the pull that began them
 	ackWait time.Duration
 	free    *slots
+	fair    *fairness // nil: messages start in the order of the log
 	inHand  sync.WaitGroup
 }
 
 // take begins the work on a message; its slot is taken already. It does not block.
 func (c *consuming[T]) take(m *message) {
 	hold := c.bus.beats.add(m, c.ackWait)
-	c.inHand.Go(func() {
+	if c.fair == nil {
+		c.inHand.Go(func() {
+			defer c.free.give(1)
+			defer c.bus.beats.drop(hold)
+			c.settle(m, c.attend(m, hold))
+		})
+		return
+	}
+	c.inHand.Add(1)
+	again, ok := c.fair.take(accountOf(m.Subject), m.Size(), m.meta.NumDelivered > 1, time.Now(), func(release func()) {
+		defer c.inHand.Done()
 		defer c.free.give(1)
+		defer release()
 		defer c.bus.beats.drop(hold)
 		c.settle(m, c.attend(m, hold))
+	}, func() {
+		defer c.inHand.Done()
+		c.bus.beats.drop(hold) // it comes again by itself
 	})
+	if ok {
+		return
+	}
+	defer c.inHand.Done()
+	defer c.free.give(1)
+	c.bus.beats.drop(hold)
+	if err := m.nak(again); err != nil {
+		c.bus.log.Debug("message not handed back: it comes again by itself", "error", err)
+	}
 }
 
 // attend runs the handler, unless the message has used up its attempts or cannot be read.

@@ -130,6 +130,7 @@ func (l *DeadLetters) Redrive(ctx context.Context, id string) error {
 	var o []jetstream.PublishOpt
 	switch d.Stream {
 	case streamIntake:
+		m.Subject = waitingSubject(accountOf(d.Subject)) // which was another one once
 	case streamDeliver:
 		v, err := Deliveries.decode(d.Subject, nil, d.Payload)
 		if err != nil {

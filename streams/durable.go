@@ -106,10 +106,12 @@ func (d Durable) Watch(ctx context.Context, a schemas.AccountID, id string, wake
 	if err != nil {
 		return nil, coded("watch a durable stream", err)
 	}
+	d.bus.slow.Store(sub, wake)
 	ended := make(chan struct{})
 	go d.rewake(ended, wake)
 	stop = func() {
 		close(ended)
+		d.bus.slow.Delete(sub)
 		if err := sub.Unsubscribe(); err != nil {
 			d.bus.log.Debug("subscription not ended", "error", err)
 		}

@@ -48,6 +48,7 @@ func (t coreTail) open(ctx context.Context, subject string) (feed, error) {
 	if f.sub, err = t.bus.live.Subscribe(subject, f.arrive); err != nil {
 		return nil, coded("follow", err)
 	}
+	t.bus.slow.Store(f.sub, f.miss)
 	if err := f.settle(ctx); err != nil {
 		f.close()
 		return nil, err
@@ -71,11 +72,16 @@ func (f *coreFeed) arrive(m *nats.Msg) {
 	select {
 	case f.ahead <- m:
 	default:
-		f.behind.Store(true)
-		select {
-		case f.wake <- struct{}{}:
-		default:
-		}
+		f.miss()
+	}
+}
+
+// miss has the reader told that live messages are missing.
+func (f *coreFeed) miss() {
+	f.behind.Store(true)
+	select {
+	case f.wake <- struct{}{}:
+	default:
 	}
 }
 
@@ -117,6 +123,7 @@ func (f *coreFeed) next(ctx context.Context) (stored, uint64, error) {
 }
 
 func (f *coreFeed) close() {
+	f.bus.slow.Delete(f.sub)
 	if err := f.sub.Unsubscribe(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
 		f.bus.log.Debug("subscription not ended", "error", err)
 	}

@@ -161,7 +161,7 @@ func (s *moving) sweep(ctx context.Context) error {
 	if err := list.Err(); err != nil || consumer == "" {
 		return coded("sweep", err)
 	}
-	page, _, err := s.bus.getPage(ctx, streamIntake, prefixIntake+"*", 1, nil, 0)
+	page, _, err := s.bus.getPage(ctx, streamIntake, ">", 1, nil, 0)
 	if err != nil {
 		return err
 	}

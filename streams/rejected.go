@@ -22,10 +22,18 @@ type Publication struct {
 	Subject   string
 	Published time.Time // by the server's clock
 	Data      []byte
+	MsgID     string // see [PublicationID]
 }
 
-// CallID names the call of a publication that names none itself.
-func (p Publication) CallID() schemas.CallID { return schemas.CallID(schemas.CallPrefix + p.place()) }
+// CallID names the call of a publication that names none itself: by what the publisher called its message,
+// so that publications of one message id are one call as long as the call is kept, or else by its place.
+func (p Publication) CallID() schemas.CallID {
+	if p.MsgID == "" {
+		return schemas.CallID(schemas.CallPrefix + p.place())
+	}
+	h := sha256.Sum256([]byte(string(p.Account) + "\x00" + p.MsgID))
+	return schemas.CallID(schemas.CallPrefix + hex.EncodeToString(h[:13]))
+}
 
 // Conversation is that of a publication that names none itself.
 func (p Publication) Conversation() schemas.ConversationID {
@@ -53,7 +61,7 @@ func (p Publication) Rejected(why *schemas.Error) schemas.Event {
 		seen.ID = ""
 	}
 	c := schemas.Call{ID: seen.ID, Account: p.Account, Conversation: seen.Conversation}
-	return schemas.NewEvent(c, schemas.CallRejected, string(p.Account)+"."+string(p.CallID())+".rejected", p.Published,
+	return schemas.NewEvent(c, schemas.CallRejected, string(p.Account)+"."+schemas.CallPrefix+p.place()+".rejected", p.Published,
 		schemas.RejectedData{Call: seen.ID, Error: why})
 }
 

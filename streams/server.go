@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 
 	"github.com/sandjet/sandjet/schemas"
 )
@@ -39,8 +40,12 @@ type ServerOptions struct {
 	Name       string
 	Users      []User
 	Tenants    Tenants // whose users are not among Users. Nil: nobody's
-	Memory     bool    // keep everything in memory, for tests; DataDir may be empty then
-	Log        *slog.Logger
+	// TenantLimits bound what one tenant's NATS clients may hold of the server.
+	TenantLimits TenantLimits
+	// Publications bound what one account may have on its way into INTAKE.
+	Publications Shares
+	Memory       bool // keep everything in memory, for tests; DataDir may be empty then
+	Log          *slog.Logger
 }
 
 // maxPayload is the embedded server's limit of one message; what is larger takes the way through
@@ -62,7 +67,7 @@ type Server struct {
 	mu      sync.Mutex // of starting and stopping
 	port    int        // the port in use; kept over a restart
 	running atomic.Pointer[server.Server]
-
+	closes  func() // ends what hangs on the running server
 	lookEvery time.Duration // of Run. 0: a second
 	illness   atomic.Pointer[error]
 }
@@ -84,7 +89,7 @@ func StartServer(ctx context.Context, o ServerOptions) (*Server, error) {
 	default:
 		return nil, schemas.Invalidf("durability", "%q is unknown: use always, 1s or os", schemas.Quotable(string(o.Durability)))
 	}
-	auth, err := newAuthenticator(o.Users, o.Tenants)
+	auth, err := newAuthenticator(o.Users, o.Tenants, o.TenantLimits)
 	if err != nil {
 		return nil, err
 	}
@@ -145,6 +150,42 @@ func (s *Server) start(ctx context.Context) error {
 		s.port = a.Port
 	}
 	s.running.Store(srv)
+	if err := s.open(); err != nil {
+		s.running.Store(nil)
+		srv.Shutdown()
+		srv.WaitForShutdown()
+		return err
+	}
+	return nil
+}
+
+// open opens the door for publications, so that clients can publish whenever the server is there.
+func (s *Server) open() error {
+	const op = "start the embedded server"
+	conn, err := nats.Connect("", nats.InProcessServer(s), nats.UserInfo(inProcessUser, s.auth.password), nats.Name("sandjet-intake"),
+		nats.MaxReconnects(-1), nats.ReconnectBufSize(-1), nats.Timeout(readyWithin),
+		nats.CustomReconnectDelay(func(int) time.Duration { return reconnectAfter }),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			s.log.Warn("the door for publications reports an error", "error", err)
+		}))
+	if err != nil {
+		return schemas.Wrap(schemas.Unavailable, op, "it takes no connection", err)
+	}
+	door, err := openIntakeDoor(conn, s.options.Publications, s.log.Warn)
+	if err != nil {
+		conn.Close()
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var parts sync.WaitGroup
+	parts.Go(func() { door.run(ctx) })
+	parts.Go(func() { s.watchPending(ctx) })
+	s.closes = func() {
+		cancel()
+		parts.Wait()
+		flush(conn) // the answers of the last publications
+		conn.Close()
+	}
 	return nil
 }
 
@@ -242,10 +283,11 @@ func (s *Server) Shutdown() {
 func (s *Server) stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	srv := s.running.Swap(nil)
-	if srv == nil {
+	if s.running.Load() == nil {
 		return
 	}
+	s.closes()
+	srv := s.running.Swap(nil)
 	srv.Shutdown()
 	srv.WaitForShutdown()
 }
@@ -267,9 +309,25 @@ func (l *serverLog) fatal() string {
 
 func (l *serverLog) Noticef(format string, v ...any) { l.log.Debug(fmt.Sprintf(format, v...)) }
 func (l *serverLog) Warnf(format string, v ...any)   { l.log.Warn(fmt.Sprintf(format, v...)) }
-func (l *serverLog) Errorf(format string, v ...any)  { l.log.Error(fmt.Sprintf(format, v...)) }
-func (l *serverLog) Debugf(format string, v ...any)  { l.log.Debug(fmt.Sprintf(format, v...)) }
-func (l *serverLog) Tracef(string, ...any)           {}
+
+// Errorf logs what concerns the server itself as an error. What a client was refused is the client's fault:
+// any tenant could fill the log of errors with it.
+func (l *serverLog) Errorf(format string, v ...any) {
+	line := fmt.Sprintf(format, v...)
+	for _, fault := range []string{
+		"Publish Violation", "Subscription Violation", "authentication error", "maximum payload exceeded", "maximum subscriptions exceeded",
+		"maximum account active connections exceeded", "Maximum Payload Violation", "Maximum Control Line", "Client parser ERROR", "TLS handshake error",
+	} {
+		if strings.Contains(strings.ToLower(line), strings.ToLower(fault)) {
+			l.log.Info("the server refused a client", "reason", line)
+			return
+		}
+	}
+	l.log.Error(line)
+}
+
+func (l *serverLog) Debugf(format string, v ...any) { l.log.Debug(fmt.Sprintf(format, v...)) }
+func (l *serverLog) Tracef(string, ...any)          {}
 
 func (l *serverLog) Fatalf(format string, v ...any) {
 	line := fmt.Sprintf(format, v...)

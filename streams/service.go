@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
@@ -20,8 +21,11 @@ type ServiceOptions struct {
 	Version     string // semantic
 	Description string
 	Subjects    []string // wildcards are allowed
-	// Slots is how many requests are handled at the same time; more wait. 0: 64.
-	Slots int
+	// Shares bound what one account may ask; requests without an account share one place.
+	Shares Shares
+	// Refused words the answer to a request that is not handled, for the reason err: the account has too much
+	// waiting, or the service stops. Nil: an error of the service protocol.
+	Refused func(err error) []byte
 }
 
 // Request is one request to a service.
@@ -36,24 +40,41 @@ type Request struct {
 func (b *Bus) MaxAnswer() int { return b.limit }
 
 // Serve answers requests until ctx ends; then it takes no more, lets those in hand end and returns
-// nil. Several that serve under one name share the requests. What the handler returns is the answer;
+// nil. Several that serve under one name share the requests. Accounts take turns, see [Shares]: what is
+// beyond an account's share is refused at once. It has a connection of its own, so that who asks much
+// delays nothing else. What the handler returns is the answer;
 // an error becomes an error answer of the service protocol with [schemas.Public] as its JSON. A
 // request without a reply subject is handled and not answered.
 func (b *Bus) Serve(ctx context.Context, o ServiceOptions, handle func(context.Context, Request) ([]byte, error)) error {
-	const defaultSlots = 64
-	s, err := micro.AddService(b.work, micro.Config{Name: o.Name, Version: o.Version, Description: o.Description})
+	conn, err := b.dial(ctx, "service")
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	s, err := micro.AddService(conn, micro.Config{Name: o.Name, Version: o.Version, Description: o.Description})
 	if err != nil {
 		return schemas.Wrap(schemas.Invalid, "serve "+o.Name, "the service is not described rightly", err)
 	}
 	hard := context.WithoutCancel(ctx)
-	slots := make(chan struct{}, orDefault(o.Slots, defaultSlots))
-	var inHand sync.WaitGroup
+	waiting := newTurns[micro.Request](o.Shares)
+	refuse := func(r micro.Request, err error) { b.refuse(r, o.Refused, err) }
+	// The subscriptions are shared by all accounts: their callback never waits.
 	handler := micro.HandlerFunc(func(r micro.Request) {
-		slots <- struct{}{}
-		inHand.Go(func() {
-			defer func() { <-slots }()
-			b.serveOne(hard, r, handle)
-		})
+		if err := waiting.offer(accountOf(r.Subject()), len(r.Data())+len(r.Subject()), r, time.Now()); err != nil {
+			refuse(r, err)
+		}
+	})
+	var inHand sync.WaitGroup
+	taking, stop := context.WithCancel(ctx)
+	defer stop()
+	var turning sync.WaitGroup
+	turning.Go(func() {
+		waiting.run(taking, func(r micro.Request, done func()) {
+			inHand.Go(func() {
+				defer done()
+				b.serveOne(hard, r, handle)
+			})
+		}, refuse)
 	})
 	for i, subject := range o.Subjects {
 		if err = s.AddEndpoint("e"+strconv.Itoa(i), handler, micro.WithEndpointSubject(subject)); err != nil {
@@ -64,11 +85,14 @@ func (b *Bus) Serve(ctx context.Context, o ServiceOptions, handle func(context.C
 		<-ctx.Done()
 	}
 	stopErr := s.Stop()
+	stop()
+	turning.Wait()
 	inHand.Wait()
+	flush(conn) // the last answers
 	if err != nil {
 		return schemas.Wrap(schemas.Invalid, "serve "+o.Name, "a subject is refused", err)
 	}
-	if stopErr != nil && b.work.Status() == nats.CONNECTED {
+	if stopErr != nil && conn.Status() == nats.CONNECTED {
 		return coded("end the service "+o.Name, stopErr)
 	}
 	return nil
@@ -92,12 +116,31 @@ func (b *Bus) serveOne(ctx context.Context, r micro.Request, handle func(context
 	if err == nil {
 		err = r.Respond(answer)
 	} else {
-		public := schemas.Public(err)
-		body, _ := json.Marshal(public) //nolint:errchkjson // a type of ours that always encodes
-		err = r.Error(string(public.Code), strings.Map(oneLine, public.Message), body)
+		err = respondError(r, err)
 	}
 	if err != nil {
 		b.log.Info("a request could not be answered", "subject", r.Subject(), "error", err)
+	}
+}
+
+func respondError(r micro.Request, err error) error {
+	public := schemas.Public(err)
+	body, _ := json.Marshal(public) //nolint:errchkjson // a type of ours that always encodes
+	return r.Error(string(public.Code), strings.Map(oneLine, public.Message), body)
+}
+
+// refuse answers a request that is not handled.
+func (b *Bus) refuse(r micro.Request, word func(error) []byte, err error) {
+	switch {
+	case r.Reply() == "":
+		return
+	case word == nil:
+		err = respondError(r, err)
+	default:
+		err = r.Respond(word(err))
+	}
+	if err != nil {
+		b.log.Debug("a request could not be refused", "subject", r.Subject(), "error", err)
 	}
 }
 

@@ -14,7 +14,8 @@ import (
 // they may hold dots.
 const (
 	prefixCalls     = "sandjet.calls."
-	prefixIntake    = "sandjet.calls.auto."
+	prefixIntake    = "sandjet.calls.auto." // where clients publish requests; see the door for them
+	prefixWaiting   = "sandjet.intake."     // where those wait on the log
 	prefixCancels   = "sandjet.cancels."
 	prefixCancelled = "sandjet.cancelled." // where requests for an end are told live
 	prefixEvents    = "sandjet.events."
@@ -87,6 +88,9 @@ func LiveSubject(a schemas.AccountID, c schemas.ConversationID) string {
 // IntakeSubject is where an account's own NATS clients publish requests.
 func IntakeSubject(a schemas.AccountID) string { return prefixIntake + string(a) }
 
+// waitingSubject is where they wait on the log.
+func waitingSubject(a schemas.AccountID) string { return prefixWaiting + string(a) }
+
 func callSubject(provider string, a schemas.AccountID, id schemas.CallID) string {
 	return prefixCalls + provider + "." + string(a) + "." + token(string(id))
 }
@@ -102,6 +106,8 @@ func accountOf(subject string) schemas.AccountID {
 	switch {
 	case len(t) == 4 && strings.HasPrefix(subject, prefixIntake):
 		at = 3
+	case len(t) == 3 && strings.HasPrefix(subject, prefixWaiting):
+		at = 2
 	case len(t) == 5 && (strings.HasPrefix(subject, prefixCalls) || strings.HasPrefix(subject, prefixEvents) || strings.HasPrefix(subject, prefixDead)):
 		at = 3
 	case len(t) == 5 && strings.HasPrefix(subject, prefixDeliveries):

@@ -27,6 +27,7 @@ type Tail struct {
 	bus   *Bus
 	lost  func()
 	ahead chan *nats.Msg
+	over  chan struct{} // has a token when more came than could be taken
 	drop  <-chan struct{}
 
 	mu    sync.RWMutex
@@ -41,7 +42,7 @@ const tailAhead = 8 << 10
 // connection was made anew, or more came than could be taken. It must not block.
 func NewTail(b *Bus, lost func()) *Tail {
 	return &Tail{
-		bus: b, lost: lost, ahead: make(chan *nats.Msg, tailAhead), drop: b.drops.next(), heard: map[string]func(LiveEvent){},
+		bus: b, lost: lost, ahead: make(chan *nats.Msg, tailAhead), over: make(chan struct{}, 1), drop: b.drops.next(), heard: map[string]func(LiveEvent){},
 	}
 }
 
@@ -53,8 +54,12 @@ func (t *Tail) Run(ctx context.Context) error {
 			return nil
 		case <-t.drop:
 			t.again(ctx)
+		case <-t.over:
+			t.lost()
 		case m := <-t.ahead:
 			select {
+			case <-t.over:
+				t.lost()
 			case <-t.drop: // first: m may be of another stream than those before it
 				t.again(ctx)
 			default:
@@ -100,7 +105,9 @@ func (t *Tail) Follow(
 		forget()
 		return nil, coded("follow", err)
 	}
+	t.bus.slow.Store(sub, t.overflow)
 	stop = func() {
+		t.bus.slow.Delete(sub)
 		forget()
 		if err := sub.Unsubscribe(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
 			t.bus.log.Debug("subscription not ended", "error", err)
@@ -111,6 +118,14 @@ func (t *Tail) Follow(
 		return nil, err
 	}
 	return stop, nil
+}
+
+// overflow notes that more came than could be taken. It does not block.
+func (t *Tail) overflow() {
+	select {
+	case t.over <- struct{}{}:
+	default:
+	}
 }
 
 // settle returns once the server has every subscription: what is read from the log afterwards and

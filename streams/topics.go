@@ -52,8 +52,13 @@ var (
 		stream: streamCancels, subject: cancelPlace, encode: encodeJSON[schemas.Cancel], decode: decodeJSON[schemas.Cancel], once: true, live: prefixCancelled + "*.*",
 		filter: func(s string) string { return prefixCancels + orAny(s) + ".*" },
 	}
-	// Intake is what outside publishers send. Filter: an account.
+	// Intake is what outside publishers sent. Filter: an account.
 	Intake = Topic[Raw]{ //nolint:gochecknoglobals // a row of the table
+		stream: streamIntake, subject: intakePlace, encode: func(r Raw) ([]byte, error) { return r.Data, nil }, decode: decodeRaw,
+		filter: func(s string) string { return prefixWaiting + orAny(s) },
+	}
+	// FormerIntake is what they sent before topology 4, of which some may wait still. Filter: an account.
+	FormerIntake = Topic[Raw]{ //nolint:gochecknoglobals // a row of the table
 		stream: streamIntake, subject: intakePlace, encode: func(r Raw) ([]byte, error) { return r.Data, nil }, decode: decodeRaw,
 		filter: func(s string) string { return prefixIntake + orAny(s) },
 	}
@@ -131,7 +136,7 @@ func intakePlace(_ *Bus, r Raw) (string, error) {
 	if err := r.Account.Validate(); err != nil {
 		return "", err //nolint:wrapcheck // it names field and remedy
 	}
-	return IntakeSubject(r.Account), nil
+	return waitingSubject(r.Account), nil
 }
 
 func completionPlace(_ *Bus, c schemas.Completion) (string, error) {

@@ -56,7 +56,7 @@ func streamRows(shards int) []jetstream.StreamConfig {
 	rows := []jetstream.StreamConfig{
 		{
 			Name: streamIntake, Description: "Requests as outside NATS clients publish them.",
-			Subjects: []string{prefixIntake + "*"}, Retention: jetstream.WorkQueuePolicy, // nothing ages out: the router ends each, and says so
+			Subjects: []string{prefixWaiting + "*"}, Retention: jetstream.WorkQueuePolicy, // nothing ages out: the router ends each, and says so
 			Discard: jetstream.DiscardNew, DiscardNewPerSubject: true, MaxMsgsPerSubject: intakeQuota, Duplicates: 2 * time.Minute,
 		},
 		{

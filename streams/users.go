@@ -44,14 +44,15 @@ type authenticator struct {
 	users    map[string]User
 	tenants  Tenants // nil: there are no others
 	password string  // of the connections inside the process
+	limits   TenantLimits
 	server   atomic.Pointer[server.Server]
 
 	opening sync.Mutex   // of a tenant's account, so that nobody comes into one that is half open
 	proving sync.RWMutex // held for reading from the question whether a password is good until its connection can be found
 }
 
-func newAuthenticator(users []User, tenants Tenants) (*authenticator, error) {
-	a := &authenticator{users: map[string]User{}, tenants: tenants, password: rand.Text()}
+func newAuthenticator(users []User, tenants Tenants, limits TenantLimits) (*authenticator, error) {
+	a := &authenticator{users: map[string]User{}, tenants: tenants, limits: limits, password: rand.Text()}
 	for _, u := range users {
 		if u.Name == "" || u.Password == "" || u.Name == inProcessUser {
 			return nil, schemas.Invalidf("users", "a user needs a name and a password")
@@ -146,7 +147,10 @@ func tenantPermissions(a schemas.AccountID) *server.Permissions {
 	}
 }
 
-func tenantAccount(a schemas.AccountID) string { return "tenant_" + string(a) }
+// tenantPrefix begins the names of the tenants' NATS accounts.
+const tenantPrefix = "tenant_"
+
+func tenantAccount(a schemas.AccountID) string { return tenantPrefix + string(a) }
 
 // addTenants makes the tenants' accounts and opens the few ways out of them.
 func (a *authenticator) addTenants(srv *server.Server) error {
@@ -169,6 +173,7 @@ func (a *authenticator) openTenant(srv *server.Server, id schemas.AccountID) (*s
 	if !isNew {
 		return tenant, nil
 	}
+	a.limits.apply(srv, tenant)
 	if err := openWays(srv.GlobalAccount(), tenant, id); err != nil {
 		return nil, fmt.Errorf("account %s: %w", id, err)
 	}

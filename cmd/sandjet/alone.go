@@ -11,6 +11,7 @@ import (
 
 type serverCommand struct {
 	serverFlags
+	tenantFlags
 	gatewayIdentity
 	secretsFlags
 	remoteFlag
@@ -48,6 +49,9 @@ func (c *serverCommand) Run(ctx context.Context, t terminal) error {
 		return err
 	}
 	defer n.close()
+	if err := c.check(); err != nil {
+		return err
+	}
 	if err := c.NATSListen.allow("nats-listen", c.AllowRemote); err != nil {
 		return err
 	}
@@ -59,7 +63,7 @@ func (c *serverCommand) Run(ctx context.Context, t terminal) error {
 	if err != nil {
 		return err
 	}
-	if err := n.openServer(ctx, c.serverFlags, id); err != nil {
+	if err := n.openServer(ctx, c.serverFlags, c.tenantFlags, id); err != nil {
 		return err
 	}
 	if t.json {
@@ -80,6 +84,7 @@ type gatewayCommand struct {
 	secretsFlags
 	gatewayFlags
 	operatorFlags
+	tenantFlags
 	limiterFlags
 	insecureFlag
 	remoteFlag
@@ -123,7 +128,7 @@ func (c *gatewayCommand) Run(ctx context.Context, t terminal) error {
 }
 
 func (c *gatewayCommand) build(ctx context.Context, t terminal) (_ *node, err error) {
-	if err := errors.Join(c.topologyFlags.check(), c.gatewayFlags.check(), c.operatorFlags.check()); err != nil {
+	if err := errors.Join(c.topologyFlags.check(), c.gatewayFlags.check(), c.operatorFlags.check(), c.tenantFlags.check()); err != nil {
 		return nil, err
 	}
 	n, err := newNode(t.log, c.dir)
@@ -152,7 +157,7 @@ func (c *gatewayCommand) build(ctx context.Context, t terminal) (_ *node, err er
 	if err := n.openRecords(ctx, c.secretsFlags, c.natsFlags); err != nil {
 		return nil, err
 	}
-	if err := n.addGateway(ctx, c.gatewayFlags, c.operatorFlags, c.insecureFlag, id, l); err != nil {
+	if err := n.addGateway(ctx, c.gatewayFlags, c.operatorFlags, c.tenantFlags, c.insecureFlag, id, l); err != nil {
 		return nil, err
 	}
 	n.addCaretakers()

@@ -161,7 +161,7 @@ func (d *demo) start(ctx context.Context) (_ *node, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := n.openServer(ctx, serverFlags{NATSListen: free, Durability: "1s"}, id); err != nil {
+	if err := n.openServer(ctx, serverFlags{NATSListen: free, Durability: "1s"}, tenantFlags{}, id); err != nil {
 		return nil, err
 	}
 	if err := n.openBus(ctx, natsFlags{}, topologyFlags{Replicas: 1, Shards: 1}); err != nil {
@@ -170,7 +170,7 @@ func (d *demo) start(ctx context.Context) (_ *node, err error) {
 	if err := n.openRecords(ctx, secretsFlags{}, natsFlags{}); err != nil {
 		return nil, err
 	}
-	if err := n.addGateway(ctx, gatewayFlags{MaxWait: time.Minute}, operatorFlags{}, insecureFlag{}, id, l); err != nil {
+	if err := n.addGateway(ctx, gatewayFlags{MaxWait: time.Minute}, operatorFlags{}, tenantFlags{}, insecureFlag{}, id, l); err != nil {
 		return nil, err
 	}
 	n.addCaretakers()

@@ -38,7 +38,7 @@ func (f natsAccessFlags) callout() (streams.CalloutKeys, bool, error) {
 }
 
 // addCallout adds the part that tells an outside server who may come in, where that is asked for.
-func (n *node) addCallout(f natsAccessFlags) error {
+func (n *node) addCallout(f natsAccessFlags, t tenantFlags) error {
 	keys, asked, err := f.callout()
 	switch {
 	case err != nil || !asked:
@@ -47,7 +47,7 @@ func (n *node) addCallout(f natsAccessFlags) error {
 		return schemas.Invalidf("nats-callout-keys", "is for a server outside: the embedded one knows the accounts by itself")
 	}
 	n.add("callout", streams.Callout{
-		Bus: n.bus, Keys: keys, Account: f.NATSCalloutAccount, Tenants: n.tenant, Log: n.log.With("part", "callout"),
+		Bus: n.bus, Keys: keys, Account: f.NATSCalloutAccount, Tenants: n.tenant, Limits: t.limits(), Log: n.log.With("part", "callout"),
 	}.Run)
 	return nil
 }

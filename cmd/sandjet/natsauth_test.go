@@ -25,7 +25,7 @@ func TestAServerAloneKnowsTheAccountsOfItsLog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := server.openServer(ctx, serverFlags{NATSListen: address{"127.0.0.1", 0}, Durability: "1s"}, id); err != nil {
+	if err := server.openServer(ctx, serverFlags{NATSListen: address{"127.0.0.1", 0}, Durability: "1s"}, tenantFlags{}, id); err != nil {
 		t.Fatal(err)
 	}
 	ring, err := secretsFlags{}.ring(ctx, server.dir)

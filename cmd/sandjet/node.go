@@ -85,7 +85,7 @@ func (n *node) addLast(name string, run func(context.Context) error) {
 const drainPatience = 10 * time.Second // for what the log has not confirmed yet, at the end
 
 // openServer starts the embedded server and keeps its address where the other roles find it.
-func (n *node) openServer(ctx context.Context, f serverFlags, id identity) error {
+func (n *node) openServer(ctx context.Context, f serverFlags, t tenantFlags, id identity) error {
 	r, err := n.dir.role()
 	if err != nil {
 		return err
@@ -109,7 +109,7 @@ func (n *node) openServer(ctx context.Context, f serverFlags, id identity) error
 			{Name: r.User, Password: r.Password},
 			{Name: string(id.Account), Password: id.Key, Account: id.Account},
 		},
-		Tenants: n.tenant,
+		Tenants: n.tenant, TenantLimits: t.limits(), Publications: t.shares(),
 	})
 	if err != nil {
 		return fmt.Errorf("embedded server: %w", err)
@@ -194,7 +194,7 @@ func (n *node) openLimiter(ctx context.Context, f limiterFlags, own limits.Limit
 }
 
 // addGateway makes the account, opens the listener and adds the doors by which calls come in.
-func (n *node) addGateway(ctx context.Context, f gatewayFlags, operator operatorFlags, insecure insecureFlag, id identity, l net.Listener) error {
+func (n *node) addGateway(ctx context.Context, f gatewayFlags, operator operatorFlags, t tenantFlags, insecure insecureFlag, id identity, l net.Listener) error {
 	admin, err := f.hash()
 	if err != nil {
 		return err
@@ -213,14 +213,17 @@ func (n *node) addGateway(ctx context.Context, f gatewayFlags, operator operator
 		Accounts: n.records, AdminKeyHash: admin, OpenSignup: f.OpenSignup, OwnAccount: id.Account,
 		Keys: n.records, Limits: f.limits(), ReplayBytes: int(f.ReplayMemory), ReplayCompression: f.ReplayCompression,
 	})
-	if err := n.addCallout(f.natsAccessFlags); err != nil {
+	if err := n.addCallout(f.natsAccessFlags, t); err != nil {
 		return err
 	}
 	n.addLast("gateway", func(ctx context.Context) error { return g.Run(ctx, l) })
 	n.add("router", (&gateway.Router{Bus: n.bus, Records: n.records, Log: n.log.With("part", "router")}).Run)
 	n.add("retention", (&streams.Retention{Bus: n.bus, Log: n.log.With("part", "retention"), Keep: f.KeepEvents, Count: f.KeepEventsCount}).Run)
+	if n.server == nil { // an embedded one, which may be another process's, takes them by itself
+		n.add("intake", streams.IntakeDoor{Bus: n.bus, Shares: t.shares()}.Run)
+	}
 	n.add("front door", (&gateway.FrontDoor{
-		Bus: n.bus, Records: n.records, Log: n.log.With("part", "front door"), DefaultAccount: id.Account,
+		Bus: n.bus, Records: n.records, Log: n.log.With("part", "front door"), DefaultAccount: id.Account, Shares: t.shares(),
 	}).Run)
 	n.endpoint.URL = "http://" + reach(l)
 	n.endpoint.Account, n.endpoint.Key = id.Account, id.Key

@@ -29,7 +29,7 @@ func TestANewAccountSpeaksNATS(t *testing.T) {
 	t.Cleanup(cancel)
 	id, err := n.dir.identity()
 	free := address{"127.0.0.1", 0}
-	if err = errors.Join(err, n.openServer(ctx, serverFlags{NATSListen: free, Durability: "1s"}, id)); err != nil {
+	if err = errors.Join(err, n.openServer(ctx, serverFlags{NATSListen: free, Durability: "1s"}, tenantFlags{}, id)); err != nil {
 		t.Fatal(err)
 	}
 	if err = n.openBus(ctx, natsFlags{}, topologyFlags{Replicas: 1, Shards: 1}); err == nil {

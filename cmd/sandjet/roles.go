@@ -28,6 +28,36 @@ type natsFlags struct {
 	NATSKey      string `name:"nats-key" placeholder:"FILE" group:"Log" help:"Key of the client certificate, PEM."`
 }
 
+// tenantFlags bound what one account's NATS clients may take of the server, and of the doors behind it.
+type tenantFlags struct {
+	NATSConnections   int      `name:"nats-connections" placeholder:"N" default:"64" group:"Log" help:"Connections that one account's NATS clients may have to the embedded server at the same time."`
+	NATSSubscriptions int      `name:"nats-subscriptions" placeholder:"N" default:"1000" group:"Log" help:"Subscriptions that one of them may have, also at an outside server that asks us about users."`
+	NATSPending       byteSize `name:"nats-pending" placeholder:"SIZE" default:"16MiB" group:"Log" help:"Bytes that may wait at the embedded server because an account's NATS clients do not read them; above, the connection with the most of them is closed."`
+	NATSRequests      int      `name:"nats-requests" placeholder:"N" default:"5000" group:"Log" help:"Requests and publications that an account's NATS clients may make per second, at each process that takes them; more are refused. 0 means any number."`
+}
+
+// check reports what is out of range.
+func (f tenantFlags) check() error {
+	const leastPending = 2 << 20 // one message and what comes with it
+	switch {
+	case f.NATSConnections < 1:
+		return schemas.Invalidf("nats-connections", "%d is out of range: at least 1", f.NATSConnections)
+	case f.NATSSubscriptions < 1:
+		return schemas.Invalidf("nats-subscriptions", "%d is out of range: at least 1", f.NATSSubscriptions)
+	case f.NATSPending < leastPending:
+		return schemas.Invalidf("nats-pending", "%s is out of range: at least %s", f.NATSPending, byteSize(leastPending))
+	case f.NATSRequests < 0:
+		return schemas.Invalidf("nats-requests", "%d is out of range: 0 for any number, or more", f.NATSRequests)
+	}
+	return nil
+}
+
+func (f tenantFlags) limits() streams.TenantLimits {
+	return streams.TenantLimits{Connections: f.NATSConnections, Subscriptions: f.NATSSubscriptions, Pending: int64(f.NATSPending)}
+}
+
+func (f tenantFlags) shares() streams.Shares { return streams.Shares{PerSecond: f.NATSRequests} }
+
 // topologyFlags shape the streams when they are made. Both numbers are kept in the log from then on.
 type topologyFlags struct {
 	Replicas int `placeholder:"N" default:"0" group:"Log" help:"Copies of each stream when the log is made: 1, or 3 or 5 in a cluster. 0 means as the log has it, 1 if it is made. A log that is there is changed by \"sandjet log replicas\" only; one with fewer copies is not opened."`

@@ -36,7 +36,7 @@ func TestNoSubjectReachesAnotherAccount(t *testing.T) {
 		t.Fatal(err)
 	}
 	free := address{"127.0.0.1", 0}
-	err = n.openServer(ctx, serverFlags{NATSListen: free, Durability: "1s"}, id)
+	err = n.openServer(ctx, serverFlags{NATSListen: free, Durability: "1s"}, tenantFlags{}, id)
 	if err == nil {
 		err = n.openBus(ctx, natsFlags{}, topologyFlags{Replicas: 1, Shards: 1})
 	}
@@ -48,7 +48,7 @@ func TestNoSubjectReachesAnotherAccount(t *testing.T) {
 	}
 	l, err := n.openListener(ctx, free, "listen", false)
 	if err == nil {
-		err = n.addGateway(ctx, gatewayFlags{MaxWait: time.Second}, operatorFlags{}, insecureFlag{}, id, l)
+		err = n.addGateway(ctx, gatewayFlags{MaxWait: time.Second}, operatorFlags{}, tenantFlags{}, insecureFlag{}, id, l)
 	}
 	if err != nil {
 		t.Fatal(err)

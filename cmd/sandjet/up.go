@@ -17,6 +17,7 @@ type upCommand struct {
 	topologyFlags
 	serverFlags
 	gatewayFlags
+	tenantFlags
 	workerFlags
 	operatorFlags
 	limiterFlags
@@ -67,7 +68,7 @@ func (c *upCommand) Run(ctx context.Context, t terminal) error {
 
 // build opens everything that up needs. The caller closes the node after its run.
 func (c *upCommand) build(ctx context.Context, t terminal) (_ *node, err error) {
-	if err := errors.Join(c.topologyFlags.check(), c.workerFlags.check(), c.gatewayFlags.check(), c.operatorFlags.check()); err != nil {
+	if err := errors.Join(c.topologyFlags.check(), c.workerFlags.check(), c.gatewayFlags.check(), c.operatorFlags.check(), c.tenantFlags.check()); err != nil {
 		return nil, err
 	}
 	n, err := newNode(t.log, c.dir)
@@ -100,7 +101,7 @@ func (c *upCommand) build(ctx context.Context, t terminal) (_ *node, err error) 
 		if err := c.NATSListen.allow("nats-listen", c.AllowRemote); err != nil {
 			return nil, err
 		}
-		if err := n.openServer(ctx, c.serverFlags, id); err != nil {
+		if err := n.openServer(ctx, c.serverFlags, c.tenantFlags, id); err != nil {
 			return nil, err
 		}
 	}
@@ -113,7 +114,7 @@ func (c *upCommand) build(ctx context.Context, t terminal) (_ *node, err error) 
 	if err := n.addWorker(c.workerFlags, c.operatorFlags); err != nil {
 		return nil, err
 	}
-	if err := n.addGateway(ctx, c.gatewayFlags, c.operatorFlags, c.insecureFlag, id, l); err != nil {
+	if err := n.addGateway(ctx, c.gatewayFlags, c.operatorFlags, c.tenantFlags, c.insecureFlag, id, l); err != nil {
 		return nil, err
 	}
 	n.addCaretakers()

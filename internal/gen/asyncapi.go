@@ -22,7 +22,7 @@ type channel struct {
 func channels() []channel {
 	return []channel{
 		{name: "intake", stream: "INTAKE", address: "sandjet.calls.auto.{account}", message: "request", action: "receive",
-			about: "Publish a tool call. With a JetStream PubAck it has exactly one result. An inbox named in the header Sandjet-Reply is told what became of it."},
+			about: "Publish a tool call. With a JetStream PubAck it has exactly one result. Nats-Msg-Id names a publication within its account; the other headers of the log are refused. An inbox named in the header Sandjet-Reply is told what became of it."},
 		{name: "rpc", address: streams.RPCSubject + ".{account}", message: "request", action: "receive",
 			about: "Request/reply: the answer is {id, conversation} once the call is safe on the log, or {error}."},
 		{name: "approvals", address: streams.RPCApprovals + ".{account}", message: "approval_op", action: "receive",

@@ -1,0 +1,223 @@
+package streams
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// The stream that publications wait in belongs to all accounts, and so does whatever a NATS server tells or
+// decides by the headers of a publication: message ids that were seen, sequences that are expected. So
+// nobody publishes to it directly. The door takes what clients publish on sandjet.calls.auto.<account>, by
+// JetStream's own rules for the publisher, and stores it under the account: the id of a message is the
+// account's own, and headers that compare with what others stored are refused.
+
+// headerMsgID names a publication. Under the account it makes two of them one.
+const headerMsgID = jetstream.MsgIDHeader
+
+// intakeSlots is how many publications of all accounts are on their way into the log.
+const intakeSlots = 256
+
+// intakeDoor is the way in for publications, over a connection of its own.
+type intakeDoor struct {
+	conn  *nats.Conn
+	js    jetstream.JetStream
+	turns *turns[*nats.Msg]
+	warn  func(msg string, args ...any)
+	sub   *nats.Subscription
+}
+
+// openIntakeDoor takes publications from its return on. They are stored while run runs.
+func openIntakeDoor(conn *nats.Conn, s Shares, warn func(string, ...any)) (*intakeDoor, error) {
+	const op = "open the door for publications"
+	s.Slots = orDefault(s.Slots, intakeSlots)
+	js, err := jetstream.New(conn, jetstream.WithPublishAsyncMaxPending(asyncInFlight), jetstream.WithPublishAsyncTimeout(requestWithin))
+	if err != nil {
+		return nil, coded(op, err)
+	}
+	d := &intakeDoor{conn: conn, js: js, turns: newTurns[*nats.Msg](s), warn: warn}
+	// Several processes share the work; a publication is taken by one of them.
+	if d.sub, err = conn.QueueSubscribe(prefixIntake+"*", calloutGroup, d.arrive); err != nil {
+		return nil, coded(op, err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), requestWithin)
+	defer cancel()
+	if err := conn.FlushWithContext(ctx); err != nil {
+		return nil, coded(op, err)
+	}
+	return d, nil
+}
+
+// run stores what arrives until ctx ends, and returns when what is in hand is confirmed or refused.
+func (d *intakeDoor) run(ctx context.Context) {
+	var inHand sync.WaitGroup
+	d.turns.run(ctx, func(m *nats.Msg, done func()) { d.store(&inHand, m, done) }, d.refuse)
+	if err := d.sub.Unsubscribe(); err != nil && d.conn.Status() == nats.CONNECTED {
+		d.warn("the subscription of the door for publications was not ended", "error", err)
+	}
+	inHand.Wait()
+}
+
+// arrive is called by the subscription, which all accounts share: it never waits.
+func (d *intakeDoor) arrive(m *nats.Msg) {
+	a := accountOf(m.Subject)
+	err := a.Validate()
+	if err == nil {
+		err = d.turns.offer(a, m.Size(), m, time.Now())
+	}
+	if err != nil {
+		d.refuse(m, err)
+	}
+}
+
+// store sends one publication on its way into the log. Those of an account keep their order.
+func (d *intakeDoor) store(inHand *sync.WaitGroup, m *nats.Msg, done func()) {
+	stored, err := intakeMessage(m)
+	if err != nil {
+		d.refuse(m, err)
+		done()
+		return
+	}
+	ack, err := d.js.PublishMsgAsync(stored)
+	if err != nil {
+		d.refuse(m, err)
+		done()
+		return
+	}
+	inHand.Go(func() {
+		defer done()
+		select {
+		case ok := <-ack.Ok():
+			d.confirm(m, ok)
+		case err := <-ack.Err():
+			d.refuse(m, err)
+		}
+	})
+}
+
+// pubAck is a confirmation, or a refusal, as every JetStream client reads it.
+type pubAck struct {
+	Stream    string              `json:"stream"`
+	Sequence  uint64              `json:"seq"`
+	Duplicate bool                `json:"duplicate,omitzero"`
+	Error     *jetstream.APIError `json:"error,omitzero"`
+}
+
+// confirm tells the publisher that its message is safe. Sequences are common to all accounts, so it is told
+// the time in their place, in milliseconds: that too only grows.
+func (d *intakeDoor) confirm(m *nats.Msg, ack *jetstream.PubAck) {
+	d.answer(m, pubAck{Stream: streamIntake, Sequence: uint64(max(time.Now().UnixMilli(), 1)), Duplicate: ack.Duplicate})
+}
+
+func (d *intakeDoor) refuse(m *nats.Msg, err error) {
+	d.answer(m, pubAck{Stream: streamIntake, Error: refusalOf(err)})
+}
+
+func (d *intakeDoor) answer(m *nats.Msg, a pubAck) {
+	if m.Reply == "" {
+		return
+	}
+	body, err := json.Marshal(a)
+	if err == nil {
+		err = m.Respond(body)
+	}
+	if err != nil && d.conn.Status() == nats.CONNECTED {
+		d.warn("a publisher could not be answered", "subject", m.Subject, "error", err)
+	}
+}
+
+// refusalOf words an error as a JetStream server would.
+func refusalOf(err error) *jetstream.APIError {
+	if api := apiError(err); api != nil {
+		return api
+	}
+	public := schemas.Public(coded("publish", err))
+	const codeBadRequest, codeUnavailable = 10003, 10008
+	switch public.Code {
+	case schemas.Exhausted:
+		return &jetstream.APIError{Code: http.StatusTooManyRequests, ErrorCode: codeMaxMessagesPerSubject, Description: public.Message}
+	case schemas.Invalid, schemas.Denied:
+		return &jetstream.APIError{Code: http.StatusBadRequest, ErrorCode: codeBadRequest, Description: public.Error()}
+	default:
+		return &jetstream.APIError{Code: http.StatusServiceUnavailable, ErrorCode: codeUnavailable, Description: public.Message}
+	}
+}
+
+// intakeMessage is the message that is stored for a publication. It is pure. Code: invalid.
+func intakeMessage(m *nats.Msg) (*nats.Msg, error) {
+	const longestID = 1 << 10
+	a := accountOf(m.Subject)
+	out := nats.NewMsg(waitingSubject(a))
+	out.Data, out.Header = m.Data, clean(m.Header)
+	for k, values := range m.Header {
+		switch {
+		case !strings.HasPrefix(strings.ToLower(k), "nats-"), strings.EqualFold(k, "Nats-Request-Info"): // the latter is the server's own
+		case strings.EqualFold(k, headerMsgID):
+			if len(values) != 1 || len(values[0]) > longestID {
+				return nil, schemas.Invalidf(headerMsgID, "must be one value of at most %d bytes", longestID)
+			}
+			if values[0] != "" {
+				out.Header.Set(headerMsgID, publicationID(a, values[0]))
+			}
+		case strings.EqualFold(k, jetstream.ExpectedStreamHeader):
+			if len(values) != 1 || values[0] != streamIntake {
+				return nil, schemas.Invalidf(jetstream.ExpectedStreamHeader, "must be %s", streamIntake)
+			}
+		default:
+			return nil, schemas.Invalidf(schemas.Quotable(k), "is not taken here: name a publication with %s alone", headerMsgID)
+		}
+	}
+	return out, nil
+}
+
+// publicationID is the id under which a publication is stored: the account's own.
+func publicationID(a schemas.AccountID, id string) string {
+	h := sha256.Sum256([]byte(string(a) + "\x00" + id))
+	return string(a) + "." + hex.EncodeToString(h[:16])
+}
+
+// PublicationID is what the publisher of a message of [Intake] called it, as one word of its account; empty if
+// it gave it no id.
+func PublicationID(h Headers) string { return h.Get(headerMsgID) }
+
+// IntakeDoor takes what clients of a server outside publish on sandjet.calls.auto.<account>. An embedded
+// server has one of its own. Any number of processes may run it; while none does, publications are not
+// confirmed.
+type IntakeDoor struct {
+	Bus    *Bus
+	Shares Shares
+}
+
+// Run takes publications until ctx ends, then returns nil.
+func (i IntakeDoor) Run(ctx context.Context) error {
+	conn, err := i.Bus.dial(ctx, "intake")
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	d, err := openIntakeDoor(conn, i.Shares, i.Bus.log.Warn)
+	if err != nil {
+		return err
+	}
+	d.run(ctx)
+	flush(conn) // the last answers
+	return nil
+}
+
+// flush waits until the server has what was published, for a while. It is used where nothing can follow from
+// its failure. (The client library's own time limits would share timers between connections.)
+func flush(conn *nats.Conn) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = conn.FlushWithContext(ctx)
+}

@@ -1,0 +1,131 @@
+package streams_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/sandjet/sandjet/internal/natstest"
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+const otherAccount schemas.AccountID = "acct_other"
+
+// ack is what a publisher is told.
+type ack struct {
+	Stream    string
+	Seq       uint64
+	Duplicate bool
+	Error     *struct {
+		Code        int
+		ErrCode     int `json:"err_code"`
+		Description string
+	}
+}
+
+// tenants are two tenants of one embedded server.
+func tenants(t *testing.T) (l *natstest.Log, me, you *nats.Conn) {
+	t.Helper()
+	l = natstest.Start(t, natstest.Listen(
+		streams.User{Name: "me", Password: "m", Account: account}, streams.User{Name: "you", Password: "y", Account: otherAccount}))
+	dial := func(user, password string) *nats.Conn {
+		nc, err := nats.Connect(l.Server.URL(), nats.UserInfo(user, password), nats.Timeout(within))
+		ok(t, err)
+		t.Cleanup(nc.Close)
+		return nc
+	}
+	return l, dial("me", "m"), dial("you", "y")
+}
+
+// publishFor publishes for an account with headers, and returns what the log says.
+func publishFor(t *testing.T, nc *nats.Conn, a schemas.AccountID, body string, headers ...string) (got ack) {
+	t.Helper()
+	m := nats.NewMsg(streams.IntakeSubject(a))
+	m.Data = []byte(body)
+	for i := 0; i < len(headers); i += 2 {
+		m.Header[headers[i]] = []string{headers[i+1]}
+	}
+	answer, err := nc.RequestMsg(m, within)
+	ok(t, err)
+	ok(t, json.Unmarshal(answer.Data, &got))
+	return got
+}
+
+// TestMessageIDsAreAnAccountsOwn: whoever used an id before, another account's publication of the same id is
+// another one.
+func TestMessageIDsAreAnAccountsOwn(t *testing.T) {
+	t.Parallel()
+	l, me, you := tenants(t)
+	const id = "invoice-2026-0008"
+	if got := publishFor(t, you, otherAccount, "yours", nats.MsgIdHdr, id); got.Duplicate || got.Error != nil {
+		t.Fatalf("the first: %+v", got)
+	}
+	if got := publishFor(t, me, account, "mine", nats.MsgIdHdr, id); got.Duplicate || got.Error != nil || got.Stream != "INTAKE" {
+		t.Errorf("of another account: %+v; want it stored", got)
+	}
+	if got := publishFor(t, me, account, "mine", nats.MsgIdHdr, id); !got.Duplicate {
+		t.Errorf("of the same account: %+v; want a duplicate", got)
+	}
+	var bodies []string
+	for e, err := range streams.Intake.Replay(t.Context(), l.Bus, "", schemas.Cursor{}) {
+		ok(t, err)
+		bodies = append(bodies, string(e.Value.Account)+":"+string(e.Value.Data))
+	}
+	if got := fmt.Sprint(bodies); got != "[acct_other:yours acct_test:mine]" {
+		t.Errorf("stored: %s", got)
+	}
+}
+
+// TestHeadersTellNothingOfOthers: what the log is asked to compare with its state is refused, whatever its
+// state is, and places are not told.
+func TestHeadersTellNothingOfOthers(t *testing.T) {
+	t.Parallel()
+	_, me, you := tenants(t)
+	const secret = "invoice-2026-0007"
+	for range 3 {
+		publishFor(t, you, otherAccount, "yours")
+	}
+	publishFor(t, you, otherAccount, "yours", nats.MsgIdHdr, secret)
+	for header, values := range map[string][2]string{
+		nats.ExpectedLastMsgIdHdr:                     {secret, "x"},
+		nats.ExpectedLastSeqHdr:                       {"4", "9"},
+		nats.ExpectedLastSubjSeqHdr:                   {"0", "4"},
+		"Nats-Expected-Last-Subject-Sequence-Subject": {"sandjet.intake.acct_other", "sandjet.calls.auto.acct_other"},
+		"nats-expected-last-sequence":                 {"4", "9"},
+		"Nats-TTL":                                    {"1h", "2h"},
+		"Nats-Rollup":                                 {"sub", "all"},
+		"Nats-Schedule":                               {"@at 2030-01-01T00:00:00Z", "@every 1h"},
+		"Nats-Incr":                                   {"1", "2"},
+		"Nats-Batch-Id":                               {"a", "b"},
+	} {
+		a, b := publishFor(t, me, account, "mine", header, values[0]), publishFor(t, me, account, "mine", header, values[1])
+		if a.Error == nil || b.Error == nil || a.Error.Code != 400 || *a.Error != *b.Error || a.Seq != 0 || b.Seq != 0 {
+			t.Errorf("%s: %+v %+v; want the same refusal", header, a, b)
+		}
+		if a.Error != nil && (strings.Contains(a.Error.Description, secret) || !strings.Contains(a.Error.Description, header)) {
+			t.Errorf("%s: %q", header, a.Error.Description)
+		}
+	}
+	if got := publishFor(t, me, account, "mine", nats.ExpectedStreamHdr, "INTAKE"); got.Error != nil || got.Seq < 1e12 {
+		t.Errorf("its own: %+v; want it stored, and a time for a place", got)
+	}
+	if got := publishFor(t, me, account, "mine", nats.ExpectedStreamHdr, "CALLS"); got.Error == nil {
+		t.Errorf("another stream: %+v", got)
+	}
+}
+
+// TestPublicationsAreTakenAfterARestart: the door belongs to the server and is there whenever it is.
+func TestPublicationsAreTakenAfterARestart(t *testing.T) {
+	t.Parallel()
+	l, me, _ := tenants(t)
+	publishFor(t, me, account, "before")
+	l.Restart()
+	eventually(t, "a publication is confirmed", func() bool {
+		_, err := me.Request(streams.IntakeSubject(account), []byte("after"), within)
+		return err == nil
+	})
+}

@@ -1,0 +1,108 @@
+package streams
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/jwt/v2"
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// TenantLimits bound what the NATS clients of one tenant hold of a server. A zero value stands for its default, a
+// negative one for no limit of its own.
+type TenantLimits struct {
+	// Connections is how many may be open at the same time. Default 64. The embedded server alone can count them.
+	Connections int
+	// Subscriptions is how many one connection may have. Default 1,000.
+	Subscriptions int
+	// Payload is how many bytes one message may have. Default 1 MiB, which is the embedded server's limit for all.
+	Payload int
+	// Pending is how many bytes may wait for all connections of a tenant together, because they do not read.
+	// Above it the connection with the most of them is closed. Default 16 MiB. On the embedded server only.
+	Pending int64
+}
+
+// The defaults of [TenantLimits].
+const (
+	DefaultTenantConnections   = 64
+	DefaultTenantSubscriptions = 1000
+	DefaultTenantPending       = 16 << 20
+)
+
+func (l TenantLimits) filled() TenantLimits {
+	fill := func(n *int, d int) {
+		switch {
+		case *n == 0:
+			*n = d
+		case *n < 0:
+			*n = jwt.NoLimit
+		}
+	}
+	fill(&l.Connections, DefaultTenantConnections)
+	fill(&l.Subscriptions, DefaultTenantSubscriptions)
+	fill(&l.Payload, maxPayload)
+	if l.Pending == 0 {
+		l.Pending = DefaultTenantPending
+	}
+	return l
+}
+
+// apply sets the limits of a tenant's account on an embedded server. It must come before the account has its
+// ways in and out: the server takes an account's claims as a whole.
+func (l TenantLimits) apply(srv *server.Server, account *server.Account) {
+	l = l.filled()
+	claims := jwt.NewAccountClaims(account.Name)
+	claims.Name = account.Name
+	claims.Limits.Conn, claims.Limits.Subs, claims.Limits.Payload = int64(l.Connections), int64(l.Subscriptions), int64(l.Payload)
+	claims.Limits.LeafNodeConn = 0
+	srv.UpdateAccountClaims(account, claims)
+}
+
+// user sets the limits of a user on a server outside, which knows those of a connection alone.
+func (l TenantLimits) user(u *jwt.UserClaims) {
+	l = l.filled()
+	u.Limits.Subs, u.Limits.Payload = int64(l.Subscriptions), int64(l.Payload)
+}
+
+// watchPending closes the connections of tenants that let too much wait for them, until ctx ends. The server
+// itself has one limit for all connections, and our own need it high: they take in batches.
+func (s *Server) watchPending(ctx context.Context) {
+	const every = 500 * time.Millisecond
+	limit := s.auth.limits.filled().Pending
+	for limit > 0 && pause(ctx, every) {
+		srv := s.running.Load()
+		if srv == nil {
+			return
+		}
+		found, err := srv.Connz(&server.ConnzOptions{Username: true, Sort: server.ByPending, Limit: 1 << 20})
+		if err != nil {
+			s.log.Warn("what waits for connections is not known", "error", err)
+			continue
+		}
+		for _, c := range tooMuchPending(found.Conns, limit) {
+			s.log.Info("a tenant's connection is closed: too much waits for it to be read", "account", strings.TrimPrefix(c.Account, tenantPrefix),
+				"connection", c.Cid, "bytes", c.Pending)
+			_ = srv.DisconnectClientByID(c.Cid) // it may have gone by itself
+		}
+	}
+}
+
+// tooMuchPending picks the connections that have to go for each tenant to be within the limit: those with
+// the most first. It is pure.
+func tooMuchPending(conns []*server.ConnInfo, limit int64) []*server.ConnInfo {
+	sums := map[string]int64{}
+	for _, c := range conns {
+		sums[c.Account] += int64(c.Pending)
+	}
+	var over []*server.ConnInfo
+	for _, c := range slices.SortedFunc(slices.Values(conns), func(a, b *server.ConnInfo) int { return cmp.Compare(b.Pending, a.Pending) }) {
+		if strings.HasPrefix(c.Account, tenantPrefix) && sums[c.Account] > limit {
+			sums[c.Account] -= int64(c.Pending)
+			over = append(over, c)
+		}
+	}
+	return over
+}

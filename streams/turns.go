@@ -1,0 +1,220 @@
+package streams
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// Shares say how far one account may use a door that all accounts share. The zero value has the defaults.
+type Shares struct {
+	// Slots is how many requests of all accounts are handled at the same time. 0: 64. One account has three
+	// quarters of them at most, so that there is always one for another.
+	Slots int
+	// Waiting and WaitingBytes are how many requests of one account may wait for their turn, and how large they
+	// may be together. 0: 1,024 and 4 MiB. What is beyond is refused as exhausted.
+	Waiting      int
+	WaitingBytes int
+	// PerSecond is how many requests one account may make in a second, with as many at once. 0: any number.
+	PerSecond int
+}
+
+// Defaults of [Shares], and the bounds of all accounts together.
+const (
+	defaultDoorSlots    = 64
+	defaultDoorWaiting  = 1024
+	defaultDoorBytes    = 4 << 20
+	mostWaiting         = 16 << 10 // requests of all accounts that wait at a door ...
+	mostWaitingBytes    = 64 << 20 // ... beside one of each account, which always has room
+	mostPacedAccounts   = 1024     // whose pace is remembered before those who rest are forgotten
+	shareOfSlots        = 4        // one account leaves the fourth part of the slots to others
+	costOfOneRequest    = 256      // bytes that a request takes beside its body
+	closedToNewRequests = "the process stops: ask again"
+)
+
+// turns lets requests of many accounts through a bounded number of slots, one account after the other:
+// whoever has thousands waiting delays another's next request by the requests that are in hand, and by one
+// of each other account. It is safe for concurrent use.
+type turns[T any] struct {
+	shares Shares
+	share  int // slots of one account at most
+
+	mu      sync.Mutex
+	lanes   map[schemas.AccountID]*lane[T]
+	ready   []*lane[T] // those with something waiting and slots left of their share, in the order of their turns
+	inHand  int
+	waiting int
+	bytes   int
+	closed  bool
+	wake    chan struct{}
+	paces   map[schemas.AccountID]time.Time // when what was taken of an account's pace will have been earned
+}
+
+// lane is what one account has at a door. It exists only while it has something.
+type lane[T any] struct {
+	account schemas.AccountID
+	queue   []ticket[T]
+	bytes   int
+	inHand  int
+	listed  bool // among the ready ones
+}
+
+type ticket[T any] struct {
+	value T
+	size  int
+}
+
+func newTurns[T any](s Shares) *turns[T] {
+	s.Slots, s.Waiting = orDefault(s.Slots, defaultDoorSlots), orDefault(s.Waiting, defaultDoorWaiting)
+	s.WaitingBytes = orDefault(s.WaitingBytes, defaultDoorBytes)
+	return &turns[T]{
+		shares: s, share: max(s.Slots-s.Slots/shareOfSlots, 1), lanes: map[schemas.AccountID]*lane[T]{},
+		wake: make(chan struct{}, 1), paces: map[schemas.AccountID]time.Time{},
+	}
+}
+
+// offer has v wait for its turn. It does not block. Codes: exhausted (the account has too much waiting, or
+// is faster than it may be), unavailable (the door is full, or closes).
+func (t *turns[T]) offer(a schemas.AccountID, size int, v T, now time.Time) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return schemas.Errorf(schemas.Unavailable, "", closedToNewRequests)
+	}
+	if !t.paced(a, now) {
+		return schemas.Errorf(schemas.Exhausted, "", "the account makes more than %d requests a second here: slow down", t.shares.PerSecond)
+	}
+	size += costOfOneRequest
+	l := t.lanes[a]
+	if l != nil && len(l.queue) > 0 {
+		switch {
+		case len(l.queue) >= t.shares.Waiting || l.bytes+size > t.shares.WaitingBytes:
+			return schemas.Errorf(schemas.Exhausted, "", "%d requests of the account wait here already: wait for their answers before you ask more", len(l.queue))
+		case t.waiting >= mostWaiting || t.bytes+size > mostWaitingBytes:
+			return schemas.Errorf(schemas.Unavailable, "", "too many requests wait here: ask again later")
+		}
+	}
+	if l == nil {
+		l = &lane[T]{account: a}
+		t.lanes[a] = l
+	}
+	l.queue = append(l.queue, ticket[T]{v, size})
+	l.bytes += size
+	t.waiting, t.bytes = t.waiting+1, t.bytes+size
+	t.list(l)
+	return nil
+}
+
+// paced reports whether the account is within its pace, and counts the request.
+func (t *turns[T]) paced(a schemas.AccountID, now time.Time) bool {
+	if t.shares.PerSecond <= 0 {
+		return true
+	}
+	free, known := t.paces[a]
+	if rested := now.Add(-time.Second); !known || free.Before(rested) {
+		free = rested
+	}
+	if free = free.Add(time.Second / time.Duration(t.shares.PerSecond)); free.After(now) {
+		return false
+	}
+	if !known && len(t.paces) >= mostPacedAccounts {
+		for other, at := range t.paces {
+			if at.Before(now.Add(-time.Second)) {
+				delete(t.paces, other)
+			}
+		}
+	}
+	t.paces[a] = free
+	return true
+}
+
+// narrow says whether an account has to leave slots to others.
+func (t *turns[T]) narrow(yes bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.share = t.shares.Slots
+	if yes {
+		t.share = max(t.shares.Slots-t.shares.Slots/shareOfSlots, 1)
+	}
+	for _, l := range t.lanes {
+		t.list(l)
+	}
+}
+
+// list puts a lane behind the others that are ready, if it is.
+func (t *turns[T]) list(l *lane[T]) {
+	if !l.listed && len(l.queue) > 0 && l.inHand < t.share {
+		l.listed = true
+		t.ready = append(t.ready, l)
+	}
+	if len(t.ready) > 0 && t.inHand < t.shares.Slots {
+		select {
+		case t.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// next takes the request whose turn it is, if there is one and a slot for it. Done gives the slot back.
+func (t *turns[T]) next() (v T, done func(), ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.ready) == 0 || t.inHand >= t.shares.Slots {
+		return v, nil, false
+	}
+	l := t.ready[0]
+	t.ready[0] = nil
+	t.ready, l.listed = t.ready[1:], false
+	first := l.queue[0]
+	l.queue[0] = ticket[T]{}
+	l.queue = l.queue[1:]
+	l.bytes -= first.size
+	t.waiting, t.bytes = t.waiting-1, t.bytes-first.size
+	l.inHand++
+	t.inHand++
+	t.list(l)
+	return first.value, sync.OnceFunc(func() { t.done(l) }), true
+}
+
+func (t *turns[T]) done(l *lane[T]) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l.inHand--
+	t.inHand--
+	if l.inHand == 0 && len(l.queue) == 0 && t.lanes[l.account] == l {
+		delete(t.lanes, l.account)
+	}
+	t.list(l)
+}
+
+// run starts what waits, turn by turn, until ctx ends; then no more is taken, and what waits is handed to
+// refuse. Start is called by one goroutine and must not block for long; it calls done when its request is
+// over, from wherever that is.
+func (t *turns[T]) run(ctx context.Context, start func(v T, done func()), refuse func(v T, err error)) {
+	for ctx.Err() == nil {
+		if v, done, ok := t.next(); ok {
+			start(v, done)
+			continue
+		}
+		select {
+		case <-ctx.Done():
+		case <-t.wake:
+		}
+	}
+	t.mu.Lock()
+	t.closed = true
+	var left []T
+	for _, l := range t.lanes {
+		for _, waits := range l.queue {
+			left = append(left, waits.value)
+		}
+		l.queue = nil
+	}
+	t.ready = nil
+	t.mu.Unlock()
+	for _, v := range left {
+		refuse(v, schemas.Errorf(schemas.Unavailable, "", closedToNewRequests))
+	}
+}
