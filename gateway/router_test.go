@@ -204,7 +204,7 @@ func taken(t *testing.T, b *streams.Bus, do func(streams.Publication)) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		o := streams.ConsumeOptions{Name: "router", MaxAttempts: 1_000_000, MaxPending: 100_000}
+		o := streams.ConsumeOptions{Name: "intake", MaxAttempts: 1_000_000, MaxPending: 100_000}
 		done <- streams.Intake.Consume(ctx, b, o, func(_ context.Context, d streams.Delivery[streams.Raw]) error {
 			do(streams.Publication{Account: d.Account, Subject: d.Subject, Published: d.Published, Data: d.Value.Data})
 			cancel()

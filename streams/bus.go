@@ -87,12 +87,12 @@ type Bus struct {
 
 	trouble trouble
 	faults  faults
-	drops  changed         // told when the connection of live events was made anew
-	slow   sync.Map        // what to do when a subscription to live events fell behind: func() by *nats.Subscription
-	ctx    context.Context //nolint:containedctx // ends with the Bus: its background work hangs on it
-	stop   context.CancelFunc
-	parts  sync.WaitGroup
-	closed atomic.Bool
+	drops   changed         // told when the connection of live events was made anew
+	slow    sync.Map        // what to do when a subscription to live events fell behind: func() by *nats.Subscription
+	ctx     context.Context //nolint:containedctx // ends with the Bus: its background work hangs on it
+	stop    context.CancelFunc
+	parts   sync.WaitGroup
+	closed  atomic.Bool
 }
 
 // Open connects to the log and creates or upgrades its streams, consumers and buckets. It may be

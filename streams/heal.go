@@ -18,10 +18,10 @@ import (
 // started anew. That is what [Server.Run] does, in this process, as soon as writing works.
 const (
 	lookEvery   = time.Second // unless a test has no time
-	looksBroken = 2        // in a row, before anything is done: a stream that is being made looks broken for a moment
-	leastHeal   = 16 << 20 // bytes that are free, so that it does not stand still again at once
-	healFiles   = 64       // descriptors that are free
-	healTries   = 10       // starts that did not help, before the process is given up
+	looksBroken = 2           // in a row, before anything is done: a stream that is being made looks broken for a moment
+	leastHeal   = 16 << 20    // bytes that are free, so that it does not stand still again at once
+	healFiles   = 64          // descriptors that are free
+	healTries   = 10          // starts that did not help, before the process is given up
 	healPause   = 30 * time.Second
 	healQuiet   = time.Minute // without a failure, after which it counts as well
 	waitingLog  = time.Minute // between two lines that say that it still waits

@@ -145,7 +145,7 @@ func refusalOf(err error) *jetstream.APIError {
 	const codeBadRequest, codeUnavailable = 10003, 10008
 	switch public.Code {
 	case schemas.Exhausted:
-		return &jetstream.APIError{Code: http.StatusTooManyRequests, ErrorCode: codeMaxMessagesPerSubject, Description: public.Message}
+		return &jetstream.APIError{Code: http.StatusTooManyRequests, ErrorCode: codeStoreFailed, Description: public.Message}
 	case schemas.Invalid, schemas.Denied:
 		return &jetstream.APIError{Code: http.StatusBadRequest, ErrorCode: codeBadRequest, Description: public.Error()}
 	default:

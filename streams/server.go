@@ -64,10 +64,10 @@ type Server struct {
 	dir     *storeDir
 	log     *slog.Logger
 
-	mu      sync.Mutex // of starting and stopping
-	port    int        // the port in use; kept over a restart
-	running atomic.Pointer[server.Server]
-	closes  func() // ends what hangs on the running server
+	mu        sync.Mutex // of starting and stopping
+	port      int        // the port in use; kept over a restart
+	running   atomic.Pointer[server.Server]
+	closes    func()        // ends what hangs on the running server
 	lookEvery time.Duration // of Run. 0: a second
 	illness   atomic.Pointer[error]
 }

@@ -75,6 +75,9 @@ func asyncAPI() ([]byte, error) {
 			if c.about == "" {
 				c.about = r.About
 			}
+			if c.name == "intake" { // a door stores what is published here
+				subject = streams.IntakeSubject("*")
+			}
 		case c.name == "rpc":
 			subject = streams.RPCSubject + ".*"
 		case c.name == "approvals":
