@@ -59,7 +59,7 @@ func (g *Gateway) postCall(w http.ResponseWriter, r *http.Request, a schemas.Acc
 	if err != nil {
 		return err
 	}
-	door := admission.Door{Bus: g.Bus, Records: g.Records, Kind: admission.API, Log: g.Log}
+	door := admission.Door{Bus: g.Bus, Records: g.Records, Kind: admission.API, Log: g.Log, Serving: g.Serving}
 	got, err := door.Admit(r.Context(), a, req)
 	if err != nil {
 		return err

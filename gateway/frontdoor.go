@@ -32,6 +32,8 @@ type FrontDoor struct {
 	DefaultAccount schemas.AccountID
 	// Shares bound what one account may ask.
 	Shares streams.Shares
+	// Serving knows which providers are served: calls of others are refused. Nil: all are taken.
+	Serving admission.Serving
 }
 
 var semantic = regexp.MustCompile(`^\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$`)
@@ -99,6 +101,6 @@ func (f FrontDoor) admit(ctx context.Context, a schemas.AccountID, body []byte) 
 	if err != nil {
 		return admission.Accepted{}, err //nolint:wrapcheck // it is coded already
 	}
-	door := admission.Door{Bus: f.Bus, Records: f.Records, Kind: admission.NATS, Log: f.Log}
+	door := admission.Door{Bus: f.Bus, Records: f.Records, Kind: admission.NATS, Log: f.Log, Serving: f.Serving}
 	return door.Admit(ctx, a, req) //nolint:wrapcheck // it is coded already
 }

@@ -48,6 +48,9 @@ type Options struct {
 	Log     *slog.Logger // nil: silent
 	Version string       // shown by /healthz and the OpenAPI document
 
+	// Serving knows which providers are served: calls of others are refused. Nil: all are taken.
+	Serving admission.Serving
+
 	// MaxWait cuts ?wait=. Default [DefaultMaxWait].
 	MaxWait time.Duration
 	// Registry takes the gateway's metrics and is shown at /metrics with whatever else was

@@ -195,7 +195,7 @@ func (s *session) submit(ctx context.Context, op clientOp) error {
 	if err := s.allow(tickets.Send, req.Conversation); err != nil {
 		return err
 	}
-	door := admission.Door{Bus: s.g.Bus, Records: s.g.Records, Kind: admission.WebSocket, Log: s.g.Log}
+	door := admission.Door{Bus: s.g.Bus, Records: s.g.Records, Kind: admission.WebSocket, Log: s.g.Log, Serving: s.g.Serving}
 	got, err := door.Admit(ctx, s.account, req)
 	if err != nil {
 		return rename(err, under("request", err))

@@ -29,6 +29,8 @@ type Request struct {
 	Origin       *Origin         `json:"origin,omitzero"`
 	Group        *GroupRef       `json:"group,omitzero" jsonschema_description:"Of background calls: those of one group come back in one follow-up."`
 	TraceParent  string          `json:"traceparent,omitzero" jsonschema:"maxLength=128,pattern=^[A-Za-z0-9-]+$"`
+	// WaitForWorker has the call wait, until its deadline, though no worker serves its provider now.
+	WaitForWorker bool `json:"wait_for_worker,omitzero" jsonschema_description:"Accept the call though no worker serves its provider now: it waits until its deadline. Default: it is refused."`
 }
 
 // Origin says where a call came from, so that a follow-up finds its way back.
@@ -96,7 +98,7 @@ func (c Cancel) EventID() string { return string(c.Account) + "." + string(c.Cal
 // digest to be the same call. Everything but the id itself, the tenant and the trace counts; the
 // spacing and the order of the keys of the input do not.
 func (r Request) Digest() string {
-	r.ID, r.Account, r.TraceParent = "", "", ""
+	r.ID, r.Account, r.TraceParent, r.WaitForWorker = "", "", "", false
 	r.Input = canonical(r.Input)
 	if r.Origin != nil {
 		r.Origin = &Origin{Kind: r.Origin.Kind, Channel: r.Origin.Channel, Route: canonical(r.Origin.Route)}

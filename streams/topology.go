@@ -153,6 +153,9 @@ const (
 	// [schemas.RememberedKey]. They are written with UpdateFor and end with their time.
 	Remembered BucketName = "remembered"
 
+	// ServedProviders says which providers are served, by name; see [Served].
+	ServedProviders BucketName = "served"
+
 	// Boxes are the kept boxes of providers whose boxes outlive their worker.
 	Boxes BucketName = "boxes"
 )
@@ -195,6 +198,9 @@ func bucketRows() map[BucketName]bucketRow {
 		}},
 		Remembered: {ttl: rememberedKept, config: jetstream.KeyValueConfig{
 			Bucket: string(Remembered), Description: "Answers of people that count for later calls too.", History: 1, LimitMarkerTTL: 10 * time.Second, MaxValueSize: 16 << 10,
+		}},
+		ServedProviders: {ttl: day, config: jetstream.KeyValueConfig{
+			Bucket: string(ServedProviders), Description: "Which providers are served.", History: 1, LimitMarkerTTL: 10 * time.Second, MaxValueSize: 1 << 10,
 		}},
 		Boxes: {ttl: boxesKept, config: jetstream.KeyValueConfig{
 			Bucket: string(Boxes), Description: "Kept boxes that outlive their worker.", History: 1, LimitMarkerTTL: 10 * time.Second, MaxValueSize: 16 << 10,

@@ -185,6 +185,31 @@ func TestCancellingWhatNobodyServes(t *testing.T) {
 	})
 }
 
+// TestAWorkerNotesThatItServes: gateways know it, also when its lease is gone.
+func TestAWorkerNotesThatItServes(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		s := &streams.Served{Bus: w.bus}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- s.Run(ctx) }()
+		e := w.employ(&fake{})
+		time.Sleep(time.Minute)
+		e.retire()
+		time.Sleep(time.Minute)
+		if is, err := s.Serves(t.Context(), "fake"); err != nil || !is {
+			t.Errorf("served %v, %v; want a minute of grace", is, err)
+		}
+		time.Sleep(streams.DefaultServedGrace)
+		if is, err := s.Serves(t.Context(), "fake"); err != nil || is {
+			t.Errorf("served %v, %v; its worker is gone for long", is, err)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestOverdueCallsOfAProviderThatNobodyEverServed: the queue has no consumer at all.
 func TestOverdueCallsOfAProviderThatNobodyEverServed(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {

@@ -106,18 +106,5 @@ func (c *Closer) served(ctx context.Context, provider string) (bool, error) {
 	if queue.AckPending == 0 { // nobody has a call of it in hand, and nobody asks for one
 		return false, nil
 	}
-	keys, err := c.lease.bucket.Keys(ctx)
-	if err != nil {
-		return false, err //nolint:wrapcheck // it says what and where
-	}
-	for _, key := range keys {
-		p, err := c.lease.bucket.Get(ctx, key)
-		if err == nil && !p.Deleted && p.Value.Provider == provider {
-			return true, nil
-		}
-		if err != nil && !errors.Is(err, schemas.ErrNotFound) {
-			return false, err //nolint:wrapcheck // it says what and where
-		}
-	}
-	return false, nil
+	return streams.LivingWorker(ctx, c.Bus, provider) //nolint:wrapcheck // it says what and where
 }

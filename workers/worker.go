@@ -117,6 +117,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	parts.Go(func() { s.lease.keep(around, tell) })
 	parts.Go(func() { s.watchCancels(around, tell) })
 	parts.Go(func() { s.settleCancelled(around) })
+	parts.Go(func() { s.noteServed(around) })
 	parts.Go(func() { s.caps.keep(around) })
 	parts.Go(func() { s.keeper.keep(around) })
 	if r, ok := providers.As[providers.Reserver](s.Provider); ok {
@@ -165,6 +166,19 @@ func (w *Worker) begin() *shift {
 	s.keeper = newKeeper(s)
 	s.boxes = newBoxes(s)
 	return s
+}
+
+// noteServed tells the gateways, until ctx ends, that calls of the provider have somebody to go to.
+func (s *shift) noteServed(ctx context.Context) {
+	for {
+		err := streams.NoteServed(ctx, s.Bus, s.Name)
+		if err != nil && ctx.Err() == nil {
+			s.Log.Info("not noted that the provider is served: that is tried again", "error", err)
+		}
+		if !sleep(ctx, streams.ServedEvery) {
+			return
+		}
+	}
 }
 
 // me is the name under which this shift signs its starts.

@@ -203,8 +203,11 @@ func (n *node) addGateway(ctx context.Context, f gatewayFlags, operator operator
 	if _, err := n.records.EnsureAccount(ctx, records.Bootstrap{Account: id.Account, Key: id.Key, Provider: "local"}); err != nil {
 		return fmt.Errorf("account: %w", err)
 	}
+	serving := &streams.Served{Bus: n.bus, Grace: f.ProviderGrace}
+	n.addLast("served providers", serving.Run)
 	g := gateway.New(gateway.Options{
-		Bus: n.bus, Records: n.records, Log: n.log.With("part", "gateway"), Version: readBuild().Version, MaxWait: f.MaxWait,
+		Serving: serving,
+		Bus:     n.bus, Records: n.records, Log: n.log.With("part", "gateway"), Version: readBuild().Version, MaxWait: f.MaxWait,
 		Registry: n.metrics, Providers: []string{"local"}, Origins: f.Origins,
 		Tools:      func(d schemas.Dialect) (any, error) { return tools.DefinitionsFor(d, schemas.JobActions()) }, // as local has them
 		AgentTools: agentTools,
@@ -223,18 +226,27 @@ func (n *node) addGateway(ctx context.Context, f gatewayFlags, operator operator
 		n.add("intake", streams.IntakeDoor{Bus: n.bus, Shares: t.shares()}.Run)
 	}
 	n.add("front door", (&gateway.FrontDoor{
-		Bus: n.bus, Records: n.records, Log: n.log.With("part", "front door"), DefaultAccount: id.Account, Shares: t.shares(),
+		Bus: n.bus, Records: n.records, Log: n.log.With("part", "front door"), DefaultAccount: id.Account, Shares: t.shares(), Serving: serving,
 	}).Run)
 	n.endpoint.URL = "http://" + reach(l)
 	n.endpoint.Account, n.endpoint.Key = id.Account, id.Key
 	return nil
 }
 
+// providerNames are all that a sandbox may name.
+func providerNames() []string {
+	var names []string
+	for _, c := range records.Capabilities() {
+		names = append(names, c.Provider)
+	}
+	return names
+}
+
 // addCaretakers adds the parts that bring given-up messages to the dead letters, give calls among them
 // their result, and settle the ends of background jobs. Any number of processes may have them.
 func (n *node) addCaretakers() {
 	n.add("mover", (&streams.Mover{Bus: n.bus, Log: n.log.With("part", "mover")}).Run)
-	n.add("closer", (&workers.Closer{Bus: n.bus, Providers: []string{"local"}, Log: n.log.With("part", "closer")}).Run)
+	n.add("closer", (&workers.Closer{Bus: n.bus, Providers: providerNames(), Log: n.log.With("part", "closer")}).Run)
 	n.add("settler", (&workers.Settler{
 		Bus: n.bus, Limiter: n.limiter, Endpoints: n.records, Log: n.log.With("part", "settler"), Metrics: settlerMetrics(n.metrics),
 	}).Run)

@@ -86,10 +86,11 @@ type serverFlags struct {
 
 // gatewayFlags are those of the HTTP edge.
 type gatewayFlags struct {
-	Listen  address       `placeholder:"HOST:PORT" default:"127.0.0.1:8080" group:"Gateway" help:"Where HTTP clients reach the gateway; port 0 takes any free one."`
-	Account string        `placeholder:"ID" group:"Gateway" help:"Account that is made at the start. Default: the one of the data folder."`
-	Key     string        `placeholder:"KEY" group:"Gateway" secret:"" help:"Its bearer key; better by the environment, where other users cannot see it. Default: as --account."`
-	MaxWait time.Duration `placeholder:"DURATION" default:"60s" group:"Gateway" help:"Longest time that a request may wait for a result with ?wait=."`
+	Listen        address       `placeholder:"HOST:PORT" default:"127.0.0.1:8080" group:"Gateway" help:"Where HTTP clients reach the gateway; port 0 takes any free one."`
+	Account       string        `placeholder:"ID" group:"Gateway" help:"Account that is made at the start. Default: the one of the data folder."`
+	Key           string        `placeholder:"KEY" group:"Gateway" secret:"" help:"Its bearer key; better by the environment, where other users cannot see it. Default: as --account."`
+	MaxWait       time.Duration `placeholder:"DURATION" default:"60s" group:"Gateway" help:"Longest time that a request may wait for a result with ?wait=."`
+	ProviderGrace time.Duration `placeholder:"DURATION" default:"10m" group:"Gateway" help:"How long calls of a provider are taken after its last worker was seen; then they are refused, unless they say wait_for_worker."`
 	natsAccessFlags
 	adminFlag
 	replayFlags

@@ -40,6 +40,12 @@ type Records interface {
 	Resolve(ctx context.Context, a schemas.AccountID, r schemas.Request) (schemas.Call, error)
 }
 
+// Serving knows which providers are served.
+type Serving interface {
+	// Serves reports whether a provider has a worker, or had one lately.
+	Serves(ctx context.Context, provider string) (bool, error)
+}
+
 // Accepted is an admitted call.
 type Accepted struct {
 	Call schemas.Call
@@ -57,6 +63,9 @@ type Door struct {
 	Log     *slog.Logger // nil: silent
 	// Conversation is where the events of a request go that names none. Empty: a new one is made.
 	Conversation schemas.ConversationID
+	// Serving knows which providers have somebody to take their calls; calls of others are refused unless the
+	// request says that it waits. Nil: all are taken.
+	Serving Serving
 	// Since is when the request was made, for those that may come long after: a call of its id that was
 	// admitted later is its own. Zero: now.
 	Since time.Time
@@ -92,6 +101,9 @@ func (d Door) Admit(ctx context.Context, a schemas.AccountID, r schemas.Request)
 	if err != nil {
 		return d.known(ctx, a, r, err)
 	}
+	if err := d.served(ctx, r, call.Provider); err != nil {
+		return d.known(ctx, a, r, err)
+	}
 	call.Digest = r.Digest() // of what the client sent
 	if call.Origin == nil {
 		call.Origin = &schemas.Origin{Kind: d.Kind}
@@ -116,6 +128,20 @@ func (d Door) Admit(ctx context.Context, a schemas.AccountID, r schemas.Request)
 	d.tell(ctx, call)
 	d.record(ctx, call)
 	return Accepted{Call: call}, nil
+}
+
+// served refuses a call that nobody would take.
+func (d Door) served(ctx context.Context, r schemas.Request, provider string) error {
+	if d.Serving == nil || r.WaitForWorker {
+		return nil
+	}
+	if is, err := d.Serving.Serves(ctx, provider); is || err != nil {
+		return err //nolint:wrapcheck // it is coded already
+	}
+	return &schemas.Error{
+		Code: schemas.Unavailable, Field: "sandbox", Message: "no worker serves its provider " + schemas.Quotable(provider) +
+			": start one, name a sandbox of another provider, or send wait_for_worker to have the call wait until its deadline",
+	}
 }
 
 // known answers a request that cannot be resolved now: it may be the repeat of one that could.

@@ -558,6 +558,42 @@ func TestAnAnswerWhoseCallHasRunIsNotHandedOnAgain(t *testing.T) {
 	})
 }
 
+// unserved are providers of which one is served.
+type unserved struct{ only string }
+
+func (u unserved) Serves(_ context.Context, provider string) (bool, error) {
+	return provider == u.only, nil
+}
+
+// A call that nobody would take is refused at once, with the remedy, unless it says that it waits. The repeat of one
+// that was taken is that one.
+func TestACallThatNobodyWouldTakeIsRefused(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *streams.Bus) {
+		door := Door{Bus: b, Records: &book{}, Kind: API, Serving: unserved{"other"}}
+		_, err := door.Admit(t.Context(), alice, bash("x", "true"))
+		if schemas.CodeOf(err) != schemas.Unavailable || !strings.Contains(err.Error(), "wait_for_worker") {
+			t.Errorf("%v: want it refused with the remedy", err)
+		}
+		if _, err := streams.FindCall(t.Context(), b, alice, "x"); schemas.CodeOf(err) != schemas.NotFound {
+			t.Errorf("%v: it is a call all the same", err)
+		}
+		waits := bash("x", "true")
+		waits.WaitForWorker = true
+		first, err := door.Admit(t.Context(), alice, waits)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := door.Admit(t.Context(), alice, bash("x", "true"))
+		if err != nil || !again.Existing || again.Call.Accepted != first.Call.Accepted {
+			t.Errorf("%+v, %v: want the call that waits", again, err)
+		}
+		door.Serving = unserved{first.Call.Provider}
+		if _, err := door.Admit(t.Context(), alice, bash("y", "true")); err != nil {
+			t.Errorf("where it is served: %v", err)
+		}
+	})
+}
+
 // An id is free again a day after its call was admitted, once that has its end, also before it is forgotten.
 func TestAnIDIsUsedAgainAfterADay(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *streams.Bus) {

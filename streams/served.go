@@ -1,0 +1,115 @@
+package streams
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// ServedEvery is how often the workers of a provider note that they serve it.
+const ServedEvery = 30 * time.Second
+
+// servedRecord says that a provider was served; when, the log itself says.
+type servedRecord struct {
+	Provider string `json:"provider"`
+}
+
+// NoteServed notes that a provider is served, unless another worker has done so just now.
+func NoteServed(ctx context.Context, b *Bus, provider string) error {
+	bucket := OpenBucket[servedRecord](b, ServedProviders)
+	p, err := bucket.Get(ctx, provider)
+	switch {
+	case err == nil && b.Now().Sub(p.Stored) < ServedEvery*2/3:
+		return nil
+	case err != nil && !errors.Is(err, schemas.ErrNotFound):
+		return err
+	}
+	_, err = bucket.Put(ctx, provider, servedRecord{provider})
+	return err
+}
+
+// DefaultServedGrace is how long calls of a provider are taken after its last worker was seen.
+const DefaultServedGrace = 10 * time.Minute
+
+// Served knows which providers are served, from memory. While it has not run for a moment it takes every
+// provider to be: who starts it may start the workers too.
+type Served struct {
+	Bus *Bus
+	// Grace is how long a provider counts as served after its last worker was seen, so that a worker may be
+	// started again. Default [DefaultServedGrace].
+	Grace time.Duration
+
+	mu    sync.Mutex
+	begun time.Time            // by the log's clock; zero: it does not run yet
+	seen  map[string]time.Time // likewise
+}
+
+// servedFirst is how long after its start nothing is refused.
+const servedFirst = 15 * time.Second
+
+// Run follows the notes of the workers until ctx ends, then returns nil.
+func (s *Served) Run(ctx context.Context) error {
+	s.mu.Lock()
+	s.begun, s.seen = s.Bus.Now(), map[string]time.Time{}
+	s.mu.Unlock()
+	for p, err := range OpenBucket[servedRecord](s.Bus, ServedProviders).Watch(ctx) {
+		if err != nil || p.Deleted {
+			continue
+		}
+		s.see(p.Key, p.Stored)
+	}
+	return nil
+}
+
+func (s *Served) see(provider string, at time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if at.After(s.seen[provider]) {
+		s.seen[provider] = at
+	}
+}
+
+// Serves reports whether a provider has a worker, or had one within the grace. It costs a look at the log only
+// before the answer is no.
+func (s *Served) Serves(ctx context.Context, provider string) (bool, error) {
+	now := s.Bus.Now()
+	s.mu.Lock()
+	yes := servedAt(s.begun, s.seen[provider], now, orDefault(s.Grace, DefaultServedGrace))
+	s.mu.Unlock()
+	if yes {
+		return true, nil
+	}
+	living, err := LivingWorker(ctx, s.Bus, provider) // one of an older version notes nothing
+	if living {
+		s.see(provider, now)
+	}
+	return living, err
+}
+
+// servedAt is the rule of [Served.Serves] as far as memory goes. It is pure.
+func servedAt(begun, seen, now time.Time, grace time.Duration) bool {
+	return begun.IsZero() || now.Sub(begun) < servedFirst || !seen.IsZero() && now.Sub(seen) < grace
+}
+
+// LivingWorker reports whether a worker of the provider has its lease. It reads every lease.
+func LivingWorker(ctx context.Context, b *Bus, provider string) (bool, error) {
+	leases := OpenBucket[servedRecord](b, Leases)
+	keys, err := leases.Keys(ctx)
+	if err != nil {
+		return false, err
+	}
+	for _, key := range keys {
+		p, err := leases.Get(ctx, key)
+		switch {
+		case errors.Is(err, schemas.ErrNotFound):
+		case err != nil:
+			return false, err
+		case !p.Deleted && p.Value.Provider == provider:
+			return true, nil
+		}
+	}
+	return false, nil
+}
