@@ -66,9 +66,12 @@ func (b *broom) sweep(ctx context.Context) error {
 	if err != nil {
 		return err //nolint:wrapcheck // it is coded already
 	}
-	keys, err := b.store.records.Keys(ctx)
-	if err != nil {
-		return err //nolint:wrapcheck // it is coded already
+	var all []found // read at once: one after the other they would take a round trip each
+	for p, err := range b.store.records.All(ctx) {
+		if err != nil {
+			return err //nolint:wrapcheck // what cannot be read must not be taken for gone
+		}
+		all = append(all, found{p.Value, p.Revision})
 	}
 	var errs []error
 	alive, kept := map[streams.DurableName]bool{}, []found{}
@@ -81,18 +84,19 @@ func (b *broom) sweep(ctx context.Context) error {
 		suspects[n] = true
 		return b.suspects[n]
 	}
-	for _, key := range keys {
-		p, err := b.store.records.Get(ctx, key)
-		if errors.Is(err, schemas.ErrNotFound) {
-			continue
-		}
-		if err != nil {
-			return err //nolint:wrapcheck // what cannot be read must not be taken for gone
-		}
-		f := found{p.Value, p.Revision}
-		if f.Ended && len(f.Forks) == 0 || !f.Ended && f.expired(b.store.now()) {
-			errs = append(errs, b.store.remove(ctx, f))
-			continue
+	for _, f := range all {
+		if b.over(f) { // again, as it is now: somebody may have used it since all were read
+			p, err := b.store.records.Get(ctx, recordKey(f.Account, f.Path))
+			if errors.Is(err, schemas.ErrNotFound) {
+				continue
+			}
+			if err != nil {
+				return err //nolint:wrapcheck // it is coded already
+			}
+			if f = (found{p.Value, p.Revision}); b.over(f) {
+				errs = append(errs, b.store.remove(ctx, f))
+				continue
+			}
 		}
 		if owner := (streams.DurableName{Account: f.Account}); !alive[owner] {
 			there, err := b.has(ctx, f.Account)
@@ -122,6 +126,11 @@ func (b *broom) sweep(ctx context.Context) error {
 	}
 	b.suspects = suspects
 	return errors.Join(errs...)
+}
+
+// over reports whether a stream's time is over, or it was kept for forks only that are gone.
+func (b *broom) over(f found) bool {
+	return f.Ended && len(f.Forks) == 0 || !f.Ended && f.expired(b.store.now())
 }
 
 // has reports whether there is an account. One that cannot be read is there.
