@@ -137,8 +137,9 @@ func NewJobEvent(j Job, t EventType, id string, at time.Time, data any) Event {
 // JobStartedID is the id of the event that tells of a job's start.
 func JobStartedID(a AccountID, j JobID) string { return JobKey(a, j) + ".started" }
 
-// JobFinishedID is the id of the one event that tells of a job's end.
-func JobFinishedID(a AccountID, j JobID) string { return JobKey(a, j) + ".finished" }
+// JobFinishedID is the id of the one event that tells of a job's end. It is that of no event of a call, whatever
+// the call's id is.
+func JobFinishedID(a AccountID, j JobID) string { return JobKey(a, j) + ".jobfinished" }
 
 // FollowUpEventID is the id of the event that tells of a follow-up.
 func FollowUpEventID(a AccountID, f FollowUpID) string {

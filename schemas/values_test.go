@@ -141,7 +141,7 @@ func TestErrorsKnowTheLibrarysWords(t *testing.T) {
 func TestEventIDsAreOnePerThing(t *testing.T) {
 	a, c := AccountID("acct_1"), CallID("call_1")
 	ids := []string{AcceptedID(a, c), StartedID(a, c, 1), StartedID(a, c, 2), OutputID(a, c, 1, 2), OutputID(a, c, 12, 2), OutputID(a, c, 1, 22), FinishedID(a, c),
-		FinishedID("acct_2", c), FinishedID(a, "call_2"), Cancel{Account: a, Call: c}.EventID(), exampleCall().EventID()}
+		FinishedID("acct_2", c), FinishedID(a, "call_2"), JobFinishedID(a, JobID(c)), JobStartedID(a, JobID(c)), Cancel{Account: a, Call: c}.EventID(), exampleCall().EventID()}
 	slices.Sort(ids)
 	if n := len(ids); len(slices.Compact(ids)) != n {
 		t.Errorf("two things share an id: %q", ids)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/clock"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 	"github.com/sandjet/sandjet/workers/limits"
@@ -120,6 +121,7 @@ func (x *settling) handle(ctx context.Context, d streams.Delivery[schemas.Comple
 	if d.Account != d.Value.Account {
 		return schemas.Errorf(schemas.Invalid, "settle", "the end of a job of %s came as one of %s", schemas.Quotable(string(d.Value.Account)), d.Account)
 	}
+	begun := clock.Now()
 	if err := x.at(settleTaken); err != nil {
 		return err
 	}
@@ -137,7 +139,9 @@ func (x *settling) handle(ctx context.Context, d streams.Delivery[schemas.Comple
 	if err != nil {
 		return streams.RetryAfter(again, err) // whatever is wrong with the records, the job must be settled
 	}
-	doubt := seen && x.bus.Now().Sub(d.Published) > sureWithin // what was told then may be out of the log's mind
+	// What was told by now may be out of the log's mind: that of an earlier handling, or of another settler while
+	// this one stood still.
+	doubt := x.bus.Now().Sub(d.Published) > sureWithin && (seen || clock.Since(begun) > sureWithin)
 	if j.State != schemas.JobUnstarted {                       // else its call has told
 		var since time.Time
 		if doubt {
