@@ -19,7 +19,8 @@ import (
 type boxes struct {
 	*shift
 
-	rows *streams.Bucket[boxRow] // nil: boxes end with their worker, and so does what is known of them
+	rows   *streams.Bucket[boxRow] // nil: boxes end with their worker, and so does what is known of them
+	owners *owners                 // nil: any worker reaches any box
 
 	mu   sync.Mutex
 	held map[string]*heldBox // by boxKey
@@ -60,6 +61,8 @@ func newBoxes(s *shift) *boxes {
 	b := &boxes{shift: s, held: map[string]*heldBox{}}
 	if !providers.ProfileOf(s.Provider).JobsEndWithWorker {
 		b.rows = streams.OpenBucket[boxRow](s.Bus, streams.Boxes)
+	} else {
+		b.owners = &owners{bucket: streams.OpenBucket[ownerRow](s.Bus, streams.Boxes), lease: s.lease, prefix: "owner." + s.Name + ".", rows: map[string]owned{}}
 	}
 	return b
 }
@@ -79,6 +82,9 @@ func (b *boxes) shared() time.Duration {
 // or made ready elsewhere: try again), invalid (a script has failed).
 func (t *turn) acquire(ctx context.Context, r providers.Reserver, key string, o *order) error {
 	const tries = 3
+	if err := t.boxes.own(ctx, r, key); err != nil {
+		return err
+	}
 	for range tries {
 		ref, err := r.Reserve(ctx, key, o.command.Spec)
 		if err != nil {
@@ -95,6 +101,49 @@ func (t *turn) acquire(ctx context.Context, r providers.Reserver, key string, o 
 		}
 	}
 	return schemas.Errorf(schemas.Unavailable, "reserve", "the sandbox's box ends again and again: the call waits for one that stays")
+}
+
+// own makes sure that no other worker has the box, where boxes end with their worker.
+func (b *boxes) own(ctx context.Context, r providers.Reserver, key string) error {
+	if b.owners == nil {
+		return nil
+	}
+	lost, err := b.owners.own(ctx, key)
+	if lost { // this worker was taken for dead: what others see now is another box
+		b.mu.Lock()
+		h := b.held[key]
+		if h != nil {
+			delete(b.held, key)
+		}
+		b.mu.Unlock()
+		if h != nil {
+			_ = r.Release(ctx, h.row.Ref)
+		}
+	}
+	return err
+}
+
+// disownUnused lets other workers have what is not here any more. A box that has just ended may be being made anew
+// by a call, so that takes as long as no call has wanted it.
+func (b *boxes) disownUnused(ctx context.Context) {
+	if b.owners == nil {
+		return
+	}
+	for _, key := range b.owners.unasked(max(b.ProbeEvery, time.Second)) {
+		b.mu.Lock()
+		_, held := b.held[key]
+		b.mu.Unlock()
+		if !held {
+			b.owners.disown(ctx, key)
+		}
+	}
+}
+
+// disownAll is disown for every box, when the worker has no call in hand any more.
+func (b *boxes) disownAll(ctx context.Context) {
+	if b.owners != nil {
+		b.owners.disownAll(ctx)
+	}
 }
 
 // enter notes that the turn is in a box. A turn that had to reserve its box again is in there once.

@@ -60,7 +60,7 @@ func (t *turn) launch(ctx context.Context) error {
 	case err == nil:
 	case ctx.Err() != nil, schemas.CodeOf(err) == schemas.Unavailable, errors.Is(err, errNoRoom):
 		t.abandon(ctx, l)
-		return streams.RetryAfter(again, err) // nothing was started
+		return streams.RetryAfter(awhile(err, t.delivery.Attempt), err) // nothing was started
 	default:
 		t.abandon(ctx, l)
 		return t.finish(ctx, unpreparedResult(t.call, err))

@@ -26,6 +26,7 @@ type sign struct {
 	Worker   string    `json:"worker"`
 	Provider string    `json:"provider"`
 	Started  time.Time `json:"started"`
+	Store    string    `json:"store,omitzero"` // which workspaces it sees, see [Storer]
 }
 
 // lease is a worker's sign of life on the log.

@@ -74,6 +74,7 @@ func (b *boxes) look(ctx context.Context, r providers.Reserver) {
 			return
 		case <-tick.C:
 		}
+		b.disownUnused(ctx)
 		busy := b.keeper.inBoxes()
 		all := b.list()
 		b.Metrics.Boxes(b.Name, len(all))

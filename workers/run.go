@@ -50,7 +50,7 @@ func (t *turn) run(ctx context.Context) error {
 	switch {
 	case err == nil:
 	case ctx.Err() != nil, schemas.CodeOf(err).Retryable():
-		return streams.RetryAfter(again, err) // nothing was started
+		return streams.RetryAfter(awhile(err, t.delivery.Attempt), err) // nothing was started
 	default:
 		return t.finish(ctx, unpreparedResult(t.call, err))
 	}

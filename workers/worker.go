@@ -131,6 +131,10 @@ func (w *Worker) Run(ctx context.Context) error {
 			return nil
 		}
 	}
+	if err := s.checkStore(ctx); err != nil {
+		return err
+	}
+	defer s.boxes.disownAll(around) // before the lease ends
 	s.Log.Info("worker takes calls", "slots", s.Slots)
 	err := streams.Calls.Consume(ctx, s.Bus, streams.ConsumeOptions{
 		Name: "w-" + s.Name, Filter: s.Name, Slots: s.Slots, Grace: s.Grace, MaxAttempts: maxAttempts,
@@ -159,7 +163,7 @@ func (w *Worker) begin() *shift {
 	s.Log = s.Log.With("worker", me, "provider", s.Name)
 	s.lease = &lease{
 		bucket: streams.OpenBucket[sign](s.Bus, streams.Leases), log: s.Log, fault: func() error { return s.at(atRenewal, schemas.Call{}) },
-		sign: sign{Worker: me, Provider: s.Name, Started: s.Bus.Now()},
+		sign: sign{Worker: me, Provider: s.Name, Started: s.Bus.Now(), Store: storeOf(s.Provider)},
 	}
 	s.cancels = newCancelSet(maxCancels, cancelsMatter)
 	s.caps = &caps{limiter: s.Limiter, most: s.AccountCap, log: s.Log, held: make(map[string]limits.Lease)}

@@ -185,7 +185,8 @@ type workerCommand struct {
 // Help is the long help.
 func (*workerCommand) Help() string {
 	return `A worker as a process of its own, beside the sandboxes that it uses. Run as many as you like: each call
-goes to one of them. Workers on several hosts must see the same <data-dir>/workspaces.
+goes to one of them. Workers on several hosts must see the same <data-dir>/workspaces: one that does not
+refuses to start. A kept sandbox lives in one worker, and its calls find that one.
 Killing a worker loses no call: what only read is run again by another one, what may have had an
 effect ends as interrupted and is not run again.
 

@@ -114,6 +114,7 @@ type Provider struct {
 	jobs    jobs
 	ending  sync.WaitGroup // boxes on their way out and in
 
+	store      string        // identity of the workspaces
 	done       chan struct{} // closed when the provider is
 	pids       int           // processes of a box that asks for no number
 	meterEvery time.Duration
@@ -220,6 +221,9 @@ func prepare(o Options) (*Provider, error) {
 	p.jobs.live = map[string]*job{}
 	if p.jobs.dirs, err = openJobs(p.opt.StateDir); err != nil {
 		return nil, schemas.Wrap(schemas.Unavailable, "local", "the directory for jobs cannot be used", err)
+	}
+	if p.store, err = storeID(p.opt.Workspaces); err != nil {
+		return nil, schemas.Wrap(schemas.Unavailable, "local", "the directory for workspaces cannot be written", err)
 	}
 	if p.null, err = os.OpenFile(os.DevNull, os.O_RDWR, 0); err != nil {
 		return nil, fmt.Errorf("local: %w", err)

@@ -1,0 +1,59 @@
+//go:build linux
+
+package local
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// storeFile is in the directory of the workspaces and says which one it is. No workspace can have its name: those
+// that begin with a dot are refused.
+const storeFile = ".store-id"
+
+// WorkspaceStore identifies the directory of the workspaces: workers that see the same files get the same.
+func (p *Provider) WorkspaceStore() string { return p.store }
+
+// storeID reads the identity of a directory, or gives it one. Of several processes that do so at the same time one wins.
+func storeID(dir string) (string, error) {
+	path := filepath.Join(dir, storeFile)
+	if id, err := readStoreID(path); !errors.Is(err, fs.ErrNotExist) {
+		return id, err
+	}
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	f, err := os.CreateTemp(dir, storeFile+".*")
+	if err != nil {
+		return "", fmt.Errorf("identity of the workspaces: %w", err)
+	}
+	defer os.Remove(f.Name()) //nolint:errcheck // it is linked or of no use
+	_, err = f.WriteString("store_" + hex.EncodeToString(b[:]) + "\n")
+	if err = errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close()); err != nil {
+		return "", fmt.Errorf("identity of the workspaces: %w", err)
+	}
+	if err := os.Link(f.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", fmt.Errorf("identity of the workspaces: %w", err)
+	}
+	return readStoreID(path)
+}
+
+func readStoreID(path string) (string, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("identity of the workspaces: %w", err)
+	}
+	const prefix, length = "store_", 6 + 32
+	id := string(data)
+	if len(id) > 0 && id[len(id)-1] == '\n' {
+		id = id[:len(id)-1]
+	}
+	if len(id) != length || id[:len(prefix)] != prefix {
+		return "", fmt.Errorf("%s is damaged: remove it when no worker runs", path) //nolint:err113 // the caller codes it
+	}
+	return id, nil
+}

@@ -1,0 +1,88 @@
+package workers
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// Storer is a provider whose workspaces are files that several workers must share.
+type Storer interface {
+	// WorkspaceStore identifies where they lie: the same for all who see the same files.
+	WorkspaceStore() string
+}
+
+// storeOf is the identity of a provider's workspaces, empty where that is no matter.
+func storeOf(p providers.Provider) string {
+	if s, ok := providers.As[Storer](p); ok {
+		return s.WorkspaceStore()
+	}
+	return ""
+}
+
+// foreign returns a worker of the same provider whose workspaces are others than mine and who was there before me.
+func foreign(mine sign, all []sign) (other sign, found bool) {
+	for _, s := range all {
+		older := cmp.Or(s.Started.Compare(mine.Started), cmp.Compare(s.Worker, mine.Worker)) < 0
+		if s.Provider == mine.Provider && s.Store != "" && mine.Store != "" && s.Store != mine.Store && s.Worker != mine.Worker && older {
+			return s, true
+		}
+	}
+	return sign{}, false
+}
+
+// checkStore refuses to work beside others of the provider with workspaces of one's own: every second call would see
+// other files. One that has just died still has its lease for a moment. Code: conflict.
+func (s *shift) checkStore(ctx context.Context) error {
+	if s.lease.sign.Store == "" {
+		return nil
+	}
+	end := time.Now().Add(2 * leaseTTL)
+	for {
+		other, found, err := s.findForeign(ctx)
+		if err == nil && !found {
+			return nil
+		}
+		// A lease that is being renewed may be missing in a list, so who was seen is asked for by name.
+		for held := found; held; {
+			if time.Now().After(end) {
+				return &schemas.Error{Code: schemas.Conflict, Field: "workspaces", Message: fmt.Sprintf(
+					"worker %s of the provider %s has workspaces in another folder than this one: calls would see the files of one or of the other. "+
+						"Mount the same folder workspaces in the data folders of all workers, or stop the others", other.Worker, s.Name)}
+			}
+			if !sleep(ctx, leaseRenew/2) {
+				return nil
+			}
+			if is, err := hasLease(ctx, s.lease.bucket, other.Worker); err == nil {
+				held = is
+			}
+		}
+		if !sleep(ctx, leaseRenew/2) {
+			return nil
+		}
+	}
+}
+
+// findForeign looks through the leases, more than once: one that is just being renewed may be missing in a list.
+func (s *shift) findForeign(ctx context.Context) (other sign, found bool, err error) {
+	const looks = 3
+	for range looks {
+		var all []sign
+		for p, err := range s.lease.bucket.All(ctx) {
+			if err != nil {
+				return other, false, fmt.Errorf("look for workers with other workspaces: %w", err)
+			}
+			if !p.Deleted {
+				all = append(all, p.Value)
+			}
+		}
+		if other, found = foreign(s.lease.sign, all); found {
+			return other, true, nil
+		}
+	}
+	return other, false, nil
+}
