@@ -1,7 +1,6 @@
 package records
 
 import (
-
 	"github.com/sandjet/sandjet/schemas"
 )
 

@@ -27,7 +27,7 @@ type Store struct {
 
 	bucket vault
 	now    func() time.Time // the log's
-	opened uint64 // the last revision that Open has read
+	opened uint64           // the last revision that Open has read
 
 	mu     sync.RWMutex
 	index  *index
@@ -42,7 +42,7 @@ type Store struct {
 func Open(ctx context.Context, bus *streams.Bus, ring *seal.Ring) (*Store, error) {
 	s := &Store{
 		bucket: vault{streams.OpenBucket[stored](bus, streams.Records), ring},
-		now: bus.Now, index: newIndex(), seen: map[string]uint64{}, locked: map[string]error{},
+		now:    bus.Now, index: newIndex(), seen: map[string]uint64{}, locked: map[string]error{},
 	}
 	for p, err := range s.bucket.All(ctx) {
 		s.opened = max(s.opened, p.Revision)

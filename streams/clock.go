@@ -34,7 +34,7 @@ type logTime struct {
 }
 
 // now is the log's time when so much has elapsed.
-func (l logTime) now(elapsed time.Duration) time.Time { return l.at.Add(elapsed - l.elapsed) }
+func (l *logTime) now(elapsed time.Duration) time.Time { return l.at.Add(elapsed - l.elapsed) }
 
 // take takes in what the log's clock says, by so much exact. Anew says that the connection is another than at the
 // last time: this process may have stood still, with all its clocks.

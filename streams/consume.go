@@ -85,14 +85,14 @@ func RetryAfter(d time.Duration, err error) error {
 	return retryAfter{delay: max(d, 0), err: err}
 }
 
-// givenUp is the verdict of [GiveUp].
-type givenUp struct{ error }
+// giveUpError is the verdict of [GiveUp].
+type giveUpError struct{ error }
 
-func (g givenUp) Unwrap() error { return g.error }
+func (g giveUpError) Unwrap() error { return g.error }
 
 // GiveUp is the verdict that a message ends among the dead letters for the reason err, also where the
 // reason is one for which messages are usually tried again.
-func GiveUp(err error) error { return givenUp{err} }
+func GiveUp(err error) error { return giveUpError{err} }
 
 // Consume hands messages to handle until ctx ends; then it takes no more, gives what is in hand the
 // grace, cancels the context of the rest, waits for all and returns nil. It makes the durable if
@@ -290,7 +290,7 @@ const (
 func judge(err error, stopped bool, attempt uint64, most int) verdict {
 	const shortage = time.Second
 	r, again := errors.AsType[retryAfter](err)
-	_, final := errors.AsType[givenUp](err)
+	_, final := errors.AsType[giveUpError](err)
 	switch {
 	case err == nil:
 		return verdict{kind: verdictAck}

@@ -47,7 +47,7 @@ func (s *Server) Run(ctx context.Context) error {
 			s.log.Warn("the log is started again", "try", n.tries, "error", broken)
 			switch err := s.Restart(ctx); {
 			case ctx.Err() != nil:
-				return nil
+				return nil //nolint:nilerr // it was stopped meanwhile
 			case err != nil:
 				s.log.Error("the log has not started", "try", n.tries, "error", err)
 			default:

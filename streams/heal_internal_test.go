@@ -75,7 +75,7 @@ func TestAServerThatCouldNotWriteIsHealed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer b.Close(context.WithoutCancel(ctx)) //nolint:errcheck // the server may be gone
+	defer b.Close(context.WithoutCancel(ctx)) // the server may be gone
 	confirmed := 0
 	call := func() error {
 		c := schemas.Call{

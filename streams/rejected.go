@@ -54,7 +54,7 @@ func (p Publication) Rejected(why *schemas.Error) schemas.Event {
 		ID           schemas.CallID         `json:"id"`
 		Conversation schemas.ConversationID `json:"conversation"`
 	}
-	if json.Unmarshal(p.Data, &seen) != nil || seen.Conversation.Validate() != nil {
+	if err := json.Unmarshal(p.Data, &seen); err != nil || seen.Conversation.Validate() != nil {
 		seen.Conversation = RejectedConversation
 	}
 	if seen.ID.Validate() != nil {

@@ -142,7 +142,7 @@ func (x *settling) handle(ctx context.Context, d streams.Delivery[schemas.Comple
 	// What was told by now may be out of the log's mind: that of an earlier handling, or of another settler while
 	// this one stood still.
 	doubt := x.bus.Now().Sub(d.Published) > sureWithin && (seen || clock.Since(begun) > sureWithin)
-	if j.State != schemas.JobUnstarted {                       // else its call has told
+	if j.State != schemas.JobUnstarted { // else its call has told
 		var since time.Time
 		if doubt {
 			since = d.Published

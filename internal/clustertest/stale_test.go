@@ -176,6 +176,7 @@ func TestWhatIsConfirmedIsFoundAtAServerThatIsBehind(t *testing.T) {
 					close(begun)
 				case streams.ItemEvent:
 					seen++
+				case streams.ItemAttached:
 				}
 				if seen == events {
 					break

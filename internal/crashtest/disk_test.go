@@ -53,7 +53,7 @@ func fill(t *testing.T, dir string) (free func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close() //nolint:errcheck // there is no room for anything
+	defer f.Close() // there is no room for anything
 	for _, piece := range []int{1 << 20, 4 << 10, 1} {
 		for {
 			if _, err := f.Write(make([]byte, piece)); err != nil {

@@ -22,7 +22,6 @@ import (
 
 // links are the networks between the roles and the server: a proxy for each role.
 type links struct {
-	mu     sync.Mutex
 	byRole map[string]*faultproxy.Proxy
 	target string
 }
@@ -65,7 +64,7 @@ func (l *links) lead(ctx context.Context, t *testing.T, c *cluster, p *process, 
 type fault struct {
 	name string
 	// strikes has it go wrong, stays as long as it lasts and mends it.
-	strikes func(ctx context.Context, c *cluster, t *testing.T, p *process, lasts time.Duration)
+	strikes func(ctx context.Context, t *testing.T, c *cluster, p *process, lasts time.Duration)
 }
 
 // faultsOf are those that may hit a role. The server has no network of its own to lose: all others do.
@@ -78,7 +77,7 @@ func faultsOf(c *cluster, p *process) []fault {
 }
 
 // standStill pauses a process, as a suspended machine or a migration does. Its connections stay open.
-func standStill(ctx context.Context, _ *cluster, t *testing.T, p *process, lasts time.Duration) {
+func standStill(ctx context.Context, t *testing.T, _ *cluster, p *process, lasts time.Duration) {
 	t.Helper()
 	p.signal(t, syscall.SIGSTOP)
 	defer p.signal(t, syscall.SIGCONT)
@@ -86,19 +85,19 @@ func standStill(ctx context.Context, _ *cluster, t *testing.T, p *process, lasts
 }
 
 // killAndRevive is as in the other tests: gone, and back after a while.
-func killAndRevive(ctx context.Context, c *cluster, t *testing.T, p *process, lasts time.Duration) {
+func killAndRevive(ctx context.Context, t *testing.T, c *cluster, p *process, lasts time.Duration) {
 	t.Helper()
 	p.kill()
 	pause(ctx, min(lasts, 2*time.Second))
 	c.revive(t, p)
 }
 
-func cutOff(_ context.Context, c *cluster, _ *testing.T, p *process, _ time.Duration) {
+func cutOff(_ context.Context, _ *testing.T, c *cluster, p *process, _ time.Duration) {
 	c.links.byRole[p.name].CutAll()
 }
 
 // partition lets nothing pass, and takes no new connection, for as long as it lasts.
-func partition(ctx context.Context, c *cluster, _ *testing.T, p *process, lasts time.Duration) {
+func partition(ctx context.Context, _ *testing.T, c *cluster, p *process, lasts time.Duration) {
 	proxy := c.links.byRole[p.name]
 	proxy.Aim() // nowhere
 	proxy.CutAll()
@@ -107,7 +106,7 @@ func partition(ctx context.Context, c *cluster, _ *testing.T, p *process, lasts 
 }
 
 // slowDown has the role's new connections deliver in pieces, each late, and stand still once.
-func slowDown(ctx context.Context, c *cluster, _ *testing.T, p *process, lasts time.Duration) {
+func slowDown(ctx context.Context, _ *testing.T, c *cluster, p *process, lasts time.Duration) {
 	proxy := c.links.byRole[p.name]
 	proxy.Set(faultproxy.Faults{
 		Delay: faultproxy.Span{Max: 40 * time.Millisecond}, Slice: 4 << 10, Stall: faultproxy.Span{Min: time.Second, Max: 4 * time.Second},
@@ -176,7 +175,7 @@ func (c *cluster) pauseAndCut(ctx context.Context, t *testing.T, s faultSize, r 
 			for _, k := range cards[:n] {
 				lasts := time.Second + time.Duration(r.Int64N(int64(s.longest-time.Second)))
 				c.log.note(fmt.Sprintf("--- %s: %s for %s", k.p.name, k.f.name, lasts.Round(time.Millisecond)))
-				now.Go(func() { k.f.strikes(ctx, c, t, k.p, lasts) })
+				now.Go(func() { k.f.strikes(ctx, t, c, k.p, lasts) })
 			}
 			now.Wait()
 			cards = cards[n:]

@@ -3,6 +3,7 @@ package crashtest_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -120,9 +121,7 @@ func TestEveryCallOnceOnThreeServers(t *testing.T) {
 			servers.AwaitReady()
 			c.log.note("--- the servers are well")
 		}
-		for id, r := range c.results(ctx, t, <-accepted) {
-			results[id] = r
-		}
+		maps.Copy(results, c.results(ctx, t, <-accepted))
 	}
 	c.check(ctx, t, calls, results)
 

@@ -2,6 +2,7 @@ package natstest
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -23,13 +24,14 @@ const memberVariable = "SANDJET_TEST_MEMBER"
 
 // member is what a server of a cluster must know.
 type member struct {
-	Name        string
-	Port, Route int
-	Monitor     int    // port for questions about it; 0: none
-	Next        string // whom it dials
-	Dir         string
-	SyncAlways  bool
-	MaxPayload  int32
+	Name       string `json:"name"`
+	Port       int    `json:"port"`
+	Route      int    `json:"route"`
+	Monitor    int    `json:"monitor"` // port for questions about it; 0: none
+	Next       string `json:"next"`    // whom it dials
+	Dir        string `json:"dir"`
+	SyncAlways bool   `json:"sync_always"`
+	MaxPayload int32  `json:"max_payload"`
 }
 
 func (m member) options() *server.Options {
@@ -56,14 +58,14 @@ func ServeMember() {
 func serveMember(text string) int {
 	var m member
 	if err := json.Unmarshal([]byte(text), &m); err != nil {
-		fmt.Println(err)
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	o := m.options()
 	o.NoLog = false
 	s, err := server.NewServer(o)
 	if err != nil {
-		fmt.Println(err)
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	s.ConfigureLogger()
@@ -102,7 +104,7 @@ func startProcess(t testing.TB, m member, log *criticalLog) *process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{cmd: exec.Command(self), gone: make(chan struct{}), monitor: fmt.Sprintf("http://127.0.0.1:%d", m.Monitor)}
+	p := &process{cmd: exec.CommandContext(context.WithoutCancel(t.Context()), self), gone: make(chan struct{}), monitor: fmt.Sprintf("http://127.0.0.1:%d", m.Monitor)}
 	p.cmd.Env = append(os.Environ(), memberVariable+"="+string(text))
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	in, err := p.cmd.StdinPipe()

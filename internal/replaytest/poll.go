@@ -98,7 +98,7 @@ func (p Poller) ask(ctx context.Context, c schemas.ConversationID, after schemas
 	case resp.StatusCode != http.StatusOK:
 		return page{}, false, fmt.Errorf("%d: %s: %w", resp.StatusCode, body, errors.ErrUnsupported)
 	}
-	if err := json.Unmarshal(body, &got); err != nil { //nolint:musttag // cursors write themselves
+	if err := json.Unmarshal(body, &got); err != nil {
 		return page{}, false, fmt.Errorf("the page cannot be read: %w", err)
 	}
 	return got, false, nil

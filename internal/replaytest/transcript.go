@@ -81,7 +81,7 @@ func (t *Transcript) take(it client.Item) error {
 	switch {
 	case it.Gap != nil:
 		var gap Gap
-		if err := json.Unmarshal(it.Gap, &gap); err != nil { //nolint:musttag // cursors write themselves
+		if err := json.Unmarshal(it.Gap, &gap); err != nil {
 			return fmt.Errorf("a gap that says nothing: %w", err)
 		}
 		at := &t.legs[len(t.legs)-1]

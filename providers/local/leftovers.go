@@ -140,7 +140,7 @@ func (p *Provider) makeRoom(account schemas.AccountID) (victim *kept, err error)
 	}
 	own := p.opt.AccountBoxes > 0 && counts[account] >= p.opt.AccountBoxes
 	if !own && (p.opt.Boxes <= 0 || total < p.opt.Boxes) {
-		return nil, nil
+		return nil, nil //nolint:nilnil // there is room already
 	}
 	var at string
 	for key, k := range p.kept {

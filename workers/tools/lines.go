@@ -275,7 +275,7 @@ func (p pattern) measure(ctx context.Context, f io.ReaderAt, at, size int64) (le
 			return length + int64(end), holds, nil
 		}
 		if length += int64(n); err != nil || n == 0 {
-			break
+			return length, holds, nil //nolint:nilerr // the file ends here
 		}
 		if len(p.literal) > 1 {
 			kept = copy(buf, piece[max(0, len(piece)-len(p.literal)+1):])

@@ -213,12 +213,12 @@ func (s *search) wanted(ctx context.Context, name string) (bool, error) {
 func (s *search) file(ctx context.Context, shown, name string) error {
 	f, err := s.root.Open(name)
 	if err != nil {
-		return nil //nolint:nilerr // as said
+		return nil // as said
 	}
 	defer func() { _ = f.Close() }() // it was only read
 	info, err := f.Stat()
 	if err != nil {
-		return nil //nolint:nilerr // as said
+		return nil // as said
 	}
 	if info.Size() > largestFile {
 		s.large++

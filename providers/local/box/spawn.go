@@ -209,7 +209,7 @@ func actFor(owner int) {
 		return
 	}
 	same := ^uintptr(0)
-	_, _, _ = unix.RawSyscall(unix.SYS_SETRESUID, same, uintptr(owner), same) // else as before
+	_, _, _ = unix.RawSyscall(unix.SYS_SETRESUID, same, uintptr(owner), same) //nolint:dogsled // else as before
 }
 
 // reap waits for boxes for ever. It is the only one that waits.

@@ -15,7 +15,7 @@ import (
 // Paths of the box's view.
 const (
 	workspacesDir = "/mnt/workspaces"
-	workspaceLink = "/workspace" // leads to the first mount: the file tools show paths below it
+	workspaceLink = "/workspace"       // leads to the first mount: the file tools show paths below it
 	waitingDir    = "/mnt/.workspaces" // all workspaces, until the claim
 	homeDir       = "/home/sandbox"
 	scriptsDir    = "/home/.sandjet"

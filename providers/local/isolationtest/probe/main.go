@@ -383,15 +383,15 @@ func limits(other int) {
 	if l.Max--; l.Cur > l.Max {
 		l.Cur = l.Max
 	}
-	new := uintptr(unsafe.Pointer(&l))
-	_, _, errno = unix.RawSyscall6(unix.SYS_PRLIMIT64, 0, unix.RLIMIT_RTTIME, new, 0, 0, 0)
+	limit := uintptr(unsafe.Pointer(&l))
+	_, _, errno = unix.RawSyscall6(unix.SYS_PRLIMIT64, 0, unix.RLIMIT_RTTIME, limit, 0, 0, 0)
 	fmt.Print(" prlimit ", unix.ErrnoName(errno))
-	_, _, errno = unix.RawSyscall(unix.SYS_SETRLIMIT, unix.RLIMIT_RTTIME, new, 0)
+	_, _, errno = unix.RawSyscall(unix.SYS_SETRLIMIT, unix.RLIMIT_RTTIME, limit, 0)
 	fmt.Print(" setrlimit ", unix.ErrnoName(errno))
 	l = unix.Rlimit{Cur: 64, Max: 64}
-	_, _, errno = unix.RawSyscall6(unix.SYS_PRLIMIT64, uintptr(other), unix.RLIMIT_MEMLOCK, new, 0, 0, 0)
+	_, _, errno = unix.RawSyscall6(unix.SYS_PRLIMIT64, uintptr(other), unix.RLIMIT_MEMLOCK, limit, 0, 0, 0)
 	fmt.Print(" other ", unix.ErrnoName(errno))
-	_, _, errno = unix.RawSyscall6(unix.SYS_PRLIMIT64, 0, unix.RLIMIT_NOFILE, new, 0, 0, 0)
+	_, _, errno = unix.RawSyscall6(unix.SYS_PRLIMIT64, 0, unix.RLIMIT_NOFILE, limit, 0, 0, 0)
 	fmt.Print(" files ", unix.ErrnoName(errno))
 	_ = unix.Getrlimit(unix.RLIMIT_CORE, &l)
 	fmt.Println(" core", l.Cur, l.Max)
