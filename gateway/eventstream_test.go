@@ -172,7 +172,7 @@ func TestEventStreamsAreTheSameOverEveryHTTP(t *testing.T) {
 		}
 		all["HTTP/2"] = listen(e.overHTTP2(t, "/v1/conversations/c_1/events", aliceKey).Body)
 		for _, h := range all {
-			h.until(t, `{"upToDate":true}`+"\n\n")
+			h.until(t, `{"upToDate":true}`+"\nid: ")
 		}
 		time.Sleep(35 * time.Second)
 		synctest.Wait()

@@ -56,6 +56,9 @@ type Options struct {
 	// Registry takes the gateway's metrics and is shown at /metrics with whatever else was
 	// registered with it. Default: one of its own.
 	Registry *prometheus.Registry
+	// MetricsElsewhere says that whoever runs the gateway shows the registry elsewhere: /metrics is then not there. Otherwise
+	// anybody sees it unless there is an administrator or open signup; then the administrator does.
+	MetricsElsewhere bool
 	// Providers are those whose queues /metrics measures.
 	Providers []string
 	// Origins are the browser origins, such as https://app.example.com, that may use the API and

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -38,5 +40,20 @@ func (g *Gateway) getReady(w http.ResponseWriter, r *http.Request) error {
 		answer["clock"] = w
 	}
 	writeJSON(w, http.StatusOK, answer)
+	return nil
+}
+
+// getMetrics shows the figures of the process. They name nobody, but tell how much all accounts do: where there is an
+// administrator they are for the administrator alone, and where they have a listener of their own they are there.
+func (g *Gateway) getMetrics(w http.ResponseWriter, r *http.Request) error {
+	switch {
+	case g.MetricsElsewhere:
+		return schemas.Errorf(schemas.NotFound, "", "metrics are not shown here: the operator has given them a listener of their own")
+	case g.AdminKeyHash != "" || g.OpenSignup:
+		if err := g.forAdmin(r); err != nil {
+			return err
+		}
+	}
+	promhttp.HandlerFor(g.Registry, promhttp.HandlerOpts{}).ServeHTTP(w, r)
 	return nil
 }

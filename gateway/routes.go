@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/prometheus/client_golang/prometheus/promhttp"
-
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -70,7 +68,7 @@ func (g *Gateway) routes() []route {
 		{http.MethodGet, "/v1/ws", open(g.getSocket)}, // it finds the key by itself
 		{http.MethodGet, "/healthz", open(g.getHealth)},
 		{http.MethodGet, "/readyz", open(g.getReady)},
-		{http.MethodGet, "/metrics", promhttp.HandlerFor(g.Registry, promhttp.HandlerOpts{}).ServeHTTP},
+		{http.MethodGet, "/metrics", open(g.getMetrics)},
 		{http.MethodGet, "/openapi.json", open(g.getOpenAPI)},
 	}, slices.Concat(g.collectionRoutes(), g.manifestRoutes())...)
 }

@@ -150,7 +150,7 @@ func printAnswer(t terminal, a schemas.ManifestAnswer) error {
 	if t.json {
 		return printJSON(t.out, a)
 	}
-	_, err := io.WriteString(t.out, answerText(a, isTerminal(t.out)))
+	_, err := io.WriteString(unguarded(t.out), answerText(a, isTerminal(t.out))) // its colors are ours, the rest is printable
 	return wrapOutput(err)
 }
 
@@ -221,6 +221,9 @@ func fieldText(f schemas.FieldChange) string {
 
 // isTerminal reports whether a person is at the other end.
 func isTerminal(stream any) bool {
+	if _, ok := stream.(*guarded); ok {
+		return true
+	}
 	f, ok := stream.(*os.File)
 	if !ok {
 		return false

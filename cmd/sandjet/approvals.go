@@ -92,7 +92,7 @@ func (c *approvalsListCommand) Run(ctx context.Context, t terminal) error {
 	fmt.Fprintln(w, "APPROVAL\tSTATE\tASKED\tTOOL\tCONVERSATION\tINPUT")
 	for _, a := range list {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", a.ID, a.State, a.Requested.Local().Format(time.DateTime), a.Call.Tool, a.Call.Conversation,
-			strings.ReplaceAll(short(string(a.Call.Input)), "\n", " "))
+			strings.ReplaceAll(short(visibleInput(a.Call.Tool, a.Call.Input)), "\n", " "))
 	}
 	return wrapOutput(w.Flush())
 }
@@ -141,7 +141,7 @@ func describeApproval(a schemas.Approval) string {
 		line("input", "%d bytes, which are no longer kept", a.InputSize)
 		return b.String()
 	}
-	fmt.Fprintf(&b, "\n%s\n", printable(string(a.Call.Input)))
+	fmt.Fprintf(&b, "\n%s\n", visibleInput(a.Call.Tool, a.Call.Input))
 	return b.String()
 }
 

@@ -49,16 +49,16 @@ func TestDescribeApprovalTellsAllAndNothingThatPlaysTricks(t *testing.T) {
 	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	a := schemas.Approval{
 		ID: "appr_1", State: schemas.ApprovalDenied, Reason: "no\x1b[2J", Requested: at, Decided: at, DecidedBy: "api", InputSize: 20,
-		Call: schemas.Call{ID: "x", Conversation: "c", Tool: schemas.ToolBash, Sandbox: "sb_1", Workspace: "ws_1", Provider: "local", Input: json.RawMessage("{\"command\":\"a\x1b\"}")},
+		Call: schemas.Call{ID: "x", Conversation: "c", Tool: schemas.ToolBash, Sandbox: "sb_1", Workspace: "ws_1", Provider: "local", Input: json.RawMessage(`{"command":"a\u001b\u202e \u003e x","timeout":"5s"}`)},
 	}
 	text := describeApproval(a)
-	for _, want := range []string{"approval      appr_1", "state         denied", "by api", "reason        no", "call          x", "tool          bash", `{"command":"a`} {
+	for _, want := range []string{"approval      appr_1", "state         denied", "by api", "reason        no", "call          x", "tool          bash", "\na\\u{001b}\\u{202e} > x\n", `with {"timeout":"5s"}`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("it says nowhere %q:\n%s", want, text)
 		}
 	}
-	if strings.Contains(text, "\x1b") {
-		t.Errorf("an escape: %q", text)
+	if strings.ContainsAny(text, "\x1b\u202e") {
+		t.Errorf("something that cannot be seen: %q", text)
 	}
 	a.Call.Input = json.RawMessage("null")
 	if text := describeApproval(a); !strings.Contains(text, "20 bytes, which are no longer kept") {

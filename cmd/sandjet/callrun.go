@@ -216,11 +216,11 @@ func (c *callRun) print(r schemas.Result) error {
 			fmt.Fprintln(c.t.err, "sandjet: it timed out and was killed")
 		}
 		if o.FullOutput != "" {
-			fmt.Fprintf(c.t.err, "sandjet: the whole output is in %s in the workspace\n", o.FullOutput)
+			fmt.Fprintf(c.t.err, "sandjet: the whole output is in %s in the workspace\n", printable(o.FullOutput))
 		}
 	}
 	if r.Status != schemas.Completed && r.Error != nil {
-		fmt.Fprintf(c.t.err, "sandjet: the call was %s: %v\n", r.Status, r.Error)
+		fmt.Fprintf(c.t.err, "sandjet: the call was %s: %s\n", r.Status, printable(r.Error.Error()))
 	} else if r.Status != schemas.Completed && r.Tool == schemas.ToolBash {
 		fmt.Fprintf(c.t.err, "sandjet: the call was %s\n", r.Status)
 	}

@@ -28,7 +28,7 @@ type command interface {
 }
 
 func main() {
-	os.Exit(execute(os.Args[1:], os.LookupEnv, terminal{in: os.Stdin, out: os.Stdout, err: os.Stderr}))
+	os.Exit(execute(os.Args[1:], os.LookupEnv, terminal{in: os.Stdin, out: guardTerminal(os.Stdout), err: guardTerminal(os.Stderr)}))
 }
 
 // execute parses and runs one command line and returns its exit code.
@@ -39,7 +39,7 @@ func execute(args []string, env func(string) (string, bool), t terminal) int {
 			_, _ = io.WriteString(t.out, string(h))
 			return exitOK
 		}
-		fmt.Fprintln(t.err, "sandjet:", err)
+		fmt.Fprintln(t.err, "sandjet:", printable(err.Error()))
 		return exitUsage
 	}
 	t.json = p.JSON
@@ -74,11 +74,11 @@ func report(t terminal, err error) int {
 	}
 	if e, ok := errors.AsType[*exitError](err); ok {
 		if e.err != nil {
-			fmt.Fprintln(t.err, "sandjet:", e.err)
+			fmt.Fprintln(t.err, "sandjet:", printable(e.err.Error()))
 		}
 		return e.code
 	}
-	fmt.Fprintln(t.err, "sandjet:", err)
+	fmt.Fprintln(t.err, "sandjet:", printable(err.Error()))
 	return exitCode(err)
 }
 

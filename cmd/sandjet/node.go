@@ -43,6 +43,8 @@ type node struct {
 	actors   []actor
 	closers  []func()
 	endpoint endpoint
+
+	metricsShown bool // at a listener of their own
 }
 
 func newNode(log *slog.Logger, path string) (*node, error) {
@@ -208,7 +210,7 @@ func (n *node) addGateway(ctx context.Context, f gatewayFlags, operator operator
 	g := gateway.New(gateway.Options{
 		Serving: serving,
 		Bus:     n.bus, Records: n.records, Log: n.log.With("part", "gateway"), Version: readBuild().Version, MaxWait: f.MaxWait,
-		Registry: n.metrics, Providers: []string{"local"}, Origins: f.Origins,
+		Registry: n.metrics, MetricsElsewhere: n.metricsShown, Providers: []string{"local"}, Origins: f.Origins,
 		Tools:      func(d schemas.Dialect) (any, error) { return tools.DefinitionsFor(d, schemas.JobActions()) }, // as local has them
 		AgentTools: agentTools,
 		Endpoints:  n.records, AllowInsecureWebhooks: insecure.WebhookAllowHTTP,
@@ -287,6 +289,7 @@ func (n *node) addHealth(ctx context.Context, f metricsFlag, remote remoteFlag) 
 	if err != nil {
 		return "", err
 	}
+	n.metricsShown = true
 	n.add("health", serveHealth(n.metrics, l, n.bus))
 	return "http://" + reach(l), nil
 }

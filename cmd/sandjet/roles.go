@@ -239,9 +239,9 @@ func (f operatorFlags) modes() []schemas.NetworkMode {
 	return modes
 }
 
-// metricsFlag is for the roles that have no gateway.
+// metricsFlag is a listener for the operator. A gateway that has one shows no metrics to its clients.
 type metricsFlag struct {
-	MetricsListen *address `placeholder:"HOST:PORT" group:"Worker" help:"Where a worker or deliverer alone shows /healthz and /metrics. Default: nowhere."`
+	MetricsListen *address `placeholder:"HOST:PORT" group:"Worker" help:"Where the operator finds /healthz, /readyz and /metrics. Default: nowhere; a gateway then shows /metrics itself, to the administrator alone where there is an --admin-key or --open-signup."`
 }
 
 // check reports what is out of range.

@@ -78,7 +78,7 @@ func printItem(t terminal, item client.Item) error {
 		return wrapOutput(err)
 	}
 	e := item.Event
-	_, err := io.WriteString(t.out, fmt.Sprintf("%s  %-30s  %s\n", e.Time.Local().Format("15:04:05.000"), e.Subject, tell(e)))
+	_, err := io.WriteString(t.out, fmt.Sprintf("%s  %-30s  %s\n", e.Time.Local().Format("15:04:05.000"), printable(e.Subject), tell(e)))
 	return wrapOutput(err)
 }
 
@@ -108,7 +108,7 @@ func tell(e schemas.Event) string {
 		}
 	case schemas.CallStarted:
 		if d, ok := decode[schemas.StartedData](e); ok {
-			return fmt.Sprintf("started   attempt %d on %s", d.Attempt, d.Worker)
+			return fmt.Sprintf("started   attempt %d on %s", d.Attempt, printable(d.Worker))
 		}
 	case schemas.CallOutput:
 		if d, ok := decode[schemas.OutputData](e); ok {
@@ -120,7 +120,7 @@ func tell(e schemas.Event) string {
 		}
 	case schemas.ApprovalRequested:
 		if d, ok := decode[schemas.ApprovalRequestedData](e); ok {
-			return fmt.Sprintf("asks      %s: %s %s", d.ID, d.Tool, short(string(d.Input)))
+			return fmt.Sprintf("asks      %s: %s %s", d.ID, d.Tool, short(visibleInput(d.Tool, d.Input)))
 		}
 	case schemas.ApprovalDecided:
 		if d, ok := decode[schemas.ApprovalDecidedData](e); ok {
@@ -142,10 +142,10 @@ func tell(e schemas.Event) string {
 		return fmt.Sprintf("%-9s %s", e.Type, short(string(e.Data))) // their data is their senders' own
 	case schemas.CallRejected:
 		if d, ok := decode[schemas.RejectedData](e); ok && d.Error != nil {
-			return fmt.Sprintf("rejected  %v", d.Error)
+			return "rejected  " + printable(d.Error.Error())
 		}
 	}
-	return string(e.Type)
+	return printable(string(e.Type))
 }
 
 func tellResult(r schemas.Result) string {
@@ -154,7 +154,7 @@ func tellResult(r schemas.Result) string {
 		s += fmt.Sprintf(", exit code %d, %d ms", r.Output.ExitCode, r.Output.DurationMS)
 	}
 	if r.Error != nil {
-		s += ": " + r.Error.Error()
+		s += ": " + printable(r.Error.Error())
 	}
 	return s
 }
@@ -170,16 +170,6 @@ func short(s string) string {
 		s = string(r[:most]) + "…"
 	}
 	return printable(s)
-}
-
-// printable replaces what could play tricks on a terminal: a conversation may hold anybody's output.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' && r != '\n' && r != '\t' || r == 0x7f || r >= 0x80 && r < 0xa0 {
-			return '\uFFFD'
-		}
-		return r
-	}, s)
 }
 
 // indent puts further lines below the first.

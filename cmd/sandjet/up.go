@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"net/url"
 	"os"
 
 	"github.com/sandjet/sandjet/schemas"
@@ -60,7 +61,7 @@ func (c *upCommand) Run(ctx context.Context, t terminal) error {
 		return err
 	}
 	defer n.close()
-	if err := announce(t, n.endpoint); err != nil {
+	if err := announce(t, n.endpoint, n.dir.upFile()); err != nil {
 		return err
 	}
 	return n.run(ctx)
@@ -80,9 +81,6 @@ func (c *upCommand) build(ctx context.Context, t terminal) (_ *node, err error) 
 			n.close()
 		}
 	}()
-	if c.MetricsListen != nil {
-		return nil, schemas.Invalidf("metrics-listen", "is for a worker alone: the gateway of up shows /metrics itself")
-	}
 	if err := n.claim(); err != nil {
 		return nil, err
 	}
@@ -172,22 +170,32 @@ func (n *node) publishEndpoint() error {
 	return nil
 }
 
-// announce tells where it can be reached.
-func announce(t terminal, e endpoint) error {
+// announce tells where it can be reached, and where the key is: what is printed ends in journals. Programs are told the whole.
+func announce(t terminal, e endpoint, file string) error {
 	if t.json {
 		return printJSON(t.out, e)
 	}
-	nats := e.NATSURL
+	nats := withoutCredentials(e.NATSURL)
 	if nats == "" {
 		nats = "(outside server)"
 	}
 	_, err := fmt.Fprintf(t.out, `Sandjet is up.
   HTTP   %s
   NATS   %s
-  key    %s
+  key    in %s
 
 Try:     sandjet call bash 'echo hello'
 Stop:    Ctrl-C
-`, e.URL, nats, e.Key)
+`, e.URL, nats, file)
 	return wrapOutput(err)
+}
+
+// withoutCredentials is a URL as it may be shown.
+func withoutCredentials(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return ""
+	}
+	u.User = nil
+	return u.String()
 }

@@ -198,7 +198,10 @@ func (s *Sender) request(ctx context.Context, e schemas.Endpoint, d schemas.Deli
 		return nil, err
 	}
 	if e.Legacy {
-		r.Header.Set(HeaderLegacy, signLegacy(inForce(e.Secrets, now)[0], d.Body)) // there is one, or Sign had failed
+		keys := inForce(e.Secrets, now) // there is one, or Sign had failed
+		// The header has room for one signature. While a rotation's overlap lasts the tries take turns, so that a receiver gets
+		// the delivery by its second try whichever key it knows.
+		r.Header.Set(HeaderLegacy, signLegacy(keys[d.Attempt%len(keys)], d.Body))
 	}
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("User-Agent", userAgent)

@@ -11,13 +11,9 @@ import (
 
 // Append writes one server-sent event to b. Each line of data becomes a line of its own, and
 // line ends are taken out of id and name, so nothing inside can forge a field or an event. An id or
-// name that is empty is left out.
+// name that is empty is left out. The id comes last: clients are common that note it as soon as they see it, and would
+// resume behind an event of which a cut connection brought the id alone.
 func Append(b []byte, id, name string, data []byte) []byte {
-	if id != "" {
-		b = append(b, "id: "...)
-		b = append(b, oneLine(id)...)
-		b = append(b, '\n')
-	}
 	if name != "" {
 		b = append(b, "event: "...)
 		b = append(b, oneLine(name)...)
@@ -26,6 +22,11 @@ func Append(b []byte, id, name string, data []byte) []byte {
 	for line := range Lines(data) {
 		b = append(b, "data: "...)
 		b = append(b, line...)
+		b = append(b, '\n')
+	}
+	if id != "" {
+		b = append(b, "id: "...)
+		b = append(b, oneLine(id)...)
 		b = append(b, '\n')
 	}
 	return append(b, '\n')

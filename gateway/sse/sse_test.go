@@ -7,9 +7,10 @@ import (
 	"github.com/sandjet/sandjet/gateway/sse"
 )
 
+// TestLinesCannotBeForged also holds the order: the id comes last, so that who notes it has the event.
 func TestLinesCannotBeForged(t *testing.T) {
 	got := string(sse.Append(nil, "1\nid: 2", "a\r\nevent: b", []byte("x\r\ny\rz\n\nevent: evil\n")))
-	want := "id: 1id: 2\nevent: aevent: b\ndata: x\ndata: y\ndata: z\ndata: \ndata: event: evil\ndata: \n\n"
+	want := "event: aevent: b\ndata: x\ndata: y\ndata: z\ndata: \ndata: event: evil\ndata: \nid: 1id: 2\n\n"
 	if got != want {
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)
 	}
