@@ -433,13 +433,11 @@ func TestACompactSocketIsToldFinishedCallsWhole(t *testing.T) {
 // idsOf reads a stream up to where it is live.
 func idsOf(lines *bufio.Scanner) []string {
 	var ids []string
-	for lines.Scan() {
+	for live := false; lines.Scan() && (!live || lines.Text() != ""); { // the id is the last line of an event
 		if id, ok := strings.CutPrefix(lines.Text(), "id: "); ok {
 			ids = append(ids, id)
 		}
-		if strings.Contains(lines.Text(), "upToDate") {
-			break
-		}
+		live = live || strings.Contains(lines.Text(), "upToDate")
 	}
 	return ids
 }

@@ -141,12 +141,12 @@ func TestSSEReplaysThenGoesLive(t *testing.T) {
 	}
 	got := said(t, s)
 	lines := strings.Split(got, "\n")
-	if len(lines) != 3 || lines[0] != "id: "+page.Events[1].Cursor.String() || lines[1] != "event: call.output" {
+	if len(lines) != 3 || lines[2] != "id: "+page.Events[1].Cursor.String() || lines[0] != "event: call.output" {
 		t.Fatalf("the replayed event:\n%s", got)
 	}
 	var ev schemas.Event
-	if err := json.Unmarshal([]byte(strings.TrimPrefix(lines[2], "data: ")), &ev); err != nil || ev.ID != "c_1.1" {
-		t.Errorf("%s: %v", lines[2], err)
+	if err := json.Unmarshal([]byte(strings.TrimPrefix(lines[1], "data: ")), &ev); err != nil || ev.ID != "c_1.1" {
+		t.Errorf("%s: %v", lines[1], err)
 	}
 	if got := said(t, s); !strings.Contains(got, "event: control\n") || !strings.Contains(got, `"upToDate":true`) {
 		t.Errorf("the live mark:\n%s", got)

@@ -47,6 +47,12 @@ func (b *Bus) MaxAnswer() int { return b.limit }
 // request without a reply subject is handled and not answered.
 func (b *Bus) Serve(ctx context.Context, o ServiceOptions, handle func(context.Context, Request) ([]byte, error)) error {
 	conn, err := b.dial(ctx, "service")
+	if ctx.Err() != nil { // told to stop before it began
+		if err == nil {
+			conn.Close()
+		}
+		return nil
+	}
 	if err != nil {
 		return err
 	}
