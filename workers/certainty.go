@@ -78,3 +78,26 @@ func (t *turn) assure(ctx context.Context) error {
 	}
 	return nil
 }
+
+// stillRuns returns nil while nobody has given the call that runs here a result: nothing of a call follows that.
+// Others do so only when they take this worker for dead; then it looks. A run whose result was given by another
+// is ended. It must not wait long: what the run prints waits for it.
+func (t *turn) stillRuns(sure certainty) (certainty, error) {
+	if t.kept(sure) {
+		return sure, nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), leaseTTL)
+	defer cancel()
+	sure = certaintyNow(t.Bus)
+	state, err := streams.ReadCallState(ctx, t.Bus, t.call)
+	switch {
+	case err != nil:
+		return sure, fmt.Errorf("look for the call on its conversation: %w", err)
+	case state.Result != nil:
+		t.hands.end(t.call.EventID(), time.Now(), errElsewhere)
+		return sure, errElsewhere
+	case !t.kept(sure):
+		return sure, schemas.Errorf(schemas.Unavailable, "output", "this worker may be taken for dead: what the call prints is not told any more")
+	}
+	return sure, nil
+}

@@ -16,6 +16,7 @@ type Metrics struct {
 	Limited     func(limit string)                       // sandjet_limited_total{cap}: a call was put back because of a cap
 	Slots       func(provider string, used, allowed int) // sandjet_slots{provider,state}: at every change
 	LiveStopped func()                                   // sandjet_live_stopped_total: live output of a call ended early
+	Stuck       func(provider string, n int)             // sandjet_stuck_runs{provider}: runs that do not end and were left to themselves
 	JobStarted  func(provider string)                    // sandjet_jobs_started_total{provider}: a background job was started
 	Jobs        func(provider string, n int)             // sandjet_jobs{provider}: jobs that this worker looks after, at each round
 	Boxes       func(provider string, n int)             // sandjet_boxes{provider}: kept boxes that this worker knows of, at each look
@@ -44,6 +45,9 @@ func (m Metrics) orQuiet() Metrics {
 	}
 	if m.LiveStopped == nil {
 		m.LiveStopped = func() {}
+	}
+	if m.Stuck == nil {
+		m.Stuck = func(string, int) {}
 	}
 	if m.JobStarted == nil {
 		m.JobStarted = func(string) {}

@@ -2,6 +2,7 @@ package workers
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
 	"time"
@@ -39,6 +40,8 @@ type live struct {
 	timer    *time.Timer
 	onTheWay []func(context.Context) error
 }
+
+var errAbandoned = errors.New("the run was left to itself")
 
 type pending struct {
 	data   []byte // printed, not sent
@@ -93,6 +96,14 @@ func (l *live) end(ctx context.Context) error {
 	l.flush(1, true)
 	l.await(ctx, 0)
 	return l.broken
+}
+
+// abandon ends the output of a run that is left to itself: nothing of it follows the result.
+func (l *live) abandon() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.broken = errAbandoned
+	l.streams = [2]pending{}
 }
 
 // flush sends what stream i has, keeping back the begin of a character unless it is the last time.

@@ -22,6 +22,8 @@ const (
 	shortage = 30 * time.Second
 	// overtime is what a provider gets beyond a run's timeout and grace before its run is cancelled.
 	overtime = 15 * time.Second
+	// lastWords is how long a run whose context has ended may take to end, beyond its grace.
+	lastWords = 5 * time.Second
 )
 
 // order is a call with all that its run needs.
@@ -45,6 +47,9 @@ func (t *turn) run(ctx context.Context) error {
 	defer t.leave()
 	if t.call.Job != "" {
 		return t.launch(ctx)
+	}
+	if t.stuck.full(false) {
+		return streams.RetryAfter(stuckPause, schemas.Errorf(schemas.Unavailable, "run", "as many runs as this worker has slots do not end: restart it"))
 	}
 	o, err := t.prepare(ctx)
 	switch {
@@ -209,28 +214,66 @@ func (t *turn) startReading(ctx context.Context, event schemas.Event) error {
 
 // carryOut runs the order and returns its result, or an error when the call is to be handed back:
 // one without side effects whose run was ended by the worker's stop.
-func (t *turn) carryOut(ctx context.Context, o order) (r schemas.Result, err error) {
+//
+// A run that does not end with its context is left to itself: its slot comes back whatever a tool or a provider does.
+func (t *turn) carryOut(ctx context.Context, o order) (schemas.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.command.Timeout+o.command.Grace+overtime)
 	defer cancel()
+	l := t.live()
+	done := make(chan carried, 1)
+	left := &leaving{stuck: t.stuck}
+	go func() {
+		defer left.returned()
+		done <- t.attempt(ctx, o, l, left)
+	}()
+	c, ok := carried{}, false
+	select {
+	case c = <-done:
+		ok = true
+	case <-ctx.Done():
+		select {
+		case c = <-done:
+			ok = true
+		case <-time.After(o.command.Grace + lastWords):
+		}
+	}
+	if !ok {
+		left.abandon()
+		l.abandon()
+		t.Log.Error("a run does not end with its context and is left to itself", "call", t.call.ID, "tool", t.call.Tool)
+		c.err = schemas.Errorf(schemas.Timeout, "run", "the run did not end at its time and could not be killed: what it had done until then is done")
+	}
+	if c.err == nil { // what was carried out to its end counts, also if somebody asked for its end
+		c.result.Call, c.result.Conversation, c.result.Tool = t.call.ID, t.call.Conversation, t.call.Tool
+		return c.result, nil
+	}
+	return t.ended(ctx, c.partial, c.err)
+}
+
+// carried is what came of a run: a result, or an error with what had been printed.
+type carried struct {
+	result  schemas.Result
+	partial *schemas.Result
+	err     error
+}
+
+// attempt runs the order in one of the ways in which its tool can be run.
+func (t *turn) attempt(ctx context.Context, o order, l *live, left *leaving) (c carried) {
 	defer func() {
 		if p := recover(); p != nil {
 			t.Log.Error("a tool or provider panicked", "call", t.call.ID, "panic", p, "stack", string(debug.Stack()))
-			r = failedResult(t.call, schemas.Errorf(schemas.Internal, "run", "the call broke the worker's code: what it had done until then is done"))
+			c = carried{result: failedResult(t.call, schemas.Errorf(schemas.Internal, "run", "the call broke the worker's code: what it had done until then is done"))}
 		}
 	}()
-	r, handled, err := t.status(ctx, o)
-	if !handled {
-		r, handled, err = t.native(ctx, o)
+	var handled bool
+	if c.result, handled, c.err = t.status(ctx, o); handled {
+		return c
 	}
-	var partial *schemas.Result
-	if !handled {
-		r, partial, err = t.onProvider(ctx, o)
+	if c.result, handled, c.err = t.native(ctx, o, left); handled {
+		return c
 	}
-	if err == nil { // what was carried out to its end counts, also if somebody asked for its end
-		r.Call, r.Conversation, r.Tool = t.call.ID, t.call.Conversation, t.call.Tool
-		return r, nil
-	}
-	return t.ended(ctx, partial, err)
+	c.result, c.partial, c.err = t.onProvider(ctx, o, l)
+	return c
 }
 
 // ended finds the result of a run that was not carried out to its end.
@@ -252,11 +295,12 @@ func (t *turn) ended(ctx context.Context, partial *schemas.Result, err error) (s
 }
 
 // native runs a file tool in this process, where the provider lets its files be reached.
-func (t *turn) native(ctx context.Context, o order) (r schemas.Result, handled bool, err error) {
+func (t *turn) native(ctx context.Context, o order, left *leaving) (r schemas.Result, handled bool, err error) {
 	filer, ok := providers.As[providers.Filer](t.Provider)
-	if !ok || t.call.Tool == schemas.ToolBash {
+	if !ok || t.call.Tool == schemas.ToolBash || t.stuck.full(true) {
 		return r, false, nil
 	}
+	left.inProcess()
 	root, err := filer.OpenWorkspace(ctx, t.call.Account, o.command.Mounts[0])
 	if err != nil {
 		return r, true, fmt.Errorf("open the workspace: %w", err)
@@ -267,8 +311,7 @@ func (t *turn) native(ctx context.Context, o order) (r schemas.Result, handled b
 }
 
 // onProvider runs the order's command. Partial is what had been printed when there is an error.
-func (t *turn) onProvider(ctx context.Context, o order) (r schemas.Result, partial *schemas.Result, err error) {
-	l := t.live()
+func (t *turn) onProvider(ctx context.Context, o order, l *live) (r schemas.Result, partial *schemas.Result, err error) {
 	o.command.Output = func(providers.Chunk) {}
 	if o.plan.Live {
 		o.command.Output = l.write
@@ -374,10 +417,14 @@ func outputLimit(s schemas.Sandbox) int {
 
 // live makes the call's live output.
 func (t *turn) live() *live {
-	n := 0
+	n, sure := 0, t.sure
 	return &live{call: t.call.ID, attempt: t.delivery.Attempt, publish: func(d schemas.OutputData) (func(context.Context) error, error) {
+		var err error
+		if sure, err = t.stillRuns(sure); err != nil {
+			return nil, err
+		}
 		n++
-		event := schemas.NewEvent(t.call, schemas.CallOutput, schemas.OutputID(t.call.Account, t.call.ID, d.Attempt, n), t.Bus.Now(), d)
+		event := schemas.NewEvent(t.call, schemas.CallOutput, schemas.OutputID(t.call.Account, t.call.ID, d.Attempt, n), time.Now(), d)
 		f, err := streams.Events.PublishAsync(context.Background(), t.Bus, event)
 		if err != nil {
 			return nil, err //nolint:wrapcheck // the topic says what and where

@@ -92,6 +92,7 @@ type shift struct {
 
 	lease   *lease
 	hands   *hands
+	stuck   *stuck
 	caps    *caps
 	cancels *cancelSet
 	keeper  *keeper
@@ -165,6 +166,7 @@ func (w *Worker) begin() *shift {
 		bucket: streams.OpenBucket[sign](s.Bus, streams.Leases), log: s.Log, fault: func() error { return s.at(atRenewal, schemas.Call{}) },
 		sign: sign{Worker: me, Provider: s.Name, Started: s.Bus.Now(), Store: storeOf(s.Provider)},
 	}
+	s.stuck = &stuck{most: s.Slots, told: func(n int) { s.Metrics.Stuck(s.Name, n) }}
 	s.cancels = newCancelSet(maxCancels, cancelsMatter)
 	s.caps = &caps{limiter: s.Limiter, most: s.AccountCap, log: s.Log, held: make(map[string]limits.Lease)}
 	s.keeper = newKeeper(s)

@@ -679,3 +679,120 @@ func startAndStop(t *testing.T, wk *Worker, after time.Duration) {
 		t.Fatalf("stop after %v: %v; want nil", after, err)
 	}
 }
+
+// TestARunThatDoesNotEndGivesItsSlotBack: whatever a tool or a provider does, the call has its result, the next one
+// is run, and the worker can stop.
+func TestARunThatDoesNotEndGivesItsSlotBack(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		release, ended := make(chan struct{}), make(chan struct{}, 4)
+		p := &fake{run: func(ctx context.Context, cmd providers.Command) (providers.Result, error) {
+			if !strings.Contains(cmd.Script, "stuck") {
+				return hello(ctx, cmd)
+			}
+			<-release // it ignores its context
+			cmd.Output(providers.Chunk{Data: []byte("too late\n")})
+			ended <- struct{}{}
+			return providers.Result{Started: true}, nil
+		}}
+		var stuck atomic.Int32
+		e := w.employ(p, func(wk *Worker) {
+			wk.Slots, wk.Grace = 1, 5*time.Second
+			wk.Metrics.Stuck = func(_ string, n int) { stuck.Store(int32(n)) }
+		})
+		hangs := func(c *schemas.Call) {
+			c.Input, c.Timeout = []byte(`{"command":"stuck"}`), schemas.Duration(10*time.Second)
+		}
+		c := w.publish(w.call("call_stuck", schemas.ToolBash, hangs))
+		begun := time.Now()
+		if r := w.want(c, schemas.Failed); r.Error == nil || r.Error.Code != schemas.Timeout {
+			t.Errorf("result %+v", r)
+		}
+		if d := time.Since(begun); d > time.Minute {
+			t.Errorf("the result came after %v, with a timeout of 10 s", d)
+		}
+		if stuck.Load() != 1 {
+			t.Errorf("%d runs are told to be stuck, want one", stuck.Load())
+		}
+		next := w.publish(w.call("call_next", schemas.ToolBash)) // as many do not end as there are slots: not here
+		time.Sleep(time.Minute)
+		if got := w.types(next); len(got) != 0 {
+			t.Errorf("a worker full of runs that do not end took a call: %v", got)
+		}
+		close(release)
+		<-ended
+		w.want(next, schemas.Completed)
+		if stuck.Load() != 0 {
+			t.Errorf("%d runs are told to be stuck, want none any more", stuck.Load())
+		}
+		w.once(c)
+		if got := w.types(c); !slices.Equal(got, []schemas.EventType{schemas.CallStarted, schemas.CallFinished}) {
+			t.Errorf("events %v: want nothing behind the result", got)
+		}
+		e.retire()
+	})
+}
+
+// TestAWorkerStopsWithoutARunThatDoesNotEnd: the call of a run that cannot be ended is told to be interrupted.
+func TestAWorkerStopsWithoutARunThatDoesNotEnd(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		release, ended := make(chan struct{}), make(chan struct{})
+		p := &fake{run: func(context.Context, providers.Command) (providers.Result, error) {
+			defer close(ended)
+			<-release
+			return providers.Result{Started: true}, nil
+		}}
+		e := w.employ(p, func(wk *Worker) { wk.Grace = 5 * time.Second })
+		c := w.publish(w.call("call_1", schemas.ToolBash, func(c *schemas.Call) { c.Timeout = schemas.Duration(10 * time.Minute) }))
+		w.untilStarted(c)
+		begun := time.Now()
+		e.retire()
+		if d := time.Since(begun); d > 30*time.Second {
+			t.Errorf("the stop took %v, with a grace of 5 s", d)
+		}
+		w.want(c, schemas.Broken)
+		close(release)
+		<-ended
+		w.once(c)
+	})
+}
+
+// TestNothingFollowsAResult: a worker that was taken for dead tells nothing more of a call that others have ended, and
+// ends its run.
+func TestNothingFollowsAResult(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		over := make(chan error, 1)
+		p := &fake{run: func(ctx context.Context, cmd providers.Command) (providers.Result, error) {
+			for range 4 { // it prints nothing while its worker is away
+				cmd.Output(providers.Chunk{Data: []byte("tick\n")})
+				if !sleep(ctx, 30*time.Second) {
+					break
+				}
+			}
+			over <- ctx.Err()
+			return providers.Result{Started: true}, ctx.Err()
+		}}
+		var away atomic.Bool
+		w.employ(p, func(wk *Worker) {
+			wk.at = func(s stage, _ schemas.Call) error {
+				if s == atRenewal && away.Load() {
+					return errCrash
+				}
+				return nil
+			}
+		})
+		c := w.publish(w.call("call_1", schemas.ToolBash, func(c *schemas.Call) { c.Timeout = schemas.Duration(5 * time.Minute) }))
+		w.untilStarted(c)
+		time.Sleep(5 * time.Second)
+		away.Store(true)
+		time.Sleep(leaseTTL + time.Second)
+		w.endedElsewhere(c, unrunResult(c, toInterrupt, ""))
+		away.Store(false)
+		if err := <-over; err == nil {
+			t.Error("the run went on to its end")
+		}
+		w.once(c)
+		if got := w.types(c); got[len(got)-1] != schemas.CallFinished {
+			t.Errorf("events behind the result: %v", got)
+		}
+	})
+}

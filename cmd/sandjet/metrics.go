@@ -59,6 +59,9 @@ func workerMetrics(r *prometheus.Registry) workers.Metrics {
 	stopped := prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "sandjet_live_stopped_total", Help: "Calls whose live output ended before they did.",
 	})
+	stuck := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "sandjet_stuck_runs", Help: "Runs that did not end at their time and were left to themselves. Restart the worker when it stays above 0.",
+	}, []string{"provider"})
 	started := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "sandjet_jobs_started_total", Help: "Background jobs that were started.",
 	}, []string{"provider"})
@@ -71,7 +74,7 @@ func workerMetrics(r *prometheus.Registry) workers.Metrics {
 	ended := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "sandjet_boxes_ended_total", Help: "Kept boxes that the worker has released.",
 	}, []string{"provider", "why"})
-	r.MustRegister(wait, run, finished, redelivered, limited, slots, stopped, started, jobs, boxes, ended)
+	r.MustRegister(wait, run, finished, redelivered, limited, slots, stopped, stuck, started, jobs, boxes, ended)
 	return workers.Metrics{
 		Wait:        func(t schemas.Tool, d time.Duration) { wait.WithLabelValues(string(t)).Observe(d.Seconds()) },
 		Run:         func(t schemas.Tool, d time.Duration) { run.WithLabelValues(string(t)).Observe(d.Seconds()) },
@@ -83,6 +86,7 @@ func workerMetrics(r *prometheus.Registry) workers.Metrics {
 			slots.WithLabelValues(provider, "allowed").Set(float64(allowed))
 		},
 		LiveStopped: stopped.Inc,
+		Stuck:       func(provider string, n int) { stuck.WithLabelValues(provider).Set(float64(n)) },
 		JobStarted:  func(provider string) { started.WithLabelValues(provider).Inc() },
 		Jobs:        func(provider string, n int) { jobs.WithLabelValues(provider).Set(float64(n)) },
 		Boxes:       func(provider string, n int) { boxes.WithLabelValues(provider).Set(float64(n)) },

@@ -1,0 +1,72 @@
+package workers
+
+import (
+	"sync"
+	"time"
+)
+
+// stuckPause is how long a call stays away from a worker that has too many runs that do not end.
+const stuckPause = 10 * time.Second
+
+// stuck counts the runs that did not end with their context and were left to themselves. They hold no slot any
+// more, but memory and perhaps a processor: beyond as many as there are slots, file tools run in boxes rather
+// than in this process, and where boxes do not end either the worker takes no more calls.
+type stuck struct {
+	most int
+	told func(n int)
+
+	mu             sync.Mutex
+	native, others int
+}
+
+// leaving is one run, which may be left to itself.
+type leaving struct {
+	stuck           *stuck
+	native          bool
+	over, abandoned bool
+}
+
+// inProcess says that the run is one of this process, before it begins.
+func (l *leaving) inProcess() {
+	l.stuck.mu.Lock()
+	defer l.stuck.mu.Unlock()
+	l.native = true
+}
+
+// abandon counts the run from now on until it returns after all.
+func (l *leaving) abandon() {
+	l.stuck.mu.Lock()
+	defer l.stuck.mu.Unlock()
+	if l.abandoned = !l.over; l.abandoned {
+		l.count(1)
+	}
+}
+
+// returned is the end of the run.
+func (l *leaving) returned() {
+	l.stuck.mu.Lock()
+	defer l.stuck.mu.Unlock()
+	if l.over = true; l.abandoned {
+		l.count(-1)
+	}
+}
+
+func (l *leaving) count(n int) {
+	s := l.stuck
+	if l.native {
+		s.native += n
+	} else {
+		s.others += n
+	}
+	s.told(s.native + s.others)
+}
+
+// full reports whether there are too many: of the runs in this process, or of those at the provider.
+func (s *stuck) full(native bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if native {
+		return s.native >= s.most
+	}
+	return s.others >= s.most
+}
