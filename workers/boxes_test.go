@@ -99,6 +99,9 @@ func command(text string) func(*schemas.Call) {
 	return func(c *schemas.Call) { c.Input = []byte(`{"command":"` + text + `"}`) }
 }
 
+// patient gives a call the longest time.
+func patient(c *schemas.Call) { c.Timeout = schemas.Duration(schemas.MaxTimeout) }
+
 func TestTheBoxOfADeletedSandboxIsReleased(t *testing.T) {
 	for name, remove := range map[string]func(*deletable){
 		"sandbox":   func(d *deletable) { d.sandboxGone.Store(true) },
@@ -123,7 +126,7 @@ func TestTheBoxOfADeletedSandboxIsReleased(t *testing.T) {
 				if got := p.list(); len(got) != 0 {
 					t.Fatalf("released %v while its records are there", got)
 				}
-				slow := w.publish(w.call("call_2", schemas.ToolBash, command("slow")))
+				slow := w.publish(w.call("call_2", schemas.ToolBash, command("slow"), patient))
 				time.Sleep(time.Second)
 				remove(records)
 				time.Sleep(2 * time.Minute)
@@ -183,17 +186,19 @@ func TestJudgeBox(t *testing.T) {
 
 func TestAnIdleBoxIsReleasedAndABusyOneIsNot(t *testing.T) {
 	eachKind(t, func(t *testing.T, w *world, p *keeps) {
+		const idle = 5 * time.Minute
 		w.specs.persistent = true
+		w.specs.change = func(s *schemas.Sandbox) { s.IdleTimeout = schemas.Duration(idle) }
 		p.run = func(ctx context.Context, cmd providers.Command) (providers.Result, error) {
 			if cmd.Script == "long" {
-				time.Sleep(25 * time.Minute) // longer than it may be idle
+				time.Sleep(9 * time.Minute) // longer than it may be idle
 			}
 			return hello(ctx, cmd)
 		}
 		w.employ(p)
-		long := w.publish(w.call("call_1", schemas.ToolBash, command("long")))
+		long := w.publish(w.call("call_1", schemas.ToolBash, command("long"), patient))
 		w.want(long, schemas.Completed)
-		time.Sleep(schemas.DefaultIdleTimeout - time.Minute)
+		time.Sleep(idle - time.Minute)
 		if got := p.list(); len(got) != 0 {
 			t.Fatalf("released %v, which was in use or not idle for long enough", got)
 		}

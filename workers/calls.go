@@ -50,14 +50,22 @@ func (s *shift) handle(ctx context.Context, d streams.Delivery[schemas.Call]) er
 		return err
 	}
 	f, reason := t.facts(!taken)
+	full, err := t.place(ctx, f)
+	defer t.caps.give(ctx, t.call)
+	if err != nil {
+		return err
+	}
 	v := decide(f)
 	if v == toLook {
-		var err error
 		if f, err = t.look(ctx, f); err != nil {
-			return streams.RetryAfter(again, err)
+			return streams.RetryAfter(later(d.Attempt), err)
 		}
 		v = decide(f)
 	}
+	if v == toRun && full != nil {
+		return t.stayAway(full, true)
+	}
+	s.waiting.forget(id)
 	s.Log.Debug("verdict", "call", t.call.ID, "attempt", d.Attempt, "verdict", v)
 	switch v {
 	case toAck:
@@ -80,6 +88,31 @@ func (s *shift) handle(ctx context.Context, d streams.Delivery[schemas.Call]) er
 	return t.finish(ctx, unrunResult(t.call, v, reason))
 }
 
+// place takes the call's place under its account's cap before anything is read about it, so that calls that wait for
+// one cost others next to nothing. Full says that there is none: a call of which it is not known whether somebody has
+// started it is looked up all the same, a few each second. An error puts the call back at once.
+func (t *turn) place(ctx context.Context, f facts) (full, err error) {
+	if f.inHand || f.cancelled || f.left <= 0 { // it will not be run
+		return nil, nil
+	}
+	full = t.caps.take(ctx, t.call)
+	if full == nil {
+		return nil, nil
+	}
+	if schemas.CodeOf(full) == schemas.Exhausted {
+		t.Metrics.Limited("account")
+	}
+	if f.doubt && t.waiting.mayLook() {
+		return full, nil
+	}
+	return full, t.stayAway(full, !f.doubt)
+}
+
+// stayAway puts a call back that waits for a place. Known says that nothing of it was started.
+func (t *turn) stayAway(cause error, known bool) error {
+	return streams.RetryAfter(t.waiting.putBack(t.call, t.delivery.Attempt, t.sure, known), cause)
+}
+
 // acknowledge is the end of a call that has its result: whoever wrote it may have died before it could
 // settle the job that was not started.
 func (t *turn) acknowledge(ctx context.Context) error {
@@ -96,10 +129,14 @@ func (t *turn) acknowledge(ctx context.Context) error {
 func (t *turn) facts(inHand bool) (f facts, reason string) {
 	now := t.Bus.Now()
 	reason, isCancelled, sure := t.cancelled()
+	doubt := t.delivery.Attempt > 1
+	if back, own := t.waiting.takeBack(t.call.EventID(), t.delivery.Attempt); doubt && own && t.kept(back) {
+		doubt, t.sure = false, back // nobody else had it since this worker put it back
+	}
 	return facts{
 		left:        t.call.Deadline.Sub(now),
 		sideEffects: t.call.SideEffects(),
-		doubt:       t.delivery.Attempt > 1 || t.delivery.Late() || !sure || !t.sawAll(now),
+		doubt:       doubt || t.delivery.Late() || !sure || !t.sawAll(now),
 		inHand:      inHand,
 		cancelled:   isCancelled,
 	}, reason
@@ -132,6 +169,7 @@ func (t *turn) left() time.Duration { return t.call.Deadline.Sub(t.Bus.Now()) }
 
 // look adds what the conversation tells.
 func (t *turn) look(ctx context.Context, f facts) (facts, error) {
+	t.Metrics.Looked()
 	state, err := t.read(ctx)
 	if err != nil {
 		return f, err

@@ -94,7 +94,7 @@ func (t *turn) stillRuns(sure certainty) (certainty, error) {
 	case err != nil:
 		return sure, fmt.Errorf("look for the call on its conversation: %w", err)
 	case state.Result != nil:
-		t.hands.end(t.call.EventID(), time.Now(), errElsewhere)
+		t.hands.end(t.call.EventID(), t.Bus.Now(), errElsewhere)
 		return sure, errElsewhere
 	case !t.kept(sure):
 		return sure, schemas.Errorf(schemas.Unavailable, "output", "this worker may be taken for dead: what the call prints is not told any more")

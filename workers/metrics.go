@@ -16,6 +16,7 @@ type Metrics struct {
 	Limited     func(limit string)                       // sandjet_limited_total{cap}: a call was put back because of a cap
 	Slots       func(provider string, used, allowed int) // sandjet_slots{provider,state}: at every change
 	LiveStopped func()                                   // sandjet_live_stopped_total: live output of a call ended early
+	Looked      func()                                   // sandjet_call_looks_total: a conversation was read before a call was decided about
 	Stuck       func(provider string, n int)             // sandjet_stuck_runs{provider}: runs that do not end and were left to themselves
 	JobStarted  func(provider string)                    // sandjet_jobs_started_total{provider}: a background job was started
 	Jobs        func(provider string, n int)             // sandjet_jobs{provider}: jobs that this worker looks after, at each round
@@ -45,6 +46,9 @@ func (m Metrics) orQuiet() Metrics {
 	}
 	if m.LiveStopped == nil {
 		m.LiveStopped = func() {}
+	}
+	if m.Looked == nil {
+		m.Looked = func() {}
 	}
 	if m.Stuck == nil {
 		m.Stuck = func(string, int) {}

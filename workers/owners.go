@@ -52,7 +52,7 @@ const ownerTrusted = time.Second
 // awhile is how long a call stays away that could not be prepared: shortly when it has only come to the wrong worker.
 func awhile(err error, attempt int) time.Duration {
 	if !errors.Is(err, errOtherBox) {
-		return again
+		return later(attempt)
 	}
 	base := min(10*time.Millisecond<<min(attempt, 8), 2*time.Second)
 	return base/2 + rand.N(base/2)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"runtime/debug"
 	"time"
 
@@ -37,13 +36,6 @@ type order struct {
 
 // run starts a call and stays with it until its result is on the log.
 func (t *turn) run(ctx context.Context) error {
-	if err := t.caps.take(ctx, t.call); err != nil {
-		if schemas.CodeOf(err) == schemas.Exhausted {
-			t.Metrics.Limited("account")
-		}
-		return streams.RetryAfter(crowded(t.delivery.Attempt), err)
-	}
-	defer t.caps.give(ctx, t.call)
 	defer t.leave()
 	if t.call.Job != "" {
 		return t.launch(ctx)
@@ -424,17 +416,11 @@ func (t *turn) live() *live {
 			return nil, err
 		}
 		n++
-		event := schemas.NewEvent(t.call, schemas.CallOutput, schemas.OutputID(t.call.Account, t.call.ID, d.Attempt, n), time.Now(), d)
+		event := schemas.NewEvent(t.call, schemas.CallOutput, schemas.OutputID(t.call.Account, t.call.ID, d.Attempt, n), t.Bus.Now(), d)
 		f, err := streams.Events.PublishAsync(context.Background(), t.Bus, event)
 		if err != nil {
 			return nil, err //nolint:wrapcheck // the topic says what and where
 		}
 		return f.Wait, nil
 	}}
-}
-
-// crowded is how long a call above a cap stays away: longer each time, and not all at once.
-func crowded(attempt int) time.Duration {
-	base := min(250*time.Millisecond<<min(attempt-1, 4), 4*time.Second)
-	return base/2 + rand.N(base/2)
 }

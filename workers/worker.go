@@ -93,6 +93,7 @@ type shift struct {
 	lease   *lease
 	hands   *hands
 	stuck   *stuck
+	waiting *putBacks
 	caps    *caps
 	cancels *cancelSet
 	keeper  *keeper
@@ -148,7 +149,7 @@ func (w *Worker) Run(ctx context.Context) error {
 }
 
 func (w *Worker) begin() *shift {
-	s := &shift{Worker: *w, hands: &hands{}, settle: make(chan settlement, 1024)}
+	s := &shift{Worker: *w, hands: &hands{}, waiting: newPutBacks(), settle: make(chan settlement, 1024)}
 	s.Name = cmp.Or(s.Name, providers.ProfileOf(s.Provider).Name)
 	s.Slots = cmp.Or(s.Slots, DefaultSlots)
 	s.Grace = cmp.Or(s.Grace, DefaultGrace)

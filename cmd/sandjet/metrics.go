@@ -59,6 +59,9 @@ func workerMetrics(r *prometheus.Registry) workers.Metrics {
 	stopped := prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "sandjet_live_stopped_total", Help: "Calls whose live output ended before they did.",
 	})
+	looked := prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "sandjet_call_looks_total", Help: "Reads of a conversation before a worker decided about a call.",
+	})
 	stuck := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "sandjet_stuck_runs", Help: "Runs that did not end at their time and were left to themselves. Restart the worker when it stays above 0.",
 	}, []string{"provider"})
@@ -74,7 +77,7 @@ func workerMetrics(r *prometheus.Registry) workers.Metrics {
 	ended := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "sandjet_boxes_ended_total", Help: "Kept boxes that the worker has released.",
 	}, []string{"provider", "why"})
-	r.MustRegister(wait, run, finished, redelivered, limited, slots, stopped, stuck, started, jobs, boxes, ended)
+	r.MustRegister(wait, run, finished, redelivered, limited, slots, stopped, looked, stuck, started, jobs, boxes, ended)
 	return workers.Metrics{
 		Wait:        func(t schemas.Tool, d time.Duration) { wait.WithLabelValues(string(t)).Observe(d.Seconds()) },
 		Run:         func(t schemas.Tool, d time.Duration) { run.WithLabelValues(string(t)).Observe(d.Seconds()) },
@@ -86,6 +89,7 @@ func workerMetrics(r *prometheus.Registry) workers.Metrics {
 			slots.WithLabelValues(provider, "allowed").Set(float64(allowed))
 		},
 		LiveStopped: stopped.Inc,
+		Looked:      looked.Inc,
 		Stuck:       func(provider string, n int) { stuck.WithLabelValues(provider).Set(float64(n)) },
 		JobStarted:  func(provider string) { started.WithLabelValues(provider).Inc() },
 		Jobs:        func(provider string, n int) { jobs.WithLabelValues(provider).Set(float64(n)) },

@@ -1,0 +1,138 @@
+package workers
+
+import (
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/sandjet/sandjet/internal/clock"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+const (
+	// A call above a cap that this worker has put back costs it some 0.1 ms when it comes again. So many come again
+	// in a second at most, of one account and of all, whatever their number: what is left of the time is for others,
+	// whose new calls the log hands out behind those.
+	accountReturns = 200
+	allReturns     = 500
+	longestAway    = time.Minute
+	// cautious is how many calls a second that wait for a place are looked up although they cannot be run yet: those of
+	// which this worker does not know whether another has started them.
+	cautious   = 10
+	maxWaiting = 50_000 // calls that are remembered: some 10 MB
+)
+
+// putBacks remembers the calls that this worker has put back for want of a place. Nothing was started of them, so when
+// one comes again without having been with anybody else it needs no look at its conversation.
+type putBacks struct {
+	mu    sync.Mutex
+	calls map[string]waiter // by the call's EventID
+	of    map[schemas.AccountID]int
+	swept clock.Reading
+	looks clock.Reading // when the last second of looks began
+	spent int           // of it
+}
+
+type waiter struct {
+	account schemas.AccountID
+	attempt int           // of the delivery that was put back
+	sure    certainty     // since when it is known what others did
+	until   clock.Reading // when it was put back
+	away    time.Duration
+}
+
+func newPutBacks() *putBacks {
+	return &putBacks{calls: map[string]waiter{}, of: map[schemas.AccountID]int{}}
+}
+
+// putBack remembers a call and returns how long it is to stay away. Known says that nothing of it was started as far
+// as sure goes; else it is counted only.
+func (w *putBacks) putBack(c schemas.Call, attempt int, sure certainty, known bool) time.Duration {
+	now := clock.Now()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.sweep(now)
+	id := c.EventID()
+	if !known {
+		attempt = -1 // no delivery follows it
+	} else {
+		attempt = max(attempt, 1)
+	}
+	old, there := w.calls[id]
+	if !there && len(w.calls) < maxWaiting {
+		w.of[c.Account]++
+		there = true
+	}
+	away := awayFor(max(attempt, old.attempt), w.of[c.Account], len(w.calls))
+	if there {
+		w.calls[id] = waiter{account: c.Account, attempt: attempt, sure: sure, until: now, away: away}
+	}
+	return away/2 + rand.N(away/2+1)
+}
+
+// takeBack forgets a call that came again, and returns since when it is known what others did if this worker had it
+// last.
+func (w *putBacks) takeBack(id string, attempt int) (certainty, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c, ok := w.calls[id]
+	return c.sure, ok && c.attempt+1 == attempt
+}
+
+// forget lets go of a call that waits no more.
+func (w *putBacks) forget(id string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.drop(id)
+}
+
+func (w *putBacks) drop(id string) {
+	c, ok := w.calls[id]
+	if !ok {
+		return
+	}
+	delete(w.calls, id)
+	if w.of[c.account]--; w.of[c.account] <= 0 {
+		delete(w.of, c.account)
+	}
+}
+
+// sweep lets go of calls that did not come again: another worker has them.
+func (w *putBacks) sweep(now clock.Reading) {
+	if now.Sub(w.swept) < longestAway {
+		return
+	}
+	w.swept = now
+	for id, c := range w.calls {
+		if now.Sub(c.until) > c.away+longestAway {
+			w.drop(id)
+		}
+	}
+}
+
+// mayLook reports whether there is still a look to be had for a call that could not be run now anyway.
+func (w *putBacks) mayLook() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if now := clock.Now(); now.Sub(w.looks) >= time.Second {
+		w.looks, w.spent = now, 0
+	}
+	w.spent++
+	return w.spent <= cautious
+}
+
+// awayFor is how long a call above a cap stays away: longer each time, and the longer the more calls of its account, and
+// of all, wait here.
+func awayFor(attempt, mine, all int) time.Duration {
+	const first, longest = 250 * time.Millisecond, 4 * time.Second
+	d := min(first<<min(max(attempt, 1)-1, 4), longest)
+	d = max(d, time.Duration(mine)*time.Second/accountReturns, time.Duration(all)*time.Second/allReturns)
+	return min(d, longestAway)
+}
+
+// later is how long a call stays away that cannot be looked up or prepared now: longer each time.
+func later(attempt int) time.Duration {
+	const doubled, longest = 5, 30 * time.Second
+	d := min(again<<min(max(attempt, 1)/2, doubled), longest)
+	return d/2 + rand.N(d/2)
+}
