@@ -97,7 +97,29 @@ func StartCluster(t testing.TB, o ClusterOptions) *Cluster {
 		c.Restart(i)
 	}
 	c.AwaitReady()
+	c.awaitAll()
 	return c
+}
+
+// awaitAll waits until all members take part: a stream with a copy on each of them can be made.
+func (c *Cluster) awaitAll() {
+	c.t.Helper()
+	const name = "PROBE"
+	js := c.JetStream(0)
+	for end := time.Now().Add(within); ; time.Sleep(100 * time.Millisecond) {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		_, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: name, Subjects: []string{"probe"}, Replicas: Members, Storage: jetstream.MemoryStorage})
+		if err == nil {
+			err = js.DeleteStream(ctx, name)
+		}
+		cancel()
+		if err == nil {
+			return
+		}
+		if time.Now().After(end) {
+			c.t.Fatalf("the members do not come together: %v", err)
+		}
+	}
 }
 
 // Restart starts a member that was killed, on its files.
