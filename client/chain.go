@@ -26,9 +26,14 @@ func (c *chain) begin(head schemas.Cursor) {
 	}
 }
 
-// skip goes on behind a gap that the gateway has owned up to.
-func (c *chain) skip(to schemas.Cursor) {
+// skip goes on behind a gap that the gateway has owned up to. A gap that leads back is that of a log that has
+// lost its end: what is told next has places that were there before.
+func (c *chain) skip(from, to schemas.Cursor) {
 	c.owned = true
+	if to.Epoch != "" && to.Epoch == from.Epoch && to.Seq < from.Seq {
+		c.at = to
+		return
+	}
 	if !to.IsStart() && (to.Epoch != c.at.Epoch || to.Seq > c.at.Seq) {
 		c.at = to
 	}

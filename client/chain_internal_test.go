@@ -44,9 +44,25 @@ func TestAChainTakesWhatFollowsAndNothingElse(t *testing.T) {
 func TestAGapThatWasOwnedUpToIsSteppedOverOnce(t *testing.T) {
 	t.Parallel()
 	c := chain{at: schemas.Cursor{Epoch: "e0", Seq: 3}}
-	c.skip(at(0))
+	c.skip(schemas.Cursor{Epoch: "e0", Seq: 3}, at(0))
 	if v := c.judge(at(9), schemas.Cursor{Epoch: "e0", Seq: 3}); v != next {
 		t.Errorf("the event after the gap: %v", v)
+	}
+	if v := c.judge(at(12), at(11)); v != hole {
+		t.Errorf("a hole after it: %v", v)
+	}
+}
+
+// A log that has lost its end tells other events at places that were there before.
+func TestAChainGoesBackWithTheLog(t *testing.T) {
+	t.Parallel()
+	c := chain{at: schemas.Cursor{Epoch: "e1", Seq: 9, Mark: 7}}
+	c.skip(c.at, at(0))
+	if v := c.judge(at(8), at(0)); v != next {
+		t.Errorf("an event at an old place: %v", v)
+	}
+	if v := c.judge(at(9), at(8)); v != next {
+		t.Errorf("the event at the place of the one that was lost: %v", v)
 	}
 	if v := c.judge(at(12), at(11)); v != hole {
 		t.Errorf("a hole after it: %v", v)

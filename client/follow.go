@@ -242,7 +242,7 @@ func (s *Socket) event(f *follower, w wsFrame) {
 			f.finish(fmt.Errorf("tell a gap: %w", err))
 			return
 		}
-		f.chain.skip(w.Prev)
+		f.chain.skip(f.chain.at, w.Prev)
 		f.push(Item{Gap: gap, Cursor: f.chain.at})
 		v = f.chain.judge(w.Cur, w.Prev)
 	}
@@ -270,11 +270,12 @@ func (f *follower) gap(w wsFrame) {
 	if w.Gap == nil {
 		w.Gap = json.RawMessage("{}")
 	}
-	var to struct {
-		To schemas.Cursor `json:"to"`
+	var gap struct {
+		From schemas.Cursor `json:"from"`
+		To   schemas.Cursor `json:"to"`
 	}
-	_ = json.Unmarshal(w.Gap, &to) // a gap of a later version is a gap too
-	f.chain.skip(to.To)
+	_ = json.Unmarshal(w.Gap, &gap) // a gap of a later version is a gap too
+	f.chain.skip(gap.From, gap.To)
 	f.push(Item{Gap: w.Gap, Cursor: f.chain.at})
 }
 

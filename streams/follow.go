@@ -223,7 +223,7 @@ func (f *follower) event(ctx context.Context, m stored) error {
 		return err
 	}
 	if e.Lost {
-		f.gap = &Gap{From: f.cursor(f.last), To: e.Cursor}
+		f.gap = &Gap{From: f.cursor(f.last), To: f.cursor(m.seq)}
 	}
 	f.last = m.seq
 	if !is || e.Lost {
@@ -289,7 +289,11 @@ func (b *Bus) resolve(ctx context.Context, stream, subject string, after schemas
 	case after.Seq == 0:
 		return p, nil
 	}
-	_, err = b.getOne(ctx, stream, getRequest{Seq: after.Seq})
+	m, err := b.getOne(ctx, stream, getRequest{Seq: after.Seq})
+	if err == nil && after.Mark != 0 && after.Mark != schemas.MarkOf(m.id) { // the log has lost its end in a crash, and has grown again
+		p.last, p.gap = 0, &Gap{From: after, To: schemas.Cursor{Epoch: epoch}}
+		return p, nil
+	}
 	if err == nil {
 		return p, nil // what is there has everything behind it: removal begins at the oldest
 	}

@@ -46,7 +46,7 @@ func TestAnEventWhosePayloadIsGoneIsAGap(t *testing.T) {
 			break
 		}
 	}
-	if !slices.Equal(told, []schemas.Cursor{first, page.Events[2].Cursor}) || !slices.Equal(gaps, []streams.Gap{{From: first, To: lost}}) {
+	if !slices.Equal(told, []schemas.Cursor{first, page.Events[2].Cursor}) || !slices.Equal(gaps, []streams.Gap{{From: first.Place(), To: lost.Place()}}) {
 		t.Errorf("follow: told %v, gaps %v", told, gaps)
 	}
 }

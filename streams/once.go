@@ -26,11 +26,11 @@ func StoreOnce(ctx context.Context, b *Bus, e schemas.Event, since time.Time) (s
 			return schemas.Cursor{}, err
 		}
 		if seq > 0 {
-			return schemas.Cursor{Epoch: epoch, Seq: seq}, nil
+			return schemas.Cursor{Epoch: epoch, Seq: seq, Mark: schemas.MarkOf(e.ID)}, nil
 		}
 	}
 	stored, err := Events.Store(ctx, b, e)
-	return schemas.Cursor{Epoch: epoch, Seq: stored.Cursor.Seq}, err
+	return schemas.Cursor{Epoch: epoch, Seq: stored.Cursor.Seq, Mark: schemas.MarkOf(e.ID)}, err
 }
 
 // Prove stores the event that proves a start, on the connection by which the call came: a server that has

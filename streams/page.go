@@ -39,6 +39,9 @@ func Page(
 		return PageResult{}, err
 	}
 	r := PageResult{Recovered: at.gap == nil, Gap: at.gap, Next: schemas.Cursor{Epoch: at.epoch, Seq: at.last}}
+	if after.Place() == r.Next {
+		r.Next = after // it is proven
+	}
 	for more := true; more && len(r.Events) < limit; {
 		var page []stored
 		page, more, err = b.getPage(ctx, stream, subject, r.Next.Seq+1, nil, limit-len(r.Events))
@@ -48,7 +51,7 @@ func Page(
 		more = more && len(page) > 0
 		for _, m := range page {
 			before := r.Next
-			r.Next.Seq = m.seq
+			r.Next = schemas.Cursor{Epoch: at.epoch, Seq: m.seq, Mark: schemas.MarkOf(m.id)}
 			e, is, err := b.event(ctx, at.epoch, m)
 			switch {
 			case err != nil:
@@ -131,7 +134,7 @@ func LastEvent(ctx context.Context, b *Bus, a schemas.AccountID, c schemas.Conve
 	if err != nil && !errors.Is(err, schemas.ErrNotFound) {
 		return schemas.Cursor{}, err
 	}
-	return schemas.Cursor{Epoch: epoch, Seq: last.seq}, nil
+	return schemas.Cursor{Epoch: epoch, Seq: last.seq, Mark: schemas.MarkOf(last.id)}, nil
 }
 
 // ShardState is what is known of a shard of the events at a moment.

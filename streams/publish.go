@@ -44,6 +44,7 @@ func (t Topic[T]) Store(ctx context.Context, b *Bus, v T) (Stored, error) {
 	}
 	stored, err := b.storeOne(ctx, m, o...)
 	if err == nil && t.stream == "" {
+		stored.Cursor.Mark = schemas.MarkOf(v.EventID())
 		stored.Cursor.Epoch, _ = b.epoch(ctx, t.streamOf(m.Subject)) // it is stored all the same
 	}
 	return stored, err

@@ -28,19 +28,20 @@ type conversation struct {
 	// others under the lock.
 	mu      sync.RWMutex
 	epoch   string
-	gen     uint64    // counts the incarnations; a reader of another must find its place anew
-	head    uint64    // everything up to here is known
-	heard   uint64    // told live; above head: the loader is behind
-	stored  time.Time // when the event at head was, zero: not known
-	synced  bool      // followed, and head is true
-	stop    func()    // ends the following
-	working bool      // the loader runs
-	doubt   bool      // the log must be asked whether something was missed
-	same    bool      // though it is in doubt, its stream is known to be the same
-	doubts  uint64    // counts how often it came into doubt
-	checked uint64    // end of the shard when nothing was missed
-	ring    span      // from some place to head
-	pages   []*span   // older parts, the latest used last
+	gen     uint64         // counts the incarnations; a reader of another must find its place anew
+	tip     schemas.Cursor // of the event that was the last one when the log was asked
+	head    uint64         // everything up to here is known
+	heard   uint64         // told live; above head: the loader is behind
+	stored  time.Time      // when the event at head was, zero: not known
+	synced  bool           // followed, and head is true
+	stop    func()         // ends the following
+	working bool           // the loader runs
+	doubt   bool           // the log must be asked whether something was missed
+	same    bool           // though it is in doubt, its stream is known to be the same
+	doubts  uint64         // counts how often it came into doubt
+	checked uint64         // end of the shard when nothing was missed
+	ring    span           // from some place to head
+	pages   []*span        // older parts, the latest used last
 	readers []*Reader
 	index   index       // of where calls end, for compact readers
 	shots   []*Snapshot // the same: what calls had printed
@@ -104,7 +105,7 @@ func (c *conversation) trust(k known, epoch string) {
 
 // push adds the event after head to the ring.
 func (c *conversation) push(e streams.Entry[schemas.Event]) {
-	c.pushFrame(newFrame(c.quoted, c.epoch, c.lastFrame(), e.Value, e.Cursor.Seq))
+	c.pushFrame(newFrame(c.quoted, c.epoch, c.lastFrame(), e.Value, e.Cursor))
 	c.stored = e.Stored
 }
 
@@ -119,11 +120,14 @@ func (c *conversation) pushFrame(f *Frame) {
 }
 
 // lastFrame is the place of the last event, as a reader knows it who was told of it.
-func (c *conversation) lastFrame() uint64 {
+func (c *conversation) lastFrame() schemas.Cursor {
 	if n := len(c.ring.frames); n > 0 && c.ring.frames[n-1].gap == nil {
-		return c.ring.frames[n-1].Seq
+		return c.ring.frames[n-1].Cursor()
 	}
-	return c.head
+	if c.tip.Seq == c.head && c.tip.Epoch == c.epoch {
+		return c.tip
+	}
+	return c.cursor(c.head)
 }
 
 // wakeAll tells every reader that there is something new.
@@ -199,6 +203,36 @@ func (c *conversation) knows(seq uint64) bool {
 	return false
 }
 
+// proof is the cursor of a place, with its mark if that is at hand.
+func (c *conversation) proof(seq uint64) schemas.Cursor {
+	at := c.cursor(seq)
+	at.Mark, _ = c.markAt(seq)
+	return at
+}
+
+// lose puts a reader whose event was lost with the log's end at the beginning.
+func (c *conversation) lose(r *Reader) {
+	gap := &streams.Gap{From: r.after(), To: c.cursor(0)}
+	c.settle(r, 0)
+	r.miss(gap)
+	r.proven = true
+}
+
+// markAt is the mark of the event at a place, if that is at hand.
+func (c *conversation) markAt(seq uint64) (mark uint16, known bool) {
+	f := c.ring.at(seq)
+	for i := 0; f == nil && i < len(c.pages); i++ {
+		f = c.pages[i].at(seq)
+	}
+	switch {
+	case f != nil && f.gap == nil:
+		return f.mark, true
+	case c.tip.Seq == seq && c.tip.Epoch == c.epoch && seq > 0:
+		return c.tip.Mark, true
+	}
+	return 0, false
+}
+
 // join adds a reader.
 func (c *conversation) join(r *Reader) {
 	r.index = len(c.readers)
@@ -266,7 +300,7 @@ func (c *conversation) find(r *Reader) (frames []*Frame, step *Step, more bool) 
 		return nil, nil, false
 	}
 	if r.phase == opening {
-		step = &Step{Kind: StepAttached, At: c.cursor(max(c.head, r.seq)), From: c.cursor(r.seq), Gap: r.gap}
+		step = &Step{Kind: StepAttached, At: c.proof(max(c.head, r.seq)), From: c.proof(r.seq), Gap: r.gap}
 		if r.tail { // what came since is told as well
 			step.At = step.From
 		}
@@ -300,7 +334,7 @@ func (c *conversation) find(r *Reader) (frames []*Frame, step *Step, more bool) 
 		c.work() // it ends when nobody reads
 	} else if r.phase == replaying {
 		r.phase = live
-		return nil, &Step{Kind: StepLive, At: c.cursor(max(c.head, r.seq))}, true
+		return nil, &Step{Kind: StepLive, At: c.proof(max(c.head, r.seq))}, true
 	}
 	return nil, nil, false
 }
@@ -321,6 +355,16 @@ func (c *conversation) place(r *Reader) bool {
 		if r.phase == opening || !r.last.IsStart() {
 			r.miss(&streams.Gap{From: after, To: c.cursor(0)})
 		}
+	case after.Mark != 0 && !r.proven && c.knows(after.Seq): // an event of that place may have been lost with the log's end
+		mark, known := c.markAt(after.Seq)
+		switch {
+		case !known:
+			return false
+		case mark != after.Mark:
+			c.lose(r)
+			return true
+		}
+		r.proven, r.seq = true, after.Seq
 	case c.knows(after.Seq):
 		r.seq = after.Seq
 	default:

@@ -15,14 +15,16 @@ type Frame struct {
 	Seq  uint64
 	Type schemas.EventType
 
-	epoch   string
-	subject string                        // of the event
-	prev    uint64                        // sequence of the frame before, 0: none
-	gap     *streams.Gap                  // set: this is no event, but tells that something is missing up to Seq
-	text    []byte                        // {"op":"ev","conv":…,"cur":…,"prev":…,"data":…}
-	chain   int                           // where ,"prev": begins
-	body    int                           // where ,"data": begins
-	part    atomic.Pointer[streams.Piece] // what the event is a piece of, once somebody asked
+	epoch    string
+	mark     uint16                        // of the event's cursor
+	subject  string                        // of the event
+	prevMark uint16                        // of the frame before, 0: not known
+	prev     uint64                        // sequence of the frame before, 0: none
+	gap      *streams.Gap                  // set: this is no event, but tells that something is missing up to Seq
+	text     []byte                        // {"op":"ev","conv":…,"cur":…,"prev":…,"data":…}
+	chain    int                           // where ,"prev": begins
+	body     int                           // where ,"data": begins
+	part     atomic.Pointer[streams.Piece] // what the event is a piece of, once somebody asked
 }
 
 const (
@@ -36,7 +38,7 @@ const (
 const frameCost = 128
 
 // newFrame makes the frame of an event that follows prev.
-func newFrame(conv []byte, epoch string, prev uint64, e schemas.Event, seq uint64) *Frame {
+func newFrame(conv []byte, epoch string, prev schemas.Cursor, e schemas.Event, at schemas.Cursor) *Frame {
 	data, err := json.Marshal(e)
 	if err != nil {
 		data = []byte(`null`) // a stored event whose data is no JSON: tell it rather than leave a hole
@@ -46,8 +48,9 @@ func newFrame(conv []byte, epoch string, prev uint64, e schemas.Event, seq uint6
 	b = append(b, `{"op":"ev","conv":`...)
 	b = append(b, conv...)
 	b = append(b, `,"cur":`...)
-	b = appendCursor(b, schemas.Cursor{Epoch: epoch, Seq: seq})
-	f := &Frame{Seq: seq, Type: e.Type, epoch: epoch, subject: e.Subject, prev: prev, chain: len(b)}
+	at.Epoch = epoch
+	b = appendCursor(b, at)
+	f := &Frame{Seq: at.Seq, mark: at.Mark, Type: e.Type, epoch: epoch, subject: e.Subject, prev: prev.Seq, prevMark: prev.Mark, chain: len(b)}
 	b = append(b, keyPrev...)
 	b = appendCursor(b, f.before())
 	f.body = len(b)
@@ -71,14 +74,16 @@ func appendCursor(b []byte, c schemas.Cursor) []byte {
 }
 
 // Cursor resumes after the event.
-func (f *Frame) Cursor() schemas.Cursor { return schemas.Cursor{Epoch: f.epoch, Seq: f.Seq} }
+func (f *Frame) Cursor() schemas.Cursor {
+	return schemas.Cursor{Epoch: f.epoch, Seq: f.Seq, Mark: f.mark}
+}
 
 // before is the cursor of the frame before, as those see it who had that.
 func (f *Frame) before() schemas.Cursor {
 	if f.prev == 0 {
 		return schemas.Cursor{}
 	}
-	return schemas.Cursor{Epoch: f.epoch, Seq: f.prev}
+	return schemas.Cursor{Epoch: f.epoch, Seq: f.prev, Mark: f.prevMark}
 }
 
 // Data is the event as JSON. It must not be changed.

@@ -83,10 +83,24 @@ func (c *conversation) need(stale int) func(context.Context) (again bool, err er
 		return nil
 	}
 	placed := from.gen == c.gen
+	if c.unproven(from) != 0 && c.knows(at) {
+		if _, known := c.markAt(at); !known {
+			return func(ctx context.Context) (bool, error) { return false, c.prove(ctx, from) }
+		}
+	}
 	if !placed && c.knows(at) || placed && (at >= c.ring.from || c.ring.covers(at) || c.page(at) != nil) { // it has come meanwhile
 		return func(context.Context) (bool, error) { c.wakeWaiting(); return false, nil }
 	}
-	return func(ctx context.Context) (bool, error) { return c.readPage(ctx, at, stale) }
+	mark := c.unproven(from)
+	return func(ctx context.Context) (bool, error) { return c.readPage(ctx, at, mark, stale) }
+}
+
+// unproven is the mark of a reader's cursor, 0 if nothing must be proven of it. The lock is held.
+func (c *conversation) unproven(r *Reader) uint16 {
+	if after := r.after(); r.gen != c.gen && !r.proven && after.Epoch == c.epoch {
+		return after.Mark
+	}
+	return 0
 }
 
 // tails are the readers that wait to begin at the present end.
@@ -117,10 +131,42 @@ func (c *conversation) placeTails(ctx context.Context, tails []*Reader) error {
 	for _, r := range tails {
 		if c.gen == gen && r.phase == opening {
 			c.settle(r, state.Last)
-			r.last, r.tail = c.cursor(state.Last), true
+			r.last, r.tail = c.proof(state.Last), true
 		}
 		r.waits = false
 		r.wake()
+	}
+	return nil
+}
+
+// prove asks the log whether the event of a reader's cursor is still there, for all readers with that cursor.
+func (c *conversation) prove(ctx context.Context, first *Reader) error {
+	c.mu.RLock()
+	gen, after := c.gen, first.after()
+	c.mu.RUnlock()
+	if after.Mark == 0 {
+		return nil
+	}
+	at, err := c.hub.from.Locate(ctx, c.account, c.id, after)
+	if err != nil {
+		return err //nolint:wrapcheck // it is coded already
+	}
+	if at.At.Epoch != after.Epoch {
+		return c.again(ctx, gen)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, r := range c.readers {
+		if c.gen != gen || r.phase == ended || r.gen == gen || r.after() != after {
+			continue
+		}
+		if r.proven = true; at.Gap != nil && at.At.Seq < after.Seq { // it was lost with the log's end
+			c.lose(r)
+		}
+		if r.waits {
+			r.waits = false
+			r.wake()
+		}
 	}
 	return nil
 }
@@ -162,7 +208,7 @@ func (c *conversation) open(ctx context.Context) error {
 		}
 		return nil
 	}
-	c.stop, c.synced = stop, true
+	c.stop, c.synced, c.tip = stop, true, last
 	heard := c.heard
 	if last.Epoch != c.epoch || last.Seq < c.head {
 		c.reset(last.Epoch, last.Seq)
@@ -270,6 +316,7 @@ func (c *conversation) again(ctx context.Context, gen uint64) error {
 	defer c.mu.Unlock()
 	if c.gen == gen {
 		c.reset(last.Epoch, last.Seq)
+		c.tip = last
 		c.doubtIt() // what was told while this was asked did not look new
 		c.hub.stir()
 		c.wakeAll()
@@ -279,7 +326,7 @@ func (c *conversation) again(ctx context.Context, gen uint64) error {
 
 // readPage reads what lies after a place, and the place too: while it is there, nothing behind it was
 // removed.
-func (c *conversation) readPage(ctx context.Context, at uint64, stale int) (again bool, err error) {
+func (c *conversation) readPage(ctx context.Context, at uint64, mark uint16, stale int) (again bool, err error) {
 	c.mu.RLock()
 	gen, epoch := c.gen, c.epoch
 	c.mu.RUnlock()
@@ -290,12 +337,16 @@ func (c *conversation) readPage(ctx context.Context, at uint64, stale int) (agai
 	}
 	place := streams.Place{At: schemas.Cursor{Epoch: page.Epoch, Seq: at}}
 	if at > 0 && page.First != at { // asked after it was read: what is behind the place by now was so then
-		if place, err = log.Locate(ctx, c.account, c.id, schemas.Cursor{Epoch: epoch, Seq: at}); err != nil {
+		if place, err = log.Locate(ctx, c.account, c.id, schemas.Cursor{Epoch: epoch, Seq: at, Mark: mark}); err != nil {
 			return false, err //nolint:wrapcheck // it is coded already
 		}
 	}
 	if page.Epoch != epoch || place.At.Epoch != epoch {
 		return false, c.again(ctx, gen)
+	}
+	if mark != 0 && place.Gap != nil && place.At.Seq < at { // the event of the place was lost with the log's end
+		c.loseAll(gen, schemas.Cursor{Epoch: epoch, Seq: at, Mark: mark})
+		return false, nil
 	}
 	from, gap := place.At.Seq, place.Gap
 	if gap != nil && page.First > 0 { // read before it was asked how much is gone
@@ -305,7 +356,10 @@ func (c *conversation) readPage(ctx context.Context, at uint64, stale int) (agai
 			gap = nil // nothing can lie between the two
 		}
 	}
-	prev := from
+	prev, known := schemas.Cursor{Epoch: epoch, Seq: from}, mark != 0 // by now the log has said so, if the page does not
+	if len(page.Events) > 0 && page.Events[0].Cursor.Seq == at {      // the place itself
+		prev, mark, known = page.Events[0].Cursor, page.Events[0].Cursor.Mark, true
+	}
 	if at == 0 { // what was before the first is not known, but to those who begin at the beginning
 		from = max(page.First, 1) - 1
 	}
@@ -316,11 +370,11 @@ func (c *conversation) readPage(ctx context.Context, at uint64, stale int) (agai
 			continue
 		}
 		if e.Lost {
-			frames = append(frames, newGap(epoch, prev, e.Cursor.Seq))
+			frames = append(frames, newGap(epoch, prev.Seq, e.Cursor.Seq))
 		} else {
-			frames = append(frames, newFrame(c.quoted, epoch, prev, e.Value, e.Cursor.Seq))
+			frames = append(frames, newFrame(c.quoted, epoch, prev, e.Value, e.Cursor))
 		}
-		prev = e.Cursor.Seq
+		prev = e.Cursor
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -340,20 +394,21 @@ func (c *conversation) readPage(ctx context.Context, at uint64, stale int) (agai
 		s.add(newGap(c.epoch, s.to, c.ring.from))
 	}
 	c.keep(s)
-	c.hand(s, at, gap)
+	c.hand(s, at, mark, known, gap)
 	return false, nil
 }
 
 // hand gives a part that was read for a place to those who wait there or in it: it may be forgotten
 // before they come. Gap is what is missing between the two.
-func (c *conversation) hand(s *span, at uint64, gap *streams.Gap) {
+func (c *conversation) hand(s *span, at uint64, mark uint16, known bool, gap *streams.Gap) {
 	for _, r := range c.readers {
 		if !r.waits {
 			continue
 		}
 		after := schemas.Cursor{Epoch: c.epoch, Seq: c.wanted(r)}
 		switch {
-		case r.gen != c.gen && r.after() != after: // it finds its place by itself
+		case r.gen != c.gen && r.after().Place() != after: // it finds its place by itself
+		case c.unproven(r) != 0 && !c.proven(r, s, at, mark, known): // it is lost, or asks for itself
 		case after.Seq == at:
 			c.settle(r, s.from)
 			r.miss(gap)
@@ -364,6 +419,37 @@ func (c *conversation) hand(s *span, at uint64, gap *streams.Gap) {
 		}
 		r.waits = false
 		r.wake()
+	}
+}
+
+// proven holds the mark of a reader's cursor against what was read, and puts the reader at the beginning if its
+// event is lost.
+func (c *conversation) proven(r *Reader, s *span, at uint64, mark uint16, known bool) bool {
+	after := r.after()
+	if after.Seq != at {
+		f := s.at(after.Seq)
+		if known = f != nil && f.gap == nil; known {
+			mark = f.mark
+		}
+	}
+	if known && mark != after.Mark {
+		c.lose(r)
+		return false
+	}
+	r.proven = known
+	return known
+}
+
+// loseAll puts the readers with a cursor at the beginning.
+func (c *conversation) loseAll(gen uint64, after schemas.Cursor) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, r := range c.readers {
+		if c.gen == gen && r.phase != ended && r.gen != gen && r.after() == after {
+			c.lose(r)
+			r.waits = false
+			r.wake()
+		}
 	}
 }
 

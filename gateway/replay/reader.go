@@ -101,16 +101,17 @@ type Reader struct {
 	compact *compact // nil: it is told everything
 
 	// What follows is guarded by c.mu: the loader looks at it, and moves readers that wait for it.
-	phase phase
-	tail  bool           // it began at the present end
-	waits bool           // for the loader
-	gen   uint64         // incarnation of the conversation that seq means
-	epoch string         // of that incarnation
-	seq   uint64         // everything up to here was told
-	last  schemas.Cursor // the reader's cursor: of what it was told last, or what it began with
-	gap   *streams.Gap   // to be told next
-	given *span          // what was read for it
-	err   error
+	phase  phase
+	proven bool           // the event of its cursor is on the log
+	tail   bool           // it began at the present end
+	waits  bool           // for the loader
+	gen    uint64         // incarnation of the conversation that seq means
+	epoch  string         // of that incarnation
+	seq    uint64         // everything up to here was told
+	last   schemas.Cursor // the reader's cursor: of what it was told last, or what it began with
+	gap    *streams.Gap   // to be told next
+	given  *span          // what was read for it
+	err    error
 }
 
 // Cursor is where the reader is: it resumes after it. Before StepAttached it is what it began with.

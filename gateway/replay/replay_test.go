@@ -324,6 +324,55 @@ func TestAGapEndsBeforeWhatIsTold(t *testing.T) {
 	})
 }
 
+// TestACursorOfALostEndIsRecognised: another event lies at its place now. Readers in the ring, behind it, at the end and
+// of other conversations' places are told of a gap, and then everything; the others are told of none.
+func TestACursorOfALostEndIsRecognised(t *testing.T) {
+	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+		const n = 1500 // more than a ring
+		publish(t, b, "c", 0, n)
+		publish(t, b, "other", 0, 1)
+		publish(t, b, "c", n, n+1)
+		all := make(map[uint64]schemas.Cursor)
+		for e, err := range streams.Events.Replay(t.Context(), b, string(account)+"/c", schemas.Cursor{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			all[e.Cursor.Seq] = e.Cursor
+		}
+		for round := range 2 { // the second finds what the first has read
+			h, stop := running(t, replay.NewBusLog(b), replay.Options{})
+			for range round + 1 {
+				for _, seq := range []uint64{1, 700, 1499, n, n + 1, n + 2} {
+					right, is := all[seq]
+					wrong := schemas.Cursor{Epoch: all[1].Epoch, Seq: seq, Mark: right.Mark ^ 0x5555}
+					lost := attach(t, h, "c", wrong)
+					synctest.Wait()
+					lost.end()
+					if len(lost.events) != n+1 || len(lost.gaps) != 1 || lost.gaps[0].From != wrong || lost.gaps[0].To.Seq != 0 {
+						t.Errorf("%s: %d events, gaps %v", wrong, len(lost.events), lost.gaps)
+					}
+					if !is {
+						continue
+					}
+					kept := attach(t, h, "c", right)
+					synctest.Wait()
+					kept.end()
+					want := 0
+					for other := range all {
+						if other > seq {
+							want++
+						}
+					}
+					if len(kept.events) != want || len(kept.gaps) > 0 {
+						t.Errorf("%s: %d events, gaps %v", right, len(kept.events), kept.gaps)
+					}
+				}
+			}
+			stop()
+		}
+	})
+}
+
 // TestALostEventIsAGap: its payload is gone, and readers are told so, from the ring and from the log.
 func TestALostEventIsAGap(t *testing.T) {
 	at := func(seq uint64) schemas.Cursor { return schemas.Cursor{Epoch: "e1", Seq: seq} }

@@ -45,6 +45,15 @@ func (s *span) has(seq uint64) bool {
 	return i < len(s.frames) && s.frames[i].Seq == seq
 }
 
+// at is the frame of a place, nil if it is not here.
+func (s *span) at(seq uint64) *Frame {
+	i := sort.Search(len(s.frames), func(i int) bool { return s.frames[i].Seq >= seq })
+	if i < len(s.frames) && s.frames[i].Seq == seq {
+		return s.frames[i]
+	}
+	return nil
+}
+
 func (s *span) add(f *Frame) {
 	s.frames = append(s.frames, f)
 	s.to = f.Seq

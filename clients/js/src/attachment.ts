@@ -176,7 +176,7 @@ export class Attachment implements AsyncIterableIterator<Item> {
   #gap(f: Frame): void {
     if (f.recovered !== false) return;
     const gap = f.gap ?? { from: this.#chain.at, to: this.#chain.at };
-    this.#chain.skip(f.gap?.to);
+    this.#chain.skip(f.gap?.to, f.gap?.from);
     this.#push(() => this.#options.onGap?.(gap));
   }
 

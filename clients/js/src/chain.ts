@@ -21,9 +21,16 @@ export class Chain {
     if (this.at === "now" && head !== undefined) this.at = head;
   }
 
-  /** skip goes on behind a gap that the gateway has owned up to. */
-  skip(to: string | undefined): void {
+  /**
+   * skip goes on behind a gap that the gateway has owned up to. One that leads back is that of a log that has lost its
+   * end: what is told next has places that were there before.
+   */
+  skip(to: string | undefined, from?: string): void {
     this.#owned = true;
+    if (to !== undefined && from !== undefined && epochOf(to) !== "" && epochOf(from) === epochOf(to) && isAfter(from, to)) {
+      this.at = to;
+      return;
+    }
     if (to !== undefined && (epochOf(to) !== epochOf(this.at) || isAfter(to, this.at))) this.at = to;
   }
 
