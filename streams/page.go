@@ -141,6 +141,8 @@ func LastEvent(ctx context.Context, b *Bus, a schemas.AccountID, c schemas.Conve
 type ShardState struct {
 	Epoch       string
 	First, Last uint64
+	// Server is the process that this one is connected to: while it is the same, the stream cannot have lost its end in a crash.
+	Server string
 }
 
 // ShardOf is the number of the shard that a conversation lies in.
@@ -158,7 +160,7 @@ func ReadShard(ctx context.Context, b *Bus, shard int) (ShardState, error) {
 	}
 	epoch := epochOf(stream, info.Created)
 	b.epochs.Store(stream, incarnation{epoch: epoch})
-	return ShardState{Epoch: epoch, First: info.State.FirstSeq, Last: info.State.LastSeq}, nil
+	return ShardState{Epoch: epoch, First: info.State.FirstSeq, Last: info.State.LastSeq, Server: b.live.ConnectedServerId()}, nil
 }
 
 // placeOf is where the events of a conversation lie.

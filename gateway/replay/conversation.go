@@ -143,6 +143,9 @@ func (c *conversation) reset(epoch string, head uint64) {
 	c.hub.count(-c.bytes())
 	c.epoch, c.head, c.heard, c.checked, c.stored = epoch, head, head, 0, time.Time{}
 	c.gen++
+	for _, r := range c.readers {
+		r.proven = false // of the incarnation before
+	}
 	c.ring, c.pages, c.shots, c.index = span{from: head, to: head}, nil, nil, index{}
 }
 

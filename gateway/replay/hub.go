@@ -53,6 +53,8 @@ type Hub struct {
 	turns  int64
 	known  map[key]*conversation
 	wheel  [checkEvery]set // of those known: which are looked at in which tick
+	// servers are the processes that were last asked about each shard.
+	servers map[int]string
 
 	lists   sync.Mutex // after a conversation's
 	doubted set        // in doubt
@@ -74,7 +76,7 @@ func New(from Log, o Options) *Hub {
 	if o.Budget <= 0 {
 		o.Budget = DefaultBudget
 	}
-	h := &Hub{from: from, log: o.Log, budget: int64(o.Budget), stirs: make(chan struct{}, 1), known: map[key]*conversation{}, doubted: set{}, idle: set{}}
+	h := &Hub{from: from, log: o.Log, budget: int64(o.Budget), stirs: make(chan struct{}, 1), known: map[key]*conversation{}, servers: map[int]string{}, doubted: set{}, idle: set{}}
 	for i := range h.wheel {
 		h.wheel[i] = set{}
 	}
@@ -406,8 +408,10 @@ func (h *Hub) ask(due map[int][]known) {
 			if err != nil {
 				return // at the next tick, if it is in doubt
 			}
-			for _, k := range of {
-				k.c.trust(k, state.Epoch)
+			if h.sameServer(shard, state.Server) {
+				for _, k := range of {
+					k.c.trust(k, state.Epoch)
+				}
 			}
 			for _, k := range of {
 				if h.ctx.Err() != nil {
@@ -427,6 +431,16 @@ func (h *Hub) ask(due map[int][]known) {
 			}
 		})
 	}
+}
+
+// sameServer reports whether a shard was last asked of the same process of the server. After a crash it is another one,
+// and then events may lie at the places of others, which were lost.
+func (h *Hub) sameServer(shard int, server string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	former, known := h.servers[shard]
+	h.servers[shard] = server
+	return known && former == server
 }
 
 // needsLast reports whether the shard alone does not tell that nothing was missed.

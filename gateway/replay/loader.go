@@ -235,6 +235,7 @@ func (c *conversation) follow(ctx context.Context) (last schemas.Cursor, stop fu
 func (c *conversation) repair(ctx context.Context, stale int) (again bool, err error) {
 	c.mu.RLock()
 	gen, epoch, head, heard := c.gen, c.epoch, c.head, c.heard
+	mark, marked := c.markAt(head)
 	c.mu.RUnlock()
 	log := c.hub.from
 	if stale >= staleReads { // it is taken for gone now, unless it was told by another stream
@@ -249,6 +250,9 @@ func (c *conversation) repair(ctx context.Context, stale int) (again bool, err e
 	page, err := log.Read(ctx, c.account, c.id, max(head, 1)) // head itself too: while it is there, nothing behind it was removed
 	if err != nil {
 		return false, err //nolint:wrapcheck // it is coded already
+	}
+	if marked && len(page.Events) > 0 && page.Events[0].Cursor.Seq == head && page.Events[0].Cursor.Mark != mark {
+		return false, c.again(ctx, gen) // another event lies there: the log has lost its end in a crash, and has grown again
 	}
 	var gap *streams.Gap
 	if head > 0 && page.First != head || page.Epoch != epoch {

@@ -188,7 +188,11 @@ func (r *Reader) after() schemas.Cursor {
 	if r.phase == opening {
 		return r.last
 	}
-	return schemas.Cursor{Epoch: r.epoch, Seq: r.seq}
+	at := schemas.Cursor{Epoch: r.epoch, Seq: r.seq}
+	if r.last.Place() == at {
+		at.Mark = r.last.Mark // it was told: another event may lie there now
+	}
+	return at
 }
 
 // miss notes a gap that is told next; one that was not told yet grows by it.

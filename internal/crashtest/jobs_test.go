@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"os/exec"
 	"strings"
 	"sync"
@@ -251,17 +250,9 @@ func (c *cluster) eachOnce(ctx context.Context, t *testing.T, calls []wanted, f 
 func (c *cluster) eachEvent(ctx context.Context, t *testing.T, conversation string, f func(schemas.Event)) {
 	t.Helper()
 	for after, last := "-1", false; !last; {
-		status, answer, err := c.ask(ctx, http.MethodGet, "/v1/conversations/"+url.PathEscape(conversation)+"/events?after="+url.QueryEscape(after), nil)
-		var page struct {
-			Events []struct {
-				Event schemas.Event `json:"event"`
-			} `json:"events"`
-			Next      string `json:"next"`
-			UpToDate  bool   `json:"up_to_date"`
-			Recovered bool   `json:"recovered"`
-		}
-		if err != nil || status != http.StatusOK || json.Unmarshal(answer, &page) != nil || !page.Recovered {
-			t.Fatalf("conversation %s: %d %.300s %v", conversation, status, answer, err)
+		page := c.eventsAfter(ctx, t, conversation, after)
+		if !page.Recovered {
+			t.Fatalf("conversation %s has a gap after %s", conversation, after)
 		}
 		for _, e := range page.Events {
 			f(e.Event)
