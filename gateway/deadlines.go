@@ -72,7 +72,7 @@ func writeInPieces(w http.ResponseWriter, rc *http.ResponseController, b []byte,
 	for {
 		piece := b[written:min(len(b), written+writePiece)]
 		_ = rc.SetWriteDeadline(time.Now().Add(stall)) // a writer without deadlines, as in tests, is fine
-		n, err := w.Write(piece)                      
+		n, err := w.Write(piece)
 		if written += n; err != nil || written >= len(b) {
 			return written, err //nolint:wrapcheck // it is the same writer
 		}

@@ -67,8 +67,8 @@ func (p Publication) Rejected(why *schemas.Error) schemas.Event {
 
 // Reject tells the conversation of a publication that is given up, once.
 func Reject(ctx context.Context, b *Bus, p Publication, why *schemas.Error) error {
-	if p.Account.Validate() != nil {
-		return nil // nobody who publishes can have such a subject: there is no conversation to tell
+	if err := p.Account.Validate(); err != nil {
+		return nil //nolint:nilerr // nobody who publishes can have such a subject: there is no conversation to tell
 	}
 	since := p.Published
 	if b.Now().Sub(since) < dedupe/2 { // the log still knows an event that is there

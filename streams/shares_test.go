@@ -239,7 +239,7 @@ func TestATenantsConnectionsAreBounded(t *testing.T) {
 	c := callOf("a")
 	eventually(t, "its connection is closed", func() bool {
 		for range 8 {
-			ok(t, streams.Events.Publish(t.Context(), b, eventOf(c, string(schemas.NewID("e_")), schemas.CallOutput, schemas.OutputData{Text: text})))
+			ok(t, streams.Events.Publish(t.Context(), b, eventOf(c, schemas.NewID("e_"), schemas.CallOutput, schemas.OutputData{Text: text})))
 		}
 		return strings.Contains(logged.String(), "too much waits for it to be read")
 	})

@@ -64,7 +64,7 @@ func (l TenantLimits) apply(srv *server.Server, account *server.Account) {
 // user sets the limits of a user on a server outside, which knows those of a connection alone.
 func (l TenantLimits) user(u *jwt.UserClaims) {
 	l = l.filled()
-	u.Limits.Subs, u.Limits.Payload = int64(l.Subscriptions), int64(l.Payload)
+	u.Subs, u.Limits.Payload = int64(l.Subscriptions), int64(l.Payload)
 }
 
 // watchPending closes the connections of tenants that let too much wait for them, until ctx ends. The server

@@ -59,7 +59,7 @@ func leftFor(t *testing.T, away time.Duration, withWorker bool) {
 	inWorld(t, func(t *testing.T, w *world) {
 		large := strings.Repeat("#", 2<<20) // its payload ages out before it
 		never, begun, big := w.publish(w.call("call_never", schemas.ToolBash)), w.publish(w.call("call_begun", schemas.ToolBash)),
-			w.publish(w.call("call_big", schemas.ToolBash, func(c *schemas.Call) { c.Input = []byte(fmt.Sprintf(`{"command":%q}`, large)) }))
+			w.publish(w.call("call_big", schemas.ToolBash, func(c *schemas.Call) { c.Input = fmt.Appendf(nil, `{"command":%q}`, large) }))
 		reads := w.publish(w.call("call_reads", schemas.ToolRead))
 		w.begin(begun)
 		w.begin(reads)

@@ -13,7 +13,6 @@ import (
 
 // host is a provider of one process: its boxes, and what is in them, are nobody else's.
 type host struct {
-	fake
 	name string
 
 	mu    sync.Mutex

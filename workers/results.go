@@ -45,7 +45,7 @@ func unpreparedResult(c schemas.Call, err error) schemas.Result {
 	if r.Error.Code == schemas.Denied {
 		r.Status, r.Text = schemas.DeniedBy, r.Error.Message
 	}
-	if refusal, ok := errors.AsType[*guard.Refusal](err); ok {
+	if refusal, ok := errors.AsType[*guard.RefusalError](err); ok {
 		r.Output = &schemas.Output{
 			Runtime: "none", ExitCode: schemas.DeniedExitCode, Stderr: refusal.Text + "\n",
 			Denied: &schemas.Denial{By: "bash_guard", Policy: refusal.Policy, Rule: string(refusal.Rule)},

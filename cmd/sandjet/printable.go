@@ -71,7 +71,7 @@ func plainJSON(v any) string {
 		}
 		v = decoded
 	}
-	if enc.Encode(v) != nil {
+	if err := enc.Encode(v); err != nil {
 		return fmt.Sprint(v)
 	}
 	return strings.TrimSuffix(b.String(), "\n")

@@ -31,8 +31,8 @@ type bound struct {
 
 // The first half of a run that is short warms up caches and heaps: the slack is for that.
 var (
-	memoryBound = bound{1.2, 24 << 20} //nolint:gochecknoglobals // a constant
-	countBound  = bound{1.1, 16}       //nolint:gochecknoglobals // a constant
+	memoryBound = bound{1.2, 24 << 20}
+	countBound  = bound{1.1, 16}
 )
 
 // grows reports whether a figure grows: its middle in the last quarter against that in the second. The first quarter

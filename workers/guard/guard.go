@@ -20,15 +20,15 @@ const (
 	Runtime   Rule = "runtime"   // a language runtime that the sandbox does not list
 )
 
-// Refusal is why a command is not run.
-type Refusal struct {
+// RefusalError is why a command is not run.
+type RefusalError struct {
 	Rule   Rule
 	Policy schemas.GuardPolicy // under which it was refused
 	Text   string              // for the model: what was found, under which policy, and the remedy
 }
 
 // Error is the refusal's text.
-func (r *Refusal) Error() string { return r.Text }
+func (r *RefusalError) Error() string { return r.Text }
 
 // Check returns why a command is refused under a policy, nil when it is not. The zero policy is
 // durable. Runtimes are those that the sandbox lists, none for "whatever there is". A command that
@@ -36,7 +36,7 @@ func (r *Refusal) Error() string { return r.Text }
 //
 // It may be called from many goroutines. It takes time and memory in proportion to the command's
 // length: at most a fifth of a second and 50 MB.
-func Check(command string, p schemas.GuardPolicy, runtimes []string) *Refusal {
+func Check(command string, p schemas.GuardPolicy, runtimes []string) *RefusalError {
 	switch p {
 	case schemas.GuardOff:
 		return nil
@@ -52,7 +52,7 @@ func Check(command string, p schemas.GuardPolicy, runtimes []string) *Refusal {
 // refuse keeps the first refusal: the walk goes on nowhere after it.
 func (w *walker) refuse(r Rule, why, remedy string) {
 	if w.refusal == nil {
-		w.refusal = &Refusal{Rule: r, Policy: w.policy, Text: fmt.Sprintf("refused by the bash guard (%s): %s. %s.", w.policy, why, remedy)}
+		w.refusal = &RefusalError{Rule: r, Policy: w.policy, Text: fmt.Sprintf("refused by the bash guard (%s): %s. %s.", w.policy, why, remedy)}
 	}
 }
 

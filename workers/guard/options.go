@@ -52,14 +52,7 @@ func parseOptions(s spec, args []value) (o options) {
 			}
 			o.options = append(o.options, opt)
 		case len(a.text) > 1 && a.text[0] == '-' && s.words:
-			opt := option{value: value{whole: true}}
-			if len(a.text) == 2 {
-				opt.name = rune(a.text[1])
-			}
-			if opt.name != 0 && a.whole && strings.ContainsRune(s.values, opt.name) {
-				opt.value = next()
-			}
-			o.options = append(o.options, opt)
+			o.options = append(o.options, s.word(a, next))
 		case len(a.text) > 1 && a.text[0] == '-':
 			for j, name := range a.text[1:] {
 				opt := option{name: name, value: value{whole: true}}
@@ -78,6 +71,18 @@ func parseOptions(s spec, args []value) (o options) {
 		}
 	}
 	return o
+}
+
+// word is an option of a program whose options are whole words behind one dash: only those of one letter have a name here.
+func (s spec) word(a value, next func() value) option {
+	opt := option{value: value{whole: true}}
+	if len(a.text) == 2 {
+		opt.name = rune(a.text[1])
+	}
+	if opt.name != 0 && a.whole && strings.ContainsRune(s.values, opt.name) {
+		opt.value = next()
+	}
+	return opt
 }
 
 // patterns reports whether a long option's value says which names are meant, whatever the program is.

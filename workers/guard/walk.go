@@ -19,7 +19,7 @@ type walker struct {
 	at, old  spot            // the working directory, and the one before
 	stack    []spot          // of pushd
 	moves    map[string]bool // the functions that are declared: whether they leave their caller elsewhere
-	refusal  *Refusal
+	refusal  *RefusalError
 }
 
 func (w *walker) strict() bool { return w.policy == schemas.GuardStrict }
