@@ -31,6 +31,9 @@ func (b *Bus) bury(ctx context.Context, d schemas.DeadLetter) error {
 		if err != nil && !errors.Is(err, schemas.ErrNotFound) {
 			return err
 		}
+		if err != nil { // it has aged out: what is left of a call is enough to end it
+			data = []byte(h.Get(headerSummary))
+		}
 		d.Payload = data
 	}
 	d.Headers = map[string][]string(clean(nats.Header(d.Headers)))

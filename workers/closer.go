@@ -198,6 +198,9 @@ func deadResult(c schemas.Call, l schemas.DeadLetter, started bool) schemas.Resu
 	if started && c.SideEffects() {
 		return interruptedResult(c, textInterrupted)
 	}
+	if l.Time.After(c.Deadline) {
+		return unrunResult(c, toExpire, "") // nobody would have run it any more
+	}
 	code := cmp.Or(l.Code, schemas.Internal)
 	return failedResult(c, schemas.Errorf(code, "", "the call was given up after %d deliveries (%s): its dead letter %s says why", l.Deliveries, code, l.ID))
 }

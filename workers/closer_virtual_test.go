@@ -41,6 +41,16 @@ func (w *world) begin(c schemas.Call) {
 	}
 }
 
+// accept has the conversation say that a call was accepted, as admission does.
+func (w *world) accept(c schemas.Call) schemas.Call {
+	w.t.Helper()
+	e := schemas.NewEvent(c, schemas.CallAccepted, schemas.AcceptedID(c.Account, c.ID), time.Now(), schemas.AcceptedData{Call: c.ID, Tool: c.Tool})
+	if err := streams.Events.Publish(w.t.Context(), w.bus, e); err != nil {
+		w.t.Fatal(err)
+	}
+	return c
+}
+
 // TestCallsThatWereLeftForDaysEnd: everything is off for longer than a call is the record of its id. Each
 // that was accepted has its end soon after somebody is back, says the truth in it, and is forgotten then.
 func TestCallsThatWereLeftForDaysEnd(t *testing.T) {
@@ -58,9 +68,9 @@ func TestCallsThatWereLeftForDaysEnd(t *testing.T) {
 func leftFor(t *testing.T, away time.Duration, withWorker bool) {
 	inWorld(t, func(t *testing.T, w *world) {
 		large := strings.Repeat("#", 2<<20) // its payload ages out before it
-		never, begun, big := w.publish(w.call("call_never", schemas.ToolBash)), w.publish(w.call("call_begun", schemas.ToolBash)),
-			w.publish(w.call("call_big", schemas.ToolBash, func(c *schemas.Call) { c.Input = fmt.Appendf(nil, `{"command":%q}`, large) }))
-		reads := w.publish(w.call("call_reads", schemas.ToolRead))
+		never, begun, big := w.accept(w.publish(w.call("call_never", schemas.ToolBash))), w.accept(w.publish(w.call("call_begun", schemas.ToolBash))),
+			w.accept(w.publish(w.call("call_big", schemas.ToolBash, func(c *schemas.Call) { c.Input = fmt.Appendf(nil, `{"command":%q}`, large) })))
+		reads := w.accept(w.publish(w.call("call_reads", schemas.ToolRead)))
 		w.begin(begun)
 		w.begin(reads)
 		time.Sleep(away)
