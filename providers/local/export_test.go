@@ -52,8 +52,7 @@ var Owed = owed
 
 // LookForLeftovers takes one sample as if that stood for the given time.
 func (p *Provider) LookForLeftovers(standsFor time.Duration) {
-	p.meterEvery = standsFor
-	p.look()
+	p.look(standsFor)
 }
 
 // Keeps reports whether a box is kept under a key.

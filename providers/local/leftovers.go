@@ -48,7 +48,7 @@ func (p *Provider) meter() {
 			return
 		case <-every.C:
 		}
-		p.look()
+		p.look(p.meterEvery)
 	}
 }
 
@@ -59,8 +59,8 @@ type reading struct {
 	cpu  time.Duration
 }
 
-// look takes one sample of all idle boxes.
-func (p *Provider) look() {
+// look takes one sample of all idle boxes. It stands for the time since the last one.
+func (p *Provider) look(since time.Duration) {
 	var list []reading
 	p.mu.Lock()
 	for _, k := range p.kept {
@@ -90,7 +90,7 @@ func (p *Provider) look() {
 			p.mu.Unlock()
 			continue // what it used may be a call's
 		}
-		r.k.owes = owed(r.k.owes, used, time.Since(began), p.meterEvery)
+		r.k.owes = owed(r.k.owes, used, time.Since(began), since)
 		over := r.k.owes > p.opt.LeftoverCPU
 		if over && p.kept[r.k.ref.ID] == r.k {
 			delete(p.kept, r.k.ref.ID)
