@@ -5,9 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -41,16 +38,14 @@ func sizeOf(t *testing.T) size {
 // flight, each role is killed with SIGKILL again and again and started anew. At the end every call
 // has exactly one result, and none has run twice: each appends its id to a file of the workspace.
 func TestEveryCallOnceInSpiteOfKills(t *testing.T) {
-	if _, err := exec.LookPath("go"); err != nil {
-		missing(t, "the go command, to build the processes that are killed")
-	}
+	t.Parallel()
 	s := sizeOf(t)
 	seed := seedOf(t)
 	t.Logf("%d calls, SANDJET_CRASH_SEED=%d", s.calls, seed)
 	ctx, cancel := context.WithTimeout(t.Context(), s.ends)
 	defer cancel()
 
-	c := startCluster(ctx, t, build(t))
+	c := startCluster(ctx, t)
 	calls := newCalls(s, rand.New(rand.NewPCG(seed, 1)))
 	chaos, quiet := context.WithCancel(ctx)
 	var killer sync.WaitGroup
@@ -63,9 +58,6 @@ func TestEveryCallOnceInSpiteOfKills(t *testing.T) {
 	c.startMissing(ctx, t)
 
 	c.check(ctx, t, accepted, results)
-	if t.Failed() {
-		t.Logf("the last lines of the processes:\n%s", c.log)
-	}
 }
 
 // seedOf is the seed of a run: a new one, or that of a run to be repeated.
@@ -103,91 +95,6 @@ func newCalls(s size, r *rand.Rand) []wanted {
 		}
 	}
 	return calls
-}
-
-// cluster is all roles on one data folder.
-type cluster struct {
-	log     *journal
-	roles   []*process // server, gateway, worker, worker
-	gateway string
-	account string
-	key     string
-
-	gatewayFlags []string
-
-	data  string // the data folder
-	links *links // where each role reaches the server through a network that may fail; else nil
-}
-
-// withDelivery adds the role that delivers, and lets as many jobs run as the test has.
-func withDelivery(c *cluster, role func(name string, args ...string), worker []string) []string {
-	role("deliver", "deliver", "--webhook-allow-loopback", "--webhook-allow-http")
-	c.gatewayFlags = append(c.gatewayFlags, "--webhook-allow-http")
-	return append(worker, "--sandbox-jobs", "500", "--probe-every", "2s")
-}
-
-// withRedis has the caps counted there.
-func withRedis(url string) option {
-	return func(c *cluster, _ func(string, ...string), worker []string) []string {
-		c.gatewayFlags = append(c.gatewayFlags, "--redis-url", url)
-		return append(worker, "--redis-url", url)
-	}
-}
-
-type option func(c *cluster, role func(name string, args ...string), worker []string) []string
-
-func startCluster(ctx context.Context, t *testing.T, program string, options ...option) *cluster {
-	t.Helper()
-	// The path of a socket in the data folder must stay short, so not below the test's own folder.
-	dir, err := os.MkdirTemp("", "crash")
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &cluster{
-		log: &journal{}, gateway: freePort(t), account: "acct_crash", key: "sk_crash_0123456789", data: filepath.Join(dir, "data"),
-	}
-	server := freePort(t)
-	role := func(name string, args ...string) {
-		args = append(args, "--data-dir", c.data, "--json", "--log-level", "info")
-		c.roles = append(c.roles, &process{name: name, program: program, args: args, log: c.log})
-	}
-	identity := []string{"--account", c.account, "--key", c.key}
-	role("server", append([]string{"server", "--nats-listen", server}, identity...)...)
-	worker := []string{"worker", "--slots", "16", "--pool", "1"}
-	for _, o := range options {
-		worker = o(c, role, worker)
-	}
-	role("gateway", append(append([]string{"gateway", "--listen", c.gateway}, c.gatewayFlags...), identity...)...)
-	if !canIsolate(ctx, program) {
-		t.Log("this host cannot isolate commands: the workers run them without a sandbox")
-		worker = append(worker, "--allow-unisolated")
-	}
-	role("worker-1", worker...)
-	role("worker-2", worker...)
-	t.Cleanup(func() {
-		for _, p := range slices.Backward(c.roles) {
-			p.kill()
-		}
-		if err := os.RemoveAll(dir); err != nil {
-			t.Errorf("clean up: %v", err)
-		}
-	})
-	for i, p := range c.roles {
-		if i > 0 && c.links != nil {
-			c.links.lead(ctx, t, c, p, server)
-		}
-		if err := p.start(ctx); err != nil {
-			t.Fatalf("%v\n%s", err, c.log)
-		}
-	}
-	return c
-}
-
-// canIsolate asks the doctor, whose exit code says whether this host can make a sandbox.
-func canIsolate(ctx context.Context, program string) bool {
-	cmd := exec.CommandContext(ctx, program, "doctor", "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0")
-	cmd.Env = settings(os.Environ())
-	return cmd.Run() == nil
 }
 
 // killAtRandom kills a role and starts it again after a while, over and over, until ctx ends. Now
@@ -263,18 +170,6 @@ func (c *cluster) awaitKills(ctx context.Context, t *testing.T, least int) {
 			}
 			if pause(ctx, 100*time.Millisecond); ctx.Err() != nil {
 				t.Fatalf("%s was killed %d times, want %d", p.name, n, least)
-			}
-		}
-	}
-}
-
-func (c *cluster) startMissing(ctx context.Context, t *testing.T) {
-	t.Helper()
-	for _, p := range c.roles {
-		if !p.alive() {
-			p.kill()
-			if err := p.start(ctx); err != nil {
-				t.Fatal(err)
 			}
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -27,7 +26,7 @@ type links struct {
 }
 
 // behindProxies puts a network that may fail between the server and every other role.
-func behindProxies(c *cluster, _ func(string, ...string), worker []string) []string {
+func behindProxies(c *cluster, worker []string) []string {
 	c.links = &links{byRole: map[string]*faultproxy.Proxy{}}
 	return worker
 }
@@ -133,19 +132,19 @@ func (p *process) signal(t *testing.T, s syscall.Signal) {
 
 // faultSize is how much a run of faults does.
 type faultSize struct {
-	batch, rounds int // calls at a time; in a round each fault of each role happens once
-	most          int // faults of a round, chosen by chance; 0: all
-	longest       time.Duration
-	busy          int // loops that take processor time from everybody
-	ends          time.Duration
+	batch   int // calls at a time
+	most    int // faults, chosen by chance; 0: each fault of each role once
+	longest time.Duration
+	busy    int // loops that take processor time from everybody
+	ends    time.Duration
 }
 
 func faultSizeOf(t *testing.T) faultSize {
 	t.Helper()
 	if sizeOf(t).kills > 1 { // SANDJET_CRASH=long
-		return faultSize{batch: 24, rounds: 2, longest: 12 * time.Second, busy: 2, ends: 9 * time.Minute}
+		return faultSize{batch: 24, longest: 12 * time.Second, busy: 1, ends: 9 * time.Minute}
 	}
-	return faultSize{batch: 12, rounds: 1, most: 8, longest: 4 * time.Second, ends: 8 * time.Minute}
+	return faultSize{batch: 12, most: 8, longest: 4 * time.Second, ends: 8 * time.Minute}
 }
 
 // pauseAndCut has the faults happen to the roles in an order by chance, one after the other; now and then two at once.
@@ -155,32 +154,30 @@ func (c *cluster) pauseAndCut(ctx context.Context, t *testing.T, s faultSize, r 
 		p *process
 		f fault
 	}
-	for range s.rounds {
-		var cards []card
-		for _, p := range c.roles {
-			for _, f := range faultsOf(c, p) {
-				cards = append(cards, card{p, f})
-			}
+	var cards []card
+	for _, p := range c.roles {
+		for _, f := range faultsOf(c, p) {
+			cards = append(cards, card{p, f})
 		}
-		r.Shuffle(len(cards), func(i, j int) { cards[i], cards[j] = cards[j], cards[i] })
-		if s.most > 0 {
-			cards = cards[:s.most]
+	}
+	r.Shuffle(len(cards), func(i, j int) { cards[i], cards[j] = cards[j], cards[i] })
+	if s.most > 0 {
+		cards = cards[:s.most]
+	}
+	for len(cards) > 0 && ctx.Err() == nil {
+		n := 1
+		if len(cards) > 1 && cards[0].p != cards[1].p && r.IntN(4) == 0 {
+			n = 2
 		}
-		for len(cards) > 0 && ctx.Err() == nil {
-			n := 1
-			if len(cards) > 1 && cards[0].p != cards[1].p && r.IntN(4) == 0 {
-				n = 2
-			}
-			var now sync.WaitGroup
-			for _, k := range cards[:n] {
-				lasts := time.Second + time.Duration(r.Int64N(int64(s.longest-time.Second)))
-				c.log.note(fmt.Sprintf("--- %s: %s for %s", k.p.name, k.f.name, lasts.Round(time.Millisecond)))
-				now.Go(func() { k.f.strikes(ctx, t, c, k.p, lasts) })
-			}
-			now.Wait()
-			cards = cards[n:]
-			pause(ctx, time.Duration(r.Int64N(int64(time.Second))))
+		var now sync.WaitGroup
+		for _, k := range cards[:n] {
+			lasts := time.Second + time.Duration(r.Int64N(int64(s.longest-time.Second)))
+			c.log.note(fmt.Sprintf("--- %s: %s for %s", k.p.name, k.f.name, lasts.Round(time.Millisecond)))
+			now.Go(func() { k.f.strikes(ctx, t, c, k.p, lasts) })
 		}
+		now.Wait()
+		cards = cards[n:]
+		pause(ctx, time.Duration(r.Int64N(int64(time.Second))))
 	}
 }
 
@@ -188,14 +185,12 @@ func (c *cluster) pauseAndCut(ctx context.Context, t *testing.T, s faultSize, r 
 // still, cut off, slowed down and killed. At the end each accepted call has one result, none has run twice (each appends its id to a
 // file that is read without Sandjet's help), fewer than half are interrupted, and each client has seen the log whole and in order.
 func TestEveryCallOnceInSpiteOfPausesAndCuts(t *testing.T) {
-	if _, err := exec.LookPath("go"); err != nil {
-		missing(t, "the go command, to build the processes that are stopped")
-	}
+	t.Parallel()
 	s, seed := faultSizeOf(t), seedOf(t)
 	t.Logf("%+v, SANDJET_CRASH_SEED=%d", s, seed)
 	ctx, cancel := context.WithTimeout(t.Context(), s.ends)
 	defer cancel()
-	c := startCluster(ctx, t, build(t), behindProxies)
+	c := startCluster(ctx, t, behindProxies)
 
 	reading, leave := context.WithCancel(ctx)
 	var clients sync.WaitGroup
@@ -227,9 +222,6 @@ func TestEveryCallOnceInSpiteOfPausesAndCuts(t *testing.T) {
 	log := readLog(ctx, t, c.data, followed)
 	for _, tr := range transcripts {
 		judgeTranscript(ctx, t, tr, log[tr.Conversation])
-	}
-	if t.Failed() {
-		t.Logf("the last lines of the processes:\n%s", c.log)
 	}
 }
 

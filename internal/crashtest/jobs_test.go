@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
-	"os/exec"
 	"strings"
 	"sync"
 	"testing"
@@ -23,9 +22,7 @@ import (
 // settled once, its conversation was told once, one follow-up was made of it, and the webhook receiver,
 // which fails now and then, has heard of each, repeats under the same id only.
 func TestEveryJobComesHomeInSpiteOfKills(t *testing.T) {
-	if _, err := exec.LookPath("go"); err != nil {
-		missing(t, "the go command, to build the processes that are killed")
-	}
+	t.Parallel()
 	s := sizeOf(t)
 	s.calls = map[bool]int{true: 200, false: 40}[s.calls > 100]
 	seed := seedOf(t)
@@ -35,7 +32,7 @@ func TestEveryJobComesHomeInSpiteOfKills(t *testing.T) {
 
 	sink := newReceiver(t, rand.New(rand.NewPCG(seed, 3)))
 	redis := redistest.Start(t)
-	c := startCluster(ctx, t, build(t), withDelivery, withRedis(redis.URL()))
+	c := startCluster(ctx, t, withDelivery, withRedis(redis.URL()))
 	c.subscribe(ctx, t, sink.server.URL)
 	calls := newJobCalls(s, rand.New(rand.NewPCG(seed, 1)))
 	chaos, quiet := context.WithCancel(ctx)
@@ -51,9 +48,6 @@ func TestEveryJobComesHomeInSpiteOfKills(t *testing.T) {
 
 	jobs := c.settled(ctx, t, results)
 	c.checkJobs(ctx, t, accepted, results, jobs, sink)
-	if t.Failed() {
-		t.Logf("the last lines of the processes:\n%s", c.log)
-	}
 }
 
 // restartAtRandom kills Redis, which keeps nothing, and starts it again after a while, until ctx ends.

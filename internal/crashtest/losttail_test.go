@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
 	"syscall"
@@ -20,13 +19,11 @@ import (
 // from there. Clients that were attached, and one that comes back later with a cursor of what was lost, are told so and miss nothing of
 // what follows.
 func TestALostTailIsToldToEveryReader(t *testing.T) {
-	if _, err := exec.LookPath("go"); err != nil {
-		missing(t, "the go command, to build the processes that are killed")
-	}
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer cancel()
-	c, data := startPair(ctx, t, build(t))
-	server, store := c.roles[0], filepath.Join(data, "nats")
+	c := startPair(ctx, t)
+	server, store := c.roles[0], filepath.Join(c.data, "nats")
 	const conv, kept, lost, later = "tail-1", 15, 10, 20
 	appendEvents := func(from, to int) {
 		for n := from; n < to; n++ {
@@ -68,7 +65,7 @@ func TestALostTailIsToldToEveryReader(t *testing.T) {
 	c.revive(t, server)
 	appendEvents(1000, 1000+later) // other events, until they are more than were lost
 
-	log := readLog(ctx, t, data, []schemas.ConversationID{conv})[conv]
+	log := readLog(ctx, t, c.data, []schemas.ConversationID{conv})[conv]
 	if len(log) != kept+later {
 		t.Fatalf("the log has %d events after the loss, want %d", len(log), kept+later)
 	}
@@ -93,9 +90,6 @@ func TestALostTailIsToldToEveryReader(t *testing.T) {
 		if !seen[e.id] {
 			t.Errorf("who came back later was never told event %s", e.id)
 		}
-	}
-	if t.Failed() {
-		t.Logf("the last lines of the processes:\n%s", c.log)
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -21,19 +21,6 @@ import (
 
 // patience is how long a process may take to be up: generous, because the machine may be busy.
 const patience = 2 * time.Minute
-
-// build makes the programs from source, once per test.
-func build(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	for _, name := range []string{"sandjet", "sandjet-box"} {
-		cmd := exec.CommandContext(t.Context(), "go", "build", "-o", dir+"/", "github.com/sandjet/sandjet/cmd/"+name)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("build %s: %v\n%s", name, err, out)
-		}
-	}
-	return filepath.Join(dir, "sandjet")
-}
 
 // process is one role, which is killed and started again under the same arguments.
 type process struct {
@@ -158,6 +145,15 @@ func (j *journal) note(line string) {
 	if n := len(j.lines) - journalLines; n > journalLines {
 		j.lines = append([]string(nil), j.lines[n:]...)
 	}
+}
+
+// has reports whether a line has all the words.
+func (j *journal) has(words ...string) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return slices.ContainsFunc(j.lines, func(line string) bool {
+		return !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(line, word) })
+	})
 }
 
 func (j *journal) String() string {

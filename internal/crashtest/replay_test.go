@@ -8,9 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -41,14 +39,12 @@ func replaySizeOf(t *testing.T) replaySize {
 // gateway are killed with SIGKILL again and again and started anew. At the end every event that was
 // accepted is on the log once, and each client has seen the log, whole and in order.
 func TestEveryEventOnceInSpiteOfKills(t *testing.T) {
-	if _, err := exec.LookPath("go"); err != nil {
-		missing(t, "the go command, to build the processes that are killed")
-	}
+	t.Parallel()
 	size, seed := replaySizeOf(t), seedOf(t)
 	t.Logf("%+v, SANDJET_CRASH_SEED=%d", size, seed)
 	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer cancel()
-	c, data := startPair(ctx, t, build(t))
+	c := startPair(ctx, t)
 	conversations := []schemas.ConversationID{"replay-1", "replay-2"}
 
 	readers, leave := context.WithCancel(ctx)
@@ -98,7 +94,7 @@ func TestEveryEventOnceInSpiteOfKills(t *testing.T) {
 	enough()
 	writers.Wait()
 
-	log := readLog(ctx, t, data, conversations)
+	log := readLog(ctx, t, c.data, conversations)
 	for _, conv := range conversations {
 		ids := map[string]int{}
 		for _, e := range log[conv] {
@@ -125,38 +121,6 @@ func TestEveryEventOnceInSpiteOfKills(t *testing.T) {
 		t.Logf("%s was killed %d times", p.name, p.kills)
 	}
 	t.Logf("%d readers saw %d events, accepted were %v", len(all), seen, accepted)
-	if t.Failed() {
-		t.Logf("the last lines of the processes:\n%s", c.log)
-	}
-}
-
-// startPair starts a server and a gateway. It returns their data folder too.
-func startPair(ctx context.Context, t *testing.T, program string) (*cluster, string) {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "crash") // as in startCluster
-	if err != nil {
-		t.Fatal(err)
-	}
-	data := filepath.Join(dir, "data")
-	c := &cluster{log: &journal{}, gateway: freePort(t), account: "acct_crash", key: "sk_crash_0123456789"}
-	shared := []string{"--account", c.account, "--key", c.key, "--data-dir", data, "--json", "--log-level", "info"}
-	for _, args := range [][]string{{"server", "--nats-listen", freePort(t)}, {"gateway", "--listen", c.gateway}} {
-		c.roles = append(c.roles, &process{name: args[0], program: program, args: append(args, shared...), log: c.log})
-	}
-	t.Cleanup(func() {
-		for _, p := range slices.Backward(c.roles) {
-			p.kill()
-		}
-		if err := os.RemoveAll(dir); err != nil {
-			t.Errorf("clean up: %v", err)
-		}
-	})
-	for _, p := range c.roles {
-		if err := p.start(ctx); err != nil {
-			t.Fatalf("%v\n%s", err, c.log)
-		}
-	}
-	return c, data
 }
 
 // ways are one client of each kind.

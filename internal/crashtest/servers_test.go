@@ -6,8 +6,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -19,11 +17,6 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
-
-func TestMain(m *testing.M) {
-	natstest.ServeMember()
-	os.Exit(m.Run())
-}
 
 // ordeal is what happens to one of three servers of the log while calls run.
 type ordeal struct {
@@ -66,24 +59,21 @@ func ordeals(long bool) []ordeal {
 		pause(ctx, still/3)
 		s.Restart(i)
 	}}
-	one := []ordeal{killed, paused(still), cut, upgraded, killed, lost, paused(5 * still), upgraded, upgraded, killed}
-	return slices.Concat(one, one)
+	return []ordeal{killed, paused(still), cut, upgraded, killed, lost, paused(5 * still), upgraded, upgraded, killed}
 }
 
 // TestEveryCallOnceOnThreeServers holds Sandjet to its promises on a log of three servers, while these are killed,
 // cut off, stopped, restarted and robbed of their disks, one after the other and mostly the one that leads. Each
 // call has one result and has run at most once, each reader has seen the log, and no store has failed.
 func TestEveryCallOnceOnThreeServers(t *testing.T) {
-	if _, err := exec.LookPath("go"); err != nil {
-		missing(t, "the go command, to build the processes")
-	}
+	t.Parallel()
 	size, seed := sizeOf(t), seedOf(t)
 	long := size.kills > 1
 	t.Logf("%d calls, SANDJET_CRASH_SEED=%d", size.calls, seed)
 	ctx, cancel := context.WithTimeout(t.Context(), size.ends)
 	defer cancel()
 	servers := natstest.StartCluster(t, natstest.ClusterOptions{Processes: true, SyncAlways: true})
-	c := startOnServers(ctx, t, build(t), servers)
+	c := startOnServers(ctx, t, servers)
 	conversations := []schemas.ConversationID{"crash-0", "crash-1"}
 
 	readers, leave := context.WithCancel(ctx)
@@ -147,50 +137,6 @@ func TestEveryCallOnceOnThreeServers(t *testing.T) {
 			t.Errorf("the store of server %d has failed, %d lines: %s", i, len(lines), lines[0])
 		}
 	}
-	if t.Failed() {
-		t.Logf("the last lines of the processes:\n%s", c.log)
-	}
-}
-
-// startOnServers starts a gateway and two workers on an outside log.
-func startOnServers(ctx context.Context, t *testing.T, program string, servers *natstest.Cluster) *cluster {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "crash") // as in startCluster
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &cluster{
-		log: &journal{}, gateway: freePort(t), account: "acct_crash", key: "sk_crash_0123456789", data: filepath.Join(dir, "data"),
-	}
-	user, password := servers.User()
-	shared := []string{
-		"--nats-url", servers.URL(), "--nats-user", user, "--nats-password", password, "--data-dir", c.data, "--json", "--log-level", "info",
-	}
-	role := func(name string, args ...string) {
-		c.roles = append(c.roles, &process{name: name, program: program, args: append(args, shared...), log: c.log})
-	}
-	role("gateway", "gateway", "--listen", c.gateway, "--replicas", "3", "--shards", "1", "--account", c.account, "--key", c.key)
-	worker := []string{"worker", "--slots", "16", "--pool", "1"}
-	if !canIsolate(ctx, program) {
-		t.Log("this host cannot isolate commands: the workers run them without a sandbox")
-		worker = append(worker, "--allow-unisolated")
-	}
-	role("worker-1", worker...)
-	role("worker-2", worker...)
-	t.Cleanup(func() {
-		for _, p := range slices.Backward(c.roles) {
-			p.kill()
-		}
-		if err := os.RemoveAll(dir); err != nil {
-			t.Errorf("clean up: %v", err)
-		}
-	})
-	for _, p := range c.roles {
-		if err := p.start(ctx); err != nil {
-			t.Fatalf("%v\n%s", err, c.log)
-		}
-	}
-	return c
 }
 
 // readBus reads conversations past the gateway.

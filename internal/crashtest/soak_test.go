@@ -91,7 +91,7 @@ func TestSoak(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), long+10*time.Minute)
 	defer cancel()
-	c := startCluster(ctx, t, build(t), withDelivery)
+	c := startCluster(ctx, t, withDelivery)
 	samples := map[string][]sample{}
 	var disk []float64
 
@@ -128,9 +128,6 @@ func TestSoak(t *testing.T) {
 	c.stopAll(t)
 	if left := processesOf(t, c.data); len(left) > 0 {
 		t.Errorf("processes are left behind: %v", left)
-	}
-	if t.Failed() {
-		t.Logf("the last lines of the processes:\n%s", c.log)
 	}
 }
 
