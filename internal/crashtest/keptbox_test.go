@@ -1,0 +1,162 @@
+package crashtest_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// boxMark names the box that a command runs in: the first one in a box makes the name.
+const boxMark = `mkdir /tmp/named 2>/dev/null && echo "$RANDOM$RANDOM$RANDOM" > /tmp/name; until [ -s /tmp/name ]; do sleep 0.01; done; cat /tmp/name; `
+
+// TestAKeptBoxIsOneBoxWhateverHappensToItsWorker: two workers share a kept box. All calls come to the one that has it, with what an earlier
+// one has left running; when that worker is killed, or stands still for longer than it counts as alive, the other one makes a new box, and no call runs twice.
+func TestAKeptBoxIsOneBoxWhateverHappensToItsWorker(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("perl"); err != nil {
+		missing(t, "perl, to serve in the box")
+	}
+	s := sizeOf(t)
+	ctx, cancel := context.WithTimeout(t.Context(), s.ends)
+	defer cancel()
+	c := startCluster(ctx, t)
+	if !canIsolate(ctx, c.program) {
+		missing(t, "namespaces: without them there are no boxes")
+	}
+	k := &keptBox{c: c}
+
+	k.serve(ctx, t)
+	first := k.visit(ctx, t, 20, true)
+	owner := k.owner(ctx, t)
+
+	owner.kill()
+	k.serve(ctx, t) // in the new box: the server has gone with its box
+	second := k.visit(ctx, t, 20, true)
+	if second == first {
+		t.Errorf("the box %s has outlived its worker", first)
+	}
+	c.revive(t, owner)
+	if again := k.visit(ctx, t, 20, true); again != second {
+		t.Errorf("a worker that came back changed the box: %s and then %s", second, again)
+	}
+
+	owner = k.owner(ctx, t)
+	inHand := k.begin(ctx, t, 8)
+	owner.signal(t, syscall.SIGSTOP)
+	results := c.results(ctx, t, inHand)
+	third := k.visit(ctx, t, 20, false)
+	owner.signal(t, syscall.SIGCONT)
+	if third == second {
+		t.Errorf("the box %s was reached while its worker stood still", second)
+	}
+	if last := k.visit(ctx, t, 20, false); last != third {
+		t.Errorf("a worker that stood still changed the box when it went on: %s and then %s", third, last)
+	}
+	later := k.begin(ctx, t, 2)
+	maps.Copy(results, c.results(ctx, t, later))
+	c.check(ctx, t, slices.Concat(inHand, later), results)
+}
+
+// keptBox is the box that all calls of the account share.
+type keptBox struct {
+	c    *cluster
+	sent int
+}
+
+// next are some calls.
+func (k *keptBox) next(n int, command string) []wanted {
+	calls := make([]wanted, n)
+	for i := range calls {
+		id := fmt.Sprintf("kept-%04d", k.sent)
+		calls[i] = wanted{id: id, conversation: fmt.Sprintf("kept-%d", k.sent%4), command: strings.ReplaceAll(command, "ID", id)}
+		k.sent++
+	}
+	return calls
+}
+
+// serve leaves a server behind in the box.
+func (k *keptBox) serve(ctx context.Context, t *testing.T) {
+	t.Helper()
+	const server = `perl -MIO::Socket::INET -e '$s = IO::Socket::INET->new(LocalAddr => "127.0.0.1:7070", Listen => 64, ReuseAddr => 1) or die "$!";` +
+		` while ($c = $s->accept) { print $c "I am here\n"; close $c }' >/dev/null 2>&1 </dev/null &` +
+		` until (exec 3<>/dev/tcp/127.0.0.1/7070) 2>/dev/null; do sleep 0.05; done; echo served`
+	calls := k.next(1, server)
+	if r := k.c.results(ctx, t, k.c.submit(ctx, t, calls))[calls[0].id]; r.Status != schemas.Completed || r.Output.Stdout != "served\n" {
+		t.Fatalf("the server in the box: %+v", r)
+	}
+}
+
+// visit has calls look around in the box, all at the same time, and tells its name: the same for all.
+func (k *keptBox) visit(ctx context.Context, t *testing.T, n int, served bool) string {
+	t.Helper()
+	look := boxMark
+	if served {
+		look += `read -r word < /dev/tcp/127.0.0.1/7070; echo "$word"`
+	}
+	calls := k.next(n, look)
+	names := map[string]int{}
+	for id, r := range k.c.results(ctx, t, k.c.submit(ctx, t, calls)) {
+		if r.Status != schemas.Completed || r.Output == nil {
+			t.Errorf("%s is %s: %s", id, r.Status, r.Text)
+			continue
+		}
+		name, word, _ := strings.Cut(r.Output.Stdout, "\n")
+		if names[name]++; served && word != "I am here\n" {
+			t.Errorf("%s does not reach the server in its box: %q %q", id, word, r.Output.Stderr)
+		}
+	}
+	if len(names) != 1 {
+		t.Fatalf("%d calls were in these boxes, want one: %v\n%s", n, names, k.c.log)
+	}
+	return slices.Collect(maps.Keys(names))[0]
+}
+
+// begin sends calls that leave their mark and take their time, and waits until each has begun.
+func (k *keptBox) begin(ctx context.Context, t *testing.T, n int) []wanted {
+	t.Helper()
+	calls := k.c.submit(ctx, t, k.next(n, "echo ID >> "+mark+"; sleep 6; echo done ID"))
+	for _, w := range calls {
+		for k.startedBy(ctx, t, w) == "" {
+			if pause(ctx, 20*time.Millisecond); ctx.Err() != nil {
+				t.Fatalf("%s does not begin", w.id)
+			}
+		}
+	}
+	return calls
+}
+
+// startedBy is the worker that has started a call.
+func (k *keptBox) startedBy(ctx context.Context, t *testing.T, w wanted) (worker string) {
+	t.Helper()
+	k.c.eachEvent(ctx, t, w.conversation, func(e schemas.Event) {
+		var d schemas.StartedData
+		if e.Type == schemas.CallStarted && json.Unmarshal(e.Data, &d) == nil && string(d.Call) == w.id {
+			worker = d.Worker
+		}
+	})
+	return worker
+}
+
+// owner is the process whose worker has the box.
+func (k *keptBox) owner(ctx context.Context, t *testing.T) *process {
+	t.Helper()
+	calls := k.next(1, "true")
+	k.c.results(ctx, t, k.c.submit(ctx, t, calls))
+	name := k.startedBy(ctx, t, calls[0])
+	for _, p := range k.c.roles {
+		if name != "" && k.c.log.has(p.name+": ", name) {
+			return p
+		}
+	}
+	t.Fatalf("no process has the worker %q\n%s", name, k.c.log)
+	return nil
+}

@@ -1,0 +1,106 @@
+package crashtest_test
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// bash is a request to run a command. What it does not say is added by the test.
+func bash(t *testing.T, id, command string) schemas.Request {
+	t.Helper()
+	input, err := json.Marshal(schemas.BashInput{Command: command})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return schemas.Request{ID: schemas.CallID(id), Conversation: "crash-0", Tool: schemas.ToolBash, Input: input}
+}
+
+// post sends a call once.
+func (c *cluster) post(ctx context.Context, t *testing.T, r schemas.Request) (status int, answer string) {
+	t.Helper()
+	body, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	status, b, err := c.askOnce(ctx, http.MethodPost, "/v1/calls", body)
+	if err != nil {
+		t.Fatalf("%s: %v", r.ID, err)
+	}
+	return status, string(b)
+}
+
+// result waits for the result of a call.
+func (c *cluster) result(ctx context.Context, t *testing.T, id string) schemas.Result {
+	t.Helper()
+	r, ok := c.results(ctx, t, []wanted{{id: id}})[id]
+	if !ok {
+		t.Fatalf("%s has no result", id)
+	}
+	return r
+}
+
+// TestCallsOfAProviderThatNobodyServes: no worker runs. A call is refused with a word that helps, or waits if it says so; one that
+// waits ends by a cancel, by its deadline, or by the first worker that comes, and never runs after its end.
+func TestCallsOfAProviderThatNobodyServes(t *testing.T) {
+	t.Parallel()
+	s := sizeOf(t)
+	ctx, cancel := context.WithTimeout(t.Context(), s.ends)
+	defer cancel()
+	c := startCluster(ctx, t, func(c *cluster, worker []string) []string {
+		c.gatewayFlags = append(c.gatewayFlags, "--provider-grace", "1s")
+		return worker
+	}, withoutWorkers)
+
+	var status int
+	var answer string
+	for status != http.StatusServiceUnavailable { // just started, a gateway waits for workers to come too
+		if status, answer = c.post(ctx, t, bash(t, "", "true")); ctx.Err() != nil {
+			t.Fatalf("a call of a provider that nobody serves is never refused: %d %s", status, answer)
+		}
+		pause(ctx, 200*time.Millisecond)
+	}
+	if !strings.Contains(answer, "wait_for_worker") || !strings.Contains(answer, string(schemas.Unavailable)) {
+		t.Errorf("the refusal does not say what to do: %s", answer)
+	}
+
+	waits := func(id string, deadline time.Duration) {
+		t.Helper()
+		r := bash(t, id, "echo "+id+" >> "+mark+"; echo done "+id)
+		r.WaitForWorker = true
+		if deadline > 0 {
+			r.Deadline = time.Now().Add(deadline)
+		}
+		if status, answer := c.post(ctx, t, r); status != http.StatusAccepted {
+			t.Fatalf("%s says that it waits, and is answered %d %s", id, status, answer)
+		}
+	}
+	waits("cancelled", 0)
+	if status, answer, err := c.askOnce(ctx, http.MethodPost, "/v1/calls/cancelled/cancel", nil); err != nil || status/100 != 2 {
+		t.Fatalf("the cancel: %d %s %v", status, answer, err)
+	}
+	if r := c.result(ctx, t, "cancelled"); r.Status != schemas.Cancelled {
+		t.Errorf("the cancelled call is %s: %s", r.Status, r.Text)
+	}
+	long := s.kills > 1
+	if long { // it takes up to three minutes
+		waits("overdue", 2*time.Second)
+		if r := c.result(ctx, t, "overdue"); r.Status != schemas.Expired {
+			t.Errorf("the overdue call is %s: %s", r.Status, r.Text)
+		}
+	}
+	waits("patient", 0)
+	c.workers(ctx, t)
+	c.startMissing(ctx, t)
+	if r := c.result(ctx, t, "patient"); r.Status != schemas.Completed {
+		t.Errorf("the call that waited for a worker is %s: %s", r.Status, r.Text)
+	}
+	if ran := c.ran(ctx, t); ran["patient"] != 1 || len(ran) != 1 {
+		t.Errorf("these have run: %v", ran)
+	}
+}
