@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sandjet/sandjet/schemas"
@@ -63,6 +64,9 @@ type timekeeper struct {
 	begun time.Time     // with a reading that cannot be set
 	slept time.Duration // that the host had slept by then
 
+	apart atomic.Int64 // by how much the wall clock had gone ahead of begun's clock when sleep was last looked for
+	sleep atomic.Int64 // that the host had slept since begun, then
+
 	mu   sync.RWMutex
 	log  logTime
 	off  time.Duration // of wall, when the log was last asked
@@ -83,9 +87,19 @@ func newTimekeeper() *timekeeper {
 }
 
 // elapsed is how much time has passed since the beginning, whatever was set; what the host slept is in it.
+//
+// To ask how long that was takes two system calls, and this is asked several times for each call. A host that wakes up sets its
+// wall clock ahead by what it slept in the same step, so only where the two clocks have moved apart it is asked.
 func (c *timekeeper) elapsed() time.Duration {
-	passed := time.Since(c.begun)
-	if slept := hostSlept() - c.slept; slept > clockNoise {
+	const drift = time.Millisecond
+	now := time.Now()
+	passed := now.Sub(c.begun)
+	apart := now.Round(0).Sub(c.begun.Round(0)) - passed
+	if off := apart - time.Duration(c.apart.Load()); off < -drift || off > drift {
+		c.sleep.Store(int64(hostSlept() - c.slept)) // first: who sees apart sees this too
+		c.apart.Store(int64(apart))
+	}
+	if slept := time.Duration(c.sleep.Load()); slept > clockNoise {
 		passed += slept
 	}
 	return passed

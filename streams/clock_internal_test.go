@@ -53,10 +53,20 @@ func TestElapsedTimeIsCountedByAClockThatCannotBeSet(t *testing.T) {
 	if a, b := c.elapsed(), c.elapsed(); b < a {
 		t.Errorf("it went back from %s to %s", a, b)
 	}
+	const night = 8 * time.Hour
 	slept := newTimekeeper()
-	slept.slept -= 8 * time.Hour
-	if got := slept.elapsed(); got < 8*time.Hour || got > 9*time.Hour {
+	slept.slept -= night             // the host says so,
+	slept.apart.Store(-int64(night)) // and its wall clock went ahead with it
+	if got := slept.elapsed(); got < night || got > night+time.Hour {
 		t.Errorf("after a night's sleep %s have passed", got)
+	}
+	if got := slept.elapsed(); got < night || got > night+time.Hour {
+		t.Errorf("some time later %s have passed", got)
+	}
+	set := newTimekeeper()
+	set.apart.Store(-int64(night)) // somebody has set the wall clock
+	if got := set.elapsed(); got > time.Hour {
+		t.Errorf("after the wall clock was set %s have passed", got)
 	}
 }
 

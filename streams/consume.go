@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/sandjet/sandjet/internal/clock"
+	"github.com/sandjet/sandjet/internal/gopool"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -117,6 +118,8 @@ func (t Topic[T]) Consume(ctx context.Context, b *Bus, o ConsumeOptions, handle 
 	defer cancel(nil)
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(o.Grace, func() { cancel(context.Cause(ctx)) }) })()
 	c := &consuming[T]{topic: t, bus: b, options: o, handle: handle, hard: hard, free: newSlots(o.Slots)}
+	defer c.pool.Wait()
+	defer c.pool.Close()
 	defer c.inHand.Wait()
 	if o.Turns {
 		c.fair = newFairness(o.Slots)
@@ -211,13 +214,16 @@ type consuming[T schemas.Eventer] struct {
 	free    *slots
 	fair    *fairness // nil: messages start in the order of the log
 	inHand  sync.WaitGroup
+	pool    gopool.Pool
 }
 
 // take begins the work on a message; its slot is taken already. It does not block.
 func (c *consuming[T]) take(m *message) {
 	hold := c.bus.beats.add(m, c.ackWait)
 	if c.fair == nil {
-		c.inHand.Go(func() {
+		c.inHand.Add(1)
+		c.pool.Go(func() {
+			defer c.inHand.Done()
 			defer c.free.give(1)
 			defer c.bus.beats.drop(hold)
 			c.settle(m, c.attend(m, hold))

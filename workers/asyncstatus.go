@@ -19,7 +19,7 @@ const logsPage = 64 << 10
 
 // prepareStatus makes the order of an async_status, which needs neither box nor workspace.
 func (t *turn) prepareStatus() (o order, err error) {
-	o.input, err = schemas.DecodeInput(t.call.Tool, t.call.Input)
+	o.input, err = schemas.DecodeAcceptedInput(t.call.Tool, t.call.Input)
 	o.command.Timeout = statusWithin
 	return o, err //nolint:wrapcheck // it names the field and the remedy
 }

@@ -107,7 +107,7 @@ func (t *turn) compile(ctx context.Context) (o order, err error) {
 	if c.Refused != "" {
 		return o, &schemas.Error{Code: schemas.Denied, Message: c.Refused}
 	}
-	if o.input, err = schemas.DecodeInput(c.Tool, c.Input); err != nil {
+	if o.input, err = schemas.DecodeAcceptedInput(c.Tool, c.Input); err != nil {
 		return o, err //nolint:wrapcheck // it names the field and the remedy
 	}
 	if o.sandbox, err = t.sandbox(ctx); err != nil {
@@ -214,10 +214,10 @@ func (t *turn) carryOut(ctx context.Context, o order) (schemas.Result, error) {
 	l := t.live()
 	done := make(chan carried, 1)
 	left := &leaving{stuck: t.stuck}
-	go func() {
+	t.runs.Go(func() {
 		defer left.returned()
 		done <- t.attempt(ctx, o, l, left)
-	}()
+	})
 	c, ok := carried{}, false
 	select {
 	case c = <-done:

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/gopool"
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
@@ -93,6 +94,7 @@ type shift struct {
 	lease   *lease
 	hands   *hands
 	stuck   *stuck
+	runs    gopool.Pool // not waited for: some do not end
 	waiting *putBacks
 	caps    *caps
 	cancels *cancelSet
@@ -109,6 +111,7 @@ type shift struct {
 // The same Worker may be Run again after it returned, each time under a new identity.
 func (w *Worker) Run(ctx context.Context) error {
 	s := w.begin()
+	defer s.runs.Close()
 	// The parts around the calls go on until the last call is out of hand.
 	around, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var parts sync.WaitGroup
