@@ -63,3 +63,45 @@ func BenchmarkPipeline(b *testing.B) {
 	b.StopTimer()
 	stop()
 }
+
+// BenchmarkWatchJobs begins to watch jobs beside many that have settled.
+func BenchmarkWatchJobs(b *testing.B) {
+	const settled, open = 70_000, 100
+	l := natstest.Start(b)
+	over := schemas.Job{Account: account, Provider: "local", State: schemas.JobCompleted, Completion: &schemas.Completion{Logs: strings.Repeat("x", 1<<10)}}
+	for i := range settled {
+		over.ID = schemas.JobID(fmt.Sprint(schemas.JobPrefix, i))
+		if _, err := streams.OpenJobs(l.Bus).Put(b.Context(), over.Key(), over); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for i := range open {
+		if _, err := streams.EnsureJob(b.Context(), l.Bus, schemas.Call{Account: account, Job: schemas.JobID(fmt.Sprint(schemas.JobPrefix, "open", i)), Provider: "local"}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	begin := func(want int) {
+		w := streams.WatchJobs(l.Bus, "")
+		for range w.Watch(b.Context()) {
+			if want--; want == 0 {
+				break
+			}
+		}
+		if err := w.Cover(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for _, way := range []struct {
+		name string
+		told int
+	}{{"older", settled + open}, {"covered", open}} {
+		b.Run(way.name, func(b *testing.B) {
+			before := l.Bus.Received()
+			b.ReportAllocs()
+			for b.Loop() {
+				begin(way.told)
+			}
+			b.ReportMetric(float64(l.Bus.Received()-before)/float64(b.N), "read-B/op")
+		})
+	}
+}

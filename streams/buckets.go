@@ -3,8 +3,6 @@ package streams
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"iter"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -247,65 +245,6 @@ func (k *Bucket[T]) Keys(ctx context.Context, filters ...string) ([]string, erro
 		keys = append(keys, key)
 	}
 	return keys, coded(k.op("list keys"), ctx.Err())
-}
-
-// Watch tells every value that is there and then every change, until ctx ends. After the log was
-// away it may tell values again. A value that cannot be decoded is an error in the sequence and does
-// not end it. A value whose life has ended comes as Deleted where the bucket keeps marks of it.
-func (k *Bucket[T]) Watch(ctx context.Context) iter.Seq2[Pair[T], error] { return k.WatchAfter(ctx, 0) }
-
-// WatchAfter is [Bucket.Watch] for who has read everything up to a revision: it begins with what came after.
-// When the log was away it begins anew with everything, as the log may be another then.
-func (k *Bucket[T]) WatchAfter(ctx context.Context, revision uint64) iter.Seq2[Pair[T], error] {
-	return func(yield func(Pair[T], error) bool) {
-		var opts []jetstream.WatchOpt
-		if revision > 0 {
-			opts = []jetstream.WatchOpt{jetstream.ResumeFromRevision(revision + 1)}
-		}
-		for wait := 100 * time.Millisecond; ctx.Err() == nil; wait = min(2*wait, 2*time.Second) {
-			begun, err := k.watch(ctx, yield, opts...)
-			opts = nil
-			if errors.Is(err, errEnough) || ctx.Err() != nil {
-				return
-			}
-			if begun {
-				wait = 100 * time.Millisecond
-			}
-			k.bus.log.Debug("watching a bucket anew", "bucket", k.row.config.Bucket, "error", err)
-			pause(ctx, wait)
-		}
-	}
-}
-
-func (k *Bucket[T]) watch(ctx context.Context, yield func(Pair[T], error) bool, o ...jetstream.WatchOpt) (begun bool, err error) {
-	kv, err := k.open(ctx)
-	if err != nil {
-		return false, err
-	}
-	lost := k.bus.drops.next()
-	w, err := kv.WatchAll(ctx, o...)
-	if err != nil {
-		return false, coded(k.op("watch"), err)
-	}
-	defer w.Stop() //nolint:errcheck // nothing follows from it
-	for {
-		select {
-		case <-ctx.Done():
-			return true, nil
-		case <-lost: // the watcher would recover by itself, but later
-			return true, nil
-		case e, ok := <-w.Updates():
-			switch {
-			case !ok:
-				return true, nil
-			case e == nil: // everything that was there has been told
-				continue
-			}
-			if !yield(k.pair(e)) {
-				return true, errEnough
-			}
-		}
-	}
 }
 
 func jetstreamKey(s string) bool {

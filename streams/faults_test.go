@@ -39,3 +39,15 @@ func (b *Bus) Again(ctx context.Context) error { b.epochs.Clear(); return b.ensu
 
 // Ungrouped makes the Bus write each call by itself, for comparison.
 func (b *Bus) Ungrouped() { b.calls = nil }
+
+// Received is how many bytes have come over the Bus's connections.
+func (b *Bus) Received() uint64 {
+	n := uint64(0)
+	for _, c := range []*nats.Conn{b.publish, b.work, b.live, b.bulk} {
+		n += c.Stats().InBytes
+	}
+	return n
+}
+
+// Drop makes every watch begin anew, as after a lost connection.
+func (b *Bus) Drop() { b.drops.tell() }

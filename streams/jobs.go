@@ -50,6 +50,9 @@ func EnsureJob(ctx context.Context, b *Bus, c schemas.Call) (Pair[schemas.Job], 
 			return p, err
 		}
 		j := newJob(c)
+		if err := markOpen(ctx, b, j); err != nil { // first: no record may be open without a mark
+			return Pair[schemas.Job]{}, err
+		}
 		rev, err := jobs.Create(ctx, j.Key(), j, 0)
 		if err == nil {
 			return Pair[schemas.Job]{Key: j.Key(), Value: j, Revision: rev}, nil

@@ -142,6 +142,9 @@ const (
 	JobRecords   BucketName = "jobs"
 	GroupRecords BucketName = "groups"
 
+	// OpenJobMarks say which jobs have not settled, see [JobWatch].
+	OpenJobMarks BucketName = "open_jobs"
+
 	// ApprovalRecords are the questions to people ([schemas.Approval]) by [schemas.ApprovalKey]. What is
 	// answered and done is written with UpdateFor and ends after SettledKept.
 	ApprovalRecords BucketName = "approvals"
@@ -186,6 +189,9 @@ func bucketRows() map[BucketName]bucketRow {
 		}},
 		JobRecords: {config: jetstream.KeyValueConfig{
 			Bucket: string(JobRecords), Description: "Background jobs; settled ones for seven days.", History: 1, LimitMarkerTTL: 10 * time.Second, MaxValueSize: 128 << 10,
+		}},
+		OpenJobMarks: {config: jetstream.KeyValueConfig{
+			Bucket: string(OpenJobMarks), Description: "Which background jobs have not settled.", History: 1, LimitMarkerTTL: 10 * time.Second, MaxValueSize: 1 << 10,
 		}},
 		GroupRecords: {config: jetstream.KeyValueConfig{
 			Bucket: string(GroupRecords), Description: "Groups of background calls.", History: 1, LimitMarkerTTL: 10 * time.Second, MaxValueSize: 64 << 10,

@@ -23,7 +23,7 @@ const (
 	stopGrace    = 2 * time.Second  // from TERM to KILL
 	// leftBehind is how old the end of a job may be for its box to be looked for, when the worker that
 	// should have released it is gone.
-	leftBehind = time.Hour
+	leftBehind = streams.JobLeftFor
 	// maxReasons bounds the reasons of stops that are remembered.
 	maxReasons = 10_000
 )
@@ -73,7 +73,7 @@ func (k *keeper) keep(ctx context.Context) {
 
 // watch mirrors the records of the provider's unsettled jobs.
 func (k *keeper) watch(ctx context.Context) {
-	for p, err := range k.records.Watch(ctx) {
+	for p, err := range streams.WatchJobs(k.Bus, k.Name).Watch(ctx) {
 		switch {
 		case err != nil:
 			k.Log.Warn("the record of a job cannot be read", "key", p.Key, "error", err)

@@ -177,6 +177,7 @@ func (x *settling) final(ctx context.Context, c schemas.Completion) (j schemas.J
 		case err != nil:
 			return j, false, fmt.Errorf("look up the job: %w", err)
 		case p.Value.State.Final() && p.Value.Completion != nil:
+			streams.MarkSettled(x.bus, p.Value) // once more: it may have died before
 			return p.Value, true, nil
 		}
 		j = p.Value
@@ -189,6 +190,7 @@ func (x *settling) final(ctx context.Context, c schemas.Completion) (j schemas.J
 			j.FollowUp = string(schemas.MakeFollowUpID(j.Account, "", j.ID))
 		}
 		if _, err = jobs.UpdateFor(ctx, key, j, p.Revision, streams.SettledKept); err == nil {
+			streams.MarkSettled(x.bus, j)
 			return j, false, nil
 		}
 		if !errors.Is(err, schemas.ErrConflict) {

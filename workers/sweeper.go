@@ -111,7 +111,10 @@ const (
 type sweep struct {
 	*herald
 
-	every  time.Duration
+	every   time.Duration
+	watched *streams.JobWatch
+	covered time.Time // when the watch was last covered
+
 	leases *streams.Bucket[sign]
 	absent map[string]time.Time // workers without a lease, since when
 	looked map[string]time.Time // when the calls of waiting jobs were looked for
@@ -125,6 +128,7 @@ type sweep struct {
 func (s *Sweeper) Run(ctx context.Context) error {
 	w := &sweep{
 		herald: newHerald(s.Bus, s.Endpoints, s.Log), every: max(cmp.Or(s.Every, DefaultSweep), leaseTTL),
+		watched: streams.WatchJobs(s.Bus, ""), covered: s.Bus.Now(),
 		leases: streams.OpenBucket[sign](s.Bus, streams.Leases), absent: map[string]time.Time{}, looked: map[string]time.Time{},
 		jobs: map[string]schemas.Job{}, groups: map[string]streams.Pair[schemas.Group]{},
 	}
@@ -135,12 +139,26 @@ func (s *Sweeper) Run(ctx context.Context) error {
 	for sleep(ctx, w.every) {
 		w.sweepJobs(ctx)
 		w.sweepGroups(ctx)
+		w.cover(ctx)
 	}
 	return nil
 }
 
+// cover keeps what the next watch of jobs must read small.
+func (w *sweep) cover(ctx context.Context) {
+	const every = 2 * time.Minute
+	now := w.bus.Now()
+	if now.Sub(w.covered) < every {
+		return
+	}
+	w.covered = now
+	if err := w.watched.Cover(ctx); err != nil && ctx.Err() == nil {
+		w.log.Warn("what is known of open jobs is not written down: that is tried again", "error", err)
+	}
+}
+
 func (w *sweep) mirrorJobs(ctx context.Context) {
-	for p, err := range streams.OpenJobs(w.bus).Watch(ctx) {
+	for p, err := range w.watched.Watch(ctx) {
 		if err != nil {
 			w.log.Warn("the record of a job cannot be read: it is not looked after", "job", p.Key, "error", err)
 			continue

@@ -1,0 +1,293 @@
+package streams
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// JobLeftFor is for how long a [JobWatch] tells of a settled job with a box of its own: the worker that should
+// release the box may be gone.
+const JobLeftFor = time.Hour
+
+const (
+	openJobsRead  = 16                              // records that are read at a time when a watch begins
+	settledFor    = time.Minute                     // the mark of a settled job without a box of its own
+	recordlessFor = schemas.MaxJobLifetime + 10*day // how old the mark of a job must be for a missing record to say that it is over
+	keyCovered    = "covered"                       // among the marks; those of jobs have keys of two parts
+)
+
+// jobMark says that a job has not settled, by the key of the job. There may be a mark whose job has settled,
+// but up to [jobMark.Revision] of the mark keyCovered no open job without a mark.
+type jobMark struct {
+	Provider string `json:"provider,omitzero"`
+	Settled  bool   `json:"settled,omitzero"` // it ends soon
+	Own      bool   `json:"own,omitzero"`     // the job had a box of its own
+
+	Revision uint64    `json:"revision,omitzero"` // of the bucket of jobs
+	Made     time.Time `json:"made,omitzero"`     // when that bucket was made
+}
+
+func openMarks(b *Bus) *Bucket[jobMark] { return OpenBucket[jobMark](b, OpenJobMarks) }
+
+// markOpen marks a job as open. Whoever makes a record does it before.
+func markOpen(ctx context.Context, b *Bus, j schemas.Job) error {
+	return createMark(ctx, b, j.Key(), j.Provider)
+}
+
+func createMark(ctx context.Context, b *Bus, key, provider string) error {
+	_, err := openMarks(b).Create(ctx, key, jobMark{Provider: provider}, 0)
+	if errors.Is(err, schemas.ErrConflict) { // it has one
+		return nil
+	}
+	return err
+}
+
+// MarkSettled marks a job as settled whose record says so, and does not wait for it: a mark that is left is
+// found by the next watch that begins.
+func MarkSettled(b *Bus, j schemas.Job) { markSettled(b, j.Key(), j) }
+
+func markSettled(b *Bus, key string, j schemas.Job) {
+	mark := jobMark{Provider: j.Provider, Settled: true, Own: j.Own}
+	kept := settledFor
+	if j.Own {
+		kept = JobLeftFor
+	}
+	data, err := encodeJSON(mark)
+	if err == nil {
+		m := nats.NewMsg("$KV." + string(OpenJobMarks) + "." + key)
+		m.Data = data
+		_, err = b.js.PublishMsgAsync(m, jetstream.WithMsgTTL(kept))
+	}
+	if err != nil {
+		b.log.Debug("the mark of a settled job is left", "key", key, "error", err)
+	}
+}
+
+// JobWatch tells of jobs that have not settled. What it reads when it begins are the records of those, and
+// what has changed since somebody last called Cover: settled jobs cost nothing. It may be watched once.
+type JobWatch struct {
+	bus      *Bus
+	provider string
+
+	mu     sync.Mutex
+	open   map[string]openJob // that were told as open, by key
+	made   time.Time          // when the bucket that is read was made
+	told   uint64             // every change of a record up to here was told
+	synced uint64             // up to here Cover has done its work
+}
+
+type openJob struct {
+	provider string
+	marked   bool
+}
+
+// WatchJobs makes a watch of the jobs of a provider; "" means all.
+func WatchJobs(b *Bus, provider string) *JobWatch {
+	return &JobWatch{bus: b, provider: provider, open: map[string]openJob{}}
+}
+
+// Watch tells the record of every job that has not settled and then every change of any, until ctx ends. After
+// the log was away it may tell records again, and tells of those that have settled since or are gone. A watch of one
+// provider also tells of jobs with a box of their own that have settled within [JobLeftFor].
+func (w *JobWatch) Watch(ctx context.Context) iter.Seq2[Pair[schemas.Job], error] {
+	return func(yield func(Pair[schemas.Job], error) bool) {
+		live := func(p Pair[schemas.Job], err error) bool {
+			more := yield(p, err)
+			w.note(p, err, true)
+			return more
+		}
+		OpenJobs(w.bus).follow(ctx, live, func() (uint64, error) { return w.begin(ctx, yield) })
+	}
+}
+
+// note remembers what was told of a job. Live says that it came in its order.
+func (w *JobWatch) note(p Pair[schemas.Job], err error, live bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case err != nil:
+	case p.Deleted || p.Value.State.Final():
+		delete(w.open, p.Key)
+	case w.provider == "" || p.Value.Provider == w.provider:
+		w.open[p.Key] = openJob{provider: p.Value.Provider, marked: w.open[p.Key].marked || !live}
+	}
+	if live {
+		w.told = p.Revision
+	}
+}
+
+// begin tells what is open by the marks, and returns up to where they are complete.
+func (w *JobWatch) begin(ctx context.Context, tell func(Pair[schemas.Job], error) bool) (after uint64, err error) {
+	info, err := w.bus.streamInfo(ctx, "KV_"+string(JobRecords))
+	if err != nil {
+		return 0, err
+	}
+	made := info.Created
+	covered, err := openMarks(w.bus).Get(ctx, keyCovered) // before the marks: they are complete up to here
+	if err != nil && !errors.Is(err, schemas.ErrNotFound) {
+		return 0, err
+	}
+	if covered.Value.Made.Equal(made) {
+		after = covered.Value.Revision
+	}
+	looked, err := w.marked(ctx, covered.Revision)
+	if err != nil {
+		return 0, err
+	}
+	keys := make(chan string)
+	found := make(chan gotJob)
+	reading, stop := context.WithCancel(ctx)
+	var readers sync.WaitGroup
+	for range min(openJobsRead, len(looked)) {
+		readers.Go(func() {
+			for key := range keys {
+				p, err := OpenJobs(w.bus).Get(reading, key)
+				found <- gotJob{key, p, err}
+			}
+		})
+	}
+	go func() {
+		defer close(found)
+		defer readers.Wait()
+		defer close(keys)
+		for key := range looked {
+			select {
+			case keys <- key:
+			case <-reading.Done():
+				return
+			}
+		}
+	}()
+	for got := range found { // to its end: so every goroutine is joined
+		if err == nil {
+			err = w.tellFound(got, looked[got.key], tell)
+		}
+		if err != nil {
+			stop()
+		}
+	}
+	stop()
+	if err != nil {
+		return 0, err
+	}
+	w.mu.Lock()
+	w.made, w.told, w.synced = made, after, after
+	w.mu.Unlock()
+	return after, ctx.Err()
+}
+
+// gotJob is the answer to one read.
+type gotJob struct {
+	key string
+	Pair[schemas.Job]
+	err error
+}
+
+// marked are the marks of the jobs to look at, by key: those that may be open, those with a box that may be left,
+// and those that were told as open, which may have settled since. The copy that tells them must have come as far as
+// a revision: the marks that count were made before it.
+func (w *JobWatch) marked(ctx context.Context, until uint64) (map[string]Pair[jobMark], error) {
+	marks := map[string]Pair[jobMark]{}
+	last := uint64(0)
+	for p, err := range openMarks(w.bus).All(ctx) {
+		last = max(last, p.Revision)
+		switch m := p.Value; {
+		case err != nil && p.Key == "":
+			return nil, err
+		case p.Key == keyCovered, m.Settled && (w.provider == "" || !m.Own), w.provider != "" && m.Provider != w.provider && err == nil:
+		default:
+			marks[p.Key] = p
+		}
+	}
+	if last < until {
+		return nil, schemas.Errorf(schemas.Unavailable, "read the marks of open jobs", "the copy that was read is behind: try again")
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for key := range w.open {
+		if _, ok := marks[key]; !ok {
+			marks[key] = Pair[jobMark]{Key: key, Value: jobMark{Settled: true}}
+		}
+	}
+	return marks, nil
+}
+
+// tellFound tells of one job with a mark, and mends the mark where the job has settled.
+func (w *JobWatch) tellFound(got gotJob, mark Pair[jobMark], tell func(Pair[schemas.Job], error) bool) error {
+	p, err := got.Pair, got.err
+	switch {
+	case errors.Is(err, schemas.ErrNotFound):
+		p, err = Pair[schemas.Job]{Key: got.key, Deleted: true}, nil
+		if !mark.Value.Settled && w.bus.Now().Sub(mark.Stored) > recordlessFor {
+			markSettled(w.bus, got.key, schemas.Job{Provider: mark.Value.Provider})
+		}
+	case err != nil && p.Key == "": // it could not be read; what cannot be decoded has its key
+		return err
+	case err == nil && p.Value.State.Final() && !mark.Value.Settled:
+		MarkSettled(w.bus, p.Value)
+	}
+	w.note(p, err, false)
+	if !tell(p, err) {
+		return errEnough
+	}
+	return nil
+}
+
+// Cover sees to it that the next watches need not read what this one has read: it marks open jobs without a
+// mark, which only versions before the marks leave, and writes down up to where none is missing. One in a deployment is
+// enough, more do no harm.
+func (w *JobWatch) Cover(ctx context.Context) error {
+	w.mu.Lock()
+	covered, open := jobMark{Revision: w.told, Made: w.made}, maps.Clone(w.open)
+	done := w.told == w.synced
+	w.mu.Unlock()
+	if done || w.provider != "" {
+		return nil
+	}
+	for key, j := range open {
+		if j.marked {
+			continue
+		}
+		if err := createMark(ctx, w.bus, key, j.provider); err != nil {
+			return err
+		}
+		j.marked = true
+		w.mu.Lock()
+		if _, ok := w.open[key]; ok {
+			w.open[key] = j
+		}
+		w.mu.Unlock()
+	}
+	if err := w.writeCovered(ctx, covered); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	w.synced = covered.Revision
+	w.mu.Unlock()
+	return nil
+}
+
+// writeCovered writes down up to where no mark is missing, unless somebody has come further.
+func (w *JobWatch) writeCovered(ctx context.Context, c jobMark) error {
+	marks := openMarks(w.bus)
+	have, err := marks.Get(ctx, keyCovered)
+	switch {
+	case errors.Is(err, schemas.ErrNotFound):
+		_, err = marks.Create(ctx, keyCovered, c, 0)
+	case err == nil && (!have.Value.Made.Equal(c.Made) || have.Value.Revision < c.Revision):
+		_, err = marks.Update(ctx, keyCovered, c, have.Revision)
+	}
+	if errors.Is(err, schemas.ErrConflict) { // another one has
+		return nil
+	}
+	return err
+}
