@@ -114,6 +114,9 @@ func (g *Gateway) owned(h func(http.ResponseWriter, *http.Request, Accounts, sch
 		if err != nil {
 			return err
 		}
+		if err := g.roomFor(r); err != nil {
+			return err
+		}
 		switch {
 		case asked == self || asked == own:
 			return h(w, r, accounts, own)
@@ -125,6 +128,16 @@ func (g *Gateway) owned(h func(http.ResponseWriter, *http.Request, Accounts, sch
 		}
 		return h(w, r, accounts, asked)
 	}
+}
+
+// roomFor says whether what a request wants recorded fits into the log. What removes something, or makes a key useless, always does.
+func (g *Gateway) roomFor(r *http.Request) error {
+	switch {
+	case r.Method != http.MethodPost && r.Method != http.MethodPut && r.Method != http.MethodPatch,
+		strings.HasSuffix(r.Pattern, "/rotate-secret"), strings.HasSuffix(r.Pattern, "/nats-credentials"):
+		return nil
+	}
+	return g.Bus.Room(r.Context(), int(max(r.ContentLength, 0))) //nolint:wrapcheck // it is coded already
 }
 
 // forAdmin refuses everybody but the administrator: 401 for who is nobody, else denied.
@@ -185,6 +198,9 @@ func (g *Gateway) postAccount(w http.ResponseWriter, r *http.Request) error {
 			return schemas.Errorf(schemas.Exhausted, "", "%d accounts were made from here in the last hour, the most there may be: come back in %s",
 				signupsPerHour, wait.Round(time.Second))
 		}
+	}
+	if err := g.roomFor(r); err != nil {
+		return err
 	}
 	d, key, err := accounts.AddAccount(r.Context(), body)
 	if err != nil {

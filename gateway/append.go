@@ -35,6 +35,9 @@ func (g *Gateway) postEvent(w http.ResponseWriter, r *http.Request, a schemas.Ac
 	if err != nil {
 		return err //nolint:wrapcheck // it is coded already
 	}
+	if err := g.Bus.Room(r.Context(), len(body)); err != nil {
+		return err //nolint:wrapcheck // it is coded already
+	}
 	e := appendedEvent(a, conv, in, g.Bus.Now())
 	stored, err := streams.Events.Store(r.Context(), g.Bus, e)
 	if err != nil {

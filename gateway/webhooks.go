@@ -115,6 +115,9 @@ func (g *Gateway) postWebhook(w http.ResponseWriter, r *http.Request, a schemas.
 	if err := decodeBody(w, r, false, &in); err != nil {
 		return err
 	}
+	if err := g.roomFor(r); err != nil {
+		return err
+	}
 	e, err := g.newEndpoint(a, in, g.Bus.Now())
 	if err != nil {
 		return err
@@ -175,6 +178,9 @@ func (g *Gateway) getWebhook(w http.ResponseWriter, r *http.Request, a schemas.A
 func (g *Gateway) patchWebhook(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	var in webhookPatch
 	if err := decodeBody(w, r, false, &in); err != nil {
+		return err
+	}
+	if err := g.roomFor(r); err != nil {
 		return err
 	}
 	return g.changeWebhook(w, r, a, "", func(e *schemas.Endpoint) error {

@@ -13,7 +13,7 @@ import (
 // parkedCalls are the calls that wait for a person. They are in the stream of the calls, so their ids
 // are taken and [FindCall] finds them, but under a subject that no worker reads.
 var parkedCalls = Topic[schemas.Call]{ //nolint:gochecknoglobals // a row of the table
-	stream: streamCalls, encode: encodeJSON[schemas.Call], decode: decodeCall, expect: Calls.expect, summary: summaryOf,
+	stream: streamCalls, encode: encodeJSON[schemas.Call], decode: decodeCall, expect: Calls.expect, summary: summaryOf, work: workNew,
 	subject: func(b *Bus, c schemas.Call) (string, error) {
 		if _, err := callPlace(b, c); err != nil { // it must be able to go on
 			return "", err
@@ -168,7 +168,9 @@ func ReleaseCall(ctx context.Context, b *Bus, c schemas.Call) error {
 			return err
 		}
 	}
-	released, _, err := Calls.message(ctx, b, c)
+	topic := Calls
+	topic.work = workGoing // it was accepted when it was parked
+	released, _, err := topic.message(ctx, b, c)
 	if err != nil {
 		return err
 	}

@@ -86,6 +86,7 @@ type Bus struct {
 	reads   chan struct{} // semaphore of batch reads
 
 	trouble trouble
+	room    *room
 	faults  faults
 	drops   changed         // told when the connection of live events was made anew
 	slow    sync.Map        // what to do when a subscription to live events fell behind: func() by *nats.Subscription
@@ -116,6 +117,7 @@ func Open(ctx context.Context, o Options) (*Bus, error) {
 	b.ctx, b.stop = context.WithCancel(context.WithoutCancel(ctx))
 	b.beats = newBeats(b)
 	b.clock = newTimekeeper()
+	b.room = newRoom(b.lookAtRoom)
 	b.tail = coreTail{bus: b}
 	if o.GroupCommit || o.Server != nil && o.Server.options.Durability == DurabilityAlways {
 		b.calls = &group{bus: b}
@@ -137,6 +139,11 @@ func Open(ctx context.Context, o Options) (*Bus, error) {
 		return nil, err
 	}
 	b.limit = int(b.publish.MaxPayload()) - payloadHeadroom
+	b.room.refresh(ctx)
+	if o.Server != nil {
+		o.Server.bus.Store(b)
+	}
+	b.parts.Go(func() { b.room.run(b.ctx) })
 	b.parts.Go(func() { b.beats.run(b.ctx) })
 	b.parts.Go(func() { b.revive(b.ctx) })
 	b.parts.Go(func() { b.followTime(b.ctx) })
@@ -357,6 +364,9 @@ func (b *Bus) Close(ctx context.Context) error {
 // abandon ends everything at once.
 func (b *Bus) abandon() {
 	b.closed.Store(true)
+	if s := b.options.Server; s != nil {
+		s.bus.CompareAndSwap(b, nil)
+	}
 	b.stop()
 	for _, c := range []*nats.Conn{b.work, b.publish, b.live, b.bulk} {
 		if c != nil {
@@ -372,13 +382,17 @@ func (b *Bus) Generation() uint64 {
 	return b.work.Stats().Reconnects + b.publish.Stats().Reconnects
 }
 
-// Ready returns an error while the log cannot be reached or cannot write. Codes: unavailable, exhausted.
+// Ready returns an error while the log cannot be reached, cannot write, or is too full for new work. Code: unavailable.
 func (b *Bus) Ready(ctx context.Context) error {
 	const op = "reach the log"
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)
 	defer cancel()
-	if _, err := b.js.AccountInfo(ctx); err != nil {
+	info, err := b.js.AccountInfo(ctx)
+	if err != nil {
 		return coded(op, err)
+	}
+	if v := viewOf(info, b.Replicas()); !v.fits(workNew, min(v.limit/100, maxPayload)) { //nolint:mnd // one large message, or a hundredth
+		return errFull(workNew)
 	}
 	if err := b.trouble.now(time.Now()); err != nil {
 		return coded(op, err)

@@ -53,7 +53,11 @@ func (d Durable) Append(ctx context.Context, a schemas.AccountID, id, writer str
 	if !plain(string(a)) || !plain(id) || writer != "" && !plain(writer) {
 		return 0, schemas.Invalidf("stream", "account, id and writer must be plain words")
 	}
-	m := nats.NewMsg(durableSubject(a, id, writer))
+	subject := durableSubject(a, id, writer)
+	if err := d.bus.room.take(ctx, workNew, sizeOfMessage(subject, data)+int64(len(state))); err != nil {
+		return 0, err
+	}
+	m := nats.NewMsg(subject)
 	m.Header.Set(headerState, string(state))
 	m.Data = data
 	stored, err := d.bus.storeOne(ctx, m, jetstream.WithExpectLastSequenceForSubject(after, durableSubject(a, id, "*")))

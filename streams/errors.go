@@ -21,6 +21,7 @@ const (
 	codeStoreFailed           jetstream.ErrorCode = 10077 // of whatever the store says: a limit was met, or it cannot write
 	codeInsufficientResources jetstream.ErrorCode = 10023
 	codeStorageExceeded       jetstream.ErrorCode = 10047
+	codeAccountExceeded       jetstream.ErrorCode = 10002 // the limits of the NATS account
 	codeMemoryExceeded        jetstream.ErrorCode = 10028
 	codeDuplicateInBatch      jetstream.ErrorCode = 10201
 	codeStreamNameInUse       jetstream.ErrorCode = 10058
@@ -79,8 +80,8 @@ func codedAPI(op string, api *jetstream.APIError, err error) error {
 			return schemas.Wrap(schemas.Invalid, op, "the message is larger than the log accepts", err)
 		}
 		return schemas.Wrap(schemas.Unavailable, op, "the log cannot write: "+whyNoWrite(api.Description), err)
-	case codeInsufficientResources, codeStorageExceeded, codeMemoryExceeded:
-		return schemas.Wrap(schemas.Exhausted, op, "the log has no room left: give it more space", err)
+	case codeInsufficientResources, codeStorageExceeded, codeMemoryExceeded, codeAccountExceeded:
+		return schemas.Wrap(schemas.Unavailable, op, "the log has no room left: give it more space (--max-store), or delete something", err)
 	case codeMessageExceedsMaximum:
 		return schemas.Wrap(schemas.Invalid, op, "the message is larger than the log accepts", err)
 	case codeMessageNotFound, codeStreamNotFound, codeConsumerNotFound:

@@ -33,6 +33,7 @@ const (
 func (s *Server) Run(ctx context.Context) error {
 	n := nurse{began: time.Now()}
 	for pause(ctx, orDefault(s.lookEvery, lookEvery)) {
+		s.followDisk()
 		broken := s.broken()
 		s.illness.Store(nil)
 		if broken != nil && n.broken > 0 {

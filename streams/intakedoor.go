@@ -33,19 +33,20 @@ type intakeDoor struct {
 	conn  *nats.Conn
 	js    jetstream.JetStream
 	turns *turns[*nats.Msg]
+	admit func(a schemas.AccountID, n int64) error // whether so many bytes may be kept; it does not wait
 	warn  func(msg string, args ...any)
 	sub   *nats.Subscription
 }
 
 // openIntakeDoor takes publications from its return on. They are stored while run runs.
-func openIntakeDoor(conn *nats.Conn, s Shares, warn func(string, ...any)) (*intakeDoor, error) {
+func openIntakeDoor(conn *nats.Conn, s Shares, admit func(schemas.AccountID, int64) error, warn func(string, ...any)) (*intakeDoor, error) {
 	const op = "open the door for publications"
 	s.Slots = orDefault(s.Slots, intakeSlots)
 	js, err := jetstream.New(conn, jetstream.WithPublishAsyncMaxPending(asyncInFlight), jetstream.WithPublishAsyncTimeout(requestWithin))
 	if err != nil {
 		return nil, coded(op, err)
 	}
-	d := &intakeDoor{conn: conn, js: js, turns: newTurns[*nats.Msg](s), warn: warn}
+	d := &intakeDoor{conn: conn, js: js, turns: newTurns[*nats.Msg](s), admit: admit, warn: warn}
 	// Several processes share the work; a publication is taken by one of them.
 	if d.sub, err = conn.QueueSubscribe(prefixIntake+"*", calloutGroup, d.arrive); err != nil {
 		return nil, coded(op, err)
@@ -83,6 +84,9 @@ func (d *intakeDoor) arrive(m *nats.Msg) {
 // store sends one publication on its way into the log. Those of an account keep their order.
 func (d *intakeDoor) store(inHand *sync.WaitGroup, m *nats.Msg, done func()) {
 	stored, err := intakeMessage(m)
+	if err == nil {
+		err = d.admit(accountOf(m.Subject), sizeOfMessage(stored.Subject, stored.Data))
+	}
 	if err != nil {
 		d.refuse(m, err)
 		done()
@@ -205,7 +209,7 @@ func (i IntakeDoor) Run(ctx context.Context) error {
 		return err
 	}
 	defer conn.Close()
-	d, err := openIntakeDoor(conn, i.Shares, i.Bus.log.Warn)
+	d, err := openIntakeDoor(conn, i.Shares, i.Bus.admitPublication, i.Bus.log.Warn)
 	if err != nil {
 		return err
 	}

@@ -19,7 +19,7 @@ type Stored struct {
 }
 
 // Publish stores v and returns when the log has confirmed it. Codes: conflict ([Calls] whose id is
-// there), exhausted (a quota), invalid, unavailable. After unavailable or timeout nobody knows
+// there), exhausted (a quota), invalid, unavailable (also: the log is full). After unavailable or timeout nobody knows
 // whether it is there: publish it again, which stores it once.
 func (t Topic[T]) Publish(ctx context.Context, b *Bus, v T) error {
 	_, err := t.Store(ctx, b, v)
@@ -106,6 +106,9 @@ func (t Topic[T]) message(ctx context.Context, b *Bus, v T) (*nats.Msg, []jetstr
 	}
 	data, err := t.encode(v)
 	if err != nil {
+		return nil, nil, err
+	}
+	if err := b.room.take(ctx, t.work, sizeOfMessage(subject, data)); err != nil {
 		return nil, nil, err
 	}
 	m := nats.NewMsg(subject)

@@ -70,6 +70,7 @@ type Server struct {
 	closes    func()        // ends what hangs on the running server
 	lookEvery time.Duration // of Run. 0: a second
 	illness   atomic.Pointer[error]
+	bus       atomic.Pointer[Bus] // that this process opened on it: it knows what there is room for
 }
 
 // StartServer starts a server and returns when it serves. Codes: conflict when DataDir is in use by
@@ -150,6 +151,12 @@ func (s *Server) start(ctx context.Context) error {
 		s.port = a.Port
 	}
 	s.running.Store(srv)
+	if err := s.limitStore(srv); err != nil {
+		s.running.Store(nil)
+		srv.Shutdown()
+		srv.WaitForShutdown()
+		return err
+	}
 	if err := s.open(); err != nil {
 		s.running.Store(nil)
 		srv.Shutdown()
@@ -171,7 +178,7 @@ func (s *Server) open() error {
 	if err != nil {
 		return schemas.Wrap(schemas.Unavailable, op, "it takes no connection", err)
 	}
-	door, err := openIntakeDoor(conn, s.options.Publications, s.log.Warn)
+	door, err := openIntakeDoor(conn, s.options.Publications, s.admitPublication, s.log.Warn)
 	if err != nil {
 		conn.Close()
 		return err
@@ -211,10 +218,68 @@ func (s *Server) serverOptions() *server.Options {
 	if o.DontListen {
 		o.Port = 0
 	}
-	if o.JetStreamMaxStore == 0 && !s.options.Memory {
-		o.JetStreamMaxStore = s.dir.room() / 4 * 3
+	if !s.options.Memory {
+		o.JetStreamMaxStore = anyStore
 	}
 	return o
+}
+
+// anyStore is no limit: the one that counts is set on the account, see limitStore.
+const anyStore = 1 << 60
+
+// limitStore bounds what the log keeps. It is told to the account, and not with the options: what is there is only known once
+// the server has read it, and every client can ask for it, also those of other processes. Where the operator has named none it
+// follows the disk: it is called again and again.
+func (s *Server) limitStore(srv *server.Server) error {
+	if s.options.Memory {
+		return nil
+	}
+	usage := srv.GlobalAccount().JetStreamUsage()
+	used := int64(usage.Store) //nolint:gosec // no disk has 2^63 bytes
+	most, lifted := storeLimit(s.options.MaxStore, used, s.dir.room())
+	if have := usage.Limits.MaxStore; have > 0 && max(have, most)-min(have, most) <= have/50 { // not for every byte
+		return nil
+	}
+	if lifted && s.options.MaxStore > 0 {
+		s.log.Warn("the log keeps more than it may: its limit is lifted so that it can be made smaller, and nothing new is taken until then", "max-store", s.options.MaxStore, "kept", used)
+	}
+	err := srv.GlobalAccount().UpdateJetStreamLimits(map[string]server.JetStreamAccountLimits{"": {
+		MaxMemory: -1, MaxStore: most, MaxStreams: -1, MaxConsumers: -1, MaxAckPending: -1, MemoryMaxStreamBytes: -1, StoreMaxStreamBytes: -1,
+	}})
+	if err != nil {
+		return schemas.Wrap(schemas.Unavailable, "start the embedded server", "it refuses the limit of its store", err)
+	}
+	return nil
+}
+
+// followDisk sets the limit anew where it hangs on what is free.
+func (s *Server) followDisk() {
+	srv := s.running.Load()
+	if srv == nil || s.options.MaxStore > 0 {
+		return
+	}
+	if err := s.limitStore(srv); err != nil {
+		s.log.Warn("the limit of the log does not follow the disk", "error", err)
+	}
+}
+
+// storeLimit is the most bytes that the log may keep: what was asked for, else three quarters of what is free and kept. It is
+// never so small that records and removals could not be written to what is there. It is pure.
+func storeLimit(asked, used, free int64) (most int64, lifted bool) {
+	if most = asked; most <= 0 {
+		most = free/4*3 + used/4*3
+	}
+	if most < used/goingUpTo*100 {
+		return used / ((newUpTo + goingUpTo) / 2) * 100, true //nolint:mnd // between the two: nothing new, and what was accepted goes on
+	}
+	return most, false
+}
+
+func (s *Server) admitPublication(a schemas.AccountID, n int64) error {
+	if b := s.bus.Load(); b != nil {
+		return b.admitPublication(a, n)
+	}
+	return nil // nobody would take it on, and each account has its number
 }
 
 // checkPort finds out early and in plain words what the server would end its process for.

@@ -21,6 +21,7 @@ type Topic[T schemas.Eventer] struct {
 	once    bool             // publish under the event id as message id
 	timer   func(v T) string // where v waits until it is due; nil: it cannot
 	summary func(v T) string // what stays readable when a large payload is gone; nil: nothing
+	work    work             // what it is for
 }
 
 // Raw is a message as an outside publisher sent it.
@@ -38,7 +39,7 @@ var (
 	// Calls are the admitted calls. Filter: a provider. Publishing one whose id is there already, for
 	// any provider, is a conflict; so it stays for 24 hours.
 	Calls = Topic[schemas.Call]{ //nolint:gochecknoglobals // a row of the table
-		stream: streamCalls, subject: callPlace, encode: encodeJSON[schemas.Call], decode: decodeCall, filter: callFilter, summary: summaryOf,
+		stream: streamCalls, subject: callPlace, encode: encodeJSON[schemas.Call], decode: decodeCall, filter: callFilter, summary: summaryOf, work: workNew,
 		expect: func(c schemas.Call) string { return callSubject("*", c.Account, c.ID) },
 	}
 	// Events are what happens on conversations. They are not consumed: read them with [Follow],

@@ -56,6 +56,6 @@ func kindOf(subject string) string {
 
 // cannotWrite reports whether err says that the log has no room or that its store has failed, and not what one message did wrong.
 func cannotWrite(err error) bool {
-	return hasCode(err, codeInsufficientResources, codeStorageExceeded, codeMemoryExceeded) ||
+	return hasCode(err, codeInsufficientResources, codeStorageExceeded, codeMemoryExceeded, codeAccountExceeded) ||
 		hasCode(err, codeStoreFailed) && schemas.CodeOf(coded("", err)) == schemas.Unavailable
 }

@@ -81,7 +81,7 @@ func (f topologyFlags) check() error {
 type serverFlags struct {
 	NATSListen address  `name:"nats-listen" placeholder:"HOST:PORT" default:"127.0.0.1:4222" group:"Log" help:"Where NATS clients reach the embedded server; port 0 takes any free one, the last one again if it can."`
 	Durability string   `placeholder:"MODE" default:"1s" enum:"always,1s,os" group:"Log" help:"When writes reach the disk: always (before they are confirmed), 1s (every second) or os (when the system likes). A killed process loses nothing in any mode."`
-	MaxStore   byteSize `placeholder:"SIZE" default:"0" group:"Log" help:"Most disk that the log takes, such as 10GiB; 0 leaves it to the server, three quarters of what is free."`
+	MaxStore   byteSize `placeholder:"SIZE" default:"0" group:"Log" help:"Most bytes that the log keeps, such as 10GiB; above 80 percent no new work is taken. 0: three quarters of what is free and kept, as the disk changes."`
 }
 
 // gatewayFlags are those of the HTTP edge.

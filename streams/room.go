@@ -1,0 +1,206 @@
+package streams
+
+import (
+	"context"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// work is what a write is for. When the log fills up, what is new is refused first, then what follows from accepted work; leases,
+// records and removals have what is left, so that nothing is stuck and the room can be made again.
+type work int
+
+const (
+	workGoing work = iota // what follows from accepted work: events, results, completions, deliveries
+	workNew               // what a client wants begun or kept
+)
+
+// Parts of the log's bytes, in percent, up to which it is written to.
+const (
+	newUpTo   = 80
+	goingUpTo = 90
+)
+
+const (
+	roomLook    = time.Second            // that a look at the bytes is believed, while little is written
+	roomOld     = 10 * time.Second       // after which another is waited for
+	roomRefusal = 250 * time.Millisecond // that one is believed which lets something be refused, and that a look is waited for
+)
+
+// roomView is how full the log is. Limit 0: nobody has bounded it.
+type roomView struct{ limit, used int64 }
+
+// fits reports whether n bytes more may be written for a kind of work. It is pure.
+func (v roomView) fits(w work, n int64) bool {
+	upTo := int64(goingUpTo)
+	if w == workNew {
+		upTo = newUpTo
+	}
+	return v.limit <= 0 || v.used+n <= v.limit/100*upTo
+}
+
+// near reports whether a few writes may make the difference.
+func (v roomView) near() bool {
+	const half = 2
+	return v.limit > 0 && v.used > v.limit/half
+}
+
+// room knows how full the log is, from the server's last word and from what this process has written since. It is safe for
+// concurrent use.
+type room struct {
+	look func(context.Context) (roomView, error)
+	ask  chan struct{} // a look is wanted
+	seen changed       // told after each
+
+	mu    sync.Mutex
+	view  roomView // with what was written since
+	since int64    // of it, written by this process since the look
+	at    time.Time
+}
+
+func newRoom(look func(context.Context) (roomView, error)) *room {
+	return &room{look: look, ask: make(chan struct{}, 1)}
+}
+
+// run looks whenever that is wanted, until ctx ends.
+func (r *room) run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.ask:
+			r.refresh(ctx)
+		}
+	}
+}
+
+// refresh looks once. When the log does not answer, what was known stays: the server has a limit of its own.
+func (r *room) refresh(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, requestWithin)
+	defer cancel()
+	r.mu.Lock()
+	before := r.since
+	r.mu.Unlock()
+	view, err := r.look(ctx)
+	r.mu.Lock()
+	r.at = time.Now()
+	if err == nil {
+		r.since -= before
+		r.view = roomView{view.limit, view.used + r.since}
+	}
+	r.mu.Unlock()
+	r.seen.tell()
+}
+
+// take accounts for n bytes that are about to be written. Code unavailable: the log is too full for this kind of work.
+func (r *room) take(ctx context.Context, w work, n int64) error {
+	r.mu.Lock()
+	age := time.Since(r.at)
+	due, wait := age > roomLook || r.view.limit > 0 && r.since > r.view.limit/100, age > roomOld || r.view.near()
+	r.mu.Unlock()
+	if due {
+		r.again(ctx, wait)
+	}
+	if r.add(w, n) {
+		return nil
+	}
+	r.mu.Lock()
+	stale := time.Since(r.at) > roomRefusal
+	r.mu.Unlock()
+	if stale {
+		if r.again(ctx, true); r.add(w, n) {
+			return nil
+		}
+	}
+	return errFull(w)
+}
+
+// again has a look taken, and waits for it if that matters.
+func (r *room) again(ctx context.Context, wait bool) {
+	seen := r.seen.next()
+	select {
+	case r.ask <- struct{}{}:
+	default: // it is wanted already
+	}
+	if !wait {
+		return
+	}
+	t := time.NewTimer(roomRefusal)
+	defer t.Stop()
+	select {
+	case <-seen:
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// add reports whether n bytes fit, and then counts them.
+func (r *room) add(w work, n int64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.view.fits(w, n) {
+		return false
+	}
+	r.view.used += n
+	r.since += n
+	return true
+}
+
+// takeNow is take for those who cannot wait for a look: room that was made a moment ago may not be seen yet.
+func (r *room) takeNow(w work, n int64) error {
+	r.mu.Lock()
+	due := time.Since(r.at) > roomRefusal
+	r.mu.Unlock()
+	if due {
+		r.again(context.Background(), false)
+	}
+	if r.add(w, n) {
+		return nil
+	}
+	return errFull(w)
+}
+
+// sizeOfMessage is about what the server counts for a message.
+func sizeOfMessage(subject string, data []byte) int64 {
+	const around = 128 // headers, and what the server writes with each message
+	return int64(len(subject) + len(data) + around)
+}
+
+func errFull(w work) error {
+	what := "nothing new is taken"
+	if w == workGoing {
+		what = "only records and deletions are written"
+	}
+	return schemas.Errorf(schemas.Unavailable, "publish",
+		"the log is full: %s until something was deleted or has aged out, or the operator gives it more room (--max-store)", what)
+}
+
+// Room reports whether clients may have n bytes more kept that are no part of a call, such as a record. Code: unavailable.
+func (b *Bus) Room(ctx context.Context, n int) error { return b.room.take(ctx, workNew, int64(n)) }
+
+// lookAtRoom asks the server for the limit that it has for this log and for what is used of it.
+func (b *Bus) lookAtRoom(ctx context.Context) (roomView, error) {
+	info, err := b.js.AccountInfo(ctx)
+	if err != nil {
+		return roomView{}, coded("look at the log's room", err)
+	}
+	return viewOf(info, b.Replicas()), nil
+}
+
+// viewOf reads the server's answer. Where the account has limits by the number of copies, a limit is of what is kept and the use
+// of all copies of it. It is pure.
+func viewOf(info *jetstream.AccountInfo, replicas int) roomView {
+	tier, ok := info.Tiers["R"+strconv.Itoa(max(replicas, 1))]
+	if !ok {
+		return roomView{max(info.Limits.MaxStore, 0), int64(info.Store)} //nolint:gosec // no disk has 2^63 bytes
+	}
+	return roomView{max(tier.Limits.MaxStore, 0) * int64(max(replicas, 1)), int64(tier.Store)} //nolint:gosec // as above
+}
+
+// admitPublication says whether a publication of n bytes may be kept until the router has admitted it.
+func (b *Bus) admitPublication(_ schemas.AccountID, n int64) error { return b.room.takeNow(workNew, n) }
