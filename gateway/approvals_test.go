@@ -377,6 +377,7 @@ func TestApprovalsOutliveTheLogsServer(t *testing.T) {
 
 // Two sweepers look after what nobody answered, and after what was answered by a process that died.
 func TestTheSweeperEndsAndFinishesApprovals(t *testing.T) {
+	natstest.Hours(t)
 	for range 2 { // what the NATS client's pool of timers keeps survives one collection
 		runtime.GC()
 	}

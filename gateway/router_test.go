@@ -83,6 +83,7 @@ func bashRequest(id, conv string) string {
 
 // TestPublicationsOutliveADayWithoutAGateway: what was confirmed is admitted when one is there.
 func TestPublicationsOutliveADayWithoutAGateway(t *testing.T) {
+	natstest.Hours(t)
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		publishRaw(t, b, alice, bashRequest("mine", "c_1"))
 		time.Sleep(25 * time.Hour)
@@ -98,6 +99,7 @@ func TestPublicationsOutliveADayWithoutAGateway(t *testing.T) {
 // TestAPublicationIsTriedForAWeek: a part that is away costs no publication its call; when it stays away the
 // conversation is told, with the true reason.
 func TestAPublicationIsTriedForAWeek(t *testing.T) {
+	natstest.Hours(t)
 	away := schemas.Errorf(schemas.Unavailable, "", "a record cannot be read now")
 	t.Run("back after ten minutes", func(t *testing.T) {
 		natstest.Run(t, func(t *testing.T, b *streams.Bus) {

@@ -47,6 +47,7 @@ func ok(t testing.TB, err error) {
 }
 
 func TestACallIsPublishedOnceAndFound(t *testing.T) {
+	natstest.Hours(t)
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		ctx, c := t.Context(), callOf("one.two:three")
 		ok(t, streams.Calls.Publish(ctx, b, c))

@@ -17,6 +17,7 @@ func skewed(ahead time.Duration) natstest.Option {
 }
 
 func TestTheLogsTimeIsThatOfItsServer(t *testing.T) {
+	natstest.Hours(t)
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		for range 3 {
 			if off := time.Since(b.Now()); off.Abs() > 50*time.Millisecond || b.Now().Location() != time.UTC {
@@ -31,6 +32,7 @@ func TestTheLogsTimeIsThatOfItsServer(t *testing.T) {
 }
 
 func TestAHostWhoseClockIsWrongGoesByTheLogsAndSaysSo(t *testing.T) {
+	natstest.Hours(t)
 	for _, ahead := range []time.Duration{time.Hour, -time.Hour, 24 * time.Hour} {
 		natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 			for range 3 {

@@ -55,6 +55,7 @@ func kept(t *testing.T, b *streams.Bus, conv schemas.ConversationID) []string {
 }
 
 func TestWhatHasEndedGoesByAgeAndWhatRunsStays(t *testing.T) {
+	natstest.Hours(t)
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		stop := retain(t, &streams.Retention{Bus: b, Keep: 2 * hour})
 		publish(t, b, "c_old", "a", schemas.CallAccepted, schemas.AcceptedData{})
@@ -197,6 +198,7 @@ func TestRetentionMayBeStoppedAnywhere(t *testing.T) {
 
 // Where the host's clock is a day ahead, nothing is a day older for it, also at the start.
 func TestAHostWhoseClockIsAheadRemovesNothingBeforeItsTime(t *testing.T) {
+	natstest.Hours(t)
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		stop := retain(t, &streams.Retention{Bus: b, Keep: 2 * hour})
 		publish(t, b, "c_1", "a", schemas.Message, struct{}{})

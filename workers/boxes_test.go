@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/natstest"
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/schemas"
 )
@@ -211,6 +212,7 @@ func TestAnIdleBoxIsReleasedAndABusyOneIsNot(t *testing.T) {
 }
 
 func TestTheDeadlineOfABoxIsNotMovedByItsUse(t *testing.T) {
+	natstest.Hours(t)
 	eachKind(t, func(t *testing.T, w *world, p *keeps) {
 		w.specs.persistent = true
 		w.specs.change = func(s *schemas.Sandbox) { s.MaxLifetime = schemas.Duration(time.Hour) }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/natstest"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -32,6 +33,7 @@ func eachJobKind(t *testing.T, f func(*testing.T, *world, *jobHost)) {
 }
 
 func TestAJobKeepsItsBox(t *testing.T) {
+	natstest.Hours(t)
 	eachJobKind(t, func(t *testing.T, w *world, h *jobHost) {
 		const runs = 3 * schemas.DefaultIdleTimeout
 		call := w.publish(w.background("one", "sleep "+runs.String()))
@@ -55,6 +57,7 @@ func TestAJobKeepsItsBox(t *testing.T) {
 }
 
 func TestAJobEndsWithItsBox(t *testing.T) {
+	natstest.Hours(t)
 	eachJobKind(t, func(t *testing.T, w *world, h *jobHost) {
 		const life, late = time.Hour, 10 * time.Minute
 		w.specs.change = func(s *schemas.Sandbox) { s.MaxLifetime = schemas.Duration(life) }

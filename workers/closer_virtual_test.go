@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/natstest"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -54,8 +55,9 @@ func (w *world) accept(c schemas.Call) schemas.Call {
 // TestCallsThatWereLeftForDaysEnd: everything is off for longer than a call is the record of its id. Each
 // that was accepted has its end soon after somebody is back, says the truth in it, and is forgotten then.
 func TestCallsThatWereLeftForDaysEnd(t *testing.T) {
+	natstest.Hours(t)
 	away := map[string]time.Duration{"a day": 25 * time.Hour}
-	if os.Getenv("SANDJET_CRASH") == "long" && !testing.Short() {
+	if os.Getenv("SANDJET_CRASH") == "long" {
 		away["five days"] = 5 * 24 * time.Hour
 	}
 	for name, d := range away {
@@ -103,6 +105,7 @@ func leftFor(t *testing.T, away time.Duration, withWorker bool) {
 
 // TestCallsAreForgottenAfterADay: what has its end leaves the log, what is younger or waits for a person stays.
 func TestCallsAreForgottenAfterADay(t *testing.T) {
+	natstest.Hours(t)
 	inWorld(t, func(t *testing.T, w *world) {
 		old := w.publish(w.call("call_old", schemas.ToolBash))
 		e := w.employ(&fake{})

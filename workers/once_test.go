@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/internal/clock"
+	"github.com/sandjet/sandjet/internal/natstest"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 	"github.com/sandjet/sandjet/workers/limits"
@@ -132,6 +133,7 @@ func TestASlowPreparationHearsOfACancel(t *testing.T) {
 
 // TestACancelIsOfOneUseOfAnID: a call whose id was used and cancelled the day before is run.
 func TestACancelIsOfOneUseOfAnID(t *testing.T) {
+	natstest.Hours(t)
 	inWorld(t, func(t *testing.T, w *world) {
 		w.cancel(w.call("nightly", schemas.ToolBash))
 		time.Sleep(20 * time.Hour)

@@ -206,6 +206,9 @@ func followedID(group string, j schemas.JobID) string {
 // the log knows the first one's events, or so late that it has forgotten them.
 func TestASettlerDiesAtEachStage(t *testing.T) {
 	for _, late := range []time.Duration{0, time.Hour} {
+		if late > 0 && testing.Short() {
+			break // as natstest.Hours
+		}
 		for _, stage := range settleStages() {
 			t.Run(fmt.Sprintf("%s %s", stage, late), func(t *testing.T) {
 				inWorld(t, func(t *testing.T, w *world) {

@@ -54,6 +54,15 @@ func Durability(d streams.Durability) Option {
 	return func(s *streams.ServerOptions, _ *streams.Options) { s.Durability = d }
 }
 
+// Hours says that a test plays hours or days, in which timers take turns and little happens at the same time. With -short, which
+// goes with the race detector, it is skipped: that makes it ten times as long, and what runs at the same time is met in shorter tests beside it.
+func Hours(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("it plays hours of virtual time: left to runs without -short")
+	}
+}
+
 // Run calls f in a bubble of virtual time with a log kept in memory. Nothing real may be used in it:
 // no sockets, no processes. Goroutines that f starts must end before it returns; what hangs on
 // t.Context() ends in time.
