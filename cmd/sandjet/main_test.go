@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"net/url"
 	"os"
@@ -17,7 +18,13 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
+// sideBySide is how many scripts run at a time where the command line does not say: most of their time they wait for processes.
+const sideBySide = "4"
+
 func TestMain(m *testing.M) {
+	if err := flag.Set("test.parallel", sideBySide); err != nil {
+		panic(err)
+	}
 	testscript.Main(m, map[string]func(){"sandjet": main})
 }
 
