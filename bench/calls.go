@@ -87,9 +87,15 @@ func (o *ours) call() schemas.Call {
 	}
 }
 
-// accept publishes one call, with nothing but the log's confirmation that it is kept.
+// accept does the two writes of admission: the call, and the word of it.
 func (o *ours) accept(ctx context.Context) error {
-	return streams.Calls.Publish(ctx, o.bus, o.call()) //nolint:wrapcheck // it is coded already
+	c := o.call()
+	absent := o.bus.Absent()
+	if err := streams.Calls.Publish(ctx, o.bus, c); err != nil {
+		return err //nolint:wrapcheck // it is coded already
+	}
+	_, err := streams.StoreOnce(ctx, o.bus, schemas.AcceptedEvent(c), absent)
+	return err //nolint:wrapcheck // it is coded already
 }
 
 // benchSpecs are the records of the one sandbox and workspace.

@@ -396,6 +396,16 @@ func TestTheSweeperEndsAndFinishesApprovals(t *testing.T) {
 			}
 			calls[id] = got.Call
 		}
+		unasked, err := strict{}.Resolve(t.Context(), alice, schemas.Request{ID: "unasked", Conversation: "c", Tool: schemas.ToolBash, Input: json.RawMessage(`{"command":"true"}`)})
+		if err == nil {
+			err = streams.ParkCall(t.Context(), b, unasked)
+		}
+		if err == nil {
+			_, err = streams.EnsureApproval(t.Context(), b, unasked)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
 		p, err := streams.FindApproval(t.Context(), b, alice, calls["died"].Approval)
 		if err != nil {
 			t.Fatal(err)
@@ -416,6 +426,9 @@ func TestTheSweeperEndsAndFinishesApprovals(t *testing.T) {
 		if !state("died").Accepted || state("left").Result != nil {
 			t.Errorf("after a moment: %+v, %+v", state("died"), state("left"))
 		}
+		if p, err := streams.FindApproval(t.Context(), b, alice, unasked.Approval); err != nil || !p.Value.Asked {
+			t.Errorf("nobody has asked where the process died that should have: %v", err)
+		}
 		time.Sleep(schemas.DefaultApproval)
 		if r := state("left").Result; r == nil || r.Status != schemas.Expired {
 			t.Errorf("after its time: %+v", r)
@@ -428,6 +441,7 @@ func TestTheSweeperEndsAndFinishesApprovals(t *testing.T) {
 			seen[string(e.Value.Type)+" "+e.Value.Subject]++
 		}
 		for _, want := range []string{
+			"approval.requested unasked", "approval.decided unasked", "call.finished unasked",
 			"approval.requested left", "approval.decided left", "call.finished left",
 			"approval.requested died", "approval.decided died", "call.accepted died",
 		} {

@@ -15,8 +15,8 @@ import (
 // DefaultApprovalSweep is how often approvals are looked at.
 const DefaultApprovalSweep = 5 * time.Second
 
-// ApprovalSweeper ends approvals that nobody answered in time, and does what follows from an answer
-// where the process that took it died. One per deployment is enough, more do no harm.
+// ApprovalSweeper ends approvals that nobody answered in time, asks where the process that admitted the call could
+// not, and does what follows from an answer where the process that took it died. One per deployment is enough, more do no harm.
 type ApprovalSweeper struct {
 	Bus *streams.Bus
 	Log *slog.Logger // nil: silent
@@ -33,6 +33,7 @@ type openApproval struct {
 	account schemas.AccountID
 	id      schemas.ApprovalID
 	pending bool
+	asked   bool
 	due     time.Time // from when on it is looked after
 }
 
@@ -68,9 +69,12 @@ func (s *ApprovalSweeper) mirror(ctx context.Context) {
 		if a := p.Value; p.Deleted || a.Done {
 			delete(s.open, p.Key)
 		} else {
-			o := openApproval{account: a.Account, id: a.ID, pending: a.State == schemas.ApprovalPending, due: a.Expires}
-			if !o.pending {
+			o := openApproval{account: a.Account, id: a.ID, pending: a.State == schemas.ApprovalPending, asked: a.Asked, due: a.Expires}
+			switch {
+			case !o.pending:
 				o.due = a.Decided.Add(s.Every)
+			case !o.asked:
+				o.due = a.Requested.Add(s.Every)
 			}
 			s.open[p.Key] = o
 		}
@@ -92,7 +96,10 @@ func (s *ApprovalSweeper) sweep(ctx context.Context) {
 	approvals := admission.Approvals{Bus: s.Bus, Log: s.Log}
 	for _, o := range due {
 		act := approvals.Finish
-		if o.pending {
+		switch {
+		case o.pending && !o.asked:
+			act = approvals.Ask
+		case o.pending:
 			act = approvals.Expire
 		}
 		if err := act(ctx, o.account, o.id); err != nil && ctx.Err() == nil {

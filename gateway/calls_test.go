@@ -291,7 +291,7 @@ func TestOneOfManyEqualRequestsIsTheCall(t *testing.T) {
 func TestLargeInputsAreNotInTheEvent(t *testing.T) {
 	for size, in := range map[int]bool{1000: true, 100_000: false} {
 		c := schemas.Call{ID: "x", Account: alice, Conversation: "c", Tool: schemas.ToolBash, Input: []byte(`{"command":"` + strings.Repeat("x", size) + `"}`)}
-		if got := strings.Contains(string(admission.Event(c).Data), "xxxx"); got != in {
+		if got := strings.Contains(string(schemas.AcceptedEvent(c).Data), "xxxx"); got != in {
 			t.Errorf("%d bytes: input in the event: %v", size, got)
 		}
 	}

@@ -140,7 +140,7 @@ func (r Router) route(ctx context.Context, d streams.Delivery[streams.Raw]) erro
 	case routeRejected:
 	}
 	public := schemas.Public(err)
-	if rerr := streams.Reject(ctx, r.Bus, p, public); rerr != nil {
+	if rerr := streams.Reject(ctx, r.Bus, p, public, streams.Certainty{Since: d.Arrived, Generation: d.Generation}); rerr != nil {
 		return streams.RetryAfter(routeDelay(d.Attempt), rerr)
 	}
 	r.answer(ctx, d.Account, inbox, Answer{Error: public})

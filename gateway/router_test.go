@@ -225,7 +225,7 @@ func TestAPublicationIsHandledOnce(t *testing.T) {
 		natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 			publishRaw(t, b, alice, bashRequest("mine", "c_1"))
 			taken(t, b, func(p streams.Publication) {
-				if err := streams.Reject(t.Context(), b, p, &schemas.Error{Code: schemas.NotFound, Message: "there is no workspace"}); err != nil {
+				if err := streams.Reject(t.Context(), b, p, &schemas.Error{Code: schemas.NotFound, Message: "there is no workspace"}, b.Certainty()); err != nil {
 					t.Error(err)
 				}
 			})

@@ -52,7 +52,9 @@ type Approval struct {
 	InputSize int       `json:"input_bytes"`
 	Requested time.Time `json:"requested"`
 	Expires   time.Time `json:"expires"` // unanswered until then it is expired
-	Decided   time.Time `json:"decided,omitzero"`
+	// Asked says that the question is on the conversation.
+	Asked   bool      `json:"asked,omitzero"`
+	Decided time.Time `json:"decided,omitzero"`
 	// DecidedBy is the way by which the answer came: api, websocket, nats, or deadline when none did.
 	DecidedBy string `json:"decided_by,omitzero"`
 	Reason    string `json:"reason,omitzero"` // what was given with the answer

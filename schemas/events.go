@@ -126,6 +126,20 @@ func NewEvent(c Call, t EventType, id string, at time.Time, data any) Event {
 	}
 }
 
+// AcceptedEvent is the event that tells of a call's acceptance, the same whoever makes it. An input above 64 KiB
+// is left out, only its size is told.
+func AcceptedEvent(c Call) Event {
+	const most = 64 << 10
+	data := AcceptedData{
+		Call: c.ID, Tool: c.Tool, Input: c.Input, InputSize: len(c.Input), Provider: c.Provider, Deadline: c.Deadline, Origin: c.Origin,
+		Remembered: c.Remembered,
+	}
+	if len(c.Input) > most {
+		data.Input = nil
+	}
+	return NewEvent(c, CallAccepted, AcceptedID(c.Account, c.ID), c.Accepted, data)
+}
+
 // NewJobEvent makes an event on a job's conversation.
 func NewJobEvent(j Job, t EventType, id string, at time.Time, data any) Event {
 	return Event{

@@ -154,7 +154,7 @@ func TestAnEventIsStoredOnceHoweverLate(t *testing.T) {
 		j := schemas.Job{ID: "job_1", Account: "acct_1", Conversation: "c_1"}
 		began := time.Now()
 		e := schemas.NewJobEvent(j, schemas.JobFinished, schemas.JobFinishedID(j.Account, j.ID), began, schemas.JobResult{})
-		first, err := streams.StoreOnce(t.Context(), b, e, time.Time{})
+		first, err := streams.StoreOnce(t.Context(), b, e, b.Absent())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -162,7 +162,7 @@ func TestAnEventIsStoredOnceHoweverLate(t *testing.T) {
 			t.Errorf("the cursor %q cannot be given to others: %v", first, err)
 		}
 		time.Sleep(time.Hour)
-		if at, err := streams.StoreOnce(t.Context(), b, e, began); err != nil || at != first {
+		if at, err := streams.StoreOnce(t.Context(), b, e, b.AbsentAt(began)); err != nil || at != first {
 			t.Errorf("an hour later: at %v, %v; want %v as before", at, err, first)
 		}
 		n := 0

@@ -82,14 +82,15 @@ type moving struct {
 // move buries the message of a notice. If the process dies in between, the notice comes again.
 func (s *moving) move(ctx context.Context, d Delivery[notice]) error {
 	n := d.Value
-	err := s.bury(ctx, n.Stream, n.Consumer, n.Seq, n.Deliveries)
+	err := s.bury(ctx, n, Certainty{Since: d.Arrived, Generation: d.Generation})
 	if err != nil {
 		return RetryAfter(5*time.Second, err)
 	}
 	return nil
 }
 
-func (s *moving) bury(ctx context.Context, stream, consumer string, seq, deliveries uint64) error {
+func (s *moving) bury(ctx context.Context, n notice, sure Certainty) error {
+	stream, consumer, seq, deliveries := n.Stream, n.Consumer, n.Seq, n.Deliveries
 	m, err := s.bus.getOne(ctx, stream, getRequest{Seq: seq})
 	if errors.Is(err, schemas.ErrNotFound) {
 		return nil // somebody was faster, or it has aged out
@@ -100,7 +101,7 @@ func (s *moving) bury(ctx context.Context, stream, consumer string, seq, deliver
 	why := &schemas.Error{Code: schemas.Exhausted, Message: fmt.Sprintf("handed out %d times without an end: each time its process died, or the log did not take the end", deliveries)}
 	if stream == streamIntake { // first: who published it must hear of it
 		p := Publication{Account: accountOf(m.subject), Subject: m.subject, Published: m.time, Data: m.data}
-		if err := Reject(ctx, s.bus, p, why); err != nil {
+		if err := Reject(ctx, s.bus, p, why, sure); err != nil {
 			return err
 		}
 	}
@@ -169,7 +170,8 @@ func (s *moving) sweep(ctx context.Context) error {
 		if m.seq > delivered || s.bus.Now().Sub(m.time) < intakeStuck {
 			return nil
 		}
-		if err := s.bury(ctx, streamIntake, consumer, m.seq, DefaultMaxAttempts+sparedDeliveries); err != nil {
+		n := notice{Stream: streamIntake, Consumer: consumer, Seq: m.seq, Deliveries: DefaultMaxAttempts + sparedDeliveries}
+		if err := s.bury(ctx, n, s.bus.Certainty()); err != nil {
 			return err
 		}
 	}

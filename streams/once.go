@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/sandjet/sandjet/schemas"
@@ -11,17 +12,17 @@ import (
 
 // StoreOnce stores an event and returns where it stands, so that its receivers can read on from there.
 //
-// Within ten minutes the log itself recognises an event that is there. Who comes later than that and
-// does not know whether it is gives the time before which it certainly was not: then the conversation
-// is read from there on, and an event that is found is not stored again. The zero time: do not read.
-func StoreOnce(ctx context.Context, b *Bus, e schemas.Event, since time.Time) (schemas.Cursor, error) {
+// Within ten minutes the log itself recognises an event that is there. Who comes later than that, or stood
+// still since he knew that it was not there, has the conversation read from that time on, and an event that is
+// found is not stored again. Whether that is so is decided right before the event is stored.
+func StoreOnce(ctx context.Context, b *Bus, e schemas.Event, absent Absence) (schemas.Cursor, error) {
 	shard := shardOf(e.Conversation, b.Shards())
 	epoch, err := b.epoch(ctx, eventStream(shard))
 	if err != nil {
 		return schemas.Cursor{}, err
 	}
-	if !since.IsZero() {
-		seq, err := findEvent(ctx, b, e.Account, e.Conversation, e.ID, since)
+	if !b.recognises(absent) {
+		seq, err := findEvent(ctx, b, e.Account, e.Conversation, e.ID, absent.At)
 		if err != nil {
 			return schemas.Cursor{}, err
 		}
@@ -35,21 +36,26 @@ func StoreOnce(ctx context.Context, b *Bus, e schemas.Event, since time.Time) (s
 
 // Prove stores the event that proves a start, on the connection by which the call came: a server that has
 // taken this process for gone has ended that connection, so the confirmation then comes by another, and
-// [Bus.Generation] tells.
-func Prove(ctx context.Context, b *Bus, e schemas.Event) (Stored, error) {
-	return b.storeEvent(ctx, b.jsWork, e, e.ID)
+// [Bus.Generation] tells. First is stored before it: the log takes in order what comes by one connection.
+func Prove(ctx context.Context, b *Bus, e schemas.Event, first ...schemas.Event) (Stored, error) {
+	return b.storeEvent(ctx, b.work, b.jsWork, e, e.ID, first)
 }
 
 // StoreFenced stores an event unless the log knows fence as the id of another, and makes the log know it from
-// then on, for ten minutes. So of two events only one can be stored, whoever stores which.
-func StoreFenced(ctx context.Context, b *Bus, e schemas.Event, fence string) (Stored, error) {
-	return b.storeEvent(ctx, b.js, e, fence)
+// then on, for ten minutes. So of two events only one can be stored, whoever stores which. First is as with [Prove].
+func StoreFenced(ctx context.Context, b *Bus, e schemas.Event, fence string, first ...schemas.Event) (Stored, error) {
+	return b.storeEvent(ctx, b.publish, b.js, e, fence, first)
 }
 
-func (b *Bus) storeEvent(ctx context.Context, js jetstream.JetStream, e schemas.Event, id string) (Stored, error) {
+func (b *Bus) storeEvent(ctx context.Context, conn *nats.Conn, js jetstream.JetStream, e schemas.Event, id string, first []schemas.Event) (Stored, error) {
 	m, _, err := Events.message(ctx, b, e)
 	if err != nil {
 		return Stored{}, err
+	}
+	for _, f := range first {
+		if err := b.precede(ctx, conn, f); err != nil {
+			return Stored{}, err
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)
 	defer cancel()
@@ -58,6 +64,21 @@ func (b *Bus) storeEvent(ctx context.Context, js jetstream.JetStream, e schemas.
 		return Stored{}, coded("publish", err)
 	}
 	return Stored{Cursor: schemas.Cursor{Seq: ack.Sequence}, Duplicate: ack.Duplicate}, nil
+}
+
+// Precede sends an event, which mostly is there already, before others that are published by the same Bus, and
+// does not wait: the confirmation of one of those counts for it too.
+func Precede(ctx context.Context, b *Bus, e schemas.Event) error {
+	return b.precede(ctx, b.publish, e)
+}
+
+func (b *Bus) precede(ctx context.Context, conn *nats.Conn, e schemas.Event) error {
+	m, _, err := Events.message(ctx, b, e)
+	if err != nil {
+		return err
+	}
+	m.Header.Set(jetstream.MsgIDHeader, e.ID)
+	return coded("publish", conn.PublishMsg(m))
 }
 
 // findEvent returns the sequence of an event in its stream, 0 when it is not there.

@@ -65,15 +65,11 @@ func (p Publication) Rejected(why *schemas.Error) schemas.Event {
 		schemas.RejectedData{Call: seen.ID, Error: why})
 }
 
-// Reject tells the conversation of a publication that is given up, once.
-func Reject(ctx context.Context, b *Bus, p Publication, why *schemas.Error) error {
+// Reject tells the conversation of a publication that is given up, once. Sure is from when on it is in hand.
+func Reject(ctx context.Context, b *Bus, p Publication, why *schemas.Error, sure Certainty) error {
 	if err := p.Account.Validate(); err != nil {
 		return nil //nolint:nilerr // nobody who publishes can have such a subject: there is no conversation to tell
 	}
-	since := p.Published
-	if b.Now().Sub(since) < dedupe/2 { // the log still knows an event that is there
-		since = time.Time{}
-	}
-	_, err := StoreOnce(ctx, b, p.Rejected(why), since)
+	_, err := StoreOnce(ctx, b, p.Rejected(why), Absence{At: p.Published, Sure: sure})
 	return err
 }

@@ -22,10 +22,13 @@ type turn struct {
 	*shift
 	call     schemas.Call
 	delivery streams.Delivery[schemas.Call]
-	had      *schemas.Result // the result that a look has found
-	sure     certainty       // of what others may have done meanwhile
-	proven   bool            // the proof of a start is on the log, by whomever
-	mine     bool            // it is this turn's
+	had      *schemas.Result   // the result that a look has found
+	sure     streams.Certainty // of what others may have done meanwhile
+	looked   bool              // the conversation was read
+	proven   bool              // the proof of a start is on the log, by whomever
+	mine     bool              // it is this turn's
+	// announced says that call.accepted is on the conversation, or goes before whatever this turn writes there.
+	announced bool
 	// unlaunched says that this turn has tried to launch the call's job and has certainly not.
 	unlaunched bool
 	inside     *heldBox // the kept box that the turn is in
@@ -33,7 +36,7 @@ type turn struct {
 
 // handle takes a call from its delivery to its result. Its return value is the verdict for the log.
 func (s *shift) handle(ctx context.Context, d streams.Delivery[schemas.Call]) error {
-	t := &turn{shift: s, call: d.Value, delivery: d, sure: certainty{since: d.Arrived, generation: d.Generation}}
+	t := &turn{shift: s, call: d.Value, delivery: d, sure: streams.Certainty{Since: d.Arrived, Generation: d.Generation}}
 	if d.Attempt > 1 {
 		s.Metrics.Redelivered()
 	}
@@ -161,7 +164,7 @@ func (t *turn) accepted() time.Time {
 // must have been published while this worker watched.
 func (t *turn) sawAll(now time.Time) bool {
 	age := now.Sub(t.delivery.Published) // by the log's clock; the lease knows this process's
-	return age < sureWithin || t.lease.keptSinceWall(time.Now().Add(-age))
+	return age < streams.SureWithin || t.lease.keptSinceWall(time.Now().Add(-age))
 }
 
 // left is how much time the call has until its deadline.
@@ -227,12 +230,12 @@ func (t *turn) finish(hard context.Context, r schemas.Result) error {
 // write publishes the result unless there may be one already and there is.
 func (t *turn) write(ctx context.Context, r schemas.Result) (written bool, err error) {
 	unstarted := !t.proven // when the result was made
-	if t.doubtful() {
+	if t.doubtful() || t.unannounced() {
 		if done, err := t.told(ctx, r, unstarted); done || err != nil {
 			return false, err
 		}
 	}
-	written, err = storeResult(ctx, t.Bus, t.call, r, t.proven)
+	written, err = storeResult(ctx, t.Bus, t.call, r, t.proven, t.announcement()...)
 	if err != nil || written {
 		return written, err
 	}

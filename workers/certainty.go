@@ -4,38 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
-	"github.com/sandjet/sandjet/internal/clock"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
 
-// sureWithin is how long the log surely recognises what is published a second time. What is older is
-// looked up.
-const sureWithin = 5 * time.Minute
-
-// certainty is from when on nothing that others did to a call can have escaped a worker: its delivery, or
-// the last look at its conversation.
-type certainty struct {
-	since      clock.Reading
-	generation uint64 // of the Bus, from before that
-}
-
-func certaintyNow(b *streams.Bus) certainty {
-	return certainty{since: clock.Now(), generation: b.Generation()}
-}
-
-// holds reports whether what others did since then is found by the log itself, which recognises ids for ten
-// minutes. A worker that stood still has missed the minutes, its lease, or, where all clocks of its host stood
-// still with it, its connections: the server ends those of a client that is silent for so long.
-func (s *shift) holds(c certainty) bool {
-	return clock.Since(c.since) < sureWithin && s.kept(c)
+// holds reports whether what others did since then is found by the log itself, and nobody can have taken this
+// worker for dead.
+func (s *shift) holds(c streams.Certainty) bool {
+	return s.Bus.Holds(c) && s.kept(c)
 }
 
 // kept reports whether nobody can have taken this worker for dead since then.
-func (s *shift) kept(c certainty) bool {
-	return s.Bus.Generation() == c.generation && s.lease.keptSince(c.since)
+func (s *shift) kept(c streams.Certainty) bool {
+	return s.Bus.Generation() == c.Generation && s.lease.keptSince(c.Since)
 }
 
 // errElsewhere says that somebody else has started the call, or ended it.
@@ -43,12 +25,13 @@ var errElsewhere = errors.New("the call was started or ended elsewhere")
 
 // read reads the conversation of the call. The certainty begins anew with it.
 func (t *turn) read(ctx context.Context) (streams.CallState, error) {
-	now := certaintyNow(t.Bus)
+	now := t.Bus.Certainty()
 	state, err := streams.ReadCallState(ctx, t.Bus, t.call)
 	if err != nil {
 		return state, fmt.Errorf("look for the call on its conversation: %w", err)
 	}
-	t.sure, t.had, t.proven = now, state.Result, t.proven || len(state.Started) > 0
+	t.sure, t.looked, t.had = now, true, state.Result
+	t.proven, t.announced = t.proven || len(state.Started) > 0, state.Accepted
 	return state, nil
 }
 
@@ -64,7 +47,7 @@ func (t *turn) doubtful() bool {
 // assure looks again where the certainty of a call that was not started may have ended. After nil nobody
 // else has started or ended it, or the log will say so.
 func (t *turn) assure(ctx context.Context) error {
-	if t.holds(t.sure) {
+	if t.holds(t.sure) && !t.unannounced() {
 		return nil
 	}
 	state, err := t.read(ctx)
@@ -82,13 +65,13 @@ func (t *turn) assure(ctx context.Context) error {
 // stillRuns returns nil while nobody has given the call that runs here a result: nothing of a call follows that.
 // Others do so only when they take this worker for dead; then it looks. A run whose result was given by another
 // is ended. It must not wait long: what the run prints waits for it.
-func (t *turn) stillRuns(sure certainty) (certainty, error) {
+func (t *turn) stillRuns(sure streams.Certainty) (streams.Certainty, error) {
 	if t.kept(sure) {
 		return sure, nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), leaseTTL)
 	defer cancel()
-	sure = certaintyNow(t.Bus)
+	sure = t.Bus.Certainty()
 	state, err := streams.ReadCallState(ctx, t.Bus, t.call)
 	switch {
 	case err != nil:

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sandjet/sandjet/internal/clock"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -68,7 +67,7 @@ func (c *Closer) run(ctx context.Context) error {
 // expire gives an overdue call its result and reports whether it has one now. A call whose worker
 // still lives is left to it, for as long as it can bring a result.
 func (c *Closer) expire(ctx context.Context, call schemas.Call) (bool, error) {
-	now := certaintyNow(c.Bus)
+	now := c.Bus.Certainty()
 	state, err := streams.ReadCallState(ctx, c.Bus, call)
 	if err != nil {
 		return false, err //nolint:wrapcheck // it says what and where
@@ -94,7 +93,7 @@ func (c *Closer) expire(ctx context.Context, call schemas.Call) (bool, error) {
 		v = toInterrupt
 	}
 	r := unrunResult(call, v, "")
-	written, err := conclude(ctx, c.Bus, call, r, len(state.Started) > 0, now)
+	written, err := conclude(ctx, c.Bus, r, state, now)
 	if err != nil || !written { // somebody else was first: the next sweep sees who
 		return false, err
 	}
@@ -112,7 +111,7 @@ func (c *Closer) handle(ctx context.Context, d streams.Delivery[schemas.DeadLett
 		c.Log.Warn("a dead letter is no call: there is nobody to tell", "letter", letter.ID, "reason", letter.Reason)
 		return nil
 	}
-	now := certaintyNow(c.Bus)
+	now := c.Bus.Certainty()
 	state, err := streams.ReadCallState(ctx, c.Bus, call)
 	if err != nil {
 		return streams.RetryAfter(again, fmt.Errorf("look for the call on its conversation: %w", err))
@@ -133,7 +132,7 @@ func (c *Closer) handle(ctx context.Context, d streams.Delivery[schemas.DeadLett
 			return streams.RetryAfter(leaseTTL, schemas.Errorf(schemas.Unavailable, "closer", "the worker that started the call still lives: its result may come"))
 		}
 	}
-	written, err := conclude(ctx, c.Bus, call, deadResult(call, letter, started), started, now)
+	written, err := conclude(ctx, c.Bus, deadResult(call, letter, started), state, now)
 	if err == nil && !written {
 		err = schemas.Errorf(schemas.Unavailable, "closer", "the call was started or ended just now: what became of it must be looked up")
 	}
@@ -151,9 +150,10 @@ func waitsForWorker(c schemas.Call, givenUp, now time.Time) bool {
 
 // conclude writes the result of a call that no worker has in hand, and settles the job that it would
 // have started. If it was launched after all, the result names it, and the job is left to whoever looks
-// after it. It reports whether the result was written: somebody else may have ended or, where started is
-// false, started the call since it was looked at.
-func conclude(ctx context.Context, b *streams.Bus, c schemas.Call, r schemas.Result, started bool, looked certainty) (bool, error) {
+// after it. It reports whether the result was written: somebody else may have ended or, where state tells of no
+// start, started the call since it was looked at. Where state does not tell of its acceptance, that is told first.
+func conclude(ctx context.Context, b *streams.Bus, r schemas.Result, state streams.CallState, looked streams.Certainty) (bool, error) {
+	c := state.Call
 	if c.Job.Validate() == nil {
 		p, err := streams.EnsureJob(ctx, b, c)
 		if err != nil {
@@ -167,11 +167,15 @@ func conclude(ctx context.Context, b *streams.Bus, c schemas.Call, r schemas.Res
 		case jobNever:
 		}
 	}
-	if clock.Since(looked.since) > sureWithin || looked.generation != b.Generation() {
+	if !b.Holds(looked) {
 		return false, schemas.Errorf(schemas.Unavailable, "result", "this process stood still, or its connection was lost: the call must be looked up again")
 	}
 	r.Finished = b.Now()
-	written, err := storeResult(ctx, b, c, r, started)
+	var first []schemas.Event
+	if !state.Accepted {
+		first = append(first, schemas.AcceptedEvent(c))
+	}
+	written, err := storeResult(ctx, b, c, r, len(state.Started) > 0, first...)
 	if err != nil || !written {
 		return false, err
 	}

@@ -80,7 +80,7 @@ func (c *Closer) endOne(ctx context.Context, s settlement) (bool, error) {
 	if !concerns(s.at, call.Accepted) { // the id is another call's by now
 		return true, nil
 	}
-	now := certaintyNow(c.Bus)
+	now := c.Bus.Certainty()
 	state, err := streams.ReadCallState(ctx, c.Bus, call)
 	switch {
 	case err != nil:
@@ -94,7 +94,7 @@ func (c *Closer) endOne(ctx context.Context, s settlement) (bool, error) {
 	if err != nil || served {
 		return false, err
 	}
-	return conclude(ctx, c.Bus, call, unrunResult(call, toCancel, s.cancel.Reason), false, now)
+	return conclude(ctx, c.Bus, unrunResult(call, toCancel, s.cancel.Reason), state, now)
 }
 
 // served reports whether a worker of a provider lives.

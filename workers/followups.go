@@ -54,8 +54,8 @@ func (h *herald) receivers(ctx context.Context, a schemas.AccountID) ([]schemas.
 }
 
 // tell stores an event and makes its deliveries.
-func (h *herald) tell(ctx context.Context, e schemas.Event, since time.Time, receivers []schemas.Endpoint) error {
-	at, err := streams.StoreOnce(ctx, h.bus, e, since)
+func (h *herald) tell(ctx context.Context, e schemas.Event, absent streams.Absence, receivers []schemas.Endpoint) error {
+	at, err := streams.StoreOnce(ctx, h.bus, e, absent)
 	if err != nil {
 		return fmt.Errorf("tell %s: %w", e.Type, err)
 	}
@@ -80,7 +80,7 @@ func (h *herald) deliver(ctx context.Context, d schemas.Delivery) error {
 
 // handOn gives a follow-up to whom it is for: to the agent whose turn waits for it, else to the chat
 // channel that the conversation came from. In any case the conversation and the webhooks tell of it.
-func (h *herald) handOn(ctx context.Context, f schemas.FollowUp, since time.Time, receivers []schemas.Endpoint) error {
+func (h *herald) handOn(ctx context.Context, f schemas.FollowUp, absent streams.Absence, receivers []schemas.Endpoint) error {
 	e := followUpEvent(f)
 	switch {
 	case f.Turn != "":
@@ -100,7 +100,7 @@ func (h *herald) handOn(ctx context.Context, f schemas.FollowUp, since time.Time
 	if err := h.at(settleHanded); err != nil {
 		return err
 	}
-	if err := h.tell(ctx, e, since, receivers); err != nil {
+	if err := h.tell(ctx, e, absent, receivers); err != nil {
 		return err
 	}
 	h.followed(len(f.Results))

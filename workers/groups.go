@@ -61,13 +61,14 @@ func stepOf(g schemas.Group) groupStep {
 	return memberWaits
 }
 
-// join counts a settled job in its group on the log.
-func (h *herald) join(ctx context.Context, j schemas.Job) (schemas.Group, groupStep, error) {
+// join counts a settled job in its group on the log. IsSealed says that nobody is waited for any more since this
+// very count.
+func (h *herald) join(ctx context.Context, j schemas.Job) (g schemas.Group, step groupStep, isSealed bool, err error) {
 	groups, key := streams.OpenGroups(h.bus), streams.GroupKey(j.Account, j.Group.ID)
 	for {
 		p, err := groups.Get(ctx, key)
 		if err != nil && !errors.Is(err, schemas.ErrNotFound) {
-			return schemas.Group{}, "", fmt.Errorf("look up the group: %w", err)
+			return schemas.Group{}, "", false, fmt.Errorf("look up the group: %w", err)
 		}
 		found := err == nil && !p.Deleted
 		var have *schemas.Group
@@ -84,17 +85,17 @@ func (h *herald) join(ctx context.Context, j schemas.Job) (schemas.Group, groupS
 		}
 		switch {
 		case !write || err == nil:
-			return g, step, nil
+			return g, step, write && step == memberEnds, nil
 		case !errors.Is(err, schemas.ErrConflict):
-			return g, "", fmt.Errorf("count the job in its group: %w", err)
+			return g, "", false, fmt.Errorf("count the job in its group: %w", err)
 		}
 	}
 }
 
 // finish makes the follow-up of a sealed group, unless there is nothing to tell, and closes the group.
-// It may be done again, and by several at once: the first follow-up counts. Since is for
+// It may be done again, and by several at once: the first follow-up counts. Absent is for
 // [streams.StoreOnce].
-func (h *herald) finish(ctx context.Context, g schemas.Group, since time.Time, receivers []schemas.Endpoint) error {
+func (h *herald) finish(ctx context.Context, g schemas.Group, absent streams.Absence, receivers []schemas.Endpoint) error {
 	results, at, err := h.claimGroup(ctx, g)
 	if err != nil {
 		return err
@@ -103,7 +104,7 @@ func (h *herald) finish(ctx context.Context, g schemas.Group, since time.Time, r
 		return err
 	}
 	if len(results) > 0 {
-		if err := h.handOn(ctx, groupFollowUp(g, results, at), since, receivers); err != nil {
+		if err := h.handOn(ctx, groupFollowUp(g, results, at), absent, receivers); err != nil {
 			return err
 		}
 	}

@@ -55,7 +55,7 @@ func TestARefusedCommandIsDeniedAndNotStarted(t *testing.T) {
 					t.Errorf("output %+v", o)
 				}
 				w.once(call)
-				if got := w.types(call); !slices.Equal(got, []schemas.EventType{schemas.CallFinished}) || p.count() != 0 {
+				if got := w.types(call); !slices.Equal(got, []schemas.EventType{schemas.CallAccepted, schemas.CallFinished}) || p.count() != 0 {
 					t.Errorf("events %v and %d runs: nothing may be started", got, p.count())
 				}
 			})

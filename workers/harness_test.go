@@ -214,8 +214,23 @@ func (w *world) call(id string, tool schemas.Tool, change ...func(*schemas.Call)
 	return c
 }
 
-// publish puts the call on the log as admission does.
+// publish puts the call on the log as admission does, and tells of it.
 func (w *world) publish(c schemas.Call) schemas.Call {
+	w.t.Helper()
+	w.announce(w.publishOnly(c))
+	return c
+}
+
+// announce tells that the call was accepted.
+func (w *world) announce(c schemas.Call) {
+	w.t.Helper()
+	if err := streams.Events.Publish(w.t.Context(), w.bus, schemas.AcceptedEvent(c)); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// publishOnly puts the call on the log as admission does that dies right then.
+func (w *world) publishOnly(c schemas.Call) schemas.Call {
 	w.t.Helper()
 	if err := streams.Calls.Publish(w.t.Context(), w.bus, c); err != nil {
 		w.t.Fatal(err)

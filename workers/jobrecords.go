@@ -57,7 +57,7 @@ func (t *turn) recordStart(ctx context.Context, l *launch) error {
 		return err
 	}
 	t.Metrics.JobStarted(t.Name)
-	if err := tellStarted(ctx, t.Bus, l.job.Value, time.Time{}); err != nil {
+	if err := tellStarted(ctx, t.Bus, l.job.Value); err != nil {
 		t.Log.Warn("start of a job not told", "job", t.call.Job, "error", err)
 	}
 	l.endTelling()
@@ -110,21 +110,14 @@ func (t *turn) amend(ctx context.Context, l *launch, change func(*schemas.Job) b
 	}
 }
 
-// tellStarted puts job.started on the conversation. Since is when that may have been done before; zero
-// for the first time.
-func tellStarted(ctx context.Context, b *streams.Bus, j schemas.Job, since time.Time) error {
-	id := schemas.JobStartedID(j.Account, j.ID)
-	if !since.IsZero() && b.Now().Sub(since) > sureWithin {
-		told, err := streams.HasEvent(ctx, b, j.Account, j.Conversation, id, since)
-		if err != nil || told {
-			return err //nolint:wrapcheck // it says what and where
-		}
-	}
-	event := schemas.NewJobEvent(j, schemas.JobStarted, id, j.Launched, schemas.JobStartedData{
+// tellStarted puts job.started on the conversation, once.
+func tellStarted(ctx context.Context, b *streams.Bus, j schemas.Job) error {
+	absent := b.AbsentAt(j.Launched)
+	event := schemas.NewJobEvent(j, schemas.JobStarted, schemas.JobStartedID(j.Account, j.ID), j.Launched, schemas.JobStartedData{
 		Job: j.ID, Call: j.Call, Tool: j.Tool, Command: j.Command, Provider: j.Provider, Actions: j.Actions, Deadline: j.Deadline,
 	})
 	for wait := 50 * time.Millisecond; ; wait *= 2 {
-		_, err := streams.Events.Store(ctx, b, event)
+		_, err := streams.StoreOnce(ctx, b, event, absent)
 		if err == nil || !schemas.CodeOf(err).Retryable() || wait > time.Second || !sleep(ctx, wait) {
 			return err //nolint:wrapcheck // the topic says what and where
 		}

@@ -347,7 +347,7 @@ func (t *turn) recovered(ctx context.Context) (schemas.Result, error) {
 	j := l.job.Value
 	switch whatOf(j) {
 	case jobRuns:
-		if err := tellStarted(ctx, t.Bus, j, j.Launched); err != nil {
+		if err := tellStarted(ctx, t.Bus, j); err != nil {
 			return schemas.Result{}, fmt.Errorf("tell of the job's start: %w", err)
 		}
 		return launchedResult(t.call, j), nil

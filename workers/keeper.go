@@ -348,7 +348,7 @@ func (k *keeper) record(ctx context.Context, j schemas.Job, instance string) err
 	if err != nil || now.State == "" {
 		return err
 	}
-	return tellStarted(ctx, k.Bus, now, now.Launched)
+	return tellStarted(ctx, k.Bus, now)
 }
 
 // change reads a job's record, lets f change it and writes it, if it is the same still. It returns the

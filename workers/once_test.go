@@ -50,7 +50,7 @@ func TestAPauseBeforeTheProofStartsNothing(t *testing.T) {
 			}
 			w.want(c, want)
 			w.once(c)
-			if got := w.types(c); p.count() != 0 || !slices.Equal(got, []schemas.EventType{schemas.CallStarted, schemas.CallFinished}) {
+			if got := w.types(c); p.count() != 0 || !slices.Equal(got, []schemas.EventType{schemas.CallAccepted, schemas.CallStarted, schemas.CallFinished}) {
 				t.Errorf("%d runs of what another worker has started, events %v", p.count(), got)
 			}
 		})
@@ -79,8 +79,8 @@ func TestWhoEndsAnUnstartedCallTakesItsStart(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
 				p := &fake{run: answer(tool)}
 				w.employ(p, meanwhile(atPrepared, func(c schemas.Call) {
-					now := certaintyNow(w.bus)
-					if written, err := conclude(t.Context(), w.bus, c, unrunResult(c, toCancel, ""), false, now); err != nil || !written {
+					now := w.bus.Certainty()
+					if written, err := conclude(t.Context(), w.bus, unrunResult(c, toCancel, ""), streams.CallState{Call: c, Accepted: true}, now); err != nil || !written {
 						t.Errorf("the call is not ended: %v, %v", written, err)
 					}
 					time.Sleep(settleDelay)
@@ -88,7 +88,7 @@ func TestWhoEndsAnUnstartedCallTakesItsStart(t *testing.T) {
 				c := w.publish(w.call("call_1", tool))
 				w.want(c, schemas.Cancelled)
 				w.once(c)
-				if got := w.types(c); p.count() != 0 || !slices.Equal(got, []schemas.EventType{schemas.CallFinished}) {
+				if got := w.types(c); p.count() != 0 || !slices.Equal(got, []schemas.EventType{schemas.CallAccepted, schemas.CallFinished}) {
 					t.Errorf("%d runs, events %v: want a result and nothing behind it", p.count(), got)
 				}
 			})
@@ -101,7 +101,7 @@ func TestAStartedCallIsNotEndedAsUnstarted(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		p := &fake{}
 		w.employ(p, meanwhile(atStarted, func(c schemas.Call) {
-			written, err := conclude(t.Context(), w.bus, c, unrunResult(c, toCancel, ""), false, certaintyNow(w.bus))
+			written, err := conclude(t.Context(), w.bus, unrunResult(c, toCancel, ""), streams.CallState{Call: c, Accepted: true}, w.bus.Certainty())
 			if err != nil || written {
 				t.Errorf("a call that was started is ended as one that was not: %v, %v", written, err)
 			}
@@ -125,7 +125,7 @@ func TestASlowPreparationHearsOfACancel(t *testing.T) {
 		c := w.publish(w.call("call_1", schemas.ToolBash))
 		w.want(c, schemas.Cancelled)
 		w.once(c)
-		if got := w.types(c); p.count() != 0 || !slices.Equal(got, []schemas.EventType{schemas.CallFinished}) {
+		if got := w.types(c); p.count() != 0 || !slices.Equal(got, []schemas.EventType{schemas.CallAccepted, schemas.CallFinished}) {
 			t.Errorf("%d runs, events %v", p.count(), got)
 		}
 	})

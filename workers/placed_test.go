@@ -24,7 +24,7 @@ func TestACallThatAdmissionRefusedIsNotStarted(t *testing.T) {
 					t.Errorf("the text is %q and the error %+v, want %q", r.Text, r.Error, why)
 				}
 				w.once(call)
-				if got := w.types(call); !slices.Equal(got, []schemas.EventType{schemas.CallFinished}) || p.count() != 0 {
+				if got := w.types(call); !slices.Equal(got, []schemas.EventType{schemas.CallAccepted, schemas.CallFinished}) || p.count() != 0 {
 					t.Errorf("events %v and %d runs: nothing may be started", got, p.count())
 				}
 			})

@@ -7,6 +7,7 @@ import (
 
 	"github.com/sandjet/sandjet/internal/clock"
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
 )
 
 const (
@@ -35,9 +36,9 @@ type putBacks struct {
 
 type waiter struct {
 	account schemas.AccountID
-	attempt int           // of the delivery that was put back
-	sure    certainty     // since when it is known what others did
-	until   clock.Reading // when it was put back
+	attempt int               // of the delivery that was put back
+	sure    streams.Certainty // since when it is known what others did
+	until   clock.Reading     // when it was put back
 	away    time.Duration
 }
 
@@ -47,7 +48,7 @@ func newPutBacks() *putBacks {
 
 // putBack remembers a call and returns how long it is to stay away. Known says that nothing of it was started as far
 // as sure goes; else it is counted only.
-func (w *putBacks) putBack(c schemas.Call, attempt int, sure certainty, known bool) time.Duration {
+func (w *putBacks) putBack(c schemas.Call, attempt int, sure streams.Certainty, known bool) time.Duration {
 	now := clock.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -72,7 +73,7 @@ func (w *putBacks) putBack(c schemas.Call, attempt int, sure certainty, known bo
 
 // takeBack forgets a call that came again, and returns since when it is known what others did if this worker had it
 // last.
-func (w *putBacks) takeBack(id string, attempt int) (certainty, bool) {
+func (w *putBacks) takeBack(id string, attempt int) (streams.Certainty, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	c, ok := w.calls[id]

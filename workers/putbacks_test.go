@@ -47,7 +47,7 @@ func TestReturnsOfWaitingCallsAreBounded(t *testing.T) {
 func TestPutBacksAreRemembered(t *testing.T) {
 	t.Parallel()
 	w, c := newPutBacks(), schemas.Call{Account: testAccount, ID: "call_1"}
-	sure := certainty{since: clock.Now(), generation: 7}
+	sure := streams.Certainty{Since: clock.Now(), Generation: 7}
 	w.putBack(c, 3, sure, true)
 	if got, own := w.takeBack(c.EventID(), 4); !own || got != sure {
 		t.Error("the next delivery of a call that was put back is not known")

@@ -170,7 +170,7 @@ func (t *turn) start(ctx context.Context) error {
 		if err := t.assure(ctx); err != nil {
 			return err
 		}
-		stored, err := streams.Prove(ctx, t.Bus, event)
+		stored, err := streams.Prove(ctx, t.Bus, event, t.announcement()...)
 		switch {
 		case err == nil && stored.Duplicate:
 			return schemas.Errorf(schemas.Unavailable, "start", "the call was started or ended before: what became of it must be looked up")
@@ -178,7 +178,7 @@ func (t *turn) start(ctx context.Context) error {
 			t.Log.Warn("a start is not carried out: its proof took too long", "call", c.ID)
 			return schemas.Errorf(schemas.Unavailable, "start", "the proof of the start took too long: the call may be in other hands")
 		case err == nil:
-			t.proven, t.mine = true, true
+			t.proven, t.mine, t.announced = true, true, true
 			return nil
 		case !schemas.CodeOf(err).Retryable() || wait > time.Second || !sleep(ctx, wait):
 			return fmt.Errorf("tell of the start: %w", err)
@@ -189,7 +189,7 @@ func (t *turn) start(ctx context.Context) error {
 // startReading tells of the start of a call without side effects, which does not wait for it. After a long
 // preparation it is looked first whether somebody has ended the call: nothing is told behind a result.
 func (t *turn) startReading(ctx context.Context, event schemas.Event) error {
-	if !t.kept(t.sure) || clock.Since(t.sure.since) > settleDelay/2 {
+	if !t.kept(t.sure) || clock.Since(t.sure.Since) > settleDelay/2 || t.unannounced() {
 		state, err := t.read(ctx)
 		if err != nil {
 			return err
@@ -197,6 +197,12 @@ func (t *turn) startReading(ctx context.Context, event schemas.Event) error {
 		if state.Result != nil {
 			return schemas.Wrap(schemas.Unavailable, "start", "the call was ended elsewhere", errElsewhere)
 		}
+	}
+	for _, first := range t.announcement() {
+		if err := streams.Precede(ctx, t.Bus, first); err != nil {
+			return fmt.Errorf("tell that the call was accepted: %w", err)
+		}
+		t.announced = true
 	}
 	if _, err := streams.Events.PublishAsync(ctx, t.Bus, event); err != nil {
 		t.Log.Warn("start not told", "call", t.call.ID, "error", err)

@@ -66,7 +66,7 @@ func (s *shift) settleOne(ctx context.Context, c schemas.Cancel, at time.Time) e
 	case call.Provider != s.Name || !concerns(at, call.Accepted):
 		return nil
 	}
-	now := certaintyNow(s.Bus)
+	now := s.Bus.Certainty()
 	state, err := streams.ReadCallState(ctx, s.Bus, call)
 	if err != nil {
 		return fmt.Errorf("look for the call on its conversation: %w", err)
@@ -75,7 +75,7 @@ func (s *shift) settleOne(ctx context.Context, c schemas.Cancel, at time.Time) e
 		return nil
 	}
 	r := unrunResult(call, toCancel, c.Reason)
-	written, err := conclude(ctx, s.Bus, call, r, false, now)
+	written, err := conclude(ctx, s.Bus, r, state, now)
 	if written {
 		s.Metrics.Finished(call.Tool, r.Status)
 	}

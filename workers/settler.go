@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sandjet/sandjet/internal/clock"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 	"github.com/sandjet/sandjet/workers/limits"
@@ -121,7 +120,7 @@ func (x *settling) handle(ctx context.Context, d streams.Delivery[schemas.Comple
 	if d.Account != d.Value.Account {
 		return schemas.Errorf(schemas.Invalid, "settle", "the end of a job of %s came as one of %s", schemas.Quotable(string(d.Value.Account)), d.Account)
 	}
-	begun := clock.Now()
+	absent := x.bus.Absent()
 	if err := x.at(settleTaken); err != nil {
 		return err
 	}
@@ -139,23 +138,19 @@ func (x *settling) handle(ctx context.Context, d streams.Delivery[schemas.Comple
 	if err != nil {
 		return streams.RetryAfter(again, err) // whatever is wrong with the records, the job must be settled
 	}
-	// What was told by now may be out of the log's mind: that of an earlier handling, or of another settler while
-	// this one stood still.
-	doubt := x.bus.Now().Sub(d.Published) > sureWithin && (seen || clock.Since(begun) > sureWithin)
+	if seen { // an earlier handling may have told, or another settler; else nobody could before this one began
+		absent.At = d.Published
+	}
 	if j.State != schemas.JobUnstarted { // else its call has told
-		var since time.Time
-		if doubt {
-			since = d.Published
-		}
 		e := schemas.NewJobEvent(j, schemas.JobFinished, schemas.JobFinishedID(j.Account, j.ID), j.Completion.Finished, schemas.JobResultOf(j, *j.Completion))
-		if err := x.tell(ctx, e, since, receivers); err != nil {
+		if err := x.tell(ctx, e, absent, receivers); err != nil {
 			return err
 		}
 		if err := x.at(settleSent); err != nil {
 			return err
 		}
 	}
-	if err := x.follow(ctx, j, d.Published, doubt, receivers); err != nil {
+	if err := x.follow(ctx, j, absent, receivers); err != nil {
 		return err
 	}
 	if !seen {
@@ -214,36 +209,33 @@ func (x *settling) release(ctx context.Context, j schemas.Job) {
 }
 
 // follow takes the job's result on: by itself, or when its group is complete.
-func (x *settling) follow(ctx context.Context, j schemas.Job, published time.Time, doubt bool, receivers []schemas.Endpoint) error {
-	var since time.Time
+func (x *settling) follow(ctx context.Context, j schemas.Job, absent streams.Absence, receivers []schemas.Endpoint) error {
 	if j.Group == nil {
-		if doubt {
-			since = published
-		}
-		return x.alone(ctx, j, since, receivers)
+		return x.alone(ctx, j, absent, receivers)
 	}
-	g, step, err := x.join(ctx, j)
+	before := x.bus.Absent()
+	g, step, isSealed, err := x.join(ctx, j)
 	if err != nil {
 		return err
 	}
 	if err := x.at(settleCounted); err != nil {
 		return err
 	}
-	if doubt { // any member may have made it complete
-		since = g.Created
-	}
 	switch step {
 	case memberEnds:
-		return x.finish(ctx, g, since, receivers)
+		if !isSealed { // any member may have made it complete, at any time
+			before.At = g.Created
+		}
+		return x.finish(ctx, g, before, receivers)
 	case memberAlone:
-		return x.alone(ctx, j, since, receivers)
+		return x.alone(ctx, j, absent, receivers)
 	case memberWaits, memberDone:
 	}
 	return nil
 }
 
 // alone hands on the result of one job, unless it was read before or its call has told all there is.
-func (x *settling) alone(ctx context.Context, j schemas.Job, since time.Time, receivers []schemas.Endpoint) error {
+func (x *settling) alone(ctx context.Context, j schemas.Job, absent streams.Absence, receivers []schemas.Endpoint) error {
 	if j.State == schemas.JobUnstarted {
 		return nil
 	}
@@ -255,7 +247,7 @@ func (x *settling) alone(ctx context.Context, j schemas.Job, since time.Time, re
 		}
 		j = claimed
 	}
-	return x.handOn(ctx, jobFollowUp(j), since, receivers)
+	return x.handOn(ctx, jobFollowUp(j), absent, receivers)
 }
 
 // fit shortens what a completion tells to what a job's record can keep: a report of bytes that are no

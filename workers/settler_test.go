@@ -449,7 +449,7 @@ func TestACallThatIsGivenUpSettlesItsJob(t *testing.T) {
 			status schemas.Status
 			named  bool
 		}{{waiting, schemas.Cancelled, false}, {launched, schemas.Broken, true}, {running, schemas.Completed, true}} {
-			if _, err := conclude(t.Context(), w.bus, c.call, unrunResult(c.call, toCancel, "enough"), false, certaintyNow(w.bus)); err != nil {
+			if _, err := conclude(t.Context(), w.bus, unrunResult(c.call, toCancel, "enough"), streams.CallState{Call: c.call, Accepted: true}, w.bus.Certainty()); err != nil {
 				t.Fatal(err)
 			}
 			if r := w.want(c.call, c.status); (r.StatusID == string(c.call.Job)) != c.named {

@@ -401,5 +401,5 @@ func (w *sweep) goOn(ctx context.Context, p streams.Pair[schemas.Group]) error {
 	if err != nil {
 		return err
 	}
-	return w.finish(ctx, g, g.Created, receivers)
+	return w.finish(ctx, g, w.bus.AbsentAt(g.Created), receivers)
 }

@@ -13,14 +13,15 @@ import (
 //
 // A result of a call with side effects that was not started takes the start's place: it is stored under the
 // id of the start's proof. So either the proof is on the log or this result, whoever comes first, and a worker
-// that still makes ready for the call cannot start it any more. Its event has the id of every result.
-func storeResult(ctx context.Context, b *streams.Bus, c schemas.Call, r schemas.Result, started bool) (bool, error) {
+// that still makes ready for the call cannot start it any more. Its event has the id of every result. First is
+// what is told before it.
+func storeResult(ctx context.Context, b *streams.Bus, c schemas.Call, r schemas.Result, started bool, first ...schemas.Event) (bool, error) {
 	id := schemas.FinishedID(c.Account, c.ID)
 	fence := id
 	if c.SideEffects() && !started {
 		fence = schemas.StartedID(c.Account, c.ID, 1)
 	}
-	stored, err := streams.StoreFenced(ctx, b, schemas.NewEvent(c, schemas.CallFinished, id, r.Finished, r), fence)
+	stored, err := streams.StoreFenced(ctx, b, schemas.NewEvent(c, schemas.CallFinished, id, r.Finished, r), fence, first...)
 	return err == nil && !stored.Duplicate, err //nolint:wrapcheck // the topic says what and where
 }
 

@@ -39,7 +39,7 @@ func TestACallIsRunAndAnswered(t *testing.T) {
 			t.Errorf("result %+v", r)
 		}
 		w.once(c)
-		if got := w.types(c); !slices.Equal(got, []schemas.EventType{schemas.CallStarted, schemas.CallOutput, schemas.CallFinished}) {
+		if got := w.types(c); !slices.Equal(got, []schemas.EventType{schemas.CallAccepted, schemas.CallStarted, schemas.CallOutput, schemas.CallFinished}) {
 			t.Errorf("events %v", got)
 		}
 		if p.count() != 1 || waited.Load() != 1 || ran.Load() != 1 || finished.Load() != 1 {
@@ -487,7 +487,7 @@ func TestFileToolsNeedNoRunWhereFilesAreAtHand(t *testing.T) {
 		}
 		bash := w.publish(w.call("call_bash", schemas.ToolBash))
 		w.want(bash, schemas.Completed)
-		if got := w.types(write); !slices.Equal(got, []schemas.EventType{schemas.CallStarted, schemas.CallFinished}) {
+		if got := w.types(write); !slices.Equal(got, []schemas.EventType{schemas.CallAccepted, schemas.CallStarted, schemas.CallFinished}) {
 			t.Errorf("events %v", got)
 		}
 		if f.count() != 1 {
@@ -502,7 +502,7 @@ func TestAnotherProvidersCallIsLeftAlone(t *testing.T) {
 		other := w.publish(w.call("call_1", schemas.ToolBash, func(c *schemas.Call) { c.Provider = "elsewhere" }))
 		w.cancel(other) // heard by the worker, and not its to answer
 		time.Sleep(time.Minute)
-		if got := w.types(other); len(got) != 0 {
+		if got := w.types(other); len(got) != 1 {
 			t.Errorf("events %v of a call of another provider", got)
 		}
 	})
@@ -715,7 +715,7 @@ func TestARunThatDoesNotEndGivesItsSlotBack(t *testing.T) {
 		}
 		next := w.publish(w.call("call_next", schemas.ToolBash)) // as many do not end as there are slots: not here
 		time.Sleep(time.Minute)
-		if got := w.types(next); len(got) != 0 {
+		if got := w.types(next); len(got) != 1 {
 			t.Errorf("a worker full of runs that do not end took a call: %v", got)
 		}
 		close(release)
@@ -725,7 +725,7 @@ func TestARunThatDoesNotEndGivesItsSlotBack(t *testing.T) {
 			t.Errorf("%d runs are told to be stuck, want none any more", stuck.Load())
 		}
 		w.once(c)
-		if got := w.types(c); !slices.Equal(got, []schemas.EventType{schemas.CallStarted, schemas.CallFinished}) {
+		if got := w.types(c); !slices.Equal(got, []schemas.EventType{schemas.CallAccepted, schemas.CallStarted, schemas.CallFinished}) {
 			t.Errorf("events %v: want nothing behind the result", got)
 		}
 		e.retire()

@@ -3,10 +3,9 @@
 //
 // Admitting is two writes. The first puts the call on the log under its id, on the condition that
 // no call of that id is there: from then on the call is accepted, and will have exactly one
-// result. The second tells the conversation, as call.accepted. A process that dies between the two
-// leaves a call that is run all the same and whose conversation lacks call.accepted; the client,
-// which got no answer, repeats the request, and the repeat writes what is missing. Because a worker
-// may have the call before the second write, call.accepted can stand behind call.started.
+// result. The second tells the conversation, as call.accepted. A worker may have the call before that, and
+// this process may die in between; so whoever starts or ends the call tells the same event first, which
+// the log stores once: it stands before all else of the call.
 //
 // A background call gets the id of its job here, and a third write makes the job's record.
 //
@@ -116,6 +115,7 @@ func (d Door) Admit(ctx context.Context, a schemas.AccountID, r schemas.Request)
 			return d.park(ctx, a, r, call)
 		}
 	}
+	absent := d.Bus.Absent()
 	err = streams.Calls.Publish(ctx, d.Bus, call)
 	if errors.Is(err, schemas.ErrConflict) {
 		if err = streams.RenewCall(ctx, d.Bus, call, d.Since); errors.Is(err, schemas.ErrConflict) {
@@ -125,7 +125,7 @@ func (d Door) Admit(ctx context.Context, a schemas.AccountID, r schemas.Request)
 	if err != nil {
 		return Accepted{}, err //nolint:wrapcheck // it is coded already
 	}
-	d.tell(ctx, call)
+	d.tell(ctx, schemas.AcceptedEvent(call), absent)
 	d.record(ctx, call)
 	return Accepted{Call: call}, nil
 }
@@ -171,12 +171,13 @@ func (d Door) existing(ctx context.Context, a schemas.AccountID, r schemas.Reque
 	if call.Approval != "" {
 		return d.parked(ctx, call)
 	}
+	absent := d.Bus.Absent()
 	state, err := streams.ReadCallState(ctx, d.Bus, call)
 	if err != nil {
 		return Accepted{}, err //nolint:wrapcheck // it is coded already
 	}
-	if !state.Accepted {
-		d.tell(ctx, call)
+	if !state.Accepted && len(state.Started) == 0 && state.Result == nil {
+		d.tell(ctx, schemas.AcceptedEvent(call), absent)
 	}
 	d.record(ctx, call)
 	return Accepted{Call: call, Existing: true}, nil
@@ -195,13 +196,13 @@ func background(c schemas.Call) bool {
 // patience is how long what follows an accepted call may take.
 const patience = 5 * time.Second
 
-// tell writes call.accepted. The call is safe already, so a failure is logged and not returned: an
+// tell writes an event about a call that is safe already, so a failure is logged and not returned: an
 // error would make the client send the call again. Nor does it stop with the client's connection.
-func (d Door) tell(ctx context.Context, c schemas.Call) {
+func (d Door) tell(ctx context.Context, e schemas.Event, absent streams.Absence) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
-	if err := streams.Events.Publish(ctx, d.Bus, Event(c)); err != nil && d.Log != nil {
-		d.Log.Warn("a call was accepted but its conversation was not told", "call", c.ID, "error", err)
+	if _, err := streams.StoreOnce(ctx, d.Bus, e, absent); err != nil && d.Log != nil {
+		d.Log.Warn("a call is safe but its conversation was not told yet", "call", e.Subject, "event", e.Type, "error", err)
 	}
 }
 
@@ -216,17 +217,4 @@ func (d Door) record(ctx context.Context, c schemas.Call) {
 	if _, err := streams.EnsureJob(ctx, d.Bus, c); err != nil && d.Log != nil {
 		d.Log.Warn("a background call was accepted but its job is not on record yet", "call", c.ID, "job", c.Job, "error", err)
 	}
-}
-
-// Event is the call.accepted event of c. An input above 64 KiB is left out, only its size is told.
-func Event(c schemas.Call) schemas.Event {
-	const most = 64 << 10
-	data := schemas.AcceptedData{
-		Call: c.ID, Tool: c.Tool, Input: c.Input, InputSize: len(c.Input), Provider: c.Provider, Deadline: c.Deadline, Origin: c.Origin,
-		Remembered: c.Remembered,
-	}
-	if len(c.Input) > most {
-		data.Input = nil
-	}
-	return schemas.NewEvent(c, schemas.CallAccepted, schemas.AcceptedID(c.Account, c.ID), c.Accepted, data)
 }

@@ -15,6 +15,7 @@ import (
 // meets this call whatever the sandbox's mode has become; the record and the event come from the call
 // and are made again by a repeat if a process dies in between.
 func (d Door) park(ctx context.Context, a schemas.AccountID, r schemas.Request, call schemas.Call) (Accepted, error) {
+	absent := d.Bus.Absent()
 	err := streams.ParkCall(ctx, d.Bus, call)
 	if errors.Is(err, schemas.ErrConflict) {
 		if err = streams.RenewCall(ctx, d.Bus, call, d.Since); errors.Is(err, schemas.ErrConflict) {
@@ -28,7 +29,7 @@ func (d Door) park(ctx context.Context, a schemas.AccountID, r schemas.Request, 
 	if err != nil {
 		return Accepted{}, err //nolint:wrapcheck // it is coded already
 	}
-	d.ask(ctx, p.Value, time.Time{})
+	d.ask(ctx, p, absent)
 	return Accepted{Call: call, Awaiting: true}, nil
 }
 
@@ -52,23 +53,27 @@ func (d Door) parked(ctx context.Context, call schemas.Call) (Accepted, error) {
 	}
 	got := Accepted{Call: call, Existing: true, Awaiting: p.Value.State == schemas.ApprovalPending}
 	if got.Awaiting {
-		d.ask(ctx, p.Value, p.Value.Requested)
+		d.ask(ctx, p, d.Bus.AbsentAt(p.Value.Requested))
 	}
 	return got, nil
 }
 
-// ask writes approval.requested. As with call.accepted a failure is logged and not returned: the
-// approval can be listed all the same. Since is as with [streams.StoreOnce].
-func (d Door) ask(ctx context.Context, a schemas.Approval, since time.Time) {
+// ask writes approval.requested. As with call.accepted a failure is logged and not returned: the approval
+// can be listed all the same, and a sweeper asks.
+func (d Door) ask(ctx context.Context, p streams.Pair[schemas.Approval], absent streams.Absence) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
-	e := schemas.NewEvent(a.Call, schemas.ApprovalRequested, schemas.ApprovalRequestedID(a.Account, a.ID), a.Requested, schemas.ApprovalRequestedData{
+	if err := (Approvals{Bus: d.Bus, Log: d.Log}).ask(ctx, p, absent); err != nil && d.Log != nil {
+		d.Log.Warn("a call waits for an approval but its conversation was not told yet", "call", p.Value.Call.ID, "approval", p.Value.ID, "error", err)
+	}
+}
+
+// request is the event that asks for an approval.
+func request(a schemas.Approval) schemas.Event {
+	return schemas.NewEvent(a.Call, schemas.ApprovalRequested, schemas.ApprovalRequestedID(a.Account, a.ID), a.Requested, schemas.ApprovalRequestedData{
 		ID: a.ID, Call: a.Call.ID, Tool: a.Call.Tool, Input: a.Call.Input, InputSize: a.InputSize,
 		Workspace: a.Call.Workspace, Sandbox: a.Call.Sandbox, Expires: a.Expires,
 	})
-	if _, err := streams.StoreOnce(ctx, d.Bus, e, since); err != nil && d.Log != nil {
-		d.Log.Warn("a call waits for an approval but its conversation was not told", "call", a.Call.ID, "approval", a.ID, "error", err)
-	}
 }
 
 // Decision is an answer to an approval.
@@ -124,6 +129,7 @@ func (s Approvals) Decide(ctx context.Context, a schemas.AccountID, id schemas.A
 		if err != nil {
 			return decided, err
 		}
+		absent := s.Bus.Absent() // nothing that follows from the answer is there before it
 		p.Revision, err = streams.OpenApprovals(s.Bus).Update(ctx, p.Key, decided, p.Revision)
 		if errors.Is(err, schemas.ErrConflict) {
 			continue // somebody was faster: what did they say?
@@ -132,7 +138,7 @@ func (s Approvals) Decide(ctx context.Context, a schemas.AccountID, id schemas.A
 			return schemas.Approval{}, err //nolint:wrapcheck // it is coded already
 		}
 		p.Value = decided
-		s.finishNow(ctx, p)
+		s.finishNow(ctx, p, absent)
 		if decided.State != d.State {
 			return decided, schemas.Errorf(schemas.Conflict, "", "the approval is expired: its time to answer ended at %s", decided.Expires.UTC().Format(time.RFC3339))
 		}
@@ -177,12 +183,41 @@ func (s Approvals) Cancel(ctx context.Context, c schemas.Call, by, reason string
 
 // finishNow is Finish for who has just written the answer. It does not stop with the client's
 // connection, and a failure is only logged: the answer counts, and a sweeper goes on.
-func (s Approvals) finishNow(ctx context.Context, p streams.Pair[schemas.Approval]) {
+func (s Approvals) finishNow(ctx context.Context, p streams.Pair[schemas.Approval], absent streams.Absence) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
-	if err := s.finish(ctx, p, time.Time{}); err != nil && s.Log != nil {
+	if err := s.finish(ctx, p, absent); err != nil && s.Log != nil {
 		s.Log.Warn("an approval was answered, and what follows is not done yet", "approval", p.Value.ID, "error", err)
 	}
+}
+
+// Ask tells the conversation of an approval that nobody has told, or may not have: its process has died, or the log
+// was away. One that was answered is left alone. Doing it twice does no harm.
+func (s Approvals) Ask(ctx context.Context, a schemas.AccountID, id schemas.ApprovalID) error {
+	p, err := streams.FindApproval(ctx, s.Bus, a, id)
+	if err != nil {
+		return err //nolint:wrapcheck // it is coded already
+	}
+	if p.Value.State != schemas.ApprovalPending {
+		return nil
+	}
+	return s.ask(ctx, p, s.Bus.AbsentAt(p.Value.Requested))
+}
+
+// ask tells the conversation what is asked, and notes that.
+func (s Approvals) ask(ctx context.Context, p streams.Pair[schemas.Approval], absent streams.Absence) error {
+	if p.Value.Asked {
+		return nil
+	}
+	if _, err := streams.StoreOnce(ctx, s.Bus, request(p.Value), absent); err != nil {
+		return fmt.Errorf("ask: %w", err)
+	}
+	p.Value.Asked = true
+	_, err := streams.OpenApprovals(s.Bus).Update(ctx, p.Key, p.Value, p.Revision)
+	if errors.Is(err, schemas.ErrConflict) {
+		return nil // somebody has noted it, or answered: who ends that asks first where it is not noted
+	}
+	return err //nolint:wrapcheck // it is coded already
 }
 
 // Finish does what follows from an answer and was left undone by a process that died: an approved call
@@ -195,17 +230,23 @@ func (s Approvals) Finish(ctx context.Context, a schemas.AccountID, id schemas.A
 	if p.Value.State == schemas.ApprovalPending || p.Value.Done {
 		return nil
 	}
-	return s.finish(ctx, p, p.Value.Decided)
+	return s.finish(ctx, p, s.Bus.AbsentAt(p.Value.Decided))
 }
 
 // finish tells the conversation, then lets the call go on or ends it, and notes at last that this is done.
-// Since is the time before which none of the events was there; zero: none of them is.
-func (s Approvals) finish(ctx context.Context, p streams.Pair[schemas.Approval], since time.Time) error {
+// Absent is when none of the events was there.
+func (s Approvals) finish(ctx context.Context, p streams.Pair[schemas.Approval], absent streams.Absence) error {
 	a := p.Value
+	if !a.Asked { // the question comes before its answer
+		if _, err := streams.StoreOnce(ctx, s.Bus, request(a), s.Bus.AbsentAt(a.Requested)); err != nil {
+			return fmt.Errorf("ask: %w", err)
+		}
+		a.Asked = true
+	}
 	told := schemas.NewEvent(a.Call, schemas.ApprovalDecided, schemas.ApprovalDecidedID(a.Account, a.ID), a.Decided, schemas.ApprovalDecidedData{
 		ID: a.ID, Call: a.Call.ID, State: a.State, DecidedBy: a.DecidedBy, Reason: a.Reason, Remember: a.Remember,
 	})
-	if _, err := streams.StoreOnce(ctx, s.Bus, told, since); err != nil {
+	if _, err := streams.StoreOnce(ctx, s.Bus, told, absent); err != nil {
 		return fmt.Errorf("tell the answer: %w", err)
 	}
 	if a.Remember != "" { // before the call goes on: the next one may follow from its result
@@ -215,9 +256,9 @@ func (s Approvals) finish(ctx context.Context, p streams.Pair[schemas.Approval],
 	}
 	var err error
 	if a.State == schemas.ApprovalApproved {
-		err = s.release(ctx, a, since)
+		err = s.release(ctx, a, absent)
 	} else {
-		err = s.conclude(ctx, a.Call, refusal(a), since)
+		err = s.conclude(ctx, a.Call, refusal(a), absent)
 	}
 	if err != nil {
 		return err
@@ -232,12 +273,12 @@ func (s Approvals) finish(ctx context.Context, p streams.Pair[schemas.Approval],
 
 // release hands an approved call to the workers. Its time begins with the answer: who waited for a
 // person has not used it up.
-func (s Approvals) release(ctx context.Context, a schemas.Approval, since time.Time) error {
+func (s Approvals) release(ctx context.Context, a schemas.Approval, absent streams.Absence) error {
 	c := a.Call
 	if a.LeftOut() {
 		whole, err := streams.FindCall(ctx, s.Bus, a.Account, c.ID)
 		if errors.Is(err, schemas.ErrNotFound) || err == nil && whole.Approval != a.ID {
-			return s.conclude(ctx, c, lost(c), since)
+			return s.conclude(ctx, c, lost(c), absent)
 		}
 		if err != nil {
 			return fmt.Errorf("find the call: %w", err)
@@ -260,7 +301,7 @@ func (s Approvals) release(ctx context.Context, a schemas.Approval, since time.T
 			return fmt.Errorf("make the job's record: %w", err)
 		}
 	}
-	if _, err := streams.StoreOnce(ctx, s.Bus, Event(c), since); err != nil {
+	if _, err := streams.StoreOnce(ctx, s.Bus, schemas.AcceptedEvent(c), absent); err != nil {
 		return fmt.Errorf("tell that the call is accepted: %w", err)
 	}
 	return nil
@@ -268,10 +309,10 @@ func (s Approvals) release(ctx context.Context, a schemas.Approval, since time.T
 
 // conclude writes the result of a call that will not run, and settles the job that it would have
 // started, so that its group does not wait for it.
-func (s Approvals) conclude(ctx context.Context, c schemas.Call, r schemas.Result, since time.Time) error {
+func (s Approvals) conclude(ctx context.Context, c schemas.Call, r schemas.Result, absent streams.Absence) error {
 	r.Finished = s.Bus.Now()
 	e := schemas.NewEvent(c, schemas.CallFinished, schemas.FinishedID(c.Account, c.ID), r.Finished, r)
-	if _, err := streams.StoreOnce(ctx, s.Bus, e, since); err != nil {
+	if _, err := streams.StoreOnce(ctx, s.Bus, e, absent); err != nil {
 		return fmt.Errorf("write the result: %w", err)
 	}
 	if c.Job == "" {

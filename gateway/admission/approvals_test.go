@@ -465,7 +465,7 @@ func dieAfter(t *testing.T, b *streams.Bus, c schemas.Call, state schemas.Approv
 		},
 		func() {
 			if state == schemas.ApprovalApproved {
-				must(streams.Events.Publish(ctx, b, Event(released)))
+				must(streams.Events.Publish(ctx, b, schemas.AcceptedEvent(released)))
 				return
 			}
 			_, err := streams.Complete(ctx, b, schemas.Completion{

@@ -32,7 +32,7 @@ func TestARememberedAnswerLetsLaterCallsRun(t *testing.T) {
 		if got := queued(t, b); len(got) != 2 {
 			t.Errorf("%d calls are with the workers, want both", len(got))
 		}
-		if data := string(Event(second.Call).Data); !strings.Contains(data, `"remembered":"`+string(first.Call.Approval)+`"`) {
+		if data := string(schemas.AcceptedEvent(second.Call).Data); !strings.Contains(data, `"remembered":"`+string(first.Call.Approval)+`"`) {
 			t.Errorf("%s does not name the answer", data)
 		}
 		id := schemas.RememberedID(second.Call)
@@ -98,7 +98,7 @@ func TestAnAnswerIsRememberedByWhoeverFinishesIt(t *testing.T) {
 		if err := streams.ForgetAnswer(t.Context(), b, alice, schemas.RememberedID(third.Call)); err != nil {
 			t.Fatal(err)
 		}
-		if err := approvals.finish(t.Context(), streams.Pair[schemas.Approval]{Key: p.Key, Value: decided, Revision: p.Revision}, decided.Decided); err != nil {
+		if err := approvals.finish(t.Context(), streams.Pair[schemas.Approval]{Key: p.Key, Value: decided, Revision: p.Revision}, b.AbsentAt(decided.Decided)); err != nil {
 			t.Fatal(err)
 		}
 		if got := admit(t, b, bash("call_4", "ls")); !got.Awaiting {

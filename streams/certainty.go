@@ -1,0 +1,50 @@
+package streams
+
+import (
+	"time"
+
+	"github.com/sandjet/sandjet/internal/clock"
+)
+
+// SureWithin is how long the log surely recognises what is published a second time. What is older is
+// looked up.
+const SureWithin = dedupe / 2
+
+// Certainty is from when on nothing that others did can have escaped a process: a delivery, or a look.
+type Certainty struct {
+	Since      clock.Reading
+	Generation uint64 // of the Bus, from before that
+}
+
+// Certainty is one that begins now.
+func (b *Bus) Certainty() Certainty {
+	return Certainty{Since: clock.Now(), Generation: b.Generation()}
+}
+
+// Holds reports whether what others did since then is found by the log itself. A process that stood still
+// has missed the minutes or, where all clocks of its host stood still with it, its connections: the server
+// ends those of a client that is silent for so long.
+func (b *Bus) Holds(c Certainty) bool {
+	return clock.Since(c.Since) < SureWithin && b.Generation() == c.Generation
+}
+
+// Absence is the knowledge that something was not on the log at a time.
+type Absence struct {
+	At   time.Time // by the log's clock
+	Sure Certainty // from when the process has that time in mind, so that it notices that it stood still since
+}
+
+// Absent is the knowledge that something is not on the log now.
+func (b *Bus) Absent() Absence {
+	return Absence{At: b.Now(), Sure: b.Certainty()}
+}
+
+// AbsentAt is the knowledge that something was not on the log at a time.
+func (b *Bus) AbsentAt(at time.Time) Absence {
+	return Absence{At: at, Sure: b.Certainty()}
+}
+
+// recognises reports whether the log itself would recognise what others stored since then.
+func (b *Bus) recognises(a Absence) bool {
+	return b.Holds(a.Sure) && b.Now().Sub(a.At) < SureWithin
+}
