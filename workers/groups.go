@@ -15,6 +15,10 @@ import (
 // longer than a call may wait for its start, so that a member that comes at all has come.
 const groupPatience = 26 * time.Hour
 
+// groupKept is how long the record of a settled member is kept at most while its group waits for others: for as long
+// as three of the longest jobs run one after the other. What a follow-up has taken is kept as any other.
+const groupKept = 100 * 24 * time.Hour
+
 // groupStep is what becomes of a settled member of a group.
 type groupStep string
 
@@ -141,6 +145,11 @@ func (h *herald) claimGroup(ctx context.Context, g schemas.Group) (results []sch
 		}
 	}
 	if len(found) == 0 { // calls that started nothing have told so themselves
+		for _, member := range unstarted {
+			if err := h.rest(ctx, g.Account, member); err != nil {
+				return nil, last, err
+			}
+		}
 		return nil, last, nil
 	}
 	for _, member := range unstarted {
@@ -182,6 +191,23 @@ func (h *herald) claim(
 		}
 		if !errors.Is(err, schemas.ErrConflict) {
 			return j, false, fmt.Errorf("claim the result of the job: %w", err)
+		}
+	}
+}
+
+// rest lets the record of a settled job that no group waits for any more end as those of others do.
+func (h *herald) rest(ctx context.Context, a schemas.AccountID, id schemas.JobID) error {
+	jobs, key := streams.OpenJobs(h.bus), schemas.JobKey(a, id)
+	for {
+		p, err := jobs.Get(ctx, key)
+		if err == nil && !p.Deleted {
+			_, err = jobs.UpdateFor(ctx, key, p.Value, p.Revision, streams.SettledKept)
+		}
+		switch {
+		case err == nil || errors.Is(err, schemas.ErrNotFound):
+			return nil
+		case !errors.Is(err, schemas.ErrConflict):
+			return fmt.Errorf("keep the record of the job no longer: %w", err)
 		}
 	}
 }

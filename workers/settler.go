@@ -184,7 +184,11 @@ func (x *settling) final(ctx context.Context, c schemas.Completion) (j schemas.J
 		if j.Group == nil && c.State != schemas.JobUnstarted {
 			j.FollowUp = string(schemas.MakeFollowUpID(j.Account, "", j.ID))
 		}
-		if _, err = jobs.UpdateFor(ctx, key, j, p.Revision, streams.SettledKept); err == nil {
+		kept := streams.SettledKept
+		if j.Group != nil { // until its group takes it
+			kept = groupKept
+		}
+		if _, err = jobs.UpdateFor(ctx, key, j, p.Revision, kept); err == nil {
 			streams.MarkSettled(x.bus, j)
 			return j, false, nil
 		}
@@ -237,6 +241,9 @@ func (x *settling) follow(ctx context.Context, j schemas.Job, absent streams.Abs
 // alone hands on the result of one job, unless it was read before or its call has told all there is.
 func (x *settling) alone(ctx context.Context, j schemas.Job, absent streams.Absence, receivers []schemas.Endpoint) error {
 	if j.State == schemas.JobUnstarted {
+		if j.Group != nil {
+			return x.rest(ctx, j.Account, j.ID)
+		}
 		return nil
 	}
 	id := schemas.MakeFollowUpID(j.Account, "", j.ID)

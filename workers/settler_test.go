@@ -352,6 +352,34 @@ func TestAResultThatWasReadIsLeftOut(t *testing.T) {
 	})
 }
 
+// TestAGroupKeepsWhatItHasUntilItIsWhole: its members end more than a week apart. When it is done they are forgotten as others.
+func TestAGroupKeepsWhatItHasUntilItIsWhole(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		long := func(j *schemas.Job) { j.Deadline = time.Now().Add(schemas.MaxJobLifetime) }
+		var group []schemas.Job
+		for i := range 3 {
+			group = append(group, w.job(nil, fmt.Sprint(i), inTurn("turn_1"), inGroup("g", 3), long))
+		}
+		none := []schemas.Job{w.job(nil, "x", inTurn("turn_1"), inGroup("none", 2), long), w.job(nil, "y", inTurn("turn_1"), inGroup("none", 2), long)}
+		w.settler()
+		w.end(group[0])
+		w.end(group[1], unstartedEnd)
+		w.end(none[0], unstartedEnd)
+		time.Sleep(streams.SettledKept + 24*time.Hour)
+		w.end(group[2])
+		w.end(none[1], unstartedEnd)
+		time.Sleep(time.Minute)
+		turns := w.followUps()
+		if len(turns) != 1 || len(turns[0].Results) != 3 || turns[0].Missing != 0 {
+			t.Fatalf("follow-ups %+v, want one with the results of all", turns)
+		}
+		time.Sleep(streams.SettledKept + time.Hour)
+		if keys, err := streams.OpenJobs(w.bus).Keys(t.Context()); err != nil || len(keys) > 0 {
+			t.Errorf("records %v are kept behind their time: %v", keys, err)
+		}
+	})
+}
+
 func TestNothingFollowsFromWhatWasNotStarted(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		alone := w.job(nil, "1", inTurn("turn_1"))
