@@ -135,6 +135,8 @@ func (d *Deliverer) tell(v schemas.Delivery, try schemas.DeliveryTry, verdict Ve
 		log.Debug("delivered", "status", try.Status, "took", time.Duration(try.Duration))
 	case Failed:
 		log.Info("a try has failed", "status", try.Status, "error", try.Error, "took", time.Duration(try.Duration))
+	case Stopped:
+		log.Info("a delivery ended without a try", "reason", verdict.Reason)
 	case Dropped:
 		log.Info("a delivery was dropped", "reason", verdict.Reason, "status", try.Status)
 	case Busy, Held:

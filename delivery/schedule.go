@@ -15,6 +15,7 @@ const (
 	Delivered Kind = "delivered" // the receiver has it
 	Failed    Kind = "failed"    // it counts as a try
 	Dropped   Kind = "dropped"   // nobody wants it any more
+	Stopped   Kind = "stopped"   // nothing was tried: its receiver gets nothing any more
 	Busy      Kind = "busy"      // nothing was tried: there was no place for it
 	Held      Kind = "held"      // nothing was tried: the receiver is left alone for a time
 )
@@ -25,7 +26,7 @@ type Verdict struct {
 	// After is how long to wait at least: as the receiver asked after a failed try, or until a held
 	// delivery may be tried.
 	After time.Duration
-	// Reason says why it was dropped, for the log.
+	// Reason says why it was dropped or stopped.
 	Reason string
 }
 
@@ -41,6 +42,8 @@ func Schedule() []time.Duration {
 const (
 	jitterPart  = 0.1            // of a wait, to either side
 	longestWait = 24 * time.Hour // that a receiver may ask for
+	// longestHeld is how long a delivery waits without a try at most: about as long as all tries take.
+	longestHeld = 3 * 24 * time.Hour
 
 	// A message that finds no place waits in hand, seconds at a time, and after a few times on the log,
 	// since such places are few: see streams.RetryAfter.
@@ -73,15 +76,10 @@ func next(d schemas.Delivery, try schemas.DeliveryTry, v Verdict, handed int, sc
 	switch v.Kind {
 	case Delivered, Dropped:
 		return step{kind: stepDone}
-	case Busy:
-		if handed <= parkedTimes {
-			return step{kind: stepPark, wait: spread(min(time.Duration(handed)*time.Second, parkedFor), chance)}
-		}
-		return step{kind: stepLater, later: d, at: now.Add(putBackFor + time.Duration(chance*float64(putBackFor)))}
-	case Held:
-		// Those that come together must not come back together: one of them is enough to find out.
-		late := max(v.After/4, 10*time.Second)
-		return step{kind: stepLater, later: d, at: now.Add(max(v.After, 0) + time.Duration(chance*float64(late)))}
+	case Stopped:
+		return step{kind: stepDead, err: endedUntried(d, v.Reason)}
+	case Busy, Held:
+		return wait(d, v, handed, now, chance)
 	case Failed:
 	}
 	d.Attempt, d.Last = d.Attempt+1, &try
@@ -92,25 +90,56 @@ func next(d schemas.Delivery, try schemas.DeliveryTry, v Verdict, handed int, sc
 	return step{kind: stepLater, later: d, at: now.Add(wait)}
 }
 
+// wait is next for a delivery that was not tried.
+func wait(d schemas.Delivery, v Verdict, handed int, now time.Time, chance float64) step {
+	since := d.Created
+	if d.Replay > 0 {
+		since = d.Begun
+	}
+	if last := d.Last; last != nil && last.Time.After(since) {
+		since = last.Time
+	}
+	if !since.IsZero() && now.Sub(since) > longestHeld {
+		return step{kind: stepDead, err: endedUntried(d, "its receiver failed so often that it could not be tried for "+longestHeld.String())}
+	}
+	if v.Kind == Busy {
+		if handed <= parkedTimes {
+			return step{kind: stepPark, wait: spread(min(time.Duration(handed)*time.Second, parkedFor), chance)}
+		}
+		return step{kind: stepLater, later: d, at: now.Add(putBackFor + time.Duration(chance*float64(putBackFor)))}
+	}
+	// Those that come together must not come back together: one of them is enough to find out.
+	late := max(v.After/4, 10*time.Second)
+	return step{kind: stepLater, later: d, at: now.Add(max(v.After, 0) + time.Duration(chance*float64(late)))}
+}
+
 func spread(d time.Duration, chance float64) time.Duration {
 	return d + time.Duration((2*chance-1)*jitterPart*float64(d))
+}
+
+// endedUntried is the reason of the dead letter of a delivery that is not tried any more, as with [givenUp].
+func endedUntried(d schemas.Delivery, why string) error {
+	return schemas.Errorf(schemas.Timeout, "deliver", "%s to %s ended after %d tries: %s", d.ID, receiverOf(d), d.Attempt, why)
 }
 
 // givenUp is the reason of the dead letter. Its code is not a retryable one: that would hand the message
 // out again.
 func givenUp(d schemas.Delivery) error {
-	to := d.Channel
-	if d.Endpoint != "" {
-		to = string(d.Endpoint)
-	}
 	met := "error " + d.Last.Error
 	if d.Last.Status != 0 {
 		met = fmt.Sprintf("status %d", d.Last.Status)
 	}
-	text := fmt.Sprintf("%s to %s failed %d times since %s; the last time at %s with %s", d.ID, to, d.Attempt,
+	text := fmt.Sprintf("%s to %s failed %d times since %s; the last time at %s with %s", d.ID, receiverOf(d), d.Attempt,
 		d.Created.UTC().Format(time.RFC3339), d.Last.Time.UTC().Format(time.RFC3339), met)
 	if d.Last.Response != "" {
 		text += ": " + d.Last.Response
 	}
 	return schemas.Errorf(schemas.Timeout, "deliver", "%s", text)
+}
+
+func receiverOf(d schemas.Delivery) string {
+	if d.Endpoint != "" {
+		return string(d.Endpoint)
+	}
+	return d.Channel
 }

@@ -41,6 +41,7 @@ func TestNext(t *testing.T) {
 		{"held it waits on the log, without a try counted", 2, Verdict{Kind: Held, After: time.Minute}, 1, 0, stepLater, time.Minute, 2},
 		{"and does not come back with all others", 2, Verdict{Kind: Held, After: time.Minute}, 1, 0.5, stepLater, time.Minute + 7500*time.Millisecond, 2},
 		{"held for nothing is held for a moment", 2, Verdict{Kind: Held, After: -time.Minute}, 1, 0.5, stepLater, 5 * time.Second, 2},
+		{"of a receiver that gets nothing any more it is given up", 2, Verdict{Kind: Stopped, Reason: "disabled"}, 1, 0.5, stepDead, 0, 0},
 	} {
 		d := schemas.Delivery{ID: "msg_1", Endpoint: "wh_1", Attempt: c.tried}
 		s := next(d, schemas.DeliveryTry{Status: 500}, c.verdict, c.handed, Schedule(), now, c.chance)
@@ -53,6 +54,35 @@ func TestNext(t *testing.T) {
 		}
 		if s.kind != c.kind || wait != c.wait {
 			t.Errorf("%s: got step %d in %s, want %d in %s", c.name, s.kind, wait, c.kind, c.wait)
+		}
+	}
+}
+
+func TestWhatIsNeverTriedEndsAfterThreeDays(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	const day = 24 * time.Hour
+	for _, c := range []struct {
+		name string
+		d    schemas.Delivery
+		kind stepKind
+	}{
+		{"two days", schemas.Delivery{Created: now.Add(-2 * day)}, stepLater},
+		{"four days", schemas.Delivery{Created: now.Add(-4 * day)}, stepDead},
+		{"tried since", schemas.Delivery{Created: now.Add(-4 * day), Attempt: 3, Last: &schemas.DeliveryTry{Time: now.Add(-day)}}, stepLater},
+		{"not tried since", schemas.Delivery{Created: now.Add(-9 * day), Attempt: 3, Last: &schemas.DeliveryTry{Time: now.Add(-4 * day)}}, stepDead},
+		{"begun anew", schemas.Delivery{Created: now.Add(-6 * day), Replay: 1, Begun: now.Add(-day)}, stepLater},
+		{"begun anew long ago", schemas.Delivery{Created: now.Add(-6 * day), Replay: 1, Begun: now.Add(-4 * day)}, stepDead},
+		{"begun anew by an earlier version", schemas.Delivery{Created: now.Add(-6 * day), Replay: 1}, stepLater},
+	} {
+		for _, v := range []Verdict{{Kind: Held, After: time.Hour}, {Kind: Busy}} {
+			s := next(c.d, schemas.DeliveryTry{}, v, parkedTimes+1, Schedule(), now, 0.5)
+			if s.kind != c.kind {
+				t.Errorf("%s, %s: step %d, want %d", c.name, v.Kind, s.kind, c.kind)
+			}
+			if s.kind == stepDead && (s.err == nil || schemas.CodeOf(s.err).Retryable()) {
+				t.Errorf("%s: %v, want a reason that is not retried", c.name, s.err)
+			}
 		}
 	}
 }

@@ -75,6 +75,8 @@ type Delivery struct {
 	Last *DeliveryTry `json:"last,omitzero"`
 	// Replay counts how often a person had it delivered again. It begins the attempts anew.
 	Replay int `json:"replay,omitzero"`
+	// Begun is when the tries began anew; zero: when it was created.
+	Begun time.Time `json:"begun,omitzero"`
 }
 
 // DeliveryTry is what one try of a delivery met.

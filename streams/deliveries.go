@@ -56,7 +56,7 @@ func ReplayDeliveries(ctx context.Context, b *Bus, r DeliveryReplay) (n int, err
 			if !r.matches(e.Value) {
 				continue
 			}
-			if err := Deliveries.Schedule(ctx, b, Again(e.Value), b.Now()); err != nil {
+			if err := Deliveries.Schedule(ctx, b, Again(e.Value, b.Now()), b.Now()); err != nil {
 				return n, err
 			}
 			n++
@@ -68,8 +68,8 @@ func ReplayDeliveries(ctx context.Context, b *Bus, r DeliveryReplay) (n int, err
 }
 
 // Again is a delivery whose tries begin anew. Its id and its bytes stay.
-func Again(d schemas.Delivery) schemas.Delivery {
-	d.Attempt, d.Last = 0, nil
+func Again(d schemas.Delivery, now time.Time) schemas.Delivery {
+	d.Attempt, d.Last, d.Begun = 0, nil, now.UTC()
 	d.Replay++
 	return d
 }

@@ -125,7 +125,7 @@ func (s *Sender) Send(ctx context.Context, d schemas.Delivery) (schemas.Delivery
 		s.Log.Warn("an endpoint's record cannot be read yet", "endpoint", d.Endpoint, "error", err)
 		return none, delivery.Verdict{Kind: delivery.Busy}
 	case e.Disabled:
-		return none, delivery.Verdict{Kind: delivery.Dropped, Reason: "its endpoint is disabled: " + e.Reason}
+		return none, delivery.Verdict{Kind: delivery.Stopped, Reason: "its endpoint is disabled: " + e.Reason}
 	}
 	lane, verdict := s.lanes.enter(ctx, laneKey{d.Account, d.Endpoint, e.URL}, cmp.Or(e.Concurrency, commonLane))
 	if lane == nil {

@@ -385,7 +385,7 @@ func TestEndpointsThatAreNotThereAreNotTried(t *testing.T) {
 		change func()
 		kind   delivery.Kind
 	}{
-		{"disabled", func() { f.change("wh_1", func(e *schemas.Endpoint) { e.Disabled, e.Reason = true, "gone" }) }, delivery.Dropped},
+		{"disabled", func() { f.change("wh_1", func(e *schemas.Endpoint) { e.Disabled, e.Reason = true, "gone" }) }, delivery.Stopped},
 		{"removed", func() { delete(f.all, "wh_1") }, delivery.Dropped},
 		{"not known yet", func() { f.err = schemas.Errorf(schemas.Unavailable, "", "the records are away") }, delivery.Busy},
 	} {
