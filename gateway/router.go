@@ -78,7 +78,8 @@ type Router struct {
 	// [PublicationKept].
 	Patience time.Duration
 
-	held *holdups
+	held    *holdups
+	defects *defects
 }
 
 // Run carries calls over until ctx ends, then finishes what it has in hand and returns nil. Several
@@ -93,6 +94,7 @@ func (r Router) Run(ctx context.Context) error {
 	}
 	r.Patience = orDefault(r.Patience, PublicationKept)
 	r.held = &holdups{until: map[schemas.AccountID]time.Time{}}
+	r.defects = &defects{met: map[publicationKey]int{}}
 	o := streams.ConsumeOptions{
 		Name: "intake", Turns: true, Slots: r.Slots, Grace: orDefault(r.Grace, defaultGrace), MaxAttempts: routerAttempts, MaxPending: routerPending,
 	}
@@ -124,7 +126,7 @@ func (r Router) route(ctx context.Context, d streams.Delivery[streams.Raw]) erro
 	} else {
 		r.held.resume(d.Account)
 	}
-	switch verdictOf(err, r.Patience-age, d.Attempt) {
+	switch verdictOf(err, r.Patience-age, r.defects.note(p, err)) {
 	case routed:
 		r.answer(ctx, d.Account, inbox, answerOf(got))
 		return nil
@@ -232,9 +234,43 @@ const (
 	routeGivenUp   routeVerdict = "given up" // nor could it for as long as it is tried
 )
 
+// publicationKey tells publications apart while they wait.
+type publicationKey struct {
+	subject   string
+	published int64
+}
+
+// defects counts how often each publication has met an error of our own in this process. Put-backs for other reasons
+// are none of it, however many. There are as many as publications that wait after such an error; when there are more
+// than one router can have, as when others have ended theirs, all counts begin anew.
+type defects struct {
+	mu  sync.Mutex
+	met map[publicationKey]int
+}
+
+// note counts one try and returns how many have met such an error.
+func (d *defects) note(p streams.Publication, err error) int {
+	key := publicationKey{p.Subject, p.Published.UnixNano()}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case err == nil || !passes(err):
+		delete(d.met, key)
+		return 0
+	case schemas.CodeOf(err) == schemas.Internal:
+		if len(d.met) >= routerPending {
+			clear(d.met)
+		}
+		if d.met[key]++; d.met[key] >= defectAttempts { // it ends here
+			defer delete(d.met, key)
+		}
+	}
+	return d.met[key]
+}
+
 // verdictOf is the whole rule of the router. What is away is waited for by age; an error of our own, which
 // waiting rarely mends, by tries.
-func verdictOf(err error, left time.Duration, attempt int) routeVerdict {
+func verdictOf(err error, left time.Duration, defects int) routeVerdict {
 	code := schemas.CodeOf(err)
 	switch {
 	case err == nil:
@@ -245,7 +281,7 @@ func verdictOf(err error, left time.Duration, attempt int) routeVerdict {
 		return rejectedBefore
 	case !passes(err):
 		return routeRejected
-	case left <= 0, code == schemas.Internal && attempt >= defectAttempts:
+	case left <= 0, code == schemas.Internal && defects >= defectAttempts:
 		return routeGivenUp
 	}
 	return routeAgain

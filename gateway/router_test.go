@@ -268,3 +268,43 @@ func TestAPublicationIsHandledOnce(t *testing.T) {
 		})
 	})
 }
+
+// TestADefectAfterAnOutageCostsNoPublication: tries while a part is away do not count as those that end in an error of
+// our own.
+func TestADefectAfterAnOutageCostsNoPublication(t *testing.T) {
+	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+		const outage = 30 * time.Minute
+		begun, broke := time.Now(), new(atomic.Int64)
+		publishRaw(t, b, alice, bashRequest("mine", "c_1"))
+		stop := routing(t, b, answering{asked: new(atomic.Int64), answer: func(schemas.AccountID) error {
+			switch {
+			case time.Since(begun) < outage:
+				return schemas.Errorf(schemas.Unavailable, "", "the account's record cannot be read now")
+			case broke.Add(1) < 5:
+				return schemas.Errorf(schemas.Internal, "", "a defect of a moment")
+			}
+			return nil
+		}})
+		time.Sleep(outage + 10*time.Minute)
+		stop()
+		if got := fmt.Sprint(toldOn(t, b, alice, "c_1")); got != "[call.accepted]" {
+			t.Errorf("the conversation has %s, want the call", got)
+		}
+	})
+}
+
+// TestADefectThatStaysEndsAPublication is the other way round.
+func TestADefectThatStaysEndsAPublication(t *testing.T) {
+	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+		asked := new(atomic.Int64)
+		publishRaw(t, b, alice, bashRequest("mine", "c_1"))
+		stop := routing(t, b, answering{asked: asked, answer: func(schemas.AccountID) error {
+			return schemas.Errorf(schemas.Internal, "", "a defect that stays")
+		}})
+		time.Sleep(30 * time.Minute)
+		stop()
+		if got := fmt.Sprint(toldOn(t, b, alice, "c_1")); got != "[call.rejected: internal]" || asked.Load() != 20 {
+			t.Errorf("the conversation has %s after %d tries, want it rejected after 20", got, asked.Load())
+		}
+	})
+}
