@@ -51,3 +51,23 @@ func (b *Bus) Received() uint64 {
 
 // Drop makes every watch begin anew, as after a lost connection.
 func (b *Bus) Drop() { b.drops.tell() }
+
+// Swallow makes the log take publications of clients and never confirm them, as one that cannot write. Taken is told
+// of each.
+func (b *Bus) Swallow(ctx context.Context, taken func()) error {
+	if err := b.js.DeleteStream(ctx, streamIntake); err != nil {
+		return err
+	}
+	if _, err := b.publish.Subscribe(prefixWaiting+">", func(*nats.Msg) { taken() }); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestWithin)
+	defer cancel()
+	return b.publish.FlushWithContext(ctx)
+}
+
+// Request asks as a client does.
+func (b *Bus) Request(ctx context.Context, subject string, data []byte) error {
+	_, err := b.publish.RequestWithContext(ctx, subject, data)
+	return err
+}

@@ -59,10 +59,17 @@ func openIntakeDoor(conn *nats.Conn, s Shares, admit func(schemas.AccountID, int
 	return d, nil
 }
 
+// doorGrace is how long publications that are on their way into the log may take when the door closes. Behind it
+// may be a log that cannot write, and is waited for to be started again.
+const doorGrace = time.Second
+
 // run stores what arrives until ctx ends, and returns when what is in hand is confirmed or refused.
 func (d *intakeDoor) run(ctx context.Context) {
+	over, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(doorGrace, end) })()
 	var inHand sync.WaitGroup
-	d.turns.run(ctx, func(m *nats.Msg, done func()) { d.store(&inHand, m, done) }, d.refuse)
+	d.turns.run(ctx, func(m *nats.Msg, done func()) { d.store(over, &inHand, m, done) }, d.refuse)
 	if err := d.sub.Unsubscribe(); err != nil && d.conn.Status() == nats.CONNECTED {
 		d.warn("the subscription of the door for publications was not ended", "error", err)
 	}
@@ -81,8 +88,9 @@ func (d *intakeDoor) arrive(m *nats.Msg) {
 	}
 }
 
-// store sends one publication on its way into the log. Those of an account keep their order.
-func (d *intakeDoor) store(inHand *sync.WaitGroup, m *nats.Msg, done func()) {
+// store sends one publication on its way into the log. Those of an account keep their order. One that is not
+// confirmed when over ends is refused: who publishes it again under the same id makes sure.
+func (d *intakeDoor) store(over context.Context, inHand *sync.WaitGroup, m *nats.Msg, done func()) {
 	stored, err := intakeMessage(m)
 	if err == nil {
 		err = d.admit(accountOf(m.Subject), sizeOfMessage(stored.Subject, stored.Data))
@@ -105,6 +113,8 @@ func (d *intakeDoor) store(inHand *sync.WaitGroup, m *nats.Msg, done func()) {
 			d.confirm(m, ok)
 		case err := <-ack.Err():
 			d.refuse(m, err)
+		case <-over.Done():
+			d.refuse(m, schemas.Errorf(schemas.Unavailable, "", "the log has not confirmed it before this process closed: publish it again, under the same %s if it has one", headerMsgID))
 		}
 	})
 }
@@ -206,16 +216,24 @@ type IntakeDoor struct {
 func (i IntakeDoor) Run(ctx context.Context) error {
 	conn, err := i.Bus.dial(ctx, "intake")
 	if err != nil {
-		return err
+		return unlessEnded(ctx, err)
 	}
 	defer conn.Close()
 	d, err := openIntakeDoor(conn, i.Shares, i.Bus.admitPublication, i.Bus.log.Warn)
 	if err != nil {
-		return err
+		return unlessEnded(ctx, err)
 	}
 	d.run(ctx)
 	flush(conn) // the last answers
 	return nil
+}
+
+// unlessEnded is err, or nil when ctx has ended: then it is no error that something was not begun.
+func unlessEnded(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
 }
 
 // flush waits until the server has what was published, for a while. It is used where nothing can follow from

@@ -1,10 +1,12 @@
 package streams_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -128,4 +130,38 @@ func TestPublicationsAreTakenAfterARestart(t *testing.T) {
 		_, err := me.Request(streams.IntakeSubject(account), []byte("after"), within)
 		return err == nil
 	})
+}
+
+// TestTheDoorDoesNotWaitForALogThatCannotWrite: what it has in hand when it closes is refused within a moment, so that
+// the log can be started again.
+func TestTheDoorDoesNotWaitForALogThatCannotWrite(t *testing.T) {
+	var o *streams.Options
+	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+		taken := make(chan struct{}, 1)
+		ok(t, b.Swallow(t.Context(), func() { taken <- struct{}{} }))
+		answered := make(chan error, 1)
+		go func() {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			answered <- b.Request(ctx, streams.IntakeSubject(account), []byte("x"))
+		}()
+		<-taken
+		begun := time.Now()
+		ok(t, o.Server.Restart(t.Context()))
+		if took := time.Since(begun); took > 3*time.Second {
+			t.Errorf("the restart waited for %s", took)
+		}
+		<-answered
+	}, func(_ *streams.ServerOptions, opened *streams.Options) { o = opened })
+}
+
+// TestADoorThatWasNeverOpenedEndsWithoutAnError: who ends it before it is connected has not met a fault.
+func TestADoorThatWasNeverOpenedEndsWithoutAnError(t *testing.T) {
+	t.Parallel()
+	l := natstest.Start(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 20 { // it may be connected all the same
+		ok(t, streams.IntakeDoor{Bus: l.Bus}.Run(ctx))
+	}
 }
