@@ -27,7 +27,7 @@ const (
 
 const (
 	ackWait     = 10 * time.Second // how late a delivery is whose deliverer died
-	maxAttempts = 100              // of one message: its tries are messages of their own, and waiting in hand is bounded
+	maxAttempts = 1_000_000        // of one message: its tries are messages of their own, and waiting for a place uses up none
 )
 
 // Deliverer serves a channel. Any number of them, in any number of processes, share its deliveries.
@@ -84,7 +84,7 @@ func (d *Deliverer) Run(ctx context.Context) error {
 	s.Log = s.Log.With("channel", s.Channel)
 	err := streams.Deliveries.Consume(ctx, s.Bus, streams.ConsumeOptions{
 		Name: "d-" + s.Channel, Filter: s.Channel, Slots: cmp.Or(s.Slots, DefaultSlots), Grace: cmp.Or(s.Grace, DefaultGrace),
-		AckWait: ackWait, MaxAttempts: maxAttempts,
+		AckWait: ackWait, MaxAttempts: maxAttempts, Turns: true, MaxPending: streams.ManyPending,
 	}, s.handle)
 	if err != nil {
 		return fmt.Errorf("deliver on %s: %w", s.Channel, err)

@@ -45,11 +45,9 @@ const (
 	// longestHeld is how long a delivery waits without a try at most: about as long as all tries take.
 	longestHeld = 3 * 24 * time.Hour
 
-	// A message that finds no place waits in hand, seconds at a time, and after a few times on the log,
-	// since such places are few: see streams.RetryAfter.
-	parkedFor   = 4 * time.Second // at most
-	parkedTimes = 10
-	putBackFor  = 5 * time.Second // at least; twice that at most
+	// A message that finds no place comes again so soon at most; with thousands of the account later, see
+	// streams.ConsumeOptions.
+	parkedFor = 4 * time.Second
 )
 
 // step is what becomes of a message.
@@ -66,7 +64,7 @@ type stepKind int
 const (
 	stepDone  stepKind = iota // acknowledge
 	stepLater                 // schedule it, then acknowledge
-	stepPark                  // hand the message out again in seconds
+	stepPark                  // hand the message out again
 	stepDead                  // give it up, with the reason
 )
 
@@ -103,10 +101,7 @@ func wait(d schemas.Delivery, v Verdict, handed int, now time.Time, chance float
 		return step{kind: stepDead, err: endedUntried(d, "its receiver failed so often that it could not be tried for "+longestHeld.String())}
 	}
 	if v.Kind == Busy {
-		if handed <= parkedTimes {
-			return step{kind: stepPark, wait: spread(min(time.Duration(handed)*time.Second, parkedFor), chance)}
-		}
-		return step{kind: stepLater, later: d, at: now.Add(putBackFor + time.Duration(chance*float64(putBackFor)))}
+		return step{kind: stepPark, wait: spread(min(time.Duration(handed)*time.Second, parkedFor), chance)}
 	}
 	// Those that come together must not come back together: one of them is enough to find out.
 	late := max(v.After/4, 10*time.Second)

@@ -95,7 +95,7 @@ func (q *queues) Collect(c chan<- prometheus.Metric) {
 			continue
 		}
 		c <- prometheus.MustNewConstMetric(q.age, prometheus.GaugeValue, s.Oldest.Seconds(), p)
-		c <- prometheus.MustNewConstMetric(q.depth, prometheus.GaugeValue, float64(s.Pending), p, "waiting")
+		c <- prometheus.MustNewConstMetric(q.depth, prometheus.GaugeValue, float64(s.Pending+s.Aside), p, "waiting")
 		c <- prometheus.MustNewConstMetric(q.depth, prometheus.GaugeValue, float64(s.AckPending), p, "in_hand")
 	}
 }

@@ -35,7 +35,7 @@ const (
 	// defectAttempts is how often a publication is tried that ends in an error of our own.
 	defectAttempts = 20
 	// routerPending is how many publications may wait for their next try: all that ten accounts may have.
-	routerPending = 100_000
+	routerPending = streams.ManyPending
 	// callsForgotten is when the log may no longer know the id of a call that an earlier try has admitted.
 	callsForgotten = 20 * time.Hour
 )

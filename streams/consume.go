@@ -20,6 +20,9 @@ const (
 	DefaultMaxAttempts = 20
 	DefaultAckWait     = 3 * time.Second
 
+	// ManyPending is the MaxPending of those who have accounts take turns.
+	ManyPending = 100_000
+
 	// sparedDeliveries is how many deliveries the server has beyond ours: tries to bury a message.
 	sparedDeliveries = 5
 	maxAckPending    = 20_000
@@ -46,14 +49,15 @@ type ConsumeOptions struct {
 	MaxPending int
 	// Turns has accounts take turns: behind any number of messages of one, those of others are found and have a
 	// slot. What one account has above its share is handed back meanwhile, to come again about when there is
-	// place for it. That uses up attempts, so it goes with a MaxAttempts that is out of reach.
+	// place for it; thousands wait on the log itself, where the topic has timers. That uses up attempts, so it goes
+	// with a MaxAttempts that is out of reach.
 	Turns bool
 }
 
 // Delivery is one message in hand.
 type Delivery[T schemas.Eventer] struct {
 	Value     T
-	Attempt   int // 1 at the first delivery
+	Attempt   int // 1 at the first delivery; what was put aside goes on counting
 	Subject   string
 	Account   schemas.AccountID // from the subject; empty where it has none
 	Published time.Time         // by the server's clock
@@ -122,14 +126,12 @@ func (t Topic[T]) Consume(ctx context.Context, b *Bus, o ConsumeOptions, handle 
 	defer c.pool.Close()
 	defer c.inHand.Wait()
 	if o.Turns {
-		c.fair = newFairness(o.Slots)
-		c.free = newSlots(c.fair.places)
-		turning, stop := context.WithCancel(hard)
-		var parts sync.WaitGroup
-		parts.Go(func() { c.fair.run(turning, b, t.stream) })
-		defer parts.Wait()
+		c.fair = newFairness(o.Slots, b.Now, c.pool.Go)
+		c.fair.aside = t.timer != nil
+		c.free = c.fair.free
+		turning, stop := context.WithCancel(ctx) // who is told to stop begins nothing that waits
+		c.inHand.Go(func() { c.fair.run(turning, c.lookAtQueue) })
 		defer stop()
-		defer c.inHand.Wait()
 	}
 	for wait := 50 * time.Millisecond; ctx.Err() == nil; {
 		ackWait, err := b.ensureConsumer(ctx, t.stream, t.consumer(o))
@@ -161,9 +163,11 @@ func orDefault[N int | time.Duration](n, d N) N {
 func (t Topic[T]) consumer(o ConsumeOptions) jetstream.ConsumerConfig {
 	return jetstream.ConsumerConfig{
 		Durable: o.Name, FilterSubject: t.filter(o.Filter), AckPolicy: jetstream.AckExplicitPolicy, AckWait: o.AckWait,
-		MaxDeliver: o.MaxAttempts + sparedDeliveries, MaxAckPending: orDefault(o.MaxPending, maxAckPending), MaxWaiting: maxWaiting,
+		MaxDeliver: o.MaxAttempts + sparedDeliveries, MaxAckPending: o.mostPending(), MaxWaiting: maxWaiting,
 	}
 }
+
+func (o ConsumeOptions) mostPending() int { return orDefault(o.MaxPending, maxAckPending) }
 
 // errRefused marks what no waiting will mend.
 var errRefused = errors.New("the log refuses the consumer")
@@ -226,30 +230,11 @@ func (c *consuming[T]) take(m *message) {
 			defer c.inHand.Done()
 			defer c.free.give(1)
 			defer c.bus.beats.drop(hold)
-			c.settle(m, c.attend(m, hold))
+			c.settle(m, nil, c.attend(m, hold))
 		})
 		return
 	}
-	c.inHand.Add(1)
-	again, ok := c.fair.take(accountOf(m.Subject), m.Size(), m.meta.NumDelivered > 1, time.Now(), func(release func()) {
-		defer c.inHand.Done()
-		defer c.free.give(1)
-		defer release()
-		defer c.bus.beats.drop(hold)
-		c.settle(m, c.attend(m, hold))
-	}, func() {
-		defer c.inHand.Done()
-		c.bus.beats.drop(hold) // it comes again by itself
-	})
-	if ok {
-		return
-	}
-	defer c.inHand.Done()
-	defer c.free.give(1)
-	c.bus.beats.drop(hold)
-	if err := m.nak(again); err != nil {
-		c.bus.log.Debug("message not handed back: it comes again by itself", "error", err)
-	}
+	c.takeTurn(m, hold)
 }
 
 // attend runs the handler, unless the message has used up its attempts or cannot be read.
@@ -273,7 +258,7 @@ func (c *consuming[T]) attend(m *message, hold *hold) (err error) {
 		}
 	}()
 	return c.handle(c.hard, Delivery[T]{
-		Value: v, Attempt: int(m.meta.NumDelivered), Subject: m.Subject, Account: accountOf(m.Subject),
+		Value: v, Attempt: m.attempt(), Subject: m.Subject, Account: accountOf(m.Subject),
 		Published: m.meta.Timestamp, Headers: headers, Late: hold.late, Arrived: hold.begun, Generation: m.generation,
 	})
 }
@@ -316,8 +301,8 @@ func judge(err error, stopped bool, attempt uint64, most int) verdict {
 	return verdict{kind: verdictDead}
 }
 
-// settle carries the verdict out. If a word to the server is lost, the message comes again.
-func (c *consuming[T]) settle(m *message, err error) {
+// settle carries the verdict out; the turn is nil where accounts take none. If a word to the server is lost, the message comes again.
+func (c *consuming[T]) settle(m *message, t *turn, err error) {
 	const unburied = 5 * time.Second
 	v := judge(err, c.hard.Err() != nil, m.meta.NumDelivered, c.options.MaxAttempts)
 	if v.kind == verdictDead {
@@ -333,7 +318,7 @@ func (c *consuming[T]) settle(m *message, err error) {
 	case verdictAck:
 		told = m.ack()
 	case verdictNak:
-		told = m.nak(v.delay)
+		told = c.handBack(m, t, v.delay)
 	case verdictDead:
 		c.bus.log.Warn("a message was given up", "stream", m.meta.Stream, "seq", m.meta.Sequence.Stream, "attempt", m.meta.NumDelivered, "error", err)
 		told = m.term() // the reason is in the dead letter

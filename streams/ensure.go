@@ -256,6 +256,7 @@ func upgraded(have, want jetstream.StreamConfig) (next jetstream.StreamConfig, c
 	next.Description, next.Subjects, next.MaxAge, next.Duplicates = want.Description, want.Subjects, want.MaxAge, want.Duplicates
 	next.Discard, next.DiscardNewPerSubject, next.MaxMsgsPerSubject = want.Discard, want.DiscardNewPerSubject, want.MaxMsgsPerSubject
 	next.MaxConsumers, next.AllowDirect, next.AllowAtomicPublish, next.RePublish = want.MaxConsumers, want.AllowDirect, want.AllowAtomicPublish, want.RePublish
+	next.AllowMsgSchedules = have.AllowMsgSchedules || want.AllowMsgSchedules // the server takes no way back
 	for _, key := range []string{metaShards, metaReplicas} {
 		if v, ok := want.Metadata[key]; ok && next.Metadata[key] == "" {
 			next.Metadata[key] = v
@@ -268,6 +269,7 @@ func upgraded(have, want jetstream.StreamConfig) (next jetstream.StreamConfig, c
 		!slices.Equal(next.Subjects, have.Subjects) || next.MaxAge != have.MaxAge || next.Duplicates != have.Duplicates ||
 		next.Discard != have.Discard || next.DiscardNewPerSubject != have.DiscardNewPerSubject || next.MaxMsgsPerSubject != have.MaxMsgsPerSubject ||
 		next.MaxConsumers != have.MaxConsumers || next.AllowDirect != have.AllowDirect || next.AllowAtomicPublish != have.AllowAtomicPublish ||
+		next.AllowMsgSchedules != have.AllowMsgSchedules ||
 		next.Compression != have.Compression || !sameRePublish(next.RePublish, have.RePublish)
 	return next, change, nil
 }

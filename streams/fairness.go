@@ -9,74 +9,213 @@ import (
 )
 
 // fairness lets a consumer take turns between accounts. The log hands messages out in one order, whoever
-// they are of. As long as one account alone has some waiting, that is their order. When others have too, the
-// account has a share of the consumer's places, what is above goes back with a delay, and the next message
-// is looked at: so others are found behind any number of messages. It is safe for concurrent use.
+// they are of. As long as one account alone has some waiting, that is their order. When others have too, an
+// account has a share of the slots, what is above goes back to come again later, and the next messages
+// are looked at: so others are found behind any number of messages. It is safe for concurrent use.
 type fairness struct {
-	places int // messages that the consumer has, in hand or waiting for a slot
-	turns  *turns[turn]
+	slots int
+	ahead int          // messages beyond the slots that are looked at while others wait
+	aside bool         // what goes back may wait on the log, instead of in hand
+	now   clockFunc    // the log's
+	free  *slots       // places that messages are asked for
+	spawn func(func()) // begins something beside
+	turns *turns[*turn]
 
 	mu        sync.Mutex
 	contested bool // more than one account has messages waiting
+	until     time.Time
+	crowded   bool // the consumer has little room for what waits for its next try
+	active    int  // accounts of which something is here or was handed back, about
+	held      int  // messages here, in hand or waiting for a slot
+	wasFull   bool // since the last look they were as many as there are slots
 	accounts  map[schemas.AccountID]*inTurn
 }
 
+type clockFunc func() time.Time
+
 // turn is a message that waits for its slot: exactly one of its functions is called.
-type turn struct{ begin, drop func() }
+type turn struct {
+	account     schemas.AccountID
+	seq         uint64    // its first place on the log
+	due         time.Time // by the log's clock: from then on it begins without a slot, for it is only to be ended; zero: never
+	begin, drop func()
+	inHand      bool
+	wentBack    bool // its handler has put it back
+}
 
 // inTurn is what a consumer knows of one account.
 type inTurn struct {
-	held  int
-	back  int           // handed back and not seen again
-	took  time.Duration // between two ends of its messages, about
-	ended time.Time     // of the last one
+	held    int
+	waiting int           // of those held
+	back    int           // handed back and not seen again
+	aside   int           // put aside on the log and not seen again
+	seen    time.Time     // when one of its messages came
+	took    time.Duration // between two ends of its messages, about
+	ended   time.Time     // of the last one
+
+	first, before uint64    // the oldest that was seen since, and in the time before that: all that wait in hand are seen in it
+	since         time.Time //
+	last          uint64    // the newest
 }
 
+// see notes how old the messages of an account are.
+func (a *inTurn) see(seq uint64, now time.Time) {
+	if now.Sub(a.since) > backMost {
+		a.before, a.first, a.since = a.first, seq, now
+	}
+	a.first, a.last = min(a.first, seq), max(a.last, seq)
+}
+
+// putBack says when a message that has no place now is to come again.
+type putBack struct {
+	after time.Duration
+	aside bool // it waits on the log, and not among those in hand
+}
+
+// cameAs is what a delivery is to the account's count of those handed back.
+type cameAs int
+
 const (
-	placesOfASlot = 3                      // messages that wait for a slot hide the way of the next ones
-	backStep      = 50 * time.Millisecond  // what is handed back comes again in steps: the server looks through all of it each time
-	backMost      = 30 * time.Second       //
-	backFirst     = time.Millisecond       // between two ends, as long as nothing is known
-	askEvery      = 200 * time.Millisecond // whether others wait, while one account has all that it may
+	cameNew cameAs = iota
+	cameBack
+	cameFromAside
 )
 
-func newFairness(slots int) *fairness {
-	f := &fairness{places: slots * placesOfASlot, accounts: map[schemas.AccountID]*inTurn{}}
-	f.turns = newTurns[turn](Shares{Slots: slots, Waiting: f.places, WaitingBytes: f.places * (maxPayload + costOfOneRequest)})
+const (
+	leastAhead = 16                     // messages beyond the slots, where there are few slots
+	backStep   = 100 * time.Millisecond // what is handed back comes again in steps: the server looks through all of it each time
+	backMost   = time.Minute            //
+	backFirst  = time.Millisecond       // between two ends, as long as nothing is known
+	tookMost   = 50 * time.Millisecond  // is believed: nothing waits for long after a place is there
+	mostBack   = 4096                   // messages of one account that wait among those in hand
+	asideLeast = 5 * time.Second        //
+	asideMost  = 10 * time.Minute       //
+	askEvery   = 200 * time.Millisecond // whether others wait, while all slots are taken
+	askLeast   = 2 * time.Second        // that often even if the answer takes long
+	contestFor = 2 * time.Second        // others are taken for waiting since the last of them was seen
+)
+
+func newFairness(n int, now clockFunc, spawn func(func())) *fairness {
+	f := &fairness{slots: n, ahead: max(n, leastAhead), now: now, spawn: spawn, free: newSlots(n), accounts: map[schemas.AccountID]*inTurn{}, active: 1}
+	places := f.slots + f.ahead
+	f.turns = newTurns[*turn](Shares{Slots: n, Waiting: places, WaitingBytes: places * (maxPayload + costOfOneRequest)})
 	f.turns.narrow(false)
 	return f
 }
 
-// share is how many of the places one account may have while others want some.
-func (f *fairness) share() int { return max(f.places-f.places/shareOfSlots, 1) }
+// most is how many messages one account may have here while others want some and all slots are taken.
+func (f *fairness) most() int { return max(min(f.slots, (f.slots+f.ahead)/(f.active+1)), 1) }
 
-// take has begin called when it is the message's turn, with what gives its place back; or drop, when no turn
-// comes any more. Without a place it
-// reports false, and the message should come again after the time that is returned. Seen says that it was
-// handed out before.
-func (f *fairness) take(a schemas.AccountID, size int, seen bool, now time.Time, begin func(release func()), drop func()) (again time.Duration, ok bool) {
+// take has the turn begin when it is its turn, or dropped, when no turn comes any more. Without a place for it
+// it reports false, and when the message should come again.
+func (f *fairness) take(t *turn, size int, came cameAs, now time.Time) (putBack, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	t := f.accounts[a]
-	if t == nil {
-		f.forget()
-		t = &inTurn{took: backFirst}
-		f.accounts[a] = t
+	a := f.accounts[t.account]
+	if a == nil {
+		a = &inTurn{took: backFirst}
+		f.accounts[t.account] = a
 	}
-	if seen {
-		t.back = max(t.back-1, 0)
+	a.seen = now
+	a.see(t.seq, now)
+	switch came {
+	case cameNew:
+	case cameBack:
+		a.back = max(a.back-1, 0)
+	case cameFromAside:
+		a.aside = max(a.aside-1, 0)
 	}
-	if f.contested && t.held >= f.share() {
-		t.back++
-		return untilNext(now, min(time.Duration(t.held+t.back)*t.took, backMost)), false
+	if f.overdue(t) {
+		f.hold(a, t, true)
+		f.spawn(t.begin)
+		return putBack{}, true
 	}
-	release := sync.OnceFunc(func() { f.release(t, time.Now()) })
-	if err := f.turns.offer(a, size, turn{func() { begin(release) }, drop}, now); err != nil { // it is larger than all that may wait
-		t.back++
-		return untilNext(now, time.Second), false
+	if f.contested && f.held >= f.slots && a.held >= f.most() {
+		return f.back(a, t, now), false
 	}
-	t.held++
-	return 0, true
+	f.hold(a, t, false)
+	if err := f.turns.offer(t.account, size, t, now); err != nil { // the process stops, or it is larger than all that may wait
+		f.drop(a, t)
+		return f.back(a, t, now), false
+	}
+	return putBack{}, true
+}
+
+// careful reports whether a message that comes now may have to wait.
+func (f *fairness) careful() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.contested || f.held >= f.slots
+}
+
+func (f *fairness) overdue(t *turn) bool { return !t.due.IsZero() && !f.now().Before(t.due) }
+
+func (f *fairness) hold(a *inTurn, t *turn, inHand bool) {
+	f.held++
+	a.held++
+	f.wasFull = f.wasFull || f.held >= f.slots
+	if t.inHand = inHand; !inHand {
+		a.waiting++
+	}
+}
+
+func (f *fairness) drop(a *inTurn, t *turn) {
+	f.held--
+	a.held--
+	if !t.inHand {
+		a.waiting--
+	}
+}
+
+// back says when a message comes again: about when there is a place for it, and at its end at the latest.
+func (f *fairness) back(a *inTurn, t *turn, now time.Time) putBack {
+	after := a.patience(t)
+	aside := f.aside && (a.back >= mostBack || f.crowded)
+	if aside {
+		a.aside++
+		after = min(max(after, asideLeast), asideMost)
+	} else {
+		a.back++
+		after = untilNext(now, min(after, backMost))
+	}
+	if !t.due.IsZero() {
+		after = min(after, t.due.Sub(f.now()))
+	}
+	return putBack{max(after, 0), aside}
+}
+
+// noteBack counts a message that its handler has put back, and says where it is to wait.
+func (f *fairness) noteBack(t *turn, after time.Duration) putBack {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	t.wentBack = true
+	a := f.accounts[t.account]
+	switch {
+	case a == nil: // it is in hand, so this cannot be
+	case f.aside && after > 0 && (a.back >= mostBack || f.crowded):
+		a.aside++
+		return putBack{min(max(after, a.patience(t), asideLeast), asideMost), true}
+	default:
+		a.back++
+		if f.aside {
+			after = max(after, min(a.patience(t), backMost))
+		}
+	}
+	return putBack{after: after}
+}
+
+// patience is how long one more message of an account stays away: half as long as what is older than it takes, so
+// that some are there when there is a place. How many are older is guessed from where it lies among them.
+func (a *inTurn) patience(t *turn) time.Duration {
+	const least = 2 * backStep
+	oldest, part := min(a.first, t.seq), 1.0
+	if a.before > 0 {
+		oldest = min(oldest, a.before)
+	}
+	if all := a.last - oldest; all > 0 {
+		part = float64(t.seq-oldest) / float64(all)
+	}
+	return max(least, time.Duration(part*float64(a.held+a.back+a.aside+1)*float64(a.took)/2))
 }
 
 // untilNext is the time from now to the first step that is at least d away.
@@ -84,83 +223,128 @@ func untilNext(now time.Time, d time.Duration) time.Duration {
 	return now.Add(d).Truncate(backStep).Add(backStep).Sub(now)
 }
 
-func (f *fairness) release(t *inTurn, now time.Time) {
+// begin carries out a turn that has its slot.
+func (f *fairness) begin(t *turn) {
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	// How fast places become free is seen while there is enough to do, not while messages are on their way back.
-	if busy := t.held >= f.turns.shares.Slots; !busy {
-		t.ended = time.Time{}
-	} else {
-		const weight = 8
-		if !t.ended.IsZero() {
-			t.took = min(max(t.took+(now.Sub(t.ended)-t.took)/weight, time.Microsecond), backStep)
-		}
-		t.ended = now
-	}
-	t.held--
+	f.accounts[t.account].waiting--
+	t.inHand = true
+	f.mu.Unlock()
+	t.begin()
 }
 
-// forget drops accounts of which nothing is here: what was handed back may have gone to another process.
-func (f *fairness) forget() {
-	if len(f.accounts) < mostPacedAccounts {
+// release gives the place of a message back that has ended or was dropped.
+func (f *fairness) release(t *turn, now time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	a := f.accounts[t.account]
+	f.drop(a, t)
+	if t.wentBack || !t.inHand {
 		return
 	}
-	for a, t := range f.accounts {
-		if t.held == 0 {
-			delete(f.accounts, a)
-		}
+	// How fast places become free is seen while there is something to do.
+	if busy := a.waiting+a.back > 0 || a.held >= f.slots-1; !busy {
+		a.ended = time.Time{}
+		return
 	}
+	const weight = 8
+	if !a.ended.IsZero() {
+		a.took = min(max(a.took+(now.Sub(a.ended)-a.took)/weight, time.Microsecond), tookMost)
+	}
+	a.ended = now
 }
 
-// saturated reports whether an account has all of the places that it may have beside others.
-func (f *fairness) saturated() bool {
+// queueLook is what the log says of a consumer's queue.
+type queueLook struct {
+	others  bool // messages of others than one account were never handed out
+	crowded bool // what is in hand or waits for its next try takes half of the room
+}
+
+// look finds out whether more than one account waits. Ask is only asked while there are too few slots.
+func (f *fairness) look(now time.Time, ask func(big schemas.AccountID) (queueLook, error)) {
+	big, waiting, full := f.tally(now)
+	var q queueLook
+	var err error
+	if full {
+		q, err = ask(big)
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, t := range f.accounts {
-		if t.held >= f.share() {
-			return true
+	if err == nil {
+		f.crowded = q.crowded
+	}
+	if full && (waiting > 1 || q.others || err != nil && f.contested) {
+		f.until = now.Add(contestFor)
+	}
+	f.contest(now.Before(f.until))
+}
+
+// tally counts what is known of accounts: the one that has the most here, how many have something waiting, and
+// whether there are too few slots. What was handed back and came again elsewhere is forgotten.
+func (f *fairness) tally(now time.Time) (big schemas.AccountID, waiting int, full bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	most := -1
+	f.active = 0
+	for id, a := range f.accounts {
+		if now.Sub(a.seen) > backMost+askLeast {
+			a.back = 0
+		}
+		if now.Sub(a.seen) > asideMost+askLeast {
+			a.aside = 0
+		}
+		all := a.held + a.back + a.aside
+		if all == 0 {
+			if len(f.accounts) > mostPacedAccounts || now.Sub(a.seen) > asideMost {
+				delete(f.accounts, id)
+			}
+			continue
+		}
+		f.active++
+		if a.waiting+a.back+a.aside > 0 {
+			waiting++
+		}
+		if all > most || all == most && id < big {
+			most, big = all, id
 		}
 	}
-	return false
+	full = f.wasFull
+	f.wasFull = f.held >= f.slots
+	return big, waiting, full
 }
 
 func (f *fairness) contest(yes bool) {
-	f.mu.Lock()
+	if yes == f.contested {
+		return
+	}
 	f.contested = yes
-	f.mu.Unlock()
 	f.turns.narrow(yes)
+	if yes {
+		f.free.give(f.ahead)
+	} else {
+		f.free.withdraw(f.ahead)
+	}
 }
 
 // run starts messages turn by turn, and finds out whether more than one account waits, until ctx ends. What
-// waits then is dropped: it comes again.
-func (f *fairness) run(ctx context.Context, b *Bus, stream string) {
+// waits then is dropped.
+func (f *fairness) run(ctx context.Context, ask func(ctx context.Context, big schemas.AccountID) (queueLook, error)) {
 	var asking sync.WaitGroup
 	defer asking.Wait()
 	asking.Go(func() {
-		for pause(ctx, askEvery) {
-			if !f.saturated() {
-				f.contest(false)
-				continue
+		for wait := askEvery; pause(ctx, wait); {
+			const part = 20 // of the time goes into looks
+			begun := time.Now()
+			f.look(begun, func(big schemas.AccountID) (queueLook, error) { return ask(ctx, big) })
+			wait = min(max(part*time.Since(begun), askEvery), askLeast)
+			for _, t := range f.turns.pick(f.overdue) {
+				f.spawn(func() { f.begin(t) })
 			}
-			n, err := b.subjectsOf(ctx, stream)
-			f.contest(err != nil || n > 1)
 		}
 	})
-	f.turns.run(ctx, func(t turn, done func()) {
-		go func() {
+	f.turns.run(ctx, func(t *turn, done func()) {
+		f.spawn(func() {
 			defer done()
-			t.begin()
-		}()
-	}, func(t turn, _ error) { t.drop() })
-}
-
-// subjectsOf is how many subjects of a stream have messages.
-func (b *Bus) subjectsOf(ctx context.Context, stream string) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestWithin)
-	defer cancel()
-	s, err := b.jsBulk.Stream(ctx, stream)
-	if err != nil {
-		return 0, coded("look at the stream "+stream, err)
-	}
-	return s.CachedInfo().State.NumSubjects, nil
+			f.begin(t)
+		})
+	}, func(t *turn, _ error) { t.drop() })
 }

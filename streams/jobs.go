@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/sandjet/sandjet/schemas"
 )
@@ -135,14 +134,12 @@ func (t Topic[T]) Schedule(ctx context.Context, b *Bus, v T, at time.Time) error
 	if err != nil {
 		return err
 	}
-	m := nats.NewMsg(t.timer(v))
+	m := nats.NewMsg(t.timer(subject))
 	m.Data = data
 	if err := b.offload(ctx, t.stream, m); err != nil {
 		return err
 	}
-	m.Header.Set(jetstream.ScheduleHeader, "@at "+at.UTC().Format(time.RFC3339Nano)) // the client's own option cuts off what is not a whole second
-	_, err = b.storeOne(ctx, m, jetstream.WithScheduleTarget(subject))
-	return err
+	return b.schedule(ctx, m, subject, at)
 }
 
 // Ask sends a request to a subject of [JobControlSubject]'s kind and returns the answer: of exactly one

@@ -118,8 +118,15 @@ func (b *Bus) QueueNames(ctx context.Context) ([]string, error) {
 	return names, coded("list the queues", list.Err())
 }
 
-// ForgetCalls removes the calls before a sequence from the log: all of them must have their end.
+// ForgetCalls removes the calls before a sequence from the log: all of them must have their end. What is put aside
+// stays, and what is behind it.
 func ForgetCalls(ctx context.Context, b *Bus, before uint64) error {
+	switch first, err := b.getOne(ctx, streamCalls, getRequest{Seq: 1, Next: prefixCallTimers + "*.*.*"}); {
+	case err == nil:
+		before = min(before, first.seq)
+	case !errors.Is(err, schemas.ErrNotFound):
+		return err
+	}
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)
 	defer cancel()
 	s, err := b.jsBulk.Stream(ctx, streamCalls)

@@ -19,8 +19,8 @@ func newSlots(n int) *slots {
 func (s *slots) takeAll() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := s.n
-	s.n = 0
+	n := max(s.n, 0)
+	s.n -= n
 	return n
 }
 
@@ -28,7 +28,14 @@ func (s *slots) takeAll() int {
 func (s *slots) count() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.n
+	return max(s.n, 0)
+}
+
+// withdraw takes places away, those that are free now or the next ones.
+func (s *slots) withdraw(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.n -= n
 }
 
 // give gives places back.

@@ -13,6 +13,7 @@ import (
 type QueueStats struct {
 	Pending    uint64        // calls that were never handed out
 	AckPending int           // calls in hand, or waiting to be tried again
+	Aside      uint64        // calls of accounts with thousands that wait for their turn
 	Oldest     time.Duration // since the oldest of the pending was admitted; 0: none
 	Pulls      int           // requests of workers with a free place; 0: nobody takes the next call
 	// Floor is where calls may begin that are not acknowledged: all before have their result.
@@ -44,6 +45,14 @@ func (b *Bus) QueueStats(ctx context.Context, provider string) (QueueStats, erro
 	if info.AckFloor.Stream > 0 {
 		s.Floor = schemas.Cursor{Epoch: epoch, Seq: info.AckFloor.Stream}
 	}
+	switch first, err := b.getOne(ctx, streamCalls, getRequest{Seq: 1, Next: prefixCallTimers + provider + ".*.*", Batch: 1}); {
+	case err == nil:
+		if s.Aside, err = first.andBehind(); err != nil {
+			return s, err
+		}
+	case !errors.Is(err, schemas.ErrNotFound):
+		return s, err
+	}
 	if s.Pending == 0 {
 		return s, nil
 	}
@@ -65,9 +74,18 @@ func (b *Bus) unserved(ctx context.Context, provider string) (QueueStats, error)
 	if err != nil {
 		return QueueStats{}, err
 	}
-	behind, err := strconv.ParseUint(first.headers.Get("Nats-Num-Pending"), 10, 64)
+	all, err := first.andBehind()
 	if err != nil {
-		return QueueStats{}, schemas.Wrap(schemas.Internal, "look at the queue of "+provider, "the log's answer is not understood", err)
+		return QueueStats{}, err
 	}
-	return QueueStats{Pending: behind + 1, Oldest: max(b.Now().Sub(first.time), 0)}, nil
+	return QueueStats{Pending: all, Oldest: max(b.Now().Sub(first.time), 0)}, nil
+}
+
+// andBehind is how many messages there were of the request that was answered with the first of them.
+func (m stored) andBehind() (uint64, error) {
+	behind, err := strconv.ParseUint(m.headers.Get("Nats-Num-Pending"), 10, 64)
+	if err != nil {
+		return 0, schemas.Wrap(schemas.Internal, "read from "+m.stream, "the log's answer is not understood", err)
+	}
+	return behind + 1, nil
 }

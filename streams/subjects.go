@@ -26,6 +26,7 @@ const (
 
 	prefixDeliveries = "sandjet.deliveries."
 	prefixTimers     = "sandjet.timers.deliveries." // where deliveries wait for their next try
+	prefixCallTimers = "sandjet.timers.calls."      // where calls of an account that has thousands wait for their turn
 	prefixInbox      = "sandjet.inbox."             // what comes to _INBOX in a tenant's own account
 	prefixReply      = "sandjet.reply."             // where a tenant may have its inboxes on every server
 

@@ -4,6 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/sandjet/sandjet/schemas"
 )
@@ -16,12 +19,14 @@ type Topic[T schemas.Eventer] struct {
 	filter  func(s string) string // of a consumer, from what ConsumeOptions call Filter
 	encode  func(v T) ([]byte, error)
 	decode  func(subject string, headers Headers, data []byte) (T, error)
-	expect  func(v T) string // subjects that must be empty for v to be stored; empty: no condition
-	live    string           // where it is told live, all of it; empty: nowhere
-	once    bool             // publish under the event id as message id
-	timer   func(v T) string // where v waits until it is due; nil: it cannot
-	summary func(v T) string // what stays readable when a large payload is gone; nil: nothing
-	work    work             // what it is for
+	expect  func(v T) string                        // subjects that must be empty for v to be stored; empty: no condition
+	live    string                                  // where it is told live, all of it; empty: nowhere
+	once    bool                                    // publish under the event id as message id
+	timer   func(subject string) string             // where a message waits until it is handed out; nil: it cannot
+	of      func(filter, account string) string     // the part of a consumer's messages that is one account's; nil: each subject is one
+	due     func(h nats.Header, d []byte) time.Time // from when on a message is only to be ended; nil: never
+	summary func(v T) string                        // what stays readable when a large payload is gone; nil: nothing
+	work    work                                    // what it is for
 }
 
 // Raw is a message as an outside publisher sent it.
@@ -40,7 +45,9 @@ var (
 	// any provider, is a conflict; so it stays for 24 hours.
 	Calls = Topic[schemas.Call]{ //nolint:gochecknoglobals // a row of the table
 		stream: streamCalls, subject: callPlace, encode: encodeJSON[schemas.Call], decode: decodeCall, filter: callFilter, summary: summaryOf, work: workNew,
-		expect: func(c schemas.Call) string { return callSubject("*", c.Account, c.ID) },
+		expect: func(c schemas.Call) string { return callSubject("*", c.Account, c.ID) }, due: dueOfCall,
+		timer: func(subject string) string { return prefixCallTimers + strings.TrimPrefix(subject, prefixCalls) },
+		of:    func(s, account string) string { return prefixCalls + orAny(s) + "." + account + ".*" },
 	}
 	// Events are what happens on conversations. They are not consumed: read them with [Follow],
 	// [Page] or Replay with "<account>/<conversation>" as filter. A second publish of the same event
@@ -68,6 +75,7 @@ var (
 	Completions = Topic[schemas.Completion]{ //nolint:gochecknoglobals // a row of the table
 		stream: streamJobs, subject: completionPlace, encode: encodeJSON[schemas.Completion], decode: decodeCompletion,
 		filter: func(s string) string { return prefixJobs + orAny(s) + ".*" }, expect: func(c schemas.Completion) string { return completionSubject(c.Account, c.Job) },
+		of: func(_, account string) string { return prefixJobs + account + ".*" },
 	}
 	// Turns are the follow-ups for agents. Publishing one that is there is a conflict, for seven days.
 	// Filter: an account.
@@ -80,14 +88,14 @@ var (
 	Deliveries = Topic[schemas.Delivery]{ //nolint:gochecknoglobals // a row of the table
 		stream: streamDeliver, subject: deliveryPlace, encode: encodeJSON[schemas.Delivery], decode: decodeJSON[schemas.Delivery],
 		filter: func(s string) string { return prefixDeliveries + orAny(s) + ".*.*" }, expect: deliverySubject,
-		timer: func(d schemas.Delivery) string {
-			return prefixTimers + strings.TrimPrefix(deliverySubject(d), prefixDeliveries)
-		},
+		timer: func(subject string) string { return prefixTimers + strings.TrimPrefix(subject, prefixDeliveries) },
+		of:    func(s, account string) string { return prefixDeliveries + orAny(s) + "." + account + ".*" },
 	}
 	// Dead are the dead letters. Filter: the stream that they come from.
 	Dead = Topic[schemas.DeadLetter]{ //nolint:gochecknoglobals // a row of the table
 		stream: streamDead, subject: deadPlace, encode: encodeJSON[schemas.DeadLetter], decode: decodeJSON[schemas.DeadLetter], once: true,
 		filter: func(s string) string { return prefixDead + orAny(s) + ".*.*" },
+		of:     func(s, account string) string { return prefixDead + orAny(s) + "." + account + ".*" },
 	}
 )
 
@@ -99,6 +107,20 @@ func orAny(s string) string {
 }
 
 func callFilter(provider string) string { return prefixCalls + orAny(provider) + ".*.*" }
+
+// dueOfCall is the deadline of a call as it lies on the log; zero where that cannot be read.
+func dueOfCall(h nats.Header, data []byte) time.Time {
+	if s := h.Get(headerSummary); s != "" {
+		data = []byte(s)
+	}
+	var c struct {
+		Deadline time.Time `json:"deadline"`
+	}
+	if err := json.Unmarshal(data, &c); err != nil {
+		return time.Time{}
+	}
+	return c.Deadline
+}
 
 func callPlace(_ *Bus, c schemas.Call) (string, error) {
 	if !plain(c.Provider) || c.Provider == "auto" || c.Provider == parked {

@@ -41,7 +41,7 @@ const (
 )
 
 // topologyVersion grows with each change of the table below that an older process would undo.
-const topologyVersion = 4
+const topologyVersion = 5
 
 // Keys of a stream's metadata.
 const (
@@ -64,7 +64,8 @@ func streamRows(shards int) []jetstream.StreamConfig {
 			// so that sending a call again replaces it.
 			// What has its end is removed after a day, see ForgetCalls; what has none must not age out.
 			Name: streamCalls, Description: "Admitted calls. Each stays a day as the record of its id, and until it has its end.",
-			Subjects: []string{prefixCalls + "*.*.*"}, MaxAge: eventsLongest, MaxMsgsPerSubject: 1, AllowAtomicPublish: true, Duplicates: 2 * time.Minute,
+			Subjects: []string{prefixCalls + "*.*.*", prefixCallTimers + "*.*.*"}, MaxAge: eventsLongest, MaxMsgsPerSubject: 1,
+			AllowAtomicPublish: true, AllowMsgSchedules: true, Duplicates: 2 * time.Minute,
 		},
 		{
 			Name: streamCancels, Description: "Requests for the end of calls.",

@@ -2,6 +2,7 @@ package streams
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -176,6 +177,39 @@ func (t *turns[T]) next() (v T, done func(), ok bool) {
 	t.inHand++
 	t.list(l)
 	return first.value, sync.OnceFunc(func() { t.done(l) }), true
+}
+
+// pick takes those out that wait and for which out is true.
+func (t *turns[T]) pick(out func(v T) bool) (picked []T) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, l := range t.lanes {
+		kept := l.queue[:0]
+		for _, w := range l.queue {
+			if !out(w.value) {
+				kept = append(kept, w)
+				continue
+			}
+			picked = append(picked, w.value)
+			l.bytes, t.bytes, t.waiting = l.bytes-w.size, t.bytes-w.size, t.waiting-1
+		}
+		clear(l.queue[len(kept):])
+		if l.queue = kept; len(kept) == 0 {
+			t.strike(l)
+		}
+	}
+	return picked
+}
+
+// strike takes a lane off in which nothing waits any more.
+func (t *turns[T]) strike(l *lane[T]) {
+	if l.listed {
+		l.listed = false
+		t.ready = slices.DeleteFunc(t.ready, func(other *lane[T]) bool { return other == l })
+	}
+	if l.inHand == 0 && t.lanes[l.account] == l {
+		delete(t.lanes, l.account)
+	}
 }
 
 func (t *turns[T]) done(l *lane[T]) {

@@ -57,7 +57,7 @@ func (c *Closer) run(ctx context.Context) error {
 	parts.Go(func() { c.lease.keep(around, func() {}) })
 	parts.Go(func() { c.sweep(around) })
 	parts.Go(func() { c.endCancelled(around) })
-	o := streams.ConsumeOptions{Name: "closer", Filter: "CALLS", Slots: 16, MaxAttempts: maxAttempts}
+	o := streams.ConsumeOptions{Name: "closer", Filter: "CALLS", Slots: 16, MaxAttempts: maxAttempts, Turns: true, MaxPending: streams.ManyPending}
 	if err := streams.Dead.Consume(ctx, c.Bus, o, c.handle); err != nil {
 		return fmt.Errorf("closer: %w", err)
 	}

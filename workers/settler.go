@@ -22,6 +22,7 @@ const (
 	settlerAckWait = 10 * time.Second
 	settlerGrace   = 5 * time.Second
 	recordAttempts = 5 // until a job without a record is believed to have none
+	recordAwaited  = 10 * time.Second
 
 	// What the record of a job keeps of its end, so that it fits its bucket: JSON may write one byte as six.
 	maxKeptLogs   = 48 << 10 // bytes of JSON
@@ -85,7 +86,7 @@ func settleStages() []settleStage {
 func (s *Settler) Run(ctx context.Context) error {
 	x := s.begin()
 	err := streams.Completions.Consume(ctx, s.Bus, streams.ConsumeOptions{
-		Name: "settler", Slots: cmp.Or(s.Slots, DefaultSettlerSlots), Grace: settlerGrace, AckWait: settlerAckWait, MaxAttempts: maxAttempts,
+		Name: "settler", Slots: cmp.Or(s.Slots, DefaultSettlerSlots), Grace: settlerGrace, AckWait: settlerAckWait, MaxAttempts: maxAttempts, Turns: true, MaxPending: streams.ManyPending,
 	}, x.handle)
 	if err != nil {
 		return fmt.Errorf("settler: %w", err)
@@ -125,7 +126,7 @@ func (x *settling) handle(ctx context.Context, d streams.Delivery[schemas.Comple
 		return err
 	}
 	j, seen, err := x.final(ctx, fit(d.Value))
-	if errors.Is(err, schemas.ErrNotFound) && d.Attempt < recordAttempts {
+	if errors.Is(err, schemas.ErrNotFound) && (d.Attempt < recordAttempts || x.bus.Now().Sub(d.Published) < recordAwaited) { // waiting for its turn counts as an attempt
 		return streams.RetryAfter(again, err) // a replica that is behind may not know it yet
 	}
 	if err != nil {

@@ -142,7 +142,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer s.boxes.disownAll(around) // before the lease ends
 	s.Log.Info("worker takes calls", "slots", s.Slots)
 	err := streams.Calls.Consume(ctx, s.Bus, streams.ConsumeOptions{
-		Name: "w-" + s.Name, Filter: s.Name, Slots: s.Slots, Grace: s.Grace, MaxAttempts: maxAttempts,
+		Name: "w-" + s.Name, Filter: s.Name, Slots: s.Slots, Grace: s.Grace, MaxAttempts: maxAttempts, Turns: true, MaxPending: streams.ManyPending,
 	}, s.handle)
 	if err != nil {
 		return fmt.Errorf("worker of %s: %w", s.Name, err)

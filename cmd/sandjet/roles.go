@@ -195,7 +195,7 @@ type workerFlags struct {
 	Provider        string        `placeholder:"NAME" default:"local" enum:"local" group:"Worker" help:"What gives sandboxes: local (namespaces of this host)."`
 	AllowUnisolated bool          `group:"Security" help:"Run commands without a full sandbox where this host cannot make one: kept by landlock and seccomp if possible, else able to do what this user can."`
 	Slots           int           `placeholder:"N" default:"16" group:"Worker" help:"Calls that a worker has in hand at most."`
-	AccountCap      int           `placeholder:"N" default:"0" group:"Worker" help:"Calls of one account that run at the same time, in all workers with the same --redis-url; 0 means as many as there are slots. Set it where accounts share workers: half of --slots, or less."`
+	AccountCap      int           `placeholder:"N" default:"0" group:"Worker" help:"Calls of one account that run at the same time, in all workers with the same --redis-url; 0 means as many as there are slots. Accounts take turns without it; below --slots it keeps some free for others also while one account is alone."`
 	Pool            int           `placeholder:"N" default:"2" group:"Worker" help:"Boxes that are made in advance, so that a call need not wait for one; 0 makes none."`
 	Box             string        `placeholder:"FILE" group:"Worker" help:"Program sandjet-box, which starts boxes. Default: the one beside this program, else this program."`
 	SandboxJobs     int           `placeholder:"N" default:"10" group:"Worker" help:"Background jobs that run in one sandbox at the same time, where its record does not say."`

@@ -1,0 +1,179 @@
+package streams
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// Headers of a message that was put aside to wait for its turn, and has come again.
+const (
+	headerAside = "Sandjet-Aside" // how often it was handed out until then
+	headerFirst = "Sandjet-First" // its first place on the log
+)
+
+// first is the first place of a message on the log, or the one that it has.
+func (m *message) first() uint64 {
+	seq, err := strconv.ParseUint(m.Header.Get(headerFirst), 10, 64)
+	if own := m.meta.Sequence.Stream; err != nil || seq == 0 || seq > own || m.Header.Get(headerScheduler) == "" {
+		return own
+	}
+	return seq
+}
+
+// headerScheduler is what the server sets when it hands out what was put aside, and nobody else may.
+const headerScheduler = "Nats-Scheduler"
+
+// attempt counts the deliveries of a message, those before it was put aside too.
+func (m *message) attempt() int {
+	const most = 1 << 30
+	before, err := strconv.Atoi(m.Header.Get(headerAside))
+	if err != nil || before < 0 || before > most || m.Header.Get(headerScheduler) == "" {
+		before = 0
+	}
+	return before + int(min(m.meta.NumDelivered, most))
+}
+
+// cameAs is what a delivery is to those who count what was handed back.
+func (m *message) cameAs() cameAs {
+	switch {
+	case m.meta.NumDelivered > 1:
+		return cameBack
+	case m.attempt() > 1:
+		return cameFromAside
+	}
+	return cameNew
+}
+
+// putAside stores a message to be handed out anew at a time; after that it can be acknowledged. Who dies between
+// the two has it handed out twice, which is marked.
+func (t Topic[T]) putAside(ctx context.Context, b *Bus, m *message, at time.Time) error {
+	next := nats.NewMsg(t.timer(m.Subject))
+	next.Data, next.Header = m.Data, clean(m.Header)
+	next.Header.Set(headerAside, strconv.Itoa(m.attempt()))
+	next.Header.Set(headerFirst, strconv.FormatUint(m.first(), 10))
+	if err := b.room.take(ctx, workGoing, sizeOfMessage(next.Subject, next.Data)); err != nil {
+		return err // what waits in hand takes no room
+	}
+	return b.schedule(ctx, next, m.Subject, at)
+}
+
+// schedule stores a message that the server writes to a subject of the same stream at a time.
+func (b *Bus) schedule(ctx context.Context, m *nats.Msg, subject string, at time.Time) error {
+	m.Header.Set(jetstream.ScheduleHeader, "@at "+at.UTC().Format(time.RFC3339Nano)) // the client's own option cuts off what is not a whole second
+	_, err := b.storeOne(ctx, m, jetstream.WithScheduleTarget(subject))
+	return err
+}
+
+// takeTurn has a message wait for its account's turn, or hands it back. It does not block.
+func (c *consuming[T]) takeTurn(m *message, hold *hold) {
+	c.inHand.Add(1)
+	done := func() {
+		c.bus.beats.drop(hold)
+		c.free.give(1)
+		c.inHand.Done()
+	}
+	t := &turn{account: accountOf(m.Subject), seq: m.first()}
+	if c.topic.due != nil && c.fair.careful() {
+		t.due = c.topic.due(m.Header, m.Data)
+	}
+	t.begin = func() {
+		defer done()
+		defer func() { c.fair.release(t, time.Now()) }()
+		c.settle(m, t, c.attend(m, hold))
+	}
+	t.drop = func() {
+		defer done()
+		defer func() { c.fair.release(t, time.Now()) }()
+		c.bus.beats.drop(hold)
+		c.tell(m, putBack{})
+	}
+	back, ok := c.fair.take(t, m.Size(), m.cameAs(), time.Now())
+	switch {
+	case ok:
+	case back.aside: // the log has to confirm it
+		c.pool.Go(func() {
+			defer done()
+			c.tell(m, back)
+		})
+	default:
+		defer done()
+		c.bus.beats.drop(hold) // a sign of life would count as the time that it stays away
+		c.tell(m, back)
+	}
+}
+
+// tell hands a message back for which there was no turn.
+func (c *consuming[T]) tell(m *message, back putBack) {
+	if err := c.comeAgain(m, back); err != nil {
+		c.bus.log.Debug("message not handed back: it comes again by itself", "error", err)
+	}
+}
+
+// handBack hands a message back as its handler wants.
+func (c *consuming[T]) handBack(m *message, t *turn, after time.Duration) error {
+	if t == nil || c.hard.Err() != nil {
+		return m.nak(after)
+	}
+	return c.comeAgain(m, c.fair.noteBack(t, after))
+}
+
+// comeAgain has a message come again.
+func (c *consuming[T]) comeAgain(m *message, back putBack) error {
+	if !back.aside {
+		return m.nak(back.after)
+	}
+	if err := c.topic.putAside(c.hard, c.bus, m, c.bus.Now().Add(back.after)); err != nil {
+		c.bus.log.Debug("message not put aside: it waits in hand", "error", err)
+		return m.nak(min(back.after, backMost))
+	}
+	return m.ack()
+}
+
+// lookAtQueue asks the log whether messages of others than one account were never handed out.
+func (c *consuming[T]) lookAtQueue(ctx context.Context, big schemas.AccountID) (queueLook, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestWithin)
+	defer cancel()
+	consumer, err := c.bus.jsBulk.Consumer(ctx, c.topic.stream, c.options.Name)
+	if err != nil {
+		return queueLook{}, coded("look at the queue "+c.options.Name, err)
+	}
+	info := consumer.CachedInfo()
+	q := queueLook{crowded: info.NumAckPending > c.options.mostPending()/2}
+	switch {
+	case info.NumPending == 0:
+		return q, nil
+	case c.topic.of == nil: // what is done is removed: each subject that is left is an account
+		n, err := c.bus.subjectsOf(ctx, c.topic.stream)
+		q.others = n > 1
+		return q, err
+	}
+	own := uint64(0)
+	first, err := c.bus.getOne(ctx, c.topic.stream, getRequest{Seq: info.Delivered.Stream + 1, Next: c.topic.of(c.options.Filter, orNone(big)), Batch: 1})
+	switch {
+	case errors.Is(err, schemas.ErrNotFound):
+	case err != nil:
+		return q, err
+	default:
+		if own, err = first.andBehind(); err != nil {
+			return q, err
+		}
+	}
+	q.others = info.NumPending > own
+	return q, nil
+}
+
+// subjectsOf is how many subjects of a stream have messages.
+func (b *Bus) subjectsOf(ctx context.Context, stream string) (uint64, error) {
+	s, err := b.jsBulk.Stream(ctx, stream)
+	if err != nil {
+		return 0, coded("look at the stream "+stream, err)
+	}
+	return s.CachedInfo().State.NumSubjects, nil
+}

@@ -1,0 +1,88 @@
+package streams_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sandjet/sandjet/internal/natstest"
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+// TestTensOfThousandsOfOneAccountLeaveOthersTheirTurn: in virtual time, one account has 30,000 calls waiting, more than
+// a consumer used to hand back, when another account's call comes. It is begun after as many as were in hand, and
+// everything ends once.
+func TestTensOfThousandsOfOneAccountLeaveOthersTheirTurn(t *testing.T) {
+	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+		const flood, slots, each = 30_000, 16, 100 * time.Millisecond
+		calls := make([]schemas.Call, flood)
+		publish := func(account schemas.AccountID, id string) {
+			c := callOf(id)
+			c.Account, c.Deadline = account, time.Now().Add(20*time.Hour)
+			ok(t, streams.Calls.Publish(t.Context(), b, c))
+		}
+		var writers sync.WaitGroup
+		for part := range 16 {
+			writers.Go(func() {
+				for i := part; i < len(calls); i += 16 {
+					publish(account, fmt.Sprint("flood_", i))
+				}
+			})
+		}
+		writers.Wait()
+		var mu sync.Mutex
+		begun, done, before := 0, map[string]int{}, map[string]int{}
+		stop := consume(t, b, streams.Calls, streams.ConsumeOptions{Name: "w-p", Filter: callOf("x").Provider, Slots: slots, Turns: true, MaxAttempts: 1 << 20, MaxPending: 100_000},
+			func(ctx context.Context, d streams.Delivery[schemas.Call]) error {
+				mu.Lock()
+				begun++
+				if d.Account == otherAccount {
+					before[string(d.Value.ID)] = begun
+				}
+				mu.Unlock()
+				time.Sleep(each)
+				mu.Lock()
+				done[string(d.Account)+"."+string(d.Value.ID)]++
+				mu.Unlock()
+				return nil
+			})
+		count := func() int {
+			mu.Lock()
+			defer mu.Unlock()
+			return begun
+		}
+		for n := range 20 { // as it goes on
+			at := count()
+			id := fmt.Sprint("other_", n)
+			publish(otherAccount, id)
+			time.Sleep(5 * time.Second)
+			mu.Lock()
+			if behind := before[id] - at; before[id] == 0 || behind > 10*slots {
+				t.Errorf("%s was begun behind %d of the other account's calls that had not begun; want no more than %d", id, behind, 10*slots)
+			}
+			mu.Unlock()
+		}
+		begin := time.Now()
+		for count() < flood+20 && time.Since(begin) < 10*time.Hour {
+			time.Sleep(time.Second)
+		}
+		time.Sleep(time.Minute)
+		stop()
+		if len(done) != flood+20 {
+			t.Errorf("%d calls ended; want %d", len(done), flood+20)
+		}
+		for id, n := range done {
+			if n != 1 {
+				t.Errorf("%s was handled %d times", id, n)
+			}
+		}
+		if took, ideal := time.Since(begin), flood*each/slots; took > 3*ideal {
+			t.Errorf("all of it took %s; want no more than three times %s", took, ideal)
+		} else {
+			t.Logf("all of it took %s; without a pause %s", took, ideal)
+		}
+	})
+}

@@ -1,0 +1,275 @@
+package streams
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// TestTurnsByChance: whatever comes, is done and is taken out in whatever order, no more is in hand than there are
+// slots, nobody begins above his share, nobody who may begin is passed over by another twice, and every place comes back.
+func TestTurnsByChance(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(200) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		m := &turnsModel{turns: newTurns[string](Shares{Slots: 1 + r.IntN(12), Waiting: 1 + r.IntN(20)}), of: map[schemas.AccountID]int{}, queued: map[schemas.AccountID][]string{}, passed: map[schemas.AccountID]map[schemas.AccountID]int{}}
+		for range 600 {
+			if err := m.step(r); err != nil {
+				t.Fatalf("seed %d: %v", seed, err)
+			}
+		}
+		if err := m.end(); err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+	}
+}
+
+type turnsModel struct {
+	turns  *turns[string]
+	n      int
+	queued map[schemas.AccountID][]string
+	of     map[schemas.AccountID]int // in hand
+	open   []func()
+	passed map[schemas.AccountID]map[schemas.AccountID]int // who began since somebody could have
+}
+
+func (m *turnsModel) step(r *rand.Rand) error {
+	a := schemas.AccountID(fmt.Sprint("acct_", r.IntN(5)))
+	switch r.IntN(8) {
+	case 0, 1, 2:
+		m.n++
+		v := fmt.Sprint(a, ".", m.n)
+		if err := m.turns.offer(a, r.IntN(100), v, time.Now()); err == nil {
+			m.queued[a] = append(m.queued[a], v)
+		}
+	case 3, 4:
+		return m.next()
+	case 5, 6:
+		if len(m.open) > 0 {
+			i := r.IntN(len(m.open))
+			m.open[i]()
+			m.open[i]() // twice is once
+			m.open = append(m.open[:i], m.open[i+1:]...)
+		}
+	case 7:
+		if r.IntN(2) == 0 {
+			m.turns.narrow(r.IntN(2) == 0)
+			clear(m.passed)
+			break
+		}
+		for _, v := range m.turns.pick(func(v string) bool { return r.IntN(4) == 0 }) {
+			if a, _ := m.unqueue(v); len(m.queued[a]) == 0 { // its place among the others is gone
+				delete(m.passed, a)
+			}
+		}
+	}
+	return m.check()
+}
+
+func (m *turnsModel) unqueue(v string) (a schemas.AccountID, first bool) {
+	for a, q := range m.queued {
+		for i := range q {
+			if q[i] == v {
+				m.queued[a] = append(q[:i:i], q[i+1:]...)
+				return a, i == 0
+			}
+		}
+	}
+	return "", false
+}
+
+func (m *turnsModel) next() error {
+	v, done, ok := m.turns.next()
+	all := 0
+	for _, n := range m.of {
+		all += n
+	}
+	if !ok {
+		for a, q := range m.queued {
+			if len(q) > 0 && all < m.turns.shares.Slots && m.of[a] < m.turns.share {
+				return fmt.Errorf("%s has something waiting and room, and does not begin", a)
+			}
+		}
+		return nil
+	}
+	a, first := m.unqueue(v)
+	if !first {
+		return fmt.Errorf("%q begins, and is not the first of its account that waits", v)
+	}
+	if m.of[a]++; m.of[a] > m.turns.share || all+1 > m.turns.shares.Slots {
+		return fmt.Errorf("%s has %d in hand of %d, all have %d of %d", a, m.of[a], m.turns.share, all+1, m.turns.shares.Slots)
+	}
+	for other, q := range m.queued {
+		if other == a || len(q) == 0 || m.of[other] >= m.turns.share {
+			delete(m.passed, other)
+			continue
+		}
+		if m.passed[other] == nil {
+			m.passed[other] = map[schemas.AccountID]int{}
+		}
+		if m.passed[other][a]++; m.passed[other][a] > 2 { // once behind what was listed before, once more after a share was widened
+			return fmt.Errorf("%s began %d times while %s could have", a, m.passed[other][a], other)
+		}
+	}
+	once := sync.OnceFunc(func() { m.of[a]-- })
+	m.open = append(m.open, func() { done(); once() })
+	return nil
+}
+
+// check compares the sums.
+func (m *turnsModel) check() error {
+	waiting, bytes, inHand := 0, 0, 0
+	for a, l := range m.turns.lanes {
+		if l.inHand == 0 && len(l.queue) == 0 {
+			return fmt.Errorf("%s has nothing and is remembered", a)
+		}
+		waiting, inHand = waiting+len(l.queue), inHand+l.inHand
+		for _, w := range l.queue {
+			bytes += w.size
+		}
+		if len(l.queue) != len(m.queued[a]) || l.inHand != m.of[a] {
+			return fmt.Errorf("%s has %d waiting and %d in hand; want %d and %d", a, len(l.queue), l.inHand, len(m.queued[a]), m.of[a])
+		}
+	}
+	if waiting != m.turns.waiting || bytes != m.turns.bytes || inHand != m.turns.inHand {
+		return fmt.Errorf("the sums are %d, %d, %d; want %d, %d, %d", m.turns.waiting, m.turns.bytes, m.turns.inHand, waiting, bytes, inHand)
+	}
+	return nil
+}
+
+// end lets everything begin and end.
+func (m *turnsModel) end() error {
+	m.turns.narrow(false)
+	clear(m.passed)
+	for {
+		before := len(m.open)
+		if err := m.next(); err != nil {
+			return err
+		}
+		if len(m.open) > before {
+			continue
+		}
+		for _, f := range m.open {
+			f()
+		}
+		if m.open = nil; before == 0 {
+			break
+		}
+	}
+	if err := m.check(); err != nil {
+		return err
+	}
+	if len(m.turns.lanes) > 0 || m.turns.waiting > 0 {
+		return fmt.Errorf("%d accounts and %d requests are left", len(m.turns.lanes), m.turns.waiting)
+	}
+	return nil
+}
+
+// FuzzDueOfCall: whatever lies on the log, a deadline is found where there is one.
+func FuzzDueOfCall(f *testing.F) {
+	for _, s := range []string{`{"deadline":"2026-11-22T12:00:00Z"}`, `{}`, `[`, `{"deadline":1}`} {
+		f.Add(s, "")
+		f.Add("", s)
+	}
+	f.Fuzz(func(t *testing.T, data, summary string) {
+		h := nats.Header{}
+		if summary != "" {
+			h.Set(headerSummary, summary)
+		}
+		due := dueOfCall(h, []byte(data))
+		if c, err := schemas.DecodeCall([]byte(data)); err == nil && summary == "" && !due.Equal(c.Deadline) {
+			t.Errorf("due %s, the call says %s", due, c.Deadline)
+		}
+	})
+}
+
+// TestFairnessByChance: whatever comes, ends, goes back and is overdue, an account that shares with others has no more
+// than its share here, what goes back comes again within a bound and by its end, and all places come back.
+func TestFairnessByChance(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(200) {
+		r := rand.New(rand.NewPCG(seed, 2))
+		now := time.Now()
+		f := newFairness(1+r.IntN(20), func() time.Time { return now }, func(f func()) { f() })
+		f.aside = r.IntN(2) == 0
+		free := f.free.n
+		var running []*turn
+		start := func() {
+			for {
+				v, done, ok := f.turns.next()
+				if !ok {
+					return
+				}
+				f.mu.Lock()
+				f.accounts[v.account].waiting--
+				v.inHand = true
+				f.mu.Unlock()
+				v.drop = done
+				running = append(running, v)
+			}
+		}
+		for range 500 {
+			now = now.Add(rand.N(50 * time.Millisecond))
+			switch r.IntN(6) {
+			case 0, 1, 2:
+				v := &turn{account: schemas.AccountID(fmt.Sprint("acct_", r.IntN(4))), seq: 1 + r.Uint64N(1000), begin: func() {}}
+				if r.IntN(3) == 0 {
+					v.due = now.Add(time.Duration(1+r.IntN(1000)) * time.Millisecond)
+				}
+				before, all := 0, f.held
+				if a := f.accounts[v.account]; a != nil {
+					before = a.held
+				}
+				back, ok := f.take(v, 100, cameAs(r.IntN(3)), now)
+				if ok && !f.overdue(v) && f.contested && all >= f.slots && before >= f.most() {
+					t.Fatalf("seed %d: an account has %d here and may have %d", seed, before+1, f.most())
+				}
+				if most := asideMost; !ok && (back.after > most || back.aside && !f.aside || !v.due.IsZero() && back.after > v.due.Sub(now)) {
+					t.Fatalf("seed %d: it goes back for %v", seed, back)
+				}
+			case 3, 4:
+				if start(); len(running) > 0 {
+					i := r.IntN(len(running))
+					v := running[i]
+					running = append(running[:i], running[i+1:]...)
+					if r.IntN(3) == 0 {
+						if back := f.noteBack(v, time.Duration(r.IntN(20))*time.Second); back.after > asideMost {
+							t.Fatalf("seed %d: its handler wants it back, and it stays away for %v", seed, back)
+						}
+					}
+					v.drop()
+					f.release(v, now)
+				}
+			case 5:
+				others, crowded := r.IntN(2) == 0, r.IntN(4) == 0
+				f.look(now, func(schemas.AccountID) (queueLook, error) { return queueLook{others, crowded}, nil })
+			}
+			held := 0
+			for _, a := range f.accounts {
+				if held += a.held; a.waiting < 0 || a.back < 0 || a.aside < 0 || a.waiting > a.held {
+					t.Fatalf("seed %d: an account has %+v", seed, *a)
+				}
+			}
+			if held != f.held || f.contested && f.free.n != free+f.ahead || !f.contested && f.free.n != free {
+				t.Fatalf("seed %d: %d are here, counted %d; %d places of %d", seed, held, f.held, f.free.n, free)
+			}
+		}
+		for start(); len(running) > 0; start() {
+			running[0].drop()
+			f.release(running[0], now)
+			running = running[1:]
+		}
+		now = now.Add(time.Hour)
+		f.look(now, func(schemas.AccountID) (queueLook, error) { return queueLook{}, nil })
+		f.look(now.Add(time.Minute), func(schemas.AccountID) (queueLook, error) { return queueLook{}, nil })
+		if f.held != 0 || f.contested || f.free.n != free || len(f.accounts) != 0 {
+			t.Fatalf("seed %d: at the end %d are here, %d places of %d, %d accounts", seed, f.held, f.free.n, free, len(f.accounts))
+		}
+	}
+}

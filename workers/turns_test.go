@@ -1,0 +1,80 @@
+package workers
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// TestOneAccountsCallsLeaveOthersTheirTurn: without any cap, an account has hundreds of long calls waiting. Another's call
+// is run when the next place is free; what is cancelled and what is overdue ends at its time although no place comes; a
+// worker that is replaced loses nothing; and everything ends once.
+func TestOneAccountsCallsLeaveOthersTheirTurn(t *testing.T) {
+	const flood, slots, each = 300, 4, time.Minute
+	inWorld(t, func(t *testing.T, w *world) {
+		var mu sync.Mutex
+		runs := map[string]int{}
+		p := &fake{run: func(ctx context.Context, cmd providers.Command) (providers.Result, error) {
+			mu.Lock()
+			runs[string(cmd.Spec.Account)]++
+			mu.Unlock()
+			return sleeper(each)(ctx, cmd)
+		}}
+		long := func(c *schemas.Call) {
+			c.Timeout, c.Deadline = schemas.Duration(5*time.Minute), time.Now().Add(20*time.Hour)
+		}
+		count := func() int {
+			mu.Lock()
+			defer mu.Unlock()
+			return runs[string(testAccount)]
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		closer, closed := &Closer{Bus: w.open(), Log: slog.New(slog.DiscardHandler)}, make(chan error, 1)
+		go func() { closed <- closer.Run(ctx) }()
+		first := w.employ(p, func(wk *Worker) { wk.Slots, wk.Grace = slots, 2*each })
+		var calls []schemas.Call
+		for n := range flood {
+			calls = append(calls, w.publish(w.call(fmt.Sprint("flood_", n), schemas.ToolBash, long)))
+		}
+		due := w.publish(w.call("call_due", schemas.ToolBash, func(c *schemas.Call) { c.Deadline = time.Now().Add(3 * each) }))
+		unwanted := w.publish(w.call("call_unwanted", schemas.ToolBash, long))
+		time.Sleep(each / 2)
+		for n := range 3 {
+			before := count()
+			other := w.publish(w.call(fmt.Sprint("call_other_", n), schemas.ToolBash, long, func(c *schemas.Call) { c.Account = "acct_2" }))
+			w.untilStarted(other)
+			if behind := count() - before; behind > slots {
+				t.Errorf("%s was run behind %d others that waited before it; want no more than %d", other.ID, behind, slots)
+			}
+		}
+		w.cancel(unwanted)
+		w.want(unwanted, schemas.Cancelled)
+		w.want(due, schemas.Expired)
+		if late := time.Since(due.Deadline); late > 3*time.Minute {
+			t.Errorf("what was overdue ended %s after its deadline", late)
+		}
+		first.retire()
+		w.employ(p, func(wk *Worker) { wk.Slots = slots })
+		for range 20 {
+			if time.Sleep(10 * each); count() == flood {
+				break
+			}
+		}
+		for _, c := range calls {
+			w.want(c, schemas.Completed)
+		}
+		if n := count(); n != flood {
+			t.Errorf("%d runs of %d calls", n, flood)
+		}
+		stop()
+		if err := <-closed; err != nil {
+			t.Error(err)
+		}
+	})
+}
