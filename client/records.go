@@ -62,6 +62,13 @@ func (c *Client) RotateAccount(ctx context.Context, a schemas.AccountID, overlap
 	return out.Secret, err
 }
 
+// Usage is what an account keeps on the log, and the most that it may. Codes: not_found, unavailable.
+func (c *Client) Usage(ctx context.Context, a schemas.AccountID) (schemas.Usage, error) {
+	var out schemas.Usage
+	err := c.ask(ctx, http.MethodGet, accountPath(a)+"/usage", nil, &out)
+	return out, err
+}
+
 // RemoveAccount removes an account with all its records, and counts them. Codes: not_found, also when an
 // earlier try of this very call removed it; conflict.
 func (c *Client) RemoveAccount(ctx context.Context, a schemas.AccountID) (schemas.RemovedRecords, error) {

@@ -224,6 +224,19 @@ func (g *Gateway) getAccount(w http.ResponseWriter, r *http.Request, accounts Ac
 	return nil
 }
 
+// getUsage shows what an account keeps on the log, and its quotas.
+func (g *Gateway) getUsage(w http.ResponseWriter, r *http.Request, _ Accounts, a schemas.AccountID) error {
+	if _, err := parseQuery(r.URL.RawQuery); err != nil {
+		return err
+	}
+	u, err := g.Bus.Usage(r.Context(), a)
+	if err != nil {
+		return err //nolint:wrapcheck // it is coded already
+	}
+	writeJSON(w, http.StatusOK, u)
+	return nil
+}
+
 // patchAccount changes an account's name and description.
 func (g *Gateway) patchAccount(w http.ResponseWriter, r *http.Request, accounts Accounts, a schemas.AccountID) error {
 	revision, err := ifMatch(r.Header)

@@ -35,7 +35,7 @@ func (g *Gateway) postEvent(w http.ResponseWriter, r *http.Request, a schemas.Ac
 	if err != nil {
 		return err //nolint:wrapcheck // it is coded already
 	}
-	if err := g.Bus.Room(r.Context(), len(body)); err != nil {
+	if err := g.Bus.RoomFor(r.Context(), a, len(body)); err != nil {
 		return err //nolint:wrapcheck // it is coded already
 	}
 	e := appendedEvent(a, conv, in, g.Bus.Now())

@@ -57,6 +57,7 @@ func (g *Gateway) routes() []route {
 		{http.MethodGet, "/accounts/{account}", own(g.getAccount)},
 		{http.MethodPatch, "/accounts/{account}", own(g.patchAccount)},
 		{http.MethodDelete, "/accounts/{account}", own(g.deleteAccount)},
+		{http.MethodGet, "/accounts/{account}/usage", own(g.getUsage)},
 		{http.MethodPost, "/accounts/{account}/rotate-secret", own(g.postRotateSecret)},
 		{http.MethodPost, "/accounts/{account}/nats-credentials", own(g.postNATSCredential)},
 		{http.MethodGet, "/accounts/{account}/agents/{id}/tools", own(g.getAgentTools)},

@@ -47,6 +47,7 @@ func doors() map[string]door {
 		"POST /v1/approvals/{id}":                    {kind: "approval", body: `{"approved":true}`},
 		"GET /v1/conversations/{id}/events":          {kind: "conversation", alike: true},
 		"POST /v1/conversations/{id}/events":         {open: "a conversation is the account's own; that nothing gets through is tried below"},
+		"GET /accounts/{account}/usage":              {named: true, list: true},
 		"GET /v1/tools":                              {open: "definitions for everybody"},
 		"GET /v1/ws":                                 {open: "a socket acts as its key's account; attaching is tried below"},
 		"POST /v1/attach-tokens":                     {open: "it makes a token of the account's own, for conversations of its own"},

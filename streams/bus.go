@@ -41,6 +41,8 @@ type Options struct {
 	// GroupCommit writes calls that are admitted at the same time together. It pays where the server
 	// syncs every write; on for an embedded server of durability always.
 	GroupCommit bool
+	// Quotas hold accounts to what they may keep. Nil: this process holds nobody, but counts.
+	Quotas *Quotas
 	// LogClock stands in for what the log says of its time. Nil: the log is asked. With it the clock of a test is that
 	// of a host whose clock is wrong.
 	LogClock func() time.Time
@@ -87,6 +89,7 @@ type Bus struct {
 
 	trouble trouble
 	room    *room
+	meter   *meter
 	faults  faults
 	drops   changed         // told when the connection of live events was made anew
 	slow    sync.Map        // what to do when a subscription to live events fell behind: func() by *nats.Subscription
@@ -117,7 +120,7 @@ func Open(ctx context.Context, o Options) (*Bus, error) {
 	b.ctx, b.stop = context.WithCancel(context.WithoutCancel(ctx))
 	b.beats = newBeats(b)
 	b.clock = newTimekeeper()
-	b.room = newRoom(b.lookAtRoom)
+	b.room, b.meter = newRoom(b.lookAtRoom), newMeter(b)
 	b.tail = coreTail{bus: b}
 	if o.GroupCommit || o.Server != nil && o.Server.options.Durability == DurabilityAlways {
 		b.calls = &group{bus: b}
@@ -144,6 +147,8 @@ func Open(ctx context.Context, o Options) (*Bus, error) {
 		o.Server.bus.Store(b)
 	}
 	b.parts.Go(func() { b.room.run(b.ctx) })
+	b.parts.Go(func() { b.meter.run(b.ctx) })
+	b.parts.Go(func() { b.meter.runCounts(b.ctx) })
 	b.parts.Go(func() { b.beats.run(b.ctx) })
 	b.parts.Go(func() { b.revive(b.ctx) })
 	b.parts.Go(func() { b.followTime(b.ctx) })
@@ -349,6 +354,9 @@ func (b *Bus) Close(ctx context.Context) error {
 	case <-b.js.PublishAsyncComplete():
 	case <-ctx.Done():
 		errs = append(errs, fmt.Errorf("close the log: events are still unconfirmed: %w", ctx.Err()))
+	}
+	if b.publish.IsConnected() {
+		b.meter.flush(ctx)
 	}
 	for _, c := range []*nats.Conn{b.work, b.publish, b.live, b.bulk} {
 		if c.IsConnected() {

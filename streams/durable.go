@@ -54,7 +54,7 @@ func (d Durable) Append(ctx context.Context, a schemas.AccountID, id, writer str
 		return 0, schemas.Invalidf("stream", "account, id and writer must be plain words")
 	}
 	subject := durableSubject(a, id, writer)
-	if err := d.bus.room.take(ctx, workNew, sizeOfMessage(subject, data)+int64(len(state))); err != nil {
+	if err := d.bus.admit(ctx, workNew, subject, sizeOfMessage(subject, data)+int64(len(state))); err != nil {
 		return 0, err
 	}
 	m := nats.NewMsg(subject)

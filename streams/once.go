@@ -63,6 +63,9 @@ func (b *Bus) storeEvent(ctx context.Context, conn *nats.Conn, js jetstream.JetS
 	if err != nil {
 		return Stored{}, coded("publish", err)
 	}
+	if !ack.Duplicate {
+		b.meter.wrote(m.Subject, sizeOfMessage(m.Subject, m.Data))
+	}
 	return Stored{Cursor: schemas.Cursor{Seq: ack.Sequence}, Duplicate: ack.Duplicate}, nil
 }
 

@@ -69,10 +69,12 @@ func (b *Bus) offload(ctx context.Context, stream string, m *nats.Msg) error {
 	if err != nil {
 		return err
 	}
-	name := schemas.NewID("p_")
+	account, _ := usageOf(m.Subject)
+	name := orNone(account) + "." + schemas.NewID("p_") // so that it can be counted
 	if _, err := store.Put(ctx, jetstream.ObjectMeta{Name: name}, bytes.NewReader(m.Data)); err != nil {
 		return coded("store a large payload", err)
 	}
+	b.meter.wrote(m.Subject, int64(len(m.Data)))
 	m.Header.Set(headerPayload, bucket+"/"+name)
 	m.Data = nil
 	return nil

@@ -60,6 +60,9 @@ func (b *Bus) storeOne(ctx context.Context, m *nats.Msg, o ...jetstream.PublishO
 		return Stored{}, coded("publish", err)
 	}
 	b.trouble.wrote(m.Subject)
+	if !ack.Duplicate {
+		b.meter.wrote(m.Subject, sizeOfMessage(m.Subject, m.Data))
+	}
 	return Stored{Cursor: schemas.Cursor{Seq: ack.Sequence}, Duplicate: ack.Duplicate}, nil
 }
 
@@ -95,6 +98,7 @@ func (t Topic[T]) PublishAsync(ctx context.Context, b *Bus, v T) (Future, error)
 	if err != nil {
 		return Future{}, coded("publish", err)
 	}
+	b.meter.wrote(m.Subject, sizeOfMessage(m.Subject, m.Data))
 	return Future{f, &b.trouble}, nil
 }
 
@@ -108,7 +112,7 @@ func (t Topic[T]) message(ctx context.Context, b *Bus, v T) (*nats.Msg, []jetstr
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := b.room.take(ctx, t.work, sizeOfMessage(subject, data)); err != nil {
+	if err := b.admit(ctx, t.work, subject, sizeOfMessage(subject, data)); err != nil {
 		return nil, nil, err
 	}
 	m := nats.NewMsg(subject)

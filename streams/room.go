@@ -63,6 +63,13 @@ type room struct {
 	at    time.Time
 }
 
+// limit is the most bytes that the log may keep; 0: nobody has bounded it.
+func (r *room) limit() int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.view.limit
+}
+
 func newRoom(look func(context.Context) (roomView, error)) *room {
 	return &room{look: look, ask: make(chan struct{}, 1)}
 }
@@ -180,8 +187,28 @@ func errFull(w work) error {
 		"the log is full: %s until something was deleted or has aged out, or the operator gives it more room (--max-store)", what)
 }
 
-// Room reports whether clients may have n bytes more kept that are no part of a call, such as a record. Code: unavailable.
+// Room reports whether clients may have n bytes more kept that count against no quota, such as a record. Code: unavailable.
 func (b *Bus) Room(ctx context.Context, n int) error { return b.room.take(ctx, workNew, int64(n)) }
+
+// RoomFor reports whether an account may add an event of n bytes of its own. Codes: unavailable (the log is full), exhausted (the
+// account's quota is).
+func (b *Bus) RoomFor(ctx context.Context, a schemas.AccountID, n int) error {
+	if err := b.meter.allow(ctx, a, usageEvents, int64(n), true); err != nil {
+		return err
+	}
+	return b.Room(ctx, n)
+}
+
+// admit says whether a message may be written.
+func (b *Bus) admit(ctx context.Context, w work, subject string, n int64) error {
+	if w == workNew {
+		account, class := usageOf(subject)
+		if err := b.meter.allow(ctx, account, class, n, true); err != nil {
+			return err
+		}
+	}
+	return b.room.take(ctx, w, n)
+}
 
 // lookAtRoom asks the server for the limit that it has for this log and for what is used of it.
 func (b *Bus) lookAtRoom(ctx context.Context) (roomView, error) {
@@ -202,5 +229,14 @@ func viewOf(info *jetstream.AccountInfo, replicas int) roomView {
 	return roomView{max(tier.Limits.MaxStore, 0) * int64(max(replicas, 1)), int64(tier.Store)} //nolint:gosec // as above
 }
 
-// admitPublication says whether a publication of n bytes may be kept until the router has admitted it.
-func (b *Bus) admitPublication(_ schemas.AccountID, n int64) error { return b.room.takeNow(workNew, n) }
+// admitPublication says whether a publication of n bytes may be kept until the router has admitted it, and counts it. It does not wait.
+func (b *Bus) admitPublication(a schemas.AccountID, n int64) error {
+	if err := b.meter.allow(b.ctx, a, usageCalls, n, false); err != nil {
+		return err
+	}
+	err := b.room.takeNow(workNew, n)
+	if err == nil {
+		b.meter.wrote(waitingSubject(a), n)
+	}
+	return err
+}

@@ -160,6 +160,9 @@ const (
 	// ServedProviders says which providers are served, by name; see [Served].
 	ServedProviders BucketName = "served"
 
+	// usageRecords is what each account keeps on the log, by account.
+	usageRecords BucketName = "usage"
+
 	// Boxes are the kept boxes of providers whose boxes outlive their worker.
 	Boxes BucketName = "boxes"
 )
@@ -173,6 +176,7 @@ const LeaseTTL = 3 * time.Second
 const (
 	rememberedKept = day      // as long as an answer is remembered at most
 	boxesKept      = 40 * day // above the longest life of a box
+	usageKept      = eventsLongest + day
 )
 
 type bucketRow struct {
@@ -208,6 +212,9 @@ func bucketRows() map[BucketName]bucketRow {
 		}},
 		ServedProviders: {ttl: day, config: jetstream.KeyValueConfig{
 			Bucket: string(ServedProviders), Description: "Which providers are served.", History: 1, LimitMarkerTTL: 10 * time.Second, MaxValueSize: 1 << 10,
+		}},
+		usageRecords: {ttl: usageKept, config: jetstream.KeyValueConfig{
+			Bucket: string(usageRecords), Description: "What each account keeps on the log.", History: 1, LimitMarkerTTL: 10 * time.Second, MaxValueSize: 16 << 10,
 		}},
 		Boxes: {ttl: boxesKept, config: jetstream.KeyValueConfig{
 			Bucket: string(Boxes), Description: "Kept boxes that outlive their worker.", History: 1, LimitMarkerTTL: 10 * time.Second, MaxValueSize: 16 << 10,

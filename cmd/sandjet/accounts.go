@@ -16,6 +16,7 @@ type accountsCommand struct {
 	NATS   accountsNATSCommand   `cmd:"" name:"nats-creds" help:"Print a short-lived credential for the account's own NATS clients."`
 	Create accountsCreateCommand `cmd:"" help:"Make an account. For the administrator."`
 	LS     accountsListCommand   `cmd:"" name:"ls" help:"List the accounts. For the administrator."`
+	Usage  accountsUsageCommand  `cmd:"" help:"Show what an account keeps on the log, and the most that it may."`
 	RM     accountsRemoveCommand `cmd:"" name:"rm" help:"Remove an account with all its records."`
 }
 
@@ -27,7 +28,8 @@ the key that the gateway was started with: --admin-key, or better SANDJET_ADMIN_
 Examples:
   SANDJET_ADMIN_KEY=… sandjet accounts create --name acme
   SANDJET_KEY=sk_… sandjet accounts rotate --overlap 1h
-  sandjet accounts me`
+  sandjet accounts me
+  sandjet accounts usage`
 }
 
 // adminTarget is a gateway, asked with the administrator's key where there is one.
@@ -127,6 +129,49 @@ func (c *accountsListCommand) Run(ctx context.Context, t terminal) error {
 	}
 	return printTable(t, list, "ID\tNAME\tMADE\tDESCRIPTION", func(a schemas.AccountDocument) string {
 		return fmt.Sprintf("%s\t%s\t%s\t%s", a.ID, printable(a.Name), a.Created.Local().Format(time.DateTime), short(a.Description))
+	})
+}
+
+type accountsUsageCommand struct {
+	adminTarget
+
+	ID string `arg:"" optional:"" help:"The account. Default: the one whose key is used."`
+}
+
+// Run shows what an account keeps.
+func (c *accountsUsageCommand) Run(ctx context.Context, t terminal) error {
+	dial := c.dial
+	if c.ID == "" {
+		dial = c.gatewayTarget.dial
+	}
+	cl, err := dial(ctx, t)
+	if err != nil {
+		return err
+	}
+	u, err := cl.Usage(ctx, cmp.Or(schemas.AccountID(c.ID), client.Me))
+	if err != nil {
+		return err
+	}
+	if t.json {
+		return printJSON(t.out, u)
+	}
+	type row struct {
+		name  string
+		have  schemas.Amount
+		limit int64
+	}
+	log := schemas.Amount{Bytes: u.Calls.Bytes + u.Events.Bytes, Messages: u.Calls.Messages + u.Events.Messages}
+	return printTable(t, []row{
+		{"calls", u.Calls, -1}, {"events", u.Events, -1}, {"calls and events", log, u.LogLimit}, {"durable streams", u.Durable, u.DurableLimit},
+	}, "KEPT\tSIZE\tLIMIT\tMESSAGES", func(r row) string {
+		limit := "none"
+		switch {
+		case r.limit < 0:
+			limit = ""
+		case r.limit > 0:
+			limit = byteSize(r.limit).String()
+		}
+		return fmt.Sprintf("%s\t%s\t%s\t%d", r.name, byteSize(r.have.Bytes), limit, r.have.Messages)
 	})
 }
 

@@ -110,7 +110,7 @@ func (n *node) followTenants(ctx context.Context, ring *seal.Ring) error {
 
 // readTenants reads the accounts and follows their changes until ctx ends or they cannot be read.
 func (n *node) readTenants(ctx context.Context, ring *seal.Ring) error {
-	bus, err := streams.Open(ctx, streams.Options{Server: n.server, Existing: true, Name: "sandjet-server", Log: n.log.With("part", "log")})
+	bus, err := streams.Open(ctx, streams.Options{Server: n.server, Existing: true, Name: "sandjet-server", Log: n.log.With("part", "log"), Quotas: n.quotas})
 	if err != nil {
 		return fmt.Errorf("log: %w", err)
 	}

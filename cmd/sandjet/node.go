@@ -44,7 +44,8 @@ type node struct {
 	closers  []func()
 	endpoint endpoint
 
-	metricsShown bool // at a listener of their own
+	metricsShown bool            // at a listener of their own
+	quotas       *streams.Quotas // of accounts, where the process takes their work
 }
 
 func newNode(log *slog.Logger, path string) (*node, error) {
@@ -129,7 +130,7 @@ func (n *node) openBus(ctx context.Context, f natsFlags, top topologyFlags) erro
 	o := streams.Options{
 		Server: n.server, URL: f.NATSURL, User: f.NATSUser, Password: f.NATSPassword, Creds: f.NATSCreds, NKey: f.NATSNKey,
 		CA: f.NATSCA, Cert: f.NATSCert, Key: f.NATSKey, Replicas: top.Replicas, Shards: top.Shards, Name: "sandjet",
-		Log: n.log.With("part", "log"),
+		Log: n.log.With("part", "log"), Quotas: n.quotas,
 	}
 	if n.server == nil && o.URL == "" {
 		r, err := readJSON[role](n.dir.roleFile())

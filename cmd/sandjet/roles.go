@@ -28,12 +28,14 @@ type natsFlags struct {
 	NATSKey      string `name:"nats-key" placeholder:"FILE" group:"Log" help:"Key of the client certificate, PEM."`
 }
 
-// tenantFlags bound what one account's NATS clients may take of the server, and of the doors behind it.
+// tenantFlags bound what one account may keep on the log, and what its NATS clients may take of the server and of the doors behind it.
 type tenantFlags struct {
-	NATSConnections   int      `name:"nats-connections" placeholder:"N" default:"64" group:"Log" help:"Connections that one account's NATS clients may have to the embedded server at the same time."`
-	NATSSubscriptions int      `name:"nats-subscriptions" placeholder:"N" default:"1000" group:"Log" help:"Subscriptions that one of them may have, also at an outside server that asks us about users."`
-	NATSPending       byteSize `name:"nats-pending" placeholder:"SIZE" default:"16MiB" group:"Log" help:"Bytes that may wait at the embedded server because an account's NATS clients do not read them; above, the connection with the most of them is closed."`
-	NATSRequests      int      `name:"nats-requests" placeholder:"N" default:"5000" group:"Log" help:"Requests and publications that an account's NATS clients may make per second, at each process that takes them; more are refused. 0 means any number."`
+	AccountLogBytes     byteSize `placeholder:"SIZE" default:"0" group:"Log" help:"Most bytes that the calls and conversations of one account take on the log; then no new ones are taken of it. 0: a quarter of what the log may keep. The account of --account has no limit."`
+	AccountDurableBytes byteSize `placeholder:"SIZE" default:"0" group:"Log" help:"The same of its durable streams."`
+	NATSConnections     int      `name:"nats-connections" placeholder:"N" default:"64" group:"Log" help:"Connections that one account's NATS clients may have to the embedded server at the same time."`
+	NATSSubscriptions   int      `name:"nats-subscriptions" placeholder:"N" default:"1000" group:"Log" help:"Subscriptions that one of them may have, also at an outside server that asks us about users."`
+	NATSPending         byteSize `name:"nats-pending" placeholder:"SIZE" default:"16MiB" group:"Log" help:"Bytes that may wait at the embedded server because an account's NATS clients do not read them; above, the connection with the most of them is closed."`
+	NATSRequests        int      `name:"nats-requests" placeholder:"N" default:"5000" group:"Log" help:"Requests and publications that an account's NATS clients may make per second, at each process that takes them; more are refused. 0 means any number."`
 }
 
 // check reports what is out of range.
@@ -54,6 +56,11 @@ func (f tenantFlags) check() error {
 
 func (f tenantFlags) limits() streams.TenantLimits {
 	return streams.TenantLimits{Connections: f.NATSConnections, Subscriptions: f.NATSSubscriptions, Pending: int64(f.NATSPending)}
+}
+
+// quotas are what accounts may keep, all but the one of the process's own settings.
+func (f tenantFlags) quotas(own schemas.AccountID) *streams.Quotas {
+	return &streams.Quotas{Log: int64(f.AccountLogBytes), Durable: int64(f.AccountDurableBytes), Exempt: own}
 }
 
 func (f tenantFlags) shares() streams.Shares { return streams.Shares{PerSecond: f.NATSRequests} }

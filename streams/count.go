@@ -1,0 +1,244 @@
+package streams
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+const (
+	countWithin = 30 * time.Minute // a count of one account; one with very much is counted rarely
+	countPage   = 5000             // messages that are asked for at a time
+	countIdle   = time.Minute      // after which the server forgets a count that its process left
+)
+
+// runCounts counts accounts of which that is wanted, one after the other, until ctx ends.
+func (m *meter) runCounts(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case a := <-m.due:
+			m.reread(ctx, a) // another process may have counted it a moment ago
+			var err error
+			if _, _, due := m.used(a, usageCalls); due {
+				if err = m.count(ctx, a); err != nil && ctx.Err() == nil {
+					m.bus.log.Warn("what an account keeps cannot be counted: that is tried again", "account", a, "error", err)
+				}
+			}
+			m.mu.Lock()
+			e := m.account(a)
+			e.asked = false
+			if err != nil {
+				e.failed = time.Now()
+			}
+			m.mu.Unlock()
+			e.counted.tell()
+		}
+	}
+}
+
+// count counts what an account keeps and puts it on record. What others have recorded meanwhile is added: of that, some may be in
+// the count already, so it errs to more, by what was written in its time.
+func (m *meter) count(ctx context.Context, a schemas.AccountID) error {
+	if err := m.record(ctx, a); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	before := m.account(a).record
+	m.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, countWithin)
+	defer cancel()
+	began := time.Now()
+	found, err := m.bus.countUsage(ctx, a)
+	if err != nil {
+		return err
+	}
+	took := time.Since(began)
+	return m.change(ctx, a, usage{}, func(r usageRecord) (usageRecord, bool) {
+		if !r.Counted.Equal(before.Counted) { // by another, meanwhile
+			return r, false
+		}
+		return usageRecord{Usage: found.plus(r.Usage.minus(before.Usage)), Counted: m.bus.Now().UTC(), Took: took}, true
+	})
+}
+
+// countUsage counts what an account keeps, message by message: the server knows numbers of messages by subject, but no bytes.
+func (b *Bus) countUsage(ctx context.Context, a schemas.AccountID) (usage, error) {
+	var u usage
+	if err := a.Validate(); err != nil {
+		return u, err //nolint:wrapcheck // it names field and remedy
+	}
+	name := string(a)
+	type row struct {
+		stream  string
+		filters []string
+	}
+	rows := []row{
+		{streamCalls, []string{prefixCalls + "*." + name + ".*"}},
+		{streamCancels, []string{prefixCancels + name + ".*"}},
+		{streamJobs, []string{prefixJobs + name + ".*"}},
+		{streamTurns, []string{prefixTurns + name + ".*.*"}},
+		{streamDeliver, []string{prefixDeliveries + "*." + name + ".*"}},
+		{streamDead, []string{prefixDead + "*." + name + ".*"}},
+		{streamDurable, []string{prefixDurable + name + ".*.*"}},
+	}
+	for shard := range b.Shards() {
+		rows = append(rows, row{eventStream(shard), []string{eventSubjectPrefix(shard) + name + ".*"}})
+	}
+	for _, r := range rows {
+		err := b.eachHeader(ctx, r.stream, r.filters, true, func(m jetstream.Msg) {
+			size, err := strconv.ParseInt(m.Headers().Get(nats.MsgSize), 10, 64)
+			if err != nil {
+				return // there are none without
+			}
+			_, class := usageOf(m.Subject())
+			u[class].Bytes += size + sizeOfMessage(m.Subject(), nil)
+			u[class].Messages++
+		})
+		if err != nil {
+			return u, err
+		}
+	}
+	if err := b.countWaiting(ctx, a, &u); err != nil {
+		return u, err
+	}
+	for _, stream := range []string{streamCalls, streamDead, streamJobs, eventStream(0)} {
+		if err := b.countPayloads(ctx, a, stream, &u); err != nil {
+			return u, err
+		}
+	}
+	return u, nil
+}
+
+// countWaiting counts an account's requests that wait for the router: a queue lets nobody else look at it but by reading.
+func (b *Bus) countWaiting(ctx context.Context, a schemas.AccountID, u *usage) error {
+	for next, more := uint64(1), true; more; {
+		page, behind, err := b.getPage(ctx, streamIntake, waitingSubject(a), next, nil, 0)
+		if err != nil {
+			return err
+		}
+		for _, m := range page {
+			u[usageCalls].Bytes += sizeOfMessage(m.subject, m.data)
+			u[usageCalls].Messages++
+			next = m.seq + 1
+		}
+		more = behind && len(page) > 0
+	}
+	return nil
+}
+
+// countPayloads counts the large payloads of an account that are kept for messages of a stream.
+func (b *Bus) countPayloads(ctx context.Context, a schemas.AccountID, stream string, u *usage) error {
+	bucket, _ := payloadBucket(stream)
+	class := usageEvents
+	if stream == streamCalls {
+		class = usageCalls
+	}
+	err := b.eachHeader(ctx, "OBJ_"+bucket, []string{"$O." + bucket + ".M.>"}, false, func(m jetstream.Msg) {
+		if owner, size := payloadOf(m.Data()); owner == a {
+			u[class].Bytes += size
+			u[class].Messages++
+		}
+	})
+	if errors.Is(err, schemas.ErrNotFound) { // no payload was ever so large
+		return nil
+	}
+	return err
+}
+
+// payloadOf reads whose a large payload is, and its size, from what an object store says of it; of nobody where that is not to be
+// read. It is pure.
+func payloadOf(data []byte) (schemas.AccountID, int64) {
+	var info jetstream.ObjectInfo
+	if json.Unmarshal(data, &info) != nil || info.Deleted || info.Size > maxWhole {
+		return "", 0
+	}
+	owner, _, ok := strings.Cut(info.Name, ".")
+	if !ok || owner == noAccount {
+		return "", 0
+	}
+	return schemas.AccountID(owner), int64(info.Size) //nolint:gosec // at most maxWhole
+}
+
+// eachHeader calls f with the messages of a stream that the filters name and that are there now; without their data, if nobody
+// needs it. Code not_found: there is no such stream.
+func (b *Bus) eachHeader(ctx context.Context, stream string, filters []string, headersOnly bool, f func(jetstream.Msg)) error {
+	op := "count the messages of " + stream
+	c, err := b.jsBulk.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{
+		FilterSubjects: filters, HeadersOnly: headersOnly, AckPolicy: jetstream.AckNonePolicy, InactiveThreshold: countIdle,
+		Replicas: 1, MemoryStorage: true,
+	})
+	if err != nil {
+		return coded(op, err)
+	}
+	info := c.CachedInfo()
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestWithin)
+		defer cancel()
+		if err := b.jsBulk.DeleteConsumer(ctx, stream, info.Name); err != nil {
+			b.log.Debug("a count has left a consumer, which the server forgets", "stream", stream, "error", err)
+		}
+	}()
+	for left := info.NumPending; left > 0; {
+		if err := ctx.Err(); err != nil {
+			return coded(op, err)
+		}
+		batch, err := c.FetchNoWait(int(min(left, countPage)))
+		if err != nil {
+			return coded(op, err)
+		}
+		n := uint64(0)
+		for m := range batch.Messages() {
+			f(m)
+			n++
+		}
+		if err := batch.Error(); err != nil {
+			return coded(op, err)
+		}
+		if n == 0 { // the rest was removed meanwhile
+			return nil
+		}
+		left -= min(n, left)
+	}
+	return nil
+}
+
+// Usage is what an account keeps, with its quotas. It is counted anew if that was not done lately; a count that takes long is not
+// waited for. Codes: unavailable.
+func (b *Bus) Usage(ctx context.Context, a schemas.AccountID) (schemas.Usage, error) {
+	if err := a.Validate(); err != nil {
+		return schemas.Usage{}, err //nolint:wrapcheck // it names field and remedy
+	}
+	b.meter.reread(ctx, a)
+	if _, counted, due := b.meter.used(a, usageCalls); due {
+		b.meter.ask(a)
+		t := time.NewTimer(usagePatience)
+		defer t.Stop()
+		select {
+		case <-counted:
+		case <-t.C:
+		case <-ctx.Done():
+			return schemas.Usage{}, coded("count what an account keeps", ctx.Err())
+		}
+	}
+	b.meter.mu.Lock()
+	defer b.meter.mu.Unlock()
+	e := b.meter.account(a)
+	if e.read.IsZero() {
+		return schemas.Usage{}, schemas.Errorf(schemas.Unavailable, "count what an account keeps", "the log does not answer: try again")
+	}
+	sum := e.record.Usage.plus(e.since)
+	return schemas.Usage{
+		Account: a, Calls: sum[usageCalls], Events: sum[usageEvents], Durable: sum[usageDurable], Counted: e.record.Counted,
+		LogLimit: b.quota(a, usageCalls), DurableLimit: b.quota(a, usageDurable),
+	}, nil
+}

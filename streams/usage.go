@@ -1,0 +1,350 @@
+package streams
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// usageClass is what bytes on the log are kept for.
+type usageClass int
+
+const (
+	usageCalls   usageClass = iota // calls, requests that wait, requests for an end, and their payloads
+	usageEvents                    // conversations and what follows from them: deliveries, follow-ups, ends of jobs, dead letters
+	usageDurable                   // durable streams
+	usageClasses
+)
+
+// usage is what an account keeps, by class.
+type usage [usageClasses]schemas.Amount
+
+// logBytes are those that count against the quota of the log.
+func (u usage) logBytes() int64 { return u[usageCalls].Bytes + u[usageEvents].Bytes }
+
+func (u usage) plus(v usage) usage {
+	for i := range u {
+		u[i].Bytes, u[i].Messages = max(u[i].Bytes+v[i].Bytes, 0), max(u[i].Messages+v[i].Messages, 0)
+	}
+	return u
+}
+
+func (u usage) minus(v usage) usage {
+	for i := range u {
+		u[i].Bytes, u[i].Messages = u[i].Bytes-v[i].Bytes, u[i].Messages-v[i].Messages
+	}
+	return u
+}
+
+// usageRecord is a value of the bucket [usageRecords]: what an account keeps, by the last count and what was written since.
+// Removals show at the next count.
+type usageRecord struct {
+	Usage   usage         `json:"usage"`
+	Counted time.Time     `json:"counted,omitzero"` // when it was counted last
+	Took    time.Duration `json:"took,omitzero"`    // how long that took
+}
+
+const (
+	usageFlush    = 10 * time.Second // after which what a process has written is on record
+	usageLarge    = 16 << 20         // bytes of an account that are recorded sooner, if its quota is no reason
+	usageRead     = 10 * time.Second // that the record is believed
+	usageIdle     = 10 * time.Minute // after which an account is forgotten of which nothing waits
+	usagePatience = 3 * time.Second  // that who would be refused waits for a count
+	countPause    = time.Minute      // between two counts of an account, at least
+	countShare    = 20               // of the time that the last count took
+	countFrom     = 90               // percent of a quota from which on an account is counted before it is met
+)
+
+// Quotas are the most bytes that an account may keep. 0: a quarter of the log's room, if that is bounded; less: any number.
+type Quotas struct {
+	Log     int64 // its calls, conversations and what follows from them
+	Durable int64 // its durable streams
+	// Exempt is the account of the operator, for which there is none.
+	Exempt schemas.AccountID
+}
+
+// of is the quota of an account for a class; 0: none. It is pure.
+func (q Quotas) of(a schemas.AccountID, c usageClass, room int64) int64 {
+	const share = 4
+	n := q.Log
+	if c == usageDurable {
+		n = q.Durable
+	}
+	if n == 0 {
+		n = room / share
+	}
+	if a == q.Exempt || n < 0 {
+		return 0
+	}
+	return n
+}
+
+// meter counts what accounts write, and holds them to their quotas. It is safe for concurrent use.
+type meter struct {
+	bus    *Bus
+	wake   chan struct{} // something waits to be recorded
+	urgent chan struct{} // much does
+	due    chan schemas.AccountID
+
+	mu sync.Mutex
+	of map[schemas.AccountID]*metered
+}
+
+// metered is what is known of one account.
+type metered struct {
+	record  usageRecord
+	read    time.Time // of the record; zero: never
+	since   usage     // written by this process and not in the record
+	touched time.Time
+	counted changed   // told when a count has ended
+	asked   bool      // a count, or a read, is wanted
+	failed  time.Time // when a count has failed last
+}
+
+func newMeter(b *Bus) *meter {
+	const most = 1024 // accounts of which a count is wanted at the same time; others ask again
+	return &meter{
+		bus: b, wake: make(chan struct{}, 1), urgent: make(chan struct{}, 1), due: make(chan schemas.AccountID, most), of: map[schemas.AccountID]*metered{},
+	}
+}
+
+// account is what is known of an account. The lock is held.
+func (m *meter) account(a schemas.AccountID) *metered {
+	e := m.of[a]
+	if e == nil {
+		e = &metered{}
+		m.of[a] = e
+	}
+	e.touched = time.Now()
+	return e
+}
+
+// usageOf finds whose a message is, and for what; no account: nobody's. It is pure.
+func usageOf(subject string) (schemas.AccountID, usageClass) {
+	switch {
+	case strings.HasPrefix(subject, prefixDurable):
+		if t := strings.Split(strings.TrimPrefix(subject, prefixDurable), "."); len(t) == 3 { //nolint:mnd // account, id, writer
+			return schemas.AccountID(t[0]), usageDurable
+		}
+		return "", usageDurable
+	case strings.HasPrefix(subject, prefixCalls), strings.HasPrefix(subject, prefixWaiting), strings.HasPrefix(subject, prefixCancels):
+		return accountOf(subject), usageCalls
+	}
+	return accountOf(subject), usageEvents
+}
+
+// wrote counts a message that was written, or a payload of one.
+func (m *meter) wrote(subject string, n int64) {
+	a, class := usageOf(subject)
+	if a == "" {
+		return
+	}
+	m.mu.Lock()
+	e := m.account(a)
+	e.since[class].Bytes += n
+	e.since[class].Messages++
+	large := int64(usageLarge)
+	if q := m.bus.quota(a, class); q > 0 {
+		large = min(large, q/100) //nolint:mnd // a hundredth
+	}
+	signal := m.wake
+	if e.since[class].Bytes >= large {
+		signal = m.urgent
+	}
+	m.mu.Unlock()
+	select {
+	case signal <- struct{}{}:
+	default:
+	}
+}
+
+// quota is an account's quota for a class of bytes, 0 for none.
+func (b *Bus) quota(a schemas.AccountID, c usageClass) int64 {
+	if b.options.Quotas == nil {
+		return 0
+	}
+	return b.options.Quotas.of(a, c, b.room.limit())
+}
+
+// allow says whether an account may keep n bytes more. Code exhausted: its quota is used up, by a count that may be some minutes
+// old. Wait: who would be refused waits for a count if one is due.
+func (m *meter) allow(ctx context.Context, a schemas.AccountID, c usageClass, n int64, wait bool) error {
+	quota := m.bus.quota(a, c)
+	if quota <= 0 || a == "" {
+		return nil
+	}
+	m.mu.Lock()
+	stale := time.Since(m.account(a).read) > usageRead
+	m.mu.Unlock()
+	if stale {
+		if wait {
+			m.reread(ctx, a)
+		} else {
+			m.ask(a)
+		}
+	}
+	used, counted, isDue := m.used(a, c)
+	if isDue && used+n > quota/100*countFrom {
+		m.ask(a)
+		if wait && used+n > quota {
+			t := time.NewTimer(usagePatience)
+			defer t.Stop()
+			select {
+			case <-counted:
+			case <-t.C:
+			case <-ctx.Done():
+			}
+			used, _, _ = m.used(a, c)
+		}
+	}
+	if used+n <= quota {
+		return nil
+	}
+	what, remedy := "calls and conversations", "they go with their age"
+	if c == usageDurable {
+		what, remedy = "durable streams", "delete some"
+	}
+	return schemas.Errorf(schemas.Exhausted, "publish", "the account keeps %d bytes of %s, and may keep %d: %s, or ask the operator for more", used, what, quota, remedy)
+}
+
+// used is what an account keeps, and whether it may be counted now.
+func (m *meter) used(a schemas.AccountID, c usageClass) (n int64, counted <-chan struct{}, due bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e := m.account(a)
+	sum := e.record.Usage.plus(e.since)
+	if n = sum.logBytes(); c == usageDurable {
+		n = sum[usageDurable].Bytes
+	}
+	return n, e.counted.next(), e.record.dueAt(m.bus.Now()) && time.Since(e.failed) > countPause
+}
+
+// dueAt reports whether it is time for another count.
+func (r usageRecord) dueAt(now time.Time) bool {
+	return now.Sub(r.Counted) > max(countPause, countShare*r.Took)
+}
+
+// ask wants an account counted if that is due, or its record read again.
+func (m *meter) ask(a schemas.AccountID) {
+	m.mu.Lock()
+	e := m.account(a)
+	again := e.asked
+	e.asked = true
+	m.mu.Unlock()
+	if again {
+		return
+	}
+	select {
+	case m.due <- a:
+	default:
+		m.mu.Lock()
+		e.asked = false
+		m.mu.Unlock()
+	}
+}
+
+// reread reads an account's record. What cannot be read stays as it was known.
+func (m *meter) reread(ctx context.Context, a schemas.AccountID) {
+	p, err := OpenBucket[usageRecord](m.bus, usageRecords).Get(ctx, string(a))
+	if err != nil && !errors.Is(err, schemas.ErrNotFound) {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e := m.account(a)
+	e.record, e.read = p.Value, time.Now()
+}
+
+// run records what was written, until ctx ends.
+func (m *meter) run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-m.urgent:
+		case <-m.wake:
+			t := time.NewTimer(usageFlush)
+			select {
+			case <-ctx.Done():
+			case <-m.urgent:
+			case <-t.C:
+			}
+			t.Stop()
+		}
+		m.flush(ctx)
+	}
+}
+
+// flush records what was written by this process. What cannot be recorded now waits.
+func (m *meter) flush(ctx context.Context) {
+	m.mu.Lock()
+	var with []schemas.AccountID
+	for a, e := range m.of {
+		switch {
+		case e.since != usage{}:
+			with = append(with, a)
+		case !e.asked && time.Since(e.touched) > usageIdle:
+			delete(m.of, a)
+		}
+	}
+	m.mu.Unlock()
+	for _, a := range with {
+		if ctx.Err() != nil {
+			return
+		}
+		if err := m.record(ctx, a); err != nil {
+			m.bus.log.Debug("what an account has written is not on record yet", "account", a, "error", err)
+			select {
+			case m.wake <- struct{}{}:
+			default:
+			}
+		}
+	}
+}
+
+// record adds to the record of an account what this process has written.
+func (m *meter) record(ctx context.Context, a schemas.AccountID) error {
+	m.mu.Lock()
+	since := m.account(a).since
+	m.mu.Unlock()
+	return m.change(ctx, a, since, func(r usageRecord) (usageRecord, bool) {
+		r.Usage = r.Usage.plus(since)
+		return r, true
+	})
+}
+
+// change changes the record of an account by compare and set, and takes from what waits what it then has.
+func (m *meter) change(ctx context.Context, a schemas.AccountID, waits usage, f func(usageRecord) (usageRecord, bool)) error {
+	bucket := OpenBucket[usageRecord](m.bus, usageRecords)
+	for range 5 {
+		p, err := bucket.Get(ctx, string(a))
+		if err != nil && !errors.Is(err, schemas.ErrNotFound) {
+			return err
+		}
+		next, changes := f(p.Value)
+		if changes {
+			if p.Revision == 0 { // also where there was one once
+				_, err = bucket.Create(ctx, string(a), next, 0)
+			} else {
+				_, err = bucket.Update(ctx, string(a), next, p.Revision)
+			}
+			if errors.Is(err, schemas.ErrConflict) {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+		}
+		m.mu.Lock()
+		e := m.account(a)
+		e.record, e.read = next, time.Now()
+		e.since = e.since.minus(waits)
+		m.mu.Unlock()
+		return nil
+	}
+	return schemas.Errorf(schemas.Unavailable, "record what an account keeps", "others change it all the time")
+}

@@ -1,0 +1,85 @@
+package streams
+
+import (
+	"testing"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// CountPause is for the tests of the package.
+const CountPause = countPause
+
+func TestQuotas(t *testing.T) {
+	const room = 400
+	for _, c := range []struct {
+		name    string
+		q       Quotas
+		account schemas.AccountID
+		class   usageClass
+		want    int64
+	}{
+		{"a quarter", Quotas{}, "acct_1", usageCalls, 100},
+		{"said", Quotas{Log: 7}, "acct_1", usageEvents, 7},
+		{"said for others", Quotas{Log: 7}, "acct_1", usageDurable, 100},
+		{"any", Quotas{Durable: -1}, "acct_1", usageDurable, 0},
+		{"the operator's", Quotas{Log: 7, Exempt: "acct_1"}, "acct_1", usageCalls, 0},
+	} {
+		if got := c.q.of(c.account, c.class, room); got != c.want {
+			t.Errorf("%s: %d, want %d", c.name, got, c.want)
+		}
+	}
+	if got := (Quotas{}).of("acct_1", usageCalls, 0); got != 0 {
+		t.Errorf("without a bound of the log: %d", got)
+	}
+}
+
+func TestWhoseAMessageIs(t *testing.T) {
+	for subject, want := range map[string]struct {
+		account schemas.AccountID
+		class   usageClass
+	}{
+		"sandjet.calls.local.acct_1.aWQ":         {"acct_1", usageCalls},
+		"sandjet.calls._parked.acct_1.aWQ":       {"acct_1", usageCalls},
+		"sandjet.intake.acct_1":                  {"acct_1", usageCalls},
+		"sandjet.cancels.acct_1.aWQ":             {"acct_1", usageCalls},
+		"sandjet.events.00.acct_1.Yw":            {"acct_1", usageEvents},
+		"sandjet.jobs.acct_1.job_1":              {"acct_1", usageEvents},
+		"sandjet.turns.acct_1.Yw.f_1":            {"acct_1", usageEvents},
+		"sandjet.deliveries.webhook.acct_1.dl_1": {"acct_1", usageEvents},
+		"sandjet.dead.CALLS.acct_1.7":            {"acct_1", usageEvents},
+		"sandjet.dead.CALLS._.7":                 {"", usageEvents},
+		"sandjet.durable.acct_1.ds_1._":          {"acct_1", usageDurable},
+		"sandjet.durable.acct_1":                 {"", usageDurable},
+		"$KV.leases.w1":                          {"", usageEvents},
+	} {
+		if a, class := usageOf(subject); a != want.account || class != want.class {
+			t.Errorf("%s: %q %d", subject, a, class)
+		}
+	}
+}
+
+// TestACountIsSpared: the longer one takes, the more rarely there is one.
+func TestACountIsSpared(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	for _, c := range []struct {
+		ago, took time.Duration
+		want      bool
+	}{
+		{countPause / 2, 0, false}, {2 * countPause, 0, true}, {2 * countPause, time.Minute, false}, {countShare*time.Minute + 1, time.Minute, true},
+	} {
+		if got := (usageRecord{Counted: now.Add(-c.ago), Took: c.took}).dueAt(now); got != c.want {
+			t.Errorf("%s after one of %s: %v", c.ago, c.took, got)
+		}
+	}
+}
+
+func FuzzPayloadOf(f *testing.F) {
+	f.Add([]byte(`{"name":"acct_1.p_1","nuid":"x","size":10}`))
+	f.Add([]byte(`{"name":"p_1","size":10}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if a, n := payloadOf(data); n < 0 || n > maxWhole || a == "" && n != 0 {
+			t.Errorf("%q %d", a, n)
+		}
+	})
+}
