@@ -2,6 +2,7 @@ package crashtest_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -25,14 +26,8 @@ const sideBySide = "4"
 
 // run makes the folder of the programs, which all tests share.
 func run(m *testing.M) int {
-	flag.Parse()
-	asked := false
-	flag.Visit(func(f *flag.Flag) { asked = asked || f.Name == "test.parallel" })
 	dir, err := os.MkdirTemp("", "programs")
-	if !asked {
-		err = errors.Join(err, flag.Set("test.parallel", sideBySide))
-	}
-	if err != nil {
+	if err = errors.Join(err, flag.Set("test.parallel", sideBySide)); err != nil { // what the command line says comes later
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -78,7 +73,10 @@ type cluster struct {
 	shared  []string // what every role is told
 
 	gatewayFlags []string
-	workerless   bool // they come later
+	workerless   bool              // they come later
+	metrics      map[string]string // where a role shows its metrics, by its name
+	clocks       string            // the folder of those that tests set; empty: all have the host's
+	descriptors  int               // that the gateway may have; 0: as many as this process
 
 	data  string // the data folder
 	links *links // where each role reaches the server through a network that may fail; else nil
@@ -114,7 +112,29 @@ func newCluster(t *testing.T) *cluster {
 // role adds a process. The first of its arguments is the command.
 func (c *cluster) role(name string, args ...string) {
 	args = slices.Concat(args, []string{"--data-dir", c.data}, c.shared)
-	c.roles = append(c.roles, &process{name: name, program: c.program, args: args, log: c.log})
+	if address := c.metrics[name]; address != "" && name != "gateway" { // which shows them to its clients
+		args = append(args, "--metrics-listen", address)
+	}
+	p := &process{name: name, program: c.program, args: args, log: c.log}
+	if c.clocks != "" {
+		p.clock = c.clock(name)
+	}
+	c.roles = append(c.roles, p)
+}
+
+// credential is that of a role, which finds it in the data folder.
+type credential struct{ URL, User, Password string }
+
+func (c *cluster) credential(t *testing.T) (r credential) {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(c.data, "role.json"))
+	if err == nil {
+		err = json.Unmarshal(b, &r)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
 }
 
 // identity is what a role is told that makes the account.
@@ -160,6 +180,9 @@ func startCluster(ctx context.Context, t *testing.T, options ...option) *cluster
 		worker = o(c, worker)
 	}
 	c.role("gateway", slices.Concat([]string{"gateway", "--listen", c.gateway}, c.gatewayFlags, c.identity())...)
+	if c.descriptors > 0 {
+		c.roles[len(c.roles)-1].holds(c.descriptors)
+	}
 	if !c.workerless {
 		c.workers(ctx, t, worker...)
 	}

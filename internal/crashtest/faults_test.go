@@ -2,7 +2,6 @@ package crashtest_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -34,14 +33,7 @@ func behindProxies(c *cluster, worker []string) []string {
 // lead has a role reach the server, which runs, through a proxy of its own.
 func (l *links) lead(ctx context.Context, t *testing.T, c *cluster, p *process, server string) {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join(c.data, "role.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var role struct{ User, Password string }
-	if err := json.Unmarshal(b, &role); err != nil {
-		t.Fatal(err)
-	}
+	role := c.credential(t)
 	proxy, err := faultproxy.Listen(ctx, server, uint64(len(l.byRole)), faultproxy.Faults{})
 	if err != nil {
 		t.Fatal(err)
@@ -219,7 +211,7 @@ func TestEveryCallOnceInSpiteOfPausesAndCuts(t *testing.T) {
 
 	c.check(ctx, t, calls, results)
 	c.judgeMarks(t, calls, results)
-	log := readLog(ctx, t, c.data, followed)
+	log := c.readLog(ctx, t, followed)
 	for _, tr := range transcripts {
 		judgeTranscript(ctx, t, tr, log[tr.Conversation])
 	}

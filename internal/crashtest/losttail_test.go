@@ -65,7 +65,7 @@ func TestALostTailIsToldToEveryReader(t *testing.T) {
 	c.revive(t, server)
 	appendEvents(1000, 1000+later) // other events, until they are more than were lost
 
-	log := readLog(ctx, t, c.data, []schemas.ConversationID{conv})[conv]
+	log := c.readLog(ctx, t, []schemas.ConversationID{conv})[conv]
 	if len(log) != kept+later {
 		t.Fatalf("the log has %d events after the loss, want %d", len(log), kept+later)
 	}

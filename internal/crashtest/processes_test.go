@@ -28,6 +28,7 @@ type process struct {
 	program string
 	args    []string
 	log     *journal
+	clock   string // the file that sets its wall clock, where the test has one
 
 	mu    sync.Mutex
 	cmd   *exec.Cmd
@@ -39,6 +40,9 @@ type process struct {
 func (p *process) start(ctx context.Context) error {
 	cmd := exec.Command(p.program, p.args...)
 	cmd.Env = settings(os.Environ())
+	if p.clock != "" {
+		cmd.Env = append(cmd.Env, clockVariable+"="+p.clock)
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Stderr = p.log.of(p.name)
 	out, err := cmd.StdoutPipe()
@@ -71,6 +75,12 @@ func (p *process) start(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// holds bounds how many descriptors the process may have.
+func (p *process) holds(descriptors int) {
+	p.args = append([]string{"-c", fmt.Sprintf(`ulimit -n %d && exec "$0" "$@"`, descriptors), p.program}, p.args...)
+	p.program = "/bin/sh"
 }
 
 // kill is kill -9. It returns once the process is gone.

@@ -2,13 +2,10 @@ package crashtest_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
-	"os"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -94,7 +91,7 @@ func TestEveryEventOnceInSpiteOfKills(t *testing.T) {
 	enough()
 	writers.Wait()
 
-	log := readLog(ctx, t, c.data, conversations)
+	log := c.readLog(ctx, t, conversations)
 	for _, conv := range conversations {
 		ids := map[string]int{}
 		for _, e := range log[conv] {
@@ -157,16 +154,9 @@ type logged struct {
 }
 
 // readLog reads conversations past the gateway.
-func readLog(ctx context.Context, t *testing.T, data string, conversations []schemas.ConversationID) map[schemas.ConversationID][]logged {
+func (c *cluster) readLog(ctx context.Context, t *testing.T, conversations []schemas.ConversationID) map[schemas.ConversationID][]logged {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join(data, "role.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var role struct{ URL, User, Password string }
-	if err := json.Unmarshal(b, &role); err != nil {
-		t.Fatal(err)
-	}
+	role := c.credential(t)
 	bus, err := streams.Open(ctx, streams.Options{URL: role.URL, User: role.User, Password: role.Password, Existing: true})
 	if err != nil {
 		t.Fatal(err)
