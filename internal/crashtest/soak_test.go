@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"io/fs"
 	"net/http"
 	"os"
 	"os/exec"
@@ -20,8 +19,8 @@ import (
 	"time"
 )
 
-// sample is what a process held at a moment.
-type sample struct{ memory, descriptors, threads float64 }
+// sample is what a process held at a moment. Goroutines are 0 where it does not tell.
+type sample struct{ memory, descriptors, threads, goroutines float64 }
 
 // bound is by how much a figure may grow between the two halves of a run.
 type bound struct {
@@ -33,6 +32,8 @@ type bound struct {
 var (
 	memoryBound = bound{1.2, 24 << 20}
 	countBound  = bound{1.1, 16}
+	// Readers come and go all the time, and each has a few.
+	goroutineBound = bound{1.1, 64}
 )
 
 // grows reports whether a figure grows: its middle in the last quarter against that in the second. The first quarter
@@ -78,8 +79,8 @@ func TestGrowthIsJudged(t *testing.T) {
 }
 
 // TestSoak runs every role under a mixed load for as long as SANDJET_SOAK says: calls that print, sleep and write,
-// background jobs, and readers that come and go. Memory, descriptors and threads of each process must stay flat,
-// and nothing of it may be left when all have stopped.
+// background jobs, and readers that come and go. Memory, descriptors, threads and goroutines of each process must stay flat, and
+// the files beside the log; the log grows by what calls tell. Nothing of it may be left when all have stopped.
 func TestSoak(t *testing.T) {
 	v := os.Getenv("SANDJET_SOAK")
 	if v == "" {
@@ -91,9 +92,11 @@ func TestSoak(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), long+10*time.Minute)
 	defer cancel()
-	c := startCluster(ctx, t, withDelivery)
+	c := startCluster(ctx, t, withMetrics(t), withDelivery)
+	pids := c.pids()
 	samples := map[string][]sample{}
-	var disk []float64
+	var disk, files []float64
+	var calls []int64
 
 	load, end := context.WithTimeout(ctx, long)
 	defer end()
@@ -108,13 +111,18 @@ func TestSoak(t *testing.T) {
 	every := max(long/120, 500*time.Millisecond)
 	for load.Err() == nil {
 		for _, p := range c.roles {
-			if s, err := sampleOf(p); err != nil {
-				t.Errorf("%s: %v", p.name, err)
-			} else {
-				samples[p.name] = append(samples[p.name], s)
+			s, err := sampleOf(p)
+			if err == nil {
+				s.goroutines, err = c.goroutines(ctx, p)
 			}
+			if err != nil {
+				t.Errorf("%s: %v", p.name, err)
+				continue
+			}
+			samples[p.name] = append(samples[p.name], s)
 		}
-		disk = append(disk, float64(sizeBelow(t, c.data)))
+		size, few := c.below(t)
+		disk, files, calls = append(disk, size), append(files, few), append(calls, sent.Load())
 		pause(load, every)
 	}
 	parts.Wait()
@@ -125,7 +133,11 @@ func TestSoak(t *testing.T) {
 	for name, of := range samples {
 		judgeSamples(t, name, of)
 	}
+	judgeDisk(t, disk, files, calls)
 	c.stopAll(t)
+	for _, what := range c.leftBehind(t, pids) {
+		t.Errorf("left behind: %s", what)
+	}
 	if left := processesOf(t, c.data); len(left) > 0 {
 		t.Errorf("processes are left behind: %v", left)
 	}
@@ -141,6 +153,7 @@ func judgeSamples(t *testing.T, name string, of []sample) {
 		{"bytes of memory", memoryBound, func(s sample) float64 { return s.memory }},
 		{"descriptors", countBound, func(s sample) float64 { return s.descriptors }},
 		{"threads", countBound, func(s sample) float64 { return s.threads }},
+		{"goroutines", goroutineBound, func(s sample) float64 { return s.goroutines }},
 	} {
 		figures := make([]float64, len(of))
 		for i, s := range of {
@@ -258,18 +271,4 @@ func processesOf(t *testing.T, dir string) []string {
 		missing(t, "ps, to look for processes that are left")
 	}
 	return slices.DeleteFunc(lines(string(out)), func(line string) bool { return !strings.Contains(line, dir) })
-}
-
-// sizeBelow is how many bytes of files lie below a folder, as far as they can be seen.
-func sizeBelow(t *testing.T, dir string) (size int64) {
-	t.Helper()
-	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
-		if err == nil && d.Type().IsRegular() {
-			if info, err := d.Info(); err == nil {
-				size += info.Size()
-			}
-		}
-		return nil // what goes while it is looked at is gone
-	})
-	return size
 }
