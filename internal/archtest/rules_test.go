@@ -88,7 +88,7 @@ var owners = []struct {
 
 // ownersInTests are further homes for tests alone.
 var ownersInTests = map[string][]string{
-	"github.com/nats-io/":          {"gateway", "workers", "records", "cmd/sandjet"},
+	"github.com/nats-io/":          {"gateway", "workers", "records", "cmd/sandjet", "internal/crashtest"},
 	"github.com/gorilla/websocket": {"cmd/sandjet", "internal"},
 	"golang.org/x/sys":             {"internal", "workers", "providers"},
 }
