@@ -77,7 +77,7 @@ func next(d schemas.Delivery, try schemas.DeliveryTry, v Verdict, handed int, sc
 	case Stopped:
 		return step{kind: stepDead, err: endedUntried(d, v.Reason)}
 	case Busy, Held:
-		return wait(d, v, handed, now, chance)
+		return untried(d, v, handed, now, chance)
 	case Failed:
 	}
 	d.Attempt, d.Last = d.Attempt+1, &try
@@ -88,8 +88,8 @@ func next(d schemas.Delivery, try schemas.DeliveryTry, v Verdict, handed int, sc
 	return step{kind: stepLater, later: d, at: now.Add(wait)}
 }
 
-// wait is next for a delivery that was not tried.
-func wait(d schemas.Delivery, v Verdict, handed int, now time.Time, chance float64) step {
+// untried is next for a delivery that was not tried.
+func untried(d schemas.Delivery, v Verdict, handed int, now time.Time, chance float64) step {
 	since := d.Created
 	if d.Replay > 0 {
 		since = d.Begun
