@@ -27,7 +27,7 @@ const (
 
 // Retention removes what is old of conversations: events of more than an age, and the first of more than
 // a number. What runs is left whole: nothing is removed from the first event of a call, job or turn on
-// that has no end yet. Readers whose cursor is before the cut are told of the gap.
+// that has no end yet. Readers whose cursor is before the cut are told of the gap. Of an account that is gone everything is old.
 //
 // One in a deployment is enough, more do no harm: each removal is one step that may be repeated, and is of
 // what can run no more.
@@ -38,6 +38,8 @@ type Retention struct {
 	Keep time.Duration
 	// Count is the number, at most MaxKeepEventsCount. Default [DefaultKeepEventsCount].
 	Count int
+	// Gone reports whether there certainly is no such account any more. Nil: all are there.
+	Gone func(context.Context, schemas.AccountID) bool
 	// Every is the time between two looks. Default 10 min.
 	Every time.Duration
 
@@ -98,8 +100,12 @@ func (r *Retention) shard(ctx context.Context, shard int, now time.Time) error {
 			return err
 		}
 	}
+	gone := map[schemas.AccountID]bool{}
 	for subject, n := range counts {
 		beyond := max(int(n)-r.Count, 0) // a number of messages
+		if r.isGone(ctx, gone, accountOf(subject)) {
+			beyond = int(n)
+		}
 		if !old[subject] && beyond == 0 {
 			continue
 		}
@@ -112,6 +118,19 @@ func (r *Retention) shard(ctx context.Context, shard int, now time.Time) error {
 		}
 	}
 	return nil
+}
+
+// isGone asks once about each account.
+func (r *Retention) isGone(ctx context.Context, known map[schemas.AccountID]bool, a schemas.AccountID) bool {
+	if r.Gone == nil {
+		return false
+	}
+	gone, asked := known[a]
+	if !asked {
+		gone = r.Gone(ctx, a)
+		known[a] = gone
+	}
+	return gone
 }
 
 // sweep is one look at one shard.

@@ -215,3 +215,36 @@ func TestAHostWhoseClockIsAheadRemovesNothingBeforeItsTime(t *testing.T) {
 		stop()
 	}, skewed(24*hour))
 }
+
+// TestConversationsOfAnAccountThatIsGoneGo: at the next look, whatever their age; what still runs of it has its time.
+func TestConversationsOfAnAccountThatIsGoneGo(t *testing.T) {
+	natstest.Hours(t)
+	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+		isGone := false
+		stop := retain(t, &streams.Retention{Bus: b, Gone: func(_ context.Context, a schemas.AccountID) bool { return isGone && a == account }})
+		publish(t, b, "c_ended", "a", schemas.CallAccepted, schemas.AcceptedData{})
+		publish(t, b, "c_ended", "a", schemas.CallFinished, schemas.Result{})
+		publish(t, b, "c_runs", "b", schemas.CallAccepted, schemas.AcceptedData{})
+		other := callOf("d")
+		other.Account = neighbour
+		ok(t, streams.Events.Publish(t.Context(), b, eventOf(other, "end", schemas.CallFinished, schemas.Result{})))
+		time.Sleep(hour)
+		synctest.Wait()
+		if got := kept(t, b, "c_ended"); len(got) != 2 {
+			t.Errorf("of an account that is there: %q", got)
+		}
+		isGone = true
+		time.Sleep(hour)
+		synctest.Wait()
+		if got := kept(t, b, "c_ended"); len(got) != 0 {
+			t.Errorf("what has ended: %q", got)
+		}
+		if got := kept(t, b, "c_runs"); len(got) != 1 {
+			t.Errorf("what runs: %q", got)
+		}
+		if p := must(streams.Page(t.Context(), b, neighbour, other.Conversation, schemas.Cursor{}, 0))(t); len(p.Events) != 1 {
+			t.Errorf("the neighbour's: %d events", len(p.Events))
+		}
+		stop()
+	})
+}

@@ -224,7 +224,7 @@ func (n *node) addGateway(ctx context.Context, f gatewayFlags, operator operator
 	}
 	n.addLast("gateway", func(ctx context.Context) error { return g.Run(ctx, l) })
 	n.add("router", (&gateway.Router{Bus: n.bus, Records: n.records, Log: n.log.With("part", "router")}).Run)
-	n.add("retention", (&streams.Retention{Bus: n.bus, Log: n.log.With("part", "retention"), Keep: f.KeepEvents, Count: f.KeepEventsCount}).Run)
+	n.add("retention", (&streams.Retention{Bus: n.bus, Log: n.log.With("part", "retention"), Keep: f.KeepEvents, Count: f.KeepEventsCount, Gone: n.gone}).Run)
 	if n.server == nil { // an embedded one, which may be another process's, takes them by itself
 		n.add("intake", streams.IntakeDoor{Bus: n.bus, Shares: t.shares()}.Run)
 	}
@@ -234,6 +234,12 @@ func (n *node) addGateway(ctx context.Context, f gatewayFlags, operator operator
 	n.endpoint.URL = "http://" + reach(l)
 	n.endpoint.Account, n.endpoint.Key = id.Account, id.Key
 	return nil
+}
+
+// gone reports whether an account was removed.
+func (n *node) gone(ctx context.Context, a schemas.AccountID) bool {
+	_, err := n.records.Account(ctx, a)
+	return errors.Is(err, schemas.ErrNotFound)
 }
 
 // providerNames are all that a sandbox may name.
