@@ -117,6 +117,11 @@ func (g *Gateway) owned(h func(http.ResponseWriter, *http.Request, Accounts, sch
 		if err := g.roomFor(r); err != nil {
 			return err
 		}
+		if admin {
+			holdOf(r.Context()).administers()
+		} else if err := holdOf(r.Context()).enter(w, own); err != nil {
+			return err
+		}
 		switch {
 		case asked == self || asked == own:
 			return h(w, r, accounts, own)
@@ -187,6 +192,9 @@ func (g *Gateway) postAccount(w http.ResponseWriter, r *http.Request) error {
 	accounts, err := g.accounts()
 	if err != nil {
 		return err
+	}
+	if admin {
+		holdOf(r.Context()).administers()
 	}
 	body, err := readConfig(w, r, true)
 	if err != nil {

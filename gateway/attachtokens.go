@@ -95,6 +95,9 @@ func (g *Gateway) held(h func(http.ResponseWriter, *http.Request, holder) error)
 		if err != nil {
 			return err
 		}
+		if err := holdOf(r.Context()).enter(w, who.account); err != nil {
+			return err
+		}
 		return h(w, r, who)
 	}
 }

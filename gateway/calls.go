@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"io"
 	"mime"
 	"net/http"
 	"time"
@@ -51,6 +50,13 @@ func (g *Gateway) postCall(w http.ResponseWriter, r *http.Request, a schemas.Acc
 	if err != nil {
 		return err
 	}
+	if wait > 0 {
+		place, err := g.takeWait(w, a)
+		if err != nil {
+			return err
+		}
+		defer place.Release()
+	}
 	body, err := readJSON(w, r)
 	if err != nil {
 		return err
@@ -86,6 +92,13 @@ func (g *Gateway) getCall(w http.ResponseWriter, r *http.Request, a schemas.Acco
 	wait, err := q.wait(g.MaxWait)
 	if err != nil {
 		return err
+	}
+	if wait > 0 {
+		place, err := g.takeWait(w, a)
+		if err != nil {
+			return err
+		}
+		defer place.Release()
 	}
 	call, err := g.findCall(r, a)
 	if err != nil {
@@ -178,22 +191,9 @@ func (g *Gateway) lookUp(ctx context.Context, a schemas.AccountID, id schemas.Ca
 // answerCall answers with the result, 200, or with the present state, 202, once wait has passed or
 // the gateway drains.
 func (g *Gateway) answerCall(w http.ResponseWriter, r *http.Request, call schemas.Call, wait time.Duration) error {
-	if wait > 0 {
-		result, err := g.awaitResult(r.Context(), call, wait)
-		if err == nil {
-			writeJSON(w, http.StatusOK, result)
-			return nil
-		}
-		if r.Context().Err() != nil {
-			return err
-		}
-		if code := schemas.CodeOf(err); code != schemas.Timeout && code != schemas.Interrupted {
-			return err
-		}
-	}
-	state, err := streams.ReadCallState(r.Context(), g.Bus, call)
+	state, err := g.awaitCall(r.Context(), call, wait)
 	if err != nil {
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}
 	if state.Result != nil {
 		writeJSON(w, http.StatusOK, state.Result)
@@ -226,14 +226,36 @@ func (g *Gateway) queued(ctx context.Context, call schemas.Call) (string, error)
 	return stateQueued, nil
 }
 
-// awaitResult waits for the result of call; the wait ends early when the gateway drains.
-func (g *Gateway) awaitResult(ctx context.Context, call schemas.Call, wait time.Duration) (schemas.Result, error) {
+// awaitCall waits until call has its result and returns what is known of it then, or when the wait is over, which ends
+// early when the gateway drains. Who waits holds no place among the requests in hand, and no body.
+func (g *Gateway) awaitCall(ctx context.Context, call schemas.Call, wait time.Duration) (streams.CallState, error) {
+	if wait > 0 {
+		holdOf(ctx).release()
+		state, err := g.untilEnd(ctx, call, wait)
+		if state != nil || ctx.Err() != nil {
+			return orNone(state), ctx.Err() //nolint:wrapcheck // nobody hears it
+		}
+		if code := schemas.CodeOf(err); code != schemas.Timeout && code != schemas.Interrupted {
+			return streams.CallState{}, err
+		}
+	}
+	return streams.ReadCallState(ctx, g.Bus, call) //nolint:wrapcheck // it is coded already
+}
+
+func (g *Gateway) untilEnd(ctx context.Context, call schemas.Call, wait time.Duration) (*streams.CallState, error) {
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	defer context.AfterFunc(g.draining, cancel)()
 	g.metrics.waiting.Inc()
 	defer g.metrics.waiting.Dec()
-	return streams.AwaitResult(ctx, g.Bus, call) //nolint:wrapcheck // the caller looks at its code
+	return streams.AwaitCall(ctx, g.Bus, call) //nolint:wrapcheck // the caller looks at its code
+}
+
+func orNone(s *streams.CallState) streams.CallState {
+	if s == nil {
+		return streams.CallState{}
+	}
+	return *s
 }
 
 const typeJSON = "application/json"
@@ -261,10 +283,17 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64, remedy string
 	if enc := r.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
 		return nil, withStatus(http.StatusUnsupportedMediaType, schemas.Invalidf("", "the body must not be compressed"))
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
-	if tooBig, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return nil, withStatus(http.StatusRequestEntityTooLarge, schemas.Invalidf("",
-			"the body is larger than %d bytes: %s", tooBig.Limit, remedy))
+	tooLarge := withStatus(http.StatusRequestEntityTooLarge, schemas.Invalidf("", "the body is larger than %d bytes: %s", limit, remedy))
+	if r.ContentLength > limit {
+		return nil, tooLarge
+	}
+	body, err := readHeld(r.Context(), http.MaxBytesReader(w, r.Body, limit), r.ContentLength)
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return nil, tooLarge
+	}
+	if _, ok := errors.AsType[*schemas.Error](err); ok { // there is no room for it
+		later(w.Header())
+		return nil, err
 	}
 	if err != nil {
 		return nil, withStatus(http.StatusBadRequest, schemas.Wrap(schemas.Invalid, "", "the body ended before it was complete", err))

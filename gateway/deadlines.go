@@ -26,7 +26,7 @@ type arrival struct {
 	late  bool // it did not arrive in time
 }
 
-// guardBody sets the deadline of r's body. It returns the request with the body under guard, and nil where there is none:
+// guardBody sets the deadline of r's body; r must not be net/http's own, which it keeps. It returns the request with the body under guard, and nil where there is none:
 // then a deadline would only end what waits, because net/http then reads ahead to see the client go.
 func guardBody(rc *http.ResponseController, r *http.Request) (*http.Request, *arrival) {
 	if r.Body == nil || r.ContentLength == 0 {
@@ -34,7 +34,6 @@ func guardBody(rc *http.ResponseController, r *http.Request) (*http.Request, *ar
 	}
 	_ = rc.SetReadDeadline(time.Now().Add(bodyWithin)) // a writer without deadlines, as in tests, is fine
 	a := &arrival{ReadCloser: r.Body, rc: rc, http1: r.ProtoMajor == 1}
-	r = r.WithContext(r.Context()) // net/http keeps its own
 	r.Body = a
 	return r, a
 }

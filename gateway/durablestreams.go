@@ -9,12 +9,12 @@ import (
 // stream serves the account's durable streams. Who reads what comes is heard out no longer than its key is good.
 func (g *Gateway) stream(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	if r.Method == http.MethodGet && r.URL.Query().Has("live") { // who waits holds what an event stream does
-		place, err := g.takeSocket(a)
+		place, err := g.takeWait(w, a)
 		if err != nil {
-			later(w.Header())
 			return err
 		}
 		defer place.Release()
+		holdOf(r.Context()).release()
 	}
 	if r.Method == http.MethodGet {
 		ctx, end := g.whileGood(r.Context(), keyHolder(r, a))

@@ -131,6 +131,7 @@ func (g *Gateway) pageEvents(w http.ResponseWriter, r *http.Request, at view, li
 			return err
 		}
 		defer release()
+		holdOf(r.Context()).release()
 	}
 	out, err := g.waitPage(r.Context(), at, limit, wait)
 	if err != nil {

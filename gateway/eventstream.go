@@ -48,6 +48,7 @@ func (g *Gateway) openStream(w http.ResponseWriter, r *http.Request, who holder,
 		later(w.Header())
 		return err
 	}
+	holdOf(r.Context()).release()
 	first, err := s.begin(r.Context())
 	if err != nil {
 		s.close()

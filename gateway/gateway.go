@@ -150,12 +150,12 @@ func New(o Options) *Gateway {
 	o.Stall = orDefault(o.Stall, defaultStall)
 	g := &Gateway{Options: o, began: time.Now()}
 	g.draining, g.drain = context.WithCancel(context.Background())
-	g.metrics = newMetrics(o.Registry, o.Bus, o.Providers)
 	g.upgrades = newSockets(o.Origins, o.ReplayCompression)
 	g.signups = newSignups()
 	g.counters = newCounters(o.Limits)
+	g.metrics = newMetrics(o.Registry, o.Bus, o.Providers, g.counters)
 	g.durable = durable.New(durable.Options{
-		Bus: o.Bus, Draining: g.draining, LongPoll: o.DurableWait, Heartbeat: o.Heartbeat, Stall: o.Stall,
+		Bus: o.Bus, Draining: g.draining, LongPoll: o.DurableWait, Heartbeat: o.Heartbeat, Stall: o.Stall, Read: readHeld,
 	})
 	g.handler = g.middleware(g.mux())
 	return g

@@ -48,6 +48,9 @@ func (g *Gateway) postJobEnd(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if err := holdOf(r.Context()).enter(w, j.Account); err != nil {
+		return err
+	}
 	return g.takeReport(w, r, j, now)
 }
 

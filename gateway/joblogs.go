@@ -49,12 +49,12 @@ func (g *Gateway) getJobLogs(w http.ResponseWriter, r *http.Request, a schemas.A
 		s := logStream{g: g, w: w, rc: http.NewResponseController(w), cmd: cmd}
 		s.follow, s.once = follow && r.Method != http.MethodHead, q.values.Has("limit")
 		if s.follow {
-			place, err := g.takeSocket(a)
+			place, err := g.takeWait(w, a)
 			if err != nil {
-				later(w.Header())
 				return err
 			}
 			defer place.Release()
+			holdOf(r.Context()).release()
 		}
 		ctx, end := g.whileGood(r.Context(), keyHolder(r, a))
 		defer end()

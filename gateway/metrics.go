@@ -22,7 +22,7 @@ type metrics struct {
 	refused   *prometheus.CounterVec
 }
 
-func newMetrics(reg *prometheus.Registry, bus *streams.Bus, providers []string) *metrics {
+func newMetrics(reg *prometheus.Registry, bus *streams.Bus, providers []string, held *counters) *metrics {
 	m := &metrics{
 		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "sandjet_calls_accepted_total", Help: "Calls admitted at this gateway, by door; repeats of a known call apart.",
@@ -47,6 +47,14 @@ func newMetrics(reg *prometheus.Registry, bus *streams.Bus, providers []string) 
 		}, []string{"limit"}),
 	}
 	reg.MustRegister(m.calls, m.requests, m.took, m.dropped, m.following, m.sockets, m.waiting, m.refused)
+	reg.MustRegister(
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "sandjet_requests_in_hand", Help: "Requests in hand that neither wait nor stream.",
+		}, func() float64 { return float64(held.requests.Total()) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "sandjet_body_bytes", Help: "Memory that bodies of requests in hand may take.",
+		}, func() float64 { return float64(held.bodies.Total()) }),
+	)
 	if len(providers) > 0 {
 		reg.MustRegister(newQueues(bus, providers))
 	}

@@ -30,7 +30,9 @@ func (g *Gateway) middleware(next http.Handler) http.Handler {
 		begun, method := time.Now(), r.Method
 		id := schemas.NewID("req_")
 		rc := http.NewResponseController(rw)
-		r, body := guardBody(rc, r)
+		held := &hold{counters: g.counters}
+		r, body := guardBody(rc, r.WithContext(context.WithValue(r.Context(), holdKey{}, held)))
+		defer held.release()
 		if r.ProtoMajor == 1 {
 			_ = rc.SetWriteDeadline(time.Time{}) // that of the answer before, which may have passed
 		}
@@ -93,6 +95,9 @@ func (g *Gateway) authenticated(h accountHandler) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		a, err := g.authenticate(r.Context(), bearer(r.Header))
 		if err != nil {
+			return err
+		}
+		if err := holdOf(r.Context()).enter(w, a); err != nil {
 			return err
 		}
 		return h(w, r, a)

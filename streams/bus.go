@@ -85,7 +85,8 @@ type Bus struct {
 	beats   *beats
 	clock   *timekeeper
 	tail    tail
-	reads   chan struct{} // semaphore of batch reads
+	reads   *places // of reads in pages
+	results results
 
 	trouble trouble
 	room    *room
@@ -116,7 +117,8 @@ func Open(ctx context.Context, o Options) (*Bus, error) {
 	if o.Server == nil && o.URL == "" {
 		return nil, schemas.Invalidf("nats_url", "is missing: give the URL of a server")
 	}
-	b := &Bus{options: o, log: o.Log.With("part", "streams"), reads: make(chan struct{}, concurrentReads)}
+	b := &Bus{options: o, log: o.Log.With("part", "streams"), reads: newPlaces(concurrentReads)}
+	b.results.bus = b
 	b.ctx, b.stop = context.WithCancel(context.WithoutCancel(ctx))
 	b.beats = newBeats(b)
 	b.clock = newTimekeeper()

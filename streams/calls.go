@@ -123,35 +123,42 @@ func (r *callReader) read(ctx context.Context) error {
 
 // take adds what one event tells. Most events are told apart by their message id alone.
 func (r *callReader) take(ctx context.Context, m stored) error {
-	c := r.state.Call
-	if m.id != "" && !ofCall(m.id, c) {
+	if m.id != "" && !ofCall(m.id, r.state.Call) {
 		return nil
 	}
 	e, err := Events.entry(ctx, r.bus, "", m)
 	switch {
 	case schemas.CodeOf(err) == schemas.Unavailable || ctx.Err() != nil:
 		return err
-	case err != nil || e.Value.Subject != string(c.ID):
+	case err != nil:
 		return nil //nolint:nilerr // a message that is no event tells nothing
 	}
-	switch e.Value.Type {
+	return r.state.add(e.Value)
+}
+
+// add adds what an event tells of the call, if it is one of it.
+func (s *CallState) add(e schemas.Event) error {
+	if e.Subject != string(s.Call.ID) {
+		return nil
+	}
+	switch e.Type {
 	case schemas.CallAccepted:
-		r.state.Accepted = true
+		s.Accepted = true
 	case schemas.CallStarted:
 		var d schemas.StartedData
-		if err := json.Unmarshal(e.Value.Data, &d); err != nil {
-			return fmt.Errorf("read the start of call %s: %w", c.ID, err)
+		if err := json.Unmarshal(e.Data, &d); err != nil {
+			return fmt.Errorf("read the start of call %s: %w", s.Call.ID, err)
 		}
-		r.state.Started = append(r.state.Started, d)
+		s.Started = append(s.Started, d)
 	case schemas.CallFinished:
-		if r.state.Result != nil {
+		if s.Result != nil {
 			return nil // the first counts
 		}
 		var d schemas.Result
-		if err := json.Unmarshal(e.Value.Data, &d); err != nil {
-			return fmt.Errorf("read the result of call %s: %w", c.ID, err)
+		if err := json.Unmarshal(e.Data, &d); err != nil {
+			return fmt.Errorf("read the result of call %s: %w", s.Call.ID, err)
 		}
-		r.state.Result = &d
+		s.Result = &d
 	default: // it tells nothing about beginning or end
 	}
 	return nil
@@ -166,53 +173,4 @@ func ofCall(id string, c schemas.Call) bool {
 	const output = "output."
 	rest := id[len(prefix):]
 	return len(rest) < len(output) || rest[:len(output)] != output
-}
-
-// AwaitResult returns the call's result: the one that is there, or the one to come. When ctx ends
-// before, it returns ctx's error. While the log is away it waits.
-func AwaitResult(ctx context.Context, b *Bus, c schemas.Call) (schemas.Result, error) {
-	if err := errors.Join(c.Account.Validate(), c.Conversation.Validate()); err != nil {
-		return schemas.Result{}, err
-	}
-	feed, err := persist(ctx, b, func() (feed, error) { return b.tail.open(ctx, LiveSubject(c.Account, c.Conversation)) })
-	if err != nil {
-		return schemas.Result{}, ended(ctx, err)
-	}
-	defer feed.close()
-	r, err := persist(ctx, b, func() (*callReader, error) { return b.callReader(ctx, c) })
-	if err != nil {
-		return schemas.Result{}, ended(ctx, err)
-	}
-	look := func() error {
-		_, err := persist(ctx, b, func() (struct{}, error) { return struct{}{}, r.read(ctx) })
-		return err
-	}
-	if err := look(); err != nil {
-		return schemas.Result{}, ended(ctx, err)
-	}
-	for r.state.Result == nil {
-		m, prev, err := feed.next(ctx)
-		switch {
-		case errors.Is(err, errBehind):
-			err = look()
-		case err == nil && prev > r.last: // a hole
-			err = look()
-		}
-		if err == nil && m.seq > r.last {
-			r.last = m.seq
-			_, err = persist(ctx, b, func() (struct{}, error) { return struct{}{}, r.take(ctx, m) })
-		}
-		if err != nil {
-			return schemas.Result{}, ended(ctx, err)
-		}
-	}
-	return *r.state.Result, nil
-}
-
-// ended prefers the context's own error.
-func ended(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return ctx.Err() //nolint:wrapcheck // promised as it is
-	}
-	return err
 }

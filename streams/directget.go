@@ -14,7 +14,7 @@ import (
 )
 
 // concurrentReads bounds the reads in pages of this process: a page holds up its stream's writers
-// while it is read.
+// while it is read. Accounts take turns.
 const concurrentReads = 4
 
 const (
@@ -140,12 +140,10 @@ func (b *Bus) toPresent(
 func (b *Bus) getPageNear(
 	ctx context.Context, stream, subject string, from uint64, since *time.Time, limit int,
 ) (page []stored, more bool, err error) {
-	select {
-	case b.reads <- struct{}{}:
-		defer func() { <-b.reads }()
-	case <-ctx.Done():
-		return nil, false, coded("read from "+stream, ctx.Err())
+	if err := b.reads.take(ctx, readFor(subject)); err != nil {
+		return nil, false, coded("read from "+stream, err)
 	}
+	defer b.reads.give()
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)
 	defer cancel()
 	r := getRequest{Seq: max(from, 1), Next: subject, Batch: limit, MaxBytes: pageBytes}

@@ -71,3 +71,10 @@ func (b *Bus) Request(ctx context.Context, subject string, data []byte) error {
 	_, err := b.publish.RequestWithContext(ctx, subject, data)
 	return err
 }
+
+// Watched is how many conversations are listened to for who waits for results.
+func (b *Bus) Watched() int {
+	b.results.mu.Lock()
+	defer b.results.mu.Unlock()
+	return len(b.results.watches)
+}

@@ -126,6 +126,15 @@ func accountOf(subject string) schemas.AccountID {
 	return schemas.AccountID(t[at])
 }
 
+// readFor is the account for which a subject is read; empty for what is of all accounts.
+func readFor(subject string) schemas.AccountID {
+	if rest, ok := strings.CutPrefix(subject, prefixDurable); ok {
+		a, _, _ := strings.Cut(rest, ".")
+		return schemas.AccountID(a)
+	}
+	return accountOf(subject)
+}
+
 // streamOfEvents names the stream of an event's subject.
 func streamOfEvents(subject string) string {
 	rest := strings.TrimPrefix(subject, prefixEvents)

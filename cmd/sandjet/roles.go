@@ -102,6 +102,7 @@ type gatewayFlags struct {
 	adminFlag
 	replayFlags
 	connectionFlags
+	requestFlags
 	OpenSignup bool     `group:"Security" help:"Let anybody make accounts, five an hour from one address."`
 	Origins    []string `placeholder:"ORIGIN" group:"Gateway" help:"Browser origins that may use the API, such as https://app.example.com."`
 }
@@ -123,11 +124,37 @@ func (f connectionFlags) check() error {
 	return nil
 }
 
+// requestFlags bound the requests that the gateway has in hand.
+type requestFlags struct {
+	MaxRequests    int      `placeholder:"N" default:"4096" group:"Gateway" help:"Requests of an account that this gateway has in hand; those that wait or stream count as --max-sockets."`
+	MaxRequestsAll int      `placeholder:"N" default:"16384" group:"Gateway" help:"The same for all accounts together."`
+	BodyMemory     byteSize `placeholder:"SIZE" default:"64MiB" group:"Gateway" help:"Memory for the bodies of an account's requests; more are asked to come back."`
+	BodyMemoryAll  byteSize `placeholder:"SIZE" default:"256MiB" group:"Gateway" help:"The same for all accounts together."`
+}
+
+// leastBodyMemory holds one request of the largest size, and its end.
+const leastBodyMemory = schemas.MaxRequest + 64<<10
+
+// check reports what is out of range.
+func (f requestFlags) check() error {
+	for name, n := range map[string]int{"max-requests": f.MaxRequests, "max-requests-all": f.MaxRequestsAll} {
+		if n < 1 {
+			return schemas.Invalidf(name, "%d is out of range: at least 1", n)
+		}
+	}
+	for name, n := range map[string]byteSize{"body-memory": f.BodyMemory, "body-memory-all": f.BodyMemoryAll} {
+		if n < leastBodyMemory {
+			return schemas.Invalidf(name, "%s is out of range: at least %s, for the largest request", n, byteSize(leastBodyMemory))
+		}
+	}
+	return nil
+}
+
 // replayFlags bound what clients who follow conversations hold, and what is kept for them.
 type replayFlags struct {
 	KeepEvents        time.Duration `placeholder:"DURATION" default:"168h" group:"Log" help:"How long the events of a conversation are kept, up to 912h; what runs is kept whole until then. All gateways of a log should say the same."`
 	KeepEventsCount   int           `placeholder:"N" default:"100000" group:"Log" help:"How many events of a conversation are kept, up to 1000000; what runs is kept whole."`
-	MaxSockets        int           `placeholder:"N" default:"10000" group:"Gateway" help:"WebSockets, event streams, long polls and followed logs that an account may have at this gateway."`
+	MaxSockets        int           `placeholder:"N" default:"10000" group:"Gateway" help:"WebSockets, event streams, long polls, waits for results and followed logs that an account may have at this gateway."`
 	MaxSocketsAll     int           `placeholder:"N" default:"100000" group:"Gateway" help:"The same for all accounts together."`
 	MaxAttachments    int           `placeholder:"N" default:"100000" group:"Gateway" help:"Conversations that an account's sockets and streams may follow at this gateway."`
 	MaxHandshakes     int           `placeholder:"N" default:"256" group:"Gateway" help:"WebSockets that may be being opened at the same time; more are asked to come back."`
@@ -162,14 +189,15 @@ func (f replayFlags) check() error {
 
 // check reports what is out of range.
 func (f gatewayFlags) check() error {
-	return errors.Join(f.replayFlags.check(), f.connectionFlags.check())
+	return errors.Join(f.replayFlags.check(), f.connectionFlags.check(), f.requestFlags.check())
 }
 
 // limits are those of the gateway.
 func (f gatewayFlags) limits() gateway.Limits {
 	return gateway.Limits{
 		Connections: gateway.Connections{All: f.MaxConnections, PerAddress: f.MaxConnectionsPerAddress},
-		Sockets:     f.MaxSockets, Attachments: f.MaxAttachments, AllSockets: f.MaxSocketsAll, Handshakes: f.MaxHandshakes, BytesPerSecond: int64(f.SocketBytesPerSec),
+		Requests:    f.MaxRequests, AllRequests: f.MaxRequestsAll, Bodies: int64(f.BodyMemory), AllBodies: int64(f.BodyMemoryAll),
+		Sockets: f.MaxSockets, Attachments: f.MaxAttachments, AllSockets: f.MaxSocketsAll, Handshakes: f.MaxHandshakes, BytesPerSecond: int64(f.SocketBytesPerSec),
 	}
 }
 

@@ -30,6 +30,9 @@ type Options struct {
 	// Stall is how long one write to a reader, or the arrival of a body, may take. Default 10 s for
 	// each write; bodies have three times as long.
 	Stall time.Duration
+	// Read reads a body of an announced length, -1 for none; what it reads counts until the request is answered.
+	// Default [io.ReadAll].
+	Read func(ctx context.Context, body io.Reader, length int64) ([]byte, error)
 }
 
 const (
@@ -56,6 +59,9 @@ func New(o Options) *Handler {
 	o.Life = cmp.Or(o.Life, defaultLife)
 	o.Heartbeat = cmp.Or(o.Heartbeat, defaultHeartbeat)
 	o.Stall = cmp.Or(o.Stall, defaultStall)
+	if o.Read == nil {
+		o.Read = func(_ context.Context, body io.Reader, _ int64) ([]byte, error) { return io.ReadAll(body) }
+	}
 	if o.Draining == nil {
 		o.Draining = context.Background()
 	}
@@ -247,7 +253,10 @@ func (h *Handler) body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	rc := http.NewResponseController(w)
 	_ = rc.SetReadDeadline(time.Now().Add(arrival * h.Stall)) // a writer without deadlines, as in tests, is fine
 	most := h.store.log.MaxData()
-	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(most)))
+	if r.ContentLength > int64(most) {
+		return nil, tooLarge(most)
+	}
+	b, err := h.Read(r.Context(), http.MaxBytesReader(w, r.Body, int64(most)), r.ContentLength)
 	if err == nil {
 		_ = rc.SetReadDeadline(time.Time{}) // as above
 	} else if r.ProtoMajor == 1 {
@@ -255,6 +264,9 @@ func (h *Handler) body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	}
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return nil, tooLarge(most)
+	}
+	if _, ok := errors.AsType[*schemas.Error](err); ok { // there is no room for it
+		return nil, err
 	}
 	if err != nil {
 		return nil, schemas.Wrap(schemas.Invalid, "", "the body did not arrive whole", err)

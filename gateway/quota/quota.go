@@ -4,7 +4,6 @@ package quota
 
 import (
 	"sync"
-	"sync/atomic"
 
 	"github.com/sandjet/sandjet/schemas"
 )
@@ -12,7 +11,7 @@ import (
 // Full says which ceiling a refusal is about.
 type Full int
 
-// The answers of [Ledger.Take].
+// The answers of [Ledger.Take] and [Place.Grow].
 const (
 	Free    Full = iota // it was taken
 	Account             // the account has as many as one may
@@ -22,68 +21,82 @@ const (
 // Ledger counts places by account. It holds nothing of accounts that hold nothing. It is safe for
 // concurrent use and blocks nobody for long.
 type Ledger struct {
-	each, all int
+	each, all int64
 
 	mu    sync.Mutex
-	held  map[schemas.AccountID]int
-	total int
+	held  map[schemas.AccountID]int64
+	total int64
 }
 
 // NewLedger returns a ledger of at most each places for an account and all of all accounts together; less
 // than 1 means no ceiling.
-func NewLedger(each, all int) *Ledger {
-	return &Ledger{each: each, all: all, held: map[schemas.AccountID]int{}}
+func NewLedger(each, all int64) *Ledger {
+	return &Ledger{each: each, all: all, held: map[schemas.AccountID]int64{}}
 }
 
-// Place is a place that was taken. It is safe for concurrent use.
+// Place is what was taken. It is safe for concurrent use.
 type Place struct {
 	account schemas.AccountID
-	ledger  atomic.Pointer[Ledger] // nil once it was given back
+	ledger  *Ledger
+	n       int64 // guarded by the ledger; 0 once it was given back
 }
 
 // Take takes a place for the account, if both ceilings leave one.
-func (l *Ledger) Take(a schemas.AccountID) (*Place, Full) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	switch {
-	case l.each > 0 && l.held[a] >= l.each:
-		return nil, Account
-	case l.all > 0 && l.total >= l.all:
-		return nil, All
+func (l *Ledger) Take(a schemas.AccountID) (*Place, Full) { return l.TakeMany(a, 1) }
+
+// TakeMany takes n places at once, or none.
+func (l *Ledger) TakeMany(a schemas.AccountID, n int64) (*Place, Full) {
+	p := &Place{account: a, ledger: l}
+	if full := p.Grow(n); full != Free {
+		return nil, full
 	}
-	l.held[a]++
-	l.total++
-	p := &Place{account: a}
-	p.ledger.Store(l)
 	return p, Free
 }
 
-// Release gives the place back. Only the first call does anything; the nil Place has nothing to give.
+// Grow takes n places more, or none.
+func (p *Place) Grow(n int64) Full {
+	l := p.ledger
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.each > 0 && l.held[p.account]+n > l.each:
+		return Account
+	case l.all > 0 && l.total+n > l.all:
+		return All
+	}
+	l.held[p.account] += n
+	l.total += n
+	p.n += n
+	return Free
+}
+
+// Release gives back what was taken. Only the first call does anything; the nil Place has nothing to give.
 func (p *Place) Release() {
 	if p == nil {
 		return
 	}
-	l := p.ledger.Swap(nil)
-	if l == nil {
-		return
-	}
+	l := p.ledger
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.total--
-	if l.held[p.account]--; l.held[p.account] == 0 {
+	if p.n == 0 {
+		return
+	}
+	l.total -= p.n
+	if l.held[p.account] -= p.n; l.held[p.account] == 0 {
 		delete(l.held, p.account)
 	}
+	p.n = 0
 }
 
 // Held is how many places an account holds at this moment.
-func (l *Ledger) Held(a schemas.AccountID) int {
+func (l *Ledger) Held(a schemas.AccountID) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.held[a]
 }
 
 // Total is how many places all accounts hold at this moment.
-func (l *Ledger) Total() int {
+func (l *Ledger) Total() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.total

@@ -17,7 +17,7 @@ import (
 func TestALedgerNeverLeavesItsBounds(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		each, all := rapid.IntRange(0, 4).Draw(t, "each"), rapid.IntRange(0, 7).Draw(t, "all")
+		each, all := rapid.Int64Range(0, 4).Draw(t, "each"), rapid.Int64Range(0, 7).Draw(t, "all")
 		l := quota.NewLedger(each, all)
 		type place struct {
 			*quota.Place
@@ -26,7 +26,7 @@ func TestALedgerNeverLeavesItsBounds(t *testing.T) {
 			back    bool
 		}
 		var places []*place
-		held, total := map[schemas.AccountID]int{}, 0
+		held, total := map[schemas.AccountID]int64{}, int64(0)
 		account := rapid.SampledFrom([]schemas.AccountID{"a", "b", "c"})
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			if len(places) > 0 && rapid.Bool().Draw(t, "release") {

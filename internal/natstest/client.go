@@ -3,6 +3,7 @@ package natstest
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -125,4 +126,17 @@ func (c *Client) DeleteStream(tb testing.TB, stream string) {
 	if err != nil {
 		tb.Fatalf("delete %s: %v", stream, err)
 	}
+}
+
+// Count counts the messages of a subject from its return on.
+func (c *Client) Count(tb testing.TB, subject string) func() int {
+	tb.Helper()
+	var n atomic.Int64
+	if _, err := c.nc.Subscribe(subject, func(*nats.Msg) { n.Add(1) }); err != nil {
+		tb.Fatalf("subscribe to %s: %v", subject, err)
+	}
+	if err := c.nc.FlushTimeout(within); err != nil {
+		tb.Fatalf("subscribe to %s: %v", subject, err)
+	}
+	return func() int { return int(n.Load()) }
 }

@@ -1,0 +1,388 @@
+package streams
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// AwaitResult returns the call's result: the one that is there, or the one to come. When ctx ends
+// before, it returns ctx's error. While the log is away it waits.
+func AwaitResult(ctx context.Context, b *Bus, c schemas.Call) (schemas.Result, error) {
+	state, err := AwaitCall(ctx, b, c)
+	if err != nil {
+		return schemas.Result{}, err
+	}
+	return *state.Result, nil
+}
+
+// AwaitCall returns the call's state once it has its result. When ctx ends before, it returns ctx's error with what
+// is known at that moment; nil: the conversation was not read yet. While the log is away it waits.
+//
+// Those that wait for calls of a conversation share one subscription, and a read of what is there for all that came
+// since the last: a waiter costs a question about when its call was stored, and one of a call that is waited for already nothing.
+func AwaitCall(ctx context.Context, b *Bus, c schemas.Call) (*CallState, error) {
+	if err := errors.Join(c.Account.Validate(), c.Conversation.Validate()); err != nil {
+		return nil, err
+	}
+	a := b.results.join(c, nil)
+	if a == nil {
+		r, err := persist(ctx, b, func() (*callReader, error) { return b.callReader(ctx, c) })
+		if err != nil {
+			return nil, ended(ctx, err)
+		}
+		if a = b.results.join(c, r); a == nil {
+			return nil, errBusClosed()
+		}
+	}
+	select {
+	case <-a.done:
+	case <-ctx.Done():
+	}
+	state, err := b.results.leave(a)
+	switch {
+	case state != nil && state.Result != nil:
+		return state, nil
+	case ctx.Err() != nil:
+		return state, ctx.Err() //nolint:wrapcheck // promised as it is
+	}
+	return nil, err
+}
+
+func errBusClosed() error {
+	return schemas.Errorf(schemas.Unavailable, "wait for a result", "the connection to the log is closed")
+}
+
+// results are the calls whose results somebody waits for, by conversation.
+type results struct {
+	bus *Bus
+
+	mu      sync.Mutex
+	watches map[string]*watch // by live subject
+}
+
+// watch is a conversation some of whose calls are waited for. It ends with the last that waits.
+type watch struct {
+	results *results
+	live    string
+	stream  string
+	subject string
+	end     context.CancelFunc
+
+	// What follows is guarded by results.mu.
+	waiting int                   // those who wait for any of its calls
+	calls   map[string][]*awaited // by the beginning of their events' ids; nearly always one each
+	fresh   []*awaited            // of them: those for whom nothing was read yet
+	stir    context.CancelFunc    // has run look at the fresh ones
+
+	// What follows belongs to run.
+	epoch string
+	last  uint64    // everything up to here was heard by those that are not fresh
+	since time.Time // what lies before concerns nobody
+}
+
+// awaited is a call that is waited for. It is guarded by results.mu.
+type awaited struct {
+	watch   *watch
+	state   CallState
+	since   time.Time
+	waiting int
+	last    uint64 // everything up to here was heard
+	known   bool   // the conversation was read
+	err     error
+	done    chan struct{} // closed with the result or err
+}
+
+// join adds one who waits for a call: to those that do already, or else, by what r knows of the call, as the first. It
+// returns nil if there is none and r is nil, or when the Bus is closed.
+func (r *results) join(c schemas.Call, by *callReader) *awaited {
+	live := LiveSubject(c.Account, c.Conversation)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w := r.watches[live]
+	if w != nil {
+		for _, a := range w.calls[c.EventID()] {
+			if a.state.Call.Accepted.Equal(c.Accepted) {
+				a.waiting++
+				w.waiting++
+				return a
+			}
+		}
+	}
+	if by == nil || r.bus.ctx.Err() != nil {
+		return nil
+	}
+	if w == nil {
+		w = r.watch(live, by)
+	}
+	a := &awaited{watch: w, state: by.state, since: by.since, waiting: 1, done: make(chan struct{})}
+	w.calls[c.EventID()] = append(w.calls[c.EventID()], a)
+	w.fresh = append(w.fresh, a)
+	w.waiting++
+	w.stir()
+	return a
+}
+
+func (r *results) watch(live string, by *callReader) *watch {
+	w := &watch{results: r, live: live, stream: by.stream, subject: by.subject, calls: map[string][]*awaited{}, stir: func() {}}
+	var ctx context.Context
+	ctx, w.end = context.WithCancel(r.bus.ctx)
+	if r.watches == nil {
+		r.watches = map[string]*watch{}
+	}
+	r.watches[live] = w
+	r.bus.parts.Go(func() { w.fail(w.run(ctx)) })
+	return w
+}
+
+// leave takes back a join, and returns what is known of the call; nil if nothing is.
+func (r *results) leave(a *awaited) (*CallState, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w := a.watch
+	w.waiting--
+	if a.waiting--; a.waiting == 0 {
+		w.forget(a)
+	}
+	if w.waiting == 0 {
+		w.end()
+		if r.watches[w.live] == w {
+			delete(r.watches, w.live)
+		}
+	}
+	if !a.known {
+		return nil, a.err
+	}
+	state := a.state
+	state.Started = slices.Clone(state.Started)
+	return &state, a.err
+}
+
+// forget drops a call that is waited for no more. The caller has results.mu.
+func (w *watch) forget(a *awaited) {
+	id := a.state.Call.EventID()
+	rest := slices.DeleteFunc(w.calls[id], func(b *awaited) bool { return a == b })
+	if w.calls[id] = rest; len(rest) == 0 {
+		delete(w.calls, id)
+	}
+	w.fresh = slices.DeleteFunc(w.fresh, func(b *awaited) bool { return a == b })
+}
+
+// fail ends the waiting of all that are left.
+func (w *watch) fail(err error) {
+	w.results.mu.Lock()
+	defer w.results.mu.Unlock()
+	w.end()
+	if w.results.bus.ctx.Err() != nil {
+		err = errBusClosed()
+	}
+	if w.results.watches[w.live] == w {
+		delete(w.results.watches, w.live)
+	}
+	for _, of := range w.calls {
+		for _, a := range of {
+			a.err = err
+			close(a.done)
+		}
+	}
+	clear(w.calls)
+}
+
+// run hears the conversation until ctx ends or the log fails for good.
+func (w *watch) run(ctx context.Context) error {
+	b := w.results.bus
+	feed, err := persist(ctx, b, func() (feed, error) { return b.tail.open(ctx, w.live) })
+	if err != nil {
+		return err
+	}
+	defer feed.close()
+	var idle context.Context
+	for {
+		var fresh []*awaited
+		idle, fresh = w.look(ctx, idle)
+		if len(fresh) > 0 {
+			if err := w.catchUp(ctx, fresh); err != nil {
+				return err
+			}
+			continue
+		}
+		m, prev, err := feed.next(idle)
+		switch {
+		case err == nil && prev > w.last: // a hole
+			if err = w.read(ctx, w.last, nil); err == nil {
+				err = w.hear(ctx, m, nil)
+			}
+		case err == nil:
+			err = w.hear(ctx, m, nil)
+		case errors.Is(err, errBehind):
+			err = w.again(ctx)
+		case idle.Err() != nil:
+			err = ctx.Err()
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// look takes those that are fresh. Without any, idle lasts until there are; that of the last look may do still.
+func (w *watch) look(ctx, former context.Context) (idle context.Context, fresh []*awaited) {
+	w.results.mu.Lock()
+	defer w.results.mu.Unlock()
+	fresh, w.fresh = w.fresh, nil
+	if former != nil && former.Err() == nil {
+		return former, fresh
+	}
+	idle, w.stir = context.WithCancel(ctx)
+	return idle, fresh
+}
+
+// catchUp reads what is there for those that are fresh.
+func (w *watch) catchUp(ctx context.Context, fresh []*awaited) error {
+	epoch, err := persist(ctx, w.results.bus, func() (string, error) { return w.results.bus.epoch(ctx, w.stream) })
+	if err != nil {
+		return err
+	}
+	w.epoch = cmp.Or(w.epoch, epoch)
+	since := fresh[0].since
+	for _, a := range fresh {
+		if a.since.Before(since) {
+			since = a.since
+		}
+	}
+	if w.since.IsZero() || since.Before(w.since) {
+		w.since = since
+	}
+	if err := w.read(ctx, 0, fresh); err != nil {
+		return err
+	}
+	w.results.mu.Lock()
+	defer w.results.mu.Unlock()
+	for _, a := range fresh {
+		a.known = true
+	}
+	return nil
+}
+
+// again reads what may be missing. The stream may have been made anew meanwhile: then nothing that was heard counts.
+func (w *watch) again(ctx context.Context) error {
+	epoch, err := persist(ctx, w.results.bus, func() (string, error) { return w.results.bus.epoch(ctx, w.stream) })
+	if err != nil {
+		return err
+	}
+	if epoch == w.epoch {
+		return w.read(ctx, w.last, nil)
+	}
+	w.epoch, w.last = epoch, 0
+	w.results.mu.Lock()
+	for _, of := range w.calls {
+		for _, a := range of {
+			a.state, a.last = CallState{Call: a.state.Call}, 0
+		}
+	}
+	w.results.mu.Unlock()
+	return w.read(ctx, 0, nil)
+}
+
+// read hears what lies after a place, up to the present; after 0 from since on.
+func (w *watch) read(ctx context.Context, after uint64, fresh []*awaited) error {
+	type result struct {
+		page []stored
+		more bool
+	}
+	since := &w.since
+	for more := true; more; since = nil {
+		if after > 0 {
+			since = nil
+		}
+		r, err := persist(ctx, w.results.bus, func() (result, error) {
+			page, more, err := w.results.bus.getPage(ctx, w.stream, w.subject, after+1, since, 0)
+			return result{page, more}, err
+		})
+		if err != nil {
+			return err
+		}
+		for _, m := range r.page {
+			if err := w.hear(ctx, m, fresh); err != nil {
+				return err
+			}
+			after = m.seq
+		}
+		more = r.more && len(r.page) > 0
+	}
+	return nil
+}
+
+// hear tells one event to whom it concerns: to the fresh ones, and to all if it is new.
+func (w *watch) hear(ctx context.Context, m stored, fresh []*awaited) error {
+	isNew := m.seq > w.last
+	w.last = max(w.last, m.seq)
+	if !isNew && len(fresh) == 0 {
+		return nil
+	}
+	to := w.concerned(m)
+	if len(to) == 0 {
+		return nil
+	}
+	b := w.results.bus
+	e, err := persist(ctx, b, func() (Entry[schemas.Event], error) { return Events.entry(ctx, b, "", m) })
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err() //nolint:wrapcheck // as the caller knows it
+	case err != nil:
+		return nil //nolint:nilerr // a message that is no event tells nothing
+	}
+	w.results.mu.Lock()
+	defer w.results.mu.Unlock()
+	for _, a := range to {
+		if a.err != nil || a.state.Result != nil {
+			continue
+		}
+		a.last = m.seq
+		if a.err = a.state.add(e.Value); a.err != nil || a.state.Result != nil {
+			a.known = true
+			w.forget(a)
+			close(a.done)
+		}
+	}
+	return nil
+}
+
+// concerned are those whose call a message may be about the beginning or end of, and that have not heard it. What is
+// older than a call is of another use of its id.
+func (w *watch) concerned(m stored) (to []*awaited) {
+	w.results.mu.Lock()
+	defer w.results.mu.Unlock()
+	add := func(of []*awaited) {
+		for _, a := range of {
+			if m.seq > a.last && !m.time.Before(a.since) && (m.id == "" || ofCall(m.id, a.state.Call)) {
+				to = append(to, a)
+			}
+		}
+	}
+	if m.id == "" { // nothing of ours: only reading it tells
+		for _, of := range w.calls {
+			add(of)
+		}
+		return to
+	}
+	for i, r := range m.id { // an id of a call may have dots
+		if r == '.' {
+			add(w.calls[m.id[:i]])
+		}
+	}
+	return to
+}
+
+// ended prefers the context's own error.
+func ended(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err() //nolint:wrapcheck // promised as it is
+	}
+	return err
+}
