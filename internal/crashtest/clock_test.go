@@ -149,6 +149,8 @@ func TestAClockThatIsSetEndsNothing(t *testing.T) {
 				if restart {
 					c.results(ctx, t, running) // what a worker has in hand ends with it
 					p.kill()
+				} else {
+					c.awaitMarks(ctx, t, running)
 				}
 				p.setClock(t, ahead)
 				if restart {
@@ -177,6 +179,18 @@ func TestAClockThatIsSetEndsNothing(t *testing.T) {
 	for _, p := range c.roles {
 		if !p.alive() {
 			t.Errorf("%s has ended", p.name)
+		}
+	}
+}
+
+// awaitMarks waits until calls run: a worker whose clock leaps while it proves a start takes that for a pause, and interrupts the call.
+func (c *cluster) awaitMarks(ctx context.Context, t *testing.T, calls []wanted) {
+	t.Helper()
+	for _, w := range calls {
+		for c.marks(t)[w.id] == 0 {
+			if pause(ctx, 20*time.Millisecond); ctx.Err() != nil {
+				t.Fatalf("%s does not begin", w.id)
+			}
 		}
 	}
 }

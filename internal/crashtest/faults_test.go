@@ -271,17 +271,9 @@ func judgeTranscript(ctx context.Context, t *testing.T, tr *replaytest.Transcrip
 // what goes wrong may cost the calls that run at the time, and not those that wait.
 func (c *cluster) judgeMarks(t *testing.T, calls []wanted, results map[string]schemas.Result) {
 	t.Helper()
-	ran := map[string]int{}
-	files, err := filepath.Glob(filepath.Join(c.data, "workspaces", "*", mark))
-	if err != nil || len(files) != 1 {
-		t.Fatalf("%d files of marks, want 1: %v %v", len(files), files, err)
-	}
-	b, err := os.ReadFile(files[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, id := range lines(string(b)) {
-		ran[strings.TrimSpace(id)]++
+	ran := c.marks(t)
+	if len(ran) == 0 {
+		t.Fatal("there are no marks")
 	}
 	interrupted := 0
 	for _, w := range calls {
@@ -295,4 +287,24 @@ func (c *cluster) judgeMarks(t *testing.T, calls []wanted, results map[string]sc
 	if interrupted > len(calls)/2 {
 		t.Errorf("%d of %d calls are interrupted", interrupted, len(calls))
 	}
+}
+
+// marks counts how often each call has left its mark, by the files of the workspaces as they are on the disk.
+func (c *cluster) marks(t *testing.T) map[string]int {
+	t.Helper()
+	ran := map[string]int{}
+	files, err := filepath.Glob(filepath.Join(c.data, "workspaces", "*", mark))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range files {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range lines(string(b)) {
+			ran[strings.TrimSpace(id)]++
+		}
+	}
+	return ran
 }
