@@ -45,6 +45,7 @@ func floods() []flood {
 		{name: "subscriptions, and events nobody reads", do: (*flooder).subscriptions},
 		{name: "questions over NATS", do: (*flooder).questions},
 		{name: "large publications", do: (*flooder).publications},
+		{name: "the room of the log", do: (*flooder).fill},
 		{name: "loops that calls leave behind", do: (*flooder).loops},
 		{name: "processes without number", do: (*flooder).processes},
 		{name: "very long paths", do: (*flooder).paths, needs: deepFiles},
@@ -300,6 +301,14 @@ func (f *flooder) publications(ctx context.Context) {
 		if _, err := conn.RequestWithContext(ctx, "sandjet.calls.auto."+f.account, b); err == nil {
 			f.count(1, true)
 		}
+	})
+}
+
+// fill keeps as much on the log as it may.
+func (f *flooder) fill(ctx context.Context) {
+	text := strings.Repeat("0123456789abcdef", 1<<15) // 512 KiB
+	many(ctx, 4, func(i int) {
+		f.ask(ctx, http.MethodPut, fmt.Sprint("/v1/stream/fill/", i), map[string]string{"text": text + fmt.Sprint(i)})
 	})
 }
 
