@@ -155,7 +155,7 @@ func (k *Bucket[T]) write(ctx context.Context, verb, key string, v T, o ...jetst
 		return 0, err
 	}
 	if k.row.ttl > 0 {
-		o = append(o, jetstream.WithMsgTTL(k.row.ttl))
+		o = append([]jetstream.PublishOpt{jetstream.WithMsgTTL(k.row.ttl)}, o...) // a life of its own counts
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)
 	defer cancel()

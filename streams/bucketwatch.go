@@ -40,6 +40,7 @@ func (k *Bucket[T]) follow(ctx context.Context, yield func(Pair[T], error) bool,
 		}
 		if begun {
 			wait = soon
+			k.bus.spread(ctx)
 		}
 		k.bus.log.Debug("watching a bucket anew", "bucket", k.row.config.Bucket, "error", err)
 		pause(ctx, wait)

@@ -103,3 +103,58 @@ func anew(t *testing.T, b *streams.Bus) {
 	ok(t, b.DeleteStream(t.Context(), "KV_groups"))
 	ok(t, b.Again(t.Context()))
 }
+
+// requests counts what goes to the server while f happens, but for what goes in as long a time without it.
+func requests(t *testing.T, b *streams.Bus, f func()) int {
+	t.Helper()
+	settle(t)
+	before := b.Sent()
+	settle(t)
+	idle := b.Sent() - before
+	before = b.Sent()
+	f()
+	settle(t)
+	return int(b.Sent()-before) - int(idle)
+}
+
+func TestAReconnectCostsFewRequests(t *testing.T) {
+	t.Parallel()
+	const watches, topology, each = 4, 2, 5
+	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+		for i := range 200 {
+			must(streams.OpenGroups(b).Put(t.Context(), fmt.Sprint("k", i), schemas.Group{}))(t)
+		}
+		for range watches {
+			watched(t, b, 0)
+		}
+		var before uint64
+		drop := func() { before = b.Received(); b.Drop() }
+		if n, most := requests(t, b, drop), topology+watches*each+5; n > most {
+			t.Errorf("a reconnect costs %d messages to the server, want at most %d", n, most)
+		}
+		if n := b.Received() - before; n > 64<<10 {
+			t.Errorf("a reconnect brings %d bytes", n)
+		}
+	}, natstest.Shards(16))
+}
+
+func TestAReconnectRestoresWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	for _, missing := range [][]string{{"KV_groups"}, {"TURNS"}, {"EVENTS_00"}, {"EVENTS_00", "EVENTS_01", "KV_jobs", "CALLS"}} {
+		t.Run(fmt.Sprint(missing), func(t *testing.T) {
+			t.Parallel()
+			natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+				for _, name := range missing {
+					ok(t, b.DeleteStream(t.Context(), name))
+				}
+				b.Drop()
+				settle(t)
+				for _, name := range missing {
+					if err := b.HasStream(t.Context(), name); err != nil {
+						t.Errorf("%s: %v", name, err)
+					}
+				}
+			}, natstest.Shards(2))
+		})
+	}
+}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -50,13 +49,12 @@ type Options struct {
 }
 
 const (
-	roleLive        = "live" // of the connection for live events
-	maxShards       = 64
-	requestWithin   = 5 * time.Second
-	asyncInFlight   = 1024
-	reconnectAfter  = 100 * time.Millisecond
-	reconnectJitter = 150 * time.Millisecond
-	requiredLevel   = "4" // API level of the server: 2.15
+	roleLive       = "live" // of the connection for live events
+	maxShards      = 64
+	requestWithin  = 5 * time.Second
+	asyncInFlight  = 1024
+	reconnectAfter = 100 * time.Millisecond
+	requiredLevel  = "4" // API level of the server: 2.15
 )
 
 // Bus is a connection to the log. It is safe for concurrent use.
@@ -73,6 +71,7 @@ type Bus struct {
 	jsBulk                    jetstream.JetStream // on bulk
 
 	shards atomic.Int32
+	made   atomic.Int64 // when the log was made, as it was last checked whole
 	// replicas is how many copies the log has.
 	replicas atomic.Int32
 	// copied says that some stream has copies, which may answer a read and lag behind.
@@ -190,7 +189,7 @@ func (b *Bus) dial(ctx context.Context, role string, more ...nats.Option) (*nats
 	o := b.options
 	options := []nats.Option{
 		nats.Name(o.Name + "-" + role), nats.MaxReconnects(-1), nats.ReconnectBufSize(-1), nats.Timeout(requestWithin),
-		nats.CustomReconnectDelay(func(int) time.Duration { return reconnectAfter + rand.N(reconnectJitter) }),
+		nats.CustomReconnectDelay(b.reconnectDelay),
 		nats.PingInterval(10 * time.Second), nats.MaxPingsOutstanding(2),
 		nats.ErrorHandler(func(_ *nats.Conn, s *nats.Subscription, err error) { b.asyncError(role, s, err) }),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
@@ -308,40 +307,6 @@ func (b *Bus) fellBehind(role string, s *nats.Subscription) {
 	}
 	if role == roleLive { // it fell behind before it was known by whom
 		b.drops.tell()
-	}
-}
-
-// revive looks at the topology again whenever the connection was made anew: a server that had it
-// in memory only, or was set up afresh, has forgotten it.
-func (b *Bus) revive(ctx context.Context) {
-	const every = 30 * time.Second
-	look := time.NewTicker(every)
-	defer look.Stop()
-	for {
-		drop := b.drops.next()
-		select {
-		case <-ctx.Done():
-			return
-		case <-look.C: // somebody may have changed the number of copies: then reads must know
-			if b.publish.ConnectedClusterName() != "" && b.publish.IsConnected() {
-				if err := b.lookAtShape(ctx); err != nil {
-					b.log.Debug("the number of copies is not known now", "error", err)
-				}
-			}
-			continue
-		case <-drop:
-		}
-		b.epochs.Clear()
-		b.objects.forget()
-		b.clock.stir()
-		for wait := 100 * time.Millisecond; ctx.Err() == nil; wait = min(2*wait, 5*time.Second) {
-			err := b.ensureTopology(ctx)
-			if err == nil {
-				break
-			}
-			b.log.Warn("topology not checked yet", "error", err)
-			pause(ctx, wait)
-		}
 	}
 }
 

@@ -19,3 +19,17 @@ func FuzzGot(f *testing.F) {
 		}
 	})
 }
+
+func FuzzCounts(f *testing.F) {
+	for _, s := range []string{
+		`{"total":2,"offset":0,"limit":100000,"state":{"messages":3,"subjects":{"sandjet.events.00.a.b":2,"sandjet.events.00.a.c":1}}}`,
+		`{"error":{"code":404,"err_code":10059,"description":"stream not found"}}`, `{"state":{"subjects":{"x":-1}}}`, `{}`, ``,
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if _, _, err := parseCounts(data); err != nil && schemas.CodeOf(coded("read", err)) == "" {
+			t.Errorf("%q: %v has no code", data, err)
+		}
+	})
+}

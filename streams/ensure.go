@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -40,6 +41,7 @@ func (b *Bus) ensureTopology(ctx context.Context) error {
 			return err
 		}
 	}
+	b.made.Store(agreed.made.UnixNano())
 	return nil
 }
 
@@ -97,6 +99,8 @@ func trimV(s string) string {
 type shape struct {
 	shards   int // conversations are spread by it for ever
 	replicas int // copies of everything, until [SetReplicas] changes it
+
+	made time.Time // when the log was made
 }
 
 func (b *Bus) take(s shape) {
@@ -128,7 +132,8 @@ func (b *Bus) agree(ctx context.Context) (shape, error) {
 		}
 		rows := streamRows(want.shards)
 		config := fill(rows[len(rows)-want.shards], want, b.storage())
-		if _, err = b.js.CreateStream(ctx, config); err == nil {
+		if s, err = b.js.CreateStream(ctx, config); err == nil {
+			want.made = s.CachedInfo().Created
 			return want, nil
 		}
 		if !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
@@ -153,7 +158,7 @@ func (b *Bus) readShape(info *jetstream.StreamInfo) (shape, error) {
 	if err != nil || replicas < 1 || replicas > maxReplicas { // made by a version that did not write it down
 		replicas = max(info.Config.Replicas, 1)
 	}
-	return shape{shards: n, replicas: replicas}, nil
+	return shape{shards: n, replicas: replicas, made: info.Created}, nil
 }
 
 // lookAtShape learns what was changed since the log was opened.

@@ -2,6 +2,7 @@ package streams
 
 import (
 	"context"
+	"time"
 
 	"github.com/nats-io/nats.go"
 )
@@ -77,4 +78,39 @@ func (b *Bus) Watched() int {
 	b.results.mu.Lock()
 	defer b.results.mu.Unlock()
 	return len(b.results.watches)
+}
+
+// Another opens the log as another process would.
+func (b *Bus) Another(ctx context.Context) (*Bus, error) { return Open(ctx, b.options) }
+
+// Cut ends every connection at once, as a process does that dies.
+func (b *Bus) Cut() { b.abandon() }
+
+// RemoveOld removes what is old of a shard as one look of a Retention does, so many conversations at a time.
+func (b *Bus) RemoveOld(ctx context.Context, shard int, oldest time.Time, atOnce int, t *Tenure) error {
+	s := sweep{bus: b, stream: eventStream(shard), all: eventSubjectPrefix(shard) + "*.*", now: b.Now(), tenure: t}
+	info, err := b.streamInfo(ctx, s.stream)
+	if err != nil {
+		return err
+	}
+	s.first, s.cut = info.State.FirstSeq, info.State.LastSeq+1
+	if err := s.findCut(ctx, oldest); err != nil {
+		return err
+	}
+	return s.removeOld(ctx, atOnce)
+}
+
+// Sent is how many messages have gone over the Bus's connections.
+func (b *Bus) Sent() uint64 {
+	n := uint64(0)
+	for _, c := range []*nats.Conn{b.publish, b.work, b.live, b.bulk} {
+		n += c.Stats().OutMsgs
+	}
+	return n
+}
+
+// HasStream returns an error unless a stream is there.
+func (b *Bus) HasStream(ctx context.Context, name string) error {
+	_, err := b.js.Stream(ctx, name)
+	return err
 }

@@ -3,6 +3,7 @@ package streams
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"time"
@@ -29,8 +30,8 @@ const (
 // a number. What runs is left whole: nothing is removed from the first event of a call, job or turn on
 // that has no end yet. Readers whose cursor is before the cut are told of the gap. Of an account that is gone everything is old.
 //
-// One in a deployment is enough, more do no harm: each removal is one step that may be repeated, and is of
-// what can run no more.
+// Of all that run, one does the work at a time. Two would do no harm: each removal is one step that may be
+// repeated, and is of what can run no more.
 type Retention struct {
 	Bus *Bus
 	Log *slog.Logger // nil: silent
@@ -53,16 +54,9 @@ func (r *Retention) Run(ctx context.Context) error {
 	}
 	r.Keep, r.Count = min(cmp.Or(r.Keep, DefaultKeepEvents), MaxKeepEvents), min(cmp.Or(r.Count, DefaultKeepEventsCount), MaxKeepEventsCount)
 	r.now() // from here on a jump shows
-	tick := time.NewTicker(cmp.Or(r.Every, defaultRetentionEvery))
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-			r.look(ctx, r.now())
-		}
-	}
+	r.Every = cmp.Or(r.Every, defaultRetentionEvery)
+	duty := Duty{Bus: r.Bus, Name: "retention", Every: r.Every, Log: r.Log, Begin: func() func(context.Context, *Tenure) { return r.look }}
+	return duty.Run(ctx)
 }
 
 func (r *Retention) now() time.Time {
@@ -74,50 +68,43 @@ func (r *Retention) now() time.Time {
 	return now
 }
 
-// look removes once what is old in every shard.
-func (r *Retention) look(ctx context.Context, now time.Time) {
-	for shard := range r.Bus.Shards() {
-		if err := r.shard(ctx, shard, now); err != nil && ctx.Err() == nil {
+// look removes once what is old in every shard, one after the other over a quarter of the time between two looks.
+func (r *Retention) look(ctx context.Context, t *Tenure) {
+	now, shards := r.now(), r.Bus.Shards()
+	for shard := range shards {
+		if shard > 0 && !pause(ctx, r.Every/time.Duration(4*shards)) {
+			return
+		}
+		if err := r.shard(ctx, shard, now, t); err != nil && ctx.Err() == nil {
 			r.Log.Warn("old events are not removed: that is tried again", "stream", eventStream(shard), "error", err)
 		}
 	}
 }
 
 // shard removes what is old in one.
-func (r *Retention) shard(ctx context.Context, shard int, now time.Time) error {
-	all := eventSubjectPrefix(shard) + "*.*"
-	s := sweep{bus: r.Bus, stream: eventStream(shard), now: now}
-	counts, err := s.counts(ctx, all)
-	if err != nil || len(counts) == 0 {
+func (r *Retention) shard(ctx context.Context, shard int, now time.Time, t *Tenure) error {
+	s := sweep{bus: r.Bus, stream: eventStream(shard), all: eventSubjectPrefix(shard) + "*.*", now: now, tenure: t}
+	info, err := r.Bus.streamInfo(ctx, s.stream)
+	if err != nil || info.State.Msgs == 0 {
 		return err
 	}
-	if err := s.findCut(ctx, all, now.Add(-r.Keep)); err != nil {
+	s.first, s.cut = info.State.FirstSeq, info.State.LastSeq+1
+	if err := s.findCut(ctx, now.Add(-r.Keep)); err != nil {
 		return err
 	}
-	old := map[string]bool{}
-	if s.cut > s.first {
-		if old, err = s.withOld(ctx, all); err != nil {
-			return err
-		}
+	if err := s.removeOld(ctx, subjectsAtOnce); err != nil {
+		return err
+	}
+	if r.Gone == nil && info.State.Msgs < info.State.NumSubjects+uint64(r.Count) { // then none can have more
+		return nil
 	}
 	gone := map[schemas.AccountID]bool{}
-	for subject, n := range counts {
-		beyond := max(int(n)-r.Count, 0) // a number of messages
+	return s.removeBeyond(ctx, func(subject string, n int) int {
 		if r.isGone(ctx, gone, accountOf(subject)) {
-			beyond = int(n)
+			return n
 		}
-		if !old[subject] && beyond == 0 {
-			continue
-		}
-		floor, err := s.floor(ctx, subject, beyond)
-		if err == nil && floor > 0 {
-			err = s.purge(ctx, subject, floor)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+		return n - r.Count
+	})
 }
 
 // isGone asks once about each account.
@@ -133,34 +120,131 @@ func (r *Retention) isGone(ctx context.Context, known map[schemas.AccountID]bool
 	return gone
 }
 
+// subjectsAtOnce is how many conversations with old events are held in memory.
+const subjectsAtOnce = 4096
+
 // sweep is one look at one shard.
 type sweep struct {
 	bus    *Bus
 	stream string
+	all    string // the filter for all conversations
 	now    time.Time
-	first  uint64 // of the stream
-	cut    uint64 // what is before it is older than is kept
+	first  uint64  // of the stream
+	cut    uint64  // what is before it is older than is kept
+	tenure *Tenure // nil: held
 }
 
-// counts is how many events each conversation has, by subject.
-func (s *sweep) counts(ctx context.Context, all string) (map[string]uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, 6*requestWithin) // it may take several answers
+// removeOld goes through what is older than the cut, and removes what is old of so many conversations at a time.
+func (s *sweep) removeOld(ctx context.Context, atOnce int) error {
+	old, stays := map[string]bool{}, map[string]bool{}
+	remove := func() error {
+		if len(stays) >= atOnce {
+			clear(stays) // they are only looked at again
+		}
+		for subject := range old {
+			if err := s.trim(ctx, subject, 0); err != nil {
+				return err
+			}
+			stays[subject] = true
+		}
+		clear(old)
+		return nil
+	}
+	if s.cut <= s.first {
+		return nil
+	}
+	var failed error
+	err := s.each(ctx, s.all, func(m stored) bool {
+		if m.seq < s.cut && !stays[m.subject] {
+			old[m.subject] = true
+		}
+		if len(old) >= atOnce {
+			failed = remove()
+		}
+		return failed == nil && m.seq+1 < s.cut
+	})
+	if err = errors.Join(err, failed); err != nil {
+		return err
+	}
+	return remove()
+}
+
+// trim removes what is old of one conversation, and so many of its first events besides.
+func (s *sweep) trim(ctx context.Context, subject string, beyond int) error {
+	floor, err := s.floor(ctx, subject, beyond)
+	if err != nil || floor == 0 {
+		return err
+	}
+	return s.purge(ctx, subject, floor)
+}
+
+// removeBeyond removes so many of the first events of each conversation as beyond says. It holds one page of
+// conversations at a time. One that slips from one page into another meanwhile is found by the next look.
+func (s *sweep) removeBeyond(ctx context.Context, beyond func(subject string, n int) int) error {
+	for offset := 0; ; {
+		page, total, err := s.counts(ctx, offset)
+		if err != nil {
+			return err
+		}
+		for subject, n := range page {
+			many := beyond(subject, int(n)) // a number of messages
+			if many <= 0 {
+				continue
+			}
+			if err := s.trim(ctx, subject, many); err != nil {
+				return err
+			}
+		}
+		if offset += len(page); len(page) == 0 || offset >= total {
+			return nil
+		}
+		if !pause(ctx, time.Second) {
+			return coded("count the events of "+s.stream, ctx.Err())
+		}
+	}
+}
+
+// counts is how many events each conversation has, by subject: one page of them. Total is how many there are.
+func (s *sweep) counts(ctx context.Context, offset int) (page map[string]uint64, total int, err error) {
+	op := "count the events of " + s.stream
+	body, err := json.Marshal(struct {
+		Filter string `json:"subjects_filter"`
+		Offset int    `json:"offset"`
+	}{s.all, offset})
+	if err != nil {
+		return nil, 0, coded(op, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, 6*requestWithin) // the server counts them all for each page
 	defer cancel()
-	stream, err := s.bus.jsBulk.Stream(ctx, s.stream)
+	m, err := s.bus.bulk.RequestWithContext(ctx, "$JS.API.STREAM.INFO."+s.stream, body)
 	if err != nil {
-		return nil, coded("look at the stream "+s.stream, err)
+		return nil, 0, coded(op, err)
 	}
-	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(all))
-	if err != nil {
-		return nil, coded("count the events of "+s.stream, err)
+	page, total, err = parseCounts(m.Data)
+	return page, total, coded(op, err)
+}
+
+// parseCounts reads a page of counts.
+func parseCounts(data []byte) (page map[string]uint64, total int, err error) {
+	var got struct {
+		Error *jetstream.APIError `json:"error"`
+		Total int                 `json:"total"`
+		State struct {
+			Subjects map[string]uint64 `json:"subjects"`
+		} `json:"state"`
 	}
-	s.first, s.cut = info.State.FirstSeq, info.State.LastSeq+1
-	return info.State.Subjects, nil
+	if err := json.Unmarshal(data, &got); err != nil {
+		return nil, 0, schemas.Wrap(schemas.Internal, "read from the log", "the log's answer is not understood", err)
+	}
+	if got.Error != nil {
+		return nil, 0, got.Error
+	}
+	return got.State.Subjects, got.Total, nil
 }
 
 // findCut finds the first event that is not old.
-func (s *sweep) findCut(ctx context.Context, all string, oldest time.Time) error {
-	page, _, err := s.bus.getPage(ctx, s.stream, all, 1, &oldest, 1)
+func (s *sweep) findCut(ctx context.Context, oldest time.Time) error {
+	page, _, err := s.bus.getPage(ctx, s.stream, s.all, 1, &oldest, 1)
 	if err != nil && !errors.Is(err, schemas.ErrNotFound) {
 		return err
 	}
@@ -168,18 +252,6 @@ func (s *sweep) findCut(ctx context.Context, all string, oldest time.Time) error
 		s.cut = page[0].seq
 	}
 	return nil
-}
-
-// withOld are the subjects that have events before the cut.
-func (s *sweep) withOld(ctx context.Context, all string) (map[string]bool, error) {
-	old := map[string]bool{}
-	err := s.each(ctx, all, func(m stored) bool {
-		if m.seq < s.cut {
-			old[m.subject] = true
-		}
-		return m.seq+1 < s.cut
-	})
-	return old, err
 }
 
 // floor is the first event of a conversation that is kept: the first that is neither old nor one of so many
@@ -229,6 +301,9 @@ func (s *sweep) purge(ctx context.Context, subject string, floor uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*requestWithin)
 	defer cancel()
 	stream, err := s.bus.jsBulk.Stream(ctx, s.stream)
+	if held := s.tenure.Held(); held != nil { // who stood still since it looked may not know what has happened
+		return held
+	}
 	if err == nil {
 		err = stream.Purge(ctx, jetstream.WithPurgeSubject(subject), jetstream.WithPurgeSequence(floor))
 	}

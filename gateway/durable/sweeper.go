@@ -23,7 +23,7 @@ type Accounts interface {
 // Sweeper removes streams whose time is over though nobody asks for them, those of deleted accounts, and
 // what crashes have left: data without a stream, and forks that a stream is kept for though they were
 // never made. Leftovers and accounts must be found gone in two looks, so that what is being made is left
-// alone. One per deployment is enough, more do no harm.
+// alone. Of all that run, one does the work at a time.
 type Sweeper struct {
 	Bus      *streams.Bus
 	Accounts Accounts     // nil: streams stay when their account is deleted
@@ -38,25 +38,23 @@ func (s *Sweeper) Run(ctx context.Context) error {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	tick := time.NewTicker(cmp.Or(s.Every, DefaultSweep))
-	defer tick.Stop()
-	b := &broom{store: newStore(s.Bus, 0), accounts: s.Accounts}
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
+	duty := streams.Duty{Bus: s.Bus, Name: "durable", Every: cmp.Or(s.Every, DefaultSweep), Log: log, Begin: func() func(context.Context, *streams.Tenure) {
+		b := &broom{store: newStore(s.Bus, 0), accounts: s.Accounts}
+		return func(ctx context.Context, t *streams.Tenure) {
+			b.tenure = t
 			if err := b.sweep(ctx); err != nil && ctx.Err() == nil {
 				log.Warn("durable streams are not swept: that is tried again", "error", err)
 			}
 		}
-	}
+	}}
+	return duty.Run(ctx) //nolint:wrapcheck // it is nil
 }
 
 // broom remembers from one look to the next what may be a leftover.
 type broom struct {
 	store    *store
 	accounts Accounts
+	tenure   *streams.Tenure
 	suspects map[streams.DurableName]bool // one without an ID is an account
 }
 
@@ -94,7 +92,7 @@ func (b *broom) sweep(ctx context.Context) error {
 				return err //nolint:wrapcheck // it is coded already
 			}
 			if f = (found{p.Value, p.Revision}); b.over(f) {
-				errs = append(errs, b.store.remove(ctx, f))
+				errs = append(errs, b.held(func() error { return b.store.remove(ctx, f) }))
 				continue
 			}
 		}
@@ -105,7 +103,7 @@ func (b *broom) sweep(ctx context.Context) error {
 				errs = append(errs, err)
 			}
 			if gone(owner) {
-				errs = append(errs, b.store.remove(ctx, f)) // one with forks goes with the last of them
+				errs = append(errs, b.held(func() error { return b.store.remove(ctx, f) })) // one with forks goes with the last of them
 				continue
 			}
 		}
@@ -115,17 +113,25 @@ func (b *broom) sweep(ctx context.Context) error {
 	for _, f := range kept {
 		for id := range f.Forks {
 			if gone(streams.DurableName{Account: f.Account, ID: id}) {
-				errs = append(errs, b.store.release(ctx, f.Account, &Origin{Path: f.Path, ID: f.ID}, id))
+				errs = append(errs, b.held(func() error { return b.store.release(ctx, f.Account, &Origin{Path: f.Path, ID: f.ID}, id) }))
 			}
 		}
 	}
 	for n := range data {
 		if gone(n) {
-			errs = append(errs, b.store.log.Drop(ctx, n.Account, n.ID))
+			errs = append(errs, b.held(func() error { return b.store.log.Drop(ctx, n.Account, n.ID) }))
 		}
 	}
 	b.suspects = suspects
 	return errors.Join(errs...)
+}
+
+// held removes something if nobody else can be at it.
+func (b *broom) held(remove func() error) error {
+	if err := b.tenure.Held(); err != nil {
+		return err //nolint:wrapcheck // it is coded already
+	}
+	return remove()
 }
 
 // over reports whether a stream's time is over, or it was kept for forks only that are gone.

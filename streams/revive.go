@@ -1,0 +1,120 @@
+package streams
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// When a server starts again, all processes come at once. They spread themselves over a moment, which is short
+// beside the lives of leases: a worker that came back after [LeaseTTL] would be taken for dead.
+const (
+	reconnectJitter = 150 * time.Millisecond
+	reconnectSpread = time.Second
+)
+
+// reconnectDelay is how long to wait before an attempt to connect again. The first comes soon, as most losses concern
+// one connection only.
+func (b *Bus) reconnectDelay(attempt int) time.Duration {
+	most := reconnectJitter
+	if b.options.Server == nil { // others come too
+		most = min(reconnectJitter<<min(max(attempt-1, 0), 3), reconnectSpread) //nolint:mnd // it has the whole spread then
+	}
+	return reconnectAfter + rand.N(most)
+}
+
+// spread waits for the part that this process has in spreading what all do after a server was away.
+func (b *Bus) spread(ctx context.Context) {
+	if b.options.Server == nil {
+		pause(ctx, rand.N(reconnectSpread))
+	}
+}
+
+// revive looks at the log again whenever the connection was made anew: a server that had it
+// in memory only, or was set up afresh, has forgotten it.
+func (b *Bus) revive(ctx context.Context) {
+	const every = 30 * time.Second
+	look := time.NewTicker(every)
+	defer look.Stop()
+	for {
+		drop := b.drops.next()
+		select {
+		case <-ctx.Done():
+			return
+		case <-look.C: // somebody may have changed the number of copies: then reads must know
+			if b.publish.ConnectedClusterName() != "" && b.publish.IsConnected() {
+				if err := b.lookAtShape(ctx); err != nil {
+					b.log.Debug("the number of copies is not known now", "error", err)
+				}
+			}
+			continue
+		case <-drop:
+		}
+		b.epochs.Clear()
+		b.objects.forget()
+		b.clock.stir()
+		for wait := 100 * time.Millisecond; ctx.Err() == nil; wait = min(2*wait, 5*time.Second) {
+			err := b.restore(ctx)
+			if err == nil {
+				break
+			}
+			b.log.Warn("topology not checked yet", "error", err)
+			pause(ctx, wait)
+		}
+	}
+}
+
+// restore makes the topology again if something of it is missing: two requests tell.
+func (b *Bus) restore(ctx context.Context) error {
+	whole, err := b.intact(ctx)
+	if err != nil || whole {
+		return err
+	}
+	return b.ensureTopology(ctx)
+}
+
+// intact reports whether the log is the one that was checked, and has every stream and bucket. What a newer version
+// has made of them meanwhile is not this process's to judge.
+func (b *Bus) intact(ctx context.Context) (bool, error) {
+	if b.options.Existing {
+		return false, nil
+	}
+	info, err := b.streamInfo(ctx, eventStream(0))
+	if errors.Is(err, schemas.ErrNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	s, err := b.readShape(info)
+	if err != nil {
+		return false, err
+	}
+	b.take(s)
+	if info.Created.UnixNano() != b.made.Load() {
+		return false, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestWithin)
+	defer cancel()
+	there, list := map[string]bool{}, b.jsBulk.StreamNames(ctx)
+	for name := range list.Name() {
+		there[name] = true
+	}
+	if err := list.Err(); err != nil {
+		return false, coded("list the streams", err)
+	}
+	for _, row := range streamRows(s.shards) {
+		if !there[row.Name] {
+			return false, nil
+		}
+	}
+	for _, row := range bucketRows() {
+		if !there["KV_"+row.config.Bucket] {
+			return false, nil
+		}
+	}
+	return true, nil
+}
