@@ -105,6 +105,9 @@ type Options struct {
 	// ReplayBytes is how much of the conversations is kept in memory for readers, about. Default
 	// [replay.DefaultBudget].
 	ReplayBytes int
+	// Disk says that there is little room for workspaces beside this gateway, empty while there is enough: /readyz shows
+	// it. Nil: no worker is beside it.
+	Disk func() string
 	// ReplayCompression lets WebSockets agree on compression of what is replayed.
 	ReplayCompression bool
 }

@@ -39,6 +39,9 @@ func (g *Gateway) getReady(w http.ResponseWriter, r *http.Request) error {
 	if w := g.Bus.ClockWarning(); w != "" {
 		answer["clock"] = w
 	}
+	if g.Disk != nil && g.Disk() != "" {
+		answer["disk"] = g.Disk()
+	}
 	writeJSON(w, http.StatusOK, answer)
 	return nil
 }

@@ -83,11 +83,17 @@ func endedResult(c schemas.Call, s schemas.Status, text string, partial *schemas
 	if s == schemas.Broken {
 		r = interruptedResult(c, text)
 	}
-	if partial != nil {
-		r.Output, r.Artifacts = partial.Output, partial.Artifacts
-		if printed := strings.TrimSpace(partial.Text); printed != "" {
-			r.Text += "\n\n" + printed
-		}
+	return withPartial(r, partial)
+}
+
+// withPartial adds what had been printed, where that is known, to the result of a run that was not carried out to its end.
+func withPartial(r schemas.Result, partial *schemas.Result) schemas.Result {
+	if partial == nil {
+		return r
+	}
+	r.Output, r.Artifacts = partial.Output, partial.Artifacts
+	if printed := strings.TrimSpace(partial.Text); printed != "" {
+		r.Text += "\n\n" + printed
 	}
 	return r
 }

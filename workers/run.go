@@ -289,7 +289,7 @@ func (t *turn) ended(ctx context.Context, partial *schemas.Result, err error) (s
 		return endedResult(t.call, schemas.Broken, textInterrupted, partial), nil
 	}
 	t.Log.Warn("run failed", "call", t.call.ID, "code", schemas.CodeOf(err), "error", err)
-	return failedResult(t.call, err), nil
+	return withPartial(failedResult(t.call, err), partial), nil
 }
 
 // native runs a file tool in this process, where the provider lets its files be reached.

@@ -19,6 +19,7 @@ type doctorCommand struct {
 	serverAddress
 	limiterFlags
 
+	MinFree         minFree `placeholder:"SIZE|N%" default:"auto" group:"Limits" help:"What must stay free on the file system of the data folder: a size, a part such as 5%, auto for a tenth and 1 GiB at most, or 0."`
 	Listen          address `placeholder:"HOST:PORT" default:"127.0.0.1:8080" group:"Gateway" help:"Where the gateway would listen."`
 	Box             string  `placeholder:"FILE" group:"Worker" help:"Program sandjet-box, which starts boxes."`
 	AllowUnisolated bool    `group:"Security" help:"Judge as if commands may run without a sandbox."`
@@ -164,13 +165,15 @@ func (c *doctorCommand) examineDataDir() []finding {
 	if err := syscall.Access(existing, 2 /* W_OK */); err != nil {
 		return []finding{{"data folder", failing, fmt.Sprintf("%s: %v", existing, err), "choose another with --data-dir"}}
 	}
-	var fs syscall.Statfs_t
-	if err := syscall.Statfs(existing, &fs); err != nil {
-		return []finding{{"data folder", failing, fmt.Sprintf("%s: %v", existing, err), "choose another with --data-dir"}}
+	free, size, err := freeAt(existing)
+	if err != nil {
+		return []finding{{"data folder", failing, err.Error(), "choose another with --data-dir"}}
 	}
-	free := byteSize(fs.Bavail) * byteSize(fs.Bsize) // disks are smaller
-	f := finding{"data folder", good, fmt.Sprintf("%s, %s free", c.dir, free), ""}
+	reserve := c.MinFree.of(size)
+	f := finding{"data folder", good, fmt.Sprintf("%s, %s free, of which %s are kept free (--min-free)", c.dir, free, reserve), ""}
 	switch {
+	case free < reserve:
+		f.Level, f.Remedy = failing, "nothing would be written to workspaces: make room, choose another disk with --data-dir, or a lower --min-free"
 	case free < tiny:
 		f.Level, f.Remedy = failing, "make room, or choose another disk with --data-dir"
 	case free < little:

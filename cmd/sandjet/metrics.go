@@ -152,8 +152,8 @@ func deliveryMetrics(r *prometheus.Registry) delivery.Metrics {
 }
 
 // serveHealth shows /healthz (the process lives), /readyz (it reaches the log) and /metrics of a process
-// without a gateway, until ctx ends.
-func serveHealth(r *prometheus.Registry, l net.Listener, bus *streams.Bus) func(context.Context) error {
+// without a gateway, until ctx ends. It is asked once the process is put together.
+func (n *node) serveHealth(l net.Listener) func(context.Context) error {
 	const timeout, most = 10 * time.Second, 64
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
@@ -161,13 +161,20 @@ func serveHealth(r *prometheus.Registry, l net.Listener, bus *streams.Bus) func(
 		fmt.Fprintln(w, `{"status":"ok"}`) // the asker has gone
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
-		if err := bus.Ready(r.Context()); err != nil {
+		if err := n.bus.Ready(r.Context()); err != nil {
 			http.Error(w, "the log is not reached, or cannot write: "+schemas.Public(err).Message, http.StatusServiceUnavailable)
 			return
 		}
-		fmt.Fprintln(w, strings.TrimSuffix("ready: "+bus.ClockWarning(), ": ")) // as above
+		words := []string{"ready"}
+		if clock := n.bus.ClockWarning(); clock != "" {
+			words = append(words, clock)
+		}
+		if n.disk != nil && n.disk() != "" {
+			words = append(words, n.disk())
+		}
+		fmt.Fprintln(w, strings.Join(words, ": ")) // as above
 	})
-	mux.Handle("GET /metrics", promhttp.HandlerFor(r, promhttp.HandlerOpts{}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(n.metrics, promhttp.HandlerOpts{}))
 	return func(ctx context.Context) error {
 		srv := &http.Server{Handler: mux, ReadHeaderTimeout: timeout, ReadTimeout: timeout, WriteTimeout: timeout, IdleTimeout: time.Minute}
 		l := gateway.LimitConnections(l, gateway.Connections{All: most, PerAddress: most})

@@ -46,6 +46,7 @@ type node struct {
 
 	metricsShown bool            // at a listener of their own
 	quotas       *streams.Quotas // of accounts, where the process takes their work
+	disk         func() string   // says that there is little room for workspaces; nil without a worker
 }
 
 func newNode(log *slog.Logger, path string) (*node, error) {
@@ -217,7 +218,7 @@ func (n *node) addGateway(ctx context.Context, f gatewayFlags, operator operator
 		Endpoints:  n.records, AllowInsecureWebhooks: insecure.WebhookAllowHTTP,
 		NATS: n.records, NATSURL: n.natsURL(f.natsAccessFlags),
 		Accounts: n.records, AdminKeyHash: admin, OpenSignup: f.OpenSignup, OwnAccount: id.Account,
-		Keys: n.records, Limits: f.limits(), ReplayBytes: int(f.ReplayMemory), ReplayCompression: f.ReplayCompression,
+		Keys: n.records, Disk: n.disk, Limits: f.limits(), ReplayBytes: int(f.ReplayMemory), ReplayCompression: f.ReplayCompression,
 	})
 	if err := n.addCallout(f.natsAccessFlags, t); err != nil {
 		return err
@@ -297,7 +298,7 @@ func (n *node) addHealth(ctx context.Context, f metricsFlag, remote remoteFlag) 
 		return "", err
 	}
 	n.metricsShown = true
-	n.add("health", serveHealth(n.metrics, l, n.bus))
+	n.add("health", n.serveHealth(l))
 	return "http://" + reach(l), nil
 }
 
@@ -307,11 +308,13 @@ func (n *node) addWorker(f workerFlags, operator operatorFlags) error {
 	if pool == 0 {
 		pool = -1 // there, 0 stands for the default
 	}
-	p, err := local.New(local.Options{
+	o := local.Options{
 		StateDir: n.dir.local(), Workspaces: n.dir.workspaces(), Box: f.Box, AllowUnisolated: f.AllowUnisolated, Pool: pool,
 		Networks: operator.modes(), MaxMemory: int64(operator.MaxMemory), MaxCPUs: f.MaxCPUs,
 		Boxes: f.MaxBoxes, AccountBoxes: f.AccountBoxes, LeftoverCPU: f.LeftoverCPU, Log: n.log.With("part", "local"),
-	})
+	}
+	f.roomFlags.set(&o)
+	p, err := local.New(o)
 	if err != nil {
 		if errors.Is(err, schemas.ErrUnsupported) {
 			return fmt.Errorf("this host cannot isolate commands: %w (\"sandjet doctor\" explains; --allow-unisolated goes on with what is left)", err)
@@ -328,6 +331,8 @@ func (n *node) addWorker(f workerFlags, operator operatorFlags) error {
 		AccountCap: f.AccountCap, Slots: f.Slots, Grace: f.Grace, JobLimit: f.SandboxJobs, AccountJobs: f.AccountJobs,
 		ProbeEvery: f.ProbeEvery, CallbackURL: strings.TrimSuffix(f.CallbackURL, "/"), Log: n.log.With("part", "worker"), Metrics: workerMetrics(n.metrics),
 	}
+	roomMetrics(n.metrics, p)
+	n.disk = func() string { return diskWarning(p) }
 	n.add("worker", w.Run)
 	return nil
 }

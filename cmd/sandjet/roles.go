@@ -226,6 +226,7 @@ type remoteFlag struct {
 // workerFlags are those of a worker with its provider.
 type workerFlags struct {
 	metricsFlag
+	roomFlags
 
 	Provider        string        `placeholder:"NAME" default:"local" enum:"local" group:"Worker" help:"What gives sandboxes: local (namespaces of this host)."`
 	AllowUnisolated bool          `group:"Security" help:"Run commands without a full sandbox where this host cannot make one: kept by landlock and seccomp if possible, else able to do what this user can."`
@@ -305,7 +306,7 @@ func (f workerFlags) check() error {
 	case f.ProbeEvery <= 0:
 		return schemas.Invalidf("probe-every", "%s is out of range: more than 0", f.ProbeEvery)
 	}
-	return checkCallback(f.CallbackURL)
+	return errors.Join(f.roomFlags.check(), checkCallback(f.CallbackURL))
 }
 
 func checkCallback(address string) error {

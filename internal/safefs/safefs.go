@@ -38,6 +38,9 @@ type Options struct {
 	UID, GID int
 	// ReadOnly refuses every change with [ErrReadOnly].
 	ReadOnly bool
+	// Admit is asked before a file is written, with the bytes and files by which the tree grows at most, below 0 when it
+	// shrinks. Its error is the write's. Nil: everything is admitted.
+	Admit func(bytes, files int64) error
 }
 
 // Root is a directory below which names are resolved race-free. It may be used from many

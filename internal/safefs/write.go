@@ -51,6 +51,9 @@ func (r *Root) Write(name string, content []byte, mode Mode, was fs.FileInfo) er
 	if name == "." {
 		return ErrDirectory
 	}
+	if err := r.admit(name, int64(len(content)), mode); err != nil {
+		return err
+	}
 	if err := r.MkdirAll(path.Dir(name)); err != nil {
 		return err
 	}
@@ -60,6 +63,21 @@ func (r *Root) Write(name string, content []byte, mode Mode, was fs.FileInfo) er
 	}
 	defer func() { _ = d.close() }() // entries are synced where it matters
 	return refusal(r.write(d, base, content, mode, was))
+}
+
+// admit asks whether the file may be written.
+func (r *Root) admit(name string, size int64, mode Mode) error {
+	if r.opt.Admit == nil {
+		return nil
+	}
+	info, err := r.Stat(name)
+	if err != nil {
+		return r.opt.Admit(size, 1)
+	}
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok && (mode == Replace || mode == InPlace) && stat.Nlink == 1 {
+		size -= min(info.Size(), stat.Blocks*512) // what it had, without its holes
+	}
+	return r.opt.Admit(size, 0)
 }
 
 // place opens the directory of the file that name leads to, through links, and returns the file's

@@ -6,8 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/safefs"
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/providers/local/box"
+	"github.com/sandjet/sandjet/schemas"
 )
 
 // Filled waits until the pool has all its boxes of spec's shape.
@@ -62,3 +64,20 @@ func (p *Provider) Keeps(key string) bool {
 	k := p.kept[key]
 	return k != nil && k.alive()
 }
+
+// Measured reports whether a workspace has been measured since it was last used.
+func (p *Provider) Measured(a schemas.AccountID, w schemas.WorkspaceID) bool {
+	p.quotas.mu.Lock()
+	defer p.quotas.mu.Unlock()
+	s := p.quotas.spaces[schemas.Namespace(a, w)]
+	return s != nil && s.seen
+}
+
+// Gauge is what a workspace takes.
+type Gauge struct{ gauge }
+
+// NewGauge makes a gauge with a limit.
+func NewGauge(limit safefs.Taken) *Gauge { return &Gauge{gauge{limit: limit}} }
+
+// Observe takes note of a measurement.
+func (g *Gauge) Observe(m safefs.Measured) (end, full bool) { return g.observe(m), g.full() }

@@ -26,7 +26,7 @@ func (p *Provider) OpenWorkspace(ctx context.Context, account schemas.AccountID,
 		return nil, err
 	}
 	id := p.hostID(account)
-	root, err := safefs.Open(p.workspace(m.Namespace), safefs.Options{UID: id, GID: id, ReadOnly: m.ReadOnly})
+	root, err := safefs.Open(p.workspace(m.Namespace), safefs.Options{UID: id, GID: id, ReadOnly: m.ReadOnly, Admit: p.quotas.admit(account, m.Namespace)})
 	if err != nil {
 		return nil, schemas.Wrap(schemas.Unavailable, "open workspace", "the workspace cannot be opened", err)
 	}

@@ -150,7 +150,13 @@ func (j *job) launch(cmd providers.Command, env map[string]string) error {
 	j.log = &jobLog{dir: j.p.jobs.dirs.path(j.name)}
 
 	r := &running{p: j.p, cmd: cmd, sb: j.sb}
-	e := box.Exec{Script: cmd.Script, Dir: r.dir(), Env: r.variables(env)}
+	frugal := j.p.quotas.frugal(cmd.Spec.Account, cmd.Mounts)
+	if frugal != "" {
+		if err := j.log.add(frugalNotice(frugal)); err != nil {
+			j.p.log.Warn("output of a job could not be kept", "job", j.ref.ID, "error", err)
+		}
+	}
+	e := box.Exec{Script: cmd.Script, Dir: r.dir(), Env: r.variables(env), Frugal: frugal != ""}
 	j.run, err = j.sb.Begin(e, theirIn, theirOut, theirOut)
 	_ = unix.Close(theirOut)
 	if err == nil {

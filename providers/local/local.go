@@ -85,6 +85,13 @@ type Options struct {
 	// LeftoverCPU is the processor time that what calls have left behind in a kept box may use while nothing else
 	// runs in it, beyond a twentieth of a processor. Then the box is ended. 0: DefaultLeftoverCPU; below 0: no limit.
 	LeftoverCPU time.Duration
+	// WorkspaceQuota and WorkspaceFiles are the most bytes and files (inodes) of one workspace, AccountQuota the most
+	// bytes of all workspaces of an account, and in the same proportion files. 0: DefaultWorkspaceQuota,
+	// DefaultWorkspaceFiles, DefaultAccountQuota; below 0: no limit.
+	WorkspaceQuota, WorkspaceFiles, AccountQuota int64
+	// MinFree is what must stay free of the file systems that hold StateDir and Workspaces: with less, nothing is
+	// written to workspaces.
+	MinFree Reserve
 	// Log gets what an operator should know. Nil: nobody.
 	Log *slog.Logger
 }
@@ -112,6 +119,7 @@ type Provider struct {
 	kept    map[string]*kept
 	pool    pool
 	jobs    jobs
+	quotas  *quotas
 	ending  sync.WaitGroup // boxes on their way out and in
 
 	store      string        // identity of the workspaces
@@ -152,6 +160,7 @@ func (p *Provider) start() (*Provider, error) {
 	p.pool.size = poolSize(p.opt.Pool)
 	p.mu.Unlock()
 	p.ending.Go(p.meter)
+	p.ending.Go(func() { p.quotas.run(p.done) })
 	if os.Geteuid() != 0 {
 		p.warm(p.shape(providers.Spec{}))
 	}
@@ -225,6 +234,7 @@ func prepare(o Options) (*Provider, error) {
 	if p.store, err = storeID(p.opt.Workspaces); err != nil {
 		return nil, schemas.Wrap(schemas.Unavailable, "local", "the directory for workspaces cannot be written", err)
 	}
+	p.quotas = newQuotas(p)
 	if p.null, err = os.OpenFile(os.DevNull, os.O_RDWR, 0); err != nil {
 		return nil, fmt.Errorf("local: %w", err)
 	}

@@ -65,6 +65,7 @@ func (p *Provider) Run(ctx context.Context, cmd providers.Command) (providers.Re
 		defer leave()
 	}
 	r := &running{p: p, cmd: cmd, sb: sb, fresh: cmd.Sandbox.IsZero(), before: sb.oomKills()}
+	r.frugal = p.quotas.frugal(cmd.Spec.Account, cmd.Mounts)
 	return r.carryOut(ctx, env, res)
 }
 
@@ -185,8 +186,9 @@ type running struct {
 	p      *Provider
 	cmd    providers.Command
 	sb     *sandbox
-	fresh  bool // the box is for this run only
-	before int  // what the kernel had killed in the box for want of memory
+	fresh  bool   // the box is for this run only
+	frugal string // why it may only read and delete; empty: it may write
+	before int    // what the kernel had killed in the box for want of memory
 	run    *box.Run
 	out    *output
 }
@@ -201,8 +203,11 @@ func (r *running) carryOut(ctx context.Context, env map[string]string, res provi
 		return res, schemas.Wrap(schemas.Exhausted, "run", "no pipes for the command", err)
 	}
 	defer r.out.close()
+	if r.frugal != "" {
+		r.out.spill = nil
+	}
 	began := time.Now()
-	e := box.Exec{Script: r.cmd.Script, Dir: r.dir(), Env: r.variables(env)}
+	e := box.Exec{Script: r.cmd.Script, Dir: r.dir(), Env: r.variables(env), Frugal: r.frugal != ""}
 	r.run, err = r.sb.Begin(e, r.out.stdinFD(), r.out.theirs[0], r.out.theirs[1])
 	r.out.begin(r.cmd.Stdin)
 	if err == nil {
@@ -215,6 +220,9 @@ func (r *running) carryOut(ctx context.Context, env map[string]string, res provi
 	res.Started = true
 	cause := r.await(ctx)
 	r.out.finish(r.fresh)
+	if r.frugal != "" {
+		r.out.take(1, frugalNotice(r.frugal))
+	}
 
 	res.Duration = time.Since(began)
 	r.out.fill(&res)
@@ -227,6 +235,9 @@ func (r *running) carryOut(ctx context.Context, env map[string]string, res provi
 		return res, nil
 	case cause != nil:
 		return res, cause
+	case !ok && r.sb.evicted.Load() != nil:
+		res.ExitCode = 128 + int(unix.SIGKILL)
+		return res, r.sb.evicted.Load()
 	case !ok && res.OOMKilled: // init itself was the victim
 		res.ExitCode = 128 + int(unix.SIGKILL)
 		return res, nil
@@ -235,6 +246,11 @@ func (r *running) carryOut(ctx context.Context, env map[string]string, res provi
 	default:
 		return res, nil
 	}
+}
+
+// frugalNotice tells a command, and whoever reads what it printed, that it could not write.
+func frugalNotice(why string) []byte {
+	return []byte("sandjet: " + why + ". Until then a command can read and delete, and writes to no file\n")
 }
 
 // notStarted says why nothing was started.

@@ -56,6 +56,8 @@ type sandbox struct {
 	once   sync.Once
 	forget func()
 	why    atomic.Pointer[string] // it was ended; nil: not said
+	// evicted is why it was ended for what it had written; nil: it was not.
+	evicted atomic.Pointer[schemas.Error]
 }
 
 // build has a box made; the view is built when Ready says so. The caller ends it.
@@ -64,7 +66,11 @@ func (p *Provider) build(s shape) (*sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	sb := &sandbox{shape: s, born: time.Now(), forget: p.ending.Done}
+	sb := &sandbox{shape: s, born: time.Now()}
+	sb.forget = func() {
+		p.quotas.leave(sb)
+		p.ending.Done()
+	}
 	setup := box.Setup{Pids: s.pids}
 	options := box.Options{Mode: p.mode, HostNet: s.hostNet || p.mode != box.Isolated, HostID: s.hostID}
 	words := p.cgroups.Words()
@@ -237,5 +243,6 @@ func (p *Provider) fresh(ctx context.Context, spec providers.Spec) (*sandbox, er
 		}
 		return nil, err
 	}
+	p.quotas.enter(sb, spec.Account, spec.Mounts)
 	return sb, nil
 }

@@ -64,6 +64,9 @@ func (p Plan) RunNative(ctx context.Context, root *safefs.Root) (schemas.Result,
 	}
 	if err != nil {
 		w, ok := wordOf(err)
+		if refused, is := errors.AsType[*schemas.Error](err); is { // by whoever gave the root: it says all there is to say
+			return schemas.Result{}, true, refused
+		}
 		if !ok {
 			return schemas.Result{}, true, fmt.Errorf("native %s: %w", c.Tool, err)
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -324,9 +325,19 @@ func (i *server) fork(f fork) {
 		return
 	}
 	raise := i.lowerProcesses() // born under the limit: a bomb may be faster than limitProcesses
+	if f.exec.Frugal {
+		signal.Ignore(unix.SIGXFSZ) // so that a write fails, and what writes may say so
+	}
 	i.forks <- f
 	born := <-f.done
 	raise()
+	if f.exec.Frugal {
+		signal.Reset(unix.SIGXFSZ)
+		if born.err == nil {
+			born.err = denyWrites(born.pid)
+			born.step = "keep the run from writing"
+		}
+	}
 	r.file = born.file
 	if born.err != nil {
 		i.refuse(r, born.step, born.err)
@@ -342,6 +353,17 @@ func (i *server) fork(f fork) {
 	i.woken.Broadcast()
 	release() // whoever hears of the start finds the pipes with nobody but the run
 	i.send(kindStarted, signalFrame{ID: r.id})
+}
+
+// denyWrites keeps a run and all that it starts from making any file longer or writing to one, before its shell has read
+// the script. What is not there to be written to can be neither raised nor set anew by the run.
+func denyWrites(pid int) error {
+	err := unix.Prlimit(pid, unix.RLIMIT_FSIZE, &unix.Rlimit{}, nil)
+	if err == nil || errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	_ = unix.Kill(pid, unix.SIGKILL) // it is reaped with the others
+	return err                       //nolint:wrapcheck // the caller names the step
 }
 
 // lowerProcesses lowers the soft limit that a child inherits, and returns what raises init's again.

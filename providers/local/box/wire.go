@@ -11,7 +11,7 @@ import (
 )
 
 // Protocol is the version of the frames. Both ends must have the same: they are parts of one build.
-const Protocol = 3
+const Protocol = 4
 
 // kind is what a frame says.
 type kind uint8
@@ -98,6 +98,7 @@ type Exec struct {
 	Script string
 	Dir    string
 	Env    []string
+	Frugal bool // it may write to no file: to read and to delete is what is left
 }
 
 // Facts is what init found when it closed the box.
@@ -334,6 +335,7 @@ func (e Exec) encode(w *writer) {
 	w.num(int64(e.ID)) // a counter
 	w.str(e.Script)
 	w.str(e.Dir)
+	w.bool(e.Frugal)
 	w.num(int64(len(e.Env)))
 	for _, v := range e.Env {
 		w.str(v)
@@ -342,7 +344,7 @@ func (e Exec) encode(w *writer) {
 
 func decodeExec(p []byte) (e Exec, err error) {
 	r := reader{p: p}
-	e = Exec{ID: uint64(r.num()), Script: r.str(), Dir: r.str()} // a counter
+	e = Exec{ID: uint64(r.num()), Script: r.str(), Dir: r.str(), Frugal: r.bool()} // a counter
 	for range r.count() {
 		e.Env = append(e.Env, r.str())
 	}

@@ -32,7 +32,7 @@ func TestFramesComeBack(t *testing.T) {
 	c := Claim{Mounts: []Mount{{"a", true}, {"b", false}}, TempDir: "/t", DenyNetwork: true}
 	gotClaim, err := decodeClaim(enc(c))
 	check("claim", c, gotClaim, err)
-	e := Exec{ID: 9, Script: "echo\x00", Dir: "/", Env: []string{"A=1", ""}}
+	e := Exec{ID: 9, Script: "echo\x00", Dir: "/", Env: []string{"A=1", ""}, Frugal: true}
 	gotExec, err := decodeExec(enc(e))
 	check("exec", e, gotExec, err)
 	x := Exit{ID: 1, Status: 137, Left: true, OOM: true}

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/sandjet/sandjet/providers/local"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// roomFlags bound what accounts may put on the disk of a worker of the provider local.
+type roomFlags struct {
+	WorkspaceQuota        byteSize `placeholder:"SIZE" default:"10GiB" group:"Limits" help:"Most that the files of one workspace take on the disk. Above it nothing is written there until files are deleted, and what runs is ended; 0 means no limit."`
+	WorkspaceFiles        int64    `placeholder:"N" default:"1000000" group:"Limits" help:"Most files and directories in one workspace; 0 means no limit."`
+	AccountWorkspaceQuota byteSize `placeholder:"SIZE" default:"50GiB" group:"Limits" help:"Most that all workspaces of an account take on the disk of this worker, and in the same proportion files; 0 means no limit."`
+	MinFree               minFree  `placeholder:"SIZE|N%" default:"auto" group:"Limits" help:"What must stay free on the file system of the data folder, such as 5GiB or 5%. With less nothing is written to workspaces; with half of it all that writes is ended. auto means a tenth of it, 1 GiB at most; 0 means nothing."`
+}
+
+// check reports what is out of range.
+func (f roomFlags) check() error {
+	const leastBytes, leastFiles = 1 << 20, 100
+	switch {
+	case f.WorkspaceQuota != 0 && f.WorkspaceQuota < leastBytes:
+		return schemas.Invalidf("workspace-quota", "%s is out of range: at least %s, or 0 for no limit", f.WorkspaceQuota, byteSize(leastBytes))
+	case f.WorkspaceFiles != 0 && f.WorkspaceFiles < leastFiles:
+		return schemas.Invalidf("workspace-files", "%d is out of range: at least %d, or 0 for no limit", f.WorkspaceFiles, leastFiles)
+	case f.AccountWorkspaceQuota != 0 && f.AccountWorkspaceQuota < leastBytes:
+		return schemas.Invalidf("account-workspace-quota", "%s is out of range: at least %s, or 0 for no limit", f.AccountWorkspaceQuota, byteSize(leastBytes))
+	}
+	return nil
+}
+
+// set puts the flags into the provider's options, where 0 stands for the default.
+func (f roomFlags) set(o *local.Options) {
+	orNone := func(n int64) int64 {
+		if n == 0 {
+			return -1
+		}
+		return n
+	}
+	o.WorkspaceQuota, o.WorkspaceFiles, o.AccountQuota = orNone(int64(f.WorkspaceQuota)), orNone(f.WorkspaceFiles), orNone(int64(f.AccountWorkspaceQuota))
+	o.MinFree = local.Reserve(f.MinFree)
+}
+
+// minFree is a number of bytes, a part of the file system, or auto.
+type minFree local.Reserve
+
+// UnmarshalText reads 5GiB, 5%, 0 or auto.
+func (m *minFree) UnmarshalText(text []byte) error {
+	const all = 100
+	s := strings.TrimSpace(string(text))
+	if s == "auto" {
+		*m = minFree{}
+		return nil
+	}
+	if number, ok := strings.CutSuffix(s, "%"); ok {
+		percent, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+		if err != nil || !(percent > 0 && percent < all) {
+			return schemas.Invalidf("", "%q is no part of a file system: write more than 0%% and less than 100%%", schemas.Quotable(s))
+		}
+		*m = minFree{Percent: percent}
+		return nil
+	}
+	var b byteSize
+	if err := b.UnmarshalText([]byte(s)); err != nil {
+		return schemas.Invalidf("", "%q is not what may stay free: write a size such as 5GiB, a part such as 5%%, auto, or 0 for nothing", schemas.Quotable(s))
+	}
+	if *m = (minFree{Bytes: int64(b)}); b == 0 {
+		m.Bytes = -1
+	}
+	return nil
+}
+
+// of is what must stay free of a file system of a size.
+func (m minFree) of(size byteSize) byteSize { return byteSize(local.Reserve(m).Of(int64(size))) }
+
+// roomMetrics shows what is left on the disk of a worker, and what was refused for want of it.
+func roomMetrics(r *prometheus.Registry, p *local.Provider) {
+	gauge := func(name, help string, value func(local.Room) int64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(value(p.Room())) })
+	}
+	r.MustRegister(
+		gauge("sandjet_disk_free_bytes", "Room on the file system of the data folder.", func(r local.Room) int64 { return r.Free }),
+		gauge("sandjet_disk_free_inodes", "Inodes that are free there.", func(r local.Room) int64 { return r.Files }),
+		gauge("sandjet_disk_reserve_bytes", "What must stay free there: with less nothing is written to workspaces.", func(r local.Room) int64 { return r.Reserve }),
+	)
+	counters := func(name, help string, value func(p *local.Provider, why string) int64) {
+		for _, why := range local.FullReasons() {
+			r.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help, ConstLabels: prometheus.Labels{"why": why}},
+				func() float64 { return float64(value(p, why)) }))
+		}
+	}
+	counters("sandjet_writes_refused_total", "Commands and writes of file tools that found a workspace, an account or the disk full.",
+		func(p *local.Provider, why string) int64 { refused, _ := p.Refusals(); return refused[why] })
+	counters("sandjet_full_ended_total", "Sandboxes that were ended because they filled a workspace, an account or the disk.",
+		func(p *local.Provider, why string) int64 { _, ended := p.Refusals(); return ended[why] })
+}
+
+// diskWarning says that there is little room for a worker's workspaces; empty while there is enough.
+func diskWarning(p *local.Provider) string {
+	r := p.Room()
+	if !r.Short() {
+		return ""
+	}
+	return fmt.Sprintf("little room: %s and %d inodes are free, %s must stay free (--min-free): nothing is written to workspaces", byteSize(r.Free), r.Files, byteSize(r.Reserve))
+}
+
+// freeAt is the room on the file system of a folder.
+func freeAt(folder string) (free, size byteSize, err error) {
+	var fs syscall.Statfs_t
+	if err := syscall.Statfs(folder, &fs); err != nil {
+		return 0, 0, fmt.Errorf("%s: %w", folder, err)
+	}
+	return byteSize(fs.Bavail) * byteSize(fs.Bsize), byteSize(fs.Blocks) * byteSize(fs.Bsize), nil // disks are smaller
+}

@@ -1,0 +1,504 @@
+//go:build linux
+
+package local
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandjet/sandjet/internal/safefs"
+	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/providers/local/box"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+const (
+	// roomEvery is how often the free room is looked at while a box may write, roomIdle while none does.
+	roomEvery = 100 * time.Millisecond
+	roomIdle  = time.Second
+	// restShare is how long a measurement rests, as a multiple of the time that it works.
+	restShare = 3
+	// quick is a workspace that is measured by either of the two who measure; of the others there is one at a time.
+	quick = time.Second
+	// leastGrowth is by how much a workspace must have grown to be one that fills the disk.
+	leastGrowth = 1 << 20
+)
+
+// quotas keeps workspaces within their limits and the host's disk from being filled by them. What boxes write is
+// measured while they live; what file tools write is known beforehand.
+type quotas struct {
+	dirs    []string // whose file systems are kept from being full; the first holds the workspaces
+	limit   safefs.Taken
+	account safefs.Taken
+	reserve Reserve
+	ownerOf func(schemas.AccountID) int // host user of an account's files, 0: they have none of their own
+	log     *slog.Logger
+
+	wake chan struct{} // something is to be measured sooner
+
+	mu       sync.Mutex
+	spaces   map[string]*space
+	accounts map[string]*gauge // by accountKey
+	boxes    map[*sandbox]writing
+	room     Room
+	short    time.Time // since when there is too little room; zero: there is enough
+	refusals map[string]int64
+	ended    map[string]int64
+}
+
+// writing is what a box may write to.
+type writing struct {
+	spaces []string
+	since  time.Time
+}
+
+func newQuotas(p *Provider) *quotas {
+	o := p.opt
+	q := &quotas{
+		dirs:    []string{o.Workspaces, o.StateDir},
+		limit:   safefs.Taken{Bytes: limitOf(o.WorkspaceQuota, DefaultWorkspaceQuota), Files: limitOf(o.WorkspaceFiles, DefaultWorkspaceFiles)},
+		account: safefs.Taken{Bytes: limitOf(o.AccountQuota, DefaultAccountQuota)},
+		reserve: o.MinFree, ownerOf: p.hostID, log: p.log,
+		wake: make(chan struct{}, 1), spaces: map[string]*space{}, accounts: map[string]*gauge{}, boxes: map[*sandbox]writing{},
+		refusals: map[string]int64{}, ended: map[string]int64{},
+	}
+	if q.limit.Bytes > 0 && q.account.Bytes > 0 { // as many files for all its bytes as a workspace has for its own
+		q.account.Files = max(q.limit.Files, int64(float64(q.limit.Files)*float64(q.account.Bytes)/float64(q.limit.Bytes)))
+	}
+	q.look()
+	return q
+}
+
+// limitOf is an option's value: 0 stands for the default and less for none.
+func limitOf(value, standard int64) int64 { return max(0, cmp.Or(value, standard)) }
+
+// accountKey names the account of a workspace: its user on the host where it has one, for that can be read from the
+// directory as well.
+func accountKey(user int, a schemas.AccountID) string {
+	if user > 0 {
+		return strconv.Itoa(user)
+	}
+	return "account:" + string(a)
+}
+
+// run measures and looks until done is closed.
+func (q *quotas) run(done <-chan struct{}) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	all.Go(func() { q.measureAll(ctx, 0) })
+	all.Go(func() { q.measureAll(ctx, quick) })
+	all.Go(func() { q.watchRoom(ctx) })
+	<-done
+	cancel()
+	all.Wait()
+}
+
+// space returns what is known of a workspace, from its first use on. The lock is held.
+func (q *quotas) space(name string) *space {
+	s := q.spaces[name]
+	if s == nil {
+		s = &space{gauge: gauge{limit: q.limit}, name: name}
+		q.spaces[name] = s
+	}
+	return s
+}
+
+// owned notes whose a workspace is. The lock is held.
+func (q *quotas) owned(s *space, key string) {
+	if s.account != nil {
+		return
+	}
+	g := q.accounts[key]
+	if g == nil {
+		g = &gauge{limit: q.account, ceiling: safefs.Taken{
+			Bytes: q.account.Bytes + q.account.Bytes/graceShare, Files: q.account.Files + q.account.Files/graceShare,
+		}, seen: true}
+		q.accounts[key] = g
+	}
+	s.account = g
+	g.add(s.taken)
+}
+
+// use notes that an account is about to use a workspace, and returns why nothing may be written there.
+func (q *quotas) use(a schemas.AccountID, name string) *refused {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	s := q.space(name)
+	q.owned(s, accountKey(q.ownerOf(a), a))
+	return q.refusal(s)
+}
+
+// refusal is why nothing may be written. The lock is held.
+func (q *quotas) refusal(s *space) *refused {
+	if !q.short.IsZero() {
+		return &refused{why: fullDisk, err: schemas.Errorf(schemas.Unavailable, "write", "%s, so nothing is written: try again later, or delete files with bash", q.room.says())}
+	}
+	return s.refusal()
+}
+
+// frugal is why a command that may write to mounts may only read and delete; empty: it may do all.
+func (q *quotas) frugal(a schemas.AccountID, mounts []providers.Mount) string {
+	for _, m := range mounts {
+		if m.ReadOnly {
+			continue
+		}
+		if r := q.use(a, m.Namespace); r != nil {
+			q.count(r.why)
+			return schemas.Public(r.err).Message
+		}
+	}
+	return ""
+}
+
+// count counts a refusal.
+func (q *quotas) count(why string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.refusals[why]++
+}
+
+// admit is asked before a file tool writes, by how much the workspace would grow at most. What is admitted counts.
+func (q *quotas) admit(a schemas.AccountID, name string) func(bytes, files int64) error {
+	return func(bytes, files int64) error {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		s := q.space(name)
+		q.owned(s, accountKey(q.ownerOf(a), a))
+		if bytes > 0 || files > 0 {
+			if r := q.refusal(s); r != nil {
+				q.refusals[r.why]++
+				return r.err
+			}
+		}
+		t := safefs.Taken{Bytes: bytes, Files: files}
+		s.add(t)
+		if s.account != nil {
+			s.account.add(t)
+		}
+		if s.touched = true; s.active {
+			s.pending.Bytes, s.pending.Files = s.pending.Bytes+bytes, s.pending.Files+files
+		}
+		return nil
+	}
+}
+
+// enter notes that a box may write to mounts, until it is left.
+func (q *quotas) enter(sb *sandbox, a schemas.AccountID, mounts []providers.Mount) {
+	w := writing{since: time.Now()}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, m := range mounts {
+		if m.ReadOnly {
+			continue
+		}
+		s := q.space(m.Namespace)
+		q.owned(s, accountKey(q.ownerOf(a), a))
+		s.boxes++
+		s.touched = true
+		w.spaces = append(w.spaces, m.Namespace)
+	}
+	if len(w.spaces) > 0 {
+		q.boxes[sb] = w
+		q.hurry()
+	}
+}
+
+// leave takes back an enter, if there was one.
+func (q *quotas) leave(sb *sandbox) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, name := range q.boxes[sb].spaces {
+		if s := q.spaces[name]; s != nil {
+			s.boxes--
+			s.touched = true
+		}
+	}
+	delete(q.boxes, sb)
+}
+
+// hurry has those who measure look for work.
+func (q *quotas) hurry() {
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+// measureAll measures what is due until ctx ends, of workspaces that took no longer than most the last time; 0: all.
+func (q *quotas) measureAll(ctx context.Context, most time.Duration) {
+	if most == 0 {
+		q.discover()
+	}
+	for {
+		s, wait := q.next(time.Now(), most)
+		if s != nil {
+			q.measure(ctx, s)
+			continue
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-q.wake:
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+// discover notes the workspaces that are there already.
+func (q *quotas) discover() {
+	entries, err := os.ReadDir(q.dirs[0])
+	if err != nil {
+		q.log.Warn("the workspaces cannot be listed: what they take is known once they are used", "error", err)
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, e := range entries {
+		if name := e.Name(); e.IsDir() && box.CheckName(name) == nil && name[0] != '.' {
+			q.space(name)
+		}
+	}
+}
+
+// next takes the space that is most overdue, or says when there may be one.
+func (q *quotas) next(now time.Time, most time.Duration) (s *space, wait time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	wait = measureEvery
+	var first time.Time
+	for _, c := range q.spaces {
+		at, ok := c.due(!q.short.IsZero())
+		switch {
+		case !ok || most > 0 && c.took > most:
+		case at.After(now):
+			wait = min(wait, at.Sub(now))
+		case s == nil || c.boxes > 0 && s.boxes == 0 || at.Before(first) && (c.boxes > 0) == (s.boxes > 0):
+			s, first = c, at
+		}
+	}
+	if s != nil {
+		s.active, s.touched, s.pending = true, false, safefs.Taken{}
+	}
+	return s, wait
+}
+
+// measure measures a space and acts upon it.
+func (q *quotas) measure(ctx context.Context, s *space) {
+	var took time.Duration
+	rest := func(ctx context.Context, worked time.Duration) {
+		took += worked
+		q.mu.Lock()
+		pause := worked * restShare
+		if !q.short.IsZero() {
+			pause = 0
+		}
+		q.mu.Unlock()
+		timer := time.NewTimer(pause)
+		defer timer.Stop()
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		}
+	}
+	dir := q.dirs[0] + "/" + s.name
+	m, err := safefs.Measure(ctx, dir, rest)
+	var st unix.Stat_t
+	owner := 0
+	if unix.Lstat(dir, &st) == nil && os.Geteuid() == 0 {
+		owner = int(st.Uid)
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	s.active, s.measured, s.took = false, time.Now(), took
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		q.forget(s)
+		return
+	case err != nil:
+		s.touched = true
+		if ctx.Err() == nil {
+			q.log.Warn("a workspace cannot be measured", "workspace", s.name, "error", err)
+		}
+		return
+	}
+	if owner > 0 {
+		q.owned(s, accountKey(owner, ""))
+	}
+	q.observe(s, m)
+}
+
+// forget drops a workspace whose directory is gone. The lock is held.
+func (q *quotas) forget(s *space) {
+	if s.account != nil {
+		s.account.add(safefs.Taken{Bytes: -s.taken.Bytes, Files: -s.taken.Files})
+	}
+	if s.boxes == 0 {
+		delete(q.spaces, s.name)
+	}
+	s.taken, s.seen = safefs.Taken{}, true
+}
+
+// observe takes note of a measurement, and ends what writes when that is too much. The lock is held.
+func (q *quotas) observe(s *space, m safefs.Measured) {
+	m.Bytes, m.Files = max(0, m.Bytes+s.pending.Bytes), max(0, m.Files+s.pending.Files)
+	before, known := s.taken, s.seen
+	end := s.gauge.observe(m)
+	grown := safefs.Taken{Bytes: m.Bytes - before.Bytes, Files: m.Files - before.Files}
+	var sum bool
+	if a := s.account; a != nil {
+		sum = a.observe(safefs.Measured{Taken: safefs.Taken{Bytes: max(0, a.taken.Bytes+grown.Bytes), Files: max(0, a.taken.Files+grown.Files)}})
+	}
+	switch {
+	case end:
+		q.endIn(s, fullSpace, s.says(spaceOver, "--workspace-quota", "--workspace-files"))
+	case sum && known && grown.Bytes+grown.Files > 0:
+		q.endIn(s, fullAccount, s.account.says(accountOver, "--account-workspace-quota", "--account-workspace-quota"))
+	case !q.short.IsZero() && known && (grown.Bytes >= leastGrowth || grown.Files >= leastGrowth>>10):
+		q.endIn(s, fullDisk, "")
+	}
+}
+
+// endIn ends the boxes that may write to a workspace. The lock is held.
+func (q *quotas) endIn(s *space, why, says string) {
+	err := &schemas.Error{Code: schemas.Exhausted, Op: "run", Message: "what ran was ended: " + says}
+	if why == fullDisk {
+		err = q.noRoom()
+	}
+	n := 0
+	for sb, w := range q.boxes {
+		for _, name := range w.spaces {
+			if name == s.name {
+				sb.evict(err)
+				n++
+				break
+			}
+		}
+	}
+	q.ended[why] += int64(n)
+	q.log.Warn("what could write to a workspace was ended", "workspace", s.name, "why", why, "sandboxes", n, "bytes", s.taken.Bytes, "files", s.taken.Files)
+}
+
+// noRoom is why what ran was ended while there was too little room. The lock is held.
+func (q *quotas) noRoom() *schemas.Error {
+	return &schemas.Error{Code: schemas.Unavailable, Op: "run", Message: "what ran was ended because " + q.room.says() + ": try again later, or delete files with bash"}
+}
+
+// watchRoom looks at the free room until ctx ends.
+func (q *quotas) watchRoom(ctx context.Context) {
+	for {
+		q.look()
+		q.mu.Lock()
+		every := roomIdle
+		if len(q.boxes) > 0 {
+			every = roomEvery
+		}
+		q.mu.Unlock()
+		timer := time.NewTimer(every)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+	}
+}
+
+// look takes note of the free room. Where little is left, those who measure look for what grows; where only half of
+// that is left, all that was begun before ends.
+func (q *quotas) look() {
+	room, err := q.roomNow()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if err != nil {
+		return // what was known holds
+	}
+	q.room = room
+	switch short := room.Short(); {
+	case short && q.short.IsZero():
+		q.short = time.Now()
+		q.log.Warn("there is little room on the disk: nothing is written to workspaces until there is more", "free", room.Free, "reserve", room.Reserve, "free_inodes", room.Files)
+	case !short && !q.short.IsZero():
+		q.short = time.Time{}
+		q.log.Info("there is room on the disk again", "free", room.Free)
+	}
+	if q.short.IsZero() {
+		return
+	}
+	for _, s := range q.spaces {
+		s.touched = s.touched || s.boxes > 0
+	}
+	q.hurry()
+	if !room.below(2) {
+		return
+	}
+	n := 0
+	for sb, w := range q.boxes {
+		if w.since.Before(q.short) && sb.evict(q.noRoom()) {
+			n++
+		}
+	}
+	if n > 0 {
+		q.ended[fullDisk] += int64(n)
+		q.log.Warn("all that could write to workspaces was ended: the disk is almost full", "sandboxes", n, "free", room.Free)
+	}
+}
+
+// roomNow asks the file systems and returns the room of the one that is tighter.
+func (q *quotas) roomNow() (Room, error) {
+	var least Room
+	for i, dir := range q.dirs {
+		var st unix.Statfs_t
+		if err := unix.Statfs(dir, &st); err != nil {
+			return least, err //nolint:wrapcheck // the caller goes on with what it knows
+		}
+		size := int64(st.Blocks) * st.Bsize
+		r := Room{
+			Free: int64(st.Bavail) * st.Bsize, Size: size, Files: int64(st.Ffree), Nodes: int64(st.Files),
+			Reserve: q.reserve.Of(size), off: q.reserve.Bytes < 0,
+		}
+		if i == 0 || r.Short() && !least.Short() || r.Short() == least.Short() && tighter(r, least) < 0 {
+			least = r
+		}
+	}
+	return least, nil
+}
+
+// Room tells how much room is left for workspaces.
+func (p *Provider) Room() Room {
+	p.quotas.mu.Lock()
+	defer p.quotas.mu.Unlock()
+	return p.quotas.room
+}
+
+// Refusals counts the commands and writes of file tools that could not write because a workspace, an account or the
+// disk was full, Ended the sandboxes that were ended for it: by "workspace", "account" and "disk".
+func (p *Provider) Refusals() (refused, ended map[string]int64) {
+	q := p.quotas
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	refused, ended = map[string]int64{}, map[string]int64{}
+	for _, why := range FullReasons() {
+		refused[why], ended[why] = q.refusals[why], q.ended[why]
+	}
+	return refused, ended
+}
+
+// evict ends a box with all that runs in it, for a reason that they are told. It reports whether it was the first to.
+func (s *sandbox) evict(why *schemas.Error) bool {
+	first := s.evicted.CompareAndSwap(nil, why)
+	s.because(why.Message)
+	s.Kill()
+	return first
+}

@@ -1,0 +1,102 @@
+//go:build linux
+
+package local_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/providers/local"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// smallDisk mounts a file system of a size.
+func smallDisk(t *testing.T, options string) string {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("only root mounts a small file system")
+	}
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, options); err != nil {
+		t.Skipf("a small file system cannot be mounted here: %v", err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	return dir
+}
+
+// TestLittleRoom: before the disk is full, what fills it is ended and nothing is written any more. Whoever does not fill it goes on,
+// everybody reads and deletes, and once there is room all is as before.
+func TestLittleRoom(t *testing.T) {
+	const a, b = schemas.AccountID("acct_a"), schemas.AccountID("acct_b")
+	for _, tc := range []struct{ name, size, script string }{
+		{"bytes", "size=256m", "i=0; while :; do dd if=/dev/zero of=f$i bs=1M count=1 status=none || exit 3; i=$((i+1)); sleep 0.01; done"},
+		{"inodes", "size=256m,nr_inodes=200k", "i=0; while :; do : >f$i; i=$((i+1)); done"},
+		{"files without a name", "size=256m", "for i in {3..250}; do eval \"exec $i>f; rm f; dd if=/dev/zero bs=1M count=1 status=none >&$i\" || exit 3; sleep 0.01; done; sleep 600"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			dir := smallDisk(t, tc.size)
+			p := open(t, "L3", func(o *local.Options) {
+				o.StateDir, o.Workspaces, o.MinFree, o.Pool = filepath.Join(dir, "state"), filepath.Join(dir, "workspaces"), local.Reserve{Bytes: 128 * mib}, -1
+			})
+			if err := write(t, p, b, "ws", "theirs", 10); err != nil {
+				t.Fatal(err)
+			}
+			quiet := make(chan error, 1)
+			started := make(chan struct{}, 1)
+			go func() {
+				cmd := in(b, "ws", "echo up; until [ -e go ]; do sleep 0.05; done; echo more >new; cat new")
+				cmd.Output = func(providers.Chunk) {
+					select {
+					case started <- struct{}{}:
+					default:
+					}
+				}
+				res, err := p.Run(t.Context(), cmd)
+				if err == nil && string(res.Stdout) != "up\nmore\n" {
+					err = schemas.Errorf(schemas.Internal, "test", "stdout %q, stderr %q", res.Stdout, res.Stderr)
+				}
+				quiet <- err
+			}()
+			<-started
+			_, err := p.Run(t.Context(), in(a, "ws", tc.script))
+			word := "--min-free"
+			if tc.name == "inodes" {
+				word = "inodes"
+			}
+			wantFull(t, err, schemas.Unavailable, word)
+			if tc.name != "files without a name" { // those are gone with the run
+				wantFull(t, write(t, p, b, "ws", "fresh", 10), schemas.Unavailable, word)
+				if !p.Room().Short() {
+					t.Errorf("there is enough room: %+v", p.Room())
+				}
+				if res, err := p.Run(t.Context(), in(b, "ws", "cat theirs; rm theirs; echo no >other")); err != nil || string(res.Stdout) != "xxxxxxxxxx" || len(res.Stderr) == 0 {
+					t.Errorf("reading and deleting: %q, stderr %q, %v", res.Stdout, res.Stderr, err)
+				}
+				if res, err := p.Run(t.Context(), in(a, "ws", "find . -name 'f*' -delete")); err != nil || res.ExitCode != 0 {
+					t.Fatalf("deleting: %q, %v", res.Stderr, err)
+				}
+			}
+			eventually(t, "there is room again", func() bool { return write(t, p, a, "ws", "new", 10) == nil })
+			_, ended := p.Refusals()
+			if ended["disk"] == 0 {
+				t.Errorf("ended: %v", ended)
+			}
+			if tc.name != "bytes" { // nobody can say whose they are, or they come too fast: all that write are ended
+				if err := <-quiet; schemas.CodeOf(err) != schemas.Unavailable {
+					t.Errorf("another account: %v", err)
+				}
+				return
+			}
+			if err := write(t, p, b, "ws", "go", 1); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-quiet; err != nil {
+				t.Errorf("another account, which does not fill the disk: %v", err)
+			}
+		})
+	}
+}
