@@ -82,17 +82,18 @@ const (
 )
 
 const (
-	leastAhead = 16                     // messages beyond the slots, where there are few slots
-	backStep   = 100 * time.Millisecond // what is handed back comes again in steps: the server looks through all of it each time
-	backMost   = time.Minute            //
-	backFirst  = time.Millisecond       // between two ends, as long as nothing is known
-	tookMost   = 50 * time.Millisecond  // is believed: nothing waits for long after a place is there
-	mostBack   = 4096                   // messages of one account that wait among those in hand
-	asideLeast = 5 * time.Second        //
-	asideMost  = 10 * time.Minute       //
-	askEvery   = 200 * time.Millisecond // whether others wait, while all slots are taken
-	askLeast   = 2 * time.Second        // that often even if the answer takes long
-	contestFor = 2 * time.Second        // others are taken for waiting since the last of them was seen
+	leastAhead    = 16                     // messages beyond the slots, where there are few slots
+	backStep      = 100 * time.Millisecond // what is handed back comes again in steps: the server looks through all of it each time
+	backMost      = time.Minute            //
+	backFirst     = time.Millisecond       // between two ends, as long as nothing is known
+	tookMost      = 50 * time.Millisecond  // is believed: nothing waits for long after a place is there
+	mostBack      = 4096                   // messages of one account that wait among those in hand
+	asideLeast    = 5 * time.Second        //
+	asideMost     = 10 * time.Minute       //
+	askEvery      = 200 * time.Millisecond // whether others wait, while all slots are taken
+	askLeast      = 2 * time.Second        // that often even if the answer takes long
+	looksToBeSure = 3
+	contestFor    = 2 * time.Second // others are taken for waiting since the last of them was seen
 )
 
 func newFairness(n int, now clockFunc, spawn func(func())) *fairness {
@@ -266,6 +267,13 @@ func (f *fairness) look(now time.Time, ask func(big schemas.AccountID) (queueLoo
 	var err error
 	if full {
 		q, err = ask(big)
+		f.mu.Lock()
+		sure := f.contested
+		f.mu.Unlock()
+		// The counts are of different moments: a lone account must not be taken for two.
+		for n := 1; n < looksToBeSure && !sure && err == nil && q.others; n++ {
+			q, err = ask(big)
+		}
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -189,6 +189,25 @@ func FuzzDueOfCall(f *testing.F) {
 	})
 }
 
+// TestOneWrongCountIsNoContest: a lone account keeps all slots when one look takes it for two, and shares them when all do.
+func TestOneWrongCountIsNoContest(t *testing.T) {
+	t.Parallel()
+	f := newFairness(1, time.Now, func(func()) {})
+	if _, ok := f.take(&turn{account: "acct_1", seq: 1}, 1, cameNew, time.Now()); !ok {
+		t.Fatal("there is no place")
+	}
+	for wrong := 1; wrong <= looksToBeSure; wrong++ {
+		asked := 0
+		f.look(time.Now(), func(schemas.AccountID) (queueLook, error) {
+			asked++
+			return queueLook{others: asked <= wrong}, nil
+		})
+		if f.contested != (wrong == looksToBeSure) {
+			t.Errorf("after %d looks that saw others: contested is %v", wrong, f.contested)
+		}
+	}
+}
+
 // TestFairnessByChance: whatever comes, ends, goes back and is overdue, an account that shares with others has no more
 // than its share here, what goes back comes again within a bound and by its end, and all places come back.
 func TestFairnessByChance(t *testing.T) {
