@@ -68,7 +68,7 @@ func (h *hold) room(n int64) error {
 	if h == nil {
 		return nil
 	}
-	full := quota.Free
+	var full quota.Full
 	if h.body == nil {
 		h.body, full = h.counters.bodies.TakeMany(h.account, n)
 	} else {

@@ -20,7 +20,7 @@ type Usage struct {
 	// Counted is when it was counted last. What was written since is added, what was removed since is still in it.
 	Counted time.Time `json:"counted,omitzero"`
 	// LogLimit is the most bytes of calls and events together. 0: any number.
-	LogLimit int64 `json:"logLimit"`
+	LogLimit int64 `json:"log_limit"`
 	// DurableLimit is the most bytes of durable streams. 0: any number.
-	DurableLimit int64 `json:"durableLimit"`
+	DurableLimit int64 `json:"durable_limit"`
 }

@@ -166,7 +166,7 @@ func payloadOf(data []byte) (schemas.AccountID, int64) {
 	if !ok || owner == noAccount {
 		return "", 0
 	}
-	return schemas.AccountID(owner), int64(info.Size) //nolint:gosec // at most maxWhole
+	return schemas.AccountID(owner), int64(info.Size)
 }
 
 // eachHeader calls f with the messages of a stream that the filters name and that are there now; without their data, if nobody

@@ -231,7 +231,7 @@ func (i IntakeDoor) Run(ctx context.Context) error {
 // unlessEnded is err, or nil when ctx has ended: then it is no error that something was not begun.
 func unlessEnded(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return nil
+		return nil //nolint:nilerr // as said
 	}
 	return err
 }

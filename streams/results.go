@@ -204,7 +204,7 @@ func (w *watch) run(ctx context.Context) error {
 	var idle context.Context
 	for {
 		var fresh []*awaited
-		idle, fresh = w.look(ctx, idle)
+		idle, fresh = w.look(ctx, idle) //nolint:fatcontext // each is made of ctx
 		if len(fresh) > 0 {
 			if err := w.catchUp(ctx, fresh); err != nil {
 				return err
@@ -335,7 +335,7 @@ func (w *watch) hear(ctx context.Context, m stored, fresh []*awaited) error {
 	case ctx.Err() != nil:
 		return ctx.Err() //nolint:wrapcheck // as the caller knows it
 	case err != nil:
-		return nil //nolint:nilerr // a message that is no event tells nothing
+		return nil // a message that is no event tells nothing
 	}
 	w.results.mu.Lock()
 	defer w.results.mu.Unlock()

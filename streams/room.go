@@ -224,9 +224,9 @@ func (b *Bus) lookAtRoom(ctx context.Context) (roomView, error) {
 func viewOf(info *jetstream.AccountInfo, replicas int) roomView {
 	tier, ok := info.Tiers["R"+strconv.Itoa(max(replicas, 1))]
 	if !ok {
-		return roomView{max(info.Limits.MaxStore, 0), int64(info.Store)} //nolint:gosec // no disk has 2^63 bytes
+		return roomView{max(info.Limits.MaxStore, 0), int64(info.Store)}
 	}
-	return roomView{max(tier.Limits.MaxStore, 0) * int64(max(replicas, 1)), int64(tier.Store)} //nolint:gosec // as above
+	return roomView{max(tier.Limits.MaxStore, 0) * int64(max(replicas, 1)), int64(tier.Store)}
 }
 
 // admitPublication says whether a publication of n bytes may be kept until the router has admitted it, and counts it. It does not wait.

@@ -235,7 +235,7 @@ func (s *Server) limitStore(srv *server.Server) error {
 		return nil
 	}
 	usage := srv.GlobalAccount().JetStreamUsage()
-	used := int64(usage.Store) //nolint:gosec // no disk has 2^63 bytes
+	used := int64(usage.Store)
 	most, lifted := storeLimit(s.options.MaxStore, used, s.dir.room())
 	if have := usage.Limits.MaxStore; have > 0 && max(have, most)-min(have, most) <= have/50 { // not for every byte
 		return nil

@@ -63,7 +63,7 @@ func (c *serverCommand) Run(ctx context.Context, t terminal) error {
 	if err != nil {
 		return err
 	}
-	n.quotas = c.tenantFlags.quotas(id.Account)
+	n.quotas = c.quotas(id.Account)
 	if err := n.openServer(ctx, c.serverFlags, c.tenantFlags, id); err != nil {
 		return err
 	}
@@ -152,7 +152,7 @@ func (c *gatewayCommand) build(ctx context.Context, t terminal) (_ *node, err er
 	if err != nil {
 		return nil, err
 	}
-	n.quotas = c.tenantFlags.quotas(id.Account)
+	n.quotas = c.quotas(id.Account)
 	if err := n.openBus(ctx, c.natsFlags, c.topologyFlags); err != nil {
 		return nil, err
 	}

@@ -22,10 +22,10 @@ import (
 // flood is one way to take from others what is common to all.
 type flood struct {
 	name    string
-	short   bool                                  // it is part of the short run too
-	needs   string                                // a command that makes what it needs
-	refused bool                                  // nothing of it is taken
-	do      func(f *flooder, ctx context.Context) //nolint:revive // it is a method
+	short   bool   // it is part of the short run too
+	needs   string // a command that makes what it needs
+	refused bool   // nothing of it is taken
+	do      func(f *flooder, ctx context.Context)
 }
 
 // These make what floods need.

@@ -48,7 +48,7 @@ func (c *cluster) below(t *testing.T) (size, files float64) {
 	jobs := 0
 	_ = filepath.WalkDir(c.data, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
-			return nil // what goes while it is looked at is gone
+			return nil //nolint:nilerr // what goes while it is looked at is gone
 		}
 		within, _ := filepath.Rel(c.data, path)
 		parts := strings.Split(within, string(filepath.Separator))
@@ -129,7 +129,7 @@ func (c *cluster) leftBehind(t *testing.T, pids []int) (left []string) {
 	}
 	_ = filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() {
-			return nil
+			return nil //nolint:nilerr // likewise
 		}
 		name, ours := strings.CutPrefix(d.Name(), "sandjet-")
 		if parts := strings.Split(name, "-"); ours && len(parts) > 2 {
