@@ -37,6 +37,11 @@ type attachTokenRequest struct {
 	Conversations []string          `json:"conversations"`
 	Ops           []tickets.Op      `json:"ops,omitzero"` // default: read
 	TTL           *schemas.Duration `json:"ttl,omitzero"` // default: 15m
+	// Of the calls that are sent with it; see [tickets.Reach].
+	Workspaces []schemas.WorkspaceID `json:"workspaces,omitzero"`
+	Sandboxes  []schemas.SandboxID   `json:"sandboxes,omitzero"`
+	Agents     []schemas.AgentID     `json:"agents,omitzero"`
+	Tools      []schemas.Tool        `json:"tools,omitzero"`
 }
 
 // holder is who a credential belongs to: an account by its key, or whoever has a token for some of it.
@@ -52,6 +57,14 @@ func (h holder) check(op tickets.Op, c schemas.ConversationID) error {
 		return nil
 	}
 	return h.ticket.Check(op, c) //nolint:wrapcheck // it is coded already
+}
+
+// reach refuses a call that the holder may not send. Code: denied.
+func (h holder) reach(c schemas.Call) error {
+	if h.ticket == nil {
+		return nil
+	}
+	return h.ticket.CheckCall(c) //nolint:wrapcheck // it is coded already
 }
 
 // postAttachToken makes an attach token of the key that asks.
@@ -73,6 +86,7 @@ func (g *Gateway) postAttachToken(w http.ResponseWriter, r *http.Request, a sche
 	t := tickets.Ticket{
 		Account: a, Key: fingerprint(bearer(r.Header)), Conversations: in.Conversations, Ops: in.Ops,
 		Expires: now.Add(ttl).UTC().Truncate(time.Second),
+		Reach:   tickets.Reach{Workspaces: in.Workspaces, Sandboxes: in.Sandboxes, Agents: in.Agents, Tools: in.Tools},
 	}
 	if err := t.Validate(now); err != nil {
 		return err //nolint:wrapcheck // it is coded already

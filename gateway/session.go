@@ -192,10 +192,11 @@ func (s *session) submit(ctx context.Context, op clientOp) error {
 	if err != nil {
 		return rename(err, under("request", err))
 	}
-	if err := s.allow(tickets.Send, req.Conversation); err != nil {
+	who := s.who()
+	if err := who.check(tickets.Send, req.Conversation); err != nil {
 		return err
 	}
-	door := admission.Door{Bus: s.g.Bus, Records: s.g.Records, Kind: admission.WebSocket, Log: s.g.Log, Serving: s.g.Serving}
+	door := admission.Door{Bus: s.g.Bus, Records: s.g.Records, Kind: admission.WebSocket, Log: s.g.Log, Serving: s.g.Serving, Allow: who.reach}
 	got, err := door.Admit(ctx, s.account, req)
 	if err != nil {
 		return rename(err, under("request", err))

@@ -19,7 +19,11 @@ nothing else, until it ends. It ends early when the account gets another key. No
 
 Examples:
   sandjet tokens create c_1
-  sandjet tokens create 'support-*' --op read --op send --ttl 1h`
+  sandjet tokens create 'support-*' --op read --op send --ttl 1h
+  sandjet tokens create 'support-*' --op send --workspace ws_01… --tool read --tool grep
+
+Calls that are sent with it may be about everything that the account has, unless --workspace, --sandbox, --agent or
+--tool say otherwise.`
 }
 
 type tokensCreateCommand struct {
@@ -27,6 +31,10 @@ type tokensCreateCommand struct {
 
 	Conversations []string      `arg:"" help:"Ids of conversations; one that ends in * stands for all that begin so."`
 	Op            []string      `placeholder:"OP" use:"" help:"What the holder may do: read, send, cancel or approve; may be repeated. Default: read."`
+	Workspace     []string      `placeholder:"ID" use:"" help:"With send: workspace that its calls may use; may be repeated. Default: all."`
+	Sandbox       []string      `placeholder:"ID" use:"" help:"Likewise, sandbox."`
+	Agent         []string      `placeholder:"ID" use:"" help:"Likewise, agent; calls without one are then refused."`
+	Tool          []string      `placeholder:"NAME" use:"" help:"Likewise, tool."`
 	TTL           time.Duration `placeholder:"DURATION" default:"15m" use:"" help:"How long it is good, up to 24h."`
 }
 
@@ -36,7 +44,10 @@ func (c *tokensCreateCommand) Run(ctx context.Context, t terminal) error {
 	if err != nil {
 		return err
 	}
-	made, err := cl.AddAttachToken(ctx, client.AttachTokenSpec{Conversations: c.Conversations, Ops: c.Op, TTL: schemas.Duration(c.TTL)})
+	made, err := cl.AddAttachToken(ctx, client.AttachTokenSpec{
+		Conversations: c.Conversations, Ops: c.Op, TTL: schemas.Duration(c.TTL), Workspaces: idsOf[schemas.WorkspaceID](c.Workspace),
+		Sandboxes: idsOf[schemas.SandboxID](c.Sandbox), Agents: idsOf[schemas.AgentID](c.Agent), Tools: idsOf[schemas.Tool](c.Tool),
+	})
 	if err != nil {
 		return err
 	}
@@ -44,4 +55,12 @@ func (c *tokensCreateCommand) Run(ctx context.Context, t terminal) error {
 		return printJSON(t.out, made)
 	}
 	return say(t, "%s", made.Token)
+}
+
+func idsOf[T ~string](words []string) []T {
+	ids := make([]T, len(words))
+	for i, w := range words {
+		ids[i] = T(w)
+	}
+	return ids
 }

@@ -65,6 +65,8 @@ type Door struct {
 	// Serving knows which providers have somebody to take their calls; calls of others are refused unless the
 	// request says that it waits. Nil: all are taken.
 	Serving Serving
+	// Allow refuses a call once it is known what its request stands for, also that of a repeat. Nil: all are allowed.
+	Allow func(schemas.Call) error
 	// Since is when the request was made, for those that may come long after: a call of its id that was
 	// admitted later is its own. Zero: now.
 	Since time.Time
@@ -100,6 +102,9 @@ func (d Door) Admit(ctx context.Context, a schemas.AccountID, r schemas.Request)
 	if err != nil {
 		return d.known(ctx, a, r, err)
 	}
+	if err := d.allow(call); err != nil {
+		return Accepted{}, err
+	}
 	if err := d.served(ctx, r, call.Provider); err != nil {
 		return d.known(ctx, a, r, err)
 	}
@@ -128,6 +133,14 @@ func (d Door) Admit(ctx context.Context, a schemas.AccountID, r schemas.Request)
 	d.tell(ctx, schemas.AcceptedEvent(call), absent)
 	d.record(ctx, call)
 	return Accepted{Call: call}, nil
+}
+
+// allow refuses a call that whoever asks for it may not make.
+func (d Door) allow(c schemas.Call) error {
+	if d.Allow == nil {
+		return nil
+	}
+	return d.Allow(c)
 }
 
 // served refuses a call that nobody would take.
@@ -161,6 +174,9 @@ func (d Door) existing(ctx context.Context, a schemas.AccountID, r schemas.Reque
 	call, err := streams.FindCall(ctx, d.Bus, a, r.ID)
 	if err != nil {
 		return Accepted{}, err //nolint:wrapcheck // it is coded already
+	}
+	if err := d.allow(call); err != nil { // what it stood for then may be other than what it stands for now
+		return Accepted{}, err
 	}
 	if call.Digest != r.Digest() {
 		return Accepted{}, &schemas.Error{

@@ -20,7 +20,8 @@ const (
 	purpose  = "attach token"
 	macBytes = 32
 	maxKeyID = 255
-	version  = 1
+	version  = 1 // of a token that keeps nothing of the account out of reach
+	reaching = 2 // of one that does: a gateway that does not know of it must not take it for the former
 )
 
 // Is reports whether a credential is meant as an attach token.
@@ -46,12 +47,17 @@ type content struct {
 	Conversations []string          `json:"c"`
 	Ops           []Op              `json:"o"`
 	Expires       int64             `json:"e"` // seconds since 1970
+	Reach         *Reach            `json:"r,omitempty"`
 }
 
 // Sign makes the token of a ticket, which it does not validate. Codes: invalid for one that does not fit a
 // token, and those of the keys.
 func (s Signer) Sign(t Ticket) (string, error) {
-	body, err := json.Marshal(content{version, t.Account, t.Key[:], t.Conversations, t.Ops, t.Expires.Unix()})
+	c := content{version, t.Account, t.Key[:], t.Conversations, t.Ops, t.Expires.Unix(), nil}
+	if !t.everything() {
+		c.Version, c.Reach = reaching, &t.Reach
+	}
+	body, err := json.Marshal(c)
 	if err != nil {
 		return "", schemas.Wrap(schemas.Internal, "sign an attach token", "it cannot be encoded", err)
 	}
@@ -65,7 +71,7 @@ func (s Signer) Sign(t Ticket) (string, error) {
 	b := append([]byte{byte(len(key))}, key...)
 	token := Prefix + base64.RawURLEncoding.EncodeToString(slices.Concat(b, signature, body))
 	if len(token) > MaxToken {
-		return "", schemas.Invalidf("conversations", "make a token of %d bytes: at most %d; use beginnings of ids that end in *", len(token), MaxToken)
+		return "", schemas.Invalidf("", "the lists make a token of %d bytes: at most %d; use beginnings of conversations that end in *, or shorter lists", len(token), MaxToken)
 	}
 	return token, nil
 }
@@ -78,14 +84,22 @@ func (s Signer) Verify(token string, now time.Time) (Ticket, error) {
 		return Ticket{}, schemas.Errorf(schemas.Denied, "", "the attach token is not known here: have another made")
 	}
 	var c content // written by us: nobody else has the keys
-	if err := json.Unmarshal(body, &c); err != nil || c.Version != version || len(c.Key) != len(Fingerprint{}) {
+	if err := json.Unmarshal(body, &c); err != nil || !c.known() || len(c.Key) != len(Fingerprint{}) {
 		return Ticket{}, schemas.Errorf(schemas.Denied, "", "the attach token is of another version: have another made")
 	}
-	t := Ticket{c.Account, Fingerprint(c.Key), c.Conversations, c.Ops, time.Unix(c.Expires, 0).UTC()}
+	t := Ticket{Account: c.Account, Key: Fingerprint(c.Key), Conversations: c.Conversations, Ops: c.Ops, Expires: time.Unix(c.Expires, 0).UTC()}
+	if c.Reach != nil {
+		t.Reach = *c.Reach
+	}
 	if !now.Before(t.Expires) {
 		return Ticket{}, schemas.Errorf(schemas.Denied, "", "the attach token has ended: have another made")
 	}
 	return t, nil
+}
+
+// known reports whether the version is one of those that are known, and says what it should.
+func (c content) known() bool {
+	return c.Version == version && c.Reach == nil || c.Version == reaching && c.Reach != nil
 }
 
 // open returns what stands behind a MAC of one of the keys. There is one text for each token: the decoder

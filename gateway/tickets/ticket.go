@@ -50,6 +50,7 @@ type Ticket struct {
 	Conversations []string
 	Ops           []Op
 	Expires       time.Time // whole seconds
+	Reach                   // of the calls that are sent
 }
 
 // Validate reports what is wrong with a ticket that is to be made. Code: invalid, with the field of the
@@ -81,6 +82,9 @@ func (t Ticket) Validate(now time.Time) error {
 		case slices.Contains(t.Ops[:i], op):
 			return schemas.Invalidf("ops", "%s is given twice", op)
 		}
+	}
+	if err := t.Reach.validate(t.Ops); err != nil {
+		return err
 	}
 	if ttl := t.Expires.Sub(now); ttl < minTTL/2 || ttl > MaxTTL+minTTL { // the end is rounded to whole seconds
 		return schemas.Invalidf("ttl", "%s is out of range: %s to %s", ttl, minTTL, MaxTTL)
