@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"os/exec"
 	"os/signal"
 	"strings"
 	"syscall"
@@ -63,7 +65,22 @@ func TestTheNurseDecides(t *testing.T) {
 
 // TestAServerThatCouldNotWriteIsHealed: writing to files is made impossible for a while, as a full disk does. What was
 // confirmed is there afterwards, health tells the truth all the time, and writing works again without a restart of the process.
+//
+// It does so in a process of its own: the limit is the process's, and go test writes files too.
 func TestAServerThatCouldNotWriteIsHealed(t *testing.T) {
+	const alone = "SANDJET_TEST_WITHOUT_FILES"
+	if os.Getenv(alone) == "" {
+		self, err := os.Executable()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.CommandContext(t.Context(), self, "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=3m")
+		cmd.Env = append(os.Environ(), alone+"=1")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return
+	}
 	s, err := StartServer(t.Context(), ServerOptions{DataDir: t.TempDir(), Port: -1})
 	if err != nil {
 		t.Fatal(err)
