@@ -97,6 +97,7 @@ func (c *consuming[T]) takeTurn(m *message, hold *hold) {
 	back, ok := c.fair.take(t, m.Size(), m.cameAs(), time.Now())
 	switch {
 	case ok:
+		c.fair.start()
 	case back.aside: // the log has to confirm it
 		c.pool.Go(func() {
 			defer done()

@@ -107,8 +107,8 @@ func newFairness(n int, now clockFunc, spawn func(func())) *fairness {
 // most is how many messages one account may have here while others want some and all slots are taken.
 func (f *fairness) most() int { return max(min(f.slots, (f.slots+f.ahead)/(f.active+1)), 1) }
 
-// take has the turn begin when it is its turn, or dropped, when no turn comes any more. Without a place for it
-// it reports false, and when the message should come again.
+// take has the turn begin when it is its turn, or dropped, when no turn comes any more: start is to be called then. Without
+// a place for it it reports false, and when the message should come again.
 func (f *fairness) take(t *turn, size int, came cameAs, now time.Time) (putBack, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -135,7 +135,7 @@ func (f *fairness) take(t *turn, size int, came cameAs, now time.Time) (putBack,
 		return f.back(a, t, now), false
 	}
 	f.hold(a, t, false)
-	if err := f.turns.offer(t.account, size, t, now); err != nil { // the process stops, or it is larger than all that may wait
+	if err := f.turns.put(t.account, size, t, now); err != nil { // the process stops, or it is larger than all that may wait
 		f.drop(a, t)
 		return f.back(a, t, now), false
 	}
@@ -224,6 +224,21 @@ func untilNext(now time.Time, d time.Duration) time.Duration {
 	return now.Add(d).Truncate(backStep).Add(backStep).Sub(now)
 }
 
+// start begins the turn that is next, if there is a slot for it.
+func (f *fairness) start() {
+	if t, l := f.turns.next(); l != nil {
+		f.spawn(func() { f.work(t, l) })
+	}
+}
+
+// work carries out a turn that has its slot, and those whose turn it is then: nobody has to be woken for them.
+func (f *fairness) work(t *turn, l *lane[*turn]) {
+	for l != nil {
+		f.begin(t)
+		t, l = f.turns.after(l)
+	}
+}
+
 // begin carries out a turn that has its slot.
 func (f *fairness) begin(t *turn) {
 	f.mu.Lock()
@@ -292,6 +307,8 @@ func (f *fairness) tally(now time.Time) (big schemas.AccountID, waiting int, ful
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	most := -1
+	var latest time.Time
+	var lone schemas.AccountID // of which something came last: it may have nothing here for a moment
 	f.active = 0
 	for id, a := range f.accounts {
 		if now.Sub(a.seen) > backMost+askLeast {
@@ -299,6 +316,9 @@ func (f *fairness) tally(now time.Time) (big schemas.AccountID, waiting int, ful
 		}
 		if now.Sub(a.seen) > asideMost+askLeast {
 			a.aside = 0
+		}
+		if a.seen.After(latest) {
+			latest, lone = a.seen, id
 		}
 		all := a.held + a.back + a.aside
 		if all == 0 {
@@ -317,6 +337,9 @@ func (f *fairness) tally(now time.Time) (big schemas.AccountID, waiting int, ful
 	}
 	full = f.wasFull
 	f.wasFull = f.held >= f.slots
+	if most < 0 {
+		big = lone
+	}
 	return big, waiting, full
 }
 

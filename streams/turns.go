@@ -81,6 +81,19 @@ func newTurns[T any](s Shares) *turns[T] {
 func (t *turns[T]) offer(a schemas.AccountID, size int, v T, now time.Time) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	err := t.add(a, size, v, now)
+	t.stir()
+	return err
+}
+
+// put is offer for who calls next after it.
+func (t *turns[T]) put(a schemas.AccountID, size int, v T, now time.Time) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.add(a, size, v, now)
+}
+
+func (t *turns[T]) add(a schemas.AccountID, size int, v T, now time.Time) error {
 	if t.closed {
 		return schemas.Errorf(schemas.Unavailable, "", closedToNewRequests)
 	}
@@ -142,6 +155,7 @@ func (t *turns[T]) narrow(yes bool) {
 	for _, l := range t.lanes {
 		t.list(l)
 	}
+	t.stir()
 }
 
 // list puts a lane behind the others that are ready, if it is.
@@ -150,6 +164,10 @@ func (t *turns[T]) list(l *lane[T]) {
 		l.listed = true
 		t.ready = append(t.ready, l)
 	}
+}
+
+// stir wakes run if there is something to start.
+func (t *turns[T]) stir() {
 	if len(t.ready) > 0 && t.inHand < t.shares.Slots {
 		select {
 		case t.wake <- struct{}{}:
@@ -158,14 +176,19 @@ func (t *turns[T]) list(l *lane[T]) {
 	}
 }
 
-// next takes the request whose turn it is, if there is one and a slot for it. Done gives the slot back.
-func (t *turns[T]) next() (v T, done func(), ok bool) {
+// next takes the request whose turn it is, if there is one and a slot for it: done or after, with the lane, gives the slot back.
+func (t *turns[T]) next() (v T, l *lane[T]) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	return t.take()
+}
+
+// take is next with the lock held. The lane is nil if there is nothing to start.
+func (t *turns[T]) take() (v T, l *lane[T]) {
 	if len(t.ready) == 0 || t.inHand >= t.shares.Slots {
-		return v, nil, false
+		return v, nil
 	}
-	l := t.ready[0]
+	l = t.ready[0]
 	t.ready[0] = nil
 	t.ready, l.listed = t.ready[1:], false
 	first := l.queue[0]
@@ -176,7 +199,7 @@ func (t *turns[T]) next() (v T, done func(), ok bool) {
 	l.inHand++
 	t.inHand++
 	t.list(l)
-	return first.value, sync.OnceFunc(func() { t.done(l) }), true
+	return first.value, l
 }
 
 // pick takes those out that wait and for which out is true.
@@ -212,9 +235,25 @@ func (t *turns[T]) strike(l *lane[T]) {
 	}
 }
 
+// done gives the slot of a request back.
 func (t *turns[T]) done(l *lane[T]) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.leave(l)
+	t.stir()
+}
+
+// after is done, and next for who has nothing else to do then.
+func (t *turns[T]) after(l *lane[T]) (next T, nextLane *lane[T]) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.leave(l)
+	next, nextLane = t.take()
+	t.stir()
+	return next, nextLane
+}
+
+func (t *turns[T]) leave(l *lane[T]) {
 	l.inHand--
 	t.inHand--
 	if l.inHand == 0 && len(l.queue) == 0 && t.lanes[l.account] == l {
@@ -228,8 +267,8 @@ func (t *turns[T]) done(l *lane[T]) {
 // over, from wherever that is.
 func (t *turns[T]) run(ctx context.Context, start func(v T, done func()), refuse func(v T, err error)) {
 	for ctx.Err() == nil {
-		if v, done, ok := t.next(); ok {
-			start(v, done)
+		if v, l := t.next(); l != nil {
+			start(v, sync.OnceFunc(func() { t.done(l) }))
 			continue
 		}
 		select {

@@ -85,12 +85,12 @@ func (m *turnsModel) unqueue(v string) (a schemas.AccountID, first bool) {
 }
 
 func (m *turnsModel) next() error {
-	v, done, ok := m.turns.next()
+	v, l := m.turns.next()
 	all := 0
 	for _, n := range m.of {
 		all += n
 	}
-	if !ok {
+	if l == nil {
 		for a, q := range m.queued {
 			if len(q) > 0 && all < m.turns.shares.Slots && m.of[a] < m.turns.share {
 				return fmt.Errorf("%s has something waiting and room, and does not begin", a)
@@ -117,8 +117,7 @@ func (m *turnsModel) next() error {
 			return fmt.Errorf("%s began %d times while %s could have", a, m.passed[other][a], other)
 		}
 	}
-	once := sync.OnceFunc(func() { m.of[a]-- })
-	m.open = append(m.open, func() { done(); once() })
+	m.open = append(m.open, sync.OnceFunc(func() { m.turns.done(l); m.of[a]-- }))
 	return nil
 }
 
@@ -208,6 +207,33 @@ func TestOneWrongCountIsNoContest(t *testing.T) {
 	}
 }
 
+// TestALoneAccountWithNothingHereIsNoContest: between two messages it has nothing here, and what waits is its own.
+func TestALoneAccountWithNothingHereIsNoContest(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	f := newFairness(1, time.Now, func(func()) {})
+	for _, account := range []schemas.AccountID{"acct_0", "acct_2", "acct_1"} {
+		v := &turn{account: account, seq: 1, begin: func() {}}
+		if _, ok := f.take(v, 1, cameNew, now); !ok {
+			t.Fatal("there is no place")
+		}
+		_, l := f.turns.next()
+		f.begin(v)
+		f.release(v, now)
+		f.turns.done(l)
+		now = now.Add(time.Millisecond)
+	}
+	f.look(now, func(big schemas.AccountID) (queueLook, error) {
+		if big != "acct_1" {
+			t.Errorf("asked about %q, and not the account whose message came last", big)
+		}
+		return queueLook{others: big != "acct_1"}, nil
+	})
+	if f.contested {
+		t.Error("a lone account is taken for two")
+	}
+}
+
 // TestFairnessByChance: whatever comes, ends, goes back and is overdue, an account that shares with others has no more
 // than its share here, what goes back comes again within a bound and by its end, and all places come back.
 func TestFairnessByChance(t *testing.T) {
@@ -221,15 +247,15 @@ func TestFairnessByChance(t *testing.T) {
 		var running []*turn
 		start := func() {
 			for {
-				v, done, ok := f.turns.next()
-				if !ok {
+				v, l := f.turns.next()
+				if l == nil {
 					return
 				}
 				f.mu.Lock()
 				f.accounts[v.account].waiting--
 				v.inHand = true
 				f.mu.Unlock()
-				v.drop = done
+				v.drop = func() { f.turns.done(l) }
 				running = append(running, v)
 			}
 		}
