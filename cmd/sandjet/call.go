@@ -118,18 +118,19 @@ func (p *patient) say(why string) {
 type callCommand struct {
 	target
 
-	Tool         string        `arg:"" help:"bash, read, write, edit, glob, grep or async_status."`
-	Args         []string      `arg:"" optional:"" help:"The tool's arguments, or its whole input as one JSON object."`
-	Conversation string        `short:"c" placeholder:"ID" use:"" help:"Conversation that gets the events. Default: a new one."`
-	Agent        string        `placeholder:"NAME" use:"" help:"Agent that makes the call, by id or name: it says where the call is carried out, and whether."`
-	Workspace    string        `short:"w" placeholder:"NAME" use:"" help:"Workspace whose files it sees. Default: default, or the agent's first."`
-	Sandbox      string        `placeholder:"NAME" use:"" help:"Sandbox that it runs in. Default: the workspace's."`
-	Timeout      time.Duration `placeholder:"DURATION" use:"" help:"Longest time of the run. Default: the sandbox's."`
-	ID           string        `name:"id" placeholder:"ID" use:"" help:"Id of the call. Making the same call again under the same id runs nothing twice: it returns the result of the first."`
-	Background   bool          `short:"b" use:"" help:"With bash: start it as a background job and return. Its id is printed; its end is told on the conversation."`
-	Group        string        `placeholder:"NAME" use:"" help:"With --background: the results of the group's jobs come back together, when all have ended."`
-	GroupSize    int           `placeholder:"N" use:"" help:"How many calls the group has. All of them say the same."`
-	Verbose      bool          `short:"v" use:"" help:"Say which call it is and how it ends, on stderr."`
+	Tool          string        `arg:"" help:"bash, read, write, edit, glob, grep or async_status."`
+	Args          []string      `arg:"" optional:"" help:"The tool's arguments, or its whole input as one JSON object."`
+	Conversation  string        `short:"c" placeholder:"ID" use:"" help:"Conversation that gets the events. Default: a new one."`
+	Agent         string        `placeholder:"NAME" use:"" help:"Agent that makes the call, by id or name: it says where the call is carried out, and whether."`
+	Workspace     string        `short:"w" placeholder:"NAME" use:"" help:"Workspace whose files it sees. Default: default, or the agent's first."`
+	Sandbox       string        `placeholder:"NAME" use:"" help:"Sandbox that it runs in. Default: the workspace's."`
+	Timeout       time.Duration `placeholder:"DURATION" use:"" help:"Longest time of the run. Default: the sandbox's."`
+	ID            string        `name:"id" placeholder:"ID" use:"" help:"Id of the call. Making the same call again under the same id runs nothing twice: it returns the result of the first."`
+	Background    bool          `short:"b" use:"" help:"With bash: start it as a background job and return. Its id is printed; its end is told on the conversation."`
+	Group         string        `placeholder:"NAME" use:"" help:"With --background: the results of the group's jobs come back together, when all have ended."`
+	GroupSize     int           `placeholder:"N" use:"" help:"How many calls the group has. All of them say the same."`
+	WaitForWorker bool          `use:"" help:"Have the call wait, until its deadline, though no worker serves the sandbox's provider now. Default: it is refused."`
+	Verbose       bool          `short:"v" use:"" help:"Say which call it is and how it ends, on stderr."`
 
 	dir string
 }
@@ -201,7 +202,7 @@ func (c *callCommand) Run(ctx context.Context, t terminal) error {
 	r := schemas.Request{
 		ID: schemas.CallID(c.ID), Agent: schemas.AgentID(agent), Conversation: schemas.ConversationID(c.Conversation), Tool: schemas.Tool(c.Tool), Input: input,
 		Workspace: c.Workspace, Sandbox: c.Sandbox, Timeout: schemas.Duration(c.Timeout),
-		Origin: &schemas.Origin{Kind: "api"}, Group: group,
+		Origin: &schemas.Origin{Kind: "api"}, Group: group, WaitForWorker: c.WaitForWorker,
 	}
 	if r.ID == "" {
 		r.ID = schemas.NewCallID()

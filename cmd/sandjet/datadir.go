@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -42,6 +43,28 @@ func openDataDir(path string) (dataDir, error) {
 		return "", schemas.Errorf(schemas.Denied, "", "cannot make the data folder: %v: choose another with --data-dir", err)
 	}
 	return dataDir(abs), nil
+}
+
+// secure sees to it that nobody else can replace what is in the folder, and says what it found. A folder that is not this
+// user's to change is used all the same: volumes of containers are often made so.
+func (d dataDir) secure(log *slog.Logger) {
+	const othersWrite = 0o022
+	info, err := os.Stat(string(d))
+	if err != nil {
+		return // what is done with the folder next says more
+	}
+	if s, ok := info.Sys().(*syscall.Stat_t); ok && s.Uid != 0 && int(s.Uid) != os.Geteuid() {
+		log.Warn("the data folder belongs to another user, who can replace what is in it", "folder", d, "uid", s.Uid)
+	}
+	mode := info.Mode().Perm()
+	if mode&othersWrite == 0 {
+		return
+	}
+	if err := os.Chmod(string(d), mode&^othersWrite); err != nil {
+		log.Warn("other users can write to the data folder and replace what is in it: take that from them by chmod go-w", "folder", d, "mode", mode.String(), "error", err)
+		return
+	}
+	log.Warn("other users could write to the data folder: that was taken from them", "folder", d, "mode", mode.String())
 }
 
 // endpoint is what a client needs to reach a running Sandjet; it is kept in up.json while it runs.

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -48,6 +49,37 @@ func TestIdentityIsMadeOnce(t *testing.T) {
 	left, err := filepath.Glob(filepath.Join(string(d), "*.tmp"))
 	if err != nil || len(left) != 0 {
 		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// TestNobodyElseWritesToTheDataFolder: rights of others are taken away, and said; those to read are not touched.
+func TestNobodyElseWritesToTheDataFolder(t *testing.T) {
+	for _, c := range []struct{ mode, want os.FileMode }{{0o700, 0o700}, {0o755, 0o755}, {0o777, 0o755}, {0o770, 0o750}} {
+		d := testDir(t)
+		if err := os.Chmod(string(d), c.mode); err != nil {
+			t.Fatal(err)
+		}
+		var said strings.Builder
+		d.secure(slog.New(slog.NewTextHandler(&said, nil)))
+		info, err := os.Stat(string(d))
+		if err != nil || info.Mode().Perm() != c.want {
+			t.Errorf("of %v: %v, %v; want %v", c.mode, info.Mode().Perm(), err, c.want)
+		}
+		if (said.Len() > 0) != (c.mode != c.want) {
+			t.Errorf("of %v it says %q", c.mode, said.String())
+		}
+	}
+	if os.Geteuid() != 0 {
+		return
+	}
+	d := testDir(t)
+	if err := os.Chown(string(d), 4711, 4711); err != nil {
+		t.Fatal(err)
+	}
+	var said strings.Builder
+	d.secure(slog.New(slog.NewTextHandler(&said, nil)))
+	if !strings.Contains(said.String(), "4711") {
+		t.Errorf("of a foreign folder it says %q", said.String())
 	}
 }
 

@@ -54,6 +54,7 @@ func newNode(log *slog.Logger, path string) (*node, error) {
 	if err != nil {
 		return nil, err
 	}
+	dir.secure(log)
 	return &node{log: log, dir: dir, metrics: newRegistry()}, nil
 }
 

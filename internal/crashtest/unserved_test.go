@@ -1,9 +1,13 @@
 package crashtest_test
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
+	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -45,6 +49,36 @@ func (c *cluster) result(ctx context.Context, t *testing.T, id string) schemas.R
 	return r
 }
 
+// interrupted makes a call at the command line that waits for a worker, and interrupts it: the call is cancelled, and the
+// command ends.
+func (c *cluster) interrupted(ctx context.Context, t *testing.T) {
+	t.Helper()
+	cmd := exec.CommandContext(ctx, c.program, "call", "--verbose", "--wait-for-worker", "--id", "interrupted", "--conversation", "crash-0", "bash", "echo interrupted >> "+mark)
+	cmd.Env = append(os.Environ(), "SANDJET_URL=http://"+c.gateway, "SANDJET_KEY="+c.key)
+	said, err := cmd.StderrPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(said)
+	for lines.Scan() && !strings.Contains(lines.Text(), "call interrupted on conversation") {
+	}
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	for lines.Scan() { // until it has ended
+	}
+	var exit *exec.ExitError
+	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 130 {
+		t.Errorf("the command that was interrupted ended with %v and not with 130", err)
+	}
+	if r := c.result(ctx, t, "interrupted"); r.Status != schemas.Cancelled {
+		t.Errorf("the interrupted call is %s: %s", r.Status, r.Text)
+	}
+}
+
 // TestCallsOfAProviderThatNobodyServes: no worker runs. A call is refused with a word that helps, or waits if it says so; one that
 // waits ends by a cancel, by its deadline, or by the first worker that comes, and never runs after its end.
 func TestCallsOfAProviderThatNobodyServes(t *testing.T) {
@@ -69,6 +103,7 @@ func TestCallsOfAProviderThatNobodyServes(t *testing.T) {
 		t.Errorf("the refusal does not say what to do: %s", answer)
 	}
 
+	c.interrupted(ctx, t)
 	waits := func(id string, deadline time.Duration) {
 		t.Helper()
 		r := bash(t, id, "echo "+id+" >> "+mark+"; echo done "+id)

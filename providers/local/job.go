@@ -34,14 +34,15 @@ type jobs struct {
 
 // job is a background job: one that runs here, or what is on disk of one.
 type job struct {
-	p     *Provider
-	name  string
-	ref   schemas.JobRef
-	log   *jobLog
-	ready chan struct{} // closed when it was started, or was not
-	err   error         // why it was not
-	done  chan struct{} // closed when it has ended: end is set, and nothing of it is left
-	end   providers.JobEnd
+	p       *Provider
+	name    string
+	account schemas.AccountID
+	ref     schemas.JobRef
+	log     *jobLog
+	ready   chan struct{} // closed when it was started, or was not
+	err     error         // why it was not
+	done    chan struct{} // closed when it has ended: end is set, and nothing of it is left
+	end     providers.JobEnd
 	// elsewhere says that another process ran it when it was looked at.
 	elsewhere bool
 
@@ -132,7 +133,7 @@ func (j *job) watch(lifetime, grace time.Duration) {
 		j.p.log.Warn("the log of a job cannot be read", "job", j.ref.ID, "error", err)
 	}
 	j.end = end
-	err = j.p.jobs.dirs.finish(j.name, end)
+	err = j.p.jobs.dirs.finish(j.name, j.account, end)
 	if err != nil {
 		j.p.log.Error("the end of a job cannot be put down: it is known until this worker ends", "job", j.ref.ID, "error", err)
 	}

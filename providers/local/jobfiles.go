@@ -23,8 +23,9 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// What is kept of jobs that have ended: for jobAge, the last mostJobs, and of them as many as have
-// printed no more than mostJobBytes together. The oldest go first, when a job begins or ends.
+// What is kept of jobs that have ended: for jobAge, mostJobs at most, and as many as have printed no more than mostJobBytes
+// together. Beyond that the oldest of the account go that keeps the most, when a job begins or ends: so no account can
+// take those of another away by having many.
 const (
 	jobAge             = 7 * 24 * time.Hour
 	mostJobs           = 1000
@@ -43,10 +44,11 @@ const lostWorker = "the worker that ran it has ended"
 
 // startRecord is what a start file holds.
 type startRecord struct {
-	ID       schemas.JobID `json:"id"`
-	Sandbox  schemas.Ref   `json:"sandbox"`
-	Instance string        `json:"instance"`
-	Began    time.Time     `json:"began"`
+	ID       schemas.JobID     `json:"id"`
+	Account  schemas.AccountID `json:"account,omitzero"` // unknown of jobs of older versions, which count as one account's
+	Sandbox  schemas.Ref       `json:"sandbox"`
+	Instance string            `json:"instance"`
+	Began    time.Time         `json:"began"`
 }
 
 // endRecord is what an end file holds: a [providers.JobEnd] but for the tail, which is in the log.
@@ -98,9 +100,10 @@ type jobDirs struct {
 }
 
 type endedJob struct {
-	name  string
-	at    time.Time
-	bytes int64
+	name    string
+	account schemas.AccountID
+	at      time.Time
+	bytes   int64
 }
 
 // openJobs opens the directories below state. Jobs that were left by a worker that has died are lost.
@@ -121,7 +124,7 @@ func openJobs(state string) (*jobDirs, error) {
 			continue
 		}
 		if j, err := d.load(e.Name()); err == nil && !j.elsewhere {
-			d.ended = append(d.ended, endedJob{e.Name(), j.end.Finished, min(j.end.LogBytes, schemas.MaxJobOutput)})
+			d.ended = append(d.ended, endedJob{e.Name(), j.account, j.end.Finished, min(j.end.LogBytes, schemas.MaxJobOutput)})
 		}
 	}
 	d.prune(time.Now())
@@ -185,7 +188,7 @@ func (d *jobDirs) load(name string) (*job, error) {
 	if err := json.NewDecoder(f).Decode(&start); err != nil {
 		return nil, fmt.Errorf("load job: %w", err)
 	}
-	j := &job{ref: schemas.JobRef{Sandbox: start.Sandbox, ID: start.ID, Instance: start.Instance}, name: name, done: closedChannel(), ready: closedChannel()}
+	j := &job{ref: schemas.JobRef{Sandbox: start.Sandbox, ID: start.ID, Instance: start.Instance}, account: start.Account, name: name, done: closedChannel(), ready: closedChannel()}
 	e, err := readEnd(dir)
 	lost := errors.Is(err, fs.ErrNotExist)
 	if lost {
@@ -263,10 +266,10 @@ func writeEnd(dir string, r endRecord) error {
 }
 
 // finish puts down the end of a job and lets go of old ones.
-func (d *jobDirs) finish(name string, e providers.JobEnd) error {
+func (d *jobDirs) finish(name string, account schemas.AccountID, e providers.JobEnd) error {
 	err := writeEnd(filepath.Join(d.dir, name), recordOf(e))
 	d.mu.Lock()
-	d.ended = append(d.ended, endedJob{name, e.Finished, min(e.LogBytes, schemas.MaxJobOutput)})
+	d.ended = append(d.ended, endedJob{name, account, e.Finished, min(e.LogBytes, schemas.MaxJobOutput)})
 	d.mu.Unlock()
 	d.prune(time.Now())
 	return err
@@ -289,16 +292,63 @@ func (d *jobDirs) prune(now time.Time) {
 	}
 }
 
-// retire parts the ended jobs that are kept from those that are not, oldest first.
+// retire parts the ended jobs that are kept from those that are not; both lists are oldest first. It is pure.
 func retire(ended []endedJob, now time.Time) (kept, old []endedJob) {
-	slices.SortStableFunc(ended, func(a, b endedJob) int { return cmp.Or(a.at.Compare(b.at), strings.Compare(a.name, b.name)) })
-	from, total := len(ended), int64(0)
-	for from > 0 {
-		e := ended[from-1]
-		if len(ended)-from == mostJobs || total+e.bytes > mostJobBytes || now.Sub(e.at) > jobAge {
-			break
+	oldest := func(a, b endedJob) int { return cmp.Or(a.at.Compare(b.at), strings.Compare(a.name, b.name)) }
+	slices.SortStableFunc(ended, oldest)
+	of := map[schemas.AccountID]*keptJobs{}
+	count, total := 0, int64(0)
+	for _, e := range ended {
+		if now.Sub(e.at) > jobAge {
+			old = append(old, e)
+			continue
 		}
-		from, total = from-1, total+e.bytes
+		if of[e.account] == nil {
+			of[e.account] = &keptJobs{}
+		}
+		of[e.account].add(e)
+		count, total = count+1, total+e.bytes
 	}
-	return slices.Clone(ended[from:]), ended[:from:from]
+	for count > mostJobs || total > mostJobBytes {
+		e := most(of, count <= mostJobs).drop()
+		count, total = count-1, total-e.bytes
+		old = append(old, e)
+	}
+	for _, k := range of {
+		kept = append(kept, k.jobs...)
+	}
+	slices.SortStableFunc(kept, oldest)
+	slices.SortStableFunc(old, oldest)
+	return kept, old
+}
+
+// keptJobs are ended jobs, oldest first.
+type keptJobs struct {
+	jobs  []endedJob
+	bytes int64
+}
+
+func (k *keptJobs) add(e endedJob) { k.jobs, k.bytes = append(k.jobs, e), k.bytes+e.bytes }
+
+// drop takes the oldest out.
+func (k *keptJobs) drop() endedJob {
+	e := k.jobs[0]
+	k.jobs, k.bytes = k.jobs[1:], k.bytes-e.bytes
+	return e
+}
+
+// most is what the account has that keeps the most jobs, or bytes; of equals the one whose oldest job is older.
+func most(of map[schemas.AccountID]*keptJobs, byBytes bool) (found *keptJobs) {
+	larger := func(a, b *keptJobs) int {
+		if byBytes {
+			return cmp.Or(cmp.Compare(a.bytes, b.bytes), b.jobs[0].at.Compare(a.jobs[0].at))
+		}
+		return cmp.Or(cmp.Compare(len(a.jobs), len(b.jobs)), b.jobs[0].at.Compare(a.jobs[0].at))
+	}
+	for _, k := range of {
+		if len(k.jobs) > 0 && (found == nil || larger(k, found) > 0) {
+			found = k
+		}
+	}
+	return found
 }

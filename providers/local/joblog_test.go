@@ -5,6 +5,7 @@ package local
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -168,6 +169,52 @@ func TestRetireKeepsTheYoungest(t *testing.T) {
 		for _, o := range old {
 			if slices.ContainsFunc(kept, func(k endedJob) bool { return k.at.Before(o.at) }) {
 				t.Errorf("%s: an older one than %v is kept", name, o.at)
+			}
+		}
+	}
+}
+
+// TestOneAccountsJobsAreItsOwnLoss: who keeps the most loses the oldest, by number and by bytes, however old those of others are.
+func TestOneAccountsJobsAreItsOwnLoss(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	many := func(account schemas.AccountID, n int, age time.Duration, bytes int64) (all []endedJob) {
+		for i := range n {
+			all = append(all, endedJob{account: account, at: now.Add(-age - time.Duration(i)*time.Second), bytes: bytes})
+		}
+		return all
+	}
+	const large = schemas.MaxJobOutput
+	for name, c := range map[string]struct {
+		ended []endedJob
+		kept  map[schemas.AccountID]int
+	}{
+		"a flood of jobs": {
+			slices.Concat(many("quiet", 10, 6*24*time.Hour, 1), many("flood", mostJobs+500, 0, 1)),
+			map[schemas.AccountID]int{"quiet": 10, "flood": mostJobs - 10},
+		},
+		"a flood of output": {
+			slices.Concat(many("quiet", 3, 6*24*time.Hour, large), many("flood", 300, 0, large)),
+			map[schemas.AccountID]int{"quiet": 3, "flood": int(mostJobBytes/large) - 3},
+		},
+		"two floods": {
+			slices.Concat(many("quiet", 10, 6*24*time.Hour, 1), many("one", mostJobs, time.Hour, 1), many("two", mostJobs, 0, 1)),
+			map[schemas.AccountID]int{"quiet": 10, "one": (mostJobs - 10) / 2, "two": (mostJobs - 10) / 2},
+		},
+		"age counts for all": {many("quiet", 10, 8*24*time.Hour, 1), map[schemas.AccountID]int{}},
+	} {
+		n := len(c.ended)
+		kept, old := retire(c.ended, now)
+		got := map[schemas.AccountID]int{}
+		for _, e := range kept {
+			got[e.account]++
+		}
+		if !maps.Equal(got, c.kept) || len(kept)+len(old) != n {
+			t.Errorf("%s: kept %v and let %d of %d go, want %v", name, got, len(old), n, c.kept)
+		}
+		for _, o := range old {
+			if slices.ContainsFunc(kept, func(k endedJob) bool { return k.account == o.account && k.at.Before(o.at) }) {
+				t.Errorf("%s: an older one of %s than %v is kept", name, o.account, o.at)
 			}
 		}
 	}

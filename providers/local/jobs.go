@@ -113,7 +113,8 @@ func (p *Provider) leave(j *job) {
 // begin starts the job.
 func (j *job) begin(cmd providers.Command, env map[string]string) error {
 	j.p.jobs.dirs.prune(time.Now())
-	lock, err := j.p.jobs.dirs.begin(j.name, startRecord{ID: j.ref.ID, Sandbox: j.ref.Sandbox, Instance: j.ref.Instance, Began: time.Now().UTC()})
+	j.account = cmd.Spec.Account
+	lock, err := j.p.jobs.dirs.begin(j.name, startRecord{ID: j.ref.ID, Account: j.account, Sandbox: j.ref.Sandbox, Instance: j.ref.Instance, Began: time.Now().UTC()})
 	if err != nil {
 		return schemas.Wrap(schemas.Unavailable, "start job", "the files of the job cannot be made", err)
 	}
