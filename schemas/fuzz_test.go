@@ -3,6 +3,7 @@ package schemas
 import (
 	"bytes"
 	"encoding/json"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -89,6 +90,10 @@ func FuzzDecodeInput(f *testing.F) {
 	f.Fuzz(func(t *testing.T, n uint8, b []byte) {
 		tool := Tools()[int(n)%len(Tools())]
 		in, err := DecodeInput(tool, b)
+		accepted, readErr := DecodeAcceptedInput(tool, b)
+		if readErr != nil && CodeOf(readErr) != Invalid || err == nil && !reflect.DeepEqual(accepted, in) {
+			t.Fatalf("%s is %v, and read again %v, %v", b, in, accepted, readErr)
+		}
 		if err != nil {
 			if in != nil || CodeOf(err) != Invalid {
 				t.Fatalf("%v beside %v", in, err)
@@ -100,6 +105,46 @@ func FuzzDecodeInput(f *testing.F) {
 			t.Fatalf("%s: %v", out, err)
 		}
 		if _, err := DecodeInput(tool, out); err != nil {
+			t.Fatalf("%s\nbecame %s\nwhich is refused: %v", b, out, err)
+		}
+	})
+}
+
+func FuzzDecodeManifestRequest(f *testing.F) {
+	for _, s := range []string{
+		`{"manifest":{"version":1,"project":"p","resources":[{"kind":"workspace","name":"w","config":{}}]},"prune":true,"dryRun":true}`,
+		`{"manifest":{}}`, `{"manifest":null}`, `{"prune":1}`, `[]`, "\xff",
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if _, err := DecodeManifestRequest(b); err != nil && CodeOf(err) != Invalid {
+			t.Fatalf("code %s: %v", CodeOf(err), err)
+		}
+	})
+}
+
+// A completion that was read is written and read again the same.
+func FuzzDecodeCompletion(f *testing.F) {
+	for _, s := range []string{
+		`{"job":"job_1","account":"acct_1","state":"completed","via":"provider","finished":"2030-01-01T00:00:00Z","exit_code":3,"logs":"a"}`,
+		`{"job":"job_1","account":"acct_1","state":"not_started","via":"call","finished":"2030-01-01T00:00:00Z"}`, `{}`, `null`, "\xff",
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		c, err := DecodeCompletion(b)
+		if err != nil {
+			if CodeOf(err) != Invalid {
+				t.Fatalf("code %s: %v", CodeOf(err), err)
+			}
+			return
+		}
+		out, err := json.Marshal(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := DecodeCompletion(out); err != nil {
 			t.Fatalf("%s\nbecame %s\nwhich is refused: %v", b, out, err)
 		}
 	})

@@ -3,6 +3,7 @@ package streams
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -174,6 +175,56 @@ func FuzzBatchAck(f *testing.F) {
 		const size = 64
 		if seq, err := parseBatchAck(b, end, size); err == nil && end && seq < size {
 			t.Errorf("confirmed at %d", seq)
+		}
+	})
+}
+
+// Whatever a publisher sends along, what is stored names an account's own subject and id, and nothing that the server acts upon.
+func FuzzIntakeMessage(f *testing.F) {
+	f.Add("sandjet.calls.auto.acct_1", "Nats-Msg-Id", "mine", "traceparent", "00-1")
+	f.Add("sandjet.calls.auto.acct_1", "Nats-Rollup", "all", "NATS-MSG-ID", "")
+	f.Add("sandjet.calls.auto.acct_1", "Nats-Expected-Stream", streamIntake, headerAside, "9")
+	f.Fuzz(func(t *testing.T, subject, k1, v1, k2, v2 string) {
+		m := nats.NewMsg(subject)
+		m.Data = []byte("{}")
+		m.Header[k1] = append(m.Header[k1], v1)
+		m.Header[k2] = append(m.Header[k2], v2)
+		out, err := intakeMessage(m)
+		if err != nil {
+			if schemas.CodeOf(err) != schemas.Invalid {
+				t.Fatalf("code %s: %v", schemas.CodeOf(err), err)
+			}
+			return
+		}
+		a := accountOf(subject)
+		if out.Subject != waitingSubject(a) || string(out.Data) != "{}" {
+			t.Fatalf("%q becomes %q with %q", subject, out.Subject, out.Data)
+		}
+		for k, v := range out.Header {
+			if strings.HasPrefix(strings.ToLower(k), "nats-") && (k != headerMsgID || len(v) != 1 || !strings.HasPrefix(v[0], string(a)+".")) {
+				t.Fatalf("the header %q: %q is stored", k, v)
+			}
+		}
+	})
+}
+
+// What was put aside is counted on by what the server vouches for, and by nothing that a publisher can say.
+func FuzzAside(f *testing.F) {
+	f.Add("3", "7", "sandjet.timers.calls.x", uint64(9), uint64(1))
+	f.Add("-3", "0", "", uint64(9), uint64(2))
+	f.Add("99999999999999999999", "x", "s", uint64(1), uint64(1)<<63)
+	f.Fuzz(func(t *testing.T, aside, first, scheduler string, seq, delivered uint64) {
+		m := &message{Msg: nats.NewMsg("s"), meta: &nats.MsgMetadata{NumDelivered: delivered, Sequence: nats.SequencePair{Stream: seq}}}
+		m.Header.Set(headerAside, aside)
+		m.Header.Set(headerFirst, first)
+		if scheduler != "" {
+			m.Header.Set(headerScheduler, scheduler)
+		}
+		if m.attempt() < int(min(delivered, 1<<30)) || m.first() > seq {
+			t.Fatalf("attempt %d of %d deliveries, first place %d of %d", m.attempt(), delivered, m.first(), seq)
+		}
+		if scheduler == "" && (m.first() != seq || m.attempt() != int(min(delivered, 1<<30))) {
+			t.Fatalf("a publisher's headers count: attempt %d, first place %d", m.attempt(), m.first())
 		}
 	})
 }
