@@ -314,7 +314,7 @@ func (n *node) addWorker(f workerFlags, operator operatorFlags) error {
 		Networks: operator.modes(), MaxMemory: int64(operator.MaxMemory), MaxCPUs: f.MaxCPUs,
 		Boxes: f.MaxBoxes, AccountBoxes: f.AccountBoxes, LeftoverCPU: f.LeftoverCPU, Log: n.log.With("part", "local"),
 	}
-	f.roomFlags.set(&o)
+	f.set(&o)
 	p, err := local.New(o)
 	if err != nil {
 		if errors.Is(err, schemas.ErrUnsupported) {

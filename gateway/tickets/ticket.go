@@ -83,7 +83,7 @@ func (t Ticket) Validate(now time.Time) error {
 			return schemas.Invalidf("ops", "%s is given twice", op)
 		}
 	}
-	if err := t.Reach.validate(t.Ops); err != nil {
+	if err := t.validate(t.Ops); err != nil {
 		return err
 	}
 	if ttl := t.Expires.Sub(now); ttl < minTTL/2 || ttl > MaxTTL+minTTL { // the end is rounded to whole seconds

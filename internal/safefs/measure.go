@@ -54,7 +54,7 @@ func Measure(ctx context.Context, dir string, rest func(ctx context.Context, wor
 	if err := unix.Fstat(int(top.Fd()), &st); err != nil { // a descriptor fits
 		return Measured{}, fmt.Errorf("measure: %w", err)
 	}
-	m.device = uint64(st.Dev)
+	m.device = uint64(st.Dev) //nolint:unconvert // it is of another type on other systems
 	for began := time.Now(); len(m.stack) > 0; {
 		if err := ctx.Err(); err != nil {
 			return Measured{}, err //nolint:wrapcheck // the context's own error
@@ -114,7 +114,7 @@ func (m *measuring) step() (read bool) {
 	}
 	m.bytes += float64(st.Blocks) * 512 * share
 	m.files += share
-	if st.Mode&unix.S_IFMT == unix.S_IFDIR && uint64(st.Dev) == m.device {
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR && uint64(st.Dev) == m.device { //nolint:unconvert // likewise
 		m.enter(l.f, name)
 	}
 	return false

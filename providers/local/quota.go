@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -354,7 +355,7 @@ func (q *quotas) forget(s *space) {
 func (q *quotas) observe(s *space, m safefs.Measured) {
 	m.Bytes, m.Files = max(0, m.Bytes+s.pending.Bytes), max(0, m.Files+s.pending.Files)
 	before, known := s.taken, s.seen
-	end := s.gauge.observe(m)
+	end := s.observe(m)
 	grown := safefs.Taken{Bytes: m.Bytes - before.Bytes, Files: m.Files - before.Files}
 	var sum bool
 	if a := s.account; a != nil {
@@ -378,12 +379,9 @@ func (q *quotas) endIn(s *space, why, says string) {
 	}
 	n := 0
 	for sb, w := range q.boxes {
-		for _, name := range w.spaces {
-			if name == s.name {
-				sb.evict(err)
-				n++
-				break
-			}
+		if slices.Contains(w.spaces, s.name) {
+			sb.evict(err)
+			n++
 		}
 	}
 	q.ended[why] += int64(n)
