@@ -30,6 +30,10 @@ type Page struct {
 type PageEvent struct {
 	Cursor schemas.Cursor `json:"cursor"`
 	Event  schemas.Event  `json:"event"`
+
+	// Of a compact page.
+	Skipped  int               `json:"skipped,omitzero"`  // events left out before this one
+	Snapshot *streams.Snapshot `json:"snapshot,omitzero"` // what its call had printed before it
 }
 
 // getEvents reads a conversation: as a stream for who accepts text/event-stream, else as a page.

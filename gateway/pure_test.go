@@ -306,6 +306,7 @@ func TestOpenAPIDescribesTheTypes(t *testing.T) {
 		"Result": reflect.TypeFor[schemas.Result](), "Output": reflect.TypeFor[schemas.Output](), "Isolation": reflect.TypeFor[schemas.Isolation](),
 		"Artifact": reflect.TypeFor[schemas.Artifact](), "Event": reflect.TypeFor[schemas.Event](),
 		"CallState": reflect.TypeFor[CallState](), "Page": reflect.TypeFor[Page](), "PageEvent": reflect.TypeFor[PageEvent](),
+		"Snapshot": reflect.TypeFor[streams.Snapshot](), "SnapshotText": reflect.TypeFor[streams.SnapshotText](),
 		"Problem": reflect.TypeFor[problem](), "Gap": reflect.TypeFor[streams.Gap](),
 		"Job": reflect.TypeFor[schemas.Job](), "Completion": reflect.TypeFor[schemas.Completion](), "Group": reflect.TypeFor[schemas.GroupRef](),
 		"JobList": reflect.TypeFor[JobList](), "LogPage": reflect.TypeFor[LogPage](),
