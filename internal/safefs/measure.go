@@ -24,13 +24,17 @@ type Taken struct {
 type Measured struct {
 	Taken
 
-	// Hidden says that there is more that could not be counted: directories that may not be read, or that are
-	// nested too deep.
+	// Hidden says that there is more that could not be counted: directories that may not be read, or too many that are
+	// nested deep.
 	Hidden bool
 }
 
-// MeasureDepth is how many directories within one another are entered: each is held open.
-const MeasureDepth = 256
+// MeasureDepth is how many directories within one another are entered at once, each of which is held open. Of those that lie
+// deeper MeasureDeep are held open too until they have their turn: so one chain may have any depth, and many may not.
+const (
+	MeasureDepth = 256
+	MeasureDeep  = 256
+)
 
 const (
 	measureBatch = 256                  // entries that are read at a time
@@ -55,14 +59,14 @@ func Measure(ctx context.Context, dir string, rest func(ctx context.Context, wor
 		return Measured{}, fmt.Errorf("measure: %w", err)
 	}
 	m.device = uint64(st.Dev) //nolint:unconvert // it is of another type on other systems
-	for began := time.Now(); len(m.stack) > 0; {
+	for began := time.Now(); m.more(); {
 		if err := ctx.Err(); err != nil {
 			return Measured{}, err //nolint:wrapcheck // the context's own error
 		}
 		if !m.step() || rest == nil {
 			continue
 		}
-		if worked := time.Since(began); worked >= measurePiece || len(m.stack) == 0 {
+		if worked := time.Since(began); worked >= measurePiece || len(m.stack)+len(m.deep) == 0 {
 			rest(ctx, worked)
 			began = time.Now()
 		}
@@ -74,6 +78,7 @@ func Measure(ctx context.Context, dir string, rest func(ctx context.Context, wor
 // measuring is a count on its way. Of a file with n links each counts as an n-th, so it need not be remembered.
 type measuring struct {
 	stack        []listing
+	deep         []*os.File // begun when the stack is empty
 	device       uint64
 	bytes, files float64
 	found        Measured
@@ -89,6 +94,18 @@ func (m *measuring) close() {
 	for _, l := range m.stack {
 		_ = l.f.Close() // it was only read
 	}
+	for _, f := range m.deep {
+		_ = f.Close() // as above
+	}
+}
+
+// more reports whether there is something to look at.
+func (m *measuring) more() bool {
+	if n := len(m.deep); len(m.stack) == 0 && n > 0 {
+		m.stack = append(m.stack, listing{f: m.deep[n-1]})
+		m.deep = m.deep[:n-1]
+	}
+	return len(m.stack) > 0
 }
 
 // step looks at one entry, or reads some more and reports true.
@@ -120,9 +137,10 @@ func (m *measuring) step() (read bool) {
 	return false
 }
 
-// enter goes into a directory.
+// enter goes into a directory, or notes one that is nested deep for later.
 func (m *measuring) enter(above *os.File, name string) {
-	if len(m.stack) >= MeasureDepth {
+	deep := len(m.stack) >= MeasureDepth
+	if deep && len(m.deep) >= MeasureDeep {
 		m.found.Hidden = true
 		return
 	}
@@ -131,5 +149,10 @@ func (m *measuring) enter(above *os.File, name string) {
 		m.found.Hidden = m.found.Hidden || errors.Is(err, unix.EACCES)
 		return // gone, or something else by now
 	}
-	m.stack = append(m.stack, listing{f: os.NewFile(uintptr(fd), "/proc/self/fd/"+strconv.Itoa(fd))})
+	f := os.NewFile(uintptr(fd), "/proc/self/fd/"+strconv.Itoa(fd))
+	if deep {
+		m.deep = append(m.deep, f)
+		return
+	}
+	m.stack = append(m.stack, listing{f: f})
 }

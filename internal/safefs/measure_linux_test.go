@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -63,13 +64,20 @@ func TestMeasureIsBounded(t *testing.T) {
 	for range MeasureDepth - 1 {
 		at = filepath.Join(at, "d")
 	}
-	must(t, os.MkdirAll(at, 0o755))
-	if m := measured(t, dir); m.Hidden || m.Files != MeasureDepth-1 {
-		t.Errorf("as deep as may be: %+v", m)
+	const chain = 5 * MeasureDepth
+	must(t, os.MkdirAll(filepath.Join(dir, strings.Repeat("d/", chain)), 0o755))
+	if m := measured(t, dir); m.Hidden || m.Files != chain {
+		t.Errorf("one deep chain: %+v, want %d", m, chain)
 	}
-	must(t, os.MkdirAll(filepath.Join(at, "d/d"), 0o755))
-	if m := measured(t, dir); !m.Hidden || m.Files != MeasureDepth {
-		t.Errorf("deeper: %+v", m)
+	for i := range MeasureDeep - 1 { // with the chain's own
+		must(t, os.Mkdir(filepath.Join(at, fmt.Sprint(i)), 0o755))
+	}
+	if m := measured(t, dir); m.Hidden || m.Files != chain+MeasureDeep-1 {
+		t.Errorf("as many as may be: %+v", m)
+	}
+	must(t, os.Mkdir(filepath.Join(at, "more"), 0o755))
+	if m := measured(t, dir); !m.Hidden {
+		t.Errorf("one more: %+v", m)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

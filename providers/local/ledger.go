@@ -144,7 +144,7 @@ func (g *gauge) says(what, bytes, files string) string {
 	case g.limit.Files > 0 && g.taken.Files >= g.limit.Files:
 		return fmt.Sprintf("%s of %d files and directories (%s): %s", what, g.limit.Files, files, remedy)
 	default:
-		return fmt.Sprintf("not all of the workspace can be counted, for directories in it are nested more than %d deep or cannot be read: delete those with bash, or make them readable", safefs.MeasureDepth)
+		return fmt.Sprintf("not all of the workspace can be counted, for many directories in it are nested more than %d deep, or some cannot be read: delete those with bash, or make them readable", safefs.MeasureDepth)
 	}
 }
 
