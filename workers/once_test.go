@@ -80,7 +80,7 @@ func TestWhoEndsAnUnstartedCallTakesItsStart(t *testing.T) {
 				p := &fake{run: answer(tool)}
 				w.employ(p, meanwhile(atPrepared, func(c schemas.Call) {
 					now := w.bus.Certainty()
-					if written, err := conclude(t.Context(), w.bus, unrunResult(c, toCancel, ""), streams.CallState{Call: c, Accepted: true}, now); err != nil || !written {
+					if written, err := conclude(t.Context(), w.bus, unrunResult(c, toCancel, ""), streams.CallState{Call: c}, now); err != nil || !written {
 						t.Errorf("the call is not ended: %v, %v", written, err)
 					}
 					time.Sleep(settleDelay)
