@@ -3,7 +3,8 @@
 // Every method may be called from many goroutines and blocks until it has its answer or its
 // context ends. What fails for a passing reason (the network, a gateway that stops, a 429 or 503)
 // is tried again with growing, spread-out pauses: calls, jobs and events until the context ends, so
-// give one that does; questions about records and approvals for [Client.Patience]. A request carries
+// give one that does; questions about records and approvals for [Client.Patience]. A 503 that names a field of the request, such
+// as a sandbox whose provider no worker serves, is not tried again. A request carries
 // an id, which the client makes where the caller gives none, so trying again never runs a call twice.
 package client
 
@@ -11,6 +12,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -221,7 +223,8 @@ func (c *Client) once(ctx context.Context, method, path string, body []byte) (st
 		return 0, nil, ctx.Err() == nil, fmt.Errorf("read the answer: %w", err)
 	}
 	if resp.StatusCode < http.StatusOK || resp.StatusCode >= http.StatusMultipleChoices {
-		return resp.StatusCode, nil, passing(resp.StatusCode), problem(resp.StatusCode, b)
+		err := problem(resp.StatusCode, b)
+		return resp.StatusCode, nil, passing(resp.StatusCode) && !concernsRequest(err), err
 	}
 	return resp.StatusCode, b, false, nil
 }
@@ -268,6 +271,13 @@ func (c *Client) pause(ctx context.Context, try int) error {
 	case <-ctx.Done():
 		return fmt.Errorf("gave up: %w", ctx.Err())
 	}
+}
+
+// concernsRequest reports whether what is not available is what a field of the request names, such as a provider that no worker
+// serves: then another request may help, and time alone will not.
+func concernsRequest(err error) bool {
+	e, ok := errors.AsType[*schemas.Error](err)
+	return ok && e.Code == schemas.Unavailable && e.Field != ""
 }
 
 // problem reads the body of a failure.

@@ -72,6 +72,22 @@ func TestCallTriesAgainWithTheSameID(t *testing.T) {
 	}
 }
 
+// TestWhatTheRequestNamesIsNotTriedAgain: time alone does not bring a worker for a provider that nobody serves.
+func TestWhatTheRequestNamesIsNotTriedAgain(t *testing.T) {
+	var tries atomic.Int32
+	c := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		if tries.Add(1) > 1 {
+			answer(w, http.StatusBadRequest, `{"error":{"code":"invalid","message":"asked again"}}`)
+			return
+		}
+		answer(w, http.StatusServiceUnavailable, `{"error":{"code":"unavailable","field":"sandbox","message":"no worker serves its provider e2b"}}`)
+	})
+	_, err := c.Call(t.Context(), bash("true"))
+	if schemas.CodeOf(err) != schemas.Unavailable || !strings.Contains(err.Error(), "e2b") || tries.Load() != 1 {
+		t.Errorf("after %d tries: %v", tries.Load(), err)
+	}
+}
+
 func TestCallGivesUpWithItsContext(t *testing.T) {
 	c := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, http.StatusServiceUnavailable, `{"error":{"code":"unavailable","message":"stopping"}}`)

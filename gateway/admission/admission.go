@@ -153,7 +153,7 @@ func (d Door) served(ctx context.Context, r schemas.Request, provider string) er
 	}
 	return &schemas.Error{
 		Code: schemas.Unavailable, Field: "sandbox", Message: "no worker serves its provider " + schemas.Quotable(provider) +
-			": start one, name a sandbox of another provider, or send wait_for_worker to have the call wait until its deadline",
+			": start one, name a sandbox of another provider, or send wait_for_worker (--wait-for-worker) to have the call wait until its deadline",
 	}
 }
 
