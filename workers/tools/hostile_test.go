@@ -102,7 +102,7 @@ func hostile(t *rapid.T) (schemas.Tool, any) {
 func TestHostileInputsAreBounded(t *testing.T) {
 	root := hostileFiles(t) // not beside other tests: what is allocated is measured for the whole process
 	const (
-		most   = 160 << 20 // bytes that a call may allocate from its begin to its end; most of it is gone at once
+		most   = raceShare * (160 << 20) // bytes that a call may allocate from its begin to its end; most of it is gone at once
 		moment = 20 * time.Millisecond
 	)
 	runs, cut, worst := 0, 0, uint64(0)
