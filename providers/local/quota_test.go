@@ -61,11 +61,11 @@ func TestAFullWorkspaceL3(t *testing.T) {
 		{"bytes", "printf begun; i=0; while :; do dd if=/dev/zero of=f$i bs=64K count=16 status=none || exit 3; i=$((i+1)); done", "--workspace-quota"},
 		{"files", "printf begun; i=0; while :; do : >f$i; i=$((i+1)); done", "--workspace-files"},
 		{"background", "printf begun; (setsid sh -c 'i=0; while :; do : >f$i; i=$((i+1)); done' &); sleep 600", "--workspace-files"},
-		{"deep", "printf begun; for i in 0 1 2 3; do d=; for j in {1..100}; do d=$d/d; done; mkdir -p .$d; cd .$d; done; sleep 600", "nested"},
+		{"deep", "printf begun; d=; for j in {1..51}; do d=$d/d; done; for i in 1 2 3 4 5; do mkdir -p .$d; cd .$d; done; mkdir {1..300}; sleep 600", "nested"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			p := open(t, "L3", func(o *local.Options) { o.WorkspaceQuota, o.WorkspaceFiles = 8*mib, 500 })
+			p := open(t, "L3", func(o *local.Options) { o.WorkspaceQuota, o.WorkspaceFiles = 8*mib, 2000 })
 			eventually(t, "the empty workspace is measured", func() bool { return write(t, p, a, "ws", "first", 10) == nil && p.Measured(a, "ws") })
 			res, err := p.Run(t.Context(), in(a, "ws", tc.script))
 			wantFull(t, err, schemas.Exhausted, tc.word)
