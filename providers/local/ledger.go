@@ -79,7 +79,15 @@ type space struct {
 	active   bool // it is being measured
 	measured time.Time
 	took     time.Duration // that was worked for it, without rests
+
+	counted time.Time // when the last measurement that succeeded began: it may lack what was written from then on
+	left    time.Time // when a box that could write was last ended or left
 }
+
+// spares reports whether a box that began at a time is not to blame for what a measurement finds beside the last one: a box that
+// has gone since then may have written it, and this one began after that. The next measurement tells them apart. Whoever has a
+// space outgrow its limit and is ended can so delete at once.
+func (s *space) spares(began time.Time) bool { return began.After(s.left) && s.counted.Before(s.left) }
 
 // The pace of measurements. One that is in use is measured again after a second and a multiple of what the last one took.
 const (

@@ -188,3 +188,21 @@ func TestGauge(t *testing.T) {
 		})
 	}
 }
+
+// TestWhoDeletesRightAfterAFillIsLeftAloneL3: a command that goes beyond the limit and ends before anybody has measured it is not
+// held against the next one, which deletes.
+func TestWhoDeletesRightAfterAFillIsLeftAloneL3(t *testing.T) {
+	const a = schemas.AccountID("acct_a")
+	p := open(t, "L3", func(o *local.Options) { o.WorkspaceQuota, o.Pool = 8*mib, -1 })
+	eventually(t, "the empty workspace is measured", func() bool { return write(t, p, a, "ws", "first", 10) == nil && p.Measured(a, "ws") })
+	for i := range 3 {
+		if _, err := p.Run(t.Context(), in(a, "ws", "dd if=/dev/zero of=big bs=1M count=40 status=none")); err != nil && schemas.CodeOf(err) != schemas.Exhausted {
+			t.Fatal(err)
+		}
+		res, err := p.Run(t.Context(), in(a, "ws", "sleep 1.5; rm -f big; echo gone"))
+		if err != nil || string(res.Stdout) != "gone\n" {
+			t.Fatalf("try %d: deleting: %q, %v", i, res.Stdout, err)
+		}
+		eventually(t, "there is room again", func() bool { return write(t, p, a, "ws", "new", 10) == nil })
+	}
+}

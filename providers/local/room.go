@@ -1,0 +1,104 @@
+//go:build linux
+
+package local
+
+import (
+	"context"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// noRoom is why what ran was ended while there was too little room. The lock is held.
+func (q *quotas) noRoom() *schemas.Error {
+	return &schemas.Error{Code: schemas.Unavailable, Op: "run", Message: "what ran was ended because " + q.room.says() + ": try again later, or delete files with bash"}
+}
+
+// watchRoom looks at the free room until ctx ends.
+func (q *quotas) watchRoom(ctx context.Context) {
+	for {
+		q.look()
+		q.mu.Lock()
+		every := roomIdle
+		if len(q.boxes) > 0 {
+			every = roomEvery
+		}
+		q.mu.Unlock()
+		timer := time.NewTimer(every)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+	}
+}
+
+// look takes note of the free room. Where little is left, those who measure look for what grows; where only half of
+// that is left, all that was begun before ends.
+func (q *quotas) look() {
+	room, err := q.roomNow()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if err != nil {
+		return // what was known holds
+	}
+	q.room = room
+	switch short := room.Short(); {
+	case short && q.short.IsZero():
+		q.short = time.Now()
+		q.log.Warn("there is little room on the disk: nothing is written to workspaces until there is more", "free", room.Free, "reserve", room.Reserve, "free_inodes", room.Files)
+	case !short && !q.short.IsZero():
+		q.short = time.Time{}
+		q.log.Info("there is room on the disk again", "free", room.Free)
+	}
+	if q.short.IsZero() {
+		return
+	}
+	for _, s := range q.spaces {
+		s.touched = s.touched || s.boxes > 0
+	}
+	q.hurry()
+	if !room.below(2) {
+		return
+	}
+	n := 0
+	for sb, w := range q.boxes {
+		if w.since.Before(q.short) && q.evict(sb, q.noRoom()) {
+			n++
+		}
+	}
+	if n > 0 {
+		q.ended[fullDisk] += int64(n)
+		q.log.Warn("all that could write to workspaces was ended: the disk is almost full", "sandboxes", n, "free", room.Free)
+	}
+}
+
+// roomNow asks the file systems and returns the room of the one that is tighter.
+func (q *quotas) roomNow() (Room, error) {
+	var least Room
+	for i, dir := range q.dirs {
+		var st unix.Statfs_t
+		if err := unix.Statfs(dir, &st); err != nil {
+			return least, err //nolint:wrapcheck // the caller goes on with what it knows
+		}
+		size := int64(st.Blocks) * st.Bsize
+		r := Room{
+			Free: int64(st.Bavail) * st.Bsize, Size: size, Files: int64(st.Ffree), Nodes: int64(st.Files),
+			Reserve: q.reserve.Of(size), off: q.reserve.Bytes < 0,
+		}
+		if i == 0 || r.Short() && !least.Short() || r.Short() == least.Short() && tighter(r, least) < 0 {
+			least = r
+		}
+	}
+	return least, nil
+}
+
+// Room tells how much room is left for workspaces.
+func (p *Provider) Room() Room {
+	p.quotas.mu.Lock()
+	defer p.quotas.mu.Unlock()
+	return p.quotas.room
+}
