@@ -44,6 +44,14 @@ func (a *adminTarget) dial(ctx context.Context, t terminal) (*client.Client, err
 	return g.dial(ctx, t)
 }
 
+// dialFor is dial for what concerns an account: without an id it is the one whose key is used, and needs no administrator.
+func (a *adminTarget) dialFor(ctx context.Context, t terminal, id string) (*client.Client, error) {
+	if id == "" {
+		return a.gatewayTarget.dial(ctx, t)
+	}
+	return a.dial(ctx, t)
+}
+
 type accountsMeCommand struct{ gatewayTarget }
 
 // Run shows the account.
@@ -96,11 +104,7 @@ func (c *accountsRotateCommand) Run(ctx context.Context, t terminal) error {
 	if c.Overlap < 0 {
 		return schemas.Invalidf("overlap", "%s is out of range: 0 or more", c.Overlap)
 	}
-	dial := c.dial
-	if c.ID == "" {
-		dial = c.gatewayTarget.dial
-	}
-	cl, err := dial(ctx, t)
+	cl, err := c.dialFor(ctx, t, c.ID)
 	if err != nil {
 		return err
 	}
@@ -140,11 +144,7 @@ type accountsUsageCommand struct {
 
 // Run shows what an account keeps.
 func (c *accountsUsageCommand) Run(ctx context.Context, t terminal) error {
-	dial := c.dial
-	if c.ID == "" {
-		dial = c.gatewayTarget.dial
-	}
-	cl, err := dial(ctx, t)
+	cl, err := c.dialFor(ctx, t, c.ID)
 	if err != nil {
 		return err
 	}
