@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -81,14 +82,14 @@ func TestTriesKeepTheScheduleUntilTheyAreUsedUp(t *testing.T) {
 	t.Parallel()
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		s := &script{answer: func(schemas.Delivery, int) Verdict { return Verdict{Kind: Failed} }}
-		gone := 0
+		var gone atomic.Int64
 		schedule := Schedule()[:6] // the rest is days, which the log's own ticks make long even in virtual time
-		stop := work(t, &Deliverer{Bus: b, Sender: s, schedule: schedule, Metrics: Metrics{GivenUp: func(string) { gone++ }}})
+		stop := work(t, &Deliverer{Bus: b, Sender: s, schedule: schedule, Metrics: Metrics{GivenUp: func(string) { gone.Add(1) }}})
 		d := publish(t, b, "msg_1")
 		time.Sleep(9 * time.Hour)
 		tries := s.of(d.ID)
-		if len(tries) != len(schedule) || gone != 1 {
-			t.Fatalf("%d tries, given up %d times; want %d and 1", len(tries), gone, len(schedule))
+		if len(tries) != len(schedule) || gone.Load() != 1 {
+			t.Fatalf("%d tries, given up %d times; want %d and 1", len(tries), gone.Load(), len(schedule))
 		}
 		for i, x := range tries {
 			if x.delivery.Body != d.Body || x.delivery.Attempt != i || i > 0 && (x.delivery.Last == nil || x.delivery.Last.Status != 500) {

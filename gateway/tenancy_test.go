@@ -201,6 +201,11 @@ func TestNoRouteShowsAnotherAccount(t *testing.T) {
 		for _, c := range cases {
 			none, cost := try(c.none.account, c.none.id)
 			got, gotCost := try(c.hers.account, c.hers.id)
+			// The gateway asks the log for itself too, now and then: what differs by the door does it each time.
+			for again := 0; gotCost != cost && again < 3; again++ {
+				none, cost = try(c.none.account, c.none.id)
+				got, gotCost = try(c.hers.account, c.hers.id)
+			}
 			if got.status != none.status || got.body != none.body {
 				t.Errorf("%s: hers is %d %s\nwhat never was is %d %s", route, got.status, got.body, none.status, none.body)
 			}
