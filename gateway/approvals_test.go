@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandjet/sandjet/admission"
 	"github.com/sandjet/sandjet/gateway"
-	"github.com/sandjet/sandjet/gateway/admission"
 	"github.com/sandjet/sandjet/internal/natstest"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
@@ -387,10 +387,10 @@ func TestTheSweeperEndsAndFinishesApprovals(t *testing.T) {
 		for range 2 {
 			go func() { done <- (&gateway.ApprovalSweeper{Bus: b}).Run(ctx) }()
 		}
-		door := admission.Door{Bus: b, Records: strict{}, Kind: admission.API}
+		admitter := admission.Admitter{Bus: b, Records: strict{}, Kind: admission.API}
 		calls := map[schemas.CallID]schemas.Call{}
 		for _, id := range []schemas.CallID{"left", "died"} {
-			got, err := door.Admit(t.Context(), alice, schemas.Request{ID: id, Conversation: "c", Tool: schemas.ToolBash, Input: json.RawMessage(`{"command":"true"}`)})
+			got, err := admitter.Admit(t.Context(), alice, schemas.Request{ID: id, Conversation: "c", Tool: schemas.ToolBash, Input: json.RawMessage(`{"command":"true"}`)})
 			if err != nil {
 				t.Fatal(err)
 			}

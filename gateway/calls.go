@@ -8,7 +8,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/sandjet/sandjet/gateway/admission"
+	"github.com/sandjet/sandjet/admission"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -65,8 +65,8 @@ func (g *Gateway) postCall(w http.ResponseWriter, r *http.Request, a schemas.Acc
 	if err != nil {
 		return err
 	}
-	door := admission.Door{Bus: g.Bus, Records: g.Records, Kind: admission.API, Log: g.Log, Serving: g.Serving}
-	got, err := door.Admit(r.Context(), a, req)
+	admitter := admission.Admitter{Bus: g.Bus, Records: g.Records, Kind: admission.API, Log: g.Log, Serving: g.Serving}
+	got, err := admitter.Admit(r.Context(), a, req)
 	if err != nil {
 		return err
 	}

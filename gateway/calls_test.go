@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandjet/sandjet/admission"
 	"github.com/sandjet/sandjet/gateway"
-	"github.com/sandjet/sandjet/gateway/admission"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )

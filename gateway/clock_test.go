@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandjet/sandjet/admission"
 	"github.com/sandjet/sandjet/gateway"
-	"github.com/sandjet/sandjet/gateway/admission"
 	"github.com/sandjet/sandjet/internal/natstest"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
@@ -25,8 +25,8 @@ func TestAGatewayWhoseClockIsAheadEndsNoApprovalBeforeItsTime(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- (&gateway.ApprovalSweeper{Bus: b}).Run(ctx) }()
-		door := admission.Door{Bus: b, Records: behind{ahead: ahead}, Kind: admission.API}
-		got, err := door.Admit(t.Context(), alice, schemas.Request{ID: "one", Conversation: "c", Tool: schemas.ToolBash, Input: json.RawMessage(`{"command":"true"}`)})
+		admitter := admission.Admitter{Bus: b, Records: behind{ahead: ahead}, Kind: admission.API}
+		got, err := admitter.Admit(t.Context(), alice, schemas.Request{ID: "one", Conversation: "c", Tool: schemas.ToolBash, Input: json.RawMessage(`{"command":"true"}`)})
 		if err != nil {
 			t.Fatal(err)
 		}

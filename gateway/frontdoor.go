@@ -7,7 +7,7 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/sandjet/sandjet/gateway/admission"
+	"github.com/sandjet/sandjet/admission"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -101,6 +101,6 @@ func (f FrontDoor) admit(ctx context.Context, a schemas.AccountID, body []byte) 
 	if err != nil {
 		return admission.Accepted{}, err //nolint:wrapcheck // it is coded already
 	}
-	door := admission.Door{Bus: f.Bus, Records: f.Records, Kind: admission.NATS, Log: f.Log, Serving: f.Serving}
-	return door.Admit(ctx, a, req) //nolint:wrapcheck // it is coded already
+	admitter := admission.Admitter{Bus: f.Bus, Records: f.Records, Kind: admission.NATS, Log: f.Log, Serving: f.Serving}
+	return admitter.Admit(ctx, a, req) //nolint:wrapcheck // it is coded already
 }

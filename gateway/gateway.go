@@ -13,7 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/sandjet/sandjet/gateway/admission"
+	"github.com/sandjet/sandjet/admission"
 	"github.com/sandjet/sandjet/gateway/durable"
 	"github.com/sandjet/sandjet/gateway/replay"
 	"github.com/sandjet/sandjet/schemas"

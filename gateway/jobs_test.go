@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandjet/sandjet/admission"
 	"github.com/sandjet/sandjet/client"
 	"github.com/sandjet/sandjet/gateway"
-	"github.com/sandjet/sandjet/gateway/admission"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )

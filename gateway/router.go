@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sandjet/sandjet/gateway/admission"
+	"github.com/sandjet/sandjet/admission"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -171,11 +171,11 @@ func (r Router) admit(ctx context.Context, d streams.Delivery[streams.Raw], p st
 	if trace := d.Headers.Get("traceparent"); req.TraceParent == "" && len(trace) <= longest {
 		req.TraceParent = trace
 	}
-	door := admission.Door{
+	admitter := admission.Admitter{
 		Bus: r.Bus, Records: handledBefore{r.Records, r.Bus, p, d.Attempt}, Kind: admission.NATS, Log: r.Log,
 		Conversation: p.Conversation(), Since: p.Published,
 	}
-	return door.Admit(ctx, d.Account, req) //nolint:wrapcheck // it is coded already
+	return admitter.Admit(ctx, d.Account, req) //nolint:wrapcheck // it is coded already
 }
 
 var (

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/sandjet/sandjet/gateway/admission"
+	"github.com/sandjet/sandjet/admission"
 	"github.com/sandjet/sandjet/gateway/quota"
 	"github.com/sandjet/sandjet/gateway/replay"
 	"github.com/sandjet/sandjet/gateway/tickets"
@@ -196,8 +196,8 @@ func (s *session) submit(ctx context.Context, op clientOp) error {
 	if err := who.check(tickets.Send, req.Conversation); err != nil {
 		return err
 	}
-	door := admission.Door{Bus: s.g.Bus, Records: s.g.Records, Kind: admission.WebSocket, Log: s.g.Log, Serving: s.g.Serving, Allow: who.reach}
-	got, err := door.Admit(ctx, s.account, req)
+	admitter := admission.Admitter{Bus: s.g.Bus, Records: s.g.Records, Kind: admission.WebSocket, Log: s.g.Log, Serving: s.g.Serving, Allow: who.reach}
+	got, err := admitter.Admit(ctx, s.account, req)
 	if err != nil {
 		return rename(err, under("request", err))
 	}

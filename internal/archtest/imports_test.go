@@ -60,7 +60,7 @@ func TestFloorsBite(t *testing.T) {
 		{Path: "providers/local", Imports: []string{module + "/workers"}},
 		{Path: "workers", Imports: []string{module + "/gateway"}},
 		{Path: "gateway", Imports: []string{module + "/records"}},
-		{Path: "gateway/admission", Imports: []string{module + "/providers"}},
+		{Path: "admission", Imports: []string{module + "/gateway"}},
 		{Path: "client", TestImports: []string{module + "/cmd/sandjet"}},
 		{Path: "streams", Imports: []string{module + "/internal/natstest"}},
 	} {
@@ -69,7 +69,7 @@ func TestFloorsBite(t *testing.T) {
 		}
 	}
 	for _, good := range []pkg{
-		{Path: "gateway", Imports: []string{module + "/gateway/admission", module + "/schemas"}, TestImports: []string{module + "/records", module + "/internal/natstest"}},
+		{Path: "gateway", Imports: []string{module + "/admission", module + "/schemas"}, TestImports: []string{module + "/records", module + "/internal/natstest"}},
 		{Path: "providers/local", Imports: []string{module + "/providers"}},
 	} {
 		for _, err := range checkFloor(good) {

@@ -54,8 +54,8 @@ type Accepted struct {
 	Awaiting bool
 }
 
-// Door admits calls. Its methods may be called from many goroutines.
-type Door struct {
+// Admitter admits calls. Its methods may be called from many goroutines.
+type Admitter struct {
 	Bus     *streams.Bus
 	Records Records
 	Kind    string       // becomes the origin of calls that name none
@@ -72,9 +72,9 @@ type Door struct {
 	Since time.Time
 }
 
-// Admit admits with the kind [API]; see [Door.Admit].
+// Admit admits with the kind [API]; see [Admitter.Admit].
 func Admit(ctx context.Context, bus *streams.Bus, rec Records, a schemas.AccountID, r schemas.Request) (Accepted, error) {
-	return Door{Bus: bus, Records: rec, Kind: API}.Admit(ctx, a, r)
+	return Admitter{Bus: bus, Records: rec, Kind: API}.Admit(ctx, a, r)
 }
 
 // Admit puts r on the log as a call of account a, where it waits for a person if its sandbox says so. r must have been decoded by
@@ -88,7 +88,7 @@ func Admit(ctx context.Context, bus *streams.Bus, rec Records, a schemas.Account
 //
 // Codes: invalid, not_found (an agent, workspace or sandbox), denied, conflict, unavailable. After
 // unavailable or timeout nobody knows whether the call is there: repeat it with the same id.
-func (d Door) Admit(ctx context.Context, a schemas.AccountID, r schemas.Request) (Accepted, error) {
+func (d Admitter) Admit(ctx context.Context, a schemas.AccountID, r schemas.Request) (Accepted, error) {
 	if r.Account != "" && r.Account != a {
 		return Accepted{}, &schemas.Error{
 			Code: schemas.Denied, Field: "account", Message: "is not the account of the credential: leave it out",
@@ -136,7 +136,7 @@ func (d Door) Admit(ctx context.Context, a schemas.AccountID, r schemas.Request)
 }
 
 // allow refuses a call that whoever asks for it may not make.
-func (d Door) allow(c schemas.Call) error {
+func (d Admitter) allow(c schemas.Call) error {
 	if d.Allow == nil {
 		return nil
 	}
@@ -144,7 +144,7 @@ func (d Door) allow(c schemas.Call) error {
 }
 
 // served refuses a call that nobody would take.
-func (d Door) served(ctx context.Context, r schemas.Request, provider string) error {
+func (d Admitter) served(ctx context.Context, r schemas.Request, provider string) error {
 	if d.Serving == nil || r.WaitForWorker {
 		return nil
 	}
@@ -158,7 +158,7 @@ func (d Door) served(ctx context.Context, r schemas.Request, provider string) er
 }
 
 // known answers a request that cannot be resolved now: it may be the repeat of one that could.
-func (d Door) known(ctx context.Context, a schemas.AccountID, r schemas.Request, cause error) (Accepted, error) {
+func (d Admitter) known(ctx context.Context, a schemas.AccountID, r schemas.Request, cause error) (Accepted, error) {
 	if r.ID == "" {
 		return Accepted{}, cause
 	}
@@ -170,7 +170,7 @@ func (d Door) known(ctx context.Context, a schemas.AccountID, r schemas.Request,
 }
 
 // existing finds the call of a repeated request and completes what a crash may have left out.
-func (d Door) existing(ctx context.Context, a schemas.AccountID, r schemas.Request) (Accepted, error) {
+func (d Admitter) existing(ctx context.Context, a schemas.AccountID, r schemas.Request) (Accepted, error) {
 	call, err := streams.FindCall(ctx, d.Bus, a, r.ID)
 	if err != nil {
 		return Accepted{}, err //nolint:wrapcheck // it is coded already
@@ -214,7 +214,7 @@ const patience = 5 * time.Second
 
 // tell writes an event about a call that is safe already, so a failure is logged and not returned: an
 // error would make the client send the call again. Nor does it stop with the client's connection.
-func (d Door) tell(ctx context.Context, e schemas.Event, absent streams.Absence) {
+func (d Admitter) tell(ctx context.Context, e schemas.Event, absent streams.Absence) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
 	if _, err := streams.StoreOnce(ctx, d.Bus, e, absent); err != nil && d.Log != nil {
@@ -224,7 +224,7 @@ func (d Door) tell(ctx context.Context, e schemas.Event, absent streams.Absence)
 
 // record makes the record of the job that a background call starts, so that it can be asked for at
 // once. As with tell, a failure is only logged: the worker makes the record too.
-func (d Door) record(ctx context.Context, c schemas.Call) {
+func (d Admitter) record(ctx context.Context, c schemas.Call) {
 	if c.Job == "" {
 		return
 	}

@@ -63,7 +63,7 @@ func inBackground(id schemas.CallID) schemas.Request {
 
 func admit(t *testing.T, b *streams.Bus, r schemas.Request) Accepted {
 	t.Helper()
-	got, err := Door{Bus: b, Records: &book{}, Kind: API}.Admit(t.Context(), alice, r)
+	got, err := Admitter{Bus: b, Records: &book{}, Kind: API}.Admit(t.Context(), alice, r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,12 +192,12 @@ func TestARepeatFindsTheParkedCall(t *testing.T) {
 			t.Errorf("%+v after %+v", again, first)
 		}
 		// Whatever the sandbox has become since: the first admission counts.
-		bypass := Door{Bus: b, Records: &book{bypass: true}, Kind: API}
+		bypass := Admitter{Bus: b, Records: &book{bypass: true}, Kind: API}
 		got, err := bypass.Admit(t.Context(), alice, bash("x", "true"))
 		if err != nil || !got.Awaiting || len(queued(t, b)) != 0 {
 			t.Errorf("in a sandbox that no longer asks: %+v, %v", got, err)
 		}
-		for name, d := range map[string]Door{"asking": {Bus: b, Records: &book{}}, "not asking": bypass} {
+		for name, d := range map[string]Admitter{"asking": {Bus: b, Records: &book{}}, "not asking": bypass} {
 			if _, err := d.Admit(t.Context(), alice, bash("x", "false")); !errors.Is(err, schemas.ErrConflict) {
 				t.Errorf("%s, other content: %v", name, err)
 			}
@@ -569,8 +569,8 @@ func (u unserved) Serves(_ context.Context, provider string) (bool, error) {
 // that was taken is that one.
 func TestACallThatNobodyWouldTakeIsRefused(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *streams.Bus) {
-		door := Door{Bus: b, Records: &book{}, Kind: API, Serving: unserved{"other"}}
-		_, err := door.Admit(t.Context(), alice, bash("x", "true"))
+		admitter := Admitter{Bus: b, Records: &book{}, Kind: API, Serving: unserved{"other"}}
+		_, err := admitter.Admit(t.Context(), alice, bash("x", "true"))
 		if schemas.CodeOf(err) != schemas.Unavailable || !strings.Contains(err.Error(), "wait_for_worker") {
 			t.Errorf("%v: want it refused with the remedy", err)
 		}
@@ -579,16 +579,16 @@ func TestACallThatNobodyWouldTakeIsRefused(t *testing.T) {
 		}
 		waits := bash("x", "true")
 		waits.WaitForWorker = true
-		first, err := door.Admit(t.Context(), alice, waits)
+		first, err := admitter.Admit(t.Context(), alice, waits)
 		if err != nil {
 			t.Fatal(err)
 		}
-		again, err := door.Admit(t.Context(), alice, bash("x", "true"))
+		again, err := admitter.Admit(t.Context(), alice, bash("x", "true"))
 		if err != nil || !again.Existing || again.Call.Accepted != first.Call.Accepted {
 			t.Errorf("%+v, %v: want the call that waits", again, err)
 		}
-		door.Serving = unserved{first.Call.Provider}
-		if _, err := door.Admit(t.Context(), alice, bash("y", "true")); err != nil {
+		admitter.Serving = unserved{first.Call.Provider}
+		if _, err := admitter.Admit(t.Context(), alice, bash("y", "true")); err != nil {
 			t.Errorf("where it is served: %v", err)
 		}
 	})

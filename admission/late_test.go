@@ -18,14 +18,14 @@ func TestWhoStoodStillTellsNothingTwice(t *testing.T) {
 	for _, state := range []schemas.ApprovalState{"", schemas.ApprovalApproved, schemas.ApprovalDenied} {
 		t.Run("answer "+string(state), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *streams.Bus) {
-				door := Door{Bus: b, Records: &book{bypass: state == ""}, Kind: API}
+				admitter := Admitter{Bus: b, Records: &book{bypass: state == ""}, Kind: API}
 				absent := b.Absent()
-				got, err := door.Admit(t.Context(), alice, inBackground("x"))
+				got, err := admitter.Admit(t.Context(), alice, inBackground("x"))
 				if err != nil {
 					t.Fatal(err)
 				}
 				call := got.Call
-				resume := func() { door.tell(t.Context(), schemas.AcceptedEvent(call), absent) }
+				resume := func() { admitter.tell(t.Context(), schemas.AcceptedEvent(call), absent) }
 				if state != "" {
 					p, err := streams.FindApproval(t.Context(), b, alice, call.Approval)
 					if err != nil {

@@ -14,7 +14,7 @@ import (
 // park puts a call on the log where it waits for a person, and asks. The id is taken first, so a repeat
 // meets this call whatever the sandbox's mode has become; the record and the event come from the call
 // and are made again by a repeat if a process dies in between.
-func (d Door) park(ctx context.Context, a schemas.AccountID, r schemas.Request, call schemas.Call) (Accepted, error) {
+func (d Admitter) park(ctx context.Context, a schemas.AccountID, r schemas.Request, call schemas.Call) (Accepted, error) {
 	absent := d.Bus.Absent()
 	err := streams.ParkCall(ctx, d.Bus, call)
 	if errors.Is(err, schemas.ErrConflict) {
@@ -35,7 +35,7 @@ func (d Door) park(ctx context.Context, a schemas.AccountID, r schemas.Request, 
 
 // recall lets a call go on without a question if a person's answer to an earlier one is remembered for it.
 // What cannot be looked up is asked: nothing runs because something is away.
-func (d Door) recall(ctx context.Context, call schemas.Call) schemas.Call {
+func (d Admitter) recall(ctx context.Context, call schemas.Call) schemas.Call {
 	r, err := streams.RememberedFor(ctx, d.Bus, call)
 	if err == nil {
 		call.Approval, call.Remembered = "", r.Approval
@@ -46,7 +46,7 @@ func (d Door) recall(ctx context.Context, call schemas.Call) schemas.Call {
 }
 
 // parked answers the repeat of a call that needed an approval.
-func (d Door) parked(ctx context.Context, call schemas.Call) (Accepted, error) {
+func (d Admitter) parked(ctx context.Context, call schemas.Call) (Accepted, error) {
 	p, err := streams.EnsureApproval(ctx, d.Bus, call)
 	if err != nil {
 		return Accepted{}, err //nolint:wrapcheck // it is coded already
@@ -60,7 +60,7 @@ func (d Door) parked(ctx context.Context, call schemas.Call) (Accepted, error) {
 
 // ask writes approval.requested. As with call.accepted a failure is logged and not returned: the approval
 // can be listed all the same, and a sweeper asks.
-func (d Door) ask(ctx context.Context, p streams.Pair[schemas.Approval], absent streams.Absence) {
+func (d Admitter) ask(ctx context.Context, p streams.Pair[schemas.Approval], absent streams.Absence) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
 	if err := (Approvals{Bus: d.Bus, Log: d.Log}).ask(ctx, p, absent); err != nil && d.Log != nil {
