@@ -128,7 +128,7 @@ func (d Admitter) Admit(ctx context.Context, a schemas.AccountID, r schemas.Requ
 		}
 	}
 	if err != nil {
-		return Accepted{}, err //nolint:wrapcheck // it is coded already
+		return Accepted{}, err
 	}
 	d.tell(ctx, schemas.AcceptedEvent(call), absent)
 	d.record(ctx, call)
@@ -149,7 +149,7 @@ func (d Admitter) served(ctx context.Context, r schemas.Request, provider string
 		return nil
 	}
 	if is, err := d.Serving.Serves(ctx, provider); is || err != nil {
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}
 	return &schemas.Error{
 		Code: schemas.Unavailable, Field: "sandbox", Message: "no worker serves its provider " + schemas.Quotable(provider) +
@@ -173,7 +173,7 @@ func (d Admitter) known(ctx context.Context, a schemas.AccountID, r schemas.Requ
 func (d Admitter) existing(ctx context.Context, a schemas.AccountID, r schemas.Request) (Accepted, error) {
 	call, err := streams.FindCall(ctx, d.Bus, a, r.ID)
 	if err != nil {
-		return Accepted{}, err //nolint:wrapcheck // it is coded already
+		return Accepted{}, err
 	}
 	if err := d.allow(call); err != nil { // what it stood for then may be other than what it stands for now
 		return Accepted{}, err
@@ -190,7 +190,7 @@ func (d Admitter) existing(ctx context.Context, a schemas.AccountID, r schemas.R
 	absent := d.Bus.Absent()
 	state, err := streams.ReadCallState(ctx, d.Bus, call)
 	if err != nil {
-		return Accepted{}, err //nolint:wrapcheck // it is coded already
+		return Accepted{}, err
 	}
 	if !state.Accepted && len(state.Started) == 0 && state.Result == nil {
 		d.tell(ctx, schemas.AcceptedEvent(call), absent)

@@ -23,11 +23,11 @@ func (d Admitter) park(ctx context.Context, a schemas.AccountID, r schemas.Reque
 		}
 	}
 	if err != nil {
-		return Accepted{}, err //nolint:wrapcheck // it is coded already
+		return Accepted{}, err
 	}
 	p, err := streams.EnsureApproval(ctx, d.Bus, call)
 	if err != nil {
-		return Accepted{}, err //nolint:wrapcheck // it is coded already
+		return Accepted{}, err
 	}
 	d.ask(ctx, p, absent)
 	return Accepted{Call: call, Awaiting: true}, nil
@@ -49,7 +49,7 @@ func (d Admitter) recall(ctx context.Context, call schemas.Call) schemas.Call {
 func (d Admitter) parked(ctx context.Context, call schemas.Call) (Accepted, error) {
 	p, err := streams.EnsureApproval(ctx, d.Bus, call)
 	if err != nil {
-		return Accepted{}, err //nolint:wrapcheck // it is coded already
+		return Accepted{}, err
 	}
 	got := Accepted{Call: call, Existing: true, Awaiting: p.Value.State == schemas.ApprovalPending}
 	if got.Awaiting {
@@ -123,7 +123,7 @@ func (s Approvals) Decide(ctx context.Context, a schemas.AccountID, id schemas.A
 	for {
 		p, err := streams.FindApproval(ctx, s.Bus, a, id)
 		if err != nil {
-			return schemas.Approval{}, err //nolint:wrapcheck // it is coded already
+			return schemas.Approval{}, err
 		}
 		decided, err := judge(p.Value, d, s.Bus.Now())
 		if err != nil {
@@ -135,7 +135,7 @@ func (s Approvals) Decide(ctx context.Context, a schemas.AccountID, id schemas.A
 			continue // somebody was faster: what did they say?
 		}
 		if err != nil {
-			return schemas.Approval{}, err //nolint:wrapcheck // it is coded already
+			return schemas.Approval{}, err
 		}
 		p.Value = decided
 		s.finishNow(ctx, p, absent)
@@ -150,7 +150,7 @@ func (s Approvals) Decide(ctx context.Context, a schemas.AccountID, id schemas.A
 func (s Approvals) Expire(ctx context.Context, a schemas.AccountID, id schemas.ApprovalID) error {
 	p, err := streams.FindApproval(ctx, s.Bus, a, id)
 	if err != nil {
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}
 	if p.Value.State != schemas.ApprovalPending || s.Bus.Now().Before(p.Value.Expires) {
 		return nil
@@ -169,7 +169,7 @@ func (s Approvals) Cancel(ctx context.Context, c schemas.Call, by, reason string
 		return false, nil
 	}
 	if _, err := streams.EnsureApproval(ctx, s.Bus, c); err != nil {
-		return false, err //nolint:wrapcheck // it is coded already
+		return false, err
 	}
 	a, err := s.Decide(ctx, c.Account, c.Approval, Decision{State: schemas.ApprovalCancelled, By: by, Reason: reason})
 	if errors.Is(err, schemas.ErrConflict) {
@@ -196,7 +196,7 @@ func (s Approvals) finishNow(ctx context.Context, p streams.Pair[schemas.Approva
 func (s Approvals) Ask(ctx context.Context, a schemas.AccountID, id schemas.ApprovalID) error {
 	p, err := streams.FindApproval(ctx, s.Bus, a, id)
 	if err != nil {
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}
 	if p.Value.State != schemas.ApprovalPending {
 		return nil
@@ -217,7 +217,7 @@ func (s Approvals) ask(ctx context.Context, p streams.Pair[schemas.Approval], ab
 	if errors.Is(err, schemas.ErrConflict) {
 		return nil // somebody has noted it, or answered: who ends that asks first where it is not noted
 	}
-	return err //nolint:wrapcheck // it is coded already
+	return err
 }
 
 // Finish does what follows from an answer and was left undone by a process that died: an approved call
@@ -225,7 +225,7 @@ func (s Approvals) ask(ctx context.Context, p streams.Pair[schemas.Approval], ab
 func (s Approvals) Finish(ctx context.Context, a schemas.AccountID, id schemas.ApprovalID) error {
 	p, err := streams.FindApproval(ctx, s.Bus, a, id)
 	if err != nil {
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}
 	if p.Value.State == schemas.ApprovalPending || p.Value.Done {
 		return nil
@@ -268,7 +268,7 @@ func (s Approvals) finish(ctx context.Context, p streams.Pair[schemas.Approval],
 	if errors.Is(err, schemas.ErrConflict) {
 		return nil // another process did the same
 	}
-	return err //nolint:wrapcheck // it is coded already
+	return err
 }
 
 // release hands an approved call to the workers. Its time begins with the answer: who waited for a

@@ -92,10 +92,10 @@ func (o *ours) accept(ctx context.Context) error {
 	c := o.call()
 	absent := o.bus.Absent()
 	if err := streams.Calls.Publish(ctx, o.bus, c); err != nil {
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}
 	_, err := streams.StoreOnce(ctx, o.bus, schemas.AcceptedEvent(c), absent)
-	return err //nolint:wrapcheck // it is coded already
+	return err
 }
 
 // benchSpecs are the records of the one sandbox and workspace.
@@ -189,7 +189,7 @@ func diskUse(dir string) (int64, error) {
 		if err == nil {
 			sum += i.Size()
 		}
-		return err //nolint:wrapcheck // wrapped below
+		return err
 	})
 	if err != nil {
 		return 0, fmt.Errorf("measure %s: %w", dir, err)

@@ -73,7 +73,7 @@ func (h held) Run(ctx context.Context, cmd providers.Command) (providers.Result,
 	case <-h.gate:
 	case <-ctx.Done():
 	}
-	return h.Noop.Run(ctx, cmd) //nolint:wrapcheck // the inner provider's word
+	return h.Noop.Run(ctx, cmd)
 }
 
 func memoryPerCall(ctx context.Context, n int) (float64, error) {

@@ -152,7 +152,7 @@ func ourSettle(ctx context.Context, n int) (float64, error) {
 	start := time.Now()
 	if err := produce(n, completers, func() error {
 		_, err := streams.Complete(ctx, o.bus, benchEnd(jobs[told.Add(1)-1]))
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}); err != nil {
 		return 0, err
 	}
@@ -175,7 +175,7 @@ func benchJob(n int, conversation string) schemas.Job {
 
 func putJob(ctx context.Context, b *streams.Bus, j schemas.Job) error {
 	_, err := streams.OpenJobs(b).Create(ctx, j.Key(), j, 0)
-	return err //nolint:wrapcheck // it is coded already
+	return err
 }
 
 func benchEnd(j schemas.Job) schemas.Completion {
@@ -296,10 +296,10 @@ func bareEnd(ctx context.Context, b *bare) (once func() error, stop func(), err 
 func ourEnd(ctx context.Context, o *ours, parts *sync.WaitGroup) (func() error, error) {
 	store, err := records.Open(ctx, o.bus, nil)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // it says what and where
+		return nil, err
 	}
 	if _, err := store.EnsureAccount(ctx, records.Bootstrap{Account: benchAccount, Key: benchKey, Provider: benchProvider}); err != nil {
-		return nil, err //nolint:wrapcheck // it says what and where
+		return nil, err
 	}
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -327,7 +327,7 @@ func endJob(ctx context.Context, b *streams.Bus, j schemas.Job, ended <-chan str
 		return err
 	}
 	if _, err := streams.Complete(ctx, b, benchEnd(j)); err != nil {
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}
 	for {
 		select {
@@ -339,7 +339,7 @@ func endJob(ctx context.Context, b *streams.Bus, j schemas.Job, ended <-chan str
 				return nil
 			}
 		case <-ctx.Done():
-			return ctx.Err() //nolint:wrapcheck // the context's own
+			return ctx.Err()
 		}
 	}
 }

@@ -129,7 +129,7 @@ func localWays(ctx context.Context, dir string, o local.Options) ([]way, string,
 		o.StateDir, o.Workspaces, o.Pool = filepath.Join(dir, name, "state"), filepath.Join(dir, name, "workspaces"), pool
 		p, err := local.New(o)
 		if err != nil {
-			return nil, err //nolint:wrapcheck // it is coded already
+			return nil, err
 		}
 		opened = append(opened, p)
 		return p, nil
@@ -146,7 +146,7 @@ func localWays(ctx context.Context, dir string, o local.Options) ([]way, string,
 	mounts := []providers.Mount{{Namespace: schemas.Namespace(benchAccount, benchWorkspace)}}
 	ref, err := pooled.Reserve(ctx, "bench", providers.Spec{Account: benchAccount, Mounts: mounts})
 	if err != nil {
-		return nil, "", closeAll, err //nolint:wrapcheck // it is coded already
+		return nil, "", closeAll, err
 	}
 	run := func(p providers.Provider, ref schemas.Ref) func(context.Context) error {
 		return func(ctx context.Context) error {
@@ -154,7 +154,7 @@ func localWays(ctx context.Context, dir string, o local.Options) ([]way, string,
 			if err == nil && res.ExitCode != 0 {
 				err = schemas.Errorf(schemas.Internal, "bench", "true exits with %d", res.ExitCode)
 			}
-			return err //nolint:wrapcheck // it is coded already
+			return err
 		}
 	}
 	// The pool refills between the rounds, as it does between calls: a claim is what is timed.

@@ -123,10 +123,10 @@ func Latency(ctx context.Context, calls int) (Report, error) {
 	ourOnce := func() error {
 		c := o.call()
 		if err := streams.Calls.Publish(ctx, o.bus, c); err != nil {
-			return err //nolint:wrapcheck // it is coded already
+			return err
 		}
 		_, err := streams.AwaitResult(ctx, o.bus, c)
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}
 	bareTimes, ourTimes, err := alternate(calls, pause, bareOnce, ourOnce)
 	if err != nil {

@@ -84,7 +84,7 @@ func (g *gate) settled(ctx context.Context, wait time.Duration) (use, error) {
 	case <-time.After(wait):
 		return g.use(ctx)
 	case <-ctx.Done():
-		return use{}, ctx.Err() //nolint:wrapcheck // the context's own
+		return use{}, ctx.Err()
 	}
 }
 
@@ -192,7 +192,7 @@ func replayAgain(f *follower, conv string, times int) error {
 func (w *replayWorld) source(ctx context.Context, conv string) (stream, subject string, err error) {
 	page, err := streams.ReadEvents(ctx, w.bus, benchAccount, schemas.ConversationID(conv), 1, 1)
 	if err != nil {
-		return "", "", err //nolint:wrapcheck // it is coded already
+		return "", "", err
 	}
 	subject = page.Events[0].Subject
 	if stream, err = w.js.StreamNameBySubject(ctx, subject); err != nil {

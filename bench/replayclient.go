@@ -96,7 +96,7 @@ func tryFollower(ctx context.Context, address, key string, room int, header stri
 			case bytes.HasPrefix(status, []byte("HTTP/1.1 503")):
 				return nil, errBusy
 			default:
-				return nil, fmt.Errorf("open a socket: %s", f.buf) //nolint:err113 // for people
+				return nil, fmt.Errorf("open a socket: %s", f.buf)
 			}
 		}
 		if err := f.fill(); err != nil {
@@ -117,7 +117,7 @@ func (f *follower) fill() error {
 	if got > 0 {
 		return nil
 	}
-	return err //nolint:wrapcheck // its callers say what they wanted
+	return err
 }
 
 // attach begins to follow a conversation after a cursor.
@@ -245,7 +245,7 @@ func (f *follower) take(frame []byte) error {
 	case bytes.HasPrefix(frame, []byte(opGap)):
 		f.faults++
 	case bytes.HasPrefix(frame, []byte(opError)):
-		return fmt.Errorf("the gateway says %s", frame) //nolint:err113 // for people
+		return fmt.Errorf("the gateway says %s", frame)
 	}
 	return nil
 }

@@ -347,12 +347,12 @@ func (w *replayWorld) liveStretch(ctx context.Context, conversations []string, l
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return nil, nil, ctx.Err() //nolint:wrapcheck // the context's own
+			return nil, nil, ctx.Err()
 		}
 		for n < due {
 			c := n % len(conversations)
 			if _, err := streams.Events.PublishAsync(ctx, w.bus, w.event(conversations[c])); err != nil {
-				return nil, nil, err //nolint:wrapcheck // it is coded already
+				return nil, nil, err
 			}
 			n++
 			want += int64((len(l.all) - c + len(conversations) - 1) / len(conversations))

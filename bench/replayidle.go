@@ -116,7 +116,7 @@ func (g *gate) eventStream(ctx context.Context, conv string) (net.Conn, error) {
 		n, err = conn.Read(room)
 		text = append(text, room[:n]...)
 		if !bytes.HasPrefix(text, []byte("HTTP/1.1 200")[:min(len(text), len("HTTP/1.1 200"))]) {
-			err = fmt.Errorf("the gateway answered %s", strconv.Quote(string(text))) //nolint:err113 // for people
+			err = fmt.Errorf("the gateway answered %s", strconv.Quote(string(text)))
 		}
 	}
 	if err != nil {

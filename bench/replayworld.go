@@ -115,7 +115,7 @@ func (w *replayWorld) fill(ctx context.Context, conversations []string, n int) e
 			for _, c := range conversations {
 				f, err := streams.Events.PublishAsync(ctx, w.bus, w.event(c))
 				if err != nil {
-					return err //nolint:wrapcheck // it is coded already
+					return err
 				}
 				sent <- f
 			}

@@ -172,7 +172,7 @@ func (a alive) Read(b []byte) (int, error) {
 	if n > 0 {
 		a.seen()
 	}
-	return n, err //nolint:wrapcheck // it is the same reader
+	return n, err
 }
 
 // frame is one server-sent event.

@@ -161,7 +161,7 @@ type written struct {
 func (o *written) Write(b []byte) (int, error) {
 	n, err := o.w.Write(b)
 	o.err = err
-	return n, err //nolint:wrapcheck // it is the same writer
+	return n, err
 }
 
 // StopJob ends a job: TERM, after a grace KILL to all that it started. It returns the job as it was

@@ -175,13 +175,13 @@ var errTooMuch = errors.New("a message is too long")
 func readMessage(conn *websocket.Conn) ([]byte, error) {
 	_, r, err := conn.NextReader()
 	if err != nil {
-		return nil, err //nolint:wrapcheck // its caller says what it wanted
+		return nil, err
 	}
 	b, err := io.ReadAll(io.LimitReader(r, mostFrame+1))
 	if err == nil && len(b) > mostFrame {
 		err = errTooMuch
 	}
-	return b, err //nolint:wrapcheck // as above
+	return b, err
 }
 
 // connected takes up everything on a new connection.

@@ -148,9 +148,9 @@ func (p *Project) Manifest() (schemas.Manifest, error) {
 		m.Resources = append(m.Resources, schemas.Resource{Kind: r.kind, Name: r.name, Description: r.description, Config: config})
 	}
 	if err := p.problems.Err(); err != nil {
-		return m, err //nolint:wrapcheck // it names the resources
+		return m, err
 	}
-	return m, m.Check() //nolint:wrapcheck // likewise
+	return m, m.Check()
 }
 
 // Write prints the manifest as JSON. Code: invalid, with all that is wrong, and then nothing is written.

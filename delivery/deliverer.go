@@ -113,10 +113,10 @@ func (d *Deliverer) handle(ctx context.Context, m streams.Delivery[schemas.Deliv
 	s := next(v, try, verdict, m.Attempt, d.schedule, now, rand.Float64())
 	switch s.kind {
 	case stepPark:
-		return streams.RetryAfter(s.wait, nil) //nolint:wrapcheck // a verdict
+		return streams.RetryAfter(s.wait, nil)
 	case stepLater:
 		if err := streams.Deliveries.Schedule(ctx, d.Bus, s.later, s.at); err != nil {
-			return err //nolint:wrapcheck // it is coded
+			return err
 		}
 		return d.at(atScheduled, v)
 	case stepDead:

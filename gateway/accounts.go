@@ -129,7 +129,7 @@ func (g *Gateway) owned(h func(http.ResponseWriter, *http.Request, Accounts, sch
 			return schemas.Errorf(schemas.NotFound, "", "there is no account %q", schemas.Quotable(string(asked)))
 		}
 		if _, err := accounts.Account(r.Context(), asked); err != nil {
-			return err //nolint:wrapcheck // it is coded already
+			return err
 		}
 		return h(w, r, accounts, asked)
 	}
@@ -142,7 +142,7 @@ func (g *Gateway) roomFor(r *http.Request) error {
 		strings.HasSuffix(r.Pattern, "/rotate-secret"), strings.HasSuffix(r.Pattern, "/nats-credentials"):
 		return nil
 	}
-	return g.Bus.Room(r.Context(), int(max(r.ContentLength, 0))) //nolint:wrapcheck // it is coded already
+	return g.Bus.Room(r.Context(), int(max(r.ContentLength, 0)))
 }
 
 // forAdmin refuses everybody but the administrator: 401 for who is nobody, else denied.
@@ -171,7 +171,7 @@ func (g *Gateway) getAccounts(w http.ResponseWriter, r *http.Request) error {
 	}
 	list, err := accounts.Accounts(r.Context())
 	if err != nil {
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}
 	out := AccountList{Accounts: make([]json.RawMessage, len(list))}
 	for i, d := range list {
@@ -212,7 +212,7 @@ func (g *Gateway) postAccount(w http.ResponseWriter, r *http.Request) error {
 	}
 	d, key, err := accounts.AddAccount(r.Context(), body)
 	if err != nil {
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}
 	w.Header().Set("Location", "/accounts/"+d.ID)
 	writeJSON(w, http.StatusCreated, NewAccount{Account: d.JSON, Secret: key})
@@ -226,7 +226,7 @@ func (g *Gateway) getAccount(w http.ResponseWriter, r *http.Request, accounts Ac
 	}
 	d, err := accounts.Account(r.Context(), a)
 	if err != nil {
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}
 	writeDocument(w, http.StatusOK, d)
 	return nil
@@ -239,7 +239,7 @@ func (g *Gateway) getUsage(w http.ResponseWriter, r *http.Request, _ Accounts, a
 	}
 	u, err := g.Bus.Usage(r.Context(), a)
 	if err != nil {
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}
 	writeJSON(w, http.StatusOK, u)
 	return nil
@@ -301,7 +301,7 @@ func (g *Gateway) postRotateSecret(w http.ResponseWriter, r *http.Request, accou
 	}
 	key, err := accounts.RotateAccount(r.Context(), a, overlap)
 	if err != nil {
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}
 	writeJSON(w, http.StatusOK, NewSecret{Secret: key})
 	return nil

@@ -27,7 +27,7 @@ func (g *Gateway) getAgentTools(w http.ResponseWriter, r *http.Request, accounts
 	}
 	e, err := accounts.Exposure(r.Context(), a, schemas.AgentID(pathID(r)))
 	if err != nil {
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}
 	tools, err := g.AgentTools(e, strings.ToValidUTF8(q.values.Get("format"), "\uFFFD"), d)
 	if err != nil {

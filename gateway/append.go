@@ -22,7 +22,7 @@ type Appended struct {
 func (g *Gateway) postEvent(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	conv := schemas.ConversationID(r.PathValue("id"))
 	if err := conv.Validate(); err != nil {
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}
 	if _, err := parseQuery(r.URL.RawQuery); err != nil {
 		return err
@@ -33,15 +33,15 @@ func (g *Gateway) postEvent(w http.ResponseWriter, r *http.Request, a schemas.Ac
 	}
 	in, err := schemas.DecodeAppendedEvent(body)
 	if err != nil {
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}
 	if err := g.Bus.RoomFor(r.Context(), a, len(body)); err != nil {
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}
 	e := appendedEvent(a, conv, in, g.Bus.Now())
 	stored, err := streams.Events.Store(r.Context(), g.Bus, e)
 	if err != nil {
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}
 	if stored.Cursor.Epoch == "" {
 		return schemas.Errorf(schemas.Unavailable, "", "the event is added, but where is not known now: ask again with its id")
@@ -78,11 +78,11 @@ func (g *Gateway) deliver(ctx context.Context, e schemas.Event, at schemas.Curso
 	}
 	endpoints, err := g.Endpoints.Endpoints(ctx, e.Account)
 	if err != nil {
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}
 	for _, d := range schemas.WebhookDeliveries(e, at, endpoints, g.Bus.Now()) {
 		if err := streams.Deliveries.Publish(ctx, g.Bus, d); err != nil && !errors.Is(err, schemas.ErrConflict) {
-			return err //nolint:wrapcheck // it is coded already
+			return err
 		}
 	}
 	return nil

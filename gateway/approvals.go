@@ -53,13 +53,13 @@ func (q query) approvals() (func(schemas.Approval) bool, error) {
 	if s := strings.ToValidUTF8(q.values.Get("state"), "\uFFFD"); s != "" {
 		var err error
 		if state, err = schemas.ParseApprovalState(s); err != nil {
-			return nil, err //nolint:wrapcheck // it is coded already
+			return nil, err
 		}
 	}
 	conv := schemas.ConversationID(strings.ToValidUTF8(q.values.Get("conversation"), "\uFFFD"))
 	if conv != "" {
 		if err := conv.Validate(); err != nil {
-			return nil, err //nolint:wrapcheck // it is coded already
+			return nil, err
 		}
 	}
 	return wantedApprovals(state, conv), nil
@@ -95,14 +95,14 @@ func (g *Gateway) getApproval(w http.ResponseWriter, r *http.Request, a schemas.
 func wholeApproval(ctx context.Context, bus *streams.Bus, a schemas.AccountID, id schemas.ApprovalID) (schemas.Approval, error) {
 	p, err := streams.FindApproval(ctx, bus, a, id)
 	if err != nil || !p.Value.LeftOut() {
-		return p.Value, err //nolint:wrapcheck // it is coded already
+		return p.Value, err
 	}
 	call, err := streams.FindCall(ctx, bus, a, p.Value.Call.ID)
 	switch {
 	case err == nil && call.Approval == p.Value.ID:
 		p.Value.Call.Input = call.Input
 	case err != nil && !errors.Is(err, schemas.ErrNotFound):
-		return schemas.Approval{}, err //nolint:wrapcheck // it is coded already
+		return schemas.Approval{}, err
 	}
 	return p.Value, nil
 }
@@ -118,11 +118,11 @@ func (g *Gateway) postApproval(w http.ResponseWriter, r *http.Request, a schemas
 	}
 	in, err := schemas.DecodeApprovalAnswer(body)
 	if err != nil {
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}
 	decided, err := g.approvals().Decide(r.Context(), a, pathApproval(r), decision(in, admission.API))
 	if err != nil {
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}
 	writeJSON(w, http.StatusOK, decided)
 	return nil
@@ -165,7 +165,7 @@ func (g *Gateway) deleteRemembered(w http.ResponseWriter, r *http.Request, a sch
 		return err
 	}
 	if err := streams.ForgetAnswer(r.Context(), g.Bus, a, strings.ToValidUTF8(r.PathValue("id"), "\uFFFD")); err != nil {
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil

@@ -27,7 +27,7 @@ type ApprovalsAnswer struct {
 func (f FrontDoor) approvals(ctx context.Context, a schemas.AccountID, body []byte) (any, error) {
 	op, err := schemas.DecodeApprovalOp(body)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // it is coded already
+		return nil, err
 	}
 	room := f.Bus.MaxAnswer()
 	if op.Op == schemas.ApprovalsList {
@@ -45,7 +45,7 @@ func (f FrontDoor) approvals(ctx context.Context, a schemas.AccountID, body []by
 		one, err = decider.Decide(ctx, a, op.Approval, decision(op.Answer(), admission.NATS))
 	}
 	if err != nil {
-		return nil, err //nolint:wrapcheck // it is coded already
+		return nil, err
 	}
 	b, err := fitApproval(one, room)
 	return ApprovalAnswer{b}, err

@@ -56,7 +56,7 @@ func (h holder) check(op tickets.Op, c schemas.ConversationID) error {
 	if h.ticket == nil {
 		return nil
 	}
-	return h.ticket.Check(op, c) //nolint:wrapcheck // it is coded already
+	return h.ticket.Check(op, c)
 }
 
 // reach refuses a call that the holder may not send. Code: denied.
@@ -64,7 +64,7 @@ func (h holder) reach(c schemas.Call) error {
 	if h.ticket == nil {
 		return nil
 	}
-	return h.ticket.CheckCall(c) //nolint:wrapcheck // it is coded already
+	return h.ticket.CheckCall(c)
 }
 
 // postAttachToken makes an attach token of the key that asks.
@@ -89,11 +89,11 @@ func (g *Gateway) postAttachToken(w http.ResponseWriter, r *http.Request, a sche
 		Reach:   tickets.Reach{Workspaces: in.Workspaces, Sandboxes: in.Sandboxes, Agents: in.Agents, Tools: in.Tools},
 	}
 	if err := t.Validate(now); err != nil {
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}
 	token, err := tickets.Signer{Keys: g.Keys}.Sign(t)
 	if err != nil {
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}
 	writeJSON(w, http.StatusCreated, AttachToken{token, t.Expires})
 	return nil
@@ -148,7 +148,7 @@ func (g *Gateway) ticket(token string) (tickets.Ticket, error) {
 	if err == nil && !g.good(t.Account, t.Key) {
 		err = schemas.Errorf(schemas.Denied, "", "the key that the attach token was made with is no longer good: have another made")
 	}
-	return t, err //nolint:wrapcheck // it is coded already
+	return t, err
 }
 
 // good reports whether a key of an account is still one. Without Keys nobody knows better.

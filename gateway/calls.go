@@ -132,16 +132,16 @@ func (g *Gateway) postCancel(w http.ResponseWriter, r *http.Request, a schemas.A
 func (g *Gateway) cancel(ctx context.Context, call schemas.Call, by, reason string) error {
 	state, err := streams.ReadCallState(ctx, g.Bus, call)
 	if err != nil {
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}
 	if state.Result != nil {
 		return schemas.Errorf(schemas.Conflict, "", "the call has ended already: it is %s", state.Result.Status)
 	}
 	if ended, err := g.approvals().Cancel(ctx, call, by, reason); err != nil || ended {
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}
 	c := schemas.Cancel{Account: call.Account, Call: call.ID, Reason: reason, Time: g.Bus.Now()}
-	return streams.Cancels.Publish(ctx, g.Bus, c) //nolint:wrapcheck // it is coded already
+	return streams.Cancels.Publish(ctx, g.Bus, c)
 }
 
 // cancelReason reads the optional body of a cancellation.
@@ -157,7 +157,7 @@ func cancelReason(w http.ResponseWriter, r *http.Request) (string, error) {
 		Reason string `json:"reason"`
 	}
 	if err := schemas.DecodeStrict(body, schemas.MaxRequest, &in); err != nil {
-		return "", err //nolint:wrapcheck // it is coded already
+		return "", err
 	}
 	return in.Reason, checkReason(in.Reason)
 }
@@ -175,7 +175,7 @@ func checkReason(s string) error {
 func (g *Gateway) findCall(r *http.Request, a schemas.AccountID) (schemas.Call, error) {
 	id := schemas.CallID(r.PathValue("id"))
 	if err := id.Validate(); err != nil {
-		return schemas.Call{}, err //nolint:wrapcheck // it is coded already
+		return schemas.Call{}, err
 	}
 	return g.lookUp(r.Context(), a, id)
 }
@@ -185,7 +185,7 @@ func (g *Gateway) lookUp(ctx context.Context, a schemas.AccountID, id schemas.Ca
 	if errors.Is(err, schemas.ErrNotFound) {
 		return call, schemas.Errorf(schemas.NotFound, "", "there is no call %s: calls are kept for 24 hours", id)
 	}
-	return call, err //nolint:wrapcheck // it is coded already
+	return call, err
 }
 
 // answerCall answers with the result, 200, or with the present state, 202, once wait has passed or
@@ -219,7 +219,7 @@ func (g *Gateway) queued(ctx context.Context, call schemas.Call) (string, error)
 	case errors.Is(err, schemas.ErrNotFound): // not asked yet: who asked for the call asks again
 		return stateAwaiting, nil
 	case err != nil:
-		return "", err //nolint:wrapcheck // it is coded already
+		return "", err
 	case p.Value.State == schemas.ApprovalPending:
 		return stateAwaiting, nil
 	}
@@ -233,13 +233,13 @@ func (g *Gateway) awaitCall(ctx context.Context, call schemas.Call, wait time.Du
 		holdOf(ctx).release()
 		state, err := g.untilEnd(ctx, call, wait)
 		if state != nil || ctx.Err() != nil {
-			return orNone(state), ctx.Err() //nolint:wrapcheck // nobody hears it
+			return orNone(state), ctx.Err()
 		}
 		if code := schemas.CodeOf(err); code != schemas.Timeout && code != schemas.Interrupted {
 			return streams.CallState{}, err
 		}
 	}
-	return streams.ReadCallState(ctx, g.Bus, call) //nolint:wrapcheck // it is coded already
+	return streams.ReadCallState(ctx, g.Bus, call)
 }
 
 func (g *Gateway) untilEnd(ctx context.Context, call schemas.Call, wait time.Duration) (*streams.CallState, error) {
@@ -248,7 +248,7 @@ func (g *Gateway) untilEnd(ctx context.Context, call schemas.Call, wait time.Dur
 	defer context.AfterFunc(g.draining, cancel)()
 	g.metrics.waiting.Inc()
 	defer g.metrics.waiting.Dec()
-	return streams.AwaitCall(ctx, g.Bus, call) //nolint:wrapcheck // the caller looks at its code
+	return streams.AwaitCall(ctx, g.Bus, call)
 }
 
 func orNone(s *streams.CallState) streams.CallState {

@@ -55,7 +55,7 @@ func getDocuments(w http.ResponseWriter, r *http.Request, c collection) error {
 	}
 	list, err := c.accounts.Documents(r.Context(), c.account, c.name)
 	if err != nil {
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}
 	all := make([]json.RawMessage, len(list))
 	for i, d := range list {
@@ -72,7 +72,7 @@ func postDocument(w http.ResponseWriter, r *http.Request, c collection) error {
 	}
 	d, err := c.accounts.AddDocument(r.Context(), c.account, c.name, body)
 	if err != nil {
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}
 	w.Header().Set("Location", strings.TrimSuffix(r.URL.Path, "/")+"/"+d.ID)
 	writeDocument(w, http.StatusCreated, d)
@@ -85,7 +85,7 @@ func getDocument(w http.ResponseWriter, r *http.Request, c collection) error {
 	}
 	d, err := c.accounts.Document(r.Context(), c.account, c.name, pathID(r))
 	if err != nil {
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}
 	writeDocument(w, http.StatusOK, d)
 	return nil

@@ -67,7 +67,7 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.Listener.Accept()
 		if err != nil {
-			return nil, err //nolint:wrapcheck // net/http looks at what it is
+			return nil, err
 		}
 		from := origin(conn.RemoteAddr())
 		ok, perAddress := l.take(from)
@@ -153,13 +153,13 @@ func (c *limitedConn) Close() error {
 	if !c.closed.Swap(true) {
 		c.listener.release(c.from)
 	}
-	return err //nolint:wrapcheck // it is the same connection
+	return err
 }
 
 // CloseWrite ends what is sent, as far as the connection can do that.
 func (c *limitedConn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
-		return half.CloseWrite() //nolint:wrapcheck // as above
+		return half.CloseWrite()
 	}
 	return nil
 }

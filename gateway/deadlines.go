@@ -46,7 +46,7 @@ func (a *arrival) Read(b []byte) (int, error) {
 		_ = a.rc.SetReadDeadline(time.Time{}) // as above
 	}
 	a.late = a.late || errors.Is(err, os.ErrDeadlineExceeded)
-	return n, err //nolint:wrapcheck // it is the same reader
+	return n, err
 }
 
 // tooLate reports whether the body of r did not arrive in time.
@@ -73,7 +73,7 @@ func writeInPieces(w http.ResponseWriter, rc *http.ResponseController, b []byte,
 		_ = rc.SetWriteDeadline(time.Now().Add(stall)) // a writer without deadlines, as in tests, is fine
 		n, err := w.Write(piece)
 		if written += n; err != nil || written >= len(b) {
-			return written, err //nolint:wrapcheck // it is the same writer
+			return written, err
 		}
 	}
 }

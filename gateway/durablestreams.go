@@ -21,5 +21,5 @@ func (g *Gateway) stream(w http.ResponseWriter, r *http.Request, a schemas.Accou
 		defer end()
 		r = r.WithContext(ctx)
 	}
-	return g.durable.Serve(w, r, a, r.PathValue("path")) //nolint:wrapcheck // it is coded already
+	return g.durable.Serve(w, r, a, r.PathValue("path"))
 }

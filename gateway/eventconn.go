@@ -167,7 +167,7 @@ func (c *eventConn) send(b []byte) error {
 		_ = c.net.SetWriteDeadline(time.Now().Add(closeWithin)) // as above
 	}
 	_, err := c.net.Write(b)
-	return err //nolint:wrapcheck // only its being there counts
+	return err
 }
 
 // drop ends a connection whose client does not take what is written.

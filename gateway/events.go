@@ -40,7 +40,7 @@ type PageEvent struct {
 func (g *Gateway) getEvents(w http.ResponseWriter, r *http.Request, who holder) error {
 	conv := schemas.ConversationID(r.PathValue("id"))
 	if err := conv.Validate(); err != nil {
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}
 	if err := who.check(tickets.Read, conv); err != nil {
 		return err
@@ -119,7 +119,7 @@ func (g *Gateway) pageEvents(w http.ResponseWriter, r *http.Request, at view, li
 	if wait <= 0 && !at.compact && !g.live().Follows(at.account, at.conv) {
 		p, err := streams.Page(r.Context(), g.Bus, at.account, at.conv, at.after, limit)
 		if err != nil {
-			return err //nolint:wrapcheck // it is coded already
+			return err
 		}
 		out := Page{Events: make([]PageEvent, 0, len(p.Events)), Next: p.Next, UpToDate: p.UpToDate, Recovered: p.Recovered, Gap: p.Gap}
 		for _, e := range p.Events {

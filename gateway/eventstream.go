@@ -120,7 +120,7 @@ func (s *eventStream) begin(ctx context.Context) ([]byte, error) {
 		case <-s.woken:
 		case <-s.g.draining.Done():
 		case <-ctx.Done():
-			return nil, ctx.Err() //nolint:wrapcheck // nobody hears it
+			return nil, ctx.Err()
 		}
 	}
 }
@@ -188,11 +188,11 @@ func (s *eventStream) serve(ctx context.Context, w http.ResponseWriter, text []b
 func (g *Gateway) push(w http.ResponseWriter, rc *http.ResponseController, b []byte) error {
 	_ = rc.SetWriteDeadline(time.Now().Add(g.Stall)) // a writer without deadlines, as in tests, is fine
 	if _, err := w.Write(b); err != nil {            //nolint:gosec // it is no HTML, and says so
-		return err //nolint:wrapcheck // only its being there counts
+		return err
 	}
 	err := rc.Flush()
 	_ = rc.SetWriteDeadline(time.Time{}) // on HTTP/2 it would end a stream that is idle
-	return err                           //nolint:wrapcheck // as above
+	return err
 }
 
 // dropped notes that a write failed: the client has gone, or does not read.

@@ -51,7 +51,7 @@ func (f FrontDoor) Run(ctx context.Context) error {
 		Shares: f.Shares, Refused: refused,
 		Subjects: []string{SubjectRPC, SubjectRPC + ".*", SubjectApprovals, SubjectApprovals + ".*"},
 	}
-	return f.Bus.Serve(ctx, o, f.serve) //nolint:wrapcheck // it is coded already
+	return f.Bus.Serve(ctx, o, f.serve)
 }
 
 // refused words the answer to a request that the service did not take.
@@ -86,21 +86,21 @@ func (f FrontDoor) serve(ctx context.Context, r streams.Request) ([]byte, error)
 			f.Log.Warn("a request failed", "subject", r.Subject, "error", err)
 		}
 	}
-	return json.Marshal(answer) //nolint:wrapcheck // a type of ours that always encodes
+	return json.Marshal(answer)
 }
 
 func checkAccount(a schemas.AccountID, subject string) error {
 	if a == "" {
 		return schemas.Errorf(schemas.Denied, "", "no account: ask on %s.<account>", subject)
 	}
-	return a.Validate() //nolint:wrapcheck // it is coded already
+	return a.Validate()
 }
 
 func (f FrontDoor) admit(ctx context.Context, a schemas.AccountID, body []byte) (admission.Accepted, error) {
 	req, err := schemas.DecodeRequest(body)
 	if err != nil {
-		return admission.Accepted{}, err //nolint:wrapcheck // it is coded already
+		return admission.Accepted{}, err
 	}
 	admitter := admission.Admitter{Bus: f.Bus, Records: f.Records, Kind: admission.NATS, Log: f.Log, Serving: f.Serving}
-	return admitter.Admit(ctx, a, req) //nolint:wrapcheck // it is coded already
+	return admitter.Admit(ctx, a, req)
 }

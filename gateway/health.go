@@ -14,7 +14,7 @@ import (
 // away is no reason to restart the gateway.
 func (g *Gateway) getHealth(w http.ResponseWriter, _ *http.Request) error {
 	if err := g.Bus.Healthy(); err != nil {
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}
 	writeJSON(w, http.StatusOK, map[string]string{"status": "ok", "version": g.Version})
 	return nil

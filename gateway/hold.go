@@ -116,7 +116,7 @@ func readHeld(ctx context.Context, body io.Reader, length int64) ([]byte, error)
 		case errors.Is(err, io.EOF):
 			return buf, nil
 		case err != nil:
-			return nil, err //nolint:wrapcheck // the caller looks at it
+			return nil, err
 		}
 	}
 }

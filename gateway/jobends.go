@@ -62,7 +62,7 @@ func (g *Gateway) takeReport(w http.ResponseWriter, r *http.Request, j schemas.J
 	}
 	report, err := schemas.DecodeJobCallback(body)
 	if err != nil {
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}
 	settled, err := streams.Complete(r.Context(), g.Bus, report.Completion(j, now))
 	if errors.Is(err, schemas.ErrConflict) {
@@ -73,7 +73,7 @@ func (g *Gateway) takeReport(w http.ResponseWriter, r *http.Request, j schemas.J
 		return nil
 	}
 	if err != nil {
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}
 	writeJSON(w, http.StatusAccepted, jobEndAnswer{Status: "accepted", ResultID: j.ID})
 	return nil
@@ -88,7 +88,7 @@ func (g *Gateway) jobOfToken(ctx context.Context, id schemas.JobID, token string
 	case err == nil:
 		j = p.Value
 	case code != schemas.NotFound && code != schemas.Invalid: // of the log: the supervisor tries again
-		return schemas.Job{}, err //nolint:wrapcheck // it is coded already
+		return schemas.Job{}, err
 	}
 	if !opens(token, j, now) {
 		return schemas.Job{}, schemas.Errorf(schemas.NotFound, "", "there is no such job, or the token is not its own or no longer good")

@@ -62,7 +62,7 @@ func (g *Gateway) getJobLogs(w http.ResponseWriter, r *http.Request, a schemas.A
 	}
 	reply, err := streams.ControlJob(r.Context(), g.Bus, cmd)
 	if err != nil {
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}
 	writeJSON(w, http.StatusOK, logPage(reply))
 	return nil
@@ -129,7 +129,7 @@ func (s *logStream) run(ctx context.Context) error {
 		case err != nil && s.begun && (ctx.Err() != nil || !errors.Is(err, schemas.ErrUnavailable)):
 			return nil // the client asks for what follows and is told why there is none
 		case ctx.Err() != nil:
-			return context.Cause(ctx) //nolint:wrapcheck // it is coded already, unless nobody hears it
+			return context.Cause(ctx)
 		case err != nil && !s.begun:
 			return err
 		case err == nil:
@@ -156,16 +156,16 @@ func (s *logStream) run(ctx context.Context) error {
 func (s *logStream) look(ctx context.Context) (schemas.JobReply, error) {
 	reply, err := streams.ControlJob(ctx, s.g.Bus, s.cmd)
 	if !s.follow || !errors.Is(err, schemas.ErrConflict) {
-		return reply, err //nolint:wrapcheck // it is coded already
+		return reply, err
 	}
 	p, ferr := streams.FindJob(ctx, s.g.Bus, s.cmd.Account, s.cmd.Job)
 	switch {
 	case ferr != nil:
-		return reply, err //nolint:wrapcheck // as above
+		return reply, err
 	case p.Value.State == schemas.JobWaiting || p.Value.State == schemas.JobLaunching:
 		return schemas.JobReply{Offset: max(s.cmd.Offset, 0)}, nil
 	}
-	return streams.ControlJob(ctx, s.g.Bus, s.cmd) //nolint:wrapcheck // as above: it may have begun between the two
+	return streams.ControlJob(ctx, s.g.Bus, s.cmd)
 }
 
 // send writes what was read and reports whether there may be more.

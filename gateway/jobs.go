@@ -59,7 +59,7 @@ func (q query) jobs() (func(schemas.Job) bool, error) {
 	conv := schemas.ConversationID(strings.ToValidUTF8(q.values.Get("conversation"), "\uFFFD"))
 	if conv != "" {
 		if err := conv.Validate(); err != nil {
-			return nil, err //nolint:wrapcheck // it is coded already
+			return nil, err
 		}
 	}
 	return func(j schemas.Job) bool {
@@ -83,7 +83,7 @@ func findNewest[T any](ctx context.Context, bucket *streams.Bucket[T], keys stri
 	const atATime = 16
 	found, err := bucket.Keys(ctx, keys)
 	if err != nil {
-		return nil, false, err //nolint:wrapcheck // it is coded already
+		return nil, false, err
 	}
 	slices.Sort(found)
 	slices.Reverse(found)
@@ -136,7 +136,7 @@ func (g *Gateway) getJob(w http.ResponseWriter, r *http.Request, a schemas.Accou
 
 func (g *Gateway) findJob(r *http.Request, a schemas.AccountID) (schemas.Job, error) {
 	p, err := streams.FindJob(r.Context(), g.Bus, a, pathJob(r))
-	return p.Value, err //nolint:wrapcheck // it is coded already
+	return p.Value, err
 }
 
 func pathJob(r *http.Request) schemas.JobID {
@@ -163,7 +163,7 @@ func (g *Gateway) postJobStop(w http.ResponseWriter, r *http.Request, a schemas.
 		_, err = streams.ControlJob(r.Context(), g.Bus, schemas.JobCommand{Account: a, Job: j.ID, Action: schemas.JobActionStop, Reason: reason})
 	}
 	if err != nil {
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}
 	if again, err := g.findJob(r, a); err == nil { // what is known now is better, but not needed
 		j = again
@@ -189,7 +189,7 @@ func (g *Gateway) postJobSignal(w http.ResponseWriter, r *http.Request, a schema
 		Account: a, Job: pathJob(r), Action: schemas.JobActionSignal, Signal: signal,
 	})
 	if err != nil {
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}
 	writeJSON(w, http.StatusOK, map[string]string{"signal": signal})
 	return nil
@@ -201,7 +201,7 @@ func decodeSignal(body []byte) (string, error) {
 		Signal string `json:"signal"`
 	}
 	if err := schemas.DecodeStrict(body, schemas.MaxRequest, &in); err != nil {
-		return "", err //nolint:wrapcheck // it is coded already
+		return "", err
 	}
 	s := strings.TrimPrefix(in.Signal, "SIG")
 	if !slices.Contains(schemas.JobSignals(), s) {
@@ -231,7 +231,7 @@ func (g *Gateway) postJobStdin(w http.ResponseWriter, r *http.Request, a schemas
 		Account: a, Job: pathJob(r), Action: schemas.JobActionStdin, Data: body, EOF: eof,
 	})
 	if err != nil {
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}
 	writeJSON(w, http.StatusOK, map[string]int{"written": reply.Written})
 	return nil

@@ -43,7 +43,7 @@ func getManifest(w http.ResponseWriter, r *http.Request, accounts Accounts, a sc
 	}
 	m, err := accounts.Manifest(r.Context(), a, project)
 	if err != nil {
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}
 	writeJSON(w, http.StatusOK, m)
 	return nil
@@ -60,11 +60,11 @@ func putManifest(w http.ResponseWriter, r *http.Request, accounts Accounts, a sc
 	}
 	in, err := schemas.DecodeManifestRequest(body)
 	if err != nil {
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}
 	answer, err := accounts.ApplyManifest(r.Context(), a, in)
 	if err != nil {
-		return err //nolint:wrapcheck // likewise
+		return err
 	}
 	writeJSON(w, http.StatusOK, answer)
 	return nil

@@ -197,7 +197,7 @@ func (w *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if err == nil {
 		w.status = http.StatusSwitchingProtocols
 	}
-	return conn, rw, err //nolint:wrapcheck // it is the same writer
+	return conn, rw, err
 }
 
 // outlive gives the connection away for an answer that goes on after its handler. Ended is to be called with it: only

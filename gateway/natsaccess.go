@@ -38,7 +38,7 @@ func (g *Gateway) postNATSCredential(w http.ResponseWriter, r *http.Request, _ A
 	}
 	password, expires, err := g.NATS.IssueNATS(r.Context(), a, ttl)
 	if err != nil {
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}
 	access := streams.AccessOf(a)
 	writeJSON(w, http.StatusCreated, schemas.NATSCredential{

@@ -169,7 +169,7 @@ func (o clientOp) validate() error {
 		}
 		return checkReason(o.Reason)
 	case opApprove:
-		return o.answer().Validate() //nolint:wrapcheck // it is coded already
+		return o.answer().Validate()
 	}
 	return nil
 }

@@ -162,7 +162,7 @@ func (r Router) admit(ctx context.Context, d streams.Delivery[streams.Raw], p st
 		err = inboxErr
 	}
 	if err != nil {
-		return got, err //nolint:wrapcheck // it is coded already
+		return got, err
 	}
 	if req.ID == "" {
 		req.ID = p.CallID()
@@ -175,7 +175,7 @@ func (r Router) admit(ctx context.Context, d streams.Delivery[streams.Raw], p st
 		Bus: r.Bus, Records: handledBefore{r.Records, r.Bus, p, d.Attempt}, Kind: admission.NATS, Log: r.Log,
 		Conversation: p.Conversation(), Since: p.Published,
 	}
-	return admitter.Admit(ctx, d.Account, req) //nolint:wrapcheck // it is coded already
+	return admitter.Admit(ctx, d.Account, req)
 }
 
 var (
@@ -198,13 +198,13 @@ type handledBefore struct {
 func (h handledBefore) Resolve(ctx context.Context, a schemas.AccountID, req schemas.Request) (schemas.Call, error) {
 	call, err := h.Records.Resolve(ctx, a, req)
 	if err != nil {
-		return call, err //nolint:wrapcheck // it is coded already
+		return call, err
 	}
 	if h.attempt > 1 {
 		e := h.p.Rejected(nil)
 		switch found, err := streams.HasEvent(ctx, h.bus, a, e.Conversation, e.ID, h.p.Published); {
 		case err != nil:
-			return call, err //nolint:wrapcheck // it is coded already
+			return call, err
 		case found:
 			return call, errRejectedBefore
 		}
@@ -214,7 +214,7 @@ func (h handledBefore) Resolve(ctx context.Context, a schemas.AccountID, req sch
 		then.Accepted = h.p.Published
 		switch state, err := streams.ReadCallState(ctx, h.bus, then); {
 		case err != nil:
-			return call, err //nolint:wrapcheck // it is coded already
+			return call, err
 		case state.Accepted, len(state.Started) > 0, state.Result != nil:
 			return call, errAdmittedBefore
 		}

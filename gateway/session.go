@@ -217,7 +217,7 @@ func (s *session) attach(op clientOp) error {
 	conv := schemas.ConversationID(op.Conv)
 	after, err := schemas.ParseCursor(op.After)
 	if err != nil {
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

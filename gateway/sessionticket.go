@@ -155,7 +155,7 @@ func (s *session) mayApprove(ctx context.Context, id schemas.ApprovalID) error {
 	}
 	p, err := streams.FindApproval(ctx, s.g.Bus, s.account, id)
 	if err != nil {
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}
 	return s.allow(tickets.Approve, p.Value.Call.Conversation)
 }

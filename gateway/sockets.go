@@ -53,7 +53,7 @@ func (s *sockets) shake(w http.ResponseWriter, r *http.Request) (conn *websocket
 		upgrader = s.packing // which does not look at what an offer demands
 	}
 	conn, err = upgrader.Upgrade(w, r, nil)
-	return conn, deflates, err //nolint:wrapcheck // it is the library's, and answered
+	return conn, deflates, err
 }
 
 // allowedOrigin lets in clients that are no browsers, pages of the gateway's own host and the

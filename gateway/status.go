@@ -70,7 +70,7 @@ func (g *Gateway) getStatus(w http.ResponseWriter, r *http.Request, a schemas.Ac
 	}
 	id := schemas.CallID(r.PathValue("id"))
 	if err := id.Validate(); err != nil {
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}
 	call, err := streams.FindCall(r.Context(), g.Bus, a, id)
 	agent := schemas.AgentID(q.values.Get("agentId"))
@@ -79,11 +79,11 @@ func (g *Gateway) getStatus(w http.ResponseWriter, r *http.Request, a schemas.Ac
 		return nil
 	}
 	if err != nil {
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}
 	state, err := streams.ReadCallState(r.Context(), g.Bus, call)
 	if err != nil {
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}
 	var job *schemas.Job
 	if state.Result != nil && state.Result.StatusID != "" {
@@ -92,7 +92,7 @@ func (g *Gateway) getStatus(w http.ResponseWriter, r *http.Request, a schemas.Ac
 		case err == nil:
 			job = &p.Value
 		case !errors.Is(err, schemas.ErrNotFound): // its record is older than what is kept: the result says what it can
-			return err //nolint:wrapcheck // it is coded already
+			return err
 		}
 	}
 	s := statusOf(call, state.Result, job)
@@ -123,7 +123,7 @@ func (g *Gateway) postToolEnd(w http.ResponseWriter, r *http.Request, a schemas.
 	}
 	p, err := streams.FindJob(r.Context(), g.Bus, a, pathJob(r))
 	if err != nil {
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}
 	return g.takeReport(w, r, p.Value, g.Bus.Now())
 }

@@ -35,7 +35,7 @@ func getVariables(w http.ResponseWriter, r *http.Request, accounts Accounts, a s
 	}
 	list, err := accounts.Variables(r.Context(), a)
 	if err != nil {
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}
 	if list == nil {
 		list = []schemas.VariableDocument{}
@@ -52,11 +52,11 @@ func putVariable(w http.ResponseWriter, r *http.Request, accounts Accounts, a sc
 	}
 	var in VariableValue
 	if err := schemas.DecodeStrict(body, schemas.MaxConfig, &in); err != nil {
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}
 	v, err := accounts.SetVariable(r.Context(), a, pathName(r), in.Value)
 	if err != nil {
-		return err //nolint:wrapcheck // likewise
+		return err
 	}
 	writeJSON(w, http.StatusOK, v)
 	return nil
@@ -68,7 +68,7 @@ func deleteVariable(w http.ResponseWriter, r *http.Request, accounts Accounts, a
 		return err
 	}
 	if err := accounts.RemoveVariable(r.Context(), a, pathName(r)); err != nil {
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}
 	writeJSON(w, http.StatusOK, Deleted{true})
 	return nil

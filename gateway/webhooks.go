@@ -81,7 +81,7 @@ func decodeBody(w http.ResponseWriter, r *http.Request, optional bool, v any) er
 	if err != nil || optional && len(body) == 0 {
 		return err
 	}
-	return schemas.DecodeStrict(body, schemas.MaxRequest, v) //nolint:wrapcheck // it is coded already
+	return schemas.DecodeStrict(body, schemas.MaxRequest, v)
 }
 
 // getWebhooks lists the account's endpoints.
@@ -95,7 +95,7 @@ func (g *Gateway) getWebhooks(w http.ResponseWriter, r *http.Request, a schemas.
 	}
 	list, err := endpoints.Endpoints(r.Context(), a)
 	if err != nil {
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}
 	out := WebhookList{Webhooks: make([]schemas.Endpoint, len(list))}
 	for i, e := range list {
@@ -123,7 +123,7 @@ func (g *Gateway) postWebhook(w http.ResponseWriter, r *http.Request, a schemas.
 		return err
 	}
 	if err := endpoints.PutEndpoint(r.Context(), e); err != nil {
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}
 	w.Header().Set("Location", "/v1/webhooks/"+string(e.ID))
 	writeJSON(w, http.StatusCreated, shown(e, e.Secrets[0].Key))
@@ -148,7 +148,7 @@ func (g *Gateway) newEndpoint(a schemas.AccountID, in webhookRequest, now time.T
 // checkEndpoint reports what is wrong with an endpoint as a client wants it.
 func (g *Gateway) checkEndpoint(e schemas.Endpoint) error {
 	if err := e.Validate(); err != nil {
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}
 	if !g.AllowInsecureWebhooks && !strings.HasPrefix(strings.ToLower(e.URL), "https://") {
 		return schemas.Invalidf("url", "is not https: results of tools would travel in the clear; "+
@@ -168,7 +168,7 @@ func (g *Gateway) getWebhook(w http.ResponseWriter, r *http.Request, a schemas.A
 	}
 	e, err := endpoints.Endpoint(r.Context(), a, pathEndpoint(r))
 	if err != nil {
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}
 	writeJSON(w, http.StatusOK, shown(e, ""))
 	return nil
@@ -224,7 +224,7 @@ func (g *Gateway) changeWebhook(
 	}
 	e, err := endpoints.UpdateEndpoint(r.Context(), a, pathEndpoint(r), change)
 	if err != nil {
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}
 	writeJSON(w, http.StatusOK, shown(e, secret))
 	return nil
@@ -240,7 +240,7 @@ func (g *Gateway) deleteWebhook(w http.ResponseWriter, r *http.Request, a schema
 		return err
 	}
 	if err := endpoints.DeleteEndpoint(r.Context(), a, pathEndpoint(r)); err != nil {
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
@@ -294,7 +294,7 @@ func (g *Gateway) postWebhookTest(w http.ResponseWriter, r *http.Request, a sche
 	}
 	e, err := endpoints.Endpoint(r.Context(), a, pathEndpoint(r))
 	if err != nil {
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}
 	if e.Disabled {
 		return schemas.Errorf(schemas.Conflict, "", "the endpoint is disabled (%s): enable it first", schemas.Quotable(e.Reason))
@@ -308,7 +308,7 @@ func (g *Gateway) postWebhookTest(w http.ResponseWriter, r *http.Request, a sche
 	var made schemas.DeliveryID
 	for _, d := range schemas.WebhookDeliveries(event, schemas.Cursor{}, []schemas.Endpoint{e}, now) {
 		if err := streams.Deliveries.Publish(r.Context(), g.Bus, d); err != nil {
-			return err //nolint:wrapcheck // it is coded already
+			return err
 		}
 		made = d.ID
 	}
@@ -332,12 +332,12 @@ func (g *Gateway) postWebhookReplay(w http.ResponseWriter, r *http.Request, a sc
 	}
 	if in.Endpoint != "" {
 		if _, err := endpoints.Endpoint(r.Context(), a, in.Endpoint); err != nil {
-			return err //nolint:wrapcheck // it is coded already
+			return err
 		}
 	}
 	n, err := streams.ReplayDeliveries(r.Context(), g.Bus, streams.DeliveryReplay{Account: a, Endpoint: in.Endpoint, ID: in.ID, Since: since})
 	if err != nil {
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}
 	writeJSON(w, http.StatusOK, map[string]int{"replayed": n})
 	return nil

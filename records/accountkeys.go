@@ -25,7 +25,7 @@ func (s *Store) KeyHashes(a schemas.AccountID) []string {
 // Sign signs with the current key of the ring, which every process on the log has. Code: unsupported (there
 // is no ring).
 func (s *Store) Sign(purpose string, message []byte) (key string, signature []byte, err error) {
-	return s.bucket.ring.Sign(purpose, message) //nolint:wrapcheck // it is for the user as it is
+	return s.bucket.ring.Sign(purpose, message)
 }
 
 // Verify reports whether a key of the ring signed the message.

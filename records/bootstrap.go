@@ -37,7 +37,7 @@ func (s *Store) EnsureAccount(ctx context.Context, b Bootstrap) (schemas.Account
 		b.Account = schemas.AccountID(schemas.NewID(schemas.AccountPrefix))
 	}
 	if err := b.Account.Validate(); err != nil {
-		return schemas.Account{}, err //nolint:wrapcheck // it names field and remedy
+		return schemas.Account{}, err
 	}
 	now := s.now()
 	sandbox := schemas.Sandbox{

@@ -224,7 +224,7 @@ func (s *Store) AddDocument(ctx context.Context, a schemas.AccountID, c schemas.
 		return schemas.Document{}, err
 	}
 	if err := a.Validate(); err != nil {
-		return schemas.Document{}, err //nolint:wrapcheck // it names the field
+		return schemas.Document{}, err
 	}
 	now := s.now()
 	id := schemas.NewID(sh.prefix)
@@ -419,7 +419,7 @@ func (sh shelf) missing(id string) error {
 func decode[T any](b []byte) (T, error) {
 	var v T
 	err := schemas.DecodeStrict(b, schemas.MaxConfig, &v)
-	return v, err //nolint:wrapcheck // it names the field
+	return v, err
 }
 
 // ids are sorted.

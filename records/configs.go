@@ -162,10 +162,10 @@ func checkNetwork(c schemas.SandboxConfig, able Capability) error {
 func checkCIDR(s string) error {
 	p, err := netip.ParsePrefix(s)
 	if err != nil {
-		return fmt.Errorf("is no network: write it as 10.0.0.0/8 or 2001:db8::/32") //nolint:err113,perfsprint // the caller codes it
+		return fmt.Errorf("is no network: write it as 10.0.0.0/8 or 2001:db8::/32")
 	}
 	if p.Masked() != p {
-		return fmt.Errorf("has bits beyond its length: use %s", p.Masked()) //nolint:err113 // likewise
+		return fmt.Errorf("has bits beyond its length: use %s", p.Masked())
 	}
 	return nil
 }
@@ -178,7 +178,7 @@ func checkDomain(s string) error {
 		})
 	}
 	if len(s) > longest || slices.ContainsFunc(strings.Split(strings.TrimPrefix(s, "*."), "."), bad) {
-		return fmt.Errorf("is no domain: write it in lower case as example.com or *.example.com") //nolint:err113,perfsprint // the caller codes it
+		return fmt.Errorf("is no domain: write it in lower case as example.com or *.example.com")
 	}
 	return nil
 }

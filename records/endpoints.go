@@ -62,7 +62,7 @@ func (s *Store) PutEndpoint(ctx context.Context, e schemas.Endpoint) error {
 		return err
 	}
 	if err := e.Validate(); err != nil {
-		return err //nolint:wrapcheck // it names field and remedy
+		return err
 	}
 	have, err := s.Endpoints(ctx, e.Account)
 	if err != nil {
@@ -115,7 +115,7 @@ func (s *Store) changeEndpoint(
 		}
 		e.ID, e.Account, e.Created = before.ID, before.Account, before.Created
 		if err := e.Validate(); err != nil {
-			return schemas.Endpoint{}, err //nolint:wrapcheck // it names field and remedy
+			return schemas.Endpoint{}, err
 		}
 		r := record{Endpoint: &e}
 		rev, err := s.bucket.Update(ctx, key, r, p.Revision)

@@ -21,7 +21,7 @@ import (
 func (s *Store) ApplyManifest(ctx context.Context, a schemas.AccountID, r schemas.ManifestRequest) (schemas.ManifestAnswer, error) {
 	const tries = 8 // of others changing the same records at the same time
 	if err := a.Validate(); err != nil {
-		return schemas.ManifestAnswer{}, err //nolint:wrapcheck // it names the field
+		return schemas.ManifestAnswer{}, err
 	}
 	done := map[string]schemas.ManifestChange{} // by id
 	for try := 1; ; try++ {

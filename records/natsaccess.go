@@ -35,7 +35,7 @@ func (s *Store) IssueNATS(ctx context.Context, a schemas.AccountID, ttl time.Dur
 	expires = s.now().Add(ttl).UTC().Truncate(time.Second)
 	key, signature, err := s.bucket.ring.Sign(natsPurpose, natsMessage(a, t.account.KeyHash, expires))
 	if err != nil {
-		return "", time.Time{}, err //nolint:wrapcheck // it is for the user as it is
+		return "", time.Time{}, err
 	}
 	return natsPassword{expires, key, signature}.String(), expires, nil
 }

@@ -84,7 +84,7 @@ type standing struct {
 
 func planOf(have Present, m schemas.Manifest, prune bool, now time.Time) (plan, error) {
 	if err := m.Check(); err != nil {
-		return plan{}, err //nolint:wrapcheck // it names the fields
+		return plan{}, err
 	}
 	p := &planner{
 		have: have, manifest: m, prune: prune, now: now, names: map[string]string{},
@@ -96,7 +96,7 @@ func planOf(have Present, m schemas.Manifest, prune bool, now time.Time) (plan, 
 		p.kind(kind)
 	}
 	if err := p.problems.Err(); err != nil {
-		return plan{}, err //nolint:wrapcheck // likewise
+		return plan{}, err
 	}
 	out := plan{steps: p.made, warnings: p.warnings()}
 	if prune {
@@ -282,7 +282,7 @@ func (p *planner) freeID(prefix string, r schemas.Resource) string {
 func (p *planner) spec(i int, r schemas.Resource) ([]byte, error) {
 	config, err := r.Decode()
 	if err != nil {
-		return nil, err //nolint:wrapcheck // it names the field
+		return nil, err
 	}
 	var spec any
 	switch c := config.(type) {
@@ -385,7 +385,7 @@ func (p *planner) check(out *plan) error {
 			return schemas.Errorf(schemas.Exhausted, "", "the account would have %d %ss: at most %d", n, sh.noun, sh.most)
 		}
 	}
-	return p.problems.Err() //nolint:wrapcheck // it names the fields
+	return p.problems.Err()
 }
 
 // spoiled finds the records outside the plan that fit together before and not after.

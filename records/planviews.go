@@ -30,7 +30,7 @@ func (p *planner) viewOf(s standing) view {
 func viewOfResource(r schemas.Resource) (view, error) {
 	config, err := r.Decode()
 	if err != nil {
-		return nil, err //nolint:wrapcheck // it names the field
+		return nil, err
 	}
 	if c, ok := config.(schemas.SandboxConfig); ok {
 		config = withDefaults(c)

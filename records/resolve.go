@@ -18,7 +18,7 @@ const DefaultName = "default"
 func resolve(t *tenant, a schemas.AccountID, r schemas.Request, now time.Time) (schemas.Call, error) {
 	r, err := r.Placed()
 	if err != nil {
-		return schemas.Call{}, err //nolint:wrapcheck // it names the field and the remedy
+		return schemas.Call{}, err
 	}
 	var (
 		s scene

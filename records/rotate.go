@@ -92,7 +92,7 @@ func (v vault) reseal(ctx context.Context, key string, r *Rotation) error {
 			return nil // deleted since
 		}
 		if err != nil {
-			return err //nolint:wrapcheck // the caller says which record
+			return err
 		}
 		if !p.Value.stale(v.ring.Current()) {
 			return nil

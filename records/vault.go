@@ -145,7 +145,7 @@ func (v vault) Create(ctx context.Context, key string, r record, ttl time.Durati
 	if err != nil {
 		return 0, err
 	}
-	return v.bucket.Create(ctx, key, s, ttl) //nolint:wrapcheck // the caller says which record
+	return v.bucket.Create(ctx, key, s, ttl)
 }
 
 // Update is [streams.Bucket.Update].
@@ -154,17 +154,17 @@ func (v vault) Update(ctx context.Context, key string, r record, revision uint64
 	if err != nil {
 		return 0, err
 	}
-	return v.bucket.Update(ctx, key, s, revision) //nolint:wrapcheck // the caller says which record
+	return v.bucket.Update(ctx, key, s, revision)
 }
 
 // DeleteRevision is [streams.Bucket.DeleteRevision].
 func (v vault) DeleteRevision(ctx context.Context, key string, revision uint64) error {
-	return v.bucket.DeleteRevision(ctx, key, revision) //nolint:wrapcheck // the caller says which record
+	return v.bucket.DeleteRevision(ctx, key, revision)
 }
 
 // Keys is [streams.Bucket.Keys].
 func (v vault) Keys(ctx context.Context, filters ...string) ([]string, error) {
-	return v.bucket.Keys(ctx, filters...) //nolint:wrapcheck // the caller says which record
+	return v.bucket.Keys(ctx, filters...)
 }
 
 // All is [streams.Bucket.All]. A record that does not open has its key and revision beside the error.

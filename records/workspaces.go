@@ -19,7 +19,7 @@ func workspaceOf(old schemas.Workspace, spec schemas.WorkspaceSpec) (schemas.Wor
 	if spec.Sandbox != nil {
 		w.Sandbox = *spec.Sandbox
 		if err := w.Sandbox.Validate(); err != nil {
-			return schemas.Workspace{}, err //nolint:wrapcheck // it names field and remedy
+			return schemas.Workspace{}, err
 		}
 	}
 	return w, nil

@@ -56,7 +56,7 @@ func (c SandboxChoice) MarshalJSON() ([]byte, error) {
 	if c.ID == "" {
 		return []byte("null"), nil
 	}
-	return json.Marshal(c.ID) //nolint:wrapcheck // a string
+	return json.Marshal(c.ID)
 }
 
 // UnmarshalJSON reads null or an id.

@@ -214,7 +214,7 @@ func exampleCall() Call {
 }
 
 // TestMembersAreBounded refuses documents whose many members, not whose bytes, would take long, wherever these are.
-func TestMembersAreBounded(t *testing.T) { //nolint:paralleltest // what is allocated is measured for the whole process
+func TestMembersAreBounded(t *testing.T) { // what is allocated is measured for the whole process
 	list := func(n int, one func(i int) string) string {
 		all := make([]string, 0, n)
 		for i := range n {

@@ -89,7 +89,7 @@ func (c NameChoice) MarshalJSON() ([]byte, error) {
 	if c.Name == "" {
 		return []byte("null"), nil
 	}
-	return json.Marshal(c.Name) //nolint:wrapcheck // a string
+	return json.Marshal(c.Name)
 }
 
 // UnmarshalJSON reads null or a name.

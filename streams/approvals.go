@@ -32,7 +32,7 @@ func OpenApprovals(b *Bus) *Bucket[schemas.Approval] {
 func FindApproval(ctx context.Context, b *Bus, a schemas.AccountID, id schemas.ApprovalID) (Pair[schemas.Approval], error) {
 	none := schemas.Errorf(schemas.NotFound, "", "there is no approval %q: answered ones are known for seven days", schemas.Quotable(string(id)))
 	if err := a.Validate(); err != nil {
-		return Pair[schemas.Approval]{}, err //nolint:wrapcheck // it names field and remedy
+		return Pair[schemas.Approval]{}, err
 	}
 	if id.Validate() != nil {
 		return Pair[schemas.Approval]{}, none

@@ -366,7 +366,7 @@ func (b *Bus) Ready(ctx context.Context) error {
 	if err != nil {
 		return coded(op, err)
 	}
-	if v := viewOf(info, b.Replicas()); !v.fits(workNew, min(v.limit/100, maxPayload)) { //nolint:mnd // one large message, or a hundredth
+	if v := viewOf(info, b.Replicas()); !v.fits(workNew, min(v.limit/100, maxPayload)) { // one large message, or a hundredth
 		return errFull(workNew)
 	}
 	if err := b.trouble.now(time.Now()); err != nil {

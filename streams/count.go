@@ -75,7 +75,7 @@ func (m *meter) count(ctx context.Context, a schemas.AccountID) error {
 func (b *Bus) countUsage(ctx context.Context, a schemas.AccountID) (usage, error) {
 	var u usage
 	if err := a.Validate(); err != nil {
-		return u, err //nolint:wrapcheck // it names field and remedy
+		return u, err
 	}
 	name := string(a)
 	type row struct {
@@ -216,7 +216,7 @@ func (b *Bus) eachHeader(ctx context.Context, stream string, filters []string, h
 // waited for. Codes: unavailable.
 func (b *Bus) Usage(ctx context.Context, a schemas.AccountID) (schemas.Usage, error) {
 	if err := a.Validate(); err != nil {
-		return schemas.Usage{}, err //nolint:wrapcheck // it names field and remedy
+		return schemas.Usage{}, err
 	}
 	b.meter.reread(ctx, a)
 	if _, counted, due := b.meter.used(a, usageCalls); due {

@@ -76,7 +76,7 @@ func Again(d schemas.Delivery, now time.Time) schemas.Delivery {
 
 func (r DeliveryReplay) subject() (string, error) {
 	if err := r.Account.Validate(); err != nil {
-		return "", err //nolint:wrapcheck // it names field and remedy
+		return "", err
 	}
 	if r.ID == "" {
 		return prefixDeliveries + schemas.WebhookChannel + "." + string(r.Account) + ".*", nil

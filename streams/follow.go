@@ -241,7 +241,7 @@ func persist[T any](ctx context.Context, b *Bus, do func() (T, error)) (T, error
 		}
 		b.log.Debug("the log is away: waiting", "error", err)
 		if !pause(ctx, wait) {
-			return v, ctx.Err() //nolint:wrapcheck // as the caller knows it
+			return v, ctx.Err()
 		}
 	}
 }
@@ -329,4 +329,4 @@ func (b *Bus) resolve(ctx context.Context, stream, subject string, after schemas
 	return p, nil
 }
 
-func parseUint(s string) (uint64, error) { return strconv.ParseUint(s, 10, 64) } //nolint:wrapcheck // its caller wraps
+func parseUint(s string) (uint64, error) { return strconv.ParseUint(s, 10, 64) }

@@ -136,7 +136,7 @@ func (s *Server) broken() error {
 	h := srv.Healthz(&server.HealthzOptions{Details: true})
 	for _, e := range h.Errors {
 		if e.Type == server.HealthzErrorJetStream || strings.Contains(e.Error, "write error") {
-			return errors.New(e.Error) //nolint:err113 // the server's own words
+			return errors.New(e.Error)
 		}
 	}
 	return nil

@@ -27,7 +27,7 @@ func GroupKey(a schemas.AccountID, group string) string { return string(a) + "."
 func FindJob(ctx context.Context, b *Bus, a schemas.AccountID, id schemas.JobID) (Pair[schemas.Job], error) {
 	none := schemas.Errorf(schemas.NotFound, "", "there is no job %q: settled jobs are known for seven days", schemas.Quotable(string(id)))
 	if err := a.Validate(); err != nil {
-		return Pair[schemas.Job]{}, err //nolint:wrapcheck // it names field and remedy
+		return Pair[schemas.Job]{}, err
 	}
 	if id.Validate() != nil {
 		return Pair[schemas.Job]{}, none

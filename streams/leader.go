@@ -68,7 +68,7 @@ func parseGot(data []byte) (stored, error) {
 // must not be taken for a loss. It is pure.
 func heard(cluster *jetstream.ClusterInfo, replicas int) bool {
 	const lately = 3 * time.Second      // they tell of themselves each second
-	if cluster == nil || replicas < 2 { //nolint:mnd // a single copy has nobody to hear of
+	if cluster == nil || replicas < 2 { // a single copy has nobody to hear of
 		return true
 	}
 	n := 1

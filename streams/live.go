@@ -97,7 +97,7 @@ func (f *coreFeed) next(ctx context.Context) (stored, uint64, error) {
 		select {
 		case <-ctx.Done():
 			idle.Stop()
-			return stored{}, 0, ctx.Err() //nolint:wrapcheck // as the caller knows it
+			return stored{}, 0, ctx.Err()
 		case <-idle.C:
 			return stored{}, 0, errBehind
 		case <-f.wake:
@@ -108,7 +108,7 @@ func (f *coreFeed) next(ctx context.Context) (stored, uint64, error) {
 			if err := f.settle(ctx); err != nil {
 				f.behind.Store(true)
 				if !pause(ctx, reconnectAfter) {
-					return stored{}, 0, ctx.Err() //nolint:wrapcheck // as above
+					return stored{}, 0, ctx.Err()
 				}
 				continue
 			}

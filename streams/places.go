@@ -54,7 +54,7 @@ func (p *places) take(ctx context.Context, a schemas.AccountID) error {
 		p.give()
 	default:
 	}
-	return ctx.Err() //nolint:wrapcheck // as the caller knows it
+	return ctx.Err()
 }
 
 // give gives a place back, to whoever has the next turn.

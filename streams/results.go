@@ -49,7 +49,7 @@ func AwaitCall(ctx context.Context, b *Bus, c schemas.Call) (*CallState, error) 
 	case state != nil && state.Result != nil:
 		return state, nil
 	case ctx.Err() != nil:
-		return state, ctx.Err() //nolint:wrapcheck // promised as it is
+		return state, ctx.Err()
 	}
 	return nil, err
 }
@@ -333,7 +333,7 @@ func (w *watch) hear(ctx context.Context, m stored, fresh []*awaited) error {
 	e, err := persist(ctx, b, func() (Entry[schemas.Event], error) { return Events.entry(ctx, b, "", m) })
 	switch {
 	case ctx.Err() != nil:
-		return ctx.Err() //nolint:wrapcheck // as the caller knows it
+		return ctx.Err()
 	case err != nil:
 		return nil // a message that is no event tells nothing
 	}
@@ -382,7 +382,7 @@ func (w *watch) concerned(m stored) (to []*awaited) {
 // ended prefers the context's own error.
 func ended(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return ctx.Err() //nolint:wrapcheck // promised as it is
+		return ctx.Err()
 	}
 	return err
 }

@@ -21,7 +21,7 @@ const (
 func (b *Bus) reconnectDelay(attempt int) time.Duration {
 	most := reconnectJitter
 	if b.options.Server == nil { // others come too
-		most = min(reconnectJitter<<min(max(attempt-1, 0), 3), reconnectSpread) //nolint:mnd // it has the whole spread then
+		most = min(reconnectJitter<<min(max(attempt-1, 0), 3), reconnectSpread) // it has the whole spread then
 	}
 	return reconnectAfter + rand.N(most)
 }

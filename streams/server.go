@@ -270,7 +270,7 @@ func storeLimit(asked, used, free int64) (most int64, lifted bool) {
 		most = free/4*3 + used/4*3
 	}
 	if most < used/goingUpTo*100 {
-		return used / ((newUpTo + goingUpTo) / 2) * 100, true //nolint:mnd // between the two: nothing new, and what was accepted goes on
+		return used / ((newUpTo + goingUpTo) / 2) * 100, true // between the two: nothing new, and what was accepted goes on
 	}
 	return most, false
 }
@@ -293,7 +293,7 @@ func (s *Server) checkPort(ctx context.Context) error {
 		return schemas.Wrap(schemas.Conflict, "start the embedded server",
 			"cannot listen on "+address+" for NATS: choose another port, or 0 for any", err)
 	}
-	return l.Close() //nolint:wrapcheck // cannot fail in a way that matters
+	return l.Close()
 }
 
 // URL is where NATS clients reach the server, without credentials: nats://host:port, or "" when it
@@ -314,7 +314,7 @@ func (s *Server) InProcessConn() (net.Conn, error) {
 	if srv == nil {
 		return nil, schemas.Errorf(schemas.Unavailable, "connect", "the embedded server is stopped")
 	}
-	return srv.InProcessConn() //nolint:wrapcheck // only the client library sees it
+	return srv.InProcessConn()
 }
 
 // Healthy returns an error when the server cannot do its work, such as after a failed write.
@@ -407,4 +407,4 @@ func (l *serverLog) Fatalf(format string, v ...any) {
 var _ server.Logger = (*serverLog)(nil)
 
 // tempDir is where a server in memory keeps the little that it writes all the same.
-func tempDir() (string, error) { return os.MkdirTemp("", "sandjet-memory-") } //nolint:wrapcheck // its caller wraps
+func tempDir() (string, error) { return os.MkdirTemp("", "sandjet-memory-") }

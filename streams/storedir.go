@@ -83,7 +83,7 @@ func (d *storeDir) take() error {
 
 func writeAt(f *os.File, s string) error {
 	_, err := f.WriteAt([]byte(s), 0)
-	return err //nolint:wrapcheck // its caller wraps
+	return err
 }
 
 // holder reads " by process N" from a lock file, or nothing.

@@ -127,44 +127,44 @@ func callPlace(_ *Bus, c schemas.Call) (string, error) {
 		return "", schemas.Invalidf("provider", "%q cannot be the name of a provider on the log", schemas.Quotable(c.Provider))
 	}
 	if err := c.Account.Validate(); err != nil {
-		return "", err //nolint:wrapcheck // it names field and remedy
+		return "", err
 	}
 	if err := c.ID.Validate(); err != nil {
-		return "", err //nolint:wrapcheck // it names field and remedy
+		return "", err
 	}
 	return callSubject(c.Provider, c.Account, c.ID), nil
 }
 
 func eventPlace(b *Bus, e schemas.Event) (string, error) {
 	if err := e.Account.Validate(); err != nil {
-		return "", err //nolint:wrapcheck // it names field and remedy
+		return "", err
 	}
 	if err := e.Conversation.Validate(); err != nil {
-		return "", err //nolint:wrapcheck // it names field and remedy
+		return "", err
 	}
 	return eventSubject(shardOf(e.Conversation, b.Shards()), e.Account, e.Conversation), nil
 }
 
 func cancelPlace(_ *Bus, c schemas.Cancel) (string, error) {
 	if err := c.Account.Validate(); err != nil {
-		return "", err //nolint:wrapcheck // it names field and remedy
+		return "", err
 	}
 	if err := c.Call.Validate(); err != nil {
-		return "", err //nolint:wrapcheck // it names field and remedy
+		return "", err
 	}
 	return cancelSubject(c.Account, c.Call), nil
 }
 
 func intakePlace(_ *Bus, r Raw) (string, error) {
 	if err := r.Account.Validate(); err != nil {
-		return "", err //nolint:wrapcheck // it names field and remedy
+		return "", err
 	}
 	return waitingSubject(r.Account), nil
 }
 
 func completionPlace(_ *Bus, c schemas.Completion) (string, error) {
 	if err := c.Validate(); err != nil {
-		return "", err //nolint:wrapcheck // it names field and remedy
+		return "", err
 	}
 	return completionSubject(c.Account, c.Job), nil
 }
@@ -189,7 +189,7 @@ func turnSubject(f schemas.FollowUp) string {
 
 func deliveryPlace(_ *Bus, d schemas.Delivery) (string, error) {
 	if err := d.Account.Validate(); err != nil {
-		return "", err //nolint:wrapcheck // it names field and remedy
+		return "", err
 	}
 	if !plain(string(d.ID)) || !plain(d.Channel) {
 		return "", schemas.Invalidf("id", "%q on channel %q cannot be a delivery", schemas.Quotable(string(d.ID)), schemas.Quotable(d.Channel))
@@ -202,7 +202,7 @@ func deliverySubject(d schemas.Delivery) string {
 }
 
 func decodeCompletion(_ string, _ Headers, data []byte) (schemas.Completion, error) {
-	return schemas.DecodeCompletion(data) //nolint:wrapcheck // it is coded
+	return schemas.DecodeCompletion(data)
 }
 
 func deadPlace(_ *Bus, d schemas.DeadLetter) (string, error) {
@@ -231,12 +231,12 @@ func decodeJSON[T any](_ string, _ Headers, data []byte) (T, error) {
 
 func decodeCall(_ string, _ Headers, data []byte) (schemas.Call, error) {
 	return schemas.DecodeCall(data)
-} //nolint:wrapcheck // it is coded
+}
 
 func decodeEvent(subject string, _ Headers, data []byte) (schemas.Event, error) {
 	e, err := schemas.DecodeEvent(data)
 	if err != nil {
-		return e, err //nolint:wrapcheck // it is coded
+		return e, err
 	}
 	if a := accountOf(subject); a != "" {
 		e.Account = a // the subject is proven, what stands in the message is not

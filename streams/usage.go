@@ -127,7 +127,7 @@ func (m *meter) account(a schemas.AccountID) *metered {
 func usageOf(subject string) (schemas.AccountID, usageClass) {
 	switch {
 	case strings.HasPrefix(subject, prefixDurable):
-		if t := strings.Split(strings.TrimPrefix(subject, prefixDurable), "."); len(t) == 3 { //nolint:mnd // account, id, writer
+		if t := strings.Split(strings.TrimPrefix(subject, prefixDurable), "."); len(t) == 3 { // account, id, writer
 			return schemas.AccountID(t[0]), usageDurable
 		}
 		return "", usageDurable
@@ -149,7 +149,7 @@ func (m *meter) wrote(subject string, n int64) {
 	e.since[class].Messages++
 	large := int64(usageLarge)
 	if q := m.bus.quota(a, class); q > 0 {
-		large = min(large, q/100) //nolint:mnd // a hundredth
+		large = min(large, q/100) // a hundredth
 	}
 	signal := m.wake
 	if e.since[class].Bytes >= large {

@@ -62,7 +62,7 @@ func newAuthenticator(users []User, tenants Tenants, limits TenantLimits) (*auth
 		}
 		if u.Account != "" {
 			if err := u.Account.Validate(); err != nil {
-				return nil, err //nolint:wrapcheck // it names field and remedy
+				return nil, err
 			}
 		}
 		a.users[u.Name] = u
@@ -185,26 +185,26 @@ func openWays(own, tenant *server.Account, a schemas.AccountID) error {
 	live, reply, inbox := prefixLive+string(a)+".>", prefixReply+string(a)+".>", prefixInbox+string(a)+".>"
 	for _, subject := range []string{intake, call, approvals} {
 		if err := own.AddServiceExport(subject, []*server.Account{tenant}); err != nil {
-			return err //nolint:wrapcheck // the caller wraps
+			return err
 		}
 	}
 	for _, subject := range []string{live, reply, inbox} {
 		if err := own.AddStreamExport(subject, []*server.Account{tenant}); err != nil {
-			return err //nolint:wrapcheck // the caller wraps
+			return err
 		}
 	}
 	// The account in the subject is put there by the server: a tenant cannot ask as another.
 	for from, to := range map[string]string{intake: intake, RPCSubject: call, call: call, RPCApprovals: approvals, approvals: approvals} {
 		if err := tenant.AddServiceImport(own, from, to); err != nil {
-			return err //nolint:wrapcheck // the caller wraps
+			return err
 		}
 	}
 	for _, subject := range []string{live, reply} {
 		if err := tenant.AddMappedStreamImport(own, subject, subject); err != nil {
-			return err //nolint:wrapcheck // the caller wraps
+			return err
 		}
 	}
-	return tenant.AddMappedStreamImport(own, inbox, "_INBOX.>") //nolint:wrapcheck // the caller wraps
+	return tenant.AddMappedStreamImport(own, inbox, "_INBOX.>")
 }
 
 var _ server.Authentication = (*authenticator)(nil)

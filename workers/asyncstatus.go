@@ -21,7 +21,7 @@ const logsPage = 64 << 10
 func (t *turn) prepareStatus() (o order, err error) {
 	o.input, err = schemas.DecodeAcceptedInput(t.call.Tool, t.call.Input)
 	o.command.Timeout = statusWithin
-	return o, err //nolint:wrapcheck // it names the field and the remedy
+	return o, err
 }
 
 // status carries out an async_status in this process. Any worker can: the record is on the log, and
@@ -92,7 +92,7 @@ func (t *turn) askJob(ctx context.Context, in schemas.AsyncStatusInput) (text st
 	}
 	reply, err := streams.ControlJob(ctx, t.Bus, cmd)
 	if err != nil {
-		return "", nil, err //nolint:wrapcheck // the code and the words are for the model
+		return "", nil, err
 	}
 	text, page := controlText(in, reply)
 	if in.Action == schemas.JobActionLogs {

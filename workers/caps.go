@@ -44,7 +44,7 @@ func (c *caps) take(ctx context.Context, call schemas.Call) error {
 		c.mu.Unlock()
 		return nil
 	case schemas.CodeOf(err) == schemas.Exhausted:
-		return err //nolint:wrapcheck // the code and the words are the limiter's
+		return err
 	}
 	c.tellAway(ctx, err)
 	return schemas.Wrap(schemas.Unavailable, "caps", "the limiter is away: the call waits for it", err)

@@ -70,7 +70,7 @@ func (c *Closer) expire(ctx context.Context, call schemas.Call) (bool, error) {
 	now := c.Bus.Certainty()
 	state, err := streams.ReadCallState(ctx, c.Bus, call)
 	if err != nil {
-		return false, err //nolint:wrapcheck // it says what and where
+		return false, err
 	}
 	if state.Result != nil {
 		err := neverLaunched(ctx, c.Bus, call, state.Result.Text)

@@ -75,7 +75,7 @@ func (c *Closer) endOne(ctx context.Context, s settlement) (bool, error) {
 		return true, nil
 	}
 	if err != nil {
-		return false, err //nolint:wrapcheck // it says what and where
+		return false, err
 	}
 	if !concerns(s.at, call.Accepted) { // the id is another call's by now
 		return true, nil
@@ -84,7 +84,7 @@ func (c *Closer) endOne(ctx context.Context, s settlement) (bool, error) {
 	state, err := streams.ReadCallState(ctx, c.Bus, call)
 	switch {
 	case err != nil:
-		return false, err //nolint:wrapcheck // it says what and where
+		return false, err
 	case state.Result != nil:
 		return true, nil
 	case len(state.Started) > 0: // its worker's, or whoever finds that dead
@@ -101,10 +101,10 @@ func (c *Closer) endOne(ctx context.Context, s settlement) (bool, error) {
 func (c *Closer) served(ctx context.Context, provider string) (bool, error) {
 	queue, err := c.Bus.QueueStats(ctx, provider)
 	if err != nil || queue.Pulls > 0 {
-		return queue.Pulls > 0, err //nolint:wrapcheck // it says what and where
+		return queue.Pulls > 0, err
 	}
 	if queue.AckPending == 0 { // nobody has a call of it in hand, and nobody asks for one
 		return false, nil
 	}
-	return streams.LivingWorker(ctx, c.Bus, provider) //nolint:wrapcheck // it says what and where
+	return streams.LivingWorker(ctx, c.Bus, provider)
 }

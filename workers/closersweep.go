@@ -43,7 +43,7 @@ func (c *Closer) sweep(ctx context.Context) {
 func (c *Closer) names(ctx context.Context) ([]string, error) {
 	served, err := c.Bus.QueueNames(ctx)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // it says what and where
+		return nil, err
 	}
 	names := append(served, c.Providers...)
 	slices.Sort(names)
@@ -67,14 +67,14 @@ func (c *Closer) sweepQueue(ctx context.Context, provider string, w *waiting) er
 	queue, err := c.Bus.QueueStats(ctx, provider)
 	if err != nil || queue.Pulls > 0 || queue.Pending == 0 && queue.AckPending == 0 {
 		*w = waiting{}
-		return err //nolint:wrapcheck // it says what and where
+		return err
 	}
 	if w.calls == nil {
 		w.calls = map[uint64]waitingCall{}
 	}
 	for p, err := range streams.CallsBetween(ctx, c.Bus, provider, max(w.read, queue.Floor.Seq+1), 1<<62) {
 		if err != nil {
-			return err //nolint:wrapcheck // it says what and where
+			return err
 		}
 		w.calls[p.Seq] = waitingCall{p.Call.Account, p.Call.ID, p.Call.Deadline.Add(overdue)}
 		w.read = p.Seq + 1
@@ -112,7 +112,7 @@ func (c *Closer) sweepQueue(ctx context.Context, provider string, w *waiting) er
 func (c *Closer) forget(ctx context.Context, names []string, slack time.Duration) error {
 	first, before, err := streams.OldCalls(ctx, c.Bus, slack)
 	if err != nil || before == 0 {
-		return err //nolint:wrapcheck // it says what and where
+		return err
 	}
 	ended := 0
 	for _, p := range append(slices.Clone(names), streams.ParkedCalls) {
@@ -120,13 +120,13 @@ func (c *Closer) forget(ctx context.Context, names []string, slack time.Duration
 		if p != streams.ParkedCalls {
 			queue, err := c.Bus.QueueStats(ctx, p)
 			if err != nil {
-				return err //nolint:wrapcheck // it says what and where
+				return err
 			}
 			from = max(first, queue.Floor.Seq+1)
 		}
 		for old, err := range streams.CallsBetween(ctx, c.Bus, p, from, before) {
 			if err != nil {
-				return err //nolint:wrapcheck // it says what and where
+				return err
 			}
 			done, fresh, err := c.endOld(ctx, old.Call, p == streams.ParkedCalls)
 			if err != nil {
@@ -148,7 +148,7 @@ func (c *Closer) forget(ctx context.Context, names []string, slack time.Duration
 	if before <= first {
 		return nil
 	}
-	return streams.ForgetCalls(ctx, c.Bus, before) //nolint:wrapcheck // it says what and where
+	return streams.ForgetCalls(ctx, c.Bus, before)
 }
 
 // endOld gives a call that is a day old its end, if it has none, and reports whether it has one now and
@@ -159,11 +159,11 @@ func (c *Closer) endOld(ctx context.Context, call schemas.Call, isParked bool) (
 		if errors.Is(err, schemas.ErrNotFound) {
 			return true, false, nil
 		}
-		return err == nil && p.Value.Done, false, err //nolint:wrapcheck // it says what and where
+		return err == nil && p.Value.Done, false, err
 	}
 	state, err := streams.ReadCallState(ctx, c.Bus, call)
 	if err != nil || state.Result != nil {
-		return err == nil, false, err //nolint:wrapcheck // it says what and where
+		return err == nil, false, err
 	}
 	if c.Bus.Now().Sub(call.Deadline) <= overdue {
 		return false, false, nil

@@ -105,7 +105,7 @@ func (t *turn) hook(ctx context.Context, cmd providers.Command) (r providers.Res
 			err = schemas.Errorf(schemas.Internal, "hook", "the provider broke the worker's code: %v", p)
 		}
 	}()
-	return t.Provider.Run(ctx, cmd) //nolint:wrapcheck // the caller says which script
+	return t.Provider.Run(ctx, cmd)
 }
 
 // stoppedHook is the error of a call whose preparation was ended from outside. The call goes back to the

@@ -119,7 +119,7 @@ func tellStarted(ctx context.Context, b *streams.Bus, j schemas.Job) error {
 	for wait := 50 * time.Millisecond; ; wait *= 2 {
 		_, err := streams.StoreOnce(ctx, b, event, absent)
 		if err == nil || !schemas.CodeOf(err).Retryable() || wait > time.Second || !sleep(ctx, wait) {
-			return err //nolint:wrapcheck // the topic says what and where
+			return err
 		}
 	}
 }

@@ -280,7 +280,7 @@ func (t *turn) startOnce(ctx context.Context, l *launch, callback *providers.Cal
 		}
 	}()
 	ref, err = l.starter.StartJob(ctx, t.call.Job, l.command, providers.JobOptions{Notify: t.notify(ctx, l), Callback: callback})
-	return ref, err //nolint:wrapcheck // the provider's words
+	return ref, err
 }
 
 // callback makes the job's token, of which the record keeps a hash only.

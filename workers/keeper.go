@@ -449,7 +449,7 @@ func (k *keeper) control(ctx context.Context, data []byte) ([]byte, error) {
 	}
 	p, err := streams.FindJob(ctx, k.Bus, cmd.Account, cmd.Job)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // the code and the words are for the one who asks
+		return nil, err
 	}
 	switch {
 	case p.Value.Worker != k.me():
@@ -461,7 +461,7 @@ func (k *keeper) control(ctx context.Context, data []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return json.Marshal(reply) //nolint:wrapcheck // a type of ours that always encodes
+	return json.Marshal(reply)
 }
 
 func (k *keeper) carryOut(ctx context.Context, j schemas.Job, cmd schemas.JobCommand) (r schemas.JobReply, err error) {
@@ -474,24 +474,24 @@ func (k *keeper) carryOut(ctx context.Context, j schemas.Job, cmd schemas.JobCom
 	switch cmd.Action {
 	case schemas.JobActionStatus:
 		s, err := k.controller.JobStatus(ctx, j.Ref)
-		return schemas.JobReply{Running: s.Running, Size: max(s.LogBytes, s.End.LogBytes), Ended: err == nil && !s.Running}, err //nolint:wrapcheck // the provider's words
+		return schemas.JobReply{Running: s.Running, Size: max(s.LogBytes, s.End.LogBytes), Ended: err == nil && !s.Running}, err
 	case schemas.JobActionLogs:
 		limit := cmd.Limit
 		if limit <= 0 || limit > schemas.MaxJobLogPage {
 			limit = schemas.MaxJobLogPage
 		}
 		l, err := k.controller.JobLogs(ctx, j.Ref, max(cmd.Offset, -1), limit)
-		return schemas.JobReply{Running: !l.Ended, Data: l.Data, Offset: l.Offset, Size: l.Size, Ended: l.Ended}, err //nolint:wrapcheck // the provider's words
+		return schemas.JobReply{Running: !l.Ended, Data: l.Data, Offset: l.Offset, Size: l.Size, Ended: l.Ended}, err
 	case schemas.JobActionStop:
 		return schemas.JobReply{Ended: true}, k.stop(ctx, j, cmd.Reason)
 	case schemas.JobActionStdin:
 		n, err := k.controller.WriteJob(ctx, j.Ref, cmd.Data, cmd.EOF)
-		return schemas.JobReply{Running: true, Written: n}, err //nolint:wrapcheck // the provider's words
+		return schemas.JobReply{Running: true, Written: n}, err
 	case schemas.JobActionSignal:
 		if !slices.Contains(schemas.JobSignals(), cmd.Signal) {
 			return r, schemas.Invalidf("signal", "%q is unknown", schemas.Quotable(cmd.Signal))
 		}
-		return schemas.JobReply{Running: true}, k.controller.SignalJob(ctx, j.Ref, cmd.Signal) //nolint:wrapcheck // the provider's words
+		return schemas.JobReply{Running: true}, k.controller.SignalJob(ctx, j.Ref, cmd.Signal)
 	}
 	return r, schemas.Invalidf("action", "%q is unknown", schemas.Quotable(string(cmd.Action)))
 }
@@ -507,7 +507,7 @@ func (k *keeper) stop(ctx context.Context, j schemas.Job, reason string) error {
 	}
 	k.mu.Unlock()
 	if err := k.controller.StopJob(ctx, j.Ref, stopGrace); err != nil {
-		return err //nolint:wrapcheck // the provider's words
+		return err
 	}
 	look, status := k.look(ctx, j)
 	if look != lookEnded {

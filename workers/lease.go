@@ -69,7 +69,7 @@ func (l *lease) renew(ctx context.Context) error {
 		return err
 	}
 	if _, err := l.bucket.Put(ctx, l.sign.Worker, l.sign); err != nil {
-		return err //nolint:wrapcheck // the bucket says what and where
+		return err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -101,12 +101,12 @@ func (o *owners) settle(ctx context.Context, key string) (owned, error) {
 		return owned{worker: me.Worker, rev: rev, seen: now}, nil
 	}
 	if !errors.Is(err, schemas.ErrConflict) {
-		return owned{}, err //nolint:wrapcheck // the bucket says what and where
+		return owned{}, err
 	}
 	now = clock.Now()
 	p, err := o.bucket.Get(ctx, o.prefix+key)
 	if err != nil {
-		return owned{}, err //nolint:wrapcheck // gone again, or the log is away: the call comes again
+		return owned{}, err
 	}
 	if p.Value.Worker == me.Worker {
 		return owned{worker: me.Worker, rev: p.Revision, seen: now}, nil
@@ -120,7 +120,7 @@ func (o *owners) settle(ctx context.Context, key string) (owned, error) {
 	}
 	rev, err = o.bucket.Update(ctx, o.prefix+key, me, p.Revision)
 	if err != nil {
-		return owned{}, err //nolint:wrapcheck // somebody was faster: the call comes again
+		return owned{}, err
 	}
 	return owned{worker: me.Worker, rev: rev, seen: now}, nil
 }

@@ -189,7 +189,7 @@ func (b *boxes) recordsOf(ctx context.Context, row boxRow) (s schemas.Sandbox, g
 	if errors.Is(err, schemas.ErrNotFound) {
 		return s, true, nil
 	}
-	return s, false, err //nolint:wrapcheck // it is looked at and dropped
+	return s, false, err
 }
 
 // end ends a box: first it is noted that nothing may enter, then it is released. It may be called again

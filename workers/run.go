@@ -108,7 +108,7 @@ func (t *turn) compile(ctx context.Context) (o order, err error) {
 		return o, &schemas.Error{Code: schemas.Denied, Message: c.Refused}
 	}
 	if o.input, err = schemas.DecodeAcceptedInput(c.Tool, c.Input); err != nil {
-		return o, err //nolint:wrapcheck // it names the field and the remedy
+		return o, err
 	}
 	if o.sandbox, err = t.sandbox(ctx); err != nil {
 		return o, fmt.Errorf("sandbox of the call: %w", err)
@@ -337,7 +337,7 @@ func (t *turn) persist(ctx context.Context, o order) (providers.Result, error) {
 		r, err := t.Provider.Run(ctx, o.command)
 		code := schemas.CodeOf(err)
 		if err == nil || r.Started || ctx.Err() != nil || time.Now().Add(wait).After(until) {
-			return r, err //nolint:wrapcheck // the provider's words
+			return r, err
 		}
 		switch {
 		case code == schemas.NotFound && o.keep != "":
@@ -345,7 +345,7 @@ func (t *turn) persist(ctx context.Context, o order) (providers.Result, error) {
 				return r, err
 			}
 		case !code.Retryable():
-			return r, err //nolint:wrapcheck // the provider's words
+			return r, err
 		}
 		select {
 		case <-ctx.Done():
@@ -364,7 +364,7 @@ func (t *turn) sandbox(ctx context.Context) (schemas.Sandbox, error) {
 	}
 	s, err := t.Specs.Sandbox(ctx, c.Account, c.Sandbox)
 	s.Persistent = s.Persistent && c.Workspace != ""
-	return s, err //nolint:wrapcheck // the caller says what of
+	return s, err
 }
 
 // command is the run of an order, in a box kept to the sandbox's rules.
@@ -425,7 +425,7 @@ func (t *turn) live() *live {
 		event := schemas.NewEvent(t.call, schemas.CallOutput, schemas.OutputID(t.call.Account, t.call.ID, d.Attempt, n), t.Bus.Now(), d)
 		f, err := streams.Events.PublishAsync(context.Background(), t.Bus, event)
 		if err != nil {
-			return nil, err //nolint:wrapcheck // the topic says what and where
+			return nil, err
 		}
 		return f.Wait, nil
 	}}

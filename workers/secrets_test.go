@@ -99,7 +99,7 @@ type sharedBuffer struct {
 func (s *sharedBuffer) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.b.Write(p) //nolint:wrapcheck // it never fails
+	return s.b.Write(p)
 }
 
 func (s *sharedBuffer) String() string {

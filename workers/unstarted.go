@@ -22,7 +22,7 @@ func storeResult(ctx context.Context, b *streams.Bus, c schemas.Call, r schemas.
 		fence = schemas.StartedID(c.Account, c.ID, 1)
 	}
 	stored, err := streams.StoreFenced(ctx, b, schemas.NewEvent(c, schemas.CallFinished, id, r.Finished, r), fence, first...)
-	return err == nil && !stored.Duplicate, err //nolint:wrapcheck // the topic says what and where
+	return err == nil && !stored.Duplicate, err
 }
 
 // unstarted settles the job of a call whose result was written and which certainly started nothing,

@@ -412,7 +412,7 @@ func TestAProviderThatStaysAwayFailsTheCall(t *testing.T) {
 	for name, err := range map[string]error{
 		"exhausted":   schemas.Errorf(schemas.Exhausted, "run", "no room"),
 		"unsupported": schemas.Errorf(schemas.Unsupported, "run", "not here"),
-		"unknown":     errors.New("secret path"), //nolint:err113 // an error of nobody
+		"unknown":     errors.New("secret path"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {

@@ -184,7 +184,7 @@ type accountsRemoveCommand struct {
 // Run removes an account.
 func (c *accountsRemoveCommand) Run(ctx context.Context, t terminal) error {
 	if err := schemas.AccountID(c.ID).Validate(); err != nil {
-		return err //nolint:wrapcheck // it is for the user as it is
+		return err
 	}
 	cl, err := c.dial(ctx, t)
 	if err != nil {

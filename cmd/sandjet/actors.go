@@ -61,7 +61,7 @@ func ended(ctx context.Context, a actor, err error) error {
 	case told && (err == nil || errors.Is(err, context.Canceled)):
 		return nil
 	case err == nil:
-		return fmt.Errorf("%s ended by itself", a.name) //nolint:err113 // for people
+		return fmt.Errorf("%s ended by itself", a.name)
 	}
 	return fmt.Errorf("%s: %w", a.name, err)
 }

@@ -195,7 +195,7 @@ func agentKind() kind[schemas.AgentDocument] {
 func agentTools(e schemas.Exposure, format string, d schemas.Dialect) (any, error) {
 	list, err := tools.Exposed(d, e)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // it says which
+		return nil, err
 	}
-	return tools.Write(tools.Format(format), list) //nolint:wrapcheck // it names the field
+	return tools.Write(tools.Format(format), list)
 }

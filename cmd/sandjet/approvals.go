@@ -46,7 +46,7 @@ type approvalTarget struct {
 func (a *approvalTarget) dial(ctx context.Context, t terminal) (*client.Client, schemas.ApprovalID, error) {
 	id := schemas.ApprovalID(a.ID)
 	if err := id.Validate(); err != nil {
-		return nil, "", err //nolint:wrapcheck // it is for the user as it is
+		return nil, "", err
 	}
 	cl, err := a.gatewayTarget.dial(ctx, t)
 	return cl, id, err
@@ -70,7 +70,7 @@ func (c *approvalsListCommand) Run(ctx context.Context, t terminal) error {
 	if c.State != "" {
 		var err error
 		if q.State, err = schemas.ParseApprovalState(c.State); err != nil {
-			return err //nolint:wrapcheck // it is for the user as it is
+			return err
 		}
 	}
 	cl, err := c.dial(ctx, t)

@@ -108,7 +108,7 @@ func (c *benchCommand) Run(ctx context.Context, t terminal) error {
 // Validate is called by kong once everything is parsed.
 func (c *benchCommand) Validate() error {
 	if c.Calls < 10 || c.Backlog < 10 || c.Clients < 10 || c.Among < 10 || c.Rounds < 1 || c.Workers < 1 || c.Live <= 0 {
-		return fmt.Errorf("--calls, --backlog, --clients and --among must be at least 10, --rounds and --workers at least 1, and --live more than nothing") //nolint:err113 // for people
+		return fmt.Errorf("--calls, --backlog, --clients and --among must be at least 10, --rounds and --workers at least 1, and --live more than nothing")
 	}
 	return nil
 }

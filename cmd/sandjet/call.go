@@ -78,7 +78,7 @@ func (p *patient) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err == nil {
 		p.answered(resp, time.Now())
 	}
-	return resp, err //nolint:wrapcheck // as a transport must
+	return resp, err
 }
 
 // answered looks at an answer: whether it says that the gateway cannot do its work now, and since when.
@@ -228,5 +228,5 @@ func (c *callCommand) group() (*schemas.GroupRef, error) {
 		return nil, schemas.Invalidf("group", "is for background jobs: add --background")
 	}
 	g := &schemas.GroupRef{ID: c.Group, Size: c.GroupSize}
-	return g, g.Validate() //nolint:wrapcheck // it is for the user as it is
+	return g, g.Validate()
 }

@@ -55,7 +55,7 @@ func (c *callRun) do(ctx context.Context) (schemas.Result, error) {
 			_ = c.askForEnd(on) // it may have arrived
 			return schemas.Result{}, cancelledBefore()
 		}
-		return schemas.Result{}, err //nolint:wrapcheck // it is for the user as it is
+		return schemas.Result{}, err
 	}
 	if wanted && c.request.Conversation == "" && state.Result == nil { // a new one, or that of a call made before
 		attach(state.Conversation, schemas.Cursor{})
@@ -82,7 +82,7 @@ func (c *callRun) do(ctx context.Context) (schemas.Result, error) {
 }
 
 func cancelledBefore() error {
-	return &exitError{code: exitCancelled, err: errors.New("stopped before the call was accepted")} //nolint:err113 // for people
+	return &exitError{code: exitCancelled, err: errors.New("stopped before the call was accepted")}
 }
 
 // wait returns the result, from whichever comes first: the stream of events or the answer to asking.

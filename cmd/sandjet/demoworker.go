@@ -58,13 +58,13 @@ func (d *demo) startWorker(ctx context.Context) (*workerProcess, error) {
 	select {
 	case err = <-up:
 	case <-time.After(patience):
-		err = errors.New("it was not up in time") //nolint:err113 // for people
+		err = errors.New("it was not up in time")
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
 	if err != nil {
 		w.kill()
-		return nil, fmt.Errorf("the worker did not start: %s", strings.TrimPrefix(said.last(), "sandjet: ")) //nolint:err113 // for people
+		return nil, fmt.Errorf("the worker did not start: %s", strings.TrimPrefix(said.last(), "sandjet: "))
 	}
 	return w, nil
 }

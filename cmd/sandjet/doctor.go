@@ -83,7 +83,7 @@ func (c *doctorCommand) Run(ctx context.Context, t terminal) error {
 		}
 	}
 	if bad > 0 {
-		return &exitError{code: exitFailure, err: fmt.Errorf("%d thing(s) would keep \"sandjet up\" from working", bad)} //nolint:err113 // for people
+		return &exitError{code: exitFailure, err: fmt.Errorf("%d thing(s) would keep \"sandjet up\" from working", bad)}
 	}
 	return nil
 }

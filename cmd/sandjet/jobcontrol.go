@@ -134,7 +134,7 @@ func writeJob(ctx context.Context, w jobWriter, id schemas.JobID, r io.Reader, e
 		}
 		if eof {
 			_, err := w.WriteJob(ctx, id, nil, true)
-			return total, err //nolint:wrapcheck // it is for the user as it is
+			return total, err
 		}
 		return total, nil
 	}

@@ -64,7 +64,7 @@ type jobTarget struct {
 func (j *jobTarget) dial(ctx context.Context, t terminal) (*client.Client, schemas.JobID, error) {
 	id := schemas.JobID(j.ID)
 	if err := id.Validate(); err != nil {
-		return nil, "", err //nolint:wrapcheck // it is for the user as it is
+		return nil, "", err
 	}
 	cl, err := j.gatewayTarget.dial(ctx, t)
 	return cl, id, err
@@ -328,7 +328,7 @@ func waitJob(ctx context.Context, cl *client.Client, id schemas.JobID) (schemas.
 	for wait := first; ; wait = min(2*wait, most) {
 		j, err := cl.Job(ctx, id)
 		if err != nil {
-			return j, err //nolint:wrapcheck // it is for the user as it is
+			return j, err
 		}
 		if j.Completion != nil {
 			return j, nil
@@ -388,7 +388,7 @@ func unlessLeft(ctx context.Context, err error) error {
 func pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():
-		return ctx.Err() //nolint:wrapcheck // it is the caller's own
+		return ctx.Err()
 	case <-time.After(d):
 		return nil
 	}

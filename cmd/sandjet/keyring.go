@@ -52,7 +52,7 @@ func (f secretsFlags) known(ctx context.Context, dir dataDir) (*seal.Ring, error
 // load reads a ring, whose wrapped keys their services open: once, here.
 func (f secretsFlags) load(ctx context.Context, text []byte) (*seal.Ring, error) {
 	r, err := seal.Load(ctx, text, map[string]seal.Unwrapper{awskms.Name: awskms.Service{Endpoint: f.KMSEndpoint}})
-	return r, err //nolint:wrapcheck // the callers say where it was read
+	return r, err
 }
 
 // readRing reads a file of keys. Codes: invalid, denied, and those of a key service.
@@ -74,16 +74,16 @@ func readKeys(path string, most int64) ([]byte, error) {
 	const othersOrGroupWrite = 0o027
 	file, err := os.Open(path) // the operator's own file
 	if err != nil {
-		return nil, err //nolint:wrapcheck // it names the file
+		return nil, err
 	}
 	defer file.Close() //nolint:errcheck // only read
 	info, err := file.Stat()
 	if err != nil {
-		return nil, err //nolint:wrapcheck // it names the file
+		return nil, err
 	}
 	if m := info.Mode(); !m.IsRegular() || m.Perm()&othersOrGroupWrite != 0 {
 		return nil, schemas.Errorf(schemas.Denied, "",
 			"%s has the mode %s, so that other users reach it: chmod 600 it, and change the keys if anybody may have read them", path, m)
 	}
-	return io.ReadAll(io.LimitReader(file, most)) //nolint:wrapcheck // it names the file
+	return io.ReadAll(io.LimitReader(file, most))
 }

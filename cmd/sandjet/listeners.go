@@ -77,7 +77,7 @@ func (a address) free(ctx context.Context, flag string) error {
 	if err != nil {
 		return err
 	}
-	return l.Close() //nolint:wrapcheck // closing what was opened a moment ago
+	return l.Close()
 }
 
 // reach is the address by which a client on this host reaches a listener.

@@ -59,7 +59,7 @@ func interruptible(parent context.Context) (ctx context.Context, stop func()) {
 		select {
 		case s := <-told:
 			signal.Stop(told)
-			end(fmt.Errorf("%s signal received", s)) //nolint:err113 // for people
+			end(fmt.Errorf("%s signal received", s))
 		case <-ctx.Done():
 			signal.Stop(told)
 		}

@@ -147,7 +147,7 @@ func (p places) merge(merged map[string]any, list []any, part map[string]any, at
 	for _, name := range []string{"version", "project"} {
 		value, given := part[name]
 		if before, twice := merged[name]; given && twice && !reflect.DeepEqual(before, value) {
-			return nil, fmt.Errorf("%s is %v here and %v at %s: files that are applied together are of one", name, value, before, p[name]) //nolint:err113 // the caller codes it
+			return nil, fmt.Errorf("%s is %v here and %v at %s: files that are applied together are of one", name, value, before, p[name])
 		} else if given && !twice {
 			merged[name], p[name] = value, at[name]
 		}
@@ -155,7 +155,7 @@ func (p places) merge(merged map[string]any, list []any, part map[string]any, at
 	}
 	resources, ok := part["resources"].([]any)
 	if given := part["resources"]; given != nil && !ok {
-		return nil, errors.New("resources must be a list") //nolint:err113 // likewise
+		return nil, errors.New("resources must be a list")
 	}
 	for i := range resources {
 		from, to := schemas.ResourcePath(i), schemas.ResourcePath(len(list)+i)
@@ -176,7 +176,7 @@ func (p places) merge(merged map[string]any, list []any, part map[string]any, at
 func documentOf(body ast.Node) (map[string]any, error) {
 	var v map[string]any
 	if err := yaml.NodeToValue(body, &v, yaml.Strict()); err != nil {
-		return nil, errors.New(oneLine(err)) //nolint:err113 // the caller codes it
+		return nil, errors.New(oneLine(err))
 	}
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -186,7 +186,7 @@ func documentOf(body ast.Node) (map[string]any, error) {
 	d.UseNumber()
 	v = nil
 	if err := d.Decode(&v); err != nil || v == nil {
-		return nil, errors.New("it is no manifest, which is a mapping with version, project and resources") //nolint:err113 // likewise
+		return nil, errors.New("it is no manifest, which is a mapping with version, project and resources")
 	}
 	return v, nil
 }

@@ -54,7 +54,7 @@ type memoryRemoveCommand struct {
 // Run lets an answer not count any more.
 func (c *memoryRemoveCommand) Run(ctx context.Context, t terminal) error {
 	if err := schemas.ValidateRemembered(c.ID); err != nil {
-		return err //nolint:wrapcheck // it is for the user as it is
+		return err
 	}
 	cl, err := c.dial(ctx, t)
 	if err != nil {

@@ -124,5 +124,5 @@ func (n *node) readTenants(ctx context.Context, ring *seal.Ring) error {
 		return fmt.Errorf("records: %w", err)
 	}
 	n.followKeys(store)
-	return store.Run(ctx) //nolint:wrapcheck // it ends with ctx
+	return store.Run(ctx)
 }

@@ -49,11 +49,11 @@ func TestAServerAloneKnowsTheAccountsOfItsLog(t *testing.T) {
 	dial := func(user schemas.AccountID, password string) error {
 		nc, err := nats.Connect(server.server.URL(), nats.UserInfo(string(user), password), nats.Timeout(time.Minute))
 		if err != nil {
-			return err //nolint:wrapcheck // it is compared
+			return err
 		}
 		defer nc.Close()
 		_, err = nc.Request("sandjet.calls.auto."+string(user), []byte(`{}`), time.Minute)
-		return err //nolint:wrapcheck // it is compared
+		return err
 	}
 	until := func(what string, f func() bool) {
 		t.Helper()

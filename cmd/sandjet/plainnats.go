@@ -44,7 +44,7 @@ func publishPlain(ctx context.Context, address, subject string, body []byte) err
 		case strings.HasPrefix(line, "PONG"):
 			return nil
 		case strings.HasPrefix(line, "-ERR"):
-			return fmt.Errorf("publish by plain NATS: the server says %s", strings.TrimSpace(line)) //nolint:err113 // for people
+			return fmt.Errorf("publish by plain NATS: the server says %s", strings.TrimSpace(line))
 		}
 	}
 }

@@ -125,7 +125,7 @@ func (g *guarded) Write(b []byte) (int, error) {
 		text = text[size:]
 	}
 	if _, err := g.to.Write(out); err != nil {
-		return 0, err //nolint:wrapcheck // it is the same writer
+		return 0, err
 	}
 	return len(b), nil
 }

@@ -151,7 +151,7 @@ func (c *secretsGenerateCommand) Run(ctx context.Context, t terminal) error {
 	if c.NATSCallout {
 		text, err := streams.GenerateCalloutKeys()
 		if err != nil {
-			return err //nolint:wrapcheck // it is for the user as it is
+			return err
 		}
 		return say(t, "%s", bytes.TrimSpace(text))
 	}
@@ -160,7 +160,7 @@ func (c *secretsGenerateCommand) Run(ctx context.Context, t terminal) error {
 	if c.KMSKey != "" {
 		w, err := awskms.Service{Endpoint: c.KMSEndpoint}.Wrap(ctx, k.ID, c.KMSKey)
 		if err != nil {
-			return err //nolint:wrapcheck // it names the key and the remedy
+			return err
 		}
 		line = w.Line()
 	}

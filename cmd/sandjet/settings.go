@@ -144,11 +144,11 @@ func expand(v string, flag *kong.Flag, env func(string) (string, bool)) (string,
 	case isVariable && closed && variableName().MatchString(name):
 		text, ok := env(name)
 		if !ok {
-			return "", fmt.Errorf("needs the variable %s, which is not set", name) //nolint:err113 // shown, never compared
+			return "", fmt.Errorf("needs the variable %s, which is not set", name)
 		}
 		return text, nil
 	case flag.Tag.Has("secret") && v != "":
-		return "", errors.New("is secret: write ${NAME}, the name of a variable, not the value itself") //nolint:err113 // as above
+		return "", errors.New("is secret: write ${NAME}, the name of a variable, not the value itself")
 	}
 	return v, nil
 }

@@ -51,7 +51,7 @@ func (s *story) add(item client.Item, err error) {
 	case err != nil:
 		s.err = err
 	case item.Gap != nil:
-		s.err = fmt.Errorf("the stream has a hole: %s", item.Gap) //nolint:err113 // for people
+		s.err = fmt.Errorf("the stream has a hole: %s", item.Gap)
 	case !item.Live:
 		s.items = append(s.items, told{item, time.Now()})
 	}

@@ -45,7 +45,7 @@ func (c *tailCommand) AfterApply(root *cli) error {
 func (c *tailCommand) Run(ctx context.Context, t terminal) error {
 	conversation := schemas.ConversationID(c.Conversation)
 	if err := conversation.Validate(); err != nil {
-		return err //nolint:wrapcheck // it is for the user as it is
+		return err
 	}
 	cl, err := c.open(ctx, c.dir, t.err)
 	if err != nil {
@@ -56,7 +56,7 @@ func (c *tailCommand) Run(ctx context.Context, t terminal) error {
 		case err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()):
 			return nil // Ctrl-C is how one leaves
 		case err != nil:
-			return err //nolint:wrapcheck // as above
+			return err
 		case item.Live && !c.Follow:
 			return nil
 		case item.Live:
@@ -174,5 +174,5 @@ func short(s string) string {
 
 // indent puts further lines below the first.
 func indent(s string) string {
-	return strings.ReplaceAll(strings.TrimSuffix(s, "\n"), "\n", "\n"+strings.Repeat(" ", len("15:04:05.000  ")+32+10)) //nolint:mnd // the columns of printItem
+	return strings.ReplaceAll(strings.TrimSuffix(s, "\n"), "\n", "\n"+strings.Repeat(" ", len("15:04:05.000  ")+32+10)) // the columns of printItem
 }

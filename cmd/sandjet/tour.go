@@ -62,7 +62,7 @@ func (d *demo) call(ctx context.Context, r schemas.Request) (schemas.Result, err
 		}
 	}
 	if res.Status != schemas.Completed {
-		return res, fmt.Errorf("call %s is %s, not completed: %s", r.Tool, res.Status, res.Text) //nolint:err113 // for people
+		return res, fmt.Errorf("call %s is %s, not completed: %s", r.Tool, res.Status, res.Text)
 	}
 	d.quote(res.Text)
 	return res, nil

@@ -127,7 +127,7 @@ func (f gatewayFlags) identity(dir dataDir) (identity, error) {
 	switch {
 	case f.Account != "" && f.Key != "":
 		id := identity{Account: schemas.AccountID(f.Account), Key: f.Key}
-		return id, id.Account.Validate() //nolint:wrapcheck // it is for the user as it is
+		return id, id.Account.Validate()
 	case f.Account != "" || f.Key != "":
 		return identity{}, schemas.Invalidf("", "--account and --key belong together: give both or neither")
 	}

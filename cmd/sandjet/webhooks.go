@@ -52,7 +52,7 @@ func (c *webhooksAddCommand) Run(ctx context.Context, t terminal) error {
 	}
 	asked := schemas.Endpoint{URL: spec.URL, Events: spec.Events, Concurrency: spec.Concurrency, Description: spec.Description}
 	if err := asked.Validate(); err != nil { // before anything is dialled
-		return err //nolint:wrapcheck // it is for the user as it is
+		return err
 	}
 	cl, err := c.dial(ctx, t)
 	if err != nil {
@@ -135,7 +135,7 @@ type webhookTarget struct {
 func (w *webhookTarget) dial(ctx context.Context, t terminal) (*client.Client, schemas.EndpointID, error) {
 	id := schemas.EndpointID(w.ID)
 	if err := id.Validate(); err != nil {
-		return nil, "", err //nolint:wrapcheck // it is for the user as it is
+		return nil, "", err
 	}
 	cl, err := w.gatewayTarget.dial(ctx, t)
 	return cl, id, err

@@ -35,7 +35,7 @@ func (c *counts) take(ctx context.Context, log streams.Durable, a schemas.Accoun
 	if !ok || now.After(have.until) {
 		n, err := log.Count(ctx, a)
 		if err != nil {
-			return err //nolint:wrapcheck // it is coded already
+			return err
 		}
 		have = counted{n, now.Add(countFor)}
 	}

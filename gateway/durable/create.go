@@ -94,7 +94,7 @@ func (s *store) begin(ctx context.Context, f *found, st state, data []byte) (end
 	if errors.Is(err, schemas.ErrConflict) {
 		return end{}, errors.Join(errTaken, s.log.Drop(ctx, f.Account, f.ID))
 	}
-	return end{seq, st}, err //nolint:wrapcheck // it is coded already
+	return end{seq, st}, err
 }
 
 // fork fills in what f takes over from the stream that it is made from, and holds that stream's data.

@@ -121,11 +121,11 @@ func (o *eventWriter) page(p page) error {
 func (o *eventWriter) write(b []byte) error {
 	_ = o.rc.SetWriteDeadline(time.Now().Add(o.stall)) // a writer without deadlines, as in tests, is fine
 	if _, err := o.w.Write(b); err != nil {
-		return err //nolint:wrapcheck // the reader has gone, whatever it says
+		return err
 	}
 	err := o.rc.Flush()
 	_ = o.rc.SetWriteDeadline(time.Time{}) // on HTTP/2 it would end a stream that is idle
-	return err                             //nolint:wrapcheck // as above
+	return err
 }
 
 // appendEvent writes one event to b, without the blank after the colon that is common elsewhere: the

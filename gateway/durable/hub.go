@@ -65,7 +65,7 @@ func (h *hub) join(ctx context.Context, f found) (*topic, error) {
 	case <-t.ready:
 	case <-ctx.Done():
 		h.leave(f, t)
-		return nil, ctx.Err() //nolint:wrapcheck // as the caller knows it
+		return nil, ctx.Err()
 	}
 	if t.err != nil {
 		h.leave(f, t)
@@ -132,6 +132,6 @@ func (t *topic) read(ctx context.Context, s *store, f found, after uint64) (page
 	case <-fl.done:
 		return fl.page, fl.err
 	case <-ctx.Done():
-		return page{}, ctx.Err() //nolint:wrapcheck // as the caller knows it
+		return page{}, ctx.Err()
 	}
 }

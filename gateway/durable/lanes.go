@@ -52,7 +52,7 @@ func (l *lanes) enter(ctx context.Context, id string) (*lane, error) {
 		l.mu.Lock()
 		n.users--
 		l.mu.Unlock()
-		return nil, ctx.Err() //nolint:wrapcheck // as the caller knows it
+		return nil, ctx.Err()
 	}
 }
 

@@ -56,5 +56,5 @@ func digits(s string) (uint64, error) {
 	if s == "" || strings.TrimLeft(s, "0123456789") != "" {
 		return 0, strconv.ErrSyntax
 	}
-	return strconv.ParseUint(s, 10, 64) //nolint:wrapcheck // the caller says what it is of
+	return strconv.ParseUint(s, 10, 64)
 }

@@ -32,7 +32,7 @@ func (s *store) read(ctx context.Context, f found, after uint64) (page, error) {
 		for p.next < seg.Upto {
 			got, more, err := s.log.Page(ctx, f.Account, seg.ID, p.next)
 			if err != nil {
-				return page{}, err //nolint:wrapcheck // it is coded already
+				return page{}, err
 			}
 			past := false
 			for _, m := range got {
@@ -52,7 +52,7 @@ func (s *store) read(ctx context.Context, f found, after uint64) (page, error) {
 	for {
 		got, more, err := s.log.Page(ctx, f.Account, f.ID, p.next)
 		if err != nil {
-			return page{}, err //nolint:wrapcheck // it is coded already
+			return page{}, err
 		}
 		for _, m := range got {
 			if p.full(&size, m) {

@@ -132,7 +132,7 @@ func (h *Handler) await(ctx context.Context, f found, after uint64) (page, error
 				return page{}, err
 			}
 		case <-ctx.Done():
-			return page{}, ctx.Err() //nolint:wrapcheck // as the caller knows it
+			return page{}, ctx.Err()
 		}
 	}
 }
@@ -144,7 +144,7 @@ func (h *Handler) still(ctx context.Context, f found) error {
 		err = schemas.Errorf(schemas.NotFound, "", "the stream was deleted")
 	}
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return ctx.Err() //nolint:wrapcheck // as the caller knows it
+		return ctx.Err()
 	}
 	return err
 }

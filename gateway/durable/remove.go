@@ -17,14 +17,14 @@ func (s *store) remove(ctx context.Context, f found) error {
 			return s.clear(ctx, f)
 		}
 		if !errors.Is(err, schemas.ErrConflict) {
-			return err //nolint:wrapcheck // it is coded already
+			return err
 		}
 		p, err := s.records.Get(ctx, recordKey(f.Account, f.Path))
 		if errors.Is(err, schemas.ErrNotFound) || err == nil && p.Value.ID != f.ID {
 			return nil // somebody else has removed it
 		}
 		if err != nil {
-			return err //nolint:wrapcheck // it is coded already
+			return err
 		}
 		f = found{p.Value, p.Revision}
 	}
@@ -43,7 +43,7 @@ func (s *store) remove(ctx context.Context, f found) error {
 	case len(f.Forks) == 0: // the last one went meanwhile
 		return s.remove(ctx, f)
 	}
-	return s.log.Tell(f.Account, f.ID) //nolint:wrapcheck // it is coded already
+	return s.log.Tell(f.Account, f.ID)
 }
 
 // clear removes the data of a stream that has no record any more, and lets go of its source.

@@ -43,7 +43,7 @@ func (s *store) lookup(ctx context.Context, a schemas.AccountID, path string) (f
 		return found{}, schemas.Errorf(schemas.NotFound, "", "there is no such stream: PUT makes it")
 	}
 	if err != nil {
-		return found{}, err //nolint:wrapcheck // it is coded already
+		return found{}, err
 	}
 	f := found{p.Value, p.Revision}
 	if !f.Ended && f.expired(s.now()) {
@@ -93,7 +93,7 @@ func (s *store) change(ctx context.Context, a schemas.AccountID, path, id string
 	for {
 		p, err := s.records.Get(ctx, recordKey(a, path))
 		if err != nil {
-			return found{}, err //nolint:wrapcheck // it is coded already
+			return found{}, err
 		}
 		if p.Value.ID != id {
 			return found{}, schemas.Errorf(schemas.NotFound, "", "the stream was deleted")
@@ -106,7 +106,7 @@ func (s *store) change(ctx context.Context, a schemas.AccountID, path, id string
 			return found{p.Value, revision}, nil
 		}
 		if !errors.Is(err, schemas.ErrConflict) || ctx.Err() != nil {
-			return found{}, err //nolint:wrapcheck // it is coded already
+			return found{}, err
 		}
 	}
 }
@@ -120,7 +120,7 @@ type end struct {
 func (s *store) end(ctx context.Context, f found) (end, error) {
 	last, err := s.log.Last(ctx, f.Account, f.ID, "")
 	if err != nil {
-		return end{}, err //nolint:wrapcheck // it is coded already
+		return end{}, err
 	}
 	e := end{seq: last.Seq}
 	e.state, err = decodeState(last)
@@ -205,7 +205,7 @@ func (s *store) inspect(ctx context.Context, f found, n *lane, p *producer) (*pr
 		return nil, nil //nolint:nilnil // it never wrote
 	}
 	if err != nil {
-		return nil, err //nolint:wrapcheck // it is coded already
+		return nil, err
 	}
 	st, err := decodeState(last)
 	if err != nil {
@@ -220,7 +220,7 @@ func (s *store) write(ctx context.Context, f found, after uint64, st state, data
 	if err != nil {
 		return 0, schemas.Wrap(schemas.Internal, "", "the state cannot be written", err)
 	}
-	return s.log.Append(ctx, f.Account, f.ID, writer(st.Producer), after, line, data) //nolint:wrapcheck // it is coded already
+	return s.log.Append(ctx, f.Account, f.ID, writer(st.Producer), after, line, data)
 }
 
 // writer is the word for a producer on the log; ids of clients may hold anything.

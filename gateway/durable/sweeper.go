@@ -47,7 +47,7 @@ func (s *Sweeper) Run(ctx context.Context) error {
 			}
 		}
 	}}
-	return duty.Run(ctx) //nolint:wrapcheck // it is nil
+	return duty.Run(ctx)
 }
 
 // broom remembers from one look to the next what may be a leftover.
@@ -62,12 +62,12 @@ type broom struct {
 func (b *broom) sweep(ctx context.Context) error {
 	data, err := b.store.log.Names(ctx) // before the records: what is younger than these has no part in it
 	if err != nil {
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}
 	var all []found // read at once: one after the other they would take a round trip each
 	for p, err := range b.store.records.All(ctx) {
 		if err != nil {
-			return err //nolint:wrapcheck // what cannot be read must not be taken for gone
+			return err
 		}
 		all = append(all, found{p.Value, p.Revision})
 	}
@@ -89,7 +89,7 @@ func (b *broom) sweep(ctx context.Context) error {
 				continue
 			}
 			if err != nil {
-				return err //nolint:wrapcheck // it is coded already
+				return err
 			}
 			if f = (found{p.Value, p.Revision}); b.over(f) {
 				errs = append(errs, b.held(func() error { return b.store.remove(ctx, f) }))
@@ -129,7 +129,7 @@ func (b *broom) sweep(ctx context.Context) error {
 // held removes something if nobody else can be at it.
 func (b *broom) held(remove func() error) error {
 	if err := b.tenure.Held(); err != nil {
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}
 	return remove()
 }
@@ -148,5 +148,5 @@ func (b *broom) has(ctx context.Context, a schemas.AccountID) (bool, error) {
 	if errors.Is(err, schemas.ErrNotFound) {
 		return false, nil
 	}
-	return true, err //nolint:wrapcheck // it is coded already
+	return true, err
 }

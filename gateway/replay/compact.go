@@ -234,7 +234,7 @@ func (c *conversation) scan(ctx context.Context, from uint64) error {
 	for at := from + 1; at <= to; {
 		page, err := c.hub.from.Read(ctx, c.account, c.id, at)
 		if err != nil {
-			return err //nolint:wrapcheck // it is coded already
+			return err
 		}
 		if page.Epoch != epoch {
 			return c.again(ctx, gen)
@@ -268,7 +268,7 @@ func (c *conversation) shoot(ctx context.Context, places []streams.PlacedPiece) 
 	c.mu.RUnlock()
 	made, err := c.hub.from.Snapshots(ctx, c.account, c.id, places)
 	if err != nil {
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}
 	shots := make([]*Snapshot, 0, len(made))
 	for i, s := range made {

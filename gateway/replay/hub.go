@@ -98,7 +98,7 @@ func (h *Hub) Run(ctx context.Context) error {
 	<-tail
 	h.close()
 	h.parts.Wait()
-	return err //nolint:wrapcheck // it is coded already
+	return err
 }
 
 // Attach adds a reader of a conversation after a cursor. It does not wait: the first step that the

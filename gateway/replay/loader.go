@@ -121,7 +121,7 @@ func (c *conversation) placeTails(ctx context.Context, tails []*Reader) error {
 	c.mu.RUnlock()
 	state, err := c.hub.from.State(ctx, c.hub.from.Shard(c.id))
 	if err != nil {
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}
 	if state.Epoch != epoch {
 		return c.again(ctx, gen)
@@ -149,7 +149,7 @@ func (c *conversation) prove(ctx context.Context, first *Reader) error {
 	}
 	at, err := c.hub.from.Locate(ctx, c.account, c.id, after)
 	if err != nil {
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}
 	if at.At.Epoch != after.Epoch {
 		return c.again(ctx, gen)
@@ -222,13 +222,13 @@ func (c *conversation) follow(ctx context.Context) (last schemas.Cursor, stop fu
 	log := c.hub.from
 	stop, err = log.Follow(ctx, c.account, c.id, c.hear) // first the tail, then the past
 	if err != nil {
-		return last, nil, err //nolint:wrapcheck // it is coded already
+		return last, nil, err
 	}
 	last, err = log.Last(ctx, c.account, c.id)
 	if err != nil {
 		stop()
 	}
-	return last, stop, err //nolint:wrapcheck // as above
+	return last, stop, err
 }
 
 // repair reads on after head.
@@ -241,7 +241,7 @@ func (c *conversation) repair(ctx context.Context, stale int) (again bool, err e
 	if stale >= staleReads { // it is taken for gone now, unless it was told by another stream
 		state, err := log.State(ctx, log.Shard(c.id))
 		if err != nil {
-			return false, err //nolint:wrapcheck // it is coded already
+			return false, err
 		}
 		if state.Epoch != epoch || state.Last < heard {
 			return false, c.again(ctx, gen)
@@ -249,7 +249,7 @@ func (c *conversation) repair(ctx context.Context, stale int) (again bool, err e
 	}
 	page, err := log.Read(ctx, c.account, c.id, max(head, 1)) // head itself too: while it is there, nothing behind it was removed
 	if err != nil {
-		return false, err //nolint:wrapcheck // it is coded already
+		return false, err
 	}
 	if marked && len(page.Events) > 0 && page.Events[0].Cursor.Seq == head && page.Events[0].Cursor.Mark != mark {
 		return false, c.again(ctx, gen) // another event lies there: the log has lost its end in a crash, and has grown again
@@ -258,14 +258,14 @@ func (c *conversation) repair(ctx context.Context, stale int) (again bool, err e
 	if head > 0 && page.First != head || page.Epoch != epoch {
 		state, err := log.State(ctx, log.Shard(c.id)) // the epoch that is remembered may be old
 		if err != nil {
-			return false, err //nolint:wrapcheck // it is coded already
+			return false, err
 		}
 		if state.Epoch != epoch {
 			return false, c.again(ctx, gen)
 		}
 		at, err := log.Locate(ctx, c.account, c.id, schemas.Cursor{Epoch: epoch, Seq: head})
 		if err != nil {
-			return false, err //nolint:wrapcheck // it is coded already
+			return false, err
 		}
 		if at.At.Epoch != epoch || at.At.Seq < head {
 			return false, c.again(ctx, gen)
@@ -310,11 +310,11 @@ func (c *conversation) repair(ctx context.Context, stale int) (again bool, err e
 func (c *conversation) again(ctx context.Context, gen uint64) error {
 	log := c.hub.from
 	if _, err := log.State(ctx, log.Shard(c.id)); err != nil { // the epoch that is remembered may be old
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}
 	last, err := log.Last(ctx, c.account, c.id)
 	if err != nil {
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -337,12 +337,12 @@ func (c *conversation) readPage(ctx context.Context, at uint64, mark uint16, sta
 	log := c.hub.from
 	page, err := log.Read(ctx, c.account, c.id, max(at, 1))
 	if err != nil {
-		return false, err //nolint:wrapcheck // it is coded already
+		return false, err
 	}
 	place := streams.Place{At: schemas.Cursor{Epoch: page.Epoch, Seq: at}}
 	if at > 0 && page.First != at { // asked after it was read: what is behind the place by now was so then
 		if place, err = log.Locate(ctx, c.account, c.id, schemas.Cursor{Epoch: epoch, Seq: at, Mark: mark}); err != nil {
-			return false, err //nolint:wrapcheck // it is coded already
+			return false, err
 		}
 	}
 	if page.Epoch != epoch || place.At.Epoch != epoch {

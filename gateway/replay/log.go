@@ -44,38 +44,38 @@ func NewBusLog(b *streams.Bus) *BusLog {
 // Run implements [Log].
 func (l *BusLog) Run(ctx context.Context, lost func()) error {
 	l.lost = lost
-	return l.tail.Run(ctx) //nolint:wrapcheck // it is coded already
+	return l.tail.Run(ctx)
 }
 
 // Follow implements [Log].
 func (l *BusLog) Follow(
 	ctx context.Context, a schemas.AccountID, c schemas.ConversationID, heard func(streams.LiveEvent),
 ) (stop func(), err error) {
-	return l.tail.Follow(ctx, a, c, heard) //nolint:wrapcheck // it is coded already
+	return l.tail.Follow(ctx, a, c, heard)
 }
 
 // Last implements [Log].
 func (l *BusLog) Last(ctx context.Context, a schemas.AccountID, c schemas.ConversationID) (schemas.Cursor, error) {
-	return streams.LastEvent(ctx, l.bus, a, c) //nolint:wrapcheck // it is coded already
+	return streams.LastEvent(ctx, l.bus, a, c)
 }
 
 // Read implements [Log].
 func (l *BusLog) Read(ctx context.Context, a schemas.AccountID, c schemas.ConversationID, from uint64) (streams.EventPage, error) {
-	return streams.ReadEvents(ctx, l.bus, a, c, from, 0) //nolint:wrapcheck // it is coded already
+	return streams.ReadEvents(ctx, l.bus, a, c, from, 0)
 }
 
 // Locate implements [Log].
 func (l *BusLog) Locate(
 	ctx context.Context, a schemas.AccountID, c schemas.ConversationID, after schemas.Cursor,
 ) (streams.Place, error) {
-	return streams.Locate(ctx, l.bus, a, c, after) //nolint:wrapcheck // it is coded already
+	return streams.Locate(ctx, l.bus, a, c, after)
 }
 
 // Snapshots implements [Log].
 func (l *BusLog) Snapshots(
 	ctx context.Context, a schemas.AccountID, c schemas.ConversationID, of []streams.PlacedPiece,
 ) ([]streams.Snapshot, error) {
-	return streams.Snapshots(ctx, l.bus, a, c, of) //nolint:wrapcheck // it is coded already
+	return streams.Snapshots(ctx, l.bus, a, c, of)
 }
 
 // Shard implements [Log].
@@ -83,5 +83,5 @@ func (l *BusLog) Shard(c schemas.ConversationID) int { return l.bus.ShardOf(c) }
 
 // State implements [Log].
 func (l *BusLog) State(ctx context.Context, shard int) (streams.ShardState, error) {
-	return streams.ReadShard(ctx, l.bus, shard) //nolint:wrapcheck // it is coded already
+	return streams.ReadShard(ctx, l.bus, shard)
 }

@@ -63,7 +63,7 @@ func (s Signer) Sign(t Ticket) (string, error) {
 	}
 	key, signature, err := s.Keys.Sign(purpose, body)
 	if err != nil {
-		return "", err //nolint:wrapcheck // it is coded already
+		return "", err
 	}
 	if len(key) > maxKeyID || len(signature) != macBytes {
 		return "", schemas.Errorf(schemas.Internal, "sign an attach token", "the key or its signature has another size than is known")

@@ -57,7 +57,7 @@ type Ticket struct {
 // request.
 func (t Ticket) Validate(now time.Time) error {
 	if err := t.Account.Validate(); err != nil {
-		return err //nolint:wrapcheck // it is coded already
+		return err
 	}
 	if n := len(t.Conversations); n == 0 || n > MaxConversations {
 		return schemas.Invalidf("conversations", "has %d entries: 1 to %d ids, or beginnings of ids that end in *, are needed", n, MaxConversations)

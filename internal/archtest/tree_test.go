@@ -77,6 +77,11 @@ func (p pkg) files(name []string) []string {
 	return out
 }
 
+// allFiles are the package's Go files, tests included, those of other systems too.
+func (p pkg) allFiles() []string {
+	return p.files(slices.Concat(p.GoFiles, p.TestGoFiles, p.XTestGoFiles, p.IgnoredGoFiles))
+}
+
 // below reports whether path is folder or something in it.
 func below(path, folder string) bool {
 	return path == folder || strings.HasPrefix(path, strings.TrimSuffix(folder, "/")+"/")

@@ -52,11 +52,11 @@ func (c *cluster) askOnce(ctx context.Context, method, path string, body []byte)
 	}
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return 0, nil, err //nolint:wrapcheck // it is only looked at
+		return 0, nil, err
 	}
 	defer res.Body.Close()
 	b, err := io.ReadAll(res.Body)
-	return res.StatusCode, b, err //nolint:wrapcheck // as above
+	return res.StatusCode, b, err
 }
 
 // submit sends all calls and returns them once each is accepted.

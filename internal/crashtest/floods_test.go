@@ -143,7 +143,7 @@ func (f *flooder) run(ctx context.Context, tool schemas.Tool, input any) (r sche
 			return r, nil
 		}
 	}
-	return r, ctx.Err() //nolint:wrapcheck // the flood is over
+	return r, ctx.Err()
 }
 
 // many does something over and over, n at a time, until the flood is over.

@@ -11,8 +11,7 @@ import (
 
 // TestWhoDoesNotReadCostsNothing: many clients stop reading in the middle. The others see everything
 // meanwhile, nothing is kept for those who stand still, and they find all when they come back.
-//
-//nolint:paralleltest // it measures memory
+// It runs alone: it measures memory.
 func TestWhoDoesNotReadCostsNothing(t *testing.T) {
 	s := open(t)
 	h := s.single()

@@ -12,63 +12,55 @@ type fallback struct{ root *os.Root }
 func openFallback(dir string) (backend, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // Open says what it was for
+		return nil, err
 	}
 	return fallback{root}, nil
 }
 
 func (b fallback) open(name string, flag int, perm fs.FileMode) (*os.File, error) {
-	return b.root.OpenFile(name, flag, perm) //nolint:wrapcheck // it names operation and path
+	return b.root.OpenFile(name, flag, perm)
 }
 
-//nolint:wrapcheck // it names operation and path
 func (b fallback) stat(name string) (fs.FileInfo, error) { return b.root.Stat(name) }
 
 func (b fallback) dir(name string) (directory, error) {
 	sub, err := b.root.OpenRoot(name)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // it names operation and path
+		return nil, err
 	}
 	return fallbackDir{sub}, nil
 }
 
-func (b fallback) close() error { return b.root.Close() } //nolint:wrapcheck // nothing to add
+func (b fallback) close() error { return b.root.Close() }
 
 // fallbackDir is one directory. Its root is narrower than the tree's, but names have one component
 // and links are not followed here.
 type fallbackDir struct{ root *os.Root }
 
 func (d fallbackDir) open(base string, flag int, perm fs.FileMode) (*os.File, error) {
-	return d.root.OpenFile(base, flag, perm) //nolint:wrapcheck // it names operation and path
+	return d.root.OpenFile(base, flag, perm)
 }
 
-//nolint:wrapcheck // each names its operation and path
 func (d fallbackDir) mkdir(base string, perm fs.FileMode) error { return d.root.Mkdir(base, perm) }
 
-//nolint:wrapcheck // as above
 func (d fallbackDir) chown(base string, uid, gid int) error { return d.root.Lchown(base, uid, gid) }
 
-//nolint:wrapcheck // as above
 func (d fallbackDir) rename(from, to string) error { return d.root.Rename(from, to) }
 
-//nolint:wrapcheck // as above
 func (d fallbackDir) link(from, to string) error { return d.root.Link(from, to) }
 
-//nolint:wrapcheck // as above
 func (d fallbackDir) remove(base string) error { return d.root.Remove(base) }
 
-//nolint:wrapcheck // as above
 func (d fallbackDir) lstat(base string) (fs.FileInfo, error) { return d.root.Lstat(base) }
 
-//nolint:wrapcheck // as above
 func (d fallbackDir) readlink(base string) (string, error) { return d.root.Readlink(base) }
 
 func (d fallbackDir) sync() error {
 	f, err := d.root.Open(".")
 	if err != nil {
-		return err //nolint:wrapcheck // as above
+		return err
 	}
 	return errors.Join(syncDir(f), f.Close())
 }
 
-func (d fallbackDir) close() error { return d.root.Close() } //nolint:wrapcheck // as above
+func (d fallbackDir) close() error { return d.root.Close() }

@@ -61,7 +61,7 @@ func Measure(ctx context.Context, dir string, rest func(ctx context.Context, wor
 	m.device = uint64(st.Dev) //nolint:unconvert // it is of another type on other systems
 	for began := time.Now(); m.more(); {
 		if err := ctx.Err(); err != nil {
-			return Measured{}, err //nolint:wrapcheck // the context's own error
+			return Measured{}, err
 		}
 		if !m.step() || rest == nil {
 			continue

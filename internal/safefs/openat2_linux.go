@@ -28,7 +28,7 @@ func openBackend(dir string) (backend, error) {
 		_ = b.close()
 		return openFallback(dir)
 	}
-	return b, unix.Close(probe) //nolint:wrapcheck // cannot fail
+	return b, unix.Close(probe)
 }
 
 // kernel resolves names with openat2.
@@ -72,7 +72,7 @@ func (b kernel) stat(name string) (fs.FileInfo, error) {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }() // it is only a name
-	return f.Stat()                  //nolint:wrapcheck // it names operation and path
+	return f.Stat()
 }
 
 func (b kernel) dir(name string) (directory, error) {
@@ -83,7 +83,7 @@ func (b kernel) dir(name string) (directory, error) {
 	return kernelDir{kernel{os.NewFile(uintptr(fd), name)}}, nil
 }
 
-func (b kernel) close() error { return b.root.Close() } //nolint:wrapcheck // nothing to add
+func (b kernel) close() error { return b.root.Close() }
 
 // kernelDir changes one directory by its descriptor. Opening in it is bound to stay beneath too.
 type kernelDir struct{ kernel }
@@ -122,7 +122,7 @@ func (d kernelDir) lstat(base string) (fs.FileInfo, error) {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }() // it is only a name
-	return f.Stat()                  //nolint:wrapcheck // it names operation and path
+	return f.Stat()
 }
 
 func (d kernelDir) readlink(base string) (string, error) {

@@ -112,7 +112,7 @@ func (r *Root) WalkSorted(ctx context.Context, name string, b Bounds, visit func
 		e := l.names[l.next]
 		l.next++
 		if err := ctx.Err(); err != nil {
-			return err //nolint:wrapcheck // the context's own error
+			return err
 		}
 		p := path.Join(l.path, e.name)
 		into, err := w.visited(Entry{Path: p, Type: e.mode})
@@ -208,7 +208,7 @@ func (w *walk) list(ctx context.Context, f *os.File, each func(fs.DirEntry) erro
 		entries, err := f.ReadDir(batch)
 		for _, e := range entries {
 			if err := ctx.Err(); err != nil {
-				return err //nolint:wrapcheck // the context's own error
+				return err
 			}
 			if w.left.Entries--; w.left.Entries < 0 {
 				return fmt.Errorf("%w below %s", ErrTooMany, w.name)

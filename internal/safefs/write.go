@@ -208,7 +208,7 @@ func beside(d directory, base string, publish func(temp, base string) error, com
 	temp := ".sandjet-" + rand.Text() + ".tmp"
 	f, err := d.open(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
-		return err //nolint:wrapcheck // it names operation and path
+		return err
 	}
 	if err = errors.Join(complete(f), f.Close()); err == nil {
 		err = publish(temp, base)
@@ -234,7 +234,7 @@ func (r *Root) own(f *os.File) error {
 	if !r.owned() {
 		return nil
 	}
-	return f.Chown(r.opt.UID, r.opt.GID) //nolint:wrapcheck // it names the operation and the file
+	return f.Chown(r.opt.UID, r.opt.GID)
 }
 
 func (r *Root) owned() bool { return os.Geteuid() == 0 && (r.opt.UID > 0 || r.opt.GID > 0) }
@@ -244,7 +244,7 @@ func keepOwner(f *os.File, old fs.FileInfo) error {
 	if !ok || os.Geteuid() != 0 {
 		return nil
 	}
-	return f.Chown(int(stat.Uid), int(stat.Gid)) //nolint:wrapcheck // as above
+	return f.Chown(int(stat.Uid), int(stat.Gid))
 }
 
 // MkdirAll makes a directory and its parents, mode 0755, owned by the root's owner. Existing ones

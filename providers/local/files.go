@@ -20,7 +20,7 @@ import (
 // account's user on this host, as what its boxes make does.
 func (p *Provider) OpenWorkspace(ctx context.Context, account schemas.AccountID, m providers.Mount) (*safefs.Root, error) {
 	if err := ctx.Err(); err != nil {
-		return nil, err //nolint:wrapcheck // the context's own error
+		return nil, err
 	}
 	if err := p.makeWorkspace(account, m.Namespace); err != nil {
 		return nil, err

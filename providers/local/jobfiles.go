@@ -110,11 +110,11 @@ type endedJob struct {
 func openJobs(state string) (*jobDirs, error) {
 	d := &jobDirs{dir: filepath.Join(state, "jobs")}
 	if err := os.MkdirAll(d.dir, 0o700); err != nil {
-		return nil, err //nolint:wrapcheck // it names the directory
+		return nil, err
 	}
 	entries, err := os.ReadDir(d.dir)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // it names the directory
+		return nil, err
 	}
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), newPrefix) {
@@ -167,12 +167,12 @@ func (d *jobDirs) begin(name string, r startRecord) (*os.File, error) {
 func flock(f *os.File) error {
 	raw, err := f.SyscallConn()
 	if err != nil {
-		return err //nolint:wrapcheck // the callers say what it was
+		return err
 	}
 	if rawErr := raw.Control(func(fd uintptr) { err = unix.Flock(int(fd), unix.LOCK_EX|unix.LOCK_NB) }); rawErr != nil {
-		return rawErr //nolint:wrapcheck // as above
+		return rawErr
 	}
-	return err //nolint:wrapcheck // as above
+	return err
 }
 
 // load returns a job that is not this provider's: one that has ended, or that another process of
@@ -181,7 +181,7 @@ func (d *jobDirs) load(name string) (*job, error) {
 	dir := filepath.Join(d.dir, name)
 	f, err := os.OpenFile(filepath.Join(dir, startFile), os.O_RDWR, 0)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // the caller acts upon it
+		return nil, err
 	}
 	defer f.Close() //nolint:errcheck // only read
 	var start startRecord
@@ -277,7 +277,7 @@ func (d *jobDirs) finish(name string, account schemas.AccountID, e providers.Job
 
 // remove takes away a job that was not started.
 func (d *jobDirs) remove(name string) error {
-	return os.RemoveAll(filepath.Join(d.dir, name)) //nolint:wrapcheck // it names the directory
+	return os.RemoveAll(filepath.Join(d.dir, name))
 }
 
 // prune removes what is not to be kept any more. What cannot be removed is tried again by the next

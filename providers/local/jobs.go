@@ -35,10 +35,10 @@ var (
 // schemas.DefaultJobLifetime. Callbacks are not used: the provider sees every end itself.
 func (p *Provider) StartJob(ctx context.Context, id schemas.JobID, cmd providers.Command, o providers.JobOptions) (schemas.JobRef, error) {
 	if err := ctx.Err(); err != nil {
-		return schemas.JobRef{}, err //nolint:wrapcheck // the interface asks for the context's own error
+		return schemas.JobRef{}, err
 	}
 	if err := id.Validate(); err != nil {
-		return schemas.JobRef{}, err //nolint:wrapcheck // it has a code
+		return schemas.JobRef{}, err
 	}
 	if cmd.Sandbox.IsZero() {
 		return schemas.JobRef{}, schemas.Invalidf("sandbox", "a job runs in a kept box: reserve one")
@@ -64,7 +64,7 @@ func (p *Provider) StartJob(ctx context.Context, id schemas.JobID, cmd providers
 		case <-j.ready:
 			return j.ref, j.err
 		case <-ctx.Done():
-			return schemas.JobRef{}, ctx.Err() //nolint:wrapcheck // as above
+			return schemas.JobRef{}, ctx.Err()
 		}
 	}
 	defer close(j.ready)
@@ -179,7 +179,7 @@ func (j *job) launch(cmd providers.Command, env map[string]string) error {
 // findJob returns the job of ref, at the latest when it has been started or ctx ends.
 func (p *Provider) findJob(ctx context.Context, ref schemas.JobRef) (*job, error) {
 	if err := ref.ID.Validate(); err != nil {
-		return nil, err //nolint:wrapcheck // it has a code
+		return nil, err
 	}
 	name := jobName(ref.Sandbox, ref.ID)
 	p.mu.Lock()
@@ -196,7 +196,7 @@ func (p *Provider) findJob(ctx context.Context, ref schemas.JobRef) (*job, error
 	select {
 	case <-j.ready:
 	case <-ctx.Done():
-		return nil, ctx.Err() //nolint:wrapcheck // the context's own error
+		return nil, ctx.Err()
 	}
 	if j.err != nil || ref.Sandbox != j.ref.Sandbox || ref.Instance != "" && ref.Instance != j.ref.Instance {
 		return nil, errNoJob()
@@ -260,13 +260,13 @@ func (p *Provider) StopJob(ctx context.Context, ref schemas.JobRef, grace time.D
 	case <-j.done:
 		return nil
 	case <-ctx.Done():
-		return ctx.Err() //nolint:wrapcheck // the context's own error
+		return ctx.Err()
 	}
 	select {
 	case <-j.done:
 		return nil
 	case <-ctx.Done():
-		return ctx.Err() //nolint:wrapcheck // as above
+		return ctx.Err()
 	}
 }
 
@@ -366,7 +366,7 @@ func errNoInput() error {
 // tooSlow is why a write was given up.
 func tooSlow(ctx context.Context) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
-		return ctx.Err() //nolint:wrapcheck // the context's own error
+		return ctx.Err()
 	}
 	return schemas.Errorf(schemas.Timeout, "write job", "the job reads too slowly: what is missing was not written")
 }

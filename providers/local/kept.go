@@ -58,7 +58,7 @@ func (k *kept) alive() bool {
 // other rules (network, mounts, limits) is ended and made anew: a changed rule holds from then on.
 func (p *Provider) Reserve(ctx context.Context, key string, spec providers.Spec) (schemas.Ref, error) {
 	if err := ctx.Err(); err != nil {
-		return schemas.Ref{}, err //nolint:wrapcheck // the context's own error
+		return schemas.Ref{}, err
 	}
 	if key == "" {
 		return schemas.Ref{}, schemas.Invalidf("key", "must not be empty")
@@ -78,7 +78,7 @@ func (p *Provider) Reserve(ctx context.Context, key string, spec providers.Spec)
 		select {
 		case <-k.ready:
 		case <-ctx.Done():
-			return schemas.Ref{}, ctx.Err() //nolint:wrapcheck // the context's own error
+			return schemas.Ref{}, ctx.Err()
 		}
 		if k.err == nil && k.alive() {
 			return k.ref, nil

@@ -96,7 +96,7 @@ func (p *Provider) choose(ctx context.Context) ([]Obstacle, error) {
 			return obstacles, nil
 		}
 		if ctx.Err() != nil {
-			return nil, ctx.Err() //nolint:wrapcheck // the context's own error
+			return nil, ctx.Err()
 		}
 		o := Obstacle{Level: levelOf(mode)}
 		if step, ok := errors.AsType[*box.StepError](err); ok {

@@ -250,12 +250,12 @@ func prepare(o Options) (*Provider, error) {
 // makeDir makes a directory that a tenant's user can pass through but not list.
 func makeDir(dir string) error {
 	if os.Geteuid() != 0 {
-		return os.MkdirAll(dir, 0o700) //nolint:wrapcheck // it names the directory
+		return os.MkdirAll(dir, 0o700)
 	}
 	if err := os.MkdirAll(dir, 0o711); err != nil { //nolint:gosec // passing through is meant
-		return err //nolint:wrapcheck // it names the directory
+		return err
 	}
-	return os.Chmod(dir, 0o711) //nolint:gosec,wrapcheck // as above
+	return os.Chmod(dir, 0o711) //nolint:gosec // as above
 }
 
 // findProgram returns the box binary and how it was found.

@@ -82,7 +82,7 @@ func (q *quotas) roomNow() (Room, error) {
 	for i, dir := range q.dirs {
 		var st unix.Statfs_t
 		if err := unix.Statfs(dir, &st); err != nil {
-			return least, err //nolint:wrapcheck // the caller goes on with what it knows
+			return least, err
 		}
 		size := int64(st.Blocks) * st.Bsize
 		r := Room{

@@ -34,7 +34,7 @@ const (
 func (p *Provider) Run(ctx context.Context, cmd providers.Command) (providers.Result, error) {
 	res := providers.Result{Runtime: "local/" + p.isolation.Level, Isolation: p.isolationOf(cmd), Sandbox: cmd.Sandbox}
 	if err := ctx.Err(); err != nil {
-		return res, err //nolint:wrapcheck // the interface asks for the context's own error
+		return res, err
 	}
 	if err := p.check(cmd.Spec, cmd.Network, cmd.Mounts); err != nil {
 		return res, err
@@ -260,7 +260,7 @@ func (r *running) notStarted(ctx context.Context, res providers.Result, err erro
 		r.sb.end()
 	}
 	if ctx.Err() != nil {
-		return res, ctx.Err() //nolint:wrapcheck // the interface asks for the context's own error
+		return res, ctx.Err()
 	}
 	return res, r.refusal(err)
 }

@@ -167,7 +167,7 @@ func (s *sandbox) oomKills() int {
 func tempDir(hostID int) (string, error) {
 	dir, err := os.MkdirTemp("", "sandjet-box-")
 	if err != nil {
-		return "", err //nolint:wrapcheck // it names the directory
+		return "", err
 	}
 	for _, d := range []string{dir, filepath.Join(dir, "tmp"), filepath.Join(dir, "home")} {
 		if d != dir {
@@ -239,7 +239,7 @@ func (p *Provider) fresh(ctx context.Context, spec providers.Spec) (*sandbox, er
 	if err := sb.claim(p.mode, spec.Mounts); err != nil {
 		sb.end()
 		if ctx.Err() != nil {
-			return nil, ctx.Err() //nolint:wrapcheck // the interface asks for the context's own error
+			return nil, ctx.Err()
 		}
 		return nil, err
 	}

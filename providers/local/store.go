@@ -53,7 +53,7 @@ func readStoreID(path string) (string, error) {
 		id = id[:len(id)-1]
 	}
 	if len(id) != length || id[:len(prefix)] != prefix {
-		return "", fmt.Errorf("%s is damaged: remove it when no worker runs", path) //nolint:err113 // the caller codes it
+		return "", fmt.Errorf("%s is damaged: remove it when no worker runs", path)
 	}
 	return id, nil
 }

@@ -118,7 +118,7 @@ func removeAll(dir string) error {
 	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
 		err := os.RemoveAll(dir)
 		if err == nil || time.Since(began) > killPatience {
-			return err //nolint:wrapcheck // it names the path
+			return err
 		}
 	}
 }

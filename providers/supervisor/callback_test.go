@@ -291,17 +291,17 @@ type clients struct {
 
 func (c clients) Reserve(ctx context.Context, key string, spec providers.Spec) (schemas.Ref, error) {
 	r, _ := providers.As[providers.Reserver](c.Provider)
-	return r.Reserve(ctx, key, spec) //nolint:wrapcheck // as it is
+	return r.Reserve(ctx, key, spec)
 }
 
 func (c clients) Release(ctx context.Context, ref schemas.Ref) error {
 	r, _ := providers.As[providers.Reserver](c.Provider)
-	return r.Release(ctx, ref) //nolint:wrapcheck // as it is
+	return r.Release(ctx, ref)
 }
 
 func (c clients) Run(ctx context.Context, cmd providers.Command) (providers.Result, error) {
 	cmd.Script = "PATH='" + c.dir + "'\n" + cmd.Script
-	return c.Provider.Run(ctx, cmd) //nolint:wrapcheck // as it is
+	return c.Provider.Run(ctx, cmd)
 }
 
 // toolbox is a directory with what the supervisor needs, and one program to reach the network with.

@@ -103,7 +103,7 @@ func parseLine(line []byte) (*entry, error) {
 	if len(words) == 0 || strings.HasPrefix(words[0], "#") {
 		return nil, nil //nolint:nilnil // no key is no error
 	}
-	if len(words) != 2 || !validID(words[0]) { //nolint:mnd // the id and the key
+	if len(words) != 2 || !validID(words[0]) { // the id and the key
 		return nil, lineError("is not \"ID BASE64\": make one with \"sandjet secrets generate\"")
 	}
 	if service, rest, ok := strings.Cut(words[1], ":"); ok {

@@ -133,8 +133,8 @@ func TestStrictSchemas(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i, def := range responses.([]OpenAIResponsesTool) { //nolint:forcetypeassert // a test
-			f := chat.([]OpenAITool)[i].Function //nolint:forcetypeassert // a test
+		for i, def := range responses.([]OpenAIResponsesTool) {
+			f := chat.([]OpenAITool)[i].Function
 			if def.Type != "function" || !def.Strict || !f.Strict || f.Name != def.Name || !bytes.Equal(f.Parameters, def.Parameters) {
 				t.Errorf("%s: %+v, %+v", name, def, f)
 			}
@@ -183,7 +183,7 @@ func example(name string, property map[string]any) any {
 	if name == "statusId" {
 		return "job_1"
 	}
-	return map[string]any{"string": "a", "integer": 1, "boolean": true}[property["type"].(string)] //nolint:forcetypeassert // a test
+	return map[string]any{"string": "a", "integer": 1, "boolean": true}[property["type"].(string)]
 }
 
 func instance(t *testing.T, raw []byte) any {

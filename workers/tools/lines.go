@@ -60,7 +60,7 @@ func (r *runes) ReadRune() (rune, int, error) {
 	if c == utf8.RuneError && n == 1 {
 		c = noCharacter
 	}
-	return c, n, err //nolint:wrapcheck // io.EOF must stay bare
+	return c, n, err
 }
 
 // lines calls found for each line of a file that matches, with its number from 1 and its beginning, of at
@@ -106,7 +106,7 @@ func ignoreEOF(err error) error {
 // whole searches whole lines and returns how many they are.
 func (p pattern) whole(ctx context.Context, data []byte, number int, found func(number int, line []byte) bool) (lines int, more bool, err error) {
 	if err := ctx.Err(); err != nil {
-		return 0, false, err //nolint:wrapcheck // the context's own error
+		return 0, false, err
 	}
 	if len(p.literal) > 0 && !bytes.Contains(data, p.literal) {
 		return lineEnds(data), true, nil
@@ -138,7 +138,7 @@ func (p pattern) whole(ctx context.Context, data []byte, number int, found func(
 			lines, at = lines+1, end+1
 		}
 		if err := ctx.Err(); err != nil {
-			return lines, false, err //nolint:wrapcheck // the context's own error
+			return lines, false, err
 		}
 	}
 	return lines, true, nil
@@ -259,7 +259,7 @@ func (p pattern) measure(ctx context.Context, f io.ReaderAt, at, size int64) (le
 	kept := 0
 	for at+length < size {
 		if err := ctx.Err(); err != nil {
-			return 0, false, err //nolint:wrapcheck // the context's own error
+			return 0, false, err
 		}
 		n, err := f.ReadAt(buf[kept:kept+int(min(int64(p.window), size-at-length))], at+length)
 		if err != nil && !errors.Is(err, io.EOF) {

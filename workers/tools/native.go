@@ -49,7 +49,7 @@ func (p Plan) RunNative(ctx context.Context, root *safefs.Root) (schemas.Result,
 	defer cancel()
 	a, err := t.run(limited, root)
 	if e := ctx.Err(); e != nil && err != nil {
-		return schemas.Result{}, true, e //nolint:wrapcheck // the context's own error
+		return schemas.Result{}, true, e
 	}
 	result := schemas.Result{
 		Call: c.ID, Conversation: c.Conversation, Tool: c.Tool, Status: schemas.Completed,

@@ -92,7 +92,7 @@ func (t read) scan(ctx context.Context, f *os.File, page *[]byte) (seen int64, e
 	in := bufio.NewReaderSize(f, buffer)
 	for {
 		if err := ctx.Err(); err != nil {
-			return seen, err //nolint:wrapcheck // the context's own error
+			return seen, err
 		}
 		piece, err := in.ReadSlice('\n')
 		if seen >= t.skip {
@@ -143,17 +143,17 @@ func (t write) run(ctx context.Context, root *safefs.Root) (answer, error) {
 func hashOf(ctx context.Context, root *safefs.Root, name string) (string, fs.FileInfo, error) {
 	f, err := root.Open(name)
 	if err != nil {
-		return "", nil, err //nolint:wrapcheck // the caller says what for
+		return "", nil, err
 	}
 	defer func() { _ = f.Close() }() // it was only read
 	info, err := f.Stat()
 	if err != nil {
-		return "", nil, err //nolint:wrapcheck // as above
+		return "", nil, err
 	}
 	hash, buf := sha256.New(), make([]byte, window)
 	for at := int64(0); ; {
 		if err := ctx.Err(); err != nil {
-			return "", nil, err //nolint:wrapcheck // the context's own error
+			return "", nil, err
 		}
 		n, err := f.Read(buf)
 		_, _ = hash.Write(buf[:n]) // it cannot fail
@@ -164,7 +164,7 @@ func hashOf(ctx context.Context, root *safefs.Root, name string) (string, fs.Fil
 			return hex.EncodeToString(hash.Sum(nil)), info, nil
 		}
 		if err != nil {
-			return "", nil, err //nolint:wrapcheck // as above
+			return "", nil, err
 		}
 	}
 }

@@ -198,7 +198,7 @@ func (c *conn) close() error {
 	if errors.Is(err, os.ErrClosed) {
 		return nil
 	}
-	return err //nolint:wrapcheck // it names the socket
+	return err
 }
 
 // receive blocks for a frame. It is called from one goroutine.
@@ -208,7 +208,7 @@ func (c *conn) receive() (p packet, err error) {
 		return !errors.Is(err, unix.EAGAIN)
 	})
 	if rawErr != nil {
-		return packet{}, rawErr //nolint:wrapcheck // closed, by us
+		return packet{}, rawErr
 	}
 	return p, err
 }
@@ -231,7 +231,7 @@ func (c *conn) send(k kind, f encoder, files ...int) error {
 		}
 	})
 	if rawErr != nil {
-		return rawErr //nolint:wrapcheck // closed, by us
+		return rawErr
 	}
-	return err //nolint:wrapcheck // the callers say what it was
+	return err
 }

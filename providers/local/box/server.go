@@ -363,7 +363,7 @@ func denyWrites(pid int) error {
 		return nil
 	}
 	_ = unix.Kill(pid, unix.SIGKILL) // it is reaped with the others
-	return err                       //nolint:wrapcheck // the caller names the step
+	return err
 }
 
 // lowerProcesses lowers the soft limit that a child inherits, and returns what raises init's again.
@@ -391,7 +391,7 @@ func (i *server) limitProcesses(pid int) error {
 	if errors.Is(err, unix.ESRCH) {
 		return nil // it has ended already
 	}
-	return err //nolint:wrapcheck // it is acted upon, not reported
+	return err
 }
 
 // StepDir is the step that fails when there is no working directory.

@@ -76,7 +76,7 @@ func sendOn(fd int, k kind, f encoder, files ...int) error {
 	for {
 		err := unix.Sendmsg(fd, data, oob, nil, unix.MSG_NOSIGNAL)
 		if !errors.Is(err, unix.EINTR) {
-			return err //nolint:wrapcheck // the callers say what it was
+			return err
 		}
 	}
 }
@@ -98,7 +98,7 @@ func (r *receiver) receive(fd, flags int) (packet, error) {
 		}
 	}
 	if err != nil {
-		return packet{}, err //nolint:wrapcheck // EAGAIN is looked at; the callers say what it was
+		return packet{}, err
 	}
 	p := packet{}
 	if oobn > 0 {

@@ -57,13 +57,13 @@ func buildView(s Setup, bootID string) *StepError {
 	})
 	v.do("enter the root", func() error {
 		if err := unix.Chdir(v.base); err != nil {
-			return err //nolint:wrapcheck // the step says it
+			return err
 		}
 		if err := unix.PivotRoot(".", "."); err != nil {
-			return err //nolint:wrapcheck // as above
+			return err
 		}
 		if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
-			return err //nolint:wrapcheck // as above
+			return err
 		}
 		return unix.Chdir("/")
 	})
@@ -254,11 +254,11 @@ func (v *view) devices() {
 		v.file(path, "")
 		v.do("show "+path, func() error {
 			if err := unix.Mount(path, v.in(path), "", unix.MS_BIND, ""); err != nil {
-				return err //nolint:wrapcheck // the step says it
+				return err
 			}
 			var st unix.Stat_t
 			if err := unix.Lstat(v.in(path), &st); err != nil {
-				return err //nolint:wrapcheck // as above
+				return err
 			}
 			if st.Mode&unix.S_IFMT != unix.S_IFCHR || unix.Major(st.Rdev) != d.major || unix.Minor(st.Rdev) != d.minor {
 				return errors.New("it is another device on this host")
@@ -281,15 +281,15 @@ func (v *view) devices() {
 func loopback() error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return err //nolint:wrapcheck // the step says it
+		return err
 	}
 	defer unix.Close(fd) //nolint:errcheck // used for one request
 	ifr, err := unix.NewIfreq("lo")
 	if err != nil {
-		return err //nolint:wrapcheck // as above
+		return err
 	}
 	ifr.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
-	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, ifr) //nolint:wrapcheck // as above
+	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, ifr)
 }
 
 // showWorkspaces mounts what was claimed and lets go of all other workspaces; then the root is
@@ -321,7 +321,7 @@ func showWorkspaces(mounts []Mount) *StepError {
 	}
 	v.do("let go of the workspaces", func() error {
 		if err := unix.Unmount(waitingDir, unix.MNT_DETACH); err != nil {
-			return err //nolint:wrapcheck // the step says it
+			return err
 		}
 		return unix.Rmdir(waitingDir)
 	})

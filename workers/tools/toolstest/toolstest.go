@@ -287,11 +287,11 @@ func snapshot(t *testing.T, dir string) map[string]string {
 		}
 		rel, err := filepath.Rel(dir, path)
 		if err != nil {
-			return err //nolint:wrapcheck // a test
+			return err
 		}
 		info, err := d.Info()
 		if err != nil {
-			return err //nolint:wrapcheck // a test
+			return err
 		}
 		files[rel] = d.Type().String()
 		const readable = 1 << 20
@@ -299,13 +299,13 @@ func snapshot(t *testing.T, dir string) map[string]string {
 		case d.Type().IsRegular() && info.Size() <= readable:
 			content, err := os.ReadFile(path) //nolint:gosec // our own
 			if err != nil {
-				return err //nolint:wrapcheck // a test
+				return err
 			}
 			files[rel] = fmt.Sprintf("%q %s", content, info.Mode())
 		case d.Type()&os.ModeSymlink != 0:
 			target, err := os.Readlink(path)
 			if err != nil {
-				return err //nolint:wrapcheck // a test
+				return err
 			}
 			files[rel] = "-> " + target
 		}
