@@ -70,9 +70,9 @@ func lintersOff(t *testing.T) map[string]bool {
 
 func TestNolintRuleBites(t *testing.T) {
 	for text, want := range map[string]int{
-		"package a\nvar a = 1
-		"package a\nvar a = 1
-		"package a\nvar a = 1 //nolint:gosec // why": 1,
+		"package a\nvar a = 1 //nolint:wrapcheck // why":       1,
+		"package a\nvar a = 1 //nolint:wrapcheck,mnd // why":   2,
+		"package a\nvar a = 1 //nolint:gosec,wrapcheck // why": 1,
 		"package a\nvar a = 1 //nolint:gosec // wrapcheck,mnd": 0,
 	} {
 		fset := token.NewFileSet()
