@@ -56,7 +56,7 @@ type Output struct {
 	// Denied is there when the command was refused before anything was run. ExitCode is then 126, as shells say
 	// of a command that they may not run, and Stderr is the refusal: no reader takes it for an empty answer.
 	Denied *Denial `json:"denied,omitzero"`
-	// Data is what a file tool found, in the tool's own structure (workers/tools documents them).
+	// Data is what a file tool found, in the tool's own structure (tools documents them).
 	Data any `json:"data,omitzero"`
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/tools"
 	"github.com/sandjet/sandjet/workers/guard"
-	"github.com/sandjet/sandjet/workers/tools"
 )
 
 const (

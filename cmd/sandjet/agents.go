@@ -9,7 +9,7 @@ import (
 
 	"github.com/sandjet/sandjet/client"
 	"github.com/sandjet/sandjet/schemas"
-	"github.com/sandjet/sandjet/workers/tools"
+	"github.com/sandjet/sandjet/tools"
 )
 
 type agentsCommand struct {

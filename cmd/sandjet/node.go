@@ -22,10 +22,10 @@ import (
 	"github.com/sandjet/sandjet/records"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/tools"
 	"github.com/sandjet/sandjet/workers"
 	"github.com/sandjet/sandjet/workers/limits"
 	"github.com/sandjet/sandjet/workers/limits/redislimits"
-	"github.com/sandjet/sandjet/workers/tools"
 )
 
 // node is one process of Sandjet while it is put together: what was opened, in the order of its

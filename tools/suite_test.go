@@ -15,7 +15,7 @@ import (
 	"github.com/sandjet/sandjet/internal/safefs"
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/schemas"
-	"github.com/sandjet/sandjet/workers/tools/toolstest"
+	"github.com/sandjet/sandjet/tools/toolstest"
 )
 
 var update = flag.Bool("update", false, "rewrite the goldens from what this process finds")

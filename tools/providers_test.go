@@ -19,8 +19,8 @@ import (
 	"github.com/sandjet/sandjet/providers/local"
 	"github.com/sandjet/sandjet/providers/providertest"
 	"github.com/sandjet/sandjet/schemas"
-	"github.com/sandjet/sandjet/workers/tools"
-	"github.com/sandjet/sandjet/workers/tools/toolstest"
+	"github.com/sandjet/sandjet/tools"
+	"github.com/sandjet/sandjet/tools/toolstest"
 )
 
 const account = "acct_1"
