@@ -23,6 +23,7 @@ import (
 
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/natsauth"
 )
 
 // replayWorld is a log with a listener in this process. Gateways are processes of their own, so that
@@ -56,9 +57,11 @@ func openReplayWorld(ctx context.Context, program string, shards int) (_ *replay
 			w.close(ctx)
 		}
 	}()
-	if w.server, err = streams.StartServer(ctx, streams.ServerOptions{
-		DataDir: filepath.Join(w.dir, "log"), Users: []streams.User{{Name: replayUser, Password: replayPassword}},
-	}); err != nil {
+	auth, err := natsauth.New(natsauth.Options{Users: []natsauth.User{{Name: replayUser, Password: replayPassword}}})
+	if err != nil {
+		return nil, fmt.Errorf("admit the benchmark's user: %w", err)
+	}
+	if w.server, err = streams.StartServer(ctx, streams.ServerOptions{DataDir: filepath.Join(w.dir, "log"), Auth: auth}); err != nil {
 		return nil, fmt.Errorf("start the server: %w", err)
 	}
 	if w.bus, err = streams.Open(ctx, streams.Options{Server: w.server, Shards: shards}); err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/sandjet/sandjet/internal/natstest"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/natsauth"
 )
 
 const account = schemas.AccountID("acct_nats")
@@ -37,7 +38,7 @@ func (book) Resolve(_ context.Context, a schemas.AccountID, r schemas.Request) (
 // doors starts a log with both front doors of NATS, and connects to it as the account.
 func doors(t *testing.T) (*client.NATS, *streams.Bus) {
 	t.Helper()
-	log := natstest.Start(t, natstest.Listen(streams.User{Name: "me", Password: "mine", Account: account}))
+	log := natstest.Start(t, natstest.Listen(natsauth.User{Name: "me", Password: "mine", Account: account}))
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 2)
 	quiet := slog.New(slog.DiscardHandler)
@@ -106,7 +107,7 @@ func TestNATSSubmits(t *testing.T) {
 }
 
 func TestNATSOfAnotherAccountIsNotAnswered(t *testing.T) {
-	log := natstest.Start(t, natstest.Listen(streams.User{Name: "me", Password: "mine", Account: account}))
+	log := natstest.Start(t, natstest.Listen(natsauth.User{Name: "me", Password: "mine", Account: account}))
 	conn, err := nats.Connect(log.Server.URL(), nats.UserInfo("me", "mine"), nats.Timeout(time.Minute))
 	if err != nil {
 		t.Fatal(err)
@@ -122,7 +123,7 @@ func TestNATSOfAnotherAccountIsNotAnswered(t *testing.T) {
 
 func TestNATSAnswersApprovals(t *testing.T) {
 	t.Parallel()
-	log := natstest.Start(t, natstest.Listen(streams.User{Name: "me", Password: "mine", Account: account}))
+	log := natstest.Start(t, natstest.Listen(natsauth.User{Name: "me", Password: "mine", Account: account}))
 	conn, err := nats.Connect(log.Server.URL(), nats.UserInfo("me", "mine"), nats.Timeout(time.Minute))
 	if err != nil {
 		t.Fatal(err)

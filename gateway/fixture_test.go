@@ -23,6 +23,7 @@ import (
 	"github.com/sandjet/sandjet/internal/natstest"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/natsauth"
 )
 
 const (
@@ -111,9 +112,12 @@ func open(t *testing.T, change ...func(*gateway.Options)) *edge {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
+	auth, err := natsauth.New(natsauth.Options{Users: []natsauth.User{{Name: "role", Password: "role"}, {Name: "alice", Password: "alice", Account: alice}}})
+	if err != nil {
+		t.Fatal(err)
+	}
 	server, err := streams.StartServer(ctx, streams.ServerOptions{
-		DataDir: t.TempDir(), Host: "127.0.0.1", Durability: "os",
-		Users: []streams.User{{Name: "role", Password: "role"}, {Name: "alice", Password: "alice", Account: alice}},
+		DataDir: t.TempDir(), Host: "127.0.0.1", Durability: "os", Auth: auth,
 	})
 	if err != nil {
 		t.Fatal(err)

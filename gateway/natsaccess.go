@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/schemas"
-	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/natsauth"
 )
 
 // NATSAccess issues passwords for accounts' NATS clients. Its method may be called from many goroutines.
@@ -40,7 +40,7 @@ func (g *Gateway) postNATSCredential(w http.ResponseWriter, r *http.Request, _ A
 	if err != nil {
 		return err
 	}
-	access := streams.AccessOf(a)
+	access := natsauth.AccessOf(a)
 	writeJSON(w, http.StatusCreated, schemas.NATSCredential{
 		User: string(a), Password: password, URL: g.NATSURL, Expires: expires,
 		Publish: access.Publish, Subscribe: access.Subscribe, InboxPrefix: access.InboxPrefix,

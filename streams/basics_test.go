@@ -12,6 +12,7 @@ import (
 	"github.com/sandjet/sandjet/internal/natstest"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/natsauth"
 )
 
 const account schemas.AccountID = "acct_test"
@@ -181,7 +182,7 @@ func TestBucketLeasesEnd(t *testing.T) {
 
 func TestDropHistoryLeavesTheLatest(t *testing.T) {
 	const user, password = "sandjet", "s"
-	l := natstest.Start(t, natstest.Listen(streams.User{Name: user, Password: password}))
+	l := natstest.Start(t, natstest.Listen(natsauth.User{Name: user, Password: password}))
 	k := streams.OpenBucket[string](l.Bus, streams.Records)
 	for n := range 4 {
 		must(k.Put(t.Context(), "a", fmt.Sprint("a", n)))(t)

@@ -201,7 +201,7 @@ func (b *Bus) dial(ctx context.Context, role string, more ...nats.Option) (*nats
 	url := o.URL
 	if o.Server != nil {
 		url = ""
-		options = append(options, nats.InProcessServer(o.Server), nats.UserInfo(inProcessUser, o.Server.auth.password))
+		options = append(options, nats.InProcessServer(o.Server), nats.UserInfo(InProcessUser, o.Server.own.password))
 	} else {
 		with, err := o.credentials()
 		if err != nil {
@@ -366,7 +366,7 @@ func (b *Bus) Ready(ctx context.Context) error {
 	if err != nil {
 		return coded(op, err)
 	}
-	if v := viewOf(info, b.Replicas()); !v.fits(workNew, min(v.limit/100, maxPayload)) { // one large message, or a hundredth
+	if v := viewOf(info, b.Replicas()); !v.fits(workNew, min(v.limit/100, MaxPayload)) { // one large message, or a hundredth
 		return errFull(workNew)
 	}
 	if err := b.trouble.now(time.Now()); err != nil {

@@ -99,7 +99,7 @@ const (
 func newFairness(n int, now clockFunc, spawn func(func())) *fairness {
 	f := &fairness{slots: n, ahead: max(n, leastAhead), now: now, spawn: spawn, free: newSlots(n), accounts: map[schemas.AccountID]*inTurn{}, active: 1}
 	places := f.slots + f.ahead
-	f.turns = newTurns[*turn](Shares{Slots: n, Waiting: places, WaitingBytes: places * (maxPayload + costOfOneRequest)})
+	f.turns = newTurns[*turn](Shares{Slots: n, Waiting: places, WaitingBytes: places * (MaxPayload + costOfOneRequest)})
 	f.turns.narrow(false)
 	return f
 }

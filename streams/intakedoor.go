@@ -48,7 +48,7 @@ func openIntakeDoor(conn *nats.Conn, s Shares, admit func(schemas.AccountID, int
 	}
 	d := &intakeDoor{conn: conn, js: js, turns: newTurns[*nats.Msg](s), admit: admit, warn: warn}
 	// Several processes share the work; a publication is taken by one of them.
-	if d.sub, err = conn.QueueSubscribe(prefixIntake+"*", calloutGroup, d.arrive); err != nil {
+	if d.sub, err = conn.QueueSubscribe(prefixIntake+"*", sharedQueue, d.arrive); err != nil {
 		return nil, coded(op, err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), requestWithin)

@@ -13,6 +13,7 @@ import (
 	"github.com/sandjet/sandjet/internal/natstest"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/natsauth"
 )
 
 const otherAccount schemas.AccountID = "acct_other"
@@ -33,7 +34,7 @@ type ack struct {
 func tenants(t *testing.T) (l *natstest.Log, me, you *nats.Conn) {
 	t.Helper()
 	l = natstest.Start(t, natstest.Listen(
-		streams.User{Name: "me", Password: "m", Account: account}, streams.User{Name: "you", Password: "y", Account: otherAccount}))
+		natsauth.User{Name: "me", Password: "m", Account: account}, natsauth.User{Name: "you", Password: "y", Account: otherAccount}))
 	dial := func(user, password string) *nats.Conn {
 		nc, err := nats.Connect(l.Server.URL(), nats.UserInfo(user, password), nats.Timeout(within))
 		ok(t, err)

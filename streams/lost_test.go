@@ -8,11 +8,12 @@ import (
 	"github.com/sandjet/sandjet/internal/natstest"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/natsauth"
 )
 
 // An event whose payload is gone for good is a gap, whoever reads it; it is never passed over.
 func TestAnEventWhosePayloadIsGoneIsAGap(t *testing.T) {
-	l := natstest.Start(t, natstest.Listen(streams.User{Name: "role", Password: "r"}))
+	l := natstest.Start(t, natstest.Listen(natsauth.User{Name: "role", Password: "r"}))
 	c := callOf("a")
 	for _, text := range []string{"1", strings.Repeat("x", 2<<20), "3"} {
 		ok(t, streams.Events.Publish(t.Context(), l.Bus, eventOf(c, text[:1], schemas.CallOutput, schemas.OutputData{Text: text})))

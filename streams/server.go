@@ -38,19 +38,17 @@ type ServerOptions struct {
 	Durability Durability
 	MaxStore   int64 // bytes on the disk. 0: three quarters of what is free at the start
 	Name       string
-	Users      []User
-	Tenants    Tenants // whose users are not among Users. Nil: nobody's
-	// TenantLimits bound what one tenant's NATS clients may hold of the server.
-	TenantLimits TenantLimits
+	// Auth says who may connect from outside of this process. Nil: nobody. An authenticator serves one server.
+	Auth Authenticator
 	// Publications bound what one account may have on its way into INTAKE.
 	Publications Shares
 	Memory       bool // keep everything in memory, for tests; DataDir may be empty then
 	Log          *slog.Logger
 }
 
-// maxPayload is the embedded server's limit of one message; what is larger takes the way through
+// MaxPayload is the embedded server's limit of one message, in bytes; what is larger takes the way through
 // the object store.
-const maxPayload = 1 << 20
+const MaxPayload = 1 << 20
 
 const (
 	readyWithin = 30 * time.Second // a large store takes a while to be read
@@ -60,7 +58,7 @@ const (
 // Server is a NATS server with JetStream inside this process. It is safe for concurrent use.
 type Server struct {
 	options ServerOptions
-	auth    *authenticator
+	own     *ownConnections
 	dir     *storeDir
 	log     *slog.Logger
 
@@ -90,15 +88,11 @@ func StartServer(ctx context.Context, o ServerOptions) (*Server, error) {
 	default:
 		return nil, schemas.Invalidf("durability", "%q is unknown: use always, 1s or os", schemas.Quotable(string(o.Durability)))
 	}
-	auth, err := newAuthenticator(o.Users, o.Tenants, o.TenantLimits)
-	if err != nil {
-		return nil, err
-	}
 	dir, err := openStoreDir(o.DataDir, o.Memory)
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{options: o, auth: auth, dir: dir, log: o.Log.With("part", "server"), port: o.Port}
+	s := &Server{options: o, own: &ownConnections{password: rand.Text(), others: o.Auth}, dir: dir, log: o.Log.With("part", "server"), port: o.Port}
 	if err := s.start(ctx); err != nil {
 		dir.close()
 		return nil, err
@@ -121,7 +115,10 @@ func (s *Server) start(ctx context.Context) error {
 	}
 	log := &serverLog{log: s.log}
 	srv.SetLoggerV2(log, false, false, false)
-	s.auth.server.Store(srv)
+	s.own.server.Store(srv)
+	if s.options.Auth != nil {
+		s.options.Auth.Attach(srv)
+	}
 	started := make(chan struct{})
 	go func() {
 		defer close(started)
@@ -142,10 +139,12 @@ func (s *Server) start(ctx context.Context) error {
 		}
 		return schemas.Errorf(schemas.Unavailable, op, "%s", reason)
 	}
-	if err := s.auth.addTenants(srv); err != nil {
-		srv.Shutdown()
-		srv.WaitForShutdown()
-		return schemas.Wrap(schemas.Invalid, op, "it refuses a user", err)
+	if s.options.Auth != nil {
+		if err := s.options.Auth.Open(); err != nil {
+			srv.Shutdown()
+			srv.WaitForShutdown()
+			return schemas.Wrap(schemas.Invalid, op, "it refuses a user", err)
+		}
 	}
 	if a, ok := srv.Addr().(*net.TCPAddr); ok && s.options.Port >= 0 {
 		s.port = a.Port
@@ -169,7 +168,7 @@ func (s *Server) start(ctx context.Context) error {
 // open opens the door for publications, so that clients can publish whenever the server is there.
 func (s *Server) open() error {
 	const op = "start the embedded server"
-	conn, err := nats.Connect("", nats.InProcessServer(s), nats.UserInfo(inProcessUser, s.auth.password), nats.Name("sandjet-intake"),
+	conn, err := nats.Connect("", nats.InProcessServer(s), nats.UserInfo(InProcessUser, s.own.password), nats.Name("sandjet-intake"),
 		nats.MaxReconnects(-1), nats.ReconnectBufSize(-1), nats.Timeout(readyWithin),
 		nats.CustomReconnectDelay(func(int) time.Duration { return reconnectAfter }),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
@@ -186,7 +185,9 @@ func (s *Server) open() error {
 	ctx, cancel := context.WithCancel(context.Background())
 	var parts sync.WaitGroup
 	parts.Go(func() { door.run(ctx) })
-	parts.Go(func() { s.watchPending(ctx) })
+	if s.options.Auth != nil {
+		parts.Go(func() { s.options.Auth.Run(ctx) })
+	}
 	s.closes = func() {
 		cancel()
 		parts.Wait()
@@ -201,10 +202,10 @@ func (s *Server) serverOptions() *server.Options {
 		ServerName: s.options.Name, Host: s.options.Host, Port: s.port, DontListen: s.options.Port < 0,
 		JetStream: true, StoreDir: s.dir.path, JetStreamMaxMemory: 1 << 30, JetStreamMaxStore: s.options.MaxStore,
 		SyncAlways: s.options.Durability == DurabilityAlways, SyncInterval: time.Second,
-		NoSigs: true, DisableJetStreamBanner: true, MaxPayload: maxPayload, PingInterval: 10 * time.Second,
+		NoSigs: true, DisableJetStreamBanner: true, MaxPayload: MaxPayload, PingInterval: 10 * time.Second,
 		AuthTimeout:                authWithin.Seconds(),
 		JetStreamLimits:            server.JSLimitOpts{DefaultMaxConsumers: -1, Duplicates: dedupe},
-		CustomClientAuthentication: s.auth,
+		CustomClientAuthentication: s.own,
 	}
 	if s.options.Durability == DurabilityOS {
 		o.SyncInterval = 2 * time.Minute

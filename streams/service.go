@@ -104,6 +104,39 @@ func (b *Bus) Serve(ctx context.Context, o ServiceOptions, handle func(context.C
 	return nil
 }
 
+// sharedQueue is the group of those who share the messages of a subject: one of them gets each.
+const sharedQueue = "sandjet"
+
+// Respond answers what is published to a subject until ctx ends, at most slots at a time; then it takes no more, lets those in
+// hand end and returns nil. Several processes share the questions. A question is answered by silence where answer fails.
+func (b *Bus) Respond(ctx context.Context, subject string, slots int, answer func(data []byte, h Headers) ([]byte, error)) error {
+	var inHand sync.WaitGroup
+	places := make(chan struct{}, slots)
+	sub, err := b.work.QueueSubscribe(subject, sharedQueue, func(m *nats.Msg) {
+		places <- struct{}{}
+		inHand.Go(func() {
+			defer func() { <-places }()
+			body, err := answer(m.Data, copyHeaders(m.Header))
+			if err != nil {
+				return
+			}
+			if err := m.Respond(body); err != nil {
+				b.log.Warn("request not answered", "subject", subject, "error", err)
+			}
+		})
+	})
+	if err != nil {
+		return coded("answer on "+subject, err)
+	}
+	<-ctx.Done()
+	err = sub.Unsubscribe()
+	inHand.Wait()
+	if err != nil && b.work.Status() == nats.CONNECTED {
+		return coded("stop answering on "+subject, err)
+	}
+	return nil
+}
+
 func (b *Bus) serveOne(ctx context.Context, r micro.Request, handle func(context.Context, Request) ([]byte, error)) {
 	answer, err := func() (answer []byte, err error) {
 		defer func() {

@@ -1,12 +1,8 @@
 package streams_test
 
 import (
-	"bufio"
 	"context"
-	"errors"
 	"fmt"
-	"log/slog"
-	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,7 +12,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/sandjet/sandjet/internal/natstest"
-	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
 
@@ -177,91 +172,14 @@ func TestThousandsOfOneAccountLeaveOthersTheirTurn(t *testing.T) {
 	})
 }
 
-// TestATenantsConnectionsAreBounded: connections, subscriptions, sizes and what waits for those who do not read.
-func TestATenantsConnectionsAreBounded(t *testing.T) {
-	t.Parallel()
-	const most, subs = 5, 10
-	logged := &lines{}
-	s, err := streams.StartServer(t.Context(), streams.ServerOptions{
-		DataDir: t.TempDir(), Port: 0, Log: slog.New(slog.NewTextHandler(logged, nil)),
-		Users:        []streams.User{{Name: "me", Password: "m", Account: account}, {Name: "you", Password: "y", Account: otherAccount}},
-		TenantLimits: streams.TenantLimits{Connections: most, Subscriptions: subs, Payload: 64 << 10, Pending: 1 << 20},
+// startPart runs a part until the end of the test, which ends it without an error.
+func startPart(t *testing.T, run func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	done := make(chan error, 1)
+	go func() { done <- run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		ok(t, <-done)
 	})
-	ok(t, err)
-	t.Cleanup(s.Shutdown)
-	b := must(streams.Open(t.Context(), streams.Options{Server: s}))(t)
-	t.Cleanup(func() { ok(t, b.Close(context.WithoutCancel(t.Context()))) })
-	dial := func(user string) (*nats.Conn, error) {
-		return nats.Connect(s.URL(), nats.UserInfo(user, user[:1]), nats.Timeout(within), nats.NoReconnect())
-	}
-	var conns []*nats.Conn
-	for range most {
-		nc, err := dial("me")
-		ok(t, err)
-		t.Cleanup(nc.Close)
-		conns = append(conns, nc)
-	}
-	if nc, err := dial("me"); err == nil {
-		t.Error("one connection more than there may be")
-		nc.Close()
-	}
-	nc, err := dial("you")
-	ok(t, err)
-	nc.Close()
-	for range subs + 5 {
-		_, err := conns[0].SubscribeSync(streams.LiveSubject(account, "c_1"))
-		ok(t, err)
-	}
-	eventually(t, "more subscriptions than there may be are refused", func() bool { return conns[0].IsClosed() || conns[0].LastError() != nil })
-	if err := conns[1].Publish(streams.IntakeSubject(account), make([]byte, 80<<10)); !errors.Is(err, nats.ErrMaxPayload) {
-		t.Errorf("a message larger than it may be: %v", err)
-	}
-	conns[2].Close()
-
-	// One that reads nothing of what happens on its conversation.
-	eventually(t, "there is room for it", func() bool { // the one that was closed may be counted still
-		raw, err := net.Dial("tcp", strings.TrimPrefix(s.URL(), "nats://"))
-		ok(t, err)
-		t.Cleanup(func() { _ = raw.Close() })
-		ok(t, raw.(*net.TCPConn).SetReadBuffer(4<<10))
-		_, err = fmt.Fprintf(raw, "CONNECT {\"user\":\"me\",\"pass\":\"m\",\"verbose\":false}\r\nSUB sandjet.live.%s.> 1\r\nPING\r\n", account)
-		if err != nil {
-			return false
-		}
-		for lines := bufio.NewScanner(raw); lines.Scan(); {
-			if lines.Text() == "PONG" {
-				return true
-			}
-		}
-		return false
-	})
-	text := strings.Repeat("x", 500<<10)
-	c := callOf("a")
-	eventually(t, "its connection is closed", func() bool {
-		for range 8 {
-			ok(t, streams.Events.Publish(t.Context(), b, eventOf(c, schemas.NewID("e_"), schemas.CallOutput, schemas.OutputData{Text: text})))
-		}
-		return strings.Contains(logged.String(), "too much waits for it to be read")
-	})
-	if strings.Contains(logged.String(), "level=ERROR") {
-		t.Errorf("what tenants do wrong is logged as errors of the server:\n%s", logged)
-	}
-}
-
-// lines is what was logged.
-type lines struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
 }

@@ -86,6 +86,15 @@ func LiveSubject(a schemas.AccountID, c schemas.ConversationID) string {
 	return prefixLive + string(a) + "." + token(string(c))
 }
 
+// LivePrefix begins the subjects of [LiveSubject] of one account; a dot and a token follow.
+func LivePrefix(a schemas.AccountID) string { return prefixLive + string(a) }
+
+// ReplyPrefix begins the subjects on which an account may have its inboxes on every server; a dot and tokens follow.
+func ReplyPrefix(a schemas.AccountID) string { return prefixReply + string(a) }
+
+// InboxPrefix begins the subjects of what is sent to _INBOX in an account's own NATS account; a dot and tokens follow.
+func InboxPrefix(a schemas.AccountID) string { return prefixInbox + string(a) }
+
 // IntakeSubject is where an account's own NATS clients publish requests.
 func IntakeSubject(a schemas.AccountID) string { return prefixIntake + string(a) }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/sandjet/sandjet/records/seal"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/natsauth"
 )
 
 // natsAccessFlags let accounts speak NATS themselves where the server is not the embedded one.
@@ -21,18 +22,18 @@ type natsAccessFlags struct {
 }
 
 // callout reads the keys for an outside server's questions; none: there are no questions. Codes: invalid, denied.
-func (f natsAccessFlags) callout() (streams.CalloutKeys, bool, error) {
+func (f natsAccessFlags) callout() (natsauth.CalloutKeys, bool, error) {
 	const most = 64 << 10
 	if f.NATSCalloutKeys == "" {
-		return streams.CalloutKeys{}, false, nil
+		return natsauth.CalloutKeys{}, false, nil
 	}
 	text, err := readKeys(f.NATSCalloutKeys, most)
 	if err != nil {
-		return streams.CalloutKeys{}, false, fmt.Errorf("--nats-callout-keys: %w", err)
+		return natsauth.CalloutKeys{}, false, fmt.Errorf("--nats-callout-keys: %w", err)
 	}
-	keys, err := streams.ParseCalloutKeys(text)
+	keys, err := natsauth.ParseCalloutKeys(text)
 	if err != nil {
-		return streams.CalloutKeys{}, false, fmt.Errorf("--nats-callout-keys: %w", err)
+		return natsauth.CalloutKeys{}, false, fmt.Errorf("--nats-callout-keys: %w", err)
 	}
 	return keys, true, nil
 }
@@ -46,7 +47,7 @@ func (n *node) addCallout(f natsAccessFlags, t tenantFlags) error {
 	case n.server != nil:
 		return schemas.Invalidf("nats-callout-keys", "is for a server outside: the embedded one knows the accounts by itself")
 	}
-	n.add("callout", streams.Callout{
+	n.add("callout", natsauth.Callout{
 		Bus: n.bus, Keys: keys, Account: f.NATSCalloutAccount, Tenants: n.tenant, Limits: t.limits(), Log: n.log.With("part", "callout"),
 	}.Run)
 	return nil
@@ -85,7 +86,7 @@ func (n *node) tenant(name, password string) (schemas.AccountID, time.Time, bool
 // there is one, who would not any more.
 func (n *node) followKeys(store *records.Store) {
 	if n.server != nil {
-		store.KeysChanged = n.server.Reprove
+		store.KeysChanged = n.auth.Reprove
 	}
 	n.keys.Store(store)
 }

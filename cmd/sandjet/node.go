@@ -22,6 +22,7 @@ import (
 	"github.com/sandjet/sandjet/records"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/natsauth"
 	"github.com/sandjet/sandjet/tools"
 	"github.com/sandjet/sandjet/workers"
 	"github.com/sandjet/sandjet/workers/limits"
@@ -35,6 +36,7 @@ type node struct {
 	dir      dataDir
 	metrics  *prometheus.Registry
 	server   *streams.Server
+	auth     *natsauth.Authenticator // of server
 	bus      *streams.Bus
 	logURL   string // where the log's server is
 	records  *records.Store
@@ -107,14 +109,20 @@ func (n *node) openServer(ctx context.Context, f serverFlags, t tenantFlags, id 
 			return err
 		}
 	}
-	n.server, err = streams.StartServer(ctx, streams.ServerOptions{
-		DataDir: n.dir.store(), Host: at.host, Port: at.port, Durability: streams.Durability(f.Durability),
-		MaxStore: int64(f.MaxStore), Name: "sandjet", Log: n.log.With("part", "server"),
-		Users: []streams.User{
+	n.auth, err = natsauth.New(natsauth.Options{
+		Users: []natsauth.User{
 			{Name: r.User, Password: r.Password},
 			{Name: string(id.Account), Password: id.Key, Account: id.Account},
 		},
-		Tenants: n.tenant, TenantLimits: t.limits(), Publications: t.shares(),
+		Tenants: n.tenant, Limits: t.limits(), Log: n.log.With("part", "server"),
+	})
+	if err != nil {
+		return fmt.Errorf("users of the embedded server: %w", err)
+	}
+	n.server, err = streams.StartServer(ctx, streams.ServerOptions{
+		DataDir: n.dir.store(), Host: at.host, Port: at.port, Durability: streams.Durability(f.Durability),
+		MaxStore: int64(f.MaxStore), Name: "sandjet", Log: n.log.With("part", "server"),
+		Auth: n.auth, Publications: t.shares(),
 	})
 	if err != nil {
 		return fmt.Errorf("embedded server: %w", err)

@@ -11,6 +11,7 @@ import (
 	"github.com/sandjet/sandjet/records"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/natsauth"
 )
 
 // The flags of the roles. up has them all; a flag means the same wherever it appears, and is a key of
@@ -54,8 +55,8 @@ func (f tenantFlags) check() error {
 	return nil
 }
 
-func (f tenantFlags) limits() streams.TenantLimits {
-	return streams.TenantLimits{Connections: f.NATSConnections, Subscriptions: f.NATSSubscriptions, Pending: int64(f.NATSPending)}
+func (f tenantFlags) limits() natsauth.Limits {
+	return natsauth.Limits{Connections: f.NATSConnections, Subscriptions: f.NATSSubscriptions, Pending: int64(f.NATSPending)}
 }
 
 // quotas are what accounts may keep, all but the one of the process's own settings.

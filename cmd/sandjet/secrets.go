@@ -13,7 +13,7 @@ import (
 	"github.com/sandjet/sandjet/records/seal"
 	"github.com/sandjet/sandjet/records/seal/awskms"
 	"github.com/sandjet/sandjet/schemas"
-	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/natsauth"
 )
 
 type secretsCommand struct {
@@ -149,7 +149,7 @@ type secretsGenerateCommand struct {
 // Run prints a new key.
 func (c *secretsGenerateCommand) Run(ctx context.Context, t terminal) error {
 	if c.NATSCallout {
-		text, err := streams.GenerateCalloutKeys()
+		text, err := natsauth.GenerateCalloutKeys()
 		if err != nil {
 			return err
 		}

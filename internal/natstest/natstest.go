@@ -2,6 +2,7 @@ package natstest
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"runtime"
 	"sync"
@@ -12,6 +13,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server/ats"
 
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/natsauth"
 )
 
 // tickOutside starts the server's one global ticker, which must not belong to any bubble.
@@ -35,13 +37,17 @@ func Shards(n int) Option {
 }
 
 // Listen makes a server of [Start] listen on a free port of 127.0.0.1, for these users.
-func Listen(users ...streams.User) Option {
-	return func(s *streams.ServerOptions, _ *streams.Options) { s.Port, s.Users = 0, users }
+func Listen(users ...natsauth.User) Option {
+	a, err := natsauth.New(natsauth.Options{Users: users})
+	if err != nil {
+		panic(fmt.Sprintf("natstest: %v", err)) // a mistake in the test
+	}
+	return ListenFor(a)
 }
 
-// Tenants makes a server of [Start] ask about users that it does not know.
-func Tenants(t streams.Tenants) Option {
-	return func(s *streams.ServerOptions, _ *streams.Options) { s.Tenants = t }
+// ListenFor is [Listen] for whom an authenticator lets in.
+func ListenFor(a streams.Authenticator) Option {
+	return func(s *streams.ServerOptions, _ *streams.Options) { s.Port, s.Auth = 0, a }
 }
 
 // Dir sets where a server of [Start] keeps its files. Without it the directory is of no interest.

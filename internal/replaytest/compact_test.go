@@ -16,6 +16,7 @@ import (
 	"github.com/sandjet/sandjet/internal/replaytest"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/natsauth"
 )
 
 // screen is what a program shows of the calls of one conversation.
@@ -223,7 +224,7 @@ func (s *screen) await(t *testing.T, end schemas.Cursor) {
 // and what is still known of the call before its next piece.
 func TestCompactReadersBehindTheCut(t *testing.T) {
 	t.Parallel()
-	role := streams.User{Name: "role", Password: "role"}
+	role := natsauth.User{Name: "role", Password: "role"}
 	s := open(t, natstest.Listen(role), natstest.Shards(1))
 	const conv, pieces, kept = "c_1", 10, 4
 	for n := -1; n < pieces; n++ {

@@ -12,12 +12,13 @@ import (
 	"github.com/sandjet/sandjet/internal/streamcheck"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/natsauth"
 )
 
 // TestTheLogIsMadeAnew: clients are told that what they had is gone, once, and go on in the new log.
 func TestTheLogIsMadeAnew(t *testing.T) {
 	t.Parallel()
-	role := streams.User{Name: "role", Password: "role"}
+	role := natsauth.User{Name: "role", Password: "role"}
 	s := open(t, natstest.Listen(role))
 	s.single()
 	operator := natstest.Dial(t, s.log.Server.URL(), role.Name, role.Password)

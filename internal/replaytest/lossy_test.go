@@ -16,6 +16,7 @@ import (
 
 	"github.com/sandjet/sandjet/internal/natstest"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/natsauth"
 )
 
 // lossy passes NATS connections on to a server and loses some of the live messages that come back.
@@ -117,7 +118,7 @@ func (p *lossy) loses(subject string) bool {
 // TestLostLiveMessagesAreReadFromTheLog: each live message that follows shows that one is missing.
 func TestLostLiveMessagesAreReadFromTheLog(t *testing.T) {
 	t.Parallel()
-	role := streams.User{Name: "role", Password: "role"}
+	role := natsauth.User{Name: "role", Password: "role"}
 	s := open(t, natstest.Listen(role))
 	net := newLossy(t, s.log.Server.URL())
 	bus, err := streams.Open(t.Context(), streams.Options{URL: net.url(), User: role.Name, Password: role.Password})

@@ -1,10 +1,10 @@
-package streams
+package natsauth
 
 import (
-	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
 )
 
 // User may connect to an embedded server.
@@ -26,35 +27,45 @@ type User struct {
 	Account        schemas.AccountID
 }
 
-// Tenants finds the tenant of a user that is not among [ServerOptions.Users], by the name and the
+// Tenants finds the tenant of a user that is not among [Options.Users], by the name and the
 // password of a connection, and until when the password is good; zero: for as long as it is known. It
 // is called from many goroutines and must answer at once.
 type Tenants func(name, password string) (a schemas.AccountID, until time.Time, ok bool)
 
 // tenantSession is how long a connection of such a tenant lasts before it has to prove itself again: where
-// nobody calls [Server.Reprove], a key that was taken back is of use for no longer. Client libraries
+// nobody calls [Authenticator.Reprove], a key that was taken back is of use for no longer. Client libraries
 // connect again by themselves.
 const tenantSession = 15 * time.Minute
 
-// inProcessUser is the name under which this process's own connections come.
-const inProcessUser = "sandjet-in-process"
+// Options say who may connect to an embedded server.
+type Options struct {
+	Users   []User
+	Tenants Tenants      // whose users are not among Users. Nil: nobody's
+	Limits  Limits       // of one tenant's NATS clients
+	Log     *slog.Logger // nil: silent
+}
 
-// authenticator is the server's door.
-type authenticator struct {
-	users    map[string]User
-	tenants  Tenants // nil: there are no others
-	password string  // of the connections inside the process
-	limits   TenantLimits
-	server   atomic.Pointer[server.Server]
+// Authenticator decides who may connect to one embedded server. It is safe for concurrent use.
+type Authenticator struct {
+	users   map[string]User
+	tenants Tenants
+	limits  Limits
+	log     *slog.Logger
+	server  atomic.Pointer[server.Server] // the present one: nil before its start
 
 	opening sync.Mutex   // of a tenant's account, so that nobody comes into one that is half open
 	proving sync.RWMutex // held for reading from the question whether a password is good until its connection can be found
 }
 
-func newAuthenticator(users []User, tenants Tenants, limits TenantLimits) (*authenticator, error) {
-	a := &authenticator{users: map[string]User{}, tenants: tenants, limits: limits, password: rand.Text()}
-	for _, u := range users {
-		if u.Name == "" || u.Password == "" || u.Name == inProcessUser {
+// New returns the authenticator of one embedded server, for [streams.ServerOptions]. Code: invalid (a user without name or
+// password, one that is there twice, or an account that is none).
+func New(o Options) (*Authenticator, error) {
+	a := &Authenticator{users: map[string]User{}, tenants: o.Tenants, limits: o.Limits, log: o.Log}
+	if a.log == nil {
+		a.log = slog.New(slog.DiscardHandler)
+	}
+	for _, u := range o.Users {
+		if u.Name == "" || u.Password == "" || u.Name == streams.InProcessUser {
 			return nil, schemas.Invalidf("users", "a user needs a name and a password")
 		}
 		if _, twice := a.users[u.Name]; twice {
@@ -67,12 +78,14 @@ func newAuthenticator(users []User, tenants Tenants, limits TenantLimits) (*auth
 		}
 		a.users[u.Name] = u
 	}
-	a.users[inProcessUser] = User{Name: inProcessUser, Password: a.password}
 	return a, nil
 }
 
-// Check decides about a connection.
-func (a *authenticator) Check(c server.ClientAuthentication) bool {
+// Attach takes the server about whose connections it decides from now on.
+func (a *Authenticator) Attach(srv *server.Server) { a.server.Store(srv) }
+
+// Check decides about a connection. It blocks while the tenant's account is made, and for as long as [Tenants] takes.
+func (a *Authenticator) Check(c server.ClientAuthentication) bool {
 	o := c.GetOpts()
 	u, known := a.users[o.Username]
 	want, got := sha256.Sum256([]byte(u.Password)), sha256.Sum256([]byte(o.Password))
@@ -98,7 +111,7 @@ func (a *authenticator) Check(c server.ClientAuthentication) bool {
 }
 
 // checkTenant decides about a connection of a tenant that may have come while the server runs.
-func (a *authenticator) checkTenant(srv *server.Server, c server.ClientAuthentication, name, password string) bool {
+func (a *Authenticator) checkTenant(srv *server.Server, c server.ClientAuthentication, name, password string) bool {
 	a.proving.RLock()
 	defer a.proving.RUnlock()
 	id, until, ok := a.tenants(name, password)
@@ -118,18 +131,18 @@ func (a *authenticator) checkTenant(srv *server.Server, c server.ClientAuthentic
 
 // Reprove ends the connections of an account's NATS clients, so that each has to prove itself again: one
 // whose key or password counts no more stays outside, and the client libraries of all others are back by
-// themselves. Call it when the answer of [ServerOptions.Tenants] has changed already.
-func (s *Server) Reprove(a schemas.AccountID) {
-	srv := s.running.Load()
+// themselves. Call it when the answer of [Options.Tenants] has changed already.
+func (a *Authenticator) Reprove(id schemas.AccountID) {
+	srv := a.server.Load()
 	if srv == nil {
 		return
 	}
-	s.auth.proving.Lock()   // whoever was let in by the former answer can be found now
-	s.auth.proving.Unlock() //nolint:staticcheck // nothing is done under it: waiting is its use
+	a.proving.Lock()   // whoever was let in by the former answer can be found now
+	a.proving.Unlock() //nolint:staticcheck // nothing is done under it: waiting is its use
 	const all = 1 << 30
-	found, err := srv.Connz(&server.ConnzOptions{Account: tenantAccount(a), Limit: all})
+	found, err := srv.Connz(&server.ConnzOptions{Account: tenantAccount(id), Limit: all})
 	if err != nil {
-		s.log.Warn("the connections of an account are not found: they end within 15 minutes", "account", a, "error", err)
+		a.log.Warn("the connections of an account are not found: they end within 15 minutes", "account", id, "error", err)
 		return
 	}
 	for _, c := range found.Conns {
@@ -142,7 +155,7 @@ func (s *Server) Reprove(a schemas.AccountID) {
 func tenantPermissions(a schemas.AccountID) *server.Permissions {
 	access := AccessOf(a)
 	return &server.Permissions{
-		Publish:   &server.SubjectPermission{Allow: append(access.Publish, RPCSubject, RPCApprovals)},
+		Publish:   &server.SubjectPermission{Allow: append(access.Publish, streams.RPCSubject, streams.RPCApprovals)},
 		Subscribe: &server.SubjectPermission{Allow: append(access.Subscribe, "_INBOX.>")},
 	}
 }
@@ -152,8 +165,10 @@ const tenantPrefix = "tenant_"
 
 func tenantAccount(a schemas.AccountID) string { return tenantPrefix + string(a) }
 
-// addTenants makes the tenants' accounts and opens the few ways out of them.
-func (a *authenticator) addTenants(srv *server.Server) error {
+// Open makes the accounts of the tenants that are known from the beginning, once the attached server runs, and opens the few
+// ways out of them.
+func (a *Authenticator) Open() error {
+	srv := a.server.Load()
 	for _, u := range a.users {
 		if u.Account == "" {
 			continue
@@ -166,7 +181,7 @@ func (a *authenticator) addTenants(srv *server.Server) error {
 }
 
 // openTenant returns the NATS account of a tenant, and makes it when it is not there.
-func (a *authenticator) openTenant(srv *server.Server, id schemas.AccountID) (*server.Account, error) {
+func (a *Authenticator) openTenant(srv *server.Server, id schemas.AccountID) (*server.Account, error) {
 	a.opening.Lock()
 	defer a.opening.Unlock()
 	tenant, isNew := srv.LookupOrRegisterAccount(tenantAccount(id))
@@ -181,8 +196,9 @@ func (a *authenticator) openTenant(srv *server.Server, id schemas.AccountID) (*s
 }
 
 func openWays(own, tenant *server.Account, a schemas.AccountID) error {
-	intake, call, approvals := IntakeSubject(a), RPCSubject+"."+string(a), RPCApprovals+"."+string(a)
-	live, reply, inbox := prefixLive+string(a)+".>", prefixReply+string(a)+".>", prefixInbox+string(a)+".>"
+	access := AccessOf(a)
+	intake, call, approvals := access.Publish[0], access.Publish[1], access.Publish[2]
+	live, reply, inbox := access.Subscribe[0], access.Subscribe[1], streams.InboxPrefix(a)+".>"
 	for _, subject := range []string{intake, call, approvals} {
 		if err := own.AddServiceExport(subject, []*server.Account{tenant}); err != nil {
 			return err
@@ -194,7 +210,7 @@ func openWays(own, tenant *server.Account, a schemas.AccountID) error {
 		}
 	}
 	// The account in the subject is put there by the server: a tenant cannot ask as another.
-	for from, to := range map[string]string{intake: intake, RPCSubject: call, call: call, RPCApprovals: approvals, approvals: approvals} {
+	for from, to := range map[string]string{intake: intake, streams.RPCSubject: call, call: call, streams.RPCApprovals: approvals, approvals: approvals} {
 		if err := tenant.AddServiceImport(own, from, to); err != nil {
 			return err
 		}
@@ -207,4 +223,4 @@ func openWays(own, tenant *server.Account, a schemas.AccountID) error {
 	return tenant.AddMappedStreamImport(own, inbox, "_INBOX.>")
 }
 
-var _ server.Authentication = (*authenticator)(nil)
+var _ streams.Authenticator = (*Authenticator)(nil)

@@ -1,4 +1,4 @@
-package streams
+package natsauth
 
 import (
 	"context"
@@ -7,14 +7,13 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/nats-io/jwt/v2"
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
 )
 
 // DefaultCalloutAccount is the NATS account in which [Callout] puts tenants.
@@ -23,7 +22,6 @@ const DefaultCalloutAccount = "TENANTS"
 const (
 	calloutSubject = "$SYS.REQ.USER.AUTH"
 	calloutXKey    = "Nats-Server-Xkey" // header of a request that is sealed: who sealed it
-	calloutGroup   = "sandjet"          // of several that answer, one is asked
 	calloutSlots   = 64
 )
 
@@ -36,13 +34,13 @@ const (
 // few ways from the log's; see deploy/nats/nats.conf. Those that share one can have a confirmation sent
 // to a subject which another of them hears. An account for each closes that too.
 type Callout struct {
-	Bus     *Bus
+	Bus     *streams.Bus
 	Tenants Tenants
 	Keys    CalloutKeys
 	// Account is the one of the server's configuration in which tenants are put; {account} in it stands for
 	// the tenant's id. Default [DefaultCalloutAccount].
 	Account string
-	Limits  TenantLimits // of one connection, as far as the server lets a user be bounded
+	Limits  Limits       // of one connection, as far as the server lets a user be bounded
 	Log     *slog.Logger // nil: silent
 }
 
@@ -58,39 +56,20 @@ func (c Callout) Run(ctx context.Context) error {
 	if c.Keys.issuer == nil {
 		return schemas.Invalidf("keys", "are missing: the server believes only what they sign")
 	}
-	var inHand sync.WaitGroup
-	slots := make(chan struct{}, calloutSlots)
-	sub, err := c.Bus.work.QueueSubscribe(calloutSubject, calloutGroup, func(m *nats.Msg) {
-		slots <- struct{}{}
-		inHand.Go(func() {
-			defer func() { <-slots }()
-			c.answer(m)
-		})
-	})
-	if err != nil {
-		return coded("answer the NATS server about users", err)
-	}
-	<-ctx.Done()
-	err = sub.Unsubscribe()
-	inHand.Wait()
-	if err != nil && c.Bus.work.Status() == nats.CONNECTED {
-		return coded("stop answering the NATS server about users", err)
-	}
-	return nil
+	return c.Bus.Respond(ctx, calloutSubject, calloutSlots, c.answer)
 }
 
 // answer answers one question. What cannot be answered is told by silence: the server then lets nobody in.
-func (c Callout) answer(m *nats.Msg) {
-	q, err := c.Keys.open(m.Data, m.Header.Get(calloutXKey))
+func (c Callout) answer(question []byte, h streams.Headers) ([]byte, error) {
+	q, err := c.Keys.open(question, h.Get(calloutXKey))
 	if err == nil {
 		var body []byte
 		if body, err = c.Keys.decide(q, c.Account, c.Tenants, c.Limits, c.Bus.Now()); err == nil {
-			err = m.Respond(body)
+			return body, nil
 		}
 	}
-	if err != nil {
-		c.Log.Warn("a question of the NATS server about a user could not be answered", "error", err)
-	}
+	c.Log.Warn("a question of the NATS server about a user could not be answered", "error", err)
+	return nil, err
 }
 
 // CalloutKeys are the keys of a [Callout]: one signs who is let in, and another, if there is one, opens
@@ -164,7 +143,7 @@ func (k CalloutKeys) XKey() string { return public(k.curve) }
 func (k CalloutKeys) String() string { return strings.TrimSpace(k.Issuer() + " " + k.XKey()) }
 
 // GoString is the public keys.
-func (k CalloutKeys) GoString() string { return "streams.CalloutKeys(" + k.String() + ")" }
+func (k CalloutKeys) GoString() string { return "natsauth.CalloutKeys(" + k.String() + ")" }
 
 func public(k nkeys.KeyPair) string {
 	if k == nil {
@@ -200,7 +179,7 @@ func (k CalloutKeys) open(body []byte, sender string) (*jwt.AuthorizationRequest
 }
 
 // decide answers a question: with what the user may do, or that nobody knows it. It has no effect.
-func (k CalloutKeys) decide(q *jwt.AuthorizationRequestClaims, placement string, tenants Tenants, limits TenantLimits, now time.Time) ([]byte, error) {
+func (k CalloutKeys) decide(q *jwt.AuthorizationRequestClaims, placement string, tenants Tenants, limits Limits, now time.Time) ([]byte, error) {
 	const op = "answer the server's question"
 	a := jwt.NewAuthorizationResponseClaims(q.UserNkey)
 	if a == nil {
@@ -253,10 +232,10 @@ type Access struct {
 // AccessOf is what a tenant may do on every server. On an embedded one its inboxes may also be where
 // clients have them without any setting, as they are in a NATS account of its own.
 func AccessOf(a schemas.AccountID) Access {
-	prefix := prefixReply + string(a)
+	prefix := streams.ReplyPrefix(a)
 	return Access{
-		Publish:     []string{IntakeSubject(a), RPCSubject + "." + string(a), RPCApprovals + "." + string(a)},
-		Subscribe:   []string{prefixLive + string(a) + ".>", prefix + ".>"},
+		Publish:     []string{streams.IntakeSubject(a), streams.RPCSubject + "." + string(a), streams.RPCApprovals + "." + string(a)},
+		Subscribe:   []string{streams.LivePrefix(a) + ".>", prefix + ".>"},
 		InboxPrefix: prefix,
 	}
 }

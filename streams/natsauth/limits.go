@@ -1,4 +1,4 @@
-package streams
+package natsauth
 
 import (
 	"cmp"
@@ -9,11 +9,13 @@ import (
 
 	"github.com/nats-io/jwt/v2"
 	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/sandjet/sandjet/streams"
 )
 
-// TenantLimits bound what the NATS clients of one tenant hold of a server. A zero value stands for its default, a
+// Limits bound what the NATS clients of one tenant hold of a server. A zero value stands for its default, a
 // negative one for no limit of its own.
-type TenantLimits struct {
+type Limits struct {
 	// Connections is how many may be open at the same time. Default 64. The embedded server alone can count them.
 	Connections int
 	// Subscriptions is how many one connection may have. Default 1,000.
@@ -25,14 +27,14 @@ type TenantLimits struct {
 	Pending int64
 }
 
-// The defaults of [TenantLimits].
+// The defaults of [Limits].
 const (
-	DefaultTenantConnections   = 64
-	DefaultTenantSubscriptions = 1000
-	DefaultTenantPending       = 16 << 20
+	DefaultConnections   = 64
+	DefaultSubscriptions = 1000
+	DefaultPending       = 16 << 20
 )
 
-func (l TenantLimits) filled() TenantLimits {
+func (l Limits) filled() Limits {
 	fill := func(n *int, d int) {
 		switch {
 		case *n == 0:
@@ -41,18 +43,18 @@ func (l TenantLimits) filled() TenantLimits {
 			*n = jwt.NoLimit
 		}
 	}
-	fill(&l.Connections, DefaultTenantConnections)
-	fill(&l.Subscriptions, DefaultTenantSubscriptions)
-	fill(&l.Payload, maxPayload)
+	fill(&l.Connections, DefaultConnections)
+	fill(&l.Subscriptions, DefaultSubscriptions)
+	fill(&l.Payload, streams.MaxPayload)
 	if l.Pending == 0 {
-		l.Pending = DefaultTenantPending
+		l.Pending = DefaultPending
 	}
 	return l
 }
 
 // apply sets the limits of a tenant's account on an embedded server. It must come before the account has its
 // ways in and out: the server takes an account's claims as a whole.
-func (l TenantLimits) apply(srv *server.Server, account *server.Account) {
+func (l Limits) apply(srv *server.Server, account *server.Account) {
 	l = l.filled()
 	claims := jwt.NewAccountClaims(account.Name)
 	claims.Name = account.Name
@@ -62,28 +64,35 @@ func (l TenantLimits) apply(srv *server.Server, account *server.Account) {
 }
 
 // user sets the limits of a user on a server outside, which knows those of a connection alone.
-func (l TenantLimits) user(u *jwt.UserClaims) {
+func (l Limits) user(u *jwt.UserClaims) {
 	l = l.filled()
 	u.Subs, u.Limits.Payload = int64(l.Subscriptions), int64(l.Payload)
 }
 
-// watchPending closes the connections of tenants that let too much wait for them, until ctx ends. The server
+// Run closes the connections of tenants that let too much wait for them, until ctx ends. The server
 // itself has one limit for all connections, and our own need it high: they take in batches.
-func (s *Server) watchPending(ctx context.Context) {
+func (a *Authenticator) Run(ctx context.Context) {
 	const every = 500 * time.Millisecond
-	limit := s.auth.limits.filled().Pending
-	for limit > 0 && pause(ctx, every) {
-		srv := s.running.Load()
-		if srv == nil {
+	limit := a.limits.filled().Pending
+	srv := a.server.Load()
+	if limit <= 0 || srv == nil {
+		return
+	}
+	again := time.NewTicker(every)
+	defer again.Stop()
+	for {
+		select {
+		case <-ctx.Done():
 			return
+		case <-again.C:
 		}
 		found, err := srv.Connz(&server.ConnzOptions{Username: true, Sort: server.ByPending, Limit: 1 << 20})
 		if err != nil {
-			s.log.Warn("what waits for connections is not known", "error", err)
+			a.log.Warn("what waits for connections is not known", "error", err)
 			continue
 		}
 		for _, c := range tooMuchPending(found.Conns, limit) {
-			s.log.Info("a tenant's connection is closed: too much waits for it to be read", "account", strings.TrimPrefix(c.Account, tenantPrefix),
+			a.log.Info("a tenant's connection is closed: too much waits for it to be read", "account", strings.TrimPrefix(c.Account, tenantPrefix),
 				"connection", c.Cid, "bytes", c.Pending)
 			_ = srv.DisconnectClientByID(c.Cid) // it may have gone by itself
 		}

@@ -1,4 +1,4 @@
-package streams_test
+package natsauth_test
 
 import (
 	"context"
@@ -17,21 +17,22 @@ import (
 
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/natsauth"
 )
 
 // outside is a NATS server as an operator runs one: from the documented file, which asks us about users.
 type outside struct {
 	url  string
 	bus  *streams.Bus
-	keys streams.CalloutKeys
+	keys natsauth.CalloutKeys
 }
 
 // startOutside starts one. With accounts named, each takes the place of the one that all tenants share.
 func startOutside(t *testing.T, accounts ...string) outside {
 	t.Helper()
-	text := must(streams.GenerateCalloutKeys())(t)
-	keys := must(streams.ParseCalloutKeys(text))(t)
-	text = must(os.ReadFile(filepath.Join("..", "deploy", "nats", "nats.conf")))(t)
+	text := must(natsauth.GenerateCalloutKeys())(t)
+	keys := must(natsauth.ParseCalloutKeys(text))(t)
+	text = must(os.ReadFile(filepath.Join("..", "..", "deploy", "nats", "nats.conf")))(t)
 	config := strings.NewReplacer(
 		"$SANDJET_NATS_PASSWORD", "role-password", "$SANDJET_SYS_PASSWORD", "sys-password",
 		"$SANDJET_CALLOUT_ISSUER", keys.Issuer(), "$SANDJET_CALLOUT_XKEY", keys.XKey(),
@@ -77,14 +78,13 @@ func startOutside(t *testing.T, accounts ...string) outside {
 // TestAServerOutsideAsksUsAboutTenants: with the documented configuration, over a real listener.
 func TestAServerOutsideAsksUsAboutTenants(t *testing.T) {
 	t.Parallel()
-	const other schemas.AccountID = "acct_other"
 	out, ctx := startOutside(t), t.Context()
 	var passwords sync.Map
 	passwords.Store(string(account), "m")
 	passwords.Store(string(other), "y")
 	passwords.Store("no.account", "z")
 	var until sync.Map
-	run := startPart(t, streams.Callout{
+	run := startPart(t, natsauth.Callout{
 		Bus: out.bus, Keys: out.keys,
 		Tenants: func(name, password string) (schemas.AccountID, time.Time, bool) {
 			p, known := passwords.Load(name)
@@ -93,7 +93,7 @@ func TestAServerOutsideAsksUsAboutTenants(t *testing.T) {
 		},
 	}.Run)
 	dial := func(user schemas.AccountID, password string, more ...nats.Option) (*nats.Conn, error) {
-		return nats.Connect(out.url, append(more, nats.UserInfo(string(user), password), nats.CustomInboxPrefix(streams.AccessOf(user).InboxPrefix), nats.Timeout(within))...)
+		return nats.Connect(out.url, append(more, nats.UserInfo(string(user), password), nats.CustomInboxPrefix(natsauth.AccessOf(user).InboxPrefix), nats.Timeout(within))...)
 	}
 	var me, you *nats.Conn
 	eventually(t, "the server asks us", func() (in bool) {
@@ -132,7 +132,7 @@ func TestAServerOutsideAsksUsAboutTenants(t *testing.T) {
 			})
 		}
 	}
-	inbox := streams.AccessOf(account).InboxPrefix + ".mine"
+	inbox := natsauth.AccessOf(account).InboxPrefix + ".mine"
 	mine, err := me.SubscribeSync(inbox)
 	ok(t, err)
 	ok(t, me.Flush())
@@ -188,9 +188,8 @@ func startPart(t *testing.T, run func(context.Context) error) (end func()) {
 // Nothing of the log is reached by that, and nothing of other tenants where each has an account.
 func TestConfirmationsGoWhereTheirPublisherMay(t *testing.T) {
 	t.Parallel()
-	const other schemas.AccountID = "acct_other"
 	out := startOutside(t, "tenant_acct_test", "tenant_acct_other")
-	startPart(t, streams.Callout{
+	startPart(t, natsauth.Callout{
 		Bus: out.bus, Keys: out.keys, Account: "tenant_{account}",
 		Tenants: func(name, _ string) (schemas.AccountID, time.Time, bool) {
 			return schemas.AccountID(name), time.Time{}, true
@@ -199,7 +198,7 @@ func TestConfirmationsGoWhereTheirPublisherMay(t *testing.T) {
 	dial := func(user schemas.AccountID) (nc *nats.Conn) {
 		eventually(t, "the server asks us", func() bool {
 			var err error
-			nc, err = nats.Connect(out.url, nats.UserInfo(string(user), "x"), nats.CustomInboxPrefix(streams.AccessOf(user).InboxPrefix), nats.Timeout(within))
+			nc, err = nats.Connect(out.url, nats.UserInfo(string(user), "x"), nats.CustomInboxPrefix(natsauth.AccessOf(user).InboxPrefix), nats.Timeout(within))
 			return err == nil
 		})
 		t.Cleanup(nc.Close)
@@ -247,10 +246,10 @@ func TestConfirmationsGoWhereTheirPublisherMay(t *testing.T) {
 
 func TestCalloutKeysAreReadAndNotShown(t *testing.T) {
 	t.Parallel()
-	text := string(must(streams.GenerateCalloutKeys())(t))
+	text := string(must(natsauth.GenerateCalloutKeys())(t))
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	signs, opens := lines[1], lines[3]
-	k := must(streams.ParseCalloutKeys([]byte(text)))(t)
+	k := must(natsauth.ParseCalloutKeys([]byte(text)))(t)
 	if k.Issuer()[0] != 'A' || k.XKey()[0] != 'X' || !strings.Contains(text, k.Issuer()) || !strings.Contains(text, k.XKey()) {
 		t.Errorf("the public keys are %s", k)
 	}
@@ -273,12 +272,12 @@ func TestCalloutKeysAreReadAndNotShown(t *testing.T) {
 		"a user's key":          {"SUAOUIHJSHNQ36CAVGRNQTBNFZBTPJGYD2CE7WQPRZWZSJUQG4HB7CXIMY", false},
 		"too much":              {signs + strings.Repeat("\n", 5000), false},
 	} {
-		_, err := streams.ParseCalloutKeys([]byte(tc.text))
+		_, err := natsauth.ParseCalloutKeys([]byte(tc.text))
 		if (err == nil) != tc.ok || err != nil && (!errors.Is(err, schemas.ErrInvalid) || strings.Contains(err.Error(), signs[:30])) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if err := (streams.Callout{}).Run(t.Context()); !errors.Is(err, schemas.ErrInvalid) {
+	if err := (natsauth.Callout{}).Run(t.Context()); !errors.Is(err, schemas.ErrInvalid) {
 		t.Errorf("without keys: %v", err)
 	}
 }
@@ -287,7 +286,7 @@ func FuzzParseCalloutKeys(f *testing.F) {
 	f.Add([]byte("# a comment\nSAAFYOZ5U4UBAJMHPITSSLONNFWHJUDLDKZLOKCCRREM7VUTYHE5N7XWEY"))
 	f.Add([]byte("SX\nSA"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		if k, err := streams.ParseCalloutKeys(text); err == nil && k.Issuer() == "" {
+		if k, err := natsauth.ParseCalloutKeys(text); err == nil && k.Issuer() == "" {
 			t.Error("keys without one that signs")
 		}
 	})
