@@ -12,16 +12,28 @@ demo: ## Start everything embedded and take the tour
 	$(GO) run ./cmd/sandjet demo
 
 .PHONY: test
-test: ## Run every test
-	$(GO) test ./...
+test: ## Run the tests, and say what was skipped and why
+	$(GO) test -json ./... | $(GO) run ./internal/testreport
+
+.PHONY: test-long
+test-long: ## Run the long form of every test; it needs what .ci/run installs
+	CI=true SANDJET_CRASH=long $(GO) test -json -timeout 30m ./... | $(GO) run ./internal/testreport
+
+.PHONY: conformance
+conformance: ## Run the whole suites of boxes: each level, as root and as an ordinary user
+	CI=true $(GO) test ./providers/... -count=1 -timeout 30m
+
+.PHONY: crash
+crash: ## Run the crash suite in its long form
+	SANDJET_CRASH=long $(GO) test ./internal/crashtest -count=1 -v -timeout 30m
 
 .PHONY: soak
 soak: ## Run every role under a mixed load and judge its growth (SOAK=30m)
 	SANDJET_SOAK=$(SOAK) $(GO) test ./internal/crashtest -run '^TestSoak$$' -count=1 -v -timeout 0
 
 .PHONY: race
-race: ## Run every test with the race detector
-	$(GO) test -race ./...
+race: ## Run the tests with the race detector
+	$(GO) test -race -short -timeout 20m ./...
 
 .PHONY: lint
 lint: ## Run the linters (builds them on first use)

@@ -40,6 +40,8 @@ var floors = map[string]struct {
 	"cmd/sandjet":                   {[]string{"schemas", "streams", "streams/natsauth", "providers", "providers/local", "providers/local/boxentry", "providers/supervisor", "workers", "workers/limits", "tools", "records", "records/seal", "records/seal/awskms", "gateway", "delivery", "delivery/webhook", "client", "bench", "internal/safefs"}, "the roof: the only place where everything meets"},
 	"cmd/sandjet-box":               {[]string{"providers/local/box"}, "the box alone"},
 	"internal/natstest":             {[]string{"schemas", "streams", "streams/natsauth", "internal/faultproxy"}, "the real log for tests, with routes that can be cut"},
+	"internal/longtest":             {nil, "it knows how long a test may take, not what it shows"},
+	"internal/testreport":           {nil, "it reads what go test says"},
 	"internal/redistest":            {nil, "a real server for tests, and nothing of ours"},
 	"internal/gen":                  {[]string{"schemas", "streams"}, "documents come from the types and the topology"},
 	"internal/archtest":             {nil, "rules look at the tree from outside"},
@@ -53,7 +55,7 @@ var floors = map[string]struct {
 
 // testsMay is what tests may import beyond their package's row.
 var testsMay = map[string][]string{
-	"":                     {"internal/natstest"},
+	"":                     {"internal/natstest", "internal/longtest"},
 	"workers":              {"providers/providertest", "providers/local", "providers/supervisor"},
 	"workers/limits":       {"internal/redistest"},
 	"tools":                {"providers/providertest", "providers/local"},

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/sandjet/sandjet/internal/longtest"
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/providers/local"
 	"github.com/sandjet/sandjet/providers/providertest"
@@ -73,10 +74,13 @@ func command(script string) providers.Command {
 }
 
 func TestConformanceL3(t *testing.T) {
+	t.Parallel()
 	providertest.Test(t, func(tb testing.TB) providers.Provider { return open(tb, "L3", nil) }, providertest.Notifies())
 }
 
 func TestConformanceL3OwnBinary(t *testing.T) {
+	t.Parallel()
+	longtest.Only(t, "the suite of L3 once more, with the box as a program of its own")
 	program := boxProgram(t)
 	providertest.Test(t, func(tb testing.TB) providers.Provider {
 		return open(tb, "L3", func(o *local.Options) { o.Box = program })
@@ -84,6 +88,7 @@ func TestConformanceL3OwnBinary(t *testing.T) {
 }
 
 func TestConformanceL2(t *testing.T) {
+	t.Parallel()
 	program := plainProgram(t)
 	providertest.Test(t, func(tb testing.TB) providers.Provider {
 		return open(tb, "L2", func(o *local.Options) { o.Box = program })
@@ -91,6 +96,7 @@ func TestConformanceL2(t *testing.T) {
 }
 
 func TestConformanceUnisolated(t *testing.T) {
+	t.Parallel()
 	program := plainProgram(t)
 	providertest.Test(t, func(tb testing.TB) providers.Provider {
 		return open(tb, "L0", func(o *local.Options) { o.AllowUnisolated, o.Box = true, program })
@@ -112,6 +118,7 @@ func TestAsOrdinaryUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		return // they are being run as one
 	}
+	t.Parallel()
 	dir, err := os.MkdirTemp("", "sandjet-nobody-")
 	if err != nil {
 		t.Fatal(err)
@@ -120,9 +127,9 @@ func TestAsOrdinaryUser(t *testing.T) {
 	if err := os.Chown(dir, nobody, nobody); err != nil {
 		t.Fatal(err)
 	}
-	levels := "L3|L2|Unisolated"
-	if raced {
-		levels = "L3" // without a pid namespace the race detector's runtime keeps a box's init from exiting
+	levels := "L3"
+	if longtest.Asked() && !raced {
+		levels = "L3|L2|Unisolated" // without a pid namespace the race detector's runtime keeps a box's init from exiting
 	}
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.v", "-test.short="+fmt.Sprint(testing.Short()), "-test.run=^Test.*("+levels+"|Worker|Leak|Pool)$")
 	cmd.Dir = "/"
