@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/longtest"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 	"github.com/sandjet/sandjet/workers/limits"
@@ -206,8 +207,8 @@ func followedID(group string, j schemas.JobID) string {
 // the log knows the first one's events, or so late that it has forgotten them.
 func TestASettlerDiesAtEachStage(t *testing.T) {
 	for _, late := range []time.Duration{0, time.Hour} {
-		if late > 0 && testing.Short() {
-			break // as natstest.Hours
+		if late > 0 && !longtest.Asked() {
+			break // hours of virtual time; what runs at the same time is met without them
 		}
 		for _, stage := range settleStages() {
 			t.Run(fmt.Sprintf("%s %s", stage, late), func(t *testing.T) {
@@ -354,9 +355,7 @@ func TestAResultThatWasReadIsLeftOut(t *testing.T) {
 
 // TestAGroupKeepsWhatItHasUntilItIsWhole: its members end more than a week apart. When it is done they are forgotten as others.
 func TestAGroupKeepsWhatItHasUntilItIsWhole(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it plays weeks of virtual time")
-	}
+	longtest.Only(t, "it plays weeks of virtual time")
 	inWorld(t, func(t *testing.T, w *world) {
 		long := func(j *schemas.Job) { j.Deadline = time.Now().Add(schemas.MaxJobLifetime) }
 		var group []schemas.Job
