@@ -12,9 +12,10 @@ import (
 // WebhookSpec describes an endpoint to be added. Only URL must be there.
 type WebhookSpec struct {
 	URL         string              `json:"url"`
-	Events      []schemas.EventType `json:"events,omitzero"`      // empty: all of [schemas.DeliverableTypes]
-	Legacy      bool                `json:"legacy,omitzero"`      // see [schemas.Endpoint]
-	Concurrency int                 `json:"concurrency,omitzero"` // requests at the same time; 0: 4
+	Events      []schemas.EventType `json:"events,omitzero"`       // empty: all of [schemas.DeliverableTypes]
+	Legacy      bool                `json:"legacy,omitzero"`       // see [schemas.Endpoint]
+	ContentType string              `json:"content_type,omitzero"` // [schemas.WebhookJSON], or [schemas.WebhookCloudEvents]
+	Concurrency int                 `json:"concurrency,omitzero"`  // requests at the same time; 0: 4
 	Description string              `json:"description,omitzero"`
 	Secret      string              `json:"secret,omitzero"` // "whsec_" and base64 of 24 to 64 bytes; empty: one is made
 }
@@ -24,6 +25,7 @@ type WebhookPatch struct {
 	URL         *string              `json:"url,omitzero"`
 	Events      *[]schemas.EventType `json:"events,omitzero"` // an empty list: all
 	Legacy      *bool                `json:"legacy,omitzero"`
+	ContentType *string              `json:"content_type,omitzero"`
 	Concurrency *int                 `json:"concurrency,omitzero"`
 	Description *string              `json:"description,omitzero"`
 	Disabled    *bool                `json:"disabled,omitzero"` // false enables it again

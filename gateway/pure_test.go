@@ -274,6 +274,31 @@ func readDocument(t *testing.T) document {
 	return d
 }
 
+// TestOpenAPIFitsGenerators: many of those that make clients of such documents know a list of types not at all.
+func TestOpenAPIFitsGenerators(t *testing.T) {
+	var all any
+	if err := json.Unmarshal([]byte(openAPI), &all); err != nil {
+		t.Fatal(err)
+	}
+	var look func(at string, v any)
+	look = func(at string, v any) {
+		switch v := v.(type) {
+		case map[string]any:
+			if _, list := v["type"].([]any); list {
+				t.Errorf("%s: a list of types; use oneOf", at)
+			}
+			for k, x := range v {
+				look(at+"/"+k, x)
+			}
+		case []any:
+			for _, x := range v {
+				look(at, x)
+			}
+		}
+	}
+	look("", all)
+}
+
 func TestOpenAPIDescribesTheRoutes(t *testing.T) {
 	d := readDocument(t)
 	var got, want []string

@@ -30,6 +30,7 @@ type webhookRequest struct {
 	URL         string              `json:"url"`
 	Events      []schemas.EventType `json:"events,omitzero"`
 	Legacy      bool                `json:"legacy,omitzero"`
+	ContentType string              `json:"content_type,omitzero"`
 	Concurrency int                 `json:"concurrency,omitzero"`
 	Description string              `json:"description,omitzero"`
 	Secret      string              `json:"secret,omitzero"`
@@ -40,6 +41,7 @@ type webhookPatch struct {
 	URL         *string              `json:"url,omitzero"`
 	Events      *[]schemas.EventType `json:"events,omitzero"`
 	Legacy      *bool                `json:"legacy,omitzero"`
+	ContentType *string              `json:"content_type,omitzero"`
 	Concurrency *int                 `json:"concurrency,omitzero"`
 	Description *string              `json:"description,omitzero"`
 	Disabled    *bool                `json:"disabled,omitzero"`
@@ -139,7 +141,7 @@ func (g *Gateway) newEndpoint(a schemas.AccountID, in webhookRequest, now time.T
 	}
 	e := schemas.Endpoint{
 		ID: schemas.EndpointID(schemas.NewID(schemas.EndpointPrefix)), Account: a, URL: in.URL, Secrets: []schemas.EndpointSecret{{Key: secret}},
-		Events: slices.Compact(slices.Sorted(slices.Values(in.Events))), Legacy: in.Legacy, Concurrency: in.Concurrency, Description: in.Description,
+		Events: slices.Compact(slices.Sorted(slices.Values(in.Events))), Legacy: in.Legacy, ContentType: in.ContentType, Concurrency: in.Concurrency, Description: in.Description,
 		Created: now.UTC(),
 	}
 	return e, g.checkEndpoint(e)
@@ -193,6 +195,7 @@ func (g *Gateway) patchWebhook(w http.ResponseWriter, r *http.Request, a schemas
 func (p webhookPatch) apply(e *schemas.Endpoint, now time.Time) {
 	set(&e.URL, p.URL)
 	set(&e.Legacy, p.Legacy)
+	set(&e.ContentType, p.ContentType)
 	set(&e.Concurrency, p.Concurrency)
 	set(&e.Description, p.Description)
 	if p.Events != nil {

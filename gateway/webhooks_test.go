@@ -112,6 +112,7 @@ func TestEndpointsAreChanged(t *testing.T) {
 		{`{"url":"https://example.com/b","legacy":true}`, func(p schemas.Endpoint) bool {
 			return p.URL == "https://example.com/b" && p.Legacy && p.Concurrency == 2
 		}},
+		{`{"content_type":"application/cloudevents+json"}`, func(p schemas.Endpoint) bool { return p.ContentType == schemas.WebhookCloudEvents }},
 		{`{"events":[],"concurrency":8}`, func(p schemas.Endpoint) bool { return len(p.Events) == 0 && p.Concurrency == 8 && p.Legacy }},
 		{`{"disabled":true}`, func(p schemas.Endpoint) bool { return p.Disabled && p.Reason != "" }},
 		{`{"disabled":false}`, func(p schemas.Endpoint) bool { return !p.Disabled && p.Reason == "" }},
@@ -255,6 +256,7 @@ func TestBadRequestsAboutEndpoints(t *testing.T) {
 		"bare secret":           {"POST", all, `{"url":"https://example.com","secret":"c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0"}`, 400, "secret"},
 		"unknown field":         {"POST", all, `{"uri":"https://example.com"}`, 400, "uri"},
 		"parameters":            {"POST", all + "?a=1", `{"url":"https://example.com"}`, 400, "a"},
+		"a content type":        {"POST", all, `{"url":"https://example.com","content_type":"text/plain"}`, 400, "content_type"},
 		"bad patch":             {"PATCH", path, `{"concurrency":-1}`, 400, "concurrency"},
 		"patch of a secret":     {"PATCH", path, `{"secret":"x"}`, 400, "secret"},
 		"empty patch":           {"PATCH", path, ``, 400, ""},

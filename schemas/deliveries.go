@@ -32,7 +32,8 @@ type Endpoint struct {
 	Events []EventType `json:"events,omitzero"`
 	// Legacy adds X-Webhook-Signature: sha256=<hex HMAC of the body>.
 	Legacy      bool   `json:"legacy,omitzero"`
-	Concurrency int    `json:"concurrency,omitzero"` // requests at the same time; 0: 4
+	ContentType string `json:"content_type,omitzero"` // of the requests: [WebhookJSON], which is the default, or [WebhookCloudEvents]
+	Concurrency int    `json:"concurrency,omitzero"`  // requests at the same time; 0: 4
 	Disabled    bool   `json:"disabled,omitzero"`
 	Reason      string `json:"reason,omitzero"` // why it is disabled
 	Description string `json:"description,omitzero"`
@@ -41,6 +42,12 @@ type Endpoint struct {
 	Created      time.Time `json:"created"`
 	Updated      time.Time `json:"updated,omitzero"`
 }
+
+// Content types of the requests to an endpoint. The body is the same: a CloudEvents 1.0 event in its structured mode.
+const (
+	WebhookJSON        = "application/json"
+	WebhookCloudEvents = "application/cloudevents+json"
+)
 
 // EndpointSecret is a signing key with its end, which the zero time leaves open.
 type EndpointSecret struct {
@@ -112,29 +119,36 @@ func WebhookDeliveries(e Event, at Cursor, endpoints []Endpoint, now time.Time) 
 
 // webhookBody is a CloudEvents 1.0 event and a body by Standard Webhooks in one.
 type webhookBody struct {
-	SpecVersion string          `json:"specversion"`
-	ID          string          `json:"id"`
-	Type        EventType       `json:"type"`
-	Source      string          `json:"source"`
-	Subject     string          `json:"subject,omitzero"`
-	Time        time.Time       `json:"time"`
-	Timestamp   time.Time       `json:"timestamp"` // as Standard Webhooks recommends
-	ContentType string          `json:"datacontenttype"`
-	Data        json.RawMessage `json:"data"`
+	SpecVersion string    `json:"specversion"`
+	ID          string    `json:"id"`
+	Type        EventType `json:"type"`
+	Source      string    `json:"source"`
+	Subject     string    `json:"subject,omitzero"`
+	Time        time.Time `json:"time"`
+	Timestamp   time.Time `json:"timestamp"` // as Standard Webhooks recommends
+	ContentType string    `json:"datacontenttype"`
+	// Extension attributes of CloudEvents: where the event stands, whatever its data says of itself.
+	Conversation ConversationID  `json:"conversation"`
+	Cursor       string          `json:"cursor"`
+	Data         json.RawMessage `json:"data"`
 }
 
-// WebhookBody is what receivers of an event get: its data with conversation and cursor added. Data
-// that would make it longer than MaxWebhookBody is left out; "omitted" says so.
+// WebhookBody is what receivers of an event get: its data with conversation and cursor added, unless it has members
+// of these names itself. Data that would make it longer than MaxWebhookBody is left out; "omitted" says so.
 func WebhookBody(e Event, at Cursor) string {
 	data := map[string]json.RawMessage{}
 	_ = json.Unmarshal(e.Data, &data) // what is no object has no members to show
 	add := func(into map[string]json.RawMessage) json.RawMessage {
-		into["conversation"], into["cursor"] = mustJSON(e.Conversation), mustJSON(at.String())
+		for name, value := range map[string]json.RawMessage{"conversation": mustJSON(e.Conversation), "cursor": mustJSON(at.String())} {
+			if _, own := into[name]; !own {
+				into[name] = value
+			}
+		}
 		return mustJSON(into)
 	}
 	b := webhookBody{
 		SpecVersion: "1.0", ID: e.ID, Type: e.Type, Source: e.Source, Subject: e.Subject, Time: e.Time, Timestamp: e.Time,
-		ContentType: "application/json", Data: add(data),
+		ContentType: "application/json", Conversation: e.Conversation, Cursor: at.String(), Data: add(data),
 	}
 	if text := mustJSON(b); len(text) <= MaxWebhookBody {
 		return string(text)
@@ -183,6 +197,8 @@ func (e Endpoint) Validate() error {
 		return Invalidf("url", "holds a fragment, which is never sent: leave out what follows #")
 	case e.Concurrency < 0 || e.Concurrency > MaxEndpointConcurrency:
 		return Invalidf("concurrency", "%d is out of range: 0 (default 4) to %d", e.Concurrency, MaxEndpointConcurrency)
+	case e.ContentType != "" && e.ContentType != WebhookJSON && e.ContentType != WebhookCloudEvents:
+		return Invalidf("content_type", "%q is not one that a webhook is sent with: use %s or %s", Quotable(e.ContentType), WebhookJSON, WebhookCloudEvents)
 	case len(e.Description) > MaxName:
 		return Invalidf("description", "is %d bytes long: the limit is %d", len(e.Description), MaxName)
 	}

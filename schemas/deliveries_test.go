@@ -71,6 +71,21 @@ func TestWebhookDeliveries(t *testing.T) {
 	}
 }
 
+func TestMembersOfTheDataAreNotOverwritten(t *testing.T) {
+	e := Event{ID: "e", Type: Message, Account: "acct_1", Conversation: "c_1", Data: []byte(`{"conversation":"theirs","cursor":7}`)}
+	at := Cursor{Epoch: "e", Seq: 1}
+	var body struct {
+		Conversation, Cursor string
+		Data                 json.RawMessage
+	}
+	if err := json.Unmarshal([]byte(WebhookBody(e, at)), &body); err != nil {
+		t.Fatal(err)
+	}
+	if body.Conversation != "c_1" || body.Cursor != at.String() || string(body.Data) != string(e.Data) {
+		t.Errorf("%+v with %s", body, body.Data)
+	}
+}
+
 func TestALongBodyIsLeftOutAndNamed(t *testing.T) {
 	e := Event{ID: "e", Type: Message, Account: "acct_1", Conversation: "c_1", Data: mustJSON(map[string]string{"text": strings.Repeat("x", MaxWebhookBody)})}
 	body := WebhookBody(e, Cursor{Epoch: "e", Seq: 1})

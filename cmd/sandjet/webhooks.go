@@ -41,16 +41,17 @@ type webhooksAddCommand struct {
 	Events      []string `placeholder:"TYPE" use:"" help:"Only events of these types. Default: all that are delivered."`
 	Legacy      bool     `use:"" help:"Also sign the way of X-Webhook-Signature."`
 	Description string   `placeholder:"TEXT" use:"" help:"For people."`
+	ContentType string   `placeholder:"TYPE" use:"" help:"Content type of the requests: application/json or application/cloudevents+json. Default: application/json."`
 	Concurrency int      `placeholder:"N" use:"" help:"Requests at the same time. Default: 4."`
 }
 
 // Run adds an endpoint.
 func (c *webhooksAddCommand) Run(ctx context.Context, t terminal) error {
-	spec := client.WebhookSpec{URL: c.To, Legacy: c.Legacy, Description: c.Description, Concurrency: c.Concurrency}
+	spec := client.WebhookSpec{URL: c.To, Legacy: c.Legacy, ContentType: c.ContentType, Description: c.Description, Concurrency: c.Concurrency}
 	for _, e := range c.Events {
 		spec.Events = append(spec.Events, schemas.EventType(e))
 	}
-	asked := schemas.Endpoint{URL: spec.URL, Events: spec.Events, Concurrency: spec.Concurrency, Description: spec.Description}
+	asked := schemas.Endpoint{URL: spec.URL, Events: spec.Events, ContentType: spec.ContentType, Concurrency: spec.Concurrency, Description: spec.Description}
 	if err := asked.Validate(); err != nil { // before anything is dialled
 		return err
 	}

@@ -203,7 +203,7 @@ func (s *Sender) request(ctx context.Context, e schemas.Endpoint, d schemas.Deli
 		// the delivery by its second try whichever key it knows.
 		r.Header.Set(HeaderLegacy, signLegacy(keys[d.Attempt%len(keys)], d.Body))
 	}
-	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Content-Type", cmp.Or(e.ContentType, schemas.WebhookJSON))
 	r.Header.Set("User-Agent", userAgent)
 	return r, nil
 }

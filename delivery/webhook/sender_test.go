@@ -138,6 +138,12 @@ func TestAReceiverGetsWhatItCanVerify(t *testing.T) {
 	if string(g.body) != body || g.uri != "POST /hook?key=1" {
 		t.Errorf("got %s with %q", g.uri, g.body)
 	}
+	e.ContentType = schemas.WebhookCloudEvents
+	f.all["wh_1"] = e
+	s.Send(t.Context(), message())
+	if g = <-came; g.header.Get("Content-Type") != schemas.WebhookCloudEvents || string(g.body) != body {
+		t.Errorf("asked for as a CloudEvent it is %q with %q", g.header.Get("Content-Type"), g.body)
+	}
 }
 
 func TestAnswers(t *testing.T) {
