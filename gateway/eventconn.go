@@ -7,10 +7,14 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/sandjet/sandjet/internal/wsconn"
 )
 
+const closeWithin = time.Second // of the end of a stream whose client may not read
+
 // eventConn is the connection of an event stream over HTTP/1, in the gateway's own hands. While it is idle it is
-// one goroutine that reads, and only so as to see the client go; a wheel makes it say something in time.
+// one goroutine that reads, and only so as to see the client go; a ring makes it say something in time.
 type eventConn struct {
 	*eventStream
 
@@ -18,8 +22,8 @@ type eventConn struct {
 	chunked bool    // as of HTTP/1.1; the answer to a client of HTTP/1.0 ends with the connection
 	ended   func()  // tells the log and the metrics
 	ahead   [1]byte // of what the client sends, which is nothing
-	slot    int     // of the wheel
-	pump    pump
+	slot    int     // of the ring
+	writer  wsconn.Coalescer
 	mu      sync.Mutex // belongs to whoever writes, and guards the rest
 	over    bool       // nothing is written any more
 }
@@ -42,7 +46,7 @@ func (s *eventStream) takeOver(w http.ResponseWriter, r *http.Request, first []b
 	}
 	c.mu.Unlock()
 	s.away.Store(c)
-	s.g.upgrades.streams.add(c) // if it stands still the gateway drains, which the look below sees
+	s.g.upgrades.streams.Add(c) // if it stands still the gateway drains, which the look below sees
 	c.wake()
 	s.g.sockets.Go(c.run)
 	return true
@@ -80,15 +84,16 @@ func (c *eventConn) run() {
 	c.mu.Lock()
 	c.over = true
 	c.mu.Unlock()
-	c.g.upgrades.streams.remove(c)
+	c.g.upgrades.streams.Remove(c)
 	c.close()
 	c.ended()
 }
 
-func (c *eventConn) seat() *int { return &c.slot }
+// Slot implements [wsconn.Entry].
+func (c *eventConn) Slot() *int { return &c.slot }
 
-// turn is a stream's turn on the wheel. It never waits.
-func (c *eventConn) turn() {
+// Turn has the stream say something.
+func (c *eventConn) Turn() {
 	c.beatDue.Store(true)
 	c.wake()
 }
@@ -99,16 +104,16 @@ func (c *eventConn) stop() {
 	c.wake()
 }
 
-func (c *eventConn) wake() { c.pump.wake(c.drain) }
+func (c *eventConn) wake() { c.writer.Wake(c.drain) }
 
 // drain writes until nothing is left.
 func (c *eventConn) drain() {
-	buf := c.g.upgrades.buffers.get()
-	defer c.g.upgrades.buffers.put(buf)
+	buf := c.g.upgrades.buffers.Get()
+	defer c.g.upgrades.buffers.Put(buf)
 	for {
 		for c.round(buf) { // there may be more
 		}
-		if !c.pump.again() {
+		if !c.writer.Again() {
 			return
 		}
 	}
@@ -123,7 +128,7 @@ func (c *eventConn) round(buf *[]byte) (more bool) {
 	}
 	b := append((*buf)[:0], make([]byte, chunkRoom)...)
 	b, more, over := c.next(b)
-	if cap(b) <= 2*flushAbove { // a larger one is not kept
+	if cap(b) <= 2*wsconn.FlushAbove { // a larger one is not kept
 		*buf = b
 	}
 	if len(b) > chunkRoom || over {

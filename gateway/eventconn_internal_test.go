@@ -6,8 +6,6 @@ import (
 	"net/http/httputil"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 )
 
 func TestFramed(t *testing.T) {
@@ -50,42 +48,4 @@ func TestChunksAreReadAsTheyWereWritten(t *testing.T) {
 	if err != nil || !bytes.Equal(got, want.Bytes()) {
 		t.Errorf("%d bytes, %v; want %d", len(got), err, want.Len())
 	}
-}
-
-// riding is a rider that counts its turns.
-type riding struct{ slot, turns int }
-
-func (r *riding) turn()      { r.turns++ }
-func (r *riding) seat() *int { return &r.slot }
-
-func TestAWheelGivesEachItsTurnInEveryRound(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		var w wheel[*riding]
-		all := make([]*riding, 3*wheelSlots+1)
-		for i := range all {
-			all[i] = new(riding)
-			if !w.add(all[i]) {
-				t.Fatal("the wheel takes nobody")
-			}
-		}
-		gone := all[0]
-		w.remove(gone)
-		left := make(chan []*riding, 1)
-		const round, rounds = 10 * time.Second, 5
-		go func() { left <- w.run(t.Context(), round) }()
-		time.Sleep(rounds*round + round/(2*wheelSlots))
-		synctest.Wait()
-		for i, r := range all {
-			if want := map[bool]int{true: 0, false: rounds}[r == gone]; r.turns != want {
-				t.Errorf("%d had %d turns, want %d", i, r.turns, want)
-			}
-		}
-		if got := w.stop(); len(got) != len(all)-1 {
-			t.Errorf("%d are left, want %d", len(got), len(all)-1)
-		}
-		if w.add(gone) {
-			t.Error("a wheel that stands still takes one more")
-		}
-	})
 }

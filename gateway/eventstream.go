@@ -12,6 +12,7 @@ import (
 	"github.com/sandjet/sandjet/gateway/quota"
 	"github.com/sandjet/sandjet/gateway/replay"
 	"github.com/sandjet/sandjet/gateway/sse"
+	"github.com/sandjet/sandjet/internal/wsconn"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -211,7 +212,7 @@ func gather(b []byte, reader *replay.Reader) (_ []byte, more bool, failed error)
 		if step.Kind == replay.StepFailed {
 			return b, false, step.Err
 		}
-		if len(b) >= flushAbove {
+		if len(b) >= wsconn.FlushAbove {
 			return b, true, nil
 		}
 	}

@@ -124,7 +124,6 @@ type Gateway struct {
 	signups  *signups
 	counters *counters
 	durable  *durable.Handler
-	began    time.Time
 
 	// draining ends when the gateway is told to stop: what waits or streams then ends by itself.
 	draining context.Context //nolint:containedctx // it is a signal to all requests, not the context of one
@@ -151,9 +150,9 @@ func New(o Options) *Gateway {
 	o.Grace = orDefault(o.Grace, defaultGrace)
 	o.Heartbeat = orDefault(o.Heartbeat, defaultHeartbeat)
 	o.Stall = orDefault(o.Stall, defaultStall)
-	g := &Gateway{Options: o, began: time.Now()}
+	g := &Gateway{Options: o}
 	g.draining, g.drain = context.WithCancel(context.Background())
-	g.upgrades = newSockets(o.Origins, o.ReplayCompression)
+	g.upgrades = newSockets(o)
 	g.signups = newSignups()
 	g.counters = newCounters(o.Limits)
 	g.metrics = newMetrics(o.Registry, o.Bus, o.Providers, g.counters)
@@ -215,10 +214,6 @@ func (g *Gateway) Run(ctx context.Context, l net.Listener) error {
 	}
 	return nil
 }
-
-// uptime is how long the gateway is there. It does not jump when somebody sets the clock, by which
-// every socket at once would look silent.
-func (g *Gateway) uptime() time.Duration { return time.Since(g.began) }
 
 // comeBack is how long a client is asked to wait before it reconnects, spread so that the clients
 // of a gateway that stops do not all arrive at the next one together.

@@ -1,12 +1,13 @@
 package gateway
 
 import (
-	"context"
 	"io"
 	"net"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/sandjet/sandjet/internal/wsconn"
 )
 
 // TestASocketThatWaitsForItsPaceIsPinged: many sockets of an account that all have much to tell wait for minutes. None may
@@ -14,21 +15,24 @@ import (
 func TestASocketThatWaitsForItsPaceIsPinged(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		const owed, pings = 10 * time.Minute, 10
+		const owed, pings, ping = 10 * time.Minute, 4, 0x89
 		g := New(Options{Limits: Limits{BytesPerSecond: 1}})
 		there, here := net.Pipe()
-		s := &session{g: g, net: here, account: "acct_1", sent: int(owed/time.Second) + 1} // a second's worth is free
-		s.ctx, s.end = context.WithCancelCause(t.Context())
+		s := newSession(g, wsconn.NewServer(wsconn.Options{}).Adopt(here, false), "acct_1")
 		begun := time.Now()
 		over := make(chan time.Duration, 1)
-		go func() { s.pace(); over <- time.Since(begun) }()
+		go func() { // a second's worth is free
+			s.Wrote(int(owed/time.Second) + 1)
+			over <- time.Since(begun)
+		}()
 		for n := range pings {
-			s.pingDue.Store(true)
+			time.Sleep(wsconn.Round)
+			s.conn.KeepAlive()
 			head := make([]byte, 2)
-			if _, err := io.ReadFull(there, head); err != nil || head[0] != wsPing {
+			if _, err := io.ReadFull(there, head); err != nil || head[0] != ping {
 				t.Fatalf("%x, %v; want a ping", head, err)
 			}
-			if waited, most := time.Since(begun), time.Duration(n+1)*time.Second; waited > most {
+			if waited, most := time.Since(begun), time.Duration(n+1)*(wsconn.Round+time.Second); waited > most {
 				t.Errorf("ping %d went out after %s; want it within %s", n, waited, most)
 			}
 		}

@@ -3,7 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
-	"net"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -13,46 +13,30 @@ import (
 	"github.com/sandjet/sandjet/gateway/quota"
 	"github.com/sandjet/sandjet/gateway/replay"
 	"github.com/sandjet/sandjet/gateway/tickets"
+	"github.com/sandjet/sandjet/internal/wsconn"
 	"github.com/sandjet/sandjet/schemas"
 )
 
 const opWithin = 30 * time.Second // of one operation at the log
 
-// closed is why a session ends.
-type closed struct {
-	code CloseCode // 0: the client has gone, there is nobody to tell
-	text string
-}
-
-func (c *closed) Error() string { return c.text }
-
 // session is one WebSocket. While it is idle it is one goroutine that reads; whatever there is to
 // write is taken from the conversations by a goroutine that lives until nothing is left. Nothing is
 // queued for a client: what it has not read stays in the ring or in the log.
 type session struct {
-	g        *Gateway
-	net      net.Conn
-	ahead    [1]byte           // of the frame that comes next
-	deflates bool              // compression was agreed
-	account  schemas.AccountID // empty until the client has said who it is
-	place    *quota.Place
-	ctx      context.Context //nolint:containedctx // a session is its context: it ends by it
-	end      context.CancelCauseFunc
+	g       *Gateway
+	conn    *wsconn.Conn
+	account schemas.AccountID // empty until the client has said who it is
+	place   *quota.Place
+	ctx     context.Context //nolint:containedctx // a session is its context: it ends by it
+	end     context.CancelCauseFunc
+	slot    int         // of the ring
+	byKey   atomic.Bool // an account's key opened it: pass does not change any more, and the ring looks at it
+	batch   batch       // belongs to whoever writes
 
-	slot        int          // of the wheel
-	heard, said atomic.Int64 // when something last came and went, by the gateway's uptime
-	pingDue     atomic.Bool
-	byKey       atomic.Bool // an account's key opened it: pass does not change any more, and the wheel looks at it
-	closing     atomic.Bool
-	writer      pump
-
-	// mu belongs to whoever writes, and guards the rest.
+	// mu guards the rest. It is taken after the right to write, where both are needed, and never held while something is written.
 	mu       sync.Mutex
-	attached []*attachment
-	first    int  // whose turn it is when the client cannot take everything at once
-	broken   bool // a write has failed: a frame may be half there
-	sent     int  // bytes, since the pace was asked
-	batch    batch
+	attached []*attachment // removed from by whoever writes alone
+	first    int           // whose turn it is when the client cannot take everything at once
 	pass     pass
 	placed   chan struct{} // closed when an attachment was answered; nil: nobody waits for that
 }
@@ -69,53 +53,78 @@ type attachment struct {
 	place  *quota.Place
 }
 
-func newSession(g *Gateway, conn net.Conn, a schemas.AccountID, deflates bool) *session {
-	s := &session{g: g, net: conn, account: a, deflates: deflates}
+func newSession(g *Gateway, conn *wsconn.Conn, a schemas.AccountID) *session {
+	s := &session{g: g, conn: conn, account: a}
 	s.ctx, s.end = context.WithCancelCause(context.Background())
-	now := int64(g.uptime())
-	s.heard.Store(now)
-	s.said.Store(now)
+	conn.Begin(s)
 	return s
 }
 
 // begin is what comes before run: whatever needs a stack.
 func (s *session) begin() {
 	s.g.metrics.sockets.Inc()
-	if !s.g.upgrades.wheel.add(s) {
-		s.close(&closed{CloseDrain, "this gateway stops"})
+	if !s.g.upgrades.ring.Add(s) {
+		s.close(CloseDrain, "this gateway stops")
 	}
 }
 
 // run lives as long as the socket.
 func (s *session) run() {
-	s.read()
-	s.close(&closed{0, "the client has gone"})
-	s.linger()
-	s.g.upgrades.wheel.remove(s)
+	s.conn.Run()
+	s.g.upgrades.ring.Remove(s)
 	s.g.metrics.sockets.Dec()
 	s.unguard()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, at := range s.attached {
-		s.forget(at)
-	}
-	s.attached = nil
-	s.place.Release()
+	s.conn.Write(func(*wsconn.Out) { // nobody gathers any more
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for _, at := range s.attached {
+			s.forget(at)
+		}
+		s.attached = nil
+		s.place.Release()
+	})
 }
 
-// serve does what one message asks. It reports false when the socket has ended.
-func (s *session) serve(text []byte) bool {
+// Slot implements [wsconn.Entry].
+func (s *session) Slot() *int { return &s.slot }
+
+// Turn implements [wsconn.Entry]: who was let in by a key that is no longer good is closed.
+func (s *session) Turn() {
+	if s.byKey.Load() && !s.conn.Closed() && !s.g.good(s.pass.account, s.pass.key) {
+		s.g.sockets.Go(func() { s.close(CloseAuth, schemas.Public(errKeyGone()).Message) }) // it may wait for a write
+		return
+	}
+	s.conn.KeepAlive()
+}
+
+// Closing implements [wsconn.Handler].
+func (s *session) Closing(why error) {
+	s.end(why)
+	if _, dropped := errors.AsType[*wsconn.WriteError](why); dropped {
+		s.g.metrics.dropped.WithLabelValues("websocket").Inc()
+		if errors.Is(why, os.ErrDeadlineExceeded) {
+			s.g.Log.Info("socket dropped, its client does not read", "stall", s.g.Stall)
+		}
+	}
+}
+
+// Message implements [wsconn.Handler]: it does what one message asks.
+func (s *session) Message(kind wsconn.Opcode, text []byte) {
 	defer func() {
 		if p := recover(); p != nil {
-			s.g.Log.Error("a socket's operation panicked", "panic", p)
-			s.close(&closed{CloseDrain, "internal error"})
+			s.g.Log.Error("socket operation panicked", "panic", p)
+			s.close(CloseDrain, "internal error")
 		}
 	}()
+	if kind != wsconn.Text {
+		s.close(CloseProtocol, "messages must be text")
+		return
+	}
 	op, malformed, err := decodeOp(text)
 	if malformed {
 		s.say(serverOp{Op: "error", Error: schemas.Public(err)})
-		s.close(&closed{CloseProtocol, "a frame is not a JSON object"})
-		return false
+		s.close(CloseProtocol, "the message is not a JSON object")
+		return
 	}
 	if err == nil {
 		err = s.do(op)
@@ -123,7 +132,6 @@ func (s *session) serve(text []byte) bool {
 	if err != nil {
 		s.say(serverOp{Op: "error", ID: op.ID, Conv: op.Conv, Call: op.Call, Approval: op.Approval, Error: schemas.Public(err)})
 	}
-	return true
 }
 
 // do carries out one operation.
@@ -153,12 +161,12 @@ func (s *session) do(op clientOp) error {
 		if err == nil || s.account != "" {
 			return err
 		}
-		why := &closed{CloseAuth, "the first frame did not say who it is"}
-		if schemas.CodeOf(err).Retryable() {
-			why = &closed{CloseLimit, "too many sockets"}
-		}
 		s.say(serverOp{Op: "error", ID: op.ID, Error: schemas.Public(err)})
-		s.close(why)
+		if schemas.CodeOf(err).Retryable() {
+			s.close(CloseLimit, "too many sockets")
+		} else {
+			s.close(CloseAuth, "the first frame did not say who it is")
+		}
 	case opSend:
 		return s.submit(ctx, op)
 	case opCancel:
@@ -237,9 +245,9 @@ func (s *session) attach(op clientOp) error {
 	at := &attachment{conv: conv, id: op.ID, batch: op.Batch, place: place}
 	s.attached = append(s.attached, at)
 	s.g.metrics.following.WithLabelValues("websocket").Inc()
-	at.reader = s.g.follow(s.account, conv, after, op.Compact, func() { at.ready.Store(true); s.wake() })
+	at.reader = s.g.follow(s.account, conv, after, op.Compact, func() { at.ready.Store(true); s.conn.Wake() })
 	at.ready.Store(true)
-	s.wake()
+	s.conn.Wake()
 	return nil
 }
 
@@ -265,9 +273,11 @@ func (s *session) awaitPlaces(ctx context.Context) error {
 	}
 }
 
-// placeOf notes that an attach was answered, in the hands of who holds mu.
-func (s *session) placeOf(at *attachment) {
-	at.placed = true
+// answered notes that an attach was answered, or that its reader has failed.
+func (s *session) answered(at *attachment, failed bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at.placed, at.failed = true, at.failed || failed
 	if s.placed != nil {
 		close(s.placed)
 		s.placed = nil
@@ -275,16 +285,25 @@ func (s *session) placeOf(at *attachment) {
 }
 
 // detach ends the following of a conversation: no frame of it comes after the answer.
-func (s *session) detach(op clientOp) error {
+func (s *session) detach(op clientOp) (err error) {
+	s.conn.Write(func(out *wsconn.Out) {
+		if err = s.remove(schemas.ConversationID(op.Conv)); err == nil {
+			s.add(out, serverOp{Op: "detached", ID: op.ID, Conv: op.Conv})
+		}
+	})
+	return err
+}
+
+// remove ends the following of a conversation, in the hands of who writes.
+func (s *session) remove(conv schemas.ConversationID) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	i := s.following(schemas.ConversationID(op.Conv))
+	i := s.following(conv)
 	if i < 0 {
 		return schemas.Errorf(schemas.NotFound, "", "this socket is not attached to the conversation")
 	}
 	s.forget(s.attached[i])
 	s.attached = slices.Delete(s.attached, i, i+1)
-	s.sayLocked(serverOp{Op: "detached", ID: op.ID, Conv: op.Conv})
 	return nil
 }
 

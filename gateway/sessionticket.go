@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/gateway/tickets"
+	"github.com/sandjet/sandjet/internal/wsconn"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -61,16 +62,16 @@ func (s *session) guard() {
 	h, timer, warn, warned := s.pass.holder, s.pass.timer, s.pass.warn, s.pass.warned
 	s.mu.Unlock()
 	switch {
-	case s.closing.Load() || h.account != "" && h.ticket == nil:
+	case s.conn.Closed() || h.account != "" && h.ticket == nil:
 		return
 	case h.account == "":
-		s.close(&closed{CloseAuth, "no auth frame came within 10 s"})
+		s.close(CloseAuth, "no auth frame came within 10 s")
 		return
 	}
 	now := s.g.Bus.Now()
 	again, why := s.g.lapsed(h, now)
 	if why != nil && s.who().ticket == h.ticket { // else another came meanwhile, and has set the timer
-		s.close(&closed{CloseAuth, schemas.Public(why).Message})
+		s.close(CloseAuth, schemas.Public(why).Message)
 	}
 	if why != nil {
 		return
@@ -79,12 +80,15 @@ func (s *session) guard() {
 	if left > warn {
 		again = min(again, left-warn)
 	} else if !warned {
-		s.mu.Lock()
-		if s.pass.ticket == h.ticket {
-			s.pass.warned = true
-			s.sayLocked(serverOp{Op: "expiring", InMS: left.Milliseconds()})
-		}
-		s.mu.Unlock()
+		s.conn.Write(func(out *wsconn.Out) {
+			s.mu.Lock()
+			still := s.pass.ticket == h.ticket
+			s.pass.warned = s.pass.warned || still
+			s.mu.Unlock()
+			if still {
+				s.add(out, serverOp{Op: "expiring", InMS: left.Milliseconds()})
+			}
+		})
 	}
 	timer.Reset(again)
 }
@@ -107,6 +111,12 @@ func (s *session) auth(ctx context.Context, op clientOp) error {
 	if err != nil {
 		return err
 	}
+	s.conn.Write(func(out *wsconn.Out) { err = s.renew(out, op, h) })
+	return err
+}
+
+// renew takes who the session belongs to from now on, in the hands of who writes: what it does not allow is not told any more.
+func (s *session) renew(out *wsconn.Out, op clientOp, h holder) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch former := s.pass.holder; {
@@ -129,11 +139,11 @@ func (s *session) auth(ctx context.Context, op clientOp) error {
 	} else {
 		answer.InMS = h.ticket.Expires.Sub(s.g.Bus.Now()).Milliseconds()
 	}
-	s.sayLocked(answer)
+	s.add(out, answer)
 	for _, at := range s.attached {
 		if err := h.check(tickets.Read, at.conv); err != nil {
 			at.failed = true
-			s.sayLocked(serverOp{Op: "error", ID: at.id, Conv: string(at.conv), Error: schemas.Public(err)})
+			s.add(out, serverOp{Op: "error", ID: at.id, Conv: string(at.conv), Error: schemas.Public(err)})
 		}
 	}
 	s.drop()
@@ -160,22 +170,19 @@ func (s *session) mayApprove(ctx context.Context, id schemas.ApprovalID) error {
 	return s.allow(tickets.Approve, p.Value.Call.Conversation)
 }
 
-// pace waits while the account gets more bytes per second than it may. Pings go out meanwhile: whoever hears nothing
-// for long takes the connection for dead, and one of whom nothing is heard is closed.
-func (s *session) pace() {
-	s.mu.Lock()
-	n, a := s.sent, s.account
-	s.sent = 0
-	s.mu.Unlock()
+// Wrote implements [wsconn.Handler]: it waits while the account gets more bytes per second than it may. Pings go out meanwhile:
+// whoever hears nothing for long takes the connection for dead, and one of whom nothing is heard is closed.
+func (s *session) Wrote(n int) {
 	const look = time.Second // whether one is due
-	for wait := s.g.counters.pace.Take(a, n, time.Now()); wait > 0; wait -= look {
+	s.mu.Lock()
+	account := s.account
+	s.mu.Unlock()
+	for wait := s.g.counters.pace.Take(account, n, time.Now()); wait > 0; wait -= look {
 		select {
 		case <-time.After(min(wait, look)):
 		case <-s.ctx.Done():
 			return
 		}
-		if s.pingDue.Swap(false) {
-			s.control(wsPing, nil)
-		}
+		s.conn.PingIfDue()
 	}
 }

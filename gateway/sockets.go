@@ -5,55 +5,39 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
-
-	"github.com/gorilla/websocket"
 
 	"github.com/sandjet/sandjet/gateway/replay"
+	"github.com/sandjet/sandjet/internal/wsconn"
 	"github.com/sandjet/sandjet/schemas"
 )
 
 // sockets opens WebSockets and looks after them.
 type sockets struct {
-	upgrader  websocket.Upgrader
-	packing   *websocket.Upgrader // the same, and agrees on compression; nil: that is off
-	wheel     wheel[*session]
-	streams   wheel[*eventConn]
-	buffers   buffers
-	frames    frames
-	deflaters *deflaters
-	inflaters inflaters
+	server  *wsconn.Server
+	ring    wsconn.Ring[*session]
+	streams wsconn.Ring[*eventConn]
+	buffers wsconn.Buffers // of event streams
 }
 
-func newSockets(origins []string, compression bool) *sockets {
-	s := &sockets{deflaters: newDeflaters(), upgrader: websocket.Upgrader{ // it shakes hands; frames pass it by
-		WriteBufferPool: &sync.Pool{},
-		Subprotocols:    []string{Subprotocol},
-		CheckOrigin:     func(r *http.Request) bool { return allowedOrigin(r, origins) },
-		Error: func(w http.ResponseWriter, _ *http.Request, code int, reason error) {
+func newSockets(o Options) *sockets {
+	return &sockets{server: wsconn.NewServer(wsconn.Options{
+		Subprotocols: []string{Subprotocol}, MaxMessage: MaxFrame, Compression: o.ReplayCompression, Stall: o.Stall,
+		CheckOrigin: func(r *http.Request) bool { return allowedOrigin(r, o.Origins) },
+		Refuse: func(w http.ResponseWriter, _ *http.Request, code int, reason error) {
 			var err error = &schemas.Error{Code: schemas.Invalid, Message: reason.Error()}
 			if code == http.StatusForbidden {
 				err = schemas.Errorf(schemas.Denied, "", "this origin may not open a WebSocket here: the operator can allow it with --origins")
 			}
 			writeProblem(w, withStatus(code, err))
 		},
-	}}
-	if compression {
-		packing := s.upgrader
-		packing.EnableCompression = true
-		s.packing = &packing
-	}
-	return s
-}
-
-// shake upgrades to a WebSocket. It reports whether messages may be compressed. An error is answered.
-func (s *sockets) shake(w http.ResponseWriter, r *http.Request) (conn *websocket.Conn, deflates bool, err error) {
-	upgrader := &s.upgrader
-	if deflates = s.packing != nil && offersDeflate(r.Header); deflates {
-		upgrader = s.packing // which does not look at what an offer demands
-	}
-	conn, err = upgrader.Upgrade(w, r, nil)
-	return conn, deflates, err
+		Translate: func(why wsconn.CloseError) wsconn.CloseError {
+			if why.Code == wsconn.CloseTooLarge {
+				why.Reason = "the message is larger than 65536 bytes: use POST /v1/calls"
+			}
+			why.Code = wsconn.CloseCode(CloseProtocol)
+			return why
+		},
+	})}
 }
 
 // allowedOrigin lets in clients that are no browsers, pages of the gateway's own host and the
@@ -92,13 +76,13 @@ func (g *Gateway) getSocket(w http.ResponseWriter, r *http.Request) error {
 		later(w.Header())
 		return err
 	}
-	conn, deflates, err := g.upgrades.shake(w, r)
+	conn, err := g.upgrades.server.Upgrade(w, r)
 	if err != nil {
 		place.Release()
-		return nil // the upgrader has answered
+		return nil // it was answered
 	}
-	g.live() // the wheel turns
-	s := newSession(g, conn.NetConn(), h.account, deflates)
+	g.live() // the ring turns
+	s := newSession(g, conn, h.account)
 	s.place = place
 	s.admit(h)
 	s.begin()
@@ -109,7 +93,7 @@ func (g *Gateway) getSocket(w http.ResponseWriter, r *http.Request) error {
 // socketHolder finds who opens a socket. Nobody yet, if the client will say so by its first frame.
 func (g *Gateway) socketHolder(r *http.Request) (holder, error) {
 	credential := socketKey(r.Header)
-	if credential == "" && slices.Contains(websocket.Subprotocols(r), authProtocol) {
+	if credential == "" && wsconn.Offers(r, authProtocol) {
 		return holder{}, nil
 	}
 	return g.holder(r.Context(), credential)
@@ -126,12 +110,12 @@ func (g *Gateway) live() *replay.Hub {
 			}
 		})
 		g.sockets.Go(func() {
-			for _, s := range g.upgrades.wheel.run(g.draining, turnTakes) {
-				g.sockets.Go(func() { s.close(&closed{CloseDrain, "this gateway stops"}) })
+			for _, s := range g.upgrades.ring.Run(g.draining, wsconn.Round) {
+				g.sockets.Go(func() { s.close(CloseDrain, "this gateway stops") })
 			}
 		})
 		g.sockets.Go(func() {
-			for _, c := range g.upgrades.streams.run(g.draining, g.Heartbeat) {
+			for _, c := range g.upgrades.streams.Run(g.draining, g.Heartbeat) {
 				c.stop()
 			}
 		})

@@ -11,6 +11,7 @@ var floors = map[string]struct {
 	"internal/safefs":               {nil, "it knows files, not calls"},
 	"internal/clock":                {nil, "it reads clocks and does not know what for"},
 	"internal/gopool":               {nil, "it runs functions and does not know which"},
+	"internal/wsconn":               {nil, "it moves messages and does not know what they say"},
 	"streams":                       {[]string{"schemas", "internal/clock", "internal/gopool"}, "the log does not know who uses it"},
 	"streams/natsauth":              {[]string{"schemas", "streams"}, "who may speak NATS is a matter of its own: the log does not know users"},
 	"providers":                     {[]string{"schemas", "internal/safefs"}, "a backend does not know that there is a log"},
@@ -31,7 +32,7 @@ var floors = map[string]struct {
 	"admission":                     {[]string{"schemas", "streams"}, "every way in leads to it, and it knows none of them"},
 	"delivery":                      {[]string{"schemas", "streams"}, "it knows when to try again, not how to reach anybody"},
 	"delivery/webhook":              {[]string{"schemas", "delivery"}, "a way to receivers does not know the log"},
-	"gateway":                       {[]string{"schemas", "streams", "streams/natsauth", "admission", "gateway/quota", "gateway/tickets"}, "siblings meet in the log and in cmd"},
+	"gateway":                       {[]string{"schemas", "streams", "streams/natsauth", "admission", "gateway/quota", "gateway/tickets", "internal/wsconn"}, "siblings meet in the log and in cmd"},
 	"gateway/quota":                 {[]string{"schemas"}, "it counts and does not know what"},
 	"gateway/tickets":               {[]string{"schemas"}, "a token is verified without asking anybody"},
 	"define":                        {[]string{"schemas"}, "a manifest is made without any server"},
@@ -80,7 +81,7 @@ var owners = []struct {
 	why    string
 }{
 	{"github.com/nats-io/", []string{"streams", "internal/natstest", "bench", "client"}, "acks and subjects stay in one place; the benchmark compares with the bare log; clients bring their own connection"},
-	{"github.com/gorilla/websocket", []string{"gateway", "client", "bench"}, "one protocol, two ends; the benchmark is a client"},
+	{"github.com/gorilla/websocket", []string{"internal/wsconn", "client", "bench"}, "one protocol, two ends; the benchmark is a client"},
 	{"github.com/alecthomas/kong", []string{"cmd/sandjet"}, "flags are a matter of the program"},
 	{"github.com/goccy/go-yaml", []string{"cmd/sandjet"}, "so is its configuration"},
 	{"github.com/prometheus/", []string{"gateway", "cmd/sandjet"}, "other packages count, and let the edge show it"},
@@ -95,7 +96,7 @@ var owners = []struct {
 // ownersInTests are further homes for tests alone.
 var ownersInTests = map[string][]string{
 	"github.com/nats-io/":          {"gateway", "workers", "records", "cmd/sandjet", "internal/crashtest"},
-	"github.com/gorilla/websocket": {"cmd/sandjet", "internal"},
+	"github.com/gorilla/websocket": {"cmd/sandjet", "gateway", "internal"},
 	"golang.org/x/sys":             {"internal", "workers", "providers"},
 }
 

@@ -1,4 +1,4 @@
-package gateway
+package wsconn
 
 import (
 	"bytes"
@@ -12,10 +12,9 @@ import (
 	"sync"
 )
 
-// Messages may be compressed as RFC 7692 says (permessage-deflate), if the operator lets them and the client offers it.
-// Each is compressed for itself, so that a socket keeps nothing for it between two messages.
+// Messages may be compressed as RFC 7692 says (permessage-deflate), if [Options.Compression] lets them and the client offers it.
+// Each is compressed for itself, so that a connection keeps nothing for it between two messages.
 const (
-	wsDeflated  = 0x40    // bit of a message's first byte: it is compressed
 	deflateFrom = 4 << 10 // bytes; what is smaller gains too little for its time
 
 	deflateExtension = "permessage-deflate"
@@ -24,7 +23,7 @@ const (
 )
 
 // offersDeflate reports whether a client offers compression in a form that is taken here: with the largest window
-// for what it gets. That neither side keeps what came before is the gateway's to demand.
+// for what it gets. That neither side keeps what came before is the server's to demand.
 func offersDeflate(h http.Header) bool {
 	for _, line := range h.Values("Sec-Websocket-Extensions") {
 		for offer := range strings.SplitSeq(line, ",") {
@@ -83,7 +82,7 @@ func newDeflaters() *deflaters { return &deflaters{turns: make(chan struct{}, ru
 
 // message adds a compressed message made of parts, which may lie behind b in the same array. It reports false, and adds
 // nothing, where that would not be smaller. It waits for its turn while others compress, never for a client.
-func (d *deflaters) message(b []byte, parts ...[]byte) ([]byte, bool) {
+func (d *deflaters) message(b []byte, kind Opcode, parts ...[]byte) ([]byte, bool) {
 	d.turns <- struct{}{}
 	defer func() { <-d.turns }()
 	z, ok := d.pool.Get().(*deflater)
@@ -102,18 +101,21 @@ func (d *deflaters) message(b []byte, parts ...[]byte) ([]byte, bool) {
 	out := bytes.TrimSuffix(z.out.Bytes(), []byte(deflateTail))
 	smaller := len(out) < size
 	if smaller {
-		b = append(appendHeader(b, wsText|wsDeflated, len(out)), out...)
+		b = append(appendHeader(b, bitLast|bitDeflated|byte(kind), len(out)), out...)
 	}
-	if z.out.Cap() <= MaxFrame { // what a very large event took is not kept
+	if z.out.Cap() <= 2*FlushAbove { // what a very large message took is not kept
 		d.pool.Put(z)
 	}
 	return b, smaller
 }
 
-// inflaters read compressed messages. Only sockets from which one comes have one.
-type inflaters struct{ pool sync.Pool }
+// inflaters read compressed messages. Only connections from which one comes have one.
+type inflaters struct {
+	pool sync.Pool
+	most int // bytes of one message
+}
 
-// message returns what a compressed message of a client says, at most MaxFrame bytes of it: more is an error, however
+// message returns what a compressed message of a client says, at most so many bytes of it: more is an error, however
 // small it was on the way.
 func (p *inflaters) message(packed []byte) ([]byte, error) {
 	from := bytes.NewReader(append(slices.Clip(packed), inflateTail...))
@@ -122,15 +124,15 @@ func (p *inflaters) message(packed []byte) ([]byte, error) {
 		r = flate.NewReader(from)
 	}
 	if again, ok := r.(flate.Resetter); !ok || again.Reset(from, nil) != nil {
-		return nil, errMalformed
+		return nil, errNotDeflate
 	}
 	defer p.pool.Put(r)
-	text, err := io.ReadAll(io.LimitReader(r, MaxFrame+1))
+	text, err := io.ReadAll(io.LimitReader(r, int64(p.most)+1))
 	switch {
-	case len(text) > MaxFrame:
+	case len(text) > p.most:
 		return nil, errTooLarge
 	case err != nil:
-		return nil, errMalformed
+		return nil, errNotDeflate
 	}
 	return text, nil
 }

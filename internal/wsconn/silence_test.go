@@ -1,4 +1,4 @@
-package gateway
+package wsconn
 
 import (
 	"testing"
@@ -7,7 +7,7 @@ import (
 
 func TestSilenceIsBrokenByAPingAndEndsASocket(t *testing.T) {
 	t.Parallel()
-	const long, short = turnTakes, turnTakes / 2
+	const long, short = Round, Round / 2
 	for name, c := range map[string]struct {
 		heard, said time.Duration
 		want        silence

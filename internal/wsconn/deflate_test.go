@@ -1,4 +1,4 @@
-package gateway
+package wsconn
 
 import (
 	"bytes"
@@ -79,28 +79,28 @@ func TestCompressedMessagesAreReadUpToTheLimit(t *testing.T) {
 		_ = w.Close()
 		return append(b.Bytes(), 0)
 	}
-	most := bytes.Repeat([]byte("x"), MaxFrame)
+	most := bytes.Repeat([]byte("x"), maxMessage)
 	bomb := deflated(t, make([]byte, 16<<20), flate.BestCompression)
-	if len(bomb) > MaxFrame {
+	if len(bomb) > maxMessage {
 		t.Fatalf("the bomb is %d bytes: it would not be let in", len(bomb))
 	}
-	var p inflaters
+	p := inflaters{most: maxMessage}
 	for name, tc := range map[string]struct {
 		packed []byte
 		want   []byte
 		err    error
 	}{
 		"nothing":             {deflated(t, nil, 1), nil, nil},
-		"no bytes at all":     {nil, nil, errMalformed},
+		"no bytes at all":     {nil, nil, errNotDeflate},
 		"text":                {deflated(t, []byte("hello"), 6), []byte("hello"), nil},
 		"not smaller":         {deflated(t, noise(1000), 0), noise(1000), nil},
 		"ended":               {final([]byte("hello")), []byte("hello"), nil},
 		"as much as may be":   {deflated(t, most, 1), most, nil},
 		"one byte above":      {deflated(t, append(most, 'x'), 1), nil, errTooLarge},
 		"a bomb":              {bomb, nil, errTooLarge},
-		"not deflate":         {[]byte("\xff\xff\xff"), nil, errMalformed},
-		"cut off":             {deflated(t, []byte(strings.Repeat("hello ", 9)), 6)[:4], nil, errMalformed},
-		"a far back distance": {[]byte{0x4b, 0x02, 0x7e, 0x7e}, nil, errMalformed},
+		"not deflate":         {[]byte("\xff\xff\xff"), nil, errNotDeflate},
+		"cut off":             {deflated(t, []byte(strings.Repeat("hello ", 9)), 6)[:4], nil, errNotDeflate},
+		"a far back distance": {[]byte{0x4b, 0x02, 0x7e, 0x7e}, nil, errNotDeflate},
 	} {
 		for range 2 { // the second time with a reader that was used
 			got, err := p.message(bytes.Clone(tc.packed))
@@ -117,12 +117,12 @@ func TestMessagesAreCompressedWhereThatHelps(t *testing.T) {
 	before := []byte("before")
 	text := []byte(strings.Repeat(`{"op":"ev","conv":"c_1"},`, 4000))
 	for range 3 {
-		b, packed := d.message(bytes.Clone(before), text[:100], text[100:])
+		b, packed := d.message(bytes.Clone(before), Text, text[:100], text[100:])
 		if !packed || !bytes.HasPrefix(b, before) || len(b) > len(text)/20 {
 			t.Fatalf("%d bytes of %d, packed %v", len(b), len(text), packed)
 		}
 		b = b[len(before):]
-		if b[0] != wsText|wsDeflated {
+		if b[0] != bitLast|bitDeflated|byte(Text) {
 			t.Errorf("first byte %#x", b[0])
 		}
 		const head = 4 // below 64 KiB: two bytes and two of the length
@@ -131,7 +131,7 @@ func TestMessagesAreCompressedWhereThatHelps(t *testing.T) {
 			t.Errorf("%d of %d bytes came back, %v", len(got), len(text), err)
 		}
 	}
-	if b, packed := d.message(before, noise(5000)); packed || !bytes.Equal(b, before) {
+	if b, packed := d.message(before, Text, noise(5000)); packed || !bytes.Equal(b, before) {
 		t.Errorf("noise: packed %v, %d bytes", packed, len(b))
 	}
 }
@@ -142,10 +142,10 @@ func FuzzInflate(f *testing.F) {
 	f.Add(deflated(f, make([]byte, 1<<20), 9))
 	f.Add([]byte{0xff})
 	f.Add([]byte{})
-	var p inflaters
+	p := inflaters{most: maxMessage}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		text, err := p.message(bytes.Clone(b))
-		if len(text) > MaxFrame || err != nil && text != nil {
+		if len(text) > maxMessage || err != nil && text != nil {
 			t.Fatalf("%d bytes, %v", len(text), err)
 		}
 	})
