@@ -20,6 +20,7 @@ const (
 	tickEvery  = time.Second
 	checkEvery = 45             // ticks of silence after which the log is asked
 	linger     = 30 * tickEvery // how long a conversation without readers is followed
+	unreadKept = 600            // ticks for which frames are kept that nobody reads
 	idleKept   = 4096           // conversations without readers that are followed for so long
 	keepPart   = 10             // a tenth of the budget is made free at a time
 	askAtOnce  = 16             // questions to the log about conversations at the same time
@@ -245,12 +246,18 @@ func (h *Hub) all() []*conversation {
 }
 
 // forget ends the following of conversations that nobody reads any more, and drops those of which
-// nothing is kept. Those whose turn it is let go of what only some readers need.
+// nothing is kept. Those whose turn it is let go of what only some readers need, and of their frames when nobody
+// has read them for long: after a busy hour the memory is not held until the next.
 func (h *Hub) forget(turn []*conversation) {
 	for _, c := range turn {
 		c.mu.Lock()
 		c.forgetIndex()
+		unread := c.stop == nil && len(c.readers) == 0 && h.tick.Load()-c.used.Load() >= unreadKept
 		c.mu.Unlock()
+		if unread {
+			c.evict()
+			h.drop(c)
+		}
 	}
 	unread := h.list(h.idle)
 	idle := make([]time.Duration, 0, len(unread))

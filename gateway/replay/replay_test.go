@@ -451,6 +451,37 @@ func TestNobodyReads(t *testing.T) {
 	})
 }
 
+// TestFramesThatNobodyReadsAreForgotten: soon enough for the memory to come back, and not so soon that who comes back
+// after a pause has the log read again.
+func TestFramesThatNobodyReadsAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newFakeLog()
+		for range 50 {
+			l.publish("c")
+			l.publish("read")
+		}
+		h, stop := running(t, l, replay.Options{})
+		defer stop()
+		read := attach(t, h, "read", schemas.Cursor{})
+		c := attach(t, h, "c", schemas.Cursor{})
+		time.Sleep(time.Second)
+		synctest.Wait()
+		all := h.Bytes()
+		c.end()
+		time.Sleep(9 * time.Minute)
+		synctest.Wait()
+		if got := h.Bytes(); got != all {
+			t.Errorf("after nine minutes %d bytes are kept, want %d", got, all)
+		}
+		time.Sleep(3 * time.Minute)
+		synctest.Wait()
+		if got := h.Bytes(); got == 0 || got > all*2/3 {
+			t.Errorf("after twelve minutes %d bytes are kept of %d: want those that are read", got, all)
+		}
+		read.end()
+	})
+}
+
 // TestAReaderThatGoesThroughManyConversationsLeavesFewBehind: each is followed on for a moment after it, but not any number.
 func TestAReaderThatGoesThroughManyConversationsLeavesFewBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
