@@ -294,7 +294,7 @@ func bareEnd(ctx context.Context, b *bare) (once func() error, stop func(), err 
 
 // ourEnd starts the settler, a gateway and a client, and returns one round.
 func ourEnd(ctx context.Context, o *ours, parts *sync.WaitGroup) (func() error, error) {
-	store, err := records.Open(ctx, o.bus, nil)
+	store, err := records.Open(ctx, o.bus, nil, benchProviders())
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sandjet/sandjet/gateway"
 	"github.com/sandjet/sandjet/records"
+	"github.com/sandjet/sandjet/records/recordstest"
 	"github.com/sandjet/sandjet/records/seal"
 	"github.com/sandjet/sandjet/schemas"
 )
@@ -35,7 +36,7 @@ func openKept(t *testing.T, change ...func(*gateway.Options)) *kept {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if k.store, err = records.Open(context.Background(), o.Bus, ring); err != nil {
+		if k.store, err = records.Open(context.Background(), o.Bus, ring, recordstest.Providers()); err != nil {
 			t.Fatal(err)
 		}
 		o.Records, o.Accounts, o.AdminKeyHash = k.store, k.store, records.HashKey(adminKey)

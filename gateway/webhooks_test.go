@@ -12,6 +12,7 @@ import (
 
 	"github.com/sandjet/sandjet/gateway"
 	"github.com/sandjet/sandjet/records"
+	"github.com/sandjet/sandjet/records/recordstest"
 	"github.com/sandjet/sandjet/records/seal"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
@@ -35,7 +36,7 @@ func openWithEndpoints(t *testing.T) *edge {
 	return open(t, func(o *gateway.Options) {
 		ctx, cancel := context.WithTimeout(context.Background(), within)
 		defer cancel()
-		store, err := records.Open(ctx, o.Bus, ring(t))
+		store, err := records.Open(ctx, o.Bus, ring(t), recordstest.Providers())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -195,7 +196,7 @@ func TestInsecureEndpoints(t *testing.T) {
 		t.Errorf("changed: %d %s", a.status, a.body)
 	}
 	lax := open(t, func(o *gateway.Options) {
-		store, err := records.Open(t.Context(), o.Bus, ring(t))
+		store, err := records.Open(t.Context(), o.Bus, ring(t), recordstest.Providers())
 		if err != nil {
 			t.Fatal(err)
 		}

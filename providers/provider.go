@@ -118,24 +118,15 @@ type Filer interface {
 }
 
 // Profiler is the capability to tell facts and limits.
-type Profiler interface{ Profile() Profile }
-
-// Profile is facts and limits of a provider as data. What a profile does not list is refused at
-// admission, never silently widened.
-type Profile struct {
-	Name        string
-	Networks    []schemas.NetworkMode // what it can enforce
-	Isolation   schemas.Isolation
-	Persistent  bool // has Reserver
-	MaxTimeout  time.Duration
-	MaxOutput   int
-	MemoryLimit bool // enforces Spec.MemoryLimit
-	PidsLimit   bool
-	CPULimit    bool
-	Shell       string // bash or sh
-	// JobsEndWithWorker says that kept boxes, and jobs in them, end with the process that made them.
-	JobsEndWithWorker bool
+type Profiler interface {
+	// Profile is what the provider can do on this host: never more than its leaf declares.
+	Profile() Profile
 }
+
+// Profile is facts and limits of a provider as data. A leaf says it twice: once compiled in, by a function
+// Declared, which is the most that it can keep on any host; and by [Profiler] for the host on which it runs, which
+// is the same or less.
+type Profile = schemas.Profile
 
 // As returns p, or the first provider that p wraps, as a T. It is the one place where a provider
 // is asked for a capability.
@@ -159,5 +150,5 @@ func ProfileOf(p Provider) Profile {
 	if f, ok := As[Profiler](p); ok {
 		return f.Profile()
 	}
-	return Profile{Name: "unknown", Networks: []schemas.NetworkMode{}, MaxTimeout: schemas.MaxTimeout, MaxOutput: schemas.MaxOutputLimit}
+	return Profile{Name: "unknown", MaxTimeout: schemas.Duration(schemas.MaxTimeout), MaxOutput: schemas.MaxOutputLimit}
 }

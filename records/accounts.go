@@ -71,7 +71,7 @@ func (s *Store) AddAccount(ctx context.Context, body []byte) (d schemas.Document
 		return d, "", err
 	}
 	key = NewKey()
-	made, err := s.EnsureAccount(ctx, Bootstrap{Key: key, Provider: DefaultProvider, Name: spec.Name, Description: spec.Description})
+	made, err := s.EnsureAccount(ctx, Bootstrap{Key: key, Provider: s.providers.Default(), Name: spec.Name, Description: spec.Description})
 	if err != nil {
 		return d, "", err
 	}

@@ -85,7 +85,7 @@ type scene struct {
 // not_found (a record that the agent names is gone), invalid (the files cannot be reached from there).
 // Errors name the field of the agent.
 func (t *tenant) sceneOf(g schemas.Agent, n int) (s scene, err error) {
-	s.provider = DefaultProvider
+	s.provider = t.providers.Default()
 	id, field := g.Sandbox, "config.sandbox"
 	var ok bool
 	if n < len(g.Workspaces) {
@@ -102,7 +102,7 @@ func (t *tenant) sceneOf(g schemas.Agent, n int) (s scene, err error) {
 			return s, missingAt(field, "sandbox", string(id), t.sandboxes.known())
 		}
 		s.provider = s.sandbox.Provider
-		return s, CheckStorage(s.workspace, s.sandbox)
+		return s, CheckStorage(t.providers, s.workspace, s.sandbox)
 	}
 	if s.workspace.Storage == "" { // the usual one: what holds the files reaches them
 		if own, ok := t.sandboxes.byID[s.workspace.Sandbox]; ok {
@@ -111,9 +111,9 @@ func (t *tenant) sceneOf(g schemas.Agent, n int) (s scene, err error) {
 		return s, nil
 	}
 	own := t.sandboxes.byID[s.workspace.Sandbox]
-	orElse(&own.Provider, DefaultProvider)
+	orElse(&own.Provider, t.providers.Default())
 	s.provider = own.Provider
-	return s, CheckStorage(s.workspace, own)
+	return s, CheckStorage(t.providers, s.workspace, own)
 }
 
 // checkScenes reports the first workspace of an agent that would fail its calls. Code: invalid.

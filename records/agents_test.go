@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandjet/sandjet/records/recordstest"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -354,7 +355,7 @@ func TestFilesOnS3NeedASandboxThatReachesThem(t *testing.T) {
 	house.agents.put(g.ID, g, agentName)
 	changed := house.sandboxes.byID["sb_4"]
 	changed.Provider = "local"
-	if err := sandboxShelf().fits(house, record{Sandbox: &changed}); !errors.Is(err, schemas.ErrConflict) || !strings.Contains(err.Error(), "agent two") {
+	if err := sandboxShelf(recordstest.Providers()).fits(house, record{Sandbox: &changed}); !errors.Is(err, schemas.ErrConflict) || !strings.Contains(err.Error(), "agent two") {
 		t.Errorf("the sandbox may change: %v", err)
 	}
 	moved := schemas.Workspace{ID: "ws_1", Account: alice, Name: "default", Storage: "s3"}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/sandjet/sandjet/internal/natstest"
 	"github.com/sandjet/sandjet/records"
+	"github.com/sandjet/sandjet/records/recordstest"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -14,7 +15,7 @@ import (
 func TestAHostWhoseClockIsWrongStampsCallsByTheLogs(t *testing.T) {
 	for _, ahead := range []time.Duration{time.Hour, -time.Hour, 24 * time.Hour} {
 		natstest.Run(t, func(t *testing.T, b *streams.Bus) {
-			s, err := records.Open(t.Context(), b, nil)
+			s, err := records.Open(t.Context(), b, nil, recordstest.Providers())
 			if err != nil {
 				t.Fatal(err)
 			}

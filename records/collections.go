@@ -36,10 +36,10 @@ type shelf struct {
 	fits func(t *tenant, r record) error
 }
 
-func shelfOf(c schemas.Collection) (shelf, error) {
+func shelfOf(providers schemas.Catalog, c schemas.Collection) (shelf, error) {
 	switch c {
 	case schemas.Sandboxes:
-		return sandboxShelf(), nil
+		return sandboxShelf(providers), nil
 	case schemas.Workspaces:
 		return workspaceShelf(), nil
 	case schemas.Agents:
@@ -48,7 +48,7 @@ func shelfOf(c schemas.Collection) (shelf, error) {
 	return shelf{}, schemas.Errorf(schemas.NotFound, "", "there is no collection %q", schemas.Quotable(string(c)))
 }
 
-func sandboxShelf() shelf {
+func sandboxShelf(providers schemas.Catalog) shelf {
 	return shelf{
 		kind: kindSandbox, noun: "sandbox", prefix: schemas.SandboxPrefix, most: schemas.MaxSandboxes,
 		fresh: func(a schemas.AccountID, id string, now time.Time) record {
@@ -60,7 +60,7 @@ func sandboxShelf() shelf {
 			if err != nil {
 				return record{}, err
 			}
-			s, err := sandboxOf(*old.Sandbox, spec)
+			s, err := sandboxOf(providers, *old.Sandbox, spec)
 			s.Updated = now
 			return record{Sandbox: &s}, err
 		},
@@ -75,7 +75,7 @@ func sandboxShelf() shelf {
 		fits: func(t *tenant, r record) error {
 			for _, w := range t.workspaces.byID {
 				if w.Sandbox == r.Sandbox.ID {
-					if err := CheckStorage(w, *r.Sandbox); err != nil {
+					if err := CheckStorage(t.providers, w, *r.Sandbox); err != nil {
 						return &schemas.Error{
 							Code: schemas.Conflict, Field: "config",
 							Message: "workspace " + schemas.Quotable(w.Name) + " uses this sandbox, and then could not: " + schemas.Public(err).Message,
@@ -121,7 +121,7 @@ func workspaceShelf() shelf {
 				if !ok {
 					return schemas.Invalidf("sandbox", "there is no sandbox %q: make it first", schemas.Quotable(string(w.Sandbox)))
 				}
-				if err := CheckStorage(w, s); err != nil {
+				if err := CheckStorage(t.providers, w, s); err != nil {
 					return err
 				}
 			}
@@ -163,7 +163,7 @@ func agentShelf() shelf {
 // Documents lists the records of an account's collection by id. It costs no round trip;
 // one that another process has just added may be missing.
 func (s *Store) Documents(_ context.Context, a schemas.AccountID, c schemas.Collection) ([]schemas.Document, error) {
-	sh, err := shelfOf(c)
+	sh, err := shelfOf(s.providers, c)
 	if err != nil {
 		return nil, err
 	}
@@ -189,7 +189,7 @@ func (s *Store) Documents(_ context.Context, a schemas.AccountID, c schemas.Coll
 // Document returns a record of an account's collection. One that the copy does not have yet is read from
 // the log. Codes: not_found, in the same words for another account's.
 func (s *Store) Document(ctx context.Context, a schemas.AccountID, c schemas.Collection, id string) (schemas.Document, error) {
-	sh, err := shelfOf(c)
+	sh, err := shelfOf(s.providers, c)
 	if err != nil {
 		return schemas.Document{}, err
 	}
@@ -219,7 +219,7 @@ func (s *Store) Document(ctx context.Context, a schemas.AccountID, c schemas.Col
 // name is taken; two that are added at many gateways at the same moment may both get it), exhausted (the
 // account has as many as it may), denied (more than the operator allows).
 func (s *Store) AddDocument(ctx context.Context, a schemas.AccountID, c schemas.Collection, body []byte) (schemas.Document, error) {
-	sh, err := shelfOf(c)
+	sh, err := shelfOf(s.providers, c)
 	if err != nil {
 		return schemas.Document{}, err
 	}
@@ -250,7 +250,7 @@ func (s *Store) AddDocument(ctx context.Context, a schemas.AccountID, c schemas.
 func (s *Store) PatchDocument(
 	ctx context.Context, a schemas.AccountID, c schemas.Collection, id string, patch []byte, revision uint64,
 ) (schemas.Document, error) {
-	sh, err := shelfOf(c)
+	sh, err := shelfOf(s.providers, c)
 	if err != nil {
 		return schemas.Document{}, err
 	}
@@ -281,7 +281,7 @@ func (s *Store) PatchDocument(
 // RemoveDocument removes a record; with a revision other than 0 only that one. What names it fails from
 // then on. Codes: not_found, conflict (field [FieldIfMatch]: the revision is another).
 func (s *Store) RemoveDocument(ctx context.Context, a schemas.AccountID, c schemas.Collection, id string, revision uint64) error {
-	sh, err := shelfOf(c)
+	sh, err := shelfOf(s.providers, c)
 	if err != nil {
 		return err
 	}
@@ -302,7 +302,7 @@ func (s *Store) admit(a schemas.AccountID, sh shelf, r record, id string, added 
 	defer s.mu.RUnlock()
 	t := s.index.tenants[a]
 	if t == nil {
-		t = &tenant{}
+		t = &tenant{providers: s.providers}
 	}
 	if n := len(sh.ids(t)); added && n >= sh.most {
 		return schemas.Errorf(schemas.Exhausted, "", "the account has %d %ss, the most it may: remove one", n, sh.noun)
@@ -312,7 +312,7 @@ func (s *Store) admit(a schemas.AccountID, sh shelf, r record, id string, added 
 			return &schemas.Error{Code: schemas.Conflict, Field: "name", Message: "is taken by " + sh.noun + " " + other + ": choose another"}
 		}
 	}
-	if err := s.Operator.allowed(r); err != nil {
+	if err := s.Operator.allowed(s.providers, r); err != nil {
 		return err
 	}
 	return sh.fits(t, r)

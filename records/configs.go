@@ -11,111 +11,23 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// DefaultProvider is the provider of a sandbox whose record names none.
-const DefaultProvider = "local"
-
-// Capability is what the records of a provider's sandboxes may ask for. Whether a deployment runs the
-// provider is another matter: a call for one that no worker serves waits, and ends as unavailable.
-type Capability struct {
-	Provider   string
-	Networks   []schemas.NetworkMode
-	MaxTimeout time.Duration // of one run
-	MaxMemory  int64         // MiB
-	Persistent bool          // a box may be kept between calls
-	Lifecycle  bool          // a kept box may be ended by age or idleness
-	Hooks      bool          // scripts may run when a kept box is made or used again
-	Jobs       bool          // commands may run in the background
-	Storage    Storage
-	Options    []Option
-}
-
-// Storage says whether a workspace on S3 can be used in a provider's sandboxes.
-type Storage string
-
-// The answers.
-const (
-	StorageYes    Storage = "yes"
-	StorageOption Storage = "with " + optionMount // only when the sandbox has that option
-	StorageNo     Storage = "no"
-)
-
-const optionMount = "mountAwsS3Buckets"
-
-// Option is one that a provider takes.
-type Option struct {
-	Name string
-	Most float64 // of a whole number from 1 on; 0: it is true or false
-	Kept bool    // only for a kept box
-}
-
-// Capabilities lists the providers that a record may name, in the order of their names.
-func Capabilities() []Capability {
-	var (
-		every  = []schemas.NetworkMode{schemas.DenyAll, schemas.AllowAll, schemas.Restricted}
-		coarse = []schemas.NetworkMode{schemas.DenyAll, schemas.AllowAll}
-		mount  = Option{Name: optionMount}
-	)
-	const lambdaTimeout, lambdaMemory, mostDisk = 5 * time.Minute, 1024, 10
-	return []Capability{
-		{
-			Provider: "daytona", Networks: every, MaxTimeout: schemas.MaxTimeout, MaxMemory: schemas.MaxMemoryLimit,
-			Persistent: true, Lifecycle: true, Hooks: true, Jobs: true, Storage: StorageOption, Options: []Option{mount},
-		},
-		{
-			Provider: "deno", Networks: every, MaxTimeout: schemas.MaxTimeout, MaxMemory: schemas.MaxMemoryLimit,
-			Persistent: true, Lifecycle: true, Hooks: true, Jobs: true, Storage: StorageNo,
-		},
-		{
-			Provider: "docker", Networks: coarse, MaxTimeout: schemas.MaxTimeout, MaxMemory: schemas.MaxMemoryLimit,
-			Persistent: true, Lifecycle: true, Hooks: true, Jobs: true, Storage: StorageNo,
-		},
-		{
-			Provider: "e2b", Networks: []schemas.NetworkMode{schemas.AllowAll}, MaxTimeout: schemas.MaxTimeout,
-			MaxMemory: schemas.MaxMemoryLimit, Persistent: true, Lifecycle: true, Hooks: true, Jobs: true, Storage: StorageNo,
-		},
-		{
-			Provider: "kubernetes", Networks: every, MaxTimeout: schemas.MaxTimeout, MaxMemory: schemas.MaxMemoryLimit,
-			Persistent: true, Lifecycle: true, Hooks: true, Jobs: true, Storage: StorageOption,
-			Options: []Option{{Name: "diskGb", Most: mostDisk, Kept: true}, {Name: "ephemeralHome", Kept: true}, mount},
-		},
-		{
-			Provider: "lambda", Networks: every, MaxTimeout: lambdaTimeout, MaxMemory: lambdaMemory, Storage: StorageYes,
-		},
-		{
-			Provider: "local", Networks: coarse, MaxTimeout: schemas.MaxTimeout, MaxMemory: schemas.MaxMemoryLimit,
-			Persistent: true, Lifecycle: true, Hooks: true, Jobs: true, Storage: StorageNo,
-		},
-		{
-			Provider: "modal", Networks: every, MaxTimeout: schemas.MaxTimeout, MaxMemory: schemas.MaxMemoryLimit,
-			Persistent: true, Lifecycle: true, Hooks: true, Jobs: true, Storage: StorageNo,
-		},
-		{
-			Provider: "vercel", Networks: every, MaxTimeout: schemas.MaxTimeout, MaxMemory: schemas.MaxMemoryLimit,
-			Persistent: true, Lifecycle: true, Hooks: true, Jobs: true, Storage: StorageNo,
-		},
+// capability finds the profile of a provider. Code: invalid, with those that there are.
+func capability(providers schemas.Catalog, field, name string) (schemas.Profile, error) {
+	p, ok := providers.Find(name)
+	if !ok {
+		return p, schemas.Invalidf(field, "%q is no provider of this build: use %s", schemas.Quotable(name), list(providers.Names()))
 	}
-}
-
-func capability(provider string) (Capability, error) {
-	all := Capabilities()
-	var names []string
-	for _, c := range all {
-		if c.Provider == provider {
-			return c, nil
-		}
-		names = append(names, c.Provider)
-	}
-	return Capability{}, unknown("config.provider", provider, names)
+	return p, nil
 }
 
 // CheckSandbox reports the first thing in a sandbox's config that is wrong, or that its provider cannot
 // keep. It is pure. Errors are invalid, and name the field, the value and what is allowed.
-func CheckSandbox(c schemas.SandboxConfig) error {
-	able, err := capability(c.Provider)
+func CheckSandbox(providers schemas.Catalog, c schemas.SandboxConfig) error {
+	able, err := capability(providers, "config.provider", c.Provider)
 	if err != nil {
 		return err
 	}
-	for _, check := range []func(schemas.SandboxConfig, Capability) error{
+	for _, check := range []func(schemas.SandboxConfig, schemas.Profile) error{
 		checkNetwork, checkModes, checkSizes, checkEnv, checkKept, checkJobs, checkOptions,
 	} {
 		if err := check(c, able); err != nil {
@@ -125,7 +37,7 @@ func CheckSandbox(c schemas.SandboxConfig) error {
 	return nil
 }
 
-func checkNetwork(c schemas.SandboxConfig, able Capability) error {
+func checkNetwork(c schemas.SandboxConfig, able schemas.Profile) error {
 	n := c.Network
 	every := []schemas.NetworkMode{schemas.DenyAll, schemas.AllowAll, schemas.Restricted}
 	switch {
@@ -183,7 +95,7 @@ func checkDomain(s string) error {
 	return nil
 }
 
-func checkModes(c schemas.SandboxConfig, _ Capability) error {
+func checkModes(c schemas.SandboxConfig, _ schemas.Profile) error {
 	modes := []schemas.PermissionMode{schemas.PermissionAsk, schemas.PermissionEdit, schemas.PermissionBypass}
 	if !slices.Contains(modes, c.PermissionMode) {
 		return unknown("config.permissionMode", c.PermissionMode, modes)
@@ -203,25 +115,25 @@ func checkModes(c schemas.SandboxConfig, _ Capability) error {
 	return nil
 }
 
-func checkSizes(c schemas.SandboxConfig, able Capability) error {
+func checkSizes(c schemas.SandboxConfig, able schemas.Profile) error {
 	for _, r := range []struct {
 		field       string
 		value, most int64
 		unit        string
 	}{
-		{"timeout", c.Timeout, seconds(able.MaxTimeout), "seconds"},
-		{"memoryLimit", c.MemoryLimit, able.MaxMemory, "MiB"},
+		{"timeout", c.Timeout, seconds(able.LongestRun()), "seconds"},
+		{"memoryLimit", c.MemoryLimit, able.MaxMemory / mebi, "MiB"},
 		{"outputLimitBytes", int64(c.OutputLimit), schemas.MaxOutputLimit, "bytes"},
 	} {
 		if r.value < 0 || r.value > r.most {
-			return schemas.Invalidf("config."+r.field, "%d is out of range: 1 to %d %s for the provider %s", r.value, r.most, r.unit, able.Provider)
+			return schemas.Invalidf("config."+r.field, "%d is out of range: 1 to %d %s for the provider %s", r.value, r.most, r.unit, able.Name)
 		}
 	}
 	return nil
 }
 
 // checkEnv never shows a value.
-func checkEnv(c schemas.SandboxConfig, _ Capability) error {
+func checkEnv(c schemas.SandboxConfig, _ schemas.Profile) error {
 	if len(c.EnvVars) > schemas.MaxEnvVars {
 		return schemas.Invalidf("config.envVars", "has %d variables: at most %d", len(c.EnvVars), schemas.MaxEnvVars)
 	}
@@ -259,7 +171,7 @@ func isBadRef(value string) bool {
 }
 
 // checkKept looks at what is only for boxes that are kept.
-func checkKept(c schemas.SandboxConfig, able Capability) error {
+func checkKept(c schemas.SandboxConfig, able schemas.Profile) error {
 	if c.Persistent && !able.Persistent {
 		return schemas.Invalidf("config.persistent", "true: %s", cannot(able, "keep a box between calls: leave it out"))
 	}
@@ -269,10 +181,10 @@ func checkKept(c schemas.SandboxConfig, able Capability) error {
 		able  bool
 		what  string
 	}{
-		{"lifecycle.idleTimeoutSeconds", c.Lifecycle.IdleTimeout != 0, able.Lifecycle, "end idle boxes"},
-		{"lifecycle.maxLifetimeSeconds", c.Lifecycle.MaxLifetime != 0, able.Lifecycle, "end old boxes"},
-		{"onCreate", len(c.OnCreate) > 0, able.Hooks, "run hooks"},
-		{"onResume", len(c.OnResume) > 0, able.Hooks, "run hooks"},
+		{"lifecycle.idleTimeoutSeconds", c.Lifecycle.IdleTimeout != 0, able.Persistent, "end idle boxes"},
+		{"lifecycle.maxLifetimeSeconds", c.Lifecycle.MaxLifetime != 0, able.Persistent, "end old boxes"},
+		{"onCreate", len(c.OnCreate) > 0, able.Persistent, "run hooks"},
+		{"onResume", len(c.OnResume) > 0, able.Persistent, "run hooks"},
 	} {
 		switch field := "config." + f.field; {
 		case !f.given:
@@ -315,7 +227,7 @@ func checkHooks(field string, scripts []string) error {
 	return nil
 }
 
-func checkJobs(c schemas.SandboxConfig, able Capability) error {
+func checkJobs(c schemas.SandboxConfig, able schemas.Profile) error {
 	for _, r := range []struct {
 		field       string
 		value, most int64
@@ -335,7 +247,7 @@ func checkJobs(c schemas.SandboxConfig, able Capability) error {
 }
 
 // checkOptions lets only options pass that are known: none of them is a secret.
-func checkOptions(c schemas.SandboxConfig, able Capability) error {
+func checkOptions(c schemas.SandboxConfig, able schemas.Profile) error {
 	var names []string
 	for _, o := range able.Options {
 		names = append(names, o.Name)
@@ -348,7 +260,7 @@ func checkOptions(c schemas.SandboxConfig, able Capability) error {
 			if len(names) > 0 {
 				what = list(names)
 			}
-			return schemas.Invalidf(field, "is no option of the provider %s, or the operator's alone: there is %s", able.Provider, what)
+			return schemas.Invalidf(field, "is no option of the provider %s, or the operator's alone: there is %s", able.Name, what)
 		}
 		o := able.Options[i]
 		if o.Kept && !c.Persistent {
@@ -374,32 +286,27 @@ func checkOptions(c schemas.SandboxConfig, able Capability) error {
 }
 
 // CheckStorage reports whether a workspace's files can be reached in a sandbox. It is pure.
-func CheckStorage(w schemas.Workspace, s schemas.Sandbox) error {
+func CheckStorage(providers schemas.Catalog, w schemas.Workspace, s schemas.Sandbox) error {
 	if w.Storage == "" {
 		return nil
 	}
-	able, err := capability(s.Provider)
+	able, err := capability(providers, "sandbox", s.Provider)
 	if err != nil {
 		return err
 	}
-	mounts, _ := s.Options[optionMount].(bool)
+	mounts, _ := s.Options[schemas.OptionMount].(bool)
 	switch {
-	case able.Storage == StorageNo:
+	case able.Storage == schemas.StorageNo || able.Storage == "":
 		return schemas.Invalidf("config.storage.provider", "%s: %s", w.Storage, cannot(able, "reach it: sandbox "+schemas.Quotable(s.Name)+" is of that provider"))
-	case able.Storage == StorageOption && !mounts:
-		return schemas.Invalidf("config.storage.provider", "%s: sandbox %q needs config.options.%s", w.Storage, schemas.Quotable(s.Name), optionMount)
+	case able.Storage == schemas.StorageOption && !mounts:
+		return schemas.Invalidf("config.storage.provider", "%s: sandbox %q needs config.options.%s", w.Storage, schemas.Quotable(s.Name), schemas.OptionMount)
 	}
 	return nil
 }
 
-// cannot says what a provider does not do. What the local one does not do it may learn.
-func cannot(able Capability, what string) string {
-	s := "the provider " + able.Provider + " does not " + what
-	if able.Provider == DefaultProvider {
-		before, after, _ := strings.Cut(s, ": ")
-		s = before + " yet: " + after
-	}
-	return s
+// cannot says what a provider does not do.
+func cannot(able schemas.Profile, what string) string {
+	return "the provider " + able.Name + " does not " + what
 }
 
 func unknown[T ~string](field string, value T, allowed []T) error {

@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/sandjet/sandjet/records/recordstest"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -68,7 +68,7 @@ func TestTheMatrixOfProviders(t *testing.T) {
 			if config.Network.Mode == "" {
 				config.Network.Mode = schemas.AllowAll // which every provider takes
 			}
-			err := CheckSandbox(withDefaults(config))
+			err := CheckSandbox(recordstest.Providers(), withDefaults(recordstest.Providers(), config))
 			if got := fieldOf(t, err); got != c.fields[p] {
 				t.Errorf("%s on %s: refused for %q (%v), want %q", name, p, got, err, c.fields[p])
 			}
@@ -113,10 +113,10 @@ func TestSandboxesAreChecked(t *testing.T) {
 		says   string
 	}{
 		"nothing":             {},
-		"provider":            {schemas.SandboxConfig{Provider: "lamda"}, "config.provider", `"lamda" is unknown: use daytona, `},
+		"provider":            {schemas.SandboxConfig{Provider: "lamda"}, "config.provider", `"lamda" is no provider of this build: use local, daytona, `},
 		"mode":                {schemas.SandboxConfig{PermissionMode: "maybe"}, "config.permissionMode", `"maybe" is unknown: use ask, edit or bypass`},
 		"network":             {schemas.SandboxConfig{Network: schemas.NetworkConfig{Mode: "none"}}, "config.network.mode", `"none" is unknown: use deny-all, allow-all or restricted`},
-		"restricted on local": {schemas.SandboxConfig{Network: schemas.NetworkConfig{Mode: "restricted"}}, "config.network.mode", "the provider local does not take this mode yet: use deny-all or allow-all"},
+		"restricted on local": {schemas.SandboxConfig{Network: schemas.NetworkConfig{Mode: "restricted"}}, "config.network.mode", "the provider local does not take this mode: use deny-all or allow-all"},
 		"list without mode":   {schemas.SandboxConfig{Network: schemas.NetworkConfig{AllowDomains: []string{"a.b"}}}, "config.network.allowDomains", "the mode is deny-all"},
 		"domain":              {restricted(schemas.NetworkConfig{AllowDomains: []string{"a.example", "*.b.example", "*.*.c"}}), "config.network.allowDomains[2]", "example.com"},
 		"domains":             {restricted(schemas.NetworkConfig{AllowDomains: []string{"localhost", "*.b.example"}}), "", ""},
@@ -137,7 +137,7 @@ func TestSandboxesAreChecked(t *testing.T) {
 		"jobs":                {schemas.SandboxConfig{JobLimit: 1001}, "config.jobLimit", "1 to 1000"},
 		"job lifetime":        {schemas.SandboxConfig{JobLifetime: -1}, "config.jobLifetimeSeconds", "out of range"},
 	} {
-		err := CheckSandbox(withDefaults(c.config))
+		err := CheckSandbox(recordstest.Providers(), withDefaults(recordstest.Providers(), c.config))
 		if got := fieldOf(t, err); got != c.field || err != nil && (!strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), "secret")) {
 			t.Errorf("%s: %v, want %s … %s", name, err, c.field, c.says)
 		}
@@ -153,45 +153,13 @@ func TestStorageNeedsAProviderThatReachesIt(t *testing.T) {
 		"lambda": {true, true}, "local": {false, false}, "modal": {false, false}, "vercel": {false, false},
 	} {
 		for i, options := range []map[string]any{nil, mounts} {
-			if err := CheckStorage(w, schemas.Sandbox{Provider: p, Options: options}); (err == nil) != want[i] {
+			if err := CheckStorage(recordstest.Providers(), w, schemas.Sandbox{Provider: p, Options: options}); (err == nil) != want[i] {
 				t.Errorf("%s with %v: %v", p, options, err)
 			}
 		}
-		if err := CheckStorage(schemas.Workspace{}, schemas.Sandbox{Provider: p}); err != nil {
+		if err := CheckStorage(recordstest.Providers(), schemas.Workspace{}, schemas.Sandbox{Provider: p}); err != nil {
 			t.Errorf("%s without storage: %v", p, err)
 		}
-	}
-}
-
-// TestTheGuideHasTheTable holds the table of docs/guides/records.md to the capabilities.
-func TestTheGuideHasTheTable(t *testing.T) {
-	t.Parallel()
-	var b strings.Builder
-	b.WriteString("| provider | networks | one run | memory | kept | lifecycle | hooks | jobs | files on S3 | options |\n")
-	b.WriteString("|---|---|---|---|---|---|---|---|---|---|\n")
-	yes := func(v bool) string {
-		if v {
-			return "yes"
-		}
-		return "no"
-	}
-	for _, c := range Capabilities() {
-		memory, options := "any", []string{}
-		if c.MaxMemory < schemas.MaxMemoryLimit {
-			memory = fmt.Sprintf("%d MiB", c.MaxMemory)
-		}
-		for _, o := range c.Options {
-			options = append(options, "`"+o.Name+"`")
-		}
-		fmt.Fprintf(&b, "| %s | %s | %d s | %s | %s | %s | %s | %s | %s | %s |\n", c.Provider, strings.ReplaceAll(list(c.Networks), " or ", ", "),
-			seconds(c.MaxTimeout), memory, yes(c.Persistent), yes(c.Lifecycle), yes(c.Hooks), yes(c.Jobs), c.Storage, strings.Join(options, ", "))
-	}
-	guide, err := os.ReadFile("../docs/guides/records.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !strings.Contains(string(guide), b.String()) {
-		t.Errorf("docs/guides/records.md lacks this table:\n%s", b.String())
 	}
 }
 
@@ -212,7 +180,7 @@ func TestASandboxIsWhatItsSpecSays(t *testing.T) {
 			t.Errorf("%s is not in this test", v.Type().Field(i).Name)
 		}
 	}
-	got, err := sandboxOf(s, sandboxSpec(s))
+	got, err := sandboxOf(recordstest.Providers(), s, sandboxSpec(s))
 	if err != nil || !reflect.DeepEqual(got, s) {
 		t.Errorf("%+v, %v\nwant %+v", got, err, s)
 	}
@@ -222,7 +190,7 @@ func TestASandboxIsWhatItsSpecSays(t *testing.T) {
 	}
 	masked := schemas.SandboxSpec{Name: "build", Config: sandboxDocument(s).Config}
 	masked.Config.EnvVars["B"] = "new"
-	got, err = sandboxOf(s, masked)
+	got, err = sandboxOf(recordstest.Providers(), s, masked)
 	if want := map[string]string{"A": "secret", "B": "new"}; err != nil || !maps.Equal(got.EnvVars, want) {
 		t.Errorf("%v, %v: what is masked keeps its value", got.EnvVars, err)
 	}
@@ -277,7 +245,7 @@ func FuzzSandboxFromOutside(f *testing.F) {
 	f.Add([]byte(`{"name":"a","config":{"provider":"kubernetes","persistent":true,"options":{"diskGb":3},"envVars":{"A":"b"},"timeout":5}}`))
 	f.Add([]byte(`{"name":"a","config":{"network":{"mode":"restricted","denyCidrs":["::/0"]},"memoryLimit":1e3}}`))
 	f.Fuzz(func(t *testing.T, sent []byte) {
-		sh := sandboxShelf()
+		sh := sandboxShelf(recordstest.Providers())
 		now := time.Unix(1, 0)
 		r, err := sh.change(sh.fresh("acct_1", "sb_1", now), nil, sent, now)
 		if err != nil {

@@ -13,7 +13,7 @@ func Applied(have Present, m schemas.Manifest, prune bool) (Present, error) {
 	if err != nil {
 		return have, err
 	}
-	end := &tenant{}
+	end := &tenant{providers: have.Providers}
 	for _, s := range have.Sandboxes {
 		end.put(record{Sandbox: &s})
 	}
@@ -30,7 +30,7 @@ func Applied(have Present, m schemas.Manifest, prune bool) (Present, error) {
 			end.put(s.record)
 		}
 	}
-	out := Present{Account: have.Account, Variables: have.Variables}
+	out := Present{Account: have.Account, Providers: have.Providers, Variables: have.Variables}
 	for _, id := range end.sandboxes.ids() {
 		out.Sandboxes = append(out.Sandboxes, end.sandboxes.byID[schemas.SandboxID(id)])
 	}

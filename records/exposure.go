@@ -52,8 +52,8 @@ func (t *tenant) exposure(g schemas.Agent) (schemas.Exposure, error) {
 		for _, tool := range schemas.Tools() {
 			can[tool] = can[tool] || schemas.Refusal(tool, s.workspace.ID, s.sandbox.ID) == ""
 		}
-		able, err := capability(s.provider)
-		jobs = jobs || err == nil && able.Jobs && s.sandbox.Persistent && s.workspace.ID != ""
+		able, _ := t.providers.Find(s.provider)
+		jobs = jobs || able.Jobs && s.sandbox.Persistent && s.workspace.ID != ""
 		if len(g.Workspaces) > 1 {
 			e.Workspaces = append(e.Workspaces, g.Workspaces[n].Name)
 		}

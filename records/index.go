@@ -12,12 +12,14 @@ import (
 
 // index is the copy in memory. It is not safe for concurrent use: [Store] guards it.
 type index struct {
-	tenants map[schemas.AccountID]*tenant
-	keys    map[string]schemas.AccountID // by key hash
+	providers schemas.Catalog // of this build
+	tenants   map[schemas.AccountID]*tenant
+	keys      map[string]schemas.AccountID // by key hash
 }
 
 // tenant is what belongs to one account.
 type tenant struct {
+	providers  schemas.Catalog  // of this build
 	account    *schemas.Account // nil while its own record was not seen yet
 	sandboxes  table[schemas.SandboxID, schemas.Sandbox]
 	workspaces table[schemas.WorkspaceID, schemas.Workspace]
@@ -33,14 +35,14 @@ type table[ID ~string, T any] struct {
 	names map[string][]ID // sorted
 }
 
-func newIndex() *index {
-	return &index{tenants: map[schemas.AccountID]*tenant{}, keys: map[string]schemas.AccountID{}}
+func newIndex(providers schemas.Catalog) *index {
+	return &index{providers: providers, tenants: map[schemas.AccountID]*tenant{}, keys: map[string]schemas.AccountID{}}
 }
 
 func (x *index) tenant(a schemas.AccountID) *tenant {
 	t := x.tenants[a]
 	if t == nil {
-		t = &tenant{}
+		t = &tenant{providers: x.providers}
 		x.tenants[a] = t
 	}
 	return t

@@ -33,7 +33,7 @@ func (s *Store) ApplyManifest(ctx context.Context, a schemas.AccountID, r schema
 		if err != nil {
 			return schemas.ManifestAnswer{}, err
 		}
-		if err := s.Operator.allows(p); err != nil {
+		if err := s.Operator.allows(s.providers, p); err != nil {
 			return schemas.ManifestAnswer{}, err
 		}
 		answer := p.answer()
@@ -85,7 +85,7 @@ func (s *Store) present(a schemas.AccountID) (Present, map[string]uint64, error)
 	if err := s.lockedOf(a, kindSandbox, kindWorkspace, kindAgent); err != nil {
 		return Present{}, nil, err
 	}
-	have := Present{Account: a}
+	have := Present{Account: a, Providers: s.providers}
 	revisions := map[string]uint64{}
 	t := s.index.tenants[a]
 	if t == nil {

@@ -6,13 +6,14 @@ import (
 	"testing"
 
 	"github.com/sandjet/sandjet/internal/natstest"
+	"github.com/sandjet/sandjet/records/recordstest"
 )
 
 // BenchmarkMemory opens the records of many accounts, each with its workspace and sandbox, as every process does.
 func BenchmarkMemory(b *testing.B) {
 	const accounts, each = 10_000, 3
 	l := natstest.Start(b)
-	s, err := Open(b.Context(), l.Bus, nil)
+	s, err := Open(b.Context(), l.Bus, nil, recordstest.Providers())
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -29,7 +30,7 @@ func BenchmarkMemory(b *testing.B) {
 	}
 	for b.Loop() {
 		before := heap()
-		opened, err := Open(b.Context(), l.Bus, nil)
+		opened, err := Open(b.Context(), l.Bus, nil, recordstest.Providers())
 		if err != nil {
 			b.Fatal(err)
 		}

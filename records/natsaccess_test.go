@@ -8,6 +8,7 @@ import (
 
 	"github.com/sandjet/sandjet/internal/natstest"
 	"github.com/sandjet/sandjet/records"
+	"github.com/sandjet/sandjet/records/recordstest"
 	"github.com/sandjet/sandjet/records/seal"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
@@ -22,7 +23,7 @@ func TestIssuedPasswordsEndWithTheirTimeAndTheirKey(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := records.Open(ctx, b, ring)
+		s, err := records.Open(ctx, b, ring, recordstest.Providers())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -32,7 +33,7 @@ func TestIssuedPasswordsEndWithTheirTimeAndTheirKey(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		other, err := records.Open(ctx, b, nil) // of a process without the ring
+		other, err := records.Open(ctx, b, nil, recordstest.Providers()) // of a process without the ring
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,7 +7,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Operator is what the operator of a deployment lets sandboxes of the provider local have, which share its hosts.
+// Operator is what the operator of a deployment lets sandboxes have that share its hosts.
 // Records are the accounts' own: none of them goes beyond it. The zero value allows what the provider can keep.
 type Operator struct {
 	// Networks are the modes that may be used. Empty: all.
@@ -17,8 +17,8 @@ type Operator struct {
 }
 
 // check reports what of a sandbox is not allowed. Code: denied.
-func (o Operator) check(s schemas.Sandbox) error {
-	if s.Provider != DefaultProvider {
+func (o Operator) check(providers schemas.Catalog, s schemas.Sandbox) error {
+	if p, _ := providers.Find(s.Provider); !p.OnHost {
 		return nil // its sandboxes are not on a host of this deployment
 	}
 	denied := func(field, format string, args ...any) error {
@@ -36,20 +36,20 @@ func (o Operator) check(s schemas.Sandbox) error {
 }
 
 // allowed checks the sandbox of a record, if it is one.
-func (o Operator) allowed(r record) error {
+func (o Operator) allowed(providers schemas.Catalog, r record) error {
 	if r.Sandbox == nil {
 		return nil
 	}
-	return o.check(*r.Sandbox)
+	return o.check(providers, *r.Sandbox)
 }
 
 // allows checks the changes that a plan would make. The error names the sandbox.
-func (o Operator) allows(p plan) error {
+func (o Operator) allows(providers schemas.Catalog, p plan) error {
 	for _, st := range p.steps {
 		if st.Action == schemas.ActionNone || st.Action == schemas.ActionDelete {
 			continue
 		}
-		if err := o.allowed(st.record); err != nil {
+		if err := o.allowed(providers, st.record); err != nil {
 			e := schemas.Public(err)
 			return &schemas.Error{Code: e.Code, Field: "sandboxes." + st.Name + "." + e.Field, Message: e.Message}
 		}

@@ -20,6 +20,7 @@ type Present struct {
 	Workspaces []schemas.Workspace
 	Agents     []schemas.Agent
 	Variables  []string // their names
+	Providers  schemas.Catalog
 }
 
 // Plan says what has to change for an account to be as a manifest says. It is pure.
@@ -186,7 +187,7 @@ func (p *planner) renamed(kind schemas.ResourceKind, fresh []int) map[int]standi
 		before[key] = append(before[key], s)
 	}
 	for _, i := range fresh {
-		if v, err := viewOfResource(p.manifest.Resources[i]); err == nil {
+		if v, err := p.viewOfResource(p.manifest.Resources[i]); err == nil {
 			key := configKey(v)
 			after[key] = append(after[key], i)
 		}
@@ -197,7 +198,7 @@ func (p *planner) renamed(kind schemas.ResourceKind, fresh []int) map[int]standi
 			continue
 		}
 		s := before[key][0]
-		v, err := viewOfResource(p.manifest.Resources[is[0]])
+		v, err := p.viewOfResource(p.manifest.Resources[is[0]])
 		if err != nil || len(changedFields(p.viewOf(s)["config"], v.keeping(s.record)["config"], "config")) > 0 {
 			continue // the values of variables differ
 		}
@@ -217,7 +218,7 @@ func (p *planner) resource(i int, r schemas.Resource, s standing, there bool) {
 	}
 	change := schemas.ManifestChange{Kind: r.Kind, Name: r.Name, ID: s.id}
 	old := s.record
-	sh, err := shelfOf(collectionOf(r.Kind))
+	sh, err := shelfOf(p.have.Providers, collectionOf(r.Kind))
 	if err != nil {
 		wrong(err)
 		return
@@ -250,7 +251,7 @@ func (p *planner) resource(i int, r schemas.Resource, s standing, there bool) {
 
 // compare says what of a record changes.
 func (p *planner) compare(change *schemas.ManifestChange, r schemas.Resource, s standing) {
-	v, err := viewOfResource(r)
+	v, err := p.viewOfResource(r)
 	if err != nil {
 		return // it was decoded before
 	}
@@ -340,7 +341,7 @@ func (p *planner) find(i int, field string, kind schemas.ResourceKind, name stri
 
 // check looks at the account as it will be: what fits together, and how many there are.
 func (p *planner) check(out *plan) error {
-	before, end := &tenant{}, &tenant{}
+	before, end := &tenant{providers: p.have.Providers}, &tenant{providers: p.have.Providers}
 	planned := map[string]bool{}
 	for _, kind := range schemas.ResourceKinds() {
 		for _, s := range p.present[kind] {
@@ -356,7 +357,7 @@ func (p *planner) check(out *plan) error {
 	}
 	for n, i := range p.at {
 		s := out.steps[n]
-		sh, err := shelfOf(collectionOf(s.Kind))
+		sh, err := shelfOf(p.have.Providers, collectionOf(s.Kind))
 		if err != nil {
 			return err
 		}
@@ -377,7 +378,7 @@ func (p *planner) check(out *plan) error {
 		out.warnings.Notes = append(out.warnings.Notes, fmt.Sprintf("calls of the %s %s fail then: %s", noun, name, schemas.Public(err)))
 	})
 	for _, kind := range schemas.ResourceKinds() {
-		sh, err := shelfOf(collectionOf(kind))
+		sh, err := shelfOf(p.have.Providers, collectionOf(kind))
 		if err != nil {
 			return err
 		}
@@ -391,7 +392,7 @@ func (p *planner) check(out *plan) error {
 // spoiled finds the records outside the plan that fit together before and not after.
 func (p *planner) spoiled(before, after *tenant, planned map[string]bool, tell func(noun, name string, err error)) {
 	for _, kind := range schemas.ResourceKinds() {
-		sh, err := shelfOf(collectionOf(kind))
+		sh, err := shelfOf(p.have.Providers, collectionOf(kind))
 		if err != nil {
 			continue
 		}

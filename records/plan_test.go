@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/sandjet/sandjet/records"
+	"github.com/sandjet/sandjet/records/recordstest"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -33,7 +34,7 @@ const (
 // standing is what there is after the manifest was applied to nothing.
 func standing(t *testing.T, m schemas.Manifest) records.Present {
 	t.Helper()
-	have := records.Present{Account: "acct_a"}
+	have := records.Present{Account: "acct_a", Providers: recordstest.Providers()}
 	after, err := records.Applied(have, m, false)
 	if err != nil {
 		t.Fatal(err)
@@ -75,7 +76,7 @@ func TestPlanSaysWhatHasToChange(t *testing.T) {
 		says  string
 	}{
 		"of nothing all is made, in the order of the references": {
-			have: records.Present{Account: "acct_a"}, want: []string{agent, workW, boxB},
+			have: records.Present{Account: "acct_a", Providers: recordstest.Providers()}, want: []string{agent, workW, boxB},
 			says: "create sandbox b\ncreate workspace w\ncreate agent g",
 		},
 		"applied twice it changes nothing": {
@@ -189,6 +190,7 @@ func TestPlanSaysAllThatIsWrong(t *testing.T) {
 			if test.have.Account == "" {
 				test.have.Account = "acct_a"
 			}
+			test.have.Providers = recordstest.Providers()
 			_, err := records.Plan(test.have, manifest(t, test.want...), true)
 			if schemas.CodeOf(err) != test.code {
 				t.Fatal(err)
@@ -206,7 +208,7 @@ func TestPlanSaysAllThatIsWrong(t *testing.T) {
 func TestAppliedManifestsLeaveNothingToPlan(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {
-		have := records.Present{Account: "acct_a"}
+		have := records.Present{Account: "acct_a", Providers: recordstest.Providers()}
 		for range rapid.IntRange(1, 4).Draw(r, "manifests") {
 			m, prune := drawManifest(r), rapid.Bool().Draw(r, "prune")
 			answer, err := records.Plan(have, m, prune)

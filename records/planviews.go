@@ -22,18 +22,18 @@ func (p *planner) viewOf(s standing) view {
 		}
 		return id // of nothing that there is: it differs from every name
 	})
-	v, _ := viewOfResource(r) // a record of ours is always JSON
+	v, _ := p.viewOfResource(r) // a record of ours is always JSON
 	return v
 }
 
 // viewOfResource is the view of what a manifest says. Codes: as [schemas.Resource.Decode].
-func viewOfResource(r schemas.Resource) (view, error) {
+func (p *planner) viewOfResource(r schemas.Resource) (view, error) {
 	config, err := r.Decode()
 	if err != nil {
 		return nil, err
 	}
 	if c, ok := config.(schemas.SandboxConfig); ok {
-		config = withDefaults(c)
+		config = withDefaults(p.have.Providers, c)
 	}
 	v := view{"config": tidy(plain(config))}
 	if r.Description != "" {

@@ -10,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/sandjet/sandjet/records/recordstest"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -23,7 +24,7 @@ var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC) // a constant in all b
 // house is an index with two accounts: alice has a default workspace and sandbox, a workspace
 // without a sandbox, and sandboxes of each permission mode; bob has a sandbox that is his.
 func house() *index {
-	x := newIndex()
+	x := newIndex(recordstest.Providers())
 	for _, r := range []record{
 		{Account: &schemas.Account{ID: alice, KeyHash: HashKey("alice's key")}},
 		{Account: &schemas.Account{ID: bob, KeyHash: HashKey("bob's key")}},
@@ -185,7 +186,7 @@ func TestAuthenticate(t *testing.T) {
 // removes: whatever is found by id or name is what was put last.
 func TestIndexFollowsEveryOrderOfChanges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		x, model := newIndex(), map[string]schemas.Sandbox{}
+		x, model := newIndex(recordstest.Providers()), map[string]schemas.Sandbox{}
 		for range rapid.IntRange(0, 40).Draw(t, "steps") {
 			s := schemas.Sandbox{
 				ID:      schemas.SandboxID(rapid.SampledFrom([]string{"sb_1", "sb_2", "sb_3"}).Draw(t, "id")),

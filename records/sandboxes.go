@@ -10,17 +10,17 @@ const mebi = 1 << 20 // bytes
 
 // sandboxOf makes the record of what a client says, once that is checked. What is masked keeps its value
 // of old, which is zero for a new sandbox.
-func sandboxOf(old schemas.Sandbox, spec schemas.SandboxSpec) (schemas.Sandbox, error) {
+func sandboxOf(providers schemas.Catalog, old schemas.Sandbox, spec schemas.SandboxSpec) (schemas.Sandbox, error) {
 	if err := checkNames(schemas.SandboxPrefix, spec.Name, spec.Description); err != nil {
 		return schemas.Sandbox{}, err
 	}
-	c := withDefaults(spec.Config)
+	c := withDefaults(providers, spec.Config)
 	for name, value := range c.EnvVars {
 		if kept, ok := old.EnvVars[name]; ok && value == schemas.MaskedSecret {
 			c.EnvVars[name] = kept
 		}
 	}
-	if err := CheckSandbox(c); err != nil {
+	if err := CheckSandbox(providers, c); err != nil {
 		return schemas.Sandbox{}, err
 	}
 	return schemas.Sandbox{
@@ -36,8 +36,8 @@ func sandboxOf(old schemas.Sandbox, spec schemas.SandboxSpec) (schemas.Sandbox, 
 }
 
 // withDefaults fills in what decides how a call runs, so that a record says it.
-func withDefaults(c schemas.SandboxConfig) schemas.SandboxConfig {
-	orElse(&c.Provider, DefaultProvider)
+func withDefaults(providers schemas.Catalog, c schemas.SandboxConfig) schemas.SandboxConfig {
+	orElse(&c.Provider, providers.Default())
 	orElse(&c.Network.Mode, schemas.DenyAll)
 	orElse(&c.PermissionMode, schemas.PermissionAsk)
 	orElse(&c.Guard, schemas.GuardDurable)
@@ -56,9 +56,10 @@ func orElse[T ~string](to *T, value T) {
 	}
 }
 
-// sandboxSpec is what a client would have to say for the record to be made, secrets included.
+// sandboxSpec is what a client would have to say for the record to be made, secrets included. A record names its
+// provider always.
 func sandboxSpec(s schemas.Sandbox) schemas.SandboxSpec {
-	return schemas.SandboxSpec{Name: s.Name, Description: s.Description, Config: withDefaults(schemas.SandboxConfig{
+	return schemas.SandboxSpec{Name: s.Name, Description: s.Description, Config: withDefaults(nil, schemas.SandboxConfig{
 		Provider: s.Provider,
 		Network: schemas.NetworkConfig{
 			Mode: s.Network.Mode, AllowDomains: s.Network.AllowDomains, AllowCIDRs: s.Network.AllowCIDRs, DenyCIDRs: s.Network.DenyCIDRs,

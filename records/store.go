@@ -25,6 +25,8 @@ type Store struct {
 	// Operator is what no record may go beyond. Set it right after Open.
 	Operator Operator
 
+	providers schemas.Catalog // of this build
+
 	bucket vault
 	now    func() time.Time // the log's
 	opened uint64           // the last revision that Open has read
@@ -39,10 +41,13 @@ type Store struct {
 // and opens their secrets: variables of sandboxes and keys of endpoints. Without the key that a record
 // is sealed with, the record is unavailable and all others are as ever. The nil ring is for logs
 // without secrets: a record with any is refused.
-func Open(ctx context.Context, bus *streams.Bus, ring *seal.Ring) (*Store, error) {
+//
+// Providers are those of this build: records may name these, the first is meant where none is named.
+func Open(ctx context.Context, bus *streams.Bus, ring *seal.Ring, providers schemas.Catalog) (*Store, error) {
 	s := &Store{
-		bucket: vault{streams.OpenBucket[stored](bus, streams.Records), ring},
-		now:    bus.Now, index: newIndex(), seen: map[string]uint64{}, locked: map[string]error{},
+		providers: providers,
+		bucket:    vault{streams.OpenBucket[stored](bus, streams.Records), ring},
+		now:       bus.Now, index: newIndex(providers), seen: map[string]uint64{}, locked: map[string]error{},
 	}
 	for p, err := range s.bucket.All(ctx) {
 		s.opened = max(s.opened, p.Revision)
@@ -184,7 +189,8 @@ func (s *Store) Authenticate(_ context.Context, key string) (schemas.AccountID, 
 //
 // A call that a person must allow gets the id of its approval. Codes: not_found (the account, or a
 // workspace or sandbox by that name or id), invalid (the deadline; or the sandbox names a variable that the
-// account does not have, which only this case asks the log for), denied (the sandbox has more than the operator allows).
+// account does not have, which only this case asks the log for), denied (the sandbox has more than the operator allows), unsupported
+// (its provider is not in this build, or cannot keep what the record says).
 func (s *Store) Resolve(ctx context.Context, a schemas.AccountID, r schemas.Request) (schemas.Call, error) {
 	c, lacking, err := s.resolve(a, r)
 	if err != nil || lacking == nil {
@@ -214,15 +220,31 @@ func (s *Store) resolve(a schemas.AccountID, r schemas.Request) (c schemas.Call,
 		}
 	}
 	if err == nil {
-		if sandbox, ok := t.sandboxes.byID[c.Sandbox]; ok {
-			err = s.Operator.check(sandbox) // records from before the operator's word
-		}
+		err = s.keeps(c, t.sandboxes.byID[c.Sandbox])
 	}
 	if err == nil && c.Refused == "" && t.lacks(c.Sandbox) {
 		sandbox := t.sandboxes.byID[c.Sandbox]
 		lacking = &sandbox
 	}
 	return c, lacking, err
+}
+
+// keeps reports what of a call its provider or the operator does not allow: its record may be older than this
+// build, or than the operator's word. The zero sandbox is that of a call without one.
+func (s *Store) keeps(c schemas.Call, sandbox schemas.Sandbox) error {
+	able, ok := s.providers.Find(c.Provider)
+	if !ok {
+		return &schemas.Error{Code: schemas.Unsupported, Field: "sandbox", Message: fmt.Sprintf(
+			"%q is of the provider %q, which this build does not have: it has %s. Give the sandbox another with config.provider, or name another sandbox",
+			schemas.Quotable(sandbox.Name), schemas.Quotable(c.Provider), list(s.providers.Names()))}
+	}
+	if sandbox.ID == "" {
+		return nil
+	}
+	if err := s.Operator.check(s.providers, sandbox); err != nil {
+		return err
+	}
+	return able.Keeps(sandbox)
 }
 
 // Sandbox returns a sandbox by its id, as calls run in it: a variable that names one of the account's has

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/sandjet/sandjet/records"
+	"github.com/sandjet/sandjet/records/recordstest"
 	"github.com/sandjet/sandjet/records/seal"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
@@ -79,7 +80,7 @@ func ring(t *testing.T) *seal.Ring {
 
 func open(t *testing.T, b *streams.Bus) *records.Store {
 	t.Helper()
-	s, err := records.Open(t.Context(), b, ring(t))
+	s, err := records.Open(t.Context(), b, ring(t), recordstest.Providers())
 	if err != nil {
 		t.Fatal(err)
 	}

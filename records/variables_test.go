@@ -62,7 +62,7 @@ func TestACallWhoseVariableIsMissingIsNotAdmitted(t *testing.T) {
 	t.Parallel()
 	b := bus(t)
 	s := open(t, b)
-	made, err := s.EnsureAccount(t.Context(), records.Bootstrap{Key: records.NewKey(), Provider: records.DefaultProvider, Name: "a"})
+	made, err := s.EnsureAccount(t.Context(), records.Bootstrap{Key: records.NewKey(), Provider: "local", Name: "a"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/sandjet/sandjet/records/recordstest"
 	"github.com/sandjet/sandjet/records/seal"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
@@ -64,7 +65,7 @@ func ringOf(t *testing.T, keys ...seal.Key) *seal.Ring {
 
 func openStore(t *testing.T, b *streams.Bus, ring *seal.Ring) *Store {
 	t.Helper()
-	s, err := Open(t.Context(), b, ring)
+	s, err := Open(t.Context(), b, ring, recordstest.Providers())
 	if err != nil {
 		t.Fatal(err)
 	}

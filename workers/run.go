@@ -401,7 +401,7 @@ func (t *turn) timeoutOf(s schemas.Sandbox, d time.Duration) time.Duration {
 	}
 	d = min(d, schemas.MaxTimeout, max(t.left(), time.Millisecond))
 	if most := providers.ProfileOf(t.Provider).MaxTimeout; most > 0 {
-		d = min(d, most)
+		d = min(d, time.Duration(most))
 	}
 	return d
 }

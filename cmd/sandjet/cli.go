@@ -90,8 +90,11 @@ func parse(args []string, env func(string) (string, bool)) (*parsed, error) {
 		help bool
 	)
 	set := &settings{env: env}
+	c.Up.Backends, c.Worker.Backends = pluginsOf(backends()), pluginsOf(backends())
+	providers := catalog()
 	k, err := kong.New(&c, kong.Name("sandjet"), kong.Description(description),
 		kong.Writers(&text, io.Discard), kong.Exit(func(int) { help = true }), kong.Resolvers(set), kong.Bind(&c),
+		kong.Vars{"provider": providers.Default(), "providers": strings.Join(providers.Names(), ",")},
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, WrapUpperBound: helpWidth}),
 		kong.ValueFormatter(describe))
 	if err != nil {

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/sandjet/sandjet/providers/local"
 	"github.com/sandjet/sandjet/workers/limits/redislimits"
 )
 
@@ -67,7 +66,7 @@ const (
 // Run examines the host.
 func (c *doctorCommand) Run(ctx context.Context, t terminal) error {
 	findings := []finding{examineHost()}
-	findings = append(findings, c.examineIsolation(ctx)...)
+	findings = append(findings, c.examineBackends(ctx)...)
 	findings = append(findings, examinePrograms(ctx)...)
 	findings = append(findings, c.examineDataDir()...)
 	findings = append(findings, c.examinePorts(ctx)...)
@@ -211,50 +210,18 @@ func (f limiterFlags) examineRedis(ctx context.Context) []finding {
 	return []finding{{"redis", good, "it answers: caps hold over all workers that use it", ""}}
 }
 
-// examineIsolation makes a few boxes in a folder of its own, and ends them.
-func (c *doctorCommand) examineIsolation(ctx context.Context) []finding {
+// examineBackends asks the backends that can say what of them works here.
+func (c *doctorCommand) examineBackends(ctx context.Context) []finding {
 	dir, err := os.MkdirTemp("", "sandjet-doctor-")
 	if err != nil {
-		return []finding{{"isolation", failing, err.Error(), "set TMPDIR to a folder that can be written"}}
+		return []finding{{"sandboxes", failing, err.Error(), "set TMPDIR to a folder that can be written"}}
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // what stays is empty
-	d := local.Diagnose(ctx, local.Options{StateDir: filepath.Join(dir, "local"), Workspaces: filepath.Join(dir, "workspaces"), Box: c.Box})
-	return describeIsolation(d, c.AllowUnisolated)
-}
-
-// describeIsolation words a diagnosis.
-func describeIsolation(d local.Diagnosis, allowed bool) []finding {
 	var out []finding
-	isolated, weaker := d.Level == "L3", d.Level == "L2"
-	head := finding{About: "isolation", Level: good, Says: fmt.Sprintf("level %s: %s", d.Level, strings.Join(d.Isolation.Enforced, ", "))}
-	if !isolated {
-		head = finding{"isolation", failing, "none: this host cannot keep a command in a box", "see the obstacles below, or give --allow-unisolated"}
-		if weaker {
-			head.Says = "only level L2, no namespaces: " + strings.Join(d.Isolation.Enforced, ", ")
+	for _, b := range backends() {
+		if d, ok := b.flags().(diagnosing); ok {
+			out = append(out, d.diagnose(ctx, c, filepath.Join(dir, b.profile.Name))...)
 		}
-		if allowed {
-			head.Level, head.Remedy = worth, ""
-		}
-		if allowed && !weaker {
-			head.Says = "none: commands run as this user, and may do what it may"
-		}
-	}
-	out = append(out, head)
-	if d.Err != nil {
-		out = append(out, finding{"isolation", head.Level, d.Err.Error(), ""})
-	}
-	for _, o := range d.Obstacles {
-		level := worth
-		if !isolated && !allowed {
-			level = failing
-		}
-		out = append(out, finding{"level " + o.Level, level, "not available: " + o.Reason, o.Remedy})
-	}
-	if isolated && len(d.Isolation.Missing) > 0 {
-		out = append(out, finding{"lacking", worth, strings.Join(d.Isolation.Missing, ", "), strings.Join(d.Notes, "\n")})
-	}
-	if d.Cgroups != "" {
-		out = append(out, finding{"limits", good, d.Cgroups, ""})
 	}
 	return out
 }

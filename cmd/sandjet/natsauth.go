@@ -120,7 +120,7 @@ func (n *node) readTenants(ctx context.Context, ring *seal.Ring) error {
 		defer stop()
 		_ = bus.Close(ctx) // nothing was written
 	}()
-	store, err := records.Open(ctx, bus, ring)
+	store, err := records.Open(ctx, bus, ring, catalog())
 	if err != nil {
 		return fmt.Errorf("records: %w", err)
 	}

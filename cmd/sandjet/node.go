@@ -17,7 +17,6 @@ import (
 	"github.com/sandjet/sandjet/delivery/webhook"
 	"github.com/sandjet/sandjet/gateway"
 	"github.com/sandjet/sandjet/gateway/durable"
-	"github.com/sandjet/sandjet/providers/local"
 	"github.com/sandjet/sandjet/providers/supervisor"
 	"github.com/sandjet/sandjet/records"
 	"github.com/sandjet/sandjet/schemas"
@@ -46,6 +45,7 @@ type node struct {
 	closers  []func()
 	endpoint endpoint
 
+	provider     string          // of this process's worker; empty without one
 	metricsShown bool            // at a listener of their own
 	quotas       *streams.Quotas // of accounts, where the process takes their work
 	disk         func() string   // says that there is little room for workspaces; nil without a worker
@@ -179,7 +179,7 @@ func (n *node) openRecords(ctx context.Context, f secretsFlags, nats natsFlags) 
 		n.log.Warn("secrets are sealed with the key of this data folder: other processes on the log need it too, by --secrets-key-file or SANDJET_SECRETS_KEYS",
 			"key", ring.Current())
 	}
-	if n.records, err = records.Open(ctx, n.bus, ring); err != nil {
+	if n.records, err = records.Open(ctx, n.bus, ring, catalogOf(n.provider)); err != nil {
 		return fmt.Errorf("records: %w", err)
 	}
 	n.records.Log = n.log.With("part", "records")
@@ -213,7 +213,7 @@ func (n *node) addGateway(ctx context.Context, f gatewayFlags, operator operator
 		return err
 	}
 	n.records.Operator = records.Operator{Networks: operator.modes(), MaxMemory: int64(operator.MaxMemory)}
-	if _, err := n.records.EnsureAccount(ctx, records.Bootstrap{Account: id.Account, Key: id.Key, Provider: "local"}); err != nil {
+	if _, err := n.records.EnsureAccount(ctx, records.Bootstrap{Account: id.Account, Key: id.Key, Provider: catalogOf(n.provider).Default()}); err != nil {
 		return fmt.Errorf("account: %w", err)
 	}
 	serving := &streams.Served{Bus: n.bus, Grace: f.ProviderGrace}
@@ -221,8 +221,8 @@ func (n *node) addGateway(ctx context.Context, f gatewayFlags, operator operator
 	g := gateway.New(gateway.Options{
 		Serving: serving,
 		Bus:     n.bus, Records: n.records, Log: n.log.With("part", "gateway"), Version: readBuild().Version, MaxWait: f.MaxWait,
-		Registry: n.metrics, MetricsElsewhere: n.metricsShown, Providers: []string{"local"}, Origins: f.Origins,
-		Tools:      func(d schemas.Dialect) (any, error) { return tools.DefinitionsFor(d, schemas.JobActions()) }, // as local has them
+		Registry: n.metrics, MetricsElsewhere: n.metricsShown, Providers: catalog().Names(), Origins: f.Origins,
+		Tools:      func(d schemas.Dialect) (any, error) { return tools.DefinitionsFor(d, schemas.JobActions()) }, // of every provider, by package supervisor
 		AgentTools: agentTools,
 		Endpoints:  n.records, AllowInsecureWebhooks: insecure.WebhookAllowHTTP,
 		NATS: n.records, NATSURL: n.natsURL(f.natsAccessFlags),
@@ -252,20 +252,11 @@ func (n *node) gone(ctx context.Context, a schemas.AccountID) bool {
 	return errors.Is(err, schemas.ErrNotFound)
 }
 
-// providerNames are all that a sandbox may name.
-func providerNames() []string {
-	var names []string
-	for _, c := range records.Capabilities() {
-		names = append(names, c.Provider)
-	}
-	return names
-}
-
 // addCaretakers adds the parts that bring given-up messages to the dead letters, give calls among them
 // their result, and settle the ends of background jobs. Any number of processes may have them.
 func (n *node) addCaretakers() {
 	n.add("mover", (&streams.Mover{Bus: n.bus, Log: n.log.With("part", "mover")}).Run)
-	n.add("closer", (&workers.Closer{Bus: n.bus, Providers: providerNames(), Log: n.log.With("part", "closer")}).Run)
+	n.add("closer", (&workers.Closer{Bus: n.bus, Providers: catalog().Names(), Log: n.log.With("part", "closer")}).Run)
 	n.add("settler", (&workers.Settler{
 		Bus: n.bus, Limiter: n.limiter, Endpoints: n.records, Log: n.log.With("part", "settler"), Metrics: settlerMetrics(n.metrics),
 	}).Run)
@@ -313,35 +304,19 @@ func (n *node) addHealth(ctx context.Context, f metricsFlag, remote remoteFlag) 
 
 // addWorker opens the provider and adds a worker for it.
 func (n *node) addWorker(f workerFlags, operator operatorFlags) error {
-	pool := f.Pool
-	if pool == 0 {
-		pool = -1 // there, 0 stands for the default
-	}
-	o := local.Options{
-		StateDir: n.dir.local(), Workspaces: n.dir.workspaces(), Box: f.Box, AllowUnisolated: f.AllowUnisolated, Pool: pool,
-		Networks: operator.modes(), MaxMemory: int64(operator.MaxMemory), MaxCPUs: f.MaxCPUs,
-		Boxes: f.MaxBoxes, AccountBoxes: f.AccountBoxes, LeftoverCPU: f.LeftoverCPU, Log: n.log.With("part", "local"),
-	}
-	f.set(&o)
-	p, err := local.New(o)
+	flags, err := f.chosen()
 	if err != nil {
-		if errors.Is(err, schemas.ErrUnsupported) {
-			return fmt.Errorf("this host cannot isolate commands: %w (\"sandjet doctor\" explains; --allow-unisolated goes on with what is left)", err)
-		}
-		return fmt.Errorf("provider local: %w", err)
+		return err
 	}
-	n.onClose(func() {
-		if err := p.Close(); err != nil {
-			n.log.Warn("the boxes were not ended cleanly", "error", err)
-		}
-	})
+	p, err := flags.open(n, operator)
+	if err != nil {
+		return err
+	}
 	w := &workers.Worker{
 		Bus: n.bus, Provider: supervisor.Wrap(p, supervisor.Options{}), Name: f.Provider, Specs: n.records, Limiter: n.limiter,
 		AccountCap: f.AccountCap, Slots: f.Slots, Grace: f.Grace, JobLimit: f.SandboxJobs, AccountJobs: f.AccountJobs,
 		ProbeEvery: f.ProbeEvery, CallbackURL: strings.TrimSuffix(f.CallbackURL, "/"), Log: n.log.With("part", "worker"), Metrics: workerMetrics(n.metrics),
 	}
-	roomMetrics(n.metrics, p)
-	n.disk = func() string { return diskWarning(p) }
 	n.add("worker", w.Run)
 	return nil
 }

@@ -224,26 +224,18 @@ type remoteFlag struct {
 	AllowRemote bool `group:"Security" help:"Let listeners be reached from other hosts. There is no TLS here: put a proxy in front."`
 }
 
-// workerFlags are those of a worker with its provider.
+// workerFlags are those of a worker; those of its provider are beside the table of backends.
 type workerFlags struct {
 	metricsFlag
-	roomFlags
+	backendChoice
 
-	Provider        string        `placeholder:"NAME" default:"local" enum:"local" group:"Worker" help:"What gives sandboxes: local (namespaces of this host)."`
-	AllowUnisolated bool          `group:"Security" help:"Run commands without a full sandbox where this host cannot make one: kept by landlock and seccomp if possible, else able to do what this user can."`
-	Slots           int           `placeholder:"N" default:"16" group:"Worker" help:"Calls that a worker has in hand at most."`
-	AccountCap      int           `placeholder:"N" default:"0" group:"Worker" help:"Calls of one account that run at the same time, in all workers with the same --redis-url; 0 means as many as there are slots. Accounts take turns without it; below --slots it keeps some free for others also while one account is alone."`
-	Pool            int           `placeholder:"N" default:"2" group:"Worker" help:"Boxes that are made in advance, so that a call need not wait for one; 0 makes none."`
-	Box             string        `placeholder:"FILE" group:"Worker" help:"Program sandjet-box, which starts boxes. Default: the one beside this program, else this program."`
-	SandboxJobs     int           `placeholder:"N" default:"10" group:"Worker" help:"Background jobs that run in one sandbox at the same time, where its record does not say."`
-	AccountJobs     int           `placeholder:"N" default:"0" group:"Worker" help:"Background jobs of one account that run at the same time; 0 means as many as its sandboxes take."`
-	ProbeEvery      time.Duration `placeholder:"DURATION" default:"15s" group:"Worker" help:"How often the worker looks after each background job, for ends that nobody told it."`
-	CallbackURL     string        `name:"callback-url" placeholder:"URL" group:"Worker" help:"Where the gateway is reached from inside of sandboxes, so that their jobs report their ends themselves. Default: they do not."`
-	MaxCPUs         float64       `name:"max-cpus" placeholder:"N" default:"0" group:"Limits" help:"Processors that one sandbox may use at a time, such as 1.5, where this host has cgroups that limit them; 0 means half of the host's, at least one."`
-	MaxBoxes        int           `placeholder:"N" default:"32" group:"Limits" help:"Boxes that a worker keeps between calls; beyond that one in which nothing runs makes room."`
-	AccountBoxes    int           `placeholder:"N" default:"16" group:"Limits" help:"The same for one account."`
-	LeftoverCPU     time.Duration `name:"leftover-cpu" placeholder:"DURATION" default:"1m" group:"Limits" help:"Processor time that processes which calls have left behind in a kept box may use while no call and no job is in it, beyond a twentieth of a processor; then the box is ended."`
-	Grace           time.Duration `placeholder:"DURATION" default:"20s" group:"Worker" help:"How long calls in hand may go on after a stop was asked for."`
+	Slots       int           `placeholder:"N" default:"16" group:"Worker" help:"Calls that a worker has in hand at most."`
+	AccountCap  int           `placeholder:"N" default:"0" group:"Worker" help:"Calls of one account that run at the same time, in all workers with the same --redis-url; 0 means as many as there are slots. Accounts take turns without it; below --slots it keeps some free for others also while one account is alone."`
+	SandboxJobs int           `placeholder:"N" default:"10" group:"Worker" help:"Background jobs that run in one sandbox at the same time, where its record does not say."`
+	AccountJobs int           `placeholder:"N" default:"0" group:"Worker" help:"Background jobs of one account that run at the same time; 0 means as many as its sandboxes take."`
+	ProbeEvery  time.Duration `placeholder:"DURATION" default:"15s" group:"Worker" help:"How often the worker looks after each background job, for ends that nobody told it."`
+	CallbackURL string        `name:"callback-url" placeholder:"URL" group:"Worker" help:"Where the gateway is reached from inside of sandboxes, so that their jobs report their ends themselves. Default: they do not."`
+	Grace       time.Duration `placeholder:"DURATION" default:"20s" group:"Worker" help:"How long calls in hand may go on after a stop was asked for."`
 }
 
 // operatorFlags are what no record of an account goes beyond. Gateways refuse such records and calls, workers such
@@ -288,16 +280,6 @@ func (f workerFlags) check() error {
 		return schemas.Invalidf("slots", "%d is out of range: at least 1", f.Slots)
 	case f.AccountCap < 0:
 		return schemas.Invalidf("account-cap", "%d is out of range: 0 for none, or more", f.AccountCap)
-	case f.MaxBoxes < 1:
-		return schemas.Invalidf("max-boxes", "%d is out of range: at least 1", f.MaxBoxes)
-	case f.AccountBoxes < 1:
-		return schemas.Invalidf("account-boxes", "%d is out of range: at least 1", f.AccountBoxes)
-	case f.LeftoverCPU < time.Second:
-		return schemas.Invalidf("leftover-cpu", "%s is out of range: at least 1s", f.LeftoverCPU)
-	case f.MaxCPUs < 0:
-		return schemas.Invalidf("max-cpus", "%g is out of range: 0 for half of the host's, or more", f.MaxCPUs)
-	case f.Pool < 0:
-		return schemas.Invalidf("pool", "%d is out of range: 0 for none, or more", f.Pool)
 	case f.Grace <= 0:
 		return schemas.Invalidf("grace", "%s is out of range: more than 0", f.Grace)
 	case f.SandboxJobs < 1 || f.SandboxJobs > schemas.MaxJobs:
@@ -307,7 +289,7 @@ func (f workerFlags) check() error {
 	case f.ProbeEvery <= 0:
 		return schemas.Invalidf("probe-every", "%s is out of range: more than 0", f.ProbeEvery)
 	}
-	return errors.Join(f.roomFlags.check(), checkCallback(f.CallbackURL))
+	return errors.Join(f.backendChoice.check(), checkCallback(f.CallbackURL))
 }
 
 func checkCallback(address string) error {

@@ -103,7 +103,7 @@ func (c *upCommand) build(ctx context.Context, t terminal) (_ *node, err error) 
 			return nil, err
 		}
 	}
-	n.quotas = c.quotas(id.Account)
+	n.quotas, n.provider = c.quotas(id.Account), c.Provider
 	if err := n.openBus(ctx, c.natsFlags, c.topologyFlags); err != nil {
 		return nil, err
 	}

@@ -32,7 +32,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -320,25 +319,6 @@ func (p *Provider) Close() error {
 		err = errors.Join(err, spawner.Close())
 	}
 	return errors.Join(err, p.null.Close())
-}
-
-// Profile tells what this host's boxes can do.
-func (p *Provider) Profile() providers.Profile {
-	words := p.cgroups.Words()
-	return providers.Profile{
-		Name:        "local",
-		Networks:    slices.Clone(p.opt.Networks),
-		Isolation:   p.isolation,
-		Persistent:  true,
-		MaxTimeout:  schemas.MaxTimeout,
-		MaxOutput:   schemas.MaxOutputLimit,
-		MemoryLimit: true,
-		PidsLimit:   p.mode == box.Isolated || contains(words, "cgroup.pids"),
-		CPULimit:    contains(words, "cgroup.cpu"),
-		Shell:       filepath.Base(p.shell),
-
-		JobsEndWithWorker: true,
-	}
 }
 
 // idRange is the ids of the host that boxes of a root worker may have.

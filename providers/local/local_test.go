@@ -75,7 +75,7 @@ func command(script string) providers.Command {
 
 func TestConformanceL3(t *testing.T) {
 	t.Parallel()
-	providertest.Test(t, func(tb testing.TB) providers.Provider { return open(tb, "L3", nil) }, providertest.Notifies())
+	providertest.Test(t, func(tb testing.TB) providers.Provider { return open(tb, "L3", nil) }, providertest.Notifies(), providertest.Declares(local.Declared()))
 }
 
 func TestConformanceL3OwnBinary(t *testing.T) {
@@ -84,7 +84,7 @@ func TestConformanceL3OwnBinary(t *testing.T) {
 	program := boxProgram(t)
 	providertest.Test(t, func(tb testing.TB) providers.Provider {
 		return open(tb, "L3", func(o *local.Options) { o.Box = program })
-	}, providertest.Notifies())
+	}, providertest.Notifies(), providertest.Declares(local.Declared()))
 }
 
 func TestConformanceL2(t *testing.T) {
@@ -92,7 +92,7 @@ func TestConformanceL2(t *testing.T) {
 	program := plainProgram(t)
 	providertest.Test(t, func(tb testing.TB) providers.Provider {
 		return open(tb, "L2", func(o *local.Options) { o.Box = program })
-	}, providertest.Notifies())
+	}, providertest.Notifies(), providertest.Declares(local.Declared()))
 }
 
 func TestConformanceUnisolated(t *testing.T) {
@@ -100,7 +100,7 @@ func TestConformanceUnisolated(t *testing.T) {
 	program := plainProgram(t)
 	providertest.Test(t, func(tb testing.TB) providers.Provider {
 		return open(tb, "L0", func(o *local.Options) { o.AllowUnisolated, o.Box = true, program })
-	}, providertest.Notifies())
+	}, providertest.Notifies(), providertest.Declares(local.Declared()))
 }
 
 // plainProgram is a box binary without the race detector, whose runtime takes a second to end and would

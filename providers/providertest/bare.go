@@ -68,7 +68,9 @@ func (b *Bare) Profile() providers.Profile {
 		Networks:   []schemas.NetworkMode{schemas.DenyAll, schemas.AllowAll},
 		Isolation:  schemas.Isolation{Level: bareLevel},
 		Persistent: true,
-		MaxTimeout: schemas.MaxTimeout,
+		MaxTimeout: schemas.Duration(schemas.MaxTimeout),
+		MaxMemory:  schemas.MaxMemoryLimit << 20,
+		Jobs:       true,
 		MaxOutput:  schemas.MaxOutputLimit,
 		Shell:      "bash",
 	}

@@ -117,7 +117,7 @@ func keepPids(t *testing.T, s subject) {
 // checkProfile checks facts against capabilities.
 func checkProfile(t *testing.T, p providers.Provider, f providers.Profile) {
 	t.Helper()
-	if f.Name == "" || f.MaxTimeout <= 0 || f.MaxOutput <= 0 || f.Shell == "" || f.Isolation.Level == "" {
+	if f.Name == "" || f.MaxTimeout <= 0 || f.MaxMemory <= 0 || f.MaxOutput <= 0 || f.Shell == "" || f.Isolation.Level == "" {
 		t.Errorf("something is not told: %+v", f)
 	}
 	if len(f.Networks) == 0 {
@@ -125,6 +125,9 @@ func checkProfile(t *testing.T, p providers.Provider, f providers.Profile) {
 	}
 	_, reserves := providers.As[providers.Reserver](p)
 	want(t, "Persistent", f.Persistent, reserves)
+	if _, starts := providers.As[providers.JobStarter](p); starts && !f.Jobs || f.Jobs && !f.Persistent {
+		t.Errorf("Jobs is %v: it has JobStarter %v, and keeps boxes %v", f.Jobs, starts, f.Persistent)
+	}
 	for _, word := range f.Isolation.Enforced {
 		if slices.Contains(f.Isolation.Missing, word) {
 			t.Errorf("%s is both enforced and missing", word)

@@ -57,13 +57,27 @@ func Test(t *testing.T, open func(tb testing.TB) providers.Provider, with ...Opt
 	capability(t, p, "Jobs", func(t *testing.T, j providers.JobStarter) { runJobs(t, p, j, o) })
 	capability(t, p, "Profiler", func(t *testing.T, f providers.Profiler) {
 		t.Run("its facts agree with one another", func(t *testing.T) { checkProfile(t, p, f.Profile()) })
+		t.Run("it promises no more than its leaf declares", func(t *testing.T) {
+			if o.declared == nil {
+				t.Skipf("%s declares nothing: say what with Declares", f.Profile().Name)
+			}
+			if err := f.Profile().Within(*o.declared); err != nil {
+				t.Error(err)
+			}
+		})
 	})
 }
 
 // Option says of a provider what cannot be asked.
 type Option func(*options)
 
-type options struct{ notifies bool }
+type options struct {
+	notifies bool
+	declared *providers.Profile
+}
+
+// Declares says what the provider's leaf declares: its own profile must not promise more.
+func Declares(p providers.Profile) Option { return func(o *options) { o.declared = &p } }
 
 // Notifies says that the provider hears of the ends of its jobs and tells them: it must then, once each.
 func Notifies() Option { return func(o *options) { o.notifies = true } }

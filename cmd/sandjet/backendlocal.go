@@ -1,0 +1,118 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/providers/local"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// localFlags are those of the provider local: sandboxes of namespaces on the worker's host.
+type localFlags struct {
+	roomFlags
+
+	AllowUnisolated bool          `group:"Security" help:"Run commands without a full sandbox where this host cannot make one: kept by landlock and seccomp if possible, else able to do what this user can."`
+	Pool            int           `placeholder:"N" default:"2" group:"Worker" help:"Boxes that are made in advance, so that a call need not wait for one; 0 makes none."`
+	Box             string        `placeholder:"FILE" group:"Worker" help:"Program sandjet-box, which starts boxes. Default: the one beside this program, else this program."`
+	MaxCPUs         float64       `name:"max-cpus" placeholder:"N" default:"0" group:"Limits" help:"Processors that one sandbox may use at a time, such as 1.5, where this host has cgroups that limit them; 0 means half of the host's, at least one."`
+	MaxBoxes        int           `placeholder:"N" default:"32" group:"Limits" help:"Boxes that a worker keeps between calls; beyond that one in which nothing runs makes room."`
+	AccountBoxes    int           `placeholder:"N" default:"16" group:"Limits" help:"The same for one account."`
+	LeftoverCPU     time.Duration `name:"leftover-cpu" placeholder:"DURATION" default:"1m" group:"Limits" help:"Processor time that processes which calls have left behind in a kept box may use while no call and no job is in it, beyond a twentieth of a processor; then the box is ended."`
+}
+
+var _ diagnosing = (*localFlags)(nil)
+
+// check reports what is out of range.
+func (f *localFlags) check() error {
+	switch {
+	case f.MaxBoxes < 1:
+		return schemas.Invalidf("max-boxes", "%d is out of range: at least 1", f.MaxBoxes)
+	case f.AccountBoxes < 1:
+		return schemas.Invalidf("account-boxes", "%d is out of range: at least 1", f.AccountBoxes)
+	case f.LeftoverCPU < time.Second:
+		return schemas.Invalidf("leftover-cpu", "%s is out of range: at least 1s", f.LeftoverCPU)
+	case f.MaxCPUs < 0:
+		return schemas.Invalidf("max-cpus", "%g is out of range: 0 for half of the host's, or more", f.MaxCPUs)
+	case f.Pool < 0:
+		return schemas.Invalidf("pool", "%d is out of range: 0 for none, or more", f.Pool)
+	}
+	return f.roomFlags.check()
+}
+
+// open finds out what this host can isolate, and shows what its disk has room for.
+func (f *localFlags) open(n *node, operator operatorFlags) (providers.Provider, error) {
+	pool := f.Pool
+	if pool == 0 {
+		pool = -1 // there, 0 stands for the default
+	}
+	o := local.Options{
+		StateDir: n.dir.local(), Workspaces: n.dir.workspaces(), Box: f.Box, AllowUnisolated: f.AllowUnisolated, Pool: pool,
+		Networks: operator.modes(), MaxMemory: int64(operator.MaxMemory), MaxCPUs: f.MaxCPUs,
+		Boxes: f.MaxBoxes, AccountBoxes: f.AccountBoxes, LeftoverCPU: f.LeftoverCPU, Log: n.log.With("part", "local"),
+	}
+	f.set(&o)
+	p, err := local.New(o)
+	if err != nil {
+		if errors.Is(err, schemas.ErrUnsupported) {
+			return nil, fmt.Errorf("this host cannot isolate commands: %w (\"sandjet doctor\" explains; --allow-unisolated goes on with what is left)", err)
+		}
+		return nil, fmt.Errorf("provider local: %w", err)
+	}
+	n.onClose(func() {
+		if err := p.Close(); err != nil {
+			n.log.Warn("the boxes were not ended cleanly", "error", err)
+		}
+	})
+	roomMetrics(n.metrics, p)
+	n.disk = func() string { return diskWarning(p) }
+	return p, nil
+}
+
+// diagnose makes a few boxes in the folder, and ends them.
+func (f *localFlags) diagnose(ctx context.Context, c *doctorCommand, folder string) []finding {
+	d := local.Diagnose(ctx, local.Options{StateDir: filepath.Join(folder, "local"), Workspaces: filepath.Join(folder, "workspaces"), Box: c.Box})
+	return describeIsolation(d, c.AllowUnisolated)
+}
+
+// describeIsolation words a diagnosis.
+func describeIsolation(d local.Diagnosis, allowed bool) []finding {
+	var out []finding
+	isolated, weaker := d.Level == "L3", d.Level == "L2"
+	head := finding{About: "isolation", Level: good, Says: fmt.Sprintf("level %s: %s", d.Level, strings.Join(d.Isolation.Enforced, ", "))}
+	if !isolated {
+		head = finding{"isolation", failing, "none: this host cannot keep a command in a box", "see the obstacles below, or give --allow-unisolated"}
+		if weaker {
+			head.Says = "only level L2, no namespaces: " + strings.Join(d.Isolation.Enforced, ", ")
+		}
+		if allowed {
+			head.Level, head.Remedy = worth, ""
+		}
+		if allowed && !weaker {
+			head.Says = "none: commands run as this user, and may do what it may"
+		}
+	}
+	out = append(out, head)
+	if d.Err != nil {
+		out = append(out, finding{"isolation", head.Level, d.Err.Error(), ""})
+	}
+	for _, o := range d.Obstacles {
+		level := worth
+		if !isolated && !allowed {
+			level = failing
+		}
+		out = append(out, finding{"level " + o.Level, level, "not available: " + o.Reason, o.Remedy})
+	}
+	if isolated && len(d.Isolation.Missing) > 0 {
+		out = append(out, finding{"lacking", worth, strings.Join(d.Isolation.Missing, ", "), strings.Join(d.Notes, "\n")})
+	}
+	if d.Cgroups != "" {
+		out = append(out, finding{"limits", good, d.Cgroups, ""})
+	}
+	return out
+}

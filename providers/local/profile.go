@@ -1,0 +1,48 @@
+//go:build linux
+
+package local
+
+import (
+	"path/filepath"
+	"slices"
+
+	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/providers/local/box"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+const mebi = 1 << 20 // bytes
+
+// Declared is the most that the provider can keep on any host that it runs on.
+func Declared() providers.Profile {
+	return providers.Profile{
+		Name:        "local",
+		Networks:    []schemas.NetworkMode{schemas.DenyAll, schemas.AllowAll},
+		MaxTimeout:  schemas.Duration(schemas.MaxTimeout),
+		MaxMemory:   schemas.MaxMemoryLimit * mebi,
+		MaxOutput:   schemas.MaxOutputLimit,
+		Persistent:  true,
+		Jobs:        true,
+		OnHost:      true,
+		MemoryLimit: true,
+		PidsLimit:   true,
+		CPULimit:    true,
+		Shell:       "bash",
+
+		JobsEndWithWorker: true,
+	}
+}
+
+// Profile is what the provider can do on this host.
+func (p *Provider) Profile() providers.Profile {
+	f, words := Declared(), p.cgroups.Words()
+	f.Networks = slices.Clone(p.opt.Networks)
+	f.Isolation = p.isolation
+	f.PidsLimit = p.mode == box.Isolated || contains(words, "cgroup.pids")
+	f.CPULimit = contains(words, "cgroup.cpu")
+	f.Shell = filepath.Base(p.shell)
+	if p.opt.MaxMemory > 0 {
+		f.MaxMemory = min(f.MaxMemory, p.opt.MaxMemory)
+	}
+	return f
+}
