@@ -81,6 +81,13 @@ const precedence = `Settings come from, first wins:
 Run "sandjet COMMAND --help" for the flags and examples of a command.
 `
 
+// grammar builds the parser of c, with the flags of all backends in it.
+func grammar(c *cli, with ...kong.Option) (*kong.Kong, error) {
+	c.Up.Backends, c.Worker.Backends = pluginsOf(backends()), pluginsOf(backends())
+	all := catalog()
+	return kong.New(c, append(with, kong.Vars{"provider": all.Default(), "providers": strings.Join(all.Names(), ",")})...)
+}
+
 // parse reads a command line, with the environment and the configuration file that belong to it. It
 // has no effect but reading that file. The error is a helpError when help was asked for.
 func parse(args []string, env func(string) (string, bool)) (*parsed, error) {
@@ -90,11 +97,8 @@ func parse(args []string, env func(string) (string, bool)) (*parsed, error) {
 		help bool
 	)
 	set := &settings{env: env}
-	c.Up.Backends, c.Worker.Backends = pluginsOf(backends()), pluginsOf(backends())
-	providers := catalog()
-	k, err := kong.New(&c, kong.Name("sandjet"), kong.Description(description),
+	k, err := grammar(&c, kong.Name("sandjet"), kong.Description(description),
 		kong.Writers(&text, io.Discard), kong.Exit(func(int) { help = true }), kong.Resolvers(set), kong.Bind(&c),
-		kong.Vars{"provider": providers.Default(), "providers": strings.Join(providers.Names(), ",")},
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, WrapUpperBound: helpWidth}),
 		kong.ValueFormatter(describe))
 	if err != nil {

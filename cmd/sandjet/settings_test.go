@@ -23,7 +23,7 @@ func envOf(m map[string]string) func(string) (string, bool) {
 
 func knownSettings(t *testing.T) map[string]*kong.Flag {
 	t.Helper()
-	k, err := kong.New(&cli{})
+	k, err := grammar(&cli{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +158,7 @@ func FuzzDecodeSettings(f *testing.F) {
 	for _, seed := range []string{"", "listen: 127.0.0.1:1\n", "key: ${X}\n", "a: [1, 2]\n", "- x\n", "origins: [a, [b]]\n", "key: {a: b}\n", "&a *a", "a: &a [*a]\n"} {
 		f.Add([]byte(seed))
 	}
-	k, err := kong.New(&cli{})
+	k, err := grammar(&cli{})
 	if err != nil {
 		f.Fatal(err)
 	}
