@@ -21,6 +21,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -123,7 +124,7 @@ func (d Admitter) Admit(ctx context.Context, a schemas.AccountID, r schemas.Requ
 	absent := d.Bus.Absent()
 	err = streams.Calls.Publish(ctx, d.Bus, call)
 	if errors.Is(err, schemas.ErrConflict) {
-		if err = streams.RenewCall(ctx, d.Bus, call, d.Since); errors.Is(err, schemas.ErrConflict) {
+		if err = lifecycle.RenewCall(ctx, d.Bus, call, d.Since); errors.Is(err, schemas.ErrConflict) {
 			return d.existing(ctx, a, r)
 		}
 	}
@@ -230,7 +231,7 @@ func (d Admitter) record(ctx context.Context, c schemas.Call) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
-	if _, err := streams.EnsureJob(ctx, d.Bus, c); err != nil && d.Log != nil {
+	if _, err := lifecycle.EnsureJob(ctx, d.Bus, c); err != nil && d.Log != nil {
 		d.Log.Warn("a background call was accepted but its job is not on record yet", "call", c.ID, "job", c.Job, "error", err)
 	}
 }

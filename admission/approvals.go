@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -16,16 +17,16 @@ import (
 // and are made again by a repeat if a process dies in between.
 func (d Admitter) park(ctx context.Context, a schemas.AccountID, r schemas.Request, call schemas.Call) (Accepted, error) {
 	absent := d.Bus.Absent()
-	err := streams.ParkCall(ctx, d.Bus, call)
+	err := lifecycle.ParkCall(ctx, d.Bus, call)
 	if errors.Is(err, schemas.ErrConflict) {
-		if err = streams.RenewCall(ctx, d.Bus, call, d.Since); errors.Is(err, schemas.ErrConflict) {
+		if err = lifecycle.RenewCall(ctx, d.Bus, call, d.Since); errors.Is(err, schemas.ErrConflict) {
 			return d.existing(ctx, a, r)
 		}
 	}
 	if err != nil {
 		return Accepted{}, err
 	}
-	p, err := streams.EnsureApproval(ctx, d.Bus, call)
+	p, err := lifecycle.EnsureApproval(ctx, d.Bus, call)
 	if err != nil {
 		return Accepted{}, err
 	}
@@ -36,7 +37,7 @@ func (d Admitter) park(ctx context.Context, a schemas.AccountID, r schemas.Reque
 // recall lets a call go on without a question if a person's answer to an earlier one is remembered for it.
 // What cannot be looked up is asked: nothing runs because something is away.
 func (d Admitter) recall(ctx context.Context, call schemas.Call) schemas.Call {
-	r, err := streams.RememberedFor(ctx, d.Bus, call)
+	r, err := lifecycle.RememberedFor(ctx, d.Bus, call)
 	if err == nil {
 		call.Approval, call.Remembered = "", r.Approval
 	} else if !errors.Is(err, schemas.ErrNotFound) && d.Log != nil {
@@ -47,7 +48,7 @@ func (d Admitter) recall(ctx context.Context, call schemas.Call) schemas.Call {
 
 // parked answers the repeat of a call that needed an approval.
 func (d Admitter) parked(ctx context.Context, call schemas.Call) (Accepted, error) {
-	p, err := streams.EnsureApproval(ctx, d.Bus, call)
+	p, err := lifecycle.EnsureApproval(ctx, d.Bus, call)
 	if err != nil {
 		return Accepted{}, err
 	}
@@ -121,7 +122,7 @@ type Approvals struct {
 // whether it was answered, look at it.
 func (s Approvals) Decide(ctx context.Context, a schemas.AccountID, id schemas.ApprovalID, d Decision) (schemas.Approval, error) {
 	for {
-		p, err := streams.FindApproval(ctx, s.Bus, a, id)
+		p, err := lifecycle.FindApproval(ctx, s.Bus, a, id)
 		if err != nil {
 			return schemas.Approval{}, err
 		}
@@ -130,7 +131,7 @@ func (s Approvals) Decide(ctx context.Context, a schemas.AccountID, id schemas.A
 			return decided, err
 		}
 		absent := s.Bus.Absent() // nothing that follows from the answer is there before it
-		p.Revision, err = streams.OpenApprovals(s.Bus).Update(ctx, p.Key, decided, p.Revision)
+		p.Revision, err = lifecycle.OpenApprovals(s.Bus).Update(ctx, p.Key, decided, p.Revision)
 		if errors.Is(err, schemas.ErrConflict) {
 			continue // somebody was faster: what did they say?
 		}
@@ -148,7 +149,7 @@ func (s Approvals) Decide(ctx context.Context, a schemas.AccountID, id schemas.A
 
 // Expire ends an approval whose time to answer is over. One that is not due or was answered is left alone.
 func (s Approvals) Expire(ctx context.Context, a schemas.AccountID, id schemas.ApprovalID) error {
-	p, err := streams.FindApproval(ctx, s.Bus, a, id)
+	p, err := lifecycle.FindApproval(ctx, s.Bus, a, id)
 	if err != nil {
 		return err
 	}
@@ -168,7 +169,7 @@ func (s Approvals) Cancel(ctx context.Context, c schemas.Call, by, reason string
 	if c.Approval == "" {
 		return false, nil
 	}
-	if _, err := streams.EnsureApproval(ctx, s.Bus, c); err != nil {
+	if _, err := lifecycle.EnsureApproval(ctx, s.Bus, c); err != nil {
 		return false, err
 	}
 	a, err := s.Decide(ctx, c.Account, c.Approval, Decision{State: schemas.ApprovalCancelled, By: by, Reason: reason})
@@ -194,7 +195,7 @@ func (s Approvals) finishNow(ctx context.Context, p streams.Pair[schemas.Approva
 // Ask tells the conversation of an approval that nobody has told, or may not have: its process has died, or the log
 // was away. One that was answered is left alone. Doing it twice does no harm.
 func (s Approvals) Ask(ctx context.Context, a schemas.AccountID, id schemas.ApprovalID) error {
-	p, err := streams.FindApproval(ctx, s.Bus, a, id)
+	p, err := lifecycle.FindApproval(ctx, s.Bus, a, id)
 	if err != nil {
 		return err
 	}
@@ -213,7 +214,7 @@ func (s Approvals) ask(ctx context.Context, p streams.Pair[schemas.Approval], ab
 		return fmt.Errorf("ask: %w", err)
 	}
 	p.Value.Asked = true
-	_, err := streams.OpenApprovals(s.Bus).Update(ctx, p.Key, p.Value, p.Revision)
+	_, err := lifecycle.OpenApprovals(s.Bus).Update(ctx, p.Key, p.Value, p.Revision)
 	if errors.Is(err, schemas.ErrConflict) {
 		return nil // somebody has noted it, or answered: who ends that asks first where it is not noted
 	}
@@ -223,7 +224,7 @@ func (s Approvals) ask(ctx context.Context, p streams.Pair[schemas.Approval], ab
 // Finish does what follows from an answer and was left undone by a process that died: an approved call
 // goes to the workers, any other gets its result. Doing it twice does no harm.
 func (s Approvals) Finish(ctx context.Context, a schemas.AccountID, id schemas.ApprovalID) error {
-	p, err := streams.FindApproval(ctx, s.Bus, a, id)
+	p, err := lifecycle.FindApproval(ctx, s.Bus, a, id)
 	if err != nil {
 		return err
 	}
@@ -250,7 +251,7 @@ func (s Approvals) finish(ctx context.Context, p streams.Pair[schemas.Approval],
 		return fmt.Errorf("tell the answer: %w", err)
 	}
 	if a.Remember != "" { // before the call goes on: the next one may follow from its result
-		if err := streams.RememberAnswer(ctx, s.Bus, schemas.RememberedOf(a)); err != nil {
+		if err := lifecycle.RememberAnswer(ctx, s.Bus, schemas.RememberedOf(a)); err != nil {
 			return fmt.Errorf("remember the answer: %w", err)
 		}
 	}
@@ -264,7 +265,7 @@ func (s Approvals) finish(ctx context.Context, p streams.Pair[schemas.Approval],
 		return err
 	}
 	a.Done = true
-	_, err = streams.OpenApprovals(s.Bus).UpdateFor(ctx, p.Key, a, p.Revision, streams.SettledKept)
+	_, err = lifecycle.OpenApprovals(s.Bus).UpdateFor(ctx, p.Key, a, p.Revision, streams.SettledKept)
 	if errors.Is(err, schemas.ErrConflict) {
 		return nil // another process did the same
 	}
@@ -286,7 +287,7 @@ func (s Approvals) release(ctx context.Context, a schemas.Approval, absent strea
 		c.Input = whole.Input
 	}
 	c.Accepted, c.Deadline = a.Decided, a.Decided.Add(c.Deadline.Sub(c.Accepted))
-	err := streams.ReleaseCall(ctx, s.Bus, c)
+	err := lifecycle.ReleaseCall(ctx, s.Bus, c)
 	if errors.Is(err, schemas.ErrConflict) { // its id is another call's: a result would be taken for that one's
 		if s.Log != nil {
 			s.Log.Error("an approved call cannot go on: its id was used again since", "call", c.ID, "approval", a.ID)
@@ -297,7 +298,7 @@ func (s Approvals) release(ctx context.Context, a schemas.Approval, absent strea
 		return fmt.Errorf("hand the call on: %w", err)
 	}
 	if c.Job != "" {
-		if _, err := streams.EnsureJob(ctx, s.Bus, c); err != nil {
+		if _, err := lifecycle.EnsureJob(ctx, s.Bus, c); err != nil {
 			return fmt.Errorf("make the job's record: %w", err)
 		}
 	}
@@ -318,10 +319,10 @@ func (s Approvals) conclude(ctx context.Context, c schemas.Call, r schemas.Resul
 	if c.Job == "" {
 		return nil
 	}
-	if _, err := streams.EnsureJob(ctx, s.Bus, c); err != nil {
+	if _, err := lifecycle.EnsureJob(ctx, s.Bus, c); err != nil {
 		return fmt.Errorf("make the job's record: %w", err)
 	}
-	_, err := streams.Complete(ctx, s.Bus, schemas.Completion{
+	_, err := lifecycle.Complete(ctx, s.Bus, schemas.Completion{
 		Job: c.Job, Account: c.Account, State: schemas.JobUnstarted, Via: schemas.ViaCall, Reason: r.Text, Finished: r.Finished,
 	})
 	if err != nil && !errors.Is(err, schemas.ErrConflict) {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/internal/natstest"
+	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -98,7 +99,7 @@ func queued(t *testing.T, b *streams.Bus) []schemas.Call {
 
 func approval(t *testing.T, b *streams.Bus, id schemas.ApprovalID) schemas.Approval {
 	t.Helper()
-	p, err := streams.FindApproval(t.Context(), b, alice, id)
+	p, err := lifecycle.FindApproval(t.Context(), b, alice, id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,7 +224,7 @@ func TestARepeatCompletesWhatACrashLeftOut(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := streams.ParkCall(t.Context(), b, call); err != nil {
+		if err := lifecycle.ParkCall(t.Context(), b, call); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(20 * time.Minute) // longer than the log recognises an event by its id
@@ -283,7 +284,7 @@ func TestCallsThatAreNotApprovedEndWithoutBeingRun(t *testing.T) {
 					t.Errorf("the conversation has %v", have)
 				}
 				// Its group must not wait for the job.
-				if c, err := streams.FindCompletion(t.Context(), b, alice, call.Job); err != nil || c.State != schemas.JobUnstarted {
+				if c, err := lifecycle.FindCompletion(t.Context(), b, alice, call.Job); err != nil || c.State != schemas.JobUnstarted {
 					t.Errorf("the job: %+v, %v", c, err)
 				}
 				if _, err := s.Decide(t.Context(), alice, call.Approval, Decision{State: schemas.ApprovalApproved}); !errors.Is(err, schemas.ErrConflict) {
@@ -410,10 +411,10 @@ func TestAnAnswerIsFinishedAfterACrashAtAnyStage(t *testing.T) {
 					if len(calls) != runs || runs == 1 && !calls[0].Deadline.Equal(a.Decided.Add(time.Hour)) {
 						t.Errorf("dead after %d writes: a worker finds %+v", stage, calls)
 					}
-					if j, err := streams.FindJob(t.Context(), b, alice, call.Job); err != nil {
+					if j, err := lifecycle.FindJob(t.Context(), b, alice, call.Job); err != nil {
 						t.Errorf("dead after %d writes: the job %+v, %v", stage, j.Value, err)
 					}
-					_, err := streams.FindCompletion(t.Context(), b, alice, call.Job)
+					_, err := lifecycle.FindCompletion(t.Context(), b, alice, call.Job)
 					if errors.Is(err, schemas.ErrNotFound) != (runs == 1) {
 						t.Errorf("dead after %d writes: the job's end: %v", stage, err)
 					}
@@ -437,11 +438,11 @@ func dieAfter(t *testing.T, b *streams.Bus, c schemas.Call, state schemas.Approv
 			t.Fatal(err)
 		}
 	}
-	p, err := streams.FindApproval(ctx, b, alice, c.Approval)
+	p, err := lifecycle.FindApproval(ctx, b, alice, c.Approval)
 	must(err)
 	a, err := judge(p.Value, Decision{State: state, By: API, Reason: ""}, time.Now())
 	must(err)
-	_, err = streams.OpenApprovals(b).Update(ctx, p.Key, a, p.Revision)
+	_, err = lifecycle.OpenApprovals(b).Update(ctx, p.Key, a, p.Revision)
 	must(err)
 	released := c
 	released.Accepted, released.Deadline = a.Decided, a.Decided.Add(time.Hour)
@@ -452,7 +453,7 @@ func dieAfter(t *testing.T, b *streams.Bus, c schemas.Call, state schemas.Approv
 		},
 		func() {
 			if state == schemas.ApprovalApproved {
-				must(streams.ReleaseCall(ctx, b, released))
+				must(lifecycle.ReleaseCall(ctx, b, released))
 				return
 			}
 			r := refusal(a)
@@ -460,7 +461,7 @@ func dieAfter(t *testing.T, b *streams.Bus, c schemas.Call, state schemas.Approv
 			must(streams.Events.Publish(ctx, b, schemas.NewEvent(c, schemas.CallFinished, schemas.FinishedID(alice, c.ID), r.Finished, r)))
 		},
 		func() {
-			_, err := streams.EnsureJob(ctx, b, released)
+			_, err := lifecycle.EnsureJob(ctx, b, released)
 			must(err)
 		},
 		func() {
@@ -468,7 +469,7 @@ func dieAfter(t *testing.T, b *streams.Bus, c schemas.Call, state schemas.Approv
 				must(streams.Events.Publish(ctx, b, schemas.AcceptedEvent(released)))
 				return
 			}
-			_, err := streams.Complete(ctx, b, schemas.Completion{
+			_, err := lifecycle.Complete(ctx, b, schemas.Completion{
 				Job: c.Job, Account: alice, State: schemas.JobUnstarted, Via: schemas.ViaCall, Finished: time.Now().UTC(),
 			})
 			must(err)
@@ -543,7 +544,7 @@ func TestAnAnswerWhoseCallHasRunIsNotHandedOnAgain(t *testing.T) {
 		a := dieAfter(t, b, call, schemas.ApprovalApproved, 0)
 		released := call
 		released.Accepted, released.Deadline = a.Decided, a.Decided.Add(time.Hour)
-		if err := streams.ReleaseCall(t.Context(), b, released); err != nil {
+		if err := lifecycle.ReleaseCall(t.Context(), b, released); err != nil {
 			t.Fatal(err)
 		}
 		end(t, b, released)

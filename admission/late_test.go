@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -27,7 +28,7 @@ func TestWhoStoodStillTellsNothingTwice(t *testing.T) {
 				call := got.Call
 				resume := func() { admitter.tell(t.Context(), schemas.AcceptedEvent(call), absent) }
 				if state != "" {
-					p, err := streams.FindApproval(t.Context(), b, alice, call.Approval)
+					p, err := lifecycle.FindApproval(t.Context(), b, alice, call.Approval)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -63,10 +64,10 @@ func TestAQuestionThatWasNotToldIsAsked(t *testing.T) {
 					t.Fatal(err)
 				}
 				absent := b.Absent()
-				if err := streams.ParkCall(t.Context(), b, c); err != nil {
+				if err := lifecycle.ParkCall(t.Context(), b, c); err != nil {
 					t.Fatal(err)
 				}
-				p, err := streams.EnsureApproval(t.Context(), b, c)
+				p, err := lifecycle.EnsureApproval(t.Context(), b, c)
 				if err != nil {
 					t.Fatal(err)
 				}

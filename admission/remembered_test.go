@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -36,16 +37,16 @@ func TestARememberedAnswerLetsLaterCallsRun(t *testing.T) {
 			t.Errorf("%s does not name the answer", data)
 		}
 		id := schemas.RememberedID(second.Call)
-		if err := streams.ForgetAnswer(t.Context(), b, bob, id); !errors.Is(err, schemas.ErrNotFound) {
+		if err := lifecycle.ForgetAnswer(t.Context(), b, bob, id); !errors.Is(err, schemas.ErrNotFound) {
 			t.Errorf("another account: %v", err)
 		}
-		if err := streams.ForgetAnswer(t.Context(), b, alice, id); err != nil {
+		if err := lifecycle.ForgetAnswer(t.Context(), b, alice, id); err != nil {
 			t.Fatal(err)
 		}
 		if third := admit(t, b, bash("call_3", "ls")); !third.Awaiting {
 			t.Errorf("%+v: want a question after the answer was revoked", third)
 		}
-		if err := streams.ForgetAnswer(t.Context(), b, alice, id); !errors.Is(err, schemas.ErrNotFound) {
+		if err := lifecycle.ForgetAnswer(t.Context(), b, alice, id); !errors.Is(err, schemas.ErrNotFound) {
 			t.Errorf("twice: %v", err)
 		}
 	})
@@ -72,7 +73,7 @@ func TestARememberedAnswerEnds(t *testing.T) {
 func TestAnAnswerIsRememberedByWhoeverFinishesIt(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *streams.Bus) {
 		first := admit(t, b, bash("call_1", "ls"))
-		p, err := streams.FindApproval(t.Context(), b, alice, first.Call.Approval)
+		p, err := lifecycle.FindApproval(t.Context(), b, alice, first.Call.Approval)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -80,7 +81,7 @@ func TestAnAnswerIsRememberedByWhoeverFinishesIt(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := streams.OpenApprovals(b).Update(t.Context(), p.Key, decided, p.Revision); err != nil {
+		if _, err := lifecycle.OpenApprovals(b).Update(t.Context(), p.Key, decided, p.Revision); err != nil {
 			t.Fatal(err)
 		}
 		if got := admit(t, b, bash("call_2", "ls")); !got.Awaiting {
@@ -95,7 +96,7 @@ func TestAnAnswerIsRememberedByWhoeverFinishesIt(t *testing.T) {
 			t.Error("it does not count")
 		}
 		// Revoked, and then somebody finishes the answer once more who had begun before.
-		if err := streams.ForgetAnswer(t.Context(), b, alice, schemas.RememberedID(third.Call)); err != nil {
+		if err := lifecycle.ForgetAnswer(t.Context(), b, alice, schemas.RememberedID(third.Call)); err != nil {
 			t.Fatal(err)
 		}
 		if err := approvals.finish(t.Context(), streams.Pair[schemas.Approval]{Key: p.Key, Value: decided, Revision: p.Revision}, b.AbsentAt(decided.Decided)); err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/sandjet/sandjet/gateway"
+	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/records"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
@@ -151,7 +152,7 @@ func ourSettle(ctx context.Context, n int) (float64, error) {
 	var told atomic.Int64
 	start := time.Now()
 	if err := produce(n, completers, func() error {
-		_, err := streams.Complete(ctx, o.bus, benchEnd(jobs[told.Add(1)-1]))
+		_, err := lifecycle.Complete(ctx, o.bus, benchEnd(jobs[told.Add(1)-1]))
 		return err
 	}); err != nil {
 		return 0, err
@@ -174,7 +175,7 @@ func benchJob(n int, conversation string) schemas.Job {
 }
 
 func putJob(ctx context.Context, b *streams.Bus, j schemas.Job) error {
-	_, err := streams.OpenJobs(b).Create(ctx, j.Key(), j, 0)
+	_, err := lifecycle.OpenJobs(b).Create(ctx, j.Key(), j, 0)
 	return err
 }
 
@@ -326,7 +327,7 @@ func endJob(ctx context.Context, b *streams.Bus, j schemas.Job, ended <-chan str
 	if err := putJob(ctx, b, j); err != nil {
 		return err
 	}
-	if _, err := streams.Complete(ctx, b, benchEnd(j)); err != nil {
+	if _, err := lifecycle.Complete(ctx, b, benchEnd(j)); err != nil {
 		return err
 	}
 	for {

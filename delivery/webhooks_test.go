@@ -19,6 +19,7 @@ import (
 	"github.com/sandjet/sandjet/delivery"
 	"github.com/sandjet/sandjet/delivery/webhook"
 	"github.com/sandjet/sandjet/internal/natstest"
+	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -241,7 +242,7 @@ func TestAReplayIsTheSameDelivery(t *testing.T) {
 	send(t, l.Bus, "msg_1", "wh_1")
 	send(t, l.Bus, "msg_2", "wh_1")
 	before := r.await(t, 2)
-	n, err := streams.ReplayDeliveries(t.Context(), l.Bus, streams.DeliveryReplay{Account: "acct_1", ID: "msg_1"})
+	n, err := lifecycle.ReplayDeliveries(t.Context(), l.Bus, lifecycle.DeliveryReplay{Account: "acct_1", ID: "msg_1"})
 	if n != 1 || err != nil {
 		t.Fatal(n, err)
 	}

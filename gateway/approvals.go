@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/sandjet/sandjet/admission"
+	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -74,7 +75,7 @@ func wantedApprovals(state schemas.ApprovalState, conv schemas.ConversationID) f
 
 // findApprovals lists the approvals of the account, the newest first.
 func findApprovals(ctx context.Context, bus *streams.Bus, a schemas.AccountID, want func(schemas.Approval) bool, limit int) (ApprovalList, error) {
-	list, more, err := findNewest(ctx, streams.OpenApprovals(bus), schemas.ApprovalKey(a, "*"), want, limit)
+	list, more, err := findNewest(ctx, lifecycle.OpenApprovals(bus), schemas.ApprovalKey(a, "*"), want, limit)
 	return ApprovalList{Approvals: list, More: more}, err
 }
 
@@ -93,7 +94,7 @@ func (g *Gateway) getApproval(w http.ResponseWriter, r *http.Request, a schemas.
 
 // wholeApproval finds an approval, with an input that its record leaves out. Codes: not_found, unavailable.
 func wholeApproval(ctx context.Context, bus *streams.Bus, a schemas.AccountID, id schemas.ApprovalID) (schemas.Approval, error) {
-	p, err := streams.FindApproval(ctx, bus, a, id)
+	p, err := lifecycle.FindApproval(ctx, bus, a, id)
 	if err != nil || !p.Value.LeftOut() {
 		return p.Value, err
 	}
@@ -151,7 +152,7 @@ func (g *Gateway) getRemembered(w http.ResponseWriter, r *http.Request, a schema
 	want := func(m schemas.Remembered) bool {
 		return m.Revoked.IsZero() && g.Bus.Now().Before(m.Expires) && (conv == "" || m.Conversation == conv)
 	}
-	list, _, err := findNewest(r.Context(), streams.OpenRemembered(g.Bus), schemas.RememberedKey(a, "*"), want, MaxRemembered)
+	list, _, err := findNewest(r.Context(), lifecycle.OpenRemembered(g.Bus), schemas.RememberedKey(a, "*"), want, MaxRemembered)
 	if err != nil {
 		return err
 	}
@@ -164,7 +165,7 @@ func (g *Gateway) deleteRemembered(w http.ResponseWriter, r *http.Request, a sch
 	if _, err := parseQuery(r.URL.RawQuery); err != nil {
 		return err
 	}
-	if err := streams.ForgetAnswer(r.Context(), g.Bus, a, strings.ToValidUTF8(r.PathValue("id"), "\uFFFD")); err != nil {
+	if err := lifecycle.ForgetAnswer(r.Context(), g.Bus, a, strings.ToValidUTF8(r.PathValue("id"), "\uFFFD")); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)

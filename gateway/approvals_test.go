@@ -15,6 +15,7 @@ import (
 	"github.com/sandjet/sandjet/admission"
 	"github.com/sandjet/sandjet/gateway"
 	"github.com/sandjet/sandjet/internal/natstest"
+	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -398,20 +399,20 @@ func TestTheSweeperEndsAndFinishesApprovals(t *testing.T) {
 		}
 		unasked, err := strict{}.Resolve(t.Context(), alice, schemas.Request{ID: "unasked", Conversation: "c", Tool: schemas.ToolBash, Input: json.RawMessage(`{"command":"true"}`)})
 		if err == nil {
-			err = streams.ParkCall(t.Context(), b, unasked)
+			err = lifecycle.ParkCall(t.Context(), b, unasked)
 		}
 		if err == nil {
-			_, err = streams.EnsureApproval(t.Context(), b, unasked)
+			_, err = lifecycle.EnsureApproval(t.Context(), b, unasked)
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := streams.FindApproval(t.Context(), b, alice, calls["died"].Approval)
+		p, err := lifecycle.FindApproval(t.Context(), b, alice, calls["died"].Approval)
 		if err != nil {
 			t.Fatal(err)
 		}
 		p.Value.State, p.Value.Decided, p.Value.DecidedBy = schemas.ApprovalApproved, time.Now().UTC(), "api"
-		if _, err := streams.OpenApprovals(b).Update(t.Context(), p.Key, p.Value, p.Revision); err != nil {
+		if _, err := lifecycle.OpenApprovals(b).Update(t.Context(), p.Key, p.Value, p.Revision); err != nil {
 			t.Fatal(err)
 		}
 		state := func(id schemas.CallID) streams.CallState {
@@ -426,7 +427,7 @@ func TestTheSweeperEndsAndFinishesApprovals(t *testing.T) {
 		if !state("died").Accepted || state("left").Result != nil {
 			t.Errorf("after a moment: %+v, %+v", state("died"), state("left"))
 		}
-		if p, err := streams.FindApproval(t.Context(), b, alice, unasked.Approval); err != nil || !p.Value.Asked {
+		if p, err := lifecycle.FindApproval(t.Context(), b, alice, unasked.Approval); err != nil || !p.Value.Asked {
 			t.Errorf("nobody has asked where the process died that should have: %v", err)
 		}
 		time.Sleep(schemas.DefaultApproval)
@@ -454,7 +455,7 @@ func TestTheSweeperEndsAndFinishesApprovals(t *testing.T) {
 			t.Errorf("and %v", seen)
 		}
 		time.Sleep(streams.SettledKept + time.Hour) // answered ones are forgotten, and looked after no more
-		if keys, err := streams.OpenApprovals(b).Keys(t.Context()); err != nil || len(keys) > 0 {
+		if keys, err := lifecycle.OpenApprovals(b).Keys(t.Context()); err != nil || len(keys) > 0 {
 			t.Errorf("kept: %v, %v", keys, err)
 		}
 		stop()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/admission"
+	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -60,7 +61,7 @@ func (s *ApprovalSweeper) Run(ctx context.Context) error {
 }
 
 func (s *ApprovalSweeper) mirror(ctx context.Context) {
-	for p, err := range streams.OpenApprovals(s.Bus).Watch(ctx) {
+	for p, err := range lifecycle.OpenApprovals(s.Bus).Watch(ctx) {
 		if err != nil {
 			s.Log.Warn("the record of an approval cannot be read: it is not looked after", "approval", p.Key, "error", err)
 			continue

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/admission"
+	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -214,7 +215,7 @@ func (g *Gateway) queued(ctx context.Context, call schemas.Call) (string, error)
 	if call.Approval == "" {
 		return stateQueued, nil
 	}
-	p, err := streams.FindApproval(ctx, g.Bus, call.Account, call.Approval)
+	p, err := lifecycle.FindApproval(ctx, g.Bus, call.Account, call.Approval)
 	switch {
 	case errors.Is(err, schemas.ErrNotFound): // not asked yet: who asked for the call asks again
 		return stateAwaiting, nil

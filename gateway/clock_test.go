@@ -10,6 +10,7 @@ import (
 	"github.com/sandjet/sandjet/admission"
 	"github.com/sandjet/sandjet/gateway"
 	"github.com/sandjet/sandjet/internal/natstest"
+	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -30,16 +31,16 @@ func TestAGatewayWhoseClockIsAheadEndsNoApprovalBeforeItsTime(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := streams.FindApproval(t.Context(), b, alice, got.Call.Approval)
+		p, err := lifecycle.FindApproval(t.Context(), b, alice, got.Call.Approval)
 		if err != nil || p.Value.Expires.After(b.Now().Add(schemas.DefaultApproval)) {
 			t.Fatalf("%+v, %v", p.Value, err)
 		}
 		time.Sleep(schemas.DefaultApproval - time.Minute)
-		if p, err = streams.FindApproval(t.Context(), b, alice, got.Call.Approval); err != nil || p.Value.State != schemas.ApprovalPending {
+		if p, err = lifecycle.FindApproval(t.Context(), b, alice, got.Call.Approval); err != nil || p.Value.State != schemas.ApprovalPending {
 			t.Errorf("before its time it is %s, %v", p.Value.State, err)
 		}
 		time.Sleep(2 * time.Minute)
-		if p, err = streams.FindApproval(t.Context(), b, alice, got.Call.Approval); err != nil || p.Value.State != schemas.ApprovalExpired {
+		if p, err = lifecycle.FindApproval(t.Context(), b, alice, got.Call.Approval); err != nil || p.Value.State != schemas.ApprovalExpired {
 			t.Errorf("after its time it is %s, %v", p.Value.State, err)
 		}
 		stop()

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
-	"github.com/sandjet/sandjet/streams"
 )
 
 const (
@@ -64,7 +64,7 @@ func (g *Gateway) takeReport(w http.ResponseWriter, r *http.Request, j schemas.J
 	if err != nil {
 		return err
 	}
-	settled, err := streams.Complete(r.Context(), g.Bus, report.Completion(j, now))
+	settled, err := lifecycle.Complete(r.Context(), g.Bus, report.Completion(j, now))
 	if errors.Is(err, schemas.ErrConflict) {
 		writeJSON(w, http.StatusConflict, settledAnswer{
 			Error:  &schemas.Error{Code: schemas.Conflict, Message: "the job has settled already: the first report counts"},
@@ -83,7 +83,7 @@ func (g *Gateway) takeReport(w http.ResponseWriter, r *http.Request, j schemas.J
 func (g *Gateway) jobOfToken(ctx context.Context, id schemas.JobID, token string, now time.Time) (schemas.Job, error) {
 	account, _, _ := strings.Cut(token, ".")
 	var j schemas.Job
-	p, err := streams.FindJob(ctx, g.Bus, schemas.AccountID(account), id)
+	p, err := lifecycle.FindJob(ctx, g.Bus, schemas.AccountID(account), id)
 	switch code := schemas.CodeOf(err); {
 	case err == nil:
 		j = p.Value

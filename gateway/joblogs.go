@@ -9,8 +9,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
-	"github.com/sandjet/sandjet/streams"
 )
 
 // headerOffset tells where a log that is sent as plain text begins.
@@ -60,7 +60,7 @@ func (g *Gateway) getJobLogs(w http.ResponseWriter, r *http.Request, a schemas.A
 		defer end()
 		return s.run(ctx)
 	}
-	reply, err := streams.ControlJob(r.Context(), g.Bus, cmd)
+	reply, err := lifecycle.ControlJob(r.Context(), g.Bus, cmd)
 	if err != nil {
 		return err
 	}
@@ -154,18 +154,18 @@ func (s *logStream) run(ctx context.Context) error {
 
 // look reads on. Who follows may begin before the job does: then there is nothing yet.
 func (s *logStream) look(ctx context.Context) (schemas.JobReply, error) {
-	reply, err := streams.ControlJob(ctx, s.g.Bus, s.cmd)
+	reply, err := lifecycle.ControlJob(ctx, s.g.Bus, s.cmd)
 	if !s.follow || !errors.Is(err, schemas.ErrConflict) {
 		return reply, err
 	}
-	p, ferr := streams.FindJob(ctx, s.g.Bus, s.cmd.Account, s.cmd.Job)
+	p, ferr := lifecycle.FindJob(ctx, s.g.Bus, s.cmd.Account, s.cmd.Job)
 	switch {
 	case ferr != nil:
 		return reply, err
 	case p.Value.State == schemas.JobWaiting || p.Value.State == schemas.JobLaunching:
 		return schemas.JobReply{Offset: max(s.cmd.Offset, 0)}, nil
 	}
-	return streams.ControlJob(ctx, s.g.Bus, s.cmd)
+	return lifecycle.ControlJob(ctx, s.g.Bus, s.cmd)
 }
 
 // send writes what was read and reports whether there may be more.

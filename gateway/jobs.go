@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -70,7 +71,7 @@ func (q query) jobs() (func(schemas.Job) bool, error) {
 
 // findJobs lists the jobs of the account, the newest first.
 func (g *Gateway) findJobs(ctx context.Context, a schemas.AccountID, want func(schemas.Job) bool, limit int) (JobList, error) {
-	jobs, more, err := findNewest(ctx, streams.OpenJobs(g.Bus), schemas.JobKey(a, "*"), want, limit)
+	jobs, more, err := findNewest(ctx, lifecycle.OpenJobs(g.Bus), schemas.JobKey(a, "*"), want, limit)
 	for i, j := range jobs {
 		jobs[i] = withoutLogs(j.Public())
 	}
@@ -135,7 +136,7 @@ func (g *Gateway) getJob(w http.ResponseWriter, r *http.Request, a schemas.Accou
 }
 
 func (g *Gateway) findJob(r *http.Request, a schemas.AccountID) (schemas.Job, error) {
-	p, err := streams.FindJob(r.Context(), g.Bus, a, pathJob(r))
+	p, err := lifecycle.FindJob(r.Context(), g.Bus, a, pathJob(r))
 	return p.Value, err
 }
 
@@ -160,7 +161,7 @@ func (g *Gateway) postJobStop(w http.ResponseWriter, r *http.Request, a schemas.
 		c := schemas.Cancel{Account: a, Call: j.Call, Reason: reason, Time: g.Bus.Now()}
 		err = streams.Cancels.Publish(r.Context(), g.Bus, c)
 	} else {
-		_, err = streams.ControlJob(r.Context(), g.Bus, schemas.JobCommand{Account: a, Job: j.ID, Action: schemas.JobActionStop, Reason: reason})
+		_, err = lifecycle.ControlJob(r.Context(), g.Bus, schemas.JobCommand{Account: a, Job: j.ID, Action: schemas.JobActionStop, Reason: reason})
 	}
 	if err != nil {
 		return err
@@ -185,7 +186,7 @@ func (g *Gateway) postJobSignal(w http.ResponseWriter, r *http.Request, a schema
 	if err != nil {
 		return err
 	}
-	_, err = streams.ControlJob(r.Context(), g.Bus, schemas.JobCommand{
+	_, err = lifecycle.ControlJob(r.Context(), g.Bus, schemas.JobCommand{
 		Account: a, Job: pathJob(r), Action: schemas.JobActionSignal, Signal: signal,
 	})
 	if err != nil {
@@ -227,7 +228,7 @@ func (g *Gateway) postJobStdin(w http.ResponseWriter, r *http.Request, a schemas
 	if len(body) == 0 && !eof {
 		return schemas.Invalidf("", "the body is empty: send what is to be written, or eof=1 to close the input")
 	}
-	reply, err := streams.ControlJob(r.Context(), g.Bus, schemas.JobCommand{
+	reply, err := lifecycle.ControlJob(r.Context(), g.Bus, schemas.JobCommand{
 		Account: a, Job: pathJob(r), Action: schemas.JobActionStdin, Data: body, EOF: eof,
 	})
 	if err != nil {

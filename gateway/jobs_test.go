@@ -16,6 +16,7 @@ import (
 	"github.com/sandjet/sandjet/admission"
 	"github.com/sandjet/sandjet/client"
 	"github.com/sandjet/sandjet/gateway"
+	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -35,7 +36,7 @@ func (e *edge) job(change ...func(*schemas.Job)) schemas.Job {
 	for _, c := range change {
 		c(&j)
 	}
-	if _, err := streams.OpenJobs(e.bus).Create(e.t.Context(), j.Key(), j, 0); err != nil {
+	if _, err := lifecycle.OpenJobs(e.bus).Create(e.t.Context(), j.Key(), j, 0); err != nil {
 		e.t.Fatal(err)
 	}
 	return j
@@ -46,7 +47,7 @@ func (e *edge) settle(j schemas.Job, c schemas.Completion) {
 	e.t.Helper()
 	c.Job, c.Account, c.Finished = j.ID, j.Account, time.Now().UTC()
 	j.State, j.Completion = c.State, &c
-	if _, err := streams.OpenJobs(e.bus).Put(e.t.Context(), j.Key(), j); err != nil {
+	if _, err := lifecycle.OpenJobs(e.bus).Put(e.t.Context(), j.Key(), j); err != nil {
 		e.t.Fatal(err)
 	}
 }
@@ -359,7 +360,7 @@ func TestFollowedLogsEndWithTheJob(t *testing.T) {
 		done <- err
 	}()
 	j.State = schemas.JobRunning
-	if _, err := streams.OpenJobs(e.bus).Put(t.Context(), j.Key(), j); err != nil {
+	if _, err := lifecycle.OpenJobs(e.bus).Put(t.Context(), j.Key(), j); err != nil {
 		t.Fatal(err)
 	}
 	want := strings.Repeat("a line of some length\n", 30_000) // several pages
@@ -483,7 +484,7 @@ func TestTheFirstReportOfAnEndCounts(t *testing.T) {
 	if a.status != http.StatusAccepted || a.body != `{"status":"accepted","resultId":"`+string(j.ID)+`"}` {
 		t.Fatalf("%d %s", a.status, a.body)
 	}
-	c, err := streams.FindCompletion(t.Context(), e.bus, alice, j.ID)
+	c, err := lifecycle.FindCompletion(t.Context(), e.bus, alice, j.ID)
 	if err != nil || c.State != schemas.JobFailed || c.Via != schemas.ViaCallback || *c.ExitCode != 3 || c.Logs != "no such file" || c.LogBytes != 5000 || c.ChildrenLeft != 1 {
 		t.Errorf("%+v, %v", c, err)
 	}
@@ -491,7 +492,7 @@ func TestTheFirstReportOfAnEndCounts(t *testing.T) {
 	if a.status != http.StatusConflict || a.problem(t).Code != schemas.Conflict || !strings.HasSuffix(a.body, `,"status":"failed"}`) {
 		t.Errorf("another end: %d %s", a.status, a.body)
 	}
-	if again, err := streams.FindCompletion(t.Context(), e.bus, alice, j.ID); err != nil || *again.ExitCode != 3 {
+	if again, err := lifecycle.FindCompletion(t.Context(), e.bus, alice, j.ID); err != nil || *again.ExitCode != 3 {
 		t.Errorf("%+v, %v", again, err)
 	}
 }
@@ -537,7 +538,7 @@ func TestReportsThatAreRefused(t *testing.T) {
 	if a := e.report(j.ID, "", good); a.status != http.StatusBadRequest || a.problem(t).Field != "X-Job-Token" {
 		t.Errorf("no token: %d %s", a.status, a.body)
 	}
-	if _, err := streams.FindCompletion(t.Context(), e.bus, alice, j.ID); schemas.CodeOf(err) != schemas.NotFound {
+	if _, err := lifecycle.FindCompletion(t.Context(), e.bus, alice, j.ID); schemas.CodeOf(err) != schemas.NotFound {
 		t.Errorf("a refused report settled the job: %v", err)
 	}
 	if a := e.report(late.ID, jobToken, good); a.status != http.StatusAccepted {

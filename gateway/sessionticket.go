@@ -6,8 +6,8 @@ import (
 
 	"github.com/sandjet/sandjet/gateway/tickets"
 	"github.com/sandjet/sandjet/internal/wsconn"
+	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
-	"github.com/sandjet/sandjet/streams"
 )
 
 // authProtocol is offered by a client that will authenticate by its first frame.
@@ -163,7 +163,7 @@ func (s *session) mayApprove(ctx context.Context, id schemas.ApprovalID) error {
 	if s.who().ticket == nil {
 		return nil
 	}
-	p, err := streams.FindApproval(ctx, s.g.Bus, s.account, id)
+	p, err := lifecycle.FindApproval(ctx, s.g.Bus, s.account, id)
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 
+	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -87,7 +88,7 @@ func (g *Gateway) getStatus(w http.ResponseWriter, r *http.Request, a schemas.Ac
 	}
 	var job *schemas.Job
 	if state.Result != nil && state.Result.StatusID != "" {
-		p, err := streams.FindJob(r.Context(), g.Bus, a, schemas.JobID(state.Result.StatusID))
+		p, err := lifecycle.FindJob(r.Context(), g.Bus, a, schemas.JobID(state.Result.StatusID))
 		switch {
 		case err == nil:
 			job = &p.Value
@@ -121,7 +122,7 @@ func (g *Gateway) postToolEnd(w http.ResponseWriter, r *http.Request, a schemas.
 	if _, err := parseQuery(r.URL.RawQuery); err != nil {
 		return err
 	}
-	p, err := streams.FindJob(r.Context(), g.Bus, a, pathJob(r))
+	p, err := lifecycle.FindJob(r.Context(), g.Bus, a, pathJob(r))
 	if err != nil {
 		return err
 	}

@@ -4,8 +4,8 @@ import (
 	"net/http"
 	"testing"
 
+	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
-	"github.com/sandjet/sandjet/streams"
 )
 
 // polled is the answer to a poll.
@@ -80,7 +80,7 @@ func TestAnAccountReportsTheEndOfWork(t *testing.T) {
 	if a := e.do(ask{method: http.MethodPost, path: path, body: body}); a.status != http.StatusAccepted {
 		t.Fatalf("%d %s", a.status, a.body)
 	}
-	c, err := streams.FindCompletion(t.Context(), e.bus, alice, j.ID)
+	c, err := lifecycle.FindCompletion(t.Context(), e.bus, alice, j.ID)
 	if err != nil || c.State != schemas.JobFailed || c.Reason != "no disk" {
 		t.Errorf("%+v, %v", c, err)
 	}

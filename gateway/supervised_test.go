@@ -6,11 +6,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/providers/providertest"
 	"github.com/sandjet/sandjet/providers/supervisor"
 	"github.com/sandjet/sandjet/schemas"
-	"github.com/sandjet/sandjet/streams"
 )
 
 // TestASupervisorReportsHome has the supervisor in a box report to this gateway: nobody looks after the
@@ -53,13 +53,13 @@ func TestASupervisorReportsHome(t *testing.T) {
 			}
 			if c.state == "" { // it is told so, and stops: what it has printed is to be seen, its end is not
 				awaitEnd(t, p, schemas.JobRef{Sandbox: box, ID: j.ID})
-				if got, err := streams.FindCompletion(t.Context(), e.bus, alice, j.ID); !errors.Is(err, schemas.ErrNotFound) {
+				if got, err := lifecycle.FindCompletion(t.Context(), e.bus, alice, j.ID); !errors.Is(err, schemas.ErrNotFound) {
 					t.Errorf("a report with a bad token counts: %+v, %v", got, err)
 				}
 				return
 			}
 			for end := time.Now().Add(within); ; time.Sleep(20 * time.Millisecond) {
-				got, err := streams.FindCompletion(t.Context(), e.bus, alice, j.ID)
+				got, err := lifecycle.FindCompletion(t.Context(), e.bus, alice, j.ID)
 				if errors.Is(err, schemas.ErrNotFound) && time.Now().Before(end) {
 					continue
 				}

@@ -12,9 +12,9 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/sandjet/sandjet/gateway"
+	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/records"
 	"github.com/sandjet/sandjet/schemas"
-	"github.com/sandjet/sandjet/streams"
 )
 
 // door says how a route keeps accounts apart. Every route needs one: a new one is classified here first.
@@ -145,7 +145,7 @@ func tenantsThings(t *testing.T, k *kept) map[string]thing {
 	remembered := schemas.RememberedOf(schemas.Approval{
 		ID: schemas.NewApprovalID(), Account: anna, Decided: time.Now(), Call: schemas.Call{Account: anna, Conversation: "c_anna", Tool: schemas.ToolBash},
 	})
-	if err := streams.RememberAnswer(t.Context(), k.bus, remembered); err != nil {
+	if err := lifecycle.RememberAnswer(t.Context(), k.bus, remembered); err != nil {
 		t.Fatal(err)
 	}
 	return map[string]thing{

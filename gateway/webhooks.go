@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -338,7 +339,7 @@ func (g *Gateway) postWebhookReplay(w http.ResponseWriter, r *http.Request, a sc
 			return err
 		}
 	}
-	n, err := streams.ReplayDeliveries(r.Context(), g.Bus, streams.DeliveryReplay{Account: a, Endpoint: in.Endpoint, ID: in.ID, Since: since})
+	n, err := lifecycle.ReplayDeliveries(r.Context(), g.Bus, lifecycle.DeliveryReplay{Account: a, Endpoint: in.Endpoint, ID: in.ID, Since: since})
 	if err != nil {
 		return err
 	}

@@ -86,6 +86,13 @@ type Delivery struct {
 	Begun time.Time `json:"begun,omitzero"`
 }
 
+// Again is the delivery with its tries begun anew, at a time. Its id and its bytes stay, so that a receiver can tell that it has it.
+func (d Delivery) Again(now time.Time) Delivery {
+	d.Attempt, d.Last, d.Begun = 0, nil, now.UTC()
+	d.Replay++
+	return d
+}
+
 // DeliveryTry is what one try of a delivery met.
 type DeliveryTry struct {
 	Time     time.Time `json:"time"`

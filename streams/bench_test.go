@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/sandjet/sandjet/internal/natstest"
+	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -71,17 +72,17 @@ func BenchmarkWatchJobs(b *testing.B) {
 	over := schemas.Job{Account: account, Provider: "local", State: schemas.JobCompleted, Completion: &schemas.Completion{Logs: strings.Repeat("x", 1<<10)}}
 	for i := range settled {
 		over.ID = schemas.JobID(fmt.Sprint(schemas.JobPrefix, i))
-		if _, err := streams.OpenJobs(l.Bus).Put(b.Context(), over.Key(), over); err != nil {
+		if _, err := lifecycle.OpenJobs(l.Bus).Put(b.Context(), over.Key(), over); err != nil {
 			b.Fatal(err)
 		}
 	}
 	for i := range open {
-		if _, err := streams.EnsureJob(b.Context(), l.Bus, schemas.Call{Account: account, Job: schemas.JobID(fmt.Sprint(schemas.JobPrefix, "open", i)), Provider: "local"}); err != nil {
+		if _, err := lifecycle.EnsureJob(b.Context(), l.Bus, schemas.Call{Account: account, Job: schemas.JobID(fmt.Sprint(schemas.JobPrefix, "open", i)), Provider: "local"}); err != nil {
 			b.Fatal(err)
 		}
 	}
 	begin := func(want int) {
-		w := streams.WatchJobs(l.Bus, "")
+		w := lifecycle.WatchJobs(l.Bus, "")
 		for range w.Watch(b.Context()) {
 			if want--; want == 0 {
 				break

@@ -3,8 +3,10 @@ package streams
 import (
 	"context"
 	"iter"
+	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/sandjet/sandjet/schemas"
@@ -57,4 +59,72 @@ func (k *Bucket[T]) all(ctx context.Context, yield func(Pair[T], error) bool) er
 			}
 		}
 	}
+}
+
+// Made is when the bucket was made: another one was made at another time.
+func (k *Bucket[T]) Made(ctx context.Context) (time.Time, error) {
+	info, err := k.bus.streamInfo(ctx, "KV_"+k.row.config.Bucket)
+	if err != nil {
+		return time.Time{}, err
+	}
+	return info.Created, nil
+}
+
+// GetAll reads the values of keys, at most as many at a time as parallel says, and tells each in no order; a read that fails is told
+// with its error. It ends with the first error of tell, when the reads that are on their way have ended, or with ctx.
+func (k *Bucket[T]) GetAll(ctx context.Context, keys iter.Seq[string], parallel int, tell func(key string, p Pair[T], err error) error) error {
+	type answer struct {
+		key  string
+		pair Pair[T]
+		err  error
+	}
+	wanted, found := make(chan string), make(chan answer)
+	reading, stop := context.WithCancel(ctx)
+	defer stop()
+	var readers sync.WaitGroup
+	for range parallel {
+		readers.Go(func() {
+			for key := range wanted {
+				p, err := k.Get(reading, key)
+				found <- answer{key, p, err}
+			}
+		})
+	}
+	go func() {
+		defer close(found)
+		defer readers.Wait()
+		defer close(wanted)
+		for key := range keys {
+			select {
+			case wanted <- key:
+			case <-reading.Done():
+				return
+			}
+		}
+	}()
+	var err error
+	for a := range found { // to its end: so every goroutine is joined
+		if err == nil {
+			err = tell(a.key, a.pair, a.err)
+		}
+		if err != nil {
+			stop()
+		}
+	}
+	return err
+}
+
+// PutAsync sends a value that ends after ttl, at least a second, and does not wait for its confirmation.
+func (k *Bucket[T]) PutAsync(key string, v T, ttl time.Duration) error {
+	data, err := encodeJSON(v)
+	if err != nil {
+		return err
+	}
+	m := nats.NewMsg("$KV." + k.row.config.Bucket + "." + key)
+	m.Data = data
+	if _, err := k.bus.js.PublishMsgAsync(m, jetstream.WithMsgTTL(ttl)); err != nil {
+		k.bus.log.Debug("value not sent", "bucket", k.row.config.Bucket, "key", key, "err", err)
+		return coded(k.op("put "+schemas.Quotable(key)), err)
+	}
+	return nil
 }

@@ -20,7 +20,7 @@ func (k *Bucket[T]) Watch(ctx context.Context) iter.Seq2[Pair[T], error] { retur
 // WatchAfter is [Bucket.Watch] for who has read everything up to a revision: it begins with what came after.
 func (k *Bucket[T]) WatchAfter(ctx context.Context, revision uint64) iter.Seq2[Pair[T], error] {
 	return func(yield func(Pair[T], error) bool) {
-		k.follow(ctx, yield, func() (uint64, error) {
+		k.Follow(ctx, yield, func() (uint64, error) {
 			after := revision
 			revision = 0 // another time it is another log
 			return after, nil
@@ -28,14 +28,14 @@ func (k *Bucket[T]) WatchAfter(ctx context.Context, revision uint64) iter.Seq2[P
 	}
 }
 
-// follow tells changes until ctx ends or yield wants no more. Begin is asked after which revision to begin: at
-// first, and whenever it cannot be proven that the log is the one that was read.
-func (k *Bucket[T]) follow(ctx context.Context, yield func(Pair[T], error) bool, begin func() (uint64, error)) {
+// Follow tells changes until ctx ends or yield wants no more. Begin is asked after which revision to begin: at
+// first, and whenever it cannot be proven that the log is the one that was read. When it returns [ErrEnough] the watch ends.
+func (k *Bucket[T]) Follow(ctx context.Context, yield func(Pair[T], error) bool, begin func() (uint64, error)) {
 	const soon = 100 * time.Millisecond
 	f := following[T]{bucket: k, begin: begin, yield: yield}
 	for wait := soon; ctx.Err() == nil; wait = min(2*wait, 2*time.Second) {
 		begun, err := f.once(ctx)
-		if errors.Is(err, errEnough) || ctx.Err() != nil {
+		if errors.Is(err, ErrEnough) || ctx.Err() != nil {
 			return
 		}
 		if begun {
@@ -165,7 +165,7 @@ func (k *Bucket[T]) watch(ctx context.Context, lost <-chan struct{}, after uint6
 				continue
 			}
 			if !yield(k.pair(e)) {
-				return true, errEnough
+				return true, ErrEnough
 			}
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/sandjet/sandjet/internal/natstest"
+	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -20,7 +21,7 @@ func watched(t *testing.T, b *streams.Bus, after uint64) (told func() []string) 
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for p, err := range streams.OpenGroups(b).WatchAfter(ctx, after) {
+		for p, err := range lifecycle.OpenGroups(b).WatchAfter(ctx, after) {
 			if err != nil {
 				t.Errorf("%s: %v", p.Key, err)
 			}
@@ -74,7 +75,7 @@ func TestAWatchGoesOnWhereItWas(t *testing.T) {
 			natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 				put := func(key string) uint64 {
 					t.Helper()
-					return must(streams.OpenGroups(b).Put(t.Context(), key, schemas.Group{ID: key}))(t)
+					return must(lifecycle.OpenGroups(b).Put(t.Context(), key, schemas.Group{ID: key}))(t)
 				}
 				for i := range 12 {
 					put(fmt.Sprint("k", i))
@@ -122,7 +123,7 @@ func TestAReconnectCostsFewRequests(t *testing.T) {
 	const watches, topology, each = 4, 2, 5
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		for i := range 200 {
-			must(streams.OpenGroups(b).Put(t.Context(), fmt.Sprint("k", i), schemas.Group{}))(t)
+			must(lifecycle.OpenGroups(b).Put(t.Context(), fmt.Sprint("k", i), schemas.Group{}))(t)
 		}
 		for range watches {
 			watched(t, b, 0)

@@ -48,8 +48,8 @@ type CallState struct {
 }
 
 const (
-	// clocksApart is how far the clocks of a cluster's servers may be apart.
-	clocksApart = 30 * time.Second
+	// ClocksApart is how far the clocks of a cluster's servers may be apart, at most.
+	ClocksApart = 30 * time.Second
 	// clocksFarApart is that of the clocks of different hosts, where only those are known.
 	clocksFarApart = time.Hour
 )
@@ -86,7 +86,7 @@ func (b *Bus) callReader(ctx context.Context, c schemas.Call) (*callReader, erro
 	// not seen would be a second start.
 	switch m, err := b.storedCall(ctx, c.Account, c.ID); {
 	case err == nil:
-		r.since = m.time.Add(-clocksApart)
+		r.since = m.time.Add(-ClocksApart)
 		if c.Accepted.Before(r.since) && !c.Accepted.IsZero() { // sent again since
 			r.since = c.Accepted.Add(-clocksFarApart)
 		}

@@ -139,7 +139,7 @@ func (l *DeadLetters) Redrive(ctx context.Context, id string) error {
 		if err != nil {
 			return err
 		}
-		if m.Data, err = Deliveries.encode(Again(v, l.bus.Now())); err != nil {
+		if m.Data, err = Deliveries.encode(v.Again(l.bus.Now())); err != nil {
 			return err
 		}
 	case streamCalls:

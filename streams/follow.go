@@ -52,14 +52,14 @@ func Follow(
 	return func(yield func(Item, error) bool) {
 		f := &follower{bus: b}
 		err := f.run(ctx, account, conversation, after, yield)
-		if err != nil && !errors.Is(err, errEnough) && ctx.Err() == nil {
+		if err != nil && !errors.Is(err, ErrEnough) && ctx.Err() == nil {
 			yield(Item{}, err)
 		}
 	}
 }
 
-// errEnough says that the reader wants no more.
-var errEnough = errors.New("the reader has enough")
+// ErrEnough says that the reader wants no more: a watch that meets it ends without an error.
+var ErrEnough = errors.New("the reader has enough")
 
 // follower is one Follow.
 type follower struct {
@@ -95,7 +95,7 @@ func (f *follower) run(
 		return err
 	}
 	if !yield(Item{Kind: ItemAttached, Head: head, Recovered: at.gap == nil, Gap: at.gap}, nil) {
-		return errEnough
+		return ErrEnough
 	}
 	if err := f.catchUp(ctx, 0); err != nil {
 		return err
@@ -126,7 +126,7 @@ func (f *follower) tell(i Item) error {
 		i.Gap, f.gap = f.gap, nil
 	}
 	if !f.yield(i, nil) {
-		return errEnough
+		return ErrEnough
 	}
 	return nil
 }

@@ -87,7 +87,7 @@ func (b *Bus) precede(ctx context.Context, conn *nats.Conn, e schemas.Event) err
 // findEvent returns the sequence of an event in its stream, 0 when it is not there.
 func findEvent(ctx context.Context, b *Bus, a schemas.AccountID, c schemas.ConversationID, id string, since time.Time) (uint64, error) {
 	shard := shardOf(c, b.Shards())
-	from, first := uint64(1), since.Add(-clocksApart)
+	from, first := uint64(1), since.Add(-ClocksApart)
 	at := &first
 	for {
 		page, more, err := b.getPage(ctx, eventStream(shard), eventSubject(shard, a, c), from, at, 0)
@@ -104,4 +104,11 @@ func findEvent(ctx context.Context, b *Bus, a schemas.AccountID, c schemas.Conve
 			return 0, nil
 		}
 	}
+}
+
+// HasEvent reports whether an event with this id is on a conversation, looking at what was stored from
+// since on. It costs a read of the conversation: for those who come again after a crash.
+func HasEvent(ctx context.Context, b *Bus, a schemas.AccountID, c schemas.ConversationID, id string, since time.Time) (bool, error) {
+	seq, err := findEvent(ctx, b, a, c, id, since)
+	return seq > 0, err
 }

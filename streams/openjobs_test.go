@@ -12,13 +12,14 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/internal/natstest"
+	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
 
 // jobMirror is what a watch of jobs has told.
 type jobMirror struct {
-	watch *streams.JobWatch
+	watch *lifecycle.JobWatch
 	stop  func()
 
 	mu    sync.Mutex
@@ -29,7 +30,7 @@ type jobMirror struct {
 // mirrorJobs watches jobs in a bubble until it is stopped.
 func mirrorJobs(t *testing.T, b *streams.Bus, provider string) *jobMirror {
 	ctx, stop := context.WithCancel(t.Context())
-	m := &jobMirror{watch: streams.WatchJobs(b, provider), jobs: map[string]schemas.JobState{}}
+	m := &jobMirror{watch: lifecycle.WatchJobs(b, provider), jobs: map[string]schemas.JobState{}}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -77,14 +78,14 @@ func watchedJob(id string, state schemas.JobState) schemas.Job {
 // putJob writes a record as versions before the marks did.
 func putJob(t *testing.T, b *streams.Bus, j schemas.Job) {
 	t.Helper()
-	if _, err := streams.OpenJobs(b).Put(t.Context(), j.Key(), j); err != nil {
+	if _, err := lifecycle.OpenJobs(b).Put(t.Context(), j.Key(), j); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func ensureJob(t *testing.T, b *streams.Bus, id string) streams.Pair[schemas.Job] {
 	t.Helper()
-	p, err := streams.EnsureJob(t.Context(), b, schemas.Call{Account: "acct_1", Job: schemas.JobID(schemas.JobPrefix + id), Provider: "local"})
+	p, err := lifecycle.EnsureJob(t.Context(), b, schemas.Call{Account: "acct_1", Job: schemas.JobID(schemas.JobPrefix + id), Provider: "local"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +95,7 @@ func ensureJob(t *testing.T, b *streams.Bus, id string) streams.Pair[schemas.Job
 // settleJob makes a record final and says so as the settler does, unless that dies before.
 func settleJob(t *testing.T, b *streams.Bus, key string, marks bool, change ...func(*schemas.Job)) {
 	t.Helper()
-	p, err := streams.OpenJobs(b).Get(t.Context(), key)
+	p, err := lifecycle.OpenJobs(b).Get(t.Context(), key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,11 +103,11 @@ func settleJob(t *testing.T, b *streams.Bus, key string, marks bool, change ...f
 	for _, f := range change {
 		f(&p.Value)
 	}
-	if _, err = streams.OpenJobs(b).UpdateFor(t.Context(), key, p.Value, p.Revision, streams.SettledKept); err != nil {
+	if _, err = lifecycle.OpenJobs(b).UpdateFor(t.Context(), key, p.Value, p.Revision, streams.SettledKept); err != nil {
 		t.Fatal(err)
 	}
 	if marks {
-		streams.MarkSettled(b, p.Value)
+		lifecycle.MarkSettled(b, p.Value)
 	}
 }
 
@@ -158,7 +159,7 @@ func TestAWatchOfJobsMissesNoneWhenAWriterDied(t *testing.T) {
 		first := mirrorJobs(t, b, "")
 		cover(t, first)
 		settleJob(t, b, a.Key, false) // it died before it said so
-		if err := streams.OpenJobs(b).Delete(t.Context(), c.Key); err != nil {
+		if err := lifecycle.OpenJobs(b).Delete(t.Context(), c.Key); err != nil {
 			t.Fatal(err)
 		}
 		cover(t, first)
@@ -206,7 +207,7 @@ func TestAWatchOfOneProviderTellsOfBoxesThatMayBeLeft(t *testing.T) {
 			{provider: "local", want: []string{own.Key}},
 			{provider: "other"},
 			{provider: ""},
-			{provider: "local", after: streams.JobLeftFor},
+			{provider: "local", after: lifecycle.JobLeftFor},
 		} {
 			time.Sleep(c.after)
 			m := mirrorJobs(t, b, c.provider)

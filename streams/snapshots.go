@@ -32,7 +32,7 @@ func Snapshots(ctx context.Context, b *Bus, a schemas.AccountID, c schemas.Conve
 		case err != nil:
 			return nil, err
 		default:
-			if at := call.Accepted.Add(-clocksApart); since.IsZero() || at.Before(since) {
+			if at := call.Accepted.Add(-ClocksApart); since.IsZero() || at.Before(since) {
 				since = at
 			}
 		}

@@ -51,6 +51,12 @@ func untoken(s string) (string, error) {
 	return string(b), nil
 }
 
+// Token makes one token of a subject, or of a key, of any text.
+func Token(s string) string { return token(s) }
+
+// IsToken reports whether s can be a token as it is: letters, digits, _ and - only.
+func IsToken(s string) bool { return plain(s) }
+
 // plain reports whether s may be a token as it is.
 func plain(s string) bool {
 	return s != "" && !strings.ContainsFunc(s, func(r rune) bool {

@@ -49,6 +49,17 @@ var (
 		timer: func(subject string) string { return prefixCallTimers + strings.TrimPrefix(subject, prefixCalls) },
 		of:    func(s, account string) string { return prefixCalls + orAny(s) + "." + account + ".*" },
 	}
+	// Parked are the calls that wait for a person. They are in the stream of the calls, so their ids
+	// are taken and [FindCall] finds them, but under a subject that no worker reads.
+	Parked = Topic[schemas.Call]{ //nolint:gochecknoglobals // a row of the table
+		stream: streamCalls, encode: encodeJSON[schemas.Call], decode: decodeCall, expect: Calls.expect, summary: summaryOf, work: workNew,
+		subject: func(b *Bus, c schemas.Call) (string, error) {
+			if _, err := callPlace(b, c); err != nil { // it must be able to go on
+				return "", err
+			}
+			return callSubject(parked, c.Account, c.ID), nil
+		},
+	}
 	// Events are what happens on conversations. They are not consumed: read them with [Follow],
 	// [Page] or Replay with "<account>/<conversation>" as filter. A second publish of the same event
 	// id within ten minutes is recognised and stored once.
@@ -71,7 +82,7 @@ var (
 		filter: func(s string) string { return prefixIntake + orAny(s) },
 	}
 	// Completions tell how background jobs ended. Publishing one for a job that has one is a conflict:
-	// see [Complete]. Filter: an account.
+	// see lifecycle.Complete. Filter: an account.
 	Completions = Topic[schemas.Completion]{ //nolint:gochecknoglobals // a row of the table
 		stream: streamJobs, subject: completionPlace, encode: encodeJSON[schemas.Completion], decode: decodeCompletion,
 		filter: func(s string) string { return prefixJobs + orAny(s) + ".*" }, expect: func(c schemas.Completion) string { return completionSubject(c.Account, c.Job) },

@@ -16,7 +16,7 @@ import (
 func (t Topic[T]) Watch(ctx context.Context, b *Bus, after schemas.Cursor, caughtUp func()) iter.Seq2[Entry[T], error] {
 	return func(yield func(Entry[T], error) bool) {
 		err := t.watch(ctx, b, after, caughtUp, yield)
-		if err != nil && !errors.Is(err, errEnough) && ctx.Err() == nil {
+		if err != nil && !errors.Is(err, ErrEnough) && ctx.Err() == nil {
 			yield(Entry[T]{}, err)
 		}
 	}
@@ -47,7 +47,7 @@ func (t Topic[T]) watch(ctx context.Context, b *Bus, after schemas.Cursor, caugh
 				}
 				last = e.Cursor
 				if err == nil && !yield(e, nil) {
-					return struct{}{}, errEnough
+					return struct{}{}, ErrEnough
 				}
 			}
 			return struct{}{}, nil
@@ -69,7 +69,7 @@ func (t Topic[T]) watch(ctx context.Context, b *Bus, after schemas.Cursor, caugh
 			last.Seq = m.seq
 			var e Entry[T]
 			if e, err = t.entry(ctx, b, last.Epoch, m); err == nil && !yield(e, nil) {
-				return errEnough
+				return ErrEnough
 			} else if schemas.CodeOf(err) == schemas.Unavailable {
 				last.Seq--
 				err = read()

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -69,7 +70,7 @@ type JobStatusData struct {
 // words as one that never was.
 func (t *turn) askJob(ctx context.Context, in schemas.AsyncStatusInput) (text string, data any, err error) {
 	unknown := &schemas.Error{Code: schemas.NotFound, Message: "unknown — no record of " + schemas.Quotable(string(in.StatusID)) + " in this conversation"}
-	p, err := streams.FindJob(ctx, t.Bus, t.call.Account, in.StatusID)
+	p, err := lifecycle.FindJob(ctx, t.Bus, t.call.Account, in.StatusID)
 	switch {
 	case errors.Is(err, schemas.ErrNotFound), err == nil && p.Value.Conversation != t.call.Conversation:
 		return "", nil, unknown
@@ -90,7 +91,7 @@ func (t *turn) askJob(ctx context.Context, in schemas.AsyncStatusInput) (text st
 	case schemas.JobActionSignal:
 		cmd.Signal = in.Signal
 	}
-	reply, err := streams.ControlJob(ctx, t.Bus, cmd)
+	reply, err := lifecycle.ControlJob(ctx, t.Bus, cmd)
 	if err != nil {
 		return "", nil, err
 	}
@@ -104,7 +105,7 @@ func (t *turn) askJob(ctx context.Context, in schemas.AsyncStatusInput) (text st
 // tellStatus words how a job is. The result of one that has settled counts as delivered from then on,
 // in one step with the reading: no follow-up repeats it.
 func (t *turn) tellStatus(ctx context.Context, p streams.Pair[schemas.Job], cmd schemas.JobCommand) (string, any, error) {
-	jobs := streams.OpenJobs(t.Bus)
+	jobs := lifecycle.OpenJobs(t.Bus)
 	for p.Value.State.Final() && p.Value.FollowUp == "" {
 		seen := p.Value
 		seen.FollowUp = schemas.Observed
@@ -122,7 +123,7 @@ func (t *turn) tellStatus(ctx context.Context, p streams.Pair[schemas.Job], cmd 
 	}
 	var printed int64
 	if p.Value.State == schemas.JobRunning {
-		if reply, err := streams.ControlJob(ctx, t.Bus, cmd); err == nil {
+		if reply, err := lifecycle.ControlJob(ctx, t.Bus, cmd); err == nil {
 			printed = reply.Size // the rest is on record: the model does not need to know that a worker is away
 		}
 	}

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
-	"github.com/sandjet/sandjet/streams"
 )
 
 func TestAsyncStatus(t *testing.T) {
@@ -102,7 +102,7 @@ func TestLogsOfAJobWhoseWorkerIsGone(t *testing.T) {
 		w.until("it is final", func() bool { return w.recordOf(call).State.Final() })
 		first.retire()
 		cmd := schemas.JobCommand{Account: call.Account, Job: call.Job, Action: schemas.JobActionLogs, Offset: 2}
-		reply, err := streams.ControlJob(t.Context(), w.bus, cmd)
+		reply, err := lifecycle.ControlJob(t.Context(), w.bus, cmd)
 		if err != nil || string(reply.Data) != "llo\n" || reply.Offset != 2 || !reply.Ended {
 			t.Errorf("the logs are %+v, %v", reply, err)
 		}

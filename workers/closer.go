@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -155,7 +156,7 @@ func waitsForWorker(c schemas.Call, givenUp, now time.Time) bool {
 func conclude(ctx context.Context, b *streams.Bus, r schemas.Result, state streams.CallState, looked streams.Certainty) (bool, error) {
 	c := state.Call
 	if c.Job.Validate() == nil {
-		p, err := streams.EnsureJob(ctx, b, c)
+		p, err := lifecycle.EnsureJob(ctx, b, c)
 		if err != nil {
 			return false, fmt.Errorf("look for the record of the job: %w", err)
 		}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/internal/natstest"
+	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -111,10 +112,10 @@ func TestCallsAreForgottenAfterADay(t *testing.T) {
 		e := w.employ(&fake{})
 		w.want(old, schemas.Completed)
 		parked := w.call("call_parked", schemas.ToolBash, func(c *schemas.Call) { c.Approval = schemas.NewApprovalID() })
-		if err := streams.ParkCall(t.Context(), w.bus, parked); err != nil {
+		if err := lifecycle.ParkCall(t.Context(), w.bus, parked); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := streams.EnsureApproval(t.Context(), w.bus, parked); err != nil {
+		if _, err := lifecycle.EnsureApproval(t.Context(), w.bus, parked); err != nil {
 			t.Fatal(err)
 		}
 		behind := w.publish(w.call("call_behind", schemas.ToolBash))

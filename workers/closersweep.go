@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -155,7 +156,7 @@ func (c *Closer) forget(ctx context.Context, names []string, slack time.Duration
 // whether that is new. One that waits for a person is left to the approvals.
 func (c *Closer) endOld(ctx context.Context, call schemas.Call, isParked bool) (done, fresh bool, err error) {
 	if isParked {
-		p, err := streams.FindApproval(ctx, c.Bus, call.Account, call.Approval)
+		p, err := lifecycle.FindApproval(ctx, c.Bus, call.Account, call.Approval)
 		if errors.Is(err, schemas.ErrNotFound) {
 			return true, false, nil
 		}

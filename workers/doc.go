@@ -41,7 +41,7 @@
 //
 // Each worker has a keeper, which looks after the jobs of this worker and takes over those of workers
 // that are gone; [judgeJob] is its whole rule. It also answers what is asked about its jobs
-// ([streams.ControlJob]). The first completion on the log counts; the [Settler] draws the consequences,
+// ([lifecycle.ControlJob]). The first completion on the log counts; the [Settler] draws the consequences,
 // and the [Sweeper] sees to the jobs that no worker looks after. async_status needs none of them for
 // what is on record, so any worker carries it out.
 package workers

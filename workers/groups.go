@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -68,7 +69,7 @@ func stepOf(g schemas.Group) groupStep {
 // join counts a settled job in its group on the log. IsSealed says that nobody is waited for any more since this
 // very count.
 func (h *herald) join(ctx context.Context, j schemas.Job) (g schemas.Group, step groupStep, isSealed bool, err error) {
-	groups, key := streams.OpenGroups(h.bus), streams.GroupKey(j.Account, j.Group.ID)
+	groups, key := lifecycle.OpenGroups(h.bus), lifecycle.GroupKey(j.Account, j.Group.ID)
 	for {
 		p, err := groups.Get(ctx, key)
 		if err != nil && !errors.Is(err, schemas.ErrNotFound) {
@@ -170,7 +171,7 @@ func (h *herald) claimGroup(ctx context.Context, g schemas.Group) (results []sch
 func (h *herald) claim(
 	ctx context.Context, a schemas.AccountID, id schemas.JobID, f schemas.FollowUpID, wanted func(schemas.Job) bool,
 ) (j schemas.Job, mine bool, err error) {
-	jobs, key := streams.OpenJobs(h.bus), schemas.JobKey(a, id)
+	jobs, key := lifecycle.OpenJobs(h.bus), schemas.JobKey(a, id)
 	for {
 		p, err := jobs.Get(ctx, key)
 		switch j = p.Value; {
@@ -197,7 +198,7 @@ func (h *herald) claim(
 
 // rest lets the record of a settled job that no group waits for any more end as those of others do.
 func (h *herald) rest(ctx context.Context, a schemas.AccountID, id schemas.JobID) error {
-	jobs, key := streams.OpenJobs(h.bus), schemas.JobKey(a, id)
+	jobs, key := lifecycle.OpenJobs(h.bus), schemas.JobKey(a, id)
 	for {
 		p, err := jobs.Get(ctx, key)
 		if err == nil && !p.Deleted {
@@ -217,7 +218,7 @@ func (h *herald) rest(ctx context.Context, a schemas.AccountID, id schemas.JobID
 func (h *herald) seal(ctx context.Context, p streams.Pair[schemas.Group]) (schemas.Group, bool, error) {
 	g := p.Value
 	g.Missing = g.Size - len(g.Settled)
-	_, err := streams.OpenGroups(h.bus).Update(ctx, p.Key, g, p.Revision)
+	_, err := lifecycle.OpenGroups(h.bus).Update(ctx, p.Key, g, p.Revision)
 	switch {
 	case errors.Is(err, schemas.ErrConflict):
 		return g, false, nil
@@ -229,7 +230,7 @@ func (h *herald) seal(ctx context.Context, p streams.Pair[schemas.Group]) (schem
 
 // close marks a group as done. Its record is kept as long as those of its members.
 func (h *herald) close(ctx context.Context, g schemas.Group) error {
-	groups, key := streams.OpenGroups(h.bus), streams.GroupKey(g.Account, g.ID)
+	groups, key := lifecycle.OpenGroups(h.bus), lifecycle.GroupKey(g.Account, g.ID)
 	for {
 		p, err := groups.Get(ctx, key)
 		if err == nil && !p.Deleted && !p.Value.Done {

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/schemas"
-	"github.com/sandjet/sandjet/streams"
 )
 
 // jobHost is a provider whose boxes and jobs outlive its workers, in memory. A job's script has one
@@ -333,7 +333,7 @@ func (w *world) ask(id string, about schemas.Call, input string, change ...func(
 func (w *world) ended(c schemas.Call) schemas.Completion {
 	w.t.Helper()
 	for range 2 * 24 * 3600 {
-		done, err := streams.FindCompletion(w.t.Context(), w.bus, c.Account, c.Job)
+		done, err := lifecycle.FindCompletion(w.t.Context(), w.bus, c.Account, c.Job)
 		if err == nil {
 			return done
 		}
@@ -349,7 +349,7 @@ func (w *world) ended(c schemas.Call) schemas.Completion {
 // recordOf reads the record of a call's job.
 func (w *world) recordOf(c schemas.Call) schemas.Job {
 	w.t.Helper()
-	p, err := streams.FindJob(w.t.Context(), w.bus, c.Account, c.Job)
+	p, err := lifecycle.FindJob(w.t.Context(), w.bus, c.Account, c.Job)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
@@ -86,7 +87,7 @@ func (s *shift) stopStray(ctx context.Context, ref schemas.JobRef) {
 // whether there is anything to change for it. It gives up when the started call must.
 func (t *turn) amend(ctx context.Context, l *launch, change func(*schemas.Job) bool) (changed bool, err error) {
 	until := time.Now().Add(shortage)
-	jobs := streams.OpenJobs(t.Bus)
+	jobs := lifecycle.OpenJobs(t.Bus)
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		j := l.job.Value
 		if !change(&j) {

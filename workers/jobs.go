@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
@@ -114,7 +115,7 @@ func (t *turn) prepareLaunch(ctx context.Context) (l *launch, err error) {
 			Message: "background jobs are not available in this sandbox: run the command in the foreground",
 		}
 	}
-	if l.job, err = streams.EnsureJob(ctx, t.Bus, t.call); err != nil {
+	if l.job, err = lifecycle.EnsureJob(ctx, t.Bus, t.call); err != nil {
 		return l, fmt.Errorf("record of the job: %w", err)
 	}
 	if l.job.Value.State != schemas.JobWaiting {
@@ -330,7 +331,7 @@ func (t *turn) notify(ctx context.Context, l *launch) func(providers.JobEnd) {
 func (t *turn) recovered(ctx context.Context) (schemas.Result, error) {
 	l := &launch{}
 	var err error
-	if l.job, err = streams.EnsureJob(ctx, t.Bus, t.call); err != nil {
+	if l.job, err = lifecycle.EnsureJob(ctx, t.Bus, t.call); err != nil {
 		return schemas.Result{}, fmt.Errorf("record of the job: %w", err)
 	}
 	if l.job.Value.State == schemas.JobWaiting {

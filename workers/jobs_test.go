@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
@@ -407,7 +408,7 @@ func TestABoxOfItsOwnEndsWithItsJob(t *testing.T) {
 					t.Errorf("the box is %+v, want one for this job", j.Ref.Sandbox)
 				}
 				if c.told {
-					_, err := streams.Complete(t.Context(), w.bus, schemas.Completion{
+					_, err := lifecycle.Complete(t.Context(), w.bus, schemas.Completion{
 						Job: call.Job, Account: call.Account, State: schemas.JobCompleted, Via: schemas.ViaCallback, Finished: time.Now(),
 					})
 					if err != nil {

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
@@ -23,7 +24,7 @@ const (
 	stopGrace    = 2 * time.Second  // from TERM to KILL
 	// leftBehind is how old the end of a job may be for its box to be looked for, when the worker that
 	// should have released it is gone.
-	leftBehind = streams.JobLeftFor
+	leftBehind = lifecycle.JobLeftFor
 	// maxReasons bounds the reasons of stops that are remembered.
 	maxReasons = 10_000
 )
@@ -50,7 +51,7 @@ type keeper struct {
 
 func newKeeper(s *shift) *keeper {
 	k := &keeper{
-		shift: s, records: streams.OpenJobs(s.Bus), slots: make(chan struct{}, probesAtOnce),
+		shift: s, records: lifecycle.OpenJobs(s.Bus), slots: make(chan struct{}, probesAtOnce),
 		jobs: make(map[string]schemas.Job), left: make(map[string]schemas.Job), reasons: make(map[string]string),
 	}
 	k.controller, _ = providers.As[providers.JobController](s.Provider)
@@ -73,7 +74,7 @@ func (k *keeper) keep(ctx context.Context) {
 
 // watch mirrors the records of the provider's unsettled jobs.
 func (k *keeper) watch(ctx context.Context) {
-	for p, err := range streams.WatchJobs(k.Bus, k.Name).Watch(ctx) {
+	for p, err := range lifecycle.WatchJobs(k.Bus, k.Name).Watch(ctx) {
 		switch {
 		case err != nil:
 			k.Log.Warn("the record of a job cannot be read", "key", p.Key, "error", err)
@@ -447,7 +448,7 @@ func (k *keeper) control(ctx context.Context, data []byte) ([]byte, error) {
 	if err := json.Unmarshal(data, &cmd); err != nil {
 		return nil, schemas.Wrap(schemas.Invalid, "job", "the question is not understood", err)
 	}
-	p, err := streams.FindJob(ctx, k.Bus, cmd.Account, cmd.Job)
+	p, err := lifecycle.FindJob(ctx, k.Bus, cmd.Account, cmd.Job)
 	if err != nil {
 		return nil, err
 	}

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/schemas"
-	"github.com/sandjet/sandjet/streams"
 )
 
 // launched employs a worker that launches a job and dies, and returns the call.
@@ -32,7 +32,7 @@ func TestAJobOfADeadWorkerIsTakenOver(t *testing.T) {
 		w.employ(h)
 		w.employ(h)
 		w.until("another looks after it", func() bool { return w.recordOf(call).Worker != before })
-		reply, err := streams.ControlJob(t.Context(), w.bus, schemas.JobCommand{Account: call.Account, Job: call.Job, Action: schemas.JobActionLogs})
+		reply, err := lifecycle.ControlJob(t.Context(), w.bus, schemas.JobCommand{Account: call.Account, Job: call.Job, Action: schemas.JobActionLogs})
 		if err != nil || string(reply.Data) != "hello\n" {
 			t.Errorf("its logs are %q, %v", reply.Data, err)
 		}
@@ -95,7 +95,7 @@ func TestASandboxThatIsAwayForAWhileLosesNothing(t *testing.T) {
 		w.want(call, schemas.Completed)
 		away.Store(true)
 		time.Sleep(time.Hour)
-		if _, err := streams.FindCompletion(t.Context(), w.bus, call.Account, call.Job); schemas.CodeOf(err) != schemas.NotFound {
+		if _, err := lifecycle.FindCompletion(t.Context(), w.bus, call.Account, call.Job); schemas.CodeOf(err) != schemas.NotFound {
 			t.Errorf("it was called over while nobody could look: %v", err)
 		}
 		away.Store(false)
@@ -149,7 +149,7 @@ func TestAJobThatNobodyCanLookAtEndsWithItsLifetime(t *testing.T) {
 		if r := w.want(call, schemas.Completed); strings.Contains(r.Text, "async_status") {
 			t.Errorf("%q offers what this sandbox does not have", r.Text)
 		}
-		_, err := streams.ControlJob(t.Context(), w.bus, schemas.JobCommand{Account: call.Account, Job: call.Job, Action: schemas.JobActionStop})
+		_, err := lifecycle.ControlJob(t.Context(), w.bus, schemas.JobCommand{Account: call.Account, Job: call.Job, Action: schemas.JobActionStop})
 		if schemas.CodeOf(err) != schemas.Unsupported || !strings.Contains(err.Error(), "it offers status") {
 			t.Errorf("stop is answered with %v", err)
 		}
@@ -168,7 +168,7 @@ func TestAJobThatWasDeclaredLostIsStopped(t *testing.T) {
 		w.employ(h)
 		call := w.publish(w.background("one", "sleep 10h"))
 		w.want(call, schemas.Completed)
-		_, err := streams.Complete(t.Context(), w.bus, schemas.Completion{
+		_, err := lifecycle.Complete(t.Context(), w.bus, schemas.Completion{
 			Job: call.Job, Account: call.Account, State: schemas.JobLost, Via: schemas.ViaProbe, Reason: "so they said", Finished: time.Now(),
 		})
 		if err != nil {

@@ -12,12 +12,12 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/internal/natstest"
+	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/providers/local"
 	"github.com/sandjet/sandjet/providers/providertest"
 	"github.com/sandjet/sandjet/providers/supervisor"
 	"github.com/sandjet/sandjet/schemas"
-	"github.com/sandjet/sandjet/streams"
 )
 
 // Real commands, by a provider with jobs of its own and by one that has them from the supervisor.
@@ -50,7 +50,7 @@ func (w *world) realJobs(t *testing.T) {
 	control := func(c schemas.Call, cmd schemas.JobCommand) schemas.JobReply {
 		t.Helper()
 		cmd.Account, cmd.Job = c.Account, c.Job
-		r, err := streams.ControlJob(t.Context(), w.bus, cmd)
+		r, err := lifecycle.ControlJob(t.Context(), w.bus, cmd)
 		if err != nil {
 			t.Fatalf("%s: %v", cmd.Action, err)
 		}
@@ -59,7 +59,7 @@ func (w *world) realJobs(t *testing.T) {
 	talks := w.publish(w.background("talks", "echo hello\nread -r line\necho \"got $line\"\nexit 3"))
 	w.want(talks, schemas.Completed)
 	w.until("it has printed", func() bool {
-		r, err := streams.ControlJob(t.Context(), w.bus, schemas.JobCommand{Account: talks.Account, Job: talks.Job, Action: schemas.JobActionLogs})
+		r, err := lifecycle.ControlJob(t.Context(), w.bus, schemas.JobCommand{Account: talks.Account, Job: talks.Job, Action: schemas.JobActionLogs})
 		if code := schemas.CodeOf(err); err != nil && code != schemas.Unavailable && code != schemas.Timeout { // a busy box is asked again
 			t.Fatal(err)
 		}

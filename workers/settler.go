@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 	"github.com/sandjet/sandjet/workers/limits"
@@ -163,7 +164,7 @@ func (x *settling) handle(ctx context.Context, d streams.Delivery[schemas.Comple
 // final makes the record of a job final, and reports whether it was before. A job without a group has
 // its follow-up claimed in the same write: nobody could have read its result.
 func (x *settling) final(ctx context.Context, c schemas.Completion) (j schemas.Job, seen bool, err error) {
-	jobs, key := streams.OpenJobs(x.bus), schemas.JobKey(c.Account, c.Job)
+	jobs, key := lifecycle.OpenJobs(x.bus), schemas.JobKey(c.Account, c.Job)
 	for {
 		p, err := jobs.Get(ctx, key)
 		switch {
@@ -173,7 +174,7 @@ func (x *settling) final(ctx context.Context, c schemas.Completion) (j schemas.J
 		case err != nil:
 			return j, false, fmt.Errorf("look up the job: %w", err)
 		case p.Value.State.Final() && p.Value.Completion != nil:
-			streams.MarkSettled(x.bus, p.Value) // once more: it may have died before
+			lifecycle.MarkSettled(x.bus, p.Value) // once more: it may have died before
 			return p.Value, true, nil
 		}
 		j = p.Value
@@ -190,7 +191,7 @@ func (x *settling) final(ctx context.Context, c schemas.Completion) (j schemas.J
 			kept = groupKept
 		}
 		if _, err = jobs.UpdateFor(ctx, key, j, p.Revision, kept); err == nil {
-			streams.MarkSettled(x.bus, j)
+			lifecycle.MarkSettled(x.bus, j)
 			return j, false, nil
 		}
 		if !errors.Is(err, schemas.ErrConflict) {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/internal/longtest"
+	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 	"github.com/sandjet/sandjet/workers/limits"
@@ -51,7 +52,7 @@ func (w *world) job(l limits.Limiter, id string, change ...func(*schemas.Job)) s
 	for _, f := range change {
 		f(&j)
 	}
-	if _, err := streams.OpenJobs(w.bus).Create(w.t.Context(), j.Key(), j, 0); err != nil {
+	if _, err := lifecycle.OpenJobs(w.bus).Create(w.t.Context(), j.Key(), j, 0); err != nil {
 		w.t.Fatal(err)
 	}
 	return j
@@ -79,7 +80,7 @@ func (w *world) end(j schemas.Job, change ...func(*schemas.Completion)) {
 	for _, f := range change {
 		f(&c)
 	}
-	if _, err := streams.Complete(w.t.Context(), w.bus, c); err != nil {
+	if _, err := lifecycle.Complete(w.t.Context(), w.bus, c); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -184,7 +185,7 @@ func (w *world) onceEach(c schemas.ConversationID, ids ...string) {
 // record reads the record of a job.
 func (w *world) record(id schemas.JobID) schemas.Job {
 	w.t.Helper()
-	p, err := streams.FindJob(w.t.Context(), w.bus, testAccount, id)
+	p, err := lifecycle.FindJob(w.t.Context(), w.bus, testAccount, id)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -327,7 +328,7 @@ func TestAResultThatWasReadIsLeftOut(t *testing.T) {
 		w.end(group[0])
 		w.end(group[1], unstartedEnd)
 		time.Sleep(time.Minute)
-		jobs := streams.OpenJobs(w.bus)
+		jobs := lifecycle.OpenJobs(w.bus)
 		p, err := jobs.Get(t.Context(), group[0].Key())
 		if err != nil || p.Value.FollowUp != "" {
 			t.Fatalf("the follow-up of %+v is %q, want it open: %v", p.Value.ID, p.Value.FollowUp, err)
@@ -383,7 +384,7 @@ func TestAGroupKeepsWhatItHasUntilItIsWhole(t *testing.T) {
 			t.Fatalf("follow-ups %+v, want one with the results of all", turns)
 		}
 		time.Sleep(streams.SettledKept + time.Hour)
-		if keys, err := streams.OpenJobs(w.bus).Keys(t.Context()); err != nil || len(keys) > 0 {
+		if keys, err := lifecycle.OpenJobs(w.bus).Keys(t.Context()); err != nil || len(keys) > 0 {
 			t.Errorf("records %v are kept behind their time: %v", keys, err)
 		}
 	})
@@ -402,7 +403,7 @@ func TestNothingFollowsFromWhatWasNotStarted(t *testing.T) {
 		if turns := w.followUps(); len(turns) != 0 {
 			t.Errorf("follow-ups %+v", turns)
 		}
-		g, err := streams.OpenGroups(w.bus).Get(t.Context(), streams.GroupKey(testAccount, "g"))
+		g, err := lifecycle.OpenGroups(w.bus).Get(t.Context(), lifecycle.GroupKey(testAccount, "g"))
 		if err != nil || !g.Value.Done {
 			t.Errorf("the group is %+v, %v; want it done", g.Value, err)
 		}
@@ -465,20 +466,20 @@ func TestACallThatIsGivenUpSettlesItsJob(t *testing.T) {
 			}))
 		}
 		waiting, launched := background("1"), background("2")
-		p, err := streams.EnsureJob(t.Context(), w.bus, launched)
+		p, err := lifecycle.EnsureJob(t.Context(), w.bus, launched)
 		if err != nil {
 			t.Fatal(err)
 		}
 		p.Value.State = schemas.JobLaunching
-		if _, err := streams.OpenJobs(w.bus).Update(t.Context(), p.Key, p.Value, p.Revision); err != nil {
+		if _, err := lifecycle.OpenJobs(w.bus).Update(t.Context(), p.Key, p.Value, p.Revision); err != nil {
 			t.Fatal(err)
 		}
 		running := background("4")
-		if p, err = streams.EnsureJob(t.Context(), w.bus, running); err != nil {
+		if p, err = lifecycle.EnsureJob(t.Context(), w.bus, running); err != nil {
 			t.Fatal(err)
 		}
 		p.Value.State = schemas.JobRunning
-		if _, err := streams.OpenJobs(w.bus).Update(t.Context(), p.Key, p.Value, p.Revision); err != nil {
+		if _, err := lifecycle.OpenJobs(w.bus).Update(t.Context(), p.Key, p.Value, p.Revision); err != nil {
 			t.Fatal(err)
 		}
 		for _, c := range []struct {
@@ -503,7 +504,7 @@ func TestACallThatIsGivenUpSettlesItsJob(t *testing.T) {
 		if err := unstarted(t.Context(), w.bus, schemas.Call{ID: "3"}, ""); err != nil {
 			t.Errorf("a call in the foreground: %v", err)
 		}
-		if _, err := streams.FindJob(t.Context(), w.bus, testAccount, ""); !errors.Is(err, schemas.ErrNotFound) {
+		if _, err := lifecycle.FindJob(t.Context(), w.bus, testAccount, ""); !errors.Is(err, schemas.ErrNotFound) {
 			t.Error(err)
 		}
 	})

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -112,7 +113,7 @@ type sweep struct {
 	*herald
 
 	every   time.Duration
-	watched *streams.JobWatch
+	watched *lifecycle.JobWatch
 	covered time.Time // when the watch was last covered
 
 	leases *streams.Bucket[sign]
@@ -128,7 +129,7 @@ type sweep struct {
 func (s *Sweeper) Run(ctx context.Context) error {
 	w := &sweep{
 		herald: newHerald(s.Bus, s.Endpoints, s.Log), every: max(cmp.Or(s.Every, DefaultSweep), leaseTTL),
-		watched: streams.WatchJobs(s.Bus, ""), covered: s.Bus.Now(),
+		watched: lifecycle.WatchJobs(s.Bus, ""), covered: s.Bus.Now(),
 		leases: streams.OpenBucket[sign](s.Bus, streams.Leases), absent: map[string]time.Time{}, looked: map[string]time.Time{},
 		jobs: map[string]schemas.Job{}, groups: map[string]streams.Pair[schemas.Group]{},
 	}
@@ -174,7 +175,7 @@ func (w *sweep) mirrorJobs(ctx context.Context) {
 }
 
 func (w *sweep) mirrorGroups(ctx context.Context) {
-	for p, err := range streams.OpenGroups(w.bus).Watch(ctx) {
+	for p, err := range lifecycle.OpenGroups(w.bus).Watch(ctx) {
 		if err != nil {
 			w.log.Warn("the record of a group cannot be read: it is not looked after", "group", p.Key, "error", err)
 			continue
@@ -267,7 +268,7 @@ func (w *sweep) facts(j schemas.Job, now time.Time) orphanFacts {
 // unchanged reports whether a job's record still says what was judged: what a sweeper mirrors may be
 // behind, and another worker may have taken the job over.
 func (w *sweep) unchanged(ctx context.Context, j schemas.Job) (bool, error) {
-	p, err := streams.FindJob(ctx, w.bus, j.Account, j.ID)
+	p, err := lifecycle.FindJob(ctx, w.bus, j.Account, j.ID)
 	if errors.Is(err, schemas.ErrNotFound) {
 		return false, nil
 	}
@@ -360,7 +361,7 @@ func (w *sweep) sweepGroups(ctx context.Context) {
 		if j.Group == nil {
 			continue
 		}
-		key := streams.GroupKey(j.Account, j.Group.ID)
+		key := lifecycle.GroupKey(j.Account, j.Group.ID)
 		if j.Deadline.After(latest[key]) {
 			latest[key] = j.Deadline
 		}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -126,7 +127,7 @@ func TestJobsOfEndedCallsAreSweptUp(t *testing.T) {
 		w.sweepUp()
 		background := func(id string) schemas.Call {
 			c := w.call(id, schemas.ToolBash, func(c *schemas.Call) { c.Job = schemas.JobID("job_" + id) })
-			if _, err := streams.EnsureJob(t.Context(), w.bus, c); err != nil {
+			if _, err := lifecycle.EnsureJob(t.Context(), w.bus, c); err != nil {
 				t.Fatal(err)
 			}
 			return c

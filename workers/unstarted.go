@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -33,7 +34,7 @@ func unstarted(ctx context.Context, b *streams.Bus, c schemas.Call, reason strin
 		return nil
 	}
 	// Admission may have died before it made the record; the settler needs it.
-	if _, err := streams.EnsureJob(ctx, b, c); err != nil {
+	if _, err := lifecycle.EnsureJob(ctx, b, c); err != nil {
 		return fmt.Errorf("look for the record of the job: %w", err)
 	}
 	return complete(ctx, b, schemas.Completion{
@@ -47,7 +48,7 @@ func neverLaunched(ctx context.Context, b *streams.Bus, c schemas.Call, reason s
 	if !startsJob(c) {
 		return nil
 	}
-	p, err := streams.EnsureJob(ctx, b, c)
+	p, err := lifecycle.EnsureJob(ctx, b, c)
 	if err != nil {
 		return fmt.Errorf("look for the record of the job: %w", err)
 	}
@@ -63,7 +64,7 @@ func startsJob(c schemas.Call) bool { return c.Job.Validate() == nil }
 
 // complete tells the end of a job. That it has one already is no error.
 func complete(ctx context.Context, b *streams.Bus, c schemas.Completion) error {
-	if _, err := streams.Complete(ctx, b, c); err != nil && !errors.Is(err, schemas.ErrConflict) {
+	if _, err := lifecycle.Complete(ctx, b, c); err != nil && !errors.Is(err, schemas.ErrConflict) {
 		return fmt.Errorf("tell the end of the job: %w", err)
 	}
 	return nil

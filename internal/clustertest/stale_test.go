@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/internal/natstest"
+	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -73,33 +74,33 @@ func TestWhatIsConfirmedIsFoundAtAServerThatIsBehind(t *testing.T) {
 		for n := range each {
 			call := newCall(schemas.CallID(fmt.Sprint("job", n)), []byte(`{"command":"true"}`))
 			call.Job = schemas.NewJobID()
-			made, err := streams.EnsureJob(t.Context(), write, call)
+			made, err := lifecycle.EnsureJob(t.Context(), write, call)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := streams.FindJob(t.Context(), read, account, call.Job); err != nil {
+			if _, err := lifecycle.FindJob(t.Context(), read, account, call.Job); err != nil {
 				t.Errorf("the job: %v", err)
 			}
 			made.Value.Command = "changed"
-			jobs := streams.OpenJobs(write)
+			jobs := lifecycle.OpenJobs(write)
 			revision, err := jobs.Update(t.Context(), made.Key, made.Value, made.Revision)
 			if err != nil {
 				t.Fatal(err)
 			}
 			// Who changes a value that has just been changed finds what is there.
-			if p, err := streams.FindJob(t.Context(), read, account, call.Job); err != nil || p.Revision != revision {
+			if p, err := lifecycle.FindJob(t.Context(), read, account, call.Job); err != nil || p.Revision != revision {
 				t.Errorf("the job is at %d and not %d, %v", p.Revision, revision, err)
 			}
-			if p, err := streams.EnsureJob(t.Context(), read, call); err != nil || p.Value.Command != "changed" {
+			if p, err := lifecycle.EnsureJob(t.Context(), read, call); err != nil || p.Value.Command != "changed" {
 				t.Errorf("the job, ensured: %q, %v", p.Value.Command, err)
 			}
 			end := schemas.Completion{Job: call.Job, Account: account, State: schemas.JobCompleted}
-			if _, err := streams.Complete(t.Context(), write, end); err != nil {
+			if _, err := lifecycle.Complete(t.Context(), write, end); err != nil {
 				t.Fatal(err)
 			}
 			other := end
 			other.State = schemas.JobFailed
-			if first, err := streams.Complete(t.Context(), read, other); !errors.Is(err, schemas.ErrConflict) || first.State != end.State {
+			if first, err := lifecycle.Complete(t.Context(), read, other); !errors.Is(err, schemas.ErrConflict) || first.State != end.State {
 				t.Errorf("completed again: %s, %v", first.State, err)
 			}
 		}

@@ -1,4 +1,4 @@
-package streams_test
+package lifecycle_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/internal/natstest"
+	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -35,21 +36,21 @@ func TestReplayDeliveriesMakesThoseAgainThatMatch(t *testing.T) {
 		publish(2)
 		for _, c := range []struct {
 			name string
-			ask  streams.DeliveryReplay
+			ask  lifecycle.DeliveryReplay
 			want []string
 			code error
 		}{
-			{"all of an account", streams.DeliveryReplay{Account: "acct_1"}, []string{"msg_wh_1_1", "msg_wh_1_2", "msg_wh_2_1", "msg_wh_2_2"}, nil},
-			{"an endpoint's", streams.DeliveryReplay{Account: "acct_1", Endpoint: "wh_2"}, []string{"msg_wh_2_1", "msg_wh_2_2"}, nil},
-			{"the later ones", streams.DeliveryReplay{Account: "acct_1", Since: later}, []string{"msg_wh_1_2", "msg_wh_2_2"}, nil},
-			{"one", streams.DeliveryReplay{Account: "acct_2", ID: "msg_wh_1_1"}, []string{"msg_wh_1_1"}, nil},
-			{"one of another endpoint", streams.DeliveryReplay{Account: "acct_2", ID: "msg_wh_1_1", Endpoint: "wh_2"}, nil, schemas.ErrNotFound},
-			{"one that never was", streams.DeliveryReplay{Account: "acct_2", ID: "msg_x"}, nil, schemas.ErrNotFound},
-			{"what is no id", streams.DeliveryReplay{Account: "acct_2", ID: "msg.*"}, nil, schemas.ErrInvalid},
-			{"no account", streams.DeliveryReplay{}, nil, schemas.ErrInvalid},
+			{"all of an account", lifecycle.DeliveryReplay{Account: "acct_1"}, []string{"msg_wh_1_1", "msg_wh_1_2", "msg_wh_2_1", "msg_wh_2_2"}, nil},
+			{"an endpoint's", lifecycle.DeliveryReplay{Account: "acct_1", Endpoint: "wh_2"}, []string{"msg_wh_2_1", "msg_wh_2_2"}, nil},
+			{"the later ones", lifecycle.DeliveryReplay{Account: "acct_1", Since: later}, []string{"msg_wh_1_2", "msg_wh_2_2"}, nil},
+			{"one", lifecycle.DeliveryReplay{Account: "acct_2", ID: "msg_wh_1_1"}, []string{"msg_wh_1_1"}, nil},
+			{"one of another endpoint", lifecycle.DeliveryReplay{Account: "acct_2", ID: "msg_wh_1_1", Endpoint: "wh_2"}, nil, schemas.ErrNotFound},
+			{"one that never was", lifecycle.DeliveryReplay{Account: "acct_2", ID: "msg_x"}, nil, schemas.ErrNotFound},
+			{"what is no id", lifecycle.DeliveryReplay{Account: "acct_2", ID: "msg.*"}, nil, schemas.ErrInvalid},
+			{"no account", lifecycle.DeliveryReplay{}, nil, schemas.ErrInvalid},
 		} {
 			begun := lastDelivery(t, b)
-			n, err := streams.ReplayDeliveries(t.Context(), b, c.ask)
+			n, err := lifecycle.ReplayDeliveries(t.Context(), b, c.ask)
 			if n != len(c.want) || !errors.Is(err, c.code) {
 				t.Errorf("%s: got %d, %v; want %d, %v", c.name, n, err, len(c.want), c.code)
 			}
@@ -84,7 +85,7 @@ func TestReplayDeliveriesTakesThePlaceOfATryThatWaits(t *testing.T) {
 		if err := streams.Deliveries.Schedule(ctx, b, d, time.Now().Add(time.Hour)); err != nil {
 			t.Fatal(err)
 		}
-		if n, err := streams.ReplayDeliveries(ctx, b, streams.DeliveryReplay{Account: "acct_1", ID: "msg_1"}); n != 1 || err != nil {
+		if n, err := lifecycle.ReplayDeliveries(ctx, b, lifecycle.DeliveryReplay{Account: "acct_1", ID: "msg_1"}); n != 1 || err != nil {
 			t.Fatal(n, err)
 		}
 		time.Sleep(2 * time.Hour)

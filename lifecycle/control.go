@@ -1,4 +1,4 @@
-package streams
+package lifecycle
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
 )
 
 const (
@@ -25,7 +26,7 @@ const (
 // Codes: not_found, unsupported (the job does not offer the action; the text says which it does),
 // conflict (the job is not in a state for it), unavailable (its worker is away: try again), and what the
 // sandbox answers: timeout for an input that is read too slowly.
-func ControlJob(ctx context.Context, b *Bus, cmd schemas.JobCommand) (schemas.JobReply, error) {
+func ControlJob(ctx context.Context, b *streams.Bus, cmd schemas.JobCommand) (schemas.JobReply, error) {
 	for moved := false; ; moved = true {
 		p, err := FindJob(ctx, b, cmd.Account, cmd.Job)
 		if err != nil {
@@ -126,18 +127,18 @@ func window(kept []byte, size int64, cmd schemas.JobCommand) (data []byte, offse
 }
 
 // askWorker asks the worker that looks after a job.
-func askWorker(ctx context.Context, b *Bus, j schemas.Job, cmd schemas.JobCommand, within time.Duration) (schemas.JobReply, error) {
+func askWorker(ctx context.Context, b *streams.Bus, j schemas.Job, cmd schemas.JobCommand, within time.Duration) (schemas.JobReply, error) {
 	const op = "job"
 	if j.Worker == "" {
 		return schemas.JobReply{}, schemas.Errorf(schemas.Unavailable, op, "no worker looks after the job yet: try again")
 	}
-	data, err := encodeJSON(cmd)
+	data, err := json.Marshal(cmd)
 	if err != nil {
-		return schemas.JobReply{}, err
+		return schemas.JobReply{}, schemas.Wrap(schemas.Invalid, op, "the command cannot be written as JSON", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	answer, err := b.Ask(ctx, JobControlSubject(j.Worker), data)
+	answer, err := b.Ask(ctx, streams.JobControlSubject(j.Worker), data)
 	if code := schemas.CodeOf(err); code == schemas.Unavailable && ctx.Err() == nil || code == schemas.Timeout && ctx.Err() != nil {
 		return schemas.JobReply{}, schemas.Wrap(schemas.Unavailable, op, "the job's worker is away: try again", err)
 	}

@@ -1,45 +1,32 @@
-package streams
+package lifecycle
 
 import (
 	"context"
 	"errors"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
 )
 
-// parkedCalls are the calls that wait for a person. They are in the stream of the calls, so their ids
-// are taken and [FindCall] finds them, but under a subject that no worker reads.
-var parkedCalls = Topic[schemas.Call]{ //nolint:gochecknoglobals // a row of the table
-	stream: streamCalls, encode: encodeJSON[schemas.Call], decode: decodeCall, expect: Calls.expect, summary: summaryOf, work: workNew,
-	subject: func(b *Bus, c schemas.Call) (string, error) {
-		if _, err := callPlace(b, c); err != nil { // it must be able to go on
-			return "", err
-		}
-		return callSubject(parked, c.Account, c.ID), nil
-	},
-}
-
 // OpenApprovals returns the records of the approvals. It does not touch the log.
-func OpenApprovals(b *Bus) *Bucket[schemas.Approval] {
-	return OpenBucket[schemas.Approval](b, ApprovalRecords)
+func OpenApprovals(b *streams.Bus) *streams.Bucket[schemas.Approval] {
+	return streams.OpenBucket[schemas.Approval](b, streams.ApprovalRecords)
 }
 
 // FindApproval returns the record of an account's approval with its revision. Code: not_found, in the
 // same words for one that never was and for another account's.
-func FindApproval(ctx context.Context, b *Bus, a schemas.AccountID, id schemas.ApprovalID) (Pair[schemas.Approval], error) {
+func FindApproval(ctx context.Context, b *streams.Bus, a schemas.AccountID, id schemas.ApprovalID) (streams.Pair[schemas.Approval], error) {
 	none := schemas.Errorf(schemas.NotFound, "", "there is no approval %q: answered ones are known for seven days", schemas.Quotable(string(id)))
 	if err := a.Validate(); err != nil {
-		return Pair[schemas.Approval]{}, err
+		return streams.Pair[schemas.Approval]{}, err
 	}
 	if id.Validate() != nil {
-		return Pair[schemas.Approval]{}, none
+		return streams.Pair[schemas.Approval]{}, none
 	}
 	p, err := OpenApprovals(b).Get(ctx, schemas.ApprovalKey(a, id))
 	if errors.Is(err, schemas.ErrNotFound) || err == nil && p.Deleted {
-		return Pair[schemas.Approval]{}, none
+		return streams.Pair[schemas.Approval]{}, none
 	}
 	if p.Value.LeftOut() {
 		p.Value.Call.Input = nil // it was written as null
@@ -49,7 +36,7 @@ func FindApproval(ctx context.Context, b *Bus, a schemas.AccountID, id schemas.A
 
 // EnsureApproval returns the record of the approval that a parked call waits for, and makes it when it
 // is not there. Any process may call it at any time: everything in a new record comes from the call.
-func EnsureApproval(ctx context.Context, b *Bus, c schemas.Call) (Pair[schemas.Approval], error) {
+func EnsureApproval(ctx context.Context, b *streams.Bus, c schemas.Call) (streams.Pair[schemas.Approval], error) {
 	for {
 		p, err := FindApproval(ctx, b, c.Account, c.Approval)
 		if err == nil || !errors.Is(err, schemas.ErrNotFound) {
@@ -64,21 +51,21 @@ func EnsureApproval(ctx context.Context, b *Bus, c schemas.Call) (Pair[schemas.A
 		}
 		rev, err := OpenApprovals(b).Create(ctx, a.Key(), a, 0)
 		if err == nil {
-			return Pair[schemas.Approval]{Key: a.Key(), Value: a, Revision: rev}, nil
+			return streams.Pair[schemas.Approval]{Key: a.Key(), Value: a, Revision: rev}, nil
 		}
 		if !errors.Is(err, schemas.ErrConflict) {
-			return Pair[schemas.Approval]{}, err
+			return streams.Pair[schemas.Approval]{}, err
 		}
 	}
 }
 
 // OpenRemembered returns the answers that count for later calls. It does not touch the log.
-func OpenRemembered(b *Bus) *Bucket[schemas.Remembered] {
-	return OpenBucket[schemas.Remembered](b, Remembered)
+func OpenRemembered(b *streams.Bus) *streams.Bucket[schemas.Remembered] {
+	return streams.OpenBucket[schemas.Remembered](b, streams.Remembered)
 }
 
 // RememberedFor finds the answer that lets a call run without a question. Code: not_found.
-func RememberedFor(ctx context.Context, b *Bus, c schemas.Call) (schemas.Remembered, error) {
+func RememberedFor(ctx context.Context, b *streams.Bus, c schemas.Call) (schemas.Remembered, error) {
 	p, err := OpenRemembered(b).Get(ctx, schemas.RememberedKey(c.Account, schemas.RememberedID(c)))
 	if err == nil && !p.Value.Allows(c, b.Now()) {
 		return schemas.Remembered{}, schemas.Errorf(schemas.NotFound, "", "no answer is remembered for this call")
@@ -88,7 +75,7 @@ func RememberedFor(ctx context.Context, b *Bus, c schemas.Call) (schemas.Remembe
 
 // RememberAnswer lets an answer count for later calls. Doing it twice is doing it once, also when it was
 // revoked in between.
-func RememberAnswer(ctx context.Context, b *Bus, r schemas.Remembered) error {
+func RememberAnswer(ctx context.Context, b *streams.Bus, r schemas.Remembered) error {
 	bucket, key := OpenRemembered(b), schemas.RememberedKey(r.Account, r.ID)
 	for {
 		ttl := r.Expires.Sub(b.Now()).Truncate(time.Second)
@@ -114,7 +101,7 @@ func RememberAnswer(ctx context.Context, b *Bus, r schemas.Remembered) error {
 
 // ForgetAnswer lets a remembered answer of an account not count any more, from its return on. Code:
 // not_found, in the same words for one that never was and for another account's.
-func ForgetAnswer(ctx context.Context, b *Bus, a schemas.AccountID, id string) error {
+func ForgetAnswer(ctx context.Context, b *streams.Bus, a schemas.AccountID, id string) error {
 	none := schemas.Errorf(schemas.NotFound, "", "no answer is remembered as %q", schemas.Quotable(id))
 	if schemas.ValidateRemembered(id) != nil {
 		return none
@@ -137,48 +124,42 @@ func ForgetAnswer(ctx context.Context, b *Bus, a schemas.AccountID, id string) e
 }
 
 // ParkCall puts a call on the log where no worker finds it. From then on its id is taken, as with
-// [Calls]. Code: conflict when the id is taken already.
-func ParkCall(ctx context.Context, b *Bus, c schemas.Call) error {
-	return parkedCalls.Publish(ctx, b, c)
+// [streams.Calls]. Code: conflict when the id is taken already.
+func ParkCall(ctx context.Context, b *streams.Bus, c schemas.Call) error {
+	return streams.Parked.Publish(ctx, b, c)
 }
 
 // ReleaseCall hands a parked call to the workers, in the place of the parked one. That it was handed to
 // them already is no error. Code: conflict when the id belongs to another call by now, which can only be
 // a day after the call was parked.
-func ReleaseCall(ctx context.Context, b *Bus, c schemas.Call) error {
+func ReleaseCall(ctx context.Context, b *streams.Bus, c schemas.Call) error {
 	seq := uint64(0) // of the parked call; 0: it is gone, the call is the first of its id again
-	m, err := b.storedCall(ctx, c.Account, c.ID)
+	m, err := streams.Calls.Last(ctx, b, c)
 	switch {
 	case err == nil:
-		have, err := b.callOf(ctx, m)
+		have, err := streams.Calls.Read(ctx, b, m)
 		switch {
 		case err != nil:
 			return err
 		case have.Approval != c.Approval:
 			return schemas.Errorf(schemas.Conflict, "", "the id %q belongs to another call by now", schemas.Quotable(string(c.ID)))
-		case m.subject != callSubject(parked, c.Account, c.ID):
+		case !streams.Parked.Holds(b, m, c):
 			return nil
 		}
-		seq = m.seq
+		seq = m.Seq()
 	case !errors.Is(err, schemas.ErrNotFound):
 		return err
 	default: // it may have been handed on, run, and forgotten since
-		state, err := ReadCallState(ctx, b, c)
+		state, err := streams.ReadCallState(ctx, b, c)
 		if err != nil || len(state.Started) > 0 || state.Result != nil {
 			return err
 		}
 	}
-	topic := Calls
-	topic.work = workGoing // it was accepted when it was parked
-	released, _, err := topic.message(ctx, b, c)
-	if err != nil {
-		return err
-	}
-	_, err = b.storeOne(ctx, released, jetstream.WithExpectLastSequenceForSubject(seq, Calls.expect(c)))
+	err = streams.Calls.Accepted().Replace(ctx, b, c, seq) // it was accepted when it was parked
 	if !errors.Is(err, schemas.ErrConflict) {
 		return err
 	}
-	have, ferr := FindCall(ctx, b, c.Account, c.ID) // somebody was faster: with this very call?
+	have, ferr := streams.FindCall(ctx, b, c.Account, c.ID) // somebody was faster: with this very call?
 	if ferr != nil {
 		return ferr
 	}
@@ -186,4 +167,39 @@ func ReleaseCall(ctx context.Context, b *Bus, c schemas.Call) error {
 		return nil
 	}
 	return err
+}
+
+// RenewCall stores a call under an id that was another's a day ago and more, in its place: for the workers, or parked
+// if it needs an approval. Code: conflict when the other is younger or has no end yet, or was stored after
+// since, which is when the request for this one was made: then it is this one.
+func RenewCall(ctx context.Context, b *streams.Bus, c schemas.Call, since time.Time) error {
+	seq := uint64(0)
+	m, err := streams.Calls.Last(ctx, b, c)
+	switch {
+	case errors.Is(err, schemas.ErrNotFound): // forgotten just now
+	case err != nil:
+		return err
+	default:
+		taken := schemas.Errorf(schemas.Conflict, "", "the id %q is that of a call", schemas.Quotable(string(c.ID)))
+		if b.Now().Sub(m.Stored()) < streams.CallsKept || !since.IsZero() && m.Stored().After(since.Add(-streams.ClocksApart)) {
+			return taken
+		}
+		other, err := streams.Calls.Read(ctx, b, m)
+		if err != nil {
+			return taken
+		}
+		state, err := streams.ReadCallState(ctx, b, other)
+		switch {
+		case err != nil:
+			return err
+		case state.Result == nil:
+			return taken
+		}
+		seq = m.Seq()
+	}
+	topic := streams.Calls
+	if c.Approval != "" {
+		topic = streams.Parked
+	}
+	return topic.Replace(ctx, b, c, seq)
 }

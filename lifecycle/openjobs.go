@@ -1,4 +1,4 @@
-package streams
+package lifecycle
 
 import (
 	"context"
@@ -8,10 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
 )
 
 // JobLeftFor is for how long a [JobWatch] tells of a settled job with a box of its own: the worker that should
@@ -19,10 +17,10 @@ import (
 const JobLeftFor = time.Hour
 
 const (
-	openJobsRead  = 16                              // records that are read at a time when a watch begins
-	settledFor    = time.Minute                     // the mark of a settled job without a box of its own
-	recordlessFor = schemas.MaxJobLifetime + 10*day // how old the mark of a job must be for a missing record to say that it is over
-	keyCovered    = "covered"                       // among the marks; those of jobs have keys of two parts
+	openJobsRead  = 16                                       // records that are read at a time when a watch begins
+	settledFor    = time.Minute                              // the mark of a settled job without a box of its own
+	recordlessFor = schemas.MaxJobLifetime + 10*24*time.Hour // how old the mark of a job must be for a missing record to say that it is over
+	keyCovered    = "covered"                                // among the marks; those of jobs have keys of two parts
 )
 
 // jobMark says that a job has not settled, by the key of the job. There may be a mark whose job has settled,
@@ -36,14 +34,16 @@ type jobMark struct {
 	Made     time.Time `json:"made,omitzero"`     // when that bucket was made
 }
 
-func openMarks(b *Bus) *Bucket[jobMark] { return OpenBucket[jobMark](b, OpenJobMarks) }
+func openMarks(b *streams.Bus) *streams.Bucket[jobMark] {
+	return streams.OpenBucket[jobMark](b, streams.OpenJobMarks)
+}
 
 // markOpen marks a job as open. Whoever makes a record does it before.
-func markOpen(ctx context.Context, b *Bus, j schemas.Job) error {
+func markOpen(ctx context.Context, b *streams.Bus, j schemas.Job) error {
 	return createMark(ctx, b, j.Key(), j.Provider)
 }
 
-func createMark(ctx context.Context, b *Bus, key, provider string) error {
+func createMark(ctx context.Context, b *streams.Bus, key, provider string) error {
 	_, err := openMarks(b).Create(ctx, key, jobMark{Provider: provider}, 0)
 	if errors.Is(err, schemas.ErrConflict) { // it has one
 		return nil
@@ -53,29 +53,21 @@ func createMark(ctx context.Context, b *Bus, key, provider string) error {
 
 // MarkSettled marks a job as settled whose record says so, and does not wait for it: a mark that is left is
 // found by the next watch that begins.
-func MarkSettled(b *Bus, j schemas.Job) { markSettled(b, j.Key(), j) }
+func MarkSettled(b *streams.Bus, j schemas.Job) { markSettled(b, j.Key(), j) }
 
-func markSettled(b *Bus, key string, j schemas.Job) {
+func markSettled(b *streams.Bus, key string, j schemas.Job) {
 	mark := jobMark{Provider: j.Provider, Settled: true, Own: j.Own}
 	kept := settledFor
 	if j.Own {
 		kept = JobLeftFor
 	}
-	data, err := encodeJSON(mark)
-	if err == nil {
-		m := nats.NewMsg("$KV." + string(OpenJobMarks) + "." + key)
-		m.Data = data
-		_, err = b.js.PublishMsgAsync(m, jetstream.WithMsgTTL(kept))
-	}
-	if err != nil {
-		b.log.Debug("the mark of a settled job is left", "key", key, "error", err)
-	}
+	_ = openMarks(b).PutAsync(key, mark, kept) // a mark that is left is found
 }
 
 // JobWatch tells of jobs that have not settled. What it reads when it begins are the records of those, and
 // what has changed since somebody last called Cover: settled jobs cost nothing. It may be watched once.
 type JobWatch struct {
-	bus      *Bus
+	bus      *streams.Bus
 	provider string
 
 	mu     sync.Mutex
@@ -91,26 +83,26 @@ type openJob struct {
 }
 
 // WatchJobs makes a watch of the jobs of a provider; "" means all.
-func WatchJobs(b *Bus, provider string) *JobWatch {
+func WatchJobs(b *streams.Bus, provider string) *JobWatch {
 	return &JobWatch{bus: b, provider: provider, open: map[string]openJob{}}
 }
 
 // Watch tells the record of every job that has not settled and then every change of any, until ctx ends. After
 // the log was away it may tell records again, and tells of those that have settled since or are gone. A watch of one
 // provider also tells of jobs with a box of their own that have settled within [JobLeftFor].
-func (w *JobWatch) Watch(ctx context.Context) iter.Seq2[Pair[schemas.Job], error] {
-	return func(yield func(Pair[schemas.Job], error) bool) {
-		live := func(p Pair[schemas.Job], err error) bool {
+func (w *JobWatch) Watch(ctx context.Context) iter.Seq2[streams.Pair[schemas.Job], error] {
+	return func(yield func(streams.Pair[schemas.Job], error) bool) {
+		live := func(p streams.Pair[schemas.Job], err error) bool {
 			more := yield(p, err)
 			w.note(p, err, true)
 			return more
 		}
-		OpenJobs(w.bus).follow(ctx, live, func() (uint64, error) { return w.begin(ctx, yield) })
+		OpenJobs(w.bus).Follow(ctx, live, func() (uint64, error) { return w.begin(ctx, yield) })
 	}
 }
 
 // note remembers what was told of a job. Live says that it came in its order.
-func (w *JobWatch) note(p Pair[schemas.Job], err error, live bool) {
+func (w *JobWatch) note(p streams.Pair[schemas.Job], err error, live bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
@@ -126,12 +118,11 @@ func (w *JobWatch) note(p Pair[schemas.Job], err error, live bool) {
 }
 
 // begin tells what is open by the marks, and returns up to where they are complete.
-func (w *JobWatch) begin(ctx context.Context, tell func(Pair[schemas.Job], error) bool) (after uint64, err error) {
-	info, err := w.bus.streamInfo(ctx, "KV_"+string(JobRecords))
+func (w *JobWatch) begin(ctx context.Context, tell func(streams.Pair[schemas.Job], error) bool) (after uint64, err error) {
+	made, err := OpenJobs(w.bus).Made(ctx)
 	if err != nil {
 		return 0, err
 	}
-	made := info.Created
 	covered, err := openMarks(w.bus).Get(ctx, keyCovered) // before the marks: they are complete up to here
 	if err != nil && !errors.Is(err, schemas.ErrNotFound) {
 		return 0, err
@@ -143,39 +134,9 @@ func (w *JobWatch) begin(ctx context.Context, tell func(Pair[schemas.Job], error
 	if err != nil {
 		return 0, err
 	}
-	keys := make(chan string)
-	found := make(chan gotJob)
-	reading, stop := context.WithCancel(ctx)
-	var readers sync.WaitGroup
-	for range min(openJobsRead, len(looked)) {
-		readers.Go(func() {
-			for key := range keys {
-				p, err := OpenJobs(w.bus).Get(reading, key)
-				found <- gotJob{key, p, err}
-			}
-		})
-	}
-	go func() {
-		defer close(found)
-		defer readers.Wait()
-		defer close(keys)
-		for key := range looked {
-			select {
-			case keys <- key:
-			case <-reading.Done():
-				return
-			}
-		}
-	}()
-	for got := range found { // to its end: so every goroutine is joined
-		if err == nil {
-			err = w.tellFound(got, looked[got.key], tell)
-		}
-		if err != nil {
-			stop()
-		}
-	}
-	stop()
+	err = OpenJobs(w.bus).GetAll(ctx, maps.Keys(looked), openJobsRead, func(key string, p streams.Pair[schemas.Job], err error) error {
+		return w.tellFound(key, p, err, looked[key], tell)
+	})
 	if err != nil {
 		return 0, err
 	}
@@ -185,18 +146,11 @@ func (w *JobWatch) begin(ctx context.Context, tell func(Pair[schemas.Job], error
 	return after, ctx.Err()
 }
 
-// gotJob is the answer to one read.
-type gotJob struct {
-	key string
-	Pair[schemas.Job]
-	err error
-}
-
 // marked are the marks of the jobs to look at, by key: those that may be open, those with a box that may be left,
 // and those that were told as open, which may have settled since. The copy that tells them must have come as far as
 // a revision: the marks that count were made before it.
-func (w *JobWatch) marked(ctx context.Context, until uint64) (map[string]Pair[jobMark], error) {
-	marks := map[string]Pair[jobMark]{}
+func (w *JobWatch) marked(ctx context.Context, until uint64) (map[string]streams.Pair[jobMark], error) {
+	marks := map[string]streams.Pair[jobMark]{}
 	last := uint64(0)
 	for p, err := range openMarks(w.bus).All(ctx) {
 		last = max(last, p.Revision)
@@ -215,20 +169,19 @@ func (w *JobWatch) marked(ctx context.Context, until uint64) (map[string]Pair[jo
 	defer w.mu.Unlock()
 	for key := range w.open {
 		if _, ok := marks[key]; !ok {
-			marks[key] = Pair[jobMark]{Key: key, Value: jobMark{Settled: true}}
+			marks[key] = streams.Pair[jobMark]{Key: key, Value: jobMark{Settled: true}}
 		}
 	}
 	return marks, nil
 }
 
 // tellFound tells of one job with a mark, and mends the mark where the job has settled.
-func (w *JobWatch) tellFound(got gotJob, mark Pair[jobMark], tell func(Pair[schemas.Job], error) bool) error {
-	p, err := got.Pair, got.err
+func (w *JobWatch) tellFound(key string, p streams.Pair[schemas.Job], err error, mark streams.Pair[jobMark], tell func(streams.Pair[schemas.Job], error) bool) error {
 	switch {
 	case errors.Is(err, schemas.ErrNotFound):
-		p, err = Pair[schemas.Job]{Key: got.key, Deleted: true}, nil
+		p, err = streams.Pair[schemas.Job]{Key: key, Deleted: true}, nil
 		if !mark.Value.Settled && w.bus.Now().Sub(mark.Stored) > recordlessFor {
-			markSettled(w.bus, got.key, schemas.Job{Provider: mark.Value.Provider})
+			markSettled(w.bus, key, schemas.Job{Provider: mark.Value.Provider})
 		}
 	case err != nil && p.Key == "": // it could not be read; what cannot be decoded has its key
 		return err
@@ -237,7 +190,7 @@ func (w *JobWatch) tellFound(got gotJob, mark Pair[jobMark], tell func(Pair[sche
 	}
 	w.note(p, err, false)
 	if !tell(p, err) {
-		return errEnough
+		return streams.ErrEnough
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package streams_test
+package lifecycle_test
 
 import (
 	"encoding/json"
@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/internal/natstest"
+	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -26,10 +27,10 @@ func TestAParkedCallIsReleasedOnce(t *testing.T) {
 		b := natstest.Start(t, natstest.Durability(durability)).Bus
 		ctx := t.Context()
 		c := asked("a.b")
-		if err := streams.ParkCall(ctx, b, c); err != nil {
+		if err := lifecycle.ParkCall(ctx, b, c); err != nil {
 			t.Fatal(err)
 		}
-		for name, err := range map[string]error{"parked again": streams.ParkCall(ctx, b, c), "called": streams.Calls.Publish(ctx, b, c)} {
+		for name, err := range map[string]error{"parked again": lifecycle.ParkCall(ctx, b, c), "called": streams.Calls.Publish(ctx, b, c)} {
 			if !errors.Is(err, schemas.ErrConflict) {
 				t.Errorf("%s, %s: %v", durability, name, err)
 			}
@@ -37,7 +38,7 @@ func TestAParkedCallIsReleasedOnce(t *testing.T) {
 		released := c
 		released.Deadline = c.Deadline.Add(time.Hour)
 		for range 2 {
-			if err := streams.ReleaseCall(ctx, b, released); err != nil {
+			if err := lifecycle.ReleaseCall(ctx, b, released); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -51,10 +52,10 @@ func TestAParkedCallIsReleasedOnce(t *testing.T) {
 			t.Errorf("%s: %d calls, found %+v, %v", durability, n, got, err)
 		}
 		other := asked(c.ID)
-		if err := streams.ReleaseCall(ctx, b, other); !errors.Is(err, schemas.ErrConflict) {
+		if err := lifecycle.ReleaseCall(ctx, b, other); !errors.Is(err, schemas.ErrConflict) {
 			t.Errorf("another call of the id: %v", err)
 		}
-		if err := streams.ReleaseCall(ctx, b, asked("aged-out")); err != nil {
+		if err := lifecycle.ReleaseCall(ctx, b, asked("aged-out")); err != nil {
 			t.Errorf("a call whose parked message is gone: %v", err)
 		}
 	}
@@ -66,7 +67,7 @@ func TestNoProviderIsCalledAsParkedCallsAre(t *testing.T) {
 	c := asked("x")
 	for _, provider := range []string{"_parked", "auto", "a.b", ""} {
 		c.Provider = provider
-		for _, err := range []error{streams.ParkCall(t.Context(), b, c), streams.Calls.Publish(t.Context(), b, c)} {
+		for _, err := range []error{lifecycle.ParkCall(t.Context(), b, c), streams.Calls.Publish(t.Context(), b, c)} {
 			if !errors.Is(err, schemas.ErrInvalid) {
 				t.Errorf("provider %q: %v", provider, err)
 			}

@@ -1,4 +1,4 @@
-package streams_test
+package lifecycle_test
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/internal/natstest"
+	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -28,7 +29,7 @@ func TestControlJobAnswersFromTheRecord(t *testing.T) {
 			{ID: "job_never", State: schemas.JobUnstarted, Completion: &schemas.Completion{State: schemas.JobUnstarted}},
 		} {
 			j.Account = "acct_1"
-			if _, err := streams.OpenJobs(b).Create(t.Context(), j.Key(), j, 0); err != nil {
+			if _, err := lifecycle.OpenJobs(b).Create(t.Context(), j.Key(), j, 0); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -60,7 +61,7 @@ func TestControlJobAnswersFromTheRecord(t *testing.T) {
 			{job: "job_poorend", cmd: schemas.JobCommand{Action: "logs", Limit: 1 << 40}, data: "23456789", offset: 2},
 		} {
 			c.cmd.Account, c.cmd.Job = "acct_1", c.job
-			got, err := streams.ControlJob(t.Context(), b, c.cmd)
+			got, err := lifecycle.ControlJob(t.Context(), b, c.cmd)
 			if schemas.CodeOf(err) != c.code || err != nil && !strings.Contains(err.Error(), c.words) {
 				t.Errorf("%s %s: %v, want code %q and %q", c.cmd.Action, c.job, err, c.code, c.words)
 			}
@@ -75,7 +76,7 @@ func TestControlJobFollowsTheJobToItsNewWorker(t *testing.T) {
 	t.Parallel()
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		j := schemas.Job{ID: "job_1", Account: "acct_1", State: schemas.JobRunning, Actions: schemas.JobActions(), Worker: "worker_a"}
-		rev, err := streams.OpenJobs(b).Create(t.Context(), j.Key(), j, 0)
+		rev, err := lifecycle.OpenJobs(b).Create(t.Context(), j.Key(), j, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -86,7 +87,7 @@ func TestControlJobFollowsTheJobToItsNewWorker(t *testing.T) {
 			ended <- b.Answer(ctx, streams.JobControlSubject("worker_a"), func() { heard <- struct{}{} }, func(ctx context.Context, _ []byte) ([]byte, error) {
 				moved := j
 				moved.Worker = "worker_b"
-				if _, err := streams.OpenJobs(b).Update(ctx, j.Key(), moved, rev); err != nil {
+				if _, err := lifecycle.OpenJobs(b).Update(ctx, j.Key(), moved, rev); err != nil {
 					return nil, err
 				}
 				return nil, schemas.Errorf(schemas.Unavailable, "job", "moved")
@@ -103,7 +104,7 @@ func TestControlJobFollowsTheJobToItsNewWorker(t *testing.T) {
 		}()
 		<-heard
 		<-heard
-		got, err := streams.ControlJob(t.Context(), b, schemas.JobCommand{Account: "acct_1", Job: "job_1", Action: schemas.JobActionStdin, Data: []byte("typed")})
+		got, err := lifecycle.ControlJob(t.Context(), b, schemas.JobCommand{Account: "acct_1", Job: "job_1", Action: schemas.JobActionStdin, Data: []byte("typed")})
 		if err != nil || got.Written != 5 || !got.Running {
 			t.Errorf("%+v, %v; want the answer of the worker that has it now", got, err)
 		}
@@ -123,7 +124,7 @@ func TestControlJobDoesNotWaitForAWorkerThatHangs(t *testing.T) {
 			ID: "job_1", Account: "acct_1", State: schemas.JobCompleted, Actions: schemas.JobActions(), Worker: "worker_a",
 			Completion: &schemas.Completion{State: schemas.JobCompleted, Logs: "kept", LogBytes: 4},
 		}
-		if _, err := streams.OpenJobs(b).Create(t.Context(), j.Key(), j, 0); err != nil {
+		if _, err := lifecycle.OpenJobs(b).Create(t.Context(), j.Key(), j, 0); err != nil {
 			t.Fatal(err)
 		}
 		ctx, stop := context.WithCancel(t.Context())
@@ -136,7 +137,7 @@ func TestControlJobDoesNotWaitForAWorkerThatHangs(t *testing.T) {
 		}()
 		<-heard
 		began := time.Now()
-		got, err := streams.ControlJob(t.Context(), b, schemas.JobCommand{Account: "acct_1", Job: "job_1", Action: schemas.JobActionLogs})
+		got, err := lifecycle.ControlJob(t.Context(), b, schemas.JobCommand{Account: "acct_1", Job: "job_1", Action: schemas.JobActionLogs})
 		if err != nil || string(got.Data) != "kept" || time.Since(began) > 5*time.Second {
 			t.Errorf("%+v after %s, %v; want what the completion keeps, soon", got, time.Since(began), err)
 		}

@@ -1,0 +1,113 @@
+package lifecycle
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+// OpenJobs returns the records of the background jobs. It does not touch the log.
+func OpenJobs(b *streams.Bus) *streams.Bucket[schemas.Job] {
+	return streams.OpenBucket[schemas.Job](b, streams.JobRecords)
+}
+
+// OpenGroups returns the records of the groups. It does not touch the log.
+func OpenGroups(b *streams.Bus) *streams.Bucket[schemas.Group] {
+	return streams.OpenBucket[schemas.Group](b, streams.GroupRecords)
+}
+
+// GroupKey is the place of a group in its bucket.
+func GroupKey(a schemas.AccountID, group string) string {
+	return string(a) + "." + streams.Token(group)
+}
+
+// FindJob returns the record of an account's job with its revision. Code: not_found, in the same words
+// for one that never was and for another account's.
+func FindJob(ctx context.Context, b *streams.Bus, a schemas.AccountID, id schemas.JobID) (streams.Pair[schemas.Job], error) {
+	none := schemas.Errorf(schemas.NotFound, "", "there is no job %q: settled jobs are known for seven days", schemas.Quotable(string(id)))
+	if err := a.Validate(); err != nil {
+		return streams.Pair[schemas.Job]{}, err
+	}
+	if id.Validate() != nil {
+		return streams.Pair[schemas.Job]{}, none
+	}
+	p, err := OpenJobs(b).Get(ctx, schemas.JobKey(a, id))
+	if errors.Is(err, schemas.ErrNotFound) || err == nil && p.Deleted {
+		return streams.Pair[schemas.Job]{}, none
+	}
+	return p, err
+}
+
+// EnsureJob returns the record of the job that a background call starts, and makes it when it is not
+// there. Any process may call it at any time: everything in a new record comes from the call.
+func EnsureJob(ctx context.Context, b *streams.Bus, c schemas.Call) (streams.Pair[schemas.Job], error) {
+	jobs := OpenJobs(b)
+	for {
+		p, err := jobs.Get(ctx, schemas.JobKey(c.Account, c.Job))
+		if err == nil || !errors.Is(err, schemas.ErrNotFound) {
+			return p, err
+		}
+		j := newJob(c)
+		if err := markOpen(ctx, b, j); err != nil { // first: no record may be open without a mark
+			return streams.Pair[schemas.Job]{}, err
+		}
+		rev, err := jobs.Create(ctx, j.Key(), j, 0)
+		if err == nil {
+			return streams.Pair[schemas.Job]{Key: j.Key(), Value: j, Revision: rev}, nil
+		}
+		if !errors.Is(err, schemas.ErrConflict) {
+			return streams.Pair[schemas.Job]{}, err
+		}
+	}
+}
+
+func newJob(c schemas.Call) schemas.Job {
+	var in schemas.BashInput
+	_ = json.Unmarshal(c.Input, &in) // it was checked at admission; a record without a command is one all the same
+	command := in.Command
+	if len(command) > schemas.MaxJobCommand {
+		command = strings.ToValidUTF8(command[:schemas.MaxJobCommand-len("…")], "") + "…"
+	}
+	return schemas.Job{
+		ID: c.Job, Account: c.Account, Agent: c.Agent, Conversation: c.Conversation, Turn: c.Turn, Call: c.ID, Group: c.Group, Origin: c.Origin,
+		Tool: c.Tool, Command: command, Provider: c.Provider, Workspace: c.Workspace, Sandbox: c.Sandbox, State: schemas.JobWaiting,
+		Created: c.Accepted, Deadline: c.Deadline,
+	}
+}
+
+// Complete puts a job's completion on the log, once. When there is one already it returns that with
+// code conflict: the first counts, whoever tells it.
+func Complete(ctx context.Context, b *streams.Bus, c schemas.Completion) (schemas.Completion, error) {
+	err := streams.Completions.Publish(ctx, b, c)
+	if !errors.Is(err, schemas.ErrConflict) {
+		return c, err
+	}
+	have, ferr := FindCompletion(ctx, b, c.Account, c.Job)
+	if ferr != nil {
+		return c, ferr
+	}
+	if same(have, c) {
+		return have, nil // this very publish, repeated after its confirmation was lost
+	}
+	return have, err
+}
+
+func same(a, b schemas.Completion) bool {
+	x, errA := json.Marshal(a)
+	y, errB := json.Marshal(b)
+	return errA == nil && errB == nil && bytes.Equal(x, y)
+}
+
+// FindCompletion returns the completion of a job, for seven days. Code: not_found.
+func FindCompletion(ctx context.Context, b *streams.Bus, a schemas.AccountID, id schemas.JobID) (schemas.Completion, error) {
+	m, err := streams.Completions.Last(ctx, b, schemas.Completion{Account: a, Job: id})
+	if err != nil {
+		return schemas.Completion{}, err
+	}
+	return streams.Completions.Read(ctx, b, m)
+}

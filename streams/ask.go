@@ -1,0 +1,91 @@
+package streams
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// Ask sends a request to a subject of [JobControlSubject]'s kind and returns the answer: of exactly one
+// who listens. Codes: unavailable (nobody listens, or no answer came before ctx ended), and those of
+// the answer itself.
+func (b *Bus) Ask(ctx context.Context, subject string, data []byte) ([]byte, error) {
+	m, err := b.bulk.RequestWithContext(deadlined(ctx), subject, data)
+	switch {
+	case errors.Is(err, nats.ErrNoResponders):
+		return nil, schemas.Wrap(schemas.Unavailable, "ask", "nobody is there to answer: try again", err)
+	case err != nil:
+		return nil, coded("ask", err)
+	}
+	if m.Header.Get(headerFailed) != "" {
+		e := new(schemas.Error)
+		if err := json.Unmarshal(m.Data, e); err != nil || e.Code == "" {
+			return nil, schemas.Errorf(schemas.Internal, "ask", "the answer is not understood")
+		}
+		return nil, e
+	}
+	return m.Data, nil
+}
+
+const headerFailed = "Sandjet-Failed" // marks an answer that is an error
+
+// Answer answers the requests to a subject until ctx ends, each in a goroutine of its own, and returns
+// when all are answered. An error of handle is the answer, as [schemas.Public]. Ready is called when
+// requests arrive; nil: nobody waits for that.
+func (b *Bus) Answer(ctx context.Context, subject string, ready func(), handle func(context.Context, []byte) ([]byte, error)) error {
+	const slots, backlog = 64, 1024
+	requests := make(chan *nats.Msg, backlog)
+	sub, err := b.work.ChanSubscribe(subject, requests)
+	if err != nil {
+		return coded("answer on "+subject, err)
+	}
+	defer sub.Unsubscribe() //nolint:errcheck // nothing follows from it
+	if err := b.work.FlushWithContext(deadlined(ctx)); err != nil && ctx.Err() == nil {
+		b.log.Debug("requests are not heard yet", "subject", subject, "error", err) // they are when the connection is back
+	}
+	if ready != nil {
+		ready()
+	}
+	hard := context.WithoutCancel(ctx)
+	places := make(chan struct{}, slots)
+	defer func() {
+		for range slots {
+			places <- struct{}{}
+		}
+	}()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case m := <-requests:
+			places <- struct{}{}
+			go func() {
+				defer func() { <-places }()
+				b.answerOne(hard, m, handle)
+			}()
+		}
+	}
+}
+
+func (b *Bus) answerOne(ctx context.Context, m *nats.Msg, handle func(context.Context, []byte) ([]byte, error)) {
+	answer := nats.NewMsg(m.Reply)
+	data, err := handle(ctx, m.Data)
+	if err != nil {
+		answer.Header.Set(headerFailed, "1")
+		data, _ = json.Marshal(schemas.Public(err)) //nolint:errchkjson // a type of ours that always encodes
+	}
+	answer.Data = data
+	if m.Reply == "" {
+		return
+	}
+	if err := b.work.PublishMsg(answer); err != nil {
+		b.log.Info("a request could not be answered", "subject", m.Subject, "error", err)
+	}
+}
+
+// JobControlSubject is where a worker answers questions about the jobs that it looks after.
+func JobControlSubject(worker string) string { return "sandjet.rpc.jobs." + worker }

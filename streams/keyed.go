@@ -1,0 +1,114 @@
+package streams
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// Kept is a message as it lies on the log. Its value may be in the object store: [Topic.Read] reads it.
+type Kept struct{ m stored }
+
+// Seq is its sequence in its stream.
+func (k Kept) Seq() uint64 { return k.m.seq }
+
+// Stored is when it was stored, by the server's clock.
+func (k Kept) Stored() time.Time { return k.m.time }
+
+// Last finds the message of a topic of whose kind there is one at a time, by what its place is made of: a call by account and id,
+// a completion by account and job. Code: not_found.
+func (t Topic[T]) Last(ctx context.Context, b *Bus, key T) (Kept, error) {
+	if t.expect == nil {
+		return Kept{}, schemas.Errorf(schemas.Unsupported, "look up", "messages of this topic have no keys")
+	}
+	m, err := b.getLast(ctx, t.stream, t.expect(key))
+	return Kept{m}, err
+}
+
+// Read is the value of a message, which is one of the topic.
+func (t Topic[T]) Read(ctx context.Context, b *Bus, k Kept) (T, error) {
+	e, err := t.entry(ctx, b, "", k.m)
+	return e.Value, err
+}
+
+// Holds reports whether a message lies where the topic has v.
+func (t Topic[T]) Holds(b *Bus, k Kept, v T) bool {
+	subject, err := t.subject(b, v)
+	return err == nil && subject == k.m.subject
+}
+
+// Accepted is the topic for what was accepted before: a log that takes nothing new, because it is nearly full, takes that.
+func (t Topic[T]) Accepted() Topic[T] {
+	t.work = workGoing
+	return t
+}
+
+// Replace stores v where the last message under its key has a sequence; 0: where there is none. Codes: conflict when it has
+// another, and those of [Topic.Publish].
+func (t Topic[T]) Replace(ctx context.Context, b *Bus, v T, seq uint64) error {
+	m, _, err := t.message(ctx, b, v)
+	if err != nil {
+		return err
+	}
+	_, err = b.storeOne(ctx, m, jetstream.WithExpectLastSequenceForSubject(seq, t.expect(v)))
+	return err
+}
+
+// Of reads the messages of one account that were stored since a time, in order, up to those that are there when it begins. Filter
+// is that of Consume; key is the last part of their subjects, or empty for any. A message that cannot be decoded is logged and
+// left out; an error is the last of the sequence.
+func (t Topic[T]) Of(ctx context.Context, b *Bus, filter string, a schemas.AccountID, key string, since time.Time) iter.Seq2[Entry[T], error] {
+	return func(yield func(Entry[T], error) bool) {
+		if err := t.allOf(ctx, b, filter, a, key, since, yield); err != nil && !errors.Is(err, ErrEnough) {
+			yield(Entry[T]{}, err)
+		}
+	}
+}
+
+func (t Topic[T]) allOf(ctx context.Context, b *Bus, filter string, a schemas.AccountID, key string, since time.Time, yield func(Entry[T], error) bool) error {
+	if t.of == nil {
+		return schemas.Errorf(schemas.Unsupported, "read", "this topic is not read by account")
+	}
+	subject := t.of(filter, string(a))
+	if key != "" {
+		subject = subject[:len(subject)-1] + key
+	}
+	info, err := b.streamInfo(ctx, t.stream)
+	if err != nil {
+		return err
+	}
+	end := info.State.LastSeq // what is stored meanwhile is behind it: without an end the walk could meet what follows from it
+	from, at := uint64(1), &since
+	if since.IsZero() {
+		at = nil
+	}
+	for {
+		page, more, err := b.getPage(ctx, t.stream, subject, from, at, 0)
+		if err != nil {
+			return err
+		}
+		for _, m := range page {
+			if m.seq > end {
+				return nil
+			}
+			from, at = m.seq+1, nil
+			e, err := t.entry(ctx, b, "", m)
+			switch {
+			case schemas.CodeOf(err) == schemas.Unavailable || ctx.Err() != nil:
+				return err
+			case err != nil:
+				b.log.Error("stored message not read", "stream", t.stream, "seq", m.seq, "err", err)
+			case !yield(e, nil):
+				return ErrEnough
+			}
+		}
+		if !more || len(page) == 0 {
+			return nil
+		}
+	}
+}
