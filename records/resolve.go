@@ -1,6 +1,7 @@
 package records
 
 import (
+	"bytes"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -141,6 +142,18 @@ func background(input json.RawMessage) bool {
 	return json.Unmarshal(input, &in) == nil && in.Background
 }
 
+// inputTimeout is the timeout that a command of bash brings in its input, or 0. Most have none, and are not decoded for it.
+func inputTimeout(r schemas.Request) time.Duration {
+	if r.Tool != schemas.ToolBash || !bytes.Contains(r.Input, []byte("timeout")) && !bytes.Contains(r.Input, []byte(`\u`)) {
+		return 0
+	}
+	var in schemas.BashInput
+	if json.Unmarshal(r.Input, &in) != nil {
+		return 0
+	}
+	return in.RunTimeout()
+}
+
 // asks reports whether a call of the tool waits for a person's yes. Reading never does, nor does
 // async_status, which only reaches jobs that the account has started already.
 func asks(m schemas.PermissionMode, t schemas.Tool) bool {
@@ -169,9 +182,12 @@ func deadline(r schemas.Request, now time.Time) (time.Time, error) {
 	return d.UTC(), nil
 }
 
-// timeout is how long one run may take: the request's, else the sandbox's, else the general one.
+// timeout is how long one run may take: the request's or its input's, the shorter of both, else the sandbox's, else the general one.
 func timeout(r schemas.Request, s schemas.Sandbox) schemas.Duration {
 	d := r.Timeout
+	if own := schemas.Duration(inputTimeout(r)); own > 0 && (d <= 0 || own < d) {
+		d = own
+	}
 	if d <= 0 {
 		d = s.Timeout
 	}

@@ -162,6 +162,29 @@ func TestResolveBoundsTheTimeout(t *testing.T) {
 	}
 }
 
+// TestACommandMayBringItsTimeout holds the timeout of a command's own input to the shorter of what was asked.
+func TestACommandMayBringItsTimeout(t *testing.T) {
+	for _, tc := range []struct {
+		input string
+		asked time.Duration
+		want  time.Duration
+	}{
+		{`{"command":"true"}`, 0, time.Minute},
+		{`{"command":"true","timeout":1500}`, 0, 1500 * time.Millisecond},
+		{`{"command":"true","timeout":300000}`, 0, 5 * time.Minute},
+		{`{"command":"true","timeout":300000}`, 2 * time.Minute, 2 * time.Minute},
+		{`{"command":"true","timeout":1500}`, 2 * time.Minute, 1500 * time.Millisecond},
+		{`{"command":"true","\u0074imeout":1500}`, 0, 1500 * time.Millisecond},
+		{`{"command":"true","timeout":1500,"background":true}`, 0, time.Minute},
+		{`{"command":"timeout 3 true"}`, 0, time.Minute},
+	} {
+		r := schemas.Request{Tool: schemas.ToolBash, Input: []byte(tc.input), Timeout: schemas.Duration(tc.asked)}
+		if got := time.Duration(timeout(r, schemas.Sandbox{Timeout: schemas.Duration(time.Minute)})); got != tc.want {
+			t.Errorf("%s, asked %s: %s, want %s", tc.input, tc.asked, got, tc.want)
+		}
+	}
+}
+
 func TestAuthenticate(t *testing.T) {
 	x := house()
 	if a, ok := x.authenticate("alice's key", time.Now()); !ok || a != alice {

@@ -106,7 +106,11 @@ func (r Request) Validate() error {
 		return err
 	}
 	in, err := DecodeInput(r.Tool, r.Input)
-	if b, ok := in.(BashInput); err == nil && r.Group != nil && (!ok || !b.Background) {
+	b, ok := in.(BashInput)
+	if err == nil && ok && r.Dialect == DialectDeepAgents && (b.Timeout != nil || b.Description != "") {
+		return Invalidf("input", "timeout and description belong to the dialect claude: set the call's timeout instead")
+	}
+	if err == nil && r.Group != nil && (!ok || !b.Background) {
 		return Invalidf("group", "is for background calls: set input.background, or leave the group out")
 	}
 	return err
@@ -203,7 +207,10 @@ func decodeInput[T interface{ validate() error }](raw json.RawMessage, strict bo
 }
 
 func (in BashInput) validate() error {
-	return length("command", in.Command, 1, MaxCommand)
+	if t := in.Timeout; t != nil && (*t < 1 || int64(*t) > MaxTimeout.Milliseconds()) {
+		return Invalidf("timeout", "%d is out of range: give milliseconds from 1 to %d, or run longer work in the background", *t, MaxTimeout.Milliseconds())
+	}
+	return first(length("command", in.Command, 1, MaxCommand), length("description", in.Description, 0, MaxDescription))
 }
 
 func (in ReadInput) validate() error {

@@ -25,6 +25,9 @@ func TestDecodeRequestRefuses(t *testing.T) {
 		"invalid UTF-8":          {`{"tool":"` + "\xff" + `"}`, "", "base64"},
 		"half a surrogate":       {`{"tool":"bash","input":{"command":"\ud83d"}}`, "", "surrogate"},
 		"swapped surrogates":     {`{"tool":"bash","input":{"command":"\ude00\ud83d"}}`, "", "surrogate"},
+		"timeout of 0 ms":        {`{"tool":"bash","input":{"command":"true","timeout":0}}`, "input.timeout", "milliseconds from 1 to 600000"},
+		"bash timeout too long":  {`{"tool":"bash","input":{"command":"true","timeout":600001}}`, "input.timeout", "in the background"},
+		"not a dialect's field":  {`{"tool":"bash","input":{"command":"true","timeout":1000},"dialect":"deepagents"}`, "input", "the call's timeout"},
 		"no tool":                {`{"input":{"command":"true"}}`, "tool", "bash, read"},
 		"unknown tool":           {`{"tool":"python","input":{}}`, "tool", "bash, read"},
 		"tool in another case":   {`{"Tool":"bash","input":{"command":"true"}}`, "Tool", `use "tool"`},
@@ -100,6 +103,8 @@ func TestDecodeRequestRefuses(t *testing.T) {
 func TestDecodeRequestAccepts(t *testing.T) {
 	for _, body := range []string{
 		`{"tool":"bash","input":{"command":"echo 'ü 😀 \ud83d\ude00'"}}`,
+		`{"tool":"bash","input":{"command":"true","timeout":120000,"description":"Do nothing"}}`,
+		`{"tool":"bash","input":{"command":"true","timeout":null,"description":null,"background":null}}`,
 		`{"tool":"read","input":{"file_path":"/a","offset":-1,"limit":0,"base":0},"dialect":"deepagents"}`,
 		`{"tool":"write","input":{"file_path":"a","content":""},"id":"my.call:1-a_B"}`,
 		`{"tool":"edit","input":{"file_path":"a","old_string":"a","new_string":"","allow_noop":true}}`,

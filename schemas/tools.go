@@ -1,5 +1,7 @@
 package schemas
 
+import "time"
+
 // Tool is the name of a tool.
 type Tool string
 
@@ -39,7 +41,18 @@ const (
 // BashInput is the input of bash. Command is run by bash in the workspace.
 type BashInput struct {
 	Command    string `json:"command" jsonschema:"minLength=1,maxLength=1048576" jsonschema_description:"The command, run by bash with the workspace as working directory."`
-	Background bool   `json:"background,omitzero" jsonschema_description:"Run as a background job. Needs a kept sandbox with job control."`
+	Background bool   `json:"background,omitzero" jsonschema_description:"Run as a background job. Needs a persistent sandbox with job control."`
+	// Timeout and Description are arguments that models know from Claude's own Bash: dialect claude only.
+	Timeout     *int   `json:"timeout,omitzero" jsonschema:"minimum=1,maximum=600000" jsonschema_description:"Timeout of the run in milliseconds, in dialect claude. With a timeout of the call the shorter one holds. Ignored for background jobs."`
+	Description string `json:"description,omitzero" jsonschema:"maxLength=1024" jsonschema_description:"What the command does, for people, in dialect claude. It changes nothing."`
+}
+
+// RunTimeout is what the input itself allows a run in the foreground, or 0 when it does not say.
+func (in BashInput) RunTimeout() time.Duration {
+	if in.Timeout == nil || in.Background {
+		return 0
+	}
+	return time.Duration(*in.Timeout) * time.Millisecond
 }
 
 // ReadInput is the input of read.

@@ -86,11 +86,11 @@ func parseAnswer(r providers.Result) (answer, *schemas.Error) {
 func unreadable(r providers.Result) *schemas.Error {
 	switch {
 	case r.TimedOut:
-		return &schemas.Error{Code: schemas.Timeout, Message: "it took longer than allowed"}
+		return &schemas.Error{Code: schemas.Timeout, Message: "the tool timed out"}
 	case r.OOMKilled:
-		return &schemas.Error{Code: schemas.Exhausted, Message: "it needed more memory than the sandbox has"}
+		return &schemas.Error{Code: schemas.Exhausted, Message: "the tool ran out of memory"}
 	case r.Truncated:
-		return &schemas.Error{Code: schemas.Exhausted, Message: "the answer is larger than the sandbox's output limit: ask for less"}
+		return &schemas.Error{Code: schemas.Exhausted, Message: "the result exceeds the sandbox's output limit: narrow the request"}
 	case r.ExitCode == 127:
 		return &schemas.Error{Code: schemas.Unsupported, Message: "the sandbox lacks a program that the file tools need: " + excerpt(r.Stderr)}
 	}
@@ -115,10 +115,18 @@ func excerpt(b []byte) string {
 		s = "…" + strings.ToValidUTF8(s[len(s)-most:], "")
 	}
 	if s == "" {
-		return "it said nothing"
+		return "no error output"
 	}
 	return s
 }
 
 // valid is b with U+FFFD for every run of bytes that is no UTF-8.
 func valid(b []byte) string { return string(bytes.ToValidUTF8(b, []byte("\uFFFD"))) }
+
+// plural words a number of things: 1 byte, 2 bytes.
+func plural(n int64, unit string) string {
+	if n == 1 {
+		return "1 " + unit
+	}
+	return fmt.Sprintf("%d %ss", n, unit)
+}

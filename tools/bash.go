@@ -57,7 +57,7 @@ func (t bash) text(r providers.Result, o schemas.Output, timeout time.Duration) 
 	if t.dialect.deep() {
 		b.WriteString("\n[Output was truncated due to size limits]")
 	}
-	fmt.Fprintf(&b, "\n[truncated: %d bytes were printed, the beginning and the end are shown", max(r.StdoutBytes+r.StderrBytes, int64(len(r.Stdout)+len(r.Stderr))))
+	fmt.Fprintf(&b, "\n[truncated: showing the beginning and end of %d bytes of output", max(r.StdoutBytes+r.StderrBytes, int64(len(r.Stdout)+len(r.Stderr))))
 	if o.FullOutput != "" {
 		b.WriteString("; full output in " + o.FullOutput)
 	}

@@ -10,15 +10,59 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Definition is what a model is told of a tool.
+// Definition describes a tool to a model.
 type Definition struct {
 	Name        schemas.Tool    `json:"name"`
 	Description string          `json:"description"`
 	InputSchema json.RawMessage `json:"input_schema"` // JSON Schema 2020-12 of the input
 }
 
-// object is a JSON Schema of an object, or of one of its fields.
-type object map[string]any
+// inputSchema is the JSON Schema of a tool's input.
+type inputSchema struct {
+	Type       string              `json:"type"` // object
+	Properties map[string]property `json:"properties"`
+	Required   []string            `json:"required"`
+	Additional bool                `json:"additionalProperties"` //nolint:tagliatelle // the standard's
+}
+
+// property is the JSON Schema of one argument.
+type property struct {
+	Type        any    `json:"type"` // a name; in strict mode also a list of names
+	Description string `json:"description"`
+	Default     any    `json:"default,omitzero"`
+	Enum        []any  `json:"enum,omitzero"`
+	Minimum     *int   `json:"minimum,omitzero"`
+	Maximum     *int   `json:"maximum,omitzero"`
+
+	optional bool // it may be left out although it has no default
+}
+
+func stringOf(description string) property {
+	return property{Type: "string", Description: description}
+}
+
+func optionalString(description string) property {
+	return property{Type: "string", Description: description, optional: true}
+}
+
+func flagOf(description string) property {
+	return property{Type: "boolean", Description: description, Default: false}
+}
+
+func oneOf[T ~string](description string, byDefault T, values []T) property {
+	p := property{Type: "string", Description: description}
+	for _, v := range values {
+		p.Enum = append(p.Enum, v)
+	}
+	if byDefault != "" {
+		p.Default = byDefault
+	}
+	return p
+}
+
+func integer(description string, minimum, byDefault int) property {
+	return property{Type: "integer", Description: description, Minimum: new(minimum), Default: byDefault}
+}
 
 // Definitions lists all tools, as [DefinitionsFor] does for a sandbox with every action on jobs.
 func Definitions(d schemas.Dialect) ([]Definition, error) {
@@ -39,14 +83,16 @@ func Exposed(d schemas.Dialect, e schemas.Exposure) ([]Definition, error) {
 	all, actions := describe(dialect(d)), e.Actions
 	if e.Bare {
 		bash := all[schemas.ToolBash]
-		bash.text = strings.Replace(bash.text, "in the workspace", "in a fresh box without files, of which nothing is kept", 1)
+		bash.text = strings.Replace(bash.text, "in the workspace", "in a fresh sandbox without files; nothing is kept afterwards", 1)
 		all[schemas.ToolBash] = bash
 	}
 	if len(actions) > 0 {
-		all[schemas.ToolBash].fields["background"] = object{
-			"type": "boolean", "default": false,
-			"description": "Run it as a background job: returns a statusId at once; you will be notified when it ends: do not poll.",
+		if p, ok := all[schemas.ToolBash].fields["timeout"]; ok {
+			p.Description += " Ignored for background jobs."
+			all[schemas.ToolBash].fields["timeout"] = p
 		}
+		all[schemas.ToolBash].fields["background"] = flagOf(
+			"Run as a background job. Returns a statusId immediately; you will be notified when the job ends: do not poll.")
 		all[schemas.ToolAsyncStatus] = describeStatus(actions)
 	}
 	list := make([]Definition, 0, len(all))
@@ -56,117 +102,120 @@ func Exposed(d schemas.Dialect, e schemas.Exposure) ([]Definition, error) {
 			continue
 		}
 		if len(e.Workspaces) > 0 {
-			in.fields["workspace"] = object{
-				"type": "string", "enum": e.Workspaces, "default": e.Workspaces[0], "description": "The workspace that is meant.",
-			}
+			in.fields["workspace"] = oneOf("The workspace to use.", e.Workspaces[0], e.Workspaces)
 		}
-		required := []string{}
+		schema := inputSchema{Type: "object", Properties: in.fields, Required: []string{}}
 		for _, name := range slices.Sorted(maps.Keys(in.fields)) {
-			if in.fields[name]["default"] == nil && !in.fields[name].optional() {
-				required = append(required, name)
+			if p := in.fields[name]; p.Default == nil && !p.optional {
+				schema.Required = append(schema.Required, name)
 			}
-			delete(in.fields[name], "optional")
 		}
-		schema, err := json.Marshal(object{
-			"type": "object", "properties": in.fields, "required": required, "additionalProperties": false,
-		})
+		raw, err := json.Marshal(schema)
 		if err != nil {
 			return nil, fmt.Errorf("define %s: %w", t, err)
 		}
-		list = append(list, Definition{Name: t, Description: in.text, InputSchema: schema})
+		list = append(list, Definition{Name: t, Description: in.text, InputSchema: raw})
 	}
 	return list, nil
 }
 
-func (o object) optional() bool { return o["optional"] != nil }
-
-// input describes a tool's arguments.
+// input describes a tool and its arguments.
 type input struct {
 	text   string
-	fields map[string]object
+	fields map[string]property
 }
 
 func describe(d dialect) map[schemas.Tool]input {
-	first, root, pattern, order := 1, "relative to the folder searched, newest first", "a regular expression", "file_path is relative to the workspace, or absolute below /workspace."
+	first, root, pattern, path := 1, "relative to the searched directory, newest first", "a regular expression (RE2 syntax)",
+		stringOf("Path of the file: relative to the workspace, or absolute below /workspace.")
 	if d.deep() {
-		first, root, pattern, order = 0, "absolute", "literal text: no character has a special meaning", "file_path is absolute: the workspace is /workspace."
+		first, root, pattern, path = 0, "absolute", "literal text without special characters", stringOf("Absolute path of the file. The workspace is /workspace.")
 	}
-	text := func(s string) object { return object{"type": "string", "description": s} }
-	flag := func(s string) object { return object{"type": "boolean", "description": s, "default": false} }
-	path := text("The file. " + order)
-	folder := object{"type": "string", "description": "The folder to search. Default: the workspace.", "optional": true}
-	return map[schemas.Tool]input{
+	all := map[schemas.Tool]input{
 		schemas.ToolBash: {
-			"Runs a command with bash in the workspace. The answer holds what it printed, and always its exit code, and whether it was ended by its time or cut.",
-			map[string]object{"command": text("The command.")},
+			"Runs a command with bash in the workspace. Returns output and exit code, and says if it timed out or was truncated.",
+			map[string]property{"command": stringOf("The command to run.")},
 		},
 		schemas.ToolRead: {
-			fmt.Sprintf("Reads lines of a text file, numbered from 1. A page holds at most 64 KiB; the answer says how to go on. offset counts from %d.", first),
-			map[string]object{
+			"Reads lines of a text file and numbers them from 1. A page holds at most 64 KiB; the result says how to read the next page.",
+			map[string]property{
 				"file_path": path,
-				"offset":    {"type": "integer", "minimum": first, "default": first, "description": fmt.Sprintf("The first line to read, counted from %d.", first)},
-				"limit":     {"type": "integer", "minimum": 1, "default": defaultLines, "description": "How many lines to read at most."},
+				"offset":    integer(fmt.Sprintf("First line to read. The first line of the file is %d.", first), first, first),
+				"limit":     integer("Maximum number of lines to read.", 1, defaultLines),
 			},
 		},
 		schemas.ToolWrite: {
-			"Writes a file, and makes its folders. A file that exists is replaced.",
-			map[string]object{"file_path": path, "content": text("The whole content.")},
+			"Writes a file, creating parent directories. Overwrites an existing file.",
+			map[string]property{"file_path": path, "content": stringOf("The complete content of the file.")},
 		},
 		schemas.ToolEdit: {
-			"Replaces text in a file. Both texts are taken literally, spaces and line breaks included. old_string must occur exactly once unless replace_all is set.",
-			map[string]object{
-				"file_path": path, "old_string": text("The text to replace."), "new_string": text("The text to put in its place."),
-				"replace_all": flag("Replace every occurrence."),
+			"Replaces text in a file. old_string and new_string are literal, including whitespace and line breaks. old_string must occur exactly once unless replace_all is set.",
+			map[string]property{
+				"file_path": path, "old_string": stringOf("The text to replace."), "new_string": stringOf("The replacement text."),
+				"replace_all": flagOf("Replace every occurrence."),
 			},
 		},
 		schemas.ToolGlob: {
-			"Finds files by name. Paths are " + root + ". Names that begin with a dot are found only where the pattern has the dot.",
-			map[string]object{
-				"pattern": text("** crosses folders; * ? [a-z] {a,b} do not. Without a slash it matches names at any depth."), "path": folder,
+			"Finds files by name. Paths are " + root + ". Matches names that begin with a dot only if the pattern contains the dot.",
+			map[string]property{
+				"pattern": stringOf("Glob pattern. ** crosses directories; *, ?, [a-z] and {a,b} do not. A pattern without a slash matches names at any depth."),
+				"path":    optionalString("Directory to search. Default: the workspace."),
 			},
 		},
 		schemas.ToolGrep: {
-			"Searches the lines of files. The pattern is " + pattern + ". Binary files and folders of version control are passed over.",
-			map[string]object{
-				"pattern": text("What to search: " + pattern + "."), "path": folder,
-				"glob": {"type": "string", "description": "Search only files that match, such as *.go.", "optional": true},
-				"output_mode": {
-					"type": "string", "enum": []schemas.GrepMode{schemas.GrepFiles, schemas.GrepContent, schemas.GrepCount}, "default": schemas.GrepFiles,
-					"description": "Whether to list files, lines, or how many lines each file has.",
-				},
-				"case_insensitive": flag("Let upper and lower case match one another."),
-				"line_numbers":     flag("With content: number the lines."),
-				"head_limit":       {"type": "integer", "minimum": 1, "default": defaultHead, "description": "How many lines of output at most."},
+			"Searches file contents line by line. The pattern is " + pattern + ". Skips binary files and VCS directories.",
+			map[string]property{
+				"pattern": stringOf("What to search for: " + pattern + "."),
+				"path":    optionalString("File or directory to search. Default: the workspace."),
+				"glob":    optionalString("Search only files that match this glob pattern, such as *.go."),
+				"output_mode": oneOf("files_with_matches lists files; content shows matching lines; count shows the number of matching lines per file.",
+					schemas.GrepFiles, []schemas.GrepMode{schemas.GrepFiles, schemas.GrepContent, schemas.GrepCount}),
+				"case_insensitive": flagOf("Ignore case."),
+				"line_numbers":     flagOf("Show line numbers (output_mode content only)."),
+				"head_limit":       integer("Maximum number of output lines.", 1, defaultHead),
 			},
 		},
 	}
+	if !d.deep() {
+		bash := all[schemas.ToolBash].fields
+		bash["description"] = optionalString("What the command does, in a few words, for people who read along.")
+		bash["timeout"] = property{
+			Type: "integer", Minimum: new(1), Maximum: new(int(schemas.MaxTimeout.Milliseconds())), optional: true,
+			Description: "Timeout in milliseconds. Default: the sandbox's timeout.",
+		}
+	}
+	return all
 }
 
-// describeStatus describes async_status with what is offered, in its text too: a model must not be told
-// of an action that it would be refused.
+// describeStatus describes async_status with the actions that are offered, also in its text: a model must
+// not read of an action that would be refused.
 func describeStatus(actions []schemas.JobAction) input {
 	does := map[schemas.JobAction]string{
-		schemas.JobActionStatus: "status tells whether it runs, and how it ended with the end of its output",
+		schemas.JobActionStatus: "status returns its state and, once it has ended, its result and the end of its output",
 		schemas.JobActionLogs:   "logs reads its output from offset on",
-		schemas.JobActionStop:   "stop ends it and all that it started",
-		schemas.JobActionStdin:  "stdin writes data to its standard input, and closes it with eof",
+		schemas.JobActionStop:   "stop ends it and all processes that it started",
+		schemas.JobActionStdin:  "stdin writes data to its standard input, and closes it if eof is set",
 		schemas.JobActionSignal: "signal sends it a signal",
 	}
-	fields := map[string]object{"statusId": {"type": "string", "description": "The statusId that the background call returned."}}
+	fields := map[string]property{
+		"statusId": stringOf("The statusId that the background call returned."),
+		"action":   oneOf("What to do with the job.", schemas.JobActionStatus, actions),
+	}
 	var texts []string
 	for _, a := range actions {
 		texts = append(texts, does[a])
 		switch a {
 		case schemas.JobActionLogs:
-			fields["offset"] = object{"type": "integer", "minimum": 0, "default": 0, "description": "With logs: the byte to read from, as the last answer gave it."}
+			fields["offset"] = integer("For logs: the byte to read from; the previous result says where to continue.", 0, 0)
 		case schemas.JobActionStdin:
-			fields["data"] = object{"type": "string", "description": "With stdin: the text to write.", "optional": true}
-			fields["eof"] = object{"type": "boolean", "default": false, "description": "With stdin: close it after the text."}
+			fields["data"] = optionalString("For stdin: the text to write.")
+			fields["eof"] = flagOf("For stdin: close standard input after the text.")
 		case schemas.JobActionSignal:
-			fields["signal"] = object{"type": "string", "enum": schemas.JobSignals(), "description": "With signal: which.", "optional": true}
+			signal := oneOf("For signal: the signal to send.", "", schemas.JobSignals())
+			signal.optional = true
+			fields["signal"] = signal
 		case schemas.JobActionStatus, schemas.JobActionStop:
 		}
 	}
-	fields["action"] = object{"type": "string", "enum": actions, "default": schemas.JobActionStatus, "description": "What to do with the job."}
-	return input{"Looks after a background job: " + strings.Join(texts, "; ") + ". You will be notified when it ends: do not poll.", fields}
+	return input{"Manages a background job: " + strings.Join(texts, "; ") + ". You will be notified when the job ends: do not poll.", fields}
 }

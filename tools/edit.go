@@ -35,7 +35,7 @@ func newEdit(c schemas.Call, in schemas.EditInput) (fileTool, error) {
 	}
 	switch {
 	case in.OldString == "":
-		return nil, schemas.Errorf(schemas.Invalid, "", "old_string is empty: use write to make or replace a file")
+		return nil, schemas.Errorf(schemas.Invalid, "", "old_string is empty: use write to create or replace a file")
 	case in.OldString == in.NewString && !either(in.AllowNoop, d.deep()):
 		return nil, schemas.Errorf(schemas.Invalid, "", "old_string and new_string are identical: nothing to change")
 	}
@@ -78,7 +78,7 @@ func (t edit) present(a answer) outcome {
 	switch {
 	case a.word == wordGrown:
 		return outcome{err: &schemas.Error{Code: schemas.Exhausted, Field: "input.new_string", Message: fmt.Sprintf(
-			"%s would grow to %d bytes: the limit is %d; replace fewer occurrences or by less, or use bash", t, a.number(0), schemas.MaxEdited)}}
+			"%s would grow to %d bytes; the limit is %d: replace fewer occurrences, use a shorter new_string, or use bash", t, a.number(0), schemas.MaxEdited)}}
 	case a.word == wordNoMatch && t.dialect.deep():
 		return outcome{err: &schemas.Error{Code: schemas.NotFound, Field: "input.old_string", Message: fmt.Sprintf("String not found in file: '%s'", quote(t.pairs[0].old))}}
 	case a.word == wordNoMatch:
@@ -89,7 +89,7 @@ func (t edit) present(a answer) outcome {
 			quote(t.pairs[0].old), a.number(0))}}
 	case a.word == wordMany:
 		return outcome{err: &schemas.Error{Code: schemas.Conflict, Field: "input.old_string", Message: fmt.Sprintf(
-			"old_string is not unique in %s (multiple matches: %d): add text around it or set replace_all", t, a.number(0))}}
+			"old_string is not unique in %s (multiple matches: %d): include more surrounding text or set replace_all", t, a.number(0))}}
 	case a.word != wordOK:
 		return outcome{err: failure(a.word, "file", t.String())}
 	}
@@ -97,7 +97,7 @@ func (t edit) present(a answer) outcome {
 	if t.dialect.deep() {
 		return outcome{text: fmt.Sprintf("Successfully replaced %d instance(s) of the string in '%s'", data.Replacements, t), data: data}
 	}
-	return outcome{text: fmt.Sprintf("Edited %s (%d replacements)", t, data.Replacements), data: data}
+	return outcome{text: fmt.Sprintf("Edited %s (%s)", t, plural(data.Replacements, "replacement")), data: data}
 }
 
 // quote keeps a text that goes back in an error short.

@@ -113,12 +113,7 @@ func formatNames() string {
 func strictly(list []Definition) ([]Definition, error) {
 	out := make([]Definition, 0, len(list))
 	for _, d := range list {
-		var schema struct {
-			Type       string            `json:"type"`
-			Properties map[string]object `json:"properties"`
-			Required   []string          `json:"required"`
-			Additional bool              `json:"additionalProperties"` //nolint:tagliatelle // the standard's
-		}
+		var schema inputSchema
 		if err := json.Unmarshal(d.InputSchema, &schema); err != nil {
 			return nil, fmt.Errorf("rewrite the schema of %s: %w", d.Name, err)
 		}
@@ -126,16 +121,17 @@ func strictly(list []Definition) ([]Definition, error) {
 			if slices.Contains(schema.Required, name) {
 				continue
 			}
-			p["type"] = []any{p["type"], "null"}
-			if enum, ok := p["enum"].([]any); ok {
-				p["enum"] = append(enum, nil)
+			p.Type = []any{p.Type, "null"}
+			if p.Enum != nil {
+				p.Enum = append(p.Enum, nil)
 			}
-			if byDefault, ok := p["default"]; ok {
-				p["description"] = fmt.Sprintf("%v Null means %v.", p["description"], byDefault)
-				delete(p, "default")
+			if p.Default != nil {
+				p.Description = fmt.Sprintf("%s Null means %v.", p.Description, p.Default)
+				p.Default = nil
 			} else {
-				p["description"] = fmt.Sprintf("%v Null leaves it out.", p["description"])
+				p.Description += " Use null to omit it."
 			}
+			schema.Properties[name] = p
 		}
 		schema.Required = slices.Sorted(maps.Keys(schema.Properties))
 		raw, err := json.Marshal(schema)

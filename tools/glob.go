@@ -95,7 +95,7 @@ func (t glob) present(a answer) outcome {
 	}
 	text := strings.Join(data.Paths, "\n")
 	if data.Truncated {
-		text += fmt.Sprintf("\n[truncated: %d of %d paths are shown; name a narrower pattern or path]", len(data.Paths), data.Total)
+		text += fmt.Sprintf("\n[truncated: showing %d of %d paths; use a narrower pattern or path]", len(data.Paths), data.Total)
 	}
 	return outcome{text: text, data: data}
 }

@@ -50,7 +50,7 @@ func globExpression(s string, dots bool) (expr string, hidden bool, err error) {
 		parts = append(parts, part)
 	}
 	if len(parts) == 0 {
-		return "", false, invalidGlob("it names nothing")
+		return "", false, invalidGlob("it is empty")
 	}
 	if !anchored {
 		parts = append([]string{"**"}, parts...)
@@ -155,7 +155,7 @@ func globClass(s string, start bool) (expr string, length int, err error) {
 	var set []rune // ranges
 	for first := true; ; first = false {
 		if i >= len(s) {
-			return "", 0, invalidGlob("a [ has no ]")
+			return "", 0, invalidGlob("missing ] after [")
 		}
 		if s[i] == ']' && !first {
 			i++
@@ -172,7 +172,7 @@ func globClass(s string, start bool) (expr string, length int, err error) {
 			}
 		}
 		if hi < lo {
-			return "", 0, invalidGlob("a range in [] runs backwards")
+			return "", 0, invalidGlob("a range in [] is reversed")
 		}
 		set = append(set, lo, hi)
 		i = next
@@ -240,7 +240,7 @@ func braces(s string) ([]string, error) {
 			bytes += len(head) + len(o) + len(tail)
 		}
 		if len(todo)+len(done) > maxBraces || bytes > schemas.MaxBraces {
-			return nil, invalidGlob("its braces expand to too much")
+			return nil, invalidGlob("its braces expand to too many alternatives")
 		}
 	}
 	return done, nil

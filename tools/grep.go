@@ -109,10 +109,10 @@ func (t grep) present(a answer) outcome {
 		text = "No matches found"
 	}
 	if data.Truncated {
-		text += fmt.Sprintf("\n[truncated: the first %d are shown; name a narrower pattern, path or glob]", len(data.Files)+len(data.Matches)+len(data.Counts))
+		text += fmt.Sprintf("\n[truncated: showing the first %s; use a narrower pattern, path or glob]", plural(int64(len(data.Files)+len(data.Matches)+len(data.Counts)), "result"))
 	}
 	if data.TooLarge > 0 {
-		text += fmt.Sprintf("\n[not searched: %d files larger than %d MiB]", data.TooLarge, largestFile>>20)
+		text += fmt.Sprintf("\n[not searched: %s larger than %d MiB]", plural(data.TooLarge, "file"), largestFile>>20)
 	}
 	return outcome{text: text, data: data}
 }

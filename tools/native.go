@@ -56,7 +56,7 @@ func (p Plan) RunNative(ctx context.Context, root *safefs.Root) (schemas.Result,
 		Output: &schemas.Output{OK: true, Runtime: "native", DurationMS: time.Since(began).Milliseconds()},
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		e := &schemas.Error{Code: schemas.Timeout, Message: "it took longer than allowed"}
+		e := &schemas.Error{Code: schemas.Timeout, Message: "the tool timed out"}
 		result.Output.TimedOut, result.Output.ExitCode = true, 124
 		result.Output.OK, result.Status, result.Error = false, schemas.Failed, e
 		result.Text = "Error: " + e.Message + "\n" + timedOut(timeout)

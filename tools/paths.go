@@ -86,7 +86,7 @@ func (p place) pattern(c schemas.Call, s string) (string, error) {
 }
 
 func outside(p string) error {
-	return schemas.Errorf(schemas.Invalid, "", "Invalid path: %s is outside the workspace: name its files by relative paths or below %s, and use bash for other places",
+	return schemas.Errorf(schemas.Invalid, "", "Invalid path: %s is outside the workspace: use a relative path or one below %s; only bash can reach other places",
 		schemas.Quotable(p), providers.WorkspacePath)
 }
 

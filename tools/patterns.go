@@ -48,7 +48,7 @@ func newPattern(s string, fold bool) (pattern, error) {
 		flags |= syntax.FoldCase
 	}
 	if (fold || strings.Contains(s, "(?")) && wideRanges(s) > maxFolded {
-		return pattern{}, invalidPattern("it has more than %d ranges of characters beyond ASCII and ignores case; use fewer", maxFolded)
+		return pattern{}, invalidPattern("it ignores case and has more than %d ranges of characters beyond ASCII: use fewer", maxFolded)
 	}
 	tree, err := syntax.Parse(s, flags)
 	if err != nil {
@@ -59,7 +59,7 @@ func newPattern(s string, fold bool) (pattern, error) {
 	}
 	size := programSize(tree)
 	if size > schemas.MaxPatternSteps {
-		return pattern{}, invalidPattern("it is too large: it has %d steps once its repetitions are written out, the limit is %d; use smaller counts", size, schemas.MaxPatternSteps)
+		return pattern{}, invalidPattern("it is too large: %d steps after expanding its repetitions, the limit is %d; use smaller counts", size, schemas.MaxPatternSteps)
 	}
 	ere := expression(tree, syntaxERE)
 	if len(ere) > maxExpression {
@@ -75,7 +75,7 @@ func newPattern(s string, fold bool) (pattern, error) {
 	}
 	re, err := regexp.Compile("(?m)" + own)
 	if err != nil {
-		return pattern{}, invalidPattern("it is too large once written out")
+		return pattern{}, invalidPattern("it is too large after expansion")
 	}
 	literal, exact := required(tree)
 	return pattern{ere: ere, rust: rust, re: re, literal: []byte(literal), exact: exact, window: window, stride: stride(size)}, nil

@@ -120,7 +120,7 @@ func (t read) page(page []byte, data ReadData) outcome {
 		if t.dialect.deep() {
 			return outcome{err: &schemas.Error{Code: schemas.Invalid, Message: fmt.Sprintf("Line offset %d exceeds file length (%d lines)", t.skip+t.base, total)}}
 		}
-		return outcome{err: &schemas.Error{Code: schemas.Invalid, Message: fmt.Sprintf("offset %d is past the end of %s (%d lines)", t.skip+t.base, t, total)}}
+		return outcome{err: &schemas.Error{Code: schemas.Invalid, Message: fmt.Sprintf("offset %d is past the end of %s (%s)", t.skip+t.base, t, plural(total, "line"))}}
 	}
 	page, lines, more, cut := t.fit(page)
 	if data.TotalLines == nil && !more {
@@ -142,11 +142,11 @@ func (t read) page(page []byte, data ReadData) outcome {
 	}
 	s := strings.TrimSuffix(b.String(), "\n")
 	if cut {
-		s += fmt.Sprintf("\n[truncated: line %d is longer than %d bytes and is cut; use bash to see all of it]", data.EndLine, maxPage)
+		s += fmt.Sprintf("\n[truncated: line %d is longer than %d bytes; use bash to see all of it]", data.EndLine, maxPage)
 	}
 	switch {
 	case data.Truncated && !cut:
-		s += fmt.Sprintf("\n[truncated: a page holds %d bytes; continue with offset %d]", maxPage, *data.NextOffset)
+		s += fmt.Sprintf("\n[truncated: the page limit is %d bytes; continue with offset %d]", maxPage, *data.NextOffset)
 	case more:
 		s += fmt.Sprintf("\n[more lines follow; continue with offset %d]", *data.NextOffset)
 	}
@@ -231,12 +231,12 @@ func media(name string) bool {
 
 func (t read) binary(content []byte, data ReadData) outcome {
 	if !t.dialect.deep() {
-		return outcome{err: &schemas.Error{Code: schemas.Invalid, Message: fmt.Sprintf("%s is a binary file (%d bytes): use bash to look into it", t, data.Size)}}
+		return outcome{err: &schemas.Error{Code: schemas.Invalid, Message: fmt.Sprintf("%s is a binary file (%s): use bash to inspect it", t, plural(data.Size, "byte"))}}
 	}
 	if data.Size > maxBinary {
 		return outcome{err: &schemas.Error{Code: schemas.Exhausted, Message: fmt.Sprintf("Binary file exceeds maximum preview size of %d bytes: %s has %d", maxBinary, t, data.Size)}}
 	}
 	data.Encoding, data.TotalLines = "base64", nil
 	data.Content = base64.StdEncoding.EncodeToString(content)
-	return outcome{text: fmt.Sprintf("[binary file of %d bytes: %s; its content is in the structured result as base64]", data.Size, t), data: data}
+	return outcome{text: fmt.Sprintf("[binary file of %s: %s; its content is in the structured result as base64]", plural(data.Size, "byte"), t), data: data}
 }

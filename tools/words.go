@@ -86,7 +86,7 @@ func failure(w word, kind, path string) *schemas.Error {
 	case wordNotRegular:
 		code, format = schemas.Invalid, "not a regular file: %s"
 	case wordEscape:
-		code, format = schemas.Denied, "Invalid path: %s leads out of the workspace by a symbolic link (absolute links count as such)"
+		code, format = schemas.Denied, "Invalid path: %s leads outside the workspace through a symbolic link (absolute links are not followed)"
 	case wordLoop:
 		code, format = schemas.Invalid, "too many symbolic links: %s"
 	case wordDenied:
@@ -94,7 +94,7 @@ func failure(w word, kind, path string) *schemas.Error {
 	case wordReadOnly:
 		code, format = schemas.Denied, "the workspace is read-only: %s"
 	case wordHardLink:
-		code, format = schemas.Denied, "%s has several hard links: copy it and write the copy"
+		code, format = schemas.Denied, "%s has several hard links: copy the file and write to the copy"
 	case wordExists:
 		code, format = schemas.Conflict, "file already exists: %s"
 	case wordChanged:
@@ -106,11 +106,11 @@ func failure(w word, kind, path string) *schemas.Error {
 	case wordNotText:
 		code, format = schemas.Invalid, "not a text file: %s"
 	case wordTooMany:
-		code, format = schemas.Exhausted, "there are too many files below %s: name a narrower path"
+		code, format = schemas.Exhausted, "there are too many files below %s: use a narrower path"
 	case wordBadPattern:
-		return &schemas.Error{Code: schemas.Unsupported, Message: "this sandbox's grep does not take the pattern: make it simpler, or put ripgrep (rg) into the sandbox"}
+		return &schemas.Error{Code: schemas.Unsupported, Message: "this sandbox's grep does not support the pattern: simplify it, or install ripgrep (rg) in the sandbox"}
 	case wordNoScratch:
-		return &schemas.Error{Code: schemas.Unavailable, Message: "the sandbox has no room for temporary files"}
+		return &schemas.Error{Code: schemas.Unavailable, Message: "the sandbox has no space left for temporary files"}
 	case wordOK, wordNoMatch, wordMany, wordGrown, wordFailed:
 	}
 	return &schemas.Error{Code: code, Message: fmt.Sprintf(format, path)}

@@ -30,14 +30,14 @@ func newWrite(c schemas.Call, in schemas.WriteInput) (fileTool, error) {
 		return nil, err
 	}
 	if strings.HasSuffix(in.FilePath, "/") {
-		return nil, schemas.Invalidf("input.file_path", "%s names a folder: name a file, folders are made with it", schemas.Quotable(in.FilePath))
+		return nil, schemas.Invalidf("input.file_path", "%s is a directory: give a file name; parent directories are created", schemas.Quotable(in.FilePath))
 	}
 	if in.Mode == "" {
 		in.Mode = schemas.WriteOverwrite
 	}
 	if in.IfMatch = strings.ToLower(in.IfMatch); in.IfMatch != "" {
 		if b, err := hex.DecodeString(in.IfMatch); err != nil || len(b) != sha256.Size {
-			return nil, schemas.Invalidf("input.if_match", "is no etag: it is the SHA-256 of the content in hex, as read and write tell it")
+			return nil, schemas.Invalidf("input.if_match", "is not an etag: use the etag that read or write returned (SHA-256 of the content in hex)")
 		}
 	}
 	return write{p, in}, nil
@@ -64,7 +64,7 @@ func (t write) present(a answer) outcome {
 	if t.in.Mode != schemas.WriteAppend || data.Created {
 		data.ETag = etag([]byte(t.in.Content))
 	}
-	return outcome{text: fmt.Sprintf("%s %s (%d bytes)", verb, t, len(t.in.Content)), data: data}
+	return outcome{text: fmt.Sprintf("%s %s (%s)", verb, t, plural(int64(len(t.in.Content)), "byte")), data: data}
 }
 
 // etag identifies a content.
