@@ -125,7 +125,7 @@ func (s *Store) withVariables(ctx context.Context, sandbox schemas.Sandbox) (sch
 		v, err := s.variable(ctx, sandbox.Account, ref)
 		if errors.Is(err, schemas.ErrNotFound) {
 			return schemas.Sandbox{}, schemas.Invalidf("config.envVars."+name, // not_found would say that there is no sandbox
-				"of sandbox %s names the variable %s, which the account does not have: sandjet env set %s", schemas.Quotable(sandbox.Name), ref, ref)
+				"of sandbox %s names the variable %s, which the account does not have: sandjet variables set %s", schemas.Quotable(sandbox.Name), ref, ref)
 		}
 		if err != nil {
 			return schemas.Sandbox{}, err

@@ -24,7 +24,7 @@ func TestVariablesReachTheSandboxesThatNameThem(t *testing.T) {
 		t.Errorf("it shows %s", d.JSON)
 	}
 	_, err = s.Sandbox(t.Context(), manifested, id)
-	if !errors.Is(err, schemas.ErrInvalid) || errors.Is(err, schemas.ErrNotFound) || !strings.Contains(err.Error(), "sandjet env set API") {
+	if !errors.Is(err, schemas.ErrInvalid) || errors.Is(err, schemas.ErrNotFound) || !strings.Contains(err.Error(), "sandjet variables set API") {
 		t.Errorf("a missing variable: %v", err)
 	}
 	elsewhere := open(t, b) // and does not follow
@@ -72,7 +72,7 @@ func TestACallWhoseVariableIsMissingIsNotAdmitted(t *testing.T) {
 	}
 	request := schemas.Request{Tool: schemas.ToolBash, Input: []byte(`{"command":"true"}`), Sandbox: "b"}
 	c, err := s.Resolve(t.Context(), account, request)
-	if !errors.Is(err, schemas.ErrInvalid) || !strings.Contains(err.Error(), "sandjet env set API") || c.ID != "" {
+	if !errors.Is(err, schemas.ErrInvalid) || !strings.Contains(err.Error(), "sandjet variables set API") || c.ID != "" {
 		t.Errorf("without it: %+v, %v", c, err)
 	}
 	elsewhere := open(t, b) // and does not follow

@@ -368,20 +368,3 @@ func VariableRef(value string) (string, bool) {
 	name, ok := strings.CutPrefix(value, VariablePrefix)
 	return name, ok && VariableName(name)
 }
-
-// Nearest is the known name that was probably meant by another, the one that takes the fewest changes of a letter;
-// empty: none is near.
-func Nearest(name string, known []string) string {
-	const longest = 64 // of a name that is compared letter by letter
-	if len(name) > longest {
-		return ""
-	}
-	asked := strings.ToLower(name)
-	best, least := "", min(len(asked)/2, 2)+1
-	for _, k := range slices.Sorted(slices.Values(known)) {
-		if d := distance(asked, strings.ToLower(k), least); d < least {
-			best, least = k, d
-		}
-	}
-	return best
-}

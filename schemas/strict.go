@@ -235,30 +235,6 @@ func suggestion(name string, fields map[string]reflect.Type) string {
 	return fmt.Sprintf(": use %q", best)
 }
 
-// distance is Levenshtein's, in bytes; most or more where it is not less than that.
-func distance(a, b string, most int) int {
-	if len(a)-len(b) >= most || len(b)-len(a) >= most {
-		return most
-	}
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := diagonal
-			if a[i] != b[j] {
-				change++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(change, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
-}
-
 // fieldsOf maps the JSON names of a struct's fields to their types. It is nil for anything that
 // takes any name: maps, and types that decode themselves.
 func fieldsOf(t reflect.Type) map[string]reflect.Type {

@@ -11,12 +11,12 @@ import (
 )
 
 type accountsCommand struct {
-	Me     accountsMeCommand     `cmd:"" help:"Show the account whose key is used."`
+	Me     accountsMeCommand     `cmd:"" help:"Show the account of the key in use."`
 	Rotate accountsRotateCommand `cmd:"" help:"Give an account a new key."`
 	NATS   accountsNATSCommand   `cmd:"" name:"nats-creds" help:"Print a short-lived credential for the account's own NATS clients."`
-	Create accountsCreateCommand `cmd:"" help:"Make an account. For the administrator."`
-	LS     accountsListCommand   `cmd:"" name:"ls" help:"List the accounts. For the administrator."`
-	Usage  accountsUsageCommand  `cmd:"" help:"Show what an account keeps on the log, and the most that it may."`
+	Create accountsCreateCommand `cmd:"" help:"Create an account (admin key)."`
+	LS     accountsListCommand   `cmd:"" name:"ls" help:"List accounts (admin key)."`
+	Usage  accountsUsageCommand  `cmd:"" help:"Show an account's storage on the log and its limits."`
 	RM     accountsRemoveCommand `cmd:"" name:"rm" help:"Remove an account with all its records."`
 }
 
@@ -67,8 +67,8 @@ func (c *accountsMeCommand) Run(ctx context.Context, t terminal) error {
 type accountsCreateCommand struct {
 	adminTarget
 
-	Name        string `placeholder:"TEXT" use:"" help:"For people; it need not be unique."`
-	Description string `placeholder:"TEXT" use:"" help:"For people."`
+	Name        string `placeholder:"TEXT" use:"" help:"Name for people; need not be unique."`
+	Description string `placeholder:"TEXT" use:"" help:"Free-text description."`
 }
 
 // Run makes an account.
@@ -95,8 +95,8 @@ func printKey(t terminal, a schemas.AccountID, key string) error {
 type accountsRotateCommand struct {
 	adminTarget
 
-	ID      string        `arg:"" optional:"" help:"The account. Default: the one whose key is used."`
-	Overlap time.Duration `placeholder:"DURATION" use:"" help:"How long the former key still works. Default: it ends at once."`
+	ID      string        `arg:"" optional:"" help:"Account id. Default: the account of the key in use."`
+	Overlap time.Duration `placeholder:"DURATION" use:"" help:"How long the old key keeps working. Default: it stops at once."`
 }
 
 // Run gives an account a new key.
@@ -131,7 +131,7 @@ func (c *accountsListCommand) Run(ctx context.Context, t terminal) error {
 	if err != nil {
 		return err
 	}
-	return printTable(t, list, "ID\tNAME\tMADE\tDESCRIPTION", func(a schemas.AccountDocument) string {
+	return printTable(t, list, "ID\tNAME\tCREATED\tDESCRIPTION", func(a schemas.AccountDocument) string {
 		return fmt.Sprintf("%s\t%s\t%s\t%s", a.ID, printable(a.Name), a.Created.Local().Format(time.DateTime), short(a.Description))
 	})
 }
@@ -139,7 +139,7 @@ func (c *accountsListCommand) Run(ctx context.Context, t terminal) error {
 type accountsUsageCommand struct {
 	adminTarget
 
-	ID string `arg:"" optional:"" help:"The account. Default: the one whose key is used."`
+	ID string `arg:"" optional:"" help:"Account id. Default: the account of the key in use."`
 }
 
 // Run shows what an account keeps.
@@ -163,7 +163,7 @@ func (c *accountsUsageCommand) Run(ctx context.Context, t terminal) error {
 	log := schemas.Amount{Bytes: u.Calls.Bytes + u.Events.Bytes, Messages: u.Calls.Messages + u.Events.Messages}
 	return printTable(t, []row{
 		{"calls", u.Calls, -1}, {"events", u.Events, -1}, {"calls and events", log, u.LogLimit}, {"durable streams", u.Durable, u.DurableLimit},
-	}, "KEPT\tSIZE\tLIMIT\tMESSAGES", func(r row) string {
+	}, "STORED\tSIZE\tLIMIT\tMESSAGES", func(r row) string {
 		limit := "none"
 		switch {
 		case r.limit < 0:
@@ -200,6 +200,6 @@ func (c *accountsRemoveCommand) Run(ctx context.Context, t terminal) error {
 			schemas.RemovedRecords
 		}{c.ID, n})
 	}
-	return say(t, "%s is gone, with %d sandboxes, %d workspaces, %d agents, %d variables and %d webhooks.",
-		c.ID, n.Sandboxes, n.Workspaces, n.Agents, n.Variables, n.Webhooks)
+	return say(t, "Removed %s with %s, %s, %s, %s and %s.", c.ID, count(n.Sandboxes, "sandbox", "sandboxes"),
+		count(n.Workspaces, "workspace"), count(n.Agents, "agent"), count(n.Variables, "variable"), count(n.Webhooks, "webhook"))
 }

@@ -13,12 +13,12 @@ import (
 )
 
 type agentsCommand struct {
-	LS     agentsListCommand   `cmd:"" name:"ls" help:"List the agents."`
+	LS     agentsListCommand   `cmd:"" name:"ls" help:"List agents."`
 	Show   agentsShowCommand   `cmd:"" help:"Show an agent."`
-	Create agentsCreateCommand `cmd:"" help:"Make an agent."`
+	Create agentsCreateCommand `cmd:"" help:"Create an agent."`
 	Set    agentsSetCommand    `cmd:"" help:"Change an agent."`
 	RM     agentsRemoveCommand `cmd:"" name:"rm" help:"Remove an agent. Calls that name it fail from then on."`
-	Tools  agentsToolsCommand  `cmd:"" help:"Print the tools of an agent, as a model is to be shown them."`
+	Tools  agentsToolsCommand  `cmd:"" help:"Print an agent's tools, ready for a model's API."`
 }
 
 // Help is the long help.
@@ -39,7 +39,7 @@ Examples:
 type agentFlags struct {
 	fileFlag
 
-	Sandbox    *string  `placeholder:"ID" use:"" help:"Where commands run unless a workspace says otherwise, by id or name; empty for nowhere."`
+	Sandbox    *string  `placeholder:"ID" use:"" help:"Default sandbox for all workspaces (id or name); empty for none."`
 	Workspaces []string `name:"workspace" placeholder:"NAME=ID" sep:"none" use:"" help:"It sees this workspace, by id or name, under NAME; NAME alone is the workspace's own. With :SANDBOX behind, commands run there; with :none nowhere. Repeat for more; the list is replaced whole."`
 }
 
@@ -167,8 +167,8 @@ func (c *agentsRemoveCommand) Run(ctx context.Context, t terminal) error {
 type agentsToolsCommand struct {
 	recordArg
 
-	Format  string `placeholder:"NAME" use:"" help:"For the API of: anthropic (default), openai, openai-strict, openai-responses or mcp."`
-	Dialect string `placeholder:"NAME" use:"" help:"Words and defaults of: claude (default) or deepagents."`
+	Format  string `placeholder:"NAME" use:"" help:"API format: anthropic (default), openai, openai-strict, openai-responses or mcp."`
+	Dialect string `placeholder:"NAME" use:"" help:"Dialect, the wording and defaults of the tools: claude (default) or deepagents."`
 }
 
 // Run prints the tools of an agent as JSON.

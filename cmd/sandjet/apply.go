@@ -17,7 +17,7 @@ type manifestFlags struct {
 	gatewayTarget
 
 	File  []string `short:"f" placeholder:"FILE" sep:"none" required:"" use:"" help:"YAML or JSON, a folder of it, or - for stdin. Repeat for more: all together are one manifest."`
-	Prune bool     `use:"" help:"Delete what came from this project and is in its manifest no more."`
+	Prune bool     `use:"" help:"Delete this project's resources that the manifest no longer has."`
 }
 
 // load reads the manifest.
@@ -42,7 +42,7 @@ type applyCommand struct {
 	manifestFlags
 
 	Yes    bool `short:"y" use:"" help:"With --prune: delete without asking."`
-	DryRun bool `use:"" help:"Change nothing; say what would be changed."`
+	DryRun bool `use:"" help:"Change nothing; show what would change."`
 }
 
 // Help is the long help.
@@ -202,7 +202,7 @@ func answerText(a schemas.ManifestAnswer, colored bool) string {
 		b.WriteString("Note: " + printable(n) + ".\n")
 	}
 	for _, name := range a.Warnings.MissingEnv {
-		b.WriteString("Missing: " + printable(name) + ", which a sandbox names: sandjet env set " + printable(name) + "\n")
+		b.WriteString("Missing: " + printable(name) + ", which a sandbox names: sandjet variables set " + printable(name) + "\n")
 	}
 	return b.String()
 }

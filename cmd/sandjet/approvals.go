@@ -13,26 +13,26 @@ import (
 )
 
 type approvalsCommand struct {
-	LS      approvalsListCommand `cmd:"" name:"ls" help:"List what a person was asked, the newest first."`
-	Show    approvalsShowCommand `cmd:"" help:"Show what is asked, with the whole input."`
-	Approve approveCommand       `cmd:"" help:"Let a call run."`
-	Deny    denyCommand          `cmd:"" help:"Refuse a call, with a reason for the model."`
-	Memory  memoryCommand        `cmd:"" help:"Answers that count for later calls."`
+	LS      approvalsListCommand `cmd:"" name:"ls" help:"List approvals, newest first."`
+	Show    approvalsShowCommand `cmd:"" help:"Show an approval with the whole input."`
+	Approve approveCommand       `cmd:"" help:"Approve a call."`
+	Deny    denyCommand          `cmd:"" help:"Deny a call, with a reason for the model."`
+	Grants  grantsCommand        `cmd:"" aliases:"memory" help:"Manage remembered approvals (grants)."`
 }
 
 // Help is the long help.
 func (*approvalsCommand) Help() string {
-	return `A sandbox whose permission mode is ask lets write, edit and bash run only when a person has said yes;
-with the mode edit it is bash alone. Until then the call waits, for 23 hours at most. The first answer
-counts; with --remember a yes counts for a day for the same agent, tool, workspace and sandbox on the same
-conversation, whatever the input. A call that is approved has its whole time from then on; one that is denied ends with the reason.
+	return `In a sandbox whose permission mode is ask, write, edit and bash need a person's approval; with the mode
+edit only bash does. Until then the call waits, for 23 hours at most. The first answer
+counts; with --remember it counts for a day for the same agent, tool, workspace and sandbox on the same
+conversation, whatever the input. An approved call has its whole time limit from then on; a denied one ends with the reason.
 
 Examples:
   sandjet approvals ls --state pending
   sandjet approvals show appr_01j…
   sandjet approvals approve appr_01j…
   sandjet approvals approve appr_01j… --remember
-  sandjet approvals memory ls
+  sandjet approvals grants ls
   sandjet approvals deny appr_01j… --reason "use the staging database"`
 }
 
@@ -55,9 +55,9 @@ func (a *approvalTarget) dial(ctx context.Context, t terminal) (*client.Client, 
 type approvalsListCommand struct {
 	gatewayTarget
 
-	State        string `placeholder:"STATE" use:"" help:"Only those in this state: pending, approved, denied, cancelled or expired. Default: all."`
-	Conversation string `short:"c" placeholder:"ID" use:"" help:"Only those of this conversation."`
-	Limit        int    `placeholder:"N" default:"50" use:"" help:"At most so many, up to 100."`
+	State        string `placeholder:"STATE" use:"" help:"Only approvals in this state: pending, approved, denied, cancelled or expired. Default: all."`
+	Conversation string `short:"c" placeholder:"ID" use:"" help:"Only those of this conversation id."`
+	Limit        int    `placeholder:"N" default:"50" use:"" help:"Maximum number of results, up to 100."`
 }
 
 // Run lists approvals.
@@ -92,7 +92,7 @@ func (c *approvalsListCommand) Run(ctx context.Context, t terminal) error {
 	fmt.Fprintln(w, "APPROVAL\tSTATE\tASKED\tTOOL\tCONVERSATION\tINPUT")
 	for _, a := range list {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", a.ID, a.State, a.Requested.Local().Format(time.DateTime), a.Call.Tool, a.Call.Conversation,
-			strings.ReplaceAll(short(visibleInput(a.Call.Tool, a.Call.Input)), "\n", " "))
+			inline(visibleInput(a.Call.Tool, a.Call.Input)))
 	}
 	return wrapOutput(w.Flush())
 }
@@ -148,8 +148,8 @@ func describeApproval(a schemas.Approval) string {
 type approveCommand struct {
 	approvalTarget
 
-	Reason   string `placeholder:"TEXT" use:"" help:"Why, for the record."`
-	Remember bool   `use:"" help:"Let this tool run on this conversation without asking, for a day."`
+	Reason   string `placeholder:"TEXT" use:"" help:"Reason, for the record."`
+	Remember bool   `use:"" help:"Approve this tool on this conversation for a day, without asking again."`
 }
 
 // Run lets a call run.
@@ -163,7 +163,7 @@ func (c *approveCommand) Run(ctx context.Context, t terminal) error {
 type denyCommand struct {
 	approvalTarget
 
-	Reason string `placeholder:"TEXT" use:"" help:"Why: the model reads it."`
+	Reason string `placeholder:"TEXT" use:"" help:"Reason; the model reads it."`
 }
 
 // Run refuses a call.

@@ -18,8 +18,8 @@ import (
 
 // target says which Sandjet a client command talks to.
 type target struct {
-	URL string `name:"url" placeholder:"URL" group:"Target" help:"Gateway to talk to. Default: the one that runs on the data folder."`
-	Key string `placeholder:"KEY" group:"Target" secret:"" help:"Bearer key; better by the environment, where other users cannot see it. Default: as --url."`
+	URL string `name:"url" placeholder:"URL" group:"Target" help:"Gateway URL. Default: the one that runs on the data folder."`
+	Key string `placeholder:"KEY" group:"Target" secret:"" help:"API key. Prefer the environment: other users can see command lines. Default: as --url."`
 }
 
 // open finds the gateway: what was named, else what runs on the data folder. Whether it is away later
@@ -119,18 +119,18 @@ type callCommand struct {
 	target
 
 	Tool          string        `arg:"" help:"bash, read, write, edit, glob, grep or async_status."`
-	Args          []string      `arg:"" optional:"" help:"The tool's arguments, or its whole input as one JSON object."`
-	Conversation  string        `short:"c" placeholder:"ID" use:"" help:"Conversation that gets the events. Default: a new one."`
-	Agent         string        `placeholder:"NAME" use:"" help:"Agent that makes the call, by id or name: it says where the call is carried out, and whether."`
-	Workspace     string        `short:"w" placeholder:"NAME" use:"" help:"Workspace whose files it sees. Default: default, or the agent's first."`
-	Sandbox       string        `placeholder:"NAME" use:"" help:"Sandbox that it runs in. Default: the workspace's."`
-	Timeout       time.Duration `placeholder:"DURATION" use:"" help:"Longest time of the run. Default: the sandbox's."`
-	ID            string        `name:"id" placeholder:"ID" use:"" help:"Id of the call. Making the same call again under the same id runs nothing twice: it returns the result of the first."`
-	Background    bool          `short:"b" use:"" help:"With bash: start it as a background job and return. Its id is printed; its end is told on the conversation."`
-	Group         string        `placeholder:"NAME" use:"" help:"With --background: the results of the group's jobs come back together, when all have ended."`
-	GroupSize     int           `placeholder:"N" use:"" help:"How many calls the group has. All of them say the same."`
-	WaitForWorker bool          `use:"" help:"Have the call wait, until its deadline, though no worker serves the sandbox's provider now. Default: it is refused."`
-	Verbose       bool          `short:"v" use:"" help:"Say which call it is and how it ends, on stderr."`
+	Args          []string      `arg:"" optional:"" help:"Arguments of the tool, or its whole input as one JSON object."`
+	Conversation  string        `short:"c" placeholder:"ID" use:"" help:"Conversation for the call's events. Default: a new one."`
+	Agent         string        `placeholder:"NAME" use:"" help:"Agent that makes the call (id or name); its settings decide where the call runs and whether it may."`
+	Workspace     string        `short:"w" placeholder:"NAME" use:"" help:"Workspace with the files. Default: \"default\", or the agent's first."`
+	Sandbox       string        `placeholder:"NAME" use:"" help:"Sandbox to run in. Default: the workspace's."`
+	Timeout       time.Duration `placeholder:"DURATION" use:"" help:"Time limit of the run. Default: the sandbox's."`
+	ID            string        `name:"id" placeholder:"ID" use:"" help:"Id of the call. Repeating a call under its id never runs it twice: it returns the first result."`
+	Background    bool          `short:"b" use:"" help:"With bash: start a background job, print its id and return."`
+	Group         string        `placeholder:"NAME" use:"" help:"With --background: group whose results are reported together, when all its jobs have ended."`
+	GroupSize     int           `placeholder:"N" use:"" help:"Number of calls in the group; the same in all of them."`
+	WaitForWorker bool          `use:"" help:"Queue the call until its deadline even if no worker serves the sandbox's provider now. Default: refuse it."`
+	Verbose       bool          `short:"v" use:"" help:"Print the call's id, conversation and status on stderr."`
 
 	dir string
 }
@@ -145,7 +145,7 @@ func (*callCommand) Help() string {
   glob PATTERN [FOLDER]
   grep PATTERN [FOLDER]
   async_status ID [ACTION]         of a background job: status, logs, stop
-or the whole input as JSON, which knows every option:
+or the whole input as JSON, with every option:
   sandjet call grep '{"pattern":"TODO","output_mode":"content","line_numbers":true}'
 
 Examples:
@@ -155,17 +155,17 @@ Examples:
   sandjet call --id nightly-2026-11-20 --timeout 5m bash './report.sh'
   job=$(sandjet call --background bash 'make test') && sandjet jobs logs -f "$job"
 
-What a command prints appears as it comes, on stdout and stderr. Ctrl-C cancels the call: its whole
-process tree is killed. A second Ctrl-C leaves at once.
+Output appears as the command prints it, on stdout and stderr. Ctrl-C cancels the call and kills its whole
+process tree; a second Ctrl-C exits at once.
 
 Exit codes:
   0-255  the command's own; 128+n if signal n killed it
-  1      a file tool failed              71   it was started and its outcome is unknown
-  64     the request is wrong            75   a cap is used up, or its deadline passed
-  65     the id is another call's        77   not allowed, or the key is wrong
-  66     no such record                 124  it timed out
-  69     nothing is running there        130  it was cancelled
-With --json the result is printed as JSON instead of the output, and tells these apart.`
+  1      a file tool failed             71   started, outcome unknown
+  64     invalid request                75   a cap is reached, or the deadline passed
+  65     the id is another call's       77   denied, or a wrong key
+  66     not found                      124  timed out
+  69     nothing is running there       130  cancelled
+With --json the result is printed as JSON instead of the output, with the status.`
 }
 
 // AfterApply is called by kong once everything is parsed.

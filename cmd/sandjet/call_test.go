@@ -99,7 +99,7 @@ func TestCtrlCCancelsAndWaitsForTheResult(t *testing.T) {
 		f.finished <- schemas.Result{Call: "call_1", Tool: schemas.ToolBash, Status: schemas.Cancelled}
 	}
 	res, said, err := runCall(t, f)
-	if err != nil || res.Status != schemas.Cancelled || !strings.Contains(said, "cancelling call_1") || !strings.Contains(said, "was cancelled") {
+	if err != nil || res.Status != schemas.Cancelled || !strings.Contains(said, "cancelling call_1") || !strings.Contains(said, "call cancelled") {
 		t.Errorf("%+v, %v, %q", res, err, said)
 	}
 }

@@ -62,7 +62,7 @@ func (c *callRun) do(ctx context.Context) (schemas.Result, error) {
 	}
 	c.say("call %s on conversation %s", state.ID, state.Conversation)
 	if state.Approval != "" {
-		fmt.Fprintf(c.t.err, "sandjet: it waits for a person: sandjet approvals approve %s, or deny\n", state.Approval)
+		fmt.Fprintf(c.t.err, "sandjet: Waiting for approval. Run: sandjet approvals approve %s (or deny %[1]s)\n", state.Approval)
 	}
 	defer context.AfterFunc(ctx, func() {
 		if err := c.askForEnd(on); err != nil {
@@ -220,9 +220,9 @@ func (c *callRun) print(r schemas.Result) error {
 		}
 	}
 	if r.Status != schemas.Completed && r.Error != nil {
-		fmt.Fprintf(c.t.err, "sandjet: the call was %s: %s\n", r.Status, printable(r.Error.Error()))
+		fmt.Fprintf(c.t.err, "sandjet: call %s: %s\n", r.Status, printable(r.Error.Error()))
 	} else if r.Status != schemas.Completed && r.Tool == schemas.ToolBash {
-		fmt.Fprintf(c.t.err, "sandjet: the call was %s\n", r.Status)
+		fmt.Fprintf(c.t.err, "sandjet: call %s\n", r.Status)
 	}
 	if r.Started.IsZero() { // it was never started, or whoever started it could not tell when
 		c.say("%s", r.Status)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -18,37 +17,40 @@ import (
 // variable of the environment, under the same name and with the same meaning in every command.
 type cli struct {
 	Config   string     `placeholder:"FILE" help:"YAML file with settings, see deploy/sandjet.example.yaml. Also SANDJET_CONFIG." use:""`
-	DataDir  string     `placeholder:"DIR" default:"./.sandjet" help:"Where logs, workspaces and credentials are kept."`
-	JSON     bool       `name:"json" help:"Print JSON, one value on a line, for programs."`
-	LogLevel slog.Level `placeholder:"LEVEL" default:"info" help:"Least level that is logged to stderr: debug, info, warn or error."`
+	DataDir  string     `placeholder:"DIR" default:"./.sandjet" help:"Folder for the log, workspaces and credentials."`
+	JSON     bool       `name:"json" help:"Print JSON, one value per line."`
+	LogLevel slog.Level `placeholder:"LEVEL" default:"info" help:"Minimum log level on stderr: debug, info, warn or error."`
 
-	Demo       demoCommand       `cmd:"" help:"See it work: a tour through calls, crashes and recovery, in a temporary folder."`
-	Up         upCommand         `cmd:"" help:"Run everything in one process, with an embedded NATS server."`
-	Call       callCommand       `cmd:"" help:"Make one tool call and wait for its result."`
-	Jobs       jobsCommand       `cmd:"" help:"List, follow, stop and wait for background jobs."`
-	Tokens     tokensCommand     `cmd:"" help:"Make attach tokens, which browsers hold in place of a key."`
-	Approvals  approvalsCommand  `cmd:"" help:"Answer calls that wait for a person's yes."`
-	Sandboxes  sandboxesCommand  `cmd:"" help:"List, make, change and remove sandboxes."`
-	Workspaces workspacesCommand `cmd:"" help:"List, make, change and remove workspaces."`
-	Agents     agentsCommand     `cmd:"" help:"List, make, change and remove agents, and show their tools."`
-	Apply      applyCommand      `cmd:"" help:"Make sandboxes, workspaces and agents what a manifest says."`
-	Diff       diffCommand       `cmd:"" help:"Say what applying a manifest would change."`
-	Dev        devCommand        `cmd:"" help:"Apply a manifest whenever its files change."`
-	Env        envCommand        `cmd:"" help:"Set, list and remove the variables that sandboxes name."`
-	Accounts   accountsCommand   `cmd:"" help:"Show, make and remove accounts, and change their keys."`
-	Webhooks   webhooksCommand   `cmd:"" help:"Have events posted to URLs."`
-	Tail       tailCommand       `cmd:"" help:"Print the events of a conversation."`
-	Secrets    secretsCommand    `cmd:"" help:"Show and change the keys that seal secrets in the log."`
-	Dead       deadCommand       `cmd:"" help:"List, show and redrive messages that were given up."`
-	Log        logCommand        `cmd:"" help:"Show where the copies of the log are, and set how many there are."`
-	Doctor     doctorCommand     `cmd:"" help:"Say what this host can isolate, and what is in the way."`
-	Server     serverCommand     `cmd:"" help:"Role: the embedded NATS server alone."`
-	Gateway    gatewayCommand    `cmd:"" help:"Role: the HTTP edge alone."`
-	Worker     workerCommand     `cmd:"" help:"Role: a worker alone, beside its sandboxes."`
-	Deliver    deliverCommand    `cmd:"" help:"Role: what posts events to webhooks alone."`
-	Health     healthCommand     `cmd:"" help:"Ask a gateway or worker whether it is well, for health checks."`
-	Bench      benchCommand      `cmd:"" help:"Measure it beside the bare engine, in one run."`
-	Version    versionCommand    `cmd:"" help:"Print the version."`
+	Demo         demoCommand       `cmd:"" help:"Take a tour: calls, a crash and its recovery, in a temporary folder."`
+	Up           upCommand         `cmd:"" help:"Run everything in one process, with an embedded NATS server."`
+	Call         callCommand       `cmd:"" help:"Run one tool call and wait for its result."`
+	Jobs         jobsCommand       `cmd:"" help:"List, follow, stop and wait for background jobs."`
+	AttachTokens tokensCommand     `cmd:"" aliases:"tokens" help:"Create attach tokens: short-lived credentials for browsers."`
+	Approvals    approvalsCommand  `cmd:"" help:"List, approve and deny calls that wait for a person."`
+	Sandboxes    sandboxesCommand  `cmd:"" help:"List, create, change and remove sandboxes."`
+	Workspaces   workspacesCommand `cmd:"" help:"List, create, change and remove workspaces."`
+	Agents       agentsCommand     `cmd:"" help:"List, create, change and remove agents, and show their tools."`
+	Apply        applyCommand      `cmd:"" help:"Create and update sandboxes, workspaces and agents from a manifest."`
+	Diff         diffCommand       `cmd:"" help:"Show what applying a manifest would change."`
+	Dev          devCommand        `cmd:"" help:"Apply a manifest whenever its files change."`
+	Variables    variablesCommand  `cmd:"" aliases:"env" help:"Set, list and remove variables that sandboxes refer to."`
+	Accounts     accountsCommand   `cmd:"" help:"List, create and remove accounts, and rotate their keys."`
+	Webhooks     webhooksCommand   `cmd:"" help:"Post events to URLs: webhook endpoints and their deliveries."`
+	Tail         tailCommand       `cmd:"" help:"Print the events of a conversation."`
+	Secrets      secretsCommand    `cmd:"" help:"Show and rotate the keys that encrypt secrets in the log."`
+	Dead         deadCommand       `cmd:"" help:"List, show and redrive dead letters: messages that failed for good."`
+	Log          logCommand        `cmd:"" help:"Show and set the replicas of the log."`
+	Doctor       doctorCommand     `cmd:"" help:"Check this host for what sandboxes need."`
+	Server       serverCommand     `cmd:"" help:"Role: the embedded NATS server alone."`
+	Gateway      gatewayCommand    `cmd:"" help:"Role: the HTTP gateway alone."`
+	Worker       workerCommand     `cmd:"" help:"Role: a worker alone, on the host of its sandboxes."`
+	Deliver      deliverCommand    `cmd:"" help:"Role: the webhook deliverer alone."`
+	Health       healthCommand     `cmd:"" help:"Check the health of a gateway or worker."`
+	Bench        benchCommand      `cmd:"" help:"Benchmark Sandjet against bare NATS, in one run."`
+	Version      versionCommand    `cmd:"" help:"Print the version."`
+	Help         helpCommand       `cmd:"" help:"Show the help of a command."`
+
+	ShowVersion versionFlag `name:"version" short:"V" help:"Print the version." use:""`
 }
 
 // parsed is a command line that has been understood.
@@ -64,7 +66,7 @@ func (helpError) Error() string { return "help was asked for" }
 
 const helpWidth = 100 // columns
 
-const description = `Sandjet runs the tool calls of AI agents: durably, each exactly once, in a sandbox.
+const description = `Sandjet runs the tool calls of AI agents in sandboxes: durably, each with exactly one result.
 
 First steps:
   sandjet demo                        see what it does, in fifteen seconds
@@ -72,13 +74,17 @@ First steps:
   sandjet call bash 'echo hello'      in another terminal: a call in a sandbox
   sandjet tail -f CONVERSATION        what happened there, and what happens now`
 
-const precedence = `Settings come from, first wins:
+// precedence stands below the help of the roles: only they have the flag of its example.
+const precedence = `
+Settings come from, first wins:
   1. flags                    --listen 127.0.0.1:9000
   2. the environment          SANDJET_LISTEN=127.0.0.1:9000
   3. the file of --config     listen: 127.0.0.1:9000
   4. the defaults shown above
+`
 
-Run "sandjet COMMAND --help" for the flags and examples of a command.
+const moreHelp = `
+Run "sandjet help COMMAND" for the flags and examples of a command.
 `
 
 // grammar builds the parser of c, with the flags of all backends in it.
@@ -105,13 +111,16 @@ func parse(args []string, env func(string) (string, bool)) (*parsed, error) {
 		return nil, fmt.Errorf("grammar: %w", err)
 	}
 	set.known = keys(k.Model.Node)
-	if len(args) == 0 {
+	switch {
+	case len(args) == 0:
 		args = []string{"--help"}
+	case args[0] == "help":
+		args = append(args[1:len(args):len(args)], "--help")
 	}
 	ctx, err := k.Parse(args)
 	switch {
 	case help: // kong goes on after printing: what it finds then does not matter
-		return nil, helpError(text.String() + "\n" + precedence)
+		return nil, helpError(text.String() + footer(text.String()))
 	case set.err != nil:
 		return nil, set.err
 	case err != nil:
@@ -124,13 +133,13 @@ func parse(args []string, env func(string) (string, bool)) (*parsed, error) {
 	return &parsed{cli: &c, command: cmd}, nil
 }
 
-// usage adds to a parse error where help is.
-func usage(err error) error {
-	where := "sandjet --help"
-	if p, ok := errors.AsType[*kong.ParseError](err); ok && p.Context != nil {
-		if n := p.Context.Selected(); n != nil {
-			where = n.FullPath() + " --help"
-		}
+// footer is what stands below the help text of a command.
+func footer(text string) string {
+	switch {
+	case strings.Contains(text, "--listen="):
+		return precedence
+	case strings.HasPrefix(text, "Usage: sandjet <command>"):
+		return moreHelp
 	}
-	return schemas.Errorf(schemas.Invalid, "", "%v (see %s)", err, where)
+	return ""
 }

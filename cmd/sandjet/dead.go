@@ -12,9 +12,9 @@ import (
 )
 
 type deadCommand struct {
-	LS      deadListCommand    `cmd:"" name:"ls" help:"List what was given up, the latest first."`
-	Show    deadShowCommand    `cmd:"" help:"Show one message with its reason, headers and payload."`
-	Redrive deadRedriveCommand `cmd:"" help:"Send messages again, to where they were."`
+	LS      deadListCommand    `cmd:"" name:"ls" help:"List dead letters, newest first."`
+	Show    deadShowCommand    `cmd:"" help:"Show a dead letter: reason, headers and payload."`
+	Redrive deadRedriveCommand `cmd:"" help:"Send dead letters again, to the stream they came from."`
 }
 
 // Help is the long help.
@@ -48,7 +48,7 @@ type deadListCommand struct {
 	deadFlags
 
 	Stream string `placeholder:"NAME" use:"" help:"Only what comes from this stream, such as CALLS or INTAKE."`
-	Limit  int    `placeholder:"N" default:"100" use:"" help:"At most so many."`
+	Limit  int    `placeholder:"N" default:"100" use:"" help:"Maximum number of results."`
 }
 
 // Run lists dead letters.
@@ -77,7 +77,7 @@ func (c *deadListCommand) Run(ctx context.Context, t terminal) error {
 	}
 	const gap = 2
 	w := tabwriter.NewWriter(t.out, 0, 0, gap, ' ', 0)
-	fmt.Fprintln(w, "ID\tGIVEN UP\tACCOUNT\tTRIES\tCODE\tREASON")
+	fmt.Fprintln(w, "ID\tFAILED\tACCOUNT\tTRIES\tCODE\tREASON")
 	for _, d := range list {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\n", d.ID, d.Time.Local().Format(time.DateTime), d.Account, d.Deliveries, d.Code, short(d.Reason))
 	}
@@ -104,9 +104,9 @@ func (c *deadShowCommand) Run(ctx context.Context, t terminal) error {
 	if t.json {
 		return printJSON(t.out, d)
 	}
-	_, err = fmt.Fprintf(t.out, "id          %s\nsubject     %s\naccount     %s\nreason      %s (%s)\npublished   %s\ngiven up    %s, after %d tries\n%s\n%s\n",
+	_, err = fmt.Fprintf(t.out, "id          %s\nsubject     %s\naccount     %s\nreason      %s (%s)\npublished   %s\nfailed      %s, after %s\n%s\n%s\n",
 		d.ID, d.Subject, d.Account, printable(d.Reason), d.Code, d.First.Local().Format(time.DateTime), d.Time.Local().Format(time.DateTime),
-		d.Deliveries, headerLines(d), printable(string(d.Payload)))
+		count(d.Deliveries, "try", "tries"), headerLines(d), printable(string(d.Payload)))
 	return wrapOutput(err)
 }
 
@@ -138,7 +138,7 @@ func (c *deadRedriveCommand) Run(ctx context.Context, t terminal) error {
 		if t.json {
 			err = printJSON(t.out, map[string]string{"redriven": id})
 		} else {
-			_, err = fmt.Fprintf(t.out, "%s was sent again\n", id)
+			_, err = fmt.Fprintf(t.out, "Redrove %s\n", id)
 		}
 		if err != nil {
 			return wrapOutput(err)

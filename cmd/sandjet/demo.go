@@ -16,7 +16,7 @@ import (
 
 type demoCommand struct {
 	AllowUnisolated bool `group:"Security" help:"Go on where this host cannot make a sandbox. The tour's commands can then do what this user can."`
-	Keep            bool `use:"" help:"Keep the temporary folder and say where it is."`
+	Keep            bool `use:"" help:"Keep the temporary folder and print its path."`
 }
 
 // Help is the long help.

@@ -21,7 +21,7 @@ type doctorCommand struct {
 	MinFree         minFree `placeholder:"SIZE|N%" default:"auto" group:"Limits" help:"What must stay free on the file system of the data folder: a size, a part such as 5%, auto for a tenth and 1 GiB at most, or 0."`
 	Listen          address `placeholder:"HOST:PORT" default:"127.0.0.1:8080" group:"Gateway" help:"Where the gateway would listen."`
 	Box             string  `placeholder:"FILE" group:"Worker" help:"Program sandjet-box, which starts boxes."`
-	AllowUnisolated bool    `group:"Security" help:"Judge as if commands may run without a sandbox."`
+	AllowUnisolated bool    `group:"Security" help:"Check as if commands may run without a sandbox."`
 
 	dir string
 }
@@ -82,7 +82,7 @@ func (c *doctorCommand) Run(ctx context.Context, t terminal) error {
 		}
 	}
 	if bad > 0 {
-		return &exitError{code: exitFailure, err: fmt.Errorf("%d thing(s) would keep \"sandjet up\" from working", bad)}
+		return &exitError{code: exitFailure, err: fmt.Errorf("%s would keep \"sandjet up\" from working", count(bad, "problem"))}
 	}
 	return nil
 }

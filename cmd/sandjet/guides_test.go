@@ -37,7 +37,7 @@ func TestTheGuideToManifestsRuns(t *testing.T) {
 }
 
 func TestTheGuideToSecretsRuns(t *testing.T) {
-	runGuide(t, "secrets", "  seals\n", "the others were, or have no secrets")
+	runGuide(t, "secrets", "  active\n", "the others were, or have no secrets")
 }
 
 func TestTheGuideToDurableStreamsRuns(t *testing.T) {

@@ -70,7 +70,7 @@ func askHealth(ctx context.Context, base, path string) ([]byte, error) {
 	defer stop()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(base, "/")+path, http.NoBody)
 	if err != nil || req.URL.Host == "" {
-		return nil, schemas.Invalidf("url", "%q is no address: write http://HOST:PORT", schemas.Quotable(base))
+		return nil, schemas.Invalidf("url", "%q is not a URL: write http://HOST:PORT", schemas.Quotable(base))
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {

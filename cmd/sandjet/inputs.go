@@ -20,8 +20,8 @@ func toolInput(tool schemas.Tool, args []string, stdin io.Reader) (json.RawMessa
 		return nil, schemas.Invalidf("tool", "%q is unknown: use one of bash, read, write, edit, glob, grep, async_status", schemas.Quotable(string(tool)))
 	}
 	if len(args) < form.least || len(args) > len(form.fields) {
-		return nil, schemas.Invalidf("", "%s takes %s, not %d arguments: quote those that contain spaces, or give one JSON object",
-			tool, form.usage(), len(args))
+		return nil, schemas.Invalidf("", "%s takes %s, not %s: quote those that contain spaces, or give one JSON object",
+			tool, form.usage(), count(len(args), "argument"))
 	}
 	in := map[string]string{}
 	for i, a := range args {

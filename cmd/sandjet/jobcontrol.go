@@ -14,7 +14,7 @@ import (
 type jobsStopCommand struct {
 	jobTarget
 
-	Reason string `placeholder:"TEXT" use:"" help:"Why, for those who are told of its end."`
+	Reason string `placeholder:"TEXT" use:"" help:"Reason, recorded in the result."`
 }
 
 // Run stops a job.
@@ -30,7 +30,7 @@ func (c *jobsStopCommand) Run(ctx context.Context, t terminal) error {
 	if t.json {
 		return printJSON(t.out, j)
 	}
-	return say(t, "%s is told to end; \"sandjet jobs wait %s\" waits until it has", id, id)
+	return say(t, "Stopping %s. Wait for its end: sandjet jobs wait %s", id, id)
 }
 
 type jobsSignalCommand struct {
@@ -55,14 +55,14 @@ func (c *jobsSignalCommand) Run(ctx context.Context, t terminal) error {
 	if t.json {
 		return printJSON(t.out, map[string]string{"job": string(id), "signal": name})
 	}
-	return say(t, "%s was sent to %s", name, id)
+	return say(t, "Sent %s to %s", name, id)
 }
 
 type jobsStdinCommand struct {
 	jobTarget
 
-	Text string `arg:"" optional:"" help:"A line to write; - copies stdin as it is."`
-	EOF  bool   `name:"eof" use:"" help:"Close its standard input afterwards. After the end of - it is closed anyway."`
+	Text string `arg:"" optional:"" help:"Line to write; - copies stdin."`
+	EOF  bool   `name:"eof" use:"" help:"Close the job's stdin afterwards (always after -)."`
 }
 
 // Help is the long help.
@@ -98,9 +98,9 @@ func (c *jobsStdinCommand) Run(ctx context.Context, t terminal) error {
 	}
 	closed := ""
 	if eof {
-		closed = ", and its standard input is closed"
+		closed = " and closed its stdin"
 	}
-	return say(t, "%d bytes were written to %s%s", n, id, closed)
+	return say(t, "Wrote %s to %s%s", count(n, "byte"), id, closed)
 }
 
 // jobWriter is what writeJob needs of a client.

@@ -14,21 +14,21 @@ import (
 )
 
 type jobsCommand struct {
-	LS     jobsListCommand   `cmd:"" name:"ls" help:"List background jobs, the newest first."`
-	Show   jobsShowCommand   `cmd:"" help:"Show how far a job is, or how it ended."`
-	Logs   jobsLogsCommand   `cmd:"" help:"Print what a job printed, and what it prints."`
-	Stop   jobsStopCommand   `cmd:"" help:"End a job: TERM, then KILL to all that it started."`
+	LS     jobsListCommand   `cmd:"" name:"ls" help:"List background jobs, newest first."`
+	Show   jobsShowCommand   `cmd:"" help:"Show a job."`
+	Logs   jobsLogsCommand   `cmd:"" help:"Print a job's output."`
+	Stop   jobsStopCommand   `cmd:"" help:"Stop a job: SIGTERM, then SIGKILL to all its processes."`
 	Signal jobsSignalCommand `cmd:"" help:"Send a signal to a job's processes."`
 	Stdin  jobsStdinCommand  `cmd:"" help:"Write to a job's standard input."`
-	Wait   jobsWaitCommand   `cmd:"" help:"Wait for a job's end and end with its exit code."`
+	Wait   jobsWaitCommand   `cmd:"" help:"Wait for a job and exit with its exit code."`
 }
 
 // Help is the long help.
 func (*jobsCommand) Help() string {
-	return `A background job is what "sandjet call --background bash …" started. It goes on when the call has its
-result and nobody is connected, for 24 hours unless its sandbox says otherwise. Its end is told once: on
-its conversation as job.finished, to webhooks, and to the agent whose turn it was. Records of jobs that
-ended are kept for seven days.
+	return `A background job is what "sandjet call --background bash …" starts. It keeps running when the call has its
+result and nobody is connected, for 24 hours unless its sandbox says otherwise. Its end is reported once: on
+its conversation as job.finished, to webhooks, and to the agent whose turn it was. Records of ended
+jobs are retained for seven days.
 
 Examples:
   sandjet call --background bash 'make test'
@@ -73,9 +73,9 @@ func (j *jobTarget) dial(ctx context.Context, t terminal) (*client.Client, schem
 type jobsListCommand struct {
 	gatewayTarget
 
-	State        string `placeholder:"STATE" use:"" help:"Only those in this state; running means all that have not ended. Default: all."`
-	Conversation string `short:"c" placeholder:"ID" use:"" help:"Only those of this conversation."`
-	Limit        int    `placeholder:"N" default:"50" use:"" help:"At most so many, up to 500."`
+	State        string `placeholder:"STATE" use:"" help:"Only jobs in this state; running means all that have not ended. Default: all."`
+	Conversation string `short:"c" placeholder:"ID" use:"" help:"Only those of this conversation id."`
+	Limit        int    `placeholder:"N" default:"50" use:"" help:"Maximum number of results, up to 500."`
 }
 
 // Run lists jobs.
@@ -99,14 +99,14 @@ func (c *jobsListCommand) Run(ctx context.Context, t terminal) error {
 		return printEach(t, list)
 	}
 	if len(list) == 0 {
-		return say(t, "There are no such jobs.")
+		return say(t, "No jobs.")
 	}
 	const gap = 2
 	w := tabwriter.NewWriter(t.out, 0, 0, gap, ' ', 0)
-	fmt.Fprintln(w, "JOB\tSTATE\tEXIT\tMADE\tCONVERSATION\tCOMMAND")
+	fmt.Fprintln(w, "JOB\tSTATE\tEXIT\tCREATED\tCONVERSATION\tCOMMAND")
 	for _, j := range list {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", j.ID, j.State, exitOf(j), j.Created.Local().Format(time.DateTime), j.Conversation,
-			strings.ReplaceAll(short(j.Command), "\n", " "))
+			inline(j.Command))
 	}
 	return wrapOutput(w.Flush())
 }
@@ -165,21 +165,21 @@ func describeJob(j schemas.Job) string {
 			line("reason", "%s", printable(c.Reason))
 		}
 		if c.OOMKilled {
-			line("memory", "it was killed for want of memory")
+			line("memory", "killed: it ran out of memory")
 		}
 		if c.ChildrenLeft > 0 {
 			line("left behind", "%d processes, which were ended", c.ChildrenLeft)
 		}
-		line("known by", "%s", c.Via)
+		line("reported by", "%s", c.Via)
 	}
-	line("command", "%s", strings.ReplaceAll(short(j.Command), "\n", " "))
+	line("command", "%s", inline(j.Command))
 	line("call", "%s", j.Call)
 	line("conversation", "%s", j.Conversation)
 	if j.Group != nil {
 		line("group", "%s of %d", j.Group.ID, j.Group.Size)
 	}
 	line("sandbox", "%s at %s, workspace %s", j.Sandbox, j.Provider, j.Workspace)
-	at("made", j.Created)
+	at("created", j.Created)
 	at("started", j.Launched)
 	if j.Completion != nil {
 		at("ended", j.Completion.Finished)
@@ -201,9 +201,9 @@ func describeJob(j schemas.Job) string {
 type jobsLogsCommand struct {
 	jobTarget
 
-	Follow bool  `short:"f" use:"" help:"Go on with what it prints, until its end or Ctrl-C."`
-	Offset int64 `placeholder:"N" use:"" help:"Begin at this byte, counted from the first that it ever printed."`
-	Tail   int   `placeholder:"N" use:"" help:"Begin so many bytes before the end, at most 262144."`
+	Follow bool  `short:"f" use:"" help:"Follow the output until the job ends or Ctrl-C."`
+	Offset int64 `placeholder:"N" use:"" help:"Start at this byte of the output."`
+	Tail   int   `placeholder:"N" use:"" help:"Start this many bytes before the end, at most 262144."`
 }
 
 // Help is the long help.
@@ -286,15 +286,15 @@ type jobsWaitCommand struct{ jobTarget }
 
 // Help is the long help.
 func (*jobsWaitCommand) Help() string {
-	return `Waits until the job has ended and says how on stderr; with --json it prints the job. It may be left with
-Ctrl-C and begun again: the job does not notice.
+	return `Waits until the job has ended and prints how on stderr; with --json it prints the job. Ctrl-C stops the
+waiting, not the job.
 
 Exit codes:
   0-255  the job's own; 128+n if signal n killed it
-  124    its lifetime was over
-  130    it was stopped, and had no exit code of its own
-  71     it is lost: how it ended is unknown
-  75     its call ended without starting it`
+  124    the job reached its time limit
+  130    the job was stopped without an exit code, or Ctrl-C
+  71     the job is lost: its outcome is unknown
+  75     the call ended without starting it`
 }
 
 // Run waits for the end of a job.

@@ -121,7 +121,7 @@ func TestDescribeJobTellsAllAndNothingThatPlaysTricks(t *testing.T) {
 		},
 	}
 	got := describeJob(j)
-	for _, want := range []string{"failed", "exit code     137", "want of memory", "4 processes", "probe", "g of 2", "9 bytes", "\nout"} {
+	for _, want := range []string{"failed", "exit code     137", "ran out of memory", "4 processes", "probe", "g of 2", "9 bytes", "\nout"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("it lacks %q:\n%s", want, got)
 		}

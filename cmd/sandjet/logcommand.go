@@ -11,8 +11,8 @@ import (
 )
 
 type logCommand struct {
-	LS       logListCommand     `cmd:"" name:"ls" help:"List the streams of the log, and where their copies are."`
-	Replicas logReplicasCommand `cmd:"" help:"Set how many copies of everything the log has."`
+	LS       logListCommand     `cmd:"" name:"ls" help:"List the streams of the log and their replicas."`
+	Replicas logReplicasCommand `cmd:"" help:"Set the number of replicas of all streams."`
 }
 
 // Help is the long help.
@@ -62,8 +62,8 @@ func (c *logListCommand) Run(ctx context.Context, t terminal) error {
 type logReplicasCommand struct {
 	logFlags
 
-	N    int           `arg:"" help:"Copies of each stream: 1, 3 or 5."`
-	Wait time.Duration `placeholder:"DURATION" default:"10m" use:"" help:"How long to wait until all copies are complete."`
+	N    int           `arg:"" help:"Replicas of each stream: 1, 3 or 5."`
+	Wait time.Duration `placeholder:"DURATION" default:"10m" use:"" help:"How long to wait until all replicas are complete."`
 }
 
 // Help is the long help.

@@ -11,7 +11,7 @@ import (
 type accountsNATSCommand struct {
 	gatewayTarget
 
-	TTL    time.Duration `name:"ttl" placeholder:"DURATION" default:"1h" use:"" help:"How long it is good: 1m to 24h."`
+	TTL    time.Duration `name:"ttl" placeholder:"DURATION" default:"1h" use:"" help:"Time to live: 1m to 24h."`
 	Format string        `placeholder:"FORMAT" default:"env" enum:"env,json,nats-context,url" use:"" help:"env (lines for a shell), json, nats-context (a file of ~/.config/nats/context) or url."`
 }
 

@@ -154,8 +154,8 @@ func (b body) at(path ...string) map[string]any {
 
 // fileFlag is a whole record, or what of it is to change, in a file.
 type fileFlag struct {
-	File        string  `placeholder:"FILE" use:"" help:"YAML or JSON with name, description and config as in the HTTP API; - reads stdin. Other flags win over it."`
-	Description *string `placeholder:"TEXT" use:"" help:"For people."`
+	File        string  `placeholder:"FILE" use:"" help:"YAML or JSON with name, description and config as in the HTTP API; - reads stdin. Flags override it."`
+	Description *string `placeholder:"TEXT" use:"" help:"Free-text description."`
 }
 
 // read begins a body with the file.
@@ -235,5 +235,5 @@ func printRemoved(t terminal, id string, err error) error {
 	if t.json {
 		return printJSON(t.out, map[string]any{"removed": id})
 	}
-	return say(t, "%s was removed", id)
+	return say(t, "Removed %s", id)
 }

@@ -94,10 +94,10 @@ type serverFlags struct {
 
 // gatewayFlags are those of the HTTP edge.
 type gatewayFlags struct {
-	Listen        address       `placeholder:"HOST:PORT" default:"127.0.0.1:8080" group:"Gateway" help:"Where HTTP clients reach the gateway; port 0 takes any free one."`
-	Account       string        `placeholder:"ID" group:"Gateway" help:"Account that is made at the start. Default: the one of the data folder."`
-	Key           string        `placeholder:"KEY" group:"Gateway" secret:"" help:"Its bearer key; better by the environment, where other users cannot see it. Default: as --account."`
-	MaxWait       time.Duration `placeholder:"DURATION" default:"60s" group:"Gateway" help:"Longest time that a request may wait for a result with ?wait=."`
+	Listen        address       `placeholder:"HOST:PORT" default:"127.0.0.1:8080" group:"Gateway" help:"Address of the HTTP gateway; port 0 takes any free one."`
+	Account       string        `placeholder:"ID" group:"Gateway" help:"Account to create at the start. Default: the one of the data folder."`
+	Key           string        `placeholder:"KEY" group:"Gateway" secret:"" help:"API key of that account. Prefer the environment: other users can see command lines. Default: as --account."`
+	MaxWait       time.Duration `placeholder:"DURATION" default:"60s" group:"Gateway" help:"Maximum time a request may wait for a result with ?wait=."`
 	ProviderGrace time.Duration `placeholder:"DURATION" default:"10m" group:"Gateway" help:"How long calls of a provider are taken after its last worker was seen; then they are refused, unless they say wait_for_worker."`
 	natsAccessFlags
 	adminFlag
@@ -319,7 +319,7 @@ type kmsFlags struct {
 type secretsFlags struct {
 	kmsFlags
 
-	SecretsKeyFile string `placeholder:"FILE" group:"Security" help:"Keys that seal secrets in the log, a line \"ID BASE64\" for each; the first one seals. All processes on a log need the same. Default: secrets.key in the data folder, made once."`
+	SecretsKeyFile string `placeholder:"FILE" group:"Security" help:"Keys that encrypt secrets in the log, one line \"ID BASE64\" each; the first encrypts. All processes on a log need the same file. Default: secrets.key in the data folder, created once."`
 	SecretsKeys    string `placeholder:"TEXT" group:"Security" secret:"" help:"The same as text, with commas between the lines; better by the environment, where other users cannot see it."`
 }
 

@@ -13,9 +13,9 @@ import (
 )
 
 type sandboxesCommand struct {
-	LS     sandboxesListCommand   `cmd:"" name:"ls" help:"List the sandboxes."`
+	LS     sandboxesListCommand   `cmd:"" name:"ls" help:"List sandboxes."`
 	Show   sandboxesShowCommand   `cmd:"" help:"Show a sandbox."`
-	Create sandboxesCreateCommand `cmd:"" help:"Make a sandbox."`
+	Create sandboxesCreateCommand `cmd:"" help:"Create a sandbox."`
 	Set    sandboxesSetCommand    `cmd:"" help:"Change a sandbox."`
 	RM     sandboxesRemoveCommand `cmd:"" name:"rm" help:"Remove a sandbox. Calls that name it fail from then on."`
 }
@@ -37,20 +37,20 @@ type sandboxFlags struct {
 	fileFlag
 
 	Provider    string        `placeholder:"NAME" use:"" help:"Where it runs: local, lambda, e2b, …"`
-	Network     string        `placeholder:"MODE" use:"" help:"What it reaches: deny-all, allow-all or restricted."`
+	Network     string        `placeholder:"MODE" use:"" help:"Network access: deny-all, allow-all or restricted."`
 	Domains     []string      `name:"allow-domain" placeholder:"NAME" sep:"none" use:"" help:"With --network restricted: it reaches this domain. Repeat for more."`
 	AllowCIDRs  []string      `name:"allow-cidr" placeholder:"CIDR" sep:"none" use:"" help:"Likewise, this network."`
 	DenyCIDRs   []string      `name:"deny-cidr" placeholder:"CIDR" sep:"none" use:"" help:"Likewise, but not this network."`
-	Mode        string        `placeholder:"MODE" use:"" help:"Which tools a person must allow: ask (bash, write, edit), edit (bash) or bypass (none)."`
+	Mode        string        `placeholder:"MODE" use:"" help:"Tools that need approval: ask (bash, write, edit), edit (bash) or bypass (none)."`
 	Guard       string        `placeholder:"POLICY" use:"" help:"What the bash guard refuses: strict, durable or off."`
 	Runtimes    []string      `placeholder:"NAME" use:"" help:"Languages that commands may use: bash, python, node."`
-	Timeout     time.Duration `placeholder:"DURATION" use:"" help:"Longest time of one run."`
+	Timeout     time.Duration `placeholder:"DURATION" use:"" help:"Time limit of one run."`
 	Memory      int64         `placeholder:"MIB" use:"" help:"Memory, in MiB."`
-	OutputLimit int           `placeholder:"BYTES" use:"" help:"Output that a result keeps."`
+	OutputLimit int           `placeholder:"BYTES" use:"" help:"Maximum output kept in a result."`
 	Env         []string      `placeholder:"NAME=VALUE" sep:"none" use:"" help:"Variable; NAME alone takes it from this environment, where other users cannot see it. Repeat for more."`
-	Persistent  *bool         `negatable:"" use:"" help:"One box, kept between calls; else a fresh one for each."`
+	Persistent  *bool         `negatable:"" use:"" help:"Keep one sandbox instance between calls; else each call gets a fresh one."`
 	JobLimit    int           `placeholder:"N" use:"" help:"Background jobs at the same time."`
-	JobLifetime time.Duration `placeholder:"DURATION" use:"" help:"Longest time of a background job."`
+	JobLifetime time.Duration `placeholder:"DURATION" use:"" help:"Time limit of a background job."`
 }
 
 // body makes what is sent.
@@ -106,7 +106,7 @@ func (c *sandboxesListCommand) Run(ctx context.Context, t terminal) error {
 	if err != nil {
 		return err
 	}
-	return printTable(t, list, "ID\tNAME\tPROVIDER\tNETWORK\tMODE\tKEPT\tDESCRIPTION", func(s schemas.SandboxDocument) string {
+	return printTable(t, list, "ID\tNAME\tPROVIDER\tNETWORK\tMODE\tPERSISTENT\tDESCRIPTION", func(s schemas.SandboxDocument) string {
 		return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%t\t%s", s.ID, printable(s.Name), s.Config.Provider, s.Config.Network.Mode,
 			s.Config.PermissionMode, s.Config.Persistent, short(s.Description))
 	})

@@ -17,19 +17,19 @@ import (
 )
 
 type secretsCommand struct {
-	Status   secretsStatusCommand   `cmd:"" help:"Count the records by the key that seals their secrets."`
-	Rotate   secretsRotateCommand   `cmd:"" help:"Seal all secrets with the first key."`
-	Generate secretsGenerateCommand `cmd:"" help:"Print a new key, as a line for the file of keys."`
+	Status   secretsStatusCommand   `cmd:"" help:"Count records by the key that encrypts their secrets."`
+	Rotate   secretsRotateCommand   `cmd:"" help:"Re-encrypt all secrets with the first key."`
+	Generate secretsGenerateCommand `cmd:"" help:"Generate a key, as a line for the key file."`
 }
 
 // Help is the long help.
 func (*secretsCommand) Help() string {
-	return `Variables of sandboxes and keys of webhooks are sealed in the log with AES-256-GCM. The keys are a file
-of lines "ID BASE64": the first one seals, all of them open. Without --secrets-key-file or
-SANDJET_SECRETS_KEYS it is secrets.key in the data folder, made at the first start. Keep a copy of it
-away from the log: what is sealed cannot be opened without.
+	return `Variables of sandboxes and keys of webhooks are encrypted in the log with AES-256-GCM. The keys are a file
+of lines "ID BASE64": the first one encrypts, all of them decrypt. Without --secrets-key-file or
+SANDJET_SECRETS_KEYS it is secrets.key in the data folder, created at the first start. Keep a copy of it
+away from the log: without it the secrets are lost.
 
-A line may also be one that AWS KMS has sealed, "ID aws-kms:ARN:BASE64": each process then has KMS open it
+A line may also be one that AWS KMS has encrypted, "ID aws-kms:ARN:BASE64": each process then has KMS decrypt it
 once, at its start, with the credentials of its environment.
 
 To change the key, put a new line first, restart all processes, run "sandjet secrets rotate", and remove
@@ -54,7 +54,7 @@ type secretsStatusCommand struct{ secretsUse }
 type sealsLine struct {
 	Key     string `json:"key"`
 	Records int    `json:"records"`
-	State   string `json:"state"` // seals, opens or missing
+	State   string `json:"state"` // active, decrypt-only or missing
 }
 
 // Run counts.
@@ -87,18 +87,18 @@ func (c *secretsStatusCommand) Run(ctx context.Context, t terminal) error {
 
 // sealsLines words a count: the key that seals first, and what is not sealed last.
 func sealsLines(count records.Seals, ring *seal.Ring) []sealsLine {
-	lines := []sealsLine{{ring.Current(), count.Keys[ring.Current()], "seals"}}
+	lines := []sealsLine{{ring.Current(), count.Keys[ring.Current()], "active"}}
 	for _, id := range slices.Sorted(maps.Keys(count.Keys)) {
 		switch {
 		case id == ring.Current():
 		case ring.Has(id):
-			lines = append(lines, sealsLine{id, count.Keys[id], "opens"})
+			lines = append(lines, sealsLine{id, count.Keys[id], "decrypt-only"})
 		default:
 			lines = append(lines, sealsLine{id, count.Keys[id], "missing: these records are unavailable"})
 		}
 	}
 	if count.Plain > 0 {
-		lines = append(lines, sealsLine{"(none)", count.Plain, "not sealed: run \"sandjet secrets rotate\""})
+		lines = append(lines, sealsLine{"(none)", count.Plain, "not encrypted: run \"sandjet secrets rotate\""})
 	}
 	return lines
 }
@@ -142,7 +142,7 @@ func (c *secretsRotateCommand) Run(ctx context.Context, t terminal) error {
 type secretsGenerateCommand struct {
 	kmsFlags
 
-	KMSKey      string `name:"kms-key" placeholder:"KEY" xor:"what" use:"" help:"Have AWS KMS make the key and seal it under this key of its own, an ARN, an id or an alias: the line is no secret then."`
+	KMSKey      string `name:"kms-key" placeholder:"KEY" xor:"what" use:"" help:"Let AWS KMS generate the key and encrypt it under this KMS key (ARN, id or alias): the line is then not secret."`
 	NATSCallout bool   `name:"nats-callout" xor:"what" use:"" help:"Make the keys for --nats-callout-keys instead, with what the NATS server's configuration needs as comments."`
 }
 

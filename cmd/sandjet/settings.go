@@ -92,7 +92,7 @@ func decodeSettings(b []byte, known map[string]*kong.Flag, env func(string) (str
 	for _, key := range slices.Sorted(maps.Keys(raw)) {
 		flag, ok := known[key]
 		if !ok {
-			return nil, schemas.Invalidf(schemas.Quotable(key), "is no setting: %s", nearest(key, slices.Sorted(maps.Keys(known))))
+			return nil, schemas.Invalidf("", "unknown setting %q: %s", schemas.Quotable(key), nearest(key, slices.Sorted(maps.Keys(known))))
 		}
 		v, err := scalar(raw[key])
 		if err != nil {
@@ -189,36 +189,10 @@ func describe(v *kong.Value) string {
 	return help + " " + variable(v.Name)
 }
 
-// nearest names the known name that a wrong one probably meant.
+// nearest names the known setting that a wrong one probably meant.
 func nearest(name string, known []string) string {
-	best, least := "", len(name)/2+1
-	for _, k := range known {
-		if d := distance(strings.ReplaceAll(name, "_", "-"), k); d < least {
-			best, least = k, d
-		}
+	if best := schemas.Nearest(strings.ReplaceAll(name, "_", "-"), known); best != "" {
+		return fmt.Sprintf("did you mean %q?", best)
 	}
-	if best == "" {
-		return "settings have the names of flags, see sandjet COMMAND --help"
-	}
-	return fmt.Sprintf("did you mean %q?", best)
-}
-
-// distance is Levenshtein's: how many letters have to be put in, left out or changed.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := 1
-			if a[i] == b[j] {
-				cost = 0
-			}
-			diagonal, row[j+1] = row[j+1], min(row[j+1]+1, row[j]+1, diagonal+cost)
-		}
-	}
-	return row[len(b)]
+	return "settings have the names of flags, see sandjet help COMMAND"
 }

@@ -144,7 +144,7 @@ func TestEverySettingReachesItsField(t *testing.T) {
 func TestNearestNamesTheLikelySetting(t *testing.T) {
 	known := slices.Sorted(maps.Keys(knownSettings(t)))
 	for wrong, want := range map[string]string{
-		"lisen": `"listen"`, "data_dir": `"data-dir"`, "nats_url": `"nats-url"`, "durabilty": `"durability"`, "zzzzzzzzzzzz": "--help",
+		"lisen": `"listen"`, "data_dir": `"data-dir"`, "nats_url": `"nats-url"`, "durabilty": `"durability"`, "zzzzzzzzzzzz": "sandjet help",
 	} {
 		if got := nearest(wrong, known); !strings.Contains(got, want) {
 			t.Errorf("nearest(%q) = %q, want %s in it", wrong, got, want)

@@ -17,17 +17,17 @@ type tailCommand struct {
 	target
 
 	Conversation string         `arg:"" help:"Id of the conversation."`
-	After        schemas.Cursor `placeholder:"CURSOR" use:"" help:"Print only what came after this cursor; now means from here on. Default: everything that is kept."`
-	Follow       bool           `short:"f" use:"" help:"Go on with what happens, until Ctrl-C."`
+	After        schemas.Cursor `placeholder:"CURSOR" use:"" help:"Start after this cursor; now means only new events. Default: all retained events."`
+	Follow       bool           `short:"f" use:"" help:"Follow new events until Ctrl-C."`
 
 	dir string
 }
 
 // Help is the long help.
 func (*tailCommand) Help() string {
-	return `Each line shows the time, the call, what happened, and output as it was printed. With --json a line is
-{"cursor":"…","event":{…}}, and the cursor resumes after that event. Events that are no longer kept
-are told as a gap, never passed over.
+	return `Each line shows the time, the call and the event; output appears as it was printed. With --json a line is
+{"cursor":"…","event":{…}}, and the cursor resumes after that event. Events that are no longer retained
+are reported as a gap, never skipped silently.
 
 Examples:
   sandjet tail c_01j…                     what happened
@@ -74,7 +74,7 @@ func printItem(t terminal, item client.Item) error {
 		return printJSON(t.out, jsonItem(item))
 	}
 	if item.Gap != nil {
-		_, err := fmt.Fprintf(t.out, "── events are missing here: they are no longer kept %s\n", item.Gap)
+		_, err := fmt.Fprintf(t.out, "── events are missing here: they are no longer retained %s\n", item.Gap)
 		return wrapOutput(err)
 	}
 	e := item.Event
@@ -102,9 +102,9 @@ func tell(e schemas.Event) string {
 	case schemas.CallAccepted:
 		if d, ok := decode[schemas.AcceptedData](e); ok {
 			if d.Remembered != "" {
-				return fmt.Sprintf("accepted  %s %s, by the answer to %s", d.Tool, short(string(d.Input)), d.Remembered)
+				return fmt.Sprintf("accepted  %s %s, approved by %s", d.Tool, inline(visibleInput(d.Tool, d.Input)), d.Remembered)
 			}
-			return fmt.Sprintf("accepted  %s %s", d.Tool, short(string(d.Input)))
+			return fmt.Sprintf("accepted  %s %s", d.Tool, inline(visibleInput(d.Tool, d.Input)))
 		}
 	case schemas.CallStarted:
 		if d, ok := decode[schemas.StartedData](e); ok {
@@ -120,7 +120,7 @@ func tell(e schemas.Event) string {
 		}
 	case schemas.ApprovalRequested:
 		if d, ok := decode[schemas.ApprovalRequestedData](e); ok {
-			return fmt.Sprintf("asks      %s: %s %s", d.ID, d.Tool, short(visibleInput(d.Tool, d.Input)))
+			return fmt.Sprintf("asks      %s: %s %s", d.ID, d.Tool, inline(visibleInput(d.Tool, d.Input)))
 		}
 	case schemas.ApprovalDecided:
 		if d, ok := decode[schemas.ApprovalDecidedData](e); ok {
@@ -136,7 +136,7 @@ func tell(e schemas.Event) string {
 		}
 	case schemas.FollowUpCreated:
 		if d, ok := decode[schemas.FollowUp](e); ok {
-			return fmt.Sprintf("follow-up %s with %d results", d.ID, len(d.Results))
+			return fmt.Sprintf("follow-up %s with %s", d.ID, count(len(d.Results), "result"))
 		}
 	case schemas.AgentStarted, schemas.AgentFinished, schemas.AgentFailed, schemas.AgentStepFinished, schemas.Message:
 		return fmt.Sprintf("%-9s %s", e.Type, short(string(e.Data))) // their data is their senders' own
@@ -170,6 +170,11 @@ func short(s string) string {
 		s = string(r[:most]) + "…"
 	}
 	return printable(s)
+}
+
+// inline is short, on one line.
+func inline(s string) string {
+	return strings.ReplaceAll(short(s), "\n", " ")
 }
 
 // indent puts further lines below the first.

@@ -9,7 +9,7 @@ import (
 )
 
 type tokensCommand struct {
-	Create tokensCreateCommand `cmd:"" help:"Make an attach token for some conversations."`
+	Create tokensCreateCommand `cmd:"" help:"Create an attach token for some conversations."`
 }
 
 // Help is the long help.
@@ -18,9 +18,9 @@ func (*tokensCommand) Help() string {
 nothing else, until it ends. It ends early when the account gets another key. Nothing is kept of it.
 
 Examples:
-  sandjet tokens create c_1
-  sandjet tokens create 'support-*' --op read --op send --ttl 1h
-  sandjet tokens create 'support-*' --op send --workspace ws_01… --tool read --tool grep
+  sandjet attach-tokens create c_1
+  sandjet attach-tokens create 'support-*' --op read --op send --ttl 1h
+  sandjet attach-tokens create 'support-*' --op send --workspace ws_01… --tool read --tool grep
 
 Calls that are sent with it may be about everything that the account has, unless --workspace, --sandbox, --agent or
 --tool say otherwise.`
@@ -29,13 +29,13 @@ Calls that are sent with it may be about everything that the account has, unless
 type tokensCreateCommand struct {
 	gatewayTarget
 
-	Conversations []string      `arg:"" help:"Ids of conversations; one that ends in * stands for all that begin so."`
-	Op            []string      `placeholder:"OP" use:"" help:"What the holder may do: read, send, cancel or approve; may be repeated. Default: read."`
-	Workspace     []string      `placeholder:"ID" use:"" help:"With send: workspace that its calls may use; may be repeated. Default: all."`
+	Conversations []string      `arg:"" help:"Conversation ids; a trailing * matches any suffix."`
+	Op            []string      `placeholder:"OP" use:"" help:"Permission: read, send, cancel or approve; repeat for more. Default: read."`
+	Workspace     []string      `placeholder:"ID" use:"" help:"With send: workspace that calls may use; repeat for more. Default: all."`
 	Sandbox       []string      `placeholder:"ID" use:"" help:"Likewise, sandbox."`
 	Agent         []string      `placeholder:"ID" use:"" help:"Likewise, agent; calls without one are then refused."`
 	Tool          []string      `placeholder:"NAME" use:"" help:"Likewise, tool."`
-	TTL           time.Duration `placeholder:"DURATION" default:"15m" use:"" help:"How long it is good, up to 24h."`
+	TTL           time.Duration `placeholder:"DURATION" default:"15m" use:"" help:"Time to live, up to 24h."`
 }
 
 // Run makes a token.

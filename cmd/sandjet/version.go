@@ -21,6 +21,11 @@ type buildInfo struct {
 	Platform string `json:"platform"`
 }
 
+// String is one line for people.
+func (b buildInfo) String() string {
+	return fmt.Sprintf("sandjet %s (%s, %s)", b.Version, b.Go, b.Platform)
+}
+
 // readBuild reads what the Go toolchain put into this program.
 func readBuild() buildInfo {
 	b := buildInfo{Version: "unknown", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
@@ -48,8 +53,7 @@ func (*versionCommand) Run(_ context.Context, t terminal) error {
 	if t.json {
 		return printJSON(t.out, b)
 	}
-	_, err := fmt.Fprintf(t.out, "sandjet %s (%s, %s)\n", b.Version, b.Go, b.Platform)
-	return wrapOutput(err)
+	return say(t, "%s", b)
 }
 
 // printJSON prints v on one line.

@@ -13,14 +13,14 @@ import (
 )
 
 type webhooksCommand struct {
-	Add    webhooksAddCommand    `cmd:"" help:"Have events posted to a URL."`
-	LS     webhooksListCommand   `cmd:"" name:"ls" help:"List the endpoints."`
+	Add    webhooksAddCommand    `cmd:"" help:"Create an endpoint: events are posted to its URL."`
+	LS     webhooksListCommand   `cmd:"" name:"ls" help:"List endpoints."`
 	Show   webhooksShowCommand   `cmd:"" help:"Show an endpoint."`
-	RM     webhooksRemoveCommand `cmd:"" name:"rm" help:"Remove an endpoint with all that waits for it."`
+	RM     webhooksRemoveCommand `cmd:"" name:"rm" help:"Remove an endpoint and its pending deliveries."`
 	Enable webhooksEnableCommand `cmd:"" help:"Enable an endpoint that was disabled."`
 	Rotate webhooksRotateCommand `cmd:"" help:"Give an endpoint a new secret."`
-	Test   webhooksTestCommand   `cmd:"" help:"Have a test event delivered to an endpoint."`
-	Replay webhooksReplayCommand `cmd:"" help:"Have deliveries made again, under their first ids."`
+	Test   webhooksTestCommand   `cmd:"" help:"Send a test event to an endpoint."`
+	Replay webhooksReplayCommand `cmd:"" help:"Redeliver events under their first ids."`
 }
 
 // Help is the long help.
@@ -37,10 +37,10 @@ Examples:
 type webhooksAddCommand struct {
 	gatewayTarget
 
-	To          string   `arg:"" name:"receiver" help:"Where to post: an https URL."`
+	To          string   `arg:"" name:"receiver" help:"URL to post to (https)."`
 	Events      []string `placeholder:"TYPE" use:"" help:"Only events of these types. Default: all that are delivered."`
 	Legacy      bool     `use:"" help:"Also sign the way of X-Webhook-Signature."`
-	Description string   `placeholder:"TEXT" use:"" help:"For people."`
+	Description string   `placeholder:"TEXT" use:"" help:"Free-text description."`
 	ContentType string   `placeholder:"TYPE" use:"" help:"Content type of the requests: application/json or application/cloudevents+json. Default: application/json."`
 	Concurrency int      `placeholder:"N" use:"" help:"Requests at the same time. Default: 4."`
 }
@@ -196,7 +196,7 @@ func (c *webhooksRemoveCommand) Run(ctx context.Context, t terminal) error {
 	if t.json {
 		return printJSON(t.out, map[string]any{"removed": id})
 	}
-	return say(t, "%s was removed", id)
+	return say(t, "Removed %s", id)
 }
 
 type webhooksEnableCommand struct{ webhookTarget }
@@ -217,7 +217,7 @@ func (c *webhooksEnableCommand) Run(ctx context.Context, t terminal) error {
 type webhooksRotateCommand struct {
 	webhookTarget
 
-	Overlap time.Duration `placeholder:"DURATION" default:"24h" use:"" help:"How long the former secret goes on signing too."`
+	Overlap time.Duration `placeholder:"DURATION" default:"24h" use:"" help:"How long the old secret keeps signing too."`
 }
 
 // Run gives an endpoint a new secret.
@@ -251,13 +251,13 @@ func (c *webhooksTestCommand) Run(ctx context.Context, t terminal) error {
 	if t.json {
 		return printJSON(t.out, map[string]any{"delivery": delivery})
 	}
-	return say(t, "%s is on its way to %s", delivery, id)
+	return say(t, "Sent %s to %s", delivery, id)
 }
 
 type webhooksReplayCommand struct {
 	gatewayTarget
 
-	Since    string `placeholder:"TIME" use:"" help:"Deliveries made from then on: a duration back from now such as 2h, or a time such as 2026-11-21T08:00:00Z."`
+	Since    string `placeholder:"TIME" use:"" help:"Deliveries created since: a duration back from now such as 2h, or a time such as 2026-11-21T08:00:00Z."`
 	Endpoint string `placeholder:"ID" use:"" help:"Only those to this endpoint."`
 	ID       string `name:"id" placeholder:"ID" use:"" help:"Only this delivery, by its webhook-id."`
 }
@@ -284,7 +284,7 @@ func (c *webhooksReplayCommand) Run(ctx context.Context, t terminal) error {
 	if t.json {
 		return printJSON(t.out, map[string]int{"replayed": n})
 	}
-	return say(t, "%d deliveries are on their way again", n)
+	return say(t, "Requeued %s", count(n, "delivery", "deliveries"))
 }
 
 // moment reads a time, or a duration back from now. Nothing is the zero time.

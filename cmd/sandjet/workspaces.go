@@ -10,9 +10,9 @@ import (
 )
 
 type workspacesCommand struct {
-	LS     workspacesListCommand   `cmd:"" name:"ls" help:"List the workspaces."`
+	LS     workspacesListCommand   `cmd:"" name:"ls" help:"List workspaces."`
 	Show   workspacesShowCommand   `cmd:"" help:"Show a workspace."`
-	Create workspacesCreateCommand `cmd:"" help:"Make a workspace."`
+	Create workspacesCreateCommand `cmd:"" help:"Create a workspace."`
 	Set    workspacesSetCommand    `cmd:"" help:"Change a workspace."`
 	RM     workspacesRemoveCommand `cmd:"" name:"rm" help:"Remove a workspace. Its files stay where they are."`
 }
@@ -30,7 +30,7 @@ Examples:
 type workspaceFlags struct {
 	fileFlag
 
-	Sandbox *string `placeholder:"ID" use:"" help:"Where calls run that name no sandbox, by id or name; empty for nowhere."`
+	Sandbox *string `placeholder:"ID" use:"" help:"Default sandbox for calls that name none (id or name); empty for none."`
 }
 
 // body makes what is sent.

@@ -9,19 +9,19 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-type memoryCommand struct {
-	LS memoryListCommand   `cmd:"" name:"ls" help:"List the answers that count for later calls."`
-	RM memoryRemoveCommand `cmd:"" name:"rm" help:"Let an answer not count any more."`
+type grantsCommand struct {
+	LS grantsListCommand   `cmd:"" name:"ls" help:"List remembered approvals."`
+	RM grantsRemoveCommand `cmd:"" name:"rm" help:"Forget a remembered approval."`
 }
 
-type memoryListCommand struct {
+type grantsListCommand struct {
 	gatewayTarget
 
-	Conversation string `short:"c" placeholder:"ID" use:"" help:"Only those of this conversation."`
+	Conversation string `short:"c" placeholder:"ID" use:"" help:"Only those of this conversation id."`
 }
 
-// Run lists remembered answers.
-func (c *memoryListCommand) Run(ctx context.Context, t terminal) error {
+// Run lists remembered approvals.
+func (c *grantsListCommand) Run(ctx context.Context, t terminal) error {
 	cl, err := c.dial(ctx, t)
 	if err != nil {
 		return err
@@ -34,7 +34,7 @@ func (c *memoryListCommand) Run(ctx context.Context, t terminal) error {
 		return printEach(t, list)
 	}
 	if len(list) == 0 {
-		return say(t, "No answer counts for later calls.")
+		return say(t, "There are no remembered approvals.")
 	}
 	const gap = 2
 	w := tabwriter.NewWriter(t.out, 0, 0, gap, ' ', 0)
@@ -45,14 +45,14 @@ func (c *memoryListCommand) Run(ctx context.Context, t terminal) error {
 	return wrapOutput(w.Flush())
 }
 
-type memoryRemoveCommand struct {
+type grantsRemoveCommand struct {
 	gatewayTarget
 
-	ID string `arg:"" help:"Id of the remembered answer."`
+	ID string `arg:"" help:"Id of the remembered approval."`
 }
 
-// Run lets an answer not count any more.
-func (c *memoryRemoveCommand) Run(ctx context.Context, t terminal) error {
+// Run forgets a remembered approval.
+func (c *grantsRemoveCommand) Run(ctx context.Context, t terminal) error {
 	if err := schemas.ValidateRemembered(c.ID); err != nil {
 		return err
 	}
@@ -63,5 +63,5 @@ func (c *memoryRemoveCommand) Run(ctx context.Context, t terminal) error {
 	if err := cl.Forget(ctx, c.ID); err != nil {
 		return err
 	}
-	return say(t, "%s does not count any more", c.ID)
+	return say(t, "Removed %s", c.ID)
 }

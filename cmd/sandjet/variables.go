@@ -12,34 +12,34 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-type envCommand struct {
-	Set envSetCommand    `cmd:"" help:"Set a variable."`
-	LS  envListCommand   `cmd:"" name:"ls" help:"List the variables. Values are never shown."`
-	RM  envRemoveCommand `cmd:"" name:"rm" help:"Remove a variable. Sandboxes that name it refuse their calls from then on."`
+type variablesCommand struct {
+	Set variablesSetCommand    `cmd:"" help:"Set a variable."`
+	LS  variablesListCommand   `cmd:"" name:"ls" help:"List variables. Values are never shown."`
+	RM  variablesRemoveCommand `cmd:"" name:"rm" help:"Remove a variable. Sandboxes that name it refuse their calls from then on."`
 }
 
 // Help is the long help.
-func (*envCommand) Help() string {
+func (*variablesCommand) Help() string {
 	return `Variables are kept sealed for sandboxes, which name them as env:NAME in their envVars. Another value counts
 from the next call on; no record, manifest, event or error has it.
 
 Examples:
-  pass show api-token | sandjet env set API_TOKEN       from stdin, without its last line break
-  sandjet env set API_TOKEN --from-env                  as it is in this environment
-  sandjet env set STAGE test                            seen by whoever lists processes
+  pass show api-token | sandjet variables set API_TOKEN       from stdin, without its last line break
+  sandjet variables set API_TOKEN --from-env                  as it is in this environment
+  sandjet variables set STAGE test                            seen by whoever lists processes
   sandjet sandboxes set build --env TOKEN=env:API_TOKEN`
 }
 
-type envSetCommand struct {
+type variablesSetCommand struct {
 	gatewayTarget
 
-	Name    string `arg:"" help:"Its name, or NAME=VALUE."`
-	Value   string `arg:"" optional:"" help:"Its value. Default: what comes on stdin. Other users of this host may see it."`
+	Name    string `arg:"" help:"NAME, or NAME=VALUE."`
+	Value   string `arg:"" optional:"" help:"Value. Default: stdin. Other users of this host may see command lines."`
 	FromEnv bool   `use:"" help:"Take the value from the variable of that name in this environment."`
 }
 
 // Run sets a variable.
-func (c *envSetCommand) Run(ctx context.Context, t terminal) error {
+func (c *variablesSetCommand) Run(ctx context.Context, t terminal) error {
 	name, value, err := c.read(t.in)
 	if err != nil {
 		return err
@@ -59,7 +59,7 @@ func (c *envSetCommand) Run(ctx context.Context, t terminal) error {
 }
 
 // read finds the name and the value.
-func (c *envSetCommand) read(stdin io.Reader) (name, value string, err error) {
+func (c *variablesSetCommand) read(stdin io.Reader) (name, value string, err error) {
 	name, value, inline := strings.Cut(c.Name, "=")
 	ways := 0
 	for _, given := range []bool{inline, c.Value != "", c.FromEnv} {
@@ -89,10 +89,10 @@ func (c *envSetCommand) read(stdin io.Reader) (name, value string, err error) {
 	return name, strings.TrimSuffix(value, "\r"), nil
 }
 
-type envListCommand struct{ gatewayTarget }
+type variablesListCommand struct{ gatewayTarget }
 
 // Run lists the variables.
-func (c *envListCommand) Run(ctx context.Context, t terminal) error {
+func (c *variablesListCommand) Run(ctx context.Context, t terminal) error {
 	cl, err := c.dial(ctx, t)
 	if err != nil {
 		return err
@@ -106,14 +106,14 @@ func (c *envListCommand) Run(ctx context.Context, t terminal) error {
 	})
 }
 
-type envRemoveCommand struct {
+type variablesRemoveCommand struct {
 	gatewayTarget
 
 	Name string `arg:"" help:"Its name."`
 }
 
 // Run removes a variable.
-func (c *envRemoveCommand) Run(ctx context.Context, t terminal) error {
+func (c *variablesRemoveCommand) Run(ctx context.Context, t terminal) error {
 	cl, err := c.dial(ctx, t)
 	if err != nil {
 		return err

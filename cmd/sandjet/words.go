@@ -1,0 +1,14 @@
+package main
+
+import "fmt"
+
+// count is a number with its noun in the right form: "1 result", "2 results". A plural that is more than an s is given.
+func count[N int | int64 | uint64](n N, noun string, plural ...string) string {
+	switch {
+	case n == 1:
+		return fmt.Sprintf("%d %s", n, noun)
+	case len(plural) > 0:
+		return fmt.Sprintf("%d %s", n, plural[0])
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
