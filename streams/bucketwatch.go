@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -31,19 +32,19 @@ func (k *Bucket[T]) WatchAfter(ctx context.Context, revision uint64) iter.Seq2[P
 // Follow tells changes until ctx ends or yield wants no more. Begin is asked after which revision to begin: at
 // first, and whenever it cannot be proven that the log is the one that was read. When it returns [ErrEnough] the watch ends.
 func (k *Bucket[T]) Follow(ctx context.Context, yield func(Pair[T], error) bool, begin func() (uint64, error)) {
-	const soon = 100 * time.Millisecond
 	f := following[T]{bucket: k, begin: begin, yield: yield}
-	for wait := soon; ctx.Err() == nil; wait = min(2*wait, 2*time.Second) {
+	again := wait.Backoff{First: 100 * time.Millisecond, Most: 2 * time.Second}
+	for failed := 1; ctx.Err() == nil; failed++ {
 		begun, err := f.once(ctx)
 		if errors.Is(err, ErrEnough) || ctx.Err() != nil {
 			return
 		}
 		if begun {
-			wait = soon
+			failed = 1
 			k.bus.spread(ctx)
 		}
 		k.bus.log.Debug("watching a bucket anew", "bucket", k.row.config.Bucket, "error", err)
-		pause(ctx, wait)
+		again.Sleep(ctx, failed)
 	}
 }
 

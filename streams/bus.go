@@ -402,18 +402,6 @@ func deadlined(ctx context.Context) context.Context {
 	return ctx
 }
 
-// pause waits for d and reports false when ctx ended first.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
-}
-
 // changed is a broadcast: who took next before tell is told. The zero value is ready.
 type changed struct {
 	mu sync.Mutex

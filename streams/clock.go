@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -234,7 +235,7 @@ func (b *Bus) followTime(ctx context.Context) {
 				if failed = true; ctx.Err() == nil {
 					b.log.Debug("the log's time is not known anew yet", "error", err)
 				}
-				pause(ctx, reconnectAfter) // a kick comes back at once
+				wait.Sleep(ctx, reconnectAfter) // a kick comes back at once
 				continue
 			}
 			last, failed = now, false

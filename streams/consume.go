@@ -12,6 +12,7 @@ import (
 
 	"github.com/sandjet/sandjet/internal/clock"
 	"github.com/sandjet/sandjet/internal/gopool"
+	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -133,10 +134,11 @@ func (t Topic[T]) Consume(ctx context.Context, b *Bus, o ConsumeOptions, handle 
 		c.inHand.Go(func() { c.fair.run(turning, c.lookAtQueue) })
 		defer stop()
 	}
-	for wait := 50 * time.Millisecond; ctx.Err() == nil; {
+	again := wait.Backoff{First: 50 * time.Millisecond, Most: 2 * time.Second}
+	for failed := 0; ctx.Err() == nil; {
 		ackWait, err := b.ensureConsumer(ctx, t.stream, t.consumer(o))
 		if err == nil {
-			wait = 50 * time.Millisecond
+			failed = 0
 			c.ackWait = ackWait
 			err = c.pull(ctx)
 		}
@@ -147,8 +149,8 @@ func (t Topic[T]) Consume(ctx context.Context, b *Bus, o ConsumeOptions, handle 
 			return err
 		}
 		b.log.Warn("consumer starts again", "consumer", o.Name, "error", err)
-		pause(ctx, wait)
-		wait = min(2*wait, 2*time.Second)
+		failed++
+		again.Sleep(ctx, failed)
 	}
 	return nil
 }

@@ -5,13 +5,13 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nuid"
 
 	"github.com/sandjet/sandjet/internal/clock"
+	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -94,7 +94,7 @@ func (d *Duty) Run(ctx context.Context) error {
 		case !errors.Is(err, schemas.ErrConflict) && ctx.Err() == nil:
 			d.Log.Debug("duty not asked for", "duty", d.Name, "error", err)
 		}
-		if !pause(ctx, dutyRenew/2+rand.N(dutyRenew)) {
+		if !wait.Sleep(ctx, dutyRenew/2+wait.Upto(dutyRenew)) {
 			return nil
 		}
 	}
@@ -112,14 +112,14 @@ func (d *Duty) serve(ctx context.Context, t *Tenure, renew func(context.Context)
 	})
 	every := cmp.Or(d.Every, time.Minute)
 	look := d.Begin()
-	for wait := every/10 + rand.N(every/10+1); pause(ctx, wait); wait = every {
+	for next := every/10 + wait.Upto(every/10); wait.Sleep(ctx, next); next = every {
 		look(ctx, t)
 	}
 }
 
 // keep renews the lease until ctx ends or it is lost.
 func (d *Duty) keep(ctx context.Context, t *Tenure, renew func(context.Context) error) {
-	for pause(ctx, dutyRenew) {
+	for wait.Sleep(ctx, dutyRenew) {
 		begun := clock.Now()
 		err := renew(ctx)
 		switch {

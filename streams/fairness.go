@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -362,11 +363,11 @@ func (f *fairness) run(ctx context.Context, ask func(ctx context.Context, big sc
 	var asking sync.WaitGroup
 	defer asking.Wait()
 	asking.Go(func() {
-		for wait := askEvery; pause(ctx, wait); {
+		for every := askEvery; wait.Sleep(ctx, every); {
 			const part = 20 // of the time goes into looks
 			begun := time.Now()
 			f.look(begun, func(big schemas.AccountID) (queueLook, error) { return ask(ctx, big) })
-			wait = min(max(part*time.Since(begun), askEvery), askLeast)
+			every = min(max(part*time.Since(begun), askEvery), askLeast)
 			for _, t := range f.turns.pick(f.overdue) {
 				f.spawn(func() { f.begin(t) })
 			}

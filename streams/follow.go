@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -234,13 +235,13 @@ func (f *follower) event(ctx context.Context, m stored) error {
 
 // persist repeats what fails because the log is away, until ctx ends.
 func persist[T any](ctx context.Context, b *Bus, do func() (T, error)) (T, error) {
-	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
+	for try := 1; ; try++ {
 		v, err := do()
 		if err == nil || ctx.Err() != nil || schemas.CodeOf(err) != schemas.Unavailable {
 			return v, err
 		}
 		b.log.Debug("the log is away: waiting", "error", err)
-		if !pause(ctx, wait) {
+		if !(wait.Backoff{First: 50 * time.Millisecond, Most: 2 * time.Second}).Sleep(ctx, try) {
 			return v, ctx.Err()
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
+	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -32,7 +33,7 @@ const (
 // returns an error, by which the process should end, when that did not help several times in a row.
 func (s *Server) Run(ctx context.Context) error {
 	n := nurse{began: time.Now()}
-	for pause(ctx, orDefault(s.lookEvery, lookEvery)) {
+	for wait.Sleep(ctx, orDefault(s.lookEvery, lookEvery)) {
 		s.followDisk()
 		broken := s.broken()
 		s.illness.Store(nil)

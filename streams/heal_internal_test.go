@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -129,7 +130,7 @@ func TestAServerThatCouldNotWriteIsHealed(t *testing.T) {
 		}
 	}
 	for s.ill() == nil {
-		if !pause(ctx, s.lookEvery) {
+		if !wait.Sleep(ctx, s.lookEvery) {
 			t.Fatal("it is not noticed")
 		}
 	}
@@ -142,19 +143,19 @@ func TestAServerThatCouldNotWriteIsHealed(t *testing.T) {
 	release()
 
 	for call() != nil {
-		if !pause(ctx, 100*time.Millisecond) {
+		if !wait.Sleep(ctx, 100*time.Millisecond) {
 			t.Fatal("it cannot write though there is room")
 		}
 	}
 	for b.Ready(ctx) != nil {
-		if !pause(ctx, 100*time.Millisecond) {
+		if !wait.Sleep(ctx, 100*time.Millisecond) {
 			t.Fatalf("it can write and says that it is not ready: %v", b.Ready(context.Background()))
 		}
 	}
 	for n := range confirmed {
 		for {
 			_, err := FindCall(ctx, b, "acct_a", schemas.CallID(fmt.Sprintf("c%d", n)))
-			if errors.Is(err, schemas.ErrUnavailable) && pause(ctx, 50*time.Millisecond) { // its connection is still on its way
+			if errors.Is(err, schemas.ErrUnavailable) && wait.Sleep(ctx, 50*time.Millisecond) { // its connection is still on its way
 				continue
 			}
 			if err != nil {

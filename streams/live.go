@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/sandjet/sandjet/internal/wait"
 )
 
 // tail opens feeds of what is stored from now on. It is an interface because one subscription per
@@ -107,7 +109,7 @@ func (f *coreFeed) next(ctx context.Context) (stored, uint64, error) {
 			f.drop = f.bus.drops.next()
 			if err := f.settle(ctx); err != nil {
 				f.behind.Store(true)
-				if !pause(ctx, reconnectAfter) {
+				if !wait.Sleep(ctx, reconnectAfter) {
 					return stored{}, 0, ctx.Err()
 				}
 				continue

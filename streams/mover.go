@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -36,7 +37,7 @@ func (m *Mover) Run(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for pause(ctx, orDefault(m.Every, time.Minute)) {
+		for wait.Sleep(ctx, orDefault(m.Every, time.Minute)) {
 			if err := s.sweep(ctx); err != nil && ctx.Err() == nil {
 				log.Warn("sweep of the work queue failed", "error", err)
 			}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -146,7 +147,7 @@ func SetReplicas(ctx context.Context, b *Bus, n int, progress func(todo []string
 		if progress != nil {
 			progress(todo)
 		}
-		if !pause(ctx, look) {
+		if !wait.Sleep(ctx, look) {
 			return schemas.Wrap(schemas.Unavailable, "set the number of copies", "it is set, but not all copies are complete yet: look with \"sandjet log ls\"", ctx.Err())
 		}
 	}

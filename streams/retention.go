@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -72,7 +73,7 @@ func (r *Retention) now() time.Time {
 func (r *Retention) look(ctx context.Context, t *Tenure) {
 	now, shards := r.now(), r.Bus.Shards()
 	for shard := range shards {
-		if shard > 0 && !pause(ctx, r.Every/time.Duration(4*shards)) {
+		if shard > 0 && !wait.Sleep(ctx, r.Every/time.Duration(4*shards)) {
 			return
 		}
 		if err := r.shard(ctx, shard, now, t); err != nil && ctx.Err() == nil {
@@ -198,7 +199,7 @@ func (s *sweep) removeBeyond(ctx context.Context, beyond func(subject string, n 
 		if offset += len(page); len(page) == 0 || offset >= total {
 			return nil
 		}
-		if !pause(ctx, time.Second) {
+		if !wait.Sleep(ctx, time.Second) {
 			return coded("count the events of "+s.stream, ctx.Err())
 		}
 	}

@@ -3,9 +3,9 @@ package streams
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -23,13 +23,13 @@ func (b *Bus) reconnectDelay(attempt int) time.Duration {
 	if b.options.Server == nil { // others come too
 		most = min(reconnectJitter<<min(max(attempt-1, 0), 3), reconnectSpread) // it has the whole spread then
 	}
-	return reconnectAfter + rand.N(most)
+	return reconnectAfter + wait.Upto(most)
 }
 
 // spread waits for the part that this process has in spreading what all do after a server was away.
 func (b *Bus) spread(ctx context.Context) {
 	if b.options.Server == nil {
-		pause(ctx, rand.N(reconnectSpread))
+		wait.Sleep(ctx, wait.Upto(reconnectSpread))
 	}
 }
 
@@ -56,13 +56,13 @@ func (b *Bus) revive(ctx context.Context) {
 		b.epochs.Clear()
 		b.objects.forget()
 		b.clock.stir()
-		for wait := 100 * time.Millisecond; ctx.Err() == nil; wait = min(2*wait, 5*time.Second) {
+		for try := 1; ctx.Err() == nil; try++ {
 			err := b.restore(ctx)
 			if err == nil {
 				break
 			}
 			b.log.Warn("topology not checked yet", "error", err)
-			pause(ctx, wait)
+			wait.Backoff{First: 100 * time.Millisecond, Most: 5 * time.Second}.Sleep(ctx, try)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -74,7 +75,7 @@ func (t *Tail) Run(ctx context.Context) error {
 func (t *Tail) again(ctx context.Context) {
 	t.drop = t.bus.drops.next()
 	for t.settle(ctx) != nil {
-		if !pause(ctx, reconnectAfter) {
+		if !wait.Sleep(ctx, reconnectAfter) {
 			return
 		}
 	}

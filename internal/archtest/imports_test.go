@@ -41,8 +41,8 @@ func checkFloor(p pkg) (errs []error) {
 			}
 		}
 	}
-	check(p.Imports)
-	check(p.testImports(), slices.Concat(testsMay[""], testsMay[row], testsMay[p.Path])...)
+	check(p.Imports, anybodyMay...)
+	check(p.testImports(), slices.Concat(anybodyMay, testsMay[""], testsMay[row], testsMay[p.Path])...)
 	return errs
 }
 

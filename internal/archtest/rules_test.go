@@ -44,6 +44,7 @@ var floors = map[string]struct {
 	"internal/natstest":             {[]string{"schemas", "streams", "streams/natsauth", "internal/faultproxy"}, "the real log for tests, with routes that can be cut"},
 	"internal/longtest":             {nil, "it knows how long a test may take, not what it shows"},
 	"internal/testreport":           {nil, "it reads what go test says"},
+	"internal/wait":                 {nil, "it waits and does not know for what"},
 	"internal/redistest":            {nil, "a real server for tests, and nothing of ours"},
 	"internal/gen":                  {[]string{"schemas", "streams"}, "documents come from the types and the topology"},
 	"internal/archtest":             {nil, "rules look at the tree from outside"},
@@ -54,6 +55,9 @@ var floors = map[string]struct {
 	"internal/clienttest":           {[]string{"schemas", "streams", "gateway", "client", "records/seal", "internal/faultproxy", "internal/streamcheck"}, "real clients meet the real gateway"},
 	"internal/replaytest":           {[]string{"schemas", "streams", "gateway", "client", "internal/faultproxy", "internal/streamcheck"}, "the real gateway goes through what happens in the world"},
 }
+
+// anybodyMay is what every package may import: it stands below all and knows nothing of ours.
+var anybodyMay = []string{"internal/wait"}
 
 // testsMay is what tests may import beyond their package's row.
 var testsMay = map[string][]string{
