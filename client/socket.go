@@ -13,6 +13,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -73,7 +74,7 @@ func (s *Socket) Run(ctx context.Context) error {
 			try = 0
 		}
 		if h.comeBack > 0 {
-			if rest(ctx, h.comeBack) {
+			if wait.Sleep(ctx, h.comeBack) {
 				continue
 			}
 		} else if s.client.pause(ctx, try) == nil {
@@ -249,16 +250,4 @@ func (s *Socket) write(frame map[string]any) bool {
 		return false
 	}
 	return true
-}
-
-// rest sleeps for d and reports false once ctx has ended.
-func rest(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"sync"
@@ -16,6 +15,7 @@ import (
 	"github.com/sandjet/sandjet/admission"
 	"github.com/sandjet/sandjet/gateway/durable"
 	"github.com/sandjet/sandjet/gateway/replay"
+	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -219,7 +219,7 @@ func (g *Gateway) Run(ctx context.Context, l net.Listener) error {
 // of a gateway that stops do not all arrive at the next one together.
 func comeBack() time.Duration {
 	const least, spread = 500 * time.Millisecond, 4 * time.Second
-	return least + rand.N(spread) // spreading needs no secrecy
+	return least + wait.Upto(spread)
 }
 
 func orDefault(d, otherwise time.Duration) time.Duration {

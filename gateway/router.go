@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
-	"math/rand/v2"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/admission"
+	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -290,9 +290,7 @@ func verdictOf(err error, left time.Duration, defects int) routeVerdict {
 // routeDelay is how long a publication stays away that could not be admitted: longer each time, and not all
 // at once.
 func routeDelay(attempt int) time.Duration {
-	const longest = 30 * time.Second
-	base := min(time.Second<<min(max(attempt, 1)-1, 5), longest)
-	return base/2 + rand.N(base/2+1)
+	return wait.Backoff{First: time.Second, Most: 30 * time.Second}.After(attempt)
 }
 
 // holdups remembers the accounts whose calls cannot be admitted now, so that one of them is tried each
@@ -306,7 +304,7 @@ type holdups struct {
 const holdupProbe = time.Second
 
 // ask reports whether a publication of an account is to be tried now, and if not when.
-func (h *holdups) ask(a schemas.AccountID, now time.Time) (wait time.Duration, try bool) {
+func (h *holdups) ask(a schemas.AccountID, now time.Time) (away time.Duration, try bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	until, held := h.until[a]
@@ -314,7 +312,7 @@ func (h *holdups) ask(a schemas.AccountID, now time.Time) (wait time.Duration, t
 		return 0, true
 	}
 	if now.Before(until) {
-		return until.Sub(now) + rand.N(4*holdupProbe), false
+		return until.Sub(now) + wait.Upto(4*holdupProbe), false
 	}
 	h.until[a] = now.Add(holdupProbe) // this one shows whether the rest can go on
 	return 0, true

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/client"
+	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -253,8 +254,8 @@ func (c *jobsLogsCommand) Run(ctx context.Context, t terminal) error {
 		case !t.json:
 			return unlessLeft(ctx, cl.FollowJobLogs(ctx, id, offset, t.out))
 		default:
-			if err := pause(ctx, time.Second); err != nil {
-				return nil //nolint:nilerr // Ctrl-C is how one leaves
+			if !wait.Sleep(ctx, time.Second) {
+				return nil // Ctrl-C is how one leaves
 			}
 		}
 	}
@@ -324,8 +325,7 @@ func (c *jobsWaitCommand) Run(ctx context.Context, t terminal) error {
 // waitJob looks after a job until it has ended. It asks rather than listens: a job whose call never
 // started it ends without an event.
 func waitJob(ctx context.Context, cl *client.Client, id schemas.JobID) (schemas.Job, error) {
-	const first, most = 50 * time.Millisecond, time.Second
-	for wait := first; ; wait = min(2*wait, most) {
+	for look := 1; ; look++ {
 		j, err := cl.Job(ctx, id)
 		if err != nil {
 			return j, err
@@ -333,8 +333,8 @@ func waitJob(ctx context.Context, cl *client.Client, id schemas.JobID) (schemas.
 		if j.Completion != nil {
 			return j, nil
 		}
-		if err := pause(ctx, wait); err != nil {
-			return j, err
+		if !(wait.Backoff{First: 50 * time.Millisecond, Most: time.Second}).Sleep(ctx, look) {
+			return j, ctx.Err()
 		}
 	}
 }
@@ -382,16 +382,6 @@ func unlessLeft(ctx context.Context, err error) error {
 		return nil //nolint:nilerr // that is how one leaves
 	}
 	return err
-}
-
-// pause waits, or returns the context's error.
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
 }
 
 // say prints a line.

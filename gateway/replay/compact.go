@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
-	"time"
 
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
@@ -164,7 +163,7 @@ func (c *conversation) want(r *Reader, n *need) bool {
 // wait for.
 func (c *conversation) seek() {
 	ctx := c.hub.ctx
-	for wait := 50 * time.Millisecond; ; {
+	for failed := 0; ; {
 		c.mu.Lock()
 		do := c.unknown()
 		if do == nil || ctx.Err() != nil { // the hub's end ends the readers
@@ -176,7 +175,7 @@ func (c *conversation) seek() {
 		err := do(ctx)
 		switch {
 		case err == nil:
-			wait = 50 * time.Millisecond
+			failed = 0
 			continue
 		case ctx.Err() != nil:
 			continue
@@ -187,8 +186,8 @@ func (c *conversation) seek() {
 		default:
 			c.hub.log.Debug("the log is away: compact readers wait", "error", err)
 		}
-		pause(ctx, wait)
-		wait = min(2*wait, 2*time.Second)
+		failed++
+		whileAway.Sleep(ctx, failed)
 	}
 }
 

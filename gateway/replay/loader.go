@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -17,7 +18,7 @@ const staleReads = 5
 func (c *conversation) load() {
 	ctx := c.hub.ctx
 	stale := 0
-	for wait := 50 * time.Millisecond; ; {
+	for failed := 0; ; {
 		c.mu.Lock()
 		do := c.need(stale)
 		if do == nil {
@@ -39,7 +40,7 @@ func (c *conversation) load() {
 			c.mu.Unlock()
 			return
 		case err == nil && !again:
-			wait = 50 * time.Millisecond
+			failed = 0
 			continue
 		case err != nil && !passing(err):
 			c.mu.Lock()
@@ -48,10 +49,8 @@ func (c *conversation) load() {
 		case err != nil:
 			c.hub.log.Debug("the log is away: waiting", "error", err)
 		}
-		if !pause(ctx, wait) {
-			continue
-		}
-		wait = min(2*wait, 2*time.Second)
+		failed++
+		whileAway.Sleep(ctx, failed) // the end of ctx is seen above
 	}
 }
 
@@ -457,6 +456,11 @@ func (c *conversation) loseAll(gen uint64, after schemas.Cursor) {
 	}
 }
 
+// whileAway is how long it takes until the log is read again that could not be.
+//
+//nolint:gochecknoglobals // a constant of its type
+var whileAway = wait.Backoff{First: 50 * time.Millisecond, Most: 2 * time.Second}
+
 // passing reports whether a failure of the log will pass.
 func passing(err error) bool {
 	code := schemas.CodeOf(err)
@@ -465,16 +469,4 @@ func passing(err error) bool {
 
 func errStopped() error {
 	return schemas.Errorf(schemas.Unavailable, "", "this gateway is stopping: come back")
-}
-
-// pause waits and reports false if ctx ended first.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
 }

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/sandjet/sandjet/internal/wait"
 )
 
 const heldBuffer = 16 << 10 // bytes
@@ -208,11 +210,11 @@ func (l *link) pass(ctx context.Context, to io.Writer, from io.Reader, f Faults,
 				piece = b[:1+draw.IntN(f.Slice)]
 			}
 			b = b[len(piece):]
-			wait := f.Delay.draw(draw)
+			late := f.Delay.draw(draw)
 			if now := time.Now(); l.stall > 0 && now.After(l.stallAt) {
-				wait += max(0, l.stallAt.Add(l.stall).Sub(now))
+				late += max(0, l.stallAt.Add(l.stall).Sub(now))
 			}
-			if !rest(ctx, wait) {
+			if !wait.Sleep(ctx, late) {
 				return
 			}
 			if _, err := to.Write(piece); err != nil {
@@ -222,20 +224,5 @@ func (l *link) pass(ctx context.Context, to io.Writer, from io.Reader, f Faults,
 		if err != nil {
 			return
 		}
-	}
-}
-
-// rest sleeps for d and reports false once ctx has ended.
-func rest(ctx context.Context, d time.Duration) bool {
-	if d <= 0 {
-		return ctx.Err() == nil
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }

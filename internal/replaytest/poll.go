@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/client"
+	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -46,7 +47,7 @@ func (p Poller) Follow(ctx context.Context, c schemas.ConversationID, after sche
 	return func(yield func(client.Item, error) bool) {
 		for live := false; ; {
 			got, passing, err := p.ask(ctx, c, after)
-			if err != nil && passing && rest(ctx, pollAgain) {
+			if err != nil && passing && wait.Sleep(ctx, pollAgain) {
 				continue
 			}
 			if err != nil {
@@ -102,16 +103,4 @@ func (p Poller) ask(ctx context.Context, c schemas.ConversationID, after schemas
 		return page{}, false, fmt.Errorf("the page cannot be read: %w", err)
 	}
 	return got, false, nil
-}
-
-// rest sleeps and reports false once ctx has ended.
-func rest(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
