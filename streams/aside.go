@@ -67,7 +67,8 @@ func (t Topic[T]) putAside(ctx context.Context, b *Bus, m *message, at time.Time
 // schedule stores a message that the server writes to a subject of the same stream at a time.
 func (b *Bus) schedule(ctx context.Context, m *nats.Msg, subject string, at time.Time) error {
 	m.Header.Set(jetstream.ScheduleHeader, "@at "+at.UTC().Format(time.RFC3339Nano)) // the client's own option cuts off what is not a whole second
-	_, err := b.storeOne(ctx, m, jetstream.WithScheduleTarget(subject))
+	m.Header.Set(jetstream.ScheduleTargetHeader, subject)
+	_, err := b.storeOne(ctx, m)
 	return err
 }
 

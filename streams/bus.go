@@ -69,6 +69,7 @@ type Bus struct {
 	js                        jetstream.JetStream // on publish
 	jsWork                    jetstream.JetStream // on work
 	jsBulk                    jetstream.JetStream // on bulk
+	acks, acksWork            *acks               // on publish and work
 
 	shards atomic.Int32
 	made   atomic.Int64 // when the log was made, as it was last checked whole
@@ -181,7 +182,11 @@ func (b *Bus) connect(ctx context.Context) (err error) {
 			return coded("connect to the log", err)
 		}
 	}
-	return nil
+	if b.acks, err = newAcks(b.publish); err != nil {
+		return err
+	}
+	b.acksWork, err = newAcks(b.work)
+	return err
 }
 
 func (b *Bus) dial(ctx context.Context, role string, more ...nats.Option) (*nats.Conn, error) {
@@ -346,6 +351,11 @@ func (b *Bus) abandon() {
 	for _, c := range []*nats.Conn{b.work, b.publish, b.live, b.bulk} {
 		if c != nil {
 			c.Close()
+		}
+	}
+	for _, a := range []*acks{b.acks, b.acksWork} {
+		if a != nil {
+			a.close()
 		}
 	}
 	b.parts.Wait()

@@ -3,6 +3,7 @@ package streams
 import (
 	"cmp"
 	"context"
+	"strconv"
 	"strings"
 	"time"
 
@@ -60,7 +61,8 @@ func (d Durable) Append(ctx context.Context, a schemas.AccountID, id, writer str
 	m := nats.NewMsg(subject)
 	m.Header.Set(headerState, string(state))
 	m.Data = data
-	stored, err := d.bus.storeOne(ctx, m, jetstream.WithExpectLastSequenceForSubject(after, durableSubject(a, id, "*")))
+	expectLast(m, after, durableSubject(a, id, "*"))
+	stored, err := d.bus.storeOne(ctx, m)
 	return stored.Cursor.Seq, err
 }
 
@@ -179,7 +181,9 @@ func (d Durable) Forget(ctx context.Context, key string, rev uint64) error {
 	}
 	m := nats.NewMsg("$KV." + string(DurableRecords) + "." + key)
 	m.Header.Set("KV-Operation", "DEL") // as the client library writes it, but with a time to live
-	_, err := d.bus.storeOne(ctx, m, jetstream.WithExpectLastSequencePerSubject(rev), jetstream.WithMsgTTL(left))
+	m.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(rev, 10))
+	m.Header.Set(jetstream.MsgTTLHeader, left.String())
+	_, err := d.bus.storeOne(ctx, m)
 	return err
 }
 

@@ -6,8 +6,6 @@ import (
 	"iter"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -51,11 +49,12 @@ func (t Topic[T]) Accepted() Topic[T] {
 // Replace stores v where the last message under its key has a sequence; 0: where there is none. Codes: conflict when it has
 // another, and those of [Topic.Publish].
 func (t Topic[T]) Replace(ctx context.Context, b *Bus, v T, seq uint64) error {
-	m, _, err := t.message(ctx, b, v)
+	m, err := t.message(ctx, b, v)
 	if err != nil {
 		return err
 	}
-	_, err = b.storeOne(ctx, m, jetstream.WithExpectLastSequenceForSubject(seq, t.expect(v)))
+	expectLast(m, seq, t.expect(v))
+	_, err = b.storeOne(ctx, m)
 	return err
 }
 

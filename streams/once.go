@@ -38,35 +38,27 @@ func StoreOnce(ctx context.Context, b *Bus, e schemas.Event, absent Absence) (sc
 // taken this process for gone has ended that connection, so the confirmation then comes by another, and
 // [Bus.Generation] tells. First is stored before it: the log takes in order what comes by one connection.
 func Prove(ctx context.Context, b *Bus, e schemas.Event, first ...schemas.Event) (Stored, error) {
-	return b.storeEvent(ctx, b.work, b.jsWork, e, e.ID, first)
+	return b.storeEvent(ctx, b.acksWork, e, e.ID, first)
 }
 
 // StoreFenced stores an event unless the log knows fence as the id of another, and makes the log know it from
 // then on, for ten minutes. So of two events only one can be stored, whoever stores which. First is as with [Prove].
 func StoreFenced(ctx context.Context, b *Bus, e schemas.Event, fence string, first ...schemas.Event) (Stored, error) {
-	return b.storeEvent(ctx, b.publish, b.js, e, fence, first)
+	return b.storeEvent(ctx, b.acks, e, fence, first)
 }
 
-func (b *Bus) storeEvent(ctx context.Context, conn *nats.Conn, js jetstream.JetStream, e schemas.Event, id string, first []schemas.Event) (Stored, error) {
-	m, _, err := Events.message(ctx, b, e)
+func (b *Bus) storeEvent(ctx context.Context, by *acks, e schemas.Event, id string, first []schemas.Event) (Stored, error) {
+	m, err := Events.message(ctx, b, e)
 	if err != nil {
 		return Stored{}, err
 	}
 	for _, f := range first {
-		if err := b.precede(ctx, conn, f); err != nil {
+		if err := b.precede(ctx, by.conn, f); err != nil {
 			return Stored{}, err
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, requestWithin)
-	defer cancel()
-	ack, err := js.PublishMsg(ctx, m, jetstream.WithMsgID(id))
-	if err != nil {
-		return Stored{}, coded("publish", err)
-	}
-	if !ack.Duplicate {
-		b.meter.wrote(m.Subject, sizeOfMessage(m.Subject, m.Data))
-	}
-	return Stored{Cursor: schemas.Cursor{Seq: ack.Sequence}, Duplicate: ack.Duplicate}, nil
+	m.Header.Set(jetstream.MsgIDHeader, id)
+	return b.storeBy(ctx, by, m)
 }
 
 // Precede sends an event, which mostly is there already, before others that are published by the same Bus, and
@@ -76,11 +68,10 @@ func Precede(ctx context.Context, b *Bus, e schemas.Event) error {
 }
 
 func (b *Bus) precede(ctx context.Context, conn *nats.Conn, e schemas.Event) error {
-	m, _, err := Events.message(ctx, b, e)
+	m, err := Events.message(ctx, b, e)
 	if err != nil {
 		return err
 	}
-	m.Header.Set(jetstream.MsgIDHeader, e.ID)
 	return coded("publish", conn.PublishMsg(m))
 }
 

@@ -3,6 +3,7 @@ package streams
 import (
 	"context"
 	"errors"
+	"strconv"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -28,7 +29,7 @@ func (t Topic[T]) Publish(ctx context.Context, b *Bus, v T) error {
 
 // Store is Publish that tells where v is.
 func (t Topic[T]) Store(ctx context.Context, b *Bus, v T) (Stored, error) {
-	m, o, err := t.message(ctx, b, v)
+	m, err := t.message(ctx, b, v)
 	if err != nil {
 		return Stored{}, err
 	}
@@ -38,11 +39,9 @@ func (t Topic[T]) Store(ctx context.Context, b *Bus, v T) (Stored, error) {
 		}
 	}
 	if b.calls != nil && t.expect != nil && t.stream == streamCalls { // a batch is of one stream
-		m.Header.Set(jetstream.ExpectedLastSubjSeqHeader, "0")
-		m.Header.Set(jetstream.ExpectedLastSubjSeqSubjHeader, t.expect(v))
 		return b.calls.store(ctx, m)
 	}
-	stored, err := b.storeOne(ctx, m, o...)
+	stored, err := b.storeOne(ctx, m)
 	if err == nil && t.stream == "" {
 		stored.Cursor.Mark = schemas.MarkOf(v.EventID())
 		stored.Cursor.Epoch, _ = b.epoch(ctx, t.streamOf(m.Subject)) // it is stored all the same
@@ -51,19 +50,28 @@ func (t Topic[T]) Store(ctx context.Context, b *Bus, v T) (Stored, error) {
 }
 
 // storeOne publishes one message and waits for the confirmation.
-func (b *Bus) storeOne(ctx context.Context, m *nats.Msg, o ...jetstream.PublishOpt) (Stored, error) {
-	within, cancel := context.WithTimeout(ctx, requestWithin)
-	defer cancel()
-	ack, err := b.js.PublishMsg(within, m, o...)
+func (b *Bus) storeOne(ctx context.Context, m *nats.Msg) (Stored, error) {
+	return b.storeBy(ctx, b.acks, m)
+}
+
+// storeBy is storeOne by another connection.
+func (b *Bus) storeBy(ctx context.Context, by *acks, m *nats.Msg) (Stored, error) {
+	ack, err := by.publish(ctx, m)
 	if err != nil {
-		b.trouble.failed(m.Subject, err, ctx.Err() == nil && within.Err() != nil)
+		b.trouble.failed(m.Subject, err, ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded))
 		return Stored{}, coded("publish", err)
 	}
 	b.trouble.wrote(m.Subject)
-	if !ack.Duplicate {
+	if !ack.duplicate {
 		b.meter.wrote(m.Subject, sizeOfMessage(m.Subject, m.Data))
 	}
-	return Stored{Cursor: schemas.Cursor{Seq: ack.Sequence}, Duplicate: ack.Duplicate}, nil
+	return Stored{Cursor: schemas.Cursor{Seq: ack.seq}, Duplicate: ack.duplicate}, nil
+}
+
+// expectLast lets a message be stored only if the last one of a subject, which may have wildcards, has the sequence; 0: there is none.
+func expectLast(m *nats.Msg, seq uint64, subject string) {
+	m.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(seq, 10))
+	m.Header.Set(jetstream.ExpectedLastSubjSeqSubjHeader, subject)
 }
 
 // Future is a publish whose confirmation is still on its way.
@@ -90,11 +98,11 @@ func (f Future) Wait(ctx context.Context) error {
 // their way; with more it waits up to five seconds. What is sent one after the other is stored in
 // that order. Payloads that need the object store are stored there before it returns.
 func (t Topic[T]) PublishAsync(ctx context.Context, b *Bus, v T) (Future, error) {
-	m, o, err := t.message(ctx, b, v)
+	m, err := t.message(ctx, b, v)
 	if err != nil {
 		return Future{}, err
 	}
-	f, err := b.js.PublishMsgAsync(m, append(o, jetstream.WithStallWait(requestWithin))...)
+	f, err := b.js.PublishMsgAsync(m, jetstream.WithStallWait(requestWithin))
 	if err != nil {
 		return Future{}, coded("publish", err)
 	}
@@ -103,17 +111,17 @@ func (t Topic[T]) PublishAsync(ctx context.Context, b *Bus, v T) (Future, error)
 }
 
 // message makes the message and its conditions.
-func (t Topic[T]) message(ctx context.Context, b *Bus, v T) (*nats.Msg, []jetstream.PublishOpt, error) {
+func (t Topic[T]) message(ctx context.Context, b *Bus, v T) (*nats.Msg, error) {
 	subject, err := t.subject(b, v)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	data, err := t.encode(v)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if err := b.admit(ctx, t.work, subject, sizeOfMessage(subject, data)); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	m := nats.NewMsg(subject)
 	m.Data = data
@@ -124,19 +132,18 @@ func (t Topic[T]) message(ctx context.Context, b *Bus, v T) (*nats.Msg, []jetstr
 		m.Header.Set(headerTrace, trace)
 	}
 	if err := b.offload(ctx, t.streamOf(subject), m); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if t.summary != nil && m.Header.Get(headerPayload) != "" {
 		m.Header.Set(headerSummary, t.summary(v))
 	}
-	var o []jetstream.PublishOpt
 	if id := v.EventID(); t.once && id != "" {
-		o = append(o, jetstream.WithMsgID(id))
+		m.Header.Set(jetstream.MsgIDHeader, id)
 	}
 	if t.expect != nil {
-		o = append(o, jetstream.WithExpectLastSequenceForSubject(0, t.expect(v)))
+		expectLast(m, 0, t.expect(v))
 	}
-	return m, o, nil
+	return m, nil
 }
 
 // streamOf names the stream that has the subject.

@@ -1,0 +1,243 @@
+package streams
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// acks publishes by one connection and hands each confirmation of the log to who waits for it. It is safe for
+// concurrent use.
+//
+// Each call of a tool is several of these. The client library makes a context, a timer, a channel, an inbox and
+// a JSON decoder for each; here all but the message itself is used again.
+type acks struct {
+	conn   *nats.Conn
+	prefix string // of the subjects to which the log answers; the rest is the number of the publish
+
+	mu     sync.Mutex
+	last   uint64
+	waits  map[uint64]*receipt
+	free   []*receipt // of those that have ended
+	closed bool
+}
+
+// receipt waits for one confirmation. It is used again after wait.
+type receipt struct {
+	number uint64
+	got    chan receipted // has room for one
+	timer  *time.Timer
+}
+
+// receipted is the answer to one publish.
+type receipted struct {
+	ack confirmation
+	err error
+}
+
+// confirmation is what the log says of a message that it has.
+type confirmation struct {
+	seq       uint64
+	duplicate bool
+}
+
+const (
+	mostFreeReceipts = 1024                   // that are kept to be used again
+	noStreamPause    = 250 * time.Millisecond // before a publish is repeated that found no stream: it may be between two leaders
+	noStreamTries    = 2                      // how often that is done
+)
+
+func newAcks(conn *nats.Conn) (*acks, error) {
+	a := &acks{conn: conn, prefix: conn.NewInbox() + ".", waits: map[uint64]*receipt{}}
+	sub, err := conn.Subscribe(a.prefix+"*", a.take)
+	if err != nil {
+		return nil, coded("connect to the log", err)
+	}
+	if err := sub.SetPendingLimits(-1, -1); err != nil { // bounded by what is published
+		return nil, coded("connect to the log", err)
+	}
+	return a, nil
+}
+
+// publish sends a message and waits for its confirmation, for [requestWithin] at most; then the error is
+// [context.DeadlineExceeded]. Errors are those of the client library and of the server.
+func (a *acks) publish(ctx context.Context, m *nats.Msg) (confirmation, error) {
+	until := time.Now().Add(requestWithin)
+	for try := 0; ; try++ {
+		r, err := a.send(m, time.Until(until))
+		if err != nil {
+			return confirmation{}, err
+		}
+		ack, err := a.wait(ctx, r)
+		if !errors.Is(err, nats.ErrNoResponders) {
+			return ack, err
+		}
+		if try == noStreamTries || !pause(ctx, noStreamPause) {
+			return confirmation{}, jetstream.ErrNoStreamResponse
+		}
+	}
+}
+
+// send sends a message; the receipt must be given to wait.
+func (a *acks) send(m *nats.Msg, within time.Duration) (*receipt, error) {
+	a.mu.Lock()
+	if a.closed {
+		a.mu.Unlock()
+		return nil, nats.ErrConnectionClosed
+	}
+	r := a.receipt(within)
+	a.mu.Unlock()
+	m.Reply = a.prefix + strconv.FormatUint(r.number, 36) //nolint:mnd // letters and digits
+	if err := a.conn.PublishMsg(m); err != nil {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.drop(r)
+		return nil, err //nolint:wrapcheck // the caller gives it a code
+	}
+	return r, nil
+}
+
+// receipt is one for the next publish. The lock is held.
+func (a *acks) receipt(within time.Duration) *receipt {
+	var r *receipt
+	if n := len(a.free); n > 0 {
+		r = a.free[n-1]
+		a.free = a.free[:n-1]
+		r.timer.Reset(within)
+	} else {
+		r = &receipt{got: make(chan receipted, 1), timer: time.NewTimer(within)}
+	}
+	a.last++
+	r.number = a.last
+	a.waits[r.number] = r
+	return r
+}
+
+// wait returns the answer to a publish, or why there is none yet.
+func (a *acks) wait(ctx context.Context, r *receipt) (confirmation, error) {
+	var why error
+	select {
+	case got := <-r.got:
+		a.mu.Lock()
+		a.release(r)
+		a.mu.Unlock()
+		return got.ack, got.err
+	case <-ctx.Done():
+		why = ctx.Err()
+	case <-r.timer.C:
+		why = context.DeadlineExceeded
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.drop(r)
+	return confirmation{}, why
+}
+
+// drop ends the waiting for an answer. The lock is held.
+func (a *acks) drop(r *receipt) {
+	delete(a.waits, r.number)
+	select {
+	case <-r.got: // it came this moment, too late
+	default:
+	}
+	a.release(r)
+}
+
+// release keeps a receipt, for which nothing can come any more, to be used again. The lock is held.
+func (a *acks) release(r *receipt) {
+	r.timer.Stop()
+	if len(a.free) < mostFreeReceipts {
+		a.free = append(a.free, r)
+	}
+}
+
+// take hands an answer to who waits for it.
+func (a *acks) take(m *nats.Msg) {
+	number, err := strconv.ParseUint(strings.TrimPrefix(m.Subject, a.prefix), 36, 64) //nolint:mnd // as in send
+	if err != nil {
+		return
+	}
+	got := receipted{}
+	if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
+		got.err = nats.ErrNoResponders
+	} else {
+		got.ack, got.err = parseConfirmation(m.Data)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if r := a.waits[number]; r != nil {
+		delete(a.waits, number)
+		r.got <- got // it has room: each number is answered once
+	}
+}
+
+// close ends all waiting, and lets nothing more be sent.
+func (a *acks) close() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.closed = true
+	for number, r := range a.waits {
+		delete(a.waits, number)
+		r.got <- receipted{err: nats.ErrConnectionClosed}
+	}
+}
+
+// parseConfirmation reads the log's answer to a publish. The shape that the server gives to nearly all of them is read without a
+// decoder, every other one by the rules of JSON.
+func parseConfirmation(data []byte) (confirmation, error) {
+	if ack, ok := usualConfirmation(data); ok {
+		return ack, nil
+	}
+	var a struct {
+		Error     *jetstream.APIError `json:"error"`
+		Stream    string              `json:"stream"`
+		Seq       uint64              `json:"seq"`
+		Duplicate bool                `json:"duplicate"`
+	}
+	if err := json.Unmarshal(data, &a); err != nil {
+		return confirmation{}, jetstream.ErrInvalidJSAck
+	}
+	if a.Error != nil {
+		return confirmation{}, fmt.Errorf("nats: %w", a.Error)
+	}
+	if a.Stream == "" {
+		return confirmation{}, jetstream.ErrInvalidJSAck
+	}
+	return confirmation{a.Seq, a.Duplicate}, nil
+}
+
+// usualConfirmation reads {"stream":"CALLS","seq":17}, and the same of a duplicate.
+func usualConfirmation(data []byte) (ack confirmation, ok bool) {
+	const longest = 18 // digits that always fit
+	rest, ok := bytes.CutPrefix(data, []byte(`{"stream":"`))
+	if !ok {
+		return ack, false
+	}
+	stream, rest, ok := bytes.Cut(rest, []byte(`","seq":`))
+	if !ok || len(stream) == 0 || bytes.ContainsAny(stream, `"\`) {
+		return ack, false
+	}
+	if rest, ok = bytes.CutSuffix(rest, []byte("}")); !ok {
+		return ack, false
+	}
+	rest, ack.duplicate = bytes.CutSuffix(rest, []byte(`,"duplicate": true`))
+	if len(rest) == 0 || len(rest) > longest || rest[0] == '0' {
+		return ack, false
+	}
+	for _, c := range rest {
+		if c < '0' || c > '9' {
+			return ack, false
+		}
+		ack.seq = 10*ack.seq + uint64(c-'0') //nolint:mnd // decimal
+	}
+	return ack, true
+}

@@ -1,0 +1,140 @@
+package streams
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+func openBus(t *testing.T) *Bus {
+	t.Helper()
+	s, err := StartServer(t.Context(), ServerOptions{DataDir: t.TempDir(), Port: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Shutdown)
+	b, err := Open(t.Context(), Options{Server: s})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close(context.WithoutCancel(t.Context())) })
+	return b
+}
+
+func TestAnAnswerGoesToItsPublishAndALateOneToNobody(t *testing.T) {
+	t.Parallel()
+	b := openBus(t)
+	a, conn := b.acks, b.publish
+	asked := make(chan *nats.Msg, 2)
+	if _, err := conn.ChanSubscribe("test.acks.>", asked); err != nil {
+		t.Fatal(err)
+	}
+	first, err := a.send(nats.NewMsg("test.acks.first"), time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.wait(t.Context(), first); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("a publish without an answer ended with %v", err)
+	}
+	second, err := a.send(nats.NewMsg("test.acks.second"), time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first != second {
+		t.Error("a receipt is not used again")
+	}
+	for _, answer := range []string{`{"stream":"LATE","seq":1}`, `{"stream":"HERE","seq":2}`} { // to the first, to the second
+		if err := (<-asked).Respond([]byte(answer)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := a.wait(t.Context(), second)
+	if err != nil || got.seq != 2 {
+		t.Errorf("the second publish got %+v, %v; want its own answer", got, err)
+	}
+	if len(a.waits) != 0 {
+		t.Errorf("%d publishes are waited for still", len(a.waits))
+	}
+}
+
+func TestAPublishEndsWithItsContextAndWithItsConnection(t *testing.T) {
+	t.Parallel()
+	b := openBus(t)
+	a, conn := b.acks, b.publish
+	if _, err := conn.SubscribeSync("test.acks.silent"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(20*time.Millisecond, cancel)
+	if _, err := a.publish(ctx, nats.NewMsg("test.acks.silent")); !errors.Is(err, context.Canceled) {
+		t.Errorf("a publish whose context ended: %v", err)
+	}
+	time.AfterFunc(20*time.Millisecond, a.close)
+	begun := time.Now()
+	if _, err := a.publish(t.Context(), nats.NewMsg("test.acks.silent")); !errors.Is(err, nats.ErrConnectionClosed) || time.Since(begun) > requestWithin/2 {
+		t.Errorf("a publish whose connection was closed: %v after %v", err, time.Since(begun))
+	}
+	if _, err := a.publish(t.Context(), nats.NewMsg("test.acks.silent")); !errors.Is(err, nats.ErrConnectionClosed) {
+		t.Errorf("a publish after that: %v", err)
+	}
+}
+
+func TestAPublishWithoutAStreamIsRepeatedAndThenRefused(t *testing.T) {
+	t.Parallel()
+	a := openBus(t).acks
+	begun := time.Now()
+	_, err := a.publish(t.Context(), nats.NewMsg("test.acks.nobody"))
+	if !errors.Is(err, jetstream.ErrNoStreamResponse) || time.Since(begun) < noStreamTries*noStreamPause {
+		t.Errorf("%v after %v", err, time.Since(begun))
+	}
+}
+
+func TestWhatTheLogSaysOfAPublishIsRead(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]confirmation{
+		`{"stream":"CALLS","seq":17}`:                                         {seq: 17},
+		`{"stream":"EVENTS_00","seq":18,"duplicate": true}`:                   {seq: 18, duplicate: true},
+		`{"stream":"CALLS","domain":"hub","seq":19}`:                          {seq: 19},
+		`{"stream":"CALLS","seq":20,"batch":"x","count":2}`:                   {seq: 20},
+		`{"stream":"CALLS", "seq":18446744073709551615, "duplicate": false }`: {seq: 1<<64 - 1},
+	} {
+		if got, err := parseConfirmation([]byte(text)); err != nil || got != want {
+			t.Errorf("%s: %+v, %v", text, got, err)
+		}
+	}
+	_, err := parseConfirmation([]byte(`{"error":{"code":400,"err_code":10071,"description":"wrong last sequence: 3"},"stream":"CALLS","seq":0}`))
+	if !hasCode(err, codeWrongLastSequence) {
+		t.Errorf("a refusal is read as %v", err)
+	}
+	for _, text := range []string{"", "{}", `{"seq":1}`, `{"stream":"CALLS","seq":-1}`, `{"stream":"CALLS","seq":1`, "+OK"} {
+		if got, err := parseConfirmation([]byte(text)); err == nil {
+			t.Errorf("%q is taken for the confirmation %+v", text, got)
+		}
+	}
+}
+
+// FuzzConfirmation holds the short way of reading a confirmation to the long one.
+func FuzzConfirmation(f *testing.F) {
+	for _, s := range []string{`{"stream":"A","seq":1}`, `{"stream":"A","seq":1,"duplicate": true}`, `{"stream":"A","seq":01}`, `{"stream":"\u0041","seq":1}`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		got, usual := usualConfirmation(data)
+		if !usual || !json.Valid(data) { // control characters in a name, which no stream has
+			_, _ = parseConfirmation(data)
+			return
+		}
+		var want struct {
+			Seq       uint64 `json:"seq"`
+			Duplicate bool   `json:"duplicate"`
+		}
+		if err := json.Unmarshal(data, &want); err != nil || got.seq != want.Seq || got.duplicate != want.Duplicate {
+			t.Errorf("%q: %+v, want %+v (%v)", data, got, want, err)
+		}
+	})
+}
