@@ -13,6 +13,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/sandjet/sandjet/internal/wait"
 )
 
 // acks publishes by one connection and hands each confirmation of the log to who waits for it. It is safe for
@@ -81,7 +83,7 @@ func (a *acks) publish(ctx context.Context, m *nats.Msg) (confirmation, error) {
 		if !errors.Is(err, nats.ErrNoResponders) {
 			return ack, err
 		}
-		if try == noStreamTries || !pause(ctx, noStreamPause) {
+		if try == noStreamTries || !wait.Sleep(ctx, noStreamPause) {
 			return confirmation{}, jetstream.ErrNoStreamResponse
 		}
 	}
