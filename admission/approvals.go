@@ -259,7 +259,7 @@ func (s Approvals) finish(ctx context.Context, p streams.Pair[schemas.Approval],
 	if a.State == schemas.ApprovalApproved {
 		err = s.release(ctx, a, absent)
 	} else {
-		err = s.conclude(ctx, a.Call, refusal(a), absent)
+		err = lifecycle.FinishParked(ctx, s.Bus, a.Call, lifecycle.RefusedResult(a), absent)
 	}
 	if err != nil {
 		return err
@@ -279,7 +279,7 @@ func (s Approvals) release(ctx context.Context, a schemas.Approval, absent strea
 	if a.LeftOut() {
 		whole, err := streams.FindCall(ctx, s.Bus, a.Account, c.ID)
 		if errors.Is(err, schemas.ErrNotFound) || err == nil && whole.Approval != a.ID {
-			return s.conclude(ctx, c, lost(c), absent)
+			return lifecycle.FinishParked(ctx, s.Bus, c, lifecycle.InputLostResult(c), absent)
 		}
 		if err != nil {
 			return fmt.Errorf("find the call: %w", err)
@@ -306,60 +306,4 @@ func (s Approvals) release(ctx context.Context, a schemas.Approval, absent strea
 		return fmt.Errorf("tell that the call is accepted: %w", err)
 	}
 	return nil
-}
-
-// conclude writes the result of a call that will not run, and settles the job that it would have
-// started, so that its group does not wait for it.
-func (s Approvals) conclude(ctx context.Context, c schemas.Call, r schemas.Result, absent streams.Absence) error {
-	r.Finished = s.Bus.Now()
-	e := schemas.NewEvent(c, schemas.CallFinished, schemas.FinishedID(c.Account, c.ID), r.Finished, r)
-	if _, err := streams.StoreOnce(ctx, s.Bus, e, absent); err != nil {
-		return fmt.Errorf("write the result: %w", err)
-	}
-	if c.Job == "" {
-		return nil
-	}
-	if _, err := lifecycle.EnsureJob(ctx, s.Bus, c); err != nil {
-		return fmt.Errorf("make the job's record: %w", err)
-	}
-	_, err := lifecycle.Complete(ctx, s.Bus, schemas.Completion{
-		Job: c.Job, Account: c.Account, State: schemas.JobUnstarted, Via: schemas.ViaCall, Reason: r.Text, Finished: r.Finished,
-	})
-	if err != nil && !errors.Is(err, schemas.ErrConflict) {
-		return fmt.Errorf("settle the job: %w", err)
-	}
-	return nil
-}
-
-// refusal is the result of a call that was not approved.
-func refusal(a schemas.Approval) schemas.Result {
-	r := schemas.Result{Call: a.Call.ID, Conversation: a.Call.Conversation, Tool: a.Call.Tool}
-	switch a.State {
-	case schemas.ApprovalCancelled:
-		r.Status, r.Text = schemas.Cancelled, "Cancelled before it was approved. It was not run."
-		if a.Reason != "" {
-			r.Text += " Reason: " + a.Reason
-		}
-	case schemas.ApprovalExpired:
-		r.Status, r.Text = schemas.Expired, "Expired: nobody approved this call in time. It was not run."
-		r.Error = &schemas.Error{Code: schemas.Timeout, Message: "nobody approved it until " + a.Expires.UTC().Format(time.RFC3339)}
-	case schemas.ApprovalDenied, schemas.ApprovalPending, schemas.ApprovalApproved: // the last two are not refused
-		why := "denied by a person"
-		if a.Reason != "" {
-			why += ": " + a.Reason
-		}
-		r.Status, r.Text = schemas.DeniedBy, why
-		r.Error = &schemas.Error{Code: schemas.Denied, Message: why}
-	}
-	return r
-}
-
-// lost is the result of a call that was approved, but whose input is no longer on the log: what follows
-// from the answer was left undone for longer than calls are kept.
-func lost(c schemas.Call) schemas.Result {
-	const why = "it was approved, but could not be handed on before its input aged out: call again"
-	return schemas.Result{
-		Call: c.ID, Conversation: c.Conversation, Tool: c.Tool, Status: schemas.Failed, Text: "Error: " + why,
-		Error: &schemas.Error{Code: schemas.Unavailable, Message: why},
-	}
 }

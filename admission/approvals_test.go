@@ -456,7 +456,7 @@ func dieAfter(t *testing.T, b *streams.Bus, c schemas.Call, state schemas.Approv
 				must(lifecycle.ReleaseCall(ctx, b, released))
 				return
 			}
-			r := refusal(a)
+			r := lifecycle.RefusedResult(a)
 			r.Finished = time.Now().UTC()
 			must(streams.Events.Publish(ctx, b, schemas.NewEvent(c, schemas.CallFinished, schemas.FinishedID(alice, c.ID), r.Finished, r)))
 		},

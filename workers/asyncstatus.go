@@ -35,7 +35,7 @@ func (t *turn) status(ctx context.Context, o order) (r schemas.Result, handled b
 	began := time.Now()
 	text, data, err := t.askJob(ctx, in)
 	if code := schemas.CodeOf(err); err != nil && ctx.Err() == nil {
-		r = failedResult(t.call, err)
+		r = lifecycle.FailedResult(t.call, err)
 		if code == schemas.NotFound && r.Error.Field == "" {
 			r.Text = r.Error.Message
 		}
@@ -44,7 +44,7 @@ func (t *turn) status(ctx context.Context, o order) (r schemas.Result, handled b
 	if err != nil {
 		return r, true, err
 	}
-	r = resultOf(t.call, schemas.Completed, text)
+	r = lifecycle.Result(t.call, schemas.Completed, text)
 	r.Output = &schemas.Output{OK: true, Runtime: "native", DurationMS: time.Since(began).Milliseconds(), Data: data}
 	return r, true, nil
 }
@@ -150,7 +150,7 @@ func statusText(j schemas.Job, printed int64) string {
 	if printed > 0 {
 		fmt.Fprintf(&b, ", %d bytes of output", printed)
 	}
-	return b.String() + "). " + textNotified
+	return b.String() + "). " + lifecycle.TextNotified
 }
 
 // endText words how a job ended, and shows the end of what it printed.
@@ -222,7 +222,7 @@ func logsText(from int64, r schemas.JobReply) (string, JobLogsData) {
 	case page.Ended:
 		fmt.Fprintf(&b, "[bytes %d to %d of %d. The job has ended: there is no more]", page.Offset, page.Next, page.Size)
 	default:
-		fmt.Fprintf(&b, "[bytes %d to %d of %d. The job runs: what it prints next begins at offset %d. %s]", page.Offset, page.Next, page.Size, page.Next, textNotified)
+		fmt.Fprintf(&b, "[bytes %d to %d of %d. The job runs: what it prints next begins at offset %d. %s]", page.Offset, page.Next, page.Size, page.Next, lifecycle.TextNotified)
 	}
 	return b.String(), page
 }

@@ -145,14 +145,14 @@ func TestLogTexts(t *testing.T) {
 		want  string
 		next  int64
 	}{
-		{"all of a job that runs", 0, schemas.JobReply{Data: []byte("ab\n"), Size: 3}, "ab\n[bytes 0 to 3 of 3. The job runs: what it prints next begins at offset 3. " + textNotified + "]", 3},
+		{"all of a job that runs", 0, schemas.JobReply{Data: []byte("ab\n"), Size: 3}, "ab\n[bytes 0 to 3 of 3. The job runs: what it prints next begins at offset 3. " + lifecycle.TextNotified + "]", 3},
 		{"a page", 0, schemas.JobReply{Data: []byte("ab"), Size: 9, Ended: true}, "ab\n[bytes 0 to 2 of 9. Read on with offset 2]", 2},
 		{"the last page", 7, schemas.JobReply{Data: []byte("yz"), Offset: 7, Size: 9, Ended: true}, "yz\n[bytes 7 to 9 of 9. The job has ended: there is no more]", 9},
 		{"a character cut in two waits for the rest", 0, schemas.JobReply{Data: []byte("aé")[:2], Size: 9}, "a\n[bytes 0 to 1 of 9. Read on with offset 1]", 1},
 		{"at the very end it does not", 0, schemas.JobReply{Data: []byte("aé")[:2], Size: 2, Ended: true}, "a\uFFFD\n[bytes 0 to 2 of 2. The job has ended: there is no more]", 2},
 		{"a lone piece of a character goes on", 3, schemas.JobReply{Data: []byte("\xc3"), Offset: 3, Size: 9}, "\uFFFD\n[bytes 3 to 4 of 9. Read on with offset 4]", 4},
 		{"what is no longer kept", 2, schemas.JobReply{Data: []byte("z"), Offset: 8, Size: 9, Ended: true}, "[bytes 2 to 8 are no longer kept]\nz\n[bytes 8 to 9 of 9. The job has ended: there is no more]", 9},
-		{"nothing", 0, schemas.JobReply{}, "[bytes 0 to 0 of 0. The job runs: what it prints next begins at offset 0. " + textNotified + "]", 0},
+		{"nothing", 0, schemas.JobReply{}, "[bytes 0 to 0 of 0. The job runs: what it prints next begins at offset 0. " + lifecycle.TextNotified + "]", 0},
 	} {
 		got, page := logsText(c.from, c.reply)
 		if got != c.want || page.Next != c.next {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -235,7 +236,7 @@ func (t *turn) write(ctx context.Context, r schemas.Result) (written bool, err e
 			return false, err
 		}
 	}
-	written, err = storeResult(ctx, t.Bus, t.call, r, t.proven, t.announcement()...)
+	written, err = lifecycle.Finish(ctx, t.Bus, t.call, r, t.proven, t.announcement()...)
 	if err != nil || written {
 		return written, err
 	}

@@ -74,7 +74,7 @@ func (c *Closer) expire(ctx context.Context, call schemas.Call) (bool, error) {
 		return false, err
 	}
 	if state.Result != nil {
-		err := neverLaunched(ctx, c.Bus, call, state.Result.Text)
+		err := lifecycle.SettleNotStarted(ctx, c.Bus, call, state.Result.Text, lifecycle.AsRecorded)
 		return err == nil, err
 	}
 	late := c.Bus.Now().Sub(call.Deadline)
@@ -94,7 +94,7 @@ func (c *Closer) expire(ctx context.Context, call schemas.Call) (bool, error) {
 		v = toInterrupt
 	}
 	r := unrunResult(call, v, "")
-	written, err := conclude(ctx, c.Bus, r, state, now)
+	written, err := lifecycle.FinishUnheld(ctx, c.Bus, r, state, now)
 	if err != nil || !written { // somebody else was first: the next sweep sees who
 		return false, err
 	}
@@ -118,7 +118,7 @@ func (c *Closer) handle(ctx context.Context, d streams.Delivery[schemas.DeadLett
 		return streams.RetryAfter(again, fmt.Errorf("look for the call on its conversation: %w", err))
 	}
 	if state.Result != nil {
-		if err := neverLaunched(ctx, c.Bus, call, state.Result.Text); err != nil {
+		if err := lifecycle.SettleNotStarted(ctx, c.Bus, call, state.Result.Text, lifecycle.AsRecorded); err != nil {
 			return streams.RetryAfter(again, err)
 		}
 		return nil
@@ -133,7 +133,7 @@ func (c *Closer) handle(ctx context.Context, d streams.Delivery[schemas.DeadLett
 			return streams.RetryAfter(leaseTTL, schemas.Errorf(schemas.Unavailable, "closer", "the worker that started the call still lives: its result may come"))
 		}
 	}
-	written, err := conclude(ctx, c.Bus, deadResult(call, letter, started), state, now)
+	written, err := lifecycle.FinishUnheld(ctx, c.Bus, deadResult(call, letter, started), state, now)
 	if err == nil && !written {
 		err = schemas.Errorf(schemas.Unavailable, "closer", "the call was started or ended just now: what became of it must be looked up")
 	}
@@ -147,40 +147,6 @@ func (c *Closer) handle(ctx context.Context, d streams.Delivery[schemas.DeadLett
 // was given up: for as long as a run takes, and not long after the deadline.
 func waitsForWorker(c schemas.Call, givenUp, now time.Time) bool {
 	return now.Before(givenUp.Add(longestEnd)) && now.Before(c.Deadline.Add(overdue))
-}
-
-// conclude writes the result of a call that no worker has in hand, and settles the job that it would
-// have started. If it was launched after all, the result names it, and the job is left to whoever looks
-// after it. It reports whether the result was written: somebody else may have ended or, where state tells of no
-// start, started the call since it was looked at. Where state does not tell of its acceptance, that is told first.
-func conclude(ctx context.Context, b *streams.Bus, r schemas.Result, state streams.CallState, looked streams.Certainty) (bool, error) {
-	c := state.Call
-	if c.Job.Validate() == nil {
-		p, err := lifecycle.EnsureJob(ctx, b, c)
-		if err != nil {
-			return false, fmt.Errorf("look for the record of the job: %w", err)
-		}
-		switch whatOf(p.Value) {
-		case jobRuns:
-			r = launchedResult(c, p.Value)
-		case jobMayRun:
-			r = mayRunResult(c)
-		case jobNever:
-		}
-	}
-	if !b.Holds(looked) {
-		return false, schemas.Errorf(schemas.Unavailable, "result", "this process stood still, or its connection was lost: the call must be looked up again")
-	}
-	r.Finished = b.Now()
-	var first []schemas.Event
-	if !state.Accepted {
-		first = append(first, schemas.AcceptedEvent(c))
-	}
-	written, err := storeResult(ctx, b, c, r, len(state.Started) > 0, first...)
-	if err != nil || !written {
-		return false, err
-	}
-	return true, neverLaunched(ctx, b, c, r.Text)
 }
 
 // callOf reads the call in a dead letter, leniently: what made it one may be that it does not validate.
@@ -201,11 +167,11 @@ func (c *Closer) mayLive(ctx context.Context, starts []schemas.StartedData) (boo
 // the rest was not run. The letter's reason is for the operator and stays in the letter.
 func deadResult(c schemas.Call, l schemas.DeadLetter, started bool) schemas.Result {
 	if started && c.SideEffects() {
-		return interruptedResult(c, textInterrupted)
+		return lifecycle.InterruptedResult(c, lifecycle.TextInterrupted)
 	}
 	if l.Time.After(c.Deadline) {
 		return unrunResult(c, toExpire, "") // nobody would have run it any more
 	}
 	code := cmp.Or(l.Code, schemas.Internal)
-	return failedResult(c, schemas.Errorf(code, "", "the call was given up after %d deliveries (%s): its dead letter %s says why", l.Deliveries, code, l.ID))
+	return lifecycle.FailedResult(c, schemas.Errorf(code, "", "the call was given up after %d deliveries (%s): its dead letter %s says why", l.Deliveries, code, l.ID))
 }

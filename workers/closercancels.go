@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -94,7 +95,7 @@ func (c *Closer) endOne(ctx context.Context, s settlement) (bool, error) {
 	if err != nil || served {
 		return false, err
 	}
-	return conclude(ctx, c.Bus, unrunResult(call, toCancel, s.cancel.Reason), state, now)
+	return lifecycle.FinishUnheld(ctx, c.Bus, unrunResult(call, toCancel, s.cancel.Reason), state, now)
 }
 
 // served reports whether a worker of a provider lives.

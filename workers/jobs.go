@@ -9,7 +9,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -226,10 +225,10 @@ func (t *turn) startJob(ctx context.Context, l *launch) (schemas.Result, error) 
 	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
 		mine, err := t.recordLaunch(ctx, l, hash)
 		if err != nil {
-			return failedResult(t.call, err), nil // nothing was started
+			return lifecycle.FailedResult(t.call, err), nil // nothing was started
 		}
 		if !mine {
-			return t.overtaken(), nil
+			return lifecycle.NotLaunchedResult(t.call), nil
 		}
 		t.keeper.learn(l.job.Value) // a job may be over before the watch tells that it was there
 		if err := t.at(atLaunching, t.call); err != nil {
@@ -244,17 +243,17 @@ func (t *turn) startJob(ctx context.Context, l *launch) (schemas.Result, error) 
 			if err := t.recordStart(ctx, l); err != nil {
 				return schemas.Result{}, err
 			}
-			return launchedResult(t.call, l.job.Value), nil
+			return lifecycle.LaunchedResult(t.call, l.job.Value), nil
 		}
 		t.Log.Warn("job not started", "job", t.call.Job, "code", schemas.CodeOf(err), "error", err)
 		switch code := schemas.CodeOf(err); {
 		case !surelyUnstarted(code):
-			return mayRunResult(t.call), nil
+			return lifecycle.MayRunResult(t.call), nil
 		case time.Now().Add(wait).After(until), code != schemas.NotFound && !code.Retryable(), !sleep(ctx, wait):
-			return failedResult(t.call, err), nil
+			return lifecycle.FailedResult(t.call, err), nil
 		case code == schemas.NotFound: // the box is gone: one made anew has another name
 			if err := t.reserveFor(ctx, l); err != nil && !schemas.CodeOf(err).Retryable() {
-				return failedResult(t.call, err), nil
+				return lifecycle.FailedResult(t.call, err), nil
 			}
 		}
 	}
@@ -314,7 +313,7 @@ func (t *turn) notify(ctx context.Context, l *launch) func(providers.JobEnd) {
 		defer cancel()
 		c := completionOf(j, end, schemas.ViaProvider, t.keeper.stopReason(j.Key()), t.Bus.Now())
 		for wait := 100 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
-			err := complete(ctx, t.Bus, c)
+			err := lifecycle.CompleteOnce(ctx, t.Bus, c)
 			if err == nil {
 				return
 			}
@@ -346,43 +345,18 @@ func (t *turn) recovered(ctx context.Context) (schemas.Result, error) {
 		}
 	}
 	j := l.job.Value
-	switch whatOf(j) {
-	case jobRuns:
+	switch lifecycle.StartOf(j) {
+	case lifecycle.HasStarted:
 		if err := tellStarted(ctx, t.Bus, j); err != nil {
 			return schemas.Result{}, fmt.Errorf("tell of the job's start: %w", err)
 		}
-		return launchedResult(t.call, j), nil
-	case jobMayRun:
-		return mayRunResult(t.call), nil
-	case jobNever:
+		return lifecycle.LaunchedResult(t.call, j), nil
+	case lifecycle.MayHaveStarted:
+		return lifecycle.MayRunResult(t.call), nil
+	case lifecycle.NeverStarted:
 	}
-	return t.overtaken(), nil
+	return lifecycle.NotLaunchedResult(t.call), nil
 }
-
-// overtaken is the result of a call whose job will not be launched because its worker was taken for
-// dead before that.
-func (t *turn) overtaken() schemas.Result { return interruptedResult(t.call, textUnlaunched) }
-
-// whatOf tells what the record of a job says about its start.
-func whatOf(j schemas.Job) jobStart {
-	switch j.State {
-	case schemas.JobWaiting, schemas.JobUnstarted:
-		return jobNever
-	case schemas.JobLaunching:
-		return jobMayRun
-	case schemas.JobRunning, schemas.JobCompleted, schemas.JobFailed, schemas.JobStopped, schemas.JobExpired, schemas.JobLost:
-	}
-	return jobRuns
-}
-
-// jobStart is what is known of the start of a job.
-type jobStart string
-
-const (
-	jobNever  jobStart = "never"
-	jobMayRun jobStart = "may run"
-	jobRuns   jobStart = "runs" // or did
-)
 
 // leftover settles the job of a background call that has its result r, if it was not launched. This turn
 // may know that for certain; of another's result it takes the record's word, because whoever wrote it may
@@ -392,9 +366,9 @@ func (t *turn) leftover(ctx context.Context, r schemas.Result) error {
 	case t.call.Job == "", r.StatusID != "":
 		return nil
 	case t.unlaunched && t.had == nil:
-		return unstarted(ctx, t.Bus, t.call, whyUnstarted(r))
+		return lifecycle.SettleNotStarted(ctx, t.Bus, t.call, whyUnstarted(r), lifecycle.Certainly)
 	}
-	return neverLaunched(ctx, t.Bus, t.call, whyUnstarted(r))
+	return lifecycle.SettleNotStarted(ctx, t.Bus, t.call, whyUnstarted(r), lifecycle.AsRecorded)
 }
 
 // whyUnstarted is the reason in the completion of a job that its call has not started.
@@ -408,22 +382,4 @@ func whyUnstarted(r schemas.Result) string {
 // boxKey names the kept box of a call's sandbox and workspace.
 func boxKey(c schemas.Call) string {
 	return fmt.Sprintf("%s.%s.%s", c.Account, c.Sandbox, c.Workspace)
-}
-
-// launchedResult is the result of a background call whose job runs.
-func launchedResult(c schemas.Call, j schemas.Job) schemas.Result {
-	text := "Background job " + string(j.ID) + " started."
-	if slices.Contains(j.Actions, schemas.JobActionLogs) {
-		text += " async_status with this statusId shows what it prints."
-	}
-	r := resultOf(c, schemas.Completed, text+" "+textNotified)
-	r.StatusID = string(j.ID)
-	return r
-}
-
-// mayRunResult is the result of a background call whose job may run.
-func mayRunResult(c schemas.Call) schemas.Result {
-	r := interruptedResult(c, "Interrupted: the connection to the sandbox was lost while background job "+string(c.Job)+" was started. It may run. Do not start it again. "+textNotified)
-	r.StatusID = string(c.Job)
-	return r
 }

@@ -479,7 +479,7 @@ func TestRedeliveredResultsWithoutALaunchSettleTheJob(t *testing.T) {
 		// A worker died after the result and before the completion: the result is there, and the call comes.
 		call := w.background("one", "print hello")
 		event := schemas.NewEvent(call, schemas.CallFinished, schemas.FinishedID(call.Account, call.ID), time.Now(),
-			resultOf(call, schemas.Cancelled, "Cancelled before it was started."))
+			lifecycle.Result(call, schemas.Cancelled, "Cancelled before it was started."))
 		if err := streams.Events.Publish(t.Context(), w.bus, event); err != nil {
 			t.Fatal(err)
 		}

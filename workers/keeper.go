@@ -272,7 +272,7 @@ func (k *keeper) see(ctx context.Context, j schemas.Job, f jobFacts) error {
 	now := k.Bus.Now()
 	switch v {
 	case jobReport:
-		return complete(ctx, k.Bus, completionOf(j, status.End, schemas.ViaProbe, k.stopReason(j.Key()), now))
+		return lifecycle.CompleteOnce(ctx, k.Bus, completionOf(j, status.End, schemas.ViaProbe, k.stopReason(j.Key()), now))
 	case jobStop:
 		ctx, cancel := context.WithTimeout(ctx, stopWithin)
 		defer cancel()
@@ -280,7 +280,7 @@ func (k *keeper) see(ctx context.Context, j schemas.Job, f jobFacts) error {
 			return fmt.Errorf("stop a job whose lifetime is over: %w", err)
 		}
 		if f.look, status = k.look(ctx, j); f.look == lookEnded {
-			return complete(ctx, k.Bus, completionOf(j, status.End, schemas.ViaProbe, "", now))
+			return lifecycle.CompleteOnce(ctx, k.Bus, completionOf(j, status.End, schemas.ViaProbe, "", now))
 		}
 		return nil
 	case jobRecord:
@@ -291,7 +291,7 @@ func (k *keeper) see(ctx context.Context, j schemas.Job, f jobFacts) error {
 	case jobExpire, jobOrphaned, jobGone, jobVanished, jobSilent:
 		state, reason := lostBecause(v)
 		k.Log.Info("a job is over and nobody knows how it ended", "job", j.ID, "reason", reason)
-		return complete(ctx, k.Bus, schemas.Completion{Job: j.ID, Account: j.Account, State: state, Via: schemas.ViaProbe, Reason: reason, Finished: now})
+		return lifecycle.CompleteOnce(ctx, k.Bus, schemas.Completion{Job: j.ID, Account: j.Account, State: state, Via: schemas.ViaProbe, Reason: reason, Finished: now})
 	case jobLeave, jobProbe:
 	}
 	return nil
@@ -514,7 +514,7 @@ func (k *keeper) stop(ctx context.Context, j schemas.Job, reason string) error {
 	if look != lookEnded {
 		return nil
 	}
-	return complete(ctx, k.Bus, completionOf(j, status.End, schemas.ViaProbe, reason, k.Bus.Now()))
+	return lifecycle.CompleteOnce(ctx, k.Bus, completionOf(j, status.End, schemas.ViaProbe, reason, k.Bus.Now()))
 }
 
 // stopReason is why a stop was asked for here; empty: none was.

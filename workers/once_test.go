@@ -11,6 +11,7 @@ import (
 
 	"github.com/sandjet/sandjet/internal/clock"
 	"github.com/sandjet/sandjet/internal/natstest"
+	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 	"github.com/sandjet/sandjet/workers/limits"
@@ -39,7 +40,7 @@ func TestAPauseBeforeTheProofStartsNothing(t *testing.T) {
 			w.employ(p, meanwhile(atPrepared, func(c schemas.Call) {
 				w.startedBy("worker_other", c, 2)
 				if ended {
-					w.endedElsewhere(c, resultOf(c, schemas.Completed, "done"))
+					w.endedElsewhere(c, lifecycle.Result(c, schemas.Completed, "done"))
 				}
 				time.Sleep(pause)
 			}))
@@ -80,7 +81,7 @@ func TestWhoEndsAnUnstartedCallTakesItsStart(t *testing.T) {
 				p := &fake{run: answer(tool)}
 				w.employ(p, meanwhile(atPrepared, func(c schemas.Call) {
 					now := w.bus.Certainty()
-					if written, err := conclude(t.Context(), w.bus, unrunResult(c, toCancel, ""), streams.CallState{Call: c}, now); err != nil || !written {
+					if written, err := lifecycle.FinishUnheld(t.Context(), w.bus, unrunResult(c, toCancel, ""), streams.CallState{Call: c}, now); err != nil || !written {
 						t.Errorf("the call is not ended: %v, %v", written, err)
 					}
 					time.Sleep(settleDelay)
@@ -101,7 +102,7 @@ func TestAStartedCallIsNotEndedAsUnstarted(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		p := &fake{}
 		w.employ(p, meanwhile(atStarted, func(c schemas.Call) {
-			written, err := conclude(t.Context(), w.bus, unrunResult(c, toCancel, ""), streams.CallState{Call: c, Accepted: true}, w.bus.Certainty())
+			written, err := lifecycle.FinishUnheld(t.Context(), w.bus, unrunResult(c, toCancel, ""), streams.CallState{Call: c, Accepted: true}, w.bus.Certainty())
 			if err != nil || written {
 				t.Errorf("a call that was started is ended as one that was not: %v, %v", written, err)
 			}
@@ -200,7 +201,7 @@ func TestTheCloserTellsADeathFromAnOutage(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
-		w.endedElsewhere(c, resultOf(c, schemas.Completed, "done"))
+		w.endedElsewhere(c, lifecycle.Result(c, schemas.Completed, "done"))
 		w.want(c, schemas.Completed)
 		w.once(c)
 		stop()

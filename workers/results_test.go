@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -44,25 +45,25 @@ func TestResultsOfCallsThatWereNotRun(t *testing.T) {
 func TestAnEndedRunKeepsWhatItPrinted(t *testing.T) {
 	t.Parallel()
 	partial := &schemas.Result{Text: "half of it\n", Output: &schemas.Output{Stdout: "half of it\n"}}
-	r := endedResult(testCall(), schemas.Cancelled, because(textCancelled, ""), partial)
-	if r.Status != schemas.Cancelled || !strings.HasPrefix(r.Text, textCancelled) || !strings.HasSuffix(r.Text, "half of it") || r.Output == nil {
+	r := endedResult(testCall(), schemas.Cancelled, lifecycle.Because(lifecycle.TextKilled, ""), partial)
+	if r.Status != schemas.Cancelled || !strings.HasPrefix(r.Text, lifecycle.TextKilled) || !strings.HasSuffix(r.Text, "half of it") || r.Output == nil {
 		t.Errorf("%+v", r)
 	}
-	if r := endedResult(testCall(), schemas.Broken, textStopped, nil); r.Error == nil || r.Error.Code != schemas.Interrupted || r.Text != textStopped {
+	if r := endedResult(testCall(), schemas.Broken, lifecycle.TextStopped, nil); r.Error == nil || r.Error.Code != schemas.Interrupted || r.Text != lifecycle.TextStopped {
 		t.Errorf("%+v", r)
 	}
 }
 
 func TestAFailureShowsOnlyItsPublicSide(t *testing.T) {
 	t.Parallel()
-	r := failedResult(testCall(), schemas.Wrap(schemas.Unavailable, "reserve", "the provider is away", errLog))
+	r := lifecycle.FailedResult(testCall(), schemas.Wrap(schemas.Unavailable, "reserve", "the provider is away", errLog))
 	if r.Status != schemas.Failed || r.Error.Code != schemas.Unavailable || strings.Contains(r.Text, errLog.Error()) {
 		t.Errorf("%+v", r)
 	}
-	if r := failedResult(testCall(), errLog); r.Error.Code != schemas.Internal || strings.Contains(r.Text, errLog.Error()) {
+	if r := lifecycle.FailedResult(testCall(), errLog); r.Error.Code != schemas.Internal || strings.Contains(r.Text, errLog.Error()) {
 		t.Errorf("%+v", r)
 	}
-	if r := failedResult(testCall(), schemas.Invalidf("input.command", "is missing or empty")); !strings.Contains(r.Text, "input.command: is missing") {
+	if r := lifecycle.FailedResult(testCall(), schemas.Invalidf("input.command", "is missing or empty")); !strings.Contains(r.Text, "input.command: is missing") {
 		t.Errorf("%+v", r)
 	}
 }

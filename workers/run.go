@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/internal/clock"
+	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
@@ -260,7 +261,7 @@ func (t *turn) attempt(ctx context.Context, o order, l *live, left *leaving) (c 
 	defer func() {
 		if p := recover(); p != nil {
 			t.Log.Error("a tool or provider panicked", "call", t.call.ID, "panic", p, "stack", string(debug.Stack()))
-			c = carried{result: failedResult(t.call, schemas.Errorf(schemas.Internal, "run", "the call broke the worker's code: what it had done until then is done"))}
+			c = carried{result: lifecycle.FailedResult(t.call, schemas.Errorf(schemas.Internal, "run", "the call broke the worker's code: what it had done until then is done"))}
 		}
 	}()
 	var handled bool
@@ -280,16 +281,16 @@ func (t *turn) ended(ctx context.Context, partial *schemas.Result, err error) (s
 	byHand, isCancel := errors.AsType[cancelError](cause)
 	switch {
 	case isCancel:
-		return endedResult(t.call, schemas.Cancelled, because(textCancelled, byHand.reason), partial), nil
+		return endedResult(t.call, schemas.Cancelled, lifecycle.Because(lifecycle.TextKilled, byHand.reason), partial), nil
 	case ctx.Err() != nil && !errors.Is(cause, context.DeadlineExceeded) && !t.call.SideEffects():
 		return schemas.Result{}, err
 	case ctx.Err() != nil && !errors.Is(cause, context.DeadlineExceeded):
-		return endedResult(t.call, schemas.Broken, textStopped, partial), nil
+		return endedResult(t.call, schemas.Broken, lifecycle.TextStopped, partial), nil
 	case schemas.CodeOf(err) == schemas.Interrupted && t.call.SideEffects():
-		return endedResult(t.call, schemas.Broken, textInterrupted, partial), nil
+		return endedResult(t.call, schemas.Broken, lifecycle.TextInterrupted, partial), nil
 	}
 	t.Log.Warn("run failed", "call", t.call.ID, "code", schemas.CodeOf(err), "error", err)
-	return withPartial(failedResult(t.call, err), partial), nil
+	return withPartial(lifecycle.FailedResult(t.call, err), partial), nil
 }
 
 // native runs a file tool in this process, where the provider lets its files be reached.

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -75,7 +76,7 @@ func (s *shift) settleOne(ctx context.Context, c schemas.Cancel, at time.Time) e
 		return nil
 	}
 	r := unrunResult(call, toCancel, c.Reason)
-	written, err := conclude(ctx, s.Bus, r, state, now)
+	written, err := lifecycle.FinishUnheld(ctx, s.Bus, r, state, now)
 	if written {
 		s.Metrics.Finished(call.Tool, r.Status)
 	}

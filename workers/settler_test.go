@@ -487,7 +487,7 @@ func TestACallThatIsGivenUpSettlesItsJob(t *testing.T) {
 			status schemas.Status
 			named  bool
 		}{{waiting, schemas.Cancelled, false}, {launched, schemas.Broken, true}, {running, schemas.Completed, true}} {
-			if _, err := conclude(t.Context(), w.bus, unrunResult(c.call, toCancel, "enough"), streams.CallState{Call: c.call, Accepted: true}, w.bus.Certainty()); err != nil {
+			if _, err := lifecycle.FinishUnheld(t.Context(), w.bus, unrunResult(c.call, toCancel, "enough"), streams.CallState{Call: c.call, Accepted: true}, w.bus.Certainty()); err != nil {
 				t.Fatal(err)
 			}
 			if r := w.want(c.call, c.status); (r.StatusID == string(c.call.Job)) != c.named {
@@ -501,7 +501,7 @@ func TestACallThatIsGivenUpSettlesItsJob(t *testing.T) {
 		if r := w.record(launched.Job); r.State != schemas.JobLaunching {
 			t.Errorf("the launched job is %s: its end is not known", r.State)
 		}
-		if err := unstarted(t.Context(), w.bus, schemas.Call{ID: "3"}, ""); err != nil {
+		if err := lifecycle.SettleNotStarted(t.Context(), w.bus, schemas.Call{ID: "3"}, "", lifecycle.Certainly); err != nil {
 			t.Errorf("a call in the foreground: %v", err)
 		}
 		if _, err := lifecycle.FindJob(t.Context(), w.bus, testAccount, ""); !errors.Is(err, schemas.ErrNotFound) {

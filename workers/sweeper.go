@@ -250,7 +250,7 @@ func (w *sweep) sweepJob(ctx context.Context, j schemas.Job) error {
 	}
 	c.Finished = w.bus.Now()
 	w.log.Info("a job is settled that nobody looked after", "job", j.ID, "state", c.State, "reason", c.Reason)
-	return complete(ctx, w.bus, c)
+	return lifecycle.CompleteOnce(ctx, w.bus, c)
 }
 
 func (w *sweep) facts(j schemas.Job, now time.Time) orphanFacts {

@@ -1,0 +1,116 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+// Finish writes the result of a call and reports whether it was stored: the log knows a repeated result.
+//
+// A result of a call with side effects that was not started takes the start's place: it is stored under the
+// id of the start's proof. So either the proof is on the log or this result, whoever comes first, and a worker
+// that still makes ready for the call cannot start it any more. Its event has the id of every result. First is
+// what is published before it.
+func Finish(ctx context.Context, b *streams.Bus, c schemas.Call, r schemas.Result, started bool, first ...schemas.Event) (bool, error) {
+	e := finished(c, r)
+	fence := e.ID
+	if c.SideEffects() && !started {
+		fence = schemas.StartedID(c.Account, c.ID, 1)
+	}
+	stored, err := streams.StoreFenced(ctx, b, e, fence, first...)
+	return err == nil && !stored.Duplicate, err
+}
+
+// finished is the event of a result.
+func finished(c schemas.Call, r schemas.Result) schemas.Event {
+	return schemas.NewEvent(c, schemas.CallFinished, schemas.FinishedID(c.Account, c.ID), r.Finished, r)
+}
+
+// FinishUnheld writes the result of a call that no worker has in hand, and settles the job that it would
+// have started. If it was launched after all, the result names it, and the job is left to whoever looks
+// after it. It reports whether the result was written: somebody else may have ended or, where state shows no
+// start, started the call since it was looked at. Where state does not show its acceptance, that is published first.
+// Looked is from before state was read. Code: unavailable (state may be out of date: look again).
+func FinishUnheld(ctx context.Context, b *streams.Bus, r schemas.Result, state streams.CallState, looked streams.Certainty) (bool, error) {
+	c := state.Call
+	if StartsJob(c) {
+		p, err := EnsureJob(ctx, b, c)
+		if err != nil {
+			return false, fmt.Errorf("look for the record of the job: %w", err)
+		}
+		switch StartOf(p.Value) {
+		case HasStarted:
+			r = LaunchedResult(c, p.Value)
+		case MayHaveStarted:
+			r = MayRunResult(c)
+		case NeverStarted:
+		}
+	}
+	if !b.Holds(looked) {
+		return false, schemas.Errorf(schemas.Unavailable, "result", "this process stood still, or its connection was lost: the call must be looked up again")
+	}
+	r.Finished = b.Now()
+	var first []schemas.Event
+	if !state.Accepted {
+		first = append(first, schemas.AcceptedEvent(c))
+	}
+	written, err := Finish(ctx, b, c, r, len(state.Started) > 0, first...)
+	if err != nil || !written {
+		return false, err
+	}
+	return true, SettleNotStarted(ctx, b, c, r.Text, AsRecorded)
+}
+
+// FinishParked writes the result of a call that waited for a person and goes to no worker, and settles the job that it would
+// have started, so that its group does not wait for it. Absent is when the result was not there. Doing it twice is doing it once.
+func FinishParked(ctx context.Context, b *streams.Bus, c schemas.Call, r schemas.Result, absent streams.Absence) error {
+	r.Finished = b.Now()
+	if _, err := streams.StoreOnce(ctx, b, finished(c, r), absent); err != nil {
+		return fmt.Errorf("write the result: %w", err)
+	}
+	return SettleNotStarted(ctx, b, c, r.Text, Certainly)
+}
+
+// Knowledge says how sure the caller of [SettleNotStarted] is.
+type Knowledge bool
+
+// How sure a caller is that a job was not started.
+const (
+	Certainly  Knowledge = true  // nothing was launched, whatever the record says
+	AsRecorded Knowledge = false // only the call's worker is known to be gone: a job that may have been launched is left to who looks after it
+)
+
+// SettleNotStarted settles the job of a call that has its result and started nothing, so that its group and whoever waits for it
+// learn that. A call without a job has nothing to settle, and a job that has its end keeps it. It may be called again after an
+// error: the first end counts.
+func SettleNotStarted(ctx context.Context, b *streams.Bus, c schemas.Call, reason string, k Knowledge) error {
+	if !StartsJob(c) {
+		return nil
+	}
+	p, err := EnsureJob(ctx, b, c) // admission may have died before it made the record; the settler needs it
+	if err != nil {
+		return fmt.Errorf("look for the record of the job: %w", err)
+	}
+	if k == AsRecorded && p.Value.State != schemas.JobWaiting {
+		return nil
+	}
+	return CompleteOnce(ctx, b, schemas.Completion{
+		Job: c.Job, Account: c.Account, State: schemas.JobUnstarted, Via: schemas.ViaCall, Reason: reason, Finished: b.Now(),
+	})
+}
+
+// StartsJob reports whether a call on the log starts a job. One in the foreground does not, and a dead letter may
+// name something that nobody could look up.
+func StartsJob(c schemas.Call) bool { return c.Job.Validate() == nil }
+
+// CompleteOnce is [Complete] for who does not need to know which end counts: that the job has one already is no error.
+func CompleteOnce(ctx context.Context, b *streams.Bus, c schemas.Completion) error {
+	if _, err := Complete(ctx, b, c); err != nil && !errors.Is(err, schemas.ErrConflict) {
+		return fmt.Errorf("publish the end of the job: %w", err)
+	}
+	return nil
+}

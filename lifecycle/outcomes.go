@@ -1,0 +1,138 @@
+package lifecycle
+
+import (
+	"slices"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// The words for the model of results that are not a tool's own.
+const (
+	TextInterrupted = "Interrupted: the worker that ran this call died after it had started. What it did until then is unknown " +
+		"and it was not run again. Look at the workspace before you repeat it."
+	TextStopped = "Interrupted: the worker was shut down while this call ran, and the call was killed. What it had done " +
+		"until then is done. It was not run again: look at the workspace before you repeat it."
+	TextKilled   = "Cancelled while it ran. It was killed; what it had done until then is done."
+	TextNotified = "You will be notified when it ends: do not poll." // of what goes on after its call
+
+	textExpired     = "Expired: the deadline of this call passed before it could be started. It was not run."
+	textNotStarted  = "Cancelled before it was started."
+	textNotLaunched = "Interrupted: the worker that ran this call died before it launched the background job. Nothing was started."
+)
+
+// Result begins the result of a call.
+func Result(c schemas.Call, s schemas.Status, text string) schemas.Result {
+	return schemas.Result{Call: c.ID, Conversation: c.Conversation, Tool: c.Tool, Status: s, Text: text}
+}
+
+// FailedResult is the result of a call that could not be run. The error's public side is all that leaves
+// the process.
+func FailedResult(c schemas.Call, err error) schemas.Result {
+	e := schemas.Public(err)
+	r := Result(c, schemas.Failed, "Error: "+e.Message)
+	if e.Field != "" {
+		r.Text = "Error: " + e.Field + ": " + e.Message
+	}
+	r.Error = e
+	return r
+}
+
+// InterruptedResult is the result of a call that was started and whose end nobody knows.
+func InterruptedResult(c schemas.Call, text string) schemas.Result {
+	r := Result(c, schemas.Broken, text)
+	r.Error = &schemas.Error{Code: schemas.Interrupted, Message: "it was started and its outcome is unknown"}
+	return r
+}
+
+// CancelledResult is the result of a call that somebody ended before it was started.
+func CancelledResult(c schemas.Call, reason string) schemas.Result {
+	return Result(c, schemas.Cancelled, Because(textNotStarted, reason))
+}
+
+// ExpiredResult is the result of a call that was not started before its deadline.
+func ExpiredResult(c schemas.Call) schemas.Result {
+	r := Result(c, schemas.Expired, textExpired)
+	r.Error = &schemas.Error{Code: schemas.Timeout, Message: "its deadline (" + c.Deadline.UTC().Format(time.RFC3339) + ") passed before it was started"}
+	return r
+}
+
+// LaunchedResult is the result of a background call whose job runs.
+func LaunchedResult(c schemas.Call, j schemas.Job) schemas.Result {
+	text := "Background job " + string(j.ID) + " started."
+	if slices.Contains(j.Actions, schemas.JobActionLogs) {
+		text += " async_status with this statusId shows what it prints."
+	}
+	r := Result(c, schemas.Completed, text+" "+TextNotified)
+	r.StatusID = string(j.ID)
+	return r
+}
+
+// MayRunResult is the result of a background call whose job may run.
+func MayRunResult(c schemas.Call) schemas.Result {
+	r := InterruptedResult(c, "Interrupted: the connection to the sandbox was lost while background job "+string(c.Job)+
+		" was started. It may run. Do not start it again. "+TextNotified)
+	r.StatusID = string(c.Job)
+	return r
+}
+
+// NotLaunchedResult is the result of a background call whose job will not be launched, because its worker was taken for
+// dead before that.
+func NotLaunchedResult(c schemas.Call) schemas.Result { return InterruptedResult(c, textNotLaunched) }
+
+// RefusedResult is the result of a call that was not approved.
+func RefusedResult(a schemas.Approval) schemas.Result {
+	r := Result(a.Call, "", "")
+	switch a.State {
+	case schemas.ApprovalCancelled:
+		r.Status, r.Text = schemas.Cancelled, Because("Cancelled before it was approved. It was not run.", a.Reason)
+	case schemas.ApprovalExpired:
+		r.Status, r.Text = schemas.Expired, "Expired: nobody approved this call in time. It was not run."
+		r.Error = &schemas.Error{Code: schemas.Timeout, Message: "nobody approved it until " + a.Expires.UTC().Format(time.RFC3339)}
+	case schemas.ApprovalDenied, schemas.ApprovalPending, schemas.ApprovalApproved: // the last two are not refused
+		why := "denied by a person"
+		if a.Reason != "" {
+			why += ": " + a.Reason
+		}
+		r.Status, r.Text = schemas.DeniedBy, why
+		r.Error = &schemas.Error{Code: schemas.Denied, Message: why}
+	}
+	return r
+}
+
+// InputLostResult is the result of a call that was approved, but whose input is no longer on the log: what follows
+// from the answer was left undone for longer than calls are kept.
+func InputLostResult(c schemas.Call) schemas.Result {
+	const why = "it was approved, but could not be handed on before its input aged out: call again"
+	return FailedResult(c, schemas.Errorf(schemas.Unavailable, "", why))
+}
+
+// Because adds the reason that somebody gave to a text, if there is one.
+func Because(text, reason string) string {
+	if reason == "" {
+		return text
+	}
+	return text + " Reason: " + reason
+}
+
+// JobStart is what is known of the start of a job.
+type JobStart string
+
+// What is known of the start of a job.
+const (
+	NeverStarted   JobStart = "never"
+	MayHaveStarted JobStart = "may run"
+	HasStarted     JobStart = "runs" // or did
+)
+
+// StartOf tells what the record of a job says about its start.
+func StartOf(j schemas.Job) JobStart {
+	switch j.State {
+	case schemas.JobWaiting, schemas.JobUnstarted:
+		return NeverStarted
+	case schemas.JobLaunching:
+		return MayHaveStarted
+	case schemas.JobRunning, schemas.JobCompleted, schemas.JobFailed, schemas.JobStopped, schemas.JobExpired, schemas.JobLost:
+	}
+	return HasStarted
+}
