@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/longtest"
 	"github.com/sandjet/sandjet/internal/natstest"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
@@ -16,6 +17,7 @@ import (
 // a consumer used to hand back, when another account's call comes. It is begun after as many as were in hand, and
 // everything ends once.
 func TestTensOfThousandsOfOneAccountLeaveOthersTheirTurn(t *testing.T) {
+	longtest.Only(t, "30,000 calls of one account; hundreds are in a test of the call worker")
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		const flood, slots, each = 30_000, 16, 100 * time.Millisecond
 		calls := make([]schemas.Call, flood)

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/longtest"
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/providers/local"
 	"github.com/sandjet/sandjet/providers/providertest"
@@ -71,6 +72,7 @@ func refused(c schemas.Call, err error) schemas.Result {
 
 func TestBareProvider(t *testing.T) {
 	t.Parallel()
+	longtest.Only(t, "the suite of compiled tools once more, by a provider that isolates nothing")
 	dir := t.TempDir()
 	p := providertest.NewBare(dir)
 	root := filepath.Join(dir, "workspaces")
@@ -133,6 +135,7 @@ func give(tb testing.TB, p *local.Provider, m providers.Mount, dir string) {
 
 func TestLocalProviderInBoxes(t *testing.T) {
 	t.Parallel()
+	longtest.Only(t, "the suite of compiled tools once more, in boxes")
 	p, root := openLocal(t)
 	var n atomic.Int64
 	toolstest.Run(t, func(ctx context.Context, tb testing.TB, dir string, c schemas.Call, input any) (r schemas.Result) {

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/longtest"
 	"github.com/sandjet/sandjet/internal/safefs"
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/schemas"
@@ -142,6 +143,7 @@ func TestCompiledWithGrep(t *testing.T) {
 
 func TestCompiledWithDash(t *testing.T) {
 	t.Parallel()
+	longtest.Only(t, "the suite of compiled tools once more, with another shell and without ripgrep")
 	need(t, "dash")
 	toolstest.Run(t, shell("dash", programs(t, "rg", "bash")), nil)
 }

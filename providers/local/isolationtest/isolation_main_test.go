@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandjet/sandjet/internal/longtest"
 	"github.com/sandjet/sandjet/providers/local/confine"
 )
 
@@ -87,6 +88,7 @@ func TestIsolation(t *testing.T) {
 
 // TestAsOrdinaryUser is the same again as a user without rights.
 func TestAsOrdinaryUser(t *testing.T) {
+	longtest.Only(t, "every attack once more, by a user without rights")
 	if os.Getuid() != 0 {
 		t.Skip("TestIsolation is run by an ordinary user already")
 	}
@@ -95,6 +97,7 @@ func TestAsOrdinaryUser(t *testing.T) {
 
 // TestWithoutNamespaces is the same again where namespaces are forbidden.
 func TestWithoutNamespaces(t *testing.T) {
+	longtest.Only(t, "every attack once more, where namespaces are forbidden")
 	if level() != "L3" {
 		t.Skip("namespaces are forbidden already")
 	}
