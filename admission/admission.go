@@ -33,6 +33,9 @@ const (
 	WebSocket = "websocket"
 )
 
+// StatusAwaiting is the status of a call that waits for a person; see [Accepted].
+const StatusAwaiting = "awaiting_approval"
+
 // Records resolves requests. It must make an id and a conversation where the request has none.
 type Records interface {
 	// Resolve turns a valid request into a call of the account, all but its digest; the call has an Approval

@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/sandjet/sandjet/client"
-	"github.com/sandjet/sandjet/gateway"
+	"github.com/sandjet/sandjet/gateway/natsapi"
 	"github.com/sandjet/sandjet/internal/natstest"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
@@ -42,8 +42,8 @@ func doors(t *testing.T) (*client.NATS, *streams.Bus) {
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 2)
 	quiet := slog.New(slog.DiscardHandler)
-	go func() { ended <- gateway.Router{Bus: log.Bus, Records: book{}, Log: quiet}.Run(ctx) }()
-	go func() { ended <- gateway.FrontDoor{Bus: log.Bus, Records: book{}, Log: quiet}.Run(ctx) }()
+	go func() { ended <- natsapi.IntakeConsumer{Bus: log.Bus, Records: book{}, Log: quiet}.Run(ctx) }()
+	go func() { ended <- natsapi.Service{Bus: log.Bus, Records: book{}, Log: quiet}.Run(ctx) }()
 	conn, err := nats.Connect(log.Server.URL(), nats.UserInfo("me", "mine"), nats.Timeout(time.Minute))
 	if err != nil {
 		t.Fatal(err)
@@ -131,7 +131,7 @@ func TestNATSAnswersApprovals(t *testing.T) {
 	defer conn.Close()
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)
-	go func() { ended <- gateway.FrontDoor{Bus: log.Bus, Records: asking{}}.Run(ctx) }()
+	go func() { ended <- natsapi.Service{Bus: log.Bus, Records: asking{}}.Run(ctx) }()
 	defer func() {
 		stop()
 		if err := <-ended; err != nil {

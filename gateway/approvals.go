@@ -1,8 +1,6 @@
 package gateway
 
 import (
-	"context"
-	"errors"
 	"net/http"
 	"strings"
 
@@ -14,13 +12,6 @@ import (
 
 // MaxRemembered is how many remembered answers one answer lists.
 const MaxRemembered = 1000
-
-// ApprovalList is the answer about an account's approvals, the newest first.
-type ApprovalList struct {
-	Approvals []schemas.Approval `json:"approvals"`
-	// More says that there are older ones, or that the search ended before it had looked at all.
-	More bool `json:"more"`
-}
 
 func (g *Gateway) approvals() admission.Approvals {
 	return admission.Approvals{Bus: g.Bus, Log: g.Log}
@@ -40,7 +31,7 @@ func (g *Gateway) getApprovals(w http.ResponseWriter, r *http.Request, a schemas
 	if err != nil {
 		return err
 	}
-	list, err := findApprovals(r.Context(), g.Bus, a, want, int(limit))
+	list, err := g.approvals().List(r.Context(), a, want, int(limit))
 	if err != nil {
 		return err
 	}
@@ -49,34 +40,21 @@ func (g *Gateway) getApprovals(w http.ResponseWriter, r *http.Request, a schemas
 }
 
 // approvals reads which approvals are meant.
-func (q query) approvals() (func(schemas.Approval) bool, error) {
+func (q query) approvals() (admission.Filter, error) {
 	var state schemas.ApprovalState
 	if s := strings.ToValidUTF8(q.values.Get("state"), "\uFFFD"); s != "" {
 		var err error
 		if state, err = schemas.ParseApprovalState(s); err != nil {
-			return nil, err
+			return admission.Filter{}, err
 		}
 	}
 	conv := schemas.ConversationID(strings.ToValidUTF8(q.values.Get("conversation"), "\uFFFD"))
 	if conv != "" {
 		if err := conv.Validate(); err != nil {
-			return nil, err
+			return admission.Filter{}, err
 		}
 	}
-	return wantedApprovals(state, conv), nil
-}
-
-// wantedApprovals tells those in a state and of a conversation; empty: of any.
-func wantedApprovals(state schemas.ApprovalState, conv schemas.ConversationID) func(schemas.Approval) bool {
-	return func(a schemas.Approval) bool {
-		return (state == "" || a.State == state) && (conv == "" || a.Call.Conversation == conv)
-	}
-}
-
-// findApprovals lists the approvals of the account, the newest first.
-func findApprovals(ctx context.Context, bus *streams.Bus, a schemas.AccountID, want func(schemas.Approval) bool, limit int) (ApprovalList, error) {
-	list, more, err := findNewest(ctx, lifecycle.OpenApprovals(bus), schemas.ApprovalKey(a, "*"), want, limit)
-	return ApprovalList{Approvals: list, More: more}, err
+	return admission.Filter{State: state, Conversation: conv}, nil
 }
 
 // getApproval shows one approval, with the whole input that is asked about while that is on the log.
@@ -84,28 +62,12 @@ func (g *Gateway) getApproval(w http.ResponseWriter, r *http.Request, a schemas.
 	if _, err := parseQuery(r.URL.RawQuery); err != nil {
 		return err
 	}
-	found, err := wholeApproval(r.Context(), g.Bus, a, pathApproval(r))
+	found, err := g.approvals().Whole(r.Context(), a, pathApproval(r))
 	if err != nil {
 		return err
 	}
 	writeJSON(w, http.StatusOK, found)
 	return nil
-}
-
-// wholeApproval finds an approval, with an input that its record leaves out. Codes: not_found, unavailable.
-func wholeApproval(ctx context.Context, bus *streams.Bus, a schemas.AccountID, id schemas.ApprovalID) (schemas.Approval, error) {
-	p, err := lifecycle.FindApproval(ctx, bus, a, id)
-	if err != nil || !p.Value.LeftOut() {
-		return p.Value, err
-	}
-	call, err := streams.FindCall(ctx, bus, a, p.Value.Call.ID)
-	switch {
-	case err == nil && call.Approval == p.Value.ID:
-		p.Value.Call.Input = call.Input
-	case err != nil && !errors.Is(err, schemas.ErrNotFound):
-		return schemas.Approval{}, err
-	}
-	return p.Value, nil
 }
 
 // postApproval takes an answer.
@@ -121,20 +83,12 @@ func (g *Gateway) postApproval(w http.ResponseWriter, r *http.Request, a schemas
 	if err != nil {
 		return err
 	}
-	decided, err := g.approvals().Decide(r.Context(), a, pathApproval(r), decision(in, admission.API))
+	decided, err := g.approvals().Decide(r.Context(), a, pathApproval(r), admission.DecisionOf(in, admission.API))
 	if err != nil {
 		return err
 	}
 	writeJSON(w, http.StatusOK, decided)
 	return nil
-}
-
-func decision(in schemas.ApprovalAnswer, by string) admission.Decision {
-	d := admission.Decision{State: schemas.ApprovalDenied, By: by, Reason: in.Reason, Remember: in.Remember}
-	if *in.Approved {
-		d.State = schemas.ApprovalApproved
-	}
-	return d
 }
 
 // RememberedList is the answer about an account's remembered answers, in no order.
@@ -152,7 +106,7 @@ func (g *Gateway) getRemembered(w http.ResponseWriter, r *http.Request, a schema
 	want := func(m schemas.Remembered) bool {
 		return m.Revoked.IsZero() && g.Bus.Now().Before(m.Expires) && (conv == "" || m.Conversation == conv)
 	}
-	list, _, err := findNewest(r.Context(), lifecycle.OpenRemembered(g.Bus), schemas.RememberedKey(a, "*"), want, MaxRemembered)
+	list, _, err := streams.Newest(r.Context(), lifecycle.OpenRemembered(g.Bus), schemas.RememberedKey(a, "*"), want, MaxRemembered)
 	if err != nil {
 		return err
 	}

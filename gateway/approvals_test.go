@@ -14,6 +14,7 @@ import (
 
 	"github.com/sandjet/sandjet/admission"
 	"github.com/sandjet/sandjet/gateway"
+	"github.com/sandjet/sandjet/gateway/natsapi"
 	"github.com/sandjet/sandjet/internal/natstest"
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
@@ -169,7 +170,7 @@ func TestApprovalsAreListedNewestFirst(t *testing.T) {
 		time.Sleep(2 * time.Millisecond) // ids sort by the millisecond
 	}
 	slices.Reverse(ids)
-	list := decode[gateway.ApprovalList](t, e.get("/v1/approvals?limit=3"))
+	list := decode[admission.ApprovalList](t, e.get("/v1/approvals?limit=3"))
 	var have []schemas.ApprovalID
 	for _, a := range list.Approvals {
 		have = append(have, a.ID)
@@ -247,16 +248,16 @@ func TestApprovalsOverNATS(t *testing.T) {
 	t.Parallel()
 	e := openStrict(t)
 	log := e.bus
-	e.background((&gateway.FrontDoor{Bus: log, Records: strict{}, DefaultAccount: alice}).Run)
-	e.background((&gateway.Router{Bus: log, Records: strict{}}).Run)
+	e.background((&natsapi.Service{Bus: log, Records: strict{}, DefaultAccount: alice}).Run)
+	e.background((&natsapi.IntakeConsumer{Bus: log, Records: strict{}}).Run)
 	nc := e.tenant()
-	var a gateway.Answer
-	if err := json.Unmarshal(nc.Request(t, gateway.SubjectRPC+"."+string(alice), askedBody), &a); err != nil || a.Status != "awaiting_approval" || a.Approval == "" {
+	var a natsapi.Answer
+	if err := json.Unmarshal(nc.Request(t, natsapi.SubjectRPC+"."+string(alice), askedBody), &a); err != nil || a.Status != "awaiting_approval" || a.Approval == "" {
 		t.Errorf("the front door: %+v, %v", a, err)
 	}
 	inbox := nc.Inbox(t)
-	nc.Publish(t, "sandjet.calls.auto."+string(alice), map[string]string{gateway.HeaderReply: inbox.Subject}, askedBody)
-	var b gateway.Answer
+	nc.Publish(t, "sandjet.calls.auto."+string(alice), map[string]string{natsapi.HeaderReply: inbox.Subject}, askedBody)
+	var b natsapi.Answer
 	if err := json.Unmarshal(inbox.Next(t), &b); err != nil || b != a {
 		t.Errorf("the intake: %+v, %v; the front door said %+v", b, err, a)
 	}
@@ -266,7 +267,7 @@ func TestApprovalsOverNATS(t *testing.T) {
 func TestApprovalsAreDecidedOverNATS(t *testing.T) {
 	t.Parallel()
 	e := openStrict(t)
-	e.background((&gateway.FrontDoor{Bus: e.bus, Records: strict{}, DefaultAccount: alice}).Run)
+	e.background((&natsapi.Service{Bus: e.bus, Records: strict{}, DefaultAccount: alice}).Run)
 	nc := e.tenant()
 	type answer struct {
 		Approval  schemas.Approval
@@ -281,12 +282,12 @@ func TestApprovalsAreDecidedOverNATS(t *testing.T) {
 		}
 		return a
 	}
-	const own = gateway.SubjectApprovals + "." + string(alice)
+	const own = natsapi.SubjectApprovals + "." + string(alice)
 	if a := ask(own, `{"op":"list"}`); a.Error != nil || a.Approvals == nil || len(a.Approvals) != 0 {
 		t.Errorf("of nothing: %+v", a)
 	}
 	id := e.asked(askedBody)
-	for _, subject := range []string{own, gateway.SubjectApprovals} { // the server puts the account in
+	for _, subject := range []string{own, natsapi.SubjectApprovals} { // the server puts the account in
 		if a := ask(subject, `{"op":"list","state":"pending","limit":5}`); a.Error != nil || len(a.Approvals) != 1 || string(a.Approvals[0].ID) != id || a.More {
 			t.Errorf("%s: %+v", subject, a)
 		}
@@ -333,7 +334,7 @@ func TestApprovalsAreDecidedOverNATS(t *testing.T) {
 func TestApprovalsOverNATSFitIntoAMessage(t *testing.T) {
 	t.Parallel()
 	e := openStrict(t)
-	e.background((&gateway.FrontDoor{Bus: e.bus, Records: strict{}, DefaultAccount: alice}).Run)
+	e.background((&natsapi.Service{Bus: e.bus, Records: strict{}, DefaultAccount: alice}).Run)
 	nc := e.tenant()
 	const many, size, whole = 20, 60 << 10, 1020 << 10 // of many, each is in its record, and together they are more than a message
 	for n := range many {
@@ -344,12 +345,12 @@ func TestApprovalsOverNATSFitIntoAMessage(t *testing.T) {
 		Approvals []schemas.Approval
 		More      bool
 	}
-	err := json.Unmarshal(nc.Request(t, gateway.SubjectApprovals, `{"op":"list","conversation":"c","limit":100}`), &list)
+	err := json.Unmarshal(nc.Request(t, natsapi.SubjectApprovals, `{"op":"list","conversation":"c","limit":100}`), &list)
 	if n := len(list.Approvals); err != nil || !list.More || n < many/2 || n >= many || len(list.Approvals[n-1].Call.Input) < size {
 		t.Errorf("%d, more: %v, %v", n, list.More, err)
 	}
 	var one struct{ Approval schemas.Approval }
-	err = json.Unmarshal(nc.Request(t, gateway.SubjectApprovals, `{"op":"show","approval":"`+large+`"}`), &one)
+	err = json.Unmarshal(nc.Request(t, natsapi.SubjectApprovals, `{"op":"show","approval":"`+large+`"}`), &one)
 	if a := one.Approval; err != nil || string(a.ID) != large || a.InputSize < whole || len(a.Call.Input) > len("null") {
 		t.Errorf("%s with %d bytes, %v", a.ID, len(a.Call.Input), err)
 	}

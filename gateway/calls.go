@@ -19,7 +19,7 @@ const (
 	stateQueued     = "queued"
 	stateRunning    = "running"
 	stateCancelling = "cancelling"
-	stateAwaiting   = "awaiting_approval"
+	stateAwaiting   = admission.StatusAwaiting
 )
 
 // CallState is the answer about a call that has no result yet.

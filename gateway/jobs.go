@@ -2,11 +2,9 @@ package gateway
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
@@ -17,8 +15,6 @@ import (
 const (
 	DefaultJobsPage = 50  // jobs of one answer
 	MaxJobsPage     = 500 // the most of one answer
-	// mostLooked bounds the records that one search reads.
-	mostLooked = 10_000
 )
 
 // JobList is the answer about an account's jobs, the newest first. Their completions are without logs.
@@ -71,45 +67,11 @@ func (q query) jobs() (func(schemas.Job) bool, error) {
 
 // findJobs lists the jobs of the account, the newest first.
 func (g *Gateway) findJobs(ctx context.Context, a schemas.AccountID, want func(schemas.Job) bool, limit int) (JobList, error) {
-	jobs, more, err := findNewest(ctx, lifecycle.OpenJobs(g.Bus), schemas.JobKey(a, "*"), want, limit)
+	jobs, more, err := streams.Newest(ctx, lifecycle.OpenJobs(g.Bus), schemas.JobKey(a, "*"), want, limit)
 	for i, j := range jobs {
 		jobs[i] = withoutLogs(j.Public())
 	}
 	return JobList{Jobs: jobs, More: more}, err
-}
-
-// findNewest reads the records of an account from the newest on, which their ids sort by, until limit
-// of them are wanted. More says that there are others behind.
-func findNewest[T any](ctx context.Context, bucket *streams.Bucket[T], keys string, want func(T) bool, limit int) (list []T, more bool, err error) {
-	const atATime = 16
-	found, err := bucket.Keys(ctx, keys)
-	if err != nil {
-		return nil, false, err
-	}
-	slices.Sort(found)
-	slices.Reverse(found)
-	found = slices.Compact(found)
-	list = []T{}
-	for chunk := range slices.Chunk(found[:min(len(found), mostLooked)], atATime) {
-		pairs, errs := make([]streams.Pair[T], len(chunk)), make([]error, len(chunk))
-		var wg sync.WaitGroup
-		for i, key := range chunk {
-			wg.Go(func() { pairs[i], errs[i] = bucket.Get(ctx, key) })
-		}
-		wg.Wait()
-		for i, p := range pairs {
-			switch {
-			case errors.Is(errs[i], schemas.ErrNotFound) || errs[i] == nil && (p.Deleted || !want(p.Value)): // gone since, or not meant
-			case errs[i] != nil:
-				return nil, false, errs[i]
-			case len(list) == limit:
-				return list, true, nil
-			default:
-				list = append(list, p.Value)
-			}
-		}
-	}
-	return list, len(found) > mostLooked, nil
 }
 
 // withoutLogs keeps an answer with many jobs small.

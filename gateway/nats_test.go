@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/sandjet/sandjet/gateway"
+	"github.com/sandjet/sandjet/gateway/natsapi"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -16,7 +17,7 @@ import (
 func TestPlainPublisher(t *testing.T) {
 	e := open(t)
 	e.work()
-	e.background(gateway.Router{Bus: e.bus, Records: book{}}.Run)
+	e.background(natsapi.IntakeConsumer{Bus: e.bus, Records: book{}}.Run)
 	nc := e.tenant()
 	nc.Publish(t, "sandjet.calls.auto.acct_alice", nil, `{"conversation":"c_1","tool":"bash","input":{"command":"echo hi"}}`)
 	p := e.untilEvent("c_1", schemas.CallFinished)
@@ -44,12 +45,12 @@ func (e *edge) untilEvent(conv schemas.ConversationID, want schemas.EventType) s
 
 func TestPublisherIsAnswered(t *testing.T) {
 	e := open(t)
-	e.background(gateway.Router{Bus: e.bus, Records: book{}}.Run)
+	e.background(natsapi.IntakeConsumer{Bus: e.bus, Records: book{}}.Run)
 	nc := e.tenant()
-	ask := func(body string) gateway.Answer {
+	ask := func(body string) natsapi.Answer {
 		inbox := nc.Inbox(t)
-		nc.Publish(t, "sandjet.calls.auto.acct_alice", map[string]string{gateway.HeaderReply: inbox.Subject}, body)
-		var a gateway.Answer
+		nc.Publish(t, "sandjet.calls.auto.acct_alice", map[string]string{natsapi.HeaderReply: inbox.Subject}, body)
+		var a natsapi.Answer
 		if err := json.Unmarshal(inbox.Next(t), &a); err != nil {
 			t.Fatal(err)
 		}
@@ -69,7 +70,7 @@ func TestPublisherIsAnswered(t *testing.T) {
 // TestMalformedPublications: each ends among the dead letters with the reason, and as an event.
 func TestMalformedPublications(t *testing.T) {
 	e := open(t)
-	e.background(gateway.Router{Bus: e.bus, Records: book{}}.Run)
+	e.background(natsapi.IntakeConsumer{Bus: e.bus, Records: book{}}.Run)
 	nc := e.tenant()
 	for n, tc := range []struct{ body, conv, says string }{
 		{`not JSON`, "c_rejected", "JSON object"},
@@ -106,9 +107,9 @@ func (e *edge) dead() []schemas.DeadLetter {
 // TestForeignInbox: the router may publish anywhere and must not be made to for somebody else.
 func TestForeignInbox(t *testing.T) {
 	e := open(t)
-	e.background(gateway.Router{Bus: e.bus, Records: book{}}.Run)
+	e.background(natsapi.IntakeConsumer{Bus: e.bus, Records: book{}}.Run)
 	nc := e.tenant()
-	nc.Publish(t, "sandjet.calls.auto.acct_alice", map[string]string{gateway.HeaderReply: "sandjet.calls.auto.acct_bob"},
+	nc.Publish(t, "sandjet.calls.auto.acct_alice", map[string]string{natsapi.HeaderReply: "sandjet.calls.auto.acct_bob"},
 		`{"id":"mine","conversation":"c_1","tool":"bash","input":{"command":"x"}}`)
 	e.untilEvent("c_1", schemas.CallRejected)
 	if a := e.get("/v1/calls/mine"); a.status != 404 {
@@ -119,7 +120,7 @@ func TestForeignInbox(t *testing.T) {
 // TestUnknownAccount: a role publishes for an account that has no records.
 func TestUnknownAccount(t *testing.T) {
 	e := open(t)
-	e.background(gateway.Router{Bus: e.bus, Records: book{}}.Run)
+	e.background(natsapi.IntakeConsumer{Bus: e.bus, Records: book{}}.Run)
 	raw := streams.Raw{Account: "acct_nobody", Data: []byte(bash("x"))}
 	if err := streams.Intake.Publish(t.Context(), e.bus, raw); err != nil {
 		t.Fatal(err)
@@ -132,9 +133,9 @@ func TestUnknownAccount(t *testing.T) {
 
 func TestFrontDoor(t *testing.T) {
 	e := open(t)
-	e.background(gateway.FrontDoor{Bus: e.bus, Records: book{}, Version: "1.0.0"}.Run)
+	e.background(natsapi.Service{Bus: e.bus, Records: book{}, Version: "1.0.0"}.Run)
 	nc := e.tenant()
-	ask := func(subject, body string) (a gateway.Answer) {
+	ask := func(subject, body string) (a natsapi.Answer) {
 		if err := json.Unmarshal(nc.Request(t, subject, body), &a); err != nil {
 			t.Fatal(err)
 		}

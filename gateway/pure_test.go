@@ -15,6 +15,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/sandjet/sandjet/admission"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -207,34 +208,6 @@ func FuzzDecodeOp(f *testing.F) {
 	})
 }
 
-func TestReplyInbox(t *testing.T) {
-	for inbox, ok := range map[string]bool{
-		"":                                   true,
-		"_INBOX.a.b":                         true,
-		"_INBOX_acct_a.x":                    true,
-		"_INBOX_acct_b.x":                    false,
-		"sandjet.reply.acct_a.x":             true,
-		"sandjet.reply.acct_b.x":             false,
-		"_INBOX.":                            false,
-		"_INBOX.*":                           false,
-		"_INBOX.>":                           false,
-		"_INBOX.a..b":                        false,
-		"_INBOX.a b":                         false,
-		"_INBOX.a\r\nb":                      false,
-		"sandjet.calls.auto":                 false,
-		"$SYS.x":                             false,
-		"_INBOX." + strings.Repeat("x", 300): false,
-	} {
-		got, err := checkInbox(inbox, "acct_a")
-		if (err == nil) != ok {
-			t.Errorf("%q: %v", inbox, err)
-		}
-		if err == nil && got != inbox {
-			t.Errorf("%q became %q", inbox, got)
-		}
-	}
-}
-
 // document is what the tests look at in openapi.json.
 type document struct {
 	OpenAPI string `json:"openapi"`
@@ -340,7 +313,7 @@ func TestOpenAPIDescribesTheTypes(t *testing.T) {
 		"AppendedEvent": reflect.TypeFor[schemas.AppendedEvent](), "Appended": reflect.TypeFor[Appended](),
 		"Endpoint": reflect.TypeFor[schemas.Endpoint](), "EndpointSecret": reflect.TypeFor[schemas.EndpointSecret](),
 		"WebhookList": reflect.TypeFor[WebhookList](), "WebhookRequest": reflect.TypeFor[webhookRequest](), "WebhookPatch": reflect.TypeFor[webhookPatch](),
-		"Call": reflect.TypeFor[schemas.Call](), "Approval": reflect.TypeFor[schemas.Approval](), "ApprovalList": reflect.TypeFor[ApprovalList](),
+		"Call": reflect.TypeFor[schemas.Call](), "Approval": reflect.TypeFor[schemas.Approval](), "ApprovalList": reflect.TypeFor[admission.ApprovalList](),
 		"ApprovalAnswer": reflect.TypeFor[schemas.ApprovalAnswer](),
 		"Account":        reflect.TypeFor[schemas.AccountDocument](), "AccountSpec": reflect.TypeFor[schemas.AccountSpec](),
 		"AccountList": reflect.TypeFor[AccountList](), "NewAccount": reflect.TypeFor[NewAccount](), "NewSecret": reflect.TypeFor[NewSecret](),

@@ -15,6 +15,7 @@ import (
 
 	"github.com/sandjet/sandjet/client"
 	"github.com/sandjet/sandjet/gateway"
+	"github.com/sandjet/sandjet/gateway/natsapi"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -49,8 +50,8 @@ func TestPartsStartAndStop(t *testing.T) {
 	e := open(t)
 	for range 10 {
 		for _, after := range []time.Duration{-1, 0, time.Millisecond} {
-			stop(t, after, gateway.Router{Bus: e.bus, Records: book{}}.Run)
-			stop(t, after, gateway.FrontDoor{Bus: e.bus, Records: book{}, Version: "dev"}.Run)
+			stop(t, after, natsapi.IntakeConsumer{Bus: e.bus, Records: book{}}.Run)
+			stop(t, after, natsapi.Service{Bus: e.bus, Records: book{}, Version: "dev"}.Run)
 			stop(t, after, func(ctx context.Context) error {
 				l, err := net.Listen("tcp", "127.0.0.1:0")
 				if err != nil {
@@ -167,7 +168,7 @@ func TestRouterSeesAPublicationAgain(t *testing.T) {
 	nc := e.tenant()
 	died := make(chan schemas.CallID, 1)
 	ctx, cancel := context.WithCancel(t.Context())
-	dying := gateway.Router{Bus: e.bus, Records: dyingBook{stop: func(id schemas.CallID) {
+	dying := natsapi.IntakeConsumer{Bus: e.bus, Records: dyingBook{stop: func(id schemas.CallID) {
 		select {
 		case died <- id:
 		default:
@@ -181,7 +182,7 @@ func TestRouterSeesAPublicationAgain(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	e.background(gateway.Router{Bus: e.bus, Records: book{}}.Run)
+	e.background(natsapi.IntakeConsumer{Bus: e.bus, Records: book{}}.Run)
 	ev := e.untilEvent("c_1", schemas.CallAccepted)
 	if ev.Subject != string(first) {
 		t.Errorf("the second time it is call %s, the first time %s", ev.Subject, first)

@@ -185,7 +185,7 @@ func (s *session) do(op clientOp) error {
 		if err := s.mayApprove(ctx, schemas.ApprovalID(op.Approval)); err != nil {
 			return err
 		}
-		a, err := s.g.approvals().Decide(ctx, s.account, schemas.ApprovalID(op.Approval), decision(op.answer(), admission.WebSocket))
+		a, err := s.g.approvals().Decide(ctx, s.account, schemas.ApprovalID(op.Approval), admission.DecisionOf(op.answer(), admission.WebSocket))
 		if err != nil {
 			return err
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/sandjet/sandjet/delivery/webhook"
 	"github.com/sandjet/sandjet/gateway"
 	"github.com/sandjet/sandjet/gateway/durable"
+	"github.com/sandjet/sandjet/gateway/natsapi"
 	"github.com/sandjet/sandjet/providers/supervisor"
 	"github.com/sandjet/sandjet/records"
 	"github.com/sandjet/sandjet/schemas"
@@ -233,13 +234,13 @@ func (n *node) addGateway(ctx context.Context, f gatewayFlags, operator operator
 		return err
 	}
 	n.addLast("gateway", func(ctx context.Context) error { return g.Run(ctx, l) })
-	n.add("router", (&gateway.Router{Bus: n.bus, Records: n.records, Log: n.log.With("part", "router")}).Run)
+	n.add("intake consumer", (&natsapi.IntakeConsumer{Bus: n.bus, Records: n.records, Log: n.log.With("part", "intake consumer")}).Run)
 	n.add("retention", (&streams.Retention{Bus: n.bus, Log: n.log.With("part", "retention"), Keep: f.KeepEvents, Count: f.KeepEventsCount, Gone: n.gone}).Run)
 	if n.server == nil { // an embedded one, which may be another process's, takes them by itself
 		n.add("intake", streams.IntakeDoor{Bus: n.bus, Shares: t.shares()}.Run)
 	}
-	n.add("front door", (&gateway.FrontDoor{
-		Bus: n.bus, Records: n.records, Log: n.log.With("part", "front door"), DefaultAccount: id.Account, Shares: t.shares(), Serving: serving,
+	n.add("NATS service", (&natsapi.Service{
+		Bus: n.bus, Records: n.records, Log: n.log.With("part", "NATS service"), DefaultAccount: id.Account, Shares: t.shares(), Serving: serving,
 	}).Run)
 	n.endpoint.URL = "http://" + reach(l)
 	n.endpoint.Account, n.endpoint.Key = id.Account, id.Key

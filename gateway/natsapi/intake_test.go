@@ -1,4 +1,4 @@
-package gateway_test
+package natsapi_test
 
 import (
 	"context"
@@ -10,7 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandjet/sandjet/gateway"
+	"github.com/sandjet/sandjet/admission"
+	"github.com/sandjet/sandjet/gateway/natsapi"
 	"github.com/sandjet/sandjet/internal/natstest"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
@@ -35,11 +36,13 @@ func (r answering) Resolve(ctx context.Context, a schemas.AccountID, req schemas
 }
 
 // routing runs a router until the test wants it to end.
-func routing(t *testing.T, b *streams.Bus, r gateway.Records, patience ...time.Duration) (stop func()) {
+func routing(t *testing.T, b *streams.Bus, r admission.Records, patience ...time.Duration) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- gateway.Router{Bus: b, Records: r, Patience: slices.Max(append(patience, 0))}.Run(ctx) }()
+	go func() {
+		done <- natsapi.IntakeConsumer{Bus: b, Records: r, Patience: slices.Max(append(patience, 0))}.Run(ctx)
+	}()
 	return func() {
 		t.Helper()
 		cancel()

@@ -1,4 +1,4 @@
-package gateway
+package natsapi
 
 import (
 	"cmp"
@@ -22,16 +22,16 @@ type ApprovalsAnswer struct {
 	More bool `json:"more"`
 }
 
-// approvals does what is asked about approvals of an account, by the rules of the other doors. What does not
+// approvals does what is asked about approvals of an account, by the same rules as over HTTP. What does not
 // fit into one message is left out: the oldest of a list, and the input of a single one.
-func (f FrontDoor) approvals(ctx context.Context, a schemas.AccountID, body []byte) (any, error) {
+func (s Service) approvals(ctx context.Context, a schemas.AccountID, body []byte) (any, error) {
 	op, err := schemas.DecodeApprovalOp(body)
 	if err != nil {
 		return nil, err
 	}
-	room := f.Bus.MaxAnswer()
+	approvals, room := admission.Approvals{Bus: s.Bus, Log: s.Log}, s.Bus.MaxAnswer()
 	if op.Op == schemas.ApprovalsList {
-		list, err := findApprovals(ctx, f.Bus, a, wantedApprovals(op.State, op.Conversation), cmp.Or(op.Limit, schemas.DefaultApprovalsPage))
+		list, err := approvals.List(ctx, a, admission.Filter{State: op.State, Conversation: op.Conversation}, cmp.Or(op.Limit, schemas.DefaultApprovalsPage))
 		if err != nil {
 			return nil, err
 		}
@@ -39,10 +39,9 @@ func (f FrontDoor) approvals(ctx context.Context, a schemas.AccountID, body []by
 	}
 	var one schemas.Approval
 	if op.Op == schemas.ApprovalShow {
-		one, err = wholeApproval(ctx, f.Bus, a, op.Approval)
+		one, err = approvals.Whole(ctx, a, op.Approval)
 	} else {
-		decider := admission.Approvals{Bus: f.Bus, Log: f.Log}
-		one, err = decider.Decide(ctx, a, op.Approval, decision(op.Answer(), admission.NATS))
+		one, err = approvals.Decide(ctx, a, op.Approval, admission.DecisionOf(op.Answer(), admission.NATS))
 	}
 	if err != nil {
 		return nil, err
@@ -52,7 +51,7 @@ func (f FrontDoor) approvals(ctx context.Context, a schemas.AccountID, body []by
 }
 
 // fitApprovals ends a list where its answer would be larger than room bytes. The first is always in it.
-func fitApprovals(list ApprovalList, room int) (ApprovalsAnswer, error) {
+func fitApprovals(list admission.ApprovalList, room int) (ApprovalsAnswer, error) {
 	answer, left := ApprovalsAnswer{Approvals: []json.RawMessage{}, More: list.More}, room
 	for _, a := range list.Approvals {
 		b, err := fitApproval(a, room)

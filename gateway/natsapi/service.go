@@ -1,4 +1,4 @@
-package gateway
+package natsapi
 
 import (
 	"context"
@@ -12,20 +12,20 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// Where the front door listens: with ".<account>" for each account, and bare for the default one.
+// Where the service listens: with ".<account>" for each account, and bare for the default one.
 const (
 	SubjectRPC       = streams.RPCSubject   // for calls
 	SubjectApprovals = streams.RPCApprovals // for questions to people, and their answers
 )
 
-// FrontDoor answers requests of NATS clients at once: {id, conversation} once the call is safe on
+// Service answers requests of NATS clients at once: {id, conversation} once the call is safe on
 // the log, {approvals, more} or {approval} to a [schemas.ApprovalOp], or {error}. It is a NATS micro
 // service, so `nats micro info sandjet` finds it.
 //
 // Who may ask for an account is decided by the server's permissions on the subject.
-type FrontDoor struct {
+type Service struct {
 	Bus     *streams.Bus
-	Records Records
+	Records admission.Records
 	Log     *slog.Logger // nil: silent
 	Version string       // of the service's description; what is no semantic version becomes 0.0.0
 	// DefaultAccount is meant by requests on the bare subject. Empty: those are refused.
@@ -38,20 +38,20 @@ type FrontDoor struct {
 
 var semantic = regexp.MustCompile(`^\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$`)
 
-// Run answers until ctx ends, then returns nil. Several front doors share the work.
-func (f FrontDoor) Run(ctx context.Context) error {
-	if f.Log == nil {
-		f.Log = slog.New(slog.DiscardHandler)
+// Run answers until ctx ends, then returns nil. Several services share the work.
+func (s Service) Run(ctx context.Context) error {
+	if s.Log == nil {
+		s.Log = slog.New(slog.DiscardHandler)
 	}
-	if !semantic.MatchString(f.Version) {
-		f.Version = "0.0.0"
+	if !semantic.MatchString(s.Version) {
+		s.Version = "0.0.0"
 	}
 	o := streams.ServiceOptions{
-		Name: "sandjet", Version: f.Version, Description: "Admits tool calls, lists and decides approvals: answers {id, conversation}, {approvals}, {approval} or {error}.",
-		Shares: f.Shares, Refused: refused,
+		Name: "sandjet", Version: s.Version, Description: "Admits tool calls, lists and decides approvals: answers {id, conversation}, {approvals}, {approval} or {error}.",
+		Shares: s.Shares, Refused: refused,
 		Subjects: []string{SubjectRPC, SubjectRPC + ".*", SubjectApprovals, SubjectApprovals + ".*"},
 	}
-	return f.Bus.Serve(ctx, o, f.serve)
+	return s.Bus.Serve(ctx, o, s.serve)
 }
 
 // refused words the answer to a request that the service did not take.
@@ -61,29 +61,29 @@ func refused(err error) []byte {
 }
 
 // serve answers one request. Failures are answers too: the service itself does not fail by them.
-func (f FrontDoor) serve(ctx context.Context, r streams.Request) ([]byte, error) {
+func (s Service) serve(ctx context.Context, r streams.Request) ([]byte, error) {
 	account, subject := r.Account, SubjectRPC
 	if strings.HasPrefix(r.Subject, SubjectApprovals) {
 		subject = SubjectApprovals
 	}
 	if r.Subject == subject {
-		account = f.DefaultAccount
+		account = s.DefaultAccount
 	}
 	var answer any
 	err := checkAccount(account, subject)
 	switch {
 	case err != nil:
 	case subject == SubjectApprovals:
-		answer, err = f.approvals(ctx, account, r.Data)
+		answer, err = s.approvals(ctx, account, r.Data)
 	default:
 		var got admission.Accepted
-		got, err = f.admit(ctx, account, r.Data)
+		got, err = s.admit(ctx, account, r.Data)
 		answer = answerOf(got)
 	}
 	if err != nil {
 		public := schemas.Public(err)
 		if answer = (Answer{Error: public}); public.Code == schemas.Internal {
-			f.Log.Warn("a request failed", "subject", r.Subject, "error", err)
+			s.Log.Warn("a request failed", "subject", r.Subject, "error", err)
 		}
 	}
 	return json.Marshal(answer)
@@ -96,11 +96,11 @@ func checkAccount(a schemas.AccountID, subject string) error {
 	return a.Validate()
 }
 
-func (f FrontDoor) admit(ctx context.Context, a schemas.AccountID, body []byte) (admission.Accepted, error) {
+func (s Service) admit(ctx context.Context, a schemas.AccountID, body []byte) (admission.Accepted, error) {
 	req, err := schemas.DecodeRequest(body)
 	if err != nil {
 		return admission.Accepted{}, err
 	}
-	admitter := admission.Admitter{Bus: f.Bus, Records: f.Records, Kind: admission.NATS, Log: f.Log, Serving: f.Serving}
+	admitter := admission.Admitter{Bus: s.Bus, Records: s.Records, Kind: admission.NATS, Log: s.Log, Serving: s.Serving}
 	return admitter.Admit(ctx, a, req)
 }
