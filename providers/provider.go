@@ -29,7 +29,8 @@ type Command struct {
 	Stdin  []byte
 	// Dir is the working directory inside the box. Empty: the first mount's path, else /tmp.
 	Dir string
-	// Env is added to the cleared environment (PATH, HOME, TMPDIR, LANG); these reserved names win.
+	// Env is added to the cleared environment (PATH, HOME, TMPDIR, LANG, and USER and LOGNAME where a box has
+	// them); these reserved names win.
 	Env         map[string]string
 	Timeout     time.Duration // 0: schemas.DefaultTimeout. At its end TERM, Grace, KILL to the whole tree
 	Grace       time.Duration // 0: 2 s

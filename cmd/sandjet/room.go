@@ -17,6 +17,7 @@ type roomFlags struct {
 	WorkspaceQuota        byteSize `placeholder:"SIZE" default:"10GiB" group:"Limits" help:"Most that the files of one workspace take on the disk. Above it nothing is written there until files are deleted, and what runs is ended; 0 means no limit."`
 	WorkspaceFiles        int64    `placeholder:"N" default:"1000000" group:"Limits" help:"Most files and directories in one workspace; 0 means no limit."`
 	AccountWorkspaceQuota byteSize `placeholder:"SIZE" default:"50GiB" group:"Limits" help:"Most that all workspaces of an account take on the disk of this worker, and in the same proportion files; 0 means no limit."`
+	HomeQuota             byteSize `placeholder:"SIZE" default:"5GiB" group:"Limits" help:"Most that the home folder of one sandbox takes on the disk, with the caches of package managers in it. It counts for --account-workspace-quota; 0 means no limit."`
 	MinFree               minFree  `placeholder:"SIZE|N%" default:"auto" group:"Limits" help:"What must stay free on the file system of the data folder, such as 5GiB or 5%. With less nothing is written to workspaces; with half of it all that writes is ended. auto means a tenth of it, 1 GiB at most; 0 means nothing."`
 }
 
@@ -28,6 +29,8 @@ func (f roomFlags) check() error {
 		return schemas.Invalidf("workspace-quota", "%s is out of range: at least %s, or 0 for no limit", f.WorkspaceQuota, byteSize(leastBytes))
 	case f.WorkspaceFiles != 0 && f.WorkspaceFiles < leastFiles:
 		return schemas.Invalidf("workspace-files", "%d is out of range: at least %d, or 0 for no limit", f.WorkspaceFiles, leastFiles)
+	case f.HomeQuota != 0 && f.HomeQuota < leastBytes:
+		return schemas.Invalidf("home-quota", "%s is out of range: at least %s, or 0 for no limit", f.HomeQuota, byteSize(leastBytes))
 	case f.AccountWorkspaceQuota != 0 && f.AccountWorkspaceQuota < leastBytes:
 		return schemas.Invalidf("account-workspace-quota", "%s is out of range: at least %s, or 0 for no limit", f.AccountWorkspaceQuota, byteSize(leastBytes))
 	}
@@ -43,6 +46,7 @@ func (f roomFlags) set(o *local.Options) {
 		return n
 	}
 	o.WorkspaceQuota, o.WorkspaceFiles, o.AccountQuota = orNone(int64(f.WorkspaceQuota)), orNone(f.WorkspaceFiles), orNone(int64(f.AccountWorkspaceQuota))
+	o.HomeQuota = orNone(int64(f.HomeQuota))
 	o.MinFree = local.Reserve(f.MinFree)
 }
 

@@ -72,6 +72,8 @@ type space struct {
 	gauge
 
 	name     string
+	what     string // how a refusal begins
+	flag     string // that sets its limit in bytes
 	account  *gauge // of all workspaces of its account; nil: it is not known whose it is
 	boxes    int    // that may write to it
 	touched  bool   // something may have changed since the last measurement began
@@ -123,14 +125,18 @@ func FullReasons() []string { return []string{fullSpace, fullAccount, fullDisk} 
 // How a refusal begins.
 const (
 	spaceOver   = "the workspace is over its limit"
+	homeOver    = "the sandbox's home folder is over its limit"
 	accountOver = "the workspaces of this account are over their common limit"
 )
+
+// over words that the space is full.
+func (s *space) over() string { return s.says(s.what, s.flag, "--workspace-files") }
 
 // refusal is why nothing may be written to the space, nil when it may.
 func (s *space) refusal() *refused {
 	switch {
 	case s.full():
-		return &refused{why: fullSpace, err: schemas.Errorf(schemas.Exhausted, "write", "%s", s.says(spaceOver, "--workspace-quota", "--workspace-files"))}
+		return &refused{why: fullSpace, err: schemas.Errorf(schemas.Exhausted, "write", "%s", s.over())}
 	case s.account != nil && s.account.full():
 		return &refused{why: fullAccount, err: schemas.Errorf(schemas.Exhausted, "write", "%s", s.account.says(accountOver, "--account-workspace-quota", "--account-workspace-quota"))}
 	}

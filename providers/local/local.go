@@ -88,6 +88,9 @@ type Options struct {
 	// bytes of all workspaces of an account, and in the same proportion files. 0: DefaultWorkspaceQuota,
 	// DefaultWorkspaceFiles, DefaultAccountQuota; below 0: no limit.
 	WorkspaceQuota, WorkspaceFiles, AccountQuota int64
+	// HomeQuota is the most bytes of the home folder of one box, which counts for the account as a workspace does and
+	// may have as many files. 0: DefaultHomeQuota, below 0: no limit.
+	HomeQuota int64
 	// MinFree is what must stay free of the file systems that hold StateDir and Workspaces: with less, nothing is
 	// written to workspaces.
 	MinFree Reserve
@@ -236,6 +239,11 @@ func prepare(o Options) (*Provider, error) {
 	p.quotas = newQuotas(p)
 	if p.null, err = os.OpenFile(os.DevNull, os.O_RDWR, 0); err != nil {
 		return nil, fmt.Errorf("local: %w", err)
+	}
+	if n, err := p.sweepHomes(); err != nil {
+		p.log.Warn("home folders of dead workers are left", "error", err)
+	} else if n > 0 {
+		p.log.Info("home folders of dead workers were removed", "count", n)
 	}
 	p.cgroups = confine.ProbeCgroups()
 	if n, err := p.cgroups.Sweep(); err != nil {

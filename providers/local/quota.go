@@ -11,6 +11,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -39,6 +40,7 @@ const (
 type quotas struct {
 	dirs    []string // whose file systems are kept from being full; the first holds the workspaces
 	limit   safefs.Taken
+	home    int64 // bytes of a home folder; 0: no limit
 	account safefs.Taken
 	reserve Reserve
 	ownerOf func(schemas.AccountID) int // host user of an account's files, 0: they have none of their own
@@ -67,6 +69,7 @@ func newQuotas(p *Provider) *quotas {
 	q := &quotas{
 		dirs:    []string{o.Workspaces, o.StateDir},
 		limit:   safefs.Taken{Bytes: limitOf(o.WorkspaceQuota, DefaultWorkspaceQuota), Files: limitOf(o.WorkspaceFiles, DefaultWorkspaceFiles)},
+		home:    limitOf(o.HomeQuota, DefaultHomeQuota),
 		account: safefs.Taken{Bytes: limitOf(o.AccountQuota, DefaultAccountQuota)},
 		reserve: o.MinFree, ownerOf: p.hostID, log: p.log,
 		wake: make(chan struct{}, 1), spaces: map[string]*space{}, accounts: map[string]*gauge{}, boxes: map[*sandbox]writing{},
@@ -107,7 +110,10 @@ func (q *quotas) run(done <-chan struct{}) {
 func (q *quotas) space(name string) *space {
 	s := q.spaces[name]
 	if s == nil {
-		s = &space{gauge: gauge{limit: q.limit}, name: name}
+		s = &space{gauge: gauge{limit: q.limit}, name: name, what: spaceOver, flag: "--workspace-quota"}
+		if strings.HasPrefix(name, homePrefix) {
+			s.limit.Bytes, s.what, s.flag = q.home, homeOver, "--home-quota"
+		}
 		q.spaces[name] = s
 	}
 	return s
@@ -227,6 +233,15 @@ func (q *quotas) leave(sb *sandbox) {
 		}
 	}
 	delete(q.boxes, sb)
+}
+
+// gone drops a space whose directory was removed just now, unless it is being measured: then that finds out.
+func (q *quotas) gone(name string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if s := q.spaces[name]; s != nil && !s.active {
+		q.forget(s)
+	}
 }
 
 // hurry has those who measure look for work.
@@ -368,7 +383,7 @@ func (q *quotas) observe(s *space, m safefs.Measured) {
 	}
 	switch {
 	case end:
-		q.endIn(s, fullSpace, s.says(spaceOver, "--workspace-quota", "--workspace-files"))
+		q.endIn(s, fullSpace, s.over())
 	case sum && known && grown.Bytes+grown.Files > 0:
 		q.endIn(s, fullAccount, s.account.says(accountOver, "--account-workspace-quota", "--account-workspace-quota"))
 	case !q.short.IsZero() && known && (grown.Bytes >= leastGrowth || grown.Files >= leastGrowth>>10):

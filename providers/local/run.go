@@ -65,7 +65,7 @@ func (p *Provider) Run(ctx context.Context, cmd providers.Command) (providers.Re
 		defer leave()
 	}
 	r := &running{p: p, cmd: cmd, sb: sb, fresh: cmd.Sandbox.IsZero(), before: sb.oomKills()}
-	r.frugal = p.quotas.frugal(cmd.Spec.Account, cmd.Mounts)
+	r.frugal = p.quotas.frugal(cmd.Spec.Account, sb.written(cmd.Mounts))
 	return r.carryOut(ctx, env, res)
 }
 
@@ -142,6 +142,10 @@ func environment(cmd providers.Command) (map[string]string, error) {
 // variables lists env with the reserved names, which win.
 func (r *running) variables(env map[string]string) []string {
 	env["PATH"] = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+	env["USER"], env["LOGNAME"] = "sandbox", "sandbox"
+	if r.p.mode == box.Isolated {
+		env["PATH"] += ":/etc/sandjet/bin"
+	}
 	env["HOME"], env["TMPDIR"], env["LANG"] = "/home/sandbox", "/tmp", "C.UTF-8"
 	if r.p.mode != box.Isolated {
 		env["HOME"], env["TMPDIR"] = filepath.Join(r.sb.temp, "home"), filepath.Join(r.sb.temp, "tmp")

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -52,6 +53,7 @@ type sandbox struct {
 	shape  shape
 	cgroup *confine.Cgroup // nil: nothing limits it but itself
 	temp   string          // its private directory, where it has no root of its own
+	home   *home           // its home folder on the disk; nil: in memory, or in temp
 	born   time.Time
 	once   sync.Once
 	forget func()
@@ -69,6 +71,9 @@ func (p *Provider) build(s shape) (*sandbox, error) {
 	sb := &sandbox{shape: s, born: time.Now()}
 	sb.forget = func() {
 		p.quotas.leave(sb)
+		if sb.home != nil {
+			p.quotas.gone(sb.home.name)
+		}
 		p.ending.Done()
 	}
 	setup := box.Setup{Pids: s.pids}
@@ -110,6 +115,9 @@ func (s *sandbox) claim(mode box.Mode, mounts []providers.Mount) error {
 	for _, m := range mounts {
 		c.Mounts = append(c.Mounts, box.Mount{Name: m.Namespace, ReadOnly: m.ReadOnly})
 	}
+	if s.home != nil {
+		c.Home = s.home.name
+	}
 	err := s.BeginClaim(c)
 	if err == nil {
 		err = s.Claimed()
@@ -132,6 +140,14 @@ func (s *sandbox) end() {
 	})
 }
 
+// written is all that the box may write to: mounts, and its home folder.
+func (s *sandbox) written(mounts []providers.Mount) []providers.Mount {
+	if s.home == nil {
+		return mounts
+	}
+	return append(slices.Clone(mounts), s.home.mount())
+}
+
 // clean removes what a box had outside of itself.
 func (s *sandbox) clean() error {
 	var errs []error
@@ -147,6 +163,9 @@ func (s *sandbox) clean() error {
 	}
 	if s.temp != "" {
 		errs = append(errs, os.RemoveAll(s.temp))
+	}
+	if s.home != nil {
+		errs = append(errs, s.home.remove())
 	}
 	return errors.Join(errs...)
 }
@@ -236,6 +255,13 @@ func (p *Provider) fresh(ctx context.Context, spec providers.Spec) (*sandbox, er
 	}
 	stop := context.AfterFunc(ctx, sb.Kill)
 	defer stop()
+	if p.mode == box.Isolated && len(spec.Mounts) > 0 { // without files there is nothing to install anything for
+		var err error
+		if sb.home, err = p.makeHome(s.hostID); err != nil {
+			sb.end()
+			return nil, err
+		}
+	}
 	if err := sb.claim(p.mode, spec.Mounts); err != nil {
 		sb.end()
 		if ctx.Err() != nil {
@@ -243,6 +269,6 @@ func (p *Provider) fresh(ctx context.Context, spec providers.Spec) (*sandbox, er
 		}
 		return nil, err
 	}
-	p.quotas.enter(sb, spec.Account, spec.Mounts)
+	p.quotas.enter(sb, spec.Account, sb.written(spec.Mounts))
 	return sb, nil
 }

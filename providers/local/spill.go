@@ -66,6 +66,9 @@ func (s *spill) open() error {
 			}
 		}
 	}
+	if err := s.hide(root); err != nil {
+		return err
+	}
 	name := spillDir + "/" + strings.ToLower(rand.Text()) + ".log"
 	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -77,6 +80,25 @@ func (s *spill) open() error {
 		}
 	}
 	s.name, s.file = name, f
+	return nil
+}
+
+// hide keeps what lies below .sandjet out of what git sees. A file of that name stays as it is.
+func (s *spill) hide(root *os.Root) error {
+	f, err := root.OpenFile(".sandjet/.gitignore", os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if errors.Is(err, os.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("make file: %w", err)
+	}
+	_, err = f.WriteString("*\n")
+	if s.owner > 0 {
+		err = errors.Join(err, f.Chown(s.owner, s.owner))
+	}
+	if err := errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("hide from git: %w", err)
+	}
 	return nil
 }
 

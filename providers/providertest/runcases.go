@@ -102,7 +102,7 @@ func environmentCleared(t *testing.T, s subject) {
 	if err := os.Setenv("SANDJET_CANARY", "canary-6f1c"); err != nil { //nolint:usetesting // as said above
 		t.Fatal(err)
 	}
-	names := map[string]bool{"PATH": true, "HOME": true, "TMPDIR": true, "LANG": true, "PWD": true, "SHLVL": true, "_": true, "OLDPWD": true}
+	names := map[string]bool{"PATH": true, "HOME": true, "TMPDIR": true, "LANG": true, "USER": true, "LOGNAME": true, "PWD": true, "SHLVL": true, "_": true, "OLDPWD": true}
 	for name := range environmentOf(t, s, s.command("env -0")) {
 		if !names[name] {
 			t.Errorf("%s is set and was not declared", name)

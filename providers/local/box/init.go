@@ -90,7 +90,7 @@ func startInit(control int) int {
 		return fail(control, stepError("read the claim", errFrame))
 	}
 	if s.setup.Mode == Isolated {
-		if e := showWorkspaces(s.claim.Mounts); e != nil {
+		if e := showWorkspaces(s.claim.Mounts, s.claim.Home); e != nil {
 			return fail(control, e)
 		}
 	}

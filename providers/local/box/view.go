@@ -19,6 +19,7 @@ const (
 	waitingDir    = "/mnt/.workspaces" // all workspaces, until the claim
 	homeDir       = "/home/sandbox"
 	scriptsDir    = "/home/.sandjet"
+	commandsDir   = "/etc/sandjet/bin" // at the end of the PATH
 )
 
 // closed is what a mount of the host's files gets.
@@ -242,6 +243,21 @@ func (v *view) etc(hostNet bool) {
 	v.file("/etc/hosts", hosts)
 	v.file("/etc/resolv.conf", resolv)
 	v.link("/proc/self/mounts", "/etc/mtab")
+	// A commit needs an author: this one has the least say, a repository's own and GIT_AUTHOR_NAME win.
+	v.file("/etc/gitconfig", "[user]\n\tname = Sandbox\n\temail = sandbox@localhost\n")
+	v.commands()
+}
+
+// commands makes names for programs that many scripts take for granted. They come last in the PATH: the host's
+// own win.
+func (v *view) commands() {
+	v.dir(commandsDir)
+	for _, dir := range []string{"/usr/local/bin", "/usr/bin", "/bin"} {
+		if info, err := os.Stat(filepath.Join(dir, "python3")); err == nil && info.Mode().IsRegular() {
+			v.link(filepath.Join(dir, "python3"), filepath.Join(commandsDir, "python"))
+			return
+		}
+	}
 }
 
 // devices makes /dev: six devices of the host that are what their names say, and terminals of the box's own.
@@ -292,29 +308,37 @@ func loopback() error {
 	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, ifr)
 }
 
+// claim mounts one of the waiting directories at path.
+func (v *view) claim(step, name, path string, readOnly bool) {
+	v.do(step, func() error {
+		tree, err := unix.OpenTree(unix.AT_FDCWD, filepath.Join(waitingDir, name),
+			unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE|unix.AT_SYMLINK_NOFOLLOW)
+		if err != nil {
+			return fmt.Errorf("hold: %w", err)
+		}
+		defer unix.Close(tree) //nolint:errcheck // it is mounted or not by then
+		attr := unix.MountAttr{Attr_set: closed}
+		if readOnly {
+			attr.Attr_set |= unix.MOUNT_ATTR_RDONLY
+		}
+		if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &attr); err != nil {
+			return fmt.Errorf("restrict: %w", err)
+		}
+		return unix.MoveMount(tree, "", unix.AT_FDCWD, path, unix.MOVE_MOUNT_F_EMPTY_PATH)
+	})
+}
+
 // showWorkspaces mounts what was claimed and lets go of all other workspaces; then the root is
 // read-only.
-func showWorkspaces(mounts []Mount) *StepError {
+func showWorkspaces(mounts []Mount, home string) *StepError {
 	v := view{base: "/"}
 	for _, m := range mounts {
 		path := filepath.Join(workspacesDir, m.Name)
 		v.dir(path)
-		v.do("mount workspace", func() error {
-			tree, err := unix.OpenTree(unix.AT_FDCWD, filepath.Join(waitingDir, m.Name),
-				unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE|unix.AT_SYMLINK_NOFOLLOW)
-			if err != nil {
-				return fmt.Errorf("hold: %w", err)
-			}
-			defer unix.Close(tree) //nolint:errcheck // it is mounted or not by then
-			attr := unix.MountAttr{Attr_set: closed}
-			if m.ReadOnly {
-				attr.Attr_set |= unix.MOUNT_ATTR_RDONLY
-			}
-			if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &attr); err != nil {
-				return fmt.Errorf("restrict: %w", err)
-			}
-			return unix.MoveMount(tree, "", unix.AT_FDCWD, path, unix.MOVE_MOUNT_F_EMPTY_PATH)
-		})
+		v.claim("mount workspace", m.Name, path, m.ReadOnly)
+	}
+	if home != "" {
+		v.claim("mount the home folder", home, homeDir, false)
 	}
 	if len(mounts) > 0 {
 		v.link(filepath.Join(workspacesDir, mounts[0].Name), workspaceLink)

@@ -11,7 +11,7 @@ import (
 )
 
 // Protocol is the version of the frames. Both ends must have the same: they are parts of one build.
-const Protocol = 4
+const Protocol = 5
 
 // kind is what a frame says.
 type kind uint8
@@ -80,6 +80,9 @@ type Setup struct {
 // Claim gives a box its files and closes it. It comes once.
 type Claim struct {
 	Mounts []Mount
+	// Home is the directory that becomes the home of a box with a root of its own, one path component beside those of
+	// Mounts. Empty: its home lies in memory.
+	Home string
 	// TempDir is the private directory of a box without a root of its own.
 	TempDir string
 	// DenyNetwork has the filter refuse sockets where no namespace keeps the network away.
@@ -301,6 +304,7 @@ func decodeSetup(p []byte) (s Setup, err error) {
 
 func (c Claim) encode(w *writer) {
 	w.str(c.TempDir)
+	w.str(c.Home)
 	w.bool(c.DenyNetwork)
 	w.num(int64(len(c.Mounts)))
 	for _, m := range c.Mounts {
@@ -311,9 +315,12 @@ func (c Claim) encode(w *writer) {
 
 func decodeClaim(p []byte) (c Claim, err error) {
 	r := reader{p: p}
-	c.TempDir, c.DenyNetwork = r.str(), r.bool()
+	c.TempDir, c.Home, c.DenyNetwork = r.str(), r.str(), r.bool()
 	for range r.count() {
 		c.Mounts = append(c.Mounts, Mount{Name: r.str(), ReadOnly: r.bool()})
+	}
+	if err := CheckName(c.Home); r.err == nil && c.Home != "" && err != nil {
+		return c, err
 	}
 	for _, m := range c.Mounts {
 		if err := CheckName(m.Name); r.err == nil && err != nil {
