@@ -95,7 +95,7 @@ func TestEverySettingReachesItsField(t *testing.T) {
 		"max-store": "1GiB", "listen": "127.0.0.1:1", "max-wait": "1s", "slots": "1", "account-cap": "1", "pool": "1", "grace": "1s",
 		"metrics-listen": "127.0.0.1:1", "allow-unisolated": "true", "allow-remote": "true", "origins": "https://a.example",
 		"max-connections": "1", "max-connections-per-address": "1", "nats-connections": "1", "account-log-bytes": "1MiB", "account-durable-bytes": "1MiB", "nats-subscriptions": "1", "nats-pending": "4MiB", "nats-requests": "1",
-		"account-boxes": "1", "max-boxes": "1", "leftover-cpu": "2m", "workspace-quota": "1GiB", "workspace-files": "1000", "account-workspace-quota": "1GiB", "min-free": "5%", "max-memory": "1GiB", "max-cpus": "1", "networks": "allow-all", "provider-grace": "1m",
+		"account-boxes": "1", "max-boxes": "1", "leftover-cpu": "2m", "workspace-quota": "1GiB", "home-quota": "3GiB", "workspace-files": "1000", "account-workspace-quota": "1GiB", "min-free": "5%", "max-memory": "1GiB", "max-cpus": "1", "networks": "allow-all", "provider-grace": "1m",
 		"sandbox-jobs": "1", "account-jobs": "1", "probe-every": "1s", "callback-url": "https://a.example", "redis-url": "redis://h:1",
 		"keep-events": "2h", "keep-events-count": "1", "replay-memory": "2MiB", "replay-compression": "true", "max-sockets": "1", "max-sockets-all": "1", "max-attachments": "1", "max-handshakes": "1", "socket-bytes-per-second": "1MiB",
 		"max-requests": "1", "max-requests-all": "1", "body-memory": "16MiB", "body-memory-all": "16MiB",
