@@ -16,7 +16,6 @@ package admission
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"log/slog"
 	"time"
@@ -116,7 +115,7 @@ func (d Admitter) Admit(ctx context.Context, a schemas.AccountID, r schemas.Requ
 	if call.Origin == nil {
 		call.Origin = &schemas.Origin{Kind: d.Kind}
 	}
-	if background(call) {
+	if lifecycle.AsksForJob(call) {
 		call.Job = schemas.NewJobID()
 	}
 	if call.Approval != "" {
@@ -125,11 +124,9 @@ func (d Admitter) Admit(ctx context.Context, a schemas.AccountID, r schemas.Requ
 		}
 	}
 	absent := d.Bus.Absent()
-	err = streams.Calls.Publish(ctx, d.Bus, call)
+	err = lifecycle.Accept(ctx, d.Bus, call, d.Since)
 	if errors.Is(err, schemas.ErrConflict) {
-		if err = lifecycle.RenewCall(ctx, d.Bus, call, d.Since); errors.Is(err, schemas.ErrConflict) {
-			return d.existing(ctx, a, r)
-		}
+		return d.existing(ctx, a, r)
 	}
 	if err != nil {
 		return Accepted{}, err
@@ -201,16 +198,6 @@ func (d Admitter) existing(ctx context.Context, a schemas.AccountID, r schemas.R
 	}
 	d.record(ctx, call)
 	return Accepted{Call: call, Existing: true}, nil
-}
-
-// background reports whether the call starts a job. Its id is made here, before the call is on the log,
-// so that a call that is handed out twice starts one job.
-func background(c schemas.Call) bool {
-	if c.Tool != schemas.ToolBash || c.Refused != "" {
-		return false
-	}
-	var in schemas.BashInput
-	return json.Unmarshal(c.Input, &in) == nil && in.Background
 }
 
 // patience is how long what follows an accepted call may take.

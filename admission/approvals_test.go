@@ -118,11 +118,11 @@ func result(t *testing.T, b *streams.Bus, c schemas.Call) *schemas.Result {
 func TestJudge(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
-	yes, no := Decision{State: schemas.ApprovalApproved, By: "api", Reason: "fine"}, Decision{State: schemas.ApprovalDenied, By: "websocket", Reason: "no"}
+	yes, no := lifecycle.Decision{State: schemas.ApprovalApproved, By: "api", Reason: "fine"}, lifecycle.Decision{State: schemas.ApprovalDenied, By: "websocket", Reason: "no"}
 	for name, c := range map[string]struct {
 		state   schemas.ApprovalState
 		expires time.Time
-		answer  Decision
+		answer  lifecycle.Decision
 		want    schemas.ApprovalState
 		by      string
 		late    bool
@@ -138,7 +138,7 @@ func TestJudge(t *testing.T) {
 		"yes when it is expired":    {schemas.ApprovalExpired, now.Add(-time.Second), yes, schemas.ApprovalExpired, "", true},
 		"yes to a state of the day": {"later", now.Add(time.Second), yes, "later", "", true},
 	} {
-		got, err := judge(schemas.Approval{State: c.state, Expires: c.expires}, c.answer, now)
+		got, err := lifecycle.Judge(schemas.Approval{State: c.state, Expires: c.expires}, c.answer, now)
 		if errors.Is(err, schemas.ErrConflict) != c.late || (err != nil) != c.late {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -161,7 +161,7 @@ func TestAParkedCallWaitsForItsAnswerAndThenHasItsWholeTime(t *testing.T) {
 			t.Errorf("%+v, %v", c, err)
 		}
 		time.Sleep(5 * time.Hour) // of virtual time: longer than the call's own
-		a, err := Approvals{Bus: b}.Decide(t.Context(), alice, got.Call.Approval, Decision{State: schemas.ApprovalApproved, By: API, Reason: "go"})
+		a, err := Approvals{Bus: b}.Decide(t.Context(), alice, got.Call.Approval, lifecycle.Decision{State: schemas.ApprovalApproved, By: API, Reason: "go"})
 		if err != nil || a.State != schemas.ApprovalApproved || a.Reason != "go" {
 			t.Fatalf("%+v, %v", a, err)
 		}
@@ -224,7 +224,7 @@ func TestARepeatCompletesWhatACrashLeftOut(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := lifecycle.ParkCall(t.Context(), b, call); err != nil {
+		if err := streams.Parked.Publish(t.Context(), b, call); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(20 * time.Minute) // longer than the log recognises an event by its id
@@ -260,7 +260,7 @@ func TestCallsThatAreNotApprovedEndWithoutBeingRun(t *testing.T) {
 				var err error
 				switch state {
 				case schemas.ApprovalDenied:
-					_, err = s.Decide(t.Context(), alice, call.Approval, Decision{State: state, By: API, Reason: "why not"})
+					_, err = s.Decide(t.Context(), alice, call.Approval, lifecycle.Decision{State: state, By: API, Reason: "why not"})
 				case schemas.ApprovalCancelled:
 					var ended bool
 					if ended, err = s.Cancel(t.Context(), call, API, "why not"); !ended {
@@ -287,7 +287,7 @@ func TestCallsThatAreNotApprovedEndWithoutBeingRun(t *testing.T) {
 				if c, err := lifecycle.FindCompletion(t.Context(), b, alice, call.Job); err != nil || c.State != schemas.JobUnstarted {
 					t.Errorf("the job: %+v, %v", c, err)
 				}
-				if _, err := s.Decide(t.Context(), alice, call.Approval, Decision{State: schemas.ApprovalApproved}); !errors.Is(err, schemas.ErrConflict) {
+				if _, err := s.Decide(t.Context(), alice, call.Approval, lifecycle.Decision{State: schemas.ApprovalApproved}); !errors.Is(err, schemas.ErrConflict) {
 					t.Errorf("approved afterwards: %v", err)
 				}
 			})
@@ -299,7 +299,7 @@ func TestTooLateAnAnswerEndsTheCall(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *streams.Bus) {
 		call := admit(t, b, bash("x", "true")).Call
 		time.Sleep(schemas.DefaultApproval)
-		a, err := Approvals{Bus: b}.Decide(t.Context(), alice, call.Approval, Decision{State: schemas.ApprovalApproved, By: API, Reason: ""})
+		a, err := Approvals{Bus: b}.Decide(t.Context(), alice, call.Approval, lifecycle.Decision{State: schemas.ApprovalApproved, By: API, Reason: ""})
 		if !errors.Is(err, schemas.ErrConflict) || a.State != schemas.ApprovalExpired || len(queued(t, b)) != 0 {
 			t.Errorf("%+v, %v", a, err)
 		}
@@ -319,7 +319,7 @@ func TestTheFirstAnswerCounts(t *testing.T) {
 			var race sync.WaitGroup
 			for i := range 9 {
 				race.Go(func() {
-					d := Decision{State: answers[i%3], By: API}
+					d := lifecycle.Decision{State: answers[i%3], By: API}
 					a, err := Approvals{Bus: b}.Decide(t.Context(), alice, call.Approval, d)
 					mu.Lock()
 					defer mu.Unlock()
@@ -345,8 +345,8 @@ func TestAnotherAccountsApprovalIsNotThere(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *streams.Bus) {
 		call := admit(t, b, bash("x", "true")).Call
 		s := Approvals{Bus: b}
-		_, foreign := s.Decide(t.Context(), bob, call.Approval, Decision{State: schemas.ApprovalApproved})
-		_, never := s.Decide(t.Context(), bob, "appr_never", Decision{State: schemas.ApprovalApproved})
+		_, foreign := s.Decide(t.Context(), bob, call.Approval, lifecycle.Decision{State: schemas.ApprovalApproved})
+		_, never := s.Decide(t.Context(), bob, "appr_never", lifecycle.Decision{State: schemas.ApprovalApproved})
 		if !errors.Is(foreign, schemas.ErrNotFound) || strings.Replace(foreign.Error(), string(call.Approval), "appr_never", 1) != never.Error() {
 			t.Errorf("%v\n%v", foreign, never)
 		}
@@ -368,7 +368,7 @@ func TestALargeInputStaysWithTheParkedCall(t *testing.T) {
 			if again := admit(t, b, r); !again.Awaiting {
 				t.Errorf("the repeat: %+v", again.Existing)
 			}
-			if _, err := (Approvals{Bus: b}).Decide(t.Context(), alice, call.Approval, Decision{State: schemas.ApprovalApproved, By: API, Reason: ""}); err != nil {
+			if _, err := (Approvals{Bus: b}).Decide(t.Context(), alice, call.Approval, lifecycle.Decision{State: schemas.ApprovalApproved, By: API, Reason: ""}); err != nil {
 				t.Fatal(err)
 			}
 			if c, err := streams.FindCall(t.Context(), b, alice, id); err != nil || string(c.Input) != string(r.Input) {
@@ -440,7 +440,7 @@ func dieAfter(t *testing.T, b *streams.Bus, c schemas.Call, state schemas.Approv
 	}
 	p, err := lifecycle.FindApproval(ctx, b, alice, c.Approval)
 	must(err)
-	a, err := judge(p.Value, Decision{State: state, By: API, Reason: ""}, time.Now())
+	a, err := lifecycle.Judge(p.Value, lifecycle.Decision{State: state, By: API, Reason: ""}, time.Now())
 	must(err)
 	_, err = lifecycle.OpenApprovals(b).Update(ctx, p.Key, a, p.Revision)
 	must(err)
@@ -618,7 +618,7 @@ func TestCancellingAnApprovedCallIsNotItsEndYet(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *streams.Bus) {
 		call := admit(t, b, bash("x", "true")).Call
 		s := Approvals{Bus: b}
-		if _, err := s.Decide(t.Context(), alice, call.Approval, Decision{State: schemas.ApprovalApproved, By: API, Reason: ""}); err != nil {
+		if _, err := s.Decide(t.Context(), alice, call.Approval, lifecycle.Decision{State: schemas.ApprovalApproved, By: API, Reason: ""}); err != nil {
 			t.Fatal(err)
 		}
 		if ended, err := s.Cancel(t.Context(), call, API, ""); ended || err != nil {

@@ -64,7 +64,7 @@ func TestAQuestionThatWasNotToldIsAsked(t *testing.T) {
 					t.Fatal(err)
 				}
 				absent := b.Absent()
-				if err := lifecycle.ParkCall(t.Context(), b, c); err != nil {
+				if err := streams.Parked.Publish(t.Context(), b, c); err != nil {
 					t.Fatal(err)
 				}
 				p, err := lifecycle.EnsureApproval(t.Context(), b, c)
@@ -75,7 +75,7 @@ func TestAQuestionThatWasNotToldIsAsked(t *testing.T) {
 				s := Approvals{Bus: b}
 				want := []schemas.EventType{schemas.ApprovalRequested}
 				if answered {
-					if _, err := s.Decide(t.Context(), alice, c.Approval, Decision{State: schemas.ApprovalDenied, By: API}); err != nil {
+					if _, err := s.Decide(t.Context(), alice, c.Approval, lifecycle.Decision{State: schemas.ApprovalDenied, By: API}); err != nil {
 						t.Fatal(err)
 					}
 					want = append(want, schemas.ApprovalDecided, schemas.CallFinished)
@@ -86,7 +86,7 @@ func TestAQuestionThatWasNotToldIsAsked(t *testing.T) {
 					}
 					time.Sleep(wait)
 				}
-				if err := s.ask(t.Context(), p, absent); err != nil { // who parked it stood still
+				if err := lifecycle.Ask(t.Context(), b, p, absent); err != nil { // who parked it stood still
 					t.Fatal(err)
 				}
 				if got := types(t, b); !slices.Equal(got, want) || !approval(t, b, c.Approval).Asked {

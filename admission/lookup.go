@@ -49,8 +49,8 @@ func (s Approvals) Whole(ctx context.Context, a schemas.AccountID, id schemas.Ap
 }
 
 // DecisionOf is the decision that an answer stands for; by is how it came in.
-func DecisionOf(in schemas.ApprovalAnswer, by string) Decision {
-	d := Decision{State: schemas.ApprovalDenied, By: by, Reason: in.Reason, Remember: in.Remember}
+func DecisionOf(in schemas.ApprovalAnswer, by string) lifecycle.Decision {
+	d := lifecycle.Decision{State: schemas.ApprovalDenied, By: by, Reason: in.Reason, Remember: in.Remember}
 	if *in.Approved {
 		d.State = schemas.ApprovalApproved
 	}

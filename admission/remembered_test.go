@@ -12,8 +12,8 @@ import (
 )
 
 // remembering is a yes that counts for the conversation.
-func remembering() Decision {
-	return Decision{State: schemas.ApprovalApproved, By: API, Remember: schemas.RememberConversation}
+func remembering() lifecycle.Decision {
+	return lifecycle.Decision{State: schemas.ApprovalApproved, By: API, Remember: schemas.RememberConversation}
 }
 
 func TestARememberedAnswerLetsLaterCallsRun(t *testing.T) {
@@ -77,7 +77,7 @@ func TestAnAnswerIsRememberedByWhoeverFinishesIt(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		decided, err := judge(p.Value, remembering(), time.Now())
+		decided, err := lifecycle.Judge(p.Value, remembering(), time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}

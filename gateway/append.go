@@ -3,10 +3,10 @@ package gateway
 import (
 	"cmp"
 	"context"
-	"errors"
 	"net/http"
 	"time"
 
+	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -80,10 +80,5 @@ func (g *Gateway) deliver(ctx context.Context, e schemas.Event, at schemas.Curso
 	if err != nil {
 		return err
 	}
-	for _, d := range schemas.WebhookDeliveries(e, at, endpoints, g.Bus.Now()) {
-		if err := streams.Deliveries.Publish(ctx, g.Bus, d); err != nil && !errors.Is(err, schemas.ErrConflict) {
-			return err
-		}
-	}
-	return nil
+	return lifecycle.Notify(ctx, g.Bus, e, at, endpoints)
 }

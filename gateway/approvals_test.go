@@ -400,7 +400,7 @@ func TestTheSweeperEndsAndFinishesApprovals(t *testing.T) {
 		}
 		unasked, err := strict{}.Resolve(t.Context(), alice, schemas.Request{ID: "unasked", Conversation: "c", Tool: schemas.ToolBash, Input: json.RawMessage(`{"command":"true"}`)})
 		if err == nil {
-			err = lifecycle.ParkCall(t.Context(), b, unasked)
+			err = streams.Parked.Publish(t.Context(), b, unasked)
 		}
 		if err == nil {
 			_, err = lifecycle.EnsureApproval(t.Context(), b, unasked)

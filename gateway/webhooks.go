@@ -10,7 +10,6 @@ import (
 
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
-	"github.com/sandjet/sandjet/streams"
 )
 
 const (
@@ -311,7 +310,7 @@ func (g *Gateway) postWebhookTest(w http.ResponseWriter, r *http.Request, a sche
 	}
 	var made schemas.DeliveryID
 	for _, d := range schemas.WebhookDeliveries(event, schemas.Cursor{}, []schemas.Endpoint{e}, now) {
-		if err := streams.Deliveries.Publish(r.Context(), g.Bus, d); err != nil {
+		if err := lifecycle.Deliver(r.Context(), g.Bus, d); err != nil {
 			return err
 		}
 		made = d.ID

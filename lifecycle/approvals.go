@@ -123,12 +123,6 @@ func ForgetAnswer(ctx context.Context, b *streams.Bus, a schemas.AccountID, id s
 	}
 }
 
-// ParkCall puts a call on the log where no worker finds it. From then on its id is taken, as with
-// [streams.Calls]. Code: conflict when the id is taken already.
-func ParkCall(ctx context.Context, b *streams.Bus, c schemas.Call) error {
-	return streams.Parked.Publish(ctx, b, c)
-}
-
 // ReleaseCall hands a parked call to the workers, in the place of the parked one. That it was handed to
 // them already is no error. Code: conflict when the id belongs to another call by now, which can only be
 // a day after the call was parked.
@@ -167,39 +161,4 @@ func ReleaseCall(ctx context.Context, b *streams.Bus, c schemas.Call) error {
 		return nil
 	}
 	return err
-}
-
-// RenewCall stores a call under an id that was another's a day ago and more, in its place: for the workers, or parked
-// if it needs an approval. Code: conflict when the other is younger or has no end yet, or was stored after
-// since, which is when the request for this one was made: then it is this one.
-func RenewCall(ctx context.Context, b *streams.Bus, c schemas.Call, since time.Time) error {
-	seq := uint64(0)
-	m, err := streams.Calls.Last(ctx, b, c)
-	switch {
-	case errors.Is(err, schemas.ErrNotFound): // forgotten just now
-	case err != nil:
-		return err
-	default:
-		taken := schemas.Errorf(schemas.Conflict, "", "the id %q is that of a call", schemas.Quotable(string(c.ID)))
-		if b.Now().Sub(m.Stored()) < streams.CallsKept || !since.IsZero() && m.Stored().After(since.Add(-streams.ClocksApart)) {
-			return taken
-		}
-		other, err := streams.Calls.Read(ctx, b, m)
-		if err != nil {
-			return taken
-		}
-		state, err := streams.ReadCallState(ctx, b, other)
-		switch {
-		case err != nil:
-			return err
-		case state.Result == nil:
-			return taken
-		}
-		seq = m.Seq()
-	}
-	topic := streams.Calls
-	if c.Approval != "" {
-		topic = streams.Parked
-	}
-	return topic.Replace(ctx, b, c, seq)
 }

@@ -27,10 +27,10 @@ func TestAParkedCallIsReleasedOnce(t *testing.T) {
 		b := natstest.Start(t, natstest.Durability(durability)).Bus
 		ctx := t.Context()
 		c := asked("a.b")
-		if err := lifecycle.ParkCall(ctx, b, c); err != nil {
+		if err := streams.Parked.Publish(ctx, b, c); err != nil {
 			t.Fatal(err)
 		}
-		for name, err := range map[string]error{"parked again": lifecycle.ParkCall(ctx, b, c), "called": streams.Calls.Publish(ctx, b, c)} {
+		for name, err := range map[string]error{"parked again": streams.Parked.Publish(ctx, b, c), "called": streams.Calls.Publish(ctx, b, c)} {
 			if !errors.Is(err, schemas.ErrConflict) {
 				t.Errorf("%s, %s: %v", durability, name, err)
 			}
@@ -67,7 +67,7 @@ func TestNoProviderIsCalledAsParkedCallsAre(t *testing.T) {
 	c := asked("x")
 	for _, provider := range []string{"_parked", "auto", "a.b", ""} {
 		c.Provider = provider
-		for _, err := range []error{lifecycle.ParkCall(t.Context(), b, c), streams.Calls.Publish(t.Context(), b, c)} {
+		for _, err := range []error{streams.Parked.Publish(t.Context(), b, c), streams.Calls.Publish(t.Context(), b, c)} {
 			if !errors.Is(err, schemas.ErrInvalid) {
 				t.Errorf("provider %q: %v", provider, err)
 			}

@@ -2,6 +2,8 @@ package lifecycle
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/sandjet/sandjet/schemas"
@@ -61,4 +63,23 @@ func (r DeliveryReplay) found(n int) error {
 		return nil
 	}
 	return schemas.Errorf(schemas.NotFound, "", "there is no delivery %q to be made again: deliveries are known for seven days", schemas.Quotable(string(r.ID)))
+}
+
+// Notify puts the deliveries of an event to an account's webhook endpoints on the log, each once. At is where the event stands.
+// It may be called again after an error.
+func Notify(ctx context.Context, b *streams.Bus, e schemas.Event, at schemas.Cursor, endpoints []schemas.Endpoint) error {
+	for _, d := range schemas.WebhookDeliveries(e, at, endpoints, b.Now()) {
+		if err := Deliver(ctx, b, d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Deliver puts a delivery on the log, once: one that is there already is no error.
+func Deliver(ctx context.Context, b *streams.Bus, d schemas.Delivery) error {
+	if err := streams.Deliveries.Publish(ctx, b, d); err != nil && !errors.Is(err, schemas.ErrConflict) {
+		return fmt.Errorf("make the delivery %s: %w", d.ID, err)
+	}
+	return nil
 }

@@ -112,7 +112,7 @@ func TestCallsAreForgottenAfterADay(t *testing.T) {
 		e := w.employ(&fake{})
 		w.want(old, schemas.Completed)
 		parked := w.call("call_parked", schemas.ToolBash, func(c *schemas.Call) { c.Approval = schemas.NewApprovalID() })
-		if err := lifecycle.ParkCall(t.Context(), w.bus, parked); err != nil {
+		if err := streams.Parked.Publish(t.Context(), w.bus, parked); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := lifecycle.EnsureApproval(t.Context(), w.bus, parked); err != nil {

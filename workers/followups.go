@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -62,20 +63,7 @@ func (h *herald) tell(ctx context.Context, e schemas.Event, absent streams.Absen
 	if err := h.at(settleTold); err != nil {
 		return err
 	}
-	for _, d := range schemas.WebhookDeliveries(e, at, receivers, h.bus.Now()) {
-		if err := h.deliver(ctx, d); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// deliver sends a delivery on its way, once.
-func (h *herald) deliver(ctx context.Context, d schemas.Delivery) error {
-	if err := streams.Deliveries.Publish(ctx, h.bus, d); err != nil && !errors.Is(err, schemas.ErrConflict) {
-		return fmt.Errorf("make the delivery %s: %w", d.ID, err)
-	}
-	return nil
+	return lifecycle.Notify(ctx, h.bus, e, at, receivers)
 }
 
 // handOn gives a follow-up to whom it is for: to the agent whose turn waits for it, else to the chat
@@ -88,7 +76,7 @@ func (h *herald) handOn(ctx context.Context, f schemas.FollowUp, absent streams.
 			return fmt.Errorf("continue the turn: %w", err)
 		}
 	case f.Origin != nil && f.Origin.Kind == "channel":
-		err := h.deliver(ctx, channelDelivery(f, e))
+		err := lifecycle.Deliver(ctx, h.bus, channelDelivery(f, e))
 		if schemas.CodeOf(err) == schemas.Invalid { // a channel that never can be one: the conversation has it all the same
 			h.log.Warn("a follow-up has no way back to its channel", "follow_up", f.ID, "channel", f.Origin.Channel, "error", err)
 			err = nil

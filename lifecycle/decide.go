@@ -1,0 +1,159 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+// requested is the event that asks for an approval.
+func requested(a schemas.Approval) schemas.Event {
+	return schemas.NewEvent(a.Call, schemas.ApprovalRequested, schemas.ApprovalRequestedID(a.Account, a.ID), a.Requested, schemas.ApprovalRequestedData{
+		ID: a.ID, Call: a.Call.ID, Tool: a.Call.Tool, Input: a.Call.Input, InputSize: a.InputSize,
+		Workspace: a.Call.Workspace, Sandbox: a.Call.Sandbox, Expires: a.Expires,
+	})
+}
+
+// Decision is an answer to an approval.
+type Decision struct {
+	State  schemas.ApprovalState // approved, denied or cancelled
+	By     string                // see [schemas.Approval]
+	Reason string
+	// Remember lets a yes count for later calls too.
+	Remember schemas.Remember
+}
+
+// ByDeadline is who decided when nobody answered.
+const ByDeadline = "deadline"
+
+// Judge is the whole rule of an answer: the first counts, and none counts after the time to answer.
+// The error, of code conflict, comes with the approval as it stands.
+func Judge(a schemas.Approval, d Decision, now time.Time) (schemas.Approval, error) {
+	if a.State != schemas.ApprovalPending {
+		return a, schemas.Errorf(schemas.Conflict, "", "the approval is %s already, since %s", a.State, a.Decided.UTC().Format(time.RFC3339))
+	}
+	if !now.Before(a.Expires) {
+		d = Decision{State: schemas.ApprovalExpired, By: ByDeadline}
+	}
+	a.State, a.DecidedBy, a.Reason, a.Decided = d.State, d.By, d.Reason, now.UTC()
+	if a.State == schemas.ApprovalApproved {
+		a.Remember = d.Remember
+	}
+	return a, nil
+}
+
+// Decide writes the answer to an approval, on the condition that nobody was faster, and returns the record as it stands then, and
+// from when on nothing of what follows was there: do that with [FinishDecision]. Codes: not_found, conflict (it was answered
+// already; the record shows how), unavailable: nobody knows whether it was answered, look at it. An answer after the time to
+// answer makes it expired.
+func Decide(ctx context.Context, b *streams.Bus, a schemas.AccountID, id schemas.ApprovalID, d Decision) (streams.Pair[schemas.Approval], streams.Absence, error) {
+	for {
+		p, err := FindApproval(ctx, b, a, id)
+		if err != nil {
+			return streams.Pair[schemas.Approval]{}, streams.Absence{}, err
+		}
+		if p.Value, err = Judge(p.Value, d, b.Now()); err != nil {
+			return p, streams.Absence{}, err
+		}
+		absent := b.Absent() // nothing that follows from the answer is there before it
+		p.Revision, err = OpenApprovals(b).Update(ctx, p.Key, p.Value, p.Revision)
+		switch {
+		case errors.Is(err, schemas.ErrConflict): // somebody was faster: what did they say?
+		case err != nil:
+			return streams.Pair[schemas.Approval]{}, streams.Absence{}, err
+		default:
+			return p, absent, nil
+		}
+	}
+}
+
+// Ask publishes on the conversation what a person is asked, once, and notes that. Absent is when the event was not there.
+func Ask(ctx context.Context, b *streams.Bus, p streams.Pair[schemas.Approval], absent streams.Absence) error {
+	if p.Value.Asked {
+		return nil
+	}
+	if _, err := streams.StoreOnce(ctx, b, requested(p.Value), absent); err != nil {
+		return fmt.Errorf("ask: %w", err)
+	}
+	p.Value.Asked = true
+	_, err := OpenApprovals(b).Update(ctx, p.Key, p.Value, p.Revision)
+	if errors.Is(err, schemas.ErrConflict) {
+		return nil // somebody has noted it, or answered: who ends that asks first where it is not noted
+	}
+	return err
+}
+
+// FinishDecision does what follows from an answer: it publishes it, then lets the call go on or ends it, and notes at last that this
+// is done. Absent is when none of the events was there. Any process may do it, any number of times. Reused says that an approved
+// call cannot go on because its id is another call's by now.
+func FinishDecision(ctx context.Context, b *streams.Bus, p streams.Pair[schemas.Approval], absent streams.Absence) (reused bool, err error) {
+	a := p.Value
+	if !a.Asked { // the question comes before its answer
+		if _, err := streams.StoreOnce(ctx, b, requested(a), b.AbsentAt(a.Requested)); err != nil {
+			return false, fmt.Errorf("ask: %w", err)
+		}
+		a.Asked = true
+	}
+	told := schemas.NewEvent(a.Call, schemas.ApprovalDecided, schemas.ApprovalDecidedID(a.Account, a.ID), a.Decided, schemas.ApprovalDecidedData{
+		ID: a.ID, Call: a.Call.ID, State: a.State, DecidedBy: a.DecidedBy, Reason: a.Reason, Remember: a.Remember,
+	})
+	if _, err := streams.StoreOnce(ctx, b, told, absent); err != nil {
+		return false, fmt.Errorf("tell the answer: %w", err)
+	}
+	if a.Remember != "" { // before the call goes on: the next one may follow from its result
+		if err := RememberAnswer(ctx, b, schemas.RememberedOf(a)); err != nil {
+			return false, fmt.Errorf("remember the answer: %w", err)
+		}
+	}
+	if a.State == schemas.ApprovalApproved {
+		reused, err = release(ctx, b, a, absent)
+	} else {
+		err = FinishParked(ctx, b, a.Call, RefusedResult(a), absent)
+	}
+	if err != nil {
+		return reused, err
+	}
+	a.Done = true
+	_, err = OpenApprovals(b).UpdateFor(ctx, p.Key, a, p.Revision, streams.SettledKept)
+	if errors.Is(err, schemas.ErrConflict) {
+		return reused, nil // another process did the same
+	}
+	return reused, err
+}
+
+// release hands an approved call to the workers. Its time begins with the answer: who waited for a
+// person has not used it up.
+func release(ctx context.Context, b *streams.Bus, a schemas.Approval, absent streams.Absence) (reused bool, err error) {
+	c := a.Call
+	if a.LeftOut() {
+		whole, err := streams.FindCall(ctx, b, a.Account, c.ID)
+		if errors.Is(err, schemas.ErrNotFound) || err == nil && whole.Approval != a.ID {
+			return false, FinishParked(ctx, b, c, InputLostResult(c), absent)
+		}
+		if err != nil {
+			return false, fmt.Errorf("find the call: %w", err)
+		}
+		c.Input = whole.Input
+	}
+	c.Accepted, c.Deadline = a.Decided, a.Decided.Add(c.Deadline.Sub(c.Accepted))
+	err = ReleaseCall(ctx, b, c)
+	if errors.Is(err, schemas.ErrConflict) { // its id is another call's: a result would be taken for that one's
+		return true, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("hand the call on: %w", err)
+	}
+	if c.Job != "" {
+		if _, err := EnsureJob(ctx, b, c); err != nil {
+			return false, fmt.Errorf("make the job's record: %w", err)
+		}
+	}
+	if _, err := streams.StoreOnce(ctx, b, schemas.AcceptedEvent(c), absent); err != nil {
+		return false, fmt.Errorf("tell that the call is accepted: %w", err)
+	}
+	return false, nil
+}
