@@ -165,7 +165,7 @@ func (t *turn) accepted() time.Time {
 // must have been published while this worker watched.
 func (t *turn) sawAll(now time.Time) bool {
 	age := now.Sub(t.delivery.Published) // by the log's clock; the lease knows this process's
-	return age < streams.SureWithin || t.lease.keptSinceWall(time.Now().Add(-age))
+	return age < streams.SureWithin || t.lease.KeptSinceWall(time.Now().Add(-age))
 }
 
 // left is how much time the call has until its deadline.
@@ -184,8 +184,8 @@ func (t *turn) look(ctx context.Context, f facts) (facts, error) {
 	}
 	// First whether absence is proof, then the absence: the other way round a lapse in between
 	// would go unseen.
-	f.settled = t.lease.settled()
-	f.alive, err = alive(ctx, t.lease.bucket, state.Started, t.me()) // what this process started and has not in hand is over
+	f.settled = t.lease.Settled()
+	f.alive, err = t.lease.AnyHeld(ctx, state.Started) // what this process started and has not in hand is over
 	if err != nil {
 		return f, err
 	}

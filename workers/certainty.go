@@ -7,6 +7,7 @@ import (
 
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/workers/leases"
 )
 
 // holds reports whether what others did since then is found by the log itself, and nobody can have taken this
@@ -17,7 +18,7 @@ func (s *shift) holds(c streams.Certainty) bool {
 
 // kept reports whether nobody can have taken this worker for dead since then.
 func (s *shift) kept(c streams.Certainty) bool {
-	return s.Bus.Generation() == c.Generation && s.lease.keptSince(c.Since)
+	return s.Bus.Generation() == c.Generation && s.lease.KeptSince(c.Since)
 }
 
 // errElsewhere says that somebody else has started the call, or ended it.
@@ -69,7 +70,7 @@ func (t *turn) stillRuns(sure streams.Certainty) (streams.Certainty, error) {
 	if t.kept(sure) {
 		return sure, nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), leaseTTL)
+	ctx, cancel := context.WithTimeout(context.Background(), leases.TTL)
 	defer cancel()
 	sure = t.Bus.Certainty()
 	state, err := streams.ReadCallState(ctx, t.Bus, t.call)

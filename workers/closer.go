@@ -13,6 +13,7 @@ import (
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/workers/leases"
 )
 
 // Closer gives a result to calls that no worker will give one to: those that ended in the dead
@@ -27,7 +28,7 @@ type Closer struct {
 	Providers []string
 
 	// lease is the closer's own: only who kept his for long enough may take the absence of another's for a death.
-	lease *lease
+	lease *leases.Lease
 }
 
 const (
@@ -43,10 +44,7 @@ const (
 // consumer for good.
 func (c *Closer) Run(ctx context.Context) error {
 	x := *c
-	x.lease = &lease{
-		bucket: streams.OpenBucket[sign](c.Bus, streams.Leases), log: c.Log, fault: func() error { return nil },
-		sign: sign{Worker: schemas.NewID("closer_"), Started: c.Bus.Now()},
-	}
+	x.lease = leases.New(c.Bus, leases.Record{Worker: schemas.NewID("closer_"), Started: c.Bus.Now()}, c.Log, nil)
 	return x.run(ctx)
 }
 
@@ -55,7 +53,7 @@ func (c *Closer) run(ctx context.Context) error {
 	defer parts.Wait()
 	around, stop := context.WithCancel(ctx)
 	defer stop()
-	parts.Go(func() { c.lease.keep(around, func() {}) })
+	parts.Go(func() { c.lease.Keep(around, func() {}) })
 	parts.Go(func() { c.sweep(around) })
 	parts.Go(func() { c.endCancelled(around) })
 	o := streams.ConsumeOptions{Name: "closer", Filter: "CALLS", Slots: 16, MaxAttempts: maxAttempts, Turns: true, MaxPending: streams.ManyPending}
@@ -130,7 +128,7 @@ func (c *Closer) handle(ctx context.Context, d streams.Delivery[schemas.DeadLett
 			return streams.RetryAfter(again, err)
 		}
 		if living {
-			return streams.RetryAfter(leaseTTL, schemas.Errorf(schemas.Unavailable, "closer", "the worker that started the call still lives: its result may come"))
+			return streams.RetryAfter(leases.TTL, schemas.Errorf(schemas.Unavailable, "closer", "the worker that started the call still lives: its result may come"))
 		}
 	}
 	written, err := lifecycle.FinishUnheld(ctx, c.Bus, deadResult(call, letter, started), state, now)
@@ -158,8 +156,8 @@ func callOf(l schemas.DeadLetter) (c schemas.Call, ok bool) {
 // mayLive reports whether one of the workers that started a call may still live. After an outage of the log
 // everybody's lease is gone for a moment: absence is proof only for who kept his own since.
 func (c *Closer) mayLive(ctx context.Context, starts []schemas.StartedData) (bool, error) {
-	settled := c.lease.settled() // before the look at the others': the other way round a lapse would go unseen
-	living, err := alive(ctx, c.lease.bucket, starts, "")
+	settled := c.lease.Settled() // before the look at the others': the other way round a lapse would go unseen
+	living, err := c.lease.AnyHeld(ctx, starts)
 	return living || !settled, err
 }
 

@@ -143,8 +143,8 @@ func (b *boxes) claim(ctx context.Context, key string, h *heldBox, ref schemas.R
 	other := h.row.Hooking
 	b.mu.Unlock()
 	if other != "" && other != b.me() {
-		held, err := hasLease(ctx, b.lease.bucket, other)
-		if held || err != nil || !b.lease.settled() {
+		held, err := b.lease.Held(ctx, other)
+		if held || err != nil || !b.lease.Settled() {
 			return false, schemas.Wrap(schemas.Unavailable, "onCreate", "another worker makes the box ready: the call waits for it", err)
 		}
 	}

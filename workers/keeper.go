@@ -180,7 +180,7 @@ func leasesOf(j schemas.Job) []limits.Lease {
 func (k *keeper) round(ctx context.Context) {
 	// First whether absence is proof, then the absence: the other way round a lapse in between would
 	// go unseen.
-	settled := k.lease.settled()
+	settled := k.lease.Settled()
 	k.mu.Lock()
 	jobs := make([]schemas.Job, 0, len(k.jobs))
 	for _, j := range k.jobs {
@@ -232,7 +232,7 @@ func (k *keeper) owners(ctx context.Context, jobs []schemas.Job) map[string]bool
 		if _, ok := alive[j.Worker]; ok {
 			continue
 		}
-		held, err := hasLease(ctx, k.lease.bucket, j.Worker)
+		held, err := k.lease.Held(ctx, j.Worker)
 		if err != nil {
 			if ctx.Err() == nil {
 				k.Log.Warn("a worker that looks after jobs cannot be asked for", "owner", j.Worker, "error", err)

@@ -9,11 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandjet/sandjet/internal/clock"
 	"github.com/sandjet/sandjet/internal/natstest"
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/workers/leases"
 	"github.com/sandjet/sandjet/workers/limits"
 )
 
@@ -194,9 +194,9 @@ func TestTheCloserTellsADeathFromAnOutage(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- closer.Run(ctx) }()
 		time.Sleep(2 * time.Second) // the log has just come back
-		leases := streams.OpenBucket[sign](w.bus, streams.Leases)
+		all := leases.Open(w.bus)
 		for range 10 {
-			if _, err := leases.Put(t.Context(), "worker_slow", sign{Worker: "worker_slow"}); err != nil {
+			if _, err := all.Put(t.Context(), "worker_slow", leases.Record{Worker: "worker_slow"}); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Second)
@@ -235,18 +235,4 @@ func TestPlacesOfCallsThatALimiterForgotAreTakenAgain(t *testing.T) {
 		}
 		w.until("the places are given back", func() bool { return free(t, l, "calls."+string(testAccount), 2) })
 	})
-}
-
-func TestALeaseIsNotKeptByAHostThatSleeps(t *testing.T) {
-	t.Parallel()
-	const nap = 15 * time.Minute
-	begun := clock.Now()
-	l := &lease{since: begun, renewed: clock.Now()}
-	if taken := clock.Now(); !l.keptSince(taken) || !l.keptSinceWall(time.Now()) {
-		t.Fatal("a lease that was just renewed is not kept")
-	}
-	l.renewed = l.renewed.Asleep(-nap) // as if the host had slept since
-	if l.keptSince(begun) || l.settled() {
-		t.Error("the lease counts as kept while the host slept")
-	}
 }

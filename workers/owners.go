@@ -10,6 +10,7 @@ import (
 	"github.com/sandjet/sandjet/internal/clock"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/workers/leases"
 )
 
 // owners knows which worker has a kept box, where boxes end with the worker that made them: several workers that
@@ -23,7 +24,7 @@ import (
 // nothing.
 type owners struct {
 	bucket *streams.Bucket[ownerRow]
-	lease  *lease
+	lease  *leases.Lease
 	prefix string
 
 	mu   sync.Mutex
@@ -68,9 +69,9 @@ func (o *owners) own(ctx context.Context, key string) (lost bool, err error) {
 		o.rows[key] = have
 	}
 	o.mu.Unlock()
-	mine := ok && have.worker == o.lease.sign.Worker
+	mine := ok && have.worker == o.lease.Worker()
 	switch {
-	case mine && o.lease.keptSince(have.seen):
+	case mine && o.lease.KeptSince(have.seen):
 		return false, nil
 	case ok && !mine && clock.Since(have.seen) < ownerTrusted:
 		return false, elsewhere(nil)
@@ -83,7 +84,7 @@ func (o *owners) own(ctx context.Context, key string) (lost bool, err error) {
 	o.mu.Lock()
 	o.rows[key] = now
 	o.mu.Unlock()
-	if now.worker != o.lease.sign.Worker {
+	if now.worker != o.lease.Worker() {
 		return mine, elsewhere(nil)
 	}
 	return false, nil
@@ -95,7 +96,7 @@ func elsewhere(err error) error {
 
 // settle finds on the log who has a box, and takes it for this worker when nobody living has.
 func (o *owners) settle(ctx context.Context, key string) (owned, error) {
-	me, now := ownerRow{Worker: o.lease.sign.Worker}, clock.Now()
+	me, now := ownerRow{Worker: o.lease.Worker()}, clock.Now()
 	rev, err := o.bucket.Create(ctx, o.prefix+key, me, 0)
 	if err == nil {
 		return owned{worker: me.Worker, rev: rev, seen: now}, nil
@@ -111,11 +112,11 @@ func (o *owners) settle(ctx context.Context, key string) (owned, error) {
 	if p.Value.Worker == me.Worker {
 		return owned{worker: me.Worker, rev: p.Revision, seen: now}, nil
 	}
-	held, err := hasLease(ctx, o.lease.bucket, p.Value.Worker)
+	held, err := o.lease.Held(ctx, p.Value.Worker)
 	if err != nil {
 		return owned{}, err
 	}
-	if held || !o.lease.settled() {
+	if held || !o.lease.Settled() {
 		return owned{worker: p.Value.Worker, rev: p.Revision, seen: now}, nil
 	}
 	rev, err = o.bucket.Update(ctx, o.prefix+key, me, p.Revision)
@@ -132,7 +133,7 @@ func (o *owners) disown(ctx context.Context, key string) {
 	have, ok := o.rows[key]
 	delete(o.rows, key)
 	o.mu.Unlock()
-	if ok && have.worker == o.lease.sign.Worker {
+	if ok && have.worker == o.lease.Worker() {
 		_ = o.bucket.DeleteRevision(ctx, o.prefix+key, have.rev)
 	}
 }
@@ -163,9 +164,9 @@ func (o *owners) unasked(since time.Duration) []string {
 	var mine []string
 	for key, have := range o.rows {
 		switch {
-		case have.worker != o.lease.sign.Worker && clock.Since(have.seen) >= ownerTrusted:
+		case have.worker != o.lease.Worker() && clock.Since(have.seen) >= ownerTrusted:
 			delete(o.rows, key)
-		case have.worker == o.lease.sign.Worker && time.Since(have.asked) >= since:
+		case have.worker == o.lease.Worker() && time.Since(have.asked) >= since:
 			mine = append(mine, key)
 		}
 	}

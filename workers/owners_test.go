@@ -9,6 +9,7 @@ import (
 
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/workers/leases"
 )
 
 // host is a provider of one process: its boxes, and what is in them, are nobody else's.
@@ -107,20 +108,20 @@ func TestAKeptBoxIsOneBoxForAllWorkers(t *testing.T) {
 
 func TestForeignWorkspacesAreRefused(t *testing.T) {
 	now := time.Now()
-	mine := sign{Worker: "worker_2", Provider: "local", Started: now, Store: "store_a"}
+	mine := leases.Record{Worker: "worker_2", Provider: "local", Started: now, Store: "store_a"}
 	for name, tc := range map[string]struct {
-		other sign
+		other leases.Record
 		want  bool
 	}{
-		"another store":                  {sign{Worker: "worker_1", Provider: "local", Started: now.Add(-time.Second), Store: "store_b"}, true},
-		"another store at the same time": {sign{Worker: "worker_1", Provider: "local", Started: now, Store: "store_b"}, true},
-		"one that came later refuses":    {sign{Worker: "worker_3", Provider: "local", Started: now, Store: "store_b"}, false},
-		"the same store":                 {sign{Worker: "worker_1", Provider: "local", Started: now.Add(-time.Second), Store: "store_a"}, false},
-		"another provider":               {sign{Worker: "worker_1", Provider: "e2b", Started: now.Add(-time.Second), Store: "store_b"}, false},
-		"a provider without":             {sign{Worker: "worker_1", Provider: "local", Started: now.Add(-time.Second)}, false},
+		"another store":                  {leases.Record{Worker: "worker_1", Provider: "local", Started: now.Add(-time.Second), Store: "store_b"}, true},
+		"another store at the same time": {leases.Record{Worker: "worker_1", Provider: "local", Started: now, Store: "store_b"}, true},
+		"one that came later refuses":    {leases.Record{Worker: "worker_3", Provider: "local", Started: now, Store: "store_b"}, false},
+		"the same store":                 {leases.Record{Worker: "worker_1", Provider: "local", Started: now.Add(-time.Second), Store: "store_a"}, false},
+		"another provider":               {leases.Record{Worker: "worker_1", Provider: "e2b", Started: now.Add(-time.Second), Store: "store_b"}, false},
+		"a provider without":             {leases.Record{Worker: "worker_1", Provider: "local", Started: now.Add(-time.Second)}, false},
 		"itself":                         {mine, false},
 	} {
-		if _, got := foreign(mine, []sign{tc.other}); got != tc.want {
+		if _, got := foreign(mine, []leases.Record{tc.other}); got != tc.want {
 			t.Errorf("%s: %v, want %v", name, got, tc.want)
 		}
 	}

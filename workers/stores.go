@@ -8,6 +8,7 @@ import (
 
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/workers/leases"
 )
 
 // Storer is a provider whose workspaces are files that several workers must share.
@@ -25,23 +26,23 @@ func storeOf(p providers.Provider) string {
 }
 
 // foreign returns a worker of the same provider whose workspaces are others than mine and who was there before me.
-func foreign(mine sign, all []sign) (other sign, found bool) {
+func foreign(mine leases.Record, all []leases.Record) (other leases.Record, found bool) {
 	for _, s := range all {
 		older := cmp.Or(s.Started.Compare(mine.Started), cmp.Compare(s.Worker, mine.Worker)) < 0
 		if s.Provider == mine.Provider && s.Store != "" && mine.Store != "" && s.Store != mine.Store && s.Worker != mine.Worker && older {
 			return s, true
 		}
 	}
-	return sign{}, false
+	return leases.Record{}, false
 }
 
 // checkStore refuses to work beside others of the provider with workspaces of one's own: every second call would see
 // other files. One that has just died still has its lease for a moment. Code: conflict.
 func (s *shift) checkStore(ctx context.Context) error {
-	if s.lease.sign.Store == "" {
+	if s.lease.Record().Store == "" {
 		return nil
 	}
-	end := time.Now().Add(2 * leaseTTL)
+	end := time.Now().Add(2 * leases.TTL)
 	for {
 		other, found, err := s.findForeign(ctx)
 		if err == nil && !found {
@@ -54,33 +55,28 @@ func (s *shift) checkStore(ctx context.Context) error {
 					"worker %s of the provider %s has workspaces in another folder than this one: calls would see the files of one or of the other. "+
 						"Mount the same folder workspaces in the data folders of all workers, or stop the others", other.Worker, s.Name)}
 			}
-			if !sleep(ctx, leaseRenew/2) {
+			if !sleep(ctx, leases.Renew/2) {
 				return nil
 			}
-			if is, err := hasLease(ctx, s.lease.bucket, other.Worker); err == nil {
+			if is, err := s.lease.Held(ctx, other.Worker); err == nil {
 				held = is
 			}
 		}
-		if !sleep(ctx, leaseRenew/2) {
+		if !sleep(ctx, leases.Renew/2) {
 			return nil
 		}
 	}
 }
 
 // findForeign looks through the leases, more than once: one that is just being renewed may be missing in a list.
-func (s *shift) findForeign(ctx context.Context) (other sign, found bool, err error) {
+func (s *shift) findForeign(ctx context.Context) (other leases.Record, found bool, err error) {
 	const looks = 3
 	for range looks {
-		var all []sign
-		for p, err := range s.lease.bucket.All(ctx) {
-			if err != nil {
-				return other, false, fmt.Errorf("look for workers with other workspaces: %w", err)
-			}
-			if !p.Deleted {
-				all = append(all, p.Value)
-			}
+		all, err := s.lease.All(ctx)
+		if err != nil {
+			return other, false, fmt.Errorf("look for workers with other workspaces: %w", err)
 		}
-		if other, found = foreign(s.lease.sign, all); found {
+		if other, found = foreign(s.lease.Record(), all); found {
 			return other, true, nil
 		}
 	}

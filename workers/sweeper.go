@@ -12,6 +12,7 @@ import (
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/workers/leases"
 )
 
 // DefaultSweep is how often a [Sweeper] looks.
@@ -116,7 +117,7 @@ type sweep struct {
 	watched *lifecycle.JobWatch
 	covered time.Time // when the watch was last covered
 
-	leases *streams.Bucket[sign]
+	leases *leases.Bucket
 	absent map[string]time.Time // workers without a lease, since when
 	looked map[string]time.Time // when the calls of waiting jobs were looked for
 
@@ -128,9 +129,9 @@ type sweep struct {
 // Run sweeps until ctx ends, and returns nil then.
 func (s *Sweeper) Run(ctx context.Context) error {
 	w := &sweep{
-		herald: newHerald(s.Bus, s.Endpoints, s.Log), every: max(cmp.Or(s.Every, DefaultSweep), leaseTTL),
+		herald: newHerald(s.Bus, s.Endpoints, s.Log), every: max(cmp.Or(s.Every, DefaultSweep), leases.TTL),
 		watched: lifecycle.WatchJobs(s.Bus, ""), covered: s.Bus.Now(),
-		leases: streams.OpenBucket[sign](s.Bus, streams.Leases), absent: map[string]time.Time{}, looked: map[string]time.Time{},
+		leases: leases.Open(s.Bus), absent: map[string]time.Time{}, looked: map[string]time.Time{},
 		jobs: map[string]schemas.Job{}, groups: map[string]streams.Pair[schemas.Group]{},
 	}
 	var mirrors sync.WaitGroup
@@ -328,7 +329,7 @@ func (w *sweep) lookForWorkers(ctx context.Context, open []schemas.Job) error {
 	if len(missing) == 0 {
 		return nil
 	}
-	for end := time.Now().Add(leaseSettle); time.Now().Before(end) && sleep(ctx, leaseRenew); {
+	for end := time.Now().Add(leases.Settle); time.Now().Before(end) && sleep(ctx, leases.Renew); {
 		for name := range missing {
 			gone, err := w.without(ctx, name)
 			if err != nil {
@@ -348,7 +349,7 @@ func (w *sweep) without(ctx context.Context, worker string) (bool, error) {
 	if worker == "" {
 		return true, nil
 	}
-	living, err := alive(ctx, w.leases, []schemas.StartedData{{Worker: worker}}, "")
+	living, err := leases.Held(ctx, w.leases, worker)
 	return !living, err
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/workers/leases"
 )
 
 func TestJudgeOrphan(t *testing.T) {
@@ -92,9 +93,9 @@ func at(worker string, change func(*schemas.Job)) func(*schemas.Job) {
 func TestJobsOfDeadWorkersAreSweptUp(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		ctx, stop := context.WithCancel(w.t.Context())
-		living := &lease{bucket: streams.OpenBucket[sign](w.bus, streams.Leases), sign: sign{Worker: "living"}, log: slog.New(slog.DiscardHandler), fault: func() error { return nil }}
+		living := leases.New(w.bus, leases.Record{Worker: "living"}, nil, nil)
 		done := make(chan struct{})
-		go func() { defer close(done); living.keep(ctx, func() {}) }()
+		go func() { defer close(done); living.Keep(ctx, func() {}) }()
 		w.closers = append(w.closers, func() { stop(); <-done })
 		tie := func(j *schemas.Job) { j.Tied = true }
 		soon := func(j *schemas.Job) { j.Deadline = j.Created.Add(10 * time.Minute) }

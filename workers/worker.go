@@ -12,6 +12,7 @@ import (
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/workers/leases"
 	"github.com/sandjet/sandjet/workers/limits"
 )
 
@@ -91,7 +92,7 @@ const (
 type shift struct {
 	Worker
 
-	lease   *lease
+	lease   *leases.Lease
 	hands   *hands
 	stuck   *stuck
 	runs    gopool.Pool // not waited for: some do not end
@@ -119,7 +120,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer stop()
 	ready := make(chan struct{}, 2) // a lease that others see, and every earlier request for an end
 	tell := func() { ready <- struct{}{} }
-	parts.Go(func() { s.lease.keep(around, tell) })
+	parts.Go(func() { s.lease.Keep(around, tell) })
 	parts.Go(func() { s.watchCancels(around, tell) })
 	parts.Go(func() { s.settleCancelled(around) })
 	parts.Go(func() { s.noteServed(around) })
@@ -166,10 +167,8 @@ func (w *Worker) begin() *shift {
 	}
 	me := schemas.NewID("worker_")
 	s.Log = s.Log.With("worker", me, "provider", s.Name)
-	s.lease = &lease{
-		bucket: streams.OpenBucket[sign](s.Bus, streams.Leases), log: s.Log, fault: func() error { return s.at(atRenewal, schemas.Call{}) },
-		sign: sign{Worker: me, Provider: s.Name, Started: s.Bus.Now(), Store: storeOf(s.Provider)},
-	}
+	s.lease = leases.New(s.Bus, leases.Record{Worker: me, Provider: s.Name, Started: s.Bus.Now(), Store: storeOf(s.Provider)}, s.Log,
+		func() error { return s.at(atRenewal, schemas.Call{}) })
 	s.stuck = &stuck{most: s.Slots, told: func(n int) { s.Metrics.Stuck(s.Name, n) }}
 	s.cancels = newCancelSet(maxCancels, cancelsMatter)
 	s.caps = &caps{limiter: s.Limiter, most: s.AccountCap, log: s.Log, held: make(map[string]limits.Lease)}
@@ -192,4 +191,4 @@ func (s *shift) noteServed(ctx context.Context) {
 }
 
 // me is the name under which this shift signs its starts.
-func (s *shift) me() string { return s.lease.sign.Worker }
+func (s *shift) me() string { return s.lease.Worker() }

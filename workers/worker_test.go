@@ -19,6 +19,7 @@ import (
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/workers/leases"
 	"github.com/sandjet/sandjet/workers/limits"
 )
 
@@ -335,7 +336,7 @@ func TestARedeliveryWaitsForALivingWorker(t *testing.T) {
 		// The first worker's proof of the start and its lease, without its signs of life on the message.
 		p := &fake{}
 		c := w.call("call_1", schemas.ToolBash)
-		leases := streams.OpenBucket[sign](w.bus, streams.Leases)
+		all := leases.Open(w.bus)
 		err := streams.Events.Publish(t.Context(), w.bus, schemas.NewEvent(c, schemas.CallStarted, schemas.StartedID(c.Account, c.ID, 1), time.Now(),
 			schemas.StartedData{Call: c.ID, Tool: c.Tool, Worker: "worker_slow", Attempt: 1}))
 		if err != nil {
@@ -346,7 +347,7 @@ func TestARedeliveryWaitsForALivingWorker(t *testing.T) {
 		var again atomic.Int32
 		w.employ(p, func(wk *Worker) { wk.Metrics.Redelivered = func() { again.Add(1) } })
 		for time.Now().Before(until) {
-			if _, err := leases.Put(t.Context(), "worker_slow", sign{Worker: "worker_slow"}); err != nil {
+			if _, err := all.Put(t.Context(), "worker_slow", leases.Record{Worker: "worker_slow"}); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Second)
@@ -378,7 +379,7 @@ func TestAWorkerThatWasTakenForDeadDropsItsResult(t *testing.T) {
 		c := w.publish(w.call("call_1", schemas.ToolBash, func(c *schemas.Call) { c.Timeout = schemas.Duration(10 * time.Minute) }))
 		w.untilStarted(c)
 		away.Store(true)
-		time.Sleep(2 * leaseTTL)
+		time.Sleep(2 * leases.TTL)
 		now := time.Now()
 		err := streams.Events.Publish(t.Context(), w.bus,
 			schemas.NewEvent(c, schemas.CallFinished, schemas.FinishedID(c.Account, c.ID), now, unrunResult(c, toInterrupt, "")))
@@ -784,7 +785,7 @@ func TestNothingFollowsAResult(t *testing.T) {
 		w.untilStarted(c)
 		time.Sleep(5 * time.Second)
 		away.Store(true)
-		time.Sleep(leaseTTL + time.Second)
+		time.Sleep(leases.TTL + time.Second)
 		w.endedElsewhere(c, unrunResult(c, toInterrupt, ""))
 		away.Store(false)
 		if err := <-over; err == nil {
