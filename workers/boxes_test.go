@@ -145,46 +145,6 @@ func TestTheBoxOfADeletedSandboxIsReleased(t *testing.T) {
 	}
 }
 
-func TestJudgeBox(t *testing.T) {
-	t.Parallel()
-	const idle = 15 * time.Minute
-	young := boxFacts{idle: idle, over: -time.Hour}
-	for name, c := range map[string]struct {
-		change func(*boxFacts)
-		want   boxVerdict
-	}{
-		"just used":                         {func(*boxFacts) {}, boxStays},
-		"almost idle":                       {func(f *boxFacts) { f.unused = idle - 1 }, boxStays},
-		"idle":                              {func(f *boxFacts) { f.unused = idle }, boxIdle},
-		"idle, and a call is in it":         {func(f *boxFacts) { f.unused, f.calls = idle, true }, boxStays},
-		"idle, and a job is in it":          {func(f *boxFacts) { f.unused, f.jobs = idle, true }, boxStays},
-		"idle, as far as others have told":  {func(f *boxFacts) { f.unused, f.shared = idle, time.Minute }, boxStays},
-		"idle, and others would have told":  {func(f *boxFacts) { f.unused, f.shared = idle+time.Minute, time.Minute }, boxIdle},
-		"deleted":                           {func(f *boxFacts) { f.gone = true }, boxDeleted},
-		"deleted, and a call is in it":      {func(f *boxFacts) { f.gone, f.calls = true, true }, boxStays},
-		"deleted, and a job is in it":       {func(f *boxFacts) { f.gone, f.jobs = true, true }, boxDeleted},
-		"deleted, and used elsewhere":       {func(f *boxFacts) { f.gone, f.shared = true, time.Minute }, boxStays},
-		"at its deadline":                   {func(f *boxFacts) { f.over = 0 }, boxOld},
-		"at its deadline, with a call":      {func(f *boxFacts) { f.over, f.calls = 0, true }, boxStays},
-		"at its deadline, with a job":       {func(f *boxFacts) { f.over, f.jobs = 0, true }, boxStays},
-		"at its deadline, used elsewhere":   {func(f *boxFacts) { f.over, f.shared = 0, time.Minute }, boxStays},
-		"beyond its grace":                  {func(f *boxFacts) { f.over, f.calls, f.jobs = boxGrace+1, true, true }, boxOld},
-		"an end that was begun here":        {func(f *boxFacts) { f.ending = true }, boxIdle},
-		"an end that was begun just now":    {func(f *boxFacts) { f.ending, f.shared = true, time.Minute }, boxStays},
-		"an end that somebody died in":      {func(f *boxFacts) { f.ending, f.shared, f.unused = true, time.Minute, time.Minute }, boxIdle},
-		"an end that was begun, with a job": {func(f *boxFacts) { f.ending, f.jobs = true, true }, boxStays},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := young
-			c.change(&f)
-			if got := judgeBox(f); got != c.want {
-				t.Errorf("%s, want %s", got, c.want)
-			}
-		})
-	}
-}
-
 func TestAnIdleBoxIsReleasedAndABusyOneIsNot(t *testing.T) {
 	eachKind(t, func(t *testing.T, w *world, p *keeps) {
 		const idle = 5 * time.Minute

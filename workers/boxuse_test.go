@@ -2,7 +2,6 @@ package workers
 
 import (
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -75,36 +74,6 @@ func TestAJobEndsWithItsBox(t *testing.T) {
 		time.Sleep(5 * time.Minute)
 		if got := h.gone(); !slices.Equal(got, []string{"acct_1.sb_1.ws_1"}) {
 			t.Errorf("released %v, want the box at its deadline", got)
-		}
-	})
-}
-
-// A box is told to be in use, ready and at its end by different goroutines.
-func TestNoChangeOfABoxIsLost(t *testing.T) {
-	eachKind(t, func(t *testing.T, w *world, p *keeps) {
-		const changes = 40
-		b := newBoxes((&Worker{Bus: w.bus, Provider: p, Specs: w.specs}).begin())
-		c := w.call("call_1", schemas.ToolBash)
-		ref := p.ref(boxKey(c))
-		h, err := b.admit(t.Context(), c, schemas.Sandbox{}, ref)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var all sync.WaitGroup
-		for range changes {
-			all.Go(func() {
-				err := b.change(t.Context(), boxKey(c), h, func(row *boxRow) error {
-					row.Hooking += "x"
-					return nil
-				})
-				if err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		all.Wait()
-		if got := len(h.row.Hooking); got != changes {
-			t.Errorf("%d of %d changes are there", got, changes)
 		}
 	})
 }

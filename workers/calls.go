@@ -9,6 +9,7 @@ import (
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/workers/sandboxes"
 )
 
 const (
@@ -32,7 +33,7 @@ type turn struct {
 	announced bool
 	// unlaunched says that this turn has tried to launch the call's job and has certainly not.
 	unlaunched bool
-	inside     *heldBox // the kept box that the turn is in
+	stay       *sandboxes.Stay // in the kept box of the call; nil: in none
 }
 
 // handle takes a call from its delivery to its result. Its return value is the verdict for the log.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/workers/limits"
+	"github.com/sandjet/sandjet/workers/sandboxes"
 )
 
 // asks makes the call one of bash with this command.
@@ -88,7 +89,7 @@ func TestARefusedBackgroundCommandSettlesItsJob(t *testing.T) {
 		if slices.Contains(types, schemas.CallStarted) || slices.Contains(types, schemas.JobStarted) || h.started() != 0 || len(h.boxes) != 0 {
 			t.Errorf("events %v, %d starts, boxes %v: nothing may be started", types, h.started(), h.boxes)
 		}
-		if !free(t, memory, "jobs."+boxKey(call), 1) {
+		if !free(t, memory, "jobs."+sandboxes.Key(call), 1) {
 			t.Error("its place is held")
 		}
 	})

@@ -18,6 +18,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 	"github.com/sandjet/sandjet/workers/limits"
+	"github.com/sandjet/sandjet/workers/sandboxes"
 )
 
 const (
@@ -131,7 +132,7 @@ func (t *turn) prepareLaunch(ctx context.Context) (l *launch, err error) {
 	if l.own = !l.sandbox.Persistent; l.own {
 		l.keep = "job." + l.job.Key
 	} else {
-		l.keep = boxKey(t.call)
+		l.keep = sandboxes.Key(t.call)
 	}
 	return l, t.reserveFor(ctx, l)
 }
@@ -143,7 +144,7 @@ func (t *turn) reserveFor(ctx context.Context, l *launch) (err error) {
 			err = fmt.Errorf("reserve the sandbox: %w", err)
 		}
 	} else {
-		err = t.acquire(ctx, l.boxes, l.keep, &l.order)
+		err = t.acquire(ctx, &l.order)
 	}
 	switch {
 	case schemas.CodeOf(err) == schemas.Exhausted:
@@ -151,7 +152,7 @@ func (t *turn) reserveFor(ctx context.Context, l *launch) (err error) {
 	case err != nil || l.own:
 		return err
 	}
-	l.life = max(min(l.life, t.deadline().Sub(t.Bus.Now())), time.Second) // it ends with its box at the latest
+	l.life = max(min(l.life, t.stay.Deadline().Sub(t.Bus.Now())), time.Second) // it ends with its box at the latest
 	l.command.Timeout = l.life
 	return nil
 }
@@ -175,7 +176,7 @@ func (t *turn) takePlaces(ctx context.Context, l *launch) error {
 		key, name, where string
 		most             int
 	}{
-		{"jobs." + boxKey(c), "box", "in this sandbox", cmp.Or(l.sandbox.JobLimit, t.JobLimit, schemas.DefaultJobs)},
+		{"jobs." + sandboxes.Key(c), "box", "in this sandbox", cmp.Or(l.sandbox.JobLimit, t.JobLimit, schemas.DefaultJobs)},
 		{"jobs." + string(c.Account), "jobs", "in this account", t.AccountJobs},
 	} {
 		if limit.most <= 0 {
@@ -377,9 +378,4 @@ func whyUnstarted(r schemas.Result) string {
 		return r.Error.Message
 	}
 	return cmp.Or(r.Text, string(r.Status))
-}
-
-// boxKey names the kept box of a call's sandbox and workspace.
-func boxKey(c schemas.Call) string {
-	return fmt.Sprintf("%s.%s.%s", c.Account, c.Sandbox, c.Workspace)
 }

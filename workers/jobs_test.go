@@ -16,6 +16,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 	"github.com/sandjet/sandjet/workers/limits"
+	"github.com/sandjet/sandjet/workers/sandboxes"
 )
 
 func TestABackgroundJobComesHome(t *testing.T) {
@@ -55,7 +56,9 @@ func TestABackgroundJobComesHome(t *testing.T) {
 					t.Errorf("the job ended as %+v, want %s with exit code %d via %s", done, c.state, c.code, c.via)
 				}
 				w.until("the record is final", func() bool { return w.recordOf(call).State == c.state })
-				w.until("its places are free", func() bool { return free(t, memory, "jobs.acct_1", 1) && free(t, memory, "jobs."+boxKey(call), 1) })
+				w.until("its places are free", func() bool {
+					return free(t, memory, "jobs.acct_1", 1) && free(t, memory, "jobs."+sandboxes.Key(call), 1)
+				})
 				w.until("its end is told", func() bool { return slices.Contains(w.types(call), schemas.JobFinished) })
 				types := w.types(call)
 				if i, j := slices.Index(types, schemas.JobStarted), slices.Index(types, schemas.JobFinished); i < 0 || j < i {
@@ -209,7 +212,7 @@ func TestABackgroundCallThatStartsNothingSettlesItsJob(t *testing.T) {
 				if slices.Contains(w.types(call), schemas.JobFinished) || h.started() != 0 {
 					t.Error("what was never started is told to have ended")
 				}
-				if !free(t, memory, "jobs."+boxKey(call), 1) {
+				if !free(t, memory, "jobs."+sandboxes.Key(call), 1) {
 					t.Error("its place is held")
 				}
 				if len(h.boxes) != 0 {
@@ -288,7 +291,7 @@ func TestTheCapOfJobsOfASandbox(t *testing.T) {
 		for _, c := range calls {
 			w.ended(c)
 		}
-		w.until("ten fit again", func() bool { return free(t, memory, "jobs."+boxKey(calls[0]), 1) })
+		w.until("ten fit again", func() bool { return free(t, memory, "jobs."+sandboxes.Key(calls[0]), 1) })
 		w.want(w.publish(w.background("later", "sleep 1s")), schemas.Completed)
 	})
 }
@@ -366,18 +369,18 @@ func TestPlacesThatALimiterForgotAreTakenAgain(t *testing.T) {
 		call := w.publish(w.background("one", "sleep 1h"))
 		w.want(call, schemas.Completed)
 		time.Sleep(10 * time.Minute)
-		if free(t, l, "jobs."+boxKey(call), 1) {
+		if free(t, l, "jobs."+sandboxes.Key(call), 1) {
 			t.Fatal("the place of a job that runs was not kept")
 		}
 		l.set(true, nil)
 		time.Sleep(10 * time.Minute)
 		l.set(false, new(limits.Memory))
-		w.until("the place is held again", func() bool { return !free(t, l, "jobs."+boxKey(call), 1) })
+		w.until("the place is held again", func() bool { return !free(t, l, "jobs."+sandboxes.Key(call), 1) })
 		if r := w.want(w.publish(w.background("two", "sleep 1s")), schemas.Failed); r.Error.Code != schemas.Exhausted {
 			t.Errorf("another job beside it: %+v, want the cap to be kept", r)
 		}
 		w.ended(call)
-		w.until("the place is free", func() bool { return free(t, l, "jobs."+boxKey(call), 1) })
+		w.until("the place is free", func() bool { return free(t, l, "jobs."+sandboxes.Key(call), 1) })
 	})
 }
 

@@ -523,3 +523,16 @@ func (k *keeper) stopReason(key string) string {
 	defer k.mu.Unlock()
 	return k.reasons[key]
 }
+
+// instances tells in which sandbox instances there are background jobs of this provider, as far as their records say.
+func (k *keeper) instances() map[schemas.Ref]bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	in := map[schemas.Ref]bool{}
+	for _, j := range k.jobs {
+		if !j.Ref.Sandbox.IsZero() {
+			in[j.Ref.Sandbox] = true
+		}
+	}
+	return in
+}

@@ -1,6 +1,7 @@
 package workers
 
 import (
+	"errors"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/sandjet/sandjet/internal/clock"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/workers/sandboxes"
 )
 
 const (
@@ -136,4 +138,13 @@ func later(attempt int) time.Duration {
 	const doubled, longest = 5, 30 * time.Second
 	d := min(again<<min(max(attempt, 1)/2, doubled), longest)
 	return d/2 + rand.N(d/2)
+}
+
+// awhile is how long a call stays away that could not be prepared: shortly when it has only come to the wrong worker.
+func awhile(err error, attempt int) time.Duration {
+	if !errors.Is(err, sandboxes.ErrElsewhere) {
+		return later(attempt)
+	}
+	base := min(10*time.Millisecond<<min(attempt, 8), 2*time.Second)
+	return base/2 + rand.N(base/2)
 }

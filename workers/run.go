@@ -14,6 +14,7 @@ import (
 	"github.com/sandjet/sandjet/streams"
 	"github.com/sandjet/sandjet/tools"
 	"github.com/sandjet/sandjet/workers/guard"
+	"github.com/sandjet/sandjet/workers/sandboxes"
 )
 
 const (
@@ -37,7 +38,7 @@ type order struct {
 
 // run starts a call and stays with it until its result is on the log.
 func (t *turn) run(ctx context.Context) error {
-	defer t.leave()
+	defer func() { t.stay.Leave() }()
 	if t.call.Job != "" {
 		return t.launch(ctx)
 	}
@@ -144,12 +145,26 @@ func guarded(o order) error {
 
 // reserve gets the kept box of the call's sandbox, ready for use, when the provider can keep one.
 func (t *turn) reserve(ctx context.Context, o *order) error {
-	r, ok := providers.As[providers.Reserver](t.Provider)
-	if !ok {
+	if !t.boxes.Kept() {
 		return nil // the profile says so, and admission has told
 	}
-	o.keep = boxKey(t.call)
-	return t.acquire(ctx, r, o.keep, o)
+	o.keep = sandboxes.Key(t.call)
+	return t.acquire(ctx, o)
+}
+
+// acquire gets the kept box of an order. A call that had to reserve its box again is in there once.
+func (t *turn) acquire(ctx context.Context, o *order) error {
+	stay, err := t.boxes.Acquire(ctx, sandboxes.Request{
+		Call: t.call, Sandbox: o.sandbox, Command: o.command, ScriptTimeout: t.timeoutOf(o.sandbox, 0),
+		Interruptible: func(ctx context.Context) (context.Context, func()) { return t.hands.within(ctx, t.call.EventID()) },
+		Hooked:        func() error { return t.at(atHooked, t.call) },
+	})
+	if err != nil {
+		return err
+	}
+	t.stay.Leave()
+	t.stay, o.command.Sandbox = stay, stay.Ref()
+	return nil
 }
 
 // start puts the proof of the start on the log. A call with side effects may run only after nil.

@@ -2,7 +2,6 @@ package workers
 
 import (
 	"context"
-	"log/slog"
 	"strings"
 	"testing"
 	"time"

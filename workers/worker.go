@@ -14,6 +14,7 @@ import (
 	"github.com/sandjet/sandjet/streams"
 	"github.com/sandjet/sandjet/workers/leases"
 	"github.com/sandjet/sandjet/workers/limits"
+	"github.com/sandjet/sandjet/workers/sandboxes"
 )
 
 // Specs finds the records that a call names. Codes: not_found, unavailable.
@@ -100,7 +101,7 @@ type shift struct {
 	caps    *caps
 	cancels *cancelSet
 	keeper  *keeper
-	boxes   *boxes
+	boxes   *sandboxes.Instances
 	settle  chan settlement // calls that were cancelled while nobody here had them in hand
 }
 
@@ -126,10 +127,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	parts.Go(func() { s.noteServed(around) })
 	parts.Go(func() { s.caps.keep(around) })
 	parts.Go(func() { s.keeper.keep(around) })
-	if r, ok := providers.As[providers.Reserver](s.Provider); ok {
-		parts.Go(func() { s.boxes.mirror(around) })
-		parts.Go(func() { s.boxes.look(around, r) })
-	}
+	parts.Go(func() { s.boxes.Run(around) })
 	for range cap(ready) {
 		select {
 		case <-ready:
@@ -140,7 +138,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	if err := s.checkStore(ctx); err != nil {
 		return err
 	}
-	defer s.boxes.disownAll(around) // before the lease ends
+	defer s.boxes.DisownAll(around) // before the lease ends
 	s.Log.Info("worker takes calls", "slots", s.Slots)
 	err := streams.Calls.Consume(ctx, s.Bus, streams.ConsumeOptions{
 		Name: "w-" + s.Name, Filter: s.Name, Slots: s.Slots, Grace: s.Grace, MaxAttempts: maxAttempts, Turns: true, MaxPending: streams.ManyPending,
@@ -173,7 +171,10 @@ func (w *Worker) begin() *shift {
 	s.cancels = newCancelSet(maxCancels, cancelsMatter)
 	s.caps = &caps{limiter: s.Limiter, most: s.AccountCap, log: s.Log, held: make(map[string]limits.Lease)}
 	s.keeper = newKeeper(s)
-	s.boxes = newBoxes(s)
+	s.boxes = sandboxes.New(sandboxes.Options{
+		Bus: s.Bus, Provider: s.Provider, Name: s.Name, Records: s.Specs, Lease: s.lease, Every: s.ProbeEvery, WithJobs: s.keeper.instances, Log: s.Log,
+		Known: func(n int) { s.Metrics.Boxes(s.Name, n) }, Ended: func(why string) { s.Metrics.BoxEnded(s.Name, why) },
+	})
 	return s
 }
 

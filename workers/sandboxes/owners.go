@@ -1,9 +1,8 @@
-package workers
+package sandboxes
 
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -16,7 +15,7 @@ import (
 // owners knows which worker has a kept box, where boxes end with the worker that made them: several workers that
 // share a log must not make a box each for the same sandbox and workspace.
 //
-// The log decides: a row in the bucket boxes under "owner.<provider>.<boxKey>", made on the condition that there is
+// The log decides: a row in the bucket boxes under "owner.<provider>.<Key>", made on the condition that there is
 // none. It is taken over when its worker has no lease any more. A call for a box of another living worker is handed
 // out again until that one gets it.
 //
@@ -28,7 +27,7 @@ type owners struct {
 	prefix string
 
 	mu   sync.Mutex
-	rows map[string]owned // by boxKey
+	rows map[string]owned // by Key
 }
 
 // ownerRow is the value of a row.
@@ -44,20 +43,14 @@ type owned struct {
 	asked  time.Time     // when a call last wanted the box
 }
 
-// errOtherBox says that another living worker has the box.
-var errOtherBox = errors.New("another worker has the box")
+// ErrElsewhere says that another living worker has the instance: the call goes back to the log, where that worker finds it.
+var ErrElsewhere = errors.New("another worker has the instance")
 
 // ownerTrusted is how long a worker believes that another one has a box.
 const ownerTrusted = time.Second
 
-// awhile is how long a call stays away that could not be prepared: shortly when it has only come to the wrong worker.
-func awhile(err error, attempt int) time.Duration {
-	if !errors.Is(err, errOtherBox) {
-		return later(attempt)
-	}
-	base := min(10*time.Millisecond<<min(attempt, 8), 2*time.Second)
-	return base/2 + rand.N(base/2)
-}
+// disownWithin is what giving up all instances may take at the end of a worker.
+const disownWithin = 5 * time.Second
 
 // own makes sure that this worker has the box of a key. Lost tells that another one took it over meanwhile: what is
 // left of it here must go. Codes: unavailable (it is another's, or the log is away: try again).
@@ -91,7 +84,7 @@ func (o *owners) own(ctx context.Context, key string) (lost bool, err error) {
 }
 
 func elsewhere(err error) error {
-	return schemas.Wrap(schemas.Unavailable, "reserve", "another worker keeps the sandbox's box: the call waits for it", errors.Join(errOtherBox, err))
+	return schemas.Wrap(schemas.Unavailable, "reserve", "another worker keeps the sandbox's box: the call waits for it", errors.Join(ErrElsewhere, err))
 }
 
 // settle finds on the log who has a box, and takes it for this worker when nobody living has.
@@ -140,7 +133,7 @@ func (o *owners) disown(ctx context.Context, key string) {
 
 // disownAll gives up every box, at the end of this worker: nobody then waits for the end of its lease.
 func (o *owners) disownAll(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, farewell)
+	ctx, cancel := context.WithTimeout(ctx, disownWithin)
 	defer cancel()
 	o.mu.Lock()
 	keys := make([]string, 0, len(o.rows))

@@ -1,4 +1,4 @@
-package workers
+package sandboxes
 
 import (
 	"context"
@@ -14,6 +14,8 @@ import (
 const (
 	hookOutput = 16 << 10 // bytes of each stream of a script that are kept
 	hookShown  = 1 << 10  // bytes of them that an error shows
+	// hookOvertime is what a provider gets beyond a script's timeout before the script is cancelled.
+	hookOvertime = 15 * time.Second
 )
 
 // prime runs the scripts of a sandbox in its kept box, before a call that is in it: those of onCreate
@@ -24,12 +26,12 @@ const (
 // the same box: scripts must bear that. When one of them fails the box is released, and the next call
 // begins with a new one.
 //
-// Codes: invalid (a script has failed), unavailable (nothing is wrong: try again), errBoxGone.
-func (t *turn) prime(ctx context.Context, r providers.Reserver, h *heldBox, o order) error {
-	if len(o.sandbox.OnCreate)+len(o.sandbox.OnResume) == 0 {
+// Codes: invalid (a script has failed), unavailable (nothing is wrong: try again), errGone.
+func (b *Instances) prime(ctx context.Context, h *instance, q Request) error {
+	if len(q.Sandbox.OnCreate)+len(q.Sandbox.OnResume) == 0 {
 		return nil
 	}
-	ctx, done := t.hands.within(ctx, t.call.EventID())
+	ctx, done := q.Interruptible(ctx)
 	defer done()
 	select {
 	case h.script <- struct{}{}:
@@ -37,32 +39,32 @@ func (t *turn) prime(ctx context.Context, r providers.Reserver, h *heldBox, o or
 	case <-ctx.Done():
 		return stoppedHook(ctx)
 	}
-	hooked, err := t.boxes.claim(ctx, boxKey(t.call), h, o.command.Sandbox)
+	hooked, err := b.claim(ctx, Key(q.Call), h, q.Command.Sandbox)
 	if err != nil {
 		return err
 	}
 	if !hooked {
-		if err := t.create(ctx, r, h, o); err != nil {
+		if err := b.create(ctx, h, q); err != nil {
 			return err
 		}
 	}
-	return t.hooks(ctx, "onResume", o.sandbox.OnResume, o)
+	return b.hooks(ctx, "onResume", q.Sandbox.OnResume, q)
 }
 
 // create runs onCreate and notes that it has run.
-func (t *turn) create(ctx context.Context, r providers.Reserver, h *heldBox, o order) error {
-	err := t.hooks(ctx, "onCreate", o.sandbox.OnCreate, o)
-	if err != nil && !errors.Is(err, errBoxGone) && !errors.Is(err, errHookUnstarted) {
-		// What it did until then is unknown: nobody else may get this box.
-		t.boxes.discard(context.WithoutCancel(ctx), r, boxKey(t.call), o.command.Sandbox)
+func (b *Instances) create(ctx context.Context, h *instance, q Request) error {
+	err := b.hooks(ctx, "onCreate", q.Sandbox.OnCreate, q)
+	if err != nil && !errors.Is(err, errGone) && !errors.Is(err, errHookUnstarted) {
+		// What it did until then is unknown: nobody else may get this instance.
+		b.discard(context.WithoutCancel(ctx), Key(q.Call), q.Command.Sandbox)
 	}
 	if err != nil {
 		return err
 	}
-	if err := t.at(atHooked, t.call); err != nil {
+	if err := q.Hooked(); err != nil {
 		return err
 	}
-	return t.boxes.hooked(ctx, boxKey(t.call), h, o.command.Sandbox)
+	return b.hooked(ctx, Key(q.Call), h, q.Command.Sandbox)
 }
 
 // errHookUnstarted marks that the provider could not start a script now.
@@ -70,12 +72,12 @@ var errHookUnstarted = errors.New("nothing was started")
 
 // hooks runs scripts one after the other, with the sandbox's variables, network and timeout. What they
 // print is nobody's output; the end of it is in the error of one that fails.
-func (t *turn) hooks(ctx context.Context, list string, scripts []string, o order) error {
+func (b *Instances) hooks(ctx context.Context, list string, scripts []string, q Request) error {
 	for i, script := range scripts {
-		cmd := o.command
+		cmd := q.Command
 		cmd.Script, cmd.Stdin, cmd.Output, cmd.OutputLimit, cmd.Grace = script, nil, nil, hookOutput, 0
-		cmd.Timeout = t.timeoutOf(o.sandbox, 0)
-		got, err := t.hook(ctx, cmd)
+		cmd.Timeout = q.ScriptTimeout
+		got, err := b.hook(ctx, cmd)
 		code := schemas.CodeOf(err)
 		switch {
 		case err == nil && got.ExitCode == 0 && !got.TimedOut:
@@ -84,7 +86,7 @@ func (t *turn) hooks(ctx context.Context, list string, scripts []string, o order
 		case ctx.Err() != nil:
 			return stoppedHook(ctx)
 		case code == schemas.NotFound && !got.Started:
-			return errBoxGone
+			return errGone
 		case code.Retryable() && !got.Started:
 			return schemas.Wrap(schemas.Unavailable, list, "the provider cannot run the sandbox's scripts now", errors.Join(errHookUnstarted, err))
 		case code == schemas.Interrupted:
@@ -97,15 +99,15 @@ func (t *turn) hooks(ctx context.Context, list string, scripts []string, o order
 }
 
 // hook runs one script. A provider that panics has failed.
-func (t *turn) hook(ctx context.Context, cmd providers.Command) (r providers.Result, err error) {
-	ctx, cancel := context.WithTimeout(ctx, cmd.Timeout+overtime)
+func (b *Instances) hook(ctx context.Context, cmd providers.Command) (r providers.Result, err error) {
+	ctx, cancel := context.WithTimeout(ctx, cmd.Timeout+hookOvertime)
 	defer cancel()
 	defer func() {
 		if p := recover(); p != nil {
 			err = schemas.Errorf(schemas.Internal, "hook", "the provider broke the worker's code: %v", p)
 		}
 	}()
-	return t.Provider.Run(ctx, cmd)
+	return b.Provider.Run(ctx, cmd)
 }
 
 // stoppedHook is the error of a call whose preparation was ended from outside. The call goes back to the
@@ -137,22 +139,22 @@ func hookError(list string, i, of int, r providers.Result, timeout time.Duration
 }
 
 // claim reports whether onCreate has run in the box. If not, it is this worker's to run it from here on.
-// Codes: unavailable (another worker is at it), errBoxGone.
-func (b *boxes) claim(ctx context.Context, key string, h *heldBox, ref schemas.Ref) (hooked bool, err error) {
+// Codes: unavailable (another worker is at it), errGone.
+func (b *Instances) claim(ctx context.Context, key string, h *instance, ref schemas.Ref) (hooked bool, err error) {
 	b.mu.Lock()
 	other := h.row.Hooking
 	b.mu.Unlock()
 	if other != "" && other != b.me() {
-		held, err := b.lease.Held(ctx, other)
-		if held || err != nil || !b.lease.Settled() {
+		held, err := b.Lease.Held(ctx, other)
+		if held || err != nil || !b.Lease.Settled() {
 			return false, schemas.Wrap(schemas.Unavailable, "onCreate", "another worker makes the box ready: the call waits for it", err)
 		}
 	}
-	err = b.change(ctx, key, h, func(row *boxRow) error {
+	err = b.change(ctx, key, h, func(row *instanceRow) error {
 		hooked = !row.Hooked.IsZero()
 		switch {
 		case row.Ref != ref || !row.Ending.IsZero():
-			return errBoxGone
+			return errGone
 		case hooked:
 			return nil
 		case row.Hooking != other && row.Hooking != b.me():
@@ -165,10 +167,10 @@ func (b *boxes) claim(ctx context.Context, key string, h *heldBox, ref schemas.R
 }
 
 // hooked notes that onCreate has run.
-func (b *boxes) hooked(ctx context.Context, key string, h *heldBox, ref schemas.Ref) error {
-	return b.change(ctx, key, h, func(row *boxRow) error {
+func (b *Instances) hooked(ctx context.Context, key string, h *instance, ref schemas.Ref) error {
+	return b.change(ctx, key, h, func(row *instanceRow) error {
 		if row.Ref != ref || !row.Ending.IsZero() {
-			return errBoxGone
+			return errGone
 		}
 		row.Hooked, row.Hooking = b.Bus.Now(), ""
 		return nil
@@ -176,10 +178,10 @@ func (b *boxes) hooked(ctx context.Context, key string, h *heldBox, ref schemas.
 }
 
 // discard ends a box in which onCreate has failed.
-func (b *boxes) discard(ctx context.Context, r providers.Reserver, key string, ref schemas.Ref) {
+func (b *Instances) discard(ctx context.Context, key string, ref schemas.Ref) {
 	ctx, cancel := context.WithTimeout(ctx, releaseWithin)
 	defer cancel()
-	if err := b.end(ctx, r, key, ref, boxUnready); err != nil {
-		b.Log.Warn("a box whose scripts have failed is left behind", "box", key, "error", err)
+	if err := b.end(ctx, key, ref, endUnready); err != nil {
+		b.Log.Warn("sandbox instance with failed scripts left behind", "instance", key, "error", err)
 	}
 }

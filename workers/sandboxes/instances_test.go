@@ -1,0 +1,121 @@
+package sandboxes
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sandjet/sandjet/internal/natstest"
+	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/workers/leases"
+)
+
+// keeper is a provider that keeps instances and runs nothing.
+type keeper struct{ tied bool }
+
+func (k keeper) Profile() providers.Profile {
+	return providers.Profile{Name: "fake", Shell: "bash", Persistent: true, JobsEndWithWorker: k.tied}
+}
+
+func (keeper) Run(context.Context, providers.Command) (providers.Result, error) {
+	return providers.Result{}, schemas.Errorf(schemas.Unsupported, "run", "nothing is run here")
+}
+
+func (keeper) Reserve(_ context.Context, key string, _ providers.Spec) (schemas.Ref, error) {
+	return schemas.Ref{ID: key, Epoch: "a"}, nil
+}
+
+func (keeper) Release(context.Context, schemas.Ref) error { return nil }
+
+// records has every sandbox and workspace.
+type records struct{}
+
+func (records) Sandbox(_ context.Context, a schemas.AccountID, id schemas.SandboxID) (schemas.Sandbox, error) {
+	return schemas.Sandbox{ID: id, Account: a}, nil
+}
+
+func (records) Workspace(_ context.Context, a schemas.AccountID, id schemas.WorkspaceID) (schemas.Workspace, error) {
+	return schemas.Workspace{ID: id, Account: a}, nil
+}
+
+func forEachKind(t *testing.T, f func(*testing.T, *Instances)) {
+	for name, tied := range map[string]bool{"ends with its worker": true, "outlives its worker": false} {
+		t.Run(name, func(t *testing.T) {
+			natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+				f(t, New(Options{
+					Bus: b, Provider: keeper{tied}, Name: "fake", Records: records{}, Every: time.Minute,
+					Lease: leases.New(b, leases.Record{Worker: "worker_1"}, nil, nil), WithJobs: func() map[schemas.Ref]bool { return nil },
+				}))
+			})
+		})
+	}
+}
+
+func call() schemas.Call {
+	return schemas.Call{ID: "call_1", Account: "acct_1", Sandbox: "sb_1", Workspace: "ws_1", Tool: schemas.ToolBash}
+}
+
+// An instance is noted to be in use, ready and at its end by different goroutines.
+func TestNoChangeOfAnInstanceIsLost(t *testing.T) {
+	forEachKind(t, func(t *testing.T, b *Instances) {
+		const changes = 40
+		c := call()
+		ref := schemas.Ref{ID: Key(c), Epoch: "a"}
+		h, err := b.admit(t.Context(), c, schemas.Sandbox{}, ref)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all sync.WaitGroup
+		for range changes {
+			all.Go(func() {
+				err := b.change(t.Context(), Key(c), h, func(row *instanceRow) error {
+					row.Hooking += "x"
+					return nil
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		if got := len(h.row.Hooking); got != changes {
+			t.Errorf("%d of %d changes are there", got, changes)
+		}
+	})
+}
+
+// A call is in its instance until it leaves, however often it says so, and one whose scripts fail is in none.
+func TestAStayEndsOnce(t *testing.T) {
+	forEachKind(t, func(t *testing.T, b *Instances) {
+		q := Request{
+			Call: call(), Interruptible: func(ctx context.Context) (context.Context, func()) { return ctx, func() {} },
+			Hooked: func() error { return nil },
+		}
+		inside := func() int { return b.list()[Key(q.Call)].calls }
+		first, err := b.Acquire(t.Context(), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		second, err := b.Acquire(t.Context(), q)
+		if err != nil || inside() != 2 {
+			t.Fatalf("%d calls are inside, %v", inside(), err)
+		}
+		first.Leave()
+		first.Leave()
+		if inside() != 1 {
+			t.Errorf("%d calls are inside after one has left", inside())
+		}
+		q.Sandbox.OnResume = []string{"exit 1"}
+		if _, err := b.Acquire(t.Context(), q); err == nil || inside() != 1 {
+			t.Errorf("%d calls are inside, %v: the scripts of one could not run", inside(), err)
+		}
+		second.Leave()
+		if inside() != 0 {
+			t.Errorf("%d calls are inside after all have left", inside())
+		}
+		(*Stay)(nil).Leave()
+	})
+}
