@@ -307,6 +307,8 @@ func TestOpenAPIDescribesTheTypes(t *testing.T) {
 		"Snapshot": reflect.TypeFor[streams.Snapshot](), "SnapshotText": reflect.TypeFor[streams.SnapshotText](),
 		"Problem": reflect.TypeFor[problem](), "Gap": reflect.TypeFor[streams.Gap](),
 		"Job": reflect.TypeFor[schemas.Job](), "Completion": reflect.TypeFor[schemas.Completion](), "Group": reflect.TypeFor[schemas.GroupRef](),
+		"CallList": reflect.TypeFor[CallList](), "CallSummary": reflect.TypeFor[schemas.CallSummary](),
+		"ConversationList": reflect.TypeFor[ConversationList](), "ConversationSummary": reflect.TypeFor[schemas.ConversationSummary](),
 		"JobList": reflect.TypeFor[JobList](), "LogPage": reflect.TypeFor[LogPage](),
 		"JobCallback": reflect.TypeFor[schemas.JobCallback](), "JobCallbackBody": reflect.TypeFor[schemas.JobCallbackBody](),
 		"JobEnd": reflect.TypeFor[jobEndAnswer](), "JobSettled": reflect.TypeFor[settledAnswer](),

@@ -24,6 +24,7 @@ func (g *Gateway) routes() []route {
 		return g.handle(g.owned(h))
 	}
 	return append([]route{
+		{http.MethodGet, "/v1/calls", keyed(g.getCalls)},
 		{http.MethodPost, "/v1/calls", keyed(g.postCall)},
 		{http.MethodGet, "/v1/calls/{id}", keyed(g.getCall)},
 		{http.MethodPost, "/v1/calls/{id}/cancel", keyed(g.postCancel)},
@@ -33,6 +34,7 @@ func (g *Gateway) routes() []route {
 		{http.MethodDelete, "/v1/approvals/memory/{id}", keyed(g.deleteRemembered)},
 		{http.MethodGet, "/v1/approvals/{id}", keyed(g.getApproval)},
 		{http.MethodPost, "/v1/approvals/{id}", keyed(g.postApproval)},
+		{http.MethodGet, "/v1/conversations", keyed(g.getConversations)},
 		{http.MethodGet, "/v1/conversations/{id}/events", open(g.held(g.getEvents))},
 		{http.MethodPost, "/v1/conversations/{id}/events", keyed(g.postEvent)},
 		{http.MethodGet, "/v1/jobs", keyed(g.getJobs)},

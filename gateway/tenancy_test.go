@@ -61,6 +61,8 @@ func doors() map[string]door {
 		"POST /async-tools/{id}/complete":            {kind: "job", body: `{"status":"completed","response":"x"}`},
 		"POST /sandbox-jobs/{id}/complete":           {kind: "job", body: `{"exitCode":0}`, alike: true}, // 401: the key is the job's token
 		"GET /v1/webhooks":                           {list: true},
+		"GET /v1/calls":                              {kind: "call", list: true, query: "?before={id}"},
+		"GET /v1/conversations":                      {kind: "call", list: true, query: "?before={id}"},
 		"POST /v1/webhooks":                          {open: "it makes one of the account's own"},
 		"POST /v1/webhooks/replay":                   {open: "it names a conversation and an endpoint, tried below"},
 		"GET /v1/webhooks/{id}":                      {kind: "webhook"},

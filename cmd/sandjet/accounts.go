@@ -132,7 +132,7 @@ func (c *accountsListCommand) Run(ctx context.Context, t terminal) error {
 		return err
 	}
 	return printTable(t, list, "ID\tNAME\tCREATED\tDESCRIPTION", func(a schemas.AccountDocument) string {
-		return fmt.Sprintf("%s\t%s\t%s\t%s", a.ID, printable(a.Name), a.Created.Local().Format(time.DateTime), short(a.Description))
+		return fmt.Sprintf("%s\t%s\t%s\t%s", a.ID, printable(a.Name), ago(a.Created), short(a.Description))
 	})
 }
 

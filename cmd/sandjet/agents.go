@@ -97,25 +97,24 @@ func agentWorkspace(ctx context.Context, cl *client.Client, text string) (map[st
 	return entry, nil
 }
 
-type agentsListCommand struct{ gatewayTarget }
+type agentsListCommand struct{ listTarget }
 
 // Run lists the agents.
 func (c *agentsListCommand) Run(ctx context.Context, t terminal) error {
-	cl, err := c.dial(ctx, t)
-	if err != nil {
-		return err
-	}
-	list, err := cl.Agents(client.Me).List(ctx)
-	if err != nil {
-		return err
-	}
-	return printTable(t, list, "ID\tNAME\tSANDBOX\tWORKSPACES\tDESCRIPTION", func(g schemas.AgentDocument) string {
-		names := make([]string, len(g.Config.Workspaces))
-		for i, w := range g.Config.Workspaces {
-			names[i] = w.Name
+	return c.list(ctx, t, func(ctx context.Context, t terminal, cl *client.Client) error {
+		list, err := cl.Agents(client.Me).List(ctx)
+		if err != nil {
+			return err
 		}
-		return fmt.Sprintf("%s\t%s\t%s\t%s\t%s", g.ID, printable(g.Name), orDash(string(g.Config.Sandbox)),
-			orDash(printable(strings.Join(names, ", "))), short(g.Description))
+		names := namesOf(ctx, t, cl)
+		return printList(t, list, "No agents.", "ID\tNAME\tSANDBOX\tWORKSPACES\tDESCRIPTION", func(g schemas.AgentDocument) string {
+			seen := make([]string, len(g.Config.Workspaces))
+			for i, w := range g.Config.Workspaces {
+				seen[i] = w.Name
+			}
+			return fmt.Sprintf("%s\t%s\t%s\t%s\t%s", g.ID, printable(g.Name), names.of(string(g.Config.Sandbox)),
+				orDash(printable(strings.Join(seen, ", "))), short(g.Description))
+		})
 	})
 }
 

@@ -150,7 +150,7 @@ func printAnswer(t terminal, a schemas.ManifestAnswer) error {
 	if t.json {
 		return printJSON(t.out, a)
 	}
-	_, err := io.WriteString(unguarded(t.out), answerText(a, isTerminal(t.out))) // its colors are ours, the rest is printable
+	_, err := io.WriteString(unguarded(t.out), answerText(a, t.colored())) // its colors are ours, the rest is printable
 	return wrapOutput(err)
 }
 

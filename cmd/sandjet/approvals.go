@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/sandjet/sandjet/client"
@@ -53,7 +52,7 @@ func (a *approvalTarget) dial(ctx context.Context, t terminal) (*client.Client, 
 }
 
 type approvalsListCommand struct {
-	gatewayTarget
+	listTarget
 
 	State        string `placeholder:"STATE" use:"" help:"Only approvals in this state: pending, approved, denied, cancelled or expired. Default: all."`
 	Conversation string `short:"c" placeholder:"ID" use:"" help:"Only those of this conversation id."`
@@ -73,28 +72,16 @@ func (c *approvalsListCommand) Run(ctx context.Context, t terminal) error {
 			return err
 		}
 	}
-	cl, err := c.dial(ctx, t)
-	if err != nil {
-		return err
-	}
-	list, err := cl.Approvals(ctx, q)
-	if err != nil {
-		return err
-	}
-	if t.json {
-		return printEach(t, list)
-	}
-	if len(list) == 0 {
-		return say(t, "There are no such approvals.")
-	}
-	const gap = 2
-	w := tabwriter.NewWriter(t.out, 0, 0, gap, ' ', 0)
-	fmt.Fprintln(w, "APPROVAL\tSTATE\tASKED\tTOOL\tCONVERSATION\tINPUT")
-	for _, a := range list {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", a.ID, a.State, a.Requested.Local().Format(time.DateTime), a.Call.Tool, a.Call.Conversation,
-			inline(visibleInput(a.Call.Tool, a.Call.Input)))
-	}
-	return wrapOutput(w.Flush())
+	return c.list(ctx, t, func(ctx context.Context, t terminal, cl *client.Client) error {
+		list, err := cl.Approvals(ctx, q)
+		if err != nil {
+			return err
+		}
+		return printList(t, list, "No approvals.", "APPROVAL\tSTATE\tASKED\tTOOL\tCONVERSATION\tINPUT", func(a schemas.Approval) string {
+			return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s", a.ID, a.State, ago(a.Requested), a.Call.Tool, printable(string(a.Call.Conversation)),
+				inline(visibleInput(a.Call.Tool, a.Call.Input)))
+		})
+	})
 }
 
 type approvalsShowCommand struct{ approvalTarget }
@@ -112,12 +99,12 @@ func (c *approvalsShowCommand) Run(ctx context.Context, t terminal) error {
 	if t.json {
 		return printJSON(t.out, a)
 	}
-	_, err = io.WriteString(t.out, describeApproval(a))
+	_, err = io.WriteString(t.out, describeApproval(a, namesOf(ctx, t, cl)))
 	return wrapOutput(err)
 }
 
 // describeApproval tells all that a person must know to answer, one thing on a line, and the whole input.
-func describeApproval(a schemas.Approval) string {
+func describeApproval(a schemas.Approval, names recordNames) string {
 	var b strings.Builder
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(&b, "%-13s %s\n", name, printable(fmt.Sprintf(format, args...)))
@@ -135,7 +122,8 @@ func describeApproval(a schemas.Approval) string {
 	line("asked", "%s", a.Requested.Local().Format(time.DateTime))
 	line("call", "%s", a.Call.ID)
 	line("conversation", "%s", a.Call.Conversation)
-	line("sandbox", "%s at %s, workspace %s", a.Call.Sandbox, a.Call.Provider, a.Call.Workspace)
+	line("sandbox", "%s at %s", names.both(string(a.Call.Sandbox)), a.Call.Provider)
+	line("workspace", "%s", names.both(string(a.Call.Workspace)))
 	line("tool", "%s", a.Call.Tool)
 	if string(a.Call.Input) == "null" {
 		line("input", "%d bytes, which are no longer kept", a.InputSize)

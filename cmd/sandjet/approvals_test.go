@@ -51,7 +51,7 @@ func TestDescribeApprovalTellsAllAndNothingThatPlaysTricks(t *testing.T) {
 		ID: "appr_1", State: schemas.ApprovalDenied, Reason: "no\x1b[2J", Requested: at, Decided: at, DecidedBy: "api", InputSize: 20,
 		Call: schemas.Call{ID: "x", Conversation: "c", Tool: schemas.ToolBash, Sandbox: "sb_1", Workspace: "ws_1", Provider: "local", Input: json.RawMessage(`{"command":"a\u001b\u202e \u003e x","timeout":"5s"}`)},
 	}
-	text := describeApproval(a)
+	text := describeApproval(a, nil)
 	for _, want := range []string{"approval      appr_1", "state         denied", "by api", "reason        no", "call          x", "tool          bash", "\na\\u{001b}\\u{202e} > x\n", `with {"timeout":"5s"}`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("it says nowhere %q:\n%s", want, text)
@@ -61,7 +61,7 @@ func TestDescribeApprovalTellsAllAndNothingThatPlaysTricks(t *testing.T) {
 		t.Errorf("something that cannot be seen: %q", text)
 	}
 	a.Call.Input = json.RawMessage("null")
-	if text := describeApproval(a); !strings.Contains(text, "20 bytes, which are no longer kept") {
+	if text := describeApproval(a, nil); !strings.Contains(text, "20 bytes, which are no longer kept") {
 		t.Error(text)
 	}
 }

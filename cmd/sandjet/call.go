@@ -170,7 +170,7 @@ With --json the result is printed as JSON instead of the output, with the status
 
 // AfterApply is called by kong once everything is parsed.
 func (c *callCommand) AfterApply(root *cli) error {
-	c.dir = root.DataDir
+	c.dir = clientDir(root.DataDir)
 	return nil
 }
 

@@ -1,16 +1,19 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"math"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/sandjet/sandjet/client"
+	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -22,6 +25,7 @@ type callRun struct {
 	verbose bool
 
 	mu      sync.Mutex
+	failed  error            // the first of writing to stdout
 	printed map[string]int64 // how far each stream was shown, in bytes; allShown where that cannot be told
 }
 
@@ -62,7 +66,7 @@ func (c *callRun) do(ctx context.Context) (schemas.Result, error) {
 	}
 	c.say("call %s on conversation %s", state.ID, state.Conversation)
 	if state.Approval != "" {
-		fmt.Fprintf(c.t.err, "sandjet: Waiting for approval. Run: sandjet approvals approve %s (or deny %[1]s)\n", state.Approval)
+		fmt.Fprintf(c.t.err, "sandjet: Waiting for approval. Run: sandjet approvals approve %s (or deny)\n", state.Approval)
 	}
 	defer context.AfterFunc(ctx, func() {
 		if err := c.askForEnd(on); err != nil {
@@ -96,6 +100,10 @@ func (c *callRun) wait(ctx context.Context, state client.State, live <-chan sche
 		result schemas.Result
 		err    error
 	}
+	var explaining sync.WaitGroup
+	defer explaining.Wait()
+	defer stop()
+	explaining.Go(func() { c.explain(ctx, state) })
 	asked := make(chan answer, 1)
 	go func() {
 		r, err := c.client.Wait(ctx, state.ID)
@@ -119,6 +127,48 @@ func (c *callRun) wait(ctx context.Context, state client.State, live <-chan sche
 		}
 		return a.result, nil
 	}
+}
+
+// explain says what the call waits for, once it has waited for a while: a place behind other calls, or a worker. That the gateway or the
+// log does not answer says the client's transport, and the approval was named before.
+func (c *callRun) explain(ctx context.Context, state client.State) {
+	const many = 100
+	if !wait.Sleep(ctx, patientFor) || state.Approval != "" {
+		return
+	}
+	now, err := c.client.Get(ctx, state.ID)
+	if err != nil || now.Status != "queued" {
+		return
+	}
+	calls, _, err := c.client.Calls(ctx, client.CallsQuery{Limit: many})
+	if err != nil {
+		return
+	}
+	fmt.Fprintf(c.t.err, "sandjet: %s\n", whyQueued(state.ID, calls))
+}
+
+// whyQueued says what a queued call waits for, by the account's newest calls.
+func whyQueued(id schemas.CallID, calls []schemas.CallSummary) string {
+	running, before, found := 0, 0, false
+	for _, s := range calls {
+		switch {
+		case s.ID == id:
+			found = true
+		case s.Status == "running":
+			running++
+		case s.Status == "queued" && found:
+			before++
+		}
+	}
+	switch {
+	case running == 0 && before == 0:
+		return "queued: no worker has taken the call yet, and none runs a call of this account. Is a worker up? (Ctrl-C cancels)"
+	case running == 0:
+		return fmt.Sprintf("queued behind %s, and none of this account is running. Is a worker up? (Ctrl-C cancels)", count(before, "call"))
+	case before == 0:
+		return fmt.Sprintf("queued: it is the next one, while %s running (Ctrl-C cancels)", are(running, "call"))
+	}
+	return fmt.Sprintf("queued behind %s, while %s running (Ctrl-C cancels)", count(before, "call"), are(running, "call"))
 }
 
 // show prints the call's output as it comes, until its result came or ctx ends. It closes attached
@@ -165,7 +215,9 @@ func (c *callRun) piece(d schemas.OutputData) {
 	if d.Stream == "stderr" {
 		w = c.t.err
 	}
-	_, _ = io.WriteString(w, d.Text)
+	if _, err := io.WriteString(w, d.Text); err != nil && w == c.t.out {
+		c.failed = cmp.Or(c.failed, err)
+	}
 	if c.printed == nil {
 		c.printed = map[string]int64{}
 	}
@@ -200,20 +252,27 @@ func (c *callRun) print(r schemas.Result) error {
 		if _, err := fmt.Fprintln(c.t.out, r.StatusID); err != nil {
 			return wrapOutput(err)
 		}
-		fmt.Fprintf(c.t.err, "sandjet: %s\n", printable(r.Text))
+		fmt.Fprintf(c.t.err, "sandjet: Started in the background. Follow it: sandjet jobs logs -f %s\n", r.StatusID)
 	case r.Tool != schemas.ToolBash:
-		w := c.t.out
-		if r.Status != schemas.Completed {
-			w = c.t.err
-		}
-		if _, err := fmt.Fprintln(w, r.Text); err != nil {
-			return wrapOutput(err)
+		switch {
+		case r.Status == schemas.Completed:
+			if _, err := fmt.Fprintln(c.t.out, r.Text); err != nil {
+				return wrapOutput(err)
+			}
+		case r.Error == nil || !strings.Contains(r.Text, r.Error.Message): // else it is said below
+			fmt.Fprintln(c.t.err, r.Text)
 		}
 	case o != nil && o.Denied == nil: // what was refused is told below
-		_, _ = io.WriteString(c.t.out, c.rest("stdout", o.Stdout, o.Truncated))
+		_, err := io.WriteString(c.t.out, c.rest("stdout", o.Stdout, o.Truncated))
+		if err := cmp.Or(c.failed, err); err != nil {
+			return wrapOutput(err)
+		}
 		_, _ = io.WriteString(c.t.err, c.rest("stderr", o.Stderr, o.Truncated))
 		if o.TimedOut {
 			fmt.Fprintln(c.t.err, "sandjet: it timed out and was killed")
+		}
+		if o.OOMKilled {
+			fmt.Fprintln(c.t.err, "sandjet: it ran out of memory and a process was killed: give its sandbox more with \"sandjet sandboxes set ID --memory MIB\"")
 		}
 		if o.FullOutput != "" {
 			fmt.Fprintf(c.t.err, "sandjet: the whole output is in %s in the workspace\n", printable(o.FullOutput))

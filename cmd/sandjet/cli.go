@@ -19,36 +19,40 @@ type cli struct {
 	Config   string     `placeholder:"FILE" help:"YAML file with settings, see deploy/sandjet.example.yaml. Also SANDJET_CONFIG." use:""`
 	DataDir  string     `placeholder:"DIR" default:"./.sandjet" help:"Folder for the log, workspaces and credentials."`
 	JSON     bool       `name:"json" help:"Print JSON, one value per line."`
+	Output   string     `short:"o" placeholder:"FORMAT" default:"table" enum:"table,json,name" help:"Format of lists: table, json (as --json) or name (the first column alone)." use:""`
 	LogLevel slog.Level `placeholder:"LEVEL" default:"info" help:"Minimum log level on stderr: debug, info, warn or error."`
 
-	Demo         demoCommand       `cmd:"" help:"Take a tour: calls, a crash and its recovery, in a temporary folder."`
-	Up           upCommand         `cmd:"" help:"Run everything in one process, with an embedded NATS server."`
-	Call         callCommand       `cmd:"" help:"Run one tool call and wait for its result."`
-	Jobs         jobsCommand       `cmd:"" help:"List, follow, stop and wait for background jobs."`
-	AttachTokens tokensCommand     `cmd:"" aliases:"tokens" help:"Create attach tokens: short-lived credentials for browsers."`
-	Approvals    approvalsCommand  `cmd:"" help:"List, approve and deny calls that wait for a person."`
-	Sandboxes    sandboxesCommand  `cmd:"" help:"List, create, change and remove sandboxes."`
-	Workspaces   workspacesCommand `cmd:"" help:"List, create, change and remove workspaces."`
-	Agents       agentsCommand     `cmd:"" help:"List, create, change and remove agents, and show their tools."`
-	Apply        applyCommand      `cmd:"" help:"Create and update sandboxes, workspaces and agents from a manifest."`
-	Diff         diffCommand       `cmd:"" help:"Show what applying a manifest would change."`
-	Dev          devCommand        `cmd:"" help:"Apply a manifest whenever its files change."`
-	Variables    variablesCommand  `cmd:"" aliases:"env" help:"Set, list and remove variables that sandboxes refer to."`
-	Accounts     accountsCommand   `cmd:"" help:"List, create and remove accounts, and rotate their keys."`
-	Webhooks     webhooksCommand   `cmd:"" help:"Post events to URLs: webhook endpoints and their deliveries."`
-	Tail         tailCommand       `cmd:"" help:"Print the events of a conversation."`
-	Secrets      secretsCommand    `cmd:"" help:"Show and rotate the keys that encrypt secrets in the log."`
-	Dead         deadCommand       `cmd:"" help:"List, show and redrive dead letters: messages that failed for good."`
-	Log          logCommand        `cmd:"" help:"Show and set the replicas of the log."`
-	Doctor       doctorCommand     `cmd:"" help:"Check this host for what sandboxes need."`
-	Server       serverCommand     `cmd:"" help:"Role: the embedded NATS server alone."`
-	Gateway      gatewayCommand    `cmd:"" help:"Role: the HTTP gateway alone."`
-	Worker       workerCommand     `cmd:"" help:"Role: a worker alone, on the host of its sandboxes."`
-	Deliver      deliverCommand    `cmd:"" help:"Role: the webhook deliverer alone."`
-	Health       healthCommand     `cmd:"" help:"Check the health of a gateway or worker."`
-	Bench        benchCommand      `cmd:"" help:"Benchmark Sandjet against bare NATS, in one run."`
-	Version      versionCommand    `cmd:"" help:"Print the version."`
-	Help         helpCommand       `cmd:"" help:"Show the help of a command."`
+	Demo          demoCommand          `cmd:"" help:"Take a tour: calls, a crash and its recovery, in a temporary folder."`
+	Up            upCommand            `cmd:"" help:"Run everything in one process, with an embedded NATS server."`
+	Call          callCommand          `cmd:"" help:"Run one tool call and wait for its result."`
+	Calls         callsCommand         `cmd:"" help:"List, show and cancel calls."`
+	Conversations conversationsCommand `cmd:"" help:"List conversations."`
+	Jobs          jobsCommand          `cmd:"" help:"List, follow, stop and wait for background jobs."`
+	AttachTokens  tokensCommand        `cmd:"" aliases:"tokens" help:"Create attach tokens: short-lived credentials for browsers."`
+	Approvals     approvalsCommand     `cmd:"" help:"List, approve and deny calls that wait for a person."`
+	Sandboxes     sandboxesCommand     `cmd:"" help:"List, create, change and remove sandboxes."`
+	Workspaces    workspacesCommand    `cmd:"" help:"List, create, change and remove workspaces."`
+	Agents        agentsCommand        `cmd:"" help:"List, create, change and remove agents, and show their tools."`
+	Apply         applyCommand         `cmd:"" help:"Create and update sandboxes, workspaces and agents from a manifest."`
+	Diff          diffCommand          `cmd:"" help:"Show what applying a manifest would change."`
+	Dev           devCommand           `cmd:"" help:"Apply a manifest whenever its files change."`
+	Variables     variablesCommand     `cmd:"" aliases:"env" help:"Set, list and remove variables that sandboxes refer to."`
+	Accounts      accountsCommand      `cmd:"" help:"List, create and remove accounts, and rotate their keys."`
+	Webhooks      webhooksCommand      `cmd:"" help:"Post events to URLs: webhook endpoints and their deliveries."`
+	Tail          tailCommand          `cmd:"" help:"Print the events of a conversation."`
+	Secrets       secretsCommand       `cmd:"" help:"Show and rotate the keys that encrypt secrets in the log."`
+	Dead          deadCommand          `cmd:"" help:"List, show and redrive dead letters: messages that failed for good."`
+	Log           logCommand           `cmd:"" help:"Show and set the replicas of the log."`
+	Info          infoCommand          `cmd:"" help:"Print the URL, the key and the data folder, also as lines for a shell."`
+	Doctor        doctorCommand        `cmd:"" help:"Check this host for what sandboxes need."`
+	Server        serverCommand        `cmd:"" help:"Role: the embedded NATS server alone."`
+	Gateway       gatewayCommand       `cmd:"" help:"Role: the HTTP gateway alone."`
+	Worker        workerCommand        `cmd:"" help:"Role: a worker alone, on the host of its sandboxes."`
+	Deliver       deliverCommand       `cmd:"" help:"Role: the webhook deliverer alone."`
+	Health        healthCommand        `cmd:"" help:"Check the health of a gateway or worker."`
+	Bench         benchCommand         `cmd:"" help:"Benchmark Sandjet against bare NATS, in one run."`
+	Version       versionCommand       `cmd:"" help:"Print the version."`
+	Help          helpCommand          `cmd:"" help:"Show the help of a command."`
 
 	ShowVersion versionFlag `name:"version" short:"V" help:"Print the version." use:""`
 }
@@ -69,10 +73,11 @@ const helpWidth = 100 // columns
 const description = `Sandjet runs the tool calls of AI agents in sandboxes: durably, each with exactly one result.
 
 First steps:
-  sandjet demo                        see what it does, in fifteen seconds
+  sandjet demo                        see what it does, in about ten seconds
   sandjet up                          start it here; leave it running
   sandjet call bash 'echo hello'      in another terminal: a call in a sandbox
-  sandjet tail -f CONVERSATION        what happened there, and what happens now`
+  sandjet calls ls                    what ran, and how it ended
+  sandjet tail -f CONVERSATION        the events of a conversation, as they happen`
 
 // precedence stands below the help of the roles: only they have the flag of its example.
 const precedence = `

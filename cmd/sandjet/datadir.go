@@ -45,6 +45,38 @@ func openDataDir(path string) (dataDir, error) {
 	return dataDir(abs), nil
 }
 
+const defaultDataDir = "./.sandjet"
+
+// clientDir is the data folder that a client command means: what was named, or else the nearest one of this folder and those above
+// it, as git finds its own. One of another user is passed over: its up.json could lead anywhere.
+func clientDir(named string) string {
+	if named != defaultDataDir {
+		return named
+	}
+	at, err := os.Getwd()
+	if err != nil {
+		return named
+	}
+	for first := true; ; first = false {
+		path := filepath.Join(at, ".sandjet")
+		if info, err := os.Stat(path); err == nil && info.IsDir() && (first || ownedByUs(info)) {
+			if first {
+				return named
+			}
+			return path
+		}
+		if at == filepath.Dir(at) {
+			return named
+		}
+		at = filepath.Dir(at)
+	}
+}
+
+func ownedByUs(info fs.FileInfo) bool {
+	s, ok := info.Sys().(*syscall.Stat_t)
+	return ok && int(s.Uid) == os.Geteuid()
+}
+
 // secure sees to it that nobody else can replace what is in the folder, and says what it found. A folder that is not this
 // user's to change is used all the same: volumes of containers are often made so.
 func (d dataDir) secure(log *slog.Logger) {
@@ -104,7 +136,14 @@ const roleUser = "sandjet"
 // get the same.
 func (d dataDir) identity() (identity, error) {
 	id := identity{Account: schemas.AccountID(schemas.NewID(schemas.AccountPrefix)), Key: "sk_" + strings.ToLower(rand.Text())}
-	return once(d.identityFile(), id)
+	got, err := once(d.identityFile(), id)
+	switch {
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return got, fmt.Errorf("%w: restore it from a backup. Without it the account and its key are lost: sandboxes, workspaces and calls stay in the log, under that account", err)
+	case err == nil && (got.Account == "" || got.Key == ""):
+		return got, schemas.Errorf(schemas.Invalid, "", "%s has no account or no key: restore it from a backup", d.identityFile())
+	}
+	return got, err
 }
 
 // role returns the role credential of this folder, made once. Its URL is that of the last server.
@@ -198,7 +237,7 @@ func readJSON[T any](path string) (v T, err error) {
 		return v, fmt.Errorf("read %s: %w", filepath.Base(path), err)
 	}
 	if err := json.Unmarshal(b, &v); err != nil {
-		return v, fmt.Errorf("%s is damaged: %w: remove it if nothing is running", path, err)
+		return v, fmt.Errorf("%s is damaged: %w", path, err)
 	}
 	return v, nil
 }

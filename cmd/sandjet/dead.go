@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/sandjet/sandjet/schemas"
@@ -62,26 +61,12 @@ func (c *deadListCommand) Run(ctx context.Context, t terminal) error {
 	if err != nil {
 		return err
 	}
-	if t.json {
-		for _, d := range list {
-			d.Payload = nil
-			if err := printJSON(t.out, d); err != nil {
-				return err
-			}
-		}
-		return nil
+	for i := range list {
+		list[i].Payload = nil
 	}
-	if len(list) == 0 {
-		_, err := fmt.Fprintln(t.out, "There are no dead letters.")
-		return wrapOutput(err)
-	}
-	const gap = 2
-	w := tabwriter.NewWriter(t.out, 0, 0, gap, ' ', 0)
-	fmt.Fprintln(w, "ID\tFAILED\tACCOUNT\tTRIES\tCODE\tREASON")
-	for _, d := range list {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\n", d.ID, d.Time.Local().Format(time.DateTime), d.Account, d.Deliveries, d.Code, short(d.Reason))
-	}
-	return wrapOutput(w.Flush())
+	return printList(t, list, "There are no dead letters.", "ID\tFAILED\tACCOUNT\tTRIES\tCODE\tREASON", func(d schemas.DeadLetter) string {
+		return fmt.Sprintf("%s\t%s\t%s\t%d\t%s\t%s", d.ID, ago(d.Time), d.Account, d.Deliveries, d.Code, short(d.Reason))
+	})
 }
 
 type deadShowCommand struct {

@@ -7,8 +7,10 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/sandjet/sandjet/client"
@@ -36,6 +38,11 @@ const demoLimit = 5 * time.Minute // the tour takes ten seconds, and some times 
 func (c *demoCommand) Run(ctx context.Context, t terminal) (err error) {
 	ctx, stop := context.WithTimeout(ctx, demoLimit)
 	defer stop()
+	ctx, leave := context.WithCancelCause(ctx)
+	defer leave(nil)
+	// Whoever reads may stop reading, as head does: then writing fails, and the tour ends as at Ctrl-C, and cleans up.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	t.out = &broken{to: t.out, tell: leave}
 	dir, err := os.MkdirTemp("", "sandjet-demo-")
 	if err != nil {
 		return fmt.Errorf("temporary folder: %w", err)
@@ -45,7 +52,7 @@ func (c *demoCommand) Run(ctx context.Context, t terminal) (err error) {
 			fmt.Fprintln(t.err, "kept:", dir)
 			return
 		}
-		if rerr := os.RemoveAll(dir); rerr != nil && err == nil {
+		if rerr := removeFolder(dir); rerr != nil && err == nil {
 			err = fmt.Errorf("clean up: %w", rerr)
 		}
 	}()
@@ -60,9 +67,39 @@ func (c *demoCommand) Run(ctx context.Context, t terminal) (err error) {
 		if ctx.Err() != nil && errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 			err = fmt.Errorf("it took longer than %s: %w", demoLimit, err)
 		}
+		if cause := context.Cause(ctx); ctx.Err() != nil && !errors.Is(cause, context.DeadlineExceeded) { // whoever looked has left
+			return &exitError{code: exitCancelled, err: fmt.Errorf("the tour ended early: %w", cause)}
+		}
 		return fmt.Errorf("the tour ended early: %w%s", err, lastLines(filepath.Join(dir, "demo.log")))
 	}
 	return d.farewell(time.Since(begun))
+}
+
+// removeFolder removes a folder to which something that is ending may still write.
+func removeFolder(dir string) (err error) {
+	const tries, between = 20, 50 * time.Millisecond
+	for range tries {
+		if err = os.RemoveAll(dir); err == nil {
+			return nil
+		}
+		time.Sleep(between)
+	}
+	return fmt.Errorf("remove %s: %w", dir, err)
+}
+
+// broken is a writer that tells of its first failure.
+type broken struct {
+	to   io.Writer
+	tell func(error)
+}
+
+// Write writes, and tells of a failure.
+func (b *broken) Write(p []byte) (int, error) {
+	n, err := b.to.Write(p)
+	if err != nil {
+		b.tell(fmt.Errorf("print: %w", err))
+	}
+	return n, err
 }
 
 // demoLog keeps what the parts log out of the tour, for the case that it fails.
@@ -104,8 +141,8 @@ type demo struct {
 // lead starts everything, goes from step to step, and stops everything.
 func (d *demo) lead(ctx context.Context) (err error) {
 	d.print("Sandjet runs the tool calls of AI agents. This tour starts all of it in a temporary folder:\n" +
-		"a NATS server, the HTTP gateway and, as a process of its own, a worker.\n")
-	n, err := d.start(ctx)
+		"a NATS server, the HTTP gateway and, as a process of its own, a worker. It takes about ten seconds.\n")
+	n, err := d.start(context.WithoutCancel(ctx)) // it is short, and a server that is left while it starts would go on writing
 	if err != nil {
 		return err
 	}

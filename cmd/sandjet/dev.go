@@ -43,15 +43,15 @@ func (c *devCommand) Run(ctx context.Context, t terminal) error {
 		if w.changed() {
 			if err := c.once(ctx, cl, t); err != nil {
 				if ctx.Err() != nil {
-					return nil // it was told to stop
+					return left()
 				}
-				fmt.Fprintln(t.err, "sandjet:", err)
+				t.complain(err)
 				w.again = errors.Is(err, schemas.ErrUnavailable)
 			}
 		}
 		select {
 		case <-ctx.Done():
-			return nil
+			return left()
 		case <-tick.C:
 		}
 	}
@@ -76,7 +76,8 @@ func (c *devCommand) once(ctx context.Context, cl *client.Client, t terminal) er
 	if t.json {
 		return printJSON(t.out, answer)
 	}
-	return say(t, "%s %s", time.Now().Format(time.TimeOnly), answerText(answer, isTerminal(t.out)))
+	_, err = fmt.Fprintf(unguarded(t.out), "%s %s\n", time.Now().Format(time.TimeOnly), answerText(answer, t.colored()))
+	return wrapOutput(err)
 }
 
 // text is all that the files say.

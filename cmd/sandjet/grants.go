@@ -3,9 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
-	"text/tabwriter"
 	"time"
 
+	"github.com/sandjet/sandjet/client"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -15,34 +15,23 @@ type grantsCommand struct {
 }
 
 type grantsListCommand struct {
-	gatewayTarget
+	listTarget
 
 	Conversation string `short:"c" placeholder:"ID" use:"" help:"Only those of this conversation id."`
 }
 
 // Run lists remembered approvals.
 func (c *grantsListCommand) Run(ctx context.Context, t terminal) error {
-	cl, err := c.dial(ctx, t)
-	if err != nil {
-		return err
-	}
-	list, err := cl.Remembered(ctx, schemas.ConversationID(c.Conversation))
-	if err != nil {
-		return err
-	}
-	if t.json {
-		return printEach(t, list)
-	}
-	if len(list) == 0 {
-		return say(t, "There are no remembered approvals.")
-	}
-	const gap = 2
-	w := tabwriter.NewWriter(t.out, 0, 0, gap, ' ', 0)
-	fmt.Fprintln(w, "ID\tTOOL\tCONVERSATION\tAGENT\tSANDBOX\tUNTIL\tAPPROVAL")
-	for _, m := range list {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", m.ID, m.Tool, m.Conversation, m.Agent, m.Sandbox, m.Expires.Local().Format(time.DateTime), m.Approval)
-	}
-	return wrapOutput(w.Flush())
+	return c.list(ctx, t, func(ctx context.Context, t terminal, cl *client.Client) error {
+		list, err := cl.Remembered(ctx, schemas.ConversationID(c.Conversation))
+		if err != nil {
+			return err
+		}
+		return printList(t, list, "There are no remembered approvals.", "ID\tTOOL\tCONVERSATION\tAGENT\tSANDBOX\tUNTIL\tAPPROVAL", func(m schemas.Remembered) string {
+			return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s\t%s", m.ID, m.Tool, printable(string(m.Conversation)), orDash(string(m.Agent)), orDash(string(m.Sandbox)),
+				m.Expires.Local().Format(time.DateTime), m.Approval)
+		})
+	})
 }
 
 type grantsRemoveCommand struct {

@@ -12,66 +12,46 @@ import (
 	"time"
 )
 
-func TestTheGuideToJobsRuns(t *testing.T) {
-	runGuide(t, "jobs", "step 3", "failed, exit code 3", "hello Ada", "seen enough", "completed (exit 0)\nlint is clean")
+// TestTheGuidesRunInOrder runs every shell block of README and of all guides as it stands there, one after the other on one data folder,
+// as a reader would who follows them all, and wants each to say something.
+func TestTheGuidesRunInOrder(t *testing.T) {
+	dir, env, said := guideFolder(t)
+	for _, g := range []struct {
+		name string
+		says []string
+	}{
+		{"README", []string{"hello from a sandbox", "buy milk", "completed", `"stdout":"Python 3`}},
+		{"first-call", []string{"1\n2\n3\n", "order-1", `"exit_code":3`, "chat-1"}},
+		{"jobs", []string{"step 3", "failed, exit code 3", "hello Ada", "seen enough", "completed (exit 0)\nlint is clean"}},
+		{"records", []string{"the stage is test", "the stage is live", "STAGE: \"********\"", "for the nightly build", "1\n2\n", "kept here", "build\nweb\n"}},
+		{"agents", []string{
+			"written by one", "no sandbox available for this command", "denied with 77", "in the scratch", "chosen by the model", `"function"`,
+		}},
+		{"manifest", []string{
+			"4 to create", "4 as they were", "API_TOKEN is set", "the token has 6 characters", "1 renamed", "- agent acme-reader", "\"create\"",
+			"acme-build\nacme-papers\nacme-writer\n",
+		}},
+		{"streaming", []string{"event: call.accepted", `data: {"upToDate":true}`, `step 3\n`, `step 4\n`, `"recovered":true`}},
+		{"replay", []string{`"events":[`, "another conversation: 403\n", "another route: 403\n", "\n1\n"}},
+		{"durable-streams", []string{`[{"n":1},{"n":2}]`, `[{"n":3}]`, "append: 200\n", "append: 204\n", `[{"n":1},{"n":2},{"n":3},{"n":4},{"n":5}]`}},
+		{"approvals", []string{"is approved", "allowed", "denied by a person: use the staging database", "approved  by api: looked at it"}},
+		{"secrets", []string{"  active\n", "the others were, or have no secrets"}},
+	} {
+		if !t.Run(g.name, func(t *testing.T) { runGuide(t, dir, env, said, g.name, g.says) }) {
+			return // the next ones may stand on it
+		}
+	}
 }
 
-func TestTheGuideToApprovalsRuns(t *testing.T) {
-	runGuide(t, "approvals", "is approved", "allowed", "denied by a person: use the staging database", "approved  by api: looked at it")
-}
-
-func TestTheGuideToRecordsRuns(t *testing.T) {
-	runGuide(t, "records", "the stage is test", "the stage is live", "STAGE: \"********\"", "for the nightly build", "1\n2\n", "kept here", "build\nweb\n")
-}
-
-func TestTheGuideToAgentsRuns(t *testing.T) {
-	runGuide(t, "agents", "written by one", "no sandbox available for this command", "denied with 77", "in the scratch", "chosen by the model", `"function"`)
-}
-
-func TestTheGuideToStreamingRuns(t *testing.T) {
-	runGuide(t, "streaming", "event: call.accepted", `data: {"upToDate":true}`, `step 3\n`, `step 4\n`, `"recovered":true`)
-}
-
-func TestTheGuideToManifestsRuns(t *testing.T) {
-	runGuide(t, "manifest", "4 to create", "4 as they were", "API_TOKEN is set", "the token has 6 characters", "1 renamed", "- agent reader", "\"create\"", "build\npapers\nwriter\n")
-}
-
-func TestTheGuideToSecretsRuns(t *testing.T) {
-	runGuide(t, "secrets", "  active\n", "the others were, or have no secrets")
-}
-
-func TestTheGuideToDurableStreamsRuns(t *testing.T) {
-	runGuide(t, "durable-streams", `[{"n":1},{"n":2}]`, `[{"n":3}]`, "append: 200\n", "append: 204\n", `[{"n":1},{"n":2},{"n":3},{"n":4},{"n":5}]`)
-}
-
-func TestTheGuideToReplayRuns(t *testing.T) {
-	runGuide(t, "replay", `"events":[`, "another conversation: 403\n", "another route: 403\n", "\n1\n")
-}
-
-// runGuide runs every shell block of a guide as it stands there, one after the other, beside a Sandjet on
-// free ports, and wants them to say something.
-func runGuide(t *testing.T, name string, says ...string) {
+// guideFolder starts Sandjet on free ports in a new folder. What it says goes to said.
+func guideFolder(t *testing.T) (dir string, env []string, said *lockedBuffer) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, "docs/guides", name+".md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var script strings.Builder
-	script.WriteString("set -euo pipefail\n")
-	blocks := regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(string(text), -1)
-	for _, b := range blocks {
-		script.WriteString(b[1])
-	}
-	if len(blocks) < 3 {
-		t.Fatalf("the guide has only %d blocks", len(blocks))
-	}
-	dir := t.TempDir()
+	dir, said = t.TempDir(), &lockedBuffer{}
 	if err := os.Chmod(dir, 0o755); err != nil { // boxes of root run as another user
 		t.Fatal(err)
 	}
 	up := exec.CommandContext(context.WithoutCancel(t.Context()), "sandjet", "up", "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--log-level", "warn")
 	up.Dir, up.Env = dir, withoutSettings(os.Environ())
-	said := &lockedBuffer{}
 	up.Stdout, up.Stderr = said, said
 	if err := up.Start(); err != nil {
 		t.Fatal(err)
@@ -85,8 +65,34 @@ func runGuide(t *testing.T, name string, says ...string) {
 			t.Fatalf("it is not up:\n%s", said)
 		}
 	}
+	return dir, up.Env, said
+}
+
+// runGuide runs the blocks of one guide, or of README, in a shell of their own.
+func runGuide(t *testing.T, dir string, env []string, said *lockedBuffer, name string, says []string) {
+	t.Helper()
+	path := filepath.Join(root, "docs/guides", name+".md")
+	if name == "README" {
+		path = filepath.Join(root, "README.md")
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var script strings.Builder
+	script.WriteString("set -euo pipefail\n")
+	blocks := regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(string(text), -1)
+	if name == "README" {
+		blocks = blocks[1:] // the tour and the tests have tests of their own
+	}
+	for _, b := range blocks {
+		script.WriteString(b[1])
+	}
+	if len(blocks) < 2 {
+		t.Fatalf("%s has only %d blocks", name, len(blocks))
+	}
 	run := exec.CommandContext(t.Context(), "bash", "-x", "-c", script.String())
-	run.Dir, run.Env = dir, up.Env
+	run.Dir, run.Env = dir, env
 	out, err := run.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v:\n%s\n%s", err, out, said)

@@ -32,7 +32,7 @@ Examples:
 
 // AfterApply is called by kong once everything is parsed.
 func (c *healthCommand) AfterApply(root *cli) error {
-	c.dir = root.DataDir
+	c.dir = clientDir(root.DataDir)
 	return nil
 }
 

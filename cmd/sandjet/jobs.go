@@ -6,7 +6,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/sandjet/sandjet/client"
@@ -47,7 +46,7 @@ type gatewayTarget struct {
 
 // AfterApply is called by kong once everything is parsed.
 func (g *gatewayTarget) AfterApply(root *cli) error {
-	g.dir = root.DataDir
+	g.dir = clientDir(root.DataDir)
 	return nil
 }
 
@@ -72,7 +71,7 @@ func (j *jobTarget) dial(ctx context.Context, t terminal) (*client.Client, schem
 }
 
 type jobsListCommand struct {
-	gatewayTarget
+	listTarget
 
 	State        string `placeholder:"STATE" use:"" help:"Only jobs in this state; running means all that have not ended. Default: all."`
 	Conversation string `short:"c" placeholder:"ID" use:"" help:"Only those of this conversation id."`
@@ -88,28 +87,15 @@ func (c *jobsListCommand) Run(ctx context.Context, t terminal) error {
 	if c.State != "" && !slices.Contains(schemas.JobStates(), schemas.JobState(c.State)) {
 		return schemas.Invalidf("state", "%q is unknown: use one of %s", schemas.Quotable(c.State), jobStates())
 	}
-	cl, err := c.dial(ctx, t)
-	if err != nil {
-		return err
-	}
-	list, err := cl.Jobs(ctx, client.JobsQuery{State: c.State, Conversation: schemas.ConversationID(c.Conversation), Limit: c.Limit})
-	if err != nil {
-		return err
-	}
-	if t.json {
-		return printEach(t, list)
-	}
-	if len(list) == 0 {
-		return say(t, "No jobs.")
-	}
-	const gap = 2
-	w := tabwriter.NewWriter(t.out, 0, 0, gap, ' ', 0)
-	fmt.Fprintln(w, "JOB\tSTATE\tEXIT\tCREATED\tCONVERSATION\tCOMMAND")
-	for _, j := range list {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", j.ID, j.State, exitOf(j), j.Created.Local().Format(time.DateTime), j.Conversation,
-			inline(j.Command))
-	}
-	return wrapOutput(w.Flush())
+	return c.list(ctx, t, func(ctx context.Context, t terminal, cl *client.Client) error {
+		list, err := cl.Jobs(ctx, client.JobsQuery{State: c.State, Conversation: schemas.ConversationID(c.Conversation), Limit: c.Limit})
+		if err != nil {
+			return err
+		}
+		return printList(t, list, "No jobs.", "JOB\tSTATE\tEXIT\tCREATED\tCONVERSATION\tCOMMAND", func(j schemas.Job) string {
+			return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s", j.ID, j.State, exitOf(j), ago(j.Created), printable(string(j.Conversation)), inline(j.Command))
+		})
+	})
 }
 
 func jobStates() string {
@@ -143,12 +129,12 @@ func (c *jobsShowCommand) Run(ctx context.Context, t terminal) error {
 	if t.json {
 		return printJSON(t.out, j)
 	}
-	_, err = io.WriteString(t.out, describeJob(j))
+	_, err = io.WriteString(t.out, describeJob(j, namesOf(ctx, t, cl)))
 	return wrapOutput(err)
 }
 
 // describeJob tells all that a person wants to know of a job, one thing on a line.
-func describeJob(j schemas.Job) string {
+func describeJob(j schemas.Job, names recordNames) string {
 	var b strings.Builder
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(&b, "%-13s %s\n", name, fmt.Sprintf(format, args...))
@@ -179,7 +165,8 @@ func describeJob(j schemas.Job) string {
 	if j.Group != nil {
 		line("group", "%s of %d", j.Group.ID, j.Group.Size)
 	}
-	line("sandbox", "%s at %s, workspace %s", j.Sandbox, j.Provider, j.Workspace)
+	line("sandbox", "%s at %s", names.both(string(j.Sandbox)), j.Provider)
+	line("workspace", "%s", names.both(string(j.Workspace)))
 	at("created", j.Created)
 	at("started", j.Launched)
 	if j.Completion != nil {
@@ -255,7 +242,7 @@ func (c *jobsLogsCommand) Run(ctx context.Context, t terminal) error {
 			return unlessLeft(ctx, cl.FollowJobLogs(ctx, id, offset, t.out))
 		default:
 			if !wait.Sleep(ctx, time.Second) {
-				return nil // Ctrl-C is how one leaves
+				return left()
 			}
 		}
 	}
@@ -376,13 +363,16 @@ func tellJob(r schemas.JobResult) string {
 	return s
 }
 
-// unlessLeft is err, or nil when the person in front has left with Ctrl-C.
+// unlessLeft is err, or the exit code of Ctrl-C when that is how the person in front has left.
 func unlessLeft(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return nil //nolint:nilerr // that is how one leaves
+		return left()
 	}
 	return err
 }
+
+// left ends the process as Ctrl-C does: what was followed goes on elsewhere.
+func left() error { return &exitError{code: exitCancelled} }
 
 // say prints a line.
 func say(t terminal, format string, args ...any) error {

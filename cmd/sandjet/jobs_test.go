@@ -120,7 +120,7 @@ func TestDescribeJobTellsAllAndNothingThatPlaysTricks(t *testing.T) {
 			Logs: "out\x1b[31m\n", LogBytes: 9, Finished: at.Add(time.Second),
 		},
 	}
-	got := describeJob(j)
+	got := describeJob(j, nil)
 	for _, want := range []string{"failed", "exit code     137", "ran out of memory", "4 processes", "probe", "g of 2", "9 bytes", "\nout"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("it lacks %q:\n%s", want, got)

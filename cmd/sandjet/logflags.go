@@ -11,7 +11,7 @@ type logFlags struct {
 
 // AfterApply is called by kong once everything is parsed.
 func (f *logFlags) AfterApply(root *cli) error {
-	f.dir = root.DataDir
+	f.dir = clientDir(root.DataDir)
 	return nil
 }
 

@@ -8,9 +8,12 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strconv"
+	"strings"
 	"syscall"
 
 	_ "github.com/sandjet/sandjet/providers/local/boxentry" // boxes are this program, started anew
+	"github.com/sandjet/sandjet/schemas"
 )
 
 // terminal is what a command may say and hear.
@@ -18,6 +21,8 @@ type terminal struct {
 	in       io.Reader
 	out, err io.Writer
 	json     bool
+	names    bool // of a list, the first column alone
+	colors   bool // out is shown to a person who sees colors, whatever it is
 	log      *slog.Logger
 }
 
@@ -33,20 +38,21 @@ func main() {
 
 // execute parses and runs one command line and returns its exit code.
 func execute(args []string, env func(string) (string, bool), t terminal) int {
+	t.json = wantsJSON(args, env)
 	p, err := parse(args, env)
 	if err != nil {
 		if h, ok := errors.AsType[helpError](err); ok {
 			_, _ = io.WriteString(t.out, string(h))
 			return exitOK
 		}
-		fmt.Fprintln(t.err, "sandjet:", printable(err.Error()))
+		t.complain(err)
 		return exitUsage
 	}
-	t.json = p.JSON
-	t.log = newLog(t.err, p.LogLevel, p.JSON)
+	t.json, t.names = p.JSON || p.Output == "json", p.Output == "name"
+	t.log = newLog(t.err, p.LogLevel, t.json)
 	ctx, stop := interruptible(context.Background())
 	defer stop()
-	return report(t, p.command.Run(ctx, t))
+	return report(t, interrupted(ctx, p.command.Run(ctx, t)))
 }
 
 // interruptible returns a context that ends with the first SIGINT or SIGTERM, and a function that ends it too. A
@@ -74,12 +80,49 @@ func report(t terminal, err error) int {
 	}
 	if e, ok := errors.AsType[*exitError](err); ok {
 		if e.err != nil {
-			fmt.Fprintln(t.err, "sandjet:", printable(e.err.Error()))
+			t.complain(e.err)
 		}
 		return e.code
 	}
-	fmt.Fprintln(t.err, "sandjet:", printable(err.Error()))
+	t.complain(err)
 	return exitCode(err)
+}
+
+// complain prints an error: a line for people, or an object with code, field and message.
+func (t terminal) complain(err error) {
+	if !t.json {
+		fmt.Fprintln(t.err, "sandjet:", printable(err.Error()))
+		return
+	}
+	e, coded := errors.AsType[*schemas.Error](err)
+	if !coded {
+		e = &schemas.Error{Code: schemas.Internal}
+	}
+	_ = printJSON(t.err, map[string]any{"error": schemas.Error{Code: e.Code, Field: e.Field, Message: err.Error()}}) // there is nobody else to tell
+}
+
+// wantsJSON reports whether errors are wanted as JSON, also those of a command line that cannot be parsed.
+func wantsJSON(args []string, env func(string) (string, bool)) bool {
+	words, _, _ := strings.Cut("\x00"+strings.Join(args, "\x00")+"\x00", "\x00--\x00")
+	for _, form := range []string{"--json", "--json=true", "-ojson", "--output=json", "-o\x00json", "--output\x00json"} {
+		if strings.Contains(words+"\x00", "\x00"+form+"\x00") {
+			return true
+		}
+	}
+	value, _ := env("SANDJET_JSON")
+	on, err := strconv.ParseBool(value)
+	return err == nil && on
+}
+
+// interrupted turns the error of a command that a signal ended into the exit code that shells know for it.
+func interrupted(ctx context.Context, err error) error {
+	if _, ends := errors.AsType[*exitError](err); err == nil || ends || ctx.Err() == nil {
+		return err
+	}
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(ctx)) {
+		return &exitError{code: exitCancelled, err: context.Cause(ctx)}
+	}
+	return err
 }
 
 func newLog(w io.Writer, level slog.Level, json bool) *slog.Logger {

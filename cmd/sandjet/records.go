@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/goccy/go-yaml"
 
@@ -195,20 +194,6 @@ func decodeRecord(text []byte) (body, error) {
 		return nil, schemas.Invalidf("file", "is not a YAML mapping: %v", err)
 	}
 	return b, nil
-}
-
-// printTable prints a list as a table, or as JSON.
-func printTable[T any](t terminal, list []T, header string, row func(T) string) error {
-	if t.json {
-		return printEach(t, list)
-	}
-	const gap = 2
-	w := tabwriter.NewWriter(t.out, 0, 0, gap, ' ', 0)
-	fmt.Fprintln(w, header)
-	for _, v := range list {
-		fmt.Fprintln(w, row(v))
-	}
-	return wrapOutput(w.Flush())
 }
 
 // printRecord prints a record unless there is an error: as YAML, which --file reads but for what is the

@@ -94,21 +94,19 @@ func (f sandboxFlags) body(_ context.Context, _ *client.Client, stdin io.Reader)
 	return b, nil
 }
 
-type sandboxesListCommand struct{ gatewayTarget }
+type sandboxesListCommand struct{ listTarget }
 
 // Run lists the sandboxes.
 func (c *sandboxesListCommand) Run(ctx context.Context, t terminal) error {
-	cl, err := c.dial(ctx, t)
-	if err != nil {
-		return err
-	}
-	list, err := cl.Sandboxes(client.Me).List(ctx)
-	if err != nil {
-		return err
-	}
-	return printTable(t, list, "ID\tNAME\tPROVIDER\tNETWORK\tMODE\tPERSISTENT\tDESCRIPTION", func(s schemas.SandboxDocument) string {
-		return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%t\t%s", s.ID, printable(s.Name), s.Config.Provider, s.Config.Network.Mode,
-			s.Config.PermissionMode, s.Config.Persistent, short(s.Description))
+	return c.list(ctx, t, func(ctx context.Context, t terminal, cl *client.Client) error {
+		list, err := cl.Sandboxes(client.Me).List(ctx)
+		if err != nil {
+			return err
+		}
+		return printList(t, list, "No sandboxes.", "ID\tNAME\tPROVIDER\tNETWORK\tMODE\tPERSISTENT\tDESCRIPTION", func(s schemas.SandboxDocument) string {
+			return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%t\t%s", s.ID, printable(s.Name), s.Config.Provider, s.Config.Network.Mode,
+				s.Config.PermissionMode, s.Config.Persistent, short(s.Description))
+		})
 	})
 }
 

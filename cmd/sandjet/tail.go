@@ -30,14 +30,14 @@ func (*tailCommand) Help() string {
 are reported as a gap, never skipped silently.
 
 Examples:
-  sandjet tail c_01j…                     what happened
-  sandjet tail -f c_01j…                  and what happens now
+  sandjet tail c_01j…                     the events until now
+  sandjet tail -f c_01j…                  and those to come
   sandjet tail --after "$CURSOR" c_01j…   what happened since`
 }
 
 // AfterApply is called by kong once everything is parsed.
 func (c *tailCommand) AfterApply(root *cli) error {
-	c.dir = root.DataDir
+	c.dir = clientDir(root.DataDir)
 	return nil
 }
 
@@ -51,17 +51,26 @@ func (c *tailCommand) Run(ctx context.Context, t terminal) error {
 	if err != nil {
 		return err
 	}
+	found := c.After != schemas.Cursor{} // what came before it was not asked for
 	for item, err := range cl.Events(ctx, conversation, c.After) {
 		switch {
 		case err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()):
-			return nil // Ctrl-C is how one leaves
+			return left()
 		case err != nil:
 			return err
+		case item.Live && !found && !c.Follow:
+			return schemas.Errorf(schemas.NotFound, "", "there are no events on conversation %q: they are retained for seven days; list conversations with \"sandjet conversations ls\"",
+				schemas.Quotable(c.Conversation))
 		case item.Live && !c.Follow:
 			return nil
+		case item.Live && !found:
+			found = true // said once
+			fmt.Fprintf(t.err, "sandjet: there are no events on conversation %q yet: waiting for some (Ctrl-C to leave)\n", schemas.Quotable(c.Conversation))
+			continue
 		case item.Live:
 			continue
 		}
+		found = true
 		if err := printItem(t, item); err != nil {
 			return err
 		}

@@ -44,8 +44,8 @@ Examples:
   sandjet up
   sandjet up --listen 127.0.0.1:0 --nats-listen 127.0.0.1:0 --data-dir /tmp/try
   sandjet up --nats-url nats://nats.internal:4222 --nats-creds sandjet.creds
-  curl -H "Authorization: Bearer $(jq -r .key .sandjet/up.json)" -d '{"tool":"bash","input":{"command":"date"}}' \
-       -H 'Content-Type: application/json' 'http://127.0.0.1:8080/v1/calls?wait=30s'`
+  eval "$(sandjet info --shell)" && curl -H "Authorization: Bearer $SANDJET_KEY" "$SANDJET_URL/v1/calls?wait=30s" \
+       -H 'Content-Type: application/json' -d '{"tool":"bash","input":{"command":"date"}}'`
 }
 
 // AfterApply is called by kong once everything is parsed.
@@ -84,6 +84,9 @@ func (c *upCommand) build(ctx context.Context, t terminal) (_ *node, err error) 
 	if err := n.claim(); err != nil {
 		return nil, err
 	}
+	if err := c.portsFree(ctx); err != nil {
+		return nil, err
+	}
 	if err := n.openLimiter(ctx, c.limiterFlags, new(limits.Memory)); err != nil {
 		return nil, err
 	}
@@ -120,6 +123,18 @@ func (c *upCommand) build(ctx context.Context, t terminal) (_ *node, err error) 
 	n.addSweeper()
 	n.addDeliverer(c.deliveryFlags, c.insecureFlag)
 	return n, n.publishEndpoint()
+}
+
+// portsFree tells of all ports that are in use, not only the first.
+func (c *upCommand) portsFree(ctx context.Context) error {
+	var errs []error
+	if c.Listen.port != 0 {
+		errs = append(errs, c.Listen.free(ctx, "listen"))
+	}
+	if c.NATSURL == "" && c.NATSListen.port != 0 {
+		errs = append(errs, c.NATSListen.free(ctx, "nats-listen"))
+	}
+	return errors.Join(errs...)
 }
 
 // identity is the account to serve: what the flags say, else the one of the data folder.

@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/sandjet/sandjet/client"
 	"github.com/sandjet/sandjet/schemas"
@@ -89,20 +88,18 @@ func (c *variablesSetCommand) read(stdin io.Reader) (name, value string, err err
 	return name, strings.TrimSuffix(value, "\r"), nil
 }
 
-type variablesListCommand struct{ gatewayTarget }
+type variablesListCommand struct{ listTarget }
 
 // Run lists the variables.
 func (c *variablesListCommand) Run(ctx context.Context, t terminal) error {
-	cl, err := c.dial(ctx, t)
-	if err != nil {
-		return err
-	}
-	list, err := cl.Variables(ctx, client.Me)
-	if err != nil {
-		return err
-	}
-	return printTable(t, list, "NAME\tSET", func(v schemas.VariableDocument) string {
-		return fmt.Sprintf("%s\t%s", v.Name, v.Updated.Local().Format(time.DateTime))
+	return c.list(ctx, t, func(ctx context.Context, t terminal, cl *client.Client) error {
+		list, err := cl.Variables(ctx, client.Me)
+		if err != nil {
+			return err
+		}
+		return printList(t, list, "No variables.", "NAME\tSET", func(v schemas.VariableDocument) string {
+			return fmt.Sprintf("%s\t%s", v.Name, ago(v.Updated))
+		})
 	})
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/sandjet/sandjet/client"
@@ -78,31 +77,19 @@ func printSecret(t terminal, e schemas.Endpoint) error {
 	return say(t, "id      %s\nurl     %s\nsecret  %s\nThe secret is shown only now: the receiver needs it to check signatures.", e.ID, printable(e.URL), secret)
 }
 
-type webhooksListCommand struct{ gatewayTarget }
+type webhooksListCommand struct{ listTarget }
 
 // Run lists the endpoints.
 func (c *webhooksListCommand) Run(ctx context.Context, t terminal) error {
-	cl, err := c.dial(ctx, t)
-	if err != nil {
-		return err
-	}
-	list, err := cl.Webhooks(ctx)
-	if err != nil {
-		return err
-	}
-	if t.json {
-		return printEach(t, list)
-	}
-	if len(list) == 0 {
-		return say(t, "There are no webhooks.")
-	}
-	const gap = 2
-	w := tabwriter.NewWriter(t.out, 0, 0, gap, ' ', 0)
-	fmt.Fprintln(w, "ID\tSTATE\tEVENTS\tURL\tDESCRIPTION")
-	for _, e := range list {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", e.ID, endpointState(e), eventNames(e.Events), printable(e.URL), short(e.Description))
-	}
-	return wrapOutput(w.Flush())
+	return c.list(ctx, t, func(ctx context.Context, t terminal, cl *client.Client) error {
+		list, err := cl.Webhooks(ctx)
+		if err != nil {
+			return err
+		}
+		return printList(t, list, "No webhooks.", "ID\tSTATE\tEVENTS\tURL\tDESCRIPTION", func(e schemas.Endpoint) string {
+			return fmt.Sprintf("%s\t%s\t%s\t%s\t%s", e.ID, endpointState(e), eventNames(e.Events), printable(e.URL), short(e.Description))
+		})
+	})
 }
 
 func endpointState(e schemas.Endpoint) string {

@@ -12,3 +12,11 @@ func count[N int | int64 | uint64](n N, noun string, plural ...string) string {
 	}
 	return fmt.Sprintf("%d %ss", n, noun)
 }
+
+// are is count with its verb: "1 call is", "2 calls are".
+func are(n int, noun string) string {
+	if n == 1 {
+		return count(n, noun) + " is"
+	}
+	return count(n, noun) + " are"
+}

@@ -47,24 +47,23 @@ func (f workspaceFlags) body(ctx context.Context, cl *client.Client, stdin io.Re
 	return b, err
 }
 
-type workspacesListCommand struct{ gatewayTarget }
+type workspacesListCommand struct{ listTarget }
 
 // Run lists the workspaces.
 func (c *workspacesListCommand) Run(ctx context.Context, t terminal) error {
-	cl, err := c.dial(ctx, t)
-	if err != nil {
-		return err
-	}
-	list, err := cl.Workspaces(client.Me).List(ctx)
-	if err != nil {
-		return err
-	}
-	return printTable(t, list, "ID\tNAME\tSANDBOX\tDESCRIPTION", func(w schemas.WorkspaceDocument) string {
-		sandbox := "-"
-		if w.Sandbox != nil {
-			sandbox = string(*w.Sandbox)
+	return c.list(ctx, t, func(ctx context.Context, t terminal, cl *client.Client) error {
+		list, err := cl.Workspaces(client.Me).List(ctx)
+		if err != nil {
+			return err
 		}
-		return fmt.Sprintf("%s\t%s\t%s\t%s", w.ID, printable(w.Name), sandbox, short(w.Description))
+		names := namesOf(ctx, t, cl)
+		return printList(t, list, "No workspaces.", "ID\tNAME\tSANDBOX\tDESCRIPTION", func(w schemas.WorkspaceDocument) string {
+			sandbox := "-"
+			if w.Sandbox != nil {
+				sandbox = names.of(string(*w.Sandbox))
+			}
+			return fmt.Sprintf("%s\t%s\t%s\t%s", w.ID, printable(w.Name), sandbox, short(w.Description))
+		})
 	})
 }
 

@@ -87,7 +87,7 @@ func (t Ticket) Validate(now time.Time) error {
 		return err
 	}
 	if ttl := t.Expires.Sub(now); ttl < minTTL/2 || ttl > MaxTTL+minTTL { // the end is rounded to whole seconds
-		return schemas.Invalidf("ttl", "%s is out of range: %s to %s", ttl, minTTL, MaxTTL)
+		return schemas.Invalidf("ttl", "%s is out of range: %s to %s", (ttl + time.Second - 1).Truncate(time.Second), minTTL, MaxTTL)
 	}
 	return nil
 }

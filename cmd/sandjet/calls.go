@@ -1,0 +1,226 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/sandjet/sandjet/client"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+type callsCommand struct {
+	LS     callsListCommand   `cmd:"" name:"ls" help:"List calls, newest first."`
+	Show   callsShowCommand   `cmd:"" help:"Show a call: its status, or its result."`
+	Cancel callsCancelCommand `cmd:"" help:"Cancel a call."`
+}
+
+// Help is the long help.
+func (*callsCommand) Help() string {
+	return `Calls are listed for 24 hours. "sandjet tail" prints all events of a conversation, for seven days.
+
+Examples:
+  sandjet calls ls
+  sandjet calls ls -c c_01j… --watch
+  sandjet calls show call_01j…
+  sandjet calls cancel call_01j… --reason "wrong branch"`
+}
+
+const mostListed = 1000 // entries of one list, over all its pages
+
+type callsListCommand struct {
+	listTarget
+
+	Conversation string `short:"c" placeholder:"ID" use:"" help:"Only those of this conversation id."`
+	Limit        int    `placeholder:"N" default:"20" use:"" help:"Maximum number of results, up to 1000."`
+}
+
+// Run lists calls.
+func (c *callsListCommand) Run(ctx context.Context, t terminal) error {
+	if c.Limit < 1 || c.Limit > mostListed {
+		return schemas.Invalidf("limit", "%d is out of range: 1 to %d", c.Limit, mostListed)
+	}
+	return c.list(ctx, t, func(ctx context.Context, t terminal, cl *client.Client) error {
+		list, err := pages(c.Limit, func(limit int, before schemas.CallID) ([]schemas.CallSummary, schemas.CallID, error) {
+			return cl.Calls(ctx, client.CallsQuery{Conversation: schemas.ConversationID(c.Conversation), Limit: limit, Before: before})
+		}, func(s schemas.CallSummary) string { return string(s.ID) })
+		if err != nil {
+			return err
+		}
+		return printList(t, list, "No calls in the last 24 hours.", "CALL\tSTATUS\tEXIT\tACCEPTED\tTOOL\tCONVERSATION\tINPUT", func(s schemas.CallSummary) string {
+			exit := "-"
+			if s.ExitCode != nil {
+				exit = fmt.Sprint(*s.ExitCode)
+			}
+			return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s\t%s", s.ID, orDash(s.Status), exit, ago(s.Accepted), s.Tool, printable(string(s.Conversation)), inline(s.Summary))
+		})
+	})
+}
+
+// pages asks for one page after the other until there are limit entries, each once, or there is no more.
+func pages[T any](limit int, page func(limit int, before schemas.CallID) ([]T, schemas.CallID, error), id func(T) string) ([]T, error) {
+	const most, tries = 100, 20 // of a page; pages, which may be empty
+	var (
+		list   []T
+		before schemas.CallID
+		seen   = map[string]bool{}
+	)
+	for range tries {
+		got, next, err := page(min(limit-len(list), most), before)
+		if err != nil {
+			return nil, err
+		}
+		for _, v := range got {
+			if !seen[id(v)] {
+				seen[id(v)] = true
+				list = append(list, v)
+			}
+		}
+		if before = next; next == "" || len(list) >= limit {
+			break
+		}
+	}
+	return list, nil
+}
+
+type callTarget struct {
+	gatewayTarget
+
+	ID string `arg:"" help:"Id of the call."`
+}
+
+func (c *callTarget) dial(ctx context.Context, t terminal) (*client.Client, schemas.CallID, error) {
+	id := schemas.CallID(c.ID)
+	if err := id.Validate(); err != nil {
+		return nil, "", err
+	}
+	cl, err := c.gatewayTarget.dial(ctx, t)
+	return cl, id, err
+}
+
+type callsShowCommand struct{ callTarget }
+
+// Run shows a call.
+func (c *callsShowCommand) Run(ctx context.Context, t terminal) error {
+	cl, id, err := c.dial(ctx, t)
+	if err != nil {
+		return err
+	}
+	state, err := cl.Get(ctx, id)
+	if err != nil {
+		return err
+	}
+	switch {
+	case t.json && state.Result != nil:
+		return printJSON(t.out, state.Result)
+	case t.json:
+		return printJSON(t.out, struct {
+			ID           schemas.CallID         `json:"id"`
+			Conversation schemas.ConversationID `json:"conversation"`
+			Status       string                 `json:"status"`
+			Approval     schemas.ApprovalID     `json:"approval,omitzero"`
+		}{state.ID, state.Conversation, state.Status, state.Approval})
+	}
+	_, err = io.WriteString(t.out, describeCall(state))
+	return wrapOutput(err)
+}
+
+// describeCall is a call as a person reads it, one thing on a line, and its output.
+func describeCall(s client.State) string {
+	var b strings.Builder
+	line := func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(&b, "%-13s %s\n", name, printable(value))
+		}
+	}
+	r := cmp.Or(s.Result, &schemas.Result{})
+	line("call", string(s.ID))
+	line("status", s.Status)
+	line("conversation", string(s.Conversation))
+	line("approval", string(s.Approval))
+	line("tool", string(r.Tool))
+	if r.Output != nil && r.Tool == schemas.ToolBash {
+		line("exit code", fmt.Sprint(r.Output.ExitCode))
+	}
+	if r.Error != nil {
+		line("error", r.Error.Error())
+	}
+	if !r.Started.IsZero() {
+		line("started", r.Started.Local().Format(time.DateTime)+", "+ago(r.Started))
+		line("took", r.Finished.Sub(r.Started).Round(time.Millisecond).String())
+	}
+	line("job", string(r.StatusID))
+	switch {
+	case r.Output != nil && r.Tool == schemas.ToolBash:
+		for _, output := range []string{r.Output.Stdout, r.Output.Stderr} {
+			if output != "" {
+				fmt.Fprintf(&b, "\n%s\n", strings.TrimSuffix(printable(output), "\n"))
+			}
+		}
+	case r.Text != "":
+		fmt.Fprintf(&b, "\n%s\n", strings.TrimSuffix(printable(r.Text), "\n"))
+	}
+	return b.String()
+}
+
+type callsCancelCommand struct {
+	callTarget
+
+	Reason string `placeholder:"TEXT" use:"" help:"Reason, recorded in the result."`
+}
+
+// Run cancels a call.
+func (c *callsCancelCommand) Run(ctx context.Context, t terminal) error {
+	cl, id, err := c.dial(ctx, t)
+	if err != nil {
+		return err
+	}
+	if err := cl.Cancel(ctx, id, cmp.Or(c.Reason, "cancelled at the command line")); err != nil {
+		return err
+	}
+	if t.json {
+		return printJSON(t.out, map[string]string{"id": string(id), "status": "cancelling"})
+	}
+	return say(t, "Cancelling %s. See how it ended: sandjet calls show %s", id, id)
+}
+
+type conversationsCommand struct {
+	LS conversationsListCommand `cmd:"" name:"ls" help:"List conversations, the one with the newest call first."`
+}
+
+// Help is the long help.
+func (*conversationsCommand) Help() string {
+	return `A conversation is where the events of related calls are: those of one chat, say. The list has those with
+calls in the last 24 hours; "sandjet tail" prints the events of a conversation for seven days.
+
+Examples:
+  sandjet conversations ls
+  sandjet tail -f "$(sandjet conversations ls -o name --limit 1)"`
+}
+
+type conversationsListCommand struct {
+	listTarget
+
+	Limit int `placeholder:"N" default:"20" use:"" help:"Maximum number of results, up to 1000."`
+}
+
+// Run lists conversations.
+func (c *conversationsListCommand) Run(ctx context.Context, t terminal) error {
+	if c.Limit < 1 || c.Limit > mostListed {
+		return schemas.Invalidf("limit", "%d is out of range: 1 to %d", c.Limit, mostListed)
+	}
+	return c.list(ctx, t, func(ctx context.Context, t terminal, cl *client.Client) error {
+		list, err := pages(c.Limit, func(limit int, before schemas.CallID) ([]schemas.ConversationSummary, schemas.CallID, error) {
+			return cl.Conversations(ctx, limit, before)
+		}, func(s schemas.ConversationSummary) string { return string(s.ID) })
+		if err != nil {
+			return err
+		}
+		return printList(t, list, "No conversation had calls in the last 24 hours.", "CONVERSATION\tLAST CALL\tSTATUS\tTOOL\tINPUT", func(s schemas.ConversationSummary) string {
+			return fmt.Sprintf("%s\t%s\t%s\t%s\t%s", printable(string(s.ID)), ago(s.LastCall.Accepted), orDash(s.LastCall.Status), s.LastCall.Tool, inline(s.LastCall.Summary))
+		})
+	})
+}

@@ -1,0 +1,190 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode/utf8"
+
+	"github.com/sandjet/sandjet/client"
+	"github.com/sandjet/sandjet/internal/wait"
+)
+
+// listTarget is the target of commands that print a list.
+type listTarget struct {
+	gatewayTarget
+
+	Watch bool `use:"" help:"Print the list again whenever it changes, until Ctrl-C."`
+}
+
+// list prints a list, with --watch again and again.
+func (l *listTarget) list(ctx context.Context, t terminal, print func(context.Context, terminal, *client.Client) error) error {
+	cl, err := l.dial(ctx, t)
+	if err != nil {
+		return err
+	}
+	if !l.Watch {
+		return print(ctx, t, cl)
+	}
+	const every = 2 * time.Second
+	var last []byte
+	for {
+		var now bytes.Buffer
+		shown := t
+		shown.out, shown.colors = &now, t.colored()
+		if err := print(ctx, shown, cl); err != nil {
+			return unlessLeft(ctx, err)
+		}
+		if !bytes.Equal(last, now.Bytes()) {
+			if isTerminal(t.out) && !t.json {
+				fmt.Fprint(unguarded(t.out), "\x1b[H\x1b[2J")
+			}
+			last = now.Bytes()
+			if _, err := unguarded(t.out).Write(last); err != nil {
+				return wrapOutput(err)
+			}
+		}
+		if !wait.Sleep(ctx, every) {
+			return left()
+		}
+	}
+}
+
+// colored reports whether a person sees colors there and has not refused them, see https://no-color.org.
+func (t terminal) colored() bool {
+	return t.colors || isTerminal(t.out) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+}
+
+// printList prints a list as a table, as JSON, or as what stands in the first column; none is said in place of an empty table.
+func printList[T any](t terminal, list []T, none, header string, row func(T) string) error {
+	if len(list) == 0 && !t.json && !t.names {
+		return say(t, "%s", none)
+	}
+	return printTable(t, list, header, row)
+}
+
+// printTable is printList that prints an empty table.
+func printTable[T any](t terminal, list []T, header string, row func(T) string) error {
+	if t.json {
+		return printEach(t, list)
+	}
+	const gap = 2
+	var b bytes.Buffer
+	w := tabwriter.NewWriter(&b, 0, 0, gap, ' ', 0)
+	if !t.names {
+		fmt.Fprintln(w, header)
+	}
+	for _, v := range list {
+		line := row(v)
+		if t.names {
+			line, _, _ = strings.Cut(line, "\t")
+		}
+		fmt.Fprintln(w, line)
+	}
+	if err := w.Flush(); err != nil {
+		return wrapOutput(err)
+	}
+	out, text := t.out, b.String()
+	if t.colored() && !t.names {
+		out, text = unguarded(t.out), colorTable(printable(text))
+	}
+	_, err := fmt.Fprint(out, text)
+	return wrapOutput(err)
+}
+
+// colorTable makes the head of a table bold and gives the words in its column STATE or STATUS their colors.
+func colorTable(text string) string {
+	const bold, reset = "\x1b[1m", "\x1b[0m"
+	head, body, _ := strings.Cut(text, "\n")
+	at := max(strings.Index(head, "STATE"), strings.Index(head, "STATUS"))
+	var b strings.Builder
+	b.WriteString(bold + head + reset + "\n")
+	for line := range strings.Lines(body) {
+		runes := []rune(line)
+		if at < 0 || at >= len(runes) {
+			b.WriteString(line)
+			continue
+		}
+		word, _, _ := strings.Cut(string(runes[at:]), " ")
+		color := stateColor(strings.TrimSpace(word))
+		if color == "" {
+			b.WriteString(line)
+			continue
+		}
+		b.WriteString(string(runes[:at]) + "\x1b[" + color + "m" + word + reset + string(runes[at+utf8.RuneCountInString(word):]))
+	}
+	return b.String()
+}
+
+func stateColor(state string) string {
+	const red, green, yellow, cyan = "31", "32", "33", "36"
+	switch state {
+	case "completed", "approved", "enabled", "active":
+		return green
+	case "failed", "denied", "interrupted", "lost", "failing", "missing":
+		return red
+	case "pending", "awaiting_approval", "expired", "cancelled", "stopped", "disabled":
+		return yellow
+	case "running", "queued", "waiting", "launching":
+		return cyan
+	}
+	return ""
+}
+
+// recordNames are the names of an account's sandboxes and workspaces by their ids.
+type recordNames map[string]string
+
+// namesOf asks for the names, for people alone. Without them there are the ids.
+func namesOf(ctx context.Context, t terminal, cl *client.Client) recordNames {
+	names := recordNames{}
+	if t.json || t.names {
+		return names
+	}
+	sandboxes, _ := cl.Sandboxes(client.Me).List(ctx)
+	for _, s := range sandboxes {
+		names[string(s.ID)] = s.Name
+	}
+	workspaces, _ := cl.Workspaces(client.Me).List(ctx)
+	for _, w := range workspaces {
+		names[string(w.ID)] = w.Name
+	}
+	return names
+}
+
+// of is the name of a record, or its id; a dash for none.
+func (n recordNames) of(id string) string {
+	return orDash(printable(cmp.Or(n[id], id)))
+}
+
+// both is the name of a record with its id.
+func (n recordNames) both(id string) string {
+	if name := n[id]; name != "" {
+		return fmt.Sprintf("%s (%s)", printable(name), id)
+	}
+	return orDash(printable(id))
+}
+
+// ago is a time as a person reads it: how long ago within a week, else the date; a dash for none.
+func ago(when time.Time) string {
+	const day = 24 * time.Hour
+	switch d := time.Since(when); {
+	case when.IsZero():
+		return "-"
+	case d < time.Second: // or of a clock ahead
+		return "now"
+	case d < time.Minute:
+		return fmt.Sprintf("%ds ago", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm ago", int(d.Minutes()))
+	case d < day:
+		return fmt.Sprintf("%dh ago", int(d.Hours()))
+	case d < 7*day:
+		return fmt.Sprintf("%dd ago", int(d/day))
+	}
+	return when.Local().Format(time.DateOnly)
+}

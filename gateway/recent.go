@@ -1,0 +1,148 @@
+package gateway
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+// Limits of the lists of calls and conversations.
+const (
+	DefaultRecentPage = 50
+	MaxRecentPage     = 100
+)
+
+// CallList is the answer about an account's calls, the newest first.
+type CallList struct {
+	Calls []schemas.CallSummary `json:"calls"`
+	// Next is where the next page begins, to be given as before; absent where there are no older calls.
+	Next schemas.CallID `json:"next,omitzero"`
+}
+
+// ConversationList is the answer about an account's conversations, the one with the newest call first.
+type ConversationList struct {
+	Conversations []schemas.ConversationSummary `json:"conversations"`
+	// Next is where the next page begins, to be given as before; absent where there are no older ones. A conversation that has calls on
+	// both pages is on both.
+	Next schemas.CallID `json:"next,omitzero"`
+}
+
+// getCalls lists the account's calls of the last 24 hours.
+func (g *Gateway) getCalls(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
+	q, err := parseQuery(r.URL.RawQuery, "conversation", "limit", "before")
+	if err != nil {
+		return err
+	}
+	before, limit, err := q.recent()
+	if err != nil {
+		return err
+	}
+	conversation := schemas.ConversationID(strings.ToValidUTF8(q.values.Get("conversation"), "\uFFFD"))
+	if conversation != "" {
+		if err := conversation.Validate(); err != nil {
+			return err //nolint:wrapcheck // it is coded already
+		}
+	}
+	calls, next, err := g.recentCalls(r.Context(), a, before, limit, func(c schemas.Call) bool {
+		return conversation == "" || c.Conversation == conversation
+	})
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusOK, CallList{calls, next})
+	return nil
+}
+
+// getConversations lists the account's conversations that had calls within 24 hours.
+func (g *Gateway) getConversations(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
+	q, err := parseQuery(r.URL.RawQuery, "limit", "before")
+	if err != nil {
+		return err
+	}
+	before, limit, err := q.recent()
+	if err != nil {
+		return err
+	}
+	seen := map[schemas.ConversationID]bool{}
+	calls, next, err := g.recentCalls(r.Context(), a, before, limit, func(c schemas.Call) bool {
+		isNew := !seen[c.Conversation]
+		seen[c.Conversation] = true
+		return isNew
+	})
+	if err != nil {
+		return err
+	}
+	list := ConversationList{make([]schemas.ConversationSummary, len(calls)), next}
+	for i, c := range calls {
+		list.Conversations[i] = schemas.ConversationSummary{ID: c.Conversation, LastCall: c}
+	}
+	writeJSON(w, http.StatusOK, list)
+	return nil
+}
+
+// recent reads where a list begins and how long it is.
+func (q query) recent() (before schemas.CallID, limit int, err error) {
+	n, err := q.integer("limit", DefaultRecentPage, 1, MaxRecentPage)
+	if err != nil {
+		return "", 0, err
+	}
+	before = schemas.CallID(strings.ToValidUTF8(q.values.Get("before"), "\uFFFD"))
+	if before != "" {
+		if err := before.Validate(); err != nil {
+			return "", 0, rename(err, "before")
+		}
+	}
+	return before, int(n), nil
+}
+
+// recentCalls lists wanted calls with their states; next is empty where there are no older ones.
+func (g *Gateway) recentCalls(ctx context.Context, a schemas.AccountID, before schemas.CallID, limit int, want func(schemas.Call) bool) (
+	list []schemas.CallSummary, next schemas.CallID, err error,
+) {
+	calls, last, more, err := streams.RecentCalls(ctx, g.Bus, a, before, limit, want)
+	if before != "" && schemas.CodeOf(err) == schemas.NotFound {
+		return nil, "", rename(err, "before")
+	}
+	if err != nil {
+		return nil, "", err //nolint:wrapcheck // it is coded already
+	}
+	states, err := streams.RecentStates(ctx, g.Bus, calls)
+	if err != nil {
+		return nil, "", err //nolint:wrapcheck // it is coded already
+	}
+	list = make([]schemas.CallSummary, len(calls))
+	for i, c := range calls {
+		state, known := states[c.Call.ID]
+		list[i] = summarize(c, state, known)
+	}
+	if more {
+		next = last
+	}
+	return list, next, nil
+}
+
+func summarize(r streams.RecentCall, state streams.CallState, known bool) schemas.CallSummary {
+	c := r.Call
+	s := schemas.CallSummary{
+		ID: c.ID, Conversation: c.Conversation, Tool: c.Tool, Summary: schemas.Summary(c.Tool, c.Input), Accepted: c.Accepted, Agent: c.Agent,
+		Workspace: c.Workspace, Sandbox: c.Sandbox, Provider: c.Provider, Job: c.Job, Approval: c.Approval,
+	}
+	switch result := state.Result; {
+	case result != nil:
+		s.Status, s.Started, s.Finished = string(result.Status), result.Started, result.Finished
+		if result.Output != nil {
+			s.ExitCode = &result.Output.ExitCode
+		}
+	case !known:
+	case len(state.Started) > 0:
+		s.Status = stateRunning
+	case r.Parked:
+		s.Status = stateAwaiting
+	default:
+		s.Status = stateQueued
+	}
+	return s
+}

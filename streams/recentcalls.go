@@ -1,0 +1,199 @@
+package streams
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// RecentCall is a call as a list has it.
+type RecentCall struct {
+	Call   schemas.Call // a large input is null
+	Parked bool         // it waits for a person
+
+	seq    uint64
+	stored time.Time
+}
+
+// Bounds of one look at recent calls, whatever the log holds. A read is one page of the log.
+const (
+	recentReads = 24
+	recentCalls = 2000
+)
+
+// RecentCalls reads calls of an account, the newest first, from before a call on (empty: from the newest on), and returns those that
+// want accepts, until there are limit of them. Last is the last call that it looked at: more are asked for before that one. More
+// says that there may be older ones. What it costs is bounded by limit, not by what the log holds: where nearly nothing is wanted it
+// ends early, with more. Code: not_found (before is not there).
+func RecentCalls(
+	ctx context.Context, b *Bus, a schemas.AccountID, before schemas.CallID, limit int, want func(schemas.Call) bool,
+) (list []RecentCall, last schemas.CallID, more bool, err error) {
+	end, err := b.recentEnd(ctx, a, before)
+	if err != nil || end == 0 {
+		return nil, "", false, err
+	}
+	last = before
+	w := backward{end: end, width: uint64(max(limit, 1)) * 2}
+	seen := map[schemas.CallID]bool{}
+	for range recentReads {
+		page, err := w.read(ctx, b, callSubjects(a))
+		if err != nil {
+			return nil, "", false, err
+		}
+		for _, m := range slices.Backward(page) {
+			if len(list) == limit || len(seen) == recentCalls {
+				return list, last, true, nil
+			}
+			c, err := b.listedCall(m)
+			if err != nil || seen[c.ID] { // a worker puts what cannot be read to the dead letters
+				continue
+			}
+			seen[c.ID], last = true, c.ID
+			if want(c) {
+				list = append(list, RecentCall{Call: c, Parked: strings.HasPrefix(m.subject, prefixCalls+parked+"."), seq: m.seq, stored: m.time})
+			}
+		}
+		if w.end <= 1 {
+			return list, last, false, nil
+		}
+	}
+	return list, last, true, nil
+}
+
+// callSubjects are the subjects of an account's calls, also of those that wait for a person.
+func callSubjects(a schemas.AccountID) string { return prefixCalls + "*." + string(a) + ".*" }
+
+// recentEnd is the sequence behind the newest call of an account, or that of a call; 0: there is none.
+func (b *Bus) recentEnd(ctx context.Context, a schemas.AccountID, before schemas.CallID) (uint64, error) {
+	if err := a.Validate(); err != nil {
+		return 0, err //nolint:wrapcheck // it names field and remedy
+	}
+	if before != "" {
+		m, err := b.storedCall(ctx, a, before)
+		return m.seq, err
+	}
+	m, err := b.getNewest(ctx, streamCalls, getRequest{Last: callSubjects(a)})
+	if errors.Is(err, schemas.ErrNotFound) {
+		return 0, nil
+	}
+	return m.seq + 1, err
+}
+
+// listedCall reads a call without fetching a payload that lies elsewhere.
+func (b *Bus) listedCall(m stored) (schemas.Call, error) {
+	summary := m.headers.Get(headerSummary)
+	if summary == "" {
+		return decodeCall(m.subject, nil, m.data)
+	}
+	var c schemas.Call
+	err := json.Unmarshal([]byte(summary), &c)
+	return c, err //nolint:wrapcheck // it is passed over
+}
+
+// backward reads a stream from its end to its beginning, which the log itself cannot: a range of sequences at a time, wider where little
+// is found, narrower where there is more than fits into a page.
+type backward struct {
+	end   uint64 // what is before it was not read yet
+	width uint64 // of the next range, in sequences
+}
+
+// read returns messages of a subject before the end, in order and without a hole before the end, and moves the end before them. None
+// may mean that there is none in this range, or that the range was too wide.
+func (w *backward) read(ctx context.Context, b *Bus, subject string) ([]stored, error) {
+	const faster = 8
+	from := uint64(1)
+	if w.end > w.width {
+		from = w.end - w.width
+	}
+	page, more, err := b.getPage(ctx, streamCalls, subject, from, nil, 0)
+	if err != nil {
+		return nil, err
+	}
+	if n := len(page); more && n > 0 && page[n-1].seq < w.end-1 { // it does not reach the end
+		covered := page[n-1].seq - from + 1
+		w.width = max(1, min(covered/2, (w.end-page[n-1].seq)/2)) //nolint:mnd // half of it fits, most likely
+		return nil, nil
+	}
+	for len(page) > 0 && page[len(page)-1].seq >= w.end {
+		page = page[:len(page)-1]
+	}
+	w.end = from
+	if len(page) < pageMessages/faster {
+		w.width *= faster
+	}
+	return page, nil
+}
+
+// RecentStates says how far calls are, by their ids. It reads a few pages of each conversation, however long that is: a call that is
+// not found within them is left out.
+func RecentStates(ctx context.Context, b *Bus, calls []RecentCall) (map[schemas.CallID]CallState, error) {
+	const atATime = 8
+	byConversation := map[schemas.ConversationID][]*callReader{}
+	for _, c := range calls {
+		byConversation[c.Call.Conversation] = append(byConversation[c.Call.Conversation], b.recentReader(c))
+	}
+	found := make(map[schemas.CallID]CallState, len(calls))
+	for chunk := range slices.Chunk(slices.Collect(maps.Values(byConversation)), atATime) {
+		whole, errs := make([]bool, len(chunk)), make([]error, len(chunk))
+		var wg sync.WaitGroup
+		for i, group := range chunk {
+			wg.Go(func() { whole[i], errs[i] = readTogether(ctx, group) })
+		}
+		wg.Wait()
+		if err := errors.Join(errs...); err != nil {
+			return nil, err
+		}
+		for i, group := range chunk {
+			for _, r := range group {
+				if whole[i] || r.state.Result != nil {
+					found[r.state.Call.ID] = r.state
+				}
+			}
+		}
+	}
+	return found, nil
+}
+
+// recentReader is callReader without the question for when the call was stored.
+func (b *Bus) recentReader(c RecentCall) *callReader {
+	stream, subject := b.placeOf(c.Call.Account, c.Call.Conversation)
+	r := &callReader{bus: b, stream: stream, subject: subject, since: c.stored.Add(-ClocksApart), state: CallState{Call: c.Call}}
+	if c.Call.Accepted.Before(r.since) { // released by a person, or put aside, since
+		r.since = c.Call.Accepted.Add(-ClocksApart)
+	}
+	return r
+}
+
+// readTogether reads the states of calls of one conversation. Whole says that it read until the present or the last result.
+func readTogether(ctx context.Context, group []*callReader) (whole bool, err error) {
+	const common, perRead = 2, 16 // pages, and calls for which there is one more
+	first := slices.MinFunc(group, func(a, b *callReader) int { return a.since.Compare(b.since) })
+	from, since := uint64(1), &first.since
+	for range common + len(group)/perRead {
+		page, more, err := first.bus.getPage(ctx, first.stream, first.subject, from, since, 0)
+		if err != nil {
+			return false, err
+		}
+		open := false
+		for _, r := range group {
+			for _, m := range page {
+				if err := r.take(ctx, m); err != nil {
+					return false, err
+				}
+			}
+			open = open || r.state.Result == nil
+		}
+		if !open || !more || len(page) == 0 {
+			return true, nil
+		}
+		from, since = page[len(page)-1].seq+1, nil
+	}
+	return false, nil
+}
