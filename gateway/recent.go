@@ -43,7 +43,7 @@ func (g *Gateway) getCalls(w http.ResponseWriter, r *http.Request, a schemas.Acc
 	conversation := schemas.ConversationID(strings.ToValidUTF8(q.values.Get("conversation"), "\uFFFD"))
 	if conversation != "" {
 		if err := conversation.Validate(); err != nil {
-			return err //nolint:wrapcheck // it is coded already
+			return err
 		}
 	}
 	calls, next, err := g.recentCalls(r.Context(), a, before, limit, func(c schemas.Call) bool {
@@ -107,11 +107,11 @@ func (g *Gateway) recentCalls(ctx context.Context, a schemas.AccountID, before s
 		return nil, "", rename(err, "before")
 	}
 	if err != nil {
-		return nil, "", err //nolint:wrapcheck // it is coded already
+		return nil, "", err
 	}
 	states, err := streams.RecentStates(ctx, g.Bus, calls)
 	if err != nil {
-		return nil, "", err //nolint:wrapcheck // it is coded already
+		return nil, "", err
 	}
 	list = make([]schemas.CallSummary, len(calls))
 	for i, c := range calls {

@@ -73,7 +73,7 @@ func callSubjects(a schemas.AccountID) string { return prefixCalls + "*." + stri
 // recentEnd is the sequence behind the newest call of an account, or that of a call; 0: there is none.
 func (b *Bus) recentEnd(ctx context.Context, a schemas.AccountID, before schemas.CallID) (uint64, error) {
 	if err := a.Validate(); err != nil {
-		return 0, err //nolint:wrapcheck // it names field and remedy
+		return 0, err
 	}
 	if before != "" {
 		m, err := b.storedCall(ctx, a, before)
@@ -94,7 +94,7 @@ func (b *Bus) listedCall(m stored) (schemas.Call, error) {
 	}
 	var c schemas.Call
 	err := json.Unmarshal([]byte(summary), &c)
-	return c, err //nolint:wrapcheck // it is passed over
+	return c, err
 }
 
 // backward reads a stream from its end to its beginning, which the log itself cannot: a range of sequences at a time, wider where little
@@ -118,7 +118,7 @@ func (w *backward) read(ctx context.Context, b *Bus, subject string) ([]stored, 
 	}
 	if n := len(page); more && n > 0 && page[n-1].seq < w.end-1 { // it does not reach the end
 		covered := page[n-1].seq - from + 1
-		w.width = max(1, min(covered/2, (w.end-page[n-1].seq)/2)) //nolint:mnd // half of it fits, most likely
+		w.width = max(1, min(covered/2, (w.end-page[n-1].seq)/2))
 		return nil, nil
 	}
 	for len(page) > 0 && page[len(page)-1].seq >= w.end {
