@@ -73,9 +73,9 @@ func newAcks(conn *nats.Conn) (*acks, error) {
 // publish sends a message and waits for its confirmation, for [requestWithin] at most; then the error is
 // [context.DeadlineExceeded]. Errors are those of the client library and of the server.
 func (a *acks) publish(ctx context.Context, m *nats.Msg) (confirmation, error) {
-	until := time.Now().Add(requestWithin)
+	begun := time.Now()
 	for try := 0; ; try++ {
-		r, err := a.send(m, time.Until(until))
+		r, err := a.send(m, requestWithin-time.Since(begun))
 		if err != nil {
 			return confirmation{}, err
 		}
@@ -98,12 +98,12 @@ func (a *acks) send(m *nats.Msg, within time.Duration) (*receipt, error) {
 	}
 	r := a.receipt(within)
 	a.mu.Unlock()
-	m.Reply = a.prefix + strconv.FormatUint(r.number, 36) //nolint:mnd // letters and digits
+	m.Reply = a.prefix + strconv.FormatUint(r.number, 36) // letters and digits
 	if err := a.conn.PublishMsg(m); err != nil {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		a.drop(r)
-		return nil, err //nolint:wrapcheck // the caller gives it a code
+		return nil, err // the caller gives it a code
 	}
 	return r, nil
 }
@@ -164,7 +164,7 @@ func (a *acks) release(r *receipt) {
 
 // take hands an answer to who waits for it.
 func (a *acks) take(m *nats.Msg) {
-	number, err := strconv.ParseUint(strings.TrimPrefix(m.Subject, a.prefix), 36, 64) //nolint:mnd // as in send
+	number, err := strconv.ParseUint(strings.TrimPrefix(m.Subject, a.prefix), 36, 64) // as in send
 	if err != nil {
 		return
 	}
@@ -239,7 +239,7 @@ func usualConfirmation(data []byte) (ack confirmation, ok bool) {
 		if c < '0' || c > '9' {
 			return ack, false
 		}
-		ack.seq = 10*ack.seq + uint64(c-'0') //nolint:mnd // decimal
+		ack.seq = 10*ack.seq + uint64(c-'0') // decimal
 	}
 	return ack, true
 }

@@ -457,9 +457,7 @@ func (c *conversation) loseAll(gen uint64, after schemas.Cursor) {
 }
 
 // whileAway is how long it takes until the log is read again that could not be.
-//
-//nolint:gochecknoglobals // a constant of its type
-var whileAway = wait.Backoff{First: 50 * time.Millisecond, Most: 2 * time.Second}
+var whileAway = wait.Backoff{First: 50 * time.Millisecond, Most: 2 * time.Second} //nolint:gochecknoglobals // settings, which nobody changes
 
 // passing reports whether a failure of the log will pass.
 func passing(err error) bool {
