@@ -20,7 +20,7 @@ import (
 	"github.com/sandjet/sandjet/records"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
-	"github.com/sandjet/sandjet/workers"
+	"github.com/sandjet/sandjet/workers/maintenance"
 )
 
 const (
@@ -143,7 +143,9 @@ func ourSettle(ctx context.Context, n int) (float64, error) {
 	defer settling.Wait()
 	defer cancel()
 	settled := make(chan error, 1)
-	settling.Go(func() { settled <- (&workers.Settler{Bus: o.bus, Endpoints: noEndpoints{}, Slots: jobSlots}).Run(ctx) })
+	settling.Go(func() {
+		settled <- (&maintenance.Settler{Bus: o.bus, Endpoints: noEndpoints{}, Slots: jobSlots}).Run(ctx)
+	})
 	handed, all := countdown(n)
 	settling.Go(func() {
 		_ = streams.Turns.Consume(ctx, o.bus, streams.ConsumeOptions{Name: "bench", Slots: jobSlots},
@@ -308,7 +310,7 @@ func ourEnd(ctx context.Context, o *ours, parts *sync.WaitGroup) (func() error, 
 	}
 	g := gateway.New(gateway.Options{Bus: o.bus, Records: store, Grace: time.Second})
 	parts.Go(func() { _ = g.Run(ctx, l) })
-	parts.Go(func() { _ = (&workers.Settler{Bus: o.bus, Endpoints: noEndpoints{}, Slots: jobSlots}).Run(ctx) })
+	parts.Go(func() { _ = (&maintenance.Settler{Bus: o.bus, Endpoints: noEndpoints{}, Slots: jobSlots}).Run(ctx) })
 	const conversation = "c_end"
 	ended, err := listenForEnds(ctx, l.Addr().String(), conversation, parts)
 	if err != nil {

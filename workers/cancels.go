@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -82,16 +83,8 @@ func (s *cancelSet) find(call string, accepted, now time.Time) (reason string, f
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r, found := s.known[call]
-	if found && !concerns(r.at, accepted) {
+	if found && !lifecycle.CancelConcerns(r.at, accepted) {
 		return "", false, true
 	}
 	return r.reason, found, found || !now.Before(s.forgot)
-}
-
-// concerns reports whether a request that the log took at a time is about the call of that id which was
-// accepted at another, and not about an earlier one: an id may be used again after 24 hours, and a call
-// ends within 23.
-func concerns(request, accepted time.Time) bool {
-	const clocksApart = 30 * time.Minute // of the log and of who accepted the call
-	return !request.Before(accepted.Add(-clocksApart))
 }

@@ -30,7 +30,8 @@
 //   - A worker that may have been taken for dead looks before it writes a result. It does not kill
 //     what it runs: the outcome is unknown to others, and that is what they have said.
 //
-// A call that is out of deliveries is a dead letter; the [Closer] gives it its result.
+// A call that is out of deliveries is a dead letter; the [github.com/sandjet/sandjet/workers/maintenance.CallExpirer]
+// gives it its result.
 //
 // # Background jobs
 //
@@ -41,7 +42,8 @@
 //
 // Each worker has a keeper, which looks after the jobs of this worker and takes over those of workers
 // that are gone; [judgeJob] is its whole rule. It also answers what is asked about its jobs
-// ([lifecycle.ControlJob]). The first completion on the log counts; the [Settler] draws the consequences,
-// and the [Sweeper] sees to the jobs that no worker looks after. async_status needs none of them for
+// ([lifecycle.ControlJob]). The first completion on the log counts; the
+// [github.com/sandjet/sandjet/workers/maintenance.Settler] draws the consequences,
+// and the [github.com/sandjet/sandjet/workers/maintenance.JobRescuer] sees to the jobs that no worker looks after. async_status needs none of them for
 // what is on record, so any worker carries it out.
 package workers

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/workers/limits"
+	"github.com/sandjet/sandjet/workers/maintenance"
 	"github.com/sandjet/sandjet/workers/sandboxes"
 )
 
@@ -76,7 +77,7 @@ func TestTheGuardLooksAtBashAlone(t *testing.T) {
 func TestARefusedBackgroundCommandSettlesItsJob(t *testing.T) {
 	inJobWorld(t, func(t *testing.T, w *world, h *jobHost) {
 		memory := new(limits.Memory)
-		w.settleJobs(func(s *Settler) { s.Limiter = memory })
+		w.settleJobs(func(s *maintenance.Settler) { s.Limiter = memory })
 		w.employ(h, func(wk *Worker) { wk.Limiter, wk.JobLimit = memory, 1 })
 		call := w.publish(w.background("one", "", asks("touch /opt/a")))
 		r := w.want(call, schemas.DeniedBy)

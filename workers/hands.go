@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/sandjet/sandjet/lifecycle"
 )
 
 // hands knows the calls that this process holds. A call is in it from its delivery to its verdict.
@@ -99,7 +101,7 @@ func (h *hands) end(id string, at time.Time, cause error) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	c, ok := h.calls[id]
-	if !ok || !concerns(at, c.since) {
+	if !ok || !lifecycle.CancelConcerns(at, c.since) {
 		return false
 	}
 	c.cause = cause

@@ -12,6 +12,7 @@ import (
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/workers/maintenance"
 )
 
 // jobHost is a provider whose boxes and jobs outlive its workers, in memory. A job's script has one
@@ -298,9 +299,9 @@ func inJobWorld(t *testing.T, f func(*testing.T, *world, *jobHost)) {
 }
 
 // settleJobs employs a settler, as one beside the gateway.
-func (w *world) settleJobs(change ...func(*Settler)) {
+func (w *world) settleJobs(change ...func(*maintenance.Settler)) {
 	w.t.Helper()
-	s := &Settler{Bus: w.open()}
+	s := &maintenance.Settler{Bus: w.open()}
 	for _, f := range change {
 		f(s)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 	"github.com/sandjet/sandjet/workers/limits"
+	"github.com/sandjet/sandjet/workers/maintenance"
 	"github.com/sandjet/sandjet/workers/sandboxes"
 )
 
@@ -36,7 +37,7 @@ func TestABackgroundJobComesHome(t *testing.T) {
 			inJobWorld(t, func(t *testing.T, w *world, h *jobHost) {
 				h.tells = c.tells
 				memory := new(limits.Memory)
-				w.settleJobs(func(s *Settler) { s.Limiter = memory })
+				w.settleJobs(func(s *maintenance.Settler) { s.Limiter = memory })
 				w.employ(h, func(wk *Worker) {
 					wk.Limiter, wk.AccountJobs = memory, 5
 					wk.at = func(s stage, _ schemas.Call) error {
@@ -192,7 +193,7 @@ func TestABackgroundCallThatStartsNothingSettlesItsJob(t *testing.T) {
 			inJobWorld(t, func(t *testing.T, w *world, h *jobHost) {
 				w.specs.keepNone()
 				memory := new(limits.Memory)
-				w.settleJobs(func(s *Settler) { s.Limiter = memory })
+				w.settleJobs(func(s *maintenance.Settler) { s.Limiter = memory })
 				call := w.background("one", "print hello", c.change...)
 				w.publish(call)
 				if c.cancel {
@@ -266,7 +267,7 @@ func TestAStartOfUnknownOutcomeIsFound(t *testing.T) {
 func TestTheCapOfJobsOfASandbox(t *testing.T) {
 	inJobWorld(t, func(t *testing.T, w *world, h *jobHost) {
 		memory := new(limits.Memory)
-		w.settleJobs(func(s *Settler) { s.Limiter = memory })
+		w.settleJobs(func(s *maintenance.Settler) { s.Limiter = memory })
 		for range 2 { // the cap is one over all workers
 			w.employ(h, func(wk *Worker) { wk.Limiter, wk.Slots = memory, 16 })
 		}
@@ -364,7 +365,7 @@ func TestCallsWaitForALimiterThatIsAway(t *testing.T) {
 func TestPlacesThatALimiterForgotAreTakenAgain(t *testing.T) {
 	inJobWorld(t, func(t *testing.T, w *world, h *jobHost) {
 		l := &wayward{Limiter: new(limits.Memory)}
-		w.settleJobs(func(s *Settler) { s.Limiter = l })
+		w.settleJobs(func(s *maintenance.Settler) { s.Limiter = l })
 		w.employ(h, func(wk *Worker) { wk.Limiter, wk.JobLimit = l, 1 })
 		call := w.publish(w.background("one", "sleep 1h"))
 		w.want(call, schemas.Completed)

@@ -15,6 +15,7 @@ import (
 	"github.com/sandjet/sandjet/streams"
 	"github.com/sandjet/sandjet/workers/leases"
 	"github.com/sandjet/sandjet/workers/limits"
+	"github.com/sandjet/sandjet/workers/maintenance"
 )
 
 // meanwhile makes a worker do something at the first time that it comes to a stage.
@@ -151,7 +152,7 @@ func TestACancelIsOfOneUseOfAnID(t *testing.T) {
 func TestAnOverdueCallIsEndedOnce(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		ctx, stop := context.WithCancel(t.Context())
-		closer := &Closer{Bus: w.open(), Log: slog.New(slog.DiscardHandler), Providers: []string{"fake"}}
+		closer := &maintenance.CallExpirer{Bus: w.open(), Log: slog.New(slog.DiscardHandler), Providers: []string{"fake"}}
 		done := make(chan error, 1)
 		go func() { done <- closer.Run(ctx) }()
 		p := &fake{run: sleeper(9 * time.Minute)}
@@ -190,7 +191,7 @@ func TestTheCloserTellsADeathFromAnOutage(t *testing.T) {
 			t.Fatal(err)
 		}
 		ctx, stop := context.WithCancel(t.Context())
-		closer := &Closer{Bus: w.open(), Log: slog.New(slog.DiscardHandler)}
+		closer := &maintenance.CallExpirer{Bus: w.open(), Log: slog.New(slog.DiscardHandler)}
 		done := make(chan error, 1)
 		go func() { done <- closer.Run(ctx) }()
 		time.Sleep(2 * time.Second) // the log has just come back

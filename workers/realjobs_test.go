@@ -18,6 +18,7 @@ import (
 	"github.com/sandjet/sandjet/providers/providertest"
 	"github.com/sandjet/sandjet/providers/supervisor"
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/workers/maintenance"
 )
 
 // Real commands, by a provider with jobs of its own and by one that has them from the supervisor.
@@ -31,7 +32,7 @@ func TestRealJobsComeHome(t *testing.T) {
 			ended := make(chan error, 2)
 			worker := &Worker{Bus: l.Open(), Provider: p, Name: "fake", Specs: w.specs, ProbeEvery: 300 * time.Millisecond}
 			go func() { ended <- worker.Run(ctx) }()
-			go func() { ended <- (&Settler{Bus: l.Bus}).Run(ctx) }()
+			go func() { ended <- (&maintenance.Settler{Bus: l.Bus}).Run(ctx) }()
 			defer func() {
 				stop()
 				for range cap(ended) {

@@ -67,20 +67,3 @@ func TestAFailureShowsOnlyItsPublicSide(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 }
-
-func TestADeadLetterOfAStartedCallHasAnUnknownOutcome(t *testing.T) {
-	t.Parallel()
-	letter := schemas.DeadLetter{ID: "CALLS.7", Reason: "dial unix /secret", Code: schemas.Unavailable, Deliveries: 20}
-	if r := deadResult(testCall(), letter, true); r.Status != schemas.Broken {
-		t.Errorf("started: %+v", r)
-	}
-	r := deadResult(testCall(), letter, false)
-	if r.Status != schemas.Failed || r.Error.Code != schemas.Unavailable || !strings.Contains(r.Text, "CALLS.7") || strings.Contains(r.Text, "/secret") {
-		t.Errorf("not started: %+v", r)
-	}
-	c := testCall()
-	c.Tool = schemas.ToolRead
-	if r := deadResult(c, letter, true); r.Status != schemas.Failed {
-		t.Errorf("a reading tool: %+v", r)
-	}
-}

@@ -15,6 +15,7 @@ import (
 	"github.com/sandjet/sandjet/internal/natstest"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/workers/maintenance"
 )
 
 // A variable of a sandbox reaches the command and nothing else: not the log with its events, results,
@@ -32,7 +33,7 @@ func TestVariablesOfSandboxesAreNowhereElse(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	var parts sync.WaitGroup
 	worker := &Worker{Bus: l.Open(), Provider: p, Name: "fake", Specs: w.specs, Log: log}
-	settler := &Settler{Bus: w.bus, Log: log}
+	settler := &maintenance.Settler{Bus: w.bus, Log: log}
 	mover := &streams.Mover{Bus: w.bus, Log: log}
 	for _, run := range []func(context.Context) error{worker.Run, settler.Run, mover.Run} {
 		parts.Go(func() {

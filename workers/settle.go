@@ -64,7 +64,7 @@ func (s *shift) settleOne(ctx context.Context, c schemas.Cancel, at time.Time) e
 		return nil
 	case err != nil:
 		return fmt.Errorf("find the call: %w", err)
-	case call.Provider != s.Name || !concerns(at, call.Accepted):
+	case call.Provider != s.Name || !lifecycle.CancelConcerns(at, call.Accepted):
 		return nil
 	}
 	now := s.Bus.Certainty()

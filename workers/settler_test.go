@@ -19,6 +19,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 	"github.com/sandjet/sandjet/workers/limits"
+	"github.com/sandjet/sandjet/workers/maintenance"
 )
 
 // endpoints is an [Endpoints] that knows one for every account.
@@ -97,10 +98,10 @@ type settles struct {
 }
 
 // settler starts one. Change may set any of its fields.
-func (w *world) settler(change ...func(*Settler, *settles)) *settles {
+func (w *world) settler(change ...func(*maintenance.Settler, *settles)) *settles {
 	w.t.Helper()
 	e := &settles{bus: w.open(), done: make(chan struct{})}
-	s := &Settler{Bus: e.bus, Endpoints: new(endpoints), Log: slog.New(slog.NewTextHandler(w.t.Output(), nil))}
+	s := &maintenance.Settler{Bus: e.bus, Endpoints: new(endpoints), Log: slog.New(slog.NewTextHandler(w.t.Output(), nil))}
 	for _, f := range change {
 		f(s, e)
 	}
@@ -117,11 +118,11 @@ func (w *world) settler(change ...func(*Settler, *settles)) *settles {
 }
 
 // dieWhen makes a settler die at the first stage for which when says so.
-func dieWhen(when func(settleStage) bool) func(*Settler, *settles) {
-	return func(s *Settler, e *settles) {
+func dieWhen(when func(maintenance.SettleStage) bool) func(*maintenance.Settler, *settles) {
+	return func(s *maintenance.Settler, e *settles) {
 		var dead atomic.Bool
 		var once sync.Once
-		s.at = func(at settleStage) error {
+		s.At = func(at maintenance.SettleStage) error {
 			if dead.Load() || when(at) {
 				once.Do(func() {
 					cut(e.bus) // first: a dead process writes no dead letters
@@ -135,8 +136,8 @@ func dieWhen(when func(settleStage) bool) func(*Settler, *settles) {
 	}
 }
 
-func with(l limits.Limiter) func(*Settler, *settles) {
-	return func(s *Settler, _ *settles) { s.Limiter = l }
+func with(l limits.Limiter) func(*maintenance.Settler, *settles) {
+	return func(s *maintenance.Settler, _ *settles) { s.Limiter = l }
 }
 
 // all reads a topic from its beginning.
@@ -211,7 +212,7 @@ func TestASettlerDiesAtEachStage(t *testing.T) {
 		if late > 0 && !longtest.Asked() {
 			break // hours of virtual time; what runs at the same time is met without them
 		}
-		for _, stage := range settleStages() {
+		for _, stage := range maintenance.SettleStages() {
 			t.Run(fmt.Sprintf("%s %s", stage, late), func(t *testing.T) {
 				inWorld(t, func(t *testing.T, w *world) {
 					caps := new(limits.Memory)
@@ -219,7 +220,7 @@ func TestASettlerDiesAtEachStage(t *testing.T) {
 					chat := w.job(caps, "b", fromChannel)
 					left, right := w.job(caps, "l", inTurn("turn_2"), inGroup("g", 2)), w.job(caps, "r", inTurn("turn_2"), inGroup("g", 2))
 					for _, j := range []schemas.Job{agent, chat, left, right} {
-						first := w.settler(with(caps), dieWhen(func(at settleStage) bool { return at == stage }))
+						first := w.settler(with(caps), dieWhen(func(at maintenance.SettleStage) bool { return at == stage }))
 						w.end(j)
 						time.Sleep(time.Minute)
 						first.stop()
@@ -289,7 +290,7 @@ func TestTwoHundredJobsSettleOnce(t *testing.T) {
 		for range deaths {
 			var left atomic.Int32
 			left.Store(rand.Int32N(150))
-			s := w.settler(with(caps), dieWhen(func(settleStage) bool { return left.Add(-1) < 0 }))
+			s := w.settler(with(caps), dieWhen(func(maintenance.SettleStage) bool { return left.Add(-1) < 0 }))
 			select {
 			case <-s.done:
 			case <-time.After(time.Minute): // it had nothing to do any more
@@ -366,7 +367,7 @@ func TestAGroupKeepsWhatItHasUntilItIsWhole(t *testing.T) {
 		settle := func() { // none runs in between: days of it take long even in virtual time
 			ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 			defer stop()
-			if err := (&Settler{Bus: w.bus}).Run(ctx); err != nil {
+			if err := (&maintenance.Settler{Bus: w.bus}).Run(ctx); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -428,7 +429,7 @@ func TestASettlerWaitsForTheRecordsOfEndpoints(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		e := new(endpoints)
 		e.err.Store(&schemas.Error{Code: schemas.Denied, Message: "no"})
-		w.settler(func(s *Settler, _ *settles) { s.Endpoints = e })
+		w.settler(func(s *maintenance.Settler, _ *settles) { s.Endpoints = e })
 		j := w.job(nil, "1")
 		w.end(j)
 		time.Sleep(time.Hour)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/workers/maintenance"
 )
 
 // TestOneAccountsCallsLeaveOthersTheirTurn: without any cap, an account has hundreds of long calls waiting. Another's call
@@ -35,7 +36,7 @@ func TestOneAccountsCallsLeaveOthersTheirTurn(t *testing.T) {
 			return runs[string(testAccount)]
 		}
 		ctx, stop := context.WithCancel(t.Context())
-		closer, closed := &Closer{Bus: w.open(), Log: slog.New(slog.DiscardHandler)}, make(chan error, 1)
+		closer, closed := &maintenance.CallExpirer{Bus: w.open(), Log: slog.New(slog.DiscardHandler)}, make(chan error, 1)
 		go func() { closed <- closer.Run(ctx) }()
 		first := w.employ(p, func(wk *Worker) { wk.Slots, wk.Grace = slots, 2*each })
 		var calls []schemas.Call

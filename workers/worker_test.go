@@ -21,6 +21,7 @@ import (
 	"github.com/sandjet/sandjet/streams"
 	"github.com/sandjet/sandjet/workers/leases"
 	"github.com/sandjet/sandjet/workers/limits"
+	"github.com/sandjet/sandjet/workers/maintenance"
 )
 
 func TestACallIsRunAndAnswered(t *testing.T) {
@@ -584,7 +585,7 @@ func TestRecordsThatAreMissingOrAway(t *testing.T) {
 
 func TestADeadLetterGetsItsResult(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		closer := &Closer{Bus: w.open(), Log: slog.New(slog.DiscardHandler)}
+		closer := &maintenance.CallExpirer{Bus: w.open(), Log: slog.New(slog.DiscardHandler)}
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- closer.Run(ctx) }()
@@ -615,13 +616,14 @@ func TestOverdueCallsEndWithoutAWorker(t *testing.T) {
 		if err := streams.Events.Publish(t.Context(), bus, dead); err != nil {
 			t.Fatal(err)
 		}
-		closer := &Closer{Bus: bus, Log: slog.New(slog.DiscardHandler), Providers: []string{never.Provider, "absent"}}
+		closer := &maintenance.CallExpirer{Bus: bus, Log: slog.New(slog.DiscardHandler), Providers: []string{never.Provider, "absent"}}
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- closer.Run(ctx) }()
 		w.want(never, schemas.Expired)
 		w.want(begun, schemas.Broken)
-		if late := time.Since(never.Deadline); late < overdue || late > overdue+2*sweepEvery {
+		const overdue, looks = time.Minute, time.Minute // as the expirer leaves calls to workers, and looks
+		if late := time.Since(never.Deadline); late < overdue || late > overdue+2*looks {
 			t.Errorf("expired %s after its deadline, want about %s", late, overdue)
 		}
 		p := &fake{}

@@ -18,6 +18,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 	"github.com/sandjet/sandjet/workers"
+	"github.com/sandjet/sandjet/workers/maintenance"
 )
 
 // newRegistry makes the registry of a process, with what Go and the kernel tell about it.
@@ -99,7 +100,7 @@ func workerMetrics(r *prometheus.Registry) workers.Metrics {
 }
 
 // settlerMetrics gives a settler's figures their names in Prometheus.
-func settlerMetrics(r *prometheus.Registry) workers.SettlerMetrics {
+func settlerMetrics(r *prometheus.Registry) maintenance.SettlerMetrics {
 	const first, factor, count = 0.001, 2, 20 // 1 ms to 9 min
 	settled := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "sandjet_jobs_settled_total", Help: "Ends of background jobs that were settled.",
@@ -111,7 +112,7 @@ func settlerMetrics(r *prometheus.Registry) workers.SettlerMetrics {
 	followups := prometheus.NewCounter(prometheus.CounterOpts{Name: "sandjet_followups_total", Help: "Follow-ups made."})
 	results := prometheus.NewCounter(prometheus.CounterOpts{Name: "sandjet_followup_results_total", Help: "Results in follow-ups."})
 	r.MustRegister(settled, lag, followups, results)
-	return workers.SettlerMetrics{
+	return maintenance.SettlerMetrics{
 		Settled: func(s schemas.JobState, v schemas.Via, after time.Duration) {
 			settled.WithLabelValues(string(s), string(v)).Inc()
 			lag.Observe(after.Seconds())

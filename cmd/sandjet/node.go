@@ -27,6 +27,7 @@ import (
 	"github.com/sandjet/sandjet/workers"
 	"github.com/sandjet/sandjet/workers/limits"
 	"github.com/sandjet/sandjet/workers/limits/redislimits"
+	"github.com/sandjet/sandjet/workers/maintenance"
 )
 
 // node is one process of Sandjet while it is put together: what was opened, in the order of its
@@ -257,8 +258,8 @@ func (n *node) gone(ctx context.Context, a schemas.AccountID) bool {
 // their result, and settle the ends of background jobs. Any number of processes may have them.
 func (n *node) addCaretakers() {
 	n.add("mover", (&streams.Mover{Bus: n.bus, Log: n.log.With("part", "mover")}).Run)
-	n.add("closer", (&workers.Closer{Bus: n.bus, Providers: catalog().Names(), Log: n.log.With("part", "closer")}).Run)
-	n.add("settler", (&workers.Settler{
+	n.add("closer", (&maintenance.CallExpirer{Bus: n.bus, Providers: catalog().Names(), Log: n.log.With("part", "closer")}).Run)
+	n.add("settler", (&maintenance.Settler{
 		Bus: n.bus, Limiter: n.limiter, Endpoints: n.records, Log: n.log.With("part", "settler"), Metrics: settlerMetrics(n.metrics),
 	}).Run)
 }
@@ -269,7 +270,7 @@ func (n *node) addCaretakers() {
 func (n *node) addSweeper() {
 	n.add("approvals", (&gateway.ApprovalSweeper{Bus: n.bus, Log: n.log.With("part", "approvals")}).Run)
 	n.add("durable", (&durable.Sweeper{Bus: n.bus, Accounts: n.records, Log: n.log.With("part", "durable")}).Run)
-	n.add("sweeper", (&workers.Sweeper{Bus: n.bus, Endpoints: n.records, Log: n.log.With("part", "sweeper")}).Run)
+	n.add("sweeper", (&maintenance.JobRescuer{Bus: n.bus, Endpoints: n.records, Log: n.log.With("part", "sweeper")}).Run)
 }
 
 // addDeliverer adds the part that posts events to webhooks.

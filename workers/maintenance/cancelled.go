@@ -1,4 +1,4 @@
-package workers
+package maintenance
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
@@ -13,7 +14,7 @@ import (
 
 const (
 	// cancelAlone is how long a cancelled call is left to the workers of its provider, which end it within
-	// twice settleDelay. Up to half as much again is added, so that one of many closers is the first.
+	// 600 ms. Up to half as much again is added, so that one of many closers is the first.
 	cancelAlone = 2 * time.Second
 	// cancelAgain is when a call is looked at again whose provider has workers: they may be dying.
 	cancelAgain = 10 * time.Second
@@ -23,12 +24,19 @@ const (
 	cancelsAhead = time.Hour
 )
 
+// cancelled is a call whose end was asked for.
+type cancelled struct {
+	cancel schemas.Cancel
+	at     time.Time // when the log took the request
+	due    time.Time // when it is looked at next
+}
+
 // endCancelled gives cancelled calls that nobody serves their end, until ctx ends.
-func (c *Closer) endCancelled(ctx context.Context) {
+func (c *CallExpirer) endCancelled(ctx context.Context) {
 	var at schemas.Cursor
-	open := map[string]settlement{}
+	open := map[string]cancelled{}
 	told := false
-	for sleep(ctx, time.Second) {
+	for wait.Sleep(ctx, time.Second) {
 		next, err := c.readCancels(ctx, at, open)
 		at = next
 		if err != nil && ctx.Err() == nil && !told {
@@ -52,12 +60,12 @@ func (c *Closer) endCancelled(ctx context.Context) {
 	}
 }
 
-func (c *Closer) readCancels(ctx context.Context, at schemas.Cursor, open map[string]settlement) (schemas.Cursor, error) {
+func (c *CallExpirer) readCancels(ctx context.Context, at schemas.Cursor, open map[string]cancelled) (schemas.Cursor, error) {
 	for e, err := range streams.Cancels.Replay(ctx, c.Bus, "", at) {
 		switch code := schemas.CodeOf(err); {
 		case err == nil:
 			if c.Bus.Now().Sub(e.Stored) < cancelsAhead && len(open) < cancelsOpen {
-				open[string(e.Value.Account)+"."+string(e.Value.Call)] = settlement{cancel: e.Value, at: e.Stored, due: time.Now().Add(cancelAlone + rand.N(cancelAlone/2))}
+				open[string(e.Value.Account)+"."+string(e.Value.Call)] = cancelled{cancel: e.Value, at: e.Stored, due: time.Now().Add(cancelAlone + rand.N(cancelAlone/2))}
 			}
 		case e.Cursor.IsStart() && code == schemas.Conflict:
 			return schemas.Cursor{}, err
@@ -70,7 +78,7 @@ func (c *Closer) readCancels(ctx context.Context, at schemas.Cursor, open map[st
 }
 
 // endOne ends a cancelled call unless a worker does, and reports whether nothing is left to do.
-func (c *Closer) endOne(ctx context.Context, s settlement) (bool, error) {
+func (c *CallExpirer) endOne(ctx context.Context, s cancelled) (bool, error) {
 	call, err := streams.FindCall(ctx, c.Bus, s.cancel.Account, s.cancel.Call)
 	if errors.Is(err, schemas.ErrNotFound) {
 		return true, nil
@@ -78,7 +86,7 @@ func (c *Closer) endOne(ctx context.Context, s settlement) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if !concerns(s.at, call.Accepted) { // the id is another call's by now
+	if !lifecycle.CancelConcerns(s.at, call.Accepted) { // the id is another call's by now
 		return true, nil
 	}
 	now := c.Bus.Certainty()
@@ -95,11 +103,11 @@ func (c *Closer) endOne(ctx context.Context, s settlement) (bool, error) {
 	if err != nil || served {
 		return false, err
 	}
-	return lifecycle.FinishUnheld(ctx, c.Bus, unrunResult(call, toCancel, s.cancel.Reason), state, now)
+	return lifecycle.FinishUnheld(ctx, c.Bus, lifecycle.CancelledResult(call, s.cancel.Reason), state, now)
 }
 
 // served reports whether a worker of a provider lives.
-func (c *Closer) served(ctx context.Context, provider string) (bool, error) {
+func (c *CallExpirer) served(ctx context.Context, provider string) (bool, error) {
 	queue, err := c.Bus.QueueStats(ctx, provider)
 	if err != nil || queue.Pulls > 0 {
 		return queue.Pulls > 0, err

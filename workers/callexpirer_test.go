@@ -15,6 +15,7 @@ import (
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/workers/maintenance"
 )
 
 // closing runs a closer until the returned function is called.
@@ -22,7 +23,7 @@ func closing(w *world, providers ...string) (stop func()) {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(w.t.Context())
 	done := make(chan error, 1)
-	c := &Closer{Bus: w.open(), Log: slog.New(slog.NewTextHandler(w.t.Output(), nil)), Providers: providers}
+	c := &maintenance.CallExpirer{Bus: w.open(), Log: slog.New(slog.NewTextHandler(w.t.Output(), nil)), Providers: providers}
 	go func() { done <- c.Run(ctx) }()
 	return func() {
 		w.t.Helper()
@@ -150,26 +151,6 @@ func TestADeadLetterOfAStartedCallWhoseWorkerLives(t *testing.T) {
 		w.want(c, schemas.Broken)
 		w.once(c)
 	})
-}
-
-func TestHowLongAStartedCallIsWaitedForThatWasGivenUp(t *testing.T) {
-	t.Parallel()
-	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	for name, tc := range map[string]struct {
-		deadline, since time.Duration
-		want            bool
-	}{
-		"at once":                {time.Hour, 0, true},
-		"a run later":            {time.Hour, schemas.MaxTimeout, true},
-		"longer than any run":    {time.Hour, longestEnd, false},
-		"its deadline is over":   {time.Minute, 90 * time.Second, true},
-		"and so is its worker's": {time.Minute, 2 * time.Minute, false},
-	} {
-		c := schemas.Call{Deadline: at.Add(tc.deadline)}
-		if got := waitsForWorker(c, at, at.Add(tc.since)); got != tc.want {
-			t.Errorf("%s: %v, want %v", name, got, tc.want)
-		}
-	}
 }
 
 // TestCancellingWhatNobodyServes: a call of a provider that no worker serves ends within seconds of the request.

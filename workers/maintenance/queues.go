@@ -1,4 +1,4 @@
-package workers
+package maintenance
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
@@ -17,10 +18,10 @@ import (
 const forgetSlack = 5 * time.Minute
 
 // sweep ends overdue calls and forgets old ones until ctx ends.
-func (c *Closer) sweep(ctx context.Context) {
+func (c *CallExpirer) sweep(ctx context.Context) {
 	queues := map[string]*waiting{}
 	slack := forgetSlack + rand.N(forgetSlack)
-	for sleep(ctx, sweepEvery) {
+	for wait.Sleep(ctx, sweepEvery) {
 		names, err := c.names(ctx)
 		if err != nil {
 			c.Log.Warn("queues not listed: that is tried again", "error", err)
@@ -41,7 +42,7 @@ func (c *Closer) sweep(ctx context.Context) {
 }
 
 // names are the providers that have or may have a queue.
-func (c *Closer) names(ctx context.Context) ([]string, error) {
+func (c *CallExpirer) names(ctx context.Context) ([]string, error) {
 	served, err := c.Bus.QueueNames(ctx)
 	if err != nil {
 		return nil, err
@@ -64,7 +65,7 @@ type waitingCall struct {
 }
 
 // sweepQueue ends the overdue calls of one provider. Where a worker takes calls it does that itself.
-func (c *Closer) sweepQueue(ctx context.Context, provider string, w *waiting) error {
+func (c *CallExpirer) sweepQueue(ctx context.Context, provider string, w *waiting) error {
 	queue, err := c.Bus.QueueStats(ctx, provider)
 	if err != nil || queue.Pulls > 0 || queue.Pending == 0 && queue.AckPending == 0 {
 		*w = waiting{}
@@ -110,7 +111,7 @@ func (c *Closer) sweepQueue(ctx context.Context, provider string, w *waiting) er
 // forget removes the calls that are a day old from the log, once each has its end: what was left while
 // everything was off gets it here. Calls that have it are known by the floor of their queue, so that only
 // the others are read.
-func (c *Closer) forget(ctx context.Context, names []string, slack time.Duration) error {
+func (c *CallExpirer) forget(ctx context.Context, names []string, slack time.Duration) error {
 	first, before, err := streams.OldCalls(ctx, c.Bus, slack)
 	if err != nil || before == 0 {
 		return err
@@ -154,7 +155,7 @@ func (c *Closer) forget(ctx context.Context, names []string, slack time.Duration
 
 // endOld gives a call that is a day old its end, if it has none, and reports whether it has one now and
 // whether that is new. One that waits for a person is left to the approvals.
-func (c *Closer) endOld(ctx context.Context, call schemas.Call, isParked bool) (done, fresh bool, err error) {
+func (c *CallExpirer) endOld(ctx context.Context, call schemas.Call, isParked bool) (done, fresh bool, err error) {
 	if isParked {
 		p, err := lifecycle.FindApproval(ctx, c.Bus, call.Account, call.Approval)
 		if errors.Is(err, schemas.ErrNotFound) {

@@ -1,4 +1,4 @@
-package workers
+package maintenance
 
 import (
 	"fmt"
@@ -10,6 +10,8 @@ import (
 
 	"github.com/sandjet/sandjet/schemas"
 )
+
+const testAccount schemas.AccountID = "acct_1"
 
 func member(id string, size int) schemas.Job {
 	return schemas.Job{ID: schemas.JobID("job_" + id), Account: testAccount, Conversation: "c_1", Turn: "turn_1", Group: &schemas.GroupRef{ID: "g", Size: size}}

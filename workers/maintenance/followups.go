@@ -1,4 +1,4 @@
-package workers
+package maintenance
 
 import (
 	"context"
@@ -32,14 +32,14 @@ type herald struct {
 	endpoints Endpoints
 	log       *slog.Logger
 	followed  func(results int)
-	at        func(settleStage) error
+	at        func(SettleStage) error
 }
 
 func newHerald(b *streams.Bus, e Endpoints, log *slog.Logger) *herald {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &herald{bus: b, endpoints: e, log: log, followed: func(int) {}, at: func(settleStage) error { return nil }}
+	return &herald{bus: b, endpoints: e, log: log, followed: func(int) {}, at: func(SettleStage) error { return nil }}
 }
 
 // receivers finds who may want an account's events.

@@ -1,4 +1,4 @@
-package workers
+package maintenance
 
 import (
 	"cmp"
@@ -49,9 +49,9 @@ type Settler struct {
 	Log     *slog.Logger // nil: silent
 	Metrics SettlerMetrics
 
-	// at is called at each stage of a settlement, and an error from it ends the handling right there.
-	// It is how tests let a settler die between two effects.
-	at func(settleStage) error
+	// At is called at each stage of a settlement, and an error from it ends the handling right there. Nil: nothing is. It
+	// is how tests let a settler die between two effects.
+	At func(SettleStage) error
 }
 
 // SettlerMetrics is what a settler tells about itself. Each may be nil. They are called from many
@@ -61,23 +61,24 @@ type SettlerMetrics struct {
 	Followed func(results int)                                          // sandjet_followups_total, sandjet_followup_results_total
 }
 
-// settleStage is a place between two effects of a settlement, where a process may die.
-type settleStage string
+// SettleStage is a place between two effects of a settlement, where a process may die.
+type SettleStage string
 
 const (
-	settleTaken    settleStage = "taken"    // nothing was done
-	settleReleased settleStage = "released" // the places are given back
-	settleFinal    settleStage = "final"    // the record is final
-	settleTold     settleStage = "told"     // an event is on the conversation, its deliveries are not made
-	settleSent     settleStage = "sent"     // job.finished is told and sent to the webhooks
-	settleCounted  settleStage = "counted"  // it is counted in its group
-	settleClaimed  settleStage = "claimed"  // a group's results are claimed for the follow-up
-	settleHanded   settleStage = "handed"   // the follow-up is with its agent or channel, not told of
-	settleFollowed settleStage = "followed" // all is done, the end is not acknowledged
+	settleTaken    SettleStage = "taken"    // nothing was done
+	settleReleased SettleStage = "released" // the places are given back
+	settleFinal    SettleStage = "final"    // the record is final
+	settleTold     SettleStage = "told"     // an event is on the conversation, its deliveries are not made
+	settleSent     SettleStage = "sent"     // job.finished is told and sent to the webhooks
+	settleCounted  SettleStage = "counted"  // it is counted in its group
+	settleClaimed  SettleStage = "claimed"  // a group's results are claimed for the follow-up
+	settleHanded   SettleStage = "handed"   // the follow-up is with its agent or channel, not told of
+	settleFollowed SettleStage = "followed" // all is done, the end is not acknowledged
 )
 
-func settleStages() []settleStage {
-	return []settleStage{
+// SettleStages lists the stages in their order.
+func SettleStages() []SettleStage {
+	return []SettleStage{
 		settleTaken, settleReleased, settleFinal, settleTold, settleSent, settleCounted, settleClaimed, settleHanded, settleFollowed,
 	}
 }
@@ -111,8 +112,8 @@ func (s *Settler) begin() *settling {
 	if s.Metrics.Followed != nil {
 		x.followed = s.Metrics.Followed
 	}
-	if s.at != nil {
-		x.at = s.at
+	if s.At != nil {
+		x.at = s.At
 	}
 	return x
 }

@@ -1,4 +1,4 @@
-package workers
+package maintenance
 
 import (
 	"cmp"
@@ -9,25 +9,26 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 	"github.com/sandjet/sandjet/workers/leases"
 )
 
-// DefaultSweep is how often a [Sweeper] looks.
-const DefaultSweep = 15 * time.Second
+// DefaultRescueEvery is how often a [JobRescuer] looks.
+const DefaultRescueEvery = 15 * time.Second
 
-// Sweeper settles the jobs that nobody else will: those whose worker is gone while no other serves
+// JobRescuer settles the jobs that nobody else will: those whose worker is gone while no other serves
 // their provider, and those whose call ended without starting them and without a word. It also makes
 // groups go on that wait for calls which never came. It needs no provider and knows none.
 //
 // One per deployment is enough, more do no harm. It keeps the jobs that have not settled in memory.
-type Sweeper struct {
+type JobRescuer struct {
 	Bus *streams.Bus
 	// Endpoints finds the webhook endpoints. Nil: there are none.
 	Endpoints Endpoints
-	// Every is the time between looks. 0: DefaultSweep. At least as long as a lease.
+	// Every is the time between looks. 0: DefaultRescueEvery. At least as long as a lease.
 	Every time.Duration
 	Log   *slog.Logger // nil: silent
 }
@@ -109,8 +110,8 @@ const (
 	reasonForgotten = "its call is no longer known"
 )
 
-// sweep is one Run of a sweeper.
-type sweep struct {
+// rescue is one Run of a JobRescuer.
+type rescue struct {
 	*herald
 
 	every   time.Duration
@@ -127,9 +128,9 @@ type sweep struct {
 }
 
 // Run sweeps until ctx ends, and returns nil then.
-func (s *Sweeper) Run(ctx context.Context) error {
-	w := &sweep{
-		herald: newHerald(s.Bus, s.Endpoints, s.Log), every: max(cmp.Or(s.Every, DefaultSweep), leases.TTL),
+func (s *JobRescuer) Run(ctx context.Context) error {
+	w := &rescue{
+		herald: newHerald(s.Bus, s.Endpoints, s.Log), every: max(cmp.Or(s.Every, DefaultRescueEvery), leases.TTL),
 		watched: lifecycle.WatchJobs(s.Bus, ""), covered: s.Bus.Now(),
 		leases: leases.Open(s.Bus), absent: map[string]time.Time{}, looked: map[string]time.Time{},
 		jobs: map[string]schemas.Job{}, groups: map[string]streams.Pair[schemas.Group]{},
@@ -138,7 +139,7 @@ func (s *Sweeper) Run(ctx context.Context) error {
 	defer mirrors.Wait()
 	mirrors.Go(func() { w.mirrorJobs(ctx) })
 	mirrors.Go(func() { w.mirrorGroups(ctx) })
-	for sleep(ctx, w.every) {
+	for wait.Sleep(ctx, w.every) {
 		w.sweepJobs(ctx)
 		w.sweepGroups(ctx)
 		w.cover(ctx)
@@ -147,7 +148,7 @@ func (s *Sweeper) Run(ctx context.Context) error {
 }
 
 // cover keeps what the next watch of jobs must read small.
-func (w *sweep) cover(ctx context.Context) {
+func (w *rescue) cover(ctx context.Context) {
 	const every = 2 * time.Minute
 	now := w.bus.Now()
 	if now.Sub(w.covered) < every {
@@ -159,7 +160,7 @@ func (w *sweep) cover(ctx context.Context) {
 	}
 }
 
-func (w *sweep) mirrorJobs(ctx context.Context) {
+func (w *rescue) mirrorJobs(ctx context.Context) {
 	for p, err := range w.watched.Watch(ctx) {
 		if err != nil {
 			w.log.Warn("the record of a job cannot be read: it is not looked after", "job", p.Key, "error", err)
@@ -175,7 +176,7 @@ func (w *sweep) mirrorJobs(ctx context.Context) {
 	}
 }
 
-func (w *sweep) mirrorGroups(ctx context.Context) {
+func (w *rescue) mirrorGroups(ctx context.Context) {
 	for p, err := range lifecycle.OpenGroups(w.bus).Watch(ctx) {
 		if err != nil {
 			w.log.Warn("the record of a group cannot be read: it is not looked after", "group", p.Key, "error", err)
@@ -192,7 +193,7 @@ func (w *sweep) mirrorGroups(ctx context.Context) {
 }
 
 // sweepJobs looks at every open job once.
-func (w *sweep) sweepJobs(ctx context.Context) {
+func (w *rescue) sweepJobs(ctx context.Context) {
 	w.mu.Lock()
 	open := make([]schemas.Job, 0, len(w.jobs))
 	for _, j := range w.jobs {
@@ -220,7 +221,7 @@ func (w *sweep) sweepJobs(ctx context.Context) {
 }
 
 // sweepJob settles a job if nobody else will.
-func (w *sweep) sweepJob(ctx context.Context, j schemas.Job) error {
+func (w *rescue) sweepJob(ctx context.Context, j schemas.Job) error {
 	now := w.bus.Now()
 	f := w.facts(j, now)
 	v := judgeOrphan(f)
@@ -254,7 +255,7 @@ func (w *sweep) sweepJob(ctx context.Context, j schemas.Job) error {
 	return lifecycle.CompleteOnce(ctx, w.bus, c)
 }
 
-func (w *sweep) facts(j schemas.Job, now time.Time) orphanFacts {
+func (w *rescue) facts(j schemas.Job, now time.Time) orphanFacts {
 	f := orphanFacts{state: j.State, tied: j.Tied, overdue: now.Sub(j.Deadline), every: w.every, age: now.Sub(j.Created)}
 	if since, ok := w.absent[j.Worker]; ok {
 		f.absent = now.Sub(since)
@@ -268,7 +269,7 @@ func (w *sweep) facts(j schemas.Job, now time.Time) orphanFacts {
 
 // unchanged reports whether a job's record still says what was judged: what a sweeper mirrors may be
 // behind, and another worker may have taken the job over.
-func (w *sweep) unchanged(ctx context.Context, j schemas.Job) (bool, error) {
+func (w *rescue) unchanged(ctx context.Context, j schemas.Job) (bool, error) {
 	p, err := lifecycle.FindJob(ctx, w.bus, j.Account, j.ID)
 	if errors.Is(err, schemas.ErrNotFound) {
 		return false, nil
@@ -280,7 +281,7 @@ func (w *sweep) unchanged(ctx context.Context, j schemas.Job) (bool, error) {
 }
 
 // lookForCall finds out what became of the call of a waiting job, and why when it has ended.
-func (w *sweep) lookForCall(ctx context.Context, j schemas.Job) (fate callFate, reason string, err error) {
+func (w *rescue) lookForCall(ctx context.Context, j schemas.Job) (fate callFate, reason string, err error) {
 	call, err := streams.FindCall(ctx, w.bus, j.Account, j.Call)
 	switch {
 	case schemas.CodeOf(err) == schemas.NotFound:
@@ -303,7 +304,7 @@ func (w *sweep) lookForCall(ctx context.Context, j schemas.Job) (fate callFate, 
 // lookForWorkers notes which of the workers that look after jobs have no lease. One that was there at
 // the last look is only doubted; the others are looked for again for as long as it takes a living worker
 // to show its lease after an outage of the log.
-func (w *sweep) lookForWorkers(ctx context.Context, open []schemas.Job) error {
+func (w *rescue) lookForWorkers(ctx context.Context, open []schemas.Job) error {
 	missing, doubted := map[string]time.Time{}, map[string]bool{}
 	for _, j := range open {
 		if j.State == schemas.JobWaiting {
@@ -329,7 +330,7 @@ func (w *sweep) lookForWorkers(ctx context.Context, open []schemas.Job) error {
 	if len(missing) == 0 {
 		return nil
 	}
-	for end := time.Now().Add(leases.Settle); time.Now().Before(end) && sleep(ctx, leases.Renew); {
+	for end := time.Now().Add(leases.Settle); time.Now().Before(end) && wait.Sleep(ctx, leases.Renew); {
 		for name := range missing {
 			gone, err := w.without(ctx, name)
 			if err != nil {
@@ -345,7 +346,7 @@ func (w *sweep) lookForWorkers(ctx context.Context, open []schemas.Job) error {
 }
 
 // without reports whether a worker has no lease.
-func (w *sweep) without(ctx context.Context, worker string) (bool, error) {
+func (w *rescue) without(ctx context.Context, worker string) (bool, error) {
 	if worker == "" {
 		return true, nil
 	}
@@ -354,7 +355,7 @@ func (w *sweep) without(ctx context.Context, worker string) (bool, error) {
 }
 
 // sweepGroups makes groups whose time is over go on with what has settled.
-func (w *sweep) sweepGroups(ctx context.Context) {
+func (w *rescue) sweepGroups(ctx context.Context) {
 	now := w.bus.Now()
 	w.mu.Lock()
 	latest := map[string]time.Time{} // deadlines of members that may still settle, by group
@@ -389,7 +390,7 @@ func groupDue(g schemas.Group, latest, now time.Time, every time.Duration) bool 
 }
 
 // goOn makes the follow-up of a group with what has settled.
-func (w *sweep) goOn(ctx context.Context, p streams.Pair[schemas.Group]) error {
+func (w *rescue) goOn(ctx context.Context, p streams.Pair[schemas.Group]) error {
 	g := p.Value
 	if !sealed(g) {
 		var ours bool

@@ -1,4 +1,4 @@
-package workers
+package maintenance
 
 import (
 	"cmp"
@@ -16,12 +16,12 @@ import (
 	"github.com/sandjet/sandjet/workers/leases"
 )
 
-// Closer gives a result to calls that no worker will give one to: those that ended in the dead
+// CallExpirer gives a result to calls that no worker will give one to: those that ended in the dead
 // letters, those whose deadline passed while no worker had a place for them, those that somebody cancelled
 // while nobody served their provider, and those that were left when everything was off for a day and more. It
 // also forgets the calls that are no longer the record of their id. One per deployment is enough, more do
 // no harm.
-type Closer struct {
+type CallExpirer struct {
 	Bus *streams.Bus
 	Log *slog.Logger
 	// Providers are those whose queues are looked after each minute, beside those that were ever served.
@@ -42,13 +42,13 @@ const (
 
 // Run writes results until ctx ends. It returns nil then, and an error when the log refuses its
 // consumer for good.
-func (c *Closer) Run(ctx context.Context) error {
+func (c *CallExpirer) Run(ctx context.Context) error {
 	x := *c
 	x.lease = leases.New(c.Bus, leases.Record{Worker: schemas.NewID("closer_"), Started: c.Bus.Now()}, c.Log, nil)
 	return x.run(ctx)
 }
 
-func (c *Closer) run(ctx context.Context) error {
+func (c *CallExpirer) run(ctx context.Context) error {
 	var parts sync.WaitGroup
 	defer parts.Wait()
 	around, stop := context.WithCancel(ctx)
@@ -63,9 +63,14 @@ func (c *Closer) run(ctx context.Context) error {
 	return nil
 }
 
+// interrupted is the result of a call that was started and whose outcome is unknown.
+func interrupted(c schemas.Call) schemas.Result {
+	return lifecycle.InterruptedResult(c, lifecycle.TextInterrupted)
+}
+
 // expire gives an overdue call its result and reports whether it has one now. A call whose worker
 // still lives is left to it, for as long as it can bring a result.
-func (c *Closer) expire(ctx context.Context, call schemas.Call) (bool, error) {
+func (c *CallExpirer) expire(ctx context.Context, call schemas.Call) (bool, error) {
 	now := c.Bus.Certainty()
 	state, err := streams.ReadCallState(ctx, c.Bus, call)
 	if err != nil {
@@ -76,7 +81,7 @@ func (c *Closer) expire(ctx context.Context, call schemas.Call) (bool, error) {
 		return err == nil, err
 	}
 	late := c.Bus.Now().Sub(call.Deadline)
-	v := toExpire
+	outcome := lifecycle.ExpiredResult
 	if len(state.Started) > 0 {
 		if late < longestEnd {
 			living, err := c.mayLive(ctx, state.Started)
@@ -85,13 +90,13 @@ func (c *Closer) expire(ctx context.Context, call schemas.Call) (bool, error) {
 			}
 		}
 		if call.SideEffects() {
-			v = toInterrupt
+			outcome = interrupted
 		}
 	}
 	if late > eventsForgotten && !state.Accepted && call.SideEffects() { // what would tell of a start may be gone
-		v = toInterrupt
+		outcome = interrupted
 	}
-	r := unrunResult(call, v, "")
+	r := outcome(call)
 	written, err := lifecycle.FinishUnheld(ctx, c.Bus, r, state, now)
 	if err != nil || !written { // somebody else was first: the next sweep sees who
 		return false, err
@@ -103,7 +108,7 @@ func (c *Closer) expire(ctx context.Context, call schemas.Call) (bool, error) {
 // eventsForgotten is when the events of a call without an end may be removed.
 const eventsForgotten = 3 * 24 * time.Hour
 
-func (c *Closer) handle(ctx context.Context, d streams.Delivery[schemas.DeadLetter]) error {
+func (c *CallExpirer) handle(ctx context.Context, d streams.Delivery[schemas.DeadLetter]) error {
 	letter := d.Value
 	call, ok := callOf(letter)
 	if !ok {
@@ -155,7 +160,7 @@ func callOf(l schemas.DeadLetter) (c schemas.Call, ok bool) {
 
 // mayLive reports whether one of the workers that started a call may still live. After an outage of the log
 // everybody's lease is gone for a moment: absence is proof only for who kept his own since.
-func (c *Closer) mayLive(ctx context.Context, starts []schemas.StartedData) (bool, error) {
+func (c *CallExpirer) mayLive(ctx context.Context, starts []schemas.StartedData) (bool, error) {
 	settled := c.lease.Settled() // before the look at the others': the other way round a lapse would go unseen
 	living, err := c.lease.AnyHeld(ctx, starts)
 	return living || !settled, err
@@ -168,7 +173,7 @@ func deadResult(c schemas.Call, l schemas.DeadLetter, started bool) schemas.Resu
 		return lifecycle.InterruptedResult(c, lifecycle.TextInterrupted)
 	}
 	if l.Time.After(c.Deadline) {
-		return unrunResult(c, toExpire, "") // nobody would have run it any more
+		return lifecycle.ExpiredResult(c) // nobody would have run it any more
 	}
 	code := cmp.Or(l.Code, schemas.Internal)
 	return lifecycle.FailedResult(c, schemas.Errorf(code, "", "the call was given up after %d deliveries (%s): its dead letter %s says why", l.Deliveries, code, l.ID))
