@@ -141,8 +141,7 @@ func (g *Gateway) cancel(ctx context.Context, call schemas.Call, by, reason stri
 	if ended, err := g.approvals().Cancel(ctx, call, by, reason); err != nil || ended {
 		return err
 	}
-	c := schemas.Cancel{Account: call.Account, Call: call.ID, Reason: reason, Time: g.Bus.Now()}
-	return streams.Cancels.Publish(ctx, g.Bus, c)
+	return lifecycle.Cancel(ctx, g.Bus, call.Account, call.ID, reason)
 }
 
 // cancelReason reads the optional body of a cancellation.

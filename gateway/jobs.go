@@ -120,8 +120,7 @@ func (g *Gateway) postJobStop(w http.ResponseWriter, r *http.Request, a schemas.
 		return err
 	}
 	if j.State == schemas.JobWaiting {
-		c := schemas.Cancel{Account: a, Call: j.Call, Reason: reason, Time: g.Bus.Now()}
-		err = streams.Cancels.Publish(r.Context(), g.Bus, c)
+		err = lifecycle.Cancel(r.Context(), g.Bus, a, j.Call, reason)
 	} else {
 		_, err = lifecycle.ControlJob(r.Context(), g.Bus, schemas.JobCommand{Account: a, Job: j.ID, Action: schemas.JobActionStop, Reason: reason})
 	}

@@ -17,11 +17,9 @@ import (
 // has decided about the job since it was read. It tries for as long as a started call may.
 func (t *turn) recordLaunch(ctx context.Context, l *launch, hash string) (mine bool, err error) {
 	return t.amend(ctx, l, func(j *schemas.Job) bool {
-		if j.State != schemas.JobWaiting && (j.State != schemas.JobLaunching || j.Worker != t.me()) || j.State == schemas.JobWaiting && j.Worker != "" {
+		if !lifecycle.Launch(j, t.me(), t.Bus.Now(), l.life) {
 			return false
 		}
-		now := t.Bus.Now()
-		j.State, j.Worker, j.Launched, j.Deadline = schemas.JobLaunching, t.me(), now, now.Add(l.life)
 		j.Tied, j.Own = providers.ProfileOf(t.Provider).JobsEndWithWorker, l.own
 		j.Ref = schemas.JobRef{Sandbox: l.command.Sandbox, ID: t.call.Job}
 		j.Actions, j.TokenHash, j.Places = providers.JobActionsOf(t.Provider), hash, placesOf(l.places)
@@ -42,11 +40,7 @@ func placesOf(leases []limits.Lease) []schemas.JobPlace {
 func (t *turn) recordStart(ctx context.Context, l *launch) error {
 	ref := l.job.Value.Ref
 	mine, err := t.amend(ctx, l, func(j *schemas.Job) bool {
-		if j.State != schemas.JobLaunching || j.Worker != t.me() {
-			return false
-		}
-		j.State, j.Ref = schemas.JobRunning, ref
-		return true
+		return lifecycle.Launched(j, t.me(), ref)
 	})
 	switch {
 	case err != nil:

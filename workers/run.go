@@ -173,12 +173,8 @@ func (t *turn) acquire(ctx context.Context, o *order) error {
 // it got lost. Either way the call goes back to the log: its next delivery looks. So it does when the
 // proof took so long that the log may have forgotten another's: then it is there, and nothing was run.
 func (t *turn) start(ctx context.Context) error {
-	c, proof := t.call, t.delivery.Attempt
-	if c.SideEffects() {
-		proof = 1 // by whatever delivery: a log that was killed may have forgotten some, and then counts anew
-	}
-	event := schemas.NewEvent(c, schemas.CallStarted, schemas.StartedID(c.Account, c.ID, proof), t.Bus.Now(),
-		schemas.StartedData{Call: c.ID, Tool: c.Tool, Worker: t.me(), Attempt: t.delivery.Attempt})
+	c := t.call
+	event := lifecycle.StartEvent(c, t.me(), t.delivery.Attempt, t.Bus.Now())
 	if !c.SideEffects() {
 		return t.startReading(ctx, event)
 	}
@@ -186,9 +182,9 @@ func (t *turn) start(ctx context.Context) error {
 		if err := t.assure(ctx); err != nil {
 			return err
 		}
-		stored, err := streams.Prove(ctx, t.Bus, event, t.announcement()...)
+		mine, err := lifecycle.Start(ctx, t.Bus, event, t.announcement()...)
 		switch {
-		case err == nil && stored.Duplicate:
+		case err == nil && !mine:
 			return schemas.Errorf(schemas.Unavailable, "start", "the call was started or ended before: what became of it must be looked up")
 		case err == nil && !t.holds(t.sure):
 			t.Log.Warn("a start is not carried out: its proof took too long", "call", c.ID)
