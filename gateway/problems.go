@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -78,14 +79,18 @@ func writeProblem(w http.ResponseWriter, err error) int {
 
 // writeJSON answers with v. An error of the connection shows at the client, not here.
 func writeJSON(w http.ResponseWriter, code int, v any) {
-	b, err := json.Marshal(v)
-	if err != nil { // a type of ours that JSON cannot hold: a defect, not the client's doing
-		code, b = http.StatusInternalServerError, []byte(`{"error":{"code":"internal","message":"the answer could not be encoded"}}`)
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)              // it is read by people too, and shown in no page: the headers below say so
+	if err := enc.Encode(v); err != nil { // a type of ours that JSON cannot hold: a defect, not the client's doing
+		b.Reset()
+		code = http.StatusInternalServerError
+		b.WriteString(`{"error":{"code":"internal","message":"the answer could not be encoded"}}` + "\n")
 	}
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(code)
-	_, _ = w.Write(append(b, '\n')) // nobody is left to tell
+	_, _ = w.Write(b.Bytes()) // nobody is left to tell
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"path/filepath"
 	"strings"
 
 	"github.com/sandjet/sandjet/schemas"
@@ -51,13 +52,12 @@ type information struct {
 // Run prints what is known.
 func (c *infoCommand) Run(ctx context.Context, t terminal) error {
 	i := information{URL: c.URL, Key: c.Key, Version: readBuild().Version}
-	if i.URL == "" {
-		dir := dataDir(c.dir)
-		e, err := dir.running()
-		if err != nil {
-			return err
-		}
-		i.URL, i.NATSURL, i.Account, i.Key, i.DataDir, i.PID = e.URL, e.NATSURL, e.Account, cmp.Or(c.Key, e.Key), string(dir), e.PID
+	dir := dataDir(c.dir)
+	switch e, err := dir.running(); {
+	case i.URL == "" && err != nil:
+		return err
+	case i.URL == "" || err == nil && i.URL == e.URL: // it may also have been named by what --shell printed
+		i.URL, i.NATSURL, i.Account, i.Key, i.DataDir, i.PID = e.URL, e.NATSURL, e.Account, cmp.Or(c.Key, e.Key), cmp.Or(absolute(string(dir)), string(dir)), e.PID
 	}
 	if c.Shell {
 		return printShell(t, i)
@@ -95,4 +95,13 @@ func versionIn(body []byte) string {
 	}
 	_ = json.Unmarshal(body, &answer) // without one it is empty
 	return printable(answer.Version)
+}
+
+// absolute is the absolute form of a path, empty where there is none.
+func absolute(path string) string {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return ""
+	}
+	return abs
 }

@@ -44,6 +44,7 @@ var floors = map[string]struct {
 	"client":                        {[]string{"schemas"}, "a client needs nothing of the server"},
 	"bench":                         {[]string{"schemas", "streams", "lifecycle", "streams/natsauth", "providers", "providers/local", "providers/providertest", "workers", "workers/maintenance", "records", "gateway", "client"}, "it measures every floor"},
 	"cmd/sandjet":                   {[]string{"schemas", "streams", "lifecycle", "streams/natsauth", "providers", "providers/local", "providers/local/boxentry", "providers/supervisor", "workers", "workers/limits", "workers/maintenance", "tools", "records", "records/seal", "records/seal/awskms", "gateway", "gateway/natsapi", "delivery", "delivery/webhook", "client", "bench", "internal/safefs"}, "the roof: the only place where everything meets"},
+	"examples":                      {nil, "an example shows the HTTP API, without a library of ours"},
 	"cmd/sandjet-box":               {[]string{"providers/local/box"}, "the box alone"},
 	"internal/natstest":             {[]string{"schemas", "streams", "streams/natsauth", "internal/faultproxy"}, "the real log for tests, with routes that can be cut"},
 	"internal/longtest":             {nil, "it knows how long a test may take, not what it shows"},
