@@ -209,7 +209,7 @@ func (d Admitter) tell(ctx context.Context, e schemas.Event, absent streams.Abse
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
 	if _, err := streams.StoreOnce(ctx, d.Bus, e, absent); err != nil && d.Log != nil {
-		d.Log.Warn("a call is safe but its conversation was not told yet", "call", e.Subject, "event", e.Type, "error", err)
+		d.Log.Warn("first event of an accepted call not published yet", "call", e.Subject, "event", e.Type, "error", err)
 	}
 }
 

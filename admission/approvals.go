@@ -62,7 +62,7 @@ func (d Admitter) ask(ctx context.Context, p streams.Pair[schemas.Approval], abs
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
 	if err := lifecycle.Ask(ctx, d.Bus, p, absent); err != nil && d.Log != nil {
-		d.Log.Warn("a call waits for an approval but its conversation was not told yet", "call", p.Value.Call.ID, "approval", p.Value.ID, "error", err)
+		d.Log.Warn("approval.requested not published yet", "call", p.Value.Call.ID, "approval", p.Value.ID, "error", err)
 	}
 }
 

@@ -326,6 +326,6 @@ func (c *consuming[T]) settle(m *message, t *turn, err error) {
 		told = m.term() // the reason is in the dead letter
 	}
 	if told != nil {
-		c.bus.log.Warn("verdict not told: the message comes again", "stream", m.meta.Stream, "seq", m.meta.Sequence.Stream, "error", told)
+		c.bus.log.Warn("message not acknowledged, the server delivers it again", "stream", m.meta.Stream, "seq", m.meta.Sequence.Stream, "error", told)
 	}
 }

@@ -115,7 +115,7 @@ func (b *Bus) event(ctx context.Context, epoch string, m stored) (e Entry[schema
 	case schemas.CodeOf(err) == schemas.Unavailable || ctx.Err() != nil:
 		return e, false, err
 	case schemas.CodeOf(err) == schemas.NotFound:
-		b.log.Error("the payload of an event is gone: its readers are told of a gap", "stream", m.stream, "seq", m.seq, "error", err)
+		b.log.Error("payload of an event is missing, readers get a gap", "stream", m.stream, "seq", m.seq, "error", err)
 		e.Lost = true
 		return e, true, nil
 	}

@@ -242,7 +242,7 @@ func (s *Server) limitStore(srv *server.Server) error {
 		return nil
 	}
 	if lifted && s.options.MaxStore > 0 {
-		s.log.Warn("the log keeps more than it may: its limit is lifted so that it can be made smaller, and nothing new is taken until then", "max-store", s.options.MaxStore, "kept", used)
+		s.log.Warn("the log keeps more than it may: its limit is lifted so that it can be made smaller, and nothing new is taken until then", "max_store", s.options.MaxStore, "kept", used)
 	}
 	err := srv.GlobalAccount().UpdateJetStreamLimits(map[string]server.JetStreamAccountLimits{"": {
 		MaxMemory: -1, MaxStore: most, MaxStreams: -1, MaxConsumers: -1, MaxAckPending: -1, MemoryMaxStreamBytes: -1, StoreMaxStreamBytes: -1,
@@ -373,8 +373,12 @@ func (l *serverLog) fatal() string {
 	return l.last
 }
 
-func (l *serverLog) Noticef(format string, v ...any) { l.log.Debug(fmt.Sprintf(format, v...)) }
-func (l *serverLog) Warnf(format string, v ...any)   { l.log.Warn(fmt.Sprintf(format, v...)) }
+func (l *serverLog) Noticef(format string, v ...any) {
+	l.log.Debug("the NATS server reports", "line", fmt.Sprintf(format, v...))
+}
+func (l *serverLog) Warnf(format string, v ...any) {
+	l.log.Warn("the NATS server reports", "line", fmt.Sprintf(format, v...))
+}
 
 // Errorf logs what concerns the server itself as an error. What a client was refused is the client's fault:
 // any tenant could fill the log of errors with it.
@@ -389,15 +393,17 @@ func (l *serverLog) Errorf(format string, v ...any) {
 			return
 		}
 	}
-	l.log.Error(line)
+	l.log.Error("the NATS server reports", "line", line)
 }
 
-func (l *serverLog) Debugf(format string, v ...any) { l.log.Debug(fmt.Sprintf(format, v...)) }
-func (l *serverLog) Tracef(string, ...any)          {}
+func (l *serverLog) Debugf(format string, v ...any) {
+	l.log.Debug("the NATS server reports", "line", fmt.Sprintf(format, v...))
+}
+func (l *serverLog) Tracef(string, ...any) {}
 
 func (l *serverLog) Fatalf(format string, v ...any) {
 	line := fmt.Sprintf(format, v...)
-	l.log.Error(line)
+	l.log.Error("the NATS server reports", "line", line)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.last == "" {

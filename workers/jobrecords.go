@@ -53,7 +53,7 @@ func (t *turn) recordStart(ctx context.Context, l *launch) error {
 	}
 	t.Metrics.JobStarted(t.Name)
 	if err := tellStarted(ctx, t.Bus, l.job.Value); err != nil {
-		t.Log.Warn("start of a job not told", "job", t.call.Job, "error", err)
+		t.Log.Warn("job.started not published", "job", t.call.Job, "error", err)
 	}
 	l.endTelling()
 	return nil

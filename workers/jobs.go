@@ -319,7 +319,7 @@ func (t *turn) notify(ctx context.Context, l *launch) func(providers.JobEnd) {
 				return
 			}
 			if !sleep(ctx, wait) {
-				t.Log.Warn("the end of a job was not told: it is found later", "job", j.ID, "error", err)
+				t.Log.Warn("job completion not published, it is found later", "job", j.ID, "error", err)
 				return
 			}
 		}

@@ -217,7 +217,7 @@ func (t *turn) startReading(ctx context.Context, event schemas.Event) error {
 		t.announced = true
 	}
 	if _, err := streams.Events.PublishAsync(ctx, t.Bus, event); err != nil {
-		t.Log.Warn("start not told", "call", t.call.ID, "error", err)
+		t.Log.Warn("call.started not published", "call", t.call.ID, "error", err)
 	}
 	return nil
 }

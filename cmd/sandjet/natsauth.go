@@ -16,9 +16,9 @@ import (
 
 // natsAccessFlags let accounts speak NATS themselves where the server is not the embedded one.
 type natsAccessFlags struct {
-	NATSCalloutKeys    string `name:"nats-callout-keys" placeholder:"FILE" group:"Log" help:"Seeds with which an outside server, asking us by its auth_callout, is told who may come in; made by \"sandjet secrets generate --nats-callout\". Default: nobody answers it."`
+	NATSCalloutKeys    string `name:"nats-callout-keys" placeholder:"FILE" group:"Log" help:"Seeds that answer the auth_callout requests of an outside server; made by \"sandjet secrets generate --nats-callout\". Default: they are not answered."`
 	NATSCalloutAccount string `name:"nats-callout-account" placeholder:"NAME" default:"TENANTS" group:"Log" help:"Account of that server's configuration in which they are put; {account} in it stands for their id."`
-	NATSPublicURL      string `name:"nats-public-url" placeholder:"URL" group:"Log" help:"Where accounts' own NATS clients reach the server, as they are told with a credential. Default: where we reach it."`
+	NATSPublicURL      string `name:"nats-public-url" placeholder:"URL" group:"Log" help:"URL of the server for accounts' own NATS clients, handed out with a credential. Default: where we reach it."`
 }
 
 // callout reads the keys for an outside server's questions; none: there are no questions. Codes: invalid, denied.

@@ -277,7 +277,7 @@ func (n *node) addSweeper() {
 func (n *node) addDeliverer(f deliveryFlags, insecure insecureFlag) {
 	if f.WebhookAllowLoopback || insecure.WebhookAllowHTTP {
 		n.log.Warn("webhooks may lead to this host or do without TLS: that is for development only",
-			"webhook-allow-loopback", f.WebhookAllowLoopback, "webhook-allow-http", insecure.WebhookAllowHTTP)
+			"allow_loopback", f.WebhookAllowLoopback, "allow_http", insecure.WebhookAllowHTTP)
 	}
 	log := n.log.With("part", "deliverer")
 	sender := &webhook.Sender{

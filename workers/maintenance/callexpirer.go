@@ -112,7 +112,7 @@ func (c *CallExpirer) handle(ctx context.Context, d streams.Delivery[schemas.Dea
 	letter := d.Value
 	call, ok := callOf(letter)
 	if !ok {
-		c.Log.Warn("a dead letter is no call: there is nobody to tell", "letter", letter.ID, "reason", letter.Reason)
+		c.Log.Warn("dead letter is not a call, nothing to finish", "letter", letter.ID, "reason", letter.Reason)
 		return nil
 	}
 	now := c.Bus.Certainty()
