@@ -47,6 +47,10 @@ type Client struct {
 	// better than to wait for an outage to end. Default 1 min.
 	Patience time.Duration
 
+	// Warned is told what the gateway says of a request that it took and that will not do what was meant, such as a
+	// sandbox whose provider no worker serves. It may be called by several goroutines. Nil: nobody is told.
+	Warned func(text string)
+
 	base, key string
 }
 
@@ -250,6 +254,9 @@ func (c *Client) do(ctx context.Context, method, path string, body []byte, heade
 			return nil, fmt.Errorf("%s %s: %w", method, path, ctx.Err())
 		}
 		return nil, schemas.Wrap(schemas.Unavailable, method+" "+path, "the gateway cannot be reached", err)
+	}
+	if text := resp.Header.Get("Sandjet-Warning"); text != "" && c.Warned != nil {
+		c.Warned(text)
 	}
 	return resp, nil
 }

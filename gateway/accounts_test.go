@@ -358,3 +358,28 @@ func TestAGatewayWithoutAccountsSaysSo(t *testing.T) {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 }
+
+// onlyLocal is served providers: local alone.
+type onlyLocal struct{}
+
+func (onlyLocal) Serves(_ context.Context, provider string) (bool, error) { return provider == "local", nil }
+
+// TestASandboxThatNobodyServesIsWarnedOf: it is made, and changed, with a word about it.
+func TestASandboxThatNobodyServesIsWarnedOf(t *testing.T) {
+	t.Parallel()
+	k := openKept(t, func(o *gateway.Options) { o.Serving = onlyLocal{} })
+	const all = "/accounts/me/sandboxes"
+	a := k.as(k.anna, http.MethodPost, all, `{"name":"far","config":{"provider":"vercel"}}`)
+	if a.status != http.StatusCreated || !strings.Contains(a.header.Get("Sandjet-Warning"), "no worker serves the provider vercel") {
+		t.Errorf("%d, %v", a.status, a.header)
+	}
+	made := decode[schemas.SandboxDocument](t, a)
+	a = k.as(k.anna, http.MethodPatch, all+"/"+string(made.ID), `{"config":{"timeout":20}}`)
+	if a.status != http.StatusOK || a.header.Get("Sandjet-Warning") == "" {
+		t.Errorf("%d, %v", a.status, a.header)
+	}
+	a = k.as(k.anna, http.MethodPatch, all+"/"+string(made.ID), `{"config":{"provider":"local"}}`)
+	if a.status != http.StatusOK || a.header.Get("Sandjet-Warning") != "" {
+		t.Errorf("%d, %v", a.status, a.header)
+	}
+}

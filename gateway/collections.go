@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/sandjet/sandjet/admission"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -26,7 +27,7 @@ func (g *Gateway) collectionRoutes() []route {
 		one := all + "/{id}"
 		own := func(h func(http.ResponseWriter, *http.Request, collection) error) http.HandlerFunc {
 			return g.handle(g.owned(func(w http.ResponseWriter, r *http.Request, accounts Accounts, a schemas.AccountID) error {
-				return h(w, r, collection{accounts, a, c})
+				return h(w, r, collection{accounts, a, c, g.Serving})
 			}))
 		}
 		routes = append(routes,
@@ -45,6 +46,24 @@ type collection struct {
 	accounts Accounts
 	account  schemas.AccountID
 	name     schemas.Collection
+	serving  admission.Serving // nil: it is not known
+}
+
+// warningHeader says of a record that was stored what will stand in the way of its use.
+const warningHeader = "Sandjet-Warning"
+
+// warn tells of a sandbox whose provider has no worker: manifests come before workers, so that is no error.
+func (c collection) warn(w http.ResponseWriter, r *http.Request, d schemas.Document) {
+	if c.name != schemas.Sandboxes || c.serving == nil {
+		return
+	}
+	var s schemas.SandboxDocument
+	if json.Unmarshal(d.JSON, &s) != nil {
+		return
+	}
+	if served, err := c.serving.Serves(r.Context(), s.Config.Provider); err == nil && !served {
+		w.Header().Set(warningHeader, "no worker serves the provider "+s.Config.Provider+" at present: calls in this sandbox are refused until one does")
+	}
 }
 
 func pathID(r *http.Request) string { return strings.ToValidUTF8(r.PathValue("id"), "\uFFFD") }
@@ -75,6 +94,7 @@ func postDocument(w http.ResponseWriter, r *http.Request, c collection) error {
 		return err
 	}
 	w.Header().Set("Location", strings.TrimSuffix(r.URL.Path, "/")+"/"+d.ID)
+	c.warn(w, r, d)
 	writeDocument(w, http.StatusCreated, d)
 	return nil
 }
@@ -104,6 +124,7 @@ func patchDocument(w http.ResponseWriter, r *http.Request, c collection) error {
 	if err != nil {
 		return precondition(err)
 	}
+	c.warn(w, r, d)
 	writeDocument(w, http.StatusOK, d)
 	return nil
 }

@@ -1,11 +1,13 @@
 package records_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/sandjet/sandjet/records"
+	"github.com/sandjet/sandjet/records/recordstest"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -54,5 +56,59 @@ func TestNoRecordGoesBeyondTheOperatorsWord(t *testing.T) {
 	// What is not of this host is not the operator's business here.
 	if _, err := s.AddDocument(t.Context(), account, schemas.Sandboxes, []byte(`{"name":"far","config":{"provider":"e2b","network":{"mode":"allow-all"}}}`)); err != nil {
 		t.Errorf("a sandbox of another provider: %v", err)
+	}
+}
+
+// living is workers that do less than their build declares.
+type living struct{ schemas.Profile }
+
+func (l living) Keeps(_ context.Context, provider string, ask func(schemas.Profile) error) error {
+	if provider != l.Name {
+		return nil
+	}
+	return ask(l.Profile)
+}
+
+// TestACallNeedsWhatSomeWorkerKeeps: a record is made of what the build declares; a call is refused for what no worker
+// keeps at present, and for a provider that the build has no more.
+func TestACallNeedsWhatSomeWorkerKeeps(t *testing.T) {
+	t.Parallel()
+	b := bus(t)
+	s := open(t, b)
+	const account = "acct_a"
+	if _, err := s.EnsureAccount(t.Context(), records.Bootstrap{Account: account, Key: "sk_0123456789abcdef", Provider: "local"}); err != nil {
+		t.Fatal(err)
+	}
+	made := map[string]string{}
+	for name, config := range map[string]string{"wide": `{"network":{"mode":"allow-all"}}`, "narrow": `{}`, "far": `{"provider":"vercel"}`} {
+		d, err := s.AddDocument(t.Context(), account, schemas.Sandboxes, []byte(`{"name":"`+name+`","config":`+config+`}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		made[name] = d.ID
+	}
+	narrow := recordstest.Providers()[0]
+	narrow.Networks = []schemas.NetworkMode{schemas.DenyAll}
+	s.Living = living{narrow}
+	later, err := records.Open(t.Context(), b, ring(t), recordstest.Providers()[:1]) // of a build with fewer providers
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		store *records.Store
+		name  string
+		says  string
+	}{
+		{s, "narrow", ""}, {s, "far", ""},
+		{s, "wide", "does not keep the mode allow-all where it runs: use deny-all"},
+		{later, "wide", ""},
+		{later, "far", `of the provider "vercel", which this build does not have: it has local`},
+	} {
+		_, err := c.store.Resolve(t.Context(), account, schemas.Request{
+			Tool: schemas.ToolBash, Input: []byte(`{"command":"true"}`), Sandbox: made[c.name], Deadline: time.Now().Add(time.Minute),
+		})
+		if c.says == "" && err != nil || c.says != "" && (schemas.CodeOf(err) != schemas.Unsupported || !strings.Contains(err.Error(), c.says)) {
+			t.Errorf("a call in %s: %v, want %q", c.name, err, c.says)
+		}
 	}
 }

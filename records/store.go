@@ -22,6 +22,8 @@ type Store struct {
 	// KeysChanged is told of each account that has other keys than before or is gone, once the copy knows it.
 	// It is called by many goroutines and should not take long. Set it right after Open; nil: nobody is told.
 	KeysChanged func(schemas.AccountID)
+	// Living knows what a provider's workers can do where they run. Set it right after Open; nil: it is not asked.
+	Living Living
 	// Operator is what no record may go beyond. Set it right after Open.
 	Operator Operator
 
@@ -192,24 +194,38 @@ func (s *Store) Authenticate(_ context.Context, key string) (schemas.AccountID, 
 // account does not have, which only this case asks the log for), denied (the sandbox has more than the operator allows), unsupported
 // (its provider is not in this build, or cannot keep what the record says).
 func (s *Store) Resolve(ctx context.Context, a schemas.AccountID, r schemas.Request) (schemas.Call, error) {
-	c, lacking, err := s.resolve(a, r)
-	if err != nil || lacking == nil {
-		return c, err
+	c, sandbox, lacking, err := s.resolve(a, r)
+	if err == nil && s.Living != nil && sandbox.ID != "" {
+		err = s.Living.Keeps(ctx, c.Provider, func(p schemas.Profile) error { return p.Keeps(sandbox) })
+	}
+	if err != nil {
+		return schemas.Call{}, err
+	}
+	if !lacking {
+		return c, nil
 	}
 	// It may have been set elsewhere just now. What cannot be read here is the worker's to try again.
-	if _, err := s.withVariables(ctx, *lacking); errors.Is(err, schemas.ErrInvalid) {
+	if _, err := s.withVariables(ctx, sandbox); errors.Is(err, schemas.ErrInvalid) {
 		return schemas.Call{}, err
 	}
 	return c, nil
 }
 
-// resolve is Resolve by the copy alone. Lacking is the call's sandbox when the copy lacks one of its variables.
-func (s *Store) resolve(a schemas.AccountID, r schemas.Request) (c schemas.Call, lacking *schemas.Sandbox, err error) {
+// Living tells what can be kept now.
+type Living interface {
+	// Keeps asks the profiles of a provider's living workers, and returns nil where one of them keeps what is asked, or
+	// where nothing is known of any; else what one of them said.
+	Keeps(ctx context.Context, provider string, ask func(schemas.Profile) error) error
+}
+
+// resolve is Resolve by the copy alone. Sandbox is the call's, the zero one where it has none; lacking says that the
+// copy lacks one of its variables.
+func (s *Store) resolve(a schemas.AccountID, r schemas.Request) (c schemas.Call, sandbox schemas.Sandbox, lacking bool, err error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	t := s.index.tenants[a]
 	if t == nil || t.account == nil {
-		return c, nil, &schemas.Error{
+		return c, sandbox, false, &schemas.Error{
 			Code: schemas.NotFound, Field: "account", Message: "there is no account " + schemas.Quotable(string(a)),
 		}
 	}
@@ -220,13 +236,10 @@ func (s *Store) resolve(a schemas.AccountID, r schemas.Request) (c schemas.Call,
 		}
 	}
 	if err == nil {
-		err = s.keeps(c, t.sandboxes.byID[c.Sandbox])
+		sandbox = t.sandboxes.byID[c.Sandbox]
+		err = s.keeps(c, sandbox)
 	}
-	if err == nil && c.Refused == "" && t.lacks(c.Sandbox) {
-		sandbox := t.sandboxes.byID[c.Sandbox]
-		lacking = &sandbox
-	}
-	return c, lacking, err
+	return c, sandbox, err == nil && c.Refused == "" && t.lacks(c.Sandbox), err
 }
 
 // keeps reports what of a call its provider or the operator does not allow: its record may be older than this

@@ -67,7 +67,7 @@ type ProfileOption struct {
 // that it may be asked of every call. Code: unsupported, with the field of the record and the remedy.
 func (p Profile) Keeps(s Sandbox) error {
 	cannot := func(field, what, remedy string) error {
-		return &Error{Code: Unsupported, Field: "sandbox", Message: "config." + field + " of " + Quotable(s.Name) + ": the provider " + p.Name + " " + what + ": " + remedy}
+		return &Error{Code: Unsupported, Field: "sandbox", Message: "config." + field + " of " + Quotable(s.Name) + ": the provider " + p.Name + " " + what + " where it runs" + ": " + remedy}
 	}
 	switch {
 	case s.Network.Mode != "" && !slices.Contains(p.Networks, s.Network.Mode):

@@ -43,8 +43,10 @@ type Served struct {
 	Grace time.Duration
 
 	mu    sync.Mutex
-	begun time.Time            // by the log's clock; zero: it does not run yet
-	seen  map[string]time.Time // likewise
+	begun time.Time                    // by the log's clock; zero: it does not run yet
+	look  time.Time                    // when the leases were read last, likewise
+	able  map[string][]schemas.Profile // of the living workers as the leases were then, by provider
+	seen  map[string]time.Time         // likewise
 }
 
 // servedFirst is how long after its start nothing is refused.
@@ -60,8 +62,80 @@ func (s *Served) Run(ctx context.Context) error {
 			continue
 		}
 		s.see(p.Key, p.Stored)
+		if s.Bus.Now().Sub(s.lookedAt()) > profilesKept {
+			_ = s.readProfiles(ctx) // the next note, or a call that would be refused, tries again
+		}
 	}
 	return nil
+}
+
+const (
+	// profilesKept is for how long the profiles of living workers are taken for what holds.
+	profilesKept = ServedEvery / 2
+	// profilesSure is how old they may be when something is refused for them.
+	profilesSure = 2 * time.Second
+)
+
+// servedLease is what of a worker's lease is of interest here.
+type servedLease struct {
+	Provider string           `json:"provider"`
+	Profile  *schemas.Profile `json:"profile"`
+}
+
+func (s *Served) lookedAt() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.look
+}
+
+// readProfiles reads the leases of all workers.
+func (s *Served) readProfiles(ctx context.Context) error {
+	now, able := s.Bus.Now(), map[string][]schemas.Profile{}
+	for p, err := range OpenBucket[servedLease](s.Bus, Leases).All(ctx) {
+		switch {
+		case err != nil:
+			return err
+		case p.Deleted || p.Value.Provider == "":
+		case p.Value.Profile == nil: // it does not say, so it may be able to do all
+			able[p.Value.Provider] = append(able[p.Value.Provider], schemas.Profile{})
+		default:
+			able[p.Value.Provider] = append(able[p.Value.Provider], *p.Value.Profile)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.look, s.able = now, able
+	return nil
+}
+
+// Keeps asks the profiles of a provider's living workers, and returns nil where one of them keeps what is asked, or where
+// nothing is known of any. Else it is what one of them said. What is taken costs no look at the log; before something is
+// refused the leases are read anew, at most every two seconds.
+func (s *Served) Keeps(ctx context.Context, provider string, ask func(schemas.Profile) error) error {
+	err := s.asked(provider, ask)
+	if err == nil || s.Bus.Now().Sub(s.lookedAt()) < profilesSure {
+		return err
+	}
+	if s.readProfiles(ctx) != nil {
+		return nil // a worker will say
+	}
+	return s.asked(provider, ask)
+}
+
+// asked is Keeps by what is known.
+func (s *Served) asked(provider string, ask func(schemas.Profile) error) (err error) {
+	s.mu.Lock()
+	able := s.able[provider] // never written to
+	s.mu.Unlock()
+	for _, p := range able {
+		if p.Name == "" {
+			return nil
+		}
+		if err = ask(p); err == nil {
+			return nil
+		}
+	}
+	return err
 }
 
 func (s *Served) see(provider string, at time.Time) {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/internal/natstest"
+	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
 
@@ -50,5 +51,52 @@ func TestServedProvidersAreKnown(t *testing.T) {
 		_, err := streams.OpenBucket[lease](b, streams.Leases).Put(t.Context(), "worker_1", lease{"local"})
 		ok(t, err)
 		want(first, "local", true) // of a version that notes nothing
+	})
+}
+
+// TestProfilesOfLivingWorkersAreKnown: what no living worker keeps is refused, what one of them keeps is not, also when
+// it has come just now; of a provider without workers, and of a worker that says nothing, nothing is refused.
+func TestProfilesOfLivingWorkersAreKnown(t *testing.T) {
+	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+		s := &streams.Served{Bus: b}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- s.Run(ctx) }()
+		defer func() { cancel(); ok(t, <-done) }()
+		type lease struct {
+			Provider string           `json:"provider"`
+			Profile  *schemas.Profile `json:"profile,omitzero"`
+		}
+		leases := streams.OpenBucket[lease](b, streams.Leases)
+		beat := func(worker string, l lease) {
+			_, err := leases.Put(t.Context(), worker, l)
+			ok(t, err)
+		}
+		narrow := &schemas.Profile{Name: "acme", Networks: []schemas.NetworkMode{schemas.DenyAll}}
+		wide := &schemas.Profile{Name: "acme", Networks: []schemas.NetworkMode{schemas.DenyAll, schemas.AllowAll}}
+		want := func(about string, mode schemas.NetworkMode, kept bool) {
+			t.Helper()
+			box := schemas.Sandbox{ID: "sb_1", Name: "box", Network: schemas.Network{Mode: mode}}
+			err := s.Keeps(t.Context(), "acme", func(p schemas.Profile) error { return p.Keeps(box) })
+			if kept && err != nil || !kept && schemas.CodeOf(err) != schemas.Unsupported {
+				t.Errorf("%s: %v", about, err)
+			}
+		}
+		want("nobody is there", schemas.AllowAll, true)
+		beat("worker_1", lease{"acme", narrow})
+		ok(t, streams.NoteServed(t.Context(), b, "acme"))
+		time.Sleep(time.Second)
+		want("what it keeps", schemas.DenyAll, true)
+		beat("worker_1", lease{"acme", narrow})
+		time.Sleep(2 * time.Second)
+		want("what it does not", schemas.AllowAll, false)
+		beat("worker_2", lease{"acme", wide})
+		time.Sleep(2 * time.Second)
+		want("what another keeps that has just come", schemas.AllowAll, true)
+		time.Sleep(10 * time.Second)
+		beat("worker_1", lease{"acme", narrow})
+		beat("worker_3", lease{"acme", nil})
+		time.Sleep(2 * time.Second)
+		want("beside one that says nothing", schemas.Restricted, true)
 	})
 }

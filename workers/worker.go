@@ -165,7 +165,7 @@ func (w *Worker) begin() *shift {
 	}
 	me := schemas.NewID("worker_")
 	s.Log = s.Log.With("worker", me, "provider", s.Name)
-	s.lease = leases.New(s.Bus, leases.Record{Worker: me, Provider: s.Name, Started: s.Bus.Now(), Store: storeOf(s.Provider)}, s.Log,
+	s.lease = leases.New(s.Bus, leases.Record{Worker: me, Provider: s.Name, Started: s.Bus.Now(), Store: storeOf(s.Provider), Profile: profileOf(s.Provider)}, s.Log,
 		func() error { return s.at(atRenewal, schemas.Call{}) })
 	s.stuck = &stuck{most: s.Slots, told: func(n int) { s.Metrics.Stuck(s.Name, n) }}
 	s.cancels = newCancelSet(maxCancels, cancelsMatter)
@@ -189,6 +189,16 @@ func (s *shift) noteServed(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// profileOf is what a provider can do on this host; nil where it does not say.
+func profileOf(p providers.Provider) *schemas.Profile {
+	f, ok := providers.As[providers.Profiler](p)
+	if !ok {
+		return nil
+	}
+	profile := f.Profile()
+	return &profile
 }
 
 // me is the name under which this shift signs its starts.

@@ -42,6 +42,7 @@ func (g target) open(ctx context.Context, dir string, out io.Writer) (*client.Cl
 	}
 	cl := client.New(e.URL, e.Key)
 	cl.HTTP = &http.Client{Transport: &patient{out: out, at: e.URL}}
+	cl.Warned = func(text string) { fmt.Fprintln(out, "sandjet: warning:", printable(text)) }
 	return cl, nil
 }
 

@@ -220,6 +220,7 @@ func (n *node) addGateway(ctx context.Context, f gatewayFlags, operator operator
 	}
 	serving := &streams.Served{Bus: n.bus, Grace: f.ProviderGrace}
 	n.addLast("served providers", serving.Run)
+	n.records.Living = serving
 	g := gateway.New(gateway.Options{
 		Serving: serving,
 		Bus:     n.bus, Records: n.records, Log: n.log.With("part", "gateway"), Version: readBuild().Version, MaxWait: f.MaxWait,

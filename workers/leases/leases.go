@@ -31,6 +31,8 @@ type Record struct {
 	Provider string    `json:"provider"`
 	Started  time.Time `json:"started"`
 	Store    string    `json:"store,omitzero"` // which workspaces the worker sees; empty: that does not matter
+	// Profile is what the worker's provider can do on its host.
+	Profile *schemas.Profile `json:"profile,omitzero"`
 }
 
 // Bucket holds the leases of all workers by their names.
