@@ -310,7 +310,7 @@ func TestASocketEndsByWhatWillNotPass(t *testing.T) {
 func TestARefusedKeyEndsASocket(t *testing.T) {
 	t.Parallel()
 	c := serve(t, func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, http.StatusUnauthorized, `{"error":{"code":"denied","message":"the key is not known here"}}`)
+		answer(w, http.StatusUnauthorized, `{"error":{"code":"denied","message":"invalid API key"}}`)
 	})
 	if err := c.Socket().Run(t.Context()); !errors.Is(err, schemas.ErrDenied) {
 		t.Errorf("%v", err)

@@ -154,7 +154,7 @@ func (g *Gateway) forAdmin(r *http.Request) error {
 	if _, err := g.authenticate(r.Context(), key); err != nil {
 		return err
 	}
-	return schemas.Errorf(schemas.Denied, "", "this is for the administrator: the key is an account's")
+	return schemas.Errorf(schemas.Denied, "", "admin key required: this key is an account's")
 }
 
 // getAccounts lists all accounts.

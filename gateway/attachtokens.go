@@ -103,7 +103,7 @@ func (g *Gateway) postAttachToken(w http.ResponseWriter, r *http.Request, a sche
 func (g *Gateway) held(h func(http.ResponseWriter, *http.Request, holder) error) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		if !allowedOrigin(r, g.Origins) {
-			return schemas.Errorf(schemas.Denied, "", "this origin may not read here: the operator can allow it with --origins")
+			return schemas.Errorf(schemas.Denied, "", "origin not allowed: the operator can allow it with --origins")
 		}
 		who, err := g.holder(r.Context(), bearer(r.Header))
 		if err != nil {
@@ -146,7 +146,7 @@ func (g *Gateway) ticket(token string) (tickets.Ticket, error) {
 	}
 	t, err := tickets.Signer{Keys: g.Keys}.Verify(token, g.Bus.Now())
 	if err == nil && !g.good(t.Account, t.Key) {
-		err = schemas.Errorf(schemas.Denied, "", "the key that the attach token was made with is no longer good: have another made")
+		err = schemas.Errorf(schemas.Denied, "", "the API key that created the attach token is no longer valid: create another token")
 	}
 	return t, err
 }
@@ -167,9 +167,9 @@ func (g *Gateway) lapsed(h holder, now time.Time) (again time.Duration, why erro
 	left := h.ticket.Expires.Sub(now)
 	switch {
 	case left <= 0:
-		return 0, schemas.Errorf(schemas.Denied, "", "the attach token has ended")
+		return 0, schemas.Errorf(schemas.Denied, "", "the attach token has expired")
 	case !g.good(h.account, h.key):
-		return 0, schemas.Errorf(schemas.Denied, "", "the key that the attach token was made with is no longer good")
+		return 0, schemas.Errorf(schemas.Denied, "", "the API key that created the attach token is no longer valid")
 	case left > expiringWithin:
 		left -= expiringWithin
 	}
@@ -177,7 +177,7 @@ func (g *Gateway) lapsed(h holder, now time.Time) (again time.Duration, why erro
 }
 
 func errKeyGone() error {
-	return schemas.Errorf(schemas.Denied, "", "the account's key is no longer good: use another")
+	return schemas.Errorf(schemas.Denied, "", "the API key is no longer valid: use the account's current key")
 }
 
 // whileGood is ctx until the holder's credential ends: its cause then says why. It is a timer, and no goroutine,

@@ -243,7 +243,7 @@ func TestAnEventStreamEndsWithItsToken(t *testing.T) {
 					last = text
 				}
 			}
-			if !strings.Contains(last, "the attach token has ended") {
+			if !strings.Contains(last, "the attach token has expired") {
 				t.Errorf("%q: the last that was told is %s; want the token's end", query, last)
 			}
 		}

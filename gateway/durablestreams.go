@@ -8,6 +8,9 @@ import (
 
 // stream serves the account's durable streams. Who reads what comes is heard out no longer than its key is good.
 func (g *Gateway) stream(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
+	if g.durable == nil {
+		return schemas.Errorf(schemas.NotFound, "", "durable streams are off at this gateway: its operator starts it with --durable-streams to serve them")
+	}
 	if r.Method == http.MethodGet && r.URL.Query().Has("live") { // who waits holds what an event stream does
 		place, err := g.takeWait(w, a)
 		if err != nil {

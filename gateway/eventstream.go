@@ -113,7 +113,7 @@ func (s *eventStream) begin(ctx context.Context) ([]byte, error) {
 		}
 		switch {
 		case s.g.draining.Err() != nil:
-			return nil, schemas.Errorf(schemas.Unavailable, "", "this gateway is stopping: come back")
+			return nil, schemas.Errorf(schemas.Unavailable, "", "this gateway is stopping: reconnect")
 		case failed != nil || len(b) > 0:
 			return b, failed
 		}

@@ -135,7 +135,7 @@ func open(t *testing.T, change ...func(*gateway.Options)) *edge {
 		}
 	})
 	o := gateway.Options{
-		Bus: bus, Records: book{}, Version: "1.0.0", Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Providers: []string{"fake"},
+		Bus: bus, Records: book{}, Version: "1.0.0", Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Providers: []string{"fake"}, DurableStreams: true,
 	}
 	for _, c := range change {
 		c(&o)

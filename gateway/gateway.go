@@ -95,6 +95,8 @@ type Options struct {
 	Limits Limits
 	// Grace bounds the end of [Gateway.Run]: how long requests in hand may take. Default 10 s.
 	Grace time.Duration
+	// DurableStreams serves durable streams under /v1/stream. Without it their routes answer not_found; what is stored stays stored.
+	DurableStreams bool
 	// DurableWait is how long a reader of a durable stream is kept waiting by a long poll. Default 20 s.
 	DurableWait time.Duration
 	// Heartbeat is the longest silence of an event stream. Default 10 s.
@@ -123,7 +125,7 @@ type Gateway struct {
 	lively   sync.Once
 	signups  *signups
 	counters *counters
-	durable  *durable.Handler
+	durable  *durable.Handler // nil: off
 
 	// draining ends when the gateway is told to stop: what waits or streams then ends by itself.
 	draining context.Context //nolint:containedctx // it is a signal to all requests, not the context of one
@@ -156,9 +158,11 @@ func New(o Options) *Gateway {
 	g.signups = newSignups()
 	g.counters = newCounters(o.Limits)
 	g.metrics = newMetrics(o.Registry, o.Bus, o.Providers, g.counters)
-	g.durable = durable.New(durable.Options{
-		Bus: o.Bus, Draining: g.draining, LongPoll: o.DurableWait, Heartbeat: o.Heartbeat, Stall: o.Stall, Read: readHeld,
-	})
+	if o.DurableStreams {
+		g.durable = durable.New(durable.Options{
+			Bus: o.Bus, Draining: g.draining, LongPoll: o.DurableWait, Heartbeat: o.Heartbeat, Stall: o.Stall, Read: readHeld,
+		})
+	}
 	g.handler = g.middleware(g.mux())
 	return g
 }

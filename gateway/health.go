@@ -51,7 +51,7 @@ func (g *Gateway) getReady(w http.ResponseWriter, r *http.Request) error {
 func (g *Gateway) getMetrics(w http.ResponseWriter, r *http.Request) error {
 	switch {
 	case g.MetricsElsewhere:
-		return schemas.Errorf(schemas.NotFound, "", "metrics are not shown here: the operator has given them a listener of their own")
+		return schemas.Errorf(schemas.NotFound, "", "metrics are not served here: use the address of --metrics-listen")
 	case g.AdminKeyHash != "" || g.OpenSignup:
 		if err := g.forAdmin(r); err != nil {
 			return err

@@ -39,10 +39,10 @@ func (h *hold) enter(w http.ResponseWriter, a schemas.AccountID) error {
 	switch full {
 	case quota.Account:
 		later(w.Header())
-		return schemas.Errorf(schemas.Exhausted, "", "the account has as many requests in hand at this gateway as it may: wait for their answers")
+		return schemas.Errorf(schemas.Exhausted, "", "the account has as many requests in hand at this gateway as allowed: wait for their answers")
 	case quota.All:
 		later(w.Header())
-		return schemas.Errorf(schemas.Unavailable, "", "this gateway has as many requests in hand as it may: come back later")
+		return schemas.Errorf(schemas.Unavailable, "", "this gateway has as many requests in hand as allowed: try again later")
 	case quota.Free:
 	}
 	return nil
@@ -76,7 +76,7 @@ func (h *hold) room(n int64) error {
 	}
 	switch full {
 	case quota.Account:
-		return schemas.Errorf(schemas.Exhausted, "", "the bodies of the account's requests take as much of this gateway's memory as they may: send fewer at the same time")
+		return schemas.Errorf(schemas.Exhausted, "", "the bodies of the account's requests take as much of this gateway's memory as they may: send fewer at once")
 	case quota.All:
 		return schemas.Errorf(schemas.Unavailable, "", "the bodies of requests take as much of this gateway's memory as they may: come back later")
 	case quota.Free:

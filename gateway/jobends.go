@@ -91,7 +91,7 @@ func (g *Gateway) jobOfToken(ctx context.Context, id schemas.JobID, token string
 		return schemas.Job{}, err
 	}
 	if !opens(token, j, now) {
-		return schemas.Job{}, schemas.Errorf(schemas.NotFound, "", "there is no such job, or the token is not its own or no longer good")
+		return schemas.Job{}, schemas.Errorf(schemas.NotFound, "", "no such job, or its token is invalid or expired")
 	}
 	return j, nil
 }

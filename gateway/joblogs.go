@@ -121,7 +121,7 @@ func (s *logStream) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(s.g.draining, func() {
-		cancel(schemas.Errorf(schemas.Unavailable, "", "this gateway is stopping: come back"))
+		cancel(schemas.Errorf(schemas.Unavailable, "", "this gateway is stopping: reconnect"))
 	})()
 	for wait := firstLook; ; {
 		reply, err := s.look(ctx)

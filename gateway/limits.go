@@ -66,7 +66,7 @@ func (g *Gateway) takeSocket(a schemas.AccountID) (*quota.Place, error) {
 	case quota.Account:
 		return nil, schemas.Errorf(schemas.Exhausted, "", "the account has as many sockets, event streams, long polls, waits for results and followed logs at this gateway as it may: close some, or follow several conversations by one socket")
 	case quota.All:
-		return nil, schemas.Errorf(schemas.Unavailable, "", "this gateway has as many sockets, event streams, long polls, waits for results and followed logs as it may: come back later")
+		return nil, schemas.Errorf(schemas.Unavailable, "", "this gateway has as many sockets, event streams, long polls, waits for results and followed logs as allowed: try again later")
 	case quota.Free:
 	}
 	return place, nil
@@ -110,7 +110,7 @@ func (g *Gateway) takeStream(a schemas.AccountID) (release func(), err error) {
 func (g *Gateway) takeHandshake() (*quota.Place, error) {
 	place, full := g.counters.handshakes.Take("")
 	if full != quota.Free {
-		return nil, schemas.Errorf(schemas.Unavailable, "", "too many sockets are being opened at this moment: come back later")
+		return nil, schemas.Errorf(schemas.Unavailable, "", "too many sockets are being opened: try again later")
 	}
 	return place, nil
 }

@@ -108,15 +108,15 @@ func (g *Gateway) authenticated(h accountHandler) handler {
 func (g *Gateway) authenticate(ctx context.Context, key string) (schemas.AccountID, error) {
 	if key == "" {
 		return "", withStatus(http.StatusUnauthorized, schemas.Errorf(schemas.Denied, "",
-			"no key: send Authorization: Bearer <key>"))
+			"API key required: send the header Authorization: Bearer <key>"))
 	}
 	if tickets.Is(key) {
 		return "", schemas.Errorf(schemas.Denied, "",
-			"an attach token is for /v1/ws and reading the events of its conversations alone: use the account's key")
+			"this route does not accept attach tokens: use the account's API key")
 	}
 	a, err := g.Records.Authenticate(ctx, key)
 	if errors.Is(err, schemas.ErrDenied) || errors.Is(err, schemas.ErrNotFound) {
-		return "", withStatus(http.StatusUnauthorized, schemas.Errorf(schemas.Denied, "", "the key is not known here"))
+		return "", withStatus(http.StatusUnauthorized, schemas.Errorf(schemas.Denied, "", "invalid API key: check the key that you send, it may have been rotated"))
 	}
 	if err != nil {
 		return "", fmt.Errorf("authenticate: %w", err)

@@ -101,7 +101,7 @@ func (g *Gateway) mux() *http.ServeMux {
 		}
 	}
 	mux.HandleFunc("/", g.handle(func(http.ResponseWriter, *http.Request) error {
-		return schemas.Errorf(schemas.NotFound, "", "there is nothing at this path: /openapi.json lists what is")
+		return schemas.Errorf(schemas.NotFound, "", "no such route: /openapi.json lists all routes")
 	}))
 	return mux
 }

@@ -137,7 +137,7 @@ func (s *session) Message(kind wsconn.Opcode, text []byte) {
 // do carries out one operation.
 func (s *session) do(op clientOp) error {
 	if s.account == "" && op.Op != opAuth {
-		return schemas.Errorf(schemas.Denied, "", "this socket has not said who it is: send {\"op\":\"auth\",\"token\":…} first")
+		return schemas.Errorf(schemas.Denied, "", "authentication required: send {\"op\":\"auth\",\"token\":…} first")
 	}
 	switch op.Op { // what needs no context leaves none of its traces with the many sockets that do only this
 	case opAttach:
@@ -165,7 +165,7 @@ func (s *session) do(op clientOp) error {
 		if schemas.CodeOf(err).Retryable() {
 			s.close(CloseLimit, "too many sockets")
 		} else {
-			s.close(CloseAuth, "the first frame did not say who it is")
+			s.close(CloseAuth, "the first message did not authenticate")
 		}
 	case opSend:
 		return s.submit(ctx, op)

@@ -26,7 +26,7 @@ func newSockets(o Options) *sockets {
 		Refuse: func(w http.ResponseWriter, _ *http.Request, code int, reason error) {
 			var err error = &schemas.Error{Code: schemas.Invalid, Message: reason.Error()}
 			if code == http.StatusForbidden {
-				err = schemas.Errorf(schemas.Denied, "", "this origin may not open a WebSocket here: the operator can allow it with --origins")
+				err = schemas.Errorf(schemas.Denied, "", "origin not allowed: the operator can allow it with --origins")
 			}
 			writeProblem(w, withStatus(code, err))
 		},
@@ -69,7 +69,7 @@ func (g *Gateway) getSocket(w http.ResponseWriter, r *http.Request) error {
 	}
 	if g.draining.Err() != nil {
 		later(w.Header()) // not all of its clients at once
-		return schemas.Errorf(schemas.Unavailable, "", "this gateway is stopping: come back")
+		return schemas.Errorf(schemas.Unavailable, "", "this gateway is stopping: reconnect")
 	}
 	place, err := g.takeSocket(h.account)
 	if err != nil {

@@ -20,7 +20,7 @@ func inTime(t *testing.T, f func(t *testing.T, e *edge, k *keys), change ...func
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		k := newKeys(t)
 		l := &pipes{make(chan net.Conn), make(chan struct{})}
-		o := gateway.Options{Bus: b, Records: book{}, Keys: k}
+		o := gateway.Options{Bus: b, Records: book{}, Keys: k, DurableStreams: true}
 		for _, c := range change {
 			c(&o)
 		}

@@ -180,7 +180,7 @@ func (s *Store) Authenticate(_ context.Context, key string) (schemas.AccountID, 
 	defer s.mu.RUnlock()
 	a, ok := s.index.authenticate(key, s.now())
 	if !ok {
-		return "", schemas.Errorf(schemas.Denied, "", "the key is not known here")
+		return "", schemas.Errorf(schemas.Denied, "", "invalid API key")
 	}
 	return a, nil
 }

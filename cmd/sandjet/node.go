@@ -229,7 +229,7 @@ func (n *node) addGateway(ctx context.Context, f gatewayFlags, operator operator
 		AgentTools: agentTools,
 		Endpoints:  n.records, AllowInsecureWebhooks: insecure.WebhookAllowHTTP,
 		NATS: n.records, NATSURL: n.natsURL(f.natsAccessFlags),
-		Accounts: n.records, AdminKeyHash: admin, OpenSignup: f.OpenSignup, OwnAccount: id.Account,
+		Accounts: n.records, AdminKeyHash: admin, OpenSignup: f.OpenSignup, DurableStreams: f.DurableStreams, OwnAccount: id.Account,
 		Keys: n.records, Disk: n.disk, Limits: f.limits(), ReplayBytes: int(f.ReplayMemory), ReplayCompression: f.ReplayCompression,
 	})
 	if err := n.addCallout(f.natsAccessFlags, t); err != nil {

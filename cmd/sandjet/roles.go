@@ -104,8 +104,9 @@ type gatewayFlags struct {
 	replayFlags
 	connectionFlags
 	requestFlags
-	OpenSignup bool     `group:"Security" help:"Let anybody make accounts, five an hour from one address."`
-	Origins    []string `placeholder:"ORIGIN" group:"Gateway" help:"Browser origins that may use the API, such as https://app.example.com."`
+	DurableStreams bool     `group:"Gateway" help:"Serve durable streams, sequences that clients keep, under /v1/stream."`
+	OpenSignup     bool     `group:"Security" help:"Let anybody make accounts, five an hour from one address."`
+	Origins        []string `placeholder:"ORIGIN" group:"Gateway" help:"Browser origins that may use the API, such as https://app.example.com."`
 }
 
 // connectionFlags bound the connections of the HTTP listener.

@@ -99,7 +99,7 @@ func TestEverySettingReachesItsField(t *testing.T) {
 		"sandbox-jobs": "1", "account-jobs": "1", "probe-every": "1s", "callback-url": "https://a.example", "redis-url": "redis://h:1",
 		"keep-events": "2h", "keep-events-count": "1", "replay-memory": "2MiB", "replay-compression": "true", "max-sockets": "1", "max-sockets-all": "1", "max-attachments": "1", "max-handshakes": "1", "socket-bytes-per-second": "1MiB",
 		"max-requests": "1", "max-requests-all": "1", "body-memory": "16MiB", "body-memory-all": "16MiB",
-		"open-signup": "true", "webhook-allow-http": "true", "webhook-allow-loopback": "true", "webhook-networks": "10.0.0.0/8", "webhook-ports": "8080",
+		"open-signup": "true", "durable-streams": "true", "webhook-allow-http": "true", "webhook-allow-loopback": "true", "webhook-networks": "10.0.0.0/8", "webhook-ports": "8080",
 	}
 	commands := [][]string{{"up"}, {"call", "bash", "true"}, {"worker"}, {"gateway"}, {"server"}, {"deliver"}}
 	plain := make([]*cli, len(commands))

@@ -40,7 +40,7 @@ func serveAs(t *testing.T, bus *streams.Bus, a schemas.AccountID, wait time.Dura
 	t.Helper()
 	gw := gateway.New(gateway.Options{
 		Bus: bus, Records: book{}, Version: "1.0.0", Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
-		Origins: []string{"https://example.com"}, DurableWait: wait,
+		Origins: []string{"https://example.com"}, DurableStreams: true, DurableWait: wait,
 	})
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.Header.Set("Authorization", "Bearer "+keyPrefix+string(a))

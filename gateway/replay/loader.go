@@ -466,5 +466,5 @@ func passing(err error) bool {
 }
 
 func errStopped() error {
-	return schemas.Errorf(schemas.Unavailable, "", "this gateway is stopping: come back")
+	return schemas.Errorf(schemas.Unavailable, "", "this gateway is stopping: reconnect")
 }

@@ -81,18 +81,18 @@ func (s Signer) Sign(t Ticket) (string, error) {
 func (s Signer) Verify(token string, now time.Time) (Ticket, error) {
 	body, ok := s.open(token)
 	if !ok {
-		return Ticket{}, schemas.Errorf(schemas.Denied, "", "the attach token is not known here: have another made")
+		return Ticket{}, schemas.Errorf(schemas.Denied, "", "invalid attach token: create another with POST /v1/attach-tokens")
 	}
 	var c content // written by us: nobody else has the keys
 	if err := json.Unmarshal(body, &c); err != nil || !c.known() || len(c.Key) != len(Fingerprint{}) {
-		return Ticket{}, schemas.Errorf(schemas.Denied, "", "the attach token is of another version: have another made")
+		return Ticket{}, schemas.Errorf(schemas.Denied, "", "the attach token has an unsupported version: create another with POST /v1/attach-tokens")
 	}
 	t := Ticket{Account: c.Account, Key: Fingerprint(c.Key), Conversations: c.Conversations, Ops: c.Ops, Expires: time.Unix(c.Expires, 0).UTC()}
 	if c.Reach != nil {
 		t.Reach = *c.Reach
 	}
 	if !now.Before(t.Expires) {
-		return Ticket{}, schemas.Errorf(schemas.Denied, "", "the attach token has ended: have another made")
+		return Ticket{}, schemas.Errorf(schemas.Denied, "", "the attach token has expired: create another with POST /v1/attach-tokens")
 	}
 	return t, nil
 }

@@ -96,7 +96,7 @@ func (c *cluster) flooded(ctx context.Context, t *testing.T, one flood, q *quiet
 // withTenants lets accounts be made, and bounds what one of them may take of the workers, as the guide to tenancy says. The gateway may
 // have few descriptors, so that a flood of connections is a small one.
 func withTenants(c *cluster, worker []string) []string {
-	c.gatewayFlags = append(c.gatewayFlags, "--admin-key", adminKey, "--account-durable-bytes", "32MiB")
+	c.gatewayFlags = append(c.gatewayFlags, "--admin-key", adminKey, "--durable-streams", "--account-durable-bytes", "32MiB")
 	c.descriptors = 1024
 	return append(worker, "--account-cap", "4", "--leftover-cpu", "5s")
 }
