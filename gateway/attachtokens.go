@@ -8,14 +8,14 @@ import (
 	"slices"
 	"time"
 
-	"github.com/sandjet/sandjet/gateway/tickets"
+	"github.com/sandjet/sandjet/gateway/attachtoken"
 	"github.com/sandjet/sandjet/schemas"
 )
 
 // Keys sign attach tokens, and know the keys of the accounts that they are bound to. Its methods may be
 // called from many goroutines and answer without a round trip.
 type Keys interface {
-	tickets.Keys
+	attachtoken.Keys
 	// KeyHashes are the SHA-256, in hex, of the keys of an account that are good now.
 	KeyHashes(a schemas.AccountID) []string
 }
@@ -35,36 +35,36 @@ type AttachToken struct {
 // attachTokenRequest says what an attach token is for.
 type attachTokenRequest struct {
 	Conversations []string          `json:"conversations"`
-	Ops           []tickets.Op      `json:"ops,omitzero"` // default: read
+	Ops           []attachtoken.Op  `json:"ops,omitzero"` // default: read
 	TTL           *schemas.Duration `json:"ttl,omitzero"` // default: 15m
-	// Of the calls that are sent with it; see [tickets.Reach].
+	// Of the calls that are sent with it; see [attachtoken.Reach].
 	Workspaces []schemas.WorkspaceID `json:"workspaces,omitzero"`
 	Sandboxes  []schemas.SandboxID   `json:"sandboxes,omitzero"`
 	Agents     []schemas.AgentID     `json:"agents,omitzero"`
 	Tools      []schemas.Tool        `json:"tools,omitzero"`
 }
 
-// holder is who a credential belongs to: an account by its key, or whoever has a token for some of it.
-type holder struct {
+// principal is who a credential belongs to: an account by its key, or whoever has a token for some of it.
+type principal struct {
 	account schemas.AccountID
-	key     tickets.Fingerprint // of the account's key that it is, or its token was made with
-	ticket  *tickets.Ticket     // nil: the account itself
+	key     attachtoken.Fingerprint // of the account's key that it is, or its token was made with
+	token   *attachtoken.Claims     // nil: the account itself
 }
 
-// check reports whether the holder may do op on the conversation. Code: denied.
-func (h holder) check(op tickets.Op, c schemas.ConversationID) error {
-	if h.ticket == nil {
+// check reports whether the principal may do op on the conversation. Code: denied.
+func (h principal) check(op attachtoken.Op, c schemas.ConversationID) error {
+	if h.token == nil {
 		return nil
 	}
-	return h.ticket.Check(op, c)
+	return h.token.Check(op, c)
 }
 
-// reach refuses a call that the holder may not send. Code: denied.
-func (h holder) reach(c schemas.Call) error {
-	if h.ticket == nil {
+// reach refuses a call that the principal may not send. Code: denied.
+func (h principal) reach(c schemas.Call) error {
+	if h.token == nil {
 		return nil
 	}
-	return h.ticket.CheckCall(c)
+	return h.token.CheckCall(c)
 }
 
 // postAttachToken makes an attach token of the key that asks.
@@ -76,22 +76,22 @@ func (g *Gateway) postAttachToken(w http.ResponseWriter, r *http.Request, a sche
 	if g.Keys == nil {
 		return schemas.Errorf(schemas.Unsupported, "", "this gateway makes no attach tokens")
 	}
-	ttl, now := tickets.DefaultTTL, g.Bus.Now()
+	ttl, now := attachtoken.DefaultTTL, g.Bus.Now()
 	if in.TTL != nil {
 		ttl = time.Duration(*in.TTL)
 	}
 	if len(in.Ops) == 0 {
-		in.Ops = []tickets.Op{tickets.Read}
+		in.Ops = []attachtoken.Op{attachtoken.Read}
 	}
-	t := tickets.Ticket{
+	t := attachtoken.Claims{
 		Account: a, Key: fingerprint(bearer(r.Header)), Conversations: in.Conversations, Ops: in.Ops,
 		Expires: now.Add(ttl).UTC().Truncate(time.Second),
-		Reach:   tickets.Reach{Workspaces: in.Workspaces, Sandboxes: in.Sandboxes, Agents: in.Agents, Tools: in.Tools},
+		Reach:   attachtoken.Reach{Workspaces: in.Workspaces, Sandboxes: in.Sandboxes, Agents: in.Agents, Tools: in.Tools},
 	}
 	if err := t.Validate(now); err != nil {
 		return err
 	}
-	token, err := tickets.Signer{Keys: g.Keys}.Sign(t)
+	token, err := attachtoken.Signer{Keys: g.Keys}.Sign(t)
 	if err != nil {
 		return err
 	}
@@ -100,12 +100,12 @@ func (g *Gateway) postAttachToken(w http.ResponseWriter, r *http.Request, a sche
 }
 
 // held asks for a key or an attach token first. What the token allows is left to the handler.
-func (g *Gateway) held(h func(http.ResponseWriter, *http.Request, holder) error) handler {
+func (g *Gateway) held(h func(http.ResponseWriter, *http.Request, principal) error) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		if !allowedOrigin(r, g.Origins) {
 			return schemas.Errorf(schemas.Denied, "", "origin not allowed: the operator can allow it with --origins")
 		}
-		who, err := g.holder(r.Context(), bearer(r.Header))
+		who, err := g.principal(r.Context(), bearer(r.Header))
 		if err != nil {
 			return err
 		}
@@ -116,35 +116,35 @@ func (g *Gateway) held(h func(http.ResponseWriter, *http.Request, holder) error)
 	}
 }
 
-// holder finds who a key or attach token belongs to, or says 401.
-func (g *Gateway) holder(ctx context.Context, credential string) (holder, error) {
-	if !tickets.Is(credential) {
+// principal finds who a key or attach token belongs to, or says 401.
+func (g *Gateway) principal(ctx context.Context, credential string) (principal, error) {
+	if !attachtoken.Is(credential) {
 		a, err := g.authenticate(ctx, credential)
-		return holder{account: a, key: fingerprint(credential)}, err
+		return principal{account: a, key: fingerprint(credential)}, err
 	}
-	t, err := g.ticket(credential)
+	t, err := g.verified(credential)
 	if err != nil {
-		return holder{}, withStatus(http.StatusUnauthorized, err)
+		return principal{}, withStatus(http.StatusUnauthorized, err)
 	}
-	return holder{t.Account, t.Key, &t}, nil
+	return principal{t.Account, t.Key, &t}, nil
 }
 
-// keyHolder is the account whose key a request brought.
-func keyHolder(r *http.Request, a schemas.AccountID) holder {
-	return holder{account: a, key: fingerprint(bearer(r.Header))}
+// keyPrincipal is the account whose key a request brought.
+func keyPrincipal(r *http.Request, a schemas.AccountID) principal {
+	return principal{account: a, key: fingerprint(bearer(r.Header))}
 }
 
-func fingerprint(key string) tickets.Fingerprint {
+func fingerprint(key string) attachtoken.Fingerprint {
 	sum := sha256.Sum256([]byte(key))
-	return tickets.FingerprintOf(hex.EncodeToString(sum[:]))
+	return attachtoken.FingerprintOf(hex.EncodeToString(sum[:]))
 }
 
-// ticket verifies an attach token. Code: denied.
-func (g *Gateway) ticket(token string) (tickets.Ticket, error) {
+// verified is the attach token that a client sent. Code: denied.
+func (g *Gateway) verified(token string) (attachtoken.Claims, error) {
 	if g.Keys == nil {
-		return tickets.Ticket{}, schemas.Errorf(schemas.Denied, "", "this gateway takes no attach tokens: use the account's key")
+		return attachtoken.Claims{}, schemas.Errorf(schemas.Denied, "", "this gateway takes no attach tokens: use the account's key")
 	}
-	t, err := tickets.Signer{Keys: g.Keys}.Verify(token, g.Bus.Now())
+	t, err := attachtoken.Signer{Keys: g.Keys}.Verify(token, g.Bus.Now())
 	if err == nil && !g.good(t.Account, t.Key) {
 		err = schemas.Errorf(schemas.Denied, "", "the API key that created the attach token is no longer valid: create another token")
 	}
@@ -152,19 +152,19 @@ func (g *Gateway) ticket(token string) (tickets.Ticket, error) {
 }
 
 // good reports whether a key of an account is still one. Without Keys nobody knows better.
-func (g *Gateway) good(a schemas.AccountID, key tickets.Fingerprint) bool {
-	return g.Keys == nil || slices.ContainsFunc(g.Keys.KeyHashes(a), func(hash string) bool { return tickets.FingerprintOf(hash) == key })
+func (g *Gateway) good(a schemas.AccountID, key attachtoken.Fingerprint) bool {
+	return g.Keys == nil || slices.ContainsFunc(g.Keys.KeyHashes(a), func(hash string) bool { return attachtoken.FingerprintOf(hash) == key })
 }
 
-// lapsed says why a holder's credential is no longer good at a time, or else when to look again.
-func (g *Gateway) lapsed(h holder, now time.Time) (again time.Duration, why error) {
-	if h.ticket == nil {
+// lapsed says why a principal's credential is no longer good at a time, or else when to look again.
+func (g *Gateway) lapsed(h principal, now time.Time) (again time.Duration, why error) {
+	if h.token == nil {
 		if !g.good(h.account, h.key) {
 			return 0, errKeyGone()
 		}
 		return keyChecked, nil
 	}
-	left := h.ticket.Expires.Sub(now)
+	left := h.token.Expires.Sub(now)
 	switch {
 	case left <= 0:
 		return 0, schemas.Errorf(schemas.Denied, "", "the attach token has expired")
@@ -180,9 +180,9 @@ func errKeyGone() error {
 	return schemas.Errorf(schemas.Denied, "", "the API key is no longer valid: use the account's current key")
 }
 
-// whileGood is ctx until the holder's credential ends: its cause then says why. It is a timer, and no goroutine,
+// whileGood is ctx until the principal's credential ends: its cause then says why. It is a timer, and no goroutine,
 // that looks.
-func (g *Gateway) whileGood(ctx context.Context, h holder) (context.Context, context.CancelFunc) {
+func (g *Gateway) whileGood(ctx context.Context, h principal) (context.Context, context.CancelFunc) {
 	ctx, end := context.WithCancelCause(ctx)
 	again, why := g.lapsed(h, g.Bus.Now())
 	if why != nil {

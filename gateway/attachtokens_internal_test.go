@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandjet/sandjet/gateway/tickets"
+	"github.com/sandjet/sandjet/gateway/attachtoken"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -18,7 +18,7 @@ func (h hashes) KeyHashes(schemas.AccountID) []string                        { r
 
 func TestATicketIsLookedAtUntilItOrItsKeyEnds(t *testing.T) {
 	t.Parallel()
-	now, key := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), tickets.FingerprintOf("k")
+	now, key := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), attachtoken.FingerprintOf("k")
 	for name, c := range map[string]struct {
 		keys  hashes
 		left  time.Duration
@@ -33,7 +33,7 @@ func TestATicketIsLookedAtUntilItOrItsKeyEnds(t *testing.T) {
 		"without its account":       {nil, time.Hour, 0},
 	} {
 		g := &Gateway{Options: Options{Keys: c.keys}}
-		again, why := g.lapsed(holder{"acct_1", key, &tickets.Ticket{Account: "acct_1", Key: key, Expires: now.Add(c.left)}}, now)
+		again, why := g.lapsed(principal{"acct_1", key, &attachtoken.Claims{Account: "acct_1", Key: key, Expires: now.Add(c.left)}}, now)
 		if again != c.again || (why == nil) != (c.again > 0) || why != nil && !errors.Is(why, schemas.ErrDenied) {
 			t.Errorf("%s: again in %s, %v; want %s", name, again, why, c.again)
 		}

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/gateway"
-	"github.com/sandjet/sandjet/gateway/tickets"
+	"github.com/sandjet/sandjet/gateway/attachtoken"
 	"github.com/sandjet/sandjet/records/seal"
 	"github.com/sandjet/sandjet/schemas"
 )
@@ -67,7 +67,7 @@ func (e *edge) token(body string) string {
 	e.t.Helper()
 	a := e.post("/v1/attach-tokens", body)
 	made := decode[gateway.AttachToken](e.t, a)
-	if a.status != http.StatusCreated || !strings.HasPrefix(made.Token, tickets.Prefix) {
+	if a.status != http.StatusCreated || !strings.HasPrefix(made.Token, attachtoken.Prefix) {
 		e.t.Fatalf("%d %s: no attach token", a.status, a.body)
 	}
 	return made.Token
@@ -76,8 +76,8 @@ func (e *edge) token(body string) string {
 // signed is a token for c_1 and all ops that ends in a while, without asking the gateway.
 func signed(t *testing.T, k *keys, a schemas.AccountID, key string, left time.Duration) string {
 	t.Helper()
-	token, err := tickets.Signer{Keys: k}.Sign(tickets.Ticket{
-		Account: a, Key: tickets.FingerprintOf(hashOf(key)), Conversations: []string{"c_1"}, Ops: tickets.Ops(), Expires: time.Now().Add(left),
+	token, err := attachtoken.Signer{Keys: k}.Sign(attachtoken.Claims{
+		Account: a, Key: attachtoken.FingerprintOf(hashOf(key)), Conversations: []string{"c_1"}, Ops: attachtoken.Ops(), Expires: time.Now().Add(left),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -116,7 +116,7 @@ func TestAnAttachTokenOpensItsConversationsAndNothingElse(t *testing.T) {
 			t.Errorf("%s %s: %d %s; want %d", c.method, c.path, got.status, got.body, c.want)
 		}
 	}
-	for name, credential := range map[string]string{"changed": token + "A", "cut": token[:40], "none": tickets.Prefix} {
+	for name, credential := range map[string]string{"changed": token + "A", "cut": token[:40], "none": attachtoken.Prefix} {
 		if got := e.do(ask{method: http.MethodGet, path: "/v1/conversations/c_1/events", key: credential}); got.status != http.StatusUnauthorized {
 			t.Errorf("%s: %d; want 401", name, got.status)
 		}

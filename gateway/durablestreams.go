@@ -20,7 +20,7 @@ func (g *Gateway) stream(w http.ResponseWriter, r *http.Request, a schemas.Accou
 		holdOf(r.Context()).release()
 	}
 	if r.Method == http.MethodGet {
-		ctx, end := g.whileGood(r.Context(), keyHolder(r, a))
+		ctx, end := g.whileGood(r.Context(), keyPrincipal(r, a))
 		defer end()
 		r = r.WithContext(ctx)
 	}

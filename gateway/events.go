@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandjet/sandjet/gateway/attachtoken"
 	"github.com/sandjet/sandjet/gateway/replay"
-	"github.com/sandjet/sandjet/gateway/tickets"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -37,12 +37,12 @@ type PageEvent struct {
 }
 
 // getEvents reads a conversation: as a stream for who accepts text/event-stream, else as a page.
-func (g *Gateway) getEvents(w http.ResponseWriter, r *http.Request, who holder) error {
+func (g *Gateway) getEvents(w http.ResponseWriter, r *http.Request, who principal) error {
 	conv := schemas.ConversationID(r.PathValue("id"))
 	if err := conv.Validate(); err != nil {
 		return err
 	}
-	if err := who.check(tickets.Read, conv); err != nil {
+	if err := who.check(attachtoken.Read, conv); err != nil {
 		return err
 	}
 	q, err := parseQuery(r.URL.RawQuery, "after", "limit", "wait", "compact")
@@ -68,8 +68,8 @@ func (g *Gateway) getEvents(w http.ResponseWriter, r *http.Request, who holder) 
 	if err != nil {
 		return err
 	}
-	if who.ticket != nil {
-		wait = min(wait, who.ticket.Expires.Sub(g.Bus.Now()))
+	if who.token != nil {
+		wait = min(wait, who.token.Expires.Sub(g.Bus.Now()))
 	}
 	return g.pageEvents(w, r, view{who.account, conv, after, compact}, limit, wait)
 }

@@ -33,7 +33,7 @@ type control struct {
 // has not read stays in the ring or in the log. Its methods belong to one goroutine at a time, but for wake.
 type eventStream struct {
 	g             *Gateway
-	who           holder
+	who           principal
 	reader        *replay.Reader
 	socket, place *quota.Place
 	beatDue       atomic.Bool
@@ -43,7 +43,7 @@ type eventStream struct {
 
 // openStream streams a conversation, within the limits of the account and for as long as its credential is good.
 // Over HTTP/1 the handler returns once the stream has begun, which gives net/http's buffers back.
-func (g *Gateway) openStream(w http.ResponseWriter, r *http.Request, who holder, at view) error {
+func (g *Gateway) openStream(w http.ResponseWriter, r *http.Request, who principal, at view) error {
 	s, err := g.newEventStream(who, at)
 	if err != nil {
 		later(w.Header())
@@ -72,7 +72,7 @@ func (g *Gateway) openStream(w http.ResponseWriter, r *http.Request, who holder,
 }
 
 // newEventStream begins to follow a conversation. Codes: exhausted, unavailable.
-func (g *Gateway) newEventStream(who holder, at view) (*eventStream, error) {
+func (g *Gateway) newEventStream(who principal, at view) (*eventStream, error) {
 	socket, err := g.takeSocket(who.account)
 	if err != nil {
 		return nil, err
@@ -129,7 +129,7 @@ func (s *eventStream) begin(ctx context.Context) ([]byte, error) {
 // lapsed says why the client's credential is no longer good. Tokens end at their time, also between two looks.
 func (s *eventStream) lapsed(look bool) error {
 	now := s.g.Bus.Now()
-	if t := s.who.ticket; !look && (t == nil || now.Before(t.Expires)) {
+	if t := s.who.token; !look && (t == nil || now.Before(t.Expires)) {
 		return nil
 	}
 	_, why := s.g.lapsed(s.who, now)

@@ -56,7 +56,7 @@ func (g *Gateway) getJobLogs(w http.ResponseWriter, r *http.Request, a schemas.A
 			defer place.Release()
 			holdOf(r.Context()).release()
 		}
-		ctx, end := g.whileGood(r.Context(), keyHolder(r, a))
+		ctx, end := g.whileGood(r.Context(), keyPrincipal(r, a))
 		defer end()
 		return s.run(ctx)
 	}

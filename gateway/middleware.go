@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandjet/sandjet/gateway/attachtoken"
 	"github.com/sandjet/sandjet/gateway/durable"
-	"github.com/sandjet/sandjet/gateway/tickets"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -110,7 +110,7 @@ func (g *Gateway) authenticate(ctx context.Context, key string) (schemas.Account
 		return "", withStatus(http.StatusUnauthorized, schemas.Errorf(schemas.Denied, "",
 			"API key required: send the header Authorization: Bearer <key>"))
 	}
-	if tickets.Is(key) {
+	if attachtoken.Is(key) {
 		return "", schemas.Errorf(schemas.Denied, "",
 			"this route does not accept attach tokens: use the account's API key")
 	}

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/admission"
+	"github.com/sandjet/sandjet/gateway/attachtoken"
 	"github.com/sandjet/sandjet/gateway/quota"
 	"github.com/sandjet/sandjet/gateway/replay"
-	"github.com/sandjet/sandjet/gateway/tickets"
 	"github.com/sandjet/sandjet/internal/wsconn"
 	"github.com/sandjet/sandjet/schemas"
 )
@@ -30,14 +30,14 @@ type session struct {
 	ctx     context.Context //nolint:containedctx // a session is its context: it ends by it
 	end     context.CancelCauseFunc
 	slot    int         // of the ring
-	byKey   atomic.Bool // an account's key opened it: pass does not change any more, and the ring looks at it
+	byKey   atomic.Bool // an account's key opened it: grant does not change any more, and the ring looks at it
 	batch   batch       // belongs to whoever writes
 
 	// mu guards the rest. It is taken after the right to write, where both are needed, and never held while something is written.
 	mu       sync.Mutex
 	attached []*attachment // removed from by whoever writes alone
 	first    int           // whose turn it is when the client cannot take everything at once
-	pass     pass
+	grant    grant
 	placed   chan struct{} // closed when an attachment was answered; nil: nobody waits for that
 }
 
@@ -90,7 +90,7 @@ func (s *session) Slot() *int { return &s.slot }
 
 // Turn implements [wsconn.Entry]: who was let in by a key that is no longer good is closed.
 func (s *session) Turn() {
-	if s.byKey.Load() && !s.conn.Closed() && !s.g.good(s.pass.account, s.pass.key) {
+	if s.byKey.Load() && !s.conn.Closed() && !s.g.good(s.grant.account, s.grant.key) {
 		s.g.sockets.Go(func() { s.close(CloseAuth, schemas.Public(errKeyGone()).Message) }) // it may wait for a write
 		return
 	}
@@ -172,7 +172,7 @@ func (s *session) do(op clientOp) error {
 	case opCancel:
 		call, err := s.g.lookUp(ctx, s.account, schemas.CallID(op.Call))
 		if err == nil {
-			err = s.allow(tickets.Cancel, call.Conversation)
+			err = s.allow(attachtoken.Cancel, call.Conversation)
 		}
 		if err != nil {
 			return err
@@ -201,7 +201,7 @@ func (s *session) submit(ctx context.Context, op clientOp) error {
 		return rename(err, under("request", err))
 	}
 	who := s.who()
-	if err := who.check(tickets.Send, req.Conversation); err != nil {
+	if err := who.check(attachtoken.Send, req.Conversation); err != nil {
 		return err
 	}
 	admitter := admission.Admitter{Bus: s.g.Bus, Records: s.g.Records, Kind: admission.WebSocket, Log: s.g.Log, Serving: s.g.Serving, Allow: who.reach}
@@ -235,7 +235,7 @@ func (s *session) attach(op clientOp) error {
 	if len(s.attached) >= MaxAttached {
 		return schemas.Errorf(schemas.Exhausted, "", "this socket follows %d conversations, the most it may: detach from one or open another", MaxAttached)
 	}
-	if err := s.pass.check(tickets.Read, conv); err != nil {
+	if err := s.grant.check(attachtoken.Read, conv); err != nil {
 		return err
 	}
 	place, err := s.g.takeAttachment(s.account)

@@ -63,7 +63,7 @@ func (g *Gateway) getSocket(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer shake.Release()
-	h, err := g.socketHolder(r)
+	h, err := g.socketPrincipal(r)
 	if err != nil {
 		return err
 	}
@@ -90,13 +90,13 @@ func (g *Gateway) getSocket(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// socketHolder finds who opens a socket. Nobody yet, if the client will say so by its first frame.
-func (g *Gateway) socketHolder(r *http.Request) (holder, error) {
+// socketPrincipal finds who opens a socket. Nobody yet, if the client will say so by its first frame.
+func (g *Gateway) socketPrincipal(r *http.Request) (principal, error) {
 	credential := socketKey(r.Header)
 	if credential == "" && wsconn.Offers(r, authProtocol) {
-		return holder{}, nil
+		return principal{}, nil
 	}
-	return g.holder(r.Context(), credential)
+	return g.principal(r.Context(), credential)
 }
 
 // live is what shows conversations. With the first that asks for it the parts start that run until

@@ -1,4 +1,4 @@
-package tickets
+package attachtoken
 
 import (
 	"slices"
@@ -9,7 +9,7 @@ import (
 // MaxReach is the most entries of each list of a [Reach].
 const MaxReach = 32
 
-// Reach is what calls that are sent with a ticket may be about. A list that is empty stands for all that the account has.
+// Reach is what calls that are sent with a token may be about. A list that is empty stands for all that the account has.
 type Reach struct {
 	Workspaces []schemas.WorkspaceID `json:"workspaces,omitempty"`
 	Sandboxes  []schemas.SandboxID   `json:"sandboxes,omitempty"`
@@ -22,7 +22,7 @@ func (r Reach) everything() bool {
 	return len(r.Workspaces)+len(r.Sandboxes)+len(r.Agents)+len(r.Tools) == 0
 }
 
-// validate reports what is wrong with the reach of a ticket that is to be made. Code: invalid.
+// validate reports what is wrong with the reach of a token that is to be made. Code: invalid.
 func (r Reach) validate(ops []Op) error {
 	if r.everything() {
 		return nil

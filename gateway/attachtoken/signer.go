@@ -1,4 +1,4 @@
-package tickets
+package attachtoken
 
 import (
 	"encoding/base64"
@@ -50,9 +50,9 @@ type content struct {
 	Reach         *Reach            `json:"r,omitempty"`
 }
 
-// Sign makes the token of a ticket, which it does not validate. Codes: invalid for one that does not fit a
+// Sign makes the token of claims, which it does not validate. Codes: invalid for one that does not fit a
 // token, and those of the keys.
-func (s Signer) Sign(t Ticket) (string, error) {
+func (s Signer) Sign(t Claims) (string, error) {
 	c := content{version, t.Account, t.Key[:], t.Conversations, t.Ops, t.Expires.Unix(), nil}
 	if !t.everything() {
 		c.Version, c.Reach = reaching, &t.Reach
@@ -76,23 +76,23 @@ func (s Signer) Sign(t Ticket) (string, error) {
 	return token, nil
 }
 
-// Verify returns the ticket of a token that a known key signed. Code denied, in words for the client:
+// Verify returns the claims of a token that a known key signed. Code denied, in words for the client:
 // for one that has ended, and for one that is not ours whatever is wrong with it.
-func (s Signer) Verify(token string, now time.Time) (Ticket, error) {
+func (s Signer) Verify(token string, now time.Time) (Claims, error) {
 	body, ok := s.open(token)
 	if !ok {
-		return Ticket{}, schemas.Errorf(schemas.Denied, "", "invalid attach token: create another with POST /v1/attach-tokens")
+		return Claims{}, schemas.Errorf(schemas.Denied, "", "invalid attach token: create another with POST /v1/attach-tokens")
 	}
 	var c content // written by us: nobody else has the keys
 	if err := json.Unmarshal(body, &c); err != nil || !c.known() || len(c.Key) != len(Fingerprint{}) {
-		return Ticket{}, schemas.Errorf(schemas.Denied, "", "the attach token has an unsupported version: create another with POST /v1/attach-tokens")
+		return Claims{}, schemas.Errorf(schemas.Denied, "", "the attach token has an unsupported version: create another with POST /v1/attach-tokens")
 	}
-	t := Ticket{Account: c.Account, Key: Fingerprint(c.Key), Conversations: c.Conversations, Ops: c.Ops, Expires: time.Unix(c.Expires, 0).UTC()}
+	t := Claims{Account: c.Account, Key: Fingerprint(c.Key), Conversations: c.Conversations, Ops: c.Ops, Expires: time.Unix(c.Expires, 0).UTC()}
 	if c.Reach != nil {
 		t.Reach = *c.Reach
 	}
 	if !now.Before(t.Expires) {
-		return Ticket{}, schemas.Errorf(schemas.Denied, "", "the attach token has expired: create another with POST /v1/attach-tokens")
+		return Claims{}, schemas.Errorf(schemas.Denied, "", "the attach token has expired: create another with POST /v1/attach-tokens")
 	}
 	return t, nil
 }

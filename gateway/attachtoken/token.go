@@ -1,4 +1,4 @@
-package tickets
+package attachtoken
 
 import (
 	"crypto/sha256"
@@ -9,7 +9,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Limits of a ticket. They keep a token small enough for a header (see [MaxToken]).
+// Limits of a token. They keep a token small enough for a header (see [MaxToken]).
 const (
 	MaxConversations = 32      // patterns
 	MaxPatternBytes  = 2 << 10 // of all patterns together
@@ -18,7 +18,7 @@ const (
 	minTTL           = time.Second
 )
 
-// Op is something that a ticket lets its holder do on its conversations.
+// Op is something that a token lets its holder do on its conversations.
 type Op string
 
 // The ops.
@@ -32,7 +32,7 @@ const (
 // Ops lists every op.
 func Ops() []Op { return []Op{Read, Send, Cancel, Approve} }
 
-// Fingerprint stands for a key of an account in a ticket. It is no secret and cannot be turned back.
+// Fingerprint stands for a key of an account in a token. It is no secret and cannot be turned back.
 type Fingerprint [12]byte
 
 // FingerprintOf is the fingerprint of the key with this hash, as the account's record has it.
@@ -41,10 +41,10 @@ func FingerprintOf(keyHash string) Fingerprint {
 	return Fingerprint(sum[:len(Fingerprint{})])
 }
 
-// Ticket is what an attach token says. The zero Ticket allows nothing.
-type Ticket struct {
+// Claims are what an attach token says. The zero Claims allow nothing.
+type Claims struct {
 	Account schemas.AccountID
-	// Key is the account's key that the ticket was made with: it ends when that key does.
+	// Key is the account's key that the token was made with: it ends when that key does.
 	Key Fingerprint
 	// Conversations are the ids of conversations; one that ends in * stands for all that begin so.
 	Conversations []string
@@ -53,9 +53,9 @@ type Ticket struct {
 	Reach                   // of the calls that are sent
 }
 
-// Validate reports what is wrong with a ticket that is to be made. Code: invalid, with the field of the
+// Validate reports what is wrong with a token that is to be made. Code: invalid, with the field of the
 // request.
-func (t Ticket) Validate(now time.Time) error {
+func (t Claims) Validate(now time.Time) error {
 	if err := t.Account.Validate(); err != nil {
 		return err
 	}
@@ -103,9 +103,9 @@ func validPattern(p string) error {
 	return nil
 }
 
-// Allows reports whether the ticket lets its holder do op on the conversation. Whether it has ended is
+// Allows reports whether the token lets its holder do op on the conversation. Whether it has ended is
 // not looked at.
-func (t Ticket) Allows(op Op, c schemas.ConversationID) bool {
+func (t Claims) Allows(op Op, c schemas.ConversationID) bool {
 	return slices.Contains(t.Ops, op) && slices.ContainsFunc(t.Conversations, func(p string) bool {
 		begin, open := strings.CutSuffix(p, "*")
 		return open && strings.HasPrefix(string(c), begin) || !open && string(c) == p
@@ -113,7 +113,7 @@ func (t Ticket) Allows(op Op, c schemas.ConversationID) bool {
 }
 
 // Check is Allows as an error of code denied, which says what the token is for.
-func (t Ticket) Check(op Op, c schemas.ConversationID) error {
+func (t Claims) Check(op Op, c schemas.ConversationID) error {
 	if t.Allows(op, c) {
 		return nil
 	}
