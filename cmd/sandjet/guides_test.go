@@ -50,10 +50,7 @@ func guideFolder(t *testing.T) (dir string, env []string, said *lockedBuffer) {
 	if err := os.Chmod(dir, 0o755); err != nil { // boxes of root run as another user
 		t.Fatal(err)
 	}
-	up := exec.CommandContext(context.WithoutCancel(t.Context()), "sandjet", "up", "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--log-level", "warn")
-	if name == "durable-streams" { // as the guide says
-		up.Args = append(up.Args, "--durable-streams")
-	}
+	up := exec.CommandContext(context.WithoutCancel(t.Context()), "sandjet", "up", "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--log-level", "warn", "--durable-streams")
 	up.Dir, up.Env = dir, withoutSettings(os.Environ())
 	up.Stdout, up.Stderr = said, said
 	if err := up.Start(); err != nil {
