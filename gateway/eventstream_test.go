@@ -349,16 +349,16 @@ func TestEveryKindOfStreamEndsWithItsKey(t *testing.T) {
 				continue
 			}
 			text := s.text.String()
-			if s.err != nil || strings.HasPrefix(name, "event stream, ") != strings.Contains(text, "no longer good") {
+			if s.err != nil || strings.HasPrefix(name, "event stream, ") != strings.Contains(text, "no longer valid") {
 				t.Errorf("%s: %v, %q", name, s.err, text)
 			}
 		}
-		if a := <-polled; a.status != http.StatusForbidden || !strings.Contains(a.body, "no longer good") {
+		if a := <-polled; a.status != http.StatusForbidden || !strings.Contains(a.body, "no longer valid") {
 			t.Errorf("long poll of data: %d %s; want 403", a.status, a.body)
 		}
 		e.gw.Drain() // which ends the others, and not before
 		for name, s := range theirs {
-			if text := s.until(t, ""); s.err != nil || strings.Contains(text, "no longer good") {
+			if text := s.until(t, ""); s.err != nil || strings.Contains(text, "no longer valid") {
 				t.Errorf("of another account, %s: %v, %q", name, s.err, text)
 			}
 		}

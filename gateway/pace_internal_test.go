@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"io"
 	"net"
 	"testing"
@@ -39,5 +40,7 @@ func TestASocketThatWaitsForItsPaceIsPinged(t *testing.T) {
 		if took := <-over; took != owed {
 			t.Errorf("it waited %s; want %s", took, owed)
 		}
+		s.end(context.Canceled) // the goroutine that wrote the first ping keeps to the pace too
+		synctest.Wait()
 	})
 }

@@ -137,7 +137,7 @@ func TestWhatAKeyOpenedEndsWithIt(t *testing.T) {
 			if other != (len(body) == 0) {
 				t.Errorf("a stream %s: ended is %t", name, len(body) > 0)
 			} else if !other {
-				if text := <-body; !strings.Contains(text, "no longer good") || !strings.Contains(text, string(schemas.Denied)) {
+				if text := <-body; !strings.Contains(text, "no longer valid") || !strings.Contains(text, string(schemas.Denied)) {
 					t.Errorf("a stream %s ended with %s", name, text[max(0, len(text)-300):])
 				}
 			}
