@@ -45,7 +45,7 @@ func Summary(tool Tool, input json.RawMessage) string {
 		Command  string `json:"command"`
 		FilePath string `json:"file_path"`
 		Pattern  string `json:"pattern"`
-		StatusID string `json:"statusId"`
+		StatusID string `json:"statusId"` //nolint:tagliatelle // as models write it
 	}
 	_ = json.Unmarshal(input, &in) // what is not there is empty
 	text := map[Tool]string{

@@ -110,7 +110,7 @@ func FuzzDecodeManifest(f *testing.F) {
 func TestNearestNames(t *testing.T) {
 	known := []string{"conversations", "calls", "call", "ls", "rm", "approvals"}
 	for asked, want := range map[string][]string{
-		"conv": {"conversations"}, "cal": {"call", "calls"}, "lst": {"ls"}, "aproval": {"approvals"}, "": nil, "zzz": nil, strings.Repeat("a", 65): nil,
+		"conv": {"conversations"}, "cal": {"call", "calls"}, "lst": {"ls"}, "approvls": {"approvals"}, "": nil, "zzz": nil, strings.Repeat("a", 65): nil,
 	} {
 		if got := NearestNames(asked, known); !slices.Equal(got, want) {
 			t.Errorf("NearestNames(%q) = %q, want %q", asked, got, want)

@@ -152,7 +152,7 @@ func describeCall(s client.State) string {
 		line("started", r.Started.Local().Format(time.DateTime)+", "+ago(r.Started))
 		line("took", r.Finished.Sub(r.Started).Round(time.Millisecond).String())
 	}
-	line("job", string(r.StatusID))
+	line("job", r.StatusID)
 	switch {
 	case r.Output != nil && r.Tool == schemas.ToolBash:
 		for _, output := range []string{r.Output.Stdout, r.Output.Stderr} {

@@ -23,13 +23,13 @@ type listTarget struct {
 }
 
 // list prints a list, with --watch again and again.
-func (l *listTarget) list(ctx context.Context, t terminal, print func(context.Context, terminal, *client.Client) error) error {
+func (l *listTarget) list(ctx context.Context, t terminal, show func(context.Context, terminal, *client.Client) error) error {
 	cl, err := l.dial(ctx, t)
 	if err != nil {
 		return err
 	}
 	if !l.Watch {
-		return print(ctx, t, cl)
+		return show(ctx, t, cl)
 	}
 	const every = 2 * time.Second
 	var last []byte
@@ -37,7 +37,7 @@ func (l *listTarget) list(ctx context.Context, t terminal, print func(context.Co
 		var now bytes.Buffer
 		shown := t
 		shown.out, shown.colors = &now, t.colored()
-		if err := print(ctx, shown, cl); err != nil {
+		if err := show(ctx, shown, cl); err != nil {
 			return unlessLeft(ctx, err)
 		}
 		if !bytes.Equal(last, now.Bytes()) {

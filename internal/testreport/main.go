@@ -27,11 +27,11 @@ func main() {
 
 // event is one line of `go test -json`; see `go doc test2json`.
 type event struct {
-	Action  string
-	Package string
-	Test    string
-	Output  string
-	Elapsed float64
+	Action  string  `json:"Action"`
+	Package string  `json:"Package"`
+	Test    string  `json:"Test"`
+	Output  string  `json:"Output"`
+	Elapsed float64 `json:"Elapsed"`
 }
 
 // key is a test of a package, or with an empty test the package itself.

@@ -121,5 +121,5 @@ func (c *client) ended() bool {
 	c.t.Helper()
 	f := c.next()
 	var timeout net.Error
-	return f.err != nil && !(errors.As(f.err, &timeout) && timeout.Timeout())
+	return f.err != nil && (!errors.As(f.err, &timeout) || !timeout.Timeout())
 }

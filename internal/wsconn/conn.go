@@ -138,6 +138,7 @@ func (c *Conn) frame(f frame, m *message) bool {
 			c.end(ErrGone, appendHeader(nil, bitLast|byte(opClose), min(len(f.body), codeSize)), f.body[:min(len(f.body), codeSize)])
 		}
 		return false
+	case opContinuation, Text, Binary: // a part of a message
 	}
 	whole, err := m.add(f, c.server.options.MaxMessage)
 	body := m.text

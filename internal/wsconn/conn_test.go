@@ -1,6 +1,7 @@
 package wsconn
 
 import (
+	"errors"
 	"io"
 	"net"
 	"net/http/httptest"
@@ -130,7 +131,7 @@ func TestASilentClientIsDropped(t *testing.T) {
 			time.Sleep(Round)
 			c.KeepAlive()
 		}
-		if why := <-h.ended; why != ErrSilent {
+		if why := <-h.ended; !errors.Is(why, ErrSilent) {
 			t.Errorf("it ended with %v", why)
 		}
 		_ = there.Close()
