@@ -24,9 +24,6 @@ type ApprovalSweeper struct {
 	// Every is the time between two looks. Default [DefaultApprovalSweep]. What was answered is left to
 	// the process that took the answer for so long.
 	Every time.Duration
-
-	mu   sync.Mutex
-	open map[string]openApproval
 }
 
 // openApproval is what is remembered of an approval that is not done: not its call, which may be large.
@@ -44,10 +41,15 @@ func (s *ApprovalSweeper) Run(ctx context.Context) error {
 		s.Log = slog.New(slog.DiscardHandler)
 	}
 	s.Every = cmp.Or(s.Every, DefaultApprovalSweep)
-	s.open = map[string]openApproval{}
-	var mirror sync.WaitGroup
-	defer mirror.Wait()
-	mirror.Go(func() { s.mirror(ctx) })
+	open := &streams.Mirror[schemas.Approval, openApproval]{
+		Source: lifecycle.OpenApprovals(s.Bus), Keep: s.keep,
+		Unreadable: func(key string, err error) {
+			s.Log.Warn("record of an approval not read, it is not looked after", "approval", key, "err", err)
+		},
+	}
+	var parts sync.WaitGroup
+	defer parts.Wait()
+	parts.Go(func() { _ = open.Run(ctx) }) // it ends with ctx alone
 	tick := time.NewTicker(s.Every)
 	defer tick.Stop()
 	for {
@@ -55,45 +57,33 @@ func (s *ApprovalSweeper) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-			s.sweep(ctx)
+			s.sweep(ctx, open.All())
 		}
 	}
 }
 
-func (s *ApprovalSweeper) mirror(ctx context.Context) {
-	for p, err := range lifecycle.OpenApprovals(s.Bus).Watch(ctx) {
-		if err != nil {
-			s.Log.Warn("the record of an approval cannot be read: it is not looked after", "approval", p.Key, "error", err)
-			continue
-		}
-		s.mu.Lock()
-		if a := p.Value; p.Deleted || a.Done {
-			delete(s.open, p.Key)
-		} else {
-			o := openApproval{account: a.Account, id: a.ID, pending: a.State == schemas.ApprovalPending, asked: a.Asked, due: a.Expires}
-			switch {
-			case !o.pending:
-				o.due = a.Decided.Add(s.Every)
-			case !o.asked:
-				o.due = a.Requested.Add(s.Every)
-			}
-			s.open[p.Key] = o
-		}
-		s.mu.Unlock()
+// keep is what is remembered of an approval, and whether it has to be looked after.
+func (s *ApprovalSweeper) keep(p streams.Pair[schemas.Approval]) (openApproval, bool) {
+	a := p.Value
+	o := openApproval{account: a.Account, id: a.ID, pending: a.State == schemas.ApprovalPending, asked: a.Asked, due: a.Expires}
+	switch {
+	case !o.pending:
+		o.due = a.Decided.Add(s.Every)
+	case !o.asked:
+		o.due = a.Requested.Add(s.Every)
 	}
+	return o, !a.Done
 }
 
 // sweep looks once at every approval that is due.
-func (s *ApprovalSweeper) sweep(ctx context.Context) {
+func (s *ApprovalSweeper) sweep(ctx context.Context, open map[string]openApproval) {
 	now := s.Bus.Now()
 	var due []openApproval
-	s.mu.Lock()
-	for _, o := range s.open {
+	for _, o := range open {
 		if !now.Before(o.due) {
 			due = append(due, o)
 		}
 	}
-	s.mu.Unlock()
 	approvals := admission.Approvals{Bus: s.Bus, Log: s.Log}
 	for _, o := range due {
 		act := approvals.Finish

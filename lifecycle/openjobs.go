@@ -97,8 +97,13 @@ func (w *JobWatch) Watch(ctx context.Context) iter.Seq2[streams.Pair[schemas.Job
 			w.note(p, err, true)
 			return more
 		}
-		OpenJobs(w.bus).Follow(ctx, live, func() (uint64, error) { return w.begin(ctx, yield) })
+		OpenJobs(w.bus).Follow(ctx, live, func() (uint64, error) { return w.begin(ctx, yield) }, nil)
 	}
+}
+
+// Mirrored is [JobWatch.Watch] for a [streams.Mirror]: it tells of jobs that are gone by itself.
+func (w *JobWatch) Mirrored(ctx context.Context, _, _ func()) iter.Seq2[streams.Pair[schemas.Job], error] {
+	return w.Watch(ctx)
 }
 
 // note remembers what was told of a job. Live says that it came in its order.

@@ -25,14 +25,15 @@ func (k *Bucket[T]) WatchAfter(ctx context.Context, revision uint64) iter.Seq2[P
 			after := revision
 			revision = 0 // another time it is another log
 			return after, nil
-		})
+		}, nil)
 	}
 }
 
 // Follow tells changes until ctx ends or yield wants no more. Begin is asked after which revision to begin: at
-// first, and whenever it cannot be proven that the log is the one that was read. When it returns [ErrEnough] the watch ends.
-func (k *Bucket[T]) Follow(ctx context.Context, yield func(Pair[T], error) bool, begin func() (uint64, error)) {
-	f := following[T]{bucket: k, begin: begin, yield: yield}
+// first, and whenever it cannot be proven that the log is the one that was read. When it returns [ErrEnough] the watch ends. Listed,
+// if it is not nil, is called when everything that was there was told, and again after each lost connection.
+func (k *Bucket[T]) Follow(ctx context.Context, yield func(Pair[T], error) bool, begin func() (uint64, error), listed func()) {
+	f := following[T]{bucket: k, begin: begin, yield: yield, listed: listed}
 	again := wait.Backoff{First: 100 * time.Millisecond, Most: 2 * time.Second}
 	for failed := 1; ctx.Err() == nil; failed++ {
 		begun, err := f.once(ctx)
@@ -53,6 +54,7 @@ type following[T any] struct {
 	bucket *Bucket[T]
 	begin  func() (uint64, error)
 	yield  func(Pair[T], error) bool
+	listed func() // nil: nobody wants to know
 	told   toldValues
 	after  uint64 // what begin has said
 	asked  bool   // it has, and nothing was begun with it yet
@@ -69,7 +71,7 @@ func (f *following[T]) once(ctx context.Context) (begun bool, err error) {
 		more := f.yield(p, err)
 		f.told.add(told{p.Revision, p.Stored}) // when it is done with
 		return more
-	})
+	}, f.listed)
 	if begun {
 		f.asked = false
 	}
@@ -138,7 +140,7 @@ func (k *Bucket[T]) mark(ctx context.Context, p *toldValues, revision uint64) er
 	return err
 }
 
-func (k *Bucket[T]) watch(ctx context.Context, lost <-chan struct{}, after uint64, yield func(Pair[T], error) bool) (begun bool, err error) {
+func (k *Bucket[T]) watch(ctx context.Context, lost <-chan struct{}, after uint64, yield func(Pair[T], error) bool, listed func()) (begun bool, err error) {
 	kv, err := k.open(ctx)
 	if err != nil {
 		return false, err
@@ -163,6 +165,9 @@ func (k *Bucket[T]) watch(ctx context.Context, lost <-chan struct{}, after uint6
 			case !ok:
 				return true, nil
 			case e == nil: // everything that was there has been told
+				if listed != nil {
+					listed()
+				}
 				continue
 			}
 			if !yield(k.pair(e)) {

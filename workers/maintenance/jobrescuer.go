@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -122,9 +124,8 @@ type rescue struct {
 	absent map[string]time.Time // workers without a lease, since when
 	looked map[string]time.Time // when the calls of waiting jobs were looked for
 
-	mu     sync.Mutex
-	jobs   map[string]schemas.Job                 // that have not settled, by key
-	groups map[string]streams.Pair[schemas.Group] // that are not done, by key
+	jobs   *streams.Mirror[schemas.Job, schemas.Job]                   // that have not settled
+	groups *streams.Mirror[schemas.Group, streams.Pair[schemas.Group]] // that are not done
 }
 
 // Run sweeps until ctx ends, and returns nil then.
@@ -133,12 +134,12 @@ func (s *JobRescuer) Run(ctx context.Context) error {
 		herald: newHerald(s.Bus, s.Endpoints, s.Log), every: max(cmp.Or(s.Every, DefaultRescueEvery), leases.TTL),
 		watched: lifecycle.WatchJobs(s.Bus, ""), covered: s.Bus.Now(),
 		leases: leases.Open(s.Bus), absent: map[string]time.Time{}, looked: map[string]time.Time{},
-		jobs: map[string]schemas.Job{}, groups: map[string]streams.Pair[schemas.Group]{},
 	}
+	w.mirror()
 	var mirrors sync.WaitGroup
 	defer mirrors.Wait()
-	mirrors.Go(func() { w.mirrorJobs(ctx) })
-	mirrors.Go(func() { w.mirrorGroups(ctx) })
+	mirrors.Go(func() { _ = w.jobs.Run(ctx) }) // both end with ctx alone
+	mirrors.Go(func() { _ = w.groups.Run(ctx) })
 	for wait.Sleep(ctx, w.every) {
 		w.sweepJobs(ctx)
 		w.sweepGroups(ctx)
@@ -160,46 +161,27 @@ func (w *rescue) cover(ctx context.Context) {
 	}
 }
 
-func (w *rescue) mirrorJobs(ctx context.Context) {
-	for p, err := range w.watched.Watch(ctx) {
-		if err != nil {
-			w.log.Warn("the record of a job cannot be read: it is not looked after", "job", p.Key, "error", err)
-			continue
-		}
-		w.mu.Lock()
-		if p.Deleted || p.Value.State.Final() {
-			delete(w.jobs, p.Key)
-		} else {
-			w.jobs[p.Key] = p.Value
-		}
-		w.mu.Unlock()
+// mirror makes the mirrors of what is looked after.
+func (w *rescue) mirror() {
+	w.jobs = &streams.Mirror[schemas.Job, schemas.Job]{
+		Source: w.watched,
+		Keep:   func(p streams.Pair[schemas.Job]) (schemas.Job, bool) { return p.Value, !p.Value.State.Final() },
+		Unreadable: func(key string, err error) {
+			w.log.Warn("record of a job not read, it is not looked after", "job", key, "err", err)
+		},
 	}
-}
-
-func (w *rescue) mirrorGroups(ctx context.Context) {
-	for p, err := range lifecycle.OpenGroups(w.bus).Watch(ctx) {
-		if err != nil {
-			w.log.Warn("the record of a group cannot be read: it is not looked after", "group", p.Key, "error", err)
-			continue
-		}
-		w.mu.Lock()
-		if p.Deleted || p.Value.Done {
-			delete(w.groups, p.Key)
-		} else {
-			w.groups[p.Key] = p
-		}
-		w.mu.Unlock()
+	w.groups = &streams.Mirror[schemas.Group, streams.Pair[schemas.Group]]{
+		Source: lifecycle.OpenGroups(w.bus),
+		Keep:   func(p streams.Pair[schemas.Group]) (streams.Pair[schemas.Group], bool) { return p, !p.Value.Done },
+		Unreadable: func(key string, err error) {
+			w.log.Warn("record of a group not read, it is not looked after", "group", key, "err", err)
+		},
 	}
 }
 
 // sweepJobs looks at every open job once.
 func (w *rescue) sweepJobs(ctx context.Context) {
-	w.mu.Lock()
-	open := make([]schemas.Job, 0, len(w.jobs))
-	for _, j := range w.jobs {
-		open = append(open, j)
-	}
-	w.mu.Unlock()
+	open := slices.Collect(maps.Values(w.jobs.All()))
 	if err := w.lookForWorkers(ctx, open); err != nil {
 		if ctx.Err() == nil {
 			w.log.Warn("open jobs not looked after: that is tried again", "error", err)
@@ -357,9 +339,8 @@ func (w *rescue) without(ctx context.Context, worker string) (bool, error) {
 // sweepGroups makes groups whose time is over go on with what has settled.
 func (w *rescue) sweepGroups(ctx context.Context) {
 	now := w.bus.Now()
-	w.mu.Lock()
 	latest := map[string]time.Time{} // deadlines of members that may still settle, by group
-	for _, j := range w.jobs {
+	for _, j := range w.jobs.All() {
 		if j.Group == nil {
 			continue
 		}
@@ -369,12 +350,11 @@ func (w *rescue) sweepGroups(ctx context.Context) {
 		}
 	}
 	var due []streams.Pair[schemas.Group]
-	for key, p := range w.groups {
+	for key, p := range w.groups.All() {
 		if groupDue(p.Value, latest[key], now, w.every) {
 			due = append(due, p)
 		}
 	}
-	w.mu.Unlock()
 	for _, p := range due {
 		if err := w.goOn(ctx, p); err != nil && ctx.Err() == nil {
 			w.log.Warn("a group whose time is over does not go on yet: that is tried again", "group", p.Key, "error", err)
