@@ -18,8 +18,8 @@ const statusWithin = 40 * time.Second
 // logsPage is how many bytes of a job's output one answer shows.
 const logsPage = 64 << 10
 
-// prepareStatus makes the order of an async_status, which needs neither box nor workspace.
-func (t *turn) prepareStatus() (o order, err error) {
+// prepareStatus prepares an async_status, which needs neither box nor workspace.
+func (t *execution) prepareStatus() (o preparedCall, err error) {
 	o.input, err = schemas.DecodeAcceptedInput(t.call.Tool, t.call.Input)
 	o.command.Timeout = statusWithin
 	return o, err
@@ -27,7 +27,7 @@ func (t *turn) prepareStatus() (o order, err error) {
 
 // status carries out an async_status in this process. Any worker can: the record is on the log, and
 // what the job's own worker has to do is asked of it.
-func (t *turn) status(ctx context.Context, o order) (r schemas.Result, handled bool, err error) {
+func (t *execution) status(ctx context.Context, o preparedCall) (r schemas.Result, handled bool, err error) {
 	in, ok := o.input.(schemas.AsyncStatusInput)
 	if !ok {
 		return r, false, nil
@@ -68,9 +68,9 @@ type JobStatusData struct {
 
 // askJob finds the job and does what is asked. A job of another conversation is unknown, in the same
 // words as one that never was.
-func (t *turn) askJob(ctx context.Context, in schemas.AsyncStatusInput) (text string, data any, err error) {
+func (t *execution) askJob(ctx context.Context, in schemas.AsyncStatusInput) (text string, data any, err error) {
 	unknown := &schemas.Error{Code: schemas.NotFound, Message: "unknown — no record of " + schemas.Quotable(string(in.StatusID)) + " in this conversation"}
-	p, err := lifecycle.FindJob(ctx, t.Bus, t.call.Account, in.StatusID)
+	p, err := lifecycle.FindJob(ctx, t.w.Bus, t.call.Account, in.StatusID)
 	switch {
 	case errors.Is(err, schemas.ErrNotFound), err == nil && p.Value.Conversation != t.call.Conversation:
 		return "", nil, unknown
@@ -91,7 +91,7 @@ func (t *turn) askJob(ctx context.Context, in schemas.AsyncStatusInput) (text st
 	case schemas.JobActionSignal:
 		cmd.Signal = in.Signal
 	}
-	reply, err := lifecycle.ControlJob(ctx, t.Bus, cmd)
+	reply, err := lifecycle.ControlJob(ctx, t.w.Bus, cmd)
 	if err != nil {
 		return "", nil, err
 	}
@@ -104,8 +104,8 @@ func (t *turn) askJob(ctx context.Context, in schemas.AsyncStatusInput) (text st
 
 // tellStatus words how a job is. The result of one that has settled counts as delivered from then on,
 // in one step with the reading: no follow-up repeats it.
-func (t *turn) tellStatus(ctx context.Context, p streams.Pair[schemas.Job], cmd schemas.JobCommand) (string, any, error) {
-	jobs := lifecycle.OpenJobs(t.Bus)
+func (t *execution) tellStatus(ctx context.Context, p streams.Pair[schemas.Job], cmd schemas.JobCommand) (string, any, error) {
+	jobs := lifecycle.OpenJobs(t.w.Bus)
 	for p.Value.State.Final() && p.Value.FollowUp == "" {
 		seen := p.Value
 		seen.FollowUp = schemas.Observed
@@ -123,7 +123,7 @@ func (t *turn) tellStatus(ctx context.Context, p streams.Pair[schemas.Job], cmd 
 	}
 	var printed int64
 	if p.Value.State == schemas.JobRunning {
-		if reply, err := lifecycle.ControlJob(ctx, t.Bus, cmd); err == nil {
+		if reply, err := lifecycle.ControlJob(ctx, t.w.Bus, cmd); err == nil {
 			printed = reply.Size // the rest is on record: the model does not need to know that a worker is away
 		}
 	}

@@ -12,12 +12,12 @@ import (
 
 // holds reports whether what others did since then is found by the log itself, and nobody can have taken this
 // worker for dead.
-func (s *shift) holds(c streams.Certainty) bool {
+func (s *workerRun) holds(c streams.Certainty) bool {
 	return s.Bus.Holds(c) && s.kept(c)
 }
 
 // kept reports whether nobody can have taken this worker for dead since then.
-func (s *shift) kept(c streams.Certainty) bool {
+func (s *workerRun) kept(c streams.Certainty) bool {
 	return s.Bus.Generation() == c.Generation && s.lease.KeptSince(c.Since)
 }
 
@@ -25,9 +25,9 @@ func (s *shift) kept(c streams.Certainty) bool {
 var errElsewhere = errors.New("the call was started or ended elsewhere")
 
 // read reads the conversation of the call. The certainty begins anew with it.
-func (t *turn) read(ctx context.Context) (streams.CallState, error) {
-	now := t.Bus.Certainty()
-	state, err := streams.ReadCallState(ctx, t.Bus, t.call)
+func (t *execution) read(ctx context.Context) (streams.CallState, error) {
+	now := t.w.Bus.Certainty()
+	state, err := streams.ReadCallState(ctx, t.w.Bus, t.call)
 	if err != nil {
 		return state, fmt.Errorf("look for the call on its conversation: %w", err)
 	}
@@ -37,18 +37,18 @@ func (t *turn) read(ctx context.Context) (streams.CallState, error) {
 }
 
 // doubtful reports whether somebody may have given the call a result that the log would not recognise as one
-// when this turn writes its own.
-func (t *turn) doubtful() bool {
+// when this execution writes its own.
+func (t *execution) doubtful() bool {
 	if t.mine { // then nobody else writes one but he who takes this worker for dead
-		return t.delivery.Late() || !t.kept(t.sure)
+		return t.delivery.Late() || !t.w.kept(t.sure)
 	}
-	return t.delivery.Late() || !t.holds(t.sure)
+	return t.delivery.Late() || !t.w.holds(t.sure)
 }
 
 // assure looks again where the certainty of a call that was not started may have ended. After nil nobody
 // else has started or ended it, or the log will say so.
-func (t *turn) assure(ctx context.Context) error {
-	if t.holds(t.sure) && !t.unannounced() {
+func (t *execution) assure(ctx context.Context) error {
+	if t.w.holds(t.sure) && !t.unannounced() {
 		return nil
 	}
 	state, err := t.read(ctx)
@@ -57,7 +57,7 @@ func (t *turn) assure(ctx context.Context) error {
 		return err
 	case state.Result != nil || len(state.Started) > 0:
 		return schemas.Wrap(schemas.Unavailable, "start", "the call was started or ended elsewhere: what became of it must be looked up", errElsewhere)
-	case !t.holds(t.sure):
+	case !t.w.holds(t.sure):
 		return schemas.Errorf(schemas.Unavailable, "start", "this worker may be taken for dead: the call waits until its lease is held again")
 	}
 	return nil
@@ -66,21 +66,21 @@ func (t *turn) assure(ctx context.Context) error {
 // stillRuns returns nil while nobody has given the call that runs here a result: nothing of a call follows that.
 // Others do so only when they take this worker for dead; then it looks. A run whose result was given by another
 // is ended. It must not wait long: what the run prints waits for it.
-func (t *turn) stillRuns(sure streams.Certainty) (streams.Certainty, error) {
-	if t.kept(sure) {
+func (t *execution) stillRuns(sure streams.Certainty) (streams.Certainty, error) {
+	if t.w.kept(sure) {
 		return sure, nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), leases.TTL)
 	defer cancel()
-	sure = t.Bus.Certainty()
-	state, err := streams.ReadCallState(ctx, t.Bus, t.call)
+	sure = t.w.Bus.Certainty()
+	state, err := streams.ReadCallState(ctx, t.w.Bus, t.call)
 	switch {
 	case err != nil:
 		return sure, fmt.Errorf("look for the call on its conversation: %w", err)
 	case state.Result != nil:
-		t.hands.end(t.call.EventID(), t.Bus.Now(), errElsewhere)
+		t.w.inFlight.end(t.call.EventID(), t.w.Bus.Now(), errElsewhere)
 		return sure, errElsewhere
-	case !t.kept(sure):
+	case !t.w.kept(sure):
 		return sure, schemas.Errorf(schemas.Unavailable, "output", "this worker may be taken for dead: what the call prints is not told any more")
 	}
 	return sure, nil

@@ -40,7 +40,7 @@
 // provider is asked. Whoever finds a call whose worker died reads the record: a waiting job gets another
 // worker's name in it, so that nobody can launch it any more, and one that may run is left to be found.
 //
-// Each worker has a keeper, which looks after the jobs of this worker and takes over those of workers
+// Each worker has a job manager, which looks after the jobs of this worker and takes over those of workers
 // that are gone; [judgeJob] is its whole rule. It also answers what is asked about its jobs
 // ([lifecycle.ControlJob]). The first completion on the log counts; the
 // [github.com/sandjet/sandjet/workers/maintenance.Settler] draws the consequences,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/sandjet/sandjet/lifecycle"
@@ -15,14 +16,14 @@ import (
 
 // recordLaunch writes that the job is being launched, before it is. Mine is false when somebody else
 // has decided about the job since it was read. It tries for as long as a started call may.
-func (t *turn) recordLaunch(ctx context.Context, l *launch, hash string) (mine bool, err error) {
+func (t *execution) recordLaunch(ctx context.Context, l *launch, hash string) (mine bool, err error) {
 	return t.amend(ctx, l, func(j *schemas.Job) bool {
-		if !lifecycle.Launch(j, t.me(), t.Bus.Now(), l.life) {
+		if !lifecycle.Launch(j, t.w.me(), t.w.Bus.Now(), l.life) {
 			return false
 		}
-		j.Tied, j.Own = providers.ProfileOf(t.Provider).JobsEndWithWorker, l.own
+		j.Tied, j.Own = providers.ProfileOf(t.w.Provider).JobsEndWithWorker, l.own
 		j.Ref = schemas.JobRef{Sandbox: l.command.Sandbox, ID: t.call.Job}
-		j.Actions, j.TokenHash, j.Places = providers.JobActionsOf(t.Provider), hash, placesOf(l.places)
+		j.Actions, j.TokenHash, j.Places = providers.JobActionsOf(t.w.Provider), hash, placesOf(l.places)
 		return true
 	})
 }
@@ -36,24 +37,24 @@ func placesOf(leases []limits.Lease) []schemas.JobPlace {
 }
 
 // recordStart writes that the job runs and tells of it. A job that has settled in the meantime stays
-// so. What cannot be written now is the keeper's to find.
-func (t *turn) recordStart(ctx context.Context, l *launch) error {
+// so. What cannot be written now is the job manager's to find.
+func (t *execution) recordStart(ctx context.Context, l *launch) error {
 	ref := l.job.Value.Ref
 	mine, err := t.amend(ctx, l, func(j *schemas.Job) bool {
-		return lifecycle.Launched(j, t.me(), ref)
+		return lifecycle.Launched(j, t.w.me(), ref)
 	})
 	switch {
 	case err != nil:
-		t.Log.Warn("the record does not say yet that the job runs", "job", t.call.Job, "error", err)
+		t.w.Log.Warn("the record does not say yet that the job runs", "job", t.call.Job, "error", err)
 	case !mine && !ranToItsEnd(l.job.Value.State):
-		t.stopStray(ctx, ref)
+		stopStray(ctx, t.w.Provider, t.w.Log, ref)
 	}
-	if err := t.at(atRecorded, t.call); err != nil {
+	if err := t.w.at(atRecorded, t.call); err != nil {
 		return err
 	}
-	t.Metrics.JobStarted(t.Name)
-	if err := tellStarted(ctx, t.Bus, l.job.Value); err != nil {
-		t.Log.Warn("job.started not published", "job", t.call.Job, "error", err)
+	t.w.Metrics.JobStarted(t.w.Name)
+	if err := tellStarted(ctx, t.w.Bus, l.job.Value); err != nil {
+		t.w.Log.Warn("job.started not published", "job", t.call.Job, "error", err)
 	}
 	l.endTelling()
 	return nil
@@ -65,23 +66,23 @@ func ranToItsEnd(s schemas.JobState) bool {
 }
 
 // stopStray ends a job that others have declared over, as far as that can be done.
-func (s *shift) stopStray(ctx context.Context, ref schemas.JobRef) {
-	c, ok := providers.As[providers.JobController](s.Provider)
+func stopStray(ctx context.Context, p providers.Provider, log *slog.Logger, ref schemas.JobRef) {
+	c, ok := providers.As[providers.JobController](p)
 	if !ok {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, stopWithin)
 	defer cancel()
 	if err := c.StopJob(ctx, ref, stopGrace); err != nil && !errors.Is(err, schemas.ErrNotFound) {
-		s.Log.Warn("a job that counts as over may still run", "job", ref.ID, "error", err)
+		log.Warn("a job that counts as over may still run", "job", ref.ID, "error", err)
 	}
 }
 
 // amend changes the job's record, as often as it takes, and keeps what is there in l. Change reports
 // whether there is anything to change for it. It gives up when the started call must.
-func (t *turn) amend(ctx context.Context, l *launch, change func(*schemas.Job) bool) (changed bool, err error) {
+func (t *execution) amend(ctx context.Context, l *launch, change func(*schemas.Job) bool) (changed bool, err error) {
 	until := time.Now().Add(shortage)
-	jobs := lifecycle.OpenJobs(t.Bus)
+	jobs := lifecycle.OpenJobs(t.w.Bus)
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		j := l.job.Value
 		if !change(&j) {

@@ -32,7 +32,7 @@ const (
 
 // launch is a background call with all that the start of its job needs.
 type launch struct {
-	order
+	preparedCall
 	job     streams.Pair[schemas.Job]
 	starter providers.JobStarter
 	boxes   providers.Reserver
@@ -49,7 +49,7 @@ func (l *launch) endTelling() { l.tell.Do(func() { close(l.told) }) }
 
 // launch takes a background call to the start of its job and its result. The order is what makes it
 // safe: places, box, the proof of the start, the record, and only then the start.
-func (t *turn) launch(ctx context.Context) error {
+func (t *execution) launch(ctx context.Context) error {
 	l, err := t.prepareLaunch(ctx)
 	switch {
 	case err == nil && l.job.Value.State != schemas.JobWaiting:
@@ -67,7 +67,7 @@ func (t *turn) launch(ctx context.Context) error {
 		return t.finish(ctx, unpreparedResult(t.call, err))
 	}
 	defer l.endTelling()
-	if err := t.at(atPrepared, t.call); err != nil {
+	if err := t.w.at(atPrepared, t.call); err != nil {
 		return err
 	}
 	if err := t.start(ctx); err != nil {
@@ -79,22 +79,22 @@ func (t *turn) launch(ctx context.Context) error {
 		t.abandon(ctx, l)
 		return t.finish(ctx, unrunResult(t.call, toCancel, reason))
 	}
-	begun, started := time.Now(), t.Bus.Now()
-	t.Metrics.Wait(t.call.Tool, started.Sub(t.call.Accepted))
-	if err := t.at(atStarted, t.call); err != nil {
+	begun, started := time.Now(), t.w.Bus.Now()
+	t.w.Metrics.Wait(t.call.Tool, started.Sub(t.call.Accepted))
+	if err := t.w.at(atStarted, t.call); err != nil {
 		return err
 	}
 	result, err := t.startJob(ctx, l)
 	if err != nil {
 		return err
 	}
-	if err := t.at(atRan, t.call); err != nil {
+	if err := t.w.at(atRan, t.call); err != nil {
 		return err
 	}
 	if t.unlaunched = result.StatusID == ""; t.unlaunched {
 		t.abandon(ctx, l)
 	}
-	t.Metrics.Run(t.call.Tool, time.Since(begun))
+	t.w.Metrics.Run(t.call.Tool, time.Since(begun))
 	result.Started = started
 	return t.finish(ctx, result)
 }
@@ -104,24 +104,24 @@ var errNoRoom = errors.New("the provider has no room now")
 
 // prepareLaunch finds and takes all that can be had before the start. Codes: unavailable, and
 // errNoRoom: try again later. Also with an error it returns what it has taken already.
-func (t *turn) prepareLaunch(ctx context.Context) (l *launch, err error) {
+func (t *execution) prepareLaunch(ctx context.Context) (l *launch, err error) {
 	l = &launch{told: make(chan struct{})}
 	var starts, keeps bool
-	l.starter, starts = providers.As[providers.JobStarter](t.Provider)
-	l.boxes, keeps = providers.As[providers.Reserver](t.Provider)
+	l.starter, starts = providers.As[providers.JobStarter](t.w.Provider)
+	l.boxes, keeps = providers.As[providers.Reserver](t.w.Provider)
 	if !starts || !keeps {
 		return l, &schemas.Error{
 			Code: schemas.Unsupported, Field: "input.background",
 			Message: "background jobs are not available in this sandbox: run the command in the foreground",
 		}
 	}
-	if l.job, err = lifecycle.EnsureJob(ctx, t.Bus, t.call); err != nil {
+	if l.job, err = lifecycle.EnsureJob(ctx, t.w.Bus, t.call); err != nil {
 		return l, fmt.Errorf("record of the job: %w", err)
 	}
 	if l.job.Value.State != schemas.JobWaiting {
 		return l, nil
 	}
-	if l.order, err = t.compile(ctx); err != nil {
+	if l.preparedCall, err = t.compile(ctx); err != nil {
 		return l, err
 	}
 	l.life = lifetime(l.sandbox)
@@ -138,13 +138,13 @@ func (t *turn) prepareLaunch(ctx context.Context) (l *launch, err error) {
 }
 
 // reserveFor gets the box of the job, a kept one or one of its own.
-func (t *turn) reserveFor(ctx context.Context, l *launch) (err error) {
+func (t *execution) reserveFor(ctx context.Context, l *launch) (err error) {
 	if l.own {
 		if l.command.Sandbox, err = l.boxes.Reserve(ctx, l.keep, l.command.Spec); err != nil {
 			err = fmt.Errorf("reserve the sandbox: %w", err)
 		}
 	} else {
-		err = t.acquire(ctx, &l.order)
+		err = t.acquire(ctx, &l.preparedCall)
 	}
 	switch {
 	case schemas.CodeOf(err) == schemas.Exhausted:
@@ -152,7 +152,7 @@ func (t *turn) reserveFor(ctx context.Context, l *launch) (err error) {
 	case err != nil || l.own:
 		return err
 	}
-	l.life = max(min(l.life, t.stay.Deadline().Sub(t.Bus.Now())), time.Second) // it ends with its box at the latest
+	l.life = max(min(l.life, t.stay.Deadline().Sub(t.w.Bus.Now())), time.Second) // it ends with its box at the latest
 	l.command.Timeout = l.life
 	return nil
 }
@@ -167,8 +167,8 @@ func lifetime(s schemas.Sandbox) time.Duration {
 
 // takePlaces takes the job's places under its caps. Above a cap the call fails: unlike a call, a job
 // may hold its place for days, so the model is told rather than kept waiting.
-func (t *turn) takePlaces(ctx context.Context, l *launch) error {
-	if t.Limiter == nil {
+func (t *execution) takePlaces(ctx context.Context, l *launch) error {
+	if t.w.Limiter == nil {
 		return nil
 	}
 	c := t.call
@@ -176,22 +176,22 @@ func (t *turn) takePlaces(ctx context.Context, l *launch) error {
 		key, name, where string
 		most             int
 	}{
-		{"jobs." + sandboxes.Key(c), "box", "in this sandbox", cmp.Or(l.sandbox.JobLimit, t.JobLimit, schemas.DefaultJobs)},
-		{"jobs." + string(c.Account), "jobs", "in this account", t.AccountJobs},
+		{"jobs." + sandboxes.Key(c), "box", "in this sandbox", cmp.Or(l.sandbox.JobLimit, t.w.JobLimit, schemas.DefaultJobs)},
+		{"jobs." + string(c.Account), "jobs", "in this account", t.w.AccountJobs},
 	} {
 		if limit.most <= 0 {
 			continue
 		}
-		place, err := t.Limiter.Acquire(ctx, limit.key, l.job.Key, limit.most, t.placeTTL())
+		place, err := t.w.Limiter.Acquire(ctx, limit.key, l.job.Key, limit.most, placeTTL(t.w.ProbeEvery))
 		switch {
 		case err == nil:
 			l.places = append(l.places, place)
 		case schemas.CodeOf(err) == schemas.Exhausted:
-			t.Metrics.Limited(limit.name)
+			t.w.Metrics.Limited(limit.name)
 			return schemas.Errorf(schemas.Exhausted, "",
 				"background job limit reached (%d concurrent): that many run %s. Wait until one has ended, or stop one with async_status", limit.most, limit.where)
 		default:
-			t.caps.tellAway(ctx, err)
+			t.w.accountSlots.tellAway(ctx, err)
 			return schemas.Wrap(schemas.Unavailable, "caps", "the limiter is away: the call waits for it", err)
 		}
 	}
@@ -199,28 +199,28 @@ func (t *turn) takePlaces(ctx context.Context, l *launch) error {
 }
 
 // placeTTL leaves a job's place three renewals that fail.
-func (s *shift) placeTTL() time.Duration { return max(jobTTL, 4*s.ProbeEvery) }
+func placeTTL(probeEvery time.Duration) time.Duration { return max(jobTTL, 4*probeEvery) }
 
 // abandon gives back what a launch has taken and will not use. Releasing twice harms nobody.
-func (t *turn) abandon(ctx context.Context, l *launch) {
+func (t *execution) abandon(ctx context.Context, l *launch) {
 	l.endTelling()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
 	defer cancel()
 	if len(l.places) > 0 {
-		if err := t.Limiter.Release(ctx, l.places...); err != nil {
-			t.Log.Warn("places of a job not given back: they end by themselves", "job", t.call.Job, "error", err, "after", t.placeTTL())
+		if err := t.w.Limiter.Release(ctx, l.places...); err != nil {
+			t.w.Log.Warn("places of a job not given back: they end by themselves", "job", t.call.Job, "error", err, "after", placeTTL(t.w.ProbeEvery))
 		}
 	}
 	if l.own && !l.command.Sandbox.IsZero() {
 		if err := l.boxes.Release(ctx, l.command.Sandbox); err != nil {
-			t.Log.Warn("the box of a job that was not started is left behind", "job", t.call.Job, "box", l.command.Sandbox.ID, "error", err)
+			t.w.Log.Warn("the box of a job that was not started is left behind", "job", t.call.Job, "box", l.command.Sandbox.ID, "error", err)
 		}
 	}
 }
 
 // startJob starts the job and returns the call's result: with a status id when the job runs or may
 // run, without one when it certainly does not. An error is one of the stages.
-func (t *turn) startJob(ctx context.Context, l *launch) (schemas.Result, error) {
+func (t *execution) startJob(ctx context.Context, l *launch) (schemas.Result, error) {
 	callback, hash := t.callback()
 	until := time.Now().Add(min(shortage, t.left()))
 	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
@@ -231,13 +231,13 @@ func (t *turn) startJob(ctx context.Context, l *launch) (schemas.Result, error) 
 		if !mine {
 			return lifecycle.NotLaunchedResult(t.call), nil
 		}
-		t.keeper.learn(l.job.Value) // a job may be over before the watch tells that it was there
-		if err := t.at(atLaunching, t.call); err != nil {
+		t.w.jobs.observe(l.job.Value) // a job may be over before the watch tells that it was there
+		if err := t.w.at(atLaunching, t.call); err != nil {
 			return schemas.Result{}, err
 		}
 		ref, err := t.startOnce(ctx, l, callback)
 		if err == nil {
-			if err := t.at(atLaunched, t.call); err != nil {
+			if err := t.w.at(atLaunched, t.call); err != nil {
 				return schemas.Result{}, err
 			}
 			l.job.Value.Ref = ref
@@ -246,7 +246,7 @@ func (t *turn) startJob(ctx context.Context, l *launch) (schemas.Result, error) 
 			}
 			return lifecycle.LaunchedResult(t.call, l.job.Value), nil
 		}
-		t.Log.Warn("job not started", "job", t.call.Job, "code", schemas.CodeOf(err), "error", err)
+		t.w.Log.Warn("job not started", "job", t.call.Job, "code", schemas.CodeOf(err), "error", err)
 		switch code := schemas.CodeOf(err); {
 		case !surelyUnstarted(code):
 			return lifecycle.MayRunResult(t.call), nil
@@ -272,7 +272,7 @@ func surelyUnstarted(c schemas.Code) bool {
 }
 
 // startOnce asks the provider once.
-func (t *turn) startOnce(ctx context.Context, l *launch, callback *providers.Callback) (ref schemas.JobRef, err error) {
+func (t *execution) startOnce(ctx context.Context, l *launch, callback *providers.Callback) (ref schemas.JobRef, err error) {
 	ctx, cancel := context.WithTimeout(ctx, launchWithin)
 	defer cancel()
 	defer func() {
@@ -285,20 +285,20 @@ func (t *turn) startOnce(ctx context.Context, l *launch, callback *providers.Cal
 }
 
 // callback makes the job's token, of which the record keeps a hash only.
-func (t *turn) callback() (callback *providers.Callback, hash string) {
-	if t.CallbackURL == "" {
+func (t *execution) callback() (callback *providers.Callback, hash string) {
+	if t.w.CallbackURL == "" {
 		return nil, ""
 	}
 	var b [tokenBytes]byte
 	_, _ = rand.Read(b[:]) // it never fails
 	token := string(t.call.Account) + "." + base64.RawURLEncoding.EncodeToString(b[:])
 	sum := sha256.Sum256([]byte(token))
-	url := strings.TrimSuffix(t.CallbackURL, "/") + "/sandbox-jobs/" + string(t.call.Job) + "/complete"
+	url := strings.TrimSuffix(t.w.CallbackURL, "/") + "/sandbox-jobs/" + string(t.call.Job) + "/complete"
 	return &providers.Callback{URL: url, Token: token}, hex.EncodeToString(sum[:])
 }
 
 // notify tells the end of the job when the provider hears of it itself.
-func (t *turn) notify(ctx context.Context, l *launch) func(providers.JobEnd) {
+func (t *execution) notify(ctx context.Context, l *launch) func(providers.JobEnd) {
 	const (
 		within = time.Minute     // of the completion's way to the log, also when the worker has ended
 		order  = 5 * time.Second // that job.started may take to go first
@@ -312,14 +312,14 @@ func (t *turn) notify(ctx context.Context, l *launch) func(providers.JobEnd) {
 		}
 		ctx, cancel := context.WithTimeout(ctx, within)
 		defer cancel()
-		c := completionOf(j, end, schemas.ViaProvider, t.keeper.stopReason(j.Key()), t.Bus.Now())
+		c := completionOf(j, end, schemas.ViaProvider, t.w.jobs.stopReason(j.Key()), t.w.Bus.Now())
 		for wait := 100 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
-			err := lifecycle.CompleteOnce(ctx, t.Bus, c)
+			err := lifecycle.CompleteOnce(ctx, t.w.Bus, c)
 			if err == nil {
 				return
 			}
 			if !sleep(ctx, wait) {
-				t.Log.Warn("job completion not published, it is found later", "job", j.ID, "error", err)
+				t.w.Log.Warn("job completion not published, it is found later", "job", j.ID, "error", err)
 				return
 			}
 		}
@@ -328,10 +328,10 @@ func (t *turn) notify(ctx context.Context, l *launch) func(providers.JobEnd) {
 
 // recovered is the result of a background call whose proof of a start is on the log and whose worker
 // is gone, or whose job somebody has decided about: the job's record tells how far it came.
-func (t *turn) recovered(ctx context.Context) (schemas.Result, error) {
+func (t *execution) recovered(ctx context.Context) (schemas.Result, error) {
 	l := &launch{}
 	var err error
-	if l.job, err = lifecycle.EnsureJob(ctx, t.Bus, t.call); err != nil {
+	if l.job, err = lifecycle.EnsureJob(ctx, t.w.Bus, t.call); err != nil {
 		return schemas.Result{}, fmt.Errorf("record of the job: %w", err)
 	}
 	if l.job.Value.State == schemas.JobWaiting {
@@ -339,7 +339,7 @@ func (t *turn) recovered(ctx context.Context) (schemas.Result, error) {
 		// another name in the record.
 		if _, err := t.amend(ctx, l, func(j *schemas.Job) bool {
 			mine := j.State == schemas.JobWaiting
-			j.Worker = t.me()
+			j.Worker = t.w.me()
 			return mine
 		}); err != nil {
 			return schemas.Result{}, err
@@ -348,7 +348,7 @@ func (t *turn) recovered(ctx context.Context) (schemas.Result, error) {
 	j := l.job.Value
 	switch lifecycle.StartOf(j) {
 	case lifecycle.HasStarted:
-		if err := tellStarted(ctx, t.Bus, j); err != nil {
+		if err := tellStarted(ctx, t.w.Bus, j); err != nil {
 			return schemas.Result{}, fmt.Errorf("tell of the job's start: %w", err)
 		}
 		return lifecycle.LaunchedResult(t.call, j), nil
@@ -359,17 +359,17 @@ func (t *turn) recovered(ctx context.Context) (schemas.Result, error) {
 	return lifecycle.NotLaunchedResult(t.call), nil
 }
 
-// leftover settles the job of a background call that has its result r, if it was not launched. This turn
+// leftover settles the job of a background call that has its result r, if it was not launched. This execution
 // may know that for certain; of another's result it takes the record's word, because whoever wrote it may
 // not have known of a launch.
-func (t *turn) leftover(ctx context.Context, r schemas.Result) error {
+func (t *execution) leftover(ctx context.Context, r schemas.Result) error {
 	switch {
 	case t.call.Job == "", r.StatusID != "":
 		return nil
 	case t.unlaunched && t.had == nil:
-		return lifecycle.SettleNotStarted(ctx, t.Bus, t.call, whyUnstarted(r), lifecycle.Certainly)
+		return lifecycle.SettleNotStarted(ctx, t.w.Bus, t.call, whyUnstarted(r), lifecycle.Certainly)
 	}
-	return lifecycle.SettleNotStarted(ctx, t.Bus, t.call, whyUnstarted(r), lifecycle.AsRecorded)
+	return lifecycle.SettleNotStarted(ctx, t.w.Bus, t.call, whyUnstarted(r), lifecycle.AsRecorded)
 }
 
 // whyUnstarted is the reason in the completion of a job that its call has not started.

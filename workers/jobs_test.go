@@ -145,7 +145,7 @@ func TestAWorkerThatSleptDoesNotLaunch(t *testing.T) {
 			wk.at = func(s stage, c schemas.Call) error {
 				if s == atStarted { // what another worker does that finds the start and no lease
 					s := (&Worker{Bus: w.bus, Provider: h}).begin()
-					r, err := (&turn{shift: s, call: c}).recovered(t.Context())
+					r, err := (&execution{w: s, call: c}).recovered(t.Context())
 					if err != nil || r.Status != schemas.Broken || r.StatusID != "" {
 						t.Errorf("the other worker says %+v, %v, want interrupted without a job", r, err)
 					}

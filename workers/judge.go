@@ -11,7 +11,7 @@ const (
 	// launchSettles is how long after a launch the absence of the job in its sandbox means nothing: what
 	// starts it may still be on its way.
 	launchSettles = time.Minute
-	// overdueGrace is what a job's own end by its lifetime gets before the keeper stops it.
+	// overdueGrace is what a job's own end by its lifetime gets before the job manager stops it.
 	overdueGrace = 30 * time.Second
 	// overdueLost is how long after its deadline a job whose sandbox cannot be reached counts as lost.
 	overdueLost = 10 * time.Minute
@@ -60,7 +60,7 @@ const (
 	jobSilent   jobVerdict = "silent"    // lost: its sandbox cannot be reached and its lifetime is over
 )
 
-// judgeJob is the whole rule of the keeper. A waiting job belongs to its call. What a living worker
+// judgeJob is the whole rule of the job manager. A waiting job belongs to its call. What a living worker
 // looks after is its own, so that two never do; when it is gone everybody may, and the log counts the
 // first completion only.
 func judgeJob(f jobFacts) jobVerdict {

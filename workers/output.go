@@ -20,12 +20,12 @@ const (
 	liveWindow   = 32                     // pieces that may be on their way
 )
 
-// live sends a run's output as it comes: collected for a moment, cut at UTF-8 boundaries, up to a
+// outputStreamer sends a run's output as it comes: collected for a moment, cut at UTF-8 boundaries, up to a
 // cap. What is sent is a beginning of each stream without holes; after the first piece that the log
 // did not take there are no more. The result does not depend on any of it.
 //
 // A log that takes pieces slowly slows the command down.
-type live struct {
+type outputStreamer struct {
 	// publish sends a piece and returns what waits for its arrival.
 	publish func(schemas.OutputData) (wait func(context.Context) error, err error)
 	call    schemas.CallID
@@ -49,7 +49,7 @@ type pending struct {
 }
 
 // write takes a chunk. It is what providers.Command.Output wants.
-func (l *live) write(c providers.Chunk) {
+func (l *outputStreamer) write(c providers.Chunk) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.capped || l.broken != nil || len(c.Data) == 0 {
@@ -71,11 +71,11 @@ func (l *live) write(c providers.Chunk) {
 
 // delay grows with what was sent, so that a call that prints a line now and then for ten minutes
 // leaves some thousand events, not tens of thousands.
-func (l *live) delay() time.Duration {
+func (l *outputStreamer) delay() time.Duration {
 	return min(liveDelay+time.Duration(l.pieces)*time.Millisecond, liveDelayMax)
 }
 
-func (l *live) tick() {
+func (l *outputStreamer) tick() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.timer = nil
@@ -85,7 +85,7 @@ func (l *live) tick() {
 
 // end sends what is left and waits until the log has everything, or ctx ends. It returns why live
 // output stopped early, if it did.
-func (l *live) end(ctx context.Context) error {
+func (l *outputStreamer) end(ctx context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.timer != nil {
@@ -99,7 +99,7 @@ func (l *live) end(ctx context.Context) error {
 }
 
 // abandon ends the output of a run that is left to itself: nothing of it follows the result.
-func (l *live) abandon() {
+func (l *outputStreamer) abandon() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.broken = errAbandoned
@@ -107,7 +107,7 @@ func (l *live) abandon() {
 }
 
 // flush sends what stream i has, keeping back the begin of a character unless it is the last time.
-func (l *live) flush(i int, last bool) {
+func (l *outputStreamer) flush(i int, last bool) {
 	s := &l.streams[i]
 	for len(s.data) > 0 && !l.capped && l.broken == nil {
 		n := min(len(s.data), schemas.MaxChunk)
@@ -132,7 +132,7 @@ func (l *live) flush(i int, last bool) {
 	}
 }
 
-func (l *live) send(d schemas.OutputData) {
+func (l *outputStreamer) send(d schemas.OutputData) {
 	d.Call, d.Attempt = l.call, l.attempt
 	wait, err := l.publish(d)
 	if err != nil {
@@ -145,7 +145,7 @@ func (l *live) send(d schemas.OutputData) {
 }
 
 // await waits until at most n pieces are on their way. A publish has an end of its own.
-func (l *live) await(ctx context.Context, n int) {
+func (l *outputStreamer) await(ctx context.Context, n int) {
 	for len(l.onTheWay) > n {
 		err := l.onTheWay[0](ctx)
 		l.onTheWay = l.onTheWay[1:]

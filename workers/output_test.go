@@ -26,8 +26,8 @@ type recorder struct {
 
 var errLog = errors.New("the log is away")
 
-func (r *recorder) live() *live {
-	return &live{call: "call_1", attempt: 1, publish: func(d schemas.OutputData) (func(context.Context) error, error) {
+func (r *recorder) live() *outputStreamer {
+	return &outputStreamer{call: "call_1", attempt: 1, publish: func(d schemas.OutputData) (func(context.Context) error, error) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.pieces = append(r.pieces, d)

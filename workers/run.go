@@ -27,8 +27,8 @@ const (
 	lastWords = 5 * time.Second
 )
 
-// order is a call with all that its run needs.
-type order struct {
+// preparedCall is a call with all that its run needs.
+type preparedCall struct {
 	input   any
 	plan    tools.Plan
 	sandbox schemas.Sandbox
@@ -37,12 +37,12 @@ type order struct {
 }
 
 // run starts a call and stays with it until its result is on the log.
-func (t *turn) run(ctx context.Context) error {
+func (t *execution) run(ctx context.Context) error {
 	defer func() { t.stay.Leave() }()
 	if t.call.Job != "" {
 		return t.launch(ctx)
 	}
-	if t.stuck.full(false) {
+	if t.w.stuck.full(false) {
 		return streams.RetryAfter(stuckPause, schemas.Errorf(schemas.Unavailable, "run", "as many runs as this worker has slots do not end: restart it"))
 	}
 	o, err := t.prepare(ctx)
@@ -53,10 +53,10 @@ func (t *turn) run(ctx context.Context) error {
 	default:
 		return t.finish(ctx, unpreparedResult(t.call, err))
 	}
-	if err := t.at(atPrepared, t.call); err != nil {
+	if err := t.w.at(atPrepared, t.call); err != nil {
 		return err
 	}
-	run, cancel := t.hands.running(ctx, t.call.EventID())
+	run, cancel := t.w.inFlight.running(ctx, t.call.EventID())
 	defer cancel(nil)
 	if reason, found, _ := t.cancelled(); found {
 		return t.finish(ctx, unrunResult(t.call, toCancel, reason))
@@ -68,26 +68,26 @@ func (t *turn) run(ctx context.Context) error {
 	if reason, found, _ := t.cancelled(); found {
 		return t.finish(ctx, unrunResult(t.call, toCancel, reason))
 	}
-	begun, started := time.Now(), t.Bus.Now()
-	t.Metrics.Wait(t.call.Tool, started.Sub(t.call.Accepted))
-	if err := t.at(atStarted, t.call); err != nil {
+	begun, started := time.Now(), t.w.Bus.Now()
+	t.w.Metrics.Wait(t.call.Tool, started.Sub(t.call.Accepted))
+	if err := t.w.at(atStarted, t.call); err != nil {
 		return err
 	}
 	result, err := t.carryOut(run, o)
 	if err != nil {
 		return streams.RetryAfter(0, err)
 	}
-	if err := t.at(atRan, t.call); err != nil {
+	if err := t.w.at(atRan, t.call); err != nil {
 		return err
 	}
-	t.Metrics.Run(t.call.Tool, time.Since(begun))
+	t.w.Metrics.Run(t.call.Tool, time.Since(begun))
 	result.Started = started
 	return t.finish(ctx, result)
 }
 
 // prepare finds all that can be found before the start, so that what is wrong or away costs no
 // start. Retryable codes: try again later.
-func (t *turn) prepare(ctx context.Context) (o order, err error) {
+func (t *execution) prepare(ctx context.Context) (o preparedCall, err error) {
 	if t.call.Tool == schemas.ToolAsyncStatus && t.call.Refused == "" {
 		return t.prepareStatus()
 	}
@@ -104,7 +104,7 @@ func (t *turn) prepare(ctx context.Context) (o order, err error) {
 }
 
 // compile finds the records that the call names and makes its command.
-func (t *turn) compile(ctx context.Context) (o order, err error) {
+func (t *execution) compile(ctx context.Context) (o preparedCall, err error) {
 	c := t.call
 	if c.Refused != "" {
 		return o, &schemas.Error{Code: schemas.Denied, Message: c.Refused}
@@ -119,7 +119,7 @@ func (t *turn) compile(ctx context.Context) (o order, err error) {
 		return o, err
 	}
 	if c.Workspace != "" {
-		if _, err = t.Specs.Workspace(ctx, c.Account, c.Workspace); err != nil {
+		if _, err = t.w.Specs.Workspace(ctx, c.Account, c.Workspace); err != nil {
 			return o, fmt.Errorf("workspace of the call: %w", err)
 		}
 	}
@@ -132,7 +132,7 @@ func (t *turn) compile(ctx context.Context) (o order, err error) {
 }
 
 // guarded refuses a command of bash that its sandbox's guard does not let through.
-func guarded(o order) error {
+func guarded(o preparedCall) error {
 	in, ok := o.input.(schemas.BashInput)
 	if !ok {
 		return nil
@@ -144,8 +144,8 @@ func guarded(o order) error {
 }
 
 // reserve gets the kept box of the call's sandbox, ready for use, when the provider can keep one.
-func (t *turn) reserve(ctx context.Context, o *order) error {
-	if !t.boxes.Kept() {
+func (t *execution) reserve(ctx context.Context, o *preparedCall) error {
+	if !t.w.instances.Kept() {
 		return nil // the profile says so, and admission has told
 	}
 	o.keep = sandboxes.Key(t.call)
@@ -153,11 +153,11 @@ func (t *turn) reserve(ctx context.Context, o *order) error {
 }
 
 // acquire gets the kept box of an order. A call that had to reserve its box again is in there once.
-func (t *turn) acquire(ctx context.Context, o *order) error {
-	stay, err := t.boxes.Acquire(ctx, sandboxes.Request{
+func (t *execution) acquire(ctx context.Context, o *preparedCall) error {
+	stay, err := t.w.instances.Acquire(ctx, sandboxes.Request{
 		Call: t.call, Sandbox: o.sandbox, Command: o.command, ScriptTimeout: t.timeoutOf(o.sandbox, 0),
-		Interruptible: func(ctx context.Context) (context.Context, func()) { return t.hands.within(ctx, t.call.EventID()) },
-		Hooked:        func() error { return t.at(atHooked, t.call) },
+		Interruptible: func(ctx context.Context) (context.Context, func()) { return t.w.inFlight.within(ctx, t.call.EventID()) },
+		Hooked:        func() error { return t.w.at(atHooked, t.call) },
 	})
 	if err != nil {
 		return err
@@ -169,12 +169,12 @@ func (t *turn) acquire(ctx context.Context, o *order) error {
 
 // start puts the proof of the start on the log. A call with side effects may run only after nil.
 //
-// A proof that is there already is somebody else's, or was stored by this very turn and the word of
+// A proof that is there already is somebody else's, or was stored by this very execution and the word of
 // it got lost. Either way the call goes back to the log: its next delivery looks. So it does when the
 // proof took so long that the log may have forgotten another's: then it is there, and nothing was run.
-func (t *turn) start(ctx context.Context) error {
+func (t *execution) start(ctx context.Context) error {
 	c := t.call
-	event := lifecycle.StartEvent(c, t.me(), t.delivery.Attempt, t.Bus.Now())
+	event := lifecycle.StartEvent(c, t.w.me(), t.delivery.Attempt, t.w.Bus.Now())
 	if !c.SideEffects() {
 		return t.startReading(ctx, event)
 	}
@@ -182,12 +182,12 @@ func (t *turn) start(ctx context.Context) error {
 		if err := t.assure(ctx); err != nil {
 			return err
 		}
-		mine, err := lifecycle.Start(ctx, t.Bus, event, t.announcement()...)
+		mine, err := lifecycle.Start(ctx, t.w.Bus, event, t.announcement()...)
 		switch {
 		case err == nil && !mine:
 			return schemas.Errorf(schemas.Unavailable, "start", "the call was started or ended before: what became of it must be looked up")
-		case err == nil && !t.holds(t.sure):
-			t.Log.Warn("a start is not carried out: its proof took too long", "call", c.ID)
+		case err == nil && !t.w.holds(t.sure):
+			t.w.Log.Warn("a start is not carried out: its proof took too long", "call", c.ID)
 			return schemas.Errorf(schemas.Unavailable, "start", "the proof of the start took too long: the call may be in other hands")
 		case err == nil:
 			t.proven, t.mine, t.announced = true, true, true
@@ -200,8 +200,8 @@ func (t *turn) start(ctx context.Context) error {
 
 // startReading tells of the start of a call without side effects, which does not wait for it. After a long
 // preparation it is looked first whether somebody has ended the call: nothing is told behind a result.
-func (t *turn) startReading(ctx context.Context, event schemas.Event) error {
-	if !t.kept(t.sure) || clock.Since(t.sure.Since) > settleDelay/2 || t.unannounced() {
+func (t *execution) startReading(ctx context.Context, event schemas.Event) error {
+	if !t.w.kept(t.sure) || clock.Since(t.sure.Since) > settleDelay/2 || t.unannounced() {
 		state, err := t.read(ctx)
 		if err != nil {
 			return err
@@ -211,13 +211,13 @@ func (t *turn) startReading(ctx context.Context, event schemas.Event) error {
 		}
 	}
 	for _, first := range t.announcement() {
-		if err := streams.Precede(ctx, t.Bus, first); err != nil {
+		if err := streams.Precede(ctx, t.w.Bus, first); err != nil {
 			return fmt.Errorf("tell that the call was accepted: %w", err)
 		}
 		t.announced = true
 	}
-	if _, err := streams.Events.PublishAsync(ctx, t.Bus, event); err != nil {
-		t.Log.Warn("call.started not published", "call", t.call.ID, "error", err)
+	if _, err := streams.Events.PublishAsync(ctx, t.w.Bus, event); err != nil {
+		t.w.Log.Warn("call.started not published", "call", t.call.ID, "error", err)
 	}
 	return nil
 }
@@ -226,14 +226,14 @@ func (t *turn) startReading(ctx context.Context, event schemas.Event) error {
 // one without side effects whose run was ended by the worker's stop.
 //
 // A run that does not end with its context is left to itself: its slot comes back whatever a tool or a provider does.
-func (t *turn) carryOut(ctx context.Context, o order) (schemas.Result, error) {
+func (t *execution) carryOut(ctx context.Context, o preparedCall) (schemas.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.command.Timeout+o.command.Grace+overtime)
 	defer cancel()
-	l := t.live()
+	l := t.streamer()
 	done := make(chan carried, 1)
-	left := &leaving{stuck: t.stuck}
-	t.runs.Go(func() {
-		defer left.returned()
+	left := new(leaving)
+	t.w.runs.Go(func() {
+		defer t.w.stuck.returned(left)
 		done <- t.attempt(ctx, o, l, left)
 	})
 	c, ok := carried{}, false
@@ -248,9 +248,9 @@ func (t *turn) carryOut(ctx context.Context, o order) (schemas.Result, error) {
 		}
 	}
 	if !ok {
-		left.abandon()
+		t.w.stuck.abandon(left)
 		l.abandon()
-		t.Log.Error("a run does not end with its context and is left to itself", "call", t.call.ID, "tool", t.call.Tool)
+		t.w.Log.Error("a run does not end with its context and is left to itself", "call", t.call.ID, "tool", t.call.Tool)
 		c.err = schemas.Errorf(schemas.Timeout, "run", "the run did not end at its time and could not be killed: what it had done until then is done")
 	}
 	if c.err == nil { // what was carried out to its end counts, also if somebody asked for its end
@@ -268,10 +268,10 @@ type carried struct {
 }
 
 // attempt runs the order in one of the ways in which its tool can be run.
-func (t *turn) attempt(ctx context.Context, o order, l *live, left *leaving) (c carried) {
+func (t *execution) attempt(ctx context.Context, o preparedCall, l *outputStreamer, left *leaving) (c carried) {
 	defer func() {
 		if p := recover(); p != nil {
-			t.Log.Error("a tool or provider panicked", "call", t.call.ID, "panic", p, "stack", string(debug.Stack()))
+			t.w.Log.Error("a tool or provider panicked", "call", t.call.ID, "panic", p, "stack", string(debug.Stack()))
 			c = carried{result: lifecycle.FailedResult(t.call, schemas.Errorf(schemas.Internal, "run", "the call broke the worker's code: what it had done until then is done"))}
 		}
 	}()
@@ -287,7 +287,7 @@ func (t *turn) attempt(ctx context.Context, o order, l *live, left *leaving) (c 
 }
 
 // ended finds the result of a run that was not carried out to its end.
-func (t *turn) ended(ctx context.Context, partial *schemas.Result, err error) (schemas.Result, error) {
+func (t *execution) ended(ctx context.Context, partial *schemas.Result, err error) (schemas.Result, error) {
 	cause := context.Cause(ctx)
 	byHand, isCancel := errors.AsType[cancelError](cause)
 	switch {
@@ -300,17 +300,17 @@ func (t *turn) ended(ctx context.Context, partial *schemas.Result, err error) (s
 	case schemas.CodeOf(err) == schemas.Interrupted && t.call.SideEffects():
 		return endedResult(t.call, schemas.Broken, lifecycle.TextInterrupted, partial), nil
 	}
-	t.Log.Warn("run failed", "call", t.call.ID, "code", schemas.CodeOf(err), "error", err)
+	t.w.Log.Warn("run failed", "call", t.call.ID, "code", schemas.CodeOf(err), "error", err)
 	return withPartial(lifecycle.FailedResult(t.call, err), partial), nil
 }
 
 // native runs a file tool in this process, where the provider lets its files be reached.
-func (t *turn) native(ctx context.Context, o order, left *leaving) (r schemas.Result, handled bool, err error) {
-	filer, ok := providers.As[providers.Filer](t.Provider)
-	if !ok || t.call.Tool == schemas.ToolBash || t.stuck.full(true) {
+func (t *execution) native(ctx context.Context, o preparedCall, left *leaving) (r schemas.Result, handled bool, err error) {
+	filer, ok := providers.As[providers.Filer](t.w.Provider)
+	if !ok || t.call.Tool == schemas.ToolBash || t.w.stuck.full(true) {
 		return r, false, nil
 	}
-	left.inProcess()
+	t.w.stuck.inProcess(left)
 	root, err := filer.OpenWorkspace(ctx, t.call.Account, o.command.Mounts[0])
 	if err != nil {
 		return r, true, fmt.Errorf("open the workspace: %w", err)
@@ -321,15 +321,15 @@ func (t *turn) native(ctx context.Context, o order, left *leaving) (r schemas.Re
 }
 
 // onProvider runs the order's command. Partial is what had been printed when there is an error.
-func (t *turn) onProvider(ctx context.Context, o order, l *live) (r schemas.Result, partial *schemas.Result, err error) {
+func (t *execution) onProvider(ctx context.Context, o preparedCall, l *outputStreamer) (r schemas.Result, partial *schemas.Result, err error) {
 	o.command.Output = func(providers.Chunk) {}
 	if o.plan.Live {
 		o.command.Output = l.write
 	}
 	result, err := t.persist(ctx, o)
 	if stop := l.end(ctx); stop != nil {
-		t.Metrics.LiveStopped()
-		t.Log.Warn("live output stopped early", "call", t.call.ID, "error", stop)
+		t.w.Metrics.LiveStopped()
+		t.w.Log.Warn("live output stopped early", "call", t.call.ID, "error", stop)
 	}
 	if err == nil {
 		return o.plan.Render(result), nil, nil
@@ -343,10 +343,10 @@ func (t *turn) onProvider(ctx context.Context, o order, l *live) (r schemas.Resu
 
 // persist runs the command until it was started: a provider that has no room or lost the box has
 // started nothing, so asking again is safe.
-func (t *turn) persist(ctx context.Context, o order) (providers.Result, error) {
+func (t *execution) persist(ctx context.Context, o preparedCall) (providers.Result, error) {
 	until := time.Now().Add(min(shortage, t.left()))
 	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
-		r, err := t.Provider.Run(ctx, o.command)
+		r, err := t.w.Provider.Run(ctx, o.command)
 		code := schemas.CodeOf(err)
 		if err == nil || r.Started || ctx.Err() != nil || time.Now().Add(wait).After(until) {
 			return r, err
@@ -369,18 +369,18 @@ func (t *turn) persist(ctx context.Context, o order) (providers.Result, error) {
 
 // sandbox finds the rules of the call's box. Without a sandbox the call only reads: the box reaches nothing
 // and has the usual limits. Without a workspace there is nothing that a kept box could be kept for.
-func (t *turn) sandbox(ctx context.Context) (schemas.Sandbox, error) {
+func (t *execution) sandbox(ctx context.Context) (schemas.Sandbox, error) {
 	c := t.call
 	if c.Sandbox == "" {
 		return schemas.Sandbox{Account: c.Account, Provider: c.Provider, Network: schemas.Network{Mode: schemas.DenyAll}}, nil
 	}
-	s, err := t.Specs.Sandbox(ctx, c.Account, c.Sandbox)
+	s, err := t.w.Specs.Sandbox(ctx, c.Account, c.Sandbox)
 	s.Persistent = s.Persistent && c.Workspace != ""
 	return s, err
 }
 
 // command is the run of an order, in a box kept to the sandbox's rules.
-func (t *turn) command(o order) providers.Command {
+func (t *execution) command(o preparedCall) providers.Command {
 	cmd := o.plan.Command()
 	if c := t.call; c.Workspace != "" {
 		mount := providers.Mount{Namespace: schemas.Namespace(c.Account, c.Workspace), ReadOnly: o.plan.ReadOnly && !o.sandbox.Persistent}
@@ -399,12 +399,12 @@ func (t *turn) command(o order) providers.Command {
 }
 
 // timeout is the call's own, else its sandbox's, within the bounds of the provider and the deadline.
-func (t *turn) timeout(s schemas.Sandbox) time.Duration {
+func (t *execution) timeout(s schemas.Sandbox) time.Duration {
 	return t.timeoutOf(s, time.Duration(t.call.Timeout))
 }
 
 // timeoutOf is d, or where that is 0 the sandbox's, within the same bounds.
-func (t *turn) timeoutOf(s schemas.Sandbox, d time.Duration) time.Duration {
+func (t *execution) timeoutOf(s schemas.Sandbox, d time.Duration) time.Duration {
 	if d <= 0 {
 		d = time.Duration(s.Timeout)
 	}
@@ -412,7 +412,7 @@ func (t *turn) timeoutOf(s schemas.Sandbox, d time.Duration) time.Duration {
 		d = schemas.DefaultTimeout
 	}
 	d = min(d, schemas.MaxTimeout, max(t.left(), time.Millisecond))
-	if most := providers.ProfileOf(t.Provider).MaxTimeout; most > 0 {
+	if most := providers.ProfileOf(t.w.Provider).MaxTimeout; most > 0 {
 		d = min(d, time.Duration(most))
 	}
 	return d
@@ -425,17 +425,17 @@ func outputLimit(s schemas.Sandbox) int {
 	return min(s.OutputLimit, schemas.MaxOutputLimit)
 }
 
-// live makes the call's live output.
-func (t *turn) live() *live {
+// streamer makes the call's live output.
+func (t *execution) streamer() *outputStreamer {
 	n, sure := 0, t.sure
-	return &live{call: t.call.ID, attempt: t.delivery.Attempt, publish: func(d schemas.OutputData) (func(context.Context) error, error) {
+	return &outputStreamer{call: t.call.ID, attempt: t.delivery.Attempt, publish: func(d schemas.OutputData) (func(context.Context) error, error) {
 		var err error
 		if sure, err = t.stillRuns(sure); err != nil {
 			return nil, err
 		}
 		n++
-		event := schemas.NewEvent(t.call, schemas.CallOutput, schemas.OutputID(t.call.Account, t.call.ID, d.Attempt, n), t.Bus.Now(), d)
-		f, err := streams.Events.PublishAsync(context.Background(), t.Bus, event)
+		event := schemas.NewEvent(t.call, schemas.CallOutput, schemas.OutputID(t.call.Account, t.call.ID, d.Attempt, n), t.w.Bus.Now(), d)
+		f, err := streams.Events.PublishAsync(context.Background(), t.w.Bus, event)
 		if err != nil {
 			return nil, err
 		}

@@ -25,10 +25,10 @@ type settlement struct {
 
 // heard takes a request for the end of a call that came while this worker watches. It never blocks:
 // what does not fit is settled when the call is delivered.
-func (s *shift) heard(c schemas.Cancel, at time.Time) {
+func (s *workerRun) heard(c schemas.Cancel, at time.Time) {
 	fresh := s.cancels.add(c, at, s.Bus.Now())
 	id := schemas.Call{Account: c.Account, ID: c.Call}.EventID()
-	if s.hands.end(id, at, cancelError{reason: c.Reason}) || !fresh {
+	if s.inFlight.end(id, at, cancelError{reason: c.Reason}) || !fresh {
 		return
 	}
 	select {
@@ -39,7 +39,7 @@ func (s *shift) heard(c schemas.Cancel, at time.Time) {
 
 // settleCancelled gives cancelled calls that still wait in the queue their result, so that nobody
 // has to wait until they are delivered.
-func (s *shift) settleCancelled(ctx context.Context) {
+func (s *workerRun) settleCancelled(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -57,7 +57,7 @@ func (s *shift) settleCancelled(ctx context.Context) {
 
 // settleOne gives a cancelled call its result, if it is a call of this provider that was never
 // started. One that was started is its worker's.
-func (s *shift) settleOne(ctx context.Context, c schemas.Cancel, at time.Time) error {
+func (s *workerRun) settleOne(ctx context.Context, c schemas.Cancel, at time.Time) error {
 	call, err := streams.FindCall(ctx, s.Bus, c.Account, c.Call)
 	switch {
 	case schemas.CodeOf(err) == schemas.NotFound:

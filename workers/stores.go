@@ -38,7 +38,7 @@ func foreign(mine leases.Record, all []leases.Record) (other leases.Record, foun
 
 // checkStore refuses to work beside others of the provider with workspaces of one's own: every second call would see
 // other files. One that has just died still has its lease for a moment. Code: conflict.
-func (s *shift) checkStore(ctx context.Context) error {
+func (s *workerRun) checkStore(ctx context.Context) error {
 	if s.lease.Record().Store == "" {
 		return nil
 	}
@@ -69,7 +69,7 @@ func (s *shift) checkStore(ctx context.Context) error {
 }
 
 // findForeign looks through the leases, more than once: one that is just being renewed may be missing in a list.
-func (s *shift) findForeign(ctx context.Context) (other leases.Record, found bool, err error) {
+func (s *workerRun) findForeign(ctx context.Context) (other leases.Record, found bool, err error) {
 	const looks = 3
 	for range looks {
 		all, err := s.lease.All(ctx)

@@ -21,38 +21,37 @@ type stuck struct {
 
 // leaving is one run, which may be left to itself.
 type leaving struct {
-	stuck           *stuck
 	native          bool
-	over, abandoned bool
+	over, abandoned bool // of stuck's mutex, like native
 }
 
-// inProcess says that the run is one of this process, before it begins.
-func (l *leaving) inProcess() {
-	l.stuck.mu.Lock()
-	defer l.stuck.mu.Unlock()
+// inProcess says that a run is one of this process, before it begins.
+func (s *stuck) inProcess(l *leaving) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	l.native = true
 }
 
-// abandon counts the run from now on until it returns after all.
-func (l *leaving) abandon() {
-	l.stuck.mu.Lock()
-	defer l.stuck.mu.Unlock()
+// abandon counts a run from now on until it returns after all.
+func (s *stuck) abandon(l *leaving) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if l.abandoned = !l.over; l.abandoned {
-		l.count(1)
+		s.add(l, 1)
 	}
 }
 
-// returned is the end of the run.
-func (l *leaving) returned() {
-	l.stuck.mu.Lock()
-	defer l.stuck.mu.Unlock()
+// returned is the end of a run.
+func (s *stuck) returned(l *leaving) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if l.over = true; l.abandoned {
-		l.count(-1)
+		s.add(l, -1)
 	}
 }
 
-func (l *leaving) count(n int) {
-	s := l.stuck
+// add counts n more runs of l's kind. The caller has the mutex.
+func (s *stuck) add(l *leaving, n int) {
 	if l.native {
 		s.native += n
 	} else {

@@ -14,7 +14,7 @@ const watchEvery = 200 * time.Millisecond
 
 // watchCancels remembers the requests of the past and hears those to come, until ctx ends. It calls
 // ready once it knows all that were there when it began.
-func (s *shift) watchCancels(ctx context.Context, ready func()) {
+func (s *workerRun) watchCancels(ctx context.Context, ready func()) {
 	var at schemas.Cursor
 	begun := s.Bus.Now()
 	told := false // that they cannot be read: once for each outage
@@ -47,7 +47,7 @@ const cancelsFresh = time.Minute
 
 // readCancels reads on from a cursor and returns where it came to. A stream that was made anew is
 // read from its beginning.
-func (s *shift) readCancels(ctx context.Context, at schemas.Cursor, take func(streams.Entry[schemas.Cancel])) (schemas.Cursor, error) {
+func (s *workerRun) readCancels(ctx context.Context, at schemas.Cursor, take func(streams.Entry[schemas.Cancel])) (schemas.Cursor, error) {
 	for e, err := range streams.Cancels.Replay(ctx, s.Bus, "", at) {
 		switch code := schemas.CodeOf(err); {
 		case err == nil:

@@ -89,20 +89,20 @@ const (
 	atRenewal stage = "renewal" // of the worker's lease, no call's
 )
 
-// shift is one Run of a worker.
-type shift struct {
+// workerRun is one Run of a worker.
+type workerRun struct {
 	Worker
 
-	lease   *leases.Lease
-	hands   *hands
-	stuck   *stuck
-	runs    gopool.Pool // not waited for: some do not end
-	waiting *putBacks
-	caps    *caps
-	cancels *cancelSet
-	keeper  *keeper
-	boxes   *sandboxes.Instances
-	settle  chan settlement // calls that were cancelled while nobody here had them in hand
+	lease        *leases.Lease
+	inFlight     *inFlight
+	stuck        *stuck
+	runs         gopool.Pool // not waited for: some do not end
+	waiting      *putBacks
+	accountSlots *accountSlots
+	cancels      *cancelSet
+	jobs         *jobManager
+	instances    *sandboxes.Instances
+	settle       chan settlement // calls that were cancelled while nobody here had them in hand
 }
 
 // Run takes calls and runs them until ctx ends. Then it takes no more, finishes what is in hand
@@ -125,9 +125,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	parts.Go(func() { s.watchCancels(around, tell) })
 	parts.Go(func() { s.settleCancelled(around) })
 	parts.Go(func() { s.noteServed(around) })
-	parts.Go(func() { s.caps.keep(around) })
-	parts.Go(func() { s.keeper.keep(around) })
-	parts.Go(func() { s.boxes.Run(around) })
+	parts.Go(func() { s.accountSlots.keep(around) })
+	parts.Go(func() { s.jobs.keep(around) })
+	parts.Go(func() { s.instances.Run(around) })
 	for range cap(ready) {
 		select {
 		case <-ready:
@@ -138,7 +138,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	if err := s.checkStore(ctx); err != nil {
 		return err
 	}
-	defer s.boxes.DisownAll(around) // before the lease ends
+	defer s.instances.DisownAll(around) // before the lease ends
 	s.Log.Info("worker takes calls", "slots", s.Slots)
 	err := streams.Calls.Consume(ctx, s.Bus, streams.ConsumeOptions{
 		Name: "w-" + s.Name, Filter: s.Name, Slots: s.Slots, Grace: s.Grace, MaxAttempts: maxAttempts, Turns: true, MaxPending: streams.ManyPending,
@@ -150,8 +150,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	return nil
 }
 
-func (w *Worker) begin() *shift {
-	s := &shift{Worker: *w, hands: &hands{}, waiting: newPutBacks(), settle: make(chan settlement, 1024)}
+func (w *Worker) begin() *workerRun {
+	s := &workerRun{Worker: *w, inFlight: &inFlight{}, waiting: newPutBacks(), settle: make(chan settlement, 1024)}
 	s.Name = cmp.Or(s.Name, providers.ProfileOf(s.Provider).Name)
 	s.Slots = cmp.Or(s.Slots, DefaultSlots)
 	s.Grace = cmp.Or(s.Grace, DefaultGrace)
@@ -169,17 +169,17 @@ func (w *Worker) begin() *shift {
 		func() error { return s.at(atRenewal, schemas.Call{}) })
 	s.stuck = &stuck{most: s.Slots, told: func(n int) { s.Metrics.Stuck(s.Name, n) }}
 	s.cancels = newCancelSet(maxCancels, cancelsMatter)
-	s.caps = &caps{limiter: s.Limiter, most: s.AccountCap, log: s.Log, held: make(map[string]limits.Lease)}
-	s.keeper = newKeeper(s)
-	s.boxes = sandboxes.New(sandboxes.Options{
-		Bus: s.Bus, Provider: s.Provider, Name: s.Name, Records: s.Specs, Lease: s.lease, Every: s.ProbeEvery, WithJobs: s.keeper.instances, Log: s.Log,
+	s.accountSlots = &accountSlots{limiter: s.Limiter, most: s.AccountCap, log: s.Log, held: make(map[string]limits.Lease)}
+	s.jobs = newJobManager(s)
+	s.instances = sandboxes.New(sandboxes.Options{
+		Bus: s.Bus, Provider: s.Provider, Name: s.Name, Records: s.Specs, Lease: s.lease, Every: s.ProbeEvery, WithJobs: s.jobs.instances, Log: s.Log,
 		Known: func(n int) { s.Metrics.Boxes(s.Name, n) }, Ended: func(why string) { s.Metrics.BoxEnded(s.Name, why) },
 	})
 	return s
 }
 
 // noteServed tells the gateways, until ctx ends, that calls of the provider have somebody to go to.
-func (s *shift) noteServed(ctx context.Context) {
+func (s *workerRun) noteServed(ctx context.Context) {
 	for {
 		err := streams.NoteServed(ctx, s.Bus, s.Name)
 		if err != nil && ctx.Err() == nil {
@@ -201,5 +201,5 @@ func profileOf(p providers.Provider) *schemas.Profile {
 	return &profile
 }
 
-// me is the name under which this shift signs its starts.
-func (s *shift) me() string { return s.lease.Worker() }
+// me is the name under which this run of the worker signs its starts.
+func (s *workerRun) me() string { return s.lease.Worker() }

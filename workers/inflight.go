@@ -8,42 +8,42 @@ import (
 	"github.com/sandjet/sandjet/lifecycle"
 )
 
-// hands knows the calls that this process holds. A call is in it from its delivery to its verdict.
-type hands struct {
+// inFlight knows the calls that this process holds. A call is in it from its delivery to its verdict.
+type inFlight struct {
 	mu    sync.Mutex
-	calls map[string]*hand // by the call's EventID
+	calls map[string]*inFlightCall // by the call's EventID
 }
 
-// hand is one call in hand. While it runs, its context can be ended by name.
-type hand struct {
+// inFlightCall is one call in hand. While it runs, its context can be ended by name.
+type inFlightCall struct {
 	cancel context.CancelCauseFunc // nil before the run
 	cause  error                   // set when the end was asked for before there was a run
 	since  time.Time               // when the call was accepted
 }
 
 // take adds the call that was accepted at a time, or reports false because it is there already.
-func (h *hands) take(id string, accepted time.Time) bool {
+func (h *inFlight) take(id string, accepted time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if _, ok := h.calls[id]; ok {
 		return false
 	}
 	if h.calls == nil {
-		h.calls = make(map[string]*hand)
+		h.calls = make(map[string]*inFlightCall)
 	}
-	h.calls[id] = &hand{since: accepted}
+	h.calls[id] = &inFlightCall{since: accepted}
 	return true
 }
 
 // drop takes the call out again.
-func (h *hands) drop(id string) {
+func (h *inFlight) drop(id string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.calls, id)
 }
 
 // has reports whether the call is in hand.
-func (h *hands) has(id string) bool {
+func (h *inFlight) has(id string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	_, ok := h.calls[id]
@@ -51,7 +51,7 @@ func (h *hands) has(id string) bool {
 }
 
 // count is how many are in hand.
-func (h *hands) count() int {
+func (h *inFlight) count() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.calls)
@@ -59,7 +59,7 @@ func (h *hands) count() int {
 
 // running returns a context for the run of a call that was taken. It ends with ctx and when
 // somebody ends the call by name, also if that was before.
-func (h *hands) running(ctx context.Context, id string) (context.Context, context.CancelCauseFunc) {
+func (h *inFlight) running(ctx context.Context, id string) (context.Context, context.CancelCauseFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -74,7 +74,7 @@ func (h *hands) running(ctx context.Context, id string) (context.Context, contex
 
 // within is running for a part of the preparation or of the run of a call that was taken: after done the
 // call can be ended as before.
-func (h *hands) within(ctx context.Context, id string) (_ context.Context, done func()) {
+func (h *inFlight) within(ctx context.Context, id string) (_ context.Context, done func()) {
 	h.mu.Lock()
 	var before context.CancelCauseFunc
 	c, ok := h.calls[id]
@@ -97,7 +97,7 @@ func (h *hands) within(ctx context.Context, id string) (_ context.Context, done 
 }
 
 // end ends the call with a cause, as was asked for at a time, and reports whether it is in hand.
-func (h *hands) end(id string, at time.Time, cause error) bool {
+func (h *inFlight) end(id string, at time.Time, cause error) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	c, ok := h.calls[id]

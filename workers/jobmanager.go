@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -14,6 +15,7 @@ import (
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/workers/leases"
 	"github.com/sandjet/sandjet/workers/limits"
 )
 
@@ -29,14 +31,23 @@ const (
 	maxReasons = 10_000
 )
 
-// keeper looks after the unsettled jobs of one provider, for one worker: it sees to it that those of
+// jobManager looks after the unsettled jobs of one provider, for one worker: it sees to it that those of
 // this worker settle, takes over those of workers that are gone, and answers questions about its own.
 //
 // It holds a record in memory, without its command, for each unsettled job of the provider: some
 // 1 KB. A round costs one look into each sandbox per job of this worker, 8 at a time, one renewal of
 // all places, and one read for each other worker that has jobs.
-type keeper struct {
-	*shift
+type jobManager struct {
+	bus        *streams.Bus
+	provider   providers.Provider
+	name       string // the provider's on the log
+	limiter    limits.Limiter
+	lease      *leases.Lease
+	inFlight   *inFlight
+	probeEvery time.Duration
+	log        *slog.Logger
+	managed    func(n int)                  // jobs that this worker looks after, at each round
+	away       func(context.Context, error) // the limiter is away
 
 	controller providers.JobController // nil: the provider cannot look
 	records    *streams.Bucket[schemas.Job]
@@ -49,55 +60,59 @@ type keeper struct {
 	reasons map[string]string      // of stops that were asked for here
 }
 
-func newKeeper(s *shift) *keeper {
-	k := &keeper{
-		shift: s, records: lifecycle.OpenJobs(s.Bus), slots: make(chan struct{}, probesAtOnce),
+func newJobManager(s *workerRun) *jobManager {
+	k := &jobManager{
+		bus: s.Bus, provider: s.Provider, name: s.Name, limiter: s.Limiter, lease: s.lease, inFlight: s.inFlight, probeEvery: s.ProbeEvery, log: s.Log,
+		managed: func(n int) { s.Metrics.Jobs(s.Name, n) }, away: s.accountSlots.tellAway,
+		records: lifecycle.OpenJobs(s.Bus), slots: make(chan struct{}, probesAtOnce),
 		jobs: make(map[string]schemas.Job), left: make(map[string]schemas.Job), reasons: make(map[string]string),
 	}
 	k.controller, _ = providers.As[providers.JobController](s.Provider)
 	return k
 }
 
+func (k *jobManager) me() string { return k.lease.Worker() }
+
 // keep looks after jobs until ctx ends. A provider that starts none has nothing to be kept.
-func (k *keeper) keep(ctx context.Context) {
-	if _, ok := providers.As[providers.JobStarter](k.Provider); !ok {
+func (k *jobManager) keep(ctx context.Context) {
+	if _, ok := providers.As[providers.JobStarter](k.provider); !ok {
 		return
 	}
 	defer k.parts.Wait()
 	k.parts.Go(func() { k.watch(ctx) })
 	k.parts.Go(func() { k.answer(ctx) })
 	k.parts.Go(func() { k.holdPlaces(ctx) })
-	for sleep(ctx, k.ProbeEvery-k.ProbeEvery/10+rand.N(k.ProbeEvery/5+1)) { // several workers do not look in step
+	for sleep(ctx, k.probeEvery-k.probeEvery/10+rand.N(k.probeEvery/5+1)) { // several workers do not look in step
 		k.round(ctx)
 	}
 }
 
 // watch mirrors the records of the provider's unsettled jobs.
-func (k *keeper) watch(ctx context.Context) {
-	for p, err := range lifecycle.WatchJobs(k.Bus, k.Name).Watch(ctx) {
+func (k *jobManager) watch(ctx context.Context) {
+	for p, err := range lifecycle.WatchJobs(k.bus, k.name).Watch(ctx) {
 		switch {
 		case err != nil:
-			k.Log.Warn("the record of a job cannot be read", "key", p.Key, "error", err)
+			k.log.Warn("the record of a job cannot be read", "key", p.Key, "error", err)
 		case p.Deleted:
 			k.forget(p.Key)
-		case p.Value.Provider != k.Name:
+		case p.Value.Provider != k.name:
 		case p.Value.State.Final():
-			k.over(ctx, p.Value)
+			k.expired(ctx, p.Value)
 		default:
-			k.learn(p.Value)
+			k.observe(p.Value)
 		}
 	}
 }
 
-// learn keeps the record of an unsettled job.
-func (k *keeper) learn(j schemas.Job) {
+// observe keeps the record of an unsettled job.
+func (k *jobManager) observe(j schemas.Job) {
 	j.Command, j.Origin = "", nil
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.jobs[j.Key()] = j
 }
 
-func (k *keeper) forget(key string) {
+func (k *jobManager) forget(key string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.jobs, key)
@@ -105,13 +120,13 @@ func (k *keeper) forget(key string) {
 	delete(k.reasons, key)
 }
 
-// over sees a job that has settled.
-func (k *keeper) over(ctx context.Context, j schemas.Job) {
+// expired sees a job that has settled.
+func (k *jobManager) expired(ctx context.Context, j schemas.Job) {
 	k.mu.Lock()
 	_, known := k.jobs[j.Key()]
 	k.mu.Unlock()
 	k.forget(j.Key())
-	recent := j.Completion != nil && k.Bus.Now().Sub(j.Completion.Finished) < leftBehind
+	recent := j.Completion != nil && k.bus.Now().Sub(j.Completion.Finished) < leftBehind
 	switch {
 	case j.Worker == k.me() && known:
 		k.parts.Go(func() { k.cleanUp(ctx, j) })
@@ -123,7 +138,7 @@ func (k *keeper) over(ctx context.Context, j schemas.Job) {
 }
 
 // cleanUp gives back what a settled job held here.
-func (k *keeper) cleanUp(ctx context.Context, j schemas.Job) {
+func (k *jobManager) cleanUp(ctx context.Context, j schemas.Job) {
 	if !k.enter(ctx) {
 		return
 	}
@@ -132,11 +147,11 @@ func (k *keeper) cleanUp(ctx context.Context, j schemas.Job) {
 	if j.Own {
 		k.releaseBox(ctx, j)
 	} else if !ranToItsEnd(j.State) && !j.Ref.Sandbox.IsZero() {
-		k.stopStray(ctx, j.Ref) // it was declared over, by whomever: now it is
+		stopStray(ctx, k.provider, k.log, j.Ref) // it was declared over, by whomever: now it is
 	}
 }
 
-func (k *keeper) enter(ctx context.Context) bool {
+func (k *jobManager) enter(ctx context.Context) bool {
 	select {
 	case k.slots <- struct{}{}:
 		return true
@@ -145,26 +160,26 @@ func (k *keeper) enter(ctx context.Context) bool {
 	}
 }
 
-func (k *keeper) leave() { <-k.slots }
+func (k *jobManager) leave() { <-k.slots }
 
-func (k *keeper) release(ctx context.Context, j schemas.Job) {
-	if k.Limiter == nil || len(j.Places) == 0 {
+func (k *jobManager) release(ctx context.Context, j schemas.Job) {
+	if k.limiter == nil || len(j.Places) == 0 {
 		return
 	}
-	if err := k.Limiter.Release(ctx, leasesOf(j)...); err != nil {
-		k.Log.Warn("places of a job not given back: they end by themselves", "job", j.ID, "error", err, "after", k.placeTTL())
+	if err := k.limiter.Release(ctx, leasesOf(j)...); err != nil {
+		k.log.Warn("places of a job not given back: they end by themselves", "job", j.ID, "error", err, "after", placeTTL(k.probeEvery))
 	}
 }
 
-func (k *keeper) releaseBox(ctx context.Context, j schemas.Job) {
-	r, ok := providers.As[providers.Reserver](k.Provider)
+func (k *jobManager) releaseBox(ctx context.Context, j schemas.Job) {
+	r, ok := providers.As[providers.Reserver](k.provider)
 	if !ok || j.Ref.Sandbox.IsZero() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, stopWithin)
 	defer cancel()
 	if err := r.Release(ctx, j.Ref.Sandbox); err != nil {
-		k.Log.Warn("the box of a job is left behind", "job", j.ID, "box", j.Ref.Sandbox.ID, "error", err)
+		k.log.Warn("the box of a job is left behind", "job", j.ID, "box", j.Ref.Sandbox.ID, "error", err)
 	}
 }
 
@@ -177,7 +192,7 @@ func leasesOf(j schemas.Job) []limits.Lease {
 }
 
 // round looks at every job once.
-func (k *keeper) round(ctx context.Context) {
+func (k *jobManager) round(ctx context.Context) {
 	// First whether absence is proof, then the absence: the other way round a lapse in between would
 	// go unseen.
 	settled := k.lease.Settled()
@@ -192,7 +207,7 @@ func (k *keeper) round(ctx context.Context) {
 	}
 	k.mu.Unlock()
 	mine := slices.DeleteFunc(slices.Clone(jobs), func(j schemas.Job) bool { return j.Worker != k.me() })
-	k.Metrics.Jobs(k.Name, len(mine))
+	k.managed(len(mine))
 	alive := k.owners(ctx, append(jobs, left...))
 	var looks sync.WaitGroup
 	defer looks.Wait()
@@ -204,8 +219,8 @@ func (k *keeper) round(ctx context.Context) {
 		}
 		looks.Go(func() {
 			defer k.leave()
-			if err := k.see(ctx, j, f); err != nil && ctx.Err() == nil {
-				k.Log.Warn("a job was not looked after: that is tried again", "job", j.ID, "error", err)
+			if err := k.settle(ctx, j, f); err != nil && ctx.Err() == nil {
+				k.log.Warn("a job was not looked after: that is tried again", "job", j.ID, "error", err)
 			}
 		})
 	}
@@ -226,7 +241,7 @@ func (k *keeper) round(ctx context.Context) {
 
 // owners tells which of the workers that look after jobs have their lease. One that could not be asked
 // for is not in it.
-func (k *keeper) owners(ctx context.Context, jobs []schemas.Job) map[string]bool {
+func (k *jobManager) owners(ctx context.Context, jobs []schemas.Job) map[string]bool {
 	alive := map[string]bool{"": false, k.me(): true}
 	for _, j := range jobs {
 		if _, ok := alive[j.Worker]; ok {
@@ -235,7 +250,7 @@ func (k *keeper) owners(ctx context.Context, jobs []schemas.Job) map[string]bool
 		held, err := k.lease.Held(ctx, j.Worker)
 		if err != nil {
 			if ctx.Err() == nil {
-				k.Log.Warn("a worker that looks after jobs cannot be asked for", "owner", j.Worker, "error", err)
+				k.log.Warn("a worker that looks after jobs cannot be asked for", "owner", j.Worker, "error", err)
 			}
 			continue
 		}
@@ -244,16 +259,16 @@ func (k *keeper) owners(ctx context.Context, jobs []schemas.Job) map[string]bool
 	return alive
 }
 
-func (k *keeper) facts(j schemas.Job, ownerAlive, settled bool) jobFacts {
-	now := k.Bus.Now()
+func (k *jobManager) facts(j schemas.Job, ownerAlive, settled bool) jobFacts {
+	now := k.bus.Now()
 	return jobFacts{
-		state: j.State, inHand: k.hands.has(schemas.Call{Account: j.Account, ID: j.Call}.EventID()), mine: j.Worker == k.me(),
+		state: j.State, inHand: k.inFlight.has(schemas.Call{Account: j.Account, ID: j.Call}.EventID()), mine: j.Worker == k.me(),
 		ownerAlive: ownerAlive, settled: settled, tied: j.Tied, age: now.Sub(j.Launched), over: now.Sub(j.Deadline),
 	}
 }
 
-// see judges one job, looks at it where that is asked for, and does what follows.
-func (k *keeper) see(ctx context.Context, j schemas.Job, f jobFacts) error {
+// settle judges one job, looks at it where that is asked for, and does what follows.
+func (k *jobManager) settle(ctx context.Context, j schemas.Job, f jobFacts) error {
 	v := judgeJob(f)
 	if v == jobTakeOver {
 		taken, err := k.takeOver(ctx, j)
@@ -265,22 +280,22 @@ func (k *keeper) see(ctx context.Context, j schemas.Job, f jobFacts) error {
 	}
 	var status providers.JobStatus
 	if v == jobProbe {
-		f.look, status = k.look(ctx, j)
+		f.look, status = k.refresh(ctx, j)
 		v = judgeJob(f)
 	}
-	k.Log.Debug("job looked after", "job", j.ID, "verdict", v, "look", f.look)
-	now := k.Bus.Now()
+	k.log.Debug("job looked after", "job", j.ID, "verdict", v, "look", f.look)
+	now := k.bus.Now()
 	switch v {
 	case jobReport:
-		return lifecycle.CompleteOnce(ctx, k.Bus, completionOf(j, status.End, schemas.ViaProbe, k.stopReason(j.Key()), now))
+		return lifecycle.CompleteOnce(ctx, k.bus, completionOf(j, status.End, schemas.ViaProbe, k.stopReason(j.Key()), now))
 	case jobStop:
 		ctx, cancel := context.WithTimeout(ctx, stopWithin)
 		defer cancel()
 		if err := k.controller.StopJob(ctx, j.Ref, stopGrace); err != nil {
 			return fmt.Errorf("stop a job whose lifetime is over: %w", err)
 		}
-		if f.look, status = k.look(ctx, j); f.look == lookEnded {
-			return lifecycle.CompleteOnce(ctx, k.Bus, completionOf(j, status.End, schemas.ViaProbe, "", now))
+		if f.look, status = k.refresh(ctx, j); f.look == lookEnded {
+			return lifecycle.CompleteOnce(ctx, k.bus, completionOf(j, status.End, schemas.ViaProbe, "", now))
 		}
 		return nil
 	case jobRecord:
@@ -290,15 +305,15 @@ func (k *keeper) see(ctx context.Context, j schemas.Job, f jobFacts) error {
 		return err
 	case jobExpire, jobOrphaned, jobGone, jobVanished, jobSilent:
 		state, reason := lostBecause(v)
-		k.Log.Info("a job is over and nobody knows how it ended", "job", j.ID, "reason", reason)
-		return lifecycle.CompleteOnce(ctx, k.Bus, schemas.Completion{Job: j.ID, Account: j.Account, State: state, Via: schemas.ViaProbe, Reason: reason, Finished: now})
+		k.log.Info("a job is over and nobody knows how it ended", "job", j.ID, "reason", reason)
+		return lifecycle.CompleteOnce(ctx, k.bus, schemas.Completion{Job: j.ID, Account: j.Account, State: state, Via: schemas.ViaProbe, Reason: reason, Finished: now})
 	case jobLeave, jobProbe:
 	}
 	return nil
 }
 
-// look asks the provider about a job.
-func (k *keeper) look(ctx context.Context, j schemas.Job) (jobLook, providers.JobStatus) {
+// refresh asks the provider about a job.
+func (k *jobManager) refresh(ctx context.Context, j schemas.Job) (jobLook, providers.JobStatus) {
 	if k.controller == nil {
 		return lookBlind, providers.JobStatus{}
 	}
@@ -309,7 +324,7 @@ func (k *keeper) look(ctx context.Context, j schemas.Job) (jobLook, providers.Jo
 	case errors.Is(err, schemas.ErrNotFound):
 		return lookGone, s
 	case err != nil:
-		k.Log.Info("a job could not be looked at: that is tried again", "job", j.ID, "error", err)
+		k.log.Info("a job could not be looked at: that is tried again", "job", j.ID, "error", err)
 		return lookAway, s
 	case j.Ref.Instance != "" && s.Instance != "" && s.Instance != j.Ref.Instance:
 		return lookGone, s // another start under its name: its own sandbox is gone
@@ -321,7 +336,7 @@ func (k *keeper) look(ctx context.Context, j schemas.Job) (jobLook, providers.Jo
 
 // takeOver writes that this worker looks after a job whose worker is gone, and returns the record; the
 // zero one when somebody else was first or the job has settled.
-func (k *keeper) takeOver(ctx context.Context, j schemas.Job) (schemas.Job, error) {
+func (k *jobManager) takeOver(ctx context.Context, j schemas.Job) (schemas.Job, error) {
 	taken, err := k.change(ctx, j, func(have *schemas.Job) bool {
 		if have.Worker != j.Worker || have.State.Final() {
 			return false
@@ -332,13 +347,13 @@ func (k *keeper) takeOver(ctx context.Context, j schemas.Job) (schemas.Job, erro
 	if err != nil || taken.State == "" {
 		return taken, err
 	}
-	k.Log.Info("job taken over from a worker that is gone", "job", j.ID, "from", j.Worker)
+	k.log.Info("job taken over from a worker that is gone", "job", j.ID, "from", j.Worker)
 	k.renew(ctx, []schemas.Job{taken})
 	return taken, nil
 }
 
 // record writes that a launched job runs.
-func (k *keeper) record(ctx context.Context, j schemas.Job, instance string) error {
+func (k *jobManager) record(ctx context.Context, j schemas.Job, instance string) error {
 	now, err := k.change(ctx, j, func(have *schemas.Job) bool {
 		if have.Worker != k.me() || have.State != schemas.JobLaunching {
 			return false
@@ -349,12 +364,12 @@ func (k *keeper) record(ctx context.Context, j schemas.Job, instance string) err
 	if err != nil || now.State == "" {
 		return err
 	}
-	return tellStarted(ctx, k.Bus, now)
+	return tellStarted(ctx, k.bus, now)
 }
 
 // change reads a job's record, lets f change it and writes it, if it is the same still. It returns the
 // zero Job when there was nothing to change or somebody else was first: the watch tells what is there.
-func (k *keeper) change(ctx context.Context, j schemas.Job, f func(*schemas.Job) bool) (schemas.Job, error) {
+func (k *jobManager) change(ctx context.Context, j schemas.Job, f func(*schemas.Job) bool) (schemas.Job, error) {
 	p, err := k.records.Get(ctx, j.Key())
 	if errors.Is(err, schemas.ErrNotFound) || err == nil && (p.Deleted || !f(&p.Value)) {
 		return schemas.Job{}, nil
@@ -373,7 +388,7 @@ func (k *keeper) change(ctx context.Context, j schemas.Job, f func(*schemas.Job)
 
 // holdPlaces keeps the places of this worker's jobs until ctx ends. It looks as often as calls do, far more often
 // than the places' life asks for: so a limiter that has lost its store knows of them again within seconds.
-func (k *keeper) holdPlaces(ctx context.Context) {
+func (k *jobManager) holdPlaces(ctx context.Context) {
 	for sleep(ctx, capRenew) {
 		k.mu.Lock()
 		var mine []schemas.Job
@@ -389,8 +404,8 @@ func (k *keeper) holdPlaces(ctx context.Context) {
 
 // renew keeps the places of jobs. One that a limiter has forgotten is taken again whatever the cap says:
 // the job runs, so the count has to know it. That is how a limiter that lost its store gets it back.
-func (k *keeper) renew(ctx context.Context, jobs []schemas.Job) {
-	if k.Limiter == nil {
+func (k *jobManager) renew(ctx context.Context, jobs []schemas.Job) {
+	if k.limiter == nil {
 		return
 	}
 	var leases []limits.Lease
@@ -402,22 +417,22 @@ func (k *keeper) renew(ctx context.Context, jobs []schemas.Job) {
 	if len(leases) == 0 {
 		return
 	}
-	lost, err := k.Limiter.Renew(ctx, k.placeTTL(), leases...)
+	lost, err := k.limiter.Renew(ctx, placeTTL(k.probeEvery), leases...)
 	if err != nil {
-		k.caps.tellAway(ctx, err)
+		k.away(ctx, err)
 		return
 	}
 	again := make(map[string][]schemas.JobPlace, len(lost))
 	for _, l := range lost {
-		taken, err := k.Limiter.Acquire(ctx, l.Key, l.Holder, limits.Regardless, k.placeTTL())
+		taken, err := k.limiter.Acquire(ctx, l.Key, l.Holder, limits.Regardless, placeTTL(k.probeEvery))
 		if err != nil {
-			k.caps.tellAway(ctx, err)
+			k.away(ctx, err)
 			continue
 		}
 		again[l.Holder] = append(again[l.Holder], schemas.JobPlace{Key: taken.Key, Token: taken.Token})
 	}
 	for holder, places := range again {
-		k.Log.Warn("places of a job were lost and are taken again", "job", byHolder[holder].ID)
+		k.log.Warn("places of a job were lost and are taken again", "job", byHolder[holder].ID)
 		_, err := k.change(ctx, byHolder[holder], func(have *schemas.Job) bool {
 			for _, p := range places {
 				if i := slices.IndexFunc(have.Places, func(h schemas.JobPlace) bool { return h.Key == p.Key }); i >= 0 {
@@ -427,28 +442,28 @@ func (k *keeper) renew(ctx context.Context, jobs []schemas.Job) {
 			return !have.State.Final()
 		})
 		if err != nil && ctx.Err() == nil {
-			k.Log.Warn("new places of a job are not on record", "job", byHolder[holder].ID, "error", err)
+			k.log.Warn("new places of a job are not on record", "job", byHolder[holder].ID, "error", err)
 		}
 	}
 }
 
 // answer answers what is asked about the jobs of this worker.
-func (k *keeper) answer(ctx context.Context) {
+func (k *jobManager) answer(ctx context.Context) {
 	for wait := time.Second; ctx.Err() == nil; sleep(ctx, wait) {
-		err := k.Bus.Answer(ctx, streams.JobControlSubject(k.me()), nil, k.control)
+		err := k.bus.Answer(ctx, streams.JobControlSubject(k.me()), nil, k.control)
 		if err != nil {
-			k.Log.Warn("questions about jobs are not heard: that is tried again", "error", err)
+			k.log.Warn("questions about jobs are not heard: that is tried again", "error", err)
 		}
 	}
 }
 
 // control does what was asked for with a job of this worker.
-func (k *keeper) control(ctx context.Context, data []byte) ([]byte, error) {
+func (k *jobManager) control(ctx context.Context, data []byte) ([]byte, error) {
 	var cmd schemas.JobCommand
 	if err := json.Unmarshal(data, &cmd); err != nil {
 		return nil, schemas.Wrap(schemas.Invalid, "job", "the question is not understood", err)
 	}
-	p, err := lifecycle.FindJob(ctx, k.Bus, cmd.Account, cmd.Job)
+	p, err := lifecycle.FindJob(ctx, k.bus, cmd.Account, cmd.Job)
 	if err != nil {
 		return nil, err
 	}
@@ -465,7 +480,7 @@ func (k *keeper) control(ctx context.Context, data []byte) ([]byte, error) {
 	return json.Marshal(reply)
 }
 
-func (k *keeper) carryOut(ctx context.Context, j schemas.Job, cmd schemas.JobCommand) (r schemas.JobReply, err error) {
+func (k *jobManager) carryOut(ctx context.Context, j schemas.Job, cmd schemas.JobCommand) (r schemas.JobReply, err error) {
 	within := probeWithin
 	if cmd.Action == schemas.JobActionStop {
 		within = stopWithin
@@ -498,7 +513,7 @@ func (k *keeper) carryOut(ctx context.Context, j schemas.Job, cmd schemas.JobCom
 }
 
 // stop ends a job on request and tells its end at once.
-func (k *keeper) stop(ctx context.Context, j schemas.Job, reason string) error {
+func (k *jobManager) stop(ctx context.Context, j schemas.Job, reason string) error {
 	if reason == "" {
 		reason = "somebody asked for its end"
 	}
@@ -510,22 +525,22 @@ func (k *keeper) stop(ctx context.Context, j schemas.Job, reason string) error {
 	if err := k.controller.StopJob(ctx, j.Ref, stopGrace); err != nil {
 		return err
 	}
-	look, status := k.look(ctx, j)
+	look, status := k.refresh(ctx, j)
 	if look != lookEnded {
 		return nil
 	}
-	return lifecycle.CompleteOnce(ctx, k.Bus, completionOf(j, status.End, schemas.ViaProbe, reason, k.Bus.Now()))
+	return lifecycle.CompleteOnce(ctx, k.bus, completionOf(j, status.End, schemas.ViaProbe, reason, k.bus.Now()))
 }
 
 // stopReason is why a stop was asked for here; empty: none was.
-func (k *keeper) stopReason(key string) string {
+func (k *jobManager) stopReason(key string) string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.reasons[key]
 }
 
 // instances tells in which sandbox instances there are background jobs of this provider, as far as their records say.
-func (k *keeper) instances() map[schemas.Ref]bool {
+func (k *jobManager) instances() map[schemas.Ref]bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	in := map[schemas.Ref]bool{}

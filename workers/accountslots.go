@@ -18,8 +18,8 @@ const (
 	awayTold = time.Minute // how often it is said that the limiter is away
 )
 
-// caps holds the places of the calls in hand and keeps their leases alive together.
-type caps struct {
+// accountSlots holds the places of the calls in hand and keeps their leases alive together.
+type accountSlots struct {
 	limiter limits.Limiter
 	most    int // per account; 0: no cap
 	log     *slog.Logger
@@ -31,7 +31,7 @@ type caps struct {
 
 // take gets a place for a call. Codes: exhausted, and unavailable while the limiter is away: the call
 // waits then, as it does at its cap.
-func (c *caps) take(ctx context.Context, call schemas.Call) error {
+func (c *accountSlots) take(ctx context.Context, call schemas.Call) error {
 	if c.most <= 0 || c.limiter == nil {
 		return nil
 	}
@@ -51,7 +51,7 @@ func (c *caps) take(ctx context.Context, call schemas.Call) error {
 }
 
 // tellAway logs that the limiter is away: once in a while, not for each call that waits.
-func (c *caps) tellAway(ctx context.Context, err error) {
+func (c *accountSlots) tellAway(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return
 	}
@@ -64,7 +64,7 @@ func (c *caps) tellAway(ctx context.Context, err error) {
 }
 
 // give returns a call's place.
-func (c *caps) give(ctx context.Context, call schemas.Call) {
+func (c *accountSlots) give(ctx context.Context, call schemas.Call) {
 	id := call.EventID()
 	c.mu.Lock()
 	lease, ok := c.held[id]
@@ -75,14 +75,14 @@ func (c *caps) give(ctx context.Context, call schemas.Call) {
 	}
 }
 
-func (c *caps) release(ctx context.Context, lease limits.Lease) {
+func (c *accountSlots) release(ctx context.Context, lease limits.Lease) {
 	if err := c.limiter.Release(context.WithoutCancel(ctx), lease); err != nil {
 		c.log.Warn("place not given back: it ends by itself", "error", err, "after", capTTL)
 	}
 }
 
 // keep renews what is held until ctx ends.
-func (c *caps) keep(ctx context.Context) {
+func (c *accountSlots) keep(ctx context.Context) {
 	tick := time.NewTicker(capRenew)
 	defer tick.Stop()
 	for {
@@ -97,7 +97,7 @@ func (c *caps) keep(ctx context.Context) {
 
 // renew keeps the places of the calls in hand. One that a limiter has forgotten is taken again whatever the cap
 // says: the call runs, so the count has to know it. That is how a limiter that lost its store gets it back.
-func (c *caps) renew(ctx context.Context) {
+func (c *accountSlots) renew(ctx context.Context) {
 	c.mu.Lock()
 	leases := slices.Collect(maps.Values(c.held))
 	c.mu.Unlock()
