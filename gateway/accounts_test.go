@@ -362,7 +362,9 @@ func TestAGatewayWithoutAccountsSaysSo(t *testing.T) {
 // onlyLocal is served providers: local alone.
 type onlyLocal struct{}
 
-func (onlyLocal) Serves(_ context.Context, provider string) (bool, error) { return provider == "local", nil }
+func (onlyLocal) Serves(_ context.Context, provider string) (bool, error) {
+	return provider == "local", nil
+}
 
 // TestASandboxThatNobodyServesIsWarnedOf: it is made, and changed, with a word about it.
 func TestASandboxThatNobodyServesIsWarnedOf(t *testing.T) {
