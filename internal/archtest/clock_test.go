@@ -9,7 +9,7 @@ import (
 )
 
 // byTheLogsClock are the packages whose stamps other processes read and whose decisions end, expire or delete.
-var byTheLogsClock = []string{"streams", "records", "workers", "workers/leases", "workers/maintenance", "workers/sandboxes", "gateway", "admission", "gateway/durable", "delivery"}
+var byTheLogsClock = []string{"streams", "records", "workers", "workers/leases", "workers/maintenance", "workers/sandboxes", "gateway", "admission", "gateway/durable", "gateway/natsapi", "lifecycle", "delivery"}
 
 // TestStampsComeFromTheLogsClock finds stamps and times until something that are taken from the clock of the host,
 // which may be wrong: Bus.Now is the log's. A clock that only measures how long something took stays local.

@@ -95,7 +95,7 @@ func networkAttacks() []attack {
 		{"interfaces", `ls /sys/class/net 2>/dev/null; tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '`, `lo`, l3},
 		{"routes", `tail -n +2 /proc/net/route`, ``, l3},
 		{"sockets of the host", `cat /proc/net/tcp /proc/net/udp /proc/net/unix /proc/net/tcp6 2>/dev/null | grep -vE 'sl|Num|Local' | grep .; true`, ``, l3},
-		{"an abstract socket outside", `./probe abstract "canary-9d4""1f0"`, refused, ""},
+		{"an abstract socket outside", `./probe abstract "canary-9d4""1f0-$WORKER"`, refused, ""},
 		{"a socket outside by its path", `./probe unix "$UNIX_SOCKET"`, `ENOENT|EPERM|EACCES|ECONNREFUSED`, ""},
 		{"raw sockets", `./probe socket 2 3 1; ./probe socket 10 3 58`, `((EPERM|EACCES|EAFNOSUPPORT)\n?){2}`, ""},
 		{"packet sockets", `./probe socket 17 3 768; ./probe socket 17 2 768`, `(EPERM\n?){2}`, ""},

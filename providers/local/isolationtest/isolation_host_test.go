@@ -61,7 +61,7 @@ func newHost(t *testing.T) *host {
 	h.env["OUTSIDE_PID"] = strconv.Itoa(h.canary.Process.Pid)
 
 	listen(t, h.env, "tcp", "127.0.0.1:0", "TCP_PORT")
-	listen(t, h.env, "unix", "@"+secret, "")
+	listen(t, h.env, "unix", "@"+secret+"-"+h.env["WORKER"], "") // several runs on one host have one each
 	listen(t, h.env, "unix", filepath.Join(dir, "socket"), "UNIX_SOCKET")
 
 	p, err := newProvider(dir, box(t))
