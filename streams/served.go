@@ -117,7 +117,7 @@ func (s *Served) Keeps(ctx context.Context, provider string, ask func(schemas.Pr
 		return err
 	}
 	if s.readProfiles(ctx) != nil {
-		return nil // a worker will say
+		return nil //nolint:nilerr // what is known is old: a worker will say
 	}
 	return s.asked(provider, ask)
 }

@@ -68,11 +68,14 @@ func main() {
 			case "text":
 				fmt.Println(part.Text)
 			case "tool_use": // the model's id is the call's: asked for again, it is not run again
-				var r struct{ Text, Status string }
-				for r.Text == "" {
+				var r struct {
+					Text   *string // absent until the call has its result
+					Status string
+				}
+				for r.Text == nil {
 					ask("POST", sandjet+"/v1/calls?wait=60s", key, object{"id": part.ID, "conversation": "agent", "dialect": "claude", "tool": part.Name, "input": part.Input}, &r)
 				}
-				results = append(results, object{"type": "tool_result", "tool_use_id": part.ID, "content": r.Text, "is_error": r.Status != "completed"})
+				results = append(results, object{"type": "tool_result", "tool_use_id": part.ID, "content": *r.Text, "is_error": r.Status != "completed"})
 			}
 		}
 		if len(results) == 0 {
