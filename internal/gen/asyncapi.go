@@ -16,13 +16,18 @@ type channel struct {
 	message  string
 	action   string // of Sandjet: receive or send
 	about    string
-	internal bool // only roles of Sandjet may use it
+	headers  object // of its messages; those of NATS itself are not described
+	internal bool   // only roles of Sandjet may use it
 }
 
 func channels() []channel {
 	return []channel{
 		{name: "intake", stream: "INTAKE", address: "sandjet.calls.auto.{account}", message: "request", action: "receive",
-			about: "Publish a tool call. With a JetStream PubAck it has exactly one result. Nats-Msg-Id names a publication within its account; the other headers of the log are refused. An inbox named in the header Sandjet-Reply is told what became of it."},
+			about: "Publish a tool call. With a JetStream PubAck it has exactly one result. Nats-Msg-Id names a publication within its account; the other headers of the log are refused. An inbox named in the header Sandjet-Reply is told what became of it.",
+			headers: object{
+				"Nats-Msg-Id":   object{"type": "string", "description": "Names the publication within its account: a second one of the same name is the same."},
+				"Sandjet-Reply": object{"type": "string", "description": "An inbox of the account, which gets {id, conversation} or {error}."},
+			}},
 		{name: "rpc", address: streams.RPCSubject + ".{account}", message: "request", action: "receive",
 			about: "Request/reply: the answer is {id, conversation} once the call is safe on the log, or {error}."},
 		{name: "approvals", address: streams.RPCApprovals + ".{account}", message: "approval_op", action: "receive",
@@ -99,17 +104,18 @@ func asyncAPI() ([]byte, error) {
 		if c.internal {
 			about += " For roles of Sandjet only."
 		}
-		all[c.name] = object{
-			"address": c.address, "description": about, "parameters": params, "messages": object{c.message: ref("#/components/messages/" + c.message)},
+		message := ref("#/components/messages/" + c.message)
+		if c.headers != nil {
+			message = describeMessage(c.message)
+			message["headers"] = object{"type": "object", "properties": c.headers}
 		}
+		all[c.name] = object{"address": c.address, "description": about, "parameters": params, "messages": object{c.message: message}}
 		operation := object{"action": c.action, "channel": ref("#/channels/" + c.name), "messages": []any{ref("#/channels/" + c.name + "/messages/" + c.message)}}
 		if c.name == "rpc" || c.name == "approvals" {
 			operation["reply"] = object{"address": object{"location": "$message.header#/reply", "description": "The requester's inbox."}}
 		}
 		operations[c.action+strings.ToUpper(c.name[:1])+c.name[1:]] = operation
-		messages[c.message] = object{"name": c.message, "contentType": "application/json", "payload": object{
-			"schemaFormat": "application/schema+json;version=draft-2020-12", "schema": ref("json/" + c.message + ".schema.json"),
-		}}
+		messages[c.message] = describeMessage(c.message)
 	}
 	return indentPlain(object{
 		"asyncapi": "3.0.0",
@@ -118,11 +124,19 @@ func asyncAPI() ([]byte, error) {
 			"description": "What travels on the log. Written by internal/gen from the topology and the Go types.",
 		},
 		"defaultContentType": "application/json",
-		"servers":            object{"embedded": object{"host": "127.0.0.1:4222", "protocol": "nats", "description": "Where `sandjet up` listens unless told otherwise."}},
+		"servers":            object{"embedded": object{"host": "127.0.0.1:4222", "protocol": "nats", "description": "Where `sandjet up` listens unless told otherwise.", "security": []any{ref("#/components/securitySchemes/account")}}},
 		"channels":           all,
 		"operations":         operations,
-		"components":         object{"messages": messages},
+		"components": object{"messages": messages, "securitySchemes": object{"account": object{
+			"type": "userPassword", "description": "The user is the account's id, the password its key or a credential that ends. Inboxes begin with sandjet.reply.<account>, on an embedded server also with _INBOX.",
+		}}},
 	})
+}
+
+func describeMessage(name string) object {
+	return object{"name": name, "contentType": "application/json", "payload": object{
+		"schemaFormat": "application/schema+json;version=draft-2020-12", "schema": ref("json/" + name + ".schema.json"),
+	}}
 }
 
 // parameters returns the names that an address gives to the wildcards of a subject, or an error if
