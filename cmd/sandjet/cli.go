@@ -52,6 +52,8 @@ type cli struct {
 	Health        healthCommand        `cmd:"" help:"Check the health of a gateway or worker."`
 	Bench         benchCommand         `cmd:"" help:"Benchmark Sandjet against bare NATS, in one run."`
 	Version       versionCommand       `cmd:"" help:"Print the version."`
+	Completion    completionCommand    `cmd:"" help:"Print what bash, zsh or fish needs to complete command lines."`
+	Complete      completeCommand      `cmd:"" hidden:"" help:"Print what the last word of a command line can become."`
 	Help          helpCommand          `cmd:"" help:"Show the help of a command."`
 
 	ShowVersion versionFlag `name:"version" short:"V" help:"Print the version." use:""`
