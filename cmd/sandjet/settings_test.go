@@ -132,7 +132,9 @@ func TestEverySettingReachesItsField(t *testing.T) {
 				if err != nil {
 					t.Fatalf("%s=%s by the %s: %v", name, value, source, err)
 				}
-				changed = changed || !reflect.DeepEqual(plain[i], set.cli)
+				if changed = !reflect.DeepEqual(plain[i], set.cli); changed {
+					break // one command that has it is enough; each parse makes the whole grammar
+				}
 			}
 			if !changed {
 				t.Errorf("%s=%s by the %s changes nothing", name, value, source)
