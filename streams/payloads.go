@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -26,6 +27,7 @@ const (
 	// payloadAwaited is how long after a message was stored its payload is taken for being on its way, though
 	// the leader does not have it: another may just have become the leader.
 	payloadAwaited = time.Minute
+	unledTries     = 12 // to store a payload while its store has no leader
 )
 
 // objects are the object stores for payloads above the server's limit, made when first needed.
@@ -71,8 +73,16 @@ func (b *Bus) offload(ctx context.Context, stream string, m *nats.Msg) error {
 	}
 	account, _ := usageOf(m.Subject)
 	name := orNone(account) + "." + schemas.NewID("p_") // so that it can be counted
-	if _, err := store.Put(ctx, jetstream.ObjectMeta{Name: name}, bytes.NewReader(m.Data)); err != nil {
-		return coded("store a large payload", err)
+	for try := 0; ; try++ {
+		_, err := store.Put(ctx, jetstream.ObjectMeta{Name: name}, bytes.NewReader(m.Data))
+		if err == nil {
+			break
+		}
+		// A store with copies that was made this moment has no leader yet; what a former try left is put aside by the next.
+		unled := errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrNoStreamResponse)
+		if !unled || try == unledTries || !wait.Sleep(ctx, noStreamPause) {
+			return coded("store a large payload", err)
+		}
 	}
 	b.meter.wrote(m.Subject, int64(len(m.Data)))
 	m.Header.Set(headerPayload, bucket+"/"+name)

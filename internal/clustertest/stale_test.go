@@ -30,6 +30,17 @@ func newEvent(conversation schemas.ConversationID, n int, data any) schemas.Even
 	}
 }
 
+// patiently asks again while the log says that it cannot answer now, as it does for a moment when leaders change.
+func patiently[T any](ask func() (T, error)) (v T, err error) {
+	for range 200 { // eight seconds
+		if v, err = ask(); schemas.CodeOf(err) != schemas.Unavailable {
+			break
+		}
+		time.Sleep(lag)
+	}
+	return v, err
+}
+
 // What is confirmed at one server is there at all: one writes where the streams are led, and at once reads
 // where the copies are behind.
 func TestWhatIsConfirmedIsFoundAtAServerThatIsBehind(t *testing.T) {
@@ -50,7 +61,7 @@ func TestWhatIsConfirmedIsFoundAtAServerThatIsBehind(t *testing.T) {
 			if err := streams.Calls.Publish(t.Context(), write, call); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := streams.FindCall(t.Context(), read, account, call.ID); err != nil {
+			if _, err := patiently(func() (schemas.Call, error) { return streams.FindCall(t.Context(), read, account, call.ID) }); err != nil {
 				t.Errorf("the call: %v", err)
 			}
 			if err := streams.Calls.Publish(t.Context(), read, call); !errors.Is(err, schemas.ErrConflict) {
@@ -64,7 +75,7 @@ func TestWhatIsConfirmedIsFoundAtAServerThatIsBehind(t *testing.T) {
 			if err := streams.Calls.Publish(t.Context(), write, call); err != nil {
 				t.Fatal(err)
 			}
-			got, err := streams.FindCall(t.Context(), read, account, call.ID)
+			got, err := patiently(func() (schemas.Call, error) { return streams.FindCall(t.Context(), read, account, call.ID) })
 			if err != nil || len(got.Input) != len(call.Input) {
 				t.Errorf("the call: %d bytes of %d, %v", len(got.Input), len(call.Input), err)
 			}
@@ -74,11 +85,13 @@ func TestWhatIsConfirmedIsFoundAtAServerThatIsBehind(t *testing.T) {
 		for n := range each {
 			call := newCall(schemas.CallID(fmt.Sprint("job", n)), []byte(`{"command":"true"}`))
 			call.Job = schemas.NewJobID()
-			made, err := lifecycle.EnsureJob(t.Context(), write, call)
+			made, err := patiently(func() (streams.Pair[schemas.Job], error) { return lifecycle.EnsureJob(t.Context(), write, call) })
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := lifecycle.FindJob(t.Context(), read, account, call.Job); err != nil {
+			if _, err := patiently(func() (streams.Pair[schemas.Job], error) {
+				return lifecycle.FindJob(t.Context(), read, account, call.Job)
+			}); err != nil {
 				t.Errorf("the job: %v", err)
 			}
 			made.Value.Command = "changed"
@@ -88,10 +101,12 @@ func TestWhatIsConfirmedIsFoundAtAServerThatIsBehind(t *testing.T) {
 				t.Fatal(err)
 			}
 			// Who changes a value that has just been changed finds what is there.
-			if p, err := lifecycle.FindJob(t.Context(), read, account, call.Job); err != nil || p.Revision != revision {
+			if p, err := patiently(func() (streams.Pair[schemas.Job], error) {
+				return lifecycle.FindJob(t.Context(), read, account, call.Job)
+			}); err != nil || p.Revision != revision {
 				t.Errorf("the job is at %d and not %d, %v", p.Revision, revision, err)
 			}
-			if p, err := lifecycle.EnsureJob(t.Context(), read, call); err != nil || p.Value.Command != "changed" {
+			if p, err := patiently(func() (streams.Pair[schemas.Job], error) { return lifecycle.EnsureJob(t.Context(), read, call) }); err != nil || p.Value.Command != "changed" {
 				t.Errorf("the job, ensured: %q, %v", p.Value.Command, err)
 			}
 			end := schemas.Completion{Job: call.Job, Account: account, State: schemas.JobCompleted}
@@ -107,19 +122,23 @@ func TestWhatIsConfirmedIsFoundAtAServerThatIsBehind(t *testing.T) {
 	})
 	t.Run("a cursor", func(t *testing.T) {
 		for n := range each {
-			s, err := streams.Events.Store(t.Context(), write, newEvent("cursors", n, "x"))
+			s, err := patiently(func() (streams.Stored, error) {
+				return streams.Events.Store(t.Context(), write, newEvent("cursors", n, "x"))
+			})
 			if err != nil {
 				t.Fatal(err)
 			}
-			place, err := streams.Locate(t.Context(), read, account, "cursors", s.Cursor)
+			place, err := patiently(func() (streams.Place, error) { return streams.Locate(t.Context(), read, account, "cursors", s.Cursor) })
 			if err != nil || place.Gap != nil || place.At.Seq != s.Cursor.Seq {
 				t.Errorf("behind %v: at %v with gap %v, %v", s.Cursor, place.At, place.Gap, err)
 			}
-			last, err := streams.LastEvent(t.Context(), read, account, "cursors")
+			last, err := patiently(func() (schemas.Cursor, error) { return streams.LastEvent(t.Context(), read, account, "cursors") })
 			if err != nil || last.Seq != s.Cursor.Seq {
 				t.Errorf("the last is %v and not %v, %v", last, s.Cursor, err)
 			}
-			page, err := streams.ReadEvents(t.Context(), read, account, "cursors", 1, 0)
+			page, err := patiently(func() (streams.EventPage, error) {
+				return streams.ReadEvents(t.Context(), read, account, "cursors", 1, 0)
+			})
 			if err != nil || len(page.Events) != n+1 || page.More {
 				t.Errorf("%d events of %d, %v", len(page.Events), n+1, err)
 			}
@@ -130,7 +149,9 @@ func TestWhatIsConfirmedIsFoundAtAServerThatIsBehind(t *testing.T) {
 			if err := streams.Events.Publish(t.Context(), write, newEvent("large", n, largeText())); err != nil {
 				t.Fatal(err)
 			}
-			page, err := streams.Page(t.Context(), read, account, "large", schemas.Cursor{}, 0)
+			page, err := patiently(func() (streams.PageResult, error) {
+				return streams.Page(t.Context(), read, account, "large", schemas.Cursor{}, 0)
+			})
 			if err != nil || len(page.Events) != n+1 || !page.Recovered {
 				t.Errorf("%d events of %d, recovered %v, %v", len(page.Events), n+1, page.Recovered, err)
 			}

@@ -110,7 +110,8 @@ func TestATenantThatComesLater(t *testing.T) {
 	heard := make(chan *nats.Msg, 8)
 	for range 2 { // the second time its account is there
 		var all sync.WaitGroup
-		for range 8 { // all at once: nobody may find it half open
+		var asking sync.Mutex // the server keeps what it makes of an import's subject without a lock
+		for range 8 {         // all at once: nobody may find it half open
 			all.Go(func() {
 				nc, err := dial("acct_later", "k")
 				if err != nil {
@@ -118,6 +119,8 @@ func TestATenantThatComesLater(t *testing.T) {
 					return
 				}
 				defer nc.Close()
+				asking.Lock()
+				defer asking.Unlock()
 				if _, err := nc.Request(streams.IntakeSubject("acct_later"), []byte("{}"), within); err != nil {
 					t.Errorf("a call of its own: %v", err)
 				}
