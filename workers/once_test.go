@@ -39,6 +39,7 @@ func TestAPauseBeforeTheProofStartsNothing(t *testing.T) {
 		inWorld(t, func(t *testing.T, w *world) {
 			p := &fake{}
 			w.employ(p, meanwhile(atPrepared, func(c schemas.Call) {
+				w.announce(c) // as every worker does first
 				w.startedBy("worker_other", c, 2)
 				if ended {
 					w.endedElsewhere(c, lifecycle.Result(c, schemas.Completed, "done"))
