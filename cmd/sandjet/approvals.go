@@ -43,12 +43,7 @@ type approvalTarget struct {
 }
 
 func (a *approvalTarget) dial(ctx context.Context, t terminal) (*client.Client, schemas.ApprovalID, error) {
-	id := schemas.ApprovalID(a.ID)
-	if err := id.Validate(); err != nil {
-		return nil, "", err
-	}
-	cl, err := a.gatewayTarget.dial(ctx, t)
-	return cl, id, err
+	return dialAbout(ctx, t, &a.gatewayTarget, schemas.ApprovalID(a.ID))
 }
 
 type approvalsListCommand struct {

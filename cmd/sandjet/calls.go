@@ -93,12 +93,7 @@ type callTarget struct {
 }
 
 func (c *callTarget) dial(ctx context.Context, t terminal) (*client.Client, schemas.CallID, error) {
-	id := schemas.CallID(c.ID)
-	if err := id.Validate(); err != nil {
-		return nil, "", err
-	}
-	cl, err := c.gatewayTarget.dial(ctx, t)
-	return cl, id, err
+	return dialAbout(ctx, t, &c.gatewayTarget, schemas.CallID(c.ID))
 }
 
 type callsShowCommand struct{ callTarget }

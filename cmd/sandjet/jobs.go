@@ -54,6 +54,18 @@ func (g *gatewayTarget) dial(ctx context.Context, t terminal) (*client.Client, e
 	return g.open(ctx, g.dir, t.err)
 }
 
+// dialAbout connects to ask about one thing, whose id is checked before anything is dialled.
+func dialAbout[ID interface {
+	~string
+	Validate() error
+}](ctx context.Context, t terminal, g *gatewayTarget, id ID) (*client.Client, ID, error) {
+	if err := id.Validate(); err != nil {
+		return nil, "", err
+	}
+	cl, err := g.dial(ctx, t)
+	return cl, id, err
+}
+
 // jobTarget is a job at a gateway.
 type jobTarget struct {
 	gatewayTarget
@@ -62,12 +74,7 @@ type jobTarget struct {
 }
 
 func (j *jobTarget) dial(ctx context.Context, t terminal) (*client.Client, schemas.JobID, error) {
-	id := schemas.JobID(j.ID)
-	if err := id.Validate(); err != nil {
-		return nil, "", err
-	}
-	cl, err := j.gatewayTarget.dial(ctx, t)
-	return cl, id, err
+	return dialAbout(ctx, t, &j.gatewayTarget, schemas.JobID(j.ID))
 }
 
 type jobsListCommand struct {

@@ -121,12 +121,7 @@ type webhookTarget struct {
 }
 
 func (w *webhookTarget) dial(ctx context.Context, t terminal) (*client.Client, schemas.EndpointID, error) {
-	id := schemas.EndpointID(w.ID)
-	if err := id.Validate(); err != nil {
-		return nil, "", err
-	}
-	cl, err := w.gatewayTarget.dial(ctx, t)
-	return cl, id, err
+	return dialAbout(ctx, t, &w.gatewayTarget, schemas.EndpointID(w.ID))
 }
 
 type webhooksShowCommand struct{ webhookTarget }
