@@ -2,46 +2,108 @@
 GO   ?= go
 TIME ?= 10s
 SOAK ?= 30m
+TIMES ?= 20
+RUN   = $(GO) run ./internal/testrun
 
 .PHONY: help
 help: ## Print this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 14
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 18
 
 .PHONY: demo
 demo: ## Start everything embedded and take the tour
 	$(GO) run ./cmd/sandjet demo
 
 .PHONY: test
-test: ## Run the tests, and say what was skipped and why
-	$(GO) test -json ./... | $(GO) run ./internal/testreport
+test: ## Run the tests in their short form, and say what was skipped and why
+	$(RUN) "go test ./..."
 
-.PHONY: test-long
-test-long: ## Run the long form of every test; it needs what .ci/run installs
-	CI=true SANDJET_CRASH=long $(GO) test -json -timeout 30m ./... | $(GO) run ./internal/testreport
+.PHONY: check
+check: ## Before a landing: linters, go fix, the JavaScript packages, the guides and examples
+	.ci/install tests node
+	$(GO) fix -diff ./...
+	$(GO) tool -modfile=tools.mod golangci-lint run
+	cd clients/js && npm ci --no-audit --no-fund --ignore-scripts && npm test
+	$(RUN) "SANDJET_TESTS=long go test ./cmd/sandjet ./internal/archtest -run=^(TestTheGuidesRunInOrder|TestTheExamplesRun|TestReadmeFirstCommandRuns)$$ -count=1"
 
-.PHONY: conformance
-conformance: ## Run the whole suites of boxes: each level, as root and as an ordinary user
-	CI=true $(GO) test ./providers/... -count=1 -timeout 30m
+# What follows looks for faults. Each prints the seeds of what failed; SANDJET_SEED repeats one.
+LONG = SANDJET_TESTS=long go test -count=1 -timeout=20m
+ENGINES = Docker|Engine|E2B
 
-.PHONY: crash
-crash: ## Run the crash suite in its long form
-	SANDJET_CRASH=long $(GO) test ./internal/crashtest -count=1 -v -timeout 30m
+.PHONY: long
+long: long-crash long-cluster long-isolation long-docker long-kubernetes long-clouds long-chats long-browser long-others long-race long-fuzz ## Run every long suite but long-soak and long-steady
 
-.PHONY: soak
-soak: ## Run every role under a mixed load and judge its growth (SOAK=30m)
-	SANDJET_SOAK=$(SOAK) $(GO) test ./internal/crashtest -run '^TestSoak$$' -count=1 -v -timeout 0
+.PHONY: long-crash
+long-crash: ## Kill, stop and cut the processes of Sandjet; fill its disk
+	.ci/install tests
+	$(RUN) "$(LONG) ./internal/crashtest -skip=$(ENGINES)"
 
-.PHONY: race
-race: ## Run the tests with the race detector
-	$(GO) test -race -short -timeout 20m ./...
+.PHONY: long-cluster
+long-cluster: ## Three servers of the log
+	.ci/install tests
+	$(RUN) "$(LONG) ./internal/clustertest"
+
+.PHONY: long-isolation
+long-isolation: ## Boxes of the local provider: each level, as root and as an ordinary user
+	.ci/install tests
+	$(RUN) "$(LONG) ./providers/local/... ./providers/providertest ./providers/supervisor ./tools/..."
+
+.PHONY: long-docker
+long-docker: ## The Docker provider on an engine of its own
+	.ci/install tests engines
+	$(RUN) "$(LONG) ./providers/docker/..." "$(LONG) ./internal/crashtest ./bench -run=$(ENGINES)"
+
+.PHONY: long-kubernetes
+long-kubernetes: ## The Kubernetes provider on a double of a cluster; with KUBECONFIG also make test-kubernetes
+	.ci/install tests engines
+	$(RUN) "$(LONG) ./providers/kubernetes/..."
+
+.PHONY: long-clouds
+long-clouds: ## The providers of clouds, each on a double of its service; S3
+	.ci/install tests node
+	$(RUN) "$(LONG) -p=1 ./providers/lambda/... ./providers/e2b/... ./providers/daytona/... ./providers/vercel/... ./providers/modal/... ./providers/deno/... ./providers/bucket ./providers/filesync" \
+		"$(LONG) ./cmd/sandjet -run=^TestWorkspacesOnS3$$"
+
+.PHONY: long-chats
+long-chats: ## Chats and webhooks, with the libraries of the services
+	.ci/install tests node
+	$(RUN) "$(LONG) ./delivery/..."
+
+.PHONY: long-browser
+long-browser: ## Clients in Node.js and Chromium, and the libraries of others
+	.ci/install tests node browser
+	cd clients/js && npm ci --no-audit --no-fund --ignore-scripts && npm run build
+	$(RUN) "$(LONG) ./internal/clienttest ./internal/fakemodel ./gateway/..." \
+		"$(LONG) ./cmd/sandjet -run=^(TestTheClientForJavaScript|TestTheFrameworks)$$"
+
+.PHONY: long-others
+long-others: ## The long form of the packages that no other long suite has
+	.ci/install tests node
+	$(RUN) "$(LONG) $$($(GO) list ./... | grep -vE '/(internal/(crashtest|clustertest|clienttest|fakemodel)|providers|tools|delivery|gateway)(/|$$)' | tr '\n' ' ') -skip=^(TestWorkspacesOnS3|TestTheClientForJavaScript|TestTheFrameworks)$$"
+
+.PHONY: long-race
+long-race: ## The race detector over everything
+	.ci/install tests
+	$(RUN) "CGO_ENABLED=1 go test -race -short -vet=off -count=1 -timeout=20m ./..."
+
+.PHONY: long-fuzz
+long-fuzz: ## Run each fuzz target for a while (TIME=10s)
+	.ci/fuzz $(TIME)
+
+.PHONY: long-soak
+long-soak: ## Run every role under a mixed load and judge its growth (SOAK=30m)
+	$(RUN) "SANDJET_SOAK=$(SOAK) go test ./internal/crashtest -run=^TestSoak$$ -count=1 -timeout=0"
+
+.PHONY: long-steady
+long-steady: ## The short form again and again beside busy loops, to find what is unsteady (TIMES=20)
+	.ci/steady $(TIMES)
+
+.PHONY: test-kubernetes
+test-kubernetes: ## Run the suite of boxes in the cluster that KUBECONFIG names (SANDJET_K8S_NAMESPACE, SANDJET_K8S_IMAGE)
+	SANDJET_K8S_LIVE=1 $(GO) test ./providers/kubernetes -run '^TestLive$$' -count=1 -v -timeout 60m
 
 .PHONY: lint
 lint: ## Run the linters (builds them on first use)
 	$(GO) tool -modfile=tools.mod golangci-lint run
-
-.PHONY: fuzz
-fuzz: ## Run each fuzz target for a while (TIME=10s)
-	.ci/fuzz $(TIME)
 
 .PHONY: gen
 gen: ## Write the generated documents; twice leaves no difference

@@ -3,14 +3,14 @@
 //
 // Admitting is two writes. The first puts the call on the log under its id, on the condition that
 // no call of that id is there: from then on the call is accepted, and will have exactly one
-// result. The second tells the conversation, as call.accepted. A worker may have the call before that, and
-// this process may die in between; so whoever starts or ends the call tells the same event first, which
+// result. The second publishes call.accepted on the conversation. A worker may have the call before that, and
+// this process may die in between; so whoever starts or ends the call publishes the same event first, which
 // the log stores once: it stands before all else of the call.
 //
 // A background call gets the id of its job here, and a third write makes the job's record.
 //
 // A call that a person must allow is parked instead: the first write puts it where no worker finds it,
-// the second makes the record of the approval, the third tells the conversation, as approval.requested.
+// the second makes the record of the approval, the third publishes approval.requested on the conversation.
 // The answer takes it on from there, see [Approvals].
 package admission
 
@@ -30,6 +30,7 @@ const (
 	API       = "api"
 	NATS      = "nats"
 	WebSocket = "websocket"
+	Channel   = schemas.OriginChannel
 )
 
 // StatusAwaiting is the status of a call that waits for a person; see [Accepted].
@@ -73,6 +74,8 @@ type Admitter struct {
 	// Since is when the request was made, for those that may come long after: a call of its id that was
 	// admitted later is its own. Zero: now.
 	Since time.Time
+	// Wake has the end of a call wake the turn of its conversation.
+	Wake bool
 }
 
 // Admit admits with the kind [API]; see [Admitter.Admit].
@@ -97,6 +100,10 @@ func (d Admitter) Admit(ctx context.Context, a schemas.AccountID, r schemas.Requ
 			Code: schemas.Denied, Field: "account", Message: "is not the account of the credential: leave it out",
 		}
 	}
+	r, err := r.Parsed() // what follows derives from this one reading of the input
+	if err != nil {
+		return Accepted{}, err
+	}
 	named := r
 	if named.Conversation == "" {
 		named.Conversation = d.Conversation
@@ -112,6 +119,7 @@ func (d Admitter) Admit(ctx context.Context, a schemas.AccountID, r schemas.Requ
 		return d.known(ctx, a, r, err)
 	}
 	call.Digest = r.Digest() // of what the client sent
+	call.Wake = d.Wake
 	if call.Origin == nil {
 		call.Origin = &schemas.Origin{Kind: d.Kind}
 	}
@@ -222,6 +230,6 @@ func (d Admitter) record(ctx context.Context, c schemas.Call) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
 	if _, err := lifecycle.EnsureJob(ctx, d.Bus, c); err != nil && d.Log != nil {
-		d.Log.Warn("a background call was accepted but its job is not on record yet", "call", c.ID, "job", c.Job, "error", err)
+		d.Log.Warn("a background call was accepted but its job is not recorded yet", "call", c.ID, "job", c.Job, "error", err)
 	}
 }

@@ -34,11 +34,11 @@ func (d Admitter) park(ctx context.Context, a schemas.AccountID, r schemas.Reque
 // recall lets a call go on without a question if a person's answer to an earlier one is remembered for it.
 // What cannot be looked up is asked: nothing runs because something is away.
 func (d Admitter) recall(ctx context.Context, call schemas.Call) schemas.Call {
-	r, err := lifecycle.RememberedFor(ctx, d.Bus, call)
+	r, err := lifecycle.FindApprovalGrant(ctx, d.Bus, call)
 	if err == nil {
-		call.Approval, call.Remembered = "", r.Approval
+		call.Approval, call.GrantedBy = "", r.Approval
 	} else if !errors.Is(err, schemas.ErrNotFound) && d.Log != nil {
-		d.Log.Warn("remembered answers cannot be looked up: a person is asked", "call", call.ID, "error", err)
+		d.Log.Warn("approval grants not read: a person is asked", "call", call.ID, "error", err)
 	}
 	return call
 }
@@ -57,8 +57,8 @@ func (d Admitter) parked(ctx context.Context, call schemas.Call) (Accepted, erro
 }
 
 // ask writes approval.requested. As with call.accepted a failure is logged and not returned: the approval
-// can be listed all the same, and a sweeper asks.
-func (d Admitter) ask(ctx context.Context, p streams.Pair[schemas.Approval], absent streams.Absence) {
+// can be listed all the same, and the approval expirer asks.
+func (d Admitter) ask(ctx context.Context, p streams.BucketEntry[schemas.Approval], absent streams.Absence) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
 	if err := lifecycle.Ask(ctx, d.Bus, p, absent); err != nil && d.Log != nil {
@@ -78,8 +78,8 @@ type Approvals struct {
 }
 
 // Decide answers an approval and returns it as it stands then. When it returns without an error the
-// answer counts, and what follows from it happens, if need be by a sweeper. Codes: not_found, conflict
-// (it was answered already, or the time to answer is over; the approval tells), unavailable: nobody knows
+// answer counts, and what follows from it happens, if need be by the approval expirer. Codes: not_found, conflict
+// (it was answered already, or the time to answer is over; the approval says which), unavailable: nobody knows
 // whether it was answered, look at it.
 func (s Approvals) Decide(ctx context.Context, a schemas.AccountID, id schemas.ApprovalID, d lifecycle.Decision) (schemas.Approval, error) {
 	p, absent, err := lifecycle.Decide(ctx, s.Bus, a, id, d)
@@ -88,7 +88,8 @@ func (s Approvals) Decide(ctx context.Context, a schemas.AccountID, id schemas.A
 	}
 	s.finishNow(ctx, p, absent)
 	if p.Value.State != d.State {
-		return p.Value, schemas.Errorf(schemas.Conflict, "", "the approval is expired: its time to answer ended at %s", p.Value.Expires.UTC().Format(time.RFC3339))
+		return p.Value, schemas.Errorf(schemas.Conflict, "", "the approval is expired: its time to answer ended at %s",
+			p.Value.Expires.UTC().Format(time.RFC3339))
 	}
 	return p.Value, nil
 }
@@ -129,16 +130,16 @@ func (s Approvals) Cancel(ctx context.Context, c schemas.Call, by, reason string
 }
 
 // finishNow is Finish for who has just written the answer. It does not stop with the client's
-// connection, and a failure is only logged: the answer counts, and a sweeper goes on.
-func (s Approvals) finishNow(ctx context.Context, p streams.Pair[schemas.Approval], absent streams.Absence) {
+// connection, and a failure is only logged: the answer counts, and the approval expirer goes on.
+func (s Approvals) finishNow(ctx context.Context, p streams.BucketEntry[schemas.Approval], absent streams.Absence) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
 	if err := s.finish(ctx, p, absent); err != nil && s.Log != nil {
-		s.Log.Warn("an approval was answered, and what follows is not done yet", "approval", p.Value.ID, "error", err)
+		s.Log.Warn("approval decided, but its consequences are pending", "approval", p.Value.ID, "error", err)
 	}
 }
 
-// Ask tells the conversation of an approval that nobody has told, or may not have: its process has died, or the log
+// Ask publishes the event of an approval that may not have been published: its process has died, or the log
 // was away. One that was answered is left alone. Doing it twice does no harm.
 func (s Approvals) Ask(ctx context.Context, a schemas.AccountID, id schemas.ApprovalID) error {
 	p, err := lifecycle.FindApproval(ctx, s.Bus, a, id)
@@ -165,10 +166,10 @@ func (s Approvals) Finish(ctx context.Context, a schemas.AccountID, id schemas.A
 }
 
 // finish does what follows from an answer. Absent is when none of the events was there.
-func (s Approvals) finish(ctx context.Context, p streams.Pair[schemas.Approval], absent streams.Absence) error {
+func (s Approvals) finish(ctx context.Context, p streams.BucketEntry[schemas.Approval], absent streams.Absence) error {
 	reused, err := lifecycle.FinishDecision(ctx, s.Bus, p, absent)
 	if reused && s.Log != nil {
-		s.Log.Error("approved call cannot go on, its id was used again since", "call", p.Value.Call.ID, "approval", p.Value.ID)
+		s.Log.Error("approved call cannot continue, its id has been reused since", "call", p.Value.Call.ID, "approval", p.Value.ID)
 	}
 	return err
 }

@@ -24,29 +24,29 @@ func TestARememberedAnswerLetsLaterCallsRun(t *testing.T) {
 			t.Fatal(err)
 		}
 		second := admit(t, b, bash("call_2", "rm -r build"))
-		if second.Awaiting || second.Call.Remembered != first.Call.Approval || second.Call.Approval != "" {
+		if second.Awaiting || second.Call.GrantedBy != first.Call.Approval || second.Call.Approval != "" {
 			t.Fatalf("%+v: want it to run by the answer", second)
 		}
-		if again := admit(t, b, bash("call_2", "rm -r build")); !again.Existing || again.Call.Remembered != first.Call.Approval {
+		if again := admit(t, b, bash("call_2", "rm -r build")); !again.Existing || again.Call.GrantedBy != first.Call.Approval {
 			t.Errorf("%+v: want the same call", again)
 		}
 		if got := queued(t, b); len(got) != 2 {
 			t.Errorf("%d calls are with the workers, want both", len(got))
 		}
-		if data := string(schemas.AcceptedEvent(second.Call).Data); !strings.Contains(data, `"remembered":"`+string(first.Call.Approval)+`"`) {
+		if data := string(schemas.AcceptedEvent(second.Call).Data); !strings.Contains(data, `"granted_by":"`+string(first.Call.Approval)+`"`) {
 			t.Errorf("%s does not name the answer", data)
 		}
-		id := schemas.RememberedID(second.Call)
-		if err := lifecycle.ForgetAnswer(t.Context(), b, bob, id); !errors.Is(err, schemas.ErrNotFound) {
+		id := schemas.ApprovalGrantID(second.Call)
+		if err := lifecycle.RevokeApprovalGrant(t.Context(), b, bob, id); !errors.Is(err, schemas.ErrNotFound) {
 			t.Errorf("another account: %v", err)
 		}
-		if err := lifecycle.ForgetAnswer(t.Context(), b, alice, id); err != nil {
+		if err := lifecycle.RevokeApprovalGrant(t.Context(), b, alice, id); err != nil {
 			t.Fatal(err)
 		}
 		if third := admit(t, b, bash("call_3", "ls")); !third.Awaiting {
 			t.Errorf("%+v: want a question after the answer was revoked", third)
 		}
-		if err := lifecycle.ForgetAnswer(t.Context(), b, alice, id); !errors.Is(err, schemas.ErrNotFound) {
+		if err := lifecycle.RevokeApprovalGrant(t.Context(), b, alice, id); !errors.Is(err, schemas.ErrNotFound) {
 			t.Errorf("twice: %v", err)
 		}
 	})
@@ -58,7 +58,7 @@ func TestARememberedAnswerEnds(t *testing.T) {
 		if _, err := (Approvals{Bus: b}).Decide(t.Context(), alice, first.Call.Approval, remembering()); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(schemas.RememberedFor - time.Minute)
+		time.Sleep(schemas.ApprovalGrantLifetime - time.Minute)
 		if got := admit(t, b, bash("call_2", "ls")); got.Awaiting {
 			t.Error("it has ended before its time")
 		}
@@ -96,10 +96,11 @@ func TestAnAnswerIsRememberedByWhoeverFinishesIt(t *testing.T) {
 			t.Error("it does not count")
 		}
 		// Revoked, and then somebody finishes the answer once more who had begun before.
-		if err := lifecycle.ForgetAnswer(t.Context(), b, alice, schemas.RememberedID(third.Call)); err != nil {
+		if err := lifecycle.RevokeApprovalGrant(t.Context(), b, alice, schemas.ApprovalGrantID(third.Call)); err != nil {
 			t.Fatal(err)
 		}
-		if err := approvals.finish(t.Context(), streams.Pair[schemas.Approval]{Key: p.Key, Value: decided, Revision: p.Revision}, b.AbsentAt(decided.Decided)); err != nil {
+		if err := approvals.finish(t.Context(), streams.BucketEntry[schemas.Approval]{Key: p.Key, Value: decided, Revision: p.Revision},
+			b.AbsentAt(decided.Decided)); err != nil {
 			t.Fatal(err)
 		}
 		if got := admit(t, b, bash("call_4", "ls")); !got.Awaiting {
@@ -112,7 +113,7 @@ func TestARememberedAnswerIsForItsScope(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	call := schemas.Call{Account: alice, Conversation: "c", Agent: "agent_1", Tool: schemas.ToolBash, Workspace: "ws_1", Sandbox: "sb_1"}
-	r := schemas.RememberedOf(schemas.Approval{ID: "appr_1", Account: alice, Call: call, Decided: now})
+	r := schemas.ApprovalGrantOf(schemas.Approval{ID: "appr_1", Account: alice, Call: call, Decided: now})
 	for name, c := range map[string]struct {
 		change func(*schemas.Call)
 		after  time.Duration
@@ -127,7 +128,7 @@ func TestARememberedAnswerIsForItsScope(t *testing.T) {
 		"another tool":         {func(c *schemas.Call) { c.Tool = schemas.ToolWrite }, 0, false},
 		"another workspace":    {func(c *schemas.Call) { c.Workspace = "ws_2" }, 0, false},
 		"another sandbox":      {func(c *schemas.Call) { c.Sandbox = "sb_2" }, 0, false},
-		"the next day":         {func(*schemas.Call) {}, schemas.RememberedFor, false},
+		"the next day":         {func(*schemas.Call) {}, schemas.ApprovalGrantLifetime, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -136,7 +137,7 @@ func TestARememberedAnswerIsForItsScope(t *testing.T) {
 			if got := r.Allows(other, now.Add(c.after)); got != c.want {
 				t.Errorf("%v, want %v", got, c.want)
 			}
-			if same := schemas.RememberedID(other) == r.ID; c.after == 0 && same != c.want && other.Account == alice {
+			if same := schemas.ApprovalGrantID(other) == r.ID; c.after == 0 && same != c.want && other.Account == alice {
 				t.Errorf("the id is the same: %v", same)
 			}
 		})

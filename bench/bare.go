@@ -63,7 +63,8 @@ func (b *bare) connect(ctx context.Context) (err error) {
 	}
 	for _, c := range []jetstream.StreamConfig{
 		{Name: bareWork, Subjects: []string{"bare.work.>"}, Retention: jetstream.WorkQueuePolicy},
-		{Name: bareResult, Subjects: []string{"bare.result.>"}, RePublish: &jetstream.RePublish{Source: "bare.result.>", Destination: "bare.live.>"}},
+		{Name: bareResult, Subjects: []string{"bare.result.>"},
+			RePublish: &jetstream.RePublish{Source: "bare.result.>", Destination: "bare.live.>"}},
 	} {
 		if _, err := b.js.CreateStream(ctx, c); err != nil {
 			return fmt.Errorf("bare: create %s: %w", c.Name, err)
@@ -103,7 +104,7 @@ func (b *bare) serve(ctx context.Context, slots int, result []byte, done func())
 				if err != nil {
 					return
 				}
-				if _, err := b.js.Publish(ctx, "bare.result."+m.Subject()[len("bare.work."):], result); err != nil {
+				if b.result(ctx, m.Subject()[len("bare.work."):], result) != nil {
 					return
 				}
 				if m.Ack() == nil {
@@ -120,6 +121,14 @@ func (b *bare) accept(ctx context.Context, id string, call []byte) error {
 	_, err := b.js.Publish(ctx, "bare.work."+id, call)
 	if err != nil {
 		return fmt.Errorf("bare: publish: %w", err)
+	}
+	return nil
+}
+
+// result publishes the result of a call and waits until the log has it.
+func (b *bare) result(ctx context.Context, id string, result []byte) error {
+	if _, err := b.js.Publish(ctx, "bare.result."+id, result); err != nil {
+		return fmt.Errorf("bare: publish the result: %w", err)
 	}
 	return nil
 }

@@ -3,17 +3,18 @@ package bench
 import (
 	"bytes"
 	"errors"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/longtest"
 	"github.com/sandjet/sandjet/providers/local"
 	"github.com/sandjet/sandjet/schemas"
 )
 
 func TestRowSumsUp(t *testing.T) {
-	r := durations("x", time.Millisecond, []time.Duration{4 * time.Millisecond, time.Millisecond, 3 * time.Millisecond, 2 * time.Millisecond, 100 * time.Millisecond})
+	r := durations("x", time.Millisecond, []time.Duration{4 * time.Millisecond, time.Millisecond, 3 * time.Millisecond,
+		2 * time.Millisecond, 100 * time.Millisecond})
 	if r.N != 5 || r.Min != 1 || r.Median != 3 || r.Max != 100 || r.Unit != "ms" {
 		t.Errorf("got %+v", r)
 	}
@@ -45,7 +46,9 @@ func TestEveryCallIsMeasured(t *testing.T) {
 		"latency":    func() (Report, error) { return Latency(t.Context(), 5) },
 		"footprint":  func() (Report, error) { return Footprint(t.Context(), calls, 20) },
 		"backlog":    func() (Report, error) { return Backlog(t.Context(), calls, 8) },
+		"chats":      func() (Report, error) { return Chats(t.Context(), size) },
 		"settle":     func() (Report, error) { return Settle(t.Context(), size) },
+		"files":      func() (Report, error) { return Files(t.Context(), 1<<20, 1) },
 		"job end":    func() (Report, error) { return JobEnd(t.Context(), 5) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -60,8 +63,19 @@ func TestEveryCallIsMeasured(t *testing.T) {
 
 func TestLocalIsMeasured(t *testing.T) {
 	r, err := Local(t.Context(), 2, local.Options{})
-	if errors.Is(err, schemas.ErrUnsupported) && os.Getenv("CI") != "true" {
-		t.Skipf("this host cannot isolate: %v", err)
+	if errors.Is(err, schemas.ErrUnsupported) {
+		longtest.Missing(t, "this host cannot isolate: %v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	printed(t, r)
+}
+
+func TestNetworkIsMeasured(t *testing.T) {
+	r, err := Network(t.Context(), 2, local.Options{})
+	if errors.Is(err, schemas.ErrUnsupported) {
+		longtest.Missing(t, "this host cannot isolate: %v", err)
 	}
 	if err != nil {
 		t.Fatal(err)

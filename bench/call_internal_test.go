@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"context"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -35,6 +36,80 @@ func BenchmarkCall(b *testing.B) {
 	run(b.N)
 	b.StopTimer()
 	b.ReportMetric(float64((processorTime(b)-before).Microseconds())/float64(b.N), "cpu-µs/op")
+}
+
+// BenchmarkPipeline is what [BenchmarkCall] is measured beside: the bare pipeline, and the writes of a call alone.
+func BenchmarkPipeline(b *testing.B) {
+	const warm, slots = 2000, 32
+	w, err := openWrites(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer w.close()
+	bare, err := openBare(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer bare.close()
+	var serial counter
+	for _, bm := range []struct {
+		name   string
+		serve  func(ctx context.Context, done func()) error
+		accept func() error
+	}{
+		{"bare", func(ctx context.Context, done func()) error { return bare.serve(ctx, slots, w.body, done) },
+			func() error { return bare.accept(b.Context(), serial.next(), w.body) }},
+		{"writes", func(ctx context.Context, done func()) error { return w.serve(ctx, slots, done) },
+			func() error { return w.accept(b.Context(), serial.next()) }},
+	} {
+		b.Run(bm.name, func(b *testing.B) {
+			if _, err := throughput(b.Context(), warm, bm.serve, bm.accept); err != nil {
+				b.Fatal(err)
+			}
+			b.ReportAllocs()
+			before := processorTime(b)
+			b.ResetTimer()
+			if _, err := throughput(b.Context(), b.N, bm.serve, bm.accept); err != nil {
+				b.Fatal(err)
+			}
+			b.StopTimer()
+			b.ReportMetric(float64((processorTime(b)-before).Microseconds())/float64(b.N), "cpu-µs/op")
+		})
+	}
+}
+
+// BenchmarkWrite is each of the four messages of a call by itself, and beside them those of the bare pipeline: processor time of
+// client and server together.
+func BenchmarkWrite(b *testing.B) {
+	w, err := openWrites(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer w.close()
+	var serial counter
+	event := func(kind string) func() error {
+		return func() error { return w.event(b.Context(), serial.next(), kind) }
+	}
+	for _, bm := range []struct {
+		name  string
+		write func() error
+	}{
+		{"bare call", func() error { return w.bare.accept(b.Context(), serial.next(), w.body) }},
+		{"bare result", func() error { return w.result(b.Context(), serial.next(), w.body) }},
+		{"call", func() error { return w.call(b.Context(), serial.next()) }},
+		{"call.accepted", event("accepted")},
+		{"call.started", event("started")},
+		{"call.finished", event("finished")},
+	} {
+		b.Run(bm.name, func(b *testing.B) {
+			b.ReportAllocs()
+			before := processorTime(b)
+			if err := produce(b.N, producers, bm.write); err != nil {
+				b.Fatal(err)
+			}
+			b.ReportMetric(float64((processorTime(b)-before).Microseconds())/float64(b.N), "cpu-µs/op")
+		})
+	}
 }
 
 // processorTime is what this process has used.

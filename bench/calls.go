@@ -102,7 +102,8 @@ func (o *ours) accept(ctx context.Context) error {
 type benchSpecs struct{}
 
 func (benchSpecs) Sandbox(context.Context, schemas.AccountID, schemas.SandboxID) (schemas.Sandbox, error) {
-	return schemas.Sandbox{ID: benchSandbox, Account: benchAccount, Name: "default", Provider: benchProvider, PermissionMode: schemas.PermissionBypass}, nil
+	return schemas.Sandbox{ID: benchSandbox, Account: benchAccount, Name: "default", Provider: benchProvider,
+		PermissionMode: schemas.PermissionBypass}, nil
 }
 
 func (benchSpecs) Workspace(context.Context, schemas.AccountID, schemas.WorkspaceID) (schemas.Workspace, error) {

@@ -33,7 +33,8 @@ func Footprint(ctx context.Context, calls, inFlight int) (Report, error) {
 			row(fmt.Sprintf("disk per finished call (%d calls)", calls), "bytes", []float64{disk}),
 			row(fmt.Sprintf("heap and stacks per call in flight (%d at once), client and server", inFlight), "bytes", []float64{mem}),
 		},
-		Notes: []string{"Disk: the call, the proof of its start and its result, before the log compacts. Aim for memory: ≤ 40 KB beside the sandbox's own."},
+		Notes: []string{"Disk: the call, the proof of its start and its result, before the log compacts. Aim for memory: ≤ 40 KB beside the " +
+			"sandbox's own."},
 	}, nil
 }
 

@@ -170,8 +170,10 @@ func ourSettle(ctx context.Context, n int) (float64, error) {
 func benchJob(n int, conversation string) schemas.Job {
 	now := time.Now().UTC()
 	return schemas.Job{
-		ID: schemas.JobID(schemas.JobPrefix + "bench" + strconv.Itoa(n)), Account: benchAccount, Conversation: schemas.ConversationID(conversation),
-		Turn: "turn_bench", Call: schemas.CallID("call_" + strconv.Itoa(n)), Tool: schemas.ToolBash, Command: "make test", Provider: benchProvider,
+		ID: schemas.JobID(schemas.JobPrefix + "bench" + strconv.Itoa(n)), Account: benchAccount,
+		Conversation: schemas.ConversationID(conversation),
+		Turn:         "turn_bench", Call: schemas.CallID("call_" + strconv.Itoa(n)), Tool: schemas.ToolBash,
+		Command: "make test", Provider: benchProvider,
 		Workspace: benchWorkspace, Sandbox: benchSandbox, State: schemas.JobRunning, Created: now, Launched: now, Deadline: now.Add(time.Hour),
 	}
 }
@@ -183,7 +185,8 @@ func putJob(ctx context.Context, b *streams.Bus, j schemas.Job) error {
 
 func benchEnd(j schemas.Job) schemas.Completion {
 	return schemas.Completion{
-		Job: j.ID, Account: j.Account, State: schemas.JobCompleted, Via: schemas.ViaProvider, ExitCode: new(0), Logs: "ok\n", LogBytes: 3, Finished: time.Now().UTC(),
+		Job: j.ID, Account: j.Account, State: schemas.JobCompleted, ReportedBy: schemas.ReportedByProvider, ExitCode: new(0), Logs: "ok\n",
+		LogBytes: 3, Finished: time.Now().UTC(),
 	}
 }
 
@@ -347,7 +350,7 @@ func endJob(ctx context.Context, b *streams.Bus, j schemas.Job, ended <-chan str
 	}
 }
 
-// listenForEnds opens a WebSocket, attaches to the conversation and tells the jobs whose end arrives.
+// listenForEnds opens a WebSocket, attaches to the conversation and reports the jobs whose end arrives.
 func listenForEnds(ctx context.Context, address, conversation string, parts *sync.WaitGroup) (<-chan string, error) {
 	ws, resp, err := websocket.DefaultDialer.DialContext(ctx, "ws://"+address+"/v1/ws", http.Header{"Authorization": {"Bearer " + benchKey}})
 	if err != nil {

@@ -93,7 +93,8 @@ func Local(ctx context.Context, rounds int, o local.Options) (Report, error) {
 	}
 	plain := r.Rows[0].Median
 	for n, w := range ways[1:] {
-		x := Ratio{Name: w.name + " / plain bash", Median: r.Rows[n+1].Median / plain, Min: r.Rows[n+1].Min / r.Rows[0].Min, Max: r.Rows[n+1].P95 / r.Rows[0].P95}
+		x := Ratio{Name: w.name + " / plain bash", Median: r.Rows[n+1].Median / plain, Min: r.Rows[n+1].Min / r.Rows[0].Min,
+			Max: r.Rows[n+1].P95 / r.Rows[0].P95}
 		if w.name == wayPool {
 			x.Aim = "≤ 2.2"
 		}
@@ -102,7 +103,8 @@ func Local(ctx context.Context, rounds int, o local.Options) (Report, error) {
 		}
 		r.Ratios = append(r.Ratios, x)
 	}
-	r.Notes = append(r.Notes, "Isolation of the local provider here: "+level+". Ratios are of minima, medians and 95th percentiles. Aim for a cold box: not above bubblewrap.")
+	r.Notes = append(r.Notes, "Isolation of the local provider here: "+level+
+		". Ratios are of minima, medians and 95th percentiles. Aim for a cold box: not above bubblewrap.")
 	return r, nil
 }
 
@@ -150,7 +152,8 @@ func localWays(ctx context.Context, dir string, o local.Options) ([]way, string,
 	}
 	run := func(p providers.Provider, ref schemas.Ref) func(context.Context) error {
 		return func(ctx context.Context) error {
-			res, err := p.Run(ctx, providers.Command{Script: "true", Mounts: mounts, Sandbox: ref, Spec: providers.Spec{Account: benchAccount, Mounts: mounts}})
+			res, err := p.Run(ctx, providers.Command{Script: "true", Mounts: mounts, Sandbox: ref,
+				Spec: providers.Spec{Account: benchAccount, Mounts: mounts}})
 			if err == nil && res.ExitCode != 0 {
 				err = schemas.Errorf(schemas.Internal, "bench", "true exits with %d", res.ExitCode)
 			}

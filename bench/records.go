@@ -55,7 +55,8 @@ func Records(ctx context.Context, n, rounds int) (Report, error) {
 		return r, err
 	}
 	r.Rows = append(rates,
-		durations("read all of them at the start", time.Millisecond, opened), durations("a change is seen by another copy", time.Millisecond, seen))
+		durations("read all of them at the start", time.Millisecond, opened),
+		durations("a change is seen by another copy", time.Millisecond, seen))
 	r.Notes = []string{"Aims: at least 1,000,000 requests a second on one core, a start within 3 s, a change within 1 s."}
 	return r, nil
 }

@@ -48,7 +48,8 @@ func (c Crowd) world(ctx context.Context, shards int) (*replayWorld, error) {
 		return nil, err
 	}
 	if need := c.Clients + spareFiles; uint64(need) > files {
-		return nil, schemas.Invalidf("clients", "%d sockets need %d open files, and %d are allowed: raise the limit (ulimit -n)", c.Clients, need, files)
+		return nil, schemas.Invalidf("clients", "%d sockets need %d open files, and %d are allowed: raise the limit (ulimit -n)",
+			c.Clients, need, files)
 	}
 	return openReplayWorld(ctx, c.Program, shards)
 }
@@ -159,10 +160,12 @@ func ReplayHot(ctx context.Context, size Crowd) (Report, error) {
 			row("bytes on the wire per event, in compressed batches", "bytes", packed.bytes),
 		},
 		Ratios: []Ratio{
-			ratio("Sandjet / ordered consumers, interleaved", "≥ 50", ours.rates, bare), ratio("Sandjet / ordered consumers, nothing interleaved", "", ours.rates, bareAlone),
+			ratio("Sandjet / ordered consumers, interleaved", "≥ 50", ours.rates, bare),
+			ratio("Sandjet / ordered consumers, nothing interleaved", "", ours.rates, bareAlone),
 			ratio("bytes as they are / in compressed batches", "", ours.bytes, packed.bytes),
 		},
-		Notes: []string{"Aim: at least 1,000,000 a second on two cores. Ordered consumers bring the events no further than into one process, Sandjet through a socket to each client. The clients take their share of the same cores and check every event's predecessor."},
+		Notes: []string{"Aim: at least 1,000,000 a second on two cores. Ordered consumers bring the events no further than into one process, " +
+			"Sandjet through a socket to each client. The clients take their share of the same cores and check every event's predecessor."},
 	}, nil
 }
 

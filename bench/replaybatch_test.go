@@ -12,7 +12,8 @@ import (
 func TestAFollowerChecksEveryEventOfABatch(t *testing.T) {
 	t.Parallel()
 	event := func(cur, prev string) string {
-		return fmt.Sprintf(`{"op":"ev","conv":"c","cur":"%s","prev":"%s","data":{"text":"],{\"op\":\"ev\",\"conv\":\"c\",\"cur\":\"x"}}`, cur, prev)
+		return fmt.Sprintf(`{"op":"ev","conv":"c","cur":"%s","prev":"%s","data":{"text":"],{\"op\":\"ev\",\"conv\":\"c\",\"cur\":\"x"}}`,
+			cur, prev)
 	}
 	for name, tc := range map[string]struct {
 		events       []string

@@ -84,7 +84,8 @@ func tryFollower(ctx context.Context, address, key string, room int, header stri
 	f := &follower{conn: conn, room: make([]byte, room), last: []byte(startCursor)}
 	_ = conn.SetDeadline(time.Now().Add(followWithin)) // shows below
 	if _, err := fmt.Fprintf(conn, "GET /v1/ws HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
-		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n%sAuthorization: Bearer %s\r\n\r\n", address, header, key); err != nil {
+		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n%sAuthorization: Bearer %s\r\n\r\n",
+		address, header, key); err != nil {
 		return nil, fmt.Errorf("open a socket: %w", err)
 	}
 	for {
@@ -154,7 +155,7 @@ func clientFrame(first byte, text string) []byte {
 	return append(append(b, 0, 0, 0, 0), text...)
 }
 
-// until takes frames until one begins so. It returns an error if the socket ends or tells of one.
+// until takes frames until one begins so. It returns an error if the socket ends or reports one.
 func (f *follower) until(begins string) error {
 	for {
 		frame, err := f.next()

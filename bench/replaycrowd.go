@@ -53,8 +53,10 @@ func ReplayStorm(ctx context.Context, size Crowd) (Report, error) {
 			durations("all of them live, the gateway was started anew", time.Second, anew),
 		},
 		Notes: []string{
-			fmt.Sprintf("%d events lost, %d doubled or out of order, %d consumers left, in all rounds together.", last.lost, last.wrong, last.consumers),
-			fmt.Sprintf("Aims: at most 5 s, and three times none. Every %d clients follow one conversation; each checks every event's predecessor.", perStorm),
+			fmt.Sprintf("%d events lost, %d doubled or out of order, %d consumers left, in all rounds together.",
+				last.lost, last.wrong, last.consumers),
+			fmt.Sprintf("Aims: at most 5 s, and three times none. Every %d clients follow one conversation; each checks every event's predecessor.",
+				perStorm),
 		},
 	}
 	return r, nil
@@ -215,7 +217,8 @@ func ReplayLive(ctx context.Context, size Crowd) (Report, error) {
 		}
 	}
 	return Report{
-		Title: fmt.Sprintf("From publish to frame: %d events/s on %d conversations, %d sockets, ten on each", liveRate, len(conversations), sockets), Machine: machine(),
+		Title: fmt.Sprintf("From publish to frame: %d events/s on %d conversations, %d sockets, ten on each", liveRate,
+			len(conversations), sockets), Machine: machine(),
 		Rows: []Row{
 			durations("all frames", time.Millisecond, times), row("99th percentile of a stretch", "ms", free),
 			row("99th percentile of one bare subscription to the same events", "ms", bare),
@@ -334,7 +337,8 @@ func (l *listeners) faults() error {
 
 // liveStretch publishes at the rate for a while, and returns the times of all frames that this made, and
 // those of the bare subscription.
-func (w *replayWorld) liveStretch(ctx context.Context, conversations []string, l *listeners, d time.Duration) (times, bare []time.Duration, err error) {
+func (w *replayWorld) liveStretch(ctx context.Context, conversations []string, l *listeners,
+	d time.Duration) (times, bare []time.Duration, err error) {
 	l.mu.Lock()
 	l.times, l.bare = l.times[:0], l.bare[:0]
 	l.mu.Unlock()

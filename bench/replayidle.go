@@ -109,7 +109,8 @@ func (g *gate) eventStream(ctx context.Context, conv string) (net.Conn, error) {
 		return nil, fmt.Errorf("open an event stream: %w", err)
 	}
 	_ = conn.SetDeadline(time.Now().Add(followWithin)) // shows below
-	_, err = fmt.Fprintf(conn, "GET /v1/conversations/%s/events HTTP/1.1\r\nHost: %s\r\nAccept: text/event-stream\r\nAuthorization: Bearer %s\r\n\r\n", conv, g.address, g.key)
+	_, err = fmt.Fprintf(conn, "GET /v1/conversations/%s/events HTTP/1.1\r\nHost: %s\r\nAccept: text/event-stream\r\nAuthorization: Bearer "+
+		"%s\r\n\r\n", conv, g.address, g.key)
 	var text []byte
 	for room := make([]byte, smallRoom); err == nil && !bytes.Contains(text, []byte(`{"upToDate":true}`)); {
 		var n int

@@ -122,7 +122,8 @@ func (r Report) Write(w io.Writer) error {
 		r.Machine.CPUs, r.Machine.Go, r.Machine.Kernel, r.Machine.User, r.Machine.Load)
 	b.WriteString("| measure | unit | n | min | median | p95 | max |\n|---|---|---:|---:|---:|---:|---:|\n")
 	for _, x := range r.Rows {
-		fmt.Fprintf(&b, "| %s | %s | %d | %s | **%s** | %s | %s |\n", x.Name, x.Unit, x.N, figure(x.Min), figure(x.Median), figure(x.P95), figure(x.Max))
+		fmt.Fprintf(&b, "| %s | %s | %d | %s | **%s** | %s | %s |\n", x.Name, x.Unit, x.N, figure(x.Min),
+			figure(x.Median), figure(x.P95), figure(x.Max))
 	}
 	if len(r.Ratios) > 0 {
 		b.WriteString("\n| ratio, pair by pair | min | median | max | aim |\n|---|---:|---:|---:|---|\n")

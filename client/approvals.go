@@ -56,22 +56,22 @@ func (c *Client) ApproveAll(ctx context.Context, id schemas.ApprovalID, reason s
 	return c.decide(ctx, id, true, reason, schemas.RememberConversation)
 }
 
-// Remembered lists the answers that count for later calls: all, or those of a conversation.
-func (c *Client) Remembered(ctx context.Context, conv schemas.ConversationID) ([]schemas.Remembered, error) {
+// ApprovalGrants lists the answers that count for later calls: all, or those of a conversation.
+func (c *Client) ApprovalGrants(ctx context.Context, conv schemas.ConversationID) ([]schemas.ApprovalGrant, error) {
 	values := url.Values{}
 	if conv != "" {
 		values.Set("conversation", string(conv))
 	}
 	var out struct {
-		Remembered []schemas.Remembered `json:"remembered"`
+		Grants []schemas.ApprovalGrant `json:"grants"`
 	}
-	err := c.ask(ctx, http.MethodGet, withQuery("/v1/approvals/memory", values), nil, &out)
-	return out.Remembered, err
+	err := c.ask(ctx, http.MethodGet, withQuery("/v1/approvals/grants", values), nil, &out)
+	return out.Grants, err
 }
 
 // Forget lets a remembered answer not count any more. Code: not_found.
 func (c *Client) Forget(ctx context.Context, id string) error {
-	return c.ask(ctx, http.MethodDelete, "/v1/approvals/memory/"+url.PathEscape(id), nil, nil)
+	return c.ask(ctx, http.MethodDelete, "/v1/approvals/grants/"+url.PathEscape(id), nil, nil)
 }
 
 // Deny refuses a call: its result is then denied, with the reason for the model. Codes: as [Client.Approve].
@@ -79,9 +79,10 @@ func (c *Client) Deny(ctx context.Context, id schemas.ApprovalID, reason string)
 	return c.decide(ctx, id, false, reason, "")
 }
 
-func (c *Client) decide(ctx context.Context, id schemas.ApprovalID, approved bool, reason string, remember schemas.Remember) (schemas.Approval, error) {
+func (c *Client) decide(ctx context.Context, id schemas.ApprovalID, approved bool, reason string,
+	remember schemas.Remember) (schemas.Approval, error) {
 	var a schemas.Approval
-	err := c.postOnce(ctx, approvalPath(id), schemas.ApprovalAnswer{Approved: &approved, Reason: reason, Remember: remember}, &a)
+	err := c.postOnce(ctx, approvalPath(id)+"/decide", schemas.ApprovalAnswer{Approved: &approved, Reason: reason, Remember: remember}, &a)
 	return a, err
 }
 

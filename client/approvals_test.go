@@ -22,9 +22,9 @@ func TestApprovalsAreAskedForAndAnswered(t *testing.T) {
 			answer(w, http.StatusOK, `{"approvals":[{"id":"appr_2"},{"id":"appr_1"}],"more":true}`)
 		case "GET /v1/approvals/appr_1 ":
 			answer(w, http.StatusOK, `{"id":"appr_1","state":"pending","call":{"id":"x","input":{"command":"true"}}}`)
-		case `POST /v1/approvals/appr_1 {"approved":true,"reason":"fine"}`:
+		case `POST /v1/approvals/appr_1/decide {"approved":true,"reason":"fine"}`:
 			answer(w, http.StatusOK, `{"id":"appr_1","state":"approved"}`)
-		case `POST /v1/approvals/appr_2 {"approved":false}`:
+		case `POST /v1/approvals/appr_2/decide {"approved":false}`:
 			answer(w, http.StatusConflict, `{"error":{"code":"conflict","message":"the approval is approved already"}}`)
 		case "GET /v1/calls/x ":
 			answer(w, http.StatusAccepted, `{"id":"x","conversation":"c","status":"awaiting_approval","approval":"appr_1"}`)

@@ -12,11 +12,11 @@ const (
 )
 
 // chain proves that a conversation is whole. Every event names the cursor of the one before it:
-// whoever is told the two can tell a repeat and a hole from what comes next, whatever happened on
+// a client that has the two can distinguish a repeat and a gap from what comes next, whatever happened on
 // the way.
 type chain struct {
 	at    schemas.Cursor // of the last event taken: a new connection resumes after it
-	owned bool           // a gap was told and nothing came since: the next event need not prove itself
+	owned bool           // a gap was reported and nothing came since: the next event need not prove itself
 }
 
 // begin takes the answer to an attach: where "now" was.
@@ -27,7 +27,7 @@ func (c *chain) begin(head schemas.Cursor) {
 }
 
 // skip goes on behind a gap that the gateway has owned up to. A gap that leads back is that of a log that has
-// lost its end: what is told next has places that were there before.
+// lost its end: what is delivered next has places that were there before.
 func (c *chain) skip(from, to schemas.Cursor) {
 	c.owned = true
 	if to.Epoch != "" && to.Epoch == from.Epoch && to.Seq < from.Seq {

@@ -43,12 +43,12 @@ type Client struct {
 	// random part of it. Default 500 ms.
 	Pause time.Duration
 	// Patience is for how long records, manifests, variables, webhooks, tokens and approvals are asked
-	// for again after a first failure that may pass: somebody waits for the answer, and to be told is
+	// for again after a first failure that may pass: somebody waits for the answer, and an error is
 	// better than to wait for an outage to end. Default 1 min.
 	Patience time.Duration
 
-	// Warned is told what the gateway says of a request that it took and that will not do what was meant, such as a
-	// sandbox whose provider no worker serves. It may be called by several goroutines. Nil: nobody is told.
+	// Warned is called with what the gateway says of a request that it accepted and that will not do what was meant, such as a
+	// sandbox whose provider no worker serves. It may be called by several goroutines. Nil: the warning is dropped.
 	Warned func(text string)
 
 	base, key string
@@ -59,6 +59,9 @@ func New(base, key string) *Client {
 	return &Client{base: strings.TrimRight(base, "/"), key: key}
 }
 
+// URL is the gateway's.
+func (c *Client) URL() string { return c.base }
+
 // State is what is known of a call.
 type State struct {
 	ID           schemas.CallID
@@ -66,6 +69,7 @@ type State struct {
 	Status       string             // queued, running, awaiting_approval, or the status of the result
 	Result       *schemas.Result    // nil while there is none
 	Approval     schemas.ApprovalID // of awaiting_approval: the question that a person has to answer
+	Accepted     time.Time          // zero: not known, as of a call that has its result
 }
 
 // Call runs a tool and returns its result. A command that failed, a denied or an interrupted call
@@ -89,7 +93,7 @@ func (c *Client) Submit(ctx context.Context, r schemas.Request) (State, error) {
 	return c.post(ctx, r, 0)
 }
 
-// Get tells what is known of a call now. Codes: not_found, also for a call older than a day.
+// Get reports what is known of a call now. Codes: not_found, also for a call older than a day.
 func (c *Client) Get(ctx context.Context, id schemas.CallID) (State, error) {
 	return c.state(ctx, http.MethodGet, callPath(id), nil)
 }
@@ -106,6 +110,19 @@ func (c *Client) Wait(ctx context.Context, id schemas.CallID) (schemas.Result, e
 		}
 		if err := c.pause(ctx, 0); err != nil { // a gateway that drains answers early: do not hammer the next one
 			return schemas.Result{}, err
+		}
+	}
+}
+
+// WaitFor reports what is known of a call as soon as it has a result, and after wait whatever that is then. Codes: not_found.
+func (c *Client) WaitFor(ctx context.Context, id schemas.CallID, wait time.Duration) (State, error) {
+	for end := time.Now().Add(wait); ; {
+		st, err := c.state(ctx, http.MethodGet, callPath(id)+waitQuery(min(time.Until(end), waitPerRequest)), nil)
+		if err != nil || st.Result != nil || !time.Now().Before(end) {
+			return st, err
+		}
+		if err := c.pause(ctx, 0); err != nil { // as above
+			return State{}, err
 		}
 	}
 }
@@ -150,11 +167,12 @@ func (c *Client) state(ctx context.Context, method, path string, body []byte) (S
 		Conversation schemas.ConversationID `json:"conversation"`
 		Status       string                 `json:"status"`
 		Approval     schemas.ApprovalID     `json:"approval"`
+		Accepted     time.Time              `json:"accepted"`
 	}
 	if err := json.Unmarshal(b, &st); err != nil {
 		return State{}, fmt.Errorf("decode the state: %w", err)
 	}
-	return State{ID: st.ID, Conversation: st.Conversation, Status: st.Status, Approval: st.Approval}, nil
+	return State{ID: st.ID, Conversation: st.Conversation, Status: st.Status, Approval: st.Approval, Accepted: st.Accepted}, nil
 }
 
 // forever is the patience of what is asked until its context ends.
@@ -194,8 +212,33 @@ func (c *Client) exchange(ctx context.Context, patience time.Duration, method, p
 	if err != nil || out == nil {
 		return err
 	}
+	return decodeAnswer(method+" "+path, b, out)
+}
+
+// sendBytes sends a body of a type until it is answered or the client's patience ends. It must do no harm when it is done twice.
+func (c *Client) sendBytes(ctx context.Context, method, path, kind string, body []byte, out any) error {
+	patience := c.Patience
+	if patience <= 0 {
+		patience = firstPatience
+	}
+	began := time.Now()
+	for try := 0; ; try++ {
+		_, b, passing, err := c.once(ctx, method, path, body, http.Header{"Content-Type": {kind}})
+		if err == nil {
+			return decodeAnswer(method+" "+path, b, out)
+		}
+		if !passing || time.Since(began) >= patience {
+			return err
+		}
+		if perr := c.pause(ctx, try); perr != nil {
+			return fmt.Errorf("%w (last failure: %w)", perr, err)
+		}
+	}
+}
+
+func decodeAnswer(of string, b []byte, out any) error {
 	if err := json.Unmarshal(b, out); err != nil {
-		return fmt.Errorf("decode the answer of %s %s: %w", method, path, err)
+		return fmt.Errorf("decode the answer of %s: %w", of, err)
 	}
 	return nil
 }
@@ -205,7 +248,7 @@ func (c *Client) exchange(ctx context.Context, patience time.Duration, method, p
 func (c *Client) answer(ctx context.Context, patience time.Duration, method, path string, body []byte) (int, []byte, error) {
 	began := time.Now()
 	for try := 0; ; try++ {
-		status, b, passing, err := c.once(ctx, method, path, body)
+		status, b, passing, err := c.once(ctx, method, path, body, nil)
 		if err == nil || !passing || time.Since(began) >= patience {
 			return status, b, err
 		}
@@ -216,8 +259,10 @@ func (c *Client) answer(ctx context.Context, patience time.Duration, method, pat
 }
 
 // once sends a request; again says that its failure may pass.
-func (c *Client) once(ctx context.Context, method, path string, body []byte) (status int, _ []byte, again bool, _ error) {
-	resp, err := c.do(ctx, method, path, body, nil)
+func (c *Client) once(ctx context.Context, method, path string, body []byte, header http.Header) (
+	status int, _ []byte, again bool, _ error,
+) {
+	resp, err := c.do(ctx, method, path, body, header)
 	if err != nil {
 		return 0, nil, ctx.Err() == nil && schemas.CodeOf(err) == schemas.Unavailable, err
 	}
@@ -235,12 +280,19 @@ func (c *Client) once(ctx context.Context, method, path string, body []byte) (st
 
 // do sends one request. An error means that there is no answer.
 func (c *Client) do(ctx context.Context, method, path string, body []byte, header http.Header) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
+	all := http.Header{}
+	if body != nil {
+		all.Set("Content-Type", "application/json")
+	}
+	maps.Copy(all, header)
+	return c.send(ctx, method, path, bytes.NewReader(body), all)
+}
+
+// send is [Client.do] with a body that is read once.
+func (c *Client) send(ctx context.Context, method, path string, body io.Reader, header http.Header) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
 	if err != nil {
 		return nil, schemas.Wrap(schemas.Invalid, "request", "the gateway's URL is malformed", err)
-	}
-	if body != nil {
-		req.Header.Set("Content-Type", "application/json")
 	}
 	maps.Copy(req.Header, header)
 	req.Header.Set("Authorization", "Bearer "+c.key)
@@ -290,9 +342,11 @@ func concernsRequest(err error) bool {
 // problem reads the body of a failure.
 func problem(status int, body []byte) error {
 	var p struct {
-		Error *schemas.Error `json:"error"`
+		Error  *schemas.Error   `json:"error"`
+		Errors []*schemas.Error `json:"errors"`
 	}
 	if json.Unmarshal(body, &p) == nil && p.Error != nil && p.Error.Code != "" {
+		p.Error.Errors = p.Errors
 		return p.Error
 	}
 	code := schemas.Internal

@@ -80,7 +80,8 @@ func TestWhatTheRequestNamesIsNotTriedAgain(t *testing.T) {
 			answer(w, http.StatusBadRequest, `{"error":{"code":"invalid","message":"asked again"}}`)
 			return
 		}
-		answer(w, http.StatusServiceUnavailable, `{"error":{"code":"unavailable","field":"sandbox","message":"no worker serves its provider e2b"}}`)
+		answer(w, http.StatusServiceUnavailable,
+			`{"error":{"code":"unavailable","field":"sandbox","message":"no worker serves its provider e2b"}}`)
 	})
 	_, err := c.Call(t.Context(), bash("true"))
 	if schemas.CodeOf(err) != schemas.Unavailable || !strings.Contains(err.Error(), "e2b") || tries.Load() != 1 {

@@ -16,27 +16,27 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Item is one step of a conversation. Exactly one of four things is told: an event (Event.ID is
+// Item is one step of a conversation. It is exactly one of four things: an event (Event.ID is
 // set), that the reader has caught up (Live), that events are missing here (Gap), or what a compact
-// reader is told instead of events (Snapshot).
+// reader gets instead of events (Snapshot).
 type Item struct {
 	Event schemas.Event
 	// Cursor resumes after this event.
 	Cursor schemas.Cursor
 	// Live says that everything up to here was history and the rest comes as it happens. It is
-	// told once, however often the connection is made anew.
+	// delivered once, however often the connection is made anew.
 	Live bool
 	// Gap says that what followed the last cursor is no longer kept, or that the conversation was
 	// begun anew; it is the gateway's JSON about it, nil for all other items.
 	Gap json.RawMessage
 	// Snapshot is what a call had printed before the place where a compact reader meets it: the
-	// gateway's JSON about it, nil for all other items. After a reconnect it may be told again.
+	// gateway's JSON about it, nil for all other items. After a reconnect it may be delivered again.
 	Snapshot json.RawMessage
 }
 
 // Events reads a conversation after a cursor (the zero Cursor is its beginning, [schemas.Tail] its
 // present end) and goes on live until ctx ends or the loop breaks. When the connection ends it
-// comes back and resumes after the last event, so each event is told once and in order. An error
+// comes back and resumes after the last event, so each event is delivered once and in order. An error
 // ends the sequence: ctx's, or one that will not pass, such as a wrong key.
 func (c *Client) Events(ctx context.Context, conversation schemas.ConversationID, after schemas.Cursor) iter.Seq2[Item, error] {
 	return func(yield func(Item, error) bool) {
@@ -74,7 +74,7 @@ type reader struct {
 	stopped      bool
 }
 
-// told says how a connection ended: whether another may do better and whether this one told
+// told says how a connection ended: whether another may do better and whether this one delivered
 // anything.
 type told struct{ again, any bool }
 
@@ -126,7 +126,7 @@ func (r *reader) read(f frame) (_ Item, ok bool, _ error) {
 	if f.id != "" {
 		var err error
 		if cursor, err = schemas.ParseCursor(f.id); err != nil {
-			return Item{}, false, fmt.Errorf("the stream's id is no cursor: %w", err)
+			return Item{}, false, fmt.Errorf("the stream's id is not a cursor: %w", err)
 		}
 	}
 	if f.name != "control" {
@@ -200,7 +200,7 @@ func newSSE(r io.Reader) *sse {
 	return &sse{s}
 }
 
-// next returns the next event with data. It passes over comments, retry and unknown fields.
+// next returns the next event with data. It skips comments, retry and unknown fields.
 func (s *sse) next() (frame, error) {
 	var f frame
 	has := false

@@ -51,12 +51,13 @@ func (s *Socket) Follow(ctx context.Context, conversation schemas.ConversationID
 
 // FollowCompact is [Socket.Follow] for who comes late: what a later event of the history tells whole,
 // such as the output of a finished call, is left out of it. Where it begins in the middle of a call,
-// an item tells what the call had printed.
+// an item reports what the call had printed.
 func (s *Socket) FollowCompact(ctx context.Context, conversation schemas.ConversationID, after schemas.Cursor) iter.Seq2[Item, error] {
 	return s.follow(ctx, conversation, after, true)
 }
 
-func (s *Socket) follow(ctx context.Context, conversation schemas.ConversationID, after schemas.Cursor, compact bool) iter.Seq2[Item, error] {
+func (s *Socket) follow(ctx context.Context, conversation schemas.ConversationID, after schemas.Cursor,
+	compact bool) iter.Seq2[Item, error] {
 	return func(yield func(Item, error) bool) {
 		f, err := s.follower(conversation, after, compact)
 		if err != nil {
@@ -239,7 +240,7 @@ func (s *Socket) event(f *follower, w wsFrame) {
 	if v == hole { // the log has the same hole: own up to it
 		gap, err := json.Marshal(map[string]schemas.Cursor{"from": f.chain.at, "to": w.Prev})
 		if err != nil {
-			f.finish(fmt.Errorf("tell a gap: %w", err))
+			f.finish(fmt.Errorf("report a gap: %w", err))
 			return
 		}
 		f.chain.skip(f.chain.at, w.Prev)
@@ -262,7 +263,7 @@ func (s *Socket) event(f *follower, w wsFrame) {
 	}
 }
 
-// gap tells a gap that a frame bears.
+// gap reports a gap that a frame bears.
 func (f *follower) gap(w wsFrame) {
 	if w.Recovered == nil || *w.Recovered {
 		return

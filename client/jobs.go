@@ -48,7 +48,7 @@ func (c *Client) Jobs(ctx context.Context, q JobsQuery) ([]schemas.Job, error) {
 	return out.Jobs, err
 }
 
-// Job tells how far a job is, and how it ended. Codes: not_found, also seven days after its end.
+// Job reports how far a job is, and how it ended. Codes: not_found, also seven days after its end.
 func (c *Client) Job(ctx context.Context, id schemas.JobID) (schemas.Job, error) {
 	var j schemas.Job
 	err := c.keepAsking(ctx, http.MethodGet, jobPath(id), nil, &j)
@@ -82,7 +82,7 @@ func (c *Client) JobLogs(ctx context.Context, id schemas.JobID, offset int64, li
 
 // FollowJobLogs writes what a job printed from offset on to w, then what it prints, until it has
 // ended (nil) or ctx has. When the connection ends it comes back and goes on where it was; bytes that
-// the sandbox no longer keeps are passed over. Codes: as [Client.JobLogs]. An error of w ends it too.
+// the sandbox no longer keeps are skipped. Codes: as [Client.JobLogs]. An error of w ends it too.
 func (c *Client) FollowJobLogs(ctx context.Context, id schemas.JobID, offset int64, w io.Writer) error {
 	for try := 0; ; try++ {
 		at, err := c.followOnce(ctx, id, offset, w)
@@ -165,7 +165,7 @@ func (o *written) Write(b []byte) (int, error) {
 }
 
 // StopJob ends a job: TERM, after a grace KILL to all that it started. It returns the job as it was
-// when it was told; its end comes after. Codes: not_found, conflict (it has ended), unsupported.
+// when it was reported; its end comes after. Codes: not_found, conflict (it has ended), unsupported.
 func (c *Client) StopJob(ctx context.Context, id schemas.JobID, reason string) (schemas.Job, error) {
 	var j schemas.Job
 	err := c.keepAsking(ctx, http.MethodPost, jobPath(id)+"/stop", map[string]string{"reason": reason}, &j)

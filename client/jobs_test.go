@@ -33,13 +33,15 @@ func TestJobsAreAskedFor(t *testing.T) {
 		}
 	})
 	ctx := t.Context()
-	if jobs, err := c.Jobs(ctx, client.JobsQuery{State: "running", Conversation: "c/1", Limit: 2}); err != nil || len(jobs) != 2 || jobs[0].ID != "job_2" {
+	if jobs, err := c.Jobs(ctx, client.JobsQuery{State: "running", Conversation: "c/1", Limit: 2}); err != nil ||
+		len(jobs) != 2 || jobs[0].ID != "job_2" {
 		t.Errorf("%+v, %v", jobs, err)
 	}
 	if j, err := c.Job(ctx, "job_1"); err != nil || j.State != schemas.JobFailed || *j.Completion.ExitCode != 3 {
 		t.Errorf("%+v, %v", j, err)
 	}
-	if p, err := c.JobLogs(ctx, "job_1", 5, 3); err != nil || string(p.Data) != "abc" || p.Offset != 6 || p.Next != 9 || p.Size != 12 || !p.Ended {
+	if p, err := c.JobLogs(ctx, "job_1", 5, 3); err != nil || string(p.Data) != "abc" || p.Offset != 6 ||
+		p.Next != 9 || p.Size != 12 || !p.Ended {
 		t.Errorf("%+v, %v", p, err)
 	}
 	if p, err := c.JobLogs(ctx, "job_1", -1, 0); err != nil || string(p.Data) != "\xff" || p.Ended {
@@ -76,7 +78,8 @@ func TestWhatCountsTwiceIsTriedOnce(t *testing.T) {
 func TestWriteJobSendsTheBytes(t *testing.T) {
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		b, err := io.ReadAll(r.Body)
-		if err != nil || string(b) != "a\x00\xff" || r.URL.RequestURI() != "/v1/jobs/job_1/stdin?eof=1" || r.Header.Get("Content-Type") != "application/octet-stream" {
+		if err != nil || string(b) != "a\x00\xff" || r.URL.RequestURI() != "/v1/jobs/job_1/stdin?eof=1" ||
+			r.Header.Get("Content-Type") != "application/octet-stream" {
 			t.Errorf("%s %q %v", r.URL, b, r.Header)
 		}
 		answer(w, http.StatusOK, `{"written":3}`)
@@ -100,7 +103,7 @@ func logServer(t *testing.T, log string, first int64, breaks func(n int32) (byte
 			offset = size - 4
 		}
 		offset = min(max(offset, first), size)
-		if r.URL.Query().Get("follow") == "" { // the page that tells whether it is all: nothing of it yet, unless it is
+		if r.URL.Query().Get("follow") == "" { // the page that reports whether it is all: nothing of it yet, unless it is
 			answer(w, http.StatusOK, fmt.Sprintf(`{"offset":%d,"next":%d,"size":%d,"ended":true}`, offset, offset, size))
 			return
 		}
@@ -202,7 +205,7 @@ func TestWebhooksAreKept(t *testing.T) {
 			answer(w, http.StatusOK, one)
 		case `DELETE /v1/webhooks/wh_1 `:
 			w.WriteHeader(http.StatusNoContent)
-		case `POST /v1/webhooks/wh_1/rotate {"overlap":"1h0m0s"}`:
+		case `POST /v1/webhooks/wh_1/rotate-secret {"overlap":"1h0m0s"}`:
 			answer(w, http.StatusOK, one)
 		case `POST /v1/webhooks/wh_1/test `:
 			answer(w, http.StatusAccepted, `{"delivery":"msg_1"}`)

@@ -33,8 +33,10 @@ func (c *Client) Calls(ctx context.Context, q CallsQuery) (calls []schemas.CallS
 }
 
 // Conversations lists the account's conversations that had calls within 24 hours, the one with the newest call first: at most limit (0:
-// 50; at most 100) of those with calls older than before (empty: all). Next is as for [Client.Calls]. A conversation that has calls on two pages is on both.
-func (c *Client) Conversations(ctx context.Context, limit int, before schemas.CallID) (list []schemas.ConversationSummary, next schemas.CallID, err error) {
+// 50; at most 100) of those with calls older than before (empty: all). Next is as for [Client.Calls]. A conversation that has
+// calls on two pages is on both.
+func (c *Client) Conversations(ctx context.Context, limit int,
+	before schemas.CallID) (list []schemas.ConversationSummary, next schemas.CallID, err error) {
 	var out struct {
 		Conversations []schemas.ConversationSummary `json:"conversations"`
 		Next          schemas.CallID                `json:"next"`

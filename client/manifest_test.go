@@ -22,7 +22,8 @@ func TestManifestsAndVariablesAreAskedFor(t *testing.T) {
 		body := `{"name":"A B","variables":[{"name":"A"}],"changes":[{"action":"create","kind":"agent","name":"g","id":"agent_1"}],"warnings":{},"applied":true,"project":"p q"}`
 		answer(w, http.StatusOK, body)
 	})
-	did, err := c.ApplyManifest(t.Context(), client.Me, schemas.ManifestRequest{Manifest: schemas.Manifest{Version: 1, Project: "p"}, Prune: true})
+	did, err := c.ApplyManifest(t.Context(), client.Me,
+		schemas.ManifestRequest{Manifest: schemas.Manifest{Version: 1, Project: "p"}, Prune: true})
 	if err != nil || !did.Applied || !did.Differs() {
 		t.Errorf("%+v, %v", did, err)
 	}
@@ -39,8 +40,9 @@ func TestManifestsAndVariablesAreAskedFor(t *testing.T) {
 		t.Error(err)
 	}
 	for _, want := range []string{
-		`PUT /accounts/me/manifest {"manifest":{"version":1,"project":"p","resources":null},"prune":true}`, "GET /accounts/acct_a/manifest?project=p+q ",
-		`PUT /accounts/me/env/A%20B {"value":"v"}`, "GET /accounts/me/env ", "DELETE /accounts/me/env/A ",
+		`PUT /v1/accounts/me/manifest {"manifest":{"version":1,"project":"p","resources":null},"prune":true}`,
+		"GET /v1/accounts/acct_a/manifest?project=p+q ",
+		`PUT /v1/accounts/me/variables/A%20B {"value":"v"}`, "GET /v1/accounts/me/variables ", "DELETE /v1/accounts/me/variables/A ",
 	} {
 		if got := <-asked; strings.TrimSpace(got) != strings.TrimSpace(want) {
 			t.Errorf("it asked %s, not %s", got, want)

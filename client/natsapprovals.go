@@ -39,7 +39,8 @@ func (n *NATS) Deny(ctx context.Context, id schemas.ApprovalID, reason string) (
 	return n.decide(ctx, id, false, reason, "")
 }
 
-func (n *NATS) decide(ctx context.Context, id schemas.ApprovalID, approved bool, reason string, remember schemas.Remember) (schemas.Approval, error) {
+func (n *NATS) decide(ctx context.Context, id schemas.ApprovalID, approved bool, reason string,
+	remember schemas.Remember) (schemas.Approval, error) {
 	answer, err := n.askApprovals(ctx, schemas.ApprovalOp{
 		Op: schemas.ApprovalApprove, Approval: id, Approved: &approved, Reason: reason, Remember: remember,
 	})

@@ -99,9 +99,23 @@ func (c *Client) Agents(a schemas.AccountID) Records[schemas.AgentDocument] {
 	return Records[schemas.AgentDocument]{c, accountPath(a) + "/" + string(schemas.Agents), schemas.Agents}
 }
 
+// Models are those of an account.
+func (c *Client) Models(a schemas.AccountID) Records[schemas.ModelDocument] {
+	return Records[schemas.ModelDocument]{c, accountPath(a) + "/" + string(schemas.Models), schemas.Models}
+}
+
 // AgentTools returns the definitions of what an agent has, as JSON for a model's API: in a format (anthropic,
 // openai, openai-strict, openai-responses or mcp) and a dialect, of which either may be empty for the default. Codes: not_found, invalid.
 func (c *Client) AgentTools(ctx context.Context, a schemas.AccountID, id, format string, d schemas.Dialect) (json.RawMessage, error) {
+	return c.definitions(ctx, c.Agents(a).one(id)+"/tools", format, d)
+}
+
+// Tools returns the definitions of all tools, in a format and a dialect as [Client.AgentTools] does. Codes: invalid.
+func (c *Client) Tools(ctx context.Context, format string, d schemas.Dialect) (json.RawMessage, error) {
+	return c.definitions(ctx, "/v1/tools", format, d)
+}
+
+func (c *Client) definitions(ctx context.Context, path, format string, d schemas.Dialect) (json.RawMessage, error) {
 	var out struct {
 		Tools json.RawMessage `json:"tools"`
 	}
@@ -111,7 +125,7 @@ func (c *Client) AgentTools(ctx context.Context, a schemas.AccountID, id, format
 			q.Set(name, v)
 		}
 	}
-	err := c.ask(ctx, http.MethodGet, c.Agents(a).one(id)+"/tools?"+q.Encode(), nil, &out)
+	err := c.ask(ctx, http.MethodGet, path+"?"+q.Encode(), nil, &out)
 	return out.Tools, err
 }
 
@@ -129,8 +143,8 @@ func (r Records[T]) Get(ctx context.Context, id string) (T, error) {
 	return out, err
 }
 
-// Add makes one of its spec: a [schemas.SandboxSpec], [schemas.WorkspaceSpec], [schemas.AgentSpec] or the same as JSON. It is
-// tried once. Codes: invalid, conflict (the name is taken), exhausted.
+// Add makes one of its spec: a [schemas.SandboxSpec], [schemas.WorkspaceSpec], [schemas.ModelSpec],
+// [schemas.AgentSpec] or the same as JSON. It is tried once. Codes: invalid, conflict (the name is taken), exhausted.
 func (r Records[T]) Add(ctx context.Context, spec any) (T, error) {
 	var out T
 	err := r.client.postOnce(ctx, r.path, spec, &out)
@@ -151,6 +165,6 @@ func (r Records[T]) Remove(ctx context.Context, id string) error {
 
 func (r Records[T]) one(id string) string { return r.path + "/" + url.PathEscape(id) }
 
-const accountsPath = "/accounts"
+const accountsPath = "/v1/accounts"
 
 func accountPath(a schemas.AccountID) string { return accountsPath + "/" + url.PathEscape(string(a)) }

@@ -34,7 +34,7 @@ func (c *Client) RemoveVariable(ctx context.Context, a schemas.AccountID, name s
 
 // variablePath is the path of a variable, with an empty name of all.
 func variablePath(a schemas.AccountID, name string) string {
-	path := accountPath(a) + "/env"
+	path := accountPath(a) + "/variables"
 	if name != "" {
 		path += "/" + url.PathEscape(name)
 	}

@@ -81,7 +81,7 @@ func (c *Client) RotateWebhook(ctx context.Context, id schemas.EndpointID, overl
 	}
 	in.Overlap = schemas.Duration(overlap)
 	var e schemas.Endpoint
-	err := c.postOnce(ctx, webhookPath(id)+"/rotate", in, &e)
+	err := c.postOnce(ctx, webhookPath(id)+"/rotate-secret", in, &e)
 	return e, err
 }
 

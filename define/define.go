@@ -4,7 +4,7 @@
 //	go run ./sandjet.go | sandjet apply -f -
 //
 // What one resource needs of another is the other itself and not its name, so that a name that is not there does not
-// compile. Mistakes that only show when the program runs, such as a name that is given twice, are collected and told
+// compile. Mistakes that only show when the program runs, such as a name that is given twice, are collected and reported
 // together by [Project.Manifest]. The values of this package are for one goroutine.
 package define
 
@@ -27,6 +27,8 @@ type (
 	Lifecycle = schemas.LifecycleConfig
 	// Storage says where the files of a workspace are.
 	Storage = schemas.StorageConfig
+	// Harness says what models read about a workspace beside its tools.
+	Harness = schemas.HarnessConfig
 	// Tools changes what is offered to an agent and what a person must allow.
 	Tools = map[schemas.Tool]schemas.ToolConfig
 )
@@ -71,12 +73,13 @@ type Workspace struct{ *resource }
 type WorkspaceConfig struct {
 	Sandbox Sandbox // of calls that name none; zero: they must name one
 	Storage Storage
+	Harness Harness
 }
 
 // Workspace adds a workspace. The description, for people, may be empty.
 func (p *Project) Workspace(name, description string, c WorkspaceConfig) Workspace {
 	return Workspace{p.add(schemas.KindWorkspace, name, description, func(r *resource) any {
-		return schemas.ManifestWorkspace{Storage: c.Storage, Sandbox: r.nameOf(c.Sandbox.resource)}
+		return schemas.ManifestWorkspace{Storage: c.Storage, Harness: c.Harness, Sandbox: r.nameOf(c.Sandbox.resource)}
 	})}
 }
 
@@ -88,6 +91,7 @@ type AgentConfig struct {
 	Sandbox    Sandbox // where commands run unless a view says otherwise; zero: nowhere
 	Workspaces []View  // the first is the default
 	Tools      Tools
+	Skills     []string // names of skills, which are uploaded by themselves: sandjet skills add
 }
 
 // View is a workspace as one agent sees it.
@@ -101,7 +105,7 @@ type View struct {
 // Agent adds an agent. The description, for people, may be empty.
 func (p *Project) Agent(name, description string, c AgentConfig) Agent {
 	return Agent{p.add(schemas.KindAgent, name, description, func(r *resource) any {
-		out := schemas.ManifestAgent{Sandbox: r.nameOf(c.Sandbox.resource), Tools: c.Tools}
+		out := schemas.ManifestAgent{Sandbox: r.nameOf(c.Sandbox.resource), Tools: c.Tools, Skills: c.Skills}
 		for i, v := range c.Workspaces {
 			view := schemas.ManifestView{Name: v.As, Workspace: r.nameOf(v.Workspace.resource)}
 			switch own := r.nameOf(v.Sandbox.resource); {
@@ -147,10 +151,8 @@ func (p *Project) Manifest() (schemas.Manifest, error) {
 		}
 		m.Resources = append(m.Resources, schemas.Resource{Kind: r.kind, Name: r.name, Description: r.description, Config: config})
 	}
-	if err := p.problems.Err(); err != nil {
-		return m, err
-	}
-	return m, m.Check()
+	p.problems.Add("", m.Check())
+	return m, p.problems.Err()
 }
 
 // Write prints the manifest as JSON. Code: invalid, with all that is wrong, and then nothing is written.

@@ -40,7 +40,8 @@ func TestMistakesAreToldTogether(t *testing.T) {
 	p := define.New("p")
 	box := p.Sandbox("box", "", define.SandboxConfig{})
 	p.Workspace("docs", "", define.WorkspaceConfig{Sandbox: other})
-	p.Agent("g", "", define.AgentConfig{Workspaces: []define.View{{}, {Workspace: p.Workspace("w", "", define.WorkspaceConfig{}), Sandbox: box, ReadOnly: true}}})
+	p.Agent("g", "", define.AgentConfig{Workspaces: []define.View{{},
+		{Workspace: p.Workspace("w", "", define.WorkspaceConfig{}), Sandbox: box, ReadOnly: true}}})
 	p.Sandbox("bad", "", define.SandboxConfig{Options: map[string]any{"x": func() {}}})
 	var b bytes.Buffer
 	err := p.Write(&b)

@@ -19,6 +19,13 @@ type Sender interface {
 	Send(ctx context.Context, d schemas.Delivery) (schemas.DeliveryTry, Verdict)
 }
 
+// Ender is a [Sender] that has something to do when a delivery is over.
+type Ender interface {
+	// Ended is called when a delivery has arrived, or when it is given up with the reason, which is then not empty, before its message is
+	// acknowledged. An error hands the message out again. It may be called again for the same end. It is called from many goroutines.
+	Ended(ctx context.Context, d schemas.Delivery, givenUp string) error
+}
+
 // Defaults of a [Deliverer].
 const (
 	DefaultSlots = 512
@@ -43,6 +50,8 @@ type Deliverer struct {
 	// Log may be nil.
 	Log     *slog.Logger
 	Metrics Metrics
+	// Waits are those before each of the tries. Nil: Schedule().
+	Waits []time.Duration
 
 	schedule []time.Duration // nil: Schedule()
 	// at is called between the effects of a delivery, and an error from it ends its handling right
@@ -73,6 +82,9 @@ func (d *Deliverer) Run(ctx context.Context) error {
 	s.Channel = cmp.Or(s.Channel, schemas.WebhookChannel)
 	if s.Log == nil {
 		s.Log = slog.New(slog.DiscardHandler)
+	}
+	if s.schedule == nil {
+		s.schedule = s.Waits
 	}
 	if s.schedule == nil {
 		s.schedule = Schedule()
@@ -120,9 +132,28 @@ func (d *Deliverer) handle(ctx context.Context, m streams.Delivery[schemas.Deliv
 		}
 		return d.at(atScheduled, v)
 	case stepDead:
+		if err := d.ended(ctx, v, cmp.Or(verdict.Reason, try.Error, s.err.Error())); err != nil {
+			return err
+		}
 		d.Metrics.GivenUp(d.Channel)
 		return s.err
 	case stepDone:
+		if verdict.Kind == Delivered {
+			return d.ended(ctx, v, "")
+		}
+	}
+	return nil
+}
+
+// ended has the sender do what follows from the end of a delivery. Its error hands the message out again, whatever its code.
+func (d *Deliverer) ended(ctx context.Context, v schemas.Delivery, givenUp string) error {
+	e, ok := d.Sender.(Ender)
+	if !ok {
+		return nil
+	}
+	if err := e.Ended(ctx, v, givenUp); err != nil {
+		d.Log.Warn("the end of a delivery is not published yet, retrying", "delivery", v.ID, "account", v.Account, "error", err)
+		return streams.RetryAfter(time.Second, err)
 	}
 	return nil
 }
@@ -134,7 +165,7 @@ func (d *Deliverer) tell(v schemas.Delivery, try schemas.DeliveryTry, verdict Ve
 		d.Metrics.Delivered(d.Channel, now.Sub(v.Created))
 		log.Debug("delivered", "status", try.Status, "took", time.Duration(try.Duration))
 	case Failed:
-		log.Info("a try has failed", "status", try.Status, "error", try.Error, "took", time.Duration(try.Duration))
+		log.Info("delivery attempt failed", "status", try.Status, "error", try.Error, "took", time.Duration(try.Duration))
 	case Stopped:
 		log.Info("a delivery ended without a try", "reason", verdict.Reason)
 	case Dropped:

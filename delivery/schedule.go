@@ -26,7 +26,7 @@ type Verdict struct {
 	// After is how long to wait at least: as the receiver asked after a failed try, or until a held
 	// delivery may be tried.
 	After time.Duration
-	// Reason says why it was dropped or stopped.
+	// Reason says why it was dropped or stopped, or why the receiver is left alone.
 	Reason string
 }
 
@@ -70,7 +70,8 @@ const (
 
 // next says what becomes of a delivery after a try. Handed counts how often this message was handed out;
 // chance is from 0 up to 1. It is pure.
-func next(d schemas.Delivery, try schemas.DeliveryTry, v Verdict, handed int, schedule []time.Duration, now time.Time, chance float64) step {
+func next(d schemas.Delivery, try schemas.DeliveryTry, v Verdict, handed int, schedule []time.Duration,
+	now time.Time, chance float64) step {
 	switch v.Kind {
 	case Delivered, Dropped:
 		return step{kind: stepDone}
@@ -81,7 +82,7 @@ func next(d schemas.Delivery, try schemas.DeliveryTry, v Verdict, handed int, sc
 	case Failed:
 	}
 	d.Attempt, d.Last = d.Attempt+1, &try
-	if d.Attempt >= len(schedule) {
+	if d.Attempt >= len(schedule) || d.Tries > 0 && d.Attempt >= d.Tries {
 		return step{kind: stepDead, err: givenUp(d)}
 	}
 	wait := max(spread(schedule[d.Attempt], chance), min(v.After, longestWait))
@@ -99,6 +100,9 @@ func untried(d schemas.Delivery, v Verdict, handed int, now time.Time, chance fl
 	}
 	if !since.IsZero() && now.Sub(since) > longestHeld {
 		return step{kind: stepDead, err: endedUntried(d, "its receiver failed so often that it could not be tried for "+longestHeld.String())}
+	}
+	if v.Kind == Held && v.Reason != "" && d.Tries > 0 { // a test, which wants to know and not to wait
+		return step{kind: stepDead, err: endedUntried(d, v.Reason)}
 	}
 	if v.Kind == Busy {
 		return step{kind: stepPark, wait: spread(min(time.Duration(handed)*time.Second, parkedFor), chance)}

@@ -38,7 +38,8 @@ func TestNext(t *testing.T) {
 		{"up to a bound", 2, Verdict{Kind: Busy}, 10, 0.5, stepPark, 4 * time.Second, 0},
 		{"however often", 2, Verdict{Kind: Busy}, 9000, 0.5, stepPark, 4 * time.Second, 0},
 		{"held it waits on the log, without a try counted", 2, Verdict{Kind: Held, After: time.Minute}, 1, 0, stepLater, time.Minute, 2},
-		{"and does not come back with all others", 2, Verdict{Kind: Held, After: time.Minute}, 1, 0.5, stepLater, time.Minute + 7500*time.Millisecond, 2},
+		{"and does not come back with all others", 2, Verdict{Kind: Held, After: time.Minute}, 1, 0.5, stepLater,
+			time.Minute + 7500*time.Millisecond, 2},
 		{"held for nothing is held for a moment", 2, Verdict{Kind: Held, After: -time.Minute}, 1, 0.5, stepLater, 5 * time.Second, 2},
 		{"of a receiver that gets nothing any more it is given up", 2, Verdict{Kind: Stopped, Reason: "disabled"}, 1, 0.5, stepDead, 0, 0},
 	} {
@@ -69,7 +70,8 @@ func TestWhatIsNeverTriedEndsAfterThreeDays(t *testing.T) {
 		{"two days", schemas.Delivery{Created: now.Add(-2 * day)}, stepLater},
 		{"four days", schemas.Delivery{Created: now.Add(-4 * day)}, stepDead},
 		{"tried since", schemas.Delivery{Created: now.Add(-4 * day), Attempt: 3, Last: &schemas.DeliveryTry{Time: now.Add(-day)}}, stepLater},
-		{"not tried since", schemas.Delivery{Created: now.Add(-9 * day), Attempt: 3, Last: &schemas.DeliveryTry{Time: now.Add(-4 * day)}}, stepDead},
+		{"not tried since", schemas.Delivery{Created: now.Add(-9 * day), Attempt: 3,
+			Last: &schemas.DeliveryTry{Time: now.Add(-4 * day)}}, stepDead},
 		{"begun anew", schemas.Delivery{Created: now.Add(-6 * day), Replay: 1, Begun: now.Add(-day)}, stepLater},
 		{"begun anew long ago", schemas.Delivery{Created: now.Add(-6 * day), Replay: 1, Begun: now.Add(-4 * day)}, stepDead},
 		{"begun anew by an earlier version", schemas.Delivery{Created: now.Add(-6 * day), Replay: 1}, stepLater},
@@ -111,11 +113,35 @@ func TestWhatIsGivenUpSaysWhyAndIsNotRetried(t *testing.T) {
 	} {
 		d := schemas.Delivery{ID: "msg_1", Endpoint: "wh_1", Attempt: 9}
 		err := next(d, c.try, Verdict{Kind: Failed}, 1, Schedule(), time.Now(), 0.5).err
-		if err == nil || schemas.CodeOf(err).Retryable() || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "wh_1 failed 10 times") {
+		if err == nil || schemas.CodeOf(err).Retryable() || !strings.Contains(err.Error(), c.want) ||
+			!strings.Contains(err.Error(), "wh_1 failed 10 times") {
 			t.Errorf("got %v, want one that is not retried and says %q", err, c.want)
 		}
 		if errors.Is(err, schemas.ErrInternal) {
 			t.Errorf("%v reads as if it were our fault", err)
+		}
+	}
+}
+
+// Who tries a channel wants to know at once that its receiver is left alone, and why. Where it may arrive yet, and where tries are not
+// bounded, it waits.
+func TestATestDoesNotWait(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	resting := Verdict{Kind: Held, After: time.Minute, Reason: "its service wants rest"}
+	for name, c := range map[string]struct {
+		tries int
+		v     Verdict
+		want  stepKind
+	}{
+		"a test":                  {1, resting, stepDead},
+		"an ordinary delivery":    {0, resting, stepLater},
+		"another has it in hand":  {1, Verdict{Kind: Held, After: time.Minute}, stepLater},
+		"there is no place today": {1, Verdict{Kind: Busy}, stepPark},
+	} {
+		s := next(schemas.Delivery{ID: "msg_1", Tries: c.tries, Created: now}, schemas.DeliveryTry{}, c.v, 1, Schedule(), now, 0.5)
+		if s.kind != c.want || s.kind == stepDead && !strings.Contains(s.err.Error(), "wants rest") {
+			t.Errorf("%s: %+v", name, s)
 		}
 	}
 }

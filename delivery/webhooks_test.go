@@ -208,7 +208,8 @@ func TestAReceiverThatIsGoneIsDisabled(t *testing.T) {
 		if len(letters) > 1 {
 			t.Fatalf("dead letters %v: nobody wants what was answered by 410", letters)
 		}
-		return err == nil && len(letters) == 1 && strings.Contains(string(letters[0].Payload), "msg_2") && strings.Contains(letters[0].Reason, "disabled")
+		return err == nil && len(letters) == 1 && strings.Contains(string(letters[0].Payload), "msg_2") &&
+			strings.Contains(letters[0].Reason, "disabled")
 	})
 }
 
@@ -295,7 +296,8 @@ func TestReceiversThatNeverAnswerDoNotHoldUpOthers(t *testing.T) {
 	const holes, many = 50, 40
 	for i := range holes {
 		id := schemas.EndpointID(fmt.Sprintf("wh_hole%d", i))
-		k.all[id] = schemas.Endpoint{ID: id, Account: "acct_1", URL: "http://" + blackHole(t), Secrets: []schemas.EndpointSecret{{Key: webhook.NewSecret()}}}
+		k.all[id] = schemas.Endpoint{ID: id, Account: "acct_1", URL: "http://" + blackHole(t),
+			Secrets: []schemas.EndpointSecret{{Key: webhook.NewSecret()}}}
 		for n := range 6 {
 			send(t, l.Bus, fmt.Sprintf("msg_%s_%d", id, n), id)
 		}

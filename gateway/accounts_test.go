@@ -48,7 +48,7 @@ func openKept(t *testing.T, change ...func(*gateway.Options)) *kept {
 
 func (k *kept) join(name string) holder {
 	k.t.Helper()
-	a := k.do(ask{method: http.MethodPost, path: "/accounts", body: `{"name":"` + name + `"}`, key: adminKey})
+	a := k.do(ask{method: http.MethodPost, path: "/v1/accounts", body: `{"name":"` + name + `"}`, key: adminKey})
 	if a.status != http.StatusCreated {
 		k.t.Fatalf("%d %s", a.status, a.body)
 	}
@@ -73,9 +73,9 @@ func (k *kept) as(c holder, method, path, body string, header ...string) answer 
 
 func (k *kept) add(c holder, collection, body string) (id, etag string) {
 	k.t.Helper()
-	a := k.as(c, http.MethodPost, "/accounts/me/"+collection, body)
+	a := k.as(c, http.MethodPost, "/v1/accounts/me/"+collection, body)
 	d := decode[struct{ ID string }](k.t, a)
-	if a.status != http.StatusCreated || d.ID == "" || a.header.Get("Location") != "/accounts/me/"+collection+"/"+d.ID {
+	if a.status != http.StatusCreated || d.ID == "" || a.header.Get("Location") != "/v1/accounts/me/"+collection+"/"+d.ID {
 		k.t.Fatalf("%d %v %s", a.status, a.header, a.body)
 	}
 	return d.ID, a.header.Get("ETag")
@@ -93,7 +93,7 @@ func TestARecordFromItsMakingToItsEnd(t *testing.T) {
 		"workspaces": {`{"name":"docs"}`, `{"description":"d","name":"books"}`, `"name":"books","description":"d","config":{},"sandbox":null`},
 	} {
 		id, first := k.add(k.anna, collection, c.spec)
-		one := "/accounts/me/" + collection + "/" + id
+		one := "/v1/accounts/me/" + collection + "/" + id
 		got := k.as(k.anna, http.MethodGet, one, "")
 		if got.status != http.StatusOK || got.header.Get("ETag") != first {
 			t.Errorf("%s: %d %s, %s after %s", one, got.status, got.body, got.header.Get("ETag"), first)
@@ -111,7 +111,7 @@ func TestARecordFromItsMakingToItsEnd(t *testing.T) {
 				t.Errorf("%s of an old revision: %d %s", method, late.status, late.body)
 			}
 		}
-		list := k.as(k.anna, http.MethodGet, "/accounts/me/"+collection, "")
+		list := k.as(k.anna, http.MethodGet, "/v1/accounts/me/"+collection, "")
 		if n := len(decode[map[string][]json.RawMessage](t, list)[collection]); n != 2 || !strings.Contains(list.body, id) { // default and this
 			t.Errorf("%d in %s", n, list.body)
 		}
@@ -120,7 +120,8 @@ func TestARecordFromItsMakingToItsEnd(t *testing.T) {
 				t.Errorf("a secret is shown: %s", a.body)
 			}
 		}
-		if gone := k.as(k.anna, http.MethodDelete, one, "", "If-Match", changed.header.Get("ETag")); gone.status != http.StatusOK || gone.body != `{"deleted":true}` {
+		if gone := k.as(k.anna, http.MethodDelete, one, "", "If-Match", changed.header.Get("ETag")); gone.status != http.StatusOK ||
+			gone.body != `{"deleted":true}` {
 			t.Errorf("%d %s", gone.status, gone.body)
 		}
 		if after := k.as(k.anna, http.MethodGet, one, ""); after.status != http.StatusNotFound {
@@ -133,12 +134,13 @@ func TestWhatIsMaskedKeepsItsValue(t *testing.T) {
 	t.Parallel()
 	k := openKept(t)
 	id, _ := k.add(k.anna, "sandboxes", `{"name":"s","config":{"envVars":{"A":"one","B":"two"}}}`)
-	k.as(k.anna, http.MethodPatch, "/accounts/me/sandboxes/"+id, `{"config":{"envVars":{"A":"********","B":null,"C":"three"}}}`)
+	k.as(k.anna, http.MethodPatch, "/v1/accounts/me/sandboxes/"+id, `{"config":{"envVars":{"A":"********","B":null,"C":"three"}}}`)
 	s, err := k.store.Sandbox(t.Context(), schemas.AccountID(k.anna.id), schemas.SandboxID(id))
 	if err != nil || fmt.Sprint(s.EnvVars) != "map[A:one C:three]" {
 		t.Errorf("%v, %v", s.EnvVars, err)
 	}
-	if a := k.as(k.anna, http.MethodPatch, "/accounts/me/sandboxes/"+id, `{"config":{"envVars":{"D":"********"}}}`); a.status != http.StatusBadRequest {
+	if a := k.as(k.anna, http.MethodPatch, "/v1/accounts/me/sandboxes/"+id,
+		`{"config":{"envVars":{"D":"********"}}}`); a.status != http.StatusBadRequest {
 		t.Errorf("a mask of nothing: %d %s", a.status, a.body)
 	}
 }
@@ -151,27 +153,27 @@ func TestAnotherAccountsRecordsDoNotExist(t *testing.T) {
 	sandbox, _ := k.add(k.bert, "sandboxes", `{"name":"his"}`)
 	workspace, _ := k.add(k.bert, "workspaces", `{"name":"his"}`)
 	for _, c := range []struct{ method, path, body, foreign, none string }{
-		{"GET", "/accounts/me/sandboxes/%s", "", sandbox, "sb_none"},
-		{"PATCH", "/accounts/me/sandboxes/%s", `{"description":"x"}`, sandbox, "sb_none"},
-		{"DELETE", "/accounts/me/sandboxes/%s", "", sandbox, "sb_none"},
-		{"GET", "/accounts/me/workspaces/%s", "", workspace, "ws_none"},
-		{"PATCH", "/accounts/me/workspaces/%s", `{"description":"x"}`, workspace, "ws_none"},
-		{"DELETE", "/accounts/me/workspaces/%s", "", workspace, "ws_none"},
-		{"POST", "/accounts/me/workspaces", `{"name":"w","sandbox":"%s"}`, sandbox, "sb_none"},
-		{"GET", "/accounts/%s", "", k.bert.id, "acct_none"},
-		{"PATCH", "/accounts/%s", `{"name":"x"}`, k.bert.id, "acct_none"},
-		{"DELETE", "/accounts/%s", "", k.bert.id, "acct_none"},
-		{"POST", "/accounts/%s/rotate-secret", `{}`, k.bert.id, "acct_none"},
-		{"GET", "/accounts/%s/sandboxes", "", k.bert.id, "acct_none"},
-		{"POST", "/accounts/%s/sandboxes", `{"name":"x"}`, k.bert.id, "acct_none"},
-		{"GET", "/accounts/%s/sandboxes/" + sandbox, "", k.bert.id, "acct_none"},
-		{"PATCH", "/accounts/%s/sandboxes/" + sandbox, `{}`, k.bert.id, "acct_none"},
-		{"DELETE", "/accounts/%s/sandboxes/" + sandbox, "", k.bert.id, "acct_none"},
-		{"GET", "/accounts/%s/workspaces", "", k.bert.id, "acct_none"},
-		{"POST", "/accounts/%s/workspaces", `{"name":"x"}`, k.bert.id, "acct_none"},
-		{"GET", "/accounts/%s/workspaces/" + workspace, "", k.bert.id, "acct_none"},
-		{"PATCH", "/accounts/%s/workspaces/" + workspace, `{}`, k.bert.id, "acct_none"},
-		{"DELETE", "/accounts/%s/workspaces/" + workspace, "", k.bert.id, "acct_none"},
+		{"GET", "/v1/accounts/me/sandboxes/%s", "", sandbox, "sb_none"},
+		{"PATCH", "/v1/accounts/me/sandboxes/%s", `{"description":"x"}`, sandbox, "sb_none"},
+		{"DELETE", "/v1/accounts/me/sandboxes/%s", "", sandbox, "sb_none"},
+		{"GET", "/v1/accounts/me/workspaces/%s", "", workspace, "ws_none"},
+		{"PATCH", "/v1/accounts/me/workspaces/%s", `{"description":"x"}`, workspace, "ws_none"},
+		{"DELETE", "/v1/accounts/me/workspaces/%s", "", workspace, "ws_none"},
+		{"POST", "/v1/accounts/me/workspaces", `{"name":"w","sandbox":"%s"}`, sandbox, "sb_none"},
+		{"GET", "/v1/accounts/%s", "", k.bert.id, "acct_none"},
+		{"PATCH", "/v1/accounts/%s", `{"name":"x"}`, k.bert.id, "acct_none"},
+		{"DELETE", "/v1/accounts/%s", "", k.bert.id, "acct_none"},
+		{"POST", "/v1/accounts/%s/rotate-secret", `{}`, k.bert.id, "acct_none"},
+		{"GET", "/v1/accounts/%s/sandboxes", "", k.bert.id, "acct_none"},
+		{"POST", "/v1/accounts/%s/sandboxes", `{"name":"x"}`, k.bert.id, "acct_none"},
+		{"GET", "/v1/accounts/%s/sandboxes/" + sandbox, "", k.bert.id, "acct_none"},
+		{"PATCH", "/v1/accounts/%s/sandboxes/" + sandbox, `{}`, k.bert.id, "acct_none"},
+		{"DELETE", "/v1/accounts/%s/sandboxes/" + sandbox, "", k.bert.id, "acct_none"},
+		{"GET", "/v1/accounts/%s/workspaces", "", k.bert.id, "acct_none"},
+		{"POST", "/v1/accounts/%s/workspaces", `{"name":"x"}`, k.bert.id, "acct_none"},
+		{"GET", "/v1/accounts/%s/workspaces/" + workspace, "", k.bert.id, "acct_none"},
+		{"PATCH", "/v1/accounts/%s/workspaces/" + workspace, `{}`, k.bert.id, "acct_none"},
+		{"DELETE", "/v1/accounts/%s/workspaces/" + workspace, "", k.bert.id, "acct_none"},
 	} {
 		ask := func(id string) answer {
 			return k.as(k.anna, c.method, strings.ReplaceAll(c.path, "%s", id), strings.ReplaceAll(c.body, "%s", id))
@@ -185,14 +187,14 @@ func TestAnotherAccountsRecordsDoNotExist(t *testing.T) {
 			t.Errorf("%s %s without a key: %d %s", c.method, c.path, nobody.status, nobody.body)
 		}
 	}
-	if a := k.as(k.bert, http.MethodGet, "/accounts/"+k.bert.id+"/sandboxes/"+sandbox, ""); a.status != http.StatusOK {
+	if a := k.as(k.bert, http.MethodGet, "/v1/accounts/"+k.bert.id+"/sandboxes/"+sandbox, ""); a.status != http.StatusOK {
 		t.Errorf("his own by his id: %d %s", a.status, a.body)
 	}
 	admin := holder{key: adminKey}
-	if a := k.as(admin, http.MethodGet, "/accounts/"+k.bert.id+"/sandboxes/"+sandbox, ""); a.status != http.StatusOK {
+	if a := k.as(admin, http.MethodGet, "/v1/accounts/"+k.bert.id+"/sandboxes/"+sandbox, ""); a.status != http.StatusOK {
 		t.Errorf("for the administrator: %d %s", a.status, a.body)
 	}
-	if a := k.as(admin, http.MethodGet, "/accounts/me", ""); a.status != http.StatusUnauthorized {
+	if a := k.as(admin, http.MethodGet, "/v1/accounts/me", ""); a.status != http.StatusUnauthorized {
 		t.Errorf("the administrator has no account: %d %s", a.status, a.body)
 	}
 }
@@ -204,7 +206,8 @@ func ask2(method, path, body string) ask {
 func TestAccountsAreForTheAdministrator(t *testing.T) {
 	t.Parallel()
 	k := openKept(t, func(o *gateway.Options) { o.OwnAccount = "acct_own" })
-	if _, err := k.store.EnsureAccount(t.Context(), records.Bootstrap{Account: "acct_own", Key: "the key of the settings", Provider: "local"}); err != nil {
+	if _, err := k.store.EnsureAccount(t.Context(),
+		records.Bootstrap{Account: "acct_own", Key: "the key of the settings", Provider: "local"}); err != nil {
 		t.Fatal(err)
 	}
 	admin, own := holder{key: adminKey}, holder{key: "the key of the settings"}
@@ -213,22 +216,26 @@ func TestAccountsAreForTheAdministrator(t *testing.T) {
 		method, path string
 		want         int
 	}{
-		{admin, "GET", "/accounts", 200}, {k.anna, "GET", "/accounts", 403}, {holder{key: "-"}, "GET", "/accounts", 401},
-		{holder{key: "sk_wrong"}, "GET", "/accounts", 401}, {k.anna, "POST", "/accounts", 403}, {holder{key: "-"}, "POST", "/accounts", 401},
-		{own, "POST", "/accounts/me/rotate-secret", 409}, {own, "DELETE", "/accounts/me", 409}, {admin, "DELETE", "/accounts/acct_own", 409},
-		{admin, "GET", "/accounts/" + k.anna.id, 200}, {admin, "GET", "/accounts/acct_none", 404}, {admin, "GET", "/accounts/a.b", 404},
+		{admin, "GET", "/v1/accounts", 200}, {k.anna, "GET", "/v1/accounts", 403}, {holder{key: "-"}, "GET", "/v1/accounts", 401},
+		{holder{key: "sk_wrong"}, "GET", "/v1/accounts", 401}, {k.anna, "POST", "/v1/accounts", 403},
+		{holder{key: "-"}, "POST", "/v1/accounts", 401},
+		{own, "POST", "/v1/accounts/me/rotate-secret", 409}, {own, "DELETE", "/v1/accounts/me", 409},
+		{admin, "DELETE", "/v1/accounts/acct_own", 409},
+		{admin, "GET", "/v1/accounts/" + k.anna.id, 200}, {admin, "GET", "/v1/accounts/acct_none", 404}, {admin, "GET", "/v1/accounts/a.b", 404},
 	} {
 		if a := k.as(c.who, c.method, c.path, ""); a.status != c.want {
 			t.Errorf("%s %s as %+v: %d %s, want %d", c.method, c.path, c.who, a.status, a.body, c.want)
 		}
 	}
-	if a := k.as(admin, http.MethodGet, "/accounts", ""); !strings.Contains(a.body, k.anna.id) || !strings.Contains(a.body, k.bert.id) || strings.Contains(a.body, "hash") {
+	if a := k.as(admin, http.MethodGet, "/v1/accounts", ""); !strings.Contains(a.body, k.anna.id) || !strings.Contains(a.body, k.bert.id) ||
+		strings.Contains(a.body, "hash") {
 		t.Error(a.body)
 	}
-	if a := k.as(k.anna, http.MethodPatch, "/accounts/me", `{"name":"Anna","description":"hers"}`); !strings.Contains(a.body, `"name":"Anna","description":"hers"`) {
+	if a := k.as(k.anna, http.MethodPatch, "/v1/accounts/me", `{"name":"Anna","description":"hers"}`); !strings.Contains(a.body,
+		`"name":"Anna","description":"hers"`) {
 		t.Errorf("%d %s", a.status, a.body)
 	}
-	if a := k.as(k.anna, http.MethodPatch, "/accounts/me", `{"key_hash":"x"}`); a.status != http.StatusBadRequest {
+	if a := k.as(k.anna, http.MethodPatch, "/v1/accounts/me", `{"key_hash":"x"}`); a.status != http.StatusBadRequest {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 }
@@ -238,13 +245,13 @@ func TestRotationAndTheEndOfAnAccount(t *testing.T) {
 	k := openKept(t)
 	rotate := func(c holder, body string) holder {
 		t.Helper()
-		a := k.as(c, http.MethodPost, "/accounts/me/rotate-secret", body)
+		a := k.as(c, http.MethodPost, "/v1/accounts/me/rotate-secret", body)
 		if a.status != http.StatusOK {
 			t.Fatalf("%d %s", a.status, a.body)
 		}
 		return holder{c.id, decode[struct{ Secret string }](t, a).Secret}
 	}
-	works := func(c holder) bool { return k.as(c, http.MethodGet, "/accounts/me", "").status == http.StatusOK }
+	works := func(c holder) bool { return k.as(c, http.MethodGet, "/v1/accounts/me", "").status == http.StatusOK }
 	second := rotate(k.anna, `{"overlap":"1h"}`)
 	if !works(k.anna) || !works(second) {
 		t.Error("both keys work while they overlap")
@@ -253,11 +260,12 @@ func TestRotationAndTheEndOfAnAccount(t *testing.T) {
 	if works(k.anna) || works(second) || !works(third) {
 		t.Errorf("only the newest works: %t %t %t", works(k.anna), works(second), works(third))
 	}
-	if a := k.as(third, http.MethodPost, "/accounts/me/rotate-secret", `{"overlap":"1000h"}`); a.status != http.StatusBadRequest {
+	if a := k.as(third, http.MethodPost, "/v1/accounts/me/rotate-secret", `{"overlap":"1000h"}`); a.status != http.StatusBadRequest {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	id, _ := k.add(third, "sandboxes", `{"name":"s"}`)
-	if a := k.as(third, http.MethodDelete, "/accounts/me", ""); a.status != http.StatusOK || a.body != `{"deleted":true,"sandboxes":2,"workspaces":1,"agents":0,"variables":0,"webhooks":0}` {
+	if a := k.as(third, http.MethodDelete, "/v1/accounts/me", ""); a.status != http.StatusOK ||
+		a.body != `{"deleted":true,"sandboxes":2,"workspaces":1,"models":0,"agents":0,"variables":0,"webhooks":0,"channels":0,"skills":0}` {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	if works(third) {
@@ -275,7 +283,7 @@ func TestStrangersMayMakeFiveAccountsAnHour(t *testing.T) {
 	t.Parallel()
 	k := openKept(t, func(o *gateway.Options) { o.OpenSignup = true })
 	for n := range 6 {
-		a := k.do(ask{method: http.MethodPost, path: "/accounts", key: "-"})
+		a := k.do(ask{method: http.MethodPost, path: "/v1/accounts", key: "-"})
 		if want := n < 5; (a.status == http.StatusCreated) != want {
 			t.Errorf("account %d: %d %s", n, a.status, a.body)
 		}
@@ -310,21 +318,22 @@ func TestRecordsRefuse(t *testing.T) {
 		{"POST", "workspaces", `{"name":"a","config":{"storage":{"provider":"vercel"}}}`, 400, "config.storage.provider", "use s3"},
 		{"POST", "sandboxes?x=1", `{"name":"a"}`, 400, "x", "query"},
 	} {
-		a := k.as(k.anna, c.method, "/accounts/me/"+c.path, c.body)
+		a := k.as(k.anna, c.method, "/v1/accounts/me/"+c.path, c.body)
 		if p := a.problem(t); a.status != c.want || p.Field != c.field || !strings.Contains(p.Message, c.says) {
 			t.Errorf("%s %s: %d %s, want %d %s … %s", c.path, c.body, a.status, a.body, c.want, c.field, c.says)
 		}
 	}
 	id, _ := k.add(k.anna, "sandboxes", `{"name":"other"}`)
 	for header, want := range map[string]int{`"1"`: 412, `1`: 400, `W/"1"`: 400, `"0"`: 400, `"1", "2"`: 400, `*`: 200} {
-		if a := k.as(k.anna, http.MethodPatch, "/accounts/me/sandboxes/"+id, `{"description":"x"}`, "If-Match", header); a.status != want {
+		if a := k.as(k.anna, http.MethodPatch, "/v1/accounts/me/sandboxes/"+id, `{"description":"x"}`, "If-Match", header); a.status != want {
 			t.Errorf("If-Match %s: %d %s", header, a.status, a.body)
 		}
 	}
-	if a := k.as(k.anna, http.MethodPatch, "/accounts/me/sandboxes/"+id, `{"name":"taken"}`); a.status != http.StatusConflict {
+	if a := k.as(k.anna, http.MethodPatch, "/v1/accounts/me/sandboxes/"+id, `{"name":"taken"}`); a.status != http.StatusConflict {
 		t.Errorf("%d %s", a.status, a.body)
 	}
-	if a := k.as(k.anna, http.MethodPatch, "/accounts/me/sandboxes/"+id, `{"config":{"provider":"lambda","persistent":true}}`); a.status != http.StatusBadRequest {
+	if a := k.as(k.anna, http.MethodPatch, "/v1/accounts/me/sandboxes/"+id,
+		`{"config":{"provider":"lambda","persistent":true}}`); a.status != http.StatusBadRequest {
 		t.Errorf("the whole is not checked: %d %s", a.status, a.body)
 	}
 }
@@ -338,7 +347,7 @@ func TestChangesOfManyAreAllMade(t *testing.T) {
 	var wg sync.WaitGroup
 	for n := range many {
 		wg.Go(func() {
-			a := k.as(k.anna, http.MethodPatch, "/accounts/me/sandboxes/"+id, fmt.Sprintf(`{"config":{"envVars":{"V%d":"x"}}}`, n))
+			a := k.as(k.anna, http.MethodPatch, "/v1/accounts/me/sandboxes/"+id, fmt.Sprintf(`{"config":{"envVars":{"V%d":"x"}}}`, n))
 			if a.status != http.StatusOK {
 				t.Errorf("%d %s", a.status, a.body)
 			}
@@ -354,7 +363,7 @@ func TestChangesOfManyAreAllMade(t *testing.T) {
 func TestAGatewayWithoutAccountsSaysSo(t *testing.T) {
 	t.Parallel()
 	e := open(t)
-	if a := e.get("/accounts/me"); a.status != http.StatusNotImplemented {
+	if a := e.get("/v1/accounts/me"); a.status != http.StatusNotImplemented {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 }
@@ -370,7 +379,7 @@ func (onlyLocal) Serves(_ context.Context, provider string) (bool, error) {
 func TestASandboxThatNobodyServesIsWarnedOf(t *testing.T) {
 	t.Parallel()
 	k := openKept(t, func(o *gateway.Options) { o.Serving = onlyLocal{} })
-	const all = "/accounts/me/sandboxes"
+	const all = "/v1/accounts/me/sandboxes"
 	a := k.as(k.anna, http.MethodPost, all, `{"name":"far","config":{"provider":"vercel"}}`)
 	if a.status != http.StatusCreated || !strings.Contains(a.header.Get("Sandjet-Warning"), "no worker serves the provider vercel") {
 		t.Errorf("%d, %v", a.status, a.header)

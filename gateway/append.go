@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/sandjet/sandjet/gateway/web"
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
@@ -24,10 +25,10 @@ func (g *Gateway) postEvent(w http.ResponseWriter, r *http.Request, a schemas.Ac
 	if err := conv.Validate(); err != nil {
 		return err
 	}
-	if _, err := parseQuery(r.URL.RawQuery); err != nil {
+	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
 		return err
 	}
-	body, err := readJSONUpTo(w, r, schemas.MaxEvent, "keep large data in a workspace and name it")
+	body, err := web.ReadJSONUpTo(w, r, schemas.MaxEvent, "keep large data in a workspace and name it")
 	if err != nil {
 		return err
 	}
@@ -50,11 +51,14 @@ func (g *Gateway) postEvent(w http.ResponseWriter, r *http.Request, a schemas.Ac
 	if err := g.deliver(r.Context(), e, stored.Cursor); err != nil {
 		return err
 	}
+	if err := g.answerInChat(r.Context(), e); err != nil {
+		return err
+	}
 	code := http.StatusCreated
 	if stored.Duplicate {
 		code = http.StatusOK
 	}
-	writeJSON(w, code, Appended{ID: e.ID, Cursor: stored.Cursor})
+	web.WriteJSON(w, code, Appended{ID: e.ID, Cursor: stored.Cursor})
 	return nil
 }
 

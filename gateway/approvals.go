@@ -5,13 +5,14 @@ import (
 	"strings"
 
 	"github.com/sandjet/sandjet/admission"
+	"github.com/sandjet/sandjet/gateway/web"
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
 
-// MaxRemembered is how many remembered answers one answer lists.
-const MaxRemembered = 1000
+// MaxApprovalGrants is how many grants one answer lists.
+const MaxApprovalGrants = 1000
 
 func (g *Gateway) approvals() admission.Approvals {
 	return admission.Approvals{Bus: g.Bus, Log: g.Log}
@@ -19,15 +20,15 @@ func (g *Gateway) approvals() admission.Approvals {
 
 // getApprovals lists the account's approvals.
 func (g *Gateway) getApprovals(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
-	q, err := parseQuery(r.URL.RawQuery, "state", "conversation", "limit")
+	q, err := web.ParseQuery(r.URL.RawQuery, "state", "conversation", "limit")
 	if err != nil {
 		return err
 	}
-	want, err := q.approvals()
+	want, err := approvalFilter(q)
 	if err != nil {
 		return err
 	}
-	limit, err := q.integer("limit", schemas.DefaultApprovalsPage, 1, schemas.MaxApprovalsPage)
+	limit, err := q.Integer("limit", schemas.DefaultApprovalsPage, 1, schemas.MaxApprovalsPage)
 	if err != nil {
 		return err
 	}
@@ -35,20 +36,20 @@ func (g *Gateway) getApprovals(w http.ResponseWriter, r *http.Request, a schemas
 	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, list)
+	web.WriteJSON(w, http.StatusOK, list)
 	return nil
 }
 
-// approvals reads which approvals are meant.
-func (q query) approvals() (admission.Filter, error) {
+// approvalFilter reads which approvals are meant.
+func approvalFilter(q web.Query) (admission.Filter, error) {
 	var state schemas.ApprovalState
-	if s := strings.ToValidUTF8(q.values.Get("state"), "\uFFFD"); s != "" {
+	if s := strings.ToValidUTF8(q.Values.Get("state"), "\uFFFD"); s != "" {
 		var err error
 		if state, err = schemas.ParseApprovalState(s); err != nil {
 			return admission.Filter{}, err
 		}
 	}
-	conv := schemas.ConversationID(strings.ToValidUTF8(q.values.Get("conversation"), "\uFFFD"))
+	conv := schemas.ConversationID(strings.ToValidUTF8(q.Values.Get("conversation"), "\uFFFD"))
 	if conv != "" {
 		if err := conv.Validate(); err != nil {
 			return admission.Filter{}, err
@@ -59,23 +60,23 @@ func (q query) approvals() (admission.Filter, error) {
 
 // getApproval shows one approval, with the whole input that is asked about while that is on the log.
 func (g *Gateway) getApproval(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
-	if _, err := parseQuery(r.URL.RawQuery); err != nil {
+	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
 		return err
 	}
 	found, err := g.approvals().Whole(r.Context(), a, pathApproval(r))
 	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, found)
+	web.WriteJSON(w, http.StatusOK, found)
 	return nil
 }
 
-// postApproval takes an answer.
-func (g *Gateway) postApproval(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
-	if _, err := parseQuery(r.URL.RawQuery); err != nil {
+// postApprovalDecide takes an answer.
+func (g *Gateway) postApprovalDecide(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
+	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
 		return err
 	}
-	body, err := readJSON(w, r)
+	body, err := web.ReadJSON(w, r)
 	if err != nil {
 		return err
 	}
@@ -87,39 +88,39 @@ func (g *Gateway) postApproval(w http.ResponseWriter, r *http.Request, a schemas
 	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, decided)
+	web.WriteJSON(w, http.StatusOK, decided)
 	return nil
 }
 
-// RememberedList is the answer about an account's remembered answers, in no order.
-type RememberedList struct {
-	Remembered []schemas.Remembered `json:"remembered"`
+// ApprovalGrantList is the answer about an account's approval grants, in no order.
+type ApprovalGrantList struct {
+	Grants []schemas.ApprovalGrant `json:"grants"`
 }
 
-// getRemembered lists the answers that count for later calls.
-func (g *Gateway) getRemembered(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
-	q, err := parseQuery(r.URL.RawQuery, "conversation")
+// getApprovalGrants lists the answers that count for later calls.
+func (g *Gateway) getApprovalGrants(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
+	q, err := web.ParseQuery(r.URL.RawQuery, "conversation")
 	if err != nil {
 		return err
 	}
-	conv := schemas.ConversationID(strings.ToValidUTF8(q.values.Get("conversation"), "\uFFFD"))
-	want := func(m schemas.Remembered) bool {
+	conv := schemas.ConversationID(strings.ToValidUTF8(q.Values.Get("conversation"), "\uFFFD"))
+	want := func(m schemas.ApprovalGrant) bool {
 		return m.Revoked.IsZero() && g.Bus.Now().Before(m.Expires) && (conv == "" || m.Conversation == conv)
 	}
-	list, _, err := streams.Newest(r.Context(), lifecycle.OpenRemembered(g.Bus), schemas.RememberedKey(a, "*"), want, MaxRemembered)
+	list, _, err := streams.Newest(r.Context(), lifecycle.OpenApprovalGrants(g.Bus), schemas.ApprovalGrantKey(a, "*"), want, MaxApprovalGrants)
 	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, RememberedList{Remembered: list})
+	web.WriteJSON(w, http.StatusOK, ApprovalGrantList{Grants: list})
 	return nil
 }
 
-// deleteRemembered lets an answer not count any more.
-func (g *Gateway) deleteRemembered(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
-	if _, err := parseQuery(r.URL.RawQuery); err != nil {
+// deleteApprovalGrant revokes a grant: the next call asks again.
+func (g *Gateway) deleteApprovalGrant(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
+	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
 		return err
 	}
-	if err := lifecycle.ForgetAnswer(r.Context(), g.Bus, a, strings.ToValidUTF8(r.PathValue("id"), "\uFFFD")); err != nil {
+	if err := lifecycle.RevokeApprovalGrant(r.Context(), g.Bus, a, strings.ToValidUTF8(r.PathValue("id"), "\uFFFD")); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -15,10 +14,8 @@ import (
 	"github.com/sandjet/sandjet/admission"
 	"github.com/sandjet/sandjet/gateway"
 	"github.com/sandjet/sandjet/gateway/natsapi"
-	"github.com/sandjet/sandjet/internal/natstest"
-	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
-	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/workers/maintenance"
 )
 
 // strict is a book whose every call needs an approval.
@@ -67,20 +64,23 @@ func TestApprovedOverHTTP(t *testing.T) {
 	// Who waits for the result waits across the answer.
 	done := make(chan answer, 1)
 	go func() { done <- e.get("/v1/calls/x?wait=60") }()
-	if a := e.post("/v1/approvals/"+id, `{"approved":true,"reason":"fine"}`); a.status != http.StatusOK || !strings.Contains(a.body, `"state":"approved"`) {
+	if a := e.post("/v1/approvals/"+id+"/decide", `{"approved":true,"reason":"fine"}`); a.status != http.StatusOK ||
+		!strings.Contains(a.body, `"state":"approved"`) {
 		t.Fatalf("%d %s", a.status, a.body)
 	}
 	if a := <-done; a.status != http.StatusOK || decode[schemas.Result](t, a).Text != "hi" {
 		t.Errorf("%d %s", a.status, a.body)
 	}
-	a := e.post("/v1/approvals/"+id, `{"approved":false}`)
+	a := e.post("/v1/approvals/"+id+"/decide", `{"approved":false}`)
 	if p := a.problem(t); a.status != http.StatusConflict || !strings.Contains(p.Message, "is approved already") {
 		t.Errorf("%d %s", a.status, a.body)
 	}
-	if a := e.get("/v1/approvals/" + id); decode[schemas.Approval](t, a).DecidedBy != "api" || decode[schemas.Approval](t, a).Reason != "fine" {
+	if a := e.get("/v1/approvals/" + id); decode[schemas.Approval](t, a).DecidedBy != "api" ||
+		decode[schemas.Approval](t, a).Reason != "fine" {
 		t.Errorf("%s", a.body)
 	}
-	if a := e.post("/v1/calls", `{"id":"x","conversation":"c","tool":"bash","input":{"command":"echo other"}}`); a.status != http.StatusConflict {
+	if a := e.post("/v1/calls",
+		`{"id":"x","conversation":"c","tool":"bash","input":{"command":"echo other"}}`); a.status != http.StatusConflict {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 }
@@ -90,17 +90,18 @@ func TestDeniedAndCancelledOverHTTP(t *testing.T) {
 	e := openStrict(t)
 	e.work()
 	id := e.asked(askedBody)
-	if a := e.post("/v1/approvals/"+id, `{"approved":false,"reason":"not on a Friday"}`); a.status != http.StatusOK {
+	if a := e.post("/v1/approvals/"+id+"/decide", `{"approved":false,"reason":"not on a Friday"}`); a.status != http.StatusOK {
 		t.Fatalf("%d %s", a.status, a.body)
 	}
-	if r := decode[schemas.Result](t, e.get("/v1/calls/x")); r.Status != schemas.DeniedBy || r.Text != "denied by a person: not on a Friday" || r.Error.Code != schemas.Denied {
+	r := decode[schemas.Result](t, e.get("/v1/calls/x"))
+	if r.Status != schemas.StatusDenied || r.Text != "denied by a person: not on a Friday" || r.Error.Code != schemas.Denied {
 		t.Errorf("%+v", r)
 	}
 	id = e.asked(strings.Replace(askedBody, `"x"`, `"y"`, 1))
 	if a := e.post("/v1/calls/y/cancel", `{"reason":"never mind"}`); a.status != http.StatusAccepted {
 		t.Fatalf("%d %s", a.status, a.body)
 	}
-	if r := decode[schemas.Result](t, e.get("/v1/calls/y")); r.Status != schemas.Cancelled || !strings.Contains(r.Text, "never mind") {
+	if r := decode[schemas.Result](t, e.get("/v1/calls/y")); r.Status != schemas.StatusCancelled || !strings.Contains(r.Text, "never mind") {
 		t.Errorf("%+v", r)
 	}
 	if a := e.get("/v1/approvals/" + id); decode[schemas.Approval](t, a).State != schemas.ApprovalCancelled {
@@ -119,16 +120,16 @@ func TestApprovalsRefuseWhatIsWrong(t *testing.T) {
 		method, path, body, field string
 		status                    int
 	}{
-		{"POST", id, `{}`, "approved", 400},
-		{"POST", id, `{"approved":null}`, "approved", 400},
-		{"POST", id, `{"approved":"yes"}`, "approved", 400},
-		{"POST", id, `{"approved":true,"aproved":true}`, "aproved", 400},
-		{"POST", id, `[]`, "", 400},
-		{"POST", id, ``, "", 400},
-		{"POST", id, `{"approved":true,"reason":"` + strings.Repeat("x", 1025) + `"}`, "reason", 400},
-		{"POST", id + "?force=1", `{"approved":true}`, "force", 400},
-		{"POST", "appr_none", `{"approved":true}`, "", 404},
-		{"POST", "x.*", `{"approved":true}`, "", 404},
+		{"POST", id + "/decide", `{}`, "approved", 400},
+		{"POST", id + "/decide", `{"approved":null}`, "approved", 400},
+		{"POST", id + "/decide", `{"approved":"yes"}`, "approved", 400},
+		{"POST", id + "/decide", `{"approved":true,"aproved":true}`, "aproved", 400},
+		{"POST", id + "/decide", `[]`, "", 400},
+		{"POST", id + "/decide", ``, "", 400},
+		{"POST", id + "/decide", `{"approved":true,"reason":"` + strings.Repeat("x", 1025) + `"}`, "reason", 400},
+		{"POST", id + "/decide?force=1", `{"approved":true}`, "force", 400},
+		{"POST", "appr_none/decide", `{"approved":true}`, "", 404},
+		{"POST", "x.*/decide", `{"approved":true}`, "", 404},
 		{"GET", "appr_none", ``, "", 404},
 		{"GET", "%FF", ``, "", 404},
 		{"GET", "?state=maybe", ``, "state", 400},
@@ -146,9 +147,9 @@ func TestApprovalsRefuseWhatIsWrong(t *testing.T) {
 		}
 	}
 	// Another account's approval is not there, in the words of one that never was.
-	for _, method := range []string{http.MethodGet, http.MethodPost} {
-		foreign := e.do(ask{method: method, path: "/v1/approvals/" + id, body: `{"approved":true}`, key: bobKey})
-		never := e.do(ask{method: method, path: "/v1/approvals/appr_never", body: `{"approved":true}`, key: bobKey})
+	for method, path := range map[string]string{http.MethodGet: "", http.MethodPost: "/decide"} {
+		foreign := e.do(ask{method: method, path: "/v1/approvals/" + id + path, body: `{"approved":true}`, key: bobKey})
+		never := e.do(ask{method: method, path: "/v1/approvals/appr_never" + path, body: `{"approved":true}`, key: bobKey})
 		if foreign.status != http.StatusNotFound || strings.Replace(foreign.body, id, "appr_never", 1) != never.body {
 			t.Errorf("%s: %s\n%s", method, foreign.body, never.body)
 		}
@@ -252,7 +253,8 @@ func TestApprovalsOverNATS(t *testing.T) {
 	e.background((&natsapi.IntakeConsumer{Bus: log, Records: strict{}}).Run)
 	nc := e.tenant()
 	var a natsapi.Answer
-	if err := json.Unmarshal(nc.Request(t, natsapi.SubjectRPC+"."+string(alice), askedBody), &a); err != nil || a.Status != "awaiting_approval" || a.Approval == "" {
+	if err := json.Unmarshal(nc.Request(t, natsapi.SubjectRPC+"."+string(alice), askedBody), &a); err != nil ||
+		a.Status != "awaiting_approval" || a.Approval == "" {
 		t.Errorf("the front door: %+v, %v", a, err)
 	}
 	inbox := nc.Inbox(t)
@@ -288,18 +290,22 @@ func TestApprovalsAreDecidedOverNATS(t *testing.T) {
 	}
 	id := e.asked(askedBody)
 	for _, subject := range []string{own, natsapi.SubjectApprovals} { // the server puts the account in
-		if a := ask(subject, `{"op":"list","state":"pending","limit":5}`); a.Error != nil || len(a.Approvals) != 1 || string(a.Approvals[0].ID) != id || a.More {
+		if a := ask(subject, `{"op":"list","state":"pending","limit":5}`); a.Error != nil || len(a.Approvals) != 1 ||
+			string(a.Approvals[0].ID) != id || a.More {
 			t.Errorf("%s: %+v", subject, a)
 		}
 	}
 	show := `{"op":"show","approval":"` + id + `"}`
 	over := decode[schemas.Approval](t, e.get("/v1/approvals/"+id))
-	if a := ask(own, show); a.Error != nil || a.Approval.State != schemas.ApprovalPending || !bytes.Equal(a.Approval.Call.Input, over.Call.Input) {
+	if a := ask(own, show); a.Error != nil || a.Approval.State != schemas.ApprovalPending ||
+		!bytes.Equal(a.Approval.Call.Input, over.Call.Input) {
 		t.Errorf("%+v; over HTTP %+v", a, over)
 	}
 	for body, field := range map[string]string{
-		`{}`: "op", `{"op":"decide"}`: "op", `{"op":"show"}`: "approval", `{"op":"approve","approval":"` + id + `"}`: "approved", `{"op":"list","approval":"` + id + `"}`: "approval",
-		`{"op":"list","state":"new"}`: "state", `{"op":"list","limit":101}`: "limit", `{"op":"list","conversation":"a\u0000"}`: "conversation", `{"op":"show","appr":"x"}`: "appr",
+		`{}`: "op", `{"op":"decide"}`: "op", `{"op":"show"}`: "approval", `{"op":"approve","approval":"` + id + `"}`: "approved",
+		`{"op":"list","approval":"` + id + `"}`: "approval",
+		`{"op":"list","state":"new"}`:           "state", `{"op":"list","limit":101}`: "limit",
+		`{"op":"list","conversation":"a\u0000"}`: "conversation", `{"op":"show","appr":"x"}`: "appr",
 		`{"op":"approve","approval":"` + id + `","approved":false,"remember":"conversation"}`: "remember", `x`: "",
 	} {
 		if a := ask(own, body); a.Error == nil || a.Error.Code != schemas.Invalid || a.Error.Field != field {
@@ -314,7 +320,8 @@ func TestApprovalsAreDecidedOverNATS(t *testing.T) {
 	}
 	e.work()
 	approve := `{"op":"approve","approval":"` + id + `","approved":true,"reason":"fine","remember":"conversation"}`
-	if a := ask(own, approve); a.Error != nil || a.Approval.State != schemas.ApprovalApproved || a.Approval.DecidedBy != "nats" || a.Approval.Reason != "fine" {
+	if a := ask(own, approve); a.Error != nil || a.Approval.State != schemas.ApprovalApproved ||
+		a.Approval.DecidedBy != "nats" || a.Approval.Reason != "fine" {
 		t.Errorf("%+v", a)
 	}
 	for _, again := range []string{approve, `{"op":"approve","approval":"` + id + `","approved":false}`} {
@@ -325,7 +332,7 @@ func TestApprovalsAreDecidedOverNATS(t *testing.T) {
 	if r := decode[schemas.Result](t, e.get("/v1/calls/x?wait=60")); r.Text != "hi" {
 		t.Errorf("%+v", r)
 	}
-	if m := decode[gateway.RememberedList](t, e.get("/v1/approvals/memory")); len(m.Remembered) != 1 || m.Remembered[0].DecidedBy != "nats" {
+	if m := decode[gateway.ApprovalGrantList](t, e.get("/v1/approvals/grants")); len(m.Grants) != 1 || m.Grants[0].DecidedBy != "nats" {
 		t.Errorf("%+v", m)
 	}
 }
@@ -357,7 +364,7 @@ func TestApprovalsOverNATSFitIntoAMessage(t *testing.T) {
 }
 
 // A question outlives the log's server. The answer may find the log half back: then it counts all the
-// same, and the sweeper does what follows.
+// same, and the ApprovalExpirer does what follows.
 func TestApprovalsOutliveTheLogsServer(t *testing.T) {
 	t.Parallel()
 	e := openStrict(t)
@@ -366,104 +373,13 @@ func TestApprovalsOutliveTheLogsServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.work()
-	e.background((&gateway.ApprovalSweeper{Bus: e.bus, Every: 50 * time.Millisecond}).Run)
+	e.background((&maintenance.ApprovalExpirer{Bus: e.bus, Every: 50 * time.Millisecond}).Run)
 	eventually(t, "the answer counts", func() bool {
-		status := e.post("/v1/approvals/"+id, `{"approved":true}`).status
+		status := e.post("/v1/approvals/"+id+"/decide", `{"approved":true}`).status
 		return status == http.StatusOK || status == http.StatusConflict // it had counted, and the confirmation was lost
 	})
 	eventually(t, "the call has its result", func() bool {
 		a := e.get("/v1/calls/x?wait=1")
 		return a.status == http.StatusOK && decode[schemas.Result](t, a).Text == "hi"
-	})
-}
-
-// Two sweepers look after what nobody answered, and after what was answered by a process that died.
-func TestTheSweeperEndsAndFinishesApprovals(t *testing.T) {
-	natstest.Hours(t)
-	for range 2 { // what the NATS client's pool of timers keeps survives one collection
-		runtime.GC()
-	}
-	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
-		ctx, stop := context.WithCancel(t.Context())
-		done := make(chan error, 2)
-		for range 2 {
-			go func() { done <- (&gateway.ApprovalSweeper{Bus: b}).Run(ctx) }()
-		}
-		admitter := admission.Admitter{Bus: b, Records: strict{}, Kind: admission.API}
-		calls := map[schemas.CallID]schemas.Call{}
-		for _, id := range []schemas.CallID{"left", "died"} {
-			got, err := admitter.Admit(t.Context(), alice, schemas.Request{ID: id, Conversation: "c", Tool: schemas.ToolBash, Input: json.RawMessage(`{"command":"true"}`)})
-			if err != nil {
-				t.Fatal(err)
-			}
-			calls[id] = got.Call
-		}
-		unasked, err := strict{}.Resolve(t.Context(), alice, schemas.Request{ID: "unasked", Conversation: "c", Tool: schemas.ToolBash, Input: json.RawMessage(`{"command":"true"}`)})
-		if err == nil {
-			err = streams.Parked.Publish(t.Context(), b, unasked)
-		}
-		if err == nil {
-			_, err = lifecycle.EnsureApproval(t.Context(), b, unasked)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		p, err := lifecycle.FindApproval(t.Context(), b, alice, calls["died"].Approval)
-		if err != nil {
-			t.Fatal(err)
-		}
-		p.Value.State, p.Value.Decided, p.Value.DecidedBy = schemas.ApprovalApproved, time.Now().UTC(), "api"
-		if _, err := lifecycle.OpenApprovals(b).Update(t.Context(), p.Key, p.Value, p.Revision); err != nil {
-			t.Fatal(err)
-		}
-		state := func(id schemas.CallID) streams.CallState {
-			t.Helper()
-			s, err := streams.ReadCallState(t.Context(), b, calls[id])
-			if err != nil {
-				t.Fatal(err)
-			}
-			return s
-		}
-		time.Sleep(3 * gateway.DefaultApprovalSweep)
-		if !state("died").Accepted || state("left").Result != nil {
-			t.Errorf("after a moment: %+v, %+v", state("died"), state("left"))
-		}
-		if p, err := lifecycle.FindApproval(t.Context(), b, alice, unasked.Approval); err != nil || !p.Value.Asked {
-			t.Errorf("nobody has asked where the process died that should have: %v", err)
-		}
-		time.Sleep(schemas.DefaultApproval)
-		if r := state("left").Result; r == nil || r.Status != schemas.Expired {
-			t.Errorf("after its time: %+v", r)
-		}
-		seen := map[string]int{}
-		for e, err := range streams.Events.Replay(t.Context(), b, string(alice)+"/c", schemas.Cursor{}) {
-			if err != nil {
-				t.Fatal(err)
-			}
-			seen[string(e.Value.Type)+" "+e.Value.Subject]++
-		}
-		for _, want := range []string{
-			"approval.requested unasked", "approval.decided unasked", "call.finished unasked",
-			"approval.requested left", "approval.decided left", "call.finished left",
-			"approval.requested died", "approval.decided died", "call.accepted died",
-		} {
-			if seen[want] != 1 {
-				t.Errorf("%s: %d times", want, seen[want])
-			}
-			delete(seen, want)
-		}
-		if len(seen) > 0 {
-			t.Errorf("and %v", seen)
-		}
-		time.Sleep(streams.SettledKept + time.Hour) // answered ones are forgotten, and looked after no more
-		if keys, err := lifecycle.OpenApprovals(b).Keys(t.Context()); err != nil || len(keys) > 0 {
-			t.Errorf("kept: %v, %v", keys, err)
-		}
-		stop()
-		for range 2 {
-			if err := <-done; err != nil {
-				t.Error(err)
-			}
-		}
 	})
 }

@@ -12,7 +12,8 @@ import (
 func TestTheReachOfAnAttachToken(t *testing.T) {
 	t.Parallel()
 	e, _ := ticketed(t)
-	if a := e.post("/v1/calls", `{"id":"made","conversation":"c_1","tool":"bash","input":{"command":"true"}}`); a.status != http.StatusAccepted {
+	if a := e.post("/v1/calls",
+		`{"id":"made","conversation":"c_1","tool":"bash","input":{"command":"true"}}`); a.status != http.StatusAccepted {
 		t.Fatalf("%d %s", a.status, a.body)
 	}
 	const bash = `"conversation":"c_1","tool":"bash","input":{"command":"true"}`

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sandjet/sandjet/gateway"
 	"github.com/sandjet/sandjet/gateway/attachtoken"
+	"github.com/sandjet/sandjet/gateway/live"
 	"github.com/sandjet/sandjet/records/seal"
 	"github.com/sandjet/sandjet/schemas"
 )
@@ -77,7 +78,8 @@ func (e *edge) token(body string) string {
 func signed(t *testing.T, k *keys, a schemas.AccountID, key string, left time.Duration) string {
 	t.Helper()
 	token, err := attachtoken.Signer{Keys: k}.Sign(attachtoken.Claims{
-		Account: a, Key: attachtoken.FingerprintOf(hashOf(key)), Conversations: []string{"c_1"}, Ops: attachtoken.Ops(), Expires: time.Now().Add(left),
+		Account: a, Key: attachtoken.FingerprintOf(hashOf(key)), Conversations: []string{"c_1"}, Ops: attachtoken.Ops(),
+		Expires: time.Now().Add(left),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -109,7 +111,7 @@ func TestAnAttachTokenOpensItsConversationsAndNothingElse(t *testing.T) {
 		{http.MethodPost, "/v1/conversations/c_1/events", `{}`, nil, http.StatusForbidden},
 		{http.MethodPost, "/v1/calls", `{}`, nil, http.StatusForbidden},
 		{http.MethodGet, "/v1/jobs", "", nil, http.StatusForbidden},
-		{http.MethodGet, "/accounts/me", "", nil, http.StatusForbidden},
+		{http.MethodGet, "/v1/accounts/me", "", nil, http.StatusForbidden},
 		{http.MethodPost, "/v1/attach-tokens", `{"conversations":["*"]}`, nil, http.StatusForbidden},
 	} {
 		if got := e.do(ask{method: c.method, path: c.path, body: c.body, key: token, header: c.header}); got.status != c.want {
@@ -117,14 +119,16 @@ func TestAnAttachTokenOpensItsConversationsAndNothingElse(t *testing.T) {
 		}
 	}
 	for name, credential := range map[string]string{"changed": token + "A", "cut": token[:40], "none": attachtoken.Prefix} {
-		if got := e.do(ask{method: http.MethodGet, path: "/v1/conversations/c_1/events", key: credential}); got.status != http.StatusUnauthorized {
+		if got := e.do(ask{method: http.MethodGet, path: "/v1/conversations/c_1/events",
+			key: credential}); got.status != http.StatusUnauthorized {
 			t.Errorf("%s: %d; want 401", name, got.status)
 		}
 		if _, resp, err := e.dial(asProtocol(credential)); err == nil || resp.StatusCode != http.StatusUnauthorized {
 			t.Errorf("a socket with one that is %s: %v; want 401", name, err)
 		}
 	}
-	if got := e.do(ask{method: http.MethodGet, path: "/v1/conversations/c_1/events?access_token=" + token, key: "-"}); got.status != http.StatusUnauthorized {
+	if got := e.do(ask{method: http.MethodGet, path: "/v1/conversations/c_1/events?access_token=" + token,
+		key: "-"}); got.status != http.StatusUnauthorized {
 		t.Errorf("in the URL: %d; want 401", got.status)
 	}
 }
@@ -222,7 +226,7 @@ func TestASocketEndsWithItsToken(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if code, before := s.closedWith(); code != int(gateway.CloseAuth) || len(before) != 1 || before[0].Op != "expiring" {
+		if code, before := s.closedWith(); code != int(live.CloseAuth) || len(before) != 1 || before[0].Op != "expiring" {
 			t.Errorf("closed with %d after %+v; want 4002 after a warning", code, before)
 		}
 		k.rotate(bob)
@@ -274,7 +278,7 @@ func TestAClientMaySayWhoItIsByItsFirstFrame(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.write(`{"op":"auth","token":"` + credential + `"}`)
-		if code, before := s.closedWith(); code != int(gateway.CloseAuth) || len(before) != 1 || before[0].Op != "error" {
+		if code, before := s.closedWith(); code != int(live.CloseAuth) || len(before) != 1 || before[0].Op != "error" {
 			t.Errorf("%s: closed with %d after %+v; want 4002 after an error", credential, code, before)
 		}
 	}
@@ -314,7 +318,8 @@ func TestAnAccountHoldsNoMoreThanItMay(t *testing.T) {
 	if err == nil || resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get("Retry-After") == "" {
 		t.Fatalf("a third socket: %v; want 429 and when to come back", err)
 	}
-	if a := e.do(ask{method: http.MethodGet, path: "/v1/conversations/c/events", header: http.Header{"Accept": {"text/event-stream"}}}); a.status != http.StatusTooManyRequests {
+	if a := e.do(ask{method: http.MethodGet, path: "/v1/conversations/c/events",
+		header: http.Header{"Accept": {"text/event-stream"}}}); a.status != http.StatusTooManyRequests {
 		t.Errorf("a stream beside them: %d; want 429", a.status)
 	}
 	if a := e.get("/v1/conversations/c/events?wait=1ms"); a.status != http.StatusTooManyRequests || a.header.Get("Retry-After") == "" {
@@ -323,13 +328,13 @@ func TestAnAccountHoldsNoMoreThanItMay(t *testing.T) {
 	if a := e.get("/v1/conversations/c/events"); a.status != http.StatusOK {
 		t.Errorf("a look beside them: %d; want 200", a.status)
 	}
-	if a := e.do(ask{method: http.MethodPut, path: "/v1/stream/s"}); a.status != http.StatusCreated {
+	if a := e.do(ask{method: http.MethodPut, path: "/v1/streams/s"}); a.status != http.StatusCreated {
 		t.Fatalf("a durable stream: %d %s", a.status, a.body)
 	}
 	for query, want := range map[string]int{
 		"": http.StatusOK, "&live=long-poll": http.StatusTooManyRequests, "&live=sse": http.StatusTooManyRequests,
 	} {
-		if a := e.get("/v1/stream/s?offset=-1" + query); a.status != want {
+		if a := e.get("/v1/streams/s?offset=-1" + query); a.status != want {
 			t.Errorf("a durable stream with %q beside them: %d %s; want %d", query, a.status, a.body, want)
 		}
 	}
@@ -353,7 +358,8 @@ func TestAnAccountHoldsNoMoreThanItMay(t *testing.T) {
 	second.write(`{"op":"attach","conv":"c_9"}`)
 	second.until("live")
 	first.c.Close()
-	eventually(t, "the place of a closed socket is free", func() bool { return e.get("/v1/conversations/c/events?wait=1ms").status == http.StatusOK })
+	eventually(t, "the place of a closed socket is free",
+		func() bool { return e.get("/v1/conversations/c/events?wait=1ms").status == http.StatusOK })
 	eventually(t, "the place of a long poll that was answered is free", func() bool {
 		s, _, err := e.dial(nil)
 		if err == nil {
@@ -375,7 +381,8 @@ func TestACompactSocketIsToldFinishedCallsWhole(t *testing.T) {
 	told(3, schemas.CallFinished, schemas.Result{Call: c.ID})
 	d := c
 	d.ID = "call_2"
-	e.publish(schemas.NewEvent(d, schemas.CallOutput, "compact.4", time.Now(), schemas.OutputData{Call: d.ID, Stream: "stdout", Text: "ef", Bytes: 2, Attempt: 1}))
+	e.publish(schemas.NewEvent(d, schemas.CallOutput, "compact.4", time.Now(),
+		schemas.OutputData{Call: d.ID, Stream: "stdout", Text: "ef", Bytes: 2, Attempt: 1}))
 
 	s := e.socket()
 	s.write(`{"op":"attach","conv":"c_1","compact":true}`)
@@ -397,7 +404,8 @@ func TestACompactSocketIsToldFinishedCallsWhole(t *testing.T) {
 	later := e.socket()
 	later.write(`{"op":"attach","conv":"c_1","after":"now","compact":true}`)
 	later.until("live")
-	e.publish(schemas.NewEvent(d, schemas.CallOutput, "compact.5", time.Now(), schemas.OutputData{Call: d.ID, Stream: "stdout", Text: "gh", Offset: 2, Bytes: 2, Attempt: 1}))
+	e.publish(schemas.NewEvent(d, schemas.CallOutput, "compact.5", time.Now(),
+		schemas.OutputData{Call: d.ID, Stream: "stdout", Text: "gh", Offset: 2, Bytes: 2, Attempt: 1}))
 	if f, ev := later.next(), later.next(); f.Op != "snapshot" || ev.Op != "ev" || ev.Prev != prev {
 		t.Errorf("from now: %+v, %+v; want a snapshot before the piece", f, ev)
 	}
@@ -419,7 +427,8 @@ func TestACompactSocketIsToldFinishedCallsWhole(t *testing.T) {
 	}
 	waited := make(chan answer, 1)
 	go func() { waited <- e.get("/v1/conversations/c_1/events?compact=1&wait=60s&after=" + out.Next) }()
-	e.publish(schemas.NewEvent(d, schemas.CallOutput, "compact.6", time.Now(), schemas.OutputData{Call: d.ID, Stream: "stdout", Text: "ij", Offset: 4, Bytes: 2, Attempt: 1}))
+	e.publish(schemas.NewEvent(d, schemas.CallOutput, "compact.6", time.Now(),
+		schemas.OutputData{Call: d.ID, Stream: "stdout", Text: "ij", Offset: 4, Bytes: 2, Attempt: 1}))
 	page = <-waited
 	if out = decode[pageOf](t, page); len(out.Events) != 1 || !strings.Contains(string(out.Events[0].Snapshot), `"text":"efgh"`) {
 		t.Errorf("waited for: %s; want a piece and what was printed before it", page.body)

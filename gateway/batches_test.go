@@ -15,6 +15,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"github.com/sandjet/sandjet/gateway"
+	"github.com/sandjet/sandjet/gateway/live"
 )
 
 // packed is a WebSocket of the library's own client, which offers compression and counts what it reads.
@@ -25,7 +26,8 @@ func (e *edge) packed(offer bool) (*socket, *atomic.Int64, string) {
 		c, err := new(net.Dialer).DialContext(ctx, network, addr)
 		return countedConn{c, &read}, err
 	}}
-	c, resp, err := d.DialContext(e.t.Context(), "ws"+strings.TrimPrefix(e.url, "http")+"/v1/ws", http.Header{"Authorization": {"Bearer " + aliceKey}})
+	c, resp, err := d.DialContext(e.t.Context(), "ws"+strings.TrimPrefix(e.url, "http")+"/v1/ws",
+		http.Header{"Authorization": {"Bearer " + aliceKey}})
 	if err != nil {
 		e.t.Fatal(err)
 	}
@@ -210,7 +212,7 @@ func TestClientsMayCompressWhatTheySend(t *testing.T) {
 func TestBombsAndWrongCompressionEndTheSocket(t *testing.T) {
 	t.Parallel()
 	bomb := pack(t, `{"op":"ping","x":"`+strings.Repeat("0", 16<<20)+`"}`)
-	if len(bomb) > gateway.MaxFrame {
+	if len(bomb) > live.MaxFrame {
 		t.Fatalf("%d bytes: it would be too large anyway", len(bomb))
 	}
 	const first = 0xc0 | websocket.TextMessage
@@ -232,7 +234,7 @@ func TestBombsAndWrongCompressionEndTheSocket(t *testing.T) {
 			e := open(t, func(o *gateway.Options) { o.ReplayCompression = tc.agreed })
 			s, _, _ := e.packed(true)
 			s.raw(tc.first, tc.body)
-			if code, _ := s.closedWith(); code != int(gateway.CloseProtocol) {
+			if code, _ := s.closedWith(); code != int(live.CloseProtocol) {
 				t.Errorf("closed with %d", code)
 			}
 		})

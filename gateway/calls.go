@@ -1,14 +1,13 @@
 package gateway
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"mime"
 	"net/http"
 	"time"
 
 	"github.com/sandjet/sandjet/admission"
+	"github.com/sandjet/sandjet/gateway/web"
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
@@ -31,10 +30,11 @@ type CallState struct {
 	StatusID schemas.JobID `json:"status_id,omitzero"`
 	// Approval names the question that awaiting_approval waits for.
 	Approval schemas.ApprovalID `json:"approval,omitzero"`
+	Accepted time.Time          `json:"accepted,omitzero"`
 }
 
 func stateOf(c schemas.Call, status string) CallState {
-	s := CallState{ID: c.ID, Conversation: c.Conversation, Status: status, StatusID: c.Job}
+	s := CallState{ID: c.ID, Conversation: c.Conversation, Status: status, StatusID: c.Job, Accepted: c.Accepted}
 	if status == stateAwaiting {
 		s.Approval, s.StatusID = c.Approval, "" // the job is there when the call is
 	}
@@ -43,11 +43,11 @@ func stateOf(c schemas.Call, status string) CallState {
 
 // postCall admits a call and, with ?wait=, waits for its result.
 func (g *Gateway) postCall(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
-	q, err := parseQuery(r.URL.RawQuery, "wait")
+	q, err := web.ParseQuery(r.URL.RawQuery, "wait")
 	if err != nil {
 		return err
 	}
-	wait, err := q.wait(g.MaxWait)
+	wait, err := q.Wait(g.MaxWait)
 	if err != nil {
 		return err
 	}
@@ -58,7 +58,7 @@ func (g *Gateway) postCall(w http.ResponseWriter, r *http.Request, a schemas.Acc
 		}
 		defer place.Release()
 	}
-	body, err := readJSON(w, r)
+	body, err := web.ReadJSON(w, r)
 	if err != nil {
 		return err
 	}
@@ -78,19 +78,19 @@ func (g *Gateway) postCall(w http.ResponseWriter, r *http.Request, a schemas.Acc
 		if got.Awaiting {
 			status = stateAwaiting
 		}
-		writeJSON(w, http.StatusAccepted, stateOf(got.Call, status))
+		web.WriteJSON(w, http.StatusAccepted, stateOf(got.Call, status))
 		return nil
 	}
 	return g.answerCall(w, r, got.Call, wait)
 }
 
-// getCall tells what became of a call.
+// getCall reports what became of a call.
 func (g *Gateway) getCall(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
-	q, err := parseQuery(r.URL.RawQuery, "wait")
+	q, err := web.ParseQuery(r.URL.RawQuery, "wait")
 	if err != nil {
 		return err
 	}
-	wait, err := q.wait(g.MaxWait)
+	wait, err := q.Wait(g.MaxWait)
 	if err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func (g *Gateway) getCall(w http.ResponseWriter, r *http.Request, a schemas.Acco
 
 // postCancel asks for the end of a call.
 func (g *Gateway) postCancel(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
-	if _, err := parseQuery(r.URL.RawQuery); err != nil {
+	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
 		return err
 	}
 	reason, err := cancelReason(w, r)
@@ -124,7 +124,7 @@ func (g *Gateway) postCancel(w http.ResponseWriter, r *http.Request, a schemas.A
 	if err := g.cancel(r.Context(), call, admission.API, reason); err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusAccepted, stateOf(call, stateCancelling))
+	web.WriteJSON(w, http.StatusAccepted, stateOf(call, stateCancelling))
 	return nil
 }
 
@@ -149,7 +149,7 @@ func cancelReason(w http.ResponseWriter, r *http.Request) (string, error) {
 	if r.ContentLength == 0 {
 		return "", nil
 	}
-	body, err := readJSON(w, r)
+	body, err := web.ReadJSON(w, r)
 	if err != nil || len(body) == 0 {
 		return "", err
 	}
@@ -159,15 +159,7 @@ func cancelReason(w http.ResponseWriter, r *http.Request) (string, error) {
 	if err := schemas.DecodeStrict(body, schemas.MaxRequest, &in); err != nil {
 		return "", err
 	}
-	return in.Reason, checkReason(in.Reason)
-}
-
-func checkReason(s string) error {
-	const most = 1024
-	if len(s) > most {
-		return schemas.Invalidf("reason", "is %d bytes long: the limit is %d", len(s), most)
-	}
-	return nil
+	return in.Reason, web.CheckReason(in.Reason)
 }
 
 // findCall finds a call of the account. A call of somebody else is not found in the same words as
@@ -196,7 +188,7 @@ func (g *Gateway) answerCall(w http.ResponseWriter, r *http.Request, call schema
 		return err
 	}
 	if state.Result != nil {
-		writeJSON(w, http.StatusOK, state.Result)
+		web.WriteJSON(w, http.StatusOK, state.Result)
 		return nil
 	}
 	status := stateRunning
@@ -205,11 +197,11 @@ func (g *Gateway) answerCall(w http.ResponseWriter, r *http.Request, call schema
 			return err
 		}
 	}
-	writeJSON(w, http.StatusAccepted, stateOf(call, status))
+	web.WriteJSON(w, http.StatusAccepted, stateOf(call, status))
 	return nil
 }
 
-// queued tells what a call that was not started waits for: its turn, or a person.
+// queued reports what a call that was not started waits for: its turn, or a person.
 func (g *Gateway) queued(ctx context.Context, call schemas.Call) (string, error) {
 	if call.Approval == "" {
 		return stateQueued, nil
@@ -230,7 +222,7 @@ func (g *Gateway) queued(ctx context.Context, call schemas.Call) (string, error)
 // early when the gateway drains. Who waits holds no place among the requests in hand, and no body.
 func (g *Gateway) awaitCall(ctx context.Context, call schemas.Call, wait time.Duration) (streams.CallState, error) {
 	if wait > 0 {
-		holdOf(ctx).release()
+		web.HoldOf(ctx).Release()
 		state, err := g.untilEnd(ctx, call, wait)
 		if state != nil || ctx.Err() != nil {
 			return orNone(state), ctx.Err()
@@ -256,57 +248,4 @@ func orNone(s *streams.CallState) streams.CallState {
 		return streams.CallState{}
 	}
 	return *s
-}
-
-const typeJSON = "application/json"
-
-// readJSON reads a body of at most [schemas.MaxRequest] bytes that says it is JSON, or says nothing
-// of the kind: curl -d calls its body a form unless it is told otherwise. The bearer key, which no
-// page of another origin has, is what keeps forms of browsers out, not the content type.
-func readJSON(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	return readJSONUpTo(w, r, schemas.MaxRequest, "write large content in pieces, with mode append")
-}
-
-// readJSONUpTo is readJSON with another limit, whose remedy is told.
-func readJSONUpTo(w http.ResponseWriter, r *http.Request, limit int64, remedy string) ([]byte, error) {
-	kind, params, err := mime.ParseMediaType(cmp.Or(r.Header.Get("Content-Type"), typeJSON))
-	known := kind == typeJSON || kind == "application/x-www-form-urlencoded"
-	if charset := params["charset"]; err != nil || !known || charset != "" && charset != "utf-8" && charset != "UTF-8" {
-		return nil, withStatus(http.StatusUnsupportedMediaType, schemas.Invalidf("",
-			"the body must be sent as Content-Type: application/json, in UTF-8"))
-	}
-	return readBody(w, r, limit, remedy)
-}
-
-// readBody reads a body of at most limit bytes. How long it may take is the middleware's affair.
-func readBody(w http.ResponseWriter, r *http.Request, limit int64, remedy string) ([]byte, error) {
-	if enc := r.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
-		return nil, withStatus(http.StatusUnsupportedMediaType, schemas.Invalidf("", "the body must not be compressed"))
-	}
-	tooLarge := withStatus(http.StatusRequestEntityTooLarge, schemas.Invalidf("", "the body is larger than %d bytes: %s", limit, remedy))
-	if r.ContentLength > limit {
-		return nil, tooLarge
-	}
-	body, err := readHeld(r.Context(), http.MaxBytesReader(w, r.Body, limit), r.ContentLength)
-	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return nil, tooLarge
-	}
-	if _, ok := errors.AsType[*schemas.Error](err); ok { // there is no room for it
-		later(w.Header())
-		return nil, err
-	}
-	if err != nil {
-		return nil, withStatus(http.StatusBadRequest, schemas.Wrap(schemas.Invalid, "", "the body ended before it was complete", err))
-	}
-	return body, nil
-}
-
-// rename gives an invalid error another field's name.
-func rename(err error, field string) error {
-	if e, ok := errors.AsType[*schemas.Error](err); ok {
-		other := *e
-		other.Field = field
-		return &other
-	}
-	return err
 }

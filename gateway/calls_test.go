@@ -25,7 +25,7 @@ func TestPostCallWaitsForTheResult(t *testing.T) {
 	e.work()
 	a := e.post("/v1/calls?wait=60s", bash("echo hi"))
 	res := decode[schemas.Result](t, a)
-	if a.status != http.StatusOK || res.Text != "hi" || res.Status != schemas.Completed {
+	if a.status != http.StatusOK || res.Text != "hi" || res.Status != schemas.StatusCompleted {
 		t.Fatalf("%d %s", a.status, a.body)
 	}
 	if got := a.header.Get("Location"); got != "/v1/calls/"+string(res.Call) {
@@ -52,10 +52,11 @@ func TestCallStates(t *testing.T) {
 		a := e.get(path)
 		return a.status == http.StatusAccepted && decode[gateway.CallState](t, a).Status == "running"
 	})
-	if a := e.post(path+"/cancel", `{"reason":"enough"}`); a.status != http.StatusAccepted || decode[gateway.CallState](t, a).Status != "cancelling" {
+	if a := e.post(path+"/cancel", `{"reason":"enough"}`); a.status != http.StatusAccepted ||
+		decode[gateway.CallState](t, a).Status != "cancelling" {
 		t.Fatalf("cancel: %d %s", a.status, a.body)
 	}
-	if a := e.get(path + "?wait=60s"); a.status != http.StatusOK || decode[schemas.Result](t, a).Status != schemas.Cancelled {
+	if a := e.get(path + "?wait=60s"); a.status != http.StatusOK || decode[schemas.Result](t, a).Status != schemas.StatusCancelled {
 		t.Fatalf("after the cancel: %d %s", a.status, a.body)
 	}
 	if a := e.post(path+"/cancel", ""); a.status != http.StatusConflict || a.problem(t).Code != schemas.Conflict {
@@ -137,29 +138,32 @@ func TestBadRequests(t *testing.T) {
 		"two objects":           {ask{body: bash("x") + bash("y")}, 400, schemas.Invalid, ""},
 		"an array":              {ask{body: `[]`}, 400, schemas.Invalid, ""},
 		"empty body":            {ask{header: json}, 400, schemas.Invalid, ""},
-		"a form of a browser":   {ask{body: "tool=bash", header: http.Header{"Content-Type": {"application/x-www-form-urlencoded"}}}, 400, schemas.Invalid, ""},
-		"other content type":    {ask{body: bash("x"), header: http.Header{"Content-Type": {"text/plain"}}}, 415, schemas.Invalid, ""},
-		"other charset":         {ask{body: bash("x"), header: http.Header{"Content-Type": {"application/json; charset=latin1"}}}, 415, schemas.Invalid, ""},
-		"compressed":            {ask{body: bash("x"), header: http.Header{"Content-Encoding": {"gzip"}}}, 415, schemas.Invalid, ""},
-		"no key":                {ask{body: bash("x"), key: "-"}, 401, schemas.Denied, ""},
-		"unknown key":           {ask{body: bash("x"), key: "sk_nobody"}, 401, schemas.Denied, ""},
-		"another account":       {ask{body: `{"tool":"bash","input":{"command":"x"},"account":"acct_bob"}`}, 403, schemas.Denied, "account"},
-		"malformed account":     {ask{body: `{"tool":"bash","input":{"command":"x"},"account":"bob"}`}, 400, schemas.Invalid, "account"},
-		"unknown sandbox":       {ask{body: `{"tool":"bash","input":{"command":"x"},"sandbox":"nope"}`}, 404, schemas.NotFound, "sandbox"},
-		"expired deadline":      {ask{body: `{"tool":"bash","input":{"command":"x"},"deadline":"2020-01-01T00:00:00Z"}`}, 400, schemas.Invalid, "deadline"},
-		"malformed id":          {ask{body: `{"tool":"bash","input":{"command":"x"},"id":"a b"}`}, 400, schemas.Invalid, "id"},
-		"malformed wait":        {ask{body: bash("x"), path: "/v1/calls?wait=soon"}, 400, schemas.Invalid, "wait"},
-		"unknown parameter":     {ask{body: bash("x"), path: "/v1/calls?wiat=1s"}, 400, schemas.Invalid, "wiat"},
-		"malformed call id":     {ask{method: "GET", path: "/v1/calls/a%20b"}, 400, schemas.Invalid, "id"},
-		"unknown call":          {ask{method: "GET", path: "/v1/calls/x"}, 404, schemas.NotFound, ""},
-		"malformed cursor":      {ask{method: "GET", path: "/v1/conversations/c/events?after=7"}, 400, schemas.Invalid, "after"},
-		"limit out of range":    {ask{method: "GET", path: "/v1/conversations/c/events?limit=0"}, 400, schemas.Invalid, "limit"},
-		"unknown path":          {ask{method: "GET", path: "/v2/calls"}, 404, schemas.NotFound, ""},
-		"wrong method":          {ask{method: "DELETE", path: "/v1/calls"}, 405, schemas.Unsupported, ""},
-		"a defect":              {ask{body: bash("x"), key: "sk_panic"}, 500, schemas.Internal, ""},
-		"a broken part":         {ask{body: bash("x"), key: "sk_broken"}, 500, schemas.Internal, ""},
-		"no tool definitions":   {ask{method: "GET", path: "/v1/tools"}, 501, schemas.Unsupported, ""},
-		"a plain GET of ws":     {ask{method: "GET", path: "/v1/ws"}, 400, schemas.Invalid, ""},
+		"a form of a browser": {ask{body: "tool=bash", header: http.Header{"Content-Type": {"application/x-www-form-urlencoded"}}},
+			400, schemas.Invalid, ""},
+		"other content type": {ask{body: bash("x"), header: http.Header{"Content-Type": {"text/plain"}}}, 415, schemas.Invalid, ""},
+		"other charset": {ask{body: bash("x"), header: http.Header{"Content-Type": {"application/json; charset=latin1"}}},
+			415, schemas.Invalid, ""},
+		"compressed":        {ask{body: bash("x"), header: http.Header{"Content-Encoding": {"gzip"}}}, 415, schemas.Invalid, ""},
+		"no key":            {ask{body: bash("x"), key: "-"}, 401, schemas.Denied, ""},
+		"unknown key":       {ask{body: bash("x"), key: "sk_nobody"}, 401, schemas.Denied, ""},
+		"another account":   {ask{body: `{"tool":"bash","input":{"command":"x"},"account":"acct_bob"}`}, 403, schemas.Denied, "account"},
+		"malformed account": {ask{body: `{"tool":"bash","input":{"command":"x"},"account":"bob"}`}, 400, schemas.Invalid, "account"},
+		"unknown sandbox":   {ask{body: `{"tool":"bash","input":{"command":"x"},"sandbox":"nope"}`}, 404, schemas.NotFound, "sandbox"},
+		"expired deadline": {ask{body: `{"tool":"bash","input":{"command":"x"},"deadline":"2020-01-01T00:00:00Z"}`},
+			400, schemas.Invalid, "deadline"},
+		"malformed id":        {ask{body: `{"tool":"bash","input":{"command":"x"},"id":"a b"}`}, 400, schemas.Invalid, "id"},
+		"malformed wait":      {ask{body: bash("x"), path: "/v1/calls?wait=soon"}, 400, schemas.Invalid, "wait"},
+		"unknown parameter":   {ask{body: bash("x"), path: "/v1/calls?wiat=1s"}, 400, schemas.Invalid, "wiat"},
+		"malformed call id":   {ask{method: "GET", path: "/v1/calls/a%20b"}, 400, schemas.Invalid, "id"},
+		"unknown call":        {ask{method: "GET", path: "/v1/calls/x"}, 404, schemas.NotFound, ""},
+		"malformed cursor":    {ask{method: "GET", path: "/v1/conversations/c/events?after=7"}, 400, schemas.Invalid, "after"},
+		"limit out of range":  {ask{method: "GET", path: "/v1/conversations/c/events?limit=0"}, 400, schemas.Invalid, "limit"},
+		"unknown path":        {ask{method: "GET", path: "/v2/calls"}, 404, schemas.NotFound, ""},
+		"wrong method":        {ask{method: "DELETE", path: "/v1/calls"}, 405, schemas.Unsupported, ""},
+		"a defect":            {ask{body: bash("x"), key: "sk_panic"}, 500, schemas.Internal, ""},
+		"a broken part":       {ask{body: bash("x"), key: "sk_broken"}, 500, schemas.Internal, ""},
+		"no tool definitions": {ask{method: "GET", path: "/v1/tools"}, 501, schemas.Unsupported, ""},
+		"a plain GET of ws":   {ask{method: "GET", path: "/v1/ws"}, 400, schemas.Invalid, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if tc.ask.method == "" {
@@ -215,13 +219,15 @@ func TestSameIDIsTheSameCall(t *testing.T) {
 func TestRepeatAfterItsDeadline(t *testing.T) {
 	var late atomic.Bool
 	e := open(t, func(o *gateway.Options) { o.Records = clockBook{late: &late} })
-	body := fmt.Sprintf(`{"id":"mine","tool":"bash","input":{"command":"echo a"},"deadline":%q}`, time.Now().Add(time.Hour).Format(time.RFC3339Nano))
+	body := fmt.Sprintf(`{"id":"mine","tool":"bash","input":{"command":"echo a"},"deadline":%q}`,
+		time.Now().Add(time.Hour).Format(time.RFC3339Nano))
 	first := e.post("/v1/calls", body)
 	if first.status != http.StatusAccepted {
 		t.Fatalf("%d %s", first.status, first.body)
 	}
 	late.Store(true)
-	if other := e.post("/v1/calls", strings.Replace(body, "mine", "other", 1)); other.status != http.StatusBadRequest || other.problem(t).Field != "deadline" {
+	if other := e.post("/v1/calls", strings.Replace(body, "mine", "other", 1)); other.status != http.StatusBadRequest ||
+		other.problem(t).Field != "deadline" {
 		t.Errorf("a new call: %d %s", other.status, other.body)
 	}
 	if again := e.post("/v1/calls", body); again.status != http.StatusAccepted || again.body != first.body {
@@ -290,7 +296,8 @@ func TestOneOfManyEqualRequestsIsTheCall(t *testing.T) {
 
 func TestLargeInputsAreNotInTheEvent(t *testing.T) {
 	for size, in := range map[int]bool{1000: true, 100_000: false} {
-		c := schemas.Call{ID: "x", Account: alice, Conversation: "c", Tool: schemas.ToolBash, Input: []byte(`{"command":"` + strings.Repeat("x", size) + `"}`)}
+		c := schemas.Call{ID: "x", Account: alice, Conversation: "c", Tool: schemas.ToolBash,
+			Input: []byte(`{"command":"` + strings.Repeat("x", size) + `"}`)}
 		if got := strings.Contains(string(schemas.AcceptedEvent(c).Data), "xxxx"); got != in {
 			t.Errorf("%d bytes: input in the event: %v", size, got)
 		}
@@ -345,7 +352,8 @@ func TestOtherOrigins(t *testing.T) {
 			"Origin": {origin}, "Access-Control-Request-Method": {"POST"},
 		}})
 	}
-	if a := preflight("https://app.example"); a.status != http.StatusNoContent || a.header.Get("Access-Control-Allow-Origin") != "https://app.example" {
+	if a := preflight("https://app.example"); a.status != http.StatusNoContent ||
+		a.header.Get("Access-Control-Allow-Origin") != "https://app.example" {
 		t.Errorf("allowed origin: %d %v", a.status, a.header)
 	}
 	if a := preflight("https://evil.example"); a.status == http.StatusNoContent || a.header.Get("Access-Control-Allow-Origin") != "" {

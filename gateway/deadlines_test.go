@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/gateway"
+	"github.com/sandjet/sandjet/gateway/web"
 )
 
 // raw is a connection to the gateway on which a test says what it likes.
@@ -46,8 +47,8 @@ func TestABodyThatNeverComesHoldsNothing(t *testing.T) {
 		{"the document", "GET /openapi.json", http.StatusOK, 0},
 		{"a key and a wrong query", "POST /v1/calls?x=1 " + key, http.StatusBadRequest, 0},
 		{"a body that is read", "POST /v1/calls " + key, http.StatusBadRequest, time.Minute},
-		{"a durable stream's", "PUT /v1/stream/s " + key + "Content-Type: text/plain\r\n", http.StatusBadRequest, 30 * time.Second},
-		{"a job's callback", "POST /sandbox-jobs/job_x/complete", http.StatusNotFound, time.Minute},
+		{"a durable stream's", "PUT /v1/streams/s " + key + "Content-Type: text/plain\r\n", http.StatusBadRequest, 30 * time.Second},
+		{"a job's callback", "POST /v1/jobs/job_x/complete X-Job-Token: x\r\n", http.StatusNotFound, time.Minute},
 	} {
 		for _, length := range []string{"Content-Length: 1000", "Content-Length: 100000000", "Transfer-Encoding: chunked"} {
 			t.Run(c.name+", "+length, func(t *testing.T) {
@@ -120,12 +121,12 @@ func TestAnAnswerThatNobodyTakesIsDropped(t *testing.T) {
 
 // TestConnectionsAreLimited: by address and in all; who is refused is told so, and the place of one that ends is free.
 func TestConnectionsAreLimited(t *testing.T) {
-	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	inner, err := net.Listen("tcp", "127.0.0.77:0") // where no other test's client calls again: it would take a place
 	if err != nil {
 		t.Fatal(err)
 	}
 	refused := make(chan bool, 10)
-	l := gateway.LimitConnections(inner, gateway.Connections{All: 3, PerAddress: 2, Refused: func(perAddress bool) { refused <- perAddress }})
+	l := web.LimitConnections(inner, web.Connections{All: 3, PerAddress: 2, Refused: func(perAddress bool) { refused <- perAddress }})
 	defer l.Close()
 	taken := make(chan net.Conn)
 	go func() {
@@ -156,7 +157,8 @@ func TestConnectionsAreLimited(t *testing.T) {
 	if perAddress := <-refused; !perAddress {
 		t.Error("it is the address that has too many")
 	}
-	if resp, err := http.ReadResponse(bufio.NewReader(out), nil); err != nil || resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" {
+	if resp, err := http.ReadResponse(bufio.NewReader(out), nil); err != nil || resp.StatusCode != http.StatusServiceUnavailable ||
+		resp.Header.Get("Retry-After") == "" {
 		t.Error(resp, err)
 	}
 	dial("127.0.0.2")

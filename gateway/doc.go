@@ -1,11 +1,8 @@
-// Package gateway is the edge: it takes tool calls in over HTTP, WebSocket and plain NATS, hands
-// them to the log, and hands results and conversations back.
+// Package gateway serves the HTTP API: it takes tool calls in, hands them to the log, and hands results and conversations back.
 //
-// [Gateway] serves HTTP. It keeps nothing that cannot be lost: every answer is read from the log,
-// so any number of gateways may run side by side and each may be killed at any time. [Router]
-// carries what plain NATS clients publish on sandjet.calls.auto.<account> over to the calls, and
-// [FrontDoor] answers requests on sandjet.rpc.call and sandjet.rpc.approvals. All three admit a call
-// through package admission, so the same request means the same call at every door.
+// [Gateway] keeps nothing that cannot be lost: every answer is read from the log, so any number of gateways may run side by side and
+// each may be killed at any time. WebSockets and event streams are package live's, clients of plain NATS natsapi's. All admit calls
+// through package admission, so the same request means the same call whichever way it comes.
 //
 // # Credentials
 //

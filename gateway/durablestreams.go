@@ -3,13 +3,16 @@ package gateway
 import (
 	"net/http"
 
+	"github.com/sandjet/sandjet/gateway/credentials"
+	"github.com/sandjet/sandjet/gateway/web"
 	"github.com/sandjet/sandjet/schemas"
 )
 
 // stream serves the account's durable streams. Who reads what comes is heard out no longer than its key is good.
 func (g *Gateway) stream(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	if g.durable == nil {
-		return schemas.Errorf(schemas.NotFound, "", "durable streams are off at this gateway: its operator starts it with --durable-streams to serve them")
+		return schemas.Errorf(schemas.NotFound, "",
+			"durable streams are off at this gateway: its operator starts it with --durable-streams to serve them")
 	}
 	if r.Method == http.MethodGet && r.URL.Query().Has("live") { // who waits holds what an event stream does
 		place, err := g.takeWait(w, a)
@@ -17,10 +20,10 @@ func (g *Gateway) stream(w http.ResponseWriter, r *http.Request, a schemas.Accou
 			return err
 		}
 		defer place.Release()
-		holdOf(r.Context()).release()
+		web.HoldOf(r.Context()).Release()
 	}
 	if r.Method == http.MethodGet {
-		ctx, end := g.whileGood(r.Context(), keyPrincipal(r, a))
+		ctx, end := g.credentials.WhileGood(r.Context(), credentials.OfKey(r, a))
 		defer end()
 		r = r.WithContext(ctx)
 	}

@@ -1,14 +1,13 @@
 package gateway
 
 import (
-	"context"
-	"encoding/json"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/sandjet/sandjet/gateway/attachtoken"
-	"github.com/sandjet/sandjet/gateway/replay"
+	"github.com/sandjet/sandjet/gateway/credentials"
+	"github.com/sandjet/sandjet/gateway/live"
+	"github.com/sandjet/sandjet/gateway/web"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -37,87 +36,49 @@ type PageEvent struct {
 }
 
 // getEvents reads a conversation: as a stream for who accepts text/event-stream, else as a page.
-func (g *Gateway) getEvents(w http.ResponseWriter, r *http.Request, who principal) error {
+func (g *Gateway) getEvents(w http.ResponseWriter, r *http.Request, who credentials.Principal) error {
 	conv := schemas.ConversationID(r.PathValue("id"))
 	if err := conv.Validate(); err != nil {
 		return err
 	}
-	if err := who.check(attachtoken.Read, conv); err != nil {
+	if err := who.Check(attachtoken.Read, conv); err != nil {
 		return err
 	}
-	q, err := parseQuery(r.URL.RawQuery, "after", "limit", "wait", "compact")
+	q, err := web.ParseQuery(r.URL.RawQuery, "after", "limit", "wait", "compact")
 	if err != nil {
 		return err
 	}
-	after, err := q.after(r.Header)
+	after, err := q.After(r.Header)
 	if err != nil {
 		return err
 	}
-	compact, err := q.flag("compact")
+	compact, err := q.Flag("compact")
 	if err != nil {
 		return err
 	}
-	if accepts(r.Header, "text/event-stream") {
-		return g.openStream(w, r, who, view{who.account, conv, after, compact})
+	if web.Accepts(r.Header, "text/event-stream") {
+		return g.live.Stream(w, r, who, live.View{Account: who.Account, Conversation: conv, After: after, Compact: compact})
 	}
-	limit, err := q.limit()
+	limit, err := q.Limit()
 	if err != nil {
 		return err
 	}
-	wait, err := q.wait(g.MaxWait)
+	wait, err := q.Wait(g.MaxWait)
 	if err != nil {
 		return err
 	}
-	if who.token != nil {
-		wait = min(wait, who.token.Expires.Sub(g.Bus.Now()))
+	if who.Token != nil {
+		wait = min(wait, who.Token.Expires.Sub(g.Bus.Now()))
 	}
-	return g.pageEvents(w, r, view{who.account, conv, after, compact}, limit, wait)
-}
-
-// view is what a client sees of a conversation.
-type view struct {
-	account schemas.AccountID
-	conv    schemas.ConversationID
-	after   schemas.Cursor
-	compact bool
-}
-
-// accepts reports whether the client asks for a type of content by name.
-func accepts(h http.Header, want string) bool {
-	for _, line := range h.Values("Accept") {
-		for part := range strings.SplitSeq(line, ",") {
-			kind, _, _ := strings.Cut(part, ";")
-			if strings.EqualFold(strings.TrimSpace(kind), want) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// pageOut is a [Page] whose events are JSON already.
-type pageOut struct {
-	Events    []eventOut     `json:"events"`
-	Next      schemas.Cursor `json:"next"`
-	UpToDate  bool           `json:"up_to_date"`
-	Recovered bool           `json:"recovered"`
-	Gap       *streams.Gap   `json:"gap,omitzero"`
-}
-
-type eventOut struct {
-	Cursor schemas.Cursor  `json:"cursor"`
-	Event  json.RawMessage `json:"event"`
-
-	Skipped  int             `json:"skipped,omitzero"` // of a compact page
-	Snapshot json.RawMessage `json:"snapshot,omitzero"`
+	return g.pageEvents(w, r, live.View{Account: who.Account, Conversation: conv, After: after, Compact: compact}, limit, wait)
 }
 
 // pageEvents answers a part of a conversation. A conversation that others follow too, or that is
 // waited for, is read where they read it; a single look goes to the log. What it takes for a compact page
 // is of use to the next one too.
-func (g *Gateway) pageEvents(w http.ResponseWriter, r *http.Request, at view, limit int, wait time.Duration) error {
-	if wait <= 0 && !at.compact && !g.live().Follows(at.account, at.conv) {
-		p, err := streams.Page(r.Context(), g.Bus, at.account, at.conv, at.after, limit)
+func (g *Gateway) pageEvents(w http.ResponseWriter, r *http.Request, at live.View, limit int, wait time.Duration) error {
+	if wait <= 0 && !at.Compact && !g.live.Follows(at) {
+		p, err := streams.Page(r.Context(), g.Bus, at.Account, at.Conversation, at.After, limit)
 		if err != nil {
 			return err
 		}
@@ -125,97 +86,16 @@ func (g *Gateway) pageEvents(w http.ResponseWriter, r *http.Request, at view, li
 		for _, e := range p.Events {
 			out.Events = append(out.Events, PageEvent{Cursor: e.Cursor, Event: e.Value})
 		}
-		writeJSON(w, http.StatusOK, out)
+		web.WriteJSON(w, http.StatusOK, out)
 		return nil
 	}
-	if wait > 0 { // who waits holds what a stream does
-		release, err := g.takeStream(at.account)
-		if err != nil {
-			later(w.Header())
-			return err
-		}
-		defer release()
-		holdOf(r.Context()).release()
+	out, err := g.live.Page(r.Context(), at, limit, wait)
+	if code := schemas.CodeOf(err); code == schemas.Exhausted || code == schemas.Unavailable {
+		web.Later(w.Header())
 	}
-	out, err := g.waitPage(r.Context(), at, limit, wait)
 	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, out)
+	web.WriteJSON(w, http.StatusOK, out)
 	return nil
-}
-
-// waitPage reads at most limit events. If there is none it waits for the first, until wait has
-// passed or the gateway drains.
-func (g *Gateway) waitPage(ctx context.Context, at view, limit int, wait time.Duration) (pageOut, error) {
-	woken := make(chan struct{}, 1)
-	reader := g.follow(at.account, at.conv, at.after, at.compact, notify(woken))
-	defer reader.Close()
-	over := time.NewTimer(wait)
-	defer over.Stop()
-	p := pageOut{Events: []eventOut{}, Next: at.after, Recovered: true}
-	for waited := wait <= 0; ; {
-		for step := range reader.Ready() {
-			if p.take(step, orCommon(limit)) {
-				return p, nil
-			}
-			if step.Kind == replay.StepFailed && g.draining.Err() == nil {
-				return p, step.Err
-			}
-		}
-		if p.UpToDate && (waited || len(p.Events) > 0) || g.draining.Err() != nil {
-			return p, nil
-		}
-		select {
-		case <-woken:
-		case <-over.C:
-			waited = true
-		case <-g.draining.Done():
-		case <-ctx.Done():
-			return p, nil // the client is gone and reads nothing
-		}
-	}
-}
-
-// take adds a step to a page and reports whether the page ends with it.
-func (p *pageOut) take(step replay.Step, limit int) (full bool) {
-	switch step.Kind {
-	case replay.StepAttached:
-		p.Next, p.Gap, p.Recovered = step.From, step.Gap, step.Gap == nil
-	case replay.StepGap:
-		if len(p.Events) > 0 {
-			return true // the next page begins with it
-		}
-		p.Next, p.Gap, p.Recovered = step.Gap.To, step.Gap, false
-	case replay.StepEvent:
-		if len(p.Events) == limit {
-			return true
-		}
-		p.Events = append(p.Events, eventOut{step.Frame.Cursor(), step.Frame.Data(), step.Skipped, step.Snapshot.Data()})
-		p.Next = step.Frame.Cursor()
-	case replay.StepLive:
-		p.UpToDate = true
-		return len(p.Events) > 0 || p.Gap != nil
-	case replay.StepFailed:
-	}
-	return false
-}
-
-// orCommon is how many events a page has whose client does not say.
-func orCommon(limit int) int {
-	const common = 100
-	if limit == 0 {
-		return common
-	}
-	return limit
-}
-
-// notify makes a reader's wake of a channel with room for one.
-func notify(c chan<- struct{}) func() {
-	return func() {
-		select {
-		case c <- struct{}{}:
-		default:
-		}
-	}
 }

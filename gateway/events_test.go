@@ -167,7 +167,7 @@ func TestSSEReplaysThenGoesLive(t *testing.T) {
 }
 
 // TestCursorOfAnotherStream: the epoch in the cursor is not this stream's, so nothing is known of
-// the place; the reader is told and gets all that is there.
+// the place; the reader gets a gap, and then all that is there.
 func TestCursorOfAnotherStream(t *testing.T) {
 	e := open(t)
 	e.note("c_1", 0, "x")
@@ -246,7 +246,7 @@ func TestClientOverAGateway(t *testing.T) {
 	if !cancelled || len(types) != 3 {
 		t.Errorf("told %v", types)
 	}
-	if res, err := c.Wait(ctx, st.ID); err != nil || res.Status != schemas.Cancelled {
+	if res, err := c.Wait(ctx, st.ID); err != nil || res.Status != schemas.StatusCancelled {
 		t.Errorf("%+v, %v", res, err)
 	}
 }

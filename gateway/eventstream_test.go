@@ -39,7 +39,8 @@ func (e *edge) request(t *testing.T, version, conv, key string) byHand {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	if _, err := fmt.Fprintf(conn, "GET /v1/conversations/%s/events HTTP/%s\r\nHost: gateway\r\nAccept: text/event-stream\r\nAuthorization: Bearer %s\r\n\r\n", conv, version, key); err != nil {
+	if _, err := fmt.Fprintf(conn, "GET /v1/conversations/%s/events HTTP/%s\r\nHost: gateway\r\nAccept: "+
+		"text/event-stream\r\nAuthorization: Bearer %s\r\n\r\n", conv, version, key); err != nil {
 		t.Fatal(err)
 	}
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
@@ -300,7 +301,8 @@ func TestEveryKindOfStreamEndsWithItsKey(t *testing.T) {
 		worker.print("printed", false)
 		for a, key := range map[schemas.AccountID]string{alice: aliceKey, bob: bobKey} {
 			jobs[a] = e.job(func(j *schemas.Job) { j.Account = a })
-			made := e.do(ask{method: http.MethodPut, path: "/v1/stream/s", body: "stored", key: key, header: http.Header{"Content-Type": {"text/plain"}}})
+			made := e.do(ask{method: http.MethodPut, path: "/v1/streams/s", body: "stored", key: key,
+				header: http.Header{"Content-Type": {"text/plain"}}})
 			if made.status != http.StatusCreated {
 				t.Fatalf("%d %s", made.status, made.body)
 			}
@@ -328,17 +330,18 @@ func TestEveryKindOfStreamEndsWithItsKey(t *testing.T) {
 				"event stream, HTTP/1.1":       {listen(e.request(t, "1.1", "c_1", key).resp.Body), http.StatusOK},
 				"event stream, HTTP/2":         {listen(e.overHTTP2(t, "/v1/conversations/c_1/events", key).Body), http.StatusOK},
 				"followed log":                 get("/v1/jobs/" + string(jobs[a].ID) + "/logs?follow=1"),
-				"event stream of data":         get("/v1/stream/s?offset=-1&live=sse"),
-				"event stream of data, HTTP/2": {listen(e.overHTTP2(t, "/v1/stream/s?offset=-1&live=sse", key).Body), http.StatusOK},
+				"event stream of data":         get("/v1/streams/s?offset=-1&live=sse"),
+				"event stream of data, HTTP/2": {listen(e.overHTTP2(t, "/v1/streams/s?offset=-1&live=sse", key).Body), http.StatusOK},
 			}
-			for name, text := range map[string]string{"followed log": "printed", "event stream of data": "stored", "event stream, HTTP/1.1": "upToDate"} {
+			for name, text := range map[string]string{"followed log": "printed", "event stream of data": "stored",
+				"event stream, HTTP/1.1": "upToDate"} {
 				all[name].until(t, text)
 			}
 			return all
 		}
 		ours, theirs := follow(alice, aliceKey), follow(bob, bobKey)
 		polled := make(chan answer, 1)
-		go func() { polled <- e.get("/v1/stream/s?offset=now&live=long-poll") }()
+		go func() { polled <- e.get("/v1/streams/s?offset=now&live=long-poll") }()
 		synctest.Wait()
 		k.rotate(alice)
 		time.Sleep(55 * time.Second)

@@ -112,7 +112,8 @@ func open(t *testing.T, change ...func(*gateway.Options)) *edge {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
-	auth, err := natsauth.New(natsauth.Options{Users: []natsauth.User{{Name: "role", Password: "role"}, {Name: "alice", Password: "alice", Account: alice}}})
+	auth, err := natsauth.New(natsauth.Options{Users: []natsauth.User{{Name: "role", Password: "role"},
+		{Name: "alice", Password: "alice", Account: alice}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +136,8 @@ func open(t *testing.T, change ...func(*gateway.Options)) *edge {
 		}
 	})
 	o := gateway.Options{
-		Bus: bus, Records: book{}, Version: "1.0.0", Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Providers: []string{"fake"}, DurableStreams: true,
+		Bus: bus, Records: book{}, Version: "1.0.0", Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Providers: []string{"fake"}, DurableStreams: true,
 	}
 	for _, c := range change {
 		c(&o)
@@ -189,12 +191,12 @@ func (e *edge) work() {
 			e.publish(schemas.NewEvent(c, schemas.CallStarted, schemas.StartedID(c.Account, c.ID, d.Attempt), time.Now(),
 				schemas.StartedData{Call: c.ID, Tool: c.Tool, Worker: "fake", Attempt: d.Attempt}))
 			res := schemas.Result{
-				Call: c.ID, Conversation: c.Conversation, Tool: c.Tool, Status: schemas.Completed,
+				Call: c.ID, Conversation: c.Conversation, Tool: c.Tool, Status: schemas.StatusCompleted,
 				Text: strings.TrimPrefix(in.Command, "echo "), Finished: time.Now().UTC(),
 			}
 			if in.Command == "hang" {
 				e.cancelled(ctx, c)
-				res.Status, res.Text = schemas.Cancelled, "cancelled"
+				res.Status, res.Text = schemas.StatusCancelled, "cancelled"
 			}
 			e.publish(schemas.NewEvent(c, schemas.CallFinished, schemas.FinishedID(c.Account, c.ID), time.Now(), res))
 			return nil

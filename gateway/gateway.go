@@ -7,15 +7,24 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"sync"
+	"net/url"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/sandjet/sandjet/admission"
+	"github.com/sandjet/sandjet/delivery/channel"
+	"github.com/sandjet/sandjet/gateway/accounts"
+	"github.com/sandjet/sandjet/gateway/artifacts"
+	"github.com/sandjet/sandjet/gateway/credentials"
 	"github.com/sandjet/sandjet/gateway/durable"
-	"github.com/sandjet/sandjet/gateway/replay"
-	"github.com/sandjet/sandjet/internal/wait"
+	"github.com/sandjet/sandjet/gateway/e2b"
+	"github.com/sandjet/sandjet/gateway/files"
+	"github.com/sandjet/sandjet/gateway/live"
+	"github.com/sandjet/sandjet/gateway/sandboxapi"
+	"github.com/sandjet/sandjet/gateway/skills"
+	"github.com/sandjet/sandjet/gateway/web"
+	"github.com/sandjet/sandjet/mcp"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -37,7 +46,8 @@ type Endpoints interface {
 	// PutEndpoint adds one. Code: exhausted when the account has as many as it may.
 	PutEndpoint(ctx context.Context, e schemas.Endpoint) error
 	// UpdateEndpoint changes one by change, which may be called several times; its error is returned.
-	UpdateEndpoint(ctx context.Context, a schemas.AccountID, id schemas.EndpointID, change func(*schemas.Endpoint) error) (schemas.Endpoint, error)
+	UpdateEndpoint(ctx context.Context, a schemas.AccountID, id schemas.EndpointID,
+		change func(*schemas.Endpoint) error) (schemas.Endpoint, error)
 	DeleteEndpoint(ctx context.Context, a schemas.AccountID, id schemas.EndpointID) error
 }
 
@@ -51,7 +61,7 @@ type Options struct {
 	// Serving knows which providers are served: calls of others are refused. Nil: all are taken.
 	Serving admission.Serving
 
-	// MaxWait cuts ?wait=. Default [DefaultMaxWait].
+	// MaxWait cuts ?wait=. Default [web.DefaultMaxWait].
 	MaxWait time.Duration
 	// Registry takes the gateway's metrics and is shown at /metrics with whatever else was
 	// registered with it. Default: one of its own.
@@ -61,6 +71,8 @@ type Options struct {
 	MetricsElsewhere bool
 	// Providers are those whose queues /metrics measures.
 	Providers []string
+	// CanPause says whether instances of a provider can be paused. Nil: all can, as far as the gateway knows.
+	CanPause func(provider string) bool
 	// Origins are the browser origins, such as https://app.example.com, that may use the API and
 	// open WebSockets. Empty: only pages of the gateway's own host may open WebSockets, and no
 	// other origin may call.
@@ -68,16 +80,37 @@ type Options struct {
 	// Tools is what GET /v1/tools answers: the definitions to show to a model in a dialect. Nil:
 	// the route answers unsupported.
 	Tools func(schemas.Dialect) (any, error)
-	// AgentTools is what GET /accounts/{account}/agents/{id}/tools answers: the definitions of what an agent
+	// AgentTools is what GET /v1/accounts/{account}/agents/{id}/tools answers: the definitions of what an agent
 	// has, in a format ("": the default) and a dialect. Nil: the route answers unsupported.
-	AgentTools func(e schemas.Exposure, format string, d schemas.Dialect) (any, error)
+	AgentTools func(e schemas.ToolVisibility, format string, d schemas.Dialect) (any, error)
+	// AgentTurns reports whether turns of an agent are carried out. Nil: none are. Codes: not_found, unsupported (its turns are a harness's).
+	AgentTurns func(ctx context.Context, a schemas.AccountID, id schemas.AgentID) error
 	// Endpoints keeps the webhook endpoints. Nil: their routes answer unsupported, and appended
 	// events are delivered to nobody.
 	Endpoints Endpoints
+	// Skills keeps the skills. Nil: their routes answer unsupported.
+	Skills skills.Records
+	// Channels keeps the chat channels. Nil: their routes answer unsupported.
+	Channels Channels
+	// ChannelKinds are the chats that channels may be of.
+	ChannelKinds []ChannelKind
+	// ChatReceiver is the adapter of a kind that takes what its service posts. Nil: that is answered unsupported.
+	ChatReceiver func(kind string) (channel.Receiver, bool)
+	// ChatSetup has a chat service post to an address, and says whether it can be told to. It may block for a request. Nil: none can.
+	// Codes: invalid (the record lacks what is needed), denied (the service refuses), unavailable.
+	ChatSetup func(ctx context.Context, c schemas.ChatChannel, hook *url.URL) (registered bool, err error)
+	// ChatSeen is called once a message of a chat counts; it must not block. It may be nil.
+	ChatSeen func(c schemas.ChatChannel, in channel.Inbound)
+	// Workspace finds a workspace whose files are asked for. Nil: their routes answer unsupported. Code: not_found.
+	Workspace func(ctx context.Context, a schemas.AccountID, id schemas.WorkspaceID) (schemas.Workspace, error)
+	// Sandboxes says how /v1/sandbox is served.
+	Sandboxes Sandboxes
+	// E2B serves the client of E2B, with sandboxes that are sessions with an end of their own. It needs Keys and Sandboxes.
+	E2B bool
 	// Accounts keeps the accounts and their collections. Nil: their routes answer unsupported.
-	Accounts Accounts
+	Accounts accounts.Store
 	// NATS issues credentials for the accounts' NATS clients. Nil: its route answers unsupported.
-	NATS NATSAccess
+	NATS accounts.NATSAccess
 	// NATSURL is where those clients reach the server, without credentials; empty where that is not known.
 	NATSURL string
 	// AdminKeyHash is the SHA-256, in hex, of the key that may make, list and change accounts. Empty: none.
@@ -90,12 +123,12 @@ type Options struct {
 	// AllowInsecureWebhooks lets endpoints be added whose URL begins with http://, for development.
 	AllowInsecureWebhooks bool
 	// Keys sign attach tokens. Nil: none are made or taken.
-	Keys Keys
+	Keys credentials.Keys
 	// Limits bound what clients hold at the same time.
 	Limits Limits
 	// Grace bounds the end of [Gateway.Run]: how long requests in hand may take. Default 10 s.
 	Grace time.Duration
-	// DurableStreams serves durable streams under /v1/stream. Without it their routes answer not_found; what is stored stays stored.
+	// DurableStreams serves durable streams under /v1/streams. Without it their routes answer not_found; what is stored stays stored.
 	DurableStreams bool
 	// DurableWait is how long a reader of a durable stream is kept waiting by a long poll. Default 20 s.
 	DurableWait time.Duration
@@ -110,6 +143,8 @@ type Options struct {
 	// Disk says that there is little room for workspaces beside this gateway, empty while there is enough: /readyz shows
 	// it. Nil: no worker is beside it.
 	Disk func() string
+	// MCPWait is how long a request by the Model Context Protocol is held for the result of its call. Default [mcp.DefaultWait].
+	MCPWait time.Duration
 	// ReplayCompression lets WebSockets agree on compression of what is replayed.
 	ReplayCompression bool
 }
@@ -118,19 +153,24 @@ type Options struct {
 // goroutines.
 type Gateway struct {
 	Options
-	handler  http.Handler
-	metrics  *metrics
-	upgrades *sockets
-	hub      *replay.Hub // made by live
-	lively   sync.Once
-	signups  *signups
-	counters *counters
-	durable  *durable.Handler // nil: off
+	handler     http.Handler
+	edge        *web.Edge
+	credentials credentials.Verifier
+	places      *live.Places
+	live        *live.Server
+	metrics     *metrics
+	accounts    *accounts.Server
+	durable     *durable.Handler // nil: off
+	files       *files.Files
+	sandbox     *sandboxapi.API
+	e2b         *e2b.Facade // nil: off
+	artifacts   *artifacts.Artifacts
+	skills      *skills.Skills
+	mcp         *mcp.Server
 
 	// draining ends when the gateway is told to stop: what waits or streams then ends by itself.
 	draining context.Context //nolint:containedctx // it is a signal to all requests, not the context of one
 	drain    context.CancelFunc
-	sockets  sync.WaitGroup // hijacked: net/http does not wait for them
 }
 
 const (
@@ -148,35 +188,65 @@ func New(o Options) *Gateway {
 	if o.Registry == nil {
 		o.Registry = prometheus.NewRegistry()
 	}
-	o.MaxWait = orDefault(o.MaxWait, DefaultMaxWait)
+	o.MaxWait = orDefault(o.MaxWait, web.DefaultMaxWait)
 	o.Grace = orDefault(o.Grace, defaultGrace)
 	o.Heartbeat = orDefault(o.Heartbeat, defaultHeartbeat)
 	o.Stall = orDefault(o.Stall, defaultStall)
 	g := &Gateway{Options: o}
 	g.draining, g.drain = context.WithCancel(context.Background())
-	g.upgrades = newSockets(o)
-	g.signups = newSignups()
-	g.counters = newCounters(o.Limits)
-	g.metrics = newMetrics(o.Registry, o.Bus, o.Providers, g.counters)
+	g.places = o.Limits.places()
+	holds := o.Limits.holds()
+	g.metrics = newMetrics(o.Registry, o.Bus, o.Providers, holds)
+	g.credentials = credentials.Verifier{Accounts: o.Records, Keys: o.Keys, Now: o.Bus.Now}
+	g.accounts = accounts.New(accounts.Options{
+		Credentials: g.credentials, Log: o.Bus, Store: o.Accounts, Serving: o.Serving, AgentTools: o.AgentTools,
+		NATS: o.NATS, NATSURL: o.NATSURL, AdminKeyHash: o.AdminKeyHash, OpenSignup: o.OpenSignup, OwnAccount: o.OwnAccount,
+	})
+	g.edge = &web.Edge{
+		Log: o.Log, Holds: holds, Origins: o.Origins, Stall: o.Stall, Answered: g.metrics.request,
+		AcceptedHeaders: durable.AcceptedHeaders + ", " + mcpAccepted,
+		ExposedHeaders:  headerOffset + ", " + durable.ExposedHeaders + ", " + mcpExposed,
+	}
+	g.live = live.New(live.Options{
+		Bus: o.Bus, Log: o.Log, Credentials: g.credentials, Calls: socketCalls{g}, Places: g.places,
+		Metrics: g.metrics.live(), Draining: g.draining,
+		Origins: o.Origins, Heartbeat: o.Heartbeat, Stall: o.Stall, ReplayBytes: o.ReplayBytes, Compression: o.ReplayCompression,
+	})
+	g.artifacts = artifacts.New(artifacts.Options{Bus: o.Bus, Stream: g.fileTransfer})
+	g.skills = skills.New(skills.Options{Bus: o.Bus, Records: o.Skills, Stream: g.fileTransfer})
+	g.files = files.New(files.Options{Bus: o.Bus, Workspace: o.Workspace, Stream: g.fileTransfer})
+	g.sandbox = newSandboxes(g)
+	g.metrics.sessions(o.Registry, g.sandbox.ActiveSessions)
+	if o.E2B && o.Keys != nil {
+		g.e2b = newE2B(g)
+	}
 	if o.DurableStreams {
 		g.durable = durable.New(durable.Options{
-			Bus: o.Bus, Draining: g.draining, LongPoll: o.DurableWait, Heartbeat: o.Heartbeat, Stall: o.Stall, Read: readHeld,
+			Bus: o.Bus, Draining: g.draining, LongPoll: o.DurableWait, Heartbeat: o.Heartbeat, Stall: o.Stall, Read: web.ReadHeld,
 		})
 	}
-	g.handler = g.middleware(g.mux())
+	questions := mcp.Options{Version: o.Version, Log: o.Log, Wait: o.MCPWait, Now: o.Bus.Now}
+	if o.Keys != nil {
+		questions.Keys = o.Keys
+	}
+	g.mcp = mcp.New(questions)
+	g.handler = g.edge.Middleware(g.mux())
 	return g
 }
 
 // ServeHTTP answers one request.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) { g.handler.ServeHTTP(w, r) }
 
-// Drain tells every request that waits or streams to end: waits answer with what is known, event
+// Drain asks every request that waits or streams to end: waits answer with what is known, event
 // streams end, sockets get bye and are closed. /readyz answers 503 from then on. It returns at
 // once; what is still asked is still answered.
-func (g *Gateway) Drain() { g.drain() }
+func (g *Gateway) Drain() {
+	g.drain()
+	g.mcp.Drain()
+}
 
-// Run serves HTTP/1.1, and HTTP/2 for clients and proxies that begin with it, on l until ctx ends, then drains for at most Grace and returns nil. It closes l. The
-// gateway cannot be run again.
+// Run serves HTTP/1.1, and HTTP/2 for clients and proxies that begin with it, on l until ctx ends, then drains for at most Grace
+// and returns nil. It closes l. The gateway cannot be run again.
 func (g *Gateway) Run(ctx context.Context, l net.Listener) error {
 	const (
 		headerTimeout = 10 * time.Second
@@ -186,10 +256,10 @@ func (g *Gateway) Run(ctx context.Context, l net.Listener) error {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)            // WebSockets are upgraded from it
 	protocols.SetUnencryptedHTTP2(true) // TLS is a proxy's here, which may speak it behind too
-	l = LimitConnections(l, g.connections())
+	l = web.LimitConnections(l, g.connections())
 	srv := &http.Server{
-		Protocols: protocols, HTTP2: http2Limits(), ConnContext: withResets,
-		Handler: endResetters(g), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: headerBytes,
+		Protocols: protocols, HTTP2: web.HTTP2Limits(), ConnContext: web.WithResets,
+		Handler: web.EndResetters(g), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: headerBytes,
 		ErrorLog: slog.NewLogLogger(g.Log.Handler(), slog.LevelDebug), // broken handshakes and such: the clients' affair
 	}
 	failed := make(chan error, 1)
@@ -197,7 +267,8 @@ func (g *Gateway) Run(ctx context.Context, l net.Listener) error {
 	select {
 	case err := <-failed:
 		g.Drain()
-		g.sockets.Wait()
+		g.live.Wait()
+		g.mcp.Close()
 		return fmt.Errorf("serve %s: %w", l.Addr(), err)
 	case <-ctx.Done():
 	}
@@ -206,24 +277,18 @@ func (g *Gateway) Run(ctx context.Context, l net.Listener) error {
 	defer cancel()
 	err := srv.Shutdown(grace)
 	if errors.Is(err, context.DeadlineExceeded) {
-		g.Log.Warn("requests were cut off: they outlived the grace", "grace", g.Grace)
+		g.Log.Warn("requests cut off at the end of the grace period", "grace", g.Grace)
 		err = srv.Close()
 	}
 	if serr := <-failed; err == nil && !errors.Is(serr, http.ErrServerClosed) {
 		err = serr
 	}
-	g.sockets.Wait()
+	g.live.Wait()
+	g.mcp.Close()
 	if err != nil {
 		return fmt.Errorf("stop serving %s: %w", l.Addr(), err)
 	}
 	return nil
-}
-
-// comeBack is how long a client is asked to wait before it reconnects, spread so that the clients
-// of a gateway that stops do not all arrive at the next one together.
-func comeBack() time.Duration {
-	const least, spread = 500 * time.Millisecond, 4 * time.Second
-	return least + wait.Upto(spread)
 }
 
 func orDefault(d, otherwise time.Duration) time.Duration {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/sandjet/sandjet/gateway/web"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -16,7 +17,7 @@ func (g *Gateway) getHealth(w http.ResponseWriter, _ *http.Request) error {
 	if err := g.Bus.Healthy(); err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, map[string]string{"status": "ok", "version": g.Version})
+	web.WriteJSON(w, http.StatusOK, map[string]string{"status": "ok", "version": g.Version})
 	return nil
 }
 
@@ -42,7 +43,7 @@ func (g *Gateway) getReady(w http.ResponseWriter, r *http.Request) error {
 	if g.Disk != nil && g.Disk() != "" {
 		answer["disk"] = g.Disk()
 	}
-	writeJSON(w, http.StatusOK, answer)
+	web.WriteJSON(w, http.StatusOK, answer)
 	return nil
 }
 
@@ -53,7 +54,7 @@ func (g *Gateway) getMetrics(w http.ResponseWriter, r *http.Request) error {
 	case g.MetricsElsewhere:
 		return schemas.Errorf(schemas.NotFound, "", "metrics are not served here: use the address of --metrics-listen")
 	case g.AdminKeyHash != "" || g.OpenSignup:
-		if err := g.forAdmin(r); err != nil {
+		if err := g.accounts.AdministratorOnly(r); err != nil {
 			return err
 		}
 	}

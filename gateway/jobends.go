@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandjet/sandjet/gateway/web"
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 )
@@ -21,22 +22,22 @@ const (
 	tokenGrace = time.Hour
 )
 
-// jobEndAnswer is what a supervisor is told when its report counts.
+// jobEndAnswer is what a supervisor is answered when its report counts.
 type jobEndAnswer struct {
 	Status   string        `json:"status"`   // accepted
 	ResultID schemas.JobID `json:"resultId"` //nolint:tagliatelle // callbacks are in camel case
 }
 
-// settledAnswer is what a supervisor is told when the job has settled already.
+// settledAnswer is what a supervisor is answered when the job has settled already.
 type settledAnswer struct {
 	Error  *schemas.Error   `json:"error"`
 	Status schemas.JobState `json:"status"` // how it ended
 }
 
 // postJobEnd takes the report of a job's supervisor that the job has ended. The first report counts;
-// a repeat of the very same may be told either.
+// a repeat of the very same may be answered with either.
 func (g *Gateway) postJobEnd(w http.ResponseWriter, r *http.Request) error {
-	if _, err := parseQuery(r.URL.RawQuery); err != nil {
+	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
 		return err
 	}
 	token := r.Header.Get(headerJobToken)
@@ -48,15 +49,23 @@ func (g *Gateway) postJobEnd(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := holdOf(r.Context()).enter(w, j.Account); err != nil {
+	if err := web.HoldOf(r.Context()).Enter(w, j.Account); err != nil {
 		return err
 	}
 	return g.takeReport(w, r, j, now)
 }
 
+// postJobComplete takes the report that a job has ended: with the job's token as postJobEnd does, else from the account.
+func (g *Gateway) postJobComplete(w http.ResponseWriter, r *http.Request) error {
+	if r.Header.Get(headerJobToken) != "" {
+		return g.postJobEnd(w, r)
+	}
+	return g.authenticated(g.postToolEnd)(w, r)
+}
+
 // takeReport reads how a job ended and puts it on the log, if it is the first to say so.
 func (g *Gateway) takeReport(w http.ResponseWriter, r *http.Request, j schemas.Job, now time.Time) error {
-	body, err := readJSONUpTo(w, r, schemas.MaxJobCallback, "send only the end of the logs")
+	body, err := web.ReadJSONUpTo(w, r, schemas.MaxJobCallback, "send only the end of the logs")
 	if err != nil {
 		return err
 	}
@@ -66,7 +75,7 @@ func (g *Gateway) takeReport(w http.ResponseWriter, r *http.Request, j schemas.J
 	}
 	settled, err := lifecycle.Complete(r.Context(), g.Bus, report.Completion(j, now))
 	if errors.Is(err, schemas.ErrConflict) {
-		writeJSON(w, http.StatusConflict, settledAnswer{
+		web.WriteJSON(w, http.StatusConflict, settledAnswer{
 			Error:  &schemas.Error{Code: schemas.Conflict, Message: "the job has settled already: the first report counts"},
 			Status: settled.State,
 		})
@@ -75,11 +84,11 @@ func (g *Gateway) takeReport(w http.ResponseWriter, r *http.Request, j schemas.J
 	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusAccepted, jobEndAnswer{Status: "accepted", ResultID: j.ID})
+	web.WriteJSON(w, http.StatusAccepted, jobEndAnswer{Status: "accepted", ResultID: j.ID})
 	return nil
 }
 
-// jobOfToken finds the job that a token is for. Whatever is wrong with either is told in the same words.
+// jobOfToken finds the job that a token is for. Whatever is wrong with either is answered in the same words.
 func (g *Gateway) jobOfToken(ctx context.Context, id schemas.JobID, token string, now time.Time) (schemas.Job, error) {
 	account, _, _ := strings.Cut(token, ".")
 	var j schemas.Job

@@ -9,11 +9,14 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/sandjet/sandjet/gateway/credentials"
+	"github.com/sandjet/sandjet/gateway/web"
+	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// headerOffset tells where a log that is sent as plain text begins.
+// headerOffset says where a log that is sent as plain text begins.
 const headerOffset = "Sandjet-Offset"
 
 // LogPage is a piece of what a job printed. Text or Data holds it, neither when there is none.
@@ -28,35 +31,35 @@ type LogPage struct {
 
 // getJobLogs answers a page of a job's log or, for who accepts text/plain or follows, its bytes.
 func (g *Gateway) getJobLogs(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
-	q, err := parseQuery(r.URL.RawQuery, "offset", "limit", "follow")
+	q, err := web.ParseQuery(r.URL.RawQuery, "offset", "limit", "follow")
 	if err != nil {
 		return err
 	}
-	offset, err := q.integer("offset", 0, -1, math.MaxInt64)
+	offset, err := q.Integer("offset", 0, -1, math.MaxInt64)
 	if err != nil {
 		return err
 	}
-	limit, err := q.integer("limit", schemas.MaxJobLogPage, 1, schemas.MaxJobLogPage)
+	limit, err := q.Integer("limit", schemas.MaxJobLogPage, 1, schemas.MaxJobLogPage)
 	if err != nil {
 		return err
 	}
-	follow, err := q.flag("follow")
+	follow, err := q.Flag("follow")
 	if err != nil {
 		return err
 	}
 	cmd := schemas.JobCommand{Account: a, Job: pathJob(r), Action: schemas.JobActionLogs, Offset: offset, Limit: int(limit)}
-	if follow || accepts(r.Header, "text/plain") {
+	if follow || web.Accepts(r.Header, "text/plain") {
 		s := logStream{g: g, w: w, rc: http.NewResponseController(w), cmd: cmd}
-		s.follow, s.once = follow && r.Method != http.MethodHead, q.values.Has("limit")
+		s.follow, s.once = follow && r.Method != http.MethodHead, q.Values.Has("limit")
 		if s.follow {
 			place, err := g.takeWait(w, a)
 			if err != nil {
 				return err
 			}
 			defer place.Release()
-			holdOf(r.Context()).release()
+			web.HoldOf(r.Context()).Release()
 		}
-		ctx, end := g.whileGood(r.Context(), keyPrincipal(r, a))
+		ctx, end := g.credentials.WhileGood(r.Context(), credentials.OfKey(r, a))
 		defer end()
 		return s.run(ctx)
 	}
@@ -64,7 +67,7 @@ func (g *Gateway) getJobLogs(w http.ResponseWriter, r *http.Request, a schemas.A
 	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, logPage(reply))
+	web.WriteJSON(w, http.StatusOK, logPage(reply))
 	return nil
 }
 
@@ -73,7 +76,7 @@ func (g *Gateway) getJobLogs(w http.ResponseWriter, r *http.Request, a schemas.A
 func logPage(r schemas.JobReply) LogPage {
 	data := r.Data
 	behind := r.Offset+int64(len(data)) < r.Size // there is more to read now
-	if text := wholeText(data); behind && len(text) > 0 || !behind && !r.Ended {
+	if text := data[:schemas.WholeText(data)]; behind && len(text) > 0 || !behind && !r.Ended {
 		data = text
 	}
 	p := LogPage{Offset: r.Offset, Next: r.Offset + int64(len(data)), Size: r.Size, Ended: r.Ended}
@@ -83,19 +86,6 @@ func logPage(r schemas.JobReply) LogPage {
 		p.Data = data
 	}
 	return p
-}
-
-// wholeText leaves out the first bytes of a character that b ends with.
-func wholeText(b []byte) []byte {
-	for n := 1; n < utf8.UTFMax && n <= len(b); n++ {
-		if last := b[len(b)-n:]; utf8.RuneStart(last[0]) {
-			if !utf8.FullRune(last) {
-				return b[:len(b)-n]
-			}
-			break
-		}
-	}
-	return b
 }
 
 // logStream sends a log as it is, byte by byte.
@@ -109,11 +99,8 @@ type logStream struct {
 	begun  bool               // the answer is under way
 }
 
-// The pauses between two looks at a log that has nothing new.
-const (
-	firstLook = 250 * time.Millisecond
-	lastLook  = time.Second
-)
+// betweenLooks is the pause between two looks at a log that has nothing new.
+var betweenLooks = wait.Backoff{First: 250 * time.Millisecond, Most: time.Second} //nolint:gochecknoglobals // settings, never changed
 
 // run sends until it is done, the client or its key goes, or the gateway drains. A stream never leaves out bytes
 // silently: it ends where the sandbox has dropped some, and the next begins behind them.
@@ -123,11 +110,11 @@ func (s *logStream) run(ctx context.Context) error {
 	defer context.AfterFunc(s.g.draining, func() {
 		cancel(schemas.Errorf(schemas.Unavailable, "", "this gateway is stopping: reconnect"))
 	})()
-	for wait := firstLook; ; {
+	for idle := 0; ; { // looks in a row that found nothing
 		reply, err := s.look(ctx)
 		switch {
 		case err != nil && s.begun && (ctx.Err() != nil || !errors.Is(err, schemas.ErrUnavailable)):
-			return nil // the client asks for what follows and is told why there is none
+			return nil // the client asks for what follows and gets the reason why there is none
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case err != nil && !s.begun:
@@ -138,17 +125,14 @@ func (s *logStream) run(ctx context.Context) error {
 				return nil // the client is gone or does not read
 			}
 			if len(reply.Data) > 0 {
-				wait = firstLook
+				idle = 0
 			}
 			if s.cmd.Offset < reply.Size && len(reply.Data) > 0 {
 				continue
 			}
 		}
-		select {
-		case <-time.After(wait):
-			wait = min(wait*3/2, lastLook)
-		case <-ctx.Done():
-		}
+		idle++
+		betweenLooks.Sleep(ctx, idle) // the end of ctx is seen above
 	}
 }
 
@@ -183,7 +167,7 @@ func (s *logStream) send(reply schemas.JobReply) (bool, error) {
 	case reply.Offset != s.cmd.Offset:
 		return false, nil
 	}
-	if err := s.g.push(s.w, s.rc, reply.Data); err != nil {
+	if err := web.Push(s.w, s.rc, reply.Data, s.g.Stall); err != nil {
 		return false, err
 	}
 	s.cmd.Offset = reply.Offset + int64(len(reply.Data))

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sandjet/sandjet/gateway/web"
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
@@ -26,15 +27,15 @@ type JobList struct {
 
 // getJobs lists the account's jobs.
 func (g *Gateway) getJobs(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
-	q, err := parseQuery(r.URL.RawQuery, "state", "conversation", "limit")
+	q, err := web.ParseQuery(r.URL.RawQuery, "state", "conversation", "limit")
 	if err != nil {
 		return err
 	}
-	want, err := q.jobs()
+	want, err := jobFilter(q)
 	if err != nil {
 		return err
 	}
-	limit, err := q.integer("limit", DefaultJobsPage, 1, MaxJobsPage)
+	limit, err := q.Integer("limit", DefaultJobsPage, 1, MaxJobsPage)
 	if err != nil {
 		return err
 	}
@@ -42,18 +43,19 @@ func (g *Gateway) getJobs(w http.ResponseWriter, r *http.Request, a schemas.Acco
 	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, list)
+	web.WriteJSON(w, http.StatusOK, list)
 	return nil
 }
 
-// jobs reads which jobs are meant. The state running means all that have not settled.
-func (q query) jobs() (func(schemas.Job) bool, error) {
-	state := schemas.JobState(strings.ToValidUTF8(q.values.Get("state"), "\uFFFD"))
+// jobFilter reads which jobs are meant. The state running means all that have not settled.
+func jobFilter(q web.Query) (func(schemas.Job) bool, error) {
+	state := schemas.JobState(strings.ToValidUTF8(q.Values.Get("state"), "\uFFFD"))
 	if state != "" && !slices.Contains(schemas.JobStates(), state) {
-		return nil, schemas.Invalidf("state", "%q is unknown: use running, or how a job ended: completed, failed, stopped, expired, lost, not_started",
+		return nil, schemas.Invalidf("state",
+			"%q is unknown: use running, or how a job ended: completed, failed, stopped, expired, lost, not_started",
 			schemas.Quotable(string(state)))
 	}
-	conv := schemas.ConversationID(strings.ToValidUTF8(q.values.Get("conversation"), "\uFFFD"))
+	conv := schemas.ConversationID(strings.ToValidUTF8(q.Values.Get("conversation"), "\uFFFD"))
 	if conv != "" {
 		if err := conv.Validate(); err != nil {
 			return nil, err
@@ -84,16 +86,16 @@ func withoutLogs(j schemas.Job) schemas.Job {
 	return j
 }
 
-// getJob tells how far a job is, and how it ended.
+// getJob reports how far a job is, and how it ended.
 func (g *Gateway) getJob(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
-	if _, err := parseQuery(r.URL.RawQuery); err != nil {
+	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
 		return err
 	}
 	j, err := g.findJob(r, a)
 	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, j.Public())
+	web.WriteJSON(w, http.StatusOK, j.Public())
 	return nil
 }
 
@@ -108,38 +110,43 @@ func pathJob(r *http.Request) schemas.JobID {
 
 // postJobStop ends a job: one that runs by its worker, one that still waits by cancelling its call.
 func (g *Gateway) postJobStop(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
-	if _, err := parseQuery(r.URL.RawQuery); err != nil {
+	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
 		return err
 	}
 	reason, err := cancelReason(w, r)
 	if err != nil {
 		return err
 	}
-	j, err := g.findJob(r, a)
-	if err != nil {
-		return err
-	}
-	if j.State == schemas.JobWaiting {
-		err = lifecycle.Cancel(r.Context(), g.Bus, a, j.Call, reason)
-	} else {
-		_, err = lifecycle.ControlJob(r.Context(), g.Bus, schemas.JobCommand{Account: a, Job: j.ID, Action: schemas.JobActionStop, Reason: reason})
-	}
+	j, err := g.stopJob(r.Context(), a, pathJob(r), reason)
 	if err != nil {
 		return err
 	}
 	if again, err := g.findJob(r, a); err == nil { // what is known now is better, but not needed
 		j = again
 	}
-	writeJSON(w, http.StatusAccepted, j.Public())
+	web.WriteJSON(w, http.StatusAccepted, j.Public())
 	return nil
+}
+
+// stopJob asks for the end of a job and returns it as it was before.
+func (g *Gateway) stopJob(ctx context.Context, a schemas.AccountID, id schemas.JobID, reason string) (schemas.Job, error) {
+	p, err := lifecycle.FindJob(ctx, g.Bus, a, id)
+	if err != nil {
+		return schemas.Job{}, err
+	}
+	if p.Value.State == schemas.JobWaiting {
+		return p.Value, lifecycle.Cancel(ctx, g.Bus, a, p.Value.Call, reason)
+	}
+	_, err = lifecycle.ControlJob(ctx, g.Bus, schemas.JobCommand{Account: a, Job: id, Action: schemas.JobActionStop, Reason: reason})
+	return p.Value, err
 }
 
 // postJobSignal sends a signal to a job's processes.
 func (g *Gateway) postJobSignal(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
-	if _, err := parseQuery(r.URL.RawQuery); err != nil {
+	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
 		return err
 	}
-	body, err := readJSON(w, r)
+	body, err := web.ReadJSON(w, r)
 	if err != nil {
 		return err
 	}
@@ -153,7 +160,7 @@ func (g *Gateway) postJobSignal(w http.ResponseWriter, r *http.Request, a schema
 	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, map[string]string{"signal": signal})
+	web.WriteJSON(w, http.StatusOK, map[string]string{"signal": signal})
 	return nil
 }
 
@@ -167,22 +174,23 @@ func decodeSignal(body []byte) (string, error) {
 	}
 	s := strings.TrimPrefix(in.Signal, "SIG")
 	if !slices.Contains(schemas.JobSignals(), s) {
-		return "", schemas.Invalidf("signal", "%q is unknown: use one of %s", schemas.Quotable(in.Signal), strings.Join(schemas.JobSignals(), ", "))
+		return "", schemas.Invalidf("signal", "%q is unknown: use one of %s", schemas.Quotable(in.Signal),
+			strings.Join(schemas.JobSignals(), ", "))
 	}
 	return s, nil
 }
 
 // postJobStdin writes the body, whatever its type, to a job's standard input.
 func (g *Gateway) postJobStdin(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
-	q, err := parseQuery(r.URL.RawQuery, "eof")
+	q, err := web.ParseQuery(r.URL.RawQuery, "eof")
 	if err != nil {
 		return err
 	}
-	eof, err := q.flag("eof")
+	eof, err := q.Flag("eof")
 	if err != nil {
 		return err
 	}
-	body, err := readBody(w, r, schemas.MaxJobStdin, "write it in pieces")
+	body, err := web.ReadBody(w, r, schemas.MaxJobStdin, "write it in pieces")
 	if err != nil {
 		return err
 	}
@@ -195,6 +203,6 @@ func (g *Gateway) postJobStdin(w http.ResponseWriter, r *http.Request, a schemas
 	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, map[string]int{"written": reply.Written})
+	web.WriteJSON(w, http.StatusOK, map[string]int{"written": reply.Written})
 	return nil
 }

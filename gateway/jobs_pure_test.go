@@ -3,12 +3,14 @@ package gateway
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 	"unicode/utf8"
 
+	"github.com/sandjet/sandjet/gateway/web"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -49,11 +51,14 @@ func TestRotatedSecretsEnd(t *testing.T) {
 		overlap time.Duration
 		want    []schemas.EndpointSecret
 	}{
-		"a day":       {old, 24 * time.Hour, []schemas.EndpointSecret{{Key: "a"}, {Key: "b", Expires: at(24 * time.Hour)}, {Key: "c", Expires: at(time.Hour)}}},
-		"a minute":    {old, time.Minute, []schemas.EndpointSecret{{Key: "a"}, {Key: "b", Expires: at(time.Minute)}, {Key: "c", Expires: at(time.Minute)}}},
-		"none":        {old, 0, []schemas.EndpointSecret{{Key: "a"}}},
-		"the first":   {nil, time.Hour, []schemas.EndpointSecret{{Key: "a"}}},
-		"one of five": {[]schemas.EndpointSecret{{Key: "b"}, {Key: "c"}, {Key: "d"}, {Key: "e"}}, time.Hour, []schemas.EndpointSecret{{Key: "a"}, {Key: "b", Expires: at(time.Hour)}, {Key: "c", Expires: at(time.Hour)}, {Key: "d", Expires: at(time.Hour)}}},
+		"a day": {old, 24 * time.Hour, []schemas.EndpointSecret{{Key: "a"}, {Key: "b", Expires: at(24 * time.Hour)},
+			{Key: "c", Expires: at(time.Hour)}}},
+		"a minute": {old, time.Minute, []schemas.EndpointSecret{{Key: "a"}, {Key: "b", Expires: at(time.Minute)},
+			{Key: "c", Expires: at(time.Minute)}}},
+		"none":      {old, 0, []schemas.EndpointSecret{{Key: "a"}}},
+		"the first": {nil, time.Hour, []schemas.EndpointSecret{{Key: "a"}}},
+		"one of five": {[]schemas.EndpointSecret{{Key: "b"}, {Key: "c"}, {Key: "d"}, {Key: "e"}}, time.Hour, []schemas.EndpointSecret{{Key: "a"},
+			{Key: "b", Expires: at(time.Hour)}, {Key: "c", Expires: at(time.Hour)}, {Key: "d", Expires: at(time.Hour)}}},
 	} {
 		before := slices.Clone(tc.secrets)
 		if got := rotated(tc.secrets, "a", tc.overlap, noon); !slices.Equal(got, tc.want) {
@@ -148,27 +153,27 @@ func FuzzJobQuery(f *testing.F) {
 	f.Add("state=%ff&offset=-1&follow=1")
 	f.Add("offset=9223372036854775808&limit=262145")
 	f.Fuzz(func(t *testing.T, raw string) {
-		q, err := parseQuery(raw, "state", "conversation", "limit", "offset", "follow")
+		q, err := web.ParseQuery(raw, "state", "conversation", "limit", "offset", "follow")
 		if err != nil {
 			checkInvalid(t, err)
 			return
 		}
-		if want, err := q.jobs(); err != nil {
+		if want, err := jobFilter(q); err != nil {
 			checkInvalid(t, err)
 		} else {
 			want(schemas.Job{})
 		}
-		if n, err := q.integer("limit", DefaultJobsPage, 1, MaxJobsPage); err != nil {
+		if n, err := q.Integer("limit", DefaultJobsPage, 1, MaxJobsPage); err != nil {
 			checkInvalid(t, err)
 		} else if n < 1 || n > MaxJobsPage {
 			t.Fatalf("limit %d", n)
 		}
-		if n, err := q.integer("offset", 0, -1, 1<<62); err != nil {
+		if n, err := q.Integer("offset", 0, -1, 1<<62); err != nil {
 			checkInvalid(t, err)
 		} else if n < -1 {
 			t.Fatalf("offset %d", n)
 		}
-		if _, err := q.flag("follow"); err != nil {
+		if _, err := q.Flag("follow"); err != nil {
 			checkInvalid(t, err)
 		}
 	})
@@ -209,4 +214,16 @@ func FuzzWebhookRequest(f *testing.F) {
 			t.Fatalf("%+v", e)
 		}
 	})
+}
+
+// checkInvalid wants an error that may be shown to the client as it is.
+func checkInvalid(t *testing.T, err error) {
+	t.Helper()
+	e, ok := errors.AsType[*schemas.Error](err)
+	if !ok || e.Code != schemas.Invalid || e.Message == "" {
+		t.Fatalf("%v: want an invalid error with a message", err)
+	}
+	if !utf8.ValidString(e.Message) || !utf8.ValidString(e.Field) || len(e.Error()) > 1024 {
+		t.Fatalf("cannot be shown: %q", e.Error())
+	}
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"sync"
@@ -14,7 +13,6 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/admission"
-	"github.com/sandjet/sandjet/client"
 	"github.com/sandjet/sandjet/gateway"
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
@@ -31,7 +29,8 @@ func (e *edge) job(change ...func(*schemas.Job)) schemas.Job {
 	j := schemas.Job{
 		ID: schemas.NewJobID(), Account: alice, Conversation: "c_1", Call: schemas.NewCallID(), Tool: schemas.ToolBash, Command: "sleep 9",
 		Provider: "fake", Workspace: "ws_1", Sandbox: "sb_1", State: schemas.JobRunning, Worker: "keeper", Actions: schemas.JobActions(),
-		Places: []schemas.JobPlace{{Key: "place"}}, TokenHash: hex.EncodeToString(sum[:]), Created: now, Launched: now, Deadline: now.Add(time.Hour),
+		Places: []schemas.JobPlace{{Key: "place"}}, TokenHash: hex.EncodeToString(sum[:]), Created: now,
+		Launched: now, Deadline: now.Add(time.Hour),
 	}
 	for _, c := range change {
 		c(&j)
@@ -172,7 +171,7 @@ func TestListOfJobs(t *testing.T) {
 			}
 		})
 		if ids = append(ids, j.ID); n < 5 {
-			e.settle(j, schemas.Completion{State: schemas.JobCompleted, Via: schemas.ViaProbe, Logs: "printed", LogBytes: 7})
+			e.settle(j, schemas.Completion{State: schemas.JobCompleted, ReportedBy: schemas.ReportedByProbe, Logs: "printed", LogBytes: 7})
 		}
 	}
 	e.job(func(j *schemas.Job) { j.Account, j.ID = bob, "job_99" })
@@ -244,7 +243,8 @@ func TestControlOfAJob(t *testing.T) {
 	if a := e.post(path+"/signal", `{"signal":"SIGUSR1"}`); a.status != http.StatusOK || a.body != `{"signal":"USR1"}` {
 		t.Errorf("signal: %d %s", a.status, a.body)
 	}
-	if a := e.do(ask{method: http.MethodPost, path: path + "/stdin?eof=1", body: "a\x00\xff", header: http.Header{"Content-Type": {"application/octet-stream"}}}); a.body != `{"written":3}` {
+	if a := e.do(ask{method: http.MethodPost, path: path + "/stdin?eof=1", body: "a\x00\xff",
+		header: http.Header{"Content-Type": {"application/octet-stream"}}}); a.body != `{"written":3}` {
 		t.Errorf("stdin: %d %s", a.status, a.body)
 	}
 	a := e.post(path+"/stop", `{"reason":"enough"}`)
@@ -255,7 +255,7 @@ func TestControlOfAJob(t *testing.T) {
 	if len(asked) != 3 || asked[0].Signal != "USR1" || string(asked[1].Data) != "a\x00\xff" || !asked[1].EOF || asked[2].Reason != "enough" {
 		t.Errorf("the worker was asked for %+v", asked)
 	}
-	e.settle(j, schemas.Completion{State: schemas.JobStopped, Via: schemas.ViaProvider})
+	e.settle(j, schemas.Completion{State: schemas.JobStopped, ReportedBy: schemas.ReportedByProvider})
 	for _, p := range []string{"/stop", "/signal", "/stdin"} {
 		body := map[string]string{"/signal": `{"signal":"TERM"}`, "/stdin": "x"}[p]
 		if a := e.post(path+p, body); a.status != http.StatusConflict || a.problem(t).Code != schemas.Conflict {
@@ -289,7 +289,8 @@ func TestJobsThatOfferLess(t *testing.T) {
 	away := e.job(func(j *schemas.Job) { j.Worker = "nobody" })
 	for _, p := range []string{"/stop", "/signal", "/stdin"} {
 		body := map[string]string{"/signal": `{"signal":"TERM"}`, "/stdin": "x"}[p]
-		if a := e.post("/v1/jobs/"+string(j.ID)+p, body); a.status != http.StatusNotImplemented || !strings.Contains(a.problem(t).Message, "status") {
+		if a := e.post("/v1/jobs/"+string(j.ID)+p, body); a.status != http.StatusNotImplemented ||
+			!strings.Contains(a.problem(t).Message, "status") {
 			t.Errorf("%s: %d %s", p, a.status, a.body)
 		}
 		if a := e.post("/v1/jobs/"+string(away.ID)+p, body); a.status != http.StatusServiceUnavailable || a.header.Get("Retry-After") == "" {
@@ -298,251 +299,6 @@ func TestJobsThatOfferLess(t *testing.T) {
 	}
 	if a := e.get("/v1/jobs/" + string(j.ID) + "/logs"); a.status != http.StatusNotImplemented {
 		t.Errorf("logs: %d %s", a.status, a.body)
-	}
-}
-
-func TestPagesOfALog(t *testing.T) {
-	e := open(t)
-	k := e.keeper()
-	path := "/v1/jobs/" + string(e.job().ID) + "/logs"
-	if a := e.get(path); a.body != `{"offset":0,"next":0,"size":0,"ended":false}` {
-		t.Errorf("with nothing printed: %s", a.body)
-	}
-	k.print("one\ntwo ü\n", false)
-	for query, want := range map[string]string{
-		"":                    `{"text":"one\ntwo ü\n","offset":0,"next":11,"size":11,"ended":false}`,
-		"?offset=4&limit=3":   `{"text":"two","offset":4,"next":7,"size":11,"ended":false}`,
-		"?offset=-1&limit=4":  `{"text":" ü\n","offset":7,"next":11,"size":11,"ended":false}`,
-		"?limit=9":            `{"text":"one\ntwo ","offset":0,"next":8,"size":11,"ended":false}`,
-		"?offset=9&limit=100": `{"data":"vAo=","offset":9,"next":11,"size":11,"ended":false}`,
-		"?offset=11":          `{"offset":11,"next":11,"size":11,"ended":false}`,
-		"?offset=99":          `{"offset":11,"next":11,"size":11,"ended":false}`,
-	} {
-		if a := e.get(path + query); a.status != http.StatusOK || a.body != want {
-			t.Errorf("%s: %d %s, want %s", query, a.status, a.body, want)
-		}
-	}
-	plain := http.Header{"Accept": {"text/plain"}}
-	a := e.do(ask{method: http.MethodGet, path: path + "?offset=4", header: plain})
-	if a.body != "two ü" || a.header.Get("Sandjet-Offset") != "4" || a.header.Get("Content-Type") != "text/plain; charset=utf-8" {
-		t.Errorf("as text: %d %q %v", a.status, a.body, a.header)
-	}
-	if a := e.do(ask{method: http.MethodGet, path: path + "?offset=4&limit=3", header: plain}); a.body != "two" {
-		t.Errorf("one page as text: %q", a.body)
-	}
-}
-
-// TestLogsOfASettledJob: its sandbox is gone, and its completion has the end of what it printed.
-func TestLogsOfASettledJob(t *testing.T) {
-	e := open(t)
-	j := e.job()
-	e.settle(j, schemas.Completion{State: schemas.JobCompleted, Via: schemas.ViaProvider, Logs: "the end", LogBytes: 1007})
-	if a := e.get("/v1/jobs/" + string(j.ID) + "/logs"); a.body != `{"text":"the end","offset":1000,"next":1007,"size":1007,"ended":true}` {
-		t.Errorf("%d %s", a.status, a.body)
-	}
-	if a := e.get("/v1/jobs/" + string(j.ID) + "/logs?follow=1"); a.body != "the end" || a.header.Get("Sandjet-Offset") != "1000" {
-		t.Errorf("followed: %d %q", a.status, a.body)
-	}
-}
-
-// TestFollowedLogsEndWithTheJob reads over the client, which begins before the job does.
-func TestFollowedLogsEndWithTheJob(t *testing.T) {
-	e := open(t)
-	k := e.keeper()
-	j := e.job(func(j *schemas.Job) { j.State = schemas.JobWaiting })
-	c := client.New(e.url, aliceKey)
-	c.HTTP, c.Pause = http.DefaultClient, time.Millisecond
-	pr, pw := io.Pipe()
-	done := make(chan error, 1)
-	go func() {
-		err := c.FollowJobLogs(t.Context(), j.ID, 0, pw)
-		pw.CloseWithError(err)
-		done <- err
-	}()
-	j.State = schemas.JobRunning
-	if _, err := lifecycle.OpenJobs(e.bus).Put(t.Context(), j.Key(), j); err != nil {
-		t.Fatal(err)
-	}
-	want := strings.Repeat("a line of some length\n", 30_000) // several pages
-	k.print(want[:100], false)
-	got := make([]byte, 100)
-	if _, err := io.ReadFull(pr, got); err != nil {
-		t.Fatal(err)
-	}
-	k.print(want[100:], true)
-	rest, err := io.ReadAll(pr)
-	if err != nil || string(got)+string(rest) != want {
-		t.Errorf("read %d bytes of %d, %v", len(got)+len(rest), len(want), err)
-	}
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
-}
-
-// TestFollowedLogsNeverLeaveOutBytes: what the sandbox drops ends the stream, and the next one says
-// where it begins.
-func TestFollowedLogsNeverLeaveOutBytes(t *testing.T) {
-	e := open(t)
-	k := e.keeper()
-	j := e.job()
-	k.print("0123456789", false)
-	resp := e.open("/v1/jobs/" + string(j.ID) + "/logs?follow=1&limit=4")
-	defer resp.Body.Close()
-	got := make([]byte, 10)
-	if _, err := io.ReadFull(resp.Body, got); err != nil {
-		t.Fatal(err)
-	}
-	k.mu.Lock()
-	k.log, k.first = append(k.log, "abcdefghij"...), 15
-	k.mu.Unlock()
-	if rest, err := io.ReadAll(resp.Body); err != nil || len(rest) > 0 {
-		t.Errorf("after the gap the stream went on: %q, %v", rest, err)
-	}
-	k.print("", true)
-	if a := e.get("/v1/jobs/" + string(j.ID) + "/logs?follow=1&offset=10"); a.body != "fghij" || a.header.Get("Sandjet-Offset") != "15" {
-		t.Errorf("%q from %s", a.body, a.header.Get("Sandjet-Offset"))
-	}
-}
-
-func TestDrainEndsFollowedLogs(t *testing.T) {
-	e := open(t)
-	k := e.keeper()
-	k.print("hello", false)
-	resp := e.open("/v1/jobs/" + string(e.job().ID) + "/logs?follow=1")
-	defer resp.Body.Close()
-	if _, err := io.ReadFull(resp.Body, make([]byte, 5)); err != nil {
-		t.Fatal(err)
-	}
-	e.gw.Drain()
-	if rest, err := io.ReadAll(resp.Body); err != nil || len(rest) > 0 {
-		t.Errorf("%q, %v", rest, err)
-	}
-	if a := e.get("/v1/jobs/" + string(e.job().ID) + "/logs?follow=1"); a.status != http.StatusServiceUnavailable {
-		t.Errorf("while it drains: %d %s", a.status, a.body)
-	}
-}
-
-func TestFollowedLogsAreCounted(t *testing.T) {
-	e := open(t, func(o *gateway.Options) { o.Limits = gateway.Limits{Sockets: 1} })
-	k := e.keeper()
-	k.print("hello", false)
-	logs := "/v1/jobs/" + string(e.job().ID) + "/logs"
-	resp := e.open(logs + "?follow=1")
-	defer resp.Body.Close()
-	if _, err := io.ReadFull(resp.Body, make([]byte, 5)); err != nil {
-		t.Fatal(err)
-	}
-	if a := e.get(logs + "?follow=1"); a.status != http.StatusTooManyRequests || a.header.Get("Retry-After") == "" {
-		t.Errorf("a second one: %d %s", a.status, a.body)
-	}
-	if a := e.get(logs); a.status != http.StatusOK {
-		t.Errorf("a page: %d %s", a.status, a.body)
-	}
-	k.print("", true)
-	if _, err := io.ReadAll(resp.Body); err != nil {
-		t.Fatal(err)
-	}
-	for end := time.Now().Add(within); e.get(logs+"?follow=1").status != http.StatusOK; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the place is not free again")
-		}
-	}
-}
-
-// open asks and leaves the body open.
-func (e *edge) open(path string) *http.Response {
-	e.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), within)
-	e.t.Cleanup(cancel)
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, e.url+path, nil)
-	if err != nil {
-		e.t.Fatal(err)
-	}
-	req.Header.Set("Authorization", "Bearer "+aliceKey)
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		e.t.Fatal(err)
-	}
-	return resp
-}
-
-// report posts the end of a job as its supervisor does.
-func (e *edge) report(id schemas.JobID, token, body string) answer {
-	e.t.Helper()
-	h := http.Header{}
-	if token != "" {
-		h.Set("X-Job-Token", token)
-	}
-	return e.do(ask{method: http.MethodPost, path: "/sandbox-jobs/" + string(id) + "/complete", body: body, key: "-", header: h})
-}
-
-func TestTheFirstReportOfAnEndCounts(t *testing.T) {
-	e := open(t)
-	j := e.job()
-	const body = `{"status":"completed","response":{"exitCode":3,"logs":"no such file","logBytes":5000,"childrenLeft":1}}`
-	a := e.report(j.ID, jobToken, body)
-	if a.status != http.StatusAccepted || a.body != `{"status":"accepted","resultId":"`+string(j.ID)+`"}` {
-		t.Fatalf("%d %s", a.status, a.body)
-	}
-	c, err := lifecycle.FindCompletion(t.Context(), e.bus, alice, j.ID)
-	if err != nil || c.State != schemas.JobFailed || c.Via != schemas.ViaCallback || *c.ExitCode != 3 || c.Logs != "no such file" || c.LogBytes != 5000 || c.ChildrenLeft != 1 {
-		t.Errorf("%+v, %v", c, err)
-	}
-	a = e.report(j.ID, jobToken, `{"status":"completed","response":{"exitCode":0}}`)
-	if a.status != http.StatusConflict || a.problem(t).Code != schemas.Conflict || !strings.HasSuffix(a.body, `,"status":"failed"}`) {
-		t.Errorf("another end: %d %s", a.status, a.body)
-	}
-	if again, err := lifecycle.FindCompletion(t.Context(), e.bus, alice, j.ID); err != nil || *again.ExitCode != 3 {
-		t.Errorf("%+v, %v", again, err)
-	}
-}
-
-func TestReportsThatAreRefused(t *testing.T) {
-	e := open(t)
-	j := e.job()
-	over := e.job(func(j *schemas.Job) { j.Deadline = time.Now().Add(-2 * time.Hour) })
-	late := e.job(func(j *schemas.Job) { j.Deadline = time.Now().Add(-30 * time.Minute) })
-	bare := e.job(func(j *schemas.Job) { j.TokenHash = "" })
-	const good = `{"status":"completed","response":{"exitCode":0}}`
-	notFound := map[string]answer{
-		"wrong secret":       e.report(j.ID, string(alice)+".wrong", good),
-		"another account":    e.report(j.ID, string(bob)+".secret", good),
-		"no account":         e.report(j.ID, "secret", good),
-		"malformed account":  e.report(j.ID, "a b\t.secret", good),
-		"a key":              e.report(j.ID, aliceKey, good),
-		"unknown job":        e.report("job_nobodys", jobToken, good),
-		"malformed job":      e.report("x", jobToken, good),
-		"no token yet":       e.report(bare.ID, jobToken, good),
-		"long over":          e.report(over.ID, jobToken, good),
-		"wrong and bad JSON": e.report(j.ID, string(alice)+".wrong", `{`),
-	}
-	for name, a := range notFound {
-		if a.status != http.StatusNotFound || a.body != notFound["wrong secret"].body {
-			t.Errorf("%s: %d %s", name, a.status, a.body)
-		}
-	}
-	for name, tc := range map[string]struct {
-		body   string
-		status int
-	}{
-		"bad JSON":       {`{`, http.StatusBadRequest},
-		"unknown status": {`{"status":"done"}`, http.StatusBadRequest},
-		"unknown field":  {`{"status":"completed","exit":0}`, http.StatusBadRequest},
-		"no reason":      {`{"status":"failed"}`, http.StatusBadRequest},
-		"too large":      {`{"status":"completed","response":{"logs":"` + strings.Repeat("x", schemas.MaxJobCallback) + `"}}`, http.StatusRequestEntityTooLarge},
-	} {
-		if a := e.report(j.ID, jobToken, tc.body); a.status != tc.status || a.problem(t).Code != schemas.Invalid {
-			t.Errorf("%s: %d %s", name, a.status, a.body)
-		}
-	}
-	if a := e.report(j.ID, "", good); a.status != http.StatusBadRequest || a.problem(t).Field != "X-Job-Token" {
-		t.Errorf("no token: %d %s", a.status, a.body)
-	}
-	if _, err := lifecycle.FindCompletion(t.Context(), e.bus, alice, j.ID); schemas.CodeOf(err) != schemas.NotFound {
-		t.Errorf("a refused report settled the job: %v", err)
-	}
-	if a := e.report(late.ID, jobToken, good); a.status != http.StatusAccepted {
-		t.Errorf("within the grace: %d %s", a.status, a.body)
 	}
 }
 

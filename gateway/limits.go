@@ -2,11 +2,14 @@ package gateway
 
 import (
 	"cmp"
+	"context"
 	"net/http"
-	"strconv"
 	"time"
 
+	"github.com/sandjet/sandjet/gateway/credentials"
+	"github.com/sandjet/sandjet/gateway/live"
 	"github.com/sandjet/sandjet/gateway/quota"
+	"github.com/sandjet/sandjet/gateway/web"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -23,7 +26,7 @@ type Limits struct {
 	AllBodies      int64 // of all accounts. Default [DefaultAllBodies]
 	BytesPerSecond int64 // to all WebSockets of an account. Default: no limit
 	// Connections are those of [Gateway.Run]'s listener, whatever they carry.
-	Connections Connections
+	Connections web.Connections
 }
 
 // Defaults of [Limits].
@@ -38,91 +41,46 @@ const (
 	DefaultAllBodies   = 256 << 20
 )
 
-// counters count what [Limits] bound.
-type counters struct {
-	sockets, attachments, handshakes, requests, bodies *quota.Ledger
-
-	pace *quota.Pace
+// places are those of connections and waits.
+func (l Limits) places() *live.Places {
+	return live.NewPlaces(live.Limits{
+		Sockets: cmp.Or(l.Sockets, DefaultSockets), AllSockets: cmp.Or(l.AllSockets, DefaultAllSockets),
+		Attachments: cmp.Or(l.Attachments, DefaultAttachments), Handshakes: cmp.Or(l.Handshakes, DefaultHandshakes),
+		BytesPerSecond: l.BytesPerSecond,
+	})
 }
 
-func newCounters(l Limits) *counters {
-	return &counters{
-		sockets:     ledger(cmp.Or(l.Sockets, DefaultSockets), cmp.Or(l.AllSockets, DefaultAllSockets)),
-		attachments: ledger(cmp.Or(l.Attachments, DefaultAttachments), 0),
-		handshakes:  ledger(0, cmp.Or(l.Handshakes, DefaultHandshakes)),
-		requests:    ledger(cmp.Or(l.Requests, DefaultRequests), cmp.Or(l.AllRequests, DefaultAllRequests)),
-		bodies:      quota.NewLedger(cmp.Or(l.Bodies, DefaultBodies), cmp.Or(l.AllBodies, DefaultAllBodies)),
-		pace:        quota.NewPace(l.BytesPerSecond),
-	}
-}
-
-func ledger(each, all int) *quota.Ledger { return quota.NewLedger(int64(each), int64(all)) }
-
-// takeSocket takes a place for a socket, an event stream or whoever waits. Codes: exhausted (the account has as many as it
-// may), unavailable (this gateway does).
-func (g *Gateway) takeSocket(a schemas.AccountID) (*quota.Place, error) {
-	place, full := g.counters.sockets.Take(a)
-	switch full {
-	case quota.Account:
-		return nil, schemas.Errorf(schemas.Exhausted, "", "the account has as many sockets, event streams, long polls, waits for results and followed logs at this gateway as it may: close some, or follow several conversations by one socket")
-	case quota.All:
-		return nil, schemas.Errorf(schemas.Unavailable, "", "this gateway has as many sockets, event streams, long polls, waits for results and followed logs as allowed: try again later")
-	case quota.Free:
-	}
-	return place, nil
+// holds are those of requests in hand.
+func (l Limits) holds() *web.Holds {
+	return web.NewHolds(cmp.Or(l.Requests, DefaultRequests), cmp.Or(l.AllRequests, DefaultAllRequests),
+		cmp.Or(l.Bodies, DefaultBodies), cmp.Or(l.AllBodies, DefaultAllBodies))
 }
 
 // takeWait takes a place for a request that waits or streams. Who gets it gives back the place among the requests in hand
-// with [hold.release], as soon as nothing but waiting is left. Codes: exhausted, unavailable.
+// with [web.Hold.Release], as soon as nothing but waiting is left. Codes: exhausted, unavailable.
 func (g *Gateway) takeWait(w http.ResponseWriter, a schemas.AccountID) (*quota.Place, error) {
-	place, err := g.takeSocket(a)
+	place, err := g.places.Socket(a)
 	if err != nil {
-		later(w.Header())
+		web.Later(w.Header())
 	}
 	return place, err
 }
 
-// takeAttachment takes a place for a conversation that is followed. Code: exhausted.
-func (g *Gateway) takeAttachment(a schemas.AccountID) (*quota.Place, error) {
-	place, full := g.counters.attachments.Take(a)
-	if full != quota.Free {
-		return nil, schemas.Errorf(schemas.Exhausted, "", "the account follows as many conversations at this gateway as it may: detach from some")
-	}
-	return place, nil
-}
-
-// takeStream takes the places of a conversation that is followed without a socket, until release is called. Codes:
-// exhausted, unavailable.
-func (g *Gateway) takeStream(a schemas.AccountID) (release func(), err error) {
-	socket, err := g.takeSocket(a)
+// fileTransfer takes a place for a file that is streamed, for as long as its key is good. Codes: exhausted, unavailable.
+func (g *Gateway) fileTransfer(w http.ResponseWriter, r *http.Request, a schemas.AccountID) (
+	ctx context.Context, release func(), err error,
+) {
+	place, err := g.takeWait(w, a)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	place, err := g.takeAttachment(a)
-	if err != nil {
-		socket.Release()
-		return nil, err
-	}
-	return func() { place.Release(); socket.Release() }, nil
+	web.HoldOf(r.Context()).Release()
+	ctx, end := g.credentials.WhileGood(r.Context(), credentials.OfKey(r, a))
+	return ctx, func() { end(); place.Release() }, nil
 }
 
-// takeHandshake takes a place for a WebSocket that is being opened. Code: unavailable.
-func (g *Gateway) takeHandshake() (*quota.Place, error) {
-	place, full := g.counters.handshakes.Take("")
-	if full != quota.Free {
-		return nil, schemas.Errorf(schemas.Unavailable, "", "too many sockets are being opened: try again later")
-	}
-	return place, nil
-}
-
-// later tells a client when to come back, spread so that those who are refused together do not all come
-// back together.
-func later(h http.Header) {
-	h.Set("Retry-After", strconv.Itoa(int((comeBack()+time.Second-1)/time.Second)))
-}
-
-// connections are the limits of the listener. Who is refused is counted, and told to the log once a minute at most.
-func (g *Gateway) connections() Connections {
+// connections are the limits of the listener. Who is refused is counted, and logged once a minute at most.
+func (g *Gateway) connections() web.Connections {
 	c := g.Limits.Connections
 	outer := c.Refused
 	const quiet = time.Minute
@@ -138,7 +96,7 @@ func (g *Gateway) connections() Connections {
 		g.metrics.refused.WithLabelValues(limit).Inc()
 		if time.Since(said) > quiet {
 			said = time.Now()
-			g.Log.Warn("connections are refused: there are as many as there may be", "limit", limit)
+			g.Log.Warn("connections are refused: the limit is reached", "limit", limit)
 		}
 	}
 	return c

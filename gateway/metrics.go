@@ -7,6 +7,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/sandjet/sandjet/gateway/inbound"
+	"github.com/sandjet/sandjet/gateway/live"
+	"github.com/sandjet/sandjet/gateway/sandboxapi"
+	"github.com/sandjet/sandjet/gateway/web"
 	"github.com/sandjet/sandjet/streams"
 )
 
@@ -20,9 +24,14 @@ type metrics struct {
 	sockets   prometheus.Gauge
 	waiting   prometheus.Gauge
 	refused   *prometheus.CounterVec
+	received  *prometheus.CounterVec
+
+	executions, evictions *prometheus.CounterVec // of /v1/sandbox, as are those below
+	execution, coldStart  prometheus.Histogram
+	artifacts             prometheus.Counter
 }
 
-func newMetrics(reg *prometheus.Registry, bus *streams.Bus, providers []string, held *counters) *metrics {
+func newMetrics(reg *prometheus.Registry, bus *streams.Bus, providers []string, held *web.Holds) *metrics {
 	m := &metrics{
 		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "sandjet_calls_accepted_total", Help: "Calls admitted at this gateway, by door; repeats of a known call apart.",
@@ -46,14 +55,35 @@ func newMetrics(reg *prometheus.Registry, bus *streams.Bus, providers []string, 
 			Name: "sandjet_connections_refused_total", Help: "Connections that were refused, by the limit they met.",
 		}, []string{"limit"}),
 	}
-	reg.MustRegister(m.calls, m.requests, m.took, m.dropped, m.following, m.sockets, m.waiting, m.refused)
+	m.received = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "sandjet_chat_messages_received_total", Help: "Verified posts of chat services, by kind of channel and what was done.",
+	}, []string{"kind", "done"})
+	m.executions = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "sandbox_executions_total", Help: "Requests to /v1/sandbox that ran something, by backend, route and outcome.",
+	}, []string{"backend", "tool", "outcome"})
+	m.execution = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "sandbox_execution_seconds", Help: "Time from such a request to its answer.", Buckets: prometheus.ExponentialBuckets(0.01, 3, 11),
+	})
+	m.coldStart = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "sandbox_cold_start_seconds", Help: "Time until the first call of a session that was not active ran.",
+		Buckets: prometheus.ExponentialBuckets(0.01, 3, 9),
+	})
+	m.evictions = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "sandbox_evictions_total",
+		Help: "Sessions that made room for others: idle ones had ended by themselves, max_sessions ones were ended.",
+	}, []string{"reason"})
+	m.artifacts = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "sandbox_artifacts_total", Help: "Artifacts in answers of /v1/sandbox.",
+	})
+	reg.MustRegister(m.executions, m.execution, m.coldStart, m.evictions, m.artifacts)
+	reg.MustRegister(m.calls, m.requests, m.took, m.dropped, m.following, m.sockets, m.waiting, m.refused, m.received)
 	reg.MustRegister(
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "sandjet_requests_in_hand", Help: "Requests in hand that neither wait nor stream.",
-		}, func() float64 { return float64(held.requests.Total()) }),
+		}, func() float64 { return float64(held.Requests()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "sandjet_body_bytes", Help: "Memory that bodies of requests in hand may take.",
-		}, func() float64 { return float64(held.bodies.Total()) }),
+		}, func() float64 { return float64(held.BodyBytes()) }),
 	)
 	if len(providers) > 0 {
 		reg.MustRegister(newQueues(bus, providers))
@@ -63,6 +93,39 @@ func newMetrics(reg *prometheus.Registry, bus *streams.Bus, providers []string, 
 
 func (m *metrics) accepted(door string, repeat bool) {
 	m.calls.WithLabelValues(door, strconv.FormatBool(repeat)).Inc()
+}
+
+// sandboxes are those of /v1/sandbox. Their names are the ones that clients of such services look for.
+func (m *metrics) sandboxes() sandboxapi.Metrics {
+	return sandboxapi.Metrics{
+		Executed: func(backend, tool, outcome string, took time.Duration) {
+			m.executions.WithLabelValues(backend, tool, outcome).Inc()
+			m.execution.Observe(took.Seconds())
+		},
+		Started:   func(took time.Duration) { m.coldStart.Observe(took.Seconds()) },
+		Evicted:   func(reason string) { m.evictions.WithLabelValues(reason).Inc() },
+		Artifacts: func(n int) { m.artifacts.Add(float64(n)) },
+	}
+}
+
+// sessions shows how many sessions are active, by the records as this process knows them.
+func (*metrics) sessions(reg *prometheus.Registry, active func() int) {
+	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "sandbox_sessions_active", Help: "Sessions of /v1/sandbox that count for the limits of their accounts.",
+	}, func() float64 { return float64(active()) }))
+}
+
+func (m *metrics) inbound(kind string, done inbound.Kind) {
+	m.received.WithLabelValues(kind, string(done)).Inc()
+}
+
+// live are those of connections.
+func (m *metrics) live() live.Metrics {
+	return live.Metrics{
+		Sockets:   func(more int) { m.sockets.Add(float64(more)) },
+		Following: func(transport string, more int) { m.following.WithLabelValues(transport).Add(float64(more)) },
+		Dropped:   func(transport string) { m.dropped.WithLabelValues(transport).Inc() },
+	}
 }
 
 func (m *metrics) request(route string, status int, took time.Duration) {
@@ -88,7 +151,7 @@ func newQueues(bus *streams.Bus, providers []string) *queues {
 	}
 }
 
-// Describe tells the names.
+// Describe reports the names.
 func (q *queues) Describe(c chan<- *prometheus.Desc) { c <- q.age; c <- q.depth }
 
 // Collect reads the numbers. A queue that cannot be read is left out: no number is better than a

@@ -56,10 +56,12 @@ func TestPublisherIsAnswered(t *testing.T) {
 		}
 		return a
 	}
-	if a := ask(`{"id":"mine","conversation":"c_1","tool":"bash","input":{"command":"x"}}`); a.ID != "mine" || a.Conversation != "c_1" || a.Error != nil {
+	if a := ask(`{"id":"mine","conversation":"c_1","tool":"bash","input":{"command":"x"}}`); a.ID != "mine" ||
+		a.Conversation != "c_1" || a.Error != nil {
 		t.Errorf("%+v", a)
 	}
-	if a := ask(`{"id":"mine","conversation":"c_1","tool":"bash","input":{"command":"y"}}`); a.Error == nil || a.Error.Code != schemas.Conflict {
+	if a := ask(`{"id":"mine","conversation":"c_1","tool":"bash","input":{"command":"y"}}`); a.Error == nil ||
+		a.Error.Code != schemas.Conflict {
 		t.Errorf("other content: %+v", a)
 	}
 	if a := ask(`{"tool":"rm","input":{}}`); a.Error == nil || a.Error.Field != "tool" {

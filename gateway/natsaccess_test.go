@@ -35,7 +35,7 @@ func TestCredentialsForNATS(t *testing.T) {
 		"without a key":         {holder{key: "-"}, "me", "", 0, 401},
 		"the admin has no self": {admin, "me", "", 0, 401},
 	} {
-		a := k.as(c.who, http.MethodPost, "/accounts/"+c.path+"/nats-credentials", c.body)
+		a := k.as(c.who, http.MethodPost, "/v1/accounts/"+c.path+"/nats-credentials", c.body)
 		if a.status != c.status {
 			t.Errorf("%s: %d %s", name, a.status, a.body)
 		}
@@ -45,19 +45,21 @@ func TestCredentialsForNATS(t *testing.T) {
 		got := decode[schemas.NATSCredential](t, a)
 		left := time.Until(got.Expires)
 		if got.User != k.anna.id || got.URL != url || left > c.ttl || left < c.ttl-time.Minute || got.InboxPrefix != "sandjet.reply."+k.anna.id ||
-			!slices.Equal(got.Publish, []string{"sandjet.calls.auto." + k.anna.id, "sandjet.rpc.call." + k.anna.id, "sandjet.rpc.approvals." + k.anna.id}) ||
+			!slices.Equal(got.Publish, []string{"sandjet.calls.auto." + k.anna.id, "sandjet.rpc.call." + k.anna.id,
+				"sandjet.rpc.approvals." + k.anna.id}) ||
 			!slices.Equal(got.Subscribe, []string{"sandjet.live." + k.anna.id + ".>", "sandjet.reply." + k.anna.id + ".>"}) {
 			t.Errorf("%s: %+v", name, got)
 		}
 		if a, _, ok := k.store.AuthenticateNATS(got.User, got.Password); !ok || string(a) != k.anna.id {
 			t.Errorf("%s: it opens nothing", name)
 		}
-		if a := k.as(holder{key: got.Password}, http.MethodGet, "/accounts/me", ""); a.status != http.StatusUnauthorized {
+		if a := k.as(holder{key: got.Password}, http.MethodGet, "/v1/accounts/me", ""); a.status != http.StatusUnauthorized {
 			t.Errorf("%s: over HTTP it is no key, but %d %s", name, a.status, a.body)
 		}
 	}
 	without := openKept(t)
-	if a := without.as(without.anna, http.MethodPost, "/accounts/me/nats-credentials", ""); a.status != http.StatusNotImplemented || !strings.Contains(a.body, "id and key") {
+	if a := without.as(without.anna, http.MethodPost, "/v1/accounts/me/nats-credentials", ""); a.status != http.StatusNotImplemented ||
+		!strings.Contains(a.body, "id and key") {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 }

@@ -2,9 +2,20 @@ package gateway
 
 import (
 	_ "embed"
-	"encoding/json"
+	"maps"
 	"net/http"
+	"reflect"
 	"strings"
+
+	"github.com/sandjet/sandjet/admission"
+	"github.com/sandjet/sandjet/gateway/accounts"
+	"github.com/sandjet/sandjet/gateway/artifacts"
+	"github.com/sandjet/sandjet/gateway/files"
+	"github.com/sandjet/sandjet/gateway/sandboxapi"
+	"github.com/sandjet/sandjet/gateway/skills"
+	"github.com/sandjet/sandjet/gateway/web"
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
 )
 
 // openAPI describes the HTTP API. A test holds it to the routes and to the types.
@@ -21,14 +32,84 @@ func (g *Gateway) getOpenAPI(w http.ResponseWriter, _ *http.Request) error {
 	h.Set("Content-Type", "application/json")
 	h.Set("X-Content-Type-Options", "nosniff")
 	doc := strings.Replace(openAPI, `"version": "0"`, `"version": `+quote(version), 1)
-	_, _ = w.Write([]byte(doc)) // nobody is left to tell
+	_, _ = w.Write([]byte(doc)) // nobody is left to answer
 	return nil
 }
 
 func quote(s string) string {
-	b, err := json.Marshal(s)
+	b, err := schemas.EncodeJSON(s)
 	if err != nil {
 		return `""` // a string always encodes
 	}
 	return string(b)
+}
+
+// Components are the Go types of schemas in the OpenAPI document, by name: internal/gen writes those parts of the document from them.
+func Components() map[string]reflect.Type {
+	all := map[string]reflect.Type{
+		"Request": reflect.TypeFor[schemas.Request](), "Origin": reflect.TypeFor[schemas.Origin](), "Error": reflect.TypeFor[schemas.Error](),
+		"Result": reflect.TypeFor[schemas.Result](), "Output": reflect.TypeFor[schemas.Output](),
+		"Isolation": reflect.TypeFor[schemas.Isolation](),
+		"Artifact":  reflect.TypeFor[schemas.Artifact](), "SkippedArtifact": reflect.TypeFor[schemas.SkippedArtifact](),
+		"ArtifactList": reflect.TypeFor[artifacts.List](),
+		"Skill":        reflect.TypeFor[schemas.SkillDocument](), "SkillList": reflect.TypeFor[skills.List](),
+		"Event":     reflect.TypeFor[schemas.Event](),
+		"CallState": reflect.TypeFor[CallState](), "Page": reflect.TypeFor[Page](), "PageEvent": reflect.TypeFor[PageEvent](),
+		"Snapshot": reflect.TypeFor[streams.Snapshot](), "SnapshotText": reflect.TypeFor[streams.SnapshotText](),
+		"Problem": reflect.TypeFor[web.Problem](), "Gap": reflect.TypeFor[streams.Gap](),
+		"Job": reflect.TypeFor[schemas.Job](), "Completion": reflect.TypeFor[schemas.Completion](), "Group": reflect.TypeFor[schemas.GroupRef](),
+		"CallList": reflect.TypeFor[CallList](), "CallSummary": reflect.TypeFor[schemas.CallSummary](),
+		"ConversationList": reflect.TypeFor[ConversationList](), "ConversationSummary": reflect.TypeFor[schemas.ConversationSummary](),
+		"FileInfo": reflect.TypeFor[schemas.FileInfo](), "FileList": reflect.TypeFor[files.Listing](),
+		"FileUpload":   reflect.TypeFor[files.Upload](),
+		"InstanceList": reflect.TypeFor[InstanceList](), "Instance": reflect.TypeFor[schemas.InstanceDocument](),
+		"JobList": reflect.TypeFor[JobList](), "LogPage": reflect.TypeFor[LogPage](),
+		"JobCallback": reflect.TypeFor[schemas.JobCallback](), "JobCallbackBody": reflect.TypeFor[schemas.JobCallbackBody](),
+		"JobEnd": reflect.TypeFor[jobEndAnswer](), "JobSettled": reflect.TypeFor[settledAnswer](),
+		"TurnRequest": reflect.TypeFor[turnRequest](), "TurnAnswer": reflect.TypeFor[TurnAnswer](),
+		"TurnEnd": reflect.TypeFor[schemas.TurnEndData](), "TokenUsage": reflect.TypeFor[schemas.TokenUsage](),
+		"TurnStopRequest": reflect.TypeFor[turnStopRequest](),
+		"AppendedEvent":   reflect.TypeFor[schemas.AppendedEvent](), "Appended": reflect.TypeFor[Appended](),
+		"Endpoint": reflect.TypeFor[schemas.Endpoint](), "EndpointSecret": reflect.TypeFor[schemas.EndpointSecret](),
+		"WebhookList": reflect.TypeFor[WebhookList](), "WebhookRequest": reflect.TypeFor[webhookRequest](),
+		"WebhookPatch": reflect.TypeFor[webhookPatch](),
+		"ChatChannel":  reflect.TypeFor[schemas.ChatChannel](), "ChannelPlace": reflect.TypeFor[schemas.ChannelPlace](),
+		"ChannelList": reflect.TypeFor[ChannelList](), "ChannelRequest": reflect.TypeFor[channelRequest](),
+		"ChannelTest": reflect.TypeFor[channelTest](), "ChannelTested": reflect.TypeFor[ChannelTested](),
+		"ChannelPatch": reflect.TypeFor[channelPatch](),
+		"Call":         reflect.TypeFor[schemas.Call](), "Approval": reflect.TypeFor[schemas.Approval](),
+		"ApprovalList":   reflect.TypeFor[admission.ApprovalList](),
+		"ApprovalAnswer": reflect.TypeFor[schemas.ApprovalAnswer](),
+		"Account":        reflect.TypeFor[schemas.AccountDocument](), "AccountSpec": reflect.TypeFor[schemas.AccountSpec](),
+		"NATSCredential": reflect.TypeFor[schemas.NATSCredential](),
+		"Sandbox":        reflect.TypeFor[schemas.SandboxDocument](), "SandboxSpec": reflect.TypeFor[schemas.SandboxSpec](),
+		"SandboxConfig": reflect.TypeFor[schemas.SandboxConfig](),
+		"NetworkConfig": reflect.TypeFor[schemas.NetworkConfig](), "LifecycleConfig": reflect.TypeFor[schemas.LifecycleConfig](),
+		"Workspace": reflect.TypeFor[schemas.WorkspaceDocument](), "WorkspaceSpec": reflect.TypeFor[schemas.WorkspaceSpec](),
+		"WorkspaceConfig": reflect.TypeFor[schemas.WorkspaceConfig](), "HarnessConfig": reflect.TypeFor[schemas.HarnessConfig](),
+		"StorageConfig": reflect.TypeFor[schemas.StorageConfig](),
+		"Agent":         reflect.TypeFor[schemas.AgentDocument](), "AgentSpec": reflect.TypeFor[schemas.AgentSpec](),
+		"AgentConfig": reflect.TypeFor[schemas.AgentConfig](), "AgentWorkspace": reflect.TypeFor[schemas.AgentWorkspace](),
+		"AgentTurns": reflect.TypeFor[schemas.AgentTurns](), "TurnBudget": reflect.TypeFor[schemas.TurnBudget](),
+		"Model": reflect.TypeFor[schemas.ModelDocument](), "ModelSpec": reflect.TypeFor[schemas.ModelSpec](),
+		"ModelConfig": reflect.TypeFor[schemas.ModelConfig](), "ModelPrice": reflect.TypeFor[schemas.ModelPrice](),
+		"ToolConfig": reflect.TypeFor[schemas.ToolConfig](),
+		"Manifest":   reflect.TypeFor[schemas.Manifest](), "Resource": reflect.TypeFor[schemas.Resource](),
+		"ManifestRequest": reflect.TypeFor[schemas.ManifestRequest](),
+		"ManifestAnswer":  reflect.TypeFor[schemas.ManifestAnswer](), "ManifestChange": reflect.TypeFor[schemas.ManifestChange](),
+		"FieldChange": reflect.TypeFor[schemas.FieldChange](), "ManifestWarnings": reflect.TypeFor[schemas.ManifestWarnings](),
+		"Variable":      reflect.TypeFor[schemas.VariableDocument](),
+		"RotateRequest": reflect.TypeFor[rotateRequest](), "ReplayRequest": reflect.TypeFor[replayRequest](),
+	}
+	maps.Copy(all, sandboxapi.Components())
+	maps.Copy(all, accounts.Components())
+	return all
+}
+
+// HiddenFields are the fields of a type that no answer has.
+func HiddenFields(t reflect.Type) []string {
+	if t == reflect.TypeFor[schemas.Job]() {
+		return []string{"token_hash", "places"}
+	}
+	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/sandjet/sandjet/gateway/web"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -32,15 +33,15 @@ type ConversationList struct {
 
 // getCalls lists the account's calls of the last 24 hours.
 func (g *Gateway) getCalls(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
-	q, err := parseQuery(r.URL.RawQuery, "conversation", "limit", "before")
+	q, err := web.ParseQuery(r.URL.RawQuery, "conversation", "limit", "before")
 	if err != nil {
 		return err
 	}
-	before, limit, err := q.recent()
+	before, limit, err := recentPage(q)
 	if err != nil {
 		return err
 	}
-	conversation := schemas.ConversationID(strings.ToValidUTF8(q.values.Get("conversation"), "\uFFFD"))
+	conversation := schemas.ConversationID(strings.ToValidUTF8(q.Values.Get("conversation"), "\uFFFD"))
 	if conversation != "" {
 		if err := conversation.Validate(); err != nil {
 			return err
@@ -52,17 +53,17 @@ func (g *Gateway) getCalls(w http.ResponseWriter, r *http.Request, a schemas.Acc
 	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, CallList{calls, next})
+	web.WriteJSON(w, http.StatusOK, CallList{calls, next})
 	return nil
 }
 
 // getConversations lists the account's conversations that had calls within 24 hours.
 func (g *Gateway) getConversations(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
-	q, err := parseQuery(r.URL.RawQuery, "limit", "before")
+	q, err := web.ParseQuery(r.URL.RawQuery, "limit", "before")
 	if err != nil {
 		return err
 	}
-	before, limit, err := q.recent()
+	before, limit, err := recentPage(q)
 	if err != nil {
 		return err
 	}
@@ -79,20 +80,20 @@ func (g *Gateway) getConversations(w http.ResponseWriter, r *http.Request, a sch
 	for i, c := range calls {
 		list.Conversations[i] = schemas.ConversationSummary{ID: c.Conversation, LastCall: c}
 	}
-	writeJSON(w, http.StatusOK, list)
+	web.WriteJSON(w, http.StatusOK, list)
 	return nil
 }
 
-// recent reads where a list begins and how long it is.
-func (q query) recent() (before schemas.CallID, limit int, err error) {
-	n, err := q.integer("limit", DefaultRecentPage, 1, MaxRecentPage)
+// recentPage reads where a list begins and how long it is.
+func recentPage(q web.Query) (before schemas.CallID, limit int, err error) {
+	n, err := q.Integer("limit", DefaultRecentPage, 1, MaxRecentPage)
 	if err != nil {
 		return "", 0, err
 	}
-	before = schemas.CallID(strings.ToValidUTF8(q.values.Get("before"), "\uFFFD"))
+	before = schemas.CallID(strings.ToValidUTF8(q.Values.Get("before"), "\uFFFD"))
 	if before != "" {
 		if err := before.Validate(); err != nil {
-			return "", 0, rename(err, "before")
+			return "", 0, web.Rename(err, "before")
 		}
 	}
 	return before, int(n), nil
@@ -104,7 +105,7 @@ func (g *Gateway) recentCalls(ctx context.Context, a schemas.AccountID, before s
 ) {
 	calls, last, more, err := streams.RecentCalls(ctx, g.Bus, a, before, limit, want)
 	if before != "" && schemas.CodeOf(err) == schemas.NotFound {
-		return nil, "", rename(err, "before")
+		return nil, "", web.Rename(err, "before")
 	}
 	if err != nil {
 		return nil, "", err

@@ -14,6 +14,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"github.com/sandjet/sandjet/gateway"
+	"github.com/sandjet/sandjet/gateway/live"
 	"github.com/sandjet/sandjet/internal/natstest"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
@@ -127,7 +128,7 @@ func TestWhatAKeyOpenedEndsWithIt(t *testing.T) {
 			case !other && len(code) == 0:
 				t.Errorf("a socket %s is still there a minute after its key", name)
 			case !other:
-				if got := <-code; got != int(gateway.CloseAuth) {
+				if got := <-code; got != int(live.CloseAuth) {
 					t.Errorf("a socket %s ended with %d; want 4002", name, got)
 				}
 			}

@@ -1,11 +1,12 @@
 package gateway
 
 import (
-	"maps"
 	"net/http"
 	"slices"
 	"strings"
 
+	"github.com/sandjet/sandjet/gateway/accounts"
+	"github.com/sandjet/sandjet/gateway/web"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -15,94 +16,180 @@ type route struct {
 	serve        http.HandlerFunc
 }
 
-// routes is everything that the gateway serves; openapi.json describes the same rows, which a test
-// holds it to.
+// routes is everything that the gateway serves, but for [Gateway.aliases]; openapi.json describes the same rows, which a test
+// holds it to. Paths are in lower case with hyphens, below /v1 but for what is asked by the machinery around a gateway. A
+// collection is a plural noun, one of it /{id}, and what is no reading, making, changing or deleting is a POST to a verb below.
 func (g *Gateway) routes() []route {
-	open := g.handle
-	keyed := func(h accountHandler) http.HandlerFunc { return g.handle(g.authenticated(h)) }
-	own := func(h func(http.ResponseWriter, *http.Request, Accounts, schemas.AccountID) error) http.HandlerFunc {
-		return g.handle(g.owned(h))
-	}
-	return append([]route{
+	open := g.edge.Handle
+	keyed := func(h accountHandler) http.HandlerFunc { return g.edge.Handle(g.authenticated(h)) }
+	return slices.Concat([]route{
 		{http.MethodGet, "/v1/calls", keyed(g.getCalls)},
 		{http.MethodPost, "/v1/calls", keyed(g.postCall)},
 		{http.MethodGet, "/v1/calls/{id}", keyed(g.getCall)},
+		{http.MethodGet, "/v1/calls/{id}/status", keyed(g.getStatus)},
 		{http.MethodPost, "/v1/calls/{id}/cancel", keyed(g.postCancel)},
 		{http.MethodPost, "/v1/attach-tokens", keyed(g.postAttachToken)},
 		{http.MethodGet, "/v1/approvals", keyed(g.getApprovals)},
-		{http.MethodGet, "/v1/approvals/memory", keyed(g.getRemembered)},
-		{http.MethodDelete, "/v1/approvals/memory/{id}", keyed(g.deleteRemembered)},
+		{http.MethodGet, "/v1/approvals/grants", keyed(g.getApprovalGrants)},
+		{http.MethodDelete, "/v1/approvals/grants/{id}", keyed(g.deleteApprovalGrant)},
 		{http.MethodGet, "/v1/approvals/{id}", keyed(g.getApproval)},
-		{http.MethodPost, "/v1/approvals/{id}", keyed(g.postApproval)},
+		{http.MethodPost, "/v1/approvals/{id}/decide", keyed(g.postApprovalDecide)},
 		{http.MethodGet, "/v1/conversations", keyed(g.getConversations)},
 		{http.MethodGet, "/v1/conversations/{id}/events", open(g.held(g.getEvents))},
 		{http.MethodPost, "/v1/conversations/{id}/events", keyed(g.postEvent)},
+		{http.MethodPost, "/v1/conversations/{id}/stop", keyed(g.postConversationStop)},
+		{http.MethodPost, "/v1/agents/{id}/turns", keyed(g.postTurn)},
+		{http.MethodGet, "/v1/conversations/{id}/artifacts", keyed(g.artifacts.OfConversation)},
+		{http.MethodGet, "/v1/artifacts/{id}", keyed(g.artifacts.Get)},
+		{http.MethodDelete, "/v1/artifacts/{id}", keyed(g.artifacts.Delete)},
 		{http.MethodGet, "/v1/jobs", keyed(g.getJobs)},
 		{http.MethodGet, "/v1/jobs/{id}", keyed(g.getJob)},
 		{http.MethodGet, "/v1/jobs/{id}/logs", keyed(g.getJobLogs)},
 		{http.MethodPost, "/v1/jobs/{id}/stop", keyed(g.postJobStop)},
 		{http.MethodPost, "/v1/jobs/{id}/signal", keyed(g.postJobSignal)},
 		{http.MethodPost, "/v1/jobs/{id}/stdin", keyed(g.postJobStdin)},
-		{http.MethodGet, "/status/{id}", keyed(g.getStatus)},
-		{http.MethodPost, "/async-tools/{id}/complete", keyed(g.postToolEnd)},
-		{http.MethodPost, "/sandbox-jobs/{id}/complete", open(g.postJobEnd)}, // the job's token is its key
+		{http.MethodPost, "/v1/jobs/{id}/complete", open(g.postJobComplete)}, // the account's key or the job's token
+		{http.MethodGet, "/v1/instances", keyed(g.getInstances)},
+		{http.MethodGet, "/v1/instances/{id}", keyed(g.getInstance)},
+		{http.MethodDelete, "/v1/instances/{id}", keyed(g.deleteInstance)},
+		{http.MethodPost, "/v1/instances/{id}/pause", keyed(g.postInstancePause)},
+		{http.MethodPost, "/v1/instances/{id}/resume", keyed(g.postInstanceResume)},
+		{http.MethodGet, "/v1/workspaces/{id}/files", keyed(g.files.List)},
+		{http.MethodGet, "/v1/workspaces/{id}/files/{path...}", keyed(g.files.Get)},
+		{http.MethodPut, "/v1/workspaces/{id}/files/{path...}", keyed(g.files.Put)},
+		{http.MethodDelete, "/v1/workspaces/{id}/files/{path...}", keyed(g.files.Delete)},
+		{http.MethodGet, "/v1/workspaces/{id}/archive", keyed(g.files.GetArchive)},
+		{http.MethodPut, "/v1/workspaces/{id}/archive", keyed(g.files.PutArchive)},
+		{http.MethodGet, "/v1/workspaces/{id}/uploads/{upload}", keyed(g.files.GetUpload)},
+		{http.MethodDelete, "/v1/workspaces/{id}/uploads/{upload}", keyed(g.files.DeleteUpload)},
+		{http.MethodPost, "/v1/workspaces/{id}/mkdir", keyed(g.files.PostMkdir)},
+		{http.MethodPost, "/v1/workspaces/{id}/move", keyed(g.files.PostMove)},
+		{http.MethodGet, "/v1/skills", keyed(g.skills.List)},
+		{http.MethodPost, "/v1/skills", keyed(g.skills.Post)},
+		{http.MethodGet, "/v1/skills/{id}", keyed(g.skills.Get)},
+		{http.MethodPut, "/v1/skills/{id}", keyed(g.skills.Put)},
+		{http.MethodDelete, "/v1/skills/{id}", keyed(g.skills.Delete)},
+		{http.MethodGet, "/v1/skills/{id}/bundle", keyed(g.skills.Bundle)},
 		{http.MethodGet, "/v1/webhooks", keyed(g.getWebhooks)},
 		{http.MethodPost, "/v1/webhooks", keyed(g.postWebhook)},
 		{http.MethodPost, "/v1/webhooks/replay", keyed(g.postWebhookReplay)},
 		{http.MethodGet, "/v1/webhooks/{id}", keyed(g.getWebhook)},
 		{http.MethodPatch, "/v1/webhooks/{id}", keyed(g.patchWebhook)},
 		{http.MethodDelete, "/v1/webhooks/{id}", keyed(g.deleteWebhook)},
-		{http.MethodPost, "/v1/webhooks/{id}/rotate", keyed(g.postWebhookRotate)},
+		{http.MethodPost, "/v1/webhooks/{id}/rotate-secret", keyed(g.postWebhookRotate)},
 		{http.MethodPost, "/v1/webhooks/{id}/test", keyed(g.postWebhookTest)},
-		{http.MethodGet, "/accounts", open(g.getAccounts)}, // the key is the administrator's
-		{http.MethodPost, "/accounts", open(g.postAccount)},
-		{http.MethodGet, "/accounts/{account}", own(g.getAccount)},
-		{http.MethodPatch, "/accounts/{account}", own(g.patchAccount)},
-		{http.MethodDelete, "/accounts/{account}", own(g.deleteAccount)},
-		{http.MethodGet, "/accounts/{account}/usage", own(g.getUsage)},
-		{http.MethodPost, "/accounts/{account}/rotate-secret", own(g.postRotateSecret)},
-		{http.MethodPost, "/accounts/{account}/nats-credentials", own(g.postNATSCredential)},
-		{http.MethodGet, "/accounts/{account}/agents/{id}/tools", own(g.getAgentTools)},
+		{http.MethodGet, "/v1/channels", keyed(g.getChannels)},
+		{http.MethodPost, "/v1/channels", keyed(g.postChannel)},
+		{http.MethodGet, "/v1/channels/{id}", keyed(g.getChannel)},
+		{http.MethodPatch, "/v1/channels/{id}", keyed(g.patchChannel)},
+		{http.MethodDelete, "/v1/channels/{id}", keyed(g.deleteChannel)},
+		{http.MethodPost, "/v1/channels/{id}/test", keyed(g.postChannelTest)},
 		{http.MethodGet, "/v1/tools", keyed(g.getTools)},
-		{http.MethodGet, "/v1/stream/{path...}", keyed(g.stream)},
-		{http.MethodPut, "/v1/stream/{path...}", keyed(g.stream)},
-		{http.MethodPost, "/v1/stream/{path...}", keyed(g.stream)},
-		{http.MethodDelete, "/v1/stream/{path...}", keyed(g.stream)},
+		{http.MethodGet, "/v1/streams/{path...}", keyed(g.stream)},
+		{http.MethodPut, "/v1/streams/{path...}", keyed(g.stream)},
+		{http.MethodPost, "/v1/streams/{path...}", keyed(g.stream)},
+		{http.MethodDelete, "/v1/streams/{path...}", keyed(g.stream)},
 		{http.MethodGet, "/v1/ws", open(g.getSocket)}, // it finds the key by itself
+		{http.MethodPost, "/v1/channels/{id}/simulate", keyed(g.postChannelSimulate)},
+		{http.MethodPost, "/v1/channels/{id}/setup", keyed(g.postChannelSetup)},
+		{http.MethodPost, "/v1/channels/{account}/{channel}/receive", open(g.postInbound)}, // the service's signature
+		{http.MethodPost, pathMCP, open(g.postMCP)},                                        // it says by itself where its credentials come from
+		{http.MethodGet, pathMCPMetadata, open(g.getMCPMetadata)},
+		{http.MethodGet, pathMCPMetadata + pathMCP, open(g.getMCPMetadata)},
 		{http.MethodGet, "/healthz", open(g.getHealth)},
 		{http.MethodGet, "/readyz", open(g.getReady)},
 		{http.MethodGet, "/metrics", open(g.getMetrics)},
 		{http.MethodGet, "/openapi.json", open(g.getOpenAPI)},
-	}, slices.Concat(g.collectionRoutes(), g.manifestRoutes())...)
+	}, g.sandboxRoutes(), g.ofAccounts(g.accounts.Routes()))
+}
+
+// ofAccounts are the routes of package accounts.
+func (g *Gateway) ofAccounts(list []accounts.Route) []route {
+	out := make([]route, len(list))
+	for i, r := range list {
+		out[i] = route{r.Method, r.Path, g.edge.Handle(r.Serve)}
+	}
+	return out
+}
+
+// alias is a route under another name, which clients of other systems know.
+type alias struct {
+	method, path string
+	of           string // the path of the route
+	// serve answers instead of the route, where less may be asked for by this name. Nil: the route's.
+	serve http.HandlerFunc
+}
+
+// aliases are the names of routes from before they were below /v1, and those that clients of other systems know. They stay as long
+// as /v1 does; docs/guides/http.md lists them, which a test holds it to.
+func (g *Gateway) aliases() []alias {
+	const complete, streams, receive = "/v1/jobs/{id}/complete", "/v1/streams/{path...}", "/v1/channels/{account}/{channel}/receive"
+	list := []alias{
+		{method: http.MethodGet, path: "/status/{id}", of: "/v1/calls/{id}/status"},
+		{method: http.MethodPost, path: "/async-tools/{id}/complete", of: complete, serve: g.edge.Handle(g.authenticated(g.postToolEnd))},
+		{method: http.MethodPost, path: "/webhooks/{account}/{channel}", of: receive},
+		{method: http.MethodPost, path: "/webhooks/{account}/{agent}/{channel}", of: receive}, // the channel knows its agent
+		{method: http.MethodPost, path: "/sandbox-jobs/{id}/complete", of: complete, serve: g.edge.Handle(g.postJobEnd)},
+	}
+	for _, method := range []string{http.MethodGet, http.MethodPut, http.MethodPost, http.MethodDelete} {
+		list = append(list, alias{method: method, path: "/v1/stream/{path...}", of: streams})
+	}
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		list = append(list, alias{method: method, path: "/accounts/me/channels", of: "/v1/channels"})
+	}
+	for _, method := range []string{http.MethodGet, http.MethodPatch, http.MethodDelete} {
+		list = append(list, alias{method: method, path: "/accounts/me/channels/{id}", of: "/v1/channels/{id}"})
+	}
+	for _, r := range g.accounts.AliasedRoutes() {
+		list = append(list, alias{method: r.Method, path: strings.TrimPrefix(r.Path, "/v1"), of: r.Path})
+	}
+	return list
 }
 
 // mux serves the routes and answers everything else with a problem too.
 func (g *Gateway) mux() *http.ServeMux {
 	mux := http.NewServeMux()
-	methods := map[string][]string{}
+	serve := map[string]http.HandlerFunc{} // by pattern
 	for _, r := range g.routes() {
-		mux.HandleFunc(r.method+" "+r.path, r.serve)
-		methods[r.path] = append(methods[r.path], r.method)
-		if r.method == http.MethodGet {
-			methods[r.path] = append(methods[r.path], http.MethodHead) // net/http adds it
-		}
+		serve[r.method+" "+r.path] = r.serve
 	}
-	for _, path := range slices.Sorted(maps.Keys(methods)) {
-		allow := strings.Join(methods[path], ", ")
-		refuse := g.handle(func(w http.ResponseWriter, r *http.Request) error {
-			w.Header().Set("Allow", allow)
-			return withStatus(http.StatusMethodNotAllowed, schemas.Errorf(schemas.Unsupported, "",
-				"%s is not allowed here: use %s", schemas.Quotable(r.Method), allow))
-		})
-		for _, m := range everyMethod() { // one by one: a pattern for all would meet those with {id} in the same place
-			if !slices.Contains(methods[path], m) {
-				mux.HandleFunc(m+" "+path, refuse)
+	for _, a := range g.aliases() {
+		if a.serve == nil {
+			a.serve = serve[a.method+" "+a.of]
+		}
+		serve[a.method+" "+a.path] = a.serve
+	}
+	refuse := g.edge.Handle(func(w http.ResponseWriter, r *http.Request) error {
+		allow := allowed(mux, serve, r)
+		if allow == "" {
+			return schemas.Errorf(schemas.NotFound, "", "no such route: /openapi.json lists all routes")
+		}
+		w.Header().Set("Allow", allow)
+		return web.WithStatus(http.StatusMethodNotAllowed, schemas.Errorf(schemas.Unsupported, "",
+			"%s is not allowed here: use %s", schemas.Quotable(r.Method), allow))
+	})
+	mux.HandleFunc("/", refuse)
+	refused := map[string]bool{}
+	for pattern, h := range serve {
+		mux.HandleFunc(pattern, h)
+		_, path, _ := strings.Cut(pattern, " ")
+		if strings.Contains(path, "{") {
+			continue
+		}
+		for _, m := range everyMethod() { // else /v1/webhooks/{id} would take them for /v1/webhooks/replay
+			if other := m + " " + path; serve[other] == nil && (m != http.MethodHead || serve[http.MethodGet+" "+path] == nil) {
+				refused[other] = true
 			}
 		}
 	}
-	mux.HandleFunc("/", g.handle(func(http.ResponseWriter, *http.Request) error {
-		return schemas.Errorf(schemas.NotFound, "", "no such route: /openapi.json lists all routes")
-	}))
+	for pattern := range refused {
+		mux.HandleFunc(pattern, refuse)
+	}
+	if g.e2b != nil { // another service's routes, which are not described here
+		for _, r := range g.e2b.Routes() {
+			mux.HandleFunc(strings.TrimSpace(r.Method+" "+r.Path), g.edge.Handle(r.Serve))
+		}
+	}
 	return mux
 }
 
@@ -113,33 +200,54 @@ func everyMethod() []string {
 	}
 }
 
-// getTools answers the definitions of the tools, to be shown to a model.
-func (g *Gateway) getTools(w http.ResponseWriter, r *http.Request, _ schemas.AccountID) error {
-	q, err := parseQuery(r.URL.RawQuery, "dialect")
-	if err != nil {
-		return err
+// allowed lists the methods with which a route serves r's path.
+func allowed(mux *http.ServeMux, serve map[string]http.HandlerFunc, r *http.Request) string {
+	var methods []string
+	for _, m := range everyMethod() {
+		other := *r
+		other.Method = m
+		if _, pattern := mux.Handler(&other); serve[pattern] != nil {
+			methods = append(methods, m)
+		}
 	}
-	d, err := dialectOf(q)
-	if err != nil {
-		return err
-	}
-	if g.Tools == nil {
-		return schemas.Errorf(schemas.Unsupported, "", "this gateway shows no tool definitions")
-	}
-	tools, err := g.Tools(d)
-	if err != nil {
-		return err
-	}
-	writeJSON(w, http.StatusOK, map[string]any{"tools": tools})
-	return nil
+	return strings.Join(methods, ", ")
 }
 
-// dialectOf is the dialect that a query names, if it does.
-func dialectOf(q query) (schemas.Dialect, error) {
-	d := schemas.Dialect(q.values.Get("dialect"))
-	switch d {
-	case "", schemas.DialectClaude, schemas.DialectDeepAgents:
-		return d, nil
+// getSocket opens a WebSocket.
+func (g *Gateway) getSocket(w http.ResponseWriter, r *http.Request) error {
+	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
+		return err
 	}
-	return "", schemas.Invalidf("dialect", "%q is unknown: use claude or deepagents", schemas.Quotable(strings.ToValidUTF8(string(d), "\uFFFD")))
+	return g.live.Upgrade(w, r)
+}
+
+// everything is what a model sees that is no agent's: every tool.
+func everything() schemas.ToolVisibility {
+	return schemas.ToolVisibility{Tools: schemas.Tools(), Actions: schemas.JobActions()}
+}
+
+// getTools answers the definitions of the tools, to be shown to a model.
+func (g *Gateway) getTools(w http.ResponseWriter, r *http.Request, _ schemas.AccountID) error {
+	q, err := web.ParseQuery(r.URL.RawQuery, "format", "dialect")
+	if err != nil {
+		return err
+	}
+	d, err := q.Dialect()
+	if err != nil {
+		return err
+	}
+	show := func() (any, error) { return g.Tools(d) }
+	format := strings.ToValidUTF8(q.Values.Get("format"), "\uFFFD")
+	if format != "" {
+		show = func() (any, error) { return g.AgentTools(everything(), format, d) }
+	}
+	if g.Tools == nil || format != "" && g.AgentTools == nil {
+		return schemas.Errorf(schemas.Unsupported, "", "this gateway shows no tool definitions")
+	}
+	tools, err := show()
+	if err != nil {
+		return err
+	}
+	web.WriteJSON(w, http.StatusOK, map[string]any{"tools": tools})
+	return nil
 }

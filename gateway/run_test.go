@@ -15,6 +15,7 @@ import (
 
 	"github.com/sandjet/sandjet/client"
 	"github.com/sandjet/sandjet/gateway"
+	"github.com/sandjet/sandjet/gateway/live"
 	"github.com/sandjet/sandjet/gateway/natsapi"
 	"github.com/sandjet/sandjet/schemas"
 )
@@ -86,7 +87,7 @@ func TestRunDrains(t *testing.T) {
 		return strings.Contains(e.do(ask{method: http.MethodGet, path: "/metrics", key: "-"}).body, "sandjet_waiting_requests 1")
 	})
 	cancel()
-	if code, _ := ws.closedWith(); code != int(gateway.CloseDrain) {
+	if code, _ := ws.closedWith(); code != int(live.CloseDrain) {
 		t.Errorf("the socket was closed with %d", code)
 	}
 	if a := <-waits; a.status != http.StatusAccepted {
@@ -140,7 +141,7 @@ func TestLogRestart(t *testing.T) {
 	if err := e.server.Restart(ctx); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the log is back", func() bool {
+	eventually(t, "the log is reachable again", func() bool {
 		return e.do(ask{method: http.MethodGet, path: "/readyz", key: "-"}).status == http.StatusOK
 	})
 	for n := 3; n < 6; n++ {
@@ -240,7 +241,8 @@ func TestManyCallsOverOneSocket(t *testing.T) {
 			t.Errorf("call n%d: %q", n, got)
 		}
 	}
-	if err := s.c.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), time.Now().Add(time.Second)); err != nil {
+	if err := s.c.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""),
+		time.Now().Add(time.Second)); err != nil {
 		t.Error(err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"github.com/sandjet/sandjet/gateway"
+	"github.com/sandjet/sandjet/gateway/live"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -112,10 +113,10 @@ func TestAttachments(t *testing.T) {
 	if f := s.next(); f.Op != "error" || f.Error.Code != schemas.NotFound {
 		t.Errorf("detached twice, or told after the detach: %+v", f)
 	}
-	for n := range gateway.MaxAttached {
+	for n := range live.MaxAttached {
 		s.write(fmt.Sprintf(`{"op":"attach","conv":"many_%d"}`, n))
 	}
-	for range gateway.MaxAttached {
+	for range live.MaxAttached {
 		s.until("live")
 	}
 	s.write(`{"op":"attach","conv":"one_more"}`)
@@ -135,7 +136,7 @@ func TestMalformedFrames(t *testing.T) {
 		"binary":        func(c *websocket.Conn) error { return c.WriteMessage(websocket.BinaryMessage, []byte(`{"op":"ping"}`)) },
 		"invalid UTF-8": func(c *websocket.Conn) error { return c.WriteMessage(websocket.TextMessage, []byte("{\"op\":\"\xff")) },
 		"too large": func(c *websocket.Conn) error {
-			return c.WriteMessage(websocket.TextMessage, []byte(`{"op":"`+strings.Repeat("x", 4*gateway.MaxFrame)+`"}`))
+			return c.WriteMessage(websocket.TextMessage, []byte(`{"op":"`+strings.Repeat("x", 4*live.MaxFrame)+`"}`))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -144,7 +145,7 @@ func TestMalformedFrames(t *testing.T) {
 			if err := send(s.c); err != nil {
 				t.Fatal(err)
 			}
-			if code, _ := s.closedWith(); code != int(gateway.CloseProtocol) {
+			if code, _ := s.closedWith(); code != int(live.CloseProtocol) {
 				t.Errorf("closed with %d", code)
 			}
 		})
@@ -228,7 +229,7 @@ func TestDrainSaysBye(t *testing.T) {
 	s.until("live")
 	e.gw.Drain()
 	code, before := s.closedWith()
-	if code != int(gateway.CloseDrain) || len(before) == 0 {
+	if code != int(live.CloseDrain) || len(before) == 0 {
 		t.Fatalf("closed with %d after %+v", code, before)
 	}
 	if bye := before[len(before)-1]; bye.Op != "bye" || bye.Code != code || bye.RetryMS <= 0 {

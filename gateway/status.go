@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 
+	"github.com/sandjet/sandjet/gateway/web"
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
@@ -40,7 +41,7 @@ type runApproval struct {
 	Input      json.RawMessage    `json:"input,omitzero"`
 }
 
-// statusOf tells how far a run is: from its call, the result if there is one, and, when the result
+// statusOf reports how far a run is: from its call, the result if there is one, and, when the result
 // names a job, the job. It is pure.
 func statusOf(c schemas.Call, r *schemas.Result, j *schemas.Job) runStatus {
 	s := runStatus{EventID: string(c.ID), Conversation: c.Conversation, Status: runProcessing}
@@ -54,7 +55,7 @@ func statusOf(c schemas.Call, r *schemas.Result, j *schemas.Job) runStatus {
 		if j.State != schemas.JobCompleted && result.Reason != "" {
 			s.Error += ": " + result.Reason
 		}
-	case r.Status == schemas.Completed:
+	case r.Status == schemas.StatusCompleted:
 		s.Status, s.Response = runCompleted, r
 	default:
 		s.Status, s.Response, s.Error = runFailed, r, r.Text
@@ -62,10 +63,10 @@ func statusOf(c schemas.Call, r *schemas.Result, j *schemas.Job) runStatus {
 	return s
 }
 
-// getStatus tells how far a run is, for those who poll. A run of somebody else, or of another agent
+// getStatus reports how far a run is, for those who poll. A run of somebody else, or of another agent
 // than the one that is named, is not found.
 func (g *Gateway) getStatus(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
-	q, err := parseQuery(r.URL.RawQuery, "agentId")
+	q, err := web.ParseQuery(r.URL.RawQuery, "agentId")
 	if err != nil {
 		return err
 	}
@@ -74,9 +75,9 @@ func (g *Gateway) getStatus(w http.ResponseWriter, r *http.Request, a schemas.Ac
 		return err
 	}
 	call, err := streams.FindCall(r.Context(), g.Bus, a, id)
-	agent := schemas.AgentID(q.values.Get("agentId"))
+	agent := schemas.AgentID(q.Values.Get("agentId"))
 	if errors.Is(err, schemas.ErrNotFound) || err == nil && agent != "" && call.Agent != agent {
-		writeJSON(w, http.StatusNotFound, runStatus{EventID: string(id), Status: runNotFound})
+		web.WriteJSON(w, http.StatusNotFound, runStatus{EventID: string(id), Status: runNotFound})
 		return nil
 	}
 	if err != nil {
@@ -102,7 +103,7 @@ func (g *Gateway) getStatus(w http.ResponseWriter, r *http.Request, a schemas.Ac
 			return err
 		}
 	}
-	writeJSON(w, http.StatusOK, s)
+	web.WriteJSON(w, http.StatusOK, s)
 	return nil
 }
 
@@ -119,7 +120,7 @@ func (g *Gateway) awaiting(r *http.Request, c schemas.Call, s runStatus) (runSta
 
 // postToolEnd takes the end of a job from the account itself: of work that somebody else did for it.
 func (g *Gateway) postToolEnd(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
-	if _, err := parseQuery(r.URL.RawQuery); err != nil {
+	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
 		return err
 	}
 	p, err := lifecycle.FindJob(r.Context(), g.Bus, a, pathJob(r))

@@ -21,7 +21,7 @@ func TestStatusOf(t *testing.T) {
 		}
 		return j
 	}
-	started := result(schemas.Completed, "started")
+	started := result(schemas.StatusCompleted, "started")
 	for name, c := range map[string]struct {
 		result *schemas.Result
 		job    *schemas.Job
@@ -29,12 +29,12 @@ func TestStatusOf(t *testing.T) {
 		err    string
 	}{
 		"no result yet":          {nil, nil, runProcessing, ""},
-		"it ran":                 {result(schemas.Completed, "hi"), nil, runCompleted, ""},
-		"it failed":              {result(schemas.Failed, "no such file"), nil, runFailed, "no such file"},
-		"it was denied":          {result(schemas.DeniedBy, "no"), nil, runFailed, "no"},
-		"its outcome is unknown": {result(schemas.Broken, "gone"), nil, runFailed, "gone"},
+		"it ran":                 {result(schemas.StatusCompleted, "hi"), nil, runCompleted, ""},
+		"it failed":              {result(schemas.StatusFailed, "no such file"), nil, runFailed, "no such file"},
+		"it was denied":          {result(schemas.StatusDenied, "no"), nil, runFailed, "no"},
+		"its outcome is unknown": {result(schemas.StatusInterrupted, "gone"), nil, runFailed, "gone"},
 		"its job runs":           {started, job(schemas.JobRunning, ""), runProcessing, ""},
-		"its job may run":        {result(schemas.Broken, "gone"), job(schemas.JobLaunching, ""), runProcessing, ""},
+		"its job may run":        {result(schemas.StatusInterrupted, "gone"), job(schemas.JobLaunching, ""), runProcessing, ""},
 		"its job ended well":     {started, job(schemas.JobCompleted, ""), runCompleted, ""},
 		"its job failed":         {started, job(schemas.JobFailed, ""), runFailed, "the job is failed"},
 		"its job is lost":        {started, job(schemas.JobLost, "the box is gone"), runFailed, "the job is lost: the box is gone"},

@@ -63,8 +63,8 @@ func TestASupervisorReportsHome(t *testing.T) {
 				if errors.Is(err, schemas.ErrNotFound) && time.Now().Before(end) {
 					continue
 				}
-				if err != nil || got.Via != schemas.ViaCallback || got.State != c.state || got.ExitCode == nil || *got.ExitCode != c.exit ||
-					strings.TrimSpace(got.Logs) != "hello" {
+				if err != nil || got.ReportedBy != schemas.ReportedByCallback || got.State != c.state ||
+					got.ExitCode == nil || *got.ExitCode != c.exit || strings.TrimSpace(got.Logs) != "hello" {
 					t.Errorf("%+v, %v", got, err)
 				}
 				return

@@ -53,7 +53,7 @@ func TestATokenCancelsTheCallsOfItsConversation(t *testing.T) {
 	if f := s.next(); f.Op != "cancelling" || *f.ID != 2 || f.Call != "mine" {
 		t.Errorf("%+v; want cancelling", f)
 	}
-	if r := decode[schemas.Result](t, e.get("/v1/calls/mine?wait=60")); r.Status != schemas.Cancelled {
+	if r := decode[schemas.Result](t, e.get("/v1/calls/mine?wait=60")); r.Status != schemas.StatusCancelled {
 		t.Errorf("the call ended with %+v", r)
 	}
 	if a := e.post("/v1/calls/other/cancel", ""); a.status >= 300 { // else its worker waits for ever

@@ -224,13 +224,14 @@ func TestRequestsInHandAreBounded(t *testing.T) {
 	t.Parallel()
 	e := open(t, func(o *gateway.Options) { o.Limits.Requests, o.Limits.AllRequests = 2, 3 })
 	first, second := e.slowly(aliceKey, 1000), e.slowly(aliceKey, 1000)
-	for _, path := range []string{"/v1/calls/x", "/v1/conversations/c_1/events", "/v1/stream/s"} {
+	for _, path := range []string{"/v1/calls/x", "/v1/conversations/c_1/events", "/v1/streams/s"} {
 		if a := e.get(path); a.status != http.StatusTooManyRequests || a.header.Get("Retry-After") == "" {
 			t.Errorf("%s beside two of the account: %d %v %s", path, a.status, a.header, a.body)
 		}
 	}
 	third := e.slowly(bobKey, 1000)
-	if a := e.do(ask{method: http.MethodGet, path: "/v1/calls/x", key: bobKey}); a.status != http.StatusServiceUnavailable || a.header.Get("Retry-After") == "" {
+	if a := e.do(ask{method: http.MethodGet, path: "/v1/calls/x", key: bobKey}); a.status != http.StatusServiceUnavailable ||
+		a.header.Get("Retry-After") == "" {
 		t.Errorf("beside three of all: %d %v %s", a.status, a.header, a.body)
 	}
 	for _, end := range []func() int{first, second, third} {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandjet/sandjet/gateway/web"
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 )
@@ -71,24 +72,9 @@ func pathEndpoint(r *http.Request) schemas.EndpointID {
 	return schemas.EndpointID(strings.ToValidUTF8(r.PathValue("id"), "\uFFFD"))
 }
 
-// decodeBody reads a JSON body strictly into v. An absent body is an empty object where that is optional.
-func decodeBody(w http.ResponseWriter, r *http.Request, optional bool, v any) error {
-	if _, err := parseQuery(r.URL.RawQuery); err != nil {
-		return err
-	}
-	if optional && r.ContentLength == 0 {
-		return nil
-	}
-	body, err := readJSON(w, r)
-	if err != nil || optional && len(body) == 0 {
-		return err
-	}
-	return schemas.DecodeStrict(body, schemas.MaxRequest, v)
-}
-
 // getWebhooks lists the account's endpoints.
 func (g *Gateway) getWebhooks(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
-	if _, err := parseQuery(r.URL.RawQuery); err != nil {
+	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
 		return err
 	}
 	endpoints, err := g.endpoints()
@@ -103,7 +89,7 @@ func (g *Gateway) getWebhooks(w http.ResponseWriter, r *http.Request, a schemas.
 	for i, e := range list {
 		out.Webhooks[i] = shown(e, "")
 	}
-	writeJSON(w, http.StatusOK, out)
+	web.WriteJSON(w, http.StatusOK, out)
 	return nil
 }
 
@@ -114,10 +100,10 @@ func (g *Gateway) postWebhook(w http.ResponseWriter, r *http.Request, a schemas.
 		return err
 	}
 	var in webhookRequest
-	if err := decodeBody(w, r, false, &in); err != nil {
+	if err := web.DecodeBody(w, r, false, &in); err != nil {
 		return err
 	}
-	if err := g.roomFor(r); err != nil {
+	if err := g.Bus.Room(r.Context(), int(max(r.ContentLength, 0))); err != nil {
 		return err
 	}
 	e, err := g.newEndpoint(a, in, g.Bus.Now())
@@ -128,7 +114,7 @@ func (g *Gateway) postWebhook(w http.ResponseWriter, r *http.Request, a schemas.
 		return err
 	}
 	w.Header().Set("Location", "/v1/webhooks/"+string(e.ID))
-	writeJSON(w, http.StatusCreated, shown(e, e.Secrets[0].Key))
+	web.WriteJSON(w, http.StatusCreated, shown(e, e.Secrets[0].Key))
 	return nil
 }
 
@@ -141,7 +127,8 @@ func (g *Gateway) newEndpoint(a schemas.AccountID, in webhookRequest, now time.T
 	}
 	e := schemas.Endpoint{
 		ID: schemas.EndpointID(schemas.NewID(schemas.EndpointPrefix)), Account: a, URL: in.URL, Secrets: []schemas.EndpointSecret{{Key: secret}},
-		Events: slices.Compact(slices.Sorted(slices.Values(in.Events))), Legacy: in.Legacy, ContentType: in.ContentType, Concurrency: in.Concurrency, Description: in.Description,
+		Events: slices.Compact(slices.Sorted(slices.Values(in.Events))), Legacy: in.Legacy, ContentType: in.ContentType,
+		Concurrency: in.Concurrency, Description: in.Description,
 		Created: now.UTC(),
 	}
 	return e, g.checkEndpoint(e)
@@ -161,7 +148,7 @@ func (g *Gateway) checkEndpoint(e schemas.Endpoint) error {
 
 // getWebhook shows an endpoint.
 func (g *Gateway) getWebhook(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
-	if _, err := parseQuery(r.URL.RawQuery); err != nil {
+	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
 		return err
 	}
 	endpoints, err := g.endpoints()
@@ -172,17 +159,17 @@ func (g *Gateway) getWebhook(w http.ResponseWriter, r *http.Request, a schemas.A
 	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, shown(e, ""))
+	web.WriteJSON(w, http.StatusOK, shown(e, ""))
 	return nil
 }
 
 // patchWebhook changes an endpoint.
 func (g *Gateway) patchWebhook(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	var in webhookPatch
-	if err := decodeBody(w, r, false, &in); err != nil {
+	if err := web.DecodeBody(w, r, false, &in); err != nil {
 		return err
 	}
-	if err := g.roomFor(r); err != nil {
+	if err := g.Bus.Room(r.Context(), int(max(r.ContentLength, 0))); err != nil {
 		return err
 	}
 	return g.changeWebhook(w, r, a, "", func(e *schemas.Endpoint) error {
@@ -229,13 +216,13 @@ func (g *Gateway) changeWebhook(
 	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, shown(e, secret))
+	web.WriteJSON(w, http.StatusOK, shown(e, secret))
 	return nil
 }
 
 // deleteWebhook removes an endpoint.
 func (g *Gateway) deleteWebhook(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
-	if _, err := parseQuery(r.URL.RawQuery); err != nil {
+	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
 		return err
 	}
 	endpoints, err := g.endpoints()
@@ -252,7 +239,7 @@ func (g *Gateway) deleteWebhook(w http.ResponseWriter, r *http.Request, a schema
 // postWebhookRotate gives an endpoint a new secret, which only this answer shows.
 func (g *Gateway) postWebhookRotate(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	var in rotateRequest
-	if err := decodeBody(w, r, true, &in); err != nil {
+	if err := web.DecodeBody(w, r, true, &in); err != nil {
 		return err
 	}
 	overlap := defaultOverlap
@@ -286,9 +273,9 @@ func rotated(secrets []schemas.EndpointSecret, key string, overlap time.Duration
 	return out
 }
 
-// postWebhookTest has an event delivered to an endpoint that tells nothing.
+// postWebhookTest has an event delivered to an endpoint that says nothing.
 func (g *Gateway) postWebhookTest(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
-	if err := decodeBody(w, r, true, &struct{}{}); err != nil {
+	if err := web.DecodeBody(w, r, true, &struct{}{}); err != nil {
 		return err
 	}
 	endpoints, err := g.endpoints()
@@ -315,14 +302,14 @@ func (g *Gateway) postWebhookTest(w http.ResponseWriter, r *http.Request, a sche
 		}
 		made = d.ID
 	}
-	writeJSON(w, http.StatusAccepted, map[string]schemas.DeliveryID{"delivery": made})
+	web.WriteJSON(w, http.StatusAccepted, map[string]schemas.DeliveryID{"delivery": made})
 	return nil
 }
 
 // postWebhookReplay has deliveries made again.
 func (g *Gateway) postWebhookReplay(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
 	var in replayRequest
-	if err := decodeBody(w, r, false, &in); err != nil {
+	if err := web.DecodeBody(w, r, false, &in); err != nil {
 		return err
 	}
 	endpoints, err := g.endpoints()
@@ -338,11 +325,12 @@ func (g *Gateway) postWebhookReplay(w http.ResponseWriter, r *http.Request, a sc
 			return err
 		}
 	}
-	n, err := lifecycle.ReplayDeliveries(r.Context(), g.Bus, lifecycle.DeliveryReplay{Account: a, Endpoint: in.Endpoint, ID: in.ID, Since: since})
+	n, err := lifecycle.ReplayDeliveries(r.Context(), g.Bus,
+		lifecycle.DeliveryReplay{Account: a, Endpoint: in.Endpoint, ID: in.ID, Since: since})
 	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, map[string]int{"replayed": n})
+	web.WriteJSON(w, http.StatusOK, map[string]int{"replayed": n})
 	return nil
 }
 
@@ -359,7 +347,8 @@ func (r replayRequest) since(now time.Time) (time.Time, error) {
 	}
 	var d schemas.Duration
 	if err := d.UnmarshalText([]byte(r.Since)); err != nil {
-		return time.Time{}, schemas.Invalidf("since", "%q is neither a time (2030-01-02T15:04:05Z) nor a duration such as 24h", schemas.Quotable(r.Since))
+		return time.Time{}, schemas.Invalidf("since", "%q is neither a time (2030-01-02T15:04:05Z) nor a duration such as 24h",
+			schemas.Quotable(r.Since))
 	}
 	return now.Add(-time.Duration(d)), nil
 }
@@ -389,8 +378,9 @@ func checkSecret(s string) error {
 	const shortest, longest = 24, 64
 	text, ok := strings.CutPrefix(s, secretPrefix)
 	b, err := base64.StdEncoding.Strict().DecodeString(text)
-	if !ok || err != nil || len(b) < shortest || len(b) > longest || strings.ContainsAny(text, "\r\n") { // which the decoder passes over
-		return schemas.Invalidf("secret", "must be %s and base64 of %d to %d bytes: leave it out to have one made", secretPrefix, shortest, longest)
+	if !ok || err != nil || len(b) < shortest || len(b) > longest || strings.ContainsAny(text, "\r\n") { // which the decoder skips
+		return schemas.Invalidf("secret", "must be %s and base64 of %d to %d bytes: leave it out to have one made",
+			secretPrefix, shortest, longest)
 	}
 	return nil
 }

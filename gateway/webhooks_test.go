@@ -135,14 +135,15 @@ func TestRotatedSecretsOverlap(t *testing.T) {
 	e := openWithEndpoints(t)
 	p, path := e.webhook(`{"url":"https://example.com/a"}`)
 	before := time.Now()
-	q := decode[schemas.Endpoint](t, e.post(path+"/rotate", ""))
-	if len(q.Secrets) != 2 || q.Secrets[0].Key == p.Secrets[0].Key || !strings.HasPrefix(q.Secrets[0].Key, "whsec_") || q.Secrets[1].Key != "********" {
+	q := decode[schemas.Endpoint](t, e.post(path+"/rotate-secret", ""))
+	if len(q.Secrets) != 2 || q.Secrets[0].Key == p.Secrets[0].Key || !strings.HasPrefix(q.Secrets[0].Key, "whsec_") ||
+		q.Secrets[1].Key != "********" {
 		t.Fatalf("%+v", q)
 	}
 	if left := q.Secrets[1].Expires.Sub(before); left < 23*time.Hour || left > 25*time.Hour {
 		t.Errorf("the former secret ends in %s", left)
 	}
-	r := decode[schemas.Endpoint](t, e.post(path+"/rotate", `{"overlap":0}`))
+	r := decode[schemas.Endpoint](t, e.post(path+"/rotate-secret", `{"overlap":0}`))
 	if len(r.Secrets) != 1 || r.Secrets[0].Key == q.Secrets[0].Key {
 		t.Errorf("without an overlap: %+v", r)
 	}
@@ -155,7 +156,7 @@ func TestForeignEndpointsAreNotFound(t *testing.T) {
 		{method: http.MethodGet, path: "/v1/webhooks/%s"},
 		{method: http.MethodPatch, path: "/v1/webhooks/%s", body: `{"disabled":true}`},
 		{method: http.MethodDelete, path: "/v1/webhooks/%s"},
-		{method: http.MethodPost, path: "/v1/webhooks/%s/rotate"},
+		{method: http.MethodPost, path: "/v1/webhooks/%s/rotate-secret"},
 		{method: http.MethodPost, path: "/v1/webhooks/%s/test"},
 		{method: http.MethodPost, path: "/v1/webhooks/replay", body: `{"since":"1h","endpoint":"%s"}`},
 	} {
@@ -180,7 +181,8 @@ func TestEndpointsAreLimited(t *testing.T) {
 	for n := range schemas.MaxEndpoints {
 		e.webhook(fmt.Sprintf(`{"url":"https://example.com/%d"}`, n))
 	}
-	if a := e.post("/v1/webhooks", `{"url":"https://example.com/x"}`); a.status != http.StatusTooManyRequests || a.problem(t).Code != schemas.Exhausted {
+	if a := e.post("/v1/webhooks", `{"url":"https://example.com/x"}`); a.status != http.StatusTooManyRequests ||
+		a.problem(t).Code != schemas.Exhausted {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 }
@@ -247,26 +249,28 @@ func TestBadRequestsAboutEndpoints(t *testing.T) {
 		status             int
 		field              string
 	}{
-		"no url":                {"POST", all, `{}`, 400, "url"},
-		"no address":            {"POST", all, `{"url":"example.com"}`, 400, "url"},
-		"user in the address":   {"POST", all, `{"url":"https://me:pw@example.com"}`, 400, "url"},
-		"unknown type":          {"POST", all, `{"url":"https://example.com","events":["call.output"]}`, 400, "events"},
-		"too many at a time":    {"POST", all, `{"url":"https://example.com","concurrency":65}`, 400, "concurrency"},
-		"a secret on two lines": {"POST", all, `{"url":"https://example.com","secret":"whsec_c2VjcmV0c2VjcmV0\nc2VjcmV0c2VjcmV0"}`, 400, "secret"},
-		"short secret":          {"POST", all, `{"url":"https://example.com","secret":"whsec_c2hvcnQ="}`, 400, "secret"},
-		"bare secret":           {"POST", all, `{"url":"https://example.com","secret":"c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0"}`, 400, "secret"},
-		"unknown field":         {"POST", all, `{"uri":"https://example.com"}`, 400, "uri"},
-		"parameters":            {"POST", all + "?a=1", `{"url":"https://example.com"}`, 400, "a"},
-		"a content type":        {"POST", all, `{"url":"https://example.com","content_type":"text/plain"}`, 400, "content_type"},
-		"bad patch":             {"PATCH", path, `{"concurrency":-1}`, 400, "concurrency"},
-		"patch of a secret":     {"PATCH", path, `{"secret":"x"}`, 400, "secret"},
-		"empty patch":           {"PATCH", path, ``, 400, ""},
-		"long overlap":          {"POST", path + "/rotate", `{"overlap":"169h"}`, 400, "overlap"},
-		"negative overlap":      {"POST", path + "/rotate", `{"overlap":-1}`, 400, "overlap"},
-		"replay of nothing":     {"POST", replay, `{}`, 400, "since"},
-		"replay since when":     {"POST", replay, `{"since":"yesterday"}`, 400, "since"},
-		"get of replay":         {"GET", replay, ``, 405, ""},
-		"malformed id":          {"GET", all + "/a.b", ``, 404, ""},
+		"no url":              {"POST", all, `{}`, 400, "url"},
+		"no address":          {"POST", all, `{"url":"example.com"}`, 400, "url"},
+		"user in the address": {"POST", all, `{"url":"https://me:pw@example.com"}`, 400, "url"},
+		"unknown type":        {"POST", all, `{"url":"https://example.com","events":["call.output"]}`, 400, "events"},
+		"too many at a time":  {"POST", all, `{"url":"https://example.com","concurrency":65}`, 400, "concurrency"},
+		"a secret on two lines": {"POST", all,
+			`{"url":"https://example.com","secret":"whsec_c2VjcmV0c2VjcmV0\nc2VjcmV0c2VjcmV0"}`, 400, "secret"},
+		"short secret":      {"POST", all, `{"url":"https://example.com","secret":"whsec_c2hvcnQ="}`, 400, "secret"},
+		"bare secret":       {"POST", all, `{"url":"https://example.com","secret":"c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0"}`, 400, "secret"},
+		"unknown field":     {"POST", all, `{"uri":"https://example.com"}`, 400, "uri"},
+		"parameters":        {"POST", all + "?a=1", `{"url":"https://example.com"}`, 400, "a"},
+		"a content type":    {"POST", all, `{"url":"https://example.com","content_type":"text/plain"}`, 400, "content_type"},
+		"bad patch":         {"PATCH", path, `{"concurrency":-1}`, 400, "concurrency"},
+		"patch of a secret": {"PATCH", path, `{"secret":"x"}`, 400, "secret"},
+		"empty patch":       {"PATCH", path, ``, 400, ""},
+		"long overlap":      {"POST", path + "/rotate-secret", `{"overlap":"169h"}`, 400, "overlap"},
+		"negative overlap":  {"POST", path + "/rotate-secret", `{"overlap":-1}`, 400, "overlap"},
+		"negative text":     {"POST", path + "/rotate-secret", `{"overlap":"-1h"}`, 400, "overlap"},
+		"replay of nothing": {"POST", replay, `{}`, 400, "since"},
+		"replay since when": {"POST", replay, `{"since":"yesterday"}`, 400, "since"},
+		"get of replay":     {"GET", replay, ``, 405, ""},
+		"malformed id":      {"GET", all + "/a.b", ``, 404, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := e.do(ask{method: tc.method, path: tc.path, body: tc.body})
@@ -299,7 +303,8 @@ func TestAppendedEvents(t *testing.T) {
 		t.Fatalf("the conversation has %+v, answered %+v", page.Events, first)
 	}
 	got := page.Events[0].Event
-	if got.ID != first.ID || got.Type != schemas.AgentFinished || got.Subject != "turn_1" || string(got.Data) != `{"steps":3}` || got.Source != "/accounts/acct_alice" {
+	if got.ID != first.ID || got.Type != schemas.AgentFinished || got.Subject != "turn_1" || string(got.Data) != `{"steps":3}` ||
+		got.Source != "/accounts/acct_alice" {
 		t.Errorf("%+v", got)
 	}
 	list := e.deliveries()
@@ -313,7 +318,8 @@ func TestAppendedEvents(t *testing.T) {
 			Cursor       schemas.Cursor
 		}
 	}
-	if err := json.Unmarshal([]byte(list[0].Body), &sent); err != nil || sent.Data.Steps != 3 || sent.Data.Conversation != "c_1" || sent.Data.Cursor != first.Cursor {
+	if err := json.Unmarshal([]byte(list[0].Body), &sent); err != nil || sent.Data.Steps != 3 || sent.Data.Conversation != "c_1" ||
+		sent.Data.Cursor != first.Cursor {
 		t.Errorf("delivers %s: %v", list[0].Body, err)
 	}
 	// An id is the client's own on each conversation, and each account has its own.

@@ -2,7 +2,6 @@ package lifecycle
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"time"
 
@@ -67,6 +66,5 @@ func AsksForJob(c schemas.Call) bool {
 	if c.Tool != schemas.ToolBash || c.Refused != "" {
 		return false
 	}
-	var in schemas.BashInput
-	return json.Unmarshal(c.Input, &in) == nil && in.Background
+	return c.Background()
 }

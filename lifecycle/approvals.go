@@ -16,17 +16,20 @@ func OpenApprovals(b *streams.Bus) *streams.Bucket[schemas.Approval] {
 
 // FindApproval returns the record of an account's approval with its revision. Code: not_found, in the
 // same words for one that never was and for another account's.
-func FindApproval(ctx context.Context, b *streams.Bus, a schemas.AccountID, id schemas.ApprovalID) (streams.Pair[schemas.Approval], error) {
-	none := schemas.Errorf(schemas.NotFound, "", "there is no approval %q: answered ones are known for seven days", schemas.Quotable(string(id)))
+func FindApproval(ctx context.Context, b *streams.Bus, a schemas.AccountID, id schemas.ApprovalID) (
+	streams.BucketEntry[schemas.Approval], error,
+) {
+	none := schemas.Errorf(schemas.NotFound, "", "there is no approval %q: answered ones are known for seven days",
+		schemas.Quotable(string(id)))
 	if err := a.Validate(); err != nil {
-		return streams.Pair[schemas.Approval]{}, err
+		return streams.BucketEntry[schemas.Approval]{}, err
 	}
 	if id.Validate() != nil {
-		return streams.Pair[schemas.Approval]{}, none
+		return streams.BucketEntry[schemas.Approval]{}, none
 	}
 	p, err := OpenApprovals(b).Get(ctx, schemas.ApprovalKey(a, id))
 	if errors.Is(err, schemas.ErrNotFound) || err == nil && p.Deleted {
-		return streams.Pair[schemas.Approval]{}, none
+		return streams.BucketEntry[schemas.Approval]{}, none
 	}
 	if p.Value.LeftOut() {
 		p.Value.Call.Input = nil // it was written as null
@@ -36,7 +39,7 @@ func FindApproval(ctx context.Context, b *streams.Bus, a schemas.AccountID, id s
 
 // EnsureApproval returns the record of the approval that a parked call waits for, and makes it when it
 // is not there. Any process may call it at any time: everything in a new record comes from the call.
-func EnsureApproval(ctx context.Context, b *streams.Bus, c schemas.Call) (streams.Pair[schemas.Approval], error) {
+func EnsureApproval(ctx context.Context, b *streams.Bus, c schemas.Call) (streams.BucketEntry[schemas.Approval], error) {
 	for {
 		p, err := FindApproval(ctx, b, c.Account, c.Approval)
 		if err == nil || !errors.Is(err, schemas.ErrNotFound) {
@@ -51,32 +54,32 @@ func EnsureApproval(ctx context.Context, b *streams.Bus, c schemas.Call) (stream
 		}
 		rev, err := OpenApprovals(b).Create(ctx, a.Key(), a, 0)
 		if err == nil {
-			return streams.Pair[schemas.Approval]{Key: a.Key(), Value: a, Revision: rev}, nil
+			return streams.BucketEntry[schemas.Approval]{Key: a.Key(), Value: a, Revision: rev}, nil
 		}
 		if !errors.Is(err, schemas.ErrConflict) {
-			return streams.Pair[schemas.Approval]{}, err
+			return streams.BucketEntry[schemas.Approval]{}, err
 		}
 	}
 }
 
-// OpenRemembered returns the answers that count for later calls. It does not touch the log.
-func OpenRemembered(b *streams.Bus) *streams.Bucket[schemas.Remembered] {
-	return streams.OpenBucket[schemas.Remembered](b, streams.Remembered)
+// OpenApprovalGrants returns the answers that count for later calls. It does not touch the log.
+func OpenApprovalGrants(b *streams.Bus) *streams.Bucket[schemas.ApprovalGrant] {
+	return streams.OpenBucket[schemas.ApprovalGrant](b, streams.ApprovalGrants)
 }
 
-// RememberedFor finds the answer that lets a call run without a question. Code: not_found.
-func RememberedFor(ctx context.Context, b *streams.Bus, c schemas.Call) (schemas.Remembered, error) {
-	p, err := OpenRemembered(b).Get(ctx, schemas.RememberedKey(c.Account, schemas.RememberedID(c)))
+// FindApprovalGrant finds the answer that lets a call run without a question. Code: not_found.
+func FindApprovalGrant(ctx context.Context, b *streams.Bus, c schemas.Call) (schemas.ApprovalGrant, error) {
+	p, err := OpenApprovalGrants(b).Get(ctx, schemas.ApprovalGrantKey(c.Account, schemas.ApprovalGrantID(c)))
 	if err == nil && !p.Value.Allows(c, b.Now()) {
-		return schemas.Remembered{}, schemas.Errorf(schemas.NotFound, "", "no answer is remembered for this call")
+		return schemas.ApprovalGrant{}, schemas.Errorf(schemas.NotFound, "", "no answer is remembered for this call")
 	}
 	return p.Value, err
 }
 
-// RememberAnswer lets an answer count for later calls. Doing it twice is doing it once, also when it was
+// StoreApprovalGrant lets an answer count for later calls. Doing it twice is doing it once, also when it was
 // revoked in between.
-func RememberAnswer(ctx context.Context, b *streams.Bus, r schemas.Remembered) error {
-	bucket, key := OpenRemembered(b), schemas.RememberedKey(r.Account, r.ID)
+func StoreApprovalGrant(ctx context.Context, b *streams.Bus, r schemas.ApprovalGrant) error {
+	bucket, key := OpenApprovalGrants(b), schemas.ApprovalGrantKey(r.Account, r.ID)
 	for {
 		ttl := r.Expires.Sub(b.Now()).Truncate(time.Second)
 		if ttl < time.Second {
@@ -99,14 +102,14 @@ func RememberAnswer(ctx context.Context, b *streams.Bus, r schemas.Remembered) e
 	}
 }
 
-// ForgetAnswer lets a remembered answer of an account not count any more, from its return on. Code:
+// RevokeApprovalGrant lets a remembered answer of an account not count any more, from its return on. Code:
 // not_found, in the same words for one that never was and for another account's.
-func ForgetAnswer(ctx context.Context, b *streams.Bus, a schemas.AccountID, id string) error {
+func RevokeApprovalGrant(ctx context.Context, b *streams.Bus, a schemas.AccountID, id string) error {
 	none := schemas.Errorf(schemas.NotFound, "", "no answer is remembered as %q", schemas.Quotable(id))
-	if schemas.ValidateRemembered(id) != nil {
+	if schemas.ValidateApprovalGrantID(id) != nil {
 		return none
 	}
-	bucket, key := OpenRemembered(b), schemas.RememberedKey(a, id)
+	bucket, key := OpenApprovalGrants(b), schemas.ApprovalGrantKey(a, id)
 	for {
 		p, err := bucket.Get(ctx, key)
 		if errors.Is(err, schemas.ErrNotFound) || err == nil && !p.Value.Revoked.IsZero() {

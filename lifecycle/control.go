@@ -83,7 +83,8 @@ func controllable(j schemas.Job, a schemas.JobAction) error {
 		}
 		return &schemas.Error{
 			Code: schemas.Unsupported, Op: op, Field: "action",
-			Message: string(a) + " is not offered by this job's sandbox: it offers " + strings.Join(offered, ", ") + ". You will be notified when the job ends",
+			Message: string(a) + " is not offered by this job's sandbox: it offers " + strings.Join(offered, ", ") +
+				". You will be notified when the job ends",
 		}
 	case j.State.Final():
 		return schemas.Errorf(schemas.Conflict, op, "the job has ended already: it is %s", j.State)
@@ -130,7 +131,7 @@ func window(kept []byte, size int64, cmd schemas.JobCommand) (data []byte, offse
 func askWorker(ctx context.Context, b *streams.Bus, j schemas.Job, cmd schemas.JobCommand, within time.Duration) (schemas.JobReply, error) {
 	const op = "job"
 	if j.Worker == "" {
-		return schemas.JobReply{}, schemas.Errorf(schemas.Unavailable, op, "no worker looks after the job yet: try again")
+		return schemas.JobReply{}, schemas.Errorf(schemas.Unavailable, op, "no worker manages the job yet: try again")
 	}
 	data, err := json.Marshal(cmd)
 	if err != nil {

@@ -44,7 +44,8 @@ func TestControlJobAnswersFromTheRecord(t *testing.T) {
 			{job: "job_none", cmd: schemas.JobCommand{Action: "status"}, code: schemas.NotFound},
 			{job: "job_running", cmd: schemas.JobCommand{Action: "dance"}, code: schemas.Invalid, words: "dance"},
 			{job: "job_waiting", cmd: schemas.JobCommand{Action: "status"}},
-			{job: "job_waiting", cmd: schemas.JobCommand{Action: "stop"}, code: schemas.Conflict, words: "not been started yet: there is nothing to stop"},
+			{job: "job_waiting", cmd: schemas.JobCommand{Action: "stop"}, code: schemas.Conflict,
+				words: "not been started yet: there is nothing to stop"},
 			{job: "job_never", cmd: schemas.JobCommand{Action: "logs"}, code: schemas.Conflict, words: "never started"},
 			{job: "job_running", cmd: schemas.JobCommand{Action: "logs"}, code: schemas.Unavailable, words: "worker is away"},
 			{job: "job_running", cmd: schemas.JobCommand{Action: "stop"}, code: schemas.Unavailable},
@@ -84,27 +85,30 @@ func TestControlJobFollowsTheJobToItsNewWorker(t *testing.T) {
 		ended := make(chan error, 2)
 		heard := make(chan struct{}, 2)
 		go func() {
-			ended <- b.Answer(ctx, streams.JobControlSubject("worker_a"), func() { heard <- struct{}{} }, func(ctx context.Context, _ []byte) ([]byte, error) {
-				moved := j
-				moved.Worker = "worker_b"
-				if _, err := lifecycle.OpenJobs(b).Update(ctx, j.Key(), moved, rev); err != nil {
-					return nil, err
-				}
-				return nil, schemas.Errorf(schemas.Unavailable, "job", "moved")
-			})
+			ended <- b.Answer(ctx, streams.JobControlSubject("worker_a"), func() { heard <- struct{}{} },
+				func(ctx context.Context, _ []byte) ([]byte, error) {
+					moved := j
+					moved.Worker = "worker_b"
+					if _, err := lifecycle.OpenJobs(b).Update(ctx, j.Key(), moved, rev); err != nil {
+						return nil, err
+					}
+					return nil, schemas.Errorf(schemas.Unavailable, "job", "moved")
+				})
 		}()
 		go func() {
-			ended <- b.Answer(ctx, streams.JobControlSubject("worker_b"), func() { heard <- struct{}{} }, func(_ context.Context, data []byte) ([]byte, error) {
-				var cmd schemas.JobCommand
-				if err := json.Unmarshal(data, &cmd); err != nil || string(cmd.Data) != "typed" {
-					return nil, schemas.Errorf(schemas.Invalid, "test", "%q, %v", data, err)
-				}
-				return json.Marshal(schemas.JobReply{Running: true, Written: 5})
-			})
+			ended <- b.Answer(ctx, streams.JobControlSubject("worker_b"), func() { heard <- struct{}{} },
+				func(_ context.Context, data []byte) ([]byte, error) {
+					var cmd schemas.JobCommand
+					if err := json.Unmarshal(data, &cmd); err != nil || string(cmd.Data) != "typed" {
+						return nil, schemas.Errorf(schemas.Invalid, "test", "%q, %v", data, err)
+					}
+					return json.Marshal(schemas.JobReply{Running: true, Written: 5})
+				})
 		}()
 		<-heard
 		<-heard
-		got, err := lifecycle.ControlJob(t.Context(), b, schemas.JobCommand{Account: "acct_1", Job: "job_1", Action: schemas.JobActionStdin, Data: []byte("typed")})
+		got, err := lifecycle.ControlJob(t.Context(), b,
+			schemas.JobCommand{Account: "acct_1", Job: "job_1", Action: schemas.JobActionStdin, Data: []byte("typed")})
 		if err != nil || got.Written != 5 || !got.Running {
 			t.Errorf("%+v, %v; want the answer of the worker that has it now", got, err)
 		}

@@ -12,10 +12,11 @@ import (
 
 // requested is the event that asks for an approval.
 func requested(a schemas.Approval) schemas.Event {
-	return schemas.NewEvent(a.Call, schemas.ApprovalRequested, schemas.ApprovalRequestedID(a.Account, a.ID), a.Requested, schemas.ApprovalRequestedData{
-		ID: a.ID, Call: a.Call.ID, Tool: a.Call.Tool, Input: a.Call.Input, InputSize: a.InputSize,
-		Workspace: a.Call.Workspace, Sandbox: a.Call.Sandbox, Expires: a.Expires,
-	})
+	return schemas.NewEvent(a.Call, schemas.ApprovalRequested, schemas.ApprovalRequestedID(a.Account, a.ID), a.Requested,
+		schemas.ApprovalRequestedData{
+			ID: a.ID, Call: a.Call.ID, Tool: a.Call.Tool, Input: a.Call.Input, InputSize: a.InputSize,
+			Workspace: a.Call.Workspace, Sandbox: a.Call.Sandbox, Expires: a.Expires,
+		})
 }
 
 // Decision is an answer to an approval.
@@ -29,6 +30,9 @@ type Decision struct {
 
 // ByDeadline is who decided when nobody answered.
 const ByDeadline = "deadline"
+
+// ByChat is the way of answers that people give in chats. The reason says who, see [Decision].
+const ByChat = "channel"
 
 // Judge is the whole rule of an answer: the first counts, and none counts after the time to answer.
 // The error, of code conflict, comes with the approval as it stands.
@@ -50,11 +54,12 @@ func Judge(a schemas.Approval, d Decision, now time.Time) (schemas.Approval, err
 // from when on nothing of what follows was there: do that with [FinishDecision]. Codes: not_found, conflict (it was answered
 // already; the record shows how), unavailable: nobody knows whether it was answered, look at it. An answer after the time to
 // answer makes it expired.
-func Decide(ctx context.Context, b *streams.Bus, a schemas.AccountID, id schemas.ApprovalID, d Decision) (streams.Pair[schemas.Approval], streams.Absence, error) {
+func Decide(ctx context.Context, b *streams.Bus, a schemas.AccountID, id schemas.ApprovalID,
+	d Decision) (streams.BucketEntry[schemas.Approval], streams.Absence, error) {
 	for {
 		p, err := FindApproval(ctx, b, a, id)
 		if err != nil {
-			return streams.Pair[schemas.Approval]{}, streams.Absence{}, err
+			return streams.BucketEntry[schemas.Approval]{}, streams.Absence{}, err
 		}
 		if p.Value, err = Judge(p.Value, d, b.Now()); err != nil {
 			return p, streams.Absence{}, err
@@ -64,7 +69,7 @@ func Decide(ctx context.Context, b *streams.Bus, a schemas.AccountID, id schemas
 		switch {
 		case errors.Is(err, schemas.ErrConflict): // somebody was faster: what did they say?
 		case err != nil:
-			return streams.Pair[schemas.Approval]{}, streams.Absence{}, err
+			return streams.BucketEntry[schemas.Approval]{}, streams.Absence{}, err
 		default:
 			return p, absent, nil
 		}
@@ -72,12 +77,15 @@ func Decide(ctx context.Context, b *streams.Bus, a schemas.AccountID, id schemas
 }
 
 // Ask publishes on the conversation what a person is asked, once, and notes that. Absent is when the event was not there.
-func Ask(ctx context.Context, b *streams.Bus, p streams.Pair[schemas.Approval], absent streams.Absence) error {
+func Ask(ctx context.Context, b *streams.Bus, p streams.BucketEntry[schemas.Approval], absent streams.Absence) error {
 	if p.Value.Asked {
 		return nil
 	}
 	if _, err := streams.StoreOnce(ctx, b, requested(p.Value), absent); err != nil {
 		return fmt.Errorf("ask: %w", err)
+	}
+	if err := askInChat(ctx, b, p.Value); err != nil {
+		return err
 	}
 	p.Value.Asked = true
 	_, err := OpenApprovals(b).Update(ctx, p.Key, p.Value, p.Revision)
@@ -90,7 +98,8 @@ func Ask(ctx context.Context, b *streams.Bus, p streams.Pair[schemas.Approval], 
 // FinishDecision does what follows from an answer: it publishes it, then lets the call go on or ends it, and notes at last that this
 // is done. Absent is when none of the events was there. Any process may do it, any number of times. Reused says that an approved
 // call cannot go on because its id is another call's by now.
-func FinishDecision(ctx context.Context, b *streams.Bus, p streams.Pair[schemas.Approval], absent streams.Absence) (reused bool, err error) {
+func FinishDecision(ctx context.Context, b *streams.Bus, p streams.BucketEntry[schemas.Approval],
+	absent streams.Absence) (reused bool, err error) {
 	a := p.Value
 	if !a.Asked { // the question comes before its answer
 		if _, err := streams.StoreOnce(ctx, b, requested(a), b.AbsentAt(a.Requested)); err != nil {
@@ -98,14 +107,18 @@ func FinishDecision(ctx context.Context, b *streams.Bus, p streams.Pair[schemas.
 		}
 		a.Asked = true
 	}
-	told := schemas.NewEvent(a.Call, schemas.ApprovalDecided, schemas.ApprovalDecidedID(a.Account, a.ID), a.Decided, schemas.ApprovalDecidedData{
-		ID: a.ID, Call: a.Call.ID, State: a.State, DecidedBy: a.DecidedBy, Reason: a.Reason, Remember: a.Remember,
-	})
+	told := schemas.NewEvent(a.Call, schemas.ApprovalDecided, schemas.ApprovalDecidedID(a.Account, a.ID),
+		a.Decided, schemas.ApprovalDecidedData{
+			ID: a.ID, Call: a.Call.ID, State: a.State, DecidedBy: a.DecidedBy, Reason: a.Reason, Remember: a.Remember,
+		})
 	if _, err := streams.StoreOnce(ctx, b, told, absent); err != nil {
-		return false, fmt.Errorf("tell the answer: %w", err)
+		return false, fmt.Errorf("publish the answer: %w", err)
+	}
+	if err := answerInChat(ctx, b, a, told); err != nil {
+		return false, err
 	}
 	if a.Remember != "" { // before the call goes on: the next one may follow from its result
-		if err := RememberAnswer(ctx, b, schemas.RememberedOf(a)); err != nil {
+		if err := StoreApprovalGrant(ctx, b, schemas.ApprovalGrantOf(a)); err != nil {
 			return false, fmt.Errorf("remember the answer: %w", err)
 		}
 	}
@@ -153,7 +166,7 @@ func release(ctx context.Context, b *streams.Bus, a schemas.Approval, absent str
 		}
 	}
 	if _, err := streams.StoreOnce(ctx, b, schemas.AcceptedEvent(c), absent); err != nil {
-		return false, fmt.Errorf("tell that the call is accepted: %w", err)
+		return false, fmt.Errorf("publish that the call is accepted: %w", err)
 	}
 	return false, nil
 }

@@ -62,7 +62,8 @@ func (r DeliveryReplay) found(n int) error {
 	if n > 0 || r.ID == "" {
 		return nil
 	}
-	return schemas.Errorf(schemas.NotFound, "", "there is no delivery %q to be made again: deliveries are known for seven days", schemas.Quotable(string(r.ID)))
+	return schemas.Errorf(schemas.NotFound, "", "there is no delivery %q to be made again: deliveries are known for seven days",
+		schemas.Quotable(string(r.ID)))
 }
 
 // Notify puts the deliveries of an event to an account's webhook endpoints on the log, each once. At is where the event stands.

@@ -40,7 +40,8 @@ func TestReplayDeliveriesMakesThoseAgainThatMatch(t *testing.T) {
 			want []string
 			code error
 		}{
-			{"all of an account", lifecycle.DeliveryReplay{Account: "acct_1"}, []string{"msg_wh_1_1", "msg_wh_1_2", "msg_wh_2_1", "msg_wh_2_2"}, nil},
+			{"all of an account", lifecycle.DeliveryReplay{Account: "acct_1"},
+				[]string{"msg_wh_1_1", "msg_wh_1_2", "msg_wh_2_1", "msg_wh_2_2"}, nil},
 			{"an endpoint's", lifecycle.DeliveryReplay{Account: "acct_1", Endpoint: "wh_2"}, []string{"msg_wh_2_1", "msg_wh_2_2"}, nil},
 			{"the later ones", lifecycle.DeliveryReplay{Account: "acct_1", Since: later}, []string{"msg_wh_1_2", "msg_wh_2_2"}, nil},
 			{"one", lifecycle.DeliveryReplay{Account: "acct_2", ID: "msg_wh_1_1"}, []string{"msg_wh_1_1"}, nil},

@@ -22,6 +22,9 @@ func Finish(ctx context.Context, b *streams.Bus, c schemas.Call, r schemas.Resul
 		fence = schemas.StartedID(c.Account, c.ID, 1)
 	}
 	stored, err := streams.StoreFenced(ctx, b, e, fence, first...)
+	if err == nil {
+		err = wakeFor(ctx, b, c) // also for who has died in between
+	}
 	return err == nil && !stored.Duplicate, err
 }
 
@@ -51,7 +54,8 @@ func FinishUnheld(ctx context.Context, b *streams.Bus, r schemas.Result, state s
 		}
 	}
 	if !b.Holds(looked) {
-		return false, schemas.Errorf(schemas.Unavailable, "result", "this process stood still, or its connection was lost: the call must be looked up again")
+		return false, schemas.Errorf(schemas.Unavailable, "result",
+			"this process stalled, or its connection was lost: the call must be looked up again")
 	}
 	r.Finished = b.Now()
 	var first []schemas.Event
@@ -71,6 +75,9 @@ func FinishParked(ctx context.Context, b *streams.Bus, c schemas.Call, r schemas
 	r.Finished = b.Now()
 	if _, err := streams.StoreOnce(ctx, b, finished(c, r), absent); err != nil {
 		return fmt.Errorf("write the result: %w", err)
+	}
+	if err := wakeFor(ctx, b, c); err != nil {
+		return fmt.Errorf("wake the turn that waits for the call: %w", err)
 	}
 	return SettleNotStarted(ctx, b, c, r.Text, Certainly)
 }
@@ -99,8 +106,30 @@ func SettleNotStarted(ctx context.Context, b *streams.Bus, c schemas.Call, reaso
 		return nil
 	}
 	return CompleteOnce(ctx, b, schemas.Completion{
-		Job: c.Job, Account: c.Account, State: schemas.JobUnstarted, Via: schemas.ViaCall, Reason: reason, Finished: b.Now(),
+		Job: c.Job, Account: c.Account, State: schemas.JobUnstarted, ReportedBy: schemas.ReportedByCall, Reason: reason, Finished: b.Now(),
 	})
+}
+
+// boxReplaced is why a job has failed whose box has made room for another.
+const boxReplaced = "its sandbox was made again while it ran: it ended with the one before"
+
+// EndJob settles a job as who looks after it knows its end, whoever that is. A job that is lost has failed instead, with the code
+// interrupted, if replaced or its instance's record says that another box has taken the place of its own: then nothing is left to be
+// found. It may be called again after an error: the first end counts.
+func EndJob(ctx context.Context, b *streams.Bus, j schemas.Job, end schemas.Completion, replaced bool) error {
+	if end.State != schemas.JobLost {
+		return CompleteOnce(ctx, b, end)
+	}
+	if !replaced {
+		var err error
+		if replaced, err = BoxReplaced(ctx, b, j); err != nil {
+			return fmt.Errorf("look for the job's instance: %w", err)
+		}
+	}
+	if replaced {
+		end.State, end.Code, end.Reason = schemas.JobFailed, schemas.Interrupted, boxReplaced
+	}
+	return CompleteOnce(ctx, b, end)
 }
 
 // StartsJob reports whether a call on the log starts a job. One in the foreground does not, and a dead letter may

@@ -28,24 +28,24 @@ func GroupKey(a schemas.AccountID, group string) string {
 
 // FindJob returns the record of an account's job with its revision. Code: not_found, in the same words
 // for one that never was and for another account's.
-func FindJob(ctx context.Context, b *streams.Bus, a schemas.AccountID, id schemas.JobID) (streams.Pair[schemas.Job], error) {
+func FindJob(ctx context.Context, b *streams.Bus, a schemas.AccountID, id schemas.JobID) (streams.BucketEntry[schemas.Job], error) {
 	none := schemas.Errorf(schemas.NotFound, "", "there is no job %q: settled jobs are known for seven days", schemas.Quotable(string(id)))
 	if err := a.Validate(); err != nil {
-		return streams.Pair[schemas.Job]{}, err
+		return streams.BucketEntry[schemas.Job]{}, err
 	}
 	if id.Validate() != nil {
-		return streams.Pair[schemas.Job]{}, none
+		return streams.BucketEntry[schemas.Job]{}, none
 	}
 	p, err := OpenJobs(b).Get(ctx, schemas.JobKey(a, id))
 	if errors.Is(err, schemas.ErrNotFound) || err == nil && p.Deleted {
-		return streams.Pair[schemas.Job]{}, none
+		return streams.BucketEntry[schemas.Job]{}, none
 	}
 	return p, err
 }
 
 // EnsureJob returns the record of the job that a background call starts, and makes it when it is not
 // there. Any process may call it at any time: everything in a new record comes from the call.
-func EnsureJob(ctx context.Context, b *streams.Bus, c schemas.Call) (streams.Pair[schemas.Job], error) {
+func EnsureJob(ctx context.Context, b *streams.Bus, c schemas.Call) (streams.BucketEntry[schemas.Job], error) {
 	jobs := OpenJobs(b)
 	for {
 		p, err := jobs.Get(ctx, schemas.JobKey(c.Account, c.Job))
@@ -54,21 +54,21 @@ func EnsureJob(ctx context.Context, b *streams.Bus, c schemas.Call) (streams.Pai
 		}
 		j := newJob(c)
 		if err := markOpen(ctx, b, j); err != nil { // first: no record may be open without a mark
-			return streams.Pair[schemas.Job]{}, err
+			return streams.BucketEntry[schemas.Job]{}, err
 		}
 		rev, err := jobs.Create(ctx, j.Key(), j, 0)
 		if err == nil {
-			return streams.Pair[schemas.Job]{Key: j.Key(), Value: j, Revision: rev}, nil
+			return streams.BucketEntry[schemas.Job]{Key: j.Key(), Value: j, Revision: rev}, nil
 		}
 		if !errors.Is(err, schemas.ErrConflict) {
-			return streams.Pair[schemas.Job]{}, err
+			return streams.BucketEntry[schemas.Job]{}, err
 		}
 	}
 }
 
 func newJob(c schemas.Call) schemas.Job {
-	var in schemas.BashInput
-	_ = json.Unmarshal(c.Input, &in) // it was checked at admission; a record without a command is one all the same
+	input, _ := c.TypedInput()         // it was checked at admission
+	in, _ := input.(schemas.BashInput) // a record without a command is one all the same
 	command := in.Command
 	if len(command) > schemas.MaxJobCommand {
 		command = strings.ToValidUTF8(command[:schemas.MaxJobCommand-len("…")], "") + "…"

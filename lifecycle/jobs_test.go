@@ -13,7 +13,8 @@ import (
 
 func completion(state schemas.JobState) schemas.Completion {
 	exit := 3
-	return schemas.Completion{Job: "job_1", Account: "acct_1", State: state, Via: schemas.ViaProbe, ExitCode: &exit, Finished: time.Now().UTC()}
+	return schemas.Completion{Job: "job_1", Account: "acct_1", State: state, ReportedBy: schemas.ReportedByProbe,
+		ExitCode: &exit, Finished: time.Now().UTC()}
 }
 
 func TestTheFirstCompletionCounts(t *testing.T) {
@@ -36,7 +37,8 @@ func TestTheFirstCompletionCounts(t *testing.T) {
 func TestEnsureJobTakesAllFromTheCall(t *testing.T) {
 	t.Parallel()
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
-		c := schemas.Call{ID: "c1", Account: "acct_1", Conversation: "c_1", Tool: schemas.ToolBash, Input: []byte(`{"command":"true","background":true}`), Job: "job_1"}
+		c := schemas.Call{ID: "c1", Account: "acct_1", Conversation: "c_1", Tool: schemas.ToolBash,
+			Input: []byte(`{"command":"true","background":true}`), Job: "job_1"}
 		p, err := lifecycle.EnsureJob(t.Context(), b, c)
 		if err != nil || p.Value.State != schemas.JobWaiting || p.Value.Command != "true" {
 			t.Fatalf("got %+v, %v", p.Value, err)

@@ -12,7 +12,7 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// JobLeftFor is for how long a [JobWatch] tells of a settled job with a box of its own: the worker that should
+// JobLeftFor is for how long a [JobWatch] reports a settled job with a box of its own: the worker that should
 // release the box may be gone.
 const JobLeftFor = time.Hour
 
@@ -26,9 +26,9 @@ const (
 // jobMark says that a job has not settled, by the key of the job. There may be a mark whose job has settled,
 // but up to [jobMark.Revision] of the mark keyCovered no open job without a mark.
 type jobMark struct {
-	Provider string `json:"provider,omitzero"`
-	Settled  bool   `json:"settled,omitzero"` // it ends soon
-	Own      bool   `json:"own,omitzero"`     // the job had a box of its own
+	Provider  string `json:"provider,omitzero"`
+	Settled   bool   `json:"settled,omitzero"` // it ends soon
+	Dedicated bool   `json:"own,omitzero"`     // the job had a box of its own
 
 	Revision uint64    `json:"revision,omitzero"` // of the bucket of jobs
 	Made     time.Time `json:"made,omitzero"`     // when that bucket was made
@@ -56,24 +56,24 @@ func createMark(ctx context.Context, b *streams.Bus, key, provider string) error
 func MarkSettled(b *streams.Bus, j schemas.Job) { markSettled(b, j.Key(), j) }
 
 func markSettled(b *streams.Bus, key string, j schemas.Job) {
-	mark := jobMark{Provider: j.Provider, Settled: true, Own: j.Own}
+	mark := jobMark{Provider: j.Provider, Settled: true, Dedicated: j.DedicatedSandbox}
 	kept := settledFor
-	if j.Own {
+	if j.DedicatedSandbox {
 		kept = JobLeftFor
 	}
 	_ = openMarks(b).PutAsync(key, mark, kept) // a mark that is left is found
 }
 
-// JobWatch tells of jobs that have not settled. What it reads when it begins are the records of those, and
+// JobWatch reports jobs that have not settled. What it reads when it begins are the records of those, and
 // what has changed since somebody last called Cover: settled jobs cost nothing. It may be watched once.
 type JobWatch struct {
 	bus      *streams.Bus
 	provider string
 
 	mu     sync.Mutex
-	open   map[string]openJob // that were told as open, by key
+	open   map[string]openJob // that were reported as open, by key
 	made   time.Time          // when the bucket that is read was made
-	told   uint64             // every change of a record up to here was told
+	told   uint64             // every change of a record up to here was reported
 	synced uint64             // up to here Cover has done its work
 }
 
@@ -87,12 +87,12 @@ func WatchJobs(b *streams.Bus, provider string) *JobWatch {
 	return &JobWatch{bus: b, provider: provider, open: map[string]openJob{}}
 }
 
-// Watch tells the record of every job that has not settled and then every change of any, until ctx ends. After
-// the log was away it may tell records again, and tells of those that have settled since or are gone. A watch of one
-// provider also tells of jobs with a box of their own that have settled within [JobLeftFor].
-func (w *JobWatch) Watch(ctx context.Context) iter.Seq2[streams.Pair[schemas.Job], error] {
-	return func(yield func(streams.Pair[schemas.Job], error) bool) {
-		live := func(p streams.Pair[schemas.Job], err error) bool {
+// Watch reports the record of every job that has not settled and then every change of any, until ctx ends. After
+// the log was away it may report records again, and reports those that have settled since or are gone. A watch of one
+// provider also reports jobs with a box of their own that have settled within [JobLeftFor].
+func (w *JobWatch) Watch(ctx context.Context) iter.Seq2[streams.BucketEntry[schemas.Job], error] {
+	return func(yield func(streams.BucketEntry[schemas.Job], error) bool) {
+		live := func(p streams.BucketEntry[schemas.Job], err error) bool {
 			more := yield(p, err)
 			w.note(p, err, true)
 			return more
@@ -101,13 +101,13 @@ func (w *JobWatch) Watch(ctx context.Context) iter.Seq2[streams.Pair[schemas.Job
 	}
 }
 
-// Mirrored is [JobWatch.Watch] for a [streams.Mirror]: it tells of jobs that are gone by itself.
-func (w *JobWatch) Mirrored(ctx context.Context, _, _ func()) iter.Seq2[streams.Pair[schemas.Job], error] {
+// Mirrored is [JobWatch.Watch] for a [streams.Mirror]: it reports jobs that are gone by itself.
+func (w *JobWatch) Mirrored(ctx context.Context, _, _ func()) iter.Seq2[streams.BucketEntry[schemas.Job], error] {
 	return w.Watch(ctx)
 }
 
-// note remembers what was told of a job. Live says that it came in its order.
-func (w *JobWatch) note(p streams.Pair[schemas.Job], err error, live bool) {
+// note remembers what was reported of a job. Live says that it came in its order.
+func (w *JobWatch) note(p streams.BucketEntry[schemas.Job], err error, live bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
@@ -122,8 +122,8 @@ func (w *JobWatch) note(p streams.Pair[schemas.Job], err error, live bool) {
 	}
 }
 
-// begin tells what is open by the marks, and returns up to where they are complete.
-func (w *JobWatch) begin(ctx context.Context, tell func(streams.Pair[schemas.Job], error) bool) (after uint64, err error) {
+// begin reports what is open by the marks, and returns up to where they are complete.
+func (w *JobWatch) begin(ctx context.Context, tell func(streams.BucketEntry[schemas.Job], error) bool) (after uint64, err error) {
 	made, err := OpenJobs(w.bus).Made(ctx)
 	if err != nil {
 		return 0, err
@@ -139,7 +139,7 @@ func (w *JobWatch) begin(ctx context.Context, tell func(streams.Pair[schemas.Job
 	if err != nil {
 		return 0, err
 	}
-	err = OpenJobs(w.bus).GetAll(ctx, maps.Keys(looked), openJobsRead, func(key string, p streams.Pair[schemas.Job], err error) error {
+	err = OpenJobs(w.bus).GetAll(ctx, maps.Keys(looked), openJobsRead, func(key string, p streams.BucketEntry[schemas.Job], err error) error {
 		return w.tellFound(key, p, err, looked[key], tell)
 	})
 	if err != nil {
@@ -152,17 +152,17 @@ func (w *JobWatch) begin(ctx context.Context, tell func(streams.Pair[schemas.Job
 }
 
 // marked are the marks of the jobs to look at, by key: those that may be open, those with a box that may be left,
-// and those that were told as open, which may have settled since. The copy that tells them must have come as far as
+// and those that were reported as open, which may have settled since. The copy that reports them must have come as far as
 // a revision: the marks that count were made before it.
-func (w *JobWatch) marked(ctx context.Context, until uint64) (map[string]streams.Pair[jobMark], error) {
-	marks := map[string]streams.Pair[jobMark]{}
+func (w *JobWatch) marked(ctx context.Context, until uint64) (map[string]streams.BucketEntry[jobMark], error) {
+	marks := map[string]streams.BucketEntry[jobMark]{}
 	last := uint64(0)
 	for p, err := range openMarks(w.bus).All(ctx) {
 		last = max(last, p.Revision)
 		switch m := p.Value; {
 		case err != nil && p.Key == "":
 			return nil, err
-		case p.Key == keyCovered, m.Settled && (w.provider == "" || !m.Own), w.provider != "" && m.Provider != w.provider && err == nil:
+		case p.Key == keyCovered, m.Settled && (w.provider == "" || !m.Dedicated), w.provider != "" && m.Provider != w.provider && err == nil:
 		default:
 			marks[p.Key] = p
 		}
@@ -174,17 +174,18 @@ func (w *JobWatch) marked(ctx context.Context, until uint64) (map[string]streams
 	defer w.mu.Unlock()
 	for key := range w.open {
 		if _, ok := marks[key]; !ok {
-			marks[key] = streams.Pair[jobMark]{Key: key, Value: jobMark{Settled: true}}
+			marks[key] = streams.BucketEntry[jobMark]{Key: key, Value: jobMark{Settled: true}}
 		}
 	}
 	return marks, nil
 }
 
-// tellFound tells of one job with a mark, and mends the mark where the job has settled.
-func (w *JobWatch) tellFound(key string, p streams.Pair[schemas.Job], err error, mark streams.Pair[jobMark], tell func(streams.Pair[schemas.Job], error) bool) error {
+// tellFound reports one job with a mark, and mends the mark where the job has settled.
+func (w *JobWatch) tellFound(key string, p streams.BucketEntry[schemas.Job], err error, mark streams.BucketEntry[jobMark],
+	tell func(streams.BucketEntry[schemas.Job], error) bool) error {
 	switch {
 	case errors.Is(err, schemas.ErrNotFound):
-		p, err = streams.Pair[schemas.Job]{Key: key, Deleted: true}, nil
+		p, err = streams.BucketEntry[schemas.Job]{Key: key, Deleted: true}, nil
 		if !mark.Value.Settled && w.bus.Now().Sub(mark.Stored) > recordlessFor {
 			markSettled(w.bus, key, schemas.Job{Provider: mark.Value.Provider})
 		}

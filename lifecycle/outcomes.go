@@ -13,7 +13,9 @@ const (
 		"and it was not run again. Look at the workspace before you repeat it."
 	TextStopped = "Interrupted: the worker was shut down while this call ran, and the call was killed. What it had done " +
 		"until then is done. It was not run again: look at the workspace before you repeat it."
-	TextKilled   = "Cancelled while it ran. It was killed; what it had done until then is done."
+	TextKilled  = "Cancelled while it ran. It was killed; what it had done until then is done."
+	TextUnended = "Cancelled while it ran. Its provider cannot end it: it may go on until its time limit. What it had done until then, and " +
+		"may still do, is not known: look at the workspace before you go on."
 	TextNotified = "You will be notified when it ends: do not poll." // of what goes on after its call
 
 	textExpired     = "Expired: the deadline of this call passed before it could be started. It was not run."
@@ -30,7 +32,7 @@ func Result(c schemas.Call, s schemas.Status, text string) schemas.Result {
 // the process.
 func FailedResult(c schemas.Call, err error) schemas.Result {
 	e := schemas.Public(err)
-	r := Result(c, schemas.Failed, "Error: "+e.Message)
+	r := Result(c, schemas.StatusFailed, "Error: "+e.Message)
 	if e.Field != "" {
 		r.Text = "Error: " + e.Field + ": " + e.Message
 	}
@@ -40,20 +42,21 @@ func FailedResult(c schemas.Call, err error) schemas.Result {
 
 // InterruptedResult is the result of a call that was started and whose end nobody knows.
 func InterruptedResult(c schemas.Call, text string) schemas.Result {
-	r := Result(c, schemas.Broken, text)
+	r := Result(c, schemas.StatusInterrupted, text)
 	r.Error = &schemas.Error{Code: schemas.Interrupted, Message: "it was started and its outcome is unknown"}
 	return r
 }
 
 // CancelledResult is the result of a call that somebody ended before it was started.
 func CancelledResult(c schemas.Call, reason string) schemas.Result {
-	return Result(c, schemas.Cancelled, Because(textNotStarted, reason))
+	return Result(c, schemas.StatusCancelled, Because(textNotStarted, reason))
 }
 
 // ExpiredResult is the result of a call that was not started before its deadline.
 func ExpiredResult(c schemas.Call) schemas.Result {
-	r := Result(c, schemas.Expired, textExpired)
-	r.Error = &schemas.Error{Code: schemas.Timeout, Message: "its deadline (" + c.Deadline.UTC().Format(time.RFC3339) + ") passed before it was started"}
+	r := Result(c, schemas.StatusExpired, textExpired)
+	r.Error = &schemas.Error{Code: schemas.Timeout, Message: "its deadline (" + c.Deadline.UTC().Format(time.RFC3339) +
+		") passed before it was started"}
 	return r
 }
 
@@ -63,7 +66,7 @@ func LaunchedResult(c schemas.Call, j schemas.Job) schemas.Result {
 	if slices.Contains(j.Actions, schemas.JobActionLogs) {
 		text += " async_status with this statusId shows what it prints."
 	}
-	r := Result(c, schemas.Completed, text+" "+TextNotified)
+	r := Result(c, schemas.StatusCompleted, text+" "+TextNotified)
 	r.StatusID = string(j.ID)
 	return r
 }
@@ -85,16 +88,16 @@ func RefusedResult(a schemas.Approval) schemas.Result {
 	r := Result(a.Call, "", "")
 	switch a.State {
 	case schemas.ApprovalCancelled:
-		r.Status, r.Text = schemas.Cancelled, Because("Cancelled before it was approved. It was not run.", a.Reason)
+		r.Status, r.Text = schemas.StatusCancelled, Because("Cancelled before it was approved. It was not run.", a.Reason)
 	case schemas.ApprovalExpired:
-		r.Status, r.Text = schemas.Expired, "Expired: nobody approved this call in time. It was not run."
+		r.Status, r.Text = schemas.StatusExpired, "Expired: nobody approved this call in time. It was not run."
 		r.Error = &schemas.Error{Code: schemas.Timeout, Message: "nobody approved it until " + a.Expires.UTC().Format(time.RFC3339)}
 	case schemas.ApprovalDenied, schemas.ApprovalPending, schemas.ApprovalApproved: // the last two are not refused
 		why := "denied by a person"
 		if a.Reason != "" {
 			why += ": " + a.Reason
 		}
-		r.Status, r.Text = schemas.DeniedBy, why
+		r.Status, r.Text = schemas.StatusDenied, why
 		r.Error = &schemas.Error{Code: schemas.Denied, Message: why}
 	}
 	return r
@@ -125,7 +128,7 @@ const (
 	HasStarted     JobStart = "runs" // or did
 )
 
-// StartOf tells what the record of a job says about its start.
+// StartOf reports what the record of a job says about its start.
 func StartOf(j schemas.Job) JobStart {
 	switch j.State {
 	case schemas.JobWaiting, schemas.JobUnstarted:

@@ -22,7 +22,7 @@ type JobStarter interface {
 	StartJob(ctx context.Context, id schemas.JobID, cmd Command, o JobOptions) (schemas.JobRef, error)
 }
 
-// JobOptions say who is told of a job's end. Both may be; neither must be.
+// JobOptions say where the end of a job is reported. Both fields are optional.
 type JobOptions struct {
 	// Notify is called once when the job has ended, by a provider that hears of it itself: from
 	// another goroutine, possibly before StartJob returns. It may block; nothing waits for it but Close.
@@ -38,14 +38,14 @@ type Callback struct {
 	Token string // header x-job-token
 }
 
-// JobController is the capability to look after jobs that run. All methods may be called from many
+// JobController is the capability to manage running jobs. All methods may be called from many
 // goroutines. Code not_found: the box is gone, or no such job was started in it. Code unavailable: it
 // cannot be reached now.
 type JobController interface {
-	// JobStatus tells whether the job runs, and how it ended when it does not.
+	// JobStatus reports whether the job runs and, if not, how it ended.
 	JobStatus(ctx context.Context, ref schemas.JobRef) (JobStatus, error)
 	// JobLogs reads what the job printed: at most limit bytes from a byte offset on, which counts from
-	// the job's first byte. Offset -1 means the last limit bytes. What is no longer kept is passed over: the
+	// the job's first byte. Offset -1 means the last limit bytes. What is no longer kept is skipped: the
 	// answer's Offset says where its data begins. It works after the end for as long as the box is there.
 	JobLogs(ctx context.Context, ref schemas.JobRef, offset int64, limit int) (JobLogs, error)
 	// StopJob ends the job: TERM to its whole group, grace, KILL to all that it started. It returns when
@@ -68,6 +68,7 @@ type JobEnd struct {
 	OOMKilled    bool   //
 	Lost         bool   // its box or its supervisor ended first: ExitCode means nothing
 	Reason       string // of Lost, for people
+	Replaced     bool   // of Lost: its box was ended so that another one could take its place
 	ChildrenLeft int    // processes that it left behind and that were ended
 	LogBytes     int64  // what it printed
 	LogTruncated bool   // more than is kept

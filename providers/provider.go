@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/sandjet/sandjet/internal/safefs"
+	"github.com/sandjet/sandjet/providers/workspacefs"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -16,13 +16,15 @@ type Provider interface {
 	//
 	// Codes: unsupported (the profile cannot keep cmd's rules: nothing was started), not_found (the
 	// box of cmd.Sandbox is gone: nothing was started, reserve again), exhausted and unavailable
-	// (nothing was started, try later), interrupted (it was started, the outcome is unknown),
-	// context.Canceled (cancelled and killed). Run never retries.
+	// (nothing was started, try later), interrupted (it was started, the outcome is unknown; of a cancelled run: it may go on, since
+	// it could not be killed, see Profile.Unattended), context.Canceled (cancelled and killed). Run never starts a command twice.
 	Run(ctx context.Context, cmd Command) (Result, error)
 }
 
 // Command is one run: a script and the rules of its box. It is plain data but for Output.
 type Command struct {
+	// ID names the run for a [RunEnder]: no two runs have the same. Empty: nobody but Run's caller can end it.
+	ID string
 	// Script is the text of a bash script (POSIX sh where a box has no bash). It is never put into
 	// any process's arguments when it is longer than 64 KiB.
 	Script string
@@ -33,7 +35,7 @@ type Command struct {
 	// them); these reserved names win.
 	Env         map[string]string
 	Timeout     time.Duration // 0: schemas.DefaultTimeout. At its end TERM, Grace, KILL to the whole tree
-	Grace       time.Duration // 0: 2 s
+	Grace       time.Duration // 0: DefaultGrace
 	OutputLimit int           // bytes kept of stdout and of stderr each; 0: schemas.DefaultOutputLimit
 	// Output gets the output as it comes, in order for each stream, never concurrently, at most
 	// schemas.MaxChunk bytes at a time, and nothing after Run has returned. It may block: that
@@ -56,6 +58,8 @@ type Chunk struct {
 type Mount struct {
 	Namespace string // one path component that names the workspace's files, unique over all tenants
 	ReadOnly  bool
+	// Storage is where the files are: s3, or empty for where the provider keeps files.
+	Storage string
 }
 
 // Path is where the mount appears in the box. Where a box has a root of its own, the first mount is also found at
@@ -68,13 +72,22 @@ const WorkspacePath = "/workspace"
 
 // Spec is what a box is made of.
 type Spec struct {
-	Account     schemas.AccountID // boxes of different accounts share nothing
+	Account schemas.AccountID // boxes of different accounts share nothing
+	// Deployment names the log whose records speak of the box. A kept box carries it where the provider is a [Lister], so that
+	// those of another deployment on the same engine or cluster are left alone. It is no rule: a box is not made anew for it.
+	Deployment string
+	// Sandbox is the record that the box is of; empty: none. It is no rule either: a provider may keep it with the box, to ask for
+	// values that the record has now.
+	Sandbox     schemas.SandboxID
 	Network     schemas.Network
 	Mounts      []Mount
 	Env         map[string]string
 	MemoryLimit int64 // bytes; 0: the provider's default
 	Pids        int   // processes; 0: the provider's default
 	CPUs        float64
+	Disk        int64 // bytes of the box's own disk where the provider can bound it; 0: the provider's default
+	// EphemeralHome says that the home of a kept box may be lost when the box is paused or its machine fails.
+	EphemeralHome bool
 	// MinIsolation refuses hosts that offer less: a level of the provider's Profile. Empty: any
 	// level that the operator allowed.
 	MinIsolation string
@@ -111,14 +124,40 @@ type Reserver interface {
 	Release(ctx context.Context, ref schemas.Ref) error
 }
 
-// Filer is the capability to reach a workspace's files directly, without a run. The file tools
-// then work in the worker's process, beside the box: the root is race-free against what runs in it.
-type Filer interface {
-	// OpenWorkspace returns the root of the mount's files, made when absent. The caller closes it.
-	OpenWorkspace(ctx context.Context, account schemas.AccountID, m Mount) (*safefs.Root, error)
+// RunEnder is the capability to end a run whose worker may have died, in a box that outlives workers.
+type RunEnder interface {
+	// EndRun kills all processes of the run with an id, in the box kept under key or in one of its own, and returns when none
+	// is left. It is no error when there is none, and it may be done again, and by several at once. It blocks for half a minute at
+	// most. Code unavailable: the box cannot be reached, or something stays; nothing is known of the run then.
+	EndRun(ctx context.Context, key string, account schemas.AccountID, id string) error
 }
 
-// Profiler is the capability to tell facts and limits.
+// RunLimit is how long a run is there at most that nobody ends: its time and grace, and what a provider adds where it has lost
+// sight of the run's worker.
+const RunLimit = schemas.MaxTimeout + 2*time.Minute
+
+// Pauser is the capability of a [Reserver] to let a kept box rest between runs. The profile's Pause says what stays in it.
+type Pauser interface {
+	// Pause lets the box rest. Until the next Reserve under its key, which wakes it, runs in it are refused as not_found, and it is
+	// released as any other. Nobody may be starting a run in it meanwhile. Pausing what rests already or is gone is no error; a
+	// box that was made or woken since, under another Epoch, is left alone.
+	//
+	// Codes: unavailable (try again), unsupported.
+	Pause(ctx context.Context, ref schemas.Ref) error
+}
+
+// Filer is the capability to reach a workspace's files directly, without a run. The file tools
+// then work in the worker's process, beside the box, while commands that run in it may change the same files.
+type Filer interface {
+	// OpenWorkspace returns the files of the mount, made when absent; with m.ReadOnly every change is refused. It may
+	// be called from many goroutines, and blocks until the files can be reached. The caller closes what it gets.
+	//
+	// Codes: invalid (the namespace is no name), unavailable (try later), unsupported (not this workspace: its file
+	// tools run in the box).
+	OpenWorkspace(ctx context.Context, account schemas.AccountID, m Mount) (workspacefs.FS, error)
+}
+
+// Profiler is the capability to report facts and limits of the provider.
 type Profiler interface {
 	// Profile is what the provider can do on this host: never more than its leaf declares.
 	Profile() Profile

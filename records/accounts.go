@@ -195,10 +195,16 @@ func (s *Store) removeAll(ctx context.Context, a schemas.AccountID, n *schemas.R
 			n.Workspaces++
 		case kind == kindAgent:
 			n.Agents++
+		case kind == kindModel:
+			n.Models++
 		case kind == kindVariable:
 			n.Variables++
 		case kind == kindEndpoint:
 			n.Webhooks++
+		case kind == kindChannel:
+			n.Channels++
+		case kind == kindSkill:
+			n.Skills++
 		}
 	}
 	return nil

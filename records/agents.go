@@ -11,10 +11,10 @@ import (
 
 // agentOf makes the record of what a client says, once that is checked but for the records that it names.
 func agentOf(old schemas.Agent, spec schemas.AgentSpec) (schemas.Agent, error) {
-	if err := checkNames(schemas.AgentPrefix, spec.Name, spec.Description); err != nil {
-		return schemas.Agent{}, err
-	}
-	if err := CheckAgent(spec.Config); err != nil {
+	var p schemas.Problems
+	p.Add("", checkNames(schemas.AgentPrefix, spec.Name, spec.Description))
+	p.Add("", CheckAgent(spec.Config))
+	if err := p.Err(); err != nil {
 		return schemas.Agent{}, err
 	}
 	g := old
@@ -34,29 +34,46 @@ func agentDocument(g schemas.Agent) schemas.AgentDocument {
 	}
 }
 
-// CheckAgent reports the first thing in an agent's config that is wrong in itself; whether the account has
+// CheckAgent reports what in an agent's config is wrong in itself, all of it, see [schemas.Problems]; whether the account has
 // what it names is not looked at. It is pure. Errors are invalid, and name the field.
 func CheckAgent(c schemas.AgentConfig) error {
+	var p schemas.Problems
 	if c.Sandbox != "" && c.Sandbox.Validate() != nil {
-		return schemas.Invalidf("config.sandbox", "%q is not the id of a sandbox", schemas.Quotable(string(c.Sandbox)))
+		p.Add("config.sandbox", schemas.Invalidf("", "%q is not the id of a sandbox", schemas.Quotable(string(c.Sandbox))))
 	}
 	if len(c.Workspaces) > schemas.MaxAgentWorkspaces {
 		return schemas.Invalidf("config.workspaces", "has %d entries: at most %d", len(c.Workspaces), schemas.MaxAgentWorkspaces)
 	}
 	for i, e := range c.Workspaces {
-		if err := checkEntry(fieldOfEntry(i), e); err != nil {
-			return err
-		}
-		if slices.ContainsFunc(c.Workspaces[:i], func(other schemas.AgentWorkspace) bool { return other.Name == e.Name }) {
-			return schemas.Invalidf(fieldOfEntry(i)+".name", "%q is given twice: the model could not tell them apart", e.Name)
+		p.Add("", checkEntry(fieldOfEntry(i), e))
+		if e.Name != "" && slices.ContainsFunc(c.Workspaces[:i], func(other schemas.AgentWorkspace) bool { return other.Name == e.Name }) {
+			p.Add(fieldOfEntry(i)+".name", schemas.Invalidf("", "%q is given twice: the model could not distinguish them", e.Name))
 		}
 	}
+	p.Add("", checkSkillNames(c.Skills))
+	p.Add("", checkTurns(c.Turns))
 	for _, t := range slices.Sorted(maps.Keys(c.Tools)) {
 		if known := schemas.Tools(); !slices.Contains(known, t) {
-			return unknown("config.tools."+schemas.Quotable(string(t)), t, known)
+			p.Add("", unknown("config.tools."+schemas.Quotable(string(t)), t, known))
 		}
 	}
-	return nil
+	return p.Err()
+}
+
+// checkSkillNames looks at the skills that an agent names. Whether they are there is not asked: an agent may come before its skills.
+func checkSkillNames(names []string) error {
+	if len(names) > schemas.MaxAgentSkills {
+		return schemas.Invalidf("config.skills", "has %d entries: at most %d", len(names), schemas.MaxAgentSkills)
+	}
+	var p schemas.Problems
+	for i, name := range names {
+		field := fmt.Sprintf("config.skills[%d]", i)
+		p.Add("", schemas.ValidateSkillName(field, name))
+		if slices.Contains(names[:i], name) {
+			p.Add(field, schemas.Invalidf("", "%q is given twice", schemas.Quotable(name)))
+		}
+	}
+	return p.Err()
 }
 
 // fieldOfEntry names the n-th workspace of an agent.
@@ -73,18 +90,18 @@ func checkEntry(field string, e schemas.AgentWorkspace) error {
 	return nil
 }
 
-// scene is where calls of an agent are carried out, as one of its workspaces says.
-type scene struct {
+// placement is where calls of an agent are carried out, as one of its workspaces says.
+type placement struct {
 	workspace schemas.Workspace // the zero one: the agent has none
 	sandbox   schemas.Sandbox   // the zero one: there is none
 	// provider serves the calls: the sandbox's, else that which holds the files.
 	provider string
 }
 
-// sceneOf finds the n-th of an agent, which is the only one of an agent without workspaces. Codes:
+// placementOf finds the n-th of an agent, which is the only one of an agent without workspaces. Codes:
 // not_found (a record that the agent names is gone), invalid (the files cannot be reached from there).
 // Errors name the field of the agent.
-func (t *tenant) sceneOf(g schemas.Agent, n int) (s scene, err error) {
+func (t *tenant) placementOf(g schemas.Agent, n int) (s placement, err error) {
 	s.provider = t.providers.Default()
 	id, field := g.Sandbox, "config.sandbox"
 	var ok bool
@@ -104,22 +121,17 @@ func (t *tenant) sceneOf(g schemas.Agent, n int) (s scene, err error) {
 		s.provider = s.sandbox.Provider
 		return s, CheckStorage(t.providers, s.workspace, s.sandbox)
 	}
-	if s.workspace.Storage == "" { // the usual one: what holds the files reaches them
-		if own, ok := t.sandboxes.byID[s.workspace.Sandbox]; ok {
-			s.provider = own.Provider
-		}
-		return s, nil
+	// What holds the files reaches them; those on S3 are read where they are, by a worker of any provider.
+	if own, ok := t.sandboxes.byID[s.workspace.Sandbox]; ok {
+		s.provider = own.Provider
 	}
-	own := t.sandboxes.byID[s.workspace.Sandbox]
-	orElse(&own.Provider, t.providers.Default())
-	s.provider = own.Provider
-	return s, CheckStorage(t.providers, s.workspace, own)
+	return s, nil
 }
 
-// checkScenes reports the first workspace of an agent that would fail its calls. Code: invalid.
-func (t *tenant) checkScenes(g schemas.Agent) error {
+// checkPlacements reports the first workspace of an agent that would fail its calls. Code: invalid.
+func (t *tenant) checkPlacements(g schemas.Agent) error {
 	for n := range max(len(g.Workspaces), 1) {
-		_, err := t.sceneOf(g, n)
+		_, err := t.placementOf(g, n)
 		if err == nil {
 			continue
 		}
@@ -139,14 +151,14 @@ func (t *tenant) checkUsers(noun string, uses func(schemas.Agent) bool, changed 
 	var after *tenant // made only when some agent is concerned
 	for _, id := range t.agents.ids() {
 		g := t.agents.byID[schemas.AgentID(id)]
-		if !uses(g) || t.checkScenes(g) != nil {
+		if !uses(g) || t.checkPlacements(g) != nil {
 			continue
 		}
 		if after == nil {
 			after = t.copied()
 			changed(after)
 		}
-		if err := after.checkScenes(g); err != nil {
+		if err := after.checkPlacements(g); err != nil {
 			return &schemas.Error{
 				Code: schemas.Conflict, Field: "config",
 				Message: "agent " + schemas.Quotable(g.Name) + " uses this " + noun + ", and then could not: " + schemas.Public(err).Message,
@@ -156,10 +168,11 @@ func (t *tenant) checkUsers(noun string, uses func(schemas.Agent) bool, changed 
 	return nil
 }
 
-// copied is a tenant whose sandboxes and workspaces may be changed.
+// copied is a tenant whose sandboxes, workspaces and models may be changed.
 func (t *tenant) copied() *tenant {
 	c := *t
 	c.sandboxes.byID, c.workspaces.byID = maps.Clone(t.sandboxes.byID), maps.Clone(t.workspaces.byID)
+	c.models.byID = maps.Clone(t.models.byID)
 	return &c
 }
 

@@ -28,6 +28,8 @@ func entry(name string, choice schemas.SandboxChoice) schemas.AgentWorkspace {
 // agentHouse is [house] with one agent of alice's.
 func agentHouse(c schemas.AgentConfig) *tenant {
 	x := house()
+	c.Skills = []string{"pdf"}
+	x.put(record{Skill: &schemas.Skill{ID: skillIDOf(alice, "pdf"), Account: alice, SkillManifest: schemas.SkillManifest{Name: "pdf"}}})
 	x.put(record{Agent: &schemas.Agent{ID: "agent_1", Account: alice, Name: "one", AgentConfig: c}})
 	return x.tenants[alice]
 }
@@ -36,7 +38,7 @@ func callOf(tool schemas.Tool) schemas.Request {
 	input := map[schemas.Tool]string{
 		schemas.ToolBash: `{"command":"true"}`, schemas.ToolRead: `{"file_path":"a"}`, schemas.ToolWrite: `{"file_path":"a","content":"b"}`,
 		schemas.ToolEdit: `{"file_path":"a","old_string":"b","new_string":"c"}`, schemas.ToolGlob: `{"pattern":"a"}`,
-		schemas.ToolGrep: `{"pattern":"a"}`, schemas.ToolAsyncStatus: `{"statusId":"job_1"}`,
+		schemas.ToolGrep: `{"pattern":"a"}`, schemas.ToolLS: `{}`, schemas.ToolLoadSkill: `{"name":"pdf"}`, schemas.ToolAsyncStatus: `{"statusId":"job_1"}`,
 	}
 	return schemas.Request{Agent: "agent_1", Tool: tool, Input: json.RawMessage(input[tool])}
 }
@@ -54,11 +56,11 @@ func TestTheCascade(t *testing.T) {
 	all := map[schemas.Tool]string{}
 	reads := map[schemas.Tool]string{
 		schemas.ToolBash: noSandbox, schemas.ToolAsyncStatus: noSandbox,
-		schemas.ToolWrite: readOnly, schemas.ToolEdit: readOnly, schemas.ToolGrep: readOnly,
+		schemas.ToolWrite: readOnly, schemas.ToolEdit: readOnly, schemas.ToolGrep: readOnly, schemas.ToolLoadSkill: readOnly,
 	}
 	commands := map[schemas.Tool]string{
-		schemas.ToolAsyncStatus: noWorkspace, schemas.ToolRead: noWorkspace, schemas.ToolGlob: noWorkspace,
-		schemas.ToolWrite: noWorkspace, schemas.ToolEdit: noWorkspace, schemas.ToolGrep: noWorkspace,
+		schemas.ToolAsyncStatus: noWorkspace, schemas.ToolRead: noWorkspace, schemas.ToolGlob: noWorkspace, schemas.ToolLS: noWorkspace,
+		schemas.ToolWrite: noWorkspace, schemas.ToolEdit: noWorkspace, schemas.ToolGrep: noWorkspace, schemas.ToolLoadSkill: noWorkspace,
 	}
 	nothing := maps.Clone(commands)
 	nothing[schemas.ToolBash], nothing[schemas.ToolAsyncStatus] = noSandbox, noSandbox
@@ -70,15 +72,21 @@ func TestTheCascade(t *testing.T) {
 		provider  string
 		refused   map[schemas.Tool]string
 	}{
-		"entry null, agent's":     {schemas.AgentConfig{Sandbox: "sb_2", Workspaces: []schemas.AgentWorkspace{entry("w", chosen(""))}}, "ws_1", "", "local", reads},
-		"entry null, none":        {schemas.AgentConfig{Workspaces: []schemas.AgentWorkspace{entry("w", chosen(""))}}, "ws_1", "", "local", reads},
-		"entry id, agent's":       {schemas.AgentConfig{Sandbox: "sb_1", Workspaces: []schemas.AgentWorkspace{entry("w", chosen("sb_2"))}}, "ws_1", "sb_2", "docker", all},
-		"entry id, none":          {schemas.AgentConfig{Workspaces: []schemas.AgentWorkspace{entry("w", chosen("sb_2"))}}, "ws_1", "sb_2", "docker", all},
-		"entry omitted, agent's":  {schemas.AgentConfig{Sandbox: "sb_2", Workspaces: []schemas.AgentWorkspace{entry("w", omitted)}}, "ws_1", "sb_2", "docker", all},
-		"entry omitted, none":     {schemas.AgentConfig{Workspaces: []schemas.AgentWorkspace{entry("w", omitted)}}, "ws_1", "", "local", reads},
-		"no workspace, agent's":   {schemas.AgentConfig{Sandbox: "sb_2"}, "", "sb_2", "docker", commands},
-		"no workspace, none":      {schemas.AgentConfig{}, "", "", "local", nothing},
-		"a workspace without one": {schemas.AgentConfig{Workspaces: []schemas.AgentWorkspace{{Name: "w", Workspace: "ws_2"}}}, "ws_2", "", "local", reads},
+		"entry null, agent's": {schemas.AgentConfig{Sandbox: "sb_2", Workspaces: []schemas.AgentWorkspace{entry("w", chosen(""))}},
+			"ws_1", "", "local", reads},
+		"entry null, none": {schemas.AgentConfig{Workspaces: []schemas.AgentWorkspace{entry("w", chosen(""))}},
+			"ws_1", "", "local", reads},
+		"entry id, agent's": {schemas.AgentConfig{Sandbox: "sb_1", Workspaces: []schemas.AgentWorkspace{entry("w", chosen("sb_2"))}},
+			"ws_1", "sb_2", "docker", all},
+		"entry id, none": {schemas.AgentConfig{Workspaces: []schemas.AgentWorkspace{entry("w", chosen("sb_2"))}},
+			"ws_1", "sb_2", "docker", all},
+		"entry omitted, agent's": {schemas.AgentConfig{Sandbox: "sb_2", Workspaces: []schemas.AgentWorkspace{entry("w", omitted)}},
+			"ws_1", "sb_2", "docker", all},
+		"entry omitted, none":   {schemas.AgentConfig{Workspaces: []schemas.AgentWorkspace{entry("w", omitted)}}, "ws_1", "", "local", reads},
+		"no workspace, agent's": {schemas.AgentConfig{Sandbox: "sb_2"}, "", "sb_2", "docker", commands},
+		"no workspace, none":    {schemas.AgentConfig{}, "", "", "local", nothing},
+		"a workspace without one": {schemas.AgentConfig{Workspaces: []schemas.AgentWorkspace{{Name: "w", Workspace: "ws_2"}}},
+			"ws_2", "", "local", reads},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -126,7 +134,8 @@ func TestAgentsChoose(t *testing.T) {
 			entry("main", schemas.SandboxChoice{}), {Name: "notes", Workspace: "ws_2", Sandbox: chosen("sb_2")}, entry("look", chosen("")),
 		},
 		Tools: map[schemas.Tool]schemas.ToolConfig{
-			schemas.ToolGlob: {Enabled: &off, NeedsApproval: true}, schemas.ToolRead: {NeedsApproval: true}, schemas.ToolWrite: {NeedsApproval: true},
+			schemas.ToolGlob: {Enabled: &off, NeedsApproval: true}, schemas.ToolRead: {NeedsApproval: true},
+			schemas.ToolWrite: {NeedsApproval: true},
 		},
 	})
 	for name, tc := range map[string]struct {
@@ -139,19 +148,21 @@ func TestAgentsChoose(t *testing.T) {
 		code               schemas.Code
 		says               string
 	}{
-		"the first by default":             {tool: schemas.ToolBash, is: "ws_1"},
-		"by name, with its mode":           {tool: schemas.ToolBash, workspace: "notes", is: "ws_2", asks: true},
-		"by id":                            {tool: schemas.ToolBash, workspace: "ws_2", is: "ws_2", asks: true},
-		"by argument":                      {tool: schemas.ToolBash, argument: "notes", is: "ws_2", asks: true},
-		"by both":                          {tool: schemas.ToolBash, workspace: "notes", argument: "notes", is: "ws_2", asks: true},
-		"by both, which differ":            {tool: schemas.ToolBash, workspace: "main", argument: "notes", code: schemas.Invalid, says: "input.workspace"},
-		"the account's, not the agent's":   {tool: schemas.ToolBash, workspace: "default", code: schemas.Invalid, says: "main, notes, look"},
-		"unknown":                          {tool: schemas.ToolBash, argument: "nope", code: schemas.Invalid, says: "main, notes, look"},
-		"read only":                        {tool: schemas.ToolWrite, workspace: "look", is: "ws_1", refused: readOnly},
-		"its own sandbox, named":           {tool: schemas.ToolBash, sandbox: "default", is: "ws_1"},
-		"its own sandbox, by id":           {tool: schemas.ToolBash, sandbox: "sb_1", is: "ws_1"},
-		"another sandbox":                  {tool: schemas.ToolBash, sandbox: "edits", code: schemas.Denied, says: "leave it out"},
-		"a sandbox where there is none":    {tool: schemas.ToolRead, workspace: "look", sandbox: "sb_1", code: schemas.Denied, says: "leave it out"},
+		"the first by default":   {tool: schemas.ToolBash, is: "ws_1"},
+		"by name, with its mode": {tool: schemas.ToolBash, workspace: "notes", is: "ws_2", asks: true},
+		"by id":                  {tool: schemas.ToolBash, workspace: "ws_2", is: "ws_2", asks: true},
+		"by argument":            {tool: schemas.ToolBash, argument: "notes", is: "ws_2", asks: true},
+		"by both":                {tool: schemas.ToolBash, workspace: "notes", argument: "notes", is: "ws_2", asks: true},
+		"by both, which differ": {tool: schemas.ToolBash, workspace: "main", argument: "notes",
+			code: schemas.Invalid, says: "input.workspace"},
+		"the account's, not the agent's": {tool: schemas.ToolBash, workspace: "default", code: schemas.Invalid, says: "main, notes, look"},
+		"unknown":                        {tool: schemas.ToolBash, argument: "nope", code: schemas.Invalid, says: "main, notes, look"},
+		"read only":                      {tool: schemas.ToolWrite, workspace: "look", is: "ws_1", refused: readOnly},
+		"its own sandbox, named":         {tool: schemas.ToolBash, sandbox: "default", is: "ws_1"},
+		"its own sandbox, by id":         {tool: schemas.ToolBash, sandbox: "sb_1", is: "ws_1"},
+		"another sandbox":                {tool: schemas.ToolBash, sandbox: "edits", code: schemas.Denied, says: "leave it out"},
+		"a sandbox where there is none": {tool: schemas.ToolRead, workspace: "look", sandbox: "sb_1",
+			code: schemas.Denied, says: "leave it out"},
 		"switched off":                     {tool: schemas.ToolGlob, is: "ws_1", refused: "the tool glob is not enabled for this agent"},
 		"a question more":                  {tool: schemas.ToolWrite, is: "ws_1", asks: true},
 		"a question more for reading":      {tool: schemas.ToolRead, workspace: "look", is: "ws_1", asks: true},
@@ -208,12 +219,13 @@ func TestACallOfALostAgentFails(t *testing.T) {
 		config schemas.AgentConfig
 		says   string
 	}{
-		"no such agent": {"agent_2", schemas.AgentConfig{}, "there is no agent agent_2: there is one"},
+		"no such agent": {"agent_2", schemas.AgentConfig{}, "there is no agent agent_2: use one"},
 		"workspace gone": {"agent_1", schemas.AgentConfig{Workspaces: []schemas.AgentWorkspace{{Name: "w", Workspace: "ws_9"}}},
 			"one: config.workspaces[0].workspaceId: there is no workspace ws_9"},
-		"sandbox gone":         {"agent_1", schemas.AgentConfig{Sandbox: "sb_8"}, "one: config.sandbox: there is no sandbox sb_8"},
-		"another's sandbox":    {"agent_1", schemas.AgentConfig{Sandbox: "sb_9"}, "one: config.sandbox: there is no sandbox sb_9"},
-		"entry's sandbox gone": {"agent_1", schemas.AgentConfig{Workspaces: []schemas.AgentWorkspace{entry("w", chosen("sb_8"))}}, "config.workspaces[0].sandbox"},
+		"sandbox gone":      {"agent_1", schemas.AgentConfig{Sandbox: "sb_8"}, "one: config.sandbox: there is no sandbox sb_8"},
+		"another's sandbox": {"agent_1", schemas.AgentConfig{Sandbox: "sb_9"}, "one: config.sandbox: there is no sandbox sb_9"},
+		"entry's sandbox gone": {"agent_1", schemas.AgentConfig{Workspaces: []schemas.AgentWorkspace{entry("w", chosen("sb_8"))}},
+			"config.workspaces[0].sandbox"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -241,12 +253,12 @@ func TestBackgroundNeedsAWorkspace(t *testing.T) {
 // built makes an agent's record of JSON, as a POST does, and checks it against alice's records.
 func built(t *testing.T, sent string) (record, error) {
 	t.Helper()
-	sh := agentShelf()
-	r, err := sh.change(sh.fresh(alice, "agent_1", noon), nil, []byte(sent), noon)
+	col := agentCollection()
+	r, err := col.change(col.fresh(alice, "agent_1", noon), nil, []byte(sent), noon)
 	if err != nil {
 		return r, err
 	}
-	return r, sh.fits(house().tenants[alice], r)
+	return r, col.fits(house().tenants[alice], r)
 }
 
 func TestAgentsAreChecked(t *testing.T) {
@@ -259,17 +271,19 @@ func TestAgentsAreChecked(t *testing.T) {
 		`{"name":"a"}`: "",
 		`{"name":"a","config":{"sandbox":"sb_1","workspaces":[{"name":"x","workspaceId":"ws_1"},{"name":"y","workspaceId":"ws_1","sandbox":null}]}}`: "",
 		`{"name":"a","config":{"tools":{"bash":{"enabled":false},"read":{"needsApproval":true}}}}`:                                                   "",
-		`{"name":"a","config":{"workspaces":[` + strings.Join(many[1:], ",") + `]}}`:                                                                 "",
+		`{"name":"a","config":{"workspaces":[` + strings.Join(many[1:], ",") +
+			`]}}`: "",
 		`{}`:                                       "name: is missing",
 		`{"name":"agent_x"}`:                       "name: ",
 		`{"name":"a","config":{"sandbx":1}}`:       `config.sandbx: is not a known field: use "sandbox"`,
 		`{"name":"a","config":{"sandbox":"x"}}`:    "config.sandbox: ",
-		`{"name":"a","config":{"sandbox":"sb_8"}}`: "config.sandbox: there is no sandbox sb_8: there is asks, default, edits",
-		`{"name":"a","config":{"sandbox":"sb_9"}}`: "config.sandbox: there is no sandbox sb_9: there is asks, default, edits",
-		`{"name":"a","config":{"workspaces":[` + strings.Join(many, ",") + `]}}`:                                     "config.workspaces: has 33 entries: at most 32",
+		`{"name":"a","config":{"sandbox":"sb_8"}}`: "config.sandbox: there is no sandbox sb_8: use asks, default or edits",
+		`{"name":"a","config":{"sandbox":"sb_9"}}`: "config.sandbox: there is no sandbox sb_9: use asks, default or edits",
+		`{"name":"a","config":{"workspaces":[` + strings.Join(many, ",") +
+			`]}}`: "config.workspaces: has 33 entries: at most 32",
 		`{"name":"a","config":{"workspaces":[{"workspaceId":"ws_1"}]}}`:                                              "config.workspaces[0].name: is missing",
 		`{"name":"a","config":{"workspaces":[{"name":"x"}]}}`:                                                        "config.workspaces[0].workspaceId: ",
-		`{"name":"a","config":{"workspaces":[{"name":"x","workspaceId":"ws_8"}]}}`:                                   "config.workspaces[0].workspaceId: there is no workspace ws_8: there is default, notes",
+		`{"name":"a","config":{"workspaces":[{"name":"x","workspaceId":"ws_8"}]}}`:                                   "config.workspaces[0].workspaceId: there is no workspace ws_8: use default or notes",
 		`{"name":"a","config":{"workspaces":[{"name":"x","workspaceId":"ws_1"},{"name":"x","workspaceId":"ws_2"}]}}`: "config.workspaces[1].name: ",
 		`{"name":"a","config":{"workspaces":[{"name":"x","workspaceId":"ws_1","sandbox":"sb_8"}]}}`:                  "config.workspaces[0].sandbox: there is no sandbox sb_8",
 		`{"name":"a","config":{"workspaces":[{"name":"x","workspaceId":"ws_1","sandbox":"x"}]}}`:                     "must be the id of a sandbox, or null",
@@ -296,13 +310,14 @@ func TestThreeWaysSurviveAPatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []schemas.SandboxChoice{{}, chosen(""), chosen("sb_2")}
-	sh := agentShelf()
-	for _, patch := range []string{`{}`, `{"description":"x"}`, `{"config":{"sandbox":"sb_1"}}`, `{"config":{"tools":{"bash":{"enabled":false}}}}`, `{"config":{"tools":null}}`} {
-		spec, err := json.Marshal(sh.spec(normal(t, r))) // as it comes from the log
+	col := agentCollection()
+	for _, patch := range []string{`{}`, `{"description":"x"}`, `{"config":{"sandbox":"sb_1"}}`,
+		`{"config":{"tools":{"bash":{"enabled":false}}}}`, `{"config":{"tools":null}}`} {
+		spec, err := json.Marshal(col.spec(normal(t, r))) // as it comes from the log
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r, err = sh.change(r, spec, []byte(patch), noon); err != nil {
+		if r, err = col.change(r, spec, []byte(patch), noon); err != nil {
 			t.Fatalf("%s: %v", patch, err)
 		}
 		got := make([]schemas.SandboxChoice, 0, len(want))
@@ -313,13 +328,14 @@ func TestThreeWaysSurviveAPatch(t *testing.T) {
 			t.Fatalf("after %s: %v", patch, got)
 		}
 	}
-	shown, err := json.Marshal(sh.document(r))
-	if err != nil || !strings.Contains(string(shown), `{"name":"inherits","workspaceId":"ws_1"},{"name":"none","workspaceId":"ws_1","sandbox":null}`) {
+	shown, err := json.Marshal(col.document(r))
+	if err != nil || !strings.Contains(string(shown),
+		`{"name":"inherits","workspaceId":"ws_1"},{"name":"none","workspaceId":"ws_1","sandbox":null}`) {
 		t.Errorf("%s, %v", shown, err)
 	}
 }
 
-// TestFilesOnS3NeedASandboxThatReachesThem, also where they are only read.
+// TestFilesOnS3NeedASandboxThatReachesThem, but where they are only read.
 func TestFilesOnS3NeedASandboxThatReachesThem(t *testing.T) {
 	t.Parallel()
 	house := agentHouse(schemas.AgentConfig{Sandbox: "sb_4"})
@@ -339,10 +355,11 @@ func TestFilesOnS3NeedASandboxThatReachesThem(t *testing.T) {
 		"in one that does not":        {"", schemas.AgentWorkspace{Name: "w", Workspace: "ws_a", Sandbox: chosen("sb_1")}, false},
 		"inherited":                   {"sb_4", schemas.AgentWorkspace{Name: "w", Workspace: "ws_a"}, true},
 		"inherited, and does not":     {"sb_1", schemas.AgentWorkspace{Name: "w", Workspace: "ws_a"}, false},
-		"read, nobody holds them":     {"", schemas.AgentWorkspace{Name: "w", Workspace: "ws_a", Sandbox: chosen("")}, false},
+		"read, nobody holds them":     {"", schemas.AgentWorkspace{Name: "w", Workspace: "ws_a", Sandbox: chosen("")}, true}, // where they are
 		"read, its own sandbox holds": {"", schemas.AgentWorkspace{Name: "w", Workspace: "ws_b", Sandbox: chosen("")}, true},
 	} {
-		err := house.checkScenes(schemas.Agent{AgentConfig: schemas.AgentConfig{Sandbox: tc.sandbox, Workspaces: []schemas.AgentWorkspace{tc.entry}}})
+		err := house.checkPlacements(schemas.Agent{AgentConfig: schemas.AgentConfig{Sandbox: tc.sandbox,
+			Workspaces: []schemas.AgentWorkspace{tc.entry}}})
 		if tc.fine != (err == nil) || err != nil && fieldOf(t, err) != "config.workspaces[0]" {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -355,13 +372,15 @@ func TestFilesOnS3NeedASandboxThatReachesThem(t *testing.T) {
 	house.agents.put(g.ID, g, agentName)
 	changed := house.sandboxes.byID["sb_4"]
 	changed.Provider = "local"
-	if err := sandboxShelf(recordstest.Providers()).fits(house, record{Sandbox: &changed}); !errors.Is(err, schemas.ErrConflict) || !strings.Contains(err.Error(), "agent two") {
+	if err := sandboxCollection(recordstest.Providers()).fits(house, record{Sandbox: &changed}); !errors.Is(err, schemas.ErrConflict) ||
+		!strings.Contains(err.Error(), "agent two") {
 		t.Errorf("the sandbox may change: %v", err)
 	}
 	moved := schemas.Workspace{ID: "ws_1", Account: alice, Name: "default", Storage: "s3"}
 	g.Workspaces = []schemas.AgentWorkspace{entry("w", chosen("sb_1"))}
 	house.agents.put(g.ID, g, agentName)
-	if err := workspaceShelf().fits(house, record{Workspace: &moved}); !errors.Is(err, schemas.ErrConflict) || !strings.Contains(err.Error(), "agent two") {
+	if err := workspaceCollection().fits(house, record{Workspace: &moved}); !errors.Is(err, schemas.ErrConflict) ||
+		!strings.Contains(err.Error(), "agent two") {
 		t.Errorf("the workspace may change: %v", err)
 	}
 	if house.workspaces.byID["ws_1"].Storage != "" || house.sandboxes.byID["sb_4"].Provider != "lambda" {
@@ -375,22 +394,38 @@ func FuzzAgentFromOutside(f *testing.F) {
 	f.Add([]byte(`{"name":"a","config":{"sandbox":"sb_1","workspaces":[{"name":"w","workspaceId":"ws_1","sandbox":null}]}}`))
 	f.Add([]byte(`{"name":"a","config":{"tools":{"bash":{"enabled":false,"needsApproval":true}}}}`))
 	f.Fuzz(func(t *testing.T, sent []byte) {
-		sh := agentShelf()
+		col := agentCollection()
 		now := time.Unix(1, 0)
-		r, err := sh.change(sh.fresh("acct_1", "agent_1", now), nil, sent, now)
+		r, err := col.change(col.fresh("acct_1", "agent_1", now), nil, sent, now)
 		if err != nil {
 			if schemas.CodeOf(err) != schemas.Invalid {
 				t.Errorf("%v", err)
 			}
 			return
 		}
-		spec, err := json.Marshal(sh.spec(r))
+		spec, err := json.Marshal(col.spec(r))
 		if err != nil {
 			t.Fatal(err)
 		}
-		again, err := sh.change(r, spec, []byte(`{}`), now)
+		again, err := col.change(r, spec, []byte(`{}`), now)
 		if err != nil || !reflect.DeepEqual(normal(t, again), normal(t, r)) {
 			t.Errorf("%s made %+v, and that %+v, %v", sent, r.Agent, again.Agent, err)
 		}
 	})
+}
+
+// TestAnAgentWithoutSkillsLoadsNone: a call without an agent reaches those of the account.
+func TestAnAgentWithoutSkillsLoadsNone(t *testing.T) {
+	t.Parallel()
+	x := agentHouse(schemas.AgentConfig{Workspaces: []schemas.AgentWorkspace{entry("w", chosen("sb_1"))}})
+	g := x.agents.byID["agent_1"]
+	g.Skills = nil
+	x.agents.put("agent_1", g, agentName)
+	for agent, want := range map[schemas.AgentID]string{"agent_1": "this agent has no skills", "": ""} {
+		r := callOf(schemas.ToolLoadSkill)
+		r.Agent = agent
+		if c, err := resolve(x, alice, r, noon); err != nil || c.Refused != want {
+			t.Errorf("agent %q: %q, %v", agent, c.Refused, err)
+		}
+	}
 }

@@ -73,7 +73,7 @@ func (s *Store) ensure(ctx context.Context, r record) error {
 	if err != nil {
 		return fmt.Errorf("create the record %s: %w", key, err)
 	}
-	s.apply(streams.Pair[record]{Key: key, Value: r, Revision: rev})
+	s.apply(streams.BucketEntry[record]{Key: key, Value: r, Revision: rev})
 	return nil
 }
 
@@ -90,7 +90,7 @@ func (s *Store) ensureKey(ctx context.Context, want schemas.Account) (schemas.Ac
 			return schemas.Account{}, fmt.Errorf("read the record %s: %w", key, err)
 		}
 		if p.Value.Account == nil {
-			return schemas.Account{}, schemas.Errorf(schemas.Internal, "", "the record %s is no account", key)
+			return schemas.Account{}, schemas.Errorf(schemas.Internal, "", "the record %s is not an account", key)
 		}
 		have := *p.Value.Account
 		if have.KeyHash == want.KeyHash {
@@ -100,7 +100,7 @@ func (s *Store) ensureKey(ctx context.Context, want schemas.Account) (schemas.Ac
 		r := record{Account: &have}
 		rev, err := s.bucket.Update(ctx, key, r, p.Revision)
 		if err == nil {
-			s.apply(streams.Pair[record]{Key: key, Value: r, Revision: rev})
+			s.apply(streams.BucketEntry[record]{Key: key, Value: r, Revision: rev})
 			return have, nil
 		}
 		if !errors.Is(err, schemas.ErrConflict) || try == tries {

@@ -22,7 +22,8 @@ func TestAHostWhoseClockIsWrongStampsCallsByTheLogs(t *testing.T) {
 			if _, err := s.EnsureAccount(t.Context(), records.Bootstrap{Account: "acct_1", Key: key, Provider: "local"}); err != nil {
 				t.Fatal(err)
 			}
-			c, err := s.Resolve(t.Context(), "acct_1", schemas.Request{ID: "one", Conversation: "c", Tool: schemas.ToolBash, Input: []byte(`{"command":"true"}`)})
+			c, err := s.Resolve(t.Context(), "acct_1", schemas.Request{ID: "one", Conversation: "c", Tool: schemas.ToolBash,
+				Input: []byte(`{"command":"true"}`)})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -16,8 +16,8 @@ import (
 // FieldIfMatch is the field of the conflict that says a record has another revision than was asked for.
 const FieldIfMatch = "If-Match"
 
-// shelf is what collections differ in.
-type shelf struct {
+// collection is what collections differ in.
+type collection struct {
 	kind, noun, prefix string
 	most               int
 	// fresh is an empty record with its id; build makes one of JSON that a client sent, merged into what
@@ -36,20 +36,22 @@ type shelf struct {
 	fits func(t *tenant, r record) error
 }
 
-func shelfOf(providers schemas.Catalog, c schemas.Collection) (shelf, error) {
+func newCollection(providers schemas.Catalog, c schemas.Collection) (collection, error) {
 	switch c {
 	case schemas.Sandboxes:
-		return sandboxShelf(providers), nil
+		return sandboxCollection(providers), nil
 	case schemas.Workspaces:
-		return workspaceShelf(), nil
+		return workspaceCollection(), nil
+	case schemas.Models:
+		return modelCollection(), nil
 	case schemas.Agents:
-		return agentShelf(), nil
+		return agentCollection(), nil
 	}
-	return shelf{}, schemas.Errorf(schemas.NotFound, "", "there is no collection %q", schemas.Quotable(string(c)))
+	return collection{}, schemas.Errorf(schemas.NotFound, "", "there is no collection %q", schemas.Quotable(string(c)))
 }
 
-func sandboxShelf(providers schemas.Catalog) shelf {
-	return shelf{
+func sandboxCollection(providers schemas.Catalog) collection {
+	return collection{
 		kind: kindSandbox, noun: "sandbox", prefix: schemas.SandboxPrefix, most: schemas.MaxSandboxes,
 		fresh: func(a schemas.AccountID, id string, now time.Time) record {
 			return record{Sandbox: &schemas.Sandbox{ID: schemas.SandboxID(id), Account: a, Created: now}}
@@ -90,8 +92,8 @@ func sandboxShelf(providers schemas.Catalog) shelf {
 	}
 }
 
-func workspaceShelf() shelf {
-	return shelf{
+func workspaceCollection() collection {
+	return collection{
 		kind: kindWorkspace, noun: "workspace", prefix: schemas.WorkspacePrefix, most: schemas.MaxWorkspaces,
 		fresh: func(a schemas.AccountID, id string, now time.Time) record {
 			return record{Workspace: &schemas.Workspace{ID: schemas.WorkspaceID(id), Account: a, Created: now}}
@@ -132,8 +134,8 @@ func workspaceShelf() shelf {
 	}
 }
 
-func agentShelf() shelf {
-	return shelf{
+func agentCollection() collection {
+	return collection{
 		kind: kindAgent, noun: "agent", prefix: schemas.AgentPrefix, most: schemas.MaxAgents,
 		fresh: func(a schemas.AccountID, id string, now time.Time) record {
 			return record{Agent: &schemas.Agent{ID: schemas.AgentID(id), Account: a, Created: now}}
@@ -156,14 +158,19 @@ func agentShelf() shelf {
 			return record{Agent: &g}, ok
 		},
 		named: func(t *tenant, r record) []string { return texts(t.agents.names[r.Agent.Name]) },
-		fits:  func(t *tenant, r record) error { return t.checkScenes(*r.Agent) },
+		fits: func(t *tenant, r record) error {
+			if err := t.checkPlacements(*r.Agent); err != nil {
+				return err
+			}
+			return t.checkModels(*r.Agent)
+		},
 	}
 }
 
 // Documents lists the records of an account's collection by id. It costs no round trip;
 // one that another process has just added may be missing.
 func (s *Store) Documents(_ context.Context, a schemas.AccountID, c schemas.Collection) ([]schemas.Document, error) {
-	sh, err := shelfOf(s.providers, c)
+	col, err := newCollection(s.providers, c)
 	if err != nil {
 		return nil, err
 	}
@@ -173,11 +180,11 @@ func (s *Store) Documents(_ context.Context, a schemas.AccountID, c schemas.Coll
 	if t == nil {
 		return nil, nil
 	}
-	ids := sh.ids(t)
+	ids := col.ids(t)
 	list := make([]schemas.Document, 0, len(ids))
 	for _, id := range ids {
-		r, _ := sh.get(t, id)
-		d, err := sh.shown(r, id, s.seen[r.key()])
+		r, _ := col.get(t, id)
+		d, err := col.shown(r, id, s.seen[r.key()])
 		if err != nil {
 			return nil, err
 		}
@@ -189,28 +196,28 @@ func (s *Store) Documents(_ context.Context, a schemas.AccountID, c schemas.Coll
 // Document returns a record of an account's collection. One that the copy does not have yet is read from
 // the log. Codes: not_found, in the same words for another account's.
 func (s *Store) Document(ctx context.Context, a schemas.AccountID, c schemas.Collection, id string) (schemas.Document, error) {
-	sh, err := shelfOf(s.providers, c)
+	col, err := newCollection(s.providers, c)
 	if err != nil {
 		return schemas.Document{}, err
 	}
-	key, err := sh.key(a, id)
+	key, err := col.key(a, id)
 	if err != nil {
-		return schemas.Document{}, err
+		return schemas.Document{}, s.missing(a, col, id)
 	}
 	d, err := find(ctx, s, key, func(x *index) (schemas.Document, bool) {
 		t := x.tenants[a]
 		if t == nil {
 			return schemas.Document{}, false
 		}
-		r, ok := sh.get(t, id)
+		r, ok := col.get(t, id)
 		if !ok {
 			return schemas.Document{}, false
 		}
-		d, err := sh.shown(r, id, s.seen[key])
+		d, err := col.shown(r, id, s.seen[key])
 		return d, err == nil // a record of ours is always JSON
 	})
 	if errors.Is(err, schemas.ErrNotFound) {
-		return d, sh.missing(id)
+		return d, s.missing(a, col, id)
 	}
 	return d, err
 }
@@ -219,7 +226,7 @@ func (s *Store) Document(ctx context.Context, a schemas.AccountID, c schemas.Col
 // name is taken; two that are added at many gateways at the same moment may both get it), exhausted (the
 // account has as many as it may), denied (more than the operator allows).
 func (s *Store) AddDocument(ctx context.Context, a schemas.AccountID, c schemas.Collection, body []byte) (schemas.Document, error) {
-	sh, err := shelfOf(s.providers, c)
+	col, err := newCollection(s.providers, c)
 	if err != nil {
 		return schemas.Document{}, err
 	}
@@ -227,12 +234,12 @@ func (s *Store) AddDocument(ctx context.Context, a schemas.AccountID, c schemas.
 		return schemas.Document{}, err
 	}
 	now := s.now()
-	id := schemas.NewID(sh.prefix)
-	r, err := sh.change(sh.fresh(a, id, now), nil, body, now)
+	id := schemas.NewID(col.prefix)
+	r, err := col.change(col.fresh(a, id, now), nil, body, now)
 	if err != nil {
 		return schemas.Document{}, err
 	}
-	if err := s.admit(a, sh, r, id, true); err != nil {
+	if err := s.admit(a, col, r, id, true); err != nil {
 		return schemas.Document{}, err
 	}
 	key := r.key()
@@ -240,8 +247,8 @@ func (s *Store) AddDocument(ctx context.Context, a schemas.AccountID, c schemas.
 	if err != nil {
 		return schemas.Document{}, fmt.Errorf("create the record %s: %w", key, err)
 	}
-	s.apply(streams.Pair[record]{Key: key, Value: r, Revision: rev})
-	return sh.shown(r, id, rev)
+	s.apply(streams.BucketEntry[record]{Key: key, Value: r, Revision: rev})
+	return col.shown(r, id, rev)
 }
 
 // PatchDocument merges a patch into a record, as RFC 7396 says, and checks the whole again. With a
@@ -250,72 +257,72 @@ func (s *Store) AddDocument(ctx context.Context, a schemas.AccountID, c schemas.
 func (s *Store) PatchDocument(
 	ctx context.Context, a schemas.AccountID, c schemas.Collection, id string, patch []byte, revision uint64,
 ) (schemas.Document, error) {
-	sh, err := shelfOf(s.providers, c)
+	col, err := newCollection(s.providers, c)
 	if err != nil {
 		return schemas.Document{}, err
 	}
-	key, err := sh.key(a, id)
+	key, err := col.key(a, id)
 	if err != nil {
-		return schemas.Document{}, err
+		return schemas.Document{}, s.missing(a, col, id)
 	}
 	r, rev, err := s.change(ctx, key, revision, func(old record) (record, error) {
-		spec, err := json.Marshal(sh.spec(old))
+		spec, err := json.Marshal(col.spec(old))
 		if err != nil {
 			return record{}, fmt.Errorf("patch %s: %w", key, err)
 		}
-		r, err := sh.change(old, spec, patch, s.now())
+		r, err := col.change(old, spec, patch, s.now())
 		if err != nil {
 			return record{}, err
 		}
-		return r, s.admit(a, sh, r, id, false)
+		return r, s.admit(a, col, r, id, false)
 	})
 	if errors.Is(err, schemas.ErrNotFound) {
-		return schemas.Document{}, sh.missing(id)
+		return schemas.Document{}, s.missing(a, col, id)
 	}
 	if err != nil {
 		return schemas.Document{}, err
 	}
-	return sh.shown(r, id, rev)
+	return col.shown(r, id, rev)
 }
 
 // RemoveDocument removes a record; with a revision other than 0 only that one. What names it fails from
 // then on. Codes: not_found, conflict (field [FieldIfMatch]: the revision is another).
 func (s *Store) RemoveDocument(ctx context.Context, a schemas.AccountID, c schemas.Collection, id string, revision uint64) error {
-	sh, err := shelfOf(s.providers, c)
+	col, err := newCollection(s.providers, c)
 	if err != nil {
 		return err
 	}
-	key, err := sh.key(a, id)
+	key, err := col.key(a, id)
 	if err != nil {
-		return err
+		return s.missing(a, col, id)
 	}
 	err = s.remove(ctx, key, revision)
 	if errors.Is(err, schemas.ErrNotFound) {
-		return sh.missing(id)
+		return s.missing(a, col, id)
 	}
 	return err
 }
 
 // admit checks a record against what else the account has.
-func (s *Store) admit(a schemas.AccountID, sh shelf, r record, id string, added bool) error {
+func (s *Store) admit(a schemas.AccountID, col collection, r record, id string, added bool) error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	t := s.index.tenants[a]
 	if t == nil {
 		t = &tenant{providers: s.providers}
 	}
-	if n := len(sh.ids(t)); added && n >= sh.most {
-		return schemas.Errorf(schemas.Exhausted, "", "the account has %d %ss, the most it may: remove one", n, sh.noun)
+	if n := len(col.ids(t)); added && n >= col.most {
+		return schemas.Errorf(schemas.Exhausted, "", "the account has %d %ss, the most it may: remove one", n, col.noun)
 	}
-	for _, other := range sh.named(t, r) {
+	for _, other := range col.named(t, r) {
 		if other != id {
-			return &schemas.Error{Code: schemas.Conflict, Field: "name", Message: "is taken by " + sh.noun + " " + other + ": choose another"}
+			return &schemas.Error{Code: schemas.Conflict, Field: "name", Message: "is taken by " + col.noun + " " + other + ": choose another"}
 		}
 	}
 	if err := s.Operator.allowed(s.providers, r); err != nil {
 		return err
 	}
-	return sh.fits(t, r)
+	return col.fits(t, r)
 }
 
 // change replaces what is kept under key, again when another was faster. With a revision other than 0 it
@@ -339,7 +346,7 @@ func (s *Store) change(ctx context.Context, key string, revision uint64, next fu
 		}
 		rev, err := s.bucket.Update(ctx, key, r, p.Revision)
 		if err == nil {
-			s.apply(streams.Pair[record]{Key: key, Value: r, Revision: rev})
+			s.apply(streams.BucketEntry[record]{Key: key, Value: r, Revision: rev})
 			return r, rev, nil
 		}
 		if !errors.Is(err, schemas.ErrConflict) || try == tries {
@@ -362,7 +369,7 @@ func (s *Store) remove(ctx context.Context, key string, revision uint64) error {
 		err = s.bucket.DeleteRevision(ctx, key, p.Revision)
 		if err == nil {
 			// The mark of the deletion has a later revision than what it deletes, and no less than this.
-			s.apply(streams.Pair[record]{Key: key, Deleted: true, Revision: p.Revision + 1})
+			s.apply(streams.BucketEntry[record]{Key: key, Deleted: true, Revision: p.Revision + 1})
 			return nil
 		}
 		if !errors.Is(err, schemas.ErrConflict) {
@@ -376,19 +383,19 @@ func stale() error {
 }
 
 // change makes a record of an old one, its spec and what a client sent.
-func (sh shelf) change(old record, spec, sent []byte, now time.Time) (record, error) {
-	if err := sh.check(sent); err != nil {
+func (col collection) change(old record, spec, sent []byte, now time.Time) (record, error) {
+	if err := col.check(sent); err != nil {
 		return record{}, err
 	}
 	whole, err := merge(spec, sent)
 	if err != nil {
 		return record{}, err
 	}
-	return sh.build(old, whole, now)
+	return col.build(old, whole, now)
 }
 
-func (sh shelf) shown(r record, id string, revision uint64) (schemas.Document, error) {
-	b, err := json.Marshal(sh.document(r))
+func (col collection) shown(r record, id string, revision uint64) (schemas.Document, error) {
+	b, err := json.Marshal(col.document(r))
 	if err != nil {
 		return schemas.Document{}, fmt.Errorf("show %s: %w", id, err)
 	}
@@ -396,24 +403,54 @@ func (sh shelf) shown(r record, id string, revision uint64) (schemas.Document, e
 }
 
 // key is where a record is kept. An id that cannot be one is of no record.
-func (sh shelf) key(a schemas.AccountID, id string) (string, error) {
+func (col collection) key(a schemas.AccountID, id string) (string, error) {
 	bad := a.Validate() != nil
-	switch sh.kind {
+	switch col.kind {
 	case kindSandbox:
 		bad = bad || schemas.SandboxID(id).Validate() != nil
 	case kindWorkspace:
 		bad = bad || schemas.WorkspaceID(id).Validate() != nil
+	case kindModel:
+		bad = bad || schemas.ModelID(id).Validate() != nil
 	case kindAgent:
 		bad = bad || schemas.AgentID(id).Validate() != nil
 	}
 	if bad {
-		return "", sh.missing(id)
+		return "", col.missing(id)
 	}
-	return sh.kind + "." + string(a) + "." + id, nil
+	return col.kind + "." + string(a) + "." + id, nil
 }
 
-func (sh shelf) missing(id string) error {
-	return schemas.Errorf(schemas.NotFound, "", "there is no %s %q", sh.noun, schemas.Quotable(id))
+func (col collection) missing(id string) error {
+	return schemas.Errorf(schemas.NotFound, "", "there is no %s %q", col.noun, schemas.Quotable(id))
+}
+
+// missing is the same for a client of the account. Whoever sends a name in place of an id gets the id of that name.
+func (s *Store) missing(a schemas.AccountID, col collection, id string) error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if t := s.index.tenants[a]; t != nil {
+		if ids := col.idsOf(t, id); len(ids) > 0 {
+			return schemas.Errorf(schemas.NotFound, "", "there is no %s with the id %q, but one of that name: use its id %s",
+				col.noun, schemas.Quotable(id), ids[0])
+		}
+	}
+	return col.missing(id)
+}
+
+// idsOf are the ids of the records of a name.
+func (col collection) idsOf(t *tenant, name string) []string {
+	switch col.kind {
+	case kindSandbox:
+		return texts(t.sandboxes.names[name])
+	case kindWorkspace:
+		return texts(t.workspaces.names[name])
+	case kindModel:
+		return texts(t.models.names[name])
+	case kindAgent:
+		return texts(t.agents.names[name])
+	}
+	return nil
 }
 
 func decode[T any](b []byte) (T, error) {

@@ -1,7 +1,9 @@
 package records_test
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/sandjet/sandjet/records"
@@ -99,6 +101,33 @@ func TestAnAccountHasOnlySoManySandboxes(t *testing.T) {
 		_, err := s.AddDocument(t.Context(), "acct_a", schemas.Sandboxes, fmt.Appendf(nil, `{"name":"n%d"}`, n))
 		if full := n == schemas.MaxSandboxes; full != (err != nil) || full && schemas.CodeOf(err) != schemas.Exhausted {
 			t.Fatalf("number %d: %v", n, err)
+		}
+	}
+}
+
+// TestANameInPlaceOfAnIDIsAnsweredWithTheID: of the account's own records only.
+func TestANameInPlaceOfAnIDIsAnsweredWithTheID(t *testing.T) {
+	t.Parallel()
+	s := open(t, bus(t))
+	for account, k := range map[schemas.AccountID]string{"acct_a": key, "acct_b": key + "b"} {
+		if _, err := s.EnsureAccount(t.Context(), records.Bootstrap{Account: account, Key: k, Provider: "local"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []schemas.Collection{schemas.Sandboxes, schemas.Workspaces, schemas.Agents} {
+		d, err := s.AddDocument(t.Context(), "acct_a", c, []byte(`{"name":"mine"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for account, hint := range map[schemas.AccountID]bool{"acct_a": true, "acct_b": false} {
+			_, got := s.Document(t.Context(), account, c, "mine")
+			_, patched := s.PatchDocument(t.Context(), account, c, "mine", []byte(`{"description":"x"}`), 0)
+			removed := s.RemoveDocument(t.Context(), account, c, "mine", 0)
+			for verb, err := range map[string]error{"get": got, "patch": patched, "remove": removed} {
+				if !errors.Is(err, schemas.ErrNotFound) || strings.Contains(err.Error(), "use its id "+d.ID) != hint {
+					t.Errorf("%s %s of %s: %v; want not_found, with the id: %t", verb, c, account, err, hint)
+				}
+			}
 		}
 	}
 }

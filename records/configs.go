@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -15,29 +16,33 @@ import (
 func capability(providers schemas.Catalog, field, name string) (schemas.Profile, error) {
 	p, ok := providers.Find(name)
 	if !ok {
-		return p, schemas.Invalidf(field, "%q is no provider of this build: use %s", schemas.Quotable(name), list(providers.Names()))
+		return p, schemas.Invalidf(field, "%q is not a provider of this build: use %s", schemas.Quotable(name), list(providers.Names()))
 	}
 	return p, nil
 }
 
-// CheckSandbox reports the first thing in a sandbox's config that is wrong, or that its provider cannot
-// keep. It is pure. Errors are invalid, and name the field, the value and what is allowed.
+// CheckSandbox reports what in a sandbox's config is wrong, or what its provider cannot keep: all of it, see
+// [schemas.Problems]. It is pure. Errors are invalid, and name the field, the value and what is allowed.
 func CheckSandbox(providers schemas.Catalog, c schemas.SandboxConfig) error {
+	var p schemas.Problems
 	able, err := capability(providers, "config.provider", c.Provider)
-	if err != nil {
-		return err
-	}
-	for _, check := range []func(schemas.SandboxConfig, schemas.Profile) error{
-		checkNetwork, checkModes, checkSizes, checkEnv, checkKept, checkJobs, checkOptions,
-	} {
-		if err := check(c, able); err != nil {
-			return err
+	if err != nil { // what another one can do is not known
+		p.Add("", err)
+		for _, check := range []func(schemas.SandboxConfig) error{checkModes, checkEnv} {
+			p.Add("", check(c))
 		}
+		return p.Err()
 	}
-	return nil
+	for _, err := range []error{
+		checkNetwork(c, able), checkModes(c), checkSizes(c, able), checkEnv(c), checkKept(c, able), checkJobs(c, able), checkOptions(c, able),
+	} {
+		p.Add("", err)
+	}
+	return p.Err()
 }
 
 func checkNetwork(c schemas.SandboxConfig, able schemas.Profile) error {
+	var p schemas.Problems
 	n := c.Network
 	every := []schemas.NetworkMode{schemas.DenyAll, schemas.AllowAll, schemas.Restricted}
 	switch {
@@ -56,25 +61,86 @@ func checkNetwork(c schemas.SandboxConfig, able schemas.Profile) error {
 		{"denyCidrs", n.DenyCIDRs, checkCIDR},
 	} {
 		field := "config.network." + l.field
-		if len(l.rules) > 0 && n.Mode != schemas.Restricted {
-			return schemas.Invalidf(field, "is for the mode restricted: the mode is %s", n.Mode)
-		}
-		if len(l.rules) > schemas.MaxNetworkRules {
-			return schemas.Invalidf(field, "has %d entries: at most %d", len(l.rules), schemas.MaxNetworkRules)
+		switch {
+		case len(l.rules) > 0 && n.Mode != schemas.Restricted:
+			p.Add(field, schemas.Invalidf("", "is for the mode restricted: the mode is %s", n.Mode))
+			continue
+		case len(l.rules) > schemas.MaxNetworkRules:
+			p.Add(field, schemas.Invalidf("", "has %d entries: at most %d", len(l.rules), schemas.MaxNetworkRules))
+			continue
 		}
 		for i, rule := range l.rules {
 			if err := l.check(rule); err != nil {
-				return schemas.Invalidf(fmt.Sprintf("%s[%d]", field, i), "%q %v", schemas.Quotable(rule), err)
+				p.Add(fmt.Sprintf("%s[%d]", field, i), schemas.Invalidf("", "%q %v", schemas.Quotable(rule), err))
 			}
 		}
 	}
-	return nil
+	p.Add("", checkCredentials(c, able))
+	return p.Err()
+}
+
+// checkCredentials looks at what binds variables to hosts. It never shows a value.
+func checkCredentials(c schemas.SandboxConfig, able schemas.Profile) error {
+	const field = "config.network.credentials"
+	var p schemas.Problems
+	bound := c.Network.Credentials
+	switch {
+	case len(bound) == 0:
+		return nil
+	case c.Network.Mode != schemas.Restricted:
+		return schemas.Invalidf(field, "is for the mode restricted: the mode is %s", c.Network.Mode)
+	case !able.Credentials:
+		return schemas.Invalidf(field, "%s", cannot(able, "keep the value of a variable from its sandboxes: leave it out"))
+	case len(bound) > schemas.MaxCredentials:
+		return schemas.Invalidf(field, "has %d entries: at most %d", len(bound), schemas.MaxCredentials)
+	}
+	for _, name := range slices.Sorted(maps.Keys(bound)) {
+		at := field + "." + schemas.Quotable(name)
+		value, ok := c.EnvVars[name]
+		_, named := schemas.VariableRef(value)
+		if err := schemas.CheckCredential(value); !ok {
+			p.Add(field, schemas.Invalidf("", "%q is not a variable of config.envVars", schemas.Quotable(name)))
+		} else if err != nil && !named && value != schemas.MaskedSecret {
+			p.Add("config.envVars."+schemas.Quotable(name), schemas.Invalidf("", "%v", err))
+		}
+		switch n := len(bound[name]); {
+		case n == 0:
+			p.Add(at, schemas.Invalidf("", "names no host"))
+		case n > schemas.MaxCredentialHosts:
+			p.Add(at, schemas.Invalidf("", "has %d hosts: at most %d", n, schemas.MaxCredentialHosts))
+			continue
+		}
+		for i, host := range bound[name] {
+			switch err := checkDomain(host); {
+			case err != nil || strings.ContainsAny(host, "*:") || !strings.Contains(host, "."):
+				p.Add(fmt.Sprintf("%s[%d]", at, i),
+					schemas.Invalidf("", "%q is not a host: write a whole name, as api.example.com", schemas.Quotable(host)))
+			case !slices.ContainsFunc(c.Network.AllowDomains, func(rule string) bool { return opens(rule, host) }):
+				p.Add(fmt.Sprintf("%s[%d]", at, i), schemas.Invalidf("", "%q is not in allowDomains, with port 443", schemas.Quotable(host)))
+			}
+		}
+	}
+	return p.Err()
+}
+
+// opens reports whether a domain in allowDomains opens HTTPS to a host.
+func opens(rule, host string) bool {
+	if name, port, ok := strings.Cut(rule, ":"); ok {
+		if port != "443" {
+			return false
+		}
+		rule = name
+	}
+	if above, ok := strings.CutPrefix(rule, "*"); ok {
+		return strings.HasSuffix(host, above)
+	}
+	return rule == host
 }
 
 func checkCIDR(s string) error {
 	p, err := netip.ParsePrefix(s)
 	if err != nil {
-		return fmt.Errorf("is no network: write it as 10.0.0.0/8 or 2001:db8::/32")
+		return fmt.Errorf("is not a network: write it as 10.0.0.0/8 or 2001:db8::/32")
 	}
 	if p.Masked() != p {
 		return fmt.Errorf("has bits beyond its length: use %s", p.Masked())
@@ -82,7 +148,14 @@ func checkCIDR(s string) error {
 	return nil
 }
 
+// checkDomain takes a name, its sub-domains, and either with a port.
 func checkDomain(s string) error {
+	if host, port, ok := strings.Cut(s, ":"); ok {
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 || port[0] == '0' {
+			return fmt.Errorf("has no port behind its colon: write it as example.com:22")
+		}
+		s = host
+	}
 	const longest, longestLabel = 253, 63
 	bad := func(label string) bool {
 		return label == "" || len(label) > longestLabel || strings.Trim(label, "-") != label || strings.ContainsFunc(label, func(r rune) bool {
@@ -90,32 +163,39 @@ func checkDomain(s string) error {
 		})
 	}
 	if len(s) > longest || slices.ContainsFunc(strings.Split(strings.TrimPrefix(s, "*."), "."), bad) {
-		return fmt.Errorf("is no domain: write it in lower case as example.com or *.example.com")
+		return fmt.Errorf("is not a domain: write it in lower case as example.com, *.example.com or example.com:22")
 	}
 	return nil
 }
 
-func checkModes(c schemas.SandboxConfig, _ schemas.Profile) error {
+// Runtimes are the programs that a sandbox may list as its own. Images of workers have all of them.
+func Runtimes() []string { return []string{"bash", "python", "node"} }
+
+func checkModes(c schemas.SandboxConfig) error {
+	var p schemas.Problems
 	modes := []schemas.PermissionMode{schemas.PermissionAsk, schemas.PermissionEdit, schemas.PermissionBypass}
 	if !slices.Contains(modes, c.PermissionMode) {
-		return unknown("config.permissionMode", c.PermissionMode, modes)
+		p.Add("", unknown("config.permissionMode", c.PermissionMode, modes))
 	}
 	if guards := schemas.GuardPolicies(); !slices.Contains(guards, c.Guard) {
-		return unknown("config.guard", c.Guard, guards)
+		p.Add("", unknown("config.guard", c.Guard, guards))
 	}
 	for i, r := range c.Runtimes {
 		field := fmt.Sprintf("config.runtimes[%d]", i)
-		if known := []string{"bash", "python", "node"}; !slices.Contains(known, r) {
-			return unknown(field, r, known)
-		}
-		if slices.Contains(c.Runtimes[:i], r) {
-			return schemas.Invalidf(field, "%s is given twice", r)
+		if known := Runtimes(); !slices.Contains(known, r) {
+			p.Add("", unknown(field, r, known))
+		} else if slices.Contains(c.Runtimes[:i], r) {
+			p.Add(field, schemas.Invalidf("", "%s is given twice", r))
 		}
 	}
-	return nil
+	if _, err := schemas.ParseArtifactPatterns("config.artifacts", c.Artifacts); err != nil {
+		p.Add("", err)
+	}
+	return p.Err()
 }
 
 func checkSizes(c schemas.SandboxConfig, able schemas.Profile) error {
+	var p schemas.Problems
 	for _, r := range []struct {
 		field       string
 		value, most int64
@@ -126,14 +206,16 @@ func checkSizes(c schemas.SandboxConfig, able schemas.Profile) error {
 		{"outputLimitBytes", int64(c.OutputLimit), schemas.MaxOutputLimit, "bytes"},
 	} {
 		if r.value < 0 || r.value > r.most {
-			return schemas.Invalidf("config."+r.field, "%d is out of range: 1 to %d %s for the provider %s", r.value, r.most, r.unit, able.Name)
+			p.Add("config."+r.field,
+				schemas.Invalidf("", "%d is out of range: 1 to %d %s for the provider %s", r.value, r.most, r.unit, able.Name))
 		}
 	}
-	return nil
+	return p.Err()
 }
 
 // checkEnv never shows a value.
-func checkEnv(c schemas.SandboxConfig, _ schemas.Profile) error {
+func checkEnv(c schemas.SandboxConfig) error {
+	var p schemas.Problems
 	if len(c.EnvVars) > schemas.MaxEnvVars {
 		return schemas.Invalidf("config.envVars", "has %d variables: at most %d", len(c.EnvVars), schemas.MaxEnvVars)
 	}
@@ -143,25 +225,28 @@ func checkEnv(c schemas.SandboxConfig, _ schemas.Profile) error {
 			return (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z') && r != '_'
 		}
 		if name == "" || len(name) > schemas.MaxName || strings.ContainsFunc(name, bad) || name[0] >= '0' && name[0] <= '9' {
-			return schemas.Invalidf("config.envVars", "%q is no name of a variable: use A-Z a-z 0-9 _, no digit first", schemas.Quotable(name))
+			p.Add("config.envVars",
+				schemas.Invalidf("", "%q is not the name of a variable: use A-Z a-z 0-9 _, no digit first", schemas.Quotable(name)))
+			continue
 		}
 		field := "config.envVars." + name
 		switch v := c.EnvVars[name]; {
 		case strings.IndexByte(v, 0) >= 0:
-			return schemas.Invalidf(field, "has a NUL byte")
+			p.Add(field, schemas.Invalidf("", "has a NUL byte"))
 		case v == schemas.MaskedSecret:
-			return schemas.Invalidf(field, "is %s, and there is no such value to keep: send the value itself", schemas.MaskedSecret)
+			p.Add(field, schemas.Invalidf("", "is %s, and there is no such value to keep: send the value itself", schemas.MaskedSecret))
 		case isBadRef(v):
-			return schemas.Invalidf(field, "begins with %s and names no variable after it: use A-Z a-z 0-9 _, no digit first; "+
-				"a value that really begins so can be kept in a variable", schemas.VariablePrefix)
+			p.Add(field, schemas.Invalidf("", "begins with %s and names no variable after it: use A-Z a-z 0-9 _, no digit first; "+
+				"a value that really begins so can be kept in a variable", schemas.VariablePrefix))
 		default:
 			total += len(name) + len(v)
 		}
 	}
 	if total > schemas.MaxEnvBytes {
-		return schemas.Invalidf("config.envVars", "is %d bytes long with all names and values: at most %d", total, schemas.MaxEnvBytes)
+		p.Add("config.envVars",
+			schemas.Invalidf("", "is %d bytes long with all names and values: at most %d", total, schemas.MaxEnvBytes))
 	}
-	return nil
+	return p.Err()
 }
 
 // isBadRef reports whether a value would name a variable of the account if that were a name.
@@ -172,8 +257,9 @@ func isBadRef(value string) bool {
 
 // checkKept looks at what is only for boxes that are kept.
 func checkKept(c schemas.SandboxConfig, able schemas.Profile) error {
+	var p schemas.Problems
 	if c.Persistent && !able.Persistent {
-		return schemas.Invalidf("config.persistent", "true: %s", cannot(able, "keep a box between calls: leave it out"))
+		p.Add("config.persistent", schemas.Invalidf("", "true: %s", cannot(able, "keep a box between calls: leave it out")))
 	}
 	for _, f := range []struct {
 		field string
@@ -189,9 +275,9 @@ func checkKept(c schemas.SandboxConfig, able schemas.Profile) error {
 		switch field := "config." + f.field; {
 		case !f.given:
 		case !f.able:
-			return schemas.Invalidf(field, "is given: %s", cannot(able, f.what+": leave it out"))
+			p.Add(field, schemas.Invalidf("", "is given: %s", cannot(able, f.what+": leave it out")))
 		case !c.Persistent:
-			return schemas.Invalidf(field, "is for a box that is kept: set config.persistent to true")
+			p.Add(field, schemas.Invalidf("", "is for persistent sandboxes: set config.persistent to true"))
 		}
 	}
 	for _, r := range []struct {
@@ -203,31 +289,35 @@ func checkKept(c schemas.SandboxConfig, able schemas.Profile) error {
 		{"maxLifetimeSeconds", c.Lifecycle.MaxLifetime, schemas.MaxLifetime},
 	} {
 		if r.value < 0 || r.value > seconds(r.most) {
-			return schemas.Invalidf("config.lifecycle."+r.field, "%d is out of range: 1 to %d", r.value, seconds(r.most))
+			p.Add("config.lifecycle."+r.field, schemas.Invalidf("", "%d is out of range: 1 to %d", r.value, seconds(r.most)))
 		}
 	}
-	return firstOf(checkHooks("config.onCreate", c.OnCreate), checkHooks("config.onResume", c.OnResume))
+	p.Add("", checkHooks("config.onCreate", c.OnCreate))
+	p.Add("", checkHooks("config.onResume", c.OnResume))
+	return p.Err()
 }
 
 func checkHooks(field string, scripts []string) error {
 	if len(scripts) > schemas.MaxHooks {
 		return schemas.Invalidf(field, "has %d scripts: at most %d", len(scripts), schemas.MaxHooks)
 	}
+	var p schemas.Problems
 	for i, s := range scripts {
 		at := fmt.Sprintf("%s[%d]", field, i)
 		switch {
 		case strings.TrimSpace(s) == "":
-			return schemas.Invalidf(at, "is empty")
+			p.Add(at, schemas.Invalidf("", "is empty"))
 		case len(s) > schemas.MaxHook:
-			return schemas.Invalidf(at, "is %d bytes long: the limit is %d", len(s), schemas.MaxHook)
+			p.Add(at, schemas.Invalidf("", "is %d bytes long: the limit is %d", len(s), schemas.MaxHook))
 		case strings.IndexByte(s, 0) >= 0:
-			return schemas.Invalidf(at, "has a NUL byte")
+			p.Add(at, schemas.Invalidf("", "has a NUL byte"))
 		}
 	}
-	return nil
+	return p.Err()
 }
 
 func checkJobs(c schemas.SandboxConfig, able schemas.Profile) error {
+	var p schemas.Problems
 	for _, r := range []struct {
 		field       string
 		value, most int64
@@ -238,16 +328,17 @@ func checkJobs(c schemas.SandboxConfig, able schemas.Profile) error {
 		switch field := "config." + r.field; {
 		case r.value == 0:
 		case !able.Jobs:
-			return schemas.Invalidf(field, "%d: %s", r.value, cannot(able, "run background jobs: leave it out"))
+			p.Add(field, schemas.Invalidf("", "%d: %s", r.value, cannot(able, "run background jobs: leave it out")))
 		case r.value < 0 || r.value > r.most:
-			return schemas.Invalidf(field, "%d is out of range: 1 to %d", r.value, r.most)
+			p.Add(field, schemas.Invalidf("", "%d is out of range: 1 to %d", r.value, r.most))
 		}
 	}
-	return nil
+	return p.Err()
 }
 
 // checkOptions lets only options pass that are known: none of them is a secret.
 func checkOptions(c schemas.SandboxConfig, able schemas.Profile) error {
+	var p schemas.Problems
 	var names []string
 	for _, o := range able.Options {
 		names = append(names, o.Name)
@@ -260,11 +351,13 @@ func checkOptions(c schemas.SandboxConfig, able schemas.Profile) error {
 			if len(names) > 0 {
 				what = list(names)
 			}
-			return schemas.Invalidf(field, "is no option of the provider %s, or the operator's alone: there is %s", able.Name, what)
+			p.Add(field, schemas.Invalidf("", "is not an option of the provider %s, or the operator's alone: there is %s", able.Name, what))
+			continue
 		}
 		o := able.Options[i]
 		if o.Kept && !c.Persistent {
-			return schemas.Invalidf(field, "is for a box that is kept: set config.persistent to true")
+			p.Add(field, schemas.Invalidf("", "is for persistent sandboxes: set config.persistent to true"))
+			continue
 		}
 		switch v := c.Options[name].(type) {
 		case bool:
@@ -280,12 +373,12 @@ func checkOptions(c schemas.SandboxConfig, able schemas.Profile) error {
 		if o.Most > 0 {
 			want = fmt.Sprintf("a whole number from 1 to %g", o.Most)
 		}
-		return schemas.Invalidf(field, "%q is out of range: use %s", schemas.Quotable(fmt.Sprint(c.Options[name])), want)
+		p.Add(field, schemas.Invalidf("", "%q is out of range: use %s", schemas.Quotable(fmt.Sprint(c.Options[name])), want))
 	}
-	return nil
+	return p.Err()
 }
 
-// CheckStorage reports whether a workspace's files can be reached in a sandbox. It is pure.
+// CheckStorage reports whether a workspace's files can be reached in a sandbox. It is pure. Code: invalid.
 func CheckStorage(providers schemas.Catalog, w schemas.Workspace, s schemas.Sandbox) error {
 	if w.Storage == "" {
 		return nil
@@ -294,12 +387,9 @@ func CheckStorage(providers schemas.Catalog, w schemas.Workspace, s schemas.Sand
 	if err != nil {
 		return err
 	}
-	mounts, _ := s.Options[schemas.OptionMount].(bool)
-	switch {
-	case able.Storage == schemas.StorageNo || able.Storage == "":
-		return schemas.Invalidf("config.storage.provider", "%s: %s", w.Storage, cannot(able, "reach it: sandbox "+schemas.Quotable(s.Name)+" is of that provider"))
-	case able.Storage == schemas.StorageOption && !mounts:
-		return schemas.Invalidf("config.storage.provider", "%s: sandbox %q needs config.options.%s", w.Storage, schemas.Quotable(s.Name), schemas.OptionMount)
+	if err := able.Reaches(w, s); err != nil {
+		p := schemas.Public(err)
+		return schemas.Invalidf(p.Field, "%s", p.Message)
 	}
 	return nil
 }
@@ -330,12 +420,3 @@ func list[T ~string](values []T) string {
 }
 
 func seconds(d time.Duration) int64 { return int64(d / time.Second) }
-
-func firstOf(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}

@@ -14,7 +14,7 @@ import (
 
 // Endpoints returns the webhook endpoints of an account, the oldest first. It costs no round trip, so it may be
 // asked for every event. One that another process has just added may be missing. Code: unavailable (one
-// of them cannot be read here: what leaves it out would never be delivered to it).
+// of them cannot be read here: leaving it out would mean that it never gets its deliveries).
 func (s *Store) Endpoints(_ context.Context, a schemas.AccountID) ([]schemas.Endpoint, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -77,7 +77,7 @@ func (s *Store) PutEndpoint(ctx context.Context, e schemas.Endpoint) error {
 	if err != nil {
 		return fmt.Errorf("create the record %s: %w", r.key(), err)
 	}
-	s.apply(streams.Pair[record]{Key: r.key(), Value: r, Revision: rev})
+	s.apply(streams.BucketEntry[record]{Key: r.key(), Value: r, Revision: rev})
 	return nil
 }
 
@@ -120,7 +120,7 @@ func (s *Store) changeEndpoint(
 		r := record{Endpoint: &e}
 		rev, err := s.bucket.Update(ctx, key, r, p.Revision)
 		if err == nil {
-			s.apply(streams.Pair[record]{Key: key, Value: r, Revision: rev})
+			s.apply(streams.BucketEntry[record]{Key: key, Value: r, Revision: rev})
 			return cloneEndpoint(e), nil
 		}
 		if !errors.Is(err, schemas.ErrConflict) || try == tries {
@@ -146,7 +146,7 @@ func (s *Store) DeleteEndpoint(ctx context.Context, a schemas.AccountID, id sche
 		err = s.bucket.DeleteRevision(ctx, key, p.Revision)
 		if err == nil {
 			// The mark of the deletion has a later revision than what it deletes, and no less than this.
-			s.apply(streams.Pair[record]{Key: key, Deleted: true, Revision: p.Revision + 1})
+			s.apply(streams.BucketEntry[record]{Key: key, Deleted: true, Revision: p.Revision + 1})
 			return nil
 		}
 		if !errors.Is(err, schemas.ErrConflict) {
@@ -168,7 +168,7 @@ func (s *Store) Disable(ctx context.Context, a schemas.AccountID, id schemas.End
 }
 
 // Failing notes that deliveries to an endpoint fail since now, unless that is noted already, or that
-// they do not. It may be told after every delivery: where nothing changes it costs no round trip.
+// they do not. It may be called after every delivery: where nothing changes it costs no round trip.
 // Codes: not_found.
 func (s *Store) Failing(ctx context.Context, a schemas.AccountID, id schemas.EndpointID, failing bool, now time.Time) error {
 	have, err := s.Endpoint(ctx, a, id)

@@ -88,7 +88,8 @@ func TestEndpointsAreCopies(t *testing.T) {
 		t.Fatal(err)
 	}
 	list[0].Secrets[0].Key = "changed"
-	if again, err := s.Endpoint(t.Context(), owner, e.ID); err != nil || again.Secrets[0].Key != "whsec_x" || again.Events[0] != schemas.JobFinished {
+	if again, err := s.Endpoint(t.Context(), owner, e.ID); err != nil || again.Secrets[0].Key != "whsec_x" ||
+		again.Events[0] != schemas.JobFinished {
 		t.Errorf("%+v, %v", again, err)
 	}
 }
@@ -174,7 +175,8 @@ func TestFailingIsNotedOnceAndForgotten(t *testing.T) {
 	if err := s.Disable(t.Context(), owner, e.ID, "again"); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := s.Endpoint(t.Context(), owner, e.ID); err != nil || !got.Disabled || got.Reason != "gone" || got.Wants(schemas.JobFinished) {
+	if got, err := s.Endpoint(t.Context(), owner, e.ID); err != nil || !got.Disabled || got.Reason != "gone" ||
+		got.Wants(schemas.JobFinished) {
 		t.Errorf("%+v, %v", got, err)
 	}
 }

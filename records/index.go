@@ -24,8 +24,12 @@ type tenant struct {
 	sandboxes  table[schemas.SandboxID, schemas.Sandbox]
 	workspaces table[schemas.WorkspaceID, schemas.Workspace]
 	agents     table[schemas.AgentID, schemas.Agent]
+	models     table[schemas.ModelID, schemas.Model]
 	variables  map[string]schemas.Variable
 	endpoints  map[schemas.EndpointID]schemas.Endpoint
+	channels   map[schemas.ChannelID]schemas.ChatChannel
+	skills     map[schemas.SkillID]schemas.Skill
+	sessions   *schemas.SandboxSessions // nil: it never had any
 }
 
 // table finds records by id or by name. When two records carry one name, the one with the smaller
@@ -56,7 +60,7 @@ func (x *index) account(a schemas.AccountID) *schemas.Account {
 	return nil
 }
 
-// put adds or replaces r. A record of a kind that this version does not know is passed over.
+// put adds or replaces r. A record of a kind that this version does not know is skipped.
 func (x *index) put(r record) {
 	switch {
 	case r.Account != nil:
@@ -73,6 +77,8 @@ func (x *index) put(r record) {
 		x.tenant(r.Workspace.Account).workspaces.put(r.Workspace.ID, *r.Workspace, workspaceName)
 	case r.Agent != nil:
 		x.tenant(r.Agent.Account).agents.put(r.Agent.ID, *r.Agent, agentName)
+	case r.Model != nil:
+		x.tenant(r.Model.Account).models.put(r.Model.ID, *r.Model, modelName)
 	case r.Variable != nil:
 		t := x.tenant(r.Variable.Account)
 		if t.variables == nil {
@@ -85,6 +91,20 @@ func (x *index) put(r record) {
 			t.endpoints = map[schemas.EndpointID]schemas.Endpoint{}
 		}
 		t.endpoints[r.Endpoint.ID] = *r.Endpoint
+	case r.Channel != nil:
+		t := x.tenant(r.Channel.Account)
+		if t.channels == nil {
+			t.channels = map[schemas.ChannelID]schemas.ChatChannel{}
+		}
+		t.channels[r.Channel.ID] = *r.Channel
+	case r.Skill != nil:
+		t := x.tenant(r.Skill.Account)
+		if t.skills == nil {
+			t.skills = map[schemas.SkillID]schemas.Skill{}
+		}
+		t.skills[r.Skill.ID] = *r.Skill
+	case r.Sessions != nil:
+		x.tenant(r.Sessions.Account).sessions = r.Sessions
 	}
 }
 
@@ -105,10 +125,18 @@ func (x *index) remove(key string) {
 		t.workspaces.remove(schemas.WorkspaceID(id), workspaceName)
 	case kindAgent:
 		t.agents.remove(schemas.AgentID(id), agentName)
+	case kindModel:
+		t.models.remove(schemas.ModelID(id), modelName)
 	case kindVariable:
 		delete(t.variables, id)
 	case kindEndpoint:
 		delete(t.endpoints, schemas.EndpointID(id))
+	case kindChannel:
+		delete(t.channels, schemas.ChannelID(id))
+	case kindSkill:
+		delete(t.skills, schemas.SkillID(id))
+	case kindSessions:
+		t.sessions = nil
 	}
 }
 
@@ -182,18 +210,20 @@ func (t *table[ID, T]) known() string {
 	const most = 8
 	names := slices.Sorted(maps.Keys(t.names))
 	if len(names) == 0 {
-		return "there is none"
+		return "none exists yet"
 	}
-	more := ""
-	if len(names) > most {
-		names, more = names[:most], ", …"
-	}
+	more := len(names) > most
+	names = names[:min(most, len(names))]
 	for i, n := range names {
 		names[i] = schemas.Quotable(n)
 	}
-	return "there is " + strings.Join(names, ", ") + more
+	if more {
+		return "use one of " + strings.Join(names, ", ") + ", …"
+	}
+	return "use " + list(names)
 }
 
 func sandboxName(s schemas.Sandbox) string     { return s.Name }
 func agentName(a schemas.Agent) string         { return a.Name }
+func modelName(m schemas.Model) string         { return m.Name }
 func workspaceName(w schemas.Workspace) string { return w.Name }

@@ -33,9 +33,6 @@ func (s *Store) ApplyManifest(ctx context.Context, a schemas.AccountID, r schema
 		if err != nil {
 			return schemas.ManifestAnswer{}, err
 		}
-		if err := s.Operator.allows(s.providers, p); err != nil {
-			return schemas.ManifestAnswer{}, err
-		}
 		answer := p.answer()
 		if r.DryRun {
 			return answer, nil
@@ -82,10 +79,10 @@ func halfWay(err error, done int) error {
 func (s *Store) present(a schemas.AccountID) (Present, map[string]uint64, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if err := s.lockedOf(a, kindSandbox, kindWorkspace, kindAgent); err != nil {
+	if err := s.lockedOf(a, kindSandbox, kindWorkspace, kindModel, kindAgent); err != nil {
 		return Present{}, nil, err
 	}
-	have := Present{Account: a, Providers: s.providers}
+	have := Present{Account: a, Providers: s.providers, Operator: s.Operator}
 	revisions := map[string]uint64{}
 	t := s.index.tenants[a]
 	if t == nil {
@@ -98,6 +95,10 @@ func (s *Store) present(a schemas.AccountID) (Present, map[string]uint64, error)
 	for _, id := range slices.Sorted(maps.Keys(t.workspaces.byID)) {
 		have.Workspaces = append(have.Workspaces, t.workspaces.byID[id])
 		revisions[string(id)] = s.seen[workspaceKey(a, id)]
+	}
+	for _, id := range slices.Sorted(maps.Keys(t.models.byID)) {
+		have.Models = append(have.Models, t.models.byID[id])
+		revisions[string(id)] = s.seen[modelKey(a, id)]
 	}
 	for _, id := range slices.Sorted(maps.Keys(t.agents.byID)) {
 		have.Agents = append(have.Agents, t.agents.byID[id])
@@ -122,12 +123,12 @@ func (s *Store) carryOut(ctx context.Context, p plan, revisions map[string]uint6
 			}
 		case schemas.ActionCreate:
 			if revision, err = s.bucket.Create(ctx, key, st.record, 0); err == nil {
-				s.apply(streams.Pair[record]{Key: key, Value: st.record, Revision: revision})
+				s.apply(streams.BucketEntry[record]{Key: key, Value: st.record, Revision: revision})
 			}
 		case schemas.ActionUpdate, schemas.ActionRename:
 			var next uint64
 			if next, err = s.bucket.Update(ctx, key, st.record, revision); err == nil {
-				s.apply(streams.Pair[record]{Key: key, Value: st.record, Revision: next})
+				s.apply(streams.BucketEntry[record]{Key: key, Value: st.record, Revision: next})
 			}
 		}
 		if errors.Is(err, schemas.ErrConflict) {
@@ -148,7 +149,7 @@ func (s *Store) refresh(ctx context.Context, key string, revision uint64) error 
 	err := s.fetch(ctx, key)
 	if errors.Is(err, schemas.ErrNotFound) {
 		// The mark of the deletion has a later revision than what it deletes, and no less than this.
-		s.apply(streams.Pair[record]{Key: key, Deleted: true, Revision: revision + 1})
+		s.apply(streams.BucketEntry[record]{Key: key, Deleted: true, Revision: revision + 1})
 		return nil
 	}
 	return err
@@ -163,7 +164,7 @@ func (s *Store) Manifest(_ context.Context, a schemas.AccountID, project string)
 		return schemas.Manifest{}, err
 	}
 	p := &planner{
-		have: have, present: map[schemas.ResourceKind]map[string]standing{}, ids: map[schemas.ResourceKind]map[string]string{},
+		have: have, present: map[schemas.ResourceKind]map[string]existing{}, ids: map[schemas.ResourceKind]map[string]string{},
 		names: map[string]string{},
 	}
 	p.look()
@@ -177,7 +178,8 @@ func (s *Store) Manifest(_ context.Context, a schemas.AccountID, project string)
 	}
 	if len(m.Resources) == 0 {
 		return m, &schemas.Error{
-			Code: schemas.NotFound, Field: "project", Message: fmt.Sprintf("nothing is of the project %q%s", schemas.Quotable(project), projectsOf(have)),
+			Code: schemas.NotFound, Field: "project", Message: fmt.Sprintf("nothing is of the project %q%s",
+				schemas.Quotable(project), projectsOf(have)),
 		}
 	}
 	return m, nil
@@ -200,6 +202,9 @@ func projectsOf(have Present) string {
 		all = append(all, v.Manifest)
 	}
 	for _, v := range have.Workspaces {
+		all = append(all, v.Manifest)
+	}
+	for _, v := range have.Models {
 		all = append(all, v.Manifest)
 	}
 	for _, v := range have.Agents {

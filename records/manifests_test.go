@@ -79,7 +79,8 @@ func TestAManifestIsAppliedAndStands(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if strings.Contains(string(text), `"X":"1"`) || !strings.Contains(string(text), `"X":"********"`) || strings.Contains(string(text), "sb_") {
+	if strings.Contains(string(text), `"X":"1"`) || !strings.Contains(string(text), `"X":"********"`) ||
+		strings.Contains(string(text), "sb_") {
 		t.Errorf("it shows a secret or an id: %s", text)
 	}
 	stands, err = schemas.DecodeManifest(text)
@@ -89,7 +90,8 @@ func TestAManifestIsAppliedAndStands(t *testing.T) {
 	if again := apply(t, s, stands, true); again.Differs() {
 		t.Errorf("what stands, applied: %s", said(again))
 	}
-	if _, err := s.Manifest(t.Context(), manifested, "q"); !errors.Is(err, schemas.ErrNotFound) || !strings.Contains(err.Error(), "there is p") {
+	if _, err := s.Manifest(t.Context(), manifested, "q"); !errors.Is(err, schemas.ErrNotFound) ||
+		!strings.Contains(err.Error(), "there is p") {
 		t.Errorf("of another project: %v", err)
 	}
 	if _, err := s.Manifest(t.Context(), "acct_b", "p"); !errors.Is(err, schemas.ErrNotFound) || strings.Contains(err.Error(), "there is p") {
@@ -104,8 +106,10 @@ func TestAManifestIsAppliedAndStands(t *testing.T) {
 // Wherever an application is cut off, the next one makes the rest, and nothing twice.
 func TestAnApplicationThatWasCutOffIsFinished(t *testing.T) {
 	t.Parallel()
-	before := manifest(t, boxB, workW, `{"kind": "workspace", "name": "old", "config": {"storage": {}}}`, `{"kind": "sandbox", "name": "gone", "config": {"timeout": 3}}`)
-	after := manifest(t, strings.Replace(boxB, "bypass", "edit", 1), strings.Replace(workW, `"w"`, `"v"`, 1), strings.ReplaceAll(agent, `"w"`, `"v"`),
+	before := manifest(t, boxB, workW, `{"kind": "workspace", "name": "old", "config": {"storage": {}}}`,
+		`{"kind": "sandbox", "name": "gone", "config": {"timeout": 3}}`)
+	after := manifest(t, strings.Replace(boxB, "bypass", "edit", 1), strings.Replace(workW, `"w"`, `"v"`, 1),
+		strings.ReplaceAll(agent, `"w"`, `"v"`),
 		`{"kind": "sandbox", "name": "new"}`)
 	for n := 0; ; n++ {
 		b := bus(t)
@@ -192,10 +196,12 @@ func TestAManifestSparesOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.AddDocument(t.Context(), manifested, schemas.Workspaces, []byte(`{"name": "mine", "sandbox": "`+stands[0].ID+`"}`)); err != nil {
+	if _, err := s.AddDocument(t.Context(), manifested, schemas.Workspaces,
+		[]byte(`{"name": "mine", "sandbox": "`+stands[0].ID+`"}`)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.AddDocument(t.Context(), manifested, schemas.Sandboxes, []byte(`{"name": "hand", "config": {"envVars": {"A": "b"}}}`)); err != nil {
+	if _, err := s.AddDocument(t.Context(), manifested, schemas.Sandboxes,
+		[]byte(`{"name": "hand", "config": {"envVars": {"A": "b"}}}`)); err != nil {
 		t.Fatal(err)
 	}
 	warned := apply(t, s, manifest(t, `{"kind": "workspace", "name": "v", "config": {"sandbox": "hand"}}`), true)

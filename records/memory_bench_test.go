@@ -18,7 +18,8 @@ func BenchmarkMemory(b *testing.B) {
 		b.Fatal(err)
 	}
 	for i := range accounts {
-		if _, err := s.EnsureAccount(b.Context(), Bootstrap{Key: fmt.Sprintf("key_of_account_%06d", i), Provider: "local", Name: "somebody"}); err != nil {
+		if _, err := s.EnsureAccount(b.Context(), Bootstrap{Key: fmt.Sprintf("key_of_account_%06d", i), Provider: "local",
+			Name: "somebody"}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -2,18 +2,24 @@ package records
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 
+	"github.com/sandjet/sandjet/internal/netguard"
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Operator is what the operator of a deployment lets sandboxes have that share its hosts.
+// Operator is what the operator of a deployment lets sandboxes have that share its hosts, and models be reached at.
 // Records are the accounts' own: none of them goes beyond it. The zero value allows what the provider can keep.
 type Operator struct {
 	// Networks are the modes that may be used. Empty: all.
 	Networks []schemas.NetworkMode
 	// MaxMemory is the most memory of a sandbox, in bytes. 0: no limit but the provider's.
 	MaxMemory int64
+	// PrivateNetworks may be listed by sandboxes though they are not public.
+	PrivateNetworks []netip.Prefix
+	// ModelNetworks may have servers of models though they are not public.
+	ModelNetworks []netip.Prefix
 }
 
 // check reports what of a sandbox is not allowed. Code: denied.
@@ -25,34 +31,36 @@ func (o Operator) check(providers schemas.Catalog, s schemas.Sandbox) error {
 		return &schemas.Error{Code: schemas.Denied, Field: field, Message: fmt.Sprintf(format, args...)}
 	}
 	if len(o.Networks) > 0 && s.Network.Mode != "" && !slices.Contains(o.Networks, s.Network.Mode) {
-		return denied("config.network.mode", "the operator of this server does not allow %s: use %s, or ask for gateways and workers with --networks %s",
+		return denied("config.network.mode",
+			"the operator of this server does not allow %s: use %s, or ask for gateways and workers with --networks %s",
 			schemas.Quotable(string(s.Network.Mode)), list(o.Networks), schemas.Quotable(string(s.Network.Mode)))
 	}
 	if o.MaxMemory > 0 && s.MemoryLimit > o.MaxMemory {
-		return denied("config.memoryLimit", "the operator of this server allows %d MiB at most, not %d: use less, or ask for gateways and workers with a higher --max-memory",
+		return denied("config.memoryLimit",
+			"the operator of this server allows %d MiB at most, not %d: use less, or ask for gateways and workers with a higher --max-memory",
 			o.MaxMemory/mebi, s.MemoryLimit/mebi)
+	}
+	for i, text := range s.Network.AllowCIDRs {
+		p, err := netip.ParsePrefix(text)
+		if err != nil {
+			continue // the record's own check names it
+		}
+		if kind := netguard.Closed(p, o.PrivateNetworks); kind != "" {
+			return denied(fmt.Sprintf("config.network.allowCidrs[%d]", i),
+				"%s is not public but %s network, and the operator of this server does not open it: list public networks, "+
+					"or ask for gateways and workers with --private-networks %s", p, kind, p)
+		}
 	}
 	return nil
 }
 
-// allowed checks the sandbox of a record, if it is one.
+// allowed checks the sandbox or the model of a record, if it is one.
 func (o Operator) allowed(providers schemas.Catalog, r record) error {
+	if r.Model != nil {
+		return o.checkModel(r.Model.ModelConfig)
+	}
 	if r.Sandbox == nil {
 		return nil
 	}
 	return o.check(providers, *r.Sandbox)
-}
-
-// allows checks the changes that a plan would make. The error names the sandbox.
-func (o Operator) allows(providers schemas.Catalog, p plan) error {
-	for _, st := range p.steps {
-		if st.Action == schemas.ActionNone || st.Action == schemas.ActionDelete {
-			continue
-		}
-		if err := o.allowed(providers, st.record); err != nil {
-			e := schemas.Public(err)
-			return &schemas.Error{Code: e.Code, Field: "sandboxes." + st.Name + "." + e.Field, Message: e.Message}
-		}
-	}
-	return nil
 }

@@ -2,6 +2,8 @@ package records_test
 
 import (
 	"context"
+	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -14,7 +16,9 @@ import (
 // TestNoRecordGoesBeyondTheOperatorsWord: neither by POST, nor PATCH, nor a manifest, nor because it was there before.
 func TestNoRecordGoesBeyondTheOperatorsWord(t *testing.T) {
 	t.Parallel()
-	s := open(t, bus(t))
+	providers := recordstest.Providers()
+	providers[0].Networks = []schemas.NetworkMode{schemas.DenyAll, schemas.AllowAll, schemas.Restricted}
+	s := openWith(t, bus(t), providers)
 	const account = schemas.AccountID("acct_op")
 	if _, err := s.EnsureAccount(t.Context(), records.Bootstrap{Account: account, Key: "sk_0123456789abcdef", Provider: "local"}); err != nil {
 		t.Fatal(err)
@@ -27,7 +31,8 @@ func TestNoRecordGoesBeyondTheOperatorsWord(t *testing.T) {
 
 	denied := func(err error, field, flag string) {
 		t.Helper()
-		if e := schemas.Public(err); err == nil || e.Code != schemas.Denied || !strings.HasSuffix(e.Field, field) || !strings.Contains(e.Message, flag) {
+		if e := schemas.Public(err); err == nil || e.Code != schemas.Denied || !strings.HasSuffix(e.Field, field) ||
+			!strings.Contains(e.Message, flag) {
 			t.Errorf("%v: it should be denied for %s and name %s", err, field, flag)
 		}
 	}
@@ -42,11 +47,33 @@ func TestNoRecordGoesBeyondTheOperatorsWord(t *testing.T) {
 	_, err = s.PatchDocument(t.Context(), account, schemas.Sandboxes, small.ID, []byte(`{"config":{"network":{"mode":"allow-all"}}}`), 0)
 	denied(err, "config.network.mode", "--networks")
 	_, err = s.ApplyManifest(t.Context(), account, schemas.ManifestRequest{Manifest: schemas.Manifest{
-		Version: 1, Project: "p", Resources: []schemas.Resource{{Kind: "sandbox", Name: "wide", Config: []byte(`{"network":{"mode":"allow-all"}}`)}},
+		Version: 1, Project: "p", Resources: []schemas.Resource{{Kind: "sandbox", Name: "wide",
+			Config: []byte(`{"network":{"mode":"allow-all"}}`)}},
 	}})
 	denied(err, "config.network.mode", "--networks")
 
-	call := schemas.Request{Tool: schemas.ToolBash, Input: []byte(`{"command":"true"}`), Sandbox: old.ID, Deadline: time.Now().Add(time.Minute)}
+	s.Operator.Networks = append(s.Operator.Networks, schemas.Restricted)
+	s.Operator.PrivateNetworks = []netip.Prefix{netip.MustParsePrefix("10.20.0.0/16")}
+	for i, c := range []struct{ cidrs, refused string }{
+		{`"93.184.216.0/24","10.20.1.0/24"`, ""},
+		{`"93.184.216.0/24","10.21.0.0/16"`, "allowCidrs[1]"},
+		{`"10.0.0.0/8"`, "allowCidrs[0]"},
+		{`"0.0.0.0/0"`, ""}, // of which the relay keeps off what is not public
+		{`"127.0.0.0/8"`, "allowCidrs[0]"},
+		{`"169.254.169.254/32"`, "allowCidrs[0]"},
+	} {
+		_, err := s.AddDocument(t.Context(), account, schemas.Sandboxes, fmt.Appendf(nil,
+			`{"name":"cidrs %d","config":{"network":{"mode":"restricted","allowCidrs":[%s]}}}`, i, c.cidrs))
+		if c.refused != "" {
+			denied(err, "config.network."+c.refused, "--private-networks")
+		} else if err != nil {
+			t.Errorf("%s: %v", c.cidrs, err)
+		}
+	}
+	s.Operator.Networks = s.Operator.Networks[:1]
+
+	call := schemas.Request{Tool: schemas.ToolBash, Input: []byte(`{"command":"true"}`), Sandbox: old.ID,
+		Deadline: time.Now().Add(time.Minute)}
 	_, err = s.Resolve(t.Context(), account, call)
 	denied(err, "config.network.mode", "--networks")
 	call.Sandbox = small.ID
@@ -54,7 +81,8 @@ func TestNoRecordGoesBeyondTheOperatorsWord(t *testing.T) {
 		t.Errorf("a sandbox within the bounds: %v", err)
 	}
 	// What is not of this host is not the operator's business here.
-	if _, err := s.AddDocument(t.Context(), account, schemas.Sandboxes, []byte(`{"name":"far","config":{"provider":"e2b","network":{"mode":"allow-all"}}}`)); err != nil {
+	if _, err := s.AddDocument(t.Context(), account, schemas.Sandboxes,
+		[]byte(`{"name":"far","config":{"provider":"e2b","network":{"mode":"allow-all"}}}`)); err != nil {
 		t.Errorf("a sandbox of another provider: %v", err)
 	}
 }

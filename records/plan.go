@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,9 +17,11 @@ type Present struct {
 	Account    schemas.AccountID
 	Sandboxes  []schemas.Sandbox
 	Workspaces []schemas.Workspace
+	Models     []schemas.Model
 	Agents     []schemas.Agent
 	Variables  []string // their names
 	Providers  schemas.Catalog
+	Operator   Operator // what its sandboxes may have
 }
 
 // Plan says what has to change for an account to be as a manifest says. It is pure.
@@ -66,17 +67,18 @@ type planner struct {
 	prune    bool
 	now      time.Time
 
-	present  map[schemas.ResourceKind]map[string]standing // by name
+	present  map[schemas.ResourceKind]map[string]existing // by name
 	ids      map[schemas.ResourceKind]map[string]string   // by the name that a record is to have
 	names    map[string]string                            // the other way round
-	gone     map[schemas.ResourceKind][]standing          // of the project, and not in the manifest
+	gone     map[schemas.ResourceKind][]existing          // of the project, and not in the manifest
 	made     []step
-	at       []int // for each step, which resource it is of
+	at       []int           // for each step, which resource it is of
+	failed   map[string]bool // ids of records that could not be made of their resources
 	problems schemas.Problems
 }
 
-// standing is a record that is there.
-type standing struct {
+// existing is a record that is there.
+type existing struct {
 	record  record
 	id      string
 	name    string
@@ -84,20 +86,17 @@ type standing struct {
 }
 
 func planOf(have Present, m schemas.Manifest, prune bool, now time.Time) (plan, error) {
-	if err := m.Check(); err != nil {
-		return plan{}, err
-	}
 	p := &planner{
-		have: have, manifest: m, prune: prune, now: now, names: map[string]string{},
-		present: map[schemas.ResourceKind]map[string]standing{}, ids: map[schemas.ResourceKind]map[string]string{},
-		gone: map[schemas.ResourceKind][]standing{},
+		have: have, manifest: m, prune: prune, now: now, names: map[string]string{}, failed: map[string]bool{}, problems: m.Problems(),
+		present: map[schemas.ResourceKind]map[string]existing{}, ids: map[schemas.ResourceKind]map[string]string{},
+		gone: map[schemas.ResourceKind][]existing{},
+	}
+	if len(m.Resources) > schemas.MaxResources {
+		return plan{}, p.problems.Err()
 	}
 	p.look()
 	for _, kind := range schemas.ResourceKinds() {
 		p.kind(kind)
-	}
-	if err := p.problems.Err(); err != nil {
-		return plan{}, err
 	}
 	out := plan{steps: p.made, warnings: p.warnings()}
 	if prune {
@@ -113,22 +112,25 @@ func planOf(have Present, m schemas.Manifest, prune bool, now time.Time) (plan, 
 // look sorts what is there. Of two records with one name the one with the smaller id is meant, as everywhere.
 func (p *planner) look() {
 	for _, kind := range schemas.ResourceKinds() {
-		p.present[kind], p.ids[kind] = map[string]standing{}, map[string]string{}
+		p.present[kind], p.ids[kind] = map[string]existing{}, map[string]string{}
 	}
-	add := func(kind schemas.ResourceKind, s standing) {
+	add := func(kind schemas.ResourceKind, s existing) {
 		p.names[s.id] = s.name
 		if other, twice := p.present[kind][s.name]; !twice || s.id < other.id {
 			p.present[kind][s.name] = s
 		}
 	}
 	for _, s := range p.have.Sandboxes {
-		add(schemas.KindSandbox, standing{record{Sandbox: &s}, string(s.ID), s.Name, s.Manifest})
+		add(schemas.KindSandbox, existing{record{Sandbox: &s}, string(s.ID), s.Name, s.Manifest})
 	}
 	for _, w := range p.have.Workspaces {
-		add(schemas.KindWorkspace, standing{record{Workspace: &w}, string(w.ID), w.Name, w.Manifest})
+		add(schemas.KindWorkspace, existing{record{Workspace: &w}, string(w.ID), w.Name, w.Manifest})
+	}
+	for _, m := range p.have.Models {
+		add(schemas.KindModel, existing{record{Model: &m}, string(m.ID), m.Name, m.Manifest})
 	}
 	for _, g := range p.have.Agents {
-		add(schemas.KindAgent, standing{record{Agent: &g}, string(g.ID), g.Name, g.Manifest})
+		add(schemas.KindAgent, existing{record{Agent: &g}, string(g.ID), g.Name, g.Manifest})
 	}
 }
 
@@ -137,7 +139,7 @@ func (p *planner) kind(kind schemas.ResourceKind) {
 	var fresh []int // resources without a record of their name
 	asked := map[string]bool{}
 	for i, r := range p.manifest.Resources {
-		if r.Kind != kind {
+		if r.Kind != kind || r.Name == "" || asked[r.Name] {
 			continue
 		}
 		asked[r.Name] = true
@@ -164,12 +166,14 @@ func (p *planner) kind(kind schemas.ResourceKind) {
 			p.ids[kind][s.name] = s.id
 		}
 	}
-	slices.SortFunc(p.gone[kind], func(a, b standing) int { return cmp.Compare(a.name, b.name) })
+	slices.SortFunc(p.gone[kind], func(a, b existing) int { return cmp.Compare(a.name, b.name) })
 	former := p.renamed(kind, fresh)
+	planned := map[string]bool{}
 	for i, r := range p.manifest.Resources {
-		if r.Kind != kind {
+		if r.Kind != kind || r.Name == "" || planned[r.Name] { // which is reported already
 			continue
 		}
+		planned[r.Name] = true
 		s, there := p.present[kind][r.Name]
 		if old, was := former[i]; was {
 			s, there = old, true
@@ -180,8 +184,8 @@ func (p *planner) kind(kind schemas.ResourceKind) {
 
 // renamed finds the records whose only change is their name, by the resource that they become. Where several could
 // be meant none is: the files of two workspaces would be confused.
-func (p *planner) renamed(kind schemas.ResourceKind, fresh []int) map[int]standing {
-	before, after := map[string][]standing{}, map[string][]int{}
+func (p *planner) renamed(kind schemas.ResourceKind, fresh []int) map[int]existing {
+	before, after := map[string][]existing{}, map[string][]int{}
 	for _, s := range p.gone[kind] {
 		key := configKey(p.viewOf(s))
 		before[key] = append(before[key], s)
@@ -192,7 +196,7 @@ func (p *planner) renamed(kind schemas.ResourceKind, fresh []int) map[int]standi
 			after[key] = append(after[key], i)
 		}
 	}
-	out := map[int]standing{}
+	out := map[int]existing{}
 	for key, is := range after {
 		if len(is) != 1 || len(before[key]) != 1 {
 			continue
@@ -203,39 +207,46 @@ func (p *planner) renamed(kind schemas.ResourceKind, fresh []int) map[int]standi
 			continue // the values of variables differ
 		}
 		out[is[0]] = s
-		p.gone[kind] = slices.DeleteFunc(p.gone[kind], func(g standing) bool { return g.id == s.id })
+		p.gone[kind] = slices.DeleteFunc(p.gone[kind], func(g existing) bool { return g.id == s.id })
 		p.ids[kind][p.manifest.Resources[is[0]].Name] = s.id
 		p.names[s.id] = p.manifest.Resources[is[0]].Name
 	}
 	return out
 }
 
-// resource plans one. s is the record that it changes, if there is one.
-func (p *planner) resource(i int, r schemas.Resource, s standing, there bool) {
+// resource plans one. s is the record that it changes, if there is one. Of a resource with something wrong nothing is made, and
+// the rest of it is looked at all the same: whatever is wrong is reported together.
+func (p *planner) resource(i int, r schemas.Resource, s existing, there bool) {
 	wrong := func(err error) { p.problems.Add(schemas.ResourcePath(i), err) }
 	if there && s.project != "" && s.project != p.manifest.Project {
-		return // it is told already
+		return // it is reported already
 	}
 	change := schemas.ManifestChange{Kind: r.Kind, Name: r.Name, ID: s.id}
 	old := s.record
-	sh, err := shelfOf(p.have.Providers, collectionOf(r.Kind))
+	col, err := newCollection(p.have.Providers, collectionOf(r.Kind))
 	if err != nil {
 		wrong(err)
 		return
 	}
 	if !there {
-		change.Action, change.ID = schemas.ActionCreate, p.freeID(sh.prefix, r)
-		old = sh.fresh(p.have.Account, change.ID, p.now)
+		change.Action, change.ID = schemas.ActionCreate, p.freeID(col.prefix, r)
+		old = col.fresh(p.have.Account, change.ID, p.now)
 		p.ids[r.Kind][r.Name], p.names[change.ID] = change.ID, r.Name
 	}
 	before := len(p.problems)
-	body, err := p.spec(i, r)
-	if err != nil || len(p.problems) > before {
-		wrong(err)
+	config, err := r.Decode()
+	if err != nil {
+		p.failed[change.ID] = true
+		return // it is reported already
+	}
+	body, err := json.Marshal(p.spec(i, r, config))
+	if err != nil {
+		wrong(fmt.Errorf("write %s: %w", schemas.ResourcePath(i), err))
 		return
 	}
-	made, err := sh.build(old, body, p.now)
-	if err != nil {
+	made, err := col.build(old, body, p.now)
+	if err != nil || len(p.problems) > before || r.Spoiled() {
+		p.failed[change.ID] = true
 		wrong(err)
 		return
 	}
@@ -246,11 +257,14 @@ func (p *planner) resource(i int, r schemas.Resource, s standing, there bool) {
 			made = old
 		}
 	}
+	if change.Action != schemas.ActionNone {
+		wrong(p.have.Operator.allowed(p.have.Providers, made))
+	}
 	p.made, p.at = append(p.made, step{change, made}), append(p.at, i)
 }
 
 // compare says what of a record changes.
-func (p *planner) compare(change *schemas.ManifestChange, r schemas.Resource, s standing) {
+func (p *planner) compare(change *schemas.ManifestChange, r schemas.Resource, s existing) {
 	v, err := p.viewOfResource(r)
 	if err != nil {
 		return // it was decoded before
@@ -280,33 +294,28 @@ func (p *planner) freeID(prefix string, r schemas.Resource) string {
 }
 
 // spec is what a client would send to make the record by hand: with ids in place of names.
-func (p *planner) spec(i int, r schemas.Resource) ([]byte, error) {
-	config, err := r.Decode()
-	if err != nil {
-		return nil, err
-	}
-	var spec any
+func (p *planner) spec(i int, r schemas.Resource, config any) any {
 	switch c := config.(type) {
 	case schemas.SandboxConfig:
-		spec = schemas.SandboxSpec{Name: r.Name, Description: r.Description, Config: c}
+		return schemas.SandboxSpec{Name: r.Name, Description: r.Description, Config: c}
 	case schemas.ManifestWorkspace:
-		s := schemas.WorkspaceSpec{Name: r.Name, Description: r.Description, Config: schemas.WorkspaceConfig{Storage: c.Storage}}
+		s := schemas.WorkspaceSpec{Name: r.Name, Description: r.Description,
+			Config: schemas.WorkspaceConfig{Storage: c.Storage, Harness: c.Harness}}
 		if id := p.find(i, "config.sandbox", schemas.KindSandbox, c.Sandbox); id != "" {
 			s.Sandbox = new(schemas.SandboxID(id))
 		}
-		spec = s
+		return s
+	case schemas.ModelConfig:
+		return schemas.ModelSpec{Name: r.Name, Description: r.Description, Config: c}
 	case schemas.ManifestAgent:
-		spec = schemas.AgentSpec{Name: r.Name, Description: r.Description, Config: p.agent(i, c)}
+		return schemas.AgentSpec{Name: r.Name, Description: r.Description, Config: p.agent(i, c)}
 	}
-	b, err := json.Marshal(spec)
-	if err != nil {
-		return nil, fmt.Errorf("write %s: %w", schemas.ResourcePath(i), err)
-	}
-	return b, nil
+	return nil
 }
 
 func (p *planner) agent(i int, c schemas.ManifestAgent) schemas.AgentConfig {
-	out := schemas.AgentConfig{Sandbox: schemas.SandboxID(p.find(i, "config.sandbox", schemas.KindSandbox, c.Sandbox)), Tools: c.Tools}
+	out := schemas.AgentConfig{Sandbox: schemas.SandboxID(p.find(i, "config.sandbox", schemas.KindSandbox, c.Sandbox)), Tools: c.Tools,
+		Skills: c.Skills, Turns: p.turns(i, c.Turns)}
 	for n, v := range c.Workspaces {
 		path := fmt.Sprintf("config.workspaces[%d].", n)
 		out.Workspaces = append(out.Workspaces, schemas.AgentWorkspace{
@@ -320,7 +329,7 @@ func (p *planner) agent(i int, c schemas.ManifestAgent) schemas.AgentConfig {
 	return out
 }
 
-// find is the id of what a resource names; empty for nothing, or for what is not there, which it notes.
+// find is the id of what a resource names; empty for nothing. Where it is not there it notes that, and the id is of nothing.
 func (p *planner) find(i int, field string, kind schemas.ResourceKind, name string) string {
 	id, ok := p.ids[kind][name]
 	if ok || name == "" {
@@ -336,109 +345,17 @@ func (p *planner) find(i int, field string, kind schemas.ResourceKind, name stri
 		remedy = fmt.Sprintf("use %q, or add it to the manifest", near)
 	}
 	p.problems.Add(schemas.ResourcePath(i), schemas.Invalidf(field, "there is no %s %q: %s", kind, schemas.Quotable(name), remedy))
-	return "" // whatever else is wrong is found too
-}
-
-// check looks at the account as it will be: what fits together, and how many there are.
-func (p *planner) check(out *plan) error {
-	before, end := &tenant{providers: p.have.Providers}, &tenant{providers: p.have.Providers}
-	planned := map[string]bool{}
-	for _, kind := range schemas.ResourceKinds() {
-		for _, s := range p.present[kind] {
-			before.put(s.record)
-			end.put(s.record)
-		}
-	}
-	for _, s := range out.steps {
-		planned[s.ID] = true
-		if s.Action != schemas.ActionDelete {
-			end.put(s.record)
-		}
-	}
-	for n, i := range p.at {
-		s := out.steps[n]
-		sh, err := shelfOf(p.have.Providers, collectionOf(s.Kind))
-		if err != nil {
-			return err
-		}
-		p.problems.Add(schemas.ResourcePath(i), sh.fits(end, s.record))
-	}
-	p.spoiled(before, end, planned, func(noun, name string, err error) {
-		p.problems = append(p.problems, &schemas.Error{
-			Code: schemas.Conflict, Message: fmt.Sprintf("the %s %s is not in the manifest, and then could not be used: %s", noun, name, schemas.Public(err)),
-		})
-	})
-	kept := end.copied()
-	for _, s := range out.steps {
-		if s.Action == schemas.ActionDelete {
-			end.remove(s.record)
-		}
-	}
-	p.spoiled(kept, end, planned, func(noun, name string, err error) {
-		out.warnings.Notes = append(out.warnings.Notes, fmt.Sprintf("calls of the %s %s fail then: %s", noun, name, schemas.Public(err)))
-	})
-	for _, kind := range schemas.ResourceKinds() {
-		sh, err := shelfOf(p.have.Providers, collectionOf(kind))
-		if err != nil {
-			return err
-		}
-		if n := len(sh.ids(end)); n > sh.most && n > len(sh.ids(before)) {
-			return schemas.Errorf(schemas.Exhausted, "", "the account would have %d %ss: at most %d", n, sh.noun, sh.most)
-		}
-	}
-	return p.problems.Err()
-}
-
-// spoiled finds the records outside the plan that fit together before and not after.
-func (p *planner) spoiled(before, after *tenant, planned map[string]bool, tell func(noun, name string, err error)) {
-	for _, kind := range schemas.ResourceKinds() {
-		sh, err := shelfOf(p.have.Providers, collectionOf(kind))
-		if err != nil {
-			continue
-		}
-		for _, name := range slices.Sorted(maps.Keys(p.present[kind])) {
-			s := p.present[kind][name]
-			if planned[s.id] || sh.fits(before, s.record) != nil {
-				continue
-			}
-			if err := sh.fits(after, s.record); err != nil {
-				tell(sh.noun, s.name, err)
-			}
-		}
-	}
-}
-
-// put and remove keep a tenant that no index has.
-func (t *tenant) put(r record) {
-	switch {
-	case r.Sandbox != nil:
-		t.sandboxes.put(r.Sandbox.ID, *r.Sandbox, sandboxName)
-	case r.Workspace != nil:
-		t.workspaces.put(r.Workspace.ID, *r.Workspace, workspaceName)
-	case r.Agent != nil:
-		t.agents.put(r.Agent.ID, *r.Agent, agentName)
-	}
-}
-
-func (t *tenant) remove(r record) {
-	switch {
-	case r.Sandbox != nil:
-		t.sandboxes.remove(r.Sandbox.ID, sandboxName)
-	case r.Workspace != nil:
-		t.workspaces.remove(r.Workspace.ID, workspaceName)
-	case r.Agent != nil:
-		t.agents.remove(r.Agent.ID, agentName)
-	}
+	return map[schemas.ResourceKind]string{
+		schemas.KindSandbox: schemas.SandboxPrefix, schemas.KindWorkspace: schemas.WorkspacePrefix,
+		schemas.KindModel: schemas.ModelPrefix,
+	}[kind] + "missing"
 }
 
 // warnings are the variables that are named and missing, and the records that are left as they are.
 func (p *planner) warnings() schemas.ManifestWarnings {
 	var w schemas.ManifestWarnings
 	for _, s := range p.made {
-		if s.record.Sandbox == nil {
-			continue
-		}
-		for _, value := range s.record.Sandbox.EnvVars {
+		for _, value := range s.record.refs() {
 			if name, ok := schemas.VariableRef(value); ok && !slices.Contains(p.have.Variables, name) {
 				w.MissingEnv = append(w.MissingEnv, name)
 			}
@@ -463,6 +380,8 @@ func (r record) label(project string) {
 		r.Sandbox.Manifest = project
 	case r.Workspace != nil:
 		r.Workspace.Manifest = project
+	case r.Model != nil:
+		r.Model.Manifest = project
 	case r.Agent != nil:
 		r.Agent.Manifest = project
 	}
@@ -474,6 +393,8 @@ func collectionOf(kind schemas.ResourceKind) schemas.Collection {
 		return schemas.Sandboxes
 	case schemas.KindWorkspace:
 		return schemas.Workspaces
+	case schemas.KindModel:
+		return schemas.Models
 	case schemas.KindAgent:
 		return schemas.Agents
 	}

@@ -2,6 +2,7 @@ package records_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,6 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/sandjet/sandjet/internal/proptest"
 	"github.com/sandjet/sandjet/records"
 	"github.com/sandjet/sandjet/records/recordstest"
 	"github.com/sandjet/sandjet/schemas"
@@ -31,8 +33,8 @@ const (
 	agent = `{"kind": "agent", "name": "g", "config": {"sandbox": "b", "workspaces": [{"workspace": "w"}, {"name": "r", "workspace": "w", "sandbox": null}]}}`
 )
 
-// standing is what there is after the manifest was applied to nothing.
-func standing(t *testing.T, m schemas.Manifest) records.Present {
+// existing is what there is after the manifest was applied to nothing.
+func existing(t *testing.T, m schemas.Manifest) records.Present {
 	t.Helper()
 	have := records.Present{Account: "acct_a", Providers: recordstest.Providers()}
 	after, err := records.Applied(have, m, false)
@@ -80,51 +82,53 @@ func TestPlanSaysWhatHasToChange(t *testing.T) {
 			says: "create sandbox b\ncreate workspace w\ncreate agent g",
 		},
 		"applied twice it changes nothing": {
-			have: standing(t, manifest(t, boxB, workW, agent)), want: []string{boxB, workW, agent},
+			have: existing(t, manifest(t, boxB, workW, agent)), want: []string{boxB, workW, agent},
 			says: "none sandbox b\nnone workspace w\nnone agent g",
 		},
 		"defaults that are said change nothing": {
-			have: standing(t, manifest(t, boxB)),
+			have: existing(t, manifest(t, boxB)),
 			want: []string{`{"kind": "sandbox", "name": "b", "config": {"provider": "local", "network": {"mode": "deny-all", "allowDomains": []}, "timeout": 30, "permissionMode": "bypass", "envVars": {"X": "1"}}}`},
 			says: "none sandbox b",
 		},
 		"a changed field is told, a secret is not": {
-			have: standing(t, manifest(t, boxB)),
+			have: existing(t, manifest(t, boxB)),
 			want: []string{`{"kind": "sandbox", "name": "b", "description": "d", "config": {"permissionMode": "ask", "timeout": 60, "envVars": {"X": "2", "Y": "env:Z"}}}`},
 			says: `update sandbox b config.envVars.X:"********">"********" config.envVars.Y:>"env:Z" config.permissionMode:"bypass">"ask" config.timeout:30>60 description:>"d"`,
 		},
 		"a mask keeps the value": {
-			have: standing(t, manifest(t, boxB)), want: []string{strings.Replace(boxB, `"1"`, `"********"`, 1)}, says: "none sandbox b",
+			have: existing(t, manifest(t, boxB)), want: []string{strings.Replace(boxB, `"1"`, `"********"`, 1)}, says: "none sandbox b",
 		},
 		"another name is a rename, and those who name it change nothing": {
-			have: standing(t, manifest(t, boxB, workW, agent)),
+			have: existing(t, manifest(t, boxB, workW, agent)),
 			want: []string{strings.Replace(boxB, `"b"`, `"c"`, 1), strings.Replace(workW, `"b"`, `"c"`, 1), strings.Replace(agent, `"b"`, `"c"`, 1)},
 			says: "rename sandbox c from b\nnone workspace w\nnone agent g",
 		},
 		"a rename may bring another description": {
-			have: standing(t, manifest(t, workW, boxB)), want: []string{boxB, `{"kind": "workspace", "name": "v", "description": "d", "config": {"sandbox": "b"}}`},
+			have: existing(t, manifest(t, workW, boxB)),
+			want: []string{boxB, `{"kind": "workspace", "name": "v", "description": "d", "config": {"sandbox": "b"}}`},
 			says: "none sandbox b\nrename workspace v from w description:>\"d\"",
 		},
 		"with another value of a variable it is no rename": {
-			have: standing(t, manifest(t, boxB)), want: []string{`{"kind": "sandbox", "name": "c", "config": {"permissionMode": "bypass", "envVars": {"X": "2"}}}`},
+			have:  existing(t, manifest(t, boxB)),
+			want:  []string{`{"kind": "sandbox", "name": "c", "config": {"permissionMode": "bypass", "envVars": {"X": "2"}}}`},
 			prune: true, says: "create sandbox c\ndelete sandbox b",
 		},
 		"two that could be meant are not confused": {
-			have:  standing(t, manifest(t, `{"kind": "workspace", "name": "v"}`, `{"kind": "workspace", "name": "w"}`)),
+			have:  existing(t, manifest(t, `{"kind": "workspace", "name": "v"}`, `{"kind": "workspace", "name": "w"}`)),
 			want:  []string{`{"kind": "workspace", "name": "x"}`},
 			prune: true, says: "create workspace x\ndelete workspace v\ndelete workspace w",
 		},
 		"prune deletes in the other order": {
-			have: standing(t, manifest(t, boxB, workW, agent)), prune: true, says: "delete agent g\ndelete workspace w\ndelete sandbox b",
+			have: existing(t, manifest(t, boxB, workW, agent)), prune: true, says: "delete agent g\ndelete workspace w\ndelete sandbox b",
 		},
 		"without prune all stays": {
-			have: standing(t, manifest(t, boxB, workW, agent)),
+			have: existing(t, manifest(t, boxB, workW, agent)),
 		},
 		"what was made by hand is adopted": {
-			have: byHand(standing(t, manifest(t, boxB))), want: []string{boxB}, says: "update sandbox b adopted",
+			have: byHand(existing(t, manifest(t, boxB))), want: []string{boxB}, says: "update sandbox b adopted",
 		},
 		"what was made by hand is not pruned, and may be named": {
-			have: byHand(standing(t, manifest(t, boxB))), want: []string{workW}, prune: true, says: "create workspace w",
+			have: byHand(existing(t, manifest(t, boxB))), want: []string{workW}, prune: true, says: "create workspace w",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -151,7 +155,7 @@ func TestPlanSaysWhatHasToChange(t *testing.T) {
 
 func TestPlanSaysAllThatIsWrong(t *testing.T) {
 	t.Parallel()
-	foreign := standing(t, manifest(t, boxB))
+	foreign := existing(t, manifest(t, boxB))
 	foreign.Sandboxes[0].Manifest = "q"
 	for name, test := range map[string]struct {
 		have records.Present
@@ -163,7 +167,8 @@ func TestPlanSaysAllThatIsWrong(t *testing.T) {
 			want: []string{boxB, strings.Replace(workW, `"b"`, `"bb"`, 1), strings.ReplaceAll(agent, `"w"`, `"x"`)},
 			code: schemas.Invalid,
 			says: []string{
-				`resources[1].config.sandbox: there is no sandbox "bb": use "b"`, `resources[2].config.workspaces[0].workspace: there is no workspace "x"`,
+				`resources[1].config.sandbox: there is no sandbox "bb": use "b"`,
+				`resources[2].config.workspaces[0].workspace: there is no workspace "x"`,
 				`resources[2].config.workspaces[1].workspace`,
 			},
 		},
@@ -173,9 +178,10 @@ func TestPlanSaysAllThatIsWrong(t *testing.T) {
 		},
 		"what would not fit together": {
 			want: []string{`{"kind": "workspace", "name": "w", "config": {"sandbox": "b", "storage": {"provider": "s3"}}}`, boxB},
-			code: schemas.Invalid, says: []string{"resources[0].config.storage.provider: s3"},
+			code: schemas.Invalid, says: []string{"resources[0].config.storage.provider", "the provider local does not reach files on s3"},
 		},
-		"what is another project's": {have: foreign, want: []string{boxB, workW}, code: schemas.Conflict, says: []string{"resources[0].name", "project q"}},
+		"what is another project's": {have: foreign, want: []string{boxB, workW}, code: schemas.Conflict,
+			says: []string{"resources[0].name", "project q"}},
 		"a mask of nothing": {
 			want: []string{`{"kind": "sandbox", "name": "s", "config": {"envVars": {"X": "********"}}}`},
 			code: schemas.Invalid, says: []string{"resources[0].config.envVars.X"},
@@ -207,7 +213,7 @@ func TestPlanSaysAllThatIsWrong(t *testing.T) {
 // What was applied is what stands: whatever was there before, the same plan is empty then.
 func TestAppliedManifestsLeaveNothingToPlan(t *testing.T) {
 	t.Parallel()
-	rapid.Check(t, func(r *rapid.T) {
+	proptest.Check(t, func(r *rapid.T) {
 		have := records.Present{Account: "acct_a", Providers: recordstest.Providers()}
 		for range rapid.IntRange(1, 4).Draw(r, "manifests") {
 			m, prune := drawManifest(r), rapid.Bool().Draw(r, "prune")
@@ -253,7 +259,8 @@ func drawManifest(r *rapid.T) schemas.Manifest {
 	}
 	sandboxes, workspaces := names("sandboxes"), names("workspaces")
 	for _, n := range sandboxes {
-		add(schemas.KindSandbox, n, schemas.SandboxConfig{Timeout: rapid.Int64Range(0, 2).Draw(r, "timeout"), EnvVars: map[string]string{"X": pick([]string{"1", "env:Y"}, "x")}})
+		add(schemas.KindSandbox, n, schemas.SandboxConfig{Timeout: rapid.Int64Range(0, 2).Draw(r, "timeout"),
+			EnvVars: map[string]string{"X": pick([]string{"1", "env:Y"}, "x")}})
 	}
 	for _, n := range workspaces {
 		add(schemas.KindWorkspace, n, schemas.ManifestWorkspace{Sandbox: pick(sandboxes, "sandbox")})
@@ -273,4 +280,47 @@ func drawManifest(r *rapid.T) schemas.Manifest {
 		m.Resources = rapid.Permutation(m.Resources).Draw(r, "order")
 	}
 	return m
+}
+
+// TestEverythingThatIsWrongIsReportedAtOnce: mistakes of form, of type, of what a provider keeps, of what the account has and
+// of what the operator allows are in one list, each with its field, and no mistake makes another one up.
+func TestEverythingThatIsWrongIsReportedAtOnce(t *testing.T) {
+	t.Parallel()
+	have := records.Present{Account: "acct_a", Providers: recordstest.Providers(),
+		Operator: records.Operator{Networks: []schemas.NetworkMode{schemas.DenyAll}}}
+	m, err := schemas.ReadManifest([]byte(`{"version": 1, "project": "p", "resources": [
+		{"kind": "sandbox", "name": "s", "config": {"permissionMode": "bypas", "timeout": 99999, "network": {"mode": "deny"}, "memry": 5,
+			"envVars": {"A": 1, "1B": "x"}}},
+		{"kind": "workspace", "name": "w", "config": {"sandbox": "s"}},
+		{"kind": "workspace", "name": "v", "config": {"sandbox": "ss"}, "label": "x"},
+		{"kind": "agent", "name": "g", "config": {"workspaces": [{"workspace": "w"}, {"workspace": "w", "sandbox": 5}],
+			"tools": {"bsh": {"enabled": false}, "read": {"enabled": "yes"}}}},
+		{"kind": "sandbox", "name": "wide", "config": {"network": {"mode": "allow-all"}}},
+		{"kind": "agent", "name": "fine", "config": {"workspaces": [{"workspace": "w", "sandbox": "s"}]}}
+	]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = records.Plan(have, m, false)
+	e, ok := errors.AsType[*schemas.Error](err)
+	if !ok || e.Code != schemas.Invalid {
+		t.Fatal(err)
+	}
+	var fields []string
+	for _, each := range e.Errors {
+		fields = append(fields, each.Field)
+		if each.Message == "" || !strings.Contains(e.Message, each.Error()) {
+			t.Errorf("the message does not have %q", each)
+		}
+	}
+	slices.Sort(fields)
+	want := []string{
+		"resources[0].config.envVars", "resources[0].config.envVars.A", "resources[0].config.memry", "resources[0].config.network.mode",
+		"resources[0].config.permissionMode", "resources[0].config.timeout", "resources[2].config.sandbox", "resources[2].label",
+		"resources[3].config.tools.bsh", "resources[3].config.tools.read.enabled", "resources[3].config.workspaces[1].name",
+		"resources[3].config.workspaces[1].sandbox", "resources[4].config.network.mode",
+	}
+	if !slices.Equal(fields, want) {
+		t.Errorf("it reports\n%s\nnot\n%s", strings.Join(fields, "\n"), strings.Join(want, "\n"))
+	}
 }

@@ -15,7 +15,7 @@ import (
 type view map[string]any
 
 // viewOf is the view of a record that is there.
-func (p *planner) viewOf(s standing) view {
+func (p *planner) viewOf(s existing) view {
 	r := resourceOf(s.record, func(id string) string {
 		if name, ok := p.names[id]; ok {
 			return name
@@ -52,14 +52,17 @@ func resourceOf(r record, name func(id string) string) schemas.Resource {
 		config = sandboxSpec(*r.Sandbox).Config
 	case r.Workspace != nil:
 		out.Kind, out.Name, out.Description = schemas.KindWorkspace, r.Workspace.Name, r.Workspace.Description
-		c := schemas.ManifestWorkspace{Storage: workspaceSpec(*r.Workspace).Config.Storage}
+		c := schemas.ManifestWorkspace{Storage: workspaceSpec(*r.Workspace).Config.Storage, Harness: workspaceSpec(*r.Workspace).Config.Harness}
 		if id := r.Workspace.Sandbox; id != "" {
 			c.Sandbox = name(string(id))
 		}
 		config = c
+	case r.Model != nil:
+		out.Kind, out.Name, out.Description = schemas.KindModel, r.Model.Name, r.Model.Description
+		config = r.Model.ModelConfig
 	case r.Agent != nil:
 		out.Kind, out.Name, out.Description = schemas.KindAgent, r.Agent.Name, r.Agent.Description
-		c := schemas.ManifestAgent{Tools: r.Agent.Tools}
+		c := schemas.ManifestAgent{Tools: r.Agent.Tools, Skills: r.Agent.Skills, Turns: manifestTurns(r.Agent.Turns, name)}
 		if id := r.Agent.Sandbox; id != "" {
 			c.Sandbox = name(string(id))
 		}
@@ -194,7 +197,7 @@ func leaves(v any, path string, change func(string, any) schemas.FieldChange) []
 	return out
 }
 
-// shown is a value as it may be told.
+// shown is a value as it may be shown.
 func shown(path string, v any) json.RawMessage {
 	if strings.HasPrefix(path, "config.envVars.") {
 		text, _ := v.(string)

@@ -11,12 +11,17 @@ import (
 
 // record is one value of the bucket: exactly one field is set, by the key's first part.
 type record struct {
-	Account   *schemas.Account   `json:"account,omitzero"`
-	Sandbox   *schemas.Sandbox   `json:"sandbox,omitzero"`
-	Workspace *schemas.Workspace `json:"workspace,omitzero"`
-	Agent     *schemas.Agent     `json:"agent,omitzero"`
-	Variable  *schemas.Variable  `json:"variable,omitzero"`
-	Endpoint  *schemas.Endpoint  `json:"endpoint,omitzero"`
+	Account   *schemas.Account     `json:"account,omitzero"`
+	Sandbox   *schemas.Sandbox     `json:"sandbox,omitzero"`
+	Workspace *schemas.Workspace   `json:"workspace,omitzero"`
+	Agent     *schemas.Agent       `json:"agent,omitzero"`
+	Model     *schemas.Model       `json:"model,omitzero"`
+	Variable  *schemas.Variable    `json:"variable,omitzero"`
+	Endpoint  *schemas.Endpoint    `json:"endpoint,omitzero"`
+	Channel   *schemas.ChatChannel `json:"channel,omitzero"`
+	Skill     *schemas.Skill       `json:"skill,omitzero"`
+
+	Sessions *schemas.SandboxSessions `json:"sandbox_sessions,omitzero"`
 }
 
 // The kinds of record, which begin their keys.
@@ -25,8 +30,12 @@ const (
 	kindSandbox   = "sandbox"
 	kindWorkspace = "workspace"
 	kindAgent     = "agent"
+	kindModel     = "model"
 	kindVariable  = "variable"
 	kindEndpoint  = "endpoint"
+	kindChannel   = "channel"
+	kindSessions  = "sandboxsessions"
+	kindSkill     = "skill"
 )
 
 func accountKey(a schemas.AccountID) string { return kindAccount + "." + string(a) }
@@ -43,12 +52,24 @@ func agentKey(a schemas.AccountID, g schemas.AgentID) string {
 	return kindAgent + "." + string(a) + "." + string(g)
 }
 
+func modelKey(a schemas.AccountID, m schemas.ModelID) string {
+	return kindModel + "." + string(a) + "." + string(m)
+}
+
 func variableKey(a schemas.AccountID, name string) string {
 	return kindVariable + "." + string(a) + "." + name
 }
 
 func endpointKey(a schemas.AccountID, e schemas.EndpointID) string {
 	return kindEndpoint + "." + string(a) + "." + string(e)
+}
+
+func channelKey(a schemas.AccountID, c schemas.ChannelID) string {
+	return kindChannel + "." + string(a) + "." + string(c)
+}
+
+func skillKey(a schemas.AccountID, k schemas.SkillID) string {
+	return kindSkill + "." + string(a) + "." + string(k)
 }
 
 // key returns where r belongs, "" if it is no record of this version.
@@ -62,12 +83,25 @@ func (r record) key() string {
 		return workspaceKey(r.Workspace.Account, r.Workspace.ID)
 	case r.Agent != nil:
 		return agentKey(r.Agent.Account, r.Agent.ID)
+	case r.Model != nil:
+		return modelKey(r.Model.Account, r.Model.ID)
 	case r.Variable != nil:
 		return variableKey(r.Variable.Account, r.Variable.Name)
 	case r.Endpoint != nil:
 		return endpointKey(r.Endpoint.Account, r.Endpoint.ID)
+	case r.Channel != nil:
+		return channelKey(r.Channel.Account, r.Channel.ID)
+	case r.Sessions != nil:
+		return sessionsKey(r.Sessions.Account)
+	case r.Skill != nil:
+		return skillKey(r.Skill.Account, r.Skill.ID)
 	}
 	return ""
+}
+
+// kinds are those of the records of an account.
+func kinds() []string {
+	return []string{kindSandbox, kindWorkspace, kindAgent, kindModel, kindVariable, kindEndpoint, kindChannel, kindSessions, kindSkill}
 }
 
 // splitKey takes a key apart; id is empty for an account.
@@ -76,7 +110,7 @@ func splitKey(key string) (kind string, account schemas.AccountID, id string, ok
 	switch {
 	case len(parts) == 2 && parts[0] == kindAccount:
 		return parts[0], schemas.AccountID(parts[1]), "", true
-	case len(parts) == 3 && slices.Contains([]string{kindSandbox, kindWorkspace, kindAgent, kindVariable, kindEndpoint}, parts[0]):
+	case len(parts) == 3 && slices.Contains(kinds(), parts[0]):
 		return parts[0], schemas.AccountID(parts[1]), parts[2], true
 	}
 	return "", "", "", false

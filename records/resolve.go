@@ -1,8 +1,6 @@
 package records
 
 import (
-	"bytes"
-	"encoding/json"
 	"slices"
 	"strings"
 	"time"
@@ -22,7 +20,7 @@ func resolve(t *tenant, a schemas.AccountID, r schemas.Request, now time.Time) (
 		return schemas.Call{}, err
 	}
 	var (
-		s scene
+		s placement
 		g schemas.Agent
 	)
 	if r.Agent == "" {
@@ -41,6 +39,7 @@ func resolve(t *tenant, a schemas.AccountID, r schemas.Request, now time.Time) (
 		ID: r.ID, Account: a, Agent: r.Agent, Conversation: r.Conversation, Turn: r.Turn, Tool: r.Tool, Input: r.Input,
 		Dialect: r.Dialect, Provider: s.provider, Workspace: s.workspace.ID, Sandbox: s.sandbox.ID, Timeout: timeout(r, s.sandbox),
 		Accepted: now.UTC(), Deadline: deadline, Origin: r.Origin, Group: r.Group, TraceParent: r.TraceParent,
+		Artifacts: r.Artifacts,
 	}
 	if c.ID == "" {
 		c.ID = schemas.NewCallID()
@@ -48,6 +47,7 @@ func resolve(t *tenant, a schemas.AccountID, r schemas.Request, now time.Time) (
 	if c.Conversation == "" {
 		c.Conversation = schemas.NewConversationID()
 	}
+	c = c.WithInputOf(r)
 	c.Refused = refusal(g, s, r)
 	if c.Refused == "" && (g.Tools[r.Tool].NeedsApproval || asks(s.sandbox.PermissionMode, r.Tool)) {
 		c.Approval = schemas.NewApprovalID()
@@ -57,7 +57,7 @@ func resolve(t *tenant, a schemas.AccountID, r schemas.Request, now time.Time) (
 
 // place finds the workspace and the sandbox: the named ones, else the default workspace and the
 // workspace's own sandbox.
-func place(t *tenant, r schemas.Request) (s scene, err error) {
+func place(t *tenant, r schemas.Request) (s placement, err error) {
 	name := r.Workspace
 	if name == "" {
 		name = DefaultName
@@ -78,12 +78,26 @@ func place(t *tenant, r schemas.Request) (s scene, err error) {
 		return s, missing("sandbox", name, t.sandboxes.known())
 	}
 	s.provider = s.sandbox.Provider
-	return s, nil
+	return s, t.reaches(s)
+}
+
+// reaches refuses a workspace whose files the sandbox of a call does not reach. A provider that this build does not have is refused
+// elsewhere. Code: unsupported.
+func (t *tenant) reaches(s placement) error {
+	able, ok := t.providers.Find(s.provider)
+	if !ok {
+		return nil
+	}
+	if err := able.Reaches(s.workspace, s.sandbox); err != nil {
+		p := schemas.Public(err)
+		return &schemas.Error{Code: p.Code, Field: "workspace", Message: p.Field + " " + p.Message}
+	}
+	return nil
 }
 
 // placeOfAgent finds where the request's agent has its call carried out: in the workspace that the request
 // names, or the first of the agent, and never outside of those.
-func placeOfAgent(t *tenant, r schemas.Request) (g schemas.Agent, s scene, err error) {
+func placeOfAgent(t *tenant, r schemas.Request) (g schemas.Agent, s placement, err error) {
 	g, ok := t.agents.byID[r.Agent]
 	if !ok {
 		return g, s, missing("agent", string(r.Agent), t.agents.known())
@@ -98,13 +112,14 @@ func placeOfAgent(t *tenant, r schemas.Request) (g schemas.Agent, s scene, err e
 			return g, s, schemas.Invalidf("workspace", "%q is none of agent %q: %s", schemas.Quotable(r.Workspace), g.Name, namesOf(g))
 		}
 	}
-	if s, err = t.sceneOf(g, n); err != nil {
+	if s, err = t.placementOf(g, n); err != nil {
 		e := schemas.Public(err)
 		return g, s, &schemas.Error{Code: e.Code, Field: "agent", Message: schemas.Quotable(g.Name) + ": " + e.Field + ": " + e.Message}
 	}
 	if r.Sandbox != "" && (s.sandbox.ID == "" || r.Sandbox != string(s.sandbox.ID) && r.Sandbox != s.sandbox.Name) {
 		return g, s, &schemas.Error{
-			Code: schemas.Denied, Field: "sandbox", Message: schemas.Quotable(r.Sandbox) + " is not where agent " + schemas.Quotable(g.Name) + " has its calls carried out: leave it out",
+			Code: schemas.Denied, Field: "sandbox", Message: schemas.Quotable(r.Sandbox) + " is not where agent " + schemas.Quotable(g.Name) +
+				" has its calls carried out: leave it out",
 		}
 	}
 	return g, s, nil
@@ -123,35 +138,20 @@ func namesOf(g schemas.Agent) string {
 }
 
 // refusal says why a call is not carried out, "" when it is.
-func refusal(g schemas.Agent, s scene, r schemas.Request) string {
+func refusal(g schemas.Agent, s placement, r schemas.Request) string {
 	if !g.Offered(r.Tool) {
 		return "the tool " + string(r.Tool) + " is not enabled for this agent"
+	}
+	if r.Tool == schemas.ToolLoadSkill && g.ID != "" && len(g.Skills) == 0 {
+		return "this agent has no skills"
 	}
 	if why := schemas.Refusal(r.Tool, s.workspace.ID, s.sandbox.ID); why != "" {
 		return why
 	}
-	if s.workspace.ID == "" && background(r.Input) {
+	if s.workspace.ID == "" && r.Background() {
 		return "this agent has no workspace, so no background jobs: run the command in the foreground"
 	}
 	return ""
-}
-
-// background reports whether a command of bash is to start a job.
-func background(input json.RawMessage) bool {
-	var in schemas.BashInput
-	return json.Unmarshal(input, &in) == nil && in.Background
-}
-
-// inputTimeout is the timeout that a command of bash brings in its input, or 0. Most have none, and are not decoded for it.
-func inputTimeout(r schemas.Request) time.Duration {
-	if r.Tool != schemas.ToolBash || !bytes.Contains(r.Input, []byte("timeout")) && !bytes.Contains(r.Input, []byte(`\u`)) {
-		return 0
-	}
-	var in schemas.BashInput
-	if json.Unmarshal(r.Input, &in) != nil {
-		return 0
-	}
-	return in.RunTimeout()
 }
 
 // asks reports whether a call of the tool waits for a person's yes. Reading never does, nor does
@@ -185,7 +185,7 @@ func deadline(r schemas.Request, now time.Time) (time.Time, error) {
 // timeout is how long one run may take: the request's or its input's, the shorter of both, else the sandbox's, else the general one.
 func timeout(r schemas.Request, s schemas.Sandbox) schemas.Duration {
 	d := r.Timeout
-	if own := schemas.Duration(inputTimeout(r)); own > 0 && (d <= 0 || own < d) {
+	if own := schemas.Duration(r.InputTimeout()); own > 0 && (d <= 0 || own < d) {
 		d = own
 	}
 	if d <= 0 {

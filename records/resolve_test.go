@@ -10,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/sandjet/sandjet/internal/proptest"
 	"github.com/sandjet/sandjet/records/recordstest"
 	"github.com/sandjet/sandjet/schemas"
 )
@@ -69,7 +70,8 @@ func TestResolveFillsTheCall(t *testing.T) {
 		t.Errorf("made ids %q and %q", c.ID, c.Conversation)
 	}
 	group := &schemas.GroupRef{ID: "g", Size: 2}
-	if c, err = resolve(house().tenants[alice], alice, request(func(r *schemas.Request) { r.Group = group }), noon); err != nil || c.Group != group {
+	if c, err = resolve(house().tenants[alice], alice, request(func(r *schemas.Request) { r.Group = group }), noon); err != nil ||
+		c.Group != group {
 		t.Errorf("the call's group is %v, %v", c.Group, err)
 	}
 }
@@ -84,14 +86,15 @@ func TestResolve(t *testing.T) {
 		"workspace by id":             {change: func(r *schemas.Request) { r.Workspace = "ws_1" }},
 		"sandbox by name":             {change: func(r *schemas.Request) { r.Sandbox = "default" }},
 		"deadline at the limit":       {change: func(r *schemas.Request) { r.Deadline = noon.Add(schemas.MaxDeadline) }},
-		"unknown workspace":           {func(r *schemas.Request) { r.Workspace = "nope" }, schemas.NotFound, "workspace", "default, notes"},
-		"unknown sandbox":             {func(r *schemas.Request) { r.Sandbox = "nope" }, schemas.NotFound, "sandbox", "asks, default, edits"},
-		"another account's sandbox":   {func(r *schemas.Request) { r.Sandbox = "sb_9" }, schemas.NotFound, "sandbox", "asks, default, edits"},
+		"unknown workspace":           {func(r *schemas.Request) { r.Workspace = "nope" }, schemas.NotFound, "workspace", "default or notes"},
+		"unknown sandbox":             {func(r *schemas.Request) { r.Sandbox = "nope" }, schemas.NotFound, "sandbox", "asks, default or edits"},
+		"another account's sandbox":   {func(r *schemas.Request) { r.Sandbox = "sb_9" }, schemas.NotFound, "sandbox", "asks, default or edits"},
 		"another account's by name":   {func(r *schemas.Request) { r.Sandbox = "his" }, schemas.NotFound, "sandbox", "there is no sandbox his"},
 		"workspace without a sandbox": {func(r *schemas.Request) { r.Workspace = "notes" }, schemas.Invalid, "sandbox", "name one"},
-		"deadline in the past":        {func(r *schemas.Request) { r.Deadline = noon.Add(-time.Second) }, schemas.Invalid, "deadline", "has passed"},
-		"deadline now":                {func(r *schemas.Request) { r.Deadline = noon }, schemas.Invalid, "deadline", "has passed"},
-		"deadline too far":            {func(r *schemas.Request) { r.Deadline = noon.Add(24 * time.Hour) }, schemas.Invalid, "deadline", "at most 23h"},
+		"deadline in the past": {func(r *schemas.Request) { r.Deadline = noon.Add(-time.Second) },
+			schemas.Invalid, "deadline", "has passed"},
+		"deadline now":     {func(r *schemas.Request) { r.Deadline = noon }, schemas.Invalid, "deadline", "has passed"},
+		"deadline too far": {func(r *schemas.Request) { r.Deadline = noon.Add(24 * time.Hour) }, schemas.Invalid, "deadline", "at most 23h"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := resolve(house().tenants[alice], alice, request(tc.change), noon)
@@ -111,7 +114,8 @@ func TestResolve(t *testing.T) {
 
 // Every mode with every tool.
 func TestWhatNeedsAnApproval(t *testing.T) {
-	reading := []schemas.Tool{schemas.ToolRead, schemas.ToolGlob, schemas.ToolGrep, schemas.ToolAsyncStatus}
+	reading := []schemas.Tool{schemas.ToolRead, schemas.ToolGlob, schemas.ToolGrep, schemas.ToolLS, schemas.ToolAsyncStatus,
+		schemas.ToolLoadSkill}
 	writing := []schemas.Tool{schemas.ToolWrite, schemas.ToolEdit}
 	for mode, asked := range map[schemas.PermissionMode][]schemas.Tool{
 		schemas.PermissionAsk:    append([]schemas.Tool{schemas.ToolBash}, writing...),
@@ -208,7 +212,7 @@ func TestAuthenticate(t *testing.T) {
 // TestIndexFollowsEveryOrderOfChanges compares the index with a plain map after random puts and
 // removes: whatever is found by id or name is what was put last.
 func TestIndexFollowsEveryOrderOfChanges(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	proptest.Check(t, func(t *rapid.T) {
 		x, model := newIndex(recordstest.Providers()), map[string]schemas.Sandbox{}
 		for range rapid.IntRange(0, 40).Draw(t, "steps") {
 			s := schemas.Sandbox{

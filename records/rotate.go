@@ -20,7 +20,7 @@ type Seals struct {
 // CountSeals reads all records and says how they are sealed. It needs no key.
 func CountSeals(ctx context.Context, bus *streams.Bus) (Seals, error) {
 	count := Seals{Keys: map[string]int{}}
-	v := vault{bucket: streams.OpenBucket[stored](bus, streams.Records)}
+	v := sealedBucket{bucket: streams.OpenBucket[stored](bus, streams.Records)}
 	keys, err := v.Keys(ctx)
 	if err != nil {
 		return count, fmt.Errorf("list the records: %w", err)
@@ -61,10 +61,10 @@ type Rotation struct {
 // Rotate seals every record that is not sealed with the current key of the ring with it, and then drops
 // all earlier values of records, which may be plain or sealed with a key that is to go. Others may
 // change records at the same time. It may be called again after it ended half way, and goes on there.
-// Progress is told after each record; it must not block.
+// Progress is notified after each record; it must not block.
 func Rotate(ctx context.Context, bus *streams.Bus, ring *seal.Ring, progress func(Rotation)) (Rotation, error) {
 	var r Rotation
-	v := vault{streams.OpenBucket[stored](bus, streams.Records), ring}
+	v := sealedBucket{streams.OpenBucket[stored](bus, streams.Records), ring}
 	keys, err := v.Keys(ctx)
 	if err != nil {
 		return r, fmt.Errorf("list the records: %w", err)
@@ -72,7 +72,7 @@ func Rotate(ctx context.Context, bus *streams.Bus, ring *seal.Ring, progress fun
 	r.Records = len(keys)
 	for _, key := range keys {
 		if err := v.reseal(ctx, key, &r); err != nil {
-			return r, fmt.Errorf("seal the record %s: %w", key, err)
+			return r, fmt.Errorf("encrypt the record %s: %w", key, err)
 		}
 		r.Seen++
 		progress(r)
@@ -84,7 +84,7 @@ func Rotate(ctx context.Context, bus *streams.Bus, ring *seal.Ring, progress fun
 }
 
 // reseal seals one record with the current key, unless it is.
-func (v vault) reseal(ctx context.Context, key string, r *Rotation) error {
+func (v sealedBucket) reseal(ctx context.Context, key string, r *Rotation) error {
 	const tries = 8 // of others changing the same record at the same time
 	for try := 1; ; try++ {
 		p, err := v.bucket.Get(ctx, key)

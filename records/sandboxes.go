@@ -11,27 +11,29 @@ const mebi = 1 << 20 // bytes
 // sandboxOf makes the record of what a client says, once that is checked. What is masked keeps its value
 // of old, which is zero for a new sandbox.
 func sandboxOf(providers schemas.Catalog, old schemas.Sandbox, spec schemas.SandboxSpec) (schemas.Sandbox, error) {
-	if err := checkNames(schemas.SandboxPrefix, spec.Name, spec.Description); err != nil {
-		return schemas.Sandbox{}, err
-	}
+	var p schemas.Problems
+	p.Add("", checkNames(schemas.SandboxPrefix, spec.Name, spec.Description))
 	c := withDefaults(providers, spec.Config)
 	for name, value := range c.EnvVars {
 		if kept, ok := old.EnvVars[name]; ok && value == schemas.MaskedSecret {
 			c.EnvVars[name] = kept
 		}
 	}
-	if err := CheckSandbox(providers, c); err != nil {
+	p.Add("", CheckSandbox(providers, c))
+	if err := p.Err(); err != nil {
 		return schemas.Sandbox{}, err
 	}
 	return schemas.Sandbox{
 		ID: old.ID, Account: old.Account, Name: spec.Name, Description: spec.Description, Provider: c.Provider,
 		Network: schemas.Network{
 			Mode: c.Network.Mode, AllowDomains: c.Network.AllowDomains, AllowCIDRs: c.Network.AllowCIDRs, DenyCIDRs: c.Network.DenyCIDRs,
+			Credentials: c.Network.Credentials,
 		},
 		PermissionMode: c.PermissionMode, Runtimes: c.Runtimes, Timeout: inSeconds(c.Timeout), MemoryLimit: c.MemoryLimit * mebi,
 		OutputLimit: c.OutputLimit, EnvVars: c.EnvVars, Persistent: c.Persistent, Guard: c.Guard, JobLimit: c.JobLimit,
 		JobLifetime: inSeconds(c.JobLifetime), IdleTimeout: inSeconds(c.Lifecycle.IdleTimeout), MaxLifetime: inSeconds(c.Lifecycle.MaxLifetime),
 		OnCreate: c.OnCreate, OnResume: c.OnResume, Options: c.Options, Manifest: old.Manifest, Created: old.Created, Updated: old.Updated,
+		Artifacts: c.Artifacts,
 	}, nil
 }
 
@@ -63,11 +65,12 @@ func sandboxSpec(s schemas.Sandbox) schemas.SandboxSpec {
 		Provider: s.Provider,
 		Network: schemas.NetworkConfig{
 			Mode: s.Network.Mode, AllowDomains: s.Network.AllowDomains, AllowCIDRs: s.Network.AllowCIDRs, DenyCIDRs: s.Network.DenyCIDRs,
+			Credentials: s.Network.Credentials,
 		},
 		PermissionMode: s.PermissionMode, Runtimes: s.Runtimes, Timeout: ofSeconds(s.Timeout), MemoryLimit: s.MemoryLimit / mebi,
 		OutputLimit: s.OutputLimit, EnvVars: s.EnvVars, Persistent: s.Persistent, OnCreate: s.OnCreate, OnResume: s.OnResume,
 		Lifecycle: schemas.LifecycleConfig{IdleTimeout: ofSeconds(s.IdleTimeout), MaxLifetime: ofSeconds(s.MaxLifetime)},
-		JobLimit:  s.JobLimit, JobLifetime: ofSeconds(s.JobLifetime), Guard: s.Guard, Options: s.Options,
+		JobLimit:  s.JobLimit, JobLifetime: ofSeconds(s.JobLifetime), Guard: s.Guard, Options: s.Options, Artifacts: s.Artifacts,
 	})}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"maps"
 	"slices"
@@ -19,8 +20,8 @@ import (
 type Store struct {
 	// Log takes notice of records that cannot be read. Set it before Run; nil: silent.
 	Log *slog.Logger
-	// KeysChanged is told of each account that has other keys than before or is gone, once the copy knows it.
-	// It is called by many goroutines and should not take long. Set it right after Open; nil: nobody is told.
+	// KeysChanged is called for each account that has other keys than before or is gone, once the copy knows it.
+	// It is called by many goroutines and should not take long. Set it right after Open; nil: nothing is called.
 	KeysChanged func(schemas.AccountID)
 	// Living knows what a provider's workers can do where they run. Set it right after Open; nil: it is not asked.
 	Living Living
@@ -29,14 +30,15 @@ type Store struct {
 
 	providers schemas.Catalog // of this build
 
-	bucket vault
-	now    func() time.Time // the log's
-	opened uint64           // the last revision that Open has read
+	bucket sealedBucket
+	now    func() time.Time                  // the log's
+	mirror *streams.Mirror[record, struct{}] // judges what is newer; the index has the values
 
 	mu     sync.RWMutex
 	index  *index
-	seen   map[string]uint64 // revision of what is in the index or locked, or was and is deleted
-	locked map[string]error  // why a record that is there cannot be read
+	seen   map[string]uint64   // revision of what is in the index or locked
+	locked map[string]error    // why a record that is there cannot be read
+	keys   []schemas.AccountID // whose keys have changed, until KeysChanged is called
 }
 
 // Open reads all records once; [Store.Run] then keeps up with changes that others make. The ring seals
@@ -48,40 +50,66 @@ type Store struct {
 func Open(ctx context.Context, bus *streams.Bus, ring *seal.Ring, providers schemas.Catalog) (*Store, error) {
 	s := &Store{
 		providers: providers,
-		bucket:    vault{streams.OpenBucket[stored](bus, streams.Records), ring},
+		bucket:    sealedBucket{streams.OpenBucket[stored](bus, streams.Records), ring},
 		now:       bus.Now, index: newIndex(providers), seen: map[string]uint64{}, locked: map[string]error{},
 	}
-	for p, err := range s.bucket.All(ctx) {
-		s.opened = max(s.opened, p.Revision)
-		switch {
-		case err == nil:
-			s.apply(p)
-		case p.Key == "":
-			return nil, fmt.Errorf("read the records: %w", err)
-		default: // Run tells of it
-			s.lock(p, err)
+	source := &followed{store: s}
+	s.mirror = &streams.Mirror[record, struct{}]{
+		Source:  source,
+		Keep:    func(streams.BucketEntry[record]) (struct{}, bool) { return struct{}{}, true },
+		Changed: s.takeIn, Unreadable: s.lock,
+	}
+	err := s.mirror.Fill(func(yield func(streams.BucketEntry[record], error) bool) {
+		for p, err := range s.bucket.All(ctx) {
+			source.opened = max(source.opened, p.Revision)
+			if !yield(p, err) {
+				return
+			}
 		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the records: %w", err)
 	}
 	return s, nil
 }
 
 // Run follows the changes of all processes until ctx ends, then returns nil. While the log is away
-// the copy stays as it is.
+// the copy stays as it is. It may be called once.
 func (s *Store) Run(ctx context.Context) error {
 	for key, err := range s.lockedNow() {
 		s.passedOver(key, err)
 	}
-	for p, err := range s.bucket.WatchAfter(ctx, s.opened) {
-		if err != nil {
-			if ctx.Err() == nil {
+	return s.mirror.Run(ctx)
+}
+
+// followed is the source of the store's mirror: what comes after what Open has read.
+type followed struct {
+	store  *Store
+	opened uint64 // the last revision that Open has read
+}
+
+// Mirrored is [streams.MirrorSource]. It reports what does not open, and calls KeysChanged behind each change.
+func (f *followed) Mirrored(ctx context.Context, listing, listed func()) iter.Seq2[streams.BucketEntry[record], error] {
+	s := f.store
+	var before map[string]error // what was locked when everything was listed again
+	begin := func() { listing(); before = s.lockedNow() }
+	end := func() {
+		listed()
+		s.unlock(before)
+		before = nil
+		s.tellKeys()
+	}
+	return func(yield func(streams.BucketEntry[record], error) bool) {
+		for p, err := range s.bucket.each(s.bucket.bucket.MirroredAfter(f.opened).Mirrored(ctx, begin, end)) {
+			if err != nil && ctx.Err() == nil {
 				s.passedOver(p.Key, err)
 			}
-			s.lock(p, err)
-			continue
+			if !yield(p, err) {
+				return
+			}
+			s.tellKeys()
 		}
-		s.apply(p)
 	}
-	return nil
 }
 
 // lockedNow copies what cannot be read.
@@ -93,39 +121,53 @@ func (s *Store) lockedNow() map[string]error {
 
 func (s *Store) passedOver(key string, err error) {
 	if s.Log != nil {
-		s.Log.Error("a record cannot be read and is passed over", "key", key, "error", err)
+		s.Log.Error("record not readable, skipped", "key", key, "error", err)
 	}
 }
 
 // apply takes a value into the copy unless a later one is there.
-func (s *Store) apply(p streams.Pair[record]) {
-	former, now := s.take(p)
-	if former != nil && s.KeysChanged != nil && !sameKeys(former, now) {
-		s.KeysChanged(former.ID)
-	}
+func (s *Store) apply(p streams.BucketEntry[record]) {
+	s.mirror.Take(p, nil)
+	s.tellKeys()
 }
 
-// take is apply's part under the lock. For a record of an account it returns what the account was and is.
-func (s *Store) take(p streams.Pair[record]) (former, now *schemas.Account) {
+// takeIn takes a value that the mirror has found to be newer into the index.
+func (s *Store) takeIn(p streams.BucketEntry[record]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if p.Revision <= s.seen[p.Key] {
-		return nil, nil
-	}
 	kind, a, _, _ := splitKey(p.Key)
 	if kind != kindAccount {
 		a = "" // nobody's
 	}
-	former = s.index.account(a)
-	s.seen[p.Key] = p.Revision
+	former := s.index.account(a)
 	delete(s.locked, p.Key)
 	switch {
 	case p.Deleted:
+		delete(s.seen, p.Key)
 		s.index.remove(p.Key)
-	case p.Value.key() == p.Key: // else it is of a kind or form that this version does not know
+	case p.Value.key() == p.Key:
 		s.index.put(p.Value)
+		fallthrough
+	default: // it is of a kind or form that this version does not know
+		s.seen[p.Key] = p.Revision
 	}
-	return former, s.index.account(a)
+	if former != nil && !sameKeys(former, s.index.account(a)) {
+		s.keys = append(s.keys, former.ID)
+	}
+}
+
+// tellKeys calls KeysChanged for the accounts whose keys have changed. No lock is held meanwhile: who is called may
+// ask the store.
+func (s *Store) tellKeys() {
+	s.mu.Lock()
+	keys := s.keys
+	s.keys = nil
+	s.mu.Unlock()
+	for _, a := range keys {
+		if s.KeysChanged != nil {
+			s.KeysChanged(a)
+		}
+	}
 }
 
 // sameKeys reports whether b, which may be nil, is opened by the keys of a, each for as long.
@@ -136,14 +178,23 @@ func sameKeys(a, b *schemas.Account) bool {
 }
 
 // lock takes note of a record that is there and does not open. An earlier value of it is no longer true.
-func (s *Store) lock(p streams.Pair[record], err error) {
+func (s *Store) lock(p streams.BucketEntry[record], err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if p.Revision == 0 || p.Revision < s.seen[p.Key] { // it was not read at all, or is known better
-		return
-	}
 	s.seen[p.Key], s.locked[p.Key] = p.Revision, err
 	s.index.remove(p.Key)
+}
+
+// unlock forgets records that did not open before everything was listed again, and are not there any more.
+func (s *Store) unlock(before map[string]error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, err := range before {
+		if s.locked[key] == err { //nolint:errorlint // the very same: it was not reported again
+			delete(s.locked, key)
+			delete(s.seen, key)
+		}
+	}
 }
 
 func (s *Store) isLocked(key string) bool {
@@ -166,11 +217,11 @@ func (s *Store) lockedOf(a schemas.AccountID, kinds ...string) error {
 // fetch reads one record into the copy.
 func (s *Store) fetch(ctx context.Context, key string) error {
 	p, err := s.bucket.Get(ctx, key)
+	s.mirror.Take(p, err)
+	s.tellKeys()
 	if err != nil {
-		s.lock(p, err)
 		return fmt.Errorf("read the record %s: %w", key, err)
 	}
-	s.apply(p)
 	return nil
 }
 
@@ -196,7 +247,13 @@ func (s *Store) Authenticate(_ context.Context, key string) (schemas.AccountID, 
 func (s *Store) Resolve(ctx context.Context, a schemas.AccountID, r schemas.Request) (schemas.Call, error) {
 	c, sandbox, lacking, err := s.resolve(a, r)
 	if err == nil && s.Living != nil && sandbox.ID != "" {
-		err = s.Living.Keeps(ctx, c.Provider, func(p schemas.Profile) error { return p.Keeps(sandbox) })
+		workspace := s.workspaceNow(a, c.Workspace)
+		err = s.Living.Keeps(ctx, c.Provider, func(p schemas.Profile) error {
+			if err := p.Keeps(sandbox); err != nil {
+				return err
+			}
+			return p.Reaches(workspace, sandbox)
+		})
 	}
 	if err != nil {
 		return schemas.Call{}, err
@@ -211,7 +268,32 @@ func (s *Store) Resolve(ctx context.Context, a schemas.AccountID, r schemas.Requ
 	return c, nil
 }
 
-// Living tells what can be kept now.
+// workspaceNow is a workspace of the copy; the zero one where there is none.
+func (s *Store) workspaceNow(a schemas.AccountID, id schemas.WorkspaceID) schemas.Workspace {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if t := s.index.tenants[a]; t != nil {
+		return t.workspaces.byID[id]
+	}
+	return schemas.Workspace{}
+}
+
+// Value returns the value of a variable of an account, as env:NAME names it. Codes: invalid (it is not written so, or the account has no
+// such variable), unavailable.
+func (s *Store) Value(ctx context.Context, a schemas.AccountID, ref string) (string, error) {
+	name, ok := schemas.VariableRef(ref)
+	if !ok {
+		return "", schemas.Errorf(schemas.Invalid, "variable", "%q names no variable", schemas.Quotable(ref))
+	}
+	v, err := s.variable(ctx, a, name)
+	if errors.Is(err, schemas.ErrNotFound) {
+		return "", schemas.Errorf(schemas.Invalid, "variable",
+			"the account has no variable %s: sandjet variables set %s", name, name)
+	}
+	return v.Value, err
+}
+
+// Living reports what can be kept now.
 type Living interface {
 	// Keeps asks the profiles of a provider's living workers, and returns nil where one of them keeps what is asked, or
 	// where nothing is known of any; else what one of them said.
@@ -248,7 +330,8 @@ func (s *Store) keeps(c schemas.Call, sandbox schemas.Sandbox) error {
 	able, ok := s.providers.Find(c.Provider)
 	if !ok {
 		return &schemas.Error{Code: schemas.Unsupported, Field: "sandbox", Message: fmt.Sprintf(
-			"%q is of the provider %q, which this build does not have: it has %s. Give the sandbox another with config.provider, or name another sandbox",
+			"%q is of the provider %q, which this build does not have: it has %s. Give the sandbox another with config.provider, or name another "+
+				"sandbox",
 			schemas.Quotable(sandbox.Name), schemas.Quotable(c.Provider), list(s.providers.Names()))}
 	}
 	if sandbox.ID == "" {

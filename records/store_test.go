@@ -14,11 +14,14 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/sandjet/sandjet/internal/natstest"
+	"github.com/sandjet/sandjet/internal/testwait"
 	"github.com/sandjet/sandjet/records"
 	"github.com/sandjet/sandjet/records/recordstest"
 	"github.com/sandjet/sandjet/records/seal"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/natsauth"
 )
 
 const (
@@ -44,28 +47,10 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// bus opens a log in memory.
+// bus opens a log of its own.
 func bus(t *testing.T) *streams.Bus {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), within)
-	defer cancel()
-	server, err := streams.StartServer(ctx, streams.ServerOptions{DataDir: t.TempDir(), Port: -1, Durability: "os"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(server.Shutdown)
-	b, err := streams.Open(ctx, streams.Options{Server: server, Shards: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), within)
-		defer cancel()
-		if err := b.Close(ctx); err != nil {
-			t.Errorf("close: %v", err)
-		}
-	})
-	return b
+	return natstest.Start(t, natstest.Shards(1)).Bus
 }
 
 // ring is the same in every test: what one store seals, others open.
@@ -80,7 +65,12 @@ func ring(t *testing.T) *seal.Ring {
 
 func open(t *testing.T, b *streams.Bus) *records.Store {
 	t.Helper()
-	s, err := records.Open(t.Context(), b, ring(t), recordstest.Providers())
+	return openWith(t, b, recordstest.Providers())
+}
+
+func openWith(t *testing.T, b *streams.Bus, providers schemas.Catalog) *records.Store {
+	t.Helper()
+	s, err := records.Open(t.Context(), b, ring(t), providers)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -245,4 +235,47 @@ func TestStoresStartAndStop(t *testing.T) {
 			}
 		}
 	}
+}
+
+// The log is made anew behind a store: it has lower revisions than the store has seen, and lacks what was there.
+func TestAStoreFollowsAnotherLog(t *testing.T) {
+	t.Parallel()
+	role := natsauth.User{Name: "role", Password: "role"}
+	l := natstest.Start(t, natstest.Listen(role))
+	account := func(id schemas.AccountID) records.Bootstrap {
+		return records.Bootstrap{Account: id, Key: "key-of-" + string(id) + "-which-is-long-enough", Provider: "local"}
+	}
+	knows := func(s *records.Store, id schemas.AccountID) bool {
+		_, err := s.Resolve(t.Context(), id, request())
+		return err == nil
+	}
+	s := open(t, l.Bus)
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer stop()
+	running.Go(func() { testwait.OK(t, s.Run(ctx)) })
+	for _, id := range []schemas.AccountID{"acct_first", "acct_second", "acct_both"} {
+		testwait.Must(s.EnsureAccount(ctx, account(id)))(t)
+	}
+	natstest.Dial(t, l.Server.URL(), role.Name, role.Password).DeleteStream(t, "KV_records")
+	again := open(t, l.Open())
+	testwait.Must(again.EnsureAccount(ctx, account("acct_both")))(t)
+	l.Restart()
+	testwait.Eventually(t, "it has what is there, and no more", func() bool {
+		return knows(s, "acct_both") && !knows(s, "acct_first") && !knows(s, "acct_second")
+	})
+	d, err := again.AddDocument(ctx, "acct_both", schemas.Sandboxes, []byte(`{"name":"fresh"}`))
+	testwait.Eventually(t, "the other store reaches the log again too", func() bool {
+		if schemas.CodeOf(err) != schemas.Unavailable {
+			return true
+		}
+		d, err = again.AddDocument(ctx, "acct_both", schemas.Sandboxes, []byte(`{"name":"fresh"}`))
+		return false
+	})
+	testwait.OK(t, err)
+	testwait.Eventually(t, "it knows what came later", func() bool {
+		_, err := s.Document(ctx, "acct_both", schemas.Sandboxes, d.ID)
+		return err == nil
+	})
 }

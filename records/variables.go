@@ -61,7 +61,7 @@ func (s *Store) SetVariable(ctx context.Context, a schemas.AccountID, name, valu
 			revision, err = s.bucket.Create(ctx, key, r, 0)
 		}
 		if err == nil {
-			s.apply(streams.Pair[record]{Key: key, Value: r, Revision: revision})
+			s.apply(streams.BucketEntry[record]{Key: key, Value: r, Revision: revision})
 			return variableDocument(v), nil
 		}
 		if !errors.Is(err, schemas.ErrConflict) || try == tries {
@@ -96,7 +96,8 @@ func (s *Store) room(a schemas.AccountID) error {
 func checkVariable(name, value string) error {
 	switch {
 	case !schemas.VariableName(name):
-		return schemas.Invalidf("name", "%q is no name of a variable: use A-Z a-z 0-9 _, no digit first, at most %d bytes", schemas.Quotable(name), schemas.MaxName)
+		return schemas.Invalidf("name", "%q is not the name of a variable: use A-Z a-z 0-9 _, no digit first, at most %d bytes",
+			schemas.Quotable(name), schemas.MaxName)
 	case value == "":
 		return schemas.Invalidf("value", "is missing")
 	case len(value) > schemas.MaxVariable:
@@ -125,7 +126,8 @@ func (s *Store) withVariables(ctx context.Context, sandbox schemas.Sandbox) (sch
 		v, err := s.variable(ctx, sandbox.Account, ref)
 		if errors.Is(err, schemas.ErrNotFound) {
 			return schemas.Sandbox{}, schemas.Invalidf("config.envVars."+name, // not_found would say that there is no sandbox
-				"of sandbox %s names the variable %s, which the account does not have: sandjet variables set %s", schemas.Quotable(sandbox.Name), ref, ref)
+				"of sandbox %s names the variable %s, which the account does not have: sandjet variables set %s",
+				schemas.Quotable(sandbox.Name), ref, ref)
 		}
 		if err != nil {
 			return schemas.Sandbox{}, err
@@ -138,7 +140,8 @@ func (s *Store) withVariables(ctx context.Context, sandbox schemas.Sandbox) (sch
 	}
 	sandbox.EnvVars = values
 	if total > schemas.MaxEnvBytes {
-		return schemas.Sandbox{}, schemas.Invalidf("config.envVars", "of sandbox %s is %d bytes long with the values of the account's variables: at most %d",
+		return schemas.Sandbox{}, schemas.Invalidf("config.envVars",
+			"of sandbox %s is %d bytes long with the values of the account's variables: at most %d",
 			schemas.Quotable(sandbox.Name), total, schemas.MaxEnvBytes)
 	}
 	return sandbox, nil

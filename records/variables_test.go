@@ -15,7 +15,8 @@ func TestVariablesReachTheSandboxesThatNameThem(t *testing.T) {
 	t.Parallel()
 	b := bus(t)
 	s := open(t, b)
-	d, err := s.AddDocument(t.Context(), manifested, schemas.Sandboxes, []byte(`{"name": "b", "config": {"envVars": {"TOKEN": "env:API", "STAGE": "test"}}}`))
+	d, err := s.AddDocument(t.Context(), manifested, schemas.Sandboxes,
+		[]byte(`{"name": "b", "config": {"envVars": {"TOKEN": "env:API", "STAGE": "test"}}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -24,7 +25,8 @@ func TestVariablesReachTheSandboxesThatNameThem(t *testing.T) {
 		t.Errorf("it shows %s", d.JSON)
 	}
 	_, err = s.Sandbox(t.Context(), manifested, id)
-	if !errors.Is(err, schemas.ErrInvalid) || errors.Is(err, schemas.ErrNotFound) || !strings.Contains(err.Error(), "sandjet variables set API") {
+	if !errors.Is(err, schemas.ErrInvalid) || errors.Is(err, schemas.ErrNotFound) ||
+		!strings.Contains(err.Error(), "sandjet variables set API") {
 		t.Errorf("a missing variable: %v", err)
 	}
 	elsewhere := open(t, b) // and does not follow
@@ -67,7 +69,8 @@ func TestACallWhoseVariableIsMissingIsNotAdmitted(t *testing.T) {
 		t.Fatal(err)
 	}
 	account := made.ID
-	if _, err := s.AddDocument(t.Context(), account, schemas.Sandboxes, []byte(`{"name": "b", "config": {"envVars": {"TOKEN": "env:API", "STAGE": "test"}}}`)); err != nil {
+	if _, err := s.AddDocument(t.Context(), account, schemas.Sandboxes,
+		[]byte(`{"name": "b", "config": {"envVars": {"TOKEN": "env:API", "STAGE": "test"}}}`)); err != nil {
 		t.Fatal(err)
 	}
 	request := schemas.Request{Tool: schemas.ToolBash, Input: []byte(`{"command":"true"}`), Sandbox: "b"}
@@ -91,8 +94,9 @@ func TestWhatCannotBeAVariable(t *testing.T) {
 	s := open(t, bus(t))
 	const hidden = "hunter2hunter2"
 	for name, v := range map[string][2]string{
-		"a digit first": {"1A", hidden}, "a dot": {"A.B", hidden}, "no name": {"", hidden}, "a long name": {strings.Repeat("A", schemas.MaxName+1), hidden},
-		"no value": {"A", ""}, "a NUL": {"A", hidden + "\x00"}, "a long value": {"A", hidden + strings.Repeat("x", schemas.MaxVariable)},
+		"a digit first": {"1A", hidden}, "a dot": {"A.B", hidden}, "no name": {"", hidden},
+		"a long name": {strings.Repeat("A", schemas.MaxName+1), hidden},
+		"no value":    {"A", ""}, "a NUL": {"A", hidden + "\x00"}, "a long value": {"A", hidden + strings.Repeat("x", schemas.MaxVariable)},
 	} {
 		_, err := s.SetVariable(t.Context(), manifested, v[0], v[1])
 		if !errors.Is(err, schemas.ErrInvalid) || strings.Contains(err.Error(), hidden) {

@@ -13,9 +13,11 @@ func workspaceOf(old schemas.Workspace, spec schemas.WorkspaceSpec) (schemas.Wor
 	}
 	w := old
 	w.Name, w.Description, w.Storage, w.Sandbox = spec.Name, spec.Description, spec.Config.Storage.Provider, ""
-	if w.Storage != "" && w.Storage != "s3" {
-		return schemas.Workspace{}, schemas.Invalidf("config.storage.provider", "%q is unknown: use s3, or leave it out", schemas.Quotable(w.Storage))
+	if err := checkStorageConfig(spec.Config.Storage); err != nil {
+		return schemas.Workspace{}, err
 	}
+	w.Bucket = bucketOf(spec.Config.Storage)
+	w.NoHarness = spec.Config.Harness.Enabled != nil && !*spec.Config.Harness.Enabled
 	if spec.Sandbox != nil {
 		w.Sandbox = *spec.Sandbox
 		if err := w.Sandbox.Validate(); err != nil {
@@ -27,7 +29,10 @@ func workspaceOf(old schemas.Workspace, spec schemas.WorkspaceSpec) (schemas.Wor
 
 func workspaceSpec(w schemas.Workspace) schemas.WorkspaceSpec {
 	spec := schemas.WorkspaceSpec{Name: w.Name, Description: w.Description}
-	spec.Config.Storage.Provider = w.Storage
+	spec.Config.Storage = storageOf(w)
+	if w.NoHarness {
+		spec.Config.Harness.Enabled = new(false)
+	}
 	if w.Sandbox != "" {
 		spec.Sandbox = &w.Sandbox
 	}

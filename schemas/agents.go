@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Agent is the record of an agent: which workspaces it sees, where its commands run, and which tools it
-// has. What else makes an agent, such as its model and its prompt, is the harness's.
+// Agent is the record of an agent: which workspaces it sees, where its commands run, which tools it has, and which model thinks for it.
+// Of an agent without a model, that and its prompt are the harness's.
 type Agent struct {
 	ID          AgentID   `json:"id"`
 	Account     AccountID `json:"account"`
@@ -30,6 +30,10 @@ type AgentConfig struct {
 	Workspaces []AgentWorkspace `json:"workspaces,omitzero"`
 	// Tools changes what is offered and what a person must allow; a tool that is not named is as ever.
 	Tools map[Tool]ToolConfig `json:"tools,omitzero"`
+	// Skills are the names of those that load_skill gives the model, at most MaxAgentSkills. One that is not there is not offered.
+	Skills []string `json:"skills,omitzero"`
+	// Turns is which model is asked, and within which limits.
+	Turns AgentTurns `json:"turns,omitzero"`
 }
 
 // AgentWorkspace is a workspace as one agent sees it.
@@ -112,23 +116,26 @@ func Refusal(t Tool, w WorkspaceID, s SandboxID) string {
 		return "no sandbox available for this command"
 	case w == "" && t != ToolBash:
 		return "this agent has no workspace"
-	case s == "" && t != ToolRead && t != ToolGlob && !commands:
+	case s == "" && t != ToolRead && t != ToolGlob && t != ToolLS && !commands:
 		return "workspace is read-only"
 	}
 	return ""
 }
 
-// Exposure is what a model is to be shown for an agent.
-type Exposure struct {
+// ToolVisibility is what a model is to be shown for an agent.
+type ToolVisibility struct {
 	Tools []Tool // in the order of [Tools]; async_status stands for itself when there are Actions
 	// Workspaces are the names that the argument workspace takes; empty: there is nothing to choose.
 	Workspaces []string
-	Actions    []JobAction // on background jobs; empty: there are none
+	Skills     []SkillSummary // that load_skill offers; empty: it is not offered
+	Actions    []JobAction    // on background jobs; empty: there are none
+	// Notes says that the tools mention where notes and open tasks are kept.
+	Notes bool
 	// Bare says that there is no workspace: each command begins with nothing, and leaves nothing.
 	Bare bool
 }
 
-// Variable is a value that an account keeps sealed for its records: they name it as env:NAME.
+// Variable is a value that an account keeps encrypted for its records: they name it as env:NAME.
 type Variable struct {
 	Account AccountID `json:"account"`
 	Name    string    `json:"name"` // A-Z a-z 0-9 _, no digit first

@@ -8,7 +8,7 @@ const (
 )
 
 // ApprovalOp is a question about approvals as a NATS client asks it. A field that does not go with the
-// operation is an error, so that none is silently passed over.
+// operation is an error, so that none is silently skipped.
 type ApprovalOp struct {
 	Op           string         `json:"op" jsonschema:"enum=list,enum=show,enum=approve"`
 	State        ApprovalState  `json:"state,omitzero"`
@@ -70,7 +70,7 @@ func (o ApprovalOp) Validate() error {
 	case list:
 		return o.validateList()
 	case o.Approval == "":
-		return Invalidf("approval", "is missing: %s needs the id of one, as %s tells it", o.Op, ApprovalsList)
+		return Invalidf("approval", "is missing: %s needs the id of one, as %s reports it", o.Op, ApprovalsList)
 	case approve:
 		return o.Answer().Validate()
 	}

@@ -5,8 +5,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 )
 
@@ -33,7 +31,7 @@ const (
 	ApprovalApproved  ApprovalState = "approved"  // a person said yes: the call is with the workers
 	ApprovalDenied    ApprovalState = "denied"    // a person said no
 	ApprovalCancelled ApprovalState = "cancelled" // the call was cancelled before anybody answered
-	ApprovalExpired   ApprovalState = "expired"   // nobody answered in time
+	ApprovalExpired   ApprovalState = "expired"   // no answer came in time
 )
 
 // ApprovalStates lists every state.
@@ -55,10 +53,10 @@ type Approval struct {
 	// Asked says that the question is on the conversation.
 	Asked   bool      `json:"asked,omitzero"`
 	Decided time.Time `json:"decided,omitzero"`
-	// DecidedBy is the way by which the answer came: api, websocket, nats, or deadline when none did.
+	// DecidedBy is the way by which the answer came: api, websocket, nats, channel (a chat), or deadline when none did.
 	DecidedBy string `json:"decided_by,omitzero"`
 	Reason    string `json:"reason,omitzero"` // what was given with the answer
-	// Remember says that the answer counts for later calls too, see [Remembered].
+	// Remember says that the answer counts for later calls too, see [ApprovalGrant].
 	Remember Remember `json:"remember,omitzero"`
 	// Done says that what follows from the answer is on the log: the call, or its result.
 	Done bool `json:"done,omitzero"`
@@ -85,12 +83,12 @@ type ApprovalAnswer struct {
 type Remember string
 
 // RememberConversation is every call of the same agent, tool, workspace and sandbox on the same
-// conversation, for [RememberedFor].
+// conversation, for [ApprovalGrantLifetime].
 const RememberConversation Remember = "conversation"
 
-// Remembered is an answer that counts for later calls too: they run without a question. It is in the bucket
+// ApprovalGrant is an answer that counts for later calls too: they run without a question. It is in the bucket
 // remembered under "<account>.<id>", and ends by itself.
-type Remembered struct {
+type ApprovalGrant struct {
 	ID           string         `json:"id"` // the same for every answer of this scope
 	Account      AccountID      `json:"account"`
 	Conversation ConversationID `json:"conversation"`
@@ -107,41 +105,42 @@ type Remembered struct {
 	Revoked time.Time `json:"revoked,omitzero"`
 }
 
-// RememberedOf is what a remembered answer to an approval is.
-func RememberedOf(a Approval) Remembered {
+// ApprovalGrantOf is what a remembered answer to an approval is.
+func ApprovalGrantOf(a Approval) ApprovalGrant {
 	c := a.Call
-	return Remembered{
-		ID: RememberedID(c), Account: a.Account, Conversation: c.Conversation, Agent: c.Agent, Tool: c.Tool, Workspace: c.Workspace, Sandbox: c.Sandbox,
-		Approval: a.ID, DecidedBy: a.DecidedBy, Decided: a.Decided, Expires: a.Decided.Add(RememberedFor),
+	return ApprovalGrant{
+		ID: ApprovalGrantID(c), Account: a.Account, Conversation: c.Conversation, Agent: c.Agent, Tool: c.Tool,
+		Workspace: c.Workspace, Sandbox: c.Sandbox,
+		Approval: a.ID, DecidedBy: a.DecidedBy, Decided: a.Decided, Expires: a.Decided.Add(ApprovalGrantLifetime),
 	}
 }
 
 // Allows reports whether a call of the account may run without a question.
-func (r Remembered) Allows(c Call, now time.Time) bool {
+func (r ApprovalGrant) Allows(c Call, now time.Time) bool {
 	return r.Revoked.IsZero() && now.Before(r.Expires) && r.Account == c.Account && r.Conversation == c.Conversation &&
 		r.Agent == c.Agent && r.Tool == c.Tool && r.Workspace == c.Workspace && r.Sandbox == c.Sandbox
 }
 
-// RememberedPrefix begins the id of every remembered answer.
-const RememberedPrefix = "mem_"
+// ApprovalGrantPrefix begins the id of every remembered answer.
+const ApprovalGrantPrefix = "mem_"
 
-// RememberedID is the id of an answer that is remembered for calls like c.
-func RememberedID(c Call) string {
+// ApprovalGrantID is the id of an answer that is remembered for calls like c.
+func ApprovalGrantID(c Call) string {
 	const bytes = 16
 	h := sha256.New()
 	for _, part := range []string{string(c.Conversation), string(c.Agent), string(c.Tool), string(c.Workspace), string(c.Sandbox)} {
 		_, _ = fmt.Fprintf(h, "%d:%s", len(part), part) // a hash never fails
 	}
-	return RememberedPrefix + hex.EncodeToString(h.Sum(nil)[:bytes])
+	return ApprovalGrantPrefix + hex.EncodeToString(h.Sum(nil)[:bytes])
 }
 
-// ValidateRemembered reports whether id is a well-formed id of a remembered answer.
-func ValidateRemembered(id string) error {
-	return validatePrefixed("id", RememberedPrefix, id)
+// ValidateApprovalGrantID reports whether id is a well-formed id of a remembered answer.
+func ValidateApprovalGrantID(id string) error {
+	return validatePrefixed("id", ApprovalGrantPrefix, id)
 }
 
-// RememberedKey is the place of a remembered answer in its bucket.
-func RememberedKey(a AccountID, id string) string { return string(a) + "." + id }
+// ApprovalGrantKey is the place of a remembered answer in its bucket.
+func ApprovalGrantKey(a AccountID, id string) string { return string(a) + "." + id }
 
 // DecodeApprovalAnswer reads an answer strictly. Errors are of code invalid and name the field.
 func DecodeApprovalAnswer(b []byte) (ApprovalAnswer, error) {
@@ -172,14 +171,11 @@ func (in ApprovalAnswer) Validate() error {
 
 // ParseApprovalState reads the name of a state.
 func ParseApprovalState(s string) (ApprovalState, error) {
-	if state := ApprovalState(s); slices.Contains(ApprovalStates(), state) {
-		return state, nil
+	state := ApprovalState(s)
+	if err := oneOf("state", state, ApprovalStates()); err != nil {
+		return "", err
 	}
-	names := make([]string, 0, len(ApprovalStates()))
-	for _, state := range ApprovalStates() {
-		names = append(names, string(state))
-	}
-	return "", Invalidf("state", "%q is unknown: use one of %s", Quotable(s), strings.Join(names, ", "))
+	return state, nil
 }
 
 // ApprovalRequestedData is the data of [ApprovalRequested].
@@ -207,5 +203,5 @@ type ApprovalDecidedData struct {
 // ApprovalRequestedID is the id of the event that asks.
 func ApprovalRequestedID(a AccountID, id ApprovalID) string { return ApprovalKey(a, id) + ".requested" }
 
-// ApprovalDecidedID is the id of the one event that tells the answer.
+// ApprovalDecidedID is the id of the one event about the answer.
 func ApprovalDecidedID(a AccountID, id ApprovalID) string { return ApprovalKey(a, id) + ".decided" }

@@ -31,13 +31,22 @@ type Request struct {
 	TraceParent  string          `json:"traceparent,omitzero" jsonschema:"maxLength=128,pattern=^[A-Za-z0-9-]+$"`
 	// WaitForWorker has the call wait, until its deadline, though no worker serves its provider now.
 	WaitForWorker bool `json:"wait_for_worker,omitzero" jsonschema_description:"Accept the call though no worker serves its provider now: it waits until its deadline. Default: it is refused."`
+	// Artifacts are patterns of files below the workspace, beside the folder outputs, that are artifacts when the call changes them.
+	Artifacts []string `json:"artifacts,omitzero" jsonschema:"maxItems=16" jsonschema_description:"Files that are kept as artifacts when the call changes them, beside those below outputs: paths from the root of the workspace with wildcards, such as report.pdf or plots/*.png."`
+
+	parsed *parsedInput // see [Request.Parsed]
 }
+
+// OriginChannel is the kind of the origin of what came from a chat.
+const OriginChannel = "channel"
 
 // Origin says where a call came from, so that a follow-up finds its way back.
 type Origin struct {
 	Kind    string          `json:"kind" jsonschema:"enum=api,enum=nats,enum=websocket,enum=channel,enum=async"`
 	Channel string          `json:"channel,omitzero" jsonschema:"maxLength=64,pattern=^[A-Za-z0-9_.-]+$"`
 	Route   json.RawMessage `json:"route,omitzero"` // opaque to all but the channel
+	// ChannelID is the chat channel's record. Empty: the only one of its kind that the account has.
+	ChannelID ChannelID `json:"channel_id,omitzero"`
 }
 
 // Call is an admitted request: what a provider's worker finds on the log. Everything that decides
@@ -60,13 +69,19 @@ type Call struct {
 	Origin       *Origin         `json:"origin,omitzero"`
 	Job          JobID           `json:"job,omitzero"`        // of a background call: the job that it starts
 	Approval     ApprovalID      `json:"approval,omitzero"`   // of a call that a person must allow first
-	Remembered   ApprovalID      `json:"remembered,omitzero"` // the answer that let the call run without a question
+	GrantedBy    ApprovalID      `json:"granted_by,omitzero"` // the answer that let the call run without a question
 	Group        *GroupRef       `json:"group,omitzero"`
 	TraceParent  string          `json:"traceparent,omitzero"`
 	// Refused is why the call is not carried out, in words for the model; empty: it is.
 	Refused string `json:"refused,omitzero"`
+	// Wake says that a turn waits for the result: who writes it has that looked at.
+	Wake bool `json:"wake,omitzero"`
+	// Artifacts are the patterns of files that the request has named.
+	Artifacts []string `json:"artifacts,omitzero"`
 	// Digest is [Request.Digest] of the request that was admitted.
 	Digest string `json:"digest"`
+
+	parsed *parsedInput // see [Call.Parsed]
 }
 
 // EventID is the call's key on the log: unique per tenant.
@@ -78,7 +93,7 @@ func (c Call) SideEffects() bool {
 	if c.Tool != ToolAsyncStatus {
 		return c.Tool.SideEffects()
 	}
-	in, err := DecodeInput(c.Tool, c.Input)
+	in, err := c.TypedInput()
 	s, ok := in.(AsyncStatusInput)
 	return err == nil && ok && (s.Action == JobActionStdin || s.Action == JobActionSignal)
 }
@@ -101,7 +116,7 @@ func (r Request) Digest() string {
 	r.ID, r.Account, r.TraceParent, r.WaitForWorker = "", "", "", false
 	r.Input = canonical(r.Input)
 	if r.Origin != nil {
-		r.Origin = &Origin{Kind: r.Origin.Kind, Channel: r.Origin.Channel, Route: canonical(r.Origin.Route)}
+		r.Origin = &Origin{Kind: r.Origin.Kind, Channel: r.Origin.Channel, Route: canonical(r.Origin.Route), ChannelID: r.Origin.ChannelID}
 	}
 	sum := sha256.Sum256(mustJSON(r))
 	return hex.EncodeToString(sum[:16])

@@ -13,11 +13,12 @@ type Collection string
 const (
 	Sandboxes  Collection = "sandboxes"
 	Workspaces Collection = "workspaces"
+	Models     Collection = "models"
 	Agents     Collection = "agents"
 )
 
 // Collections lists every collection.
-func Collections() []Collection { return []Collection{Sandboxes, Workspaces, Agents} }
+func Collections() []Collection { return []Collection{Sandboxes, Workspaces, Models, Agents} }
 
 // Document is a record as it leaves Sandjet: JSON, with its revision. A revision changes with every
 // change of the record.
@@ -46,9 +47,12 @@ type AccountSpec struct {
 type RemovedRecords struct {
 	Sandboxes  int `json:"sandboxes"`
 	Workspaces int `json:"workspaces"`
+	Models     int `json:"models"`
 	Agents     int `json:"agents"`
 	Variables  int `json:"variables"`
 	Webhooks   int `json:"webhooks"`
+	Channels   int `json:"channels"`
+	Skills     int `json:"skills"`
 }
 
 // SandboxDocument is a sandbox as clients see it.
@@ -90,6 +94,9 @@ type SandboxConfig struct {
 	JobLifetime int64          `json:"jobLifetimeSeconds,omitzero"`
 	Guard       GuardPolicy    `json:"guard,omitzero"`   // default durable
 	Options     map[string]any `json:"options,omitzero"` // of the provider
+	// Artifacts are files that are kept as artifacts when a call changes them, beside those below outputs: paths from the root of the
+	// workspace with wildcards, such as report.pdf or plots/*.png.
+	Artifacts []string `json:"artifacts,omitzero"`
 }
 
 // NetworkConfig says what a run may reach. The lists are for the mode restricted.
@@ -98,9 +105,12 @@ type NetworkConfig struct {
 	AllowDomains []string    `json:"allowDomains,omitzero"`
 	AllowCIDRs   []string    `json:"allowCidrs,omitzero"`
 	DenyCIDRs    []string    `json:"denyCidrs,omitzero"`
+	// Credentials binds names of EnvVars to hosts: a run has a text that stands for the value, and only these hosts, asked by HTTPS,
+	// get the value itself, in the headers of requests.
+	Credentials map[string][]string `json:"credentials,omitzero"`
 }
 
-// LifecycleConfig says how long a kept box lives.
+// LifecycleConfig says how long a persistent instance lives.
 type LifecycleConfig struct {
 	IdleTimeout int64 `json:"idleTimeoutSeconds,omitzero"`
 	MaxLifetime int64 `json:"maxLifetimeSeconds,omitzero"`
@@ -130,10 +140,28 @@ type WorkspaceSpec struct {
 // WorkspaceConfig is the settings of a workspace.
 type WorkspaceConfig struct {
 	Storage StorageConfig `json:"storage,omitzero"`
+	Harness HarnessConfig `json:"harness,omitzero"`
+}
+
+// HarnessConfig says what models read about a workspace beside its tools.
+type HarnessConfig struct {
+	// Enabled: the tools of agents that may write here say that notes and open tasks are kept in MEMORY.md and TASKS.md. Absent: true.
+	Enabled *bool `json:"enabled,omitzero"`
 }
 
 // StorageConfig says where the files of a workspace are. The zero value is where the provider of its
 // sandbox keeps them.
 type StorageConfig struct {
 	Provider string `json:"provider,omitzero"` // s3, or empty
+	// Bucket is one of the account's own, and all that follows is for it alone. Empty: the operator's.
+	Bucket string `json:"bucket,omitzero"`
+	// Prefix is what the keys of the workspace begin with; default sandbox/<namespace>/.
+	Prefix    string `json:"prefix,omitzero"`
+	Region    string `json:"region,omitzero"`    // default us-east-1
+	Endpoint  string `json:"endpoint,omitzero"`  // URL of a service that speaks as S3 does; default Amazon's
+	PathStyle bool   `json:"pathStyle,omitzero"` // URLs have the bucket in their paths
+	// AccessKeyID and SecretAccessKey, and SessionToken where there is one, name variables of the account, as env:NAME.
+	AccessKeyID     string `json:"accessKeyId,omitzero"`
+	SecretAccessKey string `json:"secretAccessKey,omitzero"`
+	SessionToken    string `json:"sessionToken,omitzero"`
 }

@@ -2,7 +2,7 @@ package schemas
 
 import "time"
 
-// DeadLetter is a message that was given up, with the reason and everything needed to send it
+// DeadLetter is a message that failed for good, with the reason and everything needed to send it
 // again. Payload is the message as it was.
 type DeadLetter struct {
 	ID         string              `json:"id"` // "<stream>.<sequence>": where it was
@@ -14,7 +14,7 @@ type DeadLetter struct {
 	Code       Code                `json:"code"`
 	Deliveries uint64              `json:"deliveries"`
 	First      time.Time           `json:"first"` // when it was published
-	Time       time.Time           `json:"time"`  // when it was given up
+	Time       time.Time           `json:"time"`  // when it failed for good
 	Headers    map[string][]string `json:"headers,omitzero"`
 	Payload    []byte              `json:"payload"` // base64 in JSON
 }

@@ -9,21 +9,22 @@ import (
 	"time"
 )
 
-// DecodeRequest reads a request strictly, as every front door must: it refuses unknown and
+// DecodeRequest reads a request strictly, as every way in must: it refuses unknown and
 // repeated fields, invalid UTF-8, NUL, trailing data and more than [MaxRequest] bytes, and then
 // validates. Errors are of code invalid and name the field and the remedy.
 func DecodeRequest(b []byte) (Request, error) {
 	var r Request
-	if err := DecodeStrict(b, MaxRequest, &r); err != nil {
+	if err := decodeStrict(b, MaxRequest, &r, "input"); err != nil { // which is read once it is known of which tool
 		return Request{}, err
 	}
-	if err := r.Validate(); err != nil {
+	r, err := r.Parsed()
+	if err != nil {
 		return Request{}, err
 	}
 	return r, nil
 }
 
-// DecodeCall reads a call from the log. Unknown fields are passed over.
+// DecodeCall reads a call from the log. Unknown fields are skipped.
 func DecodeCall(b []byte) (Call, error) {
 	var c Call
 	if err := json.Unmarshal(b, &c); err != nil {
@@ -35,7 +36,7 @@ func DecodeCall(b []byte) (Call, error) {
 	return c, nil
 }
 
-// DecodeEvent reads an event from the log. Unknown fields and types are passed over. Account is
+// DecodeEvent reads an event from the log. Unknown fields and types are skipped. Account is
 // empty when the source is not one of ours.
 func DecodeEvent(b []byte) (Event, error) {
 	var e Event
@@ -51,6 +52,38 @@ func DecodeEvent(b []byte) (Event, error) {
 // Validate reports the first thing that is wrong with r. It does not look at the clock, so a
 // deadline in the past is found at admission.
 func (r Request) Validate() error {
+	_, err := r.Parsed()
+	return err
+}
+
+// check validates r and reads its input.
+func (r Request) check() (*parsedInput, error) {
+	if err := r.checkMembers(); err != nil {
+		return nil, err
+	}
+	p := &parsedInput{tool: r.Tool, sent: r.Input}
+	var err error
+	if p.placed, p.workspace, err = takeWorkspace(r.Input); err != nil {
+		return nil, err
+	}
+	if _, err = r.placedIn(p.placed, p.workspace); err != nil {
+		return nil, err
+	}
+	if p.value, err = DecodeInput(r.Tool, p.placed); err != nil {
+		return nil, err
+	}
+	b, ok := p.value.(BashInput)
+	if ok && r.Dialect == DialectDeepAgents && (b.Timeout != nil || b.Description != "") {
+		return nil, Invalidf("input", "timeout and description belong to the dialect claude: set the call's timeout instead")
+	}
+	if r.Group != nil && (!ok || !b.Background) {
+		return nil, Invalidf("group", "is for background calls: set input.background, or leave the group out")
+	}
+	return p, nil
+}
+
+// checkMembers checks what stands beside the input.
+func (r Request) checkMembers() error {
 	if r.ID != "" {
 		if err := r.ID.Validate(); err != nil {
 			return err
@@ -98,22 +131,13 @@ func (r Request) Validate() error {
 			return err
 		}
 	}
+	if _, err := ParseArtifactPatterns("artifacts", r.Artifacts); err != nil {
+		return err
+	}
 	if r.Tool == "" {
 		return Invalidf("tool", "is missing: use one of %s", toolNames())
 	}
-	r, err := r.Placed()
-	if err != nil {
-		return err
-	}
-	in, err := DecodeInput(r.Tool, r.Input)
-	b, ok := in.(BashInput)
-	if err == nil && ok && r.Dialect == DialectDeepAgents && (b.Timeout != nil || b.Description != "") {
-		return Invalidf("input", "timeout and description belong to the dialect claude: set the call's timeout instead")
-	}
-	if err == nil && r.Group != nil && (!ok || !b.Background) {
-		return Invalidf("group", "is for background calls: set input.background, or leave the group out")
-	}
-	return err
+	return nil
 }
 
 // Validate reports whether c has what every worker relies on. The input was checked at admission,
@@ -149,6 +173,9 @@ func (o Origin) validate() error {
 	if n := len(o.Channel) + len(o.Route); n > MaxOrigin {
 		return Invalidf("origin", "is %d bytes long: the limit is %d", n, MaxOrigin)
 	}
+	if o.ChannelID != "" && o.ChannelID.Validate() != nil {
+		return Invalidf("origin.channel_id", "%q is not the id of a chat channel", Quotable(string(o.ChannelID)))
+	}
 	if o.Channel != "" {
 		return validateToken("origin.channel", o.Channel, MaxChannel, "_.-")
 	}
@@ -156,11 +183,11 @@ func (o Origin) validate() error {
 }
 
 // DecodeInput reads and checks the input of a tool strictly. The value is a BashInput, ReadInput,
-// WriteInput, EditInput, GlobInput, GrepInput or AsyncStatusInput, by tool.
+// WriteInput, EditInput, GlobInput, GrepInput, LSInput, LoadSkillInput or AsyncStatusInput, by tool.
 func DecodeInput(t Tool, raw json.RawMessage) (any, error) { return toolInput(t, raw, true) }
 
-// DecodeAcceptedInput reads the input of a call that was accepted, whose form [DecodeInput] has checked then. That costs a
-// fifth. Its values are of the same types.
+// DecodeAcceptedInput reads the input of a call that was accepted, whose form [DecodeInput] has checked then. It
+// costs a fifth of that. Its values are of the same types.
 func DecodeAcceptedInput(t Tool, raw json.RawMessage) (any, error) { return toolInput(t, raw, false) }
 
 func toolInput(t Tool, raw json.RawMessage, strict bool) (any, error) {
@@ -181,6 +208,10 @@ func toolInput(t Tool, raw json.RawMessage, strict bool) (any, error) {
 		return decodeInput[GlobInput](raw, strict)
 	case ToolGrep:
 		return decodeInput[GrepInput](raw, strict)
+	case ToolLS:
+		return decodeInput[LSInput](raw, strict)
+	case ToolLoadSkill:
+		return decodeInput[LoadSkillInput](raw, strict)
 	case ToolAsyncStatus:
 		return decodeInput[AsyncStatusInput](raw, strict)
 	}
@@ -206,9 +237,12 @@ func decodeInput[T interface{ validate() error }](raw json.RawMessage, strict bo
 	return in, err
 }
 
+func (in LoadSkillInput) validate() error { return ValidateSkillName("name", in.Name) }
+
 func (in BashInput) validate() error {
 	if t := in.Timeout; t != nil && (*t < 1 || int64(*t) > MaxTimeout.Milliseconds()) {
-		return Invalidf("timeout", "%d is out of range: give milliseconds from 1 to %d, or run longer work in the background", *t, MaxTimeout.Milliseconds())
+		return Invalidf("timeout", "%d is out of range: give milliseconds from 1 to %d, or run longer work in the background",
+			*t, MaxTimeout.Milliseconds())
 	}
 	return first(length("command", in.Command, 1, MaxCommand), length("description", in.Description, 0, MaxDescription))
 }
@@ -254,6 +288,18 @@ func (in GrepInput) validate() error {
 		notNegative("head_limit", in.HeadLimit))
 }
 
+func (in LSInput) validate() error {
+	switch in.Missing {
+	case "", MissingError, MissingEmpty:
+	default:
+		return Invalidf("missing", "%q is unknown: use error or empty", Quotable(string(in.Missing)))
+	}
+	if in.Limit != nil && *in.Limit < 1 {
+		return Invalidf("limit", "%d is out of range: at least 1", *in.Limit)
+	}
+	return length("path", in.Path, 0, MaxPath)
+}
+
 func length(field, s string, low, high int) error {
 	switch {
 	case len(s) < low:
@@ -295,10 +341,21 @@ func (o optional[T]) Validate() error {
 	return nil
 }
 
-func toolNames() string {
-	names := make([]string, 0, len(Tools()))
-	for _, t := range Tools() {
-		names = append(names, string(t))
+func toolNames() string { return listed(Tools()) }
+
+// oneOf reports whether a value is one of those allowed. Code: invalid.
+func oneOf[T ~string](field string, value T, allowed []T) error {
+	if slices.Contains(allowed, value) {
+		return nil
 	}
-	return strings.Join(names, ", ")
+	return Invalidf(field, "%q is unknown: use one of %s", Quotable(string(value)), listed(allowed))
+}
+
+// listed are names as they stand in a sentence.
+func listed[T ~string](names []T) string {
+	all := make([]string, len(names))
+	for i, n := range names {
+		all[i] = string(n)
+	}
+	return strings.Join(all, ", ")
 }

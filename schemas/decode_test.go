@@ -16,18 +16,19 @@ func TestDecodeRequestRefuses(t *testing.T) {
 	const ok = `"tool":"bash","input":{"command":"true"}`
 	long := strings.Repeat("x", 300)
 	for name, c := range map[string]struct{ body, field, says string }{
-		"empty":                  {``, "", "ends too early"},
-		"not an object":          {`[]`, "", "one JSON object"},
-		"null":                   {`null`, "", "one JSON object"},
-		"half":                   {`{"tool":"ba`, "", "ends too early"},
-		"not JSON":               {`{tool:1}`, "", "not JSON"},
-		"trailing":               {`{` + ok + `} {}`, "", "data after"},
-		"invalid UTF-8":          {`{"tool":"` + "\xff" + `"}`, "", "base64"},
-		"half a surrogate":       {`{"tool":"bash","input":{"command":"\ud83d"}}`, "", "surrogate"},
-		"swapped surrogates":     {`{"tool":"bash","input":{"command":"\ude00\ud83d"}}`, "", "surrogate"},
-		"timeout of 0 ms":        {`{"tool":"bash","input":{"command":"true","timeout":0}}`, "input.timeout", "milliseconds from 1 to 600000"},
-		"bash timeout too long":  {`{"tool":"bash","input":{"command":"true","timeout":600001}}`, "input.timeout", "in the background"},
-		"not a dialect's field":  {`{"tool":"bash","input":{"command":"true","timeout":1000},"dialect":"deepagents"}`, "input", "the call's timeout"},
+		"empty":                 {``, "", "ends too early"},
+		"not an object":         {`[]`, "", "one JSON object"},
+		"null":                  {`null`, "", "one JSON object"},
+		"half":                  {`{"tool":"ba`, "", "ends too early"},
+		"not JSON":              {`{tool:1}`, "", "not JSON"},
+		"trailing":              {`{` + ok + `} {}`, "", "data after"},
+		"invalid UTF-8":         {`{"tool":"` + "\xff" + `"}`, "", "base64"},
+		"half a surrogate":      {`{"tool":"bash","input":{"command":"\ud83d"}}`, "", "surrogate"},
+		"swapped surrogates":    {`{"tool":"bash","input":{"command":"\ude00\ud83d"}}`, "", "surrogate"},
+		"timeout of 0 ms":       {`{"tool":"bash","input":{"command":"true","timeout":0}}`, "input.timeout", "milliseconds from 1 to 600000"},
+		"bash timeout too long": {`{"tool":"bash","input":{"command":"true","timeout":600001}}`, "input.timeout", "in the background"},
+		"not a dialect's field": {`{"tool":"bash","input":{"command":"true","timeout":1000},"dialect":"deepagents"}`,
+			"input", "the call's timeout"},
 		"no tool":                {`{"input":{"command":"true"}}`, "tool", "bash, read"},
 		"unknown tool":           {`{"tool":"python","input":{}}`, "tool", "bash, read"},
 		"tool in another case":   {`{"Tool":"bash","input":{"command":"true"}}`, "Tool", `use "tool"`},
@@ -52,6 +53,8 @@ func TestDecodeRequestRefuses(t *testing.T) {
 		"path too long":          {`{"tool":"read","input":{"file_path":"` + strings.Repeat("x", MaxPath+1) + `"}}`, "input.file_path", "limit"},
 		"write mode":             {`{"tool":"write","input":{"file_path":"a","content":"","mode":"w"}}`, "input.mode", "overwrite"},
 		"empty old string":       {`{"tool":"edit","input":{"file_path":"a","old_string":"","new_string":"b"}}`, "input.old_string", "empty"},
+		"ls limit":               {`{"tool":"ls","input":{"limit":0}}`, "input.limit", "at least 1"},
+		"ls missing":             {`{"tool":"ls","input":{"missing":"never"}}`, "input.missing", "empty"},
 		"glob sort":              {`{"tool":"glob","input":{"pattern":"*","sort":"size"}}`, "input.sort", "newest"},
 		"grep mode":              {`{"tool":"grep","input":{"pattern":"a","output_mode":"json"}}`, "input.output_mode", "content"},
 		"grep negative limit":    {`{"tool":"grep","input":{"pattern":"a","head_limit":-5}}`, "input.head_limit", "negative"},
@@ -75,8 +78,9 @@ func TestDecodeRequestRefuses(t *testing.T) {
 		"origin channel":         {`{` + ok + `,"origin":{"kind":"channel","channel":"a\u0000"}}`, "origin.channel", "character outside"},
 		"origin too large":       {`{` + ok + `,"origin":{"kind":"api","route":"` + strings.Repeat("x", MaxOrigin) + `"}}`, "origin", "limit"},
 		"traceparent":            {`{` + ok + `,"traceparent":"00-ab\r\nX: y"}`, "traceparent", "character outside"},
-		"too deep":               {`{` + ok + `,"origin":{"kind":"api","route":` + strings.Repeat("[", 80) + strings.Repeat("]", 80) + `}}`, "origin.route", "nested deeper"},
-		"too large":              {`{"tool":"write","input":{"file_path":"a","content":"` + strings.Repeat("x", 10<<20) + `"}}`, "", "limit is 8388608"},
+		"too deep": {`{` + ok + `,"origin":{"kind":"api","route":` + strings.Repeat("[", 80) + strings.Repeat("]", 80) + `}}`,
+			"origin.route", "nested deeper"},
+		"too large": {`{"tool":"write","input":{"file_path":"a","content":"` + strings.Repeat("x", 10<<20) + `"}}`, "", "limit is 8388608"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, err := DecodeRequest([]byte(c.body))
@@ -198,8 +202,9 @@ func TestDigest(t *testing.T) {
 
 func TestInputNamesEveryTool(t *testing.T) {
 	for _, tool := range Tools() {
-		if _, err := DecodeInput(tool, json.RawMessage(`{}`)); CodeOf(err) != Invalid {
-			t.Errorf("%s accepts an empty input: %v", tool, err)
+		_, err := DecodeInput(tool, json.RawMessage(`{}`))
+		if bare := tool == ToolLS; bare != (err == nil) || !bare && CodeOf(err) != Invalid { // ls lists the workspace itself
+			t.Errorf("%s, an empty input: %v", tool, err)
 		}
 		if got := tool.SideEffects(); got != (tool == ToolBash || tool == ToolWrite || tool == ToolEdit) {
 			t.Errorf("%s.SideEffects() = %v", tool, got)

@@ -68,10 +68,11 @@ type DeliveryID string
 type Delivery struct {
 	ID           DeliveryID      `json:"id"`
 	Account      AccountID       `json:"account"`
-	Channel      string          `json:"channel"`           // webhook, or a chat channel
-	Endpoint     EndpointID      `json:"endpoint,omitzero"` // of a webhook
-	Route        json.RawMessage `json:"route,omitzero"`    // of a chat channel: opaque to all but it
-	Event        string          `json:"event"`             // id of the event
+	Channel      string          `json:"channel"`             // webhook, or a chat channel
+	Endpoint     EndpointID      `json:"endpoint,omitzero"`   // of a webhook
+	ChannelID    ChannelID       `json:"channel_id,omitzero"` // of a chat channel; empty: the account's only one of its kind
+	Route        json.RawMessage `json:"route,omitzero"`      // of a chat channel: opaque to all but it
+	Event        string          `json:"event"`               // id of the event
 	Type         EventType       `json:"type"`
 	Conversation ConversationID  `json:"conversation"`
 	// Body is what is sent, the same bytes on every try.
@@ -80,9 +81,13 @@ type Delivery struct {
 	Attempt int       `json:"attempt"` // tries so far
 	// Last is what the last try met.
 	Last *DeliveryTry `json:"last,omitzero"`
-	// Replay counts how often a person had it delivered again. It begins the attempts anew.
+	// Replay counts how often a person had it delivered again. The attempts begin again with it.
 	Replay int `json:"replay,omitzero"`
-	// Begun is when the tries began anew; zero: when it was created.
+	// FallbackOf is the delivery in whose place this one goes by another channel.
+	FallbackOf DeliveryID `json:"fallback_of,omitzero"`
+	// Tries is how many there are at most. 0: as many as the schedule has.
+	Tries int `json:"tries,omitzero"`
+	// Begun is when the tries began again; zero: when it was created.
 	Begun time.Time `json:"begun,omitzero"`
 }
 
@@ -205,7 +210,8 @@ func (e Endpoint) Validate() error {
 	case e.Concurrency < 0 || e.Concurrency > MaxEndpointConcurrency:
 		return Invalidf("concurrency", "%d is out of range: 0 (default 4) to %d", e.Concurrency, MaxEndpointConcurrency)
 	case e.ContentType != "" && e.ContentType != WebhookJSON && e.ContentType != WebhookCloudEvents:
-		return Invalidf("content_type", "%q is not one that a webhook is sent with: use %s or %s", Quotable(e.ContentType), WebhookJSON, WebhookCloudEvents)
+		return Invalidf("content_type", "%q is not one that a webhook is sent with: use %s or %s", Quotable(e.ContentType),
+			WebhookJSON, WebhookCloudEvents)
 	case len(e.Description) > MaxName:
 		return Invalidf("description", "is %d bytes long: the limit is %d", len(e.Description), MaxName)
 	}

@@ -87,7 +87,8 @@ func TestMembersOfTheDataAreNotOverwritten(t *testing.T) {
 }
 
 func TestALongBodyIsLeftOutAndNamed(t *testing.T) {
-	e := Event{ID: "e", Type: Message, Account: "acct_1", Conversation: "c_1", Data: mustJSON(map[string]string{"text": strings.Repeat("x", MaxWebhookBody)})}
+	e := Event{ID: "e", Type: Message, Account: "acct_1", Conversation: "c_1",
+		Data: mustJSON(map[string]string{"text": strings.Repeat("x", MaxWebhookBody)})}
 	body := WebhookBody(e, Cursor{Epoch: "e", Seq: 1})
 	if len(body) > MaxWebhookBody || !strings.Contains(body, `"omitted":true`) || !strings.Contains(body, `"conversation":"c_1"`) {
 		t.Errorf("%d bytes: %.300s", len(body), body)
@@ -122,7 +123,8 @@ func TestFollowUpIDs(t *testing.T) {
 	if a != MakeFollowUpID("acct_1", "g", "job_2") {
 		t.Error("a group has two follow-ups")
 	}
-	if a == MakeFollowUpID("acct_2", "g", "job_1") || a == MakeFollowUpID("acct_1", "", "job_1") || MakeFollowUpID("acct_1", "", "job_1") == MakeFollowUpID("acct_1", "", "job_2") {
+	if a == MakeFollowUpID("acct_2", "g", "job_1") || a == MakeFollowUpID("acct_1", "", "job_1") ||
+		MakeFollowUpID("acct_1", "", "job_1") == MakeFollowUpID("acct_1", "", "job_2") {
 		t.Error("two follow-ups share an id")
 	}
 }

@@ -6,7 +6,7 @@
 //
 // A [Request] is what a client asks for. Admission turns it into a [Call]: tenant, workspace,
 // sandbox and provider resolved, deadline fixed. A worker answers a call with exactly one
-// [Result]. What happens on the way is told as [Event]s on the call's conversation.
+// [Result]. What happens on the way is published as [Event]s on the call's conversation.
 //
 // Strict decoding ([DecodeRequest]) is for the edge; the Decode functions for messages that come
 // from the log accept unknown fields, so that an older process can read what a newer one wrote.

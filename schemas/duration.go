@@ -15,7 +15,10 @@ func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d)
 // UnmarshalText reads Go's notation.
 func (d *Duration) UnmarshalText(b []byte) error {
 	v, err := time.ParseDuration(string(b))
-	if err != nil || v < 0 {
+	if err == nil && v < 0 {
+		return Invalidf("", "%s is negative: write seconds (30) or a text such as 30s or 5m", v)
+	}
+	if err != nil {
 		return Invalidf("", "%q is not a duration: write seconds (30) or a text such as 30s or 5m", Quotable(string(b)))
 	}
 	*d = Duration(v)

@@ -41,7 +41,10 @@ type Error struct {
 	Op      string `json:"op,omitzero"`
 	Field   string `json:"field,omitzero"` // the field of the request at fault, if one is
 	Message string `json:"message"`
-	Err     error  `json:"-"`
+	// Errors are the things that are wrong where Message lists several, each with its field. They are no part of the JSON:
+	// HTTP answers have them beside the error.
+	Errors []*Error `json:"-"`
+	Err    error    `json:"-"`
 }
 
 // One value per code, for errors.Is: they compare by code alone, so they work on an error that
@@ -142,7 +145,7 @@ func CodeOf(err error) Code {
 // internal error that says nothing but where to look.
 func Public(err error) *Error {
 	if e, ok := errors.AsType[*Error](err); ok {
-		return &Error{Code: e.Code, Field: e.Field, Message: e.Message}
+		return &Error{Code: e.Code, Field: e.Field, Message: e.Message, Errors: e.Errors}
 	}
 	switch code := CodeOf(err); code {
 	case Timeout:

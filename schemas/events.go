@@ -3,6 +3,7 @@ package schemas
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"time"
 )
 
@@ -10,10 +11,10 @@ import (
 // which a second publish of the same thing is recognised.
 type Eventer interface{ EventID() string }
 
-// EventType names what an [Event] tells.
+// EventType names what an [Event] is about.
 type EventType string
 
-// The event types of a conversation. More will come: readers must pass over what they do not know.
+// The event types of a conversation. More will come: readers must skip what they do not know.
 const (
 	CallAccepted EventType = "call.accepted"
 	CallStarted  EventType = "call.started"
@@ -21,26 +22,35 @@ const (
 	CallFinished EventType = "call.finished"
 	CallRejected EventType = "call.rejected" // a request from plain NATS that could not be admitted
 
+	ArtifactCreated EventType = "artifact.created" // a call has left a file for people
+
 	ApprovalRequested EventType = "approval.requested" // a call waits for a person's yes
 	ApprovalDecided   EventType = "approval.decided"   // what became of that
 
 	JobStarted      EventType = "job.started"
 	JobFinished     EventType = "job.finished"
 	FollowUpCreated EventType = "followup.created" // results of jobs for the agent or the channel
+	MessageReceived EventType = "message.received" // a person wrote in a chat
 
-	AgentStarted      EventType = "agent.started" // these a harness tells of its agent, see AppendedEvent
+	DeliverySent   EventType = "delivery.sent"   // a message is in its chat
+	DeliveryFailed EventType = "delivery.failed" // a message will not reach its chat
+
+	AgentStarted      EventType = "agent.started" // a harness reports these about its agent, see AppendedEvent
 	AgentFinished     EventType = "agent.finished"
 	AgentFailed       EventType = "agent.failed"
 	AgentStepFinished EventType = "agent.step.finished"
 	Message           EventType = "message"
+
+	MessageDelta     EventType = "message.delta"      // a piece of an answer that a model is writing
+	AgentStepRetried EventType = "agent.step.retried" // a request to a model had no answer
 )
 
 // EventTypes lists the event types that this version publishes.
 func EventTypes() []EventType {
 	return []EventType{
-		CallAccepted, CallStarted, CallOutput, CallFinished, CallRejected, ApprovalRequested, ApprovalDecided,
-		JobStarted, JobFinished, FollowUpCreated,
-		AgentStarted, AgentFinished, AgentFailed, AgentStepFinished, Message,
+		CallAccepted, CallStarted, CallOutput, CallFinished, CallRejected, ArtifactCreated, ApprovalRequested, ApprovalDecided,
+		JobStarted, JobFinished, FollowUpCreated, MessageReceived, DeliverySent, DeliveryFailed,
+		AgentStarted, AgentFinished, AgentFailed, AgentStepFinished, Message, MessageDelta, AgentStepRetried,
 	}
 }
 
@@ -51,7 +61,7 @@ func AppendableTypes() []EventType {
 
 // DeliverableTypes lists what webhook endpoints may ask for.
 func DeliverableTypes() []EventType {
-	return append([]EventType{JobFinished, FollowUpCreated}, AppendableTypes()...)
+	return append([]EventType{JobFinished, FollowUpCreated, MessageReceived}, AppendableTypes()...)
 }
 
 // Event is one line of a conversation: a CloudEvents 1.0 JSON event. Data is one of the …Data
@@ -81,8 +91,8 @@ type AcceptedData struct {
 	Provider  string          `json:"provider"`
 	Deadline  time.Time       `json:"deadline"`
 	Origin    *Origin         `json:"origin,omitzero"`
-	// Remembered is the approval whose answer let the call run without a question.
-	Remembered ApprovalID `json:"remembered,omitzero"`
+	// GrantedBy is the approval whose answer let the call run without a question.
+	GrantedBy ApprovalID `json:"granted_by,omitzero"`
 }
 
 // StartedData is the data of [CallStarted]: the proof that a call was started, and by whom.
@@ -114,7 +124,7 @@ type RejectedData struct {
 	Error *Error `json:"error"`
 }
 
-// The data of [CallFinished] is a [Result], that of [JobFinished] a [JobResult], that of
+// The data of [CallFinished] is a [Result], that of [ArtifactCreated] an [Artifact], that of [JobFinished] a [JobResult], that of
 // [FollowUpCreated] a [FollowUp], that of the types that clients add is theirs.
 
 // NewEvent makes an event on a call's conversation. It panics only if data cannot be marshalled,
@@ -126,13 +136,13 @@ func NewEvent(c Call, t EventType, id string, at time.Time, data any) Event {
 	}
 }
 
-// AcceptedEvent is the event that tells of a call's acceptance, the same whoever makes it. An input above 64 KiB
-// is left out, only its size is told.
+// AcceptedEvent is the event about a call's acceptance, the same whoever makes it. An input above 64 KiB
+// is left out, only its size is reported.
 func AcceptedEvent(c Call) Event {
 	const most = 64 << 10
 	data := AcceptedData{
 		Call: c.ID, Tool: c.Tool, Input: c.Input, InputSize: len(c.Input), Provider: c.Provider, Deadline: c.Deadline, Origin: c.Origin,
-		Remembered: c.Remembered,
+		GrantedBy: c.GrantedBy,
 	}
 	if len(c.Input) > most {
 		data.Input = nil
@@ -148,14 +158,14 @@ func NewJobEvent(j Job, t EventType, id string, at time.Time, data any) Event {
 	}
 }
 
-// JobStartedID is the id of the event that tells of a job's start.
+// JobStartedID is the id of the event about a job's start.
 func JobStartedID(a AccountID, j JobID) string { return JobKey(a, j) + ".started" }
 
-// JobFinishedID is the id of the one event that tells of a job's end. It is that of no event of a call, whatever
+// JobFinishedID is the id of the one event about a job's end. It is that of no event of a call, whatever
 // the call's id is.
 func JobFinishedID(a AccountID, j JobID) string { return JobKey(a, j) + ".jobfinished" }
 
-// FollowUpEventID is the id of the event that tells of a follow-up.
+// FollowUpEventID is the id of the event about a follow-up.
 func FollowUpEventID(a AccountID, f FollowUpID) string {
 	return string(a) + "." + string(f) + ".created"
 }
@@ -171,10 +181,10 @@ func FinishedID(a AccountID, c CallID) string { return string(a) + "." + string(
 // StartedID is the id of the event that proves the start of an attempt. A call with side effects is started
 // once, whichever its attempt: its proof has the id of the first.
 func StartedID(a AccountID, c CallID, attempt int) string {
-	return fmt.Sprintf("%s.%s.started.%d", a, c, attempt)
+	return string(a) + "." + string(c) + ".started." + strconv.Itoa(attempt)
 }
 
-// AcceptedID is the id of the event that tells of a call's acceptance.
+// AcceptedID is the id of the event about a call's acceptance.
 func AcceptedID(a AccountID, c CallID) string { return string(a) + "." + string(c) + ".accepted" }
 
 // OutputID is the id of one piece of live output.
@@ -183,7 +193,7 @@ func OutputID(a AccountID, c CallID, attempt, n int) string {
 }
 
 func mustJSON(v any) json.RawMessage {
-	b, err := json.Marshal(v)
+	b, err := EncodeJSON(v)
 	if err != nil {
 		panic("schemas: marshal " + fmt.Sprintf("%T: %v", v, err))
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/sandjet/sandjet/schemas"
 )
@@ -71,4 +72,38 @@ func ExampleDecodeInput() {
 func ExampleTailText() {
 	fmt.Printf("%q\n", schemas.TailText("één twee", 5))
 	// Output: " twee"
+}
+
+func ExampleParseCursor() {
+	c, err := schemas.ParseCursor("a1_00000000000000000007")
+	fmt.Println(c.Epoch, c.Seq, err)
+	_, err = schemas.ParseCursor("yesterday")
+	fmt.Println(schemas.CodeOf(err))
+	// Output:
+	// a1 7 <nil>
+	// invalid
+}
+
+// A grant lets calls of its exact scope run without a question, for a day.
+func ExampleApprovalGrant_Allows() {
+	call := schemas.Call{Account: "acct_1", Conversation: "chat-7", Tool: schemas.ToolBash, Workspace: "ws_1", Sandbox: "sb_1"}
+	yes := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
+	grant := schemas.ApprovalGrantOf(schemas.Approval{ID: "appr_1", Account: "acct_1", Call: call, Decided: yes})
+	elsewhere := call
+	elsewhere.Sandbox = "sb_2"
+	fmt.Println(grant.Allows(call, yes.Add(time.Hour)), grant.Allows(elsewhere, yes.Add(time.Hour)))
+	fmt.Println(grant.Allows(call, yes.Add(schemas.ApprovalGrantLifetime)))
+	// Output:
+	// true false
+	// false
+}
+
+func ExampleNearestNames() {
+	fmt.Println(schemas.NearestNames("wor", []string{"worker", "workspaces", "sandboxes", "webhooks"}))
+	// Output: [worker workspaces]
+}
+
+func ExampleStatuses() {
+	fmt.Println(schemas.Statuses())
+	// Output: [completed failed denied cancelled interrupted expired]
 }

@@ -183,7 +183,8 @@ func FuzzDecodeJobCallback(f *testing.F) {
 func FuzzDecodeAppendedEvent(f *testing.F) {
 	for _, s := range []string{
 		`{"type":"message","data":{"text":"hi"}}`, `{"id":"a.b:c-1","type":"agent.finished","agent":"agent_1","turn":"turn_1","data":{}}`,
-		`{"type":"job.finished","data":{}}`, `{"type":"message","data": [1]}`, `{"type":"message","data":null}`, `{"id":"a b","type":"message","data":{}}`,
+		`{"type":"job.finished","data":{}}`, `{"type":"message","data": [1]}`, `{"type":"message","data":null}`,
+		`{"id":"a b","type":"message","data":{}}`,
 	} {
 		f.Add([]byte(s))
 	}
@@ -263,7 +264,8 @@ func FuzzHalfSurrogate(f *testing.F) {
 // An answer to an approval that is let in says yes or no, and nothing is let in without it.
 func FuzzDecodeApprovalAnswer(f *testing.F) {
 	seeds(f)
-	for _, s := range []string{`{"approved":true}`, `{"approved":false,"reason":"no"}`, `{"approved":null}`, `{"reason":"x"}`, `{"approved":1}`} {
+	for _, s := range []string{`{"approved":true}`, `{"approved":false,"reason":"no"}`, `{"approved":null}`,
+		`{"reason":"x"}`, `{"approved":1}`} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -289,7 +291,8 @@ func FuzzDecodeApprovalOp(f *testing.F) {
 	seeds(f)
 	for _, s := range []string{
 		`{"op":"list","state":"pending","conversation":"c","limit":3}`, `{"op":"show","approval":"appr_1"}`,
-		`{"op":"approve","approval":"appr_1","approved":true,"reason":"fine","remember":"conversation"}`, `{"op":"approve"}`, `{"op":"list","approved":null}`,
+		`{"op":"approve","approval":"appr_1","approved":true,"reason":"fine","remember":"conversation"}`, `{"op":"approve"}`,
+		`{"op":"list","approved":null}`,
 	} {
 		f.Add([]byte(s))
 	}
@@ -301,7 +304,8 @@ func FuzzDecodeApprovalOp(f *testing.F) {
 			}
 			return
 		}
-		if o.Op != ApprovalsList && o.Approval == "" || (o.Op == ApprovalApprove) != (o.Approved != nil) || o.Limit < 0 || o.Limit > MaxApprovalsPage {
+		if o.Op != ApprovalsList && o.Approval == "" || (o.Op == ApprovalApprove) != (o.Approved != nil) ||
+			o.Limit < 0 || o.Limit > MaxApprovalsPage {
 			t.Fatalf("%+v", o)
 		}
 		again, err := DecodeApprovalOp(mustJSON(o))

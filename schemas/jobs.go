@@ -31,7 +31,7 @@ const (
 	JobRunning   JobState = "running"
 	JobCompleted JobState = "completed"   // it ended with exit code 0
 	JobFailed    JobState = "failed"      // it ended with another exit code, or was killed by a signal of its own
-	JobStopped   JobState = "stopped"     // somebody asked for its end
+	JobStopped   JobState = "stopped"     // its end was requested
 	JobExpired   JobState = "expired"     // its lifetime was over
 	JobLost      JobState = "lost"        // its sandbox or what watched over it is gone: how it ended is unknown
 	JobUnstarted JobState = "not_started" // its call ended without starting it; Reason says why
@@ -70,7 +70,7 @@ func JobSignals() []string {
 }
 
 // JobRef names a started job at its provider. It is plain data that travels in records. Instance
-// is made anew with each start and tells one start from another; empty before the start is known.
+// is a new one with each start and distinguishes starts; empty before the start is known.
 type JobRef struct {
 	Sandbox  Ref    `json:"sandbox"`
 	ID       JobID  `json:"id"`
@@ -93,15 +93,15 @@ type Job struct {
 	Workspace    WorkspaceID    `json:"workspace"`
 	Sandbox      SandboxID      `json:"sandbox"`
 	State        JobState       `json:"state"`
-	// Worker names the lease of the worker that looks after the job; another may take it over when
+	// Worker names the lease of the worker that manages the job; another may take it over when
 	// the lease has ended.
 	Worker string `json:"worker,omitzero"`
-	// Tied says that the sandbox ends with its worker's process: nobody can take the job over.
-	Tied bool `json:"tied,omitzero"`
-	// Own says that the box was reserved for this job alone and is released when it settles.
-	Own     bool        `json:"own,omitzero"`
-	Ref     JobRef      `json:"ref,omitzero"`
-	Actions []JobAction `json:"actions,omitzero"` // offered while it runs
+	// EndsWithWorker says that the sandbox ends with its worker's process: no other worker can take the job over.
+	EndsWithWorker bool `json:"ends_with_worker,omitzero"`
+	// DedicatedSandbox says that the sandbox was reserved for this job alone and is released when it settles.
+	DedicatedSandbox bool        `json:"dedicated_sandbox,omitzero"`
+	Ref              JobRef      `json:"ref,omitzero"`
+	Actions          []JobAction `json:"actions,omitzero"` // offered while it runs
 	// Places are what the job holds under caps, for those who give them back; the holder is its key.
 	Places []JobPlace `json:"places,omitzero"`
 	// TokenHash is the hex SHA-256 of the token that lets the job's supervisor report its end.
@@ -137,33 +137,37 @@ func (j Job) Key() string { return JobKey(j.Account, j.ID) }
 // JobKey is the place of a job in its bucket.
 func JobKey(a AccountID, id JobID) string { return string(a) + "." + string(id) }
 
-// Completion tells how a job ended. The first that reaches the log counts, whoever saw the end.
+// Completion reports how a job ended. The first that reaches the log counts, whichever process saw the end.
 type Completion struct {
 	Job     JobID     `json:"job"`
 	Account AccountID `json:"account"`
 	State   JobState  `json:"state"` // a final one
-	// Via tells who saw the end.
-	Via      Via    `json:"via"`
-	ExitCode *int   `json:"exit_code,omitzero"` // 128+n when killed by signal n; absent when unknown
-	Reason   string `json:"reason,omitzero"`    // why it is stopped, expired, lost or not started
+	// ReportedBy is who saw the end.
+	ReportedBy ReportedBy `json:"reported_by"`
+	ExitCode   *int       `json:"exit_code,omitzero"` // 128+n when killed by signal n; absent when unknown
+	// Code says of a failed job that it did not end by itself: interrupted, its sandbox was made again. Reason has the sentence.
+	Code   Code   `json:"code,omitzero"`
+	Reason string `json:"reason,omitzero"` // why it is stopped, expired, lost or not started, or has failed with a code
 	// Logs is the end of what it printed, at most MaxJobLogs bytes of valid UTF-8; LogBytes counts all.
-	Logs         string    `json:"logs,omitzero"`
-	LogBytes     int64     `json:"log_bytes"`
-	LogTruncated bool      `json:"log_truncated,omitzero"` // more was printed than is kept
-	OOMKilled    bool      `json:"oom_killed,omitzero"`
-	ChildrenLeft int       `json:"children_left,omitzero"` // processes that it left behind and that were ended
-	Finished     time.Time `json:"finished"`
+	Logs         string `json:"logs,omitzero"`
+	LogBytes     int64  `json:"log_bytes"`
+	LogTruncated bool   `json:"log_truncated,omitzero"` // more was printed than is kept
+	// LogInvalidBytes counts what is U+FFFD in Logs because it was not UTF-8, before Logs was cut any shorter.
+	LogInvalidBytes int64     `json:"log_invalid_bytes,omitzero"`
+	OOMKilled       bool      `json:"oom_killed,omitzero"`
+	ChildrenLeft    int       `json:"children_left,omitzero"` // processes that it left behind and that were ended
+	Finished        time.Time `json:"finished"`
 }
 
-// Via is a way on which the end of a job becomes known.
-type Via string
+// ReportedBy says which part reported the end of a job.
+type ReportedBy string
 
 // The ways.
 const (
-	ViaCallback Via = "callback" // the job's supervisor reported it with its token
-	ViaProvider Via = "provider" // the provider told its worker
-	ViaProbe    Via = "probe"    // somebody looked
-	ViaCall     Via = "call"     // its call ended without starting it
+	ReportedByCallback ReportedBy = "callback" // the job's supervisor reported it with its token
+	ReportedByProvider ReportedBy = "provider" // the provider reported to its worker
+	ReportedByProbe    ReportedBy = "probe"    // a worker or a JobRescuer looked
+	ReportedByCall     ReportedBy = "call"     // its call ended without starting it
 )
 
 // EventID is stable: a job has one completion.
@@ -172,7 +176,7 @@ func (c Completion) EventID() string { return JobKey(c.Account, c.Job) + ".compl
 // GroupRef says that the results of several background calls of a turn come back together.
 type GroupRef struct {
 	ID   string `json:"id" jsonschema:"minLength=1,maxLength=128,pattern=^[A-Za-z0-9_.:-]+$"`
-	Size int    `json:"size" jsonschema:"minimum=1,maximum=100" jsonschema_description:"How many calls the group has. It is sealed from the first on."`
+	Size int    `json:"size" jsonschema:"minimum=1,maximum=100" jsonschema_description:"How many calls the group has. It is fixed by the first."`
 }
 
 // Group is the record of a group, in the bucket groups.
@@ -186,19 +190,19 @@ type Group struct {
 	Size         int            `json:"size"`
 	Settled      []JobID        `json:"settled"` // in the order of their ends
 	// Missing counts members that had not settled when the deadline passed. It is written before the
-	// follow-up is made: from then on nobody is waited for, and who comes later has one of its own.
+	// follow-up is made: from then on no member is waited for, and one that comes later has a follow-up of its own.
 	Missing  int       `json:"missing,omitzero"`
 	Done     bool      `json:"done,omitzero"` // the follow-up is on the log, or there was none to make
 	Created  time.Time `json:"created"`
-	Deadline time.Time `json:"deadline"` // when it goes on with what has settled
+	Deadline time.Time `json:"deadline"` // when it continues with what has settled
 }
 
 // FollowUpID names a follow-up. It is made from the job or the group, so that making it again gives
 // the same.
 type FollowUpID string
 
-// FollowUp carries the results of settled jobs on: to the agent whose turn continues, or to where
-// the conversation lives.
+// FollowUp carries what an agent is to continue with: the results of settled jobs, to the agent whose turn continues or to where the
+// conversation lives, or what a person wrote in a chat.
 type FollowUp struct {
 	ID           FollowUpID     `json:"id"`
 	Account      AccountID      `json:"account"`
@@ -208,41 +212,50 @@ type FollowUp struct {
 	Group        string         `json:"group,omitzero"`
 	Origin       *Origin        `json:"origin,omitzero"`
 	Results      []JobResult    `json:"results"`
+	// Message is what the turn begins with, where a person wrote in a chat. There are no results then.
+	Message *ChatMessage `json:"message,omitzero"`
 	// Missing counts members of the group that had not settled when its deadline passed.
 	Missing int `json:"missing,omitzero"`
-	// Text is for the model: one paragraph for each result.
-	Text    string    `json:"text"`
+	// Text is for the model: one paragraph for each result, or what a person wrote.
+	Text string `json:"text"`
+	// Mode says what becomes of it while a turn runs; empty: steer.
+	Mode    TurnMode  `json:"mode,omitzero" jsonschema:"enum=steer,enum=followup,enum=collect,enum=reject,enum=interrupt,enum=stop,enum=stop_now"`
 	Created time.Time `json:"created"`
 }
 
 // EventID is stable: a follow-up is handed on once.
 func (f FollowUp) EventID() string { return string(f.Account) + "." + string(f.ID) }
 
-// JobResult is what is told of a settled job. It is the data of [JobFinished].
+// JobResult is what is published about a settled job. It is the data of [JobFinished].
 type JobResult struct {
-	Job          JobID     `json:"job"`
-	Call         CallID    `json:"call"`
-	Tool         Tool      `json:"tool"`
-	Command      string    `json:"command"`
-	State        JobState  `json:"state"`
-	ExitCode     *int      `json:"exit_code,omitzero"`
-	Reason       string    `json:"reason,omitzero"`
-	Via          Via       `json:"via"`
-	Logs         string    `json:"logs,omitzero"`
-	LogBytes     int64     `json:"log_bytes"`
-	LogTruncated bool      `json:"log_truncated,omitzero"`
-	OOMKilled    bool      `json:"oom_killed,omitzero"`
-	ChildrenLeft int       `json:"children_left,omitzero"`
-	Launched     time.Time `json:"launched,omitzero"`
-	Finished     time.Time `json:"finished"`
-	DurationMS   int64     `json:"duration_ms"`
+	Job          JobID      `json:"job"`
+	Call         CallID     `json:"call"`
+	Tool         Tool       `json:"tool"`
+	Command      string     `json:"command"`
+	State        JobState   `json:"state"`
+	ExitCode     *int       `json:"exit_code,omitzero"`
+	Code         Code       `json:"code,omitzero"`
+	Reason       string     `json:"reason,omitzero"`
+	ReportedBy   ReportedBy `json:"reported_by"`
+	Logs         string     `json:"logs,omitzero"`
+	LogBytes     int64      `json:"log_bytes"`
+	LogTruncated bool       `json:"log_truncated,omitzero"`
+	// LogInvalidBytes counts the bytes that Logs shows as U+FFFD because they were not UTF-8.
+	LogInvalidBytes int64     `json:"log_invalid_bytes,omitzero"`
+	OOMKilled       bool      `json:"oom_killed,omitzero"`
+	ChildrenLeft    int       `json:"children_left,omitzero"`
+	Launched        time.Time `json:"launched,omitzero"`
+	Finished        time.Time `json:"finished"`
+	DurationMS      int64     `json:"duration_ms"`
 }
 
-// JobResultOf is what is told of a job that ended with c.
+// JobResultOf is what is published about a job that ended with c.
 func JobResultOf(j Job, c Completion) JobResult {
 	r := JobResult{
-		Job: j.ID, Call: j.Call, Tool: j.Tool, Command: j.Command, State: c.State, ExitCode: c.ExitCode, Reason: c.Reason, Via: c.Via,
-		Logs: c.Logs, LogBytes: c.LogBytes, LogTruncated: c.LogTruncated, OOMKilled: c.OOMKilled, ChildrenLeft: c.ChildrenLeft,
+		Job: j.ID, Call: j.Call, Tool: j.Tool, Command: j.Command,
+		State: c.State, ExitCode: c.ExitCode, Code: c.Code, Reason: c.Reason, ReportedBy: c.ReportedBy,
+		Logs: c.Logs, LogBytes: c.LogBytes, LogTruncated: c.LogTruncated, LogInvalidBytes: c.LogInvalidBytes,
+		OOMKilled: c.OOMKilled, ChildrenLeft: c.ChildrenLeft,
 		Launched: j.Launched, Finished: c.Finished,
 	}
 	if !j.Launched.IsZero() && c.Finished.After(j.Launched) {
@@ -344,7 +357,7 @@ type JobCallbackBody struct {
 	Logs         string `json:"logs,omitzero"`         // the last 32 KiB
 	LogBytes     int64  `json:"logBytes,omitzero"`     //nolint:tagliatelle // callbacks are in camel case
 	ChildrenLeft int    `json:"childrenLeft,omitzero"` //nolint:tagliatelle // callbacks are in camel case
-	Stopped      bool   `json:"stopped,omitzero"`      // somebody asked for the end
+	Stopped      bool   `json:"stopped,omitzero"`      // the end was requested
 	TimedOut     bool   `json:"timedOut,omitzero"`     //nolint:tagliatelle // callbacks are in camel case
 }
 
@@ -372,7 +385,7 @@ func (c JobCallback) Completion(j Job, now time.Time) Completion {
 	if len(reason) > mostReason {
 		reason = strings.ToValidUTF8(reason[:mostReason], "")
 	}
-	d := Completion{Job: j.ID, Account: j.Account, State: JobCompleted, Via: ViaCallback, Reason: reason, Finished: now.UTC()}
+	d := Completion{Job: j.ID, Account: j.Account, State: JobCompleted, ReportedBy: ReportedByCallback, Reason: reason, Finished: now.UTC()}
 	if c.Status == "failed" {
 		d.State = JobFailed
 	}
@@ -391,6 +404,18 @@ func (c JobCallback) Completion(j Job, now time.Time) Completion {
 	return d
 }
 
+// HeadText returns the first bytes of s, at most limit, as valid UTF-8 that ends with a whole character.
+func HeadText(s string, limit int) string {
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	if len(s) <= limit {
+		return s
+	}
+	for limit > 0 && s[limit]&0xC0 == 0x80 {
+		limit--
+	}
+	return s[:limit]
+}
+
 // TailText returns the last bytes of s, at most limit, as valid UTF-8 that begins with a whole character.
 func TailText(s string, limit int) string {
 	if len(s) > limit {
@@ -406,7 +431,7 @@ func TailText(s string, limit int) string {
 	return s
 }
 
-// DecodeCompletion reads a completion from the log. Unknown fields are passed over.
+// DecodeCompletion reads a completion from the log. Unknown fields are skipped.
 func DecodeCompletion(b []byte) (Completion, error) {
 	var c Completion
 	if err := json.Unmarshal(b, &c); err != nil {
@@ -418,7 +443,7 @@ func DecodeCompletion(b []byte) (Completion, error) {
 	return c, nil
 }
 
-// JobCommand asks the worker that looks after a job for something.
+// JobCommand asks the worker that manages a job for something.
 type JobCommand struct {
 	Account AccountID `json:"account"`
 	Job     JobID     `json:"job"`

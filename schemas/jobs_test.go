@@ -8,6 +8,8 @@ import (
 	"unicode/utf8"
 
 	"pgregory.net/rapid"
+
+	"github.com/sandjet/sandjet/internal/proptest"
 )
 
 func TestAsyncStatusInput(t *testing.T) {
@@ -105,14 +107,14 @@ func TestJobCallback(t *testing.T) {
 			continue
 		}
 		d := c.Completion(Job{ID: "job_1", Account: "acct_1"}, now)
-		if d.State != want || d.Validate() != nil || d.Via != ViaCallback || !d.Finished.Equal(now) {
+		if d.State != want || d.Validate() != nil || d.ReportedBy != ReportedByCallback || !d.Finished.Equal(now) {
 			t.Errorf("%s: %+v, want %s", text, d, want)
 		}
 	}
 }
 
 func TestTailTextIsTextOfBoundedSize(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	proptest.Check(t, func(t *rapid.T) {
 		s := string(rapid.SliceOfN(rapid.Byte(), 0, 200).Draw(t, "bytes"))
 		limit := rapid.IntRange(1, 100).Draw(t, "limit")
 		got := TailText(s, limit)

@@ -4,8 +4,8 @@ import "time"
 
 // Limits of what is accepted. Each is checked at the edge; docs/GUARANTEES.md lists them.
 const (
-	MaxRequest        = 8 << 20   // bytes of a request's JSON, at every front door
-	MaxMembers        = 100_000   // members and elements of one JSON document, at every front door
+	MaxRequest        = 8 << 20   // bytes of a request's JSON, at every way in
+	MaxMembers        = 100_000   // members and elements of one JSON document, at every way in
 	MaxInput          = 6 << 20   // bytes of a tool's input
 	MaxCommand        = 1 << 20   // bytes of a bash command
 	MaxContent        = 5 << 20   // bytes of content that one write may carry
@@ -27,7 +27,7 @@ const (
 	MaxEnvVars        = 256       // variables of a sandbox
 	MaxEnvBytes       = 256 << 10 // bytes of all its names and values
 
-	MaxConfig      = 512 << 10 // bytes of a record's JSON at the front door
+	MaxConfig      = 512 << 10 // bytes of a record's JSON as it comes in
 	MaxDescription = 1024      // bytes of what a record says for people
 	MaxSandboxes   = 1000      // sandboxes of an account
 	MaxWorkspaces  = 1000      // workspaces of an account
@@ -37,14 +37,19 @@ const (
 
 	MaxAgentWorkspaces = 32 // workspaces of an agent
 
-	MaxNetworkRules = 256                 // entries in each list of a sandbox's network
-	MaxHooks        = 32                  // scripts in each list of a sandbox's hooks
-	MaxHook         = 16 << 10            // bytes of one of them
-	MaxMemoryLimit  = 1 << 20             // MiB of a sandbox
-	MaxIdleTimeout  = 7 * 24 * time.Hour  // of a kept box
-	MaxLifetime     = 30 * 24 * time.Hour // of a kept box
+	MaxNetworkRules    = 256     // entries in each list of a sandbox's network
+	MaxCredentials     = 16      // variables of a sandbox that are bound to hosts
+	MaxCredentialHosts = 16      // hosts that one is bound to
+	MinCredential      = 8       // bytes of its value: a shorter one would be found in answers where it is not
+	MaxCredential      = 8 << 10 // likewise at most
 
-	DefaultIdleTimeout = 15 * time.Minute   // of a kept box whose sandbox does not say
+	MaxHooks       = 32                  // scripts in each list of a sandbox's hooks
+	MaxHook        = 16 << 10            // bytes of one of them
+	MaxMemoryLimit = 1 << 20             // MiB of a sandbox
+	MaxIdleTimeout = 7 * 24 * time.Hour  // of a persistent instance
+	MaxLifetime    = 30 * 24 * time.Hour // of a persistent instance
+
+	DefaultIdleTimeout = 15 * time.Minute   // of a persistent instance whose sandbox does not say
 	DefaultMaxLifetime = 7 * 24 * time.Hour // likewise
 
 	MaxJobCommand          = 4 << 10   // bytes of a command that a job's record keeps
@@ -59,6 +64,19 @@ const (
 	MaxEndpointConcurrency = 64        // requests to an endpoint at the same time
 	MaxWebhookBody         = 256 << 10 // bytes of a delivery's body; results above are left out and named
 
+	MaxChatChannels   = 100      // chat channels of an account
+	MaxChannelPlaces  = 500      // places of a chat channel, and likewise users
+	MaxChannelFields  = 8        // secrets of a chat channel, and likewise settings
+	MaxChannelSetting = 1024     // bytes of a setting
+	MaxChannelSecret  = 16 << 10 // bytes of a secret
+	MaxChatText       = 64 << 10 // bytes of what somebody wrote in a chat
+	MaxChatFiles      = 20       // files of a message that are named
+	MaxChatFileSize   = 20 << 20 // bytes of a file of a message that is stored
+	MaxChatFilesSize  = 50 << 20 // the same, of all files of a message
+	MaxChatFileName   = 120      // bytes of its name
+	MaxChatFileType   = 100      // the same, of its type
+	MaxChatFileRef    = 4096     // the same, of what its service finds it by
+
 	MaxApprovalInput  = 64 << 10 // bytes of a call's input that approval.requested and the approval's record carry
 	MaxApprovalReason = 1024     // bytes of the reason that is given with an answer
 
@@ -70,10 +88,10 @@ const (
 	DefaultOutputLimit = 64 << 10  // bytes of stdout, and of stderr, kept in a result
 	MaxOutputLimit     = 256 << 10 // the most a sandbox may ask for
 
-	DefaultTimeout  = 30 * time.Second // of one run
-	MaxTimeout      = 10 * time.Minute // of one run
-	DefaultDeadline = time.Hour        // from acceptance to the end, waiting included
-	MaxDeadline     = 23 * time.Hour   // below the time that calls are kept on the log
-	RememberedFor   = 24 * time.Hour   // that an answer counts for later calls
-	DefaultApproval = 23 * time.Hour   // that a person has to answer, for the same reason
+	DefaultTimeout        = 30 * time.Second // of one run
+	MaxTimeout            = 10 * time.Minute // of one run
+	DefaultDeadline       = time.Hour        // from acceptance to the end, waiting included
+	MaxDeadline           = 23 * time.Hour   // below the time that calls are kept on the log
+	ApprovalGrantLifetime = 24 * time.Hour   // that an answer counts for later calls
+	DefaultApproval       = 23 * time.Hour   // that a person has to answer, for the same reason
 )

@@ -2,6 +2,7 @@ package schemas
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"strings"
 	"time"
@@ -41,23 +42,30 @@ const MaxSummary = 200
 // Summary is a tool's input in one short text: the command, the file, the pattern or the job, else the beginning of the input. It is
 // empty for an input that is null.
 func Summary(tool Tool, input json.RawMessage) string {
+	text := strings.ToValidUTF8(Command(tool, input), string(utf8.RuneError))
+	if len(text) > MaxSummary {
+		text = strings.ToValidUTF8(text[:MaxSummary-len("…")], "") + "…"
+	}
+	return text
+}
+
+// Command is what people read of an input: the command, file or pattern, else the input as it is.
+func Command(tool Tool, input json.RawMessage) string {
 	var in struct {
 		Command  string `json:"command"`
 		FilePath string `json:"file_path"`
 		Pattern  string `json:"pattern"`
+		Path     string `json:"path"`
+		Name     string `json:"name"`
 		StatusID string `json:"statusId"` //nolint:tagliatelle // as models write it
 	}
 	_ = json.Unmarshal(input, &in) // what is not there is empty
 	text := map[Tool]string{
 		ToolBash: in.Command, ToolRead: in.FilePath, ToolWrite: in.FilePath, ToolEdit: in.FilePath, ToolGlob: in.Pattern, ToolGrep: in.Pattern,
-		ToolAsyncStatus: in.StatusID,
+		ToolLS: cmp.Or(in.Path, "."), ToolLoadSkill: in.Name, ToolAsyncStatus: in.StatusID,
 	}[tool]
 	if text == "" && !bytes.Equal(bytes.TrimSpace(input), []byte("null")) {
 		text = string(input)
-	}
-	text = strings.ToValidUTF8(text, string(utf8.RuneError))
-	if len(text) > MaxSummary {
-		text = strings.ToValidUTF8(text[:MaxSummary-len("…")], "") + "…"
 	}
 	return text
 }

@@ -16,6 +16,7 @@ const ManifestVersion = 1
 const (
 	MaxManifest  = 4 << 20 // bytes of a manifest's JSON
 	MaxResources = 1000    // resources of a manifest
+	MaxProblems  = 500     // things that are wrong, of one answer
 )
 
 // ResourceKind says what a resource of a manifest is.
@@ -25,18 +26,23 @@ type ResourceKind string
 const (
 	KindSandbox   ResourceKind = "sandbox"
 	KindWorkspace ResourceKind = "workspace"
+	KindModel     ResourceKind = "model"
 	KindAgent     ResourceKind = "agent"
 )
 
 // ResourceKinds lists the kinds in the order in which they may name one another: each only those before it.
-func ResourceKinds() []ResourceKind { return []ResourceKind{KindSandbox, KindWorkspace, KindAgent} }
+func ResourceKinds() []ResourceKind {
+	return []ResourceKind{KindSandbox, KindWorkspace, KindModel, KindAgent}
+}
 
 // Manifest says which records an account is to have, in the files of a project. Resources name one another by
 // name: ids are the account's own.
 type Manifest struct {
 	Version   int        `json:"version"` // 1
-	Project   string     `json:"project"` // tells its records from those of other manifests
+	Project   string     `json:"project"` // distinguishes its records from those of other manifests
 	Resources []Resource `json:"resources"`
+
+	unread Problems // what its document had that is no part of a manifest, see [ReadManifest]
 }
 
 // Resource is one record of a manifest.
@@ -44,13 +50,20 @@ type Resource struct {
 	Kind        ResourceKind `json:"kind"`
 	Name        string       `json:"name"` // unique among those of its kind
 	Description string       `json:"description,omitzero"`
-	// Config is, by the kind, a [SandboxConfig], a [ManifestWorkspace] or a [ManifestAgent].
+	// Config is, by the kind, a [SandboxConfig], a [ManifestWorkspace], a [ModelConfig] or a [ManifestAgent].
 	Config json.RawMessage `json:"config,omitzero"`
+
+	spoiled bool // something of it could not be read
 }
+
+// Spoiled reports whether something of the resource could not be read, see [ReadManifest]: what is left is not all that it
+// says.
+func (r Resource) Spoiled() bool { return r.spoiled }
 
 // ManifestWorkspace is the config of a workspace in a manifest.
 type ManifestWorkspace struct {
 	Storage StorageConfig `json:"storage,omitzero"`
+	Harness HarnessConfig `json:"harness,omitzero"`
 	// Sandbox is the name of the sandbox of calls that name none; empty: they must name one.
 	Sandbox string `json:"sandbox,omitzero"`
 }
@@ -64,6 +77,10 @@ type ManifestAgent struct {
 	Workspaces []ManifestView `json:"workspaces,omitzero"`
 	// Tools changes what is offered and what a person must allow; a tool that is not named is as ever.
 	Tools map[Tool]ToolConfig `json:"tools,omitzero"`
+	// Skills are the names of those that the model may load. They are uploaded by themselves: sandjet skills add.
+	Skills []string `json:"skills,omitzero"`
+	// Turns is which model is asked, and within which limits.
+	Turns ManifestTurns `json:"turns,omitzero"`
 }
 
 // ManifestView is a workspace as one agent of a manifest sees it.
@@ -132,7 +149,7 @@ const (
 	ActionCreate ManifestAction = "create"
 	ActionUpdate ManifestAction = "update"
 	ActionDelete ManifestAction = "delete"
-	ActionRename ManifestAction = "rename" // it keeps its id, and so its files and boxes
+	ActionRename ManifestAction = "rename" // it keeps its id, and so its files and instances
 	ActionNone   ManifestAction = "none"
 )
 
@@ -167,12 +184,21 @@ type ManifestWarnings struct {
 // Problems is everything that is wrong with a document, each with the field where it is.
 type Problems []*Error
 
-// Add notes an error, its field below path.
+// Add notes an error, or each of those that it lists, its field below path.
 func (p *Problems) Add(path string, err error) {
 	if err == nil {
 		return
 	}
 	e := Public(err)
+	if len(e.Errors) > 0 {
+		for _, each := range e.Errors {
+			p.Add(path, each)
+		}
+		return
+	}
+	if len(*p) >= MaxProblems {
+		return
+	}
 	switch {
 	case e.Field == "":
 		e.Field = path
@@ -182,8 +208,8 @@ func (p *Problems) Add(path string, err error) {
 	*p = append(*p, e)
 }
 
-// Err is nil, the one problem, or an error whose message has a line for each. Code: invalid, or that of the
-// one.
+// Err is nil, the one problem, or an error whose message lists the first fifty and whose Errors has all.
+// Code: invalid, or that of the one.
 func (p *Problems) Err() error {
 	const most = 50
 	all := *p
@@ -202,11 +228,10 @@ func (p *Problems) Err() error {
 		}
 		b.WriteString("\n  " + e.Error())
 	}
-	return &Error{Code: Invalid, Message: b.String()}
+	return &Error{Code: Invalid, Message: b.String(), Errors: all}
 }
 
-// DecodeManifestRequest reads a request about a manifest, and checks what can be said of the manifest alone, as
-// [Manifest.Check] does. Code: invalid, with all that is wrong.
+// DecodeManifestRequest reads a request about a manifest, which it does not check: see [ReadManifest]. Code: invalid.
 func DecodeManifestRequest(b []byte) (ManifestRequest, error) {
 	var in struct {
 		Manifest json.RawMessage `json:"manifest"`
@@ -219,35 +244,47 @@ func DecodeManifestRequest(b []byte) (ManifestRequest, error) {
 	if len(in.Manifest) == 0 {
 		return ManifestRequest{}, Invalidf("manifest", "is missing")
 	}
-	m, err := DecodeManifest(in.Manifest)
+	m, err := ReadManifest(in.Manifest)
 	return ManifestRequest{Manifest: m, Prune: in.Prune, DryRun: in.DryRun}, err
 }
 
 // DecodeManifest reads a manifest and checks what can be said of it alone, as [Manifest.Check] does. Code:
 // invalid, with all that is wrong; the fields are like resources[2].config.timeout.
 func DecodeManifest(b []byte) (Manifest, error) {
-	var (
-		problems Problems
-		in       struct {
-			Version   int               `json:"version"`
-			Project   string            `json:"project"`
-			Resources []json.RawMessage `json:"resources"`
-		}
-	)
-	if err := DecodeStrict(b, MaxManifest, &in); err != nil {
+	m, err := ReadManifest(b)
+	if err == nil {
+		err = m.Check()
+	}
+	if err != nil {
 		return Manifest{}, err
 	}
-	m := Manifest{Version: in.Version, Project: in.Project, Resources: make([]Resource, len(in.Resources))}
-	unread := map[int]bool{}
+	return m, nil
+}
+
+// ReadManifest is [DecodeManifest] that does not check. What of the document is no part of a manifest, such as an unknown
+// field, is left out and remembered: [Manifest.Check] reports it with the rest, so that whoever plans the manifest can report
+// all that is wrong at once. Code: invalid (the document as a whole cannot be read).
+func ReadManifest(b []byte) (Manifest, error) {
+	var in struct {
+		Version   int               `json:"version"`
+		Project   string            `json:"project"`
+		Resources []json.RawMessage `json:"resources"`
+	}
+	unread := decodeAll(b, MaxManifest, &in)
+	if len(unread) > 0 && in.Version == 0 && in.Project == "" && in.Resources == nil {
+		return Manifest{}, unread.Err()
+	}
+	m := Manifest{Version: in.Version, Project: in.Project, Resources: make([]Resource, len(in.Resources)), unread: unread}
 	for i, raw := range in.Resources {
-		if err := DecodeStrict(raw, MaxConfig, &m.Resources[i]); err != nil {
-			problems.Add(ResourcePath(i), err)
-			unread[i] = true
+		r := &m.Resources[i]
+		for _, err := range decodeAll(raw, MaxConfig, r) {
+			m.unread.Add(ResourcePath(i), err)
+			r.spoiled = true
 		}
-	}
-	problems = append(problems, m.check(unread)...)
-	if err := problems.Err(); err != nil {
-		return Manifest{}, err
+		for _, err := range tidy(r) {
+			m.unread.Add(ResourcePath(i), err)
+			r.spoiled = true
+		}
 	}
 	return m, nil
 }
@@ -255,42 +292,53 @@ func DecodeManifest(b []byte) (Manifest, error) {
 // ResourcePath is the field of a manifest where a resource is.
 func ResourcePath(i int) string { return fmt.Sprintf("resources[%d]", i) }
 
+// ResourceIndex is which resource a field of a manifest is in; -1 for none.
+func ResourceIndex(field string) int {
+	var i int
+	if _, err := fmt.Sscanf(field, "resources[%d]", &i); err != nil {
+		return -1
+	}
+	return i
+}
+
 // Check looks at what can be said of a manifest alone: its form, names and the form of each config. Whether
 // there is what a resource names is the account's to say. Code: invalid, with all that is wrong.
 func (m Manifest) Check() error {
-	p := m.check(nil)
+	p := m.Problems()
 	return p.Err()
 }
 
-// check passes over the resources that could not be read.
-func (m Manifest) check(unread map[int]bool) Problems {
-	var p Problems
-	if m.Version != ManifestVersion {
+// Problems is what [Manifest.Check] finds, and what [ReadManifest] could not read.
+func (m Manifest) Problems() Problems {
+	p := slices.Clone(m.unread)
+	told := func(field string) bool { // it was there, and could not be read
+		return slices.ContainsFunc(m.unread, func(e *Error) bool { return e.Field == field })
+	}
+	if m.Version != ManifestVersion && !told("version") {
 		p.Add("version", Invalidf("", "%d is unknown: use %d", m.Version, ManifestVersion))
 	}
-	p.Add("", checkProject(m.Project))
+	if !told("project") {
+		p.Add("", checkProject(m.Project))
+	}
 	if len(m.Resources) > MaxResources {
 		p.Add("resources", Invalidf("", "are %d: at most %d", len(m.Resources), MaxResources))
 		return p
 	}
-	type key struct {
-		kind ResourceKind
-		name string
-	}
-	first := map[key]int{}
+	first := map[resourceName]int{}
 	for i, r := range m.Resources {
 		path := ResourcePath(i)
-		if unread[i] {
-			continue
-		}
-		if _, err := r.Decode(); err != nil {
-			p.Add(path, err)
+		if r.Kind != "" || !r.spoiled {
+			if _, err := r.Decode(); err != nil {
+				p.Add(path, err)
+			}
 		}
 		if r.Name == "" {
-			p.Add(path, Invalidf("name", "is missing"))
+			if !r.spoiled {
+				p.Add(path, Invalidf("name", "is missing"))
+			}
 			continue
 		}
-		k := key{r.Kind, r.Name}
+		k := resourceName{r.Kind, r.Name}
 		if j, twice := first[k]; twice {
 			p.Add(path, Invalidf("name", "%q is the name of another %s too, at %s", Quotable(r.Name), Quotable(string(r.Kind)), ResourcePath(j)))
 			continue
@@ -298,6 +346,12 @@ func (m Manifest) check(unread map[int]bool) Problems {
 		first[k] = i
 	}
 	return p
+}
+
+// resourceName is what tells resources apart.
+type resourceName struct {
+	kind ResourceKind
+	name string
 }
 
 // checkProject wants a name that may stand in a query and in an id.
@@ -313,20 +367,23 @@ func checkProject(s string) error {
 	return nil
 }
 
-// Decode reads the config by the kind: a [SandboxConfig], a [ManifestWorkspace] or a [ManifestAgent]. A
-// variable whose whole value is ${NAME} becomes env:NAME, and a view gets its default name. Code: invalid.
+// Decode reads the config by the kind: a [SandboxConfig], a [ManifestWorkspace], a [ModelConfig] or a [ManifestAgent]. A
+// variable or a model's key whose whole value is ${NAME} becomes env:NAME, and a view gets its default name. Code: invalid; the config
+// is then without what could not be read.
 func (r Resource) Decode() (any, error) {
 	switch r.Kind {
 	case KindSandbox:
 		c, err := decodeConfig[SandboxConfig](r.Config)
 		for name, value := range c.EnvVars {
-			if ref, ok := strings.CutPrefix(value, "${"); ok && strings.HasSuffix(ref, "}") && VariableName(ref[:len(ref)-1]) {
-				c.EnvVars[name] = VariablePrefix + ref[:len(ref)-1]
-			}
+			c.EnvVars[name] = placeholder(value)
 		}
 		return c, err
 	case KindWorkspace:
 		return decodeConfig[ManifestWorkspace](r.Config)
+	case KindModel:
+		c, err := decodeConfig[ModelConfig](r.Config)
+		c.Key = placeholder(c.Key)
+		return c, err
 	case KindAgent:
 		c, err := decodeConfig[ManifestAgent](r.Config)
 		for i := range c.Workspaces {
@@ -340,7 +397,17 @@ func (r Resource) Decode() (any, error) {
 	for _, k := range ResourceKinds() {
 		kinds = append(kinds, string(k))
 	}
-	return nil, Invalidf("kind", "%q is unknown: use %s", Quotable(string(r.Kind)), cmp.Or(Nearest(string(r.Kind), kinds), strings.Join(kinds, ", ")))
+	return nil, Invalidf("kind", "%q is unknown: use %s", Quotable(string(r.Kind)),
+		cmp.Or(Nearest(string(r.Kind), kinds), strings.Join(kinds, ", ")))
+}
+
+// placeholder is env:NAME for ${NAME}, and else the value.
+func placeholder(value string) string {
+	ref, ok := strings.CutPrefix(value, "${")
+	if name, end := strings.CutSuffix(ref, "}"); ok && end && VariableName(name) {
+		return VariablePrefix + name
+	}
+	return value
 }
 
 func decodeConfig[T any](b json.RawMessage) (T, error) {
@@ -348,12 +415,27 @@ func decodeConfig[T any](b json.RawMessage) (T, error) {
 	if len(b) == 0 {
 		return c, nil
 	}
-	if err := DecodeStrict(b, MaxConfig, &c); err != nil {
-		var p Problems
+	var p Problems
+	for _, err := range decodeAll(b, MaxConfig, &c) {
 		p.Add("config", err)
-		return *new(T), p.Err()
 	}
-	return c, nil
+	return c, p.Err()
+}
+
+// tidy takes out of a config what cannot be read, and returns it.
+func tidy(r *Resource) Problems {
+	config, err := r.Decode()
+	if err == nil || config == nil {
+		return nil
+	}
+	b, merr := json.Marshal(config)
+	if merr != nil {
+		return nil // its kind or its whole form is wrong: Check says so
+	}
+	var p Problems
+	p.Add("", err)
+	r.Config = b
+	return p
 }
 
 // VariableName reports whether s may name a variable of an account: 1 to MaxName of A-Z a-z 0-9 _, no digit

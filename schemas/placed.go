@@ -3,6 +3,8 @@ package schemas
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"io"
 )
 
 // argWorkspace is the argument of every tool by which a model chooses among the workspaces of its agent.
@@ -11,10 +13,14 @@ const argWorkspace = "workspace"
 // Placed returns the request with the workspace that its input names, if it does, where others name it, and
 // taken out of the input. The digest is that of the request as it was. Codes: invalid (the two differ).
 func (r Request) Placed() (Request, error) {
-	rest, name, err := takeWorkspace(r.Input)
+	rest, name, err := r.placing()
 	if err != nil {
 		return r, err
 	}
+	return r.placedIn(rest, name)
+}
+
+func (r Request) placedIn(rest json.RawMessage, name string) (Request, error) {
 	if name == "" {
 		r.Input = rest
 		return r, nil
@@ -26,6 +32,17 @@ func (r Request) Placed() (Request, error) {
 	return r, nil
 }
 
+// placing is the input without the workspace that it names, and that.
+func (r Request) placing() (rest json.RawMessage, name string, err error) {
+	switch {
+	case !r.parsed.of(r.Tool, r.Input):
+		return takeWorkspace(r.Input)
+	case same(r.Input, r.parsed.sent):
+		return r.parsed.placed, r.parsed.workspace, nil
+	}
+	return r.Input, "", nil // it was taken out before
+}
+
 // takeWorkspace takes the argument out of an input. What is no object stays as it is: who decodes it says so.
 func takeWorkspace(input json.RawMessage) (rest json.RawMessage, name string, err error) {
 	// The usual call has no such argument, and is not read for it. One that is written with escapes is not
@@ -34,7 +51,7 @@ func takeWorkspace(input json.RawMessage) (rest json.RawMessage, name string, er
 		return input, "", nil //nolint:nilerr // as said above
 	}
 	dec := json.NewDecoder(bytes.NewReader(input))
-	if _, bad := dec.Token(); bad != nil { // the opening brace
+	if opening, bad := dec.Token(); bad != nil || opening != json.Delim('{') {
 		return input, "", nil //nolint:nilerr // as said above
 	}
 	out := []byte{'{'}
@@ -63,8 +80,11 @@ func takeWorkspace(input json.RawMessage) (rest json.RawMessage, name string, er
 			return input, "", Invalidf("input."+argWorkspace, "must be the name of a workspace")
 		}
 	}
-	if _, bad := dec.Token(); bad != nil || dec.More() { // the closing brace, and what may not follow it
+	if _, bad := dec.Token(); bad != nil { // the closing brace
 		return input, "", nil //nolint:nilerr // as said above
+	}
+	if _, bad := dec.Token(); !errors.Is(bad, io.EOF) { // More says no before a brace too many
+		return input, "", nil
 	}
 	if !found {
 		return input, "", nil

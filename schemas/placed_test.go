@@ -55,6 +55,8 @@ func FuzzPlaced(f *testing.F) {
 	f.Add([]byte(`{"a":{"workspace":"x"},"workspace":"w"}`))
 	f.Add([]byte(`{"workspace":"w","a":"\""} `))
 	f.Add([]byte(`{"workspace":null,"a":1}`))
+	f.Add([]byte(`{"workspace":"0"}}`))
+	f.Add([]byte(`["workspace","a"]`))
 	f.Fuzz(func(t *testing.T, input []byte) {
 		r, err := Request{Input: input}.Placed()
 		if err != nil {

@@ -21,12 +21,14 @@ type Profile struct {
 	MaxMemory int64 `json:"max_memory"`
 	// MaxOutput is the most bytes of stdout and of stderr that a result has.
 	MaxOutput int `json:"max_output"`
-	// Persistent says that it keeps boxes between runs. Then it has hooks, ends by age and idleness too.
+	// Persistent says that it keeps sandboxes between runs. Then it has hooks, ends by age and idleness too.
 	Persistent bool `json:"persistent,omitzero"`
-	// Jobs says that commands may go on in the background of a kept box.
+	// Jobs says that commands may continue in the background of a persistent instance.
 	Jobs bool `json:"jobs,omitzero"`
-	// JobsEndWithWorker says that kept boxes, and jobs in them, end with the process that made them.
+	// JobsEndWithWorker says that persistent instances, and jobs in them, end with the process that made them.
 	JobsEndWithWorker bool `json:"jobs_end_with_worker,omitzero"`
+	// Pause is what stays in a persistent instance that is paused. Empty: it pauses none.
+	Pause PauseKeeps `json:"pause,omitzero"`
 	// Storage says whether workspaces on S3 can be used. Empty means [StorageNo].
 	Storage StorageAccess `json:"storage,omitzero"`
 	// OnHost says that its sandboxes share the host of their worker, so that the operator's limits for hosts hold.
@@ -35,21 +37,39 @@ type Profile struct {
 	Options []ProfileOption `json:"options,omitzero"`
 	// Isolation is what a worker found on its host. A build cannot know it: there it is the zero value.
 	Isolation Isolation `json:"isolation,omitzero"`
+	// Credentials says that variables can be bound to hosts, so that runs do not have their values.
+	Credentials bool `json:"credentials,omitzero"`
 	// MemoryLimit, PidsLimit and CPULimit say that it enforces a sandbox's limit.
 	MemoryLimit bool `json:"memory_limit,omitzero"`
 	PidsLimit   bool `json:"pids_limit,omitzero"`
 	CPULimit    bool `json:"cpu_limit,omitzero"`
+	// Unattended says that nothing is known of a run before it has ended, and that it cannot be ended: what it prints comes with its end, no
+	// more than MaxOutput of it, and a run whose call is cancelled continues until its time limit.
+	Unattended bool `json:"unattended,omitzero"`
+	// ExclusiveWorkspaces says that a workspace is in one sandbox at a time: runs of other sandboxes that use it are refused as
+	// exhausted until that one has ended.
+	ExclusiveWorkspaces bool `json:"exclusive_workspaces,omitzero"`
 	// Shell runs the scripts: bash or sh.
 	Shell string `json:"shell,omitzero"`
 }
+
+// PauseKeeps says what stays in a persistent instance that is paused.
+type PauseKeeps string
+
+// The answers of [Profile.Pause].
+const (
+	PauseKeepsProcesses PauseKeeps = "processes" // its processes continue where they were, with their memory, which stays taken
+	PauseKeepsFiles     PauseKeeps = "files"     // its home; processes end, and files elsewhere in it are lost
+)
 
 // StorageAccess says whether a workspace on S3 can be used in a provider's sandboxes.
 type StorageAccess string
 
 // The answers of [Profile.Storage].
 const (
-	StorageYes    StorageAccess = "yes"
+	StorageYes    StorageAccess = "yes"                 // the operator's bucket is mounted
 	StorageOption StorageAccess = "with " + OptionMount // only when the sandbox has that option
+	StorageCopy   StorageAccess = "copied in and out"   // also a bucket of the account's own
 	StorageNo     StorageAccess = "no"
 )
 
@@ -60,22 +80,50 @@ const OptionMount = "mountAwsS3Buckets"
 type ProfileOption struct {
 	Name string  `json:"name"`
 	Most float64 `json:"most,omitzero"` // of a whole number from 1 on; 0: it is true or false
-	Kept bool    `json:"kept,omitzero"` // only for a kept box
+	Kept bool    `json:"kept,omitzero"` // only for a persistent sandbox
 }
 
 // Keeps reports the first thing that a record asks of a sandbox and the provider cannot do. It costs little, so
 // that it may be asked of every call. Code: unsupported, with the field of the record and the remedy.
 func (p Profile) Keeps(s Sandbox) error {
 	cannot := func(field, what, remedy string) error {
-		return &Error{Code: Unsupported, Field: "sandbox", Message: "config." + field + " of " + Quotable(s.Name) + ": the provider " + p.Name + " " + what + " where it runs" + ": " + remedy}
+		return &Error{Code: Unsupported, Field: "sandbox", Message: "config." + field + " of " + Quotable(s.Name) + ": the provider " + p.Name +
+			" " + what + " where it runs" + ": " + remedy}
 	}
 	switch {
 	case s.Network.Mode != "" && !slices.Contains(p.Networks, s.Network.Mode):
 		return cannot("network.mode", "does not keep the mode "+Quotable(string(s.Network.Mode)), "use "+p.networks())
+	case len(s.Network.Credentials) > 0 && !p.Credentials:
+		return cannot("network.credentials", "cannot keep the value of a variable from its sandboxes", "leave them out, or use another provider")
 	case s.MemoryLimit > p.MaxMemory:
 		return cannot("memoryLimit", "does not have that much memory", "use less")
 	case s.Persistent && !p.Persistent:
-		return cannot("persistent", "keeps no box between calls", "leave it out")
+		return cannot("persistent", "keeps no sandbox between calls", "leave it out")
+	}
+	return nil
+}
+
+// Reaches reports why the files of a workspace on S3 cannot be used in a sandbox of the provider; nil where they can, and for any
+// other workspace. Code: unsupported, with the field of the workspace's record and the remedy.
+func (p Profile) Reaches(w Workspace, s Sandbox) error {
+	if w.Storage == "" {
+		return nil
+	}
+	cannot := func(field, what, remedy string) error {
+		return &Error{Code: Unsupported, Field: "config.storage." + field,
+			Message: "of workspace " + Quotable(w.Name) + ": the provider " + p.Name + " " + what + ": " + remedy}
+	}
+	mounts, _ := s.Options[OptionMount].(bool)
+	switch access := p.storage(); {
+	case access == StorageNo:
+		return cannot("provider", "does not reach files on "+Quotable(w.Storage)+" where it runs",
+			"use a sandbox of another provider, or leave the storage out; where the build does, its operator names a bucket")
+	case access == StorageOption && !mounts:
+		return cannot("provider", "reaches files on "+Quotable(w.Storage)+" from sandboxes with config.options."+OptionMount+" alone",
+			"set it in "+Quotable(s.Name))
+	case access != StorageCopy && w.Bucket.Name != "":
+		return cannot("bucket", "mounts its operator's bucket and no other",
+			"leave the bucket out, or use a sandbox of the provider local or docker")
 	}
 	return nil
 }
@@ -109,6 +157,14 @@ func (p Profile) Within(declared Profile) error {
 		return more("persistent")
 	case p.Jobs && !declared.Jobs:
 		return more("jobs")
+	case p.Credentials && !declared.Credentials:
+		return more("credentials")
+	case p.Pause != "" && p.Pause != declared.Pause:
+		return more("pause")
+	case !p.Unattended && declared.Unattended:
+		return more("unattended: it would be heard and ended")
+	case !p.ExclusiveWorkspaces && declared.ExclusiveWorkspaces:
+		return more("exclusive_workspaces: sandboxes would share them")
 	case p.OnHost != declared.OnHost:
 		return more("on_host")
 	case p.storage() != StorageNo && p.storage() != declared.storage():
@@ -155,7 +211,7 @@ func (c Catalog) Names() []string {
 	return names
 }
 
-// Find returns the profile of a provider, and whether this build has that.
+// Find returns the profile of a provider, and whether this build has it.
 func (c Catalog) Find(name string) (Profile, bool) {
 	i := slices.IndexFunc(c, func(p Profile) bool { return p.Name == name })
 	if i < 0 {

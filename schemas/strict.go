@@ -22,11 +22,14 @@ import (
 // surrogate pairs (both would become U+FFFD), fields given twice (the last would win), fields in
 // another case, unknown fields, data after the object, and more than [MaxMembers] members and elements:
 // these are what takes time, not bytes. Errors are of code invalid, and name the field wherever there is one.
-func DecodeStrict(b []byte, limit int, v any) error {
+func DecodeStrict(b []byte, limit int, v any) error { return decodeStrict(b, limit, v, "") }
+
+// decodeStrict is [DecodeStrict] but for the contents of one member, which whoever knows its type checks later.
+func decodeStrict(b []byte, limit int, v any, later string) error {
 	if err := checkText(b, limit); err != nil {
 		return err
 	}
-	s := strict{dec: json.NewDecoder(bytes.NewReader(b)), left: MaxMembers}
+	s := strict{dec: json.NewDecoder(bytes.NewReader(b)), left: MaxMembers, later: later}
 	s.dec.UseNumber()
 	if err := s.value(reflect.TypeOf(v)); err != nil {
 		return err
@@ -111,11 +114,15 @@ func escaped(b []byte) (rune, bool) {
 	return rune(n), err == nil
 }
 
+const givenTwice = "is given twice"
+
 // strict walks one JSON value beside the type that it will be read into.
 type strict struct {
 	dec  *json.Decoder
 	path []string // of the value that is being read; rendered only for an error
 	left int      // members and elements that may still come
+
+	later string // a member of the outermost object whose contents are not looked at
 }
 
 // one counts a member or an element.
@@ -186,7 +193,7 @@ func (s *strict) object(fields map[string]reflect.Type, member reflect.Type) err
 		name, _ := tok.(string) // always a string here
 		s.path = append(s.path, name)
 		if seen[name] {
-			return Invalidf(s.at(), "is given twice")
+			return Invalidf(s.at(), givenTwice)
 		}
 		seen[name] = true
 		t, known := fields[name]
@@ -196,7 +203,12 @@ func (s *strict) object(fields map[string]reflect.Type, member reflect.Type) err
 		if fields == nil {
 			t = member
 		}
-		if err := s.value(t); err != nil {
+		if name == s.later && len(s.path) == 1 {
+			var skipped json.RawMessage
+			if err := s.dec.Decode(&skipped); err != nil {
+				return jsonError(err)
+			}
+		} else if err := s.value(t); err != nil {
 			return err
 		}
 		s.path = s.path[:len(s.path)-1]

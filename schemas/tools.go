@@ -13,19 +13,29 @@ const (
 	ToolEdit  Tool = "edit"
 	ToolGlob  Tool = "glob"
 	ToolGrep  Tool = "grep"
+	ToolLS    Tool = "ls"
 
+	ToolLoadSkill   Tool = "load_skill"
 	ToolAsyncStatus Tool = "async_status"
 )
 
 // Tools lists the tools in the order in which they are shown.
 func Tools() []Tool {
-	return []Tool{ToolBash, ToolRead, ToolWrite, ToolEdit, ToolGlob, ToolGrep, ToolAsyncStatus}
+	return []Tool{ToolBash, ToolRead, ToolWrite, ToolEdit, ToolGlob, ToolGrep, ToolLS, ToolLoadSkill, ToolAsyncStatus}
 }
 
 // SideEffects reports whether a second run of the same call could do harm. Such a call is started
 // at most once; the others are simply run again after a crash.
 func (t Tool) SideEffects() bool {
-	return t != ToolRead && t != ToolGlob && t != ToolGrep && t != ToolAsyncStatus
+	return t != ToolRead && t != ToolGlob && t != ToolGrep && t != ToolLS && t != ToolLoadSkill && t != ToolAsyncStatus
+}
+
+// Writes reports whether a call may change files of its workspace. load_skill does, and may be run twice all the same.
+func (t Tool) Writes() bool { return t.SideEffects() || t == ToolLoadSkill }
+
+// LoadSkillInput is the input of load_skill.
+type LoadSkillInput struct {
+	Name string `json:"name" jsonschema:"minLength=1,maxLength=64" jsonschema_description:"The name of a skill of the agent; of a call without an agent, of the account."`
 }
 
 // Dialect selects the wording and the defaults of the tools. The zero value is [DialectClaude].
@@ -128,4 +138,20 @@ const (
 	GrepFiles   GrepMode = "files_with_matches"
 	GrepContent GrepMode = "content"
 	GrepCount   GrepMode = "count"
+)
+
+// LSInput is the input of ls.
+type LSInput struct {
+	Path    string    `json:"path,omitzero" jsonschema:"maxLength=4096" jsonschema_description:"Folder to list. Default: the workspace's root."`
+	Limit   *int      `json:"limit,omitzero" jsonschema:"minimum=1" jsonschema_description:"Most entries to show, at most 2000. Default 1000."`
+	Missing LSMissing `json:"missing,omitzero" jsonschema:"enum=error,enum=empty" jsonschema_description:"What a folder that does not exist is: an error (default) or empty."`
+}
+
+// LSMissing says what ls makes of a folder that does not exist.
+type LSMissing string
+
+// The values.
+const (
+	MissingError LSMissing = "error"
+	MissingEmpty LSMissing = "empty"
 )

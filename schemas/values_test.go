@@ -74,6 +74,11 @@ func TestDuration(t *testing.T) {
 			t.Errorf("%s is %v, %v; want %v", text, time.Duration(d), err, want)
 		}
 	}
+	var e *Error
+	if err := new(Duration).UnmarshalText([]byte("-1h")); !errors.As(err, &e) ||
+		e.Message != "-1h0m0s is negative: write seconds (30) or a text such as 30s or 5m" {
+		t.Errorf("-1h: %v", err)
+	}
 	for _, text := range []string{`-1`, `"-1s"`, `"soon"`, `""`, `"30"`, `1e10`, `1e400`, `{}`, `[]`, `true`} {
 		var d Duration
 		if err := json.Unmarshal([]byte(text), &d); !errors.Is(err, ErrInvalid) {
@@ -119,14 +124,16 @@ func TestErrorsKnowTheLibrarysWords(t *testing.T) {
 		err  error
 		want Code
 	}{
-		{nil, ""}, {errors.New("x"), Internal}, {context.DeadlineExceeded, Timeout}, {context.Canceled, Interrupted}, {errors.ErrUnsupported, Unsupported},
+		{nil, ""}, {errors.New("x"), Internal}, {context.DeadlineExceeded, Timeout}, {context.Canceled, Interrupted},
+		{errors.ErrUnsupported, Unsupported},
 		{fmt.Errorf("a: %w", ErrDenied), Denied},
 	} {
 		if got := CodeOf(c.err); got != c.want {
 			t.Errorf("CodeOf(%v) = %q, want %q", c.err, got, c.want)
 		}
 	}
-	for _, err := range []error{errors.New("/root/secret"), context.Canceled, context.DeadlineExceeded, fmt.Errorf("secret: %w", errors.ErrUnsupported)} {
+	for _, err := range []error{errors.New("/root/secret"), context.Canceled, context.DeadlineExceeded,
+		fmt.Errorf("secret: %w", errors.ErrUnsupported)} {
 		if p := Public(err); strings.Contains(p.Error(), "secret") || p.Message == "" {
 			t.Errorf("Public(%v) = %v", err, p)
 		}
@@ -140,8 +147,10 @@ func TestErrorsKnowTheLibrarysWords(t *testing.T) {
 
 func TestEventIDsAreOnePerThing(t *testing.T) {
 	a, c := AccountID("acct_1"), CallID("call_1")
-	ids := []string{AcceptedID(a, c), StartedID(a, c, 1), StartedID(a, c, 2), OutputID(a, c, 1, 2), OutputID(a, c, 12, 2), OutputID(a, c, 1, 22), FinishedID(a, c),
-		FinishedID("acct_2", c), FinishedID(a, "call_2"), JobFinishedID(a, JobID(c)), JobStartedID(a, JobID(c)), Cancel{Account: a, Call: c}.EventID(), exampleCall().EventID()}
+	ids := []string{AcceptedID(a, c), StartedID(a, c, 1), StartedID(a, c, 2), OutputID(a, c, 1, 2), OutputID(a, c, 12, 2),
+		OutputID(a, c, 1, 22), FinishedID(a, c),
+		FinishedID("acct_2", c), FinishedID(a, "call_2"), JobFinishedID(a, JobID(c)), JobStartedID(a, JobID(c)),
+		Cancel{Account: a, Call: c}.EventID(), exampleCall().EventID()}
 	slices.Sort(ids)
 	if n := len(ids); len(slices.Compact(ids)) != n {
 		t.Errorf("two things share an id: %q", ids)

@@ -76,7 +76,8 @@ func TestAPublishEndsWithItsContextAndWithItsConnection(t *testing.T) {
 	}
 	time.AfterFunc(20*time.Millisecond, a.close)
 	begun := time.Now()
-	if _, err := a.publish(t.Context(), nats.NewMsg("test.acks.silent")); !errors.Is(err, nats.ErrConnectionClosed) || time.Since(begun) > requestWithin/2 {
+	if _, err := a.publish(t.Context(), nats.NewMsg("test.acks.silent")); !errors.Is(err, nats.ErrConnectionClosed) ||
+		time.Since(begun) > requestWithin/2 {
 		t.Errorf("a publish whose connection was closed: %v after %v", err, time.Since(begun))
 	}
 	if _, err := a.publish(t.Context(), nats.NewMsg("test.acks.silent")); !errors.Is(err, nats.ErrConnectionClosed) {
@@ -107,7 +108,8 @@ func TestWhatTheLogSaysOfAPublishIsRead(t *testing.T) {
 			t.Errorf("%s: %+v, %v", text, got, err)
 		}
 	}
-	_, err := parseConfirmation([]byte(`{"error":{"code":400,"err_code":10071,"description":"wrong last sequence: 3"},"stream":"CALLS","seq":0}`))
+	_,
+		err := parseConfirmation([]byte(`{"error":{"code":400,"err_code":10071,"description":"wrong last sequence: 3"},"stream":"CALLS","seq":0}`))
 	if !hasCode(err, codeWrongLastSequence) {
 		t.Errorf("a refusal is read as %v", err)
 	}
@@ -120,7 +122,8 @@ func TestWhatTheLogSaysOfAPublishIsRead(t *testing.T) {
 
 // FuzzConfirmation holds the short way of reading a confirmation to the long one.
 func FuzzConfirmation(f *testing.F) {
-	for _, s := range []string{`{"stream":"A","seq":1}`, `{"stream":"A","seq":1,"duplicate": true}`, `{"stream":"A","seq":01}`, `{"stream":"\u0041","seq":1}`} {
+	for _, s := range []string{`{"stream":"A","seq":1}`, `{"stream":"A","seq":1,"duplicate": true}`, `{"stream":"A","seq":01}`,
+		`{"stream":"\u0041","seq":1}`} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {

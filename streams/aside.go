@@ -20,8 +20,11 @@ const (
 
 // first is the first place of a message on the log, or the one that it has.
 func (m *message) first() uint64 {
+	if m.Header.Get(headerScheduler) == "" {
+		return m.meta.Sequence.Stream
+	}
 	seq, err := strconv.ParseUint(m.Header.Get(headerFirst), 10, 64)
-	if own := m.meta.Sequence.Stream; err != nil || seq == 0 || seq > own || m.Header.Get(headerScheduler) == "" {
+	if own := m.meta.Sequence.Stream; err != nil || seq == 0 || seq > own {
 		return own
 	}
 	return seq
@@ -33,9 +36,12 @@ const headerScheduler = "Nats-Scheduler"
 // attempt counts the deliveries of a message, those before it was put aside too.
 func (m *message) attempt() int {
 	const most = 1 << 30
-	before, err := strconv.Atoi(m.Header.Get(headerAside))
-	if err != nil || before < 0 || before > most || m.Header.Get(headerScheduler) == "" {
-		before = 0
+	before := 0
+	if m.Header.Get(headerScheduler) != "" {
+		n, err := strconv.Atoi(m.Header.Get(headerAside))
+		if err == nil && n >= 0 && n <= most {
+			before = n
+		}
 	}
 	return before + int(min(m.meta.NumDelivered, most))
 }
@@ -66,7 +72,8 @@ func (t Topic[T]) putAside(ctx context.Context, b *Bus, m *message, at time.Time
 
 // schedule stores a message that the server writes to a subject of the same stream at a time.
 func (b *Bus) schedule(ctx context.Context, m *nats.Msg, subject string, at time.Time) error {
-	m.Header.Set(jetstream.ScheduleHeader, "@at "+at.UTC().Format(time.RFC3339Nano)) // the client's own option cuts off what is not a whole second
+	// the client's own option cuts off what is not a whole second
+	m.Header.Set(jetstream.ScheduleHeader, "@at "+at.UTC().Format(time.RFC3339Nano))
 	m.Header.Set(jetstream.ScheduleTargetHeader, subject)
 	_, err := b.storeOne(ctx, m)
 	return err
@@ -74,9 +81,8 @@ func (b *Bus) schedule(ctx context.Context, m *nats.Msg, subject string, at time
 
 // takeTurn has a message wait for its account's turn, or hands it back. It does not block.
 func (c *consuming[T]) takeTurn(m *message, hold *hold) {
-	c.inHand.Add(1)
 	done := func() {
-		c.bus.beats.drop(hold)
+		c.bus.progress.drop(hold)
 		c.free.give(1)
 		c.inHand.Done()
 	}
@@ -87,12 +93,12 @@ func (c *consuming[T]) takeTurn(m *message, hold *hold) {
 	t.begin = func() {
 		defer done()
 		defer func() { c.fair.release(t, time.Now()) }()
-		c.settle(m, t, c.attend(m, hold))
+		c.settle(m, t, c.consumeOne(m, hold))
 	}
 	t.drop = func() {
 		defer done()
 		defer func() { c.fair.release(t, time.Now()) }()
-		c.bus.beats.drop(hold)
+		c.bus.progress.drop(hold)
 		c.tell(m, putBack{})
 	}
 	back, ok := c.fair.take(t, m.Size(), m.cameAs(), time.Now())
@@ -106,7 +112,7 @@ func (c *consuming[T]) takeTurn(m *message, hold *hold) {
 		})
 	default:
 		defer done()
-		c.bus.beats.drop(hold) // a sign of life would count as the time that it stays away
+		c.bus.progress.drop(hold) // a sign of life would count as the time that it stays away
 		c.tell(m, back)
 	}
 }
@@ -114,7 +120,7 @@ func (c *consuming[T]) takeTurn(m *message, hold *hold) {
 // tell hands a message back for which there was no turn.
 func (c *consuming[T]) tell(m *message, back putBack) {
 	if err := c.comeAgain(m, back); err != nil {
-		c.bus.log.Debug("message not handed back: it comes again by itself", "error", err)
+		c.bus.log.Debug("message not handed back, the server delivers it again", "error", err)
 	}
 }
 
@@ -132,7 +138,7 @@ func (c *consuming[T]) comeAgain(m *message, back putBack) error {
 		return m.nak(back.after)
 	}
 	if err := c.topic.putAside(c.hard, c.bus, m, c.bus.Now().Add(back.after)); err != nil {
-		c.bus.log.Debug("message not put aside: it waits in hand", "error", err)
+		c.bus.log.Debug("message not scheduled for later, it keeps its slot", "error", err)
 		return m.nak(min(back.after, backMost))
 	}
 	return m.ack()
@@ -157,7 +163,8 @@ func (c *consuming[T]) lookAtQueue(ctx context.Context, big schemas.AccountID) (
 		return q, err
 	}
 	own := uint64(0)
-	first, err := c.bus.getOne(ctx, c.topic.stream, getRequest{Seq: info.Delivered.Stream + 1, Next: c.topic.of(c.options.Filter, orNone(big)), Batch: 1})
+	first, err := c.bus.getOne(ctx, c.topic.stream,
+		getRequest{Seq: info.Delivered.Stream + 1, Next: c.topic.of(c.options.Filter, orNone(big)), Batch: 1})
 	switch {
 	case errors.Is(err, schemas.ErrNotFound):
 	case err != nil:

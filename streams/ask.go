@@ -1,9 +1,11 @@
 package streams
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
+	"sync"
 
 	"github.com/nats-io/nats.go"
 
@@ -45,7 +47,7 @@ func (b *Bus) Answer(ctx context.Context, subject string, ready func(), handle f
 	}
 	defer sub.Unsubscribe() //nolint:errcheck // nothing follows from it
 	if err := b.work.FlushWithContext(deadlined(ctx)); err != nil && ctx.Err() == nil {
-		b.log.Debug("requests are not heard yet", "subject", subject, "error", err) // they are when the connection is back
+		b.log.Debug("requests not subscribed yet", "subject", subject, "error", err) // they are when the connection is back
 	}
 	if ready != nil {
 		ready()
@@ -76,16 +78,48 @@ func (b *Bus) answerOne(ctx context.Context, m *nats.Msg, handle func(context.Co
 	data, err := handle(ctx, m.Data)
 	if err != nil {
 		answer.Header.Set(headerFailed, "1")
-		data, _ = json.Marshal(schemas.Public(err)) //nolint:errchkjson // a type of ours that always encodes
+		data, _ = schemas.EncodeJSON(schemas.Public(err)) // a type of ours that always encodes
 	}
 	answer.Data = data
 	if m.Reply == "" {
 		return
 	}
 	if err := b.work.PublishMsg(answer); err != nil {
-		b.log.Info("a request could not be answered", "subject", m.Subject, "error", err)
+		b.log.Info("request not answered", "subject", m.Subject, "error", err)
 	}
 }
 
 // JobControlSubject is where a worker answers questions about the jobs that it looks after.
 func JobControlSubject(worker string) string { return "sandjet.rpc.jobs." + worker }
+
+// SweepSubject is where the workers of a provider are asked to compare its boxes with their records: one of them answers.
+func SweepSubject(provider string) string { return "sandjet.rpc.instances." + provider }
+
+// FilesSubject is where workers that reach the files of workspaces of a storage answer for them: one of them each question. Empty is
+// the storage of workspaces that name none.
+func FilesSubject(storage string) string { return "sandjet.rpc.files." + cmp.Or(storage, "folder") }
+
+// Share answers the requests to a subject until ctx ends, at most slots at a time, together with others that do so: each request is
+// one's. It takes no more then, lets those in hand end and returns nil. An error of handle is the answer, as [schemas.Public].
+func (b *Bus) Share(ctx context.Context, subject string, slots int, handle func(context.Context, []byte) ([]byte, error)) error {
+	hard := context.WithoutCancel(ctx)
+	places := make(chan struct{}, slots)
+	var inHand sync.WaitGroup
+	sub, err := b.work.QueueSubscribe(subject, sharedQueue, func(m *nats.Msg) {
+		places <- struct{}{}
+		inHand.Go(func() {
+			defer func() { <-places }()
+			b.answerOne(hard, m, handle)
+		})
+	})
+	if err != nil {
+		return coded("answer on "+subject, err)
+	}
+	<-ctx.Done()
+	err = sub.Unsubscribe()
+	inHand.Wait()
+	if err != nil && b.work.Status() == nats.CONNECTED {
+		return coded("stop answering on "+subject, err)
+	}
+	return nil
+}

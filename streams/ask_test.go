@@ -93,7 +93,8 @@ func TestHasEvent(t *testing.T) {
 		if has, err := streams.HasEvent(t.Context(), b, j.Account, j.Conversation, id, since); has || err != nil {
 			t.Errorf("on an empty conversation: %v, %v", has, err)
 		}
-		if err := streams.Events.Publish(t.Context(), b, schemas.NewJobEvent(j, schemas.JobFinished, id, since, schemas.JobResult{})); err != nil {
+		if err := streams.Events.Publish(t.Context(), b,
+			schemas.NewJobEvent(j, schemas.JobFinished, id, since, schemas.JobResult{})); err != nil {
 			t.Fatal(err)
 		}
 		if has, err := streams.HasEvent(t.Context(), b, j.Account, j.Conversation, id, since); !has || err != nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/internal/natstest"
+	"github.com/sandjet/sandjet/internal/testwait"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 	"github.com/sandjet/sandjet/streams/natsauth"
@@ -30,28 +31,11 @@ func eventOf(c schemas.Call, n string, typ schemas.EventType, data any) schemas.
 	return schemas.NewEvent(c, typ, c.EventID()+"."+n, time.Now(), data)
 }
 
-func must[T any](v T, err error) func(testing.TB) T {
-	return func(t testing.TB) T {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
-}
-
-func ok(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 func TestACallIsPublishedOnceAndFound(t *testing.T) {
 	natstest.Hours(t)
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		ctx, c := t.Context(), callOf("one.two:three")
-		ok(t, streams.Calls.Publish(ctx, b, c))
+		testwait.OK(t, streams.Calls.Publish(ctx, b, c))
 		other := c
 		other.Provider = "docker"
 		for _, again := range []schemas.Call{c, other} {
@@ -59,19 +43,19 @@ func TestACallIsPublishedOnceAndFound(t *testing.T) {
 				t.Errorf("publish again for %s: %v; want a conflict", again.Provider, err)
 			}
 		}
-		if got := must(streams.FindCall(ctx, b, account, c.ID))(t); got.Digest != c.Digest || got.Provider != "local" {
+		if got := testwait.Must(streams.FindCall(ctx, b, account, c.ID))(t); got.Digest != c.Digest || got.Provider != "local" {
 			t.Errorf("found %+v", got)
 		}
 		if _, err := streams.FindCall(ctx, b, "acct_other", c.ID); !errors.Is(err, schemas.ErrNotFound) {
 			t.Errorf("another account finds it: %v", err)
 		}
 		time.Sleep(25 * time.Hour)
-		if got := must(streams.FindCall(ctx, b, account, c.ID))(t); got.ID != c.ID {
+		if got := testwait.Must(streams.FindCall(ctx, b, account, c.ID))(t); got.ID != c.ID {
 			t.Error("it went before anybody knew that it has its end")
 		}
 		_, before, err := streams.OldCalls(ctx, b, 0)
-		ok(t, err)
-		ok(t, streams.ForgetCalls(ctx, b, before))
+		testwait.OK(t, err)
+		testwait.OK(t, streams.ForgetCalls(ctx, b, before))
 		if _, err := streams.FindCall(ctx, b, account, c.ID); !errors.Is(err, schemas.ErrNotFound) {
 			t.Errorf("after a day: %v; want not_found", err)
 		}
@@ -79,7 +63,8 @@ func TestACallIsPublishedOnceAndFound(t *testing.T) {
 }
 
 // consume runs a consumer until the returned function is called, which waits for its end.
-func consume[T schemas.Eventer](t *testing.T, b *streams.Bus, topic streams.Topic[T], o streams.ConsumeOptions, f func(context.Context, streams.Delivery[T]) error) func() {
+func consume[T schemas.Eventer](t *testing.T, b *streams.Bus, topic streams.Topic[T], o streams.ConsumeOptions,
+	f func(context.Context, streams.Delivery[T]) error) func() {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -96,15 +81,16 @@ func consume[T schemas.Eventer](t *testing.T, b *streams.Bus, topic streams.Topi
 func TestAHandlersLongWorkIsDeliveredOnce(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		var n int
-		stop := consume(t, b, streams.Calls, streams.ConsumeOptions{Name: "w-local", Filter: "local", Slots: 4}, func(_ context.Context, d streams.Delivery[schemas.Call]) error {
-			n++
-			time.Sleep(9 * time.Minute)
-			if d.Late() {
-				t.Error("the signs of life were late")
-			}
-			return nil
-		})
-		ok(t, streams.Calls.Publish(t.Context(), b, callOf("a")))
+		stop := consume(t, b, streams.Calls, streams.ConsumeOptions{Name: "w-local", Filter: "local", Slots: 4},
+			func(_ context.Context, d streams.Delivery[schemas.Call]) error {
+				n++
+				time.Sleep(9 * time.Minute)
+				if d.Late() {
+					t.Error("the signs of life were late")
+				}
+				return nil
+			})
+		testwait.OK(t, streams.Calls.Publish(t.Context(), b, callOf("a")))
 		time.Sleep(time.Hour)
 		stop()
 		if n != 1 {
@@ -119,7 +105,7 @@ func TestFollowReplaysThenGoesOnLive(t *testing.T) {
 		defer cancel()
 		c := callOf("a")
 		publish := func(n string) {
-			ok(t, streams.Events.Publish(ctx, b, eventOf(c, n, schemas.CallOutput, schemas.OutputData{Text: n})))
+			testwait.OK(t, streams.Events.Publish(ctx, b, eventOf(c, n, schemas.CallOutput, schemas.OutputData{Text: n})))
 		}
 		publish("1")
 		publish("2")
@@ -165,12 +151,12 @@ func TestBucketLeasesEnd(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		k := streams.OpenBucket[string](b, streams.Leases)
 		ctx := t.Context()
-		must(k.Put(ctx, "w1", "me"))(t)
+		testwait.Must(k.Put(ctx, "w1", "me"))(t)
 		for range 5 {
 			time.Sleep(time.Second)
-			must(k.Put(ctx, "w1", "me"))(t)
+			testwait.Must(k.Put(ctx, "w1", "me"))(t)
 		}
-		if got := must(k.Get(ctx, "w1"))(t); got.Value != "me" {
+		if got := testwait.Must(k.Get(ctx, "w1"))(t); got.Value != "me" {
 			t.Errorf("got %q", got.Value)
 		}
 		time.Sleep(4 * time.Second)
@@ -185,8 +171,8 @@ func TestDropHistoryLeavesTheLatest(t *testing.T) {
 	l := natstest.Start(t, natstest.Listen(natsauth.User{Name: user, Password: password}))
 	k := streams.OpenBucket[string](l.Bus, streams.Records)
 	for n := range 4 {
-		must(k.Put(t.Context(), "a", fmt.Sprint("a", n)))(t)
-		must(k.Put(t.Context(), "b.c", fmt.Sprint("b", n)))(t)
+		testwait.Must(k.Put(t.Context(), "a", fmt.Sprint("a", n)))(t)
+		testwait.Must(k.Put(t.Context(), "b.c", fmt.Sprint("b", n)))(t)
 	}
 	if err := k.Delete(t.Context(), "b.c"); err != nil {
 		t.Fatal(err)
@@ -212,7 +198,7 @@ func TestDropHistoryLeavesTheLatest(t *testing.T) {
 			t.Errorf("%d messages are left, want the value and the mark of the deletion", n)
 		}
 	}
-	if got := must(k.Get(t.Context(), "a"))(t); got.Value != "a3" {
+	if got := testwait.Must(k.Get(t.Context(), "a"))(t); got.Value != "a3" {
 		t.Errorf("%+v", got)
 	}
 	if _, err := k.Get(t.Context(), "b.c"); !errors.Is(err, schemas.ErrNotFound) {

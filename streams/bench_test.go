@@ -46,7 +46,8 @@ func BenchmarkPipeline(b *testing.B) {
 	l := natstest.Start(b)
 	done := make(chan struct{}, b.N)
 	stop := consumeB(b, l.Bus, 64, func(d streams.Delivery[schemas.Call]) error {
-		err := streams.Events.Publish(b.Context(), l.Bus, eventOf(d.Value, "finished", schemas.CallFinished, schemas.Result{Call: d.Value.ID, Status: schemas.Completed}))
+		err := streams.Events.Publish(b.Context(), l.Bus,
+			eventOf(d.Value, "finished", schemas.CallFinished, schemas.Result{Call: d.Value.ID, Status: schemas.StatusCompleted}))
 		done <- struct{}{}
 		return err
 	})
@@ -69,7 +70,8 @@ func BenchmarkPipeline(b *testing.B) {
 func BenchmarkWatchJobs(b *testing.B) {
 	const settled, open = 70_000, 100
 	l := natstest.Start(b)
-	over := schemas.Job{Account: account, Provider: "local", State: schemas.JobCompleted, Completion: &schemas.Completion{Logs: strings.Repeat("x", 1<<10)}}
+	over := schemas.Job{Account: account, Provider: "local", State: schemas.JobCompleted,
+		Completion: &schemas.Completion{Logs: strings.Repeat("x", 1<<10)}}
 	for i := range settled {
 		over.ID = schemas.JobID(fmt.Sprint(schemas.JobPrefix, i))
 		if _, err := lifecycle.OpenJobs(l.Bus).Put(b.Context(), over.Key(), over); err != nil {
@@ -77,7 +79,8 @@ func BenchmarkWatchJobs(b *testing.B) {
 		}
 	}
 	for i := range open {
-		if _, err := lifecycle.EnsureJob(b.Context(), l.Bus, schemas.Call{Account: account, Job: schemas.JobID(fmt.Sprint(schemas.JobPrefix, "open", i)), Provider: "local"}); err != nil {
+		if _, err := lifecycle.EnsureJob(b.Context(), l.Bus,
+			schemas.Call{Account: account, Job: schemas.JobID(fmt.Sprint(schemas.JobPrefix, "open", i)), Provider: "local"}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -15,18 +15,18 @@ import (
 // mostSilence is how long a read of a bucket waits for the next value.
 const mostSilence = 4 * requestWithin
 
-// All tells every value that is there, in the order of the writes, and ends: one ordered read, however many
+// All yields every value that is there, in the order of the writes, and ends: one ordered read, however many
 // there are. A value that cannot be decoded is an error beside its key and does not end it; an error without
 // a key is the last one, and says that there is more. Codes: unavailable.
-func (k *Bucket[T]) All(ctx context.Context) iter.Seq2[Pair[T], error] {
-	return func(yield func(Pair[T], error) bool) {
+func (k *Bucket[T]) All(ctx context.Context) iter.Seq2[BucketEntry[T], error] {
+	return func(yield func(BucketEntry[T], error) bool) {
 		if err := k.all(ctx, yield); err != nil {
-			yield(Pair[T]{}, err)
+			yield(BucketEntry[T]{}, err)
 		}
 	}
 }
 
-func (k *Bucket[T]) all(ctx context.Context, yield func(Pair[T], error) bool) error {
+func (k *Bucket[T]) all(ctx context.Context, yield func(BucketEntry[T], error) bool) error {
 	kv, err := k.open(ctx)
 	if err != nil {
 		return err
@@ -52,9 +52,9 @@ func (k *Bucket[T]) all(ctx context.Context, yield func(Pair[T], error) bool) er
 			switch {
 			case !ok:
 				return schemas.Errorf(schemas.Unavailable, k.op("read"), "the log was away: call again")
-			case e == nil: // everything that was there has been told
+			case e == nil: // everything that was there has been reported
 				return nil
-			case !yield(k.pair(e)):
+			case !yield(k.entry(e)):
 				return nil
 			}
 		}
@@ -70,12 +70,14 @@ func (k *Bucket[T]) Made(ctx context.Context) (time.Time, error) {
 	return info.Created, nil
 }
 
-// GetAll reads the values of keys, at most as many at a time as parallel says, and tells each in no order; a read that fails is told
-// with its error. It ends with the first error of tell, when the reads that are on their way have ended, or with ctx.
-func (k *Bucket[T]) GetAll(ctx context.Context, keys iter.Seq[string], parallel int, tell func(key string, p Pair[T], err error) error) error {
+// GetAll reads the values of keys, at most as many at a time as parallel says, and passes each to tell, in no order; a
+// read that fails comes with its error. It ends with the first error of tell, when the reads that are on their way have
+// ended, or with ctx.
+func (k *Bucket[T]) GetAll(ctx context.Context, keys iter.Seq[string], parallel int,
+	tell func(key string, p BucketEntry[T], err error) error) error {
 	type answer struct {
 		key  string
-		pair Pair[T]
+		pair BucketEntry[T]
 		err  error
 	}
 	wanted, found := make(chan string), make(chan answer)
@@ -114,7 +116,7 @@ func (k *Bucket[T]) GetAll(ctx context.Context, keys iter.Seq[string], parallel 
 	return err
 }
 
-// PutAsync sends a value that ends after ttl, at least a second, and does not wait for its confirmation.
+// PutAsync sends a value that expires after ttl, at least a second, and does not wait for its confirmation.
 func (k *Bucket[T]) PutAsync(key string, v T, ttl time.Duration) error {
 	data, err := encodeJSON(v)
 	if err != nil {
@@ -123,7 +125,7 @@ func (k *Bucket[T]) PutAsync(key string, v T, ttl time.Duration) error {
 	m := nats.NewMsg("$KV." + k.row.config.Bucket + "." + key)
 	m.Data = data
 	if _, err := k.bus.js.PublishMsgAsync(m, jetstream.WithMsgTTL(ttl)); err != nil {
-		k.bus.log.Debug("value not sent", "bucket", k.row.config.Bucket, "key", key, "err", err)
+		k.bus.log.Debug("value not written to a bucket", "bucket", k.row.config.Bucket, "key", key, "error", err)
 		return coded(k.op("put "+schemas.Quotable(key)), err)
 	}
 	return nil

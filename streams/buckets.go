@@ -18,8 +18,8 @@ type Bucket[T any] struct {
 	row bucketRow
 }
 
-// Pair is a value with its key.
-type Pair[T any] struct {
+// BucketEntry is a value with its key.
+type BucketEntry[T any] struct {
 	Key      string
 	Value    T      // zero when Deleted
 	Revision uint64 // grows with every write of the bucket
@@ -51,7 +51,7 @@ func (k *Bucket[T]) open(ctx context.Context) (jetstream.KeyValue, error) {
 }
 
 // Get returns the value of a key. Code: not_found.
-func (k *Bucket[T]) Get(ctx context.Context, key string) (Pair[T], error) {
+func (k *Bucket[T]) Get(ctx context.Context, key string) (BucketEntry[T], error) {
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)
 	defer cancel()
 	if k.bus.copied.Load() {
@@ -59,43 +59,43 @@ func (k *Bucket[T]) Get(ctx context.Context, key string) (Pair[T], error) {
 	}
 	kv, err := k.open(ctx)
 	if err != nil {
-		return Pair[T]{}, err
+		return BucketEntry[T]{}, err
 	}
 	e, err := kv.Get(ctx, key)
 	if err != nil {
-		return Pair[T]{}, coded(k.op("look up "+schemas.Quotable(key)), err)
+		return BucketEntry[T]{}, coded(k.op("look up "+schemas.Quotable(key)), err)
 	}
-	return k.pair(e)
+	return k.entry(e)
 }
 
 // getFromLeader is Get where there are copies, which may lag behind: who changes a value reads it first, and
 // would be refused, and read the same again.
-func (k *Bucket[T]) getFromLeader(ctx context.Context, key string) (Pair[T], error) {
+func (k *Bucket[T]) getFromLeader(ctx context.Context, key string) (BucketEntry[T], error) {
 	op := k.op("look up " + schemas.Quotable(key))
 	if !jetstreamKey(key) {
-		return Pair[T]{}, coded(op, jetstream.ErrInvalidKey)
+		return BucketEntry[T]{}, coded(op, jetstream.ErrInvalidKey)
 	}
 	m, err := k.bus.getFromLeader(ctx, "KV_"+k.row.config.Bucket, getRequest{Last: "$KV." + k.row.config.Bucket + "." + key})
 	if err != nil {
-		return Pair[T]{}, err
+		return BucketEntry[T]{}, err
 	}
 	if m.headers.Get("KV-Operation") != "" || m.headers.Get(jetstream.MarkerReasonHeader) != "" { // the mark of one that is gone
-		return Pair[T]{}, coded(op, jetstream.ErrKeyNotFound)
+		return BucketEntry[T]{}, coded(op, jetstream.ErrKeyNotFound)
 	}
-	p := Pair[T]{Key: key, Revision: m.seq, Stored: m.time}
+	p := BucketEntry[T]{Key: key, Revision: m.seq, Stored: m.time}
 	err = k.decode(m.data, &p)
 	return p, err
 }
 
-func (k *Bucket[T]) decode(data []byte, p *Pair[T]) error {
+func (k *Bucket[T]) decode(data []byte, p *BucketEntry[T]) error {
 	if err := json.Unmarshal(data, &p.Value); err != nil {
 		return schemas.Wrap(schemas.Internal, k.op("read "+schemas.Quotable(p.Key)), "what is kept there is not what belongs there", err)
 	}
 	return nil
 }
 
-func (k *Bucket[T]) pair(e jetstream.KeyValueEntry) (Pair[T], error) {
-	p := Pair[T]{Key: e.Key(), Revision: e.Revision(), Stored: e.Created(), Deleted: e.Operation() != jetstream.KeyValuePut}
+func (k *Bucket[T]) entry(e jetstream.KeyValueEntry) (BucketEntry[T], error) {
+	p := BucketEntry[T]{Key: e.Key(), Revision: e.Revision(), Stored: e.Created(), Deleted: e.Operation() != jetstream.KeyValuePut}
 	if p.Deleted {
 		return p, nil
 	}
@@ -187,8 +187,8 @@ func (k *Bucket[T]) remove(ctx context.Context, key string, o ...jetstream.KVDel
 }
 
 // DropHistory drops every value of the bucket but the latest of each key, and the values of deleted keys.
-// It may be called again after it ended half way. Whoever must be rid of what was written once calls
-// it; the bytes on the server's disk go when the server next compacts the file that they are in.
+// It may be called again after it ended half way. Call it where a value that was written once must
+// go; the bytes on the server's disk go when the server next compacts the file that they are in.
 func (k *Bucket[T]) DropHistory(ctx context.Context) error {
 	kv, err := k.open(ctx)
 	if err != nil {
@@ -211,7 +211,7 @@ func (k *Bucket[T]) DropHistory(ctx context.Context) error {
 			if !ok {
 				return schemas.Errorf(schemas.Unavailable, k.op("list keys"), "the log was away: call again")
 			}
-			if e == nil { // everything that was there has been told
+			if e == nil { // everything that was there has been reported
 				return nil
 			}
 			subject := "$KV." + k.row.config.Bucket + "." + e.Key()
@@ -252,7 +252,8 @@ func jetstreamKey(s string) bool {
 		return false
 	}
 	for i, r := range s {
-		ok := r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' || r == '_' || r == '-' || r == '=' || r == '/' || r == '.' && s[i-1] != '.'
+		ok := r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' || r == '_' || r == '-' || r == '=' ||
+			r == '/' || r == '.' && s[i-1] != '.'
 		if !ok {
 			return false
 		}

@@ -12,15 +12,17 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Watch tells every value that is there and then every change, until ctx ends. After the log was
-// away it goes on where it was if that is the same log still, and tells everything again if not. A value
+// Watch yields every value that is there and then every change, until ctx ends. After the log was
+// away it goes on where it was if that is the same log still, and yields everything again if not. A value
 // that cannot be decoded is an error in the sequence and does not end it. A value whose life has ended
 // comes as Deleted where the bucket keeps marks of it.
-func (k *Bucket[T]) Watch(ctx context.Context) iter.Seq2[Pair[T], error] { return k.WatchAfter(ctx, 0) }
+func (k *Bucket[T]) Watch(ctx context.Context) iter.Seq2[BucketEntry[T], error] {
+	return k.WatchAfter(ctx, 0)
+}
 
 // WatchAfter is [Bucket.Watch] for who has read everything up to a revision: it begins with what came after.
-func (k *Bucket[T]) WatchAfter(ctx context.Context, revision uint64) iter.Seq2[Pair[T], error] {
-	return func(yield func(Pair[T], error) bool) {
+func (k *Bucket[T]) WatchAfter(ctx context.Context, revision uint64) iter.Seq2[BucketEntry[T], error] {
+	return func(yield func(BucketEntry[T], error) bool) {
 		k.Follow(ctx, yield, func() (uint64, error) {
 			after := revision
 			revision = 0 // another time it is another log
@@ -29,10 +31,10 @@ func (k *Bucket[T]) WatchAfter(ctx context.Context, revision uint64) iter.Seq2[P
 	}
 }
 
-// Follow tells changes until ctx ends or yield wants no more. Begin is asked after which revision to begin: at
+// Follow passes changes to yield until ctx ends or yield wants no more. Begin is asked after which revision to begin: at
 // first, and whenever it cannot be proven that the log is the one that was read. When it returns [ErrEnough] the watch ends. Listed,
-// if it is not nil, is called when everything that was there was told, and again after each lost connection.
-func (k *Bucket[T]) Follow(ctx context.Context, yield func(Pair[T], error) bool, begin func() (uint64, error), listed func()) {
+// if it is not nil, is called when everything that was there was yielded, and again after each lost connection.
+func (k *Bucket[T]) Follow(ctx context.Context, yield func(BucketEntry[T], error) bool, begin func() (uint64, error), listed func()) {
 	f := following[T]{bucket: k, begin: begin, yield: yield, listed: listed}
 	again := wait.Backoff{First: 100 * time.Millisecond, Most: 2 * time.Second}
 	for failed := 1; ctx.Err() == nil; failed++ {
@@ -44,7 +46,7 @@ func (k *Bucket[T]) Follow(ctx context.Context, yield func(Pair[T], error) bool,
 			failed = 1
 			k.bus.spread(ctx)
 		}
-		k.bus.log.Debug("watching a bucket anew", "bucket", k.row.config.Bucket, "error", err)
+		k.bus.log.Debug("watching a bucket again", "bucket", k.row.config.Bucket, "error", err)
 		again.Sleep(ctx, failed)
 	}
 }
@@ -53,7 +55,7 @@ func (k *Bucket[T]) Follow(ctx context.Context, yield func(Pair[T], error) bool,
 type following[T any] struct {
 	bucket *Bucket[T]
 	begin  func() (uint64, error)
-	yield  func(Pair[T], error) bool
+	yield  func(BucketEntry[T], error) bool
 	listed func() // nil: nobody wants to know
 	told   toldValues
 	after  uint64 // what begin has said
@@ -67,7 +69,7 @@ func (f *following[T]) once(ctx context.Context) (begun bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	begun, err = f.bucket.watch(ctx, lost, after, func(p Pair[T], err error) bool {
+	begun, err = f.bucket.watch(ctx, lost, after, func(p BucketEntry[T], err error) bool {
 		more := f.yield(p, err)
 		f.told.add(told{p.Revision, p.Stored}) // when it is done with
 		return more
@@ -80,7 +82,7 @@ func (f *following[T]) once(ctx context.Context) (begun bool, err error) {
 
 // from is the revision after which to begin.
 func (f *following[T]) from(ctx context.Context) (after uint64, err error) {
-	if !f.asked {
+	if !f.asked || f.after == 0 { // what was there when begin was asked may have been another log's, and all of it is yielded anyway
 		if after, err = f.bucket.lastTold(ctx, f.told); after > 0 || err != nil {
 			return after, err
 		}
@@ -93,13 +95,13 @@ func (f *following[T]) from(ctx context.Context) (after uint64, err error) {
 	return f.after, f.bucket.mark(ctx, &f.told, f.after)
 }
 
-// told is a value that was told: no other has both.
+// told is a value that was reported: no other has both.
 type told struct {
 	revision uint64
 	stored   time.Time
 }
 
-// toldValues is how far a watch has come: the last values that it has told, the latest first.
+// toldValues is how far a watch has come: the last values that it has reported, the latest first.
 type toldValues [8]told
 
 func (p *toldValues) add(t told) {
@@ -107,7 +109,7 @@ func (p *toldValues) add(t told) {
 	p[0] = t
 }
 
-// lastTold finds the last value that was told and is still there as it was. A log loses nothing but its end, so
+// lastTold finds the last value that was reported and is still there as it was. A log loses nothing but its end, so
 // up to there it is the log that was read, and what has come since is behind it. It is 0 if there is no such value.
 func (k *Bucket[T]) lastTold(ctx context.Context, p toldValues) (uint64, error) {
 	for _, t := range p {
@@ -118,6 +120,8 @@ func (k *Bucket[T]) lastTold(ctx context.Context, p toldValues) (uint64, error) 
 		switch {
 		case err == nil && m.seq == t.revision && m.time.Equal(t.stored):
 			return t.revision, nil
+		case err == nil && m.seq == t.revision: // the log has lost its end and grown again: what was reported is not there
+			return 0, nil
 		case err != nil && !errors.Is(err, schemas.ErrNotFound):
 			return 0, err
 		}
@@ -140,7 +144,8 @@ func (k *Bucket[T]) mark(ctx context.Context, p *toldValues, revision uint64) er
 	return err
 }
 
-func (k *Bucket[T]) watch(ctx context.Context, lost <-chan struct{}, after uint64, yield func(Pair[T], error) bool, listed func()) (begun bool, err error) {
+func (k *Bucket[T]) watch(ctx context.Context, lost <-chan struct{}, after uint64, yield func(BucketEntry[T], error) bool,
+	listed func()) (begun bool, err error) {
 	kv, err := k.open(ctx)
 	if err != nil {
 		return false, err
@@ -164,13 +169,13 @@ func (k *Bucket[T]) watch(ctx context.Context, lost <-chan struct{}, after uint6
 			switch {
 			case !ok:
 				return true, nil
-			case e == nil: // everything that was there has been told
+			case e == nil: // everything that was there has been reported
 				if listed != nil {
 					listed()
 				}
 				continue
 			}
-			if !yield(k.pair(e)) {
+			if !yield(k.entry(e)) {
 				return true, ErrEnough
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/sandjet/sandjet/internal/natstest"
+	"github.com/sandjet/sandjet/internal/testwait"
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
@@ -50,8 +51,10 @@ func TestAWatchGoesOnWhereItWas(t *testing.T) {
 	}{
 		{name: "nothing has changed"},
 		{name: "it has read nothing itself", after: 12},
-		{name: "changes are told once", want: []string{"k1@13", "new@14"}, change: func(_ *testing.T, _ *streams.Bus, put func(string) uint64) { put("k1"); put("new") }},
-		{name: "the last that was told is replaced", want: []string{"k11@13"}, change: func(_ *testing.T, _ *streams.Bus, put func(string) uint64) { put("k11") }},
+		{name: "changes are told once", want: []string{"k1@13", "new@14"},
+			change: func(_ *testing.T, _ *streams.Bus, put func(string) uint64) { put("k1"); put("new") }},
+		{name: "the last that was told is replaced", want: []string{"k11@13"},
+			change: func(_ *testing.T, _ *streams.Bus, put func(string) uint64) { put("k11") }},
 		{
 			name: "another log with the same keys", want: []string{"k5@1", "k11@2"},
 			change: func(t *testing.T, b *streams.Bus, put func(string) uint64) {
@@ -61,7 +64,8 @@ func TestAWatchGoesOnWhereItWas(t *testing.T) {
 			},
 		},
 		{
-			name: "another log with as many values", want: []string{"z0@1", "z1@2", "z2@3", "z3@4", "z4@5", "z5@6", "z6@7", "z7@8", "z8@9", "z9@10", "z10@11", "z11@12", "z12@13"},
+			name: "another log with as many values", want: []string{"z0@1", "z1@2", "z2@3", "z3@4", "z4@5", "z5@6", "z6@7", "z7@8", "z8@9", "z9@10",
+				"z10@11", "z11@12", "z12@13"},
 			change: func(t *testing.T, b *streams.Bus, put func(string) uint64) {
 				anew(t, b)
 				for i := range 13 {
@@ -75,7 +79,7 @@ func TestAWatchGoesOnWhereItWas(t *testing.T) {
 			natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 				put := func(key string) uint64 {
 					t.Helper()
-					return must(lifecycle.OpenGroups(b).Put(t.Context(), key, schemas.Group{ID: key}))(t)
+					return testwait.Must(lifecycle.OpenGroups(b).Put(t.Context(), key, schemas.Group{ID: key}))(t)
 				}
 				for i := range 12 {
 					put(fmt.Sprint("k", i))
@@ -101,8 +105,8 @@ func TestAWatchGoesOnWhereItWas(t *testing.T) {
 // anew makes the bucket of the groups anew.
 func anew(t *testing.T, b *streams.Bus) {
 	t.Helper()
-	ok(t, b.DeleteStream(t.Context(), "KV_groups"))
-	ok(t, b.Again(t.Context()))
+	testwait.OK(t, b.DeleteStream(t.Context(), "KV_groups"))
+	testwait.OK(t, b.Again(t.Context()))
 }
 
 // requests counts what goes to the server while f happens, but for what goes in as long a time without it.
@@ -123,7 +127,7 @@ func TestAReconnectCostsFewRequests(t *testing.T) {
 	const watches, topology, each = 4, 2, 5
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		for i := range 200 {
-			must(lifecycle.OpenGroups(b).Put(t.Context(), fmt.Sprint("k", i), schemas.Group{}))(t)
+			testwait.Must(lifecycle.OpenGroups(b).Put(t.Context(), fmt.Sprint("k", i), schemas.Group{}))(t)
 		}
 		for range watches {
 			watched(t, b, 0)
@@ -146,7 +150,7 @@ func TestAReconnectRestoresWhatIsMissing(t *testing.T) {
 			t.Parallel()
 			natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 				for _, name := range missing {
-					ok(t, b.DeleteStream(t.Context(), name))
+					testwait.OK(t, b.DeleteStream(t.Context(), name))
 				}
 				b.Drop()
 				settle(t)

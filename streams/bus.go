@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -70,29 +71,32 @@ type Bus struct {
 	jsWork                    jetstream.JetStream // on work
 	jsBulk                    jetstream.JetStream // on bulk
 	acks, acksWork            *acks               // on publish and work
+	anew, anewWork            reconnects          // of publish and work
 
 	shards atomic.Int32
 	made   atomic.Int64 // when the log was made, as it was last checked whole
 	// replicas is how many copies the log has.
 	replicas atomic.Int32
 	// copied says that some stream has copies, which may answer a read and lag behind.
-	copied  atomic.Bool
-	limit   int      // bytes of a payload beyond which it goes to the object store
-	epochs  sync.Map // incarnation by stream
-	buckets sync.Map // jetstream.KeyValue by name
-	objects objects
-	calls   *group // nil: each call is written by itself
-	beats   *beats
-	clock   *timekeeper
-	tail    tail
-	reads   *places // of reads in pages
-	results results
+	copied   atomic.Bool
+	limit    int      // bytes of a payload beyond which it goes to the object store
+	epochs   sync.Map // incarnation by stream
+	buckets  sync.Map // jetstream.KeyValue by name
+	objects  objects
+	calls    *group // nil: each call is written by itself
+	progress *progressAcks
+	clock    *timekeeper
+	tail     tail
+	reads    *places // of reads in pages
+	results  results
+
+	announced announcements
 
 	trouble trouble
 	room    *room
 	meter   *meter
 	faults  faults
-	drops   changed         // told when the connection of live events was made anew
+	drops   changed         // notified when the connection of live events was made anew
 	slow    sync.Map        // what to do when a subscription to live events fell behind: func() by *nats.Subscription
 	ctx     context.Context //nolint:containedctx // ends with the Bus: its background work hangs on it
 	stop    context.CancelFunc
@@ -120,7 +124,7 @@ func Open(ctx context.Context, o Options) (*Bus, error) {
 	b := &Bus{options: o, log: o.Log.With("part", "streams"), reads: newPlaces(concurrentReads)}
 	b.results.bus = b
 	b.ctx, b.stop = context.WithCancel(context.WithoutCancel(ctx))
-	b.beats = newBeats(b)
+	b.progress = newProgressAcks(b)
 	b.clock = newTimekeeper()
 	b.room, b.meter = newRoom(b.lookAtRoom), newMeter(b)
 	b.tail = coreTail{bus: b}
@@ -151,7 +155,7 @@ func Open(ctx context.Context, o Options) (*Bus, error) {
 	b.parts.Go(func() { b.room.run(b.ctx) })
 	b.parts.Go(func() { b.meter.run(b.ctx) })
 	b.parts.Go(func() { b.meter.runCounts(b.ctx) })
-	b.parts.Go(func() { b.beats.run(b.ctx) })
+	b.parts.Go(func() { b.progress.run(b.ctx) })
 	b.parts.Go(func() { b.revive(b.ctx) })
 	b.parts.Go(func() { b.followTime(b.ctx) })
 	return b, nil
@@ -172,6 +176,8 @@ func (b *Bus) connect(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	b.anew.watch(b.publish)
+	b.anewWork.watch(b.work)
 	for _, j := range []struct {
 		js   *jetstream.JetStream
 		conn *nats.Conn
@@ -198,7 +204,7 @@ func (b *Bus) dial(ctx context.Context, role string, more ...nats.Option) (*nats
 		nats.PingInterval(10 * time.Second), nats.MaxPingsOutstanding(2),
 		nats.ErrorHandler(func(_ *nats.Conn, s *nats.Subscription, err error) { b.asyncError(role, s, err) }),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
-			if !b.closed.Load() {
+			if err != nil && !b.closed.Load() { // without an error it is this process that closes it, as a service does at its end
 				b.log.Warn("connection to the log lost", "connection", role, "error", err)
 			}
 		}),
@@ -231,7 +237,8 @@ func (b *Bus) dial(ctx context.Context, role string, more ...nats.Option) (*nats
 		case errors.Is(d.err, nats.ErrAuthorization):
 			return nil, schemas.Wrap(schemas.Denied, op, "the NATS server refuses the credential: check user, password, creds or nkey", d.err)
 		}
-		return nil, schemas.Wrap(schemas.Unavailable, op, "the NATS server at "+where(o)+" is not reached: is it running, and is TLS set as it wants?", d.err)
+		return nil, schemas.Wrap(schemas.Unavailable, op, "the NATS server at "+where(o)+
+			" is not reached: is it running, and is TLS set as it wants?", d.err)
 	case <-ctx.Done():
 		go func() {
 			if d := <-done; d.conn != nil {
@@ -239,6 +246,22 @@ func (b *Bus) dial(ctx context.Context, role string, more ...nats.Option) (*nats
 			}
 		}()
 		return nil, schemas.Wrap(schemas.Unavailable, op, "the NATS server at "+where(o)+" was not reached in time", ctx.Err())
+	}
+}
+
+// insist opens a connection of a long-lived part. The server may be gone again since the Bus was opened, and the part has to
+// live through that as through any later loss: open is called again while it says unavailable, until ctx ends.
+func (b *Bus) insist(ctx context.Context, role string, open func() error) error {
+	again := wait.Backoff{First: reconnectAfter, Most: 2 * time.Second}
+	for failed := 1; ; failed++ {
+		err := open()
+		if schemas.CodeOf(err) != schemas.Unavailable || ctx.Err() != nil {
+			return err
+		}
+		b.log.Warn("connection to the log not made, retrying", "connection", role, "error", err)
+		if !again.Sleep(ctx, failed) {
+			return err
+		}
 	}
 }
 
@@ -300,7 +323,7 @@ func (b *Bus) asyncError(role string, s *nats.Subscription, err error) {
 	}
 }
 
-// fellBehind tells whoever reads a subscription to live events that some of them were dropped, so that it
+// fellBehind notifies the readers of a subscription to live events that some of them were dropped, so that it
 // reads the log. Nobody else is concerned: not the other readers, and not the other connections, whose
 // subscriptions find out by themselves.
 func (b *Bus) fellBehind(role string, s *nats.Subscription) {
@@ -362,10 +385,8 @@ func (b *Bus) abandon() {
 }
 
 // Generation changes whenever the connection by which messages come and are acknowledged, or that by which
-// results are published, was made anew. While it is the same, the server has not taken this process for gone.
-func (b *Bus) Generation() uint64 {
-	return b.work.Stats().Reconnects + b.publish.Stats().Reconnects
-}
+// results are published, was lost or made anew. While it is the same, the server has not taken this process for gone.
+func (b *Bus) Generation() uint64 { return b.anewWork.count() + b.anew.count() }
 
 // Ready returns an error while the log cannot be reached, cannot write, or is too full for new work. Code: unavailable.
 func (b *Bus) Ready(ctx context.Context) error {
@@ -412,7 +433,7 @@ func deadlined(ctx context.Context) context.Context {
 	return ctx
 }
 
-// changed is a broadcast: who took next before tell is told. The zero value is ready.
+// changed is a broadcast: who took next before tell is notified. The zero value is ready.
 type changed struct {
 	mu sync.Mutex
 	c  chan struct{}
@@ -438,6 +459,6 @@ func (c *changed) tell() {
 
 // faults are what tests do to a Bus.
 type faults struct {
-	dropLive func(*nats.Msg) bool // a live message that gets lost
-	noBurial bool                 // dead letters cannot be written
+	dropLive      func(*nats.Msg) bool // a live message that gets lost
+	noDeadLetters bool                 // dead letters cannot be written
 }

@@ -39,11 +39,12 @@ func (b *Bus) storedCall(ctx context.Context, account schemas.AccountID, id sche
 	return m, err
 }
 
-// CallState is what a conversation tells of a call.
+// CallState is what a conversation says of a call.
 type CallState struct {
 	Call     schemas.Call
 	Accepted bool                  // call.accepted is there
 	Started  []schemas.StartedData // one for each start, oldest first
+	Last     time.Time             // when the last start was, by whoever started it
 	Result   *schemas.Result       // nil while there is none
 }
 
@@ -54,7 +55,7 @@ const (
 	clocksFarApart = time.Hour
 )
 
-// ReadCallState reads what the conversation tells of c since its acceptance.
+// ReadCallState reads the state of c from the events of its conversation, from its acceptance on.
 func ReadCallState(ctx context.Context, b *Bus, c schemas.Call) (CallState, error) {
 	r, err := b.callReader(ctx, c)
 	if err != nil {
@@ -121,7 +122,7 @@ func (r *callReader) read(ctx context.Context) error {
 	}
 }
 
-// take adds what one event tells. Most events are told apart by their message id alone.
+// take adds what one event says. Most events are told apart by their message id alone.
 func (r *callReader) take(ctx context.Context, m stored) error {
 	if m.id != "" && !ofCall(m.id, r.state.Call) {
 		return nil
@@ -131,12 +132,12 @@ func (r *callReader) take(ctx context.Context, m stored) error {
 	case schemas.CodeOf(err) == schemas.Unavailable || ctx.Err() != nil:
 		return err
 	case err != nil:
-		return nil //nolint:nilerr // a message that is no event tells nothing
+		return nil //nolint:nilerr // a message that is no event says nothing
 	}
 	return r.state.add(e.Value)
 }
 
-// add adds what an event tells of the call, if it is one of it.
+// add adds what an event says about the call, if it is one of it.
 func (s *CallState) add(e schemas.Event) error {
 	if e.Subject != string(s.Call.ID) {
 		return nil
@@ -149,7 +150,7 @@ func (s *CallState) add(e schemas.Event) error {
 		if err := json.Unmarshal(e.Data, &d); err != nil {
 			return fmt.Errorf("read the start of call %s: %w", s.Call.ID, err)
 		}
-		s.Started = append(s.Started, d)
+		s.Started, s.Last = append(s.Started, d), e.Time
 	case schemas.CallFinished:
 		if s.Result != nil {
 			return nil // the first counts
@@ -159,7 +160,7 @@ func (s *CallState) add(e schemas.Event) error {
 			return fmt.Errorf("read the result of call %s: %w", s.Call.ID, err)
 		}
 		s.Result = &d
-	default: // it tells nothing about beginning or end
+	default: // it says nothing about beginning or end
 	}
 	return nil
 }

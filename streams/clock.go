@@ -75,8 +75,8 @@ type timekeeper struct {
 	kick chan struct{} // has a token when the log should be asked
 
 	asking sync.Mutex // one at a time; guards the rest
-	doubt  bool       // that the log's clock has leapt was told
-	told   time.Time  // when the difference was last told, by begun's clock; zero: there is none
+	doubt  bool       // that the leap of the log's clock was logged
+	told   time.Time  // when the difference was last logged, by begun's clock; zero: there is none
 }
 
 func newTimekeeper() *timekeeper {
@@ -149,7 +149,7 @@ func (c *timekeeper) stir() {
 	}
 }
 
-// askTime asks the log for its time. Any stream's leader tells it with the state of the stream; all processes ask
+// askTime asks the log for its time. Any stream's leader answers with it and the state of the stream; all processes ask
 // for the same one.
 func (b *Bus) askTime(ctx context.Context) error {
 	c := b.clock
@@ -180,7 +180,7 @@ func (b *Bus) askTime(ctx context.Context) error {
 	off := c.off
 	c.mu.Unlock()
 	if doubted && !c.doubt {
-		b.log.Warn("the log's clock has leapt ahead: it is not followed for now", "log", said, "taken", was, "followed_after", leapBelieved)
+		b.log.Warn("the log's clock jumped ahead: not following it for now", "log", said, "taken", was, "followed_after", leapBelieved)
 	}
 	c.doubt = doubted
 	b.sayClock(off)
@@ -194,10 +194,11 @@ func (b *Bus) sayClock(off time.Duration) {
 	switch wrong := off.Abs() > ClockTolerance; {
 	case wrong && (c.told.IsZero() || now.Sub(c.told) >= clockToldEvery):
 		c.told = now
-		b.log.Warn("the clock of this host is not the log's: times are taken from the log. Set the clock right, by NTP", "ahead_by", off.Round(time.Millisecond))
+		b.log.Warn("the clock of this host differs from the log's: times are taken from the log. Synchronize the clock, by NTP",
+			"ahead_by", off.Round(time.Millisecond))
 	case !wrong && !c.told.IsZero():
 		c.told = time.Time{}
-		b.log.Info("the clock of this host agrees with the log's again", "ahead_by", off.Round(time.Millisecond))
+		b.log.Info("the clock of this host agrees with the log's clock again", "ahead_by", off.Round(time.Millisecond))
 	}
 }
 
@@ -207,7 +208,7 @@ func parseTime(data []byte) (time.Time, error) {
 		Time time.Time `json:"ts"`
 	}
 	if err := json.Unmarshal(data, &answer); err != nil || answer.Time.IsZero() {
-		return time.Time{}, schemas.Wrap(schemas.Unavailable, "ask the log for its time", "the answer does not tell it", err)
+		return time.Time{}, schemas.Wrap(schemas.Unavailable, "ask the log for its time", "the answer has no time", err)
 	}
 	return answer.Time.UTC(), nil
 }
@@ -233,7 +234,7 @@ func (b *Bus) followTime(ctx context.Context) {
 		if now := c.elapsed(); kicked || failed || anew || now-last >= clockEvery {
 			if err := b.askTime(ctx); err != nil {
 				if failed = true; ctx.Err() == nil {
-					b.log.Debug("the log's time is not known anew yet", "error", err)
+					b.log.Debug("the log's clock not read since the reconnect", "error", err)
 				}
 				wait.Sleep(ctx, reconnectAfter) // a kick comes back at once
 				continue

@@ -25,9 +25,12 @@ func TestTheLogsTimeIsTakenWithCare(t *testing.T) {
 		"back":                           {[]said{{}, {log: -time.Hour, elapsed: time.Hour}}, -time.Hour, false},
 		"a leap":                         {[]said{{}, {log: 2 * time.Hour, elapsed: time.Hour}}, time.Hour, true},
 		"a leap of a day":                {[]said{{}, {log: 25 * time.Hour, elapsed: time.Hour}}, time.Hour, true},
-		"a leap, and back":               {[]said{{}, {log: 2 * time.Hour, elapsed: time.Hour}, {log: 66 * time.Minute, elapsed: 66 * time.Minute}}, 66 * time.Minute, false},
-		"a leap that lasts":              {[]said{{}, {log: 2 * time.Hour, elapsed: time.Hour}, {log: 130 * time.Minute, elapsed: 70 * time.Minute}}, 130 * time.Minute, false},
-		"two leaps, each short":          {[]said{{}, {log: 2 * time.Hour, elapsed: time.Hour}, {log: 65 * time.Minute, elapsed: 65 * time.Minute}, {log: 3 * time.Hour, elapsed: 71 * time.Minute}}, 71 * time.Minute, true},
+		"a leap, and back": {[]said{{}, {log: 2 * time.Hour, elapsed: time.Hour},
+			{log: 66 * time.Minute, elapsed: 66 * time.Minute}}, 66 * time.Minute, false},
+		"a leap that lasts": {[]said{{}, {log: 2 * time.Hour, elapsed: time.Hour},
+			{log: 130 * time.Minute, elapsed: 70 * time.Minute}}, 130 * time.Minute, false},
+		"two leaps, each short": {[]said{{}, {log: 2 * time.Hour, elapsed: time.Hour},
+			{log: 65 * time.Minute, elapsed: 65 * time.Minute}, {log: 3 * time.Hour, elapsed: 71 * time.Minute}}, 71 * time.Minute, true},
 		"another connection: it may have stopped": {[]said{{}, {log: 2 * time.Hour, elapsed: time.Minute, anew: true}}, 2 * time.Hour, false},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -24,7 +24,7 @@ const (
 	// ManyPending is the MaxPending of those who have accounts take turns.
 	ManyPending = 100_000
 
-	// sparedDeliveries is how many deliveries the server has beyond ours: tries to bury a message.
+	// sparedDeliveries is how many deliveries the server has beyond ours: tries to dead-letter a message.
 	sparedDeliveries = 5
 	maxAckPending    = 20_000
 	maxWaiting       = 4096
@@ -62,6 +62,7 @@ type Delivery[T schemas.Eventer] struct {
 	Subject   string
 	Account   schemas.AccountID // from the subject; empty where it has none
 	Published time.Time         // by the server's clock
+	Seq       uint64            // in its stream
 	Headers   Headers
 	// Late reports whether our signs of life may have come too late, so that the server may have
 	// given the message to another.
@@ -107,7 +108,7 @@ func GiveUp(err error) error { return giveUpError{err} }
 //
 // The handler's return value is the verdict: nil acknowledges; [RetryAfter], a retryable code or
 // the end of its context hands the message out again, up to MaxAttempts; [GiveUp] and anything else ends it
-// among the dead letters with its reason. While the handler runs, the log is told that work goes
+// among the dead letters with its reason. While the handler runs, the log is informed that work goes
 // on. Handlers run at the same time, each in a goroutine of its own; messages start in the order of
 // the log. A panic of the handler counts as an internal error.
 func (t Topic[T]) Consume(ctx context.Context, b *Bus, o ConsumeOptions, handle func(context.Context, Delivery[T]) error) error {
@@ -185,7 +186,8 @@ func (b *Bus) ensureConsumer(ctx context.Context, stream string, want jetstream.
 	}
 	op := "make the consumer " + want.Durable
 	api := apiError(err)
-	if !errors.Is(err, jetstream.ErrConsumerExists) && !hasCode(err, jetstream.JSErrCodeConsumerAlreadyExists, jetstream.JSErrCodeConsumerExists) {
+	if !errors.Is(err, jetstream.ErrConsumerExists) &&
+		!hasCode(err, jetstream.JSErrCodeConsumerAlreadyExists, jetstream.JSErrCodeConsumerExists) {
 		const clientsFault = 400
 		if api != nil && api.Code == clientsFault {
 			return 0, fmt.Errorf("%w: %w", errRefused, coded(op, err))
@@ -197,7 +199,8 @@ func (b *Bus) ensureConsumer(ctx context.Context, stream string, want jetstream.
 	}
 	have := c.CachedInfo().Config
 	if have.FilterSubject != want.FilterSubject {
-		return 0, fmt.Errorf("%w: %w", errRefused, schemas.Errorf(schemas.Conflict, op, "it is there with the filter %q: choose another name", have.FilterSubject))
+		return 0, fmt.Errorf("%w: %w", errRefused,
+			schemas.Errorf(schemas.Conflict, op, "it is there with the filter %q: choose another name", have.FilterSubject))
 	}
 	if have.MaxDeliver != want.MaxDeliver || have.MaxAckPending != want.MaxAckPending {
 		next := have // AckWait stays: others pace their signs of life by it
@@ -223,26 +226,26 @@ type consuming[T schemas.Eventer] struct {
 	pool    gopool.Pool
 }
 
-// take begins the work on a message; its slot is taken already. It does not block.
+// take begins the work on a message, which is counted in inHand and has its slot. It does not block.
 func (c *consuming[T]) take(m *message) {
-	hold := c.bus.beats.add(m, c.ackWait)
+	hold := c.bus.progress.add(m, c.ackWait)
 	if c.fair == nil {
-		c.inHand.Add(1)
 		c.pool.Go(func() {
 			defer c.inHand.Done()
 			defer c.free.give(1)
-			defer c.bus.beats.drop(hold)
-			c.settle(m, nil, c.attend(m, hold))
+			defer c.bus.progress.drop(hold)
+			c.settle(m, nil, c.consumeOne(m, hold))
 		})
 		return
 	}
 	c.takeTurn(m, hold)
 }
 
-// attend runs the handler, unless the message has used up its attempts or cannot be read.
-func (c *consuming[T]) attend(m *message, hold *hold) (err error) {
+// consumeOne runs the handler, unless the message has used up its attempts or cannot be read.
+func (c *consuming[T]) consumeOne(m *message, hold *hold) (err error) {
 	if m.meta.NumDelivered > uint64(c.options.MaxAttempts) {
-		return schemas.Errorf(schemas.Exhausted, "", "handed out %d times without an end: each time its process died, or the log did not take the end", m.meta.NumDelivered-1)
+		return schemas.Errorf(schemas.Exhausted, "",
+			"handed out %d times without an end: each time its process died, or the log did not take the end", m.meta.NumDelivered-1)
 	}
 	data, err := c.bus.whole(c.hard, c.topic.stream, m.Header, m.Data, m.meta.Timestamp)
 	if err != nil {
@@ -255,13 +258,14 @@ func (c *consuming[T]) attend(m *message, hold *hold) (err error) {
 	}
 	defer func() {
 		if p := recover(); p != nil {
-			c.bus.log.Error("a handler panicked", "consumer", c.options.Name, "panic", p, "stack", string(debug.Stack()))
+			c.bus.log.Error("request handler panicked", "consumer", c.options.Name, "panic", p, "stack", string(debug.Stack()))
 			err = schemas.Errorf(schemas.Internal, "", "the handler panicked: %v", p)
 		}
 	}()
 	return c.handle(c.hard, Delivery[T]{
 		Value: v, Attempt: m.attempt(), Subject: m.Subject, Account: accountOf(m.Subject),
-		Published: m.meta.Timestamp, Headers: headers, Late: hold.late, Arrived: hold.begun, Generation: m.generation,
+		Published: m.meta.Timestamp, Seq: m.meta.Sequence.Stream, Headers: headers,
+		Late: hold.late, Arrived: hold.begun, Generation: m.generation,
 	})
 }
 
@@ -305,14 +309,15 @@ func judge(err error, stopped bool, attempt uint64, most int) verdict {
 
 // settle carries the verdict out; the turn is nil where accounts take none. If a word to the server is lost, the message comes again.
 func (c *consuming[T]) settle(m *message, t *turn, err error) {
-	const unburied = 5 * time.Second
+	const letterRetry = 5 * time.Second
 	v := judge(err, c.hard.Err() != nil, m.meta.NumDelivered, c.options.MaxAttempts)
 	if v.kind == verdictDead {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(c.hard), 2*requestWithin)
 		defer cancel()
-		if buryErr := c.bus.bury(ctx, m.letter(c.options.Name, err, c.bus.Now())); buryErr != nil {
-			c.bus.log.Error("dead letter not written yet: the message stays", "stream", m.meta.Stream, "seq", m.meta.Sequence.Stream, "error", buryErr)
-			v = verdict{kind: verdictNak, delay: unburied}
+		if letterErr := c.bus.deadLetter(ctx, m.letter(c.options.Name, err, c.bus.Now())); letterErr != nil {
+			c.bus.log.Error("dead letter not written yet, the message stays in its stream", "stream", m.meta.Stream, "seq",
+				m.meta.Sequence.Stream, "error", letterErr)
+			v = verdict{kind: verdictNak, delay: letterRetry}
 		}
 	}
 	var told error
@@ -322,10 +327,12 @@ func (c *consuming[T]) settle(m *message, t *turn, err error) {
 	case verdictNak:
 		told = c.handBack(m, t, v.delay)
 	case verdictDead:
-		c.bus.log.Warn("a message was given up", "stream", m.meta.Stream, "seq", m.meta.Sequence.Stream, "attempt", m.meta.NumDelivered, "error", err)
+		c.bus.log.Warn("message dead-lettered", "stream", m.meta.Stream, "seq", m.meta.Sequence.Stream, "attempt",
+			m.meta.NumDelivered, "error", err)
 		told = m.term() // the reason is in the dead letter
 	}
 	if told != nil {
-		c.bus.log.Warn("message not acknowledged, the server delivers it again", "stream", m.meta.Stream, "seq", m.meta.Sequence.Stream, "error", told)
+		c.bus.log.Warn("message not acknowledged, the server delivers it again", "stream", m.meta.Stream, "seq",
+			m.meta.Sequence.Stream, "error", told)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/internal/natstest"
+	"github.com/sandjet/sandjet/internal/testwait"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -36,7 +37,7 @@ func (h *heap[T]) all() []T {
 
 func letters(t *testing.T, b *streams.Bus) []schemas.DeadLetter {
 	t.Helper()
-	return must(streams.OpenDeadLetters(b).List(t.Context(), "", 0))(t)
+	return testwait.Must(streams.OpenDeadLetters(b).List(t.Context(), "", 0))(t)
 }
 
 // TestRedeliveryAfterAckWait is the canary of the server's upgrades: what a dead process had in hand
@@ -44,7 +45,7 @@ func letters(t *testing.T, b *streams.Bus) []schemas.DeadLetter {
 func TestRedeliveryAfterAckWait(t *testing.T) {
 	var log *streams.Options
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
-		doomed := must(streams.Open(t.Context(), *log))(t)
+		doomed := testwait.Must(streams.Open(t.Context(), *log))(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		died := make(chan struct{})
 		go func() {
@@ -54,7 +55,7 @@ func TestRedeliveryAfterAckWait(t *testing.T) {
 				return nil
 			})
 		}()
-		ok(t, streams.Calls.Publish(ctx, b, callOf("a")))
+		testwait.OK(t, streams.Calls.Publish(ctx, b, callOf("a")))
 		time.Sleep(10 * time.Second)
 		kill(doomed)
 		at := time.Now()
@@ -93,17 +94,20 @@ func TestVerdicts(t *testing.T) {
 		verdict func(attempt int) error
 		want    result
 	}{
-		"nil":                      {func(int) error { return nil }, result{1, ""}},
-		"retry twice":              {func(n int) error { return firstly(n, 2, streams.RetryAfter(time.Minute, errors.New("busy"))) }, result{3, ""}},
-		"retry at once":            {func(n int) error { return firstly(n, 2, streams.RetryAfter(0, errors.New("busy"))) }, result{3, ""}},
-		"retryable code":           {func(n int) error { return firstly(n, 2, schemas.Errorf(schemas.Unavailable, "", "away")) }, result{3, ""}},
-		"for ever":                 {func(int) error { return streams.RetryAfter(time.Second, schemas.Errorf(schemas.Exhausted, "", "full")) }, result{20, schemas.Exhausted}},
-		"invalid":                  {func(int) error { return schemas.Invalidf("x", "is wrong") }, result{1, schemas.Invalid}},
-		"unknown error":            {func(int) error { return errors.New("boom") }, result{1, schemas.Internal}},
-		"cancelled by itself":      {func(n int) error { return firstly(n, 1, context.Canceled) }, result{2, ""}},
-		"panic":                    {func(int) error { panic("boom") }, result{1, schemas.Internal}},
-		"retry without a reason":   {func(n int) error { return firstly(n, 1, streams.RetryAfter(time.Second, nil)) }, result{2, ""}},
-		"retry of a negative time": {func(n int) error { return firstly(n, 1, streams.RetryAfter(-time.Second, errors.New("x"))) }, result{2, ""}},
+		"nil": {func(int) error { return nil }, result{1, ""}},
+		"retry twice": {func(n int) error { return firstly(n, 2, streams.RetryAfter(time.Minute, errors.New("busy"))) },
+			result{3, ""}},
+		"retry at once":  {func(n int) error { return firstly(n, 2, streams.RetryAfter(0, errors.New("busy"))) }, result{3, ""}},
+		"retryable code": {func(n int) error { return firstly(n, 2, schemas.Errorf(schemas.Unavailable, "", "away")) }, result{3, ""}},
+		"for ever": {func(int) error { return streams.RetryAfter(time.Second, schemas.Errorf(schemas.Exhausted, "", "full")) },
+			result{20, schemas.Exhausted}},
+		"invalid":                {func(int) error { return schemas.Invalidf("x", "is wrong") }, result{1, schemas.Invalid}},
+		"unknown error":          {func(int) error { return errors.New("boom") }, result{1, schemas.Internal}},
+		"cancelled by itself":    {func(n int) error { return firstly(n, 1, context.Canceled) }, result{2, ""}},
+		"panic":                  {func(int) error { panic("boom") }, result{1, schemas.Internal}},
+		"retry without a reason": {func(n int) error { return firstly(n, 1, streams.RetryAfter(time.Second, nil)) }, result{2, ""}},
+		"retry of a negative time": {func(n int) error { return firstly(n, 1, streams.RetryAfter(-time.Second, errors.New("x"))) },
+			result{2, ""}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			natstest.Run(t, func(t *testing.T, b *streams.Bus) {
@@ -112,7 +116,7 @@ func TestVerdicts(t *testing.T) {
 					seen.add(d.Attempt)
 					return tc.verdict(d.Attempt)
 				})
-				ok(t, streams.Calls.Publish(t.Context(), b, callOf("a")))
+				testwait.OK(t, streams.Calls.Publish(t.Context(), b, callOf("a")))
 				time.Sleep(time.Hour)
 				stop()
 				if got := seen.all(); len(got) != tc.want.attempts || got[len(got)-1] != tc.want.attempts {
@@ -160,7 +164,7 @@ func TestTheGraceIsKept(t *testing.T) {
 			return ctx.Err()
 		})
 		for _, id := range []string{"short", "long", "waiting"} {
-			ok(t, streams.Calls.Publish(t.Context(), b, callOf(id)))
+			testwait.OK(t, streams.Calls.Publish(t.Context(), b, callOf(id)))
 		}
 		<-begun
 		<-begun
@@ -209,7 +213,7 @@ func TestNoMoreInHandThanSlots(t *testing.T) {
 			return nil
 		})
 		for i := range calls {
-			ok(t, streams.Calls.Publish(t.Context(), b, callOf("c"+string(rune('a'+i%26))+string(rune('a'+i/26)))))
+			testwait.OK(t, streams.Calls.Publish(t.Context(), b, callOf("c"+string(rune('a'+i%26))+string(rune('a'+i/26)))))
 		}
 		time.Sleep(calls/7*10*time.Second + 12*time.Second)
 		synctest.Wait()
@@ -221,16 +225,16 @@ func TestNoMoreInHandThanSlots(t *testing.T) {
 }
 
 // TestExhaustedWhileNobodyLives: the last delivery's process dies, and no other is there when the
-// server gives the message up. A mover that comes a day later finds it.
+// server gives the message up. A DeadLetterForwarder that comes a day later finds it.
 func TestExhaustedWhileNobodyLives(t *testing.T) {
 	var log *streams.Options
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
-		ok(t, streams.Intake.Publish(t.Context(), b, streams.Raw{Account: account, Data: []byte("poison")}))
+		testwait.OK(t, streams.Intake.Publish(t.Context(), b, streams.Raw{Account: account, Data: []byte("poison")}))
 		const deliveries = 1 + 5 // MaxAttempts, and what the server has beyond
 		o := streams.ConsumeOptions{Name: "router", MaxAttempts: 1}
 		for range deliveries {
-			doomed := must(streams.Open(t.Context(), *log))(t)
-			doomed.Faults(streams.Fault{NoBurial: true})
+			doomed := testwait.Must(streams.Open(t.Context(), *log))(t)
+			doomed.Faults(streams.Fault{NoDeadLetters: true})
 			ctx, cancel := context.WithCancel(t.Context())
 			got, done := make(chan struct{}, 1), make(chan struct{})
 			go func() {
@@ -259,7 +263,7 @@ func TestExhaustedWhileNobodyLives(t *testing.T) {
 		stop()
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
-		go func() { done <- (&streams.Mover{Bus: b}).Run(ctx) }()
+		go func() { done <- (&streams.DeadLetterForwarder{Bus: b}).Run(ctx) }()
 		time.Sleep(10 * time.Second)
 		dead := letters(t, b)
 		if len(dead) != 1 || dead[0].Code != schemas.Exhausted || string(dead[0].Payload) != "poison" || dead[0].Consumer != "router" {
@@ -267,7 +271,7 @@ func TestExhaustedWhileNobodyLives(t *testing.T) {
 		}
 		rejected := 0
 		for e, err := range streams.Events.Replay(t.Context(), b, string(account)+"/"+string(streams.RejectedConversation), schemas.Cursor{}) {
-			ok(t, err)
+			testwait.OK(t, err)
 			if e.Value.Type == schemas.CallRejected {
 				rejected++
 			}
@@ -276,7 +280,7 @@ func TestExhaustedWhileNobodyLives(t *testing.T) {
 			t.Errorf("who published it was told %d times that it was given up", rejected)
 		}
 		cancel()
-		ok(t, <-done)
+		testwait.OK(t, <-done)
 	}, func(_ *streams.ServerOptions, o *streams.Options) { log = o })
 }
 
@@ -288,10 +292,10 @@ func TestADeletedConsumerIsMadeAgain(t *testing.T) {
 			seen.add(d.Value.ID)
 			return nil
 		})
-		ok(t, streams.Calls.Publish(t.Context(), b, callOf("a")))
+		testwait.OK(t, streams.Calls.Publish(t.Context(), b, callOf("a")))
 		time.Sleep(time.Second)
-		ok(t, b.DeleteConsumer(t.Context(), "CALLS", "w-local"))
-		ok(t, streams.Calls.Publish(t.Context(), b, callOf("b")))
+		testwait.OK(t, b.DeleteConsumer(t.Context(), "CALLS", "w-local"))
+		testwait.OK(t, streams.Calls.Publish(t.Context(), b, callOf("b")))
 		time.Sleep(time.Minute)
 		stop()
 		if got := seen.all(); !slices.Contains(got, "b") {
@@ -314,18 +318,18 @@ func TestRedrive(t *testing.T) {
 		}
 		stop := consume(t, b, streams.Calls, local, handle)
 		c := callOf("a")
-		ok(t, streams.Calls.Publish(ctx, b, c))
+		testwait.OK(t, streams.Calls.Publish(ctx, b, c))
 		time.Sleep(time.Minute)
 		dead := streams.OpenDeadLetters(b)
 		list := letters(t, b)
 		if len(list) != 1 {
 			t.Fatalf("dead letters %+v; want one", list)
 		}
-		if got := must(dead.Show(ctx, list[0].ID))(t); got.Reason != "boom" {
+		if got := testwait.Must(dead.Show(ctx, list[0].ID))(t); got.Reason != "boom" {
 			t.Errorf("shown %+v", got)
 		}
 		good = true
-		ok(t, dead.Redrive(ctx, list[0].ID))
+		testwait.OK(t, dead.Redrive(ctx, list[0].ID))
 		time.Sleep(time.Minute)
 		stop()
 		if got := seen.all(); !slices.Equal(got, []int{1, 1}) {

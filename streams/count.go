@@ -31,7 +31,7 @@ func (m *meter) runCounts(ctx context.Context) {
 			var err error
 			if _, _, due := m.used(a, usageCalls); due {
 				if err = m.count(ctx, a); err != nil && ctx.Err() == nil {
-					m.bus.log.Warn("what an account keeps cannot be counted: that is tried again", "account", a, "error", err)
+					m.bus.log.Warn("account usage not counted, retrying", "account", a, "error", err)
 				}
 			}
 			m.mu.Lock()
@@ -90,9 +90,11 @@ func (b *Bus) countUsage(ctx context.Context, a schemas.AccountID) (usage, error
 		{streamDeliver, []string{prefixDeliveries + "*." + name + ".*"}},
 		{streamDead, []string{prefixDead + "*." + name + ".*"}},
 		{streamDurable, []string{prefixDurable + name + ".*.*"}},
+		{streamArtifacts, []string{prefixArtifacts + name + ".>"}},
 	}
 	for shard := range b.Shards() {
-		rows = append(rows, row{eventStream(shard), []string{eventSubjectPrefix(shard) + name + ".*"}})
+		rows = append(rows, row{eventStream(shard), []string{eventSubjectPrefix(shard) + name + ".*"}},
+			row{transcriptStream(shard), []string{transcriptSubjectPrefix(shard) + name + ".*"}})
 	}
 	for _, r := range rows {
 		err := b.eachHeader(ctx, r.stream, r.filters, true, func(m jetstream.Msg) {
@@ -163,7 +165,7 @@ func payloadOf(data []byte) (schemas.AccountID, int64) {
 		return "", 0
 	}
 	owner, _, ok := strings.Cut(info.Name, ".")
-	if !ok || owner == noAccount {
+	if !ok || owner == "" || owner == noAccount {
 		return "", 0
 	}
 	return schemas.AccountID(owner), int64(info.Size)
@@ -185,7 +187,7 @@ func (b *Bus) eachHeader(ctx context.Context, stream string, filters []string, h
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestWithin)
 		defer cancel()
 		if err := b.jsBulk.DeleteConsumer(ctx, stream, info.Name); err != nil {
-			b.log.Debug("a count has left a consumer, which the server forgets", "stream", stream, "error", err)
+			b.log.Debug("temporary consumer not removed, the server removes it when it is idle", "stream", stream, "error", err)
 		}
 	}()
 	for left := info.NumPending; left > 0; {

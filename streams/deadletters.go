@@ -16,12 +16,12 @@ import (
 // headerRedriven marks a message that was sent again with the id of its dead letter.
 const headerRedriven = "Sandjet-Redriven"
 
-// bury writes a dead letter. Writing it twice is writing it once.
-func (b *Bus) bury(ctx context.Context, d schemas.DeadLetter) error {
-	if b.faults.noBurial {
-		return schemas.Errorf(schemas.Unavailable, "bury", "a fault of the test")
+// deadLetter writes a dead letter. Writing it twice is writing it once.
+func (b *Bus) deadLetter(ctx context.Context, d schemas.DeadLetter) error {
+	if b.faults.noDeadLetters {
+		return schemas.Errorf(schemas.Unavailable, "dead-letter", "a fault of the test")
 	}
-	have, err := b.buried(ctx, d)
+	have, err := b.isDeadLettered(ctx, d)
 	if err != nil || have {
 		return err
 	}
@@ -41,8 +41,8 @@ func (b *Bus) bury(ctx context.Context, d schemas.DeadLetter) error {
 	return Dead.Publish(ctx, b, d)
 }
 
-// buried reports whether the letter is there already, from another try or another process.
-func (b *Bus) buried(ctx context.Context, d schemas.DeadLetter) (bool, error) {
+// isDeadLettered reports whether the letter is there already, from another try or another process.
+func (b *Bus) isDeadLettered(ctx context.Context, d schemas.DeadLetter) (bool, error) {
 	subject, err := deadPlace(b, d)
 	if err != nil {
 		return false, err
@@ -74,7 +74,7 @@ func (l *DeadLetters) List(ctx context.Context, stream string, limit int) ([]sch
 	for e, err := range Dead.Replay(ctx, l.bus, stream, schemas.Cursor{}) {
 		switch {
 		case err != nil && e.Cursor.Seq > 0 && schemas.CodeOf(err) != schemas.Unavailable:
-			l.bus.log.Error("a dead letter cannot be read and is passed over", "seq", e.Cursor.Seq, "error", err)
+			l.bus.log.Error("dead letter not readable, skipped", "seq", e.Cursor.Seq, "error", err)
 			continue
 		case err != nil:
 			return nil, err

@@ -103,7 +103,7 @@ func (d Durable) Drop(ctx context.Context, a schemas.AccountID, id string) error
 }
 
 // Watch calls wake after every append to a stream, after [Durable.Tell], and whenever one may have
-// been missed, until stop is called. Wake must not block. What is there when Watch returns may be told
+// been missed, until stop is called. Wake must not block. What is there when Watch returns may be reported
 // or not; everything after is.
 func (d Durable) Watch(ctx context.Context, a schemas.AccountID, id string, wake func()) (stop func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)
@@ -119,7 +119,7 @@ func (d Durable) Watch(ctx context.Context, a schemas.AccountID, id string, wake
 		close(ended)
 		d.bus.slow.Delete(sub)
 		if err := sub.Unsubscribe(); err != nil {
-			d.bus.log.Debug("subscription not ended", "error", err)
+			d.bus.log.Debug("unsubscribe failed", "error", err)
 		}
 	}
 	if err := d.bus.live.FlushWithContext(ctx); err != nil {
@@ -129,7 +129,7 @@ func (d Durable) Watch(ctx context.Context, a schemas.AccountID, id string, wake
 	return stop, nil
 }
 
-// rewake tells of connections that were made anew: what was stored meanwhile was not heard.
+// rewake reports connections that were made anew: what was stored meanwhile was not heard.
 func (d Durable) rewake(ended <-chan struct{}, wake func()) {
 	for drop := d.bus.drops.next(); ; {
 		select {
@@ -141,7 +141,7 @@ func (d Durable) rewake(ended <-chan struct{}, wake func()) {
 			drop = d.bus.drops.next()
 			ctx, cancel := context.WithTimeout(d.bus.ctx, requestWithin)
 			if err := d.bus.live.FlushWithContext(ctx); err != nil { // the subscription is there again after it
-				d.bus.log.Debug("connection not flushed after it was made anew", "error", err)
+				d.bus.log.Debug("connection not flushed after reconnect", "error", err)
 			}
 			cancel()
 			wake()
@@ -187,7 +187,7 @@ func (d Durable) Forget(ctx context.Context, key string, rev uint64) error {
 	return err
 }
 
-// Count tells how many records of [DurableRecords] an account has; deleted ones count for a minute more.
+// Count returns how many records of [DurableRecords] an account has; deleted ones count for a minute more.
 func (d Durable) Count(ctx context.Context, a schemas.AccountID) (int, error) {
 	subjects, err := d.subjects(ctx, "KV_"+string(DurableRecords), "$KV."+string(DurableRecords)+"."+string(a)+".*")
 	return len(subjects), err

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
 	"sync"
 	"time"
 
@@ -38,6 +39,8 @@ const DutyTakenOver = dutyTTL + 2*dutyRenew
 // dutySign is the value of a duty's lease: for people who look into the bucket.
 type dutySign struct {
 	Holder string `json:"holder"`
+	Host   string `json:"host,omitzero"`
+	PID    int    `json:"pid"`
 }
 
 // Tenure is one process's time in a duty.
@@ -74,25 +77,26 @@ func (d *Duty) Run(ctx context.Context) error {
 		d.Log = slog.New(slog.DiscardHandler)
 	}
 	leases, key := OpenBucket[dutySign](d.Bus, Leases), "duty."+d.Name
-	sign := dutySign{Holder: d.Bus.options.Name + "-" + nuid.Next()}
+	sign := dutySign{Holder: d.Bus.options.Name + "-" + nuid.Next(), PID: os.Getpid()}
+	sign.Host, _ = os.Hostname() // a host without a name has none here
 	for {
 		begun := clock.Now()
 		revision, err := leases.Create(ctx, key, sign, dutyTTL)
 		switch {
 		case err == nil:
 			t := &Tenure{renewed: begun}
-			d.Log.Debug("duty taken", "duty", d.Name)
+			d.Log.Debug("lease of a housekeeping task taken", "duty", d.Name)
 			d.serve(ctx, t, func(ctx context.Context) (err error) {
 				revision, err = leases.UpdateFor(ctx, key, sign, revision, dutyTTL)
 				return err
 			})
 			if ctx.Err() != nil && t.Held() == nil { // so that nobody waits for it
 				if err := leases.DeleteRevision(context.WithoutCancel(ctx), key, revision); err != nil {
-					d.Log.Debug("duty not given back: it ends by itself", "duty", d.Name, "error", err)
+					d.Log.Debug("lease of a housekeeping task not released, it expires", "duty", d.Name, "error", err)
 				}
 			}
 		case !errors.Is(err, schemas.ErrConflict) && ctx.Err() == nil:
-			d.Log.Debug("duty not asked for", "duty", d.Name, "error", err)
+			d.Log.Debug("lease of a housekeeping task not acquired", "duty", d.Name, "error", err)
 		}
 		if !wait.Sleep(ctx, dutyRenew/2+wait.Upto(dutyRenew)) {
 			return nil
@@ -126,7 +130,7 @@ func (d *Duty) keep(ctx context.Context, t *Tenure, renew func(context.Context) 
 		case err == nil:
 			t.renew(begun)
 		case errors.Is(err, schemas.ErrConflict), t.Held() != nil:
-			d.Log.Debug("duty lost", "duty", d.Name, "error", err)
+			d.Log.Debug("lease of a housekeeping task lost", "duty", d.Name, "error", err)
 			return
 		}
 	}

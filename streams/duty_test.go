@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/internal/natstest"
+	"github.com/sandjet/sandjet/internal/testwait"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -34,7 +35,7 @@ func processes(t *testing.T, b *streams.Bus, n int, part func(p *process) func(c
 	t.Helper()
 	var all []*process
 	for range n {
-		p := &process{bus: must(b.Another(t.Context()))(t)}
+		p := &process{bus: testwait.Must(b.Another(t.Context()))(t)}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		run := part(p)
@@ -221,7 +222,7 @@ func TestOldEventsAreRemovedAFewConversationsAtATime(t *testing.T) {
 			t.Errorf("who has lost the duty has left %d events of 2", n)
 		}
 		for range 2 {
-			ok(t, b.RemoveOld(t.Context(), 0, oldest, 4, nil))
+			testwait.OK(t, b.RemoveOld(t.Context(), 0, oldest, 4, nil))
 		}
 		for i := range convs {
 			want := map[int]int{3: 1, 7: 2}[i]

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -25,24 +26,42 @@ func (b *Bus) ensureTopology(ctx context.Context) error {
 	if b.options.Existing {
 		return b.joinTopology(ctx)
 	}
-	agreed, err := b.agree(ctx)
-	if err != nil {
+	var agreed shape
+	if err := b.making(ctx, eventStream(0), func() (err error) { agreed, err = b.agree(ctx); return err }); err != nil {
 		return err
 	}
 	b.take(agreed)
 	for _, want := range streamRows(agreed.shards) {
-		if _, err := b.ensureStream(ctx, fill(want, agreed, b.storage())); err != nil {
+		config := fill(want, agreed, b.storage())
+		if err := b.making(ctx, want.Name, func() error { _, err := b.ensureStream(ctx, config); return err }); err != nil {
 			return err
 		}
 	}
 	rows := bucketRows()
 	for _, name := range slices.Sorted(maps.Keys(rows)) {
-		if err := b.ensureBucket(ctx, rows[name]); err != nil {
+		if err := b.making(ctx, string(name), func() error { return b.ensureBucket(ctx, rows[name]) }); err != nil {
 			return err
 		}
 	}
 	b.made.Store(agreed.made.UnixNano())
 	return nil
+}
+
+// making calls f, which makes a stream, again while the server says that it could not: of three servers that have just found one
+// another, the one that was chosen may not be able to yet, and the next time another is chosen.
+func (b *Bus) making(ctx context.Context, stream string, f func() error) error {
+	const tries = 8
+	again := wait.Backoff{First: 100 * time.Millisecond, Most: 2 * time.Second}
+	for try := 1; ; try++ {
+		err := f()
+		if !hasCode(err, codeStreamNotMade) || try == tries {
+			return err
+		}
+		b.log.Warn("stream not made, retrying", "stream", stream, "error", err)
+		if !again.Sleep(ctx, try) {
+			return err
+		}
+	}
 }
 
 // joinTopology uses what is there and changes nothing. Code: not_found.
@@ -140,16 +159,18 @@ func (b *Bus) agree(ctx context.Context) (shape, error) {
 			return shape{}, coded("make the stream "+config.Name, err)
 		}
 	}
-	return shape{}, schemas.Errorf(schemas.Unavailable, "open the log", "several processes make its streams in different ways: start them with the same number of shards")
+	return shape{}, schemas.Errorf(schemas.Unavailable, "open the log",
+		"several processes make its streams in different ways: start them with the same number of shards")
 }
 
 func (b *Bus) readShape(info *jetstream.StreamInfo) (shape, error) {
 	n, err := strconv.Atoi(info.Config.Metadata[metaShards])
 	if err != nil || n < 1 || n > maxShards {
-		return shape{}, schemas.Errorf(schemas.Conflict, "open the log", "stream %s is there but was not made by Sandjet: use another NATS account", info.Config.Name)
+		return shape{}, schemas.Errorf(schemas.Conflict, "open the log",
+			"stream %s is there but was not made by Sandjet: use another NATS account", info.Config.Name)
 	}
 	if b.options.Shards > 0 && b.options.Shards != n {
-		b.log.Warn("the log was made with another number of shards: that one counts", "shards", n, "asked", b.options.Shards)
+		b.log.Warn("the log has a different number of shards, using it", "shards", n, "asked", b.options.Shards)
 	}
 	if info.Config.Replicas > 1 {
 		b.copied.Store(true)
@@ -221,7 +242,7 @@ func (b *Bus) ensureStream(ctx context.Context, want jetstream.StreamConfig) (je
 		b.copied.Store(true)
 	}
 	if have.Replicas != want.Replicas {
-		b.log.Warn("a stream has another number of copies than the log: \"sandjet log replicas\" with the number that is wanted sets it",
+		b.log.Warn("a stream has another number of replicas than the log: set it by \"sandjet log replicas\"",
 			"stream", want.Name, "copies", have.Replicas, "log", want.Replicas)
 	}
 	next, change, err := upgraded(have, want)
@@ -233,7 +254,8 @@ func (b *Bus) ensureStream(ctx context.Context, want jetstream.StreamConfig) (je
 	}
 	b.log.Info("stream upgraded", "stream", want.Name)
 	if next.Compression != have.Compression {
-		b.log.Warn("a stream with several copies was compressed: its servers stop that when they start again; restart them one after the other", "stream", want.Name)
+		b.log.Warn("a stream with replicas was compressed: its servers stop compressing it at their next start; restart them one after the other",
+			"stream", want.Name)
 	}
 	return s, nil
 }
@@ -245,7 +267,8 @@ func upgraded(have, want jetstream.StreamConfig) (next jetstream.StreamConfig, c
 	version, err := strconv.Atoi(have.Metadata[metaVersion])
 	switch {
 	case err != nil:
-		return have, false, schemas.Errorf(schemas.Conflict, op, "stream %s is there but was not made by Sandjet: use another NATS account", have.Name)
+		return have, false, schemas.Errorf(schemas.Conflict, op,
+			"stream %s is there but was not made by Sandjet: use another NATS account", have.Name)
 	case version > topologyVersion:
 		return have, false, nil
 	case have.Storage != want.Storage:
@@ -260,7 +283,8 @@ func upgraded(have, want jetstream.StreamConfig) (next jetstream.StreamConfig, c
 	next.Metadata[metaVersion] = want.Metadata[metaVersion]
 	next.Description, next.Subjects, next.MaxAge, next.Duplicates = want.Description, want.Subjects, want.MaxAge, want.Duplicates
 	next.Discard, next.DiscardNewPerSubject, next.MaxMsgsPerSubject = want.Discard, want.DiscardNewPerSubject, want.MaxMsgsPerSubject
-	next.MaxConsumers, next.AllowDirect, next.AllowAtomicPublish, next.RePublish = want.MaxConsumers, want.AllowDirect, want.AllowAtomicPublish, want.RePublish
+	next.MaxConsumers, next.AllowDirect, next.AllowAtomicPublish, next.RePublish = want.MaxConsumers, want.AllowDirect,
+		want.AllowAtomicPublish, want.RePublish
 	next.AllowMsgSchedules = have.AllowMsgSchedules || want.AllowMsgSchedules // the server takes no way back
 	for _, key := range []string{metaShards, metaReplicas} {
 		if v, ok := want.Metadata[key]; ok && next.Metadata[key] == "" {
@@ -272,7 +296,8 @@ func upgraded(have, want jetstream.StreamConfig) (next jetstream.StreamConfig, c
 	}
 	change = !maps.Equal(next.Metadata, have.Metadata) || next.Description != have.Description ||
 		!slices.Equal(next.Subjects, have.Subjects) || next.MaxAge != have.MaxAge || next.Duplicates != have.Duplicates ||
-		next.Discard != have.Discard || next.DiscardNewPerSubject != have.DiscardNewPerSubject || next.MaxMsgsPerSubject != have.MaxMsgsPerSubject ||
+		next.Discard != have.Discard || next.DiscardNewPerSubject != have.DiscardNewPerSubject ||
+		next.MaxMsgsPerSubject != have.MaxMsgsPerSubject ||
 		next.MaxConsumers != have.MaxConsumers || next.AllowDirect != have.AllowDirect || next.AllowAtomicPublish != have.AllowAtomicPublish ||
 		next.AllowMsgSchedules != have.AllowMsgSchedules ||
 		next.Compression != have.Compression || !sameRePublish(next.RePublish, have.RePublish)

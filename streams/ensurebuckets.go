@@ -78,7 +78,7 @@ func (b *Bus) upgradeStore(ctx context.Context, stream string, change func(jetst
 		b.copied.Store(true)
 	}
 	if want := int(b.replicas.Load()); have.Replicas != want {
-		b.log.Warn("a bucket has another number of copies than the log: \"sandjet log replicas\" with the number that is wanted sets it",
+		b.log.Warn("a bucket has another number of replicas than the log: set it by \"sandjet log replicas\"",
 			"stream", stream, "copies", have.Replicas, "log", want)
 	}
 	next, differs := upgradedStore(have, change)
@@ -94,7 +94,8 @@ func (b *Bus) upgradeStore(ctx context.Context, stream string, change func(jetst
 
 // upgradedStore works out the configuration that the stream of a bucket needs, unless a newer version made it.
 // It is pure.
-func upgradedStore(have jetstream.StreamConfig, change func(jetstream.StreamConfig) jetstream.StreamConfig) (next jetstream.StreamConfig, differs bool) {
+func upgradedStore(have jetstream.StreamConfig,
+	change func(jetstream.StreamConfig) jetstream.StreamConfig) (next jetstream.StreamConfig, differs bool) {
 	version, err := strconv.Atoi(have.Metadata[metaVersion])
 	if err == nil && version > topologyVersion {
 		return have, false

@@ -34,6 +34,7 @@ const (
 	codeSubjectOverlap        jetstream.ErrorCode = 10065
 	codeInsufficientPeers     jetstream.ErrorCode = 10074
 	codeMessageNotFound       jetstream.ErrorCode = 10037
+	codeStreamNotMade         jetstream.ErrorCode = 10049 // whatever the reason was
 )
 
 // coded gives an error of the client or the server a code and a message that may be shown.
@@ -82,6 +83,8 @@ func codedAPI(op string, api *jetstream.APIError, err error) error {
 		return schemas.Wrap(schemas.Unavailable, op, "the log cannot write: "+whyNoWrite(api.Description), err)
 	case codeInsufficientResources, codeStorageExceeded, codeMemoryExceeded, codeAccountExceeded:
 		return schemas.Wrap(schemas.Unavailable, op, "the log has no room left: give it more space (--max-store), or delete something", err)
+	case codeStreamNotMade:
+		return schemas.Wrap(schemas.Unavailable, op, "the log could not make it: its servers say why in their logs", err)
 	case codeMessageExceedsMaximum:
 		return schemas.Wrap(schemas.Invalid, op, "the message is larger than the log accepts", err)
 	case codeMessageNotFound, codeStreamNotFound, codeConsumerNotFound:

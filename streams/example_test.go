@@ -41,7 +41,8 @@ func Example() {
 	fmt.Println("first:", streams.Calls.Publish(ctx, bus, call))
 	fmt.Println("again:", schemas.CodeOf(streams.Calls.Publish(ctx, bus, call)))
 
-	accepted := schemas.NewEvent(call, schemas.CallAccepted, schemas.AcceptedID(call.Account, call.ID), time.Now(), schemas.AcceptedData{Call: call.ID, Tool: call.Tool})
+	accepted := schemas.NewEvent(call, schemas.CallAccepted, schemas.AcceptedID(call.Account, call.ID), time.Now(),
+		schemas.AcceptedData{Call: call.ID, Tool: call.Tool})
 	if err := streams.Events.Publish(ctx, bus, accepted); err != nil {
 		fmt.Println(err)
 		return

@@ -23,7 +23,7 @@ type fairness struct {
 	turns *turns[*turn]
 
 	mu        sync.Mutex
-	contested bool // more than one account has messages waiting
+	contested bool // more than one account has messages waiting, or one has and another's came just now
 	until     time.Time
 	crowded   bool // the consumer has little room for what waits for its next try
 	active    int  // accounts of which something is here or was handed back, about
@@ -57,12 +57,15 @@ type inTurn struct {
 	first, before uint64    // the oldest that was seen since, and in the time before that: all that wait in hand are seen in it
 	since         time.Time //
 	last          uint64    // the newest
+
+	ends, endsBefore int // of its messages, since and in the time before that
 }
 
 // see notes how old the messages of an account are.
 func (a *inTurn) see(seq uint64, now time.Time) {
 	if now.Sub(a.since) > backMost {
 		a.before, a.first, a.since = a.first, seq, now
+		a.endsBefore, a.ends = a.ends, 0
 	}
 	a.first, a.last = min(a.first, seq), max(a.last, seq)
 }
@@ -94,11 +97,12 @@ const (
 	askEvery      = 200 * time.Millisecond // whether others wait, while all slots are taken
 	askLeast      = 2 * time.Second        // that often even if the answer takes long
 	looksToBeSure = 3
-	contestFor    = 2 * time.Second // others are taken for waiting since the last of them was seen
+	contestFor    = 2 * time.Second // others are taken for waiting since the last of them was seen, or came
 )
 
 func newFairness(n int, now clockFunc, spawn func(func())) *fairness {
-	f := &fairness{slots: n, ahead: max(n, leastAhead), now: now, spawn: spawn, free: newSlots(n), accounts: map[schemas.AccountID]*inTurn{}, active: 1}
+	f := &fairness{slots: n, ahead: max(n, leastAhead), now: now, spawn: spawn, free: newSlots(n),
+		accounts: map[schemas.AccountID]*inTurn{}, active: 1}
 	places := f.slots + f.ahead
 	f.turns = newTurns[*turn](Shares{Slots: n, Waiting: places, WaitingBytes: places * (MaxPayload + costOfOneRequest)})
 	f.turns.narrow(false)
@@ -207,17 +211,19 @@ func (f *fairness) noteBack(t *turn, after time.Duration) putBack {
 }
 
 // patience is how long one more message of an account stays away: half as long as what is older than it takes, so
-// that some are there when there is a place. How many are older is guessed from where it lies among them.
+// that some are there when there is a place. How many are older is guessed from where it lies among those that were seen, of
+// which the oldest are those that have ended. Were these counted too, the next ones would stay away while slots are free.
 func (a *inTurn) patience(t *turn) time.Duration {
 	const least = 2 * backStep
-	oldest, part := min(a.first, t.seq), 1.0
+	oldest, part, ended := min(a.first, t.seq), 1.0, a.ends
 	if a.before > 0 {
-		oldest = min(oldest, a.before)
+		oldest, ended = min(oldest, a.before), ended+a.endsBefore
 	}
 	if all := a.last - oldest; all > 0 {
 		part = float64(t.seq-oldest) / float64(all)
 	}
-	return max(least, time.Duration(part*float64(a.held+a.back+a.aside+1)*float64(a.took)/2))
+	older := part*float64(a.held+a.back+a.aside+1+ended) - float64(ended)
+	return max(least, time.Duration(older*float64(a.took)/2))
 }
 
 // untilNext is the time from now to the first step that is at least d away.
@@ -258,6 +264,7 @@ func (f *fairness) release(t *turn, now time.Time) {
 	if t.wentBack || !t.inHand {
 		return
 	}
+	a.ends++
 	// How fast places become free is seen while there is something to do.
 	if busy := a.waiting+a.back > 0 || a.held >= f.slots-1; !busy {
 		a.ended = time.Time{}
@@ -278,7 +285,7 @@ type queueLook struct {
 
 // look finds out whether more than one account waits. Ask is only asked while there are too few slots.
 func (f *fairness) look(now time.Time, ask func(big schemas.AccountID) (queueLook, error)) {
-	big, waiting, full := f.tally(now)
+	big, waiting, came, full := f.tally(now)
 	var q queueLook
 	var err error
 	if full {
@@ -296,15 +303,21 @@ func (f *fairness) look(now time.Time, ask func(big schemas.AccountID) (queueLoo
 	if err == nil {
 		f.crowded = q.crowded
 	}
-	if full && (waiting > 1 || q.others || err != nil && f.contested) {
+	switch {
+	case !full && !f.contested:
+	// Slots may be free for a moment in a contest too: what was put back is away, and comes again all at once.
+	case waiting > 1 || q.others || err != nil && f.contested:
 		f.until = now.Add(contestFor)
+	case waiting == 1 && came.Add(contestFor).After(f.until):
+		f.until = came.Add(contestFor)
 	}
 	f.contest(now.Before(f.until))
 }
 
 // tally counts what is known of accounts: the one that has the most here, how many have something waiting, and
-// whether there are too few slots. What was handed back and came again elsewhere is forgotten.
-func (f *fairness) tally(now time.Time) (big schemas.AccountID, waiting int, full bool) {
+// whether there are too few slots. Came is when a message of the others came last: who sends the next one after each
+// result has none waiting when it is looked for. What was handed back and came again elsewhere is forgotten.
+func (f *fairness) tally(now time.Time) (big schemas.AccountID, waiting int, came time.Time, full bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	most := -1
@@ -322,6 +335,11 @@ func (f *fairness) tally(now time.Time) (big schemas.AccountID, waiting int, ful
 			latest, lone = a.seen, id
 		}
 		all := a.held + a.back + a.aside
+		if a.waiting+a.back+a.aside > 0 {
+			waiting++
+		} else if a.seen.After(came) {
+			came = a.seen
+		}
 		if all == 0 {
 			if len(f.accounts) > mostPacedAccounts || now.Sub(a.seen) > asideMost {
 				delete(f.accounts, id)
@@ -329,9 +347,6 @@ func (f *fairness) tally(now time.Time) (big schemas.AccountID, waiting int, ful
 			continue
 		}
 		f.active++
-		if a.waiting+a.back+a.aside > 0 {
-			waiting++
-		}
 		if all > most || all == most && id < big {
 			most, big = all, id
 		}
@@ -341,7 +356,7 @@ func (f *fairness) tally(now time.Time) (big schemas.AccountID, waiting int, ful
 	if most < 0 {
 		big = lone
 	}
-	return big, waiting, full
+	return big, waiting, came, full
 }
 
 func (f *fairness) contest(yes bool) {

@@ -9,12 +9,14 @@ import (
 
 // Fault is what tests do to a Bus.
 type Fault struct {
-	DropLive func(*nats.Msg) bool // a live message that gets lost
-	NoBurial bool                 // dead letters cannot be written
+	DropLive      func(*nats.Msg) bool // a live message that gets lost
+	NoDeadLetters bool                 // dead letters cannot be written
 }
 
 // Faults sets the faults of a Bus that is not used yet.
-func (b *Bus) Faults(f Fault) { b.faults = faults{dropLive: f.DropLive, noBurial: f.NoBurial} }
+func (b *Bus) Faults(f Fault) {
+	b.faults = faults{dropLive: f.DropLive, noDeadLetters: f.NoDeadLetters}
+}
 
 // DeleteConsumer removes a durable, as an operator may.
 func (b *Bus) DeleteConsumer(ctx context.Context, stream, name string) error {

@@ -11,14 +11,14 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// ItemKind says what an [Item] tells.
+// ItemKind says what an [Item] is.
 type ItemKind int
 
 // The kinds.
 const (
 	ItemAttached ItemKind = iota // the first: the replay begins
 	ItemEvent                    // an event
-	ItemLive                     // the replay has reached the present; told once
+	ItemLive                     // the replay has reached the present; comes once
 )
 
 // Gap is a part of a conversation that is no longer there: what lay after From and up to To.
@@ -35,7 +35,7 @@ type Item struct {
 	Head schemas.Cursor
 	// Recovered is false at ItemAttached when not everything after the given cursor is there.
 	Recovered bool
-	// Gap tells what is missing before this item, if something is.
+	// Gap is what is missing before this item; nil: nothing is.
 	Gap *Gap
 }
 
@@ -68,8 +68,8 @@ type follower struct {
 	stream  string
 	subject string
 	epoch   string
-	last    uint64 // everything up to here was told
-	gap     *Gap   // to be told with the next item
+	last    uint64 // everything up to here was passed to the reader
+	gap     *Gap   // to be passed on with the next item
 	yield   func(Item, error) bool
 }
 
@@ -132,7 +132,7 @@ func (f *follower) tell(i Item) error {
 	return nil
 }
 
-// live tells what arrives and reads what does not.
+// live reports what arrives and reads what does not.
 func (f *follower) live(ctx context.Context, feed feed) error {
 	for {
 		m, prev, err := feed.next(ctx)
@@ -176,8 +176,8 @@ func (f *follower) again(ctx context.Context) error {
 	return f.catchUp(ctx, 0)
 }
 
-// catchUp tells everything that is stored after last. Expect is a sequence that must be there, 0
-// for none: if it is not, it was removed before it could be read, and that is told as a gap.
+// catchUp reports everything that is stored after last. Expect is a sequence that must be there, 0
+// for none: if it is not, it was removed before it could be read, and that is reported as a gap.
 func (f *follower) catchUp(ctx context.Context, expect uint64) error {
 	seen := expect == 0
 	for {
@@ -212,7 +212,7 @@ func (f *follower) catchUp(ctx context.Context, expect uint64) error {
 	return nil
 }
 
-// event tells one event. What is no event is passed over: only a publisher with all rights could
+// event reports one event. What is no event is skipped: only a publisher with all rights could
 // have put it there.
 func (f *follower) event(ctx context.Context, m stored) error {
 	is := false
@@ -240,7 +240,7 @@ func persist[T any](ctx context.Context, b *Bus, do func() (T, error)) (T, error
 		if err == nil || ctx.Err() != nil || schemas.CodeOf(err) != schemas.Unavailable {
 			return v, err
 		}
-		b.log.Debug("the log is away: waiting", "error", err)
+		b.log.Debug("the log is unreachable: waiting", "error", err)
 		if !(wait.Backoff{First: 50 * time.Millisecond, Most: 2 * time.Second}).Sleep(ctx, try) {
 			return v, ctx.Err()
 		}

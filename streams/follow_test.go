@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/sandjet/sandjet/internal/natstest"
+	"github.com/sandjet/sandjet/internal/testwait"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -79,7 +80,7 @@ func numbers(from, to int) []string {
 func publishNumbers(t *testing.T, b *streams.Bus, c schemas.Call, from, to int) {
 	t.Helper()
 	for _, n := range numbers(from, to) {
-		ok(t, streams.Events.Publish(t.Context(), b, eventOf(c, n, schemas.CallOutput, schemas.OutputData{Text: n})))
+		testwait.OK(t, streams.Events.Publish(t.Context(), b, eventOf(c, n, schemas.CallOutput, schemas.OutputData{Text: n})))
 	}
 }
 
@@ -135,63 +136,67 @@ func TestCursors(t *testing.T) {
 		ctx := t.Context()
 		c := callOf("a")
 		publishNumbers(t, b, c, 0, 10)
-		all := must(streams.Page(ctx, b, account, c.Conversation, schemas.Cursor{}, 4))(t)
+		all := testwait.Must(streams.Page(ctx, b, account, c.Conversation, schemas.Cursor{}, 4))(t)
 		if len(all.Events) != 4 || all.UpToDate || !all.Recovered || all.Next != all.Events[3].Cursor {
 			t.Fatalf("first page %+v", all)
 		}
-		rest := must(streams.Page(ctx, b, account, c.Conversation, all.Next, 100))(t)
+		rest := testwait.Must(streams.Page(ctx, b, account, c.Conversation, all.Next, 100))(t)
 		if len(rest.Events) != 6 || !rest.UpToDate {
 			t.Fatalf("second page has %d events, up to date: %v", len(rest.Events), rest.UpToDate)
 		}
-		now := must(streams.Page(ctx, b, account, c.Conversation, schemas.Tail, 100))(t)
+		now := testwait.Must(streams.Page(ctx, b, account, c.Conversation, schemas.Tail, 100))(t)
 		if len(now.Events) != 0 || !now.UpToDate || now.Next.IsTail() || now.Next.IsStart() {
 			t.Errorf("page at the end %+v", now)
 		}
 		publishNumbers(t, b, c, 10, 11)
-		if p := must(streams.Page(ctx, b, account, c.Conversation, now.Next, 100))(t); len(p.Events) != 1 || !p.Recovered {
+		if p := testwait.Must(streams.Page(ctx, b, account, c.Conversation, now.Next, 100))(t); len(p.Events) != 1 || !p.Recovered {
 			t.Errorf("after the end: %+v", p)
 		}
-		empty := must(streams.Page(ctx, b, account, "c_empty", schemas.Tail, 0))(t)
-		if p := must(streams.Page(ctx, b, account, "c_empty", empty.Next, 0))(t); !p.Recovered || !p.UpToDate {
+		empty := testwait.Must(streams.Page(ctx, b, account, "c_empty", schemas.Tail, 0))(t)
+		if p := testwait.Must(streams.Page(ctx, b, account, "c_empty", empty.Next, 0))(t); !p.Recovered || !p.UpToDate {
 			t.Errorf("an empty conversation: %+v", p)
 		}
 		for name, after := range map[string]schemas.Cursor{
 			"of another stream": {Epoch: "abc", Seq: 3},
 			"of the future":     {Epoch: all.Next.Epoch, Seq: 99},
 		} {
-			p := must(streams.Page(ctx, b, account, c.Conversation, after, 100))(t)
+			p := testwait.Must(streams.Page(ctx, b, account, c.Conversation, after, 100))(t)
 			if p.Recovered || p.Gap == nil || p.Gap.From != after || len(p.Events) != 11 {
 				t.Errorf("a cursor %s: %d events, %+v", name, len(p.Events), p.Gap)
 			}
 		}
 		// The oldest are removed one by one, as when a conversation has too many.
-		ok(t, b.DeleteMessage(ctx, "EVENTS_00", 1))
-		ok(t, b.DeleteMessage(ctx, "EVENTS_00", 2))
-		ok(t, b.DeleteMessage(ctx, "EVENTS_00", 3))
-		if p := must(streams.Page(ctx, b, account, c.Conversation, schemas.Cursor{Epoch: all.Next.Epoch, Seq: 1}, 100))(t); p.Recovered || p.Gap == nil || len(p.Events) != 8 {
+		testwait.OK(t, b.DeleteMessage(ctx, "EVENTS_00", 1))
+		testwait.OK(t, b.DeleteMessage(ctx, "EVENTS_00", 2))
+		testwait.OK(t, b.DeleteMessage(ctx, "EVENTS_00", 3))
+		first := schemas.Cursor{Epoch: all.Next.Epoch, Seq: 1}
+		if p := testwait.Must(streams.Page(ctx, b, account, c.Conversation, first, 100))(t); p.Recovered ||
+			p.Gap == nil || len(p.Events) != 8 {
 			t.Errorf("below what is kept: %+v with %d events", p.Gap, len(p.Events))
 		}
-		if p := must(streams.Page(ctx, b, account, c.Conversation, schemas.Cursor{Epoch: all.Next.Epoch, Seq: 3}, 100))(t); !p.Recovered || len(p.Events) != 8 {
+		third := schemas.Cursor{Epoch: all.Next.Epoch, Seq: 3}
+		if p := testwait.Must(streams.Page(ctx, b, account, c.Conversation, third, 100))(t); !p.Recovered ||
+			len(p.Events) != 8 {
 			t.Errorf("just below what is kept: %+v with %d events", p.Gap, len(p.Events))
 		}
 		stop := retain(t, &streams.Retention{Bus: b, Keep: time.Hour})
 		time.Sleep(2 * time.Hour)
 		stop()
-		if p := must(streams.Page(ctx, b, account, c.Conversation, all.Next, 100))(t); p.Recovered || len(p.Events) != 0 {
+		if p := testwait.Must(streams.Page(ctx, b, account, c.Conversation, all.Next, 100))(t); p.Recovered || len(p.Events) != 0 {
 			t.Errorf("after its time: %+v", p)
 		}
 	})
 }
 
-// TestTheStreamIsMadeAnewWhileFollowed: the reader is told that what it had is not that any more.
+// TestTheStreamIsMadeAnewWhileFollowed: the reader gets that what it had is not that any more.
 func TestTheStreamIsMadeAnewWhileFollowed(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		c := callOf("a")
 		publishNumbers(t, b, c, 0, 3)
 		r := follow(t, b, c, schemas.Cursor{}, 0)
 		time.Sleep(time.Second)
-		ok(t, b.DeleteStream(t.Context(), "EVENTS_00"))
-		ok(t, b.Again(t.Context()))
+		testwait.OK(t, b.DeleteStream(t.Context(), "EVENTS_00"))
+		testwait.OK(t, b.Again(t.Context()))
 		time.Sleep(2 * time.Minute)
 		publishNumbers(t, b, c, 5, 7)
 		time.Sleep(2 * time.Minute)
@@ -207,7 +212,7 @@ func TestAwaitResult(t *testing.T) {
 		ctx := t.Context()
 		c := callOf("a")
 		c.Accepted = c.Accepted.Add(-30 * time.Minute) // the clock of whoever accepted it is wrong
-		ok(t, streams.Calls.Publish(ctx, b, c))
+		testwait.OK(t, streams.Calls.Publish(ctx, b, c))
 		results := make(chan schemas.Result, 2)
 		wait := func() {
 			r, err := streams.AwaitResult(ctx, b, c)
@@ -218,21 +223,23 @@ func TestAwaitResult(t *testing.T) {
 		}
 		go wait()
 		synctest.Wait()
-		state := must(streams.ReadCallState(ctx, b, c))(t)
+		state := testwait.Must(streams.ReadCallState(ctx, b, c))(t)
 		if state.Accepted || len(state.Started) > 0 || state.Result != nil {
 			t.Errorf("state %+v; want nothing yet", state)
 		}
 		publishNumbers(t, b, c, 0, 300)
-		ok(t, streams.Events.Publish(ctx, b, eventOf(c, "accepted", schemas.CallAccepted, schemas.AcceptedData{Call: c.ID})))
-		ok(t, streams.Events.Publish(ctx, b, eventOf(c, "started.1", schemas.CallStarted, schemas.StartedData{Call: c.ID, Worker: "w", Attempt: 1})))
-		ok(t, streams.Events.Publish(ctx, b, eventOf(c, "finished", schemas.CallFinished, schemas.Result{Call: c.ID, Status: schemas.Completed})))
+		testwait.OK(t, streams.Events.Publish(ctx, b, eventOf(c, "accepted", schemas.CallAccepted, schemas.AcceptedData{Call: c.ID})))
+		testwait.OK(t, streams.Events.Publish(ctx, b, eventOf(c, "started.1", schemas.CallStarted,
+			schemas.StartedData{Call: c.ID, Worker: "w", Attempt: 1})))
+		result := schemas.Result{Call: c.ID, Status: schemas.StatusCompleted}
+		testwait.OK(t, streams.Events.Publish(ctx, b, eventOf(c, "finished", schemas.CallFinished, result)))
 		go wait()
 		for range 2 {
-			if r := <-results; r.Status != schemas.Completed {
+			if r := <-results; r.Status != schemas.StatusCompleted {
 				t.Errorf("result %+v", r)
 			}
 		}
-		state = must(streams.ReadCallState(ctx, b, c))(t)
+		state = testwait.Must(streams.ReadCallState(ctx, b, c))(t)
 		if !state.Accepted || len(state.Started) != 1 || state.Started[0].Worker != "w" || state.Result == nil {
 			t.Errorf("state %+v", state)
 		}
@@ -251,9 +258,9 @@ func TestLargePayloadsComeBackWhole(t *testing.T) {
 		c := callOf("a")
 		c.Tool = schemas.ToolWrite
 		content := string(bytes.Repeat([]byte("0123456789abcdef"), 4<<20/16))
-		c.Input = must(json.Marshal(schemas.WriteInput{FilePath: "/f", Content: content}))(t)
-		ok(t, streams.Calls.Publish(ctx, b, c))
-		if got := must(streams.FindCall(ctx, b, account, c.ID))(t); !bytes.Equal(got.Input, c.Input) {
+		c.Input = testwait.Must(json.Marshal(schemas.WriteInput{FilePath: "/f", Content: content}))(t)
+		testwait.OK(t, streams.Calls.Publish(ctx, b, c))
+		if got := testwait.Must(streams.FindCall(ctx, b, account, c.ID))(t); !bytes.Equal(got.Input, c.Input) {
 			t.Error("the call that is found is not whole")
 		}
 		var n int
@@ -273,13 +280,13 @@ func TestLargePayloadsComeBackWhole(t *testing.T) {
 		if len(dead) != 1 || len(dead[0].Payload) < len(content) {
 			t.Fatalf("%d dead letters; want one that is whole", len(dead))
 		}
-		ok(t, streams.OpenDeadLetters(b).Redrive(ctx, dead[0].ID))
-		if got := must(streams.FindCall(ctx, b, account, c.ID))(t); !bytes.Equal(got.Input, c.Input) {
+		testwait.OK(t, streams.OpenDeadLetters(b).Redrive(ctx, dead[0].ID))
+		if got := testwait.Must(streams.FindCall(ctx, b, account, c.ID))(t); !bytes.Equal(got.Input, c.Input) {
 			t.Error("the call that was sent again is not whole")
 		}
 		e := eventOf(c, "big", schemas.CallOutput, schemas.OutputData{Text: content})
-		ok(t, streams.Events.Publish(ctx, b, e))
-		p := must(streams.Page(ctx, b, account, c.Conversation, schemas.Cursor{}, 0))(t)
+		testwait.OK(t, streams.Events.Publish(ctx, b, e))
+		p := testwait.Must(streams.Page(ctx, b, account, c.Conversation, schemas.Cursor{}, 0))(t)
 		if len(p.Events) != 1 || !bytes.Equal(p.Events[0].Value.Data, e.Data) {
 			t.Error("the event that is read is not whole")
 		}
@@ -290,7 +297,8 @@ func TestTheCancelsAreWatched(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		ctx, stop := context.WithCancel(t.Context())
 		publish := func(i int) {
-			ok(t, streams.Cancels.Publish(ctx, b, schemas.Cancel{Account: account, Call: schemas.CallID(fmt.Sprint("c", i)), Time: time.Now()}))
+			cancel := schemas.Cancel{Account: account, Call: schemas.CallID(fmt.Sprint("c", i)), Time: time.Now()}
+			testwait.OK(t, streams.Cancels.Publish(ctx, b, cancel))
 		}
 		publish(0)
 		publish(1)

@@ -42,21 +42,23 @@ func (s *Server) Run(ctx context.Context) error {
 		}
 		switch n.look(time.Since(n.began), broken != nil, func() bool { return s.dir.writable() == nil }) {
 		case healFirst:
-			s.log.Error("the log cannot write: it is started again when it can", "error", broken)
+			s.log.Error("the log cannot write: it is restarted when it can", "error", broken)
 		case healWait:
-			s.log.Error("the log cannot write still", "error", broken, "needs", s.dir.writable())
+			s.log.Error("the log still cannot write", "error", broken, "needs", s.dir.writable())
 		case healRestart:
-			s.log.Warn("the log is started again", "try", n.tries, "error", broken)
+			s.log.Warn("restarting the log", "try", n.tries, "error", broken)
 			switch err := s.Restart(ctx); {
 			case ctx.Err() != nil:
 				return nil //nolint:nilerr // it was stopped meanwhile
 			case err != nil:
 				s.log.Error("the log has not started", "try", n.tries, "error", err)
 			default:
-				s.log.Info("the log is back", "try", n.tries)
+				s.log.Info("the log is reachable again", "try", n.tries)
 			}
 		case healGiveUp:
-			return schemas.Wrap(schemas.Unavailable, "look after the log", "the log cannot write though there is room, also after it was started again several times: start the process again, and look at the disk", broken)
+			return schemas.Wrap(schemas.Unavailable, "look after the log",
+				"the log cannot write though there is room, also after it was started again several times: start the process again, and look at the "+
+					"disk", broken)
 		case healNothing:
 		}
 	}

@@ -97,8 +97,10 @@ func TestAServerThatCouldNotWriteIsHealed(t *testing.T) {
 	confirmed := 0
 	call := func() error {
 		c := schemas.Call{
-			ID: schemas.CallID(fmt.Sprintf("c%d", confirmed)), Account: "acct_a", Conversation: "c", Tool: schemas.ToolBash, Input: []byte(`{"command":"true"}`),
-			Provider: "fake", Workspace: "ws", Sandbox: "sb", Timeout: schemas.Duration(time.Minute), Accepted: time.Now(), Deadline: time.Now().Add(time.Hour),
+			ID: schemas.CallID(fmt.Sprintf("c%d", confirmed)), Account: "acct_a", Conversation: "c", Tool: schemas.ToolBash,
+			Input:    []byte(`{"command":"true"}`),
+			Provider: "fake", Workspace: "ws", Sandbox: "sb", Timeout: schemas.Duration(time.Minute), Accepted: time.Now(),
+			Deadline: time.Now().Add(time.Hour),
 		}
 		ctx, cancel := context.WithTimeout(ctx, 500*time.Millisecond) // a server that cannot write does not answer
 		defer cancel()

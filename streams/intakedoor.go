@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"net/http"
 	"strings"
 	"sync"
@@ -114,7 +113,8 @@ func (d *intakeDoor) store(over context.Context, inHand *sync.WaitGroup, m *nats
 		case err := <-ack.Err():
 			d.refuse(m, err)
 		case <-over.Done():
-			d.refuse(m, schemas.Errorf(schemas.Unavailable, "", "the log has not confirmed it before this process closed: publish it again, under the same %s if it has one", headerMsgID))
+			d.refuse(m, schemas.Errorf(schemas.Unavailable, "",
+				"the log has not confirmed it before this process closed: publish it again, under the same %s if it has one", headerMsgID))
 		}
 	})
 }
@@ -127,7 +127,7 @@ type pubAck struct {
 	Error     *jetstream.APIError `json:"error,omitzero"`
 }
 
-// confirm tells the publisher that its message is safe. Sequences are common to all accounts, so it is told
+// confirm confirms to the publisher that its message is safe. Sequences are common to all accounts, so it gets
 // the time in their place, in milliseconds: that too only grows.
 func (d *intakeDoor) confirm(m *nats.Msg, ack *jetstream.PubAck) {
 	d.answer(m, pubAck{Stream: streamIntake, Sequence: uint64(max(time.Now().UnixMilli(), 1)), Duplicate: ack.Duplicate})
@@ -141,12 +141,12 @@ func (d *intakeDoor) answer(m *nats.Msg, a pubAck) {
 	if m.Reply == "" {
 		return
 	}
-	body, err := json.Marshal(a)
+	body, err := schemas.EncodeJSON(a)
 	if err == nil {
 		err = m.Respond(body)
 	}
 	if err != nil && d.conn.Status() == nats.CONNECTED {
-		d.warn("a publisher could not be answered", "subject", m.Subject, "error", err)
+		d.warn("answer to publisher not sent", "subject", m.Subject, "error", err)
 	}
 }
 
@@ -212,19 +212,25 @@ type IntakeDoor struct {
 	Shares Shares
 }
 
-// Run takes publications until ctx ends, then returns nil.
+// Run takes publications until ctx ends, then returns nil. While the log is away it waits.
 func (i IntakeDoor) Run(ctx context.Context) error {
-	conn, err := i.Bus.dial(ctx, "intake")
-	if err != nil {
+	var d *intakeDoor
+	err := i.Bus.insist(ctx, "intake", func() error {
+		conn, err := i.Bus.dial(ctx, "intake")
+		if err != nil {
+			return err
+		}
+		if d, err = openIntakeDoor(conn, i.Shares, i.Bus.admitPublication, i.Bus.log.Warn); err != nil {
+			conn.Close()
+		}
+		return err
+	})
+	if d == nil {
 		return unlessEnded(ctx, err)
 	}
-	defer conn.Close()
-	d, err := openIntakeDoor(conn, i.Shares, i.Bus.admitPublication, i.Bus.log.Warn)
-	if err != nil {
-		return unlessEnded(ctx, err)
-	}
+	defer d.conn.Close()
 	d.run(ctx)
-	flush(conn) // the last answers
+	flush(d.conn) // the last answers
 	return nil
 }
 

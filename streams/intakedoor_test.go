@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/sandjet/sandjet/internal/natstest"
+	"github.com/sandjet/sandjet/internal/testwait"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 	"github.com/sandjet/sandjet/streams/natsauth"
@@ -37,7 +38,7 @@ func tenants(t *testing.T) (l *natstest.Log, me, you *nats.Conn) {
 		natsauth.User{Name: "me", Password: "m", Account: account}, natsauth.User{Name: "you", Password: "y", Account: otherAccount}))
 	dial := func(user, password string) *nats.Conn {
 		nc, err := nats.Connect(l.Server.URL(), nats.UserInfo(user, password), nats.Timeout(within))
-		ok(t, err)
+		testwait.OK(t, err)
 		t.Cleanup(nc.Close)
 		return nc
 	}
@@ -53,8 +54,8 @@ func publishFor(t *testing.T, nc *nats.Conn, a schemas.AccountID, body string, h
 		m.Header[headers[i]] = []string{headers[i+1]}
 	}
 	answer, err := nc.RequestMsg(m, within)
-	ok(t, err)
-	ok(t, json.Unmarshal(answer.Data, &got))
+	testwait.OK(t, err)
+	testwait.OK(t, json.Unmarshal(answer.Data, &got))
 	return got
 }
 
@@ -75,7 +76,7 @@ func TestMessageIDsAreAnAccountsOwn(t *testing.T) {
 	}
 	var bodies []string
 	for e, err := range streams.Intake.Replay(t.Context(), l.Bus, "", schemas.Cursor{}) {
-		ok(t, err)
+		testwait.OK(t, err)
 		bodies = append(bodies, string(e.Value.Account)+":"+string(e.Value.Data))
 	}
 	if got := fmt.Sprint(bodies); got != "[acct_other:yours acct_test:mine]" {
@@ -127,7 +128,7 @@ func TestPublicationsAreTakenAfterARestart(t *testing.T) {
 	l, me, _ := tenants(t)
 	publishFor(t, me, account, "before")
 	l.Restart()
-	eventually(t, "a publication is confirmed", func() bool {
+	testwait.Eventually(t, "a publication is confirmed", func() bool {
 		// One that comes between the door and its connection is lost, and its publisher asks again.
 		_, err := me.Request(streams.IntakeSubject(account), []byte("after"), 2*time.Second)
 		return err == nil
@@ -140,7 +141,7 @@ func TestTheDoorDoesNotWaitForALogThatCannotWrite(t *testing.T) {
 	var o *streams.Options
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		taken := make(chan struct{}, 1)
-		ok(t, b.Swallow(t.Context(), func() { taken <- struct{}{} }))
+		testwait.OK(t, b.Swallow(t.Context(), func() { taken <- struct{}{} }))
 		answered := make(chan error, 1)
 		go func() {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -149,7 +150,7 @@ func TestTheDoorDoesNotWaitForALogThatCannotWrite(t *testing.T) {
 		}()
 		<-taken
 		begun := time.Now()
-		ok(t, o.Server.Restart(t.Context()))
+		testwait.OK(t, o.Server.Restart(t.Context()))
 		if took := time.Since(begun); took > 3*time.Second {
 			t.Errorf("the restart waited for %s", took)
 		}
@@ -164,6 +165,6 @@ func TestADoorThatWasNeverOpenedEndsWithoutAnError(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 20 { // it may be connected all the same
-		ok(t, streams.IntakeDoor{Bus: l.Bus}.Run(ctx))
+		testwait.OK(t, streams.IntakeDoor{Bus: l.Bus}.Run(ctx))
 	}
 }

@@ -28,7 +28,7 @@ func (t Topic[T]) Last(ctx context.Context, b *Bus, key T) (Kept, error) {
 	return Kept{m}, err
 }
 
-// Read is the value of a message, which is one of the topic.
+// Read decodes the value of a message of the topic.
 func (t Topic[T]) Read(ctx context.Context, b *Bus, k Kept) (T, error) {
 	e, err := t.entry(ctx, b, "", k.m)
 	return e.Value, err
@@ -61,7 +61,8 @@ func (t Topic[T]) Replace(ctx context.Context, b *Bus, v T, seq uint64) error {
 // Of reads the messages of one account that were stored since a time, in order, up to those that are there when it begins. Filter
 // is that of Consume; key is the last part of their subjects, or empty for any. A message that cannot be decoded is logged and
 // left out; an error is the last of the sequence.
-func (t Topic[T]) Of(ctx context.Context, b *Bus, filter string, a schemas.AccountID, key string, since time.Time) iter.Seq2[Entry[T], error] {
+func (t Topic[T]) Of(ctx context.Context, b *Bus, filter string, a schemas.AccountID, key string,
+	since time.Time) iter.Seq2[Entry[T], error] {
 	return func(yield func(Entry[T], error) bool) {
 		if err := t.allOf(ctx, b, filter, a, key, since, yield); err != nil && !errors.Is(err, ErrEnough) {
 			yield(Entry[T]{}, err)
@@ -69,7 +70,8 @@ func (t Topic[T]) Of(ctx context.Context, b *Bus, filter string, a schemas.Accou
 	}
 }
 
-func (t Topic[T]) allOf(ctx context.Context, b *Bus, filter string, a schemas.AccountID, key string, since time.Time, yield func(Entry[T], error) bool) error {
+func (t Topic[T]) allOf(ctx context.Context, b *Bus, filter string, a schemas.AccountID, key string, since time.Time,
+	yield func(Entry[T], error) bool) error {
 	if t.of == nil {
 		return schemas.Errorf(schemas.Unsupported, "read", "this topic is not read by account")
 	}
@@ -101,7 +103,7 @@ func (t Topic[T]) allOf(ctx context.Context, b *Bus, filter string, a schemas.Ac
 			case schemas.CodeOf(err) == schemas.Unavailable || ctx.Err() != nil:
 				return err
 			case err != nil:
-				b.log.Error("stored message not read", "stream", t.stream, "seq", m.seq, "err", err)
+				b.log.Error("stored message not read", "stream", t.stream, "seq", m.seq, "error", err)
 			case !yield(e, nil):
 				return ErrEnough
 			}

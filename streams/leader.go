@@ -67,7 +67,7 @@ func parseGot(data []byte) (stored, error) {
 // others takes itself for the leader for some seconds more, and what others have stored since is not there: that
 // must not be taken for a loss. It is pure.
 func heard(cluster *jetstream.ClusterInfo, replicas int) bool {
-	const lately = 3 * time.Second      // they tell of themselves each second
+	const lately = 3 * time.Second      // they report themselves each second
 	if cluster == nil || replicas < 2 { // a single copy has nobody to hear of
 		return true
 	}

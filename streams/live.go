@@ -78,7 +78,7 @@ func (f *coreFeed) arrive(m *nats.Msg) {
 	}
 }
 
-// miss has the reader told that live messages are missing.
+// miss has the reader notified that live messages are missing.
 func (f *coreFeed) miss() {
 	f.behind.Store(true)
 	select {
@@ -127,7 +127,7 @@ func (f *coreFeed) next(ctx context.Context) (stored, uint64, error) {
 func (f *coreFeed) close() {
 	f.bus.slow.Delete(f.sub)
 	if err := f.sub.Unsubscribe(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
-		f.bus.log.Debug("subscription not ended", "error", err)
+		f.bus.log.Debug("unsubscribe failed", "error", err)
 	}
 }
 

@@ -6,37 +6,38 @@ import (
 	"testing"
 
 	"github.com/sandjet/sandjet/internal/natstest"
+	"github.com/sandjet/sandjet/internal/testwait"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 	"github.com/sandjet/sandjet/streams/natsauth"
 )
 
-// An event whose payload is gone for good is a gap, whoever reads it; it is never passed over.
+// An event whose payload is gone for good is a gap, whoever reads it; it is never skipped.
 func TestAnEventWhosePayloadIsGoneIsAGap(t *testing.T) {
 	l := natstest.Start(t, natstest.Listen(natsauth.User{Name: "role", Password: "r"}))
 	c := callOf("a")
 	for _, text := range []string{"1", strings.Repeat("x", 2<<20), "3"} {
-		ok(t, streams.Events.Publish(t.Context(), l.Bus, eventOf(c, text[:1], schemas.CallOutput, schemas.OutputData{Text: text})))
+		testwait.OK(t, streams.Events.Publish(t.Context(), l.Bus, eventOf(c, text[:1], schemas.CallOutput, schemas.OutputData{Text: text})))
 	}
-	page := must(streams.ReadEvents(t.Context(), l.Bus, account, c.Conversation, 1, 0))(t)
+	page := testwait.Must(streams.ReadEvents(t.Context(), l.Bus, account, c.Conversation, 1, 0))(t)
 	if len(page.Events) != 3 || len(page.Events[1].Value.Data) < 2<<20 || page.Events[1].Lost {
 		t.Fatalf("%d events", len(page.Events))
 	}
 	first, lost := page.Events[0].Cursor, page.Events[1].Cursor
 	natstest.Dial(t, l.Server.URL(), "role", "r").Purge(t, "OBJ_payloads_39d", ">", 0)
 
-	page = must(streams.ReadEvents(t.Context(), l.Bus, account, c.Conversation, 1, 0))(t)
+	page = testwait.Must(streams.ReadEvents(t.Context(), l.Bus, account, c.Conversation, 1, 0))(t)
 	if len(page.Events) != 3 || page.Events[0].Lost || !page.Events[1].Lost || page.Events[2].Lost {
 		t.Errorf("read: %v", page.Events)
 	}
-	r := must(streams.Page(t.Context(), l.Bus, account, c.Conversation, schemas.Cursor{}, 0))(t)
+	r := testwait.Must(streams.Page(t.Context(), l.Bus, account, c.Conversation, schemas.Cursor{}, 0))(t)
 	if len(r.Events) != 2 || r.Recovered || r.Gap == nil || r.Gap.From != first || r.Gap.To != lost {
 		t.Errorf("page: %d events, recovered %v, gap %v", len(r.Events), r.Recovered, r.Gap)
 	}
 	var gaps []streams.Gap
 	var told []schemas.Cursor
 	for item, err := range streams.Follow(t.Context(), l.Bus, account, c.Conversation, schemas.Cursor{}) {
-		ok(t, err)
+		testwait.OK(t, err)
 		if item.Gap != nil {
 			gaps = append(gaps, *item.Gap)
 		}
@@ -47,7 +48,8 @@ func TestAnEventWhosePayloadIsGoneIsAGap(t *testing.T) {
 			break
 		}
 	}
-	if !slices.Equal(told, []schemas.Cursor{first, page.Events[2].Cursor}) || !slices.Equal(gaps, []streams.Gap{{From: first.Place(), To: lost.Place()}}) {
+	if !slices.Equal(told, []schemas.Cursor{first, page.Events[2].Cursor}) ||
+		!slices.Equal(gaps, []streams.Gap{{From: first.Place(), To: lost.Place()}}) {
 		t.Errorf("follow: told %v, gaps %v", told, gaps)
 	}
 }

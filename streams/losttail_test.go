@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/sandjet/sandjet/internal/testwait"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -20,12 +21,12 @@ func TestACursorOfALostEndIsRecognised(t *testing.T) {
 	// add publishes to a server on the data folder, which ends in order after it.
 	add := func(name string, n int, then func(*streams.Bus)) {
 		t.Helper()
-		s := must(streams.StartServer(t.Context(), streams.ServerOptions{DataDir: data, Port: -1, Name: "lost"}))(t)
+		s := testwait.Must(streams.StartServer(t.Context(), streams.ServerOptions{DataDir: data, Port: -1, Name: "lost"}))(t)
 		defer s.Shutdown()
-		b := must(streams.Open(t.Context(), streams.Options{Server: s}))(t)
+		b := testwait.Must(streams.Open(t.Context(), streams.Options{Server: s}))(t)
 		for i := range n {
 			e := eventOf(c, fmt.Sprint(name, i), schemas.CallOutput, schemas.OutputData{Text: "x"})
-			stored := must(streams.Events.Store(t.Context(), b, e))(t)
+			stored := testwait.Must(streams.Events.Store(t.Context(), b, e))(t)
 			if name == "lost" || name == "kept" {
 				cursors = append(cursors, stored.Cursor)
 			}
@@ -33,24 +34,25 @@ func TestACursorOfALostEndIsRecognised(t *testing.T) {
 		if then != nil {
 			then(b)
 		}
-		ok(t, b.Close(t.Context()))
+		testwait.OK(t, b.Close(t.Context()))
 	}
 	add("kept", 10, nil)
-	ok(t, os.CopyFS(image, os.DirFS(data)))
+	testwait.OK(t, os.CopyFS(image, os.DirFS(data)))
 	add("lost", 5, nil)
-	ok(t, os.RemoveAll(data))
-	ok(t, os.CopyFS(data, os.DirFS(image)))
+	testwait.OK(t, os.RemoveAll(data))
+	testwait.OK(t, os.CopyFS(data, os.DirFS(image)))
 	add("new", 8, func(b *streams.Bus) {
 		for i, after := range cursors {
 			text := after.String()
-			after := must(schemas.ParseCursor(text))(t)
-			page := must(streams.Page(t.Context(), b, account, c.Conversation, after, 0))(t)
-			place := must(streams.Locate(t.Context(), b, account, c.Conversation, after))(t)
-			if kept := i < 10; page.Recovered != kept || (place.Gap == nil) != kept || kept && len(page.Events) != 17-i || !kept && len(page.Events) != 18 {
+			after := testwait.Must(schemas.ParseCursor(text))(t)
+			page := testwait.Must(streams.Page(t.Context(), b, account, c.Conversation, after, 0))(t)
+			place := testwait.Must(streams.Locate(t.Context(), b, account, c.Conversation, after))(t)
+			if kept := i < 10; page.Recovered != kept || (place.Gap == nil) != kept || kept && len(page.Events) != 17-i ||
+				!kept && len(page.Events) != 18 {
 				t.Errorf("after event %d (%s): recovered %v, %d events, gap %v", i, text, page.Recovered, len(page.Events), place.Gap)
 			}
 			old := after.Place() // as an older version gave it out: it is believed
-			if page := must(streams.Page(t.Context(), b, account, c.Conversation, old, 0))(t); !page.Recovered || len(page.Events) != 17-i {
+			if page := testwait.Must(streams.Page(t.Context(), b, account, c.Conversation, old, 0))(t); !page.Recovered || len(page.Events) != 17-i {
 				t.Errorf("after %s: recovered %v, %d events", old, page.Recovered, len(page.Events))
 			}
 		}

@@ -44,7 +44,7 @@ func (m *message) nak(delay time.Duration) error {
 
 func (m *message) say(word string) error {
 	if err := m.conn.Publish(m.Reply, []byte(word)); err != nil {
-		return fmt.Errorf("tell the log %s: %w", word, err)
+		return fmt.Errorf("send %s to the log: %w", word, err)
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/sandjet/sandjet/internal/natstest"
+	"github.com/sandjet/sandjet/internal/testwait"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -19,13 +20,15 @@ func TestAMirrorKeepsWhatIsThere(t *testing.T) {
 		groups := streams.OpenBucket[schemas.Group](b, streams.GroupRecords)
 		put := func(key string, done bool) {
 			t.Helper()
-			must(groups.Put(t.Context(), key, schemas.Group{ID: key, Done: done}))(t)
+			testwait.Must(groups.Put(t.Context(), key, schemas.Group{ID: key, Done: done}))(t)
 		}
 		var unread []string
 		m := &streams.Mirror[schemas.Group, string]{
-			Source:     groups,
-			Keep:       func(p streams.Pair[schemas.Group]) (string, bool) { return fmt.Sprint(p.Value.ID, "!"), !p.Value.Done },
-			Unreadable: func(key string, _ error) { unread = append(unread, key) },
+			Source: groups,
+			Keep: func(p streams.BucketEntry[schemas.Group]) (string, bool) {
+				return fmt.Sprint(p.Value.ID, "!"), !p.Value.Done
+			},
+			Unreadable: func(p streams.BucketEntry[schemas.Group], _ error) { unread = append(unread, p.Key) },
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup
@@ -42,14 +45,14 @@ func TestAMirrorKeepsWhatIsThere(t *testing.T) {
 			put(fmt.Sprint("k", i), i == 0)
 		}
 		want("before it runs")
-		running.Go(func() { ok(t, m.Run(ctx)) })
+		running.Go(func() { testwait.OK(t, m.Run(ctx)) })
 		want("at first", "k1", "k2", "k3")
 		if v, there := m.Get("k1"); v != "k1!" || !there {
 			t.Errorf("k1 is %q, %t", v, there)
 		}
 		put("k0", false)
 		put("k1", true)
-		ok(t, groups.Delete(t.Context(), "k2"))
+		testwait.OK(t, groups.Delete(t.Context(), "k2"))
 		want("after changes", "k0", "k3")
 
 		b.Drop()
@@ -58,7 +61,7 @@ func TestAMirrorKeepsWhatIsThere(t *testing.T) {
 
 		anew(t, b) // the log has lost its end: what is not there any more is not told as deleted
 		put("k3", false)
-		must(streams.OpenBucket[string](b, streams.GroupRecords).Put(t.Context(), "k4", "no group"))(t)
+		testwait.Must(streams.OpenBucket[string](b, streams.GroupRecords).Put(t.Context(), "k4", "no group"))(t)
 		b.Drop()
 		want("when the log is another", "k3", "k4")
 		if !slices.Equal(unread, []string{"k4"}) {

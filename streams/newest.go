@@ -26,7 +26,7 @@ func Newest[T any](ctx context.Context, bucket *Bucket[T], keys string, want fun
 	found = slices.Compact(found)
 	list = []T{}
 	for chunk := range slices.Chunk(found[:min(len(found), mostLooked)], atATime) {
-		pairs, errs := make([]Pair[T], len(chunk)), make([]error, len(chunk))
+		pairs, errs := make([]BucketEntry[T], len(chunk)), make([]error, len(chunk))
 		var wg sync.WaitGroup
 		for i, key := range chunk {
 			wg.Go(func() { pairs[i], errs[i] = bucket.Get(ctx, key) })

@@ -64,7 +64,7 @@ type PlacedCall struct {
 }
 
 // CallsBetween reads the calls of a provider from one sequence to before another. One that cannot be read is
-// passed over: a worker puts it to the dead letters.
+// skipped: a worker puts it to the dead letters.
 func CallsBetween(ctx context.Context, b *Bus, provider string, from, before uint64) iter.Seq2[PlacedCall, error] {
 	return func(yield func(PlacedCall, error) bool) {
 		for next := from; next < before; {

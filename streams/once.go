@@ -30,7 +30,11 @@ func StoreOnce(ctx context.Context, b *Bus, e schemas.Event, absent Absence) (sc
 			return schemas.Cursor{Epoch: epoch, Seq: seq, Mark: schemas.MarkOf(e.ID)}, nil
 		}
 	}
+	sure := b.Certainty()
 	stored, err := Events.Store(ctx, b, e)
+	if err == nil && e.Type == schemas.CallAccepted {
+		b.announced.add(e.ID, sure)
+	}
 	return schemas.Cursor{Epoch: epoch, Seq: stored.Cursor.Seq, Mark: schemas.MarkOf(e.ID)}, err
 }
 

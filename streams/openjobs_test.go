@@ -55,7 +55,7 @@ func (m *jobMirror) told() (jobs map[string]schemas.JobState, count int) {
 	return maps.Clone(m.jobs), m.count
 }
 
-// open are the keys of the jobs that were told as open last.
+// open are the keys of the jobs that were reported as open last.
 func (m *jobMirror) open() []string {
 	jobs, _ := m.told()
 	return slices.Sorted(maps.Keys(maps.Collect(func(yield func(string, bool) bool) {
@@ -83,9 +83,10 @@ func putJob(t *testing.T, b *streams.Bus, j schemas.Job) {
 	}
 }
 
-func ensureJob(t *testing.T, b *streams.Bus, id string) streams.Pair[schemas.Job] {
+func ensureJob(t *testing.T, b *streams.Bus, id string) streams.BucketEntry[schemas.Job] {
 	t.Helper()
-	p, err := lifecycle.EnsureJob(t.Context(), b, schemas.Call{Account: "acct_1", Job: schemas.JobID(schemas.JobPrefix + id), Provider: "local"})
+	p, err := lifecycle.EnsureJob(t.Context(), b,
+		schemas.Call{Account: "acct_1", Job: schemas.JobID(schemas.JobPrefix + id), Provider: "local"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +100,8 @@ func settleJob(t *testing.T, b *streams.Bus, key string, marks bool, change ...f
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.Value.State, p.Value.Completion = schemas.JobCompleted, &schemas.Completion{State: schemas.JobCompleted, Logs: strings.Repeat("x", 8<<10)}
+	p.Value.State, p.Value.Completion = schemas.JobCompleted,
+		&schemas.Completion{State: schemas.JobCompleted, Logs: strings.Repeat("x", 8<<10)}
 	for _, f := range change {
 		f(&p.Value)
 	}
@@ -196,7 +198,7 @@ func TestAWatchOfOneProviderTellsOfBoxesThatMayBeLeft(t *testing.T) {
 		own, shared := ensureJob(t, b, "own"), ensureJob(t, b, "shared")
 		first := mirrorJobs(t, b, "")
 		cover(t, first)
-		settleJob(t, b, own.Key, true, func(j *schemas.Job) { j.Own = true })
+		settleJob(t, b, own.Key, true, func(j *schemas.Job) { j.DedicatedSandbox = true })
 		settleJob(t, b, shared.Key, true)
 		cover(t, first)
 		for _, c := range []struct {

@@ -72,7 +72,7 @@ type EventPage struct {
 	Epoch  string
 	Events []Entry[schemas.Event]
 	// First and Last are the sequences between which the page lies, 0 if nothing is there. What is no
-	// event counts too, though it is passed over.
+	// event counts too, though it is skipped.
 	First, Last uint64
 	More        bool // there is more behind it
 }
@@ -119,7 +119,7 @@ func (b *Bus) event(ctx context.Context, epoch string, m stored) (e Entry[schema
 		e.Lost = true
 		return e, true, nil
 	}
-	b.log.Error("a stored message is no event and is passed over", "stream", m.stream, "seq", m.seq, "error", err)
+	b.log.Error("stored message is not an event, skipped", "stream", m.stream, "seq", m.seq, "error", err)
 	return e, false, nil
 }
 
@@ -156,7 +156,8 @@ func ReadShard(ctx context.Context, b *Bus, shard int) (ShardState, error) {
 		return ShardState{}, err
 	}
 	if !heard(info.Cluster, info.Config.Replicas) {
-		return ShardState{}, schemas.Errorf(schemas.Unavailable, "look at the stream "+stream, "its server has not heard of the others: try again")
+		return ShardState{}, schemas.Errorf(schemas.Unavailable, "look at the stream "+stream,
+			"its server has not heard of the others: try again")
 	}
 	epoch := epochOf(stream, info.Created)
 	b.epochs.Store(stream, incarnation{epoch: epoch})

@@ -102,7 +102,7 @@ func (b *Bus) whole(ctx context.Context, stream string, h nats.Header, data []by
 		stream = streamJobs // it has that bucket still
 	}
 	if want, _ := payloadBucket(stream); !ok || bucket != want {
-		return nil, schemas.Errorf(schemas.Invalid, op, "%q is no place of a payload", schemas.Quotable(place))
+		return nil, schemas.Errorf(schemas.Invalid, op, "%q is not the place of a payload", schemas.Quotable(place))
 	}
 	if _, _, err := b.objectStore(ctx, stream); err != nil {
 		return nil, err

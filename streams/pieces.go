@@ -9,11 +9,11 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// IsPiece reports whether an event tells a part of something of which another, of the same subject, tells
+// IsPiece reports whether an event has a part of something of which another, of the same subject, has
 // the whole.
 func IsPiece(t schemas.EventType) bool { return t == schemas.CallOutput }
 
-// IsWhole reports whether an event tells all of something of which others may have told parts.
+// IsWhole reports whether an event has all of something of which others may have had parts.
 func IsWhole(t schemas.EventType) bool { return t == schemas.CallFinished }
 
 // Piece is a part of one output stream of one attempt of a call.
@@ -35,12 +35,16 @@ func PieceOf(e schemas.Event) (Piece, bool) {
 
 // Shown is what one reader has of the calls that run. The zero value is that of a reader who has nothing.
 // It is not safe for concurrent use.
+//
+// A stream of an attempt is in begun once the reader has received its first piece or a snapshot of its call. Pieces come in the
+// order of the log, so from then on the reader has all of it up to the latest piece, but for gaps that were reported, and needs no
+// snapshot again. A call is forgotten at its end, so that this is as large as the calls that run, not as the conversation.
 type Shown struct {
 	begun map[Piece]bool             // what it has from its beginning on; of no offset
 	of    map[schemas.CallID][]Piece // of one call, to forget them with it
 }
 
-// Follows reports whether the reader can be told a piece: what comes before it was told, or there is nothing
+// Follows reports whether a piece can be sent to the reader: what comes before it was sent, or there is nothing
 // before it. Else a [Snapshot] must come first, and Begin.
 func (s *Shown) Follows(p Piece) bool {
 	begins := p.Offset == 0

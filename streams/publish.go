@@ -27,7 +27,7 @@ func (t Topic[T]) Publish(ctx context.Context, b *Bus, v T) error {
 	return err
 }
 
-// Store is Publish that tells where v is.
+// Store is Publish that returns where v is.
 func (t Topic[T]) Store(ctx context.Context, b *Bus, v T) (Stored, error) {
 	m, err := t.message(ctx, b, v)
 	if err != nil {

@@ -26,7 +26,7 @@ type pulling struct {
 	heard       time.Time // of the last sign of the server
 	over        bool      // take no more
 	broken      chan error
-	reconnects  uint64 // of the connection, when this began
+	anew        uint64 // of the connection, when this began
 }
 
 // pull asks and takes until ctx ends or the consumer needs to be looked at again. What was asked
@@ -37,7 +37,7 @@ func (c *consuming[T]) pull(ctx context.Context) error {
 	defer nc.RemoveStatusListener(status)
 	// Counted before anything is asked for: a message may lie here unseen while the connection that brought
 	// it ends and is made anew.
-	p := &pulling{broken: make(chan error, 1), heard: time.Now(), reconnects: nc.Stats().Reconnects}
+	p := &pulling{broken: make(chan error, 1), heard: time.Now(), anew: c.bus.anewWork.count()}
 	if !nc.IsConnected() { // the listener came too late for it
 		return errors.New("the connection was lost")
 	}
@@ -111,15 +111,16 @@ func (c *consuming[T]) arrive(p *pulling, m *nats.Msg) {
 	}
 	msg, err := newMessage(c.bus.work, m)
 	if err != nil {
-		c.bus.log.Error("a message without its place was passed over", "subject", m.Subject, "error", err)
+		c.bus.log.Error("message without a sequence skipped", "subject", m.Subject, "error", err)
 		return
 	}
-	msg.generation = p.reconnects + c.bus.publish.Stats().Reconnects
+	msg.generation = p.anew + c.bus.anew.count()
 	p.mu.Lock()
 	p.heard = time.Now()
 	over := p.over
 	if !over {
 		p.outstanding--
+		c.inHand.Add(1) // before it may be over: who waits for what is in hand waits for this too
 	}
 	last := p.outstanding == 0
 	p.mu.Unlock()
@@ -128,7 +129,7 @@ func (c *consuming[T]) arrive(p *pulling, m *nats.Msg) {
 	}
 	if over { // asked for before the end: straight back
 		if err := msg.nak(0); err != nil {
-			c.bus.log.Debug("message not handed back: it comes again by itself", "error", err)
+			c.bus.log.Debug("message not handed back, the server delivers it again", "error", err)
 		}
 		return
 	}
@@ -178,6 +179,6 @@ func (c *consuming[T]) endPull(p *pulling, sub *nats.Subscription) {
 	c.free.give(left)
 	// What is on its way to here now comes again after AckWait.
 	if err := sub.Unsubscribe(); err != nil {
-		c.bus.log.Debug("subscription not ended", "error", err)
+		c.bus.log.Debug("unsubscribe failed", "error", err)
 	}
 }

@@ -87,8 +87,10 @@ func TestVersionAtLeast(t *testing.T) {
 func TestInboxSubject(t *testing.T) {
 	for inbox, want := range map[string]string{
 		"_INBOX.abc": "sandjet.inbox.acct_a.abc", "_INBOX.a.b": "sandjet.inbox.acct_a.a.b", "_INBOX_acct_a.x": "_INBOX_acct_a.x",
-		"sandjet.reply.acct_a.x": "sandjet.reply.acct_a.x", "sandjet.reply.acct_b.x": "", "sandjet.reply.acct_a.": "", "sandjet.reply.acct_a.>": "",
-		"": "", "_INBOX.": "", "_INBOX.*": "", "_INBOX.>": "", "_INBOX.a..b": "", "_INBOX_acct_b.x": "", "sandjet.calls.auto.acct_b": "", "_INBOX.a b": "",
+		"sandjet.reply.acct_a.x": "sandjet.reply.acct_a.x", "sandjet.reply.acct_b.x": "",
+		"sandjet.reply.acct_a.": "", "sandjet.reply.acct_a.>": "",
+		"": "", "_INBOX.": "", "_INBOX.*": "", "_INBOX.>": "", "_INBOX.a..b": "", "_INBOX_acct_b.x": "",
+		"sandjet.calls.auto.acct_b": "", "_INBOX.a b": "",
 	} {
 		if got, err := inboxSubject("acct_a", inbox); got != want || (err == nil) != (want != "") {
 			t.Errorf("%q: %q, %v; want %q", inbox, got, err, want)
@@ -102,7 +104,8 @@ func FuzzParsePart(f *testing.F) {
 	f.Add("404", "", "", "", "", []byte(nil))
 	f.Fuzz(func(t *testing.T, status, seq, at, pending, prev string, data []byte) {
 		m := &nats.Msg{Header: nats.Header{}, Data: data}
-		for k, v := range map[string]string{"Status": status, "Nats-Sequence": seq, "Nats-Time-Stamp": at, "Nats-Num-Pending": pending, "Nats-Last-Sequence": prev} {
+		for k, v := range map[string]string{"Status": status, "Nats-Sequence": seq, "Nats-Time-Stamp": at,
+			"Nats-Num-Pending": pending, "Nats-Last-Sequence": prev} {
 			if v != "" {
 				m.Header.Set(k, v)
 			}

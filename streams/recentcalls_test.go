@@ -24,8 +24,10 @@ func TestRecentCallsAreTheNewestFirst(t *testing.T) {
 	var want []schemas.CallID
 	for i := range 700 {
 		c := schemas.Call{
-			ID: schemas.CallID(fmt.Sprintf("call-%d", i)), Account: "acct_1", Conversation: schemas.ConversationID(fmt.Sprintf("c%d", i%3)), Tool: schemas.ToolBash,
-			Input: json.RawMessage(`{"command":"true"}`), Provider: []string{"fake", "other"}[i%2], Workspace: "ws_1", Sandbox: "sb_1", Accepted: now,
+			ID: schemas.CallID(fmt.Sprintf("call-%d", i)), Account: "acct_1",
+			Conversation: schemas.ConversationID(fmt.Sprintf("c%d", i%3)), Tool: schemas.ToolBash,
+			Input: json.RawMessage(`{"command":"true"}`), Provider: []string{"fake", "other"}[i%2], Workspace: "ws_1",
+			Sandbox: "sb_1", Accepted: now,
 			Deadline: now.Add(time.Hour), Digest: "d",
 		}
 		switch {
@@ -111,7 +113,7 @@ func TestRecentStatesSayHowFarCallsAre(t *testing.T) {
 	for _, c := range calls[1:] {
 		say(c, schemas.CallStarted, "started.1", schemas.StartedData{Call: c.ID, Tool: c.Tool, Worker: "w", Attempt: 1})
 	}
-	say(calls[2], schemas.CallFinished, "finished", schemas.Result{Call: "done", Tool: schemas.ToolBash, Status: schemas.Completed})
+	say(calls[2], schemas.CallFinished, "finished", schemas.Result{Call: "done", Tool: schemas.ToolBash, Status: schemas.StatusCompleted})
 	list, _, _, err := streams.RecentCalls(ctx, b, "acct_1", "", 10, func(schemas.Call) bool { return true })
 	if err != nil || len(list) != 3 {
 		t.Fatal(list, err)
@@ -126,7 +128,7 @@ func TestRecentStatesSayHowFarCallsAre(t *testing.T) {
 	if s := states["running"]; len(s.Started) != 1 || s.Result != nil {
 		t.Errorf("running: %+v", s)
 	}
-	if s := states["done"]; s.Result == nil || s.Result.Status != schemas.Completed {
+	if s := states["done"]; s.Result == nil || s.Result.Status != schemas.StatusCompleted {
 		t.Errorf("done: %+v", s)
 	}
 }

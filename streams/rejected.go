@@ -47,7 +47,7 @@ func (p Publication) place() string {
 	return hex.EncodeToString(h.Sum(nil)[:13])
 }
 
-// Rejected is the one event that tells of its refusal, whoever refuses it: on the conversation that the
+// Rejected is the one event that reports its refusal, whoever refuses it: on the conversation that the
 // request names, if one can be read.
 func (p Publication) Rejected(why *schemas.Error) schemas.Event {
 	var seen struct {
@@ -65,10 +65,10 @@ func (p Publication) Rejected(why *schemas.Error) schemas.Event {
 		schemas.RejectedData{Call: seen.ID, Error: why})
 }
 
-// Reject tells the conversation of a publication that is given up, once. Sure is from when on it is in hand.
+// Reject publishes call.rejected for a publication that is given up, once. Sure is from when on it is in hand.
 func Reject(ctx context.Context, b *Bus, p Publication, why *schemas.Error, sure Certainty) error {
 	if err := p.Account.Validate(); err != nil {
-		return nil //nolint:nilerr // nobody who publishes can have such a subject: there is no conversation to tell
+		return nil //nolint:nilerr // nobody who publishes can have such a subject: there is no conversation to write to
 	}
 	_, err := StoreOnce(ctx, b, p.Rejected(why), Absence{At: p.Published, Sure: sure})
 	return err

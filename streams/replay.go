@@ -20,7 +20,7 @@ type Entry[T any] struct {
 	Value   T
 	Stored  time.Time // by the server's clock
 	Subject string
-	// Lost says that the payload of an event is gone, so that Value is empty. Only [ReadEvents] tells it so.
+	// Lost says that the payload of an event is gone, so that Value is empty. Only [ReadEvents] returns such events.
 	Lost bool
 }
 

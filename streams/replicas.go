@@ -31,9 +31,10 @@ func (b *Bus) checkReplicas() error {
 		return schemas.Errorf(schemas.Conflict, "open the log",
 			"it has %d copies and not %d: run \"sandjet log replicas %d\" to make them, or start without --replicas", have, asked, asked)
 	case asked > 0 && asked < have:
-		b.log.Warn("the log has more copies than asked for: they stay; \"sandjet log replicas\" changes their number", "copies", have, "asked", asked)
+		b.log.Warn("the log has more replicas than --replicas: they stay; \"sandjet log replicas\" changes their number",
+			"copies", have, "asked", asked)
 	case have == 1 && b.publish.ConnectedClusterName() != "":
-		b.log.Warn("the log has one copy though its server is in a cluster: \"sandjet log replicas 3\" makes it survive the loss of a server")
+		b.log.Warn("the log has one replica though its server is in a cluster: \"sandjet log replicas 3\" lets it survive the loss of a server")
 	}
 	return nil
 }
@@ -52,7 +53,7 @@ func (c StreamCopies) complete(n int) bool {
 	return c.Replicas == n && len(c.Behind) == 0 && (n == 1 || c.Leader != "")
 }
 
-// Copies tells of every stream of the log, those of buckets and large payloads included, where its copies are.
+// Copies reports of every stream of the log, those of buckets and large payloads included, where its copies are.
 func Copies(ctx context.Context, b *Bus) ([]StreamCopies, error) {
 	infos, err := b.ownStreams(ctx)
 	if err != nil {
@@ -60,7 +61,8 @@ func Copies(ctx context.Context, b *Bus) ([]StreamCopies, error) {
 	}
 	list := make([]StreamCopies, 0, len(infos))
 	for _, info := range infos {
-		c := StreamCopies{Stream: info.Config.Name, Replicas: max(info.Config.Replicas, 1), Compressed: info.Config.Compression != jetstream.NoCompression}
+		c := StreamCopies{Stream: info.Config.Name, Replicas: max(info.Config.Replicas, 1),
+			Compressed: info.Config.Compression != jetstream.NoCompression}
 		if info.Cluster != nil {
 			c.Leader = info.Cluster.Leader
 			for _, r := range info.Cluster.Replicas {
@@ -148,7 +150,8 @@ func SetReplicas(ctx context.Context, b *Bus, n int, progress func(todo []string
 			progress(todo)
 		}
 		if !wait.Sleep(ctx, look) {
-			return schemas.Wrap(schemas.Unavailable, "set the number of copies", "it is set, but not all copies are complete yet: look with \"sandjet log ls\"", ctx.Err())
+			return schemas.Wrap(schemas.Unavailable, "set the number of copies",
+				"it is set, but not all copies are complete yet: look with \"sandjet log ls\"", ctx.Err())
 		}
 	}
 }
@@ -165,7 +168,8 @@ func (b *Bus) setReplicas(ctx context.Context, have jetstream.StreamConfig, n in
 	case err == nil:
 		return nil
 	case apiError(err) != nil:
-		return schemas.Wrap(schemas.Conflict, "set the number of copies", "the servers refuse "+strconv.Itoa(n)+" copies of "+have.Name+": are there so many servers, with room?", err)
+		return schemas.Wrap(schemas.Conflict, "set the number of copies",
+			"the servers refuse "+strconv.Itoa(n)+" copies of "+have.Name+": are there so many servers, with room?", err)
 	}
 	return coded("set the number of copies of "+have.Name, err)
 }

@@ -21,11 +21,11 @@ func AwaitResult(ctx context.Context, b *Bus, c schemas.Call) (schemas.Result, e
 	return *state.Result, nil
 }
 
-// AwaitCall returns the call's state once it has its result. When ctx ends before, it returns ctx's error with what
-// is known at that moment; nil: the conversation was not read yet. While the log is away it waits.
+// AwaitCall returns the call's state once it has its result. When ctx ends before that, it returns ctx's error
+// and the last known state, or nil if the conversation was not read yet. While the log is unreachable it waits.
 //
-// Those that wait for calls of a conversation share one subscription, and a read of what is there for all that came
-// since the last: a waiter costs a question about when its call was stored, and one of a call that is waited for already nothing.
+// Waiters of one conversation share a subscription, and the reads of what is stored: another waiter costs one request, which asks
+// when its call was stored, and another waiter of the same call costs none.
 func AwaitCall(ctx context.Context, b *Bus, c schemas.Call) (*CallState, error) {
 	if err := errors.Join(c.Account.Validate(), c.Conversation.Validate()); err != nil {
 		return nil, err
@@ -318,7 +318,7 @@ func (w *watch) read(ctx context.Context, after uint64, fresh []*awaited) error 
 	return nil
 }
 
-// hear tells one event to whom it concerns: to the fresh ones, and to all if it is new.
+// hear passes one event to whom it concerns: to the fresh ones, and to all if it is new.
 func (w *watch) hear(ctx context.Context, m stored, fresh []*awaited) error {
 	isNew := m.seq > w.last
 	w.last = max(w.last, m.seq)
@@ -335,7 +335,7 @@ func (w *watch) hear(ctx context.Context, m stored, fresh []*awaited) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case err != nil:
-		return nil // a message that is no event tells nothing
+		return nil // a message that is no event says nothing
 	}
 	w.results.mu.Lock()
 	defer w.results.mu.Unlock()

@@ -12,14 +12,15 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/sandjet/sandjet/internal/natstest"
+	"github.com/sandjet/sandjet/internal/testwait"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
 
 func finish(t *testing.T, b *streams.Bus, c schemas.Call, text string) {
 	t.Helper()
-	ok(t, streams.Events.Publish(t.Context(), b, eventOf(c, "finished", schemas.CallFinished,
-		schemas.Result{Call: c.ID, Conversation: c.Conversation, Status: schemas.Completed, Text: text})))
+	testwait.OK(t, streams.Events.Publish(t.Context(), b, eventOf(c, "finished", schemas.CallFinished,
+		schemas.Result{Call: c.ID, Conversation: c.Conversation, Status: schemas.StatusCompleted, Text: text})))
 }
 
 // TestWaitersOfAConversationGetTheirOwnResults: they come and go at any time, share what is read, also when live events
@@ -39,7 +40,7 @@ func TestWaitersOfAConversationGetTheirOwnResults(t *testing.T) {
 				for n := range calls {
 					c := callOf(fmt.Sprintf("call.%d", n))
 					c.Conversation = "c_shared"
-					ok(t, streams.Calls.Publish(t.Context(), b, c))
+					testwait.OK(t, streams.Calls.Publish(t.Context(), b, c))
 					all = append(all, c)
 				}
 				wait := func(c schemas.Call) {
@@ -98,18 +99,18 @@ func TestAWaiterIsNotToldOfAFormerUseOfTheID(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		older := callOf("older")
 		older.Conversation = "c_shared"
-		ok(t, streams.Calls.Publish(t.Context(), b, older)) // who waits for it needs all of the conversation
+		testwait.OK(t, streams.Calls.Publish(t.Context(), b, older)) // who waits for it needs all of the conversation
 		first := callOf("again")
 		first.Conversation = "c_shared"
-		ok(t, streams.Calls.Publish(t.Context(), b, first))
+		testwait.OK(t, streams.Calls.Publish(t.Context(), b, first))
 		finish(t, b, first, "first")
 		time.Sleep(25 * time.Hour)
 		_, before, err := streams.OldCalls(t.Context(), b, 0)
-		ok(t, err)
-		ok(t, streams.ForgetCalls(t.Context(), b, before))
+		testwait.OK(t, err)
+		testwait.OK(t, streams.ForgetCalls(t.Context(), b, before))
 		second := callOf("again")
 		second.Conversation = "c_shared"
-		ok(t, streams.Calls.Publish(t.Context(), b, second))
+		testwait.OK(t, streams.Calls.Publish(t.Context(), b, second))
 		results := make(chan string, 2)
 		wait := func(c schemas.Call) {
 			r, err := streams.AwaitResult(t.Context(), b, c)
@@ -124,8 +125,8 @@ func TestAWaiterIsNotToldOfAFormerUseOfTheID(t *testing.T) {
 		if n := len(results); n != 0 {
 			t.Fatalf("%d results came before there were any: %q", n, <-results)
 		}
-		ok(t, streams.Events.Publish(t.Context(), b, eventOf(second, "finished.2", schemas.CallFinished,
-			schemas.Result{Call: second.ID, Conversation: "c_shared", Status: schemas.Completed, Text: "second"})))
+		testwait.OK(t, streams.Events.Publish(t.Context(), b, eventOf(second, "finished.2", schemas.CallFinished,
+			schemas.Result{Call: second.ID, Conversation: "c_shared", Status: schemas.StatusCompleted, Text: "second"})))
 		if got := <-results; got != "second" {
 			t.Errorf("the second use of the id got %q", got)
 		}
@@ -140,7 +141,7 @@ func TestAWaiterIsNotToldOfAFormerUseOfTheID(t *testing.T) {
 func TestWaitersOutliveTheirStream(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		c := callOf("a")
-		ok(t, streams.Calls.Publish(t.Context(), b, c))
+		testwait.OK(t, streams.Calls.Publish(t.Context(), b, c))
 		publishNumbers(t, b, c, 0, 20)
 		result := make(chan schemas.Result, 1)
 		go func() {
@@ -151,8 +152,8 @@ func TestWaitersOutliveTheirStream(t *testing.T) {
 			result <- r
 		}()
 		time.Sleep(time.Minute) // streams are told apart by when they were made
-		ok(t, b.DeleteStream(t.Context(), "EVENTS_00"))
-		ok(t, b.Again(t.Context()))
+		testwait.OK(t, b.DeleteStream(t.Context(), "EVENTS_00"))
+		testwait.OK(t, b.Again(t.Context()))
 		finish(t, b, c, "anew")
 		if r := <-result; r.Text != "anew" {
 			t.Errorf("%+v", r)

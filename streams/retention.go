@@ -29,7 +29,9 @@ const (
 
 // Retention removes what is old of conversations: events of more than an age, and the first of more than
 // a number. What runs is left whole: nothing is removed from the first event of a call, job or turn on
-// that has no end yet. Readers whose cursor is before the cut are told of the gap. Of an account that is gone everything is old.
+// that has no end yet. Readers whose cursor is before the cut get a gap. Of an account that is gone everything is old.
+//
+// Artifacts go a day after events of their age, whatever runs.
 //
 // Of all that run, one does the work at a time. Two would do no harm: each removal is one step that may be
 // repeated, and is of what can run no more.
@@ -64,7 +66,7 @@ func (r *Retention) now() time.Time {
 	said := r.Bus.Now()
 	now, doubted := r.clock.now(said, r.Bus.clock.elapsed())
 	if doubted {
-		r.Log.Warn("the log's clock has jumped ahead: what would be old by it is kept for a day", "clock", said, "taken", now)
+		r.Log.Warn("the log's clock jumped ahead: nothing is removed by it for a day", "clock", said, "taken", now)
 	}
 	return now
 }
@@ -77,8 +79,14 @@ func (r *Retention) look(ctx context.Context, t *Tenure) {
 			return
 		}
 		if err := r.shard(ctx, shard, now, t); err != nil && ctx.Err() == nil {
-			r.Log.Warn("old events are not removed: that is tried again", "stream", eventStream(shard), "error", err)
+			r.Log.Warn("old events not removed, retrying", "stream", eventStream(shard), "error", err)
 		}
+		if err := r.goneTranscripts(ctx, shard, t); err != nil && ctx.Err() == nil {
+			r.Log.Warn("transcripts of removed accounts not removed, retrying", "stream", transcriptStream(shard), "error", err)
+		}
+	}
+	if err := r.Bus.removeOldArtifacts(ctx, now.Add(-r.Keep-artifactsLonger), t); err != nil && ctx.Err() == nil {
+		r.Log.Warn("old artifacts not removed, retrying", "error", err)
 	}
 }
 
@@ -105,6 +113,22 @@ func (r *Retention) shard(ctx context.Context, shard int, now time.Time, t *Tenu
 			return n
 		}
 		return n - r.Count
+	})
+}
+
+// goneTranscripts removes the transcripts of accounts that are gone. Others go with their age.
+func (r *Retention) goneTranscripts(ctx context.Context, shard int, t *Tenure) error {
+	s := sweep{bus: r.Bus, stream: transcriptStream(shard), all: transcriptSubjectPrefix(shard) + "*.*", tenure: t}
+	info, err := r.Bus.streamInfo(ctx, s.stream)
+	if err != nil || info.State.Msgs == 0 || r.Gone == nil {
+		return err
+	}
+	gone := map[schemas.AccountID]bool{}
+	return s.eachCount(ctx, func(subject string, _ int) error {
+		if !r.isGone(ctx, gone, accountOf(subject)) {
+			return nil
+		}
+		return s.purge(ctx, subject, info.State.LastSeq+1)
 	})
 }
 
@@ -182,17 +206,24 @@ func (s *sweep) trim(ctx context.Context, subject string, beyond int) error {
 // removeBeyond removes so many of the first events of each conversation as beyond says. It holds one page of
 // conversations at a time. One that slips from one page into another meanwhile is found by the next look.
 func (s *sweep) removeBeyond(ctx context.Context, beyond func(subject string, n int) int) error {
+	return s.eachCount(ctx, func(subject string, n int) error {
+		many := beyond(subject, n)
+		if many <= 0 {
+			return nil
+		}
+		return s.trim(ctx, subject, many)
+	})
+}
+
+// eachCount calls f with each conversation and how many messages it has, one page of them after the other.
+func (s *sweep) eachCount(ctx context.Context, f func(subject string, n int) error) error {
 	for offset := 0; ; {
 		page, total, err := s.counts(ctx, offset)
 		if err != nil {
 			return err
 		}
 		for subject, n := range page {
-			many := beyond(subject, int(n)) // a number of messages
-			if many <= 0 {
-				continue
-			}
-			if err := s.trim(ctx, subject, many); err != nil {
+			if err := f(subject, int(n)); err != nil { // a number of messages
 				return err
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/internal/natstest"
+	"github.com/sandjet/sandjet/internal/testwait"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -35,7 +36,7 @@ func publish(t *testing.T, b *streams.Bus, conv schemas.ConversationID, subject 
 	t.Helper()
 	c := callOf(subject)
 	c.Conversation = conv
-	ok(t, streams.Events.Publish(t.Context(), b, schemas.NewEvent(c, typ, schemas.NewID("e_"), time.Now(), data)))
+	testwait.OK(t, streams.Events.Publish(t.Context(), b, schemas.NewEvent(c, typ, schemas.NewID("e_"), time.Now(), data)))
 }
 
 // kept is what a conversation holds: subject and type of each event.
@@ -44,7 +45,7 @@ func kept(t *testing.T, b *streams.Bus, conv schemas.ConversationID) []string {
 	var all []string
 	after := schemas.Cursor{}
 	for {
-		p := must(streams.Page(t.Context(), b, account, conv, after, 0))(t)
+		p := testwait.Must(streams.Page(t.Context(), b, account, conv, after, 0))(t)
 		for _, e := range p.Events {
 			all = append(all, e.Value.Subject+" "+string(e.Value.Type))
 		}
@@ -65,7 +66,7 @@ func TestWhatHasEndedGoesByAgeAndWhatRunsStays(t *testing.T) {
 		publish(t, b, "c_job", "job_1", schemas.JobStarted, schemas.JobStartedData{Call: "b"})
 		publish(t, b, "c_job", "b", schemas.CallFinished, schemas.Result{})
 		publish(t, b, "c_both", "m", schemas.Message, struct{}{})
-		last := must(streams.Page(t.Context(), b, account, "c_old", schemas.Cursor{}, 0))(t).Events[0].Cursor
+		last := testwait.Must(streams.Page(t.Context(), b, account, "c_old", schemas.Cursor{}, 0))(t).Events[0].Cursor
 		time.Sleep(hour + 50*time.Minute)
 		publish(t, b, "c_both", "c", schemas.CallAccepted, schemas.AcceptedData{})
 		synctest.Wait()
@@ -83,7 +84,7 @@ func TestWhatHasEndedGoesByAgeAndWhatRunsStays(t *testing.T) {
 				t.Errorf("%s holds %q; want %q", conv, got, want)
 			}
 		}
-		p := must(streams.Page(t.Context(), b, account, "c_old", last, 0))(t)
+		p := testwait.Must(streams.Page(t.Context(), b, account, "c_old", last, 0))(t)
 		if p.Recovered || p.Gap == nil || p.Gap.From != last {
 			t.Errorf("a reader behind the cut is told %+v; want a gap", p)
 		}
@@ -112,13 +113,13 @@ func TestTheGapReachesUpToWhatIsKept(t *testing.T) {
 				publish(t, b, "c_other", "m", schemas.Message, struct{}{})
 			}
 		}
-		had := must(streams.Page(t.Context(), b, account, conv, schemas.Cursor{}, 0))(t).Events
+		had := testwait.Must(streams.Page(t.Context(), b, account, conv, schemas.Cursor{}, 0))(t).Events
 		stop := retain(t, &streams.Retention{Bus: b, Count: kept})
 		time.Sleep(hour)
 		synctest.Wait()
 		stop()
 		for n := range had {
-			p := must(streams.Page(t.Context(), b, account, conv, had[n].Cursor, 0))(t)
+			p := testwait.Must(streams.Page(t.Context(), b, account, conv, had[n].Cursor, 0))(t)
 			next := max(n+1, all-kept) // the first that is there
 			if want := all - next; len(p.Events) != want {
 				t.Errorf("after event %d: %d events, want %d", n, len(p.Events), want)
@@ -227,7 +228,7 @@ func TestConversationsOfAnAccountThatIsGoneGo(t *testing.T) {
 		publish(t, b, "c_runs", "b", schemas.CallAccepted, schemas.AcceptedData{})
 		other := callOf("d")
 		other.Account = neighbour
-		ok(t, streams.Events.Publish(t.Context(), b, eventOf(other, "end", schemas.CallFinished, schemas.Result{})))
+		testwait.OK(t, streams.Events.Publish(t.Context(), b, eventOf(other, "end", schemas.CallFinished, schemas.Result{})))
 		time.Sleep(hour)
 		synctest.Wait()
 		if got := kept(t, b, "c_ended"); len(got) != 2 {
@@ -242,7 +243,7 @@ func TestConversationsOfAnAccountThatIsGoneGo(t *testing.T) {
 		if got := kept(t, b, "c_runs"); len(got) != 1 {
 			t.Errorf("what runs: %q", got)
 		}
-		if p := must(streams.Page(t.Context(), b, neighbour, other.Conversation, schemas.Cursor{}, 0))(t); len(p.Events) != 1 {
+		if p := testwait.Must(streams.Page(t.Context(), b, neighbour, other.Conversation, schemas.Cursor{}, 0))(t); len(p.Events) != 1 {
 			t.Errorf("the neighbour's: %d events", len(p.Events))
 		}
 		stop()

@@ -47,7 +47,7 @@ func (b *Bus) revive(ctx context.Context) {
 		case <-look.C: // somebody may have changed the number of copies: then reads must know
 			if b.publish.ConnectedClusterName() != "" && b.publish.IsConnected() {
 				if err := b.lookAtShape(ctx); err != nil {
-					b.log.Debug("the number of copies is not known now", "error", err)
+					b.log.Debug("number of replicas unknown", "error", err)
 				}
 			}
 			continue

@@ -55,7 +55,7 @@ func (v roomView) near() bool {
 type room struct {
 	look func(context.Context) (roomView, error)
 	ask  chan struct{} // a look is wanted
-	seen changed       // told after each
+	seen changed       // notified after each
 
 	mu    sync.Mutex
 	view  roomView // with what was written since

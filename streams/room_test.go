@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/sandjet/sandjet/internal/natstest"
+	"github.com/sandjet/sandjet/internal/testwait"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -49,7 +50,8 @@ func TestAFullLogKeepsRoomForWhatEndsIt(t *testing.T) {
 	refused("full")
 	n := 0
 	for err = nil; err == nil && n < 100; n++ {
-		err = streams.Events.Publish(ctx, b, eventOf(callOf("call_1"), fmt.Sprint("out", n), schemas.CallOutput, schemas.OutputData{Text: string(make([]byte, 64<<10))}))
+		err = streams.Events.Publish(ctx, b, eventOf(callOf("call_1"), fmt.Sprint("out", n), schemas.CallOutput,
+			schemas.OutputData{Text: string(make([]byte, 64<<10))}))
 	}
 	if schemas.CodeOf(err) != schemas.Unavailable || n < 4 {
 		t.Fatalf("%d events of accepted work were taken, then: %v", n, err)
@@ -72,7 +74,7 @@ func TestAFullLogKeepsRoomForWhatEndsIt(t *testing.T) {
 	}
 	always("full")
 	l.Restart()
-	eventually(t, "the server is back", func() bool {
+	testwait.Eventually(t, "the server is back", func() bool {
 		for _, bus := range []*streams.Bus{b, other} {
 			_, err := streams.OpenBucket[string](bus, streams.Leases).Put(ctx, "worker.back", "here")
 			if schemas.CodeOf(bus.Ready(ctx)) != schemas.Unavailable || err != nil {
@@ -83,9 +85,9 @@ func TestAFullLogKeepsRoomForWhatEndsIt(t *testing.T) {
 	})
 	always("again")
 	refused("again")
-	eventually(t, "the stream is removed", func() bool { return durable.Drop(ctx, account, "ds_fill") == nil })
+	testwait.Eventually(t, "the stream is removed", func() bool { return durable.Drop(ctx, account, "ds_fill") == nil })
 	for i, bus := range []*streams.Bus{b, other} {
-		eventually(t, "the room is seen", func() bool { return bus.Room(ctx, 1) == nil })
+		testwait.Eventually(t, "the room is seen", func() bool { return bus.Room(ctx, 1) == nil })
 		if err := streams.Calls.Publish(ctx, bus, callOf(fmt.Sprintf("call_room_%d", i))); err != nil {
 			t.Errorf("bus %d: a call when there is room again: %v", i, err)
 		}

@@ -8,7 +8,7 @@ import (
 )
 
 // How long what was begun may run. What has no end on the log after that has none to come: its end was
-// lost with the log's, or nobody told it.
+// lost with the log's, or nobody published it.
 const (
 	longestCall = 4 * day // a person's time to answer, its deadline, and that of a worker to find it dead
 	longestJob  = schemas.MaxJobLifetime + day
@@ -18,7 +18,7 @@ const (
 // began.
 type runState struct {
 	calls, jobs, turns map[string]beginning // by subject
-	over               map[string]bool      // calls and jobs: what is told of them later begins nothing
+	over               map[string]bool      // calls and jobs: what is published about them later begins nothing
 }
 
 // beginning is where the first event of something that runs is.
@@ -57,7 +57,10 @@ func (s *runState) next(seq uint64, e schemas.Event) {
 		}
 	case schemas.AgentFinished, schemas.AgentFailed:
 		delete(s.turns, e.Subject)
-	case schemas.CallOutput, schemas.ApprovalDecided, schemas.FollowUpCreated, schemas.AgentStepFinished, schemas.Message:
+	case schemas.CallOutput, schemas.ArtifactCreated,
+		schemas.ApprovalDecided, schemas.FollowUpCreated, schemas.AgentStepFinished, schemas.Message, schemas.MessageDelta,
+		schemas.AgentStepRetried,
+		schemas.MessageReceived, schemas.DeliverySent, schemas.DeliveryFailed:
 	}
 }
 
@@ -81,7 +84,7 @@ func (s *runState) floor(now time.Time, otherwise uint64) uint64 {
 			floor = min(floor, b.seq)
 		}
 	}
-	for _, b := range s.turns { // who tells of turns may be away for long: the stream's own limit ends them
+	for _, b := range s.turns { // who reports ends of turns may be away for long: the stream's own limit ends them
 		floor = min(floor, b.seq)
 	}
 	return floor
@@ -90,7 +93,7 @@ func (s *runState) floor(now time.Time, otherwise uint64) uint64 {
 // idle reports whether nothing runs, whatever the time.
 func (s *runState) idle() bool { return len(s.calls)+len(s.jobs)+len(s.turns) == 0 }
 
-// steadyClock tells the time for who removes what is old: a clock that jumps ahead would make everything
+// steadyClock reports the time for who removes what is old: a clock that jumps ahead would make everything
 // old at once. It is not safe for concurrent use.
 type steadyClock struct {
 	wall    time.Time     // when it was last believed

@@ -22,16 +22,19 @@ func TestWhatRunsKeepsItsEventsFromItsBeginning(t *testing.T) {
 		after time.Duration
 		want  uint64
 	}{
-		"nothing":                      {nil, 0, end},
-		"a message":                    {[]line{{schemas.Message, "t", ""}}, 0, end},
-		"a call that runs":             {[]line{{schemas.Message, "t", ""}, {schemas.CallAccepted, "a", ""}, {schemas.CallStarted, "a", ""}}, 0, 2},
-		"a call that has ended":        {[]line{{schemas.CallAccepted, "a", ""}, {schemas.CallFinished, "a", ""}}, 0, end},
-		"a call that was refused":      {[]line{{schemas.CallAccepted, "a", ""}, {schemas.CallRejected, "a", ""}}, 0, end},
-		"a late start":                 {[]line{{schemas.CallAccepted, "a", ""}, {schemas.CallFinished, "a", ""}, {schemas.CallStarted, "a", ""}}, 0, end},
+		"nothing":   {nil, 0, end},
+		"a message": {[]line{{schemas.Message, "t", ""}}, 0, end},
+		"a call that runs": {[]line{{schemas.Message, "t", ""}, {schemas.CallAccepted, "a", ""},
+			{schemas.CallStarted, "a", ""}}, 0, 2},
+		"a call that has ended":   {[]line{{schemas.CallAccepted, "a", ""}, {schemas.CallFinished, "a", ""}}, 0, end},
+		"a call that was refused": {[]line{{schemas.CallAccepted, "a", ""}, {schemas.CallRejected, "a", ""}}, 0, end},
+		"a late start": {[]line{{schemas.CallAccepted, "a", ""}, {schemas.CallFinished, "a", ""},
+			{schemas.CallStarted, "a", ""}}, 0, end},
 		"a call without an end, soon":  {[]line{{schemas.CallAccepted, "a", ""}}, 3 * day, 1},
 		"a call without an end, later": {[]line{{schemas.CallAccepted, "a", ""}}, 5 * day, end},
 		"a question to a person":       {[]line{{schemas.ApprovalRequested, "a", ""}}, 0, 1},
-		"one of two calls":             {[]line{{schemas.CallAccepted, "a", ""}, {schemas.CallAccepted, "b", ""}, {schemas.CallFinished, "a", ""}}, 0, 2},
+		"one of two calls": {[]line{{schemas.CallAccepted, "a", ""}, {schemas.CallAccepted, "b", ""},
+			{schemas.CallFinished, "a", ""}}, 0, 2},
 		"a job, with its call": {[]line{
 			{schemas.CallAccepted, "a", ""}, {schemas.Message, "", ""}, {schemas.JobStarted, "j", "a"}, {schemas.CallFinished, "a", ""},
 		}, 20 * day, 1},
@@ -41,9 +44,10 @@ func TestWhatRunsKeepsItsEventsFromItsBeginning(t *testing.T) {
 		"a turn": {[]line{
 			{schemas.Message, "", ""}, {schemas.AgentStarted, "t", ""}, {schemas.CallAccepted, "a", ""}, {schemas.CallFinished, "a", ""},
 		}, 30 * day, 2},
-		"a turn that has ended":   {[]line{{schemas.AgentStarted, "t", ""}, {schemas.AgentFinished, "t", ""}}, 0, end},
-		"a turn that failed":      {[]line{{schemas.AgentStarted, "t", ""}, {schemas.AgentFailed, "t", ""}}, 0, end},
-		"a turn that began again": {[]line{{schemas.AgentStarted, "t", ""}, {schemas.AgentFailed, "t", ""}, {schemas.AgentStarted, "t", ""}}, 0, 3},
+		"a turn that has ended": {[]line{{schemas.AgentStarted, "t", ""}, {schemas.AgentFinished, "t", ""}}, 0, end},
+		"a turn that failed":    {[]line{{schemas.AgentStarted, "t", ""}, {schemas.AgentFailed, "t", ""}}, 0, end},
+		"a turn that began again": {[]line{{schemas.AgentStarted, "t", ""}, {schemas.AgentFailed, "t", ""},
+			{schemas.AgentStarted, "t", ""}}, 0, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -71,14 +75,15 @@ func TestAClockThatJumpsAheadIsNotBelievedForADay(t *testing.T) {
 		want  time.Duration      // since begin, at the last step
 		doubt bool
 	}{
-		"the first look":          {[][2]time.Duration{{0, 0}}, 0, false},
-		"a steady clock":          {[][2]time.Duration{{0, 0}, {time.Hour, time.Hour}, {9 * time.Hour, 9 * time.Hour}}, 9 * time.Hour, false},
-		"a small correction":      {[][2]time.Duration{{0, 0}, {time.Hour + time.Second, time.Hour}}, time.Hour + time.Second, false},
-		"a jump ahead":            {[][2]time.Duration{{0, 0}, {year, time.Hour}}, time.Hour, true},
-		"still ahead, later":      {[][2]time.Duration{{0, 0}, {year, time.Hour}, {year + 20*time.Hour, 21 * time.Hour}}, 21 * time.Hour, true},
-		"ahead for a day":         {[][2]time.Duration{{0, 0}, {year, time.Hour}, {year + day, 25 * time.Hour}}, year + day, false},
-		"ahead and back":          {[][2]time.Duration{{0, 0}, {year, time.Hour}, {2 * time.Hour, 2 * time.Hour}}, 2 * time.Hour, false},
-		"again ahead, a day on":   {[][2]time.Duration{{0, 0}, {year, time.Hour}, {2 * time.Hour, 2 * time.Hour}, {year, 26 * time.Hour}}, 26 * time.Hour, true},
+		"the first look":     {[][2]time.Duration{{0, 0}}, 0, false},
+		"a steady clock":     {[][2]time.Duration{{0, 0}, {time.Hour, time.Hour}, {9 * time.Hour, 9 * time.Hour}}, 9 * time.Hour, false},
+		"a small correction": {[][2]time.Duration{{0, 0}, {time.Hour + time.Second, time.Hour}}, time.Hour + time.Second, false},
+		"a jump ahead":       {[][2]time.Duration{{0, 0}, {year, time.Hour}}, time.Hour, true},
+		"still ahead, later": {[][2]time.Duration{{0, 0}, {year, time.Hour}, {year + 20*time.Hour, 21 * time.Hour}}, 21 * time.Hour, true},
+		"ahead for a day":    {[][2]time.Duration{{0, 0}, {year, time.Hour}, {year + day, 25 * time.Hour}}, year + day, false},
+		"ahead and back":     {[][2]time.Duration{{0, 0}, {year, time.Hour}, {2 * time.Hour, 2 * time.Hour}}, 2 * time.Hour, false},
+		"again ahead, a day on": {[][2]time.Duration{{0, 0}, {year, time.Hour}, {2 * time.Hour, 2 * time.Hour}, {year, 26 * time.Hour}},
+			26 * time.Hour, true},
 		"a jump back":             {[][2]time.Duration{{0, 0}, {-year, time.Hour}}, -year, false},
 		"back, and on from there": {[][2]time.Duration{{0, 0}, {-year, time.Hour}, {-year + time.Hour, 2 * time.Hour}}, -year + time.Hour, false},
 	} {

@@ -108,9 +108,9 @@ func (s *Served) readProfiles(ctx context.Context) error {
 	return nil
 }
 
-// Keeps asks the profiles of a provider's living workers, and returns nil where one of them keeps what is asked, or where
-// nothing is known of any. Else it is what one of them said. What is taken costs no look at the log; before something is
-// refused the leases are read anew, at most every two seconds.
+// Keeps asks the profiles of a provider's living workers. It returns nil if one of them can do what is asked, or if no profile is
+// known; otherwise the error of one of them. A nil answer reads nothing from the log; before an error is returned the leases are
+// read again, at most every two seconds.
 func (s *Served) Keeps(ctx context.Context, provider string, ask func(schemas.Profile) error) error {
 	err := s.asked(provider, ask)
 	if err == nil || s.Bus.Now().Sub(s.lookedAt()) < profilesSure {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/internal/natstest"
+	"github.com/sandjet/sandjet/internal/testwait"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -19,11 +20,11 @@ func TestServedProvidersAreKnown(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan error, 1)
 			go func() { done <- s.Run(ctx) }()
-			return s, func() { cancel(); ok(t, <-done) }
+			return s, func() { cancel(); testwait.OK(t, <-done) }
 		}
 		want := func(s *streams.Served, provider string, served bool) {
 			t.Helper()
-			if got := must(s.Serves(t.Context(), provider))(t); got != served {
+			if got := testwait.Must(s.Serves(t.Context(), provider))(t); got != served {
 				t.Errorf("%s: served %v, want %v", provider, got, served)
 			}
 		}
@@ -32,7 +33,7 @@ func TestServedProvidersAreKnown(t *testing.T) {
 		want(first, "local", true) // whoever serves it may start at this moment
 		time.Sleep(20 * time.Second)
 		want(first, "local", false)
-		ok(t, streams.NoteServed(t.Context(), b, "local"))
+		testwait.OK(t, streams.NoteServed(t.Context(), b, "local"))
 		time.Sleep(time.Second)
 		want(first, "local", true)
 		want(first, "e2b", false)
@@ -49,7 +50,7 @@ func TestServedProvidersAreKnown(t *testing.T) {
 			Provider string `json:"provider"`
 		}
 		_, err := streams.OpenBucket[lease](b, streams.Leases).Put(t.Context(), "worker_1", lease{"local"})
-		ok(t, err)
+		testwait.OK(t, err)
 		want(first, "local", true) // of a version that notes nothing
 	})
 }
@@ -62,7 +63,7 @@ func TestProfilesOfLivingWorkersAreKnown(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- s.Run(ctx) }()
-		defer func() { cancel(); ok(t, <-done) }()
+		defer func() { cancel(); testwait.OK(t, <-done) }()
 		type lease struct {
 			Provider string           `json:"provider"`
 			Profile  *schemas.Profile `json:"profile,omitzero"`
@@ -70,7 +71,7 @@ func TestProfilesOfLivingWorkersAreKnown(t *testing.T) {
 		leases := streams.OpenBucket[lease](b, streams.Leases)
 		beat := func(worker string, l lease) {
 			_, err := leases.Put(t.Context(), worker, l)
-			ok(t, err)
+			testwait.OK(t, err)
 		}
 		narrow := &schemas.Profile{Name: "acme", Networks: []schemas.NetworkMode{schemas.DenyAll}}
 		wide := &schemas.Profile{Name: "acme", Networks: []schemas.NetworkMode{schemas.DenyAll, schemas.AllowAll}}
@@ -84,7 +85,7 @@ func TestProfilesOfLivingWorkersAreKnown(t *testing.T) {
 		}
 		want("nobody is there", schemas.AllowAll, true)
 		beat("worker_1", lease{"acme", narrow})
-		ok(t, streams.NoteServed(t.Context(), b, "acme"))
+		testwait.OK(t, streams.NoteServed(t.Context(), b, "acme"))
 		time.Sleep(time.Second)
 		want("what it keeps", schemas.DenyAll, true)
 		beat("worker_1", lease{"acme", narrow})

@@ -92,7 +92,8 @@ func StartServer(ctx context.Context, o ServerOptions) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{options: o, own: &ownConnections{password: rand.Text(), others: o.Auth}, dir: dir, log: o.Log.With("part", "server"), port: o.Port}
+	s := &Server{options: o, own: &ownConnections{password: rand.Text(), others: o.Auth}, dir: dir,
+		log: o.Log.With("part", "server"), port: o.Port}
 	if err := s.start(ctx); err != nil {
 		dir.close()
 		return nil, err
@@ -172,7 +173,7 @@ func (s *Server) open() error {
 		nats.MaxReconnects(-1), nats.ReconnectBufSize(-1), nats.Timeout(readyWithin),
 		nats.CustomReconnectDelay(func(int) time.Duration { return reconnectAfter }),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-			s.log.Warn("the door for publications reports an error", "error", err)
+			s.log.Warn("intake of publications reports an error", "error", err)
 		}))
 	if err != nil {
 		return schemas.Wrap(schemas.Unavailable, op, "it takes no connection", err)
@@ -228,7 +229,7 @@ func (s *Server) serverOptions() *server.Options {
 // anyStore is no limit: the one that counts is set on the account, see limitStore.
 const anyStore = 1 << 60
 
-// limitStore bounds what the log keeps. It is told to the account, and not with the options: what is there is only known once
+// limitStore bounds what the log keeps. It is set on the account, and not with the options: what is there is only known once
 // the server has read it, and every client can ask for it, also those of other processes. Where the operator has named none it
 // follows the disk: it is called again and again.
 func (s *Server) limitStore(srv *server.Server) error {
@@ -242,7 +243,8 @@ func (s *Server) limitStore(srv *server.Server) error {
 		return nil
 	}
 	if lifted && s.options.MaxStore > 0 {
-		s.log.Warn("the log keeps more than it may: its limit is lifted so that it can be made smaller, and nothing new is taken until then", "max_store", s.options.MaxStore, "kept", used)
+		s.log.Warn("the log is above its size limit: the limit is lifted so that it can shrink, and new work is refused until then",
+			"max_store", s.options.MaxStore, "kept", used)
 	}
 	err := srv.GlobalAccount().UpdateJetStreamLimits(map[string]server.JetStreamAccountLimits{"": {
 		MaxMemory: -1, MaxStore: most, MaxStreams: -1, MaxConsumers: -1, MaxAckPending: -1, MemoryMaxStreamBytes: -1, StoreMaxStreamBytes: -1,
@@ -260,7 +262,7 @@ func (s *Server) followDisk() {
 		return
 	}
 	if err := s.limitStore(srv); err != nil {
-		s.log.Warn("the limit of the log does not follow the disk", "error", err)
+		s.log.Warn("size limit of the log not adjusted to the disk", "error", err)
 	}
 }
 
@@ -315,7 +317,11 @@ func (s *Server) InProcessConn() (net.Conn, error) {
 	if srv == nil {
 		return nil, schemas.Errorf(schemas.Unavailable, "connect", "the embedded server is stopped")
 	}
-	return srv.InProcessConn()
+	conn, err := srv.InProcessConn()
+	if err != nil {
+		return nil, schemas.Wrap(schemas.Unavailable, "connect", "the embedded server takes no connection", err)
+	}
+	return &inProcess{Conn: conn}, nil
 }
 
 // Healthy returns an error when the server cannot do its work, such as after a failed write.
@@ -386,7 +392,8 @@ func (l *serverLog) Errorf(format string, v ...any) {
 	line := fmt.Sprintf(format, v...)
 	for _, fault := range []string{
 		"Publish Violation", "Subscription Violation", "authentication error", "maximum payload exceeded", "maximum subscriptions exceeded",
-		"maximum account active connections exceeded", "Maximum Payload Violation", "Maximum Control Line", "Client parser ERROR", "TLS handshake error",
+		"maximum account active connections exceeded", "Maximum Payload Violation", "Maximum Control Line",
+		"Client parser ERROR", "TLS handshake error",
 	} {
 		if strings.Contains(strings.ToLower(line), strings.ToLower(fault)) {
 			l.log.Info("the server refused a client", "reason", line)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/internal/natstest"
+	"github.com/sandjet/sandjet/internal/testwait"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 	"github.com/sandjet/sandjet/streams/natsauth"
@@ -21,34 +22,22 @@ import (
 
 const within = 90 * time.Second
 
-// eventually waits for a condition by the wall clock.
-func eventually(t *testing.T, what string, f func() bool) {
-	t.Helper()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for end := time.Now().Add(within); !f(); {
-		if time.Now().After(end) {
-			t.Fatalf("not within %v: %s", within, what)
-		}
-		<-tick.C
-	}
-}
-
 // TestRestartLosesNothing restarts the server under a publisher, a consumer and a reader.
 func TestRestartLosesNothing(t *testing.T) {
 	l := natstest.Start(t, natstest.Shards(2))
 	b, ctx := l.Bus, t.Context()
 	const calls = 300
 	var handled heap[schemas.CallID]
-	stop := consume(t, b, streams.Calls, streams.ConsumeOptions{Name: "w-local", Filter: "local", Slots: 8}, func(ctx context.Context, d streams.Delivery[schemas.Call]) error {
-		e := eventOf(d.Value, "finished", schemas.CallFinished, schemas.Result{Call: d.Value.ID, Status: schemas.Completed})
-		e.Conversation = "c_all"
-		if err := streams.Events.Publish(ctx, b, e); err != nil {
-			return err
-		}
-		handled.add(d.Value.ID)
-		return nil
-	})
+	stop := consume(t, b, streams.Calls, streams.ConsumeOptions{Name: "w-local", Filter: "local", Slots: 8},
+		func(ctx context.Context, d streams.Delivery[schemas.Call]) error {
+			e := eventOf(d.Value, "finished", schemas.CallFinished, schemas.Result{Call: d.Value.ID, Status: schemas.StatusCompleted})
+			e.Conversation = "c_all"
+			if err := streams.Events.Publish(ctx, b, e); err != nil {
+				return err
+			}
+			handled.add(d.Value.ID)
+			return nil
+		})
 	seen := map[string]int{}
 	var mu sync.Mutex
 	readerCtx, endReader := context.WithCancel(ctx)
@@ -75,19 +64,19 @@ func TestRestartLosesNothing(t *testing.T) {
 		defer close(restarted)
 		for range 3 {
 			before := len(handled.all())
-			eventually(t, "some calls are handled", func() bool { return len(handled.all()) >= min(before+30, calls) })
+			testwait.Eventually(t, "some calls are handled", func() bool { return len(handled.all()) >= min(before+30, calls) })
 			l.Restart()
 		}
 	}()
 	for n := range calls {
 		c := callOf(fmt.Sprintf("r%d", n))
-		eventually(t, "the call is accepted", func() bool {
+		testwait.Eventually(t, "the call is accepted", func() bool {
 			err := streams.Calls.Publish(ctx, b, c)
 			return err == nil || errors.Is(err, schemas.ErrConflict) // its first confirmation was lost
 		})
 	}
 	<-restarted
-	eventually(t, "every call is seen", func() bool { mu.Lock(); defer mu.Unlock(); return len(seen) == calls })
+	testwait.Eventually(t, "every call is seen", func() bool { mu.Lock(); defer mu.Unlock(); return len(seen) == calls })
 	stop()
 	endReader()
 	<-readerDone
@@ -101,18 +90,18 @@ func TestRestartLosesNothing(t *testing.T) {
 func TestASecondServerOnTheSameDirectoryIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	o := streams.ServerOptions{DataDir: dir, Port: -1}
-	s := must(streams.StartServer(t.Context(), o))(t)
+	s := testwait.Must(streams.StartServer(t.Context(), o))(t)
 	_, err := streams.StartServer(t.Context(), o)
 	if !errors.Is(err, schemas.ErrConflict) || !strings.Contains(err.Error(), fmt.Sprintf("process %d", os.Getpid())) {
 		t.Errorf("second server: %v", err)
 	}
 	s.Shutdown()
 	s.Shutdown()
-	s = must(streams.StartServer(t.Context(), o))(t)
+	s = testwait.Must(streams.StartServer(t.Context(), o))(t)
 	if s.URL() != "" {
 		t.Errorf("URL %q without a listener", s.URL())
 	}
-	ok(t, s.Healthy())
+	testwait.OK(t, s.Healthy())
 	s.Shutdown()
 	if s.Healthy() == nil {
 		t.Error("a stopped server is healthy")
@@ -121,8 +110,8 @@ func TestASecondServerOnTheSameDirectoryIsRefused(t *testing.T) {
 
 func TestServerOptionsAreChecked(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
-	ok(t, os.WriteFile(file, nil, 0o600))
-	listening := must(streams.StartServer(t.Context(), streams.ServerOptions{DataDir: t.TempDir()}))(t)
+	testwait.OK(t, os.WriteFile(file, nil, 0o600))
+	listening := testwait.Must(streams.StartServer(t.Context(), streams.ServerOptions{DataDir: t.TempDir()}))(t)
 	defer listening.Shutdown()
 	var port int
 	if _, err := fmt.Sscanf(listening.URL(), "nats://127.0.0.1:%d", &port); err != nil || port == 0 {
@@ -147,7 +136,8 @@ func TestServerOptionsAreChecked(t *testing.T) {
 }
 
 func TestManyProcessesMakeTheTopologyAtOnce(t *testing.T) {
-	s := must(streams.StartServer(t.Context(), streams.ServerOptions{DataDir: t.TempDir(), Auth: must(natsauth.New(natsauth.Options{Users: []natsauth.User{{Name: "role", Password: "r"}}}))(t)}))(t)
+	s := testwait.Must(streams.StartServer(t.Context(), streams.ServerOptions{DataDir: t.TempDir(),
+		Auth: testwait.Must(natsauth.New(natsauth.Options{Users: []natsauth.User{{Name: "role", Password: "r"}}}))(t)}))(t)
 	defer s.Shutdown()
 	var shards heap[int]
 	var all sync.WaitGroup
@@ -159,8 +149,8 @@ func TestManyProcessesMakeTheTopologyAtOnce(t *testing.T) {
 				return
 			}
 			shards.add(b.Shards())
-			ok(t, b.Ready(t.Context()))
-			ok(t, b.Close(t.Context()))
+			testwait.OK(t, b.Ready(t.Context()))
+			testwait.OK(t, b.Close(t.Context()))
 		})
 	}
 	all.Wait()
@@ -170,7 +160,8 @@ func TestManyProcessesMakeTheTopologyAtOnce(t *testing.T) {
 	if _, err := streams.Open(t.Context(), streams.Options{URL: s.URL(), User: "role", Password: "x"}); !errors.Is(err, schemas.ErrDenied) {
 		t.Errorf("a wrong password: %v", err)
 	}
-	if _, err := streams.Open(t.Context(), streams.Options{URL: "nats://u:secret@127.0.0.1:1"}); !errors.Is(err, schemas.ErrUnavailable) || strings.Contains(err.Error(), "secret") {
+	if _, err := streams.Open(t.Context(), streams.Options{URL: "nats://u:secret@127.0.0.1:1"}); !errors.Is(err, schemas.ErrUnavailable) ||
+		strings.Contains(err.Error(), "secret") {
 		t.Errorf("nobody there: %v", err)
 	}
 }
@@ -179,7 +170,7 @@ func TestManyProcessesMakeTheTopologyAtOnce(t *testing.T) {
 func TestAClientMayTakeItsTimeToSayWhoItIs(t *testing.T) {
 	var log *streams.Options
 	natstest.Run(t, func(t *testing.T, _ *streams.Bus) {
-		c := must(log.Server.InProcessConn())(t)
+		c := testwait.Must(log.Server.InProcessConn())(t)
 		defer c.Close()
 		lines := bufio.NewScanner(c)
 		if !lines.Scan() || !strings.HasPrefix(lines.Text(), "INFO ") {
@@ -187,7 +178,7 @@ func TestAClientMayTakeItsTimeToSayWhoItIs(t *testing.T) {
 		}
 		time.Sleep(5 * time.Second)
 		_, err := c.Write([]byte(`CONNECT {"user":"somebody","pass":"else","verbose":false}` + "\r\nPING\r\n"))
-		ok(t, err)
+		testwait.OK(t, err)
 		if !lines.Scan() || !strings.Contains(lines.Text(), "Authorization Violation") {
 			t.Errorf("it is answered %q, %v; want that the user is refused", lines.Text(), lines.Err())
 		}

@@ -2,7 +2,6 @@ package streams
 
 import (
 	"context"
-	"encoding/json"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -46,17 +45,17 @@ func (b *Bus) MaxAnswer() int { return b.limit }
 // an error becomes an error answer of the service protocol with [schemas.Public] as its JSON. A
 // request without a reply subject is handled and not answered.
 func (b *Bus) Serve(ctx context.Context, o ServiceOptions, handle func(context.Context, Request) ([]byte, error)) error {
-	conn, err := b.dial(ctx, "service")
-	if ctx.Err() != nil { // told to stop before it began
-		if err == nil {
-			conn.Close()
-		}
-		return nil
-	}
-	if err != nil {
+	var conn *nats.Conn
+	err := b.insist(ctx, "service", func() (err error) {
+		conn, err = b.dial(ctx, "service")
 		return err
+	})
+	if conn != nil {
+		defer conn.Close()
 	}
-	defer conn.Close()
+	if err != nil || ctx.Err() != nil { // or stopped before it began
+		return unlessEnded(ctx, err)
+	}
 	s, err := micro.AddService(conn, micro.Config{Name: o.Name, Version: o.Version, Description: o.Description})
 	if err != nil {
 		return schemas.Wrap(schemas.Invalid, "serve "+o.Name, "the service is not described rightly", err)
@@ -158,13 +157,13 @@ func (b *Bus) serveOne(ctx context.Context, r micro.Request, handle func(context
 		err = respondError(r, err)
 	}
 	if err != nil {
-		b.log.Info("a request could not be answered", "subject", r.Subject(), "error", err)
+		b.log.Info("request not answered", "subject", r.Subject(), "error", err)
 	}
 }
 
 func respondError(r micro.Request, err error) error {
 	public := schemas.Public(err)
-	body, _ := json.Marshal(public) //nolint:errchkjson // a type of ours that always encodes
+	body, _ := schemas.EncodeJSON(public) // a type of ours that always encodes
 	return r.Error(string(public.Code), strings.Map(oneLine, public.Message), body)
 }
 
@@ -179,7 +178,7 @@ func (b *Bus) refuse(r micro.Request, word func(error) []byte, err error) {
 		err = r.Respond(word(err))
 	}
 	if err != nil {
-		b.log.Debug("a request could not be refused", "subject", r.Subject(), "error", err)
+		b.log.Debug("refusal of a request not sent", "subject", r.Subject(), "error", err)
 	}
 }
 

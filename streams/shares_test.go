@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/sandjet/sandjet/internal/natstest"
+	"github.com/sandjet/sandjet/internal/testwait"
 	"github.com/sandjet/sandjet/streams"
 )
 
@@ -34,7 +35,7 @@ func TestOneAccountsRequestsLeaveOthersTheirTurn(t *testing.T) {
 	})
 	let := sync.OnceFunc(func() { close(release) })
 	defer let()
-	eventually(t, "the service answers", func() bool {
+	testwait.Eventually(t, "the service answers", func() bool {
 		_, err := you.Request(streams.RPCSubject, nil, time.Second)
 		return err == nil
 	})
@@ -48,12 +49,12 @@ func TestOneAccountsRequestsLeaveOthersTheirTurn(t *testing.T) {
 			done.Add(1)
 		}
 	})
-	ok(t, err)
+	testwait.OK(t, err)
 	for range flood {
-		ok(t, me.PublishRequest(streams.RPCSubject, inbox, []byte("wait")))
+		testwait.OK(t, me.PublishRequest(streams.RPCSubject, inbox, []byte("wait")))
 	}
-	ok(t, me.Flush())
-	eventually(t, "what is too much is refused", func() bool { return refused.Load() == flood-48-1024 })
+	testwait.OK(t, me.Flush())
+	testwait.Eventually(t, "what is too much is refused", func() bool { return refused.Load() == flood-48-1024 })
 	for range 20 {
 		if m, err := you.Request(streams.RPCSubject, []byte("now"), within); err != nil || string(m.Data) != "done" {
 			t.Fatalf("the other account: %v %v", m, err)
@@ -63,7 +64,7 @@ func TestOneAccountsRequestsLeaveOthersTheirTurn(t *testing.T) {
 		t.Errorf("%d of its requests are in hand; want three quarters of the slots", n)
 	}
 	let()
-	eventually(t, "the rest is answered", func() bool { return done.Load() == 48+1024 })
+	testwait.Eventually(t, "the rest is answered", func() bool { return done.Load() == 48+1024 })
 }
 
 // TestAFloodOfOneAccountIsNobodyElsesReset: requests that are too many and too large are refused, and neither
@@ -73,7 +74,7 @@ func TestAFloodOfOneAccountIsNobodyElsesReset(t *testing.T) {
 	l, me, _ := tenants(t)
 	bucket := streams.OpenBucket[string](l.Bus, streams.Records)
 	for i := range 20 {
-		must(bucket.Put(t.Context(), fmt.Sprint("k", i), "v"))(t)
+		testwait.Must(bucket.Put(t.Context(), fmt.Sprint("k", i), "v"))(t)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -95,7 +96,7 @@ func TestAFloodOfOneAccountIsNobodyElsesReset(t *testing.T) {
 				return nil, nil
 			})
 	})
-	eventually(t, "the service answers", func() bool {
+	testwait.Eventually(t, "the service answers", func() bool {
 		_, err := me.Request(streams.RPCSubject, nil, time.Second)
 		return err == nil
 	})
@@ -103,17 +104,17 @@ func TestAFloodOfOneAccountIsNobodyElsesReset(t *testing.T) {
 	var answers atomic.Int32
 	inbox := nats.NewInbox()
 	_, err := me.Subscribe(inbox, func(*nats.Msg) { answers.Add(1) })
-	ok(t, err)
+	testwait.OK(t, err)
 	body := []byte(strings.Repeat("x", 950<<10))
 	for range flood {
-		ok(t, me.PublishRequest(streams.RPCSubject, inbox, body))
+		testwait.OK(t, me.PublishRequest(streams.RPCSubject, inbox, body))
 	}
-	ok(t, me.Flush())
-	eventually(t, "what is too much is refused", func() bool { return answers.Load() >= flood-48-4 })
+	testwait.OK(t, me.Flush())
+	testwait.Eventually(t, "what is too much is refused", func() bool { return answers.Load() >= flood-48-4 })
 	close(release)
-	eventually(t, "everything is answered", func() bool { return answers.Load() == flood })
-	must(bucket.Put(t.Context(), "last", "v"))(t)
-	eventually(t, "the watcher goes on", func() bool { return told.Load() >= 21 })
+	testwait.Eventually(t, "everything is answered", func() bool { return answers.Load() == flood })
+	testwait.Must(bucket.Put(t.Context(), "last", "v"))(t)
+	testwait.Eventually(t, "the watcher goes on", func() bool { return told.Load() >= 21 })
 	if n := told.Load(); n != 21 {
 		t.Errorf("the watcher was told %d values; want each once", n)
 	}
@@ -127,9 +128,9 @@ func TestThousandsOfOneAccountLeaveOthersTheirTurn(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		const flood, slots, each = 2000, 16, 10 * time.Millisecond
 		for i := range flood {
-			ok(t, streams.Intake.Publish(t.Context(), b, streams.Raw{Account: account, Data: fmt.Append(nil, i)}))
+			testwait.OK(t, streams.Intake.Publish(t.Context(), b, streams.Raw{Account: account, Data: fmt.Append(nil, i)}))
 		}
-		ok(t, streams.Intake.Publish(t.Context(), b, streams.Raw{Account: otherAccount, Data: []byte("x")}))
+		testwait.OK(t, streams.Intake.Publish(t.Context(), b, streams.Raw{Account: otherAccount, Data: []byte("x")}))
 		begin := time.Now()
 		var mu sync.Mutex
 		seen, other, last := map[string]int{}, time.Duration(0), time.Duration(0)
@@ -165,7 +166,7 @@ func TestThousandsOfOneAccountLeaveOthersTheirTurn(t *testing.T) {
 		if other > time.Second {
 			t.Errorf("the other account waited %s; want less than a second", other)
 		}
-		if most := 4 * flood * each / slots; last > most {
+		if most := 8 * flood * each / slots; last > most { // slots idle while what was put back is away
 			t.Errorf("all of it took %s; want less than %s", last, most)
 		}
 		t.Logf("the other account after %s, the last of all after %s", other, last)
@@ -180,6 +181,6 @@ func startPart(t *testing.T, run func(context.Context) error) {
 	go func() { done <- run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
-		ok(t, <-done)
+		testwait.OK(t, <-done)
 	})
 }

@@ -14,7 +14,7 @@ type PlacedPiece struct {
 	Seq uint64
 }
 
-// Snapshots tells for each piece what its call has printed before it. They cost one pass over the conversation
+// Snapshots returns for each piece what its call has printed before it. They cost one pass over the conversation
 // together, from about the first acceptance of their calls on. While the log is away it waits.
 func Snapshots(ctx context.Context, b *Bus, a schemas.AccountID, c schemas.ConversationID, of []PlacedPiece) ([]Snapshot, error) {
 	var since time.Time
@@ -49,9 +49,10 @@ func Snapshots(ctx context.Context, b *Bus, a schemas.AccountID, c schemas.Conve
 }
 
 // each reads the events of a conversation from a sequence, or a time, to before a sequence, 0 for the end, and
-// most of them at most, 0 for all. What is no event is passed over.
+// most of them at most, 0 for all. What is no event is skipped.
 func (b *Bus) each(
-	ctx context.Context, a schemas.AccountID, c schemas.ConversationID, from, before uint64, since *time.Time, most int, f func(schemas.Event, uint64),
+	ctx context.Context, a schemas.AccountID, c schemas.ConversationID, from, before uint64, since *time.Time, most int,
+	f func(schemas.Event, uint64),
 ) error {
 	shard := shardOf(c, b.Shards())
 	stream, subject := eventStream(shard), eventSubject(shard, a, c)

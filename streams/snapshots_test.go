@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/internal/natstest"
+	"github.com/sandjet/sandjet/internal/testwait"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -51,17 +52,18 @@ func TestASnapshotIsTheEndOfWhatIsLong(t *testing.T) {
 			s.print("a", "stdout", strings.Repeat(fmt.Sprint(n), piece))
 		}
 		for _, e := range s.events {
-			ok(t, streams.Events.Publish(t.Context(), b, e))
+			testwait.OK(t, streams.Events.Publish(t.Context(), b, e))
 		}
-		page := must(streams.Page(t.Context(), b, account, "c_story", schemas.Cursor{}, 0))(t)
+		page := testwait.Must(streams.Page(t.Context(), b, account, "c_story", schemas.Cursor{}, 0))(t)
 		last := page.Events[len(page.Events)-1]
 		p, _ := streams.PieceOf(last.Value)
-		made := must(streams.Snapshots(t.Context(), b, account, "c_story", []streams.PlacedPiece{{Piece: p, Seq: last.Cursor.Seq}}))(t)
+		made := testwait.Must(streams.Snapshots(t.Context(), b, account, "c_story", []streams.PlacedPiece{{Piece: p, Seq: last.Cursor.Seq}}))(t)
 		if len(made) != 1 || len(made[0].Output) != 1 {
 			t.Fatalf("made %+v; want one snapshot of one stream", made)
 		}
 		o := made[0].Output[0]
-		if o.Offset != 2*piece || o.Bytes != 3*piece || o.Text != strings.Repeat("2", piece)+strings.Repeat("3", piece)+strings.Repeat("4", piece) {
+		if o.Offset != 2*piece || o.Bytes != 3*piece ||
+			o.Text != strings.Repeat("2", piece)+strings.Repeat("3", piece)+strings.Repeat("4", piece) {
 			t.Errorf("the snapshot has %d bytes from %d; want the last %d", o.Bytes, o.Offset, 3*piece)
 		}
 	})
@@ -80,9 +82,9 @@ func TestSnapshotsOfManyPlacesAreThoseOfEach(t *testing.T) {
 			s.print(call, []string{"stdout", "stderr"}[n/3%2], fmt.Sprint(n, " "))
 		}
 		for _, e := range s.events {
-			ok(t, streams.Events.Publish(t.Context(), b, e))
+			testwait.OK(t, streams.Events.Publish(t.Context(), b, e))
 		}
-		page := must(streams.Page(t.Context(), b, account, "c_story", schemas.Cursor{}, 0))(t)
+		page := testwait.Must(streams.Page(t.Context(), b, account, "c_story", schemas.Cursor{}, 0))(t)
 		var places []streams.PlacedPiece
 		for i := range page.Events {
 			e := page.Events[(i*17)%len(page.Events)] // in no order
@@ -92,7 +94,7 @@ func TestSnapshotsOfManyPlacesAreThoseOfEach(t *testing.T) {
 			}
 			places = append(places, streams.PlacedPiece{Piece: p, Seq: e.Cursor.Seq})
 		}
-		made := must(streams.Snapshots(t.Context(), b, account, "c_story", places))(t)
+		made := testwait.Must(streams.Snapshots(t.Context(), b, account, "c_story", places))(t)
 		for i, p := range places {
 			has := map[string]string{}
 			for _, o := range made[i].Output {

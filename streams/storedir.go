@@ -53,7 +53,8 @@ func openStoreDir(path string, memory bool) (*storeDir, error) {
 	}
 	if room := d.room(); room < leastRoom && !memory {
 		d.close()
-		return nil, schemas.Errorf(schemas.Exhausted, op, "%s has %d MiB free, at least %d are needed: make room or choose another with --data-dir",
+		return nil, schemas.Errorf(schemas.Exhausted, op,
+			"%s has %d MiB free, at least %d are needed: make room or choose another with --data-dir",
 			d.path, room>>20, leastRoom>>20)
 	}
 	return d, nil

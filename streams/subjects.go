@@ -17,12 +17,18 @@ const (
 	prefixIntake    = "sandjet.calls.auto." // where clients publish requests; see the door for them
 	prefixWaiting   = "sandjet.intake."     // where those wait on the log
 	prefixCancels   = "sandjet.cancels."
-	prefixCancelled = "sandjet.cancelled." // where requests for an end are told live
+	prefixCancelled = "sandjet.cancelled." // where requests to cancel are published live
 	prefixEvents    = "sandjet.events."
 	prefixLive      = "sandjet.live."
 	prefixJobs      = "sandjet.jobs."
 	prefixTurns     = "sandjet.turns."
 	prefixDead      = "sandjet.dead."
+
+	prefixWakes      = "sandjet.wakes."
+	prefixWoken      = "sandjet.woken."        // where it is published live that there is one
+	prefixWakeTimers = "sandjet.timers.wakes." // where they wait for their time
+
+	prefixTranscripts = "sandjet.transcripts."
 
 	prefixDeliveries = "sandjet.deliveries."
 	prefixTimers     = "sandjet.timers.deliveries." // where deliveries wait for their next try
@@ -78,12 +84,23 @@ func shardOf(c schemas.ConversationID, shards int) int {
 	return int(h.Sum32() % uint32(shards))
 }
 
-func eventSubjectPrefix(shard int) string { return fmt.Sprintf("%s%02d.", prefixEvents, shard) }
+func eventSubjectPrefix(shard int) string { return prefixEvents + shardName(shard) + "." }
 
-func eventStream(shard int) string { return fmt.Sprintf("EVENTS_%02d", shard) }
+func eventStream(shard int) string { return eventsPrefix + shardName(shard) }
+
+// shardName is the number of a shard, of which there are at most [maxShards], in two digits.
+func shardName(shard int) string { return string([]byte{'0' + byte(shard/10), '0' + byte(shard%10)}) }
 
 func eventSubject(shard int, a schemas.AccountID, c schemas.ConversationID) string {
-	return fmt.Sprintf("%s%02d.%s.%s", prefixEvents, shard, a, token(string(c)))
+	return eventSubjectPrefix(shard) + string(a) + "." + token(string(c))
+}
+
+func transcriptSubjectPrefix(shard int) string { return prefixTranscripts + shardName(shard) + "." }
+
+func transcriptStream(shard int) string { return transcriptsPrefix + shardName(shard) }
+
+func transcriptSubject(shard int, a schemas.AccountID, c schemas.ConversationID) string {
+	return transcriptSubjectPrefix(shard) + string(a) + "." + token(string(c))
 }
 
 // LiveSubject is where new events of a conversation appear at once, for NATS clients that may
@@ -117,20 +134,33 @@ func cancelSubject(a schemas.AccountID, id schemas.CallID) string {
 
 // accountOf finds the account in a subject of ours; empty if there is none.
 func accountOf(subject string) schemas.AccountID {
-	t := strings.Split(subject, ".")
+	if rest, ok := strings.CutPrefix(subject, prefixArtifacts); ok {
+		a, _, _ := strings.Cut(rest, ".")
+		return schemas.AccountID(a)
+	}
+	const most = 6 // tokens: one more than any of them has
+	var room [most]string
+	t := room[:0]
+	for token := range strings.SplitSeq(subject, ".") {
+		if t = append(t, token); len(t) == most {
+			return ""
+		}
+	}
 	at := -1
 	switch {
 	case len(t) == 4 && strings.HasPrefix(subject, prefixIntake):
 		at = 3
 	case len(t) == 3 && strings.HasPrefix(subject, prefixWaiting):
 		at = 2
-	case len(t) == 5 && (strings.HasPrefix(subject, prefixCalls) || strings.HasPrefix(subject, prefixEvents) || strings.HasPrefix(subject, prefixDead)):
+	case len(t) == 5 && (strings.HasPrefix(subject, prefixCalls) || strings.HasPrefix(subject, prefixEvents) ||
+		strings.HasPrefix(subject, prefixDead) || strings.HasPrefix(subject, prefixTranscripts)):
 		at = 3
 	case len(t) == 5 && strings.HasPrefix(subject, prefixDeliveries):
 		at = 3
 	case len(t) == 5 && strings.HasPrefix(subject, prefixTurns), len(t) == 4 && strings.HasPrefix(subject, prefixJobs):
 		at = 2
-	case len(t) == 4 && (strings.HasPrefix(subject, prefixCancels) || strings.HasPrefix(subject, prefixLive)):
+	case len(t) == 4 && (strings.HasPrefix(subject, prefixCancels) || strings.HasPrefix(subject, prefixLive) ||
+		strings.HasPrefix(subject, prefixWakes)):
 		at = 2
 	case len(t) == 4 && strings.HasPrefix(subject, prefixRPC):
 		at = 3

@@ -17,11 +17,11 @@ type LiveEvent struct {
 	Entry[schemas.Event]
 	// Prev is the sequence of the event before it on its conversation, 0 if there is none.
 	Prev uint64
-	// Away says that only its place is here: it is too large to be told, or no event at all.
+	// Away says that only its place is here: it is too large to be sent live, or no event at all.
 	Away bool
 }
 
-// Tail tells what is stored from now on, on any number of conversations, with one goroutine and one
+// Tail reports what is stored from now on, on any number of conversations, with one goroutine and one
 // channel for all of them: a conversation that is silent costs a subscription and nothing else.
 // Messages may get lost; Prev shows it, and lost says when many may be.
 type Tail struct {
@@ -43,11 +43,12 @@ const tailAhead = 8 << 10
 // connection was made anew, or more came than could be taken. It must not block.
 func NewTail(b *Bus, lost func()) *Tail {
 	return &Tail{
-		bus: b, lost: lost, ahead: make(chan *nats.Msg, tailAhead), over: make(chan struct{}, 1), drop: b.drops.next(), heard: map[string]func(LiveEvent){},
+		bus: b, lost: lost, ahead: make(chan *nats.Msg, tailAhead), over: make(chan struct{}, 1), drop: b.drops.next(),
+		heard: map[string]func(LiveEvent){},
 	}
 }
 
-// Run tells what arrives until ctx ends, then returns nil.
+// Run reports what arrives until ctx ends, then returns nil.
 func (t *Tail) Run(ctx context.Context) error {
 	for {
 		select {
@@ -70,7 +71,7 @@ func (t *Tail) Run(ctx context.Context) error {
 	}
 }
 
-// again tells that something may have got lost, once the subscriptions are there anew: who looks at
+// again reports that something may have got lost, once the subscriptions are there anew: who looks at
 // the log then misses nothing.
 func (t *Tail) again(ctx context.Context) {
 	t.drop = t.bus.drops.next()
@@ -111,7 +112,7 @@ func (t *Tail) Follow(
 		t.bus.slow.Delete(sub)
 		forget()
 		if err := sub.Unsubscribe(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
-			t.bus.log.Debug("subscription not ended", "error", err)
+			t.bus.log.Debug("unsubscribe failed", "error", err)
 		}
 	}
 	if err := t.settle(ctx); err != nil {
@@ -155,7 +156,7 @@ func (t *Tail) tell(ctx context.Context, m *nats.Msg) {
 	if e.Away = s.headers.Get(headerPayload) != ""; !e.Away { // what lies elsewhere is not waited for here
 		var err error
 		if e.Entry, err = Events.entry(ctx, t.bus, "", s); err != nil {
-			e.Away = true // whoever reads the log passes over it
+			e.Away = true // whoever reads the log skips it
 		}
 	}
 	heard(e)

@@ -20,7 +20,7 @@ type Topic[T schemas.Eventer] struct {
 	encode  func(v T) ([]byte, error)
 	decode  func(subject string, headers Headers, data []byte) (T, error)
 	expect  func(v T) string                        // subjects that must be empty for v to be stored; empty: no condition
-	live    string                                  // where it is told live, all of it; empty: nowhere
+	live    string                                  // where it is published live, all of it; empty: nowhere
 	once    bool                                    // publish under the event id as message id
 	timer   func(subject string) string             // where a message waits until it is handed out; nil: it cannot
 	of      func(filter, account string) string     // the part of a consumer's messages that is one account's; nil: each subject is one
@@ -44,7 +44,8 @@ var (
 	// Calls are the admitted calls. Filter: a provider. Publishing one whose id is there already, for
 	// any provider, is a conflict; so it stays for 24 hours.
 	Calls = Topic[schemas.Call]{ //nolint:gochecknoglobals // a row of the table
-		stream: streamCalls, subject: callPlace, encode: encodeJSON[schemas.Call], decode: decodeCall, filter: callFilter, summary: summaryOf, work: workNew,
+		stream: streamCalls, subject: callPlace, encode: encodeJSON[schemas.Call], decode: decodeCall, filter: callFilter,
+		summary: summaryOf, work: workNew,
 		expect: func(c schemas.Call) string { return callSubject("*", c.Account, c.ID) }, due: dueOfCall,
 		timer: func(subject string) string { return prefixCallTimers + strings.TrimPrefix(subject, prefixCalls) },
 		of:    func(s, account string) string { return prefixCalls + orAny(s) + "." + account + ".*" },
@@ -64,11 +65,12 @@ var (
 	// [Page] or Replay with "<account>/<conversation>" as filter. A second publish of the same event
 	// id within ten minutes is recognised and stored once.
 	Events = Topic[schemas.Event]{ //nolint:gochecknoglobals // a row of the table
-		subject: eventPlace, encode: encodeJSON[schemas.Event], decode: decodeEvent, once: true,
+		subject: eventPlace, encode: encodeEvent, decode: decodeEvent, once: true,
 	}
 	// Cancels are the requests for the end of calls. Filter: an account.
 	Cancels = Topic[schemas.Cancel]{ //nolint:gochecknoglobals // a row of the table
-		stream: streamCancels, subject: cancelPlace, encode: encodeJSON[schemas.Cancel], decode: decodeJSON[schemas.Cancel], once: true, live: prefixCancelled + "*.*",
+		stream: streamCancels, subject: cancelPlace, encode: encodeJSON[schemas.Cancel], decode: decodeJSON[schemas.Cancel], once: true,
+		live:   prefixCancelled + "*.*",
 		filter: func(s string) string { return prefixCancels + orAny(s) + ".*" },
 	}
 	// Intake is what outside publishers sent. Filter: an account.
@@ -81,12 +83,13 @@ var (
 		stream: streamIntake, subject: intakePlace, encode: func(r Raw) ([]byte, error) { return r.Data, nil }, decode: decodeRaw,
 		filter: func(s string) string { return prefixIntake + orAny(s) },
 	}
-	// Completions tell how background jobs ended. Publishing one for a job that has one is a conflict:
+	// Completions are the ends of background jobs. Publishing one for a job that has one is a conflict:
 	// see lifecycle.Complete. Filter: an account.
 	Completions = Topic[schemas.Completion]{ //nolint:gochecknoglobals // a row of the table
 		stream: streamJobs, subject: completionPlace, encode: encodeJSON[schemas.Completion], decode: decodeCompletion,
-		filter: func(s string) string { return prefixJobs + orAny(s) + ".*" }, expect: func(c schemas.Completion) string { return completionSubject(c.Account, c.Job) },
-		of: func(_, account string) string { return prefixJobs + account + ".*" },
+		filter: func(s string) string { return prefixJobs + orAny(s) + ".*" },
+		expect: func(c schemas.Completion) string { return completionSubject(c.Account, c.Job) },
+		of:     func(_, account string) string { return prefixJobs + account + ".*" },
 	}
 	// Turns are the follow-ups for agents. Publishing one that is there is a conflict, for seven days.
 	// Filter: an account.
@@ -225,11 +228,23 @@ func deadPlace(_ *Bus, d schemas.DeadLetter) (string, error) {
 }
 
 func encodeJSON[T any](v T) ([]byte, error) {
-	b, err := json.Marshal(v)
+	b, err := schemas.EncodeJSON(v)
 	if err != nil {
-		return nil, schemas.Wrap(schemas.Invalid, "publish", "it cannot be written as JSON", err)
+		return nil, errNotJSON(err)
 	}
 	return b, nil
+}
+
+func encodeEvent(e schemas.Event) ([]byte, error) {
+	b, err := e.Encode()
+	if err != nil {
+		return nil, errNotJSON(err)
+	}
+	return b, nil
+}
+
+func errNotJSON(err error) error {
+	return schemas.Wrap(schemas.Invalid, "publish", "it cannot be written as JSON", err)
 }
 
 func decodeJSON[T any](_ string, _ Headers, data []byte) (T, error) {

@@ -15,12 +15,19 @@ const (
 	streamCancels = "CANCELS"
 	streamJobs    = "JOBS"
 	streamTurns   = "TURNS"
+	streamWakes   = "WAKES"
 	streamDeliver = "DELIVERIES"
 	streamDead    = "DEAD"
 	streamAdv     = "ADV"
 	streamDurable = "DURABLE"
+
+	streamArtifacts = "ARTIFACTS"
+	streamSkills    = "SKILLS"
+
 	eventsPrefix  = "EVENTS_"
 	eventsPattern = eventsPrefix + "*"
+
+	transcriptsPrefix = "TRANSCRIPTS_"
 )
 
 const (
@@ -30,6 +37,9 @@ const (
 	eventsKept = 7 * day // of what has ended, see Retention
 	jobsKept   = 7 * day
 	deadKept   = 30 * day
+
+	commitsPerSubject = 100_000       // of one transcript
+	transcriptsKept   = eventsLongest // above the longest wait of a turn: a job's life
 
 	eventsLongest = schemas.MaxJobLifetime + eventsKept + day // whatever runs
 
@@ -82,13 +92,21 @@ func streamRows(shards int) []jetstream.StreamConfig {
 			Subjects: []string{prefixTurns + "*.*.*"}, MaxAge: jobsKept, MaxMsgsPerSubject: 1, Duplicates: 2 * time.Minute,
 		},
 		{
+			// The last one of each conversation does for all before it. Who carries its turn on in another process hears of it by the header.
+			Name: streamWakes, Description: "Which conversations are to be looked at, as their turns may go on.",
+			Subjects: []string{prefixWakes + "*.*", prefixWakeTimers + "*.*"}, MaxAge: transcriptsKept, MaxMsgsPerSubject: 1,
+			AllowMsgSchedules: true, Duplicates: 2 * time.Minute,
+			RePublish: &jetstream.RePublish{Source: prefixWakes + "*.*", Destination: prefixWoken + "{{wildcard(1)}}.{{wildcard(2)}}",
+				HeadersOnly: true},
+		},
+		{
 			// A retry is a scheduled message: the server writes it to the delivery's own subject when it is due.
 			Name: streamDeliver, Description: "Deliveries on their way, and kept for a replay.",
 			Subjects: []string{prefixDeliveries + "*.*.*", prefixTimers + "*.*.*"}, MaxAge: jobsKept, MaxMsgsPerSubject: 1,
 			AllowMsgSchedules: true, AllowMsgTTL: true, Duplicates: 2 * time.Minute,
 		},
 		{
-			Name: streamDead, Description: "Messages that were given up, with the reason.",
+			Name: streamDead, Description: "Messages that failed for good, with the reason.",
 			Subjects: []string{prefixDead + "*.*.*"}, MaxAge: deadKept, MaxMsgsPerSubject: -1, Duplicates: dedupe,
 		},
 		{
@@ -99,8 +117,26 @@ func streamRows(shards int) []jetstream.StreamConfig {
 			// Nothing ages out: a durable stream ends as a whole. Readers are woken by headers alone.
 			Name: streamDurable, Description: "What clients keep in durable streams.",
 			Subjects: []string{prefixDurable + "*.*.*"}, MaxMsgsPerSubject: -1, Duplicates: 2 * time.Minute,
-			RePublish: &jetstream.RePublish{Source: prefixDurable + "*.*.*", Destination: prefixDurableLive + "{{wildcard(1)}}.{{wildcard(2)}}", HeadersOnly: true},
+			RePublish: &jetstream.RePublish{Source: prefixDurable + "*.*.*",
+				Destination: prefixDurableLive + "{{wildcard(1)}}.{{wildcard(2)}}", HeadersOnly: true},
 		},
+		{
+			// One message per subject: bytes that are stored again take the place of the same bytes, and are young again.
+			Name: streamArtifacts, Description: "Files that calls have left for people, and their bytes.",
+			Subjects: []string{prefixArtifacts + ">"}, MaxAge: eventsLongest + artifactsLonger, MaxMsgsPerSubject: 1, Duplicates: 2 * time.Minute,
+		},
+		{
+			// Nothing ages out: what no record names is removed, see maintenance.SkillCleaner. Bytes that are stored again are young again.
+			Name: streamSkills, Description: "Bundles of skills, by digest.",
+			Subjects: []string{prefixSkills + "*.*.*.*"}, MaxMsgsPerSubject: 1, Duplicates: 2 * time.Minute,
+		},
+	}
+	for n := range shards {
+		rows = append(rows, jetstream.StreamConfig{ // before the events, whose first shard is found from the end
+			Name: transcriptStream(n), Description: "What was said in the turns of the conversations of this shard.",
+			Subjects: []string{transcriptSubjectPrefix(n) + "*.*"}, MaxAge: transcriptsKept, MaxMsgsPerSubject: commitsPerSubject,
+			Duplicates: 2 * time.Minute,
+		})
 	}
 	for n := range shards {
 		source := eventSubjectPrefix(n) + "*.*"
@@ -119,7 +155,7 @@ func streamRows(shards int) []jetstream.StreamConfig {
 
 // consumedStreams are the streams whose consumers can run out of deliveries.
 func consumedStreams() []string {
-	return []string{streamIntake, streamCalls, streamJobs, streamTurns, streamDeliver, streamDead}
+	return []string{streamIntake, streamCalls, streamJobs, streamTurns, streamWakes, streamDeliver, streamDead}
 }
 
 func advisorySubjects() []string {
@@ -153,9 +189,9 @@ const (
 	// DurableRecords says what durable streams there are, by "<account>.<path as base64url>".
 	DurableRecords BucketName = "durable"
 
-	// Remembered are the answers that count for later calls too ([schemas.Remembered]) by
-	// [schemas.RememberedKey]. They are written with UpdateFor and end with their time.
-	Remembered BucketName = "remembered"
+	// ApprovalGrants are the answers that count for later calls too ([schemas.ApprovalGrant]) by
+	// [schemas.ApprovalGrantKey]. They are written with UpdateFor and end with their time.
+	ApprovalGrants BucketName = "remembered"
 
 	// ServedProviders says which providers are served, by name; see [Served].
 	ServedProviders BucketName = "served"
@@ -163,8 +199,19 @@ const (
 	// usageRecords is what each account keeps on the log, by account.
 	usageRecords BucketName = "usage"
 
-	// Boxes are the kept boxes of providers whose boxes outlive their worker.
+	// Chats are the places of chats where somebody has written ([schemas.Chat]) by [schemas.ChatKey]; ReceivedMessages say in which
+	// conversation a message was received, by [schemas.ReceivedKey]. Each ends by itself.
+	Chats            BucketName = "chats"
+	ReceivedMessages BucketName = "received"
+
+	// TurnHolds say who carries on the turns of each conversation ([schemas.TurnHold]), by "<account>.<conversation as base64url>".
+	TurnHolds BucketName = "turns"
+
+	// Boxes are the instances of persistent sandboxes ([schemas.Instance]) by [schemas.InstanceKey].
 	Boxes BucketName = "boxes"
+
+	// SentParts are the ledgers of deliveries to chats, by "<account>.<delivery>".
+	SentParts BucketName = "sent"
 )
 
 // SettledKept is how long the records of settled jobs, of groups and of answered approvals are kept.
@@ -174,9 +221,13 @@ const SettledKept = jobsKept
 const LeaseTTL = 3 * time.Second
 
 const (
-	rememberedKept = day      // as long as an answer is remembered at most
-	boxesKept      = 40 * day // above the longest life of a box
-	usageKept      = eventsLongest + day
+	approvalGrantsKept = day            // as long as an answer is remembered at most
+	boxesKept          = 40 * day       // above the longest life of a box
+	chatsKept          = 30 * day       // after the last message: then the chat begins where it began
+	receivedKept       = jobsKept + day // above the life of a turn
+	sentKept           = jobsKept + day // since a ledger's last change: above the life of its delivery
+	usageKept          = eventsLongest + day
+	turnHoldsKept      = transcriptsKept + day // after the last change: then nothing is left of the conversation's turns
 )
 
 type bucketRow struct {
@@ -193,31 +244,56 @@ func bucketRows() map[BucketName]bucketRow {
 			Bucket: string(Leases), Description: "Signs of life.", History: 1, LimitMarkerTTL: 10 * time.Second, MaxValueSize: 16 << 10,
 		}},
 		JobRecords: {config: jetstream.KeyValueConfig{
-			Bucket: string(JobRecords), Description: "Background jobs; settled ones for seven days.", History: 1, LimitMarkerTTL: 10 * time.Second, MaxValueSize: 128 << 10,
+			Bucket: string(JobRecords), Description: "Background jobs; settled ones for seven days.", History: 1,
+			LimitMarkerTTL: 10 * time.Second, MaxValueSize: 128 << 10,
 		}},
 		OpenJobMarks: {config: jetstream.KeyValueConfig{
-			Bucket: string(OpenJobMarks), Description: "Which background jobs have not settled.", History: 1, LimitMarkerTTL: 10 * time.Second, MaxValueSize: 1 << 10,
+			Bucket: string(OpenJobMarks), Description: "Which background jobs have not settled.", History: 1,
+			LimitMarkerTTL: 10 * time.Second, MaxValueSize: 1 << 10,
 		}},
 		GroupRecords: {config: jetstream.KeyValueConfig{
-			Bucket: string(GroupRecords), Description: "Groups of background calls.", History: 1, LimitMarkerTTL: 10 * time.Second, MaxValueSize: 64 << 10,
+			Bucket: string(GroupRecords), Description: "Groups of background calls.", History: 1,
+			LimitMarkerTTL: 10 * time.Second, MaxValueSize: 64 << 10,
 		}},
 		ApprovalRecords: {config: jetstream.KeyValueConfig{
-			Bucket: string(ApprovalRecords), Description: "Questions to people about calls; answered ones for seven days.", History: 1, LimitMarkerTTL: 10 * time.Second, MaxValueSize: 256 << 10,
+			Bucket: string(ApprovalRecords), Description: "Questions to people about calls; answered ones for seven days.", History: 1,
+			LimitMarkerTTL: 10 * time.Second, MaxValueSize: 256 << 10,
 		}},
 		DurableRecords: {config: jetstream.KeyValueConfig{
-			Bucket: string(DurableRecords), Description: "Durable streams: their settings and where their data is.", History: 1, LimitMarkerTTL: 10 * time.Second, MaxValueSize: 512 << 10,
+			Bucket: string(DurableRecords), Description: "Durable streams: their settings and where their data is.", History: 1,
+			LimitMarkerTTL: 10 * time.Second, MaxValueSize: 512 << 10,
 		}},
-		Remembered: {ttl: rememberedKept, config: jetstream.KeyValueConfig{
-			Bucket: string(Remembered), Description: "Answers of people that count for later calls too.", History: 1, LimitMarkerTTL: 10 * time.Second, MaxValueSize: 16 << 10,
+		ApprovalGrants: {ttl: approvalGrantsKept, config: jetstream.KeyValueConfig{
+			Bucket: string(ApprovalGrants), Description: "Answers of people that count for later calls too.", History: 1,
+			LimitMarkerTTL: 10 * time.Second, MaxValueSize: 16 << 10,
 		}},
 		ServedProviders: {ttl: day, config: jetstream.KeyValueConfig{
-			Bucket: string(ServedProviders), Description: "Which providers are served.", History: 1, LimitMarkerTTL: 10 * time.Second, MaxValueSize: 1 << 10,
+			Bucket: string(ServedProviders), Description: "Which providers are served.", History: 1,
+			LimitMarkerTTL: 10 * time.Second, MaxValueSize: 1 << 10,
 		}},
 		usageRecords: {ttl: usageKept, config: jetstream.KeyValueConfig{
-			Bucket: string(usageRecords), Description: "What each account keeps on the log.", History: 1, LimitMarkerTTL: 10 * time.Second, MaxValueSize: 16 << 10,
+			Bucket: string(usageRecords), Description: "What each account keeps on the log.", History: 1,
+			LimitMarkerTTL: 10 * time.Second, MaxValueSize: 16 << 10,
+		}},
+		Chats: {ttl: chatsKept, config: jetstream.KeyValueConfig{
+			Bucket: string(Chats), Description: "Where chats go on, and where answers go.", History: 1,
+			LimitMarkerTTL: 10 * time.Second, MaxValueSize: 32 << 10,
+		}},
+		ReceivedMessages: {ttl: receivedKept, config: jetstream.KeyValueConfig{
+			Bucket: string(ReceivedMessages), Description: "In which conversation a message of a chat was received.", History: 1,
+			LimitMarkerTTL: 10 * time.Second, MaxValueSize: 1 << 10,
+		}},
+		TurnHolds: {ttl: turnHoldsKept, config: jetstream.KeyValueConfig{
+			Bucket: string(TurnHolds), Description: "Who carries on the turns of conversations.", History: 1,
+			LimitMarkerTTL: 10 * time.Second, MaxValueSize: 768 << 10,
 		}},
 		Boxes: {ttl: boxesKept, config: jetstream.KeyValueConfig{
-			Bucket: string(Boxes), Description: "Kept boxes that outlive their worker.", History: 1, LimitMarkerTTL: 10 * time.Second, MaxValueSize: 16 << 10,
+			Bucket: string(Boxes), Description: "Instances of persistent sandboxes.", History: 1,
+			LimitMarkerTTL: 10 * time.Second, MaxValueSize: 16 << 10,
+		}},
+		SentParts: {ttl: sentKept, config: jetstream.KeyValueConfig{
+			Bucket: string(SentParts), Description: "Which parts of a delivery its chat has.", History: 1,
+			LimitMarkerTTL: 10 * time.Second, MaxValueSize: 768 << 10,
 		}},
 	}
 }

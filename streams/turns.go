@@ -105,7 +105,8 @@ func (t *turns[T]) add(a schemas.AccountID, size int, v T, now time.Time) error 
 	if l != nil && len(l.queue) > 0 {
 		switch {
 		case len(l.queue) >= t.shares.Waiting || l.bytes+size > t.shares.WaitingBytes:
-			return schemas.Errorf(schemas.Exhausted, "", "%d requests of the account wait here already: wait for their answers before you ask more", len(l.queue))
+			return schemas.Errorf(schemas.Exhausted, "",
+				"%d requests of the account wait here already: wait for their answers before you ask more", len(l.queue))
 		case t.waiting >= mostWaiting || t.bytes+size > mostWaitingBytes:
 			return schemas.Errorf(schemas.Unavailable, "", "too many requests wait here: ask again later")
 		}

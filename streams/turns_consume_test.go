@@ -9,6 +9,7 @@ import (
 
 	"github.com/sandjet/sandjet/internal/longtest"
 	"github.com/sandjet/sandjet/internal/natstest"
+	"github.com/sandjet/sandjet/internal/testwait"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -24,7 +25,7 @@ func TestTensOfThousandsOfOneAccountLeaveOthersTheirTurn(t *testing.T) {
 		publish := func(account schemas.AccountID, id string) {
 			c := callOf(id)
 			c.Account, c.Deadline = account, time.Now().Add(20*time.Hour)
-			ok(t, streams.Calls.Publish(t.Context(), b, c))
+			testwait.OK(t, streams.Calls.Publish(t.Context(), b, c))
 		}
 		var writers sync.WaitGroup
 		for part := range 16 {
@@ -37,7 +38,8 @@ func TestTensOfThousandsOfOneAccountLeaveOthersTheirTurn(t *testing.T) {
 		writers.Wait()
 		var mu sync.Mutex
 		begun, done, before := 0, map[string]int{}, map[string]int{}
-		stop := consume(t, b, streams.Calls, streams.ConsumeOptions{Name: "w-p", Filter: callOf("x").Provider, Slots: slots, Turns: true, MaxAttempts: 1 << 20, MaxPending: 100_000},
+		stop := consume(t, b, streams.Calls, streams.ConsumeOptions{Name: "w-p", Filter: callOf("x").Provider, Slots: slots, Turns: true,
+			MaxAttempts: 1 << 20, MaxPending: 100_000},
 			func(ctx context.Context, d streams.Delivery[schemas.Call]) error {
 				mu.Lock()
 				begun++
@@ -85,6 +87,65 @@ func TestTensOfThousandsOfOneAccountLeaveOthersTheirTurn(t *testing.T) {
 			t.Errorf("all of it took %s; want no more than three times %s", took, ideal)
 		} else {
 			t.Logf("all of it took %s; without a pause %s", took, ideal)
+		}
+	})
+}
+
+// TestALoneCallIsNotSearchedForTwice: in virtual time, another account sends its calls one after the other beside a flood. Once the
+// first was found behind the flood, no other waits for longer than a slot takes.
+func TestALoneCallIsNotSearchedForTwice(t *testing.T) {
+	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+		const flood, slots, each, lone = 2000, 8, 100 * time.Millisecond, 80
+		publish := func(account schemas.AccountID, id string) {
+			c := callOf(id)
+			c.Account, c.Deadline = account, time.Now().Add(20*time.Hour)
+			testwait.OK(t, streams.Calls.Publish(t.Context(), b, c))
+		}
+		for i := range flood {
+			publish(account, fmt.Sprint("flood_", i))
+		}
+		var mu sync.Mutex
+		begun, at, runs := 0, map[schemas.CallID]int{}, map[schemas.CallID]int{}
+		ended := make(chan struct{}, 1)
+		stop := consume(t, b, streams.Calls, streams.ConsumeOptions{Name: "w-p", Filter: callOf("x").Provider, Slots: slots, Turns: true,
+			MaxAttempts: 1 << 20, MaxPending: streams.ManyPending},
+			func(_ context.Context, d streams.Delivery[schemas.Call]) error {
+				mu.Lock()
+				if runs[d.Value.ID]++; d.Account == otherAccount {
+					at[d.Value.ID] = begun
+				} else {
+					begun++
+				}
+				mu.Unlock()
+				time.Sleep(each)
+				if d.Account == otherAccount {
+					ended <- struct{}{}
+				}
+				return nil
+			})
+		time.Sleep(time.Second)
+		behind := func(n int) int {
+			mu.Lock()
+			before := begun
+			mu.Unlock()
+			id := fmt.Sprint("other_", n)
+			publish(otherAccount, id)
+			<-ended
+			mu.Lock()
+			defer mu.Unlock()
+			return at[schemas.CallID(id)] - before
+		}
+		t.Logf("the first call was begun behind %d of the flood that had not begun", behind(0))
+		for n := range lone {
+			if m := behind(n + 1); m > slots {
+				t.Errorf("call %d was begun behind %d of the flood that had not begun; want no more than %d", n+1, m, slots)
+			}
+		}
+		stop()
+		for id, n := range runs {
+			if n != 1 {
+				t.Errorf("%s was handled %d times", id, n)
+			}
 		}
 	})
 }

@@ -18,7 +18,8 @@ func TestTurnsByChance(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		m := &turnsModel{turns: newTurns[string](Shares{Slots: 1 + r.IntN(12), Waiting: 1 + r.IntN(20)}), of: map[schemas.AccountID]int{}, queued: map[schemas.AccountID][]string{}, passed: map[schemas.AccountID]map[schemas.AccountID]int{}}
+		m := &turnsModel{turns: newTurns[string](Shares{Slots: 1 + r.IntN(12), Waiting: 1 + r.IntN(20)}), of: map[schemas.AccountID]int{},
+			queued: map[schemas.AccountID][]string{}, passed: map[schemas.AccountID]map[schemas.AccountID]int{}}
 		for range 600 {
 			if err := m.step(r); err != nil {
 				t.Fatalf("seed %d: %v", seed, err)
@@ -231,6 +232,95 @@ func TestALoneAccountWithNothingHereIsNoContest(t *testing.T) {
 	})
 	if f.contested {
 		t.Error("a lone account is taken for two")
+	}
+}
+
+// TestWhoSendsOneAfterTheOtherKeepsItsShare: an account that has nothing waiting when it is looked for, because it sends its next
+// message after each result, counts for as long as it goes on.
+func TestWhoSendsOneAfterTheOtherKeepsItsShare(t *testing.T) {
+	t.Parallel()
+	const slots = 4
+	now := time.Now()
+	f := newFairness(slots, time.Now, func(func()) {})
+	none := func(schemas.AccountID) (queueLook, error) { return queueLook{}, nil }
+	flood := func(seq uint64) bool {
+		v := &turn{account: "acct_flood", seq: seq, begin: func() {}}
+		_, ok := f.take(v, 1, cameNew, now)
+		if next, l := f.turns.next(); l != nil {
+			f.begin(next)
+		}
+		return ok
+	}
+	for seq := range uint64(slots) {
+		flood(seq + 1)
+	}
+	f.look(now, func(schemas.AccountID) (queueLook, error) { return queueLook{others: true}, nil })
+	for seq := range uint64(slots) {
+		if flood(slots + seq + 1) {
+			t.Fatal("an account has more here than its share while others wait")
+		}
+	}
+	for range 10 {
+		v := &turn{account: "acct_lone", seq: 100, begin: func() {}, drop: func() {}}
+		if _, ok := f.take(v, 1, cameNew, now); !ok {
+			t.Fatal("the other's message is put back")
+		}
+		for _, waits := range f.turns.pick(func(w *turn) bool { return w == v }) {
+			f.release(waits, now)
+		}
+		now = now.Add(contestFor - askEvery)
+		if f.look(now, none); !f.contested {
+			t.Fatal("the other is forgotten between two of its messages")
+		}
+	}
+	now = now.Add(2 * askEvery)
+	if f.look(now, none); f.contested {
+		t.Error("an account leaves slots to another that has gone")
+	}
+}
+
+// TestTheOldestThatWaitsComesAgainSoon: of thousands that wait in hand, those that are next do not stay away because of those that
+// have ended: else all are away at once, and slots idle.
+func TestTheOldestThatWaitsComesAgainSoon(t *testing.T) {
+	t.Parallel()
+	const slots, ended, last = 8, 500, 2000
+	now := time.Now()
+	f := newFairness(slots, time.Now, func(f func()) { f() })
+	seq := uint64(0)
+	next := func(came cameAs) (putBack, bool) {
+		v := &turn{account: "acct_flood", seq: seq, begin: func() {}, drop: func() {}}
+		return f.take(v, 1, came, now)
+	}
+	for seq = 1; seq <= ended; seq++ {
+		if _, ok := next(cameNew); !ok {
+			t.Fatal("an account that is alone waits")
+		}
+		v, l := f.turns.next()
+		f.begin(v)
+		if now = now.Add(tookMost); seq%slots == 0 { // so slow that it is believed only just
+			now = now.Add(tookMost)
+		}
+		f.release(v, now)
+		f.turns.done(l)
+	}
+	for range slots {
+		next(cameNew)
+		seq++
+	}
+	f.look(now, func(schemas.AccountID) (queueLook, error) { return queueLook{others: true}, nil })
+	f.accounts["acct_flood"].took = tookMost
+	for first := seq; seq <= last; seq++ {
+		if back, ok := next(cameNew); ok || seq == first && back.after > 4*backStep {
+			t.Fatalf("it has its turn: %v; or stays away for %s", ok, back.after)
+		}
+	}
+	seq = ended + slots + 1
+	if back, ok := next(cameBack); ok || back.after > 4*backStep {
+		t.Errorf("the oldest has its turn: %v; or stays away for %s", ok, back.after)
+	}
+	seq = last
+	if back, ok := next(cameBack); ok || back.after < 30*time.Second {
+		t.Errorf("the newest has its turn: %v; or stays away for no more than %s", ok, back.after)
 	}
 }
 

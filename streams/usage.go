@@ -100,7 +100,7 @@ type metered struct {
 	read    time.Time // of the record; zero: never
 	since   usage     // written by this process and not in the record
 	touched time.Time
-	counted changed   // told when a count has ended
+	counted changed   // notified when a count has ended
 	asked   bool      // a count, or a read, is wanted
 	failed  time.Time // when a count has failed last
 }
@@ -108,7 +108,8 @@ type metered struct {
 func newMeter(b *Bus) *meter {
 	const most = 1024 // accounts of which a count is wanted at the same time; others ask again
 	return &meter{
-		bus: b, wake: make(chan struct{}, 1), urgent: make(chan struct{}, 1), due: make(chan schemas.AccountID, most), of: map[schemas.AccountID]*metered{},
+		bus: b, wake: make(chan struct{}, 1), urgent: make(chan struct{}, 1), due: make(chan schemas.AccountID, most),
+		of: map[schemas.AccountID]*metered{},
 	}
 }
 
@@ -208,7 +209,8 @@ func (m *meter) allow(ctx context.Context, a schemas.AccountID, c usageClass, n 
 	if c == usageDurable {
 		what, remedy = "durable streams", "delete some"
 	}
-	return schemas.Errorf(schemas.Exhausted, "publish", "the account keeps %d bytes of %s, and may keep %d: %s, or ask the operator for more", used, what, quota, remedy)
+	return schemas.Errorf(schemas.Exhausted, "publish",
+		"the account keeps %d bytes of %s, and may keep %d: %s, or ask the operator for more", used, what, quota, remedy)
 }
 
 // used is what an account keeps, and whether it may be counted now.
@@ -297,7 +299,7 @@ func (m *meter) flush(ctx context.Context) {
 			return
 		}
 		if err := m.record(ctx, a); err != nil {
-			m.bus.log.Debug("what an account has written is not on record yet", "account", a, "error", err)
+			m.bus.log.Debug("account usage not recorded yet", "account", a, "error", err)
 			select {
 			case m.wake <- struct{}{}:
 			default:

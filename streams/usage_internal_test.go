@@ -66,7 +66,8 @@ func TestACountIsSpared(t *testing.T) {
 		ago, took time.Duration
 		want      bool
 	}{
-		{countPause / 2, 0, false}, {2 * countPause, 0, true}, {2 * countPause, time.Minute, false}, {countShare*time.Minute + 1, time.Minute, true},
+		{countPause / 2, 0, false}, {2 * countPause, 0, true}, {2 * countPause, time.Minute, false},
+		{countShare*time.Minute + 1, time.Minute, true},
 	} {
 		if got := (usageRecord{Counted: now.Add(-c.ago), Took: c.took}).dueAt(now); got != c.want {
 			t.Errorf("%s after one of %s: %v", c.ago, c.took, got)
@@ -77,6 +78,7 @@ func TestACountIsSpared(t *testing.T) {
 func FuzzPayloadOf(f *testing.F) {
 	f.Add([]byte(`{"name":"acct_1.p_1","nuid":"x","size":10}`))
 	f.Add([]byte(`{"name":"p_1","size":10}`))
+	f.Add([]byte(`{"name":".p_1","size":10}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if a, n := payloadOf(data); n < 0 || n > maxWhole || a == "" && n != 0 {
 			t.Errorf("%q %d", a, n)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/internal/natstest"
+	"github.com/sandjet/sandjet/internal/testwait"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -52,7 +53,8 @@ func TestAnAccountThatKeepsMuchIsHeldAlone(t *testing.T) {
 	if err := gateways[0].RoomFor(ctx, account, len(text)); schemas.CodeOf(err) != schemas.Exhausted {
 		t.Errorf("an event of its own: %v", err)
 	}
-	if err := streams.Events.Publish(ctx, l.Bus, eventOf(callOf("call_0"), "end", schemas.CallFinished, schemas.Result{Call: "call_0"})); err != nil {
+	if err := streams.Events.Publish(ctx, l.Bus,
+		eventOf(callOf("call_0"), "end", schemas.CallFinished, schemas.Result{Call: "call_0"})); err != nil {
 		t.Errorf("what follows from an accepted call: %v", err)
 	}
 	for i, b := range gateways {
@@ -67,15 +69,16 @@ func TestAnAccountThatKeepsMuchIsHeldAlone(t *testing.T) {
 		}
 	}
 	l.Restart()
-	eventually(t, "the log is back", func() bool { return publish(l.Bus, neighbour, "call_back") == nil })
+	testwait.Eventually(t, "the log is reachable again", func() bool { return publish(l.Bus, neighbour, "call_back") == nil })
 	held("restarted", l.Bus)
 	third := l.Open()
 	held("new", third)
-	u := must(third.Usage(ctx, account))(t)
-	if sum := u.Calls.Bytes + u.Events.Bytes; u.LogLimit != quota || u.DurableLimit != quota || sum < quota/10*8 || u.Durable.Bytes < quota/10*8 {
+	u := testwait.Must(third.Usage(ctx, account))(t)
+	if sum := u.Calls.Bytes + u.Events.Bytes; u.LogLimit != quota || u.DurableLimit != quota || sum < quota/10*8 ||
+		u.Durable.Bytes < quota/10*8 {
 		t.Errorf("usage: %+v", u)
 	}
-	ok(t, streams.OpenDurable(third).Drop(ctx, account, "ds_1"))
+	testwait.OK(t, streams.OpenDurable(third).Drop(ctx, account, "ds_1"))
 }
 
 // TestACountFindsWhatIsThere: what was removed, what another process never recorded, and large payloads.
@@ -84,27 +87,28 @@ func TestACountFindsWhatIsThere(t *testing.T) {
 		ctx := t.Context()
 		large := callOf("large")
 		large.Input = []byte(`{"command":"` + strings.Repeat("y", 3<<20) + `"}`)
-		ok(t, streams.Calls.Publish(ctx, b, large))
+		testwait.OK(t, streams.Calls.Publish(ctx, b, large))
 		for n := range 5 {
-			ok(t, streams.Events.Publish(ctx, b, eventOf(callOf("one"), fmt.Sprint(n), schemas.CallOutput, schemas.OutputData{Text: "text"})))
+			e := eventOf(callOf("one"), fmt.Sprint(n), schemas.CallOutput, schemas.OutputData{Text: "text"})
+			testwait.OK(t, streams.Events.Publish(ctx, b, e))
 		}
 		d := streams.OpenDurable(b)
-		must(d.Append(ctx, account, "ds_1", "", 0, nil, make([]byte, 100_000)))(t)
-		must(d.Append(ctx, neighbour, "ds_2", "", 0, nil, make([]byte, 50_000)))(t)
-		u := must(b.Usage(ctx, account))(t)
+		testwait.Must(d.Append(ctx, account, "ds_1", "", 0, nil, make([]byte, 100_000)))(t)
+		testwait.Must(d.Append(ctx, neighbour, "ds_2", "", 0, nil, make([]byte, 50_000)))(t)
+		u := testwait.Must(b.Usage(ctx, account))(t)
 		if u.Counted.IsZero() || u.Calls.Messages != 2 || u.Calls.Bytes < 3<<20 || u.Calls.Bytes > 3<<20+10_000 || // the call and its payload
 			u.Events.Messages != 5 || u.Durable.Messages != 1 || u.Durable.Bytes < 100_000 || u.Durable.Bytes > 101_000 {
 			t.Errorf("counted: %+v", u)
 		}
-		ok(t, d.Drop(ctx, account, "ds_1"))
-		if u = must(b.Usage(ctx, account))(t); u.Durable.Messages != 1 {
+		testwait.OK(t, d.Drop(ctx, account, "ds_1"))
+		if u = testwait.Must(b.Usage(ctx, account))(t); u.Durable.Messages != 1 {
 			t.Errorf("a count that is a moment old is believed: %+v", u)
 		}
 		time.Sleep(2 * streams.CountPause)
-		if u = must(b.Usage(ctx, account))(t); u.Durable.Messages != 0 || u.Durable.Bytes != 0 || u.Events.Messages != 5 {
+		if u = testwait.Must(b.Usage(ctx, account))(t); u.Durable.Messages != 0 || u.Durable.Bytes != 0 || u.Events.Messages != 5 {
 			t.Errorf("counted again: %+v", u)
 		}
-		if u = must(b.Usage(ctx, neighbour))(t); u.Durable.Messages != 1 || u.Calls.Messages != 0 {
+		if u = testwait.Must(b.Usage(ctx, neighbour))(t); u.Durable.Messages != 1 || u.Calls.Messages != 0 {
 			t.Errorf("the neighbour: %+v", u)
 		}
 	})

@@ -11,7 +11,7 @@ import (
 // Watch replays the topic from after the cursor and goes on live until ctx ends; it is for topics
 // that every process wants to know whole, which is [Cancels]. It calls caughtUp once, when the
 // replay has reached the present. What is stored comes at least once and in order; after the log was
-// away, nothing is missing. What cannot be decoded is passed over. An error ends it, and means that
+// away, nothing is missing. What cannot be decoded is skipped. An error ends it, and means that
 // the log refuses.
 func (t Topic[T]) Watch(ctx context.Context, b *Bus, after schemas.Cursor, caughtUp func()) iter.Seq2[Entry[T], error] {
 	return func(yield func(Entry[T], error) bool) {
@@ -24,7 +24,7 @@ func (t Topic[T]) Watch(ctx context.Context, b *Bus, after schemas.Cursor, caugh
 
 func (t Topic[T]) watch(ctx context.Context, b *Bus, after schemas.Cursor, caughtUp func(), yield func(Entry[T], error) bool) error {
 	if t.live == "" {
-		return schemas.Errorf(schemas.Unsupported, "watch", "this topic is not told live")
+		return schemas.Errorf(schemas.Unsupported, "watch", "this topic is not published live")
 	}
 	feed, err := persist(ctx, b, func() (feed, error) { return b.tail.open(ctx, t.live) })
 	if err != nil {
@@ -63,7 +63,7 @@ func (t Topic[T]) watch(ctx context.Context, b *Bus, after schemas.Cursor, caugh
 		switch {
 		case errors.Is(err, errBehind):
 			err = read()
-		case err == nil && m.seq > last.Seq+1: // the whole stream is told live: this is a hole
+		case err == nil && m.seq > last.Seq+1: // the whole stream is published live: this is a hole
 			err = read()
 		case err == nil && m.seq == last.Seq+1:
 			last.Seq = m.seq

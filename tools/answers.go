@@ -1,7 +1,6 @@
 package tools
 
 import (
-	"bytes"
 	"encoding/base64"
 	"fmt"
 	"strconv"
@@ -94,12 +93,13 @@ func unreadable(r providers.Result) *schemas.Error {
 	case r.ExitCode == 127:
 		return &schemas.Error{Code: schemas.Unsupported, Message: "the sandbox lacks a program that the file tools need: " + excerpt(r.Stderr)}
 	}
-	return &schemas.Error{Code: schemas.Unavailable, Message: fmt.Sprintf("the tool could not be run in the sandbox (exit code %d): %s", r.ExitCode, excerpt(r.Stderr))}
+	return &schemas.Error{Code: schemas.Unavailable,
+		Message: fmt.Sprintf("the tool could not be run in the sandbox (exit code %d): %s", r.ExitCode, excerpt(r.Stderr))}
 }
 
 // fail makes r the result of a tool that gave no answer.
 func fail(r *schemas.Result, e *schemas.Error, timeout time.Duration, run providers.Result) {
-	r.Status, r.Error = schemas.Failed, e
+	r.Status, r.Error = schemas.StatusFailed, e
 	r.Output.OK = false
 	r.Text = "Error: " + e.Message
 	if run.TimedOut {
@@ -118,15 +118,4 @@ func excerpt(b []byte) string {
 		return "no error output"
 	}
 	return s
-}
-
-// valid is b with U+FFFD for every run of bytes that is no UTF-8.
-func valid(b []byte) string { return string(bytes.ToValidUTF8(b, []byte("\uFFFD"))) }
-
-// plural words a number of things: 1 byte, 2 bytes.
-func plural(n int64, unit string) string {
-	if n == 1 {
-		return "1 " + unit
-	}
-	return fmt.Sprintf("%d %ss", n, unit)
 }

@@ -51,18 +51,45 @@ func (t bash) text(r providers.Result, o schemas.Output, timeout time.Duration) 
 	if r.OOMKilled {
 		b.WriteString("\n[killed: out of memory]")
 	}
+	b.WriteString(notText(r))
 	if !r.Truncated {
 		return b.String()
 	}
 	if t.dialect.deep() {
 		b.WriteString("\n[Output was truncated due to size limits]")
 	}
-	fmt.Fprintf(&b, "\n[truncated: showing the beginning and end of %d bytes of output", max(r.StdoutBytes+r.StderrBytes, int64(len(r.Stdout)+len(r.Stderr))))
+	fmt.Fprintf(&b, "\n[truncated: showing the beginning and end of %d bytes of output",
+		max(r.StdoutBytes+r.StderrBytes, int64(len(r.Stdout)+len(r.Stderr))))
 	if o.FullOutput != "" {
 		b.WriteString("; full output in " + o.FullOutput)
 	}
 	b.WriteString("]")
 	return b.String()
+}
+
+// notText says how many bytes of what is shown were not UTF-8. A provider cuts a long stream between characters, so
+// that the cut adds none.
+func notText(r providers.Result) string {
+	var counts []string
+	total := int64(0)
+	for i, stream := range [][]byte{r.Stdout, r.Stderr} {
+		if n := schemas.InvalidBytes(stream); n > 0 {
+			counts = append(counts, plural(n, "byte")+" of "+[...]string{"stdout", "stderr"}[i])
+			total += n
+		}
+	}
+	if total == 0 {
+		return ""
+	}
+	part, were := "", "were"
+	if r.Truncated {
+		part = "in what is shown, "
+	}
+	if total == 1 {
+		were = "was"
+	}
+	return fmt.Sprintf("\n[%s%s %s not UTF-8: shown as U+FFFD; to pass binary data on, use base64 or a file]", part,
+		strings.Join(counts, " and "), were)
 }
 
 // newline ends a line that was begun.

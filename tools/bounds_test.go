@@ -16,6 +16,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/sandjet/sandjet/internal/proptest"
 	"github.com/sandjet/sandjet/internal/safefs"
 	"github.com/sandjet/sandjet/schemas"
 )
@@ -31,8 +32,9 @@ func TestSearchesEndWithTheirContext(t *testing.T) {
 	const size = 16 << 20
 	dir := t.TempDir()
 	for name, content := range map[string]string{
-		"one-line": strings.Repeat("a", size), "lines": strings.Repeat(strings.Repeat("ab", 40)+"\n", size/81), "medium": strings.Repeat(strings.Repeat("ab", 2000)+"\n", size/4001),
-		"bytes": strings.Repeat("ab\xff", size/3),
+		"one-line": strings.Repeat("a", size), "lines": strings.Repeat(strings.Repeat("ab", 40)+"\n", size/81),
+		"medium": strings.Repeat(strings.Repeat("ab", 2000)+"\n", size/4001),
+		"bytes":  strings.Repeat("ab\xff", size/3),
 	} {
 		if err := os.MkdirAll(filepath.Join(dir, name), 0o700); err != nil {
 			t.Fatal(err)
@@ -91,7 +93,7 @@ func TestSearchesEndWithTheirContext(t *testing.T) {
 				case <-time.After(30 * time.Second): // it is a moment on a machine that does nothing else
 					t.Fatal("it goes on")
 				}
-				switch finished := err == nil && r.Status == schemas.Completed; {
+				switch finished := err == nil && r.Status == schemas.StatusCompleted; {
 				case finished && strings.HasPrefix(c.name, "names"): // few names may be done in time
 				case how == "cancelled" && !errors.Is(err, context.Canceled):
 					t.Errorf("got %v, %v; want that it was cancelled", r.Status, err)
@@ -109,8 +111,10 @@ func TestPatternsAreBounded(t *testing.T) {
 	const most = 100 << 20 // bytes that a compilation may allocate: most of it is gone at once
 	var all []pattern
 	for name, source := range map[string]string{
-		"repetitions": strings.Repeat("([ab]){0,999}", 600) + "[cd]", "nested repetitions": "((a{30}){30}){30}", "classes": strings.Repeat(`\pL`, 2700), "negated classes": strings.Repeat(`[\PL\pM]`, 1000),
-		"a class": "[" + strings.Repeat(`\pL`, 2700) + "]", "folded ranges": strings.Repeat("[B-\U0001e942]", 1000), "folded ranges of escapes": strings.Repeat(`[B-\x{1e942}]`, 600), "empty": strings.Repeat("(?:)", 2000),
+		"repetitions": strings.Repeat("([ab]){0,999}", 600) + "[cd]", "nested repetitions": "((a{30}){30}){30}",
+		"classes": strings.Repeat(`\pL`, 2700), "negated classes": strings.Repeat(`[\PL\pM]`, 1000),
+		"a class": "[" + strings.Repeat(`\pL`, 2700) + "]", "folded ranges": strings.Repeat("[B-\U0001e942]", 1000),
+		"folded ranges of escapes": strings.Repeat(`[B-\x{1e942}]`, 600), "empty": strings.Repeat("(?:)", 2000),
 		"alternatives": strings.Repeat(`\pL|`, 2000), "groups": strings.Repeat("(", 900) + strings.Repeat(")", 900), "worst": worst(),
 	} {
 		for _, fold := range []bool{false, true} {
@@ -136,7 +140,8 @@ func TestPatternsAreBounded(t *testing.T) {
 		}
 	}
 	for _, source := range []string{
-		strings.Repeat("{a,b}", 9) + strings.Repeat("*?", 3000), strings.Repeat("{a,", 2700), strings.Repeat("{a,", 2000) + strings.Repeat("}", 2000), strings.Repeat("{", 8000),
+		strings.Repeat("{a,b}", 9) + strings.Repeat("*?", 3000), strings.Repeat("{a,", 2700),
+		strings.Repeat("{a,", 2000) + strings.Repeat("}", 2000), strings.Repeat("{", 8000),
 		strings.Repeat("{a,b}", 1600), "{" + strings.Repeat(",", 8000) + "}", strings.Repeat("[!a]", 2000), strings.Repeat("?", 8000),
 	} {
 		var before, after runtime.MemStats
@@ -187,7 +192,7 @@ func TestProgramSize(t *testing.T) {
 			return b.String()
 		})
 	}
-	rapid.Check(t, func(r *rapid.T) {
+	proptest.Check(t, func(r *rapid.T) {
 		source := expr(2).Draw(r, "pattern")
 		tree, err := syntax.Parse(source, syntax.Perl)
 		if err != nil {
@@ -208,7 +213,7 @@ func TestProgramSize(t *testing.T) {
 func TestBracesExpandAsBefore(t *testing.T) {
 	t.Parallel()
 	piece := rapid.SampledFrom([]string{"{", "}", ",", "a", "b", `\{`, `\,`, `\`, "*"})
-	rapid.Check(t, func(r *rapid.T) {
+	proptest.Check(t, func(r *rapid.T) {
 		s := strings.Join(rapid.SliceOfN(piece, 0, 14).Draw(r, "pieces"), "")
 		head, options, tail, ok := firstBrace(s)
 		wantHead, wantOptions, wantTail, want := plainBrace(s)
@@ -256,7 +261,7 @@ func plainBrace(s string) (head string, options []string, tail string, ok bool) 
 func TestGlobKeepsWhatItCanShow(t *testing.T) {
 	t.Parallel()
 	began := time.Now()
-	rapid.Check(t, func(r *rapid.T) {
+	proptest.Check(t, func(r *rapid.T) {
 		long := rapid.SampledFrom([]int{1, 30, 3000}).Draw(r, "length")
 		order := rapid.Permutation(slices.Collect(func(yield func(int) bool) {
 			for i := range 300 {
@@ -295,10 +300,13 @@ func TestAnswersAreNotMultiplied(t *testing.T) {
 		in any
 		a  answer
 	}{
-		"glob":    {schemas.GlobInput{Pattern: "*", Path: long, Absolute: new(true)}, answer{word: wordOK, numbers: []int64{10_000}, parts: [][]byte{paths}}},
-		"content": {schemas.GrepInput{Pattern: "x", Path: long, OutputMode: schemas.GrepContent, HeadLimit: new(10_000)}, answer{word: wordOK, parts: [][]byte{[]byte("Fa\n" + strings.Repeat("1:x\n", 10_000))}}},
-		"files":   {schemas.GrepInput{Pattern: "x", Path: long, HeadLimit: new(10_000)}, answer{word: wordOK, parts: [][]byte{paths}}},
-		"counts":  {schemas.GrepInput{Pattern: "x", Path: long, OutputMode: schemas.GrepCount, HeadLimit: new(10_000)}, answer{word: wordOK, parts: [][]byte{[]byte(strings.Repeat("1:a\n", 10_000))}}},
+		"glob": {schemas.GlobInput{Pattern: "*", Path: long, Absolute: new(true)},
+			answer{word: wordOK, numbers: []int64{10_000}, parts: [][]byte{paths}}},
+		"content": {schemas.GrepInput{Pattern: "x", Path: long, OutputMode: schemas.GrepContent, HeadLimit: new(10_000)},
+			answer{word: wordOK, parts: [][]byte{[]byte("Fa\n" + strings.Repeat("1:x\n", 10_000))}}},
+		"files": {schemas.GrepInput{Pattern: "x", Path: long, HeadLimit: new(10_000)}, answer{word: wordOK, parts: [][]byte{paths}}},
+		"counts": {schemas.GrepInput{Pattern: "x", Path: long, OutputMode: schemas.GrepCount, HeadLimit: new(10_000)},
+			answer{word: wordOK, parts: [][]byte{[]byte(strings.Repeat("1:a\n", 10_000))}}},
 	} {
 		tool := schemas.ToolGrep
 		if name == "glob" {
@@ -330,11 +338,13 @@ func TestReadTellsBinaryFilesWithoutReadingThem(t *testing.T) {
 	if err := os.Truncate(name, size); err != nil {
 		t.Skipf("no sparse files here: %v", err)
 	}
-	for way, carry := range map[string]func(context.Context, testing.TB, string, schemas.Call, any) schemas.Result{"native": carryNative, "script": shell("bash", programs(t))} {
+	for way, carry := range map[string]func(context.Context, testing.TB, string, schemas.Call, any) schemas.Result{"native": carryNative,
+		"script": shell("bash", programs(t))} {
 		for _, d := range []schemas.Dialect{schemas.DialectClaude, schemas.DialectDeepAgents} {
 			c := schemas.Call{Tool: schemas.ToolRead, Dialect: d, Timeout: schemas.Duration(20 * time.Second)}
 			r := carry(t.Context(), t, dir, c, schemas.ReadInput{FilePath: "sparse", Offset: new(1 << 30)})
-			if r.Error == nil || r.Error.Code == schemas.Timeout || !strings.Contains(strings.ToLower(r.Text), "binary file") {
+			if r.Error == nil || r.Error.Code == schemas.Timeout || !strings.Contains(strings.ToLower(r.Text), "binary") ||
+				!strings.Contains(r.Text, "application/octet-stream") {
 				t.Errorf("%s, %s: %s", way, d, r.Text)
 			}
 		}

@@ -33,7 +33,8 @@ func TestCompile(t *testing.T) {
 		}
 		var b strings.Builder
 		script := p.Script
-		for tool, s := range map[string]string{"read": prelude + readScript, "write": prelude + writeScript, "edit": prelude + editScript, "glob": prelude + globScript, "grep": prelude + grepScript} {
+		for tool, s := range map[string]string{"read": prelude + readScript, "write": prelude + writeScript, "edit": prelude + editScript,
+			"glob": prelude + globScript, "grep": prelude + grepScript, "ls": prelude + lsScript} {
 			if p.Script == s {
 				script = "(the script of " + tool + ")"
 			}
@@ -58,7 +59,8 @@ func TestRenderBash(t *testing.T) {
 	t.Parallel()
 	forCases(t, "testdata/bash/*.txtar", func(t *testing.T, section func(string) string) string {
 		t.Helper()
-		r := providers.Result{Runtime: "test", Stdout: []byte(section("stdout")), Stderr: []byte(section("stderr")), Duration: 31400 * time.Millisecond}
+		r := providers.Result{Runtime: "test", Stdout: []byte(section("stdout")), Stderr: []byte(section("stderr")),
+			Duration: 31400 * time.Millisecond}
 		for word := range strings.FieldsSeq(section("result")) {
 			key, value, _ := strings.Cut(word, "=")
 			switch key {
@@ -78,6 +80,8 @@ func TestRenderBash(t *testing.T) {
 				r.Stdout = []byte(strings.TrimSuffix(string(r.Stdout), "\n"))
 			case "invalid":
 				r.Stdout = append([]byte{0xff, 0xfe}, r.Stdout...)
+			case "invalid-stderr":
+				r.Stderr = append([]byte{0xc3}, r.Stderr...)
 			default:
 				t.Fatalf("%q is not understood", word)
 			}

@@ -74,16 +74,16 @@ func Definitions(d schemas.Dialect) ([]Definition, error) {
 // there are no background jobs: bash lacks its flag, and async_status is left out. It holds the
 // arguments that a model is to use; the flags that only tune a dialect are left out.
 func DefinitionsFor(d schemas.Dialect, actions []schemas.JobAction) ([]Definition, error) {
-	return Exposed(d, schemas.Exposure{Tools: schemas.Tools(), Actions: actions})
+	return Visible(d, schemas.ToolVisibility{Tools: schemas.Tools(), Actions: actions})
 }
 
-// Exposed is [DefinitionsFor] with the tools and workspaces of an agent. With several workspaces every tool
+// Visible is [DefinitionsFor] with the tools and workspaces of an agent. With several workspaces every tool
 // has the argument workspace, of which the first is the default.
-func Exposed(d schemas.Dialect, e schemas.Exposure) ([]Definition, error) {
+func Visible(d schemas.Dialect, e schemas.ToolVisibility) ([]Definition, error) {
 	all, actions := describe(dialect(d)), e.Actions
 	if e.Bare {
 		bash := all[schemas.ToolBash]
-		bash.text = strings.Replace(bash.text, "in the workspace", "in a fresh sandbox without files; nothing is kept afterwards", 1)
+		bash.text = bashText("in a fresh sandbox without files; nothing is kept afterwards.")
 		all[schemas.ToolBash] = bash
 	}
 	if len(actions) > 0 {
@@ -94,6 +94,13 @@ func Exposed(d schemas.Dialect, e schemas.Exposure) ([]Definition, error) {
 		all[schemas.ToolBash].fields["background"] = flagOf(
 			"Run as a background job. Returns a statusId immediately; you will be notified when the job ends: do not poll.")
 		all[schemas.ToolAsyncStatus] = describeStatus(actions)
+	}
+	if write, ok := all[schemas.ToolWrite]; ok && e.Notes {
+		write.text += " " + notesText
+		all[schemas.ToolWrite] = write
+	}
+	if len(e.Skills) > 0 {
+		all[schemas.ToolLoadSkill] = describeSkills(e.Skills)
 	}
 	list := make([]Definition, 0, len(all))
 	for _, t := range schemas.Tools() {
@@ -119,25 +126,50 @@ func Exposed(d schemas.Dialect, e schemas.Exposure) ([]Definition, error) {
 	return list, nil
 }
 
+// notesText says where a model finds what it wrote in earlier conversations, and leaves what later ones need. It names files, and no tool
+// of its own: they are ordinary files of the workspace.
+const notesText = "What later conversations need to know is kept in MEMORY.md at the root of the workspace, and open tasks are in " +
+	"TASKS.md: read them before you begin if they are there, keep them short (8 KiB) and true, and write no secrets into them."
+
 // input describes a tool and its arguments.
 type input struct {
 	text   string
 	fields map[string]property
 }
 
+// bashText describes bash, and where it runs.
+func bashText(where string) string {
+	return fmt.Sprintf("Runs a command with bash %s Returns stdout, stderr and the exit code, and says if it timed out or was truncated: "+
+		"of a stream above the sandbox's limit (by default %d KiB) the beginning and the end are shown, and where the whole output "+
+		"was kept, the file with it is named. Bytes that are not UTF-8 are shown as U+FFFD and counted: to pass binary data on, "+
+		"use base64 or a file.",
+		where, schemas.DefaultOutputLimit>>10)
+}
+
+// describe has the limits from where they are enforced, so that a text cannot name another.
 func describe(d dialect) map[schemas.Tool]input {
-	first, root, pattern, path := 1, "relative to the searched directory, newest first", "a regular expression (RE2 syntax)",
-		stringOf("Path of the file: relative to the workspace, or absolute below /workspace.")
+	first, root, pattern, example := 1, "relative to the searched directory, newest first", "a regular expression (RE2 syntax)", `func \w+\(`
+	path := stringOf("Path of the file: relative to the workspace, or absolute below /workspace. Other absolute paths and \"..\" are " +
+		"refused, not rewritten. Example: src/main.go")
+	search := "relative to the workspace, or absolute below /workspace."
+	binary := "Binary files are refused with their media type and size."
 	if d.deep() {
-		first, root, pattern, path = 0, "absolute", "literal text without special characters", stringOf("Absolute path of the file. The workspace is /workspace.")
+		first, root, pattern, example = 0, "absolute, in the order of their names", "literal text without special characters", "func main("
+		path = stringOf("Absolute path of the file below /workspace. Folders of the system, such as /tmp and /etc, and \"..\" are refused, not " +
+			"rewritten. Example: /workspace/src/main.go")
+		search = "absolute, below /workspace."
+		binary = fmt.Sprintf("Of binary files of up to %d KiB the structured result has the content as base64; larger ones are refused.",
+			maxBinary>>10)
 	}
 	all := map[schemas.Tool]input{
 		schemas.ToolBash: {
-			"Runs a command with bash in the workspace. Returns output and exit code, and says if it timed out or was truncated.",
-			map[string]property{"command": stringOf("The command to run.")},
+			bashText("in the workspace. Each call is a new shell: files stay, variables and the working directory do not."),
+			map[string]property{"command": stringOf(fmt.Sprintf("The command to run, at most %d MiB. Example: go test ./... 2>&1 | tail -n 50",
+				schemas.MaxCommand>>20))},
 		},
 		schemas.ToolRead: {
-			"Reads lines of a text file and numbers them from 1. A page holds at most 64 KiB; the result says how to read the next page.",
+			fmt.Sprintf("Reads lines of a text file and numbers them from 1. A page holds at most %d KiB; the result says how to read the next "+
+				"page. Bytes that are not UTF-8 are shown as U+FFFD and counted. %s", maxPage>>10, binary),
 			map[string]property{
 				"file_path": path,
 				"offset":    integer(fmt.Sprintf("First line to read. The first line of the file is %d.", first), first, first),
@@ -145,35 +177,50 @@ func describe(d dialect) map[schemas.Tool]input {
 			},
 		},
 		schemas.ToolWrite: {
-			"Writes a file, creating parent directories. Overwrites an existing file.",
-			map[string]property{"file_path": path, "content": stringOf("The complete content of the file.")},
+			"Writes a text file, creating parent directories. Overwrites an existing file.",
+			map[string]property{"file_path": path, "content": stringOf(fmt.Sprintf("The complete content of the file: text of at most %d MiB.",
+				schemas.MaxContent>>20))},
 		},
 		schemas.ToolEdit: {
-			"Replaces text in a file. old_string and new_string are literal, including whitespace and line breaks. old_string must occur exactly once unless replace_all is set.",
+			fmt.Sprintf("Replaces text in a file of at most %d MiB. old_string and new_string are literal, including whitespace and line breaks, "+
+				"and without the line numbers that read shows. old_string must occur exactly once unless replace_all is set; otherwise "+
+				"nothing is changed. Binary files are refused.", schemas.MaxEdit>>20),
 			map[string]property{
 				"file_path": path, "old_string": stringOf("The text to replace."), "new_string": stringOf("The replacement text."),
 				"replace_all": flagOf("Replace every occurrence."),
 			},
 		},
 		schemas.ToolGlob: {
-			"Finds files by name. Paths are " + root + ". Matches names that begin with a dot only if the pattern contains the dot.",
+			fmt.Sprintf("Finds files by name. Paths are %s. At most %s are shown (%d KiB of names), and how many there are. Matches names that "+
+				"begin with a dot only if the pattern contains the dot.", root, grouped(mostPaths), pathsBytes>>10),
 			map[string]property{
-				"pattern": stringOf("Glob pattern. ** crosses directories; *, ?, [a-z] and {a,b} do not. A pattern without a slash matches names at any depth."),
-				"path":    optionalString("Directory to search. Default: the workspace."),
+				"pattern": stringOf("Glob pattern. ** crosses directories; *, ?, [a-z] and {a,b} do not. A pattern without a slash matches names at " +
+					"any depth. Example: src/**/*.{ts,tsx}"),
+				"path": optionalString("Directory to search: " + search + " Default: the workspace."),
 			},
 		},
 		schemas.ToolGrep: {
-			"Searches file contents line by line. The pattern is " + pattern + ". Skips binary files and VCS directories.",
+			fmt.Sprintf("Searches file contents line by line. The pattern is %s. Skips binary files, files above %d MiB and VCS directories. "+
+				"Shows at most %d KiB, and %s bytes of a line.", pattern, largestFile>>20, grepBytes>>10, grouped(shownLine)),
 			map[string]property{
-				"pattern": stringOf("What to search for: " + pattern + "."),
-				"path":    optionalString("File or directory to search. Default: the workspace."),
+				"pattern": stringOf("What to search for: " + pattern + ". Example: " + example),
+				"path":    optionalString("File or directory to search: " + search + " Default: the workspace."),
 				"glob":    optionalString("Search only files that match this glob pattern, such as *.go."),
 				"output_mode": oneOf("files_with_matches lists files; content shows matching lines; count shows the number of matching lines per file.",
 					schemas.GrepFiles, []schemas.GrepMode{schemas.GrepFiles, schemas.GrepContent, schemas.GrepCount}),
 				"case_insensitive": flagOf("Ignore case."),
 				"line_numbers":     flagOf("Show line numbers (output_mode content only)."),
-				"head_limit":       integer("Maximum number of output lines.", 1, defaultHead),
+				"head_limit":       integer("Maximum number of output lines, at most "+grouped(mostHead)+".", 1, defaultHead),
 			},
+		},
+	}
+	all[schemas.ToolLS] = input{
+		fmt.Sprintf("Lists one directory: the type, size in bytes, modification time (UTC) and name of each entry, in the order of their names, "+
+			"hidden ones too. Links are not followed. At most %s entries are shown (%d KiB), and how many more there are.", grouped(mostListed),
+			listedBytes>>10),
+		map[string]property{
+			"path":  optionalString("Directory to list: " + search + " Default: the workspace."),
+			"limit": integer("Maximum number of entries to show, at most "+grouped(mostListed)+".", 1, defaultListed),
 		},
 	}
 	if !d.deep() {
@@ -181,7 +228,8 @@ func describe(d dialect) map[schemas.Tool]input {
 		bash["description"] = optionalString("What the command does, in a few words, for people who read along.")
 		bash["timeout"] = property{
 			Type: "integer", Minimum: new(1), Maximum: new(int(schemas.MaxTimeout.Milliseconds())), optional: true,
-			Description: "Timeout in milliseconds. Default: the sandbox's timeout.",
+			Description: fmt.Sprintf("Time in milliseconds after which the command is killed, at most %s. Default: the sandbox's timeout.",
+				grouped(schemas.MaxTimeout.Milliseconds())),
 		}
 	}
 	return all

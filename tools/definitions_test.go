@@ -18,6 +18,8 @@ func TestDefinitions(t *testing.T) {
 		schemas.ToolBash: reflect.TypeFor[schemas.BashInput](), schemas.ToolRead: reflect.TypeFor[schemas.ReadInput](),
 		schemas.ToolWrite: reflect.TypeFor[schemas.WriteInput](), schemas.ToolEdit: reflect.TypeFor[schemas.EditInput](),
 		schemas.ToolGlob: reflect.TypeFor[schemas.GlobInput](), schemas.ToolGrep: reflect.TypeFor[schemas.GrepInput](),
+		schemas.ToolLS:          reflect.TypeFor[schemas.LSInput](),
+		schemas.ToolLoadSkill:   reflect.TypeFor[schemas.LoadSkillInput](),
 		schemas.ToolAsyncStatus: reflect.TypeFor[schemas.AsyncStatusInput](),
 	}
 	for _, c := range []struct {
@@ -26,10 +28,10 @@ func TestDefinitions(t *testing.T) {
 		actions []schemas.JobAction
 		tools   int
 	}{
-		{"claude", schemas.DialectClaude, schemas.JobActions(), len(schemas.Tools())},
-		{"deepagents", schemas.DialectDeepAgents, schemas.JobActions(), len(schemas.Tools())},
-		{"claude-status", schemas.DialectClaude, []schemas.JobAction{schemas.JobActionStatus}, len(schemas.Tools())},
-		{"claude-without-jobs", schemas.DialectClaude, nil, len(schemas.Tools()) - 1},
+		{"claude", schemas.DialectClaude, schemas.JobActions(), len(schemas.Tools()) - 1},
+		{"deepagents", schemas.DialectDeepAgents, schemas.JobActions(), len(schemas.Tools()) - 1},
+		{"claude-status", schemas.DialectClaude, []schemas.JobAction{schemas.JobActionStatus}, len(schemas.Tools()) - 1},
+		{"claude-without-jobs", schemas.DialectClaude, nil, len(schemas.Tools()) - 2},
 	} {
 		list, err := DefinitionsFor(c.dialect, c.actions)
 		if err != nil || len(list) != c.tools {
@@ -53,7 +55,11 @@ func TestDefinitions(t *testing.T) {
 			if err := json.Unmarshal(def.InputSchema, &schema); err != nil {
 				t.Fatal(err)
 			}
-			if len(schema.Required) == 0 {
+			const longest = 1024 // characters that functions of OpenAI may have as their description
+			if len(def.Description) > longest {
+				t.Errorf("%s: its description has %d bytes, above %d", def.Name, len(def.Description), longest)
+			}
+			if len(schema.Required) == 0 && def.Name != schemas.ToolLS { // the workspace itself can be listed
 				t.Errorf("%s: nothing is required", def.Name)
 			}
 			for name, p := range schema.Properties {
@@ -75,7 +81,8 @@ func hasField(in reflect.Type, name, kind string) bool {
 		if typ.Kind() == reflect.Pointer {
 			typ = typ.Elem()
 		}
-		return kind == map[reflect.Kind]string{reflect.String: "string", reflect.Int: "integer", reflect.Int64: "integer", reflect.Bool: "boolean"}[typ.Kind()]
+		return kind == map[reflect.Kind]string{reflect.String: "string", reflect.Int: "integer", reflect.Int64: "integer",
+			reflect.Bool: "boolean"}[typ.Kind()]
 	}
 	return false
 }
@@ -95,5 +102,23 @@ func golden(t *testing.T, name, got string) {
 	want, err := os.ReadFile(name) // source
 	if err != nil || got != string(want) {
 		t.Errorf("%s: %v\ngot:\n%swant:\n%s", name, err, got, want)
+	}
+}
+
+// TestNotesAreMentionedOnce: by write, in every dialect, and only where they are to be.
+func TestNotesAreMentionedOnce(t *testing.T) {
+	t.Parallel()
+	for _, d := range []schemas.Dialect{"", schemas.DialectClaude, schemas.DialectDeepAgents} {
+		for _, notes := range []bool{true, false} {
+			list, err := Visible(d, schemas.ToolVisibility{Tools: schemas.Tools(), Notes: notes})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, def := range list {
+				if got := strings.Contains(def.Description, "MEMORY.md"); got != (notes && def.Name == schemas.ToolWrite) {
+					t.Errorf("%s, notes %v: %s mentions them: %v", d, notes, def.Name, got)
+				}
+			}
+		}
 	}
 }

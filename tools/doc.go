@@ -1,4 +1,4 @@
-// Package tools says what the tools of an agent do: bash, read, write, edit, glob and grep. That of
+// Package tools says what the tools of an agent do: bash, read, write, edit, glob, grep and ls. That of
 // async_status, which looks at no sandbox, is in package workers.
 //
 // [Compile] turns a call into a [Plan] without touching anything: one script for one run, with the
@@ -8,7 +8,7 @@
 //
 // The file tools need no more than a POSIX shell, coreutils, find, grep and awk in the box; grep uses
 // ripgrep when it is there, with the same result. [RunNative] does the same in this process over a
-// [safefs.Root], for providers whose files can be reached directly. Both ways end in an answer (the
+// [workspacefs.FS], for providers whose files can be reached directly. Both ways end in an answer (the
 // facts) that one function words, and one suite (toolstest) holds them together.
 //
 // # Common rules
@@ -19,10 +19,12 @@
 // NUL and line breaks are refused. Symbolic links are followed while they stay in the workspace, absolute ones
 // are not. Texts show relative paths, to deepagents absolute ones below /workspace.
 //
-// glob and grep follow no links, and pass over names with line breaks. glob finds hidden names only where
-// the pattern says the dot; grep searches hidden files but not the folders of version control
+// glob, grep and ls follow no links below where they begin, and skip names with line breaks. ls shows hidden names,
+// glob finds them only where the pattern says the dot; grep searches hidden files but not the folders of version control
 // (.git, .hg, .svn, .jj, .bzr) and .sandjet. Neither honours ignore files. A file with a NUL in its
-// first 8 KiB is binary: read refuses it (deepagents: base64), grep passes over it.
+// first 8 KiB is binary: read refuses it and says its media type and size (deepagents: base64), grep skips it.
+// To read, a file is also binary if its first 8 KiB are not UTF-8 and begin like a known format or with control
+// characters. Other bytes that are not UTF-8 are shown as U+FFFD, and read and bash say how many there are.
 //
 // Patterns of grep are regular expressions in Go's syntax (RE2): ripgrep's for all common uses. The
 // classes \d \w \s and \b are ASCII; there is no look-around, no back-reference, and no match

@@ -78,14 +78,18 @@ func (t edit) present(a answer) outcome {
 	switch {
 	case a.word == wordGrown:
 		return outcome{err: &schemas.Error{Code: schemas.Exhausted, Field: "input.new_string", Message: fmt.Sprintf(
-			"%s would grow to %d bytes; the limit is %d: replace fewer occurrences, use a shorter new_string, or use bash", t, a.number(0), schemas.MaxEdited)}}
+			"%s would grow to %d bytes; the limit is %d: replace fewer occurrences, use a shorter new_string, or use bash", t,
+			a.number(0), schemas.MaxEdited)}}
 	case a.word == wordNoMatch && t.dialect.deep():
-		return outcome{err: &schemas.Error{Code: schemas.NotFound, Field: "input.old_string", Message: fmt.Sprintf("String not found in file: '%s'", quote(t.pairs[0].old))}}
+		return outcome{err: &schemas.Error{Code: schemas.NotFound, Field: "input.old_string",
+			Message: fmt.Sprintf("String not found in file: '%s'", quote(t.pairs[0].old))}}
 	case a.word == wordNoMatch:
-		return outcome{err: &schemas.Error{Code: schemas.NotFound, Field: "input.old_string", Message: fmt.Sprintf("old_string not found in %s", t)}}
+		return outcome{err: &schemas.Error{Code: schemas.NotFound, Field: "input.old_string",
+			Message: fmt.Sprintf("old_string not found in %s", t)}}
 	case a.word == wordMany && t.dialect.deep():
 		return outcome{err: &schemas.Error{Code: schemas.Conflict, Field: "input.old_string", Message: fmt.Sprintf(
-			"String '%s' appears %d times in file (multiple matches). Use replace_all=True to replace all instances, or provide a more specific string with surrounding context.",
+			"String '%s' appears %d times in file (multiple matches). Use replace_all=True to replace all instances, or provide a more specific "+
+				"string with surrounding context.",
 			quote(t.pairs[0].old), a.number(0))}}
 	case a.word == wordMany:
 		return outcome{err: &schemas.Error{Code: schemas.Conflict, Field: "input.old_string", Message: fmt.Sprintf(

@@ -153,8 +153,10 @@ func eachOf[T any](list []Definition, one func(Definition) T) []T {
 }
 
 func annotationsOf(t schemas.Tool) MCPAnnotations {
-	reads := slices.Contains([]schemas.Tool{schemas.ToolRead, schemas.ToolGlob, schemas.ToolGrep}, t)
+	reads := slices.Contains([]schemas.Tool{schemas.ToolRead, schemas.ToolGlob, schemas.ToolGrep, schemas.ToolLS}, t)
+	loads := t == schemas.ToolLoadSkill
 	return MCPAnnotations{
-		ReadOnly: reads, Destructive: !reads, Idempotent: reads || t == schemas.ToolWrite, OpenWorld: t == schemas.ToolBash,
+		ReadOnly: reads, Destructive: !reads && !loads, Idempotent: reads || loads || t == schemas.ToolWrite,
+		OpenWorld: t == schemas.ToolBash,
 	}
 }

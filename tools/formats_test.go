@@ -13,18 +13,18 @@ import (
 )
 
 // rows are those of the table of exposure, as the records make them.
-func rows() map[string]schemas.Exposure {
-	files := schemas.Tools()[:6]
-	reads := []schemas.Tool{schemas.ToolRead, schemas.ToolGlob}
+func rows() map[string]schemas.ToolVisibility {
+	files := schemas.Tools()[:7]
+	reads := []schemas.Tool{schemas.ToolRead, schemas.ToolGlob, schemas.ToolLS}
 	two := []string{"docs", "my notes"}
-	return map[string]schemas.Exposure{
+	return map[string]schemas.ToolVisibility{
 		"mounted":         {Tools: files},
-		"mounted-kept":    {Tools: schemas.Tools(), Actions: schemas.JobActions()},
+		"mounted-kept":    {Tools: schemas.Tools(), Skills: skillsOfRows(), Actions: schemas.JobActions()},
 		"read-only":       {Tools: reads},
 		"no-workspace":    {Tools: []schemas.Tool{schemas.ToolBash}, Bare: true},
 		"neither":         {Bare: true},
 		"several":         {Tools: files, Workspaces: two},
-		"several-kept":    {Tools: schemas.Tools(), Workspaces: two, Actions: schemas.JobActions()},
+		"several-kept":    {Tools: schemas.Tools(), Skills: skillsOfRows(), Workspaces: two, Actions: schemas.JobActions()},
 		"several-to-read": {Tools: reads, Workspaces: two},
 		"without-write":   {Tools: slices.DeleteFunc(slices.Clone(files), func(t schemas.Tool) bool { return t == schemas.ToolWrite })},
 	}
@@ -34,7 +34,7 @@ func rows() map[string]schemas.Exposure {
 func TestEveryRowInEveryFormat(t *testing.T) {
 	t.Parallel()
 	for name, e := range rows() {
-		list, err := Exposed("", e)
+		list, err := Visible("", e)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -54,6 +54,10 @@ func TestEveryRowInEveryFormat(t *testing.T) {
 	}
 }
 
+func skillsOfRows() []schemas.SkillSummary {
+	return []schemas.SkillSummary{{Name: "pdf", Description: "Fills <forms>."}}
+}
+
 func encoded(t *testing.T, v any) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -66,13 +70,13 @@ func encoded(t *testing.T, v any) []byte {
 	return b.Bytes()
 }
 
-// TestWhatIsShownIsTaken: each schema is one, and an input with every argument that it tells of fits it and
+// TestWhatIsShownIsTaken: each schema is one, and an input with every argument that it names fits it and
 // is decoded; so is one with the required alone.
 func TestWhatIsShownIsTaken(t *testing.T) {
 	t.Parallel()
 	for name, e := range rows() {
 		for _, d := range []schemas.Dialect{schemas.DialectClaude, schemas.DialectDeepAgents} {
-			list, err := Exposed(d, e)
+			list, err := Visible(d, e)
 			if err != nil || len(list) != len(e.Tools) {
 				t.Fatalf("%s: %d tools, %v", name, len(list), err)
 			}
@@ -121,7 +125,7 @@ func TestWhatIsShownIsTaken(t *testing.T) {
 func TestStrictSchemas(t *testing.T) {
 	t.Parallel()
 	for name, e := range rows() {
-		list, err := Exposed("", e)
+		list, err := Visible("", e)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -214,7 +218,9 @@ func TestHintsOfEveryTool(t *testing.T) {
 	t.Parallel()
 	for _, tool := range schemas.Tools() {
 		a := annotationsOf(tool)
-		if a.ReadOnly != (!tool.SideEffects() && tool != schemas.ToolAsyncStatus) || a.Destructive == a.ReadOnly || a.OpenWorld != (tool == schemas.ToolBash) {
+		loads := tool == schemas.ToolLoadSkill // it writes, and what is there stays or is put right
+		if a.ReadOnly != (!tool.Writes() && tool != schemas.ToolAsyncStatus) || !loads && a.Destructive == a.ReadOnly || loads && a.Destructive ||
+			a.OpenWorld != (tool == schemas.ToolBash) {
 			t.Errorf("%s: %+v", tool, a)
 		}
 	}

@@ -92,7 +92,8 @@ func (t grep) stdin() []byte {
 	if t.only != nil {
 		only = t.only.ere
 	}
-	return fmt.Appendf(nil, "%s\n%s\n%s\n%s\n%s %d %d %d %d\n", t.name, t.match.ere, t.match.rust, only, t.mode, t.most, grepBytes+1, largestFile, cutLine)
+	return fmt.Appendf(nil, "%s\n%s\n%s\n%s\n%s %d %d %d %d\n", t.name, t.match.ere, t.match.rust, only, t.mode, t.most,
+		grepBytes+1, largestFile, cutLine)
 }
 
 func (t grep) present(a answer) outcome {
@@ -109,7 +110,8 @@ func (t grep) present(a answer) outcome {
 		text = "No matches found"
 	}
 	if data.Truncated {
-		text += fmt.Sprintf("\n[truncated: showing the first %s; use a narrower pattern, path or glob]", plural(int64(len(data.Files)+len(data.Matches)+len(data.Counts)), "result"))
+		text += fmt.Sprintf("\n[truncated: showing the first %s; use a narrower pattern, path or glob]",
+			plural(int64(len(data.Files)+len(data.Matches)+len(data.Counts)), "result"))
 	}
 	if data.TooLarge > 0 {
 		text += fmt.Sprintf("\n[not searched: %s larger than %d MiB]", plural(data.TooLarge, "file"), largestFile>>20)

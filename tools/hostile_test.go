@@ -13,6 +13,8 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/sandjet/sandjet/internal/longtest"
+	"github.com/sandjet/sandjet/internal/proptest"
 	"github.com/sandjet/sandjet/internal/safefs"
 	"github.com/sandjet/sandjet/schemas"
 )
@@ -22,8 +24,10 @@ func hostileFiles(tb testing.TB) *safefs.Root {
 	tb.Helper()
 	dir := tb.TempDir()
 	files := map[string]string{
-		"line": strings.Repeat("a", 2<<20), "ends": strings.Repeat("\n", 1<<20), "crlf": strings.Repeat("\r\n", 1<<19), "short": "ab\n", "empty": "",
-		"words": strings.Repeat("abc def ", 1<<17), "lines": strings.Repeat(strings.Repeat("ab", 60)+"\n", 1<<13), "wrong": strings.Repeat("a\xff\n", 1<<17), "nul": "a\x00b",
+		"line": strings.Repeat("a", 2<<20), "ends": strings.Repeat("\n", 1<<20),
+		"crlf": strings.Repeat("\r\n", 1<<19), "short": "ab\n", "empty": "",
+		"words": strings.Repeat("abc def ", 1<<17), "lines": strings.Repeat(strings.Repeat("ab", 60)+"\n", 1<<13),
+		"wrong": strings.Repeat("a\xff\n", 1<<17), "nul": "a\x00b",
 		strings.Repeat("n", 255): "x\n", "é": "é\n", "sub/.hidden": "a\n", "sub/a.go": "a\n",
 	}
 	long := strings.Repeat("/"+strings.Repeat("d", 250), 14)
@@ -57,7 +61,8 @@ func hostileFiles(tb testing.TB) *safefs.Root {
 // hostile draws an input of a file tool.
 func hostile(t *rapid.T) (schemas.Tool, any) {
 	path := rapid.SampledFrom([]string{
-		"line", "ends", "crlf", "short", "empty", "words", "lines", "wrong", "nul", "é", "sub", ".", "", "none", "a/b/c", strings.Repeat("n", 255), strings.Repeat(strings.Repeat("d", 250)+"/", 14),
+		"line", "ends", "crlf", "short", "empty", "words", "lines", "wrong", "nul", "é", "sub", ".", "", "none", "a/b/c",
+		strings.Repeat("n", 255), strings.Repeat(strings.Repeat("d", 250)+"/", 14),
 		strings.Repeat("x/", 2000), "..", "a\nb", strings.Repeat("n", 300), "sub/a.go/x",
 	}).Draw(t, "path")
 	text := rapid.Custom(func(t *rapid.T) string {
@@ -66,7 +71,8 @@ func hostile(t *rapid.T) (schemas.Tool, any) {
 	})
 	pattern := rapid.Custom(func(t *rapid.T) string {
 		piece := rapid.SampledFrom([]string{
-			"a", "[ab]", "[^a]", `\pL`, `[\PL\pM]`, ".", "a?", "a*", "(a|b)", "a{0,90}", "(a{9}){9}", "a{999}", `\b`, "^", "$", "(?i)k", "|", "(", ")", "[B-\U0001e942]", `\x{10fffe}`, "{", "}", "{a,b}", "{a,", "*", "**/", "?", "[!a]", "/", ".", `\`, "é", "\xff", "\x00", "\n",
+			"a", "[ab]", "[^a]", `\pL`, `[\PL\pM]`, ".", "a?", "a*", "(a|b)", "a{0,90}", "(a{9}){9}", "a{999}", `\b`, "^", "$", "(?i)k", "|", "(",
+			")", "[B-\U0001e942]", `\x{10fffe}`, "{", "}", "{a,b}", "{a,", "*", "**/", "?", "[!a]", "/", ".", `\`, "é", "\xff", "\x00", "\n",
 		})
 		var b strings.Builder
 		for range rapid.IntRange(1, 4).Draw(t, "parts") {
@@ -76,22 +82,30 @@ func hostile(t *rapid.T) (schemas.Tool, any) {
 	})
 	number := rapid.SampledFrom([]int{-1 << 62, -1, 0, 1, 2, 1000, 1 << 20, 1 << 40, 1<<63 - 1})
 	flag := rapid.Bool()
-	switch tool := rapid.SampledFrom([]schemas.Tool{schemas.ToolRead, schemas.ToolWrite, schemas.ToolEdit, schemas.ToolGlob, schemas.ToolGrep, schemas.ToolGrep}).Draw(t, "tool"); tool {
+	switch tool := rapid.SampledFrom([]schemas.Tool{schemas.ToolRead, schemas.ToolWrite, schemas.ToolEdit, schemas.ToolGlob, schemas.ToolGrep,
+		schemas.ToolGrep, schemas.ToolLS}).Draw(t, "tool"); tool {
 	case schemas.ToolRead:
 		return tool, schemas.ReadInput{FilePath: path, Offset: new(number.Draw(t, "offset")), Limit: new(number.Draw(t, "limit"))}
 	case schemas.ToolWrite:
 		mode := rapid.SampledFrom([]schemas.WriteMode{"", schemas.WriteCreate, schemas.WriteOverwrite}).Draw(t, "mode")
-		return tool, schemas.WriteInput{FilePath: "new/" + path, Content: text.Draw(t, "content"), Mode: mode, IfMatch: rapid.SampledFrom([]string{"", strings.Repeat("a", 64)}).Draw(t, "match")}
+		return tool, schemas.WriteInput{FilePath: "new/" + path, Content: text.Draw(t, "content"), Mode: mode,
+			IfMatch: rapid.SampledFrom([]string{"", strings.Repeat("a", 64)}).Draw(t, "match")}
 	case schemas.ToolEdit:
 		return tool, schemas.EditInput{
-			FilePath: path, OldString: text.Draw(t, "old"), NewString: strings.Repeat(text.Draw(t, "new"), rapid.IntRange(0, 2).Draw(t, "times")), ReplaceAll: rapid.IntRange(0, 3).Draw(t, "all") > 0,
+			FilePath: path, OldString: text.Draw(t, "old"), NewString: strings.Repeat(text.Draw(t, "new"), rapid.IntRange(0, 2).Draw(t, "times")),
+			ReplaceAll: rapid.IntRange(0, 3).Draw(t, "all") > 0,
 		}
 	case schemas.ToolGlob:
-		return tool, schemas.GlobInput{Pattern: pattern.Draw(t, "pattern"), Path: path, IncludeDirs: new(flag.Draw(t, "dirs")), Absolute: new(flag.Draw(t, "absolute")), Sort: schemas.GlobSort(rapid.SampledFrom([]string{"newest", "name"}).Draw(t, "sort"))}
+		return tool, schemas.GlobInput{Pattern: pattern.Draw(t, "pattern"), Path: path, IncludeDirs: new(flag.Draw(t, "dirs")),
+			Absolute: new(flag.Draw(t, "absolute")), Sort: schemas.GlobSort(rapid.SampledFrom([]string{"newest", "name"}).Draw(t, "sort"))}
+	case schemas.ToolLS:
+		return tool, schemas.LSInput{Path: path, Limit: new(number.Draw(t, "limit"))}
 	default:
 		return tool, schemas.GrepInput{
-			Pattern: pattern.Draw(t, "pattern"), Path: path, OutputMode: rapid.SampledFrom([]schemas.GrepMode{schemas.GrepFiles, schemas.GrepContent, schemas.GrepCount}).Draw(t, "mode"),
-			Glob: rapid.OneOf(rapid.Just(""), rapid.Just(""), pattern).Draw(t, "glob"), CaseInsensitive: flag.Draw(t, "fold"), LineNumbers: flag.Draw(t, "numbers"), Fixed: new(flag.Draw(t, "fixed")),
+			Pattern: pattern.Draw(t, "pattern"), Path: path,
+			OutputMode: rapid.SampledFrom([]schemas.GrepMode{schemas.GrepFiles, schemas.GrepContent, schemas.GrepCount}).Draw(t, "mode"),
+			Glob:       rapid.OneOf(rapid.Just(""), rapid.Just(""), pattern).Draw(t, "glob"), CaseInsensitive: flag.Draw(t, "fold"),
+			LineNumbers: flag.Draw(t, "numbers"), Fixed: new(flag.Draw(t, "fixed")),
 			HeadLimit: new(number.Draw(t, "head")),
 		}
 	}
@@ -108,7 +122,8 @@ func TestHostileInputsAreBounded(t *testing.T) {
 	runs, cut, worst := 0, 0, uint64(0)
 	check := func(r *rapid.T) {
 		tool, in := hostile(r)
-		c := schemas.Call{Tool: tool, Dialect: rapid.SampledFrom([]schemas.Dialect{schemas.DialectClaude, schemas.DialectDeepAgents}).Draw(r, "dialect")}
+		c := schemas.Call{Tool: tool,
+			Dialect: rapid.SampledFrom([]schemas.Dialect{schemas.DialectClaude, schemas.DialectDeepAgents}).Draw(r, "dialect")}
 		ctx, cancel := context.WithTimeout(t.Context(), moment)
 		defer cancel()
 		type ended struct {
@@ -144,9 +159,8 @@ func TestHostileInputsAreBounded(t *testing.T) {
 			r.Fatalf("%s says %d bytes: %+.200v", tool, len(e.r.Text), in)
 		}
 	}
-	begun := time.Now()
-	for runs < 3000 && (runs < 500 || time.Since(begun) < 5*time.Second || os.Getenv("SANDJET_CRASH") == "long") {
-		rapid.Check(t, check)
+	for runs == 0 || longtest.Asked() && runs < 3000 {
+		proptest.Check(t, check)
 		if t.Failed() {
 			return
 		}

@@ -104,7 +104,8 @@ func ignoreEOF(err error) error {
 }
 
 // whole searches whole lines and returns how many they are.
-func (p pattern) whole(ctx context.Context, data []byte, number int, found func(number int, line []byte) bool) (lines int, more bool, err error) {
+func (p pattern) whole(ctx context.Context, data []byte, number int,
+	found func(number int, line []byte) bool) (lines int, more bool, err error) {
 	if err := ctx.Err(); err != nil {
 		return 0, false, err
 	}

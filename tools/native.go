@@ -6,18 +6,18 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/sandjet/sandjet/internal/safefs"
+	"github.com/sandjet/sandjet/providers/workspacefs"
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// native is a tool that can be carried out over a root in this process.
+// native is a tool that can be carried out over a workspace's files in this process.
 type native interface {
 	// run looks at the files, or changes them. Errors of the file system become the answer's word.
-	run(ctx context.Context, root *safefs.Root) (answer, error)
+	run(ctx context.Context, root workspacefs.FS) (answer, error)
 }
 
 // RunNative compiles a call and carries it out as [Plan.RunNative] does. The error may be that of [Compile].
-func RunNative(ctx context.Context, root *safefs.Root, c schemas.Call, input any) (schemas.Result, bool, error) {
+func RunNative(ctx context.Context, root workspacefs.FS, c schemas.Call, input any) (schemas.Result, bool, error) {
 	if _, ok := input.(schemas.BashInput); ok {
 		return schemas.Result{}, false, nil
 	}
@@ -34,7 +34,7 @@ func RunNative(ctx context.Context, root *safefs.Root, c schemas.Call, input any
 // does. The error is ctx's own.
 //
 // Whatever the files and the input are, it holds no more than some tens of megabytes.
-func (p Plan) RunNative(ctx context.Context, root *safefs.Root) (schemas.Result, bool, error) {
+func (p Plan) RunNative(ctx context.Context, root workspacefs.FS) (schemas.Result, bool, error) {
 	c := p.call
 	t, ok := p.tool.(native)
 	if !ok {
@@ -52,13 +52,13 @@ func (p Plan) RunNative(ctx context.Context, root *safefs.Root) (schemas.Result,
 		return schemas.Result{}, true, e
 	}
 	result := schemas.Result{
-		Call: c.ID, Conversation: c.Conversation, Tool: c.Tool, Status: schemas.Completed,
+		Call: c.ID, Conversation: c.Conversation, Tool: c.Tool, Status: schemas.StatusCompleted,
 		Output: &schemas.Output{OK: true, Runtime: "native", DurationMS: time.Since(began).Milliseconds()},
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		e := &schemas.Error{Code: schemas.Timeout, Message: "the tool timed out"}
 		result.Output.TimedOut, result.Output.ExitCode = true, 124
-		result.Output.OK, result.Status, result.Error = false, schemas.Failed, e
+		result.Output.OK, result.Status, result.Error = false, schemas.StatusFailed, e
 		result.Text = "Error: " + e.Message + "\n" + timedOut(timeout)
 		return result, true, nil
 	}

@@ -10,18 +10,17 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"syscall"
 
-	"github.com/sandjet/sandjet/internal/safefs"
+	"github.com/sandjet/sandjet/providers/workspacefs"
 	"github.com/sandjet/sandjet/schemas"
 )
 
 // wholeSize is the size of the largest file that is read for its etag, in bytes.
 const wholeSize = 64 << 20
 
-func (t read) run(ctx context.Context, root *safefs.Root) (a answer, err error) {
-	f, err := root.Open(t.name)
+func (t read) run(ctx context.Context, root workspacefs.FS) (a answer, err error) {
+	f, err := root.Open(ctx, t.name)
 	if err != nil {
 		return a, fmt.Errorf("read: %w", err)
 	}
@@ -87,7 +86,7 @@ func (t read) cut(content []byte) []byte {
 }
 
 // scan reads a large file up to the end of the page, and returns the line ends that it saw.
-func (t read) scan(ctx context.Context, f *os.File, page *[]byte) (seen int64, err error) {
+func (t read) scan(ctx context.Context, f io.Reader, page *[]byte) (seen int64, err error) {
 	const buffer = 64 << 10
 	in := bufio.NewReaderSize(f, buffer)
 	for {
@@ -113,12 +112,12 @@ func (t read) scan(ctx context.Context, f *os.File, page *[]byte) (seen int64, e
 	}
 }
 
-func (t write) run(ctx context.Context, root *safefs.Root) (answer, error) {
-	mode := map[schemas.WriteMode]safefs.Mode{
-		schemas.WriteOverwrite: safefs.Replace, schemas.WriteCreate: safefs.Create, schemas.WriteAppend: safefs.Append,
+func (t write) run(ctx context.Context, root workspacefs.FS) (answer, error) {
+	mode := map[schemas.WriteMode]workspacefs.Mode{
+		schemas.WriteOverwrite: workspacefs.Replace, schemas.WriteCreate: workspacefs.Create, schemas.WriteAppend: workspacefs.Append,
 	}[t.in.Mode]
-	_, err := root.Stat(t.name)
-	created := errors.Is(err, fs.ErrNotExist)
+	_, err := root.Stat(ctx, t.name)
+	created := workspacefs.CodeOf(err) == workspacefs.ErrNotFound
 	var was fs.FileInfo // what the file must still be when it is written
 	if t.in.IfMatch != "" {
 		if created {
@@ -133,15 +132,15 @@ func (t write) run(ctx context.Context, root *safefs.Root) (answer, error) {
 		}
 		was = info
 	}
-	if err := root.Write(t.name, []byte(t.in.Content), mode, was); err != nil {
+	if err := root.Write(ctx, t.name, []byte(t.in.Content), mode, was); err != nil {
 		return answer{}, fmt.Errorf("write: %w", err)
 	}
 	return answer{word: wordOK, numbers: []int64{int64(number(created))}}, nil
 }
 
 // hashOf is the etag of a file of at most [wholeSize] bytes, and what it was.
-func hashOf(ctx context.Context, root *safefs.Root, name string) (string, fs.FileInfo, error) {
-	f, err := root.Open(name)
+func hashOf(ctx context.Context, root workspacefs.FS, name string) (string, fs.FileInfo, error) {
+	f, err := root.Open(ctx, name)
 	if err != nil {
 		return "", nil, err
 	}
@@ -158,7 +157,7 @@ func hashOf(ctx context.Context, root *safefs.Root, name string) (string, fs.Fil
 		n, err := f.Read(buf)
 		_, _ = hash.Write(buf[:n]) // it cannot fail
 		if at += int64(n); max(at, info.Size()) > wholeSize {
-			return "", nil, safefs.ErrTooLarge
+			return "", nil, workspacefs.ErrTooLarge
 		}
 		if errors.Is(err, io.EOF) {
 			return hex.EncodeToString(hash.Sum(nil)), info, nil
@@ -169,8 +168,8 @@ func hashOf(ctx context.Context, root *safefs.Root, name string) (string, fs.Fil
 	}
 }
 
-func (t edit) run(_ context.Context, root *safefs.Root) (answer, error) {
-	content, info, err := root.ReadFile(t.name, schemas.MaxEdit)
+func (t edit) run(ctx context.Context, root workspacefs.FS) (answer, error) {
+	content, info, err := workspacefs.ReadFile(ctx, root, t.name, schemas.MaxEdit)
 	if err != nil {
 		return answer{}, fmt.Errorf("edit: %w", err)
 	}
@@ -192,7 +191,7 @@ func (t edit) run(_ context.Context, root *safefs.Root) (answer, error) {
 			return answer{word: wordGrown, numbers: []int64{size}}, nil
 		}
 		edited := bytes.ReplaceAll(content, []byte(p.old), []byte(p.new))
-		if err := root.Write(t.name, edited, safefs.Replace, info); err != nil {
+		if err := root.Write(ctx, t.name, edited, workspacefs.Replace, info); err != nil {
 			return answer{}, fmt.Errorf("edit: %w", err)
 		}
 		return answer{word: wordOK, numbers: []int64{int64(n), int64(len(edited))}, texts: []string{etag(edited)}}, nil

@@ -11,30 +11,28 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
-	"github.com/sandjet/sandjet/internal/safefs"
+	"github.com/sandjet/sandjet/providers/workspacefs"
 	"github.com/sandjet/sandjet/schemas"
 )
 
 // mostEntries bounds one walk.
 const mostEntries = 1_000_000
 
-func (t glob) run(ctx context.Context, root *safefs.Root) (answer, error) {
+func (t glob) run(ctx context.Context, root workspacefs.FS) (answer, error) {
 	var first firstPaths
-	err := walk(ctx, root, t.name, root.Walk, func(e safefs.Entry) error {
-		base := path.Base(e.Path)
-		if strings.HasPrefix(base, ".") && !t.hidden {
+	err := walk(ctx, root, t.name, workspacefs.Walk, func(found string, e workspacefs.Entry) error {
+		if strings.HasPrefix(e.Name, ".") && !t.hidden {
 			return fs.SkipDir
 		}
 		if !e.Type.IsRegular() && (!e.Type.IsDir() || !t.dirs) {
 			return nil
 		}
-		if matched, err := t.match.matches(ctx, []byte(e.Path)); err != nil || !matched {
+		if matched, err := t.match.matches(ctx, []byte(found)); err != nil || !matched {
 			return err
 		}
-		f := foundPath{path: e.Path}
+		f := foundPath{path: found}
 		if t.order == schemas.SortNewest {
 			info, err := e.Info()
 			if err != nil { // gone meanwhile
@@ -110,34 +108,35 @@ func (h *firstPaths) sorted() []foundPath {
 // walk visits what lies below a folder, but for names with line breaks. A file that a visit skips is
 // only that file.
 func walk(
-	ctx context.Context, root *safefs.Root, name string,
-	how func(context.Context, string, safefs.Bounds, func(safefs.Entry) error) error, visit func(safefs.Entry) error,
+	ctx context.Context, root workspacefs.FS, name string,
+	how func(context.Context, workspacefs.FS, string, workspacefs.Bounds, workspacefs.Visit) error, visit workspacefs.Visit,
 ) error {
-	info, err := root.Stat(name)
+	info, err := root.Stat(ctx, name)
 	if err != nil {
 		return fmt.Errorf("walk: %w", err)
 	}
 	if !info.IsDir() {
-		return fmt.Errorf("walk: %w", syscall.ENOTDIR)
+		return fmt.Errorf("walk: %w", workspacefs.ErrNotDirectory)
 	}
-	err = how(ctx, name, safefs.Bounds{Entries: mostEntries, Bytes: schemas.MaxWalkNames}, func(e safefs.Entry) error {
-		err := fs.SkipDir
-		if !strings.Contains(path.Base(e.Path), "\n") {
-			err = visit(e)
-		}
-		if !e.Type.IsDir() && errors.Is(err, fs.SkipDir) {
-			return nil
-		}
-		return err
-	})
+	err = how(ctx, root, name, workspacefs.Bounds{Entries: mostEntries, Bytes: schemas.MaxWalkNames},
+		func(found string, e workspacefs.Entry) error {
+			err := fs.SkipDir
+			if !strings.Contains(e.Name, "\n") {
+				err = visit(found, e)
+			}
+			if !e.Type.IsDir() && errors.Is(err, fs.SkipDir) {
+				return nil
+			}
+			return err
+		})
 	if err != nil {
 		return fmt.Errorf("walk: %w", err)
 	}
 	return nil
 }
 
-func (t grep) run(ctx context.Context, root *safefs.Root) (answer, error) {
-	info, err := root.Stat(t.name)
+func (t grep) run(ctx context.Context, root workspacefs.FS) (answer, error) {
+	info, err := root.Stat(ctx, t.name)
 	if err != nil {
 		return answer{}, fmt.Errorf("grep: %w", err)
 	}
@@ -145,17 +144,17 @@ func (t grep) run(ctx context.Context, root *safefs.Root) (answer, error) {
 	if !info.IsDir() {
 		return s.single(ctx, info)
 	}
-	err = walk(ctx, root, t.name, root.WalkSorted, func(e safefs.Entry) error {
-		if e.Type.IsDir() && skipped(path.Base(e.Path)) {
+	err = walk(ctx, root, t.name, workspacefs.WalkSorted, func(found string, e workspacefs.Entry) error {
+		if e.Type.IsDir() && skipped(e.Name) {
 			return fs.SkipDir
 		}
 		if !e.Type.IsRegular() {
 			return nil
 		}
-		if wanted, err := s.wanted(ctx, e.Path); err != nil || !wanted {
+		if wanted, err := s.wanted(ctx, found); err != nil || !wanted {
 			return err
 		}
-		return s.file(ctx, e.Path, path.Join(t.name, e.Path))
+		return s.file(ctx, found, path.Join(t.name, found))
 	})
 	if err != nil {
 		return answer{}, err
@@ -176,7 +175,7 @@ func skipped(name string) bool {
 type search struct {
 	grep
 
-	root  *safefs.Root
+	root  workspacefs.FS
 	out   []byte
 	shown int   // lines of the result
 	large int64 // files that are too large
@@ -209,16 +208,17 @@ func (s *search) wanted(ctx context.Context, name string) (bool, error) {
 	return s.only.matches(ctx, []byte(name))
 }
 
-// file searches one file. What cannot be read is passed over.
+// file searches one file. What may not be read, or is gone, is skipped; a file system that fails is not, or
+// what it holds would be taken for no match.
 func (s *search) file(ctx context.Context, shown, name string) error {
-	f, err := s.root.Open(name)
+	f, err := s.root.Open(ctx, name)
 	if err != nil {
-		return nil // as said
+		return unlessRefused(err)
 	}
 	defer func() { _ = f.Close() }() // it was only read
 	info, err := f.Stat()
 	if err != nil {
-		return nil // as said
+		return unlessRefused(err)
 	}
 	if info.Size() > largestFile {
 		s.large++
@@ -241,7 +241,7 @@ func (s *search) file(ctx context.Context, shown, name string) error {
 		s.shown++
 		return !s.full()
 	})
-	if ctx.Err() != nil {
+	if err != nil && (ctx.Err() != nil || workspacefs.CodeOf(err) == "") {
 		return err
 	}
 	switch {
@@ -254,6 +254,14 @@ func (s *search) file(ctx context.Context, shown, name string) error {
 		s.shown++
 	}
 	return nil
+}
+
+// unlessRefused is err, but for what a file system says of one file.
+func unlessRefused(err error) error {
+	if workspacefs.CodeOf(err) != "" {
+		return nil //nolint:nilerr // that file is left out
+	}
+	return err
 }
 
 // binary looks for a NUL in the beginning of a file.

@@ -61,7 +61,8 @@ func inWorkspace(c schemas.Call, p string) (below string, ok bool) {
 func ofBox(p string) bool {
 	top, _, _ := strings.Cut(p[1:], "/")
 	switch top {
-	case "bin", "dev", "etc", "home", "lib", "lib32", "lib64", "libx32", "mnt", "opt", "proc", "root", "run", "sbin", "sys", "tmp", "usr", "var":
+	case "bin", "dev", "etc", "home", "lib", "lib32", "lib64", "libx32", "mnt", "opt", "proc", "root", "run",
+		"sbin", "sys", "tmp", "usr", "var":
 		return true
 	}
 	return false
@@ -86,7 +87,8 @@ func (p place) pattern(c schemas.Call, s string) (string, error) {
 }
 
 func outside(p string) error {
-	return schemas.Errorf(schemas.Invalid, "", "Invalid path: %s is outside the workspace: use a relative path or one below %s; only bash can reach other places",
+	return schemas.Errorf(schemas.Invalid, "",
+		"Invalid path: %s is outside the workspace: use a relative path or one below %s; only bash can reach other places",
 		schemas.Quotable(p), providers.WorkspacePath)
 }
 

@@ -59,7 +59,8 @@ func newPattern(s string, fold bool) (pattern, error) {
 	}
 	size := programSize(tree)
 	if size > schemas.MaxPatternSteps {
-		return pattern{}, invalidPattern("it is too large: %d steps after expanding its repetitions, the limit is %d; use smaller counts", size, schemas.MaxPatternSteps)
+		return pattern{}, invalidPattern("it is too large: %d steps after expanding its repetitions, the limit is %d; use smaller counts",
+			size, schemas.MaxPatternSteps)
 	}
 	ere := expression(tree, syntaxERE)
 	if len(ere) > maxExpression {

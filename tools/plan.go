@@ -55,6 +55,11 @@ func Compile(c schemas.Call, input any) (Plan, error) {
 		return compileFile(c, input, prelude+globScript)(newGlob(c, in))
 	case schemas.GrepInput:
 		return compileFile(c, input, prelude+grepScript)(newGrep(c, in))
+	case schemas.LSInput:
+		return compileFile(c, input, prelude+lsScript)(newLS(c, in))
+	}
+	if _, ok := input.(schemas.LoadSkillInput); ok {
+		return Plan{OutputLimit: schemas.MaxOutputLimit, call: c}, nil // its runs are those of a [SkillStage]
 	}
 	return Plan{}, schemas.Errorf(schemas.Internal, "compile", "the input of %s has the type %T", c.Tool, input)
 }
@@ -89,10 +94,11 @@ func (p Plan) Command() providers.Command {
 // Render makes the result of a run. It is pure, and takes whatever a box may have printed: an answer
 // that makes no sense is a failed result.
 func (p Plan) Render(r providers.Result) schemas.Result {
-	result := schemas.Result{Call: p.call.ID, Conversation: p.call.Conversation, Tool: p.call.Tool, Status: schemas.Completed}
+	result := schemas.Result{Call: p.call.ID, Conversation: p.call.Conversation, Tool: p.call.Tool, Status: schemas.StatusCompleted}
 	result.Output = outputOf(r)
 	if t, ok := p.tool.(bash); ok {
 		result.Output.Stdout, result.Output.Stderr = valid(r.Stdout), valid(r.Stderr)
+		result.Output.InvalidBytes = schemas.InvalidBytes(r.Stdout) + schemas.InvalidBytes(r.Stderr)
 		result.Text = t.text(r, *result.Output, p.timeout(r))
 		return result
 	}
@@ -109,7 +115,7 @@ func (p Plan) Render(r providers.Result) schemas.Result {
 func settle(r *schemas.Result, o outcome) {
 	r.Text, r.Output.Data = o.text, o.data
 	if o.err != nil {
-		r.Status, r.Error = schemas.Failed, o.err
+		r.Status, r.Error = schemas.StatusFailed, o.err
 		r.Output.OK, r.Output.ExitCode = false, 1
 		r.Text = "Error: " + o.err.Message
 	}

@@ -12,6 +12,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/sandjet/sandjet/internal/proptest"
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/schemas"
 )
@@ -20,13 +21,14 @@ import (
 func TestEditIsLiteral(t *testing.T) {
 	t.Parallel()
 	piece := rapid.SampledFrom([]string{
-		"$&", "$1", "$$", "${x}", "\\", "\\1", "\\n", "&", "%s", "%", "'", "\"", "`id`", "$(id)", "\n", "\r\n", "\t", " ", "a", "b", "ab", "é", "日", ".*", "[x]", "^", "|", "{2}", "/",
+		"$&", "$1", "$$", "${x}", "\\", "\\1", "\\n", "&", "%s", "%", "'", "\"", "`id`", "$(id)", "\n", "\r\n", "\t", " ", "a", "b", "ab", "é",
+		"日", ".*", "[x]", "^", "|", "{2}", "/",
 	})
 	text := func(least int) *rapid.Generator[string] {
 		return rapid.Custom(func(t *rapid.T) string { return strings.Join(rapid.SliceOfN(piece, least, 5).Draw(t, "pieces"), "") })
 	}
 	path := programs(t)
-	rapid.Check(t, func(r *rapid.T) {
+	proptest.Check(t, func(r *rapid.T) {
 		before, old, replacement := text(0).Draw(r, "before"), text(1).Draw(r, "old"), text(0).Draw(r, "new")
 		content := before + old + text(0).Draw(r, "after")
 		in := schemas.EditInput{FilePath: "f", OldString: old, NewString: replacement, ReplaceAll: true, AllowNoop: new(true)}
@@ -52,7 +54,7 @@ func TestEditIsLiteral(t *testing.T) {
 			}
 			result := carry(dir)
 			got, err := os.ReadFile(file) // our own
-			if err != nil || string(got) != want || result.Status != schemas.Completed {
+			if err != nil || string(got) != want || result.Status != schemas.StatusCompleted {
 				r.Fatalf("way %d: %q with %q by %q: %q, %v, %s; want %q", i, content, old, replacement, got, err, result.Text, want)
 			}
 		}
@@ -68,8 +70,10 @@ func available(program string) bool {
 func TestPatternsAgree(t *testing.T) {
 	t.Parallel()
 	atom := rapid.SampledFrom([]string{
-		"a", "b", "é", "日", ".", `\d`, `\w`, `\W`, `\s`, `\S`, `\b`, `\B`, "[ab]", "[^a]", "[^é]", "[a-é]", "[à-ü]", `[\]^-]`, `[^\x00-a]`, "^", "$", `\.`, `\-`, "-", "]", "}", "{", "(a|b)",
-		"(?:aé|)", "(?i:é)", "(?i:k)", `\pL`, `\p{Greek}`, "[[:alpha:]]", "/", `\\`, "#", "~", "'", "\"", " ", "&&", "[a&&b]", "\ufffd", "\U0010fffe",
+		"a", "b", "é", "日", ".", `\d`, `\w`, `\W`, `\s`, `\S`, `\b`, `\B`, "[ab]", "[^a]", "[^é]", "[a-é]", "[à-ü]", `[\]^-]`, `[^\x00-a]`, "^",
+		"$", `\.`, `\-`, "-", "]", "}", "{", "(a|b)",
+		"(?:aé|)", "(?i:é)", "(?i:k)", `\pL`, `\p{Greek}`, "[[:alpha:]]", "/", `\\`, "#", "~", "'", "\"", " ", "&&",
+		"[a&&b]", "\ufffd", "\U0010fffe",
 	})
 	repeat := rapid.SampledFrom([]string{"", "", "", "", "*", "+", "?", "*?", "{2}", "{1,2}", "{0,}", "{0}"})
 	pattern := rapid.Custom(func(t *rapid.T) string {
@@ -80,13 +84,14 @@ func TestPatternsAgree(t *testing.T) {
 		return b.String()
 	})
 	char := rapid.SampledFrom([]string{
-		"a", "b", "A", "K", "\u212a", "é", "É", "日", "ü", "0", "_", "-", "]", "^", ".", "\\", " ", "\t", "\r", "/", "{", "}", "&", "α", "\xff", "\xc3", "\xe2\x82", "\xed\xa0\x80", "\xf4\x90\x80\x80",
+		"a", "b", "A", "K", "\u212a", "é", "É", "日", "ü", "0", "_", "-", "]", "^", ".", "\\", " ", "\t", "\r", "/", "{", "}", "&", "α", "\xff",
+		"\xc3", "\xe2\x82", "\xed\xa0\x80", "\xf4\x90\x80\x80",
 		"\xc0\x80", "\U0001F600", "\ufffd", "\U0010fffe", "\U0010ffff", "'", "\"", "#", "~",
 	})
 	line := rapid.Custom(func(t *rapid.T) string { return strings.Join(rapid.SliceOfN(char, 0, 4).Draw(t, "chars"), "") })
 	dir := t.TempDir()
 	expression, file := filepath.Join(dir, "expression"), filepath.Join(dir, "file")
-	rapid.Check(t, func(r *rapid.T) {
+	proptest.Check(t, func(r *rapid.T) {
 		source, fold := pattern.Draw(r, "pattern"), rapid.Bool().Draw(r, "fold")
 		p, err := newPattern(source, fold)
 		if err != nil {
@@ -144,9 +149,11 @@ func TestPatternsAgree(t *testing.T) {
 // FuzzCompile compiles any input that is decoded, and renders what a box may make of it.
 func FuzzCompile(f *testing.F) {
 	for _, seed := range [][3]string{
-		{"bash", "", `{"command":"ls"}`}, {"read", "", `{"file_path":"/a","offset":-3,"limit":0}`}, {"write", "deepagents", `{"file_path":"a","content":"x"}`},
+		{"bash", "", `{"command":"ls"}`}, {"read", "", `{"file_path":"/a","offset":-3,"limit":0}`},
+		{"write", "deepagents", `{"file_path":"a","content":"x"}`},
 		{"edit", "deepagents", `{"file_path":"a","old_string":"\n","new_string":"\r\n"}`}, {"glob", "", `{"pattern":"{a,b}[!c]*/**\\*"}`},
 		{"grep", "", `{"pattern":"(?i)[^a]\\b.{2}","glob":"*.{a,b}"}`}, {"grep", "deepagents", `{"pattern":"]^[\\"}`},
+		{"ls", "deepagents", `{"path":"/a b/","limit":3,"missing":"empty"}`},
 	} {
 		f.Add(seed[0], seed[1], seed[2])
 	}
@@ -163,7 +170,7 @@ func FuzzCompile(f *testing.F) {
 			}
 			return
 		}
-		lines := map[schemas.Tool]int{schemas.ToolRead: 2, schemas.ToolWrite: 3, schemas.ToolGlob: 3, schemas.ToolGrep: 5}
+		lines := map[schemas.Tool]int{schemas.ToolRead: 2, schemas.ToolWrite: 3, schemas.ToolGlob: 3, schemas.ToolGrep: 5, schemas.ToolLS: 2}
 		if want, ok := lines[c.Tool]; ok && bytes.Count(p.Stdin, []byte("\n")) != want {
 			t.Errorf("a parameter broke out of its line: %q", p.Stdin)
 		}
@@ -180,14 +187,18 @@ func FuzzCompile(f *testing.F) {
 func FuzzRender(f *testing.F) {
 	for _, seed := range []string{
 		"", "sandjet ok\n.\n", "sandjet ok\n=3\n=1\n=0\n#x\n-\nYWI=\n-\nYWIK\n.\n", "sandjet not_found\n.\n", "sandjet many\n=-9\n.\n",
-		"sandjet ok\n-\nCg==\n.\n", "sandjet ok\n=9223372036854775807\n=9223372036854775807\n=0\n-\n-\nYQ==\n.\n", "sandjet ok\n-\nRmEKMTphCg==\n.\n", "sandjet \xff\n.\n", "sandjet ok\n-\n!\n.\n",
+		"sandjet ok\n-\nCg==\n.\n", "sandjet ok\n=9223372036854775807\n=9223372036854775807\n=0\n-\n-\nYQ==\n.\n",
+		"sandjet ok\n-\nRmEKMTphCg==\n.\n",
+		"sandjet ok\n=3\n-\nODFhNCAxMiAxIGEKODEgLTEgLSBiCg==\n.\n", "sandjet \xff\n.\n", "sandjet ok\n-\n!\n.\n",
 	} {
 		f.Add([]byte(seed), 0, false)
 	}
 	inputs := map[schemas.Tool]any{
-		schemas.ToolBash: schemas.BashInput{Command: "x"}, schemas.ToolRead: schemas.ReadInput{FilePath: "a"}, schemas.ToolWrite: schemas.WriteInput{FilePath: "a"},
-		schemas.ToolEdit: schemas.EditInput{FilePath: "a", OldString: "x"}, schemas.ToolGlob: schemas.GlobInput{Pattern: "*"},
+		schemas.ToolBash: schemas.BashInput{Command: "x"}, schemas.ToolRead: schemas.ReadInput{FilePath: "a"},
+		schemas.ToolWrite: schemas.WriteInput{FilePath: "a"},
+		schemas.ToolEdit:  schemas.EditInput{FilePath: "a", OldString: "x"}, schemas.ToolGlob: schemas.GlobInput{Pattern: "*"},
 		schemas.ToolGrep: schemas.GrepInput{Pattern: "x", OutputMode: schemas.GrepContent},
+		schemas.ToolLS:   schemas.LSInput{},
 	}
 	f.Fuzz(func(t *testing.T, stdout []byte, exit int, truncated bool) {
 		for tool, in := range inputs {
@@ -197,7 +208,8 @@ func FuzzRender(f *testing.F) {
 					t.Fatal(err)
 				}
 				r := p.Render(providers.Result{Stdout: stdout, ExitCode: exit, Truncated: truncated})
-				if r.Status != schemas.Completed && r.Status != schemas.Failed || r.Text == "" || r.Output == nil || (r.Status == schemas.Failed) != (r.Error != nil) {
+				if r.Status != schemas.StatusCompleted && r.Status != schemas.StatusFailed || r.Text == "" || r.Output == nil ||
+					(r.Status == schemas.StatusFailed) != (r.Error != nil) {
 					t.Errorf("%s: %+v", tool, r)
 				}
 				if valid([]byte(r.Text)) != r.Text {

@@ -80,7 +80,7 @@ func (t read) peek() int64 {
 	return peekBytes
 }
 
-// One line more than is shown tells whether there is more.
+// One line more than is shown says whether there is more.
 func (t read) stdin() []byte {
 	return fmt.Appendf(nil, "%s\n%d %d %d %d\n", t.name, t.skip, t.limit+1, maxPage+1, t.peek())
 }
@@ -118,9 +118,11 @@ func (t read) page(page []byte, data ReadData) outcome {
 	if len(page) == 0 {
 		total := either(data.TotalLines, 0)
 		if t.dialect.deep() {
-			return outcome{err: &schemas.Error{Code: schemas.Invalid, Message: fmt.Sprintf("Line offset %d exceeds file length (%d lines)", t.skip+t.base, total)}}
+			return outcome{err: &schemas.Error{Code: schemas.Invalid,
+				Message: fmt.Sprintf("Line offset %d exceeds file length (%d lines)", t.skip+t.base, total)}}
 		}
-		return outcome{err: &schemas.Error{Code: schemas.Invalid, Message: fmt.Sprintf("offset %d is past the end of %s (%s)", t.skip+t.base, t, plural(total, "line"))}}
+		return outcome{err: &schemas.Error{Code: schemas.Invalid,
+			Message: fmt.Sprintf("offset %d is past the end of %s (%s)", t.skip+t.base, t, plural(total, "line"))}}
 	}
 	page, lines, more, cut := t.fit(page)
 	if data.TotalLines == nil && !more {
@@ -150,6 +152,9 @@ func (t read) page(page []byte, data ReadData) outcome {
 	case more:
 		s += fmt.Sprintf("\n[more lines follow; continue with offset %d]", *data.NextOffset)
 	}
+	if n := schemas.InvalidBytes(page); n > 0 {
+		s += fmt.Sprintf("\n[not UTF-8 in these lines: %s, shown as U+FFFD; edit keeps such bytes, write would lose them]", plural(n, "byte"))
+	}
 	return outcome{text: s, data: data}
 }
 
@@ -167,8 +172,10 @@ func (t read) fit(page []byte) (kept []byte, lines int64, more, cut bool) {
 			if full && lines > 0 {
 				break
 			}
-			n = len(page) - end
-			cut = full
+			n, cut = len(page)-end, full
+			if cut { // not within a character
+				n = schemas.WholeText(page)
+			}
 		}
 		end += n
 		lines++
@@ -194,32 +201,13 @@ func (t read) line(b *strings.Builder, number int64, line string) {
 
 // isBinary looks at the beginning of a file.
 func (t read) isBinary(peek []byte) bool {
-	if t.dialect.deep() && media(t.name) && len(peek) > 0 {
-		return true
-	}
-	if hasNUL(peek) {
-		return true
-	}
-	peek = peek[:min(len(peek), peekBytes)]
 	if !t.dialect.deep() {
-		return false
+		return looksBinary(peek)
 	}
-	if len(peek) == peekBytes { // a character may be cut
-		for back := 1; back < utf8.UTFMax; back++ {
-			if c := peek[len(peek)-back]; utf8.RuneStart(c) {
-				if !utf8.FullRune(peek[len(peek)-back:]) {
-					peek = peek[:len(peek)-back]
-				}
-				break
-			}
-		}
-	}
-	return !utf8.Valid(peek)
+	return hasNUL(peek) || media(t.name) && len(peek) > 0 || !isText(peek)
 }
 
-// hasNUL reports whether the beginning of a file tells that it is binary.
-func hasNUL(peek []byte) bool { return bytes.IndexByte(peek[:min(len(peek), peekBytes)], 0) >= 0 }
-
+// media reports whether a name is that of a picture, sound, film or document, which deepagents gets as it is.
 func media(name string) bool {
 	switch strings.ToLower(path.Ext(name)) {
 	case ".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".ico", ".heic", ".pdf", ".mp3", ".wav", ".ogg", ".flac", ".m4a",
@@ -229,14 +217,25 @@ func media(name string) bool {
 	return false
 }
 
+// binary words a file that is not shown as text.
 func (t read) binary(content []byte, data ReadData) outcome {
+	what := mediaType(content)
+	size := sizeOf(data.Size)
 	if !t.dialect.deep() {
-		return outcome{err: &schemas.Error{Code: schemas.Invalid, Message: fmt.Sprintf("%s is a binary file (%s): use bash to inspect it", t, plural(data.Size, "byte"))}}
+		remedy := "read returns text only: inspect or convert it with bash, for example head -c 256 FILE | od -c"
+		if wideText(what) {
+			_, charset, _ := strings.Cut(what, "charset=")
+			remedy = "read returns UTF-8 only: convert it with bash, for example iconv -f " + strings.ToUpper(charset) + " -t UTF-8 FILE"
+		}
+		return outcome{err: &schemas.Error{Code: schemas.Invalid, Message: fmt.Sprintf("%s is binary (%s, %s). %s", t, what, size, remedy)}}
 	}
 	if data.Size > maxBinary {
-		return outcome{err: &schemas.Error{Code: schemas.Exhausted, Message: fmt.Sprintf("Binary file exceeds maximum preview size of %d bytes: %s has %d", maxBinary, t, data.Size)}}
+		return outcome{err: &schemas.Error{Code: schemas.Exhausted,
+			Message: fmt.Sprintf("Binary file exceeds maximum preview size of %d bytes: %s (%s) has %d: inspect it with bash", maxBinary, t, what,
+				data.Size)}}
 	}
 	data.Encoding, data.TotalLines = "base64", nil
 	data.Content = base64.StdEncoding.EncodeToString(content)
-	return outcome{text: fmt.Sprintf("[binary file of %s: %s; its content is in the structured result as base64]", plural(data.Size, "byte"), t), data: data}
+	return outcome{text: fmt.Sprintf("[%s is returned as binary (%s, %s): its content is in the structured result as base64]", t, what, size),
+		data: data}
 }

@@ -14,6 +14,10 @@ var ( // constants in all but syntax
 	editScript string
 	//go:embed scripts/glob.sh
 	globScript string
+	//go:embed scripts/stage.sh
+	stageScript string
 	//go:embed scripts/grep.sh
 	grepScript string
+	//go:embed scripts/ls.sh
+	lsScript string
 )

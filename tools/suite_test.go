@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +16,8 @@ import (
 	"github.com/sandjet/sandjet/internal/longtest"
 	"github.com/sandjet/sandjet/internal/safefs"
 	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/providers/providertest"
+	"github.com/sandjet/sandjet/providers/workspacefs"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/tools/toolstest"
 )
@@ -43,10 +46,66 @@ func carryNative(ctx context.Context, tb testing.TB, dir string, c schemas.Call,
 	return r
 }
 
+// carryObjects carries a call out in this process, on files that are in an object store.
+func carryObjects(ctx context.Context, tb testing.TB, dir string, c schemas.Call, input any) schemas.Result {
+	tb.Helper()
+	store := providertest.NewObjects()
+	must := func(err error) {
+		if err != nil {
+			tb.Fatal(err)
+		}
+	}
+	must(filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || path == dir {
+			return err
+		}
+		info, err := d.Info()
+		must(err)
+		var content []byte
+		switch {
+		case info.Mode().IsRegular():
+			content, err = os.ReadFile(path) // of this test
+		case info.Mode()&fs.ModeSymlink != 0:
+			var target string
+			target, err = os.Readlink(path)
+			content = []byte(target)
+		}
+		must(err)
+		store.Put(strings.TrimPrefix(path, dir+"/"), info.Mode(), content, info.ModTime())
+		return nil
+	}))
+	files := store.FS(false)
+	r, handled, err := RunNative(ctx, files, c, input)
+	if err != nil {
+		return refusedCall(c, err)
+	}
+	if !handled {
+		tb.Fatalf("%s is not handled", c.Tool)
+	}
+	// What the call made and wrote is taken to the folder, where the suite looks.
+	must(workspacefs.WalkSorted(ctx, files, "", workspacefs.Bounds{Entries: 1 << 20, Bytes: 1 << 30},
+		func(name string, e workspacefs.Entry) error {
+			path := filepath.Join(dir, name)
+			if e.Type.IsDir() {
+				return os.MkdirAll(path, 0o755)
+			}
+			if !e.Type.IsRegular() || strings.Contains(name, "\n") { // no tool writes such
+				return nil
+			}
+			content, _, err := workspacefs.ReadFile(ctx, files, name, 64<<20)
+			must(err)
+			if before, err := os.ReadFile(path); err == nil && bytes.Equal(before, content) {
+				return nil
+			}
+			return os.WriteFile(path, content, 0o644) // of this test
+		}))
+	return r
+}
+
 // refusedCall is the result of a call that does not compile, as the worker makes it.
 func refusedCall(c schemas.Call, err error) schemas.Result {
 	e := schemas.Public(err)
-	return schemas.Result{Call: c.ID, Tool: c.Tool, Status: schemas.Failed, Error: e, Text: "Error: " + e.Message}
+	return schemas.Result{Call: c.ID, Tool: c.Tool, Status: schemas.StatusFailed, Error: e, Text: "Error: " + e.Message}
 }
 
 // shell carries calls out by a bare shell, with nothing in the environment but path.
@@ -114,10 +173,7 @@ func programs(tb testing.TB, except ...string) string {
 func need(tb testing.TB, name string) {
 	tb.Helper()
 	if _, err := exec.LookPath(name); err != nil {
-		if os.Getenv("CI") == "true" {
-			tb.Fatalf("%s is required in CI", name)
-		}
-		tb.Skipf("%s is not installed", name)
+		longtest.Missing(tb, "%s is not installed", name)
 	}
 }
 
@@ -130,6 +186,12 @@ func TestNative(t *testing.T) {
 	toolstest.Run(t, carryNative, nil)
 }
 
+func TestNativeOnAnObjectStore(t *testing.T) {
+	t.Parallel()
+	const why = "an object has one name"
+	toolstest.Run(t, carryObjects, map[string]string{"edit/hard-link": why, "write/hard-link": why})
+}
+
 func TestCompiledWithRipgrep(t *testing.T) {
 	t.Parallel()
 	need(t, "rg")
@@ -138,6 +200,7 @@ func TestCompiledWithRipgrep(t *testing.T) {
 
 func TestCompiledWithGrep(t *testing.T) {
 	t.Parallel()
+	longtest.Only(t, "the suite of compiled tools once more, without ripgrep")
 	toolstest.Run(t, shell("bash", programs(t, "rg")), nil)
 }
 
@@ -162,6 +225,7 @@ func TestMissingProgram(t *testing.T) {
 		{schemas.EditInput{FilePath: "a", OldString: "x", NewString: "y"}, schemas.ToolEdit, []string{"awk", "tr"}},
 		{schemas.GlobInput{Pattern: "*"}, schemas.ToolGlob, []string{"find", "xargs"}},
 		{schemas.GrepInput{Pattern: "x"}, schemas.ToolGrep, []string{"grep", "sed"}},
+		{schemas.LSInput{}, schemas.ToolLS, []string{"find", "stat", "xargs"}},
 	} {
 		for _, gone := range c.gone {
 			dir := t.TempDir()
@@ -169,7 +233,7 @@ func TestMissingProgram(t *testing.T) {
 				t.Fatal(err)
 			}
 			r := shell("bash", programs(t, gone))(t.Context(), t, dir, schemas.Call{Tool: c.tool}, c.input)
-			if r.Status != schemas.Failed || r.Error.Code != schemas.Unsupported || !strings.HasSuffix(r.Text, ": "+gone) {
+			if r.Status != schemas.StatusFailed || r.Error.Code != schemas.Unsupported || !strings.HasSuffix(r.Text, ": "+gone) {
 				t.Errorf("%s without %s: %s, %s", c.tool, gone, r.Status, r.Text)
 			}
 			if content, err := os.ReadFile(filepath.Join(dir, "a")); err != nil || string(content) != "x" {

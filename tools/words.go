@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"syscall"
 
-	"github.com/sandjet/sandjet/internal/safefs"
+	"github.com/sandjet/sandjet/providers/workspacefs"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -45,30 +43,12 @@ func wordOf(err error) (word, bool) {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return "", false
 	}
-	for _, c := range []struct {
-		err  error
-		word word
-	}{
-		{safefs.ErrEscape, wordEscape},
-		{safefs.ErrDirectory, wordIsDirectory},
-		{safefs.ErrNotRegular, wordNotRegular},
-		{safefs.ErrHardLink, wordHardLink},
-		{safefs.ErrTooLarge, wordTooLarge},
-		{safefs.ErrReadOnly, wordReadOnly},
-		{safefs.ErrChanged, wordChanged},
-		{safefs.ErrTooMany, wordTooMany},
-		{syscall.EROFS, wordReadOnly},
-		{syscall.ENOSPC, wordNoSpace},
-		{syscall.EDQUOT, wordNoSpace},
-		{syscall.ELOOP, wordLoop},
-		{syscall.ENOTDIR, wordNotDirectory},
-		{fs.ErrNotExist, wordNotFound},
-		{fs.ErrExist, wordExists},
-		{fs.ErrPermission, wordDenied},
-	} {
-		if errors.Is(err, c.err) {
-			return c.word, true
-		}
+	switch c := workspacefs.CodeOf(err); c {
+	case workspacefs.ErrNotFound, workspacefs.ErrIsDirectory, workspacefs.ErrNotDirectory, workspacefs.ErrNotRegular,
+		workspacefs.ErrEscape, workspacefs.ErrLoop, workspacefs.ErrDenied, workspacefs.ErrReadOnly, workspacefs.ErrHardLink,
+		workspacefs.ErrExists, workspacefs.ErrChanged, workspacefs.ErrTooLarge, workspacefs.ErrNoSpace, workspacefs.ErrTooMany:
+		return word(c), true // the scripts say it with the same words
+	case workspacefs.ErrBadName, workspacefs.ErrTooLong, workspacefs.ErrNotEmpty:
 	}
 	return wordFailed, true
 }
@@ -108,7 +88,8 @@ func failure(w word, kind, path string) *schemas.Error {
 	case wordTooMany:
 		code, format = schemas.Exhausted, "there are too many files below %s: use a narrower path"
 	case wordBadPattern:
-		return &schemas.Error{Code: schemas.Unsupported, Message: "this sandbox's grep does not support the pattern: simplify it, or install ripgrep (rg) in the sandbox"}
+		return &schemas.Error{Code: schemas.Unsupported,
+			Message: "this sandbox's grep does not support the pattern: simplify it, or install ripgrep (rg) in the sandbox"}
 	case wordNoScratch:
 		return &schemas.Error{Code: schemas.Unavailable, Message: "the sandbox has no space left for temporary files"}
 	case wordOK, wordNoMatch, wordMany, wordGrown, wordFailed:

@@ -30,14 +30,16 @@ func newWrite(c schemas.Call, in schemas.WriteInput) (fileTool, error) {
 		return nil, err
 	}
 	if strings.HasSuffix(in.FilePath, "/") {
-		return nil, schemas.Invalidf("input.file_path", "%s is a directory: give a file name; parent directories are created", schemas.Quotable(in.FilePath))
+		return nil, schemas.Invalidf("input.file_path", "%s is a directory: give a file name; parent directories are created",
+			schemas.Quotable(in.FilePath))
 	}
 	if in.Mode == "" {
 		in.Mode = schemas.WriteOverwrite
 	}
 	if in.IfMatch = strings.ToLower(in.IfMatch); in.IfMatch != "" {
 		if b, err := hex.DecodeString(in.IfMatch); err != nil || len(b) != sha256.Size {
-			return nil, schemas.Invalidf("input.if_match", "is not an etag: use the etag that read or write returned (SHA-256 of the content in hex)")
+			return nil, schemas.Invalidf("input.if_match",
+				"is not an etag: use the etag that read or write returned (SHA-256 of the content in hex)")
 		}
 	}
 	return write{p, in}, nil

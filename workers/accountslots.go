@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	capTTL   = 10 * time.Second
-	capRenew = capTTL / 3
-	awayTold = time.Minute // how often it is said that the limiter is away
+	capTTL    = 10 * time.Second
+	capRenew  = capTTL / 3
+	awayEvery = time.Minute // how often it is logged that the limiter is away
 )
 
 // accountSlots holds the places of the calls in hand and keeps their leases alive together.
@@ -24,9 +24,9 @@ type accountSlots struct {
 	most    int // per account; 0: no cap
 	log     *slog.Logger
 
-	mu   sync.Mutex
-	held map[string]limits.Lease // by the call's EventID
-	told time.Time               // when it was last said that the limiter is away
+	mu     sync.Mutex
+	held   map[string]limits.Lease // by the call's EventID
+	logged time.Time               // when it was last logged that the limiter is away
 }
 
 // take gets a place for a call. Codes: exhausted, and unavailable while the limiter is away: the call
@@ -46,20 +46,20 @@ func (c *accountSlots) take(ctx context.Context, call schemas.Call) error {
 	case schemas.CodeOf(err) == schemas.Exhausted:
 		return err
 	}
-	c.tellAway(ctx, err)
+	c.logAway(ctx, err)
 	return schemas.Wrap(schemas.Unavailable, "caps", "the limiter is away: the call waits for it", err)
 }
 
-// tellAway logs that the limiter is away: once in a while, not for each call that waits.
-func (c *accountSlots) tellAway(ctx context.Context, err error) {
+// logAway logs that the limiter is away: once in a while, not for each call that waits.
+func (c *accountSlots) logAway(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if now := time.Now(); now.Sub(c.told) > awayTold {
-		c.told = now
-		c.log.Warn("limiter is away: calls under caps wait for it", "error", err)
+	if now := time.Now(); now.Sub(c.logged) > awayEvery {
+		c.logged = now
+		c.log.Warn("limiter not reachable, calls under caps wait", "error", err)
 	}
 }
 
@@ -77,7 +77,7 @@ func (c *accountSlots) give(ctx context.Context, call schemas.Call) {
 
 func (c *accountSlots) release(ctx context.Context, lease limits.Lease) {
 	if err := c.limiter.Release(context.WithoutCancel(ctx), lease); err != nil {
-		c.log.Warn("place not given back: it ends by itself", "error", err, "after", capTTL)
+		c.log.Warn("slot of a call not released, it expires", "error", err, "after", capTTL)
 	}
 }
 
@@ -106,12 +106,12 @@ func (c *accountSlots) renew(ctx context.Context) {
 	}
 	lost, err := c.limiter.Renew(ctx, capTTL, leases...)
 	if err != nil {
-		c.tellAway(ctx, err)
+		c.logAway(ctx, err)
 	}
 	for _, l := range lost {
 		again, err := c.limiter.Acquire(ctx, l.Key, l.Holder, limits.Regardless, capTTL)
 		if err != nil {
-			c.tellAway(ctx, err)
+			c.logAway(ctx, err)
 			continue
 		}
 		c.mu.Lock()
@@ -124,6 +124,6 @@ func (c *accountSlots) renew(ctx context.Context) {
 			c.release(ctx, again)
 			continue
 		}
-		c.log.Warn("the place of a call was lost and is taken again", "key", l.Key, "call", l.Holder)
+		c.log.Warn("slot of a call was lost, taking it again", "key", l.Key, "call", l.Holder)
 	}
 }

@@ -30,7 +30,7 @@ func (w *world) wantOrder(c schemas.Call) {
 	}
 }
 
-// TestCallsAreAcceptedBeforeAllElse: hundreds of calls whose admission tells of them at once, late or never,
+// TestCallsAreAcceptedBeforeAllElse: hundreds of calls whose admission publishes them at once, late or never,
 // while they are run, refused and cancelled.
 func TestCallsAreAcceptedBeforeAllElse(t *testing.T) {
 	const calls = 300
@@ -52,7 +52,8 @@ func TestCallsAreAcceptedBeforeAllElse(t *testing.T) {
 					t.Error(err)
 				}
 				if i%5 == 0 {
-					if err := streams.Cancels.Publish(t.Context(), w.bus, schemas.Cancel{Account: c.Account, Call: c.ID, Time: time.Now().UTC()}); err != nil {
+					if err := streams.Cancels.Publish(t.Context(), w.bus,
+						schemas.Cancel{Account: c.Account, Call: c.ID, Time: time.Now().UTC()}); err != nil {
 						t.Error(err)
 					}
 				}
@@ -76,6 +77,29 @@ func TestCallsAreAcceptedBeforeAllElse(t *testing.T) {
 	})
 }
 
+// TestWhoHasAdmittedACallNeedNotAnnounceItAgain: admission and worker are one process, and the log has confirmed what it published.
+func TestWhoHasAdmittedACallNeedNotAnnounceItAgain(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var calls []schemas.Call
+		for n, tool := range []schemas.Tool{schemas.ToolBash, schemas.ToolRead} {
+			c := w.call(fmt.Sprint("call_", n), tool)
+			if _, err := streams.StoreOnce(t.Context(), w.bus, schemas.AcceptedEvent(c), w.bus.Absent()); err != nil {
+				t.Fatal(err)
+			}
+			w.publishOnly(c)
+			calls = append(calls, c)
+		}
+		w.employ(&fake{run: answer(schemas.ToolRead)}, func(wk *Worker) { wk.Bus = w.bus })
+		for _, c := range calls {
+			w.want(c, schemas.StatusCompleted)
+			w.wantOrder(c)
+			if w.bus.Announced(c) {
+				t.Errorf("nobody asked whether %s was announced", c.ID)
+			}
+		}
+	})
+}
+
 // TestACallIsAnnouncedOnceHoweverLate: a call that waited for long is announced by whoever starts or ends it,
 // unless it is announced, which the log may not recognise any more.
 func TestACallIsAnnouncedOnceHoweverLate(t *testing.T) {
@@ -87,14 +111,14 @@ func TestACallIsAnnouncedOnceHoweverLate(t *testing.T) {
 			change func(*world, *schemas.Call)
 			do     func(*world, schemas.Call)
 		}{
-			"run":  {schemas.ToolBash, schemas.Completed, nil, nil},
-			"read": {schemas.ToolRead, schemas.Completed, nil, nil},
-			"expired": {schemas.ToolBash, schemas.Expired, func(_ *world, c *schemas.Call) {
+			"run":  {schemas.ToolBash, schemas.StatusCompleted, nil, nil},
+			"read": {schemas.ToolRead, schemas.StatusCompleted, nil, nil},
+			"expired": {schemas.ToolBash, schemas.StatusExpired, func(_ *world, c *schemas.Call) {
 				c.Deadline = time.Now().Add(wait - time.Minute)
 			}, nil},
-			"refused":   {schemas.ToolBash, schemas.DeniedBy, func(_ *world, c *schemas.Call) { c.Refused = "no" }, nil},
-			"cancelled": {schemas.ToolBash, schemas.Cancelled, nil, func(w *world, c schemas.Call) { w.cancel(c) }},
-			"started elsewhere": {schemas.ToolBash, schemas.Broken, nil, func(w *world, c schemas.Call) {
+			"refused":   {schemas.ToolBash, schemas.StatusDenied, func(_ *world, c *schemas.Call) { c.Refused = "no" }, nil},
+			"cancelled": {schemas.ToolBash, schemas.StatusCancelled, nil, func(w *world, c schemas.Call) { w.cancel(c) }},
+			"started elsewhere": {schemas.ToolBash, schemas.StatusInterrupted, nil, func(w *world, c schemas.Call) {
 				w.startedBy("worker_other", c, 1)
 			}},
 		} {
@@ -129,15 +153,15 @@ func TestACallIsAnnouncedOnceHoweverLate(t *testing.T) {
 	}
 }
 
-// TestACloserAnnouncesWhatItEnds: so does who ends calls that no worker has in hand.
-func TestACloserAnnouncesWhatItEnds(t *testing.T) {
+// TestTheCallExpirerAnnouncesWhatItEnds: so does who ends calls that no worker has in hand.
+func TestTheCallExpirerAnnouncesWhatItEnds(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		defer closing(w, "fake")()
 		cancelled := w.publishOnly(w.call("call_cancelled", schemas.ToolBash))
 		expired := w.publishOnly(w.call("call_expired", schemas.ToolBash, func(c *schemas.Call) { c.Deadline = time.Now().Add(time.Minute) }))
 		w.cancel(cancelled)
-		w.want(cancelled, schemas.Cancelled)
-		w.want(expired, schemas.Expired)
+		w.want(cancelled, schemas.StatusCancelled)
+		w.want(expired, schemas.StatusExpired)
 		w.wantOrder(cancelled)
 		w.wantOrder(expired)
 	})

@@ -119,7 +119,7 @@ func TestTheBoxOfADeletedSandboxIsReleased(t *testing.T) {
 					return hello(ctx, cmd)
 				}
 				w.employ(p, func(wk *Worker) { wk.Specs = records })
-				w.want(w.publish(w.call("call_1", schemas.ToolBash)), schemas.Completed)
+				w.want(w.publish(w.call("call_1", schemas.ToolBash)), schemas.StatusCompleted)
 				records.away.Store(true)
 				time.Sleep(5 * time.Minute)
 				records.away.Store(false)
@@ -135,7 +135,7 @@ func TestTheBoxOfADeletedSandboxIsReleased(t *testing.T) {
 					t.Errorf("released %v while a call is in it", got)
 				}
 				close(goOn)
-				w.want(slow, schemas.Completed)
+				w.want(slow, schemas.StatusCompleted)
 				time.Sleep(2 * time.Minute)
 				if got := p.list(); len(got) != 1 || got[0].ID != "acct_1.sb_1.ws_1" {
 					t.Errorf("released %v, want the box once", got)
@@ -158,7 +158,7 @@ func TestAnIdleBoxIsReleasedAndABusyOneIsNot(t *testing.T) {
 		}
 		w.employ(p)
 		long := w.publish(w.call("call_1", schemas.ToolBash, command("long"), patient))
-		w.want(long, schemas.Completed)
+		w.want(long, schemas.StatusCompleted)
 		time.Sleep(idle - time.Minute)
 		if got := p.list(); len(got) != 0 {
 			t.Fatalf("released %v, which was in use or not idle for long enough", got)
@@ -167,7 +167,7 @@ func TestAnIdleBoxIsReleasedAndABusyOneIsNot(t *testing.T) {
 		if got := p.list(); len(got) != 1 {
 			t.Fatalf("released %v, want the idle box once", got)
 		}
-		w.want(w.publish(w.call("call_2", schemas.ToolBash)), schemas.Completed)
+		w.want(w.publish(w.call("call_2", schemas.ToolBash)), schemas.StatusCompleted)
 	})
 }
 
@@ -179,7 +179,7 @@ func TestTheDeadlineOfABoxIsNotMovedByItsUse(t *testing.T) {
 		w.employ(p)
 		began := time.Now()
 		for n := range 90 {
-			w.want(w.publish(w.call("call_"+string(rune('0'+n/10))+string(rune('0'+n%10)), schemas.ToolBash)), schemas.Completed)
+			w.want(w.publish(w.call("call_"+string(rune('0'+n/10))+string(rune('0'+n%10)), schemas.ToolBash)), schemas.StatusCompleted)
 			time.Sleep(time.Minute)
 			if age := time.Since(began); len(p.list()) > 0 && age < time.Hour {
 				t.Fatalf("released after %s", age)
@@ -199,12 +199,12 @@ func TestTheDeadlineOfABoxOutlivesItsWorker(t *testing.T) {
 		}
 		p := &keeps{}
 		first := w.employ(p)
-		w.want(w.publish(w.call("call_1", schemas.ToolBash)), schemas.Completed)
+		w.want(w.publish(w.call("call_1", schemas.ToolBash)), schemas.StatusCompleted)
 		first.retire()
 		time.Sleep(50 * time.Minute)
 		w.employ(p) // it has never used the box
 		time.Sleep(5 * time.Minute)
-		w.want(w.publish(w.call("call_2", schemas.ToolBash)), schemas.Completed)
+		w.want(w.publish(w.call("call_2", schemas.ToolBash)), schemas.StatusCompleted)
 		if got := p.list(); len(got) != 0 {
 			t.Fatalf("released %v before its deadline", got)
 		}

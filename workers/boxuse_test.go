@@ -36,7 +36,7 @@ func TestAJobKeepsItsBox(t *testing.T) {
 	eachJobKind(t, func(t *testing.T, w *world, h *jobHost) {
 		const runs = 3 * schemas.DefaultIdleTimeout
 		call := w.publish(w.background("one", "sleep "+runs.String()))
-		w.want(call, schemas.Completed)
+		w.want(call, schemas.StatusCompleted)
 		time.Sleep(runs - time.Minute)
 		if got := h.gone(); len(got) != 0 {
 			t.Fatalf("released %v while a job is in it", got)
@@ -61,10 +61,10 @@ func TestAJobEndsWithItsBox(t *testing.T) {
 		const life, late = time.Hour, 10 * time.Minute
 		w.specs.change = func(s *schemas.Sandbox) { s.MaxLifetime = schemas.Duration(life) }
 		made := time.Now()
-		w.want(w.publish(w.call("call_1", schemas.ToolBash)), schemas.Completed)
+		w.want(w.publish(w.call("call_1", schemas.ToolBash)), schemas.StatusCompleted)
 		time.Sleep(late)
 		call := w.publish(w.background("one", "sleep 10h"))
-		w.want(call, schemas.Completed)
+		w.want(call, schemas.StatusCompleted)
 		if j := w.recordOf(call); j.Deadline.Sub(made) < life-time.Minute || j.Deadline.Sub(made) > life+time.Minute {
 			t.Errorf("its deadline is %s after the box was made, want the box's", j.Deadline.Sub(made))
 		}

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/longtest"
 	"github.com/sandjet/sandjet/internal/natstest"
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
@@ -47,7 +47,8 @@ func (w *world) begin(c schemas.Call) {
 // accept has the conversation say that a call was accepted, as admission does.
 func (w *world) accept(c schemas.Call) schemas.Call {
 	w.t.Helper()
-	e := schemas.NewEvent(c, schemas.CallAccepted, schemas.AcceptedID(c.Account, c.ID), time.Now(), schemas.AcceptedData{Call: c.ID, Tool: c.Tool})
+	e := schemas.NewEvent(c, schemas.CallAccepted, schemas.AcceptedID(c.Account, c.ID), time.Now(),
+		schemas.AcceptedData{Call: c.ID, Tool: c.Tool})
 	if err := streams.Events.Publish(w.t.Context(), w.bus, e); err != nil {
 		w.t.Fatal(err)
 	}
@@ -59,7 +60,7 @@ func (w *world) accept(c schemas.Call) schemas.Call {
 func TestCallsThatWereLeftForDaysEnd(t *testing.T) {
 	natstest.Hours(t)
 	away := map[string]time.Duration{"a day": 25 * time.Hour}
-	if os.Getenv("SANDJET_CRASH") == "long" {
+	if longtest.Asked() {
 		away["five days"] = 5 * 24 * time.Hour
 	}
 	for name, d := range away {
@@ -72,7 +73,8 @@ func TestCallsThatWereLeftForDaysEnd(t *testing.T) {
 func leftFor(t *testing.T, away time.Duration, withWorker bool) {
 	inWorld(t, func(t *testing.T, w *world) {
 		large := strings.Repeat("#", 2<<20) // its payload ages out before it
-		never, begun, big := w.accept(w.publish(w.call("call_never", schemas.ToolBash))), w.accept(w.publish(w.call("call_begun", schemas.ToolBash))),
+		never, begun, big := w.accept(w.publish(w.call("call_never", schemas.ToolBash))),
+			w.accept(w.publish(w.call("call_begun", schemas.ToolBash))),
 			w.accept(w.publish(w.call("call_big", schemas.ToolBash, func(c *schemas.Call) { c.Input = fmt.Appendf(nil, `{"command":%q}`, large) })))
 		reads := w.accept(w.publish(w.call("call_reads", schemas.ToolRead)))
 		w.begin(begun)
@@ -84,10 +86,10 @@ func leftFor(t *testing.T, away time.Duration, withWorker bool) {
 		}
 		defer closing(w, never.Provider)()
 		back := time.Now()
-		w.want(never, schemas.Expired)
-		w.want(big, schemas.Expired)
-		w.want(begun, schemas.Broken)
-		w.want(reads, schemas.Expired)
+		w.want(never, schemas.StatusExpired)
+		w.want(big, schemas.StatusExpired)
+		w.want(begun, schemas.StatusInterrupted)
+		w.want(reads, schemas.StatusExpired)
 		if took := time.Since(back); took > 15*time.Minute {
 			t.Errorf("they had their ends after %s", took)
 		}
@@ -111,7 +113,7 @@ func TestCallsAreForgottenAfterADay(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		old := w.publish(w.call("call_old", schemas.ToolBash))
 		e := w.employ(&fake{})
-		w.want(old, schemas.Completed)
+		w.want(old, schemas.StatusCompleted)
 		parked := w.call("call_parked", schemas.ToolBash, func(c *schemas.Call) { c.Approval = schemas.NewApprovalID() })
 		if err := streams.Parked.Publish(t.Context(), w.bus, parked); err != nil {
 			t.Fatal(err)
@@ -120,7 +122,7 @@ func TestCallsAreForgottenAfterADay(t *testing.T) {
 			t.Fatal(err)
 		}
 		behind := w.publish(w.call("call_behind", schemas.ToolBash))
-		w.want(behind, schemas.Completed)
+		w.want(behind, schemas.StatusCompleted)
 		e.retire()
 		time.Sleep(24*time.Hour + 10*time.Minute)
 		defer closing(w)()
@@ -148,7 +150,7 @@ func TestADeadLetterOfAStartedCallWhoseWorkerLives(t *testing.T) {
 				return nil
 			}
 		})
-		w.want(c, schemas.Broken)
+		w.want(c, schemas.StatusInterrupted)
 		w.once(c)
 	})
 }
@@ -161,7 +163,7 @@ func TestCancellingWhatNobodyServes(t *testing.T) {
 		c := w.publish(w.call("call_1", schemas.ToolBash, func(c *schemas.Call) { c.Provider = "absent" }))
 		asked := time.Now()
 		w.cancel(c)
-		r := w.want(c, schemas.Cancelled)
+		r := w.want(c, schemas.StatusCancelled)
 		if took := time.Since(asked); took > 10*time.Second || !strings.Contains(r.Text, "enough") {
 			t.Errorf("after %s: %s", took, r.Text)
 		}
@@ -172,7 +174,7 @@ func TestCancellingWhatNobodyServes(t *testing.T) {
 		w.untilStarted(first)
 		second := w.publish(w.call("call_second", schemas.ToolBash))
 		w.cancel(second)
-		w.want(second, schemas.Cancelled)
+		w.want(second, schemas.StatusCancelled)
 		w.once(second)
 		if slices.Contains(w.types(second), schemas.CallStarted) {
 			t.Error("it was started")
@@ -209,11 +211,70 @@ func TestAWorkerNotesThatItServes(t *testing.T) {
 func TestOverdueCallsOfAProviderThatNobodyEverServed(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		defer closing(w, "absent")()
-		c := w.publish(w.call("call_1", schemas.ToolBash, func(c *schemas.Call) { c.Provider, c.Deadline = "absent", time.Now().Add(time.Minute) }))
-		w.want(c, schemas.Expired)
+		c := w.publish(w.call("call_1", schemas.ToolBash,
+			func(c *schemas.Call) { c.Provider, c.Deadline = "absent", time.Now().Add(time.Minute) }))
+		w.want(c, schemas.StatusExpired)
 		if late := time.Since(c.Deadline); late > 3*time.Minute {
 			t.Errorf("it expired %s after its deadline", late)
 		}
 		w.once(c)
+	})
+}
+
+func TestADeadLetterGetsItsResult(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		closer := &maintenance.CallExpirer{Bus: w.open(), Log: slog.New(slog.DiscardHandler)}
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- closer.Run(ctx) }()
+		bad := w.call("call_bad", schemas.ToolBash, func(c *schemas.Call) { c.Workspace = "" })
+		w.publish(bad)
+		w.employ(&fake{})
+		if r := w.want(bad, schemas.StatusFailed); r.Error == nil || r.Error.Code != schemas.Invalid {
+			t.Errorf("result %+v", r)
+		}
+		w.once(bad)
+		stop()
+		if err := <-done; err != nil {
+			t.Errorf("closer: %v", err)
+		}
+	})
+}
+
+// TestOverdueCallsEndWithoutAWorker: a call that nobody takes has its result soon after its deadline,
+// one that a worker died over is told to be interrupted, and a worker that comes later runs neither.
+func TestOverdueCallsEndWithoutAWorker(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		soon := func(c *schemas.Call) { c.Deadline = time.Now().Add(10 * time.Minute) }
+		never, begun, later := w.publish(w.call("call_never", schemas.ToolBash, soon)), w.publish(w.call("call_begun", schemas.ToolBash, soon)),
+			w.publish(w.call("call_later", schemas.ToolBash))
+		bus := w.open()
+		dead := schemas.NewEvent(begun, schemas.CallStarted, schemas.StartedID(begun.Account, begun.ID, 1), time.Now(),
+			schemas.StartedData{Call: begun.ID, Tool: begun.Tool, Worker: "worker_dead", Attempt: 1})
+		if err := streams.Events.Publish(t.Context(), bus, dead); err != nil {
+			t.Fatal(err)
+		}
+		closer := &maintenance.CallExpirer{Bus: bus, Log: slog.New(slog.DiscardHandler), Providers: []string{never.Provider, "absent"}}
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- closer.Run(ctx) }()
+		w.want(never, schemas.StatusExpired)
+		w.want(begun, schemas.StatusInterrupted)
+		const overdue, looks = time.Minute, time.Minute // as the expirer leaves calls to workers, and looks
+		if late := time.Since(never.Deadline); late < overdue || late > overdue+2*looks {
+			t.Errorf("expired %s after its deadline, want about %s", late, overdue)
+		}
+		p := &fake{}
+		w.employ(p)
+		w.want(later, schemas.StatusCompleted)
+		w.once(never)
+		w.once(begun)
+		if p.count() != 1 {
+			t.Errorf("%d runs, want the one that is not overdue", p.count())
+		}
+		stop()
+		if err := <-done; err != nil {
+			t.Errorf("closer: %v", err)
+		}
 	})
 }

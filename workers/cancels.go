@@ -23,13 +23,13 @@ type cancelSet struct {
 
 	mu      sync.Mutex
 	known   map[string]request // by <account>.<call>: the latest
-	order   []remembered       // oldest first
+	order   []cancelPlace      // oldest first
 	earlier int                // of order: taken out already
 	forgot  time.Time          // until when a request may be missing
 }
 
-// remembered is a request's place in the order of time.
-type remembered struct {
+// cancelPlace is a request's place in the order of time.
+type cancelPlace struct {
 	id string
 	at time.Time
 }
@@ -53,7 +53,7 @@ func (s *cancelSet) add(c schemas.Cancel, at, now time.Time) bool {
 		return false
 	}
 	s.known[id] = request{reason: strings.ToValidUTF8(c.Reason[:min(len(c.Reason), reason)], ""), at: at}
-	s.order = append(s.order, remembered{id, at})
+	s.order = append(s.order, cancelPlace{id, at})
 	for s.earlier < len(s.order) {
 		oldest := s.order[s.earlier]
 		latest := s.known[oldest.id].at.Equal(oldest.at) // else the call, or a later use of its id, was cancelled again
@@ -67,11 +67,11 @@ func (s *cancelSet) add(c schemas.Cancel, at, now time.Time) bool {
 			}
 			delete(s.known, oldest.id)
 		}
-		s.order[s.earlier] = remembered{}
+		s.order[s.earlier] = cancelPlace{}
 		s.earlier++
 	}
 	if s.earlier > len(s.order)/2 { // give the memory back now and then
-		s.order = append(make([]remembered, 0, 2*(len(s.order)-s.earlier)), s.order[s.earlier:]...)
+		s.order = append(make([]cancelPlace, 0, 2*(len(s.order)-s.earlier)), s.order[s.earlier:]...)
 		s.earlier = 0
 	}
 	return true

@@ -31,7 +31,7 @@ func (t *execution) read(ctx context.Context) (streams.CallState, error) {
 	if err != nil {
 		return state, fmt.Errorf("look for the call on its conversation: %w", err)
 	}
-	t.sure, t.looked, t.had = now, true, state.Result
+	t.sure, t.looked, t.had, t.lastStart = now, true, state.Result, state.Last
 	t.proven, t.announced = t.proven || len(state.Started) > 0, state.Accepted
 	return state, nil
 }
@@ -56,7 +56,8 @@ func (t *execution) assure(ctx context.Context) error {
 	case err != nil:
 		return err
 	case state.Result != nil || len(state.Started) > 0:
-		return schemas.Wrap(schemas.Unavailable, "start", "the call was started or ended elsewhere: what became of it must be looked up", errElsewhere)
+		return schemas.Wrap(schemas.Unavailable, "start",
+			"the call was started or ended elsewhere: what became of it must be looked up", errElsewhere)
 	case !t.w.holds(t.sure):
 		return schemas.Errorf(schemas.Unavailable, "start", "this worker may be taken for dead: the call waits until its lease is held again")
 	}
@@ -81,7 +82,8 @@ func (t *execution) stillRuns(sure streams.Certainty) (streams.Certainty, error)
 		t.w.inFlight.end(t.call.EventID(), t.w.Bus.Now(), errElsewhere)
 		return sure, errElsewhere
 	case !t.w.kept(sure):
-		return sure, schemas.Errorf(schemas.Unavailable, "output", "this worker may be taken for dead: what the call prints is not told any more")
+		return sure, schemas.Errorf(schemas.Unavailable, "output",
+			"this worker may be taken for dead: what the call prints is not published any more")
 	}
 	return sure, nil
 }

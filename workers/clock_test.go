@@ -25,8 +25,8 @@ func TestAWorkerWhoseClockIsWrongEndsNoCallBeforeItsTime(t *testing.T) {
 				c.Accepted, c.Deadline = now().Add(-10*time.Minute), now().Add(-time.Second)
 			}))
 			w.employ(new(fake))
-			w.want(due, schemas.Completed)
-			w.want(over, schemas.Expired)
+			w.want(due, schemas.StatusCompleted)
+			w.want(over, schemas.StatusExpired)
 			for _, e := range w.events(due) {
 				if d := e.Time.Sub(now()); d.Abs() > time.Minute {
 					t.Errorf("%s is stamped %s off the log's time", e.Type, d)
@@ -45,7 +45,7 @@ func TestAWorkerWhoseClockIsWrongStopsNoJobBeforeItsTime(t *testing.T) {
 			call := w.background("one", "sleep 9m\nexit 4")
 			call.Accepted, call.Deadline = now(), now().Add(time.Hour)
 			w.publish(call)
-			w.want(call, schemas.Completed)
+			w.want(call, schemas.StatusCompleted)
 			first.retire()
 			w.employ(&sluggish{h}) // takes it over
 			w.sweepUp()

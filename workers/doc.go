@@ -3,7 +3,7 @@
 //
 // # The states of a call
 //
-// A call is in one of these states, and the log tells which:
+// A call is in one of these states, as its events on the log say:
 //
 //   - accepted: it is on the log. Anybody may ask for its end.
 //   - waiting: it was delivered and put back, because its account is at its cap, or the provider or
@@ -24,7 +24,7 @@
 //
 //   - Each worker keeps a lease on the log, renewed each second, gone after three. A call with side
 //     effects that was started is interrupted only when no worker that started it has a lease, seen
-//     by a worker that kept its own long enough to tell a death from an outage of the log.
+//     by a worker that kept its own long enough to know a death from an outage of the log.
 //   - The proof of a start and the result have ids that do not change, so the log recognises a
 //     second one. That also covers a log that was killed and forgot what it had delivered.
 //   - A worker that may have been taken for dead looks before it writes a result. It does not kill
@@ -40,10 +40,10 @@
 // provider is asked. Whoever finds a call whose worker died reads the record: a waiting job gets another
 // worker's name in it, so that nobody can launch it any more, and one that may run is left to be found.
 //
-// Each worker has a job manager, which looks after the jobs of this worker and takes over those of workers
-// that are gone; [judgeJob] is its whole rule. It also answers what is asked about its jobs
+// Each worker has a job manager ([github.com/sandjet/sandjet/workers/jobs.Manager]), which looks after the jobs
+// of this worker and takes over those of workers that are gone. It also serves the control of its jobs
 // ([lifecycle.ControlJob]). The first completion on the log counts; the
 // [github.com/sandjet/sandjet/workers/maintenance.Settler] draws the consequences,
-// and the [github.com/sandjet/sandjet/workers/maintenance.JobRescuer] sees to the jobs that no worker looks after. async_status needs none of them for
-// what is on record, so any worker carries it out.
+// and the [github.com/sandjet/sandjet/workers/maintenance.JobRescuer] sees to the jobs that no worker looks after. async_status
+// needs none of them for what is on record, so any worker carries it out.
 package workers

@@ -2,11 +2,8 @@ package workers
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"time"
 
-	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 	"github.com/sandjet/sandjet/workers/sandboxes"
@@ -15,31 +12,52 @@ import (
 const (
 	// again is how soon a call that somebody else may be at is handed out again.
 	again = time.Second
-	// farewell is how long a result may take to the log after everything was told to end.
+	// farewell is how long a result may take to the log after everything was asked to end.
 	farewell = 5 * time.Second
 )
 
 // execution owns one delivery of a call in this process, from top to bottom: taken, prepared, its instance reserved, its start
 // proven, run and finished. One goroutine has it; only what it has launched may outlast it.
 type execution struct {
-	w        *workerRun
-	call     schemas.Call
-	delivery streams.Delivery[schemas.Call]
-	had      *schemas.Result   // the result that a look has found
-	sure     streams.Certainty // of what others may have done meanwhile
-	looked   bool              // the conversation was read
-	proven   bool              // the proof of a start is on the log, by whomever
-	mine     bool              // it is this execution's
+	w           *workerRun
+	call        schemas.Call
+	delivery    streams.Delivery[schemas.Call]
+	sideEffects bool
+	had         *schemas.Result   // the result that a look has found
+	lastStart   time.Time         // where a look has found a start
+	sure        streams.Certainty // of what others may have done meanwhile
+	looked      bool              // the conversation was read
+	proven      bool              // the proof of a start is on the log, by whomever
+	mine        bool              // it is this execution's
 	// announced says that call.accepted is on the conversation, or goes before whatever this execution writes there.
 	announced bool
 	// unlaunched says that this execution has tried to launch the call's job and has certainly not.
 	unlaunched bool
-	stay       *sandboxes.Stay // in the kept box of the call; nil: in none
+	stay       *sandboxes.Stay // in the persistent instance of the call; nil: in none
+}
+
+// work is what a call does between the proof of its start and its result: a run in the foreground, or the launch of a job.
+type work interface {
+	// prepare finds and takes all that can be had before the start, so that what is wrong or away costs no start.
+	prepare(context.Context) error
+	// later reports whether an error of prepare will pass.
+	later(error) bool
+	// run does the work and returns its result. An error is the verdict for the log.
+	run(context.Context) (schemas.Result, error)
+	// ran gives back what a result shows not to be used.
+	ran(context.Context, schemas.Result)
+	// abandon gives back what was taken for work that is not done.
+	abandon(context.Context)
+	// close ends the work, whatever became of it.
+	close()
 }
 
 // handle takes a call from its delivery to its result. Its return value is the verdict for the log.
 func (s *workerRun) handle(ctx context.Context, d streams.Delivery[schemas.Call]) error {
-	t := &execution{w: s, call: d.Value, delivery: d, sure: streams.Certainty{Since: d.Arrived, Generation: d.Generation}}
+	t := &execution{
+		w: s, call: d.Value, delivery: d, sideEffects: d.Value.SideEffects(),
+		sure: streams.Certainty{Since: d.Arrived, Generation: d.Generation},
+	}
 	if d.Attempt > 1 {
 		s.Metrics.Redelivered()
 	}
@@ -57,7 +75,7 @@ func (s *workerRun) handle(ctx context.Context, d streams.Delivery[schemas.Call]
 	}
 	f, reason := t.facts(!taken)
 	full, err := t.place(ctx, f)
-	defer t.w.accountSlots.give(ctx, t.call)
+	defer s.accountSlots.give(ctx, t.call)
 	if err != nil {
 		return err
 	}
@@ -72,26 +90,104 @@ func (s *workerRun) handle(ctx context.Context, d streams.Delivery[schemas.Call]
 		return t.stayAway(full, true)
 	}
 	s.waiting.forget(id)
-	s.Log.Debug("verdict", "call", t.call.ID, "attempt", d.Attempt, "verdict", v)
+	s.Log.Debug("call judged", "call", t.call.ID, "attempt", d.Attempt, "verdict", v)
 	switch v {
 	case toAck:
 		return t.acknowledge(ctx)
 	case toWait:
-		return streams.RetryAfter(again, schemas.Errorf(schemas.Unavailable, "call", "another delivery of this call may still be in hand"))
+		return streams.RetryAfter(again, schemas.Errorf(schemas.Unavailable, "call", "another delivery of this call may still be in progress"))
 	case toRun:
-		return t.run(ctx)
+		return t.execute(ctx)
 	case toInterrupt:
-		if t.call.Job == "" {
-			break
+		if t.call.Job != "" {
+			return t.recoverJob(ctx)
 		}
-		r, err := t.recovered(ctx)
-		if err != nil {
-			return streams.RetryAfter(again, err)
+		if err := t.endRun(ctx); err != nil {
+			return streams.RetryAfter(later(d.Attempt), err)
+		}
+		r := unrunResult(t.call, v, reason)
+		if err := t.recoverArtifacts(ctx, &r); err != nil {
+			return streams.RetryAfter(later(d.Attempt), err)
 		}
 		return t.finish(ctx, r)
 	case toLook, toCancel, toExpire, toGiveUp:
 	}
 	return t.finish(ctx, unrunResult(t.call, v, reason))
+}
+
+// execute prepares a call, proves its start, does its work and finishes it. The order is what keeps the promises: nothing that
+// could fail for a reason known before costs a start; nothing with side effects happens before the proof of its start is on the
+// log; and from the proof on, only a result ends the call.
+func (t *execution) execute(ctx context.Context) error {
+	defer func() { t.stay.Leave() }()
+	t.call, _ = t.call.Parsed() // what follows derives from this one reading; preparing says what is wrong with it
+	work, err := t.work(ctx)
+	if err == nil && work == nil {
+		return t.recoverJob(ctx)
+	}
+	if err == nil {
+		defer work.close()
+		err = work.prepare(ctx)
+	}
+	switch {
+	case err == nil:
+	case ctx.Err() != nil, work == nil && schemas.CodeOf(err) == schemas.Unavailable, work != nil && work.later(err):
+		t.abandon(ctx, work)
+		return streams.RetryAfter(awhile(err, t.delivery.Attempt), err) // nothing was started
+	default:
+		t.abandon(ctx, work)
+		return t.finish(ctx, unpreparedResult(t.call, err))
+	}
+	if err := t.w.at(atPrepared, t.call); err != nil {
+		return err
+	}
+	if reason, found, _ := t.cancelled(); found {
+		work.abandon(ctx)
+		return t.finish(ctx, unrunResult(t.call, toCancel, reason))
+	}
+	if err := t.start(ctx); err != nil {
+		work.abandon(ctx)
+		return streams.RetryAfter(again, err)
+	}
+	// Once more, now that nobody else takes the call for one that was not started.
+	if reason, found, _ := t.cancelled(); found {
+		work.abandon(ctx)
+		return t.finish(ctx, unrunResult(t.call, toCancel, reason))
+	}
+	begun, started := time.Now(), t.w.Bus.Now()
+	t.w.Metrics.Wait(t.call.Tool, started.Sub(t.call.Accepted))
+	if err := t.w.at(atStarted, t.call); err != nil {
+		return err
+	}
+	result, err := work.run(ctx)
+	if err != nil {
+		return err
+	}
+	if err := t.w.at(atRan, t.call); err != nil {
+		return err
+	}
+	work.ran(ctx, result)
+	t.w.Metrics.Run(t.call.Tool, time.Since(begun))
+	result.Started = started
+	return t.finish(ctx, result)
+}
+
+// work is what the call is to do; nil: somebody has decided about its job already.
+func (t *execution) work(ctx context.Context) (work, error) {
+	if t.call.Job == "" {
+		return &foreground{t: t}, nil
+	}
+	l, err := t.w.launcher.Find(ctx, t.call)
+	if err != nil || l.Decided() {
+		return nil, err
+	}
+	return &background{t: t, launch: l}, nil
+}
+
+func (t *execution) abandon(ctx context.Context, w work) {
+	if w != nil {
+		w.abandon(ctx)
+	}
 }
 
 // place takes the call's place under its account's cap before anything is read about it, so that calls that wait for
@@ -125,7 +221,7 @@ func (t *execution) acknowledge(ctx context.Context) error {
 	if t.had == nil {
 		return nil
 	}
-	if err := t.leftover(ctx, *t.had); err != nil {
+	if err := t.settleUnlaunched(ctx, *t.had); err != nil {
 		return streams.RetryAfter(again, err)
 	}
 	return nil
@@ -141,7 +237,7 @@ func (t *execution) facts(inHand bool) (f facts, reason string) {
 	}
 	return facts{
 		left:        t.call.Deadline.Sub(now),
-		sideEffects: t.call.SideEffects(),
+		sideEffects: t.sideEffects,
 		doubt:       doubt || t.delivery.Late() || !sure || !t.sawAll(now),
 		inHand:      inHand,
 		cancelled:   isCancelled,
@@ -173,7 +269,7 @@ func (t *execution) sawAll(now time.Time) bool {
 // left is how much time the call has until its deadline.
 func (t *execution) left() time.Duration { return t.call.Deadline.Sub(t.w.Bus.Now()) }
 
-// look adds what the conversation tells.
+// look adds what the conversation shows.
 func (t *execution) look(ctx context.Context, f facts) (facts, error) {
 	t.w.Metrics.Looked()
 	state, err := t.read(ctx)
@@ -192,78 +288,4 @@ func (t *execution) look(ctx context.Context, f facts) (facts, error) {
 		return f, err
 	}
 	return f, nil
-}
-
-// finish writes the result, once, and settles the job that it leaves unstarted. It tries for as long as this
-// worker may: a log that is away for a moment must not cost a result.
-func (t *execution) finish(hard context.Context, r schemas.Result) error {
-	r.Finished = t.w.Bus.Now()
-	ctx, cancel := context.WithCancel(context.WithoutCancel(hard))
-	defer cancel()
-	defer context.AfterFunc(hard, func() { time.AfterFunc(farewell, cancel) })()
-	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
-		written, err := t.write(ctx, r)
-		if written {
-			t.w.Metrics.Finished(t.call.Tool, r.Status)
-		}
-		if err == nil {
-			if t.had != nil {
-				r = *t.had
-			}
-			err = t.leftover(ctx, r)
-		}
-		if err == nil {
-			return t.w.at(atFinished, t.call)
-		}
-		switch {
-		case schemas.CodeOf(err) == schemas.Invalid:
-			return fmt.Errorf("write the result: %w", err) // no use in saying it again
-		case errors.Is(err, errElsewhere):
-			return streams.RetryAfter(again, err)
-		}
-		t.w.Log.Warn("result not written yet", "call", t.call.ID, "error", err)
-		select {
-		case <-ctx.Done():
-			return streams.RetryAfter(0, fmt.Errorf("write the result: %w", errors.Join(err, ctx.Err())))
-		case <-time.After(wait):
-		}
-	}
-}
-
-// write publishes the result unless there may be one already and there is.
-func (t *execution) write(ctx context.Context, r schemas.Result) (written bool, err error) {
-	unstarted := !t.proven // when the result was made
-	if t.doubtful() || t.unannounced() {
-		if done, err := t.told(ctx, r, unstarted); done || err != nil {
-			return false, err
-		}
-	}
-	written, err = lifecycle.Finish(ctx, t.w.Bus, t.call, r, t.proven, t.announcement()...)
-	if err != nil || written {
-		return written, err
-	}
-	done, err := t.told(ctx, r, unstarted)
-	if err == nil && !done {
-		err = schemas.Errorf(schemas.Unavailable, "result", "the log has a start or a result of the call that cannot be read yet")
-	}
-	return false, err
-}
-
-// told looks whether the call has its result, which is kept then.
-func (t *execution) told(ctx context.Context, r schemas.Result, unstarted bool) (bool, error) {
-	state, err := t.read(ctx)
-	switch {
-	case err != nil:
-		return false, err
-	case state.Result != nil:
-		if state.Result.Finished.Equal(r.Finished) && state.Result.Status == r.Status {
-			t.had = nil // it is this execution's own, whose confirmation was lost
-		} else {
-			t.w.Log.Warn("a result came too late and is dropped: the call has one", "call", t.call.ID, "status", r.Status, "has", state.Result.Status)
-		}
-		return true, nil
-	case unstarted && t.call.SideEffects() && len(state.Started) > 0:
-		return false, errElsewhere
-	}
-	return false, nil
 }

@@ -26,12 +26,15 @@ func TestARefusedCommandIsDeniedAndNotStarted(t *testing.T) {
 		persistent    bool
 		want          string // of the text; empty: it is run
 	}{
-		{name: "a durable write without a policy", command: "echo x > /etc/a", want: "refused by the bash guard (durable): it would write to /etc/a"},
+		{name: "a durable write without a policy", command: "echo x > /etc/a",
+			want: "refused by the bash guard (durable): it would write to /etc/a"},
 		{name: "in a kept box", command: "rm -rf /srv", persistent: true, want: "refused by the bash guard (durable)"},
 		{name: "reading is fine", command: "cat /etc/hosts"},
-		{name: "strict", command: "cat /etc/hosts", sandbox: schemas.Sandbox{Guard: schemas.GuardStrict}, want: "refused by the bash guard (strict): /etc/hosts is outside"},
+		{name: "strict", command: "cat /etc/hosts", sandbox: schemas.Sandbox{Guard: schemas.GuardStrict},
+			want: "refused by the bash guard (strict): /etc/hosts is outside"},
 		{name: "off", command: "echo x > /etc/a; find /", sandbox: schemas.Sandbox{Guard: schemas.GuardOff}},
-		{name: "a runtime that is not listed", command: "npm test", sandbox: schemas.Sandbox{Runtimes: []string{"python"}}, want: "needs the runtime node"},
+		{name: "a runtime that is not listed", command: "npm test", sandbox: schemas.Sandbox{Runtimes: []string{"python"}},
+			want: "needs the runtime node"},
 		{name: "one that is", command: "python3 a.py", sandbox: schemas.Sandbox{Runtimes: []string{"python"}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -42,10 +45,10 @@ func TestARefusedCommandIsDeniedAndNotStarted(t *testing.T) {
 				w.employ(p)
 				call := w.publish(w.call("call_1", schemas.ToolBash, asks(c.command)))
 				if c.want == "" {
-					w.want(call, schemas.Completed)
+					w.want(call, schemas.StatusCompleted)
 					return
 				}
-				r := w.want(call, schemas.DeniedBy)
+				r := w.want(call, schemas.StatusDenied)
 				if !strings.HasPrefix(r.Text, "refused by the bash guard") || !strings.Contains(r.Text, c.want) {
 					t.Errorf("the text is %q, want %q in it", r.Text, c.want)
 				}
@@ -53,7 +56,8 @@ func TestARefusedCommandIsDeniedAndNotStarted(t *testing.T) {
 					t.Errorf("result %+v, error %+v", r, r.Error)
 				}
 				// Who looks at nothing but the output of a command must not take it for an empty one.
-				if o := r.Output; o == nil || o.OK || o.ExitCode != 126 || o.Stderr != r.Text+"\n" || o.Denied == nil || o.Denied.By != "bash_guard" || o.Denied.Rule == "" || o.Denied.Policy == "" {
+				if o := r.Output; o == nil || o.OK || o.ExitCode != 126 || o.Stderr != r.Text+"\n" || o.Denied == nil || o.Denied.By != "bash_guard" ||
+					o.Denied.Rule == "" || o.Denied.Policy == "" {
 					t.Errorf("output %+v", o)
 				}
 				w.once(call)
@@ -70,7 +74,7 @@ func TestTheGuardLooksAtBashAlone(t *testing.T) {
 		w.specs.change = func(s *schemas.Sandbox) { s.Guard = schemas.GuardStrict }
 		w.employ(&fake{run: answer(schemas.ToolRead)})
 		c := w.call("call_1", schemas.ToolRead, func(c *schemas.Call) { c.Input = []byte(`{"file_path":"etc/hosts"}`) })
-		w.want(w.publish(c), schemas.Completed)
+		w.want(w.publish(c), schemas.StatusCompleted)
 	})
 }
 
@@ -80,7 +84,7 @@ func TestARefusedBackgroundCommandSettlesItsJob(t *testing.T) {
 		w.settleJobs(func(s *maintenance.Settler) { s.Limiter = memory })
 		w.employ(h, func(wk *Worker) { wk.Limiter, wk.JobLimit = memory, 1 })
 		call := w.publish(w.background("one", "", asks("touch /opt/a")))
-		r := w.want(call, schemas.DeniedBy)
+		r := w.want(call, schemas.StatusDenied)
 		done := w.ended(call)
 		if r.StatusID != "" || done.State != schemas.JobUnstarted || !strings.Contains(done.Reason, "bash guard (durable)") {
 			t.Errorf("the job ended as %+v, want it not started because of the guard", done)

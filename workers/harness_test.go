@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/internal/natstest"
+	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
@@ -23,7 +24,8 @@ type world struct {
 	bus   *streams.Bus    // of the test itself
 	specs *specs
 
-	closers []func()
+	starting *employed // the worker that is being made
+	closers  []func()
 }
 
 // inWorld runs f in virtual time against a real log. One after the other: what the NATS client keeps for the
@@ -131,7 +133,7 @@ func sleeper(d time.Duration) func(context.Context, providers.Command) (provider
 	return func(ctx context.Context, cmd providers.Command) (providers.Result, error) {
 		cmd.Output(providers.Chunk{Data: []byte("begun\n")})
 		r := providers.Result{Runtime: "fake/L0", Started: true, Stdout: []byte("begun\n"), StdoutBytes: 6}
-		if !sleep(ctx, d) {
+		if !wait.Sleep(ctx, d) {
 			return r, ctx.Err()
 		}
 		return r, nil
@@ -152,11 +154,12 @@ func (w *world) employ(p providers.Provider, change ...func(*Worker)) *employed 
 	w.t.Helper()
 	e := &employed{world: w, bus: w.open(), done: make(chan struct{})}
 	wk := &Worker{Bus: e.bus, Provider: p, Specs: w.specs, Slots: 4, Log: slog.New(slog.NewTextHandler(w.t.Output(), nil))}
+	ctx, stop := context.WithCancel(w.t.Context())
+	e.stop = stop
+	w.starting = e
 	for _, f := range change {
 		f(wk)
 	}
-	ctx, stop := context.WithCancel(w.t.Context())
-	e.stop = stop
 	go func() {
 		defer close(e.done)
 		e.err = wk.Run(ctx)
@@ -180,17 +183,18 @@ var errCrash = errors.New("the worker died here")
 
 // dieAt makes a worker die when it comes to a stage: its connection is gone from then on, and
 // nothing that it still does has an effect.
-func (w *world) dieAt(at stage, died chan<- *employed, e **employed) func(*Worker) {
+func (w *world) dieAt(at stage, died chan<- *employed) func(*Worker) {
 	return func(wk *Worker) {
+		e := w.starting
 		var once sync.Once
 		wk.at = func(s stage, _ schemas.Call) error {
 			if s != at {
 				return nil
 			}
 			once.Do(func() {
-				cut((*e).bus)
-				(*e).stop()
-				died <- *e
+				cut(e.bus)
+				e.stop()
+				died <- e
 			})
 			return errCrash
 		}
@@ -214,7 +218,7 @@ func (w *world) call(id string, tool schemas.Tool, change ...func(*schemas.Call)
 	return c
 }
 
-// publish puts the call on the log as admission does, and tells of it.
+// publish puts the call on the log as admission does, and reports it.
 func (w *world) publish(c schemas.Call) schemas.Call {
 	w.t.Helper()
 	w.announce(w.publishOnly(c))
@@ -240,7 +244,8 @@ func (w *world) publishOnly(c schemas.Call) schemas.Call {
 
 func (w *world) cancel(c schemas.Call) {
 	w.t.Helper()
-	err := streams.Cancels.Publish(w.t.Context(), w.bus, schemas.Cancel{Account: c.Account, Call: c.ID, Reason: "enough", Time: time.Now().UTC()})
+	err := streams.Cancels.Publish(w.t.Context(), w.bus,
+		schemas.Cancel{Account: c.Account, Call: c.ID, Reason: "enough", Time: time.Now().UTC()})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -336,5 +341,15 @@ func (w *world) endedElsewhere(c schemas.Call, r schemas.Result) {
 	event := schemas.NewEvent(c, schemas.CallFinished, schemas.FinishedID(c.Account, c.ID), r.Finished, r)
 	if err := streams.Events.Publish(w.t.Context(), w.bus, event); err != nil {
 		w.t.Fatal(err)
+	}
+}
+
+// answer runs a tool as a box would: a reading tool's script prints an answer that the plan reads.
+func answer(tool schemas.Tool) func(context.Context, providers.Command) (providers.Result, error) {
+	if tool == schemas.ToolBash {
+		return nil
+	}
+	return func(context.Context, providers.Command) (providers.Result, error) {
+		return providers.Result{Runtime: "fake/L0", Started: true, Stdout: []byte(readAnswer)}, nil
 	}
 }

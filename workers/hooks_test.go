@@ -43,7 +43,8 @@ func TestScriptsRunBeforeTheCalls(t *testing.T) {
 		}
 		w.employ(p)
 		for _, id := range []string{"call_1", "call_2"} {
-			r := w.want(w.publish(w.call(id, schemas.ToolBash, func(c *schemas.Call) { c.Timeout = schemas.Duration(time.Minute) })), schemas.Completed)
+			r := w.want(w.publish(w.call(id, schemas.ToolBash, func(c *schemas.Call) { c.Timeout = schemas.Duration(time.Minute) })),
+				schemas.StatusCompleted)
 			if strings.Contains(r.Text+r.Output.Stdout, "of a script") {
 				t.Errorf("the call shows what a script has printed: %q", r.Text)
 			}
@@ -73,7 +74,7 @@ func TestOnlyOneCallMakesABoxReady(t *testing.T) {
 			calls = append(calls, w.publish(w.call(id, schemas.ToolBash)))
 		}
 		for _, c := range calls {
-			w.want(c, schemas.Completed)
+			w.want(c, schemas.StatusCompleted)
 		}
 		count := map[string]int{}
 		for _, s := range p.scripts() {
@@ -96,15 +97,16 @@ func TestAFailedScriptEndsTheCallAndItsBox(t *testing.T) {
 			return primed(ctx, cmd)
 		}
 		w.employ(p)
-		r := w.want(w.publish(w.call("call_1", schemas.ToolBash)), schemas.Failed)
-		if !strings.Contains(r.Text, "config.onCreate[1]: script 2 of 2 ended with exit code 7:\nfirst\nno such package") || r.Error.Code != schemas.Invalid {
+		r := w.want(w.publish(w.call("call_1", schemas.ToolBash)), schemas.StatusFailed)
+		if !strings.Contains(r.Text, "config.onCreate[1]: script 2 of 2 ended with exit code 7:\nfirst\nno such package") ||
+			r.Error.Code != schemas.Invalid {
 			t.Errorf("%q, %+v", r.Text, r.Error)
 		}
 		if got := p.list(); len(got) != 1 || got[0].Epoch != "a" {
 			t.Errorf("released %v, want the box", got)
 		}
 		mended.Store(true)
-		w.want(w.publish(w.call("call_2", schemas.ToolBash)), schemas.Completed)
+		w.want(w.publish(w.call("call_2", schemas.ToolBash)), schemas.StatusCompleted)
 		want := []string{"create 1", "create 2", "create 1", "create 2", "resume", "echo hello"}
 		if got := p.scripts(); !slices.Equal(got, want) {
 			t.Errorf("%q, want %q", got, want)
@@ -122,7 +124,7 @@ func TestAFailedResumeLeavesTheBox(t *testing.T) {
 			return primed(ctx, cmd)
 		}
 		w.employ(p)
-		r := w.want(w.publish(w.call("call_1", schemas.ToolBash)), schemas.Failed)
+		r := w.want(w.publish(w.call("call_1", schemas.ToolBash)), schemas.StatusFailed)
 		if !strings.Contains(r.Text, "config.onResume[0]: script 1 of 1 was stopped after 7s") {
 			t.Errorf("%q", r.Text)
 		}
@@ -138,16 +140,15 @@ func TestScriptsRunAgainWhenTheirWorkerDies(t *testing.T) {
 	eachKind(t, func(t *testing.T, w *world, p *keeps) {
 		w.withHooks()
 		p.run = primed
-		var first *employed
 		died := make(chan *employed, 1)
-		first = w.employ(p, w.dieAt(atHooked, died, &first))
+		w.employ(p, w.dieAt(atHooked, died))
 		c := w.publish(w.call("call_1", schemas.ToolBash))
 		<-died
 		if p.tied {
 			p.epoch.Add(1)
 		}
 		w.employ(p)
-		w.want(c, schemas.Completed)
+		w.want(c, schemas.StatusCompleted)
 		w.once(c)
 		want := []string{"create 1", "create 2", "create 1", "create 2", "resume", "echo hello"}
 		if got := p.scripts(); !slices.Equal(got, want) {
@@ -173,10 +174,10 @@ func TestACallIsCancelledWhileItsBoxIsMadeReady(t *testing.T) {
 		c := w.publish(w.call("call_1", schemas.ToolBash))
 		time.Sleep(2 * time.Second)
 		w.cancel(c)
-		w.want(c, schemas.Cancelled)
+		w.want(c, schemas.StatusCancelled)
 		if slices.Contains(p.scripts(), "echo hello") || len(p.list()) != 1 {
 			t.Errorf("%q was run, %v released: want no call in a box that may be half made", p.scripts(), p.list())
 		}
-		w.want(w.publish(w.call("call_2", schemas.ToolBash)), schemas.Completed)
+		w.want(w.publish(w.call("call_2", schemas.ToolBash)), schemas.StatusCompleted)
 	})
 }

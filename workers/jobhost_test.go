@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/schemas"
@@ -33,6 +34,7 @@ type jobHost struct {
 	released []string
 	jobs     map[schemas.JobID]*hostJob
 	starts   int
+	made     int // boxes
 }
 
 type hostJob struct {
@@ -60,7 +62,8 @@ func (h *jobHost) Reserve(_ context.Context, key string, _ providers.Spec) (sche
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if _, ok := h.boxes[key]; !ok {
-		h.boxes[key] = schemas.Ref{ID: key, Epoch: strconv.Itoa(len(h.boxes) + len(h.released))}
+		h.made++
+		h.boxes[key] = schemas.Ref{ID: key, Epoch: strconv.Itoa(h.made)}
 	}
 	return h.boxes[key], nil
 }
@@ -80,6 +83,17 @@ func (h *jobHost) Release(_ context.Context, ref schemas.Ref) error {
 		}
 	}
 	return nil
+}
+
+// replace ends all boxes as a provider does that makes others in their places, and reports the ends of what runs in them.
+func (h *jobHost) replace() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for id, j := range h.jobs {
+		j.kill("replaced")
+		delete(h.jobs, id)
+	}
+	clear(h.boxes)
 }
 
 // lose lets all boxes vanish with what runs in them, unnoticed.
@@ -136,6 +150,7 @@ func (j *hostJob) run(ctx context.Context, script string) {
 	end := providers.JobEnd{ExitCode: code, LogBytes: int64(len(j.log)), Tail: j.log, Finished: time.Now()}
 	if ctx.Err() != nil {
 		end.ExitCode, end.Stopped, end.TimedOut = 143, j.reason == "stopped", j.reason == ""
+		end.Lost, end.Replaced = j.reason == "replaced", j.reason == "replaced"
 	}
 	j.end = &end
 	notify := j.notify
@@ -155,7 +170,7 @@ func (j *hostJob) steps(ctx context.Context, script string) int {
 			j.print(arg + "\n")
 		case "sleep":
 			d, _ := time.ParseDuration(arg)
-			sleep(ctx, d)
+			wait.Sleep(ctx, d)
 		case "read":
 			select {
 			case s := <-j.input:

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/schemas"
@@ -17,10 +18,9 @@ import (
 func (w *world) launched(h *jobHost, script string) schemas.Call {
 	w.t.Helper()
 	died := make(chan *employed, 1)
-	var first *employed
-	first = w.employ(h, w.dieAt(atFinished, died, &first))
+	w.employ(h, w.dieAt(atFinished, died))
 	call := w.publish(w.background("one", script))
-	w.want(call, schemas.Completed)
+	w.want(call, schemas.StatusCompleted)
 	<-died
 	return call
 }
@@ -32,7 +32,8 @@ func TestAJobOfADeadWorkerIsTakenOver(t *testing.T) {
 		w.employ(h)
 		w.employ(h)
 		w.until("another looks after it", func() bool { return w.recordOf(call).Worker != before })
-		reply, err := lifecycle.ControlJob(t.Context(), w.bus, schemas.JobCommand{Account: call.Account, Job: call.Job, Action: schemas.JobActionLogs})
+		reply, err := lifecycle.ControlJob(t.Context(), w.bus,
+			schemas.JobCommand{Account: call.Account, Job: call.Job, Action: schemas.JobActionLogs})
 		if err != nil || string(reply.Data) != "hello\n" {
 			t.Errorf("its logs are %q, %v", reply.Data, err)
 		}
@@ -58,7 +59,7 @@ func TestAJobWhoseSandboxVanishesIsLost(t *testing.T) {
 	inJobWorld(t, func(t *testing.T, w *world, h *jobHost) {
 		w.employ(h)
 		call := w.publish(w.background("one", "sleep 10h"))
-		w.want(call, schemas.Completed)
+		w.want(call, schemas.StatusCompleted)
 		h.lose()
 		lost := time.Now()
 		if done := w.ended(call); done.State != schemas.JobLost || done.ExitCode != nil || time.Since(lost) > time.Minute {
@@ -71,7 +72,7 @@ func TestAnotherStartUnderTheSameNameIsNotTheJob(t *testing.T) {
 	inJobWorld(t, func(t *testing.T, w *world, h *jobHost) {
 		w.employ(h)
 		call := w.publish(w.background("one", "sleep 10h"))
-		w.want(call, schemas.Completed)
+		w.want(call, schemas.StatusCompleted)
 		h.mu.Lock()
 		h.jobs[call.Job].ref.Instance = "another"
 		h.mu.Unlock()
@@ -92,7 +93,7 @@ func TestASandboxThatIsAwayForAWhileLosesNothing(t *testing.T) {
 		}
 		w.employ(h)
 		call := w.publish(w.background("one", "sleep 20m"))
-		w.want(call, schemas.Completed)
+		w.want(call, schemas.StatusCompleted)
 		away.Store(true)
 		time.Sleep(time.Hour)
 		if _, err := lifecycle.FindCompletion(t.Context(), w.bus, call.Account, call.Job); schemas.CodeOf(err) != schemas.NotFound {
@@ -110,7 +111,7 @@ func TestAJobThatOutlivesItsLifetimeIsStopped(t *testing.T) {
 		w.specs.change = func(s *schemas.Sandbox) { s.JobLifetime = schemas.Duration(10 * time.Minute) }
 		w.employ(&sluggish{h})
 		call := w.publish(w.background("one", "sleep 10h"))
-		w.want(call, schemas.Completed)
+		w.want(call, schemas.StatusCompleted)
 		if done := w.ended(call); done.State != schemas.JobExpired || done.Reason == "" {
 			t.Errorf("it ended as %+v, want it expired", done)
 		}
@@ -146,10 +147,11 @@ func TestAJobThatNobodyCanLookAtEndsWithItsLifetime(t *testing.T) {
 		w.specs.change = func(s *schemas.Sandbox) { s.JobLifetime = schemas.Duration(10 * time.Minute) }
 		w.employ(starter{h})
 		call := w.publish(w.background("one", "sleep 1m"))
-		if r := w.want(call, schemas.Completed); strings.Contains(r.Text, "async_status") {
+		if r := w.want(call, schemas.StatusCompleted); strings.Contains(r.Text, "async_status") {
 			t.Errorf("%q offers what this sandbox does not have", r.Text)
 		}
-		_, err := lifecycle.ControlJob(t.Context(), w.bus, schemas.JobCommand{Account: call.Account, Job: call.Job, Action: schemas.JobActionStop})
+		_, err := lifecycle.ControlJob(t.Context(), w.bus,
+			schemas.JobCommand{Account: call.Account, Job: call.Job, Action: schemas.JobActionStop})
 		if schemas.CodeOf(err) != schemas.Unsupported || !strings.Contains(err.Error(), "it offers status") {
 			t.Errorf("stop is answered with %v", err)
 		}
@@ -167,9 +169,10 @@ func TestAJobThatWasDeclaredLostIsStopped(t *testing.T) {
 		w.settleJobs()
 		w.employ(h)
 		call := w.publish(w.background("one", "sleep 10h"))
-		w.want(call, schemas.Completed)
+		w.want(call, schemas.StatusCompleted)
 		_, err := lifecycle.Complete(t.Context(), w.bus, schemas.Completion{
-			Job: call.Job, Account: call.Account, State: schemas.JobLost, Via: schemas.ViaProbe, Reason: "so they said", Finished: time.Now(),
+			Job: call.Job, Account: call.Account, State: schemas.JobLost, ReportedBy: schemas.ReportedByProbe,
+			Reason: "so they said", Finished: time.Now(),
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -190,7 +193,7 @@ func TestManyJobsAreLookedAtAFewAtATime(t *testing.T) {
 					break
 				}
 			}
-			sleep(ctx, 100*time.Millisecond)
+			wait.Sleep(ctx, 100*time.Millisecond)
 			return nil
 		}
 		w.specs.change = func(s *schemas.Sandbox) { s.JobLimit = 100 }
@@ -204,8 +207,9 @@ func TestManyJobsAreLookedAtAFewAtATime(t *testing.T) {
 				t.Errorf("%s is %s", c.Job, done.State)
 			}
 		}
-		if m := most.Load(); m > probesAtOnce {
-			t.Errorf("%d looks at the same time, want at most %d", m, probesAtOnce)
+		const atOnce = 8
+		if m := most.Load(); m > atOnce {
+			t.Errorf("%d looks at the same time, want at most %d", m, atOnce)
 		}
 	})
 }

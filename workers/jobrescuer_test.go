@@ -2,10 +2,13 @@ package workers
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/longtest"
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
@@ -22,7 +25,7 @@ func (w *world) sweepUp() {
 	go func() {
 		defer close(done)
 		if err := s.Run(ctx); err != nil {
-			w.t.Errorf("the sweeper ended with %v", err)
+			w.t.Errorf("the job rescuer ended with %v", err)
 		}
 	}()
 	w.closers = append(w.closers, func() { stop(); <-done })
@@ -39,10 +42,11 @@ func TestJobsOfDeadWorkersAreSweptUp(t *testing.T) {
 		done := make(chan struct{})
 		go func() { defer close(done); living.Keep(ctx, func() {}) }()
 		w.closers = append(w.closers, func() { stop(); <-done })
-		tie := func(j *schemas.Job) { j.Tied = true }
+		tie := func(j *schemas.Job) { j.EndsWithWorker = true }
 		soon := func(j *schemas.Job) { j.Deadline = j.Created.Add(10 * time.Minute) }
 		tied, kept := w.job(nil, "1", at("dead", tie)), w.job(nil, "2", at("living", tie))
-		moved, late := w.job(nil, "3", at("dead", func(*schemas.Job) {})), w.job(nil, "4", at("dead", soon)) // of which another worker may take over
+		// of which another worker may take over
+		moved, late := w.job(nil, "3", at("dead", func(*schemas.Job) {})), w.job(nil, "4", at("dead", soon))
 		w.sweepUp()
 		time.Sleep(2 * time.Minute)
 		if r := w.record(tied.ID); r.State != schemas.JobLost || r.Completion.Reason != "the worker that kept its sandbox ended" {
@@ -66,6 +70,7 @@ func TestJobsOfDeadWorkersAreSweptUp(t *testing.T) {
 }
 
 func TestJobsOfEndedCallsAreSweptUp(t *testing.T) {
+	longtest.Only(t, "36 hours of virtual time")
 	inWorld(t, func(t *testing.T, w *world) {
 		w.sweepUp()
 		background := func(id string) schemas.Call {
@@ -98,10 +103,12 @@ func TestJobsOfEndedCallsAreSweptUp(t *testing.T) {
 }
 
 func TestAGroupGoesOnWithoutCallsThatNeverCome(t *testing.T) {
+	longtest.Only(t, "30 hours of virtual time")
 	inWorld(t, func(t *testing.T, w *world) {
 		w.sweepUp()
 		first := w.job(nil, "1", inTurn("turn_1"), inGroup("g", 3))
-		second := w.job(nil, "2", inTurn("turn_1"), inGroup("g", 3), at("dead", func(j *schemas.Job) { j.Deadline = j.Created.Add(48 * time.Hour) }))
+		second := w.job(nil, "2", inTurn("turn_1"), inGroup("g", 3),
+			at("dead", func(j *schemas.Job) { j.Deadline = j.Created.Add(48 * time.Hour) }))
 		w.end(first)
 		time.Sleep(30 * time.Hour)
 		if turns := w.followUps(); len(turns) != 0 {
@@ -110,7 +117,8 @@ func TestAGroupGoesOnWithoutCallsThatNeverCome(t *testing.T) {
 		w.end(second)
 		time.Sleep(time.Minute)
 		turns := w.followUps()
-		if len(turns) != 1 || len(turns[0].Results) != 2 || turns[0].Missing != 1 || !strings.Contains(turns[0].Text, "Another call of this group") {
+		if len(turns) != 1 || len(turns[0].Results) != 2 || turns[0].Missing != 1 ||
+			!strings.Contains(turns[0].Text, "Another call of this group") {
 			t.Fatalf("follow-ups %+v", turns)
 		}
 		third := w.job(nil, "3", inTurn("turn_1"), inGroup("g", 3))
@@ -120,5 +128,28 @@ func TestAGroupGoesOnWithoutCallsThatNeverCome(t *testing.T) {
 			t.Errorf("follow-ups %+v", turns)
 		}
 		w.onceEach("c-shared", finishedID(first.ID), finishedID(second.ID), finishedID(third.ID), followedID("g", ""), followedID("", third.ID))
+	})
+}
+
+// TestJobsAreSweptUpInTurn: hundreds of jobs of one account are left over beside one of another, which is younger than all of them.
+// It is settled behind one of the first account, whatever their number.
+func TestJobsAreSweptUpInTurn(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		const flood = 300
+		tied := at("dead", func(j *schemas.Job) { j.EndsWithWorker = true })
+		for n := range flood {
+			w.job(nil, fmt.Sprint("flood", n), tied)
+		}
+		time.Sleep(time.Second)
+		w.job(nil, "other", tied, func(j *schemas.Job) { j.Account = "acct_other" })
+		w.sweepUp()
+		time.Sleep(5 * time.Minute)
+		ends := all(w, streams.Completions, "")
+		if len(ends) != flood+1 {
+			t.Fatalf("%d jobs were settled, want %d", len(ends), flood+1)
+		}
+		if n := slices.IndexFunc(ends, func(c schemas.Completion) bool { return c.Account == "acct_other" }); n > 1 {
+			t.Errorf("the other account's job was settled behind %d of the flood, want one", n)
+		}
 	})
 }

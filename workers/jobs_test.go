@@ -1,13 +1,11 @@
 package workers
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -26,12 +24,12 @@ func TestABackgroundJobComesHome(t *testing.T) {
 		script string
 		tells  bool
 		state  schemas.JobState
-		via    schemas.Via
+		via    schemas.ReportedBy
 		code   int
 	}{
-		{"told by the provider", "print hello\nsleep 1m", true, schemas.JobCompleted, schemas.ViaProvider, 0},
-		{"found by the keeper", "print hello\nsleep 1m\nexit 3", false, schemas.JobFailed, schemas.ViaProbe, 3},
-		{"over before the launch is", "print hello", true, schemas.JobCompleted, schemas.ViaProvider, 0},
+		{"told by the provider", "print hello\nsleep 1m", true, schemas.JobCompleted, schemas.ReportedByProvider, 0},
+		{"found by the keeper", "print hello\nsleep 1m\nexit 3", false, schemas.JobFailed, schemas.ReportedByProbe, 3},
+		{"over before the launch is", "print hello", true, schemas.JobCompleted, schemas.ReportedByProvider, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inJobWorld(t, func(t *testing.T, w *world, h *jobHost) {
@@ -48,12 +46,12 @@ func TestABackgroundJobComesHome(t *testing.T) {
 					}
 				})
 				call := w.publish(w.background("one", c.script))
-				r := w.want(call, schemas.Completed)
+				r := w.want(call, schemas.StatusCompleted)
 				if r.StatusID != string(call.Job) || !strings.Contains(r.Text, "do not poll") {
 					t.Errorf("the call says %+v, want the job's id and not to poll", r)
 				}
 				done := w.ended(call)
-				if done.State != c.state || done.Via != c.via || done.ExitCode == nil || *done.ExitCode != c.code || done.Logs != "hello\n" {
+				if done.State != c.state || done.ReportedBy != c.via || done.ExitCode == nil || *done.ExitCode != c.code || done.Logs != "hello\n" {
 					t.Errorf("the job ended as %+v, want %s with exit code %d via %s", done, c.state, c.code, c.via)
 				}
 				w.until("the record is final", func() bool { return w.recordOf(call).State == c.state })
@@ -71,19 +69,6 @@ func TestABackgroundJobComesHome(t *testing.T) {
 	}
 }
 
-// free reports whether a cap of most places has room.
-func free(t *testing.T, l limits.Limiter, key string, most int) bool {
-	t.Helper()
-	lease, err := l.Acquire(t.Context(), key, "the test", most, time.Minute)
-	if err != nil {
-		return false
-	}
-	if err := l.Release(t.Context(), lease); err != nil {
-		t.Fatal(err)
-	}
-	return true
-}
-
 // Wherever a worker dies, its call has one result and its job starts at most once and settles once.
 func TestAWorkerMayDieAtEveryStageOfALaunch(t *testing.T) {
 	for _, c := range []struct {
@@ -92,21 +77,20 @@ func TestAWorkerMayDieAtEveryStageOfALaunch(t *testing.T) {
 		state  schemas.JobState
 		starts int
 	}{
-		{atDelivered, schemas.Completed, schemas.JobCompleted, 1},
-		{atPrepared, schemas.Completed, schemas.JobCompleted, 1},
-		{atStarted, schemas.Broken, schemas.JobUnstarted, 0},
-		{atLaunching, schemas.Broken, schemas.JobLost, 0},
-		{atLaunched, schemas.Broken, schemas.JobCompleted, 1},
-		{atRecorded, schemas.Completed, schemas.JobCompleted, 1},
-		{atRan, schemas.Completed, schemas.JobCompleted, 1},
-		{atFinished, schemas.Completed, schemas.JobCompleted, 1},
+		{atDelivered, schemas.StatusCompleted, schemas.JobCompleted, 1},
+		{atPrepared, schemas.StatusCompleted, schemas.JobCompleted, 1},
+		{atStarted, schemas.StatusInterrupted, schemas.JobUnstarted, 0},
+		{atLaunching, schemas.StatusInterrupted, schemas.JobLost, 0},
+		{atLaunched, schemas.StatusInterrupted, schemas.JobCompleted, 1},
+		{atRecorded, schemas.StatusCompleted, schemas.JobCompleted, 1},
+		{atRan, schemas.StatusCompleted, schemas.JobCompleted, 1},
+		{atFinished, schemas.StatusCompleted, schemas.JobCompleted, 1},
 	} {
 		t.Run(string(c.at), func(t *testing.T) {
 			inJobWorld(t, func(t *testing.T, w *world, h *jobHost) {
 				w.settleJobs()
 				died := make(chan *employed, 1)
-				var first *employed
-				first = w.employ(h, w.dieAt(c.at, died, &first))
+				w.employ(h, w.dieAt(c.at, died))
 				call := w.publish(w.background("one", "print hello\nsleep 2m"))
 				<-died
 				w.employ(h)
@@ -145,8 +129,8 @@ func TestAWorkerThatSleptDoesNotLaunch(t *testing.T) {
 			wk.at = func(s stage, c schemas.Call) error {
 				if s == atStarted { // what another worker does that finds the start and no lease
 					s := (&Worker{Bus: w.bus, Provider: h}).begin()
-					r, err := (&execution{w: s, call: c}).recovered(t.Context())
-					if err != nil || r.Status != schemas.Broken || r.StatusID != "" {
+					r, err := s.launcher.Recover(t.Context(), c)
+					if err != nil || r.Status != schemas.StatusInterrupted || r.StatusID != "" {
 						t.Errorf("the other worker says %+v, %v, want interrupted without a job", r, err)
 					}
 				}
@@ -154,7 +138,7 @@ func TestAWorkerThatSleptDoesNotLaunch(t *testing.T) {
 			}
 		})
 		call := w.publish(w.background("one", "print hello"))
-		if r := w.want(call, schemas.Broken); r.StatusID != "" {
+		if r := w.want(call, schemas.StatusInterrupted); r.StatusID != "" {
 			t.Errorf("the result names the job %s, which will never run", r.StatusID)
 		}
 		w.once(call)
@@ -174,20 +158,20 @@ func TestABackgroundCallThatStartsNothingSettlesItsJob(t *testing.T) {
 		status schemas.Status
 		reason string
 	}{
-		{name: "its deadline has passed", change: []func(*schemas.Call){past}, status: schemas.Expired, reason: "deadline"},
-		{name: "it was cancelled", cancel: true, status: schemas.Cancelled, reason: "enough"},
+		{name: "its deadline has passed", change: []func(*schemas.Call){past}, status: schemas.StatusExpired, reason: "deadline"},
+		{name: "it was cancelled", cancel: true, status: schemas.StatusCancelled, reason: "enough"},
 		{
 			name: "its provider has no jobs", host: func(h *jobHost) providers.Provider { return &h.fake },
-			status: schemas.Failed, reason: "background jobs are not available",
+			status: schemas.StatusFailed, reason: "background jobs are not available",
 		},
 		{name: "the provider refuses it", host: func(h *jobHost) providers.Provider {
 			h.before = func(int) error { return schemas.Errorf(schemas.Unsupported, "start", "not in this box") }
 			return h
-		}, status: schemas.Failed, reason: "not in this box"},
+		}, status: schemas.StatusFailed, reason: "not in this box"},
 		{name: "the provider stays away", host: func(h *jobHost) providers.Provider {
 			h.before = func(int) error { return schemas.Errorf(schemas.Unavailable, "start", "nobody is at home") }
 			return h
-		}, status: schemas.Failed, reason: "nobody is at home"},
+		}, status: schemas.StatusFailed, reason: "nobody is at home"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inJobWorld(t, func(t *testing.T, w *world, h *jobHost) {
@@ -206,7 +190,8 @@ func TestABackgroundCallThatStartsNothingSettlesItsJob(t *testing.T) {
 				w.employ(p, func(wk *Worker) { wk.Limiter, wk.JobLimit = memory, 1 })
 				r := w.want(call, c.status)
 				done := w.ended(call)
-				if r.StatusID != "" || done.State != schemas.JobUnstarted || done.Via != schemas.ViaCall || !strings.Contains(done.Reason, c.reason) {
+				if r.StatusID != "" || done.State != schemas.JobUnstarted || done.ReportedBy != schemas.ReportedByCall ||
+					!strings.Contains(done.Reason, c.reason) {
 					t.Errorf("the job ended as %+v, want it not started because of %q", done, c.reason)
 				}
 				w.once(call)
@@ -238,7 +223,7 @@ func TestTheProviderIsAskedAgainUntilTheJobRuns(t *testing.T) {
 		}
 		w.employ(h)
 		call := w.publish(w.background("one", "sleep 1m"))
-		w.want(call, schemas.Completed)
+		w.want(call, schemas.StatusCompleted)
 		if j := w.recordOf(call); j.State != schemas.JobRunning || j.Ref != h.jobs[call.Job].ref {
 			t.Errorf("the record names %+v, want %+v", j.Ref, h.jobs[call.Job].ref)
 		}
@@ -251,7 +236,7 @@ func TestAStartOfUnknownOutcomeIsFound(t *testing.T) {
 		h.after = func(int) error { return schemas.Errorf(schemas.Interrupted, "start", "the connection broke") }
 		w.employ(h)
 		call := w.publish(w.background("one", "print hello\nsleep 5m"))
-		if r := w.want(call, schemas.Broken); r.StatusID != string(call.Job) {
+		if r := w.want(call, schemas.StatusInterrupted); r.StatusID != string(call.Job) {
 			t.Errorf("the result has the status id %q, want that of a job that may run", r.StatusID)
 		}
 		w.until("the record says that it runs", func() bool { return w.recordOf(call).State == schemas.JobRunning })
@@ -261,127 +246,6 @@ func TestAStartOfUnknownOutcomeIsFound(t *testing.T) {
 		if !slices.Contains(w.types(call), schemas.JobStarted) {
 			t.Error("its start was not told")
 		}
-	})
-}
-
-func TestTheCapOfJobsOfASandbox(t *testing.T) {
-	inJobWorld(t, func(t *testing.T, w *world, h *jobHost) {
-		memory := new(limits.Memory)
-		w.settleJobs(func(s *maintenance.Settler) { s.Limiter = memory })
-		for range 2 { // the cap is one over all workers
-			w.employ(h, func(wk *Worker) { wk.Limiter, wk.Slots = memory, 16 })
-		}
-		var calls []schemas.Call
-		for i := range schemas.DefaultJobs + 1 {
-			calls = append(calls, w.publish(w.background(fmt.Sprint("n", i), "sleep 10m")))
-		}
-		refused := 0
-		for _, c := range calls {
-			r := w.result(c)
-			if r.Status == schemas.Completed {
-				continue
-			}
-			refused++
-			if r.Error == nil || r.Error.Code != schemas.Exhausted || !strings.Contains(r.Text, "background job limit reached (10 concurrent)") {
-				t.Errorf("the one above the cap says %+v", r)
-			}
-		}
-		if refused != 1 || h.started() != schemas.DefaultJobs {
-			t.Errorf("%d of %d were refused and %d run, want one and %d", refused, len(calls), h.started(), schemas.DefaultJobs)
-		}
-		for _, c := range calls {
-			w.ended(c)
-		}
-		w.until("ten fit again", func() bool { return free(t, memory, "jobs."+sandboxes.Key(calls[0]), 1) })
-		w.want(w.publish(w.background("later", "sleep 1s")), schemas.Completed)
-	})
-}
-
-// wayward is a limiter that is away at times and may forget.
-type wayward struct {
-	limits.Limiter
-
-	mu   sync.Mutex
-	away bool
-}
-
-func (l *wayward) set(away bool, fresh limits.Limiter) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.away = away
-	if fresh != nil {
-		l.Limiter = fresh
-	}
-}
-
-func (l *wayward) now() (limits.Limiter, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.away {
-		return nil, schemas.Errorf(schemas.Unavailable, "limiter", "connection refused")
-	}
-	return l.Limiter, nil
-}
-
-func (l *wayward) Acquire(ctx context.Context, key, holder string, most int, ttl time.Duration) (limits.Lease, error) {
-	m, err := l.now()
-	if err != nil {
-		return limits.Lease{}, err
-	}
-	return m.Acquire(ctx, key, holder, most, ttl)
-}
-
-func (l *wayward) Renew(ctx context.Context, ttl time.Duration, leases ...limits.Lease) ([]limits.Lease, error) {
-	m, err := l.now()
-	if err != nil {
-		return nil, err
-	}
-	return m.Renew(ctx, ttl, leases...)
-}
-
-func (l *wayward) Release(ctx context.Context, leases ...limits.Lease) error {
-	m, err := l.now()
-	if err != nil {
-		return err
-	}
-	return m.Release(ctx, leases...)
-}
-
-func TestCallsWaitForALimiterThatIsAway(t *testing.T) {
-	inJobWorld(t, func(t *testing.T, w *world, h *jobHost) {
-		l := &wayward{Limiter: new(limits.Memory), away: true}
-		w.employ(h, func(wk *Worker) { wk.Limiter, wk.AccountCap = l, 5 })
-		foreground, background := w.publish(w.call("fore", schemas.ToolBash)), w.publish(w.background("back", "sleep 1m"))
-		time.Sleep(5 * time.Minute)
-		if slices.Contains(w.types(foreground), schemas.CallStarted) || slices.Contains(w.types(background), schemas.CallStarted) {
-			t.Error("a call was started while its cap could not be asked for")
-		}
-		l.set(false, nil)
-		w.want(foreground, schemas.Completed)
-		w.want(background, schemas.Completed)
-	})
-}
-
-func TestPlacesThatALimiterForgotAreTakenAgain(t *testing.T) {
-	inJobWorld(t, func(t *testing.T, w *world, h *jobHost) {
-		l := &wayward{Limiter: new(limits.Memory)}
-		w.settleJobs(func(s *maintenance.Settler) { s.Limiter = l })
-		w.employ(h, func(wk *Worker) { wk.Limiter, wk.JobLimit = l, 1 })
-		call := w.publish(w.background("one", "sleep 1h"))
-		w.want(call, schemas.Completed)
-		time.Sleep(10 * time.Minute)
-		if free(t, l, "jobs."+sandboxes.Key(call), 1) {
-			t.Fatal("the place of a job that runs was not kept")
-		}
-		l.set(true, nil)
-		time.Sleep(10 * time.Minute)
-		l.set(false, new(limits.Memory))
-		w.until("the place is held again", func() bool { return !free(t, l, "jobs."+sandboxes.Key(call), 1) })
-		if r := w.want(w.publish(w.background("two", "sleep 1s")), schemas.Failed); r.Error.Code != schemas.Exhausted {
-			t.Errorf("another job beside it: %+v, want the cap to be kept", r)
-		}
-		w.ended(call)
-		w.until("the place is free", func() bool { return free(t, l, "jobs."+sandboxes.Key(call), 1) })
 	})
 }
 
@@ -402,18 +266,17 @@ func TestABoxOfItsOwnEndsWithItsJob(t *testing.T) {
 					w.employ(h)
 				}
 				died := make(chan *employed, 1)
-				var first *employed
 				if c.dies {
-					first = w.employ(h, w.dieAt(atFinished, died, &first))
+					w.employ(h, w.dieAt(atFinished, died))
 				}
 				call := w.publish(w.background("one", "print hello\nsleep 10m"))
-				w.want(call, schemas.Completed)
-				if j := w.recordOf(call); !j.Own || j.Ref.Sandbox.ID != "job."+j.Key() {
+				w.want(call, schemas.StatusCompleted)
+				if j := w.recordOf(call); !j.DedicatedSandbox || j.Ref.Sandbox.ID != "job."+j.Key() {
 					t.Errorf("the box is %+v, want one for this job", j.Ref.Sandbox)
 				}
 				if c.told {
 					_, err := lifecycle.Complete(t.Context(), w.bus, schemas.Completion{
-						Job: call.Job, Account: call.Account, State: schemas.JobCompleted, Via: schemas.ViaCallback, Finished: time.Now(),
+						Job: call.Job, Account: call.Account, State: schemas.JobCompleted, ReportedBy: schemas.ReportedByCallback, Finished: time.Now(),
 					})
 					if err != nil {
 						t.Fatal(err)
@@ -446,7 +309,7 @@ func TestTheJobGetsItsLifetimeAndACallback(t *testing.T) {
 		h.asked = func(c providers.Command, o providers.JobOptions) { cmd, options = c, o }
 		w.employ(h, func(wk *Worker) { wk.CallbackURL = "https://sandjet.example/" })
 		call := w.publish(w.background("one", "sleep 48h"))
-		w.want(call, schemas.Completed)
+		w.want(call, schemas.StatusCompleted)
 		j := w.recordOf(call)
 		cb := options.Callback
 		if cb == nil || cb.URL != "https://sandjet.example/sandbox-jobs/job_one/complete" {
@@ -465,25 +328,12 @@ func TestTheJobGetsItsLifetimeAndACallback(t *testing.T) {
 	})
 }
 
-func TestLifetimes(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct{ asked, want time.Duration }{
-		{0, schemas.DefaultJobLifetime},
-		{time.Minute, time.Minute},
-		{100 * 24 * time.Hour, schemas.MaxJobLifetime},
-	} {
-		if got := lifetime(schemas.Sandbox{JobLifetime: schemas.Duration(c.asked)}); got != c.want {
-			t.Errorf("asked for %s: %s, want %s", c.asked, got, c.want)
-		}
-	}
-}
-
 func TestRedeliveredResultsWithoutALaunchSettleTheJob(t *testing.T) {
 	inJobWorld(t, func(t *testing.T, w *world, h *jobHost) {
 		// A worker died after the result and before the completion: the result is there, and the call comes.
 		call := w.background("one", "print hello")
 		event := schemas.NewEvent(call, schemas.CallFinished, schemas.FinishedID(call.Account, call.ID), time.Now(),
-			lifecycle.Result(call, schemas.Cancelled, "Cancelled before it was started."))
+			lifecycle.Result(call, schemas.StatusCancelled, "Cancelled before it was started."))
 		if err := streams.Events.Publish(t.Context(), w.bus, event); err != nil {
 			t.Fatal(err)
 		}
@@ -504,11 +354,11 @@ func TestRedeliveredResultsWithoutALaunchSettleTheJob(t *testing.T) {
 func TestAResultWithoutAStatusIDDoesNotEndAJobThatRuns(t *testing.T) {
 	inJobWorld(t, func(t *testing.T, w *world, h *jobHost) {
 		died := make(chan *employed, 1)
-		var first *employed
-		first = w.employ(h, w.dieAt(atRecorded, died, &first))
+		w.employ(h, w.dieAt(atRecorded, died))
 		call := w.publish(w.background("one", "print hello\nsleep 5m"))
 		<-died
-		event := schemas.NewEvent(call, schemas.CallFinished, schemas.FinishedID(call.Account, call.ID), time.Now(), unrunResult(call, toInterrupt, ""))
+		event := schemas.NewEvent(call, schemas.CallFinished, schemas.FinishedID(call.Account, call.ID), time.Now(),
+			unrunResult(call, toInterrupt, ""))
 		if err := streams.Events.Publish(t.Context(), w.bus, event); err != nil {
 			t.Fatal(err)
 		}
@@ -516,5 +366,36 @@ func TestAResultWithoutAStatusIDDoesNotEndAJobThatRuns(t *testing.T) {
 		if done := w.ended(call); done.State != schemas.JobCompleted {
 			t.Errorf("the job is %s (%s), want it completed", done.State, done.Reason)
 		}
+	})
+}
+
+// TestJobsAreStartedInTurn: dozens of background calls of one account wait for a worker that takes a while to start each. Another
+// account's job is started when a few more are.
+func TestJobsAreStartedInTurn(t *testing.T) {
+	inJobWorld(t, func(t *testing.T, w *world, h *jobHost) {
+		const flood, slots = 60, 4
+		long := func(c *schemas.Call) { c.Deadline = time.Now().Add(20 * time.Hour) }
+		for n := range flood {
+			w.publish(w.background(fmt.Sprint("flood", n), "sleep 1m", long))
+		}
+		w.employ(h, func(wk *Worker) {
+			wk.Slots, wk.JobLimit = slots, flood
+			wk.at = func(s stage, _ schemas.Call) error {
+				if s == atPrepared {
+					time.Sleep(time.Second)
+				}
+				return nil
+			}
+		})
+		for n := range 3 {
+			time.Sleep(2 * time.Second)
+			before := h.started()
+			other := w.publish(w.background(fmt.Sprint("other", n), "sleep 1m", long, func(c *schemas.Call) { c.Account = "acct_other" }))
+			w.want(other, schemas.StatusCompleted)
+			if behind := h.started() - before; behind > 3*slots {
+				t.Errorf("job %d was started behind %d of the other account, want %d at most", n, behind, 3*slots)
+			}
+		}
+		w.until("all are started", func() bool { return h.started() == flood+3 })
 	})
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Metrics is what a worker tells about itself, as functions so that this package knows no metrics
+// Metrics are a worker's figures, as functions so that this package knows no metrics
 // library. Each may be nil. They are called from many goroutines and must not block.
 type Metrics struct {
 	Wait        func(t schemas.Tool, d time.Duration)    // sandjet_call_wait_seconds{tool}: from acceptance to start

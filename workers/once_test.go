@@ -42,18 +42,19 @@ func TestAPauseBeforeTheProofStartsNothing(t *testing.T) {
 				w.announce(c) // as every worker does first
 				w.startedBy("worker_other", c, 2)
 				if ended {
-					w.endedElsewhere(c, lifecycle.Result(c, schemas.Completed, "done"))
+					w.endedElsewhere(c, lifecycle.Result(c, schemas.StatusCompleted, "done"))
 				}
 				time.Sleep(pause)
 			}))
 			c := w.publish(w.call("call_1", schemas.ToolBash))
-			want := schemas.Broken
+			want := schemas.StatusInterrupted
 			if ended {
-				want = schemas.Completed
+				want = schemas.StatusCompleted
 			}
 			w.want(c, want)
 			w.once(c)
-			if got := w.types(c); p.count() != 0 || !slices.Equal(got, []schemas.EventType{schemas.CallAccepted, schemas.CallStarted, schemas.CallFinished}) {
+			if got := w.types(c); p.count() != 0 ||
+				!slices.Equal(got, []schemas.EventType{schemas.CallAccepted, schemas.CallStarted, schemas.CallFinished}) {
 				t.Errorf("%d runs of what another worker has started, events %v", p.count(), got)
 			}
 		})
@@ -66,7 +67,7 @@ func TestAPauseBeforeTheProofCostsNoCall(t *testing.T) {
 		p := &fake{}
 		w.employ(p, meanwhile(atPrepared, func(schemas.Call) { time.Sleep(6 * time.Minute) }))
 		c := w.publish(w.call("call_1", schemas.ToolBash))
-		w.want(c, schemas.Completed)
+		w.want(c, schemas.StatusCompleted)
 		w.once(c)
 		if p.count() != 1 {
 			t.Errorf("%d runs, want one", p.count())
@@ -83,13 +84,14 @@ func TestWhoEndsAnUnstartedCallTakesItsStart(t *testing.T) {
 				p := &fake{run: answer(tool)}
 				w.employ(p, meanwhile(atPrepared, func(c schemas.Call) {
 					now := w.bus.Certainty()
-					if written, err := lifecycle.FinishUnheld(t.Context(), w.bus, unrunResult(c, toCancel, ""), streams.CallState{Call: c}, now); err != nil || !written {
+					if written, err := lifecycle.FinishUnheld(t.Context(), w.bus, unrunResult(c, toCancel, ""), streams.CallState{Call: c},
+						now); err != nil || !written {
 						t.Errorf("the call is not ended: %v, %v", written, err)
 					}
 					time.Sleep(settleDelay)
 				}))
 				c := w.publish(w.call("call_1", tool))
-				w.want(c, schemas.Cancelled)
+				w.want(c, schemas.StatusCancelled)
 				w.once(c)
 				if got := w.types(c); p.count() != 0 || !slices.Equal(got, []schemas.EventType{schemas.CallAccepted, schemas.CallFinished}) {
 					t.Errorf("%d runs, events %v: want a result and nothing behind it", p.count(), got)
@@ -104,13 +106,14 @@ func TestAStartedCallIsNotEndedAsUnstarted(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		p := &fake{}
 		w.employ(p, meanwhile(atStarted, func(c schemas.Call) {
-			written, err := lifecycle.FinishUnheld(t.Context(), w.bus, unrunResult(c, toCancel, ""), streams.CallState{Call: c, Accepted: true}, w.bus.Certainty())
+			written, err := lifecycle.FinishUnheld(t.Context(), w.bus, unrunResult(c, toCancel, ""),
+				streams.CallState{Call: c, Accepted: true}, w.bus.Certainty())
 			if err != nil || written {
 				t.Errorf("a call that was started is ended as one that was not: %v, %v", written, err)
 			}
 		}))
 		c := w.publish(w.call("call_1", schemas.ToolBash))
-		w.want(c, schemas.Completed)
+		w.want(c, schemas.StatusCompleted)
 		w.once(c)
 	})
 }
@@ -126,7 +129,7 @@ func TestASlowPreparationHearsOfACancel(t *testing.T) {
 		w.employ(p, slow)
 		w.employ(p, slow)
 		c := w.publish(w.call("call_1", schemas.ToolBash))
-		w.want(c, schemas.Cancelled)
+		w.want(c, schemas.StatusCancelled)
 		w.once(c)
 		if got := w.types(c); p.count() != 0 || !slices.Equal(got, []schemas.EventType{schemas.CallAccepted, schemas.CallFinished}) {
 			t.Errorf("%d runs, events %v", p.count(), got)
@@ -142,7 +145,7 @@ func TestACancelIsOfOneUseOfAnID(t *testing.T) {
 		time.Sleep(20 * time.Hour)
 		p := &fake{}
 		w.employ(p) // it reads the request of the day before
-		w.want(w.publish(w.call("nightly", schemas.ToolBash)), schemas.Completed)
+		w.want(w.publish(w.call("nightly", schemas.ToolBash)), schemas.StatusCompleted)
 		if p.count() != 1 {
 			t.Errorf("%d runs, want one", p.count())
 		}
@@ -164,9 +167,9 @@ func TestAnOverdueCallIsEndedOnce(t *testing.T) {
 			first = append(first, w.publish(w.call(id, schemas.ToolBash, long)))
 		}
 		c := w.publish(w.call("call_1", schemas.ToolBash, func(c *schemas.Call) { c.Deadline = time.Now().Add(5 * time.Minute) }))
-		w.want(c, schemas.Expired)
+		w.want(c, schemas.StatusExpired)
 		for _, f := range first {
-			w.want(f, schemas.Completed)
+			w.want(f, schemas.StatusCompleted)
 		}
 		w.once(c)
 		stop()
@@ -176,8 +179,8 @@ func TestAnOverdueCallIsEndedOnce(t *testing.T) {
 	})
 }
 
-// TestTheCloserTellsADeathFromAnOutage: after an outage of the log everybody's lease is gone for a moment.
-func TestTheCloserTellsADeathFromAnOutage(t *testing.T) {
+// TestTheCallExpirerKnowsADeathFromAnOutage: after an outage of the log everybody's lease is gone for a moment.
+func TestTheCallExpirerKnowsADeathFromAnOutage(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		c := w.publish(w.call("call_1", schemas.ToolBash))
 		w.startedBy("worker_slow", c, 1)
@@ -186,7 +189,8 @@ func TestTheCloserTellsADeathFromAnOutage(t *testing.T) {
 			t.Fatal(err)
 		}
 		letter := schemas.DeadLetter{
-			ID: "CALLS.1", Stream: "CALLS", Subject: "sandjet.calls.fake.acct_1.x", Account: c.Account, Payload: payload, Time: time.Now(), Reason: "too often",
+			ID: "CALLS.1", Stream: "CALLS", Subject: "sandjet.calls.fake.acct_1.x", Account: c.Account, Payload: payload,
+			Time: time.Now(), Reason: "too often",
 		}
 		if err := streams.Dead.Publish(t.Context(), w.bus, letter); err != nil {
 			t.Fatal(err)
@@ -203,8 +207,8 @@ func TestTheCloserTellsADeathFromAnOutage(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
-		w.endedElsewhere(c, lifecycle.Result(c, schemas.Completed, "done"))
-		w.want(c, schemas.Completed)
+		w.endedElsewhere(c, lifecycle.Result(c, schemas.StatusCompleted, "done"))
+		w.want(c, schemas.StatusCompleted)
 		w.once(c)
 		stop()
 		if err := <-done; err != nil {
@@ -233,7 +237,7 @@ func TestPlacesOfCallsThatALimiterForgotAreTakenAgain(t *testing.T) {
 			t.Errorf("%d calls run at the same time under a cap of 2", p.count())
 		}
 		for _, c := range []schemas.Call{first, second, third} {
-			w.want(c, schemas.Completed)
+			w.want(c, schemas.StatusCompleted)
 		}
 		w.until("the places are given back", func() bool { return free(t, l, "calls."+string(testAccount), 2) })
 	})

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/schemas"
@@ -112,7 +111,7 @@ func (l *outputStreamer) flush(i int, last bool) {
 	for len(s.data) > 0 && !l.capped && l.broken == nil {
 		n := min(len(s.data), schemas.MaxChunk)
 		if n < len(s.data) || !last {
-			n = whole(s.data[:n])
+			n = schemas.WholeText(s.data[:n])
 		}
 		if n == 0 {
 			return
@@ -153,21 +152,6 @@ func (l *outputStreamer) await(ctx context.Context, n int) {
 			l.broken = err
 		}
 	}
-}
-
-// whole returns the length of the longest beginning of b that does not cut a character in two.
-// Bytes that begin no character are no reason to wait.
-func whole(b []byte) int {
-	for back := 1; back <= min(utf8.UTFMax-1, len(b)); back++ {
-		c := b[len(b)-back]
-		if utf8.RuneStart(c) {
-			if c >= utf8.RuneSelf && !utf8.FullRune(b[len(b)-back:]) {
-				return len(b) - back
-			}
-			break
-		}
-	}
-	return len(b)
 }
 
 func streamName(i int) string {

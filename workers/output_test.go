@@ -13,6 +13,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/sandjet/sandjet/internal/proptest"
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/schemas"
 )
@@ -59,7 +60,7 @@ func (r *recorder) text(stream string) string {
 
 func TestLiveOutputIsWholeAndInOrder(t *testing.T) {
 	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
+	proptest.Check(t, func(t *rapid.T) {
 		chunks := rapid.SliceOfN(rapid.OneOf(
 			rapid.SliceOfN(rapid.Byte(), 0, 100),
 			rapid.Map(rapid.StringN(0, 200, -1), func(s string) []byte { return []byte(s) }),

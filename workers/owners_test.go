@@ -54,7 +54,8 @@ func (h *host) Run(_ context.Context, cmd providers.Command) (providers.Result, 
 	}
 	*box = append(*box, "x")
 	out := fmt.Sprintf("%s %d", cmd.Sandbox.Epoch, len(*box))
-	return providers.Result{Runtime: "fake/L0", Started: true, Stdout: []byte(out), StdoutBytes: int64(len(out)), Duration: time.Millisecond}, nil
+	return providers.Result{Runtime: "fake/L0", Started: true, Stdout: []byte(out), StdoutBytes: int64(len(out)),
+		Duration: time.Millisecond}, nil
 }
 
 // TestAKeptBoxIsOneBoxForAllWorkers: several workers of a provider whose boxes are their own share a log, and every
@@ -73,7 +74,7 @@ func TestAKeptBoxIsOneBoxForAllWorkers(t *testing.T) {
 			t.Helper()
 			for range count {
 				n++
-				r := w.want(w.publish(w.call(fmt.Sprintf("call_%d", n), schemas.ToolBash)), schemas.Completed)
+				r := w.want(w.publish(w.call(fmt.Sprintf("call_%d", n), schemas.ToolBash)), schemas.StatusCompleted)
 				var at string
 				var size int
 				if _, err := fmt.Sscanf(r.Output.Stdout, "%s %d", &at, &size); err != nil {
@@ -113,13 +114,15 @@ func TestForeignWorkspacesAreRefused(t *testing.T) {
 		other leases.Record
 		want  bool
 	}{
-		"another store":                  {leases.Record{Worker: "worker_1", Provider: "local", Started: now.Add(-time.Second), Store: "store_b"}, true},
+		"another store": {leases.Record{Worker: "worker_1", Provider: "local",
+			Started: now.Add(-time.Second), Store: "store_b"}, true},
 		"another store at the same time": {leases.Record{Worker: "worker_1", Provider: "local", Started: now, Store: "store_b"}, true},
 		"one that came later refuses":    {leases.Record{Worker: "worker_3", Provider: "local", Started: now, Store: "store_b"}, false},
-		"the same store":                 {leases.Record{Worker: "worker_1", Provider: "local", Started: now.Add(-time.Second), Store: "store_a"}, false},
-		"another provider":               {leases.Record{Worker: "worker_1", Provider: "e2b", Started: now.Add(-time.Second), Store: "store_b"}, false},
-		"a provider without":             {leases.Record{Worker: "worker_1", Provider: "local", Started: now.Add(-time.Second)}, false},
-		"itself":                         {mine, false},
+		"the same store": {leases.Record{Worker: "worker_1", Provider: "local",
+			Started: now.Add(-time.Second), Store: "store_a"}, false},
+		"another provider":   {leases.Record{Worker: "worker_1", Provider: "e2b", Started: now.Add(-time.Second), Store: "store_b"}, false},
+		"a provider without": {leases.Record{Worker: "worker_1", Provider: "local", Started: now.Add(-time.Second)}, false},
+		"itself":             {mine, false},
 	} {
 		if _, got := foreign(mine, []leases.Record{tc.other}); got != tc.want {
 			t.Errorf("%s: %v, want %v", name, got, tc.want)
@@ -149,6 +152,6 @@ func TestAWorkerWithForeignWorkspacesDoesNotJoin(t *testing.T) {
 		if schemas.CodeOf(other.err) != schemas.Conflict {
 			t.Errorf("it ended with %v", other.err)
 		}
-		w.want(w.publish(w.call("call_1", schemas.ToolBash)), schemas.Completed)
+		w.want(w.publish(w.call("call_1", schemas.ToolBash)), schemas.StatusCompleted)
 	})
 }

@@ -19,7 +19,7 @@ func TestACallThatAdmissionRefusedIsNotStarted(t *testing.T) {
 				p := &keeps{}
 				w.employ(p)
 				call := w.publish(w.call("call_1", name, func(c *schemas.Call) { c.Agent, c.Refused, c.Sandbox = "agent_1", why, "" }))
-				r := w.want(call, schemas.DeniedBy)
+				r := w.want(call, schemas.StatusDenied)
 				if r.Text != why || r.Error == nil || r.Error.Code != schemas.Denied {
 					t.Errorf("the text is %q and the error %+v, want %q", r.Text, r.Error, why)
 				}
@@ -39,7 +39,7 @@ func TestARefusedBackgroundCallSettlesItsJob(t *testing.T) {
 		call := w.publish(w.background("one", "sleep 1m", func(c *schemas.Call) {
 			c.Agent, c.Refused, c.Workspace = "agent_1", "this agent has no workspace", ""
 		}))
-		w.want(call, schemas.DeniedBy)
+		w.want(call, schemas.StatusDenied)
 		w.once(call)
 		if got := w.types(call); slices.Contains(got, schemas.CallStarted) || slices.Contains(got, schemas.JobStarted) || h.started() != 0 {
 			t.Errorf("events %v and %d starts: nothing may be started", got, h.started())
@@ -54,7 +54,8 @@ func TestACallWithoutASandboxOnlyReads(t *testing.T) {
 		w.specs.err = schemas.Errorf(schemas.NotFound, "", "no sandbox is to be looked for")
 		p := &keeps{fake: fake{run: answer(schemas.ToolRead)}}
 		w.employ(p)
-		w.want(w.publish(w.call("call_1", schemas.ToolRead, func(c *schemas.Call) { c.Agent, c.Sandbox = "agent_1", "" })), schemas.Completed)
+		call := w.call("call_1", schemas.ToolRead, func(c *schemas.Call) { c.Agent, c.Sandbox = "agent_1", "" })
+		w.want(w.publish(call), schemas.StatusCompleted)
 		cmd := p.runs[0]
 		if len(cmd.Mounts) != 1 || !cmd.Mounts[0].ReadOnly || cmd.Mounts[0].Namespace != schemas.Namespace(testAccount, "ws_1") {
 			t.Errorf("the mounts are %+v, want the workspace to read", cmd.Mounts)
@@ -74,7 +75,8 @@ func TestACallWithoutAWorkspaceHasAFreshBox(t *testing.T) {
 		w.specs.persistent = true
 		p := &keeps{}
 		w.employ(p)
-		w.want(w.publish(w.call("call_1", schemas.ToolBash, func(c *schemas.Call) { c.Agent, c.Workspace = "agent_1", "" })), schemas.Completed)
+		call := w.call("call_1", schemas.ToolBash, func(c *schemas.Call) { c.Agent, c.Workspace = "agent_1", "" })
+		w.want(w.publish(call), schemas.StatusCompleted)
 		if cmd := p.runs[0]; len(cmd.Mounts) != 0 || !cmd.Sandbox.IsZero() || cmd.Env["SECRET"] != "s3cret" {
 			t.Errorf("the command is %+v, want no mounts, a fresh box, and the sandbox's variables", cmd)
 		}

@@ -2,11 +2,11 @@ package workers
 
 import (
 	"errors"
-	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/sandjet/sandjet/internal/clock"
+	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 	"github.com/sandjet/sandjet/workers/sandboxes"
@@ -70,7 +70,7 @@ func (w *putBacks) putBack(c schemas.Call, attempt int, sure streams.Certainty, 
 	if there {
 		w.calls[id] = waiter{account: c.Account, attempt: attempt, sure: sure, until: now, away: away}
 	}
-	return away/2 + rand.N(away/2+1)
+	return wait.Jitter(away)
 }
 
 // takeBack forgets a call that came again, and returns since when it is known what others did if this worker had it
@@ -137,14 +137,17 @@ func awayFor(attempt, mine, all int) time.Duration {
 func later(attempt int) time.Duration {
 	const doubled, longest = 5, 30 * time.Second
 	d := min(again<<min(max(attempt, 1)/2, doubled), longest)
-	return d/2 + rand.N(d/2)
+	return wait.Jitter(d)
 }
 
 // awhile is how long a call stays away that could not be prepared: shortly when it has only come to the wrong worker.
 func awhile(err error, attempt int) time.Duration {
+	if errors.Is(err, errStuck) {
+		return stuckPause
+	}
 	if !errors.Is(err, sandboxes.ErrElsewhere) {
 		return later(attempt)
 	}
 	base := min(10*time.Millisecond<<min(attempt, 8), 2*time.Second)
-	return base/2 + rand.N(base/2)
+	return wait.Jitter(base)
 }

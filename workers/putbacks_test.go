@@ -90,7 +90,8 @@ func TestWaitingCallsCostOthersNothing(t *testing.T) {
 		}
 		first := w.publish(w.call("call_first", schemas.ToolBash, one, long))
 		for n := range printed {
-			event := schemas.NewEvent(first, schemas.CallOutput, schemas.OutputID(first.Account, first.ID, 9, n), time.Now(), schemas.OutputData{Call: first.ID, Text: "x"})
+			event := schemas.NewEvent(first, schemas.CallOutput, schemas.OutputID(first.Account, first.ID, 9, n), time.Now(),
+				schemas.OutputData{Call: first.ID, Text: "x"})
 			if _, err := streams.Events.PublishAsync(t.Context(), w.bus, event); err != nil {
 				t.Fatal(err)
 			}
@@ -108,7 +109,7 @@ func TestWaitingCallsCostOthersNothing(t *testing.T) {
 		}
 		time.Sleep(30 * time.Second)
 		begun := time.Now()
-		w.want(w.publish(w.call("call_other", schemas.ToolBash, func(c *schemas.Call) { c.Account = "acct_2" })), schemas.Completed)
+		w.want(w.publish(w.call("call_other", schemas.ToolBash, func(c *schemas.Call) { c.Account = "acct_2" })), schemas.StatusCompleted)
 		if d := time.Since(begun); d > time.Second {
 			t.Errorf("another account's call waited %v", d)
 		}

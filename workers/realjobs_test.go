@@ -5,12 +5,12 @@ package workers
 import (
 	"context"
 	"errors"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/longtest"
 	"github.com/sandjet/sandjet/internal/natstest"
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/providers"
@@ -58,9 +58,10 @@ func (w *world) realJobs(t *testing.T) {
 		return r
 	}
 	talks := w.publish(w.background("talks", "echo hello\nread -r line\necho \"got $line\"\nexit 3"))
-	w.want(talks, schemas.Completed)
+	w.want(talks, schemas.StatusCompleted)
 	w.until("it has printed", func() bool {
-		r, err := lifecycle.ControlJob(t.Context(), w.bus, schemas.JobCommand{Account: talks.Account, Job: talks.Job, Action: schemas.JobActionLogs})
+		r, err := lifecycle.ControlJob(t.Context(), w.bus,
+			schemas.JobCommand{Account: talks.Account, Job: talks.Job, Action: schemas.JobActionLogs})
 		if code := schemas.CodeOf(err); err != nil && code != schemas.Unavailable && code != schemas.Timeout { // a busy box is asked again
 			t.Fatal(err)
 		}
@@ -72,7 +73,7 @@ func (w *world) realJobs(t *testing.T) {
 	}
 
 	endless := w.publish(w.background("endless", "sleep 1000 & sleep 1000"))
-	w.want(endless, schemas.Completed)
+	w.want(endless, schemas.StatusCompleted)
 	control(endless, schemas.JobCommand{Action: schemas.JobActionStop, Reason: "enough"})
 	if done := w.ended(endless); done.State != schemas.JobStopped || done.Reason != "enough" {
 		t.Errorf("it ended as %+v, want it stopped because of the reason given", done)
@@ -80,12 +81,12 @@ func (w *world) realJobs(t *testing.T) {
 
 	w.specs.keepNone()
 	alone := w.publish(w.background("alone", "echo alone"))
-	w.want(alone, schemas.Completed)
+	w.want(alone, schemas.StatusCompleted)
 	if done := w.ended(alone); done.State != schemas.JobCompleted || done.Logs != "alone\n" {
 		t.Errorf("it ended as %+v", done)
 	}
 	w.until("its record is final", func() bool { return w.recordOf(alone).State.Final() })
-	r := w.want(w.publish(w.ask("ask", alone, "")), schemas.Completed)
+	r := w.want(w.publish(w.ask("ask", alone, "")), schemas.StatusCompleted)
 	if !strings.HasPrefix(r.Text, "completed (exit 0)\nalone") {
 		t.Errorf("async_status says %q", r.Text)
 	}
@@ -94,9 +95,10 @@ func (w *world) realJobs(t *testing.T) {
 func openLocal(t *testing.T) providers.Provider {
 	t.Helper()
 	dir := t.TempDir()
-	p, err := local.New(local.Options{StateDir: filepath.Join(dir, "state"), Workspaces: filepath.Join(dir, "workspaces"), Pool: -1, Networks: []schemas.NetworkMode{schemas.DenyAll, schemas.AllowAll}})
-	if errors.Is(err, schemas.ErrUnsupported) && os.Getenv("CI") != "true" {
-		t.Skipf("this host cannot isolate: %v", err)
+	p, err := local.New(local.Options{StateDir: filepath.Join(dir, "state"), Workspaces: filepath.Join(dir, "workspaces"), Pool: -1,
+		Networks: []schemas.NetworkMode{schemas.DenyAll, schemas.AllowAll}})
+	if errors.Is(err, schemas.ErrUnsupported) {
+		longtest.Missing(t, "this host cannot isolate: %v", err)
 	}
 	if err != nil {
 		t.Fatal(err)

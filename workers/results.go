@@ -9,11 +9,11 @@ import (
 	"github.com/sandjet/sandjet/workers/guard"
 )
 
-// unpreparedResult tells of a call that was not started for a reason which trying again will not mend.
+// unpreparedResult is the result of a call that was not started for a reason which trying again will not mend.
 func unpreparedResult(c schemas.Call, err error) schemas.Result {
 	r := lifecycle.FailedResult(c, err)
 	if r.Error.Code == schemas.Denied {
-		r.Status, r.Text = schemas.DeniedBy, r.Error.Message
+		r.Status, r.Text = schemas.StatusDenied, r.Error.Message
 	}
 	if refusal, ok := errors.AsType[*guard.RefusalError](err); ok {
 		r.Output = &schemas.Output{
@@ -32,7 +32,8 @@ func unrunResult(c schemas.Call, v verdict, reason string) schemas.Result {
 	case toCancel:
 		return lifecycle.CancelledResult(c, reason)
 	case toGiveUp:
-		return lifecycle.FailedResult(c, schemas.Errorf(schemas.Internal, "", "every one of the %d workers that ran this call stopped before its end", maxStarts))
+		return lifecycle.FailedResult(c, schemas.Errorf(schemas.Internal, "",
+			"every one of the %d workers that ran this call stopped before its end", maxStarts))
 	default:
 		return lifecycle.ExpiredResult(c)
 	}
@@ -41,7 +42,7 @@ func unrunResult(c schemas.Call, v verdict, reason string) schemas.Result {
 // endedResult is the result of a run that was ended from outside, with what it had printed.
 func endedResult(c schemas.Call, s schemas.Status, text string, partial *schemas.Result) schemas.Result {
 	r := lifecycle.Result(c, s, text)
-	if s == schemas.Broken {
+	if s == schemas.StatusInterrupted {
 		r = lifecycle.InterruptedResult(c, text)
 	}
 	return withPartial(r, partial)
@@ -52,7 +53,7 @@ func withPartial(r schemas.Result, partial *schemas.Result) schemas.Result {
 	if partial == nil {
 		return r
 	}
-	r.Output, r.Artifacts = partial.Output, partial.Artifacts
+	r.Output = partial.Output
 	if printed := strings.TrimSpace(partial.Text); printed != "" {
 		r.Text += "\n\n" + printed
 	}

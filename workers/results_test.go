@@ -23,10 +23,10 @@ func TestResultsOfCallsThatWereNotRun(t *testing.T) {
 		code   schemas.Code
 		text   string
 	}{
-		toInterrupt: {schemas.Broken, schemas.Interrupted, "not run again"},
-		toCancel:    {schemas.Cancelled, "", "before it was started. Reason: enough"},
-		toGiveUp:    {schemas.Failed, schemas.Internal, "every one of the 10"},
-		toExpire:    {schemas.Expired, schemas.Timeout, "It was not run"},
+		toInterrupt: {schemas.StatusInterrupted, schemas.Interrupted, "not run again"},
+		toCancel:    {schemas.StatusCancelled, "", "before it was started. Reason: enough"},
+		toGiveUp:    {schemas.StatusFailed, schemas.Internal, "every one of the 10"},
+		toExpire:    {schemas.StatusExpired, schemas.Timeout, "It was not run"},
 	} {
 		r := unrunResult(testCall(), v, "enough")
 		var code schemas.Code
@@ -45,11 +45,13 @@ func TestResultsOfCallsThatWereNotRun(t *testing.T) {
 func TestAnEndedRunKeepsWhatItPrinted(t *testing.T) {
 	t.Parallel()
 	partial := &schemas.Result{Text: "half of it\n", Output: &schemas.Output{Stdout: "half of it\n"}}
-	r := endedResult(testCall(), schemas.Cancelled, lifecycle.Because(lifecycle.TextKilled, ""), partial)
-	if r.Status != schemas.Cancelled || !strings.HasPrefix(r.Text, lifecycle.TextKilled) || !strings.HasSuffix(r.Text, "half of it") || r.Output == nil {
+	r := endedResult(testCall(), schemas.StatusCancelled, lifecycle.Because(lifecycle.TextKilled, ""), partial)
+	if r.Status != schemas.StatusCancelled || !strings.HasPrefix(r.Text, lifecycle.TextKilled) ||
+		!strings.HasSuffix(r.Text, "half of it") || r.Output == nil {
 		t.Errorf("%+v", r)
 	}
-	if r := endedResult(testCall(), schemas.Broken, lifecycle.TextStopped, nil); r.Error == nil || r.Error.Code != schemas.Interrupted || r.Text != lifecycle.TextStopped {
+	r = endedResult(testCall(), schemas.StatusInterrupted, lifecycle.TextStopped, nil)
+	if r.Error == nil || r.Error.Code != schemas.Interrupted || r.Text != lifecycle.TextStopped {
 		t.Errorf("%+v", r)
 	}
 }
@@ -57,13 +59,14 @@ func TestAnEndedRunKeepsWhatItPrinted(t *testing.T) {
 func TestAFailureShowsOnlyItsPublicSide(t *testing.T) {
 	t.Parallel()
 	r := lifecycle.FailedResult(testCall(), schemas.Wrap(schemas.Unavailable, "reserve", "the provider is away", errLog))
-	if r.Status != schemas.Failed || r.Error.Code != schemas.Unavailable || strings.Contains(r.Text, errLog.Error()) {
+	if r.Status != schemas.StatusFailed || r.Error.Code != schemas.Unavailable || strings.Contains(r.Text, errLog.Error()) {
 		t.Errorf("%+v", r)
 	}
 	if r := lifecycle.FailedResult(testCall(), errLog); r.Error.Code != schemas.Internal || strings.Contains(r.Text, errLog.Error()) {
 		t.Errorf("%+v", r)
 	}
-	if r := lifecycle.FailedResult(testCall(), schemas.Invalidf("input.command", "is missing or empty")); !strings.Contains(r.Text, "input.command: is missing") {
+	if r := lifecycle.FailedResult(testCall(), schemas.Invalidf("input.command", "is missing or empty")); !strings.Contains(r.Text,
+		"input.command: is missing") {
 		t.Errorf("%+v", r)
 	}
 }

@@ -34,8 +34,8 @@ func TestVariablesOfSandboxesAreNowhereElse(t *testing.T) {
 	var parts sync.WaitGroup
 	worker := &Worker{Bus: l.Open(), Provider: p, Name: "fake", Specs: w.specs, Log: log}
 	settler := &maintenance.Settler{Bus: w.bus, Log: log}
-	mover := &streams.Mover{Bus: w.bus, Log: log}
-	for _, run := range []func(context.Context) error{worker.Run, settler.Run, mover.Run} {
+	forwarder := &streams.DeadLetterForwarder{Bus: w.bus, Log: log}
+	for _, run := range []func(context.Context) error{worker.Run, settler.Run, forwarder.Run} {
 		parts.Go(func() {
 			if err := run(ctx); err != nil {
 				t.Error(err)
@@ -53,12 +53,12 @@ func TestVariablesOfSandboxesAreNowhereElse(t *testing.T) {
 	if r := w.result(bash("used", `test ${#TOKEN} = 14 && echo fits`)); r.Output.Stdout != "fits\n" {
 		t.Fatalf("the command does not have it: %s", r.Text)
 	}
-	w.want(bash("fails", `exit 3`), schemas.Completed)
-	w.want(bash("unknown", `nosuchprogram`), schemas.Completed)
+	w.want(bash("fails", `exit 3`), schemas.StatusCompleted)
+	w.want(bash("unknown", `nosuchprogram`), schemas.StatusCompleted)
 	w.result(bash("late", `sleep 60`, func(c *schemas.Call) { c.Timeout = schemas.Duration(200 * time.Millisecond) }))
 	w.result(bash("wrong", `x`, func(c *schemas.Call) { c.Tool = schemas.ToolEdit })) // its input does not fit
 	job := w.publish(w.background("job", "test -n $TOKEN; exit 4"))
-	w.want(job, schemas.Completed)
+	w.want(job, schemas.StatusCompleted)
 	if j := w.ended(job); j.ExitCode == nil || *j.ExitCode != 4 {
 		t.Errorf("the job is %+v", j)
 	}
@@ -85,7 +85,7 @@ func TestVariablesOfSandboxesAreNowhereElse(t *testing.T) {
 	if text := said.String(); text == "" || strings.Contains(text, secret) {
 		t.Errorf("the log of the processes is empty or shows it:\n%s", text)
 	}
-	w.want(bash("shows", `echo $TOKEN`), schemas.Completed)
+	w.want(bash("shows", `echo $TOKEN`), schemas.StatusCompleted)
 	if len(found()) == 0 {
 		t.Error("the search does not find what a command printed: it proves nothing")
 	}

@@ -3,9 +3,9 @@ package workers
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
@@ -32,7 +32,7 @@ func (s *workerRun) heard(c schemas.Cancel, at time.Time) {
 		return
 	}
 	select {
-	case s.settle <- settlement{cancel: c, at: at, due: time.Now().Add(settleDelay + rand.N(settleDelay))}:
+	case s.settle <- settlement{cancel: c, at: at, due: time.Now().Add(settleDelay + wait.Upto(settleDelay))}:
 	default:
 	}
 }
@@ -45,11 +45,11 @@ func (s *workerRun) settleCancelled(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case next := <-s.settle:
-			if !sleep(ctx, time.Until(next.due)) {
+			if !wait.Sleep(ctx, time.Until(next.due)) {
 				return
 			}
 			if err := s.settleOne(ctx, next.cancel, next.at); err != nil && ctx.Err() == nil {
-				s.Log.Warn("cancelled call not settled yet: that is done when it is delivered", "call", next.cancel.Call, "error", err)
+				s.Log.Warn("cancelled call not finished, its next delivery finishes it", "call", next.cancel.Call, "error", err)
 			}
 		}
 	}
@@ -81,16 +81,4 @@ func (s *workerRun) settleOne(ctx context.Context, c schemas.Cancel, at time.Tim
 		s.Metrics.Finished(call.Tool, r.Status)
 	}
 	return err
-}
-
-// sleep waits for d and reports false when ctx ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/workers/leases"
@@ -23,6 +24,14 @@ func storeOf(p providers.Provider) string {
 		return s.WorkspaceStore()
 	}
 	return ""
+}
+
+// store is the identity of the files that this worker works on without S3.
+func (s *workerRun) store() string {
+	if s.OnlyS3 {
+		return ""
+	}
+	return storeOf(s.Provider)
 }
 
 // foreign returns a worker of the same provider whose workspaces are others than mine and who was there before me.
@@ -55,14 +64,14 @@ func (s *workerRun) checkStore(ctx context.Context) error {
 					"worker %s of the provider %s has workspaces in another folder than this one: calls would see the files of one or of the other. "+
 						"Mount the same folder workspaces in the data folders of all workers, or stop the others", other.Worker, s.Name)}
 			}
-			if !sleep(ctx, leases.Renew/2) {
+			if !wait.Sleep(ctx, leases.Renew/2) {
 				return nil
 			}
 			if is, err := s.lease.Held(ctx, other.Worker); err == nil {
 				held = is
 			}
 		}
-		if !sleep(ctx, leases.Renew/2) {
+		if !wait.Sleep(ctx, leases.Renew/2) {
 			return nil
 		}
 	}

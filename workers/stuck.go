@@ -3,17 +3,22 @@ package workers
 import (
 	"sync"
 	"time"
+
+	"github.com/sandjet/sandjet/schemas"
 )
 
 // stuckPause is how long a call stays away from a worker that has too many runs that do not end.
 const stuckPause = 10 * time.Second
 
+// errStuck says that a worker takes no more calls until it is restarted.
+var errStuck = schemas.Errorf(schemas.Unavailable, "run", "as many runs as this worker has slots do not end: restart it")
+
 // stuck counts the runs that did not end with their context and were left to themselves. They hold no slot any
 // more, but memory and perhaps a processor: beyond as many as there are slots, file tools run in boxes rather
 // than in this process, and where boxes do not end either the worker takes no more calls.
 type stuck struct {
-	most int
-	told func(n int)
+	most    int
+	changed func(n int)
 
 	mu             sync.Mutex
 	native, others int
@@ -57,7 +62,7 @@ func (s *stuck) add(l *leaving, n int) {
 	} else {
 		s.others += n
 	}
-	s.told(s.native + s.others)
+	s.changed(s.native + s.others)
 }
 
 // full reports whether there are too many: of the runs in this process, or of those at the provider.

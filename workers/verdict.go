@@ -3,11 +3,11 @@ package workers
 import "time"
 
 // facts is all that decides what becomes of a delivered call. It is filled in two steps: what the
-// delivery itself tells, and, when the verdict is look, what the conversation tells.
+// delivery itself shows, and, when the verdict is look, what the conversation shows.
 type facts struct {
 	left        time.Duration // until the call's deadline; ≤ 0: it has passed
 	sideEffects bool          // a second run could do harm
-	doubt       bool          // this may not be the first delivery, or the log may have been told more than this worker saw
+	doubt       bool          // this may not be the first delivery, or more may have happened on the log than this worker saw
 	inHand      bool          // this process holds the same call already
 	cancelled   bool          // somebody asked for its end
 
@@ -45,7 +45,7 @@ func decide(f facts) verdict {
 	switch {
 	case f.inHand:
 		return toWait
-	case !f.looked && (f.doubt || f.cancelled || f.left <= 0): // of an overdue call the closer may have told
+	case !f.looked && (f.doubt || f.cancelled || f.left <= 0): // the CallExpirer may have ended an overdue call
 		return toLook
 	case f.finished:
 		return toAck

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -17,7 +18,7 @@ const watchEvery = 200 * time.Millisecond
 func (s *workerRun) watchCancels(ctx context.Context, ready func()) {
 	var at schemas.Cursor
 	begun := s.Bus.Now()
-	told := false // that they cannot be read: once for each outage
+	logged := false // that they cannot be read: once for each outage
 	for first := true; ; {
 		next, err := s.readCancels(ctx, at, func(e streams.Entry[schemas.Cancel]) {
 			if first && e.Stored.Before(begun.Add(-cancelsFresh)) {
@@ -31,11 +32,11 @@ func (s *workerRun) watchCancels(ctx context.Context, ready func()) {
 		case err == nil && first:
 			first = false
 			ready()
-		case err != nil && ctx.Err() == nil && !told:
-			s.Log.Warn("requests for the end of calls not read", "error", err)
+		case err != nil && ctx.Err() == nil && !logged:
+			s.Log.Warn("cancel requests not read, retrying", "error", err)
 		}
-		told = err != nil
-		if !sleep(ctx, watchEvery) {
+		logged = err != nil
+		if !wait.Sleep(ctx, watchEvery) {
 			return
 		}
 	}
@@ -57,7 +58,7 @@ func (s *workerRun) readCancels(ctx context.Context, at schemas.Cursor, take fun
 		case e.Cursor.IsStart(), code.Retryable(), ctx.Err() != nil:
 			return at, err
 		default: // one that cannot be read asks for nothing
-			s.Log.Warn("a request for the end of a call cannot be read", "subject", e.Subject, "error", err)
+			s.Log.Warn("cancel request not readable", "subject", e.Subject, "error", err)
 		}
 		at = e.Cursor
 	}

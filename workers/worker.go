@@ -9,9 +9,15 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/internal/gopool"
+	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/providers/filesync"
+	"github.com/sandjet/sandjet/providers/workspacefs"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/workers/artifacts"
+	"github.com/sandjet/sandjet/workers/files"
+	"github.com/sandjet/sandjet/workers/jobs"
 	"github.com/sandjet/sandjet/workers/leases"
 	"github.com/sandjet/sandjet/workers/limits"
 	"github.com/sandjet/sandjet/workers/sandboxes"
@@ -44,14 +50,27 @@ type Worker struct {
 	// Name is the provider's name on the log. Empty: what its profile says.
 	Name  string
 	Specs Specs
+	// Skills are what load_skill loads. Nil: its calls fail.
+	Skills Skills
+	// Copies bring the files of workspaces on S3 in and out, where the provider's profile says that it has copies of them. Nil: such a
+	// workspace is refused then.
+	Copies *filesync.Copies
+	// Reader opens the files of a workspace on S3 as they are there, for calls that only read and have no sandbox. It returns no files and
+	// no error where this worker has no way to them: the provider is asked then. Nil: as that.
+	Reader func(context.Context, schemas.Workspace) (workspacefs.FS, error)
+	// OnlyS3 refuses workspaces that are not on S3, so that workers of one provider need not share a folder.
+	OnlyS3 bool
 	// Limiter holds the caps. Nil: there are none.
 	Limiter limits.Limiter
 	// AccountCap is how many calls of one account run at the same time, over all workers that share
 	// the limiter. 0: as many as there are slots.
 	AccountCap int
+	// AccountSandboxes is how many persistent sandboxes of one account run at the provider at a time; calls that need one more wait. 0: as
+	// many as it likes.
+	AccountSandboxes int
 	// Slots is how many calls this worker has in hand at most. 0: DefaultSlots.
 	Slots int
-	// Grace is how long calls in hand may go on once Run is told to end. 0: DefaultGrace.
+	// Grace is how long calls in hand may go on once the context of Run has ended. 0: DefaultGrace.
 	Grace time.Duration
 	// JobLimit is how many background jobs run in one sandbox at the same time, where its record does
 	// not say. 0: schemas.DefaultJobs.
@@ -62,7 +81,7 @@ type Worker struct {
 	// ProbeEvery is how often the worker looks after each background job and each kept box. 0: DefaultProbeEvery.
 	ProbeEvery time.Duration
 	// CallbackURL is where the gateway is reached from inside a sandbox, such as
-	// https://sandjet.example.com. Empty: jobs are not told to call back.
+	// https://sandjet.example.com. Empty: jobs do not call back.
 	CallbackURL string
 	Log         *slog.Logger
 	Metrics     Metrics
@@ -80,11 +99,18 @@ const (
 	atHooked    stage = "hooked"    // the scripts of a new box have run, nobody knows it yet
 	atPrepared  stage = "prepared"  // a place is taken, the box is reserved
 	atStarted   stage = "started"   // the proof of the start is on the log
-	atLaunching stage = "launching" // the record says that the job may have been started
-	atLaunched  stage = "launched"  // the provider has started the job
-	atRecorded  stage = "recorded"  // the record says that the job runs
+	atLaunching       = stage(jobs.Launching)
+	atLaunched        = stage(jobs.Launched)
+	atRecorded        = stage(jobs.Recorded)
 	atRan       stage = "ran"       // the run has ended
+	atBytes     stage = "bytes"     // the bytes of the call's artifacts are on the log, nobody knows of them
+	atKept      stage = "kept"      // an artifact is on the log, not announced
+	atAnnounced stage = "announced" // all artifacts are, the result is not there
+	atStaging   stage = "staging"   // a skill lies aside, or its former version is out of its place
 	atFinished  stage = "finished"  // the result is on the log, the call is not acknowledged
+
+	atEnding stage = "ending" // what a dead worker has left running of a call is about to be ended
+	atEnded  stage = "ended"  // none of it is left
 
 	atRenewal stage = "renewal" // of the worker's lease, no call's
 )
@@ -100,8 +126,12 @@ type workerRun struct {
 	waiting      *putBacks
 	accountSlots *accountSlots
 	cancels      *cancelSet
-	jobs         *jobManager
+	jobs         *jobs.Manager
+	launcher     *jobs.Launcher
+	sums         artifacts.Sums
+	status       jobs.Status
 	instances    *sandboxes.Instances
+	reconciler   *sandboxes.Reconciler
 	settle       chan settlement // calls that were cancelled while nobody here had them in hand
 }
 
@@ -120,14 +150,18 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer parts.Wait()
 	defer stop()
 	ready := make(chan struct{}, 2) // a lease that others see, and every earlier request for an end
-	tell := func() { ready <- struct{}{} }
-	parts.Go(func() { s.lease.Keep(around, tell) })
-	parts.Go(func() { s.watchCancels(around, tell) })
+	started := func() { ready <- struct{}{} }
+	parts.Go(func() { s.lease.Keep(around, started) })
+	parts.Go(func() { s.watchCancels(around, started) })
 	parts.Go(func() { s.settleCancelled(around) })
 	parts.Go(func() { s.noteServed(around) })
 	parts.Go(func() { s.accountSlots.keep(around) })
-	parts.Go(func() { s.jobs.keep(around) })
+	parts.Go(func() { s.jobs.Run(around) })
 	parts.Go(func() { s.instances.Run(around) })
+	parts.Go(func() { s.reconciler.Run(around) })
+	if s.Copies != nil {
+		parts.Go(func() { _ = s.Copies.Run(around) }) // it has no error
+	}
 	for range cap(ready) {
 		select {
 		case <-ready:
@@ -138,15 +172,19 @@ func (w *Worker) Run(ctx context.Context) error {
 	if err := s.checkStore(ctx); err != nil {
 		return err
 	}
+	if filer, ok := providers.As[providers.Filer](s.Provider); ok {
+		parts.Go(func() { (&files.Server{Bus: s.Bus, Filer: filer, Log: s.Log}).Run(around) })
+	}
 	defer s.instances.DisownAll(around) // before the lease ends
-	s.Log.Info("worker takes calls", "slots", s.Slots)
+	s.Log.Info("worker started", "slots", s.Slots)
 	err := streams.Calls.Consume(ctx, s.Bus, streams.ConsumeOptions{
-		Name: "w-" + s.Name, Filter: s.Name, Slots: s.Slots, Grace: s.Grace, MaxAttempts: maxAttempts, Turns: true, MaxPending: streams.ManyPending,
+		Name: "w-" + s.Name, Filter: s.Name, Slots: s.Slots, Grace: s.Grace, MaxAttempts: maxAttempts, Turns: true,
+		MaxPending: streams.ManyPending,
 	}, s.handle)
 	if err != nil {
 		return fmt.Errorf("worker of %s: %w", s.Name, err)
 	}
-	s.Log.Info("worker has ended")
+	s.Log.Info("worker stopped")
 	return nil
 }
 
@@ -165,27 +203,42 @@ func (w *Worker) begin() *workerRun {
 	}
 	me := schemas.NewID("worker_")
 	s.Log = s.Log.With("worker", me, "provider", s.Name)
-	s.lease = leases.New(s.Bus, leases.Record{Worker: me, Provider: s.Name, Started: s.Bus.Now(), Store: storeOf(s.Provider), Profile: profileOf(s.Provider)}, s.Log,
+	s.lease = leases.New(s.Bus, leases.Record{Worker: me, Provider: s.Name, Started: s.Bus.Now(), Store: s.store(),
+		Profile: profileOf(s.Provider)}, s.Log,
 		func() error { return s.at(atRenewal, schemas.Call{}) })
-	s.stuck = &stuck{most: s.Slots, told: func(n int) { s.Metrics.Stuck(s.Name, n) }}
+	s.stuck = &stuck{most: s.Slots, changed: func(n int) { s.Metrics.Stuck(s.Name, n) }}
 	s.cancels = newCancelSet(maxCancels, cancelsMatter)
 	s.accountSlots = &accountSlots{limiter: s.Limiter, most: s.AccountCap, log: s.Log, held: make(map[string]limits.Lease)}
-	s.jobs = newJobManager(s)
+	options := s.jobOptions()
+	s.jobs = jobs.NewManager(options)
+	s.launcher, s.status = jobs.NewLauncher(options, s.jobs), jobs.Status{Bus: s.Bus}
 	s.instances = sandboxes.New(sandboxes.Options{
-		Bus: s.Bus, Provider: s.Provider, Name: s.Name, Records: s.Specs, Lease: s.lease, Every: s.ProbeEvery, WithJobs: s.jobs.instances, Log: s.Log,
+		Bus: s.Bus, Provider: s.Provider, Name: s.Name, Records: s.Specs, Lease: s.lease, Every: s.ProbeEvery,
+		AccountMost: s.AccountSandboxes, WithJobs: s.jobs.Instances, Spec: keptSpecOf, Log: s.Log,
 		Known: func(n int) { s.Metrics.Boxes(s.Name, n) }, Ended: func(why string) { s.Metrics.BoxEnded(s.Name, why) },
 	})
+	s.reconciler = &sandboxes.Reconciler{Bus: s.Bus, Provider: s.Provider, Name: s.Name, Records: s.Specs, Lease: s.lease, Log: s.Log}
 	return s
 }
 
-// noteServed tells the gateways, until ctx ends, that calls of the provider have somebody to go to.
+// jobOptions are what looks after jobs and starts them needs of this worker.
+func (s *workerRun) jobOptions() jobs.Options {
+	return jobs.Options{
+		Bus: s.Bus, Provider: s.Provider, Name: s.Name, Lease: s.lease, Limiter: s.Limiter, PerSandbox: s.JobLimit, PerAccount: s.AccountJobs,
+		ProbeEvery: s.ProbeEvery, CallbackURL: s.CallbackURL, Log: s.Log, InHand: s.inFlight.has, LimiterAway: s.accountSlots.logAway,
+		At:      func(at jobs.Stage, c schemas.Call) error { return s.at(stage(at), c) },
+		Managed: func(n int) { s.Metrics.Jobs(s.Name, n) }, Started: func() { s.Metrics.JobStarted(s.Name) }, Limited: s.Metrics.Limited,
+	}
+}
+
+// noteServed marks the provider as served, for the gateways, until ctx ends.
 func (s *workerRun) noteServed(ctx context.Context) {
 	for {
 		err := streams.NoteServed(ctx, s.Bus, s.Name)
 		if err != nil && ctx.Err() == nil {
-			s.Log.Info("not noted that the provider is served: that is tried again", "error", err)
+			s.Log.Info("provider not marked as served, retrying", "error", err)
 		}
-		if !sleep(ctx, streams.ServedEvery) {
+		if !wait.Sleep(ctx, streams.ServedEvery) {
 			return
 		}
 	}

@@ -22,7 +22,7 @@ type accountsCommand struct {
 
 // Help is the long help.
 func (*accountsCommand) Help() string {
-	return `An account is a tenant with sandboxes, workspaces and a key of its own. The administrator is whoever has
+	return `An account is a tenant with sandboxes, workspaces and a key of its own. The administrator is the holder of
 the key that the gateway was started with: --admin-key, or better SANDJET_ADMIN_KEY, there and here.
 
 Examples:
@@ -102,7 +102,7 @@ type accountsRotateCommand struct {
 // Run gives an account a new key.
 func (c *accountsRotateCommand) Run(ctx context.Context, t terminal) error {
 	if c.Overlap < 0 {
-		return schemas.Invalidf("overlap", "%s is out of range: 0 or more", c.Overlap)
+		return schemas.Invalidf("overlap", "%s is out of range: write how long both keys work, such as 1h, or 0; at most a week", c.Overlap)
 	}
 	cl, err := c.dialFor(ctx, t, c.ID)
 	if err != nil {
@@ -119,7 +119,10 @@ func (c *accountsRotateCommand) Run(ctx context.Context, t terminal) error {
 	return printKey(t, a.ID, key)
 }
 
-type accountsListCommand struct{ adminTarget }
+type accountsListCommand struct {
+	adminTarget
+	watchFlag
+}
 
 // Run lists the accounts.
 func (c *accountsListCommand) Run(ctx context.Context, t terminal) error {
@@ -127,12 +130,14 @@ func (c *accountsListCommand) Run(ctx context.Context, t terminal) error {
 	if err != nil {
 		return err
 	}
-	list, err := cl.Accounts(ctx)
-	if err != nil {
-		return err
-	}
-	return printTable(t, list, "ID\tNAME\tCREATED\tDESCRIPTION", func(a schemas.AccountDocument) string {
-		return fmt.Sprintf("%s\t%s\t%s\t%s", a.ID, printable(a.Name), ago(a.Created), short(a.Description))
+	return c.repeat(ctx, t, func(ctx context.Context, t terminal) error {
+		list, err := cl.Accounts(ctx)
+		if err != nil {
+			return err
+		}
+		return printList(t, list, "No accounts.", "ID\tNAME\tCREATED\tDESCRIPTION", func(a schemas.AccountDocument) string {
+			return fmt.Sprintf("%s\t%s\t%s\t%s", a.ID, orDash(printable(a.Name)), ago(a.Created), orDash(short(a.Description)))
+		})
 	})
 }
 
@@ -200,6 +205,8 @@ func (c *accountsRemoveCommand) Run(ctx context.Context, t terminal) error {
 			schemas.RemovedRecords
 		}{c.ID, n})
 	}
-	return say(t, "Removed %s with %s, %s, %s, %s and %s.", c.ID, count(n.Sandboxes, "sandbox", "sandboxes"),
-		count(n.Workspaces, "workspace"), count(n.Agents, "agent"), count(n.Variables, "variable"), count(n.Webhooks, "webhook"))
+	return say(t, "Removed %s with %s, %s, %s, %s, %s, %s, %s and %s.", c.ID, count(n.Sandboxes, "sandbox", "sandboxes"),
+		count(n.Workspaces, "workspace"), count(n.Models, "model"), count(n.Agents, "agent"),
+		count(n.Variables, "variable"), count(n.Webhooks, "webhook"),
+		count(n.Channels, "channel"), count(n.Skills, "skill"))
 }

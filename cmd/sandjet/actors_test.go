@@ -19,10 +19,13 @@ func TestRunAllStopsTheOthersAndTellsWhoWasFirst(t *testing.T) {
 		want   error
 		says   string
 	}{
-		"told to stop":        {[]actor{{name: "a", run: waits}, {name: "b", run: waits, last: true}}, true, nil, ""},
-		"one fails":           {[]actor{{name: "a", run: waits}, {name: "b", run: func(context.Context) error { return boom }}}, false, boom, "b: boom"},
-		"a last one fails":    {[]actor{{name: "a", run: waits}, {name: "b", run: func(context.Context) error { return boom }, last: true}}, false, boom, "b: boom"},
-		"one ends by itself":  {[]actor{{name: "a", run: waits}, {name: "b", run: func(context.Context) error { return nil }}}, false, nil, "b ended by itself"},
+		"told to stop": {[]actor{{name: "a", run: waits}, {name: "b", run: waits, last: true}}, true, nil, ""},
+		"one fails": {[]actor{{name: "a", run: waits}, {name: "b", run: func(context.Context) error { return boom }}},
+			false, boom, "b: boom"},
+		"a last one fails": {[]actor{{name: "a", run: waits}, {name: "b", run: func(context.Context) error { return boom }, last: true}},
+			false, boom, "b: boom"},
+		"one ends by itself": {[]actor{{name: "a", run: waits}, {name: "b", run: func(context.Context) error { return nil }}},
+			false, nil, "b ended by itself"},
 		"cancelled is no end": {[]actor{{name: "a", run: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }}}, true, nil, ""},
 		"fails at its end":    {[]actor{{name: "a", run: func(ctx context.Context) error { <-ctx.Done(); return boom }}}, true, boom, "a: boom"},
 	} {
@@ -61,7 +64,8 @@ func TestRunAllStopsTheLastOnesLast(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Minute, cancel)
 		err := runAll(ctx, []actor{
-			{name: "gateway", run: end("gateway", 0), last: true}, {name: "worker", run: end("worker", time.Hour)}, {name: "mover", run: end("mover", 0)},
+			{name: "gateway", run: end("gateway", 0), last: true}, {name: "worker", run: end("worker", time.Hour)},
+			{name: "mover", run: end("mover", 0)},
 		})
 		if want := []string{"mover", "worker", "gateway"}; err != nil || !slices.Equal(order, want) {
 			t.Errorf("ended in the order %v, %v; want %v", order, err, want)

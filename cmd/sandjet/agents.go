@@ -23,8 +23,8 @@ type agentsCommand struct {
 
 // Help is the long help.
 func (*agentsCommand) Help() string {
-	return `An agent says which workspaces a model sees, where its commands run in each, and which tools it has.
-A workspace without a sandbox is only read. What a call is not allowed is denied, and nobody is asked.
+	return `An agent says which workspaces a model sees, where its commands run in each, which tools it has, and which model is asked.
+In a workspace without a sandbox only file tools that read are allowed. Forbidden calls are denied without an approval.
 
 Examples:
   sandjet agents create writer --sandbox build --workspace docs
@@ -32,6 +32,7 @@ Examples:
   sandjet agents create both --sandbox build --workspace docs=docs:none --workspace src
   sandjet agents set reader --file tools.yaml      config: {tools: {glob: {enabled: false}}}
   sandjet agents tools reader --format openai
+  sandjet agents set writer --model main --system 'Write briefly.' --budget 200000
   sandjet call --agent reader read notes.txt`
 }
 
@@ -40,7 +41,13 @@ type agentFlags struct {
 	fileFlag
 
 	Sandbox    *string  `placeholder:"ID" use:"" help:"Default sandbox for all workspaces (id or name); empty for none."`
-	Workspaces []string `name:"workspace" placeholder:"NAME=ID" sep:"none" use:"" help:"It sees this workspace, by id or name, under NAME; NAME alone is the workspace's own. With :SANDBOX behind, commands run there; with :none nowhere. Repeat for more; the list is replaced whole."`
+	Workspaces []string `name:"workspace" placeholder:"NAME=ID" sep:"none" use:"" help:"Workspace (id or name) that the agent sees, as NAME; NAME alone means the workspace of that name. With :SANDBOX its commands run in that sandbox; with :none it has no commands. Repeat for more; the flags replace the whole list."`
+	Skills     []string `name:"skill" placeholder:"NAME" sep:"none" use:"" help:"Skill that the model may load. Repeat for more; the flags replace the whole list; empty for none."`
+	Model      *string  `placeholder:"ID" use:"" help:"Model (id or name) that is asked; empty for none, so that a harness of your own asks one."`
+	Fallback   []string `placeholder:"ID" sep:"none" use:"" help:"Model (id or name) that is asked when the one before is overloaded. Repeat for more; the flags replace the whole list; empty for none."`
+	System     *string  `placeholder:"TEXT" use:"" help:"Task and rules of the model; empty for none."`
+	MaxSteps   int      `placeholder:"N" use:"" help:"How often a turn may ask the model. Default: 50."`
+	Budget     int64    `placeholder:"TOKENS" use:"" help:"Tokens that a turn may use, read and written."`
 }
 
 // body makes what is sent.
@@ -58,6 +65,12 @@ func (f agentFlags) body(ctx context.Context, cl *client.Client, stdin io.Reader
 			return nil, err
 		}
 	}
+	if err := f.turns(ctx, cl, b); err != nil {
+		return nil, err
+	}
+	if len(f.Skills) > 0 {
+		b.at("config")["skills"] = slices.DeleteFunc(slices.Clone(f.Skills), func(s string) bool { return s == "" })
+	}
 	if len(f.Workspaces) == 0 {
 		return b, nil
 	}
@@ -71,6 +84,39 @@ func (f agentFlags) body(ctx context.Context, cl *client.Client, stdin io.Reader
 	}
 	b.at("config")["workspaces"] = list
 	return b, nil
+}
+
+// turns puts what is said of the agent's turns.
+func (f agentFlags) turns(ctx context.Context, cl *client.Client, b body) error {
+	switch {
+	case f.Model == nil:
+	case *f.Model == "":
+		b.at("config")["turns"] = nil
+		return nil
+	default:
+		id, err := modelKind().id(ctx, cl, *f.Model)
+		if err != nil {
+			return err
+		}
+		put(b, id, "config", "turns", "model")
+	}
+	if len(f.Fallback) > 0 {
+		list := []string{}
+		for _, meant := range slices.DeleteFunc(slices.Clone(f.Fallback), func(s string) bool { return s == "" }) {
+			id, err := modelKind().id(ctx, cl, meant)
+			if err != nil {
+				return err
+			}
+			list = append(list, id)
+		}
+		b.at("config", "turns")["fallback"] = list
+	}
+	if f.System != nil {
+		b.at("config", "turns")["system"] = *f.System
+	}
+	put(b, f.MaxSteps, "config", "turns", "maxSteps")
+	put(b, f.Budget, "config", "turns", "budget", "tokens")
+	return nil
 }
 
 // agentWorkspace reads NAME, NAME=WORKSPACE, and either with :SANDBOX or :none.
@@ -107,14 +153,15 @@ func (c *agentsListCommand) Run(ctx context.Context, t terminal) error {
 			return err
 		}
 		names := namesOf(ctx, t, cl)
-		return printList(t, list, "No agents.", "ID\tNAME\tSANDBOX\tWORKSPACES\tDESCRIPTION", func(g schemas.AgentDocument) string {
-			seen := make([]string, len(g.Config.Workspaces))
-			for i, w := range g.Config.Workspaces {
-				seen[i] = w.Name
-			}
-			return fmt.Sprintf("%s\t%s\t%s\t%s\t%s", g.ID, printable(g.Name), names.of(string(g.Config.Sandbox)),
-				orDash(printable(strings.Join(seen, ", "))), short(g.Description))
-		})
+		return printList(t, list, "No agents.", "ID\tNAME\tCREATED\tSANDBOX\tWORKSPACES\tMANIFEST*\tDESCRIPTION",
+			func(g schemas.AgentDocument) string {
+				seen := make([]string, len(g.Config.Workspaces))
+				for i, w := range g.Config.Workspaces {
+					seen[i] = w.Name
+				}
+				return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s\t%s", g.ID, printable(g.Name), ago(g.Created), names.of(string(g.Config.Sandbox)),
+					orDash(printable(strings.Join(seen, ", "))), orDash(printable(g.Manifest)), orDash(short(g.Description)))
+			})
 	})
 }
 
@@ -191,8 +238,8 @@ func agentKind() kind[schemas.AgentDocument] {
 }
 
 // agentTools are the definitions that the gateway shows for an agent.
-func agentTools(e schemas.Exposure, format string, d schemas.Dialect) (any, error) {
-	list, err := tools.Exposed(d, e)
+func agentTools(e schemas.ToolVisibility, format string, d schemas.Dialect) (any, error) {
+	list, err := tools.Visible(d, e)
 	if err != nil {
 		return nil, err
 	}

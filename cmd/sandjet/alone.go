@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/sandjet/sandjet/workers/limits"
 )
@@ -21,8 +22,8 @@ type serverCommand struct {
 
 // gatewayIdentity names the account that may publish by plain NATS.
 type gatewayIdentity struct {
-	Account string `placeholder:"ID" group:"Gateway" help:"Account whose key opens the NATS listener to its own calls. Default: the one of the data folder."`
-	Key     string `placeholder:"KEY" group:"Gateway" secret:"" help:"Its key; better by the environment, where other users cannot see it. Default: as --account."`
+	Account string `placeholder:"ID" group:"Gateway" help:"Account whose own NATS clients may connect to the NATS listener, with its key. Default: the one of the data folder."`
+	Key     string `placeholder:"KEY" group:"Gateway" secret:"" help:"Its key. Prefer the environment: other users can see command lines. Default: as --account."`
 }
 
 // Help is the long help.
@@ -95,7 +96,7 @@ type gatewayCommand struct {
 
 // Help is the long help.
 func (*gatewayCommand) Help() string {
-	return `The HTTP edge as a process of its own, with the doors for plain NATS publishers. It keeps no state:
+	return `The HTTP edge as a process of its own, with the intake for plain NATS publishers. It keeps no state:
 run as many as you like and kill any of them.
 
 Examples:
@@ -162,8 +163,8 @@ func (c *gatewayCommand) build(ctx context.Context, t terminal) (_ *node, err er
 	if err := n.addGateway(ctx, c.gatewayFlags, c.operatorFlags, c.tenantFlags, c.insecureFlag, id, l); err != nil {
 		return nil, err
 	}
-	n.addCaretakers()
-	n.addSweeper()
+	n.addHousekeepers()
+	n.addGatewayHousekeepers()
 	// The first gateway of a data folder is the one that the other commands talk to.
 	if err := n.claim(); err != nil {
 		t.log.Info("up.json belongs to another process", "reason", err)
@@ -188,7 +189,7 @@ type workerCommand struct {
 func (*workerCommand) Help() string {
 	return `A worker as a process of its own, beside the sandboxes that it uses. Run as many as you like: each call
 goes to one of them. Workers on several hosts must see the same <data-dir>/workspaces: one that does not
-refuses to start. A kept sandbox lives in one worker, and its calls find that one.
+refuses to start. An instance of a persistent sandbox lives in one worker, which its calls find.
 Killing a worker loses no call: what only read is run again by another one, what may have had an
 effect ends as interrupted and is not run again.
 
@@ -223,7 +224,7 @@ func (c *workerCommand) Run(ctx context.Context, t terminal) error {
 	if err := n.openLimiter(ctx, c.limiterFlags, new(limits.Memory)); err != nil {
 		return err
 	}
-	up := workerUp{Provider: c.Provider, PID: os.Getpid()}
+	up := workerUp{Provider: strings.Join(c.Providers, ","), PID: os.Getpid()}
 	if up.MetricsURL, err = n.addHealth(ctx, c.metricsFlag, c.remoteFlag); err != nil {
 		return err
 	}
@@ -233,14 +234,14 @@ func (c *workerCommand) Run(ctx context.Context, t terminal) error {
 	if err := n.openRecords(ctx, c.secretsFlags, c.natsFlags); err != nil {
 		return err
 	}
-	if err := n.addWorker(c.workerFlags, c.operatorFlags); err != nil {
+	if err := n.addWorkers(c.workerFlags, c.operatorFlags); err != nil {
 		return err
 	}
-	n.addCaretakers()
+	n.addHousekeepers()
 	if t.json {
 		err = printJSON(t.out, up)
 	} else {
-		_, err = fmt.Fprintf(t.out, "The worker for %s is up\n", c.Provider)
+		_, err = fmt.Fprintf(t.out, "The worker for %s is up\n", strings.Join(c.Providers, ", "))
 	}
 	if err != nil {
 		return wrapOutput(err)
@@ -254,6 +255,7 @@ type deliverCommand struct {
 	secretsFlags
 	insecureFlag
 	deliveryFlags
+	limiterFlags
 	metricsFlag
 	remoteFlag
 
@@ -262,9 +264,9 @@ type deliverCommand struct {
 
 // Help is the long help.
 func (*deliverCommand) Help() string {
-	return `What posts events to webhooks, as a process of its own: the only one that needs a way out to the
-internet. It keeps no state: run as many as you like and kill any of them; what was under way is
-posted again under the same webhook-id.
+	return `The deliverer posts events to webhooks and sends messages to chats. It is the only process that needs access
+to the internet. It keeps no state: run as many as you like and kill any of them; what
+was in flight is posted again under the same webhook-id, and chats get the parts that they do not have yet.
 
 Examples:
   sandjet deliver                              beside "sandjet server", on its data folder
@@ -303,7 +305,9 @@ func (c *deliverCommand) Run(ctx context.Context, t terminal) error {
 	if err := n.openRecords(ctx, c.secretsFlags, c.natsFlags); err != nil {
 		return err
 	}
-	n.addDeliverer(c.deliveryFlags, c.insecureFlag)
+	if err := n.addDeliverer(ctx, c.deliveryFlags, c.limiterFlags, c.insecureFlag); err != nil {
+		return err
+	}
 	if t.json {
 		err = printJSON(t.out, up)
 	} else {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/sandjet/sandjet/client"
 	"github.com/sandjet/sandjet/schemas"
@@ -29,13 +30,33 @@ func (f manifestFlags) load(stdin io.Reader) (sheet, error) {
 	return readManifest(sources)
 }
 
-// send asks the gateway; errors name the lines of the files.
-func (f manifestFlags) send(ctx context.Context, cl *client.Client, s sheet, dry bool) (schemas.ManifestAnswer, error) {
-	answer, err := cl.ApplyManifest(ctx, client.Me, schemas.ManifestRequest{Manifest: s.manifest, Prune: f.Prune, DryRun: dry})
-	if err != nil && ctx.Err() == nil {
-		err = s.places.name(err)
+// connect is dial, which for a manifest that is wrong says that where there is no gateway to ask what else is wrong.
+func (f manifestFlags) connect(ctx context.Context, t terminal, s sheet) (*client.Client, error) {
+	cl, err := f.dial(ctx, t)
+	if err != nil && s.wrong != nil {
+		return nil, s.wrong
 	}
-	return answer, err
+	return cl, err
+}
+
+// send asks the gateway; errors name the lines of the files. A manifest that is wrong is sent too: the gateway reports what
+// the account adds to it, all in one list. Without an answer it is what this program found.
+func (f manifestFlags) send(ctx context.Context, cl *client.Client, s sheet, dry bool) (schemas.ManifestAnswer, error) {
+	const patience = 5 * time.Second
+	bounded := ctx
+	if s.wrong != nil {
+		var cancel context.CancelFunc
+		bounded, cancel = context.WithTimeout(ctx, patience)
+		defer cancel()
+	}
+	answer, err := cl.ApplyManifestJSON(bounded, client.Me, s.raw, f.Prune, dry)
+	switch {
+	case err == nil || ctx.Err() != nil:
+		return answer, err
+	case s.wrong != nil && (bounded.Err() != nil || schemas.CodeOf(err).Retryable()):
+		return answer, s.wrong
+	}
+	return answer, s.places.name(err)
 }
 
 type applyCommand struct {
@@ -47,9 +68,9 @@ type applyCommand struct {
 
 // Help is the long help.
 func (*applyCommand) Help() string {
-	return `Makes sandboxes, workspaces and agents what a manifest says. Applied twice it changes nothing; applied again
-after a failure it makes the rest. What stands under another project's name is refused, what was made by hand
-is adopted. With --prune it asks before it deletes, and where nobody can be asked it needs --yes.
+	return `Creates and updates sandboxes, workspaces, models and agents as a manifest says. Applied twice it changes nothing; applied again
+after a failure it creates the rest. Records of another project are refused; records without a project are adopted.
+With --prune it asks before it deletes; without a terminal it then needs --yes.
 
 Examples:
   sandjet apply -f sandjet.yaml
@@ -64,7 +85,7 @@ func (c *applyCommand) Run(ctx context.Context, t terminal) error {
 	if err != nil {
 		return err
 	}
-	cl, err := c.dial(ctx, t)
+	cl, err := c.connect(ctx, t, s)
 	if err != nil {
 		return err
 	}
@@ -102,7 +123,7 @@ func (c *applyCommand) confirm(ctx context.Context, cl *client.Client, s sheet, 
 	fmt.Fprintf(t.err, "This deletes %s. Go on? [y/N] ", what)
 	said, err := bufio.NewReader(t.in).ReadString('\n')
 	if err != nil && said == "" {
-		return schemas.Errorf(schemas.Invalid, "", "nobody answered: nothing was changed")
+		return schemas.Errorf(schemas.Invalid, "", "not confirmed: nothing was changed")
 	}
 	if said = strings.ToLower(strings.TrimSpace(said)); said != "y" && said != "yes" {
 		return schemas.Errorf(schemas.Denied, "", "nothing was changed")
@@ -128,7 +149,7 @@ func (c *diffCommand) Run(ctx context.Context, t terminal) error {
 	if err != nil {
 		return err
 	}
-	cl, err := c.dial(ctx, t)
+	cl, err := c.connect(ctx, t, s)
 	if err != nil {
 		return err
 	}
@@ -159,7 +180,8 @@ type mark struct{ sign, color string }
 
 func answerText(a schemas.ManifestAnswer, colored bool) string {
 	marks := map[schemas.ManifestAction]mark{
-		schemas.ActionCreate: {"+", "32"}, schemas.ActionUpdate: {"~", "33"}, schemas.ActionRename: {">", "36"}, schemas.ActionDelete: {"-", "31"},
+		schemas.ActionCreate: {"+", "32"}, schemas.ActionUpdate: {"~", "33"}, schemas.ActionRename: {">", "36"},
+		schemas.ActionDelete: {"-", "31"},
 	}
 	var b strings.Builder
 	count := map[schemas.ManifestAction]int{}
@@ -189,7 +211,8 @@ func answerText(a schemas.ManifestAnswer, colored bool) string {
 		words = []string{"to create", "to change", "to rename", "to delete", "as they are"}
 	}
 	var sums []string
-	for i, action := range []schemas.ManifestAction{schemas.ActionCreate, schemas.ActionUpdate, schemas.ActionRename, schemas.ActionDelete, schemas.ActionNone} {
+	for i, action := range []schemas.ManifestAction{schemas.ActionCreate, schemas.ActionUpdate, schemas.ActionRename,
+		schemas.ActionDelete, schemas.ActionNone} {
 		if n := count[action]; n > 0 {
 			sums = append(sums, fmt.Sprintf("%d %s", n, words[i]))
 		}
@@ -215,6 +238,9 @@ func fieldText(f schemas.FieldChange) string {
 	}
 	if len(f.To) > 0 {
 		to = short(string(f.To))
+	}
+	if from == to { // values that nobody is shown, such as variables of a sandbox
+		return printable(f.Path) + ": changed (its values are hidden)"
 	}
 	return printable(f.Path) + ": " + from + " → " + to
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"strings"
-	"time"
 
 	"github.com/sandjet/sandjet/client"
 	"github.com/sandjet/sandjet/schemas"
@@ -50,7 +48,7 @@ type approvalsListCommand struct {
 	listTarget
 
 	State        string `placeholder:"STATE" use:"" help:"Only approvals in this state: pending, approved, denied, cancelled or expired. Default: all."`
-	Conversation string `short:"c" placeholder:"ID" use:"" help:"Only those of this conversation id."`
+	Conversation string `short:"c" placeholder:"ID" use:"" help:"Only approvals of this conversation (id)."`
 	Limit        int    `placeholder:"N" default:"50" use:"" help:"Maximum number of results, up to 100."`
 }
 
@@ -72,10 +70,13 @@ func (c *approvalsListCommand) Run(ctx context.Context, t terminal) error {
 		if err != nil {
 			return err
 		}
-		return printList(t, list, "No approvals.", "APPROVAL\tSTATE\tASKED\tTOOL\tCONVERSATION\tINPUT", func(a schemas.Approval) string {
-			return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s", a.ID, a.State, ago(a.Requested), a.Call.Tool, printable(string(a.Call.Conversation)),
-				inline(visibleInput(a.Call.Tool, a.Call.Input)))
-		})
+		names := namesOf(ctx, t, cl)
+		return printList(t, list, "No approvals.",
+			"ID\tSTATE\tASKED\tTOOL\tSANDBOX\tWORKSPACE*\tAGENT*\tCALL*\tCONVERSATION\tINPUT", func(a schemas.Approval) string {
+				return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", a.ID, a.State, ago(a.Requested), a.Call.Tool,
+					names.of(string(a.Call.Sandbox)), names.of(string(a.Call.Workspace)), names.of(string(a.Call.Agent)), a.Call.ID,
+					printable(string(a.Call.Conversation)), inline(visibleInput(a.Call.Tool, a.Call.Input)))
+			})
 	})
 }
 
@@ -91,41 +92,39 @@ func (c *approvalsShowCommand) Run(ctx context.Context, t terminal) error {
 	if err != nil {
 		return err
 	}
-	if t.json {
+	switch {
+	case t.json:
 		return printJSON(t.out, a)
+	case t.names:
+		return printID(t, a)
 	}
 	_, err = io.WriteString(t.out, describeApproval(a, namesOf(ctx, t, cl)))
 	return wrapOutput(err)
 }
 
-// describeApproval tells all that a person must know to answer, one thing on a line, and the whole input.
+// describeApproval reports all that a person must know to answer, one thing on a line, and the whole input.
 func describeApproval(a schemas.Approval, names recordNames) string {
-	var b strings.Builder
-	line := func(name, format string, args ...any) {
-		fmt.Fprintf(&b, "%-13s %s\n", name, printable(fmt.Sprintf(format, args...)))
-	}
-	line("approval", "%s", a.ID)
-	line("state", "%s", a.State)
+	var d details
+	d.line("approval", string(a.ID))
+	d.line("state", string(a.State))
 	if a.State == schemas.ApprovalPending {
-		line("until", "%s", a.Expires.Local().Format(time.DateTime))
+		d.line("until", dated(a.Expires))
 	} else {
-		line("answered", "%s, by %s", a.Decided.Local().Format(time.DateTime), a.DecidedBy)
+		d.line("answered", dated(a.Decided)+", by "+a.DecidedBy)
 	}
-	if a.Reason != "" {
-		line("reason", "%s", a.Reason)
-	}
-	line("asked", "%s", a.Requested.Local().Format(time.DateTime))
-	line("call", "%s", a.Call.ID)
-	line("conversation", "%s", a.Call.Conversation)
-	line("sandbox", "%s at %s", names.both(string(a.Call.Sandbox)), a.Call.Provider)
-	line("workspace", "%s", names.both(string(a.Call.Workspace)))
-	line("tool", "%s", a.Call.Tool)
+	d.line("reason", a.Reason)
+	d.line("asked", dated(a.Requested))
+	d.line("call", string(a.Call.ID))
+	d.line("conversation", string(a.Call.Conversation))
+	d.line("sandbox", names.both(string(a.Call.Sandbox))+" at "+a.Call.Provider)
+	d.line("workspace", names.both(string(a.Call.Workspace)))
+	d.line("tool", string(a.Call.Tool))
 	if string(a.Call.Input) == "null" {
-		line("input", "%d bytes, which are no longer kept", a.InputSize)
-		return b.String()
+		d.line("input", fmt.Sprintf("%d bytes, which are no longer kept", a.InputSize))
+		return d.String()
 	}
-	fmt.Fprintf(&b, "\n%s\n", visibleInput(a.Call.Tool, a.Call.Input))
-	return b.String()
+	fmt.Fprintf(&d, "\n%s\n", visibleInput(a.Call.Tool, a.Call.Input))
+	return d.String()
 }
 
 type approveCommand struct {

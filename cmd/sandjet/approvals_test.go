@@ -49,10 +49,12 @@ func TestDescribeApprovalTellsAllAndNothingThatPlaysTricks(t *testing.T) {
 	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	a := schemas.Approval{
 		ID: "appr_1", State: schemas.ApprovalDenied, Reason: "no\x1b[2J", Requested: at, Decided: at, DecidedBy: "api", InputSize: 20,
-		Call: schemas.Call{ID: "x", Conversation: "c", Tool: schemas.ToolBash, Sandbox: "sb_1", Workspace: "ws_1", Provider: "local", Input: json.RawMessage(`{"command":"a\u001b\u202e \u003e x","timeout":"5s"}`)},
+		Call: schemas.Call{ID: "x", Conversation: "c", Tool: schemas.ToolBash, Sandbox: "sb_1", Workspace: "ws_1", Provider: "local",
+			Input: json.RawMessage(`{"command":"a\u001b\u202e \u003e x","timeout":"5s"}`)},
 	}
 	text := describeApproval(a, nil)
-	for _, want := range []string{"approval      appr_1", "state         denied", "by api", "reason        no", "call          x", "tool          bash", "\na\\u{001b}\\u{202e} > x\n", `with {"timeout":"5s"}`} {
+	for _, want := range []string{"approval      appr_1", "state         denied", "by api", "reason        no", "call          x",
+		"tool          bash", "\na\\u{001b}\\u{202e} > x\n", `with {"timeout":"5s"}`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("it says nowhere %q:\n%s", want, text)
 		}

@@ -16,14 +16,15 @@ import (
 // localFlags are those of the provider local: sandboxes of namespaces on the worker's host.
 type localFlags struct {
 	roomFlags
+	boxFlags
 
-	AllowUnisolated bool          `group:"Security" help:"Run commands without a full sandbox where this host cannot make one: kept by landlock and seccomp if possible, else able to do what this user can."`
-	Pool            int           `placeholder:"N" default:"2" group:"Worker" help:"Boxes that are made in advance, so that a call need not wait for one; 0 makes none."`
-	Box             string        `placeholder:"FILE" group:"Worker" help:"Program sandjet-box, which starts boxes. Default: the one beside this program, else this program."`
+	AllowUnisolated bool          `group:"Security" help:"Run commands without a full sandbox where this host cannot make one: confined by Landlock and seccomp if possible, else with all rights of this user."`
+	Pool            int           `placeholder:"N" default:"2" group:"Worker" help:"Sandbox instances that are created in advance, so that a call need not wait for one; 0 creates none."`
+	Box             string        `placeholder:"FILE" group:"Worker" help:"Program sandjet-box, which starts sandbox instances. Default: the one beside this program, else this program."`
 	MaxCPUs         float64       `name:"max-cpus" placeholder:"N" default:"0" group:"Limits" help:"Processors that one sandbox may use at a time, such as 1.5, where this host has cgroups that limit them; 0 means half of the host's, at least one."`
-	MaxBoxes        int           `placeholder:"N" default:"32" group:"Limits" help:"Boxes that a worker keeps between calls; beyond that one in which nothing runs makes room."`
-	AccountBoxes    int           `placeholder:"N" default:"16" group:"Limits" help:"The same for one account."`
-	LeftoverCPU     time.Duration `name:"leftover-cpu" placeholder:"DURATION" default:"1m" group:"Limits" help:"Processor time that processes which calls have left behind in a kept box may use while no call and no job is in it, beyond a twentieth of a processor; then the box is ended."`
+	MaxBoxes        int           `placeholder:"N" default:"32" group:"Limits" help:"Persistent sandbox instances on this worker; above that an idle one is ended to make room."`
+	AccountBoxes    int           `placeholder:"N" default:"16" group:"Limits" help:"Persistent sandbox instances of one account on this worker; above that an idle one is ended to make room."`
+	LeftoverCPU     time.Duration `name:"leftover-cpu" placeholder:"DURATION" default:"1m" group:"Limits" help:"Processor time that processes left behind in a persistent sandbox instance may use while no call and no job runs in it, beyond a twentieth of a processor; then the instance is ended."`
 }
 
 var _ diagnosing = (*localFlags)(nil)
@@ -42,6 +43,9 @@ func (f *localFlags) check() error {
 	case f.Pool < 0:
 		return schemas.Invalidf("pool", "%d is out of range: 0 for none, or more", f.Pool)
 	}
+	if err := f.boxFlags.check(); err != nil {
+		return err
+	}
 	return f.roomFlags.check()
 }
 
@@ -53,20 +57,22 @@ func (f *localFlags) open(n *node, operator operatorFlags) (providers.Provider, 
 	}
 	o := local.Options{
 		StateDir: n.dir.local(), Workspaces: n.dir.workspaces(), Box: f.Box, AllowUnisolated: f.AllowUnisolated, Pool: pool,
-		Networks: operator.modes(), MaxMemory: int64(operator.MaxMemory), MaxCPUs: f.MaxCPUs,
+		Networks: operator.modes(), PrivateNetworks: operator.PrivateNetworks, MaxMemory: int64(operator.MaxMemory), MaxCPUs: f.MaxCPUs,
 		Boxes: f.MaxBoxes, AccountBoxes: f.AccountBoxes, LeftoverCPU: f.LeftoverCPU, Log: n.log.With("part", "local"),
 	}
-	f.set(&o)
+	f.roomFlags.set(&o)
+	f.boxFlags.set(&o)
 	p, err := local.New(o)
 	if err != nil {
 		if errors.Is(err, schemas.ErrUnsupported) {
-			return nil, fmt.Errorf("this host cannot isolate commands: %w (\"sandjet doctor\" explains; --allow-unisolated goes on with what is left)", err)
+			return nil,
+				fmt.Errorf("this host cannot isolate commands: %w (\"sandjet doctor\" explains; --allow-unisolated continues with what is left)", err)
 		}
 		return nil, fmt.Errorf("provider local: %w", err)
 	}
 	n.onClose(func() {
 		if err := p.Close(); err != nil {
-			n.log.Warn("the boxes were not ended cleanly", "error", err)
+			n.log.Warn("sandbox instances not ended cleanly", "error", err)
 		}
 	})
 	roomMetrics(n.metrics, p)
@@ -75,9 +81,10 @@ func (f *localFlags) open(n *node, operator operatorFlags) (providers.Provider, 
 }
 
 // diagnose makes a few boxes in the folder, and ends them.
-func (f *localFlags) diagnose(ctx context.Context, c *doctorCommand, folder string) []finding {
-	d := local.Diagnose(ctx, local.Options{StateDir: filepath.Join(folder, "local"), Workspaces: filepath.Join(folder, "workspaces"), Box: c.Box})
-	return describeIsolation(d, c.AllowUnisolated)
+func (f *localFlags) diagnose(ctx context.Context, folder string) []finding {
+	d := local.Diagnose(ctx, local.Options{StateDir: filepath.Join(folder, "local"),
+		Workspaces: filepath.Join(folder, "workspaces"), Box: f.Box})
+	return append(describeIsolation(d, f.AllowUnisolated), f.describe())
 }
 
 // describeIsolation words a diagnosis.
@@ -86,7 +93,8 @@ func describeIsolation(d local.Diagnosis, allowed bool) []finding {
 	isolated, weaker := d.Level == "L3", d.Level == "L2"
 	head := finding{About: "isolation", Level: good, Says: fmt.Sprintf("level %s: %s", d.Level, strings.Join(d.Isolation.Enforced, ", "))}
 	if !isolated {
-		head = finding{"isolation", failing, "none: this host cannot keep a command in a box", "see the obstacles below, or give --allow-unisolated"}
+		head = finding{"isolation", failing, "none: this host cannot keep a command in a box",
+			"see the obstacles below, or give --allow-unisolated"}
 		if weaker {
 			head.Says = "only level L2, no namespaces: " + strings.Join(d.Isolation.Enforced, ", ")
 		}
@@ -111,8 +119,24 @@ func describeIsolation(d local.Diagnosis, allowed bool) []finding {
 	if isolated && len(d.Isolation.Missing) > 0 {
 		out = append(out, finding{"lacking", worth, strings.Join(d.Isolation.Missing, ", "), strings.Join(d.Notes, "\n")})
 	}
-	if d.Cgroups != "" {
-		out = append(out, finding{"limits", good, d.Cgroups, ""})
+	switch {
+	case !isolated:
+	case d.NoRelay != "":
+		out = append(out, finding{"network", worth, "sandboxes can only have deny-all: " + d.NoRelay,
+			"restricted and allow-all need netlink in the network namespaces of sandboxes"})
+	case !d.AllPorts:
+		out = append(out, finding{"network", worth, "restricted and allow-all work for the ports that rules name, and 22, 80, 443, 8080 and 8443",
+			"all ports need a kernel with nf_tables and nft_tproxy: modprobe nft_tproxy"})
+	default:
+		out = append(out, finding{"network", good, "deny-all, restricted by domain and network, and allow-all (--networks)", ""})
+	}
+	switch d.Cgroups {
+	case "":
+	case "none":
+		out = append(out, finding{"limits", worth,
+			"no cgroups: a watchdog limits the memory of sandboxes, and nothing limits their processors", ""})
+	default:
+		out = append(out, finding{"limits", good, "cgroups " + d.Cgroups, ""})
 	}
 	return out
 }

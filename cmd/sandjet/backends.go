@@ -7,7 +7,15 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/providers/daytona"
+	"github.com/sandjet/sandjet/providers/deno"
+	"github.com/sandjet/sandjet/providers/docker"
+	"github.com/sandjet/sandjet/providers/e2b"
+	"github.com/sandjet/sandjet/providers/kubernetes"
+	"github.com/sandjet/sandjet/providers/lambda"
 	"github.com/sandjet/sandjet/providers/local"
+	"github.com/sandjet/sandjet/providers/modal"
+	"github.com/sandjet/sandjet/providers/vercel"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -17,6 +25,14 @@ import (
 func backends() []backend {
 	return []backend{
 		{profile: local.Declared(), flags: func() backendFlags { return &localFlags{} }},
+		{profile: docker.Declared(), flags: func() backendFlags { return &dockerFlags{} }},
+		{profile: kubernetes.Declared(), flags: func() backendFlags { return &kubernetesFlags{} }},
+		{profile: e2b.Declared(), flags: func() backendFlags { return &e2bFlags{} }},
+		{profile: daytona.Declared(), flags: func() backendFlags { return &daytonaFlags{} }},
+		{profile: deno.Declared(), flags: func() backendFlags { return &denoFlags{} }},
+		{profile: modal.Declared(), flags: func() backendFlags { return &modalFlags{} }},
+		{profile: vercel.Declared(), flags: func() backendFlags { return &vercelFlags{} }},
+		{profile: lambda.Declared(), flags: func() backendFlags { return &lambdaFlags{} }},
 	}
 }
 
@@ -39,7 +55,7 @@ type backendFlags interface {
 type diagnosing interface {
 	backendFlags
 	// diagnose tries out what the provider needs, in a folder that it may fill.
-	diagnose(ctx context.Context, c *doctorCommand, folder string) []finding
+	diagnose(ctx context.Context, folder string) []finding
 }
 
 // catalog is the profiles of all backends, in the order of the table.
@@ -71,30 +87,53 @@ func pluginsOf(all []backend) kong.Plugins {
 	return sets
 }
 
-// backendChoice says which backend a worker has, and how it is opened.
+// backendChoice says which backends a process has workers for, and how they are opened.
 type backendChoice struct {
-	Provider string       `placeholder:"NAME" default:"${provider}" enum:"${providers}" group:"Worker" help:"What gives sandboxes: ${providers}."`
-	Backends kong.Plugins `embed:""`
+	Providers []string     `name:"provider" placeholder:"NAME" default:"${provider}" enum:"${providers}" group:"Worker" help:"Provider of sandboxes: ${providers}, or several, separated by commas. The first is the default of sandboxes that name none."`
+	Backends  kong.Plugins `embed:""`
 }
 
-// chosen are the flags of the backend that Provider names.
-func (c backendChoice) chosen() (backendFlags, error) {
-	i := slices.Index(catalog().Names(), c.Provider)
-	if i < 0 || i >= len(c.Backends) {
-		return nil, schemas.Invalidf("provider", "%q is no provider of this build: it has %v", schemas.Quotable(c.Provider), catalog().Names())
+// first is the provider of sandboxes which name none.
+func (c backendChoice) first() string {
+	if len(c.Providers) == 0 {
+		return ""
 	}
-	f, ok := c.Backends[i].(backendFlags)
-	if !ok {
-		return nil, schemas.Errorf(schemas.Internal, "provider", "the flags of %s are of another kind", c.Provider)
-	}
-	return f, nil
+	return c.Providers[0]
 }
 
-// check reports the first flag of the chosen backend that is out of range.
+// chosen are the flags of the backends that Providers names, by their names.
+func (c backendChoice) chosen() (map[string]backendFlags, error) {
+	all := map[string]backendFlags{}
+	for _, name := range c.Providers {
+		i := slices.Index(catalog().Names(), name)
+		if i < 0 || i >= len(c.Backends) {
+			return nil, schemas.Invalidf("provider", "%q is not a provider of this build: it has %v", schemas.Quotable(name), catalog().Names())
+		}
+		if all[name] != nil {
+			return nil, schemas.Invalidf("provider", "%s is named twice", name)
+		}
+		f, ok := c.Backends[i].(backendFlags)
+		if !ok {
+			return nil, schemas.Errorf(schemas.Internal, "provider", "the flags of %s are of another kind", name)
+		}
+		all[name] = f
+	}
+	if len(all) == 0 {
+		return nil, schemas.Invalidf("provider", "is empty: name one of %v", catalog().Names())
+	}
+	return all, nil
+}
+
+// check reports the first flag of the chosen backends that is out of range.
 func (c backendChoice) check() error {
-	f, err := c.chosen()
+	all, err := c.chosen()
 	if err != nil {
 		return err
 	}
-	return f.check()
+	for _, name := range c.Providers {
+		if err := all[name].check(); err != nil {
+			return err
+		}
+	}
+	return nil
 }

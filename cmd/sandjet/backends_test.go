@@ -14,8 +14,8 @@ import (
 func TestTheGuideHasTheTableOfProviders(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder
-	b.WriteString("| provider | networks | one run | memory | kept | jobs | files on S3 | options |\n")
-	b.WriteString("|---|---|---|---|---|---|---|---|\n")
+	b.WriteString("| provider | networks | one run | memory | kept | jobs | workspace in | files on S3 | options |\n")
+	b.WriteString("|---|---|---|---|---|---|---|---|---|\n")
 	yes := func(v bool) string {
 		if v {
 			return "yes"
@@ -23,7 +23,7 @@ func TestTheGuideHasTheTableOfProviders(t *testing.T) {
 		return "no"
 	}
 	for _, p := range catalog() {
-		memory, options, networks := "any", []string{}, make([]string, len(p.Networks))
+		memory, shared, options, networks := "any", "any number of sandboxes", []string{}, make([]string, len(p.Networks))
 		if p.MaxMemory < schemas.MaxMemoryLimit<<20 {
 			memory = fmt.Sprintf("%d MiB", p.MaxMemory>>20)
 		}
@@ -33,8 +33,12 @@ func TestTheGuideHasTheTableOfProviders(t *testing.T) {
 		for i, n := range p.Networks {
 			networks[i] = string(n)
 		}
-		fmt.Fprintf(&b, "| %s | %s | %d s | %s | %s | %s | %s | %s |\n", p.Name, strings.Join(networks, ", "),
-			int(p.LongestRun().Seconds()), memory, yes(p.Persistent), yes(p.Jobs), cmp.Or(p.Storage, schemas.StorageNo), strings.Join(options, ", "))
+		if p.ExclusiveWorkspaces {
+			shared = "one sandbox at a time"
+		}
+		fmt.Fprintf(&b, "| %s | %s | %d s | %s | %s | %s | %s | %s | %s |\n", p.Name, strings.Join(networks, ", "),
+			int(p.LongestRun().Seconds()), memory, yes(p.Persistent), yes(p.Jobs), shared,
+			cmp.Or(p.Storage, schemas.StorageNo), strings.Join(options, ", "))
 	}
 	guide, err := os.ReadFile("../../docs/guides/records.md")
 	if err != nil {
@@ -52,7 +56,7 @@ func TestTheTableOfBackends(t *testing.T) {
 	for _, b := range backends() {
 		p := b.profile
 		if p.Name == "" || strings.Trim(p.Name, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" || seen[p.Name] {
-			t.Errorf("%q is no name of a provider, or there twice", p.Name)
+			t.Errorf("%q is not the name of a provider, or there twice", p.Name)
 		}
 		seen[p.Name] = true
 		if len(p.Networks) == 0 || p.MaxTimeout <= 0 || p.MaxMemory <= 0 || p.MaxOutput <= 0 || b.flags() == nil {

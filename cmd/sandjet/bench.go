@@ -9,19 +9,22 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/bench"
+	"github.com/sandjet/sandjet/providers/docker"
 	"github.com/sandjet/sandjet/providers/local"
 )
 
 type benchCommand struct {
-	What    []string      `arg:"" optional:"" enum:"throughput,latency,local,footprint,backlog,jobs,records,replay,replay-idle,replay-hot,replay-storm,replay-live,replay-cold" help:"What to measure: throughput, latency, local, footprint, backlog, jobs, records, replay or a part of it such as replay-hot. Default: all of them." use:""`
+	What    []string      `arg:"" optional:"" enum:"throughput,latency,local,boxes,docker,network,footprint,backlog,fairness,chats,files,jobs,records,replay,replay-idle,replay-hot,replay-storm,replay-live,replay-cold" help:"What to measure: throughput, latency, local, boxes, docker, network, footprint, backlog, fairness, chats, files, jobs, records, replay or a part of it such as replay-hot. Default: all of them but docker." use:""`
 	Calls   int           `placeholder:"N" default:"20000" help:"Calls of one run of throughput and footprint; 20000 by default." use:""`
-	Rounds  int           `placeholder:"N" default:"5" help:"Interleaved rounds of throughput, 5 by default; local makes 40 runs in each." use:""`
-	Backlog int           `placeholder:"N" default:"100000" help:"Calls that are queued before they are drained, and records; 100000 by default." use:""`
+	Rounds  int           `placeholder:"N" default:"5" help:"Interleaved rounds of throughput, 5 by default; local and docker measure 40 runs in each." use:""`
+	Backlog int           `placeholder:"N" default:"100000" help:"Calls to queue before they are drained (backlog), and records (records); 100000 by default." use:""`
 	Workers int           `placeholder:"N" default:"32" help:"Slots of the worker; 32 by default." use:""`
 	Clients int           `placeholder:"N" default:"5000" help:"Sockets of replay; 5000 by default. Each takes an open file here and one at the gateway." use:""`
-	Among   int           `placeholder:"N" default:"1000" help:"Conversations among which replay reads one from the log, and events of each; 1000 by default." use:""`
-	Live    time.Duration `placeholder:"DURATION" default:"10s" help:"How long replay times live events at a stretch; 10s by default." use:""`
+	Among   int           `placeholder:"N" default:"1000" help:"Conversations in the log of which replay reads one, and events in each; 1000 by default." use:""`
+	Live    time.Duration `placeholder:"DURATION" default:"10s" help:"Duration of each measurement of live events; 10s by default." use:""`
 	Program string        `placeholder:"FILE" help:"Program sandjet-box, for local; default: as for a worker." use:""`
+
+	DockerImage string `placeholder:"IMAGE" default:"sandjet-sandbox" help:"Docker image to measure with. It is not pulled." use:""`
 }
 
 // Help is the long help.
@@ -32,8 +35,14 @@ docs/BENCHMARKS.md. Nothing outside a temporary folder is touched.
   throughput  no-op calls a second, acceptance to result, against bare JetStream
   latency     one no-op call at a time, against a bare JetStream round trip
   local       "true" in a cold, a pooled and a kept box, against a plain shell and bubblewrap
+  boxes       memory of 200 kept boxes at once, against processes that only sleep
+  docker      containers of the engine of DOCKER_HOST, against the engine alone; only when it is named
+  network     requests from a box through its relay, against the same made directly
   footprint   bytes of disk and memory per call
   backlog     queue many calls, then drain them
+  fairness    a lone call beside 10,000 of another account, against the same undisturbed
+  chats       messages to chats a second by one deliverer, and beside chats that are limited
+  files       megabytes a second up and down, against a server that only copies a file
   records     requests resolved a second, many records read at the start, a change seen elsewhere
   replay      conversations shown to many sockets: replay-idle (memory), replay-hot (from memory),
               replay-storm (all come back at once), replay-live (publish to frame), replay-cold (from the log)
@@ -50,7 +59,7 @@ Take ratios within one run seriously, and single figures of a busy machine not a
 
 // Run measures.
 func (c *benchCommand) Run(ctx context.Context, t terminal) error {
-	const latencies, perRound, inFlight = 500, 40, 5000
+	const latencies, perRound, inFlight, keptBoxes, flood, fileSize = 500, 40, 5000, 200, 10_000, 128 << 20
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("find this program: %w", err)
@@ -67,8 +76,19 @@ func (c *benchCommand) Run(ctx context.Context, t terminal) error {
 		{"local", func() (bench.Report, error) {
 			return bench.Local(ctx, perRound*c.Rounds, local.Options{Box: c.Program})
 		}},
+		{"boxes", func() (bench.Report, error) { return bench.KeptBoxes(ctx, keptBoxes, local.Options{Box: c.Program}) }},
+		{"docker", func() (bench.Report, error) {
+			o := docker.Options{Image: c.DockerImage, Pull: docker.PullNever}
+			return bench.Docker(ctx, perRound*c.Rounds, o, local.Options{Box: c.Program})
+		}},
+		{"network", func() (bench.Report, error) {
+			return bench.Network(ctx, perRound*c.Rounds, local.Options{Box: c.Program})
+		}},
 		{"footprint", func() (bench.Report, error) { return bench.Footprint(ctx, c.Calls, inFlight) }},
 		{"backlog", func() (bench.Report, error) { return bench.Backlog(ctx, c.Backlog, c.Workers) }},
+		{"fairness", func() (bench.Report, error) { return bench.Fairness(ctx, flood, c.Rounds, c.Workers) }},
+		{"chats", func() (bench.Report, error) { return bench.Chats(ctx, bench.Size{Calls: c.Calls, Rounds: c.Rounds}) }},
+		{"files", func() (bench.Report, error) { return bench.Files(ctx, fileSize, c.Rounds) }},
 		{"jobs", func() (bench.Report, error) { return bench.Settle(ctx, bench.Size{Calls: c.Calls, Rounds: c.Rounds}) }},
 		{"jobs", func() (bench.Report, error) { return bench.JobEnd(ctx, latencies) }},
 		{"records", func() (bench.Report, error) { return bench.Records(ctx, c.Backlog, c.Rounds) }},
@@ -80,7 +100,7 @@ func (c *benchCommand) Run(ctx context.Context, t terminal) error {
 	}
 	for _, b := range all {
 		whole, _, _ := strings.Cut(b.name, "-")
-		if len(c.What) > 0 && !slices.Contains(c.What, b.name) && !slices.Contains(c.What, whole) {
+		if len(c.What) == 0 && b.name == "docker" || len(c.What) > 0 && !slices.Contains(c.What, b.name) && !slices.Contains(c.What, whole) {
 			continue
 		}
 		if !t.json {
@@ -108,7 +128,8 @@ func (c *benchCommand) Run(ctx context.Context, t terminal) error {
 // Validate is called by kong once everything is parsed.
 func (c *benchCommand) Validate() error {
 	if c.Calls < 10 || c.Backlog < 10 || c.Clients < 10 || c.Among < 10 || c.Rounds < 1 || c.Workers < 1 || c.Live <= 0 {
-		return fmt.Errorf("--calls, --backlog, --clients and --among must be at least 10, --rounds and --workers at least 1, and --live more than nothing")
+		return fmt.Errorf("--calls, --backlog, --clients and --among must be at least 10, --rounds and --workers at least 1, and --live more " +
+			"than nothing")
 	}
 	return nil
 }

@@ -23,7 +23,7 @@ type target struct {
 }
 
 // open finds the gateway: what was named, else what runs on the data folder. Whether it is away later
-// is told on out.
+// is printed to out.
 func (g target) open(ctx context.Context, dir string, out io.Writer) (*client.Client, error) {
 	e := endpoint{URL: g.URL, Key: g.Key}
 	if e.URL == "" {
@@ -34,6 +34,9 @@ func (g target) open(ctx context.Context, dir string, out io.Writer) (*client.Cl
 		e = endpoint{URL: found.URL, Key: cmp.Or(g.Key, found.Key)}
 	}
 	if e.Key == "" {
+		if _, err := healthURL(e.URL, "/healthz"); err != nil {
+			return nil, err
+		}
 		return nil, schemas.Errorf(schemas.Denied, "", "a key is needed for %s: set SANDJET_KEY", e.URL)
 	}
 	// The client would go on trying a wrong address. One that is not well is the right one.
@@ -91,7 +94,7 @@ func (p *patient) answered(resp *http.Response, now time.Time) {
 		return
 	}
 	const most = 64 << 10
-	body, _ := io.ReadAll(io.LimitReader(resp.Body, most)) // what is not there is not told
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, most)) // what is not there is not shown
 	_ = resp.Body.Close()
 	resp.Body = io.NopCloser(bytes.NewReader(body))
 	why := cmp.Or(reasonIn(body), "the log does not answer")
@@ -119,18 +122,20 @@ func (p *patient) say(why string) {
 type callCommand struct {
 	target
 
-	Tool          string        `arg:"" help:"bash, read, write, edit, glob, grep or async_status."`
+	Tool          string        `arg:"" help:"bash, read, write, edit, glob, grep, ls, load_skill or async_status."`
 	Args          []string      `arg:"" optional:"" help:"Arguments of the tool, or its whole input as one JSON object."`
 	Conversation  string        `short:"c" placeholder:"ID" use:"" help:"Conversation for the call's events. Default: a new one."`
 	Agent         string        `placeholder:"NAME" use:"" help:"Agent that makes the call (id or name); its settings decide where the call runs and whether it may."`
 	Workspace     string        `short:"w" placeholder:"NAME" use:"" help:"Workspace with the files. Default: \"default\", or the agent's first."`
 	Sandbox       string        `placeholder:"NAME" use:"" help:"Sandbox to run in. Default: the workspace's."`
 	Timeout       time.Duration `placeholder:"DURATION" use:"" help:"Time limit of the run. Default: the sandbox's."`
+	Deadline      time.Duration `placeholder:"DURATION" use:"" help:"How long the call may take from now on, waiting for a worker, for a place and for an approval included; at most 23h. Default: 1h."`
 	ID            string        `name:"id" placeholder:"ID" use:"" help:"Id of the call. Repeating a call under its id never runs it twice: it returns the first result."`
 	Background    bool          `short:"b" use:"" help:"With bash: start a background job, print its id and return."`
 	Group         string        `placeholder:"NAME" use:"" help:"With --background: group whose results are reported together, when all its jobs have ended."`
 	GroupSize     int           `placeholder:"N" use:"" help:"Number of calls in the group; the same in all of them."`
-	WaitForWorker bool          `use:"" help:"Queue the call until its deadline even if no worker serves the sandbox's provider now. Default: refuse it."`
+	Artifacts     []string      `name:"artifact" placeholder:"PATTERN" sep:"none" use:"" help:"Files, such as report.pdf or plots/*.png, that are kept as artifacts if the call changes them, beside those below outputs. Repeat for more."`
+	WaitForWorker bool          `use:"" help:"Queue the call until its deadline even if no worker currently serves the sandbox's provider. Default: refuse it."`
 	Verbose       bool          `short:"v" use:"" help:"Print the call's id, conversation and status on stderr."`
 
 	dir string
@@ -145,6 +150,8 @@ func (*callCommand) Help() string {
   edit FILE OLD NEW
   glob PATTERN [FOLDER]
   grep PATTERN [FOLDER]
+  ls [FOLDER]
+  load_skill NAME                  a skill of the agent, or of the account: its files go into the workspace
   async_status ID [ACTION]         of a background job: status, logs, stop
 or the whole input as JSON, with every option:
   sandjet call grep '{"pattern":"TODO","output_mode":"content","line_numbers":true}'
@@ -201,9 +208,16 @@ func (c *callCommand) Run(ctx context.Context, t terminal) error {
 		}
 	}
 	r := schemas.Request{
-		ID: schemas.CallID(c.ID), Agent: schemas.AgentID(agent), Conversation: schemas.ConversationID(c.Conversation), Tool: schemas.Tool(c.Tool), Input: input,
+		ID: schemas.CallID(c.ID), Agent: schemas.AgentID(agent), Conversation: schemas.ConversationID(c.Conversation),
+		Tool: schemas.Tool(c.Tool), Input: input,
 		Workspace: c.Workspace, Sandbox: c.Sandbox, Timeout: schemas.Duration(c.Timeout),
-		Origin: &schemas.Origin{Kind: "api"}, Group: group, WaitForWorker: c.WaitForWorker,
+		Origin: &schemas.Origin{Kind: "api"}, Group: group, WaitForWorker: c.WaitForWorker, Artifacts: c.Artifacts,
+	}
+	switch {
+	case c.Deadline < 0:
+		return schemas.Invalidf("deadline", "%s is not after now: give a duration such as 90s", c.Deadline)
+	case c.Deadline > 0:
+		r.Deadline = time.Now().Add(c.Deadline).UTC()
 	}
 	if r.ID == "" {
 		r.ID = schemas.NewCallID()

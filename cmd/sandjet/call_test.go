@@ -96,10 +96,11 @@ func TestCtrlCCancelsAndWaitsForTheResult(t *testing.T) {
 	f.cancel = func(w http.ResponseWriter) {
 		w.WriteHeader(http.StatusAccepted)
 		fmt.Fprint(w, `{"id":"call_1","status":"cancelling"}`)
-		f.finished <- schemas.Result{Call: "call_1", Tool: schemas.ToolBash, Status: schemas.Cancelled}
+		f.finished <- schemas.Result{Call: "call_1", Tool: schemas.ToolBash, Status: schemas.StatusCancelled}
 	}
 	res, said, err := runCall(t, f)
-	if err != nil || res.Status != schemas.Cancelled || !strings.Contains(said, "cancelling call_1") || !strings.Contains(said, "call cancelled") {
+	if err != nil || res.Status != schemas.StatusCancelled || !strings.Contains(said, "cancelling call_1") ||
+		!strings.Contains(said, "call cancelled") {
 		t.Errorf("%+v, %v, %q", res, err, said)
 	}
 }
@@ -108,7 +109,7 @@ func TestCtrlCLeavesWhenTheCallCannotBeCancelled(t *testing.T) {
 	f := &fakeGateway{cancel: func(w http.ResponseWriter) { w.WriteHeader(http.StatusInternalServerError) }}
 	begun := time.Now()
 	_, _, err := runCall(t, f)
-	if !errors.Is(err, schemas.ErrUnavailable) || !strings.Contains(err.Error(), "it goes on") {
+	if !errors.Is(err, schemas.ErrUnavailable) || !strings.Contains(err.Error(), "it continues") {
 		t.Errorf("got %v after %s", err, time.Since(begun))
 	}
 }
@@ -145,14 +146,18 @@ func TestPrintShowsWhatWasNotShownLive(t *testing.T) {
 		truncated bool
 		out, err  string
 	}{
-		"nothing was":                 {nil, false, both, "err\n"},
-		"one stream was":              {[]schemas.OutputData{{Stream: "stdout", Text: both, Bytes: 4}}, false, both, "err\n"},
-		"both were":                   {[]schemas.OutputData{{Stream: "stdout", Text: both, Bytes: 4}, {Stream: "stderr", Text: "err\n", Bytes: 4}}, false, both, "err\n"},
-		"the beginning was":           {[]schemas.OutputData{{Stream: "stdout", Text: "o", Bytes: 1}, {Stream: "stdout", Offset: 1, Text: "u", Bytes: 1}}, false, both, "err\n"},
-		"a later part was":            {[]schemas.OutputData{{Stream: "stdout", Offset: 1, Text: "u", Bytes: 1}}, false, "ut\n", "err\n"},
-		"the beginning of much was":   {[]schemas.OutputData{{Stream: "stdout", Text: "o", Bytes: 1}}, true, "o", "err\n"},
-		"the beginning, up to a cap":  {[]schemas.OutputData{{Stream: "stdout", Text: "o", Bytes: 1}, {Stream: "stdout", Offset: 1, Capped: true}}, false, "o", "sandjet: more output follows than is shown live\nerr\n"},
-		"bytes were that are no text": {[]schemas.OutputData{{Stream: "stdout", Text: "\uFFFD", Bytes: 1}, {Stream: "stdout", Offset: 1, Text: "x", Bytes: 1}}, false, "\uFFFDx", "err\n"},
+		"nothing was":    {nil, false, both, "err\n"},
+		"one stream was": {[]schemas.OutputData{{Stream: "stdout", Text: both, Bytes: 4}}, false, both, "err\n"},
+		"both were": {[]schemas.OutputData{{Stream: "stdout", Text: both, Bytes: 4},
+			{Stream: "stderr", Text: "err\n", Bytes: 4}}, false, both, "err\n"},
+		"the beginning was": {[]schemas.OutputData{{Stream: "stdout", Text: "o", Bytes: 1},
+			{Stream: "stdout", Offset: 1, Text: "u", Bytes: 1}}, false, both, "err\n"},
+		"a later part was":          {[]schemas.OutputData{{Stream: "stdout", Offset: 1, Text: "u", Bytes: 1}}, false, "ut\n", "err\n"},
+		"the beginning of much was": {[]schemas.OutputData{{Stream: "stdout", Text: "o", Bytes: 1}}, true, "o", "err\n"},
+		"the beginning, up to a cap": {[]schemas.OutputData{{Stream: "stdout", Text: "o", Bytes: 1},
+			{Stream: "stdout", Offset: 1, Capped: true}}, false, "o", "sandjet: more output follows than is shown live\nerr\n"},
+		"bytes were that are no text": {[]schemas.OutputData{{Stream: "stdout", Text: "\uFFFD", Bytes: 1},
+			{Stream: "stdout", Offset: 1, Text: "x", Bytes: 1}}, false, "\uFFFDx", "err\n"},
 	} {
 		out, errs := &lockedBuffer{}, &lockedBuffer{}
 		run := &callRun{t: terminal{out: out, err: errs}}
@@ -160,10 +165,49 @@ func TestPrintShowsWhatWasNotShownLive(t *testing.T) {
 			run.piece(p)
 		}
 		result := schemas.Result{
-			Tool: schemas.ToolBash, Status: schemas.Completed, Output: &schemas.Output{Stdout: both, Stderr: "err\n", Truncated: c.truncated},
+			Tool: schemas.ToolBash, Status: schemas.StatusCompleted, Output: &schemas.Output{Stdout: both, Stderr: "err\n", Truncated: c.truncated},
 		}
 		if err := run.print(result); err != nil || out.String() != c.out || errs.String() != c.err {
 			t.Errorf("%s: %q, %q, %v", name, out, errs, err)
+		}
+	}
+}
+
+// TestBytesThatAreNoTextAreCounted: whoever sees U+FFFD learns how many bytes were something else.
+func TestBytesThatAreNoTextAreCounted(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[int64]string{
+		0: "", 1: "sandjet: 1 byte is not UTF-8 and shown as U+FFFD; to pass binary data on, use base64 or a file\n",
+		3: "sandjet: 3 bytes are not UTF-8 and shown as U+FFFD; to pass binary data on, use base64 or a file\n",
+	} {
+		out, errs := &lockedBuffer{}, &lockedBuffer{}
+		run := &callRun{t: terminal{out: out, err: errs}}
+		result := schemas.Result{
+			Tool: schemas.ToolBash, Status: schemas.StatusCompleted, Output: &schemas.Output{Stdout: "\uFFFD\n", InvalidBytes: n},
+		}
+		if err := run.print(result); err != nil || out.String() != "\uFFFD\n" || errs.String() != want {
+			t.Errorf("%d: %q, %q, %v", n, out, errs, err)
+		}
+	}
+}
+
+// TestArtifactsAreSaidBesideTheOutput: what a call has left for people, and what it would have, without control characters of names.
+func TestArtifactsAreSaidBesideTheOutput(t *testing.T) {
+	t.Parallel()
+	result := schemas.Result{
+		Tool: schemas.ToolBash, Status: schemas.StatusCompleted, Output: &schemas.Output{Stdout: "done\n"},
+		Artifacts:        []schemas.Artifact{{ID: "art_1", Path: "outputs/a\x1b.csv", Size: 6}, {ID: "art_2", Path: "outputs/b", Size: 1}},
+		SkippedArtifacts: []schemas.SkippedArtifact{{Path: "outputs/l", Reason: schemas.SkipLink}, {Reason: schemas.SkipTooMany, Count: 3}},
+	}
+	for tool, want := range map[schemas.Tool]string{
+		schemas.ToolBash: "sandjet: kept outputs/a\uFFFD.csv (6 bytes) as art_1\nsandjet: kept outputs/b (1 byte) as art_2\n" +
+			"sandjet: not kept as an artifact: outputs/l: link\nsandjet: 3 more not kept as artifacts\n",
+		schemas.ToolWrite: "sandjet: kept outputs/a\uFFFD.csv (6 bytes) as art_1\nsandjet: kept outputs/b (1 byte) as art_2\n",
+	} {
+		out, errs := &lockedBuffer{}, &lockedBuffer{}
+		result.Tool, result.Text = tool, "done"
+		if err := (&callRun{t: terminal{out: out, err: errs}}).print(result); err != nil || out.String() != "done\n" || errs.String() != want {
+			t.Errorf("%s: %q, %q, %v", tool, out, errs, err)
 		}
 	}
 }
@@ -180,7 +224,8 @@ func TestAStreamThatBreaksOffLosesNoOutput(t *testing.T) {
 			fmt.Fprint(w, `{"id":"call_1","conversation":"c_1","status":"running"}`)
 		case !strings.HasSuffix(r.URL.Path, "/events"):
 			<-shown
-			_ = printJSON(w, schemas.Result{Call: "call_1", Tool: schemas.ToolBash, Status: schemas.Completed, Output: &schemas.Output{Stdout: "begun\ndone\n"}})
+			_ = printJSON(w, schemas.Result{Call: "call_1", Tool: schemas.ToolBash, Status: schemas.StatusCompleted,
+				Output: &schemas.Output{Stdout: "begun\ndone\n"}})
 		case broken.Swap(true):
 			http.Error(w, "away", http.StatusServiceUnavailable)
 		default:
@@ -201,12 +246,12 @@ func TestAStreamThatBreaksOffLosesNoOutput(t *testing.T) {
 		request: schemas.Request{ID: "call_1", Tool: schemas.ToolBash, Input: json.RawMessage(`{"command":"x"}`)},
 		t:       terminal{out: out, err: io.Discard},
 	}
-	if res, err := c.do(t.Context()); err != nil || res.Status != schemas.Completed || out.String() != "begun\ndone\n" {
+	if res, err := c.do(t.Context()); err != nil || res.Status != schemas.StatusCompleted || out.String() != "begun\ndone\n" {
 		t.Errorf("%+v, %v; it printed %q", res, err, out)
 	}
 }
 
-// firstWrite is a lockedBuffer that tells of its first write.
+// firstWrite is a lockedBuffer that reports its first write.
 type firstWrite struct {
 	lockedBuffer
 

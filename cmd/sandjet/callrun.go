@@ -26,7 +26,7 @@ type callRun struct {
 
 	mu      sync.Mutex
 	failed  error            // the first of writing to stdout
-	printed map[string]int64 // how far each stream was shown, in bytes; allShown where that cannot be told
+	printed map[string]int64 // how far each stream was shown, in bytes; allShown where that is not known
 }
 
 // allShown says of a stream that nothing is added to what was shown of it.
@@ -255,14 +255,14 @@ func (c *callRun) print(r schemas.Result) error {
 		fmt.Fprintf(c.t.err, "sandjet: Started in the background. Follow it: sandjet jobs logs -f %s\n", r.StatusID)
 	case r.Tool != schemas.ToolBash:
 		switch {
-		case r.Status == schemas.Completed:
+		case r.Status == schemas.StatusCompleted:
 			if _, err := fmt.Fprintln(c.t.out, r.Text); err != nil {
 				return wrapOutput(err)
 			}
 		case r.Error == nil || !strings.Contains(r.Text, r.Error.Message): // else it is said below
 			fmt.Fprintln(c.t.err, r.Text)
 		}
-	case o != nil && o.Denied == nil: // what was refused is told below
+	case o != nil && o.Denied == nil: // what was refused is reported below
 		_, err := io.WriteString(c.t.out, c.rest("stdout", o.Stdout, o.Truncated))
 		if err := cmp.Or(c.failed, err); err != nil {
 			return wrapOutput(err)
@@ -272,15 +272,26 @@ func (c *callRun) print(r schemas.Result) error {
 			fmt.Fprintln(c.t.err, "sandjet: it timed out and was killed")
 		}
 		if o.OOMKilled {
-			fmt.Fprintln(c.t.err, "sandjet: it ran out of memory and a process was killed: give its sandbox more with \"sandjet sandboxes set ID --memory MIB\"")
+			fmt.Fprintln(c.t.err,
+				"sandjet: it ran out of memory and a process was killed: give its sandbox more with \"sandjet sandboxes set ID --memory MIB\"")
+		}
+		if o.InvalidBytes > 0 {
+			fmt.Fprintf(c.t.err, "sandjet: %s not UTF-8 and shown as U+FFFD; to pass binary data on, use base64 or a file\n",
+				are(o.InvalidBytes, "byte"))
 		}
 		if o.FullOutput != "" {
 			fmt.Fprintf(c.t.err, "sandjet: the whole output is in %s in the workspace\n", printable(o.FullOutput))
 		}
 	}
-	if r.Status != schemas.Completed && r.Error != nil {
+	if r.Tool == schemas.ToolBash || r.StatusID != "" { // texts of other tools have them
+		for _, n := range r.Notices {
+			fmt.Fprintf(c.t.err, "sandjet: files on S3: %s\n", printable(n))
+		}
+	}
+	c.printArtifacts(r)
+	if r.Status != schemas.StatusCompleted && r.Error != nil {
 		fmt.Fprintf(c.t.err, "sandjet: call %s: %s\n", r.Status, printable(r.Error.Error()))
-	} else if r.Status != schemas.Completed && r.Tool == schemas.ToolBash {
+	} else if r.Status != schemas.StatusCompleted && r.Tool == schemas.ToolBash {
 		fmt.Fprintf(c.t.err, "sandjet: call %s\n", r.Status)
 	}
 	if r.Started.IsZero() { // it was never started, or whoever started it could not tell when
@@ -289,6 +300,23 @@ func (c *callRun) print(r schemas.Result) error {
 		c.say("%s after %s", r.Status, r.Finished.Sub(r.Started).Round(time.Millisecond))
 	}
 	return nil
+}
+
+// printArtifacts says what the call has left for people, and what it would have.
+func (c *callRun) printArtifacts(r schemas.Result) {
+	for _, a := range r.Artifacts {
+		fmt.Fprintf(c.t.err, "sandjet: kept %s (%s) as %s\n", printable(a.Path), count(a.Size, "byte"), a.ID)
+	}
+	if r.Tool != schemas.ToolBash {
+		return // texts of other tools have the rest
+	}
+	for _, s := range r.SkippedArtifacts {
+		if s.Count > 0 {
+			fmt.Fprintf(c.t.err, "sandjet: %d more not kept as artifacts\n", s.Count)
+			continue
+		}
+		fmt.Fprintf(c.t.err, "sandjet: not kept as an artifact: %s: %s\n", printable(s.Path), s.Reason)
+	}
 }
 
 // askForEnd cancels the call, because the person in front of it wants to stop. A call that has ended
@@ -301,7 +329,7 @@ func (c *callRun) askForEnd(ctx context.Context) error {
 	if err == nil || errors.Is(err, schemas.ErrConflict) || errors.Is(err, schemas.ErrNotFound) {
 		return nil
 	}
-	return schemas.Errorf(schemas.Unavailable, "", "%s could not be cancelled, it goes on: %v", c.request.ID, err)
+	return schemas.Errorf(schemas.Unavailable, "", "%s could not be cancelled, it continues: %v", c.request.ID, err)
 }
 
 const cancelPatience = 10 * time.Second

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/sandjet/sandjet/client"
@@ -34,7 +33,7 @@ const mostListed = 1000 // entries of one list, over all its pages
 type callsListCommand struct {
 	listTarget
 
-	Conversation string `short:"c" placeholder:"ID" use:"" help:"Only those of this conversation id."`
+	Conversation string `short:"c" placeholder:"ID" use:"" help:"Only calls of this conversation (id)."`
 	Limit        int    `placeholder:"N" default:"20" use:"" help:"Maximum number of results, up to 1000."`
 }
 
@@ -50,13 +49,17 @@ func (c *callsListCommand) Run(ctx context.Context, t terminal) error {
 		if err != nil {
 			return err
 		}
-		return printList(t, list, "No calls in the last 24 hours.", "CALL\tSTATUS\tEXIT\tACCEPTED\tTOOL\tCONVERSATION\tINPUT", func(s schemas.CallSummary) string {
-			exit := "-"
-			if s.ExitCode != nil {
-				exit = fmt.Sprint(*s.ExitCode)
-			}
-			return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s\t%s", s.ID, orDash(s.Status), exit, ago(s.Accepted), s.Tool, printable(string(s.Conversation)), inline(s.Summary))
-		})
+		names := namesOf(ctx, t, cl)
+		return printList(t, list, "No calls in the last 24 hours.",
+			"ID\tSTATUS\tEXIT\tACCEPTED\tTOOL\tSANDBOX\tWORKSPACE*\tAGENT*\tCONVERSATION\tINPUT", func(s schemas.CallSummary) string {
+				exit := "-"
+				if s.ExitCode != nil {
+					exit = fmt.Sprint(*s.ExitCode)
+				}
+				return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", s.ID, orDash(s.Status), exit, ago(s.Accepted), s.Tool,
+					names.of(string(s.Sandbox)), names.of(string(s.Workspace)), names.of(string(s.Agent)),
+					printable(string(s.Conversation)), inline(s.Summary))
+			})
 	})
 }
 
@@ -125,40 +128,32 @@ func (c *callsShowCommand) Run(ctx context.Context, t terminal) error {
 
 // describeCall is a call as a person reads it, one thing on a line, and its output.
 func describeCall(s client.State) string {
-	var b strings.Builder
-	line := func(name, value string) {
-		if value != "" {
-			fmt.Fprintf(&b, "%-13s %s\n", name, printable(value))
-		}
-	}
+	var d details
 	r := cmp.Or(s.Result, &schemas.Result{})
-	line("call", string(s.ID))
-	line("status", s.Status)
-	line("conversation", string(s.Conversation))
-	line("approval", string(s.Approval))
-	line("tool", string(r.Tool))
+	d.line("call", string(s.ID))
+	d.line("status", s.Status)
+	d.line("conversation", string(s.Conversation))
+	d.line("approval", string(s.Approval))
+	d.line("tool", string(r.Tool))
 	if r.Output != nil && r.Tool == schemas.ToolBash {
-		line("exit code", fmt.Sprint(r.Output.ExitCode))
+		d.line("exit code", fmt.Sprint(r.Output.ExitCode))
 	}
 	if r.Error != nil {
-		line("error", r.Error.Error())
+		d.line("error", r.Error.Error())
 	}
 	if !r.Started.IsZero() {
-		line("started", r.Started.Local().Format(time.DateTime)+", "+ago(r.Started))
-		line("took", r.Finished.Sub(r.Started).Round(time.Millisecond).String())
+		d.line("started", dated(r.Started))
+		d.line("took", r.Finished.Sub(r.Started).Round(time.Millisecond).String())
 	}
-	line("job", r.StatusID)
+	d.line("job", r.StatusID)
 	switch {
 	case r.Output != nil && r.Tool == schemas.ToolBash:
-		for _, output := range []string{r.Output.Stdout, r.Output.Stderr} {
-			if output != "" {
-				fmt.Fprintf(&b, "\n%s\n", strings.TrimSuffix(printable(output), "\n"))
-			}
-		}
-	case r.Text != "":
-		fmt.Fprintf(&b, "\n%s\n", strings.TrimSuffix(printable(r.Text), "\n"))
+		d.below(r.Output.Stdout)
+		d.below(r.Output.Stderr)
+	default:
+		d.below(r.Text)
 	}
-	return b.String()
+	return d.String()
 }
 
 type callsCancelCommand struct {
@@ -188,7 +183,7 @@ type conversationsCommand struct {
 
 // Help is the long help.
 func (*conversationsCommand) Help() string {
-	return `A conversation is where the events of related calls are: those of one chat, say. The list has those with
+	return `A conversation holds the events of related calls, such as those of one chat. The list has those with
 calls in the last 24 hours; "sandjet tail" prints the events of a conversation for seven days.
 
 Examples:
@@ -214,8 +209,12 @@ func (c *conversationsListCommand) Run(ctx context.Context, t terminal) error {
 		if err != nil {
 			return err
 		}
-		return printList(t, list, "No conversation had calls in the last 24 hours.", "CONVERSATION\tLAST CALL\tSTATUS\tTOOL\tINPUT", func(s schemas.ConversationSummary) string {
-			return fmt.Sprintf("%s\t%s\t%s\t%s\t%s", printable(string(s.ID)), ago(s.LastCall.Accepted), orDash(s.LastCall.Status), s.LastCall.Tool, inline(s.LastCall.Summary))
-		})
+		names := namesOf(ctx, t, cl)
+		return printList(t, list, "No conversations in the last 24 hours.",
+			"ID\tSTATUS\tLAST CALL\tTOOL\tSANDBOX\tWORKSPACE*\tAGENT*\tCALL*\tINPUT", func(s schemas.ConversationSummary) string {
+				c := s.LastCall
+				return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", printable(string(s.ID)), orDash(c.Status), ago(c.Accepted), c.Tool,
+					names.of(string(c.Sandbox)), names.of(string(c.Workspace)), names.of(string(c.Agent)), c.ID, inline(c.Summary))
+			})
 	})
 }

@@ -19,7 +19,7 @@ type cli struct {
 	Config   string     `placeholder:"FILE" help:"YAML file with settings, see deploy/sandjet.example.yaml. Also SANDJET_CONFIG." use:""`
 	DataDir  string     `placeholder:"DIR" default:"./.sandjet" help:"Folder for the log, workspaces and credentials."`
 	JSON     bool       `name:"json" help:"Print JSON, one value per line."`
-	Output   string     `short:"o" placeholder:"FORMAT" default:"table" enum:"table,json,name" help:"Format of lists: table, json (as --json) or name (the first column alone)." use:""`
+	Output   string     `short:"o" placeholder:"FORMAT" default:"table" enum:"table,wide,json,yaml,name" help:"Format: table, wide (all columns), json (as --json), yaml, or name (the first column alone)." use:""`
 	LogLevel slog.Level `placeholder:"LEVEL" default:"info" help:"Minimum log level on stderr: debug, info, warn or error."`
 
 	Demo          demoCommand          `cmd:"" help:"Take a tour: calls, a crash and its recovery, in a temporary folder."`
@@ -30,30 +30,38 @@ type cli struct {
 	Jobs          jobsCommand          `cmd:"" help:"List, follow, stop and wait for background jobs."`
 	AttachTokens  tokensCommand        `cmd:"" aliases:"tokens" help:"Create attach tokens: short-lived credentials for browsers."`
 	Approvals     approvalsCommand     `cmd:"" help:"List, approve and deny calls that wait for a person."`
+	MCP           mcpCommand           `cmd:"" name:"mcp" help:"Serve programs that speak the Model Context Protocol, and set them up."`
 	Sandboxes     sandboxesCommand     `cmd:"" help:"List, create, change and remove sandboxes."`
+	Files         filesCommand         `cmd:"" help:"Copy, list and remove files of workspaces."`
+	Artifacts     artifactsCommand     `cmd:"" help:"List, download and remove files that calls have left for people."`
 	Workspaces    workspacesCommand    `cmd:"" help:"List, create, change and remove workspaces."`
 	Agents        agentsCommand        `cmd:"" help:"List, create, change and remove agents, and show their tools."`
-	Apply         applyCommand         `cmd:"" help:"Create and update sandboxes, workspaces and agents from a manifest."`
+	Models        modelsCommand        `cmd:"" help:"List, create, change and remove language models that agents ask."`
+	Skills        skillsCommand        `cmd:"" help:"Add, list, download and remove skills that agents load."`
+	Apply         applyCommand         `cmd:"" help:"Create and update sandboxes, workspaces, models and agents from a manifest."`
 	Diff          diffCommand          `cmd:"" help:"Show what applying a manifest would change."`
 	Dev           devCommand           `cmd:"" help:"Apply a manifest whenever its files change."`
-	Variables     variablesCommand     `cmd:"" aliases:"env" help:"Set, list and remove variables that sandboxes refer to."`
+	Variables     variablesCommand     `cmd:"" aliases:"env" help:"Set, list and remove variables (secrets too) that sandboxes refer to."`
 	Accounts      accountsCommand      `cmd:"" help:"List, create and remove accounts, and rotate their keys."`
 	Webhooks      webhooksCommand      `cmd:"" help:"Post events to URLs: webhook endpoints and their deliveries."`
+	Channels      channelsCommand      `cmd:"" help:"List, create, change and remove chat channels: your bots at chat services."`
 	Tail          tailCommand          `cmd:"" help:"Print the events of a conversation."`
 	Secrets       secretsCommand       `cmd:"" help:"Show and rotate the keys that encrypt secrets in the log."`
 	Dead          deadCommand          `cmd:"" help:"List, show and redrive dead letters: messages that failed for good."`
 	Log           logCommand           `cmd:"" help:"Show and set the replicas of the log."`
+	Fakemodel     fakemodelCommand     `cmd:"" help:"Serve a fake language model, which answers by a script."`
 	Info          infoCommand          `cmd:"" help:"Print the URL, the key and the data folder, also as lines for a shell."`
 	Doctor        doctorCommand        `cmd:"" help:"Check this host for what sandboxes need."`
 	Server        serverCommand        `cmd:"" help:"Role: the embedded NATS server alone."`
 	Gateway       gatewayCommand       `cmd:"" help:"Role: the HTTP gateway alone."`
 	Worker        workerCommand        `cmd:"" help:"Role: a worker alone, on the host of its sandboxes."`
-	Deliver       deliverCommand       `cmd:"" help:"Role: the webhook deliverer alone."`
+	Deliver       deliverCommand       `cmd:"" help:"Role: the deliverer of webhooks and chat messages alone."`
+	Egress        egressCommand        `cmd:"" help:"Role: the proxy by which sandboxes of a cluster reach names; and its key."`
 	Health        healthCommand        `cmd:"" help:"Check the health of a gateway or worker."`
 	Bench         benchCommand         `cmd:"" help:"Benchmark Sandjet against bare NATS, in one run."`
 	Version       versionCommand       `cmd:"" help:"Print the version."`
-	Completion    completionCommand    `cmd:"" help:"Print what bash, zsh or fish needs to complete command lines."`
-	Complete      completeCommand      `cmd:"" hidden:"" help:"Print what the last word of a command line can become."`
+	Completion    completionCommand    `cmd:"" help:"Print the completion script for bash, zsh or fish."`
+	Complete      completeCommand      `cmd:"" hidden:"" help:"Print the completions of the last word of a command line."`
 	Help          helpCommand          `cmd:"" help:"Show the help of a command."`
 
 	ShowVersion versionFlag `name:"version" short:"V" help:"Print the version." use:""`
@@ -96,9 +104,15 @@ Run "sandjet help COMMAND" for the flags and examples of a command.
 
 // grammar builds the parser of c, with the flags of all backends in it.
 func grammar(c *cli, with ...kong.Option) (*kong.Kong, error) {
-	c.Up.Backends, c.Worker.Backends = pluginsOf(backends()), pluginsOf(backends())
+	c.Up.Backends, c.Worker.Backends, c.Doctor.Backends = pluginsOf(backends()), pluginsOf(backends()), pluginsOf(backends())
 	all := catalog()
-	return kong.New(c, append(with, kong.Vars{"provider": all.Default(), "providers": strings.Join(all.Names(), ",")})...)
+	states := make([]string, len(schemas.InstanceStates()))
+	for i, s := range schemas.InstanceStates() {
+		states[i] = string(s)
+	}
+	return kong.New(c, append(with, kong.Vars{
+		"provider": all.Default(), "providers": strings.Join(all.Names(), ","), "instanceStates": strings.Join(states, ", "),
+	})...)
 }
 
 // parse reads a command line, with the environment and the configuration file that belong to it. It

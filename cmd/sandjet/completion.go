@@ -63,7 +63,7 @@ complete -o default -F _sandjet sandjet
 
 // completeCommand is what the scripts run.
 type completeCommand struct {
-	Words []string `arg:"" optional:"" help:"The words of the command line up to the cursor, the last of them begun."`
+	Words []string `arg:"" optional:"" help:"Words of the command line up to the cursor; the last may be incomplete."`
 }
 
 // Run prints the candidates.

@@ -27,13 +27,15 @@ type dataDir string
 func (d dataDir) upFile() string       { return filepath.Join(string(d), "up.json") }
 func (d dataDir) lockFile() string     { return filepath.Join(string(d), "up.lock") }
 func (d dataDir) identityFile() string { return filepath.Join(string(d), "identity.json") }
+func (d dataDir) formatFile() string   { return filepath.Join(string(d), "format.json") }
 func (d dataDir) roleFile() string     { return filepath.Join(string(d), "role.json") }
 func (d dataDir) secretsFile() string  { return filepath.Join(string(d), "secrets.key") }
 func (d dataDir) store() string        { return filepath.Join(string(d), "nats") }
 func (d dataDir) workspaces() string   { return filepath.Join(string(d), "workspaces") }
 func (d dataDir) local() string        { return filepath.Join(string(d), "local") }
 
-// openDataDir makes the folder when it is not there and returns its absolute path.
+// openDataDir makes the folder when it is not there and returns its absolute path. Codes: denied (it cannot be made or written),
+// and those of checkFormat.
 func openDataDir(path string) (dataDir, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -42,13 +44,14 @@ func openDataDir(path string) (dataDir, error) {
 	if err := os.MkdirAll(abs, privateDir); err != nil {
 		return "", schemas.Errorf(schemas.Denied, "", "cannot make the data folder: %v: choose another with --data-dir", err)
 	}
-	return dataDir(abs), nil
+	d := dataDir(abs)
+	return d, d.checkFormat()
 }
 
 const defaultDataDir = "./.sandjet"
 
 // clientDir is the data folder that a client command means: what was named, or else the nearest one of this folder and those above
-// it, as git finds its own. One of another user is passed over: its up.json could lead anywhere.
+// it, as git finds its own. One of another user is skipped: its up.json could lead anywhere.
 func clientDir(named string) string {
 	if named != defaultDataDir {
 		return named
@@ -86,17 +89,18 @@ func (d dataDir) secure(log *slog.Logger) {
 		return // what is done with the folder next says more
 	}
 	if s, ok := info.Sys().(*syscall.Stat_t); ok && s.Uid != 0 && int(s.Uid) != os.Geteuid() {
-		log.Warn("the data folder belongs to another user, who can replace what is in it", "folder", d, "uid", s.Uid)
+		log.Warn("the data folder belongs to another user, who can replace files in it", "folder", d, "uid", s.Uid)
 	}
 	mode := info.Mode().Perm()
 	if mode&othersWrite == 0 {
 		return
 	}
 	if err := os.Chmod(string(d), mode&^othersWrite); err != nil {
-		log.Warn("other users can write to the data folder and replace what is in it: take that from them by chmod go-w", "folder", d, "mode", mode.String(), "error", err)
+		log.Warn("other users can write to the data folder and replace files in it: run chmod go-w on it", "folder", d,
+			"mode", mode.String(), "error", err)
 		return
 	}
-	log.Warn("other users could write to the data folder: that was taken from them", "folder", d, "mode", mode.String())
+	log.Warn("other users could write to the data folder: their write permission was removed", "folder", d, "mode", mode.String())
 }
 
 // endpoint is what a client needs to reach a running Sandjet; it is kept in up.json while it runs.
@@ -133,15 +137,27 @@ type role struct {
 const roleUser = "sandjet"
 
 // identity returns the identity of this folder, made once: of two processes that start together, both
-// get the same.
+// get the same. A folder that had one and has lost it gets no other: all that it has belongs to that account.
 func (d dataDir) identity() (identity, error) {
+	had, err := d.account()
+	if err != nil {
+		return identity{}, err
+	}
+	if _, err := os.Lstat(d.identityFile()); errors.Is(err, fs.ErrNotExist) && had != "" {
+		return identity{}, schemas.Errorf(schemas.NotFound, "", "%s is gone, with the key of the account %s: restore it from a backup, "+
+			"or start with --account %s and a new --key of at least 16 bytes. To begin a new account instead, choose another --data-dir",
+			d.identityFile(), had, had)
+	}
 	id := identity{Account: schemas.AccountID(schemas.NewID(schemas.AccountPrefix)), Key: "sk_" + strings.ToLower(rand.Text())}
 	got, err := once(d.identityFile(), id)
 	switch {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
-		return got, fmt.Errorf("%w: restore it from a backup. Without it the account and its key are lost: sandboxes, workspaces and calls stay in the log, under that account", err)
+		return got, fmt.Errorf("%w: restore it from a backup. Without it the account and its key are lost: sandboxes, workspaces and calls "+
+			"stay in the log, under that account", err)
 	case err == nil && (got.Account == "" || got.Key == ""):
 		return got, schemas.Errorf(schemas.Invalid, "", "%s has no account or no key: restore it from a backup", d.identityFile())
+	case err == nil && had != got.Account:
+		err = d.remember(got.Account)
 	}
 	return got, err
 }

@@ -96,6 +96,81 @@ func TestADamagedCredentialIsNotReplaced(t *testing.T) {
 	}
 }
 
+// TestALostIdentityIsNotReplaced: another account would be made without a word, and all records would seem gone.
+func TestALostIdentityIsNotReplaced(t *testing.T) {
+	d := testDir(t)
+	first, err := d.identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(d.identityFile()); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if id, err := d.identity(); !errors.Is(err, schemas.ErrNotFound) || !strings.Contains(err.Error(), string(first.Account)) {
+			t.Errorf("got %+v, %v; want not_found that names %s", id, err, first.Account)
+		}
+	}
+	if _, err := os.Stat(d.identityFile()); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("another identity was made: %v", err)
+	}
+	if err := writeJSON(d.identityFile(), first); err != nil { // from a backup
+		t.Fatal(err)
+	}
+	if id, err := d.identity(); err != nil || id != first {
+		t.Errorf("restored: %+v, %v", id, err)
+	}
+}
+
+// TestAnOlderFolderIsRemembered: one from before there was a format, or whose process died before it was noted.
+func TestAnOlderFolderIsRemembered(t *testing.T) {
+	d := testDir(t)
+	if err := os.Remove(d.formatFile()); err != nil {
+		t.Fatal(err)
+	}
+	old := identity{Account: "acct_old", Key: "sk_aaaaaaaaaaaaaaaaaaaaaaaaaa"}
+	if err := writeJSON(d.identityFile(), old); err != nil {
+		t.Fatal(err)
+	}
+	again, err := openDataDir(string(d))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if id, err := again.identity(); err != nil || id != old {
+		t.Errorf("got %+v, %v", id, err)
+	}
+	if a, err := again.account(); err != nil || a != old.Account {
+		t.Errorf("remembered %q, %v", a, err)
+	}
+}
+
+// TestAFolderOfANewerVersionIsNotTouched: it is refused before anything is written to it.
+func TestAFolderOfANewerVersionIsNotTouched(t *testing.T) {
+	for text, code := range map[string]error{
+		`{"format":2,"account":"acct_x","more":true}`: schemas.ErrUnsupported,
+		`{"format":0}`: schemas.ErrInvalid,
+		`{"format":`:   nil,
+	} {
+		d := testDir(t)
+		if err := os.WriteFile(d.formatFile(), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, opened := openDataDir(string(d))
+		_, made := d.identity()
+		for _, err := range []error{opened, made} {
+			if err == nil || code != nil && !errors.Is(err, code) ||
+				!strings.Contains(err.Error(), "format.json") && !strings.Contains(err.Error(), "format 2") {
+				t.Errorf("%s: %v, want %v", text, err, code)
+			}
+		}
+		left, err := os.ReadDir(string(d))
+		b, _ := os.ReadFile(d.formatFile())
+		if err != nil || len(left) != 1 || string(b) != text {
+			t.Errorf("%s: it was written to: %v, %s, %v", text, left, b, err)
+		}
+	}
+}
+
 func TestOneClaimAtATime(t *testing.T) {
 	d := testDir(t)
 	first, err := d.claim()
@@ -106,7 +181,8 @@ func TestOneClaimAtATime(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = d.claim()
-	if want := fmt.Sprintf("process %d at http://127.0.0.1:1", os.Getpid()); !errors.Is(err, schemas.ErrConflict) || !strings.Contains(err.Error(), want) {
+	if want := fmt.Sprintf("process %d at http://127.0.0.1:1", os.Getpid()); !errors.Is(err, schemas.ErrConflict) ||
+		!strings.Contains(err.Error(), want) {
 		t.Errorf("the second claim: %v, want conflict that names %s", err, want)
 	}
 	if _, err := d.running(); err != nil {

@@ -45,8 +45,9 @@ func (f *deadFlags) open(ctx context.Context, t terminal) (*node, *streams.DeadL
 
 type deadListCommand struct {
 	deadFlags
+	watchFlag
 
-	Stream string `placeholder:"NAME" use:"" help:"Only what comes from this stream, such as CALLS or INTAKE."`
+	Stream string `placeholder:"NAME" use:"" help:"Only dead letters from this stream, such as CALLS or INTAKE."`
 	Limit  int    `placeholder:"N" default:"100" use:"" help:"Maximum number of results."`
 }
 
@@ -57,15 +58,18 @@ func (c *deadListCommand) Run(ctx context.Context, t terminal) error {
 		return err
 	}
 	defer n.close()
-	list, err := letters.List(ctx, c.Stream, c.Limit)
-	if err != nil {
-		return err
-	}
-	for i := range list {
-		list[i].Payload = nil
-	}
-	return printList(t, list, "There are no dead letters.", "ID\tFAILED\tACCOUNT\tTRIES\tCODE\tREASON", func(d schemas.DeadLetter) string {
-		return fmt.Sprintf("%s\t%s\t%s\t%d\t%s\t%s", d.ID, ago(d.Time), d.Account, d.Deliveries, d.Code, short(d.Reason))
+	return c.repeat(ctx, t, func(ctx context.Context, t terminal) error {
+		list, err := letters.List(ctx, c.Stream, c.Limit)
+		if err != nil {
+			return err
+		}
+		for i := range list {
+			list[i].Payload = nil
+		}
+		return printList(t, list, "No dead letters.", "ID\tCODE\tFAILED\tPUBLISHED*\tTRIES\tACCOUNT\tREASON", func(d schemas.DeadLetter) string {
+			return fmt.Sprintf("%s\t%s\t%s\t%s\t%d\t%s\t%s", d.ID, d.Code, ago(d.Time), ago(d.First), d.Deliveries, orDash(string(d.Account)),
+				short(d.Reason))
+		})
 	})
 }
 
@@ -89,7 +93,8 @@ func (c *deadShowCommand) Run(ctx context.Context, t terminal) error {
 	if t.json {
 		return printJSON(t.out, d)
 	}
-	_, err = fmt.Fprintf(t.out, "id          %s\nsubject     %s\naccount     %s\nreason      %s (%s)\npublished   %s\nfailed      %s, after %s\n%s\n%s\n",
+	_, err = fmt.Fprintf(t.out,
+		"id          %s\nsubject     %s\naccount     %s\nreason      %s (%s)\npublished   %s\nfailed      %s, after %s\n%s\n%s\n",
 		d.ID, d.Subject, d.Account, printable(d.Reason), d.Code, d.First.Local().Format(time.DateTime), d.Time.Local().Format(time.DateTime),
 		count(d.Deliveries, "try", "tries"), headerLines(d), printable(string(d.Payload)))
 	return wrapOutput(err)

@@ -17,7 +17,7 @@ import (
 )
 
 type demoCommand struct {
-	AllowUnisolated bool `group:"Security" help:"Go on where this host cannot make a sandbox. The tour's commands can then do what this user can."`
+	AllowUnisolated bool `group:"Security" help:"Continue even if this host cannot isolate sandboxes. The tour's commands can then do whatever this user can."`
 	Keep            bool `use:"" help:"Keep the temporary folder and print its path."`
 }
 
@@ -87,13 +87,13 @@ func removeFolder(dir string) (err error) {
 	return fmt.Errorf("remove %s: %w", dir, err)
 }
 
-// broken is a writer that tells of its first failure.
+// broken is a writer that reports its first failure.
 type broken struct {
 	to   io.Writer
 	tell func(error)
 }
 
-// Write writes, and tells of a failure.
+// Write writes, and reports a failure.
 func (b *broken) Write(p []byte) (int, error) {
 	n, err := b.to.Write(p)
 	if err != nil {
@@ -210,12 +210,12 @@ func (d *demo) start(ctx context.Context) (_ *node, err error) {
 	if err := n.addGateway(ctx, gatewayFlags{MaxWait: time.Minute}, operatorFlags{}, tenantFlags{}, insecureFlag{}, id, l); err != nil {
 		return nil, err
 	}
-	n.addCaretakers()
-	n.addSweeper()
+	n.addHousekeepers()
+	n.addGatewayHousekeepers()
 	return n, nil
 }
 
-// step carries out one step and tells how long it took.
+// step carries out one step and reports how long it took.
 func (d *demo) step(ctx context.Context, s step) error {
 	d.number++
 	d.print("\n━━ %d. %s\n   %s\n", d.number, s.title, s.why)
@@ -244,7 +244,7 @@ func (d *demo) step(ctx context.Context, s step) error {
 	return nil
 }
 
-// print tells the story; with --json only the steps are told.
+// print prints the story; with --json only the steps are printed.
 func (d *demo) print(format string, args ...any) {
 	if !d.t.json {
 		fmt.Fprintf(d.t.out, format, args...)

@@ -7,10 +7,13 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/goccy/go-yaml"
+
+	"github.com/sandjet/sandjet/records"
 )
 
 const root = "../.."
@@ -28,6 +31,8 @@ type service struct {
 	Command     []string                     `yaml:"command"`
 	Environment map[string]string            `yaml:"environment"`
 	SecurityOpt []string                     `yaml:"security_opt"`
+	MemLimit    string                       `yaml:"mem_limit"`
+	PidsLimit   int                          `yaml:"pids_limit"`
 	Volumes     []string                     `yaml:"volumes"`
 	Ports       []string                     `yaml:"ports"`
 	DependsOn   map[string]map[string]string `yaml:"depends_on"`
@@ -96,6 +101,12 @@ func TestComposeNamesOnlyWhatExists(t *testing.T) {
 	}
 }
 
+// What the workers of the compose file may run at the same time: --slots there, and the default of --max-processes.
+const (
+	composeSlots = 16
+	boxProcesses = 512
+)
+
 // TestComposeSpeaksOurCommandLine parses every command of ours in the file, with its environment.
 func TestComposeSpeaksOurCommandLine(t *testing.T) {
 	ours := 0
@@ -106,13 +117,20 @@ func TestComposeSpeaksOurCommandLine(t *testing.T) {
 		ours++
 		env := map[string]string{}
 		for k, v := range s.Environment {
-			if strings.HasPrefix(k, "SANDJET_") && knownSettings(t)[strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(k, "SANDJET_"), "_", "-"))] == nil {
+			if strings.HasPrefix(k, "SANDJET_") &&
+				knownSettings(t)[strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(k, "SANDJET_"), "_", "-"))] == nil {
 				t.Errorf("%s: %s is no setting", name, k)
 			}
 			env[k] = regexp.MustCompile(`\$\{(\w+):\?[^}]*\}`).ReplaceAllString(v, "value-of-$1")
 		}
 		if _, err := parse(s.Command, envOf(env)); err != nil {
 			t.Errorf("%s: %v: %v", name, s.Command, err)
+		}
+		if at := slices.Index(s.Command, "--slots"); at >= 0 && s.Command[at+1] != strconv.Itoa(composeSlots) {
+			t.Errorf("%s has %s slots, which its limits were not made for", name, s.Command[at+1])
+		}
+		if s.Build.Target == "worker" && (!strings.HasPrefix(s.MemLimit, "${WORKER_MEMORY:-") || s.PidsLimit < composeSlots*boxProcesses) {
+			t.Errorf("%s: memory %q and %d processes do not hold its boxes", name, s.MemLimit, s.PidsLimit)
 		}
 		test := s.Healthcheck.Test[1:]
 		if filepath.Base(test[0]) != "sandjet" {
@@ -129,18 +147,18 @@ func TestComposeSpeaksOurCommandLine(t *testing.T) {
 	}
 }
 
-type docker struct {
+type dockerImage struct {
 	text   string
 	stages map[string][]string // lines by stage
 }
 
-func dockerfile(t *testing.T) docker {
+func dockerfile(t *testing.T) dockerImage {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(root, "deploy/docker/Dockerfile"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := docker{string(b), map[string][]string{}}
+	d := dockerImage{string(b), map[string][]string{}}
 	stage := ""
 	for line := range strings.Lines(strings.ReplaceAll(d.text, "\\\n", " ")) {
 		words := strings.Fields(line)
@@ -195,6 +213,46 @@ func TestDockerfileBuildsThisModule(t *testing.T) {
 	}
 }
 
+// TestTheWorkersImageHasWhatSandboxesAreOffered: commands see the system of the worker's image, so each runtime that a record
+// may list is installed in it, with its package manager, and the programs that the guides and the guard speak of.
+func TestTheWorkersImageHasWhatSandboxesAreOffered(t *testing.T) {
+	lines := dockerfile(t).stages["worker"]
+	var installed []string
+	for _, l := range lines {
+		_, list, ok := strings.Cut(l, "apt-get install ")
+		if !ok {
+			continue
+		}
+		list, _, _ = strings.Cut(list, "&&")
+		for word := range strings.FieldsSeq(list) {
+			if !strings.HasPrefix(word, "-") {
+				installed = append(installed, word)
+			}
+		}
+	}
+	packages := map[string][]string{
+		"bash": {"bash", "coreutils"}, "python": {"python3", "python3-pip", "python3-venv"}, "node": {"nodejs", "npm"},
+	}
+	want := []string{"ca-certificates", "curl", "git", "jq", "ripgrep"} // what the guides and the file tools use
+	for _, runtime := range records.Runtimes() {
+		if len(packages[runtime]) == 0 {
+			t.Errorf("which packages make the runtime %s?", runtime)
+		}
+		want = append(want, packages[runtime]...)
+	}
+	for _, name := range want {
+		if !slices.Contains(installed, name) {
+			t.Errorf("the image of workers does not install %s: it has %v", name, installed)
+		}
+	}
+	// The containers of workers are of that image.
+	for name, s := range readCompose(t).Services {
+		if len(s.Command) > 0 && s.Command[0] == "worker" && s.Build.Target != "worker" {
+			t.Errorf("%s is of the image %s", name, s.Build.Target)
+		}
+	}
+}
+
 // TestComposeIsValid asks the real program, where there is one.
 func TestComposeIsValid(t *testing.T) {
 	if err := exec.CommandContext(t.Context(), "docker", "compose", "version").Run(); err != nil {
@@ -205,5 +263,39 @@ func TestComposeIsValid(t *testing.T) {
 	cmd.Env = append(os.Environ(), "NATS_PASSWORD=x", "SANDJET_KEY=x", "SANDJET_SECRETS_KEYS=x")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("docker compose config: %v\n%s", err, out)
+	}
+}
+
+// TestTheSandboxImageHasWhatCommandsUse reads the image of sandboxes, which needs a network to be built: what it installs,
+// and that nothing in it runs as root.
+func TestTheSandboxImageHasWhatCommandsUse(t *testing.T) {
+	t.Parallel()
+	b, err := os.ReadFile(filepath.Join(root, "deploy/sandbox/Dockerfile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	words := strings.Fields(string(b))
+	for _, program := range []string{"bash", "coreutils", "git", "grep", "nodejs", "python3", "ripgrep", "util-linux", "/uv"} {
+		if !slices.Contains(words, program) {
+			t.Errorf("it has no %s", program)
+		}
+	}
+	if !strings.Contains(string(b), `"prefix=/home/sandbox/.local" >"$(npm config get globalconfig)"`) {
+		t.Error("npm install -g does not go to the home folder: where npm's global settings are is for npm to say")
+	}
+	var user, from string
+	for line := range strings.Lines(string(b)) {
+		switch instruction, rest, _ := strings.Cut(strings.TrimSpace(line), " "); instruction {
+		case "USER":
+			user = rest
+		case "FROM":
+			from = rest
+		}
+	}
+	if user != "1000:1000" {
+		t.Errorf("its user is %q", user)
+	}
+	if !strings.Contains(from, ":") || strings.HasSuffix(from, ":latest") {
+		t.Errorf("it begins with %q: name a version", from)
 	}
 }

@@ -41,7 +41,8 @@ func TestAnswersAreColoredForTerminalsOnly(t *testing.T) {
 	a := schemas.ManifestAnswer{
 		Changes: []schemas.ManifestChange{
 			{Action: schemas.ActionCreate, Kind: schemas.KindAgent, Name: "g"}, {Action: schemas.ActionNone, Kind: schemas.KindAgent, Name: "h"},
-			{Action: schemas.ActionUpdate, Kind: schemas.KindSandbox, Name: "\x1b[2J", Adopted: true, Fields: []schemas.FieldChange{{Path: "config.timeout", To: []byte("3")}}},
+			{Action: schemas.ActionUpdate, Kind: schemas.KindSandbox, Name: "\x1b[2J", Adopted: true,
+				Fields: []schemas.FieldChange{{Path: "config.timeout", To: []byte("3")}}},
 		},
 		Warnings: schemas.ManifestWarnings{MissingEnv: []string{"A"}, Notes: []string{"n"}},
 	}

@@ -4,24 +4,30 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"syscall"
+	"time"
 
+	"github.com/alecthomas/kong"
+
+	"github.com/sandjet/sandjet/providers/local"
 	"github.com/sandjet/sandjet/workers/limits/redislimits"
 )
 
 type doctorCommand struct {
 	serverAddress
 	limiterFlags
+	s3Flags
 
-	MinFree         minFree `placeholder:"SIZE|N%" default:"auto" group:"Limits" help:"What must stay free on the file system of the data folder: a size, a part such as 5%, auto for a tenth and 1 GiB at most, or 0."`
-	Listen          address `placeholder:"HOST:PORT" default:"127.0.0.1:8080" group:"Gateway" help:"Where the gateway would listen."`
-	Box             string  `placeholder:"FILE" group:"Worker" help:"Program sandjet-box, which starts boxes."`
-	AllowUnisolated bool    `group:"Security" help:"Check as if commands may run without a sandbox."`
+	NATSURL  string       `name:"nats-url" placeholder:"URL" group:"Log" help:"Outside NATS server or cluster to check. Default: the embedded server."`
+	Listen   address      `placeholder:"HOST:PORT" default:"127.0.0.1:8080" group:"Gateway" help:"Where the gateway would listen."`
+	Backends kong.Plugins `embed:""` // the flags of all providers: each is examined as they say
 
 	dir string
 }
@@ -35,9 +41,10 @@ type serverAddress struct {
 func (*doctorCommand) Help() string {
 	return `Tries out what "sandjet up" needs and says what would be in the way, with the remedy: the level of
 isolation that this host reaches and what is missing from it, the programs that commands use, the data
-folder, the ports, the limits of this user, and Redis where one is named. It changes nothing.
+folder, the ports, the limits of this user, and Redis where one is named. It changes nothing. It takes
+the flags of "up" that name an image, an engine, a cluster or a limit, and examines those.
 
-The exit code is 0 when up would work, else 1. A missing ripgrep, for instance, is only worth a word.`
+The exit code is 0 when up would work, else 1. A missing ripgrep, for instance, is only a note.`
 }
 
 // AfterApply is called by kong once everything is parsed.
@@ -67,11 +74,12 @@ const (
 func (c *doctorCommand) Run(ctx context.Context, t terminal) error {
 	findings := []finding{examineHost()}
 	findings = append(findings, c.examineBackends(ctx)...)
-	findings = append(findings, examinePrograms(ctx)...)
+	findings = append(findings, examinePrograms(ctx, local.Path)...)
 	findings = append(findings, c.examineDataDir()...)
 	findings = append(findings, c.examinePorts(ctx)...)
 	findings = append(findings, examineLimits()...)
 	findings = append(findings, c.examineRedis(ctx)...)
+	findings = append(findings, c.examineS3(ctx)...)
 	bad := 0
 	for _, f := range findings {
 		if f.Level == failing {
@@ -109,32 +117,49 @@ func examineHost() finding {
 		}
 		release = append(release, byte(ch))
 	}
-	return finding{"host", good, fmt.Sprintf("%s/%s, kernel %s, %d CPUs, user %d", runtime.GOOS, runtime.GOARCH, release, runtime.NumCPU(), syscall.Getuid()), ""}
+	return finding{"host", good, fmt.Sprintf("%s/%s, kernel %s, %d CPUs, user %d", runtime.GOOS, runtime.GOARCH, release,
+		runtime.NumCPU(), syscall.Getuid()), ""}
 }
 
-func examinePrograms(ctx context.Context) []finding {
+// examinePrograms looks for programs where a box looks for them, which may be elsewhere than where this process does.
+func examinePrograms(ctx context.Context, path string) []finding {
+	const missing = "is not there: sandboxes of the provider local have this host's programs, and so none"
 	var out []finding
 	for _, p := range []struct {
 		name   string
 		absent finding
 	}{
 		{"bash", finding{"bash", failing, "is not there: the tool bash needs it", "install the package bash"}},
-		{"rg", finding{"ripgrep", worth, "is not there: grep and glob use grep and find instead, with the same output", "install the package ripgrep for speed"}},
+		{"python3", finding{"python3", worth, missing, "install the package python3"}},
+		{"node", finding{"node", worth, missing, "install the package nodejs"}},
+		{"git", finding{"git", worth, missing, "install the package git"}},
+		{"rg", finding{"ripgrep", worth, "is not there: grep and glob use grep and find instead, with the same output",
+			"install the package ripgrep for speed"}},
 	} {
-		path, err := exec.LookPath(p.name)
-		if err != nil {
+		path := lookIn(path, p.name)
+		if path == "" {
 			out = append(out, p.absent)
 			continue
 		}
 		b, err := exec.CommandContext(ctx, path, "--version").Output() // one of two names
 		if err != nil {
-			out = append(out, finding{p.absent.About, failing, fmt.Sprintf("%s does not run: %v", path, err), "install it anew"})
+			out = append(out, finding{p.absent.About, p.absent.Level, fmt.Sprintf("%s does not run: %v", path, err), "install it again"})
 			continue
 		}
 		first, _, _ := bytes.Cut(b, []byte("\n"))
 		out = append(out, finding{p.absent.About, good, fmt.Sprintf("%s, %s", path, first), ""})
 	}
 	return out
+}
+
+// lookIn finds a program in a list of folders, as a shell does; "" where there is none.
+func lookIn(folders, name string) string {
+	for _, folder := range filepath.SplitList(folders) {
+		if path, err := exec.LookPath(filepath.Join(folder, name)); err == nil {
+			return path
+		}
+	}
+	return ""
 }
 
 func (c *doctorCommand) examinePorts(ctx context.Context) []finding {
@@ -146,11 +171,40 @@ func (c *doctorCommand) examinePorts(ctx context.Context) []finding {
 		flag string
 		at   address
 	}{{"listen", c.Listen}, {"nats-listen", c.NATSListen}} {
+		if p.flag == "nats-listen" && c.NATSURL != "" {
+			out = append(out, examineNATS(ctx, c.NATSURL)...)
+			continue // no server is embedded then
+		}
 		if err := p.at.free(ctx, p.flag); err != nil {
 			out = append(out, finding{p.flag, failing, err.Error(), ""})
 			continue
 		}
 		out = append(out, finding{p.flag, good, p.at.String() + " is free", ""})
+	}
+	return out
+}
+
+// examineNATS sees whether the servers of an outside log are reached. It does not log in.
+func examineNATS(ctx context.Context, urls string) []finding {
+	const long = 3 * time.Second
+	var out []finding
+	for server := range strings.SplitSeq(urls, ",") {
+		u, err := url.Parse(strings.TrimSpace(server))
+		if err != nil || u.Host == "" {
+			out = append(out, finding{"nats", failing, "--nats-url has an entry that is not an address", "write nats://HOST:PORT[,…]"})
+			continue
+		}
+		at := u.Host
+		if u.Port() == "" {
+			at = net.JoinHostPort(u.Hostname(), "4222")
+		}
+		connection, err := (&net.Dialer{Timeout: long}).DialContext(ctx, "tcp", at)
+		if err != nil {
+			out = append(out, finding{"nats", failing, at + " is not reached", "start the server, or correct --nats-url"})
+			continue
+		}
+		_ = connection.Close()
+		out = append(out, finding{"nats", good, at + " is reached", ""})
 	}
 	return out
 }
@@ -168,11 +222,12 @@ func (c *doctorCommand) examineDataDir() []finding {
 	if err != nil {
 		return []finding{{"data folder", failing, err.Error(), "choose another with --data-dir"}}
 	}
-	reserve := c.MinFree.of(size)
+	reserve := c.minFree().of(size)
 	f := finding{"data folder", good, fmt.Sprintf("%s, %s free, of which %s are kept free (--min-free)", c.dir, free, reserve), ""}
 	switch {
 	case free < reserve:
-		f.Level, f.Remedy = failing, "nothing would be written to workspaces: make room, choose another disk with --data-dir, or a lower --min-free"
+		f.Level, f.Remedy = failing,
+			"nothing would be written to workspaces: make room, choose another disk with --data-dir, or a lower --min-free"
 	case free < tiny:
 		f.Level, f.Remedy = failing, "make room, or choose another disk with --data-dir"
 	case free < little:
@@ -205,9 +260,12 @@ func (f limiterFlags) examineRedis(ctx context.Context) []finding {
 	}
 	defer l.Close() //nolint:errcheck // it was only asked
 	if err := l.Ping(ctx); err != nil {
-		return []finding{{"redis", failing, "it does not answer: calls under a cap would wait", "start it, or correct --redis-url"}}
+		return []finding{{"redis", failing,
+			"it does not answer: calls under a cap would wait, and each deliverer would keep the pace of chats by itself",
+			"start it, or correct --redis-url"}}
 	}
-	return []finding{{"redis", good, "it answers: caps hold over all workers that use it", ""}}
+	return []finding{{"redis", good,
+		"it answers: caps hold over all workers that use it, and the pace of chats over all deliverers", ""}}
 }
 
 // examineBackends asks the backends that can say what of them works here.
@@ -218,10 +276,20 @@ func (c *doctorCommand) examineBackends(ctx context.Context) []finding {
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // what stays is empty
 	var out []finding
-	for _, b := range backends() {
-		if d, ok := b.flags().(diagnosing); ok {
-			out = append(out, d.diagnose(ctx, c, filepath.Join(dir, b.profile.Name))...)
+	for i, b := range backends() {
+		if d, ok := c.Backends[i].(diagnosing); ok {
+			out = append(out, d.diagnose(ctx, filepath.Join(dir, b.profile.Name))...)
 		}
 	}
 	return out
+}
+
+// minFree is what the provider on this host leaves free of the data folder's disk.
+func (c *doctorCommand) minFree() minFree {
+	for _, b := range c.Backends {
+		if f, ok := b.(*localFlags); ok {
+			return f.MinFree
+		}
+	}
+	return minFree{}
 }

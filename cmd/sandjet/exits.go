@@ -64,12 +64,12 @@ func exitCode(err error) int {
 // resultCode returns the exit code of a call.
 func resultCode(r schemas.Result) int {
 	switch r.Status {
-	case schemas.Completed:
+	case schemas.StatusCompleted:
 		if r.Output != nil {
 			return r.Output.ExitCode
 		}
 		return exitOK
-	case schemas.Failed:
+	case schemas.StatusFailed:
 		switch {
 		case r.Output != nil && r.Output.TimedOut:
 			return exitTimeout
@@ -79,13 +79,13 @@ func resultCode(r schemas.Result) int {
 			return exitTryLater
 		}
 		return exitFailure
-	case schemas.DeniedBy:
+	case schemas.StatusDenied:
 		return exitDenied
-	case schemas.Cancelled:
+	case schemas.StatusCancelled:
 		return exitCancelled
-	case schemas.Broken:
+	case schemas.StatusInterrupted:
 		return exitInterrupted
-	case schemas.Expired:
+	case schemas.StatusExpired:
 		return exitTryLater
 	}
 	return exitInternal

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/sandjet/sandjet/client"
 	"github.com/sandjet/sandjet/schemas"
@@ -17,20 +16,23 @@ type grantsCommand struct {
 type grantsListCommand struct {
 	listTarget
 
-	Conversation string `short:"c" placeholder:"ID" use:"" help:"Only those of this conversation id."`
+	Conversation string `short:"c" placeholder:"ID" use:"" help:"Only approvals of this conversation (id)."`
 }
 
 // Run lists remembered approvals.
 func (c *grantsListCommand) Run(ctx context.Context, t terminal) error {
 	return c.list(ctx, t, func(ctx context.Context, t terminal, cl *client.Client) error {
-		list, err := cl.Remembered(ctx, schemas.ConversationID(c.Conversation))
+		list, err := cl.ApprovalGrants(ctx, schemas.ConversationID(c.Conversation))
 		if err != nil {
 			return err
 		}
-		return printList(t, list, "There are no remembered approvals.", "ID\tTOOL\tCONVERSATION\tAGENT\tSANDBOX\tUNTIL\tAPPROVAL", func(m schemas.Remembered) string {
-			return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s\t%s", m.ID, m.Tool, printable(string(m.Conversation)), orDash(string(m.Agent)), orDash(string(m.Sandbox)),
-				m.Expires.Local().Format(time.DateTime), m.Approval)
-		})
+		names := namesOf(ctx, t, cl)
+		return printList(t, list, "No remembered approvals.",
+			"ID\tENDS\tTOOL\tSANDBOX\tWORKSPACE*\tAGENT\tAPPROVAL*\tDECIDED BY*\tCONVERSATION", func(m schemas.ApprovalGrant) string {
+				return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", m.ID, ago(m.Expires), m.Tool, names.of(string(m.Sandbox)),
+					names.of(string(m.Workspace)), names.of(string(m.Agent)), m.Approval, orDash(printable(m.DecidedBy)),
+					printable(string(m.Conversation)))
+			})
 	})
 }
 
@@ -42,7 +44,7 @@ type grantsRemoveCommand struct {
 
 // Run forgets a remembered approval.
 func (c *grantsRemoveCommand) Run(ctx context.Context, t terminal) error {
-	if err := schemas.ValidateRemembered(c.ID); err != nil {
+	if err := schemas.ValidateApprovalGrantID(c.ID); err != nil {
 		return err
 	}
 	cl, err := c.dial(ctx, t)

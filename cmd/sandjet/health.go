@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -13,7 +14,7 @@ import (
 )
 
 type healthCommand struct {
-	URL   string `name:"url" placeholder:"URL" group:"Target" help:"Gateway, or a worker's --metrics-listen. Default: the one that runs on the data folder."`
+	URL   string `name:"url" placeholder:"URL" group:"Target" help:"URL of a gateway, or of a worker's --metrics-listen. Default: the one that runs on the data folder."`
 	Ready bool   `use:"" help:"Ask /readyz: whether it reaches the log and the log can write, not only whether the process lives."`
 
 	dir string
@@ -65,12 +66,16 @@ func (c *healthCommand) Run(ctx context.Context, t terminal) error {
 // askHealth asks a process once whether it is well, so that a wrong address is an error at once.
 // Codes: invalid (no address), unavailable; errNotWell: it answers, and is not well.
 func askHealth(ctx context.Context, base, path string) ([]byte, error) {
-	const patience, most = 20 * time.Second, 64 << 10 // an address where nobody listens is told at once
+	const patience, most = 20 * time.Second, 64 << 10 // an address where nothing listens is reported at once
 	ctx, stop := context.WithTimeout(ctx, patience)
 	defer stop()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(base, "/")+path, http.NoBody)
-	if err != nil || req.URL.Host == "" {
-		return nil, schemas.Invalidf("url", "%q is not a URL: write http://HOST:PORT", schemas.Quotable(base))
+	at, err := healthURL(base, path)
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at, http.NoBody)
+	if err != nil {
+		return nil, fmt.Errorf("ask %s: %w", at, err)
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
@@ -85,6 +90,15 @@ func askHealth(ctx context.Context, base, path string) ([]byte, error) {
 		return nil, schemas.Errorf(schemas.Unavailable, "", "%s%s answers %s: is the address right?", base, path, resp.Status)
 	}
 	return body, nil
+}
+
+// healthURL is the address of a path below a gateway's.
+func healthURL(base, path string) (string, error) {
+	at := strings.TrimRight(base, "/") + path
+	if u, err := url.Parse(at); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return "", schemas.Invalidf("url", "%q is not a URL: write http://HOST:PORT", schemas.Quotable(base))
+	}
+	return at, nil
 }
 
 var errNotWell = schemas.Errorf(schemas.Unavailable, "", "is not well")

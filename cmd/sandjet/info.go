@@ -14,7 +14,7 @@ import (
 type infoCommand struct {
 	target
 
-	Shell bool `use:"" help:"Print lines for a shell: eval \"$(sandjet info --shell)\"."`
+	Shell bool `use:"" help:"Print lines for a shell to evaluate: eval \"$(sandjet info --shell)\"."`
 
 	dir string
 }
@@ -57,9 +57,13 @@ func (c *infoCommand) Run(ctx context.Context, t terminal) error {
 	case i.URL == "" && err != nil:
 		return err
 	case i.URL == "" || err == nil && i.URL == e.URL: // it may also have been named by what --shell printed
-		i.URL, i.NATSURL, i.Account, i.Key, i.DataDir, i.PID = e.URL, e.NATSURL, e.Account, cmp.Or(c.Key, e.Key), cmp.Or(absolute(string(dir)), string(dir)), e.PID
+		i.URL, i.NATSURL, i.Account, i.Key, i.DataDir, i.PID = e.URL, e.NATSURL, e.Account, cmp.Or(c.Key, e.Key),
+			cmp.Or(absolute(string(dir)), string(dir)), e.PID
 	}
 	if c.Shell {
+		if t.json {
+			return schemas.Invalidf("shell", "prints lines for a shell: give it without --json, or --json without it")
+		}
 		return printShell(t, i)
 	}
 	if body, err := askHealth(ctx, i.URL, "/healthz"); err == nil {
@@ -68,7 +72,8 @@ func (c *infoCommand) Run(ctx context.Context, t terminal) error {
 	if t.json {
 		return printJSON(t.out, i)
 	}
-	return say(t, "url       %s\nnats      %s\naccount   %s\nkey       %s\ndata      %s\nversion   %s\nserver    %s", i.URL, orDash(withoutCredentials(i.NATSURL)),
+	return say(t, "url       %s\nnats      %s\naccount   %s\nkey       %s\ndata      %s\nversion   %s\nserver    %s", i.URL,
+		orDash(withoutCredentials(i.NATSURL)),
 		orDash(string(i.Account)), orDash(i.Key), orDash(i.DataDir), i.Version, cmp.Or(i.Server, "does not answer"))
 }
 

@@ -17,7 +17,8 @@ func toolInput(tool schemas.Tool, args []string, stdin io.Reader) (json.RawMessa
 	}
 	form, ok := forms()[tool]
 	if !ok {
-		return nil, schemas.Invalidf("tool", "%q is unknown: use one of bash, read, write, edit, glob, grep, async_status", schemas.Quotable(string(tool)))
+		return nil, schemas.Invalidf("tool", "%q is unknown: use one of bash, read, write, edit, glob, grep, ls, load_skill, async_status",
+			schemas.Quotable(string(tool)))
 	}
 	if len(args) < form.least || len(args) > len(form.fields) {
 		return nil, schemas.Invalidf("", "%s takes %s, not %s: quote those that contain spaces, or give one JSON object",
@@ -72,7 +73,9 @@ func forms() map[schemas.Tool]form {
 		schemas.ToolEdit:  {[]string{"file_path", "old_string", "new_string"}, 3},
 		schemas.ToolGlob:  {[]string{"pattern", "path"}, 1},
 		schemas.ToolGrep:  {[]string{"pattern", "path"}, 1},
+		schemas.ToolLS:    {[]string{"path"}, 0},
 
+		schemas.ToolLoadSkill:   {[]string{"name"}, 1},
 		schemas.ToolAsyncStatus: {[]string{"statusId", "action"}, 1},
 	}
 }

@@ -23,6 +23,8 @@ func TestToolInput(t *testing.T) {
 		{schemas.ToolWrite, []string{"a", "-"}, "from stdin\n", `{"content":"from stdin\n","file_path":"a"}`},
 		{schemas.ToolEdit, []string{"a", "-", "c"}, "", `{"file_path":"a","new_string":"c","old_string":"-"}`},
 		{schemas.ToolGlob, []string{"*"}, "", `{"pattern":"*"}`},
+		{schemas.ToolLS, nil, "", `{}`},
+		{schemas.ToolLS, []string{"dir"}, "", `{"path":"dir"}`},
 		{schemas.ToolGrep, []string{"x", "dir"}, "", `{"path":"dir","pattern":"x"}`},
 	} {
 		got, err := toolInput(c.tool, c.args, strings.NewReader(c.stdin))
@@ -36,7 +38,8 @@ func TestToolInput(t *testing.T) {
 	for _, c := range []struct {
 		tool schemas.Tool
 		args []string
-	}{{"dance", []string{"x"}}, {schemas.ToolBash, nil}, {schemas.ToolBash, []string{"a", "b"}}, {schemas.ToolEdit, []string{"a", "b"}}, {schemas.ToolRead, []string{"a", "b"}}} {
+	}{{"dance", []string{"x"}}, {schemas.ToolBash, nil}, {schemas.ToolBash, []string{"a", "b"}}, {schemas.ToolEdit, []string{"a", "b"}},
+		{schemas.ToolRead, []string{"a", "b"}}} {
 		if _, err := toolInput(c.tool, c.args, strings.NewReader("")); !errors.Is(err, schemas.ErrInvalid) {
 			t.Errorf("%s %q: %v, want invalid", c.tool, c.args, err)
 		}
@@ -56,7 +59,7 @@ func TestEveryToolHasAForm(t *testing.T) {
 func TestEveryEndHasAnExitCode(t *testing.T) {
 	for _, s := range schemas.Statuses() {
 		got := resultCode(schemas.Result{Status: s})
-		if (got == exitOK) != (s == schemas.Completed) || got == exitInternal {
+		if (got == exitOK) != (s == schemas.StatusCompleted) || got == exitInternal {
 			t.Errorf("%s ends with %d", s, got)
 		}
 	}
@@ -65,10 +68,10 @@ func TestEveryEndHasAnExitCode(t *testing.T) {
 			t.Errorf("%s ends with success", c)
 		}
 	}
-	if got := resultCode(schemas.Result{Status: schemas.Completed, Output: &schemas.Output{ExitCode: 7}}); got != 7 {
+	if got := resultCode(schemas.Result{Status: schemas.StatusCompleted, Output: &schemas.Output{ExitCode: 7}}); got != 7 {
 		t.Errorf("exit code 7 became %d", got)
 	}
-	if got := resultCode(schemas.Result{Status: schemas.Failed, Output: &schemas.Output{TimedOut: true}}); got != exitTimeout {
+	if got := resultCode(schemas.Result{Status: schemas.StatusFailed, Output: &schemas.Output{TimedOut: true}}); got != exitTimeout {
 		t.Errorf("a timeout became %d", got)
 	}
 }

@@ -81,7 +81,7 @@ type jobsListCommand struct {
 	listTarget
 
 	State        string `placeholder:"STATE" use:"" help:"Only jobs in this state; running means all that have not ended. Default: all."`
-	Conversation string `short:"c" placeholder:"ID" use:"" help:"Only those of this conversation id."`
+	Conversation string `short:"c" placeholder:"ID" use:"" help:"Only jobs of this conversation (id)."`
 	Limit        int    `placeholder:"N" default:"50" use:"" help:"Maximum number of results, up to 500."`
 }
 
@@ -99,9 +99,12 @@ func (c *jobsListCommand) Run(ctx context.Context, t terminal) error {
 		if err != nil {
 			return err
 		}
-		return printList(t, list, "No jobs.", "JOB\tSTATE\tEXIT\tCREATED\tCONVERSATION\tCOMMAND", func(j schemas.Job) string {
-			return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s", j.ID, j.State, exitOf(j), ago(j.Created), printable(string(j.Conversation)), inline(j.Command))
-		})
+		names := namesOf(ctx, t, cl)
+		return printList(t, list, "No jobs.",
+			"ID\tSTATE\tEXIT\tCREATED\tSANDBOX\tWORKSPACE*\tAGENT*\tCALL*\tCONVERSATION\tCOMMAND", func(j schemas.Job) string {
+				return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", j.ID, j.State, exitOf(j), ago(j.Created), names.of(string(j.Sandbox)),
+					names.of(string(j.Workspace)), names.of(string(j.Agent)), j.Call, printable(string(j.Conversation)), inline(j.Command))
+			})
 	})
 }
 
@@ -133,64 +136,58 @@ func (c *jobsShowCommand) Run(ctx context.Context, t terminal) error {
 	if err != nil {
 		return err
 	}
-	if t.json {
+	switch {
+	case t.json:
 		return printJSON(t.out, j)
+	case t.names:
+		return printID(t, j)
 	}
 	_, err = io.WriteString(t.out, describeJob(j, namesOf(ctx, t, cl)))
 	return wrapOutput(err)
 }
 
-// describeJob tells all that a person wants to know of a job, one thing on a line.
+// describeJob reports all that a person wants to know of a job, one thing on a line.
 func describeJob(j schemas.Job, names recordNames) string {
-	var b strings.Builder
-	line := func(name, format string, args ...any) {
-		fmt.Fprintf(&b, "%-13s %s\n", name, fmt.Sprintf(format, args...))
-	}
-	at := func(name string, when time.Time) {
-		if !when.IsZero() {
-			line(name, "%s", when.Local().Format(time.DateTime))
-		}
-	}
-	line("job", "%s", j.ID)
-	line("state", "%s", j.State)
+	var d details
+	d.line("job", string(j.ID))
+	d.line("state", string(j.State))
 	if c := j.Completion; c != nil {
-		line("exit code", "%s", exitOf(j))
-		if c.Reason != "" {
-			line("reason", "%s", printable(c.Reason))
-		}
+		d.line("exit code", exitOf(j))
+		d.line("reason", c.Reason)
 		if c.OOMKilled {
-			line("memory", "killed: it ran out of memory")
+			d.line("memory", "killed: it ran out of memory")
 		}
 		if c.ChildrenLeft > 0 {
-			line("left behind", "%d processes, which were ended", c.ChildrenLeft)
+			d.line("left behind", fmt.Sprintf("%d processes, which were ended", c.ChildrenLeft))
 		}
-		line("reported by", "%s", c.Via)
+		d.line("reported by", string(c.ReportedBy))
 	}
-	line("command", "%s", inline(j.Command))
-	line("call", "%s", j.Call)
-	line("conversation", "%s", j.Conversation)
+	d.line("command", inline(j.Command))
+	d.line("call", string(j.Call))
+	d.line("conversation", string(j.Conversation))
 	if j.Group != nil {
-		line("group", "%s of %d", j.Group.ID, j.Group.Size)
+		d.line("group", fmt.Sprintf("%s of %d", j.Group.ID, j.Group.Size))
 	}
-	line("sandbox", "%s at %s", names.both(string(j.Sandbox)), j.Provider)
-	line("workspace", "%s", names.both(string(j.Workspace)))
-	at("created", j.Created)
-	at("started", j.Launched)
-	if j.Completion != nil {
-		at("ended", j.Completion.Finished)
-		line("printed", "%d bytes", j.Completion.LogBytes)
-	} else {
-		at("until", j.Deadline)
-		names := make([]string, len(j.Actions))
-		for i, a := range j.Actions {
-			names[i] = string(a)
+	d.line("sandbox", names.both(string(j.Sandbox))+" at "+j.Provider)
+	d.line("workspace", names.both(string(j.Workspace)))
+	d.at("created", j.Created)
+	d.at("started", j.Launched)
+	if c := j.Completion; c != nil {
+		d.at("ended", c.Finished)
+		d.line("printed", count(c.LogBytes, "byte"))
+		if n := c.LogInvalidBytes; n > 0 {
+			d.line("shown", are(n, "byte")+" not UTF-8 and shown as U+FFFD; jobs logs prints the bytes")
 		}
-		line("offered", "%s", strings.Join(names, ", "))
+		d.below(c.Logs)
+		return d.String()
 	}
-	if j.Completion != nil && j.Completion.Logs != "" {
-		fmt.Fprintf(&b, "\n%s\n", strings.TrimSuffix(printable(j.Completion.Logs), "\n"))
+	d.at("until", j.Deadline)
+	actions := make([]string, len(j.Actions))
+	for i, a := range j.Actions {
+		actions[i] = string(a)
 	}
-	return b.String()
+	d.line("offered", strings.Join(actions, ", "))
+	return d.String()
 }
 
 type jobsLogsCommand struct {

@@ -37,7 +37,7 @@ func TestWaitingForAJobEndsWithItsExitCode(t *testing.T) {
 
 func TestAJobTooManyIsTriedLater(t *testing.T) {
 	t.Parallel()
-	full := schemas.Result{Tool: schemas.ToolBash, Status: schemas.Failed, Error: &schemas.Error{Code: schemas.Exhausted}}
+	full := schemas.Result{Tool: schemas.ToolBash, Status: schemas.StatusFailed, Error: &schemas.Error{Code: schemas.Exhausted}}
 	if got := resultCode(full); got != exitTryLater {
 		t.Errorf("exit code %d, want %d", got, exitTryLater)
 	}
@@ -116,7 +116,7 @@ func TestDescribeJobTellsAllAndNothingThatPlaysTricks(t *testing.T) {
 		ID: "job_1", State: schemas.JobFailed, Command: "make \x1b[2J\ntest", Call: "call_1", Conversation: "c_1", Created: at, Launched: at,
 		Group: &schemas.GroupRef{ID: "g", Size: 2},
 		Completion: &schemas.Completion{
-			State: schemas.JobFailed, ExitCode: new(137), Reason: "why\x1b", OOMKilled: true, ChildrenLeft: 4, Via: schemas.ViaProbe,
+			State: schemas.JobFailed, ExitCode: new(137), Reason: "why\x1b", OOMKilled: true, ChildrenLeft: 4, ReportedBy: schemas.ReportedByProbe,
 			Logs: "out\x1b[31m\n", LogBytes: 9, Finished: at.Add(time.Second),
 		},
 	}

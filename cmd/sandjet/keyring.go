@@ -83,7 +83,7 @@ func readKeys(path string, most int64) ([]byte, error) {
 	}
 	if m := info.Mode(); !m.IsRegular() || m.Perm()&othersOrGroupWrite != 0 {
 		return nil, schemas.Errorf(schemas.Denied, "",
-			"%s has the mode %s, so that other users reach it: chmod 600 it, and change the keys if anybody may have read them", path, m)
+			"%s has the mode %s, so that other users reach it: chmod 600 it, and change the keys if others may have read them", path, m)
 	}
 	return io.ReadAll(io.LimitReader(file, most))
 }

@@ -26,7 +26,8 @@ func (a address) String() string { return net.JoinHostPort(a.host, strconv.Itoa(
 func (a *address) UnmarshalText(b []byte) error {
 	host, port, err := net.SplitHostPort(string(b))
 	if err != nil {
-		return schemas.Invalidf("", "%q is not an address: write HOST:PORT, such as 127.0.0.1:8080; port 0 takes any free one", schemas.Quotable(string(b)))
+		return schemas.Invalidf("", "%q is not an address: write HOST:PORT, such as 127.0.0.1:8080; port 0 takes any free one",
+			schemas.Quotable(string(b)))
 	}
 	n, err := strconv.ParseUint(port, 10, 16)
 	if err != nil {

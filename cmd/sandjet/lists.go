@@ -18,8 +18,7 @@ import (
 // listTarget is the target of commands that print a list.
 type listTarget struct {
 	gatewayTarget
-
-	Watch bool `use:"" help:"Print the list again whenever it changes, until Ctrl-C."`
+	watchFlag
 }
 
 // list prints a list, with --watch again and again.
@@ -28,8 +27,18 @@ func (l *listTarget) list(ctx context.Context, t terminal, show func(context.Con
 	if err != nil {
 		return err
 	}
+	return l.repeat(ctx, t, func(ctx context.Context, t terminal) error { return show(ctx, t, cl) })
+}
+
+// watchFlag is --watch of commands that print a list.
+type watchFlag struct {
+	Watch bool `use:"" help:"Print the list again whenever it changes, until Ctrl-C."`
+}
+
+// repeat shows a list, with --watch again and again.
+func (l *watchFlag) repeat(ctx context.Context, t terminal, show func(context.Context, terminal) error) error {
 	if !l.Watch {
-		return show(ctx, t, cl)
+		return show(ctx, t)
 	}
 	const every = 2 * time.Second
 	var last []byte
@@ -37,7 +46,7 @@ func (l *listTarget) list(ctx context.Context, t terminal, show func(context.Con
 		var now bytes.Buffer
 		shown := t
 		shown.out, shown.colors = &now, t.colored()
-		if err := show(ctx, shown, cl); err != nil {
+		if err := show(ctx, shown); err != nil {
 			return unlessLeft(ctx, err)
 		}
 		if !bytes.Equal(last, now.Bytes()) {
@@ -61,6 +70,9 @@ func (t terminal) colored() bool {
 }
 
 // printList prints a list as a table, as JSON, or as what stands in the first column; none is said in place of an empty table.
+//
+// Columns have one order everywhere: what other commands take first (an id or a name), the name, the state, the time, what it
+// belongs to, and last what is longest. A column whose head ends with * is of -o wide alone.
 func printList[T any](t terminal, list []T, none, header string, row func(T) string) error {
 	if len(list) == 0 && !t.json && !t.names {
 		return say(t, "%s", none)
@@ -76,15 +88,25 @@ func printTable[T any](t terminal, list []T, header string, row func(T) string) 
 	const gap = 2
 	var b bytes.Buffer
 	w := tabwriter.NewWriter(&b, 0, 0, gap, ' ', 0)
-	if !t.names {
-		fmt.Fprintln(w, header)
-	}
-	for _, v := range list {
-		line := row(v)
+	heads := strings.Split(header, "\t")
+	shown := func(line string) string {
 		if t.names {
 			line, _, _ = strings.Cut(line, "\t")
+			return line
 		}
-		fmt.Fprintln(w, line)
+		var cells []string
+		for i, cell := range strings.Split(line, "\t") {
+			if t.wide || i >= len(heads) || !strings.HasSuffix(heads[i], "*") {
+				cells = append(cells, cell)
+			}
+		}
+		return strings.Join(cells, "\t")
+	}
+	if !t.names {
+		fmt.Fprintln(w, strings.ReplaceAll(shown(header), "*", ""))
+	}
+	for _, v := range list {
+		fmt.Fprintln(w, shown(row(v)))
 	}
 	if err := w.Flush(); err != nil {
 		return wrapOutput(err)
@@ -124,19 +146,19 @@ func colorTable(text string) string {
 func stateColor(state string) string {
 	const red, green, yellow, cyan = "31", "32", "33", "36"
 	switch state {
-	case "completed", "approved", "enabled", "active":
+	case "completed", "approved", "enabled", "active", "ready":
 		return green
 	case "failed", "denied", "interrupted", "lost", "failing", "missing":
 		return red
-	case "pending", "awaiting_approval", "expired", "cancelled", "stopped", "disabled":
+	case "pending", "awaiting_approval", "expired", "cancelled", "stopped", "disabled", "paused":
 		return yellow
-	case "running", "queued", "waiting", "launching":
+	case "running", "queued", "waiting", "launching", "reserving", "pausing", "ending":
 		return cyan
 	}
 	return ""
 }
 
-// recordNames are the names of an account's sandboxes and workspaces by their ids.
+// recordNames are the names of an account's sandboxes, workspaces and agents by their ids.
 type recordNames map[string]string
 
 // namesOf asks for the names, for people alone. Without them there are the ids.
@@ -152,6 +174,14 @@ func namesOf(ctx context.Context, t terminal, cl *client.Client) recordNames {
 	workspaces, _ := cl.Workspaces(client.Me).List(ctx)
 	for _, w := range workspaces {
 		names[string(w.ID)] = w.Name
+	}
+	models, _ := cl.Models(client.Me).List(ctx)
+	for _, m := range models {
+		names[string(m.ID)] = m.Name
+	}
+	agents, _ := cl.Agents(client.Me).List(ctx)
+	for _, g := range agents {
+		names[string(g.ID)] = g.Name
 	}
 	return names
 }
@@ -169,12 +199,27 @@ func (n recordNames) both(id string) string {
 	return orDash(printable(id))
 }
 
-// ago is a time as a person reads it: how long ago within a week, else the date; a dash for none.
+// dated is a time with its date, and how long ago it is or how long until then.
+func dated(when time.Time) string {
+	return fmt.Sprintf("%s (%s)", when.Local().Format(time.DateTime), ago(when))
+}
+
+// ago is a time as a person reads it: how long ago or until then within a week, else the date; a dash for none.
 func ago(when time.Time) string {
-	const day = 24 * time.Hour
+	const day, skew = 24 * time.Hour, 30 * time.Second // of the clocks of two hosts
 	switch d := time.Since(when); {
 	case when.IsZero():
 		return "-"
+	case d < -7*day:
+		return when.Local().Format(time.DateOnly)
+	case d < -day:
+		return fmt.Sprintf("in %dd", int(-d/day))
+	case d < -time.Hour:
+		return fmt.Sprintf("in %dh", int(-d.Hours()))
+	case d < -time.Minute:
+		return fmt.Sprintf("in %dm", int(-d.Minutes()))
+	case d < -skew:
+		return fmt.Sprintf("in %ds", int(-d.Seconds()))
 	case d < time.Second: // or of a clock ahead
 		return "now"
 	case d < time.Minute:

@@ -17,8 +17,8 @@ type logCommand struct {
 
 // Help is the long help.
 func (*logCommand) Help() string {
-	return `The log is what NATS keeps: calls, events, records. How many copies of each stream there are is decided
-when it is made, with --replicas of whoever makes it, and is kept in the log. No role changes it later.
+	return `The log is what NATS keeps: calls, events, records. How many replicas each stream has is set when the log is
+created, by --replicas of the process that creates it, and is stored in the log. No role changes it later.
 
 These commands talk to the log itself. On the data folder of "sandjet up" or "sandjet server" they find
 it by themselves, else name it with --nats-url and a credential that may do everything.
@@ -68,9 +68,9 @@ type logReplicasCommand struct {
 
 // Help is the long help.
 func (*logReplicasCommand) Help() string {
-	return `Everything goes on meanwhile; the servers copy what is there. A number below the present one gives copies
-up: from then on fewer servers may be lost. Streams with several copies are not compressed: those that were
-compressed before stop when their servers start again, so restart these one after the other.
+	return `Sandjet keeps running meanwhile; the servers copy the data. A lower number removes replicas: from then on fewer
+servers may be lost. Streams with several replicas are not compressed: streams that were compressed before stop
+being so when their servers restart, so restart these one after the other.
 
 Examples:
   sandjet log replicas 3 --nats-url nats://nats-1:4222`
@@ -88,7 +88,7 @@ func (c *logReplicasCommand) Run(ctx context.Context, t terminal) error {
 	last := -1
 	err = streams.SetReplicas(ctx, n.bus, c.N, func(todo []string) {
 		if last != len(todo) {
-			n.log.Info("copies are being made", "streams", len(todo))
+			n.log.Info("replicas are being created", "streams", len(todo))
 			last = len(todo)
 		}
 	})

@@ -22,6 +22,7 @@ type terminal struct {
 	out, err io.Writer
 	json     bool
 	names    bool // of a list, the first column alone
+	wide     bool // of a list, all columns
 	colors   bool // out is shown to a person who sees colors, whatever it is
 	log      *slog.Logger
 }
@@ -48,7 +49,12 @@ func execute(args []string, env func(string) (string, bool), t terminal) int {
 		t.complain(err)
 		return exitUsage
 	}
-	t.json, t.names = p.JSON || p.Output == "json", p.Output == "name"
+	t.names, t.wide = p.Output == "name", p.Output == "wide"
+	t.json = p.JSON || p.Output == "json" || p.Output == "yaml"
+	if p.Output == "yaml" {
+		out := &yamlWriter{w: unguarded(t.out)}
+		t.out = out
+	}
 	t.log = newLog(t.err, p.LogLevel, t.json)
 	ctx, stop := interruptible(context.Background())
 	defer stop()
@@ -73,7 +79,7 @@ func interruptible(parent context.Context) (ctx context.Context, stop func()) {
 	return ctx, func() { end(nil) }
 }
 
-// report tells an error once and returns the exit code that goes with it.
+// report prints an error once and returns the exit code that goes with it.
 func report(t terminal, err error) int {
 	if err == nil {
 		return exitOK
@@ -98,7 +104,31 @@ func (t terminal) complain(err error) {
 	if !coded {
 		e = &schemas.Error{Code: schemas.Internal}
 	}
-	_ = printJSON(t.err, map[string]any{"error": schemas.Error{Code: e.Code, Field: e.Field, Message: err.Error()}}) // there is nobody else to tell
+	said := map[string]any{"error": schemas.Error{Code: e.Code, Field: e.Field, Message: strings.TrimPrefix(err.Error(), e.Field+": ")}}
+	if len(e.Errors) > 0 {
+		said["errors"] = eachError(err, e.Errors)
+	}
+	_ = printJSON(t.err, said) // there is nowhere else to write it
+}
+
+// placedError is one of the things that are wrong, with where it is in a file.
+type placedError struct {
+	*schemas.Error
+
+	Place string `json:"place,omitzero"` // file:line
+}
+
+// eachError is the things that an error lists, with the places that it knows.
+func eachError(err error, all []*schemas.Error) []placedError {
+	out := make([]placedError, len(all))
+	m, placed := errors.AsType[*manifestError](err)
+	for i, e := range all {
+		out[i].Error = e
+		if placed && i < len(m.places) {
+			out[i].Place = m.places[i]
+		}
+	}
+	return out
 }
 
 // wantsJSON reports whether errors are wanted as JSON, also those of a command line that cannot be parsed.

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"net/url"
 	"os"
@@ -15,16 +14,12 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/sandjet/sandjet/internal/longtest"
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// sideBySide is how many scripts run at a time where the command line does not say: most of their time they wait for processes.
-const sideBySide = "4"
-
 func TestMain(m *testing.M) {
-	if err := flag.Set("test.parallel", sideBySide); err != nil {
-		panic(err)
-	}
+	longtest.SideBySide()
 	testscript.Main(m, map[string]func(){"sandjet": main})
 }
 
@@ -43,9 +38,12 @@ func TestMain(m *testing.M) {
 //	letter DIR VAR               waits for a dead letter and puts its id into a variable
 //	hostport FILE KEY VAR        puts host:port of a field that is a URL into a variable
 //	lastword FILE VAR            puts the last word of a file into a variable
+//	telegram FILE VAR TOKEN      is a double of Telegram that knows a bot, writes a line of "CHAT TEXT" for each message into the file, and
+//	                             puts its URL into a variable
 //	receiver FILE VAR            takes webhooks, a line of "ID TYPE" each into the file, and puts its URL into a variable
 //	askmode DIR MODE             sets the permission mode of all sandboxes
 //	redis start|kill|restart     runs a Redis server; its URL is in $REDIS
+//	[long]                       holds in the long form: what the short form leaves out begins with [!long] skip
 //	kms                          runs a key service; its URL is in $KMS, the name of its key in $KMSKEY
 func TestScripts(t *testing.T) {
 	scripts := &processes{}
@@ -55,11 +53,23 @@ func TestScripts(t *testing.T) {
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		Setup:               setup,
+		Condition:           condition,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"start": scripts.start, "await": await, "halt": scripts.halt, "ends": scripts.ends, "signal": scripts.signal, "field": field, "exits": exits, "mode": mode,
-			"plain": plain, "letter": letter, "hostport": hostport, "kms": kms, "lastword": lastword, "receiver": receiver, "askmode": askmode, "redis": caps.do,
+			"start": scripts.start, "await": await, "halt": scripts.halt, "ends": scripts.ends, "signal": scripts.signal,
+			"field": field, "exits": exits, "mode": mode,
+			"plain": plain, "letter": letter, "hostport": hostport, "kms": kms, "lastword": lastword, "receiver": receiver,
+			"telegram": telegramDouble,
+			"askmode":  askmode, "redis": caps.do,
 		},
 	})
+}
+
+// condition answers the one question that scripts ask beside those of testscript.
+func condition(name string) (bool, error) {
+	if name != "long" {
+		return false, fmt.Errorf("unknown condition %q", name)
+	}
+	return longtest.Asked(), nil
 }
 
 // setup clears the settings of whoever runs the tests.

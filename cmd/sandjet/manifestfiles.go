@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/goccy/go-yaml"
@@ -95,25 +97,31 @@ func filesOf(path string) ([]string, error) {
 
 // sheet is a manifest with where each part of it stands.
 type sheet struct {
+	raw      json.RawMessage // as the files have it, which need not be a manifest
 	manifest schemas.Manifest
 	places   places
+	wrong    error // what this program finds wrong; the gateway finds more
 }
 
 // places are files with lines, by the field of the manifest.
 type places map[string]string
 
 // readManifest makes one manifest of all documents of all sources. Each is a manifest, whose version and project may
-// be left out where another says them. Errors name file and line. Code: invalid.
+// be left out where another says them. Errors name file and line. Code: invalid (a document is no YAML, or they are not of
+// one manifest); what else is wrong is in the sheet.
 func readManifest(sources []source) (sheet, error) {
 	var (
-		merged = map[string]any{}
-		list   = []any{}
-		where  = places{}
+		merged   = map[string]any{}
+		list     = []any{}
+		where    = places{}
+		unread   schemas.Problems
+		unusable = func(format string, args ...any) { unread.Add("", schemas.Invalidf("", format, args...)) }
 	)
 	for _, s := range sources {
 		file, err := parser.ParseBytes(s.text, 0)
 		if err != nil {
-			return sheet{}, schemas.Invalidf("", "%s: %s", s.name, oneLine(err))
+			unusable("%s: %s", s.name, oneLine(err))
+			continue
 		}
 		for _, doc := range file.Docs {
 			if doc.Body == nil || doc.Body.Type() == ast.NullType {
@@ -121,14 +129,21 @@ func readManifest(sources []source) (sheet, error) {
 			}
 			part, err := documentOf(doc.Body)
 			if err != nil {
-				return sheet{}, schemas.Invalidf("", "%s:%d: %v", s.name, line(doc.Body), err)
+				unusable("%s:%d: %v", s.name, line(doc.Body), err)
+				continue
 			}
 			at := places{}
 			at.note(s.name, doc.Body, "")
-			if list, err = where.merge(merged, list, part, at); err != nil {
-				return sheet{}, schemas.Invalidf("", "%s: %v", at.of(""), err)
+			whole, err := where.merge(merged, list, part, at)
+			if err != nil {
+				unusable("%s: %v", at.of(""), err)
+				continue
 			}
+			list = whole
 		}
+	}
+	if err := unread.Err(); err != nil {
+		return sheet{}, err
 	}
 	if len(where) == 0 {
 		return sheet{}, schemas.Invalidf("file", "there is no manifest in it")
@@ -139,7 +154,7 @@ func readManifest(sources []source) (sheet, error) {
 		return sheet{}, schemas.Invalidf("", "the manifest cannot be written as JSON: %v", err)
 	}
 	m, err := schemas.DecodeManifest(b)
-	return sheet{m, where}, where.name(err)
+	return sheet{b, m, where, where.name(err)}, nil
 }
 
 // merge adds one document to what was read before it.
@@ -180,13 +195,13 @@ func documentOf(body ast.Node) (map[string]any, error) {
 	}
 	b, err := json.Marshal(v)
 	if err != nil {
-		return nil, fmt.Errorf("it is no manifest: %w", err)
+		return nil, fmt.Errorf("it is not a manifest: %w", err)
 	}
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.UseNumber()
 	v = nil
 	if err := d.Decode(&v); err != nil || v == nil {
-		return nil, errors.New("it is no manifest, which is a mapping with version, project and resources")
+		return nil, errors.New("it is not a manifest, which is a mapping with version, project and resources")
 	}
 	return v, nil
 }
@@ -240,26 +255,66 @@ func (p places) of(field string) string {
 	}
 }
 
+// manifestError is what is wrong with a manifest, with the place of each thing in its files.
+type manifestError struct {
+	err    *schemas.Error
+	places []string // of each of its Errors, as file:line; empty where none is known
+}
+
+// Unwrap returns the error with its code.
+func (e *manifestError) Unwrap() error { return e.err }
+
+// Error lists everything that is wrong, each with file and line.
+func (e *manifestError) Error() string { return e.err.Message }
+
 // name puts file and line into an error that names fields of the manifest. Its code stays.
 func (p places) name(err error) error {
 	if err == nil {
 		return nil
 	}
 	public := schemas.Public(err)
-	field := regexp.MustCompile(`\b(resources\[\d+\]|version|project)([.\[][A-Za-z0-9_.\[\]-]*)?(: | and |$|\n)`)
-	text := field.ReplaceAllStringFunc(public.Error(), func(s string) string {
-		m := field.FindStringSubmatch(s)
-		place := p.of(m[1] + m[2])
-		if place == "" {
-			return s
-		}
-		rest := strings.TrimPrefix(m[2], ".")
-		if rest == "" {
-			return place + m[3]
-		}
-		return place + ": " + rest + m[3]
+	all := slices.Clone(public.Errors)
+	if len(all) == 0 {
+		all = []*schemas.Error{public}
+	}
+	slices.SortStableFunc(all, func(a, b *schemas.Error) int { // as the files have them
+		return cmp.Or(cmp.Compare(schemas.ResourceIndex(a.Field), schemas.ResourceIndex(b.Field)), cmp.Compare(p.line(a.Field), p.line(b.Field)))
 	})
-	return &schemas.Error{Code: public.Code, Message: text, Err: nil}
+	var lines, where []string
+	for _, e := range all {
+		where = append(where, p.of(e.Field))
+		lines = append(lines, p.describe(e))
+	}
+	named := &manifestError{&schemas.Error{Code: public.Code, Field: public.Field, Message: lines[0], Errors: all}, where}
+	if len(lines) > 1 {
+		named.err.Message = fmt.Sprintf("%d things are wrong:\n  %s", len(lines), strings.Join(lines, "\n  "))
+	}
+	return named
+}
+
+// describe is one thing that is wrong, as file:line: field: message.
+func (p places) describe(e *schemas.Error) string {
+	mentioned := regexp.MustCompile(`\bresources\[\d+\]`)
+	message := mentioned.ReplaceAllStringFunc(e.Message, func(field string) string { return cmp.Or(p.of(field), field) })
+	field := e.Field
+	if mentioned.MatchString(field) {
+		_, field, _ = strings.Cut(field, "].")
+		if !strings.Contains(e.Field, "].") {
+			field = ""
+		}
+	}
+	parts := slices.DeleteFunc([]string{p.of(e.Field), field, message}, func(s string) bool { return s == "" })
+	return strings.Join(parts, ": ")
+}
+
+// line is the number of the line where a field stands, 0 where that is not known.
+func (p places) line(field string) int {
+	place := p.of(field)
+	n, err := strconv.Atoi(place[strings.LastIndexByte(place, ':')+1:])
+	if err != nil {
+		return 0
+	}
+	return n
 }
 
 // oneLine is an error of the YAML parser without the excerpt below it.

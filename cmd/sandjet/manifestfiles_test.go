@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -18,7 +19,8 @@ import (
 func TestManifestsOfManyFilesAreOne(t *testing.T) {
 	t.Parallel()
 	s, err := readManifest([]source{
-		{"a.yaml", []byte("version: 1\nproject: p\nresources:\n  - kind: sandbox\n    name: b\n---\nresources:\n  - kind: sandbox\n    name: c\n    config: {timeout: 30}\n---\n")},
+		{"a.yaml", []byte("version: 1\nproject: p\nresources:\n  - kind: sandbox\n    name: b\n---\nresources:\n  - kind: sandbox\n    name: " +
+			"c\n    config: {timeout: 30}\n---\n")},
 		{"b.json", []byte(`{"project": "p", "resources": [{"kind": "workspace", "name": "w"}]}`)},
 	})
 	if err != nil {
@@ -47,10 +49,13 @@ func TestErrorsOfManifestsNameTheLine(t *testing.T) {
 		files []string
 		says  []string
 	}{
-		"an unknown key":        {[]string{head + "resources:\n- kind: sandbox\n  name: b\n  config:\n    timeot: 3\n"}, []string{`0.yaml:7: config.timeot: is not a known field: use "timeout"`}},
-		"an unknown key above":  {[]string{head + "resource: []\n"}, []string{`resource: is not a known field: use "resources"`}},
-		"two things":            {[]string{head + "resources:\n- kind: bx\n  name: b\n- kind: agent\n  nam: x\n"}, []string{"2 things are wrong", "0.yaml:4: kind", "0.yaml:7: nam"}},
-		"a name twice":          {[]string{head + "resources:\n- kind: agent\n  name: b\n", "resources:\n- kind: agent\n  name: b\n"}, []string{"1.yaml:3: name", "0.yaml:4"}},
+		"an unknown key": {[]string{head + "resources:\n- kind: sandbox\n  name: b\n  config:\n    timeot: 3\n"},
+			[]string{`0.yaml:7: config.timeot: is not a known field: use "timeout"`}},
+		"an unknown key above": {[]string{head + "resource: []\n"}, []string{`resource: is not a known field: use "resources"`}},
+		"two things": {[]string{head + "resources:\n- kind: bx\n  name: b\n- kind: agent\n  nam: x\n"},
+			[]string{"2 things are wrong", "0.yaml:4: kind", "0.yaml:7: nam"}},
+		"a name twice": {[]string{head + "resources:\n- kind: agent\n  name: b\n", "resources:\n- kind: agent\n  name: b\n"},
+			[]string{"1.yaml:3: name", "0.yaml:4"}},
 		"a key twice":           {[]string{head + "project: q\n"}, []string{"0.yaml: [3:1]"}},
 		"no YAML":               {[]string{head + "resources: [\n"}, []string{"0.yaml"}},
 		"two projects":          {[]string{head, "project: q\n"}, []string{"1.yaml:1", "project is q here and p at 0.yaml:2"}},
@@ -66,7 +71,8 @@ func TestErrorsOfManifestsNameTheLine(t *testing.T) {
 		for i, text := range test.files {
 			sources = append(sources, source{string(rune('0'+i)) + ".yaml", []byte(text)})
 		}
-		_, err := readManifest(sources)
+		s, err := readManifest(sources)
+		err = cmp.Or(err, s.wrong)
 		if schemas.CodeOf(err) != schemas.Invalid {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -84,6 +90,7 @@ func FuzzReadManifest(f *testing.F) {
 	f.Add([]byte("a: &a [*a]\n---\n!!x {<<: *a}\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		s, err := readManifest([]source{{"a", b}, {"b", b}})
+		err = cmp.Or(err, s.wrong)
 		if err != nil && schemas.CodeOf(err) != schemas.Invalid {
 			t.Fatalf("%s: %v", schemas.CodeOf(err), err)
 		}
@@ -106,8 +113,8 @@ func TestTheExampleManifestIsRight(t *testing.T) {
 		t.Fatal(err)
 	}
 	s, err := readManifest([]source{{example, text}})
-	if err != nil {
-		t.Fatal(err)
+	if err != nil || s.wrong != nil {
+		t.Fatal(err, s.wrong)
 	}
 	got, err := json.MarshalIndent(s.manifest, "", "  ")
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/sandjet/sandjet/delivery"
-	"github.com/sandjet/sandjet/gateway"
+	"github.com/sandjet/sandjet/delivery/chat"
+	"github.com/sandjet/sandjet/gateway/web"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 	"github.com/sandjet/sandjet/workers"
@@ -64,7 +65,8 @@ func workerMetrics(r *prometheus.Registry) workers.Metrics {
 		Name: "sandjet_call_looks_total", Help: "Reads of a conversation before a worker decided about a call.",
 	})
 	stuck := prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "sandjet_stuck_runs", Help: "Runs that did not end at their time and were left to themselves. Restart the worker when it stays above 0.",
+		Name: "sandjet_stuck_runs",
+		Help: "Runs that did not end at their time and were left to themselves. Restart the worker when it stays above 0.",
 	}, []string{"provider"})
 	started := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "sandjet_jobs_started_total", Help: "Background jobs that were started.",
@@ -99,6 +101,15 @@ func workerMetrics(r *prometheus.Registry) workers.Metrics {
 	}
 }
 
+// failures counts the failures of housekeepers.
+func failures(r *prometheus.Registry) func(name string) {
+	failed := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "sandjet_housekeeper_failures_total", Help: "Housekeepers that failed and were started again.",
+	}, []string{"housekeeper"})
+	r.MustRegister(failed)
+	return func(name string) { failed.WithLabelValues(name).Inc() }
+}
+
 // settlerMetrics gives a settler's figures their names in Prometheus.
 func settlerMetrics(r *prometheus.Registry) maintenance.SettlerMetrics {
 	const first, factor, count = 0.001, 2, 20 // 1 ms to 9 min
@@ -113,7 +124,7 @@ func settlerMetrics(r *prometheus.Registry) maintenance.SettlerMetrics {
 	results := prometheus.NewCounter(prometheus.CounterOpts{Name: "sandjet_followup_results_total", Help: "Results in follow-ups."})
 	r.MustRegister(settled, lag, followups, results)
 	return maintenance.SettlerMetrics{
-		Settled: func(s schemas.JobState, v schemas.Via, after time.Duration) {
+		Settled: func(s schemas.JobState, v schemas.ReportedBy, after time.Duration) {
 			settled.WithLabelValues(string(s), string(v)).Inc()
 			lag.Observe(after.Seconds())
 		},
@@ -152,6 +163,31 @@ func deliveryMetrics(r *prometheus.Registry) delivery.Metrics {
 	}
 }
 
+// chatMetrics gives the figures of messages to chats their names in Prometheus.
+func chatMetrics(r *prometheus.Registry) chat.Metrics {
+	sent := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "sandjet_chat_messages_total",
+		Help: "Requests to chat services that carry a message, by what came of them; found: it was there already.",
+	}, []string{"channel", "outcome"})
+	repeated := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "sandjet_chat_repeats_total", Help: "Messages that say that they may be repeats.",
+	}, []string{"channel"})
+	r.MustRegister(sent, repeated)
+	return chat.Metrics{
+		Sent:     func(kind, outcome string) { sent.WithLabelValues(kind, outcome).Inc() },
+		Repeated: func(kind string) { repeated.WithLabelValues(kind).Inc() },
+	}
+}
+
+// chatFileMetrics counts files of messages.
+func chatFileMetrics(r *prometheus.Registry) func(kind, outcome string) {
+	files := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "sandjet_chat_files_total", Help: "Files that came with messages of chats: stored in a workspace, or refused.",
+	}, []string{"channel", "outcome"})
+	r.MustRegister(files)
+	return func(kind, outcome string) { files.WithLabelValues(kind, outcome).Inc() }
+}
+
 // serveHealth shows /healthz (the process lives), /readyz (it reaches the log) and /metrics of a process
 // without a gateway, until ctx ends. It is asked once the process is put together.
 func (n *node) serveHealth(l net.Listener) func(context.Context) error {
@@ -178,7 +214,7 @@ func (n *node) serveHealth(l net.Listener) func(context.Context) error {
 	mux.Handle("GET /metrics", promhttp.HandlerFor(n.metrics, promhttp.HandlerOpts{}))
 	return func(ctx context.Context) error {
 		srv := &http.Server{Handler: mux, ReadHeaderTimeout: timeout, ReadTimeout: timeout, WriteTimeout: timeout, IdleTimeout: time.Minute}
-		l := gateway.LimitConnections(l, gateway.Connections{All: most, PerAddress: most})
+		l := web.LimitConnections(l, web.Connections{All: most, PerAddress: most})
 		defer context.AfterFunc(ctx, func() { _ = srv.Close() })()
 		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			return fmt.Errorf("serve %s: %w", l.Addr(), err)

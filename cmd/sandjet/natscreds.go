@@ -64,7 +64,8 @@ func printNATS(t terminal, format string, cred schemas.NATSCredential) error {
 	case "json":
 		return printJSON(t.out, cred)
 	case "nats-context":
-		return printJSON(t.out, natsContext{"Sandjet, until " + cred.Expires.Format(time.RFC3339), cred.URL, cred.User, cred.Password, cred.InboxPrefix})
+		return printJSON(t.out, natsContext{"Sandjet, until " + cred.Expires.Format(time.RFC3339), cred.URL, cred.User,
+			cred.Password, cred.InboxPrefix})
 	case "url":
 		return say(t, "%s", credentials(cred.URL, cred.User, cred.Password))
 	}

@@ -11,15 +11,15 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/sandjet/sandjet/internal/longtest"
 )
 
 // TestTheGuideToProvidersIsTrue adds the provider of docs/guides/new-provider.md, with the files of the guide and nothing
 // else, by an overlay over this tree: its suite runs, the program is built, and a call goes through it.
 func TestTheGuideToProvidersIsTrue(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("it builds the program with another provider: leave -short out")
-	}
+	longtest.Only(t, "it builds the program with another provider")
 	top, err := filepath.Abs(root)
 	if err != nil {
 		t.Fatal(err)
@@ -31,13 +31,15 @@ func TestTheGuideToProvidersIsTrue(t *testing.T) {
 	goTool(t, top, "test", "-vet=off", "-overlay", overlay, "-c", "-o", suite, "./providers/acme")
 	test := exec.CommandContext(t.Context(), suite, "-test.run", "TestProvider/(Profile|Profiler|Reserver)", "-test.v")
 	test.Dir = dir
-	if out, err := test.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: TestProvider/Profiler/it_promises_no_more_than_its_leaf_declares") {
+	if out, err := test.CombinedOutput(); err != nil ||
+		!strings.Contains(string(out), "--- PASS: TestProvider/Profiler/it_promises_no_more_than_its_leaf_declares") {
 		t.Errorf("the suite of the new provider: %v\n%s", err, out)
 	}
 	goTool(t, top, "build", "-overlay", overlay, "-o", program, "./cmd/sandjet")
 
 	data := filepath.Join(dir, "data")
-	up := exec.Command(program, "up", "--provider", "acme", "--acme-region", "moon", "--data-dir", data, "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--json")
+	up := exec.Command(program, "up", "--provider", "acme", "--acme-region", "moon", "--data-dir", data, "--listen", "127.0.0.1:0",
+		"--nats-listen", "127.0.0.1:0", "--json")
 	up.Env = withoutSettings(os.Environ())
 	var said strings.Builder
 	up.Stderr = &said
@@ -63,15 +65,16 @@ func TestTheGuideToProvidersIsTrue(t *testing.T) {
 		b, err := cmd.CombinedOutput()
 		return string(b), err
 	}
-	if got, err := run("call", "--json", "bash", "echo $((6*7))"); err != nil || !strings.Contains(got, `42\n`) || !strings.Contains(got, `acme/moon`) {
+	if got, err := run("call", "--json", "bash", "echo $((6*7))"); err != nil || !strings.Contains(got, `42\n`) ||
+		!strings.Contains(got, `acme/moon`) {
 		t.Errorf("a call through the new provider: %v\n%s", err, got)
 	}
 	for config, want := range map[string]string{
 		`{"provider":"acme"}`: "",
-		`{"provider":"acme","network":{"mode":"restricted"}}`:  "the provider acme does not take this mode",
-		`{"provider":"nobody"}`:                                "use acme or local",
-		`{"provider":"acme","memoryLimit":8192}`:               "out of range",
-		`{"provider":"local","network":{"mode":"restricted"}}`: "the provider local",
+		`{"provider":"acme","network":{"mode":"restricted"}}`: "the provider acme does not take this mode",
+		`{"provider":"nobody"}`:                               "is not a provider of this build: use acme, ",
+		`{"provider":"acme","memoryLimit":8192}`:              "out of range",
+		`{"provider":"local","options":{"image":"x"}}`:        "the provider local",
 	} {
 		file := filepath.Join(dir, "sandbox.json")
 		if err := os.WriteFile(file, []byte(`{"name":"made","config":`+config+`}`), 0o600); err != nil {

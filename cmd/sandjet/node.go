@@ -2,10 +2,13 @@ package main
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -14,12 +17,18 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/sandjet/sandjet/delivery"
+	"github.com/sandjet/sandjet/delivery/channel"
+	"github.com/sandjet/sandjet/delivery/chat"
+	"github.com/sandjet/sandjet/delivery/chat/redispace"
+	"github.com/sandjet/sandjet/delivery/inbox"
 	"github.com/sandjet/sandjet/delivery/webhook"
 	"github.com/sandjet/sandjet/gateway"
 	"github.com/sandjet/sandjet/gateway/durable"
+	"github.com/sandjet/sandjet/gateway/inbound"
 	"github.com/sandjet/sandjet/gateway/natsapi"
 	"github.com/sandjet/sandjet/providers/supervisor"
 	"github.com/sandjet/sandjet/records"
+	"github.com/sandjet/sandjet/records/seal"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 	"github.com/sandjet/sandjet/streams/natsauth"
@@ -41,16 +50,21 @@ type node struct {
 	bus      *streams.Bus
 	logURL   string // where the log's server is
 	records  *records.Store
+	ring     *seal.Ring                    // the keys of its secrets
 	keys     atomic.Pointer[records.Store] // the same, for the server of this process, which was there before
 	limiter  limits.Limiter                // nil in a process that counts nothing
 	actors   []actor
+	keepers  []maintenance.Housekeeper // that are run beside the actors
 	closers  []func()
 	endpoint endpoint
 
-	provider     string          // of this process's worker; empty without one
-	metricsShown bool            // at a listener of their own
-	quotas       *streams.Quotas // of accounts, where the process takes their work
-	disk         func() string   // says that there is little room for workspaces; nil without a worker
+	provider     string                                                          // the first of this process's workers; empty without one
+	metricsShown bool                                                            // at a listener of their own
+	agentTurns   func(context.Context, schemas.AccountID, schemas.AgentID) error // where turns of agents are carried out
+	quotas       *streams.Quotas                                                 // of accounts, where the process takes their work
+	disk         func() string                                                   // says that there is little room for workspaces; nil without a worker
+	marker       *inbound.Marker                                                 // nil in a process that sends nothing to chats
+	chatOf       func(kind string) (channel.Adapter, bool)                       // the same
 }
 
 func newNode(log *slog.Logger, path string) (*node, error) {
@@ -76,13 +90,23 @@ func (n *node) close() {
 // run runs the parts until ctx ends or one of them does.
 func (n *node) run(ctx context.Context) error {
 	defer context.AfterFunc(ctx, func() {
-		n.log.Info("stopping: what is in hand is finished first; a second signal ends at once", "cause", context.Cause(ctx))
+		n.log.Info("stopping: running calls finish first; a second signal ends at once", "cause", context.Cause(ctx))
 	})()
-	return runAll(ctx, n.actors)
+	actors := n.actors
+	if len(n.keepers) > 0 {
+		s := &maintenance.Supervisor{Housekeepers: n.keepers, Log: n.log.With("part", "maintenance"), Failed: failures(n.metrics)}
+		actors = append(slices.Clone(actors), actor{name: "maintenance", run: s.Run})
+	}
+	return runAll(ctx, actors)
 }
 
 func (n *node) add(name string, run func(context.Context) error) {
 	n.actors = append(n.actors, actor{name: name, run: run})
+}
+
+// housekeep adds a part that is started again when it fails, instead of ending the process.
+func (n *node) housekeep(name string, run func(context.Context) error) {
+	n.keepers = append(n.keepers, maintenance.Housekeeper{Name: name, Run: run})
 }
 
 // addLast adds a part that goes on until the others have ended: those who wait for the results of the
@@ -123,7 +147,7 @@ func (n *node) openServer(ctx context.Context, f serverFlags, t tenantFlags, id 
 	}
 	n.server, err = streams.StartServer(ctx, streams.ServerOptions{
 		DataDir: n.dir.store(), Host: at.host, Port: at.port, Durability: streams.Durability(f.Durability),
-		MaxStore: int64(f.MaxStore), Name: "sandjet", Log: n.log.With("part", "server"),
+		MaxStore: int64(f.MaxStore), Name: "sandjet", Log: n.log,
 		Auth: n.auth, Publications: t.shares(),
 	})
 	if err != nil {
@@ -142,7 +166,7 @@ func (n *node) openBus(ctx context.Context, f natsFlags, top topologyFlags) erro
 	o := streams.Options{
 		Server: n.server, URL: f.NATSURL, User: f.NATSUser, Password: f.NATSPassword, Creds: f.NATSCreds, NKey: f.NATSNKey,
 		CA: f.NATSCA, Cert: f.NATSCert, Key: f.NATSKey, Replicas: top.Replicas, Shards: top.Shards, Name: "sandjet",
-		Log: n.log.With("part", "log"), Quotas: n.quotas,
+		Log: n.log, Quotas: n.quotas,
 	}
 	if n.server == nil && o.URL == "" {
 		r, err := readJSON[role](n.dir.roleFile())
@@ -178,9 +202,11 @@ func (n *node) openRecords(ctx context.Context, f secretsFlags, nats natsFlags) 
 		return err
 	}
 	if nats.NATSURL != "" && !f.named() {
-		n.log.Warn("secrets are sealed with the key of this data folder: other processes on the log need it too, by --secrets-key-file or SANDJET_SECRETS_KEYS",
+		n.log.Warn("secrets are encrypted with the key of this data folder: other processes on the log need it too, by --secrets-key-file or "+
+			"SANDJET_SECRETS_KEYS",
 			"key", ring.Current())
 	}
+	n.ring = ring
 	if n.records, err = records.Open(ctx, n.bus, ring, catalogOf(n.provider)); err != nil {
 		return fmt.Errorf("records: %w", err)
 	}
@@ -209,35 +235,57 @@ func (n *node) openLimiter(ctx context.Context, f limiterFlags, own limits.Limit
 }
 
 // addGateway makes the account, opens the listener and adds the doors by which calls come in.
-func (n *node) addGateway(ctx context.Context, f gatewayFlags, operator operatorFlags, t tenantFlags, insecure insecureFlag, id identity, l net.Listener) error {
+func (n *node) addGateway(ctx context.Context, f gatewayFlags, operator operatorFlags, t tenantFlags, insecure insecureFlag,
+	id identity, l net.Listener) error {
 	admin, err := f.hash()
 	if err != nil {
 		return err
 	}
-	n.records.Operator = records.Operator{Networks: operator.modes(), MaxMemory: int64(operator.MaxMemory)}
-	if _, err := n.records.EnsureAccount(ctx, records.Bootstrap{Account: id.Account, Key: id.Key, Provider: catalogOf(n.provider).Default()}); err != nil {
+	n.records.Operator = records.Operator{
+		Networks: operator.modes(), MaxMemory: int64(operator.MaxMemory), PrivateNetworks: operator.PrivateNetworks,
+		ModelNetworks: f.ModelNetworks,
+	}
+	if _, err := n.records.EnsureAccount(ctx, records.Bootstrap{Account: id.Account, Key: id.Key,
+		Provider: catalogOf(n.provider).Default()}); err != nil {
 		return fmt.Errorf("account: %w", err)
 	}
 	serving := &streams.Served{Bus: n.bus, Grace: f.ProviderGrace}
 	n.addLast("served providers", serving.Run)
 	n.records.Living = serving
+	sessions, err := f.sandboxes(catalogOf(n.provider).Default(), operator, os.LookupEnv)
+	if err != nil {
+		return err
+	}
+	sessions.Store = n.records
 	g := gateway.New(gateway.Options{
-		Serving: serving,
-		Bus:     n.bus, Records: n.records, Log: n.log.With("part", "gateway"), Version: readBuild().Version, MaxWait: f.MaxWait,
+		Serving: serving, Sandboxes: sessions,
+		Bus: n.bus, Records: n.records, Log: n.log.With("part", "gateway"), Version: readBuild().Version, MaxWait: f.MaxWait,
+		MCPWait:  f.MCPWait,
 		Registry: n.metrics, MetricsElsewhere: n.metricsShown, Providers: catalog().Names(), Origins: f.Origins,
-		Tools:      func(d schemas.Dialect) (any, error) { return tools.DefinitionsFor(d, schemas.JobActions()) }, // of every provider, by package supervisor
+		// of every provider, by package supervisor
+		Tools:      func(d schemas.Dialect) (any, error) { return tools.DefinitionsFor(d, schemas.JobActions()) },
 		AgentTools: agentTools,
-		Endpoints:  n.records, AllowInsecureWebhooks: insecure.WebhookAllowHTTP,
+		AgentTurns: n.agentTurns,
+		Skills:     n.records,
+		Channels:   n.records, ChannelKinds: channelKinds(chats()),
+		ChatReceiver: chatReceiver(chats()), ChatSeen: n.chatSeen, ChatSetup: n.chatSetup,
+		Endpoints: n.records, AllowInsecureWebhooks: insecure.WebhookAllowHTTP,
 		NATS: n.records, NATSURL: n.natsURL(f.natsAccessFlags),
-		Accounts: n.records, AdminKeyHash: admin, OpenSignup: f.OpenSignup, DurableStreams: f.DurableStreams, OwnAccount: id.Account,
-		Keys: n.records, Disk: n.disk, Limits: f.limits(), ReplayBytes: int(f.ReplayMemory), ReplayCompression: f.ReplayCompression,
+		Workspace: n.records.Workspace,
+		Accounts:  n.records, AdminKeyHash: admin, OpenSignup: f.OpenSignup, DurableStreams: f.DurableStreams, OwnAccount: id.Account, E2B: f.E2B,
+		CanPause: canPause,
+		Keys:     n.records, Disk: n.disk, Limits: f.limits(), ReplayBytes: int(f.ReplayMemory), ReplayCompression: f.ReplayCompression,
 	})
 	if err := n.addCallout(f.natsAccessFlags, t); err != nil {
 		return err
 	}
 	n.addLast("gateway", func(ctx context.Context) error { return g.Run(ctx, l) })
+	if f.E2B {
+		n.add("end of E2B's sandboxes", g.EndSandboxes)
+	}
 	n.add("intake consumer", (&natsapi.IntakeConsumer{Bus: n.bus, Records: n.records, Log: n.log.With("part", "intake consumer")}).Run)
-	n.add("retention", (&streams.Retention{Bus: n.bus, Log: n.log.With("part", "retention"), Keep: f.KeepEvents, Count: f.KeepEventsCount, Gone: n.gone}).Run)
+	n.housekeep("retention", (&streams.Retention{Bus: n.bus, Log: n.log.With("part", "retention"), Keep: f.KeepEvents,
+		Count: f.KeepEventsCount, Gone: n.gone}).Run)
 	if n.server == nil { // an embedded one, which may be another process's, takes them by itself
 		n.add("intake", streams.IntakeDoor{Bus: n.bus, Shares: t.shares()}.Run)
 	}
@@ -249,35 +297,50 @@ func (n *node) addGateway(ctx context.Context, f gatewayFlags, operator operator
 	return nil
 }
 
+// canPause reports whether a provider of this build pauses kept boxes.
+func canPause(provider string) bool {
+	p, ok := catalog().Find(provider)
+	return ok && p.Pause != ""
+}
+
 // gone reports whether an account was removed.
 func (n *node) gone(ctx context.Context, a schemas.AccountID) bool {
 	_, err := n.records.Account(ctx, a)
 	return errors.Is(err, schemas.ErrNotFound)
 }
 
-// addCaretakers adds the parts that bring given-up messages to the dead letters, give calls among them
-// their result, and settle the ends of background jobs. Any number of processes may have them.
-func (n *node) addCaretakers() {
-	n.add("mover", (&streams.Mover{Bus: n.bus, Log: n.log.With("part", "mover")}).Run)
-	n.add("closer", (&maintenance.CallExpirer{Bus: n.bus, Providers: catalog().Names(), Log: n.log.With("part", "closer")}).Run)
-	n.add("settler", (&maintenance.Settler{
+// addHousekeepers adds those that forward exhausted messages to the dead letters, give calls among them
+// their result, and settle the ends of background jobs. All processes that have them share the work.
+func (n *node) addHousekeepers() {
+	n.housekeep("dead letters", (&streams.DeadLetterForwarder{Bus: n.bus, Log: n.log.With("part", "dead letters")}).Run)
+	n.housekeep("call expirer", (&maintenance.CallExpirer{
+		Bus: n.bus, Providers: catalog().Names(), Log: n.log.With("part", "call expirer"),
+	}).Run)
+	n.housekeep("settler", (&maintenance.Settler{
 		Bus: n.bus, Limiter: n.limiter, Endpoints: n.records, Log: n.log.With("part", "settler"), Metrics: settlerMetrics(n.metrics),
 	}).Run)
 }
 
-// addSweeper adds the parts that find jobs which no worker looks after, approvals that nobody
+// addGatewayHousekeepers adds those that find jobs which no worker looks after, approvals that nobody
 // answered, and durable streams whose time is over or whose account is gone. They are where there is a
-// gateway, so that these are found without any worker.
-func (n *node) addSweeper() {
-	n.add("approvals", (&gateway.ApprovalSweeper{Bus: n.bus, Log: n.log.With("part", "approvals")}).Run)
-	n.add("durable", (&durable.Sweeper{Bus: n.bus, Accounts: n.records, Log: n.log.With("part", "durable")}).Run)
-	n.add("sweeper", (&maintenance.JobRescuer{Bus: n.bus, Endpoints: n.records, Log: n.log.With("part", "sweeper")}).Run)
+// gateway, so that these are found without any worker; of all processes that have them, one does the work.
+func (n *node) addGatewayHousekeepers() {
+	n.housekeep("approval expirer", (&maintenance.ApprovalExpirer{Bus: n.bus, Log: n.log.With("part", "approval expirer")}).Run)
+	n.housekeep("stream cleaner", (&durable.StreamCleaner{
+		Bus: n.bus, Accounts: n.records, Log: n.log.With("part", "stream cleaner"),
+	}).Run)
+	n.housekeep("skill cleaner", (&maintenance.SkillCleaner{
+		Bus: n.bus, Records: n.records, Log: n.log.With("part", "skill cleaner"),
+	}).Run)
+	n.housekeep("job rescuer", (&maintenance.JobRescuer{
+		Bus: n.bus, Endpoints: n.records, Log: n.log.With("part", "job rescuer"),
+	}).Run)
 }
 
-// addDeliverer adds the part that posts events to webhooks.
-func (n *node) addDeliverer(f deliveryFlags, insecure insecureFlag) {
+// addDeliverer adds the parts that post events to webhooks and send messages to chats.
+func (n *node) addDeliverer(ctx context.Context, f deliveryFlags, shared limiterFlags, insecure insecureFlag) error {
 	if f.WebhookAllowLoopback || insecure.WebhookAllowHTTP {
-		n.log.Warn("webhooks may lead to this host or do without TLS: that is for development only",
+		n.log.Warn("webhooks may reach this host or go without TLS: for development only",
 			"allow_loopback", f.WebhookAllowLoopback, "allow_http", insecure.WebhookAllowHTTP)
 	}
 	log := n.log.With("part", "deliverer")
@@ -288,7 +351,102 @@ func (n *node) addDeliverer(f deliveryFlags, insecure insecureFlag) {
 			AllowLoopback: f.WebhookAllowLoopback, AllowHTTP: insecure.WebhookAllowHTTP, Networks: f.WebhookNetworks, Ports: f.WebhookPorts,
 		},
 	}
-	n.add("deliverer", (&delivery.Deliverer{Bus: n.bus, Sender: sender, Log: log, Metrics: deliveryMetrics(n.metrics)}).Run)
+	metrics := deliveryMetrics(n.metrics)
+	n.add("deliverer", (&delivery.Deliverer{Bus: n.bus, Sender: sender, Log: log, Metrics: metrics}).Run)
+	pace, err := n.openPace(ctx, shared)
+	if err != nil {
+		return err
+	}
+	return n.addChats(f, pace, metrics)
+}
+
+// openPace opens what the deliverers of all processes keep the pace of chats by: Redis where it is named. That it is away is no error:
+// each keeps the pace by itself until it is back.
+func (n *node) openPace(ctx context.Context, f limiterFlags) (chat.Pacer, error) {
+	if f.RedisURL == "" {
+		return nil, nil //nolint:nilnil // there is none
+	}
+	shared, err := redispace.Open(f.RedisURL)
+	if err != nil {
+		return nil, fmt.Errorf("the pace of chats: %w", err)
+	}
+	n.onClose(func() { _ = shared.Close() })
+	if err := shared.Ping(ctx); err != nil {
+		n.log.Warn("the shared pace of chats is not reached yet: this process keeps it by itself", "error", err)
+	}
+	return shared, nil
+}
+
+// addChats adds what sends to each chat service.
+func (n *node) addChats(f deliveryFlags, pace chat.Pacer, metrics delivery.Metrics) error {
+	adapters, err := openChats(chats(), f.ChatURLs)
+	if err != nil {
+		return err
+	}
+	messages := chatMetrics(n.metrics)
+	byKind := map[string]channel.Adapter{}
+	for _, a := range adapters {
+		byKind[a.Profile().Kind] = a
+	}
+	n.chatOf = func(kind string) (channel.Adapter, bool) {
+		a, ok := byKind[kind]
+		return a, ok
+	}
+	files := &inbox.Sender{
+		Bus: n.bus, Channels: n.records, Adapter: n.chatOf, Workspace: n.records.ChannelWorkspace, Endpoints: n.records.Endpoints,
+		Stored: chatFileMetrics(n.metrics), Log: n.log.With("part", "inbox"),
+	}
+	n.add("inbox", (&delivery.Deliverer{
+		Bus: n.bus, Channel: schemas.InboxChannel, Sender: files, Slots: inbox.Slots, Waits: inbox.Waits(), Log: files.Log, Metrics: metrics,
+	}).Run)
+	n.marker = inbound.NewMarker(n.chatOf, n.log.With("part", "chat marker"))
+	n.add("chat marker", n.marker.Run)
+	for _, a := range adapters {
+		kind := a.Profile().Kind
+		log := n.log.With("part", kind+" deliverer")
+		sender := &chat.Sender{Bus: n.bus, Channels: n.records, Adapter: a, Render: rendered, Pacer: pace, Digest: n.paceDigest,
+			Log: log, Metrics: messages}
+		n.add(kind+" deliverer", (&delivery.Deliverer{Bus: n.bus, Channel: kind, Sender: sender, Log: log, Metrics: metrics}).Run)
+	}
+	return nil
+}
+
+// paceDigest stands for a credential of chats: the same in all processes that have the key of the log's secrets, and nothing that leads
+// back to it.
+func (n *node) paceDigest(text string) (string, bool) {
+	_, digest, err := n.ring.Derive("", "pace of chats", []byte(text))
+	return hex.EncodeToString(digest[:min(len(digest), 16)]), err == nil
+}
+
+// chatSeen has a message of a chat marked as seen, where this process is one that speaks to chat services: a gateway by itself needs
+// no way out to the internet.
+func (n *node) chatSeen(c schemas.ChatChannel, in channel.Inbound) {
+	if n.marker != nil {
+		n.marker.Seen(c, in)
+	}
+}
+
+// chatSetup has a chat service post to an address, where this process is one that speaks to chat services.
+func (n *node) chatSetup(ctx context.Context, c schemas.ChatChannel, hook *url.URL) (registered bool, err error) {
+	if n.chatOf == nil {
+		return false, nil
+	}
+	a, _ := n.chatOf(c.Kind)
+	r, ok := a.(channel.Registrar)
+	if !ok {
+		return false, nil
+	}
+	err = r.Register(ctx, channel.Destination{Credential: c.Secrets, Settings: c.Settings}, hook)
+	var failed *channel.Error
+	switch {
+	case err == nil:
+		return true, nil
+	case !errors.As(err, &failed):
+		return false, err
+	case failed.Outcome == channel.Refused:
+		return false, schemas.Wrap(schemas.Denied, "", c.Kind+" refuses: "+failed.Reason, err)
+	}
+	return false, schemas.Wrap(schemas.Unavailable, "", c.Kind+" does not answer: "+failed.Reason, err)
 }
 
 // addHealth shows the health of a process without a gateway, where that was asked for, and returns its URL.
@@ -305,21 +463,31 @@ func (n *node) addHealth(ctx context.Context, f metricsFlag, remote remoteFlag) 
 	return "http://" + reach(l), nil
 }
 
-// addWorker opens the provider and adds a worker for it.
-func (n *node) addWorker(f workerFlags, operator operatorFlags) error {
+// addWorkers opens the providers and adds a worker for each.
+func (n *node) addWorkers(f workerFlags, operator operatorFlags) error {
 	flags, err := f.chosen()
 	if err != nil {
 		return err
 	}
-	p, err := flags.open(n, operator)
+	files, err := n.newS3(f.s3Flags, operator)
 	if err != nil {
 		return err
 	}
-	w := &workers.Worker{
-		Bus: n.bus, Provider: supervisor.Wrap(p, supervisor.Options{}), Name: f.Provider, Specs: n.records, Limiter: n.limiter,
-		AccountCap: f.AccountCap, Slots: f.Slots, Grace: f.Grace, JobLimit: f.SandboxJobs, AccountJobs: f.AccountJobs,
-		ProbeEvery: f.ProbeEvery, CallbackURL: strings.TrimSuffix(f.CallbackURL, "/"), Log: n.log.With("part", "worker"), Metrics: workerMetrics(n.metrics),
+	metrics := workerMetrics(n.metrics)
+	for _, name := range f.Providers {
+		p, err := flags[name].open(n, operator)
+		if err != nil {
+			return err
+		}
+		w := &workers.Worker{
+			Bus: n.bus, Provider: supervisor.Wrap(p, supervisor.Options{}), Name: name, Specs: n.records, Skills: n.records, Limiter: n.limiter,
+			AccountCap: f.AccountCap, AccountSandboxes: f.AccountSandboxes, Slots: f.Slots, Grace: f.Grace,
+			JobLimit: f.SandboxJobs, AccountJobs: f.AccountJobs,
+			ProbeEvery: f.ProbeEvery, CallbackURL: strings.TrimSuffix(f.CallbackURL, "/"), Log: n.log.With("part", "worker"),
+			Metrics: metrics,
+		}
+		files.serve(w, name, p)
+		n.add("worker "+name, w.Run)
 	}
-	n.add("worker", w.Run)
 	return nil
 }

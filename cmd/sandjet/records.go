@@ -3,12 +3,16 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"strings"
 
 	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
 
 	"github.com/sandjet/sandjet/client"
 	"github.com/sandjet/sandjet/schemas"
@@ -16,7 +20,7 @@ import (
 
 // document is what the commands of the collections do with one.
 type document interface {
-	schemas.SandboxDocument | schemas.WorkspaceDocument | schemas.AgentDocument
+	schemas.SandboxDocument | schemas.WorkspaceDocument | schemas.ModelDocument | schemas.AgentDocument
 }
 
 // recordArg is a record by its id or name.
@@ -42,7 +46,7 @@ func (k kind[T]) show(ctx context.Context, t terminal, r recordArg) error {
 		return err
 	}
 	v, err := k.all(cl).Get(ctx, id)
-	return printRecord(t, v, err)
+	return printNamed(ctx, t, cl, v, err)
 }
 
 func (k kind[T]) create(ctx context.Context, t terminal, target gatewayTarget, name string, f says) error {
@@ -56,7 +60,7 @@ func (k kind[T]) create(ctx context.Context, t terminal, target gatewayTarget, n
 	}
 	put(b, name, "name")
 	v, err := k.all(cl).Add(ctx, b)
-	return printRecord(t, v, err)
+	return printNamed(ctx, t, cl, v, err)
 }
 
 func (k kind[T]) set(ctx context.Context, t terminal, r recordArg, name string, f says) error {
@@ -70,7 +74,7 @@ func (k kind[T]) set(ctx context.Context, t terminal, r recordArg, name string, 
 	}
 	put(b, name, "name")
 	v, err := k.all(cl).Patch(ctx, id, b)
-	return printRecord(t, v, err)
+	return printNamed(ctx, t, cl, v, err)
 }
 
 func (k kind[T]) remove(ctx context.Context, t terminal, r recordArg) error {
@@ -108,9 +112,9 @@ func (k kind[T]) id(ctx context.Context, cl *client.Client, meant string) (strin
 		}
 		have = append(have, name)
 	}
-	there := "there is none"
+	there := "none exists yet"
 	if len(have) > 0 {
-		there = "there is " + strings.Join(have, ", ")
+		there = "use " + orList(have)
 	}
 	return "", schemas.Errorf(schemas.NotFound, k.noun, "there is no %s %q: %s", k.noun, schemas.Quotable(meant), printable(there))
 }
@@ -196,21 +200,98 @@ func decodeRecord(text []byte) (body, error) {
 	return b, nil
 }
 
+// printNamed is printRecord with the names of the records that this one refers to by id, as comments.
+func printNamed(ctx context.Context, t terminal, cl *client.Client, v any, err error) error {
+	if err != nil || t.json || t.names {
+		return printRecord(t, v, err)
+	}
+	b, err := recordYAML(v)
+	if err != nil {
+		return err
+	}
+	file, err := parser.ParseBytes(b, 0)
+	if err != nil {
+		return fmt.Errorf("print: %w", err)
+	}
+	var r references
+	for _, d := range file.Docs {
+		ast.Walk(&r, d.Body)
+	}
+	if len(r) == 0 {
+		_, err = t.out.Write(b)
+		return wrapOutput(err)
+	}
+	names := namesOf(ctx, t, cl)
+	for _, n := range r {
+		if name := names[n.Value]; name != "" {
+			text := " " + printable(strings.ReplaceAll(name, "\n", " "))
+			if err := n.SetComment(ast.CommentGroup([]*token.Token{token.New(text, text, n.GetToken().Position)})); err != nil {
+				return fmt.Errorf("print: %w", err)
+			}
+		}
+	}
+	_, err = fmt.Fprintln(t.out, strings.TrimRight(file.String(), "\n"))
+	return wrapOutput(err)
+}
+
+// references are the ids of other records in a document of YAML.
+type references []*ast.StringNode
+
+// Visit takes the values of a mapping that are ids, but for the record's own.
+func (r *references) Visit(n ast.Node) ast.Visitor {
+	pair, ok := n.(*ast.MappingValueNode)
+	if !ok || pair.Key.String() == "id" {
+		return r
+	}
+	if s, ok := pair.Value.(*ast.StringNode); ok &&
+		(strings.HasPrefix(s.Value, schemas.SandboxPrefix) || strings.HasPrefix(s.Value, schemas.WorkspacePrefix)) {
+		*r = append(*r, s)
+	}
+	return r
+}
+
 // printRecord prints a record unless there is an error: as YAML, which --file reads but for what is the
-// record's own, or as JSON.
+// record's own, as JSON, or its id alone.
 func printRecord(t terminal, v any, err error) error {
 	if err != nil {
 		return err
 	}
-	if t.json {
+	switch {
+	case t.json:
 		return printJSON(t.out, v)
+	case t.names:
+		return printID(t, v)
 	}
-	b, err := yaml.MarshalWithOptions(v, yaml.UseJSONMarshaler())
+	b, err := recordYAML(v)
 	if err != nil {
-		return fmt.Errorf("print: %w", err)
+		return err
 	}
 	_, err = t.out.Write(b)
 	return wrapOutput(err)
+}
+
+// printID prints the id of a record.
+func printID(t terminal, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("print: %w", err)
+	}
+	var record struct {
+		ID string `json:"id"`
+	}
+	if err := json.Unmarshal(b, &record); err != nil {
+		return fmt.Errorf("print: %w", err)
+	}
+	_, err = fmt.Fprintln(t.out, printable(record.ID))
+	return wrapOutput(err)
+}
+
+func recordYAML(v any) ([]byte, error) {
+	b, err := yaml.MarshalWithOptions(v, yaml.UseJSONMarshaler())
+	if err != nil {
+		return nil, fmt.Errorf("print: %w", err)
+	}
+	return b, nil
 }
 
 func printRemoved(t terminal, id string, err error) error {

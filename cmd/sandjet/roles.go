@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/gateway"
+	"github.com/sandjet/sandjet/gateway/web"
 	"github.com/sandjet/sandjet/records"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
@@ -21,7 +22,7 @@ import (
 type natsFlags struct {
 	NATSURL      string `name:"nats-url" placeholder:"URL" group:"Log" help:"Outside NATS server or cluster, nats://HOST:PORT[,…]. Default: the embedded server of this data folder."`
 	NATSUser     string `name:"nats-user" placeholder:"NAME" group:"Log" help:"User at the outside server."`
-	NATSPassword string `name:"nats-password" placeholder:"TEXT" group:"Log" secret:"" help:"Its password; better by the environment, where other users cannot see it."`
+	NATSPassword string `name:"nats-password" placeholder:"TEXT" group:"Log" secret:"" help:"Its password. Prefer the environment: other users can see command lines."`
 	NATSCreds    string `name:"nats-creds" placeholder:"FILE" group:"Log" help:"Credentials file (JWT and seed)."`
 	NATSNKey     string `name:"nats-nkey" placeholder:"FILE" group:"Log" help:"File with an nkey seed."`
 	NATSCA       string `name:"nats-ca" placeholder:"FILE" group:"Log" help:"Certificate authority of the server, PEM."`
@@ -31,10 +32,10 @@ type natsFlags struct {
 
 // tenantFlags bound what one account may keep on the log, and what its NATS clients may take of the server and of the doors behind it.
 type tenantFlags struct {
-	AccountLogBytes     byteSize `placeholder:"SIZE" default:"0" group:"Log" help:"Most bytes that the calls and conversations of one account take on the log; then no new ones are taken of it. 0: a quarter of what the log may keep. The account of --account has no limit."`
-	AccountDurableBytes byteSize `placeholder:"SIZE" default:"0" group:"Log" help:"The same of its durable streams."`
+	AccountLogBytes     byteSize `placeholder:"SIZE" default:"0" group:"Log" help:"Maximum size of one account's calls and conversations on the log; above it the account's new calls are refused. 0: a quarter of what the log may keep. The account of --account has no limit."`
+	AccountDurableBytes byteSize `placeholder:"SIZE" default:"0" group:"Log" help:"Maximum disk space of an account's durable streams on the log."`
 	NATSConnections     int      `name:"nats-connections" placeholder:"N" default:"64" group:"Log" help:"Connections that one account's NATS clients may have to the embedded server at the same time."`
-	NATSSubscriptions   int      `name:"nats-subscriptions" placeholder:"N" default:"1000" group:"Log" help:"Subscriptions that one of them may have, also at an outside server that asks us about users."`
+	NATSSubscriptions   int      `name:"nats-subscriptions" placeholder:"N" default:"1000" group:"Log" help:"Subscriptions of one NATS connection of an account, also at an outside server with an auth callout."`
 	NATSPending         byteSize `name:"nats-pending" placeholder:"SIZE" default:"16MiB" group:"Log" help:"Bytes that may wait at the embedded server because an account's NATS clients do not read them; above, the connection with the most of them is closed."`
 	NATSRequests        int      `name:"nats-requests" placeholder:"N" default:"5000" group:"Log" help:"Requests and publications that an account's NATS clients may make per second, at each process that takes them; more are refused. 0 means any number."`
 }
@@ -68,8 +69,8 @@ func (f tenantFlags) shares() streams.Shares { return streams.Shares{PerSecond: 
 
 // topologyFlags shape the streams when they are made. Both numbers are kept in the log from then on.
 type topologyFlags struct {
-	Replicas int `placeholder:"N" default:"0" group:"Log" help:"Copies of each stream when the log is made: 1, or 3 or 5 in a cluster. 0 means as the log has it, 1 if it is made. A log that is there is changed by \"sandjet log replicas\" only; one with fewer copies is not opened."`
-	Shards   int `placeholder:"N" default:"0" group:"Log" help:"Event streams over which conversations are spread, up to 64; fixed when first made. 0 means 1 on an embedded server that up runs, else 16."`
+	Replicas int `placeholder:"N" default:"0" group:"Log" help:"Replicas of each stream of a new log: 1, or 3 or 5 in a cluster. 0 keeps what an existing log has, and means 1 for a new one. An existing log is changed by \"sandjet log replicas\" only; one with fewer copies is not opened."`
+	Shards   int `placeholder:"N" default:"0" group:"Log" help:"Event streams over which conversations are spread, up to 64; fixed when the log is created. 0 means 1 on an embedded server that up runs, else 16."`
 }
 
 const maxShards = 64
@@ -87,51 +88,58 @@ func (f topologyFlags) check() error {
 
 // serverFlags are those of the embedded server.
 type serverFlags struct {
-	NATSListen address  `name:"nats-listen" placeholder:"HOST:PORT" default:"127.0.0.1:4222" group:"Log" help:"Where NATS clients reach the embedded server; port 0 takes any free one, the last one again if it can."`
-	Durability string   `placeholder:"MODE" default:"1s" enum:"always,1s,os" group:"Log" help:"When writes reach the disk: always (before they are confirmed), 1s (every second) or os (when the system likes). A killed process loses nothing in any mode."`
-	MaxStore   byteSize `placeholder:"SIZE" default:"0" group:"Log" help:"Most bytes that the log keeps, such as 10GiB; above 80 percent no new work is taken. 0: three quarters of what is free and kept, as the disk changes."`
+	NATSListen address  `name:"nats-listen" placeholder:"HOST:PORT" default:"127.0.0.1:4222" group:"Log" help:"Address of the embedded NATS server for clients; port 0 takes a free one, the same as last time where possible."`
+	Durability string   `placeholder:"MODE" default:"1s" enum:"always,1s,os" group:"Log" help:"When writes reach the disk: always (before they are confirmed), 1s (every second) or os (when the operating system decides). A killed process loses nothing in any mode."`
+	MaxStore   byteSize `placeholder:"SIZE" default:"0" group:"Log" help:"Maximum size of the log, such as 10GiB; above 80 percent new work is refused. 0: three quarters of what is free and kept, as the disk changes."`
 }
 
 // gatewayFlags are those of the HTTP edge.
 type gatewayFlags struct {
-	Listen        address       `placeholder:"HOST:PORT" default:"127.0.0.1:8080" group:"Gateway" help:"Address of the HTTP gateway; port 0 takes any free one."`
-	Account       string        `placeholder:"ID" group:"Gateway" help:"Account to create at the start. Default: the one of the data folder."`
-	Key           string        `placeholder:"KEY" group:"Gateway" secret:"" help:"API key of that account. Prefer the environment: other users can see command lines. Default: as --account."`
-	MaxWait       time.Duration `placeholder:"DURATION" default:"60s" group:"Gateway" help:"Maximum time a request may wait for a result with ?wait=."`
-	ProviderGrace time.Duration `placeholder:"DURATION" default:"10m" group:"Gateway" help:"How long calls of a provider are taken after its last worker was seen; then they are refused, unless they say wait_for_worker."`
+	ModelNetworks []netip.Prefix `placeholder:"CIDR" group:"Security" help:"Networks that may have servers of models though they are not public, such as 10.20.0.0/16. A cloud's metadata service is never reached. Default: none; of \"sandjet up\" this host itself (127.0.0.0/8 and ::1/128)."`
+	Listen        address        `placeholder:"HOST:PORT" default:"127.0.0.1:8080" group:"Gateway" help:"Address of the HTTP gateway; port 0 takes any free one."`
+	Account       string         `placeholder:"ID" group:"Gateway" help:"Account to create at the start. Default: the one of the data folder."`
+	Key           string         `placeholder:"KEY" group:"Gateway" secret:"" help:"API key of that account. Prefer the environment: other users can see command lines. Default: as --account."`
+	MaxWait       time.Duration  `placeholder:"DURATION" default:"60s" group:"Gateway" help:"Maximum time a request may wait for a result with ?wait=."`
+	MCPWait       time.Duration  `name:"mcp-wait" placeholder:"DURATION" default:"25s" group:"Gateway" help:"How long a request to /mcp is held for the result of its call; what takes longer goes on. Keep it below the time-outs of clients."`
+	ProviderGrace time.Duration  `placeholder:"DURATION" default:"10m" group:"Gateway" help:"How long calls of a provider are accepted after its last worker was seen; then they are refused, unless they set wait_for_worker."`
 	natsAccessFlags
 	adminFlag
 	replayFlags
 	connectionFlags
 	requestFlags
-	DurableStreams bool     `group:"Gateway" help:"Serve durable streams, sequences that clients keep, under /v1/stream."`
-	OpenSignup     bool     `group:"Security" help:"Let anybody make accounts, five an hour from one address."`
+	sessionFlags
+	DurableStreams bool     `group:"Gateway" help:"Serve durable streams, sequences that clients keep, under /v1/streams."`
+	E2B            bool     `name:"e2b" group:"Gateway" help:"Serve the client of E2B (npm: e2b): its sandboxes are sessions of /v1/sandbox."`
+	OpenSignup     bool     `group:"Security" help:"Let anyone create an account without a key, five an hour from one address."`
 	Origins        []string `placeholder:"ORIGIN" group:"Gateway" help:"Browser origins that may use the API, such as https://app.example.com."`
 }
 
 // connectionFlags bound the connections of the HTTP listener.
 type connectionFlags struct {
-	MaxConnections           int `placeholder:"N" default:"0" group:"Gateway" help:"TCP connections to the gateway at the same time, whatever they carry; more are refused. 0: three quarters of the descriptors that the process may have (ulimit -n), 150000 at most; the rest is kept for the log and the boxes."`
-	MaxConnectionsPerAddress int `placeholder:"N" default:"0" group:"Gateway" help:"The same from one address; of IPv6 from one /64. Behind a proxy all come from the proxy's. 0: half of --max-connections."`
+	MaxConnections           int `placeholder:"N" default:"0" group:"Gateway" help:"Maximum number of TCP connections to the gateway; more are refused. 0: three quarters of the descriptors that the process may have (ulimit -n), 150000 at most; the rest is for the log and the sandboxes."`
+	MaxConnectionsPerAddress int `placeholder:"N" default:"0" group:"Gateway" help:"Maximum number of TCP connections from one address (of IPv6 from one /64). Behind a proxy all come from the proxy's. 0: half of --max-connections."`
 }
 
 // check reports what is out of range.
 func (f connectionFlags) check() error {
-	if most := gateway.MaxConnections(); f.MaxConnections < 0 || f.MaxConnections > most {
-		return schemas.Invalidf("max-connections", "%d is out of range: 0 for what suits, or up to %d with the descriptors that this process may have: raise them with ulimit -n", f.MaxConnections, most)
+	if most := web.MaxConnections(); f.MaxConnections < 0 || f.MaxConnections > most {
+		return schemas.Invalidf("max-connections",
+			"%d is out of range: 0 for what suits, or up to %d with the descriptors that this process may have: raise them with ulimit -n",
+			f.MaxConnections, most)
 	}
 	if f.MaxConnectionsPerAddress < 0 {
-		return schemas.Invalidf("max-connections-per-address", "%d is out of range: 0 for half of --max-connections, or more", f.MaxConnectionsPerAddress)
+		return schemas.Invalidf("max-connections-per-address",
+			"%d is out of range: 0 for half of --max-connections, or more", f.MaxConnectionsPerAddress)
 	}
 	return nil
 }
 
 // requestFlags bound the requests that the gateway has in hand.
 type requestFlags struct {
-	MaxRequests    int      `placeholder:"N" default:"4096" group:"Gateway" help:"Requests of an account that this gateway has in hand; those that wait or stream count as --max-sockets."`
-	MaxRequestsAll int      `placeholder:"N" default:"16384" group:"Gateway" help:"The same for all accounts together."`
-	BodyMemory     byteSize `placeholder:"SIZE" default:"64MiB" group:"Gateway" help:"Memory for the bodies of an account's requests; more are asked to come back."`
-	BodyMemoryAll  byteSize `placeholder:"SIZE" default:"256MiB" group:"Gateway" help:"The same for all accounts together."`
+	MaxRequests    int      `placeholder:"N" default:"4096" group:"Gateway" help:"Concurrent requests of one account at this gateway; requests that wait or stream count for --max-sockets."`
+	MaxRequestsAll int      `placeholder:"N" default:"16384" group:"Gateway" help:"Like --max-requests, for all accounts together."`
+	BodyMemory     byteSize `placeholder:"SIZE" default:"64MiB" group:"Gateway" help:"Memory for the bodies of an account's requests; above it requests are refused with 429 or 503 and retried later."`
+	BodyMemoryAll  byteSize `placeholder:"SIZE" default:"256MiB" group:"Gateway" help:"Like --body-memory, for all accounts together."`
 }
 
 // leastBodyMemory holds one request of the largest size, and its end.
@@ -157,12 +165,12 @@ type replayFlags struct {
 	KeepEvents        time.Duration `placeholder:"DURATION" default:"168h" group:"Log" help:"How long the events of a conversation are kept, up to 912h; what runs is kept whole until then. All gateways of a log should say the same."`
 	KeepEventsCount   int           `placeholder:"N" default:"100000" group:"Log" help:"How many events of a conversation are kept, up to 1000000; what runs is kept whole."`
 	MaxSockets        int           `placeholder:"N" default:"10000" group:"Gateway" help:"WebSockets, event streams, long polls, waits for results and followed logs that an account may have at this gateway."`
-	MaxSocketsAll     int           `placeholder:"N" default:"100000" group:"Gateway" help:"The same for all accounts together."`
+	MaxSocketsAll     int           `placeholder:"N" default:"100000" group:"Gateway" help:"Like --max-sockets, for all accounts together."`
 	MaxAttachments    int           `placeholder:"N" default:"100000" group:"Gateway" help:"Conversations that an account's sockets and streams may follow at this gateway."`
-	MaxHandshakes     int           `placeholder:"N" default:"256" group:"Gateway" help:"WebSockets that may be being opened at the same time; more are asked to come back."`
-	SocketBytesPerSec byteSize      `name:"socket-bytes-per-second" placeholder:"SIZE" default:"0" group:"Gateway" help:"What all WebSockets of an account get per second, such as 10MiB; more waits. 0 means no limit."`
-	ReplayMemory      byteSize      `placeholder:"SIZE" default:"64MiB" group:"Gateway" help:"Memory for the latest events of the conversations that clients follow, about; what does not fit is read from the log again."`
-	ReplayCompression bool          `group:"Gateway" help:"Let WebSockets agree on compression (permessage-deflate) of what is replayed: several times fewer bytes, for some processor time. What is live is never compressed."`
+	MaxHandshakes     int           `placeholder:"N" default:"256" group:"Gateway" help:"WebSocket handshakes at the same time; above it they are refused and retried later."`
+	SocketBytesPerSec byteSize      `name:"socket-bytes-per-second" placeholder:"SIZE" default:"0" group:"Gateway" help:"Bandwidth per second of all WebSockets of an account, such as 10MiB; more waits. 0 means no limit."`
+	ReplayMemory      byteSize      `placeholder:"SIZE" default:"64MiB" group:"Gateway" help:"Approximate memory for the latest events of the conversations that clients follow; what does not fit is read from the log again."`
+	ReplayCompression bool          `group:"Gateway" help:"Allow WebSockets to negotiate compression (permessage-deflate) of replayed events: several times fewer bytes, for some processor time. Live events are never compressed."`
 }
 
 // leastReplayMemory holds one page of a conversation.
@@ -191,21 +199,22 @@ func (f replayFlags) check() error {
 
 // check reports what is out of range.
 func (f gatewayFlags) check() error {
-	return errors.Join(f.replayFlags.check(), f.connectionFlags.check(), f.requestFlags.check())
+	return errors.Join(f.replayFlags.check(), f.connectionFlags.check(), f.requestFlags.check(), f.sessionFlags.check())
 }
 
 // limits are those of the gateway.
 func (f gatewayFlags) limits() gateway.Limits {
 	return gateway.Limits{
-		Connections: gateway.Connections{All: f.MaxConnections, PerAddress: f.MaxConnectionsPerAddress},
+		Connections: web.Connections{All: f.MaxConnections, PerAddress: f.MaxConnectionsPerAddress},
 		Requests:    f.MaxRequests, AllRequests: f.MaxRequestsAll, Bodies: int64(f.BodyMemory), AllBodies: int64(f.BodyMemoryAll),
-		Sockets: f.MaxSockets, Attachments: f.MaxAttachments, AllSockets: f.MaxSocketsAll, Handshakes: f.MaxHandshakes, BytesPerSecond: int64(f.SocketBytesPerSec),
+		Sockets: f.MaxSockets, Attachments: f.MaxAttachments, AllSockets: f.MaxSocketsAll, Handshakes: f.MaxHandshakes,
+		BytesPerSecond: int64(f.SocketBytesPerSec),
 	}
 }
 
 // adminFlag is the key to all accounts.
 type adminFlag struct {
-	AdminKey string `placeholder:"KEY" group:"Security" secret:"" help:"The administrator's bearer key, which makes, lists and removes accounts, at least 16 bytes; better by the environment, where other users cannot see it. Default: none."`
+	AdminKey string `placeholder:"KEY" group:"Security" secret:"" help:"The administrator's bearer key, which creates, lists and removes accounts, at least 16 bytes. Prefer the environment: other users can see command lines. Default: none."`
 }
 
 // hash is what the gateway knows the key by, empty for none.
@@ -229,28 +238,31 @@ type remoteFlag struct {
 type workerFlags struct {
 	metricsFlag
 	backendChoice
+	s3Flags
 
-	Slots       int           `placeholder:"N" default:"16" group:"Worker" help:"Calls that a worker has in hand at most."`
-	AccountCap  int           `placeholder:"N" default:"0" group:"Worker" help:"Calls of one account that run at the same time, in all workers with the same --redis-url; 0 means as many as there are slots. Accounts take turns without it; below --slots it keeps some free for others also while one account is alone."`
-	SandboxJobs int           `placeholder:"N" default:"10" group:"Worker" help:"Background jobs that run in one sandbox at the same time, where its record does not say."`
-	AccountJobs int           `placeholder:"N" default:"0" group:"Worker" help:"Background jobs of one account that run at the same time; 0 means as many as its sandboxes take."`
-	ProbeEvery  time.Duration `placeholder:"DURATION" default:"15s" group:"Worker" help:"How often the worker looks after each background job, for ends that were not reported."`
-	CallbackURL string        `name:"callback-url" placeholder:"URL" group:"Worker" help:"Where the gateway is reached from inside of sandboxes, so that their jobs report their ends themselves. Default: they do not."`
-	Grace       time.Duration `placeholder:"DURATION" default:"20s" group:"Worker" help:"How long calls in hand may go on after a stop was asked for."`
+	Slots            int           `placeholder:"N" default:"16" group:"Worker" help:"Maximum number of calls that a worker runs at the same time."`
+	AccountCap       int           `placeholder:"N" default:"0" group:"Worker" help:"Maximum number of calls of one account that run at the same time, in all workers with the same --redis-url; 0 means as many as there are slots. Accounts take turns without it; below --slots it keeps some free for others also while one account is alone."`
+	AccountSandboxes int           `placeholder:"N" default:"0" group:"Worker" help:"Persistent sandboxes of one account that run at the same time on each provider, in all its workers; calls that need one more wait. 0 means no limit."`
+	SandboxJobs      int           `placeholder:"N" default:"10" group:"Worker" help:"Background jobs that run in one sandbox at the same time, where its record does not say."`
+	AccountJobs      int           `placeholder:"N" default:"0" group:"Worker" help:"Background jobs of one account that run at the same time; 0 means as many as its sandboxes take."`
+	ProbeEvery       time.Duration `placeholder:"DURATION" default:"15s" group:"Worker" help:"How often the worker polls each background job, in case the report of its end was lost."`
+	CallbackURL      string        `name:"callback-url" placeholder:"URL" group:"Worker" help:"URL of the gateway as seen from inside sandboxes, so that background jobs report their ends themselves. Default: workers poll them."`
+	Grace            time.Duration `placeholder:"DURATION" default:"20s" group:"Worker" help:"How long running calls may take to finish after the worker was asked to stop."`
 }
 
 // operatorFlags are what no record of an account goes beyond. Gateways refuse such records and calls, workers such
 // boxes: they should say the same.
 type operatorFlags struct {
-	Networks  []string `placeholder:"MODE" default:"deny-all" group:"Security" help:"Network modes that sandboxes of this host may have: deny-all, and allow-all, which is the host's own network with its loopback addresses and a cloud's metadata service. Workers and gateways should say the same."`
-	MaxMemory byteSize `placeholder:"SIZE" default:"4GiB" group:"Limits" help:"Most memory that a sandbox of this host may ask for; 0 means no limit. Workers and gateways should say the same."`
+	Networks        []string       `placeholder:"MODE" default:"deny-all" group:"Security" help:"Network modes that sandboxes of this host may have: deny-all, restricted, which is the hosts and networks that a sandbox lists, and allow-all, which is everything public. Workers and gateways should say the same."`
+	PrivateNetworks []netip.Prefix `placeholder:"CIDR" group:"Security" help:"Networks that sandboxes may reach though they are not public, such as 10.20.0.0/16, where their network is restricted and lists them too. A cloud's metadata service is never reached. Workers and gateways should say the same."`
+	MaxMemory       byteSize       `placeholder:"SIZE" default:"4GiB" group:"Limits" help:"Maximum memory that a sandbox of this host may request; 0 means no limit. Workers and gateways should say the same."`
 }
 
 // check reports what is out of range.
 func (f operatorFlags) check() error {
 	for _, n := range f.Networks {
-		if n != string(schemas.DenyAll) && n != string(schemas.AllowAll) {
-			return schemas.Invalidf("networks", "%q does not work here: use deny-all, allow-all or both", schemas.Quotable(n))
+		if !slices.Contains([]schemas.NetworkMode{schemas.DenyAll, schemas.AllowAll, schemas.Restricted}, schemas.NetworkMode(n)) {
+			return schemas.Invalidf("networks", "%q is unknown: use deny-all, restricted, allow-all or several of them", schemas.Quotable(n))
 		}
 	}
 	const least = 16 << 20
@@ -263,15 +275,17 @@ func (f operatorFlags) check() error {
 // modes are the allowed networks. What denies everything is always allowed.
 func (f operatorFlags) modes() []schemas.NetworkMode {
 	modes := []schemas.NetworkMode{schemas.DenyAll}
-	if slices.Contains(f.Networks, string(schemas.AllowAll)) {
-		modes = append(modes, schemas.AllowAll)
+	for _, mode := range []schemas.NetworkMode{schemas.AllowAll, schemas.Restricted} {
+		if slices.Contains(f.Networks, string(mode)) {
+			modes = append(modes, mode)
+		}
 	}
 	return modes
 }
 
 // metricsFlag is a listener for the operator. A gateway that has one shows no metrics to its clients.
 type metricsFlag struct {
-	MetricsListen *address `placeholder:"HOST:PORT" group:"Worker" help:"Where the operator finds /healthz, /readyz and /metrics. Default: nowhere; a gateway then shows /metrics itself, to the administrator alone where there is an --admin-key or --open-signup."`
+	MetricsListen *address `placeholder:"HOST:PORT" group:"Worker" help:"Address for the operator's /healthz, /readyz and /metrics. Default: nowhere; a gateway then shows /metrics itself, to the administrator alone where there is an --admin-key or --open-signup."`
 }
 
 // check reports what is out of range.
@@ -281,6 +295,8 @@ func (f workerFlags) check() error {
 		return schemas.Invalidf("slots", "%d is out of range: at least 1", f.Slots)
 	case f.AccountCap < 0:
 		return schemas.Invalidf("account-cap", "%d is out of range: 0 for none, or more", f.AccountCap)
+	case f.AccountSandboxes < 0:
+		return schemas.Invalidf("account-sandboxes", "%d is out of range: 0 for none, or more", f.AccountSandboxes)
 	case f.Grace <= 0:
 		return schemas.Invalidf("grace", "%s is out of range: more than 0", f.Grace)
 	case f.SandboxJobs < 1 || f.SandboxJobs > schemas.MaxJobs:
@@ -290,7 +306,7 @@ func (f workerFlags) check() error {
 	case f.ProbeEvery <= 0:
 		return schemas.Invalidf("probe-every", "%s is out of range: more than 0", f.ProbeEvery)
 	}
-	return errors.Join(f.backendChoice.check(), checkCallback(f.CallbackURL))
+	return errors.Join(f.backendChoice.check(), f.s3Flags.check(), checkCallback(f.CallbackURL))
 }
 
 func checkCallback(address string) error {
@@ -306,14 +322,14 @@ func checkCallback(address string) error {
 	return nil
 }
 
-// limiterFlags say where the caps are counted.
+// limiterFlags say where the caps, and the pace of chats, are counted.
 type limiterFlags struct {
-	RedisURL string `name:"redis-url" placeholder:"URL" group:"Limits" help:"Redis server that counts caps for all workers, redis://HOST:6379/0; with a password better by the environment. Default: each process counts for itself."`
+	RedisURL string `name:"redis-url" placeholder:"URL" group:"Limits" help:"Redis server that counts caps for all workers and the pace of chats for all deliverers, redis://HOST:6379/0; set a URL with a password by the environment. Default: each process counts for itself."`
 }
 
 // kmsFlags say where AWS KMS is.
 type kmsFlags struct {
-	KMSEndpoint string `name:"kms-endpoint" placeholder:"URL" group:"Security" help:"Where AWS KMS is reached, such as a VPC endpoint. Default: that of the key's region."`
+	KMSEndpoint string `name:"kms-endpoint" placeholder:"URL" group:"Security" help:"Endpoint of AWS KMS, such as a VPC endpoint. Default: that of the key's region."`
 }
 
 // secretsFlags give the keys that seal secrets in the log.
@@ -321,7 +337,7 @@ type secretsFlags struct {
 	kmsFlags
 
 	SecretsKeyFile string `placeholder:"FILE" group:"Security" help:"Keys that encrypt secrets in the log, one line \"ID BASE64\" each; the first encrypts. All processes on a log need the same file. Default: secrets.key in the data folder, created once."`
-	SecretsKeys    string `placeholder:"TEXT" group:"Security" secret:"" help:"The same as text, with commas between the lines; better by the environment, where other users cannot see it."`
+	SecretsKeys    string `placeholder:"TEXT" group:"Security" secret:"" help:"The same as text, with commas between the lines. Prefer the environment: other users can see command lines."`
 }
 
 // insecureFlag lets webhooks do without TLS. The gateway that takes them and whoever delivers must agree.
@@ -329,9 +345,10 @@ type insecureFlag struct {
 	WebhookAllowHTTP bool `name:"webhook-allow-http" group:"Security" help:"Take and use webhooks without TLS. For development only: bodies can be read on the way."`
 }
 
-// deliveryFlags are those of what posts to webhooks.
+// deliveryFlags are those of what posts to webhooks and sends to chats.
 type deliveryFlags struct {
 	WebhookAllowLoopback bool           `group:"Security" help:"Let webhooks lead to this host. For development only: accounts could reach what listens here."`
 	WebhookNetworks      []netip.Prefix `placeholder:"CIDR" group:"Security" help:"Networks that webhooks may lead to though they are not public, such as 10.20.0.0/16."`
 	WebhookPorts         []uint16       `placeholder:"PORT" group:"Security" help:"Ports that webhooks may lead to beside 443 and 8443."`
+	ChatURLs             []string       `name:"chat-urls" placeholder:"KIND=URL" group:"Security" help:"Where chat services are reached, in place of their own addresses, such as telegram=https://bots.example.com: a server or proxy of your own. Credentials of channels go there."`
 }

@@ -14,11 +14,11 @@ import (
 
 // roomFlags bound what accounts may put on the disk of a worker of the provider local.
 type roomFlags struct {
-	WorkspaceQuota        byteSize `placeholder:"SIZE" default:"10GiB" group:"Limits" help:"Most that the files of one workspace take on the disk. Above it nothing is written there until files are deleted, and what runs is ended; 0 means no limit."`
-	WorkspaceFiles        int64    `placeholder:"N" default:"1000000" group:"Limits" help:"Most files and directories in one workspace; 0 means no limit."`
-	AccountWorkspaceQuota byteSize `placeholder:"SIZE" default:"50GiB" group:"Limits" help:"Most that all workspaces of an account take on the disk of this worker, and in the same proportion files; 0 means no limit."`
-	HomeQuota             byteSize `placeholder:"SIZE" default:"5GiB" group:"Limits" help:"Most that the home folder of one sandbox takes on the disk, with the caches of package managers in it. It counts for --account-workspace-quota; 0 means no limit."`
-	MinFree               minFree  `placeholder:"SIZE|N%" default:"auto" group:"Limits" help:"What must stay free on the file system of the data folder, such as 5GiB or 5%. With less nothing is written to workspaces; with half of it all that writes is ended. auto means a tenth of it, 1 GiB at most; 0 means nothing."`
+	WorkspaceQuota        byteSize `placeholder:"SIZE" default:"10GiB" group:"Limits" help:"Maximum disk space of one workspace. Above it writes are refused until files are deleted, and running commands are ended; 0 means no limit."`
+	WorkspaceFiles        int64    `placeholder:"N" default:"1000000" group:"Limits" help:"Maximum number of files and directories in one workspace; 0 means no limit."`
+	AccountWorkspaceQuota byteSize `placeholder:"SIZE" default:"50GiB" group:"Limits" help:"Maximum disk space of all workspaces of an account on this worker; the number of files is limited in proportion. 0 means no limit."`
+	HomeQuota             byteSize `placeholder:"SIZE" default:"5GiB" group:"Limits" help:"Maximum disk space of the home folder of one sandbox, which holds the caches of package managers. It counts for --account-workspace-quota; 0 means no limit."`
+	MinFree               minFree  `placeholder:"SIZE|N%" default:"auto" group:"Limits" help:"Free space to keep on the file system of the data folder, such as 5GiB or 5%. Below it nothing is written to workspaces; below half of it everything that writes is ended. auto means a tenth of it, 1 GiB at most; 0 means nothing."`
 }
 
 // check reports what is out of range.
@@ -32,7 +32,8 @@ func (f roomFlags) check() error {
 	case f.HomeQuota != 0 && f.HomeQuota < leastBytes:
 		return schemas.Invalidf("home-quota", "%s is out of range: at least %s, or 0 for no limit", f.HomeQuota, byteSize(leastBytes))
 	case f.AccountWorkspaceQuota != 0 && f.AccountWorkspaceQuota < leastBytes:
-		return schemas.Invalidf("account-workspace-quota", "%s is out of range: at least %s, or 0 for no limit", f.AccountWorkspaceQuota, byteSize(leastBytes))
+		return schemas.Invalidf("account-workspace-quota", "%s is out of range: at least %s, or 0 for no limit",
+			f.AccountWorkspaceQuota, byteSize(leastBytes))
 	}
 	return nil
 }
@@ -45,7 +46,8 @@ func (f roomFlags) set(o *local.Options) {
 		}
 		return n
 	}
-	o.WorkspaceQuota, o.WorkspaceFiles, o.AccountQuota = orNone(int64(f.WorkspaceQuota)), orNone(f.WorkspaceFiles), orNone(int64(f.AccountWorkspaceQuota))
+	o.WorkspaceQuota, o.WorkspaceFiles, o.AccountQuota = orNone(int64(f.WorkspaceQuota)), orNone(f.WorkspaceFiles),
+		orNone(int64(f.AccountWorkspaceQuota))
 	o.HomeQuota = orNone(int64(f.HomeQuota))
 	o.MinFree = local.Reserve(f.MinFree)
 }
@@ -64,14 +66,15 @@ func (m *minFree) UnmarshalText(text []byte) error {
 	if number, ok := strings.CutSuffix(s, "%"); ok {
 		percent, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
 		if err != nil || !(percent > 0 && percent < all) {
-			return schemas.Invalidf("", "%q is no part of a file system: write more than 0%% and less than 100%%", schemas.Quotable(s))
+			return schemas.Invalidf("", "%q is not a share of a file system: write more than 0%% and less than 100%%", schemas.Quotable(s))
 		}
 		*m = minFree{Percent: percent}
 		return nil
 	}
 	var b byteSize
 	if err := b.UnmarshalText([]byte(s)); err != nil {
-		return schemas.Invalidf("", "%q is not what may stay free: write a size such as 5GiB, a part such as 5%%, auto, or 0 for nothing", schemas.Quotable(s))
+		return schemas.Invalidf("", "%q is not what may stay free: write a size such as 5GiB, a part such as 5%%, auto, or 0 for nothing",
+			schemas.Quotable(s))
 	}
 	if *m = (minFree{Bytes: int64(b)}); b == 0 {
 		m.Bytes = -1
@@ -90,7 +93,8 @@ func roomMetrics(r *prometheus.Registry, p *local.Provider) {
 	r.MustRegister(
 		gauge("sandjet_disk_free_bytes", "Room on the file system of the data folder.", func(r local.Room) int64 { return r.Free }),
 		gauge("sandjet_disk_free_inodes", "Inodes that are free there.", func(r local.Room) int64 { return r.Files }),
-		gauge("sandjet_disk_reserve_bytes", "What must stay free there: with less nothing is written to workspaces.", func(r local.Room) int64 { return r.Reserve }),
+		gauge("sandjet_disk_reserve_bytes", "What must stay free there: with less nothing is written to workspaces.",
+			func(r local.Room) int64 { return r.Reserve }),
 	)
 	counters := func(name, help string, value func(p *local.Provider, why string) int64) {
 		for _, why := range local.FullReasons() {
@@ -110,7 +114,8 @@ func diskWarning(p *local.Provider) string {
 	if !r.Short() {
 		return ""
 	}
-	return fmt.Sprintf("little room: %s and %d inodes are free, %s must stay free (--min-free): nothing is written to workspaces", byteSize(r.Free), r.Files, byteSize(r.Reserve))
+	return fmt.Sprintf("little room: %s and %d inodes are free, %s must stay free (--min-free): nothing is written to workspaces",
+		byteSize(r.Free), r.Files, byteSize(r.Reserve))
 }
 
 // freeAt is the room on the file system of a folder.

@@ -121,16 +121,16 @@ func (c *secretsRotateCommand) Run(ctx context.Context, t terminal) error {
 	r, err := records.Rotate(ctx, n.bus, ring, func(r records.Rotation) {
 		if time.Since(told) >= pace {
 			told = time.Now()
-			t.log.Info("sealing", "seen", r.Seen, "of", r.Records, "sealed", r.Sealed)
+			t.log.Info("encrypting", "seen", r.Seen, "of", r.Records, "encrypted", r.Sealed)
 		}
 	})
 	if err != nil {
-		return fmt.Errorf("%d of %d records were looked at; run it again to go on: %w", r.Seen, r.Records, err)
+		return fmt.Errorf("%d of %d records were checked; run it again to continue: %w", r.Seen, r.Records, err)
 	}
 	if t.json {
 		err = printJSON(t.out, r)
 	} else {
-		err = say(t, "%d of %d records were sealed with %s; the others were, or have no secrets", r.Sealed, r.Records, ring.Current())
+		err = say(t, "%d of %d records were encrypted with %s; the others already were, or have no secrets", r.Sealed, r.Records, ring.Current())
 	}
 	if err == nil && r.Locked > 0 {
 		err = schemas.Errorf(schemas.Unavailable, "",
@@ -143,7 +143,7 @@ type secretsGenerateCommand struct {
 	kmsFlags
 
 	KMSKey      string `name:"kms-key" placeholder:"KEY" xor:"what" use:"" help:"Let AWS KMS generate the key and encrypt it under this KMS key (ARN, id or alias): the line is then not secret."`
-	NATSCallout bool   `name:"nats-callout" xor:"what" use:"" help:"Make the keys for --nats-callout-keys instead, with what the NATS server's configuration needs as comments."`
+	NATSCallout bool   `name:"nats-callout" xor:"what" use:"" help:"Generate the keys for --nats-callout-keys instead, with what the NATS server's configuration needs as comments."`
 }
 
 // Run prints a new key.

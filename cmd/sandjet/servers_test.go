@@ -6,11 +6,13 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/sandjet/sandjet/delivery/telegram/telegramtest"
 	"github.com/sandjet/sandjet/internal/redistest"
 )
 
@@ -35,6 +37,32 @@ func receiver(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Defer(func() {
 		srv.Close()
 		_ = file.Close()
+	})
+	ts.Setenv(args[1], srv.URL)
+}
+
+// telegramDouble starts a double of Telegram and writes down the messages of its chats.
+func telegramDouble(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 3 {
+		ts.Fatalf("usage: telegram FILE VAR TOKEN")
+	}
+	path := ts.MkAbs(args[0])
+	ts.Check(os.WriteFile(path, nil, 0o600))
+	double := telegramtest.New(telegramtest.Options{Token: args[2]})
+	var mu sync.Mutex
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		double.ServeHTTP(w, r)
+		mu.Lock()
+		defer mu.Unlock()
+		var text strings.Builder
+		for _, m := range double.Messages() {
+			fmt.Fprintln(&text, m.Place, m.Text)
+		}
+		_ = os.WriteFile(path, []byte(text.String()), 0o600) // the script misses what is not there
+	}))
+	ts.Defer(func() {
+		double.Close()
+		srv.Close()
 	})
 	ts.Setenv(args[1], srv.URL)
 }

@@ -65,7 +65,8 @@ func TestExampleHoldsEverySetting(t *testing.T) {
 // TestExampleIsTheDefaults parses every command with the example and without it: both must be equal.
 func TestExampleIsTheDefaults(t *testing.T) {
 	for _, words := range []string{
-		"demo", "up", "call bash true", "jobs ls", "jobs logs job_1", "webhooks ls", "sandboxes ls", "workspaces show x", "accounts create", "tail c_1", "dead ls", "dead show x", "dead redrive x", "doctor", "server", "gateway", "worker", "deliver",
+		"demo", "up", "call bash true", "jobs ls", "jobs logs job_1", "webhooks ls", "sandboxes ls", "workspaces show x", "accounts create",
+		"tail c_1", "dead ls", "dead show x", "dead redrive x", "doctor", "server", "gateway", "worker", "deliver", "egress serve", "egress key",
 		"health", "version",
 	} {
 		args := strings.Fields(words)
@@ -92,16 +93,59 @@ func TestEverySettingReachesItsField(t *testing.T) {
 	t.Parallel()
 	values := map[string]string{
 		"json": "true", "log-level": "debug", "replicas": "3", "shards": "16", "nats-listen": "127.0.0.1:1", "durability": "os",
-		"max-store": "1GiB", "listen": "127.0.0.1:1", "max-wait": "1s", "slots": "1", "account-cap": "1", "pool": "1", "grace": "1s",
+		"max-store": "1GiB", "listen": "127.0.0.1:1", "max-wait": "1s", "mcp-wait": "1s", "sandbox-backend": "docker",
+		"sandbox-idle-timeout": "1m", "sandbox-memory": "1GiB", "sandbox-max-sessions": "3", "slots": "1", "account-cap": "1", "pool": "1",
+		"grace":          "1s",
 		"metrics-listen": "127.0.0.1:1", "allow-unisolated": "true", "allow-remote": "true", "origins": "https://a.example",
-		"max-connections": "1", "max-connections-per-address": "1", "nats-connections": "1", "account-log-bytes": "1MiB", "account-durable-bytes": "1MiB", "nats-subscriptions": "1", "nats-pending": "4MiB", "nats-requests": "1",
-		"account-boxes": "1", "max-boxes": "1", "leftover-cpu": "2m", "workspace-quota": "1GiB", "home-quota": "3GiB", "workspace-files": "1000", "account-workspace-quota": "1GiB", "min-free": "5%", "max-memory": "1GiB", "max-cpus": "1", "networks": "allow-all", "provider-grace": "1m",
-		"sandbox-jobs": "1", "account-jobs": "1", "probe-every": "1s", "callback-url": "https://a.example", "redis-url": "redis://h:1",
-		"keep-events": "2h", "keep-events-count": "1", "replay-memory": "2MiB", "replay-compression": "true", "max-sockets": "1", "max-sockets-all": "1", "max-attachments": "1", "max-handshakes": "1", "socket-bytes-per-second": "1MiB",
+		"max-connections": "1", "max-connections-per-address": "1", "nats-connections": "1", "account-log-bytes": "1MiB",
+		"account-durable-bytes": "1MiB", "nats-subscriptions": "1", "nats-pending": "4MiB", "nats-requests": "1",
+		"account-boxes": "1", "max-boxes": "1", "leftover-cpu": "2m", "workspace-quota": "1GiB", "home-quota": "3GiB", "tmp-quota": "1GiB",
+		"max-file-size": "2GiB", "max-processes": "100", "max-open-files": "100", "workspace-files": "1000",
+		"account-workspace-quota": "1GiB", "min-free": "5%", "max-memory": "1GiB", "max-cpus": "1",
+		"networks": "allow-all", "provider-grace": "1m",
+		"sandbox-jobs": "1", "account-jobs": "1", "account-sandboxes": "1", "probe-every": "1s", "callback-url": "https://a.example", "redis-url": "redis://h:1",
+		"keep-events": "2h", "keep-events-count": "1", "replay-memory": "2MiB", "replay-compression": "true", "max-sockets": "1",
+		"max-sockets-all": "1", "max-attachments": "1", "max-handshakes": "1", "socket-bytes-per-second": "1MiB",
 		"max-requests": "1", "max-requests-all": "1", "body-memory": "16MiB", "body-memory-all": "16MiB",
-		"open-signup": "true", "durable-streams": "true", "webhook-allow-http": "true", "webhook-allow-loopback": "true", "webhook-networks": "10.0.0.0/8", "webhook-ports": "8080",
+		"open-signup": "true", "durable-streams": "true", "e2b": "true", "webhook-allow-http": "true", "webhook-allow-loopback": "true",
+		"webhook-networks": "10.0.0.0/8", "chat-urls": "telegram=https://a.example", "webhook-ports": "8080", "private-networks": "10.0.0.0/8",
+		"model-networks": "10.0.0.0/8",
+		"provider":       "docker", "docker-boxes": "1", "docker-warm": "1", "docker-cpus": "1", "docker-gpus": "1", "docker-gpu-network": "true",
+		"docker-memory": "1GiB", "docker-pids": "10", "docker-pull": "never", "docker-volumes": "true", "docker-writable-root": "true",
+		"kubernetes-mode": "pod", "kubernetes-user-namespaces": "true", "kubernetes-access-mode": "ReadWriteMany", "kubernetes-disk": "1",
+		"kubernetes-cpus": "2", "kubernetes-memory": "2GiB", "kubernetes-networks": "allow-all", "kubernetes-start": "1m",
+		"kubernetes-lifetime": "2h", "kubernetes-gpus": "1",
+		"egress-listen": "127.0.0.1:1", "e2b-networks": "allow-all", "e2b-sandboxes": "3", "e2b-idle": "20m", "e2b-no-workspaces": "true",
+		"daytona-networks": "allow-all", "daytona-sandboxes": "3", "daytona-idle": "20m", "daytona-start": "3m", "daytona-no-workspaces": "true",
+		"s3-path-style": "true", "s3-only": "true", "s3-files": "3", "s3-bytes": "1GiB", "s3-file-size": "1MiB",
+		"deno-memory": "2048", "deno-networks": "allow-all", "deno-sandboxes": "3", "deno-start": "3m", "deno-volume-size": "300",
+		"deno-no-workspaces": "true",
+		"modal-networks":     "allow-all", "modal-sandboxes": "3", "modal-idle": "20m", "modal-start": "3m", "modal-build": "3m",
+		"modal-cpus":   "1",
+		"modal-memory": "512", "modal-no-workspaces": "true",
+		"vercel-vcpus": "4", "vercel-networks": "allow-all", "vercel-sandboxes": "3", "vercel-idle": "20m", "vercel-start": "3m",
+		"vercel-no-workspaces": "true",
+		"lambda-networks":      "allow-all", "lambda-shared-environments": "true",
 	}
-	commands := [][]string{{"up"}, {"call", "bash", "true"}, {"worker"}, {"gateway"}, {"server"}, {"deliver"}}
+	commands := [][]string{{"up"}, {"call", "bash", "true"}, {"worker"}, {"gateway"}, {"server"}, {"deliver"}, {"egress", "serve"}}
+	k, err := grammar(&cli{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	has := func(words []string, name string) bool { // the command of these words, or one above it
+		at := k.Model.Node
+		for _, w := range words {
+			if slices.ContainsFunc(at.Flags, func(f *kong.Flag) bool { return f.Name == name }) {
+				return true
+			}
+			next := slices.IndexFunc(at.Children, func(n *kong.Node) bool { return n.Name == w })
+			if next < 0 {
+				break
+			}
+			at = at.Children[next]
+		}
+		return slices.ContainsFunc(at.Flags, func(f *kong.Flag) bool { return f.Name == name })
+	}
 	plain := make([]*cli, len(commands))
 	for i, words := range commands {
 		p, err := parse(words, noEnv)
@@ -110,15 +154,12 @@ func TestEverySettingReachesItsField(t *testing.T) {
 		}
 		plain[i] = p.cli
 	}
+	path := filepath.Join(t.TempDir(), "c.yaml")
 	for _, name := range slices.Sorted(maps.Keys(knownSettings(t))) {
-		if name == "provider" {
-			continue // there is one provider only
-		}
 		value := values[name]
 		if value == "" {
 			value = "another"
 		}
-		path := filepath.Join(t.TempDir(), "c.yaml")
 		if err := os.WriteFile(path, []byte(name+": ${VALUE}\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -126,17 +167,15 @@ func TestEverySettingReachesItsField(t *testing.T) {
 			"file":        {"SANDJET_CONFIG": path, "VALUE": value},
 			"environment": {variable(name): value},
 		} {
-			changed := false
-			for i, words := range commands {
-				set, err := parse(words, envOf(env))
-				if err != nil {
-					t.Fatalf("%s=%s by the %s: %v", name, value, source, err)
-				}
-				if changed = !reflect.DeepEqual(plain[i], set.cli); changed {
-					break // one command that has it is enough; each parse makes the whole grammar
-				}
+			at := slices.IndexFunc(commands, func(words []string) bool { return has(words, name) })
+			if at < 0 {
+				t.Fatalf("no command here has the setting %s: add one that has it", name)
 			}
-			if !changed {
+			set, err := parse(commands[at], envOf(env)) // one that has it is enough: each parse makes the whole grammar
+			if err != nil {
+				t.Fatalf("%s=%s by the %s: %v", name, value, source, err)
+			}
+			if reflect.DeepEqual(plain[at], set.cli) {
 				t.Errorf("%s=%s by the %s changes nothing", name, value, source)
 			}
 		}
@@ -157,7 +196,8 @@ func TestNearestNamesTheLikelySetting(t *testing.T) {
 // FuzzDecodeSettings: whatever the file holds, the answer is settings or an error that names nothing
 // secret, never a panic.
 func FuzzDecodeSettings(f *testing.F) {
-	for _, seed := range []string{"", "listen: 127.0.0.1:1\n", "key: ${X}\n", "a: [1, 2]\n", "- x\n", "origins: [a, [b]]\n", "key: {a: b}\n", "&a *a", "a: &a [*a]\n"} {
+	for _, seed := range []string{"", "listen: 127.0.0.1:1\n", "key: ${X}\n", "a: [1, 2]\n", "- x\n", "origins: [a, [b]]\n",
+		"key: {a: b}\n", "&a *a", "a: &a [*a]\n"} {
 		f.Add([]byte(seed))
 	}
 	k, err := grammar(&cli{})
@@ -179,7 +219,8 @@ func FuzzDecodeSettings(f *testing.F) {
 }
 
 func FuzzParse(f *testing.F) {
-	for _, seed := range []string{"up", "call bash x", "--json version", "dead show x", "up --listen :0", "tail c --after -1", "up --help", "--", "call bash -- -x"} {
+	for _, seed := range []string{"up", "call bash x", "--json version", "dead show x", "up --listen :0", "tail c --after -1",
+		"up --help", "--", "call bash -- -x"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, line string) {

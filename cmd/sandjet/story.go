@@ -59,7 +59,7 @@ func (s *story) add(item client.Item, err error) {
 	s.more = make(chan struct{})
 }
 
-// all returns what was told until now.
+// all returns what has come until now.
 func (s *story) all() []told {
 	s.mu.Lock()
 	defer s.mu.Unlock()

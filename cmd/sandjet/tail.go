@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -59,13 +60,15 @@ func (c *tailCommand) Run(ctx context.Context, t terminal) error {
 		case err != nil:
 			return err
 		case item.Live && !found && !c.Follow:
-			return schemas.Errorf(schemas.NotFound, "", "there are no events on conversation %q: they are retained for seven days; list conversations with \"sandjet conversations ls\"",
+			return schemas.Errorf(schemas.NotFound, "",
+				"there are no events on conversation %q: they are retained for seven days; list conversations with \"sandjet conversations ls\"",
 				schemas.Quotable(c.Conversation))
 		case item.Live && !c.Follow:
 			return nil
 		case item.Live && !found:
 			found = true // said once
-			fmt.Fprintf(t.err, "sandjet: there are no events on conversation %q yet: waiting for some (Ctrl-C to leave)\n", schemas.Quotable(c.Conversation))
+			fmt.Fprintf(t.err, "sandjet: there are no events on conversation %q yet: waiting for some (Ctrl-C to leave)\n",
+				schemas.Quotable(c.Conversation))
 			continue
 		case item.Live:
 			continue
@@ -110,8 +113,8 @@ func tell(e schemas.Event) string {
 	switch e.Type {
 	case schemas.CallAccepted:
 		if d, ok := decode[schemas.AcceptedData](e); ok {
-			if d.Remembered != "" {
-				return fmt.Sprintf("accepted  %s %s, approved by %s", d.Tool, inline(visibleInput(d.Tool, d.Input)), d.Remembered)
+			if d.GrantedBy != "" {
+				return fmt.Sprintf("accepted  %s %s, approved by %s", d.Tool, inline(visibleInput(d.Tool, d.Input)), d.GrantedBy)
 			}
 			return fmt.Sprintf("accepted  %s %s", d.Tool, inline(visibleInput(d.Tool, d.Input)))
 		}
@@ -126,6 +129,10 @@ func tell(e schemas.Event) string {
 	case schemas.CallFinished:
 		if d, ok := decode[schemas.Result](e); ok {
 			return "finished  " + tellResult(d)
+		}
+	case schemas.ArtifactCreated:
+		if d, ok := decode[schemas.Artifact](e); ok {
+			return fmt.Sprintf("artifact  %s: %s, %s", d.ID, printable(d.Path), count(d.Size, "byte"))
 		}
 	case schemas.ApprovalRequested:
 		if d, ok := decode[schemas.ApprovalRequestedData](e); ok {
@@ -147,7 +154,24 @@ func tell(e schemas.Event) string {
 		if d, ok := decode[schemas.FollowUp](e); ok {
 			return fmt.Sprintf("follow-up %s with %s", d.ID, count(len(d.Results), "result"))
 		}
-	case schemas.AgentStarted, schemas.AgentFinished, schemas.AgentFailed, schemas.AgentStepFinished, schemas.Message:
+	case schemas.DeliverySent:
+		if d, ok := decode[schemas.DeliverySentData](e); ok {
+			return fmt.Sprintf("%-9s has %s", printable(d.Channel), count(len(d.Messages), "message"))
+		}
+	case schemas.DeliveryFailed:
+		if d, ok := decode[schemas.DeliveryFailedData](e); ok {
+			return fmt.Sprintf("%-9s not reached: %s", printable(d.Channel), short(d.Reason))
+		}
+	case schemas.MessageReceived:
+		if d, ok := decode[schemas.ChatMessage](e); ok {
+			return tellReceived(d)
+		}
+	case schemas.MessageDelta:
+		if d, ok := decode[schemas.MessageDeltaData](e); ok {
+			return fmt.Sprintf("%-9s %s", "says", indent(printable(d.Text)))
+		}
+	case schemas.AgentStarted, schemas.AgentFinished, schemas.AgentFailed, schemas.AgentStepFinished, schemas.AgentStepRetried,
+		schemas.Message:
 		return fmt.Sprintf("%-9s %s", e.Type, short(string(e.Data))) // their data is their senders' own
 	case schemas.CallRejected:
 		if d, ok := decode[schemas.RejectedData](e); ok && d.Error != nil {
@@ -155,6 +179,19 @@ func tell(e schemas.Event) string {
 		}
 	}
 	return printable(string(e.Type))
+}
+
+func tellReceived(d schemas.ChatMessage) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%-9s %s: %s", printable(d.Kind), printable(cmp.Or(d.UserName, d.User, d.Place)), short(d.Text))
+	for _, f := range d.Files {
+		if f.Path != "" {
+			fmt.Fprintf(&b, " [%s]", printable(f.Path))
+		} else {
+			fmt.Fprintf(&b, " [%s: not stored, %s]", short(f.Name), short(f.Reason))
+		}
+	}
+	return b.String()
 }
 
 func tellResult(r schemas.Result) string {
@@ -188,5 +225,6 @@ func inline(s string) string {
 
 // indent puts further lines below the first.
 func indent(s string) string {
-	return strings.ReplaceAll(strings.TrimSuffix(s, "\n"), "\n", "\n"+strings.Repeat(" ", len("15:04:05.000  ")+32+10)) // the columns of printItem
+	// the columns of printItem
+	return strings.ReplaceAll(strings.TrimSuffix(s, "\n"), "\n", "\n"+strings.Repeat(" ", len("15:04:05.000  ")+32+10))
 }

@@ -73,7 +73,8 @@ func TestNoSubjectReachesAnotherAccount(t *testing.T) {
 		if e.Type == schemas.CallAccepted {
 			accepted++
 		}
-		if err != nil || m.Subject != streams.LiveSubject(anna.id, "c_anna") || e.Type != schemas.CallAccepted && e.Type != schemas.Message || accepted > 3 {
+		if err != nil || m.Subject != streams.LiveSubject(anna.id, "c_anna") || e.Type != schemas.CallAccepted &&
+			e.Type != schemas.Message || accepted > 3 {
 			t.Errorf("she heard on %s: %s", m.Subject, m.Data)
 		}
 	}
@@ -82,7 +83,8 @@ func TestNoSubjectReachesAnotherAccount(t *testing.T) {
 		t.Helper()
 		said++
 		text := fmt.Sprintf("hers-%d", said)
-		e := schemas.NewEvent(schemas.Call{ID: "x", Account: anna.id, Conversation: "c_anna"}, schemas.Message, string(anna.id)+"."+text, time.Now(), map[string]any{"text": text})
+		e := schemas.NewEvent(schemas.Call{ID: "x", Account: anna.id, Conversation: "c_anna"}, schemas.Message, string(anna.id)+"."+text,
+			time.Now(), map[string]any{"text": text})
 		if err := streams.Events.Publish(ctx, n.bus, e); err != nil {
 			t.Fatal(err)
 		}
@@ -108,12 +110,16 @@ func TestNoSubjectReachesAnotherAccount(t *testing.T) {
 
 	a, token := string(anna.id), "YQ"
 	publishes := []string{
-		"sandjet.calls.auto." + a, "sandjet.rpc.call." + a, "sandjet.rpc.approvals." + a, "sandjet.calls.local." + a + "." + token, "sandjet.calls._parked." + a + "." + token,
-		"sandjet.events.00." + a + "." + token, "sandjet.live." + a + "." + token, "sandjet.jobs." + a + "." + token, "sandjet.turns." + a + "." + token + ".x",
-		"sandjet.deliveries.webhook." + a + "." + token, "sandjet.timers.deliveries." + a, "sandjet.dead.x." + a + "." + token, "sandjet.cancels." + a + "." + token,
+		"sandjet.calls.auto." + a, "sandjet.rpc.call." + a, "sandjet.rpc.approvals." + a, "sandjet.calls.local." + a + "." + token,
+		"sandjet.calls._parked." + a + "." + token,
+		"sandjet.events.00." + a + "." + token, "sandjet.live." + a + "." + token, "sandjet.jobs." + a + "." + token,
+		"sandjet.turns." + a + "." + token + ".x",
+		"sandjet.deliveries.webhook." + a + "." + token, "sandjet.timers.deliveries." + a, "sandjet.dead.x." + a + "." + token,
+		"sandjet.cancels." + a + "." + token,
 		"sandjet.cancelled." + a, "sandjet.control.x", "sandjet.inbox." + a + ".x", "sandjet.reply." + a + ".x", inbox, "_INBOX.x",
 		"$KV.records.account." + a, "$O.payloads.C.x", "$JS.API.STREAM.LIST", "$JS.API.STREAM.PURGE.CALLS", "$JS.API.STREAM.DELETE.KV_records",
-		"$JS.API.STREAM.MSG.GET.CALLS", "$JS.API.DIRECT.GET.KV_records.$KV.records.account." + a, "$JS.API.CONSUMER.CREATE.EVENTS_00", "$JS.ACK.CALLS.x.1.1.1.1.0",
+		"$JS.API.STREAM.MSG.GET.CALLS", "$JS.API.DIRECT.GET.KV_records.$KV.records.account." + a,
+		"$JS.API.CONSUMER.CREATE.EVENTS_00", "$JS.ACK.CALLS.x.1.1.1.1.0",
 		"$SYS.REQ.USER.AUTH", "$SYS.REQ.SERVER.PING", "$SRV.PING", "$SYS.REQ.USER.INFO", "anything", "sandjet",
 	}
 	for _, subject := range publishes {
@@ -125,9 +131,12 @@ func TestNoSubjectReachesAnotherAccount(t *testing.T) {
 	}
 	works()
 	for _, subject := range []string{
-		">", "*.>", "sandjet.>", "sandjet.calls.>", "sandjet.calls.auto." + a, "sandjet.rpc.call." + a, "sandjet.rpc.approvals." + a, "sandjet.rpc.>", "sandjet.events.>", "sandjet.live.>", "sandjet.live.*.*",
-		"sandjet.live." + a + ".>", "sandjet.live." + a + "." + token, "sandjet.inbox.>", "sandjet.inbox." + a + ".>", "sandjet.reply.>", "sandjet.reply." + a + ".>",
-		"sandjet.jobs.>", "sandjet.turns.>", "sandjet.deliveries.>", "sandjet.dead.>", "sandjet.control.>", "sandjet.cancels.>", "$JS.>", "$JS.API.>", "$JS.EVENT.>",
+		">", "*.>", "sandjet.>", "sandjet.calls.>", "sandjet.calls.auto." + a, "sandjet.rpc.call." + a, "sandjet.rpc.approvals." + a,
+		"sandjet.rpc.>", "sandjet.events.>", "sandjet.live.>", "sandjet.live.*.*",
+		"sandjet.live." + a + ".>", "sandjet.live." + a + "." + token, "sandjet.inbox.>", "sandjet.inbox." + a + ".>",
+		"sandjet.reply.>", "sandjet.reply." + a + ".>",
+		"sandjet.jobs.>", "sandjet.turns.>", "sandjet.deliveries.>", "sandjet.dead.>", "sandjet.control.>", "sandjet.cancels.>",
+		"$JS.>", "$JS.API.>", "$JS.EVENT.>",
 		"$KV.>", "$O.>", "$SYS.>", "$SYS.REQ.USER.AUTH", "$SRV.>", "_R_.>", "_GR_.>", "_INBOX_" + a + ".>",
 	} {
 		var sub *nats.Subscription
@@ -145,11 +154,13 @@ func TestNoSubjectReachesAnotherAccount(t *testing.T) {
 	// By what he may do, he has the server and the gateway send to her: as a reply subject, in the header,
 	// in the body.
 	his := "sandjet.calls.auto." + string(bert.id)
-	for _, to := range []string{inbox, "sandjet.live." + a + "." + token, "sandjet.reply." + a + ".x", "sandjet.calls.auto." + a, "$JS.API.STREAM.PURGE.CALLS"} {
+	for _, to := range []string{inbox, "sandjet.live." + a + "." + token, "sandjet.reply." + a + ".x", "sandjet.calls.auto." + a,
+		"$JS.API.STREAM.PURGE.CALLS"} {
 		if err := bert.conn.PublishRequest(his, to, []byte(`{"conversation":"c_bert","tool":"bash","input":{"command":"x"}}`)); err != nil {
 			t.Fatal(err)
 		}
-		if err := bert.conn.PublishRequest("sandjet.rpc.call."+string(bert.id), to, []byte(`{"conversation":"c_bert","tool":"bash","input":{"command":"x"}}`)); err != nil {
+		if err := bert.conn.PublishRequest("sandjet.rpc.call."+string(bert.id), to,
+			[]byte(`{"conversation":"c_bert","tool":"bash","input":{"command":"x"}}`)); err != nil {
 			t.Fatal(err)
 		}
 		m := nats.NewMsg(his)
@@ -211,7 +222,8 @@ func (n *node) joinNATS(t *testing.T) *natsTenant {
 		t.Fatalf("%+v, %v", cred, err)
 	}
 	a := &natsTenant{t: t, id: schemas.AccountID(d.ID), key: key, refused: make(chan error, 64)}
-	a.conn, err = nats.Connect(cred.URL, nats.UserInfo(cred.User, cred.Password), nats.CustomInboxPrefix(cred.InboxPrefix), nats.Timeout(time.Minute),
+	a.conn, err = nats.Connect(cred.URL, nats.UserInfo(cred.User, cred.Password),
+		nats.CustomInboxPrefix(cred.InboxPrefix), nats.Timeout(time.Minute),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { a.refused <- err }))
 	if err != nil {
 		t.Fatal(err)

@@ -29,7 +29,8 @@ func tour() []step {
 		{"A call by plain NATS", "Any NATS client can publish a call; these few lines of TCP are one.", (*demo).plain},
 		{"The same call twice", "An id makes a call idempotent: sending it again, after a timeout say, runs nothing twice.", (*demo).twice},
 		{"A cancel that kills", "Cancelling ends the whole process tree, and the call has a result that says so.", (*demo).cancel},
-		{"A job in the background", "The call returns a status id at once; the job's end comes to the conversation by itself, and goes on as a follow-up.", (*demo).background},
+		{"A job in the background", "The call returns a status id at once; the job's end comes to the conversation by itself, and goes on as " +
+			"a follow-up.", (*demo).background},
 		{"A worker dies", "kill -9 in the middle of two calls. No call is lost, and nothing with side effects runs twice.", (*demo).crash},
 		{"Replay from a cursor", "Every event carries a cursor. A client that was away resumes there: no hole, no double.", (*demo).replay},
 	}
@@ -61,7 +62,7 @@ func (d *demo) call(ctx context.Context, r schemas.Request) (schemas.Result, err
 			return res, fmt.Errorf("%s of %s: %w", t, r.ID, err)
 		}
 	}
-	if res.Status != schemas.Completed {
+	if res.Status != schemas.StatusCompleted {
 		return res, fmt.Errorf("call %s is %s, not completed: %s", r.Tool, res.Status, res.Text)
 	}
 	d.quote(res.Text)
@@ -109,7 +110,8 @@ func want(ok bool, format string, args ...any) error {
 }
 
 func (d *demo) sandbox(ctx context.Context) error {
-	if _, err := d.call(ctx, request(schemas.ToolWrite, map[string]any{"file_path": "greeting.txt", "content": "hello from the workspace\n"})); err != nil {
+	if _, err := d.call(ctx, request(schemas.ToolWrite,
+		map[string]any{"file_path": "greeting.txt", "content": "hello from the workspace\n"})); err != nil {
 		return err
 	}
 	if _, err := d.call(ctx, request(schemas.ToolRead, map[string]any{"file_path": "greeting.txt"})); err != nil {
@@ -179,7 +181,7 @@ func (d *demo) live(ctx context.Context) error {
 		}
 	}
 	return errors.Join(
-		want(res.Status == schemas.Completed, "the call is %s: %s", res.Status, res.Text),
+		want(res.Status == schemas.StatusCompleted, "the call is %s: %s", res.Status, res.Text),
 		want(res.Output != nil && shown.String() == res.Output.Stdout, "live output %q is not that of the result", shown.String()))
 }
 
@@ -199,7 +201,7 @@ func (d *demo) plain(ctx context.Context) error {
 		return err
 	}
 	d.quote(res.Text)
-	return want(res.Status == schemas.Completed, "the call is %s: %s", res.Status, res.Text)
+	return want(res.Status == schemas.StatusCompleted, "the call is %s: %s", res.Status, res.Text)
 }
 
 func (d *demo) twice(ctx context.Context) error {
@@ -217,7 +219,8 @@ func (d *demo) twice(ctx context.Context) error {
 	_, err = d.client.Call(ctx, other)
 	d.print("   the same id for another command: %v\n", err)
 	return errors.Join(
-		want(first.Text == again.Text && first.Finished.Equal(again.Finished), "the second answer is another one: %q, %q", first.Text, again.Text),
+		want(first.Text == again.Text && first.Finished.Equal(again.Finished),
+			"the second answer is another one: %q, %q", first.Text, again.Text),
 		want(errors.Is(err, schemas.ErrConflict), "another command under the same id was not refused: %v", err))
 }
 
@@ -245,7 +248,7 @@ func (d *demo) cancel(ctx context.Context) error {
 		return err
 	}
 	return errors.Join(
-		want(res.Status == schemas.Cancelled, "the call is %s", res.Status),
+		want(res.Status == schemas.StatusCancelled, "the call is %s", res.Status),
 		want(ticks.Output != nil && ticks.Output.ExitCode == 0, "something of the cancelled call still runs"))
 }
 
@@ -324,8 +327,8 @@ func (d *demo) crash(ctx context.Context) error {
 		return err
 	}
 	return errors.Join(
-		want(read.Status == schemas.Completed, "the read is %s: %s", read.Status, read.Text),
-		want(lost.Status == schemas.Broken, "the bash call is %s: %s", lost.Status, lost.Text),
+		want(read.Status == schemas.StatusCompleted, "the read is %s: %s", read.Status, read.Text),
+		want(lost.Status == schemas.StatusInterrupted, "the bash call is %s: %s", lost.Status, lost.Text),
 		want(ledger.Output != nil && strings.TrimSpace(ledger.Output.Stdout) == "1", "the card was not charged exactly once"))
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"net/netip"
 	"net/url"
 	"os"
 
@@ -33,8 +34,8 @@ type upCommand struct {
 // Help is the long help.
 func (*upCommand) Help() string {
 	return `One process with all roles: an embedded NATS server that keeps its files in the data folder, the HTTP
-gateway, a worker that runs calls in sandboxes of this host, and what posts events to webhooks. It needs
-nothing but bash.
+gateway, a worker that runs calls in sandboxes of this host, what carries out the turns of agents that have a model, and
+the deliverer of webhooks and chat messages. It needs nothing but bash.
 
 It prints where it can be reached and writes that to up.json in the data folder, where the other
 commands find it. The account and its key stay the same from one start to the next. Ctrl-C lets calls
@@ -69,8 +70,12 @@ func (c *upCommand) Run(ctx context.Context, t terminal) error {
 
 // build opens everything that up needs. The caller closes the node after its run.
 func (c *upCommand) build(ctx context.Context, t terminal) (_ *node, err error) {
-	if err := errors.Join(c.topologyFlags.check(), c.workerFlags.check(), c.gatewayFlags.check(), c.operatorFlags.check(), c.tenantFlags.check()); err != nil {
+	if err := errors.Join(c.topologyFlags.check(), c.workerFlags.check(), c.gatewayFlags.check(), c.operatorFlags.check(),
+		c.tenantFlags.check()); err != nil {
 		return nil, err
+	}
+	if len(c.ModelNetworks) == 0 { // a server of models on the user's own host
+		c.ModelNetworks = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 	}
 	n, err := newNode(t.log, c.dir)
 	if err != nil {
@@ -106,26 +111,29 @@ func (c *upCommand) build(ctx context.Context, t terminal) (_ *node, err error) 
 			return nil, err
 		}
 	}
-	n.quotas, n.provider = c.quotas(id.Account), c.Provider
+	n.quotas, n.provider = c.quotas(id.Account), c.first()
 	if err := n.openBus(ctx, c.natsFlags, c.topologyFlags); err != nil {
 		return nil, err
 	}
 	if err := n.openRecords(ctx, c.secretsFlags, c.natsFlags); err != nil {
 		return nil, err
 	}
-	if err := n.addWorker(c.workerFlags, c.operatorFlags); err != nil {
+	if err := n.addWorkers(c.workerFlags, c.operatorFlags); err != nil {
 		return nil, err
 	}
+	n.addRunner(c.ModelNetworks)
 	if err := n.addGateway(ctx, c.gatewayFlags, c.operatorFlags, c.tenantFlags, c.insecureFlag, id, l); err != nil {
 		return nil, err
 	}
-	n.addCaretakers()
-	n.addSweeper()
-	n.addDeliverer(c.deliveryFlags, c.insecureFlag)
+	n.addHousekeepers()
+	n.addGatewayHousekeepers()
+	if err := n.addDeliverer(ctx, c.deliveryFlags, c.limiterFlags, c.insecureFlag); err != nil {
+		return nil, err
+	}
 	return n, n.publishEndpoint()
 }
 
-// portsFree tells of all ports that are in use, not only the first.
+// portsFree reports all ports that are in use, not only the first.
 func (c *upCommand) portsFree(ctx context.Context) error {
 	var errs []error
 	if c.Listen.port != 0 {
@@ -186,7 +194,7 @@ func (n *node) publishEndpoint() error {
 	return nil
 }
 
-// announce tells where it can be reached, and where the key is: what is printed ends in journals. Programs are told the whole.
+// announce prints where it can be reached, and where the key is: what is printed ends in journals. The file for programs has everything.
 func announce(t terminal, e endpoint, file string) error {
 	if t.json {
 		return printJSON(t.out, e)

@@ -17,14 +17,40 @@ func usage(err error) error {
 	if ok && p.Context != nil {
 		at := p.Context.Model.Node
 		if n := p.Context.Selected(); n != nil {
-			at, where = n, n.FullPath()+" --help"
+			at, where = n, wordsOf(n)+" --help"
 		}
 		if word, unknown := strings.CutPrefix(err.Error(), "unexpected argument "); unknown && len(commandNames(at)) > 0 {
 			word, _, _ = strings.Cut(word, ", did you mean ")
 			return schemas.Errorf(schemas.Invalid, "", "unknown command %q%s (see %s)", schemas.Quotable(word), hint(word, commandNames(at)), where)
 		}
 	}
-	return schemas.Errorf(schemas.Invalid, "", "%v (see %s)", err, where)
+	return schemas.Errorf(schemas.Invalid, "", "%s (see %s)", plainly(err.Error()), where)
+}
+
+// plainly words what kong says of arguments that are not there: expected "<conversations> ...".
+func plainly(said string) string {
+	word, missing := strings.CutPrefix(said, `expected "<`)
+	if !missing {
+		return said
+	}
+	var names []string
+	for name := range strings.FieldsSeq(strings.ToUpper(word)) {
+		if name = strings.Trim(name, `<>"`); name != "..." {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 1 {
+		return "the argument " + names[0] + " is missing"
+	}
+	return "the arguments " + strings.Join(names, " ") + " are missing"
+}
+
+// wordsOf is a command as it is typed, without the other names that it has.
+func wordsOf(n *kong.Node) string {
+	if n.Parent == nil {
+		return n.Name
+	}
+	return wordsOf(n.Parent) + " " + n.Name
 }
 
 // commandNames are the names and aliases of the commands below a node that help shows.
@@ -47,10 +73,15 @@ func hint(name string, known []string) string {
 	for i, n := range near {
 		near[i] = fmt.Sprintf("%q", n)
 	}
-	if last := len(near) - 1; last > 0 {
-		return ": did you mean " + strings.Join(near[:last], ", ") + " or " + near[last] + "?"
+	return ": did you mean " + orList(near) + "?"
+}
+
+// orList is a list in words: a, b or c.
+func orList(words []string) string {
+	if last := len(words) - 1; last > 0 {
+		return strings.Join(words[:last], ", ") + " or " + words[last]
 	}
-	return ": did you mean " + near[0] + "?"
+	return strings.Join(words, "")
 }
 
 // versionFlag prints the version in place of a command.

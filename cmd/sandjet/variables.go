@@ -19,13 +19,13 @@ type variablesCommand struct {
 
 // Help is the long help.
 func (*variablesCommand) Help() string {
-	return `Variables are kept sealed for sandboxes, which name them as env:NAME in their envVars. Another value counts
-from the next call on; no record, manifest, event or error has it.
+	return `Variables are stored encrypted. Sandboxes name them as env:NAME in their envVars. A new value takes effect with
+the next call. No record, manifest, event or error shows a value.
 
 Examples:
   pass show api-token | sandjet variables set API_TOKEN       from stdin, without its last line break
   sandjet variables set API_TOKEN --from-env                  as it is in this environment
-  sandjet variables set STAGE test                            seen by whoever lists processes
+  sandjet variables set STAGE test                            visible in the list of processes
   sandjet sandboxes set build --env TOKEN=env:API_TOKEN`
 }
 
@@ -97,7 +97,7 @@ func (c *variablesListCommand) Run(ctx context.Context, t terminal) error {
 		if err != nil {
 			return err
 		}
-		return printList(t, list, "No variables.", "NAME\tSET", func(v schemas.VariableDocument) string {
+		return printList(t, list, "No variables.", "NAME\tUPDATED", func(v schemas.VariableDocument) string {
 			return fmt.Sprintf("%s\t%s", v.Name, ago(v.Updated))
 		})
 	})

@@ -25,7 +25,7 @@ type webhooksCommand struct {
 // Help is the long help.
 func (*webhooksCommand) Help() string {
 	return `Events are posted as Standard Webhooks describe: signed, each at least once, under the same webhook-id on
-every try, for three days. An endpoint that answers 410, or nothing good for five days, is disabled.
+every attempt, for three days. An endpoint that answers 410, or fails for five days, is disabled.
 
 Examples:
   sandjet webhooks add https://example.com/hooks --events job.finished,followup.created
@@ -37,8 +37,8 @@ type webhooksAddCommand struct {
 	gatewayTarget
 
 	To          string   `arg:"" name:"receiver" help:"URL to post to (https)."`
-	Events      []string `placeholder:"TYPE" use:"" help:"Only events of these types. Default: all that are delivered."`
-	Legacy      bool     `use:"" help:"Also sign the way of X-Webhook-Signature."`
+	Events      []string `placeholder:"TYPE" use:"" help:"Only events of these types. Default: all types."`
+	Legacy      bool     `use:"" help:"Also send the header X-Webhook-Signature, for receivers that check that one."`
 	Description string   `placeholder:"TEXT" use:"" help:"Free-text description."`
 	ContentType string   `placeholder:"TYPE" use:"" help:"Content type of the requests: application/json or application/cloudevents+json. Default: application/json."`
 	Concurrency int      `placeholder:"N" use:"" help:"Requests at the same time. Default: 4."`
@@ -50,7 +50,8 @@ func (c *webhooksAddCommand) Run(ctx context.Context, t terminal) error {
 	for _, e := range c.Events {
 		spec.Events = append(spec.Events, schemas.EventType(e))
 	}
-	asked := schemas.Endpoint{URL: spec.URL, Events: spec.Events, ContentType: spec.ContentType, Concurrency: spec.Concurrency, Description: spec.Description}
+	asked := schemas.Endpoint{URL: spec.URL, Events: spec.Events, ContentType: spec.ContentType, Concurrency: spec.Concurrency,
+		Description: spec.Description}
 	if err := asked.Validate(); err != nil { // before anything is dialled
 		return err
 	}
@@ -74,7 +75,8 @@ func printSecret(t terminal, e schemas.Endpoint) error {
 	if len(e.Secrets) > 0 {
 		secret = e.Secrets[0].Key
 	}
-	return say(t, "id      %s\nurl     %s\nsecret  %s\nThe secret is shown only now: the receiver needs it to check signatures.", e.ID, printable(e.URL), secret)
+	return say(t, "id      %s\nurl     %s\nsecret  %s\nThe secret is shown only now: the receiver needs it to check signatures.",
+		e.ID, printable(e.URL), secret)
 }
 
 type webhooksListCommand struct{ listTarget }
@@ -86,9 +88,11 @@ func (c *webhooksListCommand) Run(ctx context.Context, t terminal) error {
 		if err != nil {
 			return err
 		}
-		return printList(t, list, "No webhooks.", "ID\tSTATE\tEVENTS\tURL\tDESCRIPTION", func(e schemas.Endpoint) string {
-			return fmt.Sprintf("%s\t%s\t%s\t%s\t%s", e.ID, endpointState(e), eventNames(e.Events), printable(e.URL), short(e.Description))
-		})
+		return printList(t, list, "No webhooks.", "ID\tSTATE\tCREATED\tFAILING SINCE*\tEVENTS\tURL\tDESCRIPTION",
+			func(e schemas.Endpoint) string {
+				return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s\t%s", e.ID, endpointState(e), ago(e.Created), ago(e.FailingSince), eventNames(e.Events),
+					printable(e.URL), orDash(short(e.Description)))
+			})
 	})
 }
 
@@ -140,27 +144,23 @@ func (c *webhooksShowCommand) Run(ctx context.Context, t terminal) error {
 }
 
 func printEndpoint(t terminal, e schemas.Endpoint) error {
-	if t.json {
+	switch {
+	case t.json:
 		return printJSON(t.out, e)
+	case t.names:
+		return printID(t, e)
 	}
-	var b strings.Builder
-	line := func(name, value string) {
-		if value != "" {
-			fmt.Fprintf(&b, "%-14s %s\n", name, printable(value))
-		}
-	}
-	line("id", string(e.ID))
-	line("url", e.URL)
-	line("state", endpointState(e))
-	line("reason", e.Reason)
-	line("events", eventNames(e.Events))
-	line("description", e.Description)
-	line("secrets", fmt.Sprint(len(e.Secrets)))
-	line("made", e.Created.Local().Format(time.DateTime))
-	if !e.FailingSince.IsZero() {
-		line("failing since", e.FailingSince.Local().Format(time.DateTime))
-	}
-	_, err := io.WriteString(t.out, b.String())
+	var d details
+	d.line("id", string(e.ID))
+	d.line("url", e.URL)
+	d.line("state", endpointState(e))
+	d.line("reason", e.Reason)
+	d.line("events", eventNames(e.Events))
+	d.line("description", e.Description)
+	d.line("secrets", fmt.Sprint(len(e.Secrets)))
+	d.line("created", dated(e.Created))
+	d.at("failing since", e.FailingSince)
+	_, err := io.WriteString(t.out, d.String())
 	return wrapOutput(err)
 }
 
@@ -205,7 +205,7 @@ type webhooksRotateCommand struct {
 // Run gives an endpoint a new secret.
 func (c *webhooksRotateCommand) Run(ctx context.Context, t terminal) error {
 	if c.Overlap <= 0 {
-		return schemas.Invalidf("overlap", "%s is out of range: more than 0", c.Overlap)
+		return schemas.Invalidf("overlap", "%s is out of range: write how long both secrets sign, such as 1h; at most a week", c.Overlap)
 	}
 	cl, id, err := c.dial(ctx, t)
 	if err != nil {
@@ -240,7 +240,7 @@ type webhooksReplayCommand struct {
 	gatewayTarget
 
 	Since    string `placeholder:"TIME" use:"" help:"Deliveries created since: a duration back from now such as 2h, or a time such as 2026-11-21T08:00:00Z."`
-	Endpoint string `placeholder:"ID" use:"" help:"Only those to this endpoint."`
+	Endpoint string `placeholder:"ID" use:"" help:"Only deliveries to this endpoint."`
 	ID       string `name:"id" placeholder:"ID" use:"" help:"Only this delivery, by its webhook-id."`
 }
 
@@ -279,7 +279,8 @@ func moment(s string, now time.Time) (time.Time, error) {
 	}
 	at, err := time.Parse(time.RFC3339, s)
 	if err != nil || at.IsZero() {
-		return time.Time{}, schemas.Invalidf("since", "%q is neither a duration such as 2h nor a time such as %s", schemas.Quotable(s), now.UTC().Format(time.RFC3339))
+		return time.Time{}, schemas.Invalidf("since", "%q is neither a duration such as 2h nor a time such as %s", schemas.Quotable(s),
+			now.UTC().Format(time.RFC3339))
 	}
 	return at, nil
 }

@@ -14,7 +14,7 @@ func count[N int | int64 | uint64](n N, noun string, plural ...string) string {
 }
 
 // are is count with its verb: "1 call is", "2 calls are".
-func are(n int, noun string) string {
+func are[N int | int64 | uint64](n N, noun string) string {
 	if n == 1 {
 		return count(n, noun) + " is"
 	}

@@ -14,7 +14,7 @@ type workspacesCommand struct {
 	Show   workspacesShowCommand   `cmd:"" help:"Show a workspace."`
 	Create workspacesCreateCommand `cmd:"" help:"Create a workspace."`
 	Set    workspacesSetCommand    `cmd:"" help:"Change a workspace."`
-	RM     workspacesRemoveCommand `cmd:"" name:"rm" help:"Remove a workspace. Its files stay where they are."`
+	RM     workspacesRemoveCommand `cmd:"" name:"rm" help:"Remove a workspace. Its files are not deleted."`
 }
 
 // Help is the long help.
@@ -57,13 +57,15 @@ func (c *workspacesListCommand) Run(ctx context.Context, t terminal) error {
 			return err
 		}
 		names := namesOf(ctx, t, cl)
-		return printList(t, list, "No workspaces.", "ID\tNAME\tSANDBOX\tDESCRIPTION", func(w schemas.WorkspaceDocument) string {
-			sandbox := "-"
-			if w.Sandbox != nil {
-				sandbox = names.of(string(*w.Sandbox))
-			}
-			return fmt.Sprintf("%s\t%s\t%s\t%s", w.ID, printable(w.Name), sandbox, short(w.Description))
-		})
+		return printList(t, list, "No workspaces.", "ID\tNAME\tCREATED\tSANDBOX\tMANIFEST*\tDESCRIPTION",
+			func(w schemas.WorkspaceDocument) string {
+				sandbox := "-"
+				if w.Sandbox != nil {
+					sandbox = names.of(string(*w.Sandbox))
+				}
+				return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s", w.ID, printable(w.Name), ago(w.Created), sandbox, orDash(printable(w.Manifest)),
+					orDash(short(w.Description)))
+			})
 	})
 }
 
@@ -107,7 +109,8 @@ func (c *workspacesRemoveCommand) Run(ctx context.Context, t terminal) error {
 
 func workspaceKind() kind[schemas.WorkspaceDocument] {
 	return kind[schemas.WorkspaceDocument]{
-		"workspace", schemas.WorkspacePrefix, func(cl *client.Client) client.Records[schemas.WorkspaceDocument] { return cl.Workspaces(client.Me) },
+		"workspace", schemas.WorkspacePrefix,
+		func(cl *client.Client) client.Records[schemas.WorkspaceDocument] { return cl.Workspaces(client.Me) },
 		func(w schemas.WorkspaceDocument) (id, name string) { return string(w.ID), w.Name },
 	}
 }

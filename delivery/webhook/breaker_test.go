@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/sandjet/sandjet/internal/proptest"
 )
 
 func TestTheBreakerOpensAfterFailuresInARow(t *testing.T) {
@@ -107,7 +109,7 @@ func TestAPauseIsKept(t *testing.T) {
 // allow again.
 func TestTheBreakerNeverLocksUp(t *testing.T) {
 	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
+	proptest.Check(t, func(t *rapid.T) {
 		var b breaker
 		now := time.Unix(1_000_000, 0)
 		out := 0

@@ -15,6 +15,7 @@ import (
 const (
 	suspectsAtMost = delivery.DefaultSlots / 2 // tries under way to endpoints that are not known to be prompt
 	waitersAtMost  = delivery.DefaultSlots / 4 // deliveries that wait for a try before theirs to end
+	shareOfPlaces  = 4                         // one account leaves the fourth part of both to others
 
 	commonLane  = 4 // tries at once to an endpoint, unless it says otherwise
 	suspectLane = 2 // while its last try was not answered, or there was none yet
@@ -40,6 +41,7 @@ const (
 
 // lane is what is known of an endpoint in this process.
 type lane struct {
+	account  schemas.AccountID
 	breaker  breaker
 	trust    trust
 	most     int // tries at once
@@ -64,12 +66,35 @@ func (p *lane) room() int {
 type lanes struct {
 	mu       sync.Mutex
 	all      map[laneKey]*lane
-	suspects int // tries under way in lanes that are not trusted
-	waiters  int
+	suspects places // tries under way in lanes that are not trusted
+	waiters  places
 	swept    time.Time
 }
 
-func newLanes() *lanes { return &lanes{all: make(map[laneKey]*lane)} }
+func newLanes() *lanes {
+	return &lanes{all: make(map[laneKey]*lane), suspects: newPlaces(suspectsAtMost), waiters: newPlaces(waitersAtMost)}
+}
+
+// places are counted for all accounts together, and for each: one cannot have them all.
+type places struct {
+	most, all int
+	of        map[schemas.AccountID]int
+}
+
+func newPlaces(most int) places { return places{most: most, of: map[schemas.AccountID]int{}} }
+
+// left is how many an account may still take.
+func (p *places) left(a schemas.AccountID) int {
+	return min(p.most-p.all, p.most-p.most/shareOfPlaces-p.of[a])
+}
+
+// add counts n more of an account, or fewer.
+func (p *places) add(a schemas.AccountID, n int) {
+	p.all += n
+	if p.of[a] += n; p.of[a] == 0 {
+		delete(p.of, a)
+	}
+}
 
 // enter takes a place in an endpoint's lane, and waits for it where that is worth while. The try that
 // follows ends with leave. A nil lane means that there is no place: the verdict says whether it is busy
@@ -81,21 +106,21 @@ func (l *lanes) enter(ctx context.Context, key laneKey, most int) (*lane, delive
 	l.sweep(now)
 	p := l.all[key]
 	if p == nil {
-		p = &lane{}
+		p = &lane{account: key.account}
 		l.all[key] = p
 	}
 	p.used, p.most = now, most
 	if wait, ok := p.breaker.allow(now); !ok {
 		return nil, delivery.Verdict{Kind: delivery.Held, After: wait}
 	}
-	open := p.trust == trusted || l.suspects < suspectsAtMost
+	open := p.trust == trusted || l.suspects.left(key.account) > 0
 	switch {
 	case open && p.inFlight < p.room() && len(p.waiting) == 0:
 		l.begin(p)
 		return p, delivery.Verdict{}
 	case !p.breaker.closed(now): // it was let through as the probe, and cannot be
 		p.breaker.forget()
-	case p.trust == trusted && len(p.waiting) < waitersAtMost-l.waiters && l.wait(ctx, p): // as many as are left to others
+	case p.trust == trusted && len(p.waiting) < l.waiters.left(key.account) && l.wait(ctx, p): // as many as are left to others
 		return p, delivery.Verdict{}
 	}
 	return nil, delivery.Verdict{Kind: delivery.Busy}
@@ -105,7 +130,7 @@ func (l *lanes) enter(ctx context.Context, key laneKey, most int) (*lane, delive
 func (l *lanes) wait(ctx context.Context, p *lane) bool {
 	answer := make(chan bool, 1)
 	p.waiting = append(p.waiting, answer)
-	l.waiters++
+	l.waiters.add(p.account, 1)
 	l.mu.Unlock()
 	select {
 	case ok := <-answer:
@@ -116,7 +141,7 @@ func (l *lanes) wait(ctx context.Context, p *lane) bool {
 	l.mu.Lock()
 	if i := slices.Index(p.waiting, answer); i >= 0 {
 		p.waiting = slices.Delete(p.waiting, i, i+1)
-		l.waiters--
+		l.waiters.add(p.account, -1)
 		return false
 	}
 	return <-answer // it was answered at the same moment
@@ -140,7 +165,7 @@ func (l *lanes) leave(p *lane, o outcome, took, pause time.Duration) {
 	p.used = now
 	p.inFlight--
 	if p.trust != trusted {
-		l.suspects--
+		l.suspects.add(p.account, -1)
 	}
 	if o == unknown {
 		p.breaker.forget()
@@ -155,7 +180,7 @@ func (l *lanes) leave(p *lane, o outcome, took, pause time.Duration) {
 	for len(p.waiting) > 0 && (!free || p.inFlight < p.most) {
 		p.waiting[0] <- free
 		p.waiting = p.waiting[1:]
-		l.waiters--
+		l.waiters.add(p.account, -1)
 		if free {
 			l.begin(p)
 		}
@@ -165,7 +190,7 @@ func (l *lanes) leave(p *lane, o outcome, took, pause time.Duration) {
 func (l *lanes) begin(p *lane) {
 	p.inFlight++
 	if p.trust != trusted {
-		l.suspects++
+		l.suspects.add(p.account, 1)
 	}
 }
 
@@ -185,9 +210,9 @@ func trustAfter(o outcome, took time.Duration) trust {
 func (l *lanes) judge(p *lane, t trust) {
 	switch {
 	case t == trusted && p.trust != trusted:
-		l.suspects -= p.inFlight
+		l.suspects.add(p.account, -p.inFlight)
 	case t != trusted && p.trust == trusted:
-		l.suspects += p.inFlight
+		l.suspects.add(p.account, p.inFlight)
 	}
 	p.trust = t
 }

@@ -62,8 +62,8 @@ func TestALaneTakesAsManyAsItsEndpointDeserves(t *testing.T) {
 			t.Errorf("after five failures: %+v, want it held", v)
 		}
 		l.leave(l.all[key(1)], unknown, 0, 0)
-		if l.suspects != 0 || l.waiters != 0 || l.all[key(1)].inFlight != 0 {
-			t.Errorf("empty, but counted: %d suspects, %d waiters", l.suspects, l.waiters)
+		if l.suspects.all != 0 || l.waiters.all != 0 || l.all[key(1)].inFlight != 0 {
+			t.Errorf("empty, but counted: %d suspects, %d waiters", l.suspects.all, l.waiters.all)
 		}
 		time.Sleep(laneKept + time.Minute)
 		enterNow(t, l, key(2), 1)
@@ -79,17 +79,33 @@ func TestSuspectsShareAPartOfThePlaces(t *testing.T) {
 		l := newLanes()
 		p, _ := enterNow(t, l, key(0), 4)
 		l.leave(p, accepted, time.Millisecond, 0)
-		n := 0
-		for i := range 2 * suspectsAtMost {
-			if p, _ := enterNow(t, l, key(i+1), 4); p != nil {
-				n++
+		const share = suspectsAtMost - suspectsAtMost/shareOfPlaces
+		var entered []*lane
+		enter := func(a schemas.AccountID) (n int) {
+			for i := range 2 * suspectsAtMost {
+				k := key(i + 1)
+				k.account = a
+				if p, _ := enterNow(t, l, k, 4); p != nil {
+					n++
+					entered = append(entered, p)
+				}
 			}
+			return n
 		}
-		if n != suspectsAtMost {
-			t.Errorf("%d suspects have places, want %d", n, suspectsAtMost)
+		if n := enter("acct_1"); n != share {
+			t.Errorf("%d suspects of one account have places, want %d", n, share)
+		}
+		if n := enter("acct_2"); n != suspectsAtMost-share {
+			t.Errorf("beside them %d of another account, want %d", n, suspectsAtMost-share)
 		}
 		if p, v := enterNow(t, l, key(0), 4); p == nil {
 			t.Errorf("an endpoint that answers has no place beside them: %+v", v)
+		}
+		for _, p := range entered {
+			l.leave(p, unknown, 0, 0)
+		}
+		if l.suspects.all != 0 || len(l.suspects.of) != 0 {
+			t.Errorf("%d suspects are counted when all have left, %d accounts", l.suspects.all, len(l.suspects.of))
 		}
 	})
 }
@@ -101,8 +117,8 @@ func TestWaitersAreLetInInTurnAndSentAwayWhenItFails(t *testing.T) {
 		first, _ := enterNow(t, l, key(1), 1)
 		l.leave(first, accepted, time.Millisecond, 0)
 		first, _ = enterNow(t, l, key(1), 1)
-		l.waiters = waitersAtMost - 8 // in other lanes: 4 of the rest are for this one
-		others := l.waiters
+		l.waiters.add("acct_2", waitersAtMost-8) // in other lanes: 4 of the rest are for this one
+		others := l.waiters.all
 		verdicts := make(chan *lane, 10)
 		wait := func(ctx context.Context) {
 			go func() {
@@ -119,8 +135,8 @@ func TestWaitersAreLetInInTurnAndSentAwayWhenItFails(t *testing.T) {
 		if wait(t.Context()); len(verdicts) != 1 || <-verdicts != nil {
 			t.Fatal("a waiter too many was kept")
 		}
-		if leave(); <-verdicts != nil || l.waiters != others+3 {
-			t.Fatalf("one that went away: %d waiters are left", l.waiters)
+		if leave(); <-verdicts != nil || l.waiters.all != others+3 {
+			t.Fatalf("one that went away: %d waiters are left", l.waiters.all)
 		}
 		l.leave(first, accepted, time.Millisecond, 0)
 		second := <-verdicts
@@ -133,8 +149,8 @@ func TestWaitersAreLetInInTurnAndSentAwayWhenItFails(t *testing.T) {
 				t.Error("let in to an endpoint that fails")
 			}
 		}
-		if l.waiters != others || l.suspects != 0 {
-			t.Errorf("%d waiters, %d suspects are counted", l.waiters-others, l.suspects)
+		if l.waiters.all != others || l.suspects.all != 0 {
+			t.Errorf("%d waiters, %d suspects are counted", l.waiters.all-others, l.suspects.all)
 		}
 	})
 }
@@ -205,7 +221,8 @@ func TestBlackHolesDoNotHoldUpOthers(t *testing.T) {
 		made := map[string]time.Time{}
 		publish := func(id string, to schemas.EndpointID) {
 			made[id] = time.Now()
-			d := schemas.Delivery{ID: schemas.DeliveryID(id), Account: "acct_1", Channel: schemas.WebhookChannel, Endpoint: to, Body: body, Created: time.Now()}
+			d := schemas.Delivery{ID: schemas.DeliveryID(id), Account: "acct_1", Channel: schemas.WebhookChannel, Endpoint: to,
+				Body: body, Created: time.Now()}
 			if err := streams.Deliveries.Publish(t.Context(), b, d); err != nil {
 				t.Fatal(err)
 			}

@@ -7,11 +7,13 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// TestLegacySignaturesTakeTurnsDuringARotation: a receiver that knows either key takes one of two tries; after the overlap there is one key.
+// TestLegacySignaturesTakeTurnsDuringARotation: a receiver that knows either key takes one of two tries; after the overlap there
+// is one key.
 func TestLegacySignaturesTakeTurnsDuringARotation(t *testing.T) {
 	now := time.Now()
 	fresh, former := NewSecret(), NewSecret()
-	e := schemas.Endpoint{URL: "https://example.com/hook", Legacy: true, Secrets: []schemas.EndpointSecret{{Key: fresh}, {Key: former, Expires: now.Add(time.Hour)}}}
+	e := schemas.Endpoint{URL: "https://example.com/hook", Legacy: true,
+		Secrets: []schemas.EndpointSecret{{Key: fresh}, {Key: former, Expires: now.Add(time.Hour)}}}
 	d := schemas.Delivery{ID: "dlv_1", Body: `{"a":1}`}
 	signed := func(attempt int, at time.Time) string {
 		t.Helper()

@@ -211,7 +211,7 @@ func (s *Sender) request(ctx context.Context, e schemas.Endpoint, d schemas.Deli
 // mark notes at the endpoint what a try says about it.
 func (s *Sender) mark(ctx context.Context, e schemas.Endpoint, try schemas.DeliveryTry, v delivery.Verdict) delivery.Verdict {
 	disable := func(reason string) error {
-		s.Log.Warn("an endpoint is disabled", "account", e.Account, "endpoint", e.ID, "reason", reason)
+		s.Log.Warn("webhook endpoint disabled", "account", e.Account, "endpoint", e.ID, "reason", reason)
 		return s.Endpoints.Disable(ctx, e.Account, e.ID, reason)
 	}
 	var err error
@@ -241,7 +241,8 @@ func judge(status int, h http.Header, now time.Time) delivery.Verdict {
 	case status == http.StatusGone:
 		return delivery.Verdict{Kind: delivery.Dropped, Reason: "the endpoint answered 410 Gone"}
 	case strings.EqualFold(strings.TrimSpace(h.Get(HeaderDelivery)), "abort-message"):
-		return delivery.Verdict{Kind: delivery.Dropped, Reason: "the receiver does not want it: status " + strconv.Itoa(status) + " with abort-message"}
+		return delivery.Verdict{Kind: delivery.Dropped, Reason: "the receiver does not want it: status " +
+			strconv.Itoa(status) + " with abort-message"}
 	}
 	return delivery.Verdict{Kind: delivery.Failed, After: retryAfter(h.Get("Retry-After"), now)}
 }

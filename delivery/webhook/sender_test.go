@@ -192,7 +192,8 @@ func TestRetryAfter(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	for text, want := range map[string]time.Duration{
-		"": 0, "0": 0, "30": 30 * time.Second, " 30 ": 30 * time.Second, "-5": 0, "1.5": 0, "99999999999999": 365 * 24 * time.Hour, "99999999999999999999": 0,
+		"": 0, "0": 0, "30": 30 * time.Second, " 30 ": 30 * time.Second, "-5": 0, "1.5": 0,
+		"99999999999999": 365 * 24 * time.Hour, "99999999999999999999": 0,
 		"Fri, 20 Nov 2026 12:01:00 GMT": time.Minute, "Fri, 20 Nov 2026 11:00:00 GMT": 0, "Fri, 31 Dec 9999 23:59:59 GMT": 365 * 24 * time.Hour,
 	} {
 		if got := retryAfter(text, now); got != want {
@@ -251,7 +252,8 @@ func TestWhatLeadsInsideIsRefused(t *testing.T) {
 		}
 		s.Close()
 	}
-	for url, want := range map[string]string{"http://1.1.1.1/": "not https", "ftp://1.1.1.1/": "neither https nor http", "https://1.1.1.1:22/": "port 22"} {
+	for url, want := range map[string]string{"http://1.1.1.1/": "not https", "ftp://1.1.1.1/": "neither https nor http",
+		"https://1.1.1.1:22/": "port 22"} {
 		s := &Sender{Endpoints: endpointTo(url)}
 		if try, v := s.Send(t.Context(), message()); v.Kind != delivery.Failed || !strings.Contains(try.Error, want) {
 			t.Errorf("%s: %+v, %+v", url, try, v)

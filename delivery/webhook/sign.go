@@ -49,7 +49,7 @@ func ParseSecret(s string) ([]byte, error) {
 	}
 	b, err := base64.StdEncoding.Strict().DecodeString(text)
 	switch {
-	case err != nil || strings.ContainsAny(text, "\r\n"): // the decoder passes over line ends, others do not
+	case err != nil || strings.ContainsAny(text, "\r\n"): // the decoder skips line ends, others do not
 		return nil, schemas.Invalidf("secret", "what follows %s is not base64 with padding", secretPrefix)
 	case len(b) < minSecret || len(b) > maxSecret:
 		return nil, schemas.Invalidf("secret", "holds %d bytes: it must be %d to %d", len(b), minSecret, maxSecret)
@@ -114,7 +114,8 @@ func Verify(h http.Header, body []byte, now time.Time, secrets ...string) error 
 		return schemas.Invalidf(HeaderTimestamp, "%q is not a number of seconds", schemas.Quotable(at))
 	}
 	if age := now.Sub(time.Unix(seconds, 0)); age > Tolerance || age < -Tolerance {
-		return schemas.Errorf(schemas.Denied, "verify", "it was signed at another time: the clocks differ by more than %s, or it was recorded and sent again", Tolerance)
+		return schemas.Errorf(schemas.Denied, "verify",
+			"it was signed at another time: the clocks differ by more than %s, or it was recorded and sent again", Tolerance)
 	}
 	for _, s := range secrets {
 		key, err := ParseSecret(s)

@@ -19,7 +19,8 @@ func TestThePublicLibraryVerifiesWhatWeSign(t *testing.T) {
 	t.Parallel()
 	old, fresh, over := NewSecret(), NewSecret(), NewSecret()
 	now := time.Now()
-	h, err := Sign("msg_1", body, now, []schemas.EndpointSecret{{Key: fresh}, {Key: old, Expires: now.Add(time.Hour)}, {Key: over, Expires: now}})
+	h, err := Sign("msg_1", body, now, []schemas.EndpointSecret{{Key: fresh},
+		{Key: old, Expires: now.Add(time.Hour)}, {Key: over, Expires: now}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ done. Run it with: eval "$(sandjet info --shell)"; MODEL_KEY=... python3 example
 import json
 import os
 import sys
+import urllib.error
 import urllib.request
 
 MODEL = os.environ.get("MODEL_URL", "https://api.anthropic.com/v1/messages")
@@ -24,7 +25,13 @@ def run(use):
     call = {"id": use["id"], "conversation": "agent", "dialect": "claude", "tool": use["name"], "input": use["input"]}
     result = {}
     while "text" not in result:
-        result = ask("POST", SANDJET + "/v1/calls?wait=60s", KEY, call)
+        try:
+            result = ask("POST", SANDJET + "/v1/calls?wait=60s", KEY, call)
+        except urllib.error.HTTPError as refused:
+            if refused.code not in (400, 404):
+                raise
+            error = json.load(refused)["error"]  # the model used the tool wrongly: it reads why, and tries again
+            result = {"status": "failed", "text": error.get("field", use["name"]) + ": " + error["message"]}
     failed = result["status"] != "completed"
     return {"type": "tool_result", "tool_use_id": use["id"], "content": result["text"], "is_error": failed}
 

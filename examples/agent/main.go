@@ -1,5 +1,6 @@
-// Command agent is an agent in one loop: a model of the Messages API says which tools to run, Sandjet runs them, and the model reads the results until it is
-// done. Run it with: eval "$(sandjet info --shell)"; MODEL_KEY=… go run ./examples/agent 'What is in this folder?'
+// Command agent is an agent in one loop: a model of the Messages API says which tools to run, Sandjet runs them, and the model
+// reads the results until it is done. Run it with: eval "$(sandjet info --shell)"; MODEL_KEY=… go run ./examples/agent 'What is
+// in this folder?'
 package main
 
 import (
@@ -10,13 +11,14 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 )
 
 type object = map[string]any
 
-// ask sends JSON and reads the answer into out.
-func ask(method, url string, header http.Header, in, out any) {
+// ask sends JSON and reads the answer into out, also where its status is one of refused.
+func ask(method, url string, header http.Header, in, out any, refused ...int) {
 	body, err := json.Marshal(in)
 	check(err)
 	req, err := http.NewRequest(method, url, bytes.NewReader(body))
@@ -28,7 +30,7 @@ func ask(method, url string, header http.Header, in, out any) {
 	defer resp.Body.Close()
 	answer, err := io.ReadAll(resp.Body)
 	check(err)
-	if resp.StatusCode >= http.StatusBadRequest {
+	if resp.StatusCode >= http.StatusBadRequest && !slices.Contains(refused, resp.StatusCode) {
 		check(fmt.Errorf("%s: %s: %s", url, resp.Status, answer))
 	}
 	check(json.Unmarshal(answer, out))
@@ -58,7 +60,8 @@ func main() {
 		}
 		var whole object // to be handed back as it is
 		var raw json.RawMessage
-		ask("POST", model, modelKey, object{"model": cmp.Or(os.Getenv("MODEL"), "claude-sonnet-4-5"), "max_tokens": 4096, "tools": known.Tools, "messages": messages}, &raw)
+		ask("POST", model, modelKey, object{"model": cmp.Or(os.Getenv("MODEL"), "claude-sonnet-4-5"), "max_tokens": 4096,
+			"tools": known.Tools, "messages": messages}, &raw)
 		check(json.Unmarshal(raw, &said))
 		check(json.Unmarshal(raw, &whole))
 		messages = append(messages, object{"role": "assistant", "content": whole["content"]})
@@ -71,11 +74,17 @@ func main() {
 				var r struct {
 					Text   *string // absent until the call has its result
 					Status string
+					Error  *struct{ Field, Message string }
 				}
+				call := object{"id": part.ID, "conversation": "agent", "dialect": "claude", "tool": part.Name, "input": part.Input}
 				for r.Text == nil {
-					ask("POST", sandjet+"/v1/calls?wait=60s", key, object{"id": part.ID, "conversation": "agent", "dialect": "claude", "tool": part.Name, "input": part.Input}, &r)
+					ask("POST", sandjet+"/v1/calls?wait=60s", key, call, &r, http.StatusBadRequest, http.StatusNotFound)
+					if r.Text == nil && r.Error != nil { // the model used the tool wrongly: it reads why, and tries again
+						r.Text = new(cmp.Or(r.Error.Field, part.Name) + ": " + r.Error.Message)
+					}
 				}
-				results = append(results, object{"type": "tool_result", "tool_use_id": part.ID, "content": *r.Text, "is_error": r.Status != "completed"})
+				results = append(results, object{"type": "tool_result", "tool_use_id": part.ID, "content": *r.Text,
+					"is_error": r.Status != "completed"})
 			}
 		}
 		if len(results) == 0 {

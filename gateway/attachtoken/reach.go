@@ -77,7 +77,8 @@ func (r Reach) CheckCall(c schemas.Call) error {
 		case part.out:
 			return &schemas.Error{
 				Code: schemas.Denied, Field: part.what,
-				Message: "the attach token is not for the " + part.what + " " + schemas.Quotable(part.id) + ": create one with it in \"" + plural(part.what) + "\"",
+				Message: "the attach token is not for the " + part.what + " " + schemas.Quotable(part.id) +
+					": create one with it in \"" + plural(part.what) + "\"",
 			}
 		}
 	}

@@ -71,7 +71,8 @@ func (s Signer) Sign(t Claims) (string, error) {
 	b := append([]byte{byte(len(key))}, key...)
 	token := Prefix + base64.RawURLEncoding.EncodeToString(slices.Concat(b, signature, body))
 	if len(token) > MaxToken {
-		return "", schemas.Invalidf("", "the lists make a token of %d bytes: at most %d; use beginnings of conversations that end in *, or shorter lists", len(token), MaxToken)
+		return "", schemas.Invalidf("",
+			"the lists make a token of %d bytes: at most %d; use beginnings of conversations that end in *, or shorter lists", len(token), MaxToken)
 	}
 	return token, nil
 }
@@ -85,9 +86,11 @@ func (s Signer) Verify(token string, now time.Time) (Claims, error) {
 	}
 	var c content // written by us: nobody else has the keys
 	if err := json.Unmarshal(body, &c); err != nil || !c.known() || len(c.Key) != len(Fingerprint{}) {
-		return Claims{}, schemas.Errorf(schemas.Denied, "", "the attach token has an unsupported version: create another with POST /v1/attach-tokens")
+		return Claims{}, schemas.Errorf(schemas.Denied, "",
+			"the attach token has an unsupported version: create another with POST /v1/attach-tokens")
 	}
-	t := Claims{Account: c.Account, Key: Fingerprint(c.Key), Conversations: c.Conversations, Ops: c.Ops, Expires: time.Unix(c.Expires, 0).UTC()}
+	t := Claims{Account: c.Account, Key: Fingerprint(c.Key), Conversations: c.Conversations, Ops: c.Ops,
+		Expires: time.Unix(c.Expires, 0).UTC()}
 	if c.Reach != nil {
 		t.Reach = *c.Reach
 	}
@@ -103,7 +106,7 @@ func (c content) known() bool {
 }
 
 // open returns what stands behind a MAC of one of the keys. There is one text for each token: the decoder
-// alone would pass over line ends.
+// alone would skip line ends.
 func (s Signer) open(token string) ([]byte, bool) {
 	text, ok := strings.CutPrefix(token, Prefix)
 	if !ok || len(token) > MaxToken || strings.ContainsAny(text, "\r\n") {

@@ -60,7 +60,8 @@ func (t Claims) Validate(now time.Time) error {
 		return err
 	}
 	if n := len(t.Conversations); n == 0 || n > MaxConversations {
-		return schemas.Invalidf("conversations", "has %d entries: 1 to %d ids, or beginnings of ids that end in *, are needed", n, MaxConversations)
+		return schemas.Invalidf("conversations", "has %d entries: 1 to %d ids, or beginnings of ids that end in *, are needed",
+			n, MaxConversations)
 	}
 	size := 0
 	for _, p := range t.Conversations {
@@ -70,7 +71,8 @@ func (t Claims) Validate(now time.Time) error {
 		size += len(p)
 	}
 	if size > MaxPatternBytes {
-		return schemas.Invalidf("conversations", "has %d bytes of ids: at most %d, so that the token fits a header; use beginnings that end in *", size, MaxPatternBytes)
+		return schemas.Invalidf("conversations", "has %d bytes of ids: at most %d, so that the token fits a header; use beginnings that end in *",
+			size, MaxPatternBytes)
 	}
 	if len(t.Ops) == 0 {
 		return schemas.Invalidf("ops", "is empty: use read, send, cancel or approve")
@@ -98,7 +100,8 @@ func validPattern(p string) error {
 		return nil
 	}
 	if err := schemas.ConversationID(begin).Validate(); err != nil {
-		return schemas.Invalidf("conversations", "%q is neither the id of a conversation nor the beginning of one that ends in *", schemas.Quotable(p))
+		return schemas.Invalidf("conversations", "%q is neither the id of a conversation nor the beginning of one that ends in *",
+			schemas.Quotable(p))
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/sandjet/sandjet/gateway/attachtoken"
+	"github.com/sandjet/sandjet/internal/proptest"
 	"github.com/sandjet/sandjet/records/seal"
 	"github.com/sandjet/sandjet/schemas"
 )
@@ -102,7 +103,7 @@ func TestATokenWithAnyByteChangedIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rapid.Check(t, func(t *rapid.T) {
+	proptest.Check(t, func(t *rapid.T) {
 		b := []byte(token)
 		at := rapid.IntRange(0, len(b)-1).Draw(t, "at")
 		other := rapid.Byte().Filter(func(c byte) bool { return c != b[at] }).Draw(t, "byte")
@@ -140,9 +141,10 @@ func TestATokenAllowsItsOpsOnItsConversations(t *testing.T) {
 		"a star in the middle means one": {[]string{"a*b"}, []attachtoken.Op{attachtoken.Read}, attachtoken.Read, "axb", false},
 		"all":                            {[]string{"*"}, []attachtoken.Op{attachtoken.Read}, attachtoken.Read, "anything", true},
 		"an op that is not there":        {[]string{"*"}, []attachtoken.Op{attachtoken.Read}, attachtoken.Send, "c_1", false},
-		"an op beside others":            {[]string{"*"}, []attachtoken.Op{attachtoken.Read, attachtoken.Cancel}, attachtoken.Cancel, "c_1", true},
-		"a call without a conversation":  {[]string{"c_1"}, []attachtoken.Op{attachtoken.Send}, attachtoken.Send, "", false},
-		"the zero token":                 {nil, nil, attachtoken.Read, "c_1", false},
+		"an op beside others": {[]string{"*"}, []attachtoken.Op{attachtoken.Read, attachtoken.Cancel},
+			attachtoken.Cancel, "c_1", true},
+		"a call without a conversation": {[]string{"c_1"}, []attachtoken.Op{attachtoken.Send}, attachtoken.Send, "", false},
+		"the zero token":                {nil, nil, attachtoken.Read, "c_1", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -168,19 +170,21 @@ func TestATokenThatCannotBeIsRefusedByField(t *testing.T) {
 		"an empty pattern":    {func(t *attachtoken.Claims) { t.Conversations = []string{""} }, "conversations"},
 		"a pattern of spaces": {func(t *attachtoken.Claims) { t.Conversations = []string{"a\x00*"} }, "conversations"},
 		"too many patterns":   {func(t *attachtoken.Claims) { t.Conversations = slices.Repeat([]string{"c"}, 33) }, "conversations"},
-		"too long patterns":   {func(t *attachtoken.Claims) { t.Conversations = slices.Repeat([]string{strings.Repeat("c", 200)}, 11) }, "conversations"},
-		"no ops":              {func(t *attachtoken.Claims) { t.Ops = nil }, "ops"},
-		"an unknown op":       {func(t *attachtoken.Claims) { t.Ops = []attachtoken.Op{"write"} }, "ops"},
-		"an op twice":         {func(t *attachtoken.Claims) { t.Ops = []attachtoken.Op{"read", "read"} }, "ops"},
-		"ended":               {func(t *attachtoken.Claims) { t.Expires = now() }, "ttl"},
-		"more than a day":     {func(t *attachtoken.Claims) { t.Expires = now().Add(attachtoken.MaxTTL + time.Minute) }, "ttl"},
+		"too long patterns": {func(t *attachtoken.Claims) { t.Conversations = slices.Repeat([]string{strings.Repeat("c", 200)}, 11) },
+			"conversations"},
+		"no ops":          {func(t *attachtoken.Claims) { t.Ops = nil }, "ops"},
+		"an unknown op":   {func(t *attachtoken.Claims) { t.Ops = []attachtoken.Op{"write"} }, "ops"},
+		"an op twice":     {func(t *attachtoken.Claims) { t.Ops = []attachtoken.Op{"read", "read"} }, "ops"},
+		"ended":           {func(t *attachtoken.Claims) { t.Expires = now() }, "ttl"},
+		"more than a day": {func(t *attachtoken.Claims) { t.Expires = now().Add(attachtoken.MaxTTL + time.Minute) }, "ttl"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			tk := sample()
 			c.change(&tk)
 			err := tk.Validate(now())
-			if e, ok := errors.AsType[*schemas.Error](err); c.field == "" && err != nil || c.field != "" && (!ok || e.Code != schemas.Invalid || e.Field != c.field) {
+			if e, ok := errors.AsType[*schemas.Error](err); c.field == "" && err != nil || c.field != "" &&
+				(!ok || e.Code != schemas.Invalid || e.Field != c.field) {
 				t.Errorf("Validate: %v; want field %q", err, c.field)
 			}
 		})
@@ -192,7 +196,8 @@ func TestTheLargestTokenFits(t *testing.T) {
 	tk := sample()
 	tk.Account = schemas.AccountID("acct_" + strings.Repeat("a", 64))
 	tk.Ops = attachtoken.Ops()
-	tk.Conversations = slices.Repeat([]string{strings.Repeat("c", attachtoken.MaxPatternBytes/attachtoken.MaxConversations)}, attachtoken.MaxConversations)
+	tk.Conversations = slices.Repeat([]string{strings.Repeat("c", attachtoken.MaxPatternBytes/attachtoken.MaxConversations)},
+		attachtoken.MaxConversations)
 	if err := tk.Validate(now()); err != nil {
 		t.Fatal(err)
 	}

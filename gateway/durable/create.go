@@ -19,8 +19,9 @@ const (
 // Codes: conflict (another is there), not_found (nothing to fork), exhausted, invalid.
 //
 // The data is written first, under an id that nobody knows yet; the record, which is written once or
-// not at all, makes it a stream. What a crash in between leaves behind is found by the [Sweeper].
-func (s *store) create(ctx context.Context, a schemas.AccountID, path string, c creation, body []byte) (f found, e end, made bool, err error) {
+// not at all, makes it a stream. What a crash in between leaves behind is found by the [StreamCleaner].
+func (s *store) create(ctx context.Context, a schemas.AccountID, path string, c creation,
+	body []byte) (f found, e end, made bool, err error) {
 	for {
 		f, e, err = s.existing(ctx, a, path, c)
 		if err == nil || !errors.Is(err, schemas.ErrNotFound) {
@@ -36,7 +37,7 @@ func (s *store) create(ctx context.Context, a schemas.AccountID, path string, c 
 	}
 }
 
-var errTaken = errors.New("somebody else made a stream at this path just now")
+var errTaken = errors.New("another request made a stream at this path just now")
 
 // existing finds the stream that a creation asks for. Code not_found: the path is free.
 func (s *store) existing(ctx context.Context, a schemas.AccountID, path string, c creation) (found, end, error) {
@@ -116,7 +117,8 @@ func (s *store) fork(ctx context.Context, f *found, c creation) ([]byte, error) 
 	case source.Ended:
 		return nil, refuse(http.StatusConflict, schemas.Conflict, "the stream to fork was deleted")
 	case c.contentType != "" && mediaType(c.contentType) != mediaType(source.ContentType):
-		return nil, refuse(http.StatusConflict, schemas.Conflict, "a fork has the content type of its source, which is %s", schemas.Quotable(source.ContentType))
+		return nil, refuse(http.StatusConflict, schemas.Conflict, "a fork has the content type of its source, which is %s",
+			schemas.Quotable(source.ContentType))
 	case at > e.seq:
 		return nil, schemas.Invalidf(headerForkAt, "is behind the end of the stream to fork")
 	case len(source.Inherited) >= maxLevels:

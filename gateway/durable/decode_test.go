@@ -43,7 +43,8 @@ func TestFlatten(t *testing.T) {
 		count  int
 		ok     bool
 	}{
-		`{"a": 1}`: {`{"a": 1}`, 1, true}, ` [1, 2 ,3] `: {`1,2,3`, 3, true}, `[[1,2],[3]]`: {`[1,2],[3]`, 2, true}, `[]`: {``, 0, true}, `[[]]`: {`[]`, 1, true},
+		`{"a": 1}`: {`{"a": 1}`, 1, true}, ` [1, 2 ,3] `: {`1,2,3`, 3, true}, `[[1,2],[3]]`: {`[1,2],[3]`, 2, true},
+		`[]`: {``, 0, true}, `[[]]`: {`[]`, 1, true},
 		`"x,y"`: {`"x,y"`, 1, true}, `["x,y"]`: {`"x,y"`, 1, true}, `12345678901234567890.50`: {`12345678901234567890.50`, 1, true},
 		``: {}, `[1,]`: {}, `{`: {}, `1 2`: {}, "\"\xff\"": {},
 	} {
@@ -70,7 +71,7 @@ func FuzzOffset(f *testing.F) {
 }
 
 func FuzzHeaders(f *testing.F) {
-	f.Add("application/json", "60", "", "true", "/v1/stream/a", "0000000000000042_0000000000000000", "3")
+	f.Add("application/json", "60", "", "true", "/v1/streams/a", "0000000000000042_0000000000000000", "3")
 	f.Add("text/plain; charset=utf-8", "", "2026-01-02T03:04:05Z", "", "", "", "")
 	f.Add("x", "007", "now", "TRUE", "a", "now", "-1")
 	f.Fuzz(func(t *testing.T, contentType, a, b, closed, c, d, e string) {
@@ -88,7 +89,8 @@ func FuzzHeaders(f *testing.F) {
 			t.Errorf("%v was read as %+v", h, got)
 		}
 		add, err := parseAddition(h)
-		if err == nil && add.producer != nil && (add.producer.ID == "" || add.producer.Epoch > maxProducerSeq || add.producer.Seq > maxProducerSeq) {
+		if err == nil && add.producer != nil && (add.producer.ID == "" || add.producer.Epoch > maxProducerSeq ||
+			add.producer.Seq > maxProducerSeq) {
 			t.Errorf("%v was read as %+v", h, add.producer)
 		}
 	})

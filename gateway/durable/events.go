@@ -3,7 +3,6 @@ package durable
 import (
 	"context"
 	"encoding/base64"
-	"encoding/json"
 	"net/http"
 	"time"
 
@@ -41,7 +40,7 @@ func (h *Handler) events(w http.ResponseWriter, r *http.Request, f found, after 
 		case err != nil && first:
 			return err // still a proper answer: nothing was written yet
 		case err != nil:
-			return nil // the reader comes back and is told then
+			return nil // the reader comes back and gets it then
 		case first:
 			out = h.openEvents(w, f, cursor)
 		}
@@ -111,7 +110,7 @@ func (o *eventWriter) page(p page) error {
 		o.cursor = nextCursor(o.cursor, time.Now())
 		c.Cursor = o.cursor
 	}
-	line, err := json.Marshal(c)
+	line, err := schemas.EncodeJSON(c)
 	if err != nil {
 		return schemas.Wrap(schemas.Internal, "", "a control event cannot be written", err)
 	}

@@ -50,7 +50,7 @@ func serveAs(t *testing.T, bus *streams.Bus, a schemas.AccountID, wait time.Dura
 		gw.Drain()
 		srv.Close()
 	})
-	return srv.URL + "/v1/stream/"
+	return srv.URL + "/v1/streams/"
 }
 
 // answer is what a request brought.

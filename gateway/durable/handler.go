@@ -205,7 +205,7 @@ func (a addition) check(contentType string, body []byte) ([]byte, error) {
 	return data, err
 }
 
-// head tells what a stream is. It is no use of it: its time goes on running.
+// head reports what a stream is. It is no use of it: its time goes on running.
 func (h *Handler) head(w http.ResponseWriter, r *http.Request, a schemas.AccountID, path string) error {
 	f, err := h.store.live(r.Context(), a, path)
 	if err != nil {
@@ -232,7 +232,7 @@ func (h *Handler) delete(w http.ResponseWriter, r *http.Request, a schemas.Accou
 	return nil
 }
 
-// describe sets the headers that tell of a stream and its end.
+// describe sets the headers that report a stream and its end.
 func describe(h http.Header, f found, e end) {
 	h.Set("Content-Type", f.ContentType)
 	h.Set(headerNext, formatOffset(e.seq))

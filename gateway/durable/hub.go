@@ -90,7 +90,7 @@ func (h *hub) leave(f found, t *topic) {
 	}
 }
 
-// wake tells all readers that there may be more. It does not block.
+// wake notifies all readers that there may be more. It does not block.
 func (t *topic) wake() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// TestAPlaceBehindTheEndIsRefused: who waits there would not be told of what is stored before it.
+// TestAPlaceBehindTheEndIsRefused: a reader that waits there would miss what is stored before it.
 func TestAPlaceBehindTheEndIsRefused(t *testing.T) {
 	t.Parallel()
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {

@@ -9,7 +9,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Offsets are told to clients as two numbers of 16 digits, so that they sort as text. The first is
+// Offsets are shown to clients as two numbers of 16 digits, so that they sort as text. The first is
 // the place on the log, the second is 0: room for places inside a message.
 const offsetDigits = 16
 
@@ -23,13 +23,14 @@ func formatOffset(seq uint64) string {
 	return fmt.Sprintf("%0*d_%0*d", offsetDigits, seq, offsetDigits, 0)
 }
 
-// parsePlace reads an offset as it was told.
+// parsePlace reads an offset as it was returned.
 func parsePlace(s string) (uint64, error) {
 	first, second, ok := strings.Cut(s, "_")
 	a, err1 := digits(first)
 	_, err2 := digits(second)
 	if !ok || len(first) != offsetDigits || len(second) != offsetDigits || err1 != nil || err2 != nil {
-		return 0, schemas.Invalidf("offset", "%q is none: send one that the server has told, -1 or now", schemas.Quotable(strings.ToValidUTF8(s, "\uFFFD")))
+		return 0, schemas.Invalidf("offset", "%q is none: send one that the server returned, -1 or now",
+			schemas.Quotable(strings.ToValidUTF8(s, "\uFFFD")))
 	}
 	return a, nil
 }

@@ -83,8 +83,8 @@ func (s *store) finish(ctx context.Context, f found, got []streams.DurableEntry,
 	return err
 }
 
-// errBehindTheEnd refuses a place that the stream has not reached: who waits there would not be told of what is stored
-// before it. Such places were told by a log that has lost its end, as one that was restored has.
+// errBehindTheEnd refuses a place that the stream has not reached: a reader that waits there would miss what is stored
+// before it. Such places come from a log that has lost its end, as one that was restored has.
 func errBehindTheEnd() error {
 	return schemas.Invalidf("offset", "is behind the end of the stream: the log has lost what was there; begin at -1, or at now")
 }

@@ -163,6 +163,6 @@ func tell(h http.Header, f found, p page) {
 
 func write(w http.ResponseWriter, status int, body []byte) error {
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // nobody is left to tell
+	_, _ = w.Write(body) // nobody is left to answer
 	return nil
 }

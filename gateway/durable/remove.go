@@ -9,7 +9,7 @@ import (
 )
 
 // remove ends a stream. With forks its data stays, and the path is kept until they are gone. Without,
-// the record goes first: what a crash leaves is data that nobody finds, but the [Sweeper].
+// the record goes first: what a crash leaves is data that nobody finds, but the [StreamCleaner].
 func (s *store) remove(ctx context.Context, f found) error {
 	for len(f.Forks) == 0 {
 		err := s.log.Forget(ctx, recordKey(f.Account, f.Path), f.revision)

@@ -39,7 +39,8 @@ const (
 	maxContentType  = 256                  // bytes
 	maxTTL          = 10 * 365 * 24 * 3600 // seconds
 	maxProducerSeq  = 1<<53 - 1            // what JavaScript counts to
-	prefix          = "/v1/stream/"
+	prefix          = "/v1/streams/"
+	aliasPrefix     = "/v1/stream/" // what the protocol's own servers have
 	reservedPath    = "__ds/"
 	maxForkSubBytes = 1 << 40
 )
@@ -63,7 +64,7 @@ type creation struct {
 
 type forkRequest struct {
 	from string // path
-	at   string // offset as told; empty: the source's end
+	at   string // offset as the server returned it; empty: the source's end
 	seq  uint64 // of at
 	sub  uint64 // bytes or values of the message behind it
 }
@@ -106,6 +107,9 @@ func parseFork(h http.Header) (*forkRequest, error) {
 		return nil, nil //nolint:nilnil // no fork is asked for, which is no error
 	}
 	from, ok := strings.CutPrefix(h.Get(headerForked), prefix)
+	if !ok {
+		from, ok = strings.CutPrefix(from, aliasPrefix)
+	}
 	from, err := url.PathUnescape(from)
 	if !ok || err != nil || checkPath(from) != nil {
 		return nil, schemas.Invalidf(headerForked, "must be a path below %s", prefix)
@@ -113,7 +117,7 @@ func parseFork(h http.Header) (*forkRequest, error) {
 	f := &forkRequest{from: from, at: h.Get(headerForkAt)}
 	if has(h, headerForkAt) {
 		if f.seq, err = parsePlace(f.at); err != nil {
-			return nil, schemas.Invalidf(headerForkAt, "must be an offset that the server has told")
+			return nil, schemas.Invalidf(headerForkAt, "must be an offset that the server returned")
 		}
 	}
 	if has(h, headerForkSub) {
@@ -193,7 +197,8 @@ func checkName(field, s string) error {
 }
 
 func checkPath(path string) error {
-	if path == "" || len(path) > maxName || !utf8.ValidString(path) || strings.ContainsFunc(path, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+	if path == "" || len(path) > maxName || !utf8.ValidString(path) ||
+		strings.ContainsFunc(path, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 		return schemas.Invalidf("path", "must be 1 to %d bytes of text below %s", maxName, prefix)
 	}
 	if strings.HasPrefix(path, reservedPath) {

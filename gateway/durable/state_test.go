@@ -22,13 +22,14 @@ func TestDecide(t *testing.T) {
 		status    int // of the refusal
 		header    string
 	}{
-		"data":                               {ask: addition{}, data: 3, want: state{Bytes: 3}},
-		"data behind data":                   {state: state{Bytes: 4, Seq: "a"}, data: 3, want: state{Bytes: 7, Seq: "a"}},
-		"too much":                           {state: state{Bytes: maxBytes}, data: 1, status: 413},
-		"a close":                            {state: state{Bytes: 4}, ask: addition{closed: true}, want: state{Bytes: 4, Closed: true}},
-		"a close again":                      {state: state{Closed: true}, ask: addition{closed: true}, duplicate: true},
-		"data behind the end":                {state: state{Closed: true}, data: 1, status: 409, header: headerClosed},
-		"data and a close behind the end":    {state: state{Closed: true}, ask: addition{closed: true}, data: 1, status: 409, header: headerClosed},
+		"data":                {ask: addition{}, data: 3, want: state{Bytes: 3}},
+		"data behind data":    {state: state{Bytes: 4, Seq: "a"}, data: 3, want: state{Bytes: 7, Seq: "a"}},
+		"too much":            {state: state{Bytes: maxBytes}, data: 1, status: 413},
+		"a close":             {state: state{Bytes: 4}, ask: addition{closed: true}, want: state{Bytes: 4, Closed: true}},
+		"a close again":       {state: state{Closed: true}, ask: addition{closed: true}, duplicate: true},
+		"data behind the end": {state: state{Closed: true}, data: 1, status: 409, header: headerClosed},
+		"data and a close behind the end": {state: state{Closed: true}, ask: addition{closed: true}, data: 1,
+			status: 409, header: headerClosed},
 		"a greater Stream-Seq":               {state: state{Seq: "09"}, ask: addition{seq: "10"}, want: state{Seq: "10"}},
 		"the same Stream-Seq":                {state: state{Seq: "10"}, ask: addition{seq: "10"}, status: 409},
 		"Stream-Seq is text":                 {state: state{Seq: "2"}, ask: addition{seq: "10"}, status: 409},
@@ -36,17 +37,22 @@ func TestDecide(t *testing.T) {
 		"a new producer in a later epoch":    {ask: addition{producer: at(7, 0)}, want: state{Producers: 1, Producer: at(7, 0)}},
 		"a new producer that does not begin": {ask: addition{producer: at(0, 1)}, status: 409, header: headerExpected},
 		"one producer too many":              {state: state{Producers: maxProducers}, ask: addition{producer: at(0, 0)}, status: 429},
-		"the next of a producer":             {state: state{Producers: 1}, before: at(0, 0), ask: addition{producer: at(0, 1)}, want: state{Producers: 1, Producer: at(0, 1)}},
-		"a retry":                            {before: at(0, 4), ask: addition{producer: at(0, 4)}, data: 9, duplicate: true},
-		"an old retry":                       {before: at(0, 4), ask: addition{producer: at(0, 1)}, duplicate: true},
-		"a retry with an old Stream-Seq":     {state: state{Seq: "b"}, before: at(0, 4), ask: addition{seq: "a", producer: at(0, 4)}, duplicate: true},
-		"a retry of the close":               {state: state{Closed: true}, before: at(0, 4), ask: addition{closed: true, producer: at(0, 4)}, duplicate: true},
-		"a gap":                              {before: at(0, 4), ask: addition{producer: at(0, 6)}, status: 409, header: headerReceived},
-		"a gap behind the end":               {state: state{Closed: true}, before: at(0, 4), ask: addition{producer: at(0, 6)}, status: 409, header: headerClosed},
-		"a new epoch":                        {state: state{Producers: 1}, before: at(0, 4), ask: addition{producer: at(1, 0)}, want: state{Producers: 1, Producer: at(1, 0)}},
-		"a new epoch that does not begin":    {before: at(0, 4), ask: addition{producer: at(1, 5)}, status: 400},
-		"an epoch that is over":              {before: at(2, 0), ask: addition{producer: at(1, 1)}, status: 403, header: headerEpoch},
-		"an epoch that is over, at the end":  {state: state{Closed: true}, before: at(2, 0), ask: addition{producer: at(1, 1)}, status: 403},
+		"the next of a producer": {state: state{Producers: 1}, before: at(0, 0), ask: addition{producer: at(0, 1)},
+			want: state{Producers: 1, Producer: at(0, 1)}},
+		"a retry":      {before: at(0, 4), ask: addition{producer: at(0, 4)}, data: 9, duplicate: true},
+		"an old retry": {before: at(0, 4), ask: addition{producer: at(0, 1)}, duplicate: true},
+		"a retry with an old Stream-Seq": {state: state{Seq: "b"}, before: at(0, 4),
+			ask: addition{seq: "a", producer: at(0, 4)}, duplicate: true},
+		"a retry of the close": {state: state{Closed: true}, before: at(0, 4),
+			ask: addition{closed: true, producer: at(0, 4)}, duplicate: true},
+		"a gap": {before: at(0, 4), ask: addition{producer: at(0, 6)}, status: 409, header: headerReceived},
+		"a gap behind the end": {state: state{Closed: true}, before: at(0, 4), ask: addition{producer: at(0, 6)},
+			status: 409, header: headerClosed},
+		"a new epoch": {state: state{Producers: 1}, before: at(0, 4), ask: addition{producer: at(1, 0)},
+			want: state{Producers: 1, Producer: at(1, 0)}},
+		"a new epoch that does not begin":   {before: at(0, 4), ask: addition{producer: at(1, 5)}, status: 400},
+		"an epoch that is over":             {before: at(2, 0), ask: addition{producer: at(1, 1)}, status: 403, header: headerEpoch},
+		"an epoch that is over, at the end": {state: state{Closed: true}, before: at(2, 0), ask: addition{producer: at(1, 1)}, status: 403},
 	} {
 		got, duplicate, err := decide(tc.state, tc.before, tc.ask, tc.data)
 		status := 0
@@ -99,7 +105,8 @@ func TestAForkInheritsUpToItsPlace(t *testing.T) {
 	t.Parallel()
 	r := Record{ID: "c", Inherited: []Segment{{"a", 10}, {"b", 20}}}
 	for at, want := range map[uint64][]Segment{
-		0: {{"a", 0}}, 5: {{"a", 5}}, 10: {{"a", 10}}, 15: {{"a", 10}, {"b", 15}}, 20: {{"a", 10}, {"b", 20}}, 33: {{"a", 10}, {"b", 20}, {"c", 33}},
+		0: {{"a", 0}}, 5: {{"a", 5}}, 10: {{"a", 10}}, 15: {{"a", 10}, {"b", 15}}, 20: {{"a", 10}, {"b", 20}},
+		33: {{"a", 10}, {"b", 20}, {"c", 33}},
 	} {
 		got := r.inherit(at)
 		if len(got) != len(want) {

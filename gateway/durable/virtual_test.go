@@ -96,7 +96,8 @@ func TestManyReadersShareOneSubscription(t *testing.T) {
 		if topics != 1 {
 			t.Errorf("%d topics are open", topics)
 		}
-		wantStatus(t, ask(t.Context(), h, http.MethodPost, "s", `[{"n":1},{"n":2}]`, "Content-Type", "application/json", "Stream-Closed", "true"), http.StatusNoContent)
+		wantStatus(t, ask(t.Context(), h, http.MethodPost, "s", `[{"n":1},{"n":2}]`, "Content-Type", "application/json", "Stream-Closed",
+			"true"), http.StatusNoContent)
 		all.Wait()
 		for i, body := range got {
 			if !strings.Contains(body, `[{"n":1},{"n":2}]`) || i%2 == 1 && !strings.Contains(body, `"streamClosed":true`) {
@@ -170,8 +171,8 @@ func TestAnAccountMayHaveSoManyStreams(t *testing.T) {
 	})
 }
 
-// TestTheSweeperRemovesWhatCrashesLeave stands in the places where a gateway may die.
-func TestTheSweeperRemovesWhatCrashesLeave(t *testing.T) {
+// TestTheStreamCleanerRemovesWhatCrashesLeave stands in the places where a gateway may die.
+func TestTheStreamCleanerRemovesWhatCrashesLeave(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		ctx, h := t.Context(), New(Options{Bus: b})
 		s := h.store
@@ -214,7 +215,7 @@ func TestTheSweeperRemovesWhatCrashesLeave(t *testing.T) {
 		sweep, cancel := context.WithCancel(ctx)
 		var done sync.WaitGroup
 		done.Go(func() {
-			if err := (&Sweeper{Bus: b, Every: 2 * time.Minute}).Run(sweep); err != nil {
+			if err := (&StreamCleaner{Bus: b, Every: 2 * time.Minute}).Run(sweep); err != nil {
 				t.Error(err)
 			}
 		})
@@ -256,7 +257,7 @@ func (a *accountsBut) set(err error) {
 	a.err = err
 }
 
-// TestStreamsGoWithTheirAccount sweeps beside an account that is deleted, and its neighbour.
+// TestStreamsGoWithTheirAccount cleans beside an account that is deleted, and its neighbour.
 func TestStreamsGoWithTheirAccount(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		const every = 2 * time.Minute
@@ -273,12 +274,12 @@ func TestStreamsGoWithTheirAccount(t *testing.T) {
 		}
 		put(account, "plain")
 		put(account, "source")
-		put(account, "fork", headerForked, prefix+"source")
+		put(account, "fork", headerForked, aliasPrefix+"source")
 		put("acct_neighbour", "plain")
 		sweep, cancel := context.WithCancel(t.Context())
 		var done sync.WaitGroup
 		done.Go(func() {
-			if err := (&Sweeper{Bus: b, Accounts: accounts, Every: every}).Run(sweep); err != nil {
+			if err := (&StreamCleaner{Bus: b, Accounts: accounts, Every: every}).Run(sweep); err != nil {
 				t.Error(err)
 			}
 		})
@@ -361,9 +362,9 @@ func TestAHostWhoseClockIsAheadEndsNoStreamBeforeItsTime(t *testing.T) {
 		ends := time.Now().Add(20*time.Minute - ahead).UTC().Format(time.RFC3339) // as the log has it
 		wantStatus(t, ask(t.Context(), h, http.MethodPut, "s", "x", "Content-Type", "text/plain", "Stream-Expires-At", ends), http.StatusCreated)
 		ctx, stop := context.WithCancel(t.Context())
-		var sweeper sync.WaitGroup
-		sweeper.Go(func() {
-			if err := (&Sweeper{Bus: b}).Run(ctx); err != nil {
+		var cleaner sync.WaitGroup
+		cleaner.Go(func() {
+			if err := (&StreamCleaner{Bus: b}).Run(ctx); err != nil {
 				t.Error(err)
 			}
 		})
@@ -372,7 +373,7 @@ func TestAHostWhoseClockIsAheadEndsNoStreamBeforeItsTime(t *testing.T) {
 		time.Sleep(11 * time.Minute)
 		wantStatus(t, ask(t.Context(), h, http.MethodHead, "s", ""), http.StatusNotFound)
 		stop()
-		sweeper.Wait()
+		cleaner.Wait()
 	}, func(_ *streams.ServerOptions, o *streams.Options) {
 		o.LogClock = func() time.Time { return time.Now().Add(-ahead) }
 	})

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/longtest"
 	"github.com/sandjet/sandjet/internal/natstest"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -99,6 +100,7 @@ func TestProducersThatRetryThroughTwoGatewaysWriteOnce(t *testing.T) {
 // hear a word.
 func TestAppendsSurviveRestartsOfTheServer(t *testing.T) {
 	t.Parallel()
+	longtest.Only(t, "ten seconds of restarts")
 	const writers, each = 3, 30
 	log := natstest.Start(t)
 	gateways := []string{serveAs(t, log.Bus, alice, time.Second), serveAs(t, log.Open(), alice, time.Second)}
@@ -111,7 +113,8 @@ func TestAppendsSurviveRestartsOfTheServer(t *testing.T) {
 		all.Go(func() {
 			for n := range each {
 				for deadline := time.Now().Add(2 * within); ; {
-					a := do(t, http.MethodPost, gateways[rand.IntN(2)]+"restart", fmt.Sprintf(`[{"W":%d,"N":%d}]`, w, n), "Content-Type", "application/json",
+					a := do(t, http.MethodPost, gateways[rand.IntN(2)]+"restart", fmt.Sprintf(`[{"W":%d,"N":%d}]`, w, n),
+						"Content-Type", "application/json",
 						"Producer-Id", fmt.Sprintf("writer %d", w), "Producer-Epoch", "0", "Producer-Seq", strconv.Itoa(n))
 					if a.status == http.StatusOK || a.status == http.StatusNoContent {
 						break
@@ -151,7 +154,7 @@ func TestStreamsBelongToTheirAccount(t *testing.T) {
 	if a := do(t, http.MethodPost, his+"notes/1", "x", "Content-Type", "text/plain"); a.status != http.StatusNotFound {
 		t.Errorf("append to another's stream: %d %s", a.status, a.body)
 	}
-	if a := do(t, http.MethodPut, his+"copy", "", "Stream-Forked-From", "/v1/stream/notes/1"); a.status != http.StatusNotFound {
+	if a := do(t, http.MethodPut, his+"copy", "", "Stream-Forked-From", "/v1/streams/notes/1"); a.status != http.StatusNotFound {
 		t.Errorf("fork of another's stream: %d %s", a.status, a.body)
 	}
 	if a := do(t, http.MethodPut, his+"notes/1", "mine", "Content-Type", "text/plain"); a.status != http.StatusCreated {

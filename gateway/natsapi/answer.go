@@ -9,7 +9,7 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// Answer is what a NATS client is told about its request: ID and Conversation, or Error.
+// Answer is what a NATS client gets for its request: ID and Conversation, or Error.
 type Answer struct {
 	ID           schemas.CallID         `json:"id,omitzero"`
 	Conversation schemas.ConversationID `json:"conversation,omitzero"`

@@ -10,12 +10,12 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// ApprovalAnswer is what a NATS client is told about one approval.
+// ApprovalAnswer is what a NATS client gets about one approval.
 type ApprovalAnswer struct {
 	Approval json.RawMessage `json:"approval"` // a [schemas.Approval]
 }
 
-// ApprovalsAnswer is what a NATS client is told about many, the newest first.
+// ApprovalsAnswer is what a NATS client gets about many, the newest first.
 type ApprovalsAnswer struct {
 	Approvals []json.RawMessage `json:"approvals"` // each a [schemas.Approval]
 	// More says that there are older ones: beyond the limit, or that did not fit into the answer.
@@ -31,7 +31,8 @@ func (s Service) approvals(ctx context.Context, a schemas.AccountID, body []byte
 	}
 	approvals, room := admission.Approvals{Bus: s.Bus, Log: s.Log}, s.Bus.MaxAnswer()
 	if op.Op == schemas.ApprovalsList {
-		list, err := approvals.List(ctx, a, admission.Filter{State: op.State, Conversation: op.Conversation}, cmp.Or(op.Limit, schemas.DefaultApprovalsPage))
+		list, err := approvals.List(ctx, a, admission.Filter{State: op.State, Conversation: op.Conversation},
+			cmp.Or(op.Limit, schemas.DefaultApprovalsPage))
 		if err != nil {
 			return nil, err
 		}
@@ -70,10 +71,10 @@ func fitApprovals(list admission.ApprovalList, room int) (ApprovalsAnswer, error
 // fitApproval is the approval as JSON, without its input where it would be larger than room bytes; its
 // InputSize tells.
 func fitApproval(a schemas.Approval, room int) (json.RawMessage, error) {
-	b, err := json.Marshal(a)
+	b, err := schemas.EncodeJSON(a)
 	if err == nil && len(b) > room {
 		a.Call.Input = nil
-		b, err = json.Marshal(a)
+		b, err = schemas.EncodeJSON(a)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("encode the approval %s: %w", a.ID, err)

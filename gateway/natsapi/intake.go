@@ -3,7 +3,6 @@ package natsapi
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"log/slog"
 	"runtime/debug"
@@ -77,7 +76,8 @@ func (c IntakeConsumer) Run(ctx context.Context) error {
 	c.held = &holdups{until: map[schemas.AccountID]time.Time{}}
 	c.defects = &defects{met: map[publicationKey]int{}}
 	o := streams.ConsumeOptions{
-		Name: "intake", Turns: true, Slots: c.Slots, Grace: cmp.Or(max(c.Grace, 0), defaultGrace), MaxAttempts: routerAttempts, MaxPending: routerPending,
+		Name: "intake", Turns: true, Slots: c.Slots, Grace: cmp.Or(max(c.Grace, 0), defaultGrace),
+		MaxAttempts: routerAttempts, MaxPending: routerPending,
 	}
 	former := o // what was published before the log was upgraded
 	former.Name, former.Slots = "router", 1
@@ -95,10 +95,12 @@ func (c IntakeConsumer) Run(ctx context.Context) error {
 
 // route handles one publication; its error is the verdict.
 func (c IntakeConsumer) route(ctx context.Context, d streams.Delivery[streams.Raw]) error {
-	p := streams.Publication{Account: d.Account, Subject: d.Subject, Published: d.Published, Data: d.Value.Data, MsgID: streams.PublicationID(d.Headers)}
+	p := streams.Publication{Account: d.Account, Subject: d.Subject, Published: d.Published, Data: d.Value.Data,
+		MsgID: streams.PublicationID(d.Headers)}
 	age := c.Bus.Now().Sub(d.Published)
 	if wait, try := c.held.ask(d.Account, time.Now()); !try && age < c.Patience {
-		return streams.RetryAfter(wait, schemas.Errorf(schemas.Unavailable, "router", "calls of this account cannot be admitted now: that is tried again"))
+		return streams.RetryAfter(wait, schemas.Errorf(schemas.Unavailable, "router",
+			"calls of this account cannot be admitted now: that is tried again"))
 	}
 	inbox, inboxErr := replyInbox(d.Headers, d.Account)
 	got, err := c.admit(ctx, d, p, inboxErr)
@@ -115,7 +117,7 @@ func (c IntakeConsumer) route(ctx context.Context, d streams.Delivery[streams.Ra
 		return nil
 	case rejectedBefore:
 		return streams.GiveUp(err)
-	case routeAgain: // the publisher is told when it is known how it ends
+	case routeAgain: // the publisher is answered when it is known how it ends
 		return streams.RetryAfter(routeDelay(d.Attempt), err)
 	case routeGivenUp:
 		e := schemas.Public(err)
@@ -131,10 +133,11 @@ func (c IntakeConsumer) route(ctx context.Context, d streams.Delivery[streams.Ra
 }
 
 // admit admits the call of a publication. A defect of ours on the way is an error as any other.
-func (c IntakeConsumer) admit(ctx context.Context, d streams.Delivery[streams.Raw], p streams.Publication, inboxErr error) (got admission.Accepted, err error) {
+func (c IntakeConsumer) admit(ctx context.Context, d streams.Delivery[streams.Raw], p streams.Publication,
+	inboxErr error) (got admission.Accepted, err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			c.Log.Error("a publication broke the consumer's code", "panic", v, "stack", string(debug.Stack()))
+			c.Log.Error("the handler of a publication panicked", "panic", v, "stack", string(debug.Stack()))
 			err = schemas.Errorf(schemas.Internal, "", "it could not be handled")
 		}
 	}()
@@ -240,18 +243,18 @@ func routeDelay(attempt int) time.Duration {
 	return wait.Backoff{First: time.Second, Most: 30 * time.Second}.After(attempt)
 }
 
-// answer tells the publisher, if it named an inbox. It is a courtesy: the result is on the
+// answer answers the publisher, if it named an inbox. It is a courtesy: the result is on the
 // conversation, and an answer that is lost changes nothing.
 func (c IntakeConsumer) answer(ctx context.Context, account schemas.AccountID, inbox string, a Answer) {
 	if inbox == "" {
 		return
 	}
-	b, err := json.Marshal(a)
+	b, err := schemas.EncodeJSON(a)
 	if err == nil {
 		err = c.Bus.Reply(ctx, account, inbox, b)
 	}
 	if err != nil {
-		c.Log.Info("a publisher could not be answered", "error", err)
+		c.Log.Info("answer to publisher not sent", "error", err)
 	}
 }
 

@@ -228,7 +228,8 @@ func TestAPublicationIsHandledOnce(t *testing.T) {
 		natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 			publishRaw(t, b, alice, bashRequest("mine", "c_1"))
 			taken(t, b, func(p streams.Publication) {
-				if err := streams.Reject(t.Context(), b, p, &schemas.Error{Code: schemas.NotFound, Message: "there is no workspace"}, b.Certainty()); err != nil {
+				if err := streams.Reject(t.Context(), b, p, &schemas.Error{Code: schemas.NotFound, Message: "there is no workspace"},
+					b.Certainty()); err != nil {
 					t.Error(err)
 				}
 			})
@@ -254,7 +255,7 @@ func TestAPublicationIsHandledOnce(t *testing.T) {
 						c.ID, c.Conversation = p.CallID(), p.Conversation()
 						conv = string(c.Conversation)
 					}
-					r := schemas.Result{Call: c.ID, Status: schemas.Completed}
+					r := schemas.Result{Call: c.ID, Status: schemas.StatusCompleted}
 					e := schemas.NewEvent(c, schemas.CallFinished, schemas.FinishedID(c.Account, c.ID), time.Now(), r)
 					if err := streams.Events.Publish(t.Context(), b, e); err != nil {
 						t.Error(err)

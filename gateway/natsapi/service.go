@@ -2,7 +2,6 @@ package natsapi
 
 import (
 	"context"
-	"encoding/json"
 	"log/slog"
 	"regexp"
 	"strings"
@@ -47,8 +46,9 @@ func (s Service) Run(ctx context.Context) error {
 		s.Version = "0.0.0"
 	}
 	o := streams.ServiceOptions{
-		Name: "sandjet", Version: s.Version, Description: "Admits tool calls, lists and decides approvals: answers {id, conversation}, {approvals}, {approval} or {error}.",
-		Shares: s.Shares, Refused: refused,
+		Name: "sandjet", Version: s.Version,
+		Description: "Admits tool calls, lists and decides approvals: answers {id, conversation}, {approvals}, {approval} or {error}.",
+		Shares:      s.Shares, Refused: refused,
 		Subjects: []string{SubjectRPC, SubjectRPC + ".*", SubjectApprovals, SubjectApprovals + ".*"},
 	}
 	return s.Bus.Serve(ctx, o, s.serve)
@@ -56,7 +56,7 @@ func (s Service) Run(ctx context.Context) error {
 
 // refused words the answer to a request that the service did not take.
 func refused(err error) []byte {
-	body, _ := json.Marshal(Answer{Error: schemas.Public(err)}) //nolint:errchkjson // a type of ours that always encodes
+	body, _ := schemas.EncodeJSON(Answer{Error: schemas.Public(err)}) // a type of ours that always encodes
 	return body
 }
 
@@ -86,7 +86,7 @@ func (s Service) serve(ctx context.Context, r streams.Request) ([]byte, error) {
 			s.Log.Warn("a request failed", "subject", r.Subject, "error", err)
 		}
 	}
-	return json.Marshal(answer)
+	return schemas.EncodeJSON(answer)
 }
 
 func checkAccount(a schemas.AccountID, subject string) error {

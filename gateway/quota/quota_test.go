@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/sandjet/sandjet/gateway/quota"
+	"github.com/sandjet/sandjet/internal/proptest"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -16,7 +17,7 @@ import (
 // what would fit.
 func TestALedgerNeverLeavesItsBounds(t *testing.T) {
 	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
+	proptest.Check(t, func(t *rapid.T) {
 		each, all := rapid.Int64Range(0, 4).Draw(t, "each"), rapid.Int64Range(0, 7).Draw(t, "all")
 		l := quota.NewLedger(each, all)
 		type place struct {
@@ -131,7 +132,7 @@ func TestAPaceDelaysWhatGoesBeyondIt(t *testing.T) {
 // Over any long time, what goes out is within the pace, if who sends waits as told.
 func TestWhoWaitsAsToldStaysWithinThePace(t *testing.T) {
 	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
+	proptest.Check(t, func(t *rapid.T) {
 		rate := rapid.Int64Range(1, 1<<20).Draw(t, "rate")
 		p := quota.NewPace(rate)
 		begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

@@ -2,7 +2,6 @@ package replay
 
 import (
 	"context"
-	"encoding/json"
 	"slices"
 
 	"github.com/sandjet/sandjet/schemas"
@@ -20,22 +19,31 @@ type fate int
 const (
 	told          fate = iota
 	leftOut            // its whole follows
-	afterSnapshot      // told, but its beginning was not: a snapshot comes first
+	afterSnapshot      // delivered, but its beginning was not: a snapshot comes first
 )
 
 // compact is what a reader has of its own who wants finished things whole. What it takes to decide about
 // events is the conversation's, and read once for all such readers: where calls end (index), and what a
 // call had printed before a place (shot).
+//
+// Two things hold. A piece is left out only when the end of its call is known to lie behind it on the log: the reader gets
+// that instead. And a piece is delivered only when the reader has all that its stream printed before, from its beginning or
+// from a snapshot ([streams.Shown]), but for gaps, which are reported to it. What is not known yet is never
+// guessed: the reader waits, and the seeker reads it, in a goroutine beside the loader so that other readers do not wait too.
+//
+// The index has no hole either: it is begun at head and grows there with each event that is added, and a scan moves its beginning
+// back only after it has read up to the former one. Snapshots are made from the log for a place, so readers who come to the
+// same one share it.
 type compact struct {
 	shown   streams.Shown // like skipped of the goroutine that reads
-	skipped int           // events left out since the last that was told
+	skipped int           // events left out since the last that was delivered
 
 	// guarded by the conversation's lock
 	need *need     // what it waits for
 	shot *Snapshot // what was made for it
 }
 
-// need is what has to be known before a frame can be told.
+// need is what has to be known before a frame can be delivered.
 type need struct {
 	index bool // where calls end from the frame on; else a snapshot before it
 	at    streams.PlacedPiece
@@ -68,7 +76,7 @@ type Snapshot struct {
 }
 
 func newSnapshot(conv []byte, at streams.PlacedPiece, s streams.Snapshot) (*Snapshot, error) {
-	data, err := json.Marshal(s)
+	data, err := schemas.EncodeJSON(s)
 	if err != nil {
 		return nil, schemas.Wrap(schemas.Internal, "take a snapshot", "it cannot be encoded", err)
 	}
@@ -184,7 +192,7 @@ func (c *conversation) seek() {
 			c.fail(err)
 			c.mu.Unlock()
 		default:
-			c.hub.log.Debug("the log is away: compact readers wait", "error", err)
+			c.hub.log.Debug("the log is unreachable: compact readers wait", "error", err)
 		}
 		failed++
 		whileAway.Sleep(ctx, failed)

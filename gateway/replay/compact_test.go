@@ -170,7 +170,8 @@ func TestManyCompactReadersAreOneRead(t *testing.T) {
 		}
 		synctest.Wait()
 		before := log.n.Load()
-		publishEvent(t, b, schemas.NewEvent(schemas.Call{ID: "other", Account: account, Conversation: "c"}, schemas.Message, "m", time.Now(), nil))
+		publishEvent(t, b, schemas.NewEvent(schemas.Call{ID: "other", Account: account, Conversation: "c"},
+			schemas.Message, "m", time.Now(), nil))
 		synctest.Wait()
 		if got := log.n.Load(); got != before || got > 12 {
 			t.Errorf("%d readers cost %d reads of the log, and then %d", readers, before, got-before)

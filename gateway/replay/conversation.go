@@ -31,7 +31,7 @@ type conversation struct {
 	gen     uint64         // counts the incarnations; a reader of another must find its place anew
 	tip     schemas.Cursor // of the event that was the last one when the log was asked
 	head    uint64         // everything up to here is known
-	heard   uint64         // told live; above head: the loader is behind
+	heard   uint64         // heard live; above head: the loader is behind
 	stored  time.Time      // when the event at head was, zero: not known
 	synced  bool           // followed, and head is true
 	stop    func()         // ends the following
@@ -119,7 +119,7 @@ func (c *conversation) pushFrame(f *Frame) {
 	c.hub.count(c.ring.bytes - before)
 }
 
-// lastFrame is the place of the last event, as a reader knows it who was told of it.
+// lastFrame is the place of the last event, as a reader knows it that has it.
 func (c *conversation) lastFrame() schemas.Cursor {
 	if n := len(c.ring.frames); n > 0 && c.ring.frames[n-1].gap == nil {
 		return c.ring.frames[n-1].Cursor()
@@ -130,7 +130,7 @@ func (c *conversation) lastFrame() schemas.Cursor {
 	return c.cursor(c.head)
 }
 
-// wakeAll tells every reader that there is something new.
+// wakeAll notifies every reader that there is something new.
 func (c *conversation) wakeAll() {
 	for _, r := range c.readers {
 		r.waits = false
@@ -264,14 +264,14 @@ func (c *conversation) leave(r *Reader) {
 // abandoned reports whether the conversation is followed though nobody reads it.
 func (c *conversation) abandoned() bool { return len(c.readers) == 0 && !c.working && c.stop != nil }
 
-// told moves a reader behind what it was told.
+// told moves a reader behind what it got.
 func (c *conversation) told(r *Reader, seq uint64, last schemas.Cursor) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	r.seq, r.last = seq, last
 }
 
-// take is the next that a reader can be told: a step, or frames, or nothing; more says that there
+// take is the next that a reader can get: a step, or frames, or nothing; more says that there
 // may be something behind it.
 func (c *conversation) take(r *Reader) (frames []*Frame, step *Step, more bool) {
 	c.used.Store(c.hub.tick.Load())
@@ -304,7 +304,7 @@ func (c *conversation) find(r *Reader) (frames []*Frame, step *Step, more bool) 
 	}
 	if r.phase == opening {
 		step = &Step{Kind: StepAttached, At: c.proof(max(c.head, r.seq)), From: c.proof(r.seq), Gap: r.gap}
-		if r.tail { // what came since is told as well
+		if r.tail { // what came since is delivered as well
 			step.At = step.From
 		}
 		r.phase, r.gap = replaying, nil
@@ -344,7 +344,7 @@ func (c *conversation) find(r *Reader) (frames []*Frame, step *Step, more bool) 
 
 // place finds out where in this incarnation a reader is, and reports false if that must be read.
 func (c *conversation) place(r *Reader) bool {
-	if r.tail && r.phase == opening { // it was made anew before the reader was told
+	if r.tail && r.phase == opening { // it was made anew before the reader got it
 		r.last, r.tail = schemas.Tail, false
 	}
 	after := r.after()

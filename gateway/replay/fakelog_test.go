@@ -42,7 +42,8 @@ type printing struct {
 var _ replay.Log = (*fakeLog)(nil)
 
 func newFakeLog() *fakeLog {
-	l := &fakeLog{pageSize: 20, heard: map[schemas.ConversationID]func(streams.LiveEvent){}, calls: map[schemas.ConversationID][]printing{}, ever: map[string]map[uint64]streams.Entry[schemas.Event]{}}
+	l := &fakeLog{pageSize: 20, heard: map[schemas.ConversationID]func(streams.LiveEvent){}, calls: map[schemas.ConversationID][]printing{},
+		ever: map[string]map[uint64]streams.Entry[schemas.Event]{}}
 	l.anew()
 	return l
 }

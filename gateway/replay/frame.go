@@ -11,7 +11,7 @@ import (
 // Frame is one event of a conversation, ready to be sent: the same bytes for every reader. It never
 // changes.
 type Frame struct {
-	// Seq is the event's place, Type what it tells.
+	// Seq is the event's place, Type what it is about.
 	Seq  uint64
 	Type schemas.EventType
 
@@ -20,7 +20,7 @@ type Frame struct {
 	subject  string                        // of the event
 	prevMark uint16                        // of the frame before, 0: not known
 	prev     uint64                        // sequence of the frame before, 0: none
-	gap      *streams.Gap                  // set: this is no event, but tells that something is missing up to Seq
+	gap      *streams.Gap                  // set: this is no event, but says that something is missing up to Seq
 	text     []byte                        // {"op":"ev","conv":…,"cur":…,"prev":…,"data":…}
 	chain    int                           // where ,"prev": begins
 	body     int                           // where ,"data": begins
@@ -39,7 +39,7 @@ const frameCost = 128
 
 // newFrame makes the frame of an event that follows prev.
 func newFrame(conv []byte, epoch string, prev schemas.Cursor, e schemas.Event, at schemas.Cursor) *Frame {
-	data, err := json.Marshal(e)
+	data, err := schemas.EncodeJSON(e)
 	if err != nil {
 		data = []byte(`null`) // a stored event whose data is no JSON: tell it rather than leave a hole
 	}
@@ -73,7 +73,7 @@ func appendCursor(b []byte, c schemas.Cursor) []byte {
 	return append(b, '"')
 }
 
-// Cursor resumes after the event.
+// Cursor is the place of the event: a reader that gives it goes on behind the event.
 func (f *Frame) Cursor() schemas.Cursor {
 	return schemas.Cursor{Epoch: f.epoch, Seq: f.Seq, Mark: f.mark}
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/schemas"
-	"github.com/sandjet/sandjet/streams"
 )
 
 // DefaultBudget is how many bytes of frames a hub keeps unless it is told otherwise.
@@ -33,6 +32,15 @@ type Options struct {
 }
 
 // Hub shows conversations to readers. Its methods may be called from many goroutines.
+//
+// A live event is only a hint: the server may lose any of them, and nothing shows that the last one was lost. So an event is
+// shown only when the one that it names as its predecessor is the last that is known; otherwise the conversation's loader reads what
+// lies between. What nothing follows is found by asking: each conversation with readers is compared with the log once in
+// checkEvery ticks (each is in one slot of the wheel, which spreads the questions), and at once when it is in doubt. It is in doubt
+// when events may have been lost (shaken) or an event came for a place that is known already, as after a crash of the server
+// that took the end of the log. What is in doubt shows no live events until its stream is known to be the same.
+//
+// Locks are taken in the order mu, a conversation's, lists, and none is held while the log is asked.
 type Hub struct {
 	from   Log
 	log    *slog.Logger
@@ -69,7 +77,7 @@ type key struct {
 	id      schemas.ConversationID
 }
 
-// New makes a hub. Readers may attach at once; they are told once it runs.
+// New makes a hub. Readers may attach at once; they are served once it runs.
 func New(from Log, o Options) *Hub {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -77,7 +85,8 @@ func New(from Log, o Options) *Hub {
 	if o.Budget <= 0 {
 		o.Budget = DefaultBudget
 	}
-	h := &Hub{from: from, log: o.Log, budget: int64(o.Budget), stirs: make(chan struct{}, 1), known: map[key]*conversation{}, servers: map[int]string{}, doubted: set{}, idle: set{}}
+	h := &Hub{from: from, log: o.Log, budget: int64(o.Budget), stirs: make(chan struct{}, 1), known: map[key]*conversation{},
+		servers: map[int]string{}, doubted: set{}, idle: set{}}
 	for i := range h.wheel {
 		h.wheel[i] = set{}
 	}
@@ -103,7 +112,7 @@ func (h *Hub) Run(ctx context.Context) error {
 }
 
 // Attach adds a reader of a conversation after a cursor. It does not wait: the first step that the
-// reader is told is StepAttached or StepFailed. Wake is called whenever there may be something to
+// reader gets is StepAttached or StepFailed. Wake is called whenever there may be something to
 // tell, from any goroutine, also before Attach returns; it must not block and not call the reader.
 func (h *Hub) Attach(a schemas.AccountID, id schemas.ConversationID, after schemas.Cursor, wake func()) *Reader {
 	return h.attach(a, id, &Reader{wake: wake, last: after, index: -1})
@@ -245,85 +254,6 @@ func (h *Hub) all() []*conversation {
 	return all
 }
 
-// forget ends the following of conversations that nobody reads any more, and drops those of which
-// nothing is kept. Those whose turn it is let go of what only some readers need, and of their frames when nobody
-// has read them for long: after a busy hour the memory is not held until the next.
-func (h *Hub) forget(turn []*conversation) {
-	for _, c := range turn {
-		c.mu.Lock()
-		c.forgetIndex()
-		unread := c.stop == nil && len(c.readers) == 0 && h.tick.Load()-c.used.Load() >= unreadKept
-		c.mu.Unlock()
-		if unread {
-			c.evict()
-			h.drop(c)
-		}
-	}
-	unread := h.list(h.idle)
-	idle := make([]time.Duration, 0, len(unread))
-	for _, c := range unread {
-		c.mu.RLock()
-		if c.abandoned() {
-			idle = append(idle, time.Since(c.idle))
-		}
-		c.mu.RUnlock()
-	}
-	least := patience(idle)
-	for _, c := range unread {
-		c.mu.Lock()
-		if c.abandoned() && time.Since(c.idle) >= least {
-			c.stop()
-			c.stop, c.synced = nil, false
-		}
-		if len(c.readers) > 0 || c.stop == nil && !c.working && !c.seeking {
-			h.unnote(h.idle, c)
-		}
-		c.mu.Unlock()
-		h.drop(c)
-	}
-}
-
-// patience is how long conversations without readers are followed that have been without for so long: a client that
-// goes from one to the next must not leave any number of them behind.
-func patience(idle []time.Duration) time.Duration {
-	if len(idle) <= idleKept {
-		return linger
-	}
-	slices.Sort(idle)
-	return min(linger, idle[idleKept])
-}
-
-// drop removes a conversation that is not followed and of which nothing is kept.
-func (h *Hub) drop(c *conversation) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.readers) == 0 && !c.working && !c.seeking && c.stop == nil && c.bytes() == 0 {
-		delete(h.known, key{c.account, c.id})
-		delete(h.wheel[c.turn%checkEvery], c)
-		h.unnote(h.idle, c)
-		h.unnote(h.doubted, c)
-	}
-}
-
-// trim forgets the frames of the conversations that were not read for longest until the budget is
-// kept.
-func (h *Hub) trim() {
-	if h.bytes.Load() <= h.budget {
-		return
-	}
-	all := h.all()
-	slices.SortFunc(all, func(a, b *conversation) int { return int(a.used.Load() - b.used.Load()) })
-	for _, c := range all {
-		if h.bytes.Load() <= h.budget-h.budget/keepPart {
-			return
-		}
-		c.evict()
-		h.drop(c)
-	}
-}
-
 // close ends every reader.
 func (h *Hub) close() {
 	h.mu.Lock()
@@ -338,180 +268,4 @@ func (h *Hub) close() {
 		}
 		c.mu.Unlock()
 	}
-}
-
-// known is what a conversation knew of itself before the log was asked about it.
-type known struct {
-	c             *conversation
-	epoch         string
-	gen           uint64
-	head, checked uint64
-	doubts        uint64
-}
-
-// check asks the log about conversations that are in doubt or were silent for long: the last event
-// may have got lost on its way here, with nothing behind it to show it.
-//
-// It does not wait for the answers: whoever has a new event meanwhile is told of it as soon as the shard is known to be
-// the same. One check at a time.
-func (h *Hub) check(turn []*conversation) {
-	doubted := h.list(h.doubted)
-	if len(turn)+len(doubted) == 0 {
-		return
-	}
-	if h.checking.Swap(true) { // whoever's turn it was has another
-		h.missed.Store(true)
-		return
-	}
-	due := map[int][]known{}
-	add := func(c *conversation, turn bool) {
-		c.mu.RLock()
-		defer c.mu.RUnlock()
-		switch {
-		case !c.doubt:
-			h.unnote(h.doubted, c)
-		case turn: // it is among the others
-			return
-		}
-		if c.synced && len(c.readers) > 0 {
-			shard := h.from.Shard(c.id)
-			due[shard] = append(due[shard], known{c, c.epoch, c.gen, c.head, c.checked, c.doubts})
-		}
-	}
-	for _, c := range turn {
-		add(c, true)
-	}
-	for _, c := range doubted {
-		c.mu.RLock()
-		doubt := c.doubt
-		c.mu.RUnlock()
-		if doubt {
-			add(c, false)
-		} else {
-			h.unnote(h.doubted, c)
-		}
-	}
-	if len(due) == 0 || !h.start(func() { h.ask(due) }) {
-		h.checking.Store(false)
-	}
-}
-
-// ask asks the log about conversations, shard by shard, some questions at a time.
-func (h *Hub) ask(due map[int][]known) {
-	defer func() {
-		h.checking.Store(false)
-		if h.missed.Swap(false) {
-			h.stir()
-		}
-	}()
-	var asking sync.WaitGroup
-	defer asking.Wait()
-	places := make(chan struct{}, askAtOnce)
-	for shard, of := range due {
-		places <- struct{}{}
-		asking.Go(func() {
-			state, err := h.from.State(h.ctx, shard)
-			<-places
-			if err != nil {
-				return // at the next tick, if it is in doubt
-			}
-			if h.sameServer(shard, state.Server) {
-				for _, k := range of {
-					k.c.trust(k, state.Epoch)
-				}
-			}
-			for _, k := range of {
-				if h.ctx.Err() != nil {
-					return
-				}
-				if !needsLast(k, state) {
-					h.compare(k, state, schemas.Cursor{})
-					continue
-				}
-				places <- struct{}{}
-				asking.Go(func() {
-					defer func() { <-places }()
-					if last, err := h.from.Last(h.ctx, k.c.account, k.c.id); err == nil {
-						h.compare(k, state, last)
-					}
-				})
-			}
-		})
-	}
-}
-
-// sameServer reports whether a shard was last asked of the same process of the server. After a crash it is another one,
-// and then events may lie at the places of others, which were lost.
-func (h *Hub) sameServer(shard int, server string) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	former, known := h.servers[shard]
-	h.servers[shard] = server
-	return known && former == server
-}
-
-// needsLast reports whether the shard alone does not tell that nothing was missed.
-func needsLast(k known, state streams.ShardState) bool {
-	return k.epoch == state.Epoch && state.Last > k.checked && state.Last > k.head
-}
-
-// compare holds what is known of a conversation against the log.
-func (h *Hub) compare(k known, state streams.ShardState, last schemas.Cursor) {
-	c := k.c
-	if needsLast(k, state) && last.Seq < k.head { // head is gone: what came behind it may have gone since the state was asked
-		now, err := h.from.State(h.ctx, h.from.Shard(c.id))
-		if err != nil {
-			return // at the next tick, if it is in doubt
-		}
-		state.Epoch, state.First = now.Epoch, now.First
-	}
-	v := judge(k.epoch, k.head, k.checked, state, last.Seq)
-	if v == anew {
-		if err := c.again(h.ctx, k.gen); err != nil {
-			return
-		}
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.gen != k.gen {
-		return
-	}
-	if c.doubts == k.doubts { // else it came into doubt again since
-		c.doubt, c.same = false, false
-	}
-	switch v {
-	case behind:
-		c.heard = max(c.heard, last.Seq)
-	case cut:
-		c.heard = max(c.heard, state.First-1) // reading finds nothing, and says so
-	case complete:
-		c.checked = state.Last
-	case anew:
-	}
-	if c.heard > c.head {
-		c.work()
-	}
-}
-
-type verdict int
-
-const (
-	complete verdict = iota // nothing was missed
-	behind                  // there is more
-	anew                    // the log is another one, or has lost its end
-	cut                     // what came since then may have been removed already
-)
-
-// judge compares what is known of a conversation with its shard. Last is the conversation's last
-// event, of interest only if the shard has grown since it was looked at.
-func judge(epoch string, head, checked uint64, state streams.ShardState, last uint64) verdict {
-	switch {
-	case epoch != state.Epoch, state.Last < head:
-		return anew
-	case state.Last > checked && last > head:
-		return behind
-	case state.First > max(head, checked)+1:
-		return cut
-	}
-	return complete
 }

@@ -10,11 +10,21 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// staleReads is how often an event that was told live but cannot be read is asked for again before
+// staleReads is how often an event that was heard live but cannot be read is asked for again before
 // it is taken for gone: a replica may be a moment behind.
 const staleReads = 5
 
 // load reads what the conversation needs until it needs nothing.
+//
+// It keeps this true: everything up to head is known, and the ring has it without a hole from ring.from to head, an event or a gap
+// for each place that the log had. Within an incarnation head moves only to the end of what was read, or to a live event that names
+// head as the one before it, so a reader that has got everything up to a place misses nothing by reading on from there.
+//
+// There is one loader at a time (working), so any number of readers that need the same cost one read: it reads for the one that is
+// furthest behind and wakes all. The lock is not held while the log is asked. Hence each answer is held against gen, which counts
+// the incarnations of the conversation, and dropped if that has changed. A read begins at the known place itself, not behind it:
+// old events go first, so while that one is there nothing behind it was removed, and its mark shows that it is still the same
+// event. Where it is gone, the log is asked how much is missing after the read, not before, since more may go meanwhile.
 func (c *conversation) load() {
 	ctx := c.hub.ctx
 	stale := 0
@@ -47,7 +57,7 @@ func (c *conversation) load() {
 			c.fail(err)
 			c.mu.Unlock()
 		case err != nil:
-			c.hub.log.Debug("the log is away: waiting", "error", err)
+			c.hub.log.Debug("the log is unreachable: waiting", "error", err)
 		}
 		failed++
 		whileAway.Sleep(ctx, failed) // the end of ctx is seen above
@@ -196,7 +206,7 @@ func (c *conversation) wakeWaiting() {
 // yet: they ask again.
 func (c *conversation) open(ctx context.Context) error {
 	c.mu.Lock()
-	c.heard = 0 // what counts is told from here on
+	c.heard = 0 // what counts is delivered from here on
 	c.mu.Unlock()
 	last, stop, err := c.follow(ctx)
 	c.mu.Lock()
@@ -237,7 +247,7 @@ func (c *conversation) repair(ctx context.Context, stale int) (again bool, err e
 	mark, marked := c.markAt(head)
 	c.mu.RUnlock()
 	log := c.hub.from
-	if stale >= staleReads { // it is taken for gone now, unless it was told by another stream
+	if stale >= staleReads { // it is taken for gone now, unless it came from another stream
 		state, err := log.State(ctx, log.Shard(c.id))
 		if err != nil {
 			return false, err
@@ -320,7 +330,7 @@ func (c *conversation) again(ctx context.Context, gen uint64) error {
 	if c.gen == gen {
 		c.reset(last.Epoch, last.Seq)
 		c.tip = last
-		c.doubtIt() // what was told while this was asked did not look new
+		c.doubtIt() // what came while this was asked did not look new
 		c.hub.stir()
 		c.wakeAll()
 	}
@@ -457,7 +467,7 @@ func (c *conversation) loseAll(gen uint64, after schemas.Cursor) {
 }
 
 // whileAway is how long it takes until the log is read again that could not be.
-var whileAway = wait.Backoff{First: 50 * time.Millisecond, Most: 2 * time.Second} //nolint:gochecknoglobals // settings, which nobody changes
+var whileAway = wait.Backoff{First: 50 * time.Millisecond, Most: 2 * time.Second} //nolint:gochecknoglobals // settings, never changed
 
 // passing reports whether a failure of the log will pass.
 func passing(err error) bool {

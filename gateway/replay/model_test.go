@@ -23,7 +23,7 @@ type transcript struct {
 	last  schemas.Cursor
 	quick bool // reads at once; else when the test says so
 
-	screen  *screen // of a compact reader; nil: it is told everything
+	screen  *screen // of a compact reader; nil: it gets everything
 	skipped int
 	lost    bool // something may be missing
 }
@@ -150,7 +150,7 @@ func (tr *transcript) check(t *testing.T, l *fakeLog, ever map[place][]uint64, m
 
 // TestEveryReaderSeesTheLog lets readers come and go at random places of conversations while events
 // are stored, live events get lost, reads fail and frames are forgotten: each reader is told exactly
-// what is in the log. Where the log itself loses something, the reader is told of a gap.
+// what is in the log. Where the log itself loses something, the reader gets of a gap.
 func TestEveryReaderSeesTheLog(t *testing.T) {
 	for seed := range uint64(16) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

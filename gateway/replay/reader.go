@@ -1,7 +1,6 @@
 package replay
 
 import (
-	"encoding/json"
 	"iter"
 	"strconv"
 
@@ -9,7 +8,7 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// StepKind says what a [Step] tells.
+// StepKind says what a [Step] is.
 type StepKind int
 
 // The kinds.
@@ -17,11 +16,11 @@ const (
 	StepAttached StepKind = iota // the first: the replay begins
 	StepEvent                    // an event
 	StepGap                      // something is missing here
-	StepLive                     // the replay has reached the present; told once
+	StepLive                     // the replay has reached the present; delivered once
 	StepFailed                   // the last: the log failed for good
 )
 
-// Step is one thing that a reader is told.
+// Step is one thing that a reader gets.
 type Step struct {
 	Kind StepKind
 	// Frame is the event of a StepEvent, Prev what the reader had before it, Replay whether it came
@@ -98,7 +97,7 @@ type Reader struct {
 	wake  func()
 	index int // in c.readers, guarded by it
 
-	compact *compact // nil: it is told everything
+	compact *compact // nil: it gets everything
 
 	// What follows is guarded by c.mu: the loader looks at it, and moves readers that wait for it.
 	phase  phase
@@ -107,9 +106,9 @@ type Reader struct {
 	waits  bool           // for the loader
 	gen    uint64         // incarnation of the conversation that seq means
 	epoch  string         // of that incarnation
-	seq    uint64         // everything up to here was told
-	last   schemas.Cursor // the reader's cursor: of what it was told last, or what it began with
-	gap    *streams.Gap   // to be told next
+	seq    uint64         // everything up to here was delivered
+	last   schemas.Cursor // the reader's cursor: of what it got last, or what it began with
+	gap    *streams.Gap   // to be reported next
 	given  *span          // what was read for it
 	err    error
 }
@@ -121,8 +120,8 @@ func (r *Reader) Cursor() schemas.Cursor {
 	return r.last
 }
 
-// Ready is what the reader can be told now. It never waits: when nothing is left, wake is called
-// once there may be more. What was yielded counts as told.
+// Ready is what the reader can get now. It never waits: when nothing is left, wake is called
+// once there may be more. What was yielded counts as delivered.
 func (r *Reader) Ready() iter.Seq[Step] {
 	return func(yield func(Step) bool) {
 		for {
@@ -141,7 +140,7 @@ func (r *Reader) Ready() iter.Seq[Step] {
 }
 
 // tell yields frames and moves the reader behind what was yielded. It reports false if no more is to be
-// told now.
+// delivered now.
 func (r *Reader) tell(frames []*Frame, yield func(Step) bool) bool {
 	if len(frames) == 0 {
 		return true
@@ -190,12 +189,12 @@ func (r *Reader) after() schemas.Cursor {
 	}
 	at := schemas.Cursor{Epoch: r.epoch, Seq: r.seq}
 	if r.last.Place() == at {
-		at.Mark = r.last.Mark // it was told: another event may lie there now
+		at.Mark = r.last.Mark // it was delivered: another event may lie there now
 	}
 	return at
 }
 
-// miss notes a gap that is told next; one that was not told yet grows by it.
+// miss notes a gap that is reported next; one that was not reported yet grows by it.
 func (r *Reader) miss(gap *streams.Gap) {
 	if gap != nil && r.gap != nil {
 		gap = &streams.Gap{From: r.gap.From, To: gap.To}
@@ -210,7 +209,7 @@ func (r *Reader) miss(gap *streams.Gap) {
 func (r *Reader) Close() { r.c.leave(r) }
 
 func quoted(s string) []byte {
-	b, err := json.Marshal(s)
+	b, err := schemas.EncodeJSON(s)
 	if err != nil {
 		return []byte(`""`) // a string always encodes
 	}

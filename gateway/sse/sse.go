@@ -53,7 +53,7 @@ func Lines(data []byte) iter.Seq[[]byte] {
 	}
 }
 
-// AppendRetry tells the client how long to wait before it comes back.
+// AppendRetry asks the client how long to wait before it comes back.
 func AppendRetry(b []byte, d time.Duration) []byte {
 	b = append(b, "retry: "...)
 	b = strconv.AppendInt(b, d.Milliseconds(), 10)

@@ -44,14 +44,8 @@ func TestNames(t *testing.T) {
 func TestNothingHappensAtInitialisation(t *testing.T) {
 	usedInits := map[string]bool{}
 	for _, p := range packages(t) {
-		for _, file := range p.files(p.GoFiles) {
-			fset := token.NewFileSet()
-			f, err := parser.ParseFile(fset, file, nil, parser.ParseComments)
-			if err != nil {
-				t.Error(err)
-				continue
-			}
-			for _, err := range checkFile(p.Path, fset, f, usedInits) {
+		for _, f := range parse(t, p.files(p.GoFiles)) {
+			for _, err := range checkFile(p.Path, sources, f, usedInits) {
 				t.Error(err)
 			}
 		}
@@ -170,13 +164,7 @@ func TestInitialisationRulesBite(t *testing.T) {
 // A test that is skipped says why, and never where the dependency is required.
 func TestSkipsNameTheirReason(t *testing.T) {
 	for _, p := range packages(t) {
-		for _, file := range append(p.files(p.TestGoFiles), p.files(p.XTestGoFiles)...) {
-			fset := token.NewFileSet()
-			f, err := parser.ParseFile(fset, file, nil, 0)
-			if err != nil {
-				t.Error(err)
-				continue
-			}
+		for _, f := range parse(t, append(p.files(p.TestGoFiles), p.files(p.XTestGoFiles)...)) {
 			ast.Inspect(f, func(n ast.Node) bool {
 				call, ok := n.(*ast.CallExpr)
 				if !ok {
@@ -184,7 +172,7 @@ func TestSkipsNameTheirReason(t *testing.T) {
 				}
 				sel, ok := call.Fun.(*ast.SelectorExpr)
 				if ok && (sel.Sel.Name == "SkipNow" || sel.Sel.Name == "Skip" && len(call.Args) == 0) {
-					t.Errorf("%s: a skip without a reason", fset.Position(call.Pos()))
+					t.Errorf("%s: a skip without a reason", sources.Position(call.Pos()))
 				}
 				return true
 			})

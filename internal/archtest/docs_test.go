@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/sandjet/sandjet/internal/longtest"
 )
 
 func read(t *testing.T, name string) string {
@@ -110,7 +112,8 @@ func slug(heading string) string {
 
 func TestLinksBite(t *testing.T) {
 	from := filepath.Join(top, "README.md")
-	for to, ok := range map[string]bool{"LICENSE": true, "nowhere.md": false, "#no-such-heading": false, "https://example.org/x": true, "docs/": true} {
+	for to, ok := range map[string]bool{"LICENSE": true, "nowhere.md": false, "#no-such-heading": false,
+		"https://example.org/x": true, "docs/": true} {
 		if err := resolve(from, to); (err == nil) != ok {
 			t.Errorf("%s: %v", to, err)
 		}
@@ -153,9 +156,7 @@ func TestReadme(t *testing.T) {
 
 // The first command of the README is built and run as it stands there, in a tree of its own data.
 func TestReadmeFirstCommandRuns(t *testing.T) {
-	if testing.Short() {
-		t.Skip("-short: the demo runs for some seconds and is built first")
-	}
+	longtest.Only(t, "the gate runs the command itself")
 	data := filepath.Join(top, ".sandjet")
 	_, err := os.Stat(data)
 	before := err == nil
@@ -165,8 +166,8 @@ func TestReadmeFirstCommandRuns(t *testing.T) {
 	cmd.Env = append(os.Environ(), "NO_COLOR=1")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		if hostForbidsBoxes(string(out)) && os.Getenv("CI") != "true" {
-			t.Skipf("this host does not allow boxes (sandjet doctor says what to do):\n%s", out)
+		if hostForbidsBoxes(string(out)) {
+			longtest.Missing(t, "this host does not allow boxes (sandjet doctor says what to do):\n%s", out)
 		}
 		t.Fatalf("%s: %v\n%s", firstCommand, err, out)
 	}
@@ -264,7 +265,7 @@ func TestEveryDependencyHasItsReason(t *testing.T) {
 				continue
 			}
 			name := strings.Join(parts[:min(3, len(parts))], "/")
-			if parts[0] == "go.uber.org" || parts[0] == "pgregory.net" {
+			if parts[0] == "go.uber.org" || parts[0] == "google.golang.org" || parts[0] == "pgregory.net" {
 				name = strings.Join(parts[:2], "/")
 			}
 			if !strings.Contains(index, "`"+name) {
@@ -283,6 +284,70 @@ func TestDocumentsSpeakPlainly(t *testing.T) {
 		}
 		if m := never.FindString(string(text)); m != "" {
 			t.Errorf("%s has a %s", file, m)
+		}
+	}
+}
+
+// TestArchitectureNamesTheLog: docs/ARCHITECTURE.md names every stream and bucket that the log has.
+func TestArchitectureNamesTheLog(t *testing.T) {
+	_, part, _ := strings.Cut(read(t, "docs/ARCHITECTURE.md"), "\n## The log\n")
+	part, _, _ = strings.Cut(part, "\n## ")
+	names := regexp.MustCompile(`(?:\bstream[A-Z][A-Za-z]*|\bBucketName) *= "([A-Za-z_]+)"`).FindAllStringSubmatch(read(t, "streams/topology.go"), -1)
+	if len(names) < 20 {
+		t.Fatalf("streams/topology.go has only %d names of streams and buckets: the rule does not see them", len(names))
+	}
+	for _, n := range names {
+		if !strings.Contains(part, "`"+n[1]+"`") && !strings.Contains(part, "`"+n[1]+"_<nn>`") {
+			t.Errorf("docs/ARCHITECTURE.md does not name %s, which streams/topology.go makes", n[1])
+		}
+	}
+}
+
+// TestDocumentsUseStandardWords: what a reader would search for. Code, names and addresses in a page are as they are, and so are
+// decisions, which are not rewritten.
+func TestDocumentsUseStandardWords(t *testing.T) {
+	own := map[string]bool{
+		"docs/BENCHMARKS.md":      true, // names of measurements
+		"docs/guides/channels.md": true, // has words of chats: who may write, what is told to a service
+	}
+	for _, file := range markdown(t) {
+		name := filepath.ToSlash(strings.TrimPrefix(file, top+string(filepath.Separator)))
+		if strings.HasPrefix(name, "docs/adr/") || name == "CHANGELOG.md" || own[name] {
+			continue
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, err := range checkWords(string(text)) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+var notProse = regexp.MustCompile("(?s)```.*?```|`[^`]*`|\\]\\([^)]*\\)|<[^>]*>")
+
+func checkWords(page string) (errs []error) {
+	prose := notProse.ReplaceAllString(page, "")
+	for _, w := range wordsOfDocs {
+		if found := w.pattern.FindString(prose); found != "" {
+			errs = append(errs, fmt.Errorf("it says %q: %s", found, w.instead))
+		}
+	}
+	return errs
+}
+
+func TestDocumentWordsBite(t *testing.T) {
+	for page, want := range map[string]int{
+		"Whoever reads it.":                     1,
+		"It goes on, and starts\nanew.":         2,
+		"`whoever` and [x](a-kept-box.md)":      0,
+		"```\nwhoever\n```\n":                   0,
+		"A persistent instance continues.":      0,
+		"A kept\nbox stood still, told nobody.": 3,
+	} {
+		if errs := checkWords(page); len(errs) != want {
+			t.Errorf("%q: %v, want %d", page, errs, want)
 		}
 	}
 }

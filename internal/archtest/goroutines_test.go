@@ -17,19 +17,13 @@ func TestGoroutinesAreJoined(t *testing.T) {
 		if isTestPackage(p.Path) || below(p.Path, "bench") {
 			continue // they end with their test, or their measurement
 		}
-		for _, file := range p.files(p.GoFiles) {
-			fset := token.NewFileSet()
-			f, err := parser.ParseFile(fset, file, nil, 0)
-			if err != nil {
-				t.Error(err)
-				continue
-			}
+		for _, f := range parse(t, p.files(p.GoFiles)) {
 			for at, fn := range unjoined(f) {
 				key := p.Path + " " + fn
 				used[key] = true
 				if joinedElsewhere[key] == "" {
 					t.Errorf("%s: nobody can wait for this goroutine: use WaitGroup.Go, or close a channel in it; if something else joins it, "+
-						"say what in joinedElsewhere under %q", fset.Position(at), key)
+						"say what in joinedElsewhere under %q", sources.Position(at), key)
 				}
 			}
 		}
@@ -125,15 +119,9 @@ func TestLifecycleHasNoGoroutines(t *testing.T) {
 			continue
 		}
 		found = true
-		for _, file := range p.files(p.GoFiles) {
-			fset := token.NewFileSet()
-			f, err := parser.ParseFile(fset, file, nil, 0)
-			if err != nil {
-				t.Error(err)
-				continue
-			}
+		for _, f := range parse(t, p.files(p.GoFiles)) {
 			for _, at := range goroutines(f) {
-				t.Errorf("%s: lifecycle starts no goroutines: its caller does", fset.Position(at))
+				t.Errorf("%s: lifecycle starts no goroutines: its caller does", sources.Position(at))
 			}
 		}
 	}

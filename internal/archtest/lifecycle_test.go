@@ -18,8 +18,8 @@ var (
 	verbName = regexp.MustCompile("`((?:lifecycle|streams)\\.\\w+)`")
 )
 
-// TestEveryStepOfAStateHasItsVerb: docs/STATES.md names for each step of a call and of a job the function that writes it, and
-// there is that function.
+// TestEveryStepOfAStateHasItsVerb: docs/STATES.md names for each step of a call, of a job and of an instance the function that
+// writes it, and there is that function.
 func TestEveryStepOfAStateHasItsVerb(t *testing.T) {
 	verbs := map[string]bool{}
 	for _, p := range packages(t) {
@@ -30,7 +30,7 @@ func TestEveryStepOfAStateHasItsVerb(t *testing.T) {
 		}
 	}
 	text := read(t, "docs/STATES.md")
-	for _, of := range []string{"## A call\n", "## A background job\n"} {
+	for _, of := range []string{"## A call\n", "## A background job\n", "## An instance of a sandbox\n"} {
 		_, part, found := strings.Cut(text, of)
 		if !found {
 			t.Fatalf("docs/STATES.md has no part %q", of)
@@ -86,7 +86,8 @@ func TestCheckStepsBites(t *testing.T) {
 	if errs := checkSteps(drawn+"| `a --> b` | `lifecycle.Go` |\n", verbs); len(errs) > 0 {
 		t.Error(errs)
 	}
-	for _, table := range []string{"", "| `a --> b` | somebody |\n", "| `a --> b` | `lifecycle.Stop` |\n", "| `a --> b` | `lifecycle.Go` |\n| `a --> c` | `lifecycle.Go` |\n"} {
+	for _, table := range []string{"", "| `a --> b` | somebody |\n", "| `a --> b` | `lifecycle.Stop` |\n",
+		"| `a --> b` | `lifecycle.Go` |\n| `a --> c` | `lifecycle.Go` |\n"} {
 		if len(checkSteps(drawn+table, verbs)) == 0 {
 			t.Errorf("nobody minds the table %q", table)
 		}
@@ -96,7 +97,7 @@ func TestCheckStepsBites(t *testing.T) {
 // functions are the exported functions of a package.
 func functions(t *testing.T, p pkg) (names []string) {
 	t.Helper()
-	for _, f := range parsed(t, p) {
+	for _, f := range parse(t, p.files(p.GoFiles)) {
 		for _, d := range f.Decls {
 			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil && fn.Name.IsExported() {
 				names = append(names, fn.Name.Name)
@@ -106,18 +107,6 @@ func functions(t *testing.T, p pkg) (names []string) {
 	return names
 }
 
-func parsed(t *testing.T, p pkg) (files []*ast.File) {
-	t.Helper()
-	for _, name := range p.files(p.GoFiles) {
-		f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
-		files = append(files, f)
-	}
-	return files
-}
-
 // TestVerbsStartNothing: state changes are verbs and decisions. What runs for itself is in workers, delivery and the gateway.
 func TestVerbsStartNothing(t *testing.T) {
 	seen := false
@@ -125,7 +114,7 @@ func TestVerbsStartNothing(t *testing.T) {
 		if p.Path != "lifecycle" {
 			continue
 		}
-		for _, f := range parsed(t, p) {
+		for _, f := range parse(t, p.files(p.GoFiles)) {
 			seen = true
 			for _, what := range startsSomething(f) {
 				t.Errorf("lifecycle %s: keep what runs for itself in the package that owns it", what)

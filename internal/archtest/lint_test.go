@@ -17,14 +17,8 @@ import (
 func TestNolintNamesALinterThatRuns(t *testing.T) {
 	off := lintersOff(t)
 	for _, p := range packages(t) {
-		for _, file := range p.allFiles() {
-			fset := token.NewFileSet()
-			f, err := parser.ParseFile(fset, file, nil, parser.ParseComments)
-			if err != nil {
-				t.Error(err)
-				continue
-			}
-			for _, err := range checkDirectives(fset, f, off) {
+		for _, f := range parse(t, p.allFiles()) {
+			for _, err := range checkDirectives(sources, f, off) {
 				t.Error(err)
 			}
 		}

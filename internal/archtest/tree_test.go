@@ -4,7 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io"
+	"iter"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -35,7 +39,8 @@ type pkg struct {
 }
 
 var tree = sync.OnceValues(func() ([]pkg, error) {
-	cmd := exec.Command("go", "list", "-e", "-json=Dir,ImportPath,Name,Doc,GoFiles,TestGoFiles,XTestGoFiles,IgnoredGoFiles,Imports,TestImports,XTestImports", "./...")
+	cmd := exec.Command("go", "list", "-e",
+		"-json=Dir,ImportPath,Name,Doc,GoFiles,TestGoFiles,XTestGoFiles,IgnoredGoFiles,Imports,TestImports,XTestImports", "./...")
 	cmd.Dir = top
 	out, err := cmd.Output()
 	if err != nil {
@@ -80,6 +85,30 @@ func (p pkg) files(name []string) []string {
 // allFiles are the package's Go files, tests included, those of other systems too.
 func (p pkg) allFiles() []string {
 	return p.files(slices.Concat(p.GoFiles, p.TestGoFiles, p.XTestGoFiles, p.IgnoredGoFiles))
+}
+
+// sources has the positions in all files that parse returned.
+var sources = token.NewFileSet()
+
+// parsed are the files of the tree, each read once for all tests: name to func() (*ast.File, error).
+var parsed sync.Map
+
+// parse returns the files with their names. One that cannot be read fails the test.
+func parse(t *testing.T, names []string) iter.Seq2[string, *ast.File] {
+	t.Helper()
+	return func(yield func(string, *ast.File) bool) {
+		for _, name := range names {
+			read, _ := parsed.LoadOrStore(name, sync.OnceValues(func() (*ast.File, error) {
+				return parser.ParseFile(sources, name, nil, parser.ParseComments|parser.SkipObjectResolution)
+			}))
+			f, err := read.(func() (*ast.File, error))()
+			if err != nil {
+				t.Error(err)
+			} else if !yield(name, f) {
+				return
+			}
+		}
+	}
 }
 
 // below reports whether path is folder or something in it.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/sandjet/sandjet/gateway"
 	"github.com/sandjet/sandjet/internal/faultproxy"
+	"github.com/sandjet/sandjet/internal/longtest"
 	"github.com/sandjet/sandjet/internal/natstest"
 	"github.com/sandjet/sandjet/internal/streamcheck"
 	"github.com/sandjet/sandjet/schemas"
@@ -84,7 +85,8 @@ type edge struct {
 func open(t *testing.T, origin string) *edge {
 	t.Helper()
 	bus := natstest.Start(t, natstest.Durability("os"), natstest.Shards(2)).Bus
-	gw := gateway.New(gateway.Options{Bus: bus, Records: book{}, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Origins: []string{origin}, ReplayCompression: true})
+	gw := gateway.New(gateway.Options{Bus: bus, Records: book{}, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Origins: []string{origin}, ReplayCompression: true})
 	srv := httptest.NewServer(gw)
 	t.Cleanup(func() {
 		gw.Drain()
@@ -177,7 +179,8 @@ func (e *edge) judge(t *testing.T, clients ...[]streamcheck.Seen) {
 			t.Errorf("client %d saw %d events, want %d", i, len(saw), want)
 		}
 	}
-	t.Logf("%d clients, %d events each, over %d connections, of which %d were cut: %d faults", len(clients), want, e.proxy.Connections(), e.proxy.Cuts(), faults)
+	t.Logf("%d clients, %d events each, over %d connections, of which %d were cut: %d faults", len(clients), want,
+		e.proxy.Connections(), e.proxy.Cuts(), faults)
 	if e.proxy.Cuts() < 5 {
 		t.Errorf("only %d cuts: that proves little", e.proxy.Cuts())
 	}
@@ -195,12 +198,10 @@ func (e *edge) replay(t *testing.T, conv string) (all []streams.Entry[schemas.Ev
 	return all
 }
 
-// long skips a test that tells nothing new about the Go code.
+// long skips a test that says nothing new about the Go code.
 func long(t *testing.T) {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("the Go client does it to the gateway in the short form")
-	}
+	longtest.Only(t, "other clients than that in Go")
 }
 
 // program finds a program, or skips the test; where CI is set it must be there.
@@ -229,10 +230,7 @@ func library(t *testing.T) string {
 
 func absent(t *testing.T, why string) string {
 	t.Helper()
-	if os.Getenv("CI") != "" {
-		t.Fatal(why)
-	}
-	t.Skip(why)
+	longtest.Missing(t, "%s", why)
 	return ""
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/client"
+	"github.com/sandjet/sandjet/internal/longtest"
 	"github.com/sandjet/sandjet/internal/streamcheck"
 	"github.com/sandjet/sandjet/schemas"
 )
@@ -19,7 +20,7 @@ func TestTheGoClientSeesEveryEventOnceThroughCuts(t *testing.T) {
 		e := open(t, "http://nobody.test")
 		ctx, cancel := context.WithCancel(t.Context())
 		crowd := 50
-		if testing.Short() {
+		if !longtest.Asked() {
 			crowd = 5
 		}
 		saw := make([][]streamcheck.Seen, crowd)
@@ -53,7 +54,8 @@ func TestTheGoClientSeesEveryEventOnceThroughCuts(t *testing.T) {
 }
 
 // gather follows all conversations until each has told as many events as it has, and a moment more.
-func gather(t *testing.T, f func(context.Context, schemas.ConversationID, schemas.Cursor) iter.Seq2[client.Item, error]) []streamcheck.Seen {
+func gather(t *testing.T, f func(context.Context, schemas.ConversationID,
+	schemas.Cursor) iter.Seq2[client.Item, error]) []streamcheck.Seen {
 	t.Helper()
 	var mu sync.Mutex
 	var saw []streamcheck.Seen

@@ -102,7 +102,8 @@ func TestNodeRenewsItsTokenInBand(t *testing.T) {
 
 	var given atomic.Int64
 	job, err := json.Marshal(map[string]string{
-		"gateway": srv.URL, "tokens": site(t, srv.URL, conv, &given).URL, "client": "file://" + filepath.Join(dist, "index.js"), "conversation": conv,
+		"gateway": srv.URL, "tokens": site(t, srv.URL, conv, &given).URL,
+		"client": "file://" + filepath.Join(dist, "index.js"), "conversation": conv,
 	})
 	if err != nil {
 		t.Fatal(err)

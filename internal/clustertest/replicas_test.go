@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/longtest"
 	"github.com/sandjet/sandjet/internal/natstest"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
@@ -31,6 +32,8 @@ func newCall(id schemas.CallID, input []byte) schemas.Call {
 
 // How many copies there are is decided once, and changed by one command only.
 func TestOnlyOneCommandChangesTheNumberOfCopies(t *testing.T) {
+	t.Parallel()
+	longtest.Only(t, "three servers: make long-cluster")
 	c := natstest.StartCluster(t, natstest.ClusterOptions{MaxPayload: mostPayload, Streams: streams.Options{Shards: 1, Replicas: 1}})
 	all := func(when string, want int) {
 		t.Helper()

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/longtest"
 	"github.com/sandjet/sandjet/internal/natstest"
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
@@ -44,6 +45,8 @@ func patiently[T any](ask func() (T, error)) (v T, err error) {
 // What is confirmed at one server is there at all: one writes where the streams are led, and at once reads
 // where the copies are behind.
 func TestWhatIsConfirmedIsFoundAtAServerThatIsBehind(t *testing.T) {
+	t.Parallel()
+	longtest.Only(t, "three servers: make long-cluster")
 	c := natstest.StartCluster(t, natstest.ClusterOptions{Lag: lag, MaxPayload: mostPayload, Streams: streams.Options{Shards: 1}})
 	write, read := c.Open(0), c.Open(2)
 	// The stores of large payloads are made by the first that needs them.
@@ -85,11 +88,11 @@ func TestWhatIsConfirmedIsFoundAtAServerThatIsBehind(t *testing.T) {
 		for n := range each {
 			call := newCall(schemas.CallID(fmt.Sprint("job", n)), []byte(`{"command":"true"}`))
 			call.Job = schemas.NewJobID()
-			made, err := patiently(func() (streams.Pair[schemas.Job], error) { return lifecycle.EnsureJob(t.Context(), write, call) })
+			made, err := patiently(func() (streams.BucketEntry[schemas.Job], error) { return lifecycle.EnsureJob(t.Context(), write, call) })
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := patiently(func() (streams.Pair[schemas.Job], error) {
+			if _, err := patiently(func() (streams.BucketEntry[schemas.Job], error) {
 				return lifecycle.FindJob(t.Context(), read, account, call.Job)
 			}); err != nil {
 				t.Errorf("the job: %v", err)
@@ -101,12 +104,14 @@ func TestWhatIsConfirmedIsFoundAtAServerThatIsBehind(t *testing.T) {
 				t.Fatal(err)
 			}
 			// Who changes a value that has just been changed finds what is there.
-			if p, err := patiently(func() (streams.Pair[schemas.Job], error) {
+			if p, err := patiently(func() (streams.BucketEntry[schemas.Job], error) {
 				return lifecycle.FindJob(t.Context(), read, account, call.Job)
 			}); err != nil || p.Revision != revision {
 				t.Errorf("the job is at %d and not %d, %v", p.Revision, revision, err)
 			}
-			if p, err := patiently(func() (streams.Pair[schemas.Job], error) { return lifecycle.EnsureJob(t.Context(), read, call) }); err != nil || p.Value.Command != "changed" {
+			if p, err := patiently(func() (streams.BucketEntry[schemas.Job], error) {
+				return lifecycle.EnsureJob(t.Context(), read, call)
+			}); err != nil || p.Value.Command != "changed" {
 				t.Errorf("the job, ensured: %q, %v", p.Value.Command, err)
 			}
 			end := schemas.Completion{Job: call.Job, Account: account, State: schemas.JobCompleted}
@@ -226,10 +231,11 @@ func TestWhatIsConfirmedIsFoundAtAServerThatIsBehind(t *testing.T) {
 		got := make(chan int, 100)
 		done := make(chan error, 1)
 		go func() {
-			done <- streams.Calls.Consume(ctx, read, streams.ConsumeOptions{Name: "far", Filter: "far", Slots: 4}, func(_ context.Context, d streams.Delivery[schemas.Call]) error {
-				got <- len(d.Value.Input)
-				return nil
-			})
+			done <- streams.Calls.Consume(ctx, read, streams.ConsumeOptions{Name: "far", Filter: "far", Slots: 4},
+				func(_ context.Context, d streams.Delivery[schemas.Call]) error {
+					got <- len(d.Value.Input)
+					return nil
+				})
 		}()
 		for n := range each {
 			call := newCall(schemas.CallID(fmt.Sprint("far", n)), large())

@@ -2,6 +2,7 @@ package crashtest_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -77,6 +78,7 @@ func (c *cluster) submitAs(ctx context.Context, t *testing.T, calls []wanted, ba
 		}
 		status, answer, err := c.ask(ctx, http.MethodPost, "/v1/calls", schemas.Request{
 			ID: schemas.CallID(w.id), Conversation: schemas.ConversationID(w.conversation), Tool: schemas.ToolBash, Input: input,
+			Sandbox: cmp.Or(w.sandbox, c.sandbox),
 		})
 		if err != nil || status != http.StatusAccepted && status != http.StatusOK {
 			t.Errorf("%s was not accepted: %d %s %v", w.id, status, answer, err)
@@ -135,11 +137,11 @@ func (c *cluster) check(ctx context.Context, t *testing.T, calls []wanted, resul
 		switch {
 		case n > 1:
 			t.Errorf("%s ran %d times", w.id, n)
-		case r.Status == schemas.Completed && n != 1:
+		case r.Status == schemas.StatusCompleted && n != 1:
 			t.Errorf("%s is completed and ran %d times", w.id, n)
-		case r.Status == schemas.Completed && (r.Output == nil || r.Output.Stdout != "done "+w.id+"\n"):
+		case r.Status == schemas.StatusCompleted && (r.Output == nil || r.Output.Stdout != "done "+w.id+"\n"):
 			t.Errorf("%s: the output of another call or none: %+v", w.id, r)
-		case r.Status != schemas.Completed && r.Status != schemas.Broken:
+		case r.Status != schemas.StatusCompleted && r.Status != schemas.StatusInterrupted:
 			t.Errorf("%s is %s: %s", w.id, r.Status, r.Text)
 		}
 		events := finished[w.id]
@@ -154,7 +156,7 @@ func (c *cluster) check(ctx context.Context, t *testing.T, calls []wanted, resul
 	if n := len(results); n != len(calls) {
 		t.Errorf("%d results for %d calls", n, len(calls))
 	}
-	if count[schemas.Completed] == 0 {
+	if count[schemas.StatusCompleted] == 0 {
 		t.Error("no call was completed: the roles were never up together")
 	}
 	for _, p := range c.roles {

@@ -3,8 +3,6 @@ package crashtest_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -13,6 +11,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/sandjet/sandjet/internal/dockertest"
+	"github.com/sandjet/sandjet/internal/longtest"
 	"github.com/sandjet/sandjet/internal/natstest"
 )
 
@@ -21,20 +21,18 @@ func TestMain(m *testing.M) {
 	os.Exit(run(m))
 }
 
-// sideBySide is how many tests run at a time: most of their time they wait for processes.
-const sideBySide = "4"
-
 // run makes the folder of the programs, which all tests share.
 func run(m *testing.M) int {
+	longtest.SideBySide()
 	dir, err := os.MkdirTemp("", "programs")
-	if err = errors.Join(err, flag.Set("test.parallel", sideBySide)); err != nil { // what the command line says comes later
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	built = sync.OnceValue(func() error { return makePrograms(dir) })
 	programs = dir
-	return m.Run()
+	return dockertest.Main(m)
 }
 
 var (
@@ -43,7 +41,8 @@ var (
 )
 
 func makePrograms(dir string) error {
-	out, err := exec.Command("go", "build", "-o", dir+"/", "github.com/sandjet/sandjet/cmd/sandjet", "github.com/sandjet/sandjet/cmd/sandjet-box").CombinedOutput()
+	out, err := exec.Command("go", "build", "-o", dir+"/", "github.com/sandjet/sandjet/cmd/sandjet",
+		"github.com/sandjet/sandjet/cmd/sandjet-box").CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("build the programs: %w\n%s", err, out)
 	}
@@ -54,7 +53,7 @@ func makePrograms(dir string) error {
 func build(t *testing.T) string {
 	t.Helper()
 	if _, err := exec.LookPath("go"); err != nil {
-		missing(t, "the go command, to build the processes")
+		longtest.Missing(t, "missing: the go command, to build the processes")
 	}
 	if err := built(); err != nil {
 		t.Fatal(err)
@@ -70,6 +69,7 @@ type cluster struct {
 	gateway string
 	account string
 	key     string
+	sandbox string   // of calls; empty: the account's own
 	shared  []string // what every role is told
 
 	gatewayFlags []string
@@ -92,7 +92,8 @@ func newCluster(t *testing.T) *cluster {
 		t.Fatal(err)
 	}
 	c := &cluster{
-		log: &journal{}, program: program, gateway: freePort(t), account: "acct_crash", key: "sk_crash_0123456789", data: filepath.Join(dir, "data"),
+		log: &journal{}, program: program, gateway: freePort(t), account: "acct_crash", key: "sk_crash_0123456789",
+		data: filepath.Join(dir, "data"),
 	}
 	c.shared = []string{"--json", "--log-level", "info"}
 	t.Cleanup(func() {

@@ -4,12 +4,12 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/sandjet/sandjet/internal/longtest"
 )
 
 // size is how much a run of the suite does.
@@ -21,17 +21,11 @@ type size struct {
 	ends    time.Duration // when the test gives up
 }
 
-func sizeOf(t *testing.T) size {
-	t.Helper()
-	switch v := os.Getenv("SANDJET_CRASH"); v {
-	case "", "short":
-		return size{calls: 60, naps: 500 * time.Millisecond, kills: 1, between: 1500 * time.Millisecond, ends: 8 * time.Minute}
-	case "long":
+func sizeOf() size {
+	if longtest.Asked() {
 		return size{calls: 500, naps: 2 * time.Second, kills: 4, between: 2 * time.Second, ends: 8 * time.Minute}
-	default:
-		t.Fatalf("SANDJET_CRASH=%q: use short or long", v)
-		return size{}
 	}
+	return size{calls: 30, naps: 300 * time.Millisecond, kills: 1, between: time.Second, ends: 4 * time.Minute}
 }
 
 // TestEveryCallOnceInSpiteOfKills holds Sandjet to its first two promises: while calls are in
@@ -39,9 +33,9 @@ func sizeOf(t *testing.T) size {
 // has exactly one result, and none has run twice: each appends its id to a file of the workspace.
 func TestEveryCallOnceInSpiteOfKills(t *testing.T) {
 	t.Parallel()
-	s := sizeOf(t)
-	seed := seedOf(t)
-	t.Logf("%d calls, SANDJET_CRASH_SEED=%d", s.calls, seed)
+	s := sizeOf()
+	seed := longtest.Seed(t)
+	t.Logf("%d calls", s.calls)
 	ctx, cancel := context.WithTimeout(t.Context(), s.ends)
 	defer cancel()
 
@@ -60,25 +54,12 @@ func TestEveryCallOnceInSpiteOfKills(t *testing.T) {
 	c.check(ctx, t, accepted, results)
 }
 
-// seedOf is the seed of a run: a new one, or that of a run to be repeated.
-func seedOf(t *testing.T) uint64 {
-	t.Helper()
-	v := os.Getenv("SANDJET_CRASH_SEED")
-	if v == "" {
-		return rand.Uint64()
-	}
-	n, err := strconv.ParseUint(v, 10, 64)
-	if err != nil {
-		t.Fatalf("SANDJET_CRASH_SEED: %v", err)
-	}
-	return n
-}
-
 // wanted is one call of the test.
 type wanted struct {
 	id           string
 	conversation string
 	command      string
+	sandbox      string // empty: the cluster's
 }
 
 const mark = "ran.txt"
@@ -183,15 +164,6 @@ func pause(ctx context.Context, d time.Duration) {
 	case <-ctx.Done():
 	case <-timer.C:
 	}
-}
-
-// missing skips with the name of what is not there, or fails where it has to be.
-func missing(t *testing.T, what string) {
-	t.Helper()
-	if os.Getenv("CI") == "true" {
-		t.Fatalf("%s is missing, and CI=true", what)
-	}
-	t.Skipf("%s is missing", what)
 }
 
 // lines splits what a command printed.

@@ -64,6 +64,7 @@ type flooder struct {
 	*cluster
 	t     *testing.T
 	next  int // of the quiet tenant's calls
+	nats  *nats.Conn
 	http  *http.Client
 	made  atomic.Int64 // calls
 	sent  atomic.Int64 // what was answered, or went out
@@ -76,7 +77,8 @@ var elsewhere = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}
 func newFlooder(t *testing.T, c *cluster, q *quiet) *flooder {
 	t.Helper()
 	dialer := &net.Dialer{LocalAddr: elsewhere, Timeout: time.Second}
-	f := &flooder{cluster: c, t: t, next: q.next, http: &http.Client{Transport: &http.Transport{DialContext: dialer.DialContext, MaxIdleConnsPerHost: 256}}}
+	f := &flooder{cluster: c, t: t, next: q.next, nats: c.dial(t), // before the time of the flood begins
+		http: &http.Client{Transport: &http.Transport{DialContext: dialer.DialContext, MaxIdleConnsPerHost: 256}}}
 	t.Cleanup(f.http.CloseIdleConnections)
 	return f
 }
@@ -120,7 +122,8 @@ func (f *flooder) call(ctx context.Context, tool schemas.Tool, input any) (id st
 	return f.callWith(ctx, tool, input, "", 0)
 }
 
-func (f *flooder) callWith(ctx context.Context, tool schemas.Tool, input any, sandbox string, timeout time.Duration) (id string, status int) {
+func (f *flooder) callWith(ctx context.Context, tool schemas.Tool, input any, sandbox string,
+	timeout time.Duration) (id string, status int) {
 	id = fmt.Sprint("loud-", f.made.Add(1))
 	r := request(id, tool, input)
 	r.Sandbox, r.Timeout = sandbox, schemas.Duration(timeout)
@@ -164,7 +167,7 @@ func (f *flooder) edits(ctx context.Context) {
 	twice := strings.Repeat("b", 2<<20)
 	many(ctx, 4, func(int) {
 		r, err := f.run(ctx, schemas.ToolEdit, schemas.EditInput{FilePath: "large", OldString: "a", NewString: twice, ReplaceAll: true})
-		if err == nil && r.Status == schemas.Completed {
+		if err == nil && r.Status == schemas.StatusCompleted {
 			f.t.Error("5 MB became 10 TB")
 		}
 	})
@@ -177,7 +180,7 @@ func (f *flooder) stalledBodies(ctx context.Context) {
 		if i%2 == 0 {
 			key = "Authorization: Bearer " + f.key + "\r\n"
 		}
-		path := []string{"POST /v1/calls", "POST /nowhere", "GET /healthz", "PUT /v1/stream/x"}[i%4]
+		path := []string{"POST /v1/calls", "POST /nowhere", "GET /healthz", "PUT /v1/streams/x"}[i%4]
 		return path + " HTTP/1.1\r\nHost: x\r\n" + key + "Content-Type: application/json\r\nContent-Length: 100000\r\n\r\n{"
 	})
 }
@@ -216,14 +219,12 @@ func (f *flooder) searches(ctx context.Context) {
 
 // messageIDs publishes under the ids that the quiet tenant is going to use.
 func (f *flooder) messageIDs(ctx context.Context) {
-	conn := f.dial(f.t)
-	defer conn.Close()
 	many(ctx, 1, func(i int) {
 		pause(ctx, time.Millisecond)
 		m := nats.NewMsg("sandjet.calls.auto." + f.account)
 		m.Header.Set(nats.MsgIdHdr, messageID(f.next+i))
 		m.Data = []byte(`{"tool":"glob","input":{"pattern":"*"}}`)
-		if _, err := conn.RequestMsgWithContext(ctx, m); err == nil {
+		if _, err := f.nats.RequestMsgWithContext(ctx, m); err == nil {
 			f.count(1, true)
 		}
 	})
@@ -240,10 +241,8 @@ func (f *flooder) subscriptions(ctx context.Context) {
 	defer all.Wait()
 	all.Go(func() { f.subscribed(ctx, 20, "sandjet.live."+f.account+".>") })
 	all.Go(func() {
-		conn := f.dial(f.t)
-		defer conn.Close()
 		for i := 0; ctx.Err() == nil && i < 20_000; i++ {
-			if _, err := conn.SubscribeSync(fmt.Sprintf("sandjet.live.%s.%d", f.account, i)); err == nil {
+			if _, err := f.nats.SubscribeSync(fmt.Sprintf("sandjet.live.%s.%d", f.account, i)); err == nil {
 				f.count(1, true)
 			}
 			if i%500 == 0 {
@@ -273,7 +272,7 @@ func (f *flooder) subscribed(ctx context.Context, n int, subject string) {
 
 // questions asks many times what the limit of a tenant is.
 func (f *flooder) questions(ctx context.Context) {
-	conns := []*nats.Conn{f.dial(f.t), f.dial(f.t)}
+	conns := []*nats.Conn{f.nats, f.dial(f.t)}
 	many(ctx, 2, func(i int) {
 		conn := conns[i%2]
 		for range 100 {
@@ -290,15 +289,14 @@ func (f *flooder) questions(ctx context.Context) {
 }
 
 func (f *flooder) publications(ctx context.Context) {
-	conn := f.dial(f.t)
-	defer conn.Close()
 	content := strings.Repeat("x", 600<<10)
 	many(ctx, 16, func(int) {
-		b, err := json.Marshal(request(fmt.Sprint("loud-", f.made.Add(1)), schemas.ToolWrite, schemas.WriteInput{FilePath: "published", Content: content}))
+		b, err := json.Marshal(request(fmt.Sprint("loud-", f.made.Add(1)), schemas.ToolWrite,
+			schemas.WriteInput{FilePath: "published", Content: content}))
 		if err != nil {
 			panic(err)
 		}
-		if _, err := conn.RequestWithContext(ctx, "sandjet.calls.auto."+f.account, b); err == nil {
+		if _, err := f.nats.RequestWithContext(ctx, "sandjet.calls.auto."+f.account, b); err == nil {
 			f.count(1, true)
 		}
 	})
@@ -308,7 +306,7 @@ func (f *flooder) publications(ctx context.Context) {
 func (f *flooder) fill(ctx context.Context) {
 	text := strings.Repeat("0123456789abcdef", 1<<15) // 512 KiB
 	many(ctx, 4, func(i int) {
-		f.ask(ctx, http.MethodPut, fmt.Sprint("/v1/stream/fill/", i), map[string]string{"text": text + fmt.Sprint(i)})
+		f.ask(ctx, http.MethodPut, fmt.Sprint("/v1/streams/fill/", i), map[string]string{"text": text + fmt.Sprint(i)})
 	})
 }
 
@@ -318,7 +316,8 @@ func (f *flooder) bash(ctx context.Context, atOnce int, command string, backgrou
 
 func (f *flooder) loops(ctx context.Context) {
 	many(ctx, 1, func(int) {
-		_, _ = f.run(ctx, schemas.ToolBash, schemas.BashInput{Command: "for i in 1 2 3 4 5 6; do (while :; do :; done) >/dev/null 2>&1 </dev/null & done; echo left"})
+		_, _ = f.run(ctx, schemas.ToolBash,
+			schemas.BashInput{Command: "for i in 1 2 3 4 5 6; do (while :; do :; done) >/dev/null 2>&1 </dev/null & done; echo left"})
 		pause(ctx, time.Second)
 	})
 }
@@ -352,13 +351,15 @@ func (f *flooder) patterns(ctx context.Context) {
 
 func (f *flooder) records(ctx context.Context) {
 	many(ctx, 16, func(i int) {
-		f.ask(ctx, http.MethodPost, "/accounts/me/sandboxes", map[string]any{"name": fmt.Sprint("s", i), "config": map[string]any{"provider": "local"}})
-		f.ask(ctx, http.MethodGet, "/accounts/me/sandboxes", nil)
+		f.ask(ctx, http.MethodPost, "/v1/accounts/me/sandboxes",
+			map[string]any{"name": fmt.Sprint("s", i), "config": map[string]any{"provider": "local"}})
+		f.ask(ctx, http.MethodGet, "/v1/accounts/me/sandboxes", nil)
 	})
 }
 
 func (f *flooder) approvals(ctx context.Context) {
-	f.ask(ctx, http.MethodPost, "/accounts/me/sandboxes", map[string]any{"name": "asks", "config": map[string]any{"provider": "local", "permissionMode": "ask"}})
+	f.ask(ctx, http.MethodPost, "/v1/accounts/me/sandboxes",
+		map[string]any{"name": "asks", "config": map[string]any{"provider": "local", "permissionMode": "ask"}})
 	many(ctx, 16, func(i int) {
 		f.callWith(ctx, schemas.ToolBash, schemas.BashInput{Command: "true"}, "asks", 0)
 		if i%10 == 0 {
@@ -380,6 +381,7 @@ func (f *flooder) waiters(ctx context.Context) {
 
 func (f *flooder) readers(ctx context.Context) {
 	f.hold(ctx, f.gateway, 600, func(i int) string {
-		return fmt.Sprintf("GET /v1/conversations/c-loud-%d/events HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nAccept: text/event-stream\r\n\r\n", i, f.key)
+		return fmt.Sprintf("GET /v1/conversations/c-loud-%d/events HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nAccept: "+
+			"text/event-stream\r\n\r\n", i, f.key)
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/longtest"
 	"github.com/sandjet/sandjet/internal/redistest"
 	"github.com/sandjet/sandjet/schemas"
 )
@@ -23,10 +24,11 @@ import (
 // which fails now and then, has heard of each, repeats under the same id only.
 func TestEveryJobComesHomeInSpiteOfKills(t *testing.T) {
 	t.Parallel()
-	s := sizeOf(t)
+	longtest.Only(t, "jobs in spite of kills; calls in spite of kills are in the short form")
+	s := sizeOf()
 	s.calls = map[bool]int{true: 200, false: 40}[s.calls > 100]
-	seed := seedOf(t)
-	t.Logf("%d jobs, SANDJET_CRASH_SEED=%d", s.calls, seed)
+	seed := longtest.Seed(t)
+	t.Logf("%d jobs", s.calls)
 	ctx, cancel := context.WithTimeout(t.Context(), s.ends)
 	defer cancel()
 
@@ -135,7 +137,7 @@ func (c *cluster) checkJobs(
 			continue
 		case r.StatusID != "" && r.StatusID != string(j.ID):
 			t.Errorf("%s: the result names %s, the record is %s", w.id, r.StatusID, j.ID)
-		case r.Status == schemas.Completed && r.StatusID == "":
+		case r.Status == schemas.StatusCompleted && r.StatusID == "":
 			t.Errorf("%s is completed and names no job", w.id)
 		case ran[w.id] > 1:
 			t.Errorf("%s ran %d times", w.id, ran[w.id])
@@ -148,10 +150,12 @@ func (c *cluster) checkJobs(
 			continue
 		}
 		want := []schemas.JobState{schemas.JobCompleted, schemas.JobFailed, schemas.JobFailed, schemas.JobCompleted}[index(w.id)%4]
-		if j.State != want && j.State != schemas.JobLost {
-			t.Errorf("%s is %s (%+v), want %s or lost", w.id, j.State, j.Completion, want)
+		// With its sandbox gone, or made again, nobody can know how far it came.
+		cut := j.State == schemas.JobLost || j.Completion != nil && j.Completion.Code == schemas.Interrupted
+		if j.State != want && !cut {
+			t.Errorf("%s is %s (%+v), want %s, lost or interrupted", w.id, j.State, j.Completion, want)
 		}
-		if j.State == want && ran[w.id] != 1 {
+		if !cut && ran[w.id] != 1 {
 			t.Errorf("%s is %s and ran %d times", w.id, j.State, ran[w.id])
 		}
 		if n := told.finished[j.ID]; n != 1 {
@@ -171,7 +175,7 @@ func (c *cluster) checkJobs(
 	for _, wrong := range sink.wrong {
 		t.Error(wrong)
 	}
-	if count[schemas.JobCompleted]+count[schemas.JobFailed] == 0 {
+	if count[schemas.JobCompleted] == 0 {
 		t.Error("no job ended by itself: the roles were never up together")
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/longtest"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -19,18 +20,20 @@ import (
 const boxMark = `mkdir /tmp/named 2>/dev/null && echo "$RANDOM$RANDOM$RANDOM" > /tmp/name; until [ -s /tmp/name ]; do sleep 0.01; done; cat /tmp/name; `
 
 // TestAKeptBoxIsOneBoxWhateverHappensToItsWorker: two workers share a kept box. All calls come to the one that has it, with what an earlier
-// one has left running; when that worker is killed, or stands still for longer than it counts as alive, the other one makes a new box, and no call runs twice.
+// one has left running; when that worker is killed, or stands still for longer than it counts as alive, the other one makes a new
+// box, and no call runs twice.
 func TestAKeptBoxIsOneBoxWhateverHappensToItsWorker(t *testing.T) {
 	t.Parallel()
+	longtest.Only(t, "workers that share a box as processes; inside one process they do so in workers")
 	if _, err := exec.LookPath("perl"); err != nil {
-		missing(t, "perl, to serve in the box")
+		longtest.Missing(t, "missing: perl, to serve in the box")
 	}
-	s := sizeOf(t)
+	s := sizeOf()
 	ctx, cancel := context.WithTimeout(t.Context(), s.ends)
 	defer cancel()
 	c := startCluster(ctx, t)
 	if !canIsolate(ctx, c.program) {
-		missing(t, "namespaces: without them there are no boxes")
+		longtest.Missing(t, "missing: namespaces: without them there are no boxes")
 	}
 	k := &keptBox{c: c}
 
@@ -90,7 +93,7 @@ func (k *keptBox) serve(ctx context.Context, t *testing.T) {
 		` while ($c = $s->accept) { print $c "I am here\n"; close $c }' >/dev/null 2>&1 </dev/null &` +
 		` until (exec 3<>/dev/tcp/127.0.0.1/7070) 2>/dev/null; do sleep 0.05; done; echo served`
 	calls := k.next(1, server)
-	if r := k.c.results(ctx, t, k.c.submit(ctx, t, calls))[calls[0].id]; r.Status != schemas.Completed || r.Output.Stdout != "served\n" {
+	if r := k.c.results(ctx, t, k.c.submit(ctx, t, calls))[calls[0].id]; r.Status != schemas.StatusCompleted || r.Output.Stdout != "served\n" {
 		t.Fatalf("the server in the box: %+v", r)
 	}
 }
@@ -105,7 +108,7 @@ func (k *keptBox) visit(ctx context.Context, t *testing.T, n int, served bool) s
 	calls := k.next(n, look)
 	names := map[string]int{}
 	for id, r := range k.c.results(ctx, t, k.c.submit(ctx, t, calls)) {
-		if r.Status != schemas.Completed || r.Output == nil {
+		if r.Status != schemas.StatusCompleted || r.Output == nil {
 			t.Errorf("%s is %s: %s", id, r.Status, r.Text)
 			continue
 		}

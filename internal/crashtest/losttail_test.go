@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/longtest"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -20,6 +21,7 @@ import (
 // what follows.
 func TestALostTailIsToldToEveryReader(t *testing.T) {
 	t.Parallel()
+	longtest.Only(t, "servers that lose the end of their log; package gateway/replay has the readers alone")
 	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer cancel()
 	c := startPair(ctx, t)
@@ -106,7 +108,8 @@ type eventsPage struct {
 // eventsAfter reads one page of a conversation.
 func (c *cluster) eventsAfter(ctx context.Context, t *testing.T, conversation, after string) eventsPage {
 	t.Helper()
-	status, answer, err := c.ask(ctx, http.MethodGet, "/v1/conversations/"+url.PathEscape(conversation)+"/events?after="+url.QueryEscape(after), nil)
+	status, answer, err := c.ask(ctx, http.MethodGet, "/v1/conversations/"+url.PathEscape(conversation)+
+		"/events?after="+url.QueryEscape(after), nil)
 	var p eventsPage
 	if err != nil || status != http.StatusOK || json.Unmarshal(answer, &p) != nil {
 		t.Fatalf("conversation %s: %d %.300s %v", conversation, status, answer, err)

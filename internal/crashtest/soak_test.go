@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/sandjet/sandjet/internal/longtest"
 )
 
 // sample is what a process held at a moment. Goroutines are 0 where it does not tell.
@@ -84,7 +86,7 @@ func TestGrowthIsJudged(t *testing.T) {
 func TestSoak(t *testing.T) {
 	v := os.Getenv("SANDJET_SOAK")
 	if v == "" {
-		t.Skip("set SANDJET_SOAK to how long it is to run, as 30m: make soak")
+		t.Skip("set SANDJET_SOAK to how long it is to run, as 30m: make long-soak")
 	}
 	long, err := time.ParseDuration(v)
 	if err != nil || long < 10*time.Second {
@@ -126,7 +128,8 @@ func TestSoak(t *testing.T) {
 		pause(load, every)
 	}
 	parts.Wait()
-	t.Logf("%d calls, %d not well, %d events told, disk from %.0f to %.0f MB", sent.Load(), failed.Load(), told.Load(), disk[0]/1e6, disk[len(disk)-1]/1e6)
+	t.Logf("%d calls, %d not well, %d events told, disk from %.0f to %.0f MB", sent.Load(), failed.Load(), told.Load(),
+		disk[0]/1e6, disk[len(disk)-1]/1e6)
 	if sent.Load() < int64(long.Seconds()) || failed.Load() > 0 || told.Load() == 0 {
 		t.Errorf("of %d calls %d did not end well, and readers were told %d events", sent.Load(), failed.Load(), told.Load())
 	}
@@ -172,7 +175,8 @@ func (c *cluster) soak(ctx context.Context, n int, sent, failed *atomic.Int64) {
 	for i := 0; ctx.Err() == nil; i++ {
 		id := fmt.Sprintf("soak-%d-%d", n, i)
 		command := []string{"echo " + id, "sleep 0.1; seq 200", "echo x > f-" + strconv.Itoa(n), "head -c 20000 /dev/zero | base64"}[i%4]
-		body := fmt.Sprintf(`{"id":%q,"conversation":"soak-%d-%d","tool":"bash","input":{"command":%q,"background":%v}}`, id, n, i/50, command, i%10 == 9)
+		body := fmt.Sprintf(`{"id":%q,"conversation":"soak-%d-%d","tool":"bash","input":{"command":%q,"background":%v}}`,
+			id, n, i/50, command, i%10 == 9)
 		call, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 		status, _, err := c.askOnce(call, http.MethodPost, "/v1/calls", []byte(body))
 		for err == nil && status == http.StatusAccepted {
@@ -193,7 +197,8 @@ func (c *cluster) look(ctx context.Context, n int, told *atomic.Int64) {
 		func() {
 			ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 			defer cancel()
-			req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://%s/v1/conversations/soak-%d-%d/events", c.gateway, n%4, i/20), http.NoBody)
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet,
+				fmt.Sprintf("http://%s/v1/conversations/soak-%d-%d/events", c.gateway, n%4, i/20), http.NoBody)
 			if err != nil {
 				return
 			}
@@ -268,7 +273,7 @@ func processesOf(t *testing.T, dir string) []string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "ps", "-eo", "pid,args", "-ww").Output()
 	if err != nil {
-		missing(t, "ps, to look for processes that are left")
+		longtest.Missing(t, "missing: ps, to look for processes that are left")
 	}
 	return slices.DeleteFunc(lines(string(out)), func(line string) bool { return !strings.Contains(line, dir) })
 }

@@ -82,7 +82,7 @@ func withMetrics(t *testing.T) option {
 	}
 }
 
-// goroutines asks a process that tells how many it has.
+// goroutines asks a process that reports how many it has.
 func (c *cluster) goroutines(ctx context.Context, p *process) (float64, error) {
 	address, ok := c.metrics[p.name]
 	if !ok {

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/longtest"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -53,7 +54,8 @@ func (c *cluster) result(ctx context.Context, t *testing.T, id string) schemas.R
 // command ends.
 func (c *cluster) interrupted(ctx context.Context, t *testing.T) {
 	t.Helper()
-	cmd := exec.CommandContext(ctx, c.program, "call", "--verbose", "--wait-for-worker", "--id", "interrupted", "--conversation", "crash-0", "bash", "echo interrupted >> "+mark)
+	cmd := exec.CommandContext(ctx, c.program, "call", "--verbose", "--wait-for-worker", "--id", "interrupted", "--conversation", "crash-0",
+		"bash", "echo interrupted >> "+mark)
 	cmd.Env = append(os.Environ(), "SANDJET_URL=http://"+c.gateway, "SANDJET_KEY="+c.key)
 	said, err := cmd.StderrPipe()
 	if err == nil {
@@ -74,7 +76,7 @@ func (c *cluster) interrupted(ctx context.Context, t *testing.T) {
 	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 130 {
 		t.Errorf("the command that was interrupted ended with %v and not with 130", err)
 	}
-	if r := c.result(ctx, t, "interrupted"); r.Status != schemas.Cancelled {
+	if r := c.result(ctx, t, "interrupted"); r.Status != schemas.StatusCancelled {
 		t.Errorf("the interrupted call is %s: %s", r.Status, r.Text)
 	}
 }
@@ -83,7 +85,8 @@ func (c *cluster) interrupted(ctx context.Context, t *testing.T) {
 // waits ends by a cancel, by its deadline, or by the first worker that comes, and never runs after its end.
 func TestCallsOfAProviderThatNobodyServes(t *testing.T) {
 	t.Parallel()
-	s := sizeOf(t)
+	longtest.Only(t, "half a minute with processes; what admission refuses is in package admission")
+	s := sizeOf()
 	ctx, cancel := context.WithTimeout(t.Context(), s.ends)
 	defer cancel()
 	c := startCluster(ctx, t, func(c *cluster, worker []string) []string {
@@ -119,20 +122,20 @@ func TestCallsOfAProviderThatNobodyServes(t *testing.T) {
 	if status, answer, err := c.askOnce(ctx, http.MethodPost, "/v1/calls/cancelled/cancel", nil); err != nil || status/100 != 2 {
 		t.Fatalf("the cancel: %d %s %v", status, answer, err)
 	}
-	if r := c.result(ctx, t, "cancelled"); r.Status != schemas.Cancelled {
+	if r := c.result(ctx, t, "cancelled"); r.Status != schemas.StatusCancelled {
 		t.Errorf("the cancelled call is %s: %s", r.Status, r.Text)
 	}
 	long := s.kills > 1
 	if long { // it takes up to three minutes
 		waits("overdue", 2*time.Second)
-		if r := c.result(ctx, t, "overdue"); r.Status != schemas.Expired {
+		if r := c.result(ctx, t, "overdue"); r.Status != schemas.StatusExpired {
 			t.Errorf("the overdue call is %s: %s", r.Status, r.Text)
 		}
 	}
 	waits("patient", 0)
 	c.workers(ctx, t)
 	c.startMissing(ctx, t)
-	if r := c.result(ctx, t, "patient"); r.Status != schemas.Completed {
+	if r := c.result(ctx, t, "patient"); r.Status != schemas.StatusCompleted {
 		t.Errorf("the call that waited for a worker is %s: %s", r.Status, r.Text)
 	}
 	if ran := c.ran(ctx, t); ran["patient"] != 1 || len(ran) != 1 {

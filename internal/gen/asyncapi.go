@@ -23,9 +23,11 @@ type channel struct {
 func channels() []channel {
 	return []channel{
 		{name: "intake", stream: "INTAKE", address: "sandjet.calls.auto.{account}", message: "request", action: "receive",
-			about: "Publish a tool call. With a JetStream PubAck it has exactly one result. Nats-Msg-Id names a publication within its account; the other headers of the log are refused. An inbox named in the header Sandjet-Reply is told what became of it.",
+			about: "Publish a tool call. With a JetStream PubAck it has exactly one result. Nats-Msg-Id names a publication within its account; " +
+				"the other headers of the log are refused. An inbox named in the header Sandjet-Reply gets its outcome.",
 			headers: object{
-				"Nats-Msg-Id":   object{"type": "string", "description": "Names the publication within its account: a second one of the same name is the same."},
+				"Nats-Msg-Id": object{"type": "string",
+					"description": "Names the publication within its account: a second one of the same name is the same."},
 				"Sandjet-Reply": object{"type": "string", "description": "An inbox of the account, which gets {id, conversation} or {error}."},
 			}},
 		{name: "rpc", address: streams.RPCSubject + ".{account}", message: "request", action: "receive",
@@ -36,13 +38,17 @@ func channels() []channel {
 			about: "The events of a conversation as they happen. Nothing is kept here: replay over HTTP or WebSocket."},
 		{name: "calls", stream: "CALLS", address: "sandjet.calls.{provider}.{account}.{call}", message: "call", action: "send", internal: true},
 		{name: "cancels", stream: "CANCELS", address: "sandjet.cancels.{account}.{call}", message: "cancel", action: "send", internal: true},
-		{name: "events", stream: "EVENTS_00", address: "sandjet.events.{shard}.{account}.{conversation}", message: "event", action: "send", internal: true},
+		{name: "events", stream: "EVENTS_00", address: "sandjet.events.{shard}.{account}.{conversation}", message: "event",
+			action: "send", internal: true},
 		{name: "jobs", stream: "JOBS", address: "sandjet.jobs.{account}.{job}", message: "completion", action: "send", internal: true},
-		{name: "turns", stream: "TURNS", address: "sandjet.turns.{account}.{conversation}.{followup}", message: "followup_created_data", action: "send", internal: true},
-		{name: "deliveries", stream: "DELIVERIES", address: "sandjet.deliveries.{channel}.{account}.{delivery}", message: "delivery", action: "send", internal: true},
+		{name: "turns", stream: "TURNS", address: "sandjet.turns.{account}.{conversation}.{followup}", message: "followup_created_data",
+			action: "send", internal: true},
+		{name: "deliveries", stream: "DELIVERIES", address: "sandjet.deliveries.{channel}.{account}.{delivery}", message: "delivery",
+			action: "send", internal: true},
 		{name: "jobControl", address: streams.JobControlSubject("{worker}"), message: "job_command", action: "receive", internal: true,
-			about: "Request/reply: the worker that looks after a job answers with a job_reply, or with an error and the header Sandjet-Failed."},
-		{name: "dead", stream: "DEAD", address: "sandjet.dead.{stream}.{account}.{sequence}", message: "dead_letter", action: "send", internal: true},
+			about: "Request/reply: the worker that manages a job answers with a job_reply, or with an error and the header Sandjet-Failed."},
+		{name: "dead", stream: "DEAD", address: "sandjet.dead.{stream}.{account}.{sequence}", message: "dead_letter",
+			action: "send", internal: true},
 	}
 }
 
@@ -50,7 +56,8 @@ func parameter(name string) string {
 	return map[string]string{
 		"account": "The tenant's id, such as acct_01k…", "provider": "Name of the provider that runs the call.",
 		"call": "The call's id in base64url without padding.", "conversation": "The conversation's id in base64url without padding.",
-		"shard": "Two digits: FNV-1a (32 bit) of the conversation's id, modulo the number of shards.", "stream": "The stream where the message was.",
+		"shard":    "Two digits: FNV-1a (32 bit) of the conversation's id, modulo the number of shards.",
+		"stream":   "The stream where the message was.",
 		"sequence": "Its sequence there.", "job": "The job's id.", "followup": "The follow-up's id.", "channel": "webhook, or a chat channel.",
 		"delivery": "The delivery's id.", "worker": "The worker's name, as its lease has it.",
 	}[name]
@@ -97,7 +104,7 @@ func asyncAPI() ([]byte, error) {
 		params := object{}
 		for _, n := range names {
 			if params[n] = (object{"description": parameter(n)}); parameter(n) == "" {
-				return nil, fmt.Errorf("channel %s: nobody says what %s is", c.name, n)
+				return nil, fmt.Errorf("channel %s: there is no description of %s", c.name, n)
 			}
 		}
 		about := c.about + " " + kept
@@ -110,7 +117,8 @@ func asyncAPI() ([]byte, error) {
 			message["headers"] = object{"type": "object", "properties": c.headers}
 		}
 		all[c.name] = object{"address": c.address, "description": about, "parameters": params, "messages": object{c.message: message}}
-		operation := object{"action": c.action, "channel": ref("#/channels/" + c.name), "messages": []any{ref("#/channels/" + c.name + "/messages/" + c.message)}}
+		operation := object{"action": c.action, "channel": ref("#/channels/" + c.name),
+			"messages": []any{ref("#/channels/" + c.name + "/messages/" + c.message)}}
 		if c.name == "rpc" || c.name == "approvals" {
 			operation["reply"] = object{"address": object{"location": "$message.header#/reply", "description": "The requester's inbox."}}
 		}
@@ -124,11 +132,15 @@ func asyncAPI() ([]byte, error) {
 			"description": "What travels on the log. Written by internal/gen from the topology and the Go types.",
 		},
 		"defaultContentType": "application/json",
-		"servers":            object{"embedded": object{"host": "127.0.0.1:4222", "protocol": "nats", "description": "Where `sandjet up` listens unless told otherwise.", "security": []any{ref("#/components/securitySchemes/account")}}},
-		"channels":           all,
-		"operations":         operations,
+		"servers": object{"embedded": object{"host": "127.0.0.1:4222", "protocol": "nats",
+			"description": "Where `sandjet up` listens unless another address is set.",
+			"security":    []any{ref("#/components/securitySchemes/account")}}},
+		"channels":   all,
+		"operations": operations,
 		"components": object{"messages": messages, "securitySchemes": object{"account": object{
-			"type": "userPassword", "description": "The user is the account's id, the password its key or a credential that ends. Inboxes begin with sandjet.reply.<account>, on an embedded server also with _INBOX.",
+			"type": "userPassword",
+			"description": "The user is the account's id, the password its key or a credential that ends. Inboxes begin with " +
+				"sandjet.reply.<account>, on an embedded server also with _INBOX.",
 		}}},
 	})
 }

@@ -109,15 +109,19 @@ func TestExamplesKeepTheirDocuments(t *testing.T) {
 	compiled := compile(t)
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	call := schemas.Call{
-		ID: "call_1", Account: "acct_1", Conversation: "c_1", Tool: schemas.ToolBash, Input: json.RawMessage(`{"command":"true"}`), Provider: "local",
+		ID: "call_1", Account: "acct_1", Conversation: "c_1", Tool: schemas.ToolBash,
+		Input: json.RawMessage(`{"command":"true"}`), Provider: "local",
 		Workspace: "ws_1", Sandbox: "sb_1", Timeout: schemas.Duration(90 * time.Second), Accepted: now, Deadline: now, Digest: "d",
 		Origin: &schemas.Origin{Kind: "channel", Channel: "telegram", Route: json.RawMessage(`{"chat":1}`)},
 	}
 	failure := &schemas.Error{Code: schemas.Invalid, Field: "tool", Message: "m"}
 	result := schemas.Result{
-		Call: call.ID, Conversation: call.Conversation, Tool: call.Tool, Status: schemas.Failed, Text: "t", Finished: now, Started: now, Error: failure,
-		Output:    &schemas.Output{Runtime: "local/L3", Data: []int{1}, Isolation: &schemas.Isolation{Level: "L3", Enforced: []string{"netns"}}},
-		Artifacts: []schemas.Artifact{{Path: "a"}},
+		Call: call.ID, Conversation: call.Conversation, Tool: call.Tool, Status: schemas.StatusFailed, Text: "t",
+		Finished: now, Started: now, Error: failure,
+		Output: &schemas.Output{Runtime: "local/L3", Data: []int{1},
+			Isolation: &schemas.Isolation{Level: "L3", Enforced: []string{"netns"}}},
+		Artifacts:        []schemas.Artifact{schemas.NewArtifact(call, "outputs/a.png", 3, "00", nil, now)},
+		SkippedArtifacts: []schemas.SkippedArtifact{{Path: "outputs/b", Reason: schemas.SkipLink}, {Reason: schemas.SkipTooMany, Count: 2}},
 	}
 	data := map[schemas.EventType]any{
 		schemas.CallAccepted: schemas.AcceptedData{Call: call.ID, Tool: call.Tool, Input: call.Input, Provider: "local", Deadline: now},
@@ -128,44 +132,69 @@ func TestExamplesKeepTheirDocuments(t *testing.T) {
 		schemas.ApprovalRequested: schemas.ApprovalRequestedData{
 			ID: "appr_1", Call: call.ID, Tool: call.Tool, Input: call.Input, InputSize: 9, Workspace: "ws_1", Sandbox: "sb_1", Expires: now,
 		},
-		schemas.ApprovalDecided: schemas.ApprovalDecidedData{ID: "appr_1", Call: call.ID, State: schemas.ApprovalDenied, DecidedBy: "api", Reason: "r"},
-		schemas.JobStarted:      schemas.JobStartedData{Job: "job_1", Call: call.ID, Tool: call.Tool, Command: "a", Provider: "local", Actions: schemas.JobActions(), Deadline: now},
-		schemas.JobFinished:     schemas.JobResult{Job: "job_1", Call: call.ID, Tool: call.Tool, State: schemas.JobFailed, ExitCode: new(3), Via: schemas.ViaProvider, Finished: now},
+		schemas.ApprovalDecided: schemas.ApprovalDecidedData{ID: "appr_1", Call: call.ID, State: schemas.ApprovalDenied,
+			DecidedBy: "api", Reason: "r"},
+		schemas.JobStarted: schemas.JobStartedData{Job: "job_1", Call: call.ID, Tool: call.Tool, Command: "a", Provider: "local",
+			Actions: schemas.JobActions(), Deadline: now},
+		schemas.JobFinished: schemas.JobResult{Job: "job_1", Call: call.ID, Tool: call.Tool, State: schemas.JobFailed, ExitCode: new(3),
+			ReportedBy: schemas.ReportedByProvider, Finished: now},
 		schemas.FollowUpCreated: schemas.FollowUp{
 			ID: "fu_1", Account: "acct_1", Conversation: "c", Created: now,
 			Results: []schemas.JobResult{{Job: "job_1", Call: call.ID, Tool: call.Tool, State: schemas.JobCompleted, Finished: now}},
 		},
 	}
+	data[schemas.ArtifactCreated] = result.Artifacts[0]
+	data[schemas.MessageReceived] = schemas.ChatMessage{Channel: "chan_1", Kind: "telegram", Event: "tg:1", Place: "42", User: "7", Text: "a",
+		Files: []schemas.ChatFile{{Name: "f", Type: "text/plain", Size: 1, Ref: "r"}}, Received: now}
+	data[schemas.DeliverySent] = schemas.DeliverySentData{Delivery: "msg_1", Event: "e", Channel: "telegram", ChannelID: "chan_1",
+		Messages: []schemas.SentMessage{{ID: "1", URL: "https://example.com", Repeat: true}}}
+	data[schemas.DeliveryFailed] = schemas.DeliveryFailedData{
+		Delivery: "msg_1", Event: "e", Channel: "telegram", Reason: "gone", Fallback: "chan_2",
+	}
+	data[schemas.MessageDelta] = schemas.MessageDeltaData{Turn: "turn_1", Step: 1, Attempt: 1, Text: "a"}
+	data[schemas.AgentStepRetried] = schemas.StepRetriedData{Turn: "turn_1", Step: 1, Attempt: 1, Model: "m", Reason: "overloaded", Again: now}
 	for _, t := range schemas.AppendableTypes() {
 		data[t] = map[string]any{"anything": true}
 	}
 	examples := map[string][]any{
-		"request":         {schemas.Request{Tool: schemas.ToolRead, Input: json.RawMessage(`{"file_path":"a"}`), Timeout: schemas.Duration(time.Minute), Deadline: now}},
-		"call":            {call},
-		"result":          {result, schemas.Result{Call: "x", Conversation: "c", Tool: schemas.ToolGlob, Status: schemas.Completed, Finished: now}},
-		"cancel":          {schemas.Cancel{Account: "acct_1", Call: "call_1", Time: now}},
-		"dead_letter":     {schemas.DeadLetter{ID: "CALLS.1", Code: schemas.Internal, Payload: []byte{0, 255}, Headers: map[string][]string{"a": {"b"}}, First: now, Time: now}},
-		"error":           {failure},
-		"account":         {schemas.Account{ID: "acct_1", Created: now}},
-		"sandbox":         {schemas.Sandbox{ID: "sb_1", Account: "acct_1", Network: schemas.Network{Mode: schemas.DenyAll}, PermissionMode: schemas.PermissionBypass, Created: now}},
-		"workspace":       {schemas.Workspace{ID: "ws_1", Account: "acct_1", Created: now}},
-		"approval":        {schemas.Approval{ID: "appr_1", Account: "acct_1", State: schemas.ApprovalPending, Call: call, Requested: now, Expires: now}},
+		"request": {schemas.Request{Tool: schemas.ToolRead, Input: json.RawMessage(`{"file_path":"a"}`),
+			Timeout: schemas.Duration(time.Minute), Deadline: now}},
+		"call": {call},
+		"result": {result, schemas.Result{Call: "x", Conversation: "c", Tool: schemas.ToolGlob,
+			Status: schemas.StatusCompleted, Finished: now}},
+		"cancel": {schemas.Cancel{Account: "acct_1", Call: "call_1", Time: now}},
+		"dead_letter": {schemas.DeadLetter{ID: "CALLS.1", Code: schemas.Internal, Payload: []byte{0, 255},
+			Headers: map[string][]string{"a": {"b"}}, First: now, Time: now}},
+		"error":   {failure},
+		"account": {schemas.Account{ID: "acct_1", Created: now}},
+		"sandbox": {schemas.Sandbox{ID: "sb_1", Account: "acct_1", Network: schemas.Network{Mode: schemas.DenyAll},
+			PermissionMode: schemas.PermissionBypass, Created: now}},
+		"workspace": {schemas.Workspace{ID: "ws_1", Account: "acct_1", Created: now}},
+		"approval": {schemas.Approval{ID: "appr_1", Account: "acct_1", State: schemas.ApprovalPending, Call: call,
+			Requested: now, Expires: now}},
 		"approval_answer": {schemas.ApprovalAnswer{Approved: new(false), Reason: "r"}},
 		"approval_op": {
 			schemas.ApprovalOp{Op: schemas.ApprovalsList, State: schemas.ApprovalPending, Limit: 1},
 			schemas.ApprovalOp{Op: schemas.ApprovalApprove, Approval: "appr_1", Approved: new(true), Remember: schemas.RememberConversation},
 		},
 		"job": {schemas.Job{
-			ID: "job_1", Account: "acct_1", Conversation: "c", Call: "x", Tool: schemas.ToolBash, Workspace: "ws_1", Sandbox: "sb_1", State: schemas.JobRunning, Actions: schemas.JobActions(),
+			ID: "job_1", Account: "acct_1", Conversation: "c", Call: "x", Tool: schemas.ToolBash, Workspace: "ws_1", Sandbox: "sb_1",
+			State: schemas.JobRunning, Actions: schemas.JobActions(),
 			Group: &schemas.GroupRef{ID: "g", Size: 2}, Created: now, Deadline: now,
 		}},
-		"group":        {schemas.Group{ID: "g", Account: "acct_1", Conversation: "c", Size: 2, Settled: []schemas.JobID{"job_1"}, Created: now, Deadline: now}},
-		"completion":   {schemas.Completion{Job: "job_1", Account: "acct_1", State: schemas.JobLost, Via: schemas.ViaProbe, Finished: now}},
+		"group": {schemas.Group{ID: "g", Account: "acct_1", Conversation: "c", Size: 2, Settled: []schemas.JobID{"job_1"},
+			Created: now, Deadline: now}},
+		"completion": {schemas.Completion{Job: "job_1", Account: "acct_1", State: schemas.JobLost,
+			ReportedBy: schemas.ReportedByProbe, Finished: now}},
 		"job_callback": {schemas.JobCallback{Status: "completed", Response: &schemas.JobCallbackBody{ExitCode: new(0), Logs: "x"}}},
 		"job_command":  {schemas.JobCommand{Account: "acct_1", Job: "job_1", Action: schemas.JobActionLogs}},
 		"job_reply":    {schemas.JobReply{Running: true, Data: []byte("x"), Size: 1}},
-		"endpoint":     {schemas.Endpoint{ID: "wh_1", Account: "acct_1", URL: "https://example.com", Secrets: []schemas.EndpointSecret{{Key: "whsec_x"}}, Created: now}},
-		"delivery":     {schemas.Delivery{ID: "msg_1", Account: "acct_1", Channel: "webhook", Endpoint: "wh_1", Event: "e", Type: schemas.JobFinished, Conversation: "c", Created: now}},
+		"endpoint": {schemas.Endpoint{ID: "wh_1", Account: "acct_1", URL: "https://example.com",
+			Secrets: []schemas.EndpointSecret{{Key: "whsec_x"}}, Created: now}},
+		"channel": {schemas.ChatChannel{ID: "chan_1", Account: "acct_1", Kind: "telegram", Name: "support", Created: now,
+			Fallback: &schemas.ChannelPlace{Channel: "chan_2", Route: []byte(`{"chat":1}`)}, Secrets: map[string]string{"bot_token": "x"}}},
+		"delivery": {schemas.Delivery{ID: "msg_1", Account: "acct_1", Channel: "webhook", Endpoint: "wh_1", Event: "e", Type: schemas.JobFinished,
+			Conversation: "c", Created: now}},
 		"manifest": {schemas.Manifest{Version: 1, Project: "p", Resources: []schemas.Resource{
 			{Kind: schemas.KindSandbox, Name: "b", Config: json.RawMessage(`{"timeout":30}`)}, {Kind: schemas.KindWorkspace, Name: "w"},
 			{Kind: schemas.KindAgent, Name: "g", Config: json.RawMessage(`{"workspaces":[{"workspace":"w","sandbox":null}]}`)},
@@ -184,8 +213,12 @@ func TestExamplesKeepTheirDocuments(t *testing.T) {
 	}
 	for tool, in := range map[schemas.Tool]any{
 		schemas.ToolBash: schemas.BashInput{Command: "a"}, schemas.ToolRead: schemas.ReadInput{FilePath: "a", Base: new(0)},
-		schemas.ToolWrite: schemas.WriteInput{FilePath: "a", Mode: schemas.WriteAppend}, schemas.ToolEdit: schemas.EditInput{FilePath: "a", OldString: "b"},
-		schemas.ToolGlob: schemas.GlobInput{Pattern: "*", Sort: schemas.SortName}, schemas.ToolGrep: schemas.GrepInput{Pattern: "a", OutputMode: schemas.GrepCount},
+		schemas.ToolWrite:       schemas.WriteInput{FilePath: "a", Mode: schemas.WriteAppend},
+		schemas.ToolEdit:        schemas.EditInput{FilePath: "a", OldString: "b"},
+		schemas.ToolGlob:        schemas.GlobInput{Pattern: "*", Sort: schemas.SortName},
+		schemas.ToolGrep:        schemas.GrepInput{Pattern: "a", OutputMode: schemas.GrepCount},
+		schemas.ToolLS:          schemas.LSInput{Path: "a", Missing: schemas.MissingEmpty},
+		schemas.ToolLoadSkill:   schemas.LoadSkillInput{Name: "pdf"},
 		schemas.ToolAsyncStatus: schemas.AsyncStatusInput{StatusID: "job_1", Action: schemas.JobActionLogs, Offset: 1},
 	} {
 		examples[inputName(tool)] = append(examples[inputName(tool)], in)
@@ -226,7 +259,8 @@ func TestRequestDocumentAgreesWithTheDecoder(t *testing.T) {
 		`{"tool":"bash","input":{"command":1}}`, `{"tool":"bash","input":{"file_path":"a"}}`, `{"tool":"read","input":{"command":"a"}}`,
 		`{"tool":"bash","input":{"command":"a"},"extra":1}`, `{"tool":"bash","input":{"command":"a","extra":1}}`, `{"tool":"bash","input":"a"}`,
 		`{"tool":"read","input":{"file_path":"a","base":2}}`, `{"tool":"read","input":{"file_path":"a","limit":-1}}`,
-		`{"tool":"write","input":{"file_path":"a","content":"","mode":"w"}}`, `{"tool":"edit","input":{"file_path":"a","old_string":"","new_string":""}}`,
+		`{"tool":"write","input":{"file_path":"a","content":"","mode":"w"}}`,
+		`{"tool":"edit","input":{"file_path":"a","old_string":"","new_string":""}}`,
 		`{"tool":"bash","input":{"command":"a"},"id":"a/b"}`, `{"tool":"bash","input":{"command":"a"},"account":"me"}`,
 		`{"tool":"bash","input":{"command":"a"},"timeout":"soon"}`, `{"tool":"bash","input":{"command":"a"},"timeout":-1}`,
 		`{"tool":"bash","input":{"command":"a"},"deadline":"tomorrow"}`, `{"tool":"bash","input":{"command":"a"},"dialect":"x"}`,

@@ -1,6 +1,6 @@
 // Command gen writes the documents that describe what crosses a wire: a JSON Schema (2020-12) for
-// each message and record, made from the Go types in schemas, and an AsyncAPI document, made from
-// the topology in streams.
+// each message and record, made from the Go types in schemas, an AsyncAPI document, made from
+// the topology in streams, and the schemas of the OpenAPI document, made from the types of requests and answers.
 //
 //	go run ./internal/gen          # write them
 //	go run ./internal/gen -check   # fail if a written one is not what would be written now

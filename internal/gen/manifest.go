@@ -12,7 +12,8 @@ import (
 // configOf is the type of the config of each kind of resource.
 func configOf(kind schemas.ResourceKind) any {
 	return map[schemas.ResourceKind]any{
-		schemas.KindSandbox: schemas.SandboxConfig{}, schemas.KindWorkspace: schemas.ManifestWorkspace{}, schemas.KindAgent: schemas.ManifestAgent{},
+		schemas.KindSandbox: schemas.SandboxConfig{}, schemas.KindWorkspace: schemas.ManifestWorkspace{},
+		schemas.KindModel: schemas.ModelConfig{}, schemas.KindAgent: schemas.ManifestAgent{},
 	}[kind]
 }
 
@@ -20,7 +21,8 @@ func configOf(kind schemas.ResourceKind) any {
 // from a file, where references to others by their ids would lead to the network.
 func configByKind(s *jsonschema.Schema, reflector *jsonschema.Reflector) {
 	resource := s.Definitions[reflect.TypeFor[schemas.Resource]().Name()]
-	resource.Properties.Set("config", &jsonschema.Schema{Type: "object", Description: "What the resource is like. Its fields differ by the kind."})
+	resource.Properties.Set("config", &jsonschema.Schema{Type: "object",
+		Description: "What the resource is like. Its fields differ by the kind."})
 	for _, kind := range schemas.ResourceKinds() {
 		config := reflector.Reflect(configOf(kind))
 		maps.Copy(s.Definitions, config.Definitions)
@@ -36,23 +38,27 @@ func configByKind(s *jsonschema.Schema, reflector *jsonschema.Reflector) {
 	}
 	s.Properties.Set("version", &jsonschema.Schema{Const: schemas.ManifestVersion, Description: "The form of the manifest."})
 	s.Properties.Set("project", &jsonschema.Schema{
-		Type: "string", Pattern: "^[A-Za-z0-9_.-]{1,128}$", Description: "Tells the records of this manifest from those of others, such as the repository's name.",
+		Type: "string", Pattern: "^[A-Za-z0-9_.-]{1,128}$",
+		Description: "Distinguishes the records of this manifest from those of others, such as the repository's name.",
 	})
 	resource.Properties.Set("name", &jsonschema.Schema{
-		Type: "string", MinLength: new(uint64(1)), MaxLength: new(uint64(schemas.MaxName)), Description: "Unique among the resources of its kind. Others name it by this.",
+		Type: "string", MinLength: new(uint64(1)), MaxLength: new(uint64(schemas.MaxName)),
+		Description: "Unique among the resources of its kind. Others name it by this.",
 	})
 }
 
 // named is the schema of a name that may be null.
 func named(description string) *jsonschema.Schema {
-	return &jsonschema.Schema{Description: description, OneOf: []*jsonschema.Schema{{Type: "string", MinLength: new(uint64(1))}, {Type: "null"}}}
+	return &jsonschema.Schema{Description: description,
+		OneOf: []*jsonschema.Schema{{Type: "string", MinLength: new(uint64(1))}, {Type: "null"}}}
 }
 
 // tools is the schema of what is changed of an agent's tools.
 func tools() *jsonschema.Schema {
 	one := jsonschema.NewProperties()
 	one.Set("enabled", &jsonschema.Schema{Type: "boolean", Default: true, Description: "false: it is not offered, and its calls are denied."})
-	one.Set("needsApproval", &jsonschema.Schema{Type: "boolean", Description: "A person decides where the permission mode would not ask. It never takes a question away."})
+	one.Set("needsApproval", &jsonschema.Schema{Type: "boolean",
+		Description: "A person decides where the permission mode would not ask. It never takes a question away."})
 	all := jsonschema.NewProperties()
 	for _, t := range schemas.Tools() {
 		all.Set(string(t), &jsonschema.Schema{Type: "object", Properties: one, AdditionalProperties: jsonschema.FalseSchema})

@@ -25,7 +25,7 @@ type root struct {
 	name  string // of the document, without ".schema.json"
 	value any
 	title string
-	// closed documents refuse unknown fields, as the front doors do. What is read from the log is
+	// closed documents refuse unknown fields, as every way in does. What is read from the log is
 	// open, so that an older reader accepts what a newer process wrote.
 	closed bool
 	// by adds rules by the value of another field.
@@ -41,10 +41,10 @@ func roots() []root {
 		{name: "result", value: schemas.Result{}, title: "The one answer to a call"},
 		{name: "cancel", value: schemas.Cancel{}, title: "A request for the end of a call"},
 		{name: "event", value: schemas.Event{}, title: "One line of a conversation: a CloudEvents 1.0 JSON event", by: dataByType},
-		{name: "dead_letter", value: schemas.DeadLetter{}, title: "A message that was given up, with its reason"},
+		{name: "dead_letter", value: schemas.DeadLetter{}, title: "A message that failed for good, with its reason"},
 		{name: "error", value: schemas.Error{}, title: "An error as it crosses a wire"},
 		{name: "account", value: schemas.Account{}, title: "The record of a tenant"},
-		{name: "sandbox", value: schemas.Sandbox{}, title: "The record of a box"},
+		{name: "sandbox", value: schemas.Sandbox{}, title: "The record of a sandbox"},
 		{name: "workspace", value: schemas.Workspace{}, title: "The record of a set of files"},
 		{name: "approval", value: schemas.Approval{}, title: "The record of a question to a person: may this call run?"},
 		{name: "approval_answer", value: schemas.ApprovalAnswer{}, title: "What a person says to an approval", closed: true},
@@ -53,11 +53,13 @@ func roots() []root {
 		{name: "group", value: schemas.Group{}, title: "The record of a group of background calls"},
 		{name: "completion", value: schemas.Completion{}, title: "How a background job ended"},
 		{name: "job_callback", value: schemas.JobCallback{}, title: "The body with which the end of a job is reported", closed: true},
-		{name: "job_command", value: schemas.JobCommand{}, title: "A question to the worker that looks after a job"},
+		{name: "job_command", value: schemas.JobCommand{}, title: "A question to the worker that manages a job"},
 		{name: "job_reply", value: schemas.JobReply{}, title: "Its answer"},
 		{name: "endpoint", value: schemas.Endpoint{}, title: "The record of a webhook endpoint"},
+		{name: "channel", value: schemas.ChatChannel{}, title: "The record of a chat channel"},
 		{name: "delivery", value: schemas.Delivery{}, title: "An event on its way to a receiver"},
-		{name: "manifest", value: schemas.Manifest{}, title: "Which sandboxes, workspaces and agents an account is to have", closed: true, with: configByKind},
+		{name: "manifest", value: schemas.Manifest{}, title: "Which sandboxes, workspaces, models and agents an account is to have",
+			closed: true, with: configByKind},
 		{name: "appended_event", value: schemas.AppendedEvent{}, title: "An event that a client adds to a conversation", closed: true},
 	}
 	for _, t := range schemas.Tools() {
@@ -77,6 +79,8 @@ func inputOf(t schemas.Tool) any {
 	return map[schemas.Tool]any{
 		schemas.ToolBash: schemas.BashInput{}, schemas.ToolRead: schemas.ReadInput{}, schemas.ToolWrite: schemas.WriteInput{},
 		schemas.ToolEdit: schemas.EditInput{}, schemas.ToolGlob: schemas.GlobInput{}, schemas.ToolGrep: schemas.GrepInput{},
+		schemas.ToolLS:          schemas.LSInput{},
+		schemas.ToolLoadSkill:   schemas.LoadSkillInput{},
 		schemas.ToolAsyncStatus: schemas.AsyncStatusInput{},
 	}[t]
 }
@@ -96,7 +100,10 @@ func dataOf(t schemas.EventType) any {
 		schemas.CallAccepted: schemas.AcceptedData{}, schemas.CallStarted: schemas.StartedData{}, schemas.CallOutput: schemas.OutputData{},
 		schemas.CallRejected: schemas.RejectedData{}, schemas.CallFinished: schemas.Result{},
 		schemas.ApprovalRequested: schemas.ApprovalRequestedData{}, schemas.ApprovalDecided: schemas.ApprovalDecidedData{},
+		schemas.MessageDelta: schemas.MessageDeltaData{}, schemas.AgentStepRetried: schemas.StepRetriedData{},
 		schemas.JobStarted: schemas.JobStartedData{}, schemas.JobFinished: schemas.JobResult{}, schemas.FollowUpCreated: schemas.FollowUp{},
+		schemas.ArtifactCreated: schemas.Artifact{}, schemas.MessageReceived: schemas.ChatMessage{},
+		schemas.DeliverySent: schemas.DeliverySentData{}, schemas.DeliveryFailed: schemas.DeliveryFailedData{},
 	}[t]
 }
 
@@ -117,6 +124,9 @@ func Documents(dir string) (map[string][]byte, error) {
 			return nil, fmt.Errorf("%s: %w", r.name, err)
 		}
 		out["schemas/json/"+r.name+".schema.json"] = text
+	}
+	if out[openAPIFile], err = openAPI(dir, comments); err != nil {
+		return nil, err
 	}
 	if out["schemas/asyncapi.json"], err = asyncAPI(); err != nil {
 		return nil, err
@@ -155,12 +165,15 @@ func mapped(t reflect.Type) *jsonschema.Schema {
 	case reflect.TypeFor[schemas.Duration]():
 		return &jsonschema.Schema{
 			Description: `Seconds (30, 1.5) or a text with a unit ("30s", "5m"). Written as text.`,
-			OneOf:       []*jsonschema.Schema{{Type: "number", Minimum: "0"}, {Type: "string", Pattern: `^\+?(0|([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+$`}},
+			OneOf: []*jsonschema.Schema{{Type: "number", Minimum: "0"},
+				{Type: "string", Pattern: `^\+?(0|([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+$`}},
 		}
 	case reflect.TypeFor[schemas.AccountID]():
 		return id(schemas.AccountPrefix)
 	case reflect.TypeFor[schemas.AgentID]():
 		return id(schemas.AgentPrefix)
+	case reflect.TypeFor[schemas.ModelID]():
+		return id(schemas.ModelPrefix)
 	case reflect.TypeFor[schemas.SandboxID]():
 		return id(schemas.SandboxPrefix)
 	case reflect.TypeFor[schemas.WorkspaceID]():
@@ -175,6 +188,10 @@ func mapped(t reflect.Type) *jsonschema.Schema {
 		return enum(schemas.ApprovalStates())
 	case reflect.TypeFor[schemas.EndpointID]():
 		return id(schemas.EndpointPrefix)
+	case reflect.TypeFor[schemas.ChannelID]():
+		return id(schemas.ChannelPrefix)
+	case reflect.TypeFor[schemas.OnAmbiguous]():
+		return enum(schemas.OnAmbiguousWays())
 	case reflect.TypeFor[schemas.GuardPolicy]():
 		return enum(schemas.GuardPolicies())
 	case reflect.TypeFor[schemas.JobState]():
@@ -221,7 +238,7 @@ func inputByTool(s *jsonschema.Schema) {
 }
 
 // dataByType says which data each type of event carries. A type that is not named here may carry
-// anything: readers pass over it.
+// anything: readers skip it.
 func dataByType(s *jsonschema.Schema) {
 	for _, t := range schemas.EventTypes() {
 		if name := dataName(t); name != "" {

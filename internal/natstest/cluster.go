@@ -5,9 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
-	"net/url"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -108,7 +106,8 @@ func (c *Cluster) awaitAll() {
 	js := c.JetStream(0)
 	for end := time.Now().Add(within); ; time.Sleep(100 * time.Millisecond) {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-		_, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: name, Subjects: []string{"probe"}, Replicas: Members, Storage: jetstream.MemoryStorage})
+		_, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: name, Subjects: []string{"probe"}, Replicas: Members,
+			Storage: jetstream.MemoryStorage})
 		if err == nil {
 			err = js.DeleteStream(ctx, name)
 		}
@@ -138,11 +137,13 @@ func (c *Cluster) Restart(i int) {
 		c.t.Fatal(err)
 	}
 	s.SetLoggerV2(c.logs[i], false, false, false)
+	c.servers[i] = s // ended with the test, whatever becomes of it
 	s.Start()
-	if !s.ReadyForConnections(within) {
-		c.t.Fatalf("member %d does not take connections", i)
+	for end := time.Now().Add(within); !s.ReadyForConnections(time.Second); {
+		if fatal := c.logs[i].fatal(); fatal != "" || time.Now().After(end) {
+			c.t.Fatalf("member %d does not take connections: %s", i, fatal)
+		}
 	}
-	c.servers[i] = s
 }
 
 // Name is that of a member.
@@ -347,30 +348,17 @@ func (c *Cluster) Critical(i int) []string {
 	return append([]string(nil), l.lines...)
 }
 
-// freePort is a port that nobody listens on now.
-func freePort(t testing.TB) int {
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close() //nolint:errcheck // nothing follows from it
-	return portOf("nats://" + l.Addr().String())
-}
-
-func portOf(address string) int {
-	u, err := url.Parse(address)
-	if err != nil {
-		return 0
-	}
-	var port int
-	_, _ = fmt.Sscan(u.Port(), &port)
-	return port
-}
-
 // criticalLog keeps what a server says about storage that has failed.
 type criticalLog struct {
 	mu    sync.Mutex
 	lines []string
+	end   string // why the server cannot go on
+}
+
+func (l *criticalLog) fatal() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.end
 }
 
 func (l *criticalLog) keep(format string, v ...any) {
@@ -386,9 +374,13 @@ func (l *criticalLog) line(line string) {
 	l.lines = append(l.lines, line)
 }
 
+func (l *criticalLog) Fatalf(format string, v ...any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.end = fmt.Sprintf(format, v...)
+}
 func (l *criticalLog) Noticef(format string, v ...any) { l.keep(format, v...) }
 func (l *criticalLog) Warnf(format string, v ...any)   { l.keep(format, v...) }
 func (l *criticalLog) Errorf(format string, v ...any)  { l.keep(format, v...) }
-func (l *criticalLog) Fatalf(format string, v ...any)  { l.keep(format, v...) }
 func (l *criticalLog) Debugf(string, ...any)           {}
 func (l *criticalLog) Tracef(string, ...any)           {}

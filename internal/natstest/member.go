@@ -36,7 +36,8 @@ type member struct {
 
 func (m member) options() *server.Options {
 	return &server.Options{
-		ServerName: m.Name, Host: "127.0.0.1", Port: m.Port, NoSigs: true, DisableJetStreamBanner: true, HTTPHost: "127.0.0.1", HTTPPort: m.Monitor,
+		ServerName: m.Name, Host: "127.0.0.1", Port: m.Port, NoSigs: true, DisableJetStreamBanner: true,
+		HTTPHost: "127.0.0.1", HTTPPort: m.Monitor,
 		JetStream: true, StoreDir: m.Dir, JetStreamMaxStore: 8 << 30, JetStreamMaxMemory: 1 << 30, SyncAlways: m.SyncAlways,
 		JetStreamLimits: server.JSLimitOpts{DefaultMaxConsumers: -1}, MaxPayload: m.MaxPayload, PingInterval: 10 * time.Second,
 		Cluster: server.ClusterOpts{Name: "test", Host: "127.0.0.1", Port: m.Route, NoAdvertise: true, PoolSize: 1},
@@ -104,7 +105,8 @@ func startProcess(t testing.TB, m member, log *criticalLog) *process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{cmd: exec.CommandContext(context.WithoutCancel(t.Context()), self), gone: make(chan struct{}), monitor: fmt.Sprintf("http://127.0.0.1:%d", m.Monitor)}
+	p := &process{cmd: exec.CommandContext(context.WithoutCancel(t.Context()), self), gone: make(chan struct{}),
+		monitor: fmt.Sprintf("http://127.0.0.1:%d", m.Monitor)}
 	p.cmd.Env = append(os.Environ(), memberVariable+"="+string(text))
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	in, err := p.cmd.StdinPipe()

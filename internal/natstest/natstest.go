@@ -61,7 +61,8 @@ func Durability(d streams.Durability) Option {
 }
 
 // Hours says that a test plays hours or days, in which timers take turns and little happens at the same time. With -short, which
-// goes with the race detector, it is skipped: that makes it ten times as long, and what runs at the same time is met in shorter tests beside it.
+// goes with the race detector, it is skipped: that makes it ten times as long, and what runs at the same time is met in shorter
+// tests beside it.
 func Hours(t testing.TB) {
 	t.Helper()
 	if testing.Short() {

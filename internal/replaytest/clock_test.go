@@ -151,7 +151,8 @@ func TestTimeLeaps(t *testing.T) {
 		}
 		first := store(0)
 		synctest.Wait()
-		for n, leap := range []time.Duration{time.Second, time.Minute, 20 * time.Minute, 3 * time.Hour, time.Duration(pick(13, 3)) * time.Hour, time.Second} {
+		for n, leap := range []time.Duration{time.Second, time.Minute, 20 * time.Minute, 3 * time.Hour,
+			time.Duration(pick(13, 3)) * time.Hour, time.Second} {
 			time.Sleep(leap)
 			store(n + 1)
 			synctest.Wait()

@@ -116,7 +116,7 @@ func told(conv schemas.ConversationID, call, piece, pieces int) schemas.Event {
 			whole.WriteString(line(call, n))
 		}
 		return schemas.NewEvent(c, schemas.CallFinished, id, time.Now(), schemas.Result{
-			Call: c.ID, Conversation: conv, Status: schemas.Completed, Output: &schemas.Output{Stdout: whole.String()},
+			Call: c.ID, Conversation: conv, Status: schemas.StatusCompleted, Output: &schemas.Output{Stdout: whole.String()},
 		})
 	}
 	text := line(call, piece)

@@ -17,6 +17,7 @@ import (
 	"github.com/sandjet/sandjet/client"
 	"github.com/sandjet/sandjet/gateway"
 	"github.com/sandjet/sandjet/internal/faultproxy"
+	"github.com/sandjet/sandjet/internal/longtest"
 	"github.com/sandjet/sandjet/internal/natstest"
 	"github.com/sandjet/sandjet/internal/replaytest"
 	"github.com/sandjet/sandjet/internal/streamcheck"
@@ -63,9 +64,9 @@ func (book) Resolve(context.Context, schemas.AccountID, schemas.Request) (schema
 	return schemas.Call{}, schemas.Errorf(schemas.Unsupported, "", "there are no tools here")
 }
 
-// pick is the number for the usual run, or the small one with -short.
+// pick is the number of the long form or that of the short one.
 func pick(usual, short int) int {
-	if testing.Short() {
+	if !longtest.Asked() {
 		return short
 	}
 	return usual
@@ -206,7 +207,7 @@ func (s *system) write(convs []schemas.ConversationID, from, to int) {
 }
 
 // keepWriting stores events of each conversation in turn, one round every few milliseconds, until the
-// returned function is called, which tells how many rounds there were.
+// returned function is called, which reports how many rounds there were.
 func (s *system) keepWriting(convs []schemas.ConversationID, from int) (stop func() int) {
 	s.t.Helper()
 	const pace = 4 * time.Millisecond
@@ -405,7 +406,8 @@ func (c *crowd) whole() {
 	c.s.t.Helper()
 	for _, tr := range c.all {
 		if want := len(c.s.ever[tr.Conversation]); tr.Count() != want || len(tr.Gaps()) > 0 || tr.Lives() > 1 {
-			c.s.t.Errorf("%s saw %d events of %s, want %d; gaps %v, caught up %d times", tr.Way, tr.Count(), tr.Conversation, want, tr.Gaps(), tr.Lives())
+			c.s.t.Errorf("%s saw %d events of %s, want %d; gaps %v, caught up %d times", tr.Way, tr.Count(),
+				tr.Conversation, want, tr.Gaps(), tr.Lives())
 		}
 	}
 	c.judge()

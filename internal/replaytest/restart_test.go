@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/internal/faultproxy"
+	"github.com/sandjet/sandjet/internal/longtest"
 )
 
 // cuts end every connection after 50 to 500 ms, in the middle of whatever passes.
@@ -38,6 +39,7 @@ func TestManyConversationsOnOneSocketThroughCuts(t *testing.T) {
 // while events are published and clients follow through both.
 func TestTwoGatewaysAreReplacedUnderLoad(t *testing.T) {
 	t.Parallel()
+	longtest.Only(t, "ten seconds under load")
 	s := open(t)
 	convs := names(3)
 	a, b := s.serve(s.log.Open()), s.serve(s.log.Open())

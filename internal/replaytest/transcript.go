@@ -41,7 +41,7 @@ type leg struct {
 	ended bool
 }
 
-// Gap is a part that a client was told is missing.
+// Gap is a part that a client was informed is missing.
 type Gap struct {
 	From schemas.Cursor `json:"from"`
 	To   schemas.Cursor `json:"to"`
@@ -138,14 +138,14 @@ func (t *Transcript) First() uint64 {
 	return 0
 }
 
-// Lives is how often the client was told that it had caught up.
+// Lives is how often the client got the message that it had caught up.
 func (t *Transcript) Lives() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.lives
 }
 
-// Gaps are those that the client was told of.
+// Gaps are those that were reported to the client.
 func (t *Transcript) Gaps() []Gap {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -176,7 +176,7 @@ func (t *Transcript) Until(ctx context.Context, done func(last schemas.Cursor, c
 }
 
 // Judge holds the transcript against all that the log ever had of the conversation, and against what
-// it still has. Nothing may be wrong but for gaps that were told; and in a gap there may lie nothing
+// it still has. Nothing may be wrong but for reported gaps; and in a gap there may lie nothing
 // that is still there.
 func (t *Transcript) Judge(ever, still []streamcheck.Seen) ([]streamcheck.Fault, error) {
 	t.mu.Lock()

@@ -31,6 +31,10 @@ func (b fallback) dir(name string) (directory, error) {
 	return fallbackDir{sub}, nil
 }
 
+func (b fallback) lstat(name string) (fs.FileInfo, error) { return b.root.Lstat(name) }
+
+func (b fallback) rename(from, to string) error { return b.root.Rename(from, to) }
+
 func (b fallback) close() error { return b.root.Close() }
 
 // fallbackDir is one directory. Its root is narrower than the tree's, but names have one component

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandjet/sandjet/providers/workspacefs"
 )
 
 func measured(t *testing.T, dir string) Measured {
@@ -107,7 +109,8 @@ func TestMeasureStaysInside(t *testing.T) {
 				return
 			default:
 			}
-			if err := unix.Renameat2(unix.AT_FDCWD, filepath.Join(dir, "d"), unix.AT_FDCWD, filepath.Join(dir, "x"), unix.RENAME_EXCHANGE); err != nil && !errors.Is(err, syscall.ENOENT) {
+			if err := unix.Renameat2(unix.AT_FDCWD, filepath.Join(dir, "d"), unix.AT_FDCWD, filepath.Join(dir, "x"),
+				unix.RENAME_EXCHANGE); err != nil && !errors.Is(err, syscall.ENOENT) {
 				t.Errorf("exchange: %v", err)
 				return
 			}
@@ -142,11 +145,11 @@ func TestAdmit(t *testing.T) {
 	}})
 	must(t, err)
 	defer r.Close()
-	must(t, r.Write("f", make([]byte, 100), Create, nil))
-	must(t, r.Write("f", make([]byte, 40), Replace, nil))
-	must(t, r.Write("f", make([]byte, 50), Append, nil))
-	must(t, r.Write("f", make([]byte, 90), InPlace, nil))
-	if err := r.Write("d/g", make([]byte, 101), Create, nil); !errors.Is(err, full) {
+	must(t, r.Write(t.Context(), "f", make([]byte, 100), workspacefs.Create, nil))
+	must(t, r.Write(t.Context(), "f", make([]byte, 40), workspacefs.Replace, nil))
+	must(t, r.Write(t.Context(), "f", make([]byte, 50), workspacefs.Append, nil))
+	must(t, r.Write(t.Context(), "f", make([]byte, 90), workspacefs.InPlace, nil))
+	if err := r.Write(t.Context(), "d/g", make([]byte, 101), workspacefs.Create, nil); !errors.Is(err, full) {
 		t.Errorf("what is not admitted: %v", err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "d")); !errors.Is(err, os.ErrNotExist) {

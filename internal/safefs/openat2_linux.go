@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -75,12 +76,43 @@ func (b kernel) stat(name string) (fs.FileInfo, error) {
 	return f.Stat()
 }
 
-func (b kernel) dir(name string) (directory, error) {
-	fd, err := b.openat2(name, unix.O_PATH|unix.O_DIRECTORY, 0)
+func (b kernel) lstat(name string) (fs.FileInfo, error) {
+	f, err := b.open(name, unix.O_PATH|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return nil, err
 	}
+	defer func() { _ = f.Close() }() // it is only a name
+	return f.Stat()
+}
+
+func (b kernel) dir(name string) (directory, error) {
+	d, err := b.openDir(name)
+	if err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+func (b kernel) openDir(name string) (kernelDir, error) {
+	fd, err := b.openat2(name, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return kernelDir{}, err
+	}
 	return kernelDir{kernel{os.NewFile(uintptr(fd), name)}}, nil
+}
+
+func (b kernel) rename(from, to string) error {
+	source, err := b.openDir(path.Dir(from))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = source.close() }() // it is only a name
+	target, err := b.openDir(path.Dir(to))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = target.close() }() // as above
+	return failed("renameat", to, unix.Renameat(source.fd(), path.Base(from), target.fd(), path.Base(to)))
 }
 
 func (b kernel) close() error { return b.root.Close() }
@@ -114,15 +146,6 @@ func (d kernelDir) remove(base string) error {
 		}
 	}
 	return failed("unlinkat", base, err)
-}
-
-func (d kernelDir) lstat(base string) (fs.FileInfo, error) {
-	f, err := d.open(base, unix.O_PATH|unix.O_NOFOLLOW, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }() // it is only a name
-	return f.Stat()
 }
 
 func (d kernelDir) readlink(base string) (string, error) {

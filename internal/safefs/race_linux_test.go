@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandjet/sandjet/internal/longtest"
+	"github.com/sandjet/sandjet/providers/workspacefs"
 )
 
 // patience is for what happens sooner or later.
@@ -20,7 +23,7 @@ const patience = 2 * time.Minute
 func TestExchange(t *testing.T) {
 	t.Parallel()
 	swaps := 100_000
-	if testing.Short() {
+	if !longtest.Asked() {
 		swaps = 5_000
 	}
 	each(t, func(t *testing.T, r *Root, dir string) {
@@ -46,7 +49,8 @@ func TestExchange(t *testing.T) {
 			defer close(stop)
 			began := time.Now()
 			for n := 0; n < swaps || !all() && time.Since(began) < patience; n++ {
-				if err := unix.Renameat2(unix.AT_FDCWD, filepath.Join(dir, "d"), unix.AT_FDCWD, filepath.Join(dir, "x"), unix.RENAME_EXCHANGE); err != nil {
+				if err := unix.Renameat2(unix.AT_FDCWD, filepath.Join(dir, "d"), unix.AT_FDCWD, filepath.Join(dir, "x"),
+					unix.RENAME_EXCHANGE); err != nil {
 					t.Errorf("exchange: %v", err)
 					return
 				}
@@ -67,22 +71,22 @@ func TestExchange(t *testing.T) {
 			})
 		}
 		work(0, func() bool {
-			b, _, err := r.ReadFile("d/f", 100)
+			b, _, err := workspacefs.ReadFile(t.Context(), r, "d/f", 100)
 			if string(b) == "outside" {
 				t.Error("read from outside")
 			}
 			return err == nil
 		})
-		work(1, func() bool { return r.Write("d/new", []byte("inside"), InPlace, nil) == nil })
+		work(1, func() bool { return r.Write(t.Context(), "d/new", []byte("inside"), workspacefs.InPlace, nil) == nil })
 		work(2, func() bool {
-			return r.Walk(t.Context(), "d", plenty, func(e Entry) error {
-				if info, err := e.Info(); err == nil && e.Path == "f" && info.Size == int64(len("outside")) {
+			return workspacefs.Walk(t.Context(), r, "d", plenty, func(path string, e workspacefs.Entry) error {
+				if info, err := e.Info(); err == nil && path == "f" && info.Size == int64(len("outside")) {
 					t.Error("listed from outside")
 				}
 				return nil
 			}) == nil
 		})
-		work(3, func() bool { return r.MkdirAll("d/sub") == nil && r.Remove("d/sub") == nil })
+		work(3, func() bool { return r.MkdirAll(t.Context(), "d/sub") == nil && r.Remove(t.Context(), "d/sub") == nil })
 		swapping.Wait()
 		working.Wait()
 		for i := range seen {

@@ -1,4 +1,4 @@
-// Package safefs opens files below a root that somebody else may be changing at the same time.
+// Package safefs opens files below a root that another process may be changing at the same time.
 //
 // Every name is resolved by the kernel (openat2 with RESOLVE_BENEATH) or, where that is missing, by
 // [os.Root], in one go: there is no moment between a check and a use. Symbolic links are followed
@@ -6,37 +6,29 @@
 // files are opened, so a FIFO or a device put there cannot block or be driven.
 //
 // A mount point below the root is not entered.
+//
+// A [Root] is a [workspacefs.FS], whose codes it gives to what it refuses.
 package safefs
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
-	"path"
 	"strings"
 	"syscall"
+
+	"github.com/sandjet/sandjet/providers/workspacefs"
 )
 
-// The refusals of this package. They are found with [errors.Is], beside [fs.ErrNotExist],
-// [fs.ErrExist], [fs.ErrPermission] and the errors of the system calls.
-var (
-	ErrEscape     = errors.New("the path leads out of the root")
-	ErrName       = errors.New("the name is not one below the root")
-	ErrNotRegular = errors.New("it is not a regular file")
-	ErrDirectory  = errors.New("it is a directory")
-	ErrHardLink   = errors.New("the file has several hard links")
-	ErrTooLarge   = errors.New("the file is too large")
-	ErrReadOnly   = errors.New("the root is read-only")
-	ErrChanged    = errors.New("the file was changed by somebody else")
-	ErrTooMany    = errors.New("there are too many files")
-)
+var _ workspacefs.FS = (*Root)(nil)
 
 // Options says how a root is used.
 type Options struct {
 	// UID and GID own what is made below the root, when this process is root. 0 leaves it to root.
 	UID, GID int
-	// ReadOnly refuses every change with [ErrReadOnly].
+	// ReadOnly refuses every change with [workspacefs.ErrReadOnly].
 	ReadOnly bool
 	// Admit is asked before a file is written, with the bytes and files by which the tree grows at most, below 0 when it
 	// shrinks. Its error is the write's. Nil: everything is admitted.
@@ -58,6 +50,10 @@ type backend interface {
 	dir(name string) (directory, error)
 	// stat describes what name leads to without opening it.
 	stat(name string) (fs.FileInfo, error)
+	// lstat describes what has the name, be it a link.
+	lstat(name string) (fs.FileInfo, error)
+	// rename moves an entry from one directory to another. No link is followed but on the way there.
+	rename(from, to string) error
 	close() error
 }
 
@@ -92,23 +88,9 @@ func (r *Root) Close() error {
 	return r.at.close()
 }
 
-// Clean returns name in the form in which it is resolved: relative to the root, without a leading
-// slash, "." and "//"; the root itself is ".". It refuses ".." in every place, NUL and line breaks.
-func Clean(name string) (string, error) {
-	if strings.ContainsAny(name, "\x00\n") {
-		return "", fmt.Errorf("%w: NUL and line breaks are not allowed", ErrName)
-	}
-	for seg := range strings.SplitSeq(name, "/") {
-		if seg == ".." {
-			return "", fmt.Errorf("%w: .. is not allowed", ErrName)
-		}
-	}
-	return path.Clean("./" + strings.TrimLeft(name, "/")), nil
-}
-
 // Open opens a regular file for reading. The caller closes it.
-func (r *Root) Open(name string) (*os.File, error) {
-	name, err := Clean(name)
+func (r *Root) Open(ctx context.Context, name string) (workspacefs.File, error) {
+	name, err := begin(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -123,8 +105,8 @@ func (r *Root) Open(name string) (*os.File, error) {
 }
 
 // Stat describes a file or directory, following links below the root.
-func (r *Root) Stat(name string) (fs.FileInfo, error) {
-	name, err := Clean(name)
+func (r *Root) Stat(ctx context.Context, name string) (fs.FileInfo, error) {
+	name, err := begin(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -135,17 +117,12 @@ func (r *Root) Stat(name string) (fs.FileInfo, error) {
 	return info, nil
 }
 
-// OpenDir opens a directory for listing, following links below the root. The caller closes it.
-func (r *Root) OpenDir(name string) (*os.File, error) {
-	name, err := Clean(name)
-	if err != nil {
-		return nil, err
+// begin is what every method begins with.
+func begin(ctx context.Context, name string) (string, error) {
+	if err := ctx.Err(); err != nil {
+		return "", err
 	}
-	f, err := r.at.open(name, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, refusal(err)
-	}
-	return f, nil
+	return workspacefs.Clean(name)
 }
 
 // regular returns what f is, or why it is not a regular file.
@@ -155,9 +132,9 @@ func regular(f *os.File) (fs.FileInfo, error) {
 	case err != nil:
 		return nil, fmt.Errorf("stat: %w", err)
 	case info.IsDir():
-		return nil, ErrDirectory
+		return nil, workspacefs.ErrIsDirectory
 	case !info.Mode().IsRegular():
-		return nil, ErrNotRegular
+		return nil, workspacefs.ErrNotRegular
 	}
 	return info, nil
 }
@@ -168,13 +145,13 @@ func refusal(err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, syscall.EXDEV), strings.HasSuffix(err.Error(), "path escapes from parent"):
-		return fmt.Errorf("%w: %w", ErrEscape, err)
+		return fmt.Errorf("%w: %w", workspacefs.ErrEscape, err)
 	case strings.HasSuffix(err.Error(), ": not a directory") && !errors.Is(err, syscall.ENOTDIR): // os.Root's own words
 		return fmt.Errorf("%w: %w", syscall.ENOTDIR, err)
 	case errors.Is(err, syscall.EISDIR):
-		return fmt.Errorf("%w: %w", ErrDirectory, err)
+		return fmt.Errorf("%w: %w", workspacefs.ErrIsDirectory, err)
 	case errors.Is(err, syscall.ENXIO): // a FIFO without reader, a socket
-		return fmt.Errorf("%w: %w", ErrNotRegular, err)
+		return fmt.Errorf("%w: %w", workspacefs.ErrNotRegular, err)
 	}
 	return err
 }

@@ -12,6 +12,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/sandjet/sandjet/internal/longtest"
+	"github.com/sandjet/sandjet/providers/workspacefs"
 )
 
 // each runs f against both ways of resolving names.
@@ -49,7 +52,8 @@ func populate(t *testing.T, dir string) {
 	must(t, syscall.Mkfifo(filepath.Join(dir, "fifo"), 0o644))
 	for name, target := range map[string]string{
 		"in": "sub/b", "indir": "sub", "out": "../secret", "outdir": "..", "abs": filepath.Join(dir, "a"), "etc": "/etc/passwd",
-		"loop": "loop", "nowhere": "sub/new", "sub/up": "../a", "sub/upout": "../../secret", "dangling": "none/x", "proc": "/proc/self/root/etc/passwd",
+		"loop": "loop", "nowhere": "sub/new", "sub/up": "../a", "sub/upout": "../../secret", "dangling": "none/x",
+		"proc": "/proc/self/root/etc/passwd",
 	} {
 		must(t, os.Symlink(target, filepath.Join(dir, name)))
 	}
@@ -63,21 +67,25 @@ func TestOpen(t *testing.T) {
 			name, want string
 			err        error
 		}{
-			{"a", "aaa", nil}, {"/a", "aaa", nil}, {"//./sub//b", "bbb", nil}, {"sub/../a", "", ErrName}, {"../secret", "", ErrName},
-			{"..", "", ErrName}, {"a\x00b", "", ErrName}, {"a\n", "", ErrName}, {"hard", "aaa", nil},
+			{"a", "aaa", nil}, {"/a", "aaa", nil}, {"//./sub//b", "bbb", nil}, {"sub/../a", "", workspacefs.ErrBadName},
+			{"../secret", "", workspacefs.ErrBadName},
+			{"..", "", workspacefs.ErrBadName}, {"a\x00b", "", workspacefs.ErrBadName}, {"a\n", "", workspacefs.ErrBadName}, {"hard", "aaa", nil},
 			{"in", "bbb", nil}, {"indir/b", "bbb", nil}, {"sub/up", "aaa", nil},
-			{"out", "", ErrEscape}, {"outdir/secret", "", ErrEscape}, {"sub/upout", "", ErrEscape}, {"abs", "", ErrEscape}, {"etc", "", ErrEscape},
-			{"proc", "", ErrEscape}, {"out/", "", ErrEscape}, {"outdir/", "", ErrEscape}, {"outdir", "", ErrEscape},
+			{"out", "", workspacefs.ErrEscape}, {"outdir/secret", "", workspacefs.ErrEscape}, {"sub/upout", "", workspacefs.ErrEscape},
+			{"abs", "", workspacefs.ErrEscape}, {"etc", "", workspacefs.ErrEscape},
+			{"proc", "", workspacefs.ErrEscape}, {"out/", "", workspacefs.ErrEscape}, {"outdir/", "", workspacefs.ErrEscape},
+			{"outdir", "", workspacefs.ErrEscape},
 			{"loop", "", syscall.ELOOP}, {"dangling", "", fs.ErrNotExist}, {"none", "", fs.ErrNotExist}, {"a/b", "", syscall.ENOTDIR},
-			{"sub", "", ErrDirectory}, {"", "", ErrDirectory}, {"/", "", ErrDirectory}, {".", "", ErrDirectory}, {"fifo", "", ErrNotRegular},
+			{"sub", "", workspacefs.ErrIsDirectory}, {"", "", workspacefs.ErrIsDirectory}, {"/", "", workspacefs.ErrIsDirectory},
+			{".", "", workspacefs.ErrIsDirectory}, {"fifo", "", workspacefs.ErrNotRegular},
 			{strings.Repeat("x", 300), "", syscall.ENAMETOOLONG},
 		} {
-			got, _, err := r.ReadFile(c.name, 100)
+			got, _, err := workspacefs.ReadFile(t.Context(), r, c.name, 100)
 			if string(got) != c.want || !errors.Is(err, c.err) {
 				t.Errorf("read %q: %q, %v; want %q, %v", c.name, got, err, c.want, c.err)
 			}
 		}
-		if _, _, err := r.ReadFile("a", 2); !errors.Is(err, ErrTooLarge) {
+		if _, _, err := workspacefs.ReadFile(t.Context(), r, "a", 2); !errors.Is(err, workspacefs.ErrTooLarge) {
 			t.Errorf("above the limit: %v", err)
 		}
 	})
@@ -85,7 +93,7 @@ func TestOpen(t *testing.T) {
 
 func TestWrite(t *testing.T) {
 	t.Parallel()
-	for _, mode := range []Mode{Replace, InPlace} {
+	for _, mode := range []workspacefs.Mode{workspacefs.Replace, workspacefs.InPlace} {
 		each(t, func(t *testing.T, r *Root, dir string) {
 			populate(t, dir)
 			must(t, os.Chmod(filepath.Join(dir, "sub/b"), 0o751))
@@ -95,11 +103,14 @@ func TestWrite(t *testing.T) {
 			}{
 				{"new", "new", nil}, {"x/y/z", "x/y/z", nil}, {"in", "sub/b", nil}, {"indir/c", "sub/c", nil}, {"nowhere", "sub/new", nil},
 				{"sub/b", "sub/b", nil},
-				{"out", "", ErrEscape}, {"outdir/x", "", ErrEscape}, {"sub/upout", "", ErrEscape}, {"etc", "", ErrEscape}, {"abs", "", ErrEscape},
-				{"loop", "", syscall.ELOOP}, {"dangling", "", fs.ErrNotExist}, {"hard", "", ErrHardLink}, {"fifo", "", ErrNotRegular},
-				{"sub", "", ErrDirectory}, {"/", "", ErrDirectory}, {"../x", "", ErrName}, {"a/b", "", syscall.ENOTDIR},
+				{"out", "", workspacefs.ErrEscape}, {"outdir/x", "", workspacefs.ErrEscape}, {"sub/upout", "", workspacefs.ErrEscape},
+				{"etc", "", workspacefs.ErrEscape}, {"abs", "", workspacefs.ErrEscape},
+				{"loop", "", syscall.ELOOP}, {"dangling", "", fs.ErrNotExist},
+				{"hard", "", workspacefs.ErrHardLink}, {"fifo", "", workspacefs.ErrNotRegular},
+				{"sub", "", workspacefs.ErrIsDirectory}, {"/", "", workspacefs.ErrIsDirectory}, {"../x", "", workspacefs.ErrBadName},
+				{"a/b", "", syscall.ENOTDIR},
 			} {
-				err := r.Write(c.name, []byte("content"), mode, nil)
+				err := r.Write(t.Context(), c.name, []byte("content"), mode, nil)
 				if !errors.Is(err, c.err) {
 					t.Errorf("write %q: %v; want %v", c.name, err, c.err)
 				}
@@ -127,36 +138,36 @@ func TestWriteModes(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, r *Root, _ string) {
 		content := func() string {
-			b, _, err := r.ReadFile("f", 100)
+			b, _, err := workspacefs.ReadFile(t.Context(), r, "f", 100)
 			must(t, err)
 			return string(b)
 		}
-		must(t, r.Write("f", []byte("one"), Create, nil))
-		if err := r.Write("f", []byte("two"), Create, nil); !errors.Is(err, fs.ErrExist) || content() != "one" {
+		must(t, r.Write(t.Context(), "f", []byte("one"), workspacefs.Create, nil))
+		if err := r.Write(t.Context(), "f", []byte("two"), workspacefs.Create, nil); !errors.Is(err, fs.ErrExist) || content() != "one" {
 			t.Errorf("create of what exists: %v, %q", err, content())
 		}
-		must(t, r.Write("f", []byte("+two"), Append, nil))
-		must(t, r.Write("g", []byte("new"), Append, nil))
-		was, err := r.Stat("f")
+		must(t, r.Write(t.Context(), "f", []byte("+two"), workspacefs.Append, nil))
+		must(t, r.Write(t.Context(), "g", []byte("new"), workspacefs.Append, nil))
+		was, err := r.Stat(t.Context(), "f")
 		must(t, err)
 		if content() != "one+two" {
 			t.Errorf("append: %q", content())
 		}
-		must(t, r.Write("f", []byte("three"), Replace, was))
-		for _, mode := range []Mode{Replace, InPlace, Append} {
-			if err := r.Write("f", []byte("x"), mode, was); !errors.Is(err, ErrChanged) {
+		must(t, r.Write(t.Context(), "f", []byte("three"), workspacefs.Replace, was))
+		for _, mode := range []workspacefs.Mode{workspacefs.Replace, workspacefs.InPlace, workspacefs.Append} {
+			if err := r.Write(t.Context(), "f", []byte("x"), mode, was); !errors.Is(err, workspacefs.ErrChanged) {
 				t.Errorf("mode %d over a changed file: %v", mode, err)
 			}
 		}
-		must(t, r.Remove("g"))
-		if err := r.Write("g", []byte("x"), Replace, was); !errors.Is(err, ErrChanged) {
+		must(t, r.Remove(t.Context(), "g"))
+		if err := r.Write(t.Context(), "g", []byte("x"), workspacefs.Replace, was); !errors.Is(err, workspacefs.ErrChanged) {
 			t.Errorf("write over a removed file: %v", err)
 		}
 		r.opt.ReadOnly = true
-		if err := errors.Join(r.Remove("f"), r.MkdirAll("d")); !errors.Is(err, ErrReadOnly) {
+		if err := errors.Join(r.Remove(t.Context(), "f"), r.MkdirAll(t.Context(), "d")); !errors.Is(err, workspacefs.ErrReadOnly) {
 			t.Errorf("read-only: %v", err)
 		}
-		if err := r.Write("f", nil, Replace, nil); !errors.Is(err, ErrReadOnly) || content() != "three" {
+		if err := r.Write(t.Context(), "f", nil, workspacefs.Replace, nil); !errors.Is(err, workspacefs.ErrReadOnly) || content() != "three" {
 			t.Errorf("read-only write: %v, %q", err, content())
 		}
 	})
@@ -165,18 +176,19 @@ func TestWriteModes(t *testing.T) {
 func TestOwner(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
-		t.Skip("only root gives files away")
+		longtest.Missing(t, "only root gives files away")
 	}
 	each(t, func(t *testing.T, r *Root, dir string) {
 		const uid, gid = 165537, 165538
 		r.opt.UID, r.opt.GID = uid, gid
-		must(t, r.Write("d/e/f", []byte("x"), Replace, nil))
-		must(t, r.Write("d/e/f", []byte("y"), Replace, nil))
-		must(t, r.Write("d/e/g", []byte("x"), InPlace, nil))
+		must(t, r.Write(t.Context(), "d/e/f", []byte("x"), workspacefs.Replace, nil))
+		must(t, r.Write(t.Context(), "d/e/f", []byte("y"), workspacefs.Replace, nil))
+		must(t, r.Write(t.Context(), "d/e/g", []byte("x"), workspacefs.InPlace, nil))
 		must(t, os.WriteFile(filepath.Join(dir, "other"), nil, 0o600))
 		must(t, os.Chown(filepath.Join(dir, "other"), 7, 8))
-		must(t, r.Write("other", []byte("y"), Replace, nil))
-		for name, want := range map[string][2]uint32{"d": {uid, gid}, "d/e": {uid, gid}, "d/e/f": {uid, gid}, "d/e/g": {uid, gid}, "other": {7, 8}} {
+		must(t, r.Write(t.Context(), "other", []byte("y"), workspacefs.Replace, nil))
+		for name, want := range map[string][2]uint32{"d": {uid, gid}, "d/e": {uid, gid}, "d/e/f": {uid, gid}, "d/e/g": {uid, gid},
+			"other": {7, 8}} {
 			info, err := os.Stat(filepath.Join(dir, name))
 			must(t, err)
 			if st, ok := info.Sys().(*syscall.Stat_t); !ok || [2]uint32{st.Uid, st.Gid} != want {
@@ -186,8 +198,11 @@ func TestOwner(t *testing.T) {
 	})
 }
 
+// nothing visits.
+func nothing(string, workspacefs.Entry) error { return nil }
+
 // plenty is for walks that are not to end early.
-var plenty = Bounds{Entries: 1000, Bytes: 1 << 20}
+var plenty = workspacefs.Bounds{Entries: 1000, Bytes: 1 << 20}
 
 // TestWalkSorted walks names that a plain sort of each directory's names would put into another order.
 func TestWalkSorted(t *testing.T) {
@@ -207,31 +222,32 @@ func TestWalkSorted(t *testing.T) {
 		slices.Sort(want)
 		var got []string
 		must(t, os.Symlink("a", filepath.Join(dir, "top/link")))
-		must(t, r.WalkSorted(t.Context(), "top", plenty, func(e Entry) error {
+		must(t, workspacefs.WalkSorted(t.Context(), r, "top", plenty, func(path string, e workspacefs.Entry) error {
 			if e.Type.IsRegular() {
-				got = append(got, e.Path)
+				got = append(got, path)
 			}
 			if _, err := e.Info(); err == nil {
-				t.Errorf("%s has an info", e.Path)
+				t.Errorf("%s has an info", path)
 			}
 			return nil
 		}))
 		if !slices.Equal(got, want) {
 			t.Errorf("got  %q\nwant %q", got, want)
 		}
-		for _, walk := range []func(context.Context, string, Bounds, func(Entry) error) error{r.Walk, r.WalkSorted} {
+		for _, walk := range []func(context.Context, workspacefs.FS, string, workspacefs.Bounds,
+			workspacefs.Visit) error{workspacefs.Walk, workspacefs.WalkSorted} {
 			for _, name := range []string{"top/a-", "none", "top/link/c"} {
-				if err := walk(t.Context(), name, plenty, func(Entry) error { return nil }); err == nil {
+				if err := walk(t.Context(), r, name, plenty, nothing); err == nil {
 					t.Errorf("%s is walked", name)
 				}
 			}
-			skip := func(e Entry) error {
+			skip := func(path string, e workspacefs.Entry) error {
 				if e.Type.IsDir() {
 					return fs.SkipDir
 				}
 				return nil
 			}
-			must(t, walk(t.Context(), "top", plenty, skip))
+			must(t, walk(t.Context(), r, "top", plenty, skip))
 		}
 	})
 }
@@ -246,12 +262,12 @@ func TestWalksHoldBoundedNames(t *testing.T) {
 				must(t, os.MkdirAll(filepath.Join(dir, top, fmt.Sprintf("%s%02d", long, i), "x"), 0o755))
 			}
 		}
-		nothing := func(Entry) error { return nil }
-		for name, walk := range map[string]func(context.Context, string, Bounds, func(Entry) error) error{"any order": r.Walk, "sorted": r.WalkSorted} {
-			if err := walk(t.Context(), "", Bounds{Entries: 1000, Bytes: 4000}, nothing); !errors.Is(err, ErrTooMany) {
+		for name, walk := range map[string]func(context.Context, workspacefs.FS, string, workspacefs.Bounds,
+			workspacefs.Visit) error{"any order": workspacefs.Walk, "sorted": workspacefs.WalkSorted} {
+			if err := walk(t.Context(), r, "", workspacefs.Bounds{Entries: 1000, Bytes: 4000}, nothing); !errors.Is(err, workspacefs.ErrTooMany) {
 				t.Errorf("%s: more names than may be held: %v", name, err)
 			}
-			if err := walk(t.Context(), "", Bounds{Entries: 1000, Bytes: 8000}, nothing); err != nil { // one of the three at a time
+			if err := walk(t.Context(), r, "", workspacefs.Bounds{Entries: 1000, Bytes: 8000}, nothing); err != nil { // one of the three at a time
 				t.Errorf("%s: %v", name, err)
 			}
 		}
@@ -263,36 +279,40 @@ func TestWalk(t *testing.T) {
 	each(t, func(t *testing.T, r *Root, dir string) {
 		populate(t, dir)
 		var got []string
-		visit := func(e Entry) error {
+		visit := func(path string, e workspacefs.Entry) error {
 			if e.Type.IsRegular() {
 				info, err := e.Info()
 				if err != nil || info.Size != 3 || time.Since(info.ModTime) > time.Hour {
-					t.Errorf("%s: %+v, %v", e.Path, info, err)
+					t.Errorf("%s: %+v, %v", path, info, err)
 				}
 			}
-			if e.Path == "sub/deep" {
+			if path == "sub/deep" {
 				return fs.SkipDir
 			}
 			if e.Type&fs.ModeSymlink == 0 {
-				got = append(got, e.Path)
+				got = append(got, path)
 			}
 			return nil
 		}
 		must(t, os.WriteFile(filepath.Join(dir, "sub/deep/c"), nil, 0o644))
-		must(t, r.Walk(t.Context(), "", plenty, visit))
+		must(t, workspacefs.Walk(t.Context(), r, "", plenty, visit))
 		slices.Sort(got)
 		if want := []string{"a", "fifo", "hard", "sub", "sub/b"}; !slices.Equal(got, want) {
 			t.Errorf("walked %q; want %q", got, want)
 		}
-		if err := r.Walk(t.Context(), "", Bounds{Entries: 3, Bytes: 1 << 20}, func(Entry) error { return nil }); !errors.Is(err, ErrTooMany) {
+		if err := workspacefs.Walk(t.Context(), r, "", workspacefs.Bounds{Entries: 3, Bytes: 1 << 20},
+			nothing); !errors.Is(err, workspacefs.ErrTooMany) {
 			t.Errorf("walk over the limit: %v", err)
 		}
-		if err := r.Walk(t.Context(), "outdir", plenty, func(Entry) error { return nil }); !errors.Is(err, ErrEscape) {
+		if err := workspacefs.Walk(t.Context(), r, "outdir", plenty, func(string,
+			workspacefs.Entry) error {
+			return nil
+		}); !errors.Is(err, workspacefs.ErrEscape) {
 			t.Errorf("walk outside: %v", err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := r.Walk(ctx, "", plenty, func(Entry) error { return nil }); !errors.Is(err, context.Canceled) {
+		if err := workspacefs.Walk(ctx, r, "", plenty, nothing); !errors.Is(err, context.Canceled) {
 			t.Errorf("walk of a cancelled context: %v", err)
 		}
 	})
@@ -302,16 +322,48 @@ func TestRemove(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, r *Root, dir string) {
 		populate(t, dir)
-		must(t, r.Remove("out")) // the link, not the secret
-		must(t, r.Remove("sub/deep"))
-		if err := r.Remove("sub"); err == nil {
+		must(t, r.Remove(t.Context(), "out")) // the link, not the secret
+		must(t, r.Remove(t.Context(), "sub/deep"))
+		if err := r.Remove(t.Context(), "sub"); err == nil {
 			t.Error("a full directory was removed")
 		}
-		if err := r.Remove("outdir/secret"); !errors.Is(err, ErrEscape) {
+		if err := r.Remove(t.Context(), "outdir/secret"); !errors.Is(err, workspacefs.ErrEscape) {
 			t.Errorf("removal outside: %v", err)
 		}
 		if _, err := os.Stat(filepath.Join(dir, "../secret")); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+func TestRename(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, r *Root, dir string) {
+		populate(t, dir)
+		for _, c := range []struct {
+			from, to string
+			code     workspacefs.Code
+		}{
+			{"a", "sub/deep/a", ""}, {"sub/deep/a", "sub/b", ""}, {"in", "sub/in", ""}, {"out", "a", ""}, {"indir/b", "b", ""},
+			{"sub", "moved", ""}, {"b", "b", ""},
+			{"b", "moved", workspacefs.ErrIsDirectory}, {"moved", "b", workspacefs.ErrExists}, {"none", "x", workspacefs.ErrNotFound},
+			{"b", "none/x", workspacefs.ErrNotFound},
+			{"b", "../x", workspacefs.ErrBadName}, {"b", "outdir/x", workspacefs.ErrEscape}, {"outdir/secret", "x", workspacefs.ErrEscape},
+			{".", "x", workspacefs.ErrBadName},
+			{"moved", "b/x", workspacefs.ErrNotDirectory},
+		} {
+			if err := r.Rename(t.Context(), c.from, c.to); workspacefs.CodeOf(err) != c.code || (err == nil) != (c.code == "") {
+				t.Errorf("rename %q to %q: %v; want code %q", c.from, c.to, err, string(c.code))
+			}
+		}
+		if got, err := os.ReadFile(filepath.Join(dir, "b")); string(got) != "aaa" {
+			t.Errorf("b holds %q, %v", got, err)
+		}
+		if target, err := os.Readlink(filepath.Join(dir, "a")); target != "../secret" {
+			t.Errorf("the link itself was not moved: %q, %v", target, err)
+		}
+		if got, err := os.ReadFile(filepath.Join(dir, "../secret")); string(got) != "secret" {
+			t.Errorf("outside: %q, %v", got, err)
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package safefs
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -9,23 +10,8 @@ import (
 	"path"
 	"strings"
 	"syscall"
-)
 
-// Mode says what a write does with what is there.
-type Mode int
-
-// The modes.
-const (
-	// Replace writes a new file beside the old one and renames it over: readers see the old content
-	// or the new, and so does a crash. A crash in between leaves a file named ".sandjet-*.tmp".
-	Replace Mode = iota
-	// InPlace truncates the file and writes: the inode stays, and it works on mounts of object
-	// stores that cannot rename. A crash in between leaves a part of the content.
-	InPlace
-	// Create makes the file and fails with [fs.ErrExist] when there is one.
-	Create
-	// Append writes at the end of the file.
-	Append
+	"github.com/sandjet/sandjet/providers/workspacefs"
 )
 
 const (
@@ -38,23 +24,20 @@ const (
 // existing file keeps its mode and owner. A final symbolic link is followed, so the link stays. It
 // returns when the content is on the disk.
 //
-// Was, when not nil, is what the file must still be: another inode, size or time is [ErrChanged]. A
+// Was, when not nil, is what the file must still be: another inode, size or time is [workspacefs.ErrChanged]. A
 // file with several hard links is refused: one of them may be outside of the root.
-func (r *Root) Write(name string, content []byte, mode Mode, was fs.FileInfo) error {
-	if r.opt.ReadOnly {
-		return ErrReadOnly
-	}
-	name, err := Clean(name)
+func (r *Root) Write(ctx context.Context, name string, content []byte, mode workspacefs.Mode, was fs.FileInfo) error {
+	name, err := r.change(ctx, name)
 	if err != nil {
 		return err
 	}
 	if name == "." {
-		return ErrDirectory
+		return workspacefs.ErrIsDirectory
 	}
-	if err := r.admit(name, int64(len(content)), mode); err != nil {
+	if err := r.admit(ctx, name, int64(len(content)), mode); err != nil {
 		return err
 	}
-	if err := r.MkdirAll(path.Dir(name)); err != nil {
+	if err := r.MkdirAll(ctx, path.Dir(name)); err != nil {
 		return err
 	}
 	d, base, err := r.place(name)
@@ -65,16 +48,24 @@ func (r *Root) Write(name string, content []byte, mode Mode, was fs.FileInfo) er
 	return refusal(r.write(d, base, content, mode, was))
 }
 
+// change is what every method begins with that changes something.
+func (r *Root) change(ctx context.Context, name string) (string, error) {
+	if r.opt.ReadOnly {
+		return "", workspacefs.ErrReadOnly
+	}
+	return begin(ctx, name)
+}
+
 // admit asks whether the file may be written.
-func (r *Root) admit(name string, size int64, mode Mode) error {
+func (r *Root) admit(ctx context.Context, name string, size int64, mode workspacefs.Mode) error {
 	if r.opt.Admit == nil {
 		return nil
 	}
-	info, err := r.Stat(name)
+	info, err := r.Stat(ctx, name)
 	if err != nil {
 		return r.opt.Admit(size, 1)
 	}
-	if stat, ok := info.Sys().(*syscall.Stat_t); ok && (mode == Replace || mode == InPlace) && stat.Nlink == 1 {
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok && (mode == workspacefs.Replace || mode == workspacefs.InPlace) && stat.Nlink == 1 {
 		size -= min(info.Size(), stat.Blocks*512) // what it had, without its holes
 	}
 	return r.opt.Admit(size, 0)
@@ -90,7 +81,7 @@ func (r *Root) place(name string) (directory, string, error) {
 			dir, base = name[:i], strings.TrimRight(name[i+1:], "/")
 		}
 		if base == ".." || base == "." {
-			return nil, "", ErrDirectory
+			return nil, "", workspacefs.ErrIsDirectory
 		}
 		if dir == "" {
 			dir = "."
@@ -109,19 +100,19 @@ func (r *Root) place(name string) (directory, string, error) {
 		case err != nil:
 			return nil, "", err
 		case strings.HasPrefix(target, "/"):
-			return nil, "", fmt.Errorf("%w: an absolute link", ErrEscape)
+			return nil, "", fmt.Errorf("%w: an absolute link", workspacefs.ErrEscape)
 		}
 		name = dir + "/" + target
 	}
 	return nil, "", syscall.ELOOP
 }
 
-func (r *Root) write(d directory, base string, content []byte, mode Mode, was fs.FileInfo) error {
+func (r *Root) write(d directory, base string, content []byte, mode workspacefs.Mode, was fs.FileInfo) error {
 	old, err := d.open(base, os.O_WRONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		if was != nil {
-			return ErrChanged
+			return workspacefs.ErrChanged
 		}
 		return r.create(d, base, content, mode)
 	case err != nil:
@@ -133,35 +124,35 @@ func (r *Root) write(d directory, base string, content []byte, mode Mode, was fs
 		return err
 	}
 	switch mode {
-	case Append:
+	case workspacefs.Append:
 		if _, err := old.Seek(0, 2); err != nil {
 			return fmt.Errorf("seek: %w", err)
 		}
 		return fill(old, content)
-	case InPlace:
+	case workspacefs.InPlace:
 		if err := old.Truncate(0); err != nil {
 			return fmt.Errorf("truncate: %w", err)
 		}
 		return fill(old, content)
-	case Create, Replace:
+	case workspacefs.Create, workspacefs.Replace:
 	}
 	return r.replace(d, base, content, info)
 }
 
 // writable returns what the open file is, or why it may not be written.
-func writable(f *os.File, mode Mode, was fs.FileInfo) (fs.FileInfo, error) {
+func writable(f *os.File, mode workspacefs.Mode, was fs.FileInfo) (fs.FileInfo, error) {
 	info, err := regular(f)
 	if err != nil {
 		return nil, err
 	}
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	switch {
-	case mode == Create:
+	case mode == workspacefs.Create:
 		return nil, fs.ErrExist
 	case ok && stat.Nlink > 1:
-		return nil, ErrHardLink
+		return nil, workspacefs.ErrHardLink
 	case was != nil && !unchanged(was, info):
-		return nil, ErrChanged
+		return nil, workspacefs.ErrChanged
 	}
 	return info, nil
 }
@@ -171,8 +162,8 @@ func unchanged(was, is fs.FileInfo) bool {
 }
 
 // create makes the file. With O_EXCL nothing that appears meanwhile is written over.
-func (r *Root) create(d directory, base string, content []byte, mode Mode) error {
-	if mode == InPlace || mode == Append {
+func (r *Root) create(d directory, base string, content []byte, mode workspacefs.Mode) error {
+	if mode == workspacefs.InPlace || mode == workspacefs.Append {
 		f, err := d.open(base, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, fileMode)
 		if err != nil {
 			return err
@@ -180,7 +171,7 @@ func (r *Root) create(d directory, base string, content []byte, mode Mode) error
 		return errors.Join(r.own(f), fill(f, content), f.Close(), d.sync())
 	}
 	publish := d.rename
-	if mode == Create { // unlike a rename, a link never takes the place of a file
+	if mode == workspacefs.Create { // unlike a rename, a link never takes the place of a file
 		publish = d.link
 	}
 	err := beside(d, base, publish, func(f *os.File) error {
@@ -193,7 +184,7 @@ func (r *Root) create(d directory, base string, content []byte, mode Mode) error
 func (r *Root) replace(d directory, base string, content []byte, old fs.FileInfo) error {
 	rename := func(temp, base string) error {
 		if now, err := d.lstat(base); err != nil || !unchanged(old, now) {
-			return ErrChanged
+			return workspacefs.ErrChanged
 		}
 		return d.rename(temp, base)
 	}
@@ -239,6 +230,32 @@ func (r *Root) own(f *os.File) error {
 
 func (r *Root) owned() bool { return os.Geteuid() == 0 && (r.opt.UID > 0 || r.opt.GID > 0) }
 
+// SetMode sets the permissions of a regular file. A final link is not followed.
+func (r *Root) SetMode(ctx context.Context, name string, mode fs.FileMode) error {
+	name, err := r.change(ctx, name)
+	if err != nil {
+		return err
+	}
+	d, err := r.at.dir(path.Dir(name))
+	if err != nil {
+		return refusal(err)
+	}
+	defer func() { _ = d.close() }() // it was only opened
+	f, err := d.open(path.Base(name), os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
+	if err != nil {
+		return refusal(err)
+	}
+	defer func() { _ = f.Close() }() // nothing was written
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+		return refusal(err)
+	case !info.Mode().IsRegular():
+		return workspacefs.ErrNotRegular
+	}
+	return refusal(f.Chmod(mode.Perm()))
+}
+
 func keepOwner(f *os.File, old fs.FileInfo) error {
 	stat, ok := old.Sys().(*syscall.Stat_t)
 	if !ok || os.Geteuid() != 0 {
@@ -249,11 +266,8 @@ func keepOwner(f *os.File, old fs.FileInfo) error {
 
 // MkdirAll makes a directory and its parents, mode 0755, owned by the root's owner. Existing ones
 // stay as they are; links to directories below the root are followed.
-func (r *Root) MkdirAll(name string) error {
-	if r.opt.ReadOnly {
-		return ErrReadOnly
-	}
-	name, err := Clean(name)
+func (r *Root) MkdirAll(ctx context.Context, name string) error {
+	name, err := r.change(ctx, name)
 	if err != nil {
 		return err
 	}
@@ -291,20 +305,62 @@ func (r *Root) mkdirAll(name string) error {
 }
 
 // Remove removes a file, an empty directory or a link (not what it leads to).
-func (r *Root) Remove(name string) error {
-	if r.opt.ReadOnly {
-		return ErrReadOnly
-	}
-	name, err := Clean(name)
+func (r *Root) Remove(ctx context.Context, name string) error {
+	name, err := r.change(ctx, name)
 	if err != nil {
 		return err
 	}
 	if name == "." {
-		return ErrName
+		return fmt.Errorf("%w: the root itself", workspacefs.ErrBadName)
 	}
 	d, err := r.at.dir(path.Dir(name))
 	if err != nil {
 		return refusal(err)
 	}
 	return refusal(errors.Join(d.remove(path.Base(name)), d.sync(), d.close()))
+}
+
+// Rename gives a file, a link or a directory another name. The directory of that name must exist.
+func (r *Root) Rename(ctx context.Context, from, to string) error {
+	from, err := r.change(ctx, from)
+	if err != nil {
+		return err
+	}
+	to, err = r.change(ctx, to)
+	if err != nil {
+		return err
+	}
+	if from == "." || to == "." {
+		return fmt.Errorf("%w: the root itself", workspacefs.ErrBadName)
+	}
+	return refusal(r.rename(from, to))
+}
+
+func (r *Root) rename(from, to string) error {
+	moved, err := r.at.lstat(from)
+	if err != nil {
+		return err
+	}
+	// What is looked at here may be exchanged before the rename. All that could come of it is an empty directory
+	// that is replaced by another: the kernel replaces nothing else by what it is not.
+	if there, err := r.at.lstat(to); err == nil && !os.SameFile(there, moved) {
+		switch {
+		case there.IsDir():
+			return workspacefs.ErrIsDirectory
+		case moved.IsDir():
+			return workspacefs.ErrExists
+		}
+	}
+	if err := r.at.rename(from, to); err != nil {
+		return err
+	}
+	return errors.Join(r.syncDir(path.Dir(to)), r.syncDir(path.Dir(from)))
+}
+
+func (r *Root) syncDir(name string) error {
+	d, err := r.at.dir(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.sync(), d.close())
 }

@@ -39,7 +39,7 @@ type Fault struct {
 	At           int    // its place in the transcript; for missing ones, the place where it should have been
 }
 
-// String tells a fault in a line.
+// String says a fault in a line.
 func (f Fault) String() string {
 	return fmt.Sprintf("%s: %s of %s at %d", f.Kind, f.Cursor, f.Conversation, f.At)
 }
@@ -69,7 +69,7 @@ func NewLog(entries []Seen) *Log {
 	return l
 }
 
-// Check judges the transcript of one client that was told, of each conversation in after, everything
+// Check judges the transcript of one client that got, of each conversation in after, everything
 // behind the cursor given there ("-1" or "" for all). Conversations that are not in after must not
 // occur. The transcript is in the order in which the client saw it, the conversations mixed. Faults
 // come in that order too, those of events missing at the end last.

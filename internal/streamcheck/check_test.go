@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/sandjet/sandjet/internal/proptest"
 	"github.com/sandjet/sandjet/internal/streamcheck"
 )
 
@@ -45,15 +46,16 @@ func TestEveryPlantedFaultIsFound(t *testing.T) {
 		after string
 		want  []fault
 	}{
-		"all of it":                  {log, "-1", nil},
-		"the rest of it":             {log[2:], log[1].Cursor, nil},
-		"one lost":                   {without(2), "-1", []fault{at(streamcheck.Missing, 2, 2), at(streamcheck.Unproven, 3, 2)}},
-		"one lost and nobody said":   {unnamed(without(2)), "-1", []fault{at(streamcheck.Missing, 2, 2)}},
-		"the first lost":             {unnamed(log[1:]), "-1", []fault{at(streamcheck.Missing, 0, 0)}},
-		"the last lost":              {log[:4], "-1", []fault{at(streamcheck.Missing, 4, 4)}},
-		"nothing seen":               {nil, log[2].Cursor, []fault{at(streamcheck.Missing, 3, 0), at(streamcheck.Missing, 4, 0)}},
-		"one twice":                  {unnamed(slices.Insert(slices.Clone(log), 3, log[2])), "-1", []fault{at(streamcheck.Repeated, 2, 3)}},
-		"two exchanged":              {unnamed([]streamcheck.Seen{log[0], log[2], log[1], log[3], log[4]}), "-1", []fault{at(streamcheck.Order, 1, 2)}},
+		"all of it":                {log, "-1", nil},
+		"the rest of it":           {log[2:], log[1].Cursor, nil},
+		"one lost":                 {without(2), "-1", []fault{at(streamcheck.Missing, 2, 2), at(streamcheck.Unproven, 3, 2)}},
+		"one lost and nobody said": {unnamed(without(2)), "-1", []fault{at(streamcheck.Missing, 2, 2)}},
+		"the first lost":           {unnamed(log[1:]), "-1", []fault{at(streamcheck.Missing, 0, 0)}},
+		"the last lost":            {log[:4], "-1", []fault{at(streamcheck.Missing, 4, 4)}},
+		"nothing seen":             {nil, log[2].Cursor, []fault{at(streamcheck.Missing, 3, 0), at(streamcheck.Missing, 4, 0)}},
+		"one twice":                {unnamed(slices.Insert(slices.Clone(log), 3, log[2])), "-1", []fault{at(streamcheck.Repeated, 2, 3)}},
+		"two exchanged": {unnamed([]streamcheck.Seen{log[0], log[2], log[1], log[3], log[4]}), "-1",
+			[]fault{at(streamcheck.Order, 1, 2)}},
 		"one from before the cursor": {unnamed(log[1:]), log[1].Cursor, []fault{at(streamcheck.Order, 1, 0)}},
 		"other bytes":                {changed, "-1", []fault{at(streamcheck.Changed, 2, 2)}},
 		"one that is nowhere": {
@@ -96,7 +98,7 @@ func TestConversationsAreJudgedEachForItself(t *testing.T) {
 // Any change of a whole transcript is found, and a whole one never accused.
 func TestNoChangeIsOverlooked(t *testing.T) {
 	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
+	proptest.Check(t, func(t *rapid.T) {
 		all := events("c", rapid.IntRange(1, 30).Draw(t, "events"))
 		l := streamcheck.NewLog(all)
 		first := rapid.IntRange(0, len(all)-1).Draw(t, "first")

@@ -1,5 +1,5 @@
 // Package wait holds the one way to wait for a while, and the one way to wait longer after each failure. What waits
-// for something that tells of itself waits for that, on a channel, and needs neither.
+// for something that sends a signal waits for that, on a channel, and needs neither.
 package wait
 
 import (

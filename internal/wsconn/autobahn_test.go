@@ -196,7 +196,8 @@ func pingCases() []wsCase {
 		{id: "2.6", what: "a ping in bytes", send: whole(opPing, long), chop: 1, want: []serverFrame{echoed(opPong, long)}},
 		{id: "2.7", what: "a pong that nobody asked for", send: whole(opPong, "")},
 		{id: "2.8", what: "the same with text", send: whole(opPong, "unsolicited pong payload")},
-		{id: "2.9", what: "a pong, then a ping", send: frames(whole(opPong, "unsolicited"), whole(opPing, "ping")), want: []serverFrame{echoed(opPong, "ping")}},
+		{id: "2.9", what: "a pong, then a ping", send: frames(whole(opPong, "unsolicited"), whole(opPing, "ping")),
+			want: []serverFrame{echoed(opPong, "ping")}},
 		{id: "2.10", what: "ten pings", send: ten, want: pongs},
 		{id: "2.11", what: "ten pings in bytes", send: ten, chop: 1, want: pongs},
 	}
@@ -210,9 +211,12 @@ func reservedCases() []wsCase {
 	bits := func(n byte, kind Opcode, body string) []byte { return clientFrame(bitLast|n*rsv|byte(kind), body) }
 	all := []wsCase{
 		{id: "3.1", what: "RSV 1 of a text", send: bits(1, Text, small), failed: protocolError},
-		{id: "3.2", what: "RSV 2 after a good text", send: frames(whole(Text, small), bits(2, Text, small), whole(opPing, "")), want: first, failed: protocolError},
-		{id: "3.3", what: "RSV 3 after a good text", send: frames(whole(Text, small), bits(3, Text, small), whole(opPing, "")), want: first, failed: protocolError},
-		{id: "3.4", what: "RSV 4 after a good text, in bytes", chop: 1, send: frames(whole(Text, small), bits(4, Text, small), whole(opPing, "")), want: first, failed: protocolError},
+		{id: "3.2", what: "RSV 2 after a good text", send: frames(whole(Text, small), bits(2, Text, small), whole(opPing, "")),
+			want: first, failed: protocolError},
+		{id: "3.3", what: "RSV 3 after a good text", send: frames(whole(Text, small), bits(3, Text, small), whole(opPing, "")),
+			want: first, failed: protocolError},
+		{id: "3.4", what: "RSV 4 after a good text, in bytes", chop: 1, send: frames(whole(Text, small), bits(4, Text, small), whole(opPing, "")),
+			want: first, failed: protocolError},
 		{id: "3.5", what: "RSV 5 of bytes", send: bits(5, Binary, small), failed: protocolError},
 		{id: "3.6", what: "RSV 6 of a ping", send: bits(6, opPing, small), failed: protocolError},
 		{id: "3.7", what: "RSV 7 of a close", send: bits(7, opClose, "\x03\xe8"), failed: protocolError},
@@ -242,7 +246,8 @@ func fragmentCases() []wsCase {
 	both := echoed(Text, one+two)
 	pong := func(s string) serverFrame { return echoed(opPong, s) }
 	five := func(kind Opcode) []byte {
-		return frames(begin(kind, "fragment1"), more("fragment2"), whole(opPing, "pongme 1!"), more("fragment3"), more("fragment4"), whole(opPing, "pongme 2!"), last("fragment5"))
+		return frames(begin(kind, "fragment1"), more("fragment2"), whole(opPing, "pongme 1!"), more("fragment3"), more("fragment4"),
+			whole(opPing, "pongme 2!"), last("fragment5"))
 	}
 	all := []wsCase{
 		{id: "5.1", what: "a ping in two", send: frames(begin(opPing, one), last(two)), failed: protocolError},
@@ -250,20 +255,27 @@ func fragmentCases() []wsCase {
 		{id: "5.3", what: "a text in two", send: frames(begin(Text, one), last(two)), want: []serverFrame{both}},
 		{id: "5.4", what: "a text in two, with a pause", pieces: [][]byte{begin(Text, one), last(two)}, want: []serverFrame{both}},
 		{id: "5.5", what: "a text in two, in bytes", send: frames(begin(Text, one), last(two)), chop: 1, want: []serverFrame{both}},
-		{id: "5.6", what: "a ping between", send: frames(begin(Text, one), whole(opPing, "ping"), last(two)), want: []serverFrame{pong("ping"), both}},
-		{id: "5.7", what: "a ping between, with pauses", pieces: [][]byte{begin(Text, one), whole(opPing, "ping"), last(two)}, want: []serverFrame{pong("ping"), both}},
-		{id: "5.8", what: "a ping between, in bytes", send: frames(begin(Text, one), whole(opPing, "ping"), last(two)), chop: 1, want: []serverFrame{pong("ping"), both}},
-		{id: "5.15", what: "a remainder behind a whole text", send: frames(begin(Text, one), last(two), more("fragment3"), whole(Text, "fragment4")), want: []serverFrame{both}, failed: protocolError},
+		{id: "5.6", what: "a ping between", send: frames(begin(Text, one), whole(opPing, "ping"), last(two)),
+			want: []serverFrame{pong("ping"), both}},
+		{id: "5.7", what: "a ping between, with pauses", pieces: [][]byte{begin(Text, one), whole(opPing, "ping"), last(two)},
+			want: []serverFrame{pong("ping"), both}},
+		{id: "5.8", what: "a ping between, in bytes", send: frames(begin(Text, one), whole(opPing, "ping"), last(two)), chop: 1,
+			want: []serverFrame{pong("ping"), both}},
+		{id: "5.15", what: "a remainder behind a whole text", send: frames(begin(Text, one), last(two), more("fragment3"),
+			whole(Text, "fragment4")), want: []serverFrame{both}, failed: protocolError},
 		{id: "5.18", what: "two beginnings", send: frames(begin(Text, one), whole(Text, two)), failed: protocolError},
-		{id: "5.19", what: "five fragments and two pings", send: five(Text), want: []serverFrame{pong("pongme 1!"), pong("pongme 2!"), echoed(Text, "fragment1fragment2fragment3fragment4fragment5")}},
-		{id: "5.20", what: "the same of bytes, in pieces", send: five(Binary), chop: 7, want: []serverFrame{pong("pongme 1!"), pong("pongme 2!"), echoed(Binary, "fragment1fragment2fragment3fragment4fragment5")}},
+		{id: "5.19", what: "five fragments and two pings", send: five(Text),
+			want: []serverFrame{pong("pongme 1!"), pong("pongme 2!"), echoed(Text, "fragment1fragment2fragment3fragment4fragment5")}},
+		{id: "5.20", what: "the same of bytes, in pieces", send: five(Binary), chop: 7,
+			want: []serverFrame{pong("pongme 1!"), pong("pongme 2!"), echoed(Binary, "fragment1fragment2fragment3fragment4fragment5")}},
 	}
 	remainders := map[string]func(string) []byte{"the last": last, "more to come": more}
 	for name, remainder := range remainders {
 		from := map[string]int{"the last": 9, "more to come": 12}[name]
 		send := frames(remainder("non-continuation payload"), whole(Text, "Hello, world!"))
 		for n, chop := range []int{0, 3, 1} {
-			all = append(all, wsCase{id: fmt.Sprintf("5.%d", from+n), what: "a remainder of nothing, " + name, send: send, chop: chop, failed: protocolError})
+			all = append(all, wsCase{id: fmt.Sprintf("5.%d", from+n), what: "a remainder of nothing, " + name, send: send,
+				chop: chop, failed: protocolError})
 		}
 		again := frames(remainder(one), begin(Text, two), last("fragment3"), remainder(one), begin(Text, two), last("fragment3"))
 		id := map[string]string{"the last": "5.17", "more to come": "5.16"}[name]
@@ -284,23 +296,27 @@ func closeCases() []wsCase {
 		{id: "7.1.3", what: "a ping behind the close", send: frames(bye, whole(opPing, "")), closes: &normal},
 		{id: "7.1.4", what: "a text behind the close", send: frames(bye, hello), closes: &normal},
 		{id: "7.1.5", what: "a close within a text", send: frames(begin(Text, "fragment1"), bye, last("fragment2")), closes: &normal},
-		{id: "7.1.6", what: "a large text, then a close and a ping", send: frames(whole(Text, large), bye, whole(opPing, "")), want: []serverFrame{echoed(Text, large)}, closes: &normal},
+		{id: "7.1.6", what: "a large text, then a close and a ping", send: frames(whole(Text, large), bye, whole(opPing, "")),
+			want: []serverFrame{echoed(Text, large)}, closes: &normal},
 		{id: "7.3.1", what: "a close without a body", send: whole(opClose, ""), closes: &none},
 		{id: "7.3.2", what: "a close with half a code", send: whole(opClose, "\x03"), failed: protocolError},
 		{id: "7.3.3", what: "a close with a code", send: bye, closes: &normal},
 		{id: "7.3.4", what: "a close with a reason", send: closing(CloseNormal, "Hello World!"), closes: &normal},
 		{id: "7.3.5", what: "a close with the longest reason", send: closing(CloseNormal, strings.Repeat("*", 123)), closes: &normal},
 		{id: "7.3.6", what: "a close of 126 bytes", send: whole(opClose, "\x03\xe8"+strings.Repeat("*", 124)), failed: protocolError},
-		{id: "7.5.1", what: "a reason that is not UTF-8", send: closing(CloseNormal, "\xce\xba\xe1\xbd\xb9\xcf\x83\xce\xbc\xce\xb5\xed\xa0\x80"), failed: []CloseCode{CloseProtocolError, CloseInvalidText}},
+		{id: "7.5.1", what: "a reason that is not UTF-8", send: closing(CloseNormal, "\xce\xba\xe1\xbd\xb9\xcf\x83\xce\xbc\xce\xb5\xed\xa0\x80"),
+			failed: []CloseCode{CloseProtocolError, CloseInvalidText}},
 	}
 	for n, code := range []CloseCode{1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 3000, 3999, 4000, 4999} {
 		all = append(all, wsCase{id: fmt.Sprintf("7.7.%d", n+1), what: fmt.Sprintf("code %d", code), send: closing(code, ""), closes: &code})
 	}
 	for n, code := range []CloseCode{0, 999, 1004, 1005, 1006, 1015, 1016, 1100, 2000, 2999} {
-		all = append(all, wsCase{id: fmt.Sprintf("7.9.%d", n+1), what: fmt.Sprintf("code %d", code), send: closing(code, ""), failed: protocolError})
+		all = append(all, wsCase{id: fmt.Sprintf("7.9.%d", n+1), what: fmt.Sprintf("code %d", code),
+			send: closing(code, ""), failed: protocolError})
 	}
 	for n, code := range []CloseCode{5000, 65535} { // the RFC leaves them open
-		all = append(all, wsCase{id: fmt.Sprintf("7.13.%d", n+1), what: fmt.Sprintf("code %d", code), send: closing(code, ""), failed: protocolError})
+		all = append(all, wsCase{id: fmt.Sprintf("7.13.%d", n+1), what: fmt.Sprintf("code %d", code),
+			send: closing(code, ""), failed: protocolError})
 	}
 	return all
 }

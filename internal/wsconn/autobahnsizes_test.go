@@ -13,11 +13,15 @@ func textCases() (all []wsCase) {
 	all = []wsCase{
 		{id: "6.1.1", what: "an empty text", send: whole(Text, ""), want: []serverFrame{echoed(Text, "")}},
 		{id: "6.1.2", what: "three empty fragments", send: frames(begin(Text, ""), more(""), last("")), want: []serverFrame{echoed(Text, "")}},
-		{id: "6.1.3", what: "a fragment between two empty ones", send: frames(begin(Text, ""), more("middle frame payload"), last("")), want: []serverFrame{echoed(Text, "middle frame payload")}},
-		{id: "6.2.2", what: "cut between runes", send: frames(begin(Text, "Hello-µ@ßöä"), last("üàá-UTF-8!!")), want: []serverFrame{echoed(Text, "Hello-µ@ßöäüàá-UTF-8!!")}},
+		{id: "6.1.3", what: "a fragment between two empty ones", send: frames(begin(Text, ""), more("middle frame payload"), last("")),
+			want: []serverFrame{echoed(Text, "middle frame payload")}},
+		{id: "6.2.2", what: "cut between runes", send: frames(begin(Text, "Hello-µ@ßöä"), last("üàá-UTF-8!!")),
+			want: []serverFrame{echoed(Text, "Hello-µ@ßöäüàá-UTF-8!!")}},
 		// The rest of what is wrong never comes: it shows all the same.
-		{id: "6.4.1", what: "wrong in the second of three fragments", send: frames(begin(Text, kosme), more("\xf4\x90\x80\x80")), failed: []CloseCode{CloseInvalidText}},
-		{id: "6.4.2", what: "wrong at the second byte of a rune", send: frames(begin(Text, kosme+"\xf4"), more("\x90")), failed: []CloseCode{CloseInvalidText}},
+		{id: "6.4.1", what: "wrong in the second of three fragments", send: frames(begin(Text, kosme), more("\xf4\x90\x80\x80")),
+			failed: []CloseCode{CloseInvalidText}},
+		{id: "6.4.2", what: "wrong at the second byte of a rune", send: frames(begin(Text, kosme+"\xf4"), more("\x90")),
+			failed: []CloseCode{CloseInvalidText}},
 	}
 	valid := []string{
 		"Hello-µ@ßöäüàá-UTF-8!!", kosme, "κ", "κό", "κόσ", "κόσμ", // 6.2, 6.5, 6.6
@@ -76,18 +80,23 @@ func limitCases(most int) (all []wsCase) {
 	for section, kind := range map[int]Opcode{1: Text, 2: Binary} {
 		for n, size := range []int{64 << 10, 256 << 10, most} {
 			body := strings.Repeat("*", size)
-			all = append(all, wsCase{id: fmt.Sprintf("9.%d.%d", section, n+1), what: fmt.Sprintf("%d bytes", size), send: whole(kind, body), want: []serverFrame{echoed(kind, body)}})
+			all = append(all, wsCase{id: fmt.Sprintf("9.%d.%d", section, n+1), what: fmt.Sprintf("%d bytes", size), send: whole(kind, body),
+				want: []serverFrame{echoed(kind, body)}})
 		}
 		all = append(all,
-			wsCase{id: fmt.Sprintf("9.%d.x", section), what: "a frame above the limit", send: whole(kind, strings.Repeat("*", most+1))[:100], failed: []CloseCode{CloseTooLarge}},
-			wsCase{id: fmt.Sprintf("9.%d.y", section+2), what: "fragments above the limit", send: frames(begin(kind, strings.Repeat("*", most)), last("*")), failed: []CloseCode{CloseTooLarge}},
+			wsCase{id: fmt.Sprintf("9.%d.x", section), what: "a frame above the limit", send: whole(kind, strings.Repeat("*", most+1))[:100],
+				failed: []CloseCode{CloseTooLarge}},
+			wsCase{id: fmt.Sprintf("9.%d.y", section+2), what: "fragments above the limit",
+				send: frames(begin(kind, strings.Repeat("*", most)), last("*")), failed: []CloseCode{CloseTooLarge}},
 		)
 		body := strings.Repeat("*", 256<<10)
 		for n, size := range []int{64, 256, 1 << 10, 4 << 10, 64 << 10, 256 << 10} {
-			all = append(all, wsCase{id: fmt.Sprintf("9.%d.%d", section+2, n+1), what: fmt.Sprintf("256 KiB in frames of %d", size), send: inFrames(kind, body, size), want: []serverFrame{echoed(kind, body)}})
+			all = append(all, wsCase{id: fmt.Sprintf("9.%d.%d", section+2, n+1), what: fmt.Sprintf("256 KiB in frames of %d", size),
+				send: inFrames(kind, body, size), want: []serverFrame{echoed(kind, body)}})
 		}
 		for n, chop := range []int{64, 128, 256, 512, 1024, 2048} {
-			all = append(all, wsCase{id: fmt.Sprintf("9.%d.%d", section+4, n+1), what: fmt.Sprintf("256 KiB in writes of %d", chop), send: whole(kind, body), chop: chop, want: []serverFrame{echoed(kind, body)}})
+			all = append(all, wsCase{id: fmt.Sprintf("9.%d.%d", section+4, n+1), what: fmt.Sprintf("256 KiB in writes of %d", chop),
+				send: whole(kind, body), chop: chop, want: []serverFrame{echoed(kind, body)}})
 		}
 		for n, size := range []int{0, 16, 64, 256, 1024} {
 			const trips = 200
@@ -101,7 +110,8 @@ func limitCases(most int) (all []wsCase) {
 		}
 	}
 	body := strings.Repeat("*", 65536)
-	return append(all, wsCase{id: "10.1.1", what: "64 KiB in frames of 1300 bytes", send: inFrames(Text, body, 1300), want: []serverFrame{echoed(Text, body)}})
+	return append(all, wsCase{id: "10.1.1", what: "64 KiB in frames of 1300 bytes", send: inFrames(Text, body, 1300),
+		want: []serverFrame{echoed(Text, body)}})
 }
 
 func inFrames(kind Opcode, body string, size int) []byte {
@@ -128,13 +138,16 @@ var offers = []struct {
 
 // compressionCases are sections 12 and 13.
 func compressionCases() (all []wsCase) {
-	texts := []string{`{"op":"ev","conv":"c_1","data":{"text":"`, "lorem ipsum dolor sit amet, ", "<p class=\"x\">ab</p>\n", "κόσμε ☃ \U0001f600 "}
+	texts := []string{`{"op":"ev","conv":"c_1","data":{"text":"`, "lorem ipsum dolor sit amet, ",
+		"<p class=\"x\">ab</p>\n", "κόσμε ☃ \U0001f600 "}
 	for kindOf, pattern := range texts {
 		for n, size := range []int{16, 64, 256, 1024, 4096, 8192, 16384, 32768, 65536, 131072} {
 			body := strings.Repeat(pattern, size/len(pattern)+1)
 			all = append(all,
-				wsCase{id: fmt.Sprintf("12.%d.%d", kindOf+1, n+1), what: fmt.Sprintf("%d bytes compressed", len(body)), offer: offers[0].text, send: packed(Text, body), want: []serverFrame{echoed(Text, body)}},
-				wsCase{id: fmt.Sprintf("12.%d.%d fragments", kindOf+1, n+1), what: fmt.Sprintf("%d bytes compressed, in fragments", len(body)), offer: offers[0].text, send: packedInFrames(Text, body, 7), want: []serverFrame{echoed(Text, body)}},
+				wsCase{id: fmt.Sprintf("12.%d.%d", kindOf+1, n+1), what: fmt.Sprintf("%d bytes compressed", len(body)), offer: offers[0].text,
+					send: packed(Text, body), want: []serverFrame{echoed(Text, body)}},
+				wsCase{id: fmt.Sprintf("12.%d.%d fragments", kindOf+1, n+1), what: fmt.Sprintf("%d bytes compressed, in fragments", len(body)),
+					offer: offers[0].text, send: packedInFrames(Text, body, 7), want: []serverFrame{echoed(Text, body)}},
 			)
 		}
 	}

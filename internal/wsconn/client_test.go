@@ -60,7 +60,8 @@ func dialEcho(t testing.TB, url, extensions string) *client {
 	t.Cleanup(func() { _ = conn.Close() })
 	_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
 	c := &client{t: t, net: conn, r: bufio.NewReaderSize(conn, 64<<10)}
-	head := "GET / HTTP/1.1\r\nHost: here\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==\r\n"
+	head := "GET / HTTP/1.1\r\nHost: here\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: " +
+		"MDEyMzQ1Njc4OWFiY2RlZg==\r\n"
 	if extensions != "" {
 		head += "Sec-WebSocket-Extensions: " + extensions + "\r\n"
 	}

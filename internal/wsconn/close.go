@@ -27,7 +27,7 @@ type CloseError struct {
 
 func (e *CloseError) Error() string { return e.Reason }
 
-// Why a connection ends that has nobody left to tell.
+// Why a connection ends that has nobody left to write to.
 var (
 	ErrGone   = errors.New("the client has closed the connection")
 	ErrSilent = errors.New("the client is silent")

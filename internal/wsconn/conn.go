@@ -13,11 +13,11 @@ import (
 type Handler interface {
 	// Message takes a message of the client. Nothing further is read until it returns, and body is valid until then.
 	Message(kind Opcode, body []byte)
-	// Gather adds what there is to tell now, after a [Conn.Wake]. More has it called again, after what was gathered is
+	// Gather adds what there is to send now, after a [Conn.Wake]. More has it called again, after what was gathered is
 	// written: it should stop as soon as [Out.Full] says so. Nobody else writes meanwhile.
 	Gather(out *Out) (more bool)
-	// Wrote is told how many bytes went out since it was told last, before Gather is called again. It may wait, which
-	// slows down what Gather tells and nothing else.
+	// Wrote learns how many bytes went out since it was last called, before Gather is called again. It may wait, which
+	// slows down what Gather sends and nothing else.
 	Wrote(n int)
 	// Closing is called once, as soon as the connection ends: with a [*CloseError], a [*WriteError], [ErrGone] or
 	// [ErrSilent]. It must not wait, nor write.
@@ -40,7 +40,7 @@ type Conn struct {
 	// mu belongs to whoever writes, and guards the rest.
 	mu     sync.Mutex
 	broken bool // a write has failed: a frame may be half there
-	sent   int  // bytes, since the handler was told
+	sent   int  // bytes, since the handler was called
 }
 
 // Begin says whose connection it is. It is called once, before anything else.

@@ -3,7 +3,7 @@
 //
 // An idle connection is one goroutine that waits for a byte with next to nothing on its stack. Buffers, compressors and the
 // goroutine that writes exist only while there is something to do. Nothing is queued for a client: whoever has
-// something to tell calls [Conn.Wake], and is asked for it by [Handler.Gather] when the client can take it; many
+// something to send calls [Conn.Wake], and is asked for it by [Handler.Gather] when the client can take it; many
 // messages go out in one write.
 //
 // Messages may be compressed (permessage-deflate, RFC 7692), each by itself: no window is kept between two messages.

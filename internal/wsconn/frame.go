@@ -50,7 +50,7 @@ type frame struct {
 }
 
 // splitFrame takes the first frame off what was read, and unmasks its body in place. Size is how many bytes it took;
-// 0: it is not all there. A wrong one is told from as few bytes as show it. At most is how many bytes a body may have; a
+// 0: it is not all there. A wrong one is refused as soon as enough bytes have come to see it. At most is how many bytes a body may have; a
 // message may be compressed only where that was agreed.
 func splitFrame(b []byte, most int, deflates bool) (f frame, size int, err error) {
 	const head, mask = 2, 4

@@ -140,7 +140,8 @@ func TestCloseFramesThatMayBeSent(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string]bool{
 		"": true, "\x03": false, "\x03\xe8": true, "\x03\xe8bye": true, "\x03\xe8\xff": false, "\x03\xe7": false, "\x00\x00": false,
-		"\x03\xec": false, "\x03\xed": false, "\x03\xee": false, "\x03\xf6": true, "\x03\xf7": false, "\x07\xd0": false, "\x0b\xb8": true, "\x13\x87": true, "\x13\x88": false,
+		"\x03\xec": false, "\x03\xed": false, "\x03\xee": false, "\x03\xf6": true, "\x03\xf7": false, "\x07\xd0": false, "\x0b\xb8": true,
+		"\x13\x87": true, "\x13\x88": false,
 	} {
 		if err := checkCloseBody([]byte(body)); (err == nil) != want {
 			t.Errorf("%q: %v", body, err)

@@ -29,6 +29,11 @@ type Entry interface {
 
 // Ring looks after many connections with one timer: each is in a slot, and one slot after the other has its turn, so
 // that the work of a round is spread over it. The zero value is ready; its methods may be called from many goroutines.
+//
+// From Add to Remove an entry is in one slot and stays there, so its turns are one round apart, and [silent] may count in rounds.
+// A timer for each connection would cost memory and a wakeup for each of very many idle ones. Slots are filled in turn and so stay
+// about equally full. Closed is set and the entries are listed under one lock: whoever is added is either returned by Run or
+// refused by Add, and no connection is forgotten at the end.
 type Ring[E Entry] struct {
 	mu     sync.Mutex
 	slots  [Slots]map[E]struct{}
@@ -99,7 +104,8 @@ const (
 )
 
 // silent judges how long nothing was heard from a client and nothing said to it. A client that only listens says
-// something when it is asked, and so it is asked also while it is told much.
+// something when it is asked, and so it is asked also while much is sent to it. Turns may come a little early or late: half a slot
+// less than a round counts as a round, else a silence of one round might be seen only after two.
 func silent(heard, said time.Duration) silence {
 	switch {
 	case heard > pongWithin:

@@ -133,7 +133,7 @@ func (c *Conn) Write(fill func(out *Out)) {
 	c.write(o.b)
 }
 
-// Wake has [Handler.Gather] called soon, by a goroutine that lives until nothing is left to tell. It never waits.
+// Wake has [Handler.Gather] called soon, by a goroutine that lives until nothing is left to send. It never waits.
 func (c *Conn) Wake() { c.writer.Wake(c.drain) }
 
 // drain writes until nothing is left.

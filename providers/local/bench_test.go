@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/longtest"
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/providers/local"
 	"github.com/sandjet/sandjet/schemas"
@@ -24,7 +25,7 @@ func BenchmarkRun(b *testing.B) {
 	b.Run("bwrap", func(b *testing.B) {
 		bwrap, err := exec.LookPath("bwrap")
 		if err != nil {
-			b.Skip("bubblewrap is not installed: nothing to compare with")
+			longtest.Missing(b, "bubblewrap is not installed: nothing to compare with")
 		}
 		work := b.TempDir()
 		args := []string{

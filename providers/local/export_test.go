@@ -42,6 +42,9 @@ func NewAt(o Options, level string) (*Provider, error) {
 	return p.start()
 }
 
+// ListenOnPorts makes boxes as on a kernel that cannot redirect connections to all ports.
+func (p *Provider) ListenOnPorts() { p.redirects = false }
+
 // KeptPid is process 1 of a kept box, as this process sees it.
 func (p *Provider) KeptPid(key string) int {
 	p.mu.Lock()

@@ -13,12 +13,13 @@ import (
 	"github.com/sandjet/sandjet/internal/safefs"
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/providers/local/box"
+	"github.com/sandjet/sandjet/providers/workspacefs"
 	"github.com/sandjet/sandjet/schemas"
 )
 
 // OpenWorkspace returns the root of a workspace's files. What is made through it belongs to the
 // account's user on this host, as what its boxes make does.
-func (p *Provider) OpenWorkspace(ctx context.Context, account schemas.AccountID, m providers.Mount) (*safefs.Root, error) {
+func (p *Provider) OpenWorkspace(ctx context.Context, account schemas.AccountID, m providers.Mount) (workspacefs.FS, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -26,12 +27,16 @@ func (p *Provider) OpenWorkspace(ctx context.Context, account schemas.AccountID,
 		return nil, err
 	}
 	id := p.hostID(account)
-	root, err := safefs.Open(p.workspace(m.Namespace), safefs.Options{UID: id, GID: id, ReadOnly: m.ReadOnly, Admit: p.quotas.admit(account, m.Namespace)})
+	root, err := safefs.Open(p.workspace(m.Namespace),
+		safefs.Options{UID: id, GID: id, ReadOnly: m.ReadOnly, Admit: p.quotas.admit(account, m.Namespace)})
 	if err != nil {
 		return nil, schemas.Wrap(schemas.Unavailable, "open workspace", "the workspace cannot be opened", err)
 	}
 	return root, nil
 }
+
+// WorkspaceStore identifies the directory of the workspaces: workers that see the same files get the same.
+func (p *Provider) WorkspaceStore() string { return p.store }
 
 // workspace is where a workspace's files are on the host.
 func (p *Provider) workspace(namespace string) string {
@@ -69,6 +74,7 @@ func (p *Provider) makeWorkspace(account schemas.AccountID, namespace string) er
 		return nil
 	default:
 		return schemas.Errorf(schemas.Unavailable, "open workspace",
-			"the workspace's files belong to another user of the host (%d, not %d): they were made by a worker under another user; give them away with chown -R", st.Uid, id)
+			"the workspace's files belong to another user of the host (%d, not %d): they were made by a worker under another user; give them "+
+				"away with chown -R", st.Uid, id)
 	}
 }

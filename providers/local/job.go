@@ -21,7 +21,7 @@ const (
 	// leftMoment is how long what a job leaves behind may take to end by itself: what it wrote into
 	// a pipe is still being read at its end.
 	leftMoment = 200 * time.Millisecond
-	// notifyPatience is how long Close waits for those who are told of the ends of jobs.
+	// notifyPatience is how long Close waits for those who are notified of the ends of jobs.
 	notifyPatience = 10 * time.Second
 )
 
@@ -29,7 +29,7 @@ const (
 type jobs struct {
 	dirs    *jobDirs
 	live    map[string]*job // under the provider's lock
-	running sync.WaitGroup  // until their ends are told
+	running sync.WaitGroup  // until their ends are reported
 }
 
 // job is a background job: one that runs here, or what is on disk of one.
@@ -46,16 +46,17 @@ type job struct {
 	// elsewhere says that another process ran it when it was looked at.
 	elsewhere bool
 
-	sb     *sandbox
-	before int // what the kernel had killed in the box for want of memory
-	run    *box.Run
-	input  jobInput
-	output *os.File
-	copier sync.WaitGroup
-	feeder sync.WaitGroup
-	stops  chan time.Duration // graces
-	notify func(providers.JobEnd)
-	lock   *os.File
+	sb      *sandbox
+	before  int    // what the kernel had killed in the box for want of memory
+	refused uint64 // what the relay had refused
+	run     *box.Run
+	input   jobInput
+	output  *os.File
+	copier  sync.WaitGroup
+	feeder  sync.WaitGroup
+	stops   chan time.Duration // graces
+	notify  func(providers.JobEnd)
+	lock    *os.File
 }
 
 // path is the directory of a job.
@@ -105,16 +106,17 @@ func (j *job) copy() {
 	take := func(data []byte) {
 		if err := j.log.add(data); err != nil && !complained {
 			complained = true
-			j.p.log.Warn("output of a job could not be kept", "job", j.ref.ID, "error", err)
+			j.p.log.Warn("output of a job not stored", "job", j.ref.ID, "error", err)
 		}
 	}
 	copyPipe(j.output, buf[:], take)
+	take(j.sb.notices(j.refused))
 	if err := j.log.close(); err != nil {
 		j.p.log.Warn("the log of a job could not be closed", "job", j.ref.ID, "error", err)
 	}
 }
 
-// watch sees the job to its end and tells of it.
+// watch sees the job to its end and reports it.
 func (j *job) watch(lifetime, grace time.Duration) {
 	defer j.p.jobs.running.Done()
 	<-j.ready
@@ -130,12 +132,12 @@ func (j *job) watch(lifetime, grace time.Duration) {
 	end.LogBytes, end.LogTruncated = j.log.measure()
 	var err error
 	if end.Tail, _, _, err = j.log.read(-1, schemas.MaxJobLogs); err != nil {
-		j.p.log.Warn("the log of a job cannot be read", "job", j.ref.ID, "error", err)
+		j.p.log.Warn("log of a job not readable", "job", j.ref.ID, "error", err)
 	}
 	j.end = end
 	err = j.p.jobs.dirs.finish(j.name, j.account, end)
 	if err != nil {
-		j.p.log.Error("the end of a job cannot be put down: it is known until this worker ends", "job", j.ref.ID, "error", err)
+		j.p.log.Error("end of a job not recorded, it is lost if this worker ends now", "job", j.ref.ID, "error", err)
 	}
 	close(j.done)
 	if err == nil {
@@ -172,7 +174,7 @@ func (j *job) await(lifetime, grace time.Duration) providers.JobEnd {
 	if !ok {
 		end.ExitCode = 128 + int(unix.SIGKILL)
 		if end.Lost = !end.Stopped && !end.TimedOut; end.Lost {
-			end.Reason = j.sb.reason(end.OOMKilled)
+			end.Reason, end.Replaced = j.sb.reason(end.OOMKilled), j.sb.replaced.Load()
 		}
 	}
 	return end
@@ -282,7 +284,7 @@ func (p *Provider) settle(ctx context.Context, sb *sandbox) {
 	}
 }
 
-// closeJobs waits a while for the ends of all jobs to be told. Their boxes are gone.
+// closeJobs waits a while for the ends of all jobs to be reported. Their boxes are gone.
 func (p *Provider) closeJobs() error {
 	told := make(chan struct{})
 	go func() {
@@ -295,7 +297,7 @@ func (p *Provider) closeJobs() error {
 	select {
 	case <-told:
 	case <-patience.C:
-		err = errors.New("local: somebody who is told of the end of a job does not return")
+		err = errors.New("local: a receiver of the end of a job does not return")
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -59,6 +59,7 @@ type endRecord struct {
 	OOMKilled    bool      `json:"oom_killed,omitzero"`
 	Lost         bool      `json:"lost,omitzero"`
 	Reason       string    `json:"reason,omitzero"`
+	Replaced     bool      `json:"replaced,omitzero"`
 	ChildrenLeft int       `json:"children_left,omitzero"`
 	LogBytes     int64     `json:"log_bytes"`
 	LogTruncated bool      `json:"log_truncated,omitzero"`
@@ -68,14 +69,14 @@ type endRecord struct {
 func recordOf(e providers.JobEnd) endRecord {
 	return endRecord{
 		ExitCode: e.ExitCode, Stopped: e.Stopped, TimedOut: e.TimedOut, OOMKilled: e.OOMKilled, Lost: e.Lost, Reason: e.Reason,
-		ChildrenLeft: e.ChildrenLeft, LogBytes: e.LogBytes, LogTruncated: e.LogTruncated, Finished: e.Finished,
+		Replaced: e.Replaced, ChildrenLeft: e.ChildrenLeft, LogBytes: e.LogBytes, LogTruncated: e.LogTruncated, Finished: e.Finished,
 	}
 }
 
 func (r endRecord) end() providers.JobEnd {
 	return providers.JobEnd{
 		ExitCode: r.ExitCode, Stopped: r.Stopped, TimedOut: r.TimedOut, OOMKilled: r.OOMKilled, Lost: r.Lost, Reason: r.Reason,
-		ChildrenLeft: r.ChildrenLeft, LogBytes: r.LogBytes, LogTruncated: r.LogTruncated, Finished: r.Finished,
+		Replaced: r.Replaced, ChildrenLeft: r.ChildrenLeft, LogBytes: r.LogBytes, LogTruncated: r.LogTruncated, Finished: r.Finished,
 	}
 }
 
@@ -188,7 +189,8 @@ func (d *jobDirs) load(name string) (*job, error) {
 	if err := json.NewDecoder(f).Decode(&start); err != nil {
 		return nil, fmt.Errorf("load job: %w", err)
 	}
-	j := &job{ref: schemas.JobRef{Sandbox: start.Sandbox, ID: start.ID, Instance: start.Instance}, account: start.Account, name: name, done: closedChannel(), ready: closedChannel()}
+	j := &job{ref: schemas.JobRef{Sandbox: start.Sandbox, ID: start.ID, Instance: start.Instance}, account: start.Account, name: name,
+		done: closedChannel(), ready: closedChannel()}
 	e, err := readEnd(dir)
 	lost := errors.Is(err, fs.ErrNotExist)
 	if lost {

@@ -224,7 +224,8 @@ func TestEndsComeBack(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	e := providers.JobEnd{
-		ExitCode: 137, Stopped: true, TimedOut: true, OOMKilled: true, Lost: true, Reason: "r", ChildrenLeft: 2, LogBytes: 1 << 40, LogTruncated: true,
+		ExitCode: 137, Stopped: true, TimedOut: true, OOMKilled: true, Lost: true, Reason: "r", ChildrenLeft: 2,
+		LogBytes: 1 << 40, LogTruncated: true,
 		Finished: time.Date(2030, 1, 1, 0, 0, 0, 1, time.UTC),
 	}
 	if err := writeEnd(dir, recordOf(e)); err != nil {

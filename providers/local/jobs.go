@@ -41,7 +41,7 @@ func (p *Provider) StartJob(ctx context.Context, id schemas.JobID, cmd providers
 		return schemas.JobRef{}, err
 	}
 	if cmd.Sandbox.IsZero() {
-		return schemas.JobRef{}, schemas.Invalidf("sandbox", "a job runs in a kept box: reserve one")
+		return schemas.JobRef{}, schemas.Invalidf("sandbox", "a job runs in a persistent sandbox: reserve one")
 	}
 	if err := p.check(cmd.Spec, cmd.Network, cmd.Mounts); err != nil {
 		return schemas.JobRef{}, err
@@ -55,6 +55,9 @@ func (p *Provider) StartJob(ctx context.Context, id schemas.JobID, cmd providers
 		return schemas.JobRef{}, err
 	}
 	defer leave()
+	if env, err = sb.shown(env); err != nil {
+		return schemas.JobRef{}, err
+	}
 	j, mine, err := p.enter(id, cmd.Sandbox, sb)
 	if err != nil {
 		return schemas.JobRef{}, err
@@ -68,7 +71,7 @@ func (p *Provider) StartJob(ctx context.Context, id schemas.JobID, cmd providers
 		}
 	}
 	defer close(j.ready)
-	j.before, j.notify = sb.oomKills(), o.Notify
+	j.before, j.refused, j.notify = sb.oomKills(), sb.mark(), o.Notify
 	if j.err = j.begin(cmd, env); j.err != nil {
 		p.leave(j)
 		close(j.done)
@@ -114,7 +117,8 @@ func (p *Provider) leave(j *job) {
 func (j *job) begin(cmd providers.Command, env map[string]string) error {
 	j.p.jobs.dirs.prune(time.Now())
 	j.account = cmd.Spec.Account
-	lock, err := j.p.jobs.dirs.begin(j.name, startRecord{ID: j.ref.ID, Account: j.account, Sandbox: j.ref.Sandbox, Instance: j.ref.Instance, Began: time.Now().UTC()})
+	lock, err := j.p.jobs.dirs.begin(j.name, startRecord{ID: j.ref.ID, Account: j.account, Sandbox: j.ref.Sandbox,
+		Instance: j.ref.Instance, Began: time.Now().UTC()})
 	if err != nil {
 		return schemas.Wrap(schemas.Unavailable, "start job", "the files of the job cannot be made", err)
 	}
@@ -154,7 +158,7 @@ func (j *job) launch(cmd providers.Command, env map[string]string) error {
 	frugal := j.p.quotas.frugal(cmd.Spec.Account, cmd.Mounts)
 	if frugal != "" {
 		if err := j.log.add(frugalNotice(frugal)); err != nil {
-			j.p.log.Warn("output of a job could not be kept", "job", j.ref.ID, "error", err)
+			j.p.log.Warn("output of a job not stored", "job", j.ref.ID, "error", err)
 		}
 	}
 	e := box.Exec{Script: cmd.Script, Dir: r.dir(), Env: r.variables(env), Frugal: frugal != ""}
@@ -205,10 +209,10 @@ func (p *Provider) findJob(ctx context.Context, ref schemas.JobRef) (*job, error
 }
 
 func errNoJob() error {
-	return schemas.Errorf(schemas.NotFound, "job", "no such job was started in this box, or it is too long ago")
+	return schemas.Errorf(schemas.NotFound, "job", "no such job was started in this sandbox, or it is too long ago")
 }
 
-// JobStatus tells whether the job runs, and how it ended when it does not.
+// JobStatus reports whether the job runs, and how it ended when it does not.
 func (p *Provider) JobStatus(ctx context.Context, ref schemas.JobRef) (providers.JobStatus, error) {
 	j, err := p.findJob(ctx, ref)
 	if err != nil {
@@ -271,7 +275,7 @@ func (p *Provider) StopJob(ctx context.Context, ref schemas.JobRef, grace time.D
 }
 
 func errElsewhere() error {
-	return schemas.Errorf(schemas.Unavailable, "job", "another process of this host runs the job: ask the worker that looks after it")
+	return schemas.Errorf(schemas.Unavailable, "job", "another process of this host runs the job: ask the worker that manages it")
 }
 
 // errJobEnded says that a job takes nothing more.

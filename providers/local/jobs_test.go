@@ -17,6 +17,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/sandjet/sandjet/internal/longtest"
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/providers/local"
 	"github.com/sandjet/sandjet/schemas"
@@ -111,7 +112,8 @@ func TestJobIsLostWithItsBox(t *testing.T) {
 			printed(t, p, ref, "began\n")
 			c.end(t, p, cmd)
 			e := told(t, ends)
-			if !e.Lost || e.Reason != c.reason || string(e.Tail) != "began\n" || e.Stopped || e.TimedOut {
+			replaced := strings.Contains(c.reason, "made anew")
+			if !e.Lost || e.Reason != c.reason || e.Replaced != replaced || string(e.Tail) != "began\n" || e.Stopped || e.TimedOut {
 				t.Errorf("%+v, want lost since %s", e, c.reason)
 			}
 			st, err := p.JobStatus(t.Context(), ref)
@@ -152,7 +154,8 @@ func TestNextProviderTellsTheEnd(t *testing.T) {
 	if err != nil || st.Running || st.Instance != ref.Instance {
 		t.Fatalf("%+v, %v", st, err)
 	}
-	if got := st.End; got.ExitCode != 3 || string(got.Tail) != "out\n" || got.ChildrenLeft != 1 || got.LogBytes != 4 || !got.Finished.Equal(e.Finished) || got.Lost {
+	if got := st.End; got.ExitCode != 3 || string(got.Tail) != "out\n" || got.ChildrenLeft != 1 || got.LogBytes != 4 ||
+		!got.Finished.Equal(e.Finished) || got.Lost {
 		t.Errorf("the end was %+v and is told as %+v", e, got)
 	}
 	if l, err := beside.JobLogs(t.Context(), ref, 1, 100); err != nil || string(l.Data) != "ut\n" || l.Offset != 1 || l.Size != 4 || !l.Ended {
@@ -387,9 +390,9 @@ func TestBoxesCannotReachJobFiles(t *testing.T) {
 
 // TestEndlessOutputTakesNoMemory has a job print much more than is kept.
 func TestEndlessOutputTakesNoMemory(t *testing.T) {
-	size := 1 << 30
-	if testing.Short() {
-		size = 200 << 20
+	size := 200 << 20
+	if longtest.Asked() {
+		size = 1 << 30
 	}
 	p := open(t, "L3", nil)
 	cmd := kept(t, p, "box", nil)

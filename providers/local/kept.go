@@ -13,12 +13,13 @@ import (
 
 // kept is a box that stays between runs.
 type kept struct {
-	ready  chan struct{} // closed when it is made, or was not
-	err    error
-	sb     *sandbox
-	shape  shape
-	mounts []providers.Mount
-	ref    schemas.Ref
+	ready   chan struct{} // closed when it is made, or was not
+	err     error
+	sb      *sandbox
+	shape   shape
+	mounts  []providers.Mount
+	network schemas.Network
+	ref     schemas.Ref
 
 	account schemas.AccountID
 	// Under the provider's lock:
@@ -27,7 +28,7 @@ type kept struct {
 	owes   time.Duration // processor time that what was left in it has used beyond what is free
 }
 
-// end waits for a box that is being made and ends it. Its jobs are told why.
+// end waits for a box that is being made and ends it. Its jobs get the reason.
 func (k *kept) end(why string) {
 	<-k.ready
 	if k.sb != nil {
@@ -99,11 +100,12 @@ func (p *Provider) entry(key string, s shape, spec providers.Spec) (k *kept, min
 	if k := p.kept[key]; k != nil {
 		select {
 		case <-k.ready:
-			if k.alive() && k.shape == s && slices.Equal(k.mounts, spec.Mounts) {
+			if k.alive() && k.shape == s && slices.Equal(k.mounts, spec.Mounts) && sameNetwork(k.network, spec.Network) {
 				k.used = time.Now()
 				return k, false, nil
 			}
 			if k.sb != nil {
+				k.sb.replaced.Store(true)
 				go k.end("its sandbox was made anew under other rules")
 			}
 			delete(p.kept, key)
@@ -116,10 +118,12 @@ func (p *Provider) entry(key string, s shape, spec providers.Spec) (k *kept, min
 		return nil, false, err
 	}
 	if victim != nil {
-		p.log.Info("an idle kept box makes room for another", "box", victim.ref.ID, "account", victim.account)
+		p.log.Info("idle sandbox instance ended to make room for another", "box", victim.ref.ID, "account", victim.account)
 		go victim.end("its sandbox was idle and made room for another")
 	}
-	k = &kept{ready: make(chan struct{}), shape: s, mounts: slices.Clone(spec.Mounts), account: spec.Account, used: time.Now()}
+	k = &kept{
+		ready: make(chan struct{}), shape: s, mounts: slices.Clone(spec.Mounts), network: spec.Network, account: spec.Account, used: time.Now(),
+	}
 	p.kept[key] = k
 	return k, true, nil
 }
@@ -135,7 +139,7 @@ func (p *Provider) fillEntry(ctx context.Context, key string, k *kept, spec prov
 		p.mu.Unlock()
 		return schemas.Ref{}, k.err
 	}
-	p.warm(k.shape)
+	p.warm(k.sb.shape)
 	k.ref = schemas.Ref{ID: key, Epoch: k.sb.Facts().BootID}
 	return k.ref, nil
 }
@@ -174,10 +178,10 @@ func (p *Provider) find(cmd providers.Command) (sb *sandbox, leave func(), err e
 	defer p.mu.Unlock()
 	k := p.kept[cmd.Sandbox.ID]
 	if k == nil || !k.made() || k.ref != cmd.Sandbox || !k.alive() {
-		return nil, nil, schemas.Errorf(schemas.NotFound, "run", "the box is gone: reserve it again")
+		return nil, nil, schemas.Errorf(schemas.NotFound, "run", "the sandbox is gone: reserve it again")
 	}
-	if !slices.Equal(k.mounts, cmd.Mounts) || k.shape.hostNet != (cmd.Network.Mode == schemas.AllowAll) {
-		return nil, nil, schemas.Errorf(schemas.NotFound, "run", "the box was made under other rules: reserve it again")
+	if !slices.Equal(k.mounts, cmd.Mounts) || !sameNetwork(k.network, cmd.Network) {
+		return nil, nil, schemas.Errorf(schemas.NotFound, "run", "the sandbox was made under other rules: reserve it again")
 	}
 	k.inside++
 	k.used = time.Now()

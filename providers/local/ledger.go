@@ -83,13 +83,17 @@ type space struct {
 	took     time.Duration // that was worked for it, without rests
 
 	counted time.Time // when the last measurement that succeeded began: it may lack what was written from then on
-	left    time.Time // when a box that could write was last ended or left
+	left    time.Time // when a box that could write was last told to end, or ended by itself
+	gone    time.Time // when one last had ended
+	dying   int       // that were told to and have not ended: they may write until then
 }
 
 // spares reports whether a box that began at a time is not to blame for what a measurement finds beside the last one: a box that
 // has gone since then may have written it, and this one began after that. The next measurement tells them apart. Whoever has a
 // space outgrow its limit and is ended can so delete at once.
-func (s *space) spares(began time.Time) bool { return began.After(s.left) && s.counted.Before(s.left) }
+func (s *space) spares(began time.Time) bool {
+	return began.After(s.left) && (s.dying > 0 || s.counted.Before(s.gone))
+}
 
 // The pace of measurements. One that is in use is measured again after a second and a multiple of what the last one took.
 const (
@@ -138,7 +142,8 @@ func (s *space) refusal() *refused {
 	case s.full():
 		return &refused{why: fullSpace, err: schemas.Errorf(schemas.Exhausted, "write", "%s", s.over())}
 	case s.account != nil && s.account.full():
-		return &refused{why: fullAccount, err: schemas.Errorf(schemas.Exhausted, "write", "%s", s.account.says(accountOver, "--account-workspace-quota", "--account-workspace-quota"))}
+		return &refused{why: fullAccount, err: schemas.Errorf(schemas.Exhausted, "write", "%s",
+			s.account.says(accountOver, "--account-workspace-quota", "--account-workspace-quota"))}
 	}
 	return nil
 }
@@ -158,7 +163,8 @@ func (g *gauge) says(what, bytes, files string) string {
 	case g.limit.Files > 0 && g.taken.Files >= g.limit.Files:
 		return fmt.Sprintf("%s of %d files and directories (%s): %s", what, g.limit.Files, files, remedy)
 	default:
-		return fmt.Sprintf("not all of the workspace can be counted, for many directories in it are nested more than %d deep, or some cannot be read: delete those with bash, or make them readable", safefs.MeasureDepth)
+		return fmt.Sprintf("not all of the workspace can be counted, for many directories in it are nested more than %d deep, or some cannot "+
+			"be read: delete those with bash, or make them readable", safefs.MeasureDepth)
 	}
 }
 
@@ -202,7 +208,7 @@ func (r Reserve) Of(size int64) int64 {
 	}
 }
 
-// Room is what is left on the file system of the workspaces or of the provider's own files, on which there is less.
+// Room is what is left on the file system of the workspaces, or on that of the provider's own files where there is less.
 type Room struct {
 	Free, Size   int64 // bytes
 	Files, Nodes int64 // inodes that are free, and all of them; 0: the file system makes them as it likes

@@ -97,7 +97,7 @@ func (p *Provider) look(since time.Duration) {
 		}
 		p.mu.Unlock()
 		if over {
-			p.log.Warn("a kept box is ended: processes that calls had left in it used too much processor time",
+			p.log.Warn("sandbox instance ended: processes left in it by calls used too much processor time",
 				"box", r.k.ref.ID, "account", r.k.account, "allowed", p.opt.LeftoverCPU)
 			r.k.end("processes that were left in its sandbox used too much processor time while no call was in it")
 		}
@@ -158,7 +158,8 @@ func (p *Provider) makeRoom(account schemas.AccountID) (victim *kept, err error)
 			return nil, schemas.Errorf(schemas.Exhausted, "reserve",
 				"calls or jobs run in all %d sandboxes that are kept for this account (--account-boxes): let one end first", counts[account])
 		}
-		return nil, schemas.Errorf(schemas.Exhausted, "reserve", "calls or jobs run in all %d sandboxes that this worker keeps (--max-boxes): try later", total)
+		return nil, schemas.Errorf(schemas.Exhausted, "reserve",
+			"calls or jobs run in all %d sandboxes that this worker keeps (--max-boxes): try later", total)
 	}
 	delete(p.kept, at)
 	return victim, nil

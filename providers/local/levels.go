@@ -55,7 +55,12 @@ type Diagnosis struct {
 	Isolation schemas.Isolation
 	// Box is the box binary in use, Cgroups what limits are kept by the kernel.
 	Box, Cgroups string
-	Obstacles    []Obstacle
+	// Networks are the modes that boxes can be kept in, NoRelay is why restricted and allow-all are none of them, and AllPorts
+	// whether a box's connections to any port arrive at its relay, else those that rules name and some usual ones.
+	Networks  []schemas.NetworkMode
+	NoRelay   string
+	AllPorts  bool
+	Obstacles []Obstacle
 	// Notes are reasons for what is missing at the level in use.
 	Notes []string
 	// Err is set when nothing could be tried at all.
@@ -65,6 +70,7 @@ type Diagnosis struct {
 // Diagnose finds out what [New] would find, and why no more. It makes and ends a few boxes.
 func Diagnose(ctx context.Context, o Options) Diagnosis {
 	o.AllowUnisolated = true
+	o.Networks = []schemas.NetworkMode{schemas.DenyAll, schemas.AllowAll, schemas.Restricted}
 	p, err := prepare(o)
 	if err != nil {
 		return Diagnosis{Level: levelBare, Err: err}
@@ -72,11 +78,13 @@ func Diagnose(ctx context.Context, o Options) Diagnosis {
 	d := Diagnosis{Box: p.rung, Cgroups: p.cgroups.String(), Notes: p.cgroups.Reasons()}
 	d.Obstacles, d.Err = p.choose(ctx)
 	d.Level, d.Isolation = p.isolation.Level, p.isolation
+	d.Networks, d.NoRelay, d.AllPorts = p.networks(), p.noRelay, p.redirects
 	if p.mode != box.Bare && p.landlock == 0 {
 		d.Notes = append(d.Notes, "the kernel has no landlock: files are kept apart by mounts alone (boot with lsm=landlock,…)")
 	}
 	if p.mode == box.Isolated && !p.watches {
-		d.Notes = append(d.Notes, "/proc/sys cannot be written, so boxes share the limit on inotify of the worker's user (start the worker's container with --security-opt systempaths=unconfined)")
+		d.Notes = append(d.Notes, "/proc/sys cannot be written, so boxes share the limit on inotify of the worker's user (start the worker's "+
+			"container with --security-opt systempaths=unconfined)")
 	}
 	d.Err = errors.Join(d.Err, p.Close())
 	return d
@@ -89,9 +97,11 @@ func (p *Provider) choose(ctx context.Context) ([]Obstacle, error) {
 		p.mode, p.isolation = mode, schemas.Isolation{Level: levelOf(mode)}
 		err := p.trial(ctx)
 		if err == nil && mode != box.Isolated && !p.opt.AllowUnisolated {
-			return obstacles, refusal(obstacles, "level "+levelOf(mode)+" would hold, which hides neither other processes nor the host's files' names and is taken only if that is allowed")
+			return obstacles, refusal(obstacles, "level "+levelOf(mode)+
+				" would hold, which hides neither other processes nor the host's files' names and is taken only if that is allowed")
 		}
 		if err == nil {
+			p.findRelay(ctx)
 			p.isolation = p.measures()
 			return obstacles, nil
 		}
@@ -123,7 +133,8 @@ func refusal(obstacles []Obstacle, left string) error {
 	for _, o := range obstacles {
 		text = append(text, fmt.Sprintf("%s: %s (%s)", o.Level, o.Reason, o.Remedy))
 	}
-	return schemas.Errorf(schemas.Unsupported, "local", "this host cannot make a sandbox of namespaces: %s; %s", strings.Join(text, "; "), left)
+	return schemas.Errorf(schemas.Unsupported, "local", "this host cannot make a sandbox of namespaces: %s; %s",
+		strings.Join(text, "; "), left)
 }
 
 // measures lists what is in force at the chosen level, and what is not.
@@ -146,7 +157,10 @@ func (p *Provider) measures() schemas.Isolation {
 	add(true, p.cgroups.Words()...)
 	add(false, p.cgroups.Missing()...)
 	add(!contains(p.cgroups.Words(), "cgroup.memory"), "watchdog")
-	add(false, "egress.domains", "egress.cidrs")
+	add(p.relays, "egress.domains", "egress.cidrs")
+	if p.relays {
+		add(p.redirects, "egress.ports")
+	}
 	if at := slices.Index(i.Missing, "watchdog"); at >= 0 { // a cgroup does its work
 		i.Missing = slices.Delete(i.Missing, at, at+1)
 	}
@@ -236,15 +250,18 @@ func explain(e *box.StepError) (reason, remedy string) {
 	}
 	switch {
 	case e.Step == "clone" && e.Errno == unix.EPERM:
-		return reason, "the container's seccomp profile or a sysctl (kernel.unprivileged_userns_clone=0) forbids user namespaces: start the worker's container with --security-opt seccomp=unconfined --security-opt systempaths=unconfined, or set the sysctl"
+		return reason, "the container's seccomp profile or a sysctl (kernel.unprivileged_userns_clone=0) forbids user namespaces: start the " +
+			"worker's container with --security-opt seccomp=unconfined --security-opt systempaths=unconfined, or set the sysctl"
 	case e.Step == "clone" && (e.Errno == unix.ENOSPC || e.Errno == unix.EUSERS):
 		return reason, "the number of namespaces is limited: raise user.max_user_namespaces and its siblings"
 	case e.Step == "clone" && e.Errno == unix.EACCES:
-		return reason, "uid maps or the box binary are refused: on Ubuntu set kernel.apparmor_restrict_unprivileged_userns=0 or add an AppArmor profile with userns for the binary; the binary must be executable for everybody"
+		return reason, "uid maps or the box binary are refused: on Ubuntu set kernel.apparmor_restrict_unprivileged_userns=0 or add an " +
+			"AppArmor profile with userns for the binary; the binary must be executable for everybody"
 	case e.Step == "mount proc":
 		return reason, "the container masks parts of /proc, so no new one may be mounted: start it with --security-opt systempaths=unconfined"
 	case e.Errno == unix.EPERM || e.Errno == unix.EACCES:
-		return reason, "a security module or profile refuses it: on Ubuntu set kernel.apparmor_restrict_unprivileged_userns=0; in a container use --security-opt seccomp=unconfined --security-opt apparmor=unconfined"
+		return reason, "a security module or profile refuses it: on Ubuntu set kernel.apparmor_restrict_unprivileged_userns=0; in a container " +
+			"use --security-opt seccomp=unconfined --security-opt apparmor=unconfined"
 	case e.Errno == unix.EINVAL || e.Errno == unix.ENOSYS || e.Errno == unix.EOPNOTSUPP:
 		return reason, "the kernel is too old or was built without it: Linux 5.12 or later is needed, for L2 with landlock"
 	default:
@@ -270,7 +287,7 @@ type logLines struct{ log *slog.Logger }
 
 func (l *logLines) Write(p []byte) (int, error) {
 	for line := range lines(p) {
-		l.log.Warn("spawner", "says", line)
+		l.log.Warn("output of the spawner", "line", line)
 	}
 	return len(p), nil
 }

@@ -6,6 +6,8 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/providers/egress/egresstest"
 	"github.com/sandjet/sandjet/providers/local"
 	"github.com/sandjet/sandjet/schemas"
 )
@@ -29,7 +32,14 @@ const patience = 90 * time.Second
 // workerDir is set for a process that is to be a worker that somebody kills.
 const workerDir = "SANDJET_TEST_WORKER"
 
+// outsideAt is where such a worker's boxes find what they connect to.
+const outsideAt = "SANDJET_TEST_OUTSIDE"
+
 func TestMain(m *testing.M) {
+	if os.Getenv(egresstest.ProbeVariable) != "" {
+		egresstest.BeProbe(os.Args[1:])
+		os.Exit(0)
+	}
 	if dir := os.Getenv(workerDir); dir != "" {
 		beWorker(dir)
 	}
@@ -38,7 +48,15 @@ func TestMain(m *testing.M) {
 
 // beWorker has a box with processes that want to stay, says so, and waits.
 func beWorker(dir string) {
-	p, err := local.NewAt(local.Options{StateDir: dir + "/state", Workspaces: dir + "/workspaces", Pool: 2, AllowUnisolated: true}, os.Getenv("SANDJET_TEST_LEVEL"))
+	o := local.Options{StateDir: dir + "/state", Workspaces: dir + "/workspaces", Pool: 2, AllowUnisolated: true}
+	elsewhere := os.Getenv(outsideAt)
+	if elsewhere != "" {
+		o.Networks = []schemas.NetworkMode{schemas.Restricted}
+		o.Dial = func(ctx context.Context, _ netip.AddrPort) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "tcp", elsewhere)
+		}
+	}
+	p, err := local.NewAt(o, os.Getenv("SANDJET_TEST_LEVEL"))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -48,6 +66,9 @@ func beWorker(dir string) {
 		os.Exit(1)
 	}
 	cmd := command("trap '' TERM HUP; (setsid bash -c 'trap \"\" TERM HUP; echo ready; while :; do sleep 600; done' &); sleep 600")
+	if elsewhere != "" {
+		cmd = with(egresstest.Restricted(), "exec 3<>/dev/tcp/93.184.217.7/9000; read -r line <&3; "+cmd.Script)
+	}
 	cmd.Timeout = time.Minute
 	cmd.Output = func(c providers.Chunk) { _, _ = os.Stdout.Write(c.Data) }
 	_, err = p.Run(context.Background(), cmd)
@@ -61,10 +82,11 @@ func TestNothingOutlivesTheWorker(t *testing.T) {
 	}
 }
 
-func nothingOutlives(t *testing.T, level string) {
+func nothingOutlives(t *testing.T, level string, env ...string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
 	cmd.Env = append(os.Environ(), workerDir+"="+t.TempDir(), "SANDJET_TEST_LEVEL="+level)
+	cmd.Env = append(cmd.Env, env...)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -12,8 +12,9 @@
 //	L0  a bare process: only when the operator allows it
 //
 // Network deny-all is a network namespace with nothing but a loopback (L2: no sockets but pairs).
-// Network allow-all is the host's own network, its loopback and its neighbours included: give it
-// only to commands that may reach those. Network restricted is refused.
+// Networks restricted and allow-all are one whose every connection arrives at a relay in this process, which decides by the rules of
+// the sandbox and dials (package egress); it never reaches what is not public, but by the operator's leave. Without namespaces
+// restricted is refused, and allow-all is the host's own network.
 //
 // Boxes and the spawner that makes them end with the worker, whatever ends it, and so do background
 // jobs. What these printed and how they ended stays in the state directory: see [Provider.StartJob].
@@ -23,11 +24,14 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"crypto/x509"
 	"debug/buildinfo"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -40,6 +44,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/providers/egress"
+	"github.com/sandjet/sandjet/providers/internal/folderid"
 	"github.com/sandjet/sandjet/providers/local/box"
 	_ "github.com/sandjet/sandjet/providers/local/boxentry" // makes this program a box binary too
 	"github.com/sandjet/sandjet/providers/local/confine"
@@ -48,8 +54,13 @@ import (
 
 // Limits of a box that a spec does not name.
 const (
-	DefaultMemory int64 = 2 << 30 // bytes
-	DefaultPids         = 512     // processes and threads
+	DefaultMemory    int64 = 2 << 30 // bytes
+	DefaultPids            = 512     // processes and threads
+	DefaultTmp             = box.DefaultTmp
+	DefaultFileSize        = box.DefaultFileSize
+	DefaultOpenFiles       = box.DefaultOpenFiles
+	// LeastProcesses is how many processes a box has at least: what a shell and its tools need.
+	LeastProcesses = 64
 	// DefaultPool is how many boxes are kept ready.
 	DefaultPool = 2
 	mostPool    = 64
@@ -70,9 +81,15 @@ type Options struct {
 	AllowUnisolated bool
 	// Pool is how many boxes are kept ready for each kind of box in use. 0: DefaultPool, below 0: none.
 	Pool int
-	// Networks are the network modes that a spec may ask for. Empty: deny-all alone, for allow-all is the network
-	// of this host with its loopback addresses.
+	// Networks are the network modes that a spec may ask for. Empty: deny-all alone.
 	Networks []schemas.NetworkMode
+	// PrivateNetworks may be reached by boxes though they are not public, where the network restricted lists them too.
+	PrivateNetworks []netip.Prefix
+	// Resolver looks up the names that boxes connect to, Dial connects to an address that was checked. Nil: this host does.
+	Resolver egress.Resolver
+	Dial     func(context.Context, netip.AddrPort) (net.Conn, error)
+	// Roots are who may sign the certificates of hosts that secrets are bound to. Nil: those that this host trusts.
+	Roots *x509.CertPool
 	// MaxMemory is the most bytes of memory of a box, also of one that asks for none. 0: no limit.
 	MaxMemory int64
 	// MaxCPUs is how many processors a box has at a time, also one that asks for none, where this host can limit
@@ -91,6 +108,14 @@ type Options struct {
 	// HomeQuota is the most bytes of the home folder of one box, which counts for the account as a workspace does and
 	// may have as many files. 0: DefaultHomeQuota, below 0: no limit.
 	HomeQuota int64
+	// Tmp is the most bytes of a box's /tmp, which is memory; FileSize is the most bytes of one file, OpenFiles how many
+	// files a process may have open. 0: DefaultTmp, DefaultFileSize, DefaultOpenFiles. Limits of the worker itself that are
+	// lower hold.
+	Tmp, FileSize int64
+	OpenFiles     int
+	// Processes is how many processes and threads a box has that asks for no number; fewer where the host could not bear
+	// as many in each of Boxes. 0: DefaultPids.
+	Processes int
 	// MinFree is what must stay free of the file systems that hold StateDir and Workspaces: with less, nothing is
 	// written to workspaces.
 	MinFree Reserve
@@ -110,6 +135,9 @@ type Provider struct {
 	watches   bool
 	shell     string
 	isolation schemas.Isolation
+	relays    bool   // boxes can have a relay
+	redirects bool   // and connections to all ports arrive there
+	noRelay   string // why not
 	cgroups   confine.CgroupSupport
 	ids       idRange
 	null      *os.File
@@ -157,7 +185,8 @@ func (p *Provider) start() (*Provider, error) {
 	for _, r := range reasons {
 		p.log.Info("a stronger isolation is not available", "level", r.Level, "reason", r.Reason, "remedy", r.Remedy)
 	}
-	p.log.Info("local boxes are ready", "level", p.isolation.Level, "box", p.rung, "cgroups", p.cgroups.String(), "missing", p.isolation.Missing)
+	p.log.Info("local sandboxes are ready", "level", p.isolation.Level, "box", p.rung, "cgroups", p.cgroups.String(),
+		"missing", p.isolation.Missing)
 	p.mu.Lock()
 	p.pool.size = poolSize(p.opt.Pool)
 	p.mu.Unlock()
@@ -181,9 +210,8 @@ func poolSize(n int) int {
 }
 
 // processes is how many processes a box has that asks for no number: all boxes together must leave the host some.
-func processes(boxes int) int {
-	const others, least = 32, 64 // boxes that are not kept; what a shell and its tools need
-	most := DefaultPids
+func processes(boxes, most int) int {
+	const others = 32 // boxes that are not kept
 	for _, file := range []string{"/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"} {
 		data, err := os.ReadFile(file)
 		if err != nil {
@@ -193,7 +221,7 @@ func processes(boxes int) int {
 			most = min(most, n*3/4/(boxes+others)-box.OwnThreads)
 		}
 	}
-	return max(most, least)
+	return max(most, LeastProcesses)
 }
 
 // prepare makes a provider that has not chosen its level.
@@ -216,7 +244,7 @@ func prepare(o Options) (*Provider, error) {
 	p.done, p.meterEvery = make(chan struct{}), meterEvery
 	p.opt.Boxes, p.opt.AccountBoxes = cmp.Or(p.opt.Boxes, DefaultBoxes), cmp.Or(p.opt.AccountBoxes, DefaultAccountBoxes)
 	p.opt.LeftoverCPU = cmp.Or(p.opt.LeftoverCPU, DefaultLeftoverCPU)
-	p.pids = processes(p.opt.Boxes)
+	p.pids = processes(p.opt.Boxes, cmp.Or(p.opt.Processes, DefaultPids))
 	var err error
 	if p.program, p.rung, err = findProgram(o.Box); err != nil {
 		return nil, err
@@ -233,7 +261,7 @@ func prepare(o Options) (*Provider, error) {
 	if p.jobs.dirs, err = openJobs(p.opt.StateDir); err != nil {
 		return nil, schemas.Wrap(schemas.Unavailable, "local", "the directory for jobs cannot be used", err)
 	}
-	if p.store, err = storeID(p.opt.Workspaces); err != nil {
+	if p.store, err = folderid.Of(p.opt.Workspaces); err != nil {
 		return nil, schemas.Wrap(schemas.Unavailable, "local", "the directory for workspaces cannot be written", err)
 	}
 	p.quotas = newQuotas(p)
@@ -241,15 +269,15 @@ func prepare(o Options) (*Provider, error) {
 		return nil, fmt.Errorf("local: %w", err)
 	}
 	if n, err := p.sweepHomes(); err != nil {
-		p.log.Warn("home folders of dead workers are left", "error", err)
+		p.log.Warn("home folders of dead workers not removed", "error", err)
 	} else if n > 0 {
-		p.log.Info("home folders of dead workers were removed", "count", n)
+		p.log.Info("home folders of dead workers removed", "count", n)
 	}
 	p.cgroups = confine.ProbeCgroups()
 	if n, err := p.cgroups.Sweep(); err != nil {
-		p.log.Warn("groups of dead workers are left", "error", err)
+		p.log.Warn("cgroups of dead workers not removed", "error", err)
 	} else if n > 0 {
-		p.log.Info("groups of dead workers were removed", "count", n)
+		p.log.Info("cgroups of dead workers removed", "count", n)
 	}
 	return p, nil
 }
@@ -299,7 +327,7 @@ func sameBuild(path string) bool {
 	return err == nil && theirs.Main.Path == own.Main.Path && theirs.Main.Version == own.Main.Version
 }
 
-// Close ends every box and waits for their ends, and at most 10 s for those who are told of the ends of
+// Close ends every box and waits for their ends, and at most 10 s for those who are notified of the ends of
 // their jobs.
 func (p *Provider) Close() error {
 	p.mu.Lock()

@@ -25,7 +25,8 @@ const nobody = 65534
 func open(tb testing.TB, level string, change func(*local.Options)) *local.Provider {
 	tb.Helper()
 	dir := tb.TempDir()
-	o := local.Options{StateDir: filepath.Join(dir, "state"), Workspaces: filepath.Join(dir, "workspaces"), Networks: []schemas.NetworkMode{schemas.DenyAll, schemas.AllowAll}}
+	o := local.Options{StateDir: filepath.Join(dir, "state"), Workspaces: filepath.Join(dir, "workspaces"),
+		Networks: []schemas.NetworkMode{schemas.DenyAll, schemas.AllowAll}}
 	if change != nil {
 		change(&o)
 	}
@@ -49,7 +50,8 @@ func boxProgram(tb testing.TB) string {
 		_ = os.Chmod(d, 0o755)
 	}
 	path := filepath.Join(dir, "sandjet-box")
-	cmd := exec.CommandContext(tb.Context(), "go", "build", "-trimpath", "-ldflags=-s -w", "-o", path, "github.com/sandjet/sandjet/cmd/sandjet-box")
+	cmd := exec.CommandContext(tb.Context(), "go", "build", "-trimpath", "-ldflags=-s -w", "-o", path,
+		"github.com/sandjet/sandjet/cmd/sandjet-box")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		tb.Fatalf("build sandjet-box: %v\n%s", err, out)
@@ -75,7 +77,8 @@ func command(script string) providers.Command {
 
 func TestConformanceL3(t *testing.T) {
 	t.Parallel()
-	providertest.Test(t, func(tb testing.TB) providers.Provider { return open(tb, "L3", nil) }, providertest.Notifies(), providertest.Declares(local.Declared()))
+	providertest.Test(t, func(tb testing.TB) providers.Provider { return open(tb, "L3", nil) }, providertest.Notifies(),
+		providertest.Declares(local.Declared()))
 }
 
 func TestConformanceL3OwnBinary(t *testing.T) {
@@ -89,6 +92,7 @@ func TestConformanceL3OwnBinary(t *testing.T) {
 
 func TestConformanceL2(t *testing.T) {
 	t.Parallel()
+	longtest.Only(t, "the suite of L3 once more, at level L2")
 	program := plainProgram(t)
 	providertest.Test(t, func(tb testing.TB) providers.Provider {
 		return open(tb, "L2", func(o *local.Options) { o.Box = program })
@@ -97,6 +101,7 @@ func TestConformanceL2(t *testing.T) {
 
 func TestConformanceUnisolated(t *testing.T) {
 	t.Parallel()
+	longtest.Only(t, "the suite of L3 once more, where nothing is isolated; a bare provider passes it in providertest")
 	program := plainProgram(t)
 	providertest.Test(t, func(tb testing.TB) providers.Provider {
 		return open(tb, "L0", func(o *local.Options) { o.AllowUnisolated, o.Box = true, program })
@@ -118,6 +123,7 @@ func TestAsOrdinaryUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		return // they are being run as one
 	}
+	longtest.Only(t, "this package's tests once more, as an ordinary user of the host")
 	t.Parallel()
 	dir, err := os.MkdirTemp("", "sandjet-nobody-")
 	if err != nil {
@@ -128,10 +134,11 @@ func TestAsOrdinaryUser(t *testing.T) {
 		t.Fatal(err)
 	}
 	levels := "L3"
-	if longtest.Asked() && !raced {
+	if !raced {
 		levels = "L3|L2|Unisolated" // without a pid namespace the race detector's runtime keeps a box's init from exiting
 	}
-	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.v", "-test.short="+fmt.Sprint(testing.Short()), "-test.run=^Test.*("+levels+"|Worker|Leak|Pool)$")
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.v", "-test.short="+fmt.Sprint(testing.Short()),
+		"-test.run=^Test.*("+levels+"|Worker|Leak|Pool)$")
 	cmd.Dir = "/"
 	cmd.Env = []string{"TMPDIR=" + dir, "PATH=" + os.Getenv("PATH"), "HOME=" + dir, "CI=" + os.Getenv("CI")}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}

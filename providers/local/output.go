@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/providers/internal/capture"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -26,14 +27,14 @@ type output struct {
 	readers sync.WaitGroup
 	feeder  sync.WaitGroup
 
-	taking sync.Mutex // what comes of the streams is handed over one piece at a time
-	spill  *spill     // where the whole output goes when it is too long to keep; nil: nowhere
-	spills bool       // it does
+	taking sync.Mutex     // what comes of the streams is handed over one piece at a time
+	spill  *capture.Spill // where the whole output goes when it is too long to keep; nil: nowhere
+	spills bool           // it does
 }
 
 type stream struct {
 	ours *os.File
-	kept *excerpt
+	kept *capture.Excerpt
 }
 
 // newOutput makes the pipes. The caller closes the output.
@@ -44,7 +45,7 @@ func newOutput(p *Provider, cmd providers.Command) (*output, error) {
 	}
 	o := &output{p: p, want: cmd.Output, stdin: -1, theirs: [2]int{-1, -1}}
 	if len(cmd.Mounts) > 0 && !cmd.Mounts[0].ReadOnly {
-		o.spill = &spill{dir: p.workspace(cmd.Mounts[0].Namespace), owner: p.hostID(cmd.Spec.Account)}
+		o.spill = &capture.Spill{Dir: p.workspace(cmd.Mounts[0].Namespace), Owner: p.hostID(cmd.Spec.Account)}
 	}
 	for i := range o.streams {
 		r, w, err := pipe(p.hostID(cmd.Spec.Account))
@@ -52,7 +53,7 @@ func newOutput(p *Provider, cmd providers.Command) (*output, error) {
 			o.close()
 			return nil, err
 		}
-		o.streams[i] = stream{ours: nonblocking(r), kept: newExcerpt(limit)}
+		o.streams[i] = stream{ours: nonblocking(r), kept: capture.NewExcerpt(limit)}
 		o.theirs[i] = w
 	}
 	if len(cmd.Stdin) == 0 {
@@ -170,15 +171,15 @@ func (o *output) take(i int, data []byte) {
 	o.taking.Lock()
 	defer o.taking.Unlock()
 	s := &o.streams[i]
-	if o.spill != nil && !o.spills && s.kept.total+int64(len(data)) > int64(s.kept.limit) {
+	if o.spill != nil && !o.spills && s.kept.Total()+int64(len(data)) > s.kept.Limit() {
 		o.spills = true
-		o.spill.add(o.streams[0].kept.bytes()) // all there was: neither is cut yet
-		o.spill.add(o.streams[1].kept.bytes())
+		o.spill.Add(o.streams[0].kept.Bytes()) // all there was: neither is cut yet
+		o.spill.Add(o.streams[1].kept.Bytes())
 	}
 	if o.spills {
-		o.spill.add(data)
+		o.spill.Add(data)
 	}
-	s.kept.add(data)
+	s.kept.Add(data)
 	if o.want != nil {
 		o.want(providers.Chunk{Stderr: i == 1, Data: data})
 	}
@@ -209,19 +210,19 @@ func (o *output) close() {
 		_ = o.input.Close()
 	}
 	if o.spill != nil {
-		o.spill.close()
+		o.spill.Close()
 	}
 }
 
 func (o *output) fill(res *providers.Result) {
 	stdout, stderr := o.streams[0].kept, o.streams[1].kept
-	res.Stdout, res.Stderr = stdout.bytes(), stderr.bytes()
-	res.StdoutBytes, res.StderrBytes = stdout.total, stderr.total
-	res.Truncated = stdout.truncated() || stderr.truncated()
+	res.Stdout, res.Stderr = stdout.Bytes(), stderr.Bytes()
+	res.StdoutBytes, res.StderrBytes = stdout.Total(), stderr.Total()
+	res.Truncated = stdout.Truncated() || stderr.Truncated()
 	if o.spills {
-		name, err := o.spill.done()
+		name, err := o.spill.Done()
 		if err != nil {
-			o.p.log.Warn("the whole output of a run could not be kept", "error", err)
+			o.p.log.Warn("full output of a run not stored", "error", err)
 		}
 		res.FullOutput = name
 	}

@@ -108,7 +108,7 @@ func (p *Provider) fill(s shape) {
 		p.mu.Unlock()
 		switch {
 		case err != nil:
-			p.log.Warn("a box could not be made in advance", "error", err)
+			p.log.Warn("sandbox instance not created in advance", "error", err)
 		case !keep:
 			sb.end()
 		}

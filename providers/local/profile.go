@@ -17,17 +17,19 @@ const mebi = 1 << 20 // bytes
 func Declared() providers.Profile {
 	return providers.Profile{
 		Name:        "local",
-		Networks:    []schemas.NetworkMode{schemas.DenyAll, schemas.AllowAll},
+		Networks:    []schemas.NetworkMode{schemas.DenyAll, schemas.AllowAll, schemas.Restricted},
 		MaxTimeout:  schemas.Duration(schemas.MaxTimeout),
 		MaxMemory:   schemas.MaxMemoryLimit * mebi,
 		MaxOutput:   schemas.MaxOutputLimit,
 		Persistent:  true,
 		Jobs:        true,
+		Credentials: true,
 		OnHost:      true,
 		MemoryLimit: true,
 		PidsLimit:   true,
 		CPULimit:    true,
 		Shell:       "bash",
+		Storage:     schemas.StorageCopy,
 
 		JobsEndWithWorker: true,
 	}
@@ -36,7 +38,8 @@ func Declared() providers.Profile {
 // Profile is what the provider can do on this host.
 func (p *Provider) Profile() providers.Profile {
 	f, words := Declared(), p.cgroups.Words()
-	f.Networks = slices.Clone(p.opt.Networks)
+	f.Networks = p.networks()
+	f.Credentials = slices.Contains(f.Networks, schemas.Restricted)
 	f.Isolation = p.isolation
 	f.PidsLimit = p.mode == box.Isolated || contains(words, "cgroup.pids")
 	f.CPULimit = contains(words, "cgroup.cpu")

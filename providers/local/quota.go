@@ -60,8 +60,9 @@ type quotas struct {
 
 // writing is what a box may write to.
 type writing struct {
-	spaces []string
-	since  time.Time
+	spaces  []string
+	since   time.Time
+	evicted bool
 }
 
 func newQuotas(p *Provider) *quotas {
@@ -147,7 +148,8 @@ func (q *quotas) use(a schemas.AccountID, name string) *refused {
 // refusal is why nothing may be written. The lock is held.
 func (q *quotas) refusal(s *space) *refused {
 	if !q.short.IsZero() {
-		return &refused{why: fullDisk, err: schemas.Errorf(schemas.Unavailable, "write", "%s, so nothing is written: try again later, or delete files with bash", q.room.says())}
+		return &refused{why: fullDisk, err: schemas.Errorf(schemas.Unavailable, "write",
+			"%s, so nothing is written: try again later, or delete files with bash", q.room.says())}
 	}
 	return s.refusal()
 }
@@ -227,8 +229,11 @@ func (q *quotas) leave(sb *sandbox) {
 		if s := q.spaces[name]; s != nil {
 			s.boxes--
 			s.touched = true
-			if sb.evicted.Load() == nil { // else it was left then
-				s.left = time.Now()
+			s.gone = time.Now()
+			if q.boxes[sb].evicted {
+				s.dying--
+			} else {
+				s.left = s.gone
 			}
 		}
 	}
@@ -279,7 +284,7 @@ func (q *quotas) measureAll(ctx context.Context, most time.Duration) {
 func (q *quotas) discover() {
 	entries, err := os.ReadDir(q.dirs[0])
 	if err != nil {
-		q.log.Warn("the workspaces cannot be listed: what they take is known once they are used", "error", err)
+		q.log.Warn("workspaces not listed: their sizes are known once they are used", "error", err)
 		return
 	}
 	q.mu.Lock()
@@ -349,7 +354,7 @@ func (q *quotas) measure(ctx context.Context, s *space) {
 	case err != nil:
 		s.touched = true
 		if ctx.Err() == nil {
-			q.log.Warn("a workspace cannot be measured", "workspace", s.name, "error", err)
+			q.log.Warn("workspace not measured", "workspace", s.name, "error", err)
 		}
 		return
 	}
@@ -411,14 +416,21 @@ func (q *quotas) endIn(s *space, why, says string) {
 		q.evict(sb, err)
 	}
 	q.ended[why] += int64(n)
-	q.log.Warn("what could write to a workspace was ended", "workspace", s.name, "why", why, "sandboxes", n, "bytes", s.taken.Bytes, "files", s.taken.Files)
+	q.log.Warn("processes that could write to a workspace were ended", "workspace", s.name, "why", why, "sandboxes", n, "bytes",
+		s.taken.Bytes, "files", s.taken.Files)
 }
 
 // evict ends a box, and notes of what it could write to that it did until now. The lock is held.
 func (q *quotas) evict(sb *sandbox, why *schemas.Error) (first bool) {
 	if first = sb.evict(why); first {
-		for _, name := range q.boxes[sb].spaces {
-			q.space(name).left = time.Now()
+		w := q.boxes[sb]
+		for _, name := range w.spaces {
+			s := q.space(name)
+			s.left = time.Now()
+			s.dying++
+		}
+		if w.evicted = true; len(w.spaces) > 0 {
+			q.boxes[sb] = w
 		}
 	}
 	return first
@@ -437,7 +449,7 @@ func (p *Provider) Refusals() (refused, ended map[string]int64) {
 	return refused, ended
 }
 
-// evict ends a box with all that runs in it, for a reason that they are told. It reports whether it was the first to.
+// evict ends a box with all that runs in it, for a reason that is reported to them. It reports whether it was the first to.
 func (s *sandbox) evict(why *schemas.Error) bool {
 	first := s.evicted.CompareAndSwap(nil, why)
 	s.because(why.Message)

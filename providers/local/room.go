@@ -13,7 +13,8 @@ import (
 
 // noRoom is why what ran was ended while there was too little room. The lock is held.
 func (q *quotas) noRoom() *schemas.Error {
-	return &schemas.Error{Code: schemas.Unavailable, Op: "run", Message: "what ran was ended because " + q.room.says() + ": try again later, or delete files with bash"}
+	return &schemas.Error{Code: schemas.Unavailable, Op: "run",
+		Message: "what ran was ended because " + q.room.says() + ": try again later, or delete files with bash"}
 }
 
 // watchRoom looks at the free room until ctx ends.
@@ -49,10 +50,11 @@ func (q *quotas) look() {
 	switch short := room.Short(); {
 	case short && q.short.IsZero():
 		q.short = time.Now()
-		q.log.Warn("there is little room on the disk: nothing is written to workspaces until there is more", "free", room.Free, "reserve", room.Reserve, "free_inodes", room.Files)
+		q.log.Warn("disk space is low: writes to workspaces are refused until there is more", "free", room.Free, "reserve",
+			room.Reserve, "free_inodes", room.Files)
 	case !short && !q.short.IsZero():
 		q.short = time.Time{}
-		q.log.Info("there is room on the disk again", "free", room.Free)
+		q.log.Info("disk space is sufficient again", "free", room.Free)
 	}
 	if q.short.IsZero() {
 		return
@@ -72,7 +74,7 @@ func (q *quotas) look() {
 	}
 	if n > 0 {
 		q.ended[fullDisk] += int64(n)
-		q.log.Warn("all that could write to workspaces was ended: the disk is almost full", "sandboxes", n, "free", room.Free)
+		q.log.Warn("the disk is almost full: all commands that can write to workspaces were ended", "sandboxes", n, "free", room.Free)
 	}
 }
 
@@ -96,7 +98,7 @@ func (q *quotas) roomNow() (Room, error) {
 	return least, nil
 }
 
-// Room tells how much room is left for workspaces.
+// Room reports how much room is left for workspaces.
 func (p *Provider) Room() Room {
 	p.quotas.mu.Lock()
 	defer p.quotas.mu.Unlock()

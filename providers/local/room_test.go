@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandjet/sandjet/internal/longtest"
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/providers/local"
 	"github.com/sandjet/sandjet/schemas"
@@ -18,11 +19,11 @@ import (
 func smallDisk(t *testing.T, options string) string {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("only root mounts a small file system")
+		longtest.Missing(t, "only root mounts a small file system")
 	}
 	dir := t.TempDir()
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, options); err != nil {
-		t.Skipf("a small file system cannot be mounted here: %v", err)
+		longtest.Missing(t, "a small file system cannot be mounted here: %v", err)
 	}
 	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
 	return dir
@@ -35,12 +36,14 @@ func TestLittleRoom(t *testing.T) {
 	for _, tc := range []struct{ name, size, script string }{
 		{"bytes", "size=256m", "i=0; while :; do dd if=/dev/zero of=f$i bs=1M count=1 status=none || exit 3; i=$((i+1)); sleep 0.01; done"},
 		{"inodes", "size=256m,nr_inodes=200k", "i=0; while :; do : >f$i; i=$((i+1)); done"},
-		{"files without a name", "size=256m", "for i in {3..250}; do eval \"exec $i>f; rm f; dd if=/dev/zero bs=1M count=1 status=none >&$i\" || exit 3; sleep 0.01; done; sleep 600"},
+		{"files without a name", "size=256m",
+			"for i in {3..250}; do eval \"exec $i>f; rm f; dd if=/dev/zero bs=1M count=1 status=none >&$i\" || exit 3; sleep 0.01; done; sleep 600"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dir := smallDisk(t, tc.size)
 			p := open(t, "L3", func(o *local.Options) {
-				o.StateDir, o.Workspaces, o.MinFree, o.Pool = filepath.Join(dir, "state"), filepath.Join(dir, "workspaces"), local.Reserve{Bytes: 128 * mib}, -1
+				o.StateDir, o.Workspaces, o.MinFree, o.Pool = filepath.Join(dir, "state"), filepath.Join(dir, "workspaces"),
+					local.Reserve{Bytes: 128 * mib}, -1
 			})
 			if err := write(t, p, b, "ws", "theirs", 10); err != nil {
 				t.Fatal(err)
@@ -73,7 +76,8 @@ func TestLittleRoom(t *testing.T) {
 				if !p.Room().Short() {
 					t.Errorf("there is enough room: %+v", p.Room())
 				}
-				if res, err := p.Run(t.Context(), in(b, "ws", "cat theirs; rm theirs; echo no >other")); err != nil || string(res.Stdout) != "xxxxxxxxxx" || len(res.Stderr) == 0 {
+				if res, err := p.Run(t.Context(), in(b, "ws", "cat theirs; rm theirs; echo no >other")); err != nil ||
+					string(res.Stdout) != "xxxxxxxxxx" || len(res.Stderr) == 0 {
 					t.Errorf("reading and deleting: %q, stderr %q, %v", res.Stdout, res.Stderr, err)
 				}
 				if res, err := p.Run(t.Context(), in(a, "ws", "find . -name 'f*' -delete")); err != nil || res.ExitCode != 0 {

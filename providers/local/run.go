@@ -19,7 +19,6 @@ import (
 )
 
 const (
-	defaultGrace = 2 * time.Second
 	// killPatience is how long a kept box may take to kill a run's processes before all of it is ended.
 	killPatience = 5 * time.Second
 	// refillDelay is how long the next box waits for a short run to end, so as not to slow it down.
@@ -56,13 +55,19 @@ func (p *Provider) Run(ctx context.Context, cmd providers.Command) (providers.Re
 				p.warm(sb.shape)
 			}
 		}()
-		defer func() { go sb.end() }() // its processes are gone, what remains is the kernel's and our own housekeeping
+		defer func() {
+			p.quotas.leave(sb) // its processes are gone: who begins from here on is not blamed for them
+			go sb.end()        // what remains is the kernel's and our own housekeeping
+		}()
 	} else {
 		var leave func()
 		if sb, leave, err = p.find(cmd); err != nil {
 			return res, err
 		}
 		defer leave()
+	}
+	if env, err = sb.shown(env); err != nil {
+		return res, err
 	}
 	r := &running{p: p, cmd: cmd, sb: sb, fresh: cmd.Sandbox.IsZero(), before: sb.oomKills()}
 	r.frugal = p.quotas.frugal(cmd.Spec.Account, sb.written(cmd.Mounts))
@@ -72,7 +77,7 @@ func (p *Provider) Run(ctx context.Context, cmd providers.Command) (providers.Re
 // isolationOf is what a run of cmd is kept in.
 func (p *Provider) isolationOf(cmd providers.Command) *schemas.Isolation {
 	i := schemas.Isolation{Level: p.isolation.Level, Enforced: slices.Clone(p.isolation.Enforced), Missing: slices.Clone(p.isolation.Missing)}
-	if cmd.Network.Mode == schemas.AllowAll {
+	if cmd.Network.Mode == schemas.AllowAll && p.mode != box.Isolated {
 		if at := slices.Index(i.Enforced, "netns"); at >= 0 {
 			i.Enforced = slices.Delete(i.Enforced, at, at+1)
 			i.Missing = append(i.Missing, "netns")
@@ -84,25 +89,28 @@ func (p *Provider) isolationOf(cmd providers.Command) *schemas.Isolation {
 // check refuses what this host's boxes cannot keep.
 func (p *Provider) check(spec providers.Spec, network schemas.Network, mounts []providers.Mount) error {
 	profile := p.Profile()
-	switch network.Mode {
-	case "", schemas.DenyAll, schemas.AllowAll:
-	default:
-		return schemas.Errorf(schemas.Unsupported, "run", "local boxes cannot keep the network mode %q: use %q, or another provider", network.Mode, schemas.DenyAll)
+	if _, err := p.rules(network); err != nil {
+		return err
 	}
 	if network.Mode != "" && !slices.Contains(p.opt.Networks, network.Mode) {
-		return schemas.Errorf(schemas.Unsupported, "run", "the operator of this worker does not allow the network mode %q: it has --networks %v", network.Mode, p.opt.Networks)
+		return schemas.Errorf(schemas.Unsupported, "run", "the operator of this worker does not allow the network mode %q: it has --networks %v",
+			network.Mode, p.opt.Networks)
 	}
 	switch {
 	case p.opt.MaxMemory > 0 && spec.MemoryLimit > p.opt.MaxMemory:
-		return schemas.Errorf(schemas.Unsupported, "run", "the operator of this worker allows a box %d MiB of memory (--max-memory), not %d", p.opt.MaxMemory>>20, spec.MemoryLimit>>20)
+		return schemas.Errorf(schemas.Unsupported, "run", "the operator of this worker allows a box %d MiB of memory (--max-memory), not %d",
+			p.opt.MaxMemory>>20, spec.MemoryLimit>>20)
 	case p.opt.MaxCPUs > 0 && spec.CPUs > p.opt.MaxCPUs:
-		return schemas.Errorf(schemas.Unsupported, "run", "the operator of this worker allows a box %g processors (--max-cpus), not %g", p.opt.MaxCPUs, spec.CPUs)
+		return schemas.Errorf(schemas.Unsupported, "run",
+			"the operator of this worker allows a box %g processors (--max-cpus), not %g", p.opt.MaxCPUs, spec.CPUs)
 	case !p.reaches(spec.MinIsolation):
-		return schemas.Errorf(schemas.Unsupported, "run", "isolation %q was asked for and this host has %s: \"sandjet doctor\" explains", spec.MinIsolation, p.isolation.Level)
+		return schemas.Errorf(schemas.Unsupported, "run", "isolation %q was asked for and this host has %s: \"sandjet doctor\" explains",
+			spec.MinIsolation, p.isolation.Level)
 	case spec.Pids > 0 && !profile.PidsLimit:
 		return schemas.Errorf(schemas.Unsupported, "run", "this host cannot limit the processes of a box")
 	case spec.CPUs > 0 && !profile.CPULimit:
-		return schemas.Errorf(schemas.Unsupported, "run", "this host cannot limit the processors of a box: it needs cgroups that the worker may write")
+		return schemas.Errorf(schemas.Unsupported, "run",
+			"this host cannot limit the processors of a box: it needs cgroups that the worker may write")
 	}
 	for i, m := range mounts {
 		if err := box.CheckName(m.Namespace); err != nil || m.Namespace[0] == '.' {
@@ -130,7 +138,8 @@ func environment(cmd providers.Command) (map[string]string, error) {
 	maps.Copy(env, cmd.Env)
 	for name, value := range env {
 		if name == "" || strings.ContainsAny(name, "=\x00") || strings.Contains(value, "\x00") {
-			return nil, schemas.Invalidf("env", "%q cannot be a variable: no name may be empty or hold =, nothing may hold NUL", schemas.Quotable(name))
+			return nil, schemas.Invalidf("env", "%q cannot be a variable: no name may be empty or hold =, nothing may hold NUL",
+				schemas.Quotable(name))
 		}
 	}
 	if strings.Contains(cmd.Script, "\x00") || strings.Contains(cmd.Dir, "\x00") {
@@ -139,9 +148,12 @@ func environment(cmd providers.Command) (map[string]string, error) {
 	return env, nil
 }
 
+// Path is where the commands of a box find programs, whatever the PATH of its worker is. Isolated boxes have one folder more behind it.
+const Path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
 // variables lists env with the reserved names, which win.
 func (r *running) variables(env map[string]string) []string {
-	env["PATH"] = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+	env["PATH"] = Path
 	env["USER"], env["LOGNAME"] = "sandbox", "sandbox"
 	if r.p.mode == box.Isolated {
 		env["PATH"] += ":/etc/sandjet/bin"
@@ -187,18 +199,16 @@ func (r *running) dir() string {
 
 // running is a run on its way.
 type running struct {
-	p      *Provider
-	cmd    providers.Command
-	sb     *sandbox
-	fresh  bool   // the box is for this run only
-	frugal string // why it may only read and delete; empty: it may write
-	before int    // what the kernel had killed in the box for want of memory
-	run    *box.Run
-	out    *output
+	p       *Provider
+	cmd     providers.Command
+	sb      *sandbox
+	fresh   bool   // the box is for this run only
+	frugal  string // why it may only read and delete; empty: it may write
+	before  int    // what the kernel had killed in the box for want of memory
+	refused uint64 // what the relay had refused
+	run     *box.Run
+	out     *output
 }
-
-// errTimeout is why a run was ended when its time was over.
-var errTimeout = errors.New("timeout")
 
 // carryOut starts the run and sees it to its end.
 func (r *running) carryOut(ctx context.Context, env map[string]string, res providers.Result) (providers.Result, error) {
@@ -211,12 +221,16 @@ func (r *running) carryOut(ctx context.Context, env map[string]string, res provi
 		r.out.spill = nil
 	}
 	began := time.Now()
+	r.refused = r.sb.mark()
 	e := box.Exec{Script: r.cmd.Script, Dir: r.dir(), Env: r.variables(env), Frugal: r.frugal != ""}
 	r.run, err = r.sb.Begin(e, r.out.stdinFD(), r.out.theirs[0], r.out.theirs[1])
 	r.out.begin(r.cmd.Stdin)
 	if err == nil {
 		defer r.run.Forget()
-		err = r.run.Started()
+		if err = r.run.Started(); errors.Is(err, box.ErrEnded) {
+			// The box ended before it answered. It may have started the command, which must not run again.
+			res.Started, err = true, nil
+		}
 	}
 	if err != nil {
 		return r.notStarted(ctx, res, err)
@@ -227,6 +241,7 @@ func (r *running) carryOut(ctx context.Context, env map[string]string, res provi
 	if r.frugal != "" {
 		r.out.take(1, frugalNotice(r.frugal))
 	}
+	r.out.take(1, r.sb.notices(r.refused))
 
 	res.Duration = time.Since(began)
 	r.out.fill(&res)
@@ -234,7 +249,7 @@ func (r *running) carryOut(ctx context.Context, env map[string]string, res provi
 	res.ExitCode = exit.Status
 	res.OOMKilled = exit.OOM || r.sb.oomKills() > r.before
 	switch {
-	case errors.Is(cause, errTimeout):
+	case errors.Is(cause, providers.ErrTimeout):
 		res.TimedOut, res.ExitCode = true, exitTimeout
 		return res, nil
 	case cause != nil:
@@ -280,7 +295,7 @@ func (r *running) refusal(err error) error {
 	case refused && step.Errno == unix.E2BIG:
 		return schemas.Invalidf("env", "the script and its variables are too long for the system")
 	case !r.fresh && errors.Is(err, box.ErrEnded):
-		return schemas.Wrap(schemas.NotFound, "run", "the box is gone: reserve it again", err)
+		return schemas.Wrap(schemas.NotFound, "run", "the sandbox is gone: reserve it again", err)
 	default:
 		return boxError("run", err)
 	}
@@ -289,42 +304,19 @@ func (r *running) refusal(err error) error {
 // await returns when the run has ended and nothing of it is left that must not be: nil when it ended
 // by itself, else why it was ended.
 func (r *running) await(ctx context.Context) error {
-	timeout, grace := r.cmd.Timeout, r.cmd.Grace
-	if timeout <= 0 {
-		timeout = schemas.DefaultTimeout
+	cause := providers.Await(ctx, r.cmd, r.run.Ended(), func() error { return r.run.Signal(unix.SIGTERM) })
+	if cause != nil {
+		r.kill()
+		return cause
 	}
-	if grace <= 0 {
-		grace = defaultGrace
+	exit, ok := r.run.Exit()
+	if r.fresh && (!ok || exit.Left) {
+		r.sb.Kill()
+		<-r.sb.Gone()
+	} else if !ok {
+		<-r.sb.Gone()
 	}
-	clock := time.NewTimer(timeout)
-	defer clock.Stop()
-	var cause error
-	select {
-	case <-r.run.Ended():
-		exit, ok := r.run.Exit()
-		if r.fresh && (!ok || exit.Left) {
-			r.sb.Kill()
-			<-r.sb.Gone()
-		} else if !ok {
-			<-r.sb.Gone()
-		}
-		return nil
-	case <-ctx.Done():
-		cause = ctx.Err()
-	case <-clock.C:
-		cause = errTimeout
-		if err := r.run.Signal(unix.SIGTERM); err == nil {
-			patience := time.NewTimer(grace)
-			defer patience.Stop()
-			select {
-			case <-r.run.Ended():
-			case <-ctx.Done():
-			case <-patience.C:
-			}
-		}
-	}
-	r.kill()
-	return cause
+	return nil
 }
 
 // kill kills all that the run started and waits for its end. In a kept box that is the work of its

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/providers/egress"
 	"github.com/sandjet/sandjet/providers/local/box"
 	"github.com/sandjet/sandjet/providers/local/confine"
 	"github.com/sandjet/sandjet/schemas"
@@ -24,6 +25,8 @@ import (
 type shape struct {
 	hostID  int
 	hostNet bool
+	relay   bool   // it has a network of its own with one way out
+	ports   string // at which it listens for what it sends; empty: at one for all
 	memory  int64
 	pids    int
 	cpus    float64
@@ -31,7 +34,9 @@ type shape struct {
 
 // shape is that of a box by spec.
 func (p *Provider) shape(spec providers.Spec) shape {
-	s := shape{hostID: p.hostID(spec.Account), hostNet: spec.Network.Mode == schemas.AllowAll, memory: spec.MemoryLimit, pids: spec.Pids, cpus: spec.CPUs}
+	s := shape{hostID: p.hostID(spec.Account), hostNet: spec.Network.Mode == schemas.AllowAll && p.mode != box.Isolated,
+		relay: p.relayed(spec.Network.Mode), memory: spec.MemoryLimit,
+		pids: spec.Pids, cpus: spec.CPUs}
 	if s.memory <= 0 {
 		s.memory = DefaultMemory
 		if p.opt.MaxMemory > 0 {
@@ -53,11 +58,14 @@ type sandbox struct {
 	shape  shape
 	cgroup *confine.Cgroup // nil: nothing limits it but itself
 	temp   string          // its private directory, where it has no root of its own
+	way    *wayOut         // out of its network; nil: none, or that of the host
 	home   *home           // its home folder on the disk; nil: in memory, or in temp
 	born   time.Time
 	once   sync.Once
 	forget func()
 	why    atomic.Pointer[string] // it was ended; nil: not said
+	// replaced says that it was ended because its key gets another.
+	replaced atomic.Bool
 	// evicted is why it was ended for what it had written; nil: it was not.
 	evicted atomic.Pointer[schemas.Error]
 }
@@ -76,7 +84,8 @@ func (p *Provider) build(s shape) (*sandbox, error) {
 		}
 		p.ending.Done()
 	}
-	setup := box.Setup{Pids: s.pids}
+	setup := box.Setup{Pids: s.pids, Tmp: p.opt.Tmp, FileSize: p.opt.FileSize, OpenFiles: p.opt.OpenFiles,
+		Relay: s.relay, Ports: portsOf(s.ports)}
 	options := box.Options{Mode: p.mode, HostNet: s.hostNet || p.mode != box.Isolated, HostID: s.hostID}
 	words := p.cgroups.Words()
 	if !contains(words, "cgroup.memory") {
@@ -110,8 +119,8 @@ func (p *Provider) build(s shape) (*sandbox, error) {
 }
 
 // claim gives the box its files and has it closed. It waits for the box to be ready first.
-func (s *sandbox) claim(mode box.Mode, mounts []providers.Mount) error {
-	c := box.Claim{TempDir: s.temp, DenyNetwork: mode == box.Landlocked && !s.shape.hostNet}
+func (s *sandbox) claim(mode box.Mode, mounts []providers.Mount, trust []byte) error {
+	c := box.Claim{TempDir: s.temp, DenyNetwork: mode == box.Landlocked && !s.shape.hostNet, Trust: string(trust)}
 	for _, m := range mounts {
 		c.Mounts = append(c.Mounts, box.Mount{Name: m.Namespace, ReadOnly: m.ReadOnly})
 	}
@@ -134,6 +143,9 @@ func (s *sandbox) end() {
 	s.Kill()
 	<-s.Gone()
 	<-s.Ended()
+	if s.way != nil {
+		<-s.way.done
+	}
 	s.once.Do(func() {
 		_ = s.clean() // what stays is swept at the next start
 		s.forget()
@@ -240,15 +252,29 @@ func boxError(op string, err error) error {
 
 // fresh returns a claimed box of spec's: one of the pool, or one made now.
 func (p *Provider) fresh(ctx context.Context, spec providers.Spec) (*sandbox, error) {
+	rules, err := p.rules(spec.Network)
+	if err != nil {
+		return nil, err
+	}
 	s := p.shape(spec)
+	if s.relay {
+		s.ports = p.listenAt(rules, spec.Network)
+	}
 	for _, m := range spec.Mounts {
 		if err := p.makeWorkspace(spec.Account, m.Namespace); err != nil {
 			return nil, err
 		}
 	}
+	creds, err := egress.NewCredentials(rules)
+	if err != nil {
+		return nil, schemas.Wrap(schemas.Unavailable, "make box", "the box's own certificates cannot be made", err)
+	}
+	var trust []byte
+	if creds != nil {
+		trust = creds.Certificate()
+	}
 	sb := p.take(s)
 	if sb == nil {
-		var err error
 		if sb, err = p.build(s); err != nil {
 			return nil, err
 		}
@@ -256,18 +282,23 @@ func (p *Provider) fresh(ctx context.Context, spec providers.Spec) (*sandbox, er
 	stop := context.AfterFunc(ctx, sb.Kill)
 	defer stop()
 	if p.mode == box.Isolated && len(spec.Mounts) > 0 { // without files there is nothing to install anything for
-		var err error
 		if sb.home, err = p.makeHome(s.hostID); err != nil {
 			sb.end()
 			return nil, err
 		}
 	}
-	if err := sb.claim(p.mode, spec.Mounts); err != nil {
+	if err := sb.claim(p.mode, spec.Mounts, trust); err != nil {
 		sb.end()
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
 		return nil, err
+	}
+	if s.relay {
+		if err := p.openWay(sb, rules, creds, spec); err != nil {
+			sb.end()
+			return nil, err
+		}
 	}
 	p.quotas.enter(sb, spec.Account, sb.written(spec.Mounts))
 	return sb, nil

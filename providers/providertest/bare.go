@@ -17,14 +17,12 @@ import (
 
 	"github.com/sandjet/sandjet/internal/safefs"
 	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/providers/workspacefs"
 	"github.com/sandjet/sandjet/schemas"
 )
 
 // bareLevel is what a profile says of a bare process.
 const bareLevel = "L0"
-
-// defaultGrace is the time between TERM and KILL when a command names none.
-const defaultGrace = 2 * time.Second
 
 // killPatience is how long killed processes may take to be gone.
 const killPatience = 30 * time.Second
@@ -172,7 +170,7 @@ func (b *Bare) box(cmd providers.Command) (box *bareBox, done func() error, err 
 	defer b.mu.Unlock()
 	box, ok := b.boxes[cmd.Sandbox.ID]
 	if !ok || box.ref != cmd.Sandbox {
-		return nil, nil, schemas.Errorf(schemas.NotFound, "run", "the box is gone: reserve it again")
+		return nil, nil, schemas.Errorf(schemas.NotFound, "run", "the sandbox is gone: reserve it again")
 	}
 	box.running.Add(1)
 	return box, func() error { box.running.Done(); return nil }, nil
@@ -230,7 +228,7 @@ func (b *Bare) workspace(m providers.Mount) (string, error) {
 }
 
 // OpenWorkspace opens a mount's files.
-func (b *Bare) OpenWorkspace(ctx context.Context, _ schemas.AccountID, m providers.Mount) (*safefs.Root, error) {
+func (b *Bare) OpenWorkspace(ctx context.Context, _ schemas.AccountID, m providers.Mount) (workspacefs.FS, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}

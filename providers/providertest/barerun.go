@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/providers/internal/capture"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -51,7 +52,8 @@ func (b *Bare) Run(ctx context.Context, cmd providers.Command) (res providers.Re
 }
 
 // carryOut starts child, sees it to its end and collects what it prints.
-func carryOut(ctx context.Context, cmd providers.Command, box *bareBox, child *exec.Cmd, mark string, res providers.Result) (providers.Result, error) {
+func carryOut(ctx context.Context, cmd providers.Command, box *bareBox, child *exec.Cmd, mark string,
+	res providers.Result) (providers.Result, error) {
 	out := newCollector(cmd)
 	stdin, err := out.connect(child, cmd.Stdin)
 	if err != nil {
@@ -80,7 +82,7 @@ func carryOut(ctx context.Context, cmd providers.Command, box *bareBox, child *e
 	out.fill(&res)
 	res.ExitCode = exitCode(child.ProcessState)
 	switch {
-	case errors.Is(cause, errTimeout):
+	case errors.Is(cause, providers.ErrTimeout):
 		res.TimedOut, res.ExitCode = true, 124
 		return res, err
 	case cause != nil:
@@ -90,40 +92,19 @@ func carryOut(ctx context.Context, cmd providers.Command, box *bareBox, child *e
 	}
 }
 
-// errTimeout is why a run was ended when its time was over.
-var errTimeout = errors.New("timeout")
-
 // await returns when the command has ended, nil when it did so by itself.
 func await(ctx context.Context, cmd providers.Command, box *bareBox, child *exec.Cmd, mark string, ended <-chan struct{}) error {
-	timeout, grace := cmd.Timeout, cmd.Grace
-	if timeout <= 0 {
-		timeout = schemas.DefaultTimeout
-	}
-	if grace <= 0 {
-		grace = defaultGrace
-	}
-	clock := time.NewTimer(timeout)
-	defer clock.Stop()
-	var cause error
-	select {
-	case <-ended:
+	inBox, leave := context.WithCancel(ctx)
+	defer leave()
+	defer context.AfterFunc(box.gone, leave)()
+	cause := providers.Await(inBox, cmd, ended, func() error { return syscall.Kill(-child.Process.Pid, syscall.SIGTERM) })
+	if cause == nil {
 		return nil
-	case <-ctx.Done():
-		cause = ctx.Err()
-	case <-box.gone.Done():
-		cause = schemas.Errorf(schemas.Interrupted, "run", "the box was released while the command ran")
-	case <-clock.C:
-		cause = errTimeout
-		_ = syscall.Kill(-child.Process.Pid, syscall.SIGTERM) // it may have ended just now
-		patience := time.NewTimer(grace)
-		defer patience.Stop()
-		select {
-		case <-ended:
-		case <-ctx.Done():
-		case <-patience.C:
-		}
 	}
-	_ = syscall.Kill(-child.Process.Pid, syscall.SIGKILL) // as above
+	if box.gone.Err() != nil && ctx.Err() == nil && !errors.Is(cause, providers.ErrTimeout) {
+		cause = schemas.Errorf(schemas.Interrupted, "run", "the box was released while the command ran")
+	}
+	_ = syscall.Kill(-child.Process.Pid, syscall.SIGKILL) // it may have ended just now
 	<-ended
 	return errors.Join(cause, killMarked(mark))
 }
@@ -170,7 +151,7 @@ type collector struct {
 
 type stream struct {
 	r    *os.File
-	kept *excerpt
+	kept *capture.Excerpt
 }
 
 func newCollector(cmd providers.Command) *collector {
@@ -180,7 +161,7 @@ func newCollector(cmd providers.Command) *collector {
 	}
 	c := &collector{cmd: cmd}
 	for i := range c.streams {
-		c.streams[i] = &stream{kept: newExcerpt(limit)}
+		c.streams[i] = &stream{kept: capture.NewExcerpt(limit)}
 	}
 	return c
 }
@@ -271,7 +252,7 @@ func (c *collector) take(s *stream, isErr bool, data []byte) {
 	if len(data) == 0 {
 		return
 	}
-	s.kept.add(data)
+	s.kept.Add(data)
 	if c.cmd.Output != nil {
 		c.calling.Lock()
 		defer c.calling.Unlock()
@@ -305,7 +286,7 @@ func (c *collector) abandon() {
 
 func (c *collector) fill(res *providers.Result) {
 	stdout, stderr := c.streams[0].kept, c.streams[1].kept
-	res.Stdout, res.Stderr = stdout.bytes(), stderr.bytes()
-	res.StdoutBytes, res.StderrBytes = stdout.total, stderr.total
-	res.Truncated = stdout.truncated() || stderr.truncated()
+	res.Stdout, res.Stderr = stdout.Bytes(), stderr.Bytes()
+	res.StdoutBytes, res.StderrBytes = stdout.Total(), stderr.Total()
+	res.Truncated = stdout.Truncated() || stderr.Truncated()
 }

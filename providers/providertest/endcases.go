@@ -52,7 +52,7 @@ func timeoutTree(t *testing.T, s subject) {
 
 func timeoutUnused(t *testing.T, s subject) {
 	cmd := s.command("echo x")
-	cmd.Timeout, cmd.Grace = 10*time.Minute, 10*time.Minute
+	cmd.Timeout, cmd.Grace = s.long(), 10*time.Minute
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if _, err := s.Run(ctx, cmd); err != nil {
@@ -71,6 +71,7 @@ func cancelBefore(t *testing.T, s subject) {
 }
 
 func cancelDuring(t *testing.T, s subject) {
+	s.needAttended(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	h := listenFor("ready")
@@ -89,6 +90,7 @@ func cancelDuring(t *testing.T, s subject) {
 }
 
 func cancelTree(t *testing.T, s subject) {
+	s.needAttended(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	h := listenFor("beating")
@@ -104,6 +106,8 @@ func cancelTree(t *testing.T, s subject) {
 }
 
 func cancelOne(t *testing.T, s subject) {
+	s.needAttended(t)
+	s = s.together(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	h1, h2 := listenFor("ready"), listenFor("ready")

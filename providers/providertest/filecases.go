@@ -1,11 +1,11 @@
 package providertest
 
 import (
-	"errors"
+	"strings"
 	"testing"
 
-	"github.com/sandjet/sandjet/internal/safefs"
 	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/providers/workspacefs"
 )
 
 type fileCase struct {
@@ -18,30 +18,42 @@ func fileCases() []fileCase {
 		{"what a run wrote can be read", filesRead},
 		{"what was written here a run can use", filesWritten},
 		{"a workspace that never was is made", filesMade},
-		{"nothing leads out of the workspace", filesInside},
-		{"a read-only mount is read-only here too", filesReadOnly},
+		{"what a run put there leads nowhere", filesInside},
 		{"a namespace that is no name is refused", filesNames},
 	}
 }
 
-// files opens the test's workspace.
-func (s subject) files(t *testing.T, f providers.Filer) *safefs.Root {
-	t.Helper()
-	root, err := f.OpenWorkspace(t.Context(), account, s.mount)
-	if err != nil {
-		t.Fatal(err)
+// workspace is the test's own, with links and devices made by commands in its sandbox.
+func (s subject) workspace(f providers.Filer) Workspace {
+	return Workspace{
+		Open: func(t *testing.T, readOnly bool) workspacefs.FS {
+			t.Helper()
+			m := s.mount
+			m.ReadOnly = readOnly
+			fsys, err := f.OpenWorkspace(t.Context(), account, m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return fsys
+		},
+		Symlink:  func(t *testing.T, target, name string) { s.sh(t, "ln -s -- "+quoted(target)+" "+quoted(name)) },
+		HardLink: func(t *testing.T, old, name string) { s.sh(t, "ln -- "+quoted(old)+" "+quoted(name)) },
+		FIFO:     func(t *testing.T, name string) { s.sh(t, "mkfifo -- "+quoted(name)) },
 	}
-	t.Cleanup(func() {
-		if err := root.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return root
+}
+
+// quoted is s as one word of a shell.
+func quoted(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
+// files opens the test's workspace.
+func (s subject) files(t *testing.T, f providers.Filer) workspacefs.FS {
+	t.Helper()
+	return opened(t, s.workspace(f), false)
 }
 
 func filesRead(t *testing.T, s subject, f providers.Filer) {
 	s.sh(t, "mkdir -p a/b; printf 'content\\0' >a/b/file; chmod 600 a/b/file; chmod 700 a/b")
-	got, _, err := s.files(t, f).ReadFile("a/b/file", 100)
+	got, _, err := workspacefs.ReadFile(t.Context(), s.files(t, f), "a/b/file", 100)
 	if err != nil || string(got) != "content\x00" {
 		t.Errorf("%q, %v", got, err)
 	}
@@ -49,12 +61,13 @@ func filesRead(t *testing.T, s subject, f providers.Filer) {
 
 func filesWritten(t *testing.T, s subject, f providers.Filer) {
 	root := s.files(t, f)
-	for _, mode := range []safefs.Mode{safefs.Create, safefs.Replace, safefs.InPlace} {
-		if err := root.Write("dir/file", []byte("by the tool\n"), mode, nil); err != nil {
+	for _, mode := range []workspacefs.Mode{workspacefs.Create, workspacefs.Replace, workspacefs.InPlace} {
+		if err := root.Write(t.Context(), "dir/file", []byte("by the tool\n"), mode, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
-	want(t, "what a run sees and may do", s.sh(t, "cat dir/file; echo more >>dir/file; touch dir/new; rm dir/new; mv dir/file dir/g; cat dir/g; rm -r dir; ls"),
+	want(t, "what a run sees and may do", s.sh(t,
+		"cat dir/file; echo more >>dir/file; touch dir/new; rm dir/new; mv dir/file dir/g; cat dir/g; rm -r dir; ls"),
 		"by the tool\nby the tool\nmore")
 }
 
@@ -65,28 +78,19 @@ func filesMade(t *testing.T, s subject, f providers.Filer) {
 
 func filesInside(t *testing.T, s subject, f providers.Filer) {
 	root := s.files(t, f)
-	s.sh(t, "ln -s /etc/passwd absolute; ln -s ../../../../../../../../etc/passwd climbing; ln -s / all; ln -s .. up; ln -s /proc/self/root/etc/passwd magic; mkfifo pipe; mkdir dir")
-	for _, name := range []string{"absolute", "climbing", "all/etc/passwd", "up/x", "magic", "../x", "/../x", "dir/../../x", "pipe", "dir", ".", "", "a\x00b"} {
-		if got, _, err := root.ReadFile(name, 1<<20); err == nil {
-			t.Errorf("%q was read: %.40q", name, got)
+	s.sh(t,
+		"ln -s /etc/passwd absolute; ln -s ../../../../../../../../etc/passwd climbing; ln -s / all; "+
+			"ln -s .. up; ln -s /proc/self/root/etc/passwd magic; mkfifo pipe; mkdir dir")
+	for _, name := range []string{"absolute", "climbing", "all/etc/passwd", "up/x", "magic", "../x", "/../x", "dir/../../x", "pipe",
+		"dir", ".", "", "a\x00b"} {
+		if got, _, err := workspacefs.ReadFile(t.Context(), root, name, 1<<20); err == nil || workspacefs.CodeOf(err) == "" {
+			t.Errorf("%q was read, or refused without a code: %.40q, %v", name, got, err)
 		}
 	}
 	for _, name := range []string{"all/tmp/sandjet-x", "up/x", "../x", "pipe", "dir", "climbing/x"} {
-		if err := root.Write(name, []byte("x"), safefs.InPlace, nil); err == nil {
-			t.Errorf("%q was written", name)
+		if err := root.Write(t.Context(), name, []byte("x"), workspacefs.InPlace, nil); err == nil || workspacefs.CodeOf(err) == "" {
+			t.Errorf("%q was written, or refused without a code: %v", name, err)
 		}
-	}
-}
-
-func filesReadOnly(t *testing.T, s subject, f providers.Filer) {
-	s.sh(t, "echo content >file")
-	s.mount.ReadOnly = true
-	root := s.files(t, f)
-	if got, _, err := root.ReadFile("file", 100); err != nil || string(got) != "content\n" {
-		t.Errorf("%q, %v", got, err)
-	}
-	if err := root.Write("file", []byte("x"), safefs.Replace, nil); !errors.Is(err, safefs.ErrReadOnly) {
-		t.Errorf("writing: %v", err)
 	}
 }
 

@@ -115,7 +115,8 @@ func (j *job) wantEnd(t *testing.T, code int) providers.JobEnd {
 	e := j.end(t)
 	want(t, "exit code", e.ExitCode, code)
 	if e.Lost || e.Stopped || e.TimedOut || e.OOMKilled {
-		t.Errorf("lost %v (%s), stopped %v, timed out %v, killed for memory %v: it ended by itself", e.Lost, e.Reason, e.Stopped, e.TimedOut, e.OOMKilled)
+		t.Errorf("lost %v (%s), stopped %v, timed out %v, killed for memory %v: it ended by itself", e.Lost, e.Reason,
+			e.Stopped, e.TimedOut, e.OOMKilled)
 	}
 	return e
 }

@@ -87,7 +87,7 @@ func limitExact(t *testing.T, s subject) {
 
 func limitExceeded(t *testing.T, s subject) {
 	for _, c := range []struct{ limit, lines int }{{1000, 1000}, {1001, 5000}, {64 << 10, 200_000}} {
-		cmd := s.command(fmt.Sprintf("for i in $(seq %d); do printf %%07d, $i; done", c.lines))
+		cmd := s.command(fmt.Sprintf("printf %%07d, $(seq %d)", c.lines))
 		cmd.OutputLimit = c.limit
 		var printed bytes.Buffer
 		for i := range c.lines {
@@ -172,6 +172,7 @@ func fullOutput(t *testing.T, s subject) {
 }
 
 func callbackEverything(t *testing.T, s subject) {
+	s.needAttended(t)
 	for _, limit := range []int{100, 1 << 20} {
 		in := randomBytes(700_000)
 		cmd := s.command("tee /dev/stderr")
@@ -223,6 +224,8 @@ func callbackAlone(t *testing.T, s subject) {
 }
 
 func callbackLive(t *testing.T, s subject) {
+	s.needAttended(t)
+	s = s.together(t)
 	h := listenFor("first")
 	cmd := s.command("echo first; until [ -e go ]; do sleep 0.02; done; echo second")
 	cmd.Output = h.output
@@ -240,6 +243,8 @@ func callbackLive(t *testing.T, s subject) {
 }
 
 func callbackSlow(t *testing.T, s subject) {
+	s.needAttended(t)
+	s = s.together(t)
 	// Far more than pipes hold: the command cannot end before the callback goes on.
 	cmd := s.command("head -c 8000000 /dev/zero; echo written >&2; touch finished")
 	release, blocked := make(chan struct{}), make(chan struct{})

@@ -139,7 +139,8 @@ func readOnlyMount(t *testing.T, s subject) {
 	s.needIsolation(t)
 	s.sh(t, "echo content >file; mkdir dir")
 	s.mount.ReadOnly = true
-	script := "cat file; for try in 'echo x >file' 'touch new' 'rm file' 'mkdir d' 'mv file g' 'ln file h' 'touch dir/x'; do (eval \"$try\") 2>/dev/null && echo \"$try\"; done; true"
+	script := "cat file; for try in 'echo x >file' 'touch new' 'rm file' 'mkdir d' 'mv file g' 'ln file h' 'touch dir/x'; do (eval " +
+		"\"$try\") 2>/dev/null && echo \"$try\"; done; true"
 	want(t, "what a read-only mount lets through", s.sh(t, script), "content")
 	if s.hasRoot() {
 		want(t, "a change of mode", s.sh(t, "chmod 777 file 2>/dev/null && echo done; true"), "")

@@ -47,6 +47,7 @@ func (s subject) keep(t *testing.T, r providers.Reserver) schemas.Ref {
 	if ref.ID == "" || ref.Epoch == "" {
 		t.Fatalf("an empty ref: %+v", ref)
 	}
+	*s.keeps = ref
 	t.Cleanup(func() {
 		if err := r.Release(context.WithoutCancel(t.Context()), ref); err != nil { // the test's own has ended
 			t.Error(err)
@@ -96,7 +97,8 @@ func reserveRace(t *testing.T, s subject, r providers.Reserver) {
 
 func reserveApart(t *testing.T, s subject, r providers.Reserver) {
 	one := s.keep(t, r)
-	two, err := r.Reserve(t.Context(), t.Name()+"/two", s.spec())
+	other := s.another()
+	two, err := r.Reserve(t.Context(), t.Name()+"/two", other.spec())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +106,7 @@ func reserveApart(t *testing.T, s subject, r providers.Reserver) {
 		t.Fatalf("both are %+v", one)
 	}
 	s.ok(t, s.in(one, `echo one >"$TMPDIR/mine"`))
-	want(t, "what the other box sees", s.ok(t, s.in(two, `ls -A "$TMPDIR" | grep -c mine; true`)), "0")
+	want(t, "what the other box sees", s.ok(t, other.in(two, `ls -A "$TMPDIR" | grep -c mine; true`)), "0")
 	if err := r.Release(t.Context(), two); err != nil {
 		t.Error(err)
 	}
@@ -115,6 +117,11 @@ func keptState(t *testing.T, s subject, r providers.Reserver) {
 	ref := s.keep(t, r)
 	s.ok(t, s.in(ref, `echo a >"$HOME/a"; echo b >"$TMPDIR/b"; echo c >c; cd /; export X=1`))
 	want(t, "state", s.ok(t, s.in(ref, `cat "$HOME/a" "$TMPDIR/b" c; echo "[$X]"`)), "a\nb\nc\n[]")
+	if s.profile.ExclusiveWorkspaces {
+		if err := r.Release(t.Context(), ref); err != nil {
+			t.Fatal(err)
+		}
+	}
 	want(t, "the file from outside of the box", s.sh(t, "cat c"), "c")
 }
 

@@ -102,13 +102,15 @@ func environmentCleared(t *testing.T, s subject) {
 	if err := os.Setenv("SANDJET_CANARY", "canary-6f1c"); err != nil { //nolint:usetesting // as said above
 		t.Fatal(err)
 	}
-	names := map[string]bool{"PATH": true, "HOME": true, "TMPDIR": true, "LANG": true, "USER": true, "LOGNAME": true, "PWD": true, "SHLVL": true, "_": true, "OLDPWD": true}
+	names := map[string]bool{"PATH": true, "HOME": true, "TMPDIR": true, "LANG": true, "USER": true, "LOGNAME": true, "PWD": true,
+		"SHLVL": true, "_": true, "OLDPWD": true}
 	for name := range environmentOf(t, s, s.command("env -0")) {
 		if !names[name] {
 			t.Errorf("%s is set and was not declared", name)
 		}
 	}
-	if out := s.sh(t, "cat /proc/self/environ 2>/dev/null; env; cat /proc/$$/environ 2>/dev/null; true"); strings.Contains(out, "canary-6f1c") {
+	if out := s.sh(t, "cat /proc/self/environ 2>/dev/null; env; cat /proc/$$/environ 2>/dev/null; true"); strings.Contains(out,
+		"canary-6f1c") {
 		t.Error("a variable of the worker is seen")
 	}
 }
@@ -156,7 +158,8 @@ func environmentReserved(t *testing.T, s subject) {
 }
 
 func environmentWritable(t *testing.T, s subject) {
-	s.sh(t, `set -e; for d in "$HOME" "$TMPDIR"; do echo x >"$d/file"; mkdir "$d/dir"; rm -r "$d/file" "$d/dir"; done; f=$(mktemp); echo x >"$f"`)
+	s.sh(t,
+		`set -e; for d in "$HOME" "$TMPDIR"; do echo x >"$d/file"; mkdir "$d/dir"; rm -r "$d/file" "$d/dir"; done; f=$(mktemp); echo x >"$f"`)
 }
 
 func workingDirDefault(t *testing.T, s subject) {
@@ -230,7 +233,8 @@ func scriptText(t *testing.T, s subject) {
 }
 
 func noTerminal(t *testing.T, s subject) {
-	want(t, "terminal", s.sh(t, "[ -t 0 ] && echo in; [ -t 1 ] && echo out; [ -t 2 ] && echo err; (exec 3<>/dev/tty) 2>/dev/null && echo tty; true"), "")
+	want(t, "terminal",
+		s.sh(t, "[ -t 0 ] && echo in; [ -t 1 ] && echo out; [ -t 2 ] && echo err; (exec 3<>/dev/tty) 2>/dev/null && echo tty; true"), "")
 }
 
 func threeFiles(t *testing.T, s subject) {
@@ -259,6 +263,9 @@ func concurrentRuns(t *testing.T, s subject) {
 	const n = 12
 	outcomes := make([]<-chan outcome, n)
 	for i := range n {
+		if s.profile.ExclusiveWorkspaces { // they would wait for one another
+			s.mount.Namespace = schemas.Namespace(account, schemas.WorkspaceID(t.Name()+strconv.Itoa(i)))
+		}
 		cmd := s.command("cat; for i in $(seq 500); do echo $ID; done; echo $ID >&2; exit $ID")
 		cmd.Env = map[string]string{"ID": strconv.Itoa(i)}
 		cmd.Stdin = fmt.Appendf(nil, "%d\n", i)

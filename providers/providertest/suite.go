@@ -3,6 +3,7 @@ package providertest
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -42,19 +43,51 @@ func Test(t *testing.T, open func(tb testing.TB) providers.Provider, with ...Opt
 		{"Profile", profileCases()},
 		{"Isolation", isolationCases()},
 	} {
-		t.Run(group.name, func(t *testing.T) { runAll(t, p, group.cases) })
+		t.Run(group.name, func(t *testing.T) {
+			o.only(t, group.name)
+			runAll(t, p, slices.DeleteFunc(group.cases, func(c testCase) bool { return !o.has(group.name, c.name) }))
+		})
 	}
 	capability(t, p, "Reserver", func(t *testing.T, r providers.Reserver) {
+		o.only(t, "Reserver")
 		for _, c := range reserveCases() {
+			if !o.has("Reserver", c.name) {
+				continue
+			}
 			t.Run(c.name, func(t *testing.T) { c.run(t, newSubject(t, p), r) })
 		}
 	})
+	capability(t, p, "Pauser", func(t *testing.T, q providers.Pauser) {
+		o.only(t, "Pauser")
+		r, ok := providers.As[providers.Reserver](p)
+		if !ok || providers.ProfileOf(p).Pause == "" {
+			t.Fatal("a provider that pauses kept boxes keeps some, and its profile says what stays in them")
+		}
+		for _, c := range pauseCases() {
+			t.Run(c.name, func(t *testing.T) { c.run(t, newSubject(t, p), r, q) })
+		}
+	})
+	capability(t, p, "Lister", func(t *testing.T, l providers.Lister) {
+		o.only(t, "Lister")
+		r, ok := providers.As[providers.Reserver](p)
+		if !ok {
+			t.Fatal("a provider that lists kept boxes keeps some: it is a Reserver")
+		}
+		for _, c := range listCases() {
+			t.Run(c.name, func(t *testing.T) { c.run(t, newSubject(t, p), r, l) })
+		}
+	})
 	capability(t, p, "Filer", func(t *testing.T, f providers.Filer) {
+		o.only(t, "Filer")
 		for _, c := range fileCases() {
 			t.Run(c.name, func(t *testing.T) { c.run(t, newSubject(t, p), f) })
 		}
+		RunFS(t, func(t *testing.T) Workspace { return newSubject(t, p).workspace(f) })
 	})
-	capability(t, p, "Jobs", func(t *testing.T, j providers.JobStarter) { runJobs(t, p, j, o) })
+	capability(t, p, "Jobs", func(t *testing.T, j providers.JobStarter) {
+		o.only(t, "Jobs")
+		runJobs(t, p, j, o)
+	})
 	capability(t, p, "Profiler", func(t *testing.T, f providers.Profiler) {
 		t.Run("its facts agree with one another", func(t *testing.T) { checkProfile(t, p, f.Profile()) })
 		t.Run("it promises no more than its leaf declares", func(t *testing.T) {
@@ -72,6 +105,7 @@ func Test(t *testing.T, open func(tb testing.TB) providers.Provider, with ...Opt
 type Option func(*options)
 
 type options struct {
+	groups   []string // of the suite's tests; empty: all
 	notifies bool
 	declared *providers.Profile
 }
@@ -81,6 +115,24 @@ func Declares(p providers.Profile) Option { return func(o *options) { o.declared
 
 // Notifies says that the provider hears of the ends of its jobs and tells them: it must then, once each.
 func Notifies() Option { return func(o *options) { o.notifies = true } }
+
+// Groups runs only some groups of the suite, by their names (Run, Output, End, Profile, Isolation, Reserver, Pauser, Lister, Filer,
+// Jobs), and skips the others by name: for a second way of one provider, or the short form of a slow one, whose long form runs all. Of the
+// first six and of Jobs, "Run/an exit code is a result" is that case alone.
+func Groups(names ...string) Option { return func(o *options) { o.groups = names } }
+
+// only skips the test of a group that was not asked for.
+func (o options) only(t *testing.T, group string) {
+	t.Helper()
+	if !slices.ContainsFunc(o.groups, func(g string) bool { return g == group || strings.HasPrefix(g, group+"/") }) && len(o.groups) > 0 {
+		t.Skipf("only %v of the suite are run here", o.groups)
+	}
+}
+
+// has reports whether a case of a group that is run was asked for.
+func (o options) has(group, name string) bool {
+	return len(o.groups) == 0 || slices.Contains(o.groups, group) || slices.Contains(o.groups, group+"/"+name)
+}
 
 func optionsOf(with []Option) (o options) {
 	for _, set := range with {
@@ -127,6 +179,8 @@ type subject struct {
 
 	profile providers.Profile
 	mount   providers.Mount
+	box     schemas.Ref  // that commands are run in; the zero Ref: fresh ones
+	keeps   *schemas.Ref // the box that the test keeps
 }
 
 func newSubject(t *testing.T, p providers.Provider) subject {
@@ -135,7 +189,22 @@ func newSubject(t *testing.T, p providers.Provider) subject {
 		Provider: p,
 		profile:  providers.ProfileOf(p),
 		mount:    providers.Mount{Namespace: schemas.Namespace(account, schemas.WorkspaceID(t.Name()))},
+		keeps:    &schemas.Ref{},
 	}
+}
+
+// together lets runs share their workspace that are there at once: where it is in one sandbox at a time they are all in one, which is kept.
+func (s subject) together(t *testing.T) subject {
+	t.Helper()
+	if !s.profile.ExclusiveWorkspaces {
+		return s
+	}
+	r, ok := providers.As[providers.Reserver](s.Provider)
+	if !ok {
+		t.Skipf("%s has a workspace in one sandbox at a time, and keeps none", s.profile.Name)
+	}
+	s.box = s.keep(t, r)
+	return s
 }
 
 // isolates reports whether the provider keeps anything at all.
@@ -154,6 +223,19 @@ func (s subject) needIsolation(t *testing.T) {
 	}
 }
 
+// needAttended skips a test that hears a run, or ends it, before its end.
+func (s subject) needAttended(t *testing.T) {
+	t.Helper()
+	if s.profile.Unattended {
+		t.Skipf("%s neither hears nor ends a run before its end", s.profile.Name)
+	}
+}
+
+// long is the most time that a run may have here.
+func (s subject) long() time.Duration {
+	return min(10*time.Minute, time.Duration(s.profile.MaxTimeout))
+}
+
 // spec is the box that the suite runs in.
 func (s subject) spec() providers.Spec {
 	return providers.Spec{Account: account, Network: schemas.Network{Mode: schemas.DenyAll}, Mounts: []providers.Mount{s.mount}}
@@ -162,7 +244,7 @@ func (s subject) spec() providers.Spec {
 // command is script in a fresh box with the test's workspace.
 func (s subject) command(script string) providers.Command {
 	spec := s.spec()
-	return providers.Command{Script: script, Timeout: patience, Network: spec.Network, Mounts: spec.Mounts, Spec: spec}
+	return providers.Command{Script: script, Timeout: patience, Network: spec.Network, Mounts: spec.Mounts, Spec: spec, Sandbox: s.box}
 }
 
 // run runs cmd, which must be carried out to its end.
@@ -178,10 +260,31 @@ func (s subject) run(t *testing.T, cmd providers.Command) providers.Result {
 	return res
 }
 
-// sh runs script, which must succeed, and returns what it printed without the last newline.
+// another is for a second box beside one of the test's: with a workspace of its own where it cannot be in both.
+func (s subject) another() subject {
+	if s.profile.ExclusiveWorkspaces {
+		s.mount.Namespace += "-2"
+	}
+	return s
+}
+
+// sh runs script, which must succeed, and returns what it printed without the last newline. Where a workspace is in one sandbox at a
+// time it is run in the box that the test keeps, if there is one.
 func (s subject) sh(t *testing.T, script string) string {
 	t.Helper()
-	return s.ok(t, s.command(script))
+	cmd := s.command(script)
+	if s.profile.ExclusiveWorkspaces && !s.keeps.IsZero() {
+		cmd.Sandbox = *s.keeps
+		res, err := s.Run(t.Context(), cmd)
+		if err == nil && res.ExitCode == 0 {
+			return strings.TrimSuffix(string(res.Stdout), "\n")
+		}
+		if schemas.CodeOf(err) != schemas.NotFound {
+			t.Fatalf("exit code %d, %v (stdout %q, stderr %q)", res.ExitCode, err, res.Stdout, res.Stderr)
+		}
+		cmd.Sandbox = schemas.Ref{} // it was released
+	}
+	return s.ok(t, cmd)
 }
 
 // timedOut runs cmd until its time is over, with enough of it for what the run must have printed.
@@ -255,7 +358,7 @@ func receive[T any](t *testing.T, what string, c <-chan T) T {
 	}
 }
 
-// hearing is an Output function that tells when a word has been printed.
+// hearing is an Output function that reports when a word has been printed.
 type hearing struct {
 	word  string
 	heard chan struct{}

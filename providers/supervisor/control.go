@@ -91,7 +91,8 @@ func (p *Provider) WriteJob(ctx context.Context, ref schemas.JobRef, data []byte
 	case written < 0 || written > int64(len(data)):
 		return 0, errAnswer("written")
 	case a.fields["problem"] == "timeout":
-		return int(written), schemas.Errorf(schemas.Timeout, "write to job", "the job reads too slowly: it took %d of %d bytes", written, len(data))
+		return int(written), schemas.Errorf(schemas.Timeout, "write to job",
+			"the job reads too slowly: it took %d of %d bytes", written, len(data))
 	case a.fields["problem"] == "closed":
 		return int(written), schemas.Errorf(schemas.Conflict, "write to job", "the job has closed its input")
 	default:

@@ -4,8 +4,8 @@
 //
 // # What it needs
 //
-// A box whose processes live on when the run that started them has ended; bash 4.2, coreutils (or
-// busybox), grep and a readable /proc in it. Setsid is used where it is there. To report an end it
+// A box whose processes live on when the run that started them has ended; bash 4.2, coreutils or busybox,
+// grep and a readable /proc in it. Setsid is used where it is there. To report an end it
 // takes curl, GNU wget, python3 or, for plain http, bash alone, whichever is there first. A box that
 // lacks something is refused with code unsupported; the message names what is missing.
 //

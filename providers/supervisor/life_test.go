@@ -114,6 +114,18 @@ func TestStopAtOnceIsHeard(t *testing.T) {
 	}
 }
 
+// TestAWordInPiecesIsHeard: the guardian looks at its clock each second, so it may do so in the middle of a line.
+func TestAWordInPiecesIsHeard(t *testing.T) {
+	t.Parallel()
+	b := reserve(t, open(t, supervisor.Options{}))
+	ref := b.start(t, "echo ready; exec sleep 600", providers.JobOptions{})
+	b.hear(t, ref, "ready")
+	b.sh(t, "{ printf st; sleep 1.5; printf 'op 60'; sleep 1.5; printf '00\\n'; } >"+dirOf(ref)+"/control")
+	if e := b.end(t, ref); !e.Stopped || e.ExitCode != 143 {
+		t.Errorf("it ended with %+v", e)
+	}
+}
+
 func TestStopsAtTheSameTimeAreOne(t *testing.T) {
 	t.Parallel()
 	b := reserve(t, open(t, supervisor.Options{}))
@@ -197,7 +209,8 @@ func TestWhoLeavesTheSessionIsFoundByTheMark(t *testing.T) {
 		"env -i sleep 600 >/dev/null 2>&1 </dev/null &",                // by the session
 		"(setsid sh -c 'trap \"\" TERM; while :; do sleep 1; done' &)", // it holds the outputs
 	} {
-		ref := b.start(t, way+"\nuntil pgrep -s 0 sleep >/dev/null || [ -n \"$(grep -l SANDJET_JOB=$SANDJET_JOB /proc/[0-9]*/environ)\" ]; do sleep 0.02; done; exit 2",
+		ref := b.start(t, way+"\nuntil pgrep -s 0 sleep >/dev/null || [ -n \"$(grep -l SANDJET_JOB=$SANDJET_JOB /proc/[0-9]*/environ)\" ]; do "+
+			"sleep 0.02; done; exit 2",
 			providers.JobOptions{})
 		if e := b.end(t, ref); e.ExitCode != 2 || e.ChildrenLeft < 1 {
 			t.Errorf("%s: %+v", way, e)

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/sandjet/sandjet/internal/longtest"
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/providers/local"
 	"github.com/sandjet/sandjet/providers/providertest"
@@ -35,10 +36,12 @@ func (w plain) Release(ctx context.Context, ref schemas.Ref) error { return w.p.
 func (w plain) Profile() providers.Profile { return w.p.Profile() }
 
 func TestConformanceInLocalBoxes(t *testing.T) {
+	longtest.Only(t, "the suite of jobs once more, in boxes")
 	providertest.TestJobs(t, func(tb testing.TB) providers.Provider {
 		tb.Helper()
 		dir := tb.TempDir()
-		p, err := local.New(local.Options{StateDir: filepath.Join(dir, "state"), Workspaces: filepath.Join(dir, "workspaces"), Networks: []schemas.NetworkMode{schemas.DenyAll, schemas.AllowAll}})
+		p, err := local.New(local.Options{StateDir: filepath.Join(dir, "state"), Workspaces: filepath.Join(dir, "workspaces"),
+			Networks: []schemas.NetworkMode{schemas.DenyAll, schemas.AllowAll}})
 		if err != nil {
 			tb.Fatal(err)
 		}

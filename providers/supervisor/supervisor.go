@@ -17,7 +17,6 @@ import (
 var program string
 
 const (
-	defaultGrace = 2 * time.Second
 	startTimeout = time.Minute      // of the run that starts a job
 	lookTimeout  = 30 * time.Second // of a run that looks or signals
 	writeTimeout = 10 * time.Second // how long a job may take to read what is written to it
@@ -102,7 +101,7 @@ func (p *Provider) StartJob(ctx context.Context, id schemas.JobID, cmd providers
 	}
 	box := cmd.Sandbox
 	if box.IsZero() {
-		return schemas.JobRef{}, schemas.Invalidf("sandbox", "a job needs a kept box")
+		return schemas.JobRef{}, schemas.Invalidf("sandbox", "a job needs a persistent sandbox")
 	}
 	start := cmd
 	start.Stdin = startInput(p.o, id, cmd, o)
@@ -112,7 +111,7 @@ func (p *Provider) StartJob(ctx context.Context, id schemas.JobID, cmd providers
 		return schemas.JobRef{}, err
 	}
 	if a.fields["instance"] == "" {
-		return schemas.JobRef{}, schemas.Errorf(schemas.Interrupted, "start job", "the box does not say what it has started")
+		return schemas.JobRef{}, schemas.Errorf(schemas.Interrupted, "start job", "the sandbox does not say what it has started")
 	}
 	p.remember(box, rules{cmd.Network, cmd.Mounts, cmd.Spec})
 	return schemas.JobRef{Sandbox: box, ID: id, Instance: a.fields["instance"]}, nil
@@ -154,7 +153,7 @@ func startInput(o Options, id schemas.JobID, cmd providers.Command, with provide
 		lifetime = schemas.DefaultJobLifetime
 	}
 	if grace <= 0 {
-		grace = defaultGrace
+		grace = providers.DefaultGrace
 	}
 	var c providers.Callback
 	if with.Callback != nil {

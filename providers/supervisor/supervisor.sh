@@ -71,7 +71,8 @@ find_left() {
   local file
   left=()
   [ -n "$instance" ] || return 0
-  for file in $(grep -lsF -- "SANDJET_JOB=$instance" /proc/[0-9]*/environ 2>/dev/null); do
+  [ -n "$marked" ] || { printf 'x\0mark' | grep -qF mark && marked=grep_marked || marked=read_marked; }
+  for file in $("$marked"); do
     file=${file%/environ}
     process "${file##*/}" && [[ $state != [ZX] ]] && left+=("${file##*/}")
   done
@@ -81,6 +82,19 @@ find_left() {
       left+=("${file##*/}")
   done
   return 0
+}
+
+# grep_marked prints the files of the environments that have the job's mark.
+grep_marked() { grep -lsF -- "SANDJET_JOB=$instance" /proc/[0-9]*/environ 2>/dev/null; }
+
+# read_marked is grep_marked where grep reads no further than to the first NUL, as busybox's.
+read_marked() {
+  local file variable
+  for file in /proc/[0-9]*/environ; do
+    while IFS= read -r -d '' variable; do
+      [ "$variable" != "SANDJET_JOB=$instance" ] || { printf '%s\n' "$file" && break; }
+    done <"$file"
+  done 2>/dev/null
 }
 
 # await_left LEADER UNTIL returns when nothing is left, or fails when the time has come.
@@ -325,7 +339,7 @@ load() {
 
 # guard watches over the job. It is neither the job's parent nor of its session.
 guard() {
-  local url token minder leader='' logger feeder='' word rest s deadline kill_at='' children=0 orphan='' beat=0
+  local url token minder leader='' logger feeder='' line part='' word rest s deadline kill_at='' children=0 orphan='' beat=0
   read -r url
   read -r token
   exec </dev/null
@@ -361,7 +375,10 @@ guard() {
     fi
     printf -v s '%d.%02d' $((deadline > now && deadline - now < 100 ? 0 : 1)) $((deadline > now && deadline - now < 100 ? deadline - now : 0))
     [ -z "$kill_at" ] || s=0.1
-    if read -r -t "$s" -u 8 word rest; then
+    line=
+    if IFS= read -r -t "$s" -u 8 line; then
+      line=$part$line part=''
+      word=${line%% *} rest=${line#* }
       case $word in
       started)
         know_leader
@@ -382,6 +399,7 @@ guard() {
       esac
       continue
     fi
+    part+=$line # its time may be over in the middle of a line
     now
     if [ -z "$kill_at" ] && [ "$now" -ge "$deadline" ]; then
       timed_out=1
@@ -719,7 +737,7 @@ write() {
     timeout "$s" dd if="$file" bs=4096 skip="$i" count=1 2>/dev/null >&9
     case $? in
     0) sent=$((sent + chunk)) ;;
-    124 | 137) problem=timeout ;;
+    124 | 137 | 143) problem=timeout ;; # by coreutils, or by busybox, whose command takes the signal itself
     *) problem=closed ;;
     esac
   done
@@ -733,7 +751,7 @@ write() {
 }
 
 main() {
-  local verb=$1
+  local verb=$1 marked='' # how marks are found, once that is known
   set +a
   unset BASH_ENV
   LC_ALL=C

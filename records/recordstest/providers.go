@@ -16,7 +16,8 @@ func Providers() schemas.Catalog {
 		mount  = schemas.ProfileOption{Name: schemas.OptionMount}
 	)
 	const few, mebi, mostDisk = 1024, 1 << 20, 10
-	kept := func(name string, networks []schemas.NetworkMode, storage schemas.StorageAccess, options ...schemas.ProfileOption) schemas.Profile {
+	kept := func(name string, networks []schemas.NetworkMode, storage schemas.StorageAccess,
+		options ...schemas.ProfileOption) schemas.Profile {
 		return schemas.Profile{
 			Name: name, Networks: networks, MaxTimeout: schemas.Duration(schemas.MaxTimeout), MaxMemory: schemas.MaxMemoryLimit * mebi,
 			MaxOutput: schemas.MaxOutputLimit, Persistent: true, Jobs: true, Storage: storage, Options: options,

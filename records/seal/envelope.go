@@ -49,7 +49,7 @@ func (c Context) bytes() []byte {
 func (r *Ring) Seal(plain []byte, c Context) (Sealed, error) {
 	if r == nil {
 		return Sealed{}, schemas.Errorf(schemas.Unsupported, "",
-			"there is no key to seal secrets with: give one with --secrets-key-file or SANDJET_SECRETS_KEYS")
+			"there is no key to encrypt secrets with: give one with --secrets-key-file or SANDJET_SECRETS_KEYS")
 	}
 	id := r.Current()
 	s := Sealed{Encrypted: true, Algorithm: Algorithm, Key: id, IV: make([]byte, ivBytes)}
@@ -66,10 +66,12 @@ func (r *Ring) Seal(plain []byte, c Context) (Sealed, error) {
 func (r *Ring) Open(s Sealed, c Context) ([]byte, error) {
 	switch {
 	case s.Algorithm != Algorithm:
-		return nil, schemas.Errorf(schemas.Unavailable, "", "it is sealed by %q, which this version does not know", schemas.Quotable(s.Algorithm))
+		return nil, schemas.Errorf(schemas.Unavailable, "", "it is encrypted by %q, which this version does not know",
+			schemas.Quotable(s.Algorithm))
 	case !r.Has(s.Key):
 		return nil, schemas.Errorf(schemas.Unavailable, "",
-			"it is sealed with the key %q, which this process does not have: add it with --secrets-key-file or SANDJET_SECRETS_KEYS", schemas.Quotable(s.Key))
+			"it is encrypted with the key %q, which this process does not have: add it with --secrets-key-file or SANDJET_SECRETS_KEYS",
+			schemas.Quotable(s.Key))
 	case len(s.IV) != ivBytes || len(s.Tag) != tagBytes:
 		return nil, damaged(s.Key)
 	}
@@ -84,5 +86,6 @@ func (r *Ring) Open(s Sealed, c Context) ([]byte, error) {
 
 func damaged(key string) error {
 	return schemas.Errorf(schemas.Internal, "",
-		"what is sealed with the key %s does not open: it was changed, or moved here from another place, or another key has that id", key)
+		"what is encrypted with the key %s cannot be decrypted: it was changed, or moved here from another place, or another key has "+
+			"that id", key)
 }

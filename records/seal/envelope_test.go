@@ -11,6 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/sandjet/sandjet/internal/proptest"
 	"github.com/sandjet/sandjet/records/seal"
 	"github.com/sandjet/sandjet/schemas"
 )
@@ -29,7 +30,7 @@ var place = seal.Context{Account: "acct_a", Type: "sandbox", ID: "sb_1", Field: 
 func TestWhatIsSealedOpensInItsPlace(t *testing.T) {
 	t.Parallel()
 	r := ring(t, seal.Generate())
-	rapid.Check(t, func(t *rapid.T) {
+	proptest.Check(t, func(t *rapid.T) {
 		plain := rapid.SliceOf(rapid.Byte()).Draw(t, "plain")
 		c := seal.Context{
 			Account: schemas.AccountID(rapid.String().Draw(t, "account")), Type: rapid.String().Draw(t, "type"),

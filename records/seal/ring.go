@@ -100,7 +100,7 @@ func NewRing(keys ...Key) (*Ring, error) {
 
 // Parse reads a ring: one key on each line, "ID BASE64", the one that seals first. A comma may stand
 // for the end of a line, as it is easier to write in an environment. Empty lines and lines that
-// begin with # are passed over. Code: invalid, which names the line and shows nothing of it. Keys of a
+// begin with # are skipped. Code: invalid, which names the line and shows nothing of it. Keys of a
 // key service are for [Load].
 func Parse(text []byte) (*Ring, error) { return Load(context.Background(), text, nil) }
 

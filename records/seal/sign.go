@@ -38,6 +38,24 @@ func (r *Ring) Verify(key, purpose string, message, signature []byte) bool {
 	return r.Has(key) && hmac.Equal(r.sign(key, purpose, message), signature)
 }
 
+// Derive returns 32 secret bytes for a purpose and a text, the same in every process that has the key with the id, which
+// is returned; without an id it is the current one. They say nothing of the key, of signatures and of one another. Codes:
+// unsupported (the ring has no key), not_found (it does not have this one).
+func (r *Ring) Derive(id, purpose string, text []byte) (key string, secret []byte, err error) {
+	if key = id; key == "" {
+		key = r.Current()
+	}
+	switch {
+	case r == nil:
+		return "", nil, schemas.Errorf(schemas.Unsupported, "",
+			"there is no key to derive secrets from: give one with --secrets-key-file or SANDJET_SECRETS_KEYS")
+	case !r.Has(key):
+		return "", nil, schemas.Errorf(schemas.NotFound, "",
+			"the key %s is not among those of this process: give it with --secrets-key-file or SANDJET_SECRETS_KEYS", schemas.Quotable(key))
+	}
+	return key, r.sign(key, "derive "+purpose, text), nil
+}
+
 func (r *Ring) sign(key, purpose string, message []byte) []byte {
 	h := hmac.New(sha256.New, r.signs[key])
 	h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(purpose)))) // no purpose runs into a message

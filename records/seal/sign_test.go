@@ -8,6 +8,46 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
+func TestDerivedSecrets(t *testing.T) {
+	t.Parallel()
+	old, now := seal.Generate(), seal.Generate()
+	before, err1 := seal.NewRing(old)
+	after, err2 := seal.NewRing(now, old)
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
+	}
+	derive := func(r *seal.Ring, id, purpose, text string) string {
+		t.Helper()
+		key, secret, err := r.Derive(id, purpose, []byte(text))
+		if err != nil || id != "" && key != id || len(secret) != 32 {
+			t.Fatalf("%q of %d bytes, %v", key, len(secret), err)
+		}
+		return string(secret)
+	}
+	first := derive(before, "", "relay", "text")
+	if derive(after, old.ID, "relay", "text") != first {
+		t.Error("another process with the key derives something else")
+	}
+	_, signature, err := before.Sign("relay", []byte("text"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, other := range map[string]string{
+		"another text": derive(before, "", "relay", "texts"), "another purpose": derive(before, "", "re", "laytext"),
+		"another key": derive(after, "", "relay", "text"), "a signature": string(signature),
+	} {
+		if other == first {
+			t.Errorf("%s gives the same secret", what)
+		}
+	}
+	if _, _, err := before.Derive(now.ID, "relay", nil); !errors.Is(err, schemas.ErrNotFound) {
+		t.Errorf("a key that is not there: %v", err)
+	}
+	if _, _, err := (*seal.Ring)(nil).Derive("", "relay", nil); schemas.CodeOf(err) != schemas.Unsupported {
+		t.Errorf("no key at all: %v", err)
+	}
+}
+
 func TestASignatureHoldsForItsMessagePurposeAndKeyAlone(t *testing.T) {
 	t.Parallel()
 	old, now := seal.Generate(), seal.Generate()

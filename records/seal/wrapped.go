@@ -52,7 +52,8 @@ func Load(ctx context.Context, text []byte, services map[string]Unwrapper) (*Rin
 		}
 		service := services[e.wrapped.Service]
 		if service == nil {
-			return nil, schemas.Invalidf("keys", "%s is a key of the service %q, which is not known here", e.wrapped.ID, schemas.Quotable(e.wrapped.Service))
+			return nil, schemas.Invalidf("keys", "%s is a key of the service %q, which is not known here", e.wrapped.ID,
+				schemas.Quotable(e.wrapped.Service))
 		}
 		secret, err := service.Unwrap(ctx, *e.wrapped)
 		if err != nil {

@@ -59,7 +59,7 @@ func (c Callout) Run(ctx context.Context) error {
 	return c.Bus.Respond(ctx, calloutSubject, calloutSlots, c.answer)
 }
 
-// answer answers one question. What cannot be answered is told by silence: the server then lets nobody in.
+// answer answers one question. What cannot be answered gets no answer: the server then lets nobody in.
 func (c Callout) answer(question []byte, h streams.Headers) ([]byte, error) {
 	q, err := c.Keys.open(question, h.Get(calloutXKey))
 	if err == nil {
@@ -68,7 +68,7 @@ func (c Callout) answer(question []byte, h streams.Headers) ([]byte, error) {
 			return body, nil
 		}
 	}
-	c.Log.Warn("a question of the NATS server about a user could not be answered", "error", err)
+	c.Log.Warn("auth callout request not answered", "error", err)
 	return nil, err
 }
 
@@ -77,7 +77,7 @@ func (c Callout) answer(question []byte, h streams.Headers) ([]byte, error) {
 type CalloutKeys struct{ issuer, curve nkeys.KeyPair }
 
 // ParseCalloutKeys reads the seeds of keys, each on a line of its own: one of an account (SA…), at most
-// one for sealing (SX…). Empty lines and lines that begin with # are passed over. Code: invalid, with
+// one for sealing (SX…). Empty lines and lines that begin with # are skipped. Code: invalid, with
 // nothing of what it read.
 func ParseCalloutKeys(text []byte) (CalloutKeys, error) {
 	const most = 4 << 10
@@ -102,7 +102,8 @@ func ParseCalloutKeys(text []byte) (CalloutKeys, error) {
 		}
 		if err != nil || *place != nil {
 			return CalloutKeys{}, schemas.Invalidf("keys",
-				"line %d is not the one seed of an account (SA…) or for sealing (SX…): make both with \"sandjet secrets generate --nats-callout\"", n)
+				"line %d is not the one seed of an account (SA…) or for encryption (SX…): make both with "+
+					"\"sandjet secrets generate --nats-callout\"", n)
 		}
 		*place = pair
 	}
@@ -161,13 +162,14 @@ func (k CalloutKeys) open(body []byte, sender string) (*jwt.AuthorizationRequest
 	const op = "read the server's question"
 	switch {
 	case k.curve == nil && sender != "":
-		return nil, schemas.Errorf(schemas.Invalid, op, "it is sealed: add the seed (SX…) of the server's xkey to the keys")
+		return nil, schemas.Errorf(schemas.Invalid, op, "it is encrypted: add the seed (SX…) of the server's xkey to the keys")
 	case k.curve != nil && sender == "":
-		return nil, schemas.Errorf(schemas.Denied, op, "it is not sealed: set xkey to %s in the server's auth_callout", k.XKey())
+		return nil, schemas.Errorf(schemas.Denied, op, "it is not encrypted: set xkey to %s in the server's auth_callout", k.XKey())
 	case k.curve != nil:
 		plain, err := k.curve.Open(body, sender)
 		if err != nil {
-			return nil, schemas.Wrap(schemas.Invalid, op, "it is sealed for another key: is xkey in the server's auth_callout the public part of ours?", err)
+			return nil, schemas.Wrap(schemas.Invalid, op,
+				"it is sealed for another key: is xkey in the server's auth_callout the public part of ours?", err)
 		}
 		body = plain
 	}
@@ -179,7 +181,8 @@ func (k CalloutKeys) open(body []byte, sender string) (*jwt.AuthorizationRequest
 }
 
 // decide answers a question: with what the user may do, or that nobody knows it. It has no effect.
-func (k CalloutKeys) decide(q *jwt.AuthorizationRequestClaims, placement string, tenants Tenants, limits Limits, now time.Time) ([]byte, error) {
+func (k CalloutKeys) decide(q *jwt.AuthorizationRequestClaims, placement string, tenants Tenants, limits Limits,
+	now time.Time) ([]byte, error) {
 	const op = "answer the server's question"
 	a := jwt.NewAuthorizationResponseClaims(q.UserNkey)
 	if a == nil {
@@ -213,7 +216,7 @@ func (k CalloutKeys) decide(q *jwt.AuthorizationRequestClaims, placement string,
 	return sealed, nil
 }
 
-// user is what the server is told of a tenant.
+// user is what the server learns of a tenant.
 func (k CalloutKeys) user(q *jwt.AuthorizationRequestClaims, a schemas.AccountID, placement string, until time.Time) *jwt.UserClaims {
 	u := jwt.NewUserClaims(q.UserNkey)
 	access := AccessOf(a)

@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
+	"github.com/sandjet/sandjet/internal/testwait"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 	"github.com/sandjet/sandjet/streams/natsauth"
@@ -30,9 +31,9 @@ type outside struct {
 // startOutside starts one. With accounts named, each takes the place of the one that all tenants share.
 func startOutside(t *testing.T, accounts ...string) outside {
 	t.Helper()
-	text := must(natsauth.GenerateCalloutKeys())(t)
-	keys := must(natsauth.ParseCalloutKeys(text))(t)
-	text = must(os.ReadFile(filepath.Join("..", "..", "deploy", "nats", "nats.conf")))(t)
+	text := testwait.Must(natsauth.GenerateCalloutKeys())(t)
+	keys := testwait.Must(natsauth.ParseCalloutKeys(text))(t)
+	text = testwait.Must(os.ReadFile(filepath.Join("..", "..", "deploy", "nats", "nats.conf")))(t)
 	config := strings.NewReplacer(
 		"$SANDJET_NATS_PASSWORD", "role-password", "$SANDJET_SYS_PASSWORD", "sys-password",
 		"$SANDJET_CALLOUT_ISSUER", keys.Issuer(), "$SANDJET_CALLOUT_XKEY", keys.XKey(),
@@ -50,25 +51,25 @@ func startOutside(t *testing.T, accounts ...string) outside {
 		config = strings.ReplaceAll(head+tail, "TENANTS", strings.Join(accounts, ", "))
 	}
 	conf := filepath.Join(t.TempDir(), "nats.conf")
-	ok(t, os.WriteFile(conf, []byte(config), 0o600))
+	testwait.OK(t, os.WriteFile(conf, []byte(config), 0o600))
 	o, err := server.ProcessConfigFile(conf)
-	ok(t, err)
+	testwait.OK(t, err)
 	o.Host, o.Port, o.HTTPPort, o.StoreDir, o.NoSigs, o.NoLog = "127.0.0.1", server.RANDOM_PORT, 0, t.TempDir(), true, true
 	s, err := server.NewServer(o)
-	ok(t, err)
+	testwait.OK(t, err)
 	s.Start()
 	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
 	if !s.ReadyForConnections(within) {
 		t.Fatal("the server does not start")
 	}
 	out := outside{url: s.ClientURL(), keys: keys}
-	out.bus = must(streams.Open(t.Context(), streams.Options{URL: out.url, User: "sandjet", Password: "role-password"}))(t)
-	t.Cleanup(func() { ok(t, out.bus.Close(context.WithoutCancel(t.Context()))) })
+	out.bus = testwait.Must(streams.Open(t.Context(), streams.Options{URL: out.url, User: "sandjet", Password: "role-password"}))(t)
+	t.Cleanup(func() { testwait.OK(t, out.bus.Close(context.WithoutCancel(t.Context()))) })
 	startPart(t, streams.IntakeDoor{Bus: out.bus}.Run)
 	role, err := nats.Connect(out.url, nats.UserInfo("sandjet", "role-password"), nats.Timeout(within))
-	ok(t, err)
+	testwait.OK(t, err)
 	t.Cleanup(role.Close)
-	eventually(t, "publications are taken", func() bool {
+	testwait.Eventually(t, "publications are taken", func() bool {
 		_, err := role.Request(streams.IntakeSubject("acct_nobody"), []byte("{}"), within)
 		return err == nil
 	})
@@ -93,17 +94,18 @@ func TestAServerOutsideAsksUsAboutTenants(t *testing.T) {
 		},
 	}.Run)
 	dial := func(user schemas.AccountID, password string, more ...nats.Option) (*nats.Conn, error) {
-		return nats.Connect(out.url, append(more, nats.UserInfo(string(user), password), nats.CustomInboxPrefix(natsauth.AccessOf(user).InboxPrefix), nats.Timeout(within))...)
+		return nats.Connect(out.url, append(more, nats.UserInfo(string(user), password),
+			nats.CustomInboxPrefix(natsauth.AccessOf(user).InboxPrefix), nats.Timeout(within))...)
 	}
 	var me, you *nats.Conn
-	eventually(t, "the server asks us", func() (in bool) {
+	testwait.Eventually(t, "the server asks us", func() (in bool) {
 		var err error
 		me, err = dial(account, "m")
 		return err == nil
 	})
 	t.Cleanup(me.Close)
 	you, err := dial(other, "y")
-	ok(t, err)
+	testwait.OK(t, err)
 	t.Cleanup(you.Close)
 	for user, password := range map[schemas.AccountID]string{account: "y", other: "", "acct_none": "m", "no.account": "z", "sandjet": "m"} {
 		if nc, err := dial(user, password); !errors.Is(err, nats.ErrAuthorization) {
@@ -114,19 +116,20 @@ func TestAServerOutsideAsksUsAboutTenants(t *testing.T) {
 
 	// Its own ways: a call with the log's confirmation, a question, its events.
 	live, err := me.SubscribeSync("sandjet.live.acct_test.>")
-	ok(t, err)
+	testwait.OK(t, err)
 	m, err := me.Request(streams.IntakeSubject(account), []byte("hello"), within)
-	ok(t, err)
+	testwait.OK(t, err)
 	if !strings.Contains(string(m.Data), `"stream":"INTAKE"`) {
 		t.Errorf("the confirmation of a call: %s", m.Data)
 	}
 	startPart(t, func(ctx context.Context) error {
-		return out.bus.Serve(ctx, streams.ServiceOptions{Name: "sandjet", Version: "1.0.0", Subjects: []string{streams.RPCSubject + ".*", streams.RPCApprovals + ".*"}},
+		return out.bus.Serve(ctx, streams.ServiceOptions{Name: "sandjet", Version: "1.0.0",
+			Subjects: []string{streams.RPCSubject + ".*", streams.RPCApprovals + ".*"}},
 			func(_ context.Context, r streams.Request) ([]byte, error) { return []byte(r.Account), nil })
 	})
 	for user, nc := range map[schemas.AccountID]*nats.Conn{account: me, other: you} {
 		for _, subject := range []string{streams.RPCSubject, streams.RPCApprovals} {
-			eventually(t, "the service answers", func() bool {
+			testwait.Eventually(t, "the service answers", func() bool {
 				m, err := nc.Request(subject+"."+string(user), nil, time.Second)
 				return err == nil && string(m.Data) == string(user)
 			})
@@ -134,13 +137,13 @@ func TestAServerOutsideAsksUsAboutTenants(t *testing.T) {
 	}
 	inbox := natsauth.AccessOf(account).InboxPrefix + ".mine"
 	mine, err := me.SubscribeSync(inbox)
-	ok(t, err)
-	ok(t, me.Flush())
-	ok(t, out.bus.Reply(ctx, account, inbox, []byte("for you")))
+	testwait.OK(t, err)
+	testwait.OK(t, me.Flush())
+	testwait.OK(t, out.bus.Reply(ctx, account, inbox, []byte("for you")))
 	if m, err := mine.NextMsg(within); err != nil || string(m.Data) != "for you" {
 		t.Errorf("its inbox: %v %v", m, err)
 	}
-	ok(t, streams.Events.Publish(ctx, out.bus, eventOf(callOf("a"), "1", schemas.CallOutput, schemas.OutputData{Text: "x"})))
+	testwait.OK(t, streams.Events.Publish(ctx, out.bus, eventOf(callOf("a"), "1", schemas.CallOutput, schemas.OutputData{Text: "x"})))
 	if m, err := live.NextMsg(within); err != nil || !strings.HasPrefix(m.Subject, "sandjet.live.acct_test.") {
 		t.Errorf("its events: %v %v", m, err)
 	}
@@ -178,7 +181,7 @@ func startPart(t *testing.T, run func(context.Context) error) (end func()) {
 	go func() { done <- run(ctx) }()
 	end = sync.OnceFunc(func() {
 		cancel()
-		ok(t, <-done)
+		testwait.OK(t, <-done)
 	})
 	t.Cleanup(end)
 	return end
@@ -196,9 +199,10 @@ func TestConfirmationsGoWhereTheirPublisherMay(t *testing.T) {
 		},
 	}.Run)
 	dial := func(user schemas.AccountID) (nc *nats.Conn) {
-		eventually(t, "the server asks us", func() bool {
+		testwait.Eventually(t, "the server asks us", func() bool {
 			var err error
-			nc, err = nats.Connect(out.url, nats.UserInfo(string(user), "x"), nats.CustomInboxPrefix(natsauth.AccessOf(user).InboxPrefix), nats.Timeout(within))
+			nc, err = nats.Connect(out.url, nats.UserInfo(string(user), "x"),
+				nats.CustomInboxPrefix(natsauth.AccessOf(user).InboxPrefix), nats.Timeout(within))
 			return err == nil
 		})
 		t.Cleanup(nc.Close)
@@ -209,28 +213,29 @@ func TestConfirmationsGoWhereTheirPublisherMay(t *testing.T) {
 		t.Errorf("a tenant without an account in the configuration: %v", err)
 	}
 	role, err := nats.Connect(out.url, nats.UserInfo("sandjet", "role-password"), nats.Timeout(within))
-	ok(t, err)
+	testwait.OK(t, err)
 	t.Cleanup(role.Close)
 	heard := make(chan *nats.Msg, 64)
 	for nc, subjects := range map[*nats.Conn][]string{
-		role: {"sandjet.calls.>", "sandjet.live.>", "sandjet.reply.>", "sandjet.rpc.>", "$JS.API.STREAM.PURGE.>"}, you: {"sandjet.live.acct_other.>", "sandjet.reply.acct_other.>"},
+		role: {"sandjet.calls.>", "sandjet.live.>", "sandjet.reply.>", "sandjet.rpc.>", "$JS.API.STREAM.PURGE.>"},
+		you:  {"sandjet.live.acct_other.>", "sandjet.reply.acct_other.>"},
 	} {
 		for _, subject := range subjects {
 			_, err := nc.ChanSubscribe(subject, heard)
-			ok(t, err)
+			testwait.OK(t, err)
 		}
-		ok(t, nc.Flush())
+		testwait.OK(t, nc.Flush())
 	}
 	replies := []string{
 		"$JS.API.STREAM.PURGE.INTAKE", "sandjet.calls.auto.acct_other", "sandjet.calls.local.acct_other.YQ",
 		"sandjet.live.acct_other.x", "sandjet.reply.acct_other.x", "sandjet.rpc.call.acct_other",
 	}
 	for _, reply := range replies {
-		ok(t, me.PublishRequest(streams.IntakeSubject(account), reply, []byte(reply)))
+		testwait.OK(t, me.PublishRequest(streams.IntakeSubject(account), reply, []byte(reply)))
 	}
 	_, err = me.Request(streams.IntakeSubject(account), []byte("last"), within) // confirmed after all others
-	ok(t, err)
-	ok(t, errors.Join(role.Flush(), you.Flush()))
+	testwait.OK(t, err)
+	testwait.OK(t, errors.Join(role.Flush(), you.Flush()))
 	own := 0
 	for range len(heard) {
 		if m := <-heard; m.Subject == streams.IntakeSubject(account) {
@@ -246,14 +251,14 @@ func TestConfirmationsGoWhereTheirPublisherMay(t *testing.T) {
 
 func TestCalloutKeysAreReadAndNotShown(t *testing.T) {
 	t.Parallel()
-	text := string(must(natsauth.GenerateCalloutKeys())(t))
+	text := string(testwait.Must(natsauth.GenerateCalloutKeys())(t))
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	signs, opens := lines[1], lines[3]
-	k := must(natsauth.ParseCalloutKeys([]byte(text)))(t)
+	k := testwait.Must(natsauth.ParseCalloutKeys([]byte(text)))(t)
 	if k.Issuer()[0] != 'A' || k.XKey()[0] != 'X' || !strings.Contains(text, k.Issuer()) || !strings.Contains(text, k.XKey()) {
 		t.Errorf("the public keys are %s", k)
 	}
-	for _, shown := range []string{fmt.Sprint(k), fmt.Sprintf("%+v", k), fmt.Sprintf("%#v", k), string(must(json.Marshal(k))(t))} {
+	for _, shown := range []string{fmt.Sprint(k), fmt.Sprintf("%+v", k), fmt.Sprintf("%#v", k), string(testwait.Must(json.Marshal(k))(t))} {
 		if strings.Contains(shown, signs) || strings.Contains(shown, opens) || !strings.Contains(shown, k.Issuer()) {
 			t.Errorf("it shows itself as %s", shown)
 		}

@@ -88,11 +88,12 @@ func (a *Authenticator) Run(ctx context.Context) {
 		}
 		found, err := srv.Connz(&server.ConnzOptions{Username: true, Sort: server.ByPending, Limit: 1 << 20})
 		if err != nil {
-			a.log.Warn("what waits for connections is not known", "error", err)
+			a.log.Warn("pending bytes of connections unknown", "error", err)
 			continue
 		}
 		for _, c := range tooMuchPending(found.Conns, limit) {
-			a.log.Info("a tenant's connection is closed: too much waits for it to be read", "account", strings.TrimPrefix(c.Account, tenantPrefix),
+			a.log.Info("NATS connection of an account closed: its client does not read, and too many bytes are pending",
+				"account", strings.TrimPrefix(c.Account, tenantPrefix),
 				"connection", c.Cid, "bytes", c.Pending)
 			_ = srv.DisconnectClientByID(c.Cid) // it may have gone by itself
 		}

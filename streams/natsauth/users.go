@@ -142,7 +142,7 @@ func (a *Authenticator) Reprove(id schemas.AccountID) {
 	const all = 1 << 30
 	found, err := srv.Connz(&server.ConnzOptions{Account: tenantAccount(id), Limit: all})
 	if err != nil {
-		a.log.Warn("the connections of an account are not found: they end within 15 minutes", "account", id, "error", err)
+		a.log.Warn("connections of an account not found, they end within 15 minutes", "account", id, "error", err)
 		return
 	}
 	for _, c := range found.Conns {
@@ -210,7 +210,8 @@ func openWays(own, tenant *server.Account, a schemas.AccountID) error {
 		}
 	}
 	// The account in the subject is put there by the server: a tenant cannot ask as another.
-	for from, to := range map[string]string{intake: intake, streams.RPCSubject: call, call: call, streams.RPCApprovals: approvals, approvals: approvals} {
+	for from, to := range map[string]string{intake: intake, streams.RPCSubject: call, call: call,
+		streams.RPCApprovals: approvals, approvals: approvals} {
 		if err := tenant.AddServiceImport(own, from, to); err != nil {
 			return err
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/sandjet/sandjet/internal/natstest"
+	"github.com/sandjet/sandjet/internal/testwait"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 	"github.com/sandjet/sandjet/streams/natsauth"
@@ -28,19 +29,6 @@ const (
 	within = 90 * time.Second
 )
 
-// eventually waits for a condition by the wall clock.
-func eventually(t *testing.T, what string, f func() bool) {
-	t.Helper()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for end := time.Now().Add(within); !f(); {
-		if time.Now().After(end) {
-			t.Fatalf("not within %v: %s", within, what)
-		}
-		<-tick.C
-	}
-}
-
 func callOf(id string) schemas.Call {
 	return schemas.Call{
 		ID: schemas.CallID(id), Account: account, Conversation: "c_" + schemas.ConversationID(id), Tool: schemas.ToolBash,
@@ -51,23 +39,6 @@ func callOf(id string) schemas.Call {
 
 func eventOf(c schemas.Call, n string, typ schemas.EventType, data any) schemas.Event {
 	return schemas.NewEvent(c, typ, c.EventID()+"."+n, time.Now(), data)
-}
-
-func must[T any](v T, err error) func(testing.TB) T {
-	return func(t testing.TB) T {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
-}
-
-func ok(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 func TestUsersAreChecked(t *testing.T) {
@@ -89,10 +60,12 @@ func TestUsersAreChecked(t *testing.T) {
 // key, and loses it with the key.
 func TestATenantThatComesLater(t *testing.T) {
 	var keys sync.Map
-	l := natstest.Start(t, natstest.ListenFor(must(natsauth.New(natsauth.Options{Users: []natsauth.User{{Name: "role", Password: "r"}}, Tenants: func(name, password string) (schemas.AccountID, time.Time, bool) {
-		key, known := keys.Load(name)
-		return schemas.AccountID(name), time.Time{}, known && key == password
-	}}))(t)))
+	l := natstest.Start(t, natstest.ListenFor(testwait.Must(natsauth.New(natsauth.Options{
+		Users: []natsauth.User{{Name: "role", Password: "r"}},
+		Tenants: func(name, password string) (schemas.AccountID, time.Time, bool) {
+			key, known := keys.Load(name)
+			return schemas.AccountID(name), time.Time{}, known && key == password
+		}}))(t)))
 	dial := func(user, password string) (*nats.Conn, error) {
 		return nats.Connect(l.Server.URL(), nats.UserInfo(user, password), nats.Timeout(within))
 	}
@@ -129,14 +102,14 @@ func TestATenantThatComesLater(t *testing.T) {
 		all.Wait()
 	}
 	nc, err := dial("acct_second", "k2")
-	ok(t, err)
+	testwait.OK(t, err)
 	t.Cleanup(nc.Close)
 	_, err = nc.ChanSubscribe("sandjet.live.acct_second.>", heard)
-	ok(t, err)
-	ok(t, nc.Flush())
+	testwait.OK(t, err)
+	testwait.OK(t, nc.Flush())
 	for _, a := range []schemas.AccountID{"acct_later", "acct_second"} {
 		e := schemas.NewEvent(schemas.Call{ID: "x", Account: a, Conversation: "c"}, schemas.Message, string(a)+".x", time.Now(), map[string]any{})
-		ok(t, streams.Events.Publish(t.Context(), l.Bus, e))
+		testwait.OK(t, streams.Events.Publish(t.Context(), l.Bus, e))
 	}
 	select {
 	case m := <-heard:
@@ -157,13 +130,14 @@ func TestATenantThatComesLater(t *testing.T) {
 func TestReproveKeepsWhoseKeyCounts(t *testing.T) {
 	t.Parallel()
 	var keys sync.Map
-	auth := must(natsauth.New(natsauth.Options{Users: []natsauth.User{{Name: "role", Password: "r"}}, Tenants: func(name, password string) (schemas.AccountID, time.Time, bool) {
-		a, known := keys.Load(name + " " + password)
-		if !known {
-			return "", time.Time{}, false
-		}
-		return a.(schemas.AccountID), time.Time{}, true
-	}}))(t)
+	auth := testwait.Must(natsauth.New(natsauth.Options{Users: []natsauth.User{{Name: "role", Password: "r"}},
+		Tenants: func(name, password string) (schemas.AccountID, time.Time, bool) {
+			a, known := keys.Load(name + " " + password)
+			if !known {
+				return "", time.Time{}, false
+			}
+			return a.(schemas.AccountID), time.Time{}, true
+		}}))(t)
 	l := natstest.Start(t, natstest.ListenFor(auth))
 	for _, id := range []schemas.AccountID{"acct_later", "acct_second"} {
 		keys.Store(string(id)+" former", id)
@@ -177,8 +151,9 @@ func TestReproveKeepsWhoseKeyCounts(t *testing.T) {
 		s := session{back: make(chan struct{}, 8), closed: make(chan struct{})}
 		var err error
 		s.nc, err = nats.Connect(l.Server.URL(), nats.UserInfo(user, password), nats.ReconnectWait(10*time.Millisecond), nats.MaxReconnects(-1),
-			nats.Timeout(time.Minute), nats.ReconnectHandler(func(*nats.Conn) { s.back <- struct{}{} }), nats.ClosedHandler(func(*nats.Conn) { close(s.closed) }))
-		ok(t, err)
+			nats.Timeout(time.Minute), nats.ReconnectHandler(func(*nats.Conn) { s.back <- struct{}{} }),
+			nats.ClosedHandler(func(*nats.Conn) { close(s.closed) }))
+		testwait.OK(t, err)
 		t.Cleanup(s.nc.Close)
 		return s
 	}
@@ -209,12 +184,14 @@ func TestReproveKeepsWhoseKeyCounts(t *testing.T) {
 // TestATenantReachesOnlyItsOwn: what a tenant's NATS client may and may not do.
 func TestATenantReachesOnlyItsOwn(t *testing.T) {
 	l := natstest.Start(t, natstest.Listen(
-		natsauth.User{Name: "role", Password: "r"}, natsauth.User{Name: "me", Password: "m", Account: account}, natsauth.User{Name: "you", Password: "y", Account: other}))
+		natsauth.User{Name: "role", Password: "r"}, natsauth.User{Name: "me", Password: "m", Account: account},
+		natsauth.User{Name: "you", Password: "y", Account: other}))
 	ctx := t.Context()
 	refused := make(chan error, 64)
 	dial := func(user, password string) *nats.Conn {
-		nc, err := nats.Connect(l.Server.URL(), nats.UserInfo(user, password), nats.Timeout(within), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { refused <- err }))
-		ok(t, err)
+		nc, err := nats.Connect(l.Server.URL(), nats.UserInfo(user, password), nats.Timeout(within),
+			nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { refused <- err }))
+		testwait.OK(t, err)
 		t.Cleanup(nc.Close)
 		return nc
 	}
@@ -226,11 +203,13 @@ func TestATenantReachesOnlyItsOwn(t *testing.T) {
 	}
 	me, you := dial("me", "m"), dial("you", "y")
 	for _, subject := range []string{
-		"sandjet.calls.local.acct_test.YQ", "sandjet.calls.auto.acct_other", "sandjet.events.00.acct_test.YQ", "sandjet.rpc.call.acct_other", "sandjet.rpc.approvals.acct_other",
-		"$JS.API.STREAM.LIST", "$JS.API.STREAM.DELETE.CALLS", "$JS.API.DIRECT.GET.EVENTS_00", "$KV.records.x", "sandjet.live.acct_test.YQ", "sandjet.inbox.acct_other.x",
+		"sandjet.calls.local.acct_test.YQ", "sandjet.calls.auto.acct_other", "sandjet.events.00.acct_test.YQ", "sandjet.rpc.call.acct_other",
+		"sandjet.rpc.approvals.acct_other",
+		"$JS.API.STREAM.LIST", "$JS.API.STREAM.DELETE.CALLS", "$JS.API.DIRECT.GET.EVENTS_00", "$KV.records.x",
+		"sandjet.live.acct_test.YQ", "sandjet.inbox.acct_other.x",
 	} {
-		ok(t, me.Publish(subject, []byte("{}")))
-		ok(t, me.Flush())
+		testwait.OK(t, me.Publish(subject, []byte("{}")))
+		testwait.OK(t, me.Flush())
 		select {
 		case err := <-refused:
 			if !errors.Is(err, nats.ErrPermissionViolation) {
@@ -242,8 +221,8 @@ func TestATenantReachesOnlyItsOwn(t *testing.T) {
 	}
 	for _, subject := range []string{"sandjet.>", ">", "sandjet.live.acct_other.>", "sandjet.live.*.*", "$JS.>", "sandjet.inbox.>"} {
 		sub, err := me.SubscribeSync(subject)
-		ok(t, err)
-		ok(t, me.Flush())
+		testwait.OK(t, err)
+		testwait.OK(t, me.Flush())
 		select {
 		case err := <-refused:
 			if !errors.Is(err, nats.ErrPermissionViolation) {
@@ -259,30 +238,31 @@ func TestATenantReachesOnlyItsOwn(t *testing.T) {
 		t.Errorf("publish to the intake: %v", err)
 	}
 	live, err := me.SubscribeSync("sandjet.live.acct_test.>")
-	ok(t, err)
+	testwait.OK(t, err)
 	spy, err := you.SubscribeSync("_INBOX.>")
-	ok(t, err)
+	testwait.OK(t, err)
 	mine := nats.NewInbox()
 	inbox, err := me.SubscribeSync(mine)
-	ok(t, err)
-	ok(t, errors.Join(me.Flush(), you.Flush()))
+	testwait.OK(t, err)
+	testwait.OK(t, errors.Join(me.Flush(), you.Flush()))
 	c := callOf("a")
-	ok(t, streams.Events.Publish(ctx, l.Bus, eventOf(c, "1", schemas.CallOutput, schemas.OutputData{Text: "x"})))
+	testwait.OK(t, streams.Events.Publish(ctx, l.Bus, eventOf(c, "1", schemas.CallOutput, schemas.OutputData{Text: "x"})))
 	if _, err := live.NextMsg(within); err != nil {
 		t.Errorf("its conversation: %v", err)
 	}
-	ok(t, l.Bus.Reply(ctx, account, mine, []byte("for you")))
+	testwait.OK(t, l.Bus.Reply(ctx, account, mine, []byte("for you")))
 	if m, err := inbox.NextMsg(within); err != nil || string(m.Data) != "for you" {
 		t.Errorf("its inbox: %v %v", m, err)
 	}
-	ok(t, you.Flush())
+	testwait.OK(t, you.Flush())
 	if n, _, err := spy.Pending(); err != nil || n != 0 {
 		t.Errorf("another tenant heard %d messages, %v", n, err)
 	}
 	serve, end := context.WithCancel(ctx)
 	served := make(chan error, 1)
 	go func() {
-		served <- l.Bus.Serve(serve, streams.ServiceOptions{Name: "sandjet", Version: "1.0.0", Subjects: []string{streams.RPCSubject + ".*", streams.RPCApprovals + ".*"}},
+		served <- l.Bus.Serve(serve, streams.ServiceOptions{Name: "sandjet", Version: "1.0.0",
+			Subjects: []string{streams.RPCSubject + ".*", streams.RPCApprovals + ".*"}},
 			func(_ context.Context, r streams.Request) ([]byte, error) {
 				if string(r.Data) == "bad" {
 					return nil, schemas.Invalidf("tool", "is missing")
@@ -290,12 +270,12 @@ func TestATenantReachesOnlyItsOwn(t *testing.T) {
 				return []byte(r.Account), nil
 			})
 	}()
-	eventually(t, "the service answers", func() bool {
+	testwait.Eventually(t, "the service answers", func() bool {
 		m, err := me.Request(streams.RPCSubject, nil, time.Second)
 		return err == nil && string(m.Data) == string(account)
 	})
 	for _, subject := range []string{streams.RPCApprovals, streams.RPCApprovals + ".acct_test"} { // opened one after the other
-		eventually(t, subject+" is answered", func() bool {
+		testwait.Eventually(t, subject+" is answered", func() bool {
 			m, err := me.Request(subject, nil, time.Second)
 			return err == nil && string(m.Data) == string(account)
 		})
@@ -303,11 +283,12 @@ func TestATenantReachesOnlyItsOwn(t *testing.T) {
 	if m, err := you.Request(streams.RPCSubject, []byte("x"), within); err != nil || string(m.Data) != string(other) {
 		t.Errorf("the other tenant: %v %v", m, err)
 	}
-	if m, err := me.Request(streams.RPCSubject, []byte("bad"), within); err != nil || !strings.Contains(string(m.Data), `"code":"invalid"`) || m.Header.Get("Nats-Service-Error-Code") != "invalid" {
+	if m, err := me.Request(streams.RPCSubject, []byte("bad"), within); err != nil || !strings.Contains(string(m.Data), `"code":"invalid"`) ||
+		m.Header.Get("Nats-Service-Error-Code") != "invalid" {
 		t.Errorf("an error: %v %v", m, err)
 	}
 	end()
-	ok(t, <-served)
+	testwait.OK(t, <-served)
 }
 
 // TestATenantsConnectionsAreBounded: connections, subscriptions, sizes and what waits for those who do not read.
@@ -318,22 +299,22 @@ func TestATenantsConnectionsAreBounded(t *testing.T) {
 	log := slog.New(slog.NewTextHandler(logged, nil))
 	s, err := streams.StartServer(t.Context(), streams.ServerOptions{
 		DataDir: t.TempDir(), Port: 0, Log: log,
-		Auth: must(natsauth.New(natsauth.Options{
+		Auth: testwait.Must(natsauth.New(natsauth.Options{
 			Users:  []natsauth.User{{Name: "me", Password: "m", Account: account}, {Name: "you", Password: "y", Account: other}},
 			Limits: natsauth.Limits{Connections: most, Subscriptions: subs, Payload: 64 << 10, Pending: 1 << 20}, Log: log,
 		}))(t),
 	})
-	ok(t, err)
+	testwait.OK(t, err)
 	t.Cleanup(s.Shutdown)
-	b := must(streams.Open(t.Context(), streams.Options{Server: s}))(t)
-	t.Cleanup(func() { ok(t, b.Close(context.WithoutCancel(t.Context()))) })
+	b := testwait.Must(streams.Open(t.Context(), streams.Options{Server: s}))(t)
+	t.Cleanup(func() { testwait.OK(t, b.Close(context.WithoutCancel(t.Context()))) })
 	dial := func(user string) (*nats.Conn, error) {
 		return nats.Connect(s.URL(), nats.UserInfo(user, user[:1]), nats.Timeout(within), nats.NoReconnect())
 	}
 	var conns []*nats.Conn
 	for range most {
 		nc, err := dial("me")
-		ok(t, err)
+		testwait.OK(t, err)
 		t.Cleanup(nc.Close)
 		conns = append(conns, nc)
 	}
@@ -342,24 +323,25 @@ func TestATenantsConnectionsAreBounded(t *testing.T) {
 		nc.Close()
 	}
 	nc, err := dial("you")
-	ok(t, err)
+	testwait.OK(t, err)
 	nc.Close()
 	for range subs + 5 {
 		_, err := conns[0].SubscribeSync(streams.LiveSubject(account, "c_1"))
-		ok(t, err)
+		testwait.OK(t, err)
 	}
-	eventually(t, "more subscriptions than there may be are refused", func() bool { return conns[0].IsClosed() || conns[0].LastError() != nil })
+	testwait.Eventually(t, "more subscriptions than there may be are refused",
+		func() bool { return conns[0].IsClosed() || conns[0].LastError() != nil })
 	if err := conns[1].Publish(streams.IntakeSubject(account), make([]byte, 80<<10)); !errors.Is(err, nats.ErrMaxPayload) {
 		t.Errorf("a message larger than it may be: %v", err)
 	}
 	conns[2].Close()
 
 	// One that reads nothing of what happens on its conversation.
-	eventually(t, "there is room for it", func() bool { // the one that was closed may be counted still
+	testwait.Eventually(t, "there is room for it", func() bool { // the one that was closed may be counted still
 		raw, err := net.Dial("tcp", strings.TrimPrefix(s.URL(), "nats://"))
-		ok(t, err)
+		testwait.OK(t, err)
 		t.Cleanup(func() { _ = raw.Close() })
-		ok(t, raw.(*net.TCPConn).SetReadBuffer(4<<10))
+		testwait.OK(t, raw.(*net.TCPConn).SetReadBuffer(4<<10))
 		_, err = fmt.Fprintf(raw, "CONNECT {\"user\":\"me\",\"pass\":\"m\",\"verbose\":false}\r\nSUB sandjet.live.%s.> 1\r\nPING\r\n", account)
 		if err != nil {
 			return false
@@ -373,11 +355,12 @@ func TestATenantsConnectionsAreBounded(t *testing.T) {
 	})
 	text := strings.Repeat("x", 500<<10)
 	c := callOf("a")
-	eventually(t, "its connection is closed", func() bool {
+	testwait.Eventually(t, "its connection is closed", func() bool {
 		for range 8 {
-			ok(t, streams.Events.Publish(t.Context(), b, eventOf(c, schemas.NewID("e_"), schemas.CallOutput, schemas.OutputData{Text: text})))
+			e := eventOf(c, schemas.NewID("e_"), schemas.CallOutput, schemas.OutputData{Text: text})
+			testwait.OK(t, streams.Events.Publish(t.Context(), b, e))
 		}
-		return strings.Contains(logged.String(), "too much waits for it to be read")
+		return strings.Contains(logged.String(), "its client does not read")
 	})
 	if strings.Contains(logged.String(), "level=ERROR") {
 		t.Errorf("what tenants do wrong is logged as errors of the server:\n%s", logged)

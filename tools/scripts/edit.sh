@@ -21,28 +21,39 @@ size=$(stat -c %s "$file") || say failed
 { cat "$file" && printf x; } >"$tmp/was" 2>"$tmp/err" || why "$tmp/err" failed
 [ "$(tr -d '\000' <"$tmp/was" | wc -c)" -eq "$((size + 1))" ] || say not_text
 found=$(awk -v tmp="$tmp" -v pairs="$pairs" -v all="$all" -v grown="$grown" '
-function slurp(file,    line, whole, some) {
+# slurp reads a file, and puts it together from short texts and longer ones: each addition copies what is there.
+function slurp(file,    line, whole, some, few) {
 	while ((getline line < file) > 0) {
-		some = some line "\n"
+		few = few line "\n"
+		if (length(few) > 512) { some = some few; few = "" }
 		if (length(some) > 65536) { whole = whole some; some = "" }
 	}
 	close(file)
-	whole = whole some
+	whole = whole some few
 	return substr(whole, 1, length(whole) - 2)
 }
-# scan walks text in windows, so that a replacement costs no copy of the whole.
-function scan(text, old, new, write,    n, at, end, width, some, i) {
-	end = length(text); width = length(old) > 4096 ? length(old) : 4096
-	for (at = 1; at <= end;) {
-		some = substr(text, at, width + length(old) - 1)
-		i = index(some, old)
-		if (i) {
-			n++
-			if (write) { print substr(some, 1, i - 1) > write; print new > write }
-			at += i - 1 + length(old)
-		} else {
-			if (write) print substr(some, 1, width) > write
-			at += width
+# scan walks text in pieces, and these in windows, so that a replacement costs no copy of the whole; some awks
+# measure a text each time they take a part of it. A match in a piece begins in its first width bytes.
+function scan(text, old, new, write,    n, at, end, size, width, step, piece, used, all, some, i) {
+	end = length(text); size = length(old)
+	width = size > 16384 ? size : 16384
+	step = size > 128 ? size : 128
+	for (at = 1; at <= end; at += used) {
+		piece = substr(text, at, width + size - 1)
+		all = length(piece)
+		if (all > width) all = width
+		for (used = 0; used < all;) {
+			some = substr(piece, used + 1, step + size - 1)
+			i = index(some, old)
+			if (i) {
+				n++
+				if (write) { print substr(some, 1, i - 1) > write; print new > write }
+				used += i - 1 + size
+			} else {
+				i = all - used < step ? all - used : step
+				if (write) print substr(some, 1, i) > write
+				used += i
+			}
 		}
 	}
 	return n + 0

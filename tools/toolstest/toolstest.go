@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -124,8 +125,25 @@ func (c testcase) found(t *testing.T, carry Carry) string {
 	if outside, err := os.ReadFile(filepath.Join(base, "secret")); string(outside) != "outside\n" { // our own
 		t.Errorf("a file outside of the workspace was changed: %q, %v", outside, err)
 	}
-	return describe(t, r, before, snapshot(t, dir))
+	return describe(t, r, before, snapshot(t, dir), now)
 }
+
+// aged replaces the times of a text, which differ from run to run, by how many minutes before now they are. What was changed
+// since then, such as a folder that a case does not name, is "just now".
+func aged(text string, now time.Time) string {
+	return timestamp.ReplaceAllStringFunc(text, func(s string) string {
+		at, err := time.Parse(time.RFC3339, s)
+		switch {
+		case err != nil:
+			return s
+		case !at.Before(now):
+			return "just now"
+		}
+		return now.Sub(at).String()
+	})
+}
+
+var timestamp = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`)
 
 // decode reads the call of a case.
 func (c testcase) decode(t *testing.T) (schemas.Call, any) {
@@ -133,7 +151,8 @@ func (c testcase) decode(t *testing.T) (schemas.Call, any) {
 	head, raw, _ := strings.Cut(c.call, " {")
 	words := strings.Fields(head)
 	call := schemas.Call{
-		ID: "call_1", Account: "acct_1", Conversation: "c_1", Tool: schemas.Tool(words[0]), Input: expand("{" + raw), Timeout: schemas.Duration(time.Minute),
+		ID: "call_1", Account: "acct_1", Conversation: "c_1", Tool: schemas.Tool(words[0]), Input: expand("{" + raw),
+		Timeout: schemas.Duration(time.Minute),
 	}
 	for _, w := range words[1:] {
 		call.Dialect = schemas.Dialect(w)
@@ -223,7 +242,7 @@ func (c testcase) populate(t *testing.T, dir, line string, now time.Time) {
 }
 
 // describe puts a result and what it changed into text.
-func describe(t *testing.T, r schemas.Result, before, after map[string]string) string {
+func describe(t *testing.T, r schemas.Result, before, after map[string]string, now time.Time) string {
 	t.Helper()
 	var b strings.Builder
 	fmt.Fprintf(&b, "status: %s\n", r.Status)
@@ -231,11 +250,11 @@ func describe(t *testing.T, r schemas.Result, before, after map[string]string) s
 		fmt.Fprintf(&b, "error: %s %s\n", r.Error.Code, r.Error.Field)
 	}
 	b.WriteString("text:\n")
-	indented(&b, strings.ReplaceAll(r.Text, "\r", "␍"))
+	indented(&b, aged(strings.ReplaceAll(r.Text, "\r", "␍"), now))
 	if r.Output != nil && r.Output.Data != nil {
 		data, err := json.MarshalIndent(r.Output.Data, "", "  ")
 		must(t, err)
-		indented(&b, string(data))
+		indented(&b, aged(string(data), now))
 	}
 	names := make([]string, 0, len(after))
 	for name := range before {

@@ -68,7 +68,8 @@ func TestARefusalNamesPolicyCauseAndRemedy(t *testing.T) {
 		},
 		{
 			"find / -name x", schemas.GuardDurable,
-			"refused by the bash guard (durable): find would walk over the whole filesystem. Search in the workspace: begin at . or at one of its folders.",
+			"refused by the bash guard (durable): find would walk over the whole filesystem. Search in the workspace: begin at . or at one of " +
+				"its folders.",
 		},
 		{
 			"cd ..", schemas.GuardStrict,
@@ -100,17 +101,23 @@ func TestNestingIsBounded(t *testing.T) {
 	for _, c := range []struct{ open, middle, shut string }{
 		{"(", "ls", ")"}, {"$(", "ls", ")"}, {"{ ", "ls;", "}; "}, {"((", "1", "))"}, {"$((1+", "1", "))"}, {"${a:-", "b", "}"},
 		{"\"$(", "ls", ")\""}, {"<(", "ls", ")"}, {"if ", "ls", "; then ls; fi"}, {"while ", "ls", "; do ls; done"}, {"f() ", "{ ls; }", ""},
-		{"time ", "ls", ""}, {"case x in x) ", "ls", ";; esac"}, {"coproc ", "ls", ""}, {"x[", "1", "]=1"}, {"if ls; then ls; elif ", "ls; then ls; fi", ""},
-		{"ls | ", "ls", ""}, {"ls && ", "ls", ""}, {"ls || ", "ls", ""}, {"ls; ", "ls", ""}, {"ls & ", "ls", ""}, {"`", "ls", "`"}, {"ls\n", "ls", ""},
-		{">a ", "ls", ""}, {"a=b ", "ls", ""}, {"ls ", "ls", ""}, {"[[ a == a && ", "a", " ]]"}, {"[[ ! ( ", "-f a", " ) ]]"}, {"echo $((", "1", "))"},
-		{"eval ", "ls", ""}, {"sudo ", "ls", ""}, {"find -exec ", "ls", ""}, {"pushd a\n", "ls", ""}, {"cd a\n", "ls", ""}, {"cd abc\necho $PWD$PWD\n", "ls", ""}, {"$PWD", "", ""}, {"f() { f; }; ", "f", ""}, {"bash -c ", "ls", ""}, {"trap ", "ls", ""}, {"xargs ", "ls", ""}, {"! ", "ls", ""}, {"@(", "a", ")"}, {"{a,", "b", "}"}, {"../", "x", ""},
+		{"time ", "ls", ""}, {"case x in x) ", "ls", ";; esac"}, {"coproc ", "ls", ""}, {"x[", "1", "]=1"},
+		{"if ls; then ls; elif ", "ls; then ls; fi", ""},
+		{"ls | ", "ls", ""}, {"ls && ", "ls", ""}, {"ls || ", "ls", ""}, {"ls; ", "ls", ""}, {"ls & ", "ls", ""},
+		{"`", "ls", "`"}, {"ls\n", "ls", ""},
+		{">a ", "ls", ""}, {"a=b ", "ls", ""}, {"ls ", "ls", ""}, {"[[ a == a && ", "a", " ]]"},
+		{"[[ ! ( ", "-f a", " ) ]]"}, {"echo $((", "1", "))"},
+		{"eval ", "ls", ""}, {"sudo ", "ls", ""}, {"find -exec ", "ls", ""}, {"pushd a\n", "ls", ""}, {"cd a\n", "ls", ""},
+		{"cd abc\necho $PWD$PWD\n", "ls", ""}, {"$PWD", "", ""}, {"f() { f; }; ", "f", ""}, {"bash -c ", "ls", ""}, {"trap ", "ls", ""},
+		{"xargs ", "ls", ""}, {"! ", "ls", ""}, {"@(", "a", ")"}, {"{a,", "b", "}"}, {"../", "x", ""},
 	} {
 		n := maxLength / (len(c.open) + len(c.shut) + 1)
 		text := strings.Repeat(c.open, n) + c.middle + strings.Repeat(c.shut, n)
 		for _, p := range schemas.GuardPolicies() {
 			_ = Check(text, p, []string{"python"})
 		}
-		for _, joined := range []string{"[[ " + strings.Repeat("a == a && ", n) + "a ]]", "(( " + strings.Repeat("1+", n) + "1 ))", "echo $((" + strings.Repeat("1*", n) + "1))"} {
+		for _, joined := range []string{"[[ " + strings.Repeat("a == a && ", n) + "a ]]", "(( " + strings.Repeat("1+", n) + "1 ))",
+			"echo $((" + strings.Repeat("1*", n) + "1))"} {
 			if c.open == "(" {
 				_ = Check(joined, schemas.GuardStrict, nil)
 			}

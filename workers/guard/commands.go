@@ -75,7 +75,8 @@ func (w *walker) openssl(args []value) {
 		switch args[i].text {
 		case "-out", "-keyout", "-outdir", "-writerand":
 			w.write(args[i+1])
-		case "-in", "-inkey", "-key", "-cert", "-CA", "-CAkey", "-CAfile", "-CApath", "-certfile", "-config", "-extfile", "-kfile", "-rand", "-signature", "-verify":
+		case "-in", "-inkey", "-key", "-cert", "-CA", "-CAkey", "-CAfile", "-CApath", "-certfile", "-config", "-extfile", "-kfile",
+			"-rand", "-signature", "-verify":
 			w.read(args[i+1])
 		}
 	}

@@ -74,7 +74,8 @@ func runtimeOf(name string) string {
 	case "node", "nodejs", "npm", "npx", "yarn", "pnpm":
 		return "node"
 	}
-	if version := strings.TrimLeft(strings.TrimPrefix(strings.TrimPrefix(name, "python"), "pip"), "0123456789."); version == "" && name != "" && name[0] == 'p' {
+	if version := strings.TrimLeft(strings.TrimPrefix(strings.TrimPrefix(name, "python"), "pip"), "0123456789."); version == "" &&
+		name != "" && name[0] == 'p' {
 		return "python"
 	}
 	return ""
@@ -109,7 +110,8 @@ func (w *walker) move(name string, args []value) {
 	default:
 		p, ok := w.at.resolve(args[0])
 		if w.strict() && ok && !readable(p) {
-			w.refuse(Leave, fmt.Sprintf("%s %s leaves the workspace", name, shown(args[0].text)), "Stay in the workspace: commands begin in its root")
+			w.refuse(Leave, fmt.Sprintf("%s %s leaves the workspace", name, shown(args[0].text)),
+				"Stay in the workspace: commands begin in its root")
 			return
 		}
 		if ok && args[0].whole && len(p) <= schemas.MaxPath { // a longer one the kernel refuses

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"runtime"
+	"sync"
 
 	"mvdan.cc/sh/v3/syntax"
 )
@@ -32,24 +33,36 @@ func parse(text string) (tree *syntax.File) {
 			tree = nil
 		}
 	}()
-	f, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(&feed{rest: text}, "")
+	p, _ := parsers.Get().(*syntax.Parser)
+	f, err := p.Parse(&feed{rest: text}, "")
+	parsers.Put(p) // one that panicked is not used again
 	if err != nil {
 		return nil
 	}
 	return f
 }
 
-// feed is a text that ends with an error when its reader has called itself too often.
-type feed struct{ rest string }
+// parsers are used again: one is several KiB. What they have parsed is not theirs any more.
+var parsers = sync.Pool{ //nolint:gochecknoglobals // a pool is shared
+	New: func() any { return syntax.NewParser(syntax.Variant(syntax.LangBash)) },
+}
+
+// feed is a text that ends with an error when its reader has called itself too often. It is not looked before the first piece,
+// of which nothing was read yet: to count calls costs as much as to parse a short command.
+type feed struct {
+	rest  string
+	begun bool
+}
 
 func (f *feed) Read(b []byte) (int, error) {
 	if f.rest == "" {
 		return 0, io.EOF
 	}
 	var beyond [1]uintptr
-	if runtime.Callers(maxFrames, beyond[:]) > 0 {
+	if f.begun && runtime.Callers(maxFrames, beyond[:]) > 0 {
 		return 0, errTooDeep
 	}
+	f.begun = true
 	n := copy(b[:min(len(b), step)], f.rest)
 	f.rest = f.rest[n:]
 	return n, nil

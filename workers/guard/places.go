@@ -85,8 +85,9 @@ func writable(p string) bool {
 
 // readable reports whether strict lets p be named.
 func readable(p string) bool {
-	return mountOf(p) != "" || temporary(p) || below(p, home, "/dev/shm", "/dev/fd", "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom",
-		"/dev/tty", "/dev/stdin", "/dev/stdout", "/dev/stderr")
+	return mountOf(p) != "" || temporary(p) ||
+		below(p, home, "/dev/shm", "/dev/fd", "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom",
+			"/dev/tty", "/dev/stdin", "/dev/stdout", "/dev/stderr")
 }
 
 // program reports whether strict lets p be run.
@@ -111,5 +112,6 @@ func climbs(text string) bool {
 // like reports whether a word looks like a path at all, and not like a program's text, a pattern or
 // a sentence.
 func like(text string) bool {
-	return (strings.HasPrefix(text, "/") || climbs(text)) && !strings.ContainsAny(text, " \t\r\n(){}|^;\"'<>\\") && !strings.Contains(text, "://")
+	return (strings.HasPrefix(text, "/") || climbs(text)) && !strings.ContainsAny(text, " \t\r\n(){}|^;\"'<>\\") &&
+		!strings.Contains(text, "://")
 }

@@ -80,7 +80,7 @@ func (l *Lease) Keep(ctx context.Context, held func()) {
 		if err := l.renew(ctx); err == nil {
 			once.Do(held)
 		} else if ctx.Err() == nil {
-			l.log.Warn("lease not renewed", "error", err)
+			l.log.Warn("lease not renewed, retrying", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -115,7 +115,7 @@ func (l *Lease) drop(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, Renew)
 	defer cancel()
 	if err := l.bucket.Delete(ctx, l.record.Worker); err != nil {
-		l.log.Debug("lease not taken back: it ends by itself", "error", err)
+		l.log.Debug("lease not released, it expires", "error", err)
 	}
 }
 
@@ -127,7 +127,7 @@ func (l *Lease) KeptSince(t clock.Reading) bool {
 	return !l.since.After(t) && l.held(clock.Now())
 }
 
-// KeptSinceWall is [Lease.KeptSince] for a moment that another host's clock told.
+// KeptSinceWall is [Lease.KeptSince] for a moment by another host's clock.
 func (l *Lease) KeptSinceWall(t time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

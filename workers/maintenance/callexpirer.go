@@ -27,7 +27,7 @@ type CallExpirer struct {
 	// Providers are those whose queues are looked after each minute, beside those that were ever served.
 	Providers []string
 
-	// lease is the closer's own: only who kept his for long enough may take the absence of another's for a death.
+	// lease is the CallExpirer's own: only who kept his for long enough may take the absence of another's for a death.
 	lease *leases.Lease
 }
 
@@ -56,9 +56,10 @@ func (c *CallExpirer) run(ctx context.Context) error {
 	parts.Go(func() { c.lease.Keep(around, func() {}) })
 	parts.Go(func() { c.sweep(around) })
 	parts.Go(func() { c.endCancelled(around) })
-	o := streams.ConsumeOptions{Name: "closer", Filter: "CALLS", Slots: 16, MaxAttempts: maxAttempts, Turns: true, MaxPending: streams.ManyPending}
+	o := streams.ConsumeOptions{Name: "closer", Filter: "CALLS", Slots: 16, MaxAttempts: maxAttempts, Turns: true,
+		MaxPending: streams.ManyPending}
 	if err := streams.Dead.Consume(ctx, c.Bus, o, c.handle); err != nil {
-		return fmt.Errorf("closer: %w", err)
+		return fmt.Errorf("call expirer: %w", err)
 	}
 	return nil
 }
@@ -93,7 +94,7 @@ func (c *CallExpirer) expire(ctx context.Context, call schemas.Call) (bool, erro
 			outcome = interrupted
 		}
 	}
-	if late > eventsForgotten && !state.Accepted && call.SideEffects() { // what would tell of a start may be gone
+	if late > eventsForgotten && !state.Accepted && call.SideEffects() { // the proof of a start may be gone
 		outcome = interrupted
 	}
 	r := outcome(call)
@@ -101,7 +102,7 @@ func (c *CallExpirer) expire(ctx context.Context, call schemas.Call) (bool, erro
 	if err != nil || !written { // somebody else was first: the next sweep sees who
 		return false, err
 	}
-	c.Log.Info("a call ended while no worker had a place for it", "call", call.ID, "status", r.Status)
+	c.Log.Info("overdue call finished without a worker", "call", call.ID, "status", r.Status)
 	return true, nil
 }
 
@@ -133,12 +134,13 @@ func (c *CallExpirer) handle(ctx context.Context, d streams.Delivery[schemas.Dea
 			return streams.RetryAfter(again, err)
 		}
 		if living {
-			return streams.RetryAfter(leases.TTL, schemas.Errorf(schemas.Unavailable, "closer", "the worker that started the call still lives: its result may come"))
+			return streams.RetryAfter(leases.TTL, schemas.Errorf(schemas.Unavailable, "closer",
+				"the worker that started the call still lives: its result may come"))
 		}
 	}
 	written, err := lifecycle.FinishUnheld(ctx, c.Bus, deadResult(call, letter, started), state, now)
 	if err == nil && !written {
-		err = schemas.Errorf(schemas.Unavailable, "closer", "the call was started or ended just now: what became of it must be looked up")
+		err = schemas.Errorf(schemas.Unavailable, "closer", "the call was started or ended just now: its state must be looked up")
 	}
 	if err != nil {
 		return streams.RetryAfter(again, err)
@@ -176,5 +178,6 @@ func deadResult(c schemas.Call, l schemas.DeadLetter, started bool) schemas.Resu
 		return lifecycle.ExpiredResult(c) // nobody would have run it any more
 	}
 	code := cmp.Or(l.Code, schemas.Internal)
-	return lifecycle.FailedResult(c, schemas.Errorf(code, "", "the call was given up after %d deliveries (%s): its dead letter %s says why", l.Deliveries, code, l.ID))
+	return lifecycle.FailedResult(c, schemas.Errorf(code, "",
+		"the call failed after %d deliveries (%s): its dead letter %s says why", l.Deliveries, code, l.ID))
 }

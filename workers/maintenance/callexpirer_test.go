@@ -60,16 +60,17 @@ func TestHowLongAStartedCallIsWaitedForThatWasGivenUp(t *testing.T) {
 func TestADeadLetterOfAStartedCallHasAnUnknownOutcome(t *testing.T) {
 	t.Parallel()
 	letter := schemas.DeadLetter{ID: "CALLS.7", Reason: "dial unix /secret", Code: schemas.Unavailable, Deliveries: 20}
-	if r := deadResult(testCall(), letter, true); r.Status != schemas.Broken {
+	if r := deadResult(testCall(), letter, true); r.Status != schemas.StatusInterrupted {
 		t.Errorf("started: %+v", r)
 	}
 	r := deadResult(testCall(), letter, false)
-	if r.Status != schemas.Failed || r.Error.Code != schemas.Unavailable || !strings.Contains(r.Text, "CALLS.7") || strings.Contains(r.Text, "/secret") {
+	if r.Status != schemas.StatusFailed || r.Error.Code != schemas.Unavailable || !strings.Contains(r.Text, "CALLS.7") ||
+		strings.Contains(r.Text, "/secret") {
 		t.Errorf("not started: %+v", r)
 	}
 	c := testCall()
 	c.Tool = schemas.ToolRead
-	if r := deadResult(c, letter, true); r.Status != schemas.Failed {
+	if r := deadResult(c, letter, true); r.Status != schemas.StatusFailed {
 		t.Errorf("a reading tool: %+v", r)
 	}
 }

@@ -14,13 +14,13 @@ import (
 
 const (
 	// cancelAlone is how long a cancelled call is left to the workers of its provider, which end it within
-	// 600 ms. Up to half as much again is added, so that one of many closers is the first.
+	// 600 ms. Up to half as much again is added, so that one of many processes is the first.
 	cancelAlone = 2 * time.Second
 	// cancelAgain is when a call is looked at again whose provider has workers: they may be dying.
 	cancelAgain = 10 * time.Second
-	// cancelsOpen is how many cancelled calls a closer has in mind. Others end by their deadline.
+	// cancelsOpen is how many cancelled calls a CallExpirer has in mind. Others end by their deadline.
 	cancelsOpen = 10_000
-	// cancelsAhead is how far back requests are looked at by a closer that has just begun.
+	// cancelsAhead is how far back requests are looked at by one that has just begun.
 	cancelsAhead = time.Hour
 )
 
@@ -35,21 +35,21 @@ type cancelled struct {
 func (c *CallExpirer) endCancelled(ctx context.Context) {
 	var at schemas.Cursor
 	open := map[string]cancelled{}
-	told := false
+	logged := false
 	for wait.Sleep(ctx, time.Second) {
 		next, err := c.readCancels(ctx, at, open)
 		at = next
-		if err != nil && ctx.Err() == nil && !told {
-			c.Log.Warn("requests for the end of calls not read", "error", err)
+		if err != nil && ctx.Err() == nil && !logged {
+			c.Log.Warn("cancel requests not read, retrying", "error", err)
 		}
-		told = err != nil
+		logged = err != nil
 		for key, s := range open {
 			if time.Now().Before(s.due) {
 				continue
 			}
 			ended, err := c.endOne(ctx, s)
 			if err != nil && ctx.Err() == nil {
-				c.Log.Warn("a cancelled call is not ended yet: that is tried again", "call", s.cancel.Call, "error", err)
+				c.Log.Warn("cancelled call not finished, retrying", "call", s.cancel.Call, "error", err)
 			}
 			if s.due = time.Now().Add(cancelAgain); ended {
 				delete(open, key)
@@ -65,7 +65,8 @@ func (c *CallExpirer) readCancels(ctx context.Context, at schemas.Cursor, open m
 		switch code := schemas.CodeOf(err); {
 		case err == nil:
 			if c.Bus.Now().Sub(e.Stored) < cancelsAhead && len(open) < cancelsOpen {
-				open[string(e.Value.Account)+"."+string(e.Value.Call)] = cancelled{cancel: e.Value, at: e.Stored, due: time.Now().Add(cancelAlone + rand.N(cancelAlone/2))}
+				open[string(e.Value.Account)+"."+string(e.Value.Call)] = cancelled{cancel: e.Value, at: e.Stored,
+					due: time.Now().Add(cancelAlone + rand.N(cancelAlone/2))}
 			}
 		case e.Cursor.IsStart() && code == schemas.Conflict:
 			return schemas.Cursor{}, err

@@ -54,11 +54,11 @@ func (h *herald) receivers(ctx context.Context, a schemas.AccountID) ([]schemas.
 	return list, nil
 }
 
-// tell stores an event and makes its deliveries.
-func (h *herald) tell(ctx context.Context, e schemas.Event, absent streams.Absence, receivers []schemas.Endpoint) error {
+// publish stores an event and makes its deliveries.
+func (h *herald) publish(ctx context.Context, e schemas.Event, absent streams.Absence, receivers []schemas.Endpoint) error {
 	at, err := streams.StoreOnce(ctx, h.bus, e, absent)
 	if err != nil {
-		return fmt.Errorf("tell %s: %w", e.Type, err)
+		return fmt.Errorf("publish %s: %w", e.Type, err)
 	}
 	if err := h.at(settleTold); err != nil {
 		return err
@@ -67,7 +67,7 @@ func (h *herald) tell(ctx context.Context, e schemas.Event, absent streams.Absen
 }
 
 // handOn gives a follow-up to whom it is for: to the agent whose turn waits for it, else to the chat
-// channel that the conversation came from. In any case the conversation and the webhooks tell of it.
+// channel that the conversation came from. In any case it is published on the conversation and to the webhooks.
 func (h *herald) handOn(ctx context.Context, f schemas.FollowUp, absent streams.Absence, receivers []schemas.Endpoint) error {
 	e := followUpEvent(f)
 	switch {
@@ -75,10 +75,10 @@ func (h *herald) handOn(ctx context.Context, f schemas.FollowUp, absent streams.
 		if err := streams.Turns.Publish(ctx, h.bus, f); err != nil && !errors.Is(err, schemas.ErrConflict) {
 			return fmt.Errorf("continue the turn: %w", err)
 		}
-	case f.Origin != nil && f.Origin.Kind == "channel":
+	case f.Origin != nil && f.Origin.Kind == schemas.OriginChannel:
 		err := lifecycle.Deliver(ctx, h.bus, channelDelivery(f, e))
 		if schemas.CodeOf(err) == schemas.Invalid { // a channel that never can be one: the conversation has it all the same
-			h.log.Warn("a follow-up has no way back to its channel", "follow_up", f.ID, "channel", f.Origin.Channel, "error", err)
+			h.log.Warn("follow-up has no valid channel", "follow_up", f.ID, "channel", f.Origin.Channel, "error", err)
 			err = nil
 		}
 		if err != nil {
@@ -88,7 +88,7 @@ func (h *herald) handOn(ctx context.Context, f schemas.FollowUp, absent streams.
 	if err := h.at(settleHanded); err != nil {
 		return err
 	}
-	if err := h.tell(ctx, e, absent, receivers); err != nil {
+	if err := h.publish(ctx, e, absent, receivers); err != nil {
 		return err
 	}
 	h.followed(len(f.Results))
@@ -99,12 +99,14 @@ func (h *herald) handOn(ctx context.Context, f schemas.FollowUp, absent streams.
 func channelDelivery(f schemas.FollowUp, e schemas.Event) schemas.Delivery {
 	body, _ := json.Marshal(f) //nolint:errchkjson // its one raw member, the route, came out of JSON
 	return schemas.Delivery{
-		ID: schemas.MakeDeliveryID(e.ID, "channel:"+f.Origin.Channel), Account: f.Account, Channel: f.Origin.Channel, Route: f.Origin.Route,
-		Event: e.ID, Type: e.Type, Conversation: f.Conversation, Body: string(body), Created: f.Created,
+		ID: schemas.MakeDeliveryID(e.ID, "channel:"+f.Origin.Channel), Account: f.Account, Channel: f.Origin.Channel,
+		ChannelID: f.Origin.ChannelID,
+		Route:     f.Origin.Route,
+		Event:     e.ID, Type: e.Type, Conversation: f.Conversation, Body: string(body), Created: f.Created,
 	}
 }
 
-// followUpEvent tells of a follow-up on its conversation. It is about the turn that continues, or
+// followUpEvent is the event of a follow-up on its conversation. It is about the turn that continues, or
 // about the job.
 func followUpEvent(f schemas.FollowUp) schemas.Event {
 	about := schemas.Job{Account: f.Account, Conversation: f.Conversation, ID: f.Results[0].Job}
@@ -163,7 +165,7 @@ func shares(wanted []int, total int) []int {
 	return given
 }
 
-// followUpText tells a model how its background jobs ended: one paragraph for each.
+// followUpText says to a model how its background jobs ended: one paragraph for each.
 func followUpText(results []schemas.JobResult, missing int) string {
 	parts := make([]string, 0, len(results)+1)
 	for _, r := range results {
@@ -173,7 +175,8 @@ func followUpText(results []schemas.JobResult, missing int) string {
 	case missing == 1:
 		parts = append(parts, "Another call of this group has no result yet. It is not waited for any more: if it ends, you will be told.")
 	case missing > 1:
-		parts = append(parts, strconv.Itoa(missing)+" more calls of this group have no result yet. They are not waited for any more: as they end, you will be told.")
+		parts = append(parts, strconv.Itoa(missing)+
+			" more calls of this group have no result yet. They are not waited for any more: as they end, you will be told.")
 	}
 	return strings.Join(parts, "\n\n")
 }
@@ -210,6 +213,9 @@ func resultText(r schemas.JobResult) string {
 		fmt.Fprintf(&b, "\nOutput, the last %d of %d bytes:\n%s", len(r.Logs), max(r.LogBytes, int64(len(r.Logs))), logs)
 	default:
 		b.WriteString("\nOutput:\n" + logs)
+	}
+	if r.LogInvalidBytes > 0 {
+		fmt.Fprintf(&b, "\n[bytes of the output that were not UTF-8 and are shown as U+FFFD: %d]", r.LogInvalidBytes)
 	}
 	return b.String()
 }

@@ -11,6 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/sandjet/sandjet/internal/proptest"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -53,12 +54,15 @@ func TestFollowUpText(t *testing.T) {
 		"killed": {results: []schemas.JobResult{result(ended(schemas.JobFailed, 137, ""), printed("", 0), func(r *schemas.JobResult) {
 			r.OOMKilled, r.ChildrenLeft = true, 2
 		})}},
-		"stopped":  {results: []schemas.JobResult{result(ended(schemas.JobStopped, 143, "enough"), func(r *schemas.JobResult) { r.ChildrenLeft = 1 })}},
-		"expired":  {results: []schemas.JobResult{result(ended(schemas.JobExpired, -1, reasonExpired), printed("", 7))}},
-		"lost":     {results: []schemas.JobResult{result(ended(schemas.JobLost, -1, reasonLost), printed("", 0))}},
-		"group":    {results: []schemas.JobResult{result(), result(second, ended(schemas.JobUnstarted, -1, "Cancelled before it was started."))}, missing: 1},
-		"many":     {results: []schemas.JobResult{result()}, missing: 3},
-		"reported": {results: []schemas.JobResult{result(ended(schemas.JobFailed, -1, "the build service is away"), func(r *schemas.JobResult) { r.Command, r.DurationMS = "", 0 })}},
+		"stopped": {results: []schemas.JobResult{result(ended(schemas.JobStopped, 143, "enough"),
+			func(r *schemas.JobResult) { r.ChildrenLeft = 1 })}},
+		"expired": {results: []schemas.JobResult{result(ended(schemas.JobExpired, -1, reasonExpired), printed("", 7))}},
+		"lost":    {results: []schemas.JobResult{result(ended(schemas.JobLost, -1, reasonLost), printed("", 0))}},
+		"group": {results: []schemas.JobResult{result(),
+			result(second, ended(schemas.JobUnstarted, -1, "Cancelled before it was started."))}, missing: 1},
+		"many": {results: []schemas.JobResult{result()}, missing: 3},
+		"reported": {results: []schemas.JobResult{result(ended(schemas.JobFailed, -1, "the build service is away"),
+			func(r *schemas.JobResult) { r.Command, r.DurationMS = "", 0 })}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -116,7 +120,7 @@ func TestAFollowUpIsBounded(t *testing.T) {
 
 func TestShares(t *testing.T) {
 	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
+	proptest.Check(t, func(t *rapid.T) {
 		wanted := rapid.SliceOf(rapid.IntRange(0, 100)).Draw(t, "wanted")
 		total := rapid.IntRange(0, 500).Draw(t, "total")
 		sum, want, least := 0, 0, 100
@@ -144,7 +148,7 @@ func TestShares(t *testing.T) {
 // TestFit lets a job report anything at all: its record must be able to keep it.
 func TestFit(t *testing.T) {
 	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
+	proptest.Check(t, func(t *rapid.T) {
 		piece := rapid.SampledFrom([]string{"x", "\x00", "\xff", "ü", "\"", "\n", "<", "\u2028", "\U0001F680"})
 		c := schemas.Completion{Logs: strings.Repeat(piece.Draw(t, "logs"), rapid.IntRange(0, 40_000).Draw(t, "times"))}
 		c.Reason = piece.Draw(t, "before") + strings.Repeat(piece.Draw(t, "reason"), rapid.IntRange(0, 10_000).Draw(t, "times"))

@@ -97,7 +97,7 @@ func (h *herald) join(ctx context.Context, j schemas.Job) (g schemas.Group, step
 	}
 }
 
-// finish makes the follow-up of a sealed group, unless there is nothing to tell, and closes the group.
+// finish makes the follow-up of a sealed group, unless there is nothing to report, and closes the group.
 // It may be done again, and by several at once: the first follow-up counts. Absent is for
 // [streams.StoreOnce].
 func (h *herald) finish(ctx context.Context, g schemas.Group, absent streams.Absence, receivers []schemas.Endpoint) error {
@@ -145,7 +145,7 @@ func (h *herald) claimGroup(ctx context.Context, g schemas.Group) (results []sch
 			return nil, last, err
 		}
 	}
-	if len(found) == 0 { // calls that started nothing have told so themselves
+	if len(found) == 0 { // calls that started nothing have said so in their results
 		for _, member := range unstarted {
 			if err := h.rest(ctx, g.Account, member); err != nil {
 				return nil, last, err
@@ -215,7 +215,7 @@ func (h *herald) rest(ctx context.Context, a schemas.AccountID, id schemas.JobID
 
 // seal makes a group whose time is over go on with what has settled. It reports false when somebody
 // else has changed the group meanwhile.
-func (h *herald) seal(ctx context.Context, p streams.Pair[schemas.Group]) (schemas.Group, bool, error) {
+func (h *herald) seal(ctx context.Context, p streams.BucketEntry[schemas.Group]) (schemas.Group, bool, error) {
 	g := p.Value
 	g.Missing = g.Size - len(g.Settled)
 	_, err := lifecycle.OpenGroups(h.bus).Update(ctx, p.Key, g, p.Revision)
@@ -223,7 +223,7 @@ func (h *herald) seal(ctx context.Context, p streams.Pair[schemas.Group]) (schem
 	case errors.Is(err, schemas.ErrConflict):
 		return g, false, nil
 	case err != nil:
-		return g, false, fmt.Errorf("seal the group: %w", err)
+		return g, false, fmt.Errorf("close the group: %w", err)
 	}
 	return g, true, nil
 }

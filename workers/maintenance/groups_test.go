@@ -8,13 +8,15 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/sandjet/sandjet/internal/proptest"
 	"github.com/sandjet/sandjet/schemas"
 )
 
 const testAccount schemas.AccountID = "acct_1"
 
 func member(id string, size int) schemas.Job {
-	return schemas.Job{ID: schemas.JobID("job_" + id), Account: testAccount, Conversation: "c_1", Turn: "turn_1", Group: &schemas.GroupRef{ID: "g", Size: size}}
+	return schemas.Job{ID: schemas.JobID("job_" + id), Account: testAccount, Conversation: "c_1", Turn: "turn_1",
+		Group: &schemas.GroupRef{ID: "g", Size: size}}
 }
 
 func TestJoinGroup(t *testing.T) {
@@ -64,7 +66,7 @@ func TestJoinGroup(t *testing.T) {
 // end in between: each ends up in the group's follow-up or in one of its own, and never in both.
 func TestEveryMemberIsToldOnce(t *testing.T) {
 	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
+	proptest.Check(t, func(t *rapid.T) {
 		size := rapid.IntRange(1, 6).Draw(t, "size")
 		come := rapid.IntRange(1, size+2).Draw(t, "come") // fewer or more than the group has
 		var record *schemas.Group

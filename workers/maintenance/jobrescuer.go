@@ -25,7 +25,9 @@ const DefaultRescueEvery = 15 * time.Second
 // their provider, and those whose call ended without starting them and without a word. It also makes
 // groups go on that wait for calls which never came. It needs no provider and knows none.
 //
-// One per deployment is enough, more do no harm. It keeps the jobs that have not settled in memory.
+// Of all that run, one does the work at a time and keeps the jobs that have not settled in memory; another takes over within
+// [streams.DutyTakenOver]. Two at once do no harm: the first completion of a job counts, and a group is changed on the condition
+// that it is still as it was read.
 type JobRescuer struct {
 	Bus *streams.Bus
 	// Endpoints finds the webhook endpoints. Nil: there are none.
@@ -73,7 +75,7 @@ const (
 // forgottenAfter is when the call of a job can be gone from the log: calls are kept for a day.
 const forgottenAfter = 24 * time.Hour
 
-// judgeOrphan is the whole rule of the sweeper. A worker is taken for gone after two looks without a
+// judgeOrphan is the whole rule of the job rescuer. A worker is taken for gone after two looks without a
 // lease; a job that another worker can take over is left to such until its time is over.
 func judgeOrphan(f orphanFacts) orphanVerdict {
 	gone := f.absent > 0 && f.absent >= 2*f.every
@@ -105,7 +107,7 @@ func judgeWaiting(f orphanFacts) orphanVerdict {
 	return orphanLeave
 }
 
-// The reasons in completions that a sweeper writes.
+// The reasons in completions that a job rescuer writes.
 const (
 	reasonLost      = "the worker that kept its sandbox ended"
 	reasonExpired   = "nobody was there to stop it"
@@ -116,6 +118,7 @@ const (
 type rescue struct {
 	*herald
 
+	tenure  *streams.Tenure // nil: held
 	every   time.Duration
 	watched *lifecycle.JobWatch
 	covered time.Time // when the watch was last covered
@@ -124,14 +127,19 @@ type rescue struct {
 	absent map[string]time.Time // workers without a lease, since when
 	looked map[string]time.Time // when the calls of waiting jobs were looked for
 
-	jobs   *streams.Mirror[schemas.Job, schemas.Job]                   // that have not settled
-	groups *streams.Mirror[schemas.Group, streams.Pair[schemas.Group]] // that are not done
+	jobs   *streams.Mirror[schemas.Job, schemas.Job]                          // that have not settled
+	groups *streams.Mirror[schemas.Group, streams.BucketEntry[schemas.Group]] // that are not done
 }
 
-// Run sweeps until ctx ends, and returns nil then.
+// Run rescues jobs until ctx ends, and returns nil then.
 func (s *JobRescuer) Run(ctx context.Context) error {
+	return byOne(ctx, s.Bus, "jobs", s.Log, s.serve)
+}
+
+// serve rescues jobs until ctx ends.
+func (s *JobRescuer) serve(ctx context.Context, tenure *streams.Tenure) {
 	w := &rescue{
-		herald: newHerald(s.Bus, s.Endpoints, s.Log), every: max(cmp.Or(s.Every, DefaultRescueEvery), leases.TTL),
+		herald: newHerald(s.Bus, s.Endpoints, s.Log), tenure: tenure, every: max(cmp.Or(s.Every, DefaultRescueEvery), leases.TTL),
 		watched: lifecycle.WatchJobs(s.Bus, ""), covered: s.Bus.Now(),
 		leases: leases.Open(s.Bus), absent: map[string]time.Time{}, looked: map[string]time.Time{},
 	}
@@ -145,7 +153,6 @@ func (s *JobRescuer) Run(ctx context.Context) error {
 		w.sweepGroups(ctx)
 		w.cover(ctx)
 	}
-	return nil
 }
 
 // cover keeps what the next watch of jobs must read small.
@@ -157,7 +164,7 @@ func (w *rescue) cover(ctx context.Context) {
 	}
 	w.covered = now
 	if err := w.watched.Cover(ctx); err != nil && ctx.Err() == nil {
-		w.log.Warn("what is known of open jobs is not written down: that is tried again", "error", err)
+		w.log.Warn("mark of open jobs not written, retrying", "error", err)
 	}
 }
 
@@ -165,26 +172,28 @@ func (w *rescue) cover(ctx context.Context) {
 func (w *rescue) mirror() {
 	w.jobs = &streams.Mirror[schemas.Job, schemas.Job]{
 		Source: w.watched,
-		Keep:   func(p streams.Pair[schemas.Job]) (schemas.Job, bool) { return p.Value, !p.Value.State.Final() },
-		Unreadable: func(key string, err error) {
-			w.log.Warn("record of a job not read, it is not looked after", "job", key, "err", err)
+		Keep:   func(p streams.BucketEntry[schemas.Job]) (schemas.Job, bool) { return p.Value, !p.Value.State.Final() },
+		Unreadable: func(p streams.BucketEntry[schemas.Job], err error) {
+			w.log.Warn("job record not readable", "job", p.Key, "error", err)
 		},
 	}
-	w.groups = &streams.Mirror[schemas.Group, streams.Pair[schemas.Group]]{
+	w.groups = &streams.Mirror[schemas.Group, streams.BucketEntry[schemas.Group]]{
 		Source: lifecycle.OpenGroups(w.bus),
-		Keep:   func(p streams.Pair[schemas.Group]) (streams.Pair[schemas.Group], bool) { return p, !p.Value.Done },
-		Unreadable: func(key string, err error) {
-			w.log.Warn("record of a group not read, it is not looked after", "group", key, "err", err)
+		Keep: func(p streams.BucketEntry[schemas.Group]) (streams.BucketEntry[schemas.Group], bool) {
+			return p, !p.Value.Done
+		},
+		Unreadable: func(p streams.BucketEntry[schemas.Group], err error) {
+			w.log.Warn("group record not readable", "group", p.Key, "error", err)
 		},
 	}
 }
 
 // sweepJobs looks at every open job once.
 func (w *rescue) sweepJobs(ctx context.Context) {
-	open := slices.Collect(maps.Values(w.jobs.All()))
+	open := inTurn(slices.Collect(maps.Values(w.jobs.All())), func(j schemas.Job) schemas.AccountID { return j.Account }, olderJob)
 	if err := w.lookForWorkers(ctx, open); err != nil {
 		if ctx.Err() == nil {
-			w.log.Warn("open jobs not looked after: that is tried again", "error", err)
+			w.log.Warn("open jobs not checked, retrying", "error", err)
 		}
 		return
 	}
@@ -197,9 +206,14 @@ func (w *rescue) sweepJobs(ctx context.Context) {
 	w.looked = kept
 	for _, j := range open {
 		if err := w.sweepJob(ctx, j); err != nil && ctx.Err() == nil {
-			w.log.Warn("a job is not looked after: that is tried again", "job", j.ID, "error", err)
+			w.log.Warn("job not checked, retrying", "job", j.ID, "error", err)
 		}
 	}
+}
+
+// olderJob orders jobs by when their calls were accepted.
+func olderJob(a, b schemas.Job) int {
+	return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Key(), b.Key()))
 }
 
 // sweepJob settles a job if nobody else will.
@@ -207,7 +221,7 @@ func (w *rescue) sweepJob(ctx context.Context, j schemas.Job) error {
 	now := w.bus.Now()
 	f := w.facts(j, now)
 	v := judgeOrphan(f)
-	c := schemas.Completion{Job: j.ID, Account: j.Account, Via: schemas.ViaProbe}
+	c := schemas.Completion{Job: j.ID, Account: j.Account, ReportedBy: schemas.ReportedByProbe}
 	if v == orphanLook {
 		fate, reason, err := w.lookForCall(ctx, j)
 		if err != nil {
@@ -221,7 +235,7 @@ func (w *rescue) sweepJob(ctx context.Context, j schemas.Job) error {
 	case orphanLeave, orphanLook:
 		return nil
 	case orphanUnstarted:
-		c.State, c.Via = schemas.JobUnstarted, schemas.ViaCall
+		c.State, c.ReportedBy = schemas.JobUnstarted, schemas.ReportedByCall
 	case orphanForgotten:
 		c.State, c.Reason = schemas.JobLost, reasonForgotten
 	case orphanLost:
@@ -232,13 +246,16 @@ func (w *rescue) sweepJob(ctx context.Context, j schemas.Job) error {
 	if same, err := w.unchanged(ctx, j); err != nil || !same {
 		return err
 	}
+	if err := w.tenure.Held(); err != nil { // it has stood still: what it read may be long past
+		return err
+	}
 	c.Finished = w.bus.Now()
-	w.log.Info("a job is settled that nobody looked after", "job", j.ID, "state", c.State, "reason", c.Reason)
-	return lifecycle.CompleteOnce(ctx, w.bus, c)
+	w.log.Info("completing a job whose worker is gone", "job", j.ID, "state", c.State, "reason", c.Reason)
+	return lifecycle.EndJob(ctx, w.bus, j, c, false)
 }
 
 func (w *rescue) facts(j schemas.Job, now time.Time) orphanFacts {
-	f := orphanFacts{state: j.State, tied: j.Tied, overdue: now.Sub(j.Deadline), every: w.every, age: now.Sub(j.Created)}
+	f := orphanFacts{state: j.State, tied: j.EndsWithWorker, overdue: now.Sub(j.Deadline), every: w.every, age: now.Sub(j.Created)}
 	if since, ok := w.absent[j.Worker]; ok {
 		f.absent = now.Sub(since)
 	}
@@ -249,7 +266,7 @@ func (w *rescue) facts(j schemas.Job, now time.Time) orphanFacts {
 	return f
 }
 
-// unchanged reports whether a job's record still says what was judged: what a sweeper mirrors may be
+// unchanged reports whether a job's record still says what was judged: what a job rescuer mirrors may be
 // behind, and another worker may have taken the job over.
 func (w *rescue) unchanged(ctx context.Context, j schemas.Job) (bool, error) {
 	p, err := lifecycle.FindJob(ctx, w.bus, j.Account, j.ID)
@@ -349,17 +366,23 @@ func (w *rescue) sweepGroups(ctx context.Context) {
 			latest[key] = j.Deadline
 		}
 	}
-	var due []streams.Pair[schemas.Group]
+	var due []streams.BucketEntry[schemas.Group]
 	for key, p := range w.groups.All() {
 		if groupDue(p.Value, latest[key], now, w.every) {
 			due = append(due, p)
 		}
 	}
-	for _, p := range due {
+	account := func(p streams.BucketEntry[schemas.Group]) schemas.AccountID { return p.Value.Account }
+	for _, p := range inTurn(due, account, olderGroup) {
 		if err := w.goOn(ctx, p); err != nil && ctx.Err() == nil {
-			w.log.Warn("a group whose time is over does not go on yet: that is tried again", "group", p.Key, "error", err)
+			w.log.Warn("overdue group not continued, retrying", "group", p.Key, "error", err)
 		}
 	}
+}
+
+// olderGroup orders groups by the end of their time.
+func olderGroup(a, b streams.BucketEntry[schemas.Group]) int {
+	return cmp.Or(a.Value.Deadline.Compare(b.Value.Deadline), cmp.Compare(a.Key, b.Key))
 }
 
 // groupDue reports whether a group is not waited for any more: its own time is over, and so is that of
@@ -370,15 +393,18 @@ func groupDue(g schemas.Group, latest, now time.Time, every time.Duration) bool 
 }
 
 // goOn makes the follow-up of a group with what has settled.
-func (w *rescue) goOn(ctx context.Context, p streams.Pair[schemas.Group]) error {
+func (w *rescue) goOn(ctx context.Context, p streams.BucketEntry[schemas.Group]) error {
 	g := p.Value
+	if err := w.tenure.Held(); err != nil {
+		return err
+	}
 	if !sealed(g) {
 		var ours bool
 		var err error
 		if g, ours, err = w.seal(ctx, p); err != nil || !ours {
 			return err
 		}
-		w.log.Info("a group goes on without some of its calls", "group", g.ID, "missing", g.Missing)
+		w.log.Info("group continues without some of its calls", "group", g.ID, "missing", g.Missing)
 	}
 	receivers, err := w.receivers(ctx, g.Account)
 	if err != nil {

@@ -64,4 +64,4 @@ func TestGroupDue(t *testing.T) {
 	}
 }
 
-// sweepUp runs a settler and a sweeper.
+// sweepUp runs a settler and a job rescuer.

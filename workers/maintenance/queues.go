@@ -24,7 +24,7 @@ func (c *CallExpirer) sweep(ctx context.Context) {
 	for wait.Sleep(ctx, sweepEvery) {
 		names, err := c.names(ctx)
 		if err != nil {
-			c.Log.Warn("queues not listed: that is tried again", "error", err)
+			c.Log.Warn("call queues not listed, retrying", "error", err)
 			continue
 		}
 		for _, p := range names {
@@ -32,11 +32,11 @@ func (c *CallExpirer) sweep(ctx context.Context) {
 				queues[p] = &waiting{}
 			}
 			if err := c.sweepQueue(ctx, p, queues[p]); err != nil && ctx.Err() == nil {
-				c.Log.Warn("overdue calls not looked for: that is tried again", "provider", p, "error", err)
+				c.Log.Warn("search for overdue calls failed, retrying", "provider", p, "error", err)
 			}
 		}
 		if err := c.forget(ctx, names, slack); err != nil && ctx.Err() == nil {
-			c.Log.Warn("old calls not forgotten: that is tried again", "error", err)
+			c.Log.Warn("old calls not removed, retrying", "error", err)
 		}
 	}
 }
@@ -144,7 +144,7 @@ func (c *CallExpirer) forget(ctx context.Context, names []string, slack time.Dur
 		}
 	}
 	if ended > 0 { // their clients may ask for them: the next look forgets them
-		c.Log.Info("calls ended that were left while nobody was there", "calls", ended)
+		c.Log.Info("abandoned calls finished", "calls", ended)
 		return nil
 	}
 	if before <= first {

@@ -36,7 +36,7 @@ const (
 //
 // One per deployment is enough, more share the work and do no harm. It may die at any line: the end is
 // handed out again, and every write is one that the log recognises as a repeat. The record becomes
-// final first, so a record that is not final proves that nothing was told yet; that is what makes the
+// final first, so a record that is not final proves that nothing was published yet; that is what makes the
 // usual case cheap: one read and three writes, and no second write of the record.
 type Settler struct {
 	Bus *streams.Bus
@@ -54,11 +54,12 @@ type Settler struct {
 	At func(SettleStage) error
 }
 
-// SettlerMetrics is what a settler tells about itself. Each may be nil. They are called from many
-// goroutines and must not block. After a crash the same may be told twice.
+// SettlerMetrics are the figures of a settler. Each may be nil. They are called from many
+// goroutines and must not block. After a crash the same may be reported twice.
 type SettlerMetrics struct {
-	Settled  func(s schemas.JobState, v schemas.Via, lag time.Duration) // sandjet_jobs_settled_total{state,via}, sandjet_job_settle_seconds: since it was told
-	Followed func(results int)                                          // sandjet_followups_total, sandjet_followup_results_total
+	// sandjet_jobs_settled_total{state,via}, sandjet_job_settle_seconds: since it was reported
+	Settled  func(s schemas.JobState, v schemas.ReportedBy, lag time.Duration)
+	Followed func(results int) // sandjet_followups_total, sandjet_followup_results_total
 }
 
 // SettleStage is a place between two effects of a settlement, where a process may die.
@@ -69,10 +70,10 @@ const (
 	settleReleased SettleStage = "released" // the places are given back
 	settleFinal    SettleStage = "final"    // the record is final
 	settleTold     SettleStage = "told"     // an event is on the conversation, its deliveries are not made
-	settleSent     SettleStage = "sent"     // job.finished is told and sent to the webhooks
+	settleSent     SettleStage = "sent"     // job.finished is published and sent to the webhooks
 	settleCounted  SettleStage = "counted"  // it is counted in its group
 	settleClaimed  SettleStage = "claimed"  // a group's results are claimed for the follow-up
-	settleHanded   SettleStage = "handed"   // the follow-up is with its agent or channel, not told of
+	settleHanded   SettleStage = "handed"   // the follow-up is with its agent or channel, not published
 	settleFollowed SettleStage = "followed" // all is done, the end is not acknowledged
 )
 
@@ -88,7 +89,8 @@ func SettleStages() []SettleStage {
 func (s *Settler) Run(ctx context.Context) error {
 	x := s.begin()
 	err := streams.Completions.Consume(ctx, s.Bus, streams.ConsumeOptions{
-		Name: "settler", Slots: cmp.Or(s.Slots, DefaultSettlerSlots), Grace: settlerGrace, AckWait: settlerAckWait, MaxAttempts: maxAttempts, Turns: true, MaxPending: streams.ManyPending,
+		Name: "settler", Slots: cmp.Or(s.Slots, DefaultSettlerSlots), Grace: settlerGrace, AckWait: settlerAckWait, MaxAttempts: maxAttempts,
+		Turns: true, MaxPending: streams.ManyPending,
 	}, x.handle)
 	if err != nil {
 		return fmt.Errorf("settler: %w", err)
@@ -101,13 +103,13 @@ type settling struct {
 	*herald
 
 	limiter limits.Limiter
-	settled func(schemas.JobState, schemas.Via, time.Duration)
+	settled func(schemas.JobState, schemas.ReportedBy, time.Duration)
 }
 
 func (s *Settler) begin() *settling {
 	x := &settling{herald: newHerald(s.Bus, s.Endpoints, s.Log), limiter: s.Limiter, settled: s.Metrics.Settled}
 	if x.settled == nil {
-		x.settled = func(schemas.JobState, schemas.Via, time.Duration) {}
+		x.settled = func(schemas.JobState, schemas.ReportedBy, time.Duration) {}
 	}
 	if s.Metrics.Followed != nil {
 		x.followed = s.Metrics.Followed
@@ -121,14 +123,16 @@ func (s *Settler) begin() *settling {
 // handle settles one job. Its return value is the verdict for the log.
 func (x *settling) handle(ctx context.Context, d streams.Delivery[schemas.Completion]) error {
 	if d.Account != d.Value.Account {
-		return schemas.Errorf(schemas.Invalid, "settle", "the end of a job of %s came as one of %s", schemas.Quotable(string(d.Value.Account)), d.Account)
+		return schemas.Errorf(schemas.Invalid, "settle", "the end of a job of %s came as one of %s",
+			schemas.Quotable(string(d.Value.Account)), d.Account)
 	}
 	absent := x.bus.Absent()
 	if err := x.at(settleTaken); err != nil {
 		return err
 	}
 	j, seen, err := x.final(ctx, fit(d.Value))
-	if errors.Is(err, schemas.ErrNotFound) && (d.Attempt < recordAttempts || x.bus.Now().Sub(d.Published) < recordAwaited) { // waiting for its turn counts as an attempt
+	// waiting for its turn counts as an attempt
+	if errors.Is(err, schemas.ErrNotFound) && (d.Attempt < recordAttempts || x.bus.Now().Sub(d.Published) < recordAwaited) {
 		return streams.RetryAfter(again, err) // a replica that is behind may not know it yet
 	}
 	if err != nil {
@@ -141,12 +145,13 @@ func (x *settling) handle(ctx context.Context, d streams.Delivery[schemas.Comple
 	if err != nil {
 		return streams.RetryAfter(again, err) // whatever is wrong with the records, the job must be settled
 	}
-	if seen { // an earlier handling may have told, or another settler; else nobody could before this one began
+	if seen { // an earlier handling may have published, or another settler; else nobody could before this one began
 		absent.At = d.Published
 	}
-	if j.State != schemas.JobUnstarted { // else its call has told
-		e := schemas.NewJobEvent(j, schemas.JobFinished, schemas.JobFinishedID(j.Account, j.ID), j.Completion.Finished, schemas.JobResultOf(j, *j.Completion))
-		if err := x.tell(ctx, e, absent, receivers); err != nil {
+	if j.State != schemas.JobUnstarted { // else its call's result has said so
+		e := schemas.NewJobEvent(j, schemas.JobFinished, schemas.JobFinishedID(j.Account, j.ID), j.Completion.Finished,
+			schemas.JobResultOf(j, *j.Completion))
+		if err := x.publish(ctx, e, absent, receivers); err != nil {
 			return err
 		}
 		if err := x.at(settleSent); err != nil {
@@ -157,7 +162,7 @@ func (x *settling) handle(ctx context.Context, d streams.Delivery[schemas.Comple
 		return err
 	}
 	if !seen {
-		x.settled(j.State, j.Completion.Via, x.bus.Now().Sub(d.Published))
+		x.settled(j.State, j.Completion.ReportedBy, x.bus.Now().Sub(d.Published))
 	}
 	return x.at(settleFollowed)
 }
@@ -171,7 +176,8 @@ func (x *settling) final(ctx context.Context, c schemas.Completion) (j schemas.J
 		switch {
 		case errors.Is(err, schemas.ErrNotFound) || err == nil && p.Deleted:
 			// Records are made before anything runs and kept for as long as this message: it is none of ours.
-			return j, false, schemas.Errorf(schemas.NotFound, "settle", "the job %s has no record: nothing is known that could follow from its end", c.Job)
+			return j, false, schemas.Errorf(schemas.NotFound, "settle",
+				"the job %s has no record: nothing is known that could follow from its end", c.Job)
 		case err != nil:
 			return j, false, fmt.Errorf("look up the job: %w", err)
 		case p.Value.State.Final() && p.Value.Completion != nil:
@@ -211,7 +217,7 @@ func (x *settling) release(ctx context.Context, j schemas.Job) {
 		places[i] = limits.Lease{Key: p.Key, Holder: j.Key(), Token: p.Token}
 	}
 	if err := x.limiter.Release(ctx, places...); err != nil && ctx.Err() == nil {
-		x.log.Warn("places of a job not given back: they end by themselves", "job", j.ID, "error", err)
+		x.log.Warn("slots of a job not released, they expire", "job", j.ID, "error", err)
 	}
 }
 
@@ -241,7 +247,7 @@ func (x *settling) follow(ctx context.Context, j schemas.Job, absent streams.Abs
 	return nil
 }
 
-// alone hands on the result of one job, unless it was read before or its call has told all there is.
+// alone hands on the result of one job, unless it was read before or its call's result has said all there is.
 func (x *settling) alone(ctx context.Context, j schemas.Job, absent streams.Absence, receivers []schemas.Endpoint) error {
 	if j.State == schemas.JobUnstarted {
 		if j.Group != nil {
@@ -260,7 +266,7 @@ func (x *settling) alone(ctx context.Context, j schemas.Job, absent streams.Abse
 	return x.handOn(ctx, jobFollowUp(j), absent, receivers)
 }
 
-// fit shortens what a completion tells to what a job's record can keep: a report of bytes that are no
+// fit shortens what a completion says to what a job's record can keep: a report of bytes that are no
 // text must not keep the job from settling.
 func fit(c schemas.Completion) schemas.Completion {
 	if len(c.Reason) > maxKeptReason {

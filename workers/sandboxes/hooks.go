@@ -75,6 +75,7 @@ var errHookUnstarted = errors.New("nothing was started")
 func (b *Instances) hooks(ctx context.Context, list string, scripts []string, q Request) error {
 	for i, script := range scripts {
 		cmd := q.Command
+		cmd.ID = "" // what it leaves running is the box's, and does not end with the call
 		cmd.Script, cmd.Stdin, cmd.Output, cmd.OutputLimit, cmd.Grace = script, nil, nil, hookOutput, 0
 		cmd.Timeout = q.ScriptTimeout
 		got, err := b.hook(ctx, cmd)
@@ -116,7 +117,7 @@ func stoppedHook(ctx context.Context) error {
 	return schemas.Wrap(schemas.Unavailable, "hooks", "the preparation of the box was stopped", context.Cause(ctx))
 }
 
-// hookError tells how a script failed: its number, counted from 1, and the end of what it printed.
+// hookError says how a script failed: its number, counted from 1, and the end of what it printed.
 func hookError(list string, i, of int, r providers.Result, timeout time.Duration) error {
 	how := fmt.Sprintf("ended with exit code %d", r.ExitCode)
 	switch {
@@ -147,18 +148,18 @@ func (b *Instances) claim(ctx context.Context, key string, h *instance, ref sche
 	if other != "" && other != b.me() {
 		held, err := b.Lease.Held(ctx, other)
 		if held || err != nil || !b.Lease.Settled() {
-			return false, schemas.Wrap(schemas.Unavailable, "onCreate", "another worker makes the box ready: the call waits for it", err)
+			return false, schemas.Wrap(schemas.Unavailable, "onCreate", "another worker makes the sandbox ready: the call waits for it", err)
 		}
 	}
-	err = b.change(ctx, key, h, func(row *instanceRow) error {
+	err = b.change(ctx, key, h, func(row *schemas.Instance) error {
 		hooked = !row.Hooked.IsZero()
 		switch {
-		case row.Ref != ref || !row.Ending.IsZero():
+		case row.Ref != ref || row.State == schemas.InstanceEnding:
 			return errGone
 		case hooked:
 			return nil
 		case row.Hooking != other && row.Hooking != b.me():
-			return schemas.Errorf(schemas.Unavailable, "onCreate", "another worker makes the box ready: the call waits for it")
+			return schemas.Errorf(schemas.Unavailable, "onCreate", "another worker makes the sandbox ready: the call waits for it")
 		}
 		row.Hooking = b.me()
 		return nil
@@ -168,8 +169,8 @@ func (b *Instances) claim(ctx context.Context, key string, h *instance, ref sche
 
 // hooked notes that onCreate has run.
 func (b *Instances) hooked(ctx context.Context, key string, h *instance, ref schemas.Ref) error {
-	return b.change(ctx, key, h, func(row *instanceRow) error {
-		if row.Ref != ref || !row.Ending.IsZero() {
+	return b.change(ctx, key, h, func(row *schemas.Instance) error {
+		if row.Ref != ref || row.State == schemas.InstanceEnding {
 			return errGone
 		}
 		row.Hooked, row.Hooking = b.Bus.Now(), ""
@@ -181,7 +182,7 @@ func (b *Instances) hooked(ctx context.Context, key string, h *instance, ref sch
 func (b *Instances) discard(ctx context.Context, key string, ref schemas.Ref) {
 	ctx, cancel := context.WithTimeout(ctx, releaseWithin)
 	defer cancel()
-	if err := b.end(ctx, key, ref, endUnready); err != nil {
+	if err := b.end(ctx, key, ref, endUnready, nil); err != nil {
 		b.Log.Warn("sandbox instance with failed scripts left behind", "instance", key, "error", err)
 	}
 }

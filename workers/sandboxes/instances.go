@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/clock"
+	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
@@ -23,7 +25,7 @@ type Records interface {
 	Workspace(ctx context.Context, account schemas.AccountID, id schemas.WorkspaceID) (schemas.Workspace, error)
 }
 
-// Options are what [New] needs. All must be set, but for Log, Known and Ended.
+// Options are what [New] needs. All must be set, but for AccountMost, Log, Known and Ended.
 type Options struct {
 	Bus      *streams.Bus
 	Provider providers.Provider
@@ -32,58 +34,55 @@ type Options struct {
 	Lease    *leases.Lease // the worker's own
 	// Every is how often each instance is looked at.
 	Every time.Duration
-	// WithJobs tells in which instances there are background jobs, as far as their records say.
+	// AccountMost is how many live instances of this provider an account has at a time, see room. 0: as many as it likes.
+	AccountMost int
+	// WithJobs says in which instances there are background jobs, as far as their records say.
 	WithJobs func() map[schemas.Ref]bool
-	Log      *slog.Logger
-	Known    func(n int)      // how many instances are known, at each look
-	Ended    func(why string) // an instance was released
+	// Spec is what the box of a sandbox and a workspace is made of: with it a paused one is woken without a call.
+	Spec  func(schemas.Sandbox, schemas.Workspace) providers.Spec
+	Log   *slog.Logger
+	Known func(n int)      // how many instances are known, at each look
+	Ended func(why string) // an instance was released
 }
 
-// Instances are the persistent instances that this worker knows of: those that its calls have used and, where instances
-// outlive their worker, those of the other workers of its provider, whose rows are on the log.
+// Instances are the persistent instances that this worker knows of: those of all workers of its provider, whose records are on
+// the log (schemas.Instance, in the bucket boxes). Where boxes end with their worker each has one owner, see owners.go.
 //
 // It keeps a few words for each instance, for as long as that is there. Its methods may be called from any number of
 // goroutines; none does I/O while the mutex is held.
 type Instances struct {
 	Options
 
-	reserver providers.Reserver           // nil: the provider keeps none
-	rows     *streams.Bucket[instanceRow] // nil: instances end with their worker, and so does what is known of them
-	owners   *owners                      // nil: any worker reaches any instance
+	reserver providers.Reserver // nil: the provider keeps none
+	pauser   providers.Pauser   // nil: the provider pauses none
+	rows     *streams.Bucket[schemas.Instance]
+	tied     bool          // instances end with their worker: each has one owner
+	wished   chan struct{} // has one place: somebody wants something of an instance that this worker owns
 
 	mu   sync.Mutex
 	held map[string]*instance // by Key
+	lost []schemas.Ref        // boxes of this worker that others have taken over: to be released
+	of   string               // the deployment; empty until it was asked for
+	read bool                 // all records were read once
+
+	between func() // of tests: a worker stands still between what it has written and what it does at the provider
 }
 
-// instanceRow is what is known of a kept box. Where boxes outlive their worker it is in the bucket boxes,
-// under "<provider>.<key>", and changed on the condition that nobody else has.
-type instanceRow struct {
-	Account   schemas.AccountID   `json:"account"`
-	Sandbox   schemas.SandboxID   `json:"sandbox"`
-	Workspace schemas.WorkspaceID `json:"workspace"`
-	Provider  string              `json:"provider"`
-	Ref       schemas.Ref         `json:"ref"`
-	Made      time.Time           `json:"made"` // when it was first used
-	Used      time.Time           `json:"used"` // when a call or a job was last in it, see usedFresh
-	// Deadline is made once, with the box: what its sandbox says later counts for the next box.
-	Deadline time.Time `json:"deadline"`
-	Hooked   time.Time `json:"hooked,omitzero"`  // when its onCreate scripts had run; zero: they have not
-	Hooking  string    `json:"hooking,omitzero"` // the worker that runs them
-	Ending   time.Time `json:"ending,omitzero"`  // since when nothing may enter, because it is being released
-}
-
-// instance is one kept box in this worker's memory.
+// instance is one instance in this worker's memory.
 type instance struct {
-	row    instanceRow
+	row    schemas.Instance
 	rev    uint64        // of the row on the log
-	calls  int           // of this worker that are in it
+	seen   clock.Reading // when this worker last read or wrote the row itself
+	used   time.Time     // when a call or a job of this worker was last in it; its row lags, see usedFresh
+	claims int           // calls of this worker that want to enter
+	calls  int           // calls of this worker that are in it
 	script chan struct{} // has one place: who runs scripts in it
 }
 
 // errGone says that a box has ended since it was reserved.
-var errGone = errors.New("the box is gone")
+var errGone = errors.New("the instance is gone")
 
-// usedFresh is how old a row may be, at most, while something is in its box.
+// usedFresh is how often the use of an instance is written to its row while something is in it.
 const usedFresh = 30 * time.Second
 
 // New makes the instances of one provider. It does not block; [Instances.Run] keeps them up to date.
@@ -95,12 +94,13 @@ func New(o Options) *Instances {
 	if o.Ended == nil {
 		o.Ended = func(string) {}
 	}
-	b := &Instances{Options: o, held: map[string]*instance{}}
+	b := &Instances{
+		Options: o, held: map[string]*instance{}, rows: lifecycle.OpenInstances(o.Bus),
+		tied: providers.ProfileOf(o.Provider).JobsEndWithWorker, wished: make(chan struct{}, 1),
+	}
 	b.reserver, _ = providers.As[providers.Reserver](o.Provider)
-	if !providers.ProfileOf(o.Provider).JobsEndWithWorker {
-		b.rows = streams.OpenBucket[instanceRow](o.Bus, streams.Boxes)
-	} else {
-		b.owners = &owners{bucket: streams.OpenBucket[ownerRow](o.Bus, streams.Boxes), lease: o.Lease, prefix: "owner." + o.Name + ".", rows: map[string]owned{}}
+	if providers.ProfileOf(o.Provider).Pause != "" {
+		b.pauser, _ = providers.As[providers.Pauser](o.Provider)
 	}
 	return b
 }
@@ -114,6 +114,9 @@ func (b *Instances) Run(ctx context.Context) {
 	defer parts.Wait()
 	parts.Go(func() { b.mirror(ctx) })
 	parts.Go(func() { b.refresh(ctx) })
+	if !b.tied {
+		parts.Go(func() { b.sweep(ctx) })
+	}
 }
 
 // Kept reports whether the provider keeps instances at all.
@@ -121,7 +124,7 @@ func (b *Instances) Kept() bool { return b.reserver != nil }
 
 // Key names the persistent instance of a call's sandbox and workspace.
 func Key(c schemas.Call) string {
-	return fmt.Sprintf("%s.%s.%s", c.Account, c.Sandbox, c.Workspace)
+	return schemas.BoxKey(c.Account, c.Sandbox, c.Workspace)
 }
 
 func (b *Instances) me() string { return b.Lease.Worker() }
@@ -130,7 +133,7 @@ func (b *Instances) rowKey(key string) string { return b.Name + "." + key }
 
 // shared is how old what this worker knows of a box's use may be. It is 0 where nobody else uses it.
 func (b *Instances) shared() time.Duration {
-	if b.rows == nil {
+	if b.tied {
 		return 0
 	}
 	return usedFresh + 2*b.Every
@@ -174,20 +177,34 @@ func (s *Stay) Leave() {
 
 // Acquire gets the instance for a call, ready for use: reserved, within its time, its scripts run. The call is in it until
 // Leave. It blocks until the scripts have run or ctx ends. Codes: those of Reserve; unavailable (it is just being ended or
-// made ready elsewhere: try again; [ErrElsewhere]: another worker has it), invalid (a script has failed).
+// made ready elsewhere: try again; [ErrElsewhere]: another worker has it), exhausted (also: the account has as many as it may), invalid (a
+// script has failed).
 func (b *Instances) Acquire(ctx context.Context, q Request) (*Stay, error) {
 	const tries = 3
 	key := Key(q.Call)
-	if err := b.own(ctx, key); err != nil {
+	of, err := b.deployment(ctx)
+	if err != nil {
 		return nil, err
 	}
+	q.Command.Spec.Deployment = of
+	h, err := b.claimRoom(key, q.Call.Account)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { b.unclaim(h) }()
 	for range tries {
+		if err := b.own(ctx, q.Call); err != nil {
+			return nil, err
+		}
+		known := b.revision(h)
 		ref, err := b.reserver.Reserve(ctx, key, q.Command.Spec)
 		if err != nil {
 			return nil, fmt.Errorf("reserve the sandbox: %w", err)
 		}
 		q.Command.Sandbox = ref
-		h, err := b.admit(ctx, q.Call, q.Sandbox, ref)
+		b.unclaim(h)
+		h = b.claimed(key) // another one, if this worker has lost it meanwhile
+		err = b.admit(ctx, h, known, q, ref)
 		if err == nil {
 			s := &Stay{in: b, at: h, ref: ref}
 			if err = b.prime(ctx, h, q); err == nil {
@@ -199,50 +216,51 @@ func (b *Instances) Acquire(ctx context.Context, q Request) (*Stay, error) {
 			return nil, err
 		}
 	}
-	return nil, schemas.Errorf(schemas.Unavailable, "reserve", "the sandbox's instance ends again and again: the call waits for one that stays")
+	return nil, schemas.Errorf(schemas.Unavailable, "reserve",
+		"the sandbox's instance ends again and again: the call waits for one that stays")
 }
 
-// own makes sure that no other worker has the box, where boxes end with their worker.
-func (b *Instances) own(ctx context.Context, key string) error {
-	if b.owners == nil {
-		return nil
+// deployment is what boxes bear. It is asked for once. Code: unavailable.
+func (b *Instances) deployment(ctx context.Context) (string, error) {
+	b.mu.Lock()
+	of := b.of
+	b.mu.Unlock()
+	if of != "" {
+		return of, nil
 	}
-	lost, err := b.owners.own(ctx, key)
-	if lost { // this worker was taken for dead: what others see now is another box
-		b.mu.Lock()
-		h := b.held[key]
-		if h != nil {
-			delete(b.held, key)
-		}
-		b.mu.Unlock()
-		if h != nil {
-			_ = b.reserver.Release(ctx, h.row.Ref)
-		}
+	of, err := streams.Deployment(ctx, b.Bus)
+	if err != nil {
+		return "", schemas.Wrap(schemas.Unavailable, "reserve", "of which deployment the box is cannot be read", err)
 	}
-	return err
+	b.mu.Lock()
+	b.of = of
+	b.mu.Unlock()
+	return of, nil
 }
 
-// disownUnused lets other workers have what is not here any more. A box that has just ended may be being made anew
-// by a call, so that takes as long as no call has wanted it.
-func (b *Instances) disownUnused(ctx context.Context) {
-	if b.owners == nil {
-		return
-	}
-	for _, key := range b.owners.unasked(max(b.Every, time.Second)) {
-		b.mu.Lock()
-		_, held := b.held[key]
-		b.mu.Unlock()
-		if !held {
-			b.owners.disown(ctx, key)
-		}
-	}
+// claimed is the instance of a key, which is known here from now until unclaim at least.
+func (b *Instances) claimed(key string) *instance {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	h := b.at(key)
+	h.claims++
+	return h
 }
 
-// DisownAll lets other workers have every instance, when this worker has no call in hand any more.
-func (b *Instances) DisownAll(ctx context.Context) {
-	if b.owners != nil {
-		b.owners.disownAll(ctx)
+func (b *Instances) unclaim(h *instance) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	h.claims--
+}
+
+// at is the instance of a key. The caller has the mutex.
+func (b *Instances) at(key string) *instance {
+	h := b.held[key]
+	if h == nil {
+		h = &instance{script: make(chan struct{}, 1)}
+		b.held[key] = h
 	}
+	return h
 }
 
 // leave notes that a call is in an instance no more.
@@ -251,43 +269,45 @@ func (b *Instances) leave(h *instance) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	h.calls--
-	h.row.Used = now
+	h.used = now
 }
 
-// admit lets a call into the box that was reserved for it and counts it there. Codes: unavailable (the
-// box is at its end, or the log is away); errGone: somebody else was faster, reserve again.
-func (b *Instances) admit(ctx context.Context, c schemas.Call, s schemas.Sandbox, ref schemas.Ref) (*instance, error) {
-	now := b.Bus.Now()
-	key := Key(c)
-	have, err := b.load(ctx, key)
-	if err != nil {
-		return nil, err
-	}
+// revision is that of an instance's row as it is known.
+func (b *Instances) revision(h *instance) uint64 {
 	b.mu.Lock()
-	h := b.held[key]
-	if h == nil {
-		h = &instance{script: make(chan struct{}, 1)}
-		b.held[key] = h
+	defer b.mu.Unlock()
+	return h.rev
+}
+
+// admit lets a call into the box that was reserved for it and counts it there. An owner of a box in use writes nothing for it.
+// Known is the revision of the row before the box was reserved: what has changed since may have paused or released that very box
+// after it was reserved, and only a row that says it is ready says that it is there. Codes: unavailable (the box is at its end, or the
+// log is away); errGone: somebody else was faster, reserve again.
+func (b *Instances) admit(ctx context.Context, h *instance, known uint64, q Request, ref schemas.Ref) error {
+	c, s, now := q.Call, q.Sandbox, b.Bus.Now()
+	key := Key(c)
+	if !b.tied {
+		if err := b.reload(ctx, key, h, b.revision(h)); err != nil {
+			return err
+		}
 	}
-	if have.rev != 0 && have.rev >= h.rev {
-		h.row, h.rev = have.row, have.rev
-	}
-	b.mu.Unlock()
 	counted := false
-	err = b.change(ctx, key, h, func(row *instanceRow) error {
-		before := row.Used
-		if row.Ref != ref {
-			*row = newRow(c, s, b.Name, ref, now)
-			before = now
+	err := b.change(ctx, key, h, func(row *schemas.Instance) error {
+		other := row.State == "" || row.State == schemas.InstancePaused || row.State == schemas.InstanceReady && row.Ref != ref
+		stale := h.rev != known && other
+		if stale || b.tied && row.Worker != b.me() {
+			return errGone
 		}
-		if !row.Ending.IsZero() || !now.Before(row.Deadline) {
-			return schemas.Errorf(schemas.Unavailable, "reserve", "the sandbox's box is at the end of its life: the call waits for the next one")
+		row.Account, row.Sandbox, row.Workspace, row.Provider = c.Account, c.Sandbox, c.Workspace, b.Name
+		if err := lifecycle.ReadyInstance(row, ref, now, maxLifetime(s), len(s.OnCreate) > 0); err != nil {
+			return err
 		}
-		if now.Sub(before) >= min(usedFresh, idleTimeout(s)/4) { // else others know already that it is used
+		if !b.tied && now.Sub(row.Used) >= min(usedFresh, idleTimeout(s)/4) { // else others know already that it is used
 			row.Used = now
 		}
 		if !counted {
 			h.calls++ // from here on it is not ended here
+			h.used = now
 			counted = true
 		}
 		return nil
@@ -297,73 +317,47 @@ func (b *Instances) admit(ctx context.Context, c schemas.Call, s schemas.Sandbox
 		h.calls--
 		b.mu.Unlock()
 	}
-	return h, err
+	return err
 }
 
-func newRow(c schemas.Call, s schemas.Sandbox, provider string, ref schemas.Ref, now time.Time) instanceRow {
-	row := instanceRow{
-		Account: c.Account, Sandbox: c.Sandbox, Workspace: c.Workspace, Provider: provider, Ref: ref,
-		Made: now, Used: now, Deadline: now.Add(maxLifetime(s)),
-	}
-	if len(s.OnCreate) == 0 {
-		row.Hooked = now // scripts that come later are for the next box
-	}
-	return row
-}
-
-// stored is a row with its revision.
+// storedRow is a row with its revision.
 type storedRow struct {
-	row instanceRow
+	row schemas.Instance
 	rev uint64 // 0: there is none
-}
-
-// load reads the row of a box, where rows are on the log.
-func (b *Instances) load(ctx context.Context, key string) (storedRow, error) {
-	if b.rows == nil {
-		return storedRow{}, nil
-	}
-	p, err := b.rows.Get(ctx, b.rowKey(key))
-	switch {
-	case errors.Is(err, schemas.ErrNotFound):
-		return storedRow{}, nil
-	case err != nil:
-		return storedRow{}, schemas.Wrap(schemas.Unavailable, "reserve", "what is known of the box cannot be read", err)
-	}
-	return storedRow{p.Value, p.Revision}, nil
 }
 
 // change changes the row of a box on the condition that nobody else has, no other goroutine of this worker
 // either; how is asked again about what they have made of it. It runs under the lock, and its error leaves
 // all as it was. Codes: unavailable; errGone: the box is not h any more.
-func (b *Instances) change(ctx context.Context, key string, h *instance, how func(*instanceRow) error) error {
+func (b *Instances) change(ctx context.Context, key string, h *instance, how func(*schemas.Instance) error) error {
 	for {
 		rev, row, err := b.decide(key, h, how)
 		if err != nil || row == nil {
 			return err
 		}
+		seen := clock.Now()
+		written := storedRow{row: *row}
 		if rev == 0 {
-			rev, err = b.rows.Create(ctx, b.rowKey(key), *row, 0)
+			written.rev, err = b.rows.Create(ctx, b.rowKey(key), *row, 0)
 		} else {
-			rev, err = b.rows.Update(ctx, b.rowKey(key), *row, rev)
+			written.rev, err = b.rows.Update(ctx, b.rowKey(key), *row, rev)
 		}
-		have := storedRow{*row, rev}
-		conflict := errors.Is(err, schemas.ErrConflict)
-		if conflict {
-			have, err = b.load(ctx, key)
-		}
-		if err != nil {
+		switch {
+		case err == nil:
+			b.merge(key, written, seen)
+			return nil
+		case !errors.Is(err, schemas.ErrConflict):
 			return schemas.Wrap(schemas.Unavailable, "reserve", "what is known of the box cannot be written", err)
 		}
-		b.merge(key, have)
-		if !conflict {
-			return nil
+		if err := b.reload(ctx, key, h, rev); err != nil {
+			return err
 		}
 	}
 }
 
 // decide makes the changed row of a box, nil where there is nothing to write, with the revision that it is
-// to replace. Where boxes end with their worker it counts at once.
-func (b *Instances) decide(key string, h *instance, how func(*instanceRow) error) (rev uint64, changed *instanceRow, err error) {
+// to replace.
+func (b *Instances) decide(key string, h *instance, how func(*schemas.Instance) error) (rev uint64, changed *schemas.Instance, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if h == nil || b.held[key] != h {
@@ -373,30 +367,70 @@ func (b *Instances) decide(key string, h *instance, how func(*instanceRow) error
 	if err := how(&row); err != nil {
 		return 0, nil, err
 	}
-	if b.rows == nil {
-		h.row = row
-	}
 	if row == h.row {
 		return 0, nil, nil
 	}
 	return h.rev, &row, nil
 }
 
-// merge keeps what the log tells of a box.
-func (b *Instances) merge(key string, have storedRow) {
+// reload takes in what the log has now, unless something else was taken in since the revision known was. It counts also where
+// its own revision is a lower one: the log was made anew, or has lost its end, and nobody would ever write the one known here.
+func (b *Instances) reload(ctx context.Context, key string, h *instance, known uint64) error {
+	seen := clock.Now()
+	p, err := b.rows.Get(ctx, b.rowKey(key))
+	if err != nil && !errors.Is(err, schemas.ErrNotFound) {
+		return schemas.Wrap(schemas.Unavailable, "reserve", "what is known of the box cannot be read", err)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.held[key] != h || h.rev != known:
+	case err != nil && b.tied && h.row.Worker == b.me():
+		h.rev = 0 // the box is here: its row is written anew
+	case err != nil:
+		b.adopt(key, storedRow{}, seen)
+	default:
+		b.adopt(key, storedRow{p.Value, p.Revision}, seen)
+	}
+	return nil
+}
+
+// merge takes in a row that this worker has written itself, unless a later one is known. Seen is from before.
+func (b *Instances) merge(key string, have storedRow, seen clock.Reading) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if h := b.held[key]; h == nil || have.rev >= h.rev {
+		b.adopt(key, have, seen)
+	}
+}
+
+// follow takes in a row that the log reports, unless a later one is known. What an owner hears of its own instances is news only
+// while it has them: else it is the echo of its last word about one that has ended.
+func (b *Instances) follow(key string, have storedRow) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	h := b.held[key]
-	switch {
-	case h == nil && have.rev == 0:
-		return
-	case h == nil:
-		h = &instance{script: make(chan struct{}, 1)}
-		b.held[key] = h
-	case have.rev != 0 && have.rev < h.rev:
-		return
+	echo := b.tied && have.row.Worker == b.me() && (h == nil || h.row.Worker != b.me())
+	if !echo && (h == nil || have.rev > h.rev) {
+		b.adopt(key, have, clock.Reading{})
+	}
+}
+
+// adopt takes in a row as it is. The caller has the mutex.
+func (b *Instances) adopt(key string, have storedRow, seen clock.Reading) {
+	h := b.at(key)
+	if b.tied && h.row.Worker == b.me() && have.row.Worker != b.me() {
+		// This worker was taken for dead. What is left of the instance here must go, and its calls are counted with that.
+		if !h.row.Ref.IsZero() {
+			b.lost = append(b.lost, h.row.Ref)
+		}
+		delete(b.held, key)
+		h = b.at(key)
 	}
 	h.row, h.rev = have.row, have.rev
+	if seen.After(h.seen) {
+		h.seen = seen
+	}
 }
 
 // deadline is when an instance ends at the latest.

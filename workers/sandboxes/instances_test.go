@@ -2,6 +2,7 @@ package sandboxes
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -13,22 +14,22 @@ import (
 	"github.com/sandjet/sandjet/workers/leases"
 )
 
-// keeper is a provider that keeps instances and runs nothing.
-type keeper struct{ tied bool }
+// keeps is a provider that keeps instances and runs nothing.
+type keeps struct{ tied bool }
 
-func (k keeper) Profile() providers.Profile {
+func (k keeps) Profile() providers.Profile {
 	return providers.Profile{Name: "fake", Shell: "bash", Persistent: true, JobsEndWithWorker: k.tied}
 }
 
-func (keeper) Run(context.Context, providers.Command) (providers.Result, error) {
+func (keeps) Run(context.Context, providers.Command) (providers.Result, error) {
 	return providers.Result{}, schemas.Errorf(schemas.Unsupported, "run", "nothing is run here")
 }
 
-func (keeper) Reserve(_ context.Context, key string, _ providers.Spec) (schemas.Ref, error) {
+func (keeps) Reserve(_ context.Context, key string, _ providers.Spec) (schemas.Ref, error) {
 	return schemas.Ref{ID: key, Epoch: "a"}, nil
 }
 
-func (keeper) Release(context.Context, schemas.Ref) error { return nil }
+func (keeps) Release(context.Context, schemas.Ref) error { return nil }
 
 // records has every sandbox and workspace.
 type records struct{}
@@ -46,7 +47,7 @@ func forEachKind(t *testing.T, f func(*testing.T, *Instances)) {
 		t.Run(name, func(t *testing.T) {
 			natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 				f(t, New(Options{
-					Bus: b, Provider: keeper{tied}, Name: "fake", Records: records{}, Every: time.Minute,
+					Bus: b, Provider: keeps{tied}, Name: "fake", Records: records{}, Every: time.Minute,
 					Lease: leases.New(b, leases.Record{Worker: "worker_1"}, nil, nil), WithJobs: func() map[schemas.Ref]bool { return nil },
 				}))
 			})
@@ -64,14 +65,17 @@ func TestNoChangeOfAnInstanceIsLost(t *testing.T) {
 		const changes = 40
 		c := call()
 		ref := schemas.Ref{ID: Key(c), Epoch: "a"}
-		h, err := b.admit(t.Context(), c, schemas.Sandbox{}, ref)
-		if err != nil {
+		if err := b.own(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		h := b.claimed(Key(c))
+		if err := b.admit(t.Context(), h, h.rev, Request{Call: c}, ref); err != nil {
 			t.Fatal(err)
 		}
 		var all sync.WaitGroup
 		for range changes {
 			all.Go(func() {
-				err := b.change(t.Context(), Key(c), h, func(row *instanceRow) error {
+				err := b.change(t.Context(), Key(c), h, func(row *schemas.Instance) error {
 					row.Hooking += "x"
 					return nil
 				})
@@ -83,6 +87,50 @@ func TestNoChangeOfAnInstanceIsLost(t *testing.T) {
 		all.Wait()
 		if got := len(h.row.Hooking); got != changes {
 			t.Errorf("%d of %d changes are there", got, changes)
+		}
+	})
+}
+
+// The log may be made anew while workers run: then what it says next has lower revisions than what they know.
+func TestALowerRevisionOnTheLogCounts(t *testing.T) {
+	forEachKind(t, func(t *testing.T, b *Instances) {
+		c := call()
+		ref := schemas.Ref{ID: Key(c), Epoch: "a"}
+		if err := b.own(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		h := b.claimed(Key(c))
+		if err := b.admit(t.Context(), h, h.rev, Request{Call: c}, ref); err != nil {
+			t.Fatal(err)
+		}
+		b.mu.Lock()
+		there := h.rev
+		h.rev += 1000 // the revision on the log that was
+		b.mu.Unlock()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		used := b.Bus.Now().Add(time.Hour)
+		if err := b.change(ctx, Key(c), h, func(row *schemas.Instance) error { row.Used = used; return nil }); err != nil {
+			t.Fatal(err)
+		}
+		if h.rev != there+1 || !h.row.Used.Equal(used) {
+			t.Errorf("revision %d, want %d; used %s", h.rev, there+1, h.row.Used)
+		}
+		if err := b.rows.Delete(t.Context(), b.rowKey(Key(c))); err != nil {
+			t.Fatal(err)
+		}
+		err := b.admit(ctx, h, h.rev, Request{Call: c}, ref)
+		if errors.Is(err, errGone) { // it may have been released: it is reserved again
+			err = b.admit(ctx, h, h.rev, Request{Call: c}, ref)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := b.change(ctx, Key(c), h, func(row *schemas.Instance) error { row.Used = used.Add(time.Hour); return nil }); err != nil {
+			t.Fatal(err)
+		}
+		if p, err := b.rows.Get(ctx, b.rowKey(Key(c))); err != nil || p.Value.Ref != ref {
+			t.Errorf("after the row was lost: %+v, %v", p.Value, err)
 		}
 	})
 }

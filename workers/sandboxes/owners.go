@@ -3,45 +3,21 @@ package sandboxes
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/sandjet/sandjet/internal/clock"
+	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
-	"github.com/sandjet/sandjet/streams"
-	"github.com/sandjet/sandjet/workers/leases"
 )
 
-// owners knows which worker has a kept box, where boxes end with the worker that made them: several workers that
-// share a log must not make a box each for the same sandbox and workspace.
+// Where boxes end with the worker that made them each instance has an owner: several workers that share a log must not make a box
+// each for the same sandbox and workspace.
 //
-// The log decides: a row in the bucket boxes under "owner.<provider>.<Key>", made on the condition that there is
-// none. It is taken over when its worker has no lease any more. A call for a box of another living worker is handed
-// out again until that one gets it.
+// The log decides: the instance's row names its worker, and is made on the condition that there is none. It is taken over when its
+// worker has no lease any more. A call for a box of another living worker is handed out again until that one gets it.
 //
 // What this worker owns it knows without asking, as long as it kept its lease: a call of a box that is there costs
 // nothing.
-type owners struct {
-	bucket *streams.Bucket[ownerRow]
-	lease  *leases.Lease
-	prefix string
-
-	mu   sync.Mutex
-	rows map[string]owned // by Key
-}
-
-// ownerRow is the value of a row.
-type ownerRow struct {
-	Worker string `json:"worker"`
-}
-
-// owned is what this worker knows of a row.
-type owned struct {
-	worker string
-	rev    uint64
-	seen   clock.Reading // the log had it then
-	asked  time.Time     // when a call last wanted the box
-}
 
 // ErrElsewhere says that another living worker has the instance: the call goes back to the log, where that worker finds it.
 var ErrElsewhere = errors.New("another worker has the instance")
@@ -52,116 +28,231 @@ const ownerTrusted = time.Second
 // disownWithin is what giving up all instances may take at the end of a worker.
 const disownWithin = 5 * time.Second
 
-// own makes sure that this worker has the box of a key. Lost tells that another one took it over meanwhile: what is
-// left of it here must go. Codes: unavailable (it is another's, or the log is away: try again).
-func (o *owners) own(ctx context.Context, key string) (lost bool, err error) {
-	o.mu.Lock()
-	have, ok := o.rows[key]
-	if ok {
-		have.asked = time.Now()
-		o.rows[key] = have
+// own makes sure that no other worker has the box of a call, where boxes end with their worker.
+// Codes: unavailable (it is another's, or the log is away: try again).
+func (b *Instances) own(ctx context.Context, c schemas.Call) error {
+	if !b.tied {
+		return nil
 	}
-	o.mu.Unlock()
-	mine := ok && have.worker == o.lease.Worker()
+	key := Key(c)
+	b.mu.Lock()
+	h := b.at(key)
+	row, seen := h.row, h.seen
+	b.mu.Unlock()
+	mine := row.Worker == b.me()
 	switch {
-	case mine && o.lease.KeptSince(have.seen):
-		return false, nil
-	case ok && !mine && clock.Since(have.seen) < ownerTrusted:
-		return false, elsewhere(nil)
+	case mine && b.Lease.KeptSince(seen):
+		return nil
+	case row.Worker != "" && !mine && clock.Since(seen) < ownerTrusted:
+		return elsewhere(nil)
 	}
-	now, err := o.settle(ctx, key)
+	owner, err := b.claimRow(ctx, c)
 	if err != nil {
-		return false, schemas.Wrap(schemas.Unavailable, "reserve", "who has the sandbox's box cannot be told", err)
+		return schemas.Wrap(schemas.Unavailable, "reserve", "who has the sandbox's box cannot be read", err)
 	}
-	now.asked = time.Now()
-	o.mu.Lock()
-	o.rows[key] = now
-	o.mu.Unlock()
-	if now.worker != o.lease.Worker() {
-		return mine, elsewhere(nil)
+	b.releaseLost(ctx)
+	if owner != b.me() {
+		return elsewhere(nil)
 	}
-	return false, nil
+	return nil
 }
 
 func elsewhere(err error) error {
-	return schemas.Wrap(schemas.Unavailable, "reserve", "another worker keeps the sandbox's box: the call waits for it", errors.Join(ErrElsewhere, err))
+	return schemas.Wrap(schemas.Unavailable, "reserve", "another worker keeps the sandbox's box: the call waits for it",
+		errors.Join(ErrElsewhere, err))
 }
 
-// settle finds on the log who has a box, and takes it for this worker when nobody living has.
-func (o *owners) settle(ctx context.Context, key string) (owned, error) {
-	me, now := ownerRow{Worker: o.lease.Worker()}, clock.Now()
-	rev, err := o.bucket.Create(ctx, o.prefix+key, me, 0)
-	if err == nil {
-		return owned{worker: me.Worker, rev: rev, seen: now}, nil
+// claimRow finds on the log who has a box, and takes it for this worker when nobody living has.
+func (b *Instances) claimRow(ctx context.Context, c schemas.Call) (owner string, err error) {
+	key := Key(c)
+	row, foreign := b.rowOf(c)
+	if foreign {
+		if owner, err = b.takeOver(ctx, key, row); !errors.Is(err, schemas.ErrNotFound) {
+			return owner, err
+		}
 	}
-	if !errors.Is(err, schemas.ErrConflict) {
-		return owned{}, err
+	now := clock.Now()
+	owner, err = b.formerOwner(ctx, key)
+	if owner != "" || err != nil {
+		return owner, err
 	}
-	now = clock.Now()
-	p, err := o.bucket.Get(ctx, o.prefix+key)
+	rev, err := b.rows.Create(ctx, b.rowKey(key), row, 0)
+	if errors.Is(err, schemas.ErrConflict) {
+		return b.takeOver(ctx, key, row)
+	}
 	if err != nil {
-		return owned{}, err
+		return "", err
 	}
-	if p.Value.Worker == me.Worker {
-		return owned{worker: me.Worker, rev: p.Revision, seen: now}, nil
-	}
-	held, err := o.lease.Held(ctx, p.Value.Worker)
-	if err != nil {
-		return owned{}, err
-	}
-	if held || !o.lease.Settled() {
-		return owned{worker: p.Value.Worker, rev: p.Revision, seen: now}, nil
-	}
-	rev, err = o.bucket.Update(ctx, o.prefix+key, me, p.Revision)
-	if err != nil {
-		return owned{}, err
-	}
-	return owned{worker: me.Worker, rev: rev, seen: now}, nil
+	b.merge(key, storedRow{row, rev}, now)
+	return b.me(), nil
 }
 
-// disown gives up a box that has ended. A row that cannot be removed is taken over once this worker has ended, or is
-// this worker's still when it makes the box anew.
-func (o *owners) disown(ctx context.Context, key string) {
-	o.mu.Lock()
-	have, ok := o.rows[key]
-	delete(o.rows, key)
-	o.mu.Unlock()
-	if ok && have.worker == o.lease.Worker() {
-		_ = o.bucket.DeleteRevision(ctx, o.prefix+key, have.rev)
+// rowOf is the row that this worker writes where there is none: what it knows of its own box, else of one that is to be made.
+// Foreign: as far as it knows there is one of another worker.
+func (b *Instances) rowOf(c schemas.Call) (row schemas.Instance, foreign bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	h := b.held[Key(c)]
+	if h != nil && h.row.Worker == b.me() {
+		return h.row, false
+	}
+	row = schemas.Instance{Account: c.Account, Sandbox: c.Sandbox, Workspace: c.Workspace, Provider: b.Name}
+	lifecycle.ReserveInstance(&row, b.me(), b.Bus.Now())
+	return row, h != nil && h.row.Worker != ""
+}
+
+// takeOver takes a row that is there, unless its worker lives.
+func (b *Instances) takeOver(ctx context.Context, key string, mine schemas.Instance) (owner string, err error) {
+	now := clock.Now()
+	p, err := b.rows.Get(ctx, b.rowKey(key))
+	if err != nil {
+		return "", err
+	}
+	have := storedRow{p.Value, p.Revision}
+	if owner = p.Value.Worker; owner != b.me() {
+		held, err := b.Lease.Held(ctx, owner)
+		if err != nil {
+			return "", err
+		}
+		if !held && b.Lease.Settled() {
+			rev, err := b.rows.Update(ctx, b.rowKey(key), mine, p.Revision)
+			if err != nil {
+				return "", err
+			}
+			have, owner = storedRow{mine, rev}, b.me()
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if h := b.held[key]; h == nil || h.rev <= have.rev || now.After(h.seen) { // the revisions of a log made anew are lower
+		b.adopt(key, have, now)
+	}
+	return owner, nil
+}
+
+// formerOwner is the living worker of the version before that has a box, empty if there is none. What a dead one has left is removed.
+func (b *Instances) formerOwner(ctx context.Context, key string) (string, error) {
+	former := "owner." + b.rowKey(key)
+	p, err := b.rows.Get(ctx, former)
+	if errors.Is(err, schemas.ErrNotFound) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	held, err := b.Lease.Held(ctx, p.Value.Worker)
+	if err != nil {
+		return "", err
+	}
+	if held || !b.Lease.Settled() {
+		return p.Value.Worker, nil
+	}
+	return "", b.rows.DeleteRevision(ctx, former, p.Revision)
+}
+
+// releaseLost ends what is left here of boxes that others have taken over.
+func (b *Instances) releaseLost(ctx context.Context) {
+	b.mu.Lock()
+	lost := b.lost
+	b.lost = nil
+	b.mu.Unlock()
+	for _, ref := range lost {
+		if err := b.reserver.Release(ctx, ref); err != nil {
+			b.Log.Warn("sandbox instance taken over by another worker not released, retrying", "error", err)
+			b.mu.Lock()
+			b.lost = append(b.lost, ref)
+			b.mu.Unlock()
+		}
 	}
 }
 
-// disownAll gives up every box, at the end of this worker: nobody then waits for the end of its lease.
-func (o *owners) disownAll(ctx context.Context) {
+// disownUnmade lets other workers have what could not be made here, once no call wants it.
+func (b *Instances) disownUnmade(ctx context.Context) {
+	b.disown(ctx, func(h *instance) bool {
+		return h.row.State == schemas.InstanceReserving && h.row.Ref.IsZero() && h.claims == 0 && h.calls == 0
+	})
+}
+
+// DisownAll lets other workers have every instance, when this worker has no call in hand any more: nobody then waits for the end of
+// its lease.
+func (b *Instances) DisownAll(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, disownWithin)
 	defer cancel()
-	o.mu.Lock()
-	keys := make([]string, 0, len(o.rows))
-	for key := range o.rows {
-		keys = append(keys, key)
+	b.disown(ctx, func(*instance) bool { return true })
+}
+
+// disown removes rows of this worker. One that cannot be removed is taken over once this worker has ended.
+func (b *Instances) disown(ctx context.Context, which func(*instance) bool) {
+	if !b.tied {
+		return
 	}
-	o.mu.Unlock()
-	for _, key := range keys {
+	mine := map[string]uint64{}
+	b.mu.Lock()
+	for key, h := range b.held {
+		if h.row.Worker == b.me() && h.rev != 0 && which(h) {
+			mine[key] = h.rev
+			delete(b.held, key)
+		}
+	}
+	b.mu.Unlock()
+	for key, rev := range mine {
 		if ctx.Err() != nil {
 			return
 		}
-		o.disown(ctx, key)
+		if err := b.rows.DeleteRevision(ctx, b.rowKey(key), rev); err != nil {
+			b.Log.Debug("sandbox instance not handed over, another worker takes it over later", "instance", key, "error", err)
+		}
 	}
 }
 
-// unasked drops what was known of boxes of others, so that the map does not grow, and lists this worker's own that
-// no call has wanted for a while.
-func (o *owners) unasked(since time.Duration) []string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	var mine []string
-	for key, have := range o.rows {
-		switch {
-		case have.worker != o.lease.Worker() && clock.Since(have.seen) >= ownerTrusted:
-			delete(o.rows, key)
-		case have.worker == o.lease.Worker() && time.Since(have.asked) >= since:
-			mine = append(mine, key)
+// dropOrphans removes the rows of workers that have ended: their boxes have ended with them.
+func (b *Instances) dropOrphans(ctx context.Context) {
+	if !b.tied || !b.Lease.Settled() {
+		return
+	}
+	foreign := map[string]storedRow{}
+	b.mu.Lock()
+	for key, h := range b.held {
+		if h.row.Worker != "" && h.row.Worker != b.me() {
+			foreign[key] = storedRow{h.row, h.rev}
 		}
 	}
-	return mine
+	b.mu.Unlock()
+	alive := map[string]bool{}
+	for key, have := range foreign {
+		held, asked := alive[have.row.Worker]
+		if !asked {
+			var err error
+			if held, err = b.Lease.Held(ctx, have.row.Worker); err != nil {
+				return
+			}
+			alive[have.row.Worker] = held
+		}
+		if held || !b.Lease.Settled() {
+			continue
+		}
+		if err := b.rows.DeleteRevision(ctx, b.rowKey(key), have.rev); err != nil {
+			b.Log.Debug("lease record of an ended worker not removed", "instance", key, "error", err)
+			if errors.Is(err, schemas.ErrConflict) {
+				b.reread(ctx, key)
+			}
+			continue
+		}
+		b.forget(key, have.rev+1)
+	}
+}
+
+// reread takes in a row as the log has it now. A call that read it before its last change, and took it in after, has left an older
+// one here, and the log reports each change once.
+func (b *Instances) reread(ctx context.Context, key string) {
+	now := clock.Now()
+	p, err := b.rows.Get(ctx, b.rowKey(key))
+	if err != nil {
+		return // gone, which the log reports, or not readable now: the next look tries again
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if h := b.held[key]; h != nil && now.After(h.seen) {
+		b.adopt(key, storedRow{p.Value, p.Revision}, now)
+	}
 }

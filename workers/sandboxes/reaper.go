@@ -7,7 +7,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/clock"
+	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
 )
 
 const (
@@ -17,16 +20,18 @@ const (
 	releaseWithin = 30 * time.Second
 )
 
-// facts is all that decides whether a kept box is ended.
+// facts is all that decides what becomes of a kept box.
 type facts struct {
-	ending bool          // somebody has begun to end it
-	calls  bool          // calls of this worker are in it
-	jobs   bool          // background jobs are in it
-	gone   bool          // its sandbox or its workspace was deleted
-	unused time.Duration // since a call or a job was last in it
-	shared time.Duration // how old that may be, because other workers use the box too
-	idle   time.Duration // how long it may be unused
-	over   time.Duration // since its deadline; below 0: before it
+	state  schemas.InstanceState
+	wanted schemas.InstanceTarget // what somebody has asked for
+	pauses bool                   // the provider can pause it
+	calls  bool                   // calls of this worker are in it, or about to be
+	jobs   bool                   // background jobs are in it
+	gone   bool                   // its sandbox or its workspace was deleted
+	unused time.Duration          // since a call or a job was last in it
+	shared time.Duration          // how old that may be, because other workers use the box too
+	idle   time.Duration          // how long it may be unused
+	over   time.Duration          // since its deadline; below 0: before it
 }
 
 // verdict is what to do about a kept box.
@@ -34,36 +39,65 @@ type verdict string
 
 const (
 	stays      verdict = "stays"
-	endDeleted verdict = "deleted" // nobody can reach it any more
+	toPause    verdict = "pause"
+	toWake     verdict = "wake"
+	dropWish   verdict = "drop the wish" // it is so already, or cannot be
+	endDeleted verdict = "deleted"       // nobody can reach it any more
 	endIdle    verdict = "idle"
 	endOld     verdict = "old"
+	endWanted  verdict = "removed" // somebody has asked for it
 	endUnready verdict = "unready" // its scripts have failed
 )
 
-// judge is the whole rule of a kept box's end. Nothing is ended while something is in it, but for the
-// jobs of a deleted sandbox, and for what has ignored the box's deadline for so long that it cannot be
-// a call.
+// judge is the whole rule of a kept box's rest and end. Nothing is done to it while something is in it, but for the
+// jobs of a sandbox that was deleted or of a box that somebody wants removed, and for what has ignored the box's deadline for so
+// long that it cannot be a call.
 func judge(f facts) verdict {
-	elsewhere := f.shared > 0 && f.unused < f.shared // a call of another worker may be in it
+	leaving := f.state == schemas.InstanceEnding || f.state == schemas.InstancePausing // nothing has entered since
+	elsewhere := f.shared > 0 && f.unused < f.shared                                   // a call of another worker may be in it
 	switch {
 	case f.over > grace:
 		return endOld
-	case f.calls || elsewhere && !f.ending:
+	case f.calls || elsewhere && !leaving:
 		return stays
 	case f.gone:
 		return endDeleted
+	case f.wanted == schemas.WantRemoved:
+		return endWanted
 	case f.jobs:
 		return stays
 	case f.over >= 0:
 		return endOld
-	case f.unused >= f.idle+f.shared, f.ending && f.unused >= f.shared:
+	case leaving && elsewhere: // somebody is at it
+		return stays
+	case f.state == schemas.InstanceEnding:
 		return endIdle
+	case f.state == schemas.InstancePausing:
+		return toPause
 	}
-	return stays
+	return judgeAtRest(f)
 }
 
-// refresh ends what is to end, again and again until ctx ends. It looks at all boxes at each tick, so
-// an end may be late by that.
+// judgeAtRest is [judge] of a box that is ready or paused, and in which nothing is.
+func judgeAtRest(f facts) verdict {
+	paused := f.state == schemas.InstancePaused
+	switch {
+	case f.wanted == schemas.WantRunning && paused:
+		return toWake
+	case f.wanted == schemas.WantPaused && !paused && f.pauses:
+		return toPause
+	case f.wanted != "":
+		return dropWish
+	case paused, f.unused < f.idle+f.shared:
+		return stays
+	case f.pauses:
+		return toPause
+	}
+	return endIdle
+}
+
+// refresh notes what is in use, again and again until ctx ends, and where this worker owns instances pauses and ends them. It looks
+// at all at each tick, so an end may be late by that; what somebody asks an owner for is looked at at once.
 func (b *Instances) refresh(ctx context.Context) {
 	tick := time.NewTicker(b.Every)
 	defer tick.Stop()
@@ -71,9 +105,14 @@ func (b *Instances) refresh(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
+		case <-b.wished:
+			b.grant(ctx)
+			continue
 		case <-tick.C:
 		}
-		b.disownUnused(ctx)
+		b.releaseLost(ctx)
+		b.disownUnmade(ctx)
+		b.dropOrphans(ctx)
 		busy := b.WithJobs()
 		all := b.list()
 		b.Known(len(all))
@@ -81,97 +120,181 @@ func (b *Instances) refresh(ctx context.Context) {
 			if ctx.Err() != nil {
 				return
 			}
-			b.observe(ctx, key, h, busy[h.row.Ref])
+			if h.calls > 0 || busy[h.row.Ref] {
+				h.used = b.Bus.Now()
+			}
+			b.touch(ctx, key, h)
+			if b.tied {
+				b.observe(ctx, key, h, busy[h.row.Ref], nil)
+			}
 		}
 	}
 }
 
-// mirror keeps the rows of the other workers of this provider, where rows are on the log, until ctx ends.
+// grant looks at those of this worker's own instances of which somebody wants something.
+func (b *Instances) grant(ctx context.Context) {
+	busy := b.WithJobs()
+	for key, h := range b.list() {
+		if h.row.Wanted.State != "" && ctx.Err() == nil {
+			b.observe(ctx, key, h, busy[h.row.Ref], nil)
+		}
+	}
+}
+
+// sweep pauses and ends instances that any worker reaches: one worker of the provider at a time does, until ctx ends.
+func (b *Instances) sweep(ctx context.Context) {
+	d := streams.Duty{
+		Bus: b.Bus, Name: "instance-reaper." + b.Name, Every: b.Every, Log: b.Log,
+		Begin: func() func(context.Context, *streams.Tenure) {
+			return func(ctx context.Context, t *streams.Tenure) {
+				busy := b.WithJobs()
+				for key, h := range b.list() {
+					if ctx.Err() != nil {
+						return
+					}
+					b.observe(ctx, key, h, busy[h.row.Ref], t)
+				}
+			}
+		},
+	}
+	_ = d.Run(ctx) // it ends with ctx alone
+}
+
+// mirror follows the rows of all workers of this provider until ctx ends. What it holds itself are
+// the keys: the rows are in held, beside what only this worker knows.
 func (b *Instances) mirror(ctx context.Context) {
-	if b.rows == nil {
-		return
+	own := func(key string) (string, bool) { return strings.CutPrefix(key, b.Name+".") }
+	rows := &streams.Mirror[schemas.Instance, struct{}]{
+		Source: listedRows{b.rows, b.listed},
+		Keep: func(p streams.BucketEntry[schemas.Instance]) (struct{}, bool) {
+			_, mine := own(p.Key)
+			return struct{}{}, mine
+		},
+		Unreadable: func(p streams.BucketEntry[schemas.Instance], err error) {
+			if key, mine := own(p.Key); mine {
+				b.Log.Warn("record of a sandbox instance not readable", "instance", key, "error", err)
+			}
+		},
+		Changed: func(p streams.BucketEntry[schemas.Instance]) {
+			switch key, mine := own(p.Key); {
+			case !mine:
+			case p.Deleted:
+				b.forget(key, p.Revision)
+			default:
+				b.follow(key, storedRow{p.Value, p.Revision})
+				if b.tied && p.Value.Wanted.State != "" && p.Value.Worker == b.me() {
+					select {
+					case b.wished <- struct{}{}:
+					default: // it is about to look
+					}
+				}
+			}
+		},
 	}
-	for p, err := range b.rows.Watch(ctx) {
-		key, mine := strings.CutPrefix(p.Key, b.Name+".")
-		switch {
-		case !mine:
-		case err != nil:
-			b.Log.Warn("record of a sandbox instance not readable", "instance", key, "error", err)
-		case p.Deleted:
-			b.forget(key, p.Revision)
-		default:
-			b.merge(key, storedRow{p.Value, p.Revision})
-		}
-	}
+	_ = rows.Run(ctx) // it ends with ctx alone
 }
 
-// forget drops a box whose row is gone from the log, unless calls of this worker are in it.
+// forget drops an instance whose row is gone from the log, unless calls of this worker are in it. The box of an owner is there
+// without its row: that is asked for, and written anew, by the next call. Revision 0: it was not there when everything was listed
+// again.
 func (b *Instances) forget(key string, rev uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if h := b.held[key]; h != nil && h.calls == 0 && h.rev < rev {
+	h := b.held[key]
+	switch {
+	case h == nil || h.rev >= rev && rev != 0:
+	case b.tied && h.row.Worker == b.me() && !h.row.Ref.IsZero():
+		h.rev, h.seen = 0, clock.Reading{}
+	case h.calls == 0 && h.claims == 0:
 		delete(b.held, key)
 	}
 }
 
-// seen is a copy of what is known of a box.
+// observed is a copy of what is known of an instance.
 type observed struct {
-	row   instanceRow
-	calls int
+	row   schemas.Instance
+	used  time.Time
+	calls int // that are in it, or about to be
 }
 
+// list is what this worker looks after: every instance, or where they have owners its own.
 func (b *Instances) list() map[string]observed {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	all := make(map[string]observed, len(b.held))
 	for key, h := range b.held {
-		if !h.row.Ref.IsZero() {
-			all[key] = observed{h.row, h.calls}
-		} else if h.calls == 0 {
+		switch {
+		case !h.row.Ref.IsZero() && (!b.tied || h.row.Worker == b.me()):
+			all[key] = observed{row: h.row, used: latest(h.used, h.row.Used), calls: h.calls}
+		case h.row.Ref.IsZero() && h.rev == 0 && h.calls == 0 && h.claims == 0:
 			delete(b.held, key) // its call could not be let in
 		}
 	}
 	return all
 }
 
-// observe looks at one instance.
-func (b *Instances) observe(ctx context.Context, key string, h observed, jobs bool) {
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// observe looks at one instance, and does what is to be done about it while t is held.
+func (b *Instances) observe(ctx context.Context, key string, h observed, jobs bool, t *streams.Tenure) {
+	now := b.Bus.Now()
 	if h.calls > 0 || jobs {
-		b.touch(ctx, key, h.row.Ref)
+		h.used = now
 	}
 	sandbox, gone, err := b.recordsOf(ctx, h.row)
 	if err != nil {
 		return // nothing is ended while it is not known what for
 	}
-	now := b.Bus.Now()
 	v := judge(facts{
-		ending: !h.row.Ending.IsZero(), calls: h.calls > 0, jobs: jobs, gone: gone, unused: now.Sub(h.row.Used), shared: b.shared(),
-		idle: idleTimeout(sandbox), over: now.Sub(h.row.Deadline),
+		state: h.row.State, wanted: h.row.Wanted.State, pauses: b.pauser != nil, calls: h.calls > 0, jobs: jobs, gone: gone,
+		unused: now.Sub(latest(h.used, latest(h.row.Ending, h.row.Pausing))), shared: b.shared(), idle: idleTimeout(sandbox),
+		over: now.Sub(h.row.Deadline),
 	})
 	if v == stays {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, releaseWithin)
 	defer cancel()
-	switch err := b.end(ctx, key, h.row.Ref, v); {
+	switch v {
+	case toPause:
+		err = b.pause(ctx, key, h.row, sandbox, t)
+	case toWake:
+		err = b.wake(ctx, key, h.row, sandbox)
+	case dropWish:
+		err = b.dropWish(ctx, key, h.row)
+	default:
+		err = b.end(ctx, key, h.row.Ref, v, t)
+	}
+	switch {
 	case err == nil:
-		b.Log.Info("sandbox instance released", "instance", key, "reason", v)
+		b.Log.Info("sandbox instance reconciled", "instance", key, "verdict", v)
 	case !errors.Is(err, errGone) && ctx.Err() == nil:
-		b.Log.Warn("sandbox instance not released, retrying", "instance", key, "reason", v, "error", err)
+		b.Log.Warn("sandbox instance not reconciled, retrying", "instance", key, "verdict", v, "error", err)
 	}
 }
 
-// touch notes that something is in a box, for this worker and, on the log, for the others. What fails
+// touch notes when something was last in a box, for this worker and, on the log once in a while, for the others. What fails
 // is made good by the next look.
-func (b *Instances) touch(ctx context.Context, key string, ref schemas.Ref) {
+func (b *Instances) touch(ctx context.Context, key string, seen observed) {
 	b.mu.Lock()
 	h := b.held[key]
+	if h != nil && h.row.Ref == seen.row.Ref {
+		h.used = latest(h.used, seen.used)
+	}
 	b.mu.Unlock()
-	err := b.change(ctx, key, h, func(row *instanceRow) error {
-		if row.Ref != ref {
+	if seen.used.Sub(seen.row.Used) < usedFresh {
+		return
+	}
+	err := b.change(ctx, key, h, func(row *schemas.Instance) error {
+		if row.Ref != seen.row.Ref {
 			return errGone
 		}
-		row.Used = b.Bus.Now()
+		row.Used = latest(row.Used, seen.used)
 		return nil
 	})
 	if err != nil && !errors.Is(err, errGone) && ctx.Err() == nil {
@@ -180,7 +303,7 @@ func (b *Instances) touch(ctx context.Context, key string, ref schemas.Ref) {
 }
 
 // recordsOf finds the sandbox of a box. Gone: it or the workspace was certainly deleted.
-func (b *Instances) recordsOf(ctx context.Context, row instanceRow) (s schemas.Sandbox, gone bool, err error) {
+func (b *Instances) recordsOf(ctx context.Context, row schemas.Instance) (s schemas.Sandbox, gone bool, err error) {
 	s, err = b.Records.Sandbox(ctx, row.Account, row.Sandbox)
 	if err == nil && row.Workspace != "" {
 		_, err = b.Records.Workspace(ctx, row.Account, row.Workspace)
@@ -193,25 +316,29 @@ func (b *Instances) recordsOf(ctx context.Context, row instanceRow) (s schemas.S
 
 // end ends a box: first it is noted that nothing may enter, then it is released. It may be called again
 // after an error. errGone: somebody has it in hand, or it was made anew.
-func (b *Instances) end(ctx context.Context, key string, ref schemas.Ref, why verdict) error {
+func (b *Instances) end(ctx context.Context, key string, ref schemas.Ref, why verdict, t *streams.Tenure) error {
 	b.mu.Lock()
 	h := b.held[key]
 	b.mu.Unlock()
-	asked := false
-	err := b.change(ctx, key, h, func(row *instanceRow) error {
+	asked, begun := false, clock.Now()
+	err := b.change(ctx, key, h, func(row *schemas.Instance) error {
 		used := h.calls > 0 && why != endOld && why != endUnready
-		others := asked && (why != endUnready || !row.Ending.IsZero()) // somebody has entered or ends it
+		others := asked && (why != endUnready || row.State == schemas.InstanceEnding) // somebody has entered or ends it
 		if used || others || row.Ref != ref {
 			return errGone
 		}
-		asked, row.Ending = true, b.Bus.Now() // a new time, so that one of several workers ends it
+		asked = true
+		lifecycle.EndInstance(row, b.Bus.Now())
 		return nil
 	})
 	if err != nil {
 		return err
 	}
+	if err := b.still(begun, t); err != nil {
+		return err
+	}
 	if err := b.reserver.Release(ctx, ref); err != nil {
-		return fmt.Errorf("release the box: %w", err)
+		return fmt.Errorf("release the instance: %w", err)
 	}
 	b.Ended(string(why))
 	b.mu.Lock()
@@ -220,11 +347,20 @@ func (b *Instances) end(ctx context.Context, key string, ref schemas.Ref, why ve
 		delete(b.held, key)
 	}
 	b.mu.Unlock()
-	if b.rows == nil {
-		return nil
-	}
 	if err := b.rows.DeleteRevision(ctx, b.rowKey(key), rev); err != nil && !errors.Is(err, schemas.ErrConflict) {
-		return fmt.Errorf("forget the box: %w", err) // it ends by itself, or is ended once more
+		return fmt.Errorf("forget the instance: %w", err) // it ends by itself, or is ended once more
 	}
 	return nil
+}
+
+// still returns an error if this worker has stood still since it wrote what it is about to do, or may not do it any more: then
+// another one has done it, and what is there now may be in use.
+func (b *Instances) still(begun clock.Reading, t *streams.Tenure) error {
+	if b.between != nil {
+		b.between()
+	}
+	if clock.Since(begun) > releaseWithin {
+		return schemas.Errorf(schemas.Interrupted, "put away", "the worker stalled")
+	}
+	return t.Held()
 }

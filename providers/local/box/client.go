@@ -134,7 +134,8 @@ func (s *Spawner) Make(o Options) (*Box, error) {
 		return nil, err
 	}
 	defer unix.Close(theirs) //nolint:errcheck // init has its own
-	b := &Box{gone: make(chan struct{}), ended: make(chan struct{}), ready: make(chan *StepError, 1), claimed: make(chan *StepError, 1), runs: map[uint64]*Run{}}
+	b := &Box{gone: make(chan struct{}), ended: make(chan struct{}), ready: make(chan *StepError, 1),
+		claimed: make(chan *StepError, 1), runs: map[uint64]*Run{}}
 	if b.conn, err = newConn(ours); err != nil {
 		return nil, err
 	}

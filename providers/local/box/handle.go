@@ -25,11 +25,13 @@ type Box struct {
 	claimed chan *StepError
 	facts   Facts // set before claimed
 
-	mu    sync.Mutex
-	last  uint64
-	runs  map[uint64]*Run
-	over  bool
-	cause error // why it ended by itself
+	mu     sync.Mutex
+	last   uint64
+	runs   map[uint64]*Run
+	over   bool
+	cause  error // why it ended by itself
+	relay  bool  // it was asked for sockets
+	inside Inside
 
 	sending sync.Mutex // the order of ids is the order of frames
 }
@@ -52,6 +54,56 @@ var ErrEnded = errors.New("the box has ended")
 // Pid is the box's process 1, in the worker's numbers.
 func (b *Box) Pid() int { return b.pid }
 
+// Inside are the sockets of the network of a box with a relay.
+type Inside struct {
+	// TCP are listeners. The local address of their connections is the one that the box wanted to reach.
+	TCP []*os.File
+	// DNS is the UDP socket for questions for names, bound to all addresses.
+	DNS *os.File
+}
+
+// Close closes what is left of them.
+func (i *Inside) Close() {
+	for _, f := range i.TCP {
+		_ = f.Close()
+	}
+	if i.DNS != nil {
+		_ = i.DNS.Close()
+	}
+	*i = Inside{}
+}
+
+// Inside hands the sockets of the box's network over, once: the caller closes them. It is valid after Ready or a successful Claim.
+func (b *Box) Inside() Inside {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	taken := b.inside
+	b.inside = Inside{}
+	return taken
+}
+
+// keepInside takes the sockets of a packet. The box is not trusted with their number.
+func (b *Box) keepInside(p *packet) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case len(p.body) != 0 || b.inside.DNS != nil || !b.relay && len(p.files) > 0 || b.relay && len(p.files) < 2:
+		return errFrame
+	case !b.relay:
+		return nil
+	}
+	for i, fd := range p.files {
+		file := os.NewFile(uintptr(fd), "inside") // a descriptor
+		if i == len(p.files)-1 {
+			b.inside.DNS = file
+		} else {
+			b.inside.TCP = append(b.inside.TCP, file)
+		}
+	}
+	p.files = nil
+	return nil
+}
+
 // Facts is what init found. It is valid after a successful Claim.
 func (b *Box) Facts() Facts { return b.facts }
 
@@ -64,6 +116,9 @@ func (b *Box) Ended() <-chan struct{} { return b.ended }
 // BeginSetup has init build the view; [Box.Ready] waits for it.
 func (b *Box) BeginSetup(s Setup) error {
 	s.Mode, s.HostNet = b.mode, b.hostNet
+	b.mu.Lock()
+	b.relay = s.Relay
+	b.mu.Unlock()
 	return b.said(b.conn.send(kindSetup, s))
 }
 
@@ -210,7 +265,7 @@ func (b *Box) listen() {
 	for err == nil {
 		var p packet
 		if p, err = b.conn.receive(); err == nil {
-			err = b.handle(p)
+			err = b.handle(&p)
 			p.close()
 		}
 	}
@@ -231,14 +286,18 @@ func (b *Box) listen() {
 		}
 	}
 	clear(b.runs)
+	b.inside.Close()
 	b.mu.Unlock()
 	close(b.ended)
 }
 
 // handle takes a frame from the box, which is not trusted with more than its own fate.
-func (b *Box) handle(p packet) error {
+func (b *Box) handle(p *packet) error {
 	switch p.kind {
 	case kindReady:
+		if err := b.keepInside(p); err != nil {
+			return b.broken(err)
+		}
 		return offer(b.ready, nil)
 	case kindClaimed:
 		f, err := decodeFacts(p.body)

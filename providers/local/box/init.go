@@ -3,6 +3,8 @@
 package box
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -11,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandjet/sandjet/providers/internal/netns"
 	"github.com/sandjet/sandjet/providers/local/confine"
 )
 
@@ -80,7 +83,19 @@ func startInit(control int) int {
 	} else if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fail(control, stepError("adopt orphans", err))
 	}
-	if err := sendOn(control, kindReady, empty{}); err != nil {
+	var files []int // listeners for connections and, the last, the socket for questions for names
+	if s.setup.Relay {
+		n, err := netns.Open(s.setup.Ports)
+		if err != nil {
+			return fail(control, networkError(err))
+		}
+		files = n.Files()
+	}
+	err = sendOn(control, kindReady, empty{}, files...)
+	for _, fd := range files {
+		_ = unix.Close(fd) // they are the worker's
+	}
+	if err != nil {
 		return 0
 	}
 	if p, err = in.receive(control, 0); err != nil {
@@ -90,11 +105,20 @@ func startInit(control int) int {
 		return fail(control, stepError("read the claim", errFrame))
 	}
 	if s.setup.Mode == Isolated {
-		if e := showWorkspaces(s.claim.Mounts, s.claim.Home); e != nil {
+		if e := showWorkspaces(s.claim); e != nil {
 			return fail(control, e)
 		}
 	}
 	return closeBox(control, program, s, in)
+}
+
+// networkError is an error of package netns as one of a step.
+func networkError(err error) *StepError {
+	step := "make the network"
+	if e, ok := errors.AsType[*netns.Error](err); ok {
+		step, err = e.Step, e.Err
+	}
+	return stepError(step, err)
 }
 
 // resumeInit is process 1 after it has executed itself again, without rights.
@@ -140,7 +164,8 @@ func closeBox(control, program int, s state, in *receiver) int {
 		if err := confine.Dumpable(false); err != nil {
 			return fail(control, stepError("close the memory", err))
 		}
-		if err := confine.Seccomp(confine.SeccompOptions{DenyInet: s.claim.DenyNetwork, DenyUnseen: s.setup.Memory > 0, DenySysV: s.setup.Mode != Isolated}); err != nil {
+		if err := confine.Seccomp(confine.SeccompOptions{DenyInet: s.claim.DenyNetwork, DenyUnseen: s.setup.Memory > 0,
+			DenySysV: s.setup.Mode != Isolated}); err != nil {
 			return fail(control, stepError("filter system calls", err))
 		}
 	}
@@ -159,7 +184,10 @@ func closeBox(control, program int, s state, in *receiver) int {
 
 // restrict sets the limits of each process.
 func restrict(s state) *StepError {
-	limits := confine.RlimitSpec{NoFile: 1024, FSize: 1 << 30, MemLock: 64 << 10}
+	limits := confine.RlimitSpec{
+		NoFile: uint64(cmp.Or(s.setup.OpenFiles, DefaultOpenFiles)), FSize: uint64(cmp.Or(s.setup.FileSize, DefaultFileSize)),
+		MemLock: 64 << 10,
+	}
 	if s.setup.Pids > 0 && s.setup.Mode == Isolated { // counted for each user namespace: without one, over all boxes
 		limits.NProc = uint64(s.setup.Pids) + OwnThreads
 	}

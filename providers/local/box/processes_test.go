@@ -14,9 +14,10 @@ func TestDescendantsWhileParentsEnd(t *testing.T) {
 		first, later map[int]int // parents, as asked for the first time and after that
 		want         []int
 	}{
-		"nobody":                       {},
-		"children and theirs":          {first: map[int]int{20: root, 30: 20, 40: 30}, want: []int{20, 30, 40}},
-		"others are left out":          {first: map[int]int{20: root, 30: outside, 40: 30, outside: 0}, later: map[int]int{30: outside}, want: []int{20}},
+		"nobody":              {},
+		"children and theirs": {first: map[int]int{20: root, 30: 20, 40: 30}, want: []int{20, 30, 40}},
+		"others are left out": {first: map[int]int{20: root, 30: outside, 40: 30, outside: 0},
+			later: map[int]int{30: outside}, want: []int{20}},
 		"an orphan that was adopted":   {first: map[int]int{30: root}, want: []int{30}},
 		"a parent ends meanwhile":      {first: map[int]int{30: 20}, later: map[int]int{30: root}, want: []int{30}},
 		"two of them end meanwhile":    {first: map[int]int{40: 30}, later: map[int]int{40: root}, want: []int{40}},

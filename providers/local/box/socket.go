@@ -91,9 +91,13 @@ type receiver struct {
 func (r *receiver) receive(fd, flags int) (packet, error) {
 	var n, oobn, got int
 	var err error
-	for {
+	for reset := false; ; reset = true {
 		n, oobn, got, _, err = unix.Recvmsg(fd, r.data[:], r.oob[:], flags|unix.MSG_CMSG_CLOEXEC)
-		if !errors.Is(err, unix.EINTR) {
+		for errors.Is(err, unix.EINTR) {
+			n, oobn, got, _, err = unix.Recvmsg(fd, r.data[:], r.oob[:], flags|unix.MSG_CMSG_CLOEXEC)
+		}
+		// Where the other end closes with something unread the system says so first, once, and then gives what it sent before.
+		if reset || !errors.Is(err, unix.ECONNRESET) {
 			break
 		}
 	}

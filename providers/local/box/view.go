@@ -3,6 +3,7 @@
 package box
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -10,6 +11,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandjet/sandjet/providers/internal/netns"
 )
 
 // Paths of the box's view.
@@ -20,6 +23,8 @@ const (
 	homeDir       = "/home/sandbox"
 	scriptsDir    = "/home/.sandjet"
 	commandsDir   = "/etc/sandjet/bin" // at the end of the PATH
+	// TrustFile has the certificates that programs trust in a box whose claim has one.
+	TrustFile = "/etc/sandjet/certificates.pem"
 )
 
 // closed is what a mount of the host's files gets.
@@ -43,13 +48,13 @@ func buildView(s Setup, bootID string) *StepError {
 		v.dir(dir)
 	}
 	v.system()
-	v.etc(s.HostNet)
+	v.etc(s)
 	v.do("write the boot id", func() error { return os.WriteFile(v.in("run/boot_id"), []byte(bootID+"\n"), 0o444) }) //nolint:gosec // for everybody in the box to read
 	v.do("mount proc", func() error {
 		return unix.Mount("proc", v.in("proc"), "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC|unix.MS_RDONLY, "")
 	})
 	v.devices()
-	v.tmpfs("tmp", 0, "size=256m,nr_inodes=128k,mode=1777")
+	v.tmpfs("tmp", 0, tmpOptions(cmp.Or(s.Tmp, DefaultTmp)))
 	v.tmpfs("home", 0, "size=64m,nr_inodes=64k,mode=755")
 	v.dir(homeDir)
 	v.dir(scriptsDir)
@@ -146,6 +151,12 @@ func (v *view) link(target, path string) {
 	v.do("link "+path, func() error { return os.Symlink(target, v.in(path)) })
 }
 
+// tmpOptions are those of a /tmp of at most so many bytes, and of a file for each two KiB.
+func tmpOptions(size int64) string {
+	const perFile = 2 << 10 // bytes
+	return fmt.Sprintf("size=%d,nr_inodes=%d,mode=1777", size, max(size/perFile, 1))
+}
+
 // tmpfs mounts memory. The options bound files in number too: an empty file takes kernel memory that
 // no size counts.
 func (v *view) tmpfs(path string, flags uintptr, options string) {
@@ -222,16 +233,21 @@ func etcShown() []string {
 }
 
 // etc makes /etc of what is shown and of files of the box's own.
-func (v *view) etc(hostNet bool) {
+func (v *view) etc(s Setup) {
 	for _, name := range etcShown() {
 		v.show("/etc/" + name)
 	}
-	v.file("/etc/passwd", "root:x:0:0:root:/:/usr/sbin/nologin\nsandbox:x:1000:1000:sandbox:"+homeDir+":/bin/bash\nnobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n")
+	v.file("/etc/passwd", "root:x:0:0:root:/:/usr/sbin/nologin\nsandbox:x:1000:1000:sandbox:"+homeDir+
+		":/bin/bash\nnobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n")
 	v.file("/etc/group", "root:x:0:\nsandbox:x:1000:\nnogroup:x:65534:\n")
-	v.file("/etc/nsswitch.conf", "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nnetworks: files\nprotocols: files\nservices: files\n")
+	v.file("/etc/nsswitch.conf",
+		"passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nnetworks: files\nprotocols: files\nservices: files\n")
 	v.file("/etc/hostname", "sandbox\n")
 	hosts, resolv := "127.0.0.1 localhost sandbox\n::1 localhost\n", ""
-	if hostNet {
+	switch {
+	case s.Relay:
+		resolv = "nameserver " + netns.Resolver + "\n"
+	case s.HostNet:
 		// The box has the host's network, so it has its names too.
 		if content, err := os.ReadFile("/etc/hosts"); err == nil {
 			hosts = string(content) + "127.0.0.1 sandbox\n"
@@ -246,6 +262,18 @@ func (v *view) etc(hostNet bool) {
 	// A commit needs an author: this one has the least say, a repository's own and GIT_AUTHOR_NAME win.
 	v.file("/etc/gitconfig", "[user]\n\tname = Sandbox\n\temail = sandbox@localhost\n")
 	v.commands()
+}
+
+// trust makes a file of a certificate and those that the host trusts.
+func (v *view) trust(certificate string) {
+	for _, path := range []string{"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem",
+		"/etc/ssl/ca-bundle.pem", "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem"} {
+		if host, err := os.ReadFile(path); err == nil && len(host) > 0 {
+			certificate = strings.TrimRight(string(host), "\n") + "\n" + certificate
+			break
+		}
+	}
+	v.file(TrustFile, certificate)
 }
 
 // commands makes names for programs that many scripts take for granted. They come last in the PATH: the host's
@@ -282,7 +310,8 @@ func (v *view) devices() {
 			return nil
 		})
 	}
-	for link, target := range map[string]string{"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2", "ptmx": "pts/ptmx"} {
+	for link, target := range map[string]string{"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1",
+		"stderr": "fd/2", "ptmx": "pts/ptmx"} {
 		v.link(target, "/dev/"+link)
 	}
 	v.dir("/dev/pts")
@@ -330,7 +359,8 @@ func (v *view) claim(step, name, path string, readOnly bool) {
 
 // showWorkspaces mounts what was claimed and lets go of all other workspaces; then the root is
 // read-only.
-func showWorkspaces(mounts []Mount, home string) *StepError {
+func showWorkspaces(c Claim) *StepError {
+	mounts, home := c.Mounts, c.Home
 	v := view{base: "/"}
 	for _, m := range mounts {
 		path := filepath.Join(workspacesDir, m.Name)
@@ -342,6 +372,9 @@ func showWorkspaces(mounts []Mount, home string) *StepError {
 	}
 	if len(mounts) > 0 {
 		v.link(filepath.Join(workspacesDir, mounts[0].Name), workspaceLink)
+	}
+	if c.Trust != "" {
+		v.trust(c.Trust)
 	}
 	v.do("let go of the workspaces", func() error {
 		if err := unix.Unmount(waitingDir, unix.MNT_DETACH); err != nil {

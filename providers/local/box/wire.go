@@ -11,7 +11,7 @@ import (
 )
 
 // Protocol is the version of the frames. Both ends must have the same: they are parts of one build.
-const Protocol = 5
+const Protocol = 8
 
 // kind is what a frame says.
 type kind uint8
@@ -75,7 +75,24 @@ type Setup struct {
 	Pids int
 	// Memory is the bytes that init's own watchdog allows; 0: something else limits it.
 	Memory int64
+	// Tmp is the most bytes of /tmp where the box has a root of its own, FileSize those of one file. 0: DefaultTmp,
+	// DefaultFileSize.
+	Tmp, FileSize int64
+	// OpenFiles is how many files a process may have open. 0: DefaultOpenFiles.
+	OpenFiles int
+	// Relay asks for the sockets at which all that the box sends arrives: see [Box.Inside]. It goes with namespaces and
+	// without HostNet.
+	Relay bool
+	// Ports are listened on. At most 48; none: connections to all ports are redirected, which not every kernel can.
+	Ports []int
 }
+
+// Limits of a box whose setup does not name them.
+const (
+	DefaultTmp       int64 = 256 << 20 // bytes
+	DefaultFileSize  int64 = 1 << 30   // bytes
+	DefaultOpenFiles       = 1024
+)
 
 // Claim gives a box its files and closes it. It comes once.
 type Claim struct {
@@ -85,6 +102,9 @@ type Claim struct {
 	Home string
 	// TempDir is the private directory of a box without a root of its own.
 	TempDir string
+	// Trust is a certificate, as PEM, that programs of a box with a root of its own trust beside those that the host trusts:
+	// both are in [TrustFile]. Empty: there is no such file.
+	Trust string
 	// DenyNetwork has the filter refuse sockets where no namespace keeps the network away.
 	DenyNetwork bool
 }
@@ -294,17 +314,30 @@ func (s Setup) encode(w *writer) {
 	w.bool(s.HostNet)
 	w.num(int64(s.Pids))
 	w.num(s.Memory)
+	w.num(s.Tmp)
+	w.num(s.FileSize)
+	w.num(int64(s.OpenFiles))
+	w.bool(s.Relay)
+	w.num(int64(len(s.Ports)))
+	for _, p := range s.Ports {
+		w.num(int64(p))
+	}
 }
 
 func decodeSetup(p []byte) (s Setup, err error) {
 	r := reader{p: p}
-	s = Setup{Mode: Mode(r.byte()), HostNet: r.bool(), Pids: r.int(), Memory: r.num()}
+	s = Setup{Mode: Mode(r.byte()), HostNet: r.bool(), Pids: r.int(), Memory: r.num(), Tmp: r.num(), FileSize: r.num(),
+		OpenFiles: r.int(), Relay: r.bool()}
+	for range r.count() {
+		s.Ports = append(s.Ports, r.int())
+	}
 	return s, r.end()
 }
 
 func (c Claim) encode(w *writer) {
 	w.str(c.TempDir)
 	w.str(c.Home)
+	w.str(c.Trust)
 	w.bool(c.DenyNetwork)
 	w.num(int64(len(c.Mounts)))
 	for _, m := range c.Mounts {
@@ -315,7 +348,7 @@ func (c Claim) encode(w *writer) {
 
 func decodeClaim(p []byte) (c Claim, err error) {
 	r := reader{p: p}
-	c.TempDir, c.Home, c.DenyNetwork = r.str(), r.str(), r.bool()
+	c.TempDir, c.Home, c.Trust, c.DenyNetwork = r.str(), r.str(), r.str(), r.bool()
 	for range r.count() {
 		c.Mounts = append(c.Mounts, Mount{Name: r.str(), ReadOnly: r.bool()})
 	}

@@ -26,10 +26,11 @@ func TestFramesComeBack(t *testing.T) {
 	made := madeFrame{ID: 3, Pid: 4, Errno: 5, Step: "x"}
 	gotMade, err := decodeMade(enc(made))
 	check("made", made, gotMade, err)
-	s := Setup{Mode: Bare, HostNet: true, Pids: 7, Memory: 1 << 50}
+	s := Setup{Mode: Bare, HostNet: true, Pids: 7, Memory: 1 << 50, Tmp: 1 << 40, FileSize: 5, OpenFiles: 6,
+		Relay: true, Ports: []int{80, 65535}}
 	gotSetup, err := decodeSetup(enc(s))
 	check("setup", s, gotSetup, err)
-	c := Claim{Mounts: []Mount{{"a", true}, {"b", false}}, TempDir: "/t", DenyNetwork: true}
+	c := Claim{Mounts: []Mount{{"a", true}, {"b", false}}, TempDir: "/t", Trust: "certificate", DenyNetwork: true}
 	gotClaim, err := decodeClaim(enc(c))
 	check("claim", c, gotClaim, err)
 	e := Exec{ID: 9, Script: "echo\x00", Dir: "/", Env: []string{"A=1", ""}, Frugal: true}

@@ -40,7 +40,8 @@ func interpret(prog []unix.SockFilter, data []byte) (uint32, error) {
 			}
 			acc = binary.LittleEndian.Uint32(data[in.K:])
 		case 0x15, 0x25, 0x35, 0x45: // jeq, jgt, jge, jset
-			if in.Code == 0x15 && acc == in.K || in.Code == 0x25 && acc > in.K || in.Code == 0x35 && acc >= in.K || in.Code == 0x45 && acc&in.K != 0 {
+			if in.Code == 0x15 && acc == in.K || in.Code == 0x25 && acc > in.K || in.Code == 0x35 && acc >= in.K ||
+				in.Code == 0x45 && acc&in.K != 0 {
 				pc += int(in.Jt)
 			} else {
 				pc += int(in.Jf)
@@ -61,8 +62,27 @@ const (
 	wantKill  = 0x80000000
 )
 
+// filter is a program beside what it is made of.
+type filter struct {
+	native uint32
+	o      SeccompOptions
+	prog   []unix.SockFilter
+	rules  map[uint32]rule // by number
+}
+
+func newFilter(native uint32, o SeccompOptions) filter {
+	f := filter{native: native, o: o, prog: program(native, o), rules: map[uint32]rule{}}
+	for _, r := range append(rules(), o.rows()...) {
+		if n := r.number(native); n != none {
+			f.rules[uint32(n)] = r
+		}
+	}
+	return f
+}
+
 // oracle is the filter in plain Go.
-func oracle(native uint32, o SeccompOptions, d syscallData) uint32 {
+func (f filter) oracle(d syscallData) uint32 {
+	native, o := f.native, f.o
 	if d.arch != native {
 		return wantKill
 	}
@@ -72,18 +92,9 @@ func oracle(native uint32, o SeccompOptions, d syscallData) uint32 {
 	if d.nr > 469 {
 		return wantNoSys
 	}
-	name := ""
-	var act action
-	table := rules()
-	table = append(table, o.rows()...)
-	for _, r := range table {
-		if n := r.number(native); n != none && uint32(n) == d.nr {
-			name, act = r.name, r.action
-		}
-	}
 	low := func(i int) uint32 { return uint32(d.args[i]) }
-	allowed := true
-	switch name {
+	allowed, r := true, f.rules[d.nr]
+	switch r.name {
 	case "":
 	case "clone":
 		allowed = low(0)&(0x20000|0x2000000|0x4000000|0x8000000|0x10000000|0x20000000|0x40000000) == 0
@@ -105,7 +116,7 @@ func oracle(native uint32, o SeccompOptions, d syscallData) uint32 {
 			allowed = false
 		}
 	default:
-		if act == absent {
+		if r.action == absent {
 			return wantNoSys
 		}
 		allowed = false
@@ -117,18 +128,19 @@ func oracle(native uint32, o SeccompOptions, d syscallData) uint32 {
 }
 
 // check compares program and oracle for one call.
-func check(t *testing.T, native uint32, o SeccompOptions, prog []unix.SockFilter, d syscallData) {
+func (f filter) check(t *testing.T, d syscallData) {
 	t.Helper()
-	got, err := interpret(prog, d.bytes())
+	got, err := interpret(f.prog, d.bytes())
 	if err != nil {
 		t.Fatalf("%+v: %v", d, err)
 	}
-	if want := oracle(native, o, d); got != want {
-		t.Fatalf("arch %#x options %+v call %+v: %#x, want %#x", native, o, d, got, want)
+	if want := f.oracle(d); got != want {
+		t.Fatalf("arch %#x options %+v call %+v: %#x, want %#x", f.native, f.o, d, got, want)
 	}
 }
 
-var allOptions = []SeccompOptions{{}, {DenyInet: true}, {DenyUnseen: true}, {DenyInet: true, DenyUnseen: true}, {DenySysV: true}, {DenyInet: true, DenyUnseen: true, DenySysV: true}}
+var allOptions = []SeccompOptions{{}, {DenyInet: true}, {DenyUnseen: true}, {DenyInet: true, DenyUnseen: true}, {DenySysV: true},
+	{DenyInet: true, DenyUnseen: true, DenySysV: true}}
 
 // TestEveryNumber runs the program of each architecture for each number, with arguments at all the
 // places where a condition changes its mind, and with the upper halves set that the kernel ignores.
@@ -140,27 +152,27 @@ func TestEveryNumber(t *testing.T) {
 	}
 	for _, native := range []uint32{archAMD64, archARM64} {
 		for _, o := range allOptions {
-			prog := program(native, o)
+			f := newFilter(native, o)
 			for nr := range uint32(1024) {
 				for _, v := range values {
 					for i := range 3 {
 						d := syscallData{nr: nr, arch: native}
 						d.args[i] = v
-						check(t, native, o, prog, d)
+						f.check(t, d)
 						if i == 2 { // the protocol of netlink and of the internet
 							for _, family := range []uint64{16, 2, 10} {
 								d.args[0] = family
-								check(t, native, o, prog, d)
+								f.check(t, d)
 							}
 						}
 					}
 				}
 			}
 			for _, nr := range []uint32{0x40000000, 0x40000000 + 59, 0x7fffffff, 0x80000000, 0xffffffff} {
-				check(t, native, o, prog, syscallData{nr: nr, arch: native})
+				f.check(t, syscallData{nr: nr, arch: native})
 			}
 			for _, arch := range []uint32{0, 0x40000003, 0x40000028, archAMD64, archARM64, 0xc00000f3, 0xffffffff} {
-				check(t, native, o, prog, syscallData{nr: 1, arch: arch})
+				f.check(t, syscallData{nr: 1, arch: arch})
 			}
 		}
 	}
@@ -222,7 +234,7 @@ func FuzzFilter(f *testing.F) {
 	f.Fuzz(func(t *testing.T, nr, arch uint32, a0, a1, a2 uint64, pick uint8) {
 		o := allOptions[int(pick)%len(allOptions)]
 		for _, native := range []uint32{archAMD64, archARM64} {
-			check(t, native, o, program(native, o), syscallData{nr: nr, arch: arch, args: [6]uint64{a0, a1, a2}})
+			newFilter(native, o).check(t, syscallData{nr: nr, arch: arch, args: [6]uint64{a0, a1, a2}})
 		}
 	})
 }

@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/sandjet/sandjet/internal/longtest"
 )
 
 // needCgroups returns what this host can enforce; without a controller the test has nothing to do.
@@ -349,7 +351,8 @@ func TestVersion2LimitFiles(t *testing.T) {
 			t.Errorf("%s: %q, want %q (%v)", files[i], got, want, err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(dir, "memory.events"), []byte("low 0\nhigh 0\nmax 12\noom 3\noom_kill 2\noom_group_kill 1\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "memory.events"),
+		[]byte("low 0\nhigh 0\nmax 12\noom 3\noom_kill 2\noom_group_kill 1\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if n, err := g.OOMKills(); n != 2 || err != nil {
@@ -371,7 +374,8 @@ func TestVersion2LimitFiles(t *testing.T) {
 
 func TestSupportSaysWhatIsMissing(t *testing.T) {
 	s := CgroupSupport{Version: 1, parents: map[string]string{"pids": "/x"}}
-	if s.String() != "v1 pids" || !slices.Equal(s.Words(), []string{"cgroup.pids"}) || !slices.Equal(s.Missing(), []string{"cgroup.memory", "cgroup.cpu"}) {
+	if s.String() != "v1 pids" || !slices.Equal(s.Words(), []string{"cgroup.pids"}) ||
+		!slices.Equal(s.Missing(), []string{"cgroup.memory", "cgroup.cpu"}) {
 		t.Errorf("%v %v %v", s, s.Words(), s.Missing())
 	}
 	if none := (CgroupSupport{}); none.String() != "none" || len(none.Missing()) != 3 {
@@ -381,7 +385,7 @@ func TestSupportSaysWhatIsMissing(t *testing.T) {
 
 func TestOrdinaryUserGetsAReason(t *testing.T) {
 	if os.Getuid() != 0 {
-		t.Skip("root is needed to become another user")
+		longtest.Missing(t, "root is needed to become another user")
 	}
 	got := answers(t, ordinary, "cgroups")
 	if len(got["support"]) != 1 {
@@ -437,9 +441,12 @@ func TestOwnerRoundTrip(t *testing.T) {
 }
 
 func TestSumRSS(t *testing.T) {
-	const table = "       key      shmid perms                  size  cpid  lpid nattch   uid   gid  cuid  cgid      atime      dtime      ctime                   rss                  swap\n" +
-		"         0          1   600                  4096    10    10      0     0     0     0     0          0          0          0                  4096                     0\n" +
-		"         0          2   600               8388608    10    10      0     0     0     0     0          0          0          0               1048576                     0\n"
+	const table = "       key      shmid perms                  size  cpid  lpid nattch   uid   gid  cuid  cgid      atime      dtime      " +
+		"ctime                   rss                  swap\n" +
+		"         0          1   600                  4096    10    10      0     0     0     0     0          0          0          0        " +
+		"          4096                     0\n" +
+		"         0          2   600               8388608    10    10      0     0     0     0     0          0          0          0        " +
+		"       1048576                     0\n"
 	if got := sumRSS(table); got != 4096+1048576 {
 		t.Errorf("%d", got)
 	}

@@ -61,7 +61,8 @@ func landlock(r LandlockRules, every bool) (int, error) {
 	}
 	attr := unix.LandlockRulesetAttr{Handled_access_fs: landlockAccess(abi), Scoped: landlockScopes(abi, r.FreeSignals)}
 	// A longer struct is fine for an older kernel as long as what it does not know is 0.
-	fd, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr), 0) // a system call takes an address
+	// a system call takes an address
+	fd, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr), 0)
 	if errno != 0 {
 		return 0, fmt.Errorf("make landlock rules: %w", errno)
 	}

@@ -22,7 +22,7 @@ type RlimitSpec struct {
 	MsgQueue uint64 // bytes of POSIX message queues of this user
 }
 
-// NoCore is the limit on core dumps under which nothing is dumped and no program is told of it. A limit of 0
+// NoCore is the limit on core dumps under which nothing is dumped and no program is started for it. A limit of 0
 // would still have the host's own handler run, as its root, where core_pattern names one.
 const NoCore = 1
 

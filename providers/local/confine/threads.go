@@ -10,7 +10,8 @@ import (
 
 // ErrCgo says that the program is linked with cgo and so cannot change all its threads at once.
 // Nothing was changed.
-var ErrCgo = errors.New("a program linked with cgo cannot confine all its threads: build it with CGO_ENABLED=0, or confine one thread and exec")
+var ErrCgo = errors.New("a program linked with cgo cannot confine all its threads: build it with CGO_ENABLED=0, or confine one thread " +
+	"and exec")
 
 // everyThread makes one system call on each thread of the process. The Go runtime ends the process
 // when the threads' answers differ, so none is ever left behind. The arguments must not be pointers.

@@ -31,7 +31,7 @@ type Watchdog struct {
 	Over func(used int64)
 }
 
-// Run looks until ctx ends, and never calls Over afterwards. It blocks.
+// Run watches the memory until ctx ends, and never calls Over afterwards. It blocks.
 func (w Watchdog) Run(ctx context.Context) {
 	every := w.Every
 	if every <= 0 {

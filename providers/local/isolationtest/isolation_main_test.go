@@ -138,7 +138,8 @@ func again(t *testing.T, level string, attr *syscall.SysProcAttr, env ...string)
 		}
 	}
 	// The directory of the test binary is closed to others; the binary itself is not.
-	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^TestIsolation$", "-test.v", "-test.timeout=10m", "-test.short="+fmt.Sprint(testing.Short()))
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^TestIsolation$", "-test.v", "-test.timeout=10m",
+		"-test.short="+fmt.Sprint(testing.Short()))
 	cmd.Dir, cmd.SysProcAttr = "/", attr
 	cmd.Env = append([]string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + tmp, "TMPDIR=" + tmp, "CI=" + os.Getenv("CI"),

@@ -92,7 +92,8 @@ func (s Service) client(ctx context.Context, key string) (*kms.Client, error) {
 		cfg.Region = a.Region
 	}
 	if cfg.Region == "" {
-		return nil, schemas.Errorf(schemas.Invalid, "", "there is no AWS region for the key %s: set AWS_REGION, or name the key by its ARN", schemas.Quotable(key))
+		return nil, schemas.Errorf(schemas.Invalid, "",
+			"there is no AWS region for the key %s: set AWS_REGION, or name the key by its ARN", schemas.Quotable(key))
 	}
 	if _, err := cfg.Credentials.Retrieve(ctx); err != nil { // asked for here, as KMS's own error hides why
 		if ctx.Err() != nil {
@@ -115,7 +116,8 @@ func (s Service) check() error {
 	}
 	u, err := url.Parse(s.Endpoint)
 	if err != nil || u.Host == "" || u.User != nil || u.Scheme != "https" && u.Scheme != "http" {
-		return schemas.Invalidf("", "the endpoint of KMS %q is no URL such as https://vpce-1.kms.eu-west-1.vpce.amazonaws.com", schemas.Quotable(s.Endpoint))
+		return schemas.Invalidf("", "the endpoint of KMS %q is not a URL such as https://vpce-1.kms.eu-west-1.vpce.amazonaws.com",
+			schemas.Quotable(s.Endpoint))
 	}
 	ip := net.ParseIP(u.Hostname())
 	if u.Scheme == "http" && u.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback()) {
@@ -128,7 +130,8 @@ func late(ctx context.Context, key string) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return fmt.Errorf("ask AWS KMS: %w", context.Cause(ctx))
 	}
-	return schemas.Wrap(schemas.Timeout, "", fmt.Sprintf("AWS KMS has not answered about the key %s within %s", schemas.Quotable(key), Within), ctx.Err())
+	return schemas.Wrap(schemas.Timeout, "", fmt.Sprintf("AWS KMS has not answered about the key %s within %s",
+		schemas.Quotable(key), Within), ctx.Err())
 }
 
 // explain gives an error of KMS a code and the remedy.
@@ -152,17 +155,22 @@ func explain(ctx context.Context, err error, action, key string) error {
 	}
 	switch {
 	case is("AccessDenied", "KMSAccessDenied"):
-		return schemas.Wrap(schemas.Denied, "", fmt.Sprintf("AWS does not allow %s with the key %s: allow it in the role's policy and in the key's", action, key), err)
-	case is("UnrecognizedClient", "InvalidSignature", "SignatureDoesNotMatch", "InvalidClientTokenId", "ExpiredToken", "MissingAuthenticationToken", "IncompleteSignature"):
+		return schemas.Wrap(schemas.Denied, "",
+			fmt.Sprintf("AWS does not allow %s with the key %s: allow it in the role's policy and in the key's", action, key), err)
+	case is("UnrecognizedClient", "InvalidSignature", "SignatureDoesNotMatch", "InvalidClientTokenId", "ExpiredToken",
+		"MissingAuthenticationToken", "IncompleteSignature"):
 		return schemas.Wrap(schemas.Denied, "", "AWS does not take the credentials of this process: they are wrong or have ended", err)
 	case is("NotFound", "InvalidArn"):
 		return schemas.Wrap(schemas.NotFound, "", "AWS KMS has no key "+key+" in this account and region", err)
 	case is("Disabled", "KMSInvalidState", "InvalidKeyUsage", "KeyUnavailable"):
-		return schemas.Wrap(schemas.Conflict, "", "the key "+key+" of AWS KMS cannot be used now: it is disabled, being deleted, or for something else", err)
+		return schemas.Wrap(schemas.Conflict, "", "the key "+key+
+			" of AWS KMS cannot be used now: it is disabled, being deleted, or for something else", err)
 	case is("InvalidCiphertext", "IncorrectKey"):
-		return schemas.Wrap(schemas.Invalid, "", "AWS KMS does not open it with the key "+key+": the line was changed, or made for another id or under another key", err)
+		return schemas.Wrap(schemas.Invalid, "", "AWS KMS does not open it with the key "+key+
+			": the line was changed, or made for another id or under another key", err)
 	case is("Validation"):
 		return schemas.Wrap(schemas.Invalid, "", "AWS KMS does not understand the name of the key "+key, err)
 	}
-	return schemas.Wrap(schemas.Unavailable, "", fmt.Sprintf("AWS KMS cannot answer about the key %s now (%s)", key, schemas.Quotable(code)), err)
+	return schemas.Wrap(schemas.Unavailable, "", fmt.Sprintf("AWS KMS cannot answer about the key %s now (%s)",
+		key, schemas.Quotable(code)), err)
 }

@@ -75,19 +75,21 @@ func TestErrorsNameTheRemedy(t *testing.T) {
 		want    schemas.Code
 		words   string
 	}{
-		"another id":        {change: func(w *seal.Wrapped) { w.ID = "key_b" }, want: schemas.Invalid, words: "made for another id"},
-		"another blob":      {change: func(w *seal.Wrapped) { w.Blob[len(w.Blob)-1] ^= 1 }, want: schemas.Invalid, words: "the line was changed"},
-		"another key":       {change: func(w *seal.Wrapped) { w.Key = kmstest.ARN("two") }, want: schemas.Invalid, words: "under another key"},
-		"no such key":       {change: func(w *seal.Wrapped) { w.Key = kmstest.ARN("three") }, want: schemas.NotFound, words: "has no key"},
-		"no region":         {change: func(w *seal.Wrapped) { w.Key = "alias/sandjet" }, want: schemas.Invalid, words: "set AWS_REGION"},
-		"no credentials":    {env: map[string]string{"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}, want: schemas.Denied, words: "there are no AWS credentials"},
-		"wrong credentials": {env: map[string]string{"AWS_SECRET_ACCESS_KEY": "wrong"}, want: schemas.Denied, words: "does not take the credentials"},
-		"not allowed":       {refuse: "AccessDeniedException", want: schemas.Denied, words: "does not allow kms:Decrypt"},
-		"disabled":          {refuse: "DisabledException", want: schemas.Conflict, words: "disabled"},
-		"throttled":         {refuse: "ThrottlingException", want: schemas.Unavailable, words: "ThrottlingException"},
-		"nobody there":      {service: awskms.Service{Endpoint: "http://127.0.0.1:1"}, want: schemas.Unavailable, words: "is not reached"},
-		"plain text":        {service: awskms.Service{Endpoint: "http://kms.example.com"}, want: schemas.Invalid, words: "must be https"},
-		"no URL":            {service: awskms.Service{Endpoint: "kms"}, want: schemas.Invalid, words: "is no URL"},
+		"another id":   {change: func(w *seal.Wrapped) { w.ID = "key_b" }, want: schemas.Invalid, words: "made for another id"},
+		"another blob": {change: func(w *seal.Wrapped) { w.Blob[len(w.Blob)-1] ^= 1 }, want: schemas.Invalid, words: "the line was changed"},
+		"another key":  {change: func(w *seal.Wrapped) { w.Key = kmstest.ARN("two") }, want: schemas.Invalid, words: "under another key"},
+		"no such key":  {change: func(w *seal.Wrapped) { w.Key = kmstest.ARN("three") }, want: schemas.NotFound, words: "has no key"},
+		"no region":    {change: func(w *seal.Wrapped) { w.Key = "alias/sandjet" }, want: schemas.Invalid, words: "set AWS_REGION"},
+		"no credentials": {env: map[string]string{"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}, want: schemas.Denied,
+			words: "there are no AWS credentials"},
+		"wrong credentials": {env: map[string]string{"AWS_SECRET_ACCESS_KEY": "wrong"}, want: schemas.Denied,
+			words: "does not take the credentials"},
+		"not allowed":  {refuse: "AccessDeniedException", want: schemas.Denied, words: "does not allow kms:Decrypt"},
+		"disabled":     {refuse: "DisabledException", want: schemas.Conflict, words: "disabled"},
+		"throttled":    {refuse: "ThrottlingException", want: schemas.Unavailable, words: "ThrottlingException"},
+		"nobody there": {service: awskms.Service{Endpoint: "http://127.0.0.1:1"}, want: schemas.Unavailable, words: "is not reached"},
+		"plain text":   {service: awskms.Service{Endpoint: "http://kms.example.com"}, want: schemas.Invalid, words: "must be https"},
+		"no URL":       {service: awskms.Service{Endpoint: "kms"}, want: schemas.Invalid, words: "is not a URL"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for k, v := range c.env {

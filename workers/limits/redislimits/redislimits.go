@@ -19,16 +19,15 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 
+	"github.com/sandjet/sandjet/internal/redisconn"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/workers/limits"
 )
 
 const (
-	prefix   = "sandjet:limits:"
-	patience = 2 * time.Second // for one dial, one write and one read: a worker can wait with its call better than in here
-	batch    = 500             // leases in one round trip: a script takes about 5 µs, and others wait meanwhile
+	prefix = "sandjet:limits:"
+	batch  = 500 // leases in one round trip: a script takes about 5 µs, and others wait meanwhile
 )
 
 var (
@@ -54,32 +53,17 @@ var _ limits.Limiter = (*Limiter)(nil)
 // rediss:// with TLS, or unix:///path. It does not connect yet, so that a worker can start first.
 // Codes: invalid; the message never has the address, which may hold a password.
 func Open(address string) (*Limiter, error) {
-	o, err := options(address)
+	o, err := redisconn.Options(address)
 	if err != nil {
 		return nil, err
 	}
 	return New(redis.NewClient(o)), nil
 }
 
-// options says how to talk with the server at address.
-func options(address string) (*redis.Options, error) {
-	o, err := redis.ParseURL(address)
-	if err != nil {
-		return nil, schemas.Invalidf("redis-url", "is no address of a Redis server: write redis://host:6379/0, rediss://… for TLS, or unix:///path")
-	}
-	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = patience, patience, patience, patience
-	o.ContextTimeoutEnabled = true
-	o.MaxRetries = 1    // for connections that the server has closed meanwhile; each verb may be repeated
-	o.DialerRetries = 1 // callers try again, and later
-	o.DisableIdentity = true
-	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled} // of one vendor's service
-	return o, nil
-}
-
 // New returns a limiter on a client of the caller's making, which may be one of a cluster. It
 // belongs to the limiter: Close closes it.
 func New(db redis.UniversalClient) *Limiter {
-	redis.SetLogger(silent{}) // it has one for the whole process, on stderr: errors come back from every verb anyway
+	redisconn.Quiet()
 	return &Limiter{
 		db:      db,
 		acquire: redis.NewScript(acquireLua), renew: redis.NewScript(renewLua), release: redis.NewScript(releaseLua),
@@ -98,7 +82,8 @@ func (l *Limiter) Acquire(ctx context.Context, key, holder string, most int, ttl
 		return limits.Lease{}, problem(ctx, "acquire", err)
 	}
 	if most <= 0 || ttl <= 0 || holder == "" {
-		return limits.Lease{}, schemas.Errorf(schemas.Invalid, "acquire", "a cap needs places, time and a holder: got %d, %s and %q", most, ttl, holder)
+		return limits.Lease{}, schemas.Errorf(schemas.Invalid, "acquire",
+			"a cap needs places, time and a holder: got %d, %s and %q", most, ttl, holder)
 	}
 	token, err := l.acquire.Run(ctx, l.db, keys(key), holder, most, micros(ttl)).Text()
 	if errors.Is(err, redis.Nil) {
@@ -198,9 +183,3 @@ func problem(ctx context.Context, op string, err error) error {
 	return schemas.Wrap(schemas.Unavailable, op,
 		"the Redis server of the limits does not answer as it should: see that it runs and that --redis-url leads to it", err)
 }
-
-// silent is a logger for go-redis that says nothing.
-type silent struct{}
-
-// Printf implements go-redis's interface.
-func (silent) Printf(context.Context, string, ...any) {}

@@ -11,7 +11,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sandjet/sandjet/internal/redisconn"
 	"github.com/sandjet/sandjet/internal/redistest"
+	"github.com/sandjet/sandjet/internal/testwait"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/workers/limits"
 	"github.com/sandjet/sandjet/workers/limits/limitstest"
@@ -25,7 +27,7 @@ const (
 // open is a limiter that gives a server on a loaded machine more time than a worker does.
 func open(t testing.TB, s *redistest.Server) *Limiter {
 	t.Helper()
-	o, err := options(s.URL())
+	o, err := redisconn.Options(s.URL())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,11 +76,11 @@ func TestALeaseEndsByTheServersClockAndLeavesNothing(t *testing.T) {
 	if _, err := l.Acquire(t.Context(), "a", "x", 1, 50*time.Millisecond); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the place is free", func() bool {
+	testwait.Eventually(t, "the place is free", func() bool {
 		_, err := l.Acquire(t.Context(), "a", "y", 1, 50*time.Millisecond)
 		return err == nil
 	})
-	eventually(t, "no key is left", func() bool {
+	testwait.Eventually(t, "no key is left", func() bool {
 		n, err := l.db.DBSize(t.Context()).Result()
 		if err != nil {
 			t.Fatal(err)
@@ -137,7 +139,7 @@ func TestAServerThatIsAwayIsUnavailableAndItsReturnIsNoticed(t *testing.T) {
 		}
 	}
 	s.Restart()
-	eventually(t, "the server is found again", func() bool { return l.Ping(t.Context()) == nil })
+	testwait.Eventually(t, "the server is found again", func() bool { return l.Ping(t.Context()) == nil })
 	lost, err := l.Renew(t.Context(), ttl, held...)
 	if err != nil || len(lost) != len(held) {
 		t.Fatalf("Renew after the loss = %d lost, %v; want all %d", len(lost), err, len(held))
@@ -285,15 +287,4 @@ func acquire(t testing.TB, l *Limiter, key, holder string, most int) limits.Leas
 		t.Fatalf("Acquire(%s, %s): %v", key, holder, err)
 	}
 	return lease
-}
-
-// eventually waits for what needs the wall clock.
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	const pause = 5 * time.Millisecond
-	for began := time.Now(); !is(); time.Sleep(pause) {
-		if time.Since(began) > enough {
-			t.Fatalf("not within %v: %s", enough, what)
-		}
-	}
 }

@@ -182,7 +182,8 @@ func calls() map[string]call {
 		"tiocsti-high-bits": {unix.SYS_IOCTL, [5]uintptr{0, 1<<32 | unix.TIOCSTI, path}},
 		"tioclinux":         {unix.SYS_IOCTL, [5]uintptr{0, 0x541c, path}},
 		"sched-realtime":    {unix.SYS_SCHED_SETSCHEDULER, [5]uintptr{0, 1, uintptr(unsafe.Pointer(&priority))}},
-		"mknod-memory":      {unix.SYS_MKNODAT, [5]uintptr{nowhere - 99, uintptr(unsafe.Pointer(unsafe.StringData("device\x00"))), unix.S_IFCHR | 0o600, uintptr(unix.Mkdev(1, 1))}},
+		"mknod-memory": {unix.SYS_MKNODAT, [5]uintptr{nowhere - 99, uintptr(unsafe.Pointer(unsafe.StringData("device\x00"))),
+			unix.S_IFCHR | 0o600, uintptr(unix.Mkdev(1, 1))}},
 	}
 }
 

@@ -192,7 +192,8 @@ func (s *Server) answer(action string, in request) (out answer, problem string) 
 		}
 		return out, ""
 	case "Encrypt":
-		return answer{KeyID: arn, CiphertextBlob: sealBlob(key, arn, in.Plaintext, in.EncryptionContext), EncryptionAlgorithm: "SYMMETRIC_DEFAULT"}, ""
+		return answer{KeyID: arn, CiphertextBlob: sealBlob(key, arn, in.Plaintext, in.EncryptionContext),
+			EncryptionAlgorithm: "SYMMETRIC_DEFAULT"}, ""
 	case "Decrypt":
 		under, sealed, ok := bytes.Cut(in.CiphertextBlob, []byte{0})
 		switch {

@@ -211,7 +211,7 @@ func landlock(ro, rw string) {
 	say("child", strings.TrimSpace(string(out))+fmt.Sprint(err))
 }
 
-// signals tells whether the process can still signal its parent, which is outside.
+// signals reports whether the process can still signal its parent, which is outside.
 func signals(free bool) {
 	must(confine.NoNewPrivs())
 	_, err := confine.Landlock(confine.LandlockRules{ReadOnly: []string{"/"}, ReadWrite: []string{"/dev"}, FreeSignals: free})

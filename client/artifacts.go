@@ -1,0 +1,81 @@
+package client
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// Artifacts lists files that the calls of a conversation have left for people, in the order in which they were stored: at most limit (0:
+// 50; at most 200) of those behind after (empty: from the first on). Next is where the next page begins, to be given as after; it is
+// empty behind the last page. Code: not_found (after is not there any more).
+func (c *Client) Artifacts(ctx context.Context, conversation schemas.ConversationID, limit int, after schemas.ArtifactID) (
+	list []schemas.Artifact, next schemas.ArtifactID, err error,
+) {
+	values := url.Values{}
+	if limit != 0 {
+		values.Set("limit", strconv.Itoa(limit))
+	}
+	if after != "" {
+		values.Set("after", string(after))
+	}
+	var out struct {
+		Artifacts []schemas.Artifact `json:"artifacts"`
+		Next      schemas.ArtifactID `json:"next"`
+	}
+	path := "/v1/conversations/" + url.PathEscape(string(conversation)) + "/artifacts"
+	err = c.keepAsking(ctx, http.MethodGet, withQuery(path, values), nil, &out)
+	return out.Artifacts, out.Next, err
+}
+
+func artifactPath(id schemas.ArtifactID) string { return "/v1/artifacts/" + url.PathEscape(string(id)) }
+
+// DownloadArtifact writes an artifact to out, and says what it is called and how many bytes it has. When the connection breaks it goes
+// on where it was. It returns no error only if the bytes are those that the call left. Codes: not_found, internal (they are not).
+func (c *Client) DownloadArtifact(ctx context.Context, id schemas.ArtifactID, out io.Writer) (name string, n int64, err error) {
+	sum := sha256.New()
+	d := download{c: c, path: artifactPath(id), out: &written{w: io.MultiWriter(out, sum)}}
+	if err := d.all(ctx); err != nil {
+		return "", d.at, err
+	}
+	if want := strings.Trim(d.etag, `"`); hex.EncodeToString(sum.Sum(nil)) != want {
+		return "", d.at, schemas.Errorf(schemas.Internal, "download", "%d bytes came, and they are not those of the artifact", d.at)
+	}
+	_, params, err := mime.ParseMediaType(d.disposition)
+	if err != nil {
+		params = nil // it is saved under another name
+	}
+	return params["filename"], d.at, nil
+}
+
+// RemoveArtifact removes an artifact from the lists and from its URL. Code: not_found.
+func (c *Client) RemoveArtifact(ctx context.Context, id schemas.ArtifactID) error {
+	return c.keepAsking(ctx, http.MethodDelete, artifactPath(id), nil, nil)
+}
+
+// all reads until everything is there.
+func (d *download) all(ctx context.Context) error {
+	for try := 0; ; try++ {
+		before := d.at
+		err := d.once(ctx)
+		if err == nil || d.out.err != nil || !errors.Is(err, errAgain) {
+			return err
+		}
+		if d.at > before {
+			try = 0
+		}
+		if perr := d.c.pause(ctx, try); perr != nil {
+			return fmt.Errorf("%w (last failure: %w)", perr, err)
+		}
+	}
+}

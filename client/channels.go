@@ -1,0 +1,148 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/url"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// ChannelSpec describes a chat channel to be added. Kind, Name and the secrets that the kind asks for must be there; see
+// [schemas.ChatChannel] for the rest.
+type ChannelSpec struct {
+	Kind        string                `json:"kind"`
+	Name        string                `json:"name"`
+	Description string                `json:"description,omitzero"`
+	Agent       schemas.AgentID       `json:"agent,omitzero"`
+	Workspace   schemas.WorkspaceID   `json:"workspace,omitzero"`
+	Places      []string              `json:"places,omitzero"`
+	Users       []string              `json:"users,omitzero"`
+	Settings    map[string]string     `json:"settings,omitzero"`
+	Secrets     map[string]string     `json:"secrets,omitzero"`
+	OnAmbiguous schemas.OnAmbiguous   `json:"on_ambiguous,omitzero"`
+	Fallback    *schemas.ChannelPlace `json:"fallback,omitzero"`
+}
+
+// ChannelPatch changes a chat channel. What is nil stays as it is.
+type ChannelPatch struct {
+	Name        *string              `json:"name,omitzero"`
+	Description *string              `json:"description,omitzero"`
+	Agent       *schemas.AgentID     `json:"agent,omitzero"`     // empty: nobody's
+	Workspace   *schemas.WorkspaceID `json:"workspace,omitzero"` // empty: the agent's
+	Places      *[]string            `json:"places,omitzero"`
+	Users       *[]string            `json:"users,omitzero"`
+	// Settings and Secrets change the entries that they name; an empty value takes the entry away.
+	Settings    map[string]string    `json:"settings,omitzero"`
+	Secrets     map[string]string    `json:"secrets,omitzero"`
+	OnAmbiguous *schemas.OnAmbiguous `json:"on_ambiguous,omitzero"`
+	// Fallback with no channel in it takes the fallback away.
+	Fallback *schemas.ChannelPlace `json:"fallback,omitzero"`
+	Disabled *bool                 `json:"disabled,omitzero"` // false enables it again
+}
+
+// Channels lists the account's chat channels, the oldest first. Secrets are not shown.
+func (c *Client) Channels(ctx context.Context) ([]schemas.ChatChannel, error) {
+	var out struct {
+		Channels []schemas.ChatChannel `json:"channels"`
+	}
+	err := c.ask(ctx, http.MethodGet, channelsPath, nil, &out)
+	return out.Channels, err
+}
+
+// Channel returns a chat channel. Secrets are not shown. Codes: not_found.
+func (c *Client) Channel(ctx context.Context, id schemas.ChannelID) (schemas.ChatChannel, error) {
+	return c.channel(ctx, http.MethodGet, id, nil)
+}
+
+// AddChannel adds a chat channel. It is tried once: after unavailable, look with [Client.Channels] whether it is there. Codes:
+// invalid, conflict (there is one of this name), exhausted (the account has as many as it may).
+func (c *Client) AddChannel(ctx context.Context, spec ChannelSpec) (schemas.ChatChannel, error) {
+	var out schemas.ChatChannel
+	err := c.postOnce(ctx, channelsPath, spec, &out)
+	return out, err
+}
+
+// UpdateChannel changes a chat channel. Codes: invalid, conflict, not_found.
+func (c *Client) UpdateChannel(ctx context.Context, id schemas.ChannelID, patch ChannelPatch) (schemas.ChatChannel, error) {
+	return c.channel(ctx, http.MethodPatch, id, patch)
+}
+
+// RemoveChannel removes a chat channel; what waits for it becomes a dead letter. Codes: not_found, also when an earlier try of this
+// very call removed it.
+func (c *Client) RemoveChannel(ctx context.Context, id schemas.ChannelID) error {
+	return c.ask(ctx, http.MethodDelete, channelPath(id), nil, nil)
+}
+
+// ChannelMessage is a message that nobody has written.
+type ChannelMessage struct {
+	Place string `json:"place"` // the chat, channel or repository, as the channel's record names it
+	User  string `json:"user"`
+	Text  string `json:"text"`
+	// Files are names of files that come with it, which the service, or a double of it, has.
+	Files []string `json:"files,omitzero"`
+}
+
+// ChannelOutcome is what became of one.
+type ChannelOutcome struct {
+	Done         string                 `json:"done"` // ignore, greet, deliver, command or answer
+	Reason       string                 `json:"reason,omitzero"`
+	Conversation schemas.ConversationID `json:"conversation,omitzero"`
+}
+
+// SimulateMessage has a channel take a message as if its service had posted it. It is tried once: each is another message. Codes:
+// not_found, unsupported (the service signs with a key that nobody else has).
+func (c *Client) SimulateMessage(ctx context.Context, id schemas.ChannelID, m ChannelMessage) (ChannelOutcome, error) {
+	var out ChannelOutcome
+	err := c.postOnce(ctx, channelPath(id)+"/simulate", m, &out)
+	return out, err
+}
+
+// TestedChannel says where to hear of a message that was sent to try a channel out.
+type TestedChannel struct {
+	Delivery schemas.DeliveryID `json:"delivery"`
+	// Conversation is where [schemas.DeliverySent] or [schemas.DeliveryFailed] will be.
+	Conversation schemas.ConversationID `json:"conversation"`
+}
+
+// TestChannel has a message sent to a place of a channel, in one try. Markdown: "" is a sentence that says so. It is tried once. Codes:
+// invalid (the route), not_found, conflict (the channel is disabled).
+func (c *Client) TestChannel(ctx context.Context, id schemas.ChannelID, route json.RawMessage, markdown string) (TestedChannel, error) {
+	in := struct {
+		Route json.RawMessage `json:"route"`
+		Text  string          `json:"text,omitzero"`
+	}{route, markdown}
+	var out TestedChannel
+	err := c.postOnce(ctx, channelPath(id)+"/test", in, &out)
+	return out, err
+}
+
+// ChannelSetup says where a service posts to.
+type ChannelSetup struct {
+	Address    string `json:"address"`
+	Registered bool   `json:"registered"` // the service has been told; else a person enters the address there
+}
+
+// SetUpChannel has a channel's service post to the gateway, which it reaches at a public URL. Doing it again is harmless. Codes:
+// invalid, not_found, denied (the service refuses), unavailable.
+func (c *Client) SetUpChannel(ctx context.Context, id schemas.ChannelID, publicURL string) (ChannelSetup, error) {
+	in := struct {
+		URL string `json:"url"`
+	}{publicURL}
+	var out ChannelSetup
+	err := c.ask(ctx, http.MethodPost, channelPath(id)+"/setup", in, &out)
+	return out, err
+}
+
+func (c *Client) channel(ctx context.Context, method string, id schemas.ChannelID, in any) (schemas.ChatChannel, error) {
+	var out schemas.ChatChannel
+	err := c.ask(ctx, method, channelPath(id), in, &out)
+	return out, err
+}
+
+const channelsPath = "/v1/channels"
+
+func channelPath(id schemas.ChannelID) string {
+	return channelsPath + "/" + url.PathEscape(string(id))
+}

@@ -1,0 +1,309 @@
+package client
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// uploadPart is how much of a file is sent with one request, and held in memory meanwhile.
+const uploadPart = 8 << 20
+
+// FilesQuery selects entries of a folder.
+type FilesQuery struct {
+	Path      string // empty: the root
+	Recursive bool
+	After     string // the path of the last entry before
+	Limit     int    // at most 1000; 0: 1000
+}
+
+// FileList is a page of a folder, by the bytes of the paths.
+type FileList struct {
+	Entries []schemas.FileInfo `json:"entries"`
+	More    bool               `json:"more"` // ask again with After the last path
+	Unnamed int                `json:"unnamed,omitzero"`
+}
+
+func filesPath(w schemas.WorkspaceID, path string) string {
+	parts := strings.Split(strings.Trim(path, "/"), "/")
+	for i, p := range parts {
+		parts[i] = url.PathEscape(p)
+	}
+	return workspacePath(w) + "/files/" + strings.Join(parts, "/")
+}
+
+func workspacePath(w schemas.WorkspaceID) string {
+	return "/v1/workspaces/" + url.PathEscape(string(w))
+}
+
+// Files lists a folder of a workspace. Codes: not_found, invalid (it is no folder), exhausted (it has more than 10,000 entries),
+// unavailable (no worker reaches the files).
+func (c *Client) Files(ctx context.Context, w schemas.WorkspaceID, q FilesQuery) (list FileList, err error) {
+	values := url.Values{}
+	for name, v := range map[string]string{"path": q.Path, "after": q.After} {
+		if v != "" {
+			values.Set(name, v)
+		}
+	}
+	if q.Recursive {
+		values.Set("recursive", "true")
+	}
+	if q.Limit != 0 {
+		values.Set("limit", strconv.Itoa(q.Limit))
+	}
+	err = c.keepAsking(ctx, http.MethodGet, withQuery(workspacePath(w)+"/files", values), nil, &list)
+	return list, err
+}
+
+// UploadOptions are conditions of an upload.
+type UploadOptions struct {
+	// IfMatch is the ETag that the file must have. Empty: any, or none.
+	IfMatch string
+	// IfNoneMatch: there must be no such file.
+	IfNoneMatch bool
+	// ID names the upload, by at most 64 letters, digits, - and _: one that broke off within a day, also in another process, is continued.
+	// The reader must have the same bytes as then. Empty: what breaks off for good is forgotten.
+	ID string
+	// Progress is called with the bytes that are stored so far. Nil: nobody is interested.
+	Progress func(stored int64)
+}
+
+// Upload stores what r has as a file, with its folders, and holds 8 MiB of it in memory. The file is there once all of it is. It
+// tries again what fails for a passing reason, from where it had come to, until ctx ends.
+// Codes: conflict (a condition does not hold), invalid, exhausted (there is no room), unavailable.
+func (c *Client) Upload(ctx context.Context, w schemas.WorkspaceID, path string, r io.Reader, o UploadOptions) (
+	f schemas.FileInfo, err error,
+) {
+	header := http.Header{}
+	if o.IfMatch != "" {
+		header.Set("If-Match", `"`+o.IfMatch+`"`)
+	}
+	if o.IfNoneMatch {
+		header.Set("If-None-Match", "*")
+	}
+	header.Set("Content-Type", "application/octet-stream")
+	part, id, from := make([]byte, uploadPart), cmp.Or(o.ID, schemas.NewID("u")), int64(0)
+	if o.ID != "" {
+		if from, err = c.stored(ctx, w, o.ID); err != nil {
+			return f, err
+		}
+	}
+	for at := int64(0); ; {
+		n, err := io.ReadFull(r, part)
+		last := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+		if err != nil && !last {
+			if o.ID == "" {
+				c.forgetUpload(ctx, w, id, at)
+			}
+			return f, fmt.Errorf("read what is uploaded: %w", err)
+		}
+		if !last && at+int64(n) <= from { // it is there
+			at += int64(n)
+			continue
+		}
+		values := url.Values{}
+		if at > 0 || !last {
+			values = url.Values{"upload": {id}, "offset": {strconv.FormatInt(at, 10)}, "complete": {strconv.FormatBool(last)}}
+		}
+		if err := c.put(ctx, withQuery(filesPath(w, path), values), part[:n], header, &f); err != nil {
+			if o.ID == "" {
+				c.forgetUpload(ctx, w, id, at)
+			}
+			return f, err
+		}
+		if at += int64(n); o.Progress != nil {
+			o.Progress(at)
+		}
+		if last {
+			return f, nil
+		}
+	}
+}
+
+// stored is how much of an upload is there.
+func (c *Client) stored(ctx context.Context, w schemas.WorkspaceID, id string) (int64, error) {
+	var u struct {
+		Offset int64 `json:"offset"`
+	}
+	err := c.keepAsking(ctx, http.MethodGet, workspacePath(w)+"/uploads/"+url.PathEscape(id), nil, &u)
+	if schemas.CodeOf(err) == schemas.NotFound {
+		return 0, nil
+	}
+	return u.Offset, err
+}
+
+// put sends one part until it is answered.
+func (c *Client) put(ctx context.Context, path string, body []byte, header http.Header, out any) error {
+	for try := 0; ; try++ {
+		b, again, err := c.putOnce(ctx, path, body, header)
+		if err == nil {
+			return decodeAnswer("PUT "+path, b, out)
+		}
+		if !again {
+			return err
+		}
+		if perr := c.pause(ctx, try); perr != nil {
+			return fmt.Errorf("%w (last failure: %w)", perr, err)
+		}
+	}
+}
+
+func (c *Client) putOnce(ctx context.Context, path string, body []byte, header http.Header) (b []byte, again bool, err error) {
+	resp, err := c.do(ctx, http.MethodPut, path, body, header)
+	if err != nil {
+		return nil, ctx.Err() == nil && schemas.CodeOf(err) == schemas.Unavailable, err
+	}
+	defer resp.Body.Close() //nolint:errcheck // it was read
+	if b, err = io.ReadAll(io.LimitReader(resp.Body, mostAnswer)); err != nil {
+		return nil, ctx.Err() == nil, fmt.Errorf("read the answer: %w", err)
+	}
+	if resp.StatusCode >= http.StatusMultipleChoices {
+		err := problem(resp.StatusCode, b)
+		return nil, passing(resp.StatusCode) && !concernsRequest(err), err
+	}
+	return b, false, nil
+}
+
+// forgetUpload removes what was stored. What stays is removed by the server within a day.
+func (c *Client) forgetUpload(ctx context.Context, w schemas.WorkspaceID, id string, stored int64) {
+	if stored == 0 || ctx.Err() != nil {
+		return
+	}
+	_ = c.exchange(ctx, 0, http.MethodDelete, workspacePath(w)+"/uploads/"+url.PathEscape(id), nil, nil)
+}
+
+// Download writes a file to out and says how many bytes it has. When the connection breaks it goes on where it was, with the same version
+// of the file. Codes: not_found, invalid (it is no file), conflict (it was replaced meanwhile), unavailable.
+func (c *Client) Download(ctx context.Context, w schemas.WorkspaceID, path string, out io.Writer) (n int64, err error) {
+	d := download{c: c, path: filesPath(w, path), out: &written{w: out}}
+	err = d.all(ctx)
+	return d.at, err
+}
+
+type download struct {
+	c    *Client
+	path string
+	out  *written
+	at   int64
+	etag string // of the version that is being read
+
+	disposition string // what the server says of its name
+}
+
+// once reads on over one connection.
+func (d *download) once(ctx context.Context) error {
+	header := http.Header{}
+	if d.etag != "" {
+		header.Set("If-Match", d.etag)
+		header.Set("Range", fmt.Sprintf("bytes=%d-", d.at))
+	}
+	resp, err := d.c.do(ctx, http.MethodGet, d.path, nil, header)
+	if err != nil {
+		if ctx.Err() == nil && schemas.CodeOf(err) == schemas.Unavailable {
+			return fmt.Errorf("%w: %w", errAgain, err)
+		}
+		return err
+	}
+	defer resp.Body.Close() //nolint:errcheck // it is only read
+	switch resp.StatusCode {
+	case http.StatusOK, http.StatusPartialContent:
+	case http.StatusPreconditionFailed:
+		return schemas.Errorf(schemas.Conflict, "download", "the file was replaced while it was read: ask again")
+	case http.StatusRequestedRangeNotSatisfiable:
+		return nil // nothing was left to read
+	default:
+		body, _ := io.ReadAll(io.LimitReader(resp.Body, mostAnswer)) // the status says enough
+		err := problem(resp.StatusCode, body)
+		if passing(resp.StatusCode) && !concernsRequest(err) {
+			return fmt.Errorf("%w: %w", errAgain, err)
+		}
+		return err
+	}
+	d.etag, d.disposition = resp.Header.Get("ETag"), resp.Header.Get("Content-Disposition")
+	n, err := io.Copy(d.out, resp.Body)
+	d.at += n
+	switch {
+	case d.out.err != nil:
+		return fmt.Errorf("write the file: %w", d.out.err)
+	case err != nil && ctx.Err() == nil:
+		return fmt.Errorf("%w: %w", errAgain, err)
+	}
+	return err
+}
+
+// RemoveFile removes a file, or a folder: one that is not empty only where recursive says so. Codes: not_found, conflict.
+func (c *Client) RemoveFile(ctx context.Context, w schemas.WorkspaceID, path string, recursive bool) error {
+	values := url.Values{}
+	if recursive {
+		values.Set("recursive", "true")
+	}
+	return c.keepAsking(ctx, http.MethodDelete, withQuery(filesPath(w, path), values), nil, nil)
+}
+
+// MoveFile gives a file or a folder another name. Codes: not_found, conflict (there is something of that name, and overwrite is false).
+func (c *Client) MoveFile(ctx context.Context, w schemas.WorkspaceID, from, to string, overwrite bool) (f schemas.FileInfo, err error) {
+	err = c.postOnce(ctx, workspacePath(w)+"/move", map[string]any{"from": from, "to": to, "overwrite": overwrite}, &f)
+	return f, err
+}
+
+// MakeFolder creates a folder with its parents. One that is there stays as it is.
+func (c *Client) MakeFolder(ctx context.Context, w schemas.WorkspaceID, path string) (f schemas.FileInfo, err error) {
+	err = c.keepAsking(ctx, http.MethodPost, workspacePath(w)+"/mkdir", map[string]any{"path": path}, &f)
+	return f, err
+}
+
+// DownloadArchive writes all files and folders below a folder ("": the root) to out, as a tar, and says how many bytes it has. It is not
+// resumed: an error means that what was written is no whole archive. Codes: not_found, invalid (it is no folder), exhausted (it has
+// more than 10,000 entries), unavailable.
+func (c *Client) DownloadArchive(ctx context.Context, w schemas.WorkspaceID, folder string, out io.Writer) (n int64, err error) {
+	path := withQuery(workspacePath(w)+"/archive", url.Values{"path": {folder}})
+	resp, err := c.do(ctx, http.MethodGet, path, nil, nil)
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close() //nolint:errcheck // it is only read
+	if resp.StatusCode != http.StatusOK {
+		body, _ := io.ReadAll(io.LimitReader(resp.Body, mostAnswer)) // the status says enough
+		return 0, problem(resp.StatusCode, body)
+	}
+	if n, err = io.Copy(out, resp.Body); err != nil {
+		return n, schemas.Wrap(schemas.Unavailable, "archive", "the archive broke off", err)
+	}
+	return n, nil
+}
+
+// Unpacked is what was written of an archive.
+type Unpacked struct {
+	Files   int    `json:"files"`
+	Folders int    `json:"folders"` // entries of their own
+	Bytes   int64  `json:"bytes"`
+	Last    string `json:"last,omitzero"` // the path of the last entry
+}
+
+// UploadArchive unpacks a tar, which may be compressed by gzip, below a folder ("": the root), which is made. Files take the place of those
+// that are there. The archive is sent once: after an error send it again. Codes: invalid (an entry that is not unpacked, or no whole
+// archive), exhausted, unavailable.
+func (c *Client) UploadArchive(ctx context.Context, w schemas.WorkspaceID, folder string, r io.Reader) (u Unpacked, err error) {
+	path := withQuery(workspacePath(w)+"/archive", url.Values{"path": {folder}})
+	resp, err := c.send(ctx, http.MethodPut, path, r, http.Header{"Content-Type": {"application/x-tar"}})
+	if err != nil {
+		return u, err
+	}
+	defer resp.Body.Close() //nolint:errcheck // it was read
+	body, err := io.ReadAll(io.LimitReader(resp.Body, mostAnswer))
+	if err != nil {
+		return u, fmt.Errorf("read the answer: %w", err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return u, problem(resp.StatusCode, body)
+	}
+	return u, decodeAnswer("PUT "+path, body, &u)
+}

@@ -1,0 +1,87 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// InstancesQuery selects instances. The zero value selects all of the account's.
+type InstancesQuery struct {
+	Sandbox   schemas.SandboxID
+	Workspace schemas.WorkspaceID
+	Provider  string
+	State     schemas.InstanceState
+	Limit     int // at most 500; 0: 50
+}
+
+// Instances lists what is kept between calls, without what is in it. Reading does not count as use. More says that there are others.
+// Codes: invalid.
+func (c *Client) Instances(ctx context.Context, q InstancesQuery) (list []schemas.InstanceDocument, more bool, err error) {
+	values := url.Values{}
+	for name, v := range map[string]string{
+		"sandbox": string(q.Sandbox), "workspace": string(q.Workspace), "provider": q.Provider, "state": string(q.State),
+	} {
+		if v != "" {
+			values.Set(name, v)
+		}
+	}
+	if q.Limit != 0 {
+		values.Set("limit", strconv.Itoa(q.Limit))
+	}
+	var out struct {
+		Instances []schemas.InstanceDocument `json:"instances"`
+		More      bool                       `json:"more"`
+	}
+	err = c.keepAsking(ctx, http.MethodGet, withQuery("/v1/instances", values), nil, &out)
+	return out.Instances, out.More, err
+}
+
+// Instance shows an instance with the calls and jobs that are in it. Codes: invalid, not_found.
+func (c *Client) Instance(ctx context.Context, id schemas.InstanceID) (schemas.InstanceDocument, error) {
+	var i schemas.InstanceDocument
+	err := c.keepAsking(ctx, http.MethodGet, instancePath(id), nil, &i)
+	return i, err
+}
+
+// PauseInstance asks for an instance to be paused, waits for that for at most wait (a minute at the gateway, unless its operator says
+// otherwise), and returns it as it is then. Codes: not_found, unsupported (its provider cannot), conflict (a call or a job is in it,
+// or somebody asked for something else meanwhile).
+func (c *Client) PauseInstance(ctx context.Context, id schemas.InstanceID, wait time.Duration) (schemas.InstanceDocument, error) {
+	return c.wantInstance(ctx, http.MethodPost, instancePath(id)+"/pause", url.Values{}, wait)
+}
+
+// ResumeInstance asks for an instance to be awake, as [Client.PauseInstance] does for a pause. Codes: not_found, conflict.
+func (c *Client) ResumeInstance(ctx context.Context, id schemas.InstanceID, wait time.Duration) (schemas.InstanceDocument, error) {
+	return c.wantInstance(ctx, http.MethodPost, instancePath(id)+"/resume", url.Values{}, wait)
+}
+
+// RemoveInstance asks for an instance to be removed, as [Client.PauseInstance] does for a pause; the state of one that is gone is
+// [schemas.InstanceRemoved]. With force the calls in it are cancelled and its jobs end. Codes: not_found, also when an earlier
+// try removed it; conflict (a call or a job is in it, and not force).
+func (c *Client) RemoveInstance(ctx context.Context, id schemas.InstanceID, force bool, wait time.Duration) (
+	schemas.InstanceDocument, error,
+) {
+	values := url.Values{}
+	if force {
+		values.Set("force", "1")
+	}
+	return c.wantInstance(ctx, http.MethodDelete, instancePath(id), values, wait)
+}
+
+func (c *Client) wantInstance(ctx context.Context, method, path string, values url.Values, wait time.Duration) (
+	schemas.InstanceDocument, error,
+) {
+	if wait > 0 {
+		values.Set("wait", strconv.FormatFloat(wait.Seconds(), 'f', -1, 64))
+	}
+	var i schemas.InstanceDocument
+	err := c.ask(ctx, method, withQuery(path, values), nil, &i)
+	return i, err
+}
+
+func instancePath(id schemas.InstanceID) string { return "/v1/instances/" + url.PathEscape(string(id)) }

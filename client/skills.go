@@ -1,0 +1,56 @@
+package client
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+func skillPath(id string) string { return "/v1/skills/" + url.PathEscape(id) }
+
+// Skills lists the account's skills, by name.
+func (c *Client) Skills(ctx context.Context) ([]schemas.SkillDocument, error) {
+	var out struct {
+		Skills []schemas.SkillDocument `json:"skills"`
+	}
+	err := c.keepAsking(ctx, http.MethodGet, "/v1/skills", nil, &out)
+	return out.Skills, err
+}
+
+// Skill shows a skill by its name or id. Code: not_found.
+func (c *Client) Skill(ctx context.Context, id string) (k schemas.SkillDocument, err error) {
+	err = c.keepAsking(ctx, http.MethodGet, skillPath(id), nil, &k)
+	return k, err
+}
+
+// PutSkill adds a skill, or replaces the one of its name, with the files in a tar, compressed by gzip or not. The same again changes
+// nothing, so that it is tried again. Codes: invalid (also: its SKILL.md has another name), exhausted.
+func (c *Client) PutSkill(ctx context.Context, name string, tar []byte) (k schemas.SkillDocument, err error) {
+	err = c.sendBytes(ctx, http.MethodPut, skillPath(name), "application/x-tar", tar, &k)
+	return k, err
+}
+
+// RemoveSkill removes a skill by its name or id. Code: not_found.
+func (c *Client) RemoveSkill(ctx context.Context, id string) error {
+	return c.keepAsking(ctx, http.MethodDelete, skillPath(id), nil, nil)
+}
+
+// DownloadSkill writes the files of a skill to out, as a tar, and says how many bytes it has. When the connection breaks it goes on where
+// it was. Codes: not_found, conflict (it was replaced meanwhile), internal (it is not what its digest says).
+func (c *Client) DownloadSkill(ctx context.Context, id string, out io.Writer) (n int64, err error) {
+	sum := sha256.New()
+	d := download{c: c, path: skillPath(id) + "/bundle", out: &written{w: io.MultiWriter(out, sum)}}
+	if err := d.all(ctx); err != nil {
+		return d.at, err
+	}
+	if want := strings.Trim(d.etag, `"`); hex.EncodeToString(sum.Sum(nil)) != want {
+		return d.at, schemas.Errorf(schemas.Internal, "download", "%d bytes came, and they are not those of the skill", d.at)
+	}
+	return d.at, nil
+}

@@ -1,0 +1,8 @@
+// The types of this package are those of the frameworks: compiled, never run.
+import type { Experimental_SandboxSession } from "ai";
+import type { SandboxBackendProtocolV2 } from "deepagents";
+import { sandjetSandbox } from "@sandjet/sandbox/ai-sdk";
+import { SandjetBackend } from "@sandjet/sandbox/deepagents";
+
+export const session: Experimental_SandboxSession = sandjetSandbox();
+export const backend: SandboxBackendProtocolV2 = new SandjetBackend();

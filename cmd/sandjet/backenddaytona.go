@@ -1,0 +1,103 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/providers/daytona"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// daytonaFlags are those of the provider daytona: sandboxes of Daytona's service, or of one that speaks as it does.
+type daytonaFlags struct {
+	DaytonaAPIKey       string        `name:"daytona-api-key" placeholder:"KEY" group:"Daytona" secret:"" help:"API key. Prefer the environment: other users can see command lines. Default: DAYTONA_API_KEY, or DAYTONA_JWT_TOKEN."`
+	DaytonaAPIURL       string        `name:"daytona-api-url" placeholder:"URL" group:"Daytona" help:"Address of the service. Default: DAYTONA_API_URL, or https://app.daytona.io/api."`
+	DaytonaOrganization string        `name:"daytona-organization" placeholder:"ID" group:"Daytona" help:"Organization, for a JWT. Default: DAYTONA_ORGANIZATION_ID, or that of the key."`
+	DaytonaTarget       string        `name:"daytona-target" placeholder:"REGION" group:"Daytona" help:"Region of sandboxes. Default: DAYTONA_TARGET, or that of the organization."`
+	DaytonaSnapshot     string        `name:"daytona-snapshot" placeholder:"NAME" group:"Daytona" help:"Snapshot of sandboxes, which sets their memory, processors and disk. It needs bash, coreutils, and a user who is root or may become root by sudo. Default: that of the service."`
+	DaytonaImage        string        `name:"daytona-image" placeholder:"IMAGE" group:"Daytona" help:"Image of sandboxes in place of a snapshot. The service builds it for the first one, which takes minutes: see --daytona-start."`
+	DaytonaUser         string        `name:"daytona-user" placeholder:"NAME" default:"daytona" group:"Daytona" help:"User of commands in sandboxes: root, or one with a home in /home."`
+	DaytonaInstallation string        `name:"daytona-installation" placeholder:"NAME" default:"sandjet" group:"Daytona" help:"Name of the installation: the same for all workers that share sandboxes, another one for other installations of the same organization."`
+	DaytonaNetworks     []string      `name:"daytona-networks" placeholder:"MODE" default:"deny-all,restricted" group:"Daytona" help:"Network modes that sandboxes may have: deny-all, restricted (to ranges of addresses), allow-all."`
+	DaytonaSandboxes    int           `name:"daytona-sandboxes" placeholder:"N" default:"20" group:"Daytona" help:"Sandboxes that run at a time, all workers' together; beyond that calls wait. The organization has a share of its own."`
+	DaytonaIdle         time.Duration `name:"daytona-idle" placeholder:"DURATION" default:"15m" group:"Daytona" help:"Idle time after which the service stops a persistent sandbox, even if no worker is running: 5m to 24h."`
+	DaytonaStart        time.Duration `name:"daytona-start" placeholder:"DURATION" default:"2m" group:"Daytona" help:"How long a sandbox may take to be created or started: up to 1h."`
+	DaytonaNoWorkspaces bool          `name:"daytona-no-workspaces" group:"Daytona" help:"Run without volumes: calls with a workspace are refused."`
+}
+
+var _ diagnosing = (*daytonaFlags)(nil)
+
+// check reports what is out of range.
+func (f *daytonaFlags) check() error {
+	for _, n := range f.DaytonaNetworks {
+		if !slices.Contains(daytona.Declared().Networks, schemas.NetworkMode(n)) {
+			return schemas.Invalidf("daytona-networks", "%q is unknown: use deny-all, restricted, allow-all", schemas.Quotable(n))
+		}
+	}
+	switch {
+	case f.DaytonaSandboxes < 1:
+		return schemas.Invalidf("daytona-sandboxes", "%d is out of range: at least 1", f.DaytonaSandboxes)
+	case f.DaytonaIdle < 5*time.Minute || f.DaytonaIdle > 24*time.Hour:
+		return schemas.Invalidf("daytona-idle", "%s is out of range: 5m to 24h", f.DaytonaIdle)
+	case f.DaytonaStart < time.Second || f.DaytonaStart > time.Hour:
+		return schemas.Invalidf("daytona-start", "%s is out of range: 1s to 1h", f.DaytonaStart)
+	case f.DaytonaUser == "" || f.DaytonaInstallation == "":
+		return schemas.Invalidf("daytona-user", "and daytona-installation must not be empty")
+	}
+	return nil
+}
+
+// options are the provider's; what no flag says is what the vendor's own tools read.
+func (f *daytonaFlags) options() daytona.Options {
+	o := daytona.Options{
+		Key:          cmp.Or(f.DaytonaAPIKey, os.Getenv("DAYTONA_API_KEY"), os.Getenv("DAYTONA_JWT_TOKEN")),
+		APIURL:       cmp.Or(f.DaytonaAPIURL, os.Getenv("DAYTONA_API_URL")),
+		Organization: cmp.Or(f.DaytonaOrganization, os.Getenv("DAYTONA_ORGANIZATION_ID")),
+		Target:       cmp.Or(f.DaytonaTarget, os.Getenv("DAYTONA_TARGET")),
+		Snapshot:     f.DaytonaSnapshot, Image: f.DaytonaImage, User: f.DaytonaUser, Installation: f.DaytonaInstallation,
+		Sandboxes: f.DaytonaSandboxes, Idle: f.DaytonaIdle, Start: f.DaytonaStart, NoWorkspaces: f.DaytonaNoWorkspaces,
+	}
+	for _, n := range f.DaytonaNetworks {
+		o.Networks = append(o.Networks, schemas.NetworkMode(n))
+	}
+	return o
+}
+
+// open checks the settings; the service is asked with the first call.
+func (f *daytonaFlags) open(n *node, _ operatorFlags) (providers.Provider, error) {
+	o := f.options()
+	o.Log = n.log.With("part", "daytona")
+	p, err := daytona.Open(o)
+	if err != nil {
+		return nil, fmt.Errorf("provider daytona: %w (\"sandjet doctor\" explains)", err)
+	}
+	n.onClose(func() { _ = p.Close() })
+	return p, nil
+}
+
+// diagnose asks the service, where there is a key. Nothing that it finds keeps "up" from working: daytona is one of several
+// providers.
+func (f *daytonaFlags) diagnose(ctx context.Context, _ string) []finding {
+	const about = "daytona"
+	o := f.options()
+	if o.Key == "" {
+		return []finding{{about, worth, "no key is set: not looked at", "for --provider daytona only: DAYTONA_API_KEY"}}
+	}
+	if err := f.check(); err != nil {
+		return []finding{{about, failing, err.Error(), ""}}
+	}
+	var out []finding
+	for _, d := range daytona.Diagnose(ctx, o) {
+		one := finding{d.About, worth, d.Says, d.Remedy}
+		if d.Good {
+			one.Level, one.Remedy = good, ""
+		}
+		out = append(out, one)
+	}
+	return out
+}

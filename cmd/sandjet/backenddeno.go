@@ -1,0 +1,106 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/providers/deno"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// denoFlags are those of the provider deno: sandboxes of Deno Deploy, or of a service that speaks as it does.
+type denoFlags struct {
+	DenoToken        string        `name:"deno-token" placeholder:"TOKEN" group:"Deno" secret:"" help:"Access token. Prefer the environment: other users can see command lines. Default: DENO_DEPLOY_TOKEN."`
+	DenoOrganization string        `name:"deno-organization" placeholder:"SLUG" group:"Deno" help:"Organization, which a personal token needs. Default: DENO_DEPLOY_ORG."`
+	DenoAPIURL       string        `name:"deno-api-url" placeholder:"URL" group:"Deno" help:"Address of the console. Default: DENO_DEPLOY_ENDPOINT, or https://console.deno.com."`
+	DenoSandboxURL   string        `name:"deno-sandbox-url" placeholder:"URL" group:"Deno" help:"Address of all sandboxes. Default: DENO_SANDBOX_ENDPOINT, or the region's below what DENO_SANDBOX_BASE_DOMAIN says, or below sandbox-api.deno.net."`
+	DenoRegion       string        `name:"deno-region" placeholder:"REGION" default:"ord" group:"Deno" help:"Where sandboxes and volumes are made: ord or ams."`
+	DenoRoot         string        `name:"deno-root" placeholder:"SNAPSHOT" group:"Deno" help:"Bootable snapshot that is the root of sandboxes. It has bash, coreutils and util-linux, and a user who is root or may become it by sudo. Default: the image of the service."`
+	DenoMemory       int           `name:"deno-memory" placeholder:"MIB" default:"1280" group:"Deno" help:"Memory of a sandbox: 768 to 4096 MiB."`
+	DenoInstallation string        `name:"deno-installation" placeholder:"NAME" default:"sandjet" group:"Deno" help:"The same for all workers that share sandboxes, and another for others of the same organization."`
+	DenoNetworks     []string      `name:"deno-networks" placeholder:"MODE" default:"deny-all,restricted" group:"Deno" help:"Network modes that sandboxes may have: deny-all, restricted, allow-all."`
+	DenoSandboxes    int           `name:"deno-sandboxes" placeholder:"N" default:"20" group:"Deno" help:"Sandboxes that run at a time, all workers' together; beyond that calls wait. The organization has a share of its own."`
+	DenoStart        time.Duration `name:"deno-start" placeholder:"DURATION" default:"1m" group:"Deno" help:"That a sandbox may take to be made: 1s to 10m."`
+	DenoVolumeSize   int           `name:"deno-volume-size" placeholder:"MIB" default:"1024" group:"Deno" help:"Of the volume of a new workspace: 287 MiB to 20480 MiB."`
+	DenoNoWorkspaces bool          `name:"deno-no-workspaces" group:"Deno" help:"Volumes are not used: calls with a workspace are refused."`
+}
+
+var _ diagnosing = (*denoFlags)(nil)
+
+// check reports what is out of range.
+func (f *denoFlags) check() error {
+	for _, n := range f.DenoNetworks {
+		if !slices.Contains(deno.Declared().Networks, schemas.NetworkMode(n)) {
+			return schemas.Invalidf("deno-networks", "%q is unknown: use deny-all, restricted, allow-all", schemas.Quotable(n))
+		}
+	}
+	const leastMemory, mostMemory, leastVolume, mostVolume = 768, 4096, 287, 20480
+	switch {
+	case f.DenoSandboxes < 1:
+		return schemas.Invalidf("deno-sandboxes", "%d is out of range: at least 1", f.DenoSandboxes)
+	case f.DenoMemory < leastMemory || f.DenoMemory > mostMemory:
+		return schemas.Invalidf("deno-memory", "%d is out of range: %d to %d MiB", f.DenoMemory, leastMemory, mostMemory)
+	case f.DenoVolumeSize < leastVolume || f.DenoVolumeSize > mostVolume:
+		return schemas.Invalidf("deno-volume-size", "%d is out of range: %d to %d MiB", f.DenoVolumeSize, leastVolume, mostVolume)
+	case f.DenoStart < time.Second || f.DenoStart > 10*time.Minute:
+		return schemas.Invalidf("deno-start", "%s is out of range: 1s to 10m", f.DenoStart)
+	case f.DenoRegion == "" || f.DenoInstallation == "":
+		return schemas.Invalidf("deno-region", "and deno-installation must not be empty")
+	}
+	return nil
+}
+
+// options are the provider's; what no flag says is what the vendor's own tools read.
+func (f *denoFlags) options() deno.Options {
+	o := deno.Options{
+		Token:        cmp.Or(f.DenoToken, os.Getenv("DENO_DEPLOY_TOKEN")),
+		Organization: cmp.Or(f.DenoOrganization, os.Getenv("DENO_DEPLOY_ORG")),
+		APIURL:       cmp.Or(f.DenoAPIURL, os.Getenv("DENO_DEPLOY_ENDPOINT")),
+		SandboxURL:   cmp.Or(f.DenoSandboxURL, os.Getenv("DENO_SANDBOX_ENDPOINT")),
+		Domain:       os.Getenv("DENO_SANDBOX_BASE_DOMAIN"),
+		Region:       f.DenoRegion, Root: f.DenoRoot, Memory: f.DenoMemory, Installation: f.DenoInstallation, Sandboxes: f.DenoSandboxes,
+		Start: f.DenoStart, Volume: int64(f.DenoVolumeSize) << 20, NoWorkspaces: f.DenoNoWorkspaces,
+	}
+	for _, n := range f.DenoNetworks {
+		o.Networks = append(o.Networks, schemas.NetworkMode(n))
+	}
+	return o
+}
+
+// open checks the settings; the service is asked with the first call.
+func (f *denoFlags) open(n *node, _ operatorFlags) (providers.Provider, error) {
+	o := f.options()
+	o.Log = n.log.With("part", "deno")
+	p, err := deno.Open(o)
+	if err != nil {
+		return nil, fmt.Errorf("provider deno: %w (\"sandjet doctor\" explains)", err)
+	}
+	n.onClose(func() { _ = p.Close() })
+	return p, nil
+}
+
+// diagnose asks the service, where there is a token. Nothing that it finds keeps "up" from working: deno is one of several providers.
+func (f *denoFlags) diagnose(ctx context.Context, _ string) []finding {
+	const about = "deno"
+	o := f.options()
+	if o.Token == "" {
+		return []finding{{about, worth, "no token is set: not looked at", "for --provider deno only: DENO_DEPLOY_TOKEN"}}
+	}
+	if err := f.check(); err != nil {
+		return []finding{{about, failing, err.Error(), ""}}
+	}
+	var out []finding
+	for _, d := range deno.Diagnose(ctx, o) {
+		one := finding{d.About, worth, d.Says, d.Remedy}
+		if d.Good {
+			one.Level, one.Remedy = good, ""
+		}
+		out = append(out, one)
+	}
+	return out
+}

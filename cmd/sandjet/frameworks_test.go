@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandjet/sandjet/internal/fakemodel"
+	"github.com/sandjet/sandjet/internal/longtest"
+)
+
+// TestTheFrameworks has the frameworks themselves, as their lock file says, work with @sandjet/sandbox: the cases of each integration,
+// its types, and the programs of examples/frameworks against a scripted model.
+func TestTheFrameworks(t *testing.T) {
+	longtest.Only(t, "it installs frameworks of agents for JavaScript")
+	library := jsLibrary(t)
+	at, run := t.TempDir(), func(dir string, env []string, name string, args ...string) string {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+		defer cancel()
+		cmd := exec.CommandContext(ctx, name, args...)
+		cmd.Dir, cmd.Env = dir, env
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s %v (it needs Node.js 20 or later and npm): %v\n%s", name, args, err, out)
+		}
+		return string(out)
+	}
+	sources := filepath.Join(root, "clients", "sandbox")
+	for from, to := range map[string]string{
+		filepath.Join(root, "examples", "frameworks"): at, filepath.Join(sources, "test"): at,
+	} {
+		if err := os.CopyFS(to, os.DirFS(from)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run(at, nil, "npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts")
+	ours := filepath.Join(at, "node_modules", "@sandjet")
+	for from, to := range map[string]string{filepath.Dir(library): "client/dist", filepath.Join(sources, "src"): "sandbox/src"} {
+		if err := os.CopyFS(filepath.Join(ours, filepath.FromSlash(to)), os.DirFS(from)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for from, to := range map[string]string{
+		filepath.Join(root, "clients", "js", "package.json"): "client/package.json",
+		filepath.Join(sources, "package.json"):               "sandbox/package.json",
+		filepath.Join(sources, "tsconfig.json"):              "sandbox/tsconfig.json",
+	} {
+		b, err := os.ReadFile(from)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(ours, filepath.FromSlash(to)), b, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	compiler := filepath.Join("node_modules", "typescript", "bin", "tsc")
+	run(at, nil, "node", compiler, "-p", filepath.Join(ours, "sandbox"))
+	run(at, nil, "node", compiler, "--noEmit", "--strict", "--skipLibCheck", "--module", "nodenext", "--target", "es2022", "types.ts")
+
+	dir, env, said := guideFolder(t)
+	up, err := dataDir(filepath.Join(dir, ".sandjet")).running()
+	if err != nil {
+		t.Fatal(err, said)
+	}
+	env = append(env, "SANDJET_URL="+up.URL, "SANDJET_KEY="+up.Key, "MODEL_KEY=scripted")
+	out := run(at, env, "node", "cases.mjs")
+	for _, want := range []string{"aiSDK holds", "deepagents holds", "computeSDK holds"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("it does not say %q: %s", want, out)
+		}
+	}
+
+	use := func(tool, input string) fakemodel.Reply {
+		return fakemodel.Reply{Call: []fakemodel.Use{{Tool: tool, Input: json.RawMessage(input)}}}
+	}
+	model, err := fakemodel.New(fakemodel.Script{Key: "scripted", Rules: []fakemodel.Rule{
+		{Contains: "by bash", Reply: use("bash", `{"command":"printf five > made.txt; wc -c < made.txt"}`)},
+		{Contains: "by tools", Reply: use("write_file", `{"file_path":"/workspace/made.txt","content":"five"}`)},
+		{Contains: "made.txt", Reply: use("execute", `{"command":"wc -c < made.txt"}`)},
+		{Contains: "4", Reply: fakemodel.Reply{Say: "It has four letters."}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	models := httptest.NewServer(model)
+	defer models.Close()
+	env = append(env, "MODEL_URL="+models.URL+"/v1")
+	for program, want := range map[string]struct{ task, says string }{
+		"ai-sdk": {"Write five by bash", "It has four letters.\n"}, "deepagents": {"Write five by tools", "It has four letters.\n"},
+		"computesdk": {"", "6 (exit code 0)\n"},
+	} {
+		if out := run(at, append(env, "SESSION=example-"+program), "node", program+".mjs", want.task); !strings.HasSuffix(out, want.says) {
+			t.Errorf("%s: %s", program, out)
+		}
+	}
+}

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/sandjet/sandjet/client"
+	"github.com/sandjet/sandjet/mcp"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// mcpClient carries out calls by a gateway's HTTP API. A gateway that is away is waited for as long as a client waits for a result.
+type mcpClient struct {
+	*client.Client
+
+	patience time.Duration
+}
+
+// Tools implements [mcp.Caller].
+func (c mcpClient) Tools(ctx context.Context, agent schemas.AgentID) ([]mcp.Tool, error) {
+	raw, err := patiently(ctx, c.patience, func(ctx context.Context) (json.RawMessage, error) {
+		if agent == "" {
+			return c.Client.Tools(ctx, "mcp", "")
+		}
+		return c.AgentTools(ctx, client.Me, string(agent), "mcp", "")
+	})
+	if err != nil {
+		return nil, err
+	}
+	var list []mcp.Tool
+	if err := json.Unmarshal(raw, &list); err != nil {
+		return nil, fmt.Errorf("decode the tools: %w", err)
+	}
+	return list, nil
+}
+
+// Submit implements [mcp.Caller].
+func (c mcpClient) Submit(ctx context.Context, r schemas.Request) (mcp.State, error) {
+	st, err := patiently(ctx, c.patience, func(ctx context.Context) (client.State, error) { return c.Client.Submit(ctx, r) })
+	return mcpState(st), err
+}
+
+// Wait implements [mcp.Caller].
+func (c mcpClient) Wait(ctx context.Context, id schemas.CallID, wait time.Duration) (mcp.State, error) {
+	st, err := patiently(ctx, c.patience, func(ctx context.Context) (client.State, error) { return c.Get(ctx, id) })
+	if err != nil || wait <= 0 || st.Result != nil || st.Status == mcp.StatusAwaiting {
+		return mcpState(st), err
+	}
+	got, err := patiently(ctx, wait+time.Second, func(ctx context.Context) (client.State, error) { return c.WaitFor(ctx, id, wait) })
+	if errors.Is(err, schemas.ErrUnavailable) {
+		return mcpState(st), nil // what was known last: the call is on the log, and goes on
+	}
+	return mcpState(got), err
+}
+
+// Output implements [mcp.Caller].
+func (c mcpClient) Output(ctx context.Context, conv schemas.ConversationID, id schemas.CallID, each func(text string)) error {
+	for item, err := range c.Events(ctx, conv, schemas.Tail) {
+		if err != nil {
+			return err
+		}
+		if item.Event.Type != schemas.CallOutput {
+			continue
+		}
+		var data schemas.OutputData
+		if json.Unmarshal(item.Event.Data, &data) == nil && data.Call == id {
+			each(data.Text)
+		}
+	}
+	return nil
+}
+
+// Approval implements [mcp.Caller].
+func (c mcpClient) Approval(ctx context.Context, id schemas.ApprovalID) (schemas.Approval, error) {
+	return patiently(ctx, c.patience, func(ctx context.Context) (schemas.Approval, error) { return c.Client.Approval(ctx, id) })
+}
+
+// Decide implements [mcp.Caller].
+func (c mcpClient) Decide(ctx context.Context, id schemas.ApprovalID, a schemas.ApprovalAnswer) error {
+	_, err := patiently(ctx, c.patience, func(ctx context.Context) (schemas.Approval, error) {
+		switch {
+		case a.Approved == nil || !*a.Approved:
+			return c.Deny(ctx, id, a.Reason)
+		case a.Remember != "":
+			return c.ApproveAll(ctx, id, a.Reason)
+		}
+		return c.Approve(ctx, id, a.Reason)
+	})
+	return err
+}
+
+// Job implements [mcp.Caller].
+func (c mcpClient) Job(ctx context.Context, id schemas.JobID) (schemas.Job, error) {
+	return patiently(ctx, c.patience, func(ctx context.Context) (schemas.Job, error) { return c.Client.Job(ctx, id) })
+}
+
+// StopJob implements [mcp.Caller].
+func (c mcpClient) StopJob(ctx context.Context, id schemas.JobID, reason string) error {
+	_, err := patiently(ctx, c.patience, func(ctx context.Context) (schemas.Job, error) { return c.Client.StopJob(ctx, id, reason) })
+	return err
+}
+
+func mcpState(st client.State) mcp.State {
+	return mcp.State{
+		ID: st.ID, Conversation: st.Conversation, Status: st.Status, Approval: st.Approval, Accepted: st.Accepted, Result: st.Result,
+	}
+}
+
+// patiently asks for at most so long. The client itself would ask for as long as its context lasts.
+func patiently[T any](ctx context.Context, most time.Duration, ask func(context.Context) (T, error)) (T, error) {
+	bounded, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	got, err := ask(bounded)
+	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
+		var none T
+		return none, schemas.Errorf(schemas.Unavailable, "", "Sandjet does not answer: is it still running? Calls that it had accepted are kept")
+	}
+	return got, err
+}

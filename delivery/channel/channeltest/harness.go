@@ -1,0 +1,142 @@
+package channeltest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandjet/sandjet/delivery/channel"
+	"github.com/sandjet/sandjet/delivery/channel/chatfake"
+)
+
+// Harness is what the suite must know of an adapter.
+type Harness struct {
+	New  func(channel.Options) (channel.Adapter, error)
+	Fake func() *chatfake.Server
+	// To is a chat that the double has, with a route that names a message to answer.
+	To channel.Destination
+	// Place is what the double calls it.
+	Place string
+	// Elsewhere are routes of other destinations, BadRoutes such as are none.
+	Elsewhere, BadRoutes []json.RawMessage
+	// Secrets are what must be in no error: values of the credential, and what is secret in the route.
+	Secrets []string
+	// Outcomes are those that the service means otherwise than the suite does.
+	Outcomes map[chatfake.Fault]channel.Outcome
+
+	// Fetched is a file that somebody has sent.
+	Fetched Fetched
+
+	// Reads are payloads that the service documents and what they say. Sign makes a request of one, as the service signs it.
+	Reads []Read
+	Sign  func(body string, now time.Time) channel.Request
+	// Stale is whether what the service signs has a time.
+	Stale bool
+	// Refused are ways in which a request of the service is spoilt.
+	Refused map[string]func(*channel.Request)
+	// Lacking is To's credential without what requests are verified by.
+	Lacking map[string]string
+}
+
+// Read is a payload and what it says. Of Answer, Route and Why only what Want has is compared.
+type Read struct {
+	Name string
+	Body string
+	Want channel.Inbound
+}
+
+// fixture is an adapter before its double.
+type fixture struct {
+	Harness
+	adapter channel.Adapter
+	fake    *chatfake.Server
+	http    *httptest.Server
+}
+
+func (h Harness) open(t *testing.T) *fixture {
+	t.Helper()
+	fake := h.Fake()
+	server := httptest.NewServer(fake)
+	t.Cleanup(server.Close)
+	t.Cleanup(fake.Close)
+	a, err := h.New(channel.Options{Base: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &fixture{Harness: h, adapter: a, fake: fake, http: server}
+}
+
+func (f *fixture) message() channel.Message {
+	return channel.Message{Key: "dlv_01hzx.1", Text: "hello", Plain: "hello"}
+}
+
+func (f *fixture) send(t *testing.T, m channel.Message) channel.Receipt {
+	t.Helper()
+	r, err := f.adapter.Send(t.Context(), f.To, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// safe fails where an error is none of this vocabulary, or holds a secret.
+func (f *fixture) safe(t *testing.T, err error) *channel.Error {
+	t.Helper()
+	e, ok := errors.AsType[*channel.Error](err)
+	if !ok {
+		t.Fatalf("the error %v (%T) does not say what is known of the message", err, err)
+	}
+	if e.Reason == "" {
+		t.Errorf("%v has no reason", err)
+	}
+	for ; err != nil; err = errors.Unwrap(err) {
+		f.clean(t, err.Error())
+	}
+	return e
+}
+
+func (f *fixture) clean(t *testing.T, text string) {
+	t.Helper()
+	for _, s := range f.Secrets {
+		if strings.Contains(text, s) {
+			t.Errorf("%q holds a secret", text)
+		}
+	}
+}
+
+// operations are all that the adapter sends.
+func (f *fixture) operations(to channel.Destination) map[string]func(context.Context) error {
+	ops := map[string]func(context.Context) error{"send": func(ctx context.Context) error {
+		_, err := f.adapter.Send(ctx, to, f.message())
+		return err
+	}}
+	if a, ok := f.adapter.(channel.Editor); ok {
+		ops["edit"] = func(ctx context.Context) error { return a.Edit(ctx, to, "1", f.message()) }
+	}
+	if a, ok := f.adapter.(channel.Finder); ok {
+		ops["find"] = func(ctx context.Context) error {
+			_, _, err := a.Find(ctx, to, f.message().Key, time.Now().Add(-time.Hour))
+			return err
+		}
+	}
+	if a, ok := f.adapter.(channel.Typist); ok {
+		ops["typing"] = func(ctx context.Context) error { return a.Typing(ctx, to) }
+	}
+	if a, ok := f.adapter.(channel.Reactor); ok {
+		ops["react"] = func(ctx context.Context) error { return a.React(ctx, to) }
+	}
+	if a, ok := f.adapter.(channel.Checker); ok {
+		ops["check"] = func(ctx context.Context) error {
+			_, err := a.Check(ctx, to)
+			return err
+		}
+	}
+	if a, ok := f.adapter.(channel.Registrar); ok {
+		ops["register"] = func(ctx context.Context) error { return a.Register(ctx, to, hook()) }
+	}
+	return ops
+}

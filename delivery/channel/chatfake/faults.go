@@ -1,0 +1,203 @@
+package chatfake
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"maps"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Fault is what goes wrong with a request.
+type Fault string
+
+// The faults. Those that begin with Commit do what was asked before they go wrong.
+const (
+	None                  Fault = ""
+	Drop                  Fault = "drop"                     // the connection ends when the request was read
+	CommitThenDrop        Fault = "commit_then_drop"         // the same, and it was done
+	TooMany               Fault = "too_many"                 // 429, with a wait of FaultWait
+	TooManyBare           Fault = "too_many_bare"            // 429, which does not say how long
+	ServerError           Fault = "server_error"             // 500
+	CommitThenServerError Fault = "commit_then_server_error" // 502 from something in between
+	Hang                  Fault = "hang"                     // no answer
+	CommitThenHang        Fault = "commit_then_hang"
+	CommitThenTruncate    Fault = "commit_then_truncate" // half of the answer
+	ErrorBody             Fault = "error_body"           // status 200, and an error in the body
+	CommitThenMalformed   Fault = "commit_then_malformed"
+	CommitThenLong        Fault = "commit_then_long" // an answer of 2 MiB
+	Unauthorized          Fault = "unauthorized"
+	Redirect              Fault = "redirect"
+)
+
+// FaultWait is what [TooMany] asks to wait.
+const FaultWait = 7 * time.Second
+
+// Faults are all of them.
+func Faults() []Fault {
+	return []Fault{Drop, CommitThenDrop, TooMany, TooManyBare, ServerError, CommitThenServerError, Hang, CommitThenHang, CommitThenTruncate,
+		ErrorBody, CommitThenMalformed, CommitThenLong, Unauthorized, Redirect}
+}
+
+// Commits reports whether a request does what it asks for although it goes wrong.
+func (f Fault) Commits() bool { return strings.HasPrefix(string(f), "commit") }
+
+// Reply is an answer.
+type Reply struct {
+	Status int
+	Header http.Header
+	Body   []byte
+}
+
+// Words are how a service says what is wrong. Echo is what the request held, secrets and all: a service that repeats it must not bring
+// them into an error.
+type Words struct {
+	TooMany      func(after time.Duration, echo string) Reply // after 0: it does not say
+	Unauthorized func(echo string) Reply
+	ErrorBody    func(echo string) Reply // nil: the service does not do this
+}
+
+// elsewhere is where [Redirect] leads to, and where nothing is.
+const elsewhere = "/elsewhere"
+
+// maxRequest is how large a request may be, in bytes.
+const maxRequest = 64 << 20
+
+// ServeHTTP answers a request, or lets it go wrong.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxRequest))
+	if err != nil {
+		http.Error(w, "the request did not arrive whole", http.StatusBadRequest)
+		return
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	if strings.HasPrefix(r.URL.Path, elsewhere) {
+		http.NotFound(w, r)
+		return
+	}
+	fault := s.next(r)
+	var done Reply
+	_, file := s.file(r)
+	if fault == None || fault.Commits() {
+		if done, file = s.file(r); !file {
+			kept := &recorder{header: http.Header{}}
+			s.Service.ServeHTTP(kept, r)
+			done = kept.reply()
+		}
+	}
+	echo := r.Method + " " + r.URL.String() + " " + r.URL.Path + " " + r.Header.Get("Authorization") + " " +
+		string(body[:min(len(body), 4096)])
+	switch fault {
+	case None:
+		write(w, done)
+	case Drop, CommitThenDrop:
+		panic(http.ErrAbortHandler)
+	case Hang, CommitThenHang:
+		s.hang(r)
+		panic(http.ErrAbortHandler)
+	case TooMany:
+		write(w, s.Words.TooMany(FaultWait, echo))
+	case TooManyBare:
+		write(w, s.Words.TooMany(0, echo))
+	case Unauthorized:
+		if file { // services say this of files in no words of their own
+			write(w, Reply{Status: http.StatusForbidden, Body: []byte(echo)})
+			return
+		}
+		write(w, s.Words.Unauthorized(echo))
+	case ErrorBody:
+		if s.Words.ErrorBody == nil {
+			write(w, Reply{Status: http.StatusOK, Body: []byte(`{"error":` + strconv.Quote(echo) + `}`)})
+			return
+		}
+		write(w, s.Words.ErrorBody(echo))
+	case ServerError:
+		write(w, Reply{Status: http.StatusInternalServerError, Body: []byte("<html>" + echo + "</html>")})
+	case CommitThenServerError:
+		write(w, Reply{Status: http.StatusBadGateway, Body: []byte("<html>" + echo + "</html>")})
+	case CommitThenTruncate:
+		truncate(w, done)
+	case CommitThenMalformed:
+		write(w, Reply{Status: http.StatusOK, Body: []byte(`{"ok": tru` + echo)})
+	case CommitThenLong:
+		write(w, Reply{Status: http.StatusOK, Body: append([]byte(`{"x":"`), bytes.Repeat([]byte("a"), 2<<20)...)})
+	case Redirect:
+		w.Header().Set("Location", elsewhere+r.URL.Path)
+		w.WriteHeader(http.StatusTemporaryRedirect)
+	}
+}
+
+// hang waits until the client has left or the double is closed.
+func (s *Server) hang(r *http.Request) {
+	s.mu.Lock()
+	closed := s.closing()
+	s.mu.Unlock()
+	select {
+	case <-r.Context().Done():
+	case <-closed:
+	}
+}
+
+func write(w http.ResponseWriter, r Reply) {
+	maps.Copy(w.Header(), r.Header)
+	if w.Header().Get("Content-Type") == "" {
+		w.Header().Set("Content-Type", "application/json")
+	}
+	w.WriteHeader(r.Status)
+	w.Write(r.Body) //nolint:errcheck // the client may have left
+}
+
+// truncate says how long an answer is and sends half of it.
+func truncate(w http.ResponseWriter, r Reply) {
+	r.Header = maps.Clone(r.Header)
+	if len(r.Body) < 2 {
+		r.Body = []byte("{}")
+	}
+	w.Header().Set("Content-Length", strconv.Itoa(len(r.Body)))
+	half := r.Body[:len(r.Body)/2]
+	write(w, Reply{Status: r.Status, Header: r.Header, Body: half})
+	http.NewResponseController(w).Flush() //nolint:errcheck // it is cut off anyway
+	panic(http.ErrAbortHandler)
+}
+
+// recorder keeps an answer instead of sending it.
+type recorder struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+func (r *recorder) Header() http.Header { return r.header }
+
+func (r *recorder) WriteHeader(status int) {
+	if r.status == 0 {
+		r.status = status
+	}
+}
+
+func (r *recorder) Write(p []byte) (int, error) {
+	r.WriteHeader(http.StatusOK)
+	return r.body.Write(p)
+}
+
+func (r *recorder) reply() Reply {
+	if r.status == 0 {
+		r.status = http.StatusOK
+	}
+	return Reply{Status: r.status, Header: r.header, Body: r.body.Bytes()}
+}
+
+// JSON is an answer with a body of JSON.
+func JSON(status int, body any) Reply {
+	text, err := json.Marshal(body)
+	if err != nil {
+		return Reply{Status: http.StatusInternalServerError, Body: []byte(`{"error":"the double cannot encode its answer"}`)}
+	}
+	return Reply{Status: status, Body: text}
+}
+
+// Write sends it.
+func (r Reply) Write(w http.ResponseWriter) { write(w, r) }

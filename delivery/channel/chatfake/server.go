@@ -1,0 +1,296 @@
+package chatfake
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"path"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// Message is one that a double keeps.
+type Message struct {
+	ID    string    `json:"id"`
+	Place string    `json:"place"` // the chat, with its thread
+	Text  string    `json:"text"`
+	Plain bool      `json:"plain,omitzero"` // no marks were asked for
+	Reply string    `json:"reply,omitzero"` // the message that it answers
+	File  *File     `json:"file,omitzero"`
+	Press []Button  `json:"buttons,omitzero"`
+	Nonce string    `json:"nonce,omitzero"`
+	Edits int       `json:"edits,omitzero"`
+	At    time.Time `json:"at"`
+}
+
+// File came with a message.
+type File struct {
+	Name string `json:"name"`
+	Type string `json:"type"`
+	Data []byte `json:"data"`
+}
+
+// Button is under a message.
+type Button struct {
+	Label string `json:"label"`
+	Data  string `json:"data"`
+}
+
+// Mark is something that is no message: typing, a reaction, a setting.
+type Mark struct {
+	Kind  string `json:"kind"`
+	Place string `json:"place"`
+	On    string `json:"on,omitzero"` // a message's id
+	What  string `json:"what,omitzero"`
+}
+
+// Server is the state of a double and what stands before it. It may be used from many goroutines; its fields must not change once it
+// serves.
+type Server struct {
+	// Service answers what does not go wrong. It keeps what it accepts here.
+	Service http.Handler
+	Words   Words
+	// Now is the clock of rates and messages. Nil: this process's.
+	Now func() time.Time
+	// Kept hears of each message that is added or changed. It may be nil, is called from many goroutines, and must not call the Server.
+	Kept func(Message)
+
+	mu       sync.Mutex
+	faults   []Fault
+	choose   func(*http.Request) Fault
+	messages []Message
+	marks    []Mark
+	rates    map[string]*bucket
+	requests int
+	last     int
+	closed   chan struct{}
+	put      map[string]put
+}
+
+// put is what a double answers to who asks for a path.
+type put struct {
+	reply   Reply
+	allowed func(*http.Request) bool
+}
+
+// Put has a double answer to GET requests of a path, as files are served, if allowed takes the request; nil: it takes all. A name without
+// a slash stands for every path that ends in it.
+func (s *Server) Put(at string, r Reply, allowed func(*http.Request) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.put == nil {
+		s.put = map[string]put{}
+	}
+	r.Header = maps.Clone(r.Header)
+	if r.Header == nil {
+		r.Header = http.Header{}
+	}
+	r.Header.Set("Content-Length", strconv.Itoa(len(r.Body)))
+	s.put[at] = put{r, allowed}
+}
+
+// file is the answer to who asks for a file, if it is one.
+func (s *Server) file(r *http.Request) (Reply, bool) {
+	s.mu.Lock()
+	p, ok := s.put[r.URL.Path]
+	s.mu.Unlock()
+	if !ok {
+		s.mu.Lock()
+		p, ok = s.put[path.Base(r.URL.Path)]
+		s.mu.Unlock()
+	}
+	if !ok || r.Method != http.MethodGet {
+		return Reply{}, false
+	}
+	if p.allowed != nil && !p.allowed(r) {
+		return Reply{Status: http.StatusForbidden}, true
+	}
+	return p.reply, true
+}
+
+type bucket struct {
+	left int
+	ends time.Time
+}
+
+func (s *Server) clock() time.Time {
+	if s.Now != nil {
+		return s.Now()
+	}
+	return time.Now()
+}
+
+// Fail lets the next requests go wrong, one after the other.
+func (s *Server) Fail(faults ...Fault) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.faults = append(s.faults, faults...)
+}
+
+// Choose lets each request go wrong as choose says, once there are no faults from [Server.Fail] left. Nil: none does.
+func (s *Server) Choose(choose func(*http.Request) Fault) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.choose = choose
+}
+
+func (s *Server) next(r *http.Request) Fault {
+	s.mu.Lock()
+	s.requests++
+	choose := s.choose
+	if len(s.faults) > 0 {
+		f := s.faults[0]
+		s.faults = s.faults[1:]
+		s.mu.Unlock()
+		return f
+	}
+	s.mu.Unlock()
+	if choose == nil {
+		return None
+	}
+	return choose(r)
+}
+
+// Requests is how many have arrived.
+func (s *Server) Requests() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.requests
+}
+
+// NextID is a number that no message has had.
+func (s *Server) NextID() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last++
+	return s.last
+}
+
+// Add keeps a message, as of now.
+func (s *Server) Add(m Message) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m.At = s.clock()
+	s.messages = append(s.messages, m)
+	s.tell(m)
+}
+
+// tell hands a message to who listens. The lock is held, so messages are told in their order.
+func (s *Server) tell(m Message) {
+	if s.Kept != nil {
+		s.Kept(m)
+	}
+}
+
+// AddOnce keeps a message unless there is one of the same place and nonce that is younger than window, which it returns.
+func (s *Server) AddOnce(m Message, window time.Duration) (kept Message, added bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.clock()
+	for _, old := range s.messages {
+		if m.Nonce != "" && old.Nonce == m.Nonce && old.Place == m.Place && now.Sub(old.At) < window {
+			return old, false
+		}
+	}
+	m.At = now
+	s.messages = append(s.messages, m)
+	s.tell(m)
+	return m, true
+}
+
+// Change changes a message, if it is there.
+func (s *Server) Change(place, id string, change func(*Message)) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := slices.IndexFunc(s.messages, func(m Message) bool { return m.ID == id && m.Place == place })
+	if i < 0 {
+		return false
+	}
+	change(&s.messages[i])
+	s.tell(s.messages[i])
+	return true
+}
+
+// Remove takes a message away.
+func (s *Server) Remove(place, id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.messages = slices.DeleteFunc(s.messages, func(m Message) bool { return m.ID == id && m.Place == place })
+}
+
+// Messages are those kept, the oldest first.
+func (s *Server) Messages() []Message {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.messages)
+}
+
+// Note keeps a mark.
+func (s *Server) Note(m Mark) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.marks = append(s.marks, m)
+}
+
+// Marks are those kept, the oldest first.
+func (s *Server) Marks() []Mark {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.marks)
+}
+
+// Take takes one of the events that key has in each per, and says how many are left and when there are new ones.
+func (s *Server) Take(key string, events int, per time.Duration) (left int, after time.Duration, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.rates == nil {
+		s.rates = map[string]*bucket{}
+	}
+	now := s.clock()
+	b := s.rates[key]
+	if b == nil || !now.Before(b.ends) {
+		b = &bucket{left: events, ends: now.Add(per)}
+		s.rates[key] = b
+	}
+	after = b.ends.Sub(now)
+	if b.left == 0 {
+		return 0, after, false
+	}
+	b.left--
+	return b.left, after, true
+}
+
+// Close ends what hangs. It may be called twice.
+func (s *Server) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-s.closing():
+	default:
+		close(s.closed)
+	}
+}
+
+// closing is closed by [Server.Close]. The lock is held.
+func (s *Server) closing() chan struct{} {
+	if s.closed == nil {
+		s.closed = make(chan struct{})
+	}
+	return s.closed
+}
+
+// Show writes the messages for people: what a double has, as JSON.
+func (s *Server) Show(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	if err := e.Encode(struct {
+		Messages []Message `json:"messages"`
+		Marks    []Mark    `json:"marks"`
+	}{s.Messages(), s.Marks()}); err != nil {
+		fmt.Fprintln(w, "cannot be shown")
+	}
+}

@@ -1,0 +1,63 @@
+package chat
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/sandjet/sandjet/delivery/channel"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+const (
+	// earlierWithin is how long a delivery that writes an earlier message anew waits until it is known whether the chat has that one, and
+	// earlierAfter after which time it looks again.
+	earlierWithin = 10 * time.Minute
+	earlierAfter  = 5 * time.Second
+)
+
+// errEarlier: nobody knows yet whether the chat has the message that is to be written anew.
+var errEarlier = errors.New("the earlier message is still on its way")
+
+// first makes the ledger of a delivery that has none. Codes: invalid; or errEarlier.
+func (s *send) first(ctx context.Context) (ledger, error) {
+	parts, err := plan(s.m, s.profile, s.Render)
+	l := ledger{Parts: parts, Replay: s.d.Replay}
+	if err != nil || s.m.Edit == nil || s.d.FallbackOf != "" { // a fallback's chat never had it
+		return l, err
+	}
+	if _, ok := s.Adapter.(channel.Editor); !ok {
+		return l, nil
+	}
+	e, err := s.ledgers.Get(ctx, string(s.d.Account)+"."+string(s.m.Edit.Delivery))
+	if err != nil && !errors.Is(err, schemas.ErrNotFound) {
+		return l, err
+	}
+	earlier := e.Value
+	if settled := err == nil && !slices.ContainsFunc(earlier.Parts, open); !settled && s.Bus.Now().Sub(s.d.Created) < earlierWithin {
+		return l, errEarlier
+	}
+	return editing(l, earlier, s.m, s.profile, s.Render), nil
+}
+
+// open reports whether it is not known yet what becomes of a part.
+func open(p part) bool { return p.State != sent && p.State != dropped && p.State != failed }
+
+// editing is a ledger that writes the last message of an earlier one anew, if the chat has it. It is pure.
+func editing(l, earlier ledger, m schemas.ChatBody, p channel.Profile, render Render) ledger {
+	n := len(earlier.Parts)
+	if n == 0 || earlier.Parts[n-1].State != sent || earlier.Parts[n-1].ID == "" || earlier.Parts[n-1].File || len(l.Parts) != 1 {
+		return l
+	}
+	now := edit{ID: earlier.Parts[n-1].ID, Text: l.Parts[0].Text, Plain: l.Parts[0].Plain}
+	if n == 1 { // else the message to be written anew is only the end of what was said
+		list, cut := render(m.Edit.Text, Layout{Format: p.Format, Limit: p.Limit, Unit: p.Unit, MaxParts: 1})
+		if len(list) == 1 && !cut {
+			now.Text, now.Plain = list[0].Text, list[0].Plain
+		}
+	}
+	l.Parts[0].Edits = &now
+	l.Route = earlier.Route // the chat may have moved
+	return l
+}

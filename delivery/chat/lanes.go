@@ -1,0 +1,143 @@
+package chat
+
+import (
+	"sync"
+	"time"
+
+	"github.com/sandjet/sandjet/delivery"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+const (
+	// sendsAtMost is how many deliveries are in hand, sharesOf the part of them that one account leaves to others.
+	sendsAtMost = delivery.DefaultSlots - delivery.DefaultSlots/4
+	sharesOf    = 4
+
+	// slowAfter is how long a request takes at least that makes its chat a slow one. All slow chats together, and those of one account,
+	// have so many deliveries in hand at most: they leave the rest to others.
+	slowAfter                 = 5 * time.Second
+	slowAtMost, slowOfAccount = sendsAtMost / 4, sendsAtMost / 8
+
+	laneKept = 2 * time.Hour
+)
+
+// lanes keeps chats apart: one delivery at a time goes to each, so that its parts stand together, and a chat that has asked for rest
+// is left alone without a request. Safe for concurrent use.
+type lanes struct {
+	mu     sync.Mutex
+	all    map[Place]*lane
+	inHand map[schemas.AccountID]int
+	total  int
+	slow   map[schemas.AccountID]int // in hand, of slow chats
+	slows  int                       // the same of all accounts
+	swept  time.Time
+}
+
+type lane struct {
+	busy   bool
+	slow   bool      // its latest request took long
+	counts bool      // it was slow when it was entered
+	paused time.Time // until then it is left alone
+	used   time.Time
+}
+
+func newLanes() *lanes {
+	return &lanes{all: map[Place]*lane{}, inHand: map[schemas.AccountID]int{}, slow: map[schemas.AccountID]int{}}
+}
+
+// enter takes the lane of a place. Where ok is false it is not taken: the verdict says why. Else leave follows.
+func (l *lanes) enter(a schemas.AccountID, p Place) (v delivery.Verdict, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	l.sweep(now)
+	whole, here := l.lane(Place{Channel: p.Channel}, now), l.lane(p, now)
+	if wait := max(whole.paused.Sub(now), here.paused.Sub(now)); wait > 0 {
+		return delivery.Verdict{Kind: delivery.Held, After: wait, Reason: rests(wait)}, false
+	}
+	if here.busy || l.total >= sendsAtMost || l.inHand[a] >= sendsAtMost-sendsAtMost/sharesOf {
+		return delivery.Verdict{Kind: delivery.Busy}, false
+	}
+	if here.slow && (l.slows >= slowAtMost || l.slow[a] >= slowOfAccount) {
+		return delivery.Verdict{Kind: delivery.Busy}, false
+	}
+	if here.counts = here.slow; here.counts {
+		l.slows++
+		l.slow[a]++
+	}
+	here.busy = true
+	l.total++
+	l.inHand[a]++
+	return delivery.Verdict{}, true
+}
+
+func (l *lanes) leave(a schemas.AccountID, p Place) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	here := l.lane(p, time.Now())
+	here.busy = false
+	l.total--
+	if here.counts {
+		l.slows--
+		if l.slow[a]--; l.slow[a] == 0 {
+			delete(l.slow, a)
+		}
+	}
+	if l.inHand[a]--; l.inHand[a] == 0 {
+		delete(l.inHand, a)
+	}
+}
+
+// resting is how long a place is left alone yet: the service may have said so with what came before in the same delivery.
+func (l *lanes) resting(p Place) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	return max(0, l.lane(Place{Channel: p.Channel}, now).paused.Sub(now), l.lane(p, now).paused.Sub(now))
+}
+
+// took notes how long a request to a place took.
+func (l *lanes) took(p Place, d time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lane(p, time.Now()).slow = d >= slowAfter
+}
+
+// pause leaves a place alone for a time.
+func (l *lanes) pause(p Place, wait time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	if x := l.lane(p, now); now.Add(wait).After(x.paused) {
+		x.paused = now.Add(wait)
+	}
+}
+
+func (l *lanes) lane(p Place, now time.Time) *lane {
+	x := l.all[p]
+	if x == nil {
+		x = &lane{}
+		l.all[p] = x
+	}
+	x.used = now
+	return x
+}
+
+// sweep forgets lanes that nobody used for long.
+func (l *lanes) sweep(now time.Time) {
+	if now.Sub(l.swept) < time.Minute {
+		return
+	}
+	l.swept = now
+	for p, x := range l.all {
+		if !x.busy && now.Sub(x.used) > laneKept && now.After(x.paused) {
+			delete(l.all, p)
+		}
+	}
+}
+
+// rests words why a place gets nothing for a time.
+func rests(wait time.Duration) string {
+	return "the chat, or the whole channel, takes nothing more for " + max(wait, time.Second).Round(time.Second).String() +
+		": its service has said so, or as many messages as it allows were sent just now"
+}

@@ -1,0 +1,182 @@
+package chat
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/sandjet/sandjet/delivery/channel"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// Place is a channel, or a place in it where Destination is not empty.
+type Place struct {
+	// Channel is a record's id, or what stands for the credential that several records have, see [Sender.Digest].
+	Channel     schemas.ChannelID
+	Destination string
+}
+
+// Pacer gives turns to all deliverers that share it, so that together they pass no limit of a service. It may be called from many
+// goroutines. An error has those who ask keep to the limits alone.
+type Pacer interface {
+	// Take takes a turn of all limits of a place at once and returns 0, or takes none and returns how long to wait before asking again:
+	// because of a limit, or because the place or its whole channel is to be left alone.
+	Take(ctx context.Context, at Place, limits []channel.Pace) (wait time.Duration, err error)
+	// Rest leaves a place alone, for all who ask. A longer rest that is under way stays.
+	Rest(ctx context.Context, at Place, wait time.Duration) error
+}
+
+const (
+	// pacesKept is how long turns are remembered: above the longest Per of a service.
+	pacesKept = 2 * time.Hour
+	// askedAgain is how long a pacer that failed is not asked, but by one to find out.
+	askedAgain = 5 * time.Second
+	// restWithin bounds how long a rest is tried to be told to the others.
+	restWithin = 3 * time.Second
+)
+
+// localPacer keeps the limits within one process. The zero value is ready. Safe for concurrent use.
+type localPacer struct {
+	mu    sync.Mutex
+	turns map[limit][]time.Time // the latest Events of each limit, the oldest first
+	swept time.Time
+}
+
+// limit is what a limit counts for, and its window: the whole channel where the place has no destination.
+type limit struct {
+	of  Place
+	per time.Duration
+}
+
+func limitOf(at Place, l channel.Pace) limit {
+	if l.Of != channel.PerDestination {
+		at.Destination = ""
+	}
+	return limit{at, l.Per}
+}
+
+// take is as [Pacer.Take].
+func (p *localPacer) take(at Place, limits []channel.Pace) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	p.sweep(now)
+	wait := time.Duration(0)
+	for _, l := range limits {
+		if t := p.turns[limitOf(at, l)]; l.Events > 0 && len(t) >= l.Events {
+			wait = max(wait, t[len(t)-l.Events].Add(l.Per).Sub(now))
+		}
+	}
+	if wait > 0 {
+		return wait
+	}
+	p.count(at, limits, now)
+	return 0
+}
+
+// note counts a turn that was taken elsewhere.
+func (p *localPacer) note(at Place, limits []channel.Pace) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	p.sweep(now)
+	p.count(at, limits, now)
+}
+
+// count counts a turn. The mutex is held.
+func (p *localPacer) count(at Place, limits []channel.Pace, now time.Time) {
+	for _, l := range limits {
+		if l.Events <= 0 || l.Per <= 0 {
+			continue
+		}
+		t := append(p.turns[limitOf(at, l)], now)
+		p.turns[limitOf(at, l)] = t[max(0, len(t)-l.Events):]
+	}
+}
+
+// sweep forgets turns that are long over. The mutex is held.
+func (p *localPacer) sweep(now time.Time) {
+	if p.turns == nil {
+		p.turns = map[limit][]time.Time{}
+	}
+	if now.Sub(p.swept) < time.Minute {
+		return
+	}
+	p.swept = now
+	for key, t := range p.turns {
+		if now.Sub(t[len(t)-1]) > pacesKept {
+			delete(p.turns, key)
+		}
+	}
+}
+
+// pacer asks the pacer that all deliverers share. While that fails, and where there is none, it keeps to the limits alone: it knows its
+// own turns all the time. Safe for concurrent use.
+type pacer struct {
+	shared Pacer // may be nil
+	log    *slog.Logger
+	local  localPacer
+
+	mu     sync.Mutex
+	failed bool
+	again  time.Time // when the shared one is asked again
+}
+
+// take is as [Pacer.Take], and never fails.
+func (p *pacer) take(ctx context.Context, at Place, limits []channel.Pace) time.Duration {
+	if !p.asks() {
+		return p.local.take(at, limits)
+	}
+	wait, err := p.shared.Take(ctx, at, limits)
+	switch {
+	case !p.answered(ctx, err):
+		return p.local.take(at, limits)
+	case wait == 0:
+		p.local.note(at, limits)
+	}
+	return wait
+}
+
+// rest tells the others how long a place is to be left alone.
+func (p *pacer) rest(ctx context.Context, at Place, wait time.Duration) {
+	if wait <= 0 || !p.asks() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), restWithin)
+	defer cancel()
+	p.answered(ctx, p.shared.Rest(ctx, at, wait))
+}
+
+// asks reports whether the shared pacer is to be asked now.
+func (p *pacer) asks() bool {
+	if p.shared == nil {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	if p.failed && now.Before(p.again) {
+		return false
+	}
+	p.again = now.Add(askedAgain) // counts once it has failed: then one at a time finds out
+	return true
+}
+
+// answered notes what the shared pacer said, and reports whether that counts.
+func (p *pacer) answered(ctx context.Context, err error) bool {
+	if err != nil && schemas.CodeOf(err) != schemas.Unavailable && ctx.Err() != nil {
+		return false // it was not waited for, and nothing is known of it
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.failed != (err != nil) {
+		if err != nil {
+			p.log.Warn("the shared pace cannot be asked, keeping to it alone", "error", err)
+		} else {
+			p.log.Info("the shared pace is kept again")
+		}
+	}
+	p.failed = err != nil
+	return err == nil
+}

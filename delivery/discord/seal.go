@@ -1,0 +1,68 @@
+package discord
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+
+	"github.com/sandjet/sandjet/delivery/channel"
+)
+
+// The token of a command lets whoever has it write its answer for a quarter of an hour. Routes stand on the log, so they have it sealed
+// by the bot's own token, which is sealed there too and lets write anything: a log that was copied gives nothing away.
+
+// sealed is a token for the routes of a command. It is pure: the same token, command and bot make the same text. Empty: there is no bot.
+func sealed(token, interaction, bot string) string {
+	box := box(bot)
+	if box == nil || token == "" {
+		return ""
+	}
+	nonce := digest(bot, "nonce\x00"+interaction+"\x00"+token)[:box.NonceSize()]
+	return base64.RawURLEncoding.EncodeToString(box.Seal(nonce, nonce, []byte(token), []byte(interaction)))
+}
+
+// unsealed is the token again. Empty: it was sealed by another bot's token, such as the one before.
+func unsealed(text, interaction, bot string) string {
+	box := box(bot)
+	raw, err := base64.RawURLEncoding.DecodeString(text)
+	if err != nil || box == nil || len(raw) < box.NonceSize() {
+		return ""
+	}
+	token, err := box.Open(nil, raw[:box.NonceSize()], raw[box.NonceSize():], []byte(interaction))
+	if err != nil {
+		return ""
+	}
+	return string(token)
+}
+
+func digest(bot, what string) []byte {
+	mac := hmac.New(sha256.New, []byte(bot))
+	mac.Write([]byte("sandjet interaction token\x00" + what))
+	return mac.Sum(nil)
+}
+
+func box(bot string) cipher.AEAD {
+	if bot == "" {
+		return nil
+	}
+	block, err := aes.NewCipher(digest(bot, "key"))
+	if err != nil {
+		return nil // a digest is as long as a key
+	}
+	box, err := cipher.NewGCM(block)
+	if err != nil {
+		return nil
+	}
+	return box
+}
+
+// routeOf reads the route of a destination, with the token of its command. Code: invalid.
+func routeOf(to channel.Destination) (Route, error) {
+	r, err := parseRoute(to.Route)
+	if err == nil && r.Sealed != "" {
+		r.Token = unsealed(r.Sealed, r.Interaction, to.Credential[botToken])
+	}
+	return r, err
+}

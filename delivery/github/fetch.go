@@ -1,0 +1,47 @@
+package github
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"path"
+	"regexp"
+	"slices"
+
+	"github.com/sandjet/sandjet/delivery/channel"
+	"github.com/sandjet/sandjet/delivery/internal/chatapi"
+)
+
+// attached finds what people have dropped into a comment: GitHub stores it and writes a link. The label of the link is the file's name.
+var attached = regexp.MustCompile(`(?:\[([^\[\]\n]{0,200})\]\()?(https://(?:github\.com/(?:user-attachments/(?:assets|files)` +
+	`|[\w.-]+/[\w.-]+/(?:assets|files)/[0-9]+)|user-images\.githubusercontent\.com/[0-9]+)/[\w./%-]+)`)
+
+// filesOf are the files that a text links to, each once.
+func filesOf(text string) (files []channel.InboundFile) {
+	for _, m := range attached.FindAllStringSubmatch(text, -1) {
+		if !slices.ContainsFunc(files, func(f channel.InboundFile) bool { return f.Ref == m[2] }) {
+			files = append(files, channel.InboundFile{Name: cmp.Or(m[1], path.Base(m[2])), Ref: m[2]})
+		}
+	}
+	return files
+}
+
+// Fetch implements [channel.Fetcher]. The token is shown to GitHub alone, which sends on to where it stores files.
+func (a *Adapter) Fetch(ctx context.Context, to channel.Destination, f channel.InboundFile) (channel.Content, error) {
+	route, err := parseRoute(to.Route)
+	if err != nil {
+		return channel.Content{}, chatapi.Refuse("%s", err)
+	}
+	bearer, failed := a.bearer(ctx, to, route)
+	if failed != nil {
+		return channel.Content{}, chatapi.Again(failed)
+	}
+	return a.api.Fetch(ctx, chatapi.Fetch{
+		URL: f.Ref,
+		Hosts: chatapi.Hosts{"github.com", "user-images.githubusercontent.com", "private-user-images.githubusercontent.com",
+			"objects.githubusercontent.com", "github-production-user-asset-6210df.s3.amazonaws.com",
+			"github-production-repository-file-5c1aeb.s3.amazonaws.com"},
+		Trusted: chatapi.Hosts{"github.com"}, Header: http.Header{"Authorization": {"Bearer " + bearer}},
+		Secrets: chatapi.Secrets(to.Credential, bearer),
+	})
+}

@@ -1,0 +1,90 @@
+package inbox
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"time"
+
+	"github.com/sandjet/sandjet/internal/filesclient"
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+// Folder is where files of messages are stored: a workspace.
+type Folder interface {
+	// Stat describes what is at a path. Code: not_found.
+	Stat(ctx context.Context, path string) (schemas.FileInfo, error)
+	// Stage begins a file, which gets its name once all of it is there.
+	Stage(path string) Staged
+}
+
+// Staged is a file that arrives.
+type Staged interface {
+	// Add adds a piece, which is not the last.
+	Add(ctx context.Context, at int64, piece []byte) error
+	// End adds the last piece and gives the file its name. Code: conflict (there is a file of that name).
+	End(ctx context.Context, at int64, piece []byte) error
+	// Forget removes what has arrived, as far as that can be done now.
+	Forget(ctx context.Context)
+}
+
+// Workers reaches the files of workspaces by the workers that do.
+func Workers(bus *streams.Bus) func(schemas.AccountID, schemas.Workspace) Folder {
+	return func(a schemas.AccountID, w schemas.Workspace) Folder {
+		return folder{&filesclient.Workspace{Bus: bus, Account: a, Record: w, Patience: patience}}
+	}
+}
+
+type folder struct{ of *filesclient.Workspace }
+
+func (f folder) Stat(ctx context.Context, path string) (schemas.FileInfo, error) {
+	return f.of.Stat(ctx, path)
+}
+
+// Stage names the parts of a file by where it goes and by this try: two that fetch the same file at the same time do not add to one. What
+// a process leaves that dies is removed after a day, see [schemas.UploadLifetime].
+func (f folder) Stage(path string) Staged {
+	sum := sha256.Sum256([]byte(path))
+	return &staged{of: f.of, to: path, at: schemas.UploadsFolder + "/" + schemas.NewID("in-"+hex.EncodeToString(sum[:4]))}
+}
+
+type staged struct {
+	of     *filesclient.Workspace
+	to, at string
+	was    *schemas.FileInfo
+}
+
+func (s *staged) Add(ctx context.Context, at int64, piece []byte) error {
+	r, _, err := s.of.Do(ctx, schemas.FileRequest{Op: schemas.FileAppend, Path: s.at, Offset: at}, piece)
+	s.was = r.File
+	return err
+}
+
+func (s *staged) End(ctx context.Context, at int64, piece []byte) error {
+	if at == 0 { // all of it: written in one step
+		_, _, err := s.of.Do(ctx, schemas.FileRequest{Op: schemas.FileWrite, Path: s.to, IfNone: true}, piece)
+		return err
+	}
+	if len(piece) > 0 {
+		if err := s.Add(ctx, at, piece); err != nil {
+			return err
+		}
+	}
+	_, _, err := s.of.Do(ctx, schemas.FileRequest{
+		Op: schemas.FileCommit, Path: s.at, To: s.to, Size: at + int64(len(piece)), Was: s.was, IfNone: true,
+	}, nil)
+	return err
+}
+
+// forgetWithin bounds the removal of what nobody goes on with.
+const forgetWithin = 5 * time.Second
+
+func (s *staged) Forget(ctx context.Context) {
+	if s.was == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), forgetWithin)
+	defer cancel()
+	_ = s.of.Remove(ctx, s.at)
+}

@@ -1,0 +1,265 @@
+package inbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/sandjet/sandjet/delivery"
+	"github.com/sandjet/sandjet/delivery/channel"
+	"github.com/sandjet/sandjet/lifecycle"
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+const (
+	// Slots is how many messages are in hand at most: each holds some pieces of a file, of [schemas.MaxFileChunk] bytes.
+	Slots = 16
+	// Of those, so that neither an account nor a service that hangs has all.
+	mostOfAccount = 8
+	mostOfChannel = 4
+
+	// sendWithin bounds one try of all files of a message.
+	sendWithin = 2 * time.Minute
+	// patience is how long the log waits for a worker that reaches the files, in one try.
+	patience = 10 * time.Second
+	// lastTry is the try after which a message goes on without the files that could not be had.
+	lastTry = 2
+	// longestRest is how long a service may ask to wait: a message whose files need longer goes on without them.
+	longestRest = 2 * time.Minute
+)
+
+// Waits are those before each of the tries, for [delivery.Deliverer]: a person waits for an answer. The later ones are for a log that
+// does not take the message.
+func Waits() []time.Duration {
+	return append([]time.Duration{0, 3 * time.Second, 20 * time.Second}, delivery.Schedule()[2:]...)
+}
+
+// Channels finds the chat channels of accounts, with their secrets, from memory.
+type Channels interface {
+	// Channel returns a record. Codes: not_found, unavailable.
+	Channel(ctx context.Context, a schemas.AccountID, id schemas.ChannelID) (schemas.ChatChannel, error)
+}
+
+// Sender hands messages on, with their files. It is a [delivery.Sender], safe for concurrent use; its fields must not change after the
+// first Send.
+type Sender struct {
+	Bus      *streams.Bus
+	Channels Channels
+	// Adapter is that of a kind of channel.
+	Adapter func(kind string) (channel.Adapter, bool)
+	// Workspace is where the files of a channel go. Codes: not_found, unavailable.
+	Workspace func(ctx context.Context, c schemas.ChatChannel) (schemas.Workspace, error)
+	// Open reaches the files of a workspace. Nil: by the workers, see [Workers].
+	Open func(a schemas.AccountID, w schemas.Workspace) Folder
+	// Endpoints are the webhook endpoints of an account. Nil: it has none.
+	Endpoints func(ctx context.Context, a schemas.AccountID) ([]schemas.Endpoint, error)
+	// Stored counts files, by kind of channel and what became of them: stored, refused. Nil: they are not counted.
+	Stored func(kind, outcome string)
+	Log    *slog.Logger // nil: silent
+
+	once   sync.Once
+	inHand places
+
+	// at is called between the effects of a message; an error from it ends its handling right there: how tests let it die.
+	at func(stage) error
+}
+
+var _ delivery.Sender = (*Sender)(nil)
+
+// stage is a place between two effects, where a process may die.
+type stage string
+
+const (
+	atPiece  stage = "piece"  // a piece of a file is stored
+	atStored stage = "stored" // a file is stored
+	atMade   stage = "made"   // the message is handed on
+)
+
+func (s *Sender) begin() {
+	if s.Log == nil {
+		s.Log = slog.New(slog.DiscardHandler)
+	}
+	if s.Open == nil {
+		s.Open = Workers(s.Bus)
+	}
+	if s.Stored == nil {
+		s.Stored = func(string, string) {}
+	}
+	if s.at == nil {
+		s.at = func(stage) error { return nil }
+	}
+}
+
+// Send fetches the files of a message that are not stored yet, and hands it on once that is done or given up.
+func (s *Sender) Send(ctx context.Context, d schemas.Delivery) (schemas.DeliveryTry, delivery.Verdict) {
+	s.once.Do(s.begin)
+	try := schemas.DeliveryTry{Time: s.Bus.Now().UTC()}
+	failed := func(after time.Duration, err error) (schemas.DeliveryTry, delivery.Verdict) {
+		try.Error = schemas.Public(err).Error()
+		return try, delivery.Verdict{Kind: delivery.Failed, After: after}
+	}
+	var in schemas.Incoming
+	if err := json.Unmarshal([]byte(d.Body), &in); err != nil || in.Turn.Message == nil {
+		return try, delivery.Verdict{Kind: delivery.Dropped, Reason: "it is no message of a chat"}
+	}
+	in.Turn.Account = d.Account // the subject counts
+	m := *in.Turn.Message
+	if !s.inHand.enter(d.Account, m.Channel) {
+		return try, delivery.Verdict{Kind: delivery.Busy}
+	}
+	defer s.inHand.leave(d.Account, m.Channel)
+	if done, err := s.waits(ctx, d, in); err != nil || !done {
+		if err != nil {
+			return failed(0, err)
+		}
+		return try, delivery.Verdict{Kind: delivery.Busy} // it is looked at again within some seconds
+	}
+	known, err := lifecycle.WasReceived(ctx, s.Bus, d.Account, in.Turn.ID)
+	if err != nil {
+		return failed(0, err)
+	}
+	if !known && len(m.Files) > 0 { // else what became of its files is on the log
+		var after time.Duration
+		if m, after, err = s.fetchAll(ctx, m, in.Turn, d.Attempt >= lastTry); err != nil {
+			return failed(after, err)
+		}
+	}
+	in.Turn.Message, in.Turn.Text = &m, m.Said()
+	if err := s.receive(ctx, in.Turn); err != nil {
+		return failed(0, err)
+	}
+	return try, delivery.Verdict{Kind: delivery.Delivered}
+}
+
+// waits reports whether the message before this one has been handed on, or takes too long.
+func (s *Sender) waits(ctx context.Context, d schemas.Delivery, in schemas.Incoming) (done bool, err error) {
+	if in.After == "" || s.Bus.Now().Sub(d.Created) > schemas.FilesWithin {
+		return true, nil
+	}
+	return lifecycle.WasReceived(ctx, s.Bus, d.Account, in.After)
+}
+
+func (s *Sender) receive(ctx context.Context, f schemas.FollowUp) error {
+	var endpoints []schemas.Endpoint
+	if s.Endpoints != nil {
+		var err error
+		if endpoints, err = s.Endpoints(ctx, f.Account); err != nil {
+			return err
+		}
+	}
+	if err := lifecycle.Receive(ctx, s.Bus, f, endpoints); err != nil {
+		return err
+	}
+	return s.at(atMade)
+}
+
+// places counts what is in hand.
+type places struct {
+	mu      sync.Mutex
+	account map[schemas.AccountID]int
+	channel map[schemas.ChannelID]int
+}
+
+func (p *places) enter(a schemas.AccountID, c schemas.ChannelID) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.account == nil {
+		p.account, p.channel = map[schemas.AccountID]int{}, map[schemas.ChannelID]int{}
+	}
+	if p.account[a] >= mostOfAccount || p.channel[c] >= mostOfChannel {
+		return false
+	}
+	p.account[a]++
+	p.channel[c]++
+	return true
+}
+
+func (p *places) leave(a schemas.AccountID, c schemas.ChannelID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.account[a]--; p.account[a] == 0 {
+		delete(p.account, a)
+	}
+	if p.channel[c]--; p.channel[c] == 0 {
+		delete(p.channel, c)
+	}
+}
+
+// fetchAll fetches the files of a message. The message says what became of each. An error is one of a file that may come later, with how
+// long to wait for it at least; with last there is none but that of our own log.
+func (s *Sender) fetchAll(ctx context.Context, m schemas.ChatMessage, turn schemas.FollowUp, last bool) (
+	out schemas.ChatMessage, after time.Duration, err error,
+) {
+	files := append([]schemas.ChatFile(nil), m.Files...)
+	out = m
+	out.Files = files
+	c, err := s.Channels.Channel(ctx, turn.Account, m.Channel)
+	if errors.Is(err, schemas.ErrNotFound) || err == nil && c.Disabled {
+		return refused(out, "the channel is gone or disabled"), 0, nil
+	}
+	if err != nil {
+		return m, 0, err
+	}
+	w, err := s.Workspace(ctx, c)
+	switch code := schemas.CodeOf(err); {
+	case code == schemas.NotFound || code == schemas.Invalid:
+		return refused(out, "the channel has no workspace for it: "+schemas.Public(err).Message), 0, nil
+	case err != nil:
+		return m, 0, err
+	case w.Storage != "":
+		return refused(out, "the files of workspace "+schemas.Quotable(w.Name)+" are on "+schemas.Quotable(w.Storage)+
+			", where files of messages are not stored"), 0, nil
+	}
+	adapter, _ := s.Adapter(c.Kind)
+	fetcher, ok := adapter.(channel.Fetcher)
+	if !ok {
+		return refused(out, "files of "+c.Kind+" cannot be fetched"), 0, nil
+	}
+	g := getting{
+		s: s, folder: s.Open(turn.Account, w), fetcher: fetcher, left: schemas.MaxChatFilesSize, setting: c.Settings[schemas.SettingFiles],
+		to: channel.Destination{Credential: c.Secrets, Settings: c.Settings, Route: routeOf(turn)},
+	}
+	ctx, cancel := context.WithTimeout(ctx, sendWithin)
+	defer cancel()
+	paths := schemas.InboxPaths(turn.ID, files)
+	log := s.Log.With("account", turn.Account, "channel", c.ID, "event", m.Event)
+	for i := range files {
+		f := &files[i]
+		err := g.get(ctx, f, paths[i])
+		if outcome, wait := verdict(err, last); outcome == later {
+			log.Info("file of a message not fetched, retrying", "file", i, "error", err)
+			if ctx.Err() == nil {
+				return m, wait, err
+			}
+			return m, wait, schemas.Wrap(schemas.Timeout, "fetch", "the files of the message took longer than "+sendWithin.String(), err)
+		}
+		if err != nil {
+			f.Path, f.Reason = "", reasonOf(err)
+			s.Stored(c.Kind, "refused")
+			log.Info("file of a message not stored", "file", i, "error", err)
+			continue
+		}
+		out.Workspace = w.ID
+		s.Stored(c.Kind, "stored")
+	}
+	return out, 0, nil
+}
+
+func routeOf(f schemas.FollowUp) json.RawMessage {
+	if f.Origin == nil {
+		return nil
+	}
+	return f.Origin.Route
+}
+
+// refused says of all files why they are not stored.
+func refused(m schemas.ChatMessage, why string) schemas.ChatMessage {
+	for i := range m.Files {
+		m.Files[i].Reason = why
+	}
+	return m
+}

@@ -1,0 +1,214 @@
+package chatapi
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/sandjet/sandjet/delivery/channel"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// Bounds of a request.
+const (
+	DefaultTimeout = 30 * time.Second
+	MaxAnswer      = 1 << 20 // bytes
+
+	maxHeaders  = 64 << 10 // bytes of an answer's headers
+	idleTimeout = 20 * time.Second
+	perHost     = 16 // idle connections
+)
+
+// Client speaks to one service. It may be used from many goroutines.
+type Client struct {
+	name    string
+	base    *url.URL
+	given   bool // the base is not the service's own
+	http    *http.Client
+	timeout time.Duration
+	now     func() time.Time
+}
+
+// New returns the client of a service that people know as name and whose address is base, unless o says another. Code: invalid.
+func New(name, base string, o channel.Options) (*Client, error) {
+	text := cmp.Or(o.Base, base)
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return nil, schemas.Invalidf("base", "the address of %s is not one such as %s", name, base)
+	}
+	u.Path, u.RawPath = strings.TrimSuffix(u.Path, "/"), strings.TrimSuffix(u.RawPath, "/")
+	c := &Client{name: name, base: u, given: o.Base != "" && o.Base != base, timeout: cmp.Or(o.Timeout, DefaultTimeout), now: o.Now}
+	if c.now == nil {
+		c.now = time.Now
+	}
+	transport := o.Transport
+	if transport == nil {
+		transport = newTransport()
+	}
+	c.http = &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return c, nil
+}
+
+// newTransport is one whose idle connections end before those of the services: who sends on one that is just being closed does not
+// learn whether the request arrived.
+func newTransport() *http.Transport {
+	return &http.Transport{
+		Proxy:                  http.ProxyFromEnvironment,
+		DialContext:            (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
+		ForceAttemptHTTP2:      true,
+		TLSHandshakeTimeout:    10 * time.Second,
+		MaxResponseHeaderBytes: maxHeaders,
+		DisableCompression:     true, // what is small on the way stays small here
+		MaxIdleConnsPerHost:    perHost,
+		MaxIdleConns:           8 * perHost,
+		IdleConnTimeout:        idleTimeout,
+	}
+}
+
+// Now is the time.
+func (c *Client) Now() time.Time { return c.now() }
+
+// Name is what people know the service as.
+func (c *Client) Name() string { return c.name }
+
+// Call is one request.
+type Call struct {
+	Method string
+	Path   string // below the base, escaped, perhaps with a query; it may hold secrets
+	Query  url.Values
+	Header http.Header
+	// JSON is the body, or Body is, whose Content-Type is Type.
+	JSON any
+	Body []byte
+	Type string
+	// Secrets are what no error may hold.
+	Secrets []string
+	// Judge says what is wrong with an answer whose body was read: the service's own table. Nil from it: as [Client.ByStatus] says.
+	Judge func(Answer) *channel.Error
+	// Into is what the body of a success is decoded into. Nil: it is not.
+	Into any
+}
+
+// Answer is what a service has said.
+type Answer struct {
+	Status int
+	Header http.Header
+	Body   []byte
+}
+
+// Do sends a call once. An error is a [*channel.Error].
+func (c *Client) Do(ctx context.Context, call Call) (Answer, error) {
+	a, failed := c.do(ctx, call)
+	if failed == nil {
+		return a, nil
+	}
+	failed.Reason = Redact(failed.Reason, call.Secrets)
+	if failed.Cause != nil && !isContext(failed.Cause) {
+		failed.Cause = errors.New(Redact(failed.Cause.Error(), call.Secrets))
+	}
+	return a, failed
+}
+
+func (c *Client) do(ctx context.Context, call Call) (Answer, *channel.Error) {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	var connected atomic.Bool
+	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }})
+	req, body, err := c.request(traced, call)
+	if err != nil {
+		return Answer{}, &channel.Error{Outcome: channel.Refused, Reason: "the request cannot be made: " + err.Error()}
+	}
+	res, err := c.http.Do(req)
+	if err != nil {
+		// A request without its body is none that a service carries out. From here on nobody can read the body any more.
+		outcome := channel.Ambiguous
+		if body != nil && body.shut() || body == nil && !connected.Load() {
+			outcome = channel.NotSent
+		}
+		return Answer{}, c.unanswered(outcome, err)
+	}
+	defer res.Body.Close() //nolint:errcheck // it was only read
+	a := Answer{Status: res.StatusCode, Header: res.Header}
+	a.Body, err = io.ReadAll(io.LimitReader(res.Body, MaxAnswer+1))
+	if err == nil && len(a.Body) > MaxAnswer {
+		err = fmt.Errorf("the answer is longer than %d bytes", MaxAnswer)
+	}
+	if err != nil {
+		return a, c.cut(a, err)
+	}
+	if call.Judge != nil {
+		if failed := call.Judge(a); failed != nil {
+			failed.Status = a.Status
+			return a, failed
+		}
+	}
+	if failed := c.ByStatus(a); failed != nil {
+		return a, failed
+	}
+	if call.Into != nil {
+		if err := json.Unmarshal(a.Body, call.Into); err != nil {
+			return a, c.NotUnderstood(a)
+		}
+	}
+	return a, nil
+}
+
+// request makes the request of a call, and its body if it has one.
+func (c *Client) request(ctx context.Context, call Call) (*http.Request, *onceBody, error) {
+	target, err := url.Parse(c.base.EscapedPath() + call.Path)
+	if err != nil {
+		return nil, nil, errors.New("its path is not one") // the error of the parser repeats it
+	}
+	u := *c.base
+	u.Path, u.RawPath, u.RawQuery = target.Path, target.RawPath, target.RawQuery
+	if call.Query != nil {
+		u.RawQuery = call.Query.Encode()
+	}
+	data, kind := call.Body, call.Type
+	if call.JSON != nil {
+		if data, err = Encode(call.JSON); err != nil {
+			return nil, nil, err
+		}
+		kind = "application/json"
+	}
+	req, err := http.NewRequestWithContext(ctx, call.Method, u.String(), http.NoBody)
+	if err != nil {
+		return nil, nil, errors.New("its address is not one")
+	}
+	req.Header.Set("User-Agent", "Sandjet/1")
+	req.Header.Set("Accept", "application/json")
+	maps.Copy(req.Header, call.Header)
+	if len(data) == 0 {
+		return req, nil, nil
+	}
+	// Without GetBody the transport cannot send the request a second time, whatever it takes for harmless.
+	body := &onceBody{r: bytes.NewReader(data)}
+	req.Body, req.GetBody, req.ContentLength = body, nil, int64(len(data))
+	if kind != "" {
+		req.Header.Set("Content-Type", kind)
+	}
+	return req, body, nil
+}
+
+// Encode is JSON as services read it, without the escapes that HTML would need.
+func Encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil, fmt.Errorf("encode the body: %w", err)
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}

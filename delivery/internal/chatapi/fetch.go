@@ -1,0 +1,224 @@
+package chatapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sandjet/sandjet/delivery/channel"
+)
+
+const (
+	maxHops   = 3                // redirects of a file
+	readStall = 30 * time.Second // that the next bytes of a file may take
+)
+
+// Hosts are where the files of a service are. A name that begins with a dot stands for all below it.
+type Hosts []string
+
+func (h Hosts) has(host string) bool {
+	host = strings.ToLower(strings.TrimSuffix(host, "."))
+	return slices.ContainsFunc(h, func(s string) bool {
+		return host == s || strings.HasPrefix(s, ".") && strings.HasSuffix(host, s) && len(host) > len(s)
+	})
+}
+
+// Fetch is a file to be fetched. Nobody but the service's own hosts is asked for it: whoever writes a message names its files.
+type Fetch struct {
+	// URL is where it is: below the base, or at one of Hosts over https. Where the service stands at an address of one's own, it is asked
+	// for there, under the same path.
+	URL string
+	// Hosts are who may be asked, and Trusted those of them who get Header.
+	Hosts, Trusted Hosts
+	Header         http.Header
+	// Secrets are what no error may hold.
+	Secrets []string
+	// Judge says what is wrong with an answer: the service's own table; the body is empty. Nil from it: as the status says.
+	Judge func(Answer) *channel.Error
+}
+
+// Path is the address of a path below the base.
+func (c *Client) Path(escaped string) string { return c.base.String() + escaped }
+
+// own reports whether a service stands at an address of one's own.
+func (c *Client) own() bool { return c.given }
+
+// Fetch opens a file. An error is a [*channel.Error].
+func (c *Client) Fetch(ctx context.Context, f Fetch) (channel.Content, error) {
+	got, failed := c.fetch(ctx, f)
+	if failed != nil {
+		failed.Reason = Redact(failed.Reason, f.Secrets)
+		failed.Cause = contextOnly(failed.Cause)
+		return channel.Content{}, failed
+	}
+	return got, nil
+}
+
+// contextOnly is the cause of an error that says nothing of the address.
+func contextOnly(err error) error {
+	if err != nil && isContext(err) {
+		return contextCause(err)
+	}
+	return nil
+}
+
+func (c *Client) fetch(ctx context.Context, f Fetch) (channel.Content, *channel.Error) {
+	at, failed := c.place(f, f.URL)
+	if failed != nil {
+		return channel.Content{}, failed
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	for range maxHops + 1 {
+		res, failed := c.get(ctx, cancel, f, at)
+		if failed != nil {
+			cancel()
+			return channel.Content{}, failed
+		}
+		if res.StatusCode == http.StatusOK {
+			return channel.Content{
+				ReadCloser: &content{c: c, ctx: ctx, cancel: cancel, body: res.Body, left: res.ContentLength},
+				Size:       res.ContentLength, Type: res.Header.Get("Content-Type"),
+			}, nil
+		}
+		_ = res.Body.Close() // what stands in it is no file
+		next := res.Header.Get("Location")
+		if res.StatusCode < 300 || res.StatusCode > 399 || next == "" {
+			cancel()
+			return channel.Content{}, c.withheld(f, res)
+		}
+		to, err := at.Parse(next)
+		if err != nil {
+			cancel()
+			return channel.Content{}, Refuse("%s sends elsewhere for the file, to what is no address", c.name)
+		}
+		if at, failed = c.place(f, to.String()); failed != nil {
+			cancel()
+			failed.Reason = c.name + " sends elsewhere for the file: " + failed.Reason
+			return channel.Content{}, failed
+		}
+	}
+	cancel()
+	return channel.Content{}, Refuse("%s sends from one address to the other for the file", c.name)
+}
+
+// Again is an error of a request that may be made again without harm: where nobody knows what became of it, it was as good as not made.
+func Again(err error) error {
+	if e, ok := errors.AsType[*channel.Error](err); ok && e.Outcome == channel.Ambiguous {
+		again := *e
+		again.Outcome = channel.NotSent
+		return &again
+	}
+	return err
+}
+
+// place is where a file is asked for, if it may be.
+func (c *Client) place(f Fetch, text string) (*url.URL, *channel.Error) {
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" || u.User != nil || u.Opaque != "" {
+		return nil, Refuse("the address of the file is none")
+	}
+	u.Fragment, u.RawFragment = "", ""
+	if u.Scheme == c.base.Scheme && strings.EqualFold(u.Host, c.base.Host) {
+		return u, nil
+	}
+	if u.Scheme != "https" || u.Port() != "" && u.Port() != "443" || !f.Hosts.has(u.Hostname()) {
+		return nil, Refuse("the file is not at an address of %s", c.name)
+	}
+	if c.own() {
+		// Escapes stay as they are: JoinPath would undo them.
+		escaped := c.base.EscapedPath() + path.Clean("/"+u.EscapedPath())
+		there, err := url.Parse(escaped)
+		if err != nil {
+			return nil, Refuse("the address of the file is none")
+		}
+		own := *c.base
+		own.Path, own.RawPath, own.RawQuery = there.Path, there.RawPath, u.RawQuery
+		return &own, nil
+	}
+	return u, nil
+}
+
+// get asks an address for a file, and waits for the beginning of the answer no longer than for any.
+func (c *Client) get(ctx context.Context, cancel context.CancelFunc, f Fetch, at *url.URL) (*http.Response, *channel.Error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), http.NoBody)
+	if err != nil {
+		return nil, Refuse("the address of the file is none")
+	}
+	req.Header.Set("User-Agent", "Sandjet/1")
+	if strings.EqualFold(at.Host, c.base.Host) || f.Trusted.has(at.Hostname()) {
+		maps.Copy(req.Header, f.Header)
+	}
+	late := time.AfterFunc(c.timeout, cancel)
+	res, err := c.http.Do(req)
+	if !late.Stop() && err != nil {
+		return nil, &channel.Error{Outcome: channel.NotSent, Reason: c.name + " did not answer in time"}
+	}
+	if err != nil {
+		return nil, c.unanswered(channel.NotSent, err)
+	}
+	return res, nil
+}
+
+// withheld is why an answer is no file.
+func (c *Client) withheld(f Fetch, res *http.Response) *channel.Error {
+	a := Answer{Status: res.StatusCode, Header: res.Header}
+	if f.Judge != nil {
+		if failed := f.Judge(a); failed != nil {
+			return failed
+		}
+	}
+	e := c.ByStatus(a)
+	if e == nil { // 204 and the like
+		return Refuse("%s answered %s in place of the file", c.name, statusLine(a.Status))
+	}
+	if e.Outcome == channel.Ambiguous { // asking again does no harm
+		e.Outcome = channel.NotSent
+	}
+	switch a.Status {
+	case http.StatusNotFound, http.StatusGone:
+		e.Reason = c.name + " has the file no more"
+	case http.StatusUnauthorized, http.StatusForbidden:
+		e.Reason = c.name + " does not give the file to this channel's credential"
+	}
+	return e
+}
+
+// content is the body of a file. What ends early is an error.
+type content struct {
+	c      *Client
+	ctx    context.Context //nolint:containedctx // an io.Reader has none
+	cancel context.CancelFunc
+	body   io.ReadCloser
+	left   int64 // that must come; negative: nobody knows
+	read   int64
+}
+
+// Read reads on. An error but io.EOF is a [*channel.Error].
+func (r *content) Read(p []byte) (int, error) {
+	late := time.AfterFunc(readStall, r.cancel)
+	n, err := r.body.Read(p)
+	inTime := late.Stop()
+	r.read += int64(n)
+	switch {
+	case err == nil, err == io.EOF && (r.left < 0 || r.read == r.left):
+		return n, err
+	case !inTime:
+		return n, &channel.Error{Outcome: channel.NotSent, Reason: fmt.Sprintf("nothing of the file came from %s for %s", r.c.name, readStall)}
+	}
+	return n, &channel.Error{Outcome: channel.NotSent, Reason: "the connection to " + r.c.name + " ended within the file",
+		Cause: contextOnly(err)}
+}
+
+// Close ends the request.
+func (r *content) Close() error {
+	r.cancel()
+	return r.body.Close()
+}

@@ -1,0 +1,18 @@
+package zalo
+
+import (
+	"context"
+
+	"github.com/sandjet/sandjet/delivery/channel"
+	"github.com/sandjet/sandjet/delivery/internal/chatapi"
+)
+
+// Fetch implements [channel.Fetcher]. Who has the address of a picture may have it. Zalo does not say which hosts have them; these are
+// its own domains.
+func (a *Adapter) Fetch(ctx context.Context, to channel.Destination, f channel.InboundFile) (channel.Content, error) {
+	return a.api.Fetch(ctx, chatapi.Fetch{
+		URL:     f.Ref,
+		Hosts:   chatapi.Hosts{".zdn.vn", ".zadn.vn", ".zaloplatforms.com", ".zaloapp.com", ".zalo.me"},
+		Secrets: chatapi.Secrets(to.Credential),
+	})
+}

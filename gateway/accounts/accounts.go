@@ -1,0 +1,260 @@
+package accounts
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sandjet/sandjet/gateway/web"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// AccountList is the answer about all store.
+type AccountList struct {
+	Accounts []json.RawMessage `json:"accounts"`
+}
+
+// NewAccount is the answer to who made an account. Nothing else shows the secret.
+type NewAccount struct {
+	Account json.RawMessage `json:"account"`
+	Secret  string          `json:"secret"`
+}
+
+// NewSecret is the answer to who rotated an account's secret. Nothing else shows it.
+type NewSecret struct {
+	Secret string `json:"secret"`
+}
+
+// Deleted is the answer to who deleted a record.
+type Deleted struct {
+	Deleted bool `json:"deleted"`
+}
+
+// DeletedAccount is the answer to who deleted an account.
+type DeletedAccount struct {
+	Deleted    bool `json:"deleted"`
+	Sandboxes  int  `json:"sandboxes"`
+	Workspaces int  `json:"workspaces"`
+	Models     int  `json:"models"`
+	Agents     int  `json:"agents"`
+	Variables  int  `json:"variables"`
+	Webhooks   int  `json:"webhooks"`
+	Channels   int  `json:"channels"`
+	Skills     int  `json:"skills"`
+}
+
+const (
+	fieldIfMatch = "If-Match"
+	mostOverlap  = 7 * 24 * time.Hour // of an account's former key with the new one
+)
+
+// rotateRequest asks for a new secret.
+type rotateRequest struct {
+	Overlap *schemas.Duration `json:"overlap,omitzero"`
+}
+
+// getAccounts lists all accounts.
+func (s *Server) getAccounts(w http.ResponseWriter, r *http.Request) error {
+	if err := s.AdministratorOnly(r); err != nil {
+		return err
+	}
+	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
+		return err
+	}
+	store, err := s.store()
+	if err != nil {
+		return err
+	}
+	list, err := store.Accounts(r.Context())
+	if err != nil {
+		return err
+	}
+	out := AccountList{Accounts: make([]json.RawMessage, len(list))}
+	for i, d := range list {
+		out.Accounts[i] = d.JSON
+	}
+	web.WriteJSON(w, http.StatusOK, out)
+	return nil
+}
+
+// postAccount makes an account: for the administrator, or for anybody where that is open.
+func (s *Server) postAccount(w http.ResponseWriter, r *http.Request) error {
+	admin := s.administers(web.Bearer(r.Header))
+	if !admin && !s.OpenSignup {
+		if err := s.AdministratorOnly(r); err != nil {
+			return err
+		}
+	}
+	store, err := s.store()
+	if err != nil {
+		return err
+	}
+	if admin {
+		web.HoldOf(r.Context()).Administers()
+	}
+	body, err := readConfig(w, r, true)
+	if err != nil {
+		return err
+	}
+	if !admin {
+		if wait := s.signups.take(r.RemoteAddr, time.Now()); wait > 0 {
+			w.Header().Set("Retry-After", strconv.Itoa(int((wait+time.Second-1)/time.Second)))
+			return schemas.Errorf(schemas.Exhausted, "", "%d accounts were made from here in the last hour, the most there may be: come back in %s",
+				signupsPerHour, wait.Round(time.Second))
+		}
+	}
+	if err := s.roomFor(r); err != nil {
+		return err
+	}
+	d, key, err := store.AddAccount(r.Context(), body)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Location", "/v1/accounts/"+d.ID)
+	web.WriteJSON(w, http.StatusCreated, NewAccount{Account: d.JSON, Secret: key})
+	return nil
+}
+
+// getAccount shows an account.
+func (s *Server) getAccount(w http.ResponseWriter, r *http.Request, store Store, a schemas.AccountID) error {
+	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
+		return err
+	}
+	d, err := store.Account(r.Context(), a)
+	if err != nil {
+		return err
+	}
+	writeDocument(w, http.StatusOK, d)
+	return nil
+}
+
+// getUsage shows what an account keeps on the log, and its quotas.
+func (s *Server) getUsage(w http.ResponseWriter, r *http.Request, _ Store, a schemas.AccountID) error {
+	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
+		return err
+	}
+	u, err := s.Log.Usage(r.Context(), a)
+	if err != nil {
+		return err
+	}
+	web.WriteJSON(w, http.StatusOK, u)
+	return nil
+}
+
+// patchAccount changes an account's name and description.
+func (s *Server) patchAccount(w http.ResponseWriter, r *http.Request, store Store, a schemas.AccountID) error {
+	revision, err := ifMatch(r.Header)
+	if err != nil {
+		return err
+	}
+	body, err := readConfig(w, r, false)
+	if err != nil {
+		return err
+	}
+	d, err := store.PatchAccount(r.Context(), a, body, revision)
+	if err != nil {
+		return precondition(err)
+	}
+	writeDocument(w, http.StatusOK, d)
+	return nil
+}
+
+// deleteAccount removes an account with all its records.
+func (s *Server) deleteAccount(w http.ResponseWriter, r *http.Request, store Store, a schemas.AccountID) error {
+	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
+		return err
+	}
+	revision, err := ifMatch(r.Header)
+	if err != nil {
+		return err
+	}
+	if err := s.notOwn(a); err != nil {
+		return err
+	}
+	n, err := store.RemoveAccount(r.Context(), a, revision)
+	if err != nil {
+		return precondition(err)
+	}
+	web.WriteJSON(w, http.StatusOK, DeletedAccount{
+		true, n.Sandboxes, n.Workspaces, n.Models, n.Agents, n.Variables, n.Webhooks, n.Channels, n.Skills,
+	})
+	return nil
+}
+
+// postRotateSecret gives an account a new secret, which only this answer shows.
+func (s *Server) postRotateSecret(w http.ResponseWriter, r *http.Request, store Store, a schemas.AccountID) error {
+	var in rotateRequest
+	if err := web.DecodeBody(w, r, true, &in); err != nil {
+		return err
+	}
+	overlap := time.Duration(0)
+	if in.Overlap != nil {
+		overlap = time.Duration(*in.Overlap)
+	}
+	if overlap < 0 || overlap > mostOverlap {
+		return schemas.Invalidf("overlap", "%s is out of range: at most %s", overlap, mostOverlap)
+	}
+	if err := s.notOwn(a); err != nil {
+		return err
+	}
+	key, err := store.RotateAccount(r.Context(), a, overlap)
+	if err != nil {
+		return err
+	}
+	web.WriteJSON(w, http.StatusOK, NewSecret{Secret: key})
+	return nil
+}
+
+// notOwn protects the account that every start makes anew, with the key of the settings: what is done to
+// either here would be undone then.
+func (s *Server) notOwn(a schemas.AccountID) error {
+	if a == s.OwnAccount && a != "" {
+		return schemas.Errorf(schemas.Conflict, "",
+			"%s is the account of this deployment's settings: change its key there (--account and --key), and make other accounts for other users",
+			a)
+	}
+	return nil
+}
+
+// readConfig reads a record's JSON. An absent body is an empty object where that is optional.
+func readConfig(w http.ResponseWriter, r *http.Request, optional bool) ([]byte, error) {
+	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
+		return nil, err
+	}
+	body, err := web.ReadJSONUpTo(w, r, schemas.MaxConfig, "a record is small: keep files in the workspace")
+	if err == nil && optional && len(body) == 0 {
+		return []byte("{}"), nil
+	}
+	return body, err
+}
+
+// writeDocument answers with a record and its revision.
+func writeDocument(w http.ResponseWriter, code int, d schemas.Document) {
+	w.Header().Set("ETag", etag(d.Revision))
+	web.WriteJSON(w, code, json.RawMessage(d.JSON))
+}
+
+func etag(revision uint64) string { return `"` + strconv.FormatUint(revision, 10) + `"` }
+
+// ifMatch is the revision that If-Match asks for, 0 for any.
+func ifMatch(h http.Header) (uint64, error) {
+	v := strings.TrimSpace(h.Get(fieldIfMatch))
+	if v == "" || v == "*" {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(strings.Trim(v, `"`), 10, 64)
+	if err != nil || n == 0 || etag(n) != v || len(h.Values(fieldIfMatch)) > 1 {
+		return 0, schemas.Invalidf(fieldIfMatch, `must be the ETag of one answer, such as "17"`)
+	}
+	return n, nil
+}
+
+// precondition gives the conflict about a revision its status.
+func precondition(err error) error {
+	if public := schemas.Public(err); public.Code == schemas.Conflict && public.Field == fieldIfMatch {
+		return web.WithStatus(http.StatusPreconditionFailed, err)
+	}
+	return err
+}

@@ -1,0 +1,151 @@
+package accounts
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+
+	"github.com/sandjet/sandjet/gateway/web"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// SandboxList is the answer about an account's sandboxes.
+type SandboxList struct {
+	Sandboxes []schemas.SandboxDocument `json:"sandboxes"`
+}
+
+// WorkspaceList is the answer about an account's workspaces.
+type WorkspaceList struct {
+	Workspaces []schemas.WorkspaceDocument `json:"workspaces"`
+}
+
+// ModelList is the answer about an account's models.
+type ModelList struct {
+	Models []schemas.ModelDocument `json:"models"`
+}
+
+// collectionRoutes are those of each collection; all are served alike.
+func (s *Server) collectionRoutes() []Route {
+	var routes []Route
+	for _, c := range schemas.Collections() {
+		all := "/v1/accounts/{account}/" + string(c)
+		one := all + "/{id}"
+		own := func(h func(http.ResponseWriter, *http.Request, collection) error) web.Handler {
+			return s.owned(func(w http.ResponseWriter, r *http.Request, store Store, a schemas.AccountID) error {
+				return h(w, r, collection{store, a, c, s.Serving})
+			})
+		}
+		routes = append(routes,
+			Route{http.MethodGet, all, own(getDocuments)},
+			Route{http.MethodPost, all, own(postDocument)},
+			Route{http.MethodGet, one, own(getDocument)},
+			Route{http.MethodPatch, one, own(patchDocument)},
+			Route{http.MethodDelete, one, own(deleteDocument)},
+		)
+	}
+	return routes
+}
+
+// collection is one of an account.
+type collection struct {
+	store   Store
+	account schemas.AccountID
+	name    schemas.Collection
+	serving Serving // nil: it is not known
+}
+
+// warningHeader says of a record that was stored what will stand in the way of its use.
+const warningHeader = "Sandjet-Warning"
+
+// warn reports a sandbox whose provider has no worker: manifests come before workers, so that is no error.
+func (c collection) warn(w http.ResponseWriter, r *http.Request, d schemas.Document) {
+	if c.name != schemas.Sandboxes || c.serving == nil {
+		return
+	}
+	var s schemas.SandboxDocument
+	if json.Unmarshal(d.JSON, &s) != nil {
+		return
+	}
+	if served, err := c.serving.Serves(r.Context(), s.Config.Provider); err == nil && !served {
+		w.Header().Set(warningHeader, "no worker serves the provider "+s.Config.Provider+
+			" at present: calls in this sandbox are refused until one does")
+	}
+}
+
+func pathID(r *http.Request) string { return strings.ToValidUTF8(r.PathValue("id"), "\uFFFD") }
+
+func getDocuments(w http.ResponseWriter, r *http.Request, c collection) error {
+	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
+		return err
+	}
+	list, err := c.store.Documents(r.Context(), c.account, c.name)
+	if err != nil {
+		return err
+	}
+	all := make([]json.RawMessage, len(list))
+	for i, d := range list {
+		all[i] = d.JSON
+	}
+	web.WriteJSON(w, http.StatusOK, map[schemas.Collection][]json.RawMessage{c.name: all})
+	return nil
+}
+
+func postDocument(w http.ResponseWriter, r *http.Request, c collection) error {
+	body, err := readConfig(w, r, false)
+	if err != nil {
+		return err
+	}
+	d, err := c.store.AddDocument(r.Context(), c.account, c.name, body)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Location", strings.TrimSuffix(r.URL.Path, "/")+"/"+d.ID)
+	c.warn(w, r, d)
+	writeDocument(w, http.StatusCreated, d)
+	return nil
+}
+
+func getDocument(w http.ResponseWriter, r *http.Request, c collection) error {
+	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
+		return err
+	}
+	d, err := c.store.Document(r.Context(), c.account, c.name, pathID(r))
+	if err != nil {
+		return err
+	}
+	writeDocument(w, http.StatusOK, d)
+	return nil
+}
+
+func patchDocument(w http.ResponseWriter, r *http.Request, c collection) error {
+	revision, err := ifMatch(r.Header)
+	if err != nil {
+		return err
+	}
+	body, err := readConfig(w, r, false)
+	if err != nil {
+		return err
+	}
+	d, err := c.store.PatchDocument(r.Context(), c.account, c.name, pathID(r), body, revision)
+	if err != nil {
+		return precondition(err)
+	}
+	c.warn(w, r, d)
+	writeDocument(w, http.StatusOK, d)
+	return nil
+}
+
+func deleteDocument(w http.ResponseWriter, r *http.Request, c collection) error {
+	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
+		return err
+	}
+	revision, err := ifMatch(r.Header)
+	if err != nil {
+		return err
+	}
+	if err := c.store.RemoveDocument(r.Context(), c.account, c.name, pathID(r), revision); err != nil {
+		return precondition(err)
+	}
+	web.WriteJSON(w, http.StatusOK, Deleted{true})
+	return nil
+}

@@ -1,0 +1,78 @@
+package accounts
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"github.com/sandjet/sandjet/gateway/web"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// Variables keeps the variables of accounts, which their sandboxes name as env:NAME. Its methods may be called
+// from many goroutines; nothing that they return has a value in it.
+type Variables interface {
+	Variables(ctx context.Context, a schemas.AccountID) ([]schemas.VariableDocument, error)
+	// SetVariable adds or replaces one. Codes: invalid, exhausted.
+	SetVariable(ctx context.Context, a schemas.AccountID, name, value string) (schemas.VariableDocument, error)
+	// RemoveVariable removes one. Code: not_found.
+	RemoveVariable(ctx context.Context, a schemas.AccountID, name string) error
+}
+
+// VariableList is the answer about an account's variables.
+type VariableList struct {
+	Variables []schemas.VariableDocument `json:"variables"`
+}
+
+// VariableValue is what a variable is set to.
+type VariableValue struct {
+	Value string `json:"value"`
+}
+
+// getVariables lists the names of the variables.
+func getVariables(w http.ResponseWriter, r *http.Request, store Store, a schemas.AccountID) error {
+	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
+		return err
+	}
+	list, err := store.Variables(r.Context(), a)
+	if err != nil {
+		return err
+	}
+	if list == nil {
+		list = []schemas.VariableDocument{}
+	}
+	web.WriteJSON(w, http.StatusOK, VariableList{list})
+	return nil
+}
+
+// putVariable sets a variable.
+func putVariable(w http.ResponseWriter, r *http.Request, store Store, a schemas.AccountID) error {
+	body, err := readConfig(w, r, false)
+	if err != nil {
+		return err
+	}
+	var in VariableValue
+	if err := schemas.DecodeStrict(body, schemas.MaxConfig, &in); err != nil {
+		return err
+	}
+	v, err := store.SetVariable(r.Context(), a, pathName(r), in.Value)
+	if err != nil {
+		return err
+	}
+	web.WriteJSON(w, http.StatusOK, v)
+	return nil
+}
+
+// deleteVariable removes a variable.
+func deleteVariable(w http.ResponseWriter, r *http.Request, store Store, a schemas.AccountID) error {
+	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
+		return err
+	}
+	if err := store.RemoveVariable(r.Context(), a, pathName(r)); err != nil {
+		return err
+	}
+	web.WriteJSON(w, http.StatusOK, Deleted{true})
+	return nil
+}
+
+func pathName(r *http.Request) string { return strings.ToValidUTF8(r.PathValue("name"), "\uFFFD") }

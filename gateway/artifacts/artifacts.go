@@ -1,0 +1,183 @@
+// Package artifacts serves what calls have left for people: lists of conversations, and the bytes, so that a browser runs none of them.
+package artifacts
+
+import (
+	"context"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+
+	"github.com/sandjet/sandjet/gateway/web"
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+// Limits of a page of a list.
+const (
+	DefaultPage = 50
+	MaxPage     = 200
+)
+
+// Options are what [Artifacts] are made of.
+type Options struct {
+	Bus *streams.Bus
+	// Stream takes a place for a request that streams, which release gives back, and returns the context for as long as the request's
+	// key is good. Code: exhausted.
+	Stream func(w http.ResponseWriter, r *http.Request, a schemas.AccountID) (ctx context.Context, release func(), err error)
+}
+
+// Artifacts is the HTTP handlers of artifacts. They may be called from many goroutines.
+type Artifacts struct{ o Options }
+
+// New makes the handlers.
+func New(o Options) *Artifacts { return &Artifacts{o} }
+
+// List is a page of the artifacts of a conversation, in the order in which they were made.
+type List struct {
+	Artifacts []schemas.Artifact `json:"artifacts"`
+	// Next is the last artifact of the page: ask for those behind it with ?after=. Absent where there are no more.
+	Next schemas.ArtifactID `json:"next,omitzero"`
+}
+
+// OfConversation answers a page of the artifacts of a conversation.
+func (s *Artifacts) OfConversation(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
+	q, err := web.ParseQuery(r.URL.RawQuery, "limit", "after")
+	if err != nil {
+		return err
+	}
+	limit, err := q.Integer("limit", DefaultPage, 1, MaxPage)
+	if err != nil {
+		return err
+	}
+	conversation := schemas.ConversationID(strings.ToValidUTF8(r.PathValue("id"), "\uFFFD"))
+	if err := conversation.Validate(); err != nil {
+		return err
+	}
+	after := schemas.ArtifactID(q.Text("after"))
+	if after != "" {
+		if err := after.Validate(); err != nil {
+			return web.Rename(err, "after")
+		}
+	}
+	found, more, err := streams.ListArtifacts(r.Context(), s.o.Bus, a, conversation, after, int(limit))
+	if after != "" && errors.Is(err, schemas.ErrNotFound) {
+		return web.Rename(err, "after")
+	}
+	if err != nil {
+		return err
+	}
+	list := List{Artifacts: found}
+	if more && len(found) > 0 {
+		list.Next = found[len(found)-1].ID
+	}
+	web.WriteJSON(w, http.StatusOK, list)
+	return nil
+}
+
+func (s *Artifacts) find(r *http.Request, a schemas.AccountID) (streams.KeptArtifact, error) {
+	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
+		return streams.KeptArtifact{}, err
+	}
+	return streams.FindArtifact(r.Context(), s.o.Bus, a, schemas.ArtifactID(r.PathValue("id")))
+}
+
+// Get answers the bytes of an artifact, or a range of them.
+func (s *Artifacts) Get(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
+	k, err := s.find(r, a)
+	if err != nil {
+		return err
+	}
+	ctx, release, err := s.o.Stream(w, r, a)
+	if err != nil {
+		return err
+	}
+	defer release()
+	h := w.Header()
+	h.Set("ETag", `"`+k.Artifact.SHA256+`"`)
+	h.Set("Content-Type", k.Artifact.MIMEType)
+	h.Set("Content-Disposition", disposition(k.Artifact))
+	// What commands have written never acts as a page of this origin: its type is not guessed, and were it shown all the same, it would
+	// be in a sandbox without scripts, without an origin, and without anything to load.
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Content-Security-Policy", "sandbox; default-src 'none'")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cache-Control", "private, max-age=31536000, immutable") // the same id is the same bytes
+	http.ServeContent(w, r, "", k.Artifact.Created, &reader{ctx: ctx, bus: s.o.Bus, account: a, kept: k})
+	return nil
+}
+
+// disposition is how a browser treats an artifact: what can hold no script may be shown, everything else is saved.
+func disposition(a schemas.Artifact) string {
+	how := "attachment"
+	if schemas.ShownInline(a.MIMEType) {
+		how = "inline"
+	}
+	if v := mime.FormatMediaType(how, map[string]string{"filename": a.Name}); v != "" {
+		return v
+	}
+	return how
+}
+
+// Delete removes an artifact.
+func (s *Artifacts) Delete(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
+	k, err := s.find(r, a)
+	if err != nil {
+		return err
+	}
+	if err := streams.DeleteArtifact(r.Context(), s.o.Bus, a, k.Artifact); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// reader reads an artifact, chunk by chunk.
+type reader struct {
+	ctx     context.Context //nolint:containedctx // that of the request: io.Reader has none
+	bus     *streams.Bus
+	account schemas.AccountID
+	kept    streams.KeptArtifact
+	at      int64
+	have    []byte // a chunk
+	number  int64  // of it, while there is one
+}
+
+var _ io.ReadSeeker = (*reader)(nil)
+
+// Read reads on.
+func (f *reader) Read(p []byte) (int, error) {
+	if f.at >= f.kept.Artifact.Size {
+		return 0, io.EOF
+	}
+	number, offset := f.at/streams.ArtifactChunk, f.at%streams.ArtifactChunk
+	if f.have == nil || number != f.number {
+		chunk, err := streams.ReadArtifactChunk(f.ctx, f.bus, f.account, f.kept.Chunks[number])
+		if err != nil {
+			return 0, err
+		}
+		f.have, f.number = chunk, number
+	}
+	if offset >= int64(len(f.have)) {
+		return 0, io.ErrUnexpectedEOF
+	}
+	n := copy(p, f.have[offset:])
+	f.at += int64(n)
+	return n, nil
+}
+
+// Seek moves.
+func (f *reader) Seek(offset int64, whence int) (int64, error) {
+	switch whence {
+	case io.SeekCurrent:
+		offset += f.at
+	case io.SeekEnd:
+		offset += f.kept.Artifact.Size
+	}
+	if offset < 0 {
+		return 0, errors.New("before the beginning")
+	}
+	f.at = offset
+	return offset, nil
+}

@@ -1,0 +1,181 @@
+package credentials
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/sandjet/sandjet/gateway/attachtoken"
+	"github.com/sandjet/sandjet/gateway/web"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// Keys sign attach tokens, and know the keys of the accounts that they are bound to. Its methods may be
+// called from many goroutines and answer without a round trip.
+type Keys interface {
+	attachtoken.Keys
+	// KeyHashes are the SHA-256, in hex, of the keys of an account that are good now.
+	KeyHashes(a schemas.AccountID) []string
+}
+
+// Accounts know whose a key is. Its method may be called from many goroutines and answers without a round trip, or nearly so.
+type Accounts interface {
+	// Authenticate finds the account of a key. Codes: denied for an unknown one.
+	Authenticate(ctx context.Context, key string) (schemas.AccountID, error)
+}
+
+// Times of attach tokens.
+const (
+	ExpiringWithin = 30 * time.Second // before its end a socket is warned that its token ends, or at half of its time
+	keyChecked     = 50 * time.Second // how often the account's key behind a token, or a stream, is looked at
+)
+
+// Verifier says who a credential belongs to, and until when it is good. Its methods may be called from many goroutines.
+type Verifier struct {
+	Accounts Accounts
+	Keys     Keys // nil: attach tokens are not taken, and keys are good for as long as a client stays connected
+	// Now is the log's time, by which tokens end.
+	Now func() time.Time
+}
+
+// Authenticate finds the account of key, or says 401 in the same words whatever is wrong with it.
+func (v Verifier) Authenticate(ctx context.Context, key string) (schemas.AccountID, error) {
+	if key == "" {
+		return "", web.WithStatus(http.StatusUnauthorized, schemas.Errorf(schemas.Denied, "",
+			"API key required: send the header Authorization: Bearer <key>"))
+	}
+	if attachtoken.Is(key) {
+		return "", schemas.Errorf(schemas.Denied, "",
+			"this route does not accept attach tokens: use the account's API key")
+	}
+	a, err := v.Accounts.Authenticate(ctx, key)
+	if errors.Is(err, schemas.ErrDenied) || errors.Is(err, schemas.ErrNotFound) {
+		return "", web.WithStatus(http.StatusUnauthorized,
+			schemas.Errorf(schemas.Denied, "", "invalid API key: check the key that you send, it may have been rotated"))
+	}
+	if err != nil {
+		return "", fmt.Errorf("authenticate: %w", err)
+	}
+	return a, nil
+}
+
+// Principal is who a credential belongs to: an account by its key, or whoever has a token for some of it.
+type Principal struct {
+	Account schemas.AccountID
+	Key     attachtoken.Fingerprint // of the account's key that it is, or its token was made with
+	Token   *attachtoken.Claims     // nil: the account itself
+}
+
+// Check reports whether the principal may do op on the conversation. Code: denied.
+func (p Principal) Check(op attachtoken.Op, c schemas.ConversationID) error {
+	if p.Token == nil {
+		return nil
+	}
+	return p.Token.Check(op, c)
+}
+
+// Reach refuses a call that the principal may not send. Code: denied.
+func (p Principal) Reach(c schemas.Call) error {
+	if p.Token == nil {
+		return nil
+	}
+	return p.Token.CheckCall(c)
+}
+
+// Principal finds who a key or attach token belongs to, or says 401.
+func (v Verifier) Principal(ctx context.Context, credential string) (Principal, error) {
+	if !attachtoken.Is(credential) {
+		a, err := v.Authenticate(ctx, credential)
+		return Principal{Account: a, Key: Fingerprint(credential)}, err
+	}
+	t, err := v.verified(credential)
+	if err != nil {
+		return Principal{}, web.WithStatus(http.StatusUnauthorized, err)
+	}
+	return Principal{t.Account, t.Key, &t}, nil
+}
+
+// OfKey is the account whose key a request brought.
+func OfKey(r *http.Request, a schemas.AccountID) Principal {
+	return Principal{Account: a, Key: Fingerprint(web.Bearer(r.Header))}
+}
+
+// Fingerprint is that of a key, which names it without telling it.
+func Fingerprint(key string) attachtoken.Fingerprint {
+	sum := sha256.Sum256([]byte(key))
+	return attachtoken.FingerprintOf(hex.EncodeToString(sum[:]))
+}
+
+// verified is the attach token that a client sent. Code: denied.
+func (v Verifier) verified(token string) (attachtoken.Claims, error) {
+	if v.Keys == nil {
+		return attachtoken.Claims{}, schemas.Errorf(schemas.Denied, "", "this gateway takes no attach tokens: use the account's key")
+	}
+	t, err := attachtoken.Signer{Keys: v.Keys}.Verify(token, v.Now())
+	if err == nil && !v.Good(t.Account, t.Key) {
+		err = schemas.Errorf(schemas.Denied, "", "the API key that created the attach token is no longer valid: create another token")
+	}
+	return t, err
+}
+
+// Good reports whether a key of an account is still one. Without Keys nobody knows better.
+func (v Verifier) Good(a schemas.AccountID, key attachtoken.Fingerprint) bool {
+	return v.Keys == nil || slices.ContainsFunc(v.Keys.KeyHashes(a), func(hash string) bool { return attachtoken.FingerprintOf(hash) == key })
+}
+
+// Lapsed says why a principal's credential is no longer good at a time, or else when to look again.
+func (v Verifier) Lapsed(p Principal, now time.Time) (again time.Duration, why error) {
+	if p.Token == nil {
+		if !v.Good(p.Account, p.Key) {
+			return 0, ErrKeyGone()
+		}
+		return keyChecked, nil
+	}
+	left := p.Token.Expires.Sub(now)
+	switch {
+	case left <= 0:
+		return 0, schemas.Errorf(schemas.Denied, "", "the attach token has expired")
+	case !v.Good(p.Account, p.Key):
+		return 0, schemas.Errorf(schemas.Denied, "", "the API key that created the attach token is no longer valid")
+	case left > ExpiringWithin:
+		left -= ExpiringWithin
+	}
+	return min(left, keyChecked), nil
+}
+
+// ErrKeyGone says that the key of who was let in by it is no longer one. Code: denied.
+func ErrKeyGone() error {
+	return schemas.Errorf(schemas.Denied, "", "the API key is no longer valid: use the account's current key")
+}
+
+// WhileGood is ctx until the principal's credential ends: its cause then says why. It is a timer, and no goroutine,
+// that looks.
+func (v Verifier) WhileGood(ctx context.Context, p Principal) (context.Context, context.CancelFunc) {
+	ctx, end := context.WithCancelCause(ctx)
+	again, why := v.Lapsed(p, v.Now())
+	if why != nil {
+		end(why)
+		return ctx, func() {}
+	}
+	var timer *time.Timer
+	set := make(chan struct{})
+	timer = time.AfterFunc(again, func() {
+		<-set
+		switch again, why := v.Lapsed(p, v.Now()); {
+		case why != nil:
+			end(why)
+		case ctx.Err() == nil:
+			timer.Reset(again)
+		}
+	})
+	close(set)
+	return ctx, func() {
+		end(context.Canceled)
+		timer.Stop()
+	}
+}

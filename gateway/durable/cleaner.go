@@ -1,0 +1,152 @@
+package durable
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+// DefaultCleanEvery is the time between two looks of a [StreamCleaner].
+const DefaultCleanEvery = 5 * time.Minute
+
+// Accounts tells which accounts there are. It may be called from many goroutines.
+type Accounts interface {
+	// Account returns an account. Code not_found only if it certainly is not there.
+	Account(ctx context.Context, a schemas.AccountID) (schemas.Document, error)
+}
+
+// StreamCleaner removes streams whose time is over though nobody asks for them, those of deleted accounts, and
+// what crashes have left: data without a stream, and forks that a stream is kept for though they were
+// never made. Leftovers and accounts must be found gone in two looks, so that what is being made is left
+// alone. Of all that run, one does the work at a time.
+type StreamCleaner struct {
+	Bus      *streams.Bus
+	Accounts Accounts     // nil: streams stay when their account is deleted
+	Log      *slog.Logger // nil: silent
+	// Every is the time between two looks. Default [DefaultCleanEvery]. It must be longer than a request.
+	Every time.Duration
+}
+
+// Run cleans until ctx ends, and returns nil then.
+func (s *StreamCleaner) Run(ctx context.Context) error {
+	log := s.Log
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	begin := func() func(context.Context, *streams.Tenure) {
+		b := &cleaning{store: newStore(s.Bus, 0), accounts: s.Accounts}
+		return func(ctx context.Context, t *streams.Tenure) {
+			b.tenure = t
+			if err := b.look(ctx); err != nil && ctx.Err() == nil {
+				log.Warn("durable streams not cleaned up, retrying", "error", err)
+			}
+		}
+	}
+	return (&streams.Duty{Bus: s.Bus, Name: "durable", Every: cmp.Or(s.Every, DefaultCleanEvery), Log: log, Begin: begin}).Run(ctx)
+}
+
+// cleaning remembers from one look to the next what may be a leftover.
+type cleaning struct {
+	store    *store
+	accounts Accounts
+	tenure   *streams.Tenure
+	suspects map[streams.DurableName]bool // one without an ID is an account
+}
+
+// look looks once at everything. It goes on after failures.
+func (b *cleaning) look(ctx context.Context) error {
+	data, err := b.store.log.Names(ctx) // before the records: what is younger than these has no part in it
+	if err != nil {
+		return err
+	}
+	var all []found // read at once: one after the other they would take a round trip each
+	for p, err := range b.store.records.All(ctx) {
+		if err != nil {
+			return err
+		}
+		all = append(all, found{p.Value, p.Revision})
+	}
+	var errs []error
+	alive, kept := map[streams.DurableName]bool{}, []found{}
+	suspects := map[streams.DurableName]bool{}
+	// gone reports whether a name has belonged to nothing in this look and in the last one.
+	gone := func(n streams.DurableName) bool {
+		if alive[n] {
+			return false
+		}
+		suspects[n] = true
+		return b.suspects[n]
+	}
+	for _, f := range all {
+		if b.over(f) { // again, as it is now: somebody may have used it since all were read
+			p, err := b.store.records.Get(ctx, recordKey(f.Account, f.Path))
+			if errors.Is(err, schemas.ErrNotFound) {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			if f = (found{p.Value, p.Revision}); b.over(f) {
+				errs = append(errs, b.held(func() error { return b.store.remove(ctx, f) }))
+				continue
+			}
+		}
+		if owner := (streams.DurableName{Account: f.Account}); !alive[owner] {
+			there, err := b.has(ctx, f.Account)
+			alive[owner] = there
+			if err != nil {
+				errs = append(errs, err)
+			}
+			if gone(owner) {
+				errs = append(errs, b.held(func() error { return b.store.remove(ctx, f) })) // one with forks goes with the last of them
+				continue
+			}
+		}
+		alive[streams.DurableName{Account: f.Account, ID: f.ID}] = true
+		kept = append(kept, f)
+	}
+	for _, f := range kept {
+		for id := range f.Forks {
+			if gone(streams.DurableName{Account: f.Account, ID: id}) {
+				errs = append(errs, b.held(func() error { return b.store.release(ctx, f.Account, &Origin{Path: f.Path, ID: f.ID}, id) }))
+			}
+		}
+	}
+	for n := range data {
+		if gone(n) {
+			errs = append(errs, b.held(func() error { return b.store.log.Drop(ctx, n.Account, n.ID) }))
+		}
+	}
+	b.suspects = suspects
+	return errors.Join(errs...)
+}
+
+// held removes something if nobody else can be at it.
+func (b *cleaning) held(remove func() error) error {
+	if err := b.tenure.Held(); err != nil {
+		return err
+	}
+	return remove()
+}
+
+// over reports whether a stream's time is over, or it was kept for forks only that are gone.
+func (b *cleaning) over(f found) bool {
+	return f.Ended && len(f.Forks) == 0 || !f.Ended && f.expired(b.store.now())
+}
+
+// has reports whether there is an account. One that cannot be read is there.
+func (b *cleaning) has(ctx context.Context, a schemas.AccountID) (bool, error) {
+	if b.accounts == nil {
+		return true, nil
+	}
+	_, err := b.accounts.Account(ctx, a)
+	if errors.Is(err, schemas.ErrNotFound) {
+		return false, nil
+	}
+	return true, err
+}

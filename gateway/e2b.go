@@ -1,0 +1,91 @@
+package gateway
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/sandjet/sandjet/gateway/credentials"
+	"github.com/sandjet/sandjet/gateway/e2b"
+	"github.com/sandjet/sandjet/gateway/files"
+	"github.com/sandjet/sandjet/gateway/web"
+	"github.com/sandjet/sandjet/lifecycle"
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+// newE2B makes the handlers for the client of E2B.
+func newE2B(g *Gateway) *e2b.Facade {
+	config := g.Sandboxes.Spec.Config
+	return e2b.New(e2b.Options{
+		Sessions: g.sandbox, Calls: e2bCalls{sandboxCalls{g}}, Files: files.New(files.Options{
+			Bus: g.Bus, Workspace: g.Workspace, Stream: g.e2bTransfer,
+		}),
+		Credentials: g.credentials, Log: g.Log, Now: g.Bus.Now, Network: config.Network.Mode, Memory: config.MemoryLimit,
+		Stall: g.Stall, Draining: g.draining,
+		TakeWait: func(w http.ResponseWriter, a schemas.AccountID) (func(), error) {
+			place, err := g.takeWait(w, a)
+			if err != nil {
+				return nil, err
+			}
+			return place.Release, nil
+		},
+	})
+}
+
+// EndSandboxes ends sandboxes of the client of E2B whose time is over, until ctx ends.
+func (g *Gateway) EndSandboxes(ctx context.Context) error { return g.sandbox.EndExpired(ctx) }
+
+// e2bTransfer is fileTransfer for who has the token of a sandbox in the place of a key.
+func (g *Gateway) e2bTransfer(w http.ResponseWriter, r *http.Request, a schemas.AccountID) (
+	ctx context.Context, release func(), err error,
+) {
+	place, err := g.takeWait(w, a)
+	if err != nil {
+		return nil, nil, err
+	}
+	web.HoldOf(r.Context()).Release()
+	ctx, end := g.credentials.WhileGood(r.Context(), credentials.Principal{Account: a, Key: e2b.KeyOf(r.Context())})
+	return ctx, func() { end(); place.Release() }, nil
+}
+
+// e2bCalls carries out the commands of sandboxes.
+type e2bCalls struct{ sandboxCalls }
+
+var _ e2b.Calls = e2bCalls{}
+
+// Ended implements [e2b.Calls].
+func (c e2bCalls) Ended(ctx context.Context, call schemas.Call) (bool, error) {
+	state, err := c.g.awaitCall(ctx, call, 0)
+	return state.Result != nil, err
+}
+
+// Follow implements [e2b.Calls].
+func (c e2bCalls) Follow(ctx context.Context, call schemas.Call, each func(e schemas.Event, gap bool) error) error {
+	for item, err := range streams.Follow(ctx, c.g.Bus, call.Account, call.Conversation, schemas.Cursor{}) {
+		if err != nil {
+			return err
+		}
+		if item.Kind == streams.ItemEvent {
+			if err := each(item.Entry.Value, item.Gap != nil); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Inside implements [e2b.Calls].
+func (c e2bCalls) Inside(ctx context.Context, a schemas.AccountID, s schemas.SandboxSession) ([]schemas.CallID, []schemas.JobID, error) {
+	return c.g.inside(ctx, schemas.Instance{Account: a, Provider: s.Provider, Sandbox: s.Sandbox, Workspace: s.Workspace})
+}
+
+// Job implements [e2b.Calls].
+func (c e2bCalls) Job(ctx context.Context, a schemas.AccountID, id schemas.JobID) (schemas.Job, error) {
+	p, err := lifecycle.FindJob(ctx, c.g.Bus, a, id)
+	return p.Value, err
+}
+
+// Control implements [e2b.Calls].
+func (c e2bCalls) Control(ctx context.Context, cmd schemas.JobCommand) (schemas.JobReply, error) {
+	return lifecycle.ControlJob(ctx, c.g.Bus, cmd)
+}

@@ -1,0 +1,482 @@
+package e2b
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sandjet/sandjet/gateway/credentials"
+	"github.com/sandjet/sandjet/gateway/web"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+const (
+	// queueing is how long a command may wait until it runs.
+	queueing  = time.Minute
+	callBegin = "e2b_"
+	minPID    = 1000
+)
+
+// callOf is the call of a process: its number is chosen by chance, so that no gateway has to keep who has which.
+func callOf(sandbox string, pid uint32) schemas.CallID {
+	return schemas.CallID(callBegin + sandbox + "_" + strconv.FormatUint(uint64(pid), 10))
+}
+
+// pidOf is the number of a call's process, 0 of a call that is none's.
+func pidOf(sandbox string, id schemas.CallID) uint32 {
+	text, ok := strings.CutPrefix(string(id), callBegin+sandbox+"_")
+	n, err := strconv.ParseUint(text, 10, 31)
+	if !ok || err != nil || callOf(sandbox, uint32(n)) != id {
+		return 0
+	}
+	return uint32(n)
+}
+
+// starting is a request for a new process.
+type starting struct {
+	Process process         `json:"process"`
+	Stdin   *bool           `json:"stdin"`
+	Tag     string          `json:"tag"`
+	PTY     json.RawMessage `json:"pty"`
+}
+
+// decodeStart reads a request for a new process. Codes: invalid, unsupported.
+func decodeStart(body []byte) (in starting, err error) {
+	message, err := readFrame(body)
+	if err == nil {
+		err = decode(message, &in)
+	}
+	switch {
+	case err != nil:
+		return in, err
+	case len(in.PTY) > 0 && string(in.PTY) != "null":
+		return in, unsupported("pty: a terminal is not served")
+	case in.Tag != "":
+		return in, unsupported("tag: processes with names of the client's are not served")
+	case in.Process.Cmd == "":
+		return in, schemas.Invalidf("process.cmd", "must not be empty")
+	}
+	return in, nil
+}
+
+// call is the request for the call that runs a process in a sandbox with variables of its own, within a time: 0 is without end.
+//
+// A call in the foreground has no standard input and an end: what needs one of these is a background job.
+func (in starting) call(env map[string]string, within time.Duration) (input schemas.BashInput, timeout time.Duration, err error) {
+	p := in.Process
+	p.Dir = dirOf(p.Dir)
+	if len(env) > 0 {
+		p.Envs = maps.Clone(env)
+		maps.Copy(p.Envs, in.Process.Envs)
+	}
+	if input.Command, err = p.script(); err != nil {
+		return input, 0, err
+	}
+	input.Background = in.Stdin != nil && *in.Stdin || within == 0 || within > schemas.MaxTimeout
+	if !input.Background {
+		timeout = within
+	}
+	return input, timeout, nil
+}
+
+// withinOf is the time that a client gives a stream; 0: as long as it takes. Code: invalid.
+func withinOf(h http.Header) (time.Duration, error) {
+	v := h.Get("Connect-Timeout-Ms")
+	if v == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseInt(v, 10, 64)
+	if err != nil || n < 0 || len(v) > 10 {
+		return 0, schemas.Invalidf("Connect-Timeout-Ms", "is not a number of milliseconds of at most ten digits")
+	}
+	return time.Duration(n) * time.Millisecond, nil
+}
+
+// checkUser refuses whoever a command shall run as that is not who it runs as. Code: unsupported.
+func checkUser(r *http.Request) error {
+	if user, _, ok := r.BasicAuth(); ok && user != "user" {
+		return unsupported("running as the user " + schemas.Quotable(user) + " is not served, leave the user out")
+	}
+	if user := r.URL.Query().Get("username"); user != "" && user != "user" {
+		return unsupported("files as the user " + schemas.Quotable(user) + " are not served")
+	}
+	return nil
+}
+
+// start runs a process and shows what it prints until it ends. A client that leaves leaves it running.
+func (f *Facade) start(w http.ResponseWriter, r *http.Request, b *box) error {
+	if err := checkStream(r); err != nil {
+		return err
+	}
+	body, err := web.ReadBody(w, r, schemas.MaxRequest, "write the command into a file and run that")
+	if err != nil {
+		return err
+	}
+	in, err := decodeStart(body)
+	if err == nil {
+		err = checkUser(r)
+	}
+	if err != nil {
+		return err
+	}
+	within, err := withinOf(r.Header)
+	if err != nil {
+		return err
+	}
+	input, timeout, err := in.call(b.session.Lease.Env, within)
+	if err != nil {
+		return err
+	}
+	return f.streaming(w, r, b, func(ctx context.Context, s *stream) error {
+		session, err := f.Sessions.Enter(ctx, b.account, b.id)
+		if errors.Is(err, schemas.ErrNotFound) {
+			return errGone
+		}
+		if err != nil {
+			return err
+		}
+		text, err := schemas.EncodeJSON(input)
+		if err != nil {
+			return schemas.Wrap(schemas.Internal, "start", "the input cannot be encoded", err)
+		}
+		pid := uint32(minPID + rand.Int32N(1<<31-1-minPID)) // a name, no secret
+		call, err := f.Calls.Submit(ctx, b.account, schemas.Request{
+			ID: callOf(b.id, pid), Conversation: conversationOf(b.id, pid), Tool: schemas.ToolBash, Input: text,
+			Workspace: string(session.Workspace), Sandbox: string(session.Sandbox), Timeout: schemas.Duration(timeout),
+		}, queueing)
+		if err != nil {
+			return err
+		}
+		return f.follow(ctx, s, b, call, pid)
+	})
+}
+
+// conversationOf is where the events of a process are: each has a conversation of its own, so that whoever connects to it reads no more
+// than what it has printed.
+func conversationOf(sandbox string, pid uint32) schemas.ConversationID {
+	return schemas.ConversationID("e2b:" + sandbox + ":" + strconv.FormatUint(uint64(pid), 10))
+}
+
+// attach shows what a process has printed, and what it prints until it ends.
+func (f *Facade) attach(w http.ResponseWriter, r *http.Request, b *box) error {
+	if err := checkStream(r); err != nil {
+		return err
+	}
+	body, err := web.ReadBody(w, r, schemas.MaxRequest, "name a process alone")
+	if err != nil {
+		return err
+	}
+	message, err := readFrame(body)
+	if err != nil {
+		return err
+	}
+	var in selector
+	if err := in.decode(message); err != nil {
+		return err
+	}
+	call, err := f.process(r.Context(), b, in.pid())
+	if err != nil {
+		return err
+	}
+	return f.streaming(w, r, b, func(ctx context.Context, s *stream) error { return f.follow(ctx, s, b, call, in.pid()) })
+}
+
+// checkStream refuses the forms of Connect that are not spoken. Code: unsupported.
+func checkStream(r *http.Request) error {
+	if kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";"); kind != streamType {
+		return web.WithStatus(http.StatusUnsupportedMediaType,
+			unsupported("the type "+schemas.Quotable(kind)+" is not served, use "+streamType))
+	}
+	return nil
+}
+
+// streaming has a stream answered, for as long as the client is there, its key is good and the gateway is not asked to stop.
+func (f *Facade) streaming(w http.ResponseWriter, r *http.Request, b *box, serve func(ctx context.Context, s *stream) error) error {
+	done, err := f.TakeWait(w, b.account)
+	if err != nil {
+		return err
+	}
+	defer done()
+	web.HoldOf(r.Context()).Release()
+	ctx, end := f.Credentials.WhileGood(r.Context(), credentials.Principal{Account: b.account, Key: b.key})
+	defer end()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(f.Draining, func() {
+		cancel(schemas.Errorf(schemas.Unavailable, "", "this gateway is stopping, the command runs on: connect to its process again"))
+	})()
+	s := &stream{w: w, rc: http.NewResponseController(w), stall: f.Stall, ping: pingOf(r.Header)}
+	err = serve(ctx, s)
+	if err != nil && ctx.Err() != nil && r.Context().Err() == nil {
+		err = context.Cause(ctx)
+	}
+	if err == nil || !s.begun {
+		return err
+	}
+	if schemas.CodeOf(err) == schemas.Internal && r.Context().Err() == nil {
+		f.Log.Warn("a stream broke off", "request", w.Header().Get(web.HeaderRequestID), "error", err)
+	}
+	_ = s.push(lastFrame(&failure{rpcCode(err), sentence(w, err)})) // the client may have gone
+	return nil
+}
+
+// selector names a process, by its number alone.
+type selector struct {
+	Process struct {
+		PID *uint32 `json:"pid"`
+		Tag string  `json:"tag"`
+	} `json:"process"`
+}
+
+// decode reads it. Codes: invalid, unsupported.
+func (s *selector) decode(body []byte) error {
+	if err := decode(body, s); err != nil {
+		return err
+	}
+	return s.check()
+}
+
+func (s *selector) check() error {
+	switch {
+	case s.Process.Tag != "":
+		return unsupported("tag: processes with names of the client's are not served")
+	case s.Process.PID == nil:
+		return schemas.Invalidf("process.pid", "is missing")
+	}
+	return nil
+}
+
+func (s *selector) pid() uint32 { return *s.Process.PID }
+
+// process finds the call of a process. Code: not_found.
+func (f *Facade) process(ctx context.Context, b *box, pid uint32) (schemas.Call, error) {
+	call, err := f.Calls.Find(ctx, b.account, callOf(b.id, pid))
+	if errors.Is(err, schemas.ErrNotFound) || err == nil && call.Workspace != b.session.Workspace {
+		return call, noProcess(pid)
+	}
+	return call, err
+}
+
+func noProcess(pid uint32) error {
+	return schemas.Errorf(schemas.NotFound, "", "process with pid %d not found", pid)
+}
+
+// running finds the call of a process that has not ended. Code: not_found.
+func (f *Facade) running(ctx context.Context, b *box, pid uint32) (schemas.Call, error) {
+	call, err := f.process(ctx, b, pid)
+	if err != nil {
+		return call, err
+	}
+	ended := false
+	if call.Job == "" {
+		ended, err = f.Calls.Ended(ctx, call)
+	} else {
+		var job schemas.Job
+		if job, err = f.Calls.Job(ctx, b.account, call.Job); err == nil {
+			ended = job.State.Final()
+		} else if errors.Is(err, schemas.ErrNotFound) { // its call has not begun, or has ended without it
+			ended, err = f.Calls.Ended(ctx, call)
+		}
+	}
+	if err == nil && ended {
+		err = noProcess(pid)
+	}
+	return call, err
+}
+
+// shownProcess is a process as clients list it.
+type shownProcess struct {
+	PID    uint32  `json:"pid"`
+	Config process `json:"config"`
+}
+
+// processes lists what runs in the sandbox by commands of this facade.
+func (f *Facade) processes(w http.ResponseWriter, r *http.Request, b *box) error {
+	calls, jobs, err := f.Calls.Inside(r.Context(), b.account, b.session)
+	if err != nil {
+		return err
+	}
+	for _, id := range jobs {
+		job, err := f.Calls.Job(r.Context(), b.account, id)
+		if err == nil && !job.State.Final() {
+			calls = append(calls, job.Call)
+		} else if err != nil && !errors.Is(err, schemas.ErrNotFound) {
+			return err
+		}
+	}
+	out := []shownProcess{}
+	seen := map[uint32]bool{0: true}
+	for _, id := range calls {
+		pid := pidOf(b.id, id)
+		if seen[pid] {
+			continue
+		}
+		seen[pid] = true
+		call, err := f.Calls.Find(r.Context(), b.account, id)
+		if errors.Is(err, schemas.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		var in schemas.BashInput
+		p, ok := process{}, false
+		if json.Unmarshal(call.Input, &in) == nil {
+			p, ok = processOf(in.Command)
+		}
+		if ok {
+			out = append(out, shownProcess{pid, p})
+		}
+	}
+	web.WriteJSON(w, http.StatusOK, map[string]any{"processes": out})
+	return nil
+}
+
+// unary reads the body of a request of Connect that is no stream.
+func unary(w http.ResponseWriter, r *http.Request, v any) error {
+	body, err := web.ReadBody(w, r, maxUnary, "send it in pieces")
+	if err != nil {
+		return err
+	}
+	return decode(body, v)
+}
+
+// maxUnary holds the largest piece of a standard input, as base64.
+const maxUnary = 2 * schemas.MaxJobStdin
+
+// input writes to the standard input of a process.
+func (f *Facade) input(w http.ResponseWriter, r *http.Request, b *box) error {
+	var in inputRequest
+	if err := unary(w, r, &in); err != nil {
+		return err
+	}
+	if err := in.check(); err != nil {
+		return err
+	}
+	return f.onJob(w, r, b, in.selector, schemas.JobCommand{Action: schemas.JobActionStdin, Data: in.Input.Stdin})
+}
+
+// inputRequest is what is to be written to a process.
+type inputRequest struct {
+	selector
+
+	Input struct {
+		Stdin []byte          `json:"stdin"`
+		PTY   json.RawMessage `json:"pty"`
+	} `json:"input"`
+}
+
+func (in *inputRequest) check() error {
+	switch {
+	case len(in.Input.PTY) > 0:
+		return unsupported("pty: a terminal is not served")
+	case len(in.Input.Stdin) > schemas.MaxJobStdin:
+		return schemas.Invalidf("input.stdin", "has more than %d bytes: write it in pieces", schemas.MaxJobStdin)
+	}
+	return in.selector.check()
+}
+
+// closeInput closes the standard input of a process.
+func (f *Facade) closeInput(w http.ResponseWriter, r *http.Request, b *box) error {
+	var in selector
+	if err := unary(w, r, &in); err != nil {
+		return err
+	}
+	if err := in.check(); err != nil {
+		return err
+	}
+	return f.onJob(w, r, b, in, schemas.JobCommand{Action: schemas.JobActionStdin, EOF: true})
+}
+
+// onJob has the job of a process controlled. It waits a while for a job that is only about to run.
+func (f *Facade) onJob(w http.ResponseWriter, r *http.Request, b *box, in selector, cmd schemas.JobCommand) error {
+	call, err := f.running(r.Context(), b, in.pid())
+	if err != nil {
+		return err
+	}
+	if call.Job == "" {
+		return schemas.Errorf(schemas.Conflict, "", "the process has no standard input: start it with stdin: true")
+	}
+	cmd.Account, cmd.Job = b.account, call.Job
+	if _, err := f.atWork(r.Context(), b, cmd); err != nil {
+		return err
+	}
+	web.WriteJSON(w, http.StatusOK, struct{}{})
+	return nil
+}
+
+// atWork asks about a job as soon as it runs. Codes: conflict (it does not), unavailable.
+func (f *Facade) atWork(ctx context.Context, b *box, cmd schemas.JobCommand) (schemas.JobReply, error) {
+	until := time.Now().Add(queueing)
+	for n := 1; ; n++ {
+		reply, err := f.Calls.Control(ctx, cmd)
+		if !errors.Is(err, schemas.ErrConflict) && !errors.Is(err, schemas.ErrNotFound) {
+			return reply, err
+		}
+		job, jerr := f.Calls.Job(ctx, b.account, cmd.Job)
+		begins := errors.Is(jerr, schemas.ErrNotFound) || job.State == schemas.JobWaiting || job.State == schemas.JobLaunching
+		if !begins || time.Now().After(until) || !betweenLooks.Sleep(ctx, n) {
+			return reply, err
+		}
+	}
+}
+
+// signal ends a process, or sends its job another signal.
+func (f *Facade) signal(w http.ResponseWriter, r *http.Request, b *box) error {
+	var in signalRequest
+	if err := unary(w, r, &in); err != nil {
+		return err
+	}
+	name, err := in.name()
+	if err != nil {
+		return err
+	}
+	call, err := f.running(r.Context(), b, in.pid())
+	if err != nil {
+		return err
+	}
+	switch {
+	case call.Job != "":
+		cmd := schemas.JobCommand{Account: b.account, Job: call.Job, Action: schemas.JobActionSignal, Signal: name}
+		_, err = f.atWork(r.Context(), b, cmd)
+	case name != "KILL":
+		return unsupported("the signal " + name + " to a command without standard input is not served, use SIGKILL")
+	default:
+		err = f.Calls.Cancel(r.Context(), call, "killed by its client")
+	}
+	if errors.Is(err, schemas.ErrConflict) { // it has just ended
+		err = noProcess(in.pid())
+	}
+	if err != nil {
+		return err
+	}
+	web.WriteJSON(w, http.StatusOK, struct{}{})
+	return nil
+}
+
+// signalRequest is a signal to a process.
+type signalRequest struct {
+	selector
+
+	Signal any `json:"signal"` // its name or number
+}
+
+// name is the signal's, as jobs have it. Codes: invalid, unsupported.
+func (in *signalRequest) name() (string, error) {
+	if err := in.check(); err != nil {
+		return "", err
+	}
+	switch in.Signal {
+	case "SIGNAL_SIGKILL", float64(9):
+		return "KILL", nil
+	case "SIGNAL_SIGTERM", float64(15):
+		return "TERM", nil
+	}
+	return "", schemas.Invalidf("signal", "is not known: use SIGNAL_SIGKILL or SIGNAL_SIGTERM")
+}

@@ -1,0 +1,261 @@
+package e2b
+
+import (
+	"cmp"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sandjet/sandjet/gateway/web"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// envdVersion is the version that clients are shown: what it has they use, and what later ones have they refuse by themselves. From
+// 0.5.7 on they upload files as they are, from 0.6.2 on with metadata, which is not kept here.
+const envdVersion = "0.5.7"
+
+// sandbox is a sandbox as clients are shown it when they make it or connect to it.
+type sandbox struct {
+	SandboxID       string  `json:"sandboxID"`
+	TemplateID      string  `json:"templateID"`
+	ClientID        string  `json:"clientID"`
+	EnvdVersion     string  `json:"envdVersion"`
+	EnvdAccessToken string  `json:"envdAccessToken,omitzero"`
+	Domain          *string `json:"domain"` // null: the client's own
+}
+
+// listed is a sandbox as clients list it.
+type listed struct {
+	sandbox
+
+	StartedAt  time.Time         `json:"startedAt"`
+	EndAt      time.Time         `json:"endAt"`
+	State      string            `json:"state"`
+	CPUCount   int               `json:"cpuCount"`
+	MemoryMB   int64             `json:"memoryMB"`
+	DiskSizeMB int64             `json:"diskSizeMB"`
+	Metadata   map[string]string `json:"metadata"`
+}
+
+// create makes a sandbox. With an Idempotency-Key one that was made with it is that one.
+func (f *Facade) create(w http.ResponseWriter, r *http.Request, a schemas.AccountID, key string) error {
+	body, err := web.ReadBody(w, r, schemas.MaxRequest, "send fewer variables")
+	if err != nil {
+		return err
+	}
+	lease, life, err := decodeCreate(body, f.Network)
+	if err != nil {
+		return err
+	}
+	id, err := newSandboxID(r.Header.Get("Idempotency-Key"), a)
+	if err != nil {
+		return err
+	}
+	lease.Expires = f.Now().Add(life).UTC().Truncate(time.Millisecond)
+	done, err := f.TakeWait(w, a)
+	if err != nil {
+		return err
+	}
+	defer done()
+	s, err := f.Sessions.Make(r.Context(), a, id, lease)
+	if err != nil {
+		return err
+	}
+	shown, err := f.shown(s, a, key)
+	if err != nil {
+		return err
+	}
+	web.WriteJSON(w, http.StatusCreated, shown.sandbox)
+	return nil
+}
+
+const maxIdempotencyKey = 255
+
+// newSandboxID is the id of a new sandbox, or of that which the key stands for.
+func newSandboxID(key string, a schemas.AccountID) (string, error) {
+	if len(key) > maxIdempotencyKey {
+		return "", schemas.Invalidf("Idempotency-Key", "has more than %d bytes", maxIdempotencyKey)
+	}
+	var b [10]byte
+	if key == "" {
+		_, _ = rand.Read(b[:]) // never fails
+	} else {
+		sum := sha256.Sum256([]byte("sandbox\x00" + string(a) + "\x00" + key))
+		copy(b[:], sum[:])
+	}
+	return "i" + hex.EncodeToString(b[:]), nil
+}
+
+func (f *Facade) shown(s schemas.SandboxSession, a schemas.AccountID, key string) (listed, error) {
+	l := listed{
+		sandbox:   sandbox{SandboxID: s.ID, TemplateID: s.Lease.Template, ClientID: "sandjet", EnvdVersion: envdVersion},
+		StartedAt: s.Created, EndAt: s.Lease.Expires, State: "running", CPUCount: 1, MemoryMB: f.Memory, Metadata: s.Lease.Metadata,
+	}
+	if l.Metadata == nil {
+		l.Metadata = map[string]string{}
+	}
+	var err error
+	if key != "" {
+		l.EnvdAccessToken, err = f.token(a, s.ID, key)
+	}
+	return l, err
+}
+
+// the finds the sandbox that a path names. Code: not_found.
+func (f *Facade) the(r *http.Request, a schemas.AccountID) (schemas.SandboxSession, error) {
+	id := strings.ToValidUTF8(r.PathValue("id"), "\uFFFD")
+	list, err := f.Sessions.Leased(r.Context(), a)
+	if err != nil {
+		return schemas.SandboxSession{}, err
+	}
+	for _, s := range list {
+		if s.ID == id {
+			return s, nil
+		}
+	}
+	return schemas.SandboxSession{}, schemas.Errorf(schemas.NotFound, "", "sandbox %q not found", schemas.Quotable(id))
+}
+
+// detail shows a sandbox.
+func (f *Facade) detail(w http.ResponseWriter, r *http.Request, a schemas.AccountID, key string) error {
+	s, err := f.the(r, a)
+	if err != nil {
+		return err
+	}
+	l, err := f.shown(s, a, key)
+	if err != nil {
+		return err
+	}
+	web.WriteJSON(w, http.StatusOK, l)
+	return nil
+}
+
+// kill ends a sandbox with all that is in it.
+func (f *Facade) kill(w http.ResponseWriter, r *http.Request, a schemas.AccountID, _ string) error {
+	s, err := f.the(r, a)
+	if err != nil {
+		return err
+	}
+	done, err := f.TakeWait(w, a)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if err := f.Sessions.Remove(r.Context(), a, s.ID); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// lifetime reads how long a sandbox shall live from now on. Code: invalid.
+func lifetime(w http.ResponseWriter, r *http.Request) (time.Duration, error) {
+	body, err := web.ReadBody(w, r, schemas.MaxRequest, "send a timeout alone")
+	if err != nil {
+		return 0, err
+	}
+	return decodeLifetime(body)
+}
+
+// timeout sets when a sandbox ends.
+func (f *Facade) timeout(w http.ResponseWriter, r *http.Request, a schemas.AccountID, _ string) error {
+	life, err := lifetime(w, r)
+	if err != nil {
+		return err
+	}
+	s, err := f.the(r, a)
+	if err != nil {
+		return err
+	}
+	to := f.Now().Add(life).UTC().Truncate(time.Millisecond)
+	if _, err := f.Sessions.Extend(r.Context(), a, s.ID, func(time.Time) time.Time { return to }); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// connect shows a sandbox, which lives for a while from now on at least.
+func (f *Facade) connect(w http.ResponseWriter, r *http.Request, a schemas.AccountID, key string) error {
+	life, err := lifetime(w, r)
+	if err != nil {
+		return err
+	}
+	s, err := f.the(r, a)
+	if err != nil {
+		return err
+	}
+	least := f.Now().Add(life).UTC().Truncate(time.Millisecond)
+	s, err = f.Sessions.Extend(r.Context(), a, s.ID, func(now time.Time) time.Time {
+		if now.Before(least) {
+			return least
+		}
+		return now
+	})
+	if err != nil {
+		return err
+	}
+	l, err := f.shown(s, a, key)
+	if err != nil {
+		return err
+	}
+	web.WriteJSON(w, http.StatusOK, l.sandbox)
+	return nil
+}
+
+// list answers a page of the account's sandboxes, by when they began.
+func (f *Facade) list(w http.ResponseWriter, r *http.Request, a schemas.AccountID, _ string) error {
+	q, err := decodeList(r.URL.RawQuery)
+	if err != nil {
+		return err
+	}
+	all, err := f.Sessions.Leased(r.Context(), a)
+	if err != nil {
+		return err
+	}
+	page, next := q.page(all)
+	out := make([]listed, len(page))
+	for i, s := range page {
+		if out[i], err = f.shown(s, a, ""); err != nil {
+			return err
+		}
+	}
+	if next != "" {
+		w.Header().Set("X-Next-Token", next)
+	}
+	web.WriteJSON(w, http.StatusOK, out)
+	return nil
+}
+
+// page is the part of all sandboxes that is asked for, and the token of the next part.
+func (q listQuery) page(all []schemas.SandboxSession) (page []schemas.SandboxSession, next string) {
+	for _, s := range all {
+		fits := q.running && (q.template == "" || s.Lease.Template == q.template) && !s.Created.Before(q.after)
+		for k, v := range q.metadata {
+			fits = fits && s.Lease.Metadata[k] == v
+		}
+		if fits {
+			page = append(page, s)
+		}
+	}
+	order := func(a, b schemas.SandboxSession) int {
+		if c := cmp.Or(b.Created.Compare(a.Created), cmp.Compare(a.ID, b.ID)); !q.ascending {
+			return c
+		}
+		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.ID, b.ID))
+	}
+	slices.SortFunc(page, order)
+	if q.token != nil { // what has ended since is no hole
+		page = slices.DeleteFunc(page, func(s schemas.SandboxSession) bool { return order(*q.token, s) >= 0 })
+	}
+	if len(page) > q.limit {
+		page = page[:q.limit]
+		last := page[q.limit-1]
+		next = last.Created.Format(time.RFC3339Nano) + "_" + last.ID
+	}
+	return page, next
+}

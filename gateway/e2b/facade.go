@@ -1,0 +1,239 @@
+package e2b
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/sandjet/sandjet/gateway/attachtoken"
+	"github.com/sandjet/sandjet/gateway/credentials"
+	"github.com/sandjet/sandjet/gateway/web"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// Sessions keeps the sandboxes. Its methods may be called from many goroutines.
+type Sessions interface {
+	// Make makes a sandbox; one that was made alike is that one. Codes: conflict, exhausted, unavailable, unsupported.
+	Make(ctx context.Context, a schemas.AccountID, id string, lease schemas.SandboxLease) (schemas.SandboxSession, error)
+	// Enter lets a request run something in a sandbox. Codes: not_found, exhausted, unavailable.
+	Enter(ctx context.Context, a schemas.AccountID, id string) (schemas.SandboxSession, error)
+	// Leased are an account's sandboxes that have not ended, by id.
+	Leased(ctx context.Context, a schemas.AccountID) ([]schemas.SandboxSession, error)
+	// Extend sets the end of a sandbox to what end says of its end now. Code: not_found.
+	Extend(ctx context.Context, a schemas.AccountID, id string, end func(now time.Time) time.Time) (schemas.SandboxSession, error)
+	// Remove ends a sandbox with its commands, jobs and files, and waits for it. Code: not_found.
+	Remove(ctx context.Context, a schemas.AccountID, id string) error
+	// Touch marks a sandbox as used while a command runs in it.
+	Touch(ctx context.Context, a schemas.AccountID, id string)
+}
+
+// Calls carries out commands. Its methods may be called from many goroutines.
+type Calls interface {
+	// Submit admits a call that waits for its turn as long as waiting says. A request whose id is there already is that call.
+	Submit(ctx context.Context, a schemas.AccountID, r schemas.Request, waiting time.Duration) (schemas.Call, error)
+	// Find finds a call. Code: not_found.
+	Find(ctx context.Context, a schemas.AccountID, id schemas.CallID) (schemas.Call, error)
+	// Ended reports whether a call has its result.
+	Ended(ctx context.Context, c schemas.Call) (bool, error)
+	Cancel(ctx context.Context, c schemas.Call, reason string) error
+	// Follow calls each with the events of a call's conversation, from the first on, until ctx ends or each returns an error, which it
+	// returns; gap says that some before the event are no longer there.
+	Follow(ctx context.Context, c schemas.Call, each func(e schemas.Event, gap bool) error) error
+	// Inside lists the calls and jobs that run in a sandbox, a hundred of the calls at most.
+	Inside(ctx context.Context, a schemas.AccountID, s schemas.SandboxSession) ([]schemas.CallID, []schemas.JobID, error)
+	// Job finds a job. Code: not_found.
+	Job(ctx context.Context, a schemas.AccountID, id schemas.JobID) (schemas.Job, error)
+	// Control asks the worker of a job. Codes: conflict (it does not run), unavailable.
+	Control(ctx context.Context, c schemas.JobCommand) (schemas.JobReply, error)
+}
+
+// Files reaches the files of workspaces.
+type Files interface {
+	// Get and Put answer a request for one file, whose path values "id" and "path" name it.
+	Get(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error
+	Put(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error
+	// Do asks about files. Codes: those of the answer.
+	Do(ctx context.Context, a schemas.AccountID, id schemas.WorkspaceID, q schemas.FileRequest) (schemas.FileReply, error)
+}
+
+// Options are the parts of a [Facade]. All must be there.
+type Options struct {
+	Sessions    Sessions
+	Calls       Calls
+	Files       Files
+	Credentials credentials.Verifier // with Keys
+	Log         *slog.Logger
+	Now         func() time.Time // the log's
+	// Network is that of all sandboxes, and Memory their limit in MiB.
+	Network schemas.NetworkMode
+	Memory  int64
+	// Stall is how long one write to a client may stand still.
+	Stall time.Duration
+	// Draining ends when the gateway is asked to stop.
+	Draining context.Context //nolint:containedctx // it is a signal to all requests, not the context of one
+	// TakeWait takes a place for a request that waits or streams, which done gives back. Codes: exhausted, unavailable.
+	TakeWait func(w http.ResponseWriter, a schemas.AccountID) (done func(), err error)
+}
+
+// Facade is the handlers. They may be called from many goroutines.
+type Facade struct{ Options }
+
+// New makes the handlers.
+func New(o Options) *Facade { return &Facade{o} }
+
+// Route is one row of what is served. Method is empty where all are.
+type Route struct {
+	Method, Path string
+	Serve        web.Handler
+}
+
+// Routes lists what is served.
+func (f *Facade) Routes() []Route {
+	control, plain := f.control, func(h boxHandler) web.Handler { return f.inBox(h, writeError) }
+	unary := func(h boxHandler) web.Handler { return f.inBox(h, writeRPCError) }
+	stream := func(h boxHandler) web.Handler { return f.inBox(h, writeStreamError) }
+	list := []Route{
+		{http.MethodGet, "/v2/sandboxes", control(f.list)},
+		{http.MethodGet, "/sandboxes", control(f.list)},
+		{http.MethodGet, "/sandboxes/{id}", control(f.detail)},
+		{http.MethodDelete, "/sandboxes/{id}", control(f.kill)},
+		{http.MethodPost, "/sandboxes/{id}/timeout", control(f.timeout)},
+		{http.MethodGet, "/health", plain(f.health)},
+		{http.MethodGet, "/files", plain(f.read)},
+		{http.MethodPost, "/files", plain(f.write)},
+		{http.MethodPost, "/process.Process/Start", stream(f.start)},
+		{http.MethodPost, "/process.Process/Connect", stream(f.attach)},
+		{http.MethodPost, "/process.Process/List", unary(f.processes)},
+		{http.MethodPost, "/process.Process/SendInput", unary(f.input)},
+		{http.MethodPost, "/process.Process/CloseStdin", unary(f.closeInput)},
+		{http.MethodPost, "/process.Process/SendSignal", unary(f.signal)},
+		{http.MethodPost, "/filesystem.Filesystem/Stat", unary(f.stat)},
+		{http.MethodPost, "/filesystem.Filesystem/ListDir", unary(f.listDir)},
+		{http.MethodPost, "/filesystem.Filesystem/MakeDir", unary(f.makeDir)},
+		{http.MethodPost, "/filesystem.Filesystem/Move", unary(f.move)},
+		{http.MethodPost, "/filesystem.Filesystem/Remove", unary(f.remove)},
+	}
+	for _, prefix := range []string{"", "/v2"} { // clients before 2.30 have the former
+		list = append(list, Route{http.MethodPost, prefix + "/sandboxes", control(f.create)},
+			Route{http.MethodPost, prefix + "/sandboxes/{id}/connect", control(f.connect)})
+	}
+	for _, path := range []string{
+		"/sandboxes/", "/v2/", "/v3/", "/snapshots", "/snapshots/", "/templates", "/templates/", "/volumes", "/volumes/", "/volumecontent/",
+		"/secrets", "/secrets/", "/teams", "/teams/", "/contexts", "/contexts/", "/execute",
+	} {
+		list = append(list, Route{"", path, unserved(writeError)})
+	}
+	return append(list, Route{"", "/process.Process/", unserved(writeRPCError)},
+		Route{"", "/filesystem.Filesystem/", unserved(writeRPCError)})
+}
+
+// unserved answers what is not there.
+func unserved(say func(http.ResponseWriter, error)) web.Handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		say(w, unsupported(schemas.Quotable(r.Method+" "+r.URL.Path)+" is not served"))
+		return nil
+	}
+}
+
+// unsupported says that something cannot be done, and where it is written what can.
+func unsupported(what string) error {
+	return schemas.Errorf(schemas.Unsupported, "", "%s: docs/guides/e2b.md of Sandjet lists what is served", what)
+}
+
+// keyPrefix stands before a key of ours, or before its bytes in hex, for programs that insist on what keys of E2B look like.
+const keyPrefix = "e2b_"
+
+func keyOf(header string) string {
+	text, ok := strings.CutPrefix(header, keyPrefix)
+	if b, err := hex.DecodeString(text); ok && err == nil {
+		return string(b)
+	}
+	return text
+}
+
+// control asks for an API key first.
+func (f *Facade) control(h func(w http.ResponseWriter, r *http.Request, a schemas.AccountID, key string) error) web.Handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		key := keyOf(r.Header.Get("X-Api-Key"))
+		a, err := f.Credentials.Authenticate(r.Context(), key)
+		if key == "" {
+			err = web.WithStatus(http.StatusUnauthorized, schemas.Errorf(schemas.Denied, "",
+				"API key required: give the client Sandjet's API key as E2B_API_KEY"))
+		}
+		if err == nil {
+			err = web.HoldOf(r.Context()).Enter(w, a)
+		}
+		if err == nil {
+			err = h(w, r, a, key)
+		}
+		f.answer(w, r, err, writeError)
+		return nil
+	}
+}
+
+// box is a sandbox that a request is for.
+type box struct {
+	account schemas.AccountID
+	id      string
+	key     attachtoken.Fingerprint // of the API key by which it was reached
+	session schemas.SandboxSession
+}
+
+type boxHandler func(w http.ResponseWriter, r *http.Request, b *box) error
+
+// inBox asks for the token of a sandbox first.
+func (f *Facade) inBox(h boxHandler, say func(http.ResponseWriter, error)) web.Handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		b, err := f.open(r)
+		if err == nil {
+			err = web.HoldOf(r.Context()).Enter(w, b.account)
+		}
+		if err == nil {
+			b.session, err = f.find(r.Context(), b)
+		}
+		if err == nil {
+			err = h(w, r, b)
+		}
+		f.answer(w, r, err, say)
+		return nil
+	}
+}
+
+// answer answers with an error. What only the operator may see goes to the log.
+func (f *Facade) answer(w http.ResponseWriter, r *http.Request, err error, say func(http.ResponseWriter, error)) {
+	if err == nil || r.Context().Err() != nil && !errors.Is(err, schemas.ErrDenied) {
+		return // done, or nobody listens any more
+	}
+	if public := schemas.Public(err); public.Code == schemas.Internal {
+		f.Log.Warn("a request failed", "request", w.Header().Get(web.HeaderRequestID), "route", r.Pattern, "error", err)
+	}
+	say(w, err)
+}
+
+// errGone says that a sandbox is not there (any more). The client takes 502 for that.
+var errGone = web.WithStatus(http.StatusBadGateway,
+	schemas.Errorf(schemas.NotFound, "", "the sandbox was not found: it was killed, or its time is over"))
+
+// find finds the sandbox of a request.
+func (f *Facade) find(ctx context.Context, b *box) (schemas.SandboxSession, error) {
+	list, err := f.Sessions.Leased(ctx, b.account)
+	if err != nil {
+		return schemas.SandboxSession{}, err
+	}
+	for _, s := range list {
+		if s.ID == b.id {
+			return s, nil
+		}
+	}
+	return schemas.SandboxSession{}, errGone
+}
+
+// health says that a sandbox is there.
+func (f *Facade) health(w http.ResponseWriter, _ *http.Request, _ *box) error {
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}

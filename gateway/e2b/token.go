@@ -1,0 +1,89 @@
+package e2b
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/sandjet/sandjet/gateway/attachtoken"
+	"github.com/sandjet/sandjet/gateway/credentials"
+	"github.com/sandjet/sandjet/gateway/web"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+const (
+	tokenPrefix  = "sjbx_"
+	tokenPurpose = "token of a sandbox"
+	macBytes     = 32
+	maxKeyID     = 255
+	maxToken     = 2048
+)
+
+// claims are what the token of a sandbox says. It ends with the API key that it was made with, and with the sandbox.
+type claims struct {
+	Account schemas.AccountID `json:"a"`
+	Sandbox string            `json:"s"`
+	Key     []byte            `json:"k"` // the API key's fingerprint
+}
+
+// token is the credential with which a client reaches what is in a sandbox: it has no other there. In front of what it says stand the id
+// of the signing key, with its length in a byte, and the signature.
+func (f *Facade) token(a schemas.AccountID, sandbox, key string) (string, error) {
+	mark := credentials.Fingerprint(key)
+	body, err := json.Marshal(claims{a, sandbox, mark[:]})
+	if err != nil {
+		return "", schemas.Wrap(schemas.Internal, "token", "it cannot be encoded", err)
+	}
+	id, mac, err := f.Credentials.Keys.Sign(tokenPurpose, body)
+	if err != nil {
+		return "", err
+	}
+	if len(id) > maxKeyID || len(mac) != macBytes {
+		return "", schemas.Errorf(schemas.Internal, "token", "the key or its signature has another size than is known")
+	}
+	head := append([]byte{byte(len(id))}, id...)
+	return tokenPrefix + base64.RawURLEncoding.EncodeToString(slices.Concat(head, mac, body)), nil
+}
+
+// open finds out which sandbox a request is for.
+func (f *Facade) open(r *http.Request) (*box, error) {
+	c, err := readToken(f.Credentials.Keys, r.Header.Get("X-Access-Token"))
+	if err != nil {
+		return nil, web.WithStatus(http.StatusUnauthorized, err)
+	}
+	b := &box{account: c.Account, id: c.Sandbox, key: attachtoken.Fingerprint(c.Key)}
+	if !f.Credentials.Good(b.account, b.key) {
+		return nil, web.WithStatus(http.StatusUnauthorized, credentials.ErrKeyGone())
+	}
+	if id := r.Header.Get("E2b-Sandbox-Id"); id != "" && id != b.id {
+		return nil, web.WithStatus(http.StatusUnauthorized, badToken())
+	}
+	return b, nil
+}
+
+func badToken() error {
+	return schemas.Errorf(schemas.Denied, "",
+		"the header X-Access-Token is not the token of this sandbox: connect to the sandbox again with an API key of its account")
+}
+
+// readToken reads a token that one of the keys has signed. Code: denied.
+func readToken(keys attachtoken.Keys, token string) (c claims, err error) {
+	text, ok := strings.CutPrefix(token, tokenPrefix)
+	if !ok || len(token) > maxToken || strings.ContainsAny(text, "\r\n") {
+		return c, badToken()
+	}
+	b, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	if err != nil || len(b) == 0 {
+		return c, badToken()
+	}
+	id, b := int(b[0]), b[1:]
+	if len(b) < id+macBytes || !keys.Verify(string(b[:id]), tokenPurpose, b[id+macBytes:], b[id:id+macBytes]) {
+		return c, badToken()
+	}
+	if json.Unmarshal(b[id+macBytes:], &c) != nil || len(c.Key) != len(attachtoken.Fingerprint{}) { // of a later version
+		return c, badToken()
+	}
+	return c, nil
+}

@@ -1,0 +1,235 @@
+package files
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sandjet/sandjet/gateway/web"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// Unpacked is what was written of an archive.
+type Unpacked struct {
+	Files   int   `json:"files"`
+	Folders int   `json:"folders"` // entries of their own; those above files are made without one
+	Bytes   int64 `json:"bytes"`   // of the files
+	// Last is the path of the last entry.
+	Last string `json:"last,omitzero"`
+}
+
+// GetArchive answers all files below a folder as a tar, in the order of their paths' bytes. Links, FIFOs, sockets and devices are left
+// out; the header Archive-Omitted says how many.
+func (f *Files) GetArchive(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
+	q, err := web.ParseQuery(r.URL.RawQuery, "path", "format")
+	if err != nil {
+		return err
+	}
+	format := q.Text("format")
+	if format != "" && format != "tar" && format != "tar.gz" {
+		return schemas.Invalidf("format", "%q is unknown: use tar or tar.gz", schemas.Quotable(format))
+	}
+	dir, err := checkPath(q.Values.Get("path"))
+	if err != nil {
+		return err
+	}
+	of, err := f.workspace(r, a)
+	if err != nil {
+		return err
+	}
+	list, omitted, err := below(r.Context(), of, dir)
+	if err != nil {
+		return err
+	}
+	ctx, release, err := f.o.Stream(w, r, a)
+	if err != nil {
+		return err
+	}
+	defer release()
+	h := w.Header()
+	h.Set("Content-Type", "application/x-tar")
+	h.Set("Content-Disposition", "attachment")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "private, no-cache")
+	h.Set("Archive-Omitted", strconv.Itoa(omitted))
+	out, end := io.Writer(w), func() error { return nil }
+	if format == "tar.gz" {
+		h.Set("Content-Type", "application/gzip")
+		z, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
+		if err != nil {
+			return schemas.Wrap(schemas.Internal, "files", "the archive cannot be compressed", err)
+		}
+		out, end = z, z.Close
+	}
+	t := tar.NewWriter(out)
+	err = pack(ctx, of, dir, list, t)
+	if err == nil {
+		err = errors.Join(t.Close(), end())
+	}
+	if err != nil {
+		panic(http.ErrAbortHandler) // an archive that looks whole and is not would be worse; the connection ends
+	}
+	return nil
+}
+
+// own is the folder that Sandjet keeps its own files in.
+var own = path.Dir(schemas.UploadsFolder) //nolint:gochecknoglobals // a constant in all but syntax
+
+// within reports whether a path is a folder or lies below it.
+func within(name, folder string) bool {
+	return strings.HasPrefix(path.Join("/", name)+"/", "/"+folder+"/")
+}
+
+// asked is a workspace that answers requests about its files.
+type asked interface {
+	Do(ctx context.Context, q schemas.FileRequest, data []byte) (schemas.FileReply, []byte, error)
+}
+
+// below lists all that lies below a folder and can be in an archive, and counts what cannot. It looks at most at
+// [schemas.MaxFilesListed] entries: each page may come from another worker, of a folder that has grown. Code: exhausted.
+func below(ctx context.Context, of asked, dir string) (list []schemas.FileInfo, omitted int, err error) {
+	ask := schemas.FileRequest{Op: schemas.FileList, Path: dir, Recursive: true, Limit: schemas.MaxFilesPage}
+	for seen := 0; ; {
+		page, _, err := of.Do(ctx, ask, nil)
+		if err != nil {
+			return nil, 0, err
+		}
+		if seen += len(page.Entries); seen > schemas.MaxFilesListed {
+			return nil, 0, schemas.Errorf(schemas.Exhausted, "path", "the folder has more than %d entries: take a folder below it",
+				schemas.MaxFilesListed)
+		}
+		for _, e := range page.Entries {
+			ask.After = e.Path
+			switch {
+			case within(e.Path, own) && !within(dir, own): // only who asks for it gets it
+			case e.Type == schemas.TypeFile || e.Type == schemas.TypeDirectory:
+				list = append(list, e)
+			default:
+				omitted++
+			}
+		}
+		if !page.More || len(page.Entries) == 0 {
+			return list, omitted + page.Unnamed, nil
+		}
+	}
+}
+
+// pack writes files and folders to an archive. What is gone by now is left out; what changes while it is read ends it with conflict.
+func pack(ctx context.Context, of *workspace, dir string, list []schemas.FileInfo, t *tar.Writer) error {
+	base := strings.TrimPrefix(path.Clean("/"+dir), "/") // as the listing has it in front of each path
+	for _, e := range list {
+		name := strings.TrimPrefix(strings.TrimPrefix(e.Path, base), "/")
+		h := &tar.Header{Typeflag: tar.TypeDir, Name: name + "/", Mode: 0o755, ModTime: e.Modified}
+		if e.Type == schemas.TypeDirectory {
+			if err := t.WriteHeader(h); err != nil {
+				return fmt.Errorf("write a header: %w", err)
+			}
+			continue
+		}
+		first, piece, err := of.Do(ctx, schemas.FileRequest{Op: schemas.FileRead, Path: e.Path, Length: schemas.MaxFileChunk}, nil)
+		if code := schemas.CodeOf(err); code == schemas.NotFound || code == schemas.Invalid {
+			continue // gone, or no file any more
+		}
+		if err == nil && first.File == nil {
+			err = schemas.Errorf(schemas.Internal, "files", "the worker describes nothing")
+		}
+		if err != nil {
+			return err
+		}
+		h = &tar.Header{Typeflag: tar.TypeReg, Name: name, Size: first.File.Size, Mode: 0o644, ModTime: first.File.Modified}
+		if first.File.Executable {
+			h.Mode = 0o755
+		}
+		if err := t.WriteHeader(h); err != nil {
+			return fmt.Errorf("write a header: %w", err)
+		}
+		if _, err := io.Copy(t, &reader{ctx: ctx, of: of, file: *first.File, have: piece}); err != nil {
+			return fmt.Errorf("write a file: %w", err)
+		}
+	}
+	return nil
+}
+
+// PutArchive unpacks a tar below a folder, which is made. Files take the place of those that are there. Each entry is judged before
+// anything of it is written; those before it stay when one is refused, or when the body breaks off, and the error says what they are.
+func (f *Files) PutArchive(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
+	q, err := web.ParseQuery(r.URL.RawQuery, "path")
+	if err != nil {
+		return err
+	}
+	dir, err := checkPath(q.Values.Get("path"))
+	if err != nil {
+		return err
+	}
+	of, err := f.workspace(r, a)
+	if err != nil {
+		return err
+	}
+	ctx, release, err := f.o.Stream(w, r, a)
+	if err != nil {
+		return err
+	}
+	defer release()
+	var u Unpacked
+	if err = u.unpack(ctx, w, of, dir, r.Body); err != nil && ctx.Err() != nil {
+		return context.Cause(ctx) // the key has ended, or the client is gone
+	}
+	if err != nil {
+		return u.wrote(err)
+	}
+	web.WriteJSON(w, http.StatusOK, u)
+	return nil
+}
+
+// unpack writes the members of an archive one after the other, in memory that is bounded by one piece of a file.
+func (u *Unpacked) unpack(ctx context.Context, w http.ResponseWriter, of *workspace, dir string, body io.Reader) error {
+	rc := http.NewResponseController(w)
+	_ = rc.SetReadDeadline(time.Now().Add(pieceWithin)) // a writer without deadlines, as in tests, is fine
+	in, err := openArchive(body)
+	if err != nil {
+		return err
+	}
+	for {
+		_ = rc.SetReadDeadline(time.Now().Add(pieceWithin))
+		m, err := in.next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		to := path.Join("/", dir, m.name)[1:]
+		if within(to, schemas.UploadsFolder) {
+			return schemas.Invalidf("", "the entry %q of the archive lies in %s, which is kept for uploads", schemas.Quotable(m.name),
+				schemas.UploadsFolder)
+		}
+		if m.folder {
+			_, _, err = of.Do(ctx, schemas.FileRequest{Op: schemas.FileMkdir, Path: to}, nil)
+		} else {
+			one := upload{to: of, path: to, staged: schemas.UploadsFolder + "/" + schemas.NewID("u"), last: true, executable: &m.executable}
+			if !m.modified.IsZero() && m.modified.Unix() > 0 {
+				one.modified = &m.modified
+			}
+			_, err = one.take(ctx, w, in.tar)
+		}
+		if err != nil {
+			e := *schemas.Public(err)
+			e.Message, e.Err = fmt.Sprintf("the entry %q of the archive: %s", schemas.Quotable(m.name), e.Message), err
+			return &e
+		}
+		if u.Last = to; m.folder {
+			u.Folders++
+			continue
+		}
+		u.Files++
+		u.Bytes += m.size
+	}
+}

@@ -1,0 +1,139 @@
+package inbound
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/sandjet/sandjet/delivery/channel"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// Any stands for all places or users in a channel's record.
+const Any = "*"
+
+// SettingRun is the setting of a channel that lets those who are listened to run commands by /run; its value is "true".
+const SettingRun = "run"
+
+// Kind is what is done about something that came in.
+type Kind string
+
+// The kinds.
+const (
+	Ignore  Kind = "ignore"  // nothing
+	Greet   Kind = "greet"   // the service gets its answer, and nothing else happens
+	Deliver Kind = "deliver" // it begins a turn
+	Command Kind = "command" // it is for us
+	Answer  Kind = "answer"  // it answers an approval
+)
+
+// The commands, the same in all chats.
+const (
+	New     = "/new"
+	Stop    = "/stop"
+	Status  = "/status"
+	Help    = "/help"
+	Run     = "/run"
+	Approve = "/approve"
+	Deny    = "/deny"
+)
+
+// Step is what is done about something that came in.
+type Step struct {
+	Kind Kind
+	// Why it is ignored, for the log.
+	Why string
+	// Command is what it asks for, and Rest what stands behind it.
+	Command, Rest string
+	// Approval and Approved are of an Answer.
+	Approval schemas.ApprovalID
+	Approved bool
+}
+
+// Decide says what is done about something that came in by a channel. It is pure.
+//
+// A message counts where its place is one of the record's and its writer one of the record's users; without any users everybody in
+// the places is listened to. Nobody answers an approval but users whom the record names: who may write in a room need not be who may
+// allow.
+func Decide(c schemas.ChatChannel, in channel.Inbound) Step {
+	switch {
+	case in.Kind == channel.Handshake:
+		return Step{Kind: Greet}
+	case in.Kind == channel.Ignored:
+		return Step{Kind: Ignore, Why: in.Why}
+	case in.Event == "" || in.Conversation == "":
+		return Step{Kind: Ignore, Why: "it has no id or no place"}
+	case !listed(c.Places, in.Place):
+		return Step{Kind: Ignore, Why: "its place is not one of the channel's"}
+	case len(c.Users) > 0 && !listed(c.Users, in.User):
+		return Step{Kind: Ignore, Why: "its writer is not one of the channel's users"}
+	case in.Kind == channel.Pressed:
+		return pressed(c, in)
+	case strings.TrimSpace(in.Text) == "" && len(in.Files) == 0:
+		return Step{Kind: Ignore, Why: "it says nothing"}
+	}
+	word, rest := command(in.Text)
+	switch word {
+	case New, Stop, Status, Help:
+		return Step{Kind: Command, Command: word, Rest: rest}
+	case Approve, Deny:
+		if rest == "" {
+			return Step{Kind: Command, Command: questions}
+		}
+		return answer(c, in.User, schemas.ApprovalID(rest), word == Approve)
+	case Run:
+		if c.Settings[SettingRun] == "true" {
+			return Step{Kind: Command, Command: Run, Rest: rest}
+		}
+	}
+	return Step{Kind: Deliver}
+}
+
+// pressed reads the data of a button of ours.
+func pressed(c schemas.ChatChannel, in channel.Inbound) Step {
+	verb, id, _ := strings.Cut(in.Data, ":")
+	switch verb {
+	case buttonApprove, buttonDeny:
+		return answer(c, in.User, schemas.ApprovalID(id), verb == buttonApprove)
+	}
+	return Step{Kind: Ignore, Why: "its button is none of ours"}
+}
+
+const (
+	buttonApprove = "approve"
+	buttonDeny    = "deny"
+)
+
+func answer(c schemas.ChatChannel, user string, id schemas.ApprovalID, yes bool) Step {
+	switch {
+	case id.Validate() != nil:
+		return Step{Kind: Command, Command: Help}
+	case user == "" || len(c.Users) == 0 || !listed(c.Users, user):
+		return Step{Kind: Command, Command: notAllowed}
+	}
+	return Step{Kind: Answer, Approval: id, Approved: yes}
+}
+
+// What stands for commands that nobody types.
+const (
+	notAllowed = "not allowed" // of who may write and not decide
+	questions  = "questions"   // /approve or /deny, and not which
+)
+
+func listed(list []string, s string) bool {
+	return slices.Contains(list, s) && s != "" || slices.Contains(list, Any)
+}
+
+// command is the first word of a text in lower case, where it begins with a slash and is a word of ours: as people type it in rooms
+// where several bots are, /status@name, it is for whom the service hands it to.
+func command(text string) (word, rest string) {
+	text = strings.TrimSpace(text)
+	if !strings.HasPrefix(text, "/") {
+		return "", ""
+	}
+	end := strings.IndexFunc(text, func(r rune) bool { return r == ' ' || r == '\n' || r == '\t' })
+	if end < 0 {
+		end = len(text)
+	}
+	word, _, _ = strings.Cut(strings.ToLower(text[:end]), "@")
+	return word, strings.TrimSpace(text[end:])
+}

@@ -1,0 +1,199 @@
+package live
+
+import (
+	"bytes"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/sandjet/sandjet/internal/wsconn"
+)
+
+const closeWithin = time.Second // of the end of a stream whose client may not read
+
+// eventConn is the connection of an event stream over HTTP/1, in the gateway's own hands. While it is idle it is
+// one goroutine that reads, and only so as to see the client go; a ring makes it say something in time.
+type eventConn struct {
+	*eventStream
+
+	net     net.Conn
+	chunked bool    // as of HTTP/1.1; the answer to a client of HTTP/1.0 ends with the connection
+	ended   func()  // updates the log and the metrics
+	ahead   [1]byte // of what the client sends, which is nothing
+	slot    int     // of the ring
+	writer  wsconn.Coalescer
+	mu      sync.Mutex // belongs to whoever writes, and guards the rest
+	over    bool       // nothing is written any more
+}
+
+// outliving is a writer of answers whose connection may be taken for an answer that goes on after its handler.
+type outliving interface {
+	// Outlive gives the connection away. Ended is to be called when the answer has ended.
+	Outlive(r *http.Request, status int) (conn net.Conn, ended func(), err error)
+}
+
+// takeOver takes the connection out of net/http's hands and begins the answer. It reports false where that is not
+// possible: on HTTP/2 many requests share one.
+func (s *eventStream) takeOver(w http.ResponseWriter, r *http.Request, first []byte) bool {
+	writer, ok := w.(outliving)
+	if !ok || r.ProtoMajor != 1 || r.Method != http.MethodGet {
+		return false
+	}
+	conn, ended, err := writer.Outlive(r, http.StatusOK)
+	if err != nil {
+		return false
+	}
+	c := &eventConn{eventStream: s, net: conn, ended: ended, chunked: r.ProtoAtLeast(1, 1)}
+	c.mu.Lock()
+	if err := c.send(append(c.header(w.Header()), c.framed(append(make([]byte, chunkRoom), first...), false)...)); err != nil {
+		c.drop(err)
+	}
+	c.mu.Unlock()
+	s.away.Store(c)
+	s.server.streams.Add(c) // if it stands still the gateway drains, which the look below sees
+	c.wake()
+	s.server.running.Go(c.run)
+	return true
+}
+
+// header is the beginning of the answer. The connection serves no further request: whoever comes back after a
+// stream's end comes to another gateway, or with another credential.
+func (c *eventConn) header(h http.Header) []byte {
+	b := bytes.NewBufferString("HTTP/1.1 200 OK\r\n")
+	if c.chunked {
+		h.Set("Transfer-Encoding", "chunked")
+	} else {
+		b = bytes.NewBufferString("HTTP/1.0 200 OK\r\n")
+	}
+	h.Set("Connection", "close")
+	h.Set("Date", time.Now().UTC().Format(http.TimeFormat))
+	_ = h.Write(b) // memory takes it
+	b.WriteString("\r\n")
+	return b.Bytes()
+}
+
+// run lives as long as the connection.
+func (c *eventConn) run() {
+	for room := c.ahead[:]; ; {
+		n, err := c.net.Read(room)
+		if err != nil || n == 0 {
+			break
+		}
+		if len(room) == len(c.ahead) { // it talks, and is not heard
+			const some = 512
+			room = make([]byte, some)
+		}
+	}
+	_ = c.net.Close() // nothing can be done about it; a write that stands still ends by it
+	c.mu.Lock()
+	c.over = true
+	c.mu.Unlock()
+	c.server.streams.Remove(c)
+	c.close()
+	c.ended()
+}
+
+// Slot implements [wsconn.Entry].
+func (c *eventConn) Slot() *int { return &c.slot }
+
+// Turn has the stream say something.
+func (c *eventConn) Turn() {
+	c.keepaliveDue.Store(true)
+	c.wake()
+}
+
+// stop has the stream end soon, also if a write stands still. It never waits.
+func (c *eventConn) stop() {
+	_ = c.net.SetWriteDeadline(time.Now().Add(closeWithin)) // shows at the write
+	c.wake()
+}
+
+func (c *eventConn) wake() { c.writer.Wake(c.drain) }
+
+// drain writes until nothing is left.
+func (c *eventConn) drain() {
+	buf := c.server.buffers.Get()
+	defer c.server.buffers.Put(buf)
+	for {
+		for c.round(buf) { // there may be more
+		}
+		if !c.writer.Again() {
+			return
+		}
+	}
+}
+
+// round writes once. It reports whether there may be more to write.
+func (c *eventConn) round(buf *[]byte) (more bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.over {
+		return false
+	}
+	b := append((*buf)[:0], make([]byte, chunkRoom)...)
+	b, more, over := c.next(b)
+	if cap(b) <= 2*wsconn.FlushAbove { // a larger one is not kept
+		*buf = b
+	}
+	if len(b) > chunkRoom || over {
+		if err := c.send(c.framed(b, over)); err != nil {
+			c.drop(err)
+			return false
+		}
+	}
+	if over {
+		c.finish()
+	}
+	return more
+}
+
+// chunkRoom is room for the size of a chunk before its text.
+const chunkRoom = 16 + len("\r\n")
+
+// framed is what b holds behind its room as the answer has it, and the answer's end behind the last. It is written
+// over b.
+func (c *eventConn) framed(b []byte, last bool) []byte {
+	if !c.chunked {
+		return b[chunkRoom:]
+	}
+	start := chunkRoom
+	if n := len(b) - chunkRoom; n > 0 {
+		size := append(strconv.AppendInt(make([]byte, 0, chunkRoom), int64(n), 16), "\r\n"...)
+		start -= len(size)
+		copy(b[start:], size)
+		b = append(b, "\r\n"...)
+	}
+	if last {
+		b = append(b, "0\r\n\r\n"...)
+	}
+	return b[start:]
+}
+
+// send writes in the hands of who holds mu.
+func (c *eventConn) send(b []byte) error {
+	_ = c.net.SetWriteDeadline(time.Now().Add(c.server.Stall)) // shows at the write
+	if c.server.Draining.Err() != nil {                        // by now what stop has set may have been overwritten
+		_ = c.net.SetWriteDeadline(time.Now().Add(closeWithin)) // as above
+	}
+	_, err := c.net.Write(b)
+	return err
+}
+
+// drop ends a connection whose client does not take what is written.
+func (c *eventConn) drop(err error) {
+	c.over = true
+	c.dropped(err)
+	_ = c.net.Close() // nothing can be done about it
+}
+
+// finish ends the writing. What the client still sends is read away for a moment: closing with unread bytes would
+// reset the connection, and the client might never see the end.
+func (c *eventConn) finish() {
+	c.over = true
+	_ = c.net.SetReadDeadline(time.Now().Add(closeWithin)) // shows at the read
+	if half, ok := c.net.(interface{ CloseWrite() error }); ok {
+		_ = half.CloseWrite() // it is closed whole in a moment
+	}
+}

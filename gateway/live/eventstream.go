@@ -1,0 +1,253 @@
+package live
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/sandjet/sandjet/gateway/credentials"
+	"github.com/sandjet/sandjet/gateway/quota"
+	"github.com/sandjet/sandjet/gateway/replay"
+	"github.com/sandjet/sandjet/gateway/sse"
+	"github.com/sandjet/sandjet/gateway/web"
+	"github.com/sandjet/sandjet/internal/wsconn"
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+// control is the data of an SSE event named "control".
+type control struct {
+	UpToDate  bool         `json:"upToDate,omitzero"`  // from here on it is live
+	Recovered *bool        `json:"recovered,omitzero"` // false: there is a gap here
+	Gap       *streams.Gap `json:"gap,omitzero"`
+	Error     any          `json:"error,omitzero"` // the stream ends here; come back after retry
+	// For a compact reader, before the event that they are about: how many events were left out, and what
+	// its call has printed before.
+	Skipped  int             `json:"skipped,omitzero"`
+	Snapshot json.RawMessage `json:"snapshot,omitzero"`
+}
+
+// eventStream is a conversation that one client follows by server-sent events. Nothing is queued for it: what it
+// has not read stays in the ring or in the log. Its methods belong to one goroutine at a time, but for wake.
+type eventStream struct {
+	server        *Server
+	who           credentials.Principal
+	reader        *replay.Reader
+	socket, place *quota.Place
+	keepaliveDue  atomic.Bool
+	woken         chan struct{} // for a handler that waits
+	away          atomic.Pointer[eventConn]
+}
+
+// Stream streams a conversation, within the limits of the account and for as long as its credential is good.
+// Over HTTP/1 the handler returns once the stream has begun, which gives net/http's buffers back.
+func (s *Server) Stream(w http.ResponseWriter, r *http.Request, who credentials.Principal, at View) error {
+	leave, err := s.enter()
+	if err != nil {
+		web.Later(w.Header())
+		return err
+	}
+	defer leave()
+	stream, err := s.newEventStream(who, at)
+	if err != nil {
+		web.Later(w.Header())
+		return err
+	}
+	web.HoldOf(r.Context()).Release()
+	first, err := stream.begin(r.Context())
+	if err != nil {
+		stream.close()
+		return err
+	}
+	h := w.Header()
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Accel-Buffering", "no") // nginx would hold events back
+	h.Set("X-Content-Type-Options", "nosniff")
+	if stream.takeOver(w, r, first) {
+		return nil
+	}
+	defer stream.close()
+	w.WriteHeader(http.StatusOK)
+	if r.Method != http.MethodHead {
+		stream.serve(r.Context(), w, first)
+	}
+	return nil
+}
+
+// newEventStream begins to follow a conversation. Codes: exhausted, unavailable.
+func (s *Server) newEventStream(who credentials.Principal, at View) (*eventStream, error) {
+	socket, err := s.Places.Socket(who.Account)
+	if err != nil {
+		return nil, err
+	}
+	place, err := s.Places.Attachment(who.Account)
+	if err != nil {
+		socket.Release()
+		return nil, err
+	}
+	e := &eventStream{server: s, who: who, socket: socket, place: place, woken: make(chan struct{}, 1)}
+	s.Metrics.Following(eventStreams, 1)
+	e.reader = s.follow(at, e.wake)
+	return e, nil
+}
+
+func (s *eventStream) close() {
+	s.reader.Close()
+	s.place.Release()
+	s.socket.Release()
+	s.server.Metrics.Following(eventStreams, -1)
+}
+
+// wake has whoever writes look whether there is something to send. It never waits.
+func (s *eventStream) wake() {
+	if c := s.away.Load(); c != nil {
+		c.wake()
+		return
+	}
+	notify(s.woken)()
+}
+
+// begin waits for the first that there is to send. Until then a failure is a proper answer.
+func (s *eventStream) begin(ctx context.Context) ([]byte, error) {
+	for {
+		b, _, failed := gather(nil, s.reader)
+		if why := s.lapsed(true); why != nil {
+			return nil, why
+		}
+		switch {
+		case s.server.Draining.Err() != nil:
+			return nil, schemas.Errorf(schemas.Unavailable, "", "this gateway is stopping: reconnect")
+		case failed != nil || len(b) > 0:
+			return b, failed
+		}
+		select {
+		case <-s.woken:
+		case <-s.server.Draining.Done():
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// lapsed says why the client's credential is no longer good. Tokens end at their time, also between two looks.
+func (s *eventStream) lapsed(look bool) error {
+	now := s.server.Credentials.Now()
+	if t := s.who.Token; !look && (t == nil || now.Before(t.Expires)) {
+		return nil
+	}
+	_, why := s.server.Credentials.Lapsed(s.who, now)
+	return why
+}
+
+// next adds what there is to send now to b. More says that there may be more at once, over that the stream ends
+// behind it. Nothing of the conversation is sent after a token's end.
+func (s *eventStream) next(b []byte) (_ []byte, more, over bool) {
+	beat := s.keepaliveDue.Swap(false)
+	if why := s.lapsed(beat); why != nil {
+		return appendControl(b, "", control{Error: schemas.Public(why)}), false, true
+	}
+	if beat {
+		b = append(b, sse.Comment...)
+	}
+	from := len(b)
+	b, more, failed := gather(b, s.reader)
+	if s.server.Draining.Err() != nil {
+		return b[:from], false, true // whatever failed, failed by it
+	}
+	return b, more, failed != nil
+}
+
+// serve writes by net/http until the stream is over or the client goes.
+func (s *eventStream) serve(ctx context.Context, w http.ResponseWriter, text []byte) {
+	rc := http.NewResponseController(w)
+	beat := time.NewTicker(s.server.Heartbeat)
+	defer beat.Stop()
+	for more, over := true, false; ; text, more, over = s.next(text[:0]) {
+		if len(text) > 0 {
+			if err := web.Push(w, rc, text, s.server.Stall); err != nil {
+				s.dropped(err)
+				return
+			}
+			beat.Reset(s.server.Heartbeat)
+		}
+		switch {
+		case over:
+			return
+		case more:
+			continue
+		}
+		text = nil // idle streams keep none
+		select {
+		case <-s.woken:
+		case <-beat.C:
+			s.keepaliveDue.Store(true)
+		case <-s.server.Draining.Done():
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// dropped notes that a write failed: the client has gone, or does not read.
+func (s *eventStream) dropped(err error) {
+	s.server.Metrics.Dropped(eventStreams)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		s.server.Log.Info("event stream dropped: a write stalled", "stall", s.server.Stall)
+	}
+}
+
+// gather adds what the reader has to b, until there is enough for one write. More says that there may be more;
+// failed ends the stream.
+func gather(b []byte, reader *replay.Reader) (_ []byte, more bool, failed error) {
+	for step := range reader.Ready() {
+		b = appendStep(b, step)
+		if step.Kind == replay.StepFailed {
+			return b, false, step.Err
+		}
+		if len(b) >= wsconn.FlushAbove {
+			return b, true, nil
+		}
+	}
+	return b, false, nil
+}
+
+// appendStep adds one step of a conversation. Loss is reported in band: a browser cannot read headers.
+func appendStep(b []byte, step replay.Step) []byte {
+	if step.Skipped > 0 || step.Snapshot != nil {
+		b = appendControl(b, "", control{Skipped: step.Skipped, Snapshot: step.Snapshot.Data()})
+	}
+	switch step.Kind {
+	case replay.StepAttached:
+		b = sse.AppendRetry(b, web.ComeBack())
+		if step.Gap != nil {
+			b = appendControl(b, "", control{Recovered: new(false), Gap: step.Gap})
+		}
+	case replay.StepGap:
+		b = appendControl(b, "", control{Recovered: new(false), Gap: step.Gap})
+	case replay.StepEvent:
+		f := step.Frame
+		b = sse.Append(b, f.Cursor().String(), string(f.Type), f.Data())
+	case replay.StepLive:
+		id := ""
+		if !step.At.IsStart() {
+			id = step.At.String()
+		}
+		b = appendControl(b, id, control{UpToDate: true})
+	case replay.StepFailed:
+		b = appendControl(b, "", control{Error: schemas.Public(step.Err)})
+	}
+	return b
+}
+
+func appendControl(b []byte, id string, c control) []byte {
+	data, err := schemas.EncodeJSON(c)
+	if err != nil {
+		return b // a type of ours that always encodes
+	}
+	return sse.Append(b, id, "control", data)
+}

@@ -1,0 +1,110 @@
+package live
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/sandjet/sandjet/gateway/replay"
+	"github.com/sandjet/sandjet/gateway/web"
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+// Page is a part of a conversation, as the Page of package gateway is on the wire. There events are decoded, for the OpenAPI document
+// and for pages that are read from the log; here they are the JSON of the frames that all readers share, which nobody decodes again.
+type Page struct {
+	Events    []PageEvent    `json:"events"`
+	Next      schemas.Cursor `json:"next"`
+	UpToDate  bool           `json:"up_to_date"`
+	Recovered bool           `json:"recovered"`
+	Gap       *streams.Gap   `json:"gap,omitzero"`
+}
+
+// PageEvent is one event with the cursor that resumes after it.
+type PageEvent struct {
+	Cursor schemas.Cursor  `json:"cursor"`
+	Event  json.RawMessage `json:"event"`
+
+	Skipped  int             `json:"skipped,omitzero"` // of a compact page
+	Snapshot json.RawMessage `json:"snapshot,omitzero"`
+}
+
+// Page reads at most limit events. If there is none it waits for the first, until wait has passed or the gateway drains. Who waits
+// takes the places of an event stream, and gives the request's own hold back. Codes: exhausted, unavailable, those of the log.
+func (s *Server) Page(ctx context.Context, at View, limit int, wait time.Duration) (Page, error) {
+	leave, err := s.enter()
+	if err != nil {
+		return Page{}, err
+	}
+	defer leave()
+	if wait > 0 {
+		release, err := s.Places.stream(at.Account)
+		if err != nil {
+			return Page{}, err
+		}
+		defer release()
+		web.HoldOf(ctx).Release()
+	}
+	woken := make(chan struct{}, 1)
+	reader := s.follow(at, notify(woken))
+	defer reader.Close()
+	over := time.NewTimer(wait)
+	defer over.Stop()
+	p := Page{Events: []PageEvent{}, Next: at.After, Recovered: true}
+	for waited := wait <= 0; ; {
+		for step := range reader.Ready() {
+			if p.take(step, limit) {
+				return p, nil
+			}
+			if step.Kind == replay.StepFailed && s.Draining.Err() == nil {
+				return p, step.Err
+			}
+		}
+		if p.UpToDate && (waited || len(p.Events) > 0) || s.Draining.Err() != nil {
+			return p, nil
+		}
+		select {
+		case <-woken:
+		case <-over.C:
+			waited = true
+		case <-s.Draining.Done():
+		case <-ctx.Done():
+			return p, nil // the client is gone and reads nothing
+		}
+	}
+}
+
+// take adds a step to a page and reports whether the page ends with it.
+func (p *Page) take(step replay.Step, limit int) (full bool) {
+	switch step.Kind {
+	case replay.StepAttached:
+		p.Next, p.Gap, p.Recovered = step.From, step.Gap, step.Gap == nil
+	case replay.StepGap:
+		if len(p.Events) > 0 {
+			return true // the next page begins with it
+		}
+		p.Next, p.Gap, p.Recovered = step.Gap.To, step.Gap, false
+	case replay.StepEvent:
+		if len(p.Events) == limit {
+			return true
+		}
+		p.Events = append(p.Events, PageEvent{step.Frame.Cursor(), step.Frame.Data(), step.Skipped, step.Snapshot.Data()})
+		p.Next = step.Frame.Cursor()
+	case replay.StepLive:
+		p.UpToDate = true
+		return len(p.Events) > 0 || p.Gap != nil
+	case replay.StepFailed:
+	}
+	return false
+}
+
+// notify makes a reader's wake of a channel with room for one.
+func notify(c chan<- struct{}) func() {
+	return func() {
+		select {
+		case c <- struct{}{}:
+		default:
+		}
+	}
+}

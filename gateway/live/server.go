@@ -1,0 +1,234 @@
+package live
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sandjet/sandjet/admission"
+	"github.com/sandjet/sandjet/gateway/credentials"
+	"github.com/sandjet/sandjet/gateway/replay"
+	"github.com/sandjet/sandjet/gateway/web"
+	"github.com/sandjet/sandjet/internal/wsconn"
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+// The transports, as metrics name them.
+const (
+	webSocket    = "websocket"
+	eventStreams = "sse"
+)
+
+// Calls is what sockets ask for beside conversations. Its methods may be called from many goroutines.
+type Calls interface {
+	// Send admits a call of the account, unless allow refuses what it resolves to. Codes: those of admission.
+	Send(ctx context.Context, a schemas.AccountID, r schemas.Request, allow func(schemas.Call) error) (admission.Accepted, error)
+	// Find finds a call. Code: not_found.
+	Find(ctx context.Context, a schemas.AccountID, id schemas.CallID) (schemas.Call, error)
+	// Cancel asks for the end of a call. Code: conflict, when it has ended.
+	Cancel(ctx context.Context, c schemas.Call, reason string) error
+	// Approval finds the question that a call waits for. Code: not_found.
+	Approval(ctx context.Context, a schemas.AccountID, id schemas.ApprovalID) (schemas.Approval, error)
+	// Decide answers it. Codes: not_found, conflict.
+	Decide(ctx context.Context, a schemas.AccountID, id schemas.ApprovalID, answer schemas.ApprovalAnswer) (schemas.Approval, error)
+}
+
+// Metrics are called for what happens. They are called from many goroutines, and name transports: "websocket" or "sse".
+type Metrics struct {
+	Sockets   func(more int)                   // WebSockets were opened, or closed where it is negative
+	Following func(transport string, more int) // conversations are followed from now on, or not any more
+	Dropped   func(transport string)           // a connection ended in a write
+}
+
+// Options are the parts and settings of a [Server]. All but Origins, Compression and ReplayBytes must be there.
+type Options struct {
+	Bus         *streams.Bus
+	Log         *slog.Logger
+	Credentials credentials.Verifier
+	Calls       Calls
+	Places      *Places
+	Metrics     Metrics
+	// Draining ends when the gateway is to stop: sockets get a bye and are closed, event streams end, waits answer.
+	Draining context.Context //nolint:containedctx // it is a signal to all connections, not the context of one
+	// Origins are the browser origins that may open WebSockets beside pages of the gateway's own host.
+	Origins []string
+	// Heartbeat is the longest silence of an event stream.
+	Heartbeat time.Duration
+	// Stall is how long one write may stand still before its client is dropped.
+	Stall time.Duration
+	// ReplayBytes is how much of the conversations is kept in memory, about. Default [replay.DefaultBudget].
+	ReplayBytes int
+	// Compression lets WebSockets agree on compression of what is replayed.
+	Compression bool
+}
+
+// Server shows conversations to clients while they happen, by WebSockets, event streams and long polls. Its methods may be called
+// from many goroutines.
+type Server struct {
+	Options
+
+	upgrader *wsconn.Server
+	ring     wsconn.Ring[*session]
+	streams  wsconn.Ring[*eventConn]
+	buffers  wsconn.Buffers // of event streams
+	entrance sync.Mutex     // between enter and Wait
+	running  sync.WaitGroup // handlers, and whatever goes on after them: net/http does not wait for that
+	start    sync.Once
+	hub      *replay.Hub // made by conversations
+}
+
+// New makes a server. It starts nothing before the first client comes.
+func New(o Options) *Server {
+	s := &Server{Options: o}
+	s.upgrader = newUpgrader(o)
+	return s
+}
+
+// Wait blocks until all connections have ended, which they do once Draining has. It is for after that.
+func (s *Server) Wait() {
+	s.entrance.Lock()   // whoever has entered is counted, and nobody enters any more
+	s.entrance.Unlock() //nolint:staticcheck // that is all: enter has ended
+	s.running.Wait()
+}
+
+// enter begins a handler, which Wait waits for: else a connection that has left net/http, and is not counted yet, would be
+// forgotten. Code unavailable: the gateway drains.
+func (s *Server) enter() (leave func(), err error) {
+	s.entrance.Lock()
+	defer s.entrance.Unlock()
+	if s.Draining.Err() != nil {
+		return nil, schemas.Errorf(schemas.Unavailable, "", "this gateway is stopping: reconnect")
+	}
+	s.running.Add(1)
+	return s.running.Done, nil
+}
+
+func newUpgrader(o Options) *wsconn.Server {
+	return wsconn.NewServer(wsconn.Options{
+		Subprotocols: []string{Subprotocol}, MaxMessage: MaxFrame, Compression: o.Compression, Stall: o.Stall,
+		CheckOrigin: func(r *http.Request) bool { return web.AllowedOrigin(r, o.Origins) },
+		Refuse: func(w http.ResponseWriter, _ *http.Request, code int, reason error) {
+			var err error = &schemas.Error{Code: schemas.Invalid, Message: reason.Error()}
+			if code == http.StatusForbidden {
+				err = schemas.Errorf(schemas.Denied, "", "origin not allowed: the operator can allow it with --origins")
+			}
+			web.WriteProblem(w, web.WithStatus(code, err))
+		},
+		Translate: func(why wsconn.CloseError) wsconn.CloseError {
+			if why.Code == wsconn.CloseTooLarge {
+				why.Reason = "the message is larger than 65536 bytes: use POST /v1/calls"
+			}
+			why.Code = wsconn.CloseCode(CloseProtocol)
+			return why
+		},
+	})
+}
+
+// Upgrade opens a WebSocket. It returns as soon as that is done, which gives net/http's buffers back; the session lives on by
+// itself. What it returns is to be answered as a problem. Codes: denied, exhausted, unavailable.
+func (s *Server) Upgrade(w http.ResponseWriter, r *http.Request) error {
+	shake, err := s.Places.handshake()
+	if err != nil {
+		web.Later(w.Header())
+		return err
+	}
+	defer shake.Release()
+	who, err := s.principal(r)
+	if err != nil {
+		return err
+	}
+	leave, err := s.enter()
+	if err != nil {
+		web.Later(w.Header()) // not all of its clients at once
+		return err
+	}
+	defer leave()
+	place, err := s.Places.Socket(who.Account)
+	if err != nil {
+		web.Later(w.Header())
+		return err
+	}
+	conn, err := s.upgrader.Upgrade(w, r)
+	if err != nil {
+		place.Release()
+		return nil // it was answered
+	}
+	s.conversations() // the ring turns
+	session := newSession(s, conn, who.Account)
+	session.place = place
+	session.admit(who)
+	session.begin()
+	s.running.Go(session.run)
+	return nil
+}
+
+// principal finds who opens a socket. Nobody yet, if the client will say so by its first frame.
+func (s *Server) principal(r *http.Request) (credentials.Principal, error) {
+	credential := socketKey(r.Header)
+	if credential == "" && wsconn.Offers(r, authProtocol) {
+		return credentials.Principal{}, nil
+	}
+	return s.Credentials.Principal(r.Context(), credential)
+}
+
+// conversations is what shows conversations. With the first that asks for it the parts start that run until
+// the gateway drains.
+func (s *Server) conversations() *replay.Hub {
+	s.start.Do(func() {
+		s.hub = replay.New(replay.NewBusLog(s.Bus), replay.Options{Log: s.Log, Budget: s.ReplayBytes})
+		s.running.Go(func() {
+			if err := s.hub.Run(s.Draining); err != nil {
+				s.Log.Error("stopped following conversations", "error", err)
+			}
+		})
+		s.running.Go(func() {
+			for _, open := range s.ring.Run(s.Draining, wsconn.Round) {
+				s.running.Go(func() { open.close(CloseDrain, "this gateway stops") })
+			}
+		})
+		s.running.Go(func() {
+			for _, c := range s.streams.Run(s.Draining, s.Heartbeat) {
+				c.stop()
+			}
+		})
+	})
+	return s.hub
+}
+
+// View is what a client sees of a conversation.
+type View struct {
+	Account      schemas.AccountID
+	Conversation schemas.ConversationID
+	After        schemas.Cursor
+	Compact      bool // output of finished calls is left out for their results
+}
+
+// Follows reports whether somebody follows the conversation here, so that reading it costs the log nothing.
+func (s *Server) Follows(v View) bool { return s.conversations().Follows(v.Account, v.Conversation) }
+
+// follow adds a reader of a conversation.
+func (s *Server) follow(v View, wake func()) *replay.Reader {
+	if v.Compact {
+		return s.conversations().AttachCompact(v.Account, v.Conversation, v.After, wake)
+	}
+	return s.conversations().Attach(v.Account, v.Conversation, v.After, wake)
+}
+
+// socketKey reads the key from the header or, for browsers, from the offered subprotocols.
+func socketKey(h http.Header) string {
+	if key := web.Bearer(h); key != "" {
+		return key
+	}
+	for _, line := range h.Values("Sec-Websocket-Protocol") {
+		for p := range strings.SplitSeq(line, ",") {
+			if key, ok := strings.CutPrefix(strings.TrimSpace(p), keyProtocol); ok {
+				return key
+			}
+		}
+	}
+	return ""
+}

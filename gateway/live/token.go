@@ -1,0 +1,190 @@
+package live
+
+import (
+	"context"
+	"time"
+
+	"github.com/sandjet/sandjet/gateway/attachtoken"
+	"github.com/sandjet/sandjet/gateway/credentials"
+	"github.com/sandjet/sandjet/internal/wsconn"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// authProtocol is offered by a client that will authenticate by its first frame.
+const authProtocol = "sandjet.auth"
+
+// authWithin is how long such a client has.
+const authWithin = 10 * time.Second
+
+// access is what a session may do, and the timer that looks after its end.
+type access struct {
+	credentials.Principal
+
+	timer  *time.Timer   // nil: there is nothing to look after
+	warn   time.Duration // before its end the client is warned that this token ends
+	warned bool          // that it was warned
+}
+
+// begin begins the time of a principal. Of a short token the end is announced at half of its time, or else the client
+// would never stop renewing it.
+func (a *access) begin(h credentials.Principal, now time.Time) {
+	a.Principal, a.warned = h, false
+	if h.Token != nil {
+		a.warn = min(credentials.ExpiringWithin, h.Token.Expires.Sub(now)/2)
+	}
+}
+
+// admit begins the session's time with who opened it. A session that has yet to say who it is ends soon.
+func (s *session) admit(h credentials.Principal) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.grant.begin(h, s.server.Credentials.Now())
+	switch {
+	case h.Account == "":
+		s.grant.timer = time.AfterFunc(authWithin, s.guard)
+	case h.Token == nil:
+		s.byKey.Store(true)
+	default:
+		s.grant.timer = time.AfterFunc(0, s.guard)
+	}
+}
+
+// who is what the session may do at this moment.
+func (s *session) who() credentials.Principal {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.grant.Principal
+}
+
+// guard looks whether the session's token is still good, reports its end, and ends the session by it.
+func (s *session) guard() {
+	s.mu.Lock()
+	h, timer, warn, warned := s.grant.Principal, s.grant.timer, s.grant.warn, s.grant.warned
+	s.mu.Unlock()
+	switch {
+	case s.conn.Closed() || h.Account != "" && h.Token == nil:
+		return
+	case h.Account == "":
+		s.close(CloseAuth, "no auth frame came within 10 s")
+		return
+	}
+	now := s.server.Credentials.Now()
+	again, why := s.server.Credentials.Lapsed(h, now)
+	if why != nil && s.who().Token == h.Token { // else another came meanwhile, and has set the timer
+		s.close(CloseAuth, schemas.Public(why).Message)
+	}
+	if why != nil {
+		return
+	}
+	left := h.Token.Expires.Sub(now)
+	if left > warn {
+		again = min(again, left-warn)
+	} else if !warned {
+		s.conn.Write(func(out *wsconn.Out) {
+			s.mu.Lock()
+			still := s.grant.Token == h.Token
+			s.grant.warned = s.grant.warned || still
+			s.mu.Unlock()
+			if still {
+				s.add(out, serverOp{Op: "expiring", InMS: left.Milliseconds()})
+			}
+		})
+	}
+	timer.Reset(again)
+}
+
+// unguard ends the looking after.
+func (s *session) unguard() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.grant.timer != nil {
+		s.grant.timer.Stop()
+	}
+}
+
+// auth takes a new token, or the first, and ends the following of what it does not allow.
+func (s *session) auth(ctx context.Context, op clientOp) error {
+	if !attachtoken.Is(op.Token) && s.who().Account != "" {
+		return schemas.Invalidf("token", "must be an attach token: POST /v1/attach-tokens makes one")
+	}
+	h, err := s.server.Credentials.Principal(ctx, op.Token)
+	if err != nil {
+		return err
+	}
+	s.conn.Write(func(out *wsconn.Out) { err = s.renew(out, op, h) })
+	return err
+}
+
+// renew takes who the session belongs to from now on, in the hands of who writes: what it does not allow is not sent any more.
+func (s *session) renew(out *wsconn.Out, op clientOp, h credentials.Principal) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch former := s.grant.Principal; {
+	case former.Account == "":
+		place, err := s.server.Places.Socket(h.Account)
+		if err != nil {
+			return err
+		}
+		s.place.Release() // that of nobody
+		s.place, s.account = place, h.Account
+	case former.Account != h.Account:
+		return schemas.Errorf(schemas.Denied, "", "the attach token is of another account: open another socket")
+	case former.Token == nil:
+		return schemas.Errorf(schemas.Conflict, "", "this socket was opened with the account's key and needs no token")
+	}
+	s.grant.begin(h, s.server.Credentials.Now())
+	answer := serverOp{Op: "authed", ID: op.ID}
+	if h.Token == nil {
+		s.byKey.Store(true)
+	} else {
+		answer.InMS = h.Token.Expires.Sub(s.server.Credentials.Now()).Milliseconds()
+	}
+	s.add(out, answer)
+	for _, at := range s.attached {
+		if err := h.Check(attachtoken.Read, at.conv); err != nil {
+			at.failed = true
+			s.add(out, serverOp{Op: "error", ID: at.id, Conv: string(at.conv), Error: schemas.Public(err)})
+		}
+	}
+	s.drop()
+	if s.grant.timer == nil {
+		s.grant.timer = time.AfterFunc(0, s.guard)
+	} else {
+		s.grant.timer.Reset(0)
+	}
+	return nil
+}
+
+// allow refuses what the session may not do on a conversation. Code: denied.
+func (s *session) allow(op attachtoken.Op, c schemas.ConversationID) error {
+	return s.who().Check(op, c)
+}
+
+// mayApprove refuses an answer to a question of a conversation that is not the session's.
+func (s *session) mayApprove(ctx context.Context, id schemas.ApprovalID) error {
+	if s.who().Token == nil {
+		return nil
+	}
+	asked, err := s.server.Calls.Approval(ctx, s.account, id)
+	if err != nil {
+		return err
+	}
+	return s.allow(attachtoken.Approve, asked.Call.Conversation)
+}
+
+// Wrote implements [wsconn.Handler]: it waits while the account gets more bytes per second than it may. Pings go out meanwhile:
+// whoever hears nothing for long takes the connection for dead, and one of whom nothing is heard is closed.
+func (s *session) Wrote(n int) {
+	const look = time.Second // whether one is due
+	s.mu.Lock()
+	account := s.account
+	s.mu.Unlock()
+	for wait := s.server.Places.pace.Take(account, n, time.Now()); wait > 0; wait -= look {
+		select {
+		case <-time.After(min(wait, look)):
+		case <-s.ctx.Done():
+			return
+		}
+		s.conn.PingIfDue()
+	}
+}

@@ -1,0 +1,184 @@
+package replay
+
+import (
+	"sync"
+
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+// known is what a conversation knew of itself before the log was asked about it.
+type known struct {
+	c             *conversation
+	epoch         string
+	gen           uint64
+	head, checked uint64
+	doubts        uint64
+}
+
+// check asks the log about conversations that are in doubt or were silent for long: the last event
+// may have got lost on its way here, with nothing behind it to show it.
+//
+// It does not wait for the answers: a reader with a new event gets it meanwhile as soon as the shard is known to be
+// the same. One check at a time.
+func (h *Hub) check(turn []*conversation) {
+	doubted := h.list(h.doubted)
+	if len(turn)+len(doubted) == 0 {
+		return
+	}
+	if h.checking.Swap(true) { // whoever's turn it was has another
+		h.missed.Store(true)
+		return
+	}
+	due := map[int][]known{}
+	add := func(c *conversation, turn bool) {
+		c.mu.RLock()
+		defer c.mu.RUnlock()
+		switch {
+		case !c.doubt:
+			h.unnote(h.doubted, c)
+		case turn: // it is among the others
+			return
+		}
+		if c.synced && len(c.readers) > 0 {
+			shard := h.from.Shard(c.id)
+			due[shard] = append(due[shard], known{c, c.epoch, c.gen, c.head, c.checked, c.doubts})
+		}
+	}
+	for _, c := range turn {
+		add(c, true)
+	}
+	for _, c := range doubted {
+		c.mu.RLock()
+		doubt := c.doubt
+		c.mu.RUnlock()
+		if doubt {
+			add(c, false)
+		} else {
+			h.unnote(h.doubted, c)
+		}
+	}
+	if len(due) == 0 || !h.start(func() { h.ask(due) }) {
+		h.checking.Store(false)
+	}
+}
+
+// ask asks the log about conversations, shard by shard, some questions at a time.
+func (h *Hub) ask(due map[int][]known) {
+	defer func() {
+		h.checking.Store(false)
+		if h.missed.Swap(false) {
+			h.stir()
+		}
+	}()
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	places := make(chan struct{}, askAtOnce)
+	for shard, of := range due {
+		places <- struct{}{}
+		asking.Go(func() {
+			state, err := h.from.State(h.ctx, shard)
+			<-places
+			if err != nil {
+				return // at the next tick, if it is in doubt
+			}
+			if h.sameServer(shard, state.Server) {
+				for _, k := range of {
+					k.c.trust(k, state.Epoch)
+				}
+			}
+			for _, k := range of {
+				if h.ctx.Err() != nil {
+					return
+				}
+				if !needsLast(k, state) {
+					h.compare(k, state, schemas.Cursor{})
+					continue
+				}
+				places <- struct{}{}
+				asking.Go(func() {
+					defer func() { <-places }()
+					if last, err := h.from.Last(h.ctx, k.c.account, k.c.id); err == nil {
+						h.compare(k, state, last)
+					}
+				})
+			}
+		})
+	}
+}
+
+// sameServer reports whether a shard was last asked of the same process of the server. After a crash it is another one,
+// and then events may lie at the places of others, which were lost.
+func (h *Hub) sameServer(shard int, server string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	former, known := h.servers[shard]
+	h.servers[shard] = server
+	return known && former == server
+}
+
+// needsLast reports whether the shard alone does not tell that nothing was missed.
+func needsLast(k known, state streams.ShardState) bool {
+	return k.epoch == state.Epoch && state.Last > k.checked && state.Last > k.head
+}
+
+// compare holds what is known of a conversation against the log.
+func (h *Hub) compare(k known, state streams.ShardState, last schemas.Cursor) {
+	c := k.c
+	if needsLast(k, state) && last.Seq < k.head { // head is gone: what came behind it may have gone since the state was asked
+		now, err := h.from.State(h.ctx, h.from.Shard(c.id))
+		if err != nil {
+			return // at the next tick, if it is in doubt
+		}
+		state.Epoch, state.First = now.Epoch, now.First
+	}
+	v := judge(k.epoch, k.head, k.checked, state, last.Seq)
+	if v == anew {
+		if err := c.again(h.ctx, k.gen); err != nil {
+			return
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.gen != k.gen {
+		return
+	}
+	if c.doubts == k.doubts { // else it came into doubt again since
+		c.doubt, c.same = false, false
+	}
+	switch v {
+	case behind:
+		c.heard = max(c.heard, last.Seq)
+	case cut:
+		c.heard = max(c.heard, state.First-1) // reading finds nothing, and says so
+	case complete:
+		c.checked = state.Last
+	case anew:
+	}
+	if c.heard > c.head {
+		c.work()
+	}
+}
+
+type verdict int
+
+const (
+	complete verdict = iota // nothing was missed
+	behind                  // there is more
+	anew                    // the log is another one, or has lost its end
+	cut                     // what came since then may have been removed already
+)
+
+// judge compares what is known of a conversation with its shard. Last is the conversation's last
+// event, of interest only if the shard has grown since it was looked at.
+func judge(epoch string, head, checked uint64, state streams.ShardState, last uint64) verdict {
+	switch {
+	case epoch != state.Epoch, state.Last < head:
+		return anew
+	case state.Last > checked && last > head:
+		return behind
+	case state.First > max(head, checked)+1:
+		return cut
+	}
+	return complete
+}

@@ -1,0 +1,203 @@
+package sandboxapi
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/sandjet/sandjet/gateway/web"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// Calls carries calls out. Its methods may be called from many goroutines.
+type Calls interface {
+	// Submit admits a call that ends when it has waited for as long as it may and run for its timeout. A request whose id is there
+	// already is that call.
+	Submit(ctx context.Context, a schemas.AccountID, r schemas.Request, waiting time.Duration) (schemas.Call, error)
+	// Find finds a call. Code: not_found.
+	Find(ctx context.Context, a schemas.AccountID, id schemas.CallID) (schemas.Call, error)
+	// Await returns the result of a call, nil when it has none within a time, or when the gateway is asked to stop.
+	Await(ctx context.Context, c schemas.Call, within time.Duration) (*schemas.Result, error)
+	Cancel(ctx context.Context, c schemas.Call, reason string) error
+}
+
+// Store keeps the sessions and their records. Its methods may be called from many goroutines.
+type Store interface {
+	SandboxSessions(ctx context.Context, a schemas.AccountID) (schemas.SandboxSessions, error)
+	// AllSandboxSessions must answer without a round trip.
+	AllSandboxSessions() []schemas.SandboxSessions
+	// ChangeSandboxSessions may call change several times. Code: not_found (there is no such account).
+	ChangeSandboxSessions(ctx context.Context, a schemas.AccountID, change func(*schemas.SandboxSessions) error) (
+		schemas.SandboxSessions, error)
+	// EnsureSandboxSession must answer without a round trip where all is there.
+	EnsureSandboxSession(ctx context.Context, a schemas.AccountID, s schemas.SandboxSession, spec schemas.SandboxSpec) error
+	RemoveSandboxSession(ctx context.Context, a schemas.AccountID, s schemas.SandboxSession) error
+	// SandboxIdle is when the instances of a sandbox end that nobody uses. It must answer without a round trip.
+	SandboxIdle(a schemas.AccountID, id schemas.SandboxID) time.Duration
+	// SandboxOf is the id of the sandbox of an account's sessions at a provider.
+	SandboxOf(a schemas.AccountID, provider string) schemas.SandboxID
+}
+
+// Boxes are the instances of sessions.
+type Boxes interface {
+	// Look reports whether a session has an instance, and whether a call or a job is in it.
+	Look(ctx context.Context, a schemas.AccountID, s schemas.SandboxSession) (there, busy bool, err error)
+	// State is that of the instance, empty where there is none, and when it ends by itself.
+	State(ctx context.Context, a schemas.AccountID, s schemas.SandboxSession) (state schemas.InstanceState, expires time.Time, err error)
+	// Remove ends the instance and waits for it, force also the calls and jobs in it. Where there is none that is no error. Codes:
+	// conflict (something is in it), timeout.
+	Remove(ctx context.Context, a schemas.AccountID, s schemas.SandboxSession, force bool) error
+}
+
+// Metrics are reported to. Every field must be there.
+type Metrics struct {
+	// Executed is called for each request that ran something, by what became of it: ok, failed, timed_out, a status or a code.
+	Executed func(backend, tool, outcome string, took time.Duration)
+	// Started is called for the first request of a session that had no instance, with the time until it ran.
+	Started func(took time.Duration)
+	Evicted func(reason string)
+	// Artifacts is called with how many artifacts a request has shown.
+	Artifacts func(n int)
+}
+
+// Options are the parts and settings of an [API].
+type Options struct {
+	Calls Calls
+	Store Store // nil: everything is answered unsupported
+	Boxes Boxes
+	Log   *slog.Logger
+	Now   func() time.Time // the log's
+	// Spec is what sandboxes of new sessions are; its provider is the backend.
+	Spec schemas.SandboxSpec
+	// MaxSessions is how many sessions of an account may be active.
+	MaxSessions int
+	// PlaceWait is how long a request waits for a place among them.
+	PlaceWait time.Duration
+	// Draining ends when the gateway is asked to stop.
+	Draining context.Context //nolint:containedctx // it is a signal to all requests, not the context of one
+	// TakeWait takes a place for a request that waits, which done gives back. Codes: exhausted, unavailable.
+	TakeWait func(w http.ResponseWriter, a schemas.AccountID) (done func(), err error)
+	Metrics  Metrics
+}
+
+// API is the handlers. Its methods may be called from many goroutines.
+type API struct {
+	Options
+
+	looking sync.Map // accounts for which a request looks for a place now
+}
+
+// New makes the handlers.
+func New(o Options) *API { return &API{Options: o} }
+
+// Caller is who asks: an account, or the administrator, who may ask for any.
+type Caller struct {
+	Account schemas.AccountID
+	Admin   bool
+}
+
+func (a *API) ready() error {
+	if a.Store == nil || a.Spec.Config.Provider == "" {
+		return schemas.Errorf(schemas.Unsupported, "", "this gateway serves no sandbox sessions")
+	}
+	return nil
+}
+
+// stopping reports whether the gateway is asked to stop.
+func (a *API) stopping() bool { return a.Draining.Err() != nil }
+
+// ActiveSessions is how many sessions of all accounts count for their limits. It costs no round trip.
+func (a *API) ActiveSessions() int {
+	n := 0
+	if a.Store != nil {
+		for _, l := range a.Store.AllSandboxSessions() {
+			n += active(l.Sessions)
+		}
+	}
+	return n
+}
+
+// tenantOf is whose session a body means: the key's own account, or the one that the administrator names.
+func tenantOf(c Caller, named schemas.AccountID) (schemas.AccountID, error) {
+	switch {
+	case c.Admin && named == "":
+		return "", schemas.Invalidf("tenant_id", "is missing: name the account whose session is meant")
+	case c.Admin:
+		return named, named.Validate()
+	case named != "" && named != c.Account:
+		return "", &schemas.Error{Code: schemas.Denied, Field: "tenant_id", Message: "is not the account of the key: leave it out"}
+	}
+	return c.Account, nil
+}
+
+// body reads a request into q, which must have been made for its route.
+func body(w http.ResponseWriter, r *http.Request, q any) error { return web.DecodeBody(w, r, false, q) }
+
+// begin finds out whose session a request is about, takes a place to wait in, and enters the session.
+func (a *API) begin(w http.ResponseWriter, r *http.Request, caller Caller, tool string, c common) (x *execution, done func(), err error) {
+	if err := a.ready(); err != nil {
+		return nil, nil, err
+	}
+	tenant, err := tenantOf(caller, c.tenant)
+	if err == nil {
+		err = checkCommon(c)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return a.open(w, r, tenant, c.session, tool, c.timeout)
+}
+
+func (a *API) open(w http.ResponseWriter, r *http.Request, tenant schemas.AccountID, session, tool string, timeoutMS *int) (
+	x *execution, done func(), err error,
+) {
+	key, err := checkKey(r.Header)
+	if err != nil {
+		return nil, nil, err
+	}
+	done, err = a.TakeWait(w, tenant)
+	if err != nil {
+		return nil, nil, err
+	}
+	began := time.Now()
+	x = &execution{api: a, tenant: tenant, key: key, tool: tool, began: began}
+	if timeoutMS != nil {
+		x.timeout = time.Duration(*timeoutMS) * time.Millisecond
+	}
+	x.session.ID = session
+	if err := x.enter(r.Context()); err != nil {
+		done()
+		return nil, nil, full(w, err)
+	}
+	w.Header().Set("Location", "/v1/calls/"+string(x.id(1)))
+	return x, done, nil
+}
+
+// full answers 429 where there is no place for a session.
+func full(w http.ResponseWriter, err error) error {
+	var f *fullError
+	if !errors.As(err, &f) {
+		return err
+	}
+	web.Later(w.Header())
+	web.WriteJSON(w, http.StatusTooManyRequests, TooManySessions{TooManySessionsError{
+		Code: "max_sessions", Limit: f.limit, Active: f.active,
+		Message: "the account has " + strconv.Itoa(f.active) + " active sessions, the most it may: destroy one, or wait until one is idle",
+	}})
+	return errAnswered
+}
+
+// errAnswered says that the answer is written.
+var errAnswered = errors.New("answered")
+
+// answered is the end of a handler: what it wrote itself is no error.
+func answered(err error) error {
+	if errors.Is(err, errAnswered) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,172 @@
+package sandboxapi
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/sandjet/sandjet/internal/wait"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// entry says how a session is entered.
+type entry struct {
+	lease  *schemas.SandboxLease // what a session is made with; nil: it has no end of its own
+	leased bool                  // only one that is there, with a lease that has not ended
+}
+
+// check refuses what the session is not. Codes: not_found, conflict, exhausted.
+func (e entry) check(l *schemas.SandboxSessions, id string, now time.Time) error {
+	i := find(l.Sessions, id)
+	switch {
+	case e.leased:
+		if i < 0 || !Lives(l.Sessions[i], now) {
+			return noSession()
+		}
+	case e.lease == nil:
+	case i < 0:
+		used := e.lease.Bytes()
+		for _, s := range l.Sessions {
+			if s.Lease != nil {
+				used += s.Lease.Bytes()
+			}
+		}
+		if used > schemas.MaxSandboxLeases {
+			return fault(schemas.Exhausted, "metadata", "the metadata and variables of the account's sandboxes have %d bytes: at most %d; "+
+				"end some sandboxes", used, schemas.MaxSandboxLeases)
+		}
+	case !Lives(l.Sessions[i], now):
+		return fault(schemas.Conflict, "Idempotency-Key", "the sandbox of this key is being ended: use a new key")
+	case !same(*l.Sessions[i].Lease, *e.lease):
+		return fault(schemas.Conflict, "Idempotency-Key", "was sent with another request: use a new one for a new sandbox")
+	}
+	return nil
+}
+
+func same(a, b schemas.SandboxLease) bool {
+	return a.Template == b.Template && maps.Equal(a.Metadata, b.Metadata) && maps.Equal(a.Env, b.Env)
+}
+
+// Lives reports whether a session is a sandbox whose time has not ended.
+func Lives(s schemas.SandboxSession, now time.Time) bool {
+	return s.Lease != nil && !s.Ending && now.Before(s.Lease.Expires)
+}
+
+// Make makes a session that is a sandbox with a time of its own; one that was made alike is that one. It waits for a place for a while.
+// Codes: those of [API.Enter], conflict (there is another of this id), exhausted, unsupported (this gateway has no sessions).
+func (a *API) Make(ctx context.Context, tenant schemas.AccountID, id string, lease schemas.SandboxLease) (schemas.SandboxSession, error) {
+	if err := a.ready(); err != nil {
+		return schemas.SandboxSession{}, err
+	}
+	s, _, err := a.session(ctx, tenant, id, entry{lease: &lease})
+	return s, plain(err)
+}
+
+// Enter lets a request into a session that is a sandbox with a time of its own: it becomes one of the active ones, and is marked as
+// used. It waits for a place for a while. Codes: not_found (there is none, or its time has ended), exhausted (too many are active),
+// unavailable.
+func (a *API) Enter(ctx context.Context, tenant schemas.AccountID, id string) (schemas.SandboxSession, error) {
+	if err := a.ready(); err != nil {
+		return schemas.SandboxSession{}, err
+	}
+	s, _, err := a.session(ctx, tenant, id, entry{leased: true})
+	return s, plain(err)
+}
+
+// plain says of a limit what it is.
+func plain(err error) error {
+	if f, ok := errors.AsType[*fullError](err); ok {
+		return fault(schemas.Exhausted, "", "the account has %d active sandboxes, the most it may: end one, or wait until one is idle", f.active)
+	}
+	return err
+}
+
+// Leased are the sandboxes with a time of their own that an account has, by id. Code: unavailable.
+func (a *API) Leased(ctx context.Context, tenant schemas.AccountID) ([]schemas.SandboxSession, error) {
+	if err := a.ready(); err != nil {
+		return nil, err
+	}
+	l, err := a.Store.SandboxSessions(ctx, tenant)
+	var out []schemas.SandboxSession
+	for _, s := range l.Sessions {
+		if Lives(s, a.Now()) {
+			out = append(out, s)
+		}
+	}
+	return out, err
+}
+
+// Extend sets when a sandbox ends, to what end says of its end now. Codes: not_found, unavailable.
+func (a *API) Extend(ctx context.Context, tenant schemas.AccountID, id string, end func(now time.Time) time.Time) (
+	s schemas.SandboxSession, err error,
+) {
+	if err := a.ready(); err != nil {
+		return s, err
+	}
+	_, err = a.Store.ChangeSandboxSessions(ctx, tenant, func(l *schemas.SandboxSessions) error {
+		i := find(l.Sessions, id)
+		if i < 0 || !Lives(l.Sessions[i], a.Now()) {
+			return noSession()
+		}
+		if to := end(l.Sessions[i].Lease.Expires); !to.Equal(l.Sessions[i].Lease.Expires) {
+			changed := *l.Sessions[i].Lease
+			changed.Expires = to
+			l.Sessions[i].Lease = &changed
+		}
+		s = l.Sessions[i]
+		return nil
+	})
+	return s, err
+}
+
+// Touch marks a session as used while a request is in it.
+func (a *API) Touch(ctx context.Context, tenant schemas.AccountID, id string) {
+	a.touch(ctx, tenant, id)
+}
+
+const (
+	expiredEvery  = 15 * time.Second // how often it is looked which sandboxes have ended
+	expiredWithin = 2 * time.Minute  // how long the end of one may take
+	expiredAtOnce = 8
+)
+
+// EndExpired ends sandboxes whose time is over, and finishes what was broken off, until ctx ends. Several gateways may do it.
+func (a *API) EndExpired(ctx context.Context) error {
+	for wait.Sleep(ctx, expiredEvery) {
+		if a.ready() != nil {
+			continue
+		}
+		var ends sync.WaitGroup
+		places := make(chan struct{}, expiredAtOnce)
+		for _, l := range a.Store.AllSandboxSessions() {
+			for _, s := range l.Sessions {
+				if s.Lease != nil && !Lives(s, a.Now()) {
+					places <- struct{}{}
+					ends.Go(func() {
+						defer func() { <-places }()
+						a.endExpired(ctx, l.Account, s.ID)
+					})
+				}
+			}
+		}
+		ends.Wait()
+	}
+	return nil
+}
+
+func (a *API) endExpired(ctx context.Context, tenant schemas.AccountID, id string) {
+	ctx, cancel := context.WithTimeout(ctx, expiredWithin)
+	defer cancel()
+	now, err := a.Leased(ctx, tenant) // the copy lags behind: its time may have been extended
+	if err == nil && find(now, id) >= 0 {
+		return
+	}
+	if err == nil {
+		err = a.Remove(ctx, tenant, id)
+	}
+	if err != nil && ctx.Err() == nil && !errors.Is(err, schemas.ErrNotFound) {
+		a.Log.Warn("expired sandbox not ended, retrying", "account", tenant, "session", id, "error", err)
+	}
+}

@@ -1,0 +1,375 @@
+package sandboxapi
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/sandjet/sandjet/gateway/web"
+	"github.com/sandjet/sandjet/internal/wait"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// TooManySessions is the body of the answer 429 when as many sessions are active as may be.
+type TooManySessions struct {
+	Error TooManySessionsError `json:"error"`
+}
+
+// TooManySessionsError says how many sessions are active.
+type TooManySessionsError struct {
+	Code    string `json:"code"` // max_sessions
+	Message string `json:"message"`
+	Limit   int    `json:"limit"`
+	Active  int    `json:"active"`
+}
+
+// session finds the session of a request, and makes it and its records where they are not there. It waits for a place among the
+// active ones for a while. It returns whether the session began to be active with this request. Codes: as [enter], unavailable; an
+// [fullError] when there is no place.
+func (a *API) session(ctx context.Context, tenant schemas.AccountID, id string, how entry) (schemas.SandboxSession, bool, error) {
+	until, pause := time.Now().Add(a.PlaceWait), wait.Backoff{First: 100 * time.Millisecond, Most: time.Second}
+	for n := 1; ; n++ {
+		s, began, err := a.enter(ctx, tenant, id, how)
+		var full *fullError
+		if err == nil || !errors.As(err, &full) {
+			return s, began, err
+		}
+		made, rerr := a.makeRoom(ctx, tenant)
+		if rerr != nil {
+			return s, false, rerr
+		}
+		if !made && (time.Now().After(until) || a.stopping() || !pause.Sleep(ctx, n)) {
+			return s, false, err
+		}
+	}
+}
+
+// enter takes the session into the account's list, and sees to its records.
+func (a *API) enter(ctx context.Context, tenant schemas.AccountID, id string, how entry) (
+	s schemas.SandboxSession, began bool, err error,
+) {
+	fresh := settings{
+		lease:     how.lease,
+		workspace: schemas.WorkspaceID(schemas.NewID(schemas.WorkspacePrefix)),
+		sandbox:   a.Store.SandboxOf(tenant, a.Spec.Config.Provider), provider: a.Spec.Config.Provider,
+	}
+	_, err = a.Store.ChangeSandboxSessions(ctx, tenant, func(l *schemas.SandboxSessions) error {
+		err := how.check(l, id, a.Now())
+		if err == nil {
+			s, began, err = enter(l, id, a.Now(), a.MaxSessions, fresh)
+		}
+		return err
+	})
+	if err != nil {
+		return s, false, err
+	}
+	spec := a.Spec
+	spec.Config.Provider = s.Provider // it stays where it was made
+	if err := a.Store.EnsureSandboxSession(ctx, tenant, s, spec); err != nil {
+		if began {
+			a.leave(ctx, tenant, s)
+		}
+		return s, false, err
+	}
+	return s, began, nil
+}
+
+// leave gives back the place of a session that could not begin.
+func (a *API) leave(ctx context.Context, tenant schemas.AccountID, s schemas.SandboxSession) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	_, err := a.Store.ChangeSandboxSessions(ctx, tenant, func(l *schemas.SandboxSessions) error {
+		rest(l, s)
+		return nil
+	})
+	if err != nil {
+		a.Log.Warn("place of a session not given back, it is found to be unused later", "account", tenant, "session", s.ID, "error", err)
+	}
+}
+
+// patience is how long what follows a request may take when its client is gone.
+const patience = 5 * time.Second
+
+// touch marks a session as used while a request is in it.
+func (a *API) touch(ctx context.Context, tenant schemas.AccountID, id string) {
+	_, err := a.Store.ChangeSandboxSessions(ctx, tenant, func(l *schemas.SandboxSessions) error {
+		i := find(l.Sessions, id)
+		if i >= 0 && l.Sessions[i].Active && a.Now().Sub(l.Sessions[i].Used) >= schemas.SandboxSessionLag {
+			l.Sessions[i].Used = a.Now()
+		}
+		return nil
+	})
+	if err != nil && ctx.Err() == nil {
+		a.Log.Warn("session not marked as used", "account", tenant, "session", id, "error", err)
+	}
+}
+
+// makeRoom lets the session rest that nobody has used for the longest time, if nothing runs in it: its instance ends, its files
+// stay. Sessions whose instance has ended by itself make room first.
+//
+// One request of an account looks at a time, the others wait: what they would see is the same.
+func (a *API) makeRoom(ctx context.Context, tenant schemas.AccountID) (made bool, err error) {
+	if _, others := a.looking.LoadOrStore(tenant, true); others {
+		return false, nil
+	}
+	defer a.looking.Delete(tenant)
+	l, err := a.Store.SandboxSessions(ctx, tenant)
+	if err != nil {
+		return false, err
+	}
+	candidates := evictable(l.Sessions, a.Now())
+	busy := make([]bool, len(candidates))
+	for i, s := range candidates {
+		var there bool
+		if there, busy[i], err = a.Boxes.Look(ctx, tenant, s); err != nil {
+			return false, err
+		}
+		if !there && !busy[i] {
+			if made, err = a.rest(ctx, tenant, s, "idle"); made || err != nil {
+				return made, err
+			}
+		}
+	}
+	for i, s := range candidates {
+		if busy[i] {
+			continue
+		}
+		err := a.Boxes.Remove(ctx, tenant, s, false)
+		if errors.Is(err, schemas.ErrConflict) || errors.Is(err, schemas.ErrTimeout) { // somebody has come, or it takes long
+			continue
+		}
+		if err != nil {
+			return false, err
+		}
+		if made, err = a.rest(ctx, tenant, s, "max_sessions"); made || err != nil {
+			return made, err
+		}
+	}
+	return false, nil
+}
+
+func (a *API) rest(ctx context.Context, tenant schemas.AccountID, s schemas.SandboxSession, reason string) (rested bool, err error) {
+	_, err = a.Store.ChangeSandboxSessions(ctx, tenant, func(l *schemas.SandboxSessions) error {
+		rested = rest(l, s)
+		return nil
+	})
+	if err == nil && rested {
+		a.Metrics.Evicted(reason)
+	}
+	return rested && err == nil, err
+}
+
+// SessionList is the answer about sessions, by tenant and session.
+type SessionList struct {
+	Sessions []Session `json:"sessions"`
+	// Next is where the next page begins, to be given as after; absent at the end.
+	Next string `json:"next,omitzero"`
+}
+
+// Session is a session as it is shown.
+type Session struct {
+	TenantID  schemas.AccountID `json:"tenant_id"`
+	SessionID string            `json:"session_id"`
+	Backend   string            `json:"backend"`
+	// State is that of its instance: reserving, ready, pausing, paused or ending; stopped where only the files are left.
+	State    string    `json:"state" jsonschema:"enum=reserving,enum=ready,enum=pausing,enum=paused,enum=ending,enum=stopped"`
+	Created  time.Time `json:"created_at"`
+	LastUsed time.Time `json:"last_used_at"`
+	// Expires is when the instance ends unless it is used before; absent where there is none. The files stay.
+	Expires time.Time `json:"expires_at,omitzero"`
+	// Workspace has the files: see /v1/workspaces/{id}/files. Conversation has what happened.
+	Workspace    schemas.WorkspaceID    `json:"workspace"`
+	Conversation schemas.ConversationID `json:"conversation"`
+}
+
+const (
+	defaultSessionsPage = 200
+	maxSessionsPage     = 1000
+)
+
+// Sessions lists sessions: the administrator's list has everybody's.
+func (a *API) Sessions(w http.ResponseWriter, r *http.Request, c Caller) error {
+	q, err := web.ParseQuery(r.URL.RawQuery, "after", "limit")
+	if err != nil {
+		return err
+	}
+	limit, err := q.Integer("limit", defaultSessionsPage, 1, maxSessionsPage)
+	if err != nil {
+		return err
+	}
+	if err := a.ready(); err != nil {
+		return err
+	}
+	var all []schemas.SandboxSessions
+	if c.Admin {
+		all = a.Store.AllSandboxSessions()
+	} else {
+		own, err := a.Store.SandboxSessions(r.Context(), c.Account)
+		if err != nil {
+			return err
+		}
+		all = append(all, own)
+	}
+	list, tenant, after := SessionList{Sessions: []Session{}}, schemas.AccountID(""), q.Text("after")
+	if t, _, ok := strings.Cut(after, "/"); ok {
+		tenant = schemas.AccountID(t)
+	} else if after != "" {
+		return schemas.Invalidf("after", "is what next of the page before said")
+	}
+	for _, l := range all {
+		if l.Account < tenant {
+			continue
+		}
+		for _, s := range l.Sessions {
+			at := string(l.Account) + "/" + s.ID
+			if at <= after {
+				continue
+			}
+			if len(list.Sessions) == int(limit) {
+				last := list.Sessions[limit-1]
+				list.Next = string(last.TenantID) + "/" + last.SessionID
+				web.WriteJSON(w, http.StatusOK, list)
+				return nil
+			}
+			shown, err := a.shown(r.Context(), l.Account, s)
+			if err != nil {
+				return err
+			}
+			list.Sessions = append(list.Sessions, shown)
+		}
+	}
+	web.WriteJSON(w, http.StatusOK, list)
+	return nil
+}
+
+// shown is a session with what its instance says.
+func (a *API) shown(ctx context.Context, tenant schemas.AccountID, s schemas.SandboxSession) (Session, error) {
+	out := Session{
+		TenantID: tenant, SessionID: s.ID, Backend: s.Provider, State: "stopped", Created: s.Created, LastUsed: s.Used,
+		Workspace: s.Workspace, Conversation: conversationOf(s.ID),
+	}
+	state, expires, err := a.Boxes.State(ctx, tenant, s)
+	if err != nil {
+		return out, err
+	}
+	if state != "" {
+		out.State, out.Expires = string(state), expires
+	}
+	if s.Ending {
+		out.State = string(schemas.InstanceEnding)
+	}
+	return out, nil
+}
+
+// conversationOf is where the events of a session's calls are.
+func conversationOf(session string) schemas.ConversationID {
+	return schemas.ConversationID("sandbox:" + session)
+}
+
+// place reads whose session a path names. One that the caller may not reach is not found, in the same words as one that is not there.
+func (a *API) place(r *http.Request, c Caller) (tenant schemas.AccountID, session string, err error) {
+	tenant = schemas.AccountID(strings.ToValidUTF8(r.PathValue("tenant"), "\uFFFD"))
+	session = strings.ToValidUTF8(r.PathValue("session"), "\uFFFD")
+	if tenant == "me" && !c.Admin {
+		tenant = c.Account
+	}
+	switch {
+	case tenant.Validate() != nil, !c.Admin && tenant != c.Account, schemas.CheckSandboxSession("session", session) != nil:
+		return "", "", noSession()
+	}
+	return tenant, session, a.ready()
+}
+
+// Destroy ends a session with everything that is in it: its calls and jobs, its instance and its files. Each step may be done again,
+// so that one that was broken off is finished by asking again.
+func (a *API) Destroy(w http.ResponseWriter, r *http.Request, c Caller) error {
+	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
+		return err
+	}
+	tenant, id, err := a.place(r, c)
+	if err != nil {
+		return err
+	}
+	done, err := a.TakeWait(w, tenant)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if err := a.Remove(r.Context(), tenant, id); err != nil {
+		return err
+	}
+	web.WriteJSON(w, http.StatusOK, Destroyed{Deleted: true})
+	return nil
+}
+
+// Remove ends a session with everything that is in it. It blocks until that is done; one that was broken off is finished by asking
+// again. Codes: not_found, unavailable, timeout, conflict (some files cannot be removed).
+func (a *API) Remove(ctx context.Context, tenant schemas.AccountID, id string) error {
+	var s schemas.SandboxSession
+	l, err := a.Store.SandboxSessions(ctx, tenant)
+	if err == nil && find(l.Sessions, id) < 0 {
+		err = noSession()
+	}
+	if err != nil {
+		return err
+	}
+	if _, err = a.Store.ChangeSandboxSessions(ctx, tenant, func(l *schemas.SandboxSessions) error {
+		var err error
+		s, err = end(l, id)
+		return err
+	}); err != nil {
+		return err
+	}
+	if err := a.Boxes.Remove(ctx, tenant, s, true); err != nil {
+		return err
+	}
+	spec := a.Spec
+	spec.Config.Provider = s.Provider
+	if err := a.Store.EnsureSandboxSession(ctx, tenant, s, spec); err != nil { // a call removes the files
+		return err
+	}
+	if err := a.empty(ctx, tenant, s); err != nil {
+		return err
+	}
+	if err := a.Boxes.Remove(ctx, tenant, s, true); err != nil {
+		return err
+	}
+	if err := a.Store.RemoveSandboxSession(ctx, tenant, s); err != nil {
+		return err
+	}
+	if _, err := a.Store.ChangeSandboxSessions(ctx, tenant, func(l *schemas.SandboxSessions) error {
+		drop(l, s)
+		return nil
+	}); err != nil {
+		return err
+	}
+	return nil
+}
+
+// Destroyed is the answer to a session's end.
+type Destroyed struct {
+	Deleted bool `json:"deleted"`
+}
+
+// empty removes the files of a session by a call in it.
+func (a *API) empty(ctx context.Context, tenant schemas.AccountID, s schemas.SandboxSession) error {
+	x := &execution{api: a, tenant: tenant, session: s}
+	result, _, err := x.bash(ctx, emptied, longestEmptying)
+	if err != nil {
+		return err
+	}
+	if result == nil {
+		return schemas.Errorf(schemas.Unavailable, "", "the session's files are still being removed: destroy it again")
+	}
+	if err := failure(*result); err != nil {
+		return err
+	}
+	if !result.Output.OK {
+		return schemas.Errorf(schemas.Conflict, "", "the session's files cannot all be removed: %s", schemas.Quotable(result.Output.Stderr))
+	}
+	return nil
+}
+
+const longestEmptying = time.Minute

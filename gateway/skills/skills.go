@@ -1,0 +1,393 @@
+// Package skills serves the skills of accounts: records with a bundle of files each, which is stored before the record that names it.
+package skills
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"mime/multipart"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sandjet/sandjet/gateway/web"
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/skills"
+	"github.com/sandjet/sandjet/streams"
+)
+
+const (
+	fieldIfMatch = "If-Match"
+	// unpacking is how many uploads are unpacked at a time: each takes up to three times a bundle's size of memory.
+	unpacking = 2
+	// storedWithin is how long an upload may take from its first byte on the log to its record: well below what keeps its bytes from being
+	// swept.
+	storedWithin = streams.SkillsKept / 4
+	// maxUpload is the most bytes of a request: a tar, and what multipart adds.
+	maxUpload = streams.MaxSkillTar + 1<<20
+)
+
+// Records keeps the records of skills. Its methods may be called from many goroutines. A skill is found by its id or name; a revision
+// other than 0 is the only one that may be changed, and another is a conflict whose field is If-Match.
+type Records interface {
+	Skills(ctx context.Context, a schemas.AccountID) ([]schemas.Skill, error)
+	Skill(ctx context.Context, a schemas.AccountID, id string) (schemas.Skill, uint64, error)
+	// AdmitSkill reports whether the account may have a skill of that name, before its bundle is stored. Codes: conflict, exhausted.
+	AdmitSkill(ctx context.Context, a schemas.AccountID, m schemas.SkillManifest, fresh bool) error
+	PutSkill(ctx context.Context, k schemas.Skill, fresh bool, revision uint64) (schemas.Skill, uint64, error)
+	DeleteSkill(ctx context.Context, a schemas.AccountID, id string, revision uint64) error
+}
+
+// Options are what [Skills] are made of.
+type Options struct {
+	Bus     *streams.Bus
+	Records Records // nil: the routes answer unsupported
+	// Most is how many bytes of bundles an account may keep. 0: [schemas.MaxSkillsKept].
+	Most int64
+	// Stream takes a place for a request that streams, which release gives back, and returns the context for as long as the request's
+	// key is good. Code: exhausted.
+	Stream func(w http.ResponseWriter, r *http.Request, a schemas.AccountID) (ctx context.Context, release func(), err error)
+}
+
+// Skills is the HTTP handlers of skills. They may be called from many goroutines.
+type Skills struct {
+	o      Options
+	places chan struct{} // of those that are being unpacked
+}
+
+// New makes the handlers.
+func New(o Options) *Skills { return &Skills{o, make(chan struct{}, unpacking)} }
+
+// List is the answer about an account's skills.
+type List struct {
+	Skills []schemas.SkillDocument `json:"skills"`
+}
+
+// Deleted is the answer to who deleted a skill.
+type Deleted struct {
+	Deleted bool `json:"deleted"`
+}
+
+func (s *Skills) records() (Records, error) {
+	if s.o.Records == nil {
+		return nil, schemas.Errorf(schemas.Unsupported, "", "this gateway keeps no skills")
+	}
+	return s.o.Records, nil
+}
+
+func pathID(r *http.Request) string { return strings.ToValidUTF8(r.PathValue("id"), "\uFFFD") }
+
+// List answers the account's skills, by name.
+func (s *Skills) List(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
+	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
+		return err
+	}
+	records, err := s.records()
+	if err != nil {
+		return err
+	}
+	list, err := records.Skills(r.Context(), a)
+	if err != nil {
+		return err
+	}
+	out := List{Skills: make([]schemas.SkillDocument, len(list))}
+	for i, k := range list {
+		out.Skills[i] = k.Document()
+	}
+	web.WriteJSON(w, http.StatusOK, out)
+	return nil
+}
+
+func (s *Skills) find(r *http.Request, a schemas.AccountID) (schemas.Skill, uint64, error) {
+	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
+		return schemas.Skill{}, 0, err
+	}
+	records, err := s.records()
+	if err != nil {
+		return schemas.Skill{}, 0, err
+	}
+	return records.Skill(r.Context(), a, pathID(r))
+}
+
+// Get answers one skill.
+func (s *Skills) Get(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
+	k, revision, err := s.find(r, a)
+	if err != nil {
+		return err
+	}
+	write(w, http.StatusOK, k, revision)
+	return nil
+}
+
+func write(w http.ResponseWriter, code int, k schemas.Skill, revision uint64) {
+	w.Header().Set("ETag", etag(revision))
+	web.WriteJSON(w, code, k.Document())
+}
+
+func etag(revision uint64) string { return `"` + strconv.FormatUint(revision, 10) + `"` }
+
+// ifMatch is the revision that If-Match asks for, 0 for any.
+func ifMatch(h http.Header) (uint64, error) {
+	v := strings.TrimSpace(h.Get(fieldIfMatch))
+	if v == "" || v == "*" {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(strings.Trim(v, `"`), 10, 64)
+	if err != nil || n == 0 || etag(n) != v || len(h.Values(fieldIfMatch)) > 1 {
+		return 0, schemas.Invalidf(fieldIfMatch, `must be the ETag of one answer, such as "17"`)
+	}
+	return n, nil
+}
+
+// precondition gives the conflict about a revision its status.
+func precondition(err error) error {
+	if public := schemas.Public(err); public.Code == schemas.Conflict && public.Field == fieldIfMatch {
+		return web.WithStatus(http.StatusPreconditionFailed, err)
+	}
+	return err
+}
+
+// Bundle answers the files of a skill as a tar, or a range of it.
+func (s *Skills) Bundle(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
+	k, _, err := s.find(r, a)
+	if err != nil {
+		return err
+	}
+	ctx, release, err := s.o.Stream(w, r, a)
+	if err != nil {
+		return err
+	}
+	defer release()
+	h := w.Header()
+	h.Set("ETag", `"`+k.Digest+`"`)
+	h.Set("Content-Type", "application/x-tar")
+	h.Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": k.Name + ".tar"}))
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "private, no-cache")
+	http.ServeContent(w, r, "", k.Updated, &reader{ctx: ctx, bus: s.o.Bus, skill: k})
+	return nil
+}
+
+// Delete removes a skill. Its bundle goes when no call can want it any more.
+func (s *Skills) Delete(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
+	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
+		return err
+	}
+	revision, err := ifMatch(r.Header)
+	if err != nil {
+		return err
+	}
+	records, err := s.records()
+	if err != nil {
+		return err
+	}
+	if err := records.DeleteSkill(r.Context(), a, pathID(r), revision); err != nil {
+		return precondition(err)
+	}
+	web.WriteJSON(w, http.StatusOK, Deleted{true})
+	return nil
+}
+
+// Post adds a skill; one of that name is a conflict.
+func (s *Skills) Post(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
+	return s.upload(w, r, a, "", true)
+}
+
+// Put adds a skill or replaces the one of its name.
+func (s *Skills) Put(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
+	return s.upload(w, r, a, pathID(r), false)
+}
+
+// upload stores the bundle of a request, then the record that names it. It may die between any two steps: what is stored and not named
+// is swept, and sent again it is the same.
+func (s *Skills) upload(w http.ResponseWriter, r *http.Request, a schemas.AccountID, id string, fresh bool) error {
+	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
+		return err
+	}
+	revision, err := ifMatch(r.Header)
+	if err != nil {
+		return err
+	}
+	records, err := s.records()
+	if err != nil {
+		return err
+	}
+	b, tar, err := s.read(w, r)
+	if err != nil {
+		return err
+	}
+	before, _, err := records.Skill(r.Context(), a, cmp.Or(id, b.Manifest.Name))
+	there := err == nil
+	switch {
+	case err != nil && !errors.Is(err, schemas.ErrNotFound):
+		return err
+	case id == "" || id == b.Manifest.Name || there && before.Name == b.Manifest.Name:
+	case !there && strings.HasPrefix(id, schemas.SkillPrefix):
+		return err // another's, or nobody's
+	default:
+		return schemas.Invalidf(skills.FileName, "says the name %q, and the request names %q: they must be the same",
+			b.Manifest.Name, schemas.Quotable(id))
+	}
+	if err := records.AdmitSkill(r.Context(), a, b.Manifest, fresh); err != nil {
+		return err
+	}
+	k := schemas.Skill{Account: a, SkillManifest: b.Manifest, Digest: skills.Digest(tar), Size: int64(len(tar)), Files: len(b.Files)}
+	for _, f := range b.Files {
+		k.Bytes += int64(len(f.Content))
+	}
+	if err := s.store(r.Context(), k, tar); err != nil {
+		return err
+	}
+	k, revision, err = records.PutSkill(r.Context(), k, fresh, revision)
+	if err != nil {
+		return precondition(err)
+	}
+	w.Header().Set("Location", "/v1/skills/"+string(k.ID))
+	status := http.StatusOK
+	if !there {
+		status = http.StatusCreated
+	}
+	write(w, status, k, revision)
+	return nil
+}
+
+// store stores a bundle if the account has room for it.
+func (s *Skills) store(ctx context.Context, k schemas.Skill, tar []byte) error {
+	kept, err := streams.SkillBytes(ctx, s.o.Bus, k.Account, k.Digest)
+	if err != nil {
+		return err
+	}
+	most := cmp.Or(s.o.Most, schemas.MaxSkillsKept)
+	if kept+k.Size > most {
+		return schemas.Errorf(schemas.Exhausted, "",
+			"the account keeps %d bytes of skills, and may keep %d: remove some. What was removed or replaced counts for about an hour more",
+			kept, most)
+	}
+	// A bundle that is kept already is written again: then it is young, and nobody sweeps it before its record is there.
+	if err := s.o.Bus.Room(ctx, len(tar)); err != nil {
+		return err
+	}
+	began := time.Now()
+	if _, err := streams.StoreSkill(ctx, s.o.Bus, k.Account, tar); err != nil {
+		return err
+	}
+	if time.Since(began) > storedWithin {
+		return schemas.Errorf(schemas.Unavailable, "", "storing the skill took too long: send it again")
+	}
+	return nil
+}
+
+// read reads the bundle of a request.
+func (s *Skills) read(w http.ResponseWriter, r *http.Request) (b skills.Bundle, tar []byte, err error) {
+	kind, params, err := mime.ParseMediaType(cmp.Or(r.Header.Get("Content-Type"), "application/x-tar"))
+	if err != nil {
+		kind = "" // no one of those below
+	}
+	switch kind {
+	case "application/x-tar", "application/tar", "application/gzip", "application/x-gzip", "application/x-gtar", "application/octet-stream",
+		"multipart/form-data":
+	default:
+		return b, nil, web.WithStatus(http.StatusUnsupportedMediaType, schemas.Invalidf("",
+			"the body must be a tar (application/x-tar, application/gzip) of the skill's folder, or its files as multipart/form-data"))
+	}
+	body, err := web.ReadBody(w, r, maxUpload, "a skill is small: keep large data elsewhere")
+	if err != nil {
+		return b, nil, err
+	}
+	select {
+	case s.places <- struct{}{}:
+		defer func() { <-s.places }()
+	case <-r.Context().Done():
+		return b, nil, context.Cause(r.Context())
+	}
+	if kind == "multipart/form-data" {
+		b, err = readParts(multipart.NewReader(bytes.NewReader(body), params["boundary"]))
+	} else {
+		b, err = skills.Read(bytes.NewReader(body))
+	}
+	if err != nil {
+		return b, nil, err
+	}
+	tar, err = b.Tar()
+	return b, tar, err
+}
+
+// readParts reads a bundle whose files are parts with their paths as file names.
+func readParts(parts *multipart.Reader) (skills.Bundle, error) {
+	var files []skills.File
+	for {
+		p, err := parts.NextRawPart()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return skills.Bundle{}, schemas.Invalidf("bundle", "is not multipart/form-data that can be read to its end")
+		}
+		_, params, err := mime.ParseMediaType(p.Header.Get("Content-Disposition"))
+		if err != nil || params["filename"] == "" { // the part's own method would leave the folders out
+			return skills.Bundle{}, schemas.Invalidf("bundle", "has a part without a filename: each part is one file, with its path as filename")
+		}
+		if len(files) > schemas.MaxSkillFiles {
+			return skills.Bundle{}, schemas.Errorf(schemas.Exhausted, "", "the bundle has more than %d files", schemas.MaxSkillFiles)
+		}
+		content, err := io.ReadAll(p)
+		if err != nil {
+			return skills.Bundle{}, schemas.Invalidf("bundle", "is not multipart/form-data that can be read to its end")
+		}
+		files = append(files, skills.File{Path: params["filename"], Content: content, Executable: bytes.HasPrefix(content, []byte("#!"))})
+	}
+	if len(files) == 0 {
+		return skills.Bundle{}, schemas.Invalidf("bundle", "has no files")
+	}
+	return skills.New(files)
+}
+
+// reader reads a bundle, chunk by chunk.
+type reader struct {
+	ctx    context.Context //nolint:containedctx // that of the request: io.Reader has none
+	bus    *streams.Bus
+	skill  schemas.Skill
+	at     int64
+	have   []byte // a chunk
+	number int64  // of it, while there is one
+}
+
+var _ io.ReadSeeker = (*reader)(nil)
+
+// Read reads on.
+func (f *reader) Read(p []byte) (int, error) {
+	if f.at >= f.skill.Size {
+		return 0, io.EOF
+	}
+	number, offset := f.at/streams.SkillChunk, f.at%streams.SkillChunk
+	if f.have == nil || number != f.number {
+		chunk, err := streams.ReadSkillChunk(f.ctx, f.bus, f.skill.Account, f.skill.Digest, f.skill.Size, number)
+		if err != nil {
+			return 0, err
+		}
+		f.have, f.number = chunk, number
+	}
+	n := copy(p, f.have[offset:])
+	f.at += int64(n)
+	return n, nil
+}
+
+// Seek moves.
+func (f *reader) Seek(offset int64, whence int) (int64, error) {
+	switch whence {
+	case io.SeekCurrent:
+		offset += f.at
+	case io.SeekEnd:
+		offset += f.skill.Size
+	}
+	if offset < 0 {
+		return 0, fmt.Errorf("%d is before the beginning", offset)
+	}
+	f.at = offset
+	return offset, nil
+}

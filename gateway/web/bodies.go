@@ -1,0 +1,101 @@
+package web
+
+import (
+	"cmp"
+	"errors"
+	"mime"
+	"net/http"
+	"strings"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+const typeJSON = "application/json"
+
+// ReadJSON reads a body of at most [schemas.MaxRequest] bytes that says it is JSON, or says nothing
+// of the kind: curl -d calls its body a form unless it is told otherwise. The bearer key, which no
+// page of another origin has, is what keeps forms of browsers out, not the content type.
+func ReadJSON(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	return ReadJSONUpTo(w, r, schemas.MaxRequest, "write large content in pieces, with mode append")
+}
+
+// ReadJSONUpTo is ReadJSON with another limit, and with the remedy that its error names.
+func ReadJSONUpTo(w http.ResponseWriter, r *http.Request, limit int64, remedy string) ([]byte, error) {
+	kind, params, err := mime.ParseMediaType(cmp.Or(r.Header.Get("Content-Type"), typeJSON))
+	known := kind == typeJSON || kind == "application/x-www-form-urlencoded"
+	if charset := params["charset"]; err != nil || !known || charset != "" && charset != "utf-8" && charset != "UTF-8" {
+		return nil, WithStatus(http.StatusUnsupportedMediaType, schemas.Invalidf("",
+			"the body must be sent as Content-Type: application/json, in UTF-8"))
+	}
+	return ReadBody(w, r, limit, remedy)
+}
+
+// ReadBody reads a body of at most limit bytes. How long it may take is the middleware's affair.
+func ReadBody(w http.ResponseWriter, r *http.Request, limit int64, remedy string) ([]byte, error) {
+	if enc := r.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
+		return nil, WithStatus(http.StatusUnsupportedMediaType, schemas.Invalidf("", "the body must not be compressed"))
+	}
+	tooLarge := WithStatus(http.StatusRequestEntityTooLarge, schemas.Invalidf("", "the body is larger than %d bytes: %s", limit, remedy))
+	if r.ContentLength > limit {
+		return nil, tooLarge
+	}
+	body, err := ReadHeld(r.Context(), http.MaxBytesReader(w, r.Body, limit), r.ContentLength)
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return nil, tooLarge
+	}
+	if _, ok := errors.AsType[*schemas.Error](err); ok { // there is no room for it
+		Later(w.Header())
+		return nil, err
+	}
+	if err != nil {
+		return nil, WithStatus(http.StatusBadRequest, schemas.Wrap(schemas.Invalid, "", "the body ended before it was complete", err))
+	}
+	return body, nil
+}
+
+// Rename gives an invalid error another field's name.
+func Rename(err error, field string) error {
+	if e, ok := errors.AsType[*schemas.Error](err); ok {
+		other := *e
+		other.Field = field
+		return &other
+	}
+	return err
+}
+
+// DecodeBody reads a JSON body strictly into v. An absent body is an empty object where that is optional.
+func DecodeBody(w http.ResponseWriter, r *http.Request, optional bool, v any) error {
+	if _, err := ParseQuery(r.URL.RawQuery); err != nil {
+		return err
+	}
+	if optional && r.ContentLength == 0 {
+		return nil
+	}
+	body, err := ReadJSON(w, r)
+	if err != nil || optional && len(body) == 0 {
+		return err
+	}
+	return schemas.DecodeStrict(body, schemas.MaxRequest, v)
+}
+
+// Accepts reports whether the client asks for a type of content by name.
+func Accepts(h http.Header, want string) bool {
+	for _, line := range h.Values("Accept") {
+		for part := range strings.SplitSeq(line, ",") {
+			kind, _, _ := strings.Cut(part, ";")
+			if strings.EqualFold(strings.TrimSpace(kind), want) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// CheckReason refuses a reason that is too long to be kept with a call.
+func CheckReason(s string) error {
+	const most = 1024
+	if len(s) > most {
+		return schemas.Invalidf("reason", "is %d bytes long: the limit is %d", len(s), most)
+	}
+	return nil
+}

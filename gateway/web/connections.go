@@ -1,0 +1,165 @@
+package web
+
+import (
+	"cmp"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// Connections bound how many connections a listener takes at the same time. 0 stands for the default, less for no limit.
+type Connections struct {
+	All        int // Default [DefaultConnections]
+	PerAddress int // from one address; of IPv6 from one /64. Default: half of All
+	// Refused is called for each connection that was refused, from one goroutine. It may be nil.
+	Refused func(perAddress bool)
+}
+
+// DefaultConnections is three quarters of the descriptors that the process may have, and 150,000 at most. The rest is
+// the reserve for what must go on when clients take all they can get: the files of the log, its own connections, boxes.
+func DefaultConnections() int {
+	const most, share = 150_000, 4
+	return min(openFiles()/share*(share-1), most)
+}
+
+// MaxConnections is the largest number that leaves the least reserve of descriptors, 128 and more.
+func MaxConnections() int {
+	const least, share = 128, 10
+	files := openFiles()
+	return files - max(least, files/share)
+}
+
+// openFiles is how many descriptors the process may have.
+func openFiles() int {
+	const usual, most = 1024, 1 << 30
+	var r syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &r); err != nil {
+		return usual
+	}
+	return int(min(r.Cur, most))
+}
+
+// LimitConnections bounds the connections that l takes. One beyond the limits gets an answer in HTTP/1.1 that says so and is closed
+// at once, so that neither its descriptor nor its place in the queue of the kernel is kept from others.
+func LimitConnections(l net.Listener, c Connections) net.Listener {
+	c.All = cmp.Or(c.All, DefaultConnections())
+	if c.PerAddress == 0 && c.All > 0 {
+		c.PerAddress = max(c.All/2, 1)
+	}
+	return &limitedListener{Listener: l, limits: c, from: map[netip.Prefix]int{}}
+}
+
+type limitedListener struct {
+	net.Listener
+
+	limits Connections
+
+	mu   sync.Mutex
+	all  int
+	from map[netip.Prefix]int // none for whom there is no connection
+}
+
+// Accept returns the next connection that is within the limits.
+func (l *limitedListener) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		from := origin(conn.RemoteAddr())
+		ok, perAddress := l.take(from)
+		if ok {
+			return &limitedConn{Conn: conn, listener: l, from: from}, nil
+		}
+		if l.limits.Refused != nil {
+			l.limits.Refused(perAddress)
+		}
+		turnAway(conn)
+	}
+}
+
+func (l *limitedListener) take(from netip.Prefix) (ok, perAddress bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.limits.All > 0 && l.all >= l.limits.All:
+		return false, false
+	case l.limits.PerAddress > 0 && from.IsValid() && l.from[from] >= l.limits.PerAddress:
+		return false, true
+	}
+	l.all++
+	if from.IsValid() {
+		l.from[from]++
+	}
+	return true, false
+}
+
+func (l *limitedListener) release(from netip.Prefix) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all--
+	if !from.IsValid() {
+		return
+	}
+	if l.from[from]--; l.from[from] == 0 {
+		delete(l.from, from)
+	}
+}
+
+// origin is whose connections count together: those of one IPv4 address, or of one /64 of IPv6, which is what one
+// client has. Invalid for what is no address, such as a pipe.
+func origin(a net.Addr) netip.Prefix {
+	tcp, ok := a.(*net.TCPAddr)
+	if !ok {
+		return netip.Prefix{}
+	}
+	ip := tcp.AddrPort().Addr().Unmap().WithZone("")
+	bits := ip.BitLen()
+	if ip.Is6() {
+		bits = 64
+	}
+	p, err := ip.Prefix(bits)
+	if err != nil {
+		return netip.Prefix{}
+	}
+	return p
+}
+
+// turnAway answers a connection that nobody will read from. The few bytes fit into any socket that is new.
+func turnAway(conn net.Conn) {
+	const answer = "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 5\r\nConnection: close\r\n" +
+		"Content-Length: 118\r\n\r\n" +
+		`{"error":{"code":"unavailable","message":"there are as many connections as there may be: close some, or come later"}}` + "\n"
+	_ = conn.SetDeadline(time.Now().Add(100 * time.Millisecond)) // shows at the write
+	_, _ = conn.Write([]byte(answer))                            // whether it arrives is the client's affair
+	_ = conn.Close()
+}
+
+// limitedConn gives its place back when it is closed, once.
+type limitedConn struct {
+	net.Conn
+
+	listener *limitedListener
+	from     netip.Prefix
+	closed   atomic.Bool
+}
+
+// Close closes the connection.
+func (c *limitedConn) Close() error {
+	err := c.Conn.Close()
+	if !c.closed.Swap(true) {
+		c.listener.release(c.from)
+	}
+	return err
+}
+
+// CloseWrite ends what is sent, as far as the connection can do that.
+func (c *limitedConn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return nil
+}

@@ -1,0 +1,139 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+
+	"github.com/sandjet/sandjet/gateway/quota"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// Hold is what one request has of what all share: a place among the requests in hand, and room for its body. It belongs
+// to the goroutine of its handler.
+type Hold struct {
+	holds   *Holds
+	account schemas.AccountID // empty until it is known whose the request is
+	place   *quota.Place
+	body    *quota.Place
+}
+
+// Holds count the requests that a gateway has in hand, and the memory of their bodies.
+type Holds struct{ requests, bodies *quota.Ledger }
+
+// NewHolds makes the counts within limits: of one account, and of all. 0 and less: no limit. Bodies are in bytes.
+func NewHolds(requests, allRequests int, bodies, allBodies int64) *Holds {
+	return &Holds{quota.NewLedger(int64(requests), int64(allRequests)), quota.NewLedger(bodies, allBodies)}
+}
+
+// Requests is how many requests are in hand that neither wait nor stream.
+func (h *Holds) Requests() int64 { return h.requests.Total() }
+
+// BodyBytes is how much memory bodies of requests in hand may take.
+func (h *Holds) BodyBytes() int64 { return h.bodies.Total() }
+
+type holdKey struct{}
+
+// HoldOf is the hold of a request. Without the middleware there is none.
+func HoldOf(ctx context.Context) *Hold {
+	h, _ := ctx.Value(holdKey{}).(*Hold)
+	return h
+}
+
+// Enter says whose a request is, and takes a place for it among those in hand. Codes: exhausted (the account has as many
+// as it may), unavailable (this gateway does).
+func (h *Hold) Enter(w http.ResponseWriter, a schemas.AccountID) error {
+	if h == nil {
+		return nil
+	}
+	h.account = a
+	place, full := h.holds.requests.Take(a)
+	h.place = place
+	switch full {
+	case quota.Account:
+		Later(w.Header())
+		return schemas.Errorf(schemas.Exhausted, "",
+			"the account has as many requests in progress at this gateway as allowed: wait for their answers")
+	case quota.All:
+		Later(w.Header())
+		return schemas.Errorf(schemas.Unavailable, "", "this gateway has as many requests in progress as allowed: try again later")
+	case quota.Free:
+	}
+	return nil
+}
+
+// Administers says that a request is the administrator's, who has no place to take and bodies apart from everybody's.
+func (h *Hold) Administers() {
+	if h != nil {
+		h.account = "_admin"
+	}
+}
+
+// Release gives everything back. Who goes on to wait or to stream does so before, and holds a place of another kind.
+func (h *Hold) Release() {
+	if h != nil {
+		h.place.Release()
+		h.body.Release()
+	}
+}
+
+// room takes room for n bytes more of the body. Codes: exhausted, unavailable.
+func (h *Hold) room(n int64) error {
+	if h == nil {
+		return nil
+	}
+	var full quota.Full
+	if h.body == nil {
+		h.body, full = h.holds.bodies.TakeMany(h.account, n)
+	} else {
+		full = h.body.Grow(n)
+	}
+	switch full {
+	case quota.Account:
+		return schemas.Errorf(schemas.Exhausted, "",
+			"the bodies of the account's requests take as much of this gateway's memory as they may: send fewer at once")
+	case quota.All:
+		return schemas.Errorf(schemas.Unavailable, "",
+			"the bodies of requests take as much of this gateway's memory as they may: come back later")
+	case quota.Free:
+	}
+	return nil
+}
+
+// ReadHeld reads a body that is announced to be of some length, or -1. Room for all of it is taken before the first byte
+// where the length is known, else as it grows. Memory follows what has come in both cases.
+func ReadHeld(ctx context.Context, body io.Reader, length int64) ([]byte, error) {
+	const first, most = 4 << 10, 1 << 20
+	h, held := HoldOf(ctx), int64(0)
+	if length >= 0 {
+		if err := h.room(length + 1); err != nil { // the end takes a byte to be seen
+			return nil, err
+		}
+		held = length + 1
+	}
+	var buf []byte
+	for {
+		if len(buf) == cap(buf) {
+			size := max(int64(2*cap(buf)), first)
+			if size = min(size, int64(cap(buf)+most)); length >= 0 {
+				size = max(min(size, held), int64(len(buf)+1))
+			}
+			if size > held {
+				if err := h.room(size - held); err != nil {
+					return nil, err
+				}
+				held = size
+			}
+			buf = append(make([]byte, 0, size), buf...)
+		}
+		n, err := body.Read(buf[len(buf):cap(buf)])
+		buf = buf[:len(buf)+n]
+		switch {
+		case errors.Is(err, io.EOF):
+			return buf, nil
+		case err != nil:
+			return nil, err
+		}
+	}
+}

@@ -1,0 +1,201 @@
+package web
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// HeaderRequestID names the request in the answer and in the gateway's log.
+const HeaderRequestID = "X-Request-Id"
+
+// Edge is what every request and answer of a gateway goes through.
+type Edge struct {
+	Log   *slog.Logger
+	Holds *Holds
+	// Origins are the browser origins that may use the API, with what they may send and read beside what is usual: names of
+	// headers, separated by commas.
+	Origins                         []string
+	AcceptedHeaders, ExposedHeaders string
+	// Stall is how long one write to a client may stand still before the client is dropped.
+	Stall time.Duration
+	// Answered is called once for each request.
+	Answered func(route string, status int, took time.Duration)
+}
+
+// Handler is an HTTP handler that returns its failure. Once it has begun to answer it must return
+// nil and report the failure in band.
+type Handler func(w http.ResponseWriter, r *http.Request) error
+
+// Middleware wraps the routes with what every request gets: an id, a net below panics, a line in
+// the log and the metrics, and the answer to browsers of other origins.
+func (e *Edge) Middleware(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		begun, method := time.Now(), r.Method
+		id := schemas.NewID("req_")
+		rc := http.NewResponseController(rw)
+		held := &Hold{holds: e.Holds}
+		r, body := guardBody(rc, r.WithContext(context.WithValue(r.Context(), holdKey{}, held)))
+		defer held.Release()
+		if r.ProtoMajor == 1 {
+			_ = rc.SetWriteDeadline(time.Time{}) // that of the answer before, which may have passed
+		}
+		w := &recorder{ResponseWriter: rw, rc: rc, body: body, stall: e.Stall}
+		w.answered = func(route string, status int) { // it may be kept for long, and keeps nothing large
+			e.Answered(route, status, time.Since(begun))
+			e.Log.Debug("request", "request", id, "method", method, "route", route, "status", status, "took", time.Since(begun))
+		}
+		w.Header().Set(HeaderRequestID, id)
+		defer func() {
+			if p := recover(); p != nil {
+				if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+					panic(p) // net/http's own word for: drop the connection
+				}
+				e.Log.Error("request handler panicked", "request", id, "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))
+				if w.status == 0 {
+					WriteProblem(w, schemas.Errorf(schemas.Internal, "", "panic"))
+				}
+			}
+			if w.status == 0 && r.Context().Err() == nil { // net/http will answer for the handler
+				w.body.answering(w.Header())
+			}
+			if !w.outlived {
+				w.answered(r.Pattern, w.status) // set by the mux; the path would make endless label values
+			}
+		}()
+		if e.crossOrigin(w, r) {
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// Handle turns h into a plain handler: errors become problem answers. What only the operator may
+// see goes to the log under the request's id.
+func (e *Edge) Handle(h Handler) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		err := h(w, r)
+		if err == nil {
+			return
+		}
+		switch {
+		case tooLate(r): // net/http ends the context with the deadline, though the client listens
+			err = WithStatus(http.StatusBadRequest, schemas.Invalidf("", "the body did not arrive whole in time"))
+		case r.Context().Err() != nil:
+			return // nobody listens any more, and the error is most likely that
+		}
+		code := WriteProblem(w, err)
+		if code >= http.StatusInternalServerError {
+			e.Log.Warn("a request failed", "request", w.Header().Get(HeaderRequestID), "route", r.Pattern, "status", code, "error", err)
+		}
+	}
+}
+
+// Bearer is the key or token that a request brings in its header Authorization, empty if there is none.
+func Bearer(h http.Header) string {
+	scheme, key, _ := strings.Cut(h.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	return strings.TrimSpace(key)
+}
+
+// crossOrigin handles CORS for the allowed origins and reports whether r was a preflight, which is
+// then answered. Without allowed origins it does nothing, and browsers keep other pages out.
+func (e *Edge) crossOrigin(w http.ResponseWriter, r *http.Request) bool {
+	origin := r.Header.Get("Origin")
+	if origin == "" || len(e.Origins) == 0 {
+		return false
+	}
+	w.Header().Add("Vary", "Origin")
+	if !slices.Contains(e.Origins, origin) {
+		return false
+	}
+	h := w.Header()
+	h.Set("Access-Control-Allow-Origin", origin)
+	h.Set("Access-Control-Expose-Headers", HeaderRequestID+", Retry-After, Location, ETag, "+e.ExposedHeaders)
+	if r.Method != http.MethodOptions || r.Header.Get("Access-Control-Request-Method") == "" {
+		return false
+	}
+	h.Set("Access-Control-Allow-Methods", "GET, HEAD, POST, PUT, PATCH, DELETE")
+	h.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, If-Match, Last-Event-ID, "+e.AcceptedHeaders)
+	h.Set("Access-Control-Max-Age", "600")
+	w.WriteHeader(http.StatusNoContent)
+	return true
+}
+
+// recorder remembers the status of an answer.
+type recorder struct {
+	http.ResponseWriter
+
+	rc       *http.ResponseController
+	body     *arrival // nil: there is none
+	stall    time.Duration
+	status   int
+	answered func(route string, status int) // for the log and the metrics
+	outlived bool                           // somebody else calls answered
+}
+
+func (w *recorder) WriteHeader(code int) {
+	w.begin(code)
+	w.ResponseWriter.WriteHeader(code)
+}
+
+func (w *recorder) Write(b []byte) (int, error) {
+	w.begin(http.StatusOK)
+	return writeInPieces(w.ResponseWriter, w.rc, b, w.stall)
+}
+
+// begin notes the status with which the answer begins.
+func (w *recorder) begin(code int) {
+	if w.status != 0 {
+		return
+	}
+	w.status = code
+	w.body.answering(w.Header())
+	_ = w.rc.SetWriteDeadline(time.Now().Add(w.stall)) // for an answer that is all headers; a writer without deadlines is fine
+}
+
+// Unwrap lets http.ResponseController reach the writer below.
+func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// Hijack gives the connection away, which the WebSocket library asks for by this method's name.
+func (w *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
+	if err == nil {
+		w.status = http.StatusSwitchingProtocols
+	}
+	return conn, rw, err
+}
+
+// Outlive gives the connection away for an answer that goes on after its handler. Ended is to be called with it: only
+// then the request counts as answered.
+func (w *recorder) Outlive(r *http.Request, status int) (conn net.Conn, ended func(), err error) {
+	if conn, _, err = w.Hijack(); err != nil {
+		return nil, nil, err
+	}
+	w.status, w.outlived = status, true
+	answered, route := w.answered, r.Pattern
+	return conn, func() { answered(route, status) }, nil
+}
+
+// AllowedOrigin lets in clients that are no browsers, pages of the gateway's own host and the
+// allowed origins. Without it, any page could use a browser that keeps a key.
+func AllowedOrigin(r *http.Request, origins []string) bool {
+	origin := r.Header.Get("Origin")
+	if origin == "" || slices.Contains(origins, origin) {
+		return true
+	}
+	u, err := url.Parse(origin)
+	return err == nil && u.Host != "" && strings.EqualFold(u.Host, r.Host)
+}

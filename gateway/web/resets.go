@@ -1,0 +1,64 @@
+package web
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// HTTP2Limits bound what one HTTP/2 connection may hold, and end one whose client is silent or takes nothing.
+func HTTP2Limits() *http.HTTP2Config {
+	const streams, frame, buffer = 128, 16 << 10, 1 << 20
+	return &http.HTTP2Config{
+		MaxConcurrentStreams: streams, MaxReadFrameSize: frame,
+		MaxReceiveBufferPerConnection: buffer, MaxReceiveBufferPerStream: buffer / 4,
+		SendPingTimeout: time.Minute, PingTimeout: 15 * time.Second, WriteByteTimeout: 30 * time.Second,
+	}
+}
+
+// How many of its requests an HTTP/2 client may take back before they are answered. Taking back costs it next to nothing
+// and the gateway the work of a request, so that who does little else loses the connection.
+const (
+	resetsAtOnce    = 500
+	resetsPerSecond = 50
+)
+
+// resets counts the requests that were taken back on one connection.
+type resets struct {
+	conn net.Conn
+
+	mu    sync.Mutex
+	free  float64 // how many more there may be now
+	since time.Time
+}
+
+type resetsKey struct{}
+
+// WithResets gives each connection its count.
+func WithResets(ctx context.Context, conn net.Conn) context.Context {
+	return context.WithValue(ctx, resetsKey{}, &resets{conn: conn, free: resetsAtOnce, since: time.Now()})
+}
+
+// more counts one and reports whether it is within what there may be.
+func (c *resets) more(now time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.free = min(resetsAtOnce, c.free+now.Sub(c.since).Seconds()*resetsPerSecond) - 1
+	c.since = now
+	return c.free >= 0
+}
+
+// EndResetters closes HTTP/2 connections whose client takes back too many requests.
+func EndResetters(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		next.ServeHTTP(w, r)
+		if r.ProtoMajor != 2 || r.Context().Err() == nil {
+			return
+		}
+		if c, ok := r.Context().Value(resetsKey{}).(*resets); ok && !c.more(time.Now()) {
+			_ = c.conn.Close() // net/http sees it
+		}
+	})
+}

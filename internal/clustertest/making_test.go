@@ -1,0 +1,84 @@
+package clustertest_test
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/sandjet/sandjet/internal/longtest"
+	"github.com/sandjet/sandjet/internal/natstest"
+	"github.com/sandjet/sandjet/streams"
+)
+
+// A log whose servers cannot make a stream's store for a moment is opened all the same.
+func TestAStreamThatCannotBeMadeForAMomentIsMade(t *testing.T) {
+	t.Parallel()
+	longtest.Only(t, "three servers: make long-cluster")
+	c := natstest.StartCluster(t, natstest.ClusterOptions{Streams: streams.Options{Shards: 1}})
+	var inTheWay []string
+	for i := range natstest.Members {
+		for _, stream := range []string{"EVENTS_00", "CALLS", "KV_records"} {
+			path := filepath.Join(c.Dir(i), "jetstream", "$G", "streams", stream)
+			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			inTheWay = append(inTheWay, path)
+		}
+	}
+	o := c.Options(0)
+	retried := onRetry{Handler: slog.DiscardHandler, do: func(stream string) {
+		for _, path := range inTheWay {
+			if name := filepath.Base(path); name == stream || name == "KV_"+stream {
+				_ = os.Remove(path)
+			}
+		}
+	}, seen: map[string]bool{}}
+	o.Log = slog.New(&retried)
+	b, err := streams.Open(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	retried.mu.Lock()
+	defer retried.mu.Unlock()
+	for _, stream := range []string{"EVENTS_00", "CALLS", "records"} {
+		if !retried.seen[stream] {
+			t.Errorf("%s was not made again", stream)
+		}
+	}
+}
+
+// onRetry is a log that calls do when a stream is to be made again.
+type onRetry struct {
+	slog.Handler
+	do func(stream string)
+
+	mu   sync.Mutex
+	seen map[string]bool
+}
+
+func (*onRetry) Enabled(context.Context, slog.Level) bool { return true }
+func (r *onRetry) WithAttrs([]slog.Attr) slog.Handler     { return r }
+func (r *onRetry) Handle(_ context.Context, l slog.Record) error {
+	if l.Message != "stream not made, retrying" {
+		return nil
+	}
+	l.Attrs(func(a slog.Attr) bool {
+		if a.Key == "stream" {
+			r.do(a.Value.String())
+			r.mu.Lock()
+			r.seen[a.Value.String()] = true
+			r.mu.Unlock()
+		}
+		return true
+	})
+	return nil
+}

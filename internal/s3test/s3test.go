@@ -1,0 +1,307 @@
+// Package s3test starts a server of S3 for tests: versitygw, a program in a module of its own (folder gateway), with buckets in a folder
+// of the test. It can put a proxy in front that loses answers, breaks connections and is busy.
+package s3test
+
+import (
+	"bytes"
+	"context"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
+
+	"github.com/sandjet/sandjet/internal/longtest"
+)
+
+// Key and Secret are the credentials of every server.
+const (
+	Key    = "sandjet"
+	Secret = "sandjet-secret"
+)
+
+// Server is a running server.
+type Server struct {
+	URL    string
+	Folder string // each folder in it is a bucket, its files are the objects
+}
+
+// built is the program, compiled once for each process of tests.
+var built struct { //nolint:gochecknoglobals // once for all tests of a process
+	once sync.Once
+	path string
+	why  string
+}
+
+// Start starts a server with the buckets, which ends with the test. It skips the test where the program cannot be built, because its
+// modules are not there and cannot be had, or where the file system of tests has no extended attributes.
+func Start(t testing.TB, buckets ...string) Server {
+	t.Helper()
+	longtest.Only(t, "a server of S3, which is built from modules of its own")
+	built.once.Do(build)
+	if built.why != "" {
+		longtest.Missing(t, "no server of S3: %s", built.why)
+	}
+	s := Server{Folder: t.TempDir()}
+	for _, b := range buckets {
+		if err := os.Mkdir(filepath.Join(s.Folder, b), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	at := freeAddress(t)
+	s.URL = "http://" + at
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), built.path,
+		"-listen", at, "-folder", s.Folder, "-key", Key, "-secret", Secret, "-attached")
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		_ = cmd.Wait()
+		close(ended)
+	}()
+	t.Cleanup(func() {
+		_ = stdin.Close()
+		select {
+		case <-ended:
+		case <-time.After(5 * time.Second):
+			_ = cmd.Process.Kill()
+			<-ended
+		}
+	})
+	deadline := time.Now().Add(30 * time.Second)
+	for {
+		c, err := (&net.Dialer{Timeout: time.Second}).DialContext(t.Context(), "tcp", at)
+		if err == nil {
+			_ = c.Close()
+			return s
+		}
+		select {
+		case <-ended:
+			if strings.Contains(said.String(), "xattr") {
+				longtest.Missing(t, "the folder of tests has no extended attributes")
+			}
+			t.Fatalf("the server of S3 has ended: %s", said.String())
+		case <-time.After(20 * time.Millisecond):
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the server of S3 does not answer: %s", said.String())
+		}
+	}
+}
+
+// Folder is where the module of the program is.
+func Folder() string {
+	_, file, _, _ := runtime.Caller(0) //nolint:dogsled // it has four
+	return filepath.Join(filepath.Dir(file), "gateway")
+}
+
+func build() {
+	ctx, cancel := context.WithTimeout(context.Background(), 8*time.Minute)
+	defer cancel()
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		dir = os.TempDir()
+	}
+	built.path = filepath.Join(dir, "sandjet-s3test", "gateway")
+	if err := os.MkdirAll(filepath.Dir(built.path), 0o700); err != nil {
+		built.why = err.Error()
+		return
+	}
+	// One at a time: packages that are tested side by side would all compile it.
+	lock, err := os.OpenFile(built.path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
+	if err == nil {
+		err = syscall.Flock(int(lock.Fd()), syscall.LOCK_EX)
+	}
+	if err != nil {
+		built.why = err.Error()
+		return
+	}
+	defer lock.Close() //nolint:errcheck // it is only a lock
+	// An unchanged program is not linked again.
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", built.path, ".")
+	cmd.Dir = Folder()
+	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=readonly")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		built.why = "go build of internal/s3test/gateway: " + err.Error() + ": " + strings.TrimSpace(string(out))
+	}
+}
+
+func freeAddress(t testing.TB) string {
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close() //nolint:errcheck // it is only a number
+	return l.Addr().String()
+}
+
+// Fault is what happens to a request.
+type Fault int
+
+// The faults.
+const (
+	None          Fault = iota
+	Busy                // 503 SlowDown, and the server is not asked
+	Dropped             // the connection breaks before the server is asked
+	AnswerLost          // the server is asked, and the connection breaks in place of its answer
+	Raced               // 409 ConditionalRequestConflict, and the server is not asked
+	HalfAnswer          // the connection breaks in the middle of the answer's body
+	Unconditional       // the conditions of the request are taken away, as services do that know none
+)
+
+// Proxy stands in front of a server.
+type Proxy struct {
+	URL string
+
+	mu    sync.Mutex
+	judge func(*http.Request) Fault
+	asked int
+}
+
+// Judge sets what decides on each request; nil: nothing happens to any.
+func (p *Proxy) Judge(f func(*http.Request) Fault) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.judge = f
+}
+
+// Asked is how many requests came.
+func (p *Proxy) Asked() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.asked
+}
+
+// Once is a judge of a single fault: of the first request that is.
+func Once(f Fault, is func(*http.Request) bool) func(*http.Request) Fault {
+	done := false
+	return func(r *http.Request) Fault {
+		if done || !is(r) {
+			return None
+		}
+		done = true
+		return f
+	}
+}
+
+// Front starts a proxy in front of a server, which ends with the test.
+func Front(t testing.TB, s Server) *Proxy {
+	t.Helper()
+	to, err := url.Parse(s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Proxy{}
+	next := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+		r.SetURL(to)
+		r.Out.Host = r.In.Host // it is signed
+	}, ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) { panic(http.ErrAbortHandler) }}
+	at := freeAddress(t)
+	p.URL = "http://" + at
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p.serve(w, r, next)
+	})}
+	done := make(chan struct{})
+	go func() {
+		_ = srv.Serve(l)
+		close(done)
+	}()
+	t.Cleanup(func() {
+		_ = srv.Close()
+		<-done
+	})
+	return p
+}
+
+func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	p.mu.Lock()
+	p.asked++
+	f := None
+	if p.judge != nil {
+		f = p.judge(r)
+	}
+	p.mu.Unlock()
+	switch f {
+	case None:
+		next.ServeHTTP(w, r)
+	case Unconditional:
+		r.Header.Del("If-Match")
+		r.Header.Del("If-None-Match")
+		sign(r)
+		next.ServeHTTP(w, r)
+	case Busy:
+		refuse(w, http.StatusServiceUnavailable, "SlowDown")
+	case Raced:
+		refuse(w, http.StatusConflict, "ConditionalRequestConflict")
+	case Dropped:
+		panic(http.ErrAbortHandler)
+	case AnswerLost:
+		next.ServeHTTP(&nowhere{header: http.Header{}}, r)
+		panic(http.ErrAbortHandler)
+	case HalfAnswer:
+		answer := &nowhere{header: http.Header{}}
+		next.ServeHTTP(answer, r)
+		maps.Copy(w.Header(), answer.header)
+		w.WriteHeader(answer.status)
+		_, _ = w.Write(answer.body.Bytes()[:answer.body.Len()/2])
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// sign signs a request that was changed anew.
+func sign(r *http.Request) {
+	hash := r.Header.Get("X-Amz-Content-Sha256")
+	r.Header.Del("Authorization")
+	r.URL.Host = r.Host
+	_ = v4.NewSigner(func(o *v4.SignerOptions) { o.DisableURIPathEscaping = true }).SignHTTP(r.Context(),
+		aws.Credentials{AccessKeyID: Key, SecretAccessKey: Secret}, r, hash, "s3", "us-east-1", time.Now())
+}
+
+func refuse(w http.ResponseWriter, status int, code string) {
+	w.Header().Set("Content-Type", "application/xml")
+	w.WriteHeader(status)
+	_, _ = w.Write([]byte(`<?xml version="1.0"?><Error><Code>` + code + `</Code><Message>test</Message></Error>`))
+}
+
+// nowhere keeps an answer that nobody gets.
+type nowhere struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+func (n *nowhere) Header() http.Header { return n.header }
+func (n *nowhere) WriteHeader(status int) {
+	if n.status == 0 {
+		n.status = status
+	}
+}
+
+func (n *nowhere) Write(b []byte) (int, error) {
+	n.WriteHeader(http.StatusOK)
+	return n.body.Write(b)
+}

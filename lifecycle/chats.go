@@ -1,0 +1,116 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+// OpenChats opens the bucket of chats.
+func OpenChats(b *streams.Bus) *streams.Bucket[schemas.Chat] {
+	return streams.OpenBucket[schemas.Chat](b, streams.Chats)
+}
+
+// NoteChat notes that somebody wrote in a chat, and returns it as it is then: which of its conversations goes on is what the log says.
+// With anew it begins another one, once for each event. It may be called again after an error. Codes: unavailable.
+func NoteChat(ctx context.Context, b *streams.Bus, c schemas.Chat, anew bool, event string) (schemas.Chat, error) {
+	chats := OpenChats(b)
+	for {
+		p, err := chats.Get(ctx, c.Key())
+		if err != nil && !errors.Is(err, schemas.ErrNotFound) {
+			return schemas.Chat{}, err
+		}
+		next := noted(p.Value, c, anew, event)
+		next.Updated = b.Now().UTC()
+		if err != nil {
+			_, err = chats.Create(ctx, c.Key(), next, 0)
+		} else {
+			_, err = chats.Update(ctx, c.Key(), next, p.Revision)
+		}
+		if !errors.Is(err, schemas.ErrConflict) { // else another gateway has heard of it too
+			return next, err
+		}
+	}
+}
+
+// noted is a chat after a message. It is pure.
+func noted(have, c schemas.Chat, anew bool, event string) schemas.Chat {
+	c.Begun, c.BegunBy = have.Begun, have.BegunBy
+	switch c.Fetching {
+	case "", have.Fetching:
+		c.Fetching, c.FetchingSince, c.Before = have.Fetching, have.FetchingSince, have.Before
+	default:
+		c.Before = have.Fetching
+	}
+	if anew && event != have.BegunBy {
+		c.Begun, c.BegunBy = have.Begun+1, event
+	}
+	return c
+}
+
+// WasReceived reports whether [Receive] was called for a message, so that what follows need be decided no more. It may not have ended.
+func WasReceived(ctx context.Context, b *streams.Bus, a schemas.AccountID, id schemas.FollowUpID) (bool, error) {
+	_, err := streams.OpenBucket[schemas.Received](b, streams.ReceivedMessages).Get(ctx, schemas.ReceivedKey(a, id))
+	if errors.Is(err, schemas.ErrNotFound) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// FindChat returns the chat that a conversation belongs to. Code: not_found.
+func FindChat(ctx context.Context, b *streams.Bus, a schemas.AccountID, conversation schemas.ConversationID) (schemas.Chat, error) {
+	p, err := OpenChats(b).Get(ctx, schemas.ChatKey(a, conversation))
+	if err != nil {
+		return schemas.Chat{}, err
+	}
+	if p.Value.Account != a { // another's, of the same hash
+		return schemas.Chat{}, schemas.Errorf(schemas.NotFound, "", "the conversation %s is of no chat", schemas.Quotable(string(conversation)))
+	}
+	return p.Value, nil
+}
+
+// Receive puts what somebody wrote in a chat on the log: the turn that it begins where an agent is to answer, then the event on the
+// conversation, and the deliveries to the webhook endpoints. Each is there once, however often it is called: a message that comes
+// again stays in the conversation where it was received first. It may be called again after an error.
+func Receive(ctx context.Context, b *streams.Bus, f schemas.FollowUp, endpoints []schemas.Endpoint) error {
+	key := schemas.ReceivedKey(f.Account, f.ID)
+	received := streams.OpenBucket[schemas.Received](b, streams.ReceivedMessages)
+	absent := b.Absent() // if nobody has noted it, none of what follows is there
+	note := schemas.Received{Conversation: f.Conversation}
+	if f.Message != nil {
+		note.Workspace, note.Files = f.Message.Workspace, f.Message.Files
+	}
+	_, err := received.Create(ctx, key, note, 0)
+	if errors.Is(err, schemas.ErrConflict) {
+		p, err := received.Get(ctx, key)
+		if err != nil {
+			return err
+		}
+		note, absent = p.Value, b.AbsentAt(p.Stored)
+	} else if err != nil {
+		return err
+	}
+	f.Conversation = note.Conversation
+	if f.Message != nil && len(note.Files) > 0 { // what became of them was said once: the turn and the event say the same
+		m := *f.Message
+		m.Workspace, m.Files = note.Workspace, note.Files
+		f.Message, f.Text = &m, m.Said()
+	}
+	if f.Agent != "" {
+		if err := streams.Turns.Publish(ctx, b, f); err != nil && !errors.Is(err, schemas.ErrConflict) {
+			return fmt.Errorf("begin a turn: %w", err)
+		}
+	}
+	e, err := schemas.MessageEvent(f)
+	if err != nil {
+		return err
+	}
+	at, err := streams.StoreOnce(ctx, b, e, absent)
+	if err != nil {
+		return fmt.Errorf("publish %s: %w", e.Type, err)
+	}
+	return Notify(ctx, b, e, at, endpoints)
+}

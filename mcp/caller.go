@@ -1,0 +1,77 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// The states of a call that has no result, as the HTTP API names them.
+const (
+	StatusQueued     = "queued"
+	StatusRunning    = "running"
+	StatusCancelling = "cancelling"
+	StatusAwaiting   = "awaiting_approval"
+)
+
+// State is what is known of a call.
+type State struct {
+	ID           schemas.CallID
+	Conversation schemas.ConversationID
+	Status       string             // one of the states above, or the status of the result
+	Approval     schemas.ApprovalID // of StatusAwaiting: the question that a person has to answer
+	Accepted     time.Time          // zero: not known
+	Result       *schemas.Result    // nil while there is none
+}
+
+// Tool is a tool as a client lists it.
+type Tool struct {
+	Name        string          `json:"name"`
+	Description string          `json:"description"`
+	InputSchema json.RawMessage `json:"inputSchema"` //nolint:tagliatelle // the protocol's
+	Annotations Annotations     `json:"annotations"`
+}
+
+// Annotations are hints of what a tool may do.
+type Annotations struct {
+	ReadOnly    bool `json:"readOnlyHint"`    //nolint:tagliatelle // the protocol's
+	Destructive bool `json:"destructiveHint"` //nolint:tagliatelle // the protocol's
+	Idempotent  bool `json:"idempotentHint"`  //nolint:tagliatelle // the protocol's
+	OpenWorld   bool `json:"openWorldHint"`   //nolint:tagliatelle // the protocol's
+}
+
+// Caller carries out calls of one account. Its methods may be called from many goroutines, and block until they are answered or ctx ends.
+type Caller interface {
+	// Tools lists what an agent has; without one all tools. Codes: not_found.
+	Tools(ctx context.Context, agent schemas.AgentID) ([]Tool, error)
+	// Submit hands in a call. When it returns without an error the call is safe. The same id with the same content is the same
+	// call. Codes: invalid, not_found, denied, conflict, exhausted, unavailable.
+	Submit(ctx context.Context, r schemas.Request) (State, error)
+	// Wait returns a call's state as soon as it has a result or waits for a person, and after wait whatever it is then. 0: now.
+	// Codes: not_found.
+	Wait(ctx context.Context, id schemas.CallID, wait time.Duration) (State, error)
+	// Cancel asks for the end of a call. Codes: not_found, conflict (it has ended).
+	Cancel(ctx context.Context, id schemas.CallID, reason string) error
+	// Output calls each with what a call prints from now on, until ctx ends. What is lost of it is lost: it is only shown.
+	Output(ctx context.Context, conversation schemas.ConversationID, id schemas.CallID, each func(text string)) error
+	// Approval shows a question. Codes: not_found.
+	Approval(ctx context.Context, id schemas.ApprovalID) (schemas.Approval, error)
+	// Decide answers it. Codes: not_found, conflict (it was answered, or its time is over).
+	Decide(ctx context.Context, id schemas.ApprovalID, answer schemas.ApprovalAnswer) error
+	// Job shows a background job. Codes: not_found.
+	Job(ctx context.Context, id schemas.JobID) (schemas.Job, error)
+	// StopJob ends one. Codes: not_found, conflict (it has ended).
+	StopJob(ctx context.Context, id schemas.JobID, reason string) error
+}
+
+// Scope is what a client sees and may do: one account's, by its credential.
+type Scope struct {
+	Account   schemas.AccountID
+	Agent     schemas.AgentID // empty: all tools
+	Workspace string          // empty: the account's default, or the agent's first
+	// Conversation is where the events of calls go. Empty: each call has one of its own.
+	Conversation schemas.ConversationID
+	Caller       Caller
+}

@@ -1,0 +1,57 @@
+package mcp
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strings"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// CallPrefix begins the ids of calls that came in by the protocol, so that async_status tells them from jobs.
+const CallPrefix = "mcp_"
+
+// The marks of a tool use in a request's _meta. The second is what one client sends of its own accord, which may end with any
+// release of it: it is taken as a mark and never needed.
+const (
+	MetaIdempotencyKey = "sandjet/idempotencyKey"
+	metaToolUse        = "claudecode/toolUseId"
+)
+
+// MaxKey is the most bytes of a mark.
+const MaxKey = 256
+
+// keyOf is the mark of a tool use with its name in front, empty where there is none. Code: invalid.
+func keyOf(meta map[string]any) (string, error) {
+	for _, name := range []string{MetaIdempotencyKey, metaToolUse} {
+		v, there := meta[name]
+		if !there {
+			continue
+		}
+		s, ok := v.(string)
+		switch {
+		case ok && s != "" && len(s) <= MaxKey:
+			return name + "=" + s, nil
+		case name == MetaIdempotencyKey:
+			return "", schemas.Invalidf("_meta."+name, "must be a text of 1 to %d bytes", MaxKey)
+		}
+	}
+	return "", nil
+}
+
+// CallIDOf is the id of the call that a marked tool use means: the same for the same account, agent, workspace, conversation and mark.
+func CallIDOf(s Scope, key string) schemas.CallID {
+	h := sha256.New()
+	for _, part := range []string{string(s.Account), string(s.Agent), s.Workspace, string(s.Conversation), key} {
+		_, _ = fmt.Fprintf(h, "%d:%s", len(part), part) // a hash never fails
+	}
+	const bytes = 16
+	return schemas.CallID(CallPrefix + hex.EncodeToString(h.Sum(nil)[:bytes]))
+}
+
+// newCallID is the id of a call that nobody can ask for again.
+func newCallID() schemas.CallID { return schemas.CallID(schemas.NewID(CallPrefix)) }
+
+// isCall reports whether a status id names a call rather than a job.
+func isCall(id string) bool { return strings.HasPrefix(id, CallPrefix) }

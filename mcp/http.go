@@ -1,0 +1,71 @@
+package mcp
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+const (
+	headerSession = "Mcp-Session-Id"
+	headerVersion = "Mcp-Protocol-Version"
+	stateless     = "2026-07-28" // the first revision without sessions
+)
+
+// Waits reports whether a request over HTTP may be held: then it should take a place among those that wait.
+func Waits(body []byte) bool {
+	switch peek(body).Method {
+	case "tools/call", "resources/read", "subscriptions/listen":
+		return true
+	}
+	return false
+}
+
+// Serve answers one request over HTTP, whose body has been read and whose client is the scope's. Who may ask, from where and how much is
+// the caller's to check. A session id is only a name by which a client of an older revision cancels its requests: nothing is kept under
+// it when no request is in hand.
+func (s *Server) Serve(w http.ResponseWriter, r *http.Request, scope Scope, body []byte) {
+	said := peek(body)
+	c := &session{Server: s, scope: scope}
+	if r.Header.Get(headerVersion) < stateless {
+		switch at := r.Header.Get(headerSession); said.Method {
+		case "initialize":
+			w.Header().Set(headerSession, schemas.NewID("mcps_"))
+		case "tools/call":
+			ctx, landed := s.fly(context.Background(), flight{scope.Account, at, string(said.ID)})
+			defer landed()
+			c.request = ctx
+		case "notifications/cancelled":
+			s.ground(flight{scope.Account, at, string(said.Params.RequestID)})
+		}
+	}
+	srv := c.protocol()
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return srv }, &sdk.StreamableHTTPOptions{
+		Stateless: true, Logger: s.Log, PropagateRequestCancellation: true, MaxRequestBodyBytes: int64(len(body)) + 1,
+		DisableLocalhostProtection: true, // it is for servers that ask for no key
+	}).ServeHTTP(w, r)
+}
+
+// message is what is looked at of a request before the SDK reads it.
+type message struct {
+	ID     json.RawMessage `json:"id"`
+	Method string          `json:"method"`
+	Params struct {
+		RequestID json.RawMessage `json:"requestId"` //nolint:tagliatelle // the protocol's
+	} `json:"params"`
+}
+
+// peek reads what it can. A batch of older revisions is none of it.
+func peek(body []byte) (m message) {
+	if json.Unmarshal(body, &m) != nil {
+		return message{}
+	}
+	return m
+}

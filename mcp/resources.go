@@ -1,0 +1,197 @@
+package mcp
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"mime"
+	"net/http"
+	"net/url"
+	"path"
+	"strings"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// MaxResource is the most bytes of a text file that is read as a resource. Of other files a single read gives all there is to have,
+// which the tool read bounds.
+const MaxResource = 1 << 20
+
+const (
+	resourceScheme   = "sandjet"
+	resourceTemplate = resourceScheme + "://{workspace}/{+path}"
+	wholeFile        = 1_000_000 // lines
+)
+
+// addResources offers the files of workspaces.
+func (c *session) addResources(srv *sdk.Server) {
+	srv.AddResourceTemplate(&sdk.ResourceTemplate{
+		Name: "workspace file", URITemplate: resourceTemplate,
+		Description: "A file of a workspace, such as sandjet://default/notes.txt: text of at most 1 MiB, anything else of at most 96 KiB.",
+	}, c.readResource)
+}
+
+// readResource reads a file by the tool read, as the client's agent may.
+func (c *session) readResource(ctx context.Context, req *sdk.ReadResourceRequest) (*sdk.ReadResourceResult, error) {
+	workspace, name, err := fileOf(req.Params.URI)
+	if err != nil {
+		return nil, protocolError(err)
+	}
+	f := file{session: c, workspace: workspace, name: name}
+	content, text, err := f.read(ctx)
+	if errors.Is(err, errChanged) { // while it was read: once more
+		content, text, err = f.read(ctx)
+	}
+	switch {
+	case errors.Is(err, schemas.ErrNotFound):
+		return nil, sdk.ResourceNotFoundError(req.Params.URI)
+	case err != nil:
+		return nil, protocolError(err)
+	}
+	out := &sdk.ResourceContents{URI: req.Params.URI, MIMEType: mime.TypeByExtension(path.Ext(name))}
+	if out.MIMEType == "" {
+		out.MIMEType = http.DetectContentType(content)
+	}
+	if text {
+		out.Text = string(content)
+	} else {
+		out.Blob = content
+	}
+	return &sdk.ReadResourceResult{Contents: []*sdk.ResourceContents{out}}, nil
+}
+
+// fileOf reads the URI of a resource. Code: invalid.
+func fileOf(uri string) (workspace, name string, err error) {
+	rest, ok := strings.CutPrefix(uri, resourceScheme+"://")
+	host, file, slash := strings.Cut(rest, "/")
+	if !ok || !slash || strings.ContainsAny(uri, "?#") {
+		return "", "", schemas.Invalidf("uri", "is not of the form %s", resourceTemplate)
+	}
+	var nerr error
+	workspace, err = url.PathUnescape(host)
+	name, nerr = url.PathUnescape(file)
+	if err != nil || nerr != nil {
+		return "", "", schemas.Invalidf("uri", "has a %% that escapes nothing")
+	}
+	if workspace == "" || name == "" || len(name) > schemas.MaxPath {
+		return "", "", schemas.Invalidf("uri", "names no file of a workspace: the form is %s", resourceTemplate)
+	}
+	return workspace, name, nil
+}
+
+// errChanged says that a file was written while it was read.
+var errChanged = schemas.Errorf(schemas.Conflict, "", "the file changes while it is read: try again")
+
+type file struct {
+	*session
+
+	workspace, name string
+}
+
+// page is what the tool read says of a part of a file; tools documents it.
+type page struct {
+	Size       int64  `json:"size"`
+	Encoding   string `json:"encoding"`
+	Content    string `json:"content"`
+	NextOffset *int64 `json:"next_offset"`
+	ETag       string `json:"etag"`
+}
+
+// read returns all of a file, and whether it is text. Codes: not_found, invalid, exhausted (it is too large), and those of calls.
+func (f file) read(ctx context.Context) (content []byte, text bool, err error) {
+	var (
+		whole strings.Builder
+		etag  string
+		from  int64 = 1
+	)
+	for {
+		p, err := f.page(ctx, schemas.DialectClaude, from)
+		if from == 1 && errors.Is(err, schemas.ErrInvalid) { // not text, most likely
+			return f.binary(ctx, err)
+		}
+		switch {
+		case err != nil:
+			return nil, false, err
+		case p.Size > MaxResource:
+			return nil, false, schemas.Errorf(schemas.Exhausted, "uri",
+				"the file has %d bytes: at most %d are read as a resource", p.Size, MaxResource)
+		case from > 1 && p.ETag != etag:
+			return nil, false, errChanged
+		}
+		etag = p.ETag
+		whole.WriteString(p.Content)
+		if p.NextOffset == nil {
+			break
+		}
+		if !strings.HasSuffix(p.Content, "\n") {
+			return nil, false, schemas.Errorf(schemas.Exhausted, "uri",
+				"a line of the file is longer than a page of the tool read: read it by a command")
+		}
+		if *p.NextOffset <= from || whole.Len() > MaxResource {
+			return nil, false, errChanged
+		}
+		from = *p.NextOffset
+	}
+	content = []byte(whole.String())
+	if sum := sha256.Sum256(content); etag != "" && hex.EncodeToString(sum[:]) != etag {
+		return nil, false, schemas.Errorf(schemas.Invalid, "uri", "the file is not UTF-8: read it by a command, such as base64")
+	}
+	return content, true, nil
+}
+
+// binary reads a file that the tool read does not show as text; why is what it said.
+func (f file) binary(ctx context.Context, why error) (content []byte, text bool, err error) {
+	p, err := f.page(ctx, schemas.DialectDeepAgents, 0)
+	if err != nil {
+		return nil, false, err
+	}
+	if p.Encoding != "base64" {
+		return nil, false, why
+	}
+	if content, err = base64.StdEncoding.DecodeString(p.Content); err != nil {
+		return nil, false, protocolError(err)
+	}
+	return content, false, nil
+}
+
+// page is one call of the tool read.
+func (f file) page(ctx context.Context, d schemas.Dialect, from int64) (p page, err error) {
+	input, err := json.Marshal(map[string]any{"file_path": f.name, "offset": from, "limit": wholeFile})
+	if err != nil {
+		return p, err
+	}
+	r := schemas.Request{
+		ID: newCallID(), Agent: f.scope.Agent, Workspace: f.workspace, Conversation: f.scope.Conversation,
+		Tool: schemas.ToolRead, Input: input, Dialect: d,
+	}
+	if r.Conversation == "" {
+		r.Conversation = schemas.ConversationID(r.ID)
+	}
+	st, err := f.scope.Caller.Submit(ctx, r)
+	if err == nil && st.Result == nil {
+		st, err = f.scope.Caller.Wait(ctx, st.ID, f.Wait)
+	}
+	switch {
+	case err != nil:
+		return p, err
+	case st.Result == nil:
+		return p, schemas.Errorf(schemas.Timeout, "", "the file is not read yet: the call is %s", st.Status)
+	case st.Result.Status != schemas.StatusCompleted:
+		if st.Result.Error != nil {
+			return p, st.Result.Error
+		}
+		return p, schemas.Errorf(schemas.Unavailable, "", "the file was not read: the call is %s", st.Result.Status)
+	case st.Result.Output == nil:
+		return p, schemas.Errorf(schemas.Internal, "", "the file was read to no output")
+	}
+	b, err := json.Marshal(st.Result.Output.Data)
+	if err != nil {
+		return p, err
+	}
+	return p, json.Unmarshal(b, &p)
+}

@@ -1,0 +1,200 @@
+package bucket
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/smithy-go/logging"
+
+	"github.com/sandjet/sandjet/internal/wait"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// Limits of requests.
+const (
+	// PartSize is how many bytes one request carries at most: larger files are written in parts of that size.
+	PartSize = 8 << 20
+	// maxAnswer is how many bytes an answer has that is no file: a page of a list has a thousand keys.
+	maxAnswer = 8 << 20
+	// attempts is how often one request is made.
+	attempts = 8
+	// longestPause is the longest wait between two of them.
+	longestPause = 5 * time.Second
+	// requestWithin is what a request may take with all its attempts; transferWithin is that of one with a part of a file.
+	requestWithin, transferWithin = time.Minute, 5 * time.Minute
+	// races is how often a write is made again that met another one at the same moment.
+	races = 4
+)
+
+var again = wait.Backoff{First: 100 * time.Millisecond, Most: longestPause} //nolint:gochecknoglobals // a constant
+
+// hashField is the metadata that says what a file's content is: its SHA-256 in hexadecimal.
+const hashField = "sandjet-sha256"
+
+// Credentials sign requests.
+type Credentials = aws.CredentialsProvider
+
+// Options say which bucket, and how it is reached. Bucket and Credentials are needed.
+type Options struct {
+	Bucket string
+	// Prefix is what all keys begin with: empty for the whole bucket, else it ends with a slash.
+	Prefix string
+	Region string // empty: us-east-1
+	// Endpoint is the URL of the service; empty: Amazon's of the region.
+	Endpoint string
+	// PathStyle asks for URLs with the bucket in the path, not in the host.
+	PathStyle   bool
+	Credentials Credentials
+	// Public refuses to connect to addresses that are not public, but for those in Private, and to speak without TLS: for an endpoint
+	// that a tenant has named.
+	Public  bool
+	Private []netip.Prefix
+	// Log gets what the library for S3 warns of. Nil: nobody.
+	Log *slog.Logger
+	// transport is for tests. Nil: one of its own.
+	transport http.RoundTripper
+}
+
+// Bucket is the files below one prefix. Its methods may be called from many goroutines. They block until the service has answered or
+// the context ends, and make a request again that met a service which was away or busy.
+//
+// Codes of all: not_found (no such file), conflict (a condition does not hold), denied (the credentials do not allow it), invalid (no
+// such bucket, another region, a name that can be no key), unavailable (the service is away or busy: try later).
+type Bucket struct {
+	client *s3.Client
+	bucket string
+	prefix string
+	where  string
+	idle   func()
+}
+
+// Open returns a bucket. Nothing is asked yet. The caller closes it.
+func Open(o Options) (*Bucket, error) {
+	if o.Bucket == "" || o.Credentials == nil {
+		return nil, schemas.Errorf(schemas.Invalid, "bucket", "a bucket and credentials are needed")
+	}
+	if o.Prefix != "" && (!strings.HasSuffix(o.Prefix, "/") || o.Prefix[0] == '/') {
+		return nil, schemas.Errorf(schemas.Invalid, "bucket", "the prefix %q does not end with a slash, or begins with one",
+			schemas.Quotable(o.Prefix))
+	}
+	if o.Endpoint != "" {
+		u, err := url.Parse(o.Endpoint)
+		if err != nil || u.Host == "" || u.Scheme != "https" && (u.Scheme != "http" || o.Public) {
+			return nil, schemas.Errorf(schemas.Invalid, "bucket", "the endpoint is not a URL with https")
+		}
+	}
+	transport, idle := o.transport, func() {}
+	if transport == nil {
+		t := newTransport(o)
+		transport, idle = t, t.CloseIdleConnections
+	}
+	b := &Bucket{bucket: o.Bucket, prefix: o.Prefix, idle: idle}
+	b.where = cmp.Or(o.Endpoint, "s3."+cmp.Or(o.Region, "us-east-1")) + "/" + o.Bucket + "/" + o.Prefix
+	b.client = s3.New(s3.Options{
+		Region: cmp.Or(o.Region, "us-east-1"), Credentials: o.Credentials, UsePathStyle: o.PathStyle,
+		BaseEndpoint: nonEmpty(o.Endpoint),
+		HTTPClient: &http.Client{Transport: bounded{transport}, CheckRedirect: func(*http.Request, []*http.Request) error {
+			return http.ErrUseLastResponse
+		}},
+		Retryer: retry.NewStandard(func(s *retry.StandardOptions) {
+			s.MaxAttempts = attempts
+			s.Backoff = retry.BackoffDelayerFunc(func(attempt int, _ error) (time.Duration, error) { return again.After(attempt), nil })
+		}),
+		// Services that only resemble S3 do not all know the newer checksums.
+		RequestChecksumCalculation: aws.RequestChecksumCalculationWhenRequired,
+		ResponseChecksumValidation: aws.ResponseChecksumValidationWhenRequired,
+
+		DisableLogOutputChecksumValidationSkipped: true,
+		Logger: warnings{o.Log},
+	})
+	return b, nil
+}
+
+// Close gives idle connections back.
+func (b *Bucket) Close() { b.idle() }
+
+// Where names the place, and holds no secret: two of the same name are the same files.
+func (b *Bucket) Where() string { return b.where }
+
+func nonEmpty(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+// warnings hands on what the library says.
+type warnings struct{ log *slog.Logger }
+
+func (w warnings) Logf(c logging.Classification, format string, args ...any) {
+	if w.log != nil && c == logging.Warn {
+		w.log.Warn("the library for S3 warns", "text", fmt.Sprintf(format, args...))
+	}
+}
+
+// bounded cuts answers that are no files: a service must not fill this process's memory.
+type bounded struct{ next http.RoundTripper }
+
+func (t bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer, err := t.next.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	// Reads of files are bounded where they are read.
+	if file := r.Method == http.MethodGet && !r.URL.Query().Has("list-type") && answer.StatusCode/100 == 2; !file {
+		answer.Body = &cut{answer.Body, maxAnswer}
+	}
+	return answer, nil
+}
+
+type cut struct {
+	io.ReadCloser
+	left int64
+}
+
+func (c *cut) Read(p []byte) (int, error) {
+	if c.left <= 0 {
+		return 0, fmt.Errorf("the answer has more than %d bytes", maxAnswer)
+	}
+	n, err := c.ReadCloser.Read(p[:min(int64(len(p)), c.left)])
+	c.left -= int64(n)
+	return n, err
+}
+
+// within bounds a request.
+func within(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, d)
+}
+
+// Environment finds credentials as Amazon's own programs do: variables, shared files, roles of the host. They are asked for with the
+// first request, and renewed before they end.
+func Environment(ctx context.Context, region string) (Credentials, string, error) {
+	var loads []func(*config.LoadOptions) error
+	if region != "" {
+		loads = append(loads, config.WithRegion(region))
+	}
+	c, err := config.LoadDefaultConfig(ctx, loads...)
+	if err != nil {
+		return nil, "", fmt.Errorf("credentials for S3: %w", err)
+	}
+	return c.Credentials, c.Region, nil
+}
+
+// Static are credentials that are known.
+func Static(key, secret, session string) Credentials {
+	return aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+		return aws.Credentials{AccessKeyID: key, SecretAccessKey: secret, SessionToken: session, Source: "record"}, nil
+	})
+}

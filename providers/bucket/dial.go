@@ -1,0 +1,64 @@
+package bucket
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/sandjet/sandjet/internal/netguard"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+const (
+	dialWithin   = 10 * time.Second
+	answerWithin = 30 * time.Second
+	idleWithin   = 90 * time.Second
+	connections  = 32
+)
+
+// newTransport is a way to the service. That to an endpoint which a tenant has named connects to public addresses only, looks at the
+// address that is about to be connected to, and goes by no proxy.
+func newTransport(o Options) *http.Transport {
+	d := &net.Dialer{Timeout: dialWithin, KeepAlive: idleWithin / 3}
+	t := &http.Transport{
+		Proxy: http.ProxyFromEnvironment, DialContext: d.DialContext, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: connections,
+		MaxConnsPerHost: connections, IdleConnTimeout: idleWithin, TLSHandshakeTimeout: dialWithin, ResponseHeaderTimeout: answerWithin,
+		ExpectContinueTimeout: time.Second,
+	}
+	if o.Public {
+		t.Proxy = nil
+		d.ControlContext = func(_ context.Context, _, address string, _ syscall.RawConn) error {
+			to, err := netip.ParseAddrPort(address)
+			if err != nil {
+				return schemas.Errorf(schemas.Denied, "bucket", "the endpoint's address cannot be read")
+			}
+			return allowed(to.Addr(), o.Private)
+		}
+	}
+	return t
+}
+
+// allowed reports why an address must not be connected to. It is pure.
+func allowed(a netip.Addr, private []netip.Prefix) error {
+	plain := a.Unmap().WithZone("")
+	kind := netguard.Kind(plain)
+	if kind == "" && a.Zone() == "" {
+		return nil
+	}
+	if slices.ContainsFunc(private, func(p netip.Prefix) bool { return p.Contains(plain) }) && !netguard.Metadata(plain) {
+		return nil
+	}
+	return schemas.Errorf(schemas.Denied, "bucket", "the endpoint leads to %s address: buckets of workspaces are at public ones, "+
+		"but for the operator's --private-networks", cmpKind(kind))
+}
+
+func cmpKind(kind string) string {
+	if kind == "" {
+		return "a link-local"
+	}
+	return kind
+}

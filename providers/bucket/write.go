@@ -1,0 +1,160 @@
+package bucket
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// ErrTorn says that a file had another content when it was read than its hash says: it was changed meanwhile, and nothing was written.
+var ErrTorn = errors.New("the file was changed while it was read")
+
+// maxParts is how many parts a file may have in S3.
+const maxParts = 10_000
+
+// Put writes a file: the size bytes of from, whose SHA-256 is hash. With an etag it takes the place of that version and of no other;
+// without one it is a new file. A write whose answer was lost is found by the hash, so that making it again is no conflict.
+//
+// Codes: conflict (there is another version, or one at all), and [ErrTorn].
+func (b *Bucket) Put(ctx context.Context, name, etag, hash string, from io.ReaderAt, size int64) (Object, error) {
+	key, err := b.key(name)
+	if err != nil {
+		return Object{}, err
+	}
+	if size > PartSize*maxParts {
+		return Object{}, schemas.Errorf(schemas.Invalid, "s3", "%s has %d bytes: at most %d can be written",
+			quoted(name), size, int64(PartSize)*maxParts)
+	}
+	for attempt := 1; ; attempt++ {
+		if size <= PartSize {
+			err = b.putWhole(ctx, key, etag, hash, from, size)
+		} else {
+			err = b.putParts(ctx, key, etag, hash, from, size)
+		}
+		if !raced(err) || attempt == races || !raceAgain.Sleep(ctx, attempt) {
+			break
+		}
+	}
+	if errors.Is(err, ErrTorn) {
+		return Object{}, err
+	}
+	err = b.refusal(ctx, "write "+quoted(name), err)
+	code := schemas.CodeOf(err)
+	if err != nil && code != schemas.Conflict && code != schemas.NotFound && code != schemas.Unavailable {
+		return Object{}, err
+	}
+	// What is there says what came of it. That is looked at after a success too: the answers to parts name no version on all services.
+	o, headErr := b.Head(ctx, name)
+	switch {
+	case headErr == nil && o.Hash == hash && o.Size == size:
+		return o, nil
+	case err == nil && headErr == nil: // somebody has written since
+		return Object{}, schemas.Errorf(schemas.Conflict, "s3", "%s was changed by another writer", quoted(name))
+	case err == nil:
+		return Object{}, headErr
+	case code == schemas.NotFound: // the version to be replaced is gone
+		return Object{}, schemas.Wrap(schemas.Conflict, "s3", fmt.Sprintf("%s was removed by somebody else", quoted(name)), err)
+	}
+	return Object{}, err
+}
+
+func (b *Bucket) putWhole(ctx context.Context, key, etag, hash string, from io.ReaderAt, size int64) error {
+	data := make([]byte, size)
+	if n, err := from.ReadAt(data, 0); int64(n) != size {
+		return fmt.Errorf("%w: %w", ErrTorn, err)
+	}
+	if sum := sha256.Sum256(data); hex.EncodeToString(sum[:]) != hash {
+		return ErrTorn
+	}
+	in := &s3.PutObjectInput{
+		Bucket: &b.bucket, Key: &key, Body: bytes.NewReader(data), ContentLength: &size, Metadata: map[string]string{hashField: hash},
+	}
+	in.IfMatch, in.IfNoneMatch = conditions(etag)
+	ctx, cancel := within(ctx, transferWithin)
+	defer cancel()
+	_, err := b.client.PutObject(ctx, in)
+	return err
+}
+
+// conditions are those of a write.
+func conditions(etag string) (match, noneMatch *string) {
+	if etag == "" {
+		return nil, aws.String("*")
+	}
+	return &etag, nil
+}
+
+// putParts writes a large file. Nothing of it is seen before its last request, which has the condition; what a broken one leaves
+// behind is given up, and where even that fails the service's rule for uploads that were not completed takes it away.
+func (b *Bucket) putParts(ctx context.Context, key, etag, hash string, from io.ReaderAt, size int64) (err error) {
+	begin, cancel := within(ctx, requestWithin)
+	defer cancel()
+	u, err := b.client.CreateMultipartUpload(begin, &s3.CreateMultipartUploadInput{
+		Bucket: &b.bucket, Key: &key, Metadata: map[string]string{hashField: hash},
+	})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err == nil {
+			return
+		}
+		ctx, cancel := within(context.WithoutCancel(ctx), requestWithin/4)
+		defer cancel()
+		_, _ = b.client.AbortMultipartUpload(ctx, &s3.AbortMultipartUploadInput{Bucket: &b.bucket, Key: &key, UploadId: u.UploadId})
+	}()
+	whole, buf := sha256.New(), make([]byte, PartSize)
+	var parts []types.CompletedPart
+	for at := int64(0); at < size; at += PartSize {
+		data := buf[:min(PartSize, size-at)]
+		if n, err := from.ReadAt(data, at); n != len(data) {
+			return fmt.Errorf("%w: %w", ErrTorn, err)
+		}
+		whole.Write(data)
+		part, err := b.putPart(ctx, key, u.UploadId, int32(len(parts)+1), data)
+		if err != nil {
+			return err
+		}
+		parts = append(parts, part)
+	}
+	if hex.EncodeToString(whole.Sum(nil)) != hash {
+		return ErrTorn
+	}
+	in := &s3.CompleteMultipartUploadInput{
+		Bucket: &b.bucket, Key: &key, UploadId: u.UploadId, MultipartUpload: &types.CompletedMultipartUpload{Parts: parts},
+	}
+	in.IfMatch, in.IfNoneMatch = conditions(etag)
+	end, cancel := within(ctx, transferWithin)
+	defer cancel()
+	_, err = b.client.CompleteMultipartUpload(end, in)
+	return err
+}
+
+func (b *Bucket) putPart(ctx context.Context, key string, upload *string, number int32, data []byte) (types.CompletedPart, error) {
+	ctx, cancel := within(ctx, transferWithin)
+	defer cancel()
+	p, err := b.client.UploadPart(ctx, &s3.UploadPartInput{
+		Bucket: &b.bucket, Key: &key, UploadId: upload, PartNumber: &number, Body: bytes.NewReader(data),
+	})
+	if err != nil {
+		return types.CompletedPart{}, err
+	}
+	return types.CompletedPart{ETag: p.ETag, PartNumber: &number}, nil
+}
+
+// isEmptyRange reports whether a range has nothing of its file.
+func isEmptyRange(err error) bool {
+	answer, ok := errors.AsType[*smithyhttp.ResponseError](err)
+	return ok && answer.HTTPStatusCode() == 416
+}

@@ -1,0 +1,210 @@
+// Package daytona is the provider that runs commands in sandboxes of Daytona, or of a service that speaks as Daytona does.
+//
+// # What is spoken
+//
+// Two services: the control plane makes, finds, starts, stops and ends sandboxes; the toolbox of each sandbox, behind a proxy, runs
+// short commands and takes files. Both are JSON over HTTP and spoken by hand over package cloud. docs/adr/0107 says how.
+//
+// # Sandboxes
+//
+// A call of a sandbox that is not persistent gets one of its own, which is deleted when the call has ended, and by the service
+// some minutes after the last word of a worker that has died. A persistent one is kept under a name, which the service gives
+// once: it is stopped when nobody has used it for Options.Idle, and started by the next reservation with its files.
+//
+// # Commands
+//
+// A command is started by the program of package boxrun, which waits for a word before it starts anything, ends all that
+// the command has started, and says how it ended. The toolbox has no stream that carries bytes as they are: what the program
+// prints is kept in the sandbox in numbered pieces until the worker has them, so that a connection that breaks loses nothing
+// and no piece comes twice.
+//
+// Workspaces are folders of one volume.
+package daytona
+
+import (
+	"cmp"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"regexp"
+	"sync"
+	"time"
+
+	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/providers/internal/cloud"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// What [Options] stand for that say nothing.
+const (
+	DefaultAPIURL       = "https://app.daytona.io/api"
+	DefaultUser         = "daytona"
+	DefaultInstallation = "sandjet"
+	DefaultSandboxes    = 20
+	DefaultIdle         = 15 * time.Minute
+	DefaultStart        = 2 * time.Minute
+)
+
+const (
+	service    = "Daytona"
+	spoken     = "0.205.1"           // the description of the API that this package was written by
+	endTimeout = 30 * time.Second    // of the end of a sandbox, or of what runs in it
+	aloneRun   = 5 * time.Minute     // after which the service ends the sandbox of a run whose worker says nothing
+	keptFor    = 31 * 24 * time.Hour // that a stopped sandbox stays which nobody wakes: longer than any record lets it live
+)
+
+// Options are the settings of [Open]. Key must be set.
+type Options struct {
+	Key          string // the API key: a secret
+	APIURL       string // of the control plane; empty: DefaultAPIURL
+	Organization string // its id, which a JWT needs in place of a key; empty: the key's own
+	Target       string // the region; empty: the organization's
+	Snapshot     string // of sandboxes: its name or id; empty: the service's own
+	Image        string // of sandboxes in place of a snapshot: the service builds one of it, which the first time takes minutes
+	User         string // of sandboxes: root, or one with a home in /home; empty: DefaultUser
+	// Installation is the same for all workers that share sandboxes, and another for others of the same organization: letters,
+	// digits and dashes. Empty: DefaultInstallation.
+	Installation string
+	Networks     []schemas.NetworkMode // that the operator allows; empty: deny-all alone
+	Sandboxes    int                   // that run at a time, all workers' together; 0: DefaultSandboxes
+	Idle         time.Duration         // after which a kept sandbox that nobody uses is stopped, in minutes; 0: DefaultIdle
+	Start        time.Duration         // that a sandbox may take to be made or started; 0: DefaultStart
+	NoWorkspaces bool                  // volumes are not used
+	HTTP         *http.Client          // nil: one of its own
+	Log          *slog.Logger          // nil: nothing is logged
+}
+
+var (
+	installationPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]{0,39}$`)
+	userPattern         = regexp.MustCompile(`^[a-z_][a-z0-9_-]{0,31}$`)
+	imagePattern        = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}$`)
+)
+
+// Provider runs commands in sandboxes. Its methods may be called from many goroutines.
+type Provider struct {
+	opt     Options
+	log     *slog.Logger
+	control *cloud.Client
+
+	mu       sync.Mutex
+	closed   bool
+	creating int // sandboxes that are not listed yet
+
+	ending    sync.WaitGroup
+	furnished cloud.Known // epochs of sandboxes whose workspace is prepared
+	making    cloud.Locks
+	volumes   volumes
+}
+
+var (
+	_ providers.Provider = (*Provider)(nil)
+	_ providers.Reserver = (*Provider)(nil)
+	_ providers.Pauser   = (*Provider)(nil)
+	_ providers.Lister   = (*Provider)(nil)
+	_ providers.RunEnder = (*Provider)(nil)
+	_ providers.Profiler = (*Provider)(nil)
+)
+
+// busy is what means "try again".
+func busy() []int {
+	return []int{http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable,
+		http.StatusGatewayTimeout}
+}
+
+// table says which requests to the control plane are tried again. What makes a sandbox has no row for a connection that
+// broke: what became of it is looked up instead.
+func table() []cloud.Retry {
+	return []cloud.Retry{
+		{Route: "GET *", On: busy(), Lost: true},
+		{Route: "DELETE /sandbox/{id}", On: busy(), Lost: true},
+		{Route: "POST /sandbox/{id}/start", On: busy(), Lost: true},
+		{Route: "POST /sandbox/{id}/stop", On: busy(), Lost: true},
+		{Route: "PUT /sandbox/{id}/labels", On: busy(), Lost: true},
+		{Route: "POST /volumes", On: []int{http.StatusTooManyRequests}, Unsent: true},
+		{Route: "POST /sandbox", On: []int{http.StatusServiceUnavailable}, Unsent: true},
+	}
+}
+
+// Open checks the options. It asks the service nothing: see [Diagnose]. The caller closes the provider. Code: invalid.
+func Open(o Options) (*Provider, error) {
+	o.APIURL, o.User = cmp.Or(o.APIURL, DefaultAPIURL), cmp.Or(o.User, DefaultUser)
+	o.Installation, o.Sandboxes = cmp.Or(o.Installation, DefaultInstallation), cmp.Or(o.Sandboxes, DefaultSandboxes)
+	o.Idle, o.Start = cmp.Or(o.Idle, DefaultIdle), cmp.Or(o.Start, DefaultStart)
+	if len(o.Networks) == 0 {
+		o.Networks = []schemas.NetworkMode{schemas.DenyAll}
+	}
+	switch {
+	case o.Key == "":
+		return nil, schemas.Invalidf("daytona-api-key", "is missing: set DAYTONA_API_KEY, or --daytona-api-key")
+	case !installationPattern.MatchString(o.Installation):
+		return nil, schemas.Invalidf("daytona-installation", "%q: use up to 40 letters, digits and dashes", schemas.Quotable(o.Installation))
+	case !userPattern.MatchString(o.User):
+		return nil, schemas.Invalidf("daytona-user", "%q is not a user name", schemas.Quotable(o.User))
+	case o.Image != "" && o.Snapshot != "":
+		return nil, schemas.Invalidf("daytona-image", "and daytona-snapshot exclude each other: name one")
+	case o.Image != "" && !imagePattern.MatchString(o.Image):
+		return nil, schemas.Invalidf("daytona-image", "%q is not an image name", schemas.Quotable(o.Image))
+	case o.Sandboxes < 0:
+		return nil, schemas.Invalidf("daytona-sandboxes", "%d is out of range: at least 1", o.Sandboxes)
+	case o.Idle < 5*time.Minute || o.Idle > 24*time.Hour:
+		return nil, schemas.Invalidf("daytona-idle", "%s is out of range: 5m to 24h", o.Idle)
+	case o.Start < 0 || o.Start > time.Hour:
+		return nil, schemas.Invalidf("daytona-start", "%s is out of range: up to 1h", o.Start)
+	}
+	base, err := cloud.ParseBase("daytona-api-url", o.APIURL)
+	if err != nil {
+		return nil, err
+	}
+	p := &Provider{opt: o, log: o.Log}
+	if p.log == nil {
+		p.log = slog.New(slog.DiscardHandler)
+	}
+	if p.opt.HTTP == nil {
+		p.opt.HTTP = &http.Client{Transport: &http.Transport{
+			Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute, TLSHandshakeTimeout: 10 * time.Second,
+			ForceAttemptHTTP2: true,
+		}}
+	}
+	p.control = p.client(base, table())
+	return p, nil
+}
+
+// client is one of the control plane or of a sandbox: both take the same key.
+func (p *Provider) client(base *url.URL, retries []cloud.Retry) *cloud.Client {
+	header := http.Header{"User-Agent": {"sandjet"}, "X-Daytona-Source": {"sandjet"}, "X-Daytona-Sdk-Version": {spoken}}
+	if p.opt.Organization != "" {
+		header.Set("X-Daytona-Organization-Id", p.opt.Organization)
+	}
+	return &cloud.Client{
+		Base: base, Auth: http.Header{"Authorization": {"Bearer " + p.opt.Key}}, Header: header, Retries: retries, HTTP: p.opt.HTTP, Log: p.log,
+	}
+}
+
+// Close waits until the sandboxes of runs that have ended are deleted. Kept ones stay.
+func (p *Provider) Close() error {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	p.ending.Wait()
+	p.opt.HTTP.CloseIdleConnections()
+	return nil
+}
+
+// begin counts the caller as at work, so that Close waits for it. Undo it with ending.Done.
+func (p *Provider) begin() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return schemas.Errorf(schemas.Unavailable, "run", "the provider is closed")
+	}
+	p.ending.Add(1)
+	return nil
+}
+
+// home is that of the user of sandboxes.
+func (p *Provider) home() string {
+	if p.opt.User == "root" {
+		return "/root"
+	}
+	return "/home/" + p.opt.User
+}

@@ -1,0 +1,75 @@
+package daytona
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/sandjet/sandjet/providers/internal/boxrun"
+	"github.com/sandjet/sandjet/providers/internal/carry"
+	"github.com/sandjet/sandjet/providers/internal/cloud"
+	"github.com/sandjet/sandjet/providers/internal/spool"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// EndRun kills what is there of a run: its own sandbox, and in the kept one its processes, which are known by their mark. In a
+// sandbox that is stopped nothing runs.
+func (p *Provider) EndRun(ctx context.Context, key string, account schemas.AccountID, id string) error {
+	if err := p.begin(); err != nil {
+		return err
+	}
+	defer p.ending.Done()
+	ctx, cancel := context.WithTimeout(ctx, endTimeout)
+	defer cancel()
+	if err := errors.Join(p.endOwn(ctx, id), p.endInKept(ctx, boxOf(account, key), id)); err != nil {
+		return schemas.Wrap(schemas.Unavailable, "end run", "what is left of the run cannot be ended", err)
+	}
+	return nil
+}
+
+// endOwn deletes the sandboxes of a run alone.
+func (p *Provider) endOwn(ctx context.Context, id string) error {
+	found, err := p.list(ctx, map[string]string{labelInstallation: p.opt.Installation, labelRun: cloud.Digest(id)})
+	for _, s := range found {
+		err = errors.Join(err, p.end(ctx, s.ID))
+	}
+	return err
+}
+
+// endInKept kills the processes of a run in a kept sandbox.
+func (p *Provider) endInKept(ctx context.Context, box, id string) error {
+	s, err := p.get(ctx, p.nameOf(box))
+	switch {
+	case cloud.StatusOf(err) == http.StatusNotFound:
+		return nil
+	case err != nil:
+		return err
+	case s.State != stateStarted || s.Labels[labelInstallation] != p.opt.Installation:
+		return nil
+	}
+	t, err := p.toolboxOf(s)
+	if err != nil {
+		return err
+	}
+	return p.sweep(ctx, s.ID, t, boxrun.MarkOf(id))
+}
+
+// sweep ends what is left in a kept sandbox of a command whose program is gone. Where that fails the sandbox is deleted, with all
+// that is in it. One that is gone or stopped has nothing left.
+func (p *Provider) sweep(ctx context.Context, id string, t toolbox, mark string) error {
+	_, err := spool.Run(ctx, t, spool.Sweep, `exec "$@"`, boxrun.SweepArguments("bash", carry.SearchPath, mark)...)
+	if err == nil {
+		return nil
+	}
+	s, look := p.get(ctx, id)
+	if cloud.StatusOf(look) == http.StatusNotFound {
+		return nil
+	}
+	switch running, _ := count([]sandbox{s}); {
+	case look == nil && running == 0 && s.State != stateDestroying:
+		return nil
+	default:
+		p.log.Warn("a command cannot be ended alone, deleting its sandbox", "sandbox", id, "error", err)
+		return p.end(ctx, id)
+	}
+}

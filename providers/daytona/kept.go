@@ -1,0 +1,223 @@
+package daytona
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sandjet/sandjet/internal/wait"
+	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/providers/internal/cloud"
+	"github.com/sandjet/sandjet/providers/internal/spool"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// attempts is how often a kept sandbox is looked for or made while others do the same.
+const attempts = 8
+
+// Reserve returns the sandbox kept under key, and makes or starts it. One that was made under other rules is deleted and made anew.
+// Its name is given once in the organization: of several workers that make it at once one does, and the others find it.
+func (p *Provider) Reserve(ctx context.Context, key string, spec providers.Spec) (schemas.Ref, error) {
+	if err := ctx.Err(); err != nil {
+		return schemas.Ref{}, err
+	}
+	if key == "" {
+		return schemas.Ref{}, schemas.Invalidf("key", "must not be empty")
+	}
+	if err := p.refuse(spec, spec.Network, spec.Mounts); err != nil {
+		return schemas.Ref{}, err
+	}
+	if err := p.begin(); err != nil {
+		return schemas.Ref{}, err
+	}
+	defer p.ending.Done()
+	lock := p.making.Of(boxOf(spec.Account, key))
+	lock.Lock() // of this worker's callers one is enough: others find what it has made
+	defer lock.Unlock()
+	again := wait.Backoff{First: 100 * time.Millisecond, Most: 2 * time.Second}
+	for n := 1; ; n++ {
+		ref, err := p.reserve(ctx, key, spec)
+		switch code := schemas.CodeOf(err); {
+		case err == nil:
+			return ref, nil
+		case ctx.Err() != nil:
+			return schemas.Ref{}, ctx.Err()
+		case code != schemas.NotFound && code != schemas.Conflict:
+			return schemas.Ref{}, err
+		case n == attempts:
+			return schemas.Ref{}, schemas.Wrap(schemas.Unavailable, "reserve", "the sandbox is being changed by others", err)
+		case !again.Sleep(ctx, n):
+			return schemas.Ref{}, ctx.Err()
+		}
+	}
+}
+
+// boxOf is a digest of a kept sandbox's account and key.
+func boxOf(account schemas.AccountID, key string) string {
+	return cloud.Digest(string(account) + "\x00" + key)
+}
+
+// nameOf is the name of the sandbox that is kept under a key.
+func (p *Provider) nameOf(box string) string { return p.opt.Installation + "-" + box }
+
+// reserve is one attempt. Codes not_found and conflict: it was changed meanwhile, look again.
+func (p *Provider) reserve(ctx context.Context, key string, spec providers.Spec) (schemas.Ref, error) {
+	box, rules := boxOf(spec.Account, key), p.rulesOf(spec)
+	s, err := p.get(ctx, p.nameOf(box))
+	switch {
+	case cloud.StatusOf(err) == http.StatusNotFound || err == nil && s.State == stateDestroyed:
+		s, err = p.make(ctx, order{name: p.nameOf(box), kind: kindKept, spec: spec, labels: map[string]string{
+			labelBox: box, labelKey: key, labelRules: rules, labelDeployment: cloud.Digest(spec.Deployment),
+		}})
+		if err != nil {
+			return schemas.Ref{}, err
+		}
+	case err != nil:
+		return schemas.Ref{}, explain("reserve", err)
+	case s.Labels[labelInstallation] != p.opt.Installation || s.Labels[labelBox] != box:
+		return schemas.Ref{}, schemas.Errorf(schemas.Unavailable, "reserve",
+			"another's sandbox has the name %s: delete it, or choose another --daytona-installation", p.nameOf(box))
+	case s.Labels[labelRules] != rules || (s.State == stateError || s.State == stateBuild) && !s.Mends:
+		p.log.Info("persistent sandbox replaced: its rules have changed or it has failed",
+			"sandbox", s.ID, "account", spec.Account, "state", s.State)
+		if err := p.end(ctx, s.ID); err != nil {
+			return schemas.Ref{}, explain("reserve", err)
+		}
+		return schemas.Ref{}, gone(nil) // and made anew with the next attempt
+	default:
+		within, cancel := context.WithTimeout(ctx, p.opt.Start)
+		defer cancel()
+		if s, err = p.awake(within, s); err != nil {
+			return schemas.Ref{}, err
+		}
+	}
+	epoch, err := p.stamp(ctx, s)
+	if err != nil {
+		return schemas.Ref{}, err
+	}
+	ref := refOf(s, epoch)
+	return ref, p.furnishOnce(ctx, s, ref.Epoch, spec.Mounts)
+}
+
+// epochOf asks a sandbox in which of its starts it is.
+func (p *Provider) epochOf(ctx context.Context, s sandbox) (string, error) {
+	t, err := p.toolboxOf(s)
+	if err != nil {
+		return "", err
+	}
+	text, err := spool.Epoch(ctx, t)
+	return text, explain("reserve", err)
+}
+
+// stamp notes the epoch in the sandbox's labels, for lists. Others who do the same note the same.
+func (p *Provider) stamp(ctx context.Context, s sandbox) (string, error) {
+	epoch, err := p.epochOf(ctx, s)
+	if err != nil || s.Labels[labelEpoch] == epoch {
+		return epoch, err
+	}
+	all := maps.Clone(s.Labels)
+	all[labelEpoch] = epoch
+	return epoch, explain("reserve", p.ask(ctx, http.MethodPut, s.ID, "/labels", labels{all}, nil))
+}
+
+// refOf names a kept sandbox. Stopping ends its processes, so that its epoch is its birth and its last start.
+func refOf(s sandbox, epoch string) schemas.Ref {
+	return schemas.Ref{ID: s.ID, Epoch: s.Labels[labelBirth] + "." + epoch}
+}
+
+// find is the sandbox that a ref names, in whichever start, and the start that the ref names. Code not_found: it is gone, or not of this
+// installation.
+func (p *Provider) find(ctx context.Context, ref schemas.Ref) (s sandbox, epoch string, err error) {
+	s, err = p.get(ctx, ref.ID)
+	birth, epoch, _ := strings.Cut(ref.Epoch, ".")
+	switch {
+	case cloud.StatusOf(err) == http.StatusNotFound || cloud.StatusOf(err) == http.StatusBadRequest:
+		return s, "", gone(err)
+	case err != nil:
+		return s, "", explain("run", err)
+	case s.ID != ref.ID || s.State == stateDestroyed || s.State == stateDestroying || s.Labels[labelInstallation] != p.opt.Installation ||
+		s.Labels[labelKind] != kindKept || s.Labels[labelBirth] != birth:
+		return s, "", gone(nil)
+	}
+	return s, epoch, nil
+}
+
+// Release deletes a kept sandbox with all that is in it. Workspaces stay.
+func (p *Provider) Release(ctx context.Context, ref schemas.Ref) error {
+	s, _, err := p.find(ctx, ref)
+	if errors.Is(err, schemas.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return explain("release", p.end(ctx, s.ID))
+}
+
+// Pause stops a kept sandbox: its files stay, on the service's disks. The next Reserve starts it under another Epoch.
+func (p *Provider) Pause(ctx context.Context, ref schemas.Ref) error {
+	s, want, err := p.find(ctx, ref)
+	if errors.Is(err, schemas.ErrNotFound) || err == nil && s.State != stateStarted {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if epoch, err := p.epochOf(ctx, s); err != nil || epoch != want {
+		return err // it was started since by somebody else
+	}
+	again := wait.Backoff{First: 100 * time.Millisecond, Most: time.Second}
+	err = p.ask(ctx, http.MethodPost, s.ID, "/stop", nil, nil)
+	for n := 1; ; n++ {
+		if code := cloud.StatusOf(err); err != nil && code != http.StatusBadRequest && code != http.StatusConflict { // others change it
+			if code == http.StatusNotFound {
+				return nil
+			}
+			return explain("pause", err)
+		}
+		if !again.Sleep(ctx, n) {
+			return ctx.Err()
+		}
+		if s, err = p.get(ctx, s.ID); err == nil && s.State != stateStarted && s.State != "stopping" {
+			return nil
+		}
+		if n == 60 {
+			return schemas.Errorf(schemas.Unavailable, "pause", "the sandbox does not stop: it is %q", schemas.Quotable(s.State))
+		}
+	}
+}
+
+// ListKept lists the kept sandboxes of a deployment that are this installation's.
+func (p *Provider) ListKept(ctx context.Context, deployment string) ([]providers.KeptBox, error) {
+	if err := providers.CheckDeployment(deployment); err != nil {
+		return nil, err
+	}
+	found, err := p.list(ctx, map[string]string{
+		labelInstallation: p.opt.Installation, labelKind: kindKept, labelDeployment: cloud.Digest(deployment),
+	})
+	if err != nil {
+		return nil, explain("list", err)
+	}
+	var boxes []providers.KeptBox
+	for _, s := range found {
+		b := providers.KeptBox{
+			Ref: refOf(s, s.Labels[labelEpoch]), Key: s.Labels[labelKey], Account: schemas.AccountID(s.Labels[labelAccount]),
+			State: providers.BoxRunning,
+		}
+		if made, err := strconv.ParseInt(s.Labels[labelMade], 10, 64); err == nil {
+			b.Age = max(time.Since(time.Unix(made, 0)), 0)
+		}
+		switch s.State {
+		case stateDestroying:
+			b.State = providers.BoxEnding
+		case stateStopped, statePaused, stateArchived, stateError, stateBuild:
+			b.State = providers.BoxPaused
+		}
+		boxes = append(boxes, b)
+	}
+	return boxes, nil
+}

@@ -1,0 +1,326 @@
+package daytona
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sandjet/sandjet/internal/wait"
+	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/providers/internal/cloud"
+	"github.com/sandjet/sandjet/providers/internal/spool"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// The labels of a sandbox.
+const (
+	labelInstallation = "sandjet"            // the installation
+	labelKind         = "sandjet-kind"       // kindKept or kindRun
+	labelBirth        = "sandjet-birth"      // a random number of the create
+	labelEpoch        = "sandjet-epoch"      // what was found in it when it was last started
+	labelBox          = "sandjet-box"        // a digest of a kept one's account and key
+	labelRun          = "sandjet-run"        // a digest of the id of the run that it is for
+	labelRules        = "sandjet-rules"      // a digest of what it was made of
+	labelDeployment   = "sandjet-deployment" // a digest of the deployment's name
+	labelKey          = "sandjet-key"
+	labelAccount      = "sandjet-account"
+	labelMade         = "sandjet-made" // seconds since 1970
+
+	kindKept = "kept"
+	kindRun  = "run"
+)
+
+// rulesOf is a digest of what a kept sandbox is made of.
+func (p *Provider) rulesOf(spec providers.Spec) string {
+	spec.Env, spec.Deployment, spec.Sandbox = nil, "", "" // they are each run's own, and no rule
+	text, err := json.Marshal(struct {
+		Spec                          providers.Spec
+		Snapshot, Image, User, Target string
+	}{spec, p.opt.Snapshot, p.opt.Image, p.opt.User, p.opt.Target})
+	if err != nil {
+		panic(err) // plain data
+	}
+	return cloud.Digest(string(text))
+}
+
+// order is a sandbox that is to be made.
+type order struct {
+	name   string // empty: the service gives it one
+	kind   string
+	spec   providers.Spec
+	labels map[string]string // beside those of all
+}
+
+// make makes a sandbox and waits until it runs. It is not cancelled on its way, for then nobody would know of what was made: when
+// ctx ends, what comes is deleted. Codes: exhausted, unavailable, denied, unsupported, conflict (the name is taken).
+func (p *Provider) make(ctx context.Context, o order) (sandbox, error) {
+	type made struct {
+		box sandbox
+		err error
+	}
+	done := make(chan made, 1)
+	p.ending.Go(func() {
+		apart, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.opt.Start)
+		defer cancel()
+		box, err := p.create(apart, o)
+		if err == nil {
+			err = checkNetwork(box, o.spec.Network)
+		}
+		id := box.ID
+		if err == nil {
+			box, err = p.awake(apart, box)
+		}
+		if err == nil && o.kind == kindRun {
+			err = p.furnish(apart, box, o.spec.Mounts)
+		}
+		if id != "" && (err != nil || ctx.Err() != nil) {
+			p.discard(id)
+		}
+		done <- made{box, err}
+	})
+	select {
+	case m := <-done:
+		if ctx.Err() != nil {
+			return sandbox{}, ctx.Err()
+		}
+		return m.box, m.err
+	case <-ctx.Done():
+		return sandbox{}, ctx.Err()
+	}
+}
+
+// checkNetwork refuses a sandbox whose network the service has made another than was asked for. Code: unsupported.
+func checkNetwork(s sandbox, n schemas.Network) error {
+	if all, allowed := networkOf(n); s.BlockAll != all || s.AllowList != allowed {
+		return schemas.Errorf(schemas.Unsupported, "create",
+			"Daytona does not keep this network for the organization of this worker: \"sandjet doctor\" explains")
+	}
+	return nil
+}
+
+// create asks for a sandbox once. When the answer is lost it is looked for by its birth.
+func (p *Provider) create(ctx context.Context, o order) (sandbox, error) {
+	leave, err := p.admit(ctx)
+	if err != nil {
+		return sandbox{}, err
+	}
+	defer leave()
+	birth := cloud.Random()
+	n := newSandbox{
+		Name: o.name, Snapshot: p.opt.Snapshot, User: p.opt.User, Target: p.opt.Target, AutoStop: minutes(aloneRun),
+		Labels: map[string]string{
+			labelInstallation: p.opt.Installation, labelKind: o.kind, labelBirth: birth, labelAccount: string(o.spec.Account),
+			labelMade: strconv.FormatInt(time.Now().Unix(), 10),
+		},
+	}
+	maps.Copy(n.Labels, o.labels)
+	if p.opt.Image != "" {
+		n.Build = &build{Dockerfile: "FROM " + p.opt.Image + "\n"}
+	}
+	if o.kind == kindKept {
+		n.AutoStop, n.AutoDelete = minutes(p.opt.Idle), minutes(keptFor)
+	}
+	n.BlockAll, n.AllowList = networkOf(o.spec.Network)
+	for _, m := range o.spec.Mounts {
+		id, err := p.volume(ctx)
+		if err != nil {
+			return sandbox{}, err
+		}
+		n.Volumes = append(n.Volumes, volumeMount{Volume: id, Path: m.Path(), Below: cloud.Digest(m.Namespace)})
+	}
+	var box sandbox
+	_, err = p.control.Do(ctx, cloud.Call{Method: http.MethodPost, Path: "/sandbox", Body: n, Into: &box, Wait: p.opt.Start})
+	if err == nil && box.ID == "" {
+		return sandbox{}, schemas.Errorf(schemas.Unavailable, "create", "Daytona does not say which sandbox it has made")
+	}
+	if err == nil {
+		return box, nil
+	}
+	var e *cloud.Error
+	if !errors.As(err, &e) || e.Status != 0 && e.Status < 500 || !e.Sent {
+		return sandbox{}, explain("create", err)
+	}
+	return p.lost(ctx, birth, err)
+}
+
+// lost looks for the sandbox of a create whose answer was lost. One that comes later ends by itself, or is found by its name.
+func (p *Provider) lost(ctx context.Context, birth string, cause error) (sandbox, error) {
+	const looks = 3
+	again := wait.Backoff{First: 200 * time.Millisecond, Most: time.Second}
+	for n := 1; ; n++ {
+		found, err := p.list(ctx, map[string]string{labelBirth: birth})
+		if err == nil && len(found) > 0 {
+			box, err := p.get(ctx, found[0].ID)
+			if err != nil {
+				p.discard(found[0].ID)
+			}
+			return box, explain("create", err)
+		}
+		if n == looks || !again.Sleep(ctx, n) {
+			return sandbox{}, schemas.Wrap(schemas.Unavailable, "create", "Daytona has not said whether it made a sandbox", errors.Join(cause, err))
+		}
+	}
+}
+
+// admit lets a create pass where fewer sandboxes run than may. Creates of other workers at the same moment are not seen: the
+// organization's own limit is the service's.
+func (p *Provider) admit(ctx context.Context) (leave func(), err error) {
+	p.mu.Lock()
+	p.creating++
+	before := p.creating - 1
+	p.mu.Unlock()
+	leave = sync.OnceFunc(func() {
+		p.mu.Lock()
+		p.creating--
+		p.mu.Unlock()
+	})
+	all, err := p.list(ctx, map[string]string{labelInstallation: p.opt.Installation})
+	if err != nil {
+		leave()
+		return nil, explain("create", err)
+	}
+	running, _ := count(all)
+	if running += before; running >= p.opt.Sandboxes {
+		leave()
+		return nil, schemas.Errorf(schemas.Exhausted, "create",
+			"%d sandboxes run on Daytona, as many as there may be (--daytona-sandboxes): try later", running)
+	}
+	return leave, nil
+}
+
+// count tells sandboxes that run, or are about to, from those that rest.
+func count(all []sandbox) (running, resting int) {
+	for _, s := range all {
+		switch s.State {
+		case stateStopped, statePaused, stateArchived:
+			resting++
+		case stateDestroying, stateDestroyed, stateError, stateBuild:
+		default:
+			running++
+		}
+	}
+	return running, resting
+}
+
+// awake starts a sandbox where it rests, mends it where it has failed and can be mended, and waits until it runs. Codes: not_found (it is
+// gone, or going), unavailable.
+func (p *Provider) awake(ctx context.Context, s sandbox) (sandbox, error) {
+	again := wait.Backoff{First: 50 * time.Millisecond, Most: time.Second}
+	for n := 1; ; n++ {
+		verb := ""
+		switch s.State {
+		case stateStarted:
+			return s, nil
+		case stateStopped, statePaused, stateArchived:
+			verb = "/start"
+		case stateError, stateBuild:
+			if !s.Mends {
+				return s, schemas.Errorf(schemas.Unavailable, "start", "a sandbox of Daytona does not start: %s", spool.Excerpt(s.Reason))
+			}
+			verb = "/recover"
+		case stateDestroying, stateDestroyed:
+			return s, gone(nil)
+		}
+		if verb != "" {
+			err := p.ask(ctx, http.MethodPost, s.ID, verb, nil, nil)
+			if code := cloud.StatusOf(err); err != nil && code != http.StatusBadRequest && code != http.StatusConflict { // others change it
+				return s, explain("start", err)
+			}
+		}
+		if !again.Sleep(ctx, n) {
+			return s, schemas.Errorf(schemas.Unavailable, "start", "a sandbox of Daytona does not start in time: it is %q",
+				schemas.Quotable(s.State))
+		}
+		next, err := p.get(ctx, s.ID)
+		if cloud.StatusOf(err) == http.StatusNotFound {
+			return s, gone(err)
+		}
+		if err != nil {
+			return s, explain("start", err)
+		}
+		s = next
+	}
+}
+
+// discard deletes a sandbox that nobody knows of, behind its caller. Where that fails it ends when nothing was heard of its worker.
+func (p *Provider) discard(id string) {
+	p.ending.Go(func() {
+		if err := p.endNow(id); err != nil {
+			p.log.Warn("sandbox not deleted, the service ends it", "sandbox", id, "error", err)
+		}
+	})
+}
+
+func (p *Provider) endNow(id string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
+	defer cancel()
+	return p.end(ctx, id)
+}
+
+// end deletes a sandbox and waits until nothing of it runs. One that is gone is no error.
+func (p *Provider) end(ctx context.Context, id string) error {
+	again := wait.Backoff{First: 50 * time.Millisecond, Most: time.Second}
+	s := sandbox{ID: id}
+	for n := 1; ; n++ {
+		var err error
+		if s.State != stateDestroying {
+			err = p.ask(ctx, http.MethodDelete, id, "", nil, nil)
+		}
+		switch code := cloud.StatusOf(err); {
+		case code == http.StatusNotFound:
+			return nil
+		case err != nil && code != http.StatusBadRequest && code != http.StatusConflict: // on its way to another state
+			return err
+		}
+		next, look := p.get(ctx, id)
+		if cloud.StatusOf(look) == http.StatusNotFound || look == nil && next.State == stateDestroyed {
+			return nil
+		}
+		if !again.Sleep(ctx, n) {
+			return errors.Join(err, look, ctx.Err())
+		}
+		s = next
+	}
+}
+
+// leave deletes the sandbox of a command that has ended. It waits until the service has taken that, and not until it has done it.
+func (p *Provider) leave(id string) {
+	ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
+	defer cancel()
+	if err := p.ask(ctx, http.MethodDelete, id, "", nil, nil); err != nil && cloud.StatusOf(err) != http.StatusNotFound {
+		p.discard(id)
+	}
+}
+
+// explain gives an error of the service a code, for what has not begun yet.
+func explain(op string, err error) error {
+	var e *cloud.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	said := strings.ToLower(e.Message)
+	switch {
+	case (e.Status == http.StatusForbidden || e.Status == http.StatusBadRequest) &&
+		(strings.Contains(said, "exceed") || strings.Contains(said, "quota")):
+		return schemas.Wrap(schemas.Exhausted, op, "the organization's share of Daytona is used up: "+e.Message, err)
+	case op == "create" && (e.Status == http.StatusNotFound || e.Status == http.StatusBadRequest && strings.Contains(said, "not found")):
+		return schemas.Wrap(schemas.Unsupported, op, "Daytona has no such snapshot: \"sandjet doctor\" explains", err)
+	}
+	return cloud.Explain(op, service, err)
+}
+
+// gone is what is said of a kept sandbox that is not there.
+func gone(cause error) error {
+	const text = "the sandbox is gone, or stopped: reserve it again"
+	if cause == nil {
+		return schemas.Errorf(schemas.NotFound, "run", text)
+	}
+	return schemas.Wrap(schemas.NotFound, "run", text, fmt.Errorf("daytona: %w", cause))
+}

@@ -1,0 +1,106 @@
+package daytona
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/providers/internal/carry"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// level is what a profile and results say of a sandbox: namespaces of its own, which the service may or may not put into a
+// virtual machine.
+const level = "L2"
+
+// mostRanges is how many ranges of addresses the service takes for one sandbox.
+const mostRanges = 10
+
+// Declared is the most that the provider can do. A sandbox's memory, processors and disk are its snapshot's: no limit of a record
+// changes them.
+func Declared() providers.Profile {
+	return providers.Profile{
+		Name:       "daytona",
+		Networks:   []schemas.NetworkMode{schemas.DenyAll, schemas.AllowAll, schemas.Restricted},
+		MaxTimeout: schemas.Duration(schemas.MaxTimeout),
+		MaxMemory:  schemas.MaxMemoryLimit << 20,
+		MaxOutput:  schemas.MaxOutputLimit,
+		Persistent: true,
+		Pause:      schemas.PauseKeepsFiles,
+		Jobs:       true,
+		Shell:      "bash",
+	}
+}
+
+// Profile is what this worker's settings leave of it.
+func (p *Provider) Profile() providers.Profile {
+	f := Declared()
+	f.Networks = slices.Clone(p.opt.Networks)
+	f.Isolation = isolation()
+	return f
+}
+
+func isolation() schemas.Isolation {
+	return schemas.Isolation{
+		Level: level, Enforced: []string{"namespaces", "network"},
+		Missing: []string{"memory", "cpu", "pids", "proof of what the service keeps"},
+	}
+}
+
+// refuse reports the first thing that is asked of a sandbox and cannot be kept. Codes: unsupported, invalid.
+func (p *Provider) refuse(spec providers.Spec, n schemas.Network, mounts []providers.Mount) error {
+	cannot := func(format string, args ...any) error {
+		return schemas.Errorf(schemas.Unsupported, "run", format, args...)
+	}
+	switch {
+	case n.Mode != "" && !slices.Contains(p.opt.Networks, n.Mode):
+		return cannot("the operator of this worker does not allow the network mode %q: it has --daytona-networks %v",
+			schemas.Quotable(string(n.Mode)), p.opt.Networks)
+	case len(n.Credentials) > 0:
+		return cannot("network.credentials: " +
+			"a sandbox of Daytona cannot be kept from the value of a variable: leave them out, or use another provider")
+	case len(n.AllowDomains) > 0:
+		return cannot("network.allowDomains: a sandbox of Daytona is kept to ranges of addresses and not to names: " +
+			"use allowCidrs, or another provider")
+	case len(n.DenyCIDRs) > 0:
+		return cannot("network.denyCidrs: Daytona has no list of denials: list in allowCidrs what is left without these ranges")
+	case len(n.AllowCIDRs) > mostRanges:
+		return cannot("network.allowCidrs: Daytona takes %d ranges for a sandbox: join some", mostRanges)
+	case !slices.Contains([]string{"", "L0", level}, spec.MinIsolation):
+		return cannot("isolation %s was asked for, and Daytona has %s", schemas.Quotable(spec.MinIsolation), level)
+	case spec.MemoryLimit > 0 || spec.CPUs > 0 || spec.Pids > 0 || spec.Disk > 0:
+		return cannot("a sandbox of Daytona has the memory, processors and disk of its snapshot: " +
+			"leave the limit out, and choose another --daytona-snapshot")
+	case len(mounts) > 0 && p.opt.NoWorkspaces:
+		return cannot("this worker has no workspaces on Daytona: its operator has said --daytona-no-workspaces; " +
+			"leave the workspace out, or use another provider")
+	case len(mounts) > 1:
+		return cannot("a sandbox of Daytona has one workspace here")
+	case len(mounts) == 1 && mounts[0].Storage != "":
+		return cannot("a workspace on %s is not reached from sandboxes of Daytona here: use one without storage.provider",
+			schemas.Quotable(mounts[0].Storage))
+	}
+	for _, text := range n.AllowCIDRs {
+		r, err := netip.ParsePrefix(text)
+		switch {
+		case err != nil:
+			return schemas.Invalidf("network.allowCidrs", "%q is not a range of addresses such as 192.0.2.0/24", schemas.Quotable(text))
+		case !r.Addr().Is4():
+			return cannot("network.allowCidrs: %q: Daytona takes ranges of IPv4 only", schemas.Quotable(text))
+		}
+	}
+	return carry.CheckMounts(mounts)
+}
+
+// networkOf is how the service is asked to keep a mode. An allow list denies all else.
+func networkOf(n schemas.Network) (blockAll bool, allowed string) {
+	switch {
+	case n.Mode == schemas.AllowAll:
+		return false, ""
+	case n.Mode == schemas.Restricted && len(n.AllowCIDRs) > 0:
+		return false, strings.Join(n.AllowCIDRs, ",")
+	default:
+		return true, ""
+	}
+}

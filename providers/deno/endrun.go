@@ -1,0 +1,63 @@
+package deno
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+
+	"github.com/sandjet/sandjet/providers/internal/boxrun"
+	"github.com/sandjet/sandjet/providers/internal/carry"
+	"github.com/sandjet/sandjet/providers/internal/cloud"
+	"github.com/sandjet/sandjet/providers/internal/spool"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// EndRun kills what is there of a run: its own sandbox, and in the kept one its processes, which are known by their mark.
+func (p *Provider) EndRun(ctx context.Context, key string, account schemas.AccountID, id string) error {
+	if err := p.begin(); err != nil {
+		return err
+	}
+	defer p.ending.Done()
+	ctx, cancel := context.WithTimeout(ctx, endTimeout)
+	defer cancel()
+	if err := errors.Join(p.endOwn(ctx, id), p.endInKept(ctx, boxOf(account, key), id)); err != nil {
+		return schemas.Wrap(schemas.Unavailable, "end run", "what is left of the run cannot be ended", err)
+	}
+	return nil
+}
+
+// endOwn kills the sandboxes of a run alone.
+func (p *Provider) endOwn(ctx context.Context, id string) error {
+	found, err := p.list(ctx, map[string]string{labelInstallation: p.opt.Installation, labelBox: kindRun + cloud.Digest(id)})
+	for _, s := range found {
+		err = errors.Join(err, p.end(ctx, s))
+	}
+	return err
+}
+
+// endInKept kills the processes of a run in a kept sandbox.
+func (p *Provider) endInKept(ctx context.Context, box, id string) error {
+	found, err := p.kept(ctx, box)
+	for _, s := range found {
+		d := p.doorOf(s.ID, nil)
+		err = errors.Join(err, p.sweep(ctx, s, d, boxrun.MarkOf(id)))
+		d.Close()
+	}
+	return err
+}
+
+// sweep ends what is left in a kept sandbox of a command whose program is gone. Where that fails the sandbox is killed, with all that is in
+// it. One that is gone has nothing left.
+func (p *Provider) sweep(ctx context.Context, s sandbox, d *door, mark string) error {
+	_, err := spool.Run(ctx, d, spool.Sweep, `exec "$@"`, boxrun.SweepArguments("bash", carry.SearchPath, mark)...)
+	if err == nil || cloud.StatusOf(err) == http.StatusNotFound || cloud.StatusOf(err) == http.StatusGone {
+		return nil
+	}
+	there, look := p.list(ctx, map[string]string{labelInstallation: p.opt.Installation, labelBirth: s.Labels[labelBirth]})
+	if look == nil && !slices.ContainsFunc(there, func(one sandbox) bool { return one.ID == s.ID }) {
+		return nil
+	}
+	p.log.Warn("a command cannot be ended by itself, ending its sandbox", "sandbox", s.ID, "error", err)
+	return p.end(ctx, s)
+}

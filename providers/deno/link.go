@@ -1,0 +1,240 @@
+package deno
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/gorilla/websocket"
+)
+
+const (
+	dialWithin  = 30 * time.Second
+	pingEvery   = 2 * time.Second // as the vendor's client does
+	silence     = 20 * time.Second
+	writeWithin = 15 * time.Second
+	mostMessage = 8 << 20 // bytes of one of the sandbox's
+	mostStream  = 4 << 20 // bytes of one of its streams
+	mostStreams = 256     // of its at a time
+)
+
+// link is a connection to a sandbox. Its methods may be called from many goroutines. Whoever opened it closes it.
+type link struct {
+	conn *websocket.Conn
+	out  chan []byte
+	over chan struct{} // closed when it has broken, or was closed
+	once sync.Once
+	work sync.WaitGroup
+
+	mu      sync.Mutex
+	next    int64
+	waiting map[int64]chan event
+	streams map[int64]*stream // of the sandbox, by its ids; they may begin before the answer that names them, or after
+	err     error             // why it is over
+}
+
+// stream is what a process prints. Data belongs to whoever has seen done closed.
+type stream struct {
+	began bool
+	data  []byte
+	err   error
+	done  chan struct{} // closed at its end
+}
+
+// brokenError says that a connection ended before what was asked for was answered: nobody knows whether it was done.
+type brokenError struct{ err error }
+
+func (e *brokenError) Error() string { return "the connection to the sandbox broke: " + e.err.Error() }
+func (e *brokenError) Unwrap() error { return e.err }
+
+var errTooLong = errors.New("the sandbox said more than is taken at a time")
+
+// newLink begins to speak over a connection.
+func newLink(conn *websocket.Conn) *link {
+	l := &link{
+		conn: conn, out: make(chan []byte), over: make(chan struct{}), waiting: map[int64]chan event{}, streams: map[int64]*stream{},
+	}
+	conn.SetReadLimit(mostMessage)
+	l.work.Go(l.read)
+	l.work.Go(l.write)
+	return l
+}
+
+// Close ends it, and all that waits on it.
+func (l *link) Close() {
+	l.end(errors.New("it was closed"))
+	l.work.Wait()
+}
+
+// end notes why it is over.
+func (l *link) end(err error) {
+	l.once.Do(func() {
+		l.mu.Lock()
+		l.err = err
+		for _, s := range l.streams {
+			s.finish(&brokenError{err})
+		}
+		l.mu.Unlock()
+		close(l.over)
+		_ = l.conn.Close()
+	})
+}
+
+// broken is why it is over, for whoever waited for something.
+func (l *link) broken() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return &brokenError{l.err}
+}
+
+// read takes what the sandbox says until it is over. The sandbox answers a ping every other second: one that is silent is gone.
+func (l *link) read() {
+	for {
+		_ = l.conn.SetReadDeadline(time.Now().Add(silence)) // it shows with the next read
+		kind, text, err := l.conn.ReadMessage()
+		switch {
+		case err != nil:
+			l.end(err)
+			return
+		case kind == websocket.TextMessage && string(text) == "pong":
+			continue
+		}
+		e, err := decode(text)
+		if err == nil {
+			err = l.take(e)
+		}
+		if err != nil {
+			l.end(err)
+			return
+		}
+	}
+}
+
+// write sends what there is to send, and pings.
+func (l *link) write() {
+	clock := time.NewTicker(pingEvery)
+	defer clock.Stop()
+	for {
+		text := []byte("ping")
+		select {
+		case text = <-l.out:
+		case <-clock.C:
+		case <-l.over:
+			return
+		}
+		_ = l.conn.SetWriteDeadline(time.Now().Add(writeWithin)) // as above
+		if err := l.conn.WriteMessage(websocket.TextMessage, text); err != nil {
+			l.end(err)
+			return
+		}
+	}
+}
+
+// take hands an event to who waits for it.
+func (l *link) take(e event) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if e.answers {
+		if c := l.waiting[e.id]; c != nil {
+			delete(l.waiting, e.id)
+			c <- e // it has room for one
+		}
+		return nil
+	}
+	switch s := l.streams[e.id]; {
+	case e.part == "start" && s == nil:
+		if len(l.streams) >= mostStreams {
+			return errTooLong
+		}
+		l.streams[e.id] = &stream{began: true, done: make(chan struct{})}
+	case e.part == "start":
+		s.began = true
+	case s == nil: // of a stream that nobody reads, as where there was no answer
+	case e.part == "enqueue" && s.open() && len(s.data)+len(e.data) > mostStream:
+		s.finish(errTooLong)
+	case e.part == "enqueue" && s.open():
+		s.data = append(s.data, e.data...)
+	case e.part == "end":
+		s.finish(nil)
+	case e.part == "error":
+		s.finish(errors.New("the sandbox could not read what a process printed"))
+	}
+	return nil
+}
+
+// open reports whether it has not ended. The link's lock is held, as below.
+func (s *stream) open() bool {
+	select {
+	case <-s.done:
+		return false
+	default:
+		return true
+	}
+}
+
+func (s *stream) finish(err error) {
+	if s.open() {
+		s.err = err
+		close(s.done)
+	}
+}
+
+// claim is a stream that an answer has named, which may have begun.
+func (l *link) claim(id int64) *stream {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.streams[id]
+	if s == nil {
+		s = &stream{done: make(chan struct{})}
+		l.streams[id] = s
+		if l.err != nil {
+			s.finish(&brokenError{l.err})
+		}
+	}
+	return s
+}
+
+// drop forgets a stream that was read, or that nobody wants.
+func (l *link) drop(id int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.streams, id)
+}
+
+// call sends a request and waits for its result. An error that is no *rpcError means that nobody knows whether it was done.
+func (l *link) call(ctx context.Context, method string, params, into any) error {
+	answer := make(chan event, 1)
+	l.mu.Lock()
+	id := l.next
+	l.next++
+	l.waiting[id] = answer
+	l.mu.Unlock()
+	defer func() {
+		l.mu.Lock()
+		delete(l.waiting, id)
+		l.mu.Unlock()
+	}()
+	text, err := encode(id, method, params)
+	if err != nil {
+		return err
+	}
+	select {
+	case l.out <- text:
+	case <-l.over:
+		return l.broken()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case e := <-answer:
+		if e.refused != nil {
+			return e.refused
+		}
+		return resultOf(e.result, into)
+	case <-l.over:
+		return l.broken()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,366 @@
+package deno
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf16"
+
+	"github.com/gorilla/websocket"
+
+	"github.com/sandjet/sandjet/internal/wait"
+	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/providers/internal/cloud"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// The labels of a sandbox: the service takes five, and none changes.
+const (
+	labelInstallation = "sandjet"
+	labelBirth        = "sandjet-birth" // a random number of the create: the epoch
+	labelBox          = "sandjet-box"   // kindKept and a digest of account and key, or kindRun and one of the id of the run that it is for
+	labelFacts        = "sandjet-facts" // see facts
+	labelKey          = "sandjet-key"   // of a kept one; a dot stands for its account at the beginning
+
+	kindKept = "kept-"
+	kindRun  = "run-"
+)
+
+const opCreate = "create"
+
+// facts are what a label says of a sandbox: digests of what it was made of, of the deployment and of the workspace in it, when it was made,
+// and its account.
+type facts struct {
+	rules, deployment, workspace string
+	made                         time.Time
+	account                      schemas.AccountID
+}
+
+// short is a digest that has room in a label beside others.
+func short(text string) string {
+	if text == "" {
+		return ""
+	}
+	return cloud.Digest(text)[:16]
+}
+
+func (f facts) String() string {
+	return strings.Join([]string{f.rules, f.deployment, f.workspace, strconv.FormatInt(f.made.Unix(), 36), string(f.account)}, ".")
+}
+
+// facts reads the label of a sandbox. What cannot be read is empty.
+func (s sandbox) facts() (f facts) {
+	const parts = 5
+	words := strings.SplitN(s.Labels[labelFacts], ".", parts)
+	if len(words) != parts {
+		return f
+	}
+	f.rules, f.deployment, f.workspace, f.account = words[0], words[1], words[2], schemas.AccountID(words[4])
+	if made, err := strconv.ParseInt(words[3], 36, 64); err == nil {
+		f.made = time.Unix(made, 0)
+	}
+	return f
+}
+
+// rulesOf is a digest of what a kept sandbox is made of. The values of variables that are bound to hosts are: the sandbox has them from
+// its beginning.
+func (p *Provider) rulesOf(spec providers.Spec) string {
+	bound := map[string]string{}
+	for name := range spec.Network.Credentials {
+		bound[name] = cloud.Digest(spec.Env[name])
+	}
+	spec.Env, spec.Deployment, spec.Sandbox = nil, "", "" // they are each run's own, and no rule
+	text, err := json.Marshal(struct {
+		Spec         providers.Spec
+		Root, Region string
+		Memory       int
+		Bound        map[string]string
+	}{spec, p.opt.Root, p.opt.Region, p.opt.Memory, bound})
+	if err != nil {
+		panic(err) // plain data
+	}
+	return short(string(text))
+}
+
+// order is a sandbox that is to be made.
+type order struct {
+	box  string // of labelBox
+	key  string // of a kept one
+	spec providers.Spec
+	life time.Duration
+}
+
+func (o order) kept() bool { return strings.HasPrefix(o.box, kindKept) }
+
+// workspace is a digest of the workspace that is to be in it; empty: none.
+func (o order) workspace() string {
+	if len(o.spec.Mounts) == 0 {
+		return ""
+	}
+	return short(o.spec.Mounts[0].Namespace)
+}
+
+// made is a sandbox that was made, with the connection that has made it; nil: that was lost.
+type made struct {
+	box   sandbox
+	first *link
+	err   error
+}
+
+// make makes a sandbox. It is not cancelled on its way, for then nobody would know of what was made: when ctx ends, what comes is killed.
+// Codes: exhausted, unavailable, denied, unsupported, conflict (a kept one is there meanwhile).
+func (p *Provider) make(ctx context.Context, o order) (sandbox, *link, error) {
+	done := make(chan made) // nobody may be there to take it
+	p.ending.Go(func() {
+		apart, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.opt.Start)
+		defer cancel()
+		m := p.create(apart, ctx.Done(), o)
+		select {
+		case done <- m:
+		case <-ctx.Done():
+			if m.first != nil {
+				m.first.Close()
+			}
+			if m.err == nil {
+				p.discard(m.box.ID)
+			}
+		}
+	})
+	select {
+	case m := <-done:
+		return m.box, m.first, m.err
+	case <-ctx.Done():
+		return sandbox{}, nil, ctx.Err()
+	}
+}
+
+// create makes a sandbox, once. It waits a little for a workspace that is in another one.
+func (p *Provider) create(ctx context.Context, unwanted <-chan struct{}, o order) made {
+	waits := p.opt.Start / 6 // for what has just ended; for what has not the call waits
+	begun := time.Now()
+	pause := wait.Backoff{First: 100 * time.Millisecond, Most: time.Second}
+	for n := 1; ; n++ {
+		m := p.tryCreate(ctx, o)
+		if !errors.Is(m.err, errHeld) {
+			return m
+		}
+		held := schemas.Wrap(schemas.Exhausted, opCreate,
+			"the workspace is in another sandbox, and on Deno it is in one at a time: it is free when that one has ended", m.err)
+		select {
+		case <-unwanted:
+			return made{err: held}
+		default:
+		}
+		if time.Since(begun) > waits || !pause.Sleep(ctx, n) {
+			return made{err: held}
+		}
+	}
+}
+
+// errHeld says that the workspace of a sandbox is in another one.
+var errHeld = errors.New("the volume of the workspace is in another sandbox")
+
+// tryCreate asks for a sandbox once. When the answer is lost it is looked for by its birth.
+func (p *Provider) tryCreate(ctx context.Context, o order) made {
+	leave, err := p.admit(ctx, o)
+	if err != nil {
+		return made{err: err}
+	}
+	defer leave()
+	c, err := p.configOf(ctx, o)
+	if err != nil {
+		return made{err: err}
+	}
+	text, err := json.Marshal(c)
+	if err != nil {
+		return made{err: err}
+	}
+	header := base64.StdEncoding.EncodeToString(ascii(text))
+	if len(header) > mostConfig {
+		return made{err: schemas.Errorf(schemas.Unsupported, opCreate,
+			"what the sandbox is made of is longer than Deno takes: bind fewer or shorter variables to hosts, or allow fewer hosts")}
+	}
+	begun := time.Now()
+	conn, a, err := p.at(p.opt.Region).Socket(ctx, cloud.Call{
+		Path: routeCreate, Auth: http.Header{"X-Deno-Sandbox-Config": {header}}, Wait: p.opt.Start,
+	})
+	p.observe(a.Header, begun)
+	var failed *cloud.Error
+	switch {
+	case err == nil:
+		return p.madeBy(conn, a.Header.Get("X-Deno-Sandbox-Id"), c)
+	case cloud.StatusOf(err) == http.StatusConflict && o.workspace() != "":
+		return made{err: errors.Join(errHeld, err)}
+	case !errors.As(err, &failed) || failed.Status != 0 && failed.Status < 500 || !failed.Sent:
+		return made{err: explain(opCreate, err)}
+	}
+	return p.lost(ctx, c.Labels, err)
+}
+
+// madeBy is the sandbox of a create that was answered.
+func (p *Provider) madeBy(conn *websocket.Conn, id string, c config) made {
+	if regionOf(id) == "" {
+		_ = conn.Close() // nothing is known of it: it ends at the end of its time
+		return made{err: schemas.Errorf(schemas.Unavailable, opCreate, "Deno does not say which sandbox it has made")}
+	}
+	return made{box: sandbox{ID: id, Status: statusRunning, Labels: c.Labels}, first: newLink(conn)}
+}
+
+// configOf is what a sandbox is made of. The volume of its workspace is made where there is none.
+func (p *Provider) configOf(ctx context.Context, o order) (config, error) {
+	c := config{
+		StopAt: p.stopAt(o.life), Memory: p.opt.Memory, Secrets: secretsOf(o.spec),
+		Labels: map[string]string{labelInstallation: p.opt.Installation, labelBirth: cloud.Random(), labelBox: o.box, labelFacts: facts{
+			p.rulesOf(o.spec), short(o.spec.Deployment), o.workspace(), time.Now(), o.spec.Account,
+		}.String()},
+	}
+	if o.key != "" {
+		c.Labels[labelKey] = keyLabel(o.spec.Account, o.key)
+	}
+	if p.opt.Root != "" {
+		c.Root = &root{p.opt.Root}
+	}
+	c.Allowed = allowedOf(o.spec.Network)
+	for _, m := range o.spec.Mounts {
+		slug, err := p.volume(ctx, m.Namespace)
+		if err != nil {
+			return c, err
+		}
+		c.Volumes = append(c.Volumes, volumeMount{slug, m.Path()})
+	}
+	return c, nil
+}
+
+// keyLabel is a key as a label has it.
+func keyLabel(account schemas.AccountID, key string) string {
+	if rest, ok := strings.CutPrefix(key, string(account)+"."); ok {
+		return "." + rest
+	}
+	return key
+}
+
+// key is that with which a sandbox was reserved.
+func (s sandbox) key() string {
+	text := s.Labels[labelKey]
+	if strings.HasPrefix(text, ".") {
+		return string(s.facts().account) + text
+	}
+	return text
+}
+
+// ascii writes JSON with nothing beyond ASCII: headers have no more.
+func ascii(text []byte) []byte {
+	var b strings.Builder
+	for _, r := range string(text) {
+		if r < 0x80 {
+			b.WriteByte(byte(r))
+			continue
+		}
+		for _, unit := range utf16.Encode([]rune{r}) {
+			fmt.Fprintf(&b, `\u%04x`, unit)
+		}
+	}
+	return []byte(b.String())
+}
+
+// lost looks for the sandbox of a create whose answer was lost. One that comes later ends by itself, or is found by its key. Lists are
+// asked as those from which one of several is chosen, so that none of these shows it earlier than others of its key.
+func (p *Provider) lost(ctx context.Context, labels map[string]string, cause error) made {
+	const looks = 3
+	pause := wait.Backoff{First: 200 * time.Millisecond, Most: time.Second}
+	for n := 1; ; n++ {
+		found, err := p.list(ctx, map[string]string{labelInstallation: p.opt.Installation, labelBox: labels[labelBox]})
+		if i := slices.IndexFunc(found, func(s sandbox) bool { return s.Labels[labelBirth] == labels[labelBirth] }); i >= 0 {
+			return made{box: found[i]}
+		}
+		if n == looks || !pause.Sleep(ctx, n) {
+			return made{err: schemas.Wrap(schemas.Unavailable, opCreate, "Deno has not said whether it made a sandbox", errors.Join(cause, err))}
+		}
+	}
+}
+
+// admit lets a create pass where fewer sandboxes run than may, its workspace is in none, and a kept one is not there already. Creates of
+// other workers at the same moment are not seen: the organization's own limit is the service's, and a volume is given once.
+func (p *Provider) admit(ctx context.Context, o order) (leave func(), err error) {
+	p.mu.Lock()
+	p.creating++
+	before := p.creating - 1
+	p.mu.Unlock()
+	leave = sync.OnceFunc(func() {
+		p.mu.Lock()
+		p.creating--
+		p.mu.Unlock()
+	})
+	all, err := p.list(ctx, map[string]string{labelInstallation: p.opt.Installation})
+	switch running := len(all) + before; {
+	case err != nil:
+		err = explain(opCreate, err)
+	case o.kept() && slices.ContainsFunc(all, func(s sandbox) bool { return s.Labels[labelBox] == o.box }):
+		err = schemas.Errorf(schemas.Conflict, opCreate, "another worker has made it meanwhile")
+	case o.workspace() != "" && slices.ContainsFunc(all, func(s sandbox) bool { return s.facts().workspace == o.workspace() }):
+		err = errHeld
+	case running >= p.opt.Sandboxes:
+		err = schemas.Errorf(schemas.Exhausted, opCreate,
+			"%d sandboxes run on Deno, as many as there may be (--deno-sandboxes): try later", running)
+	}
+	if err != nil {
+		leave()
+		return nil, err
+	}
+	return leave, nil
+}
+
+// discard kills a sandbox that nobody knows of, behind its caller. Where that fails it ends at the end of its time.
+func (p *Provider) discard(id string) {
+	p.ending.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
+		defer cancel()
+		if err := p.kill(ctx, id); err != nil {
+			p.log.Warn("sandbox not ended, it ends at its time limit", "sandbox", id, "error", err)
+		}
+	})
+}
+
+// end kills a sandbox and waits until it is not there any more. One that is gone is no error.
+func (p *Provider) end(ctx context.Context, s sandbox) error {
+	const enough = 10 // looks at lists, which may lag behind
+	pause := wait.Backoff{First: 50 * time.Millisecond, Most: time.Second}
+	if err := p.kill(ctx, s.ID); err != nil {
+		return err
+	}
+	for n := 1; ; n++ {
+		found, err := p.list(ctx, map[string]string{labelInstallation: p.opt.Installation, labelBirth: s.Labels[labelBirth]})
+		switch {
+		case err == nil && len(found) == 0:
+			return nil
+		case n >= enough: // a second time there is nothing to kill
+			return p.kill(ctx, s.ID)
+		case !pause.Sleep(ctx, n):
+			return errors.Join(err, ctx.Err())
+		}
+	}
+}
+
+// endNow is end, for whoever has no context.
+func (p *Provider) endNow(s sandbox) error {
+	ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
+	defer cancel()
+	return p.end(ctx, s)
+}
+
+// gone is what is said of a kept sandbox that is not there.
+func gone(cause error) error {
+	const text = "the sandbox is gone: reserve it again"
+	if cause == nil {
+		return schemas.Errorf(schemas.NotFound, "run", text)
+	}
+	return schemas.Wrap(schemas.NotFound, "run", text, fmt.Errorf("deno: %w", cause))
+}

@@ -1,0 +1,119 @@
+package deno
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/providers/internal/carry"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// level is what a profile and results say of a sandbox: at least namespaces of its own. It is a virtual machine.
+const level = "L3"
+
+// Declared is the most that the provider can do. A sandbox's memory is the worker's setting, its processors and disk are the service's: no
+// limit of a record changes them.
+func Declared() providers.Profile {
+	return providers.Profile{
+		Name:                "deno",
+		Networks:            []schemas.NetworkMode{schemas.DenyAll, schemas.AllowAll, schemas.Restricted},
+		MaxTimeout:          schemas.Duration(schemas.MaxTimeout),
+		MaxMemory:           schemas.MaxMemoryLimit << 20,
+		MaxOutput:           schemas.MaxOutputLimit,
+		Persistent:          true,
+		Jobs:                true,
+		Credentials:         true,
+		ExclusiveWorkspaces: true,
+		Shell:               "bash",
+	}
+}
+
+// Profile is what this worker's settings leave of it.
+func (p *Provider) Profile() providers.Profile {
+	f := Declared()
+	f.Networks = slices.Clone(p.opt.Networks)
+	f.Credentials = slices.Contains(f.Networks, schemas.Restricted)
+	f.Isolation = isolation()
+	return f
+}
+
+func isolation() schemas.Isolation {
+	return schemas.Isolation{
+		Level: level, Enforced: []string{"virtual machine", "network"},
+		Missing: []string{"memory", "cpu", "pids", "proof of what the service keeps"},
+	}
+}
+
+// refuse reports the first thing that is asked of a sandbox and cannot be kept. Codes: unsupported, invalid.
+func (p *Provider) refuse(spec providers.Spec, n schemas.Network, mounts []providers.Mount) error {
+	cannot := func(format string, args ...any) error {
+		return schemas.Errorf(schemas.Unsupported, "run", format, args...)
+	}
+	switch {
+	case n.Mode != "" && !slices.Contains(p.opt.Networks, n.Mode):
+		return cannot("the operator of this worker does not allow the network mode %q: it has --deno-networks %v",
+			schemas.Quotable(string(n.Mode)), p.opt.Networks)
+	case len(n.Credentials) > 0 && n.Mode != schemas.Restricted:
+		return cannot("network.credentials: variables are bound to hosts in the mode restricted only")
+	case len(n.DenyCIDRs) > 0:
+		return cannot("network.denyCidrs: Deno has no list of denials: list in allowDomains and allowCidrs what is left without these ranges")
+	case !slices.Contains([]string{"", "L0", "L2", level}, spec.MinIsolation):
+		return cannot("isolation %s was asked for, and Deno has %s", schemas.Quotable(spec.MinIsolation), level)
+	case spec.MemoryLimit > 0 || spec.CPUs > 0 || spec.Pids > 0 || spec.Disk > 0:
+		return cannot("a sandbox of Deno has the memory of --deno-memory, and the processors and disk of the service: " +
+			"leave the limit out, and choose another --deno-memory")
+	case len(mounts) > 0 && p.opt.NoWorkspaces:
+		return cannot("this worker has no workspaces on Deno: its operator has said --deno-no-workspaces; " +
+			"leave the workspace out, or use another provider")
+	case len(mounts) > 1:
+		return cannot("a sandbox of Deno has one workspace here")
+	case len(mounts) == 1 && mounts[0].Storage != "":
+		return cannot("a workspace on %s is not reached from sandboxes of Deno: use one without storage.provider",
+			schemas.Quotable(mounts[0].Storage))
+	}
+	for _, text := range n.AllowCIDRs {
+		r, err := netip.ParsePrefix(text)
+		switch {
+		case err != nil:
+			return schemas.Invalidf("network.allowCidrs", "%q is not a range of addresses such as 192.0.2.0/24", schemas.Quotable(text))
+		case !r.IsSingleIP():
+			return cannot("network.allowCidrs: %q: Deno keeps a sandbox to names and single addresses, and not to ranges: "+
+				"list addresses such as 192.0.2.7/32", schemas.Quotable(text))
+		}
+	}
+	for name := range n.Credentials {
+		if spec.Env[name] == "" {
+			return schemas.Invalidf("network.credentials", "%q is not a variable of the sandbox with a value", schemas.Quotable(name))
+		}
+	}
+	return carry.CheckMounts(mounts)
+}
+
+// allowedOf is how the service is asked to keep a mode: a list of hosts, an empty one for deny-all, none for allow-all. A name without a
+// port opens those of the web, where the service's own name without one opens all.
+func allowedOf(n schemas.Network) *[]string {
+	if n.Mode == schemas.AllowAll {
+		return nil
+	}
+	hosts := []string{}
+	if n.Mode != schemas.Restricted {
+		return &hosts
+	}
+	for _, name := range n.AllowDomains {
+		if strings.Contains(name, ":") {
+			hosts = append(hosts, name)
+		} else {
+			hosts = append(hosts, name+":80", name+":443")
+		}
+	}
+	for _, text := range n.AllowCIDRs {
+		if r, err := netip.ParsePrefix(text); err == nil && r.Addr().Is6() {
+			hosts = append(hosts, "["+r.Addr().String()+"]")
+		} else if err == nil {
+			hosts = append(hosts, r.Addr().String())
+		}
+	}
+	return &hosts
+}

@@ -1,0 +1,276 @@
+// Package docker is the provider that runs commands in containers of a Docker engine, on this host or another one.
+//
+// A call of a sandbox that is not persistent gets a container of its own, whose root is read-only and which is removed
+// when the call has ended. A persistent sandbox has a container that stays: its home folder and what was installed in it
+// are there for the next call, and background jobs go on in it. Containers are found again by their names and labels,
+// so that they outlive the worker that made them, and any worker of the same installation goes on with them.
+//
+// Containers have no network unless they ask for one, an ordinary user, no capabilities, no way to new privileges, the
+// engine's seccomp profile, and limits of memory, processors and processes. Whoever may speak to the engine's socket is
+// root on its host: the worker is, and no container ever sees the socket.
+//
+// What runs inside of a container is watched over by a small program (package boxrun): it ends a command whose worker has
+// died, so that nothing runs whose result nobody will read. Jobs are not commands: see package supervisor.
+package docker
+
+import (
+	"cmp"
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/moby/moby/client"
+
+	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/providers/egress"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// What [Options] stand for that say nothing.
+const (
+	DefaultImage              = "sandjet-sandbox"
+	DefaultInstallation       = "sandjet"
+	DefaultMemory       int64 = 512 << 20 // bytes
+	DefaultPids               = 512       // processes and threads
+	DefaultBoxes              = 50
+	defaultID                 = 1000 // of the user in containers, where the worker is root
+)
+
+const (
+	openTimeout  = 15 * time.Second // of the questions that are asked at the start
+	probeTimeout = time.Minute
+	pullTimeout  = 30 * time.Minute
+	endTimeout   = 30 * time.Second // of the end of a container
+	sweepEvery   = time.Minute
+)
+
+// Options says how the provider works. The zero value uses the engine that the environment names and the sandbox image
+// that is built from deploy/sandbox.
+type Options struct {
+	// Host is the address of the engine, such as unix:///run/docker.sock. Empty: that of DOCKER_HOST, with
+	// DOCKER_CERT_PATH and DOCKER_TLS_VERIFY, else the engine's usual socket.
+	Host string
+	// Image is what containers are made of. It needs bash or sh, env, head, tail, mkdir, rm and sleep; for jobs what
+	// package supervisor needs. Empty: DefaultImage, which is never pulled.
+	Image string
+	// Pull says when the image is pulled: see PullMissing. Empty is that.
+	Pull PullPolicy
+	// Workspaces is a folder of this host that holds the files of workspaces, one folder each. The engine has to see it
+	// under the same path. Empty: each workspace is a named volume of the engine, and only commands reach its files.
+	Workspaces string
+	// Installation is the same for all workers that share containers, and another for others on the same engine:
+	// letters, digits, dots and dashes. Empty: DefaultInstallation.
+	Installation string
+	// UID and GID are the user of commands, at least 1. 0: this process's user, or 1000 where that is root.
+	UID, GID int
+	// Networks are the network modes that a spec may ask for. Empty: deny-all alone.
+	Networks []schemas.NetworkMode
+	// PrivateNetworks may be reached by containers though they are not public, where the network restricted lists them too.
+	PrivateNetworks []netip.Prefix
+	// Resolver looks up the names that containers connect to, Dial connects to an address that was checked. Nil: this host does.
+	Resolver egress.Resolver                                         `json:"-"`
+	Dial     func(context.Context, netip.AddrPort) (net.Conn, error) `json:"-"`
+	// Keys derive what stands for secrets that are bound to hosts, the same at all workers of the installation. Nil: no container can have
+	// such secrets.
+	Keys Keys `json:"-"`
+	// Values finds the variables that a sandbox of an account has now: for kept containers whose commands are other workers'. Nil: the
+	// relay of this worker has the values of commands that this worker has run.
+	Values func(context.Context, schemas.AccountID, schemas.SandboxID) (map[string]string, error) `json:"-"`
+	// Roots are who may sign the certificates of hosts that secrets are bound to. Nil: those of this host.
+	Roots *x509.CertPool `json:"-"`
+	// Memory is that of a container whose spec does not say, in bytes, without swap. 0: DefaultMemory. MaxMemory is the
+	// most that a spec may ask for; 0: no limit.
+	Memory, MaxMemory int64
+	// MaxCPUs is how many processors a container has at a time, also one that asks for none. 0: a half of the engine's,
+	// at least one; below 0: no limit.
+	MaxCPUs float64
+	// Pids is how many processes a container has that asks for no number. 0: DefaultPids.
+	Pids int
+	// Boxes is how many containers the installation keeps between calls. 0: DefaultBoxes; below 0: no limit.
+	Boxes int
+	// Runtime is the engine's runtime for containers, such as runsc. Empty: the engine's default.
+	Runtime string
+	// GPUs is how many GPUs a container sees; below 0: all. Containers with GPUs have no network unless GPUNetwork.
+	GPUs       int
+	GPUNetwork bool
+	// WritableRoot lets containers of single calls write to their root, in a layer that is removed with them.
+	WritableRoot bool
+	// Warm is how many containers of single calls are ready before their calls, in all: one for the next call of a sandbox like
+	// the last. 0: none.
+	Warm int
+	// Log gets what an operator should know. Nil: nobody.
+	Log *slog.Logger
+
+	noRelay string // of tests: why containers are to have no relay
+}
+
+// Provider runs commands in containers. Its methods may be called from many goroutines.
+type Provider struct {
+	opt       Options
+	log       *slog.Logger
+	engine    *client.Client
+	facts     facts
+	shell     string // in the image
+	path      string // its PATH
+	isolation schemas.Isolation
+	noRelay   string // why containers have no relay; empty: they have one
+
+	volumes volumes
+	warm    warmPool
+
+	mu     sync.Mutex
+	closed bool
+	making map[string]*sync.Mutex // by name: containers that are being made here
+	ways   map[string]*wayOut     // by id and start: out of the kept containers that this worker serves
+
+	done   chan struct{}
+	ending sync.WaitGroup // containers on their way out, and the sweeper
+}
+
+var (
+	_ providers.Provider = (*Provider)(nil)
+	_ providers.Reserver = (*Provider)(nil)
+	_ providers.Profiler = (*Provider)(nil)
+	_ providers.Lister   = (*Provider)(nil)
+	_ providers.Filer    = (*FolderProvider)(nil)
+)
+
+// FolderProvider is a Provider whose workspaces are folders of this host, which the file tools reach directly.
+type FolderProvider struct{ *Provider }
+
+// Backend is what [Open] returns: a *Provider, or a *FolderProvider.
+type Backend interface {
+	providers.Provider
+	providers.Reserver
+	providers.Lister
+	providers.Profiler
+	// Leftovers lists the containers of this installation for which nobody can be waiting any more; remove them with
+	// RemoveLeftovers.
+	Leftovers(ctx context.Context) ([]Leftover, error)
+	// RemoveLeftovers removes what Leftovers lists and returns it.
+	RemoveLeftovers(ctx context.Context) ([]Leftover, error)
+	// Close waits until the containers of single calls are removed. Kept ones stay.
+	Close() error
+}
+
+// Open connects to the engine, gets the image and makes one container that finds out what it is kept in. It blocks until
+// then, while an image is pulled for up to half an hour. The caller closes the backend. Codes: unavailable (the engine does not
+// answer), not_found (there is no such image), unsupported (containers of this image or engine cannot run commands); the message
+// says what to do.
+func Open(ctx context.Context, o Options) (Backend, error) {
+	p, err := prepare(o)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.learn(ctx); err != nil {
+		return nil, errors.Join(err, p.Close())
+	}
+	p.ending.Go(p.sweep)
+	p.warm.most = p.opt.Warm // from here on: what has looked at the image is no call
+	p.ending.Go(p.keepWarm)
+	if o.Workspaces != "" {
+		return &FolderProvider{p}, nil
+	}
+	return p, nil
+}
+
+// prepare fills the options and makes a client, which connects later.
+func prepare(o Options) (*Provider, error) {
+	o.Installation = cmp.Or(o.Installation, DefaultInstallation)
+	if !isInstallation(o.Installation) {
+		return nil, schemas.Invalidf("installation", "%q: use up to 40 letters, digits, dots and dashes", schemas.Quotable(o.Installation))
+	}
+	if o.Image == "" {
+		o.Image, o.Pull = DefaultImage, PullNever
+	}
+	o.Pull = cmp.Or(o.Pull, PullMissing)
+	if !slices.Contains(PullPolicies(), o.Pull) {
+		return nil, schemas.Invalidf("pull", "%q is unknown: use one of %v", schemas.Quotable(string(o.Pull)), PullPolicies())
+	}
+	if o.Warm < 0 {
+		return nil, schemas.Invalidf("docker-warm", "%d is out of range: 0 for none, or more", o.Warm)
+	}
+	if o.UID < 0 || o.GID < 0 {
+		return nil, schemas.Invalidf("uid", "%d:%d is not a user: at least 1", o.UID, o.GID)
+	}
+	if o.UID == 0 {
+		o.UID, o.GID = os.Geteuid(), os.Getegid()
+	}
+	if o.UID == 0 {
+		o.UID, o.GID = defaultID, defaultID
+	}
+	o.GID = cmp.Or(o.GID, o.UID)
+	if len(o.Networks) == 0 {
+		o.Networks = []schemas.NetworkMode{schemas.DenyAll}
+	}
+	o.Memory, o.Pids, o.Boxes = cmp.Or(o.Memory, DefaultMemory), cmp.Or(o.Pids, DefaultPids), cmp.Or(o.Boxes, DefaultBoxes)
+	if o.MaxMemory > 0 {
+		o.Memory = min(o.Memory, o.MaxMemory)
+	}
+	if o.Workspaces != "" {
+		dir, err := filepath.Abs(o.Workspaces)
+		if err != nil {
+			return nil, fmt.Errorf("docker: %w", err)
+		}
+		if err := makeFolder(dir); err != nil {
+			return nil, schemas.Wrap(schemas.Unavailable, "docker", "the folder of the workspaces cannot be made", err)
+		}
+		o.Workspaces = dir
+	}
+	options := []client.Opt{client.FromEnv}
+	if o.Host != "" {
+		options = append(options, client.WithHost(o.Host))
+	}
+	engine, err := client.New(options...)
+	if err != nil {
+		return nil, schemas.Invalidf("docker-host", "%v: such as unix:///run/docker.sock", err)
+	}
+	p := &Provider{opt: o, log: o.Log, engine: engine, making: map[string]*sync.Mutex{}, ways: map[string]*wayOut{}, done: make(chan struct{})}
+	if p.log == nil {
+		p.log = slog.New(slog.DiscardHandler)
+	}
+	return p, nil
+}
+
+// isInstallation reports whether s may be a part of containers' names.
+func isInstallation(s string) bool {
+	for i, r := range s {
+		letter := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9'
+		if !letter && (i == 0 || r != '.' && r != '-') {
+			return false
+		}
+	}
+	return s != "" && len(s) <= 40
+}
+
+// Close waits until the containers of single calls are removed. Kept containers and the jobs in them stay.
+func (p *Provider) Close() error {
+	p.mu.Lock()
+	if !p.closed {
+		p.closed = true
+		close(p.done)
+	}
+	p.mu.Unlock()
+	p.ending.Wait()
+	return p.engine.Close()
+}
+
+// begin counts the caller as at work, so that Close waits for it. Undo it with ending.Done.
+func (p *Provider) begin() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return schemas.Errorf(schemas.Unavailable, "run", "the provider is closed")
+	}
+	p.ending.Add(1)
+	return nil
+}

@@ -1,0 +1,312 @@
+//go:build linux
+
+package docker
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
+	"golang.org/x/sys/unix"
+
+	"github.com/sandjet/sandjet/providers/egress"
+	"github.com/sandjet/sandjet/providers/internal/netns"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// mostLogged is how many refusals of one container are logged.
+const mostLogged = 20
+
+// ordinaryRuntimes run containers as processes of the host in its own kernel's namespaces. Others have networks that a relay does not see.
+func ordinaryRuntimes() []string { return []string{"", "runc", "crun", "io.containerd.runc.v2"} }
+
+// wayOut is the relay of a container, the only way out of its network.
+type wayOut struct {
+	relay *egress.Relay
+	creds *egress.Credentials // nil: no secrets are bound to hosts
+	end   context.CancelFunc
+	done  chan struct{} // closed when nothing of its connections is left
+}
+
+// openWay has a relay serve the connections of a container that runs, until its end is called. Codes: conflict (another worker serves
+// them), unavailable.
+func (p *Provider) openWay(c container.InspectResponse, rules *egress.Rules, creds *egress.Credentials) (*wayOut, error) {
+	in, err := inside(c.ID, c.State.Pid)
+	if errors.Is(err, unix.EADDRINUSE) {
+		return nil, schemas.Wrap(schemas.Conflict, "relay", "another worker serves the network of this container", err)
+	}
+	if err != nil {
+		return nil, schemas.Wrap(schemas.Unavailable, "relay", "the network of the container cannot be served: "+err.Error(), err)
+	}
+	account := c.Config.Labels[labelAccount]
+	var logged atomic.Int64
+	relay := egress.New(egress.Options{
+		Rules: rules, Resolver: p.opt.Resolver, Dial: p.opt.Dial, Credentials: creds, Roots: p.opt.Roots,
+		Refused: func(f egress.Refusal) {
+			if logged.Add(1) <= mostLogged {
+				p.log.Info("connection of a container refused", "account", account, "name", f.Name, "address", f.Addr, "port", f.Port, "rule", f.Rule)
+			}
+		},
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	w := &wayOut{relay: relay, creds: creds, end: cancel, done: make(chan struct{})}
+	p.ending.Go(func() {
+		defer close(w.done)
+		relay.Serve(ctx, in)
+	})
+	return w, nil
+}
+
+// close ends the relay: nothing gets out of the container from then on.
+func (w *wayOut) close() {
+	w.end()
+	<-w.done
+}
+
+// inside opens the sockets at which all that a container sends arrives.
+func inside(id string, pid int) (egress.Inside, error) {
+	network, err := networkOf(id, pid)
+	if err != nil {
+		return egress.Inside{}, err
+	}
+	defer network.Close() //nolint:errcheck // read only
+	var s *netns.Sockets
+	err = netns.In(network, func() (err error) {
+		if err := alone(); err != nil {
+			return err
+		}
+		s, err = netns.Open(nil)
+		return err
+	})
+	if err != nil {
+		return egress.Inside{}, err
+	}
+	return sockets(s)
+}
+
+// alone reports an error unless the calling thread's network has no way out but the one that is about to be made.
+func alone() error {
+	devices, err := net.Interfaces()
+	if err != nil {
+		return err
+	}
+	for _, d := range devices {
+		if d.Flags&net.FlagLoopback == 0 && d.Flags&net.FlagUp != 0 {
+			return fmt.Errorf("the container's network has the device %s, so a relay is not its only way out", d.Name)
+		}
+	}
+	return nil
+}
+
+// sockets makes the runtime's sockets of descriptors.
+func sockets(s *netns.Sockets) (in egress.Inside, err error) {
+	files := make([]*os.File, 0, len(s.TCP)+1)
+	for _, fd := range s.Files() {
+		files = append(files, os.NewFile(uintptr(fd), "relay"))
+	}
+	defer func() {
+		for _, f := range files {
+			_ = f.Close()
+		}
+		if err != nil {
+			for _, l := range in.TCP {
+				_ = l.Close()
+			}
+		}
+	}()
+	last := len(files) - 1
+	for _, f := range files[:last] {
+		l, err := net.FileListener(f)
+		if err != nil {
+			return in, err
+		}
+		in.TCP = append(in.TCP, l)
+	}
+	names, err := net.FilePacketConn(files[last])
+	if err != nil {
+		return in, err
+	}
+	in.DNS = []net.PacketConn{names}
+	return in, nil
+}
+
+// networkOf opens the network of a container. The engine's word for the process is believed only where that process is in the
+// container's own control group, which is named after its id: the engine may be on another host, or number processes by itself.
+func networkOf(id string, pid int) (*os.File, error) {
+	if !isID(id) {
+		return nil, errors.New("the container has no id")
+	}
+	if pid <= 0 || !within(pid, id) {
+		pid = firstOf(id)
+	}
+	if pid <= 0 {
+		return nil, errors.New("the engine's containers are not processes of this host, or this process may not see them")
+	}
+	network, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
+	if err != nil {
+		return nil, err
+	}
+	own, err := os.Stat("/proc/thread-self/ns/net")
+	var theirs os.FileInfo
+	if err == nil {
+		theirs, err = network.Stat()
+	}
+	switch {
+	case err != nil:
+	case os.SameFile(own, theirs):
+		err = errors.New("the container has the network of this process")
+	case !within(pid, id): // the number may have been given to another process meanwhile
+		err = errors.New("the container has ended")
+	}
+	if err != nil {
+		return nil, errors.Join(err, network.Close())
+	}
+	return network, nil
+}
+
+// within reports whether a process is in the control group of a container.
+func within(pid int, id string) bool {
+	groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	return err == nil && strings.Contains(string(groups), id)
+}
+
+// firstOf looks for the first process of a container among those of this host: the one that is number 1 there. 0: there is none.
+func firstOf(id string) int {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return 0
+	}
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil || !within(pid, id) {
+			continue
+		}
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		if err != nil {
+			continue
+		}
+		for line := range strings.Lines(string(status)) {
+			numbers, ok := strings.CutPrefix(line, "NSpid:")
+			if fields := strings.Fields(numbers); ok && len(fields) > 1 && fields[len(fields)-1] == "1" {
+				return pid
+			}
+		}
+	}
+	return 0
+}
+
+// relayed reports whether containers with a mode have a relay.
+func (p *Provider) relayed(mode schemas.NetworkMode) bool {
+	return mode == schemas.Restricted || mode == schemas.AllowAll && p.noRelay == ""
+}
+
+// findRelay notes whether containers can have a relay, where the operator lets any have a network, by a container that it tries it with.
+func (p *Provider) findRelay(ctx context.Context) {
+	p.noRelay = ""
+	if !slices.ContainsFunc(p.opt.Networks, p.relayed) {
+		p.noRelay = "no sandbox may have a network (--networks)"
+		return
+	}
+	if p.noRelay = cmp.Or(p.opt.noRelay, obstacle(p.engine.DaemonHost(), p.facts.runtime)); p.noRelay != "" {
+		return
+	}
+	if err := p.tryRelay(ctx); err != nil {
+		p.noRelay = err.Error()
+		p.log.Warn("containers cannot have a relay: restricted is refused, and allow-all is a bridge of the engine", "reason", err)
+	}
+}
+
+// obstacle is why a worker of this process cannot serve the networks of an engine's containers, as far as that is known without trying.
+func obstacle(host, runtime string) string {
+	if !slices.Contains(ordinaryRuntimes(), runtime) {
+		return fmt.Sprintf("the runtime %s has networks of its own, which a worker cannot enter", runtime)
+	}
+	if !strings.HasPrefix(host, "unix://") {
+		return "the engine at " + host + " is on another host, whose networks a worker cannot enter"
+	}
+	own, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		return err.Error()
+	}
+	defer own.Close() //nolint:errcheck // read only
+	if err := netns.In(own, func() error { return nil }); err != nil {
+		return "this process may not enter networks: it needs CAP_SYS_ADMIN and CAP_NET_ADMIN"
+	}
+	return ""
+}
+
+func (p *Provider) tryRelay(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	r := p.rulesOf(trialSpec(), trialSpec().Network, nil)
+	o := p.containerOf(r, kindCall, map[string]string{labelUntil: until(time.Now().Add(probeTimeout))})
+	o.Name = p.opt.Installation + "-call-" + strings.ToLower(schemas.NewID(""))
+	made, err := p.engine.ContainerCreate(ctx, o)
+	if err != nil {
+		return engineError("relay", err)
+	}
+	defer p.remove(made.ID)
+	if _, err := p.engine.ContainerStart(ctx, made.ID, client.ContainerStartOptions{}); err != nil {
+		return engineError("relay", err)
+	}
+	found, err := p.engine.ContainerInspect(ctx, made.ID, client.ContainerInspectOptions{})
+	if err != nil || found.Container.State == nil {
+		return engineError("relay", err)
+	}
+	return tryInside(made.ID, found.Container.State.Pid)
+}
+
+// tryInside opens the sockets of a container and sees whether a connection to elsewhere arrives at them.
+func tryInside(id string, pid int) error {
+	network, err := networkOf(id, pid)
+	if err != nil {
+		return err
+	}
+	defer network.Close()              //nolint:errcheck // read only
+	elsewhere := [4]byte{192, 0, 2, 1} // for documentation: if there were another way out it would lead nowhere
+	const port, patience = 9, 5000     // ms
+	return netns.In(network, func() error {
+		if err := alone(); err != nil {
+			return err
+		}
+		s, err := netns.Open(nil)
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		c, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(c) //nolint:errcheck // it was tried with
+		err = unix.Connect(c, &unix.SockaddrInet4{Port: port, Addr: elsewhere})
+		if err != nil && !errors.Is(err, syscall.EINPROGRESS) {
+			return fmt.Errorf("a connection does not arrive at the relay: %w", err)
+		}
+		if n, err := unix.Poll([]unix.PollFd{{Fd: int32(s.TCP[0]), Events: unix.POLLIN}}, patience); n != 1 {
+			return fmt.Errorf("a connection does not arrive at the relay: %w", errors.Join(err, os.ErrDeadlineExceeded))
+		}
+		got, _, err := unix.Accept(s.TCP[0])
+		if err != nil {
+			return err
+		}
+		defer unix.Close(got) //nolint:errcheck // it was tried with
+		at, err := unix.Getsockname(got)
+		if a, ok := at.(*unix.SockaddrInet4); err != nil || !ok || netip.AddrFrom4(a.Addr) != netip.AddrFrom4(elsewhere) || a.Port != port {
+			return errors.New("a connection arrives at the relay without the address that was wanted")
+		}
+		return nil
+	})
+}

@@ -1,0 +1,411 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
+
+	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/providers/egress"
+	"github.com/sandjet/sandjet/providers/internal/boxrun"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+const (
+	// killPatience is how long the program in a kept container may take to kill a command before the container is ended.
+	killPatience = 10 * time.Second
+	// aloneFor is how much longer than its worker would wait a command may run when nothing is heard of the worker.
+	aloneFor = time.Minute
+	// exitTimeout is the exit code of a command whose time was over, exitKilled that of one that was killed.
+	exitTimeout = 124
+	exitKilled  = 137
+)
+
+// Run runs cmd in a container of its own, or in the kept one that it names. In a kept container a command that was killed
+// for want of memory makes OOMKilled true for all commands that were in it then.
+func (p *Provider) Run(ctx context.Context, cmd providers.Command) (providers.Result, error) {
+	isolation := p.isolationOf(cmd.Network.Mode)
+	res := providers.Result{Runtime: "docker/" + level, Isolation: &isolation, Sandbox: cmd.Sandbox}
+	if err := ctx.Err(); err != nil {
+		return res, err
+	}
+	if err := p.check(cmd.Spec, cmd.Network, cmd.Mounts); err != nil {
+		return res, err
+	}
+	env, err := p.environment(cmd)
+	if err != nil {
+		return res, err
+	}
+	cmd = cmd.WithDefaults()
+	if err := p.begin(); err != nil {
+		return res, err
+	}
+	defer p.ending.Done()
+	r := &running{p: p, cmd: cmd, fresh: cmd.Sandbox.IsZero()}
+	r.program = boxrun.Command{
+		ID: cmd.ID, Shell: p.shell, Script: cmd.Script, Dir: dirOf(cmd), Env: env, Stdin: cmd.Stdin,
+		Limit: cmd.Timeout + cmd.Grace + aloneFor,
+	}
+	if r.fresh {
+		return r.inFresh(ctx, res)
+	}
+	return r.inKept(ctx, res)
+}
+
+// running is a command on its way.
+type running struct {
+	p       *Provider
+	cmd     providers.Command
+	program boxrun.Command
+	id      string              // of the container
+	fresh   bool                // the container is for this command only
+	creds   *egress.Credentials // what stands for secrets in the container; nil: nothing does
+	session *boxrun.Session
+	out     *output
+	way     *wayOut // out of the container; nil: none, or not this worker's
+	mark    uint64  // what was refused before
+}
+
+// inFresh makes a container, runs the command as the one process that it is for, and has it removed.
+func (r *running) inFresh(ctx context.Context, res providers.Result) (providers.Result, error) {
+	p := r.p
+	rules := p.rulesOf(r.cmd.Spec, r.cmd.Network, r.cmd.Mounts)
+	if p.mayBeWarm(rules) {
+		defer func() {
+			p.ending.Go(func() { p.warmUp(rules) }) // for the next one like it, when this one has what it needs
+		}()
+		if got, done, err := r.inWarm(ctx, rules, res); done {
+			return got, err
+		}
+	}
+	var err error
+	if r.creds, err = p.newCredentials(rules); err != nil {
+		return res, err
+	}
+	if err := r.lock(r.creds); err != nil {
+		return res, err
+	}
+	if r.id, err = p.makeForCall(ctx, rules, r.program, r.creds); err != nil {
+		return res, r.notStarted(ctx, err)
+	}
+	defer func() {
+		p.ending.Go(func() { p.remove(r.id) }) // nothing runs in it any more
+	}()
+	s, err := p.attachAndStart(ctx, r.id)
+	if err != nil {
+		return res, r.notStarted(ctx, err)
+	}
+	defer s.Close()         //nolint:errcheck // it has no error
+	if rules.Relay != nil { // nothing of the call runs before it is told to
+		if r.way, err = p.wayOf(ctx, r.id, rules, r.creds); err != nil {
+			r.abandon()
+			return res, r.notStarted(ctx, err)
+		}
+		defer r.way.close()
+	}
+	return r.carryOut(ctx, s, res)
+}
+
+// attachAndStart starts a container of a call, with its main process at the end of a stream.
+func (p *Provider) attachAndStart(ctx context.Context, id string) (*stream, error) {
+	attached, err := p.engine.ContainerAttach(ctx, id, client.ContainerAttachOptions{Stream: true, Stdin: true, Stdout: true, Stderr: true})
+	if err != nil {
+		return nil, err
+	}
+	s := &stream{HijackedResponse: attached.HijackedResponse}
+	if _, err := p.engine.ContainerStart(ctx, id, client.ContainerStartOptions{}); err != nil {
+		_ = s.Close() // it has no error
+		return nil, err
+	}
+	return s, nil
+}
+
+// makeForCall makes the container of one call, whose main process is the program that runs it.
+func (p *Provider) makeForCall(ctx context.Context, r rules, program boxrun.Command, creds *egress.Credentials) (id string, err error) {
+	for _, m := range r.Mounts {
+		if err := p.makeWorkspace(ctx, m.Namespace); err != nil {
+			return "", err
+		}
+	}
+	if r.Network == schemas.AllowAll && r.Relay == nil {
+		if err := p.makeNetwork(ctx); err != nil {
+			return "", err
+		}
+	}
+	labels := map[string]string{labelUntil: until(time.Now().Add(program.Limit + aloneFor))}
+	if program.ID != "" {
+		labels[labelRun] = runLabel(program.ID)
+	}
+	o := p.containerOf(r, kindCall, labels)
+	o.Name = p.opt.Installation + "-call-" + strings.ToLower(schemas.NewID(""))
+	o.Config.Entrypoint = boxrun.Arguments(program.Shell, p.path)
+	o.Config.OpenStdin, o.Config.StdinOnce = true, true // it ends with this process's connection
+	o.Config.AttachStdin, o.Config.AttachStdout, o.Config.AttachStderr = true, true, true
+	made, err := p.engine.ContainerCreate(ctx, o)
+	if err != nil {
+		return "", err
+	}
+	if err := p.furnish(ctx, made.ID, r, p.opt.WritableRoot, certificateOf(creds)); err != nil {
+		p.ending.Go(func() { p.remove(made.ID) })
+		return "", err
+	}
+	return made.ID, nil
+}
+
+// inKept runs the command beside others in a container that stays.
+func (r *running) inKept(ctx context.Context, res providers.Result) (providers.Result, error) {
+	p := r.p
+	if err := p.stillThere(ctx, r.cmd); err != nil {
+		return res, err
+	}
+	r.id = r.cmd.Sandbox.ID
+	var err error
+	var creds *egress.Credentials
+	if r.way, creds, err = p.keptWay(ctx, r.cmd); err != nil {
+		return res, err
+	}
+	if err := r.lock(creds); err != nil {
+		return res, err
+	}
+	if r.way != nil {
+		r.mark = r.way.relay.Mark()
+	}
+	made, err := p.engine.ExecCreate(ctx, r.id, client.ExecCreateOptions{
+		AttachStdin: true, AttachStdout: true, AttachStderr: true, User: fmt.Sprintf("%d:%d", p.opt.UID, p.opt.GID), WorkingDir: "/",
+		Cmd: boxrun.Arguments(p.shell, p.path),
+	})
+	if errdefs.IsConflict(err) { // it was stopped meanwhile
+		return res, schemas.Wrap(schemas.NotFound, "run", "the sandbox is gone: reserve it again", err)
+	}
+	if err != nil {
+		return res, r.notStarted(ctx, err)
+	}
+	attached, err := p.engine.ExecAttach(ctx, made.ID, client.ExecAttachOptions{})
+	if err != nil {
+		return res, r.notStarted(ctx, err)
+	}
+	return r.carryOut(ctx, &stream{HijackedResponse: attached.HijackedResponse}, res)
+}
+
+// notStarted says why nothing was started.
+func (r *running) notStarted(ctx context.Context, err error) error {
+	var told *boxrun.NotStartedError
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.As(err, &told) && isFull(told.Text):
+		return schemas.Wrap(schemas.Exhausted, "run", "the sandbox is full of processes or files", err)
+	case errors.As(err, &told) && !r.fresh && r.p.stillThere(ctx, r.cmd) != nil:
+		return schemas.Wrap(schemas.NotFound, "run", "the sandbox is gone: reserve it again", err)
+	case schemas.CodeOf(err) != schemas.Internal:
+		return err
+	case r.fresh && errdefs.IsNotFound(err) && strings.Contains(err.Error(), "image"):
+		return engineError("run", err)
+	case r.fresh && errdefs.IsNotFound(err):
+		return schemas.Wrap(schemas.Unavailable, "run", "the container was removed before it was started", err)
+	default:
+		return engineError("run", err)
+	}
+}
+
+// carryOut starts the command by the program at the end of s, and sees it to its end.
+func (r *running) carryOut(ctx context.Context, s *stream, res providers.Result) (providers.Result, error) {
+	r.out = r.p.newOutput(r.cmd)
+	defer r.out.close()
+	r.session = boxrun.Start(s, r.program, r.out.take)
+	defer r.session.Close() //nolint:errcheck // the stream has no error
+	if err := r.session.Ready(ctx); err != nil {
+		r.abandon()
+		return res, r.notStarted(ctx, err)
+	}
+	began := time.Now()
+	res.Started = true
+	err := r.session.Go()
+	var cause error
+	if err == nil {
+		cause = r.await(ctx)
+	}
+	_ = r.session.Close() // from here on nothing is handed over
+	res.Duration = time.Since(began)
+	if r.way != nil {
+		if said := r.way.relay.Notices(r.mark); len(said) > 0 {
+			r.out.take(true, said)
+		}
+	}
+	r.out.fill(&res, r.p.log)
+	exit, ok := r.session.Exit()
+	res.ExitCode, res.OOMKilled = exit.Code, exit.OOM
+	switch {
+	case errors.Is(cause, providers.ErrTimeout):
+		res.TimedOut, res.ExitCode = true, exitTimeout
+		return res, nil
+	case cause != nil:
+		return res, cause
+	case !ok:
+		return r.withoutWord(ctx, res)
+	default:
+		return res, nil
+	}
+}
+
+// abandon ends a program that was not told to start anything.
+func (r *running) abandon() {
+	if r.fresh {
+		r.kill()
+	}
+}
+
+// await returns when the command has ended and nothing of it is left that must not be: nil when it ended by itself, else
+// why it was ended.
+func (r *running) await(ctx context.Context) error {
+	cause := providers.Await(ctx, r.cmd, r.session.Over(), r.session.Term)
+	if cause != nil {
+		r.end()
+	} else if r.fresh {
+		r.finish()
+	} else if _, ok := r.session.Exit(); !ok {
+		r.sweep()
+	}
+	return cause
+}
+
+// end kills all that the command has started and waits for that.
+func (r *running) end() {
+	if r.fresh {
+		r.kill()
+		<-r.over(endTimeout)
+		return
+	}
+	if r.session.Kill() == nil {
+		<-r.over(killPatience)
+	}
+	if _, ok := r.session.Exit(); !ok {
+		r.sweep()
+	}
+}
+
+// over is the end of the session, or of somebody's patience.
+func (r *running) over(patience time.Duration) <-chan struct{} {
+	done := make(chan struct{})
+	r.p.ending.Go(func() {
+		defer close(done)
+		clock := time.NewTimer(patience)
+		defer clock.Stop()
+		select {
+		case <-r.session.Over():
+		case <-clock.C:
+		}
+	})
+	return done
+}
+
+// finish waits until nothing is left of the container of a command that has ended, whose main process ends now.
+func (r *running) finish() {
+	ctx, cancel := context.WithTimeout(context.Background(), killPatience)
+	defer cancel()
+	ended := r.p.engine.ContainerWait(ctx, r.id, client.ContainerWaitOptions{Condition: container.WaitConditionNotRunning})
+	select {
+	case <-ended.Result:
+	case err := <-ended.Error:
+		r.p.log.Debug("end of a container not seen, killing it", "container", r.id, "error", err)
+		r.kill()
+	}
+}
+
+// kill kills all that is in the command's own container. It returns when that has ended.
+func (r *running) kill() {
+	ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
+	defer cancel()
+	if err := r.p.kill(ctx, r.id); err != nil {
+		r.p.log.Warn("container not killed, it ends at its time limit", "container", r.id, "error", err)
+	}
+}
+
+// kill kills all that is in a container. It returns when that has ended; one that has ended already or is gone is no error.
+func (p *Provider) kill(ctx context.Context, id string) error {
+	_, err := p.engine.ContainerKill(ctx, id, client.ContainerKillOptions{Signal: "KILL"})
+	if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsConflict(err) { // not running is what is wanted
+		return err
+	}
+	ended := p.engine.ContainerWait(ctx, id, client.ContainerWaitOptions{Condition: container.WaitConditionNotRunning})
+	select {
+	case <-ended.Result:
+	case err := <-ended.Error:
+		if err != nil && !errdefs.IsNotFound(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+// sweep ends what is left in a kept container of a command whose program is gone. Where that fails the container is ended,
+// with all that is in it.
+func (r *running) sweep() {
+	ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
+	defer cancel()
+	if r.p.sweepCommand(ctx, r.id, r.session.Mark()) == nil {
+		return
+	}
+	if r.p.stillThere(ctx, r.cmd) != nil {
+		return // it has ended already
+	}
+	r.p.log.Warn("a cancelled command cannot be ended alone, ending its container", "container", r.id)
+	r.kill()
+}
+
+// sweepCommand ends the processes with a mark.
+func (p *Provider) sweepCommand(ctx context.Context, id, mark string) error {
+	made, err := p.engine.ExecCreate(ctx, id, client.ExecCreateOptions{
+		AttachStdout: true, User: fmt.Sprintf("%d:%d", p.opt.UID, p.opt.GID), WorkingDir: "/", Cmd: boxrun.SweepArguments(p.shell, p.path, mark),
+	})
+	if err != nil {
+		return err
+	}
+	attached, err := p.engine.ExecAttach(ctx, made.ID, client.ExecAttachOptions{})
+	if err != nil {
+		return err
+	}
+	defer attached.Close()
+	stop := context.AfterFunc(ctx, attached.Close)
+	defer stop()
+	_, _ = attached.Reader.WriteTo(io.Discard) // its end is the program's
+	state, err := p.engine.ExecInspect(ctx, made.ID, client.ExecInspectOptions{})
+	switch {
+	case err != nil:
+		return err
+	case state.Running || state.ExitCode != 0:
+		return schemas.Errorf(schemas.Unavailable, "run", "the processes of the command cannot be ended")
+	}
+	return nil
+}
+
+// withoutWord says what became of a command whose program ended without a word: the container was ended, or all in it
+// that could tell was killed.
+func (r *running) withoutWord(ctx context.Context, res providers.Result) (providers.Result, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+	defer cancel()
+	found, err := r.p.engine.ContainerInspect(ctx, r.id, client.ContainerInspectOptions{})
+	if err == nil && found.Container.State != nil && found.Container.State.OOMKilled {
+		res.OOMKilled, res.ExitCode = true, exitKilled
+		return res, nil
+	}
+	return res, schemas.Errorf(schemas.Interrupted, "run",
+		"the sandbox ended, or what watched over the command in it was killed, while the command ran")
+}
+
+// remove removes a container with all that is in it.
+func (p *Provider) remove(id string) {
+	ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
+	defer cancel()
+	_, err := p.engine.ContainerRemove(ctx, id, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
+	if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsConflict(err) { // a conflict: somebody is removing it
+		p.log.Warn("container not removed, it is left for the sweep", "container", id, "error", err)
+	}
+}

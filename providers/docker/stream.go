@@ -1,0 +1,30 @@
+package docker
+
+import (
+	"io"
+	"sync"
+
+	"github.com/moby/moby/api/pkg/stdcopy"
+	"github.com/moby/moby/client"
+)
+
+// stream is a connection to a process in a container.
+type stream struct {
+	client.HijackedResponse
+
+	once sync.Once
+}
+
+func (s *stream) Write(p []byte) (int, error) { return s.Conn.Write(p) }
+
+// Copy takes the two outputs apart.
+func (s *stream) Copy(stdout, stderr io.Writer) error {
+	_, err := stdcopy.StdCopy(stdout, stderr, s.Reader)
+	return err
+}
+
+// Close closes the connection; for a program in the container, its standard input has ended then.
+func (s *stream) Close() error {
+	s.once.Do(s.HijackedResponse.Close)
+	return nil
+}

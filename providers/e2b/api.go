@@ -1,0 +1,109 @@
+package e2b
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/sandjet/sandjet/providers/internal/cloud"
+)
+
+// sandbox is what the control plane says of one.
+type sandbox struct {
+	ID       string            `json:"sandboxID"`
+	Domain   string            `json:"domain"`
+	Token    string            `json:"envdAccessToken"` // a secret
+	State    string            `json:"state"`
+	Started  time.Time         `json:"startedAt"`
+	Metadata map[string]string `json:"metadata"`
+}
+
+// The states of a sandbox.
+const (
+	stateRunning = "running"
+	statePaused  = "paused"
+)
+
+// newSandbox is what a create asks for.
+type newSandbox struct {
+	Template string            `json:"templateID"`
+	Timeout  int               `json:"timeout"` // seconds
+	Pause    bool              `json:"autoPause"`
+	Secure   bool              `json:"secure"`
+	Metadata map[string]string `json:"metadata"`
+	Internet bool              `json:"allow_internet_access"`
+	Network  *network          `json:"network,omitempty"`
+	Mounts   []volumeMount     `json:"volumeMounts,omitempty"`
+}
+
+type network struct {
+	AllowOut []string `json:"allowOut,omitempty"`
+	DenyOut  []string `json:"denyOut,omitempty"`
+}
+
+type volumeMount struct {
+	Name string `json:"name"`
+	Path string `json:"path"`
+}
+
+type volume struct {
+	ID   string `json:"volumeID"`
+	Name string `json:"name"`
+}
+
+// seconds rounds up: what is asked for is never less.
+func seconds(d time.Duration) int { return int((d + time.Second - 1) / time.Second) }
+
+func at(id, verb string) (path, route string) {
+	return "/sandboxes/" + url.PathEscape(id) + verb, "/sandboxes/{id}" + verb
+}
+
+// ask sends a request about one sandbox.
+func (p *Provider) ask(ctx context.Context, method, id, verb string, body, into any) (cloud.Answer, error) {
+	path, route := at(id, verb)
+	return p.control.Do(ctx, cloud.Call{Method: method, Path: path, Route: route, Body: body, Into: into})
+}
+
+func (p *Provider) get(ctx context.Context, id string) (s sandbox, err error) {
+	_, err = p.ask(ctx, http.MethodGet, id, "", nil, &s)
+	return s, err
+}
+
+// connect wakes a sandbox that is paused, and lets it live for so long at least.
+func (p *Provider) connect(ctx context.Context, id string, life time.Duration) (s sandbox, err error) {
+	_, err = p.ask(ctx, http.MethodPost, id, "/connect", map[string]int{"timeout": seconds(life)}, &s)
+	return s, err
+}
+
+// end kills a sandbox. One that is gone is no error.
+func (p *Provider) end(ctx context.Context, id string) error {
+	_, err := p.ask(ctx, http.MethodDelete, id, "", nil, nil)
+	if cloud.StatusOf(err) == http.StatusNotFound {
+		return nil
+	}
+	return err
+}
+
+// list lists the sandboxes whose metadata has all of some pairs, running and paused.
+func (p *Provider) list(ctx context.Context, want map[string]string) ([]sandbox, error) {
+	pairs := url.Values{}
+	for name, value := range want {
+		pairs.Set(url.QueryEscape(name), url.QueryEscape(value)) // each is escaped by itself, and all together once more
+	}
+	query := url.Values{"metadata": {pairs.Encode()}, "state": {stateRunning + "," + statePaused}, "limit": {"100"}}
+	var all []sandbox
+	for {
+		var page []sandbox
+		a, err := p.control.Do(ctx, cloud.Call{Method: http.MethodGet, Path: "/v2/sandboxes", Query: query, Into: &page})
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, page...)
+		next := a.Header.Get("X-Next-Token")
+		if next == "" || len(page) == 0 {
+			return all, nil
+		}
+		query.Set("nextToken", next)
+	}
+}

@@ -1,0 +1,68 @@
+package e2b
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/sandjet/sandjet/providers/internal/boxrun"
+	"github.com/sandjet/sandjet/providers/internal/carry"
+	"github.com/sandjet/sandjet/providers/internal/cloud"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// EndRun kills what is there of a run: its own sandbox, and in the kept one its processes, which are known by their mark. A
+// sandbox that is paused is woken for that.
+func (p *Provider) EndRun(ctx context.Context, key string, account schemas.AccountID, id string) error {
+	if err := p.begin(); err != nil {
+		return err
+	}
+	defer p.ending.Done()
+	ctx, cancel := context.WithTimeout(ctx, endTimeout)
+	defer cancel()
+	if err := errors.Join(p.endOwn(ctx, id), p.endInKept(ctx, cloud.Digest(string(account)+"\x00"+key), id)); err != nil {
+		return schemas.Wrap(schemas.Unavailable, "end run", "what is left of the run cannot be ended", err)
+	}
+	return nil
+}
+
+// endOwn kills the sandboxes of a run alone.
+func (p *Provider) endOwn(ctx context.Context, id string) error {
+	found, err := p.list(ctx, map[string]string{metaInstallation: p.opt.Installation, metaRun: cloud.Digest(id)})
+	for _, s := range found {
+		err = errors.Join(err, p.end(ctx, s.ID))
+	}
+	return err
+}
+
+// endInKept kills the processes of a run in a kept sandbox.
+func (p *Provider) endInKept(ctx context.Context, box, id string) error {
+	found, err := p.kept(ctx, box)
+	for _, s := range found {
+		var woken sandbox
+		woken, waking := p.connect(ctx, s.ID, p.opt.Idle)
+		switch {
+		case cloud.StatusOf(waking) == http.StatusNotFound:
+		case waking != nil:
+			err = errors.Join(err, waking)
+		default:
+			err = errors.Join(err, p.sweep(ctx, s.ID, p.daemonOf(woken), boxrun.MarkOf(id)))
+		}
+	}
+	return err
+}
+
+// sweep ends what is left in a kept sandbox of a command whose program is gone. Where that fails the sandbox is killed, with all
+// that is in it. One that is gone has nothing left.
+func (p *Provider) sweep(ctx context.Context, id string, d daemon, mark string) error {
+	args := boxrun.SweepArguments("bash", carry.SearchPath, mark)
+	err := d.run(ctx, userPlain, args...)
+	if err == nil {
+		return nil
+	}
+	if s, look := p.get(ctx, id); cloud.StatusOf(look) == http.StatusNotFound || look == nil && s.State == statePaused {
+		return nil // a paused one stands still, and its program's limit ends the command when it goes on
+	}
+	p.log.Warn("a command cannot be ended alone, ending its sandbox", "sandbox", id, "error", err)
+	return p.end(ctx, id)
+}

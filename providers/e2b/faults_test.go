@@ -1,0 +1,272 @@
+package e2b_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandjet/sandjet/internal/testwait"
+	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/providers/e2b"
+	"github.com/sandjet/sandjet/providers/e2b/e2btest"
+	"github.com/sandjet/sandjet/providers/internal/cloudtest"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// The routes that faults are for.
+const (
+	create  = "POST /sandboxes"
+	list    = "GET /v2/sandboxes"
+	begin   = "POST /process.Process/Start"
+	input   = "POST /process.Process/SendInput"
+	killBox = "DELETE /sandboxes/*"
+)
+
+// ran counts how often the script of [TestFaults] was carried out.
+func ran(t *testing.T, s *e2btest.Service) int {
+	t.Helper()
+	var dirs []string
+	for _, name := range s.Volumes() {
+		dirs = append(dirs, s.Volume(name))
+	}
+	return cloudtest.Ran(t, dirs)
+}
+
+// TestFaults: each fault has one outcome, and whatever happens a command that was started is not started again.
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		faults  []e2btest.Fault
+		code    schemas.Code // empty: it succeeds
+		started bool
+		most    int // how often it may have run
+	}{
+		"too many requests, and when to come again": {
+			faults: fault(create, http.StatusTooManyRequests, 1),
+			code:   schemas.Exhausted,
+		},
+		"too many requests, and no word on when": {
+			faults: fault(create, http.StatusTooManyRequests, -1),
+			code:   schemas.Exhausted,
+		},
+		"too many lists, and when to come again": {
+			faults:  fault(list, http.StatusTooManyRequests, 0),
+			started: true, most: 1,
+		},
+		"no node has room": {
+			faults:  fault(create, http.StatusServiceUnavailable, 0),
+			started: true, most: 1,
+		},
+		"the service fails to make a sandbox": {
+			faults: fault(create, http.StatusInternalServerError, -1),
+			code:   schemas.Unavailable,
+		},
+		"the key is not taken": {
+			faults: fault(create, http.StatusUnauthorized, -1),
+			code:   schemas.Denied,
+		},
+		"the connection breaks before a sandbox is made": {
+			faults: []e2btest.Fault{{Route: create, Drop: e2btest.Before}},
+			code:   schemas.Unavailable,
+		},
+		"the answer is lost after a sandbox was made": {
+			faults:  []e2btest.Fault{{Route: create, Drop: e2btest.After}},
+			started: true, most: 1,
+		},
+		"the start of the program fails": {
+			faults: []e2btest.Fault{{Route: begin, Pass: 1, Status: 500}},
+			code:   schemas.Unavailable,
+		},
+		"the connection breaks before the program starts": {
+			faults: []e2btest.Fault{{Route: begin, Pass: 1, Drop: e2btest.Before}},
+			code:   schemas.Unavailable,
+		},
+		"the token of the sandbox is not taken": {
+			faults: []e2btest.Fault{{Route: begin, Pass: 1, Status: 401}},
+			code:   schemas.Denied,
+		},
+		"the input does not arrive": {
+			faults: []e2btest.Fault{{Route: input, Drop: e2btest.Before}},
+			code:   schemas.Unavailable,
+		},
+		"the word to start does not arrive": {
+			faults: []e2btest.Fault{{Route: input, Pass: 1, Drop: e2btest.Before}},
+			code:   schemas.Interrupted, started: true,
+		},
+		"the answer to the word to start is lost": {
+			faults: []e2btest.Fault{{Route: input, Pass: 1, Drop: e2btest.After}},
+			code:   schemas.Interrupted, started: true, most: 1,
+		},
+		"a slow service": {
+			faults:  []e2btest.Fault{{Route: create, Slow: 200 * time.Millisecond}},
+			started: true, most: 1,
+		},
+		"the end of the sandbox is answered with an error": {
+			faults:  fault(killBox, http.StatusBadGateway, 0),
+			started: true, most: 1,
+		},
+		"the end of the sandbox is not answered": {
+			faults:  []e2btest.Fault{{Route: killBox, Drop: e2btest.After}},
+			started: true, most: 1,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, s := start(t, e2btest.Options{}, func(o *e2b.Options) { o.Start = 5 * time.Second })
+			for _, f := range c.faults {
+				s.Fail(f)
+			}
+			res, err := p.Run(t.Context(), command("echo x >>ran; echo done"))
+			if schemas.CodeOf(err) != c.code && err != nil || (err == nil) != (c.code == "") || res.Started != c.started {
+				t.Errorf("started %v, %v, want %v and code %q", res.Started, err, c.started, c.code)
+			}
+			if err == nil && string(res.Stdout) != "done\n" {
+				t.Errorf("it printed %q", res.Stdout)
+			}
+			if n := ran(t, s); n > c.most || err == nil && n != 1 {
+				t.Errorf("it ran %d times", n)
+			}
+		})
+	}
+}
+
+func fault(route string, status, after int) []e2btest.Fault {
+	return []e2btest.Fault{{Route: route, Status: status, RetryAfter: after}}
+}
+
+// TestStreamBreaks: the connection to a command in a kept sandbox breaks while it runs. Nobody knows then what it has done, and
+// nothing of it goes on.
+func TestStreamBreaks(t *testing.T) {
+	t.Parallel()
+	p, s := start(t, e2btest.Options{}, nil)
+	ref := reserve(t, p)
+	cmd := in(ref, "echo x >>ran; echo ready; setsid sleep 600 & sleep 600")
+	cmd.Output = func(c providers.Chunk) {
+		if strings.Contains(string(c.Data), "ready") {
+			go s.CutStreams()
+		}
+	}
+	res, err := p.Run(t.Context(), cmd)
+	if schemas.CodeOf(err) != schemas.Interrupted || !res.Started || ran(t, s) != 1 {
+		t.Errorf("%v, %+v, ran %d times", err, res, ran(t, s))
+	}
+	if got := ok(t, p, in(ref, cloudtest.Sleepers)); got != "0" {
+		t.Errorf("%s processes of the command are left", got)
+	}
+}
+
+// TestSandboxEnds: the sandbox ends while a command runs in it.
+func TestSandboxEnds(t *testing.T) {
+	t.Parallel()
+	p, s := start(t, e2btest.Options{}, nil)
+	ref := reserve(t, p)
+	cmd := in(ref, "echo ready; sleep 600")
+	cmd.Output = func(providers.Chunk) { go s.End(ref.ID) }
+	if res, err := p.Run(t.Context(), cmd); schemas.CodeOf(err) != schemas.Interrupted || !res.Started {
+		t.Errorf("%v, %+v", err, res)
+	}
+	if _, err := p.Run(t.Context(), in(ref, "true")); schemas.CodeOf(err) != schemas.NotFound {
+		t.Errorf("a run in a sandbox that is gone: %v", err)
+	}
+}
+
+// TestIdle: the service pauses a kept sandbox at the end of its time; a run says so, and a reservation wakes the same one.
+func TestIdle(t *testing.T) {
+	t.Parallel()
+	p, s := start(t, e2btest.Options{}, nil)
+	ref := reserve(t, p)
+	ok(t, p, in(ref, "echo kept >/tmp/kept"))
+	s.Expire(ref.ID)
+	if _, err := p.Run(t.Context(), in(ref, "true")); schemas.CodeOf(err) != schemas.NotFound {
+		t.Errorf("a run in a paused sandbox: %v", err)
+	}
+	if again := reserve(t, p); again != ref {
+		t.Errorf("woken is %+v, want %+v", again, ref)
+	}
+	if got := ok(t, p, in(ref, "cat /tmp/kept")); got != "kept" {
+		t.Errorf("got %q", got)
+	}
+}
+
+// TestWorkersRace: several workers reserve one key at once, though lists lag behind, and get the same sandbox.
+func TestWorkersRace(t *testing.T) {
+	t.Parallel()
+	s, url := e2btest.Start(t, e2btest.Options{ListLag: 2})
+	workers := []cloudtest.Provider{on(t, url, nil), on(t, url, nil), on(t, url, nil)}
+	refs := cloudtest.Race(t, workers, "key", spec())
+	again, err := on(t, url, nil).Reserve(t.Context(), "key", spec())
+	testwait.OK(t, err)
+	if len(refs) != 1 || refs[again] == 0 {
+		t.Errorf("they got %v, and then %v", refs, again)
+	}
+	if left := s.Boxes(); len(left) != 1 {
+		t.Errorf("sandboxes are left: %v", left)
+	}
+}
+
+// TestWorkersTakeTurns: several workers have all asked for the sandbox of one key, and one has it before the next one's is made. They get
+// the same, whatever the service says of when each was started.
+func TestWorkersTakeTurns(t *testing.T) {
+	t.Parallel()
+	for name, later := range map[string]time.Duration{"in their order": time.Second, "in the other order": -time.Second} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, url := e2btest.Start(t, e2btest.Options{ListLag: 2, Later: later})
+			workers := []cloudtest.Provider{on(t, url, nil), on(t, url, nil), on(t, url, nil)}
+			hold := func(held func()) { s.Fail(e2btest.Fault{Route: create, Hold: held}) }
+			refs := cloudtest.Turns(t, workers, hold, "key", spec())
+			if left := s.Boxes(); len(refs) != 1 || len(left) != 1 || s.Made() != len(workers) {
+				t.Errorf("they got %v; %v are left of %d", refs, left, s.Made())
+			}
+		})
+	}
+}
+
+// TestCaps: no more sandboxes are made than may be, by this worker's settings or by the plan.
+func TestCaps(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ ours, plan int }{"of the worker": {1, 20}, "of the plan": {20, 1}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, s := start(t, e2btest.Options{MaxRunning: c.plan}, func(o *e2b.Options) { o.Sandboxes = c.ours })
+			reserve(t, p)
+			if res, err := p.Run(t.Context(), command("true")); schemas.CodeOf(err) != schemas.Exhausted || res.Started {
+				t.Errorf("got %v, %+v", err, res)
+			}
+			if s.Made() != 1 {
+				t.Errorf("%d sandboxes were made", s.Made())
+			}
+		})
+	}
+}
+
+// TestCancelledCreate: who cancels while a sandbox is being made leaves none.
+func TestCancelledCreate(t *testing.T) {
+	t.Parallel()
+	p, s := start(t, e2btest.Options{}, nil)
+	s.Fail(e2btest.Fault{Route: create, Slow: time.Second})
+	cloudtest.CancelledCreate(t, p, command("true"))
+	if left := s.Boxes(); len(left) > 0 {
+		t.Errorf("sandboxes are left: %v", left)
+	}
+}
+
+// TestDeadWorker: what a run of a worker that has died has started is found by its id and ended, in its own sandbox and in a kept one.
+func TestDeadWorker(t *testing.T) {
+	t.Parallel()
+	s, url := e2btest.Start(t, e2btest.Options{})
+	dead, alive := on(t, url, nil), on(t, url, nil)
+	ref, err := dead.Reserve(t.Context(), "key", spec())
+	testwait.OK(t, err)
+	runs := map[string]providers.Command{"own": command("echo x >>ran; sleep 600"), "kept": in(ref, "echo x >>ran; sleep 600")}
+	cloudtest.DeadWorker(t, dead, alive, "key", account, runs, func() int { return ran(t, s) })
+	if got := ok(t, alive, in(ref, cloudtest.Sleepers)); got != "0" {
+		t.Errorf("%s processes are left", got)
+	}
+	testwait.OK(t, alive.Release(t.Context(), ref))
+	testwait.OK(t, dead.Close())
+	if left := s.Boxes(); len(left) > 0 {
+		t.Errorf("sandboxes are left: %v", left)
+	}
+}

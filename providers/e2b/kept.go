@@ -1,0 +1,237 @@
+package e2b
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sandjet/sandjet/internal/wait"
+	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/providers/internal/cloud"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// attempts is how often a kept sandbox is looked for or made while others do the same.
+const attempts = 6
+
+// Reserve returns the sandbox kept under key, and makes or wakes it. One that was made under other rules is killed and made anew. The
+// service knows no unique names: of several that were made at once one is chosen, and the others are killed.
+func (p *Provider) Reserve(ctx context.Context, key string, spec providers.Spec) (schemas.Ref, error) {
+	if err := ctx.Err(); err != nil {
+		return schemas.Ref{}, err
+	}
+	if key == "" {
+		return schemas.Ref{}, schemas.Invalidf("key", "must not be empty")
+	}
+	if err := p.refuse(spec, spec.Network, spec.Mounts); err != nil {
+		return schemas.Ref{}, err
+	}
+	if err := p.begin(); err != nil {
+		return schemas.Ref{}, err
+	}
+	defer p.ending.Done()
+	box := cloud.Digest(string(spec.Account) + "\x00" + key)
+	lock := p.making.Of(box)
+	lock.Lock() // of this worker's callers one is enough: others find what it has made
+	defer lock.Unlock()
+	again := wait.Backoff{First: 100 * time.Millisecond, Most: 2 * time.Second}
+	for n := 1; ; n++ {
+		ref, err := p.reserve(ctx, box, key, spec)
+		switch code := schemas.CodeOf(err); {
+		case err == nil:
+			return ref, nil
+		case code != schemas.NotFound && code != schemas.Conflict:
+			return schemas.Ref{}, err
+		case n == attempts:
+			return schemas.Ref{}, schemas.Wrap(schemas.Unavailable, "reserve", "the sandbox is being changed by others", err)
+		case !again.Sleep(ctx, n):
+			return schemas.Ref{}, ctx.Err()
+		}
+	}
+}
+
+// reserve is one attempt. Codes not_found and conflict: it was changed meanwhile, look again.
+func (p *Provider) reserve(ctx context.Context, name, key string, spec providers.Spec) (schemas.Ref, error) {
+	rules := p.rulesOf(spec)
+	found, err := p.kept(ctx, name)
+	if err != nil {
+		return schemas.Ref{}, err
+	}
+	first, err := p.choose(ctx, found)
+	switch {
+	case err != nil:
+		return schemas.Ref{}, err
+	case first.ID == "" && len(found) > 0:
+		return schemas.Ref{}, gone(nil) // and made anew when lists have none any more
+	case first.ID == "":
+		return p.makeKept(ctx, name, key, rules, spec)
+	case first.Metadata[metaRules] != rules:
+		p.log.Info("persistent sandbox replaced: its rules have changed", "sandbox", first.ID, "account", spec.Account)
+		if err := p.end(ctx, first.ID); err != nil {
+			return schemas.Ref{}, explain("reserve", err)
+		}
+		return p.makeKept(ctx, name, key, rules, spec)
+	}
+	box, err := p.connect(ctx, first.ID, p.opt.Idle)
+	if err != nil {
+		return schemas.Ref{}, explain("reserve", err)
+	}
+	box.Metadata = first.Metadata
+	return refOf(first), p.furnishOnce(ctx, box, spec.Mounts)
+}
+
+// choose is the one of a key's sandboxes that all take ([cloud.Elect]); the zero sandbox: there is none. The others are killed. What is
+// paused is woken for that. This worker remembers what was chosen.
+func (p *Provider) choose(ctx context.Context, found []sandbox) (sandbox, error) {
+	if len(found) == 1 && p.chosen.Has(found[0].ID) {
+		return found[0], nil
+	}
+	var ids []string
+	for _, s := range found {
+		ids = append(ids, s.ID)
+	}
+	chosen, lost, err := cloud.Elect(ctx, ids, func(ctx context.Context, id, mark string) (string, error) {
+		box, err := p.connect(ctx, id, p.opt.Idle)
+		if cloud.StatusOf(err) == http.StatusNotFound {
+			return "", cloud.ErrGone
+		}
+		if err != nil {
+			return "", err
+		}
+		text, err := p.daemonOf(box).output(ctx, userRoot, "/bin/bash", "-c", cloud.MarkScript, "mark", mark)
+		if errors.Is(err, schemas.ErrUnavailable) { // the script was killed, or fails: another worker may just be ending the sandbox
+			return "", nil
+		}
+		return strings.TrimSpace(text), err
+	})
+	if err != nil {
+		return sandbox{}, explain("reserve", err)
+	}
+	for _, id := range lost {
+		p.discard(id)
+	}
+	for _, s := range found {
+		if s.ID == chosen {
+			p.chosen.Add(chosen)
+			return s, nil
+		}
+	}
+	return sandbox{}, nil
+}
+
+// kept lists the sandboxes of a key, the oldest first.
+func (p *Provider) kept(ctx context.Context, box string) ([]sandbox, error) {
+	found, err := p.list(ctx, map[string]string{metaInstallation: p.opt.Installation, metaBox: box})
+	if err != nil {
+		return nil, explain("reserve", err)
+	}
+	slices.SortFunc(found, func(a, b sandbox) int { return cmp.Or(a.Started.Compare(b.Started), cmp.Compare(a.ID, b.ID)) })
+	return found, nil
+}
+
+// makeKept makes the sandbox of a key, and gives it up where another one is chosen.
+func (p *Provider) makeKept(ctx context.Context, box, key, rules string, spec providers.Spec) (schemas.Ref, error) {
+	made, err := p.make(ctx, order{kind: kindKept, spec: spec, life: p.opt.Idle, metadata: map[string]string{
+		metaBox: box, metaKey: key, metaRules: rules, metaDeployment: cloud.Digest(spec.Deployment),
+	}})
+	if err != nil {
+		return schemas.Ref{}, err
+	}
+	again := wait.Backoff{First: 50 * time.Millisecond, Most: time.Second}
+	for n := 1; ; n++ {
+		found, err := p.kept(ctx, box)
+		if err != nil { // it is there, and the next who looks finds it
+			return schemas.Ref{}, err
+		}
+		if slices.ContainsFunc(found, func(s sandbox) bool { return s.ID == made.ID }) {
+			chosen, err := p.choose(ctx, found)
+			if err == nil && chosen.ID != made.ID {
+				err = schemas.Errorf(schemas.Conflict, "reserve", "another worker has made it meanwhile")
+			}
+			return refOf(made), err
+		}
+		if n == attempts || !again.Sleep(ctx, n) { // lists lag behind, or another worker has chosen and ended it
+			p.discard(made.ID)
+			return schemas.Ref{}, schemas.Errorf(schemas.Conflict, "reserve", "E2B does not list a sandbox that it has made")
+		}
+	}
+}
+
+// refOf names a kept sandbox. Pausing keeps its processes, so that its epoch is its birth.
+func refOf(s sandbox) schemas.Ref { return schemas.Ref{ID: s.ID, Epoch: s.Metadata[metaBirth]} }
+
+// find is the sandbox that a ref names. Code not_found: it is gone, or not of this installation.
+func (p *Provider) find(ctx context.Context, ref schemas.Ref) (sandbox, error) {
+	s, err := p.get(ctx, ref.ID)
+	switch {
+	case cloud.StatusOf(err) == http.StatusNotFound || cloud.StatusOf(err) == http.StatusBadRequest:
+		return s, gone(err)
+	case err != nil:
+		return s, explain("run", err)
+	case s.Metadata[metaInstallation] != p.opt.Installation || s.Metadata[metaKind] != kindKept || refOf(s) != ref:
+		return s, gone(nil)
+	}
+	return s, nil
+}
+
+// Release kills a kept sandbox with all that is in it. Workspaces stay.
+func (p *Provider) Release(ctx context.Context, ref schemas.Ref) error {
+	s, err := p.find(ctx, ref)
+	if errors.Is(err, schemas.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return explain("release", p.end(ctx, s.ID))
+}
+
+// Pause lets a kept sandbox rest, with its memory on the service's disks. The next Reserve lets its processes go on, under the same
+// Epoch.
+func (p *Provider) Pause(ctx context.Context, ref schemas.Ref) error {
+	s, err := p.find(ctx, ref)
+	if errors.Is(err, schemas.ErrNotFound) || err == nil && s.State == statePaused {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	_, err = p.ask(ctx, http.MethodPost, s.ID, "/pause", map[string]bool{"memory": true}, nil)
+	switch cloud.StatusOf(err) {
+	case http.StatusNotFound, http.StatusConflict: // somebody else was faster
+		return nil
+	}
+	return explain("pause", err)
+}
+
+// ListKept lists the kept sandboxes of a deployment that are this installation's.
+func (p *Provider) ListKept(ctx context.Context, deployment string) ([]providers.KeptBox, error) {
+	if err := providers.CheckDeployment(deployment); err != nil {
+		return nil, err
+	}
+	found, err := p.list(ctx, map[string]string{
+		metaInstallation: p.opt.Installation, metaKind: kindKept, metaDeployment: cloud.Digest(deployment),
+	})
+	if err != nil {
+		return nil, explain("list", err)
+	}
+	var boxes []providers.KeptBox
+	for _, s := range found {
+		b := providers.KeptBox{
+			Ref: refOf(s), Key: s.Metadata[metaKey], Account: schemas.AccountID(s.Metadata[metaAccount]), State: providers.BoxRunning,
+		}
+		if made, err := strconv.ParseInt(s.Metadata[metaMade], 10, 64); err == nil {
+			b.Age = max(time.Since(time.Unix(made, 0)), 0)
+		}
+		if s.State == statePaused {
+			b.State = providers.BoxPaused
+		}
+		boxes = append(boxes, b)
+	}
+	return boxes, nil
+}

@@ -1,0 +1,281 @@
+package e2b
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sandjet/sandjet/internal/wait"
+	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/providers/internal/cloud"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// The names of a sandbox's metadata. What lists are filtered by has values that need no escaping.
+const (
+	metaInstallation = "sandjet"            // the installation
+	metaKind         = "sandjet-kind"       // kindKept or kindRun
+	metaBirth        = "sandjet-birth"      // a random number of the create: the epoch
+	metaBox          = "sandjet-box"        // a digest of a kept one's account and key
+	metaRun          = "sandjet-run"        // a digest of the id of the run that it is for
+	metaRules        = "sandjet-rules"      // a digest of what it was made of
+	metaDeployment   = "sandjet-deployment" // a digest of the deployment's name
+	metaKey          = "sandjet-key"
+	metaAccount      = "sandjet-account"
+	metaMade         = "sandjet-made" // seconds since 1970
+
+	kindKept = "kept"
+	kindRun  = "run"
+)
+
+// rulesOf is a digest of what a kept sandbox is made of.
+func (p *Provider) rulesOf(spec providers.Spec) string {
+	spec.Env, spec.Deployment = nil, "" // they are each run's own, and no rule
+	text, err := json.Marshal(struct {
+		Spec     providers.Spec
+		Template string
+	}{spec, p.opt.Template})
+	if err != nil {
+		panic(err) // plain data
+	}
+	return cloud.Digest(string(text))
+}
+
+// order is a sandbox that is to be made.
+type order struct {
+	kind     string
+	spec     providers.Spec
+	metadata map[string]string // beside that of all
+	life     time.Duration
+}
+
+// make makes a sandbox and prepares its workspace. It is not cancelled on its way, for then nobody would know of what was made: when ctx
+// ends, what comes is killed. Codes: exhausted, unavailable, denied, unsupported.
+func (p *Provider) make(ctx context.Context, o order) (sandbox, error) {
+	type made struct {
+		box sandbox
+		err error
+	}
+	done := make(chan made, 1)
+	p.ending.Go(func() {
+		apart, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.opt.Start)
+		defer cancel()
+		box, err := p.create(apart, o)
+		if err == nil {
+			err = p.furnishOnce(apart, box, o.spec.Mounts)
+		}
+		if box.ID != "" && (err != nil || ctx.Err() != nil) {
+			p.discard(box.ID)
+		}
+		done <- made{box, err}
+	})
+	select {
+	case m := <-done:
+		if ctx.Err() != nil {
+			return sandbox{}, ctx.Err()
+		}
+		return m.box, m.err
+	case <-ctx.Done():
+		return sandbox{}, ctx.Err()
+	}
+}
+
+// create asks for a sandbox once. When the answer is lost it is looked for by its birth.
+func (p *Provider) create(ctx context.Context, o order) (sandbox, error) {
+	leave, err := p.admit(ctx)
+	if err != nil {
+		return sandbox{}, err
+	}
+	defer leave()
+	n := newSandbox{Template: p.opt.Template, Timeout: seconds(o.life), Pause: o.kind == kindKept, Secure: true, Metadata: o.metadata}
+	birth := cloud.Random()
+	n.Metadata[metaInstallation], n.Metadata[metaKind], n.Metadata[metaBirth] = p.opt.Installation, o.kind, birth
+	n.Metadata[metaAccount], n.Metadata[metaMade] = string(o.spec.Account), strconv.FormatInt(time.Now().Unix(), 10)
+	n.Internet, n.Network = networkOf(o.spec.Network)
+	for _, m := range o.spec.Mounts {
+		name, err := p.volume(ctx, m.Namespace)
+		if err != nil {
+			return sandbox{}, err
+		}
+		n.Mounts = append(n.Mounts, volumeMount{Name: name, Path: m.Path()})
+	}
+	var box sandbox
+	_, err = p.control.Do(ctx, cloud.Call{Method: http.MethodPost, Path: "/sandboxes", Body: n, Into: &box, Wait: p.opt.Start})
+	if err == nil {
+		box.Metadata = n.Metadata
+		return box, nil
+	}
+	var e *cloud.Error
+	if !errors.As(err, &e) || e.Status != 0 && e.Status < 500 || !e.Sent {
+		return sandbox{}, explain("create", err)
+	}
+	return p.lost(ctx, n.Metadata, err)
+}
+
+// lost looks for the sandbox of a create whose answer was lost. One that comes later ends by itself, or is found by its key. For a kept one
+// lists are asked as those from which one of several is chosen, so that none of these shows it earlier than others of its key.
+func (p *Provider) lost(ctx context.Context, metadata map[string]string, cause error) (sandbox, error) {
+	want := map[string]string{metaInstallation: p.opt.Installation, metaBirth: metadata[metaBirth]}
+	if box := metadata[metaBox]; box != "" {
+		want = map[string]string{metaInstallation: p.opt.Installation, metaBox: box}
+	}
+	const looks = 3
+	again := wait.Backoff{First: 200 * time.Millisecond, Most: time.Second}
+	for n := 1; ; n++ {
+		found, err := p.list(ctx, want)
+		if i := slices.IndexFunc(found, func(s sandbox) bool { return s.Metadata[metaBirth] == metadata[metaBirth] }); i >= 0 {
+			box, err := p.get(ctx, found[i].ID)
+			if err != nil {
+				p.discard(found[i].ID)
+			}
+			return box, explain("create", err)
+		}
+		if n == looks || !again.Sleep(ctx, n) {
+			return sandbox{}, schemas.Wrap(schemas.Unavailable, "create", "E2B has not said whether it made a sandbox", errors.Join(cause, err))
+		}
+	}
+}
+
+// admit lets a create pass where fewer sandboxes run than may. Creates of other workers at the same moment are not seen: the team's
+// own limit is the service's.
+func (p *Provider) admit(ctx context.Context) (leave func(), err error) {
+	p.mu.Lock()
+	p.creating++
+	before := p.creating - 1
+	p.mu.Unlock()
+	leave = sync.OnceFunc(func() {
+		p.mu.Lock()
+		p.creating--
+		p.mu.Unlock()
+	})
+	all, err := p.list(ctx, map[string]string{metaInstallation: p.opt.Installation})
+	if err != nil {
+		leave()
+		return nil, explain("create", err)
+	}
+	running := before
+	for _, s := range all {
+		if s.State == stateRunning {
+			running++
+		}
+	}
+	if running >= p.opt.Sandboxes {
+		leave()
+		return nil, schemas.Errorf(schemas.Exhausted, "create",
+			"%d sandboxes run on E2B, as many as there may be (--e2b-sandboxes): try later", running)
+	}
+	return leave, nil
+}
+
+// volume is the name of the volume with a workspace's files, which is made when there is none.
+func (p *Provider) volume(ctx context.Context, namespace string) (string, error) {
+	name := p.opt.Installation + "-ws-" + cloud.Digest(namespace)
+	name = strings.ReplaceAll(name, ".", "_") // which names of volumes cannot have
+	if p.volumes.Has(name) {
+		return name, nil
+	}
+	there, err := p.hasVolume(ctx, name)
+	if err == nil && !there {
+		_, err = p.control.Do(ctx, cloud.Call{Method: http.MethodPost, Path: "/volumes", Body: map[string]string{"name": name}})
+		if err != nil && cloud.StatusOf(err) != http.StatusForbidden {
+			if there, again := p.hasVolume(ctx, name); again == nil && there { // another was faster, or the answer was lost
+				err = nil
+			}
+		}
+	}
+	switch code := cloud.StatusOf(err); {
+	case code == http.StatusForbidden || code == http.StatusNotFound:
+		return "", schemas.Wrap(schemas.Unsupported, "create",
+			"the E2B team of this worker has no volumes, which workspaces need: leave the workspace out, or use another provider", err)
+	case err != nil:
+		return "", explain("create", err)
+	}
+	p.volumes.Add(name)
+	return name, nil
+}
+
+func (p *Provider) hasVolume(ctx context.Context, name string) (bool, error) {
+	var all []volume
+	if _, err := p.control.Do(ctx, cloud.Call{Method: http.MethodGet, Path: "/volumes", Into: &all}); err != nil {
+		return false, err
+	}
+	for _, v := range all {
+		if v.Name == name {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// furniture makes a workspace the user's, shows it under its short name, and where it is to be read only, says so to the kernel.
+const furniture = `set -e
+[ "$(stat -c %U "$1")" = "$3" ] || chown "$3" "$1"
+ln -sfn "$1" ` + providers.WorkspacePath + `
+[ "$2" != ro ] || mount -o remount,bind,ro "$1"`
+
+// furnish prepares the workspace of a new sandbox.
+func (p *Provider) furnish(ctx context.Context, box sandbox, mounts []providers.Mount) error {
+	for _, m := range mounts {
+		mode := "rw"
+		if m.ReadOnly {
+			mode = "ro"
+		}
+		if err := p.daemonOf(box).run(ctx, userRoot, "/bin/bash", "-c", furniture, "furnish", m.Path(), mode, userPlain); err != nil {
+			return schemas.Wrap(schemas.Unavailable, "create", "the workspace of the sandbox cannot be prepared", err)
+		}
+	}
+	return nil
+}
+
+// furnishOnce prepares the workspace of a kept sandbox that another worker has made: that may have died on its way. This one
+// remembers what it has prepared.
+func (p *Provider) furnishOnce(ctx context.Context, box sandbox, mounts []providers.Mount) error {
+	birth := box.Metadata[metaBirth]
+	if p.furnished.Has(birth) {
+		return nil
+	}
+	if err := p.furnish(ctx, box, mounts); err != nil {
+		return err
+	}
+	p.furnished.Add(birth)
+	return nil
+}
+
+// discard kills a sandbox that nobody knows of, behind its caller. Where that fails it ends at the end of its time.
+func (p *Provider) discard(id string) {
+	p.ending.Go(func() {
+		if err := p.endNow(id); err != nil {
+			p.log.Warn("sandbox not ended, it ends at its time limit", "sandbox", id, "error", err)
+		}
+	})
+}
+
+func (p *Provider) endNow(id string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
+	defer cancel()
+	return p.end(ctx, id)
+}
+
+// explain gives an error of the service a code, for what has not begun yet.
+func explain(op string, err error) error {
+	if code := cloud.StatusOf(err); code == http.StatusNotFound && op == "create" {
+		return schemas.Wrap(schemas.Unsupported, op, "E2B has no such template: \"sandjet doctor\" explains", err)
+	}
+	return cloud.Explain(op, service, err)
+}
+
+// gone is what is said of a kept sandbox that is not there.
+func gone(cause error) error {
+	const text = "the sandbox is gone, or paused: reserve it again"
+	if cause == nil {
+		return schemas.Errorf(schemas.NotFound, "run", text)
+	}
+	return schemas.Wrap(schemas.NotFound, "run", text, fmt.Errorf("e2b: %w", cause))
+}

@@ -1,0 +1,99 @@
+package e2b
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/providers/internal/carry"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// level is what a profile and results say of a sandbox: at least namespaces of its own. It is a virtual machine.
+const level = "L3"
+
+// Declared is the most that the provider can do. A sandbox's memory, processors and disk are its template's: no limit of a record
+// changes them.
+func Declared() providers.Profile {
+	return providers.Profile{
+		Name:       "e2b",
+		Networks:   []schemas.NetworkMode{schemas.DenyAll, schemas.AllowAll, schemas.Restricted},
+		MaxTimeout: schemas.Duration(schemas.MaxTimeout),
+		MaxMemory:  schemas.MaxMemoryLimit << 20,
+		MaxOutput:  schemas.MaxOutputLimit,
+		Persistent: true,
+		Pause:      schemas.PauseKeepsProcesses,
+		Jobs:       true,
+		Shell:      "bash",
+	}
+}
+
+// Profile is what this worker's settings leave of it.
+func (p *Provider) Profile() providers.Profile {
+	f := Declared()
+	f.Networks = slices.Clone(p.opt.Networks)
+	f.Isolation = isolation()
+	return f
+}
+
+func isolation() schemas.Isolation {
+	return schemas.Isolation{
+		Level: level, Enforced: []string{"virtual machine", "network"},
+		Missing: []string{"memory", "cpu", "pids", "proof of what the service keeps"},
+	}
+}
+
+// refuse reports the first thing that is asked of a sandbox and cannot be kept. Codes: unsupported, invalid.
+func (p *Provider) refuse(spec providers.Spec, n schemas.Network, mounts []providers.Mount) error {
+	cannot := func(format string, args ...any) error {
+		return schemas.Errorf(schemas.Unsupported, "run", format, args...)
+	}
+	switch {
+	case n.Mode != "" && !slices.Contains(p.opt.Networks, n.Mode):
+		return cannot("the operator of this worker does not allow the network mode %q: it has --e2b-networks %v",
+			schemas.Quotable(string(n.Mode)), p.opt.Networks)
+	case len(n.Credentials) > 0:
+		return cannot("network.credentials: " +
+			"a sandbox of E2B cannot be kept from the value of a variable: leave them out, or use another provider")
+	case len(n.DenyCIDRs) > 0:
+		return cannot("network.denyCidrs: on E2B what is allowed wins over what is denied: list in allowCidrs what is left without these ranges")
+	case !slices.Contains([]string{"", "L0", "L2", level}, spec.MinIsolation):
+		return cannot("isolation %s was asked for, and E2B has %s", schemas.Quotable(spec.MinIsolation), level)
+	case spec.MemoryLimit > 0 || spec.CPUs > 0 || spec.Pids > 0 || spec.Disk > 0:
+		return cannot("a sandbox of E2B has the memory, processors and disk of its template: " +
+			"leave the limit out, and choose another --e2b-template")
+	case len(mounts) > 0 && p.opt.NoWorkspaces:
+		return cannot("this worker has no workspaces on E2B: its operator has said --e2b-no-workspaces; " +
+			"leave the workspace out, or use another provider")
+	case len(mounts) > 1:
+		return cannot("a sandbox of E2B has one workspace here")
+	}
+	for _, text := range n.AllowCIDRs {
+		if _, err := netip.ParsePrefix(text); err != nil {
+			return schemas.Invalidf("network.allowCidrs", "%q is not a range of addresses such as 192.0.2.0/24", schemas.Quotable(text))
+		}
+	}
+	for _, text := range n.AllowDomains {
+		if strings.Contains(text, ":") {
+			return cannot("network.allowDomains: %q: E2B knows no ports of names", schemas.Quotable(text))
+		}
+	}
+	return carry.CheckMounts(mounts)
+}
+
+// networkOf is how the service is asked to keep a mode: deny-all by its own switch, restricted by denying everything and
+// allowing a list, which wins.
+func networkOf(n schemas.Network) (internet bool, rules *network) {
+	switch n.Mode {
+	case schemas.AllowAll:
+		return true, nil
+	case schemas.Restricted:
+		return true, &network{AllowOut: slices.Concat(n.AllowCIDRs, n.AllowDomains), DenyOut: []string{"0.0.0.0/0"}}
+	default:
+		return false, nil
+	}
+}
+
+// homePath is the home of the plain user.
+const homePath = "/home/" + userPlain

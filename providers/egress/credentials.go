@@ -1,0 +1,249 @@
+package egress
+
+import (
+	"context"
+	"crypto/hkdf"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/base64"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// markPrefix begins what stands for a secret in a sandbox.
+const markPrefix = "sjsec_"
+
+// Credentials keep the secrets of one sandbox that are bound to hosts. The sandbox has a random text in place of each. The relay puts the
+// secret there in the headers of requests to the hosts that it is bound to, and nowhere else: see [Options]. Its methods may be called
+// from many goroutines.
+type Credentials struct {
+	hosts     map[string][]string // by variable
+	marks     map[string]string   // by variable: what stands for its value
+	authority *authority
+
+	// look finds the values when a request needs them. Nil: they are what was taken last.
+	look    func(context.Context) (map[string]string, error)
+	looking chan struct{} // has room for the one that looks
+	looked  time.Time     // of whoever looks
+
+	mu     sync.Mutex
+	values map[string]string // by variable
+}
+
+const (
+	valuesFor  = time.Second     // that values which were looked up are used
+	lookWithin = 5 * time.Second // values are looked up
+)
+
+// NewCredentials makes those of a sandbox with these rules; nil where they bind no secrets. There are no values before
+// [Credentials.Take].
+func NewCredentials(r *Rules) (*Credentials, error) {
+	if len(r.credentials) == 0 {
+		return nil, nil //nolint:nilnil // most sandboxes have none
+	}
+	c := &Credentials{hosts: r.credentials, marks: map[string]string{}, values: map[string]string{}}
+	for name := range c.hosts {
+		c.marks[name] = markPrefix + strings.ToLower(rand.Text())
+	}
+	var err error
+	c.authority, err = newAuthority(c.bound())
+	return c, err
+}
+
+// DeriveCredentials is [NewCredentials] for a sandbox that outlives this process: what stands for values and the key of the authority are
+// derived from a seed of 32 secret bytes, and are the same in each process that has it. Certificate is what [Credentials.Authority]
+// returned where the sandbox was made; nil: it is made now.
+func DeriveCredentials(r *Rules, seed, certificate []byte) (*Credentials, error) {
+	if len(r.credentials) == 0 {
+		return nil, nil //nolint:nilnil // most sandboxes have none
+	}
+	const markBytes = 16
+	c := &Credentials{hosts: r.credentials, marks: map[string]string{}, values: map[string]string{}}
+	for name := range c.hosts {
+		mark, err := hkdf.Key(sha256.New, seed, nil, "sandjet relay mark 1 "+name, markBytes)
+		if err != nil {
+			return nil, fmt.Errorf("derive what stands for a secret: %w", err)
+		}
+		c.marks[name] = markPrefix + strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(mark))
+	}
+	key, err := deriveKey(seed)
+	if err != nil {
+		return nil, err
+	}
+	if certificate == nil {
+		c.authority, err = newAuthorityOf(key, c.bound())
+	} else {
+		c.authority, err = authorityOf(key, certificate)
+	}
+	return c, err
+}
+
+// bound are all hosts that secrets are bound to.
+func (c *Credentials) bound() []string {
+	var hosts []string
+	for _, bound := range c.hosts {
+		hosts = append(hosts, bound...)
+	}
+	slices.Sort(hosts)
+	return slices.Compact(hosts)
+}
+
+// Authority is the certificate of the sandbox's own authority in DER, for [DeriveCredentials].
+func (c *Credentials) Authority() []byte { return c.authority.cert.Raw }
+
+// Follow has the relay ask for the values of variables itself, at most once a second, where requests need them: commands are
+// then run by others too. It is called before the relay is. Where look fails as unavailable what is known is used, and nothing
+// where it fails otherwise.
+func (c *Credentials) Follow(look func(context.Context) (map[string]string, error)) {
+	c.look, c.looking = look, make(chan struct{}, 1)
+}
+
+// refresh looks values up, where that is due.
+func (c *Credentials) refresh(ctx context.Context) {
+	if c.look == nil {
+		return
+	}
+	select {
+	case c.looking <- struct{}{}:
+		defer func() { <-c.looking }()
+	case <-ctx.Done():
+		return
+	}
+	if !c.looked.IsZero() && time.Since(c.looked) < valuesFor {
+		return
+	}
+	within, cancel := context.WithTimeout(ctx, lookWithin)
+	defer cancel()
+	env, err := c.look(within)
+	if ctx.Err() != nil {
+		return // whoever asked is gone: the next one looks
+	}
+	c.looked = time.Now()
+	if err == nil {
+		_, err = c.Take(env)
+	}
+	if code := schemas.CodeOf(err); err == nil || code == schemas.Unavailable || within.Err() != nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.values = map[string]string{}
+}
+
+// TrustVariables are those that tell programs in which file the certificates are that they trust.
+func TrustVariables() []string {
+	return []string{"SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "PIP_CERT",
+		"DENO_CERT", "AWS_CA_BUNDLE", "CARGO_HTTP_CAINFO"}
+}
+
+// Certificate is that of the sandbox's own authority, as PEM. Programs in it have to trust it beside those that they trust anyway.
+func (c *Credentials) Certificate() []byte { return c.authority.pem }
+
+// Take takes the values of bound variables out of an environment: from now on they are what the relay uses. It returns the environment with
+// what stands for them; env itself is not changed. Code: invalid (a variable is missing, or its value cannot be sent in a header).
+func (c *Credentials) Take(env map[string]string) (map[string]string, error) {
+	taken := map[string]string{}
+	for name := range c.marks {
+		value, ok := env[name]
+		if !ok {
+			return nil, schemas.Invalidf("network.credentials", "%s is bound to hosts, and there is no such variable", name)
+		}
+		if err := schemas.CheckCredential(value); err != nil {
+			return nil, schemas.Invalidf("network.credentials", "the value of %s %v", name, err)
+		}
+		taken[name] = value
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.values = taken
+	return c.Hide(env), nil
+}
+
+// Hide returns an environment with what stands for bound variables, whose values are not taken.
+func (c *Credentials) Hide(env map[string]string) map[string]string {
+	shown := maps.Clone(env)
+	for name, mark := range c.marks {
+		if _, ok := env[name]; ok {
+			shown[name] = mark
+		}
+	}
+	return shown
+}
+
+// binds reports whether secrets are bound to a host.
+func (c *Credentials) binds(host string) bool {
+	if c == nil {
+		return false
+	}
+	for _, hosts := range c.hosts {
+		if slices.Contains(hosts, host) {
+			return true
+		}
+	}
+	return false
+}
+
+// keys are the secrets that are for a host. Missing is a variable whose value is not known; empty: all are.
+func (c *Credentials) keys(ctx context.Context, host string) (k keys, missing string) {
+	c.refresh(ctx)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var pairs []string
+	for name, hosts := range c.hosts {
+		switch value := c.values[name]; {
+		case !slices.Contains(hosts, host):
+		case value == "":
+			missing = name
+		default:
+			pairs = append(pairs, c.marks[name], value)
+			k.secrets = append(k.secrets, value)
+		}
+	}
+	k.put = strings.NewReplacer(pairs...)
+	return k, missing
+}
+
+// keys are the secrets that one request may have.
+type keys struct {
+	put     *strings.Replacer // them in place of what stands for them
+	secrets []string          // what must not come back
+}
+
+// unlock puts secrets into headers, which change: anywhere in a value, and in what Basic authentication says.
+func (k *keys) unlock(h http.Header) {
+	for name, values := range h {
+		for i, value := range values {
+			values[i] = k.put.Replace(value)
+			if name == "Authorization" {
+				values[i] = k.unlockBasic(values[i])
+			}
+		}
+	}
+}
+
+// unlockBasic puts secrets into the user and password of Basic authentication. What it made of them is a secret too.
+func (k *keys) unlockBasic(value string) string {
+	scheme, encoded, ok := strings.Cut(value, " ")
+	if !ok || !strings.EqualFold(scheme, "Basic") {
+		return value
+	}
+	plain, err := base64.StdEncoding.DecodeString(strings.TrimSpace(encoded))
+	if err != nil {
+		return value
+	}
+	with := k.put.Replace(string(plain))
+	if with == string(plain) {
+		return value
+	}
+	secret := base64.StdEncoding.EncodeToString([]byte(with))
+	k.secrets = append(k.secrets, secret)
+	return scheme + " " + secret
+}

@@ -1,0 +1,100 @@
+package egress
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+)
+
+// Refusal is something that a sandbox wanted and did not get.
+type Refusal struct {
+	Name string     `json:"name,omitzero"` // empty: an address was asked for
+	Addr netip.Addr `json:"address,omitzero"`
+	Port uint16     `json:"port,omitzero"`
+	Rule string     `json:"rule"`
+	// Text is the reason, for whoever ran the command.
+	Text string `json:"text"`
+}
+
+// mostRefusals is how many different refusals are remembered.
+const mostRefusals = 64
+
+// refusals remembers the latest different ones.
+type refusals struct {
+	mu   sync.Mutex
+	seq  uint64
+	lost uint64 // the latest that was forgotten
+	list []numbered
+}
+
+type numbered struct {
+	Refusal
+	seq uint64
+}
+
+// add remembers a refusal and reports whether it is a new one.
+func (l *refusals) add(r Refusal) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.seq++
+	for i := range l.list {
+		if o := &l.list[i]; o.Name == r.Name && o.Addr == r.Addr && o.Port == r.Port && o.Rule == r.Rule {
+			o.seq = l.seq
+			return false
+		}
+	}
+	if len(l.list) >= mostRefusals {
+		oldest := slices.MinFunc(l.list, func(a, b numbered) int { return cmp.Compare(a.seq, b.seq) })
+		l.lost = max(l.lost, oldest.seq)
+		l.list = slices.DeleteFunc(l.list, func(o numbered) bool { return o.seq == oldest.seq })
+	}
+	l.list = append(l.list, numbered{r, l.seq})
+	return true
+}
+
+func (l *refusals) mark() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.seq
+}
+
+// since lists the different refusals after a mark, the first first, and whether there were more.
+func (l *refusals) since(mark uint64) (list []Refusal, more bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	after := slices.DeleteFunc(slices.Clone(l.list), func(o numbered) bool { return o.seq <= mark })
+	slices.SortFunc(after, func(a, b numbered) int { return cmp.Compare(a.seq, b.seq) })
+	for _, o := range after {
+		list = append(list, o.Refusal)
+	}
+	return list, l.lost > mark
+}
+
+// mostNotices is how many refusals are shown to whoever runs a command.
+const mostNotices = 8
+
+// Notices words what was refused since a mark, a line for each reason, for the user of a command in the sandbox. Commands that ran there
+// at the same time share them. Nothing was refused: nil.
+func (r *Relay) Notices(mark uint64) []byte {
+	list, more := r.Since(mark)
+	var b bytes.Buffer
+	shown := map[string]bool{} // a host that is asked for at two addresses says the same twice
+	for _, f := range list {
+		if shown[f.Text] {
+			continue
+		}
+		if len(shown) == mostNotices {
+			more = true
+			break
+		}
+		shown[f.Text] = true
+		fmt.Fprintf(&b, "sandjet: network: %s\n", f.Text)
+	}
+	if more {
+		b.WriteString("sandjet: network: more was refused\n")
+	}
+	return b.Bytes()
+}

@@ -1,0 +1,124 @@
+package filesync
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+
+	"github.com/sandjet/sandjet/providers/bucket"
+)
+
+// base is what copy and bucket were when they were last equal, file by file.
+type base struct {
+	Version int              `json:"version"`
+	Where   string           `json:"where"` // the bucket's, see [bucket.Bucket.Where]
+	Root    string           `json:"root"`  // tells the folder of the copy from another one in its place
+	Left    string           `json:"left"`  // what was said last of files that are left out
+	Files   map[string]entry `json:"files"`
+}
+
+// entry is a file of the base. The stamp is how the copy's file looked when its content was known to be this; zero: it was changed so
+// recently that another change could look the same, so that the content has to be read.
+type entry struct {
+	ETag  string `json:"etag"`
+	Hash  string `json:"hash"` // SHA-256, hexadecimal
+	Size  int64  `json:"size"`
+	Stamp stamp  `json:"stamp,omitzero"`
+}
+
+type stamp struct {
+	Modified int64 `json:"modified"` // Unix nanoseconds
+	Changed  int64 `json:"changed"`
+}
+
+const (
+	baseVersion = 1
+	baseFile    = "base.json"
+	maxBase     = 256 << 20 // bytes
+)
+
+// decodeBase reads a base. Whatever is wrong with it is an error: without a base nothing is removed on either side.
+func decodeBase(data []byte) (base, error) {
+	var b base
+	if err := json.Unmarshal(data, &b); err != nil {
+		return base{}, fmt.Errorf("read the base: %w", err)
+	}
+	if b.Version != baseVersion {
+		return base{}, fmt.Errorf("the base is of version %d", b.Version)
+	}
+	for name, e := range b.Files {
+		if _, err := hex.DecodeString(e.Hash); err != nil || len(e.Hash) != 64 || e.ETag == "" || e.Size < 0 || bucket.Problem(name) != "" {
+			return base{}, fmt.Errorf("the base has an entry %q that cannot be", name)
+		}
+	}
+	if b.Files == nil {
+		b.Files = map[string]entry{}
+	}
+	return b, nil
+}
+
+// loadBase reads the base of a folder; an empty one where there is none, or one of another bucket or of another copy.
+func loadBase(dir, where, root string) (b base, lost error) {
+	empty := base{Version: baseVersion, Where: where, Root: root, Files: map[string]entry{}}
+	name := filepath.Join(dir, baseFile)
+	info, err := os.Stat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return empty, nil
+	}
+	if err == nil && info.Size() > maxBase {
+		err = fmt.Errorf("the base has %d bytes", info.Size())
+	}
+	if err != nil {
+		return empty, err
+	}
+	data, err := os.ReadFile(name)
+	if err == nil {
+		b, err = decodeBase(data)
+	}
+	if err != nil {
+		return empty, err
+	}
+	if b.Where != where || b.Root != root {
+		return empty, nil
+	}
+	return b, nil
+}
+
+// save puts a base in the place of the former one, whole or not at all.
+func (b base) save(dir string) error {
+	data, err := json.Marshal(b)
+	if err != nil {
+		return fmt.Errorf("write the base: %w", err)
+	}
+	return writeFile(filepath.Join(dir, baseFile), data)
+}
+
+// writeFile writes a file that survives a crash of the host.
+func writeFile(name string, data []byte) error {
+	f, err := os.OpenFile(name+".new", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(name+".new", name)
+}
+
+// rootOf names the folder that a workspace's files are in, where its file system tells.
+func rootOf(info fs.FileInfo) string {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		return strconv.FormatUint(uint64(st.Dev), 36) + "-" + strconv.FormatUint(st.Ino, 36) //nolint:unconvert // not on all systems
+	}
+	return ""
+}

@@ -1,0 +1,315 @@
+package filesync
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/sandjet/sandjet/internal/wait"
+	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/providers/bucket"
+	"github.com/sandjet/sandjet/providers/workspacefs"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+const (
+	// lockWithin is how long one comparison waits for another one of the same copy.
+	lockWithin = 30 * time.Second
+	// syncWithin is how long a comparison may take. What is left then waits for the next.
+	syncWithin = 5 * time.Minute
+	// sweepEvery is how often dead marks are looked for, and how often what jobs have changed is written out. Whether a job has ended is
+	// looked at every aliveEvery.
+	sweepEvery = 30 * time.Second
+	aliveEvery = 2 * time.Second
+	// transfers is how many files are on their way at the same time, for one copy.
+	transfers = 8
+)
+
+// Limits of one workspace. What is beyond is left out and named, but for the number of files and bytes in the bucket, beyond which the
+// workspace is refused.
+type Limits struct {
+	Files    int   // files
+	Bytes    int64 // of all files
+	FileSize int64 // bytes of one file
+}
+
+// DefaultLimits are those that an operator does not change.
+func DefaultLimits() Limits { return Limits{Files: 10_000, Bytes: 4 << 30, FileSize: 1 << 30} }
+
+// Copies are the copies of workspaces on S3 that one provider has on this host. Its methods may be called from many goroutines, and other
+// processes may have the same folders.
+type Copies struct {
+	// Files opens the files that a provider's sandboxes see.
+	Files providers.Filer
+	// Bucket opens what a workspace's record names. Its codes: unsupported (there is none), and those of records.
+	Bucket func(context.Context, schemas.Workspace) (*bucket.Bucket, error)
+	// Workspace finds a record, for what dead processes have left. Code not_found: it is gone, and so is what was left.
+	Workspace func(context.Context, schemas.AccountID, schemas.WorkspaceID) (schemas.Workspace, error)
+	// Dir is a folder for bases and marks, on this host and of this provider's copies alone. It is made when absent.
+	Dir    string
+	Limits Limits
+	Log    *slog.Logger // nil: nobody
+
+	// at is called before each effect, and an error from it ends everything right there, as a crash would: for tests.
+	at func(what, name string) error
+
+	mu   sync.Mutex
+	kept map[*Use]func(context.Context) bool
+}
+
+// Use is one use of a copy: a call, or a job.
+type Use struct {
+	c         *Copies
+	workspace schemas.Workspace
+	mark      *mark
+}
+
+// Begin brings the workspace's files in and begins a use. With writes, what is changed in the copy from now on is written out by
+// [Use.End], or by whoever finds that this process is gone; without, the use is one that changes nothing.
+//
+// Codes: unavailable (try later), denied, invalid and unsupported (the bucket cannot be used, or has more than the limits), exhausted
+// (the host has no room for the files).
+func (c *Copies) Begin(ctx context.Context, w schemas.Workspace, writes bool) (*Use, Report, error) {
+	u := &Use{c: c, workspace: w}
+	dir, err := c.dir(w)
+	if err != nil {
+		return nil, Report{}, err
+	}
+	report, err := c.compare(ctx, w, dir, false)
+	if err != nil {
+		return nil, report, err
+	}
+	if writes {
+		if u.mark, err = newMark(dir, markOf{w.Account, w.ID}); err != nil {
+			return nil, report, schemas.Wrap(schemas.Unavailable, "files", "the state of the workspace's copy cannot be written", err)
+		}
+	}
+	return u, report, nil
+}
+
+// Store writes out what was changed since, and brings in what others have changed. The use goes on.
+func (u *Use) Store(ctx context.Context) (Report, error) {
+	dir, err := u.c.dir(u.workspace)
+	if err != nil {
+		return Report{}, err
+	}
+	return u.c.compare(ctx, u.workspace, dir, true)
+}
+
+// End ends a use and writes out what was changed since. After an error what is left is written out by the next use of the workspace on
+// this host, or by [Copies.Run]. It may be called once.
+func (u *Use) End(ctx context.Context) (Report, error) {
+	if u.mark == nil {
+		return Report{}, nil
+	}
+	report, err := u.Store(ctx)
+	if err != nil {
+		u.mark.leave()
+		return report, err
+	}
+	u.mark.remove()
+	return report, nil
+}
+
+// Abandon ends a use in which nothing was begun.
+func (u *Use) Abandon() {
+	if u.mark != nil {
+		u.mark.remove()
+	}
+}
+
+// Leave ends a use without writing anything out: whoever comes next does that.
+func (u *Use) Leave() {
+	if u.mark != nil {
+		u.mark.leave()
+	}
+}
+
+// Keep hands a use over to [Copies.Run], which stores it now and then, and ends it once alive says that it has ended.
+func (u *Use) Keep(alive func(context.Context) bool) {
+	u.c.mu.Lock()
+	defer u.c.mu.Unlock()
+	if u.c.kept == nil {
+		u.c.kept = map[*Use]func(context.Context) bool{}
+	}
+	u.c.kept[u] = alive
+}
+
+// dir is the folder for the state of a workspace's copy.
+func (c *Copies) dir(w schemas.Workspace) (string, error) {
+	dir := filepath.Join(c.Dir, schemas.Namespace(w.Account, w.ID))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", schemas.Wrap(schemas.Unavailable, "files", "the state of the workspace's copy cannot be written", err)
+	}
+	return dir, nil
+}
+
+// compare brings copy and bucket together. Out says that a use of this process may have changed the copy; one whose process is gone may
+// have too.
+func (c *Copies) compare(ctx context.Context, w schemas.Workspace, dir string, out bool) (Report, error) {
+	ctx, cancel := context.WithTimeout(ctx, syncWithin)
+	defer cancel()
+	b, err := c.Bucket(ctx, w)
+	if err != nil {
+		return Report{}, err
+	}
+	defer b.Close()
+	unlock, err := lock(ctx, dir)
+	if err != nil {
+		return Report{}, err
+	}
+	defer unlock()
+	dead, live, err := deadMarks(dir)
+	if err != nil {
+		return Report{}, schemas.Wrap(schemas.Unavailable, "files", "the state of the workspace's copy cannot be read", err)
+	}
+	done := false
+	defer func() {
+		for _, m := range dead {
+			if done {
+				m.remove()
+			} else {
+				m.leave()
+			}
+		}
+	}()
+	m := providers.Mount{Namespace: schemas.Namespace(w.Account, w.ID)}
+	files, err := c.Files.OpenWorkspace(ctx, w.Account, m)
+	if err != nil {
+		return Report{}, err
+	}
+	defer func() { _ = files.Close() }() // all that was written through it was written when it said so
+	s := &syncing{c: c, ctx: ctx, files: files, bucket: b, dir: dir}
+	switch {
+	case out || len(dead) > 0:
+		s.use = ours
+	case live:
+		s.use = others
+	}
+	report, err := s.run()
+	done = err == nil
+	if err != nil && errors.Is(context.Cause(ctx), context.DeadlineExceeded) && schemas.CodeOf(err) != schemas.Unavailable {
+		err = schemas.Wrap(schemas.Unavailable, "files", "the workspace's files could not be brought in or out in time", err)
+	}
+	return report, err
+}
+
+// Run writes out what dead processes have left and what jobs change, until ctx ends. It returns nil.
+func (c *Copies) Run(ctx context.Context) error {
+	for n := 0; ; n = (n + 1) % int(sweepEvery/aliveEvery) {
+		if n == 0 {
+			c.sweep(ctx)
+		}
+		c.keep(ctx, n == 0)
+		if !wait.Sleep(ctx, aliveEvery) {
+			c.mu.Lock()
+			for u := range c.kept { // their jobs end with this process, or are gone on with by another
+				u.Leave()
+			}
+			clear(c.kept)
+			c.mu.Unlock()
+			return nil
+		}
+	}
+}
+
+// keep ends the uses that Run looks after and that are over, and stores the others where it is their turn.
+func (c *Copies) keep(ctx context.Context, store bool) {
+	c.mu.Lock()
+	uses := make(map[*Use]func(context.Context) bool, len(c.kept))
+	maps.Copy(uses, c.kept)
+	c.mu.Unlock()
+	for u, alive := range uses {
+		var err error
+		switch lives := alive(ctx); {
+		case ctx.Err() != nil:
+			return
+		case !lives: // also after an error: the mark is one of the dead then
+			c.mu.Lock()
+			delete(c.kept, u)
+			c.mu.Unlock()
+			_, err = u.End(ctx)
+		case store:
+			_, err = u.Store(ctx)
+		}
+		if err != nil && ctx.Err() == nil {
+			c.log().Warn("files of a job not written to the bucket, retrying", "workspace", u.workspace.ID, "error", err)
+		}
+	}
+}
+
+// sweep looks for dead marks of all copies.
+func (c *Copies) sweep(ctx context.Context) {
+	folders, err := os.ReadDir(c.Dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		c.log().Warn("state of copies not readable", "error", err)
+	}
+	for _, f := range folders {
+		if ctx.Err() != nil {
+			return
+		}
+		dir := filepath.Join(c.Dir, f.Name())
+		dead := deadOnes(dir)
+		var of *markOf
+		for _, m := range dead {
+			if m.of.Workspace == "" { // it died while it made its mark
+				m.remove()
+				continue
+			}
+			of = &m.of
+			m.leave()
+		}
+		if of != nil {
+			c.recover(ctx, dir, *of)
+		}
+	}
+}
+
+// recover writes out what dead processes have left in a copy.
+func (c *Copies) recover(ctx context.Context, dir string, of markOf) {
+	w, err := c.Workspace(ctx, of.Account, of.Workspace)
+	if schemas.CodeOf(err) == schemas.NotFound || err == nil && w.Storage == "" {
+		c.log().Warn("files left in the copy of a workspace that is not on S3 any more", "workspace", of.Workspace)
+		dead := deadOnes(dir)
+		for _, m := range dead {
+			m.remove()
+		}
+		return
+	}
+	var report Report
+	if err == nil {
+		report, err = c.compare(ctx, w, dir, false)
+	}
+	switch {
+	case ctx.Err() != nil:
+	case err != nil:
+		c.log().Warn("files of an interrupted call not written to the bucket, retrying", "workspace", of.Workspace, "error", err)
+	default:
+		c.log().Info("files of an interrupted call written to the bucket", "workspace", of.Workspace,
+			"out", report.Out, "removed", report.Removed, "notices", report.Notices)
+	}
+}
+
+func (c *Copies) log() *slog.Logger {
+	if c.Log == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return c.Log
+}
+
+// isProblem reports whether an error of files is one of a single name, which does not keep the others from going on.
+func isProblem(err error) bool {
+	switch workspacefs.CodeOf(err) {
+	case workspacefs.ErrNotDirectory, workspacefs.ErrIsDirectory, workspacefs.ErrEscape, workspacefs.ErrLoop, workspacefs.ErrTooLong,
+		workspacefs.ErrBadName, workspacefs.ErrHardLink, workspacefs.ErrDenied, workspacefs.ErrNotRegular, workspacefs.ErrNotEmpty:
+		return true
+	default:
+		return false
+	}
+}

@@ -1,0 +1,76 @@
+package filesync
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+const (
+	// maxNotices is how many sentences a report has.
+	maxNotices = 20
+	// maxNamed is how many files one sentence names.
+	maxNamed = 5
+)
+
+// Report is what came of a comparison of copy and bucket.
+type Report struct {
+	// Notices are sentences for whoever has made the call: what was kept beside, brought back or left out. At most maxNotices.
+	Notices []string
+	In      int // files that were brought in
+	Out     int // files that were written to the bucket
+	Removed int // files that were removed, on either side
+}
+
+// collected gathers sentences of several kinds.
+type collected struct {
+	said  []string
+	kinds []string
+	named map[string][]string
+}
+
+// say adds a sentence of its own.
+func (c *collected) say(format string, args ...any) {
+	c.said = append(c.said, fmt.Sprintf(format, args...))
+}
+
+// group names a file in the sentence of its kind.
+func (c *collected) group(kind, name string) {
+	if c.named == nil {
+		c.named = map[string][]string{}
+	}
+	if c.named[kind] == nil {
+		c.kinds = append(c.kinds, kind)
+	}
+	c.named[kind] = append(c.named[kind], name)
+}
+
+// groups are the sentences of kinds, in a certain order.
+func (c *collected) groups() []string {
+	var out []string
+	slices.Sort(c.kinds)
+	for _, kind := range c.kinds {
+		names := c.named[kind]
+		slices.Sort(names)
+		shown := make([]string, 0, maxNamed)
+		for _, n := range names[:min(len(names), maxNamed)] {
+			shown = append(shown, schemas.Quotable(n))
+		}
+		more := ""
+		if n := len(names) - len(shown); n > 0 {
+			more = fmt.Sprintf(" and %d more", n)
+		}
+		out = append(out, kind+": "+strings.Join(shown, ", ")+more)
+	}
+	return out
+}
+
+// bound cuts a list of sentences.
+func bound(notices []string) []string {
+	if n := len(notices) - maxNotices; n > 0 {
+		return append(notices[:maxNotices:maxNotices], fmt.Sprintf("%d more of these are not shown", n))
+	}
+	return notices
+}

@@ -1,0 +1,221 @@
+package filesync
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/sandjet/sandjet/providers/bucket"
+	"github.com/sandjet/sandjet/providers/workspacefs"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+const (
+	// temporary is what the names of files begin with that are on their way in. They lie at the root of the copy.
+	temporary = ".sandjet-s3-"
+	// young is how long a file must have been left alone for its times to tell it from a later version.
+	young = 2 * time.Second
+	// namesBytes is what the names of a copy may take in memory while they are read.
+	namesBytes = 64 << 20
+)
+
+// Kinds of files that are left out, as they are worded.
+const (
+	leftLink    = "left out, for S3 has no symbolic links"
+	leftDevice  = "left out, for S3 has only files"
+	leftName    = "left out, for the name cannot be on both sides"
+	leftLarge   = "left out, for the file is larger than the limit of one file on S3"
+	leftMany    = "left out, for the workspace is at its limit of files or bytes on S3"
+	leftDenied  = "left out, for it cannot be read"
+	leftClash   = "left out, for another file has its name as a folder, or the file system does not take it"
+	leftChanged = "not stored yet, for it is being changed: it is stored after the next call"
+)
+
+// found is a file of the copy.
+type found struct {
+	size  int64
+	stamp stamp
+	hash  string // where it was read
+}
+
+// scan reads what is in the copy. What cannot be stored is named, and is in hidden.
+func (s *syncing) scan() error {
+	s.local, s.hidden = map[string]found{}, map[string]bool{}
+	var leftovers []string
+	limit := workspacefs.Bounds{Entries: 4*s.c.Limits.Files + 10_000, Bytes: namesBytes}
+	err := workspacefs.Walk(s.ctx, s.files, ".", limit, func(name string, e workspacefs.Entry) error {
+		kind := ""
+		switch {
+		case e.Type.IsDir():
+			return nil
+		case strings.HasPrefix(name, temporary):
+			leftovers = append(leftovers, name)
+			return nil
+		case e.Type&fs.ModeSymlink != 0:
+			kind = leftLink
+		case !e.Type.IsRegular():
+			kind = leftDevice
+		case bucket.Problem(name) != "":
+			kind = leftName
+		}
+		if kind != "" {
+			s.hide(kind, name)
+			return nil
+		}
+		i, err := e.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if i.Size > s.c.Limits.FileSize {
+			s.hide(leftLarge, name)
+			return nil
+		}
+		s.local[name] = found{size: i.Size, stamp: stampOf(i)}
+		return nil
+	})
+	if workspacefs.CodeOf(err) == workspacefs.ErrTooMany {
+		return schemas.Errorf(schemas.Unsupported, "files",
+			"the workspace has too many files to be kept on S3: the limit is %d (--s3-files); delete some, or keep them outside of the workspace",
+			s.c.Limits.Files)
+	}
+	if err != nil {
+		return fmt.Errorf("read the copy: %w", err)
+	}
+	for _, name := range leftovers {
+		if err := s.files.Remove(s.ctx, name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove what was being brought in: %w", err)
+		}
+	}
+	return nil
+}
+
+// hide leaves a file out.
+func (s *syncing) hide(kind, name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hidden[name] = true
+	s.left.group(kind, name)
+}
+
+func stampOf(i workspacefs.Info) stamp {
+	if i.Changed.IsZero() {
+		return stamp{}
+	}
+	return stamp{Modified: i.ModTime.UnixNano(), Changed: i.Changed.UnixNano()}
+}
+
+// settled is the stamp that a file can be known by from now on; zero: it was changed too recently.
+func (s *syncing) settled(st stamp) stamp {
+	if st.Changed == 0 || s.began.Sub(time.Unix(0, st.Changed)) < young {
+		return stamp{}
+	}
+	return st
+}
+
+// localState measures a file of the copy by the base, and reads it where its times do not tell.
+func (s *syncing) localState(name string) (state, error) {
+	f, there := s.local[name]
+	if !there {
+		return absent, nil
+	}
+	e, based := s.base.Files[name]
+	if !based || f.size != e.Size {
+		return changed, nil
+	}
+	if e.Stamp != (stamp{}) && e.Stamp == f.stamp {
+		return same, nil
+	}
+	if err := s.read(name, &f); err != nil {
+		if isGone(err) {
+			return absent, nil
+		}
+		return absent, err
+	}
+	if f.hash != e.Hash {
+		return changed, nil
+	}
+	e.Stamp = s.settled(f.stamp)
+	s.base.Files[name] = e
+	return same, nil
+}
+
+func isGone(err error) bool { return workspacefs.CodeOf(err) == workspacefs.ErrNotFound }
+
+// read finds the hash of a file of the copy.
+func (s *syncing) read(name string, f *found) error {
+	h, n, err := hashFile(s.ctx, s.files, name, s.c.Limits.FileSize)
+	if err != nil {
+		return err
+	}
+	f.hash, f.size = h, n
+	s.local[name] = *f
+	return nil
+}
+
+// hashFile reads a file of at most limit bytes.
+func hashFile(ctx context.Context, files workspacefs.FS, name string, limit int64) (string, int64, error) {
+	f, err := files.Open(ctx, name)
+	if err != nil {
+		return "", 0, err
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	h := sha256.New()
+	n, err := io.Copy(h, io.LimitReader(f, limit+1))
+	if err != nil {
+		return "", 0, fmt.Errorf("read %q: %w", name, err)
+	}
+	if n > limit {
+		return "", 0, workspacefs.ErrTooLarge
+	}
+	return hex.EncodeToString(h.Sum(nil)), n, nil
+}
+
+// list reads what is in the bucket. What has no name here is said, and is not in it.
+func (s *syncing) list() error {
+	s.remote = map[string]bucket.Object{}
+	files, bytes := 0, int64(0)
+	err := s.bucket.List(s.ctx, "", func(o bucket.Object) error {
+		switch {
+		case o.Problem != "":
+			s.left.group(leftName, o.Name)
+			return nil
+		case strings.HasPrefix(o.Name, temporary):
+			s.left.group(leftName, o.Name)
+			return nil
+		case o.Size > s.c.Limits.FileSize:
+			s.hide(leftLarge, o.Name)
+			return nil
+		}
+		files, bytes = files+1, bytes+o.Size
+		if files > s.c.Limits.Files || bytes > s.c.Limits.Bytes {
+			return schemas.Errorf(schemas.Unsupported, "files",
+				"the workspace has more on S3 than a copy may: the limits are %d files (--s3-files) and %d MiB (--s3-bytes)",
+				s.c.Limits.Files, s.c.Limits.Bytes>>20)
+		}
+		s.remote[o.Name] = o
+		return nil
+	})
+	s.inBucket, s.bytes = files, bytes
+	return err
+}
+
+// clashes are the names that are folders of other names in the bucket, which a file system cannot have: they are left out.
+func (s *syncing) clashes() {
+	for name := range s.remote {
+		for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
+			if _, both := s.remote[dir]; both && !s.hidden[dir] {
+				s.hide(leftClash, dir)
+			}
+		}
+	}
+}

@@ -1,0 +1,307 @@
+package filesync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sandjet/sandjet/providers/bucket"
+	"github.com/sandjet/sandjet/providers/workspacefs"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// syncing is one comparison of a copy with its bucket. One goroutine has it, but for the transfers.
+type syncing struct {
+	c      *Copies
+	ctx    context.Context //nolint:containedctx // a comparison is one call
+	files  workspacefs.FS
+	bucket *bucket.Bucket
+	dir    string
+	use    usage
+	began  time.Time
+
+	local  map[string]found
+	remote map[string]bucket.Object
+	hidden map[string]bool // names that are left alone on both sides
+
+	mu       sync.Mutex
+	base     base
+	left     collected // of files that are left out; said again only when it is otherwise than the last time
+	said     collected
+	report   Report
+	inBucket int   // files in the bucket
+	bytes    int64 // of these
+}
+
+// run compares, and saves the base that is then true, also after an error.
+func (s *syncing) run() (Report, error) {
+	s.began = time.Now()
+	root, err := s.files.Stat(s.ctx, ".")
+	if err != nil {
+		return Report{}, fmt.Errorf("look at the copy: %w", err)
+	}
+	var lost error
+	if s.base, lost = loadBase(s.dir, s.bucket.Where(), rootOf(root)); lost != nil {
+		s.c.log().Warn("base of a copy not readable: nothing is removed on either side", "error", lost)
+	}
+	if err := s.scan(); err != nil {
+		return Report{}, err
+	}
+	if err := s.list(); err != nil {
+		return Report{}, err
+	}
+	s.clashes()
+	err = s.apply()
+	left := s.left.groups()
+	if text := strings.Join(left, "\n"); err == nil && text != s.base.Left {
+		s.base.Left = text
+	} else {
+		left = nil
+	}
+	if saveErr := s.base.save(s.dir); saveErr != nil {
+		err = errors.Join(err, schemas.Wrap(schemas.Unavailable, "files", "the state of the workspace's copy cannot be written", saveErr))
+	}
+	s.report.Notices = bound(append(append(s.said.said, s.said.groups()...), left...))
+	return s.report, err
+}
+
+// apply does with each file what is to be done: what goes away first, so that folders and files can take one another's names.
+func (s *syncing) apply() error {
+	names := slices.Collect(maps.Keys(s.local))
+	for name := range s.remote {
+		names = append(names, name)
+	}
+	for name := range s.base.Files {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	todo := map[action][]string{}
+	for _, name := range slices.Compact(names) {
+		if s.hidden[name] {
+			continue
+		}
+		a, err := s.judge(name)
+		if err != nil {
+			if isProblem(err) {
+				s.hide(leftDenied, name)
+				continue
+			}
+			return err
+		}
+		if a == create && !s.room(s.local[name].size) {
+			s.said.group(leftMany, name)
+			continue
+		}
+		todo[a] = append(todo[a], name)
+	}
+	for _, name := range todo[forget] {
+		delete(s.base.Files, name)
+	}
+	for _, step := range []struct {
+		actions []action
+		do      func(string, action) error
+		at      int
+	}{
+		{[]action{dropCopy}, s.dropCopy, 1},
+		{[]action{dropObject}, s.dropObject, transfers},
+		{[]action{settle}, func(name string, _ action) error { return s.settle(name) }, 1},
+		{[]action{bringIn}, func(name string, _ action) error { return s.bringIn(name) }, transfers},
+		{[]action{replace, create}, s.takeOut, transfers},
+	} {
+		for _, a := range step.actions {
+			if err := s.each(todo[a], step.at, func(name string) error { return step.do(name, a) }); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// each does something with names, several at a time, and stops after the first error.
+func (s *syncing) each(names []string, most int, do func(string) error) error {
+	var (
+		wg    sync.WaitGroup
+		mu    sync.Mutex
+		first error
+	)
+	slots := make(chan struct{}, most)
+	failed := func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return first != nil
+	}
+	for _, name := range names {
+		slots <- struct{}{}
+		if failed() || s.ctx.Err() != nil {
+			break
+		}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			err := do(name)
+			if isProblem(err) {
+				s.hide(leftClash, name)
+				err = nil
+			}
+			if err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				if first == nil {
+					first = err
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if first == nil && s.ctx.Err() != nil {
+		first = context.Cause(s.ctx)
+	}
+	return first
+}
+
+// judge measures a file on both sides.
+func (s *syncing) judge(name string) (action, error) {
+	local, err := s.localState(name)
+	if err != nil {
+		return nothing, err
+	}
+	e, based := s.base.Files[name]
+	remote := absent
+	if o, there := s.remote[name]; there {
+		remote = changed
+		if based && o.ETag == e.ETag {
+			remote = same
+		}
+	}
+	return decide(based, local, remote, s.use), nil
+}
+
+// crash lets tests end a comparison as a crash would.
+func (s *syncing) crash(what, name string) error {
+	if s.c.at == nil {
+		return nil
+	}
+	return s.c.at(what, name)
+}
+
+// known notes what copy and bucket both have.
+func (s *syncing) known(name string, o bucket.Object, hash string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.base.Files[name] = entry{ETag: o.ETag, Hash: hash, Size: o.Size}
+}
+
+func (s *syncing) unknown(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.base.Files, name)
+}
+
+func (s *syncing) entryOf(name string) entry {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.base.Files[name]
+}
+
+func (s *syncing) foundAt(name string) (found, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f, ok := s.local[name]
+	return f, ok
+}
+
+func (s *syncing) count(n *int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	*n++
+}
+
+func (s *syncing) tell(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.said.say(format, args...)
+}
+
+// dropCopy removes a file of the copy that is gone from the bucket, and the folders that are then empty. A list may be old: the bucket is
+// asked for this one.
+func (s *syncing) dropCopy(name string, _ action) error {
+	switch o, err := s.bucket.Head(s.ctx, name); {
+	case err == nil && o.ETag == s.base.Files[name].ETag:
+		return nil
+	case err == nil:
+		return s.bringIn(name)
+	case schemas.CodeOf(err) != schemas.NotFound:
+		return err
+	}
+	if err := s.crash("drop copy", name); err != nil {
+		return err
+	}
+	if ok, err := s.untouched(name); err != nil || !ok {
+		return err
+	}
+	if err := s.files.Remove(s.ctx, name); err != nil && !isGone(err) {
+		return err
+	}
+	s.unknown(name)
+	delete(s.local, name)
+	s.count(&s.report.Removed)
+	s.removeEmpty(path.Dir(name))
+	return nil
+}
+
+// removeEmpty removes a folder and those above it while they are empty.
+func (s *syncing) removeEmpty(dir string) {
+	for ; dir != "." && s.files.Remove(s.ctx, dir) == nil; dir = path.Dir(dir) {
+	}
+}
+
+// untouched reports whether a file of the copy is what the scan has found.
+func (s *syncing) untouched(name string) (bool, error) {
+	f, _ := s.foundAt(name)
+	i, err := s.files.Stat(s.ctx, name)
+	if isGone(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	timely := f.stamp.Modified == 0 || i.ModTime().UnixNano() == f.stamp.Modified
+	return i.Mode().IsRegular() && i.Size() == f.size && timely, nil
+}
+
+// dropObject removes a file from the bucket that is gone from the copy. A folder that could not be read hides its files: the copy is
+// asked for this one.
+func (s *syncing) dropObject(name string, _ action) error {
+	_, there := s.files.Stat(s.ctx, name)
+	if code := workspacefs.CodeOf(there); code != workspacefs.ErrNotFound && code != workspacefs.ErrNotDirectory {
+		return there // nil: it is there again, or by way of a link
+	}
+	if err := s.crash("drop object", name); err != nil {
+		return err
+	}
+	err := s.bucket.Remove(s.ctx, name, s.entryOf(name).ETag)
+	if schemas.CodeOf(err) == schemas.Conflict {
+		s.tell("%s was removed here and changed by somebody else: theirs is kept", schemas.Quotable(name))
+		return s.bringIn(name)
+	}
+	if err != nil {
+		return err
+	}
+	s.unknown(name)
+	s.count(&s.report.Removed)
+	return nil
+}
+
+// room takes room for a file that the bucket does not have yet.
+func (s *syncing) room(size int64) bool {
+	if s.inBucket >= s.c.Limits.Files || s.bytes+size > s.c.Limits.Bytes {
+		return false
+	}
+	s.inBucket, s.bytes = s.inBucket+1, s.bytes+size
+	return true
+}

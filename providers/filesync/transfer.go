@@ -1,0 +1,281 @@
+package filesync
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io/fs"
+	"path"
+
+	"github.com/sandjet/sandjet/providers/bucket"
+	"github.com/sandjet/sandjet/providers/workspacefs"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// bringIn puts the bucket's version of a file into the copy, unless the copy's was changed since it was looked at.
+func (s *syncing) bringIn(name string) error {
+	if err := s.crash("bring in", name); err != nil {
+		return err
+	}
+	was, err := s.files.Stat(s.ctx, name)
+	f, there := s.foundAt(name)
+	switch {
+	case err == nil && was.IsDir():
+		if err := s.files.Remove(s.ctx, name); err != nil { // an empty one makes room; a full one stays, and hides the file
+			return workspacefs.ErrIsDirectory
+		}
+		was = nil
+	case err == nil && (!there || was.Size() != f.size || f.stamp.Modified != 0 && was.ModTime().UnixNano() != f.stamp.Modified):
+		return nil // somebody writes it at this moment: the next comparison sees it
+	case isGone(err):
+		was = nil
+	case err != nil:
+		return err
+	}
+	data, o, err := s.bucket.Get(s.ctx, name, "", 0, bucket.PartSize)
+	if schemas.CodeOf(err) == schemas.NotFound {
+		return nil // the list was old
+	}
+	if err != nil {
+		return err
+	}
+	if o.Size > s.c.Limits.FileSize {
+		s.hide(leftLarge, name)
+		return nil
+	}
+	sum := sha256.New()
+	sum.Write(data)
+	if o.Size > int64(len(data)) {
+		err = s.bringParts(name, o, data, sum)
+	} else {
+		err = s.put(name, o, data, sum, was)
+	}
+	if code := workspacefs.CodeOf(err); code == workspacefs.ErrChanged || code == workspacefs.ErrExists {
+		return nil // as above
+	}
+	if err != nil {
+		return err
+	}
+	s.known(name, o, hex.EncodeToString(sum.Sum(nil)))
+	s.count(&s.report.In)
+	return s.crash("brought in", name)
+}
+
+func (s *syncing) put(name string, o bucket.Object, data []byte, sum hash.Hash, was fs.FileInfo) error {
+	if err := whole(o, sum); err != nil {
+		return err
+	}
+	mode := workspacefs.Create
+	if was != nil {
+		mode = workspacefs.Replace
+	}
+	return s.files.Write(s.ctx, name, data, mode, was)
+}
+
+// whole reports a content that is not what its writer has said.
+func whole(o bucket.Object, sum hash.Hash) error {
+	if o.Hash != "" && o.Hash != hex.EncodeToString(sum.Sum(nil)) {
+		return schemas.Errorf(schemas.Unavailable, "s3", "%s came with another content than was written: try later", schemas.Quotable(o.Name))
+	}
+	return nil
+}
+
+// bringParts brings in a large file beside its place, and puts it there when it is whole.
+func (s *syncing) bringParts(name string, o bucket.Object, data []byte, sum hash.Hash) (err error) {
+	beside := temporary + rand.Text()
+	if err := s.files.Write(s.ctx, beside, data, workspacefs.Create, nil); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = s.files.Remove(s.ctx, beside) // what stays is removed by the next comparison
+		}
+	}()
+	for at := int64(len(data)); at < o.Size; at += int64(len(data)) {
+		if data, _, err = s.bucket.Get(s.ctx, name, o.ETag, at, bucket.PartSize); err != nil {
+			if schemas.CodeOf(err) == schemas.Conflict {
+				err = workspacefs.ErrChanged
+			}
+			return err
+		}
+		sum.Write(data)
+		if err := s.files.Write(s.ctx, beside, data, workspacefs.Append, nil); err != nil {
+			return err
+		}
+	}
+	if err := whole(o, sum); err != nil {
+		return err
+	}
+	if _, there := s.foundAt(name); there {
+		if ok, err := s.untouched(name); err != nil || !ok {
+			return errors.Join(workspacefs.ErrChanged, err)
+		}
+	}
+	if dir := path.Dir(name); dir != "." {
+		if err := s.files.MkdirAll(s.ctx, dir); err != nil {
+			return err
+		}
+	}
+	return s.files.Rename(s.ctx, beside, name)
+}
+
+// takeOut writes the copy's version of a file to the bucket: a new one, or in the place of the base's version.
+func (s *syncing) takeOut(name string, a action) error {
+	e := s.entryOf(name)
+	if a == create {
+		e = entry{}
+	}
+	o, err := s.write(name, e.ETag)
+	switch {
+	case isGone(err):
+		return nil
+	case errors.Is(err, bucket.ErrTorn):
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.said.group(leftChanged, name)
+		return nil
+	case schemas.CodeOf(err) == schemas.Conflict:
+		return s.settle(name)
+	case err != nil:
+		return err
+	}
+	if a == create && s.hadBase(name) {
+		s.tell("%s was removed by somebody else and changed here: it is kept", schemas.Quotable(name))
+	}
+	s.known(name, o, o.Hash)
+	s.count(&s.report.Out)
+	return s.crash("taken out", name)
+}
+
+func (s *syncing) hadBase(name string) bool { return s.entryOf(name).ETag != "" }
+
+// write writes a file of the copy, once more where it was changed meanwhile.
+func (s *syncing) write(name, etag string) (bucket.Object, error) {
+	if err := s.crash("take out", name); err != nil {
+		return bucket.Object{}, err
+	}
+	var o bucket.Object
+	for try := 1; ; try++ {
+		sum, size, err := hashFile(s.ctx, s.files, name, s.c.Limits.FileSize)
+		if err != nil {
+			return o, err
+		}
+		f, err := s.files.Open(s.ctx, name)
+		if err != nil {
+			return o, err
+		}
+		o, err = s.bucket.Put(s.ctx, name, etag, sum, f, size)
+		_ = f.Close() // it was only read
+		if !errors.Is(err, bucket.ErrTorn) || try == 2 {
+			return o, err
+		}
+	}
+}
+
+// conflictName is where the copy's version of a file is kept beside the bucket's. It is made of the content, so that doing it twice makes
+// one file; and it ends with it, so that no tool takes the file for one of its own.
+func conflictName(name, sum string) string { return name + ".conflict-" + sum[:8] }
+
+// settle ends a comparison of a file that both sides have changed: they are equal, or the bucket's version keeps the name and the copy's
+// is kept beside it, on both sides.
+func (s *syncing) settle(name string) error {
+	const tries = 3
+	for range tries {
+		o, err := s.bucket.Head(s.ctx, name)
+		if schemas.CodeOf(err) == schemas.NotFound {
+			o, err = s.write(name, "")
+			if schemas.CodeOf(err) == schemas.Conflict {
+				continue
+			}
+			if isGone(err) || errors.Is(err, bucket.ErrTorn) {
+				return nil
+			}
+			if err == nil {
+				s.tell("%s was removed by somebody else and changed here: it is kept", schemas.Quotable(name))
+				s.known(name, o, o.Hash)
+				s.count(&s.report.Out)
+			}
+			return err
+		}
+		if err != nil {
+			return err
+		}
+		return s.settleWith(name, o)
+	}
+	return schemas.Errorf(schemas.Unavailable, "files", "%s is being changed and removed by another writer: try later", schemas.Quotable(name))
+}
+
+func (s *syncing) settleWith(name string, o bucket.Object) error {
+	mine, size, err := hashFile(s.ctx, s.files, name, s.c.Limits.FileSize)
+	if isGone(err) {
+		return s.bringIn(name)
+	}
+	if err != nil {
+		return err
+	}
+	if theirs, err := s.hashOf(o); err != nil || theirs == mine && o.Size == size {
+		if err == nil {
+			s.known(name, o, mine)
+		}
+		return err
+	}
+	beside := conflictName(name, mine)
+	if bucket.Problem(beside) != "" { // the name is too long for that
+		dir, base := path.Split(name)
+		beside = dir + conflictName(base[:min(len(base), 8)], mine)
+	}
+	if err := s.crash("set beside", name); err != nil {
+		return err
+	}
+	if err := s.files.Rename(s.ctx, name, beside); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	f := s.local[name]
+	delete(s.local, name)
+	s.local[beside] = f
+	s.mu.Unlock()
+	s.tell("%s was changed by another writer too: theirs has the name, and the version of this workspace is %s",
+		schemas.Quotable(name), schemas.Quotable(beside))
+	if err := s.bringIn(name); err != nil {
+		return err
+	}
+	kept, err := s.write(beside, "")
+	switch {
+	case isGone(err) || errors.Is(err, bucket.ErrTorn): // whoever has it open goes on: the next comparison stores it
+		return nil
+	case schemas.CodeOf(err) == schemas.Conflict:
+		return schemas.Errorf(schemas.Unavailable, "files", "%s cannot be stored: try later", schemas.Quotable(beside))
+	case err != nil:
+		return err
+	}
+	s.known(beside, kept, kept.Hash)
+	s.count(&s.report.Out)
+	return nil
+}
+
+// hashOf finds the hash of a version in the bucket that another program has written, by reading it.
+func (s *syncing) hashOf(o bucket.Object) (string, error) {
+	if o.Hash != "" {
+		return o.Hash, nil
+	}
+	if o.Size > s.c.Limits.FileSize {
+		return "", nil // equal to none
+	}
+	sum := sha256.New()
+	for at := int64(0); at < o.Size; {
+		data, _, err := s.bucket.Get(s.ctx, o.Name, o.ETag, at, bucket.PartSize)
+		if err != nil {
+			return "", err
+		}
+		if len(data) == 0 {
+			return "", fmt.Errorf("read %q: it ended early", o.Name)
+		}
+		sum.Write(data)
+		at += int64(len(data))
+	}
+	return hex.EncodeToString(sum.Sum(nil)), nil
+}

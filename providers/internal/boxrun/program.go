@@ -1,0 +1,121 @@
+package boxrun
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"math/big"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+//go:embed run.sh
+var program string
+
+// longestArgument is how long a script may be that is an argument of its shell. A longer one is a file.
+const longestArgument = 64 << 10
+
+// Command is what is run.
+type Command struct {
+	ID     string            // for [MarkOf]; empty: nobody else can end it
+	Shell  string            // that runs the script, a name or path: bash or sh
+	Script string            // its text
+	Dir    string            // where it starts, an absolute path
+	Env    map[string]string // all its variables. Names are those of shell variables
+	Stdin  []byte
+	// Limit ends it when the worker has not been heard of for so long: longer than the worker would wait.
+	Limit time.Duration
+}
+
+// Arguments are those of the process in the box: the program in a shell with no variables but PATH.
+func Arguments(shell, path string) []string {
+	return []string{"env", "-i", "PATH=" + path, shell, "-c", program, "sandjet-run"}
+}
+
+// SweepArguments are those of a process that ends what is left of a session whose program was killed. It fails when
+// something stays.
+func SweepArguments(shell, path, mark string) []string {
+	return append(Arguments(shell, path), "sweep", mark)
+}
+
+// CheckEnv refuses names and values that are no shell variables. Code: invalid.
+func CheckEnv(env map[string]string) error {
+	for name, value := range env {
+		if !isName(name) || strings.Contains(value, "\x00") {
+			return schemas.Invalidf("env",
+				"%q cannot be a variable: names are letters, digits and _, and nothing may hold NUL", schemas.Quotable(name))
+		}
+	}
+	return nil
+}
+
+func isName(s string) bool {
+	for i, r := range s {
+		if r != '_' && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (i == 0 || r < '0' || r > '9') {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// secret is a new random number in hex: who knows it speaks for the program.
+func secret() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}
+
+// markBits is how large a mark is: below what shells and kernels take for no limit.
+const markBits = 52
+
+// newMark is a random limit for file locks.
+func newMark() string {
+	n, err := rand.Int(rand.Reader, big.NewInt(1<<markBits))
+	if err != nil {
+		panic(err) // never fails
+	}
+	return fmt.Sprint(n.Int64() + 1<<markBits)
+}
+
+// MarkOf is the mark of the processes of the command with an id, for [SweepArguments]. A command that gives itself the mark of
+// another one ends with it.
+func MarkOf(id string) string {
+	sum := sha256.Sum256([]byte(id))
+	return fmt.Sprint(binary.BigEndian.Uint64(sum[:])>>(64-markBits) + 1<<markBits)
+}
+
+// input is all that the program reads before it is ready.
+func (c Command) input(nonce, mark string) []byte {
+	script := c.Script
+	var file string
+	if len(script) > longestArgument {
+		script, file = "", script
+	}
+	var code bytes.Buffer
+	fmt.Fprintf(&code, "directory=%s\nscript=%s\nvariables() {\n", quote(c.Dir), quote(script))
+	names := make([]string, 0, len(c.Env))
+	for name := range c.Env {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		fmt.Fprintf(&code, "export %s=%s\n", name, quote(c.Env[name]))
+	}
+	code.WriteString(":\n}\n")
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "%s %s %d %d %d %d %s\n", nonce, mark, int(c.Limit.Seconds())+1, code.Len(), len(file), len(c.Stdin), c.Shell)
+	b.Write(code.Bytes())
+	b.WriteString(file)
+	b.Write(c.Stdin)
+	return b.Bytes()
+}
+
+// quote writes s as one word of a shell.
+func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

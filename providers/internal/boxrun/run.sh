@@ -1,0 +1,149 @@
+# One command, watched over from inside of its box. doc.go describes what is said on standard input and output.
+#
+# It works in bash, dash and busybox sh, with head, mkdir, rm and /proc.
+
+# say WORDS... tells the worker something on both outputs, which no command writes to before "ready" or after "end".
+say() {
+  printf '\001%s %s\n' "$nonce" "$*" >&4
+  printf '\001%s %s\n' "$nonce" "$*"
+}
+
+# count_oom sets oom: how many processes of this box the kernel has killed for want of memory.
+count_oom() {
+  oom=0
+  for file in /sys/fs/cgroup/memory.events /sys/fs/cgroup/memory/memory.oom_control; do
+    [ -r "$file" ] || continue
+    while read -r key value; do
+      [ "$key" != oom_kill ] || oom=$value
+    done <"$file"
+  done
+}
+
+# find_tree sets tree: the processes with the mark of this command, without forking, for there may be no room for that.
+find_tree() {
+  tree=
+  for process in /proc/[0-9]*; do
+    {
+      while read -r a b c value rest; do
+        if [ "$a $b $c" = "Max file locks" ]; then
+          [ "$value" != "$mark" ] || tree="$tree ${process#/proc/}"
+          break
+        fi
+      done <"$process/limits"
+    } 2>/dev/null
+  done
+  living=
+  for process in $tree; do
+    state=Z
+    { read -r state <"/proc/$process/stat"; } 2>/dev/null
+    state=${state##*) }
+    case $state in
+    [ZX]*) ;;
+    *) living="$living $process" ;;
+    esac
+  done
+  tree=$living
+}
+
+# kill_tree ends all that the command has started. Stopped first, they cannot start more while they are being killed.
+kill_tree() {
+  pass=0
+  while [ "$pass" -lt 500 ]; do
+    pass=$((pass + 1))
+    find_tree
+    [ -n "$tree" ] || return 0
+    [ "$pass" -gt 20 ] || kill -STOP $tree
+    [ "$pass" -lt 2 ] || kill -KILL $tree
+  done
+  return 1
+}
+
+# listen obeys the worker until it goes away, or the time is over after which nobody can be there any more.
+listen() {
+  while read $patience -r word; do
+    [ "$word" = term ] || break
+    kill -USR1 $$
+    find_tree
+    [ -z "$tree" ] || kill -TERM $tree
+    [ -z "$tree" ] || kill -CONT $tree
+  done
+  kill -USR1 $$
+  kill_tree || exit
+  while kill -0 $$; do # until the parent of all has seen it, who may be starting the command just now
+    find_tree
+    [ -z "$tree" ] || kill -KILL $tree
+    sleep 1
+  done
+}
+
+exec 4>&2 2>/dev/null
+if [ "$1" = sweep ]; then # what a program has left that was killed
+  mark=$2
+  kill_tree
+  exit
+fi
+read -r nonce mark limit code_bytes script_bytes input_bytes shell || exit 1
+ending= files= script= directory=/ input=/dev/null
+if [ "$script_bytes" -gt 0 ] || [ "$input_bytes" -gt 0 ]; then
+  for base in /dev/shm "${TMPDIR:-/tmp}" /tmp; do
+    files=$base/.sandjet-run-$nonce
+    mkdir -m 700 "$files" && break
+    files=
+  done
+  if [ -z "$files" ] || ! head -c $((code_bytes + script_bytes + input_bytes)) >"$files/all"; then
+    say full
+    [ -z "$files" ] || rm -rf "$files"
+    exit 1
+  fi
+  code=$(head -c "$code_bytes" "$files/all"; echo x)
+  if [ "$script_bytes" -gt 0 ]; then
+    tail -c +$((code_bytes + 1)) "$files/all" | head -c "$script_bytes" >"$files/script"
+  fi
+  tail -c +$((code_bytes + script_bytes + 1)) "$files/all" >"$files/input" || { say full; rm -rf "$files"; exit 1; }
+  rm -f "$files/all"
+  input=$files/input
+else
+  code=$(head -c "$code_bytes"; echo x)
+fi
+eval "${code%x}" # sets script and directory, and defines variables
+trap 'ending=1' USR1
+trap '' HUP INT QUIT PIPE
+if ! cd -- "$directory"; then
+  say nodirectory
+  [ -z "$files" ] || rm -rf "$files"
+  exit 1
+fi
+count_oom
+before=$oom
+say ready
+read -r word
+[ "$word" = go ] || exit 1
+patience=
+{ read -t 0.01 -r word </dev/null; } 2>/dev/null
+[ $? -gt 1 ] || patience="-t $limit"
+exec 3<&0 </dev/null
+listen <&3 >/dev/null 2>&1 4>&- &
+listener=$!
+exec 3<&-
+(
+  trap - HUP INT QUIT PIPE USR1
+  ulimit -x "$mark" || ulimit -w "$mark"
+  detach=
+  command -v setsid >/dev/null && detach=setsid
+  exec <"$input" 2>&4 4>&-
+  if [ "$script_bytes" -gt 0 ]; then
+    set -- $detach "$shell" "$files/script"
+  else
+    set -- $detach "$shell" -c -- "$script"
+  fi
+  variables 2>/dev/null
+  exec "$@"
+)
+code=$?
+if [ -n "$ending" ]; then
+  kill_tree || exit 1
+fi
+kill -KILL "$listener"
+[ -z "$files" ] || rm -rf "$files"
+count_oom
+say end "$code" $((oom - before))

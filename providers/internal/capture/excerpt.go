@@ -1,0 +1,79 @@
+// Package capture keeps what commands print: the head and the tail for a result, and all of it in a file of the workspace.
+package capture
+
+import (
+	"fmt"
+	"unicode/utf8"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// Excerpt keeps the first and the last bytes of a stream, together at most a limit, whatever its length. Not safe for
+// concurrent use.
+type Excerpt struct {
+	limit int
+	head  []byte
+	tail  []byte // at most twice what is kept of it, cut now and then
+	total int64
+}
+
+// NewExcerpt keeps at most limit bytes.
+func NewExcerpt(limit int) *Excerpt { return &Excerpt{limit: limit} }
+
+// Add takes the next bytes of the stream. It copies them.
+func (e *Excerpt) Add(p []byte) {
+	e.total += int64(len(p))
+	if room := e.limit/2 - len(e.head); room > 0 {
+		n := min(room, len(p))
+		e.head = append(e.head, p[:n]...)
+		p = p[n:]
+	}
+	most := e.limit - e.limit/2
+	if len(p) >= most {
+		e.tail = append(e.tail[:0], p[len(p)-most:]...)
+		return
+	}
+	if len(e.tail)+len(p) > 2*most {
+		e.tail = append(e.tail[:0], e.tail[len(e.tail)-most:]...)
+	}
+	e.tail = append(e.tail, p...)
+}
+
+// Total is how many bytes the stream has had so far.
+func (e *Excerpt) Total() int64 { return e.total }
+
+// Limit is how many bytes are kept at most.
+func (e *Excerpt) Limit() int64 { return int64(e.limit) }
+
+// Truncated reports whether something was dropped.
+func (e *Excerpt) Truncated() bool { return e.total > int64(e.limit) }
+
+// Bytes returns a copy of the stream, or of its head and tail with a line between them that says how
+// many bytes are missing. No character is cut in two.
+func (e *Excerpt) Bytes() []byte {
+	if !e.Truncated() {
+		return append(append(make([]byte, 0, e.total), e.head...), e.tail...)
+	}
+	head, tail := e.head, e.tail
+	if most := e.limit - e.limit/2; len(tail) > most {
+		tail = tail[len(tail)-most:]
+	}
+	head, tail = head[:schemas.WholeText(head)], wholeStart(tail)
+	out := make([]byte, 0, len(head)+len(tail)+40)
+	out = append(out, head...)
+	out = fmt.Appendf(out, "\n[%d bytes dropped]\n", e.total-int64(len(head)+len(tail)))
+	return append(out, tail...)
+}
+
+// wholeStart leaves out the rest of a character at the start of p. What is no text stays as it is.
+func wholeStart(p []byte) []byte {
+	for i := 0; i < utf8.UTFMax && i < len(p); i++ {
+		if utf8.RuneStart(p[i]) {
+			return p[i:]
+		}
+	}
+	if len(p) < utf8.UTFMax { // nothing but the rest of one
+		return nil
+	}
+	return p
+}

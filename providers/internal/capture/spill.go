@@ -1,0 +1,130 @@
+package capture
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+)
+
+const (
+	// spillDir is where whole outputs are put, in the workspace.
+	spillDir = ".sandjet/output"
+	// mostSpilled is the most bytes of one of them.
+	mostSpilled = 64 << 20
+)
+
+// Spill is a file in the workspace for an output that is too long for a result: stdout and stderr as
+// they came, at most 64 MiB. What runs in the box may do with it as it pleases; it cannot lead us out of the
+// workspace (os.Root), nor to a file that was there before (O_EXCL). Not safe for concurrent use.
+type Spill struct {
+	Dir   string // of the workspace, on the host
+	Owner int    // of what is made, as user and group; 0: this process's user
+
+	name string
+	file *os.File
+	size int64
+	err  error // the first: no more is written then
+}
+
+// Add appends p, as far as there is room.
+func (s *Spill) Add(p []byte) {
+	if s.err != nil || len(p) == 0 {
+		return
+	}
+	if s.file == nil {
+		if s.err = s.open(); s.err != nil {
+			return
+		}
+	}
+	room := mostSpilled - s.size
+	if int64(len(p)) > room {
+		p = p[:room]
+	}
+	var n int
+	n, s.err = s.file.Write(p)
+	s.size += int64(n)
+}
+
+func (s *Spill) open() error {
+	root, err := os.OpenRoot(s.Dir)
+	if err != nil {
+		return fmt.Errorf("open workspace: %w", err)
+	}
+	defer root.Close() //nolint:errcheck // only looked up in
+	for _, dir := range []string{".sandjet", spillDir} {
+		switch err := root.Mkdir(dir, 0o700); {
+		case errors.Is(err, os.ErrExist):
+		case err != nil:
+			return fmt.Errorf("make directory: %w", err)
+		case s.Owner > 0:
+			if err := root.Lchown(dir, s.Owner, s.Owner); err != nil {
+				return fmt.Errorf("give directory away: %w", err)
+			}
+		}
+	}
+	if err := s.hide(root); err != nil {
+		return err
+	}
+	name := spillDir + "/" + strings.ToLower(rand.Text()) + ".log"
+	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return fmt.Errorf("make file: %w", err)
+	}
+	if s.Owner > 0 {
+		if err := f.Chown(s.Owner, s.Owner); err != nil {
+			return errors.Join(fmt.Errorf("give file away: %w", err), f.Close())
+		}
+	}
+	s.name, s.file = name, f
+	return nil
+}
+
+// hide keeps what lies below .sandjet out of what git sees. A file of that name stays as it is.
+func (s *Spill) hide(root *os.Root) error {
+	f, err := root.OpenFile(".sandjet/.gitignore", os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if errors.Is(err, os.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("make file: %w", err)
+	}
+	_, err = f.WriteString("*\n")
+	if s.Owner > 0 {
+		err = errors.Join(err, f.Chown(s.Owner, s.Owner))
+	}
+	if err := errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("hide from git: %w", err)
+	}
+	return nil
+}
+
+// Done ends the file and returns its path in the workspace; empty with the error when it is not what
+// it should be.
+func (s *Spill) Done() (string, error) {
+	if s.file == nil {
+		return "", s.err
+	}
+	err := errors.Join(s.err, closed(s.file.Close()))
+	if err != nil {
+		return "", err
+	}
+	return s.name, nil
+}
+
+// Close closes the file. It may be called more than once.
+func (s *Spill) Close() {
+	if s.file != nil {
+		if err := closed(s.file.Close()); err != nil && s.err == nil {
+			s.err = err
+		}
+	}
+}
+
+func closed(err error) error {
+	if errors.Is(err, os.ErrClosed) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,128 @@
+package carry
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/providers/internal/boxrun"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+const (
+	// AloneFor is how much longer than its worker would wait a command may run when nothing is heard of the worker.
+	AloneFor = time.Minute
+	// killPatience is how long the program in a sandbox may take to kill a command.
+	killPatience = 10 * time.Second
+	// exitTimeout is the exit code of a command whose time was over.
+	exitTimeout = 124
+)
+
+// Run is a command on its way. All fields are needed.
+type Run struct {
+	Command providers.Command // with its defaults
+	Program boxrun.Command
+	// Start starts the program. After an error nothing was run: a program that is there nevertheless hears nothing, and ends.
+	Start func(ctx context.Context) (boxrun.Stream, error)
+	// NotStarted gives an error before the command's start its code. Told is the program's own complaint where err is one.
+	NotStarted func(ctx context.Context, err error) error
+	// Sweep ends all that has the mark, or the sandbox with it, where the program itself does not. It is bounded in time.
+	Sweep func(mark string) error
+	// Fresh says that the sandbox is for this command only: then Sweep is the whole way to end it.
+	Fresh bool
+
+	session *boxrun.Session
+	out     *output
+}
+
+// ProgramOf is how the program is told what to run.
+func ProgramOf(cmd providers.Command, env map[string]string) boxrun.Command {
+	return boxrun.Command{
+		ID: cmd.ID, Shell: "bash", Script: cmd.Script, Dir: dirOf(cmd), Env: env, Stdin: cmd.Stdin,
+		Limit: cmd.Timeout + cmd.Grace + AloneFor,
+	}
+}
+
+// Carry starts the command and sees it to its end. Res has what the leaf knows already.
+func (r *Run) Carry(ctx context.Context, res providers.Result) (providers.Result, error) {
+	stream, err := r.Start(ctx)
+	if err != nil {
+		return res, r.notStarted(ctx, err)
+	}
+	r.out = newOutput(r.Command)
+	r.session = boxrun.Start(stream, r.Program, r.out.take)
+	defer r.session.Close() //nolint:errcheck // the stream has no error
+	if err := r.session.Ready(ctx); err != nil {
+		return res, r.notStarted(ctx, err)
+	}
+	began := time.Now()
+	res.Started = true
+	cause := r.await(ctx, r.session.Go())
+	_ = r.session.Close() // from here on nothing is handed over
+	res.Duration = time.Since(began)
+	r.out.fill(&res)
+	exit, ok := r.session.Exit()
+	res.ExitCode, res.OOMKilled = exit.Code, exit.OOM
+	switch {
+	case errors.Is(cause, providers.ErrTimeout):
+		res.TimedOut, res.ExitCode = true, exitTimeout
+		return res, nil
+	case cause != nil:
+		return res, cause
+	case !ok:
+		return res, schemas.Errorf(schemas.Interrupted, "run",
+			"the sandbox ended, or the connection to it broke, while the command ran: what it has done is not known")
+	}
+	return res, nil
+}
+
+// await returns when the command has ended and nothing of it is left that must not be: nil when it ended by itself, else
+// why it was ended. Unheard is why the word to start may not have arrived.
+func (r *Run) await(ctx context.Context, unheard error) error {
+	var cause error
+	if unheard == nil {
+		cause = providers.Await(ctx, r.Command, r.session.Over(), r.session.Term)
+		if _, ok := r.session.Exit(); ok && cause == nil {
+			return nil
+		}
+	}
+	if left := r.end(); left != nil {
+		return schemas.Wrap(schemas.Interrupted, "run", "the command could not be ended: it ends at its time limit", errors.Join(cause, left))
+	}
+	return cause
+}
+
+// end kills all that the command has started.
+func (r *Run) end() error {
+	if !r.Fresh {
+		if r.session.Kill() == nil {
+			r.over(killPatience)
+		}
+		if _, ok := r.session.Exit(); ok {
+			return nil
+		}
+	}
+	return r.Sweep(r.session.Mark())
+}
+
+// over waits for the end of the session, or of somebody's patience.
+func (r *Run) over(patience time.Duration) {
+	clock := time.NewTimer(patience)
+	defer clock.Stop()
+	select {
+	case <-r.session.Over():
+	case <-clock.C:
+	}
+}
+
+// notStarted says why nothing was started.
+func (r *Run) notStarted(ctx context.Context, err error) error {
+	switch code := schemas.CodeOf(err); {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case code == schemas.Invalid || code == schemas.Exhausted:
+		return err
+	}
+	return r.NotStarted(ctx, err)
+}

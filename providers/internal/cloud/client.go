@@ -1,0 +1,236 @@
+package cloud
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/sandjet/sandjet/internal/wait"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// What [Client] and [Call] stand for that say nothing.
+const (
+	DefaultTimeout       = 60 * time.Second
+	DefaultMaxBody int64 = 8 << 20 // bytes of an answer
+)
+
+// Client sends requests to one service. The zero value but for Base is one that tries nothing again. It may be used from
+// many goroutines.
+type Client struct {
+	Base    *url.URL    // paths are below it
+	Auth    http.Header // of every request; the values are secrets
+	Header  http.Header // of every request
+	Retries []Retry     // the first row that fits holds
+	HTTP    *http.Client
+	Timeout time.Duration // of a call with all its tries; 0: DefaultTimeout
+	MaxBody int64         // bytes of an answer; 0: DefaultMaxBody
+	Log     *slog.Logger  // gets tries that failed; nil: nobody
+}
+
+// Retry is a row of a table: when a route is tried again.
+type Retry struct {
+	Route  string // as [Call.Route]; one that ends with * is all that begin so
+	On     []int  // statuses
+	Lost   bool   // also where the connection broke: the request does nothing the second time
+	Unsent bool   // also where the request was certainly not sent
+	Tries  int    // in all; 0: 4
+}
+
+const defaultTries = 4
+
+// Call is one request.
+type Call struct {
+	Method string
+	Path   string // below Client.Base, escaped
+	Route  string // the same for all paths of a kind: "/sandboxes/{id}". Empty: Path
+	Query  url.Values
+	Auth   http.Header // the values are secrets
+	Header http.Header
+	Body   any    // encoded as JSON; nil: none
+	Raw    []byte // in place of Body, with its Content-Type in Header
+	Into   any    // decoded from JSON; nil: the answer is not read
+	// Read takes the answer in place of Into. Its error counts as an answer that broke off, unless it is an [*Error].
+	Read func([]byte) error
+	Wait time.Duration // in place of Client.Timeout
+	Each time.Duration // of one try; 0: as long as there is
+}
+
+func (c Call) route() string { return c.Method + " " + cmp.Or(c.Route, c.Path) }
+
+// Answer is what a service has said beside its body.
+type Answer struct {
+	Status int
+	Header http.Header
+}
+
+// ParseBase reads the address of a service. What is the name of the setting. Code: invalid.
+func ParseBase(what, text string) (*url.URL, error) {
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return nil, schemas.Invalidf(what, "%q is not an address such as https://api.example.com", schemas.Quotable(text))
+	}
+	u.Path = strings.TrimSuffix(u.Path, "/")
+	return u, nil
+}
+
+// Do sends a call and reads its answer, again where a row says so. An answer that is no success is an [*Error].
+func (c *Client) Do(ctx context.Context, call Call) (Answer, error) {
+	return c.repeat(ctx, call, c.once)
+}
+
+// repeat does once what a call asks for, and again where a row says so.
+func (c *Client) repeat(ctx context.Context, call Call, once func(context.Context, Call) (Answer, error)) (Answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(call.Wait, c.Timeout, DefaultTimeout))
+	defer cancel()
+	again := wait.Backoff{First: 200 * time.Millisecond, Most: 5 * time.Second}
+	for n := 1; ; n++ {
+		a, err := once(ctx, call)
+		if err == nil {
+			return a, nil
+		}
+		var failed *Error
+		if !errors.As(err, &failed) || !Again(c.Retries, failed, n) || ctx.Err() != nil {
+			return a, err
+		}
+		pause := max(again.After(n), failed.RetryAfter)
+		if end, ok := ctx.Deadline(); ok && time.Until(end) < pause {
+			return a, err // whoever asked for it hears how long to wait
+		}
+		if c.Log != nil {
+			c.Log.Debug("request failed, retrying", "route", failed.Route, "attempt", n, "error", err)
+		}
+		if !wait.Sleep(ctx, pause) {
+			return a, err
+		}
+	}
+}
+
+// Again reports whether try n of a route, which has failed so, is followed by another: what the first row that fits says.
+func Again(table []Retry, e *Error, n int) bool {
+	i := slices.IndexFunc(table, func(r Retry) bool { return r.fits(e.Route) })
+	if i < 0 {
+		return false
+	}
+	r := table[i]
+	switch {
+	case n >= cmp.Or(r.Tries, defaultTries):
+		return false
+	case e.Status != 0:
+		return slices.Contains(r.On, e.Status)
+	default:
+		return r.Lost || r.Unsent && !e.Sent
+	}
+}
+
+func (r Retry) fits(route string) bool {
+	if begin, ok := strings.CutSuffix(r.Route, "*"); ok {
+		return strings.HasPrefix(route, begin)
+	}
+	return r.Route == route
+}
+
+// once sends a call once and reads its answer.
+func (c *Client) once(ctx context.Context, call Call) (Answer, error) {
+	if call.Each > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, call.Each)
+		defer cancel()
+	}
+	body := call.Raw
+	if call.Body != nil {
+		var err error
+		if body, err = json.Marshal(call.Body); err != nil {
+			return Answer{}, fmt.Errorf("encode a request: %w", err)
+		}
+	}
+	res, sent, err := c.send(ctx, call, body, "application/json")
+	if err != nil {
+		return Answer{}, err
+	}
+	defer res.Body.Close() //nolint:errcheck // it was only read
+	a := Answer{Status: res.StatusCode, Header: res.Header}
+	text, err := io.ReadAll(io.LimitReader(res.Body, c.maxBody()+1))
+	switch {
+	case err != nil:
+		return a, c.broken(call, sent, err)
+	case int64(len(text)) > c.maxBody():
+		return a, c.broken(call, sent, fmt.Errorf("the answer is longer than %d bytes", c.maxBody()))
+	case res.StatusCode < 200 || res.StatusCode > 299:
+		return a, c.refused(call, res, text)
+	case call.Read != nil:
+		err := call.Read(text)
+		if _, ours := errors.AsType[*Error](err); err == nil || ours {
+			return a, err
+		}
+		return a, c.broken(call, sent, err)
+	case call.Into == nil:
+		return a, nil
+	}
+	if err := json.Unmarshal(text, call.Into); err != nil {
+		return a, c.broken(call, sent, fmt.Errorf("the answer is not understood: %w", err))
+	}
+	return a, nil
+}
+
+// target is the address of a call.
+func (c *Client) target(call Call) (*url.URL, error) {
+	u := *c.Base
+	u.RawQuery = call.Query.Encode()
+	t, err := url.Parse(u.Path + call.Path)
+	if err != nil {
+		return nil, fmt.Errorf("path of a request: %w", err)
+	}
+	u.Path, u.RawPath = t.Path, t.RawPath
+	return &u, nil
+}
+
+// headers are those of a call.
+func (c *Client) headers(call Call) http.Header {
+	all := http.Header{}
+	for _, header := range []http.Header{c.Header, c.Auth, call.Header, call.Auth} {
+		maps.Copy(all, header)
+	}
+	return all
+}
+
+// send sends a request once. The caller closes the answer's body.
+func (c *Client) send(ctx context.Context, call Call, body []byte, kind string) (res *http.Response, sent bool, err error) {
+	u, err := c.target(call)
+	if err != nil {
+		return nil, false, err
+	}
+	var connected atomic.Bool
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }})
+	req, err := http.NewRequestWithContext(ctx, call.Method, u.String(), bytes.NewReader(body))
+	if err != nil {
+		return nil, false, fmt.Errorf("make a request: %w", err)
+	}
+	req.Header = c.headers(call)
+	if body != nil && req.Header.Get("Content-Type") == "" {
+		req.Header.Set("Content-Type", kind)
+	}
+	client := c.HTTP
+	if client == nil {
+		client = http.DefaultClient
+	}
+	if res, err = client.Do(req); err != nil {
+		return nil, connected.Load(), c.broken(call, connected.Load(), err)
+	}
+	return res, true, nil
+}
+
+func (c *Client) maxBody() int64 { return cmp.Or(c.MaxBody, DefaultMaxBody) }

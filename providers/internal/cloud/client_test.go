@@ -1,0 +1,182 @@
+package cloud_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sandjet/sandjet/providers/internal/cloud"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+const token = "sk_0123456789abcdef"
+
+// service answers with h, and is asked by a client with a table.
+func service(t *testing.T, h http.HandlerFunc, table ...cloud.Retry) *cloud.Client {
+	t.Helper()
+	s := httptest.NewServer(h)
+	t.Cleanup(s.Close)
+	base, err := cloud.ParseBase("url", s.URL+"/v1/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &cloud.Client{Base: base, Auth: http.Header{"Authorization": {"Bearer " + token}}, Retries: table}
+}
+
+// answers gives one answer after the other, the last again and again, and counts them.
+func answers(n *atomic.Int32, all ...http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) { all[min(int(n.Add(1)), len(all))-1](w, r) }
+}
+
+func status(code int, after string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		if after != "" {
+			w.Header().Set("Retry-After", after)
+		}
+		w.WriteHeader(code)
+		_, _ = fmt.Fprintf(w, `{"code":%d,"message":"status %d"}`, code, code)
+	}
+}
+
+func drop(w http.ResponseWriter, _ *http.Request) {
+	if conn, _, err := http.NewResponseController(w).Hijack(); err == nil {
+		_ = conn.Close()
+	}
+}
+
+func TestTableOfRetries(t *testing.T) {
+	t.Parallel()
+	table := []cloud.Retry{
+		{Route: "POST /start", On: nil},
+		{Route: "GET *", On: []int{http.StatusServiceUnavailable}, Lost: true, Tries: 3},
+		{Route: "POST /make", On: []int{http.StatusTooManyRequests}, Unsent: true},
+	}
+	ok := status(http.StatusOK, "")
+	for name, c := range map[string]struct {
+		method, path string
+		answers      []http.HandlerFunc
+		tries        int32
+		status       int // of the error; 0: it succeeds; -1: there is none
+	}{
+		"a read is repeated":                       {"GET", "/x", []http.HandlerFunc{status(503, ""), drop, ok}, 3, 0},
+		"not for ever":                             {"GET", "/x", []http.HandlerFunc{status(503, "")}, 3, 503},
+		"not for another status":                   {"GET", "/x", []http.HandlerFunc{status(500, ""), ok}, 1, 500},
+		"what starts something is not repeated":    {"POST", "/start", []http.HandlerFunc{status(503, ""), ok}, 1, 503},
+		"nor where the connection broke":           {"POST", "/start", []http.HandlerFunc{drop, ok}, 1, -1},
+		"what has no row is not repeated":          {"DELETE", "/x", []http.HandlerFunc{status(503, ""), ok}, 1, 503},
+		"too many requests":                        {"POST", "/make", []http.HandlerFunc{status(429, "0"), ok}, 2, 0},
+		"a sent request that may have had effects": {"POST", "/make", []http.HandlerFunc{drop, ok}, 1, -1},
+		"a service that wants more time than is":   {"POST", "/make", []http.HandlerFunc{status(429, "600"), ok}, 1, 429},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var n atomic.Int32
+			client := service(t, answers(&n, c.answers...), table...)
+			_, err := client.Do(t.Context(), cloud.Call{Method: c.method, Path: c.path})
+			switch {
+			case (err == nil) != (c.status == 0) || n.Load() != c.tries:
+				t.Errorf("%v after %d tries, want %d", err, n.Load(), c.tries)
+			case c.status > 0 && cloud.StatusOf(err) != c.status, c.status < 0 && cloud.StatusOf(err) != 0:
+				t.Errorf("status %d of %v, want %d", cloud.StatusOf(err), err, c.status)
+			case c.status < 0 && !sent(err):
+				t.Errorf("%v says that nothing was sent", err)
+			}
+		})
+	}
+}
+
+func sent(err error) bool {
+	var e *cloud.Error
+	return errors.As(err, &e) && e.Sent
+}
+
+// TestNobodyListens: what was not sent is known as such, and is sent again where the table says so.
+func TestNobodyListens(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	base, err := cloud.ParseBase("url", "http://"+l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = l.Close()
+	client := &cloud.Client{Base: base}
+	_, err = client.Do(t.Context(), cloud.Call{Method: "POST", Path: "/x"})
+	if err == nil || sent(err) || schemas.CodeOf(cloud.Explain("x", "Acme", err)) != schemas.Unavailable {
+		t.Errorf("%v, sent %v", err, sent(err))
+	}
+}
+
+func TestSecretsAreNotSaid(t *testing.T) {
+	t.Parallel()
+	echo := func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusUnauthorized)
+		_, _ = fmt.Fprintf(w, "{\"code\":401,\"message\":\"bad key %s, bad token\\n%s\"}", r.Header.Get("Authorization"), r.Header.Get("X-Token"))
+	}
+	client := service(t, echo)
+	_, err := client.Do(t.Context(), cloud.Call{Method: "GET", Path: "/x", Auth: http.Header{"X-Token": {"of the box"}}})
+	for _, text := range []string{err.Error(), cloud.Explain("x", "Acme", err).Error()} {
+		if strings.Contains(text, token) || strings.Contains(text, "of the box") {
+			t.Errorf("it shows a secret: %s", text)
+		}
+	}
+	if !strings.Contains(err.Error(), "bad key Bearer [redacted], bad token [redacted]") ||
+		schemas.CodeOf(cloud.Explain("x", "Acme", err)) != schemas.Denied {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAnswersAreBounded(t *testing.T) {
+	t.Parallel()
+	long := func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `"`+strings.Repeat("x", 200)+`"`)
+	}
+	client := service(t, long)
+	client.MaxBody = 100
+	var got string
+	if _, err := client.Do(t.Context(), cloud.Call{Method: "GET", Path: "/x", Into: &got}); err == nil || !sent(err) {
+		t.Errorf("got %v", err)
+	}
+	client.MaxBody = 1000
+	if _, err := client.Do(t.Context(), cloud.Call{Method: "GET", Path: "/x", Into: &got}); err != nil || len(got) != 200 {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+}
+
+// TestSlowAnswers: a call ends with its time, and that is no answer.
+func TestSlowAnswers(t *testing.T) {
+	t.Parallel()
+	client := service(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	_, err := client.Do(t.Context(), cloud.Call{Method: "POST", Path: "/x", Wait: 50 * time.Millisecond})
+	if !errors.Is(err, context.DeadlineExceeded) || !sent(err) || schemas.CodeOf(cloud.Explain("x", "Acme", err)) != schemas.Unavailable {
+		t.Errorf("got %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = client.Do(ctx, cloud.Call{Method: "POST", Path: "/x"})
+	if got := cloud.Explain("x", "Acme", err); !errors.Is(got, context.Canceled) {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestAddresses(t *testing.T) {
+	t.Parallel()
+	for text, good := range map[string]bool{
+		"https://api.e2b.app": true, "http://127.0.0.1:80/x/": true, "": false, "api.e2b.app": false, "ftp://x": false,
+		"https://user:pass@x": false, "https://x?y": false,
+	} {
+		if _, err := cloud.ParseBase("url", text); (err == nil) != good {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}

@@ -1,0 +1,202 @@
+package cloud
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// redacted stands for a secret.
+const redacted = "[redacted]"
+
+// shortestSecret is how long a text is at least that is taken for one: a shorter one would be found in any text.
+const shortestSecret = 8
+
+// longestMessage is how much of a service's words an error has, in bytes.
+const longestMessage = 300
+
+// Error is a request that was refused or got no answer. Its text has no secret.
+type Error struct {
+	Route      string
+	Status     int           // of the answer; 0: there was none, or it broke off
+	Kind       string        // the service's own word for it, such as not_found; empty: it has none
+	Message    string        // what the service says, for people
+	RetryAfter time.Duration // when the service wants to be asked again; 0: it does not say
+	Sent       bool          // the request may have arrived; false: it certainly has not
+	Err        error         // why there is no answer
+}
+
+func (e *Error) Error() string {
+	if e.Status == 0 && e.Kind == "" {
+		return e.Route + ": " + e.Message
+	}
+	return fmt.Sprintf("%s: %d %s%s", e.Route, e.Status, e.Kind, prefixed(": ", e.Message))
+}
+
+func prefixed(with, text string) string {
+	if text == "" {
+		return ""
+	}
+	return with + text
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// StatusOf is the status of the answer that err is about; 0: it is about none.
+func StatusOf(err error) int {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Status
+	}
+	return 0
+}
+
+// KindOf is the service's own word for what err is about; empty: there is none.
+func KindOf(err error) string {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Kind
+	}
+	return ""
+}
+
+// Wait is how long a service wants to be left alone; 0: it does not say.
+func Wait(err error) time.Duration {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.RetryAfter
+	}
+	return 0
+}
+
+// codes are those of answers to what has not begun yet.
+var codes = map[int]schemas.Code{ //nolint:gochecknoglobals // a table that nothing changes
+	http.StatusBadRequest:            schemas.Unsupported, // of a setting of ours: what callers say was checked before
+	http.StatusUnprocessableEntity:   schemas.Unsupported,
+	http.StatusUnauthorized:          schemas.Denied,
+	http.StatusForbidden:             schemas.Denied,
+	http.StatusNotFound:              schemas.NotFound,
+	http.StatusGone:                  schemas.NotFound,
+	http.StatusConflict:              schemas.Conflict,
+	http.StatusTooManyRequests:       schemas.Exhausted,
+	http.StatusInsufficientStorage:   schemas.Exhausted,
+	http.StatusPaymentRequired:       schemas.Exhausted,
+	http.StatusRequestEntityTooLarge: schemas.Unsupported,
+}
+
+// Explain gives an error of this package a code, for what had not begun yet. Service is its name, for people. An error of
+// the context stays what it is.
+func Explain(op, service string, err error) error {
+	var e *Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) && !errors.As(err, &e):
+		return err
+	case !errors.As(err, &e):
+		return err
+	}
+	code, known := codes[e.Status]
+	if !known {
+		code = schemas.Unavailable
+	}
+	switch {
+	case code == schemas.Denied:
+		return schemas.Wrap(code, op, service+" refuses the credentials of this worker: \"sandjet doctor\" explains", err)
+	case code == schemas.Exhausted && e.RetryAfter > 0:
+		return schemas.Wrap(code, op, fmt.Sprintf("%s wants to be asked again in %s: %s", service, e.RetryAfter, e.Message), err)
+	case e.Status == 0:
+		return schemas.Wrap(code, op, service+" does not answer", err)
+	default:
+		return schemas.Wrap(code, op, service+" does not do it: "+e.Message, err)
+	}
+}
+
+// broken is a request without a whole answer.
+func (c *Client) broken(call Call, sent bool, err error) error {
+	if at, ok := errors.AsType[*url.Error](err); ok { // it names the whole address
+		err = at.Err
+	}
+	return Lost(call.route(), c.clean(call, err.Error()), sent, err)
+}
+
+// quiet is an error that is asked what it is and never for its text, which may have a secret.
+type quiet struct{ err error }
+
+func (q quiet) Error() string        { return "the connection failed" }
+func (q quiet) Is(target error) bool { return errors.Is(q.err, target) }
+
+// refused is an answer that is no success.
+func (c *Client) refused(call Call, res *http.Response, text []byte) error {
+	e := &Error{Route: call.route(), Status: res.StatusCode, Sent: true, RetryAfter: retryAfter(res.Header, time.Now())}
+	var said struct {
+		Message string          `json:"message"`
+		Code    json.RawMessage `json:"code"`
+		Kind    string          `json:"error_code"`
+		Error   json.RawMessage `json:"error"`
+	}
+	err := json.Unmarshal(text, &said)
+	if said.Message == "" && len(said.Error) > 0 { // some have all of it below one name, where others have a text
+		_ = json.Unmarshal(said.Error, &said)
+	}
+	if err == nil && said.Message != "" {
+		e.Message, e.Kind = said.Message, said.Kind
+		if word := ""; e.Kind == "" && json.Unmarshal(said.Code, &word) == nil {
+			e.Kind = word // some have a number here, which is the status again
+		}
+	} else {
+		e.Message = string(text)
+	}
+	e.Message, e.Kind = c.clean(call, e.Message), c.clean(call, e.Kind)
+	return e
+}
+
+// retryAfter reads when a service wants to be asked again: seconds, or a date.
+func retryAfter(h http.Header, now time.Time) time.Duration {
+	const most = 24 * time.Hour
+	text := h.Get("Retry-After")
+	if s, err := strconv.Atoi(text); err == nil {
+		return time.Duration(min(max(s, 0), int(most.Seconds()))) * time.Second
+	}
+	if at, err := http.ParseTime(text); err == nil {
+		return min(max(at.Sub(now), 0), most)
+	}
+	return 0
+}
+
+// Clean is the beginning of a text on one line, without the secrets that every request has: for what comes by another way than an answer.
+func (c *Client) Clean(text string) string { return c.clean(Call{}, text) }
+
+// clean is the beginning of a text on one line, without secrets.
+func (c *Client) clean(call Call, text string) string {
+	var secrets []string
+	for _, header := range []http.Header{c.Auth, call.Auth} {
+		for _, values := range header {
+			for _, value := range values {
+				secrets = append(append(secrets, strings.Fields(value)...), value) // a scheme, such as Bearer, and what follows
+			}
+		}
+	}
+	return Clean(text, secrets...)
+}
+
+// Clean is the beginning of a service's words on one line, without secrets. What is shorter than eight bytes is taken for none.
+func Clean(text string, secrets ...string) string {
+	for _, secret := range secrets {
+		if len(secret) >= shortestSecret {
+			text = strings.ReplaceAll(text, secret, redacted)
+		}
+	}
+	text = strings.Join(strings.Fields(text), " ")
+	return strings.ToValidUTF8(text[:min(len(text), longestMessage)], "")
+}
+
+// Lost is a request that got no answer. Sent says that it may have arrived.
+func Lost(route, message string, sent bool, err error) *Error {
+	return &Error{Route: route, Sent: sent, Message: message, Err: quiet{err}}
+}

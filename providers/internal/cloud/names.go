@@ -1,0 +1,74 @@
+package cloud
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"sync"
+)
+
+// Random is a text that is never made twice: 32 hexadecimal digits.
+func Random() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}
+
+// Digest stands for a text where a service takes 32 hexadecimal digits and not every text. Of nothing it is empty.
+func Digest(text string) string {
+	if text == "" {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:16])
+}
+
+// mostKnown is how many names [Known] and [Locks] have at a time.
+const mostKnown = 10_000
+
+// Known is a set of names that a worker remembers, so that it need not ask for them again. It forgets all of them when they are too
+// many. The zero value is empty; it may be used from many goroutines.
+type Known struct {
+	mu  sync.Mutex
+	all map[string]bool
+}
+
+// Has reports whether name is remembered.
+func (k *Known) Has(name string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.all[name]
+}
+
+// Add remembers name.
+func (k *Known) Add(name string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.all == nil || len(k.all) >= mostKnown {
+		k.all = map[string]bool{}
+	}
+	k.all[name] = true
+}
+
+// Locks are a lock for each name: of a worker's callers that want the same, one asks the service and the others find what it has
+// made. They save requests and keep no promise: when there are too many they are forgotten. The zero value has none; it may be
+// used from many goroutines.
+type Locks struct {
+	mu  sync.Mutex
+	all map[string]*sync.Mutex
+}
+
+// Of is the lock of a name.
+func (l *Locks) Of(name string) *sync.Mutex {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	lock := l.all[name]
+	if lock == nil {
+		if l.all == nil || len(l.all) >= mostKnown {
+			l.all = map[string]*sync.Mutex{} // who holds one goes on
+		}
+		lock = &sync.Mutex{}
+		l.all[name] = lock
+	}
+	return lock
+}

@@ -1,0 +1,35 @@
+package cloud_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/sandjet/sandjet/providers/internal/cloud"
+)
+
+func TestNames(t *testing.T) {
+	t.Parallel()
+	if a, b := cloud.Random(), cloud.Random(); a == b || len(a) != 32 {
+		t.Errorf("got %s and %s", a, b)
+	}
+	if cloud.Digest("") != "" || cloud.Digest("a") == cloud.Digest("b") || len(cloud.Digest("ä/b")) != 32 {
+		t.Errorf("got %q, %q", cloud.Digest(""), cloud.Digest("a"))
+	}
+	var known cloud.Known
+	var locks cloud.Locks
+	first := locks.Of("name")
+	if known.Has("name") || locks.Of("name") != first || locks.Of("other") == first {
+		t.Error("names are not kept apart")
+	}
+	known.Add("name")
+	if !known.Has("name") {
+		t.Error("it is not remembered")
+	}
+	for i := range 10_001 { // they are bounded
+		known.Add(fmt.Sprint(i))
+		locks.Of(fmt.Sprint(i))
+	}
+	if known.Has("name") || locks.Of("name") == first {
+		t.Error("nothing was forgotten")
+	}
+}

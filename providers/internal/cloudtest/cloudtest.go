@@ -1,0 +1,150 @@
+// Package cloudtest has what the tests of providers of vendors' services do alike: workers that race, die and are cancelled, on a double
+// of the service.
+package cloudtest
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sandjet/sandjet/internal/testwait"
+	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// Provider is a provider of such a service.
+type Provider interface {
+	providers.Provider
+	providers.Reserver
+	providers.RunEnder
+	Close() error
+}
+
+// Sleepers is a script that prints how many processes of a sandbox sleep long, as those of [DeadWorker] do.
+const Sleepers = `for f in /proc/[0-9]*/cmdline; do tr '\0' ' ' <$f && echo; done 2>/dev/null | grep -c '^sleep 600'; true`
+
+// Ran counts how often a script "echo x >>ran" was carried out in folders.
+func Ran(t *testing.T, dirs []string) int {
+	t.Helper()
+	n := 0
+	for _, dir := range dirs {
+		if b, err := os.ReadFile(filepath.Join(dir, "ran")); err == nil {
+			n += strings.Count(string(b), "x")
+		}
+	}
+	return n
+}
+
+// OK runs cmd, which must succeed, and returns what it printed.
+func OK(t *testing.T, p providers.Provider, cmd providers.Command) string {
+	t.Helper()
+	res, err := p.Run(t.Context(), cmd)
+	if err != nil || res.ExitCode != 0 {
+		t.Fatalf("exit code %d, %v (stdout %.300q, stderr %.300q)", res.ExitCode, err, res.Stdout, res.Stderr)
+	}
+	return strings.TrimSuffix(string(res.Stdout), "\n")
+}
+
+// Race has several workers reserve the sandbox of one key at once, and end. It counts how many got which one.
+func Race(t *testing.T, workers []Provider, key string, spec providers.Spec) map[schemas.Ref]int {
+	t.Helper()
+	var mu sync.Mutex
+	refs := map[schemas.Ref]int{}
+	var racing sync.WaitGroup
+	for _, p := range workers {
+		racing.Go(func() {
+			ref, err := p.Reserve(t.Context(), key, spec)
+			mu.Lock()
+			defer mu.Unlock()
+			refs[ref]++
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	racing.Wait()
+	for _, p := range workers { // who has lost ends what it made
+		testwait.OK(t, p.Close())
+	}
+	return refs
+}
+
+// Turns has several workers reserve the sandbox of one key, all of whom ask the service for one before any is made: hold makes the next
+// creates of the service call a function before they are carried out. The first one that is made is reserved before the second is made, and
+// so on: whoever comes later must take what was chosen.
+func Turns(t *testing.T, workers []Provider, hold func(held func()), key string, spec providers.Spec) map[schemas.Ref]int {
+	t.Helper()
+	asked, next := make(chan bool, len(workers)), make(chan bool)
+	t.Cleanup(func() { close(next) })
+	for range workers {
+		hold(func() {
+			asked <- true
+			<-next
+		})
+	}
+	type reserved struct {
+		ref schemas.Ref
+		err error
+	}
+	done := make(chan reserved, len(workers))
+	for _, p := range workers {
+		go func() {
+			ref, err := p.Reserve(t.Context(), key, spec)
+			done <- reserved{ref, err}
+		}()
+	}
+	for range workers {
+		<-asked
+	}
+	refs := map[schemas.Ref]int{}
+	for range workers {
+		next <- true
+		r := <-done
+		testwait.OK(t, r.err)
+		refs[r.ref]++
+	}
+	for _, p := range workers { // who has lost ends what it made
+		testwait.OK(t, p.Close())
+	}
+	return refs
+}
+
+// CancelledCreate cancels a run while its sandbox is being made, which must take the service longer than a tenth of a second, and ends the
+// provider.
+func CancelledCreate(t *testing.T, p Provider, cmd providers.Command) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	time.AfterFunc(100*time.Millisecond, cancel)
+	if res, err := p.Run(ctx, cmd); err == nil || res.Started {
+		t.Errorf("got %v, %+v", err, res)
+	}
+	testwait.OK(t, p.Close())
+}
+
+// DeadWorker has a worker begin commands, by the id of their run, that leave a mark and sleep, and another one end them as if the first
+// had died: by the key of the kept sandbox and the id, also of one that never was. Running is called until all have left their marks.
+func DeadWorker(
+	t *testing.T, dead, alive Provider, key string, account schemas.AccountID, runs map[string]providers.Command, running func() int,
+) {
+	t.Helper()
+	var all sync.WaitGroup
+	for id, cmd := range runs {
+		cmd.ID = id
+		all.Go(func() {
+			if res, err := dead.Run(t.Context(), cmd); err == nil && res.ExitCode == 0 {
+				t.Errorf("it went on to its end: %+v", res)
+			}
+		})
+	}
+	testwait.Eventually(t, "all run", func() bool { return running() == len(runs) })
+	for id := range runs {
+		testwait.OK(t, alive.EndRun(t.Context(), key, account, id))
+	}
+	testwait.OK(t, alive.EndRun(t.Context(), key, account, "none"))
+	all.Wait()
+}

@@ -1,0 +1,59 @@
+package servicetest_test
+
+import (
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sandjet/sandjet/providers/internal/servicetest"
+)
+
+// TestMain keeps what go test has left open from sandboxes.
+func TestMain(m *testing.M) {
+	servicetest.CloseOnExec()
+	os.Exit(m.Run())
+}
+
+// What has entered a sandbox stands still with it, goes on with it, and ends with it: whoever waits for it is not left waiting.
+func TestACommandEndsAfterItsSandboxStoodStill(t *testing.T) {
+	t.Parallel()
+	servicetest.Need(t)
+	const within = 30 * time.Second
+	for name, after := range map[string]func(*servicetest.Box){
+		"it goes on":        func(b *servicetest.Box) { b.Signal(syscall.SIGCONT) },
+		"the sandbox ends":  func(b *servicetest.Box) { b.End() },
+		"both, and at once": func(b *servicetest.Box) { b.Signal(syscall.SIGCONT); b.End() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, err := servicetest.Boot(servicetest.Options{Dir: t.TempDir(), User: "user"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { b.End(); <-b.Over() }()
+			cmd := b.Command("user", "", nil, "bash", "-c", "echo begun; sleep 1")
+			out, err := cmd.StdoutPipe()
+			if err == nil {
+				err = cmd.Start()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := out.Read(make([]byte, 16)); err != nil {
+				t.Fatal(err)
+			}
+			b.Signal(syscall.SIGSTOP)
+			time.Sleep(200 * time.Millisecond) // what would stop itself for that does so now
+			after(b)
+			ended := make(chan error, 1)
+			go func() { ended <- cmd.Wait() }()
+			select {
+			case <-ended:
+			case <-time.After(within):
+				_ = cmd.Process.Kill()
+				t.Error("its command does not end")
+			}
+		})
+	}
+}

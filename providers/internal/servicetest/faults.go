@@ -1,0 +1,139 @@
+package servicetest
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// When says when a connection is dropped.
+type When string
+
+// The moments.
+const (
+	Before When = "before" // the request is read, and nothing is done
+	After  When = "after"  // it was carried out, and the answer is lost
+	Half   When = "half"   // it was carried out, and half of the answer arrives
+)
+
+// Fault is something that goes wrong.
+type Fault struct {
+	Route      string // method and path, as "POST /v2/sandboxes"; one that ends with * is all that begin so
+	Has        string // only where the request's body has this; empty: any
+	Times      int    // how often; 0: once
+	Pass       int    // how many requests pass before it
+	Status     int    // the answer, in place of what was asked for; 0: none
+	RetryAfter int    // seconds; below 0: the answer does not say
+	Drop       When   // the connection breaks
+	Slow       time.Duration
+	Hold       func() // is called before the rest, and may wait
+}
+
+// Faults are those of a service. The zero value has none; it may be used from many goroutines.
+type Faults struct {
+	mu  sync.Mutex
+	all []*Fault
+}
+
+// Add makes something go wrong. A fault that is used up is gone.
+func (s *Faults) Add(f Fault) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f.Times = max(f.Times, 1)
+	s.all = append(s.all, &f)
+}
+
+// Serve answers a request, or does with it what the first fault says that it meets. Fail answers as the service does when it refuses.
+func (s *Faults) Serve(h http.Handler, w http.ResponseWriter, r *http.Request, asked string,
+	fail func(w http.ResponseWriter, status int, format string, args ...any),
+) {
+	f := s.Take(asked, func(text string) bool { return bodyHas(r, text) })
+	if f == nil {
+		h.ServeHTTP(w, r)
+		return
+	}
+	if f.Hold != nil {
+		f.Hold()
+	}
+	if f.Slow > 0 {
+		select {
+		case <-time.After(f.Slow):
+		case <-r.Context().Done():
+		}
+	}
+	switch {
+	case f.Status != 0:
+		if f.RetryAfter >= 0 {
+			w.Header().Set("Retry-After", strconv.Itoa(f.RetryAfter))
+		}
+		fail(w, f.Status, "the fault of a test")
+	case f.Drop == Before:
+		Drop(w)
+	case f.Drop == After:
+		h.ServeHTTP(httptest.NewRecorder(), r)
+		Drop(w)
+	case f.Drop == Half:
+		whole := httptest.NewRecorder()
+		h.ServeHTTP(whole, r)
+		w.Header().Set("Content-Length", strconv.Itoa(whole.Body.Len()))
+		w.WriteHeader(whole.Code)
+		_, _ = w.Write(whole.Body.Bytes()[:whole.Body.Len()/2]) // the client may be gone
+		_ = http.NewResponseController(w).Flush()
+		Drop(w)
+	default:
+		h.ServeHTTP(w, r)
+	}
+}
+
+// Take is the first fault of what is asked for, which is used up by that; nil: there is none. Has reports whether the request has a
+// text. It is for what comes by another way than [Faults.Serve], such as in a message of a WebSocket.
+func (s *Faults) Take(asked string, has func(text string) bool) *Fault {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, f := range s.all {
+		begin, open := strings.CutSuffix(f.Route, "*")
+		if f.Times == 0 || asked != f.Route && (!open || !strings.HasPrefix(asked, begin)) || f.Has != "" && !has(f.Has) {
+			continue
+		}
+		if f.Pass > 0 {
+			f.Pass--
+			return nil
+		}
+		f.Times--
+		taken := *f
+		return &taken
+	}
+	return nil
+}
+
+// bodyHas reads the body of a request, which others read again.
+func bodyHas(r *http.Request, text string) bool {
+	body, err := io.ReadAll(r.Body)
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	return err == nil && bytes.Contains(body, []byte(text))
+}
+
+// Drop breaks the connection of an answer.
+func Drop(w http.ResponseWriter) {
+	if conn, _, err := http.NewResponseController(w).Hijack(); err == nil {
+		_ = conn.Close()
+	}
+}
+
+// Answer writes a message in JSON.
+func Answer(w http.ResponseWriter, status int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	text, err := json.Marshal(body)
+	if err != nil {
+		panic(fmt.Errorf("servicetest: an answer that is none: %w", err)) // it is our own
+	}
+	_, _ = w.Write(text) // the client may be gone
+}

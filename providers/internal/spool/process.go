@@ -1,0 +1,189 @@
+package spool
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"io"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sandjet/sandjet/providers/internal/cloud"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// Process is the program of package boxrun in a sandbox, with its standard input and outputs. It is a boxrun.Stream. The first Write
+// starts it: what it starts waits for a word, and ends where none comes, so that an answer that is lost needs no second look.
+type Process struct {
+	// Leave says that the sandbox ends with it, and nothing is to be taken away. Set it before Close.
+	Leave bool
+
+	box    Box
+	want   string // the epoch in which the sandbox must be; empty: any
+	args   []string
+	ctx    context.Context //nolint:containedctx // its input's life is its own
+	cancel context.CancelFunc
+	once   sync.Once
+	begun  chan struct{} // closed when dir is known
+
+	mu    sync.Mutex
+	name  string // of its folder, which only its maker knows; empty: nothing was tried
+	dir   string // in the sandbox, with its input and what it has printed; empty: it has not begun
+	parts int    // of input that were written
+	err   error  // why something was not written
+	ended bool   // it has ended, and nothing is left of it
+}
+
+// New is a process that has not begun, in a sandbox that is in the epoch want; empty: in any. Ctx lends its values. The caller closes it.
+func New(ctx context.Context, box Box, want string, args []string) *Process {
+	p := &Process{box: box, want: want, args: args, begun: make(chan struct{})}
+	p.ctx, p.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	return p
+}
+
+const (
+	longestFirst = 32 << 10 // of what the program is started with; more is a file
+	longestWord  = 64       // of input that is an argument of the shell that writes it; as above
+)
+
+// Write writes to its standard input.
+func (p *Process) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	err := p.write(b)
+	if err == nil {
+		return len(b), nil
+	}
+	if p.err == nil {
+		p.err = err
+	}
+	p.cancel() // nobody knows what has arrived: whoever reads need not wait
+	return 0, err
+}
+
+func (p *Process) write(b []byte) error {
+	if p.dir == "" {
+		first := b
+		if len(b) > longestFirst {
+			first = nil
+		}
+		if err := p.begin(first); err != nil || first != nil {
+			return err
+		}
+	}
+	p.parts++
+	part := p.dir + "/part." + strconv.Itoa(p.parts)
+	if len(b) <= longestWord {
+		_, err := Run(p.ctx, p.box, Word, once+`printf %s "$3" >"$1/in"`, p.dir, part, string(b))
+		return err
+	}
+	if err := p.box.Upload(p.ctx, part, b); err != nil {
+		return err
+	}
+	_, err := Run(p.ctx, p.box, Input, once+`cat "$2" >"$1/in" && rm "$2"`, p.dir, part)
+	return err
+}
+
+// once begins a script that writes a part of the input. Where that was done already, or is being done, it ends: it was a repetition.
+const once = `[ -p "$1/in" ] || exit; mkdir "$2.said" 2>/dev/null || exit 0
+`
+
+// begin starts the program with the beginning of its input. It is never tried again. Code not_found: the sandbox is in another epoch.
+func (p *Process) begin(input []byte) error {
+	p.name = cloud.Random()
+	args := append([]string{p.name, p.want, base64.StdEncoding.EncodeToString(input)}, p.args...)
+	said, err := p.box.Execute(p.ctx, Begin, endTimeout, beginScript, args...)
+	if err != nil {
+		return err
+	}
+	words := strings.Fields(said.Result)
+	switch {
+	case len(words) == 1 && words[0] == wordAnother:
+		return schemas.Errorf(schemas.NotFound, "run", "the sandbox is gone, or stopped: reserve it again")
+	case len(words) == 1 && words[0] == wordFull:
+		return schemas.Errorf(schemas.Exhausted, "run", "the sandbox has no room for a command")
+	case said.Exit != 0 || len(words) != 2 || words[0] != wordBegun:
+		return schemas.Errorf(schemas.Unavailable, "run", "the sandbox does not start the command: %d, %s", said.Exit, Excerpt(said.Result))
+	}
+	p.dir = words[1]
+	close(p.begun)
+	return nil
+}
+
+// Failed is why something was not written; nil: all was.
+func (p *Process) Failed() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.err
+}
+
+// Copy hands over its outputs until it has ended.
+func (p *Process) Copy(stdout, stderr io.Writer) error {
+	select {
+	case <-p.begun:
+	case <-p.ctx.Done():
+		return p.ctx.Err()
+	}
+	got := map[string]int{} // pieces, by output
+	outputs := map[string]io.Writer{"o": stdout, "e": stderr}
+	for {
+		said, err := p.box.Execute(p.ctx, Fetch, fetchFor+fetchSpan, fetchScript, p.dir, strconv.Itoa(got["o"]), strconv.Itoa(got["e"]),
+			strconv.Itoa(int(fetchFor/time.Second)))
+		if err != nil {
+			return cmp.Or(p.ctx.Err(), err)
+		}
+		pieces, over, err := readPieces(said.Result)
+		if err != nil {
+			return err
+		}
+		for _, one := range pieces {
+			if one.n != got[one.output]+1 {
+				continue // it came before
+			}
+			got[one.output] = one.n
+			if _, err := outputs[one.output].Write(one.data); err != nil {
+				return err
+			}
+		}
+		if over {
+			p.over()
+			return nil
+		}
+	}
+}
+
+func (p *Process) over() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ended = true
+}
+
+// finish ends a program that has not heard everything, and takes away what is kept of its output, all at once. What still holds an output
+// prints to nobody from now on. The folder is one of the two in which it can be.
+const finish = `[ -z "$2" ] || mkdir "/tmp/.sandjet-$1.no" # it may begin just now: either that sees this, or this sees its folder
+for d in /dev/shm/.sandjet-"$1" /tmp/.sandjet-"$1"; do
+[ -d "$d" ] || continue
+[ ! -p "$d/in" ] || timeout 2 bash -c 'printf "kill\n" >"$1"' kill "$d/in"
+mv "$d" "$d.gone" 2>/dev/null && rm -rf "$d.gone" "/tmp/.sandjet-$1.no"
+done; true`
+
+// Close ends Copy and Write, and the program with its command where they have not ended, also where nobody knows whether it was started.
+func (p *Process) Close() error {
+	p.once.Do(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(p.ctx), endTimeout)
+		defer cancel()
+		p.cancel()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.name != "" && !p.Leave && !p.ended {
+			unsure := ""
+			if p.dir == "" {
+				unsure = "unsure"
+			}
+			_, _ = Run(ctx, p.box, Finish, finish, p.name, unsure) // the sandbox may be gone: then so is the program
+		}
+	})
+	return nil
+}

@@ -1,0 +1,112 @@
+package spool
+
+import (
+	"context"
+	_ "embed"
+	"encoding/base64"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+//go:embed begin.sh
+var beginScript string
+
+//go:embed fetch.sh
+var fetchScript string
+
+// What a short command is for. Those that [Repeatable] names may be run again where nobody knows whether they ran: they do nothing the
+// second time, as a file that is uploaded once more. A sandbox takes each part of the input once.
+const (
+	Begin  = "begin"  // starts the program
+	Word   = "word"   // writes to its input, as the next
+	Input  = "input"  //
+	Fetch  = "fetch"  // gets what it has printed
+	Finish = "finish" // ends it, and takes away what is kept
+	Look   = "look"   // changes nothing that matters
+	Sweep  = "sweep"  // ends what a program that is gone has left
+)
+
+// Repeatable are the uses of [Box.Execute] that may be repeated.
+func Repeatable() []string { return []string{Word, Input, Fetch, Look, Sweep} }
+
+const (
+	fetchFor   = 10 * time.Second // a fetch waits for output so long
+	fetchSpan  = 5 * time.Second  // that the way there and back may take beside
+	endTimeout = 30 * time.Second // of what is not a fetch
+	// The words of begin.sh and fetch.sh.
+	wordBegun, wordFull, wordAnother = "begun", "full", "another"
+	wordEnd, wordGone                = "end", "gone"
+)
+
+// Box is how a sandbox is reached. Its methods may be called from many goroutines.
+type Box interface {
+	// Execute runs a script of bash with arguments in the sandbox, without input. What is one of the uses above. It is short: after
+	// limit it is ended, or given up, and what it printed is lost. An error means that nobody knows whether it ran.
+	Execute(ctx context.Context, what string, limit time.Duration, script string, args ...string) (Executed, error)
+	// Upload writes a file, whole or not at all.
+	Upload(ctx context.Context, path string, content []byte) error
+}
+
+// Executed is what came of a short command.
+type Executed struct {
+	Exit   int
+	Result string // of both of its outputs
+}
+
+// Run runs a script that must succeed, and returns what it printed.
+func Run(ctx context.Context, box Box, what, script string, args ...string) (string, error) {
+	said, err := box.Execute(ctx, what, endTimeout, script, args...)
+	if err == nil && said.Exit != 0 {
+		err = schemas.Errorf(schemas.Unavailable, "run", "a program in the sandbox failed with %d: %s", said.Exit, Excerpt(said.Result))
+	}
+	return strings.TrimSpace(said.Result), err
+}
+
+// Epoch asks a sandbox in which of its starts it is.
+func Epoch(ctx context.Context, box Box) (string, error) {
+	text, err := Run(ctx, box, Look, beginScript, "epoch")
+	if err == nil && (text == "" || len(strings.Fields(text)) != 1 || len(text) > 100) {
+		err = schemas.Errorf(schemas.Unavailable, "reserve", "the sandbox does not say when it was started: %s", Excerpt(text))
+	}
+	return text, err
+}
+
+// Excerpt is the beginning of a text on one line.
+func Excerpt(text string) string {
+	const most = 300
+	text = strings.Join(strings.Fields(text), " ")
+	return strings.ToValidUTF8(text[:min(len(text), most)], "")
+}
+
+// piece is a part of an output, counted from 1.
+type piece struct {
+	output string // o or e
+	n      int
+	data   []byte
+}
+
+// readPieces reads the answer to a fetch: a line for each piece, "o 1 base64", or the word for the end of all.
+func readPieces(text string) (pieces []piece, over bool, err error) {
+	for line := range strings.Lines(text) {
+		words := strings.Fields(line)
+		switch {
+		case len(words) == 0:
+		case len(words) == 1 && (words[0] == wordEnd || words[0] == wordGone):
+			return pieces, true, nil
+		case len(words) == 3 && (words[0] == "o" || words[0] == "e"):
+			n, err := strconv.Atoi(words[1])
+			data, err2 := base64.StdEncoding.DecodeString(words[2])
+			if err := errors.Join(err, err2); err != nil || n < 1 {
+				return nil, false, errors.New("what the sandbox says of its output is not understood")
+			}
+			pieces = append(pieces, piece{words[0], n, data})
+		default:
+			return nil, false, errors.New("what the sandbox says of its output is not understood: " + Excerpt(line))
+		}
+	}
+	return pieces, false, nil
+}

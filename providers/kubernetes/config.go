@@ -1,0 +1,34 @@
+package kubernetes
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// LoadConfig reads how to reach a cluster: from the named file, else from those that KUBECONFIG names or ~/.kube/config,
+// else from what a pod is given. Context names one of the file; empty: its current one. Code: invalid.
+func LoadConfig(file, context string) (*rest.Config, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = file
+	overrides := &clientcmd.ConfigOverrides{CurrentContext: context}
+	loaded := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides)
+	config, err := loaded.ClientConfig()
+	if raw, rawErr := loaded.RawConfig(); err != nil && rawErr == nil {
+		wanted := cmp.Or(context, raw.CurrentContext)
+		if _, there := raw.Contexts[wanted]; wanted != "" && !there {
+			return nil, schemas.Invalidf("kubernetes-context", "there is no context %q: use one of %q, or another file of clusters",
+				schemas.Quotable(wanted), slices.Sorted(maps.Keys(raw.Contexts)))
+		}
+	}
+	if err != nil {
+		return nil, schemas.Wrap(schemas.Invalid, "kubernetes-config",
+			"there is no configuration of a cluster: name a file, or run inside of one", err)
+	}
+	return config, nil
+}

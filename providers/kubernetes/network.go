@@ -1,0 +1,111 @@
+package kubernetes
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/sandjet/sandjet/providers/egress"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// refuseNetwork reports what a NetworkPolicy and the proxy cannot keep. Codes: unsupported for domains without a proxy, invalid for a
+// CIDR that is none.
+func (p *Provider) refuseNetwork(n schemas.Network) error {
+	if len(n.Credentials) > 0 {
+		return schemas.Errorf(schemas.Unsupported, "run", "network.credentials: a pod cannot be kept from the value of a variable: "+
+			"leave them out, or use another provider")
+	}
+	if len(n.AllowDomains) > 0 {
+		if p.opt.Egress == nil {
+			return schemas.Errorf(schemas.Unsupported, "run", "network.allowDomains: a NetworkPolicy knows addresses and no names, and this worker "+
+				"has no egress proxy: apply deploy/kubernetes/egress.yaml and name its service with --kubernetes-egress, or use allowCidrs")
+		}
+		if _, err := egress.Compile(n, p.opt.Egress.Private); err != nil {
+			return err
+		}
+	}
+	for field, list := range map[string][]string{"network.allowCidrs": n.AllowCIDRs, "network.denyCidrs": n.DenyCIDRs} {
+		for _, text := range list {
+			if _, err := netip.ParsePrefix(text); err != nil {
+				return schemas.Invalidf(field, "%q is not a range of addresses such as 192.0.2.0/24", schemas.Quotable(text))
+			}
+		}
+	}
+	return nil
+}
+
+// linkLocal are addresses of the node's own link: cloud providers answer there with the node's credentials.
+func linkLocal() []string { return []string{"169.254.0.0/16", "fe80::/10"} }
+
+// policy is the NetworkPolicy of a box, whose names are reached by a proxy; nil: it has none. Nothing comes in; an exec does not use the
+// pod's network.
+func (p *Provider) policy(name, kind string, n schemas.Network, by *proxy) object {
+	spec := object{
+		"podSelector": object{"matchLabels": object{labelBox: name}},
+		"policyTypes": []any{"Ingress", "Egress"},
+	}
+	if rules := waysOut(n, by); len(rules) > 0 {
+		spec["egress"] = rules
+	}
+	return object{
+		"apiVersion": "networking.k8s.io/v1",
+		"kind":       "NetworkPolicy",
+		"metadata":   p.metadata(name, kind, name),
+		"spec":       spec,
+	}
+}
+
+// waysOut are those that a mode opens. Deny-all has none, DNS included; and where names are reached by a proxy there is no DNS
+// either, which would carry anything to anybody.
+func waysOut(n schemas.Network, by *proxy) []any {
+	var to []any
+	switch n.Mode {
+	case schemas.AllowAll:
+		to = blocks([]string{"0.0.0.0/0", "::/0"}, linkLocal())
+	case schemas.Restricted:
+		to = blocks(n.AllowCIDRs, append(slices.Clone(n.DenyCIDRs), linkLocal()...))
+	default:
+		return nil
+	}
+	if by != nil {
+		rules := []any{by.rule()}
+		if len(to) > 0 {
+			rules = append(rules, object{"to": to})
+		}
+		return rules
+	}
+	names := object{"ports": []any{object{"protocol": "UDP", "port": int64(53)}, object{"protocol": "TCP", "port": int64(53)}}}
+	if len(to) == 0 { // a rule without "to" would open everything
+		return []any{names}
+	}
+	return []any{names, object{"to": to}}
+}
+
+// blocks are the ranges of allow without those of except. The API takes an exception only inside of the range that it
+// is one of; one that holds a whole range takes that away.
+func blocks(allow, except []string) []any {
+	var to []any
+	for _, text := range allow {
+		outer := netip.MustParsePrefix(text).Masked()
+		covered := false
+		var inner []any
+		for _, e := range except {
+			switch x := netip.MustParsePrefix(e).Masked(); {
+			case !outer.Overlaps(x):
+			case x.Bits() <= outer.Bits():
+				covered = true
+			default:
+				inner = append(inner, x.String())
+			}
+		}
+		if covered {
+			continue
+		}
+		block := object{"cidr": outer.String()}
+		if len(inner) > 0 {
+			block["except"] = inner
+		}
+		to = append(to, object{"ipBlock": block})
+	}
+	return to
+}

@@ -1,0 +1,223 @@
+package kubernetes
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// podState is what matters of a pod.
+type podState struct {
+	name, uid, container string
+	ready                bool // its container runs, and it is not being deleted
+	leaving              bool // it is being deleted
+	over                 bool // it has ended: its first process runs no more, and never will
+	oom                  bool // by its memory limit
+	addresses            []netip.Addr
+	problem              string // why it is not ready, or how it ended, in the cluster's words
+	hopeless             bool   // waiting will not help
+}
+
+// look reads a pod.
+func look(o unstructured.Unstructured) podState {
+	s := podState{name: o.GetName(), uid: string(o.GetUID()), leaving: o.GetDeletionTimestamp() != nil}
+	phase, _, _ := unstructured.NestedString(o.Object, "status", "phase")
+	s.addresses = addressesOf(o)
+	reason, _, _ := unstructured.NestedString(o.Object, "status", "reason")
+	message, _, _ := unstructured.NestedString(o.Object, "status", "message")
+	main := mainContainer(o)
+	s.container, _, _ = unstructured.NestedString(main, "containerID")
+	if i := strings.Index(s.container, "://"); i >= 0 {
+		s.container = s.container[i+len("://"):]
+	}
+	s.container = s.container[:min(len(s.container), hashLength)]
+	isReady, _, _ := unstructured.NestedBool(main, "ready")
+	_, running, _ := unstructured.NestedMap(main, "state", "running")
+	s.ready = phase == "Running" && isReady && running && !s.leaving && s.container != ""
+	ended, isEnded, _ := unstructured.NestedMap(main, "state", "terminated")
+	s.over = phase == "Failed" || phase == "Succeeded" || isEnded
+	switch {
+	case reason != "": // such as Evicted
+		s.problem = strings.TrimSpace(reason + ": " + message)
+	case isEnded:
+		why, _, _ := unstructured.NestedString(ended, "reason")
+		code, _, _ := unstructured.NestedInt64(ended, "exitCode")
+		s.oom = why == "OOMKilled"
+		s.problem = fmt.Sprintf("%s: its first process ended with code %d", why, code)
+	default:
+		s.problem, s.hopeless = waitingFor(o, main)
+	}
+	return s
+}
+
+// addressesOf are a pod's. Nothing else tells whose a connection is.
+func addressesOf(o unstructured.Unstructured) (all []netip.Addr) {
+	first, _, _ := unstructured.NestedString(o.Object, "status", "podIP")
+	texts := []string{first}
+	more, _, _ := unstructured.NestedSlice(o.Object, "status", "podIPs")
+	for _, m := range more {
+		if entry, ok := m.(map[string]any); ok {
+			text, _ := entry["ip"].(string)
+			texts = append(texts, text)
+		}
+	}
+	for _, text := range texts {
+		if a, err := netip.ParseAddr(text); err == nil && !slices.Contains(all, a.Unmap()) {
+			all = append(all, a.Unmap())
+		}
+	}
+	return all
+}
+
+// mainContainer is the status of our container; empty before there is one.
+func mainContainer(o unstructured.Unstructured) map[string]any {
+	all, _, _ := unstructured.NestedSlice(o.Object, "status", "containerStatuses")
+	for _, c := range all {
+		if m, ok := c.(map[string]any); ok && m["name"] == container {
+			return m
+		}
+	}
+	return nil
+}
+
+// waitingFor says what keeps a pod from running, and whether that will not change by itself. A pull is tried a few
+// times by the kubelet: it is hopeless when that has begun to wait longer and longer.
+func waitingFor(o unstructured.Unstructured, main map[string]any) (problem string, hopeless bool) {
+	reason, _, _ := unstructured.NestedString(main, "state", "waiting", "reason")
+	message, _, _ := unstructured.NestedString(main, "state", "waiting", "message")
+	image, _, _ := unstructured.NestedString(main, "image")
+	switch reason {
+	case "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull":
+		return fmt.Sprintf("the image %s cannot be pulled: %s: %s", image, reason, message), true
+	case "ErrImagePull":
+		return fmt.Sprintf("the image %s cannot be pulled: %s: %s", image, reason, message), false
+	case "CreateContainerConfigError", "CreateContainerError", "RunContainerError":
+		return fmt.Sprintf("the container cannot be started: %s: %s", reason, message), true
+	case "", "ContainerCreating", "PodInitializing":
+	default:
+		return reason + ": " + message, false
+	}
+	conditions, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
+	for _, c := range conditions {
+		if m, ok := c.(map[string]any); ok && m["type"] == "PodScheduled" && m["status"] == "False" {
+			return fmt.Sprintf("no node has room for it: %v: %v", m["reason"], m["message"]), false
+		}
+	}
+	if reason == "" {
+		return "its container is not there yet", false
+	}
+	return "its container is being made", false
+}
+
+// ownedBy reports whether an object belongs to the one with a UID.
+func ownedBy(o unstructured.Unstructured, uid string) bool {
+	for _, r := range o.GetOwnerReferences() {
+		if string(r.UID) == uid {
+			return true
+		}
+	}
+	return false
+}
+
+// mine are a box's pods: those that belong to it. Another may have had its name before.
+func (p *Provider) mine(all []unstructured.Unstructured, box string) []podState {
+	var out []podState
+	for _, o := range all {
+		if ownedBy(o, box) {
+			out = append(out, look(o))
+		}
+	}
+	return out
+}
+
+// readyPod waits for the box's pod, StartTimeout at most. Codes: unavailable (it is not ready in time, or cannot be:
+// the message says what the cluster says), not_found (the pod of a box without a controller has ended).
+func (p *Provider) readyPod(ctx context.Context, name, box string) (podState, error) {
+	waiting, cancel := context.WithTimeout(ctx, p.opt.StartTimeout)
+	defer cancel()
+	var found podState
+	problem := "no pod has been made for it"
+	if p.sandbox != "" {
+		problem += ": see whether the controller of agent-sandbox runs"
+	}
+	err := p.await(waiting, podResource, labelBox+"="+name, func(all []unstructured.Unstructured) (bool, error) {
+		candidates := p.mine(all, box)
+		for _, s := range candidates {
+			switch {
+			case s.leaving:
+				problem = "its former pod is still being ended"
+			case s.over:
+				found, problem = s, "its pod has ended: "+s.problem
+				return true, schemas.Errorf(schemas.NotFound, "reserve", "the sandbox has ended: %s", s.problem)
+			case s.hopeless:
+				return true, schemas.Errorf(schemas.Unavailable, "start box", "%s", s.problem)
+			case s.ready:
+				found = s
+				return true, nil
+			default:
+				problem = s.problem
+			}
+		}
+		return false, nil
+	})
+	if err != nil && waiting.Err() != nil && ctx.Err() == nil {
+		return podState{}, schemas.Errorf(schemas.Unavailable, "start box", "the sandbox was not ready within %s: %s",
+			p.opt.StartTimeout, problem)
+	}
+	return found, err
+}
+
+// podOf reads the box's pod as it is. Ok is false when there is none.
+func (p *Provider) podOf(ctx context.Context, name, box string) (s podState, ok bool, err error) {
+	all, err := p.list(ctx, podResource, labelBox+"="+name)
+	if err != nil {
+		return s, false, err
+	}
+	for _, s := range p.mine(all.Items, box) {
+		if !s.leaving {
+			return s, true, nil
+		}
+	}
+	return s, false, nil
+}
+
+// gone waits until none of the box's pods is one of those, for endTimeout at most.
+func (p *Provider) gone(ctx context.Context, name string, those func(unstructured.Unstructured) bool) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+	defer cancel()
+	err := p.await(ctx, podResource, labelBox+"="+name, func(all []unstructured.Unstructured) (bool, error) {
+		return !slices.ContainsFunc(all, those), nil
+	})
+	if err != nil && ctx.Err() != nil {
+		return schemas.Errorf(schemas.Unavailable, "end box", "its pod is still there after %s", endTimeout)
+	}
+	return err
+}
+
+// boxGone waits until all pods that belong to a box are gone.
+func (p *Provider) boxGone(ctx context.Context, name, box string) error {
+	return p.gone(ctx, name, func(o unstructured.Unstructured) bool { return ownedBy(o, box) })
+}
+
+// podsGone waits until the pod with the UID is gone: then no process of it lives.
+func (p *Provider) podsGone(ctx context.Context, name, uid string) error {
+	return p.gone(ctx, name, func(o unstructured.Unstructured) bool { return string(o.GetUID()) == uid })
+}
+
+// anyPod is all pods of a box.
+func anyPod(unstructured.Unstructured) bool { return true }
+
+// podReference is the pod as the owner of something.
+func podReference(s podState) *unstructured.Unstructured {
+	o := &unstructured.Unstructured{Object: object{"apiVersion": "v1", "kind": "Pod"}}
+	o.SetName(s.name)
+	o.SetUID(types.UID(s.uid))
+	return o
+}

@@ -1,0 +1,119 @@
+package lambda
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/lambda"
+	"github.com/aws/aws-sdk-go-v2/service/lambda/types"
+
+	"github.com/sandjet/sandjet/providers/lambda/invocation"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// Diagnosis is something that the provider needs, for people.
+type Diagnosis struct {
+	About  string
+	Good   bool
+	Says   string
+	Remedy string // where it is not good
+}
+
+// diagnoseTime is how long one question may take.
+const diagnoseTime = 15 * time.Second
+
+// Diagnose looks at each function that is named: whether this worker may run it, and where it may read that, whether its settings are
+// right. It runs nothing, costs nothing, and blocks for a minute at most.
+func Diagnose(ctx context.Context, o Options) []Diagnosis {
+	p, err := Open(ctx, o)
+	if err != nil {
+		return []Diagnosis{{About: "lambda", Says: err.Error(),
+			Remedy: "for --provider lambda only: docs/providers/lambda.md makes the functions"}}
+	}
+	defer p.Close() //nolint:errcheck // nothing was begun
+	f := p.opt.Functions
+	var out []Diagnosis
+	for _, one := range []struct{ slot, name string }{
+		{"MOUNT_NET", f.MountNet}, {"MOUNT_NONET", f.MountNoNet}, {"NOMOUNT_NET", f.NoMountNet}, {"NOMOUNT_NONET", f.NoMountNoNet},
+	} {
+		if one.name == "" {
+			out = append(out, Diagnosis{About: "lambda " + one.slot, Says: "no function is named: calls that need it are refused",
+				Remedy: "set SANDBOX_FN_" + one.slot})
+			continue
+		}
+		d := p.diagnose(ctx, one.name, one.slot[:5] == "MOUNT")
+		d.About = "lambda " + one.slot
+		out = append(out, d)
+	}
+	return out
+}
+
+// diagnose looks at one function.
+func (p *Provider) diagnose(ctx context.Context, name string, mount bool) Diagnosis {
+	ctx, cancel := context.WithTimeout(ctx, diagnoseTime)
+	defer cancel()
+	in := &lambda.InvokeInput{
+		FunctionName: aws.String(name), InvocationType: types.InvocationTypeDryRun, TenantId: p.tenant("doctor"), Payload: []byte("{}"),
+	}
+	if _, err := p.ask(ctx, in, diagnoseTime, new(atomic.Bool)); err != nil {
+		return p.refused(name, err)
+	}
+	c, err := p.client.GetFunctionConfiguration(ctx, &lambda.GetFunctionConfigurationInput{FunctionName: aws.String(name)})
+	if statusOf(err) == http.StatusForbidden {
+		return Diagnosis{Good: true, Says: name + " may be run; its settings were not looked at: lambda:GetFunctionConfiguration is not allowed"}
+	}
+	if err != nil {
+		return p.refused(name, err)
+	}
+	return p.settings(name, mount, c)
+}
+
+// refused is what is said of a function about which Lambda answers with an error.
+func (p *Provider) refused(name string, err error) Diagnosis {
+	r, known := judge(err, false)
+	if !known {
+		r = row{schemas.Unavailable, never, "Lambda cannot be asked"}
+	}
+	d := Diagnosis{Says: fmt.Sprintf("%s in %s: %s", name, p.opt.Region, notStarted(r, err)), Remedy: "try again later"}
+	switch r.code { //nolint:exhaustive // of the others nothing better is known
+	case schemas.Denied:
+		d.Remedy = "give this process credentials whose policy allows lambda:InvokeFunction on it (the output WorkerPolicy of the stack)"
+	case schemas.Unsupported:
+		d.Remedy = "compare the name, the region and --lambda-shared-environments with the outputs of the stack"
+	case schemas.Unavailable:
+		d.Remedy = "see whether Lambda can be reached from here, and what state the function is in"
+	}
+	return d
+}
+
+// settings compares those of a function with what its commands need.
+func (p *Provider) settings(name string, mount bool, c *lambda.GetFunctionConfigurationOutput) Diagnosis {
+	need := int32((invocation.MaxTimeout + 10*time.Second).Seconds())
+	tenants := c.TenancyConfig != nil && c.TenancyConfig.TenantIsolationMode == types.TenantIsolationModePerTenant
+	mounted := len(c.FileSystemConfigs) > 0
+	switch {
+	case c.State != "" && c.State != types.StateActive && c.State != types.StateInactive:
+		says := fmt.Sprintf("%s is %s: %s", name, c.State, aws.ToString(c.StateReason))
+		return Diagnosis{Says: says, Remedy: "see the function's events in AWS"}
+	case mount && !mounted:
+		return Diagnosis{Says: name + " has no file system, which workspaces need",
+			Remedy: "give it that of the stack, or name another function"}
+	case mount && aws.ToString(c.FileSystemConfigs[0].LocalMountPath) != invocation.WorkspacesPath:
+		return Diagnosis{Says: name + " has its file system at another path", Remedy: "mount it at " + invocation.WorkspacesPath}
+	case tenants == p.opt.SharedEnvironments:
+		return Diagnosis{
+			Says:   fmt.Sprintf("%s is made for tenants: %v, and --lambda-shared-environments is %v", name, tenants, p.opt.SharedEnvironments),
+			Remedy: "make the functions with TenancyConfig, or set --lambda-shared-environments where all accounts trust one another",
+		}
+	case aws.ToInt32(c.Timeout) < need:
+		return Diagnosis{Says: fmt.Sprintf("%s ends after %d s: commands have less than the %s that they may take",
+			name, aws.ToInt32(c.Timeout), invocation.MaxTimeout), Remedy: fmt.Sprintf("set its Timeout to %d or more", need)}
+	case aws.ToInt32(c.MemorySize) < memory>>20:
+		return Diagnosis{Says: fmt.Sprintf("%s has %d MB of memory", name, aws.ToInt32(c.MemorySize)), Remedy: "give it 512 or more"}
+	}
+	return Diagnosis{Good: true, Says: fmt.Sprintf("%s may be run: %d MB, %d s", name, aws.ToInt32(c.MemorySize), aws.ToInt32(c.Timeout))}
+}

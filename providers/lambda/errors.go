@@ -1,0 +1,148 @@
+package lambda
+
+import (
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/smithy-go"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// again says whether Lambda is asked once more after an answer that says that nothing was started.
+type again int
+
+const (
+	never   again = iota
+	once          // after a moment
+	patient       // until patience is over, or as Retry-After says
+)
+
+// patience is how long a run waits for its turn in all.
+const patience = 20 * time.Second
+
+// row is what an answer of Lambda means. Each says that no command was started.
+type row struct {
+	code  schemas.Code
+	again again
+	says  string
+}
+
+// table is the answers of Lambda that say why it has not started anything, by its own names. What is not here, and is no refusal
+// (4xx), may come after the start: nothing is asked again then.
+func table(kind string) (row, bool) {
+	const setup = "the function or its settings are wrong: \"sandjet doctor\" explains"
+	switch kind {
+	case "TooManyRequestsException", "ThrottlingException", "Throttling":
+		return row{schemas.Exhausted, patient, "as many functions run on Lambda as may: try later, or ask AWS for more"}, true
+	case "EC2ThrottledException", "ENILimitReachedException", "SubnetIPAddressLimitReachedException":
+		return row{schemas.Exhausted, patient, "the network of the function has no room: try later, or give it larger subnets"}, true
+	case "S3FilesMountConnectivityException", "S3FilesMountFailureException", "S3FilesMountTimeoutException",
+		"EFSMountConnectivityException", "EFSMountFailureException", "EFSMountTimeoutException":
+		return row{schemas.Unavailable, once, "the file system of workspaces could not be mounted"}, true
+	case "ResourceConflictException", "ResourceNotReadyException", "EC2UnexpectedException":
+		return row{schemas.Unavailable, once, "the function is being made or changed: try later"}, true
+	case "RequestTooLargeException", "RequestEntityTooLargeException":
+		return row{schemas.Invalid, never, tooLarge}, true
+	case "ResourceNotFoundException":
+		return row{schemas.Unsupported, never, "there is no such function: \"sandjet doctor\" explains"}, true
+	case "AccessDeniedException", "UnrecognizedClientException", "ExpiredTokenException", "ExpiredToken", "InvalidSignatureException",
+		"SignatureDoesNotMatch", "RequestExpired", "RequestTimeTooSkewed", "MissingAuthenticationTokenException",
+		"IncompleteSignatureException", "InvalidClientTokenId", "OptInRequired", "NotAuthorized", "EC2AccessDeniedException":
+		return row{schemas.Denied, never, "AWS does not let this worker run the function: \"sandjet doctor\" explains"}, true
+	case "InvalidParameterValueException", "InvalidRequestContentException", "UnsupportedMediaTypeException", "InvalidRuntimeException",
+		"InvalidSecurityGroupIDException", "InvalidSubnetIDException", "InvalidZipFileException", "KMSAccessDeniedException",
+		"KMSDisabledException", "KMSInvalidStateException", "KMSNotFoundException", "RecursiveInvocationException":
+		return row{schemas.Unsupported, never, setup}, true
+	default:
+		return row{}, false
+	}
+}
+
+const tooLarge = "the command with its input and variables is larger than an invocation may be (6 MiB): " +
+	"put large files into the workspace by smaller calls"
+
+// judge says what an error of an invocation means. Known is false when the command may have been started. Sent says whether the
+// request may have arrived.
+func judge(err error, sent bool) (r row, known bool) {
+	if e, ok := errors.AsType[smithy.APIError](err); ok {
+		if r, ok := table(e.ErrorCode()); ok {
+			return r, true
+		}
+	}
+	switch status := statusOf(err); {
+	case status == http.StatusTooManyRequests:
+		return table("TooManyRequestsException")
+	case status == http.StatusRequestEntityTooLarge:
+		return table("RequestTooLargeException")
+	case status == http.StatusUnauthorized || status == http.StatusForbidden:
+		return table("AccessDeniedException")
+	case status >= 400 && status < 500:
+		return table("InvalidParameterValueException")
+	case status == 0 && !sent:
+		return row{schemas.Unavailable, once, "Lambda cannot be reached"}, true
+	}
+	return row{}, false
+}
+
+// statusOf is the status of the answer that err is about; 0: it is about none.
+func statusOf(err error) int {
+	if e, ok := errors.AsType[*awshttp.ResponseError](err); ok && e.Response != nil {
+		return e.HTTPStatusCode()
+	}
+	return 0
+}
+
+// retryAfter is when Lambda wants to be asked again; 0: it does not say.
+func retryAfter(err error) time.Duration {
+	if e, ok := errors.AsType[*awshttp.ResponseError](err); ok && e.Response != nil {
+		if n, err := strconv.ParseFloat(e.Response.Header.Get("Retry-After"), 64); err == nil && n > 0 && n < 3600 {
+			return time.Duration(n * float64(time.Second))
+		}
+	}
+	return 0
+}
+
+// skew is how far this host's clock is ahead of AWS's by an answer; 0: as good as nothing, or not known.
+func skew(err error, now time.Time) time.Duration {
+	e, ok := errors.AsType[*awshttp.ResponseError](err)
+	if !ok || e.Response == nil {
+		return 0
+	}
+	there, err := http.ParseTime(e.Response.Header.Get("Date"))
+	if d := now.Sub(there); err == nil && d.Abs() > time.Minute {
+		return d.Round(time.Second)
+	}
+	return 0
+}
+
+// notStarted is the error of a run that was not started.
+func notStarted(r row, err error) error {
+	says := r.says
+	if r.code == schemas.Denied {
+		switch d := skew(err, time.Now()); {
+		case d > 0:
+			says = "AWS does not let this worker in, whose clock is " + d.String() + " fast: set it right"
+		case d < 0:
+			says = "AWS does not let this worker in, whose clock is " + (-d).String() + " slow: set it right"
+		}
+	}
+	return schemas.Wrap(r.code, "run", says, err)
+}
+
+// failed is what the error of a function means: timedOut that its own time was over; unstarted that its program did not come up, so that
+// nothing was started; else its environment has died or its answer could not be sent, and the command with it.
+func failed(kind, text string) (timedOut, unstarted bool) {
+	switch {
+	case kind == "Sandbox.Timedout", kind == "" && strings.Contains(text, "Task timed out after"):
+		return true, false
+	case kind == "Runtime.InvalidEntrypoint", kind == "Runtime.ImportModuleError", kind == "Runtime.ExtensionInitError",
+		kind == "Extension.InitError", kind == "Runtime.InvalidWorkingDir", kind == "Runtime.InvalidTaskConfig":
+		return false, true
+	}
+	return false, false
+}

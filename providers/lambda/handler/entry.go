@@ -1,0 +1,94 @@
+//go:build linux
+
+package handler
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"syscall"
+
+	"github.com/sandjet/sandjet/providers/local/confine"
+)
+
+// entryName is this program's name where it is to start a command.
+const entryName = "sandjet-lambda-run"
+
+// statusFile is the descriptor on which a starting program says why it cannot start. An exec closes it.
+const statusFile = 3
+
+// start is what a starting program is told.
+type start struct {
+	Dir        string   `json:"dir"`
+	Argv       []string `json:"argv"` // the first is a path
+	ReadOnly   []string `json:"read_only"`
+	ReadWrite  []string `json:"read_write"`
+	Sockets    bool     `json:"sockets"`
+	Unconfined bool     `json:"unconfined"` // go on where the kernel has no Landlock or takes no filter
+}
+
+// word is what it says on its status file, once for each step: what holds, or what is wrong.
+type word struct {
+	Holds string `json:"holds,omitempty"`
+	Wrong string `json:"wrong,omitempty"`
+	Dir   bool   `json:"dir,omitempty"` // the working directory is what is wrong
+}
+
+// Entry starts a command when this process was made for that, and returns otherwise. A program that runs commands calls it before
+// all else, with one thread if it can.
+func Entry() {
+	if len(os.Args) != 2 || filepath.Base(os.Args[0]) != entryName {
+		return
+	}
+	status := os.NewFile(statusFile, "status")
+	syscall.CloseOnExec(statusFile)
+	say := json.NewEncoder(status)
+	w := word{Wrong: "it returned"}
+	if err := enter(os.Args[1], say.Encode); err != nil {
+		w.Wrong = err.Error()
+		_, w.Dir = errors.AsType[dirError](err)
+	}
+	_ = say.Encode(w) //nolint:errchkjson // nobody is left to hear it otherwise
+	os.Exit(1)
+}
+
+// dirError says that there is no such working directory.
+type dirError struct{ error }
+
+// enter gives up what the command is not to have, and becomes the command. Say reports what holds.
+func enter(plan string, say func(any) error) error {
+	runtime.LockOSThread()
+	var s start
+	if err := json.Unmarshal([]byte(plan), &s); err != nil {
+		return fmt.Errorf("read what to start: %w", err)
+	}
+	if err := confine.NoNewPrivsThread(); err != nil {
+		return err
+	}
+	if err := os.Chdir(s.Dir); err != nil {
+		return dirError{err}
+	}
+	switch abi, err := confine.LandlockThread(confine.LandlockRules{ReadOnly: s.ReadOnly, ReadWrite: s.ReadWrite}); {
+	case err == nil && abi > 0:
+		if err := say(word{Holds: "landlock"}); err != nil {
+			return err
+		}
+	case !s.Unconfined:
+		return errors.Join(errors.New("the kernel has no Landlock, which keeps workspaces apart"), err)
+	}
+	switch err := confine.Seccomp(confine.SeccompOptions{DenyInet: !s.Sockets}); {
+	case err == nil:
+		if err := say(word{Holds: "seccomp"}); err != nil {
+			return err
+		}
+	case !s.Unconfined:
+		return err
+	}
+	return os.NewSyscallError("execve", syscall.Exec(s.Argv[0], s.Argv, os.Environ()))
+}
+
+// hide keeps commands from looking into this process: its variables have the credentials of the function.
+func hide() error { return confine.Dumpable(false) }

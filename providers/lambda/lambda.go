@@ -1,0 +1,197 @@
+// Package lambda is the provider that runs commands in functions of AWS Lambda.
+//
+// # Functions
+//
+// Four functions with the same program (package handler, deploy/lambda) differ in what their commands reach: files of workspaces or
+// none, the internet or nothing. Each run is one synchronous invocation of one of them, chosen by the run alone. There is no kept
+// sandbox: a command has a scratch folder that is gone after it, and the files of its workspace, which stay.
+//
+// # Once
+//
+// Lambda is asked once. It is asked again only where it has said that nothing was started (see table), and never by its client
+// library. Where the answer is lost, what the command has done is not known, and it may go on until its time limit: there is no way to
+// end it, nor to hear it before its end. docs/adr/0105 says more.
+package lambda
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/service/lambda"
+
+	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// Functions are the names or ARNs of the functions, by what their commands reach. One that is empty does not exist: runs that need it are
+// refused.
+type Functions struct {
+	MountNet, MountNoNet, NoMountNet, NoMountNoNet string
+}
+
+// Of is the function for a run.
+func (f Functions) Of(mount, net bool) string {
+	switch {
+	case mount && net:
+		return f.MountNet
+	case mount:
+		return f.MountNoNet
+	case net:
+		return f.NoMountNet
+	default:
+		return f.NoMountNoNet
+	}
+}
+
+// Options are the settings of [Open]. At least one function must be named.
+type Options struct {
+	Functions Functions
+	Region    string // empty: as AWS's own programs find it, such as AWS_REGION
+	Endpoint  string // another address of Lambda; empty: the region's
+	// Networks are the modes that the operator allows; empty: deny-all alone. Under restricted a command reaches nothing, whatever
+	// its lists say: functions have no rules for names.
+	Networks []schemas.NetworkMode
+	// SharedEnvironments says that the functions are not made for tenants (TenancyConfig): then execution environments that have
+	// served one account serve others.
+	SharedEnvironments bool
+	Credentials        aws.CredentialsProvider // nil: as AWS's own programs find them
+	Log                *slog.Logger            // nil: nothing is logged
+}
+
+// Provider runs commands in functions. Its methods may be called from many goroutines.
+type Provider struct {
+	opt    Options
+	log    *slog.Logger
+	client *lambda.Client
+	http   *http.Client
+
+	mu   sync.Mutex
+	runs map[string]time.Time // when runs of this process have ended at the latest whose end was not seen, by their ids
+}
+
+var (
+	_ providers.Provider = (*Provider)(nil)
+	_ providers.RunEnder = (*Provider)(nil)
+	_ providers.Profiler = (*Provider)(nil)
+)
+
+// Open reads the settings of AWS and checks the options. It asks no service: see [Diagnose]. Codes: invalid.
+func Open(ctx context.Context, o Options) (*Provider, error) {
+	if len(o.Networks) == 0 {
+		o.Networks = []schemas.NetworkMode{schemas.DenyAll}
+	}
+	p := &Provider{opt: o, log: o.Log, runs: map[string]time.Time{}}
+	if p.log == nil {
+		p.log = slog.New(slog.DiscardHandler)
+	}
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	base := awshttp.NewBuildableClient().WithTransportOptions(transport) // AWS_CA_BUNDLE adds to it
+	loads := []func(*config.LoadOptions) error{config.WithHTTPClient(base)}
+	if o.Region != "" {
+		loads = append(loads, config.WithRegion(o.Region))
+	}
+	if o.Credentials != nil {
+		loads = append(loads, config.WithCredentialsProvider(o.Credentials))
+	}
+	cfg, err := config.LoadDefaultConfig(ctx, loads...)
+	if err != nil {
+		return nil, schemas.Wrap(schemas.Invalid, "", "the settings of AWS cannot be read", err)
+	}
+	if cfg.Region == "" {
+		return nil, schemas.Invalidf("lambda-region", "is missing: set AWS_REGION, or --lambda-region")
+	}
+	p.opt.Region, p.http = cfg.Region, &http.Client{
+		Transport:     base.GetTransport(),
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // it would be sent twice
+	}
+	if built, ok := cfg.HTTPClient.(*awshttp.BuildableClient); ok {
+		p.http.Transport = built.GetTransport()
+	}
+	p.client = lambda.NewFromConfig(cfg, func(c *lambda.Options) {
+		c.HTTPClient = p.http
+		c.Retryer = aws.NopRetryer{} // what is asked again, and when, is ours to say
+		if o.Endpoint != "" {
+			c.BaseEndpoint = aws.String(o.Endpoint)
+		}
+	})
+	return p, nil
+}
+
+// check reports what is out of range.
+func (o Options) check() error {
+	if o.Functions == (Functions{}) {
+		return schemas.Invalidf("lambda-fn-nomount-nonet",
+			"and the other functions are missing: set SANDBOX_FN_MOUNT_NET, SANDBOX_FN_MOUNT_NONET, "+
+				"SANDBOX_FN_NOMOUNT_NET, SANDBOX_FN_NOMOUNT_NONET")
+	}
+	for field, name := range map[string]string{
+		"lambda-fn-mount-net": o.Functions.MountNet, "lambda-fn-mount-nonet": o.Functions.MountNoNet,
+		"lambda-fn-nomount-net": o.Functions.NoMountNet, "lambda-fn-nomount-nonet": o.Functions.NoMountNoNet,
+	} {
+		if len(name) > 170 || strings.ContainsFunc(name, func(r rune) bool {
+			return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_:$.", r)
+		}) {
+			return schemas.Invalidf(field, "%q is not the name or ARN of a function", schemas.Quotable(name))
+		}
+	}
+	for _, n := range o.Networks {
+		if !slices.Contains(Declared().Networks, n) {
+			return schemas.Invalidf("lambda-networks", "%q is unknown: use deny-all, restricted, allow-all", schemas.Quotable(string(n)))
+		}
+	}
+	if o.Endpoint == "" {
+		return nil
+	}
+	u, err := url.Parse(o.Endpoint)
+	if err != nil || u.Host == "" || u.User != nil || u.Scheme != "https" && u.Scheme != "http" {
+		return schemas.Invalidf("lambda-endpoint", "%q is not a URL such as https://vpce-1.lambda.eu-west-1.vpce.amazonaws.com",
+			schemas.Quotable(o.Endpoint))
+	}
+	ip := net.ParseIP(u.Hostname())
+	if u.Scheme == "http" && u.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return schemas.Invalidf("lambda-endpoint", "must be https: commands and their variables go there")
+	}
+	return nil
+}
+
+// transport keeps long invocations alive: a gateway between drops a connection that is silent for 350 seconds.
+func transport(t *http.Transport) {
+	dialer := &net.Dialer{Timeout: 10 * time.Second, KeepAliveConfig: net.KeepAliveConfig{
+		Enable: true, Idle: 30 * time.Second, Interval: 15 * time.Second, Count: 4,
+	}}
+	t.DialContext, t.MaxIdleConnsPerHost, t.IdleConnTimeout = dialer.DialContext, 256, time.Minute
+}
+
+// Close ends idle connections. Invocations go on.
+func (p *Provider) Close() error {
+	p.http.CloseIdleConnections()
+	return nil
+}
+
+// function is the one for a run, and which it is.
+func (p *Provider) function(cmd providers.Command) (name, slot string) {
+	mount, net := len(cmd.Mounts) > 0, cmd.Network.Mode == schemas.AllowAll
+	slot = map[bool]string{true: "MOUNT", false: "NOMOUNT"}[mount] + "_" + map[bool]string{true: "NET", false: "NONET"}[net]
+	return p.opt.Functions.Of(mount, net), slot
+}
+
+// tenant is the name under which Lambda keeps the execution environments of an account apart.
+func (p *Provider) tenant(a schemas.AccountID) *string {
+	if p.opt.SharedEnvironments {
+		return nil
+	}
+	return aws.String(cmp.Or(string(a), "none"))
+}

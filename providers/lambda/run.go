@@ -1,0 +1,200 @@
+package lambda
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http/httptrace"
+	"sync/atomic"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/lambda"
+	"github.com/aws/aws-sdk-go-v2/service/lambda/types"
+
+	"github.com/sandjet/sandjet/internal/wait"
+	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/providers/lambda/invocation"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+const (
+	// overhead is what an invocation may take beyond its command: a cold start with a network and a file system.
+	overhead = 30 * time.Second
+	// exitTimeout is the exit code of a command whose time was over.
+	exitTimeout = 124
+	// restrictedWarning ends the standard error of a command under restricted.
+	restrictedWarning = "sandjet: functions of Lambda have no rules for names or addresses: under restricted nothing can be reached\n"
+)
+
+// Run runs cmd in a function. Its output is handed over when it has ended. When ctx is cancelled while it runs it goes on until its time
+// limit: the error is then interrupted.
+func (p *Provider) Run(ctx context.Context, cmd providers.Command) (providers.Result, error) {
+	cmd = cmd.WithDefaults()
+	level := isolation([]string{"landlock", "seccomp"})
+	name, slot := p.function(cmd)
+	res := providers.Result{Runtime: "lambda/" + slot, Isolation: &level}
+	if err := ctx.Err(); err != nil {
+		return res, err
+	}
+	if err := p.refuse(cmd); err != nil {
+		return res, err
+	}
+	payload, err := request(cmd)
+	if err != nil {
+		return res, err
+	}
+	if cmd.Network.Mode == schemas.Restricted {
+		p.log.Warn("restricted networks reach nothing on Lambda", "function", name)
+	}
+	in := &lambda.InvokeInput{
+		FunctionName: aws.String(name), InvocationType: types.InvocationTypeRequestResponse, Payload: payload,
+		TenantId: p.tenant(cmd.Spec.Account),
+	}
+	limit := cmd.Timeout + min(cmd.Grace, invocation.MaxGrace) + overhead
+	out, began, err := p.invoke(ctx, in, limit)
+	if err != nil {
+		if _, known := errors.AsType[*schemas.Error](err); !began.IsZero() && !known {
+			p.over(cmd.ID, began.Add(limit))
+			res.Started, res.Duration = true, time.Since(began)
+			err = schemas.Wrap(schemas.Interrupted, "run",
+				"the answer of the function is lost: what the command has done is not known, and it may go on until its time limit", err)
+		}
+		return res, err
+	}
+	p.over(cmd.ID, time.Now())
+	if out.FunctionError != nil {
+		return functionFailed(res, cmd, *out.FunctionError, out.Payload, time.Since(began))
+	}
+	return finished(res, cmd, out.Payload)
+}
+
+// request is the payload of an invocation. Code: invalid.
+func request(cmd providers.Command) ([]byte, error) {
+	env, err := environment(cmd)
+	if err != nil {
+		return nil, err
+	}
+	r := invocation.Request{
+		Runtime: "bash", TimeoutMS: cmd.Timeout.Milliseconds(), GraceMS: min(cmd.Grace, invocation.MaxGrace).Milliseconds(), Env: env,
+		Stdin: cmd.Stdin, Dir: dirOf(cmd), Sockets: cmd.Network.Mode == schemas.AllowAll, Confine: cmd.Spec.MinIsolation == level,
+		OutputLimit: min(cmp.Or(cmd.OutputLimit, schemas.DefaultOutputLimit), invocation.MaxOutput),
+	}
+	r.SetScript(cmd.Script)
+	for _, m := range cmd.Mounts {
+		r.Namespace, r.WorkspaceRoot, r.ReadOnly = m.Namespace, invocation.WorkspacesPath, m.ReadOnly
+	}
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(r); err != nil {
+		return nil, schemas.Wrap(schemas.Invalid, "run", "the command cannot be sent", err)
+	}
+	if b.Len() > invocation.MaxPayload {
+		return nil, schemas.Errorf(schemas.Invalid, "run", tooLarge)
+	}
+	if _, err := invocation.DecodeRequest(b.Bytes()); err != nil { // the function would refuse it
+		return nil, err
+	}
+	return b.Bytes(), nil
+}
+
+// invoke asks Lambda, again where it says that nothing was started and the table says so. Began is when the request that counts may have
+// arrived; zero: none has. An error that is one of ours says that nothing was started.
+func (p *Provider) invoke(ctx context.Context, in *lambda.InvokeInput, limit time.Duration) (*lambda.InvokeOutput, time.Time, error) {
+	turn := time.Now().Add(patience)
+	pause := wait.Backoff{First: 200 * time.Millisecond, Most: 3 * time.Second}
+	for n := 1; ; n++ {
+		began, sent := time.Now(), new(atomic.Bool)
+		out, err := p.ask(ctx, in, limit, sent)
+		if err == nil {
+			return out, began, nil
+		}
+		r, known := judge(err, sent.Load())
+		if !known {
+			return nil, began, err
+		}
+		if ctx.Err() != nil {
+			return nil, time.Time{}, ctx.Err()
+		}
+		delay := max(pause.After(n), retryAfter(err))
+		if r.again == never || r.again == once && n > 1 || time.Now().Add(delay).After(turn) {
+			return nil, time.Time{}, notStarted(r, err)
+		}
+		p.log.Debug("function not started, retrying", "function", *in.FunctionName, "after", delay, "error", err)
+		if !wait.Sleep(ctx, delay) {
+			return nil, time.Time{}, ctx.Err()
+		}
+	}
+}
+
+// ask sends one request. Sent is set as soon as it may arrive.
+func (p *Provider) ask(ctx context.Context, in *lambda.InvokeInput, limit time.Duration, sent *atomic.Bool) (*lambda.InvokeOutput, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent.Store(true) }})
+	return p.client.Invoke(ctx, in)
+}
+
+// functionFailed is what is said of a run whose function failed: it did not answer, so nothing is known of the command but that it is over.
+func functionFailed(res providers.Result, cmd providers.Command, how string, payload []byte, took time.Duration) (providers.Result, error) {
+	var said struct {
+		Kind string `json:"errorType"`    //nolint:tagliatelle // Lambda's word
+		Text string `json:"errorMessage"` //nolint:tagliatelle // likewise
+	}
+	_ = json.Unmarshal(payload, &said) // nothing is said then
+	timedOut, unstarted := failed(said.Kind, said.Text)
+	cause := schemas.Errorf(schemas.Internal, "invoke", "%s %s: %s", how, schemas.Quotable(said.Kind), schemas.Quotable(said.Text))
+	if unstarted {
+		return res, schemas.Wrap(schemas.Unsupported, "run", "the program of the function does not start: \"sandjet doctor\" explains", cause)
+	}
+	res.Started, res.Duration = true, took
+	if timedOut {
+		res.TimedOut, res.ExitCode, res.Duration = true, exitTimeout, max(took, cmd.Timeout)
+		return res, nil
+	}
+	return res, schemas.Wrap(schemas.Interrupted, "run", "the function ended without an answer, as when it has no memory left: "+
+		"the command has ended with it, and what it had done until then is done", cause)
+}
+
+// finished is the result of a run whose function has answered.
+func finished(res providers.Result, cmd providers.Command, payload []byte) (providers.Result, error) {
+	r, err := invocation.DecodeResponse(payload)
+	if err != nil {
+		res.Started = true
+		return res, schemas.Wrap(schemas.Interrupted, "run", "the function's answer does not say how the command ended", err)
+	}
+	if !r.OK {
+		code := schemas.Code(r.Code)
+		if code != schemas.Invalid && code != schemas.Unavailable {
+			code = schemas.Unsupported
+		}
+		return res, schemas.Errorf(code, "run", "the function has not started the command: %s", schemas.Quotable(string(r.Err())))
+	}
+	level := isolation(r.Confined)
+	res.Started, res.Isolation, res.Truncated, res.TimedOut = true, &level, r.Truncated, r.TimedOut
+	res.Duration = time.Duration(r.DurationMS) * time.Millisecond
+	res.StdoutBytes, res.StderrBytes = r.StdoutTotal, r.StderrTotal
+	res.Stdout, res.Stderr = r.Out(), r.Err()
+	if res.ExitCode = exitTimeout; r.ExitCode != nil {
+		res.ExitCode = *r.ExitCode
+	}
+	if cmd.Network.Mode == schemas.Restricted {
+		res.Stderr = append(res.Stderr, restrictedWarning...)
+		res.StderrBytes += int64(len(restrictedWarning))
+	}
+	hand(cmd, res.Stdout, false)
+	hand(cmd, res.Stderr, true)
+	return res, nil
+}
+
+// hand gives what was printed to whom wants to hear it.
+func hand(cmd providers.Command, text []byte, stderr bool) {
+	for len(text) > 0 && cmd.Output != nil {
+		n := min(len(text), schemas.MaxChunk)
+		cmd.Output(providers.Chunk{Stderr: stderr, Data: bytes.Clone(text[:n])})
+		text = text[n:]
+	}
+}

@@ -1,0 +1,47 @@
+package providers
+
+import (
+	"context"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// Lister is the capability to list the kept boxes of a deployment as the provider itself sees them, whatever any record says: a
+// box whose worker died before it could write the record is found by it, and so is a record whose box is gone.
+type Lister interface {
+	// ListKept returns every box that was reserved with a Spec of this Deployment and was not released, whatever its state. Boxes
+	// of another deployment, and those whose Spec named none, are never among them. A box that is being made or released
+	// meanwhile may be there or not. It blocks for as long as the provider takes to answer.
+	//
+	// Codes: unavailable (the provider does not answer: what is there is not known), invalid (the deployment is empty).
+	ListKept(ctx context.Context, deployment string) ([]KeptBox, error)
+}
+
+// KeptBox is a kept box as its provider sees it.
+type KeptBox struct {
+	// Ref is what Release takes. Of a box in which nothing runs the Epoch may be another than that with which it was reserved.
+	Ref     schemas.Ref
+	Key     string // with which it was reserved
+	Account schemas.AccountID
+	Age     time.Duration // since the box was made
+	State   BoxState
+}
+
+// BoxState is what a kept box does.
+type BoxState string
+
+// The states of a kept box.
+const (
+	BoxRunning BoxState = "running"
+	BoxPaused  BoxState = "paused" // nothing runs in it, and the next Reserve wakes it
+	BoxEnding  BoxState = "ending" // it is being removed
+)
+
+// CheckDeployment refuses to look for the boxes of nobody in particular: every Lister asks it first. Code: invalid.
+func CheckDeployment(deployment string) error {
+	if deployment == "" {
+		return schemas.Invalidf("deployment", "must not be empty: sandboxes of others would be listed too")
+	}
+	return nil
+}

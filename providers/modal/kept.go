@@ -1,0 +1,249 @@
+package modal
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/sandjet/sandjet/internal/wait"
+	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/providers/internal/boxrun"
+	"github.com/sandjet/sandjet/providers/internal/carry"
+	"github.com/sandjet/sandjet/providers/internal/cloud"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// attempts is how often a kept sandbox is looked for or made while others do the same.
+const attempts = 8
+
+// lookEvery is how often a caller looks whether another of this worker has what both want.
+const lookEvery = 20 * time.Millisecond
+
+// Reserve returns the sandbox kept under key, and makes it where none runs. One that was made under other rules, or whose day will be
+// over before a call may have ended, is ended and made anew. Its name is given once among those that run: of several workers that
+// make it at once one does, and the others find it.
+func (p *Provider) Reserve(ctx context.Context, key string, spec providers.Spec) (schemas.Ref, error) {
+	if err := ctx.Err(); err != nil {
+		return schemas.Ref{}, err
+	}
+	if key == "" {
+		return schemas.Ref{}, schemas.Invalidf("key", "must not be empty")
+	}
+	if err := p.refuse(spec, spec.Network, spec.Mounts); err != nil {
+		return schemas.Ref{}, err
+	}
+	if err := p.begin(); err != nil {
+		return schemas.Ref{}, err
+	}
+	defer p.ending.Done()
+	lock := p.making.Of(boxOf(spec.Account, key))
+	for !lock.TryLock() { // of this worker's callers one is enough: others find what it has made. The first one's image may take long
+		if !wait.Sleep(ctx, lookEvery) {
+			return schemas.Ref{}, ctx.Err()
+		}
+	}
+	defer lock.Unlock()
+	again := wait.Backoff{First: 100 * time.Millisecond, Most: 2 * time.Second}
+	for n := 1; ; n++ {
+		ref, err := p.reserve(ctx, key, spec)
+		switch code := schemas.CodeOf(err); {
+		case err == nil:
+			return ref, nil
+		case ctx.Err() != nil:
+			return schemas.Ref{}, ctx.Err()
+		case code != schemas.NotFound && code != schemas.Conflict:
+			return schemas.Ref{}, err
+		case n == attempts:
+			return schemas.Ref{}, schemas.Wrap(schemas.Unavailable, "reserve", "the sandbox is being changed by others", err)
+		case !again.Sleep(ctx, n):
+			return schemas.Ref{}, ctx.Err()
+		}
+	}
+}
+
+// boxOf is a digest of a kept sandbox's account and key.
+func boxOf(account schemas.AccountID, key string) string {
+	return cloud.Digest(string(account) + "\x00" + key)
+}
+
+// nameOf is the name of the sandbox that is kept under a key.
+func nameOf(box string) string { return "kept-" + box }
+
+// reserve is one attempt. Codes not_found and conflict: it was changed meanwhile, look again.
+func (p *Provider) reserve(ctx context.Context, key string, spec providers.Spec) (schemas.Ref, error) {
+	digest, rules := boxOf(spec.Account, key), p.rulesOf(spec)
+	id, err := p.modal.byName(ctx, nameOf(digest))
+	if cloud.StatusOf(err) == http.StatusNotFound {
+		o := order{name: nameOf(digest), kind: kindKept, spec: spec, life: longest, tags: map[string]string{
+			tagBox: digest, tagRules: rules, tagDeployment: cloud.Digest(spec.Deployment),
+		}}
+		setText(o.tags, tagKey, key)
+		made, err := p.make(ctx, o)
+		if err != nil {
+			return schemas.Ref{}, err
+		}
+		return schemas.Ref{ID: made.id, Epoch: made.birth}, p.checkMarks(ctx, made.id)
+	}
+	if err != nil {
+		return schemas.Ref{}, explain("reserve", err)
+	}
+	s, err := p.get(ctx, id)
+	if err != nil {
+		return schemas.Ref{}, err
+	}
+	switch {
+	case s.Tags[tagBox] != digest:
+		return schemas.Ref{}, schemas.Errorf(schemas.Unavailable, "reserve",
+			"another's sandbox has the name %s: end it, or choose another --modal-app", nameOf(digest))
+	case s.Tags[tagRules] != rules || time.Since(madeAt(s.Tags)) > longest-providers.RunLimit:
+		p.log.Info("persistent sandbox replaced, it has other rules or its day is over", "sandbox", id, "account", spec.Account)
+		if err := p.end(ctx, id); err != nil {
+			return schemas.Ref{}, explain("reserve", err)
+		}
+		return schemas.Ref{}, gone(nil) // and made anew with the next attempt
+	}
+	return refOf(s), p.checkMarks(ctx, id)
+}
+
+// get is a sandbox that runs. Code not_found: it is gone.
+func (p *Provider) get(ctx context.Context, id string) (sandbox, error) {
+	running, err := p.modal.running(ctx, id)
+	if err == nil && !running {
+		return sandbox{}, gone(nil)
+	}
+	s := sandbox{ID: id}
+	if err == nil {
+		s.Tags, err = p.modal.tags(ctx, id)
+	}
+	if code := cloud.StatusOf(err); code == http.StatusNotFound || code == http.StatusBadRequest {
+		return s, gone(err)
+	}
+	return s, explain("run", err)
+}
+
+// markTest succeeds where a limit for file locks stays with a process and can be read by others, which is how those of a command
+// are found.
+const markTest = `ulimit -x 4503599627370497 && grep -q "^Max file locks *4503599627370497 " /proc/self/limits`
+
+// checkMarks refuses a kept sandbox in which a command could not be ended by itself. One of them is ended. This worker remembers in
+// which it can.
+func (p *Provider) checkMarks(ctx context.Context, id string) error {
+	if p.marks.Has(id) {
+		return nil
+	}
+	r, err := p.modal.enter(ctx, id)
+	if err != nil {
+		return explain("reserve", err)
+	}
+	defer r.close()
+	code, said, err := r.shortly(ctx, "bash", "-c", markTest)
+	switch {
+	case err != nil:
+		return explain("reserve", err)
+	case code != 0:
+		p.discard(id)
+		return schemas.Errorf(schemas.Unsupported, "reserve",
+			"in a sandbox of Modal with this image or runtime commands cannot be distinguished, so that none is kept: its operator chooses "+
+				"--modal-runtime vm and an image with bash and grep: %s", excerpt(said))
+	}
+	p.marks.Add(id)
+	return nil
+}
+
+// refOf names a kept sandbox. It lives once: its birth is its epoch.
+func refOf(s sandbox) schemas.Ref { return schemas.Ref{ID: s.ID, Epoch: s.Tags[tagBirth]} }
+
+// find is the sandbox that a ref names. Code not_found: it is gone, or not of this installation.
+func (p *Provider) find(ctx context.Context, ref schemas.Ref) (sandbox, error) {
+	s, err := p.get(ctx, ref.ID)
+	if err == nil && (s.Tags[tagKind] != kindKept || refOf(s) != ref) {
+		err = gone(nil)
+	}
+	return s, err
+}
+
+// Release ends a kept sandbox with all that is in it. Workspaces stay.
+func (p *Provider) Release(ctx context.Context, ref schemas.Ref) error {
+	s, err := p.find(ctx, ref)
+	if errors.Is(err, schemas.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return explain("release", p.end(ctx, s.ID))
+}
+
+// ListKept lists the kept sandboxes of a deployment that are this installation's.
+func (p *Provider) ListKept(ctx context.Context, deployment string) ([]providers.KeptBox, error) {
+	if err := providers.CheckDeployment(deployment); err != nil {
+		return nil, err
+	}
+	found, err := p.modal.list(ctx, map[string]string{tagKind: kindKept, tagDeployment: cloud.Digest(deployment)})
+	if err != nil {
+		return nil, explain("list", err)
+	}
+	var boxes []providers.KeptBox
+	for _, s := range found {
+		boxes = append(boxes, providers.KeptBox{
+			Ref: refOf(s), Key: textOf(s.Tags, tagKey), Account: schemas.AccountID(s.Tags[tagAccount]), State: providers.BoxRunning,
+			Age: max(time.Since(madeAt(s.Tags)), 0),
+		})
+	}
+	return boxes, nil
+}
+
+// EndRun kills what is there of a run: its own sandbox, and in the kept one its processes, which are known by their mark.
+func (p *Provider) EndRun(ctx context.Context, key string, account schemas.AccountID, id string) error {
+	if err := p.begin(); err != nil {
+		return err
+	}
+	defer p.ending.Done()
+	ctx, cancel := context.WithTimeout(ctx, endTimeout)
+	defer cancel()
+	if err := errors.Join(p.endOwn(ctx, id), p.endInKept(ctx, boxOf(account, key), id)); err != nil {
+		return schemas.Wrap(schemas.Unavailable, "end run", "what is left of the run cannot be ended", err)
+	}
+	return nil
+}
+
+// endOwn ends the sandboxes of a run alone.
+func (p *Provider) endOwn(ctx context.Context, id string) error {
+	found, err := p.modal.list(ctx, map[string]string{tagRun: cloud.Digest(id)})
+	for _, s := range found {
+		err = errors.Join(err, p.end(ctx, s.ID))
+	}
+	return err
+}
+
+// endInKept kills the processes of a run in a kept sandbox.
+func (p *Provider) endInKept(ctx context.Context, digest, id string) error {
+	name := nameOf(digest)
+	box, err := p.modal.byName(ctx, name)
+	if cloud.StatusOf(err) == http.StatusNotFound {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return p.sweep(ctx, box, boxrun.MarkOf(id))
+}
+
+// sweep ends what is left in a kept sandbox of a command whose program is gone. Where that fails the sandbox is ended, with all that
+// is in it. In one that is gone nothing is left.
+func (p *Provider) sweep(ctx context.Context, id, mark string) error {
+	r, err := p.modal.enter(ctx, id)
+	if err == nil {
+		defer r.close()
+		var code int
+		if code, _, err = r.shortly(ctx, boxrun.SweepArguments("bash", carry.SearchPath, mark)...); err == nil && code == 0 {
+			return nil
+		}
+	}
+	if running, look := p.modal.running(ctx, id); look == nil && !running || cloud.StatusOf(look) == http.StatusNotFound {
+		return nil
+	}
+	p.log.Warn("a command cannot be ended by itself, ending its sandbox", "sandbox", id, "error", err)
+	return p.end(ctx, id)
+}

@@ -1,0 +1,187 @@
+// Package modal is the provider that runs commands in sandboxes of Modal, or of a service that speaks as Modal does.
+//
+// # What is spoken
+//
+// Two services, both gRPC: the control plane makes, finds, lists and ends sandboxes; the router of each sandbox's machine starts
+// processes in it. The vendor's client for Go makes the requests and knows their messages; it works over connections of this package,
+// which say how long a request may take and which is tried again. docs/adr/0120 says why.
+//
+// # Sandboxes
+//
+// A call of a sandbox that is not persistent gets one of its own, which is ended when the call has ended, and by the service at the
+// end of its time where the worker has died. A persistent one is kept under a name, which the service gives once among those that
+// run. A sandbox that has ended does not come back: what was not in a workspace is gone with it. The service ends a kept one that
+// nobody has used for Options.Idle, and any after a day.
+//
+// # Commands
+//
+// A command is started by the program of package boxrun, which waits for a word before it starts anything, ends all that the
+// command has started, and says how it ended. What it prints is read from where the last reading has ended: a connection that
+// breaks loses nothing, and nothing comes twice.
+//
+// Workspaces are volumes, one each.
+package modal
+
+import (
+	"cmp"
+	"log/slog"
+	"regexp"
+	"sync"
+	"time"
+
+	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/providers/internal/cloud"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// What [Options] stand for that say nothing.
+const (
+	DefaultServerURL = "https://api.modal.com:443"
+	DefaultApp       = "sandjet"
+	DefaultImage     = "debian:12"
+	DefaultSandboxes = 20
+	DefaultIdle      = 15 * time.Minute
+	DefaultStart     = 2 * time.Minute
+	DefaultBuild     = 15 * time.Minute
+)
+
+// The values of [Options.Runtime].
+const (
+	RuntimeGVisor = "gvisor"
+	RuntimeVM     = "vm"
+)
+
+const (
+	service    = "Modal"
+	endTimeout = 30 * time.Second // of the end of a sandbox, or of what runs in it
+	spareTime  = 2 * time.Minute  // that a sandbox lives longer than its command may
+	longest    = 24 * time.Hour   // that the service lets a sandbox live
+)
+
+// Options are the settings of [Open]. TokenID and TokenSecret must be set.
+type Options struct {
+	TokenID     string // ak-…: a secret
+	TokenSecret string // as-…: a secret
+	ServerURL   string // of the control plane; empty: DefaultServerURL
+	Environment string // of the workspace at Modal; empty: its own default
+	// App is the same for all workers that share sandboxes, and another for others of the same environment: letters, digits, dots,
+	// dashes and underscores. Empty: DefaultApp.
+	App          string
+	Image        string                // of sandboxes: a name in a registry, or the id of an image that is there (im-…); empty: DefaultImage
+	Runtime      string                // RuntimeGVisor or RuntimeVM; empty: the service's choice for runs, RuntimeVM for kept sandboxes
+	Regions      []string              // where sandboxes run; empty: the service's choice
+	CPUs         float64               // of each sandbox, wanted and allowed; 0: the service's own
+	Memory       int                   // MiB, as CPUs
+	Networks     []schemas.NetworkMode // that the operator allows; empty: deny-all alone
+	Sandboxes    int                   // that run at a time, all workers' together; 0: DefaultSandboxes
+	Idle         time.Duration         // after which the service ends a kept sandbox that nobody uses; 0: DefaultIdle
+	Start        time.Duration         // that a sandbox may take to be made; 0: DefaultStart
+	Build        time.Duration         // that the image may take to be built, once; 0: DefaultBuild
+	NoWorkspaces bool                  // volumes are not used
+	Log          *slog.Logger          // nil: nothing is logged
+}
+
+var (
+	appPattern   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,29}$`)
+	imagePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}$`)
+)
+
+// Provider runs commands in sandboxes. Its methods may be called from many goroutines.
+type Provider struct {
+	opt    Options
+	log    *slog.Logger
+	modal  vendor
+	cancel func() // of the connections
+
+	mu       sync.Mutex
+	closed   bool
+	creating int // sandboxes that are not listed yet
+
+	ending sync.WaitGroup
+	marks  cloud.Known // ids of kept sandboxes in which the processes of a command are known by their mark
+	making cloud.Locks
+}
+
+var (
+	_ providers.Provider = (*Provider)(nil)
+	_ providers.Reserver = (*Provider)(nil)
+	_ providers.Lister   = (*Provider)(nil)
+	_ providers.RunEnder = (*Provider)(nil)
+	_ providers.Profiler = (*Provider)(nil)
+)
+
+// filled has the defaults in place of what says nothing.
+func (o Options) filled() Options {
+	o.ServerURL, o.App, o.Image = cmp.Or(o.ServerURL, DefaultServerURL), cmp.Or(o.App, DefaultApp), cmp.Or(o.Image, DefaultImage)
+	o.Sandboxes, o.Idle = cmp.Or(o.Sandboxes, DefaultSandboxes), cmp.Or(o.Idle, DefaultIdle)
+	o.Start, o.Build = cmp.Or(o.Start, DefaultStart), cmp.Or(o.Build, DefaultBuild)
+	if len(o.Networks) == 0 {
+		o.Networks = []schemas.NetworkMode{schemas.DenyAll}
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+// check reports the first setting that is out of range. Code: invalid.
+func (o Options) check() error {
+	const leastMemory = 128
+	switch {
+	case o.TokenID == "" || o.TokenSecret == "":
+		return schemas.Invalidf("modal-token-id", "and modal-token-secret are needed: set MODAL_TOKEN_ID and MODAL_TOKEN_SECRET")
+	case !appPattern.MatchString(o.App):
+		return schemas.Invalidf("modal-app", "%q: use up to 30 letters, digits, dots, dashes and underscores", schemas.Quotable(o.App))
+	case !imagePattern.MatchString(o.Image):
+		return schemas.Invalidf("modal-image", "%q is not an image name", schemas.Quotable(o.Image))
+	case o.Runtime != "" && o.Runtime != RuntimeGVisor && o.Runtime != RuntimeVM:
+		return schemas.Invalidf("modal-runtime", "%q is unknown: use gvisor or vm", schemas.Quotable(o.Runtime))
+	case o.CPUs < 0 || o.CPUs > 64 || o.CPUs > 0 && o.CPUs < 0.125:
+		return schemas.Invalidf("modal-cpus", "%v is out of range: 0.125 to 64", o.CPUs)
+	case o.Memory < 0 || o.Memory > 0 && o.Memory < leastMemory || o.Memory > schemas.MaxMemoryLimit:
+		return schemas.Invalidf("modal-memory", "%d is out of range: %d to %d MiB", o.Memory, leastMemory, schemas.MaxMemoryLimit)
+	case o.Sandboxes < 0:
+		return schemas.Invalidf("modal-sandboxes", "%d is out of range: at least 1", o.Sandboxes)
+	case o.Idle < time.Minute || o.Idle > longest:
+		return schemas.Invalidf("modal-idle", "%s is out of range: 1m to 24h", o.Idle)
+	case o.Start < 0 || o.Start > time.Hour:
+		return schemas.Invalidf("modal-start", "%s is out of range: up to 1h", o.Start)
+	case o.Build < 0 || o.Build > time.Hour:
+		return schemas.Invalidf("modal-build", "%s is out of range: up to 1h", o.Build)
+	}
+	return nil
+}
+
+// Open checks the options. It asks the service nothing: see [Diagnose]. The caller closes the provider. Code: invalid.
+func Open(o Options) (*Provider, error) {
+	o = o.filled()
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	v, stop, err := connect(o)
+	if err != nil {
+		return nil, err
+	}
+	return &Provider{opt: o, log: o.Log, modal: v, cancel: stop}, nil
+}
+
+// Close waits until the sandboxes of runs that have ended are ended. Kept ones stay.
+func (p *Provider) Close() error {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	p.ending.Wait()
+	p.cancel()
+	return nil
+}
+
+// begin counts the caller as at work, so that Close waits for it. Undo it with ending.Done.
+func (p *Provider) begin() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return schemas.Errorf(schemas.Unavailable, "run", "the provider is closed")
+	}
+	p.ending.Add(1)
+	return nil
+}

@@ -1,0 +1,101 @@
+package modal
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/providers/internal/carry"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// level is what a profile and results say of a sandbox: namespaces of its own at least. It has a kernel in user space (gVisor), or a
+// virtual machine.
+const level = "L3"
+
+// Declared is the most that the provider can do. Memory and processors are the operator's settings: no limit of a record changes
+// them. A sandbox that has ended does not come back, so that none is paused.
+func Declared() providers.Profile {
+	return providers.Profile{
+		Name:       "modal",
+		Networks:   []schemas.NetworkMode{schemas.DenyAll, schemas.AllowAll, schemas.Restricted},
+		MaxTimeout: schemas.Duration(schemas.MaxTimeout),
+		MaxMemory:  schemas.MaxMemoryLimit << 20,
+		MaxOutput:  schemas.MaxOutputLimit,
+		Persistent: true,
+		Jobs:       true,
+		Shell:      "bash",
+	}
+}
+
+// Profile is what this worker's settings leave of it.
+func (p *Provider) Profile() providers.Profile {
+	f := Declared()
+	f.Networks = slices.Clone(p.opt.Networks)
+	f.Isolation = isolation()
+	return f
+}
+
+func isolation() schemas.Isolation {
+	return schemas.Isolation{
+		Level: level, Enforced: []string{"kernel of its own", "network"},
+		Missing: []string{"memory", "cpu", "pids", "proof of what the service keeps"},
+	}
+}
+
+// refuse reports the first thing that is asked of a sandbox and cannot be kept. Codes: unsupported, invalid.
+func (p *Provider) refuse(spec providers.Spec, n schemas.Network, mounts []providers.Mount) error {
+	cannot := func(format string, args ...any) error {
+		return schemas.Errorf(schemas.Unsupported, "run", format, args...)
+	}
+	switch {
+	case n.Mode != "" && !slices.Contains(p.opt.Networks, n.Mode):
+		return cannot("the operator of this worker does not allow the network mode %q: it has --modal-networks %v",
+			schemas.Quotable(string(n.Mode)), p.opt.Networks)
+	case len(n.Credentials) > 0:
+		return cannot("network.credentials: " +
+			"a sandbox of Modal cannot be kept from the value of a variable here: leave them out, or use another provider")
+	case len(n.DenyCIDRs) > 0:
+		return cannot("network.denyCidrs: Modal has no list of denials: list in allowCidrs what is left without these ranges")
+	case !slices.Contains([]string{"", "L0", "L2", level}, spec.MinIsolation):
+		return cannot("isolation %s was asked for, and Modal has %s", schemas.Quotable(spec.MinIsolation), level)
+	case spec.MemoryLimit > 0 || spec.CPUs > 0 || spec.Pids > 0 || spec.Disk > 0:
+		return cannot("a sandbox of Modal has the memory and processors of --modal-memory and --modal-cpus: leave the limit out")
+	case len(mounts) > 0 && p.opt.NoWorkspaces:
+		return cannot("this worker has no workspaces on Modal: its operator has said --modal-no-workspaces; " +
+			"leave the workspace out, or use another provider")
+	case len(mounts) > 1:
+		return cannot("a sandbox of Modal has one workspace here")
+	case len(mounts) == 1 && mounts[0].Storage != "":
+		return cannot("a workspace on %s is not reached from sandboxes of Modal here: use one without storage.provider",
+			schemas.Quotable(mounts[0].Storage))
+	}
+	for _, text := range n.AllowCIDRs {
+		if _, err := netip.ParsePrefix(text); err != nil {
+			return schemas.Invalidf("network.allowCidrs", "%q is not a range of addresses such as 192.0.2.0/24", schemas.Quotable(text))
+		}
+	}
+	for _, text := range n.AllowDomains {
+		name, below := strings.CutPrefix(text, "*.")
+		switch {
+		case strings.Contains(text, ":"):
+			return cannot("network.allowDomains: %q: Modal knows no ports of names", schemas.Quotable(text))
+		case below && !slices.Contains(n.AllowDomains, name):
+			return cannot("network.allowDomains: %q: Modal may let %s itself pass with it: list that too, or leave it out",
+				schemas.Quotable(text), schemas.Quotable(name))
+		}
+	}
+	return carry.CheckMounts(mounts)
+}
+
+// setNetwork is how the service is asked to keep a mode. Lists deny all else; an empty one beside the other denies all of its kind.
+func (n *newSandbox) setNetwork(want schemas.Network) {
+	switch {
+	case want.Mode == schemas.AllowAll:
+	case want.Mode == schemas.Restricted && len(want.AllowCIDRs)+len(want.AllowDomains) > 0:
+		n.CIDRs, n.Domains = append([]string{}, want.AllowCIDRs...), append([]string{}, want.AllowDomains...)
+	default:
+		n.Block = true
+	}
+}

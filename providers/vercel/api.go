@@ -1,0 +1,216 @@
+package vercel
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/sandjet/sandjet/providers/internal/cloud"
+)
+
+// sandbox is what the service says of one. Times are milliseconds since 1970.
+type sandbox struct {
+	Name    string            `json:"name"`
+	Session string            `json:"currentSessionId"`
+	Status  string            `json:"status"` // of its session
+	Changed int64             `json:"statusUpdatedAt"`
+	Created int64             `json:"createdAt"`
+	Tags    map[string]string `json:"tags"`
+	Policy  *policy           `json:"networkPolicy"`
+}
+
+// run is a run of a sandbox's virtual machine, which the service calls a session.
+type run struct {
+	ID      string  `json:"id"`
+	Status  string  `json:"status"`
+	Created int64   `json:"createdAt"`
+	Started int64   `json:"startedAt"`
+	Timeout int64   `json:"timeout"` // milliseconds from its start
+	Policy  *policy `json:"networkPolicy"`
+}
+
+// policy is how a network policy is read. It is asked for in another form: see [rules].
+type policy struct {
+	Mode    string   `json:"mode"` // allow-all, deny-all, custom
+	Domains []string `json:"allowedDomains"`
+	Allowed []string `json:"allowedCIDRs"`
+	Denied  []string `json:"deniedCIDRs"`
+}
+
+// rules are a network policy that is asked for: a mode, or lists.
+type rules struct {
+	Mode    string    `json:"mode,omitempty"`
+	Allow   *[]string `json:"allow,omitempty"`
+	Subnets *subnets  `json:"subnets,omitempty"`
+}
+
+type subnets struct {
+	Allow []string `json:"allow,omitempty"`
+	Deny  []string `json:"deny,omitempty"`
+}
+
+// box is a sandbox with its session, as the service's answers have them.
+type box struct {
+	Sandbox sandbox `json:"sandbox"`
+	Session run     `json:"session"`
+
+	now time.Time // of the service's clock, when it said so
+}
+
+// The states of a session. In those that are not here it has ended: stopped, failed, aborted.
+const (
+	statusPending      = "pending"
+	statusRunning      = "running"
+	statusStopping     = "stopping"
+	statusSnapshotting = "snapshotting"
+)
+
+// alive reports whether something may run in a session of a state, or is on its way to.
+func alive(status string) bool {
+	return status == statusPending || status == statusRunning || status == statusStopping || status == statusSnapshotting
+}
+
+// newSandbox is what a create asks for. Times are milliseconds.
+type newSandbox struct {
+	Project    string            `json:"projectId"`
+	Name       string            `json:"name"`
+	Ports      []int             `json:"ports"`
+	Timeout    int64             `json:"timeout"`
+	Resources  *resources        `json:"resources,omitempty"`
+	Image      string            `json:"image,omitempty"`
+	Region     string            `json:"region,omitempty"`
+	Policy     rules             `json:"networkPolicy"`
+	Tags       map[string]string `json:"tags"`
+	Persistent bool              `json:"persistent"`
+	Expiration int64             `json:"snapshotExpiration,omitempty"`
+	Keep       *keepLast         `json:"keepLastSnapshots,omitempty"`
+	Mounts     map[string]mount  `json:"mounts,omitempty"`
+}
+
+type resources struct {
+	VCPUs int `json:"vcpus"`
+}
+
+// keepLast is how many snapshots of a sandbox there are: older ones are deleted.
+type keepLast struct {
+	Count int `json:"count"`
+}
+
+type mount struct {
+	Drive string `json:"drive"`
+	Mode  string `json:"mode"`
+}
+
+// The ways in which a drive is mounted: one sandbox may write, and others see what was there when they started.
+const (
+	mountWrites   = "read-write"
+	mountSnapshot = "snapshot"
+)
+
+// The service's words for a request that came at the wrong time.
+const (
+	kindNoSnapshot   = "snapshot_not_found"
+	kindStopped      = "sandbox_stopped"
+	kindStopping     = "sandbox_stopping"
+	kindSnapshotting = "sandbox_snapshotting"
+)
+
+// stopped reports whether a request found its session ended, or about to: nothing was done. The sandbox goes on with the next
+// reservation.
+func stopped(err error) bool {
+	code, kind := cloud.StatusOf(err), cloud.KindOf(err)
+	return code == http.StatusGone || code == http.StatusUnprocessableEntity && (kind == kindStopping || kind == kindSnapshotting)
+}
+
+func (p *Provider) query(more ...string) url.Values {
+	q := url.Values{"teamId": {p.opt.Team}}
+	for i := 0; i+1 < len(more); i += 2 {
+		q.Set(more[i], more[i+1])
+	}
+	return q
+}
+
+// ask sends a request about a sandbox.
+func (p *Provider) ask(ctx context.Context, method, name string, into any, query ...string) (cloud.Answer, error) {
+	return p.client.Do(ctx, cloud.Call{
+		Method: method, Path: "/v2/sandboxes/" + url.PathEscape(name), Route: "/v2/sandboxes/{name}",
+		Query: p.query(append(query, "projectId", p.opt.Project)...), Into: into,
+	})
+}
+
+// get finds a sandbox by its name, and wakes it where that is asked for.
+func (p *Provider) get(ctx context.Context, name string, resume bool) (b box, err error) {
+	var query []string
+	if resume {
+		query = []string{"resume", "true"}
+	}
+	a, err := p.ask(ctx, http.MethodGet, name, &b, query...)
+	b.now = clockOf(a)
+	return b, err
+}
+
+// clockOf is what a service's clock showed: this host's may differ.
+func clockOf(a cloud.Answer) time.Time {
+	if at, err := http.ParseTime(a.Header.Get("Date")); err == nil {
+		return at
+	}
+	return time.Now()
+}
+
+// list goes through the sandboxes with a tag, those whose status has changed last first, until more says no.
+func (p *Provider) list(ctx context.Context, tag, value string, more func(s sandbox, now time.Time) bool) error {
+	query := p.query("project", p.opt.Project, "limit", "50", "sortBy", "statusUpdatedAt", "sortOrder", "desc", "tags", tag+":"+value)
+	for {
+		var page struct {
+			Sandboxes  []sandbox `json:"sandboxes"`
+			Pagination struct {
+				Next string `json:"next"`
+			} `json:"pagination"`
+		}
+		a, err := p.client.Do(ctx, cloud.Call{Method: http.MethodGet, Path: "/v2/sandboxes", Query: query, Into: &page})
+		if err != nil {
+			return err
+		}
+		for _, s := range page.Sandboxes {
+			if s.Tags[tag] == value && !more(s, clockOf(a)) {
+				return nil
+			}
+		}
+		if page.Pagination.Next == "" || len(page.Sandboxes) == 0 {
+			return nil
+		}
+		query.Set("cursor", page.Pagination.Next)
+	}
+}
+
+// session is where requests about a session go.
+type session struct {
+	p  *Provider
+	id string
+}
+
+func (s session) call(method, verb string) cloud.Call {
+	return cloud.Call{
+		Method: method, Path: "/v2/sandboxes/sessions/" + url.PathEscape(s.id) + verb, Route: "/v2/sandboxes/sessions/{id}" + verb,
+		Query: s.p.query(),
+	}
+}
+
+// ask sends a request about the session itself.
+func (s session) ask(ctx context.Context, method, verb string, body any) (r run, err error) {
+	var said struct {
+		Session run `json:"session"`
+	}
+	c := s.call(method, verb)
+	c.Body, c.Into = body, &said
+	_, err = s.p.client.Do(ctx, c)
+	return said.Session, err
+}
+
+func excerpt(text string) string {
+	const most = 300
+	text = strings.Join(strings.Fields(text), " ")
+	return strings.ToValidUTF8(text[:min(len(text), most)], "")
+}

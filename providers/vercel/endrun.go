@@ -1,0 +1,77 @@
+package vercel
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/sandjet/sandjet/providers/internal/boxrun"
+	"github.com/sandjet/sandjet/providers/internal/carry"
+	"github.com/sandjet/sandjet/providers/internal/cloud"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// EndRun kills what is there of a run: its own sandbox, and in the kept one its processes, which are known by their mark. In a
+// sandbox whose session has ended nothing runs.
+func (p *Provider) EndRun(ctx context.Context, key string, account schemas.AccountID, id string) error {
+	if err := p.begin(); err != nil {
+		return err
+	}
+	defer p.ending.Done()
+	ctx, cancel := context.WithTimeout(ctx, endTimeout)
+	defer cancel()
+	if err := errors.Join(p.endOwn(ctx, id), p.endInKept(ctx, boxOf(account, key), id)); err != nil {
+		return schemas.Wrap(schemas.Unavailable, "end run", "what is left of the run cannot be ended", err)
+	}
+	return nil
+}
+
+// there finds a sandbox of this installation; not ok: there is none.
+func (p *Provider) there(ctx context.Context, name string) (b box, ok bool, err error) {
+	b, err = p.get(ctx, name, false)
+	switch {
+	case cloud.StatusOf(err) == http.StatusNotFound:
+		return b, false, nil
+	case err != nil:
+		return b, false, err
+	}
+	return b, b.Sandbox.Tags[tagInstallation] == p.opt.Installation, nil
+}
+
+// endOwn deletes the sandbox of a run alone.
+func (p *Provider) endOwn(ctx context.Context, id string) error {
+	if id == "" {
+		return nil
+	}
+	b, ok, err := p.there(ctx, p.nameOf(kindRun, digest(id)))
+	if err != nil || !ok {
+		return err
+	}
+	return p.end(ctx, b.Sandbox.Name, b.Session.ID)
+}
+
+// endInKept kills the processes of a run in a kept sandbox.
+func (p *Provider) endInKept(ctx context.Context, digest, id string) error {
+	b, ok, err := p.there(ctx, p.nameOf(kindKept, digest))
+	if err != nil || !ok || b.Session.Status != statusRunning {
+		return err
+	}
+	return p.sweep(ctx, b, boxrun.MarkOf(id))
+}
+
+// sweep ends what is left in a kept sandbox of a command whose program is gone. Where that fails its session is ended, with all
+// that runs in it. One that has ended has nothing left.
+func (p *Provider) sweep(ctx context.Context, b box, mark string) error {
+	s := session{p, b.Session.ID}
+	err := s.run(ctx, "sweep", `exec "$@"`, boxrun.SweepArguments("bash", carry.SearchPath, mark)...)
+	if err == nil || stopped(err) || cloud.StatusOf(err) == http.StatusNotFound {
+		return nil
+	}
+	p.log.Warn("a command cannot be ended by itself, ending its sandbox's session", "sandbox", b.Sandbox.Name, "error", err)
+	apart, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+	defer cancel()
+	if _, err := s.ask(apart, http.MethodPost, "/stop", nil); err != nil && !stopped(err) && cloud.StatusOf(err) != http.StatusNotFound {
+		return err
+	}
+	return p.ended(apart, b.Session.ID)
+}

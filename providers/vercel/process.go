@@ -1,0 +1,369 @@
+package vercel
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	_ "embed"
+	"encoding/base64"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sandjet/sandjet/internal/wait"
+	"github.com/sandjet/sandjet/providers/internal/boxrun"
+	"github.com/sandjet/sandjet/providers/internal/carry"
+	"github.com/sandjet/sandjet/providers/internal/cloud"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+//go:embed launch.sh
+var launchScript string
+
+const (
+	silence    = 45 * time.Second // of a log that is asked for again
+	takenEvery = 8                // pieces, after which the sandbox hears how many were taken: half of those that it prints ahead
+	patience   = 60 * time.Second // that the program waits for the word to start
+	follows    = 6                // of a log in turn that bring nothing, where nobody says that the command goes on
+	mostWait   = 30 * time.Second // that the service may want to be left alone
+	longestRow = 1 << 20          // of what the program prints, in bytes
+)
+
+// process is the program of package boxrun in a session, with its standard input and outputs: a detached command of the service. It is
+// a boxrun.Stream. The first Write starts it: what it starts waits for a word, and ends where none comes, so that an answer that is
+// lost needs no second look.
+type process struct {
+	in     session
+	args   []string
+	limit  time.Duration   // after which the service kills it
+	ctx    context.Context //nolint:containedctx // its input's life is its own
+	cancel context.CancelFunc
+	leave  bool // the sandbox ends with it, and nothing is to be taken away
+	once   sync.Once
+	begun  chan struct{} // closed when id is known
+	over   chan struct{} // closed when the program is known to have ended
+	parts  sync.WaitGroup
+
+	mu  sync.Mutex
+	dir string // in the sandbox; empty: nothing was asked for yet
+	id  string // of the command
+	err error  // why something was not written
+}
+
+// program is a process that has not begun.
+func (s session) program(ctx context.Context, c boxrun.Command) *process {
+	p := &process{
+		in: s, args: boxrun.Arguments("bash", carry.SearchPath), limit: c.Limit + carry.AloneFor + patience,
+		begun: make(chan struct{}), over: make(chan struct{}),
+	}
+	p.ctx, p.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	return p
+}
+
+// Write writes to its standard input: first all that it is started with, then words.
+func (p *process) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	err := p.write(b)
+	if err == nil {
+		return len(b), nil
+	}
+	if p.err == nil {
+		p.err = err
+	}
+	p.cancel() // nobody knows what has arrived: whoever reads need not wait
+	return 0, err
+}
+
+// A word is written by a short command, which is never tried again. That it was told is noted first: from then on the program's
+// own limit holds.
+const wordScript = `[ -p "$1/in" ] && : >"$1/told" && printf %s "$2" >"$1/in"`
+
+func (p *process) write(b []byte) error {
+	if p.dir != "" {
+		return p.in.run(p.ctx, "word", wordScript, p.dir, string(b))
+	}
+	name := cloud.Random()
+	p.dir = "/tmp/.sandjet-" + name
+	if err := p.in.write(p.ctx, p.dir+".first", b); err != nil {
+		return err
+	}
+	id, err := p.in.start(p.ctx, p.limit, launchScript, append([]string{name, strconv.Itoa(int(patience / time.Second))}, p.args...)...)
+	if err != nil {
+		return err
+	}
+	p.id = id
+	close(p.begun)
+	return nil
+}
+
+// failed is why something was not written; nil: all was.
+func (p *process) failed() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.err
+}
+
+// Copy hands over its outputs until it has ended. A log that breaks is asked for again: it begins anew, and what came before is
+// left out.
+func (p *process) Copy(stdout, stderr io.Writer) error {
+	err := p.copy(stdout, stderr)
+	if refused, ok := errors.AsType[*cloud.Error](err); ok {
+		p.fail(refused)
+	}
+	return err
+}
+
+// fail notes why the program is not heard, unless there is a reason already.
+func (p *process) fail(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.err == nil {
+		p.err = err
+	}
+}
+
+func (p *process) copy(stdout, stderr io.Writer) error {
+	select {
+	case <-p.begun:
+	case <-p.ctx.Done():
+		return p.ctx.Err()
+	}
+	taken := make(chan [2]int, 1)
+	defer p.parts.Wait()
+	defer close(taken)
+	p.parts.Go(func() { p.tell(taken) })
+	outs := [2]*output{{to: stdout}, {to: stderr}}
+	again := wait.Backoff{First: 100 * time.Millisecond, Most: 3 * time.Second}
+	failed := 0
+	for n := 1; ; n++ {
+		before := outs[0].got + outs[1].got
+		err := p.follow(outs, taken)
+		switch {
+		case p.ctx.Err() != nil:
+			return p.ctx.Err()
+		case outs[0].ended && outs[1].ended:
+			return nil
+		case err != nil && final(err, failed):
+			return err
+		case outs[0].got+outs[1].got > before:
+			n, failed = 1, 0
+		}
+		look := p.settled()
+		switch {
+		case look == nil: // it goes on
+			failed = 0
+		case final(look, failed) || errors.Is(look, errNoEnd) && err == nil && failed > 0:
+			return look
+		default:
+			failed++
+		}
+		pause := max(again.After(n), min(cloud.Wait(err), mostWait))
+		if failed >= follows || !wait.Sleep(p.ctx, pause) {
+			return cmp.Or(err, look, p.ctx.Err())
+		}
+	}
+}
+
+// final reports whether a log that failed so is not asked for again. A command that was just started may not be known everywhere.
+func final(err error, failed int) bool {
+	code := cloud.StatusOf(err)
+	_, heard := errors.AsType[*garbledError](err)
+	return heard || code == http.StatusNotFound && failed > 1 ||
+		code >= 400 && code < 500 && code != http.StatusNotFound && code != http.StatusTooManyRequests
+}
+
+// errNoEnd is what there is of a program that was killed.
+var errNoEnd = errors.New("the program in the sandbox has ended, and its log has no end")
+
+// settled asks how a command is whose log has ended before it: nil where it goes on.
+func (p *process) settled() error {
+	c := p.in.call(http.MethodGet, "/cmd/"+url.PathEscape(p.id))
+	c.Route = "/v2/sandboxes/sessions/{id}/cmd/{cmd}"
+	var said struct {
+		Command command `json:"command"`
+	}
+	c.Into = &said
+	if _, err := p.in.p.client.Do(p.ctx, c); err != nil {
+		return err
+	}
+	if said.Command.Exit != nil {
+		return errNoEnd
+	}
+	return nil
+}
+
+// follow reads the log once, from its beginning.
+func (p *process) follow(outs [2]*output, taken chan [2]int) error {
+	c := p.in.call(http.MethodGet, "/cmd/"+url.PathEscape(p.id)+"/logs")
+	c.Route = "/v2/sandboxes/sessions/{id}/cmd/{cmd}/logs"
+	lines, err := p.in.p.client.Lines(p.ctx, c, silence)
+	if err != nil {
+		return err
+	}
+	defer lines.Close() //nolint:errcheck // it was only read
+	outs[0].rest, outs[1].rest = nil, nil
+	told := outs[0].got + outs[1].got
+	if told > 0 {
+		told = -takenEvery // at once: nobody knows whether the sandbox has heard the last one
+	}
+	for {
+		var l line
+		if err := lines.Next(&l); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		if l.Command != nil {
+			continue
+		}
+		text, err := l.text(c.Route)
+		if err != nil {
+			return err
+		}
+		o := outs[0]
+		if l.Stream == "stderr" {
+			o = outs[1]
+		}
+		if err := o.take(text, p.heard); err != nil {
+			return err
+		}
+		if now := outs[0].got + outs[1].got; now-told >= takenEvery {
+			told = now
+			select {
+			case <-taken: // nobody has heard the one before
+			default:
+			}
+			taken <- [2]int{outs[0].got, outs[1].got}
+		}
+	}
+}
+
+// heard takes what is said of the program.
+func (p *process) heard(word string) error {
+	switch word {
+	case "over":
+		select {
+		case <-p.over:
+		default:
+			close(p.over)
+		}
+		return nil
+	case "full":
+		err := schemas.Errorf(schemas.Exhausted, "run", "the sandbox has no room for a command")
+		p.fail(err)
+		return &garbledError{err}
+	}
+	return &garbledError{errors.New("what the sandbox says of its program is not understood: " + excerpt(word))}
+}
+
+// tell says in the sandbox how many pieces were taken, so that it prints more. Where that fails for good the program waits, and is
+// ended at its limit.
+func (p *process) tell(taken <-chan [2]int) {
+	const script = `[ -d "$1" ] || exit 0
+echo "$2" >"$1/o.next" && mv "$1/o.next" "$1/o.taken" && echo "$3" >"$1/e.next" && mv "$1/e.next" "$1/e.taken" || [ ! -d "$1" ]`
+	for n := range taken {
+		if err := p.in.run(p.ctx, "taken", script, p.dir, strconv.Itoa(n[0]), strconv.Itoa(n[1])); err != nil && p.ctx.Err() == nil {
+			p.in.p.log.Warn("output not acknowledged, the command may wait", "session", p.in.id, "error", err)
+		}
+	}
+}
+
+// finish ends a program that has not ended, and takes away what is kept of it. What still holds an output prints to nobody from now on.
+const finish = `[ ! -p "$1/in" ] || timeout 2 bash -c 'printf "kill\n" >"$1"' kill "$1/in"
+mv "$1" "$1.gone" 2>/dev/null && rm -rf "$1.gone"; rm -f "$1.first"; true`
+
+// overSoon is how long the word that the program has ended may come after its outputs' ends.
+const overSoon = 200 * time.Millisecond
+
+// Close ends Copy and Write, and the program with its command where they have not ended.
+func (p *process) Close() error {
+	p.once.Do(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(p.ctx), endTimeout)
+		defer cancel()
+		ended := p.leave || p.ended()
+		p.cancel()
+		p.mu.Lock()
+		dir := p.dir
+		p.mu.Unlock()
+		if dir != "" && !ended {
+			_ = p.in.run(ctx, "sweep", finish, dir) // the sandbox may be gone: then so is the program
+		}
+	})
+	return nil
+}
+
+// ended reports whether the program is known to have ended, and takes away its folder itself.
+func (p *process) ended() bool {
+	clock := time.NewTimer(overSoon)
+	defer clock.Stop()
+	select {
+	case <-p.over:
+		return true
+	case <-clock.C:
+	case <-p.ctx.Done():
+	}
+	return false
+}
+
+// output is one of the program's: pieces of it arrive.
+type output struct {
+	to    io.Writer
+	got   int // pieces
+	ended bool
+	rest  []byte // the beginning of a line
+}
+
+// garbledError is what can only come of a program that is not ours.
+type garbledError struct{ err error }
+
+func (e *garbledError) Error() string { return e.err.Error() }
+func (e *garbledError) Unwrap() error { return e.err }
+
+// take takes a piece of the log, which begins and ends anywhere. Say takes what is said of the program.
+func (o *output) take(text string, say func(word string) error) error {
+	o.rest = append(o.rest, text...)
+	for {
+		row, rest, whole := bytes.Cut(o.rest, []byte{'\n'})
+		if !whole {
+			break
+		}
+		o.rest = rest
+		if err := o.row(string(bytes.TrimSuffix(row, []byte{'\r'})), say); err != nil {
+			return err
+		}
+	}
+	if len(o.rest) > longestRow {
+		return &garbledError{errors.New("what the sandbox prints is not a piece of output")}
+	}
+	return nil
+}
+
+// row takes a line: "1 aGVsbG8K", "1 end" or "0 over".
+func (o *output) row(text string, say func(word string) error) error {
+	number, data, _ := strings.Cut(text, " ")
+	n, err := strconv.Atoi(number)
+	switch {
+	case err != nil || n < 0 || n > o.got+1 || data == "" || data == "end" && n > o.got:
+		return &garbledError{errors.New("what the sandbox says of its output is not understood: " + excerpt(text))}
+	case n == 0 && data != "end":
+		return say(data)
+	case data == "end":
+		o.ended = n == o.got
+		return nil
+	case n <= o.got:
+		return nil // it came before
+	}
+	piece, err := base64.StdEncoding.DecodeString(data)
+	if err != nil {
+		return &garbledError{errors.New("a piece of output is not understood")}
+	}
+	o.got = n
+	_, err = o.to.Write(piece)
+	return err
+}

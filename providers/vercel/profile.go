@@ -1,0 +1,130 @@
+package vercel
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/providers/internal/carry"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// level is what a profile and results say of a sandbox: it is a virtual machine.
+const level = "L3"
+
+// Declared is the most that the provider can do. A sandbox's memory and processors are the operator's setting, its disk is the
+// service's: no limit of a record changes them.
+func Declared() providers.Profile {
+	return providers.Profile{
+		Name:                "vercel",
+		Networks:            []schemas.NetworkMode{schemas.DenyAll, schemas.AllowAll, schemas.Restricted},
+		MaxTimeout:          schemas.Duration(schemas.MaxTimeout),
+		MaxMemory:           schemas.MaxMemoryLimit << 20,
+		MaxOutput:           schemas.MaxOutputLimit,
+		Persistent:          true,
+		Pause:               schemas.PauseKeepsFiles,
+		Jobs:                true,
+		ExclusiveWorkspaces: true, // a drive has one writer
+		Shell:               "bash",
+	}
+}
+
+// Profile is what this worker's settings leave of it.
+func (p *Provider) Profile() providers.Profile {
+	f := Declared()
+	f.Networks = slices.Clone(p.opt.Networks)
+	f.Isolation = isolation()
+	return f
+}
+
+func isolation() schemas.Isolation {
+	return schemas.Isolation{
+		Level: level, Enforced: []string{"virtual machine", "network"},
+		Missing: []string{"memory", "cpu", "pids", "proof of what the service keeps"},
+	}
+}
+
+// refuse reports the first thing that is asked of a sandbox and cannot be kept. Codes: unsupported, invalid.
+func (p *Provider) refuse(spec providers.Spec, n schemas.Network, mounts []providers.Mount) error {
+	cannot := func(format string, args ...any) error {
+		return schemas.Errorf(schemas.Unsupported, "run", format, args...)
+	}
+	switch {
+	case n.Mode != "" && !slices.Contains(p.opt.Networks, n.Mode):
+		return cannot("the operator of this worker does not allow the network mode %q: it has --vercel-networks %v",
+			schemas.Quotable(string(n.Mode)), p.opt.Networks)
+	case len(n.Credentials) > 0:
+		return cannot("network.credentials: " +
+			"a sandbox of Vercel cannot be kept from the value of a variable: leave them out, or use another provider")
+	case !slices.Contains([]string{"", "L0", "L2", level}, spec.MinIsolation):
+		return cannot("isolation %s was asked for, and Vercel has %s", schemas.Quotable(spec.MinIsolation), level)
+	case spec.MemoryLimit > 0 || spec.CPUs > 0 || spec.Pids > 0 || spec.Disk > 0:
+		return cannot("a sandbox of Vercel has the memory and processors of --vercel-vcpus and the disk of its service: leave the limit out")
+	case len(mounts) > 0 && p.opt.NoWorkspaces:
+		return cannot("this worker has no workspaces on Vercel: its operator has said --vercel-no-workspaces; " +
+			"leave the workspace out, or use another provider")
+	case len(mounts) > 1:
+		return cannot("a sandbox of Vercel has one workspace here")
+	case len(mounts) == 1 && mounts[0].Storage != "":
+		return cannot("a workspace on %s is not reached from sandboxes of Vercel: use one without storage.provider, or another provider",
+			schemas.Quotable(mounts[0].Storage))
+	}
+	for field, list := range map[string][]string{"network.allowCidrs": n.AllowCIDRs, "network.denyCidrs": n.DenyCIDRs} {
+		for _, text := range list {
+			if _, err := netip.ParsePrefix(text); err != nil {
+				return schemas.Invalidf(field, "%q is not a range of addresses such as 192.0.2.0/24", schemas.Quotable(text))
+			}
+		}
+	}
+	for _, text := range n.AllowDomains {
+		if strings.Contains(text, ":") {
+			return cannot("network.allowDomains: %q: Vercel knows no ports of names", schemas.Quotable(text))
+		}
+	}
+	return carry.CheckMounts(mounts)
+}
+
+// networkOf is how the service is asked to keep a mode. Lists deny all that they do not allow, and a denied range wins.
+func networkOf(n schemas.Network) rules {
+	switch {
+	case n.Mode == schemas.AllowAll:
+		return rules{Mode: "allow-all"}
+	case n.Mode == schemas.Restricted && len(n.AllowDomains)+len(n.AllowCIDRs) > 0:
+		r := rules{Allow: &[]string{}}
+		*r.Allow = append(*r.Allow, n.AllowDomains...)
+		if len(n.AllowCIDRs)+len(n.DenyCIDRs) > 0 {
+			r.Subnets = &subnets{Allow: n.AllowCIDRs, Deny: n.DenyCIDRs}
+		}
+		return r
+	default:
+		return rules{Mode: "deny-all"}
+	}
+}
+
+// checkNetwork refuses a sandbox whose network the service has made another than was asked for, or does not say. Code: unsupported.
+func checkNetwork(b box, n schemas.Network) error {
+	kept, want := b.Session.Policy, networkOf(n)
+	if kept == nil {
+		kept = b.Sandbox.Policy
+	}
+	if kept != nil && want.Mode != "" && kept.Mode == want.Mode {
+		return nil
+	}
+	if kept != nil && want.Mode == "" && kept.Mode == "custom" {
+		var s subnets
+		if want.Subnets != nil {
+			s = *want.Subnets
+		}
+		if same(kept.Domains, *want.Allow) && same(kept.Allowed, s.Allow) && same(kept.Denied, s.Deny) {
+			return nil
+		}
+	}
+	return schemas.Errorf(schemas.Unsupported, "create", "Vercel does not keep this network for the project of this worker")
+}
+
+// same reports whether two lists have the same members.
+func same(a, b []string) bool {
+	a, b = slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b))
+	return slices.Equal(slices.Compact(a), slices.Compact(b))
+}

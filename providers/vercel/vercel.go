@@ -1,0 +1,215 @@
+// Package vercel is the provider that runs commands in sandboxes of Vercel, or of a service that speaks as Vercel Sandbox does.
+//
+// # What is spoken
+//
+// One service, JSON over HTTP, spoken by hand over package cloud. A sandbox has a name, which a project gives once; a run of its
+// virtual machine is a session, with an id of its own, and whatever is done in a sandbox is asked of its session.
+// docs/adr/0118 says how.
+//
+// # Sandboxes
+//
+// A call of a sandbox that is not persistent gets one of its own, which is deleted when the call has ended, and stopped by the
+// service at the end of its time where the worker has died. A persistent one is kept under a name: its session ends when nobody
+// has used it for Options.Idle, which saves its files, and the next reservation lets it go on in another session.
+//
+// # Commands
+//
+// A command is started by the program of package boxrun, which waits for a word before it starts anything, ends all that
+// the command has started, and says how it ended. The program is a detached command of the service, whose log is followed: it
+// is text and begins anew with each request, so that what the program prints comes in numbered pieces of base64, and a
+// connection that breaks loses nothing and doubles nothing.
+//
+// Workspaces are drives of the project, one each.
+package vercel
+
+import (
+	"cmp"
+	"log/slog"
+	"net/http"
+	"regexp"
+	"sync"
+	"time"
+
+	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/providers/internal/cloud"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// What [Options] stand for that say nothing.
+const (
+	DefaultAPIURL       = "https://vercel.com/api"
+	DefaultUser         = "ubuntu"
+	DefaultInstallation = "sandjet"
+	DefaultSandboxes    = 10
+	DefaultIdle         = 15 * time.Minute
+	DefaultStart        = 2 * time.Minute
+)
+
+const (
+	service    = "Vercel"
+	endTimeout = 30 * time.Second // of the end of a sandbox, or of what runs in it
+	spareTime  = 2 * time.Minute  // that a session lives longer than its command may
+	keptFor    = 31 * 24 * time.Hour
+	longestDay = 24 * time.Hour // of a session, on any plan
+)
+
+// Options are the settings of [Open]. Token, Team and Project must be set.
+type Options struct {
+	Token   string // of an account, with access to the team: a secret
+	Team    string // its id
+	Project string // its id or name: sandboxes and drives are its
+	APIURL  string // of the service; empty: DefaultAPIURL
+	Image   string // of sandboxes; empty: the service's own
+	User    string // of the image: it has a home in /home; empty: DefaultUser
+	Region  string // of sandboxes and drives; empty: the service's own
+	VCPUs   int    // of a sandbox, each with 2 GiB of memory; 0: the service's own
+	// Installation is the same for all workers that share sandboxes, and another for others of the same project: up to 24 letters,
+	// digits and dashes. Empty: DefaultInstallation.
+	Installation string
+	Networks     []schemas.NetworkMode // that the operator allows; empty: deny-all alone
+	Sandboxes    int                   // that run at a time, all workers' together; 0: DefaultSandboxes
+	Idle         time.Duration         // after which the session of a kept sandbox ends that nobody uses; 0: DefaultIdle
+	Start        time.Duration         // that a sandbox may take to be made or to go on; 0: DefaultStart
+	NoWorkspaces bool                  // drives are not used
+	HTTP         *http.Client          // nil: one of its own
+	Log          *slog.Logger          // nil: nothing is logged
+}
+
+var (
+	installationPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]{0,23}$`)
+	userPattern         = regexp.MustCompile(`^[a-z_][a-z0-9_-]{0,31}$`)
+	imagePattern        = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}$`)
+	idPattern           = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,100}$`)
+	regionPattern       = regexp.MustCompile(`^[a-z]{3}[0-9]{1,2}$`)
+)
+
+// Provider runs commands in sandboxes. Its methods may be called from many goroutines.
+type Provider struct {
+	opt    Options
+	log    *slog.Logger
+	client *cloud.Client
+
+	mu       sync.Mutex
+	closed   bool
+	creating int // sandboxes that are not listed yet
+
+	ending    sync.WaitGroup
+	drives    cloud.Known // that are there
+	furnished cloud.Known // sessions whose workspace is prepared
+	making    cloud.Locks
+}
+
+var (
+	_ providers.Provider = (*Provider)(nil)
+	_ providers.Reserver = (*Provider)(nil)
+	_ providers.Pauser   = (*Provider)(nil)
+	_ providers.Lister   = (*Provider)(nil)
+	_ providers.RunEnder = (*Provider)(nil)
+	_ providers.Profiler = (*Provider)(nil)
+)
+
+// table says which requests are tried again. What makes a sandbox, starts a command or says a word to one has no row for a
+// connection that broke: what became of a sandbox is looked up instead. Commands of one route do different things: what they do
+// is a part of their routes here.
+func table() []cloud.Retry {
+	busy := []int{http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable,
+		http.StatusGatewayTimeout}
+	const session = "/v2/sandboxes/sessions/{id}"
+	return []cloud.Retry{
+		{Route: "GET *", On: busy, Lost: true},
+		{Route: "DELETE /v2/sandboxes/{name}", On: busy, Lost: true},
+		{Route: "POST /v2/sandboxes/drives/{name}", On: busy, Lost: true}, // it finds the one that is there
+		{Route: "POST " + session + "/stop", On: busy, Lost: true},
+		{Route: "POST " + session + "/extend-timeout", On: []int{http.StatusTooManyRequests}, Unsent: true},
+		{Route: "POST " + session + "/fs/write", On: busy, Lost: true},
+		{Route: "POST " + session + "/cmd look", On: busy, Lost: true},
+		{Route: "POST " + session + "/cmd taken", On: busy, Lost: true},
+		{Route: "POST " + session + "/cmd sweep", On: busy, Lost: true},
+		{Route: "POST /v3/sandboxes", On: []int{http.StatusServiceUnavailable}, Unsent: true},
+	}
+}
+
+// Open checks the options. It asks the service nothing: see [Diagnose]. The caller closes the provider. Code: invalid.
+func Open(o Options) (*Provider, error) {
+	o.APIURL, o.User = cmp.Or(o.APIURL, DefaultAPIURL), cmp.Or(o.User, DefaultUser)
+	o.Installation, o.Sandboxes = cmp.Or(o.Installation, DefaultInstallation), cmp.Or(o.Sandboxes, DefaultSandboxes)
+	o.Idle, o.Start = cmp.Or(o.Idle, DefaultIdle), cmp.Or(o.Start, DefaultStart)
+	if len(o.Networks) == 0 {
+		o.Networks = []schemas.NetworkMode{schemas.DenyAll}
+	}
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	base, err := cloud.ParseBase("vercel-api-url", o.APIURL)
+	if err != nil {
+		return nil, err
+	}
+	p := &Provider{opt: o, log: o.Log}
+	if p.log == nil {
+		p.log = slog.New(slog.DiscardHandler)
+	}
+	if p.opt.HTTP == nil {
+		p.opt.HTTP = &http.Client{Transport: &http.Transport{
+			Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute, TLSHandshakeTimeout: 10 * time.Second,
+			ForceAttemptHTTP2: true,
+		}}
+	}
+	p.client = &cloud.Client{
+		Base: base, Auth: http.Header{"Authorization": {"Bearer " + o.Token}}, Header: http.Header{"User-Agent": {"sandjet"}},
+		Retries: table(), HTTP: p.opt.HTTP, Log: p.log,
+	}
+	return p, nil
+}
+
+func (o Options) check() error {
+	switch {
+	case o.Token == "":
+		return schemas.Invalidf("vercel-token", "is missing: set VERCEL_TOKEN, or --vercel-token")
+	case !idPattern.MatchString(o.Team):
+		return schemas.Invalidf("vercel-team", "%q is not the id of a team: set VERCEL_TEAM_ID, or --vercel-team", schemas.Quotable(o.Team))
+	case !idPattern.MatchString(o.Project):
+		return schemas.Invalidf("vercel-project", "%q is not the id of a project: set VERCEL_PROJECT_ID, or --vercel-project",
+			schemas.Quotable(o.Project))
+	case !installationPattern.MatchString(o.Installation):
+		return schemas.Invalidf("vercel-installation", "%q: use up to 24 letters, digits and dashes", schemas.Quotable(o.Installation))
+	case !userPattern.MatchString(o.User) || o.User == "root":
+		return schemas.Invalidf("vercel-user", "%q is not the name of a user with a home in /home", schemas.Quotable(o.User))
+	case o.Image != "" && !imagePattern.MatchString(o.Image):
+		return schemas.Invalidf("vercel-image", "%q is not an image name", schemas.Quotable(o.Image))
+	case o.Region != "" && !regionPattern.MatchString(o.Region):
+		return schemas.Invalidf("vercel-region", "%q is not a region such as iad1", schemas.Quotable(o.Region))
+	case o.VCPUs < 0 || o.VCPUs > 32:
+		return schemas.Invalidf("vercel-vcpus", "%d is out of range: 1 to 32, or 0 for the service's own", o.VCPUs)
+	case o.Sandboxes < 0:
+		return schemas.Invalidf("vercel-sandboxes", "%d is out of range: at least 1", o.Sandboxes)
+	case o.Idle < time.Minute || o.Idle > 12*time.Hour:
+		return schemas.Invalidf("vercel-idle", "%s is out of range: 1m to 12h", o.Idle)
+	case o.Start < 0 || o.Start > time.Hour:
+		return schemas.Invalidf("vercel-start", "%s is out of range: up to 1h", o.Start)
+	}
+	return nil
+}
+
+// Close waits until the sandboxes of runs that have ended are deleted. Kept ones stay.
+func (p *Provider) Close() error {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	p.ending.Wait()
+	p.opt.HTTP.CloseIdleConnections()
+	return nil
+}
+
+// begin counts the caller as at work, so that Close waits for it. Undo it with ending.Done.
+func (p *Provider) begin() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return schemas.Errorf(schemas.Unavailable, "run", "the provider is closed")
+	}
+	p.ending.Add(1)
+	return nil
+}
+
+// home is that of the user of sandboxes.
+func (p *Provider) home() string { return "/home/" + p.opt.User }

@@ -1,0 +1,218 @@
+package records
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+// Channels returns the chat channels of an account with their secrets, the oldest first. It costs no round trip. One that another
+// process has just added may be missing. Code: unavailable (one of them cannot be read here).
+func (s *Store) Channels(_ context.Context, a schemas.AccountID) ([]schemas.ChatChannel, error) {
+	list, err := s.channelsOf(a)
+	slices.SortFunc(list, func(a, b schemas.ChatChannel) int {
+		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.ID, b.ID))
+	})
+	return list, err
+}
+
+// channelsOf are copies of an account's channels, in no order.
+func (s *Store) channelsOf(a schemas.AccountID) (list []schemas.ChatChannel, err error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if err := s.lockedOf(a, kindChannel); err != nil {
+		return nil, err
+	}
+	if t := s.index.tenants[a]; t != nil {
+		for _, c := range t.channels {
+			list = append(list, cloneChannel(c))
+		}
+	}
+	return list, nil
+}
+
+// Channel returns a chat channel of an account with its secrets. One that the copy does not have yet is read from the log.
+// Codes: not_found, in the same words for another account's; unavailable (its secrets cannot be opened here).
+func (s *Store) Channel(ctx context.Context, a schemas.AccountID, id schemas.ChannelID) (schemas.ChatChannel, error) {
+	if id.Validate() != nil || a.Validate() != nil {
+		return schemas.ChatChannel{}, noChannel(id)
+	}
+	c, err := find(ctx, s, channelKey(a, id), func(x *index) (schemas.ChatChannel, bool) {
+		t := x.tenants[a]
+		if t == nil {
+			return schemas.ChatChannel{}, false
+		}
+		c, ok := t.channels[id]
+		return c, ok
+	})
+	if errors.Is(err, schemas.ErrNotFound) {
+		return c, noChannel(id)
+	}
+	return cloneChannel(c), err
+}
+
+// ChannelWorkspace is where the commands and the files of a chat channel are: the channel's own, else the first of its agent, else the
+// default one. Code: not_found.
+func (s *Store) ChannelWorkspace(ctx context.Context, c schemas.ChatChannel) (schemas.Workspace, error) {
+	if c.Workspace != "" {
+		return s.Workspace(ctx, c.Account, c.Workspace)
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	t := s.index.tenants[c.Account]
+	if t == nil {
+		return schemas.Workspace{}, missing("workspace", DefaultName, "none")
+	}
+	if c.Agent != "" {
+		g, ok := t.agents.byID[c.Agent]
+		if !ok || len(g.Workspaces) == 0 {
+			return schemas.Workspace{}, schemas.Errorf(schemas.NotFound, "workspace", "the channel's agent has none")
+		}
+		w, ok := t.workspaces.byID[g.Workspaces[0].Workspace]
+		if !ok {
+			return schemas.Workspace{}, missing("workspace", string(g.Workspaces[0].Workspace), t.workspaces.known())
+		}
+		return w, nil
+	}
+	w, ok := t.workspaces.find(DefaultName)
+	if !ok {
+		return schemas.Workspace{}, missing("workspace", DefaultName, t.workspaces.known())
+	}
+	return w, nil
+}
+
+// PutChannel adds a chat channel. Codes: invalid (also: its agent, workspace or fallback is not there), exhausted (the account
+// has as many as it may), conflict (its name or id is taken). Adding at many gateways at the same moment may pass the limit by a
+// few, and have a name twice.
+func (s *Store) PutChannel(ctx context.Context, c schemas.ChatChannel) error {
+	if err := errors.Join(c.ID.Validate(), c.Account.Validate()); err != nil {
+		return err
+	}
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	have, err := s.Channels(ctx, c.Account)
+	if err != nil {
+		return err
+	}
+	if len(have) >= schemas.MaxChatChannels {
+		return schemas.Errorf(schemas.Exhausted, "", "the account has %d chat channels, the most it may: remove one", len(have))
+	}
+	if err := s.checkChannel(ctx, c, schemas.ChatChannel{}); err != nil {
+		return err
+	}
+	c = cloneChannel(c)
+	r := record{Channel: &c}
+	rev, err := s.bucket.Create(ctx, r.key(), r, 0)
+	if err != nil {
+		return fmt.Errorf("create the record %s: %w", r.key(), err)
+	}
+	s.apply(streams.BucketEntry[record]{Key: r.key(), Value: r, Revision: rev})
+	return nil
+}
+
+// checkChannel looks at what a channel names, as far as it did not name it before, and at its own name.
+func (s *Store) checkChannel(ctx context.Context, c, before schemas.ChatChannel) error {
+	have, err := s.Channels(ctx, c.Account)
+	if err != nil {
+		return err
+	}
+	for _, other := range have {
+		if other.Name == c.Name && other.ID != c.ID {
+			return &schemas.Error{Code: schemas.Conflict, Field: "name",
+				Message: fmt.Sprintf("the account has a chat channel %q already: %s", schemas.Quotable(c.Name), other.ID)}
+		}
+	}
+	if f := c.Fallback; f != nil && (before.Fallback == nil || before.Fallback.Channel != f.Channel) {
+		_, err := s.Channel(ctx, c.Account, f.Channel)
+		if err := named(err, "fallback.channel", "chat channel", string(f.Channel)); err != nil {
+			return err
+		}
+	}
+	if c.Agent != "" && c.Agent != before.Agent {
+		_, err := s.Document(ctx, c.Account, schemas.Agents, string(c.Agent))
+		if err := named(err, "agent", "agent", string(c.Agent)); err != nil {
+			return err
+		}
+	}
+	if c.Workspace != "" && c.Workspace != before.Workspace {
+		_, err := s.Document(ctx, c.Account, schemas.Workspaces, string(c.Workspace))
+		return named(err, "workspace", "workspace", string(c.Workspace))
+	}
+	return nil
+}
+
+// named is the error of looking up what a field names.
+func named(err error, field, noun, id string) error {
+	if errors.Is(err, schemas.ErrNotFound) {
+		return schemas.Invalidf(field, "there is no %s %q", noun, schemas.Quotable(id))
+	}
+	return err
+}
+
+// UpdateChannel changes a chat channel by change, which is called again with what is there then when another has changed it at the
+// same time. It must not block; its error ends the update and is returned. Id, account, kind and creation stay. Codes: not_found,
+// invalid, conflict (the name is taken; too many others change it).
+func (s *Store) UpdateChannel(
+	ctx context.Context, a schemas.AccountID, id schemas.ChannelID, change func(*schemas.ChatChannel) error,
+) (schemas.ChatChannel, error) {
+	if id.Validate() != nil || a.Validate() != nil {
+		return schemas.ChatChannel{}, noChannel(id)
+	}
+	r, _, err := s.change(ctx, channelKey(a, id), 0, func(r record) (record, error) {
+		if r.Channel == nil {
+			return record{}, noChannel(id)
+		}
+		before := *r.Channel
+		c := cloneChannel(before)
+		if err := change(&c); err != nil {
+			return record{}, err
+		}
+		c.ID, c.Account, c.Kind, c.Created = before.ID, before.Account, before.Kind, before.Created
+		if err := c.Validate(); err != nil {
+			return record{}, err
+		}
+		return record{Channel: &c}, s.checkChannel(ctx, c, before)
+	})
+	if errors.Is(err, schemas.ErrNotFound) {
+		return schemas.ChatChannel{}, noChannel(id)
+	}
+	if err != nil {
+		return schemas.ChatChannel{}, err
+	}
+	return cloneChannel(*r.Channel), nil
+}
+
+// DeleteChannel removes a chat channel, also one whose secrets cannot be opened any more. Codes: not_found.
+func (s *Store) DeleteChannel(ctx context.Context, a schemas.AccountID, id schemas.ChannelID) error {
+	if id.Validate() != nil || a.Validate() != nil {
+		return noChannel(id)
+	}
+	err := s.remove(ctx, channelKey(a, id), 0)
+	if errors.Is(err, schemas.ErrNotFound) {
+		return noChannel(id)
+	}
+	return err
+}
+
+func noChannel(id schemas.ChannelID) error {
+	return schemas.Errorf(schemas.NotFound, "", "there is no chat channel %q", schemas.Quotable(string(id)))
+}
+
+// cloneChannel keeps what callers do with a value out of the copy.
+func cloneChannel(c schemas.ChatChannel) schemas.ChatChannel {
+	c.Places, c.Users = slices.Clone(c.Places), slices.Clone(c.Users)
+	c.Settings, c.Secrets = maps.Clone(c.Settings), maps.Clone(c.Secrets)
+	if c.Fallback != nil {
+		f := *c.Fallback
+		f.Route = slices.Clone(f.Route)
+		c.Fallback = &f
+	}
+	return c
+}

@@ -1,0 +1,239 @@
+package records
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+// skillIDOf is the id of a skill of a name: so that of several that make it at the same time all make the same record.
+func skillIDOf(a schemas.AccountID, name string) schemas.SkillID {
+	return schemas.SkillID(derivedID(schemas.SkillPrefix, a, name))
+}
+
+// Skills returns the skills of an account, by name. It costs no round trip. One that another process has just added may be missing.
+func (s *Store) Skills(_ context.Context, a schemas.AccountID) ([]schemas.Skill, error) {
+	return s.skillsNow(a), nil
+}
+
+func (s *Store) skillsNow(a schemas.AccountID) []schemas.Skill {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.index.tenants[a].skillList()
+}
+
+// skillList are copies of a tenant's skills, by name. The tenant may be nil.
+func (t *tenant) skillList() []schemas.Skill {
+	if t == nil {
+		return nil
+	}
+	list := make([]schemas.Skill, 0, len(t.skills))
+	for _, k := range t.skills {
+		list = append(list, cloneSkill(k))
+	}
+	slices.SortFunc(list, func(a, b schemas.Skill) int { return cmp.Compare(a.Name, b.Name) })
+	return list
+}
+
+// Skill returns a skill of an account by its id or name, and its revision. One that the copy does not have yet is read from the log.
+// Codes: not_found, in the same words for another account's.
+func (s *Store) Skill(ctx context.Context, a schemas.AccountID, id string) (schemas.Skill, uint64, error) {
+	key, err := skillRef(a, id)
+	if err != nil {
+		return schemas.Skill{}, 0, err
+	}
+	type found struct {
+		skill    schemas.Skill
+		revision uint64
+	}
+	f, err := find(ctx, s, key, func(x *index) (found, bool) {
+		t := x.tenants[a]
+		if t == nil {
+			return found{}, false
+		}
+		k, ok := t.skills[idOfKey(key)]
+		return found{k, s.seen[key]}, ok
+	})
+	if errors.Is(err, schemas.ErrNotFound) {
+		return schemas.Skill{}, 0, noSkill(id)
+	}
+	return cloneSkill(f.skill), f.revision, err
+}
+
+// skillRef is the key of a skill by its id or name; a name is never like an id.
+func skillRef(a schemas.AccountID, id string) (string, error) {
+	if a.Validate() != nil {
+		return "", noSkill(id)
+	}
+	if strings.HasPrefix(id, schemas.SkillPrefix) {
+		if schemas.SkillID(id).Validate() != nil {
+			return "", noSkill(id)
+		}
+		return skillKey(a, schemas.SkillID(id)), nil
+	}
+	if schemas.ValidateSkillName("", id) != nil {
+		return "", noSkill(id)
+	}
+	return skillKey(a, skillIDOf(a, id)), nil
+}
+
+// idOfKey is the last part of a key.
+func idOfKey(key string) schemas.SkillID {
+	return schemas.SkillID(key[strings.LastIndexByte(key, '.')+1:])
+}
+
+// SkillsOfAgent returns the skills that an agent may load: those that it names and that are there, in the order in which it names them.
+// Without an agent they are all of the account. Codes: not_found (the agent), unavailable.
+func (s *Store) SkillsOfAgent(ctx context.Context, a schemas.AccountID, agent schemas.AgentID) ([]schemas.Skill, error) {
+	if agent == "" {
+		return s.Skills(ctx, a)
+	}
+	g, err := find(ctx, s, agentKey(a, agent), func(x *index) (schemas.Agent, bool) {
+		t := x.tenants[a]
+		if t == nil {
+			return schemas.Agent{}, false
+		}
+		g, ok := t.agents.byID[agent]
+		return g, ok
+	})
+	if err != nil {
+		return nil, err
+	}
+	var list []schemas.Skill
+	for _, name := range g.Skills {
+		k, _, err := s.Skill(ctx, a, name)
+		switch {
+		case errors.Is(err, schemas.ErrNotFound):
+		case err != nil:
+			return nil, err
+		default:
+			list = append(list, k)
+		}
+	}
+	return list, nil
+}
+
+// AdmitSkill reports whether an account may have a skill of a name, before its bundle is stored. With fresh there must be none yet. Codes:
+// invalid, conflict (there is one of that name), exhausted.
+func (s *Store) AdmitSkill(_ context.Context, a schemas.AccountID, m schemas.SkillManifest, fresh bool) error {
+	if err := errors.Join(a.Validate(), m.Validate()); err != nil {
+		return err
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	t := s.index.tenants[a]
+	if t == nil {
+		return nil
+	}
+	id := skillIDOf(a, m.Name)
+	switch _, there := t.skills[id]; {
+	case there && fresh:
+		return skillThere(m.Name)
+	case !there && len(t.skills) >= schemas.MaxSkills:
+		return schemas.Errorf(schemas.Exhausted, "", "the account has %d skills, the most it may: remove one", len(t.skills))
+	}
+	return nil
+}
+
+func skillThere(name string) error {
+	return &schemas.Error{Code: schemas.Conflict, Field: "name",
+		Message: fmt.Sprintf("the account has a skill %q already: replace it with PUT /v1/skills/%s", schemas.Quotable(name), name)}
+}
+
+// PutSkill makes a skill, or replaces the one of its name, once its bundle is stored. With fresh there must be none; with a revision other
+// than 0 it replaces only that one. The same bundle again changes nothing. Codes: invalid, conflict (there is one of that name; field
+// [FieldIfMatch]: the revision is another), not_found (it was to be replaced and is gone), exhausted.
+func (s *Store) PutSkill(ctx context.Context, k schemas.Skill, fresh bool, revision uint64) (out schemas.Skill, rev uint64, err error) {
+	const tries = 8 // of others changing the same skill at the same time
+	if err := s.AdmitSkill(ctx, k.Account, k.SkillManifest, fresh); err != nil {
+		return out, 0, err
+	}
+	k = cloneSkill(k)
+	k.ID = skillIDOf(k.Account, k.Name)
+	key := skillKey(k.Account, k.ID)
+	for try := 1; ; try++ {
+		p, err := s.bucket.Get(ctx, key)
+		switch {
+		case errors.Is(err, schemas.ErrNotFound) && revision != 0:
+			return out, 0, noSkill(k.Name)
+		case errors.Is(err, schemas.ErrNotFound):
+			k.Created, k.Updated = s.now().UTC(), s.now().UTC()
+			rev, err = s.bucket.Create(ctx, key, record{Skill: &k}, 0)
+		case err != nil:
+			return out, 0, fmt.Errorf("read the record %s: %w", key, err)
+		case fresh:
+			return out, 0, skillThere(k.Name)
+		case revision != 0 && p.Revision != revision:
+			return out, 0, stale()
+		case p.Value.Skill == nil:
+			return out, 0, schemas.Errorf(schemas.Unsupported, "", "the record %s is of another version", key)
+		case p.Value.Skill.Digest == k.Digest:
+			s.apply(p)
+			return cloneSkill(*p.Value.Skill), p.Revision, nil
+		default:
+			k.Created, k.Updated = p.Value.Skill.Created, s.now().UTC()
+			rev, err = s.bucket.Update(ctx, key, record{Skill: &k}, p.Revision)
+		}
+		if err == nil {
+			s.apply(streams.BucketEntry[record]{Key: key, Value: record{Skill: &k}, Revision: rev})
+			return cloneSkill(k), rev, nil
+		}
+		if !errors.Is(err, schemas.ErrConflict) || try == tries {
+			return out, 0, fmt.Errorf("change the record %s: %w", key, err)
+		}
+	}
+}
+
+// DeleteSkill removes a skill by its id or name; with a revision other than 0 only that one. Its bundle goes later. Codes: not_found,
+// conflict (field [FieldIfMatch]).
+func (s *Store) DeleteSkill(ctx context.Context, a schemas.AccountID, id string, revision uint64) error {
+	key, err := skillRef(a, id)
+	if err != nil {
+		return err
+	}
+	err = s.remove(ctx, key, revision)
+	if errors.Is(err, schemas.ErrNotFound) {
+		return noSkill(id)
+	}
+	return err
+}
+
+// NamesSkill reports whether a skill of an account has the bundle of a digest. What the copy says counts for yes alone: for no, the log is
+// asked. Codes: unavailable.
+func (s *Store) NamesSkill(ctx context.Context, a schemas.AccountID, digest string) (bool, error) {
+	if slices.ContainsFunc(s.skillsNow(a), func(k schemas.Skill) bool { return k.Digest == digest }) {
+		return true, nil
+	}
+	keys, err := s.bucket.Keys(ctx, kindSkill+"."+string(a)+".*")
+	if err != nil {
+		return false, fmt.Errorf("list the skills of %s: %w", a, err)
+	}
+	for _, key := range keys {
+		p, err := s.bucket.Get(ctx, key)
+		switch {
+		case errors.Is(err, schemas.ErrNotFound): // meanwhile
+		case err != nil:
+			return false, fmt.Errorf("read the record %s: %w", key, err)
+		case p.Value.Skill == nil || p.Value.Skill.Digest == digest: // what cannot be read may name it
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+func noSkill(id string) error {
+	return schemas.Errorf(schemas.NotFound, "", "there is no skill %q", schemas.Quotable(id))
+}
+
+// cloneSkill keeps what callers do with a value out of the copy.
+func cloneSkill(k schemas.Skill) schemas.Skill {
+	k.Metadata = maps.Clone(k.Metadata)
+	return k
+}

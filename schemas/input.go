@@ -1,0 +1,106 @@
+package schemas
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// parsedInput is the input of a request or call as it was read, once: its value, and the bytes that it was read
+// from, by which it is recognised. It never changes, so that copies may share it. What somebody has given another
+// input since has none, and is read anew.
+type parsedInput struct {
+	tool      Tool
+	sent      json.RawMessage // as the request has it
+	workspace string          // that it names
+	placed    json.RawMessage // as the call has it: without that
+	value     any
+}
+
+// of reports whether p was read from raw.
+func (p *parsedInput) of(t Tool, raw json.RawMessage) bool {
+	return p != nil && p.tool == t && (same(raw, p.placed) || same(raw, p.sent))
+}
+
+// same reports whether a and b are the same bytes in memory.
+func same(a, b json.RawMessage) bool { return len(a) == len(b) && len(a) > 0 && &a[0] == &b[0] }
+
+// Parsed checks r as [Request.Validate] does and returns it with its input read: [Request.Placed], [Request.TypedInput], and
+// [Call.TypedInput] of a call that took the input over, then read nothing again. A request that was parsed is returned as it is.
+// [DecodeRequest] parses.
+func (r Request) Parsed() (Request, error) {
+	if r.parsed.of(r.Tool, r.Input) {
+		return r, nil
+	}
+	p, err := r.check()
+	if err != nil {
+		return r, err
+	}
+	r.parsed = p
+	return r, nil
+}
+
+// TypedInput returns the input of r, without the workspace that it may name, as a value of the types that [DecodeInput] has.
+func (r Request) TypedInput() (any, error) {
+	if r.parsed.of(r.Tool, r.Input) {
+		return r.parsed.value, nil
+	}
+	r, err := r.Placed()
+	if err != nil {
+		return nil, err
+	}
+	return DecodeAcceptedInput(r.Tool, r.Input)
+}
+
+// WithInputOf returns c with what was read of the input of the request from which it was made.
+func (c Call) WithInputOf(r Request) Call {
+	if r.parsed.of(c.Tool, c.Input) {
+		c.parsed = r.parsed
+	}
+	return c
+}
+
+// Parsed returns a call of the log with its input read, so that [Call.TypedInput] does not read it again; one whose input
+// cannot be read comes back as it is, with the reason.
+func (c Call) Parsed() (Call, error) {
+	if c.parsed.of(c.Tool, c.Input) {
+		return c, nil
+	}
+	value, err := DecodeAcceptedInput(c.Tool, c.Input)
+	if err == nil {
+		c.parsed = &parsedInput{tool: c.Tool, placed: c.Input, value: value}
+	}
+	return c, err
+}
+
+// TypedInput returns the input of a call as a value of the types that [DecodeInput] has. It reads the input of a call that was
+// not [Call.Parsed].
+func (c Call) TypedInput() (any, error) {
+	c, err := c.Parsed()
+	if err != nil {
+		return nil, err
+	}
+	return c.parsed.value, nil
+}
+
+// Background reports whether r is a command of bash that is to run as a job.
+func (r Request) Background() bool { return background(r.TypedInput()) }
+
+// Background reports whether c is a command of bash that is to run as a job.
+func (c Call) Background() bool { return background(c.TypedInput()) }
+
+func background(in any, err error) bool {
+	b, ok := in.(BashInput)
+	return err == nil && ok && b.Background
+}
+
+// InputTimeout is the timeout that a command of bash brings in its input, or 0.
+func (r Request) InputTimeout() time.Duration {
+	if r.Tool != ToolBash {
+		return 0
+	}
+	in, err := r.TypedInput()
+	if b, ok := in.(BashInput); err == nil && ok {
+		return b.RunTimeout()
+	}
+	return 0
+}

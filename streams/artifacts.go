@@ -1,0 +1,243 @@
+package streams
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+const (
+	// ArtifactChunk is how many bytes of an artifact are in each but its last chunk.
+	ArtifactChunk = 256 << 10
+	// artifactsLonger is how much longer artifacts are kept than events. So the bytes outlast the event that names them.
+	artifactsLonger = day
+
+	prefixArtifacts = "sandjet.artifacts."
+)
+
+// KeptArtifact is an artifact as the log has it. Chunks lie under their own digests, so whoever writes one writes what all others
+// that name it mean, and writing it again only makes it younger.
+type KeptArtifact struct {
+	Artifact schemas.Artifact `json:"artifact"`
+	// Chunks are the digests of its bytes, [ArtifactChunk] of them each.
+	Chunks []string `json:"chunks"`
+
+	seq uint64
+}
+
+// artifactSubject is where an artifact is described. Its size is in it, so that those of a conversation are summed up without
+// reading one.
+func artifactSubject(a schemas.AccountID, k schemas.Artifact) string {
+	return artifactsOf(a, token(string(k.Conversation)), token(string(k.Call)), string(k.ID), strconv.FormatInt(k.Size, 10))
+}
+
+func artifactsOf(a schemas.AccountID, conversation, call, id, size string) string {
+	return prefixArtifacts + string(a) + ".of." + conversation + "." + call + "." + id + "." + size
+}
+
+func chunkSubject(a schemas.AccountID, name string) string {
+	return prefixArtifacts + string(a) + ".bytes." + name
+}
+
+// sizeOfArtifact reads the size in the subject of an artifact, 0 where there is none.
+func sizeOfArtifact(subject string) int64 {
+	n, err := strconv.ParseInt(subject[strings.LastIndexByte(subject, '.')+1:], 10, 64)
+	if err != nil || n < 0 {
+		return 0
+	}
+	return n
+}
+
+// StoreArtifactChunk stores a chunk of an account's and returns its name. It does not ask whether there is room: see [Bus.RoomFor].
+// It may be called again. Codes: invalid (too large), unavailable, timeout.
+func StoreArtifactChunk(ctx context.Context, b *Bus, a schemas.AccountID, chunk []byte) (name string, err error) {
+	if len(chunk) > min(ArtifactChunk, b.limit) {
+		return "", schemas.Invalidf("", "a chunk has %d bytes: at most %d", len(chunk), min(ArtifactChunk, b.limit))
+	}
+	sum := sha256.Sum256(chunk)
+	name = hex.EncodeToString(sum[:])
+	m := nats.NewMsg(chunkSubject(a, name))
+	m.Data = chunk
+	_, err = b.storeOne(ctx, m)
+	return name, err
+}
+
+// ReadArtifactChunk reads a chunk. Codes: not_found, unavailable, internal (what is kept is something else).
+func ReadArtifactChunk(ctx context.Context, b *Bus, a schemas.AccountID, name string) ([]byte, error) {
+	m, err := b.getLast(ctx, streamArtifacts, chunkSubject(a, name))
+	if err != nil {
+		return nil, err
+	}
+	if sum := sha256.Sum256(m.data); hex.EncodeToString(sum[:]) != name {
+		return nil, schemas.Errorf(schemas.Internal, "read an artifact", "what is kept there is not what belongs there")
+	}
+	return m.data, nil
+}
+
+// StoreArtifact stores what an account's artifact is, once its chunks are stored. It may be called again. Codes: unavailable, timeout.
+func StoreArtifact(ctx context.Context, b *Bus, a schemas.AccountID, k KeptArtifact) error {
+	data, err := schemas.EncodeJSON(k)
+	if err != nil {
+		return schemas.Wrap(schemas.Internal, "store an artifact", "it cannot be written", err)
+	}
+	m := nats.NewMsg(artifactSubject(a, k.Artifact))
+	m.Data = data
+	_, err = b.storeOne(ctx, m)
+	return err
+}
+
+// decodeArtifact reads what [StoreArtifact] has stored.
+func decodeArtifact(m stored) (KeptArtifact, error) {
+	k := KeptArtifact{seq: m.seq}
+	const most = 64 << 10 // bytes: above what the chunks of the largest take, and a long path
+	if err := schemas.DecodeStrict(m.data, most, &k); err != nil {
+		return k, schemas.Wrap(schemas.Internal, "read an artifact", "what is kept there is not what belongs there", err)
+	}
+	want := (k.Artifact.Size + ArtifactChunk - 1) / ArtifactChunk
+	if k.Artifact.Size < 0 || want != int64(len(k.Chunks)) {
+		return k, schemas.Errorf(schemas.Internal, "read an artifact", "it has %d bytes and %d chunks", k.Artifact.Size, len(k.Chunks))
+	}
+	return k, nil
+}
+
+// FindArtifact reads what an account's artifact is. Codes: not_found, unavailable.
+func FindArtifact(ctx context.Context, b *Bus, a schemas.AccountID, id schemas.ArtifactID) (KeptArtifact, error) {
+	if err := errors.Join(a.Validate(), id.Validate()); err != nil { // they become a subject
+		return KeptArtifact{}, schemas.Errorf(schemas.NotFound, "find an artifact", "there is no such artifact")
+	}
+	m, err := b.getNewest(ctx, streamArtifacts, getRequest{Last: artifactsOf(a, "*", "*", string(id), "*")})
+	if errors.Is(err, schemas.ErrNotFound) {
+		return KeptArtifact{}, schemas.Errorf(schemas.NotFound, "find an artifact",
+			"there is no such artifact: it was removed, it has gone with its age, or there never was one")
+	}
+	if err != nil {
+		return KeptArtifact{}, err
+	}
+	return decodeArtifact(m)
+}
+
+// ListArtifacts reads at most limit artifacts of a conversation, in the order in which they were stored, from behind one on (empty:
+// from the first). More says that there are some behind. Codes: not_found (after is not there), unavailable.
+func ListArtifacts(ctx context.Context, b *Bus, a schemas.AccountID, c schemas.ConversationID, after schemas.ArtifactID, limit int) (
+	list []schemas.Artifact, more bool, err error,
+) {
+	from := uint64(1)
+	if after != "" {
+		k, err := FindArtifact(ctx, b, a, after)
+		if err != nil {
+			return nil, false, err
+		}
+		from = k.seq + 1
+	}
+	kept, more, err := b.artifacts(ctx, artifactsOf(a, token(string(c)), "*", "*", "*"), from, limit)
+	list = make([]schemas.Artifact, len(kept))
+	for i, k := range kept {
+		list[i] = k.Artifact
+	}
+	return list, more, err
+}
+
+// ArtifactsOfCall reads the artifacts of a call that are stored.
+func ArtifactsOfCall(ctx context.Context, b *Bus, c schemas.Call) ([]schemas.Artifact, error) {
+	kept, _, err := b.artifacts(ctx, artifactsOf(c.Account, token(string(c.Conversation)), token(string(c.ID)), "*", "*"), 1,
+		schemas.MaxArtifacts)
+	list := make([]schemas.Artifact, len(kept))
+	for i, k := range kept {
+		list[i] = k.Artifact
+	}
+	return list, err
+}
+
+func (b *Bus) artifacts(ctx context.Context, subject string, from uint64, limit int) (list []KeptArtifact, more bool, err error) {
+	for {
+		page, behind, err := b.getPage(ctx, streamArtifacts, subject, from, nil, limit-len(list))
+		if err != nil {
+			return nil, false, err
+		}
+		for _, m := range page {
+			from = m.seq + 1
+			k, err := decodeArtifact(m)
+			if err != nil {
+				b.log.Error("stored message is not an artifact, skipped", "seq", m.seq, "error", err)
+				continue
+			}
+			list = append(list, k)
+		}
+		if !behind || len(page) == 0 || len(list) >= limit {
+			return list, behind && len(page) > 0, nil
+		}
+	}
+}
+
+// ArtifactsKept is how many artifacts of a conversation are kept, and their bytes. Codes: unavailable.
+func ArtifactsKept(ctx context.Context, b *Bus, a schemas.AccountID, c schemas.ConversationID) (n int, size int64, err error) {
+	const op = "count the artifacts of a conversation"
+	body, err := json.Marshal(struct {
+		Filter string `json:"subjects_filter"`
+	}{artifactsOf(a, token(string(c)), "*", "*", "*")})
+	if err != nil {
+		return 0, 0, coded(op, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestWithin)
+	defer cancel()
+	m, err := b.bulk.RequestWithContext(ctx, "$JS.API.STREAM.INFO."+streamArtifacts, body)
+	if err != nil {
+		return 0, 0, coded(op, err)
+	}
+	subjects, _, err := parseCounts(m.Data) // one page: there are fewer than it holds
+	for subject := range subjects {
+		n, size = n+1, size+sizeOfArtifact(subject)
+	}
+	return n, size, coded(op, err)
+}
+
+// DeleteArtifact removes an artifact. Its bytes, which others may have too, go with their age. That it is gone is no error. Codes:
+// unavailable.
+func DeleteArtifact(ctx context.Context, b *Bus, a schemas.AccountID, k schemas.Artifact) error {
+	ctx, cancel := context.WithTimeout(ctx, requestWithin)
+	defer cancel()
+	s, err := b.jsBulk.Stream(ctx, streamArtifacts)
+	if err == nil {
+		err = s.Purge(ctx, jetstream.WithPurgeSubject(artifactSubject(a, k)))
+	}
+	return coded("remove an artifact", err)
+}
+
+// removeOldArtifacts removes what was stored before a time.
+func (b *Bus) removeOldArtifacts(ctx context.Context, before time.Time, t *Tenure) error {
+	page, _, err := b.getPage(ctx, streamArtifacts, prefixArtifacts+">", 1, &before, 1)
+	if err != nil && !errors.Is(err, schemas.ErrNotFound) {
+		return err
+	}
+	info, err := b.streamInfo(ctx, streamArtifacts)
+	if err != nil || info.State.Msgs == 0 {
+		return err
+	}
+	first := info.State.LastSeq + 1 // all are older
+	if len(page) > 0 {
+		first = page[0].seq
+	}
+	if first <= info.State.FirstSeq || len(page) == 0 && !info.State.LastTime.Before(before) { // stored since
+		return nil
+	}
+	if held := t.Held(); held != nil {
+		return held
+	}
+	ctx, cancel := context.WithTimeout(ctx, 3*requestWithin)
+	defer cancel()
+	s, err := b.jsBulk.Stream(ctx, streamArtifacts)
+	if err == nil {
+		err = s.Purge(ctx, jetstream.WithPurgeSequence(first))
+	}
+	return coded("remove old artifacts", err)
+}

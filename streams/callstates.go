@@ -1,0 +1,86 @@
+package streams
+
+import (
+	"context"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// CallStates are what a conversation says of several of its calls. It reads on from where it was, so that looking again costs what is
+// new. For one goroutine.
+type CallStates struct {
+	bus     *Bus
+	stream  string
+	subject string
+	since   time.Time
+	last    uint64
+	of      map[schemas.CallID]*CallState
+	account schemas.AccountID
+}
+
+// NewCallStates is for calls of a conversation that were accepted at a time, by the log's clock, or later. It reads nothing yet.
+func NewCallStates(b *Bus, a schemas.AccountID, c schemas.ConversationID, calls []schemas.CallID, since time.Time) *CallStates {
+	s := &CallStates{bus: b, since: since.Add(-ClocksApart), account: a, of: make(map[schemas.CallID]*CallState, len(calls))}
+	s.stream, s.subject = b.placeOf(a, c)
+	for _, id := range calls {
+		s.of[id] = &CallState{Call: schemas.Call{ID: id, Account: a, Conversation: c}}
+	}
+	return s
+}
+
+// Of is what is known of a call of those that were named.
+func (s *CallStates) Of(id schemas.CallID) CallState {
+	if state := s.of[id]; state != nil {
+		return *state
+	}
+	return CallState{}
+}
+
+// Read reads what has come since it was called last. Code: unavailable.
+func (s *CallStates) Read(ctx context.Context) error {
+	if err := s.account.Validate(); err != nil {
+		return err
+	}
+	for {
+		since := &s.since
+		if s.last > 0 {
+			since = nil
+		}
+		page, more, err := s.bus.getPage(ctx, s.stream, s.subject, s.last+1, since, 0)
+		if err != nil {
+			return err
+		}
+		for _, m := range page {
+			if err := s.take(ctx, m); err != nil {
+				return err
+			}
+			s.last = m.seq
+		}
+		if !more || len(page) == 0 {
+			return nil
+		}
+	}
+}
+
+// take adds what one event says. Most are told apart by their message id alone.
+func (s *CallStates) take(ctx context.Context, m stored) error {
+	concerned := m.id == ""
+	for _, state := range s.of {
+		concerned = concerned || ofCall(m.id, state.Call)
+	}
+	if !concerned {
+		return nil
+	}
+	e, err := Events.entry(ctx, s.bus, "", m)
+	switch {
+	case schemas.CodeOf(err) == schemas.Unavailable || ctx.Err() != nil:
+		return err
+	case err != nil:
+		return nil //nolint:nilerr // a message that is no event says nothing
+	}
+	if state := s.of[schemas.CallID(e.Value.Subject)]; state != nil {
+		return state.add(e.Value)
+	}
+	return nil
+}

@@ -1,0 +1,182 @@
+package streams
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/sandjet/sandjet/internal/wait"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// DeadLetterForwarder forwards exhausted messages to the dead letters: those that ran out of deliveries because each
+// time the process that had them died. The server publishes one notice of such a message, which a stream keeps until
+// it is read here. A look at the work queue finds what no notice was about. The publisher of a request gets
+// call.rejected first.
+//
+// One per deployment is enough, more do no harm: a dead letter is written once, whoever writes it.
+type DeadLetterForwarder struct {
+	Bus *Bus
+	Log *slog.Logger
+	// Every is the time between two looks at the work queue. 0: a minute.
+	Every time.Duration
+}
+
+// Run forwards until ctx ends, and returns nil then.
+func (m *DeadLetterForwarder) Run(ctx context.Context) error {
+	log := m.Log
+	if log == nil {
+		log = m.Bus.log
+	}
+	s := &forwarding{bus: m.Bus, log: log}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for wait.Sleep(ctx, orDefault(m.Every, time.Minute)) {
+			if err := s.look(ctx); err != nil && ctx.Err() == nil {
+				log.Warn("work queue not read, retrying", "error", err)
+			}
+		}
+	}()
+	o := ConsumeOptions{Name: "mover", Slots: 4, Grace: requestWithin, AckWait: 10 * requestWithin, MaxAttempts: 1000}
+	err := notices.Consume(ctx, m.Bus, o, s.forward)
+	<-done
+	return err
+}
+
+// notices are what the server says about messages out of deliveries.
+var notices = Topic[notice]{ //nolint:gochecknoglobals // a row of the table
+	stream: streamAdv, decode: decodeNotice, filter: func(string) string { return "" },
+}
+
+// notice is the part of an advisory that counts.
+type notice struct {
+	Stream     string `json:"stream"`
+	Consumer   string `json:"consumer"`
+	Seq        uint64 `json:"stream_seq"`
+	Deliveries uint64 `json:"deliveries"`
+}
+
+// EventID names the message that the notice is about.
+func (n notice) EventID() string { return letterID(n.Stream, n.Seq) }
+
+func decodeNotice(_ string, _ Headers, data []byte) (notice, error) {
+	var n notice
+	if err := json.Unmarshal(data, &n); err != nil {
+		return n, fmt.Errorf("notice of the server: %w", err)
+	}
+	if !plain(n.Stream) || !plain(n.Consumer) || n.Seq == 0 {
+		return n, schemas.Errorf(schemas.Invalid, "notice of the server", "names no message")
+	}
+	return n, nil
+}
+
+type forwarding struct {
+	bus *Bus
+	log *slog.Logger
+}
+
+// forward stores the message of a notice as a dead letter. If the process dies in between, the notice is delivered again.
+func (s *forwarding) forward(ctx context.Context, d Delivery[notice]) error {
+	n := d.Value
+	err := s.deadLetter(ctx, n, Certainty{Since: d.Arrived, Generation: d.Generation})
+	if err != nil {
+		return RetryAfter(5*time.Second, err)
+	}
+	return nil
+}
+
+func (s *forwarding) deadLetter(ctx context.Context, n notice, sure Certainty) error {
+	stream, consumer, seq, deliveries := n.Stream, n.Consumer, n.Seq, n.Deliveries
+	m, err := s.bus.getOne(ctx, stream, getRequest{Seq: seq})
+	if errors.Is(err, schemas.ErrNotFound) {
+		return nil // somebody was faster, or it has aged out
+	}
+	if err != nil {
+		return err
+	}
+	why := &schemas.Error{Code: schemas.Exhausted, Message: fmt.Sprintf(
+		"handed out %d times without an end: each time its process died, or the log did not take the end", deliveries)}
+	if stream == streamIntake { // first: who published it must hear of it
+		p := Publication{Account: accountOf(m.subject), Subject: m.subject, Published: m.time, Data: m.data}
+		if err := Reject(ctx, s.bus, p, why, sure); err != nil {
+			return err
+		}
+	}
+	letter := schemas.DeadLetter{
+		ID: letterID(stream, seq), Stream: stream, Subject: m.subject, Consumer: consumer, Account: accountOf(m.subject),
+		Reason: why.Message, Code: schemas.Exhausted,
+		Deliveries: deliveries, First: m.time.UTC(), Time: s.bus.Now(), Headers: m.headers, Payload: m.data,
+	}
+	if err := s.bus.deadLetter(ctx, letter); err != nil {
+		return err
+	}
+	s.log.Warn("exhausted message forwarded to the dead letters", "stream", stream, "seq", seq)
+	if stream == streamIntake { // it would lie in the work queue until it ages out
+		return s.remove(ctx, stream, seq)
+	}
+	return nil
+}
+
+func (s *forwarding) remove(ctx context.Context, stream string, seq uint64) error {
+	str, err := s.bus.jsBulk.Stream(ctx, stream)
+	if err == nil {
+		err = str.DeleteMsg(ctx, seq)
+	}
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil
+	}
+	return coded("remove a message out of deliveries", err)
+}
+
+// intakeStuck is the age at which a request that was handed out can be in nobody's hands any more: whoever
+// takes requests ends each before. What is older ran out of deliveries, and there was no notice of it.
+const intakeStuck = 8 * day
+
+// look forwards requests that are stuck in the work queue to the dead letters. In the usual case it costs
+// one read.
+func (s *forwarding) look(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 4*requestWithin)
+	defer cancel()
+	first, err := s.bus.getOne(ctx, streamIntake, getRequest{Seq: 1, Next: prefixIntake + "*"})
+	if errors.Is(err, schemas.ErrNotFound) || err == nil && s.bus.Now().Sub(first.time) < intakeStuck {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	stream, err := s.bus.jsBulk.Stream(ctx, streamIntake)
+	if err != nil {
+		return coded("look through the work queue", err)
+	}
+	var delivered uint64
+	var consumer string
+	list := stream.ListConsumers(ctx)
+	for c := range list.Info() {
+		if consumer == "" || c.Delivered.Stream > delivered {
+			delivered, consumer = c.Delivered.Stream, c.Name
+		}
+	}
+	if err := list.Err(); err != nil || consumer == "" {
+		return coded("look through the work queue", err)
+	}
+	page, _, err := s.bus.getPage(ctx, streamIntake, ">", 1, nil, 0)
+	if err != nil {
+		return err
+	}
+	for _, m := range page {
+		if m.seq > delivered || s.bus.Now().Sub(m.time) < intakeStuck {
+			return nil
+		}
+		n := notice{Stream: streamIntake, Consumer: consumer, Seq: m.seq, Deliveries: DefaultMaxAttempts + sparedDeliveries}
+		if err := s.deadLetter(ctx, n, s.bus.Certainty()); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,38 @@
+package streams
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// deploymentKey is in the bucket [Boxes], because what bears the id are kept boxes.
+const deploymentKey = "deployment"
+
+// deploymentKept is longer than any log.
+const deploymentKept = 100 * 365 * 24 * time.Hour
+
+// deploymentRow is the value.
+type deploymentRow struct {
+	ID string `json:"id"`
+}
+
+// Deployment is the id of the log and all that works on it, made on the condition that there is none. Whatever lies outside of the
+// log and can be taken for another deployment's bears it: letters, digits and an underscore, at most 40. It is a part of
+// the log's data: a copy of the log has it too. It asks the log each time.
+func Deployment(ctx context.Context, b *Bus) (string, error) {
+	rows := OpenBucket[deploymentRow](b, Boxes)
+	p, err := rows.Get(ctx, deploymentKey)
+	if errors.Is(err, schemas.ErrNotFound) {
+		_, err = rows.Create(ctx, deploymentKey, deploymentRow{schemas.NewID("dep_")}, deploymentKept)
+		if err == nil || errors.Is(err, schemas.ErrConflict) { // or somebody else was first
+			p, err = rows.Get(ctx, deploymentKey)
+		}
+	}
+	if err == nil && p.Value.ID == "" {
+		err = schemas.Errorf(schemas.Internal, "look up the deployment", "the log does not say which it is")
+	}
+	return p.Value.ID, err
+}

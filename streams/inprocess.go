@@ -1,0 +1,66 @@
+package streams
+
+import (
+	"net"
+	"sync"
+	"time"
+)
+
+// inProcess is the client's end of a connection to the server of the same process.
+//
+// The client library bounds each write by a deadline of its own, which it takes back afterwards. On a pipe that is a timer made and
+// stopped for each; so here a deadline that is taken back stays, and one that is a little later than it leaves it as it is. A write
+// is bounded by at least three quarters of what was asked for.
+type inProcess struct {
+	net.Conn
+
+	mu    sync.Mutex
+	bound time.Time // of the pipe; zero: none
+	idle  bool      // no deadline is wanted, and the pipe may have one
+}
+
+// SetWriteDeadline bounds writes from now on; zero: not at all.
+func (c *inProcess) SetWriteDeadline(t time.Time) error {
+	const part = 4 // of the time until then that may be missing
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.idle = t.IsZero(); c.idle {
+		return nil
+	}
+	if c.bound.Before(t) && t.Sub(c.bound) <= time.Until(t)/part {
+		return nil
+	}
+	return c.apply(t)
+}
+
+// SetDeadline bounds reads and writes.
+func (c *inProcess) SetDeadline(t time.Time) error {
+	if err := c.SetReadDeadline(t); err != nil {
+		return err
+	}
+	return c.SetWriteDeadline(t)
+}
+
+// Write writes within the deadline that is wanted.
+func (c *inProcess) Write(b []byte) (int, error) {
+	if err := c.unbind(); err != nil {
+		return 0, err
+	}
+	return c.Conn.Write(b)
+}
+
+// unbind takes a deadline off the pipe that nobody wants any more.
+func (c *inProcess) unbind() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.idle || c.bound.IsZero() {
+		return nil
+	}
+	return c.apply(time.Time{})
+}
+
+// apply sets the pipe's deadline. The lock is held.
+func (c *inProcess) apply(t time.Time) error {
+	c.bound = t
+	return c.Conn.SetWriteDeadline(t)
+}

@@ -1,0 +1,134 @@
+package streams
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/sandjet/sandjet/internal/clock"
+)
+
+// progressAcks sends the progress acknowledgements of everything that this process has in hand: one goroutine for all,
+// which never waits for a handler.
+type progressAcks struct {
+	bus *Bus
+
+	mu      sync.Mutex
+	holds   map[*hold]struct{}
+	begun   chan struct{} // has a token when the first hold was added
+	woke    clock.Reading // when the goroutine last ran
+	stalled clock.Reading // when it last ran too late: deliveries may have waited unseen in this process
+}
+
+// hold is one message in hand.
+type hold struct {
+	progress *progressAcks
+	message  *message
+	ackWait  time.Duration
+	begun    clock.Reading
+	last     clock.Reading // of the last sign that was sent
+	missed   bool          // a sign came too late once
+}
+
+const (
+	progressTick = 250 * time.Millisecond
+	stallGrace   = time.Second // in which what arrived during a stall is read
+)
+
+func newProgressAcks(b *Bus) *progressAcks {
+	return &progressAcks{bus: b, holds: map[*hold]struct{}{}, begun: make(chan struct{}, 1)}
+}
+
+// add begins to give signs for m.
+func (b *progressAcks) add(m *message, ackWait time.Duration) *hold {
+	now := clock.Now()
+	h := &hold{progress: b, message: m, ackWait: ackWait, begun: now, last: now}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.holds) == 0 {
+		b.woke = now
+		select {
+		case b.begun <- struct{}{}:
+		default:
+		}
+	}
+	// A process that stood still finds messages that the server has given up on long ago.
+	h.missed = now.Sub(b.stalled) < stallGrace || now.Sub(b.woke) > ackWait/2
+	b.holds[h] = struct{}{}
+	return h
+}
+
+// drop ends the signs of h.
+func (b *progressAcks) drop(h *hold) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.holds, h)
+}
+
+// late reports whether a sign may have come too late, or went to a server that had given up on us: it drops
+// a client that is silent, so a process that stood still shows by its connection even where all clocks of
+// its host stood still with it.
+func (h *hold) late() bool {
+	if h.message.generation != h.progress.bus.Generation() {
+		return true
+	}
+	h.progress.mu.Lock()
+	defer h.progress.mu.Unlock()
+	return h.missed || h.tooLate(clock.Now())
+}
+
+func (h *hold) tooLate(now clock.Reading) bool { return now.Sub(h.last) > h.ackWait*9/10 }
+
+// run gives signs until ctx ends. It sleeps while nothing is in hand.
+func (b *progressAcks) run(ctx context.Context) {
+	tick := time.NewTicker(progressTick)
+	defer tick.Stop()
+	for {
+		b.mu.Lock()
+		idle := len(b.holds) == 0
+		b.mu.Unlock()
+		if idle {
+			tick.Stop()
+			select {
+			case <-ctx.Done():
+				return
+			case <-b.begun:
+			}
+			tick.Reset(progressTick)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			b.give(clock.Now())
+		}
+	}
+}
+
+// give sends the signs that are due.
+func (b *progressAcks) give(now clock.Reading) {
+	b.mu.Lock()
+	if now.Sub(b.woke) > time.Second {
+		b.stalled = now
+	}
+	b.woke = now
+	var due []*hold
+	for h := range b.holds {
+		if h.tooLate(now) {
+			h.missed = true
+		}
+		if now.Sub(h.last) >= h.ackWait/3-progressTick/2 {
+			due = append(due, h)
+		}
+	}
+	b.mu.Unlock()
+	for _, h := range due {
+		if err := h.message.inProgress(); err != nil {
+			b.bus.log.Debug("keep-alive not sent", "error", err)
+			continue
+		}
+		b.mu.Lock()
+		h.last = now
+		b.mu.Unlock()
+	}
+}

@@ -1,0 +1,202 @@
+package streams
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+const (
+	prefixSkills = "sandjet.skills."
+
+	// SkillChunk is how many bytes of a bundle are in each but its last chunk.
+	SkillChunk = 256 << 10
+	// MaxSkillTar is the most bytes of a bundle's tar: its files, and what the tar adds to each.
+	MaxSkillTar = schemas.MaxSkillBundle + (schemas.MaxSkillFiles*4+64)<<10
+	// SkillsKept is how long a bundle is kept at least that no record names: above what an upload takes until its record is written, and
+	// above what a call takes that has begun to read it.
+	SkillsKept = time.Hour
+)
+
+// skillSubject is where a chunk of a bundle lies. Its size is in it, so that those of an account are summed up without reading one.
+// Under it there is ever the same, as the digest is of all of the bundle: whoever writes it again makes it younger.
+func skillSubject(a schemas.AccountID, digest, number, size string) string {
+	return prefixSkills + string(a) + "." + digest + "." + number + "." + size
+}
+
+// StoreSkill stores a bundle of an account's and returns its digest. Nobody sees half of it: the record that names it is written after. It
+// may be called again, also at the same time. It does not ask whether there is room. Codes: invalid (too large), unavailable, timeout.
+func StoreSkill(ctx context.Context, b *Bus, a schemas.AccountID, tar []byte) (digest string, err error) {
+	if len(tar) == 0 || len(tar) > MaxSkillTar {
+		return "", schemas.Invalidf("", "a bundle has %d bytes: at most %d", len(tar), MaxSkillTar)
+	}
+	if err := a.Validate(); err != nil { // it becomes a subject
+		return "", err
+	}
+	sum := sha256.Sum256(tar)
+	digest = hex.EncodeToString(sum[:])
+	for i := 0; len(tar) > 0; i++ {
+		part := tar[:min(len(tar), SkillChunk)]
+		tar = tar[len(part):]
+		m := nats.NewMsg(skillSubject(a, digest, strconv.Itoa(i), strconv.Itoa(len(part))))
+		m.Data = part
+		if _, err := b.storeOne(ctx, m); err != nil {
+			return "", fmt.Errorf("store a skill: %w", err)
+		}
+	}
+	return digest, nil
+}
+
+// ReadSkill reads a bundle whose digest and size a record has. Codes: not_found (it was replaced, and is gone), unavailable, internal
+// (what is kept is something else).
+func ReadSkill(ctx context.Context, b *Bus, a schemas.AccountID, digest string, size int64) ([]byte, error) {
+	const op = "read a skill"
+	if size <= 0 || size > MaxSkillTar {
+		return nil, schemas.Errorf(schemas.Internal, op, "its record says %d bytes", size)
+	}
+	var tar bytes.Buffer
+	for i := int64(0); i*SkillChunk < size; i++ {
+		data, err := ReadSkillChunk(ctx, b, a, digest, size, i)
+		if err != nil {
+			return nil, err
+		}
+		tar.Write(data)
+	}
+	if sum := sha256.Sum256(tar.Bytes()); hex.EncodeToString(sum[:]) != digest {
+		return nil, schemas.Errorf(schemas.Internal, op, "what is kept there is not what belongs there")
+	}
+	return tar.Bytes(), nil
+}
+
+// ReadSkillChunk reads the n-th piece, of [SkillChunk] bytes but for the last, of a bundle. Codes: not_found, unavailable.
+func ReadSkillChunk(ctx context.Context, b *Bus, a schemas.AccountID, digest string, size, n int64) ([]byte, error) {
+	length := min(SkillChunk, size-n*SkillChunk)
+	m, err := b.getLast(ctx, streamSkills, skillSubject(a, digest, strconv.FormatInt(n, 10), strconv.FormatInt(length, 10)))
+	if err != nil {
+		return nil, fmt.Errorf("read a skill: %w", err)
+	}
+	if int64(len(m.data)) != length {
+		return nil, schemas.Errorf(schemas.Internal, "read a skill", "what is kept there is not what belongs there")
+	}
+	return m.data, nil
+}
+
+// SkillBytes is how many bytes of bundles are kept for an account, but for one digest. Codes: unavailable.
+func SkillBytes(ctx context.Context, b *Bus, a schemas.AccountID, but string) (n int64, err error) {
+	subjects, err := b.skillSubjects(ctx, prefixSkills+string(a)+".>")
+	for subject := range subjects {
+		if _, digest, size, ok := parseSkillSubject(subject); ok && digest != but {
+			n += size
+		}
+	}
+	return n, err
+}
+
+// skillSubjects are those below a filter. The server answers at most 100,000 at a time, which one account never has.
+func (b *Bus) skillSubjects(ctx context.Context, filter string) (map[string]uint64, error) {
+	const op = "count the bundles of skills"
+	all, total := map[string]uint64{}, 1
+	for len(all) < total {
+		body, err := json.Marshal(struct {
+			Filter string `json:"subjects_filter"`
+			Offset int    `json:"offset"`
+		}{filter, len(all)})
+		if err != nil {
+			return nil, coded(op, err)
+		}
+		within, cancel := context.WithTimeout(ctx, requestWithin)
+		m, err := b.bulk.RequestWithContext(within, "$JS.API.STREAM.INFO."+streamSkills, body)
+		cancel()
+		if err != nil {
+			return nil, coded(op, err)
+		}
+		page, n, err := parseCounts(m.Data)
+		if err != nil {
+			return nil, coded(op, err)
+		}
+		maps.Copy(all, page)
+		if total = n; len(page) == 0 {
+			break
+		}
+	}
+	return all, nil
+}
+
+func parseSkillSubject(subject string) (a schemas.AccountID, digest string, size int64, ok bool) {
+	t := strings.Split(strings.TrimPrefix(subject, prefixSkills), ".")
+	if len(t) != 4 { // account, digest, number, size
+		return "", "", 0, false
+	}
+	size, err := strconv.ParseInt(t[3], 10, 64)
+	return schemas.AccountID(t[0]), t[1], size, err == nil && size > 0
+}
+
+// StoredSkill is a bundle that is kept, whole or not.
+type StoredSkill struct {
+	Account schemas.AccountID
+	Digest  string
+}
+
+// StoredSkills lists the bundles that are kept, sorted. Codes: unavailable.
+func StoredSkills(ctx context.Context, b *Bus) ([]StoredSkill, error) {
+	subjects, err := b.skillSubjects(ctx, prefixSkills+">")
+	if err != nil {
+		return nil, err
+	}
+	seen := map[StoredSkill]bool{}
+	var list []StoredSkill
+	for subject := range subjects {
+		if a, digest, _, ok := parseSkillSubject(subject); ok && !seen[StoredSkill{a, digest}] {
+			seen[StoredSkill{a, digest}] = true
+			list = append(list, StoredSkill{a, digest})
+		}
+	}
+	slices.SortFunc(list, func(a, b StoredSkill) int {
+		return strings.Compare(string(a.Account)+a.Digest, string(b.Account)+b.Digest)
+	})
+	return list, nil
+}
+
+// RemoveSkill removes what is kept of a bundle, unless some of it was written after a time: then somebody is about to name it. Kept says
+// so. What is written while this runs stays. Codes: unavailable.
+func RemoveSkill(ctx context.Context, b *Bus, k StoredSkill, before time.Time) (kept bool, err error) {
+	const op = "remove a skill"
+	filter := skillSubject(k.Account, k.Digest, "*", "*")
+	var last uint64
+	for from, more := uint64(1), true; more; {
+		var page []stored
+		if page, more, err = b.getPage(ctx, streamSkills, filter, from, nil, 0); err != nil {
+			return false, err
+		}
+		for _, m := range page {
+			if !m.time.Before(before) {
+				return true, nil
+			}
+			last, from = m.seq, m.seq+1
+		}
+		more = more && len(page) > 0
+	}
+	if last == 0 {
+		return false, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestWithin)
+	defer cancel()
+	s, err := b.jsBulk.Stream(ctx, streamSkills)
+	if err == nil {
+		err = s.Purge(ctx, jetstream.WithPurgeSubject(filter), jetstream.WithPurgeSequence(last+1))
+	}
+	return false, coded(op, err)
+}

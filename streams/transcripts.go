@@ -1,0 +1,175 @@
+package streams
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/sandjet/sandjet/internal/wait"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// headerFrom is on each commit of a transcript: the sequence from which on it is read.
+const headerFrom = "Sandjet-From"
+
+// KeptCommit is a commit as the log has it.
+type KeptCommit struct {
+	Seq    uint64 // grows with time within a transcript, with gaps
+	Stored time.Time
+	Size   int // bytes
+	Commit schemas.Commit
+}
+
+// AppendCommit adds a commit to the transcript of a conversation if its last one is after; 0: there is none. From is the sequence
+// from which on the transcript is read from then on, which a summary has moved; 0: from the beginning. It returns the commit's
+// sequence, also when the commit was stored by a former try whose confirmation was lost: its id tells.
+//
+// Codes: conflict (the transcript has moved on: another has written, or it was removed), invalid, unavailable (also: the log is
+// full), exhausted (the account's quota; only where after is 0). After unavailable nobody knows whether the commit is there: append
+// the same one again. Until then nothing may follow from it.
+func AppendCommit(
+	ctx context.Context, b *Bus, a schemas.AccountID, c schemas.ConversationID, after, from uint64, commit schemas.Commit,
+) (uint64, error) {
+	if err := errors.Join(a.Validate(), c.Validate()); err != nil {
+		return 0, err
+	}
+	data, err := schemas.EncodeCommit(commit)
+	if err != nil {
+		return 0, err
+	}
+	shard, kind := shardOf(c, b.Shards()), workGoing
+	if after == 0 {
+		kind = workNew
+	}
+	subject := transcriptSubject(shard, a, c)
+	if err := b.admit(ctx, kind, subject, sizeOfMessage(subject, data)); err != nil {
+		return 0, err
+	}
+	m := nats.NewMsg(subject)
+	m.Data = data
+	m.Header.Set(headerFrom, strconv.FormatUint(from, 10))
+	expectLast(m, after, subject)
+	if err := b.offload(ctx, transcriptStream(shard), m); err != nil {
+		return 0, err
+	}
+	const tries = 4
+	pause := wait.Backoff{First: 20 * time.Millisecond, Most: time.Second}
+	for try := 1; ; try++ {
+		stored, err := b.storeOne(ctx, m)
+		if err == nil {
+			return stored.Cursor.Seq, nil
+		}
+		lost := errors.Is(err, schemas.ErrUnavailable)
+		if !lost && !errors.Is(err, schemas.ErrConflict) {
+			return 0, err
+		}
+		seq, is, found := b.behind(ctx, shard, subject, after, commit.ID)
+		switch {
+		case found == nil && is:
+			return seq, nil
+		case found == nil && seq > 0:
+			return 0, schemas.Wrap(schemas.Conflict, "append to a transcript", "another has written to it: read it anew", err)
+		case found == nil && !lost && b.lastCommit(ctx, shard, subject) < after: // what it was to stand behind is gone
+			return 0, schemas.Wrap(schemas.Conflict, "append to a transcript", "it was removed: read it anew", err)
+		}
+		// What was refused while nothing is behind meets a write that is not stored yet: perhaps our own.
+		if try == tries || !pause.Sleep(ctx, try) {
+			return 0, schemas.Wrap(schemas.Unavailable, "append to a transcript", "nobody knows whether it is stored: append it again", err)
+		}
+	}
+}
+
+// behind is the first commit after a sequence, and whether it has an id. Seq is 0 if there is none.
+func (b *Bus) behind(ctx context.Context, shard int, subject string, after uint64, id string) (seq uint64, is bool, err error) {
+	m, err := b.getNewest(ctx, transcriptStream(shard), getRequest{Seq: after + 1, Next: subject})
+	if errors.Is(err, schemas.ErrNotFound) {
+		return 0, false, nil
+	}
+	if err != nil {
+		return 0, false, err
+	}
+	k, err := b.keptCommit(ctx, shard, m)
+	return m.seq, err == nil && k.Commit.ID == id, nil // what cannot be read is another's
+}
+
+// lastCommit is the sequence of a transcript's last commit; 0 if there is none. Where that is not known it is the highest.
+func (b *Bus) lastCommit(ctx context.Context, shard int, subject string) uint64 {
+	m, err := b.getNewest(ctx, transcriptStream(shard), getRequest{Last: subject})
+	switch {
+	case err == nil:
+		return m.seq
+	case errors.Is(err, schemas.ErrNotFound):
+		return 0
+	}
+	return ^uint64(0)
+}
+
+// ReadTranscript yields the commits of a conversation's transcript in their order, from where its last one says that it is read. A
+// conversation that never had a turn, or none within the time that they are kept, has none. What is read reaches at least to what was
+// confirmed when the reading began; [AppendCommit] finds out what has come since. After an error nothing follows. Codes: invalid,
+// unavailable, exhausted (more than [schemas.MaxTranscript] bytes), internal (a commit cannot be read).
+func ReadTranscript(ctx context.Context, b *Bus, a schemas.AccountID, c schemas.ConversationID) iter.Seq2[KeptCommit, error] {
+	return func(yield func(KeptCommit, error) bool) {
+		if err := b.eachCommit(ctx, a, c, func(k KeptCommit) bool { return yield(k, nil) }); err != nil {
+			yield(KeptCommit{}, err)
+		}
+	}
+}
+
+func (b *Bus) eachCommit(ctx context.Context, a schemas.AccountID, c schemas.ConversationID, yield func(KeptCommit) bool) error {
+	const op = "read a transcript"
+	if err := errors.Join(a.Validate(), c.Validate()); err != nil {
+		return err
+	}
+	shard := shardOf(c, b.Shards())
+	subject := transcriptSubject(shard, a, c)
+	last, err := b.getNewest(ctx, transcriptStream(shard), getRequest{Last: subject})
+	if errors.Is(err, schemas.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	from, err := strconv.ParseUint(last.headers.Get(headerFrom), 10, 64)
+	if err != nil {
+		return schemas.Wrap(schemas.Internal, op, "its last commit does not say from where it is read", err)
+	}
+	for size := 0; ; {
+		page, more, err := b.getPage(ctx, transcriptStream(shard), subject, from, nil, 0)
+		if err != nil {
+			return err
+		}
+		for _, m := range page {
+			k, err := b.keptCommit(ctx, shard, m)
+			if err != nil {
+				return err
+			}
+			if size += k.Size; size > schemas.MaxTranscript {
+				return schemas.Errorf(schemas.Exhausted, op, "it has more than %d bytes since its last summary", schemas.MaxTranscript)
+			}
+			if from = m.seq + 1; !yield(k) {
+				return nil
+			}
+		}
+		if !more || len(page) == 0 {
+			return nil
+		}
+	}
+}
+
+// keptCommit reads a message of a transcript.
+func (b *Bus) keptCommit(ctx context.Context, shard int, m stored) (KeptCommit, error) {
+	data, err := b.whole(ctx, transcriptStream(shard), m.headers, m.data, m.time)
+	if err != nil {
+		return KeptCommit{}, err
+	}
+	c, err := schemas.DecodeCommit(data)
+	if err != nil {
+		return KeptCommit{}, schemas.Wrap(schemas.Internal, "read a transcript", "what is kept there is not a commit", err)
+	}
+	return KeptCommit{Seq: m.seq, Stored: m.time, Size: len(data), Commit: c}, nil
+}

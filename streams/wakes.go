@@ -1,0 +1,107 @@
+package streams
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// Wakes say which conversations are to be looked at, as their turns may go on. One takes the place of another of the same conversation
+// that nobody has taken in hand. Filter: an account.
+var Wakes = Topic[schemas.Wake]{ //nolint:gochecknoglobals // a row of the table
+	stream: streamWakes, subject: wakePlace, encode: encodeJSON[schemas.Wake], decode: decodeJSON[schemas.Wake],
+	filter: func(s string) string { return prefixWakes + orAny(s) + ".*" },
+	of:     func(_, account string) string { return prefixWakes + account + ".*" },
+}
+
+// ScheduleWake stores a wake that comes at a time, instead of any other of the conversation that has not come yet.
+func ScheduleWake(ctx context.Context, b *Bus, w schemas.Wake, at time.Time) error {
+	subject, err := wakePlace(b, w)
+	if err != nil {
+		return err
+	}
+	data, err := encodeJSON(w)
+	if err != nil {
+		return err
+	}
+	m := nats.NewMsg(prefixWakeTimers + strings.TrimPrefix(subject, prefixWakes))
+	m.Data = data
+	return b.schedule(ctx, m, subject, at)
+}
+
+func wakePlace(_ *Bus, w schemas.Wake) (string, error) {
+	if err := errors.Join(w.Account.Validate(), w.Conversation.Validate()); err != nil {
+		return "", err
+	}
+	return prefixWakes + string(w.Account) + "." + token(string(w.Conversation)), nil
+}
+
+// Woken calls heard for each conversation that gets a wake, until ctx ends. What comes while the connection is away is missed: who
+// must not miss anything consumes [Wakes]. Heard must not block.
+func Woken(ctx context.Context, b *Bus, heard func(schemas.AccountID, schemas.ConversationID)) error {
+	sub, err := b.live.Subscribe(prefixWoken+"*.*", func(m *nats.Msg) {
+		account, name, _ := strings.Cut(strings.TrimPrefix(m.Subject, prefixWoken), ".")
+		if conversation, err := untoken(name); err == nil {
+			heard(schemas.AccountID(account), schemas.ConversationID(conversation))
+		}
+	})
+	if err != nil {
+		return coded("hear of wakes", err)
+	}
+	<-ctx.Done()
+	if err := sub.Unsubscribe(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
+		b.log.Debug("unsubscribe failed", "error", err)
+	}
+	return nil
+}
+
+// WaitingTurn is a follow-up with its place in the stream of turns.
+type WaitingTurn struct {
+	Seq      uint64
+	FollowUp schemas.FollowUp
+}
+
+// ReadTurns reads the follow-ups of a conversation that lie behind a sequence, oldest first. One that cannot be read is passed over, with
+// a line in the log. Code: unavailable.
+func ReadTurns(ctx context.Context, b *Bus, a schemas.AccountID, c schemas.ConversationID, after uint64) ([]WaitingTurn, error) {
+	if err := errors.Join(a.Validate(), c.Validate()); err != nil {
+		return nil, err
+	}
+	subject := prefixTurns + string(a) + "." + token(string(c)) + ".*"
+	var list []WaitingTurn
+	for {
+		page, more, err := b.getPage(ctx, streamTurns, subject, after+1, nil, 0)
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range page {
+			after = m.seq
+			e, err := Turns.entry(ctx, b, "", m)
+			switch {
+			case schemas.CodeOf(err) == schemas.Unavailable || ctx.Err() != nil:
+				return nil, err
+			case err != nil:
+				b.log.Error("stored message is not a follow-up, skipped", "stream", streamTurns, "seq", m.seq, "error", err)
+			default:
+				list = append(list, WaitingTurn{m.seq, e.Value})
+			}
+		}
+		if !more || len(page) == 0 {
+			return list, nil
+		}
+	}
+}
+
+// LastTurn is the sequence of a conversation's last follow-up; 0 if there is none.
+func LastTurn(ctx context.Context, b *Bus, a schemas.AccountID, c schemas.ConversationID) (uint64, error) {
+	list, err := ReadTurns(ctx, b, a, c, 0)
+	if err != nil || len(list) == 0 {
+		return 0, err
+	}
+	return list[len(list)-1].Seq, nil
+}

@@ -1,0 +1,297 @@
+package runner
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/sandjet/sandjet/admission"
+	"github.com/sandjet/sandjet/lifecycle"
+	"github.com/sandjet/sandjet/models"
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/turns"
+)
+
+// Defaults of a [Runner].
+const (
+	DefaultSlots  = 256
+	DefaultGrace  = 30 * time.Second
+	DefaultLinger = 5 * time.Second
+
+	maxAttempts = 1 << 30 // of a wake: it waits while another process has its conversation
+	elsewhere   = time.Second
+	failedAgain = 2 * time.Second
+)
+
+// Mind is what an agent's turns are carried out with.
+type Mind struct {
+	Config turns.Config
+	// Clients ask the models of Config.Models, one for each.
+	Clients []models.Client
+	// Tools are the names that the model has for tools whose calls are carried out.
+	Tools map[string]schemas.Tool
+	// Dialect is that of the tools.
+	Dialect schemas.Dialect
+}
+
+// Minds knows what agents are made of.
+type Minds interface {
+	// Mind returns what an agent's turns are carried out with. Codes: unsupported (the agent has no model: its turns are a harness's),
+	// not_found (the agent or one of its models is gone), and those of the log.
+	Mind(ctx context.Context, a schemas.AccountID, agent schemas.AgentID) (Mind, error)
+}
+
+// Metrics are functions that are called as things happen; each may be nil.
+type Metrics struct {
+	Ended    func(schemas.TurnStatus)
+	Attempt  func(reason string, took time.Duration) // "answered", or the class of the failure
+	Tokens   func(schemas.TokenUsage)
+	Carrying func(delta int) // conversations in hand
+}
+
+// Runner carries out turns, together with others on the same log.
+type Runner struct {
+	Bus   *streams.Bus
+	Minds Minds
+	// Calls admits the calls of tools.
+	Calls admission.Admitter
+	// Endpoints are an account's webhook endpoints; nil: there are none.
+	Endpoints func(context.Context, schemas.AccountID) ([]schemas.Endpoint, error)
+	Slots     int           // conversations in hand at the same time. 0: [DefaultSlots]
+	Grace     time.Duration // that a model's answer under way has when the process stops. 0: [DefaultGrace]
+	Linger    time.Duration // that a conversation stays in hand while its calls run. 0: [DefaultLinger]
+	Metrics   Metrics
+	Log       *slog.Logger // nil: silent
+
+	name string
+	sign *sign
+
+	mu    sync.Mutex
+	hands map[place]*hand // conversations in hand, or about to be
+	done  <-chan struct{} // the process is to stop
+	at    func(stage string) error
+}
+
+// place is a conversation of an account.
+type place struct {
+	account      schemas.AccountID
+	conversation schemas.ConversationID
+}
+
+// hand is a conversation that this process has in hand, and those who wait until it is not.
+type hand struct {
+	poked  chan struct{} // something may have changed
+	done   chan struct{}
+	err    error // once done
+	newest uint64
+	over   chan struct{} // closed when a later wake takes the newest one's place
+}
+
+func (h *hand) poke() {
+	select {
+	case h.poked <- struct{}{}:
+	default:
+	}
+}
+
+// Run carries out turns until ctx ends; then it begins nothing, gives answers under way the grace, and returns nil. It returns an error
+// only when the log refuses it.
+func (r *Runner) Run(ctx context.Context) error {
+	r.Slots, r.Grace, r.Linger = cmp.Or(r.Slots, DefaultSlots), cmp.Or(r.Grace, DefaultGrace), cmp.Or(r.Linger, DefaultLinger)
+	if r.Log == nil {
+		r.Log = slog.New(slog.DiscardHandler)
+	}
+	if r.at == nil {
+		r.at = func(string) error { return nil }
+	}
+	r.name, r.hands, r.done = schemas.NewID("turns_"), map[place]*hand{}, ctx.Done()
+	r.Log = r.Log.With("runner", r.name)
+	r.Calls.Wake, r.Calls.Bus = true, r.Bus
+	around, stop := context.WithCancel(context.WithoutCancel(ctx)) // what goes on until the last turn is out of hand
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	defer stop()
+	r.sign = newSign(r.Bus, r.name, r.Log)
+	beside.Go(func() { r.sign.keep(around) })
+	beside.Go(func() {
+		if err := streams.Woken(around, r.Bus, r.heard); err != nil {
+			r.Log.Warn("wakes are not heard of at once", "error", err)
+		}
+	})
+	failed := make(chan error, 2)
+	taking, end := context.WithCancel(ctx)
+	defer end()
+	var consuming sync.WaitGroup
+	consuming.Go(func() {
+		defer end()
+		failed <- streams.Turns.Consume(taking, r.Bus, streams.ConsumeOptions{
+			Name: "turns", Slots: 64, MaxAttempts: maxAttempts, MaxPending: streams.ManyPending,
+		}, r.expect)
+	})
+	consuming.Go(func() {
+		defer end()
+		failed <- streams.Wakes.Consume(taking, r.Bus, streams.ConsumeOptions{
+			Name: "runners", Slots: r.Slots, Grace: r.Grace, MaxAttempts: maxAttempts, Turns: true, MaxPending: streams.ManyPending,
+		}, r.handle)
+	})
+	consuming.Wait()
+	if err := errors.Join(<-failed, <-failed); err != nil {
+		return fmt.Errorf("turns: %w", err)
+	}
+	return nil
+}
+
+// expect looks at what has come in: what is for an agent with a model has its conversation woken, anything else is a harness's.
+func (r *Runner) expect(ctx context.Context, d streams.Delivery[schemas.FollowUp]) error {
+	f := d.Value
+	if f.Agent == "" {
+		return nil
+	}
+	_, err := r.Minds.Mind(ctx, f.Account, f.Agent)
+	if errors.Is(err, schemas.ErrNotFound) || errors.Is(err, schemas.ErrUnsupported) {
+		return nil
+	}
+	if err != nil && schemas.CodeOf(err).Retryable() {
+		return err
+	}
+	return lifecycle.ExpectTurn(ctx, r.Bus, f, d.Seq)
+}
+
+// heard pokes a conversation that is in hand.
+func (r *Runner) heard(a schemas.AccountID, c schemas.ConversationID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if h := r.hands[place{a, c}]; h != nil {
+		h.poke()
+	}
+}
+
+// handle carries a conversation on, or waits until this process has it out of hand. A wake is acknowledged only then, or when a later
+// one stands for it: so one that is lost with a process comes again.
+func (r *Runner) handle(ctx context.Context, d streams.Delivery[schemas.Wake]) error {
+	p := place{d.Value.Account, d.Value.Conversation}
+	h, mine, over := r.join(p, d.Seq)
+	if !mine {
+		if over == nil {
+			return nil
+		}
+		select {
+		case <-h.done:
+			return h.err
+		case <-over:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if f := r.Metrics.Carrying; f != nil {
+		f(1)
+		defer f(-1)
+	}
+	for {
+		err := r.carry(ctx, p, h)
+		if r.leave(p, h, err) {
+			return err
+		}
+	}
+}
+
+// join takes a conversation in hand, or finds who has it: then over ends when a later wake has come, and is nil where one has already.
+func (r *Runner) join(p place, seq uint64) (h *hand, mine bool, over <-chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	h = r.hands[p]
+	if h == nil {
+		h = &hand{poked: make(chan struct{}, 1), done: make(chan struct{}), newest: seq, over: make(chan struct{})}
+		r.hands[p] = h
+		return h, true, nil
+	}
+	h.poke()
+	switch {
+	case seq < h.newest:
+		return h, false, nil
+	case seq > h.newest:
+		close(h.over)
+		h.newest, h.over = seq, make(chan struct{})
+	}
+	return h, false, h.over
+}
+
+// leave lets go of a conversation, unless something may have changed since it was looked at.
+func (r *Runner) leave(p place, h *hand, err error) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err == nil {
+		select {
+		case <-h.poked:
+			return false
+		default:
+		}
+	}
+	delete(r.hands, p)
+	h.err = err
+	close(h.done)
+	return true
+}
+
+// stopping reports whether the process is to stop.
+func (r *Runner) stopping() bool {
+	select {
+	case <-r.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// carry takes the conversation's record, carries its turn on, and lets go.
+func (r *Runner) carry(ctx context.Context, p place, h *hand) error {
+	if r.stopping() {
+		return streams.RetryAfter(0, nil)
+	}
+	hold, err := r.take(ctx, p)
+	switch {
+	case errors.Is(err, errOthers):
+		return streams.RetryAfter(elsewhere, err)
+	case err != nil:
+		return r.verdict(ctx, p, err)
+	case hold == nil:
+		return nil
+	}
+	c := &carrying{r: r, place: p, hand: h, hold: *hold, log: r.Log.With("account", p.account, "conversation", p.conversation)}
+	defer c.close()
+	err = c.run(ctx)
+	switch {
+	case errors.Is(err, errMoved): // another process has written: it has the conversation, or had it
+		c.log.Info("conversation carried on by another process, standing down")
+		return streams.RetryAfter(elsewhere, err)
+	case err == nil, errors.Is(err, errStopping):
+		if rerr := c.release(ctx); rerr != nil {
+			return r.verdict(ctx, p, rerr)
+		}
+		if err != nil {
+			return streams.RetryAfter(0, err)
+		}
+		return nil
+	}
+	return r.verdict(ctx, p, err)
+}
+
+// verdict is that of a wake whose conversation could not be carried on: it comes again.
+func (r *Runner) verdict(ctx context.Context, p place, err error) error {
+	if ctx.Err() == nil {
+		r.Log.Warn("turn not carried on, retrying", "account", p.account, "conversation", p.conversation, "error", err)
+	}
+	return streams.RetryAfter(failedAgain, err)
+}
+
+var (
+	errOthers   = errors.New("another process has the conversation")
+	errMoved    = errors.New("another process has written to the transcript")
+	errStopping = errors.New("the process stops")
+)

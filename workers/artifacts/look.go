@@ -1,0 +1,141 @@
+package artifacts
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/sandjet/sandjet/providers/workspacefs"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// Seen is an entry of the workspace as a look found it.
+type Seen struct {
+	Info workspacefs.Info
+	Type fs.FileMode // type bits
+	// Sum is the SHA-256 of the content in hexadecimal digits, where it was known; else empty.
+	Sum string
+	// Fresh says that the entry was changed so shortly before the look that another change may not show in its times.
+	Fresh bool
+}
+
+// Look is what is in the places for artifacts at a moment.
+type Look struct {
+	// Found are entries by their paths, directories left out.
+	Found map[string]Seen
+	// Beyond are places in which there is more than is looked at. What was found there says nothing.
+	Beyond []string
+	// Since stands for a look before that nobody took: what was changed at that time or later has changed. Zero: the look was taken.
+	Since time.Time
+}
+
+// freshness is how coarse the times of a file system may be.
+const freshness = 2 * time.Second
+
+// Places are where artifacts are looked for: the folder [schemas.OutputsFolder], and what patterns name.
+type Places []schemas.ArtifactPattern
+
+// Look looks at the places. A place that is not there costs one question. The error is ctx's, or a failure of the file system.
+func (p Places) Look(ctx context.Context, fsys workspacefs.FS) (Look, error) {
+	l := looker{fsys: fsys, look: Look{Found: map[string]Seen{}}, left: schemas.MaxArtifactsSeen}
+	all := place{folder: schemas.OutputsFolder, depth: -1, hidden: true, matches: func(string) bool { return true }}
+	if err := l.place(ctx, all); err != nil {
+		return Look{}, err
+	}
+	l.left = schemas.MaxArtifactsSeen // together
+	for _, g := range p {
+		at := place{hidden: g.Hidden(), matches: g.Matches}
+		at.folder, at.depth = g.Reach()
+		if err := l.place(ctx, at); err != nil {
+			return Look{}, err
+		}
+	}
+	return l.look, nil
+}
+
+type looker struct {
+	fsys workspacefs.FS
+	look Look
+	left int // entries
+}
+
+var errBeyond = errors.New("more entries than are looked at")
+
+// place is a folder in which something is looked for.
+type place struct {
+	folder  string
+	depth   int // of folders below it; less than 0: any
+	hidden  bool
+	matches func(path string) bool
+}
+
+// place looks at one place.
+func (l *looker) place(ctx context.Context, p place) error {
+	type folder struct {
+		name  string
+		depth int
+	}
+	if inside, err := l.noLinks(ctx, p.folder); err != nil || !inside {
+		return err
+	}
+	for todo := []folder{{p.folder, 0}}; len(todo) > 0; {
+		at := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		err := l.fsys.ReadDir(ctx, at.name, false, func(e workspacefs.Entry) error {
+			full := path.Join(at.name, e.Name)
+			if l.left--; l.left < 0 {
+				return errBeyond
+			}
+			switch {
+			case full == path.Dir(schemas.UploadsFolder), strings.HasPrefix(e.Name, ".") && !p.hidden:
+				return nil
+			case e.Type.IsDir():
+				if p.depth < 0 || at.depth < p.depth {
+					todo = append(todo, folder{full, at.depth + 1})
+				}
+				return nil
+			}
+			if p.matches(full) {
+				l.entry(full, e)
+			}
+			return nil
+		})
+		switch {
+		case errors.Is(err, errBeyond):
+			l.look.Beyond = append(l.look.Beyond, p.folder)
+			return nil
+		case err != nil && (ctx.Err() != nil || workspacefs.CodeOf(err) == ""):
+			return err
+		} // else the folder is not there, is a link, or may not be read
+	}
+	return nil
+}
+
+// noLinks reports whether no folder above one is a link.
+func (l *looker) noLinks(ctx context.Context, folder string) (bool, error) {
+	for above := path.Dir(folder); above != "."; above = path.Dir(above) {
+		switch err := l.fsys.ReadDir(ctx, above, false, func(workspacefs.Entry) error { return fs.SkipAll }); {
+		case err == nil, errors.Is(err, fs.SkipAll):
+		case ctx.Err() != nil, workspacefs.CodeOf(err) == "":
+			return false, err
+		default:
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+func (l *looker) entry(full string, e workspacefs.Entry) {
+	info, err := e.Info()
+	if err != nil {
+		return // it has just gone
+	}
+	changed := info.Changed
+	if changed.IsZero() {
+		changed = info.ModTime
+	}
+	l.look.Found[full] = Seen{Info: info, Type: e.Type.Type(), Fresh: time.Since(changed) < freshness}
+}

@@ -1,0 +1,164 @@
+package workers
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// outliving is a provider whose runs go on when their worker has died, until somebody ends them.
+type outliving struct {
+	fake
+
+	mu    sync.Mutex
+	left  map[string]bool // runs that go on, by id
+	away  func() bool     // whether the engine cannot be reached; nil: never
+	ended []string        // what was asked for
+}
+
+func (p *outliving) EndRun(_ context.Context, key string, account schemas.AccountID, id string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ended = append(p.ended, key+" "+string(account)+" "+id)
+	if p.away != nil && p.away() {
+		return schemas.Errorf(schemas.Unavailable, "end run", "the engine is away")
+	}
+	delete(p.left, id)
+	return nil
+}
+
+// goesOn leaves every run behind.
+func (p *outliving) goesOn(ctx context.Context, cmd providers.Command) (providers.Result, error) {
+	p.mu.Lock()
+	p.left[cmd.ID] = true
+	p.mu.Unlock()
+	return hello(ctx, cmd)
+}
+
+func (p *outliving) leftover() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.left)
+}
+
+func newOutliving() *outliving {
+	p := &outliving{left: map[string]bool{}}
+	p.run = p.goesOn
+	return p
+}
+
+// TestAnInterruptedRunIsEndedFirst: a worker dies while a command runs; who takes the call over ends the command before it says that
+// it was interrupted, and may die before and after that.
+func TestAnInterruptedRunIsEndedFirst(t *testing.T) {
+	for name, deaths := range map[string][]stage{
+		"the next worker lives":                    {atRan},
+		"the next one dies before it ends the run": {atRan, atEnding},
+		"and after it":                             {atRan, atEnded},
+		"two more die":                             {atRan, atEnding, atEnded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				p := newOutliving()
+				c := w.publish(w.call("call_1", schemas.ToolBash))
+				for _, at := range deaths {
+					died := make(chan *employed, 1)
+					w.employ(p, w.dieAt(at, died))
+					<-died
+					if slices.Contains(w.types(c), schemas.CallFinished) {
+						t.Errorf("the call has its end when a worker has died at %q", at)
+					}
+				}
+				w.employ(p)
+				w.want(c, schemas.StatusInterrupted)
+				if n := p.leftover(); n != 0 {
+					t.Errorf("%d runs go on behind the result", n)
+				}
+				w.once(c)
+				if p.count() != 1 {
+					t.Errorf("%d runs, want one", p.count())
+				}
+				want := "acct_1.sb_1.ws_1 acct_1 " + c.EventID()
+				for _, got := range p.ended {
+					if got != want {
+						t.Errorf("the end of %q was asked for, want %q", got, want)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestARunThatCannotBeEndedIsWaitedFor: its engine is away. The call has its end when the run has, or cannot be there any more.
+func TestARunThatCannotBeEndedIsWaitedFor(t *testing.T) {
+	for name, c := range map[string]struct {
+		away   time.Duration
+		within time.Duration // of the start
+	}{
+		"for a while": {5 * time.Minute, 6 * time.Minute},
+		"for good":    {1000 * time.Hour, providers.RunLimit + 2*time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				p := newOutliving()
+				begun := time.Now()
+				p.away = func() bool { return time.Since(begun) < c.away }
+				call := w.call("call_1", schemas.ToolBash)
+				w.startedBy("worker_dead", call, 1)
+				w.publish(call)
+				w.employ(p)
+				r := w.want(call, schemas.StatusInterrupted)
+				took := r.Finished.Sub(begun)
+				if least := min(c.away, providers.RunLimit); took < least || took > c.within {
+					t.Errorf("the result came after %v, want %v to %v", took, least, c.within)
+				}
+				w.once(call)
+			})
+		})
+	}
+}
+
+// TestARunWhoseEngineIsLostIsEndedFirst: the provider does not know how a run ended, and nothing of it may go on when its call has ended.
+func TestARunWhoseEngineIsLostIsEndedFirst(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		p := newOutliving()
+		begun := time.Now()
+		p.away = func() bool { return time.Since(begun) < time.Minute }
+		p.run = func(ctx context.Context, cmd providers.Command) (providers.Result, error) {
+			r, _ := p.goesOn(ctx, cmd)
+			return r, schemas.Errorf(schemas.Interrupted, "run", "the connection was lost")
+		}
+		w.employ(p)
+		c := w.publish(w.call("call_1", schemas.ToolBash))
+		if r := w.want(c, schemas.StatusInterrupted); r.Finished.Sub(begun) < time.Minute || p.leftover() != 0 {
+			t.Errorf("the result came after %v, %d runs go on", r.Finished.Sub(begun), p.leftover())
+		}
+		w.once(c)
+		if p.count() != 1 {
+			t.Errorf("%d runs, want one", p.count())
+		}
+	})
+}
+
+// TestOnlyWhatIsStartedOnceIsNamed: reading calls may be run by two workers at a time, which must not end each other's.
+func TestOnlyWhatIsStartedOnceIsNamed(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.specs.persistent = true
+		p := newOutliving()
+		p.run = func(ctx context.Context, cmd providers.Command) (providers.Result, error) {
+			if cmd.ID != "" {
+				t.Errorf("a reading call's run is named %q", cmd.ID)
+			}
+			return answer(schemas.ToolRead)(ctx, cmd)
+		}
+		w.employ(p)
+		w.want(w.publish(w.call("call_1", schemas.ToolRead)), schemas.StatusCompleted)
+		if len(p.ended) > 0 {
+			t.Errorf("ended: %v", p.ended)
+		}
+	})
+}

@@ -1,0 +1,60 @@
+// Package jobs starts the background jobs of one worker and looks after them. A [Launch] takes a background call to the start of
+// its job, the [Manager] looks after the jobs of its worker and takes over those of workers that are gone, and [Status] answers
+// what a model asks about a job.
+//
+// What holds for all of them: a job's record says that it is being launched before the provider is asked to, so that whoever finds
+// the call later can tell from the record whether the job may run. The record names the worker that looks after the job; it is
+// changed only on the condition that nobody else has changed it. The first completion of a job on the log counts.
+package jobs
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/workers/leases"
+	"github.com/sandjet/sandjet/workers/limits"
+)
+
+// Options are what a [Manager] and a [Launcher] need of their worker. All must be set where nothing else is said.
+type Options struct {
+	Bus      *streams.Bus
+	Provider providers.Provider
+	Name     string        // the provider's name on the log
+	Lease    *leases.Lease // the worker's own
+	// Limiter holds the caps. Nil: there are none.
+	Limiter limits.Limiter
+	// PerSandbox is how many jobs run in one sandbox at the same time, where its record does not say. 0: schemas.DefaultJobs.
+	PerSandbox int
+	// PerAccount is how many jobs of one account run at the same time, over all workers that share the limiter. 0: any number.
+	PerAccount int
+	// ProbeEvery is how often each job is looked at.
+	ProbeEvery time.Duration
+	// CallbackURL is where a job reports its end over HTTP. Empty: nowhere.
+	CallbackURL string
+	Log         *slog.Logger
+
+	// InHand reports whether this process has a call in hand, by the call's EventID: its job is being launched here.
+	InHand func(call string) bool
+	// LimiterAway is called when the limiter cannot be reached.
+	LimiterAway func(context.Context, error)
+	// At is called at each stage of a launch, and an error from it ends the launch right there: tests let a worker die with it.
+	At func(Stage, schemas.Call) error
+
+	Managed func(n int)        // how many jobs this worker looks after, at each round
+	Started func()             // a job was started
+	Limited func(limit string) // a job was refused because of a cap
+}
+
+// Stage is a place between two effects of a launch, where a process may die.
+type Stage string
+
+// The stages in their order.
+const (
+	Launching Stage = "launching" // the record says that the job may have been started
+	Launched  Stage = "launched"  // the provider has started the job
+	Recorded  Stage = "recorded"  // the record says that the job runs
+)

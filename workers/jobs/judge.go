@@ -1,0 +1,165 @@
+package jobs
+
+import (
+	"time"
+
+	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+const (
+	// launchSettles is how long after a launch the absence of the job in its sandbox means nothing: what
+	// starts it may still be on its way.
+	launchSettles = time.Minute
+	// overdueGrace is what a job's own end by its lifetime gets before the job manager stops it.
+	overdueGrace = 30 * time.Second
+	// overdueLost is how long after its deadline a job whose sandbox cannot be reached counts as lost.
+	overdueLost = 10 * time.Minute
+)
+
+// facts is all that decides what a worker does about an unsettled job of its provider. It is filled
+// in two steps: what record and leases show, and, when the verdict is probe, what the sandbox shows.
+type facts struct {
+	state      schemas.JobState
+	inHand     bool          // this process is launching it just now
+	mine       bool          // this worker looks after it
+	ownerAlive bool          // the worker that does has its lease
+	settled    bool          // this worker kept its own lease long enough: the absence of another's is proof
+	tied       bool          // its sandbox ends with its worker's process
+	age        time.Duration // since its launch
+	over       time.Duration // since its deadline; below 0: before it
+	look       look
+}
+
+// look is what a look at a job in its sandbox has found.
+type look string
+
+const (
+	lookNone  look = ""      // nobody has looked
+	lookRuns  look = "runs"  //
+	lookEnded look = "ended" // how is known
+	lookGone  look = "gone"  // its sandbox is gone, or knows no such job
+	lookAway  look = "away"  // its sandbox cannot be reached now
+	lookBlind look = "blind" // the provider cannot look
+)
+
+// verdict is what to do about an unsettled job.
+type verdict string
+
+const (
+	toLeave    verdict = "leave"
+	toProbe    verdict = "probe"     // look at it in its sandbox, then judge again
+	toTakeOver verdict = "take over" // its worker is gone: look after it from now on
+	toRecord   verdict = "record"    // it runs, and its record does not say so
+	toReport   verdict = "report"    // it has ended: report how
+	toStop     verdict = "stop"      // its lifetime is over
+	toExpire   verdict = "expire"    // likewise, and nobody can say how it ended
+	isOrphaned verdict = "orphaned"  // lost: its sandbox ended with its worker
+	isGone     verdict = "gone"      // lost: its sandbox is gone
+	isVanished verdict = "vanished"  // lost: it may never have been started
+	isSilent   verdict = "silent"    // lost: its sandbox cannot be reached and its lifetime is over
+)
+
+// judge is the whole rule of the job manager. A waiting job belongs to its call. What a living worker
+// looks after is its own, so that two never do; when it is gone everybody may, and the log counts the
+// first completion only.
+func judge(f facts) verdict {
+	switch {
+	case f.state.Final(), f.state == schemas.JobWaiting, f.inHand:
+		return toLeave
+	case !f.mine && (f.ownerAlive || !f.settled):
+		return toLeave
+	case f.look == lookNone && !f.mine && !f.tied:
+		return toTakeOver
+	}
+	switch f.look {
+	case lookNone:
+		return toProbe
+	case lookEnded:
+		return toReport
+	case lookRuns:
+		switch {
+		case !f.mine: // its sandbox is here although its worker is gone
+			return toTakeOver
+		case f.over > overdueGrace:
+			return toStop
+		case f.state == schemas.JobLaunching:
+			return toRecord
+		}
+		return toLeave
+	case lookGone:
+		switch {
+		case f.tied && !f.mine:
+			return isOrphaned
+		case f.state != schemas.JobLaunching:
+			return isGone
+		case f.age > launchSettles:
+			return isVanished
+		}
+		return toLeave
+	case lookAway:
+		if f.over > overdueLost {
+			return isSilent
+		}
+		return toLeave
+	case lookBlind:
+		switch {
+		case f.tied && !f.mine:
+			return isOrphaned
+		case f.over > overdueGrace:
+			return toExpire
+		}
+	}
+	return toLeave
+}
+
+// lostBecause words the verdicts after which nobody will know how a job ended.
+func lostBecause(v verdict) (state schemas.JobState, reason string) {
+	switch v {
+	case toExpire:
+		return schemas.JobExpired, "its lifetime was over and nobody has reported how it ended"
+	case isOrphaned:
+		return schemas.JobLost, "the worker that kept its sandbox ended"
+	case isVanished:
+		return schemas.JobLost, "its worker ended while it was launched, and nothing of it is in its sandbox"
+	case isSilent:
+		return schemas.JobLost, "its sandbox could not be reached until long after its lifetime"
+	case toLeave, toProbe, toTakeOver, toRecord, toReport, toStop, isGone:
+	}
+	return schemas.JobLost, "its sandbox is gone"
+}
+
+// completionOf is what a provider's word about a job's end means. Stopped is the reason that was given
+// for a stop; empty: none was asked for here.
+func completionOf(j schemas.Job, end providers.JobEnd, via schemas.ReportedBy, stopped string, now time.Time) schemas.Completion {
+	c := schemas.Completion{
+		Job: j.ID, Account: j.Account, ReportedBy: via, Reason: stopped, Logs: schemas.TailText(string(end.Tail), schemas.MaxJobLogs),
+		LogBytes: max(end.LogBytes, int64(len(end.Tail))), LogTruncated: end.LogTruncated,
+		LogInvalidBytes: schemas.InvalidBytes(end.Tail), OOMKilled: end.OOMKilled,
+		ChildrenLeft: max(end.ChildrenLeft, 0),
+		Finished:     end.Finished.UTC(),
+	}
+	if end.Finished.IsZero() || end.Finished.After(now) {
+		c.Finished = now.UTC()
+	}
+	if end.Lost {
+		c.State, c.Reason = schemas.JobLost, end.Reason
+		if c.Reason == "" {
+			_, c.Reason = lostBecause(isGone)
+		}
+		return c
+	}
+	c.ExitCode = &end.ExitCode
+	overdue := !j.Deadline.IsZero() && now.After(j.Deadline)
+	switch {
+	case end.TimedOut, end.Stopped && stopped == "" && overdue:
+		c.State, c.Reason = schemas.JobExpired, "its lifetime was over"
+	case end.Stopped:
+		c.State = schemas.JobStopped
+	case end.ExitCode == 0:
+		c.State, c.Reason = schemas.JobCompleted, ""
+	default:
+		c.State, c.Reason = schemas.JobFailed, ""
+	}
+	return c
+}

@@ -1,0 +1,104 @@
+package workers
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"time"
+
+	"github.com/sandjet/sandjet/lifecycle"
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/workers/jobs"
+	"github.com/sandjet/sandjet/workers/sandboxes"
+)
+
+// background is the launch of a background call's job.
+type background struct {
+	t      *execution
+	launch *jobs.Launch
+	use    *use // of a copy of files on S3
+}
+
+func (b *background) prepare(ctx context.Context) error {
+	t := b.t
+	o, err := t.compile(ctx)
+	if err != nil {
+		return err
+	}
+	if b.use, err = t.bringIn(ctx, o); err != nil {
+		return err
+	}
+	order := jobs.Order{Sandbox: o.sandbox, Command: o.command, Caps: sandboxes.Key(t.call)}
+	if o.sandbox.Persistent {
+		order.Acquire = func(ctx context.Context) (schemas.Ref, time.Time, error) {
+			if err := t.acquire(ctx, &o); err != nil {
+				return schemas.Ref{}, time.Time{}, err
+			}
+			return t.stay.Ref(), t.stay.Deadline(), nil
+		}
+	}
+	return b.launch.Prepare(ctx, order)
+}
+
+// later is not for caps: a job may hold its place for days.
+func (b *background) later(err error) bool {
+	return schemas.CodeOf(err) == schemas.Unavailable || errors.Is(err, jobs.ErrNoRoom)
+}
+
+func (b *background) run(ctx context.Context) (schemas.Result, error) {
+	r, err := b.launch.Start(ctx)
+	if err == nil && r.StatusID != "" { // it runs, or may run
+		b.use.handOver(b.t, &r)
+	}
+	return r, err
+}
+
+func (b *background) ran(ctx context.Context, r schemas.Result) {
+	if b.t.unlaunched = r.StatusID == ""; b.t.unlaunched {
+		b.launch.Abandon(ctx)
+		b.use.abandon()
+	}
+}
+
+func (b *background) abandon(ctx context.Context) {
+	b.launch.Abandon(ctx)
+	b.use.abandon()
+}
+
+func (b *background) close() {
+	b.launch.Close()
+	b.use.leave()
+}
+
+// recoverJob finishes a background call whose start is proven and whose worker is gone, or whose job somebody has decided about:
+// the job's record says how far it came.
+func (t *execution) recoverJob(ctx context.Context) error {
+	r, err := t.w.launcher.Recover(ctx, t.call)
+	if err != nil {
+		return streams.RetryAfter(again, err)
+	}
+	return t.finish(ctx, r)
+}
+
+// settleUnlaunched settles the job of a background call that has its result r, if it was not launched. This execution
+// may know that for certain; of another's result it takes the record's word, because whoever wrote it may
+// not have known of a launch.
+func (t *execution) settleUnlaunched(ctx context.Context, r schemas.Result) error {
+	known := lifecycle.AsRecorded
+	switch {
+	case t.call.Job == "", r.StatusID != "":
+		return nil
+	case t.unlaunched && t.had == nil:
+		known = lifecycle.Certainly
+	}
+	return lifecycle.SettleNotStarted(ctx, t.w.Bus, t.call, whyUnstarted(r), known)
+}
+
+// whyUnstarted is the reason in the completion of a job that its call has not started.
+func whyUnstarted(r schemas.Result) string {
+	if r.Status == schemas.StatusFailed && r.Error != nil {
+		return r.Error.Message
+	}
+	return cmp.Or(r.Text, string(r.Status))
+}

@@ -1,0 +1,97 @@
+package workers
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sandjet/sandjet/lifecycle"
+	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/skills"
+	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/tools"
+)
+
+// Skills finds what load_skill may load. Its method may be called from many goroutines.
+type Skills interface {
+	// SkillsOfAgent returns the skills of an agent; of the whole account where none is named. Codes: not_found, unavailable.
+	SkillsOfAgent(ctx context.Context, a schemas.AccountID, agent schemas.AgentID) ([]schemas.Skill, error)
+}
+
+// loadWithin is what loading a skill may take, all of its runs together.
+const loadWithin = 5 * time.Minute
+
+// loadSkill stages a skill in the call's workspace, in this process or by runs, and returns its SKILL.md. It may be done twice, also at
+// the same time.
+func (t *execution) loadSkill(ctx context.Context, o preparedCall, in schemas.LoadSkillInput, left *leaving) (schemas.Result, error) {
+	s, err := t.findSkill(ctx, in.Name)
+	if err != nil {
+		if schemas.CodeOf(err).Retryable() || ctx.Err() != nil {
+			return schemas.Result{}, err
+		}
+		return lifecycle.FailedResult(t.call, err), nil
+	}
+	filer, ok := providers.As[providers.Filer](t.w.Provider)
+	if ok && !t.w.stuck.full(true) {
+		root, err := filer.OpenWorkspace(ctx, t.call.Account, o.command.Mounts[0])
+		if err == nil {
+			t.w.stuck.inProcess(left)
+			r, err := s.RunNative(ctx, root)
+			return r, errors.Join(err, root.Close())
+		}
+		if schemas.CodeOf(err) != schemas.Unsupported {
+			return schemas.Result{}, fmt.Errorf("open the workspace: %w", err)
+		}
+	}
+	var r schemas.Result
+	for _, plan := range s.Plans() {
+		o.command.Script, o.command.Stdin, o.command.OutputLimit = plan.Script, plan.Stdin, plan.OutputLimit
+		o.command.Output = func(providers.Chunk) {}
+		got, err := t.persist(ctx, o)
+		if err != nil {
+			return r, err
+		}
+		if r = plan.Render(got); s.Done(r) {
+			return r, nil
+		}
+	}
+	return r, nil
+}
+
+// findSkill finds a skill of the call's agent and reads its bundle. One that was replaced while it was read is looked for again.
+func (t *execution) findSkill(ctx context.Context, name string) (tools.SkillStage, error) {
+	const tries = 5
+	if t.w.Skills == nil {
+		return tools.SkillStage{}, schemas.Errorf(schemas.Unsupported, "", "this worker has no skills")
+	}
+	for try := 1; ; try++ {
+		list, err := t.w.Skills.SkillsOfAgent(ctx, t.call.Account, t.call.Agent)
+		if err != nil {
+			return tools.SkillStage{}, err
+		}
+		i := slices.IndexFunc(list, func(k schemas.Skill) bool { return k.Name == name })
+		if i < 0 {
+			return tools.SkillStage{}, tools.NoSuchSkill(name, list)
+		}
+		tar, err := streams.ReadSkill(ctx, t.w.Bus, t.call.Account, list[i].Digest, list[i].Size)
+		if errors.Is(err, schemas.ErrNotFound) && try < tries {
+			continue
+		}
+		if err != nil {
+			return tools.SkillStage{}, err
+		}
+		b, err := skills.Read(bytes.NewReader(tar))
+		if err != nil {
+			return tools.SkillStage{}, err
+		}
+		return tools.SkillStage{
+			Call: t.call, Digest: list[i].Digest, Tar: tar, Bundle: b, Token: strings.TrimPrefix(schemas.NewID("stage_"), "stage_"),
+			At: func() error { return t.w.at(atStaging, t.call) },
+		}, nil
+	}
+}

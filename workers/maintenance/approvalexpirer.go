@@ -1,0 +1,112 @@
+package maintenance
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/sandjet/sandjet/admission"
+	"github.com/sandjet/sandjet/internal/wait"
+	"github.com/sandjet/sandjet/lifecycle"
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+// DefaultApprovalEvery is how often approvals are looked at.
+const DefaultApprovalEvery = 5 * time.Second
+
+// ApprovalExpirer ends approvals that nobody answered in time, asks where the process that admitted the call could
+// not, and does what follows from an answer where the process that took it died.
+//
+// Of all that run, one does the work at a time; another takes over within [streams.DutyTakenOver]. Two at once do no harm: each
+// step is a write on the condition that the approval is still as it was read.
+type ApprovalExpirer struct {
+	Bus *streams.Bus
+	Log *slog.Logger // nil: silent
+	// Every is the time between two looks. Default [DefaultApprovalEvery]. What was answered is left to
+	// the process that took the answer for so long.
+	Every time.Duration
+}
+
+// openApproval is what is remembered of an approval that is not done: not its call, which may be large.
+type openApproval struct {
+	account schemas.AccountID
+	id      schemas.ApprovalID
+	pending bool
+	asked   bool
+	due     time.Time // from when on it is looked after
+}
+
+// Run looks after approvals until ctx ends, and returns nil then. It may be called once.
+func (x *ApprovalExpirer) Run(ctx context.Context) error {
+	if x.Log == nil {
+		x.Log = slog.New(slog.DiscardHandler)
+	}
+	x.Every = cmp.Or(x.Every, DefaultApprovalEvery)
+	return byOne(ctx, x.Bus, "approvals", x.Log, x.serve)
+}
+
+// serve looks after approvals until ctx ends.
+func (x *ApprovalExpirer) serve(ctx context.Context, tenure *streams.Tenure) {
+	open := &streams.Mirror[schemas.Approval, openApproval]{
+		Source: lifecycle.OpenApprovals(x.Bus), Keep: x.keep,
+		Unreadable: func(p streams.BucketEntry[schemas.Approval], err error) {
+			x.Log.Warn("record of an approval not readable", "approval", p.Key, "error", err)
+		},
+	}
+	var parts sync.WaitGroup
+	defer parts.Wait()
+	parts.Go(func() { _ = open.Run(ctx) }) // it ends with ctx alone
+	for wait.Sleep(ctx, x.Every) {
+		x.look(ctx, tenure, open.All())
+	}
+}
+
+// keep is what is remembered of an approval, and whether it has to be looked after.
+func (x *ApprovalExpirer) keep(p streams.BucketEntry[schemas.Approval]) (openApproval, bool) {
+	a := p.Value
+	o := openApproval{account: a.Account, id: a.ID, pending: a.State == schemas.ApprovalPending, asked: a.Asked, due: a.Expires}
+	switch {
+	case !o.pending:
+		o.due = a.Decided.Add(x.Every)
+	case !o.asked:
+		o.due = a.Requested.Add(x.Every)
+	}
+	return o, !a.Done
+}
+
+func (o openApproval) of() schemas.AccountID { return o.account }
+
+// older orders approvals by when they are due.
+func (o openApproval) older(other openApproval) int {
+	return cmp.Or(o.due.Compare(other.due), cmp.Compare(o.account, other.account), cmp.Compare(o.id, other.id))
+}
+
+// look looks once at every approval that is due.
+func (x *ApprovalExpirer) look(ctx context.Context, tenure *streams.Tenure, open map[string]openApproval) {
+	now := x.Bus.Now()
+	var due []openApproval
+	for _, o := range open {
+		if !now.Before(o.due) {
+			due = append(due, o)
+		}
+	}
+	approvals := admission.Approvals{Bus: x.Bus, Log: x.Log}
+	for _, o := range inTurn(due, openApproval.of, openApproval.older) {
+		if tenure.Held() != nil {
+			return // this process has stood still: another looks after them by now
+		}
+		act := approvals.Finish
+		switch {
+		case o.pending && !o.asked:
+			act = approvals.Ask
+		case o.pending:
+			act = approvals.Expire
+		}
+		if err := act(ctx, o.account, o.id); err != nil && ctx.Err() == nil {
+			x.Log.Warn("overdue approval not handled, retrying", "approval", o.id, "error", err)
+		}
+	}
+}

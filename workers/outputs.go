@@ -1,0 +1,297 @@
+package workers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/providers/workspacefs"
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/workers/artifacts"
+)
+
+const (
+	// lookWithin bounds the look at a workspace before a call, collectWithin that after it and the reading of what it has left.
+	lookWithin    = 10 * time.Second
+	collectWithin = time.Minute
+)
+
+// outputs is what a call leaves for people in its workspace. The nil outputs are those of a call that can leave none.
+type outputs struct {
+	t      *execution
+	filer  providers.Filer // nil: nobody reaches the files
+	mount  providers.Mount
+	places artifacts.Places
+	before artifacts.Look
+	skip   schemas.SkipReason // why nothing is looked for; empty: it is
+	named  bool               // somebody has named files: it is said when they are not looked for
+}
+
+// outputsOf is how the artifacts of a call are found; nil: it can have none. Code: invalid (a pattern is none).
+func (t *execution) outputsOf(sandbox schemas.Sandbox, files schemas.Workspace) (*outputs, error) {
+	c := t.call
+	writes := c.Tool == schemas.ToolBash || c.Tool == schemas.ToolWrite || c.Tool == schemas.ToolEdit
+	if !writes || c.Job != "" || c.Workspace == "" {
+		return nil, nil //nolint:nilnil // the nil outputs work
+	}
+	named, err := schemas.ParseArtifactPatterns("artifacts", c.Artifacts)
+	if err != nil {
+		return nil, err
+	}
+	usual, err := schemas.ParseArtifactPatterns("config.artifacts", sandbox.Artifacts)
+	if err != nil {
+		return nil, err
+	}
+	places := slices.Concat(usual, named)
+	o := &outputs{t: t, mount: mountOf(c.Account, c.Workspace, files.Storage), places: places, named: len(places) > 0}
+	var ok bool
+	if o.filer, ok = providers.As[providers.Filer](t.w.Provider); !ok {
+		o.skip = schemas.SkipUnsupported
+	}
+	return o, nil
+}
+
+// lookBefore looks at the places for artifacts before a call runs. Only a mistake in the call is an error: what cannot be looked at
+// now is no reason not to run it.
+func (t *execution) lookBefore(ctx context.Context, p preparedCall) (*outputs, error) {
+	o, err := t.outputsOf(p.sandbox, p.files)
+	if o == nil || err != nil || o.skip != "" {
+		return o, err
+	}
+	o.skip = o.within(ctx, lookWithin, func(ctx context.Context, c *artifacts.Collector) (done func(), err error) {
+		look, err := c.Before(ctx)
+		return func() { o.before = look }, err
+	})
+	return o, nil
+}
+
+// within calls f with the files of the workspace in a goroutine that is left to itself when it does not end in time, and then what f
+// returns in this one. It says why that was not possible.
+func (o *outputs) within(ctx context.Context, d time.Duration,
+	f func(context.Context, *artifacts.Collector) (done func(), err error)) schemas.SkipReason {
+	t := o.t
+	if t.w.stuck.full(true) {
+		return schemas.SkipTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	type end struct {
+		done func()
+		err  error
+	}
+	left, ended := new(leaving), make(chan end, 1)
+	t.w.stuck.inProcess(left)
+	t.w.runs.Go(func() {
+		defer t.w.stuck.returned(left)
+		done, err := o.open(ctx, f)
+		ended <- end{done, err}
+	})
+	var e end
+	select {
+	case e = <-ended:
+	case <-ctx.Done():
+		select {
+		case e = <-ended:
+		case <-time.After(lastWords):
+			t.w.stuck.abandon(left)
+			t.w.Log.Error("look for artifacts did not end with its context, abandoned", "call", t.call.ID)
+			return schemas.SkipTimeout
+		}
+	}
+	switch code := schemas.CodeOf(e.err); {
+	case e.err == nil:
+		e.done()
+		return ""
+	case ctx.Err() != nil:
+		return schemas.SkipTimeout
+	case code == schemas.Unsupported:
+		return schemas.SkipUnsupported
+	}
+	t.w.Log.Warn("artifacts not looked for", "call", t.call.ID, "error", e.err)
+	return schemas.SkipUnreadable
+}
+
+func (o *outputs) open(ctx context.Context, f func(context.Context, *artifacts.Collector) (func(), error)) (done func(), err error) {
+	root, err := o.filer.OpenWorkspace(ctx, o.t.call.Account, o.mount)
+	if err != nil {
+		return nil, fmt.Errorf("open the workspace: %w", err)
+	}
+	defer func() { err = errors.Join(err, root.Close()) }()
+	return f(ctx, o.collector(root))
+}
+
+func (o *outputs) collector(root workspacefs.FS) *artifacts.Collector {
+	b, c := o.t.w.Bus, o.t.call
+	return &artifacts.Collector{
+		FS: root, Places: o.places, Call: c, Sums: &o.t.w.sums, Now: b.Now,
+		Store: artifacts.Store{
+			Kept: func(ctx context.Context) (int, int64, error) {
+				return streams.ArtifactsKept(ctx, b, c.Account, c.Conversation)
+			},
+			Room: func(ctx context.Context, n int64) error { return b.RoomFor(ctx, c.Account, int(n)) },
+			Chunk: func(ctx context.Context, data []byte) (string, error) {
+				return streams.StoreArtifactChunk(ctx, b, c.Account, data)
+			},
+		},
+	}
+}
+
+// collect stores what the call has left, announces it, and adds it to the result: the bytes first, then what they are, then the event,
+// so that nothing ever names what is not there. It goes on for as long as a result may be written. An error ends the handling of the
+// call here: who comes next finds what is stored, and what was not.
+func (o *outputs) collect(hard context.Context, r *schemas.Result) error {
+	if o == nil {
+		return nil
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(hard))
+	defer cancel()
+	defer context.AfterFunc(hard, func() { time.AfterFunc(farewell, cancel) })()
+	absent := o.t.w.Bus.Absent()
+	found, err := o.find(ctx, r)
+	if err != nil {
+		return err
+	}
+	return o.announce(ctx, r, nil, found, absent)
+}
+
+// find looks at what the call has left and stores its bytes.
+func (o *outputs) find(ctx context.Context, r *schemas.Result) (found []streams.KeptArtifact, err error) {
+	if o.skip == "" {
+		o.skip = o.within(ctx, collectWithin, func(ctx context.Context, c *artifacts.Collector) (done func(), err error) {
+			list, skipped, err := c.Collect(ctx, o.before)
+			return func() { found, r.SkippedArtifacts = list, schemas.BoundSkipped(skipped) }, err
+		})
+	}
+	if o.skip != "" && (o.named || o.skip != schemas.SkipUnsupported) {
+		r.SkippedArtifacts = []schemas.SkippedArtifact{{Path: schemas.OutputsFolder, Reason: o.skip}}
+	}
+	if len(found) > 0 {
+		return found, o.t.w.at(atBytes, o.t.call)
+	}
+	return found, nil
+}
+
+// announce stores and announces artifacts, those that are stored already first. Absent is when their events were not there.
+func (o *outputs) announce(ctx context.Context, r *schemas.Result, stored []schemas.Artifact, found []streams.KeptArtifact,
+	absent streams.Absence) error {
+	t := o.t
+	b, sure := t.w.Bus, t.sure
+	tell := func(a schemas.Artifact) error {
+		_, err := streams.StoreOnce(ctx, b, schemas.ArtifactEvent(t.call, a), absent)
+		if err == nil {
+			r.Artifacts = append(r.Artifacts, a)
+		}
+		return err
+	}
+	for _, a := range stored {
+		if err := t.insist(ctx, func() error { return tell(a) }); err != nil {
+			return err
+		}
+	}
+	for _, k := range found {
+		var err error
+		if sure, err = t.stillRuns(sure); err != nil {
+			return streams.RetryAfter(again, err)
+		}
+		if err := t.insist(ctx, func() error { return streams.StoreArtifact(ctx, b, t.call.Account, k) }); err != nil {
+			return err
+		}
+		if err := t.w.at(atKept, t.call); err != nil {
+			return err
+		}
+		if err := t.insist(ctx, func() error { return tell(k.Artifact) }); err != nil {
+			return err
+		}
+	}
+	if len(r.SkippedArtifacts) > 0 {
+		r.Text = strings.TrimRight(r.Text, "\n") + "\n\n[" + skippedText(r.SkippedArtifacts) + "]"
+	}
+	if len(r.Artifacts) == 0 {
+		return nil
+	}
+	return t.w.at(atAnnounced, t.call)
+}
+
+// insist tries something on the log until it is done or ctx ends.
+func (t *execution) insist(ctx context.Context, f func() error) error {
+	for try := 1; ; try++ {
+		err := f()
+		if err == nil {
+			return nil
+		}
+		t.w.Log.Warn("artifact not announced, retrying", "call", t.call.ID, "attempt", try, "error", err)
+		if schemas.CodeOf(err) == schemas.Invalid || !writeAgain.Sleep(ctx, try) {
+			return streams.RetryAfter(again, fmt.Errorf("announce an artifact: %w", err))
+		}
+	}
+}
+
+// skippedText says in words for the model what was left out.
+func skippedText(skipped []schemas.SkippedArtifact) string {
+	var words []string
+	const most = 5
+	for i, s := range skipped {
+		switch {
+		case s.Count > 0:
+			words = append(words, fmt.Sprintf("%d more", s.Count))
+		case i < most:
+			words = append(words, fmt.Sprintf("%q: %s", s.Path, s.Reason))
+		case i == most:
+			words = append(words, fmt.Sprintf("%d others", len(skipped)-most))
+		}
+	}
+	return "not kept as artifacts: " + strings.Join(words, "; ")
+}
+
+// recoverArtifacts finds the artifacts of a call whose worker died: those that it has stored, and what was changed since the start of
+// the call and is there now. What the workspace was before the call nobody knows any more.
+func (t *execution) recoverArtifacts(ctx context.Context, r *schemas.Result) error {
+	var (
+		sandbox schemas.Sandbox
+		files   schemas.Workspace
+		err     error
+	)
+	if t.call.Workspace == "" {
+		return nil
+	}
+	if files, err = t.w.Specs.Workspace(ctx, t.call.Account, t.call.Workspace); err == nil {
+		sandbox, err = t.sandbox(ctx)
+	}
+	switch code := schemas.CodeOf(err); {
+	case err == nil:
+	case code.Retryable():
+		return err
+	default:
+		return nil // its records are gone, and with them its files
+	}
+	o, err := t.outputsOf(sandbox, files)
+	if o == nil || err != nil {
+		return nil //nolint:nilerr // a pattern that is none names nothing
+	}
+	stored, err := streams.ArtifactsOfCall(ctx, t.w.Bus, t.call)
+	if err != nil {
+		return err
+	}
+	const tick = 10 * time.Millisecond // by which the time of a file may be behind
+	o.before.Since = t.lastStart.Add(time.Since(t.w.Bus.Now()) - tick)
+	found, err := o.find(ctx, r)
+	if err != nil {
+		return err
+	}
+	have := map[schemas.ArtifactID]bool{}
+	for _, a := range stored {
+		have[a.ID] = true
+	}
+	var fresh []streams.KeptArtifact
+	for _, k := range found {
+		if !have[k.Artifact.ID] {
+			fresh = append(fresh, k)
+		}
+	}
+	return o.announce(ctx, r, stored, fresh, t.w.Bus.AbsentAt(t.accepted()))
+}

@@ -1,0 +1,193 @@
+package sandboxes
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/sandjet/sandjet/internal/natstest"
+	"github.com/sandjet/sandjet/lifecycle"
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/workers/leases"
+)
+
+// owner is a worker of the provider fake whose instances end with it, with a lease that is held until end.
+func owner(t *testing.T, b *streams.Bus, name string) (in *Instances, end func()) {
+	t.Helper()
+	lease := leases.New(b, leases.Record{Worker: name}, nil, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	held, done := make(chan struct{}), make(chan struct{})
+	in = New(Options{
+		Bus: b, Provider: keeps{tied: true}, Name: "fake", Records: records{}, Every: 15 * time.Second, Lease: lease,
+		WithJobs: func() map[schemas.Ref]bool { return nil },
+	})
+	go func() { defer close(done); lease.Keep(ctx, func() { close(held) }) }()
+	looked := make(chan struct{})
+	go func() { defer close(looked); in.Run(ctx) }()
+	<-held
+	return in, func() { cancel(); <-done; <-looked }
+}
+
+func request() Request {
+	return Request{
+		Call: call(), Interruptible: func(ctx context.Context) (context.Context, func()) { return ctx, func() {} },
+		Hooked: func() error { return nil },
+	}
+}
+
+// An owner's call in a box that is there costs nothing on the log, and its use is on record half a minute later.
+func TestAnOwnersCallsCostNothing(t *testing.T) {
+	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+		in, end := owner(t, b, "worker_1")
+		defer end()
+		first, err := in.Acquire(t.Context(), request())
+		if err != nil {
+			t.Fatal(err)
+		}
+		first.Leave()
+		row := func() streams.BucketEntry[schemas.Instance] {
+			t.Helper()
+			p, err := lifecycle.OpenInstances(b).Get(t.Context(), in.rowKey(Key(call())))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return p
+		}
+		made := row()
+		if v := made.Value; v.Worker != "worker_1" || v.State != schemas.InstanceReady || v.Ref.IsZero() || v.Provider != "fake" {
+			t.Errorf("on record: %+v", v)
+		}
+		for range 100 {
+			s, err := in.Acquire(t.Context(), request())
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(100 * time.Millisecond)
+			s.Leave()
+		}
+		if got := row().Revision; got != made.Revision {
+			t.Errorf("the record was written %d times", got-made.Revision)
+		}
+		stay, err := in.Acquire(t.Context(), request())
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Minute)
+		stay.Leave()
+		got := row()
+		if wrote := got.Revision - made.Revision; wrote < 5 || wrote > 11 {
+			t.Errorf("the record was written %d times in five minutes", wrote)
+		}
+		if late := b.Now().Sub(got.Value.Used); late > time.Minute {
+			t.Errorf("on record it was last used %s ago", late)
+		}
+	})
+}
+
+// What a worker that has ended leaves on record goes, and its instance has another owner with the next call.
+func TestRecordsOfEndedWorkersGo(t *testing.T) {
+	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+		one, end := owner(t, b, "worker_1")
+		two, endTwo := owner(t, b, "worker_2")
+		defer endTwo()
+		if _, err := one.Acquire(t.Context(), request()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if _, err := two.Acquire(t.Context(), request()); !errors.Is(err, ErrElsewhere) {
+			t.Fatalf("beside a living owner: %v", err)
+		}
+		end()
+		time.Sleep(time.Minute)
+		if p, err := lifecycle.OpenInstances(b).Get(t.Context(), two.rowKey(Key(call()))); !errors.Is(err, schemas.ErrNotFound) {
+			t.Errorf("on record: %+v, %v", p.Value, err)
+		}
+		if s, err := two.Acquire(t.Context(), request()); err != nil {
+			t.Error(err)
+		} else {
+			s.Leave()
+		}
+	})
+}
+
+// A call of another worker that reads the row just before its owner's last word, and takes in what it read just after, leaves that
+// worker with an older row than the log's.
+func TestTheRowOfAnEndedWorkerGoesThoughItIsKnownByAnOlderRevision(t *testing.T) {
+	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+		one, end := owner(t, b, "worker_1")
+		two, endTwo := owner(t, b, "worker_2")
+		defer endTwo()
+		stay, err := one.Acquire(t.Context(), request())
+		if err != nil {
+			t.Fatal(err)
+		}
+		stay.Leave()
+		time.Sleep(time.Minute)
+		key := Key(call())
+		two.mu.Lock()
+		two.held[key].rev--
+		two.mu.Unlock()
+		end()
+		time.Sleep(time.Minute)
+		if p, err := lifecycle.OpenInstances(b).Get(t.Context(), two.rowKey(key)); !errors.Is(err, schemas.ErrNotFound) {
+			t.Errorf("on record: %+v, %v", p.Value, err)
+		}
+	})
+}
+
+// The version before had rows of owners. One of a living worker counts, one of a dead one does not.
+func TestOwnersOfTheVersionBeforeCount(t *testing.T) {
+	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+		_, end := owner(t, b, "worker_1")
+		two, endTwo := owner(t, b, "worker_2")
+		defer endTwo()
+		time.Sleep(10 * time.Second)
+		type ownerRow struct {
+			Worker string `json:"worker"`
+		}
+		former := streams.OpenBucket[ownerRow](b, streams.Boxes)
+		if _, err := former.Put(t.Context(), "owner.fake."+Key(call()), ownerRow{"worker_1"}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := two.Acquire(t.Context(), request()); !errors.Is(err, ErrElsewhere) {
+			t.Errorf("beside a living owner: %v", err)
+		}
+		end()
+		time.Sleep(10 * time.Second)
+		if s, err := two.Acquire(t.Context(), request()); err != nil {
+			t.Error(err)
+		} else {
+			s.Leave()
+		}
+	})
+}
+
+// What somebody asks of an instance that a worker owns is done at once, not at the worker's next look.
+func TestAnOwnerHearsOfAWish(t *testing.T) {
+	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+		in, end := owner(t, b, "worker_1")
+		defer end()
+		stay, err := in.Acquire(t.Context(), request())
+		if err != nil {
+			t.Fatal(err)
+		}
+		stay.Leave()
+		rows, key := lifecycle.OpenInstances(b), in.rowKey(Key(call()))
+		asked := time.Now()
+		if _, err := lifecycle.WantInstance(t.Context(), b, key, schemas.WantRemoved); err != nil {
+			t.Fatal(err)
+		}
+		for {
+			_, err := rows.Get(t.Context(), key)
+			if errors.Is(err, schemas.ErrNotFound) {
+				break
+			}
+			if time.Since(asked) > time.Second { // of the bubble: the next look is up to 15 s away
+				t.Fatal("it is still there")
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	})
+}

@@ -1,0 +1,117 @@
+package sandboxes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/sandjet/sandjet/internal/clock"
+	"github.com/sandjet/sandjet/lifecycle"
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+// settleWithin is what may be taken to note that a box is paused, or to wake it again.
+const settleWithin = 10 * time.Second
+
+// pause pauses a box: first it is noted that nothing may enter, then the provider does it, then calls may come again and wake it.
+// What dies in between is repeated by the next look. errGone: a call was faster, or another worker does it.
+func (b *Instances) pause(ctx context.Context, key string, seen schemas.Instance, s schemas.Sandbox, t *streams.Tenure) error {
+	b.mu.Lock()
+	h := b.held[key]
+	b.mu.Unlock()
+	asked, begun, at := false, clock.Now(), b.Bus.Now()
+	err := b.change(ctx, key, h, func(row *schemas.Instance) error {
+		if asked || row.Ref != seen.Ref || h.calls+h.claims > 0 || lifecycle.PauseInstance(row, at) != nil {
+			return errGone
+		}
+		asked = true
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := b.still(begun, t); err != nil {
+		return err
+	}
+	err = b.pauser.Pause(ctx, seen.Ref)
+	if errors.Is(err, schemas.ErrUnsupported) {
+		return b.end(ctx, key, seen.Ref, endIdle, t)
+	}
+	// What was done is noted or put right even if this worker stood still meanwhile, and its time and its duty are over.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleWithin)
+	defer cancel()
+	if err != nil {
+		err = fmt.Errorf("pause the instance: %w", err)
+	} else {
+		err = b.change(ctx, key, h, func(row *schemas.Instance) error {
+			if row.Ref != seen.Ref || !row.Pausing.Equal(at) {
+				return errGone
+			}
+			return lifecycle.PausedInstance(row, b.Bus.Now())
+		})
+	}
+	if err != nil { // another may have paused it, and a call may have woken it and be in it by now
+		return errors.Join(err, b.rouse(ctx, key, seen.Ref, s))
+	}
+	return nil
+}
+
+// rouse wakes a box that is ready as far as its record says.
+func (b *Instances) rouse(ctx context.Context, key string, ref schemas.Ref, s schemas.Sandbox) error {
+	p, err := b.rows.Get(ctx, b.rowKey(key))
+	if err != nil || p.Value.Ref != ref || p.Value.State != schemas.InstanceReady {
+		return err
+	}
+	_, err = b.reserve(ctx, key, p.Value, s)
+	return err
+}
+
+// wake makes a paused box ready for the next call. Its scripts run when that comes.
+func (b *Instances) wake(ctx context.Context, key string, seen schemas.Instance, s schemas.Sandbox) error {
+	h := b.claimed(key)
+	defer b.unclaim(h)
+	ref, err := b.reserve(ctx, key, seen, s)
+	if err != nil {
+		return err
+	}
+	return b.change(ctx, key, h, func(row *schemas.Instance) error {
+		if row.State != schemas.InstancePaused {
+			return errGone
+		}
+		return lifecycle.ReadyInstance(row, ref, b.Bus.Now(), maxLifetime(s), len(s.OnCreate) > 0)
+	})
+}
+
+func (b *Instances) reserve(ctx context.Context, key string, row schemas.Instance, s schemas.Sandbox) (schemas.Ref, error) {
+	of, err := b.deployment(ctx)
+	if err != nil {
+		return schemas.Ref{}, err
+	}
+	w, err := b.Records.Workspace(ctx, row.Account, row.Workspace)
+	if err != nil {
+		return schemas.Ref{}, fmt.Errorf("workspace of the instance: %w", err)
+	}
+	spec := b.Spec(s, w)
+	spec.Deployment = of
+	ref, err := b.reserver.Reserve(ctx, key, spec)
+	if err != nil {
+		return ref, fmt.Errorf("resume the instance: %w", err)
+	}
+	return ref, nil
+}
+
+// dropWish takes a wish off a record that is as it asks for, or cannot be.
+func (b *Instances) dropWish(ctx context.Context, key string, seen schemas.Instance) error {
+	b.mu.Lock()
+	h := b.held[key]
+	b.mu.Unlock()
+	return b.change(ctx, key, h, func(row *schemas.Instance) error {
+		if row.Wanted != seen.Wanted || row.State != seen.State {
+			return errGone
+		}
+		row.Wanted = schemas.InstanceWish{}
+		return nil
+	})
+}

@@ -1,0 +1,255 @@
+package sandboxes
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sandjet/sandjet/internal/wait"
+	"github.com/sandjet/sandjet/lifecycle"
+	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/workers/leases"
+)
+
+const (
+	// DefaultSweepEvery is how often the boxes of a provider are compared with their records.
+	DefaultSweepEvery = 10 * time.Minute
+	// SweepGrace is how old a box without a record, or a record without a box, is before it is resolved: making a box and recording it
+	// takes seconds, unless its worker stands still.
+	SweepGrace = 15 * time.Minute
+	// mostFound bounds what one sweep finds: the next one finds the rest.
+	mostFound = 1000
+	// sweepWithin bounds a sweep that somebody asked for.
+	sweepWithin = time.Minute
+)
+
+// Reconciler compares the kept boxes of a provider, as it lists them itself, with their records, and resolves what does not fit: a
+// box that its worker made and died before it recorded it, a record whose box somebody removed. Of all workers of the provider one
+// does so at a time; two at once do no harm, for every step is on the condition that nobody was faster.
+type Reconciler struct {
+	Bus      *streams.Bus
+	Provider providers.Provider
+	Name     string // the provider's name on the log
+	Records  Records
+	Lease    *leases.Lease // of this worker
+	Every    time.Duration // 0: DefaultSweepEvery
+	Log      *slog.Logger
+}
+
+// Run sweeps now and then, and when somebody asks for it, until ctx ends.
+func (s *Reconciler) Run(ctx context.Context) {
+	var parts sync.WaitGroup
+	defer parts.Wait()
+	parts.Go(func() { s.answer(ctx) })
+	if _, ok := providers.As[providers.Lister](s.Provider); !ok {
+		return // there is nothing to compare: who owns instances removes the records of owners that have died
+	}
+	duty := &streams.Duty{Bus: s.Bus, Name: "orphan-sweep." + s.Name, Every: cmp.Or(s.Every, DefaultSweepEvery), Log: s.Log,
+		Begin: func() func(context.Context, *streams.Tenure) { return s.look }}
+	_ = duty.Run(ctx) // it ends with ctx alone
+}
+
+func (s *Reconciler) look(ctx context.Context, t *streams.Tenure) {
+	found, err := s.Sweep(ctx, false, SweepGrace, t.Held)
+	if err != nil && ctx.Err() == nil {
+		s.Log.Warn("sandbox instances not swept, retrying", "error", err)
+	}
+	if n := len(found.Orphans); n > 0 {
+		s.Log.Info("orphaned sandbox instances found", "count", n)
+	}
+}
+
+// answer sweeps when an operator asks for it.
+func (s *Reconciler) answer(ctx context.Context) {
+	for ctx.Err() == nil {
+		err := s.Bus.Respond(ctx, streams.SweepSubject(s.Name), 1, func(data []byte, _ streams.Headers) ([]byte, error) {
+			var q schemas.SweepRequest
+			if err := schemas.DecodeStrict(data, len(data), &q); err != nil {
+				return json.Marshal(schemas.SweepReport{Error: schemas.Public(err)})
+			}
+			ctx, cancel := context.WithTimeout(ctx, sweepWithin)
+			defer cancel()
+			report, err := s.Sweep(ctx, q.DryRun, time.Duration(q.Grace), func() error { return nil })
+			if err != nil {
+				report.Error = schemas.Public(err)
+			}
+			return json.Marshal(report)
+		})
+		if err != nil && ctx.Err() == nil {
+			s.Log.Warn("sweeps on request not served, retrying", "error", err)
+		}
+		wait.Sleep(ctx, time.Second)
+	}
+}
+
+// Sweep looks once, and resolves what it finds unless it is dry. Before each step it asks held, whose error ends it. It may end half
+// way: what is left is found again. Code: unavailable.
+func (s *Reconciler) Sweep(ctx context.Context, dry bool, grace time.Duration, held func() error) (schemas.SweepReport, error) {
+	lister, lists := providers.As[providers.Lister](s.Provider)
+	report := schemas.SweepReport{Orphans: []schemas.Orphan{}, Unlisted: !lists}
+	rows, err := s.rows(ctx) // first: what is recorded now has a box already
+	if err != nil {
+		return report, err
+	}
+	var boxes []providers.KeptBox
+	if lists {
+		of, err := streams.Deployment(ctx, s.Bus)
+		if err != nil {
+			return report, err
+		}
+		if boxes, err = lister.ListKept(ctx, of); err != nil {
+			return report, err
+		}
+	} else if rows, err = s.ownerless(ctx, rows); err != nil {
+		return report, err
+	}
+	now := s.Bus.Now()
+	found := compare(rows, boxes, now, grace)
+	report.More = len(found) > mostFound
+	for _, f := range found[:min(len(found), mostFound)] {
+		if !dry && f.Action != schemas.SweepLeave {
+			if err := held(); err != nil {
+				return report, err
+			}
+			if err := s.resolve(ctx, f); err != nil {
+				return report, err
+			}
+			f.Done = true
+			s.Log.Info("orphaned sandbox instance resolved", "instance", f.Key, "action", f.Action)
+		}
+		report.Orphans = append(report.Orphans, f.Orphan)
+	}
+	return report, nil
+}
+
+// rows lists the records of the provider's instances.
+func (s *Reconciler) rows(ctx context.Context) ([]streams.BucketEntry[schemas.Instance], error) {
+	bucket := lifecycle.OpenInstances(s.Bus)
+	keys, err := bucket.Keys(ctx, s.Name+".*.*.*")
+	if err != nil {
+		return nil, err
+	}
+	var rows []streams.BucketEntry[schemas.Instance]
+	for _, key := range keys {
+		p, err := bucket.Get(ctx, key)
+		switch {
+		case errors.Is(err, schemas.ErrNotFound), err == nil && p.Deleted:
+		case err != nil:
+			return nil, err
+		default:
+			rows = append(rows, p)
+		}
+	}
+	return rows, nil
+}
+
+// ownerless are the records whose worker has ended, and their boxes with it.
+func (s *Reconciler) ownerless(ctx context.Context, rows []streams.BucketEntry[schemas.Instance]) (
+	[]streams.BucketEntry[schemas.Instance], error,
+) {
+	lives := map[string]bool{}
+	for _, p := range rows {
+		if _, asked := lives[p.Value.Worker]; !asked {
+			held, err := s.Lease.Held(ctx, p.Value.Worker)
+			if err != nil {
+				return nil, err
+			}
+			lives[p.Value.Worker] = held || !s.Lease.Settled()
+		}
+	}
+	return slices.DeleteFunc(rows, func(p streams.BucketEntry[schemas.Instance]) bool {
+		return p.Value.Worker == "" || lives[p.Value.Worker]
+	}), nil
+}
+
+// finding is an orphan with what is needed to resolve it.
+type finding struct {
+	schemas.Orphan
+
+	box providers.KeptBox // to adopt
+	rev uint64            // of the record to forget
+}
+
+// compare finds boxes without a record and records without a box that are older than the grace. Now
+// is the log's time. It is pure.
+func compare(rows []streams.BucketEntry[schemas.Instance], boxes []providers.KeptBox, now time.Time, grace time.Duration) []finding {
+	recorded, there := map[string]bool{}, map[string]bool{}
+	for _, p := range rows {
+		recorded[keyOf(p.Value)] = true
+	}
+	var found []finding
+	for _, b := range boxes {
+		there[b.Ref.ID] = true
+		if recorded[b.Key] || b.State == providers.BoxEnding || b.Age <= grace {
+			continue
+		}
+		o := schemas.Orphan{Key: b.Key, Ref: b.Ref.ID, Since: now.Add(-b.Age), Action: schemas.SweepAdopt}
+		if _, ok := instanceOf(b); !ok {
+			o.Action = schemas.SweepLeave
+		}
+		found = append(found, finding{Orphan: o, box: b})
+	}
+	for _, p := range rows {
+		if !there[p.Value.Ref.ID] && now.Sub(p.Stored) > grace {
+			found = append(found, finding{rev: p.Revision,
+				Orphan: schemas.Orphan{Key: keyOf(p.Value), Ref: p.Value.Ref.ID, Since: p.Stored, Action: schemas.SweepForget}})
+		}
+	}
+	slices.SortFunc(found, func(a, b finding) int { return cmp.Or(strings.Compare(a.Key, b.Key), strings.Compare(a.Ref, b.Ref)) })
+	return found
+}
+
+// keyOf is [Key] of the calls of an instance.
+func keyOf(i schemas.Instance) string {
+	return Key(schemas.Call{Account: i.Account, Sandbox: i.Sandbox, Workspace: i.Workspace})
+}
+
+// instanceOf reads whose a box is from its key, which must agree with its account.
+func instanceOf(b providers.KeptBox) (schemas.Instance, bool) {
+	parts := strings.Split(b.Key, ".")
+	if len(parts) != 3 || parts[0] != string(b.Account) {
+		return schemas.Instance{}, false
+	}
+	i := schemas.Instance{Account: b.Account, Sandbox: schemas.SandboxID(parts[1]), Workspace: schemas.WorkspaceID(parts[2])}
+	return i, i.Account.Validate() == nil && i.Sandbox.Validate() == nil && i.Workspace.Validate() == nil
+}
+
+// resolve does what a finding asks for, on the condition that nobody was faster. Code: unavailable.
+func (s *Reconciler) resolve(ctx context.Context, f finding) error {
+	bucket := lifecycle.OpenInstances(s.Bus)
+	var err error
+	if f.Action == schemas.SweepForget {
+		err = bucket.DeleteRevision(ctx, s.Name+"."+f.Key, f.rev)
+	} else {
+		var life time.Duration
+		if life, err = s.lifeOf(ctx, f.box); err != nil {
+			return err
+		}
+		i, _ := instanceOf(f.box)
+		i.Provider = s.Name
+		lifecycle.AdoptInstance(&i, f.box.Ref, f.box.State == providers.BoxPaused, f.Since, s.Bus.Now(), life)
+		_, err = bucket.Create(ctx, i.Key(), i, 0)
+	}
+	if errors.Is(err, schemas.ErrConflict) { // somebody uses it
+		return nil
+	}
+	return err
+}
+
+// lifeOf is how long a box lives at most: as its sandbox says, and no longer where that is gone.
+func (s *Reconciler) lifeOf(ctx context.Context, b providers.KeptBox) (time.Duration, error) {
+	i, _ := instanceOf(b)
+	sandbox, err := s.Records.Sandbox(ctx, i.Account, i.Sandbox)
+	if errors.Is(err, schemas.ErrNotFound) {
+		return 0, nil
+	}
+	return maxLifetime(sandbox), err
+}

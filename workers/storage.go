@@ -1,0 +1,104 @@
+package workers
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/sandjet/sandjet/lifecycle"
+	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/providers/filesync"
+	"github.com/sandjet/sandjet/providers/workspacefs"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// direct opens a workspace on S3 itself for a call without a sandbox, which only reads; nil: the provider has the files.
+func (t *execution) direct(ctx context.Context, w schemas.Workspace) (workspacefs.FS, error) {
+	if t.call.Sandbox != "" || w.Storage == "" || t.w.Reader == nil || t.sideEffects {
+		return nil, nil //nolint:nilnil // it says so
+	}
+	return t.w.Reader(ctx, w)
+}
+
+// close gives back what was opened for a call.
+func (o preparedCall) close() error {
+	if o.direct == nil {
+		return nil
+	}
+	return o.direct.Close()
+}
+
+// bringIn brings the files of a workspace on S3 into the copy that the provider's sandboxes see, and begins their use; nil: there is none.
+func (t *execution) bringIn(ctx context.Context, o preparedCall) (*use, error) {
+	if o.files.Storage == "" || o.direct != nil || t.w.Copies == nil || providers.ProfileOf(t.w.Provider).Storage != schemas.StorageCopy {
+		return nil, nil //nolint:nilnil // the nil use works
+	}
+	copied, report, err := t.w.Copies.Begin(ctx, o.files, t.call.Tool.Writes() || o.sandbox.Persistent) // hooks may write too
+	if err != nil {
+		return nil, fmt.Errorf("bring the files in: %w", err)
+	}
+	return &use{copied: copied, notices: report.Notices}, nil
+}
+
+// use is a call's use of a copy. One goroutine has it. The nil use is that of a call without a copy.
+type use struct {
+	copied  *filesync.Use // nil: it has ended
+	notices []string
+}
+
+// takeOut writes out what the call has changed, and adds to its result what whoever made it should know of the files.
+func (u *use) takeOut(ctx context.Context, r *schemas.Result) {
+	if u == nil || u.copied == nil {
+		return
+	}
+	report, err := u.copied.End(ctx)
+	u.copied = nil
+	u.notices = append(u.notices, report.Notices...)
+	if err != nil {
+		u.notices = append(u.notices, "not all files that this call has changed are on S3 yet: "+schemas.Public(err).Message+
+			". They stay with the worker, and are stored by its next call in this workspace, or as soon as it can")
+	}
+	u.tell(r)
+}
+
+// tell adds the notices to a result.
+func (u *use) tell(r *schemas.Result) {
+	if u == nil || len(u.notices) == 0 {
+		return
+	}
+	r.Notices = u.notices
+	r.Text = strings.TrimRight(r.Text, "\n") + "\n\n[files on S3: " + strings.Join(u.notices, "; ") + "]"
+}
+
+// handOver lets the copies store what a job changes, until it has ended.
+func (u *use) handOver(t *execution, r *schemas.Result) {
+	if u == nil || u.copied == nil {
+		return
+	}
+	jobs, key := lifecycle.OpenJobs(t.w.Bus), schemas.Job{Account: t.call.Account, ID: t.call.Job}.Key()
+	u.copied.Keep(func(ctx context.Context) bool {
+		j, err := jobs.Get(ctx, key)
+		if err != nil {
+			return schemas.CodeOf(err) != schemas.NotFound
+		}
+		return !j.Value.State.Final()
+	})
+	u.copied = nil
+	u.tell(r)
+}
+
+// abandon ends a use in which nothing was started.
+func (u *use) abandon() {
+	if u != nil && u.copied != nil {
+		u.copied.Abandon()
+		u.copied = nil
+	}
+}
+
+// leave ends a use of which this execution does not know the end: whoever comes next writes out what it has left.
+func (u *use) leave() {
+	if u != nil && u.copied != nil {
+		u.copied.Leave()
+		u.copied = nil
+	}
+}

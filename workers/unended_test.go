@@ -1,0 +1,63 @@
+package workers
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandjet/sandjet/lifecycle"
+	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// unattended is a provider that cannot end a run: it goes on for some time after its context.
+func unattended(away time.Duration) *outliving {
+	p := newOutliving()
+	begun := time.Now()
+	p.away = func() bool { return time.Since(begun) < away }
+	p.run = func(ctx context.Context, cmd providers.Command) (providers.Result, error) {
+		p.mu.Lock()
+		p.left[cmd.ID] = true
+		p.mu.Unlock()
+		<-ctx.Done()
+		return providers.Result{Started: true}, schemas.Wrap(schemas.Interrupted, "run", "it may go on", ctx.Err())
+	}
+	return p
+}
+
+// TestACancelledRunThatGoesOnIsSaidTo: nobody reads that a command was killed which nobody could kill.
+func TestACancelledRunThatGoesOnIsSaidTo(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		p := unattended(0)
+		w.employ(p)
+		c := w.publish(w.call("call_1", schemas.ToolBash))
+		w.untilStarted(c)
+		w.cancel(c)
+		r := w.want(c, schemas.StatusCancelled)
+		if !strings.Contains(r.Text, lifecycle.TextUnended) || strings.Contains(r.Text, "killed") || !strings.Contains(r.Text, "enough") {
+			t.Errorf("it says %q", r.Text)
+		}
+		w.once(c)
+	})
+}
+
+// TestAStoppedWorkersRunThatGoesOnIsWaitedFor: its call has its end when it has, by the next worker.
+func TestAStoppedWorkersRunThatGoesOnIsWaitedFor(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		p := unattended(3 * time.Minute)
+		begun := time.Now()
+		e := w.employ(p, func(wk *Worker) { wk.Grace = time.Second })
+		c := w.publish(w.call("call_1", schemas.ToolBash))
+		w.untilStarted(c)
+		e.retire()
+		w.employ(p)
+		if r := w.want(c, schemas.StatusInterrupted); r.Finished.Sub(begun) < 3*time.Minute || p.leftover() != 0 {
+			t.Errorf("the result came after %v, %d runs go on", r.Finished.Sub(begun), p.leftover())
+		}
+		w.once(c)
+		if p.count() != 1 {
+			t.Errorf("%d runs, want one", p.count())
+		}
+	})
+}
