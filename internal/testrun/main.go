@@ -28,7 +28,7 @@ import (
 
 func main() {
 	again := flag.Int("again", 0, "how often to run again what failed")
-	skips := flag.Int("skips", 3, "how many tests to name for each reason of being skipped")
+	skips := flag.Int("skips", 3, "how many tests to name for each reason of being skipped; 0: count them by kind of reason")
 	flag.Parse()
 	if flag.NArg() == 0 {
 		fmt.Fprintln(os.Stderr, `testrun: name a command, as in testrun "go test ./..."`)

@@ -168,6 +168,11 @@ func TestSkippedTestsAreListedByReason(t *testing.T) {
 			t.Errorf("it does not show %q:\n%s", want, out.String())
 		}
 	}
+	out.Reset()
+	r.skips = 0
+	if ok := r.all(t.Context(), []string{"go test ./..."}); !ok || !strings.Contains(out.String(), "skipped 1: only in the long form\n   1 passed") {
+		t.Errorf("%t:\n%s", ok, out.String())
+	}
 }
 
 func TestCommandsThatAreNone(t *testing.T) {

@@ -196,13 +196,27 @@ func (r runner) show(res result) {
 			fmt.Fprintf(r.out, "   %6.1f s  %s\n", p.seconds, strings.TrimPrefix(p.path, own))
 		}
 	}
-	for _, why := range slices.Sorted(maps.Keys(res.skipped)) {
-		tests := res.skipped[why]
+	skipped := res.skipped
+	if r.skips == 0 {
+		skipped = byKind(skipped)
+	}
+	for _, why := range slices.Sorted(maps.Keys(skipped)) {
+		tests := skipped[why]
 		fmt.Fprintf(r.out, "   skipped %d: %s\n", len(tests), why)
 		for _, test := range tests[:min(len(tests), r.skips)] {
 			fmt.Fprintf(r.out, "      %s\n", strings.TrimPrefix(test, own))
 		}
 	}
+}
+
+// byKind joins reasons that begin alike, up to a colon.
+func byKind(reasons map[string][]string) map[string][]string {
+	kinds := map[string][]string{}
+	for why, tests := range reasons {
+		kind, _, _ := strings.Cut(why, ": ")
+		kinds[kind] = append(kinds[kind], tests...)
+	}
+	return kinds
 }
 
 func (r runner) others(res result) {

@@ -223,6 +223,17 @@ func TestWorkersTakeTurns(t *testing.T) {
 	}
 }
 
+// TestASandboxThatEndsBeforeItIsMarked: a worker finds the sandbox of a key and has woken it, and it is killed before its mark is read.
+func TestASandboxThatEndsBeforeItIsMarked(t *testing.T) {
+	t.Parallel()
+	s, url := e2btest.Start(t, e2btest.Options{})
+	former := reserve(t, on(t, url, nil))
+	s.Fail(e2btest.Fault{Route: "POST /process.Process/Start", Hold: func() { s.End(former.ID) }})
+	if ref, err := on(t, url, nil).Reserve(t.Context(), t.Name(), spec()); err != nil || ref == former {
+		t.Errorf("it got %v, %v", ref, err)
+	}
+}
+
 // TestCaps: no more sandboxes are made than may be, by this worker's settings or by the plan.
 func TestCaps(t *testing.T) {
 	t.Parallel()

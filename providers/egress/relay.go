@@ -191,7 +191,7 @@ func (r *Relay) enter(c net.Conn) bool {
 	return true
 }
 
-// entered is a connection of the sandbox that is counted until it is closed.
+// entered is a connection that is counted until it is closed.
 type entered struct {
 	net.Conn
 	relay *Relay
@@ -320,27 +320,28 @@ func (r *Relay) carry(ctx context.Context, c net.Conn, t target, web *web) {
 		r.refuse(refusal, c)
 		return
 	}
-	r.join(c, out, first)
+	r.join(c, r.outgoing(out), first)
 }
 
-// join carries bytes between a sandbox's connection and one to the outside, and closes both.
-func (r *Relay) join(c, out net.Conn, first []byte) {
-	defer c.Close() //nolint:errcheck // it has ended
+// outgoing counts a connection to the outside until it is closed. It must be called before the sandbox learns that there is one: its
+// next connection must find this one counted.
+func (r *Relay) outgoing(c net.Conn) net.Conn {
 	r.mu.Lock()
 	over := r.over
 	if !over {
-		r.conns[out] = struct{}{}
+		r.conns[c] = struct{}{}
 	}
 	r.mu.Unlock()
-	defer func() {
-		r.mu.Lock()
-		delete(r.conns, out)
-		r.mu.Unlock()
-		_ = out.Close()
-	}()
 	if over {
-		return
+		reset(c)
 	}
+	return &entered{Conn: c, relay: r}
+}
+
+// join carries bytes between a sandbox's connection and one of [Relay.outgoing], and closes both.
+func (r *Relay) join(c, out net.Conn, first []byte) {
+	defer c.Close()   //nolint:errcheck // it has ended
+	defer out.Close() //nolint:errcheck // it has ended
 	if len(first) > 0 {
 		if err := r.count(len(first)); err != nil {
 			return
@@ -351,6 +352,9 @@ func (r *Relay) join(c, out net.Conn, first []byte) {
 	}
 	if e, ok := c.(*entered); ok {
 		c = e.Conn // read without a buffer while it is silent; the deferred close is the counted one
+	}
+	if e, ok := out.(*entered); ok {
+		out = e.Conn
 	}
 	r.pipe(c, out)
 }

@@ -318,6 +318,7 @@ func (w *web) tunnel(rw http.ResponseWriter, t target) {
 			w.refuse(rw, status, refusal)
 			return
 		}
+		out = w.relay.outgoing(out)
 	}
 	c, buffered, err := http.NewResponseController(rw).Hijack()
 	if err != nil {
