@@ -93,7 +93,11 @@ func TestArchivesGoAndComeBack(t *testing.T) {
 	if err := z.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for dir, body := range map[string][]byte{"": sent, "a b/c": compressed.Bytes()} {
+	for _, c := range []struct { // in this order: the second is in the first
+		dir  string
+		body []byte
+	}{{"", sent}, {"a b/c", compressed.Bytes()}} {
+		dir, body := c.dir, c.body
 		query := "?path=" + strings.ReplaceAll(dir, " ", "%20")
 		got := p.ask(http.MethodPut, workspace+"/archive"+query, bytes.NewReader(body))
 		if got.status != http.StatusOK || !strings.Contains(got.body, `"files":5,"folders":1,"bytes":3200014`) {
