@@ -39,14 +39,16 @@ type logTime struct {
 func (l *logTime) now(elapsed time.Duration) time.Time { return l.at.Add(elapsed - l.elapsed) }
 
 // take takes in what the log's clock says, by so much exact. Anew says that the connection is another than at the
-// last time: this process may have stood still, with all its clocks.
+// last time: this process may have been suspended, with the clock that cannot be set. Ahead is by how much its wall clock has gone
+// ahead of that clock since: what such a suspension lasted, where the host's clock was set right after it.
 //
-// A clock that leaps ahead would make everything overdue at once, so it is not followed at once where this
-// process has seen how much time has really passed. One that is behind harms nobody and is followed.
-func (l *logTime) take(said time.Time, elapsed, exact time.Duration, anew bool) (doubted bool) {
+// A clock that leaps ahead would make everything overdue at once, so it is not followed at once, unless this process may
+// have been suspended for as long: a server that is started on a host whose clock is wrong brings a new connection too. One that is
+// behind harms nobody and is followed.
+func (l *logTime) take(said time.Time, elapsed, exact, ahead time.Duration, anew bool) (doubted bool) {
 	off := said.Sub(l.now(elapsed))
 	switch {
-	case anew || l.at.IsZero() || off < -exact || off > exact && off <= clockSlack:
+	case l.at.IsZero() || off < -exact || off > exact && off <= clockSlack || anew && off > exact && off <= ahead+clockSlack:
 	case off <= exact:
 		l.leapt = 0
 		return false
@@ -74,9 +76,10 @@ type timekeeper struct {
 	conn uint64        // how often the connection had been made anew by then
 	kick chan struct{} // has a token when the log should be asked
 
-	asking sync.Mutex // one at a time; guards the rest
-	doubt  bool       // that the leap of the log's clock was logged
-	told   time.Time  // when the difference was last logged, by begun's clock; zero: there is none
+	asking sync.Mutex    // one at a time; guards the rest
+	ahead  time.Duration // of the wall clock before the clock that cannot be set, when the log's time was last taken
+	doubt  bool          // that the leap of the log's clock was logged
+	told   time.Time     // when the difference was last logged, by begun's clock; zero: there is none
 }
 
 func newTimekeeper() *timekeeper {
@@ -108,8 +111,8 @@ func (c *timekeeper) elapsed() time.Duration {
 
 // Now is the time of the log's server, in UTC: for everything that another process reads or judges, and for every
 // decision that ends, expires or deletes. It costs no round trip. A clock of this host that is wrong, is set or
-// stands still does not show in it; it is exact to some milliseconds, and may be behind, for as long as it takes
-// to connect again, on a machine that was stopped with all its clocks.
+// stands still does not show in it; it is exact to some milliseconds. On a machine that was suspended with all its clocks it is
+// behind until the connection is made again and its wall clock is right, or for ten minutes.
 func (b *Bus) Now() time.Time {
 	c := b.clock
 	c.mu.RLock()
@@ -172,9 +175,10 @@ func (b *Bus) askTime(ctx context.Context) error {
 		said = b.options.LogClock().Round(0).UTC()
 	}
 	exact := (end-begin)/2 + clockNoise
+	ahead := time.Now().Round(0).Sub(c.begun.Round(0)) - end
 	c.mu.Lock()
 	was := c.log.now(end)
-	doubted := c.log.take(said.Add((end-begin)/2), end, exact, conn != c.conn)
+	doubted := c.log.take(said.Add((end-begin)/2), end, exact, ahead-c.ahead, conn != c.conn)
 	c.conn = conn
 	c.off = time.Now().Round(0).Sub(c.log.now(end))
 	off := c.off
@@ -182,7 +186,9 @@ func (b *Bus) askTime(ctx context.Context) error {
 	if doubted && !c.doubt {
 		b.log.Warn("the log's clock jumped ahead: not following it for now", "log", said, "taken", was, "followed_after", leapBelieved)
 	}
-	c.doubt = doubted
+	if c.doubt = doubted; !doubted {
+		c.ahead = ahead
+	}
 	b.sayClock(off)
 	return nil
 }

@@ -10,8 +10,8 @@ func TestTheLogsTimeIsTakenWithCare(t *testing.T) {
 	const exact = 100 * time.Millisecond
 	begin := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 	type said struct {
-		log, elapsed time.Duration
-		anew         bool
+		log, elapsed, ahead time.Duration
+		anew                bool
 	}
 	for name, c := range map[string]struct {
 		said  []said
@@ -31,7 +31,14 @@ func TestTheLogsTimeIsTakenWithCare(t *testing.T) {
 			{log: 130 * time.Minute, elapsed: 70 * time.Minute}}, 130 * time.Minute, false},
 		"two leaps, each short": {[]said{{}, {log: 2 * time.Hour, elapsed: time.Hour},
 			{log: 65 * time.Minute, elapsed: 65 * time.Minute}, {log: 3 * time.Hour, elapsed: 71 * time.Minute}}, 71 * time.Minute, true},
-		"another connection: it may have stopped": {[]said{{}, {log: 2 * time.Hour, elapsed: time.Minute, anew: true}}, 2 * time.Hour, false},
+		"another connection, suspended for as long": {
+			[]said{{}, {log: 2 * time.Hour, elapsed: time.Minute, ahead: 119 * time.Minute, anew: true}}, 2 * time.Hour, false},
+		"another connection, to a server whose clock is wrong": {[]said{{}, {log: 2 * time.Hour, elapsed: time.Minute, anew: true}}, time.Minute, true},
+		"the same, suspended for less": {
+			[]said{{}, {log: 2 * time.Hour, elapsed: time.Minute, ahead: time.Hour, anew: true}}, time.Minute, true},
+		"the same connection, the wall clock was set too": {[]said{{}, {log: 2 * time.Hour, elapsed: time.Minute, ahead: 119 * time.Minute}}, time.Minute, true},
+		"another connection, a leap that lasts": {[]said{{}, {log: 2 * time.Hour, elapsed: time.Hour, anew: true},
+			{log: 130 * time.Minute, elapsed: 70 * time.Minute}}, 130 * time.Minute, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -40,7 +47,7 @@ func TestTheLogsTimeIsTakenWithCare(t *testing.T) {
 			last := time.Duration(0)
 			for _, s := range c.said {
 				last = s.elapsed
-				doubted = l.take(begin.Add(s.log), s.elapsed, exact, s.anew)
+				doubted = l.take(begin.Add(s.log), s.elapsed, exact, s.ahead, s.anew)
 			}
 			if got := l.now(last).Sub(begin); got != c.want || doubted != c.doubt {
 				t.Errorf("taken %s, doubted %v; want %s, %v", got, doubted, c.want, c.doubt)

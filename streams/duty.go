@@ -76,22 +76,19 @@ func (d *Duty) Run(ctx context.Context) error {
 	if d.Log == nil {
 		d.Log = slog.New(slog.DiscardHandler)
 	}
-	leases, key := OpenBucket[dutySign](d.Bus, Leases), "duty."+d.Name
-	sign := dutySign{Holder: d.Bus.options.Name + "-" + nuid.Next(), PID: os.Getpid()}
-	sign.Host, _ = os.Hostname() // a host without a name has none here
+	l := dutyLease{bucket: OpenBucket[dutySign](d.Bus, Leases), key: "duty." + d.Name}
+	l.sign = dutySign{Holder: d.Bus.options.Name + "-" + nuid.Next(), PID: os.Getpid()}
+	l.sign.Host, _ = os.Hostname() // a host without a name has none here
 	for {
 		begun := clock.Now()
-		revision, err := leases.Create(ctx, key, sign, dutyTTL)
+		err := l.take(ctx)
 		switch {
 		case err == nil:
 			t := &Tenure{renewed: begun}
 			d.Log.Debug("lease of a housekeeping task taken", "duty", d.Name)
-			d.serve(ctx, t, func(ctx context.Context) (err error) {
-				revision, err = leases.UpdateFor(ctx, key, sign, revision, dutyTTL)
-				return err
-			})
+			d.serve(ctx, t, l.renew)
 			if ctx.Err() != nil && t.Held() == nil { // so that nobody waits for it
-				if err := leases.DeleteRevision(context.WithoutCancel(ctx), key, revision); err != nil {
+				if err := l.release(context.WithoutCancel(ctx)); err != nil {
 					d.Log.Debug("lease of a housekeeping task not released, it expires", "duty", d.Name, "error", err)
 				}
 			}
@@ -102,6 +99,52 @@ func (d *Duty) Run(ctx context.Context) error {
 			return nil
 		}
 	}
+}
+
+// dutyLease is the lease of a duty as one process writes it. One goroutine at a time has it.
+type dutyLease struct {
+	bucket   *Bucket[dutySign]
+	key      string
+	sign     dutySign
+	revision uint64 // of the last write that was confirmed
+}
+
+// take takes the lease if no process has it. Code: conflict.
+func (l *dutyLease) take(ctx context.Context) (err error) {
+	l.revision, err = l.bucket.Create(ctx, l.key, l.sign, dutyTTL)
+	return err
+}
+
+// renew begins the life of the lease anew. Code: conflict (another process has it).
+func (l *dutyLease) renew(ctx context.Context) error {
+	return l.write(ctx, func(revision uint64) error {
+		next, err := l.bucket.UpdateFor(ctx, l.key, l.sign, revision, dutyTTL)
+		if err == nil {
+			l.revision = next
+		}
+		return err
+	})
+}
+
+// release ends the lease. Code: conflict.
+func (l *dutyLease) release(ctx context.Context) error {
+	return l.write(ctx, func(revision uint64) error { return l.bucket.DeleteRevision(ctx, l.key, revision) })
+}
+
+// write changes the lease. A conflict may be with this process's own last renewal, which was stored but not confirmed.
+func (l *dutyLease) write(ctx context.Context, change func(revision uint64) error) error {
+	err := change(l.revision)
+	if !errors.Is(err, schemas.ErrConflict) {
+		return err
+	}
+	p, getErr := l.bucket.Get(ctx, l.key)
+	switch {
+	case errors.Is(getErr, schemas.ErrNotFound), getErr == nil && p.Value.Holder != l.sign.Holder:
+		return err
+	case getErr != nil:
+		return getErr
+	}
+	return change(p.Revision)
 }
 
 // serve looks until the duty is lost or ctx ends.

@@ -2,6 +2,7 @@ package streams_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -124,6 +125,34 @@ func TestADutyIsDoneByOneAndTakenOver(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A renewal is stored, and its confirmation is lost: the holder keeps the duty, and releases it at its end.
+func TestADutyOutlivesALostConfirmation(t *testing.T) {
+	t.Parallel()
+	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+		all := processes(t, b, 2, dutiful(nil))
+		time.Sleep(time.Hour + 3*time.Second) // between two renewals
+		first, leases := holder(t, all), streams.OpenBucket[map[string]any](b, streams.Leases)
+		unconfirmed := func() {
+			p := testwait.Must(leases.Get(t.Context(), "duty.test"))(t)
+			testwait.Must(leases.UpdateFor(t.Context(), "duty.test", p.Value, p.Revision, 30*time.Second))(t)
+		}
+		unconfirmed()
+		before := first.looked()
+		time.Sleep(time.Hour)
+		if holder(t, all) != first || first.looked() < before+5 {
+			t.Error("the holder has lost the duty to its own renewal")
+		}
+		unconfirmed()
+		first.stop()
+		if _, err := leases.Get(t.Context(), "duty.test"); !errors.Is(err, schemas.ErrNotFound) {
+			t.Errorf("the lease is left: %v", err)
+		}
+		for _, p := range all {
+			p.stop()
+		}
+	})
 }
 
 func TestAHolderThatStoodStillKnowsThatTheDutyIsAnothers(t *testing.T) {

@@ -108,7 +108,7 @@ func (b *Bus) whole(ctx context.Context, stream string, h nats.Header, data []by
 		return nil, err
 	}
 	data, err := b.readObject(ctx, bucket, name)
-	if errors.Is(err, schemas.ErrNotFound) && b.copied.Load() && time.Since(stored) < payloadAwaited {
+	if errors.Is(err, schemas.ErrNotFound) && b.copied.Load() && b.Now().Sub(stored) < payloadAwaited {
 		return nil, schemas.Wrap(schemas.Unavailable, op, "it is not there yet: try again", err)
 	}
 	return data, err

@@ -225,9 +225,10 @@ func (m *meter) used(a schemas.AccountID, c usageClass) (n int64, counted <-chan
 	return n, e.counted.next(), e.record.dueAt(m.bus.Now()) && time.Since(e.failed) > countPause
 }
 
-// dueAt reports whether it is time for another count.
+// dueAt reports whether it is time for another count. A count of the future was stamped before the log's clock was set back.
 func (r usageRecord) dueAt(now time.Time) bool {
-	return now.Sub(r.Counted) > max(countPause, countShare*r.Took)
+	age := now.Sub(r.Counted)
+	return age < -ClocksApart || age > max(countPause, countShare*r.Took)
 }
 
 // ask wants an account counted if that is due, or its record read again.

@@ -66,6 +66,7 @@ func (s *workerRun) handle(ctx context.Context, d streams.Delivery[schemas.Call]
 	if taken {
 		s.Metrics.Slots(s.Name, s.inFlight.count(), s.Slots)
 		defer func() {
+			s.accountSlots.give(ctx, t.call) // not where another delivery of the call is in flight: the slot is that one's
 			s.inFlight.drop(id)
 			s.Metrics.Slots(s.Name, s.inFlight.count(), s.Slots)
 		}()
@@ -75,7 +76,6 @@ func (s *workerRun) handle(ctx context.Context, d streams.Delivery[schemas.Call]
 	}
 	f, reason := t.facts(!taken)
 	full, err := t.place(ctx, f)
-	defer s.accountSlots.give(ctx, t.call)
 	if err != nil {
 		return err
 	}
@@ -263,7 +263,7 @@ func (t *execution) accepted() time.Time {
 // must have been published while this worker watched.
 func (t *execution) sawAll(now time.Time) bool {
 	age := now.Sub(t.delivery.Published) // by the log's clock; the lease knows this process's
-	return age < streams.SureWithin || t.w.lease.KeptSinceWall(time.Now().Add(-age))
+	return age < streams.SureWithin || t.w.lease.KeptFor(age)
 }
 
 // left is how much time the call has until its deadline.
@@ -280,12 +280,7 @@ func (t *execution) look(ctx context.Context, f facts) (facts, error) {
 	if f.starts == 0 || f.finished || !f.sideEffects {
 		return f, nil
 	}
-	// First whether absence is proof, then the absence: the other way round a lapse in between
-	// would go unseen.
-	f.settled = t.w.lease.Settled()
-	f.alive, err = t.w.lease.AnyHeld(ctx, state.Started) // what this process started and has not in hand is over
-	if err != nil {
-		return f, err
-	}
-	return f, nil
+	gone, err := t.w.lease.AllGone(ctx, state.Started) // what this process started and has not in flight is over
+	f.alive, f.settled = !gone, true
+	return f, err
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/workers/leases"
 )
 
 // launched employs a worker that launches a job and dies, and returns the call.
@@ -39,6 +40,29 @@ func TestAJobOfADeadWorkerIsTakenOver(t *testing.T) {
 		}
 		if done := w.ended(call); done.State != schemas.JobFailed || *done.ExitCode != 4 {
 			t.Errorf("it ended as %+v, want exit code 4", done)
+		}
+	})
+}
+
+// TestAJobOutlivesMomentsWithoutALease: the lease of its worker is missing for less than a second now and then, as after outages of
+// the log, while another worker reads it.
+func TestAJobOutlivesMomentsWithoutALease(t *testing.T) {
+	inJobWorld(t, func(t *testing.T, w *world, h *jobHost) {
+		h.tied = true
+		w.employ(h)
+		call := w.publish(w.background("one", "sleep 10m"))
+		w.want(call, schemas.StatusCompleted)
+		owner := w.recordOf(call).Worker
+		w.employ(newJobHost(), func(wk *Worker) { wk.Name = "fake" })
+		all := leases.Open(w.bus)
+		for range 100 { // in step with nothing
+			if err := all.Delete(t.Context(), owner); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(2700 * time.Millisecond)
+		}
+		if done := w.ended(call); done.State != schemas.JobCompleted {
+			t.Errorf("it ended as %+v, want it completed", done)
 		}
 	})
 }

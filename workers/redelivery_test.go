@@ -14,6 +14,7 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 	"github.com/sandjet/sandjet/workers/leases"
+	"github.com/sandjet/sandjet/workers/limits"
 )
 
 func TestAStartThatTheLogForgotToHaveDelivered(t *testing.T) {
@@ -100,6 +101,39 @@ func TestAWorkerThatWasTakenForDeadDropsItsResult(t *testing.T) {
 		time.Sleep(time.Hour)
 		w.once(c)
 		w.want(c, schemas.StatusInterrupted)
+	})
+}
+
+// TestASecondDeliveryLeavesTheSlotOfTheRunningCall: a call that runs is delivered again to the worker that has it. Its slot under
+// the account's cap stays taken.
+func TestASecondDeliveryLeavesTheSlotOfTheRunningCall(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var now, most atomic.Int32
+		p := &fake{run: func(ctx context.Context, cmd providers.Command) (providers.Result, error) {
+			n := now.Add(1)
+			defer now.Add(-1)
+			if n > most.Load() {
+				most.Store(n)
+			}
+			time.Sleep(10 * time.Second)
+			return hello(ctx, cmd)
+		}}
+		w.employ(p, func(wk *Worker) { wk.Limiter, wk.AccountCap = new(limits.Memory), 1 })
+		first := w.publish(w.call("call_1", schemas.ToolBash))
+		w.untilStarted(first)
+		k, err := streams.Calls.Last(t.Context(), w.bus, first)
+		if err == nil {
+			err = streams.Calls.Replace(t.Context(), w.bus, first, k.Seq())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		second := w.publish(w.call("call_2", schemas.ToolBash))
+		w.want(first, schemas.StatusCompleted)
+		w.want(second, schemas.StatusCompleted)
+		if most.Load() != 1 {
+			t.Errorf("%d calls of the account ran at the same time, its cap is 1", most.Load())
+		}
 	})
 }
 

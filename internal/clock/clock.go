@@ -24,6 +24,10 @@ func (r Reading) Sub(earlier Reading) time.Duration {
 	return max(r.wall.Sub(earlier.wall), r.steady.Sub(earlier.steady))
 }
 
+// AtLeast is how much time has gone by at least since an earlier reading of this process, whatever was set in between. What the host
+// slept may be missing.
+func (r Reading) AtLeast(earlier Reading) time.Duration { return r.steady.Sub(earlier.steady) }
+
 // Since is how much time has gone by since an earlier reading.
 func Since(earlier Reading) time.Duration { return Now().Sub(earlier) }
 

@@ -23,8 +23,7 @@ type facts struct {
 	state      schemas.JobState
 	inHand     bool          // this process is launching it just now
 	mine       bool          // this worker looks after it
-	ownerAlive bool          // the worker that does has its lease
-	settled    bool          // this worker kept its own lease long enough: the absence of another's is proof
+	ownerAlive bool          // the worker that does may live
 	tied       bool          // its sandbox ends with its worker's process
 	age        time.Duration // since its launch
 	over       time.Duration // since its deadline; below 0: before it
@@ -67,7 +66,7 @@ func judge(f facts) verdict {
 	switch {
 	case f.state.Final(), f.state == schemas.JobWaiting, f.inHand:
 		return toLeave
-	case !f.mine && (f.ownerAlive || !f.settled):
+	case !f.mine && f.ownerAlive:
 		return toLeave
 	case f.look == lookNone && !f.mine && !f.tied:
 		return toTakeOver

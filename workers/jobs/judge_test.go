@@ -12,8 +12,7 @@ const testAccount schemas.AccountID = "acct_1"
 
 func TestJudgeJob(t *testing.T) {
 	t.Parallel()
-	mine := func(f facts) facts { f.mine, f.ownerAlive, f.settled = true, true, true; return f }
-	orphan := func(f facts) facts { f.settled = true; return f }
+	mine := func(f facts) facts { f.mine, f.ownerAlive = true, true; return f }
 	running, launching := facts{state: schemas.JobRunning, over: -time.Hour}, facts{state: schemas.JobLaunching, over: -time.Hour}
 	with := func(f facts, change func(*facts)) facts { change(&f); return f }
 	seen := func(f facts, l look) facts { f.look = l; return f }
@@ -24,20 +23,19 @@ func TestJudgeJob(t *testing.T) {
 		facts facts
 		want  verdict
 	}{
-		{"a waiting job belongs to its call", orphan(facts{state: schemas.JobWaiting}), toLeave},
+		{"a waiting job belongs to its call", facts{state: schemas.JobWaiting}, toLeave},
 		{"one that has settled is over", mine(facts{state: schemas.JobFailed}), toLeave},
 		{"one that is just being launched here", mine(with(launching, func(f *facts) { f.inHand = true })), toLeave},
 
-		{"another's, which lives", with(orphan(running), func(f *facts) { f.ownerAlive = true }), toLeave},
-		{"another's, whose absence proves nothing yet", running, toLeave},
-		{"another's, which is gone", orphan(running), toTakeOver},
-		{"another's, which is gone in the launch", orphan(launching), toTakeOver},
-		{"another's, tied to it: its end may be known here", tied(orphan(running)), toProbe},
-		{"likewise, known", seen(tied(orphan(running)), lookEnded), toReport},
-		{"likewise, and it runs after all", seen(tied(orphan(running)), lookRuns), toTakeOver},
-		{"likewise, unknown", seen(tied(orphan(running)), lookGone), isOrphaned},
-		{"likewise, by a provider that cannot look", seen(tied(orphan(running)), lookBlind), isOrphaned},
-		{"likewise, while the provider is away", seen(tied(orphan(running)), lookAway), toLeave},
+		{"another's, which lives", with(running, func(f *facts) { f.ownerAlive = true }), toLeave},
+		{"another's, which is gone", running, toTakeOver},
+		{"another's, which is gone in the launch", launching, toTakeOver},
+		{"another's, tied to it: its end may be known here", tied(running), toProbe},
+		{"likewise, known", seen(tied(running), lookEnded), toReport},
+		{"likewise, and it runs after all", seen(tied(running), lookRuns), toTakeOver},
+		{"likewise, unknown", seen(tied(running), lookGone), isOrphaned},
+		{"likewise, by a provider that cannot look", seen(tied(running), lookBlind), isOrphaned},
+		{"likewise, while the provider is away", seen(tied(running), lookAway), toLeave},
 
 		{"mine is looked at", mine(running), toProbe},
 		{"mine runs", seen(mine(running), lookRuns), toLeave},
@@ -67,7 +65,7 @@ func TestJudgeJobAlwaysEnds(t *testing.T) {
 	for _, state := range []schemas.JobState{schemas.JobLaunching, schemas.JobRunning} {
 		for _, look := range []look{lookRuns, lookEnded, lookGone, lookAway, lookBlind} {
 			for _, tied := range []bool{false, true} {
-				f := facts{state: state, mine: true, ownerAlive: true, settled: true, tied: tied, age: time.Hour, over: time.Hour, look: look}
+				f := facts{state: state, mine: true, ownerAlive: true, tied: tied, age: time.Hour, over: time.Hour, look: look}
 				if v := judge(f); v == toLeave {
 					t.Errorf("%+v is left alone for ever", f)
 				}

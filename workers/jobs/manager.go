@@ -192,9 +192,6 @@ func (m *Manager) releaseInstance(ctx context.Context, j schemas.Job) {
 
 // round looks at every job once.
 func (m *Manager) round(ctx context.Context) {
-	// First whether absence is proof, then the absence: the other way round a lapse in between would
-	// go unseen.
-	settled := m.options.Lease.Settled()
 	jobs := slices.Collect(maps.Values(m.open.All()))
 	m.mu.Lock()
 	left, mine := slices.Collect(maps.Values(m.left)), len(m.mine)
@@ -206,7 +203,7 @@ func (m *Manager) round(ctx context.Context) {
 	defer looks.Wait()
 	for _, j := range jobs {
 		owner, known := alive[j.Worker]
-		f := m.facts(j, owner, settled && known)
+		f := m.facts(j, owner || !known)
 		if judge(f) == toLeave || !m.enter(ctx) {
 			continue
 		}
@@ -219,7 +216,7 @@ func (m *Manager) round(ctx context.Context) {
 	}
 	for _, j := range left {
 		owner, known := alive[j.Worker]
-		if !known || !settled && !owner {
+		if !known || owner && m.options.Lease.Missing(j.Worker) { // it may have ended: the next round knows more
 			continue
 		}
 		m.forgetLeft(j.Key())
@@ -232,31 +229,30 @@ func (m *Manager) round(ctx context.Context) {
 	}
 }
 
-// owners says which of the workers that look after jobs have their lease. One that could not be asked
-// for is not in it.
+// owners says which of the workers that look after jobs may live. One that could not be asked for is not in it.
 func (m *Manager) owners(ctx context.Context, jobs []schemas.Job) map[string]bool {
-	alive := map[string]bool{"": false, m.me(): true}
+	alive := map[string]bool{m.me(): true}
 	for _, j := range jobs {
 		if _, ok := alive[j.Worker]; ok {
 			continue
 		}
-		held, err := m.options.Lease.Held(ctx, j.Worker)
+		gone, err := m.options.Lease.Gone(ctx, j.Worker)
 		if err != nil {
 			if ctx.Err() == nil {
 				m.options.Log.Warn("lease of a worker with jobs not read", "owner", j.Worker, "error", err)
 			}
 			continue
 		}
-		alive[j.Worker] = held
+		alive[j.Worker] = !gone
 	}
 	return alive
 }
 
-func (m *Manager) facts(j schemas.Job, ownerAlive, settled bool) facts {
+func (m *Manager) facts(j schemas.Job, ownerAlive bool) facts {
 	now := m.options.Bus.Now()
 	return facts{
 		state: j.State, inHand: m.options.InHand(schemas.Call{Account: j.Account, ID: j.Call}.EventID()), mine: j.Worker == m.me(),
-		ownerAlive: ownerAlive, settled: settled, tied: j.EndsWithWorker, age: now.Sub(j.Launched), over: now.Sub(j.Deadline),
+		ownerAlive: ownerAlive, tied: j.EndsWithWorker, age: now.Sub(j.Launched), over: now.Sub(j.Deadline),
 	}
 }
 

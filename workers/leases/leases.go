@@ -1,5 +1,6 @@
 // Package leases knows which workers live: each keeps a row in a bucket that goes a few seconds after it was last
-// renewed, and the absence of another's row is proof of its end only for who kept its own row for long enough.
+// renewed. The absence of another's row is proof of its end only in several reads over a time, for a worker that kept its own row
+// meanwhile: [Lease.Gone] is the one place that decides it.
 package leases
 
 import (
@@ -43,14 +44,16 @@ func Open(b *streams.Bus) *Bucket { return streams.OpenBucket[Record](b, streams
 
 // Lease is a worker's sign of life on the log. Its methods may be called from any number of goroutines.
 type Lease struct {
-	bucket *Bucket
-	record Record
-	log    *slog.Logger
-	fault  func() error // of tests: a renewal that does not reach the log
+	bucket  *Bucket
+	record  Record
+	log     *slog.Logger
+	fault   func() error  // of tests: a renewal that does not reach the log
+	missing chan struct{} // has a token when a lease was not found
 
 	mu      sync.Mutex
-	renewed clock.Reading // when the last successful renewal was begun: the log has it from a later moment
-	since   clock.Reading // since when it was held without a gap
+	renewed clock.Reading      // when the last successful renewal was begun: the log has it from a later moment
+	since   clock.Reading      // since when it was held without a gap
+	absent  map[string]absence // leases of other workers that were not found, by worker
 }
 
 // New makes a lease that is not held until [Lease.Keep] runs. Fault, which may be nil, is asked before each renewal,
@@ -62,7 +65,7 @@ func New(b *streams.Bus, r Record, log *slog.Logger, fault func() error) *Lease 
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &Lease{bucket: Open(b), record: r, log: log, fault: fault}
+	return &Lease{bucket: Open(b), record: r, log: log, fault: fault, missing: make(chan struct{}, 1)}
 }
 
 // Record is what the lease says about its worker.
@@ -73,6 +76,9 @@ func (l *Lease) Worker() string { return l.record.Worker }
 
 // Keep keeps the lease until ctx ends and takes it back then. It calls held after the first success.
 func (l *Lease) Keep(ctx context.Context, held func()) {
+	var probing sync.WaitGroup
+	defer probing.Wait()
+	probing.Go(func() { l.probe(ctx) })
 	tick := time.NewTicker(Renew)
 	defer tick.Stop()
 	var once sync.Once
@@ -127,14 +133,15 @@ func (l *Lease) KeptSince(t clock.Reading) bool {
 	return !l.since.After(t) && l.held(clock.Now())
 }
 
-// KeptSinceWall is [Lease.KeptSince] for a moment by another host's clock.
-func (l *Lease) KeptSinceWall(t time.Time) bool {
+// KeptFor reports whether the lease was held without a gap for at least d until now, by a clock that cannot be set.
+func (l *Lease) KeptFor(d time.Duration) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return !l.since.Wall().After(t) && l.held(clock.Now())
+	now := clock.Now()
+	return now.AtLeast(l.since) >= d && l.held(now)
 }
 
-// Settled reports whether the absence of somebody's lease is proof by now.
+// Settled reports whether the lease was held for so long that those of all living workers are there too after an outage of the log.
 func (l *Lease) Settled() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -145,32 +152,13 @@ func (l *Lease) Settled() bool {
 // held reports whether the log has the lease now. The caller has the mutex.
 func (l *Lease) held(now clock.Reading) bool { return now.Sub(l.renewed) < TTL }
 
-// AnyHeld reports whether a worker that started a call still has its lease. The one named but does not count: the
-// caller knows better what it has in hand itself.
-func AnyHeld(ctx context.Context, all *Bucket, starts []schemas.StartedData, but string) (bool, error) {
-	for _, p := range starts {
-		if p.Worker == but {
-			continue
-		}
-		if held, err := Held(ctx, all, p.Worker); held || err != nil {
-			return held, err
-		}
-	}
-	return false, nil
-}
-
-// Held reports whether a worker still has its lease.
+// Held reports whether a worker's lease is there now. That it is not does not mean that the worker has ended: [Lease.Gone].
 func Held(ctx context.Context, all *Bucket, worker string) (bool, error) {
 	kept, err := all.Get(ctx, worker)
 	if err != nil && !errors.Is(err, schemas.ErrNotFound) {
 		return false, fmt.Errorf("look for the lease of a worker: %w", err)
 	}
 	return err == nil && !kept.Deleted, nil
-}
-
-// AnyHeld is [AnyHeld] in the lease's own bucket, but for its own worker.
-func (l *Lease) AnyHeld(ctx context.Context, starts []schemas.StartedData) (bool, error) {
-	return AnyHeld(ctx, l.bucket, starts, l.record.Worker)
 }
 
 // Held is [Held] in the lease's own bucket.

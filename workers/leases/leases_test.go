@@ -2,6 +2,7 @@ package leases
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/sandjet/sandjet/internal/clock"
@@ -12,11 +13,60 @@ func TestALeaseIsNotKeptByAHostThatSleeps(t *testing.T) {
 	const nap = 15 * time.Minute
 	begun := clock.Now()
 	l := &Lease{since: begun, renewed: clock.Now()}
-	if taken := clock.Now(); !l.KeptSince(taken) || !l.KeptSinceWall(time.Now()) {
+	if taken := clock.Now(); !l.KeptSince(taken) || !l.KeptFor(0) {
 		t.Fatal("a lease that was just renewed is not kept")
 	}
 	l.renewed = l.renewed.Asleep(-nap) // as if the host had slept since
 	if l.KeptSince(begun) || l.Settled() {
 		t.Error("the lease counts as kept while the host slept")
+	}
+}
+
+// TestOneReadOfAMissingLeaseIsNoProof: a worker is gone when several reads in a row did not find its lease, over long enough, and this
+// worker's own was held meanwhile.
+func TestOneReadOfAMissingLeaseIsNoProof(t *testing.T) {
+	const s = time.Second
+	type read struct {
+		after time.Duration // since the first
+		held  bool
+		gone  bool
+	}
+	no := func(after ...time.Duration) (reads []read) {
+		for _, d := range after {
+			reads = append(reads, read{after: d})
+		}
+		return reads
+	}
+	for name, c := range map[string]struct {
+		lapse time.Duration // when the own lease began to be held again; 0: it never lapsed
+		reads []read
+	}{
+		"it is missing for good":      {reads: append(no(0, s, 2*s, 3*s, Settle-1), read{Settle, false, true}, read{time.Hour, false, true})},
+		"it was missing for a moment": {reads: append(no(0, s, 2*s, 3*s), read{Settle - 1, true, false}, read{Settle, false, false})},
+		"two reads far apart":         {reads: no(0, 15*s)},
+		"many reads at once":          {reads: no(0, 1, 2, 3, 4, 5, 6)},
+		"the own lease lapsed meanwhile": {
+			lapse: s / 2,
+			reads: append(no(0, s, 2*s, 3*s, 4*s, Settle+s-1), read{Settle + s, false, true}),
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				begun, lapse := time.Now(), c.lapse
+				l := &Lease{}
+				for i, r := range c.reads {
+					if lapse > 0 && r.after > lapse {
+						time.Sleep(time.Until(begun.Add(lapse)))
+						l.since, lapse = clock.Now(), 0
+					}
+					time.Sleep(time.Until(begun.Add(r.after)))
+					now := clock.Now()
+					l.renewed = now
+					if got := l.judge("worker_1", r.held, now, now); got != r.gone {
+						t.Errorf("read %d, %v after the first: gone %v, want %v", i, r.after, got, r.gone)
+					}
+				}
+			})
+		})
 	}
 }

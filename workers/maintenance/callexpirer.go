@@ -160,12 +160,10 @@ func callOf(l schemas.DeadLetter) (c schemas.Call, ok bool) {
 	return c, err == nil && errors.Join(c.ID.Validate(), c.Account.Validate(), c.Conversation.Validate()) == nil
 }
 
-// mayLive reports whether one of the workers that started a call may still live. After an outage of the log
-// everybody's lease is gone for a moment: absence is proof only for who kept his own since.
+// mayLive reports whether one of the workers that started a call may still live.
 func (c *CallExpirer) mayLive(ctx context.Context, starts []schemas.StartedData) (bool, error) {
-	settled := c.lease.Settled() // before the look at the others': the other way round a lapse would go unseen
-	living, err := c.lease.AnyHeld(ctx, starts)
-	return living || !settled, err
+	gone, err := c.lease.AllGone(ctx, starts)
+	return !gone, err
 }
 
 // deadResult is the result of a call that was given up: what was started has an unknown outcome,

@@ -121,6 +121,7 @@ type rescue struct {
 	tenure  *streams.Tenure // nil: held
 	every   time.Duration
 	watched *lifecycle.JobWatch
+	// By this process's clock that cannot be set: the log's may leap at a reconnect.
 	covered time.Time // when the watch was last covered
 
 	leases *leases.Bucket
@@ -140,7 +141,7 @@ func (s *JobRescuer) Run(ctx context.Context) error {
 func (s *JobRescuer) serve(ctx context.Context, tenure *streams.Tenure) {
 	w := &rescue{
 		herald: newHerald(s.Bus, s.Endpoints, s.Log), tenure: tenure, every: max(cmp.Or(s.Every, DefaultRescueEvery), leases.TTL),
-		watched: lifecycle.WatchJobs(s.Bus, ""), covered: s.Bus.Now(),
+		watched: lifecycle.WatchJobs(s.Bus, ""), covered: time.Now(),
 		leases: leases.Open(s.Bus), absent: map[string]time.Time{}, looked: map[string]time.Time{},
 	}
 	w.mirror()
@@ -158,11 +159,10 @@ func (s *JobRescuer) serve(ctx context.Context, tenure *streams.Tenure) {
 // cover keeps what the next watch of jobs must read small.
 func (w *rescue) cover(ctx context.Context) {
 	const every = 2 * time.Minute
-	now := w.bus.Now()
-	if now.Sub(w.covered) < every {
+	if time.Since(w.covered) < every {
 		return
 	}
-	w.covered = now
+	w.covered = time.Now()
 	if err := w.watched.Cover(ctx); err != nil && ctx.Err() == nil {
 		w.log.Warn("mark of open jobs not written, retrying", "error", err)
 	}
@@ -218,8 +218,7 @@ func olderJob(a, b schemas.Job) int {
 
 // sweepJob settles a job if nobody else will.
 func (w *rescue) sweepJob(ctx context.Context, j schemas.Job) error {
-	now := w.bus.Now()
-	f := w.facts(j, now)
+	f := w.facts(j, w.bus.Now())
 	v := judgeOrphan(f)
 	c := schemas.Completion{Job: j.ID, Account: j.Account, ReportedBy: schemas.ReportedByProbe}
 	if v == orphanLook {
@@ -227,7 +226,7 @@ func (w *rescue) sweepJob(ctx context.Context, j schemas.Job) error {
 		if err != nil {
 			return err
 		}
-		w.looked[j.Key()] = now
+		w.looked[j.Key()] = time.Now()
 		f.call, c.Reason = fate, reason
 		v = judgeOrphan(f)
 	}
@@ -257,11 +256,11 @@ func (w *rescue) sweepJob(ctx context.Context, j schemas.Job) error {
 func (w *rescue) facts(j schemas.Job, now time.Time) orphanFacts {
 	f := orphanFacts{state: j.State, tied: j.EndsWithWorker, overdue: now.Sub(j.Deadline), every: w.every, age: now.Sub(j.Created)}
 	if since, ok := w.absent[j.Worker]; ok {
-		f.absent = now.Sub(since)
+		f.absent = time.Since(since)
 	}
 	f.unlooked = f.age
 	if at, ok := w.looked[j.Key()]; ok {
-		f.unlooked = now.Sub(at)
+		f.unlooked = time.Since(at)
 	}
 	return f
 }
@@ -320,7 +319,7 @@ func (w *rescue) lookForWorkers(ctx context.Context, open []schemas.Job) error {
 		case gone && before:
 			missing[j.Worker] = since
 		case gone:
-			missing[j.Worker] = w.bus.Now()
+			missing[j.Worker] = time.Now()
 		default:
 			doubted[j.Worker] = true
 		}

@@ -146,8 +146,7 @@ func (b *Instances) claim(ctx context.Context, key string, h *instance, ref sche
 	other := h.row.Hooking
 	b.mu.Unlock()
 	if other != "" && other != b.me() {
-		held, err := b.Lease.Held(ctx, other)
-		if held || err != nil || !b.Lease.Settled() {
+		if gone, err := b.Lease.Gone(ctx, other); !gone {
 			return false, schemas.Wrap(schemas.Unavailable, "onCreate", "another worker makes the sandbox ready: the call waits for it", err)
 		}
 	}

@@ -110,11 +110,11 @@ func (b *Instances) takeOver(ctx context.Context, key string, mine schemas.Insta
 	}
 	have := storedRow{p.Value, p.Revision}
 	if owner = p.Value.Worker; owner != b.me() {
-		held, err := b.Lease.Held(ctx, owner)
+		gone, err := b.Lease.Gone(ctx, owner)
 		if err != nil {
 			return "", err
 		}
-		if !held && b.Lease.Settled() {
+		if gone {
 			rev, err := b.rows.Update(ctx, b.rowKey(key), mine, p.Revision)
 			if err != nil {
 				return "", err
@@ -140,11 +140,11 @@ func (b *Instances) formerOwner(ctx context.Context, key string) (string, error)
 	if err != nil {
 		return "", err
 	}
-	held, err := b.Lease.Held(ctx, p.Value.Worker)
+	gone, err := b.Lease.Gone(ctx, p.Value.Worker)
 	if err != nil {
 		return "", err
 	}
-	if held || !b.Lease.Settled() {
+	if !gone {
 		return p.Value.Worker, nil
 	}
 	return "", b.rows.DeleteRevision(ctx, former, p.Revision)
@@ -218,17 +218,17 @@ func (b *Instances) dropOrphans(ctx context.Context) {
 		}
 	}
 	b.mu.Unlock()
-	alive := map[string]bool{}
+	ended := map[string]bool{}
 	for key, have := range foreign {
-		held, asked := alive[have.row.Worker]
+		gone, asked := ended[have.row.Worker]
 		if !asked {
 			var err error
-			if held, err = b.Lease.Held(ctx, have.row.Worker); err != nil {
+			if gone, err = b.Lease.Gone(ctx, have.row.Worker); err != nil {
 				return
 			}
-			alive[have.row.Worker] = held
+			ended[have.row.Worker] = gone
 		}
-		if held || !b.Lease.Settled() {
+		if !gone {
 			continue
 		}
 		if err := b.rows.DeleteRevision(ctx, b.rowKey(key), have.rev); err != nil {

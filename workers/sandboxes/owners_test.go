@@ -156,6 +156,10 @@ func TestOwnersOfTheVersionBeforeCount(t *testing.T) {
 		}
 		end()
 		time.Sleep(10 * time.Second)
+		if _, err := two.Acquire(t.Context(), request()); !errors.Is(err, ErrElsewhere) {
+			t.Errorf("at the first read without its lease: %v", err)
+		}
+		time.Sleep(leases.Settle)
 		if s, err := two.Acquire(t.Context(), request()); err != nil {
 			t.Error(err)
 		} else {

@@ -151,23 +151,44 @@ func (s *Reconciler) rows(ctx context.Context) ([]streams.BucketEntry[schemas.In
 	return rows, nil
 }
 
-// ownerless are the records whose worker has ended, and their boxes with it.
+// ownerless are the records whose worker has ended, and their boxes with it. Where a lease is missing it blocks for as long as the
+// proof takes, see [leases.Lease.Gone].
 func (s *Reconciler) ownerless(ctx context.Context, rows []streams.BucketEntry[schemas.Instance]) (
 	[]streams.BucketEntry[schemas.Instance], error,
 ) {
-	lives := map[string]bool{}
-	for _, p := range rows {
-		if _, asked := lives[p.Value.Worker]; !asked {
-			held, err := s.Lease.Held(ctx, p.Value.Worker)
-			if err != nil {
-				return nil, err
-			}
-			lives[p.Value.Worker] = held || !s.Lease.Settled()
+	gone, err := s.goneWorkers(ctx, rows)
+	if err != nil {
+		return nil, err
+	}
+	if slices.ContainsFunc(rows, func(p streams.BucketEntry[schemas.Instance]) bool {
+		return p.Value.Worker != "" && !gone[p.Value.Worker] && s.Lease.Missing(p.Value.Worker)
+	}) {
+		if !wait.Sleep(ctx, leases.Settle) {
+			return nil, ctx.Err()
+		}
+		if gone, err = s.goneWorkers(ctx, rows); err != nil {
+			return nil, err
 		}
 	}
 	return slices.DeleteFunc(rows, func(p streams.BucketEntry[schemas.Instance]) bool {
-		return p.Value.Worker == "" || lives[p.Value.Worker]
+		return p.Value.Worker == "" || !gone[p.Value.Worker]
 	}), nil
+}
+
+// goneWorkers asks about each worker of rows once.
+func (s *Reconciler) goneWorkers(ctx context.Context, rows []streams.BucketEntry[schemas.Instance]) (map[string]bool, error) {
+	gone := map[string]bool{}
+	for _, p := range rows {
+		if _, asked := gone[p.Value.Worker]; asked {
+			continue
+		}
+		is, err := s.Lease.Gone(ctx, p.Value.Worker)
+		if err != nil {
+			return nil, err
+		}
+		gone[p.Value.Worker] = is
+	}
+	return gone, nil
 }
 
 // finding is an orphan with what is needed to resolve it.
