@@ -2,6 +2,7 @@ package streams
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -13,11 +14,12 @@ import (
 type progressAcks struct {
 	bus *Bus
 
-	mu      sync.Mutex
-	holds   map[*hold]struct{}
-	begun   chan struct{} // has a token when the first hold was added
-	woke    clock.Reading // when the goroutine last ran
-	stalled clock.Reading // when it last ran too late: deliveries may have waited unseen in this process
+	mu         sync.Mutex
+	holds      map[*hold]struct{}
+	begun      chan struct{} // has a token when the first hold was added
+	woke       clock.Reading // when the goroutine last ran
+	stalled    clock.Reading // when it last ran too late: deliveries may have waited unseen in this process
+	confirming bool          // messages in hand are looked up after a loss of the connection
 }
 
 // hold is one message in hand.
@@ -100,26 +102,34 @@ func (b *progressAcks) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			b.give(clock.Now())
+			b.give(ctx, clock.Now())
 		}
 	}
 }
 
 // give sends the signs that are due.
-func (b *progressAcks) give(now clock.Reading) {
+func (b *progressAcks) give(ctx context.Context, now clock.Reading) {
 	b.mu.Lock()
 	if now.Sub(b.woke) > time.Second {
 		b.stalled = now
 	}
 	b.woke = now
-	var due []*hold
+	var due, lost []*hold
 	for h := range b.holds {
 		if h.tooLate(now) {
 			h.missed = true
 		}
-		if now.Sub(h.last) >= h.ackWait/3-progressTick/2 {
+		switch {
+		case now.Sub(h.last) < h.ackWait/3-progressTick/2:
+		case h.message.inPlace():
 			due = append(due, h)
+		default:
+			lost = append(lost, h)
 		}
+	}
+	if len(lost) > 0 && !b.confirming {
+		b.confirming = true
+		b.bus.parts.Go(func() { b.confirm(ctx, lost) })
 	}
 	b.mu.Unlock()
 	for _, h := range due {
@@ -131,4 +141,20 @@ func (b *progressAcks) give(now clock.Reading) {
 		h.last = now
 		b.mu.Unlock()
 	}
+}
+
+// confirm looks up messages that were in hand when the connection was lost. The next signs go to those that are still there.
+func (b *progressAcks) confirm(ctx context.Context, holds []*hold) {
+	for _, h := range holds {
+		err := h.message.confirm(ctx)
+		if errors.Is(err, errReplaced) {
+			b.drop(h) // no sign may be given of it: it would be one of another message
+		} else if err != nil { // the next signs try again
+			b.bus.log.Debug("message not confirmed after a reconnect", "error", err)
+			break
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.confirming = false
 }

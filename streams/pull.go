@@ -109,12 +109,11 @@ func (c *consuming[T]) arrive(p *pulling, m *nats.Msg) {
 		c.status(p, code, m.Header)
 		return
 	}
-	msg, err := newMessage(c.bus.work, m)
+	msg, err := newMessage(c.bus, m, p.anew+c.bus.anew.count())
 	if err != nil {
 		c.bus.log.Error("message without a sequence skipped", "subject", m.Subject, "error", err)
 		return
 	}
-	msg.generation = p.anew + c.bus.anew.count()
 	p.mu.Lock()
 	p.heard = time.Now()
 	over := p.over
