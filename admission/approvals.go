@@ -23,7 +23,10 @@ func (d Admitter) park(ctx context.Context, a schemas.AccountID, r schemas.Reque
 	if err != nil {
 		return Accepted{}, err
 	}
-	p, err := lifecycle.EnsureApproval(ctx, d.Bus, call)
+	// The call is on the log: a client that goes away now must not leave it without its question.
+	recording, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	p, err := lifecycle.EnsureApproval(recording, d.Bus, call)
 	if err != nil {
 		return Accepted{}, err
 	}

@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -36,6 +37,53 @@ func TestARepeatCompletesWhatACrashLeftOut(t *testing.T) {
 		}
 		if have := types(t, b); !slices.Equal(have, []schemas.EventType{schemas.ApprovalRequested}) {
 			t.Errorf("the conversation has %v", have)
+		}
+	})
+}
+
+// leaving is the context of a client that goes away as soon as its call is on the log.
+type leaving struct {
+	context.Context //nolint:containedctx // it is one
+
+	stored func() bool
+}
+
+func (l leaving) Done() <-chan struct{} {
+	if !l.stored() {
+		return nil
+	}
+	gone := make(chan struct{})
+	close(gone)
+	return gone
+}
+
+func (l leaving) Err() error {
+	if l.stored() {
+		return context.Canceled
+	}
+	return nil
+}
+
+// A client goes away once its call is parked: the question is asked all the same.
+func TestAParkedCallHasItsQuestionThoughItsClientLeaves(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *streams.Bus) {
+		ctx := leaving{t.Context(), func() bool {
+			_, err := streams.FindCall(t.Context(), b, alice, "x")
+			return err == nil
+		}}
+		got, _ := Admitter{Bus: b, Records: &book{}, Kind: API}.Admit(ctx, alice, bash("x", "true"))
+		if ctx.Err() == nil {
+			t.Fatal("the call is not on the log")
+		}
+		call, err := streams.FindCall(t.Context(), b, alice, "x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a := approval(t, b, call.Approval); a.State != schemas.ApprovalPending {
+			t.Errorf("%+v", a)
+		}
+		if have := types(t, b); !slices.Equal(have, []schemas.EventType{schemas.ApprovalRequested}) {
+			t.Errorf("the conversation has %v; the client was told %+v", have, got)
 		}
 	})
 }
