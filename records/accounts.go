@@ -41,7 +41,8 @@ func (s *Store) Accounts(context.Context) ([]schemas.Document, error) {
 	return list, nil
 }
 
-// Account returns an account. One that the copy does not have yet is read from the log. Codes: not_found.
+// Account returns an account. One that the copy does not have yet is read from the log. Codes: not_found, with the cause
+// [streams.ErrDeleted] if it was removed, unavailable.
 func (s *Store) Account(ctx context.Context, a schemas.AccountID) (schemas.Document, error) {
 	if a.Validate() != nil {
 		return schemas.Document{}, noAccount(a)
@@ -55,7 +56,7 @@ func (s *Store) Account(ctx context.Context, a schemas.AccountID) (schemas.Docum
 		return d, err == nil // a record of ours is always JSON
 	})
 	if errors.Is(err, schemas.ErrNotFound) {
-		return d, noAccount(a)
+		return d, schemas.Wrap(schemas.NotFound, "", noAccount(a).Error(), err)
 	}
 	return d, err
 }

@@ -3,6 +3,7 @@ package streams
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -50,36 +51,29 @@ func (k *Bucket[T]) open(ctx context.Context) (jetstream.KeyValue, error) {
 	return kv, nil
 }
 
-// Get returns the value of a key. Code: not_found.
-func (k *Bucket[T]) Get(ctx context.Context, key string) (BucketEntry[T], error) {
-	ctx, cancel := context.WithTimeout(ctx, requestWithin)
-	defer cancel()
-	if k.bus.copied.Load() {
-		return k.getFromLeader(ctx, key)
-	}
-	kv, err := k.open(ctx)
-	if err != nil {
-		return BucketEntry[T]{}, err
-	}
-	e, err := kv.Get(ctx, key)
-	if err != nil {
-		return BucketEntry[T]{}, coded(k.op("look up "+schemas.Quotable(key)), err)
-	}
-	return k.entry(e)
-}
+// ErrDeleted is the cause of a not_found where the log still says that the value was deleted. Without it the value may
+// also never have been there, have expired, or have been lost with its bucket: no reason to delete what depends on it.
+var ErrDeleted = errors.New("the value was deleted")
 
-// getFromLeader is Get where there are copies, which may lag behind: who changes a value reads it first, and
-// would be refused, and read the same again.
-func (k *Bucket[T]) getFromLeader(ctx context.Context, key string) (BucketEntry[T], error) {
+// Get returns the value of a key, as the leader has it: a caller that changes a value reads it first, and a copy that lags
+// behind would have it refused, and read the same again. Code: not_found, with [ErrDeleted] as its cause while the mark of
+// the deletion is there.
+func (k *Bucket[T]) Get(ctx context.Context, key string) (BucketEntry[T], error) {
 	op := k.op("look up " + schemas.Quotable(key))
 	if !jetstreamKey(key) {
 		return BucketEntry[T]{}, coded(op, jetstream.ErrInvalidKey)
 	}
-	m, err := k.bus.getFromLeader(ctx, "KV_"+k.row.config.Bucket, getRequest{Last: "$KV." + k.row.config.Bucket + "." + key})
-	if err != nil {
+	ctx, cancel := context.WithTimeout(ctx, requestWithin)
+	defer cancel()
+	m, err := k.bus.getNewest(ctx, "KV_"+k.row.config.Bucket, getRequest{Last: "$KV." + k.row.config.Bucket + "." + key})
+	switch {
+	case errors.Is(err, schemas.ErrNotFound):
+		return BucketEntry[T]{}, coded(op, jetstream.ErrKeyNotFound)
+	case err != nil:
 		return BucketEntry[T]{}, err
-	}
-	if m.headers.Get("KV-Operation") != "" || m.headers.Get(jetstream.MarkerReasonHeader) != "" { // the mark of one that is gone
+	case m.headers.Get("KV-Operation") != "":
+		return BucketEntry[T]{}, schemas.Wrap(schemas.NotFound, op, "there is no such thing", ErrDeleted)
+	case m.headers.Get(jetstream.MarkerReasonHeader) != "": // its life has ended
 		return BucketEntry[T]{}, coded(op, jetstream.ErrKeyNotFound)
 	}
 	p := BucketEntry[T]{Key: key, Revision: m.seq, Stored: m.time}

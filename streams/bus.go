@@ -38,6 +38,8 @@ type Options struct {
 	// Existing opens a log that was opened before, as it is. One that was not is not found.
 	Existing      bool
 	MemoryStorage bool // keep streams in memory, for tests
+	// RecreateRecords makes the bucket of records anew where the log has lost it. Without it such a log is not opened.
+	RecreateRecords bool
 	// GroupCommit writes calls that are admitted at the same time together. It pays where the server
 	// syncs every write; on for an embedded server of durability always.
 	GroupCommit bool
@@ -107,7 +109,8 @@ type Bus struct {
 // Open connects to the log and creates or upgrades its streams, consumers and buckets. It may be
 // called by many processes at once. Codes: unavailable when the server is not reached, unsupported
 // when it is too old or has no JetStream, not_found when it must exist and does not, denied when it refuses the credential, conflict when a
-// stream is there that cannot be changed into what is needed, or when the log has fewer copies than asked for.
+// stream is there that cannot be changed into what is needed, when the log has fewer copies than asked for, or when it has lost its
+// bucket of records.
 func Open(ctx context.Context, o Options) (*Bus, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

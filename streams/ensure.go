@@ -38,13 +38,47 @@ func (b *Bus) ensureTopology(ctx context.Context) error {
 		}
 	}
 	rows := bucketRows()
+	if agreed.recorded && !b.options.RecreateRecords {
+		if err := b.checkRecords(ctx, rows[Records].config.Bucket); err != nil {
+			return err
+		}
+	}
 	for _, name := range slices.Sorted(maps.Keys(rows)) {
 		if err := b.making(ctx, string(name), func() error { return b.ensureBucket(ctx, rows[name]) }); err != nil {
 			return err
 		}
 	}
+	if !agreed.recorded {
+		if err := b.noteRecords(ctx); err != nil {
+			return err
+		}
+	}
 	b.made.Store(agreed.made.UnixNano())
 	return nil
+}
+
+// checkRecords refuses to go on without the bucket of records, which the log had: made anew it would be empty, and all that
+// the log holds would belong to accounts that nobody can reach. Code: conflict.
+func (b *Bus) checkRecords(ctx context.Context, bucket string) error {
+	_, err := b.js.KeyValue(ctx, bucket)
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		return schemas.Wrap(schemas.Conflict, "open the log", "the bucket of the accounts' records (stream KV_"+bucket+") is missing, but the log had "+
+			"it: restore it from a backup; to go on without the accounts, keys and sandboxes that it had, start once with --recreate-records", err)
+	}
+	return coded("read the bucket "+bucket, err)
+}
+
+// noteRecords notes in the log that its bucket of records was made, so that its loss is noticed.
+func (b *Bus) noteRecords(ctx context.Context) error {
+	s, err := b.js.Stream(ctx, eventStream(0)) // as it is now: others may have changed it
+	if err != nil {
+		return coded("read the stream "+eventStream(0), err)
+	}
+	next := s.CachedInfo().Config
+	next.Metadata = maps.Clone(next.Metadata)
+	next.Metadata[metaRecords] = recordsMade
+	_, err = b.js.UpdateStream(ctx, next)
+	return coded("note that the records were made", err)
 }
 
 // making calls f, which makes a stream, again while the server says that it could not: of three servers that have just found one
@@ -119,7 +153,8 @@ type shape struct {
 	shards   int // conversations are spread by it for ever
 	replicas int // copies of everything, until [SetReplicas] changes it
 
-	made time.Time // when the log was made
+	made     time.Time // when the log was made
+	recorded bool      // its bucket of records was made
 }
 
 func (b *Bus) take(s shape) {
@@ -179,7 +214,7 @@ func (b *Bus) readShape(info *jetstream.StreamInfo) (shape, error) {
 	if err != nil || replicas < 1 || replicas > maxReplicas { // made by a version that did not write it down
 		replicas = max(info.Config.Replicas, 1)
 	}
-	return shape{shards: n, replicas: replicas, made: info.Created}, nil
+	return shape{shards: n, replicas: replicas, made: info.Created, recorded: info.Config.Metadata[metaRecords] == recordsMade}, nil
 }
 
 // lookAtShape learns what was changed since the log was opened.

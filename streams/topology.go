@@ -59,6 +59,9 @@ const (
 	metaShards  = "sandjet.shards"
 
 	metaReplicas = "sandjet.replicas"
+
+	metaRecords = "sandjet.records" // of the log's first shard: recordsMade once the bucket of records was made
+	recordsMade = "made"
 )
 
 // streamRows is the topology: every stream but those of buckets and object stores.

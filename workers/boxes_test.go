@@ -11,28 +11,31 @@ import (
 	"github.com/sandjet/sandjet/internal/natstest"
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
 )
 
 // deletable is records of which some may be gone.
 type deletable struct {
 	specs
 
-	sandboxGone, workspaceGone, away atomic.Bool
+	sandboxGone, workspaceGone, away, lost atomic.Bool
 }
 
 func (d *deletable) Sandbox(ctx context.Context, a schemas.AccountID, id schemas.SandboxID) (schemas.Sandbox, error) {
 	switch {
 	case d.away.Load():
 		return schemas.Sandbox{}, schemas.Errorf(schemas.Unavailable, "", "the records are away")
-	case d.sandboxGone.Load():
+	case d.lost.Load():
 		return schemas.Sandbox{}, schemas.Errorf(schemas.NotFound, "", "there is no sandbox")
+	case d.sandboxGone.Load():
+		return schemas.Sandbox{}, schemas.Wrap(schemas.NotFound, "", "there is no sandbox", streams.ErrDeleted)
 	}
 	return d.specs.Sandbox(ctx, a, id)
 }
 
 func (d *deletable) Workspace(ctx context.Context, a schemas.AccountID, id schemas.WorkspaceID) (schemas.Workspace, error) {
 	if d.workspaceGone.Load() {
-		return schemas.Workspace{}, schemas.Errorf(schemas.NotFound, "", "there is no workspace")
+		return schemas.Workspace{}, schemas.Wrap(schemas.NotFound, "", "there is no workspace", streams.ErrDeleted)
 	}
 	return d.specs.Workspace(ctx, a, id)
 }
@@ -143,6 +146,26 @@ func TestTheBoxOfADeletedSandboxIsReleased(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestABoxOutlivesTheLossOfItsRecord: that there is no record does not mean that the sandbox was deleted.
+func TestABoxOutlivesTheLossOfItsRecord(t *testing.T) {
+	eachKind(t, func(t *testing.T, w *world, p *keeps) {
+		records := &deletable{specs: specs{persistent: true}}
+		w.employ(p, func(wk *Worker) { wk.Specs = records })
+		w.want(w.publish(w.call("call_1", schemas.ToolBash)), schemas.StatusCompleted)
+		records.lost.Store(true)
+		time.Sleep(2 * schemas.DefaultIdleTimeout)
+		if got := p.list(); len(got) != 0 {
+			t.Fatalf("released %v, whose record may come back", got)
+		}
+		records.lost.Store(false)
+		records.sandboxGone.Store(true)
+		time.Sleep(2 * time.Minute)
+		if got := p.list(); len(got) != 1 {
+			t.Errorf("released %v of a deleted sandbox, want the box", got)
+		}
+	})
 }
 
 func TestAnIdleBoxIsReleasedAndABusyOneIsNot(t *testing.T) {

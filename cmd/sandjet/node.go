@@ -166,7 +166,8 @@ func (n *node) openBus(ctx context.Context, f natsFlags, top topologyFlags) erro
 	o := streams.Options{
 		Server: n.server, URL: f.NATSURL, User: f.NATSUser, Password: f.NATSPassword, Creds: f.NATSCreds, NKey: f.NATSNKey,
 		CA: f.NATSCA, Cert: f.NATSCert, Key: f.NATSKey, Replicas: top.Replicas, Shards: top.Shards, Name: "sandjet",
-		Log: n.log, Quotas: n.quotas,
+		RecreateRecords: top.RecreateRecords,
+		Log:             n.log, Quotas: n.quotas,
 	}
 	if n.server == nil && o.URL == "" {
 		r, err := readJSON[role](n.dir.roleFile())
@@ -303,10 +304,11 @@ func canPause(provider string) bool {
 	return ok && p.Pause != ""
 }
 
-// gone reports whether an account was removed.
+// gone reports whether an account was removed. One that merely has no record is not: the records may have been lost, and its
+// conversations with them if it were.
 func (n *node) gone(ctx context.Context, a schemas.AccountID) bool {
 	_, err := n.records.Account(ctx, a)
-	return errors.Is(err, schemas.ErrNotFound)
+	return errors.Is(err, streams.ErrDeleted)
 }
 
 // addHousekeepers adds those that forward exhausted messages to the dead letters, give calls among them

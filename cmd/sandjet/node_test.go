@@ -73,8 +73,17 @@ func TestANewAccountSpeaksNATS(t *testing.T) {
 	if err := dial(user, key); err != nil {
 		t.Errorf("its own key: %v", err)
 	}
+	if n.gone(ctx, "acct_without_a_record") {
+		t.Error("an account without a record counts as removed: its conversations would be purged")
+	}
+	if n.gone(ctx, schemas.AccountID(user)) {
+		t.Error("the account counts as removed before it is")
+	}
 	if _, err := n.records.RemoveAccount(ctx, schemas.AccountID(user), 0); err != nil {
 		t.Fatal(err)
+	}
+	if !n.gone(ctx, schemas.AccountID(user)) {
+		t.Error("the account was removed and does not count as such")
 	}
 	if err := dial(user, key); !errors.Is(err, nats.ErrAuthorization) {
 		t.Errorf("after its end: %v", err)

@@ -71,6 +71,8 @@ func (f tenantFlags) shares() streams.Shares { return streams.Shares{PerSecond: 
 type topologyFlags struct {
 	Replicas int `placeholder:"N" default:"0" group:"Log" help:"Replicas of each stream of a new log: 1, or 3 or 5 in a cluster. 0 keeps what an existing log has, and means 1 for a new one. An existing log is changed by \"sandjet log replicas\" only; one with fewer copies is not opened."`
 	Shards   int `placeholder:"N" default:"0" group:"Log" help:"Event streams over which conversations are spread, up to 64; fixed when the log is created. 0 means 1 on an embedded server that up runs, else 16."`
+
+	RecreateRecords bool `group:"Log" help:"Make a new bucket of records if the log has lost it. All accounts, keys, sandboxes and agents that it had are lost; conversations stay. Restore a backup instead if there is one."`
 }
 
 const maxShards = 64

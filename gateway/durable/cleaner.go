@@ -16,7 +16,7 @@ const DefaultCleanEvery = 5 * time.Minute
 
 // Accounts tells which accounts there are. It may be called from many goroutines.
 type Accounts interface {
-	// Account returns an account. Code not_found only if it certainly is not there.
+	// Account returns an account. The cause of a not_found is [streams.ErrDeleted] only if the account was removed.
 	Account(ctx context.Context, a schemas.AccountID) (schemas.Document, error)
 }
 
@@ -139,14 +139,17 @@ func (b *cleaning) over(f found) bool {
 	return f.Ended && len(f.Forks) == 0 || !f.Ended && f.expired(b.store.now())
 }
 
-// has reports whether there is an account. One that cannot be read is there.
+// has reports whether an account was not removed. One that cannot be read was not, nor one without a record: that may be lost.
 func (b *cleaning) has(ctx context.Context, a schemas.AccountID) (bool, error) {
 	if b.accounts == nil {
 		return true, nil
 	}
 	_, err := b.accounts.Account(ctx, a)
-	if errors.Is(err, schemas.ErrNotFound) {
+	switch {
+	case errors.Is(err, streams.ErrDeleted):
 		return false, nil
+	case errors.Is(err, schemas.ErrNotFound):
+		return true, nil
 	}
 	return true, err
 }

@@ -293,9 +293,10 @@ func TestStreamsGoWithTheirAccount(t *testing.T) {
 		}{
 			{"the account is there", nil, 3, 4},
 			{"it cannot be read", schemas.Errorf(schemas.Unavailable, "", "the account cannot be read"), 3, 4},
-			{"it is gone for one look", schemas.Errorf(schemas.NotFound, "", "there is no account"), 1, 4},
+			{"it has no record", schemas.Errorf(schemas.NotFound, "", "there is no account"), 3, 4},
+			{"it is deleted for one look", schemas.Wrap(schemas.NotFound, "", "there is no account", streams.ErrDeleted), 1, 4},
 			{"it is there again", nil, 1, 4},
-			{"it is gone", schemas.Errorf(schemas.NotFound, "", "there is no account"), 3, 1},
+			{"it is deleted", schemas.Wrap(schemas.NotFound, "", "there is no account", streams.ErrDeleted), 3, 1},
 		} {
 			accounts.set(c.err)
 			time.Sleep(time.Duration(c.looks)*every + every/100)

@@ -60,6 +60,11 @@ func Durability(d streams.Durability) Option {
 	return func(s *streams.ServerOptions, _ *streams.Options) { s.Durability = d }
 }
 
+// RecreateRecords has the log opened also where its bucket of records is lost.
+func RecreateRecords() Option {
+	return func(_ *streams.ServerOptions, o *streams.Options) { o.RecreateRecords = true }
+}
+
 // Hours says that a test plays hours or days, in which timers take turns and little happens at the same time. With -short, which
 // goes with the race detector, it is skipped: that makes it ten times as long, and what runs at the same time is met in shorter
 // tests beside it.

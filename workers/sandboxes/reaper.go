@@ -28,6 +28,7 @@ type facts struct {
 	calls  bool                   // calls of this worker are in it, or about to be
 	jobs   bool                   // background jobs are in it
 	gone   bool                   // its sandbox or its workspace was deleted
+	lost   bool                   // one of them has no record, and nothing says that it was deleted
 	unused time.Duration          // since a call or a job was last in it
 	shared time.Duration          // how old that may be, because other workers use the box too
 	idle   time.Duration          // how long it may be unused
@@ -92,6 +93,8 @@ func judgeAtRest(f facts) verdict {
 		return stays
 	case f.pauses:
 		return toPause
+	case f.lost: // the record may come back, and say that the box is kept for longer
+		return stays
 	}
 	return endIdle
 }
@@ -246,12 +249,13 @@ func (b *Instances) observe(ctx context.Context, key string, h observed, jobs bo
 	if h.calls > 0 || jobs {
 		h.used = now
 	}
-	sandbox, gone, err := b.recordsOf(ctx, h.row)
-	if err != nil {
+	sandbox, err := b.recordsOf(ctx, h.row)
+	if err != nil && !errors.Is(err, schemas.ErrNotFound) {
 		return // nothing is ended while it is not known what for
 	}
+	gone := errors.Is(err, streams.ErrDeleted)
 	v := judge(facts{
-		state: h.row.State, wanted: h.row.Wanted.State, pauses: b.pauser != nil, calls: h.calls > 0, jobs: jobs, gone: gone,
+		state: h.row.State, wanted: h.row.Wanted.State, pauses: b.pauser != nil, calls: h.calls > 0, jobs: jobs, gone: gone, lost: err != nil && !gone,
 		unused: now.Sub(latest(h.used, latest(h.row.Ending, h.row.Pausing))), shared: b.shared(), idle: idleTimeout(sandbox),
 		over: now.Sub(h.row.Deadline),
 	})
@@ -302,16 +306,17 @@ func (b *Instances) touch(ctx context.Context, key string, seen observed) {
 	}
 }
 
-// recordsOf finds the sandbox of a box. Gone: it or the workspace was certainly deleted.
-func (b *Instances) recordsOf(ctx context.Context, row schemas.Instance) (s schemas.Sandbox, gone bool, err error) {
+// recordsOf finds the sandbox of a box, and that its workspace is there too. Code: not_found, with the cause
+// [streams.ErrDeleted] where one of them was deleted; else its record may be lost.
+func (b *Instances) recordsOf(ctx context.Context, row schemas.Instance) (s schemas.Sandbox, err error) {
 	s, err = b.Records.Sandbox(ctx, row.Account, row.Sandbox)
 	if err == nil && row.Workspace != "" {
 		_, err = b.Records.Workspace(ctx, row.Account, row.Workspace)
 	}
-	if errors.Is(err, schemas.ErrNotFound) {
-		return s, true, nil
+	if err != nil {
+		return s, fmt.Errorf("find what the instance belongs to: %w", err)
 	}
-	return s, false, err
+	return s, nil
 }
 
 // end ends a box: first it is noted that nothing may enter, then it is released. It may be called again

@@ -265,12 +265,16 @@ func (s *Reconciler) resolve(ctx context.Context, f finding) error {
 	return err
 }
 
-// lifeOf is how long a box lives at most: as its sandbox says, and no longer where that is gone.
+// lifeOf is how long a box lives at most: as its sandbox says, and no longer where that was deleted. One without a record lives
+// as one whose sandbox does not say it.
 func (s *Reconciler) lifeOf(ctx context.Context, b providers.KeptBox) (time.Duration, error) {
 	i, _ := instanceOf(b)
 	sandbox, err := s.Records.Sandbox(ctx, i.Account, i.Sandbox)
-	if errors.Is(err, schemas.ErrNotFound) {
+	switch {
+	case errors.Is(err, streams.ErrDeleted):
 		return 0, nil
+	case errors.Is(err, schemas.ErrNotFound):
+		return maxLifetime(schemas.Sandbox{}), nil
 	}
 	return maxLifetime(sandbox), err
 }
