@@ -367,7 +367,7 @@ func TestApprovalsOverNATSFitIntoAMessage(t *testing.T) {
 // same, and the ApprovalExpirer does what follows.
 func TestApprovalsOutliveTheLogsServer(t *testing.T) {
 	t.Parallel()
-	e := openStrict(t)
+	e := openOnDisk(t, func(o *gateway.Options) { o.Records = strict{} })
 	id := e.asked(askedBody)
 	if err := e.server.Restart(t.Context()); err != nil {
 		t.Fatal(err)

@@ -110,6 +110,17 @@ type edge struct {
 
 func open(t *testing.T, change ...func(*gateway.Options)) *edge {
 	t.Helper()
+	return openLog(t, true, change...)
+}
+
+// openOnDisk is open for tests that restart the server: in memory it would forget all. It takes twice as long.
+func openOnDisk(t *testing.T, change ...func(*gateway.Options)) *edge {
+	t.Helper()
+	return openLog(t, false, change...)
+}
+
+func openLog(t *testing.T, memory bool, change ...func(*gateway.Options)) *edge {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
 	auth, err := natsauth.New(natsauth.Options{Users: []natsauth.User{{Name: "role", Password: "role"},
@@ -118,13 +129,13 @@ func open(t *testing.T, change ...func(*gateway.Options)) *edge {
 		t.Fatal(err)
 	}
 	server, err := streams.StartServer(ctx, streams.ServerOptions{
-		DataDir: t.TempDir(), Host: "127.0.0.1", Durability: "os", Auth: auth,
+		DataDir: t.TempDir(), Host: "127.0.0.1", Durability: "os", Auth: auth, Memory: memory,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(server.Shutdown)
-	bus, err := streams.Open(ctx, streams.Options{Server: server, Shards: 1})
+	bus, err := streams.Open(ctx, streams.Options{Server: server, Shards: 1, MemoryStorage: memory})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -112,7 +112,7 @@ func TestRunDrains(t *testing.T) {
 // TestLogRestart: the server goes away under a stream, a socket and a client that waits; all of
 // them go on when it is back, and nothing is missing or told twice.
 func TestLogRestart(t *testing.T) {
-	e := open(t)
+	e := openOnDisk(t)
 	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
 	for n := range 3 {

@@ -241,7 +241,7 @@ func TestStoresStartAndStop(t *testing.T) {
 func TestAStoreFollowsAnotherLog(t *testing.T) {
 	t.Parallel()
 	role := natsauth.User{Name: "role", Password: "role"}
-	l := natstest.Start(t, natstest.Listen(role), natstest.RecreateRecords())
+	l := natstest.Start(t, natstest.OnDisk(), natstest.Listen(role), natstest.RecreateRecords())
 	account := func(id schemas.AccountID) records.Bootstrap {
 		return records.Bootstrap{Account: id, Key: "key-of-" + string(id) + "-which-is-long-enough", Provider: "local"}
 	}

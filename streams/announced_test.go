@@ -38,7 +38,7 @@ func TestABusKnowsWhatItHasAnnounced(t *testing.T) {
 // TestALostConnectionEndsWhatABusKnows: a log that was started again may have lost its end.
 func TestALostConnectionEndsWhatABusKnows(t *testing.T) {
 	t.Parallel()
-	l := natstest.Start(t)
+	l := natstest.Start(t, natstest.OnDisk())
 	c := callOf("one")
 	if _, err := streams.StoreOnce(t.Context(), l.Bus, schemas.AcceptedEvent(c), l.Bus.Absent()); err != nil {
 		t.Fatal(err)

@@ -34,7 +34,7 @@ type ack struct {
 // tenants are two tenants of one embedded server.
 func tenants(t *testing.T) (l *natstest.Log, me, you *nats.Conn) {
 	t.Helper()
-	l = natstest.Start(t, natstest.Listen(
+	l = natstest.Start(t, natstest.OnDisk(), natstest.Listen(
 		natsauth.User{Name: "me", Password: "m", Account: account}, natsauth.User{Name: "you", Password: "y", Account: otherAccount}))
 	dial := func(user, password string) *nats.Conn {
 		nc, err := nats.Connect(l.Server.URL(), nats.UserInfo(user, password), nats.Timeout(within))

@@ -20,7 +20,7 @@ import (
 // connections of their own. They wait, as they would had it gone a moment later, and work once it is back.
 func TestPartsThatBeginWhileTheServerIsAwayWaitForIt(t *testing.T) {
 	t.Parallel()
-	l := natstest.Start(t, natstest.Listen(natsauth.User{Name: "role", Password: "r"}))
+	l := natstest.Start(t, natstest.OnDisk(), natstest.Listen(natsauth.User{Name: "role", Password: "r"}))
 	server := l.Server.URL()[len("nats://"):]
 	network, err := faultproxy.Listen(t.Context(), server, 1, faultproxy.Faults{})
 	testwait.OK(t, err)

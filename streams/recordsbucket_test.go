@@ -15,7 +15,7 @@ import (
 // TestALogWithoutItsRecordsIsNotOpened: they were there, so that an empty bucket in their place would hide the loss.
 func TestALogWithoutItsRecordsIsNotOpened(t *testing.T) {
 	t.Parallel()
-	l := natstest.Start(t, natstest.Listen(natsauth.User{Name: "operator", Password: "p"}))
+	l := natstest.Start(t, natstest.OnDisk(), natstest.Listen(natsauth.User{Name: "operator", Password: "p"}))
 	open := func(o streams.Options) (*streams.Bus, error) {
 		o.Server = l.Server
 		b, err := streams.Open(t.Context(), o)

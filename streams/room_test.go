@@ -15,7 +15,7 @@ import (
 // for another process, and after a restart; a removal makes the room again.
 func TestAFullLogKeepsRoomForWhatEndsIt(t *testing.T) {
 	const store = 48 << 20
-	l := natstest.Start(t, func(s *streams.ServerOptions, _ *streams.Options) { s.MaxStore = store })
+	l := natstest.Start(t, natstest.OnDisk(), func(s *streams.ServerOptions, _ *streams.Options) { s.MaxStore = store })
 	b, ctx := l.Bus, t.Context()
 	durable := streams.OpenDurable(b)
 	piece := make([]byte, 512<<10)

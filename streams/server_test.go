@@ -24,7 +24,7 @@ const within = 90 * time.Second
 
 // TestRestartLosesNothing restarts the server under a publisher, a consumer and a reader.
 func TestRestartLosesNothing(t *testing.T) {
-	l := natstest.Start(t, natstest.Shards(2))
+	l := natstest.Start(t, natstest.OnDisk(), natstest.Shards(2))
 	b, ctx := l.Bus, t.Context()
 	const calls = 300
 	var handled heap[schemas.CallID]

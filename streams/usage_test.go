@@ -20,7 +20,7 @@ const neighbour schemas.AccountID = "acct_quiet"
 func TestAnAccountThatKeepsMuchIsHeldAlone(t *testing.T) {
 	const quota = 8 << 20
 	quotas := &streams.Quotas{Log: quota, Durable: quota}
-	l := natstest.Start(t, func(s *streams.ServerOptions, o *streams.Options) { s.MaxStore, o.Quotas = 256<<20, quotas })
+	l := natstest.Start(t, natstest.OnDisk(), func(s *streams.ServerOptions, o *streams.Options) { s.MaxStore, o.Quotas = 256<<20, quotas })
 	ctx := t.Context()
 	gateways := []*streams.Bus{l.Bus, l.Open()}
 	text := strings.Repeat("x", 256<<10)

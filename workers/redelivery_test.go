@@ -139,7 +139,7 @@ func TestASecondDeliveryLeavesTheSlotOfTheRunningCall(t *testing.T) {
 
 // TestTheLogIsRestartedWhileACallRuns is in the time of the wall, because the log must have files.
 func TestTheLogIsRestartedWhileACallRuns(t *testing.T) {
-	l := natstest.Start(t)
+	l := natstest.Start(t, natstest.OnDisk())
 	running, finish := make(chan struct{}), make(chan struct{})
 	p := &fake{run: func(ctx context.Context, cmd providers.Command) (providers.Result, error) {
 		close(running)

@@ -102,7 +102,7 @@ func TestAppendsSurviveRestartsOfTheServer(t *testing.T) {
 	t.Parallel()
 	longtest.Only(t, "ten seconds of restarts")
 	const writers, each = 3, 30
-	log := natstest.Start(t)
+	log := natstest.Start(t, natstest.OnDisk())
 	gateways := []string{serveAs(t, log.Bus, alice, time.Second), serveAs(t, log.Open(), alice, time.Second)}
 	if a := do(t, http.MethodPut, gateways[0]+"restart", "", "Content-Type", "application/json"); a.status != http.StatusCreated {
 		t.Fatal(a)
