@@ -18,7 +18,9 @@ const (
 // began.
 type runState struct {
 	calls, jobs, turns map[string]beginning // by subject
-	over               map[string]bool      // calls and jobs: what is published about them later begins nothing
+	// over has the calls and jobs that have ended, with the time of the event that said so: what is published about
+	// them later begins nothing. An id of a call may be used again, see anew.
+	over map[string]time.Time
 }
 
 // beginning is where the first event of something that runs is.
@@ -28,18 +30,20 @@ type beginning struct {
 }
 
 func newRunState() *runState {
-	return &runState{map[string]beginning{}, map[string]beginning{}, map[string]beginning{}, map[string]bool{}}
+	return &runState{map[string]beginning{}, map[string]beginning{}, map[string]beginning{}, map[string]time.Time{}}
 }
 
 // next takes in one event.
 func (s *runState) next(seq uint64, e schemas.Event) {
 	at := beginning{seq, e.Time}
 	switch e.Type {
-	case schemas.CallAccepted, schemas.CallStarted, schemas.ApprovalRequested:
+	case schemas.CallAccepted, schemas.ApprovalRequested:
+		s.anew(e)
 		s.begin(s.calls, e.Subject, at)
-	case schemas.CallFinished, schemas.CallRejected:
-		delete(s.calls, e.Subject)
-		s.over[e.Subject] = true
+	case schemas.CallStarted:
+		s.begin(s.calls, e.Subject, at)
+	case schemas.CallFinished:
+		s.end(s.calls, e)
 	case schemas.JobStarted:
 		var d schemas.JobStartedData
 		if json.Unmarshal(e.Data, &d) == nil {
@@ -49,14 +53,14 @@ func (s *runState) next(seq uint64, e schemas.Event) {
 		}
 		s.begin(s.jobs, e.Subject, at)
 	case schemas.JobFinished:
-		delete(s.jobs, e.Subject)
-		s.over[e.Subject] = true
+		s.end(s.jobs, e)
 	case schemas.AgentStarted:
 		if _, ok := s.turns[e.Subject]; !ok {
 			s.turns[e.Subject] = at
 		}
 	case schemas.AgentFinished, schemas.AgentFailed:
 		delete(s.turns, e.Subject)
+	case schemas.CallRejected: // of a publication, which was no call: its id may be that of one which runs
 	case schemas.CallOutput, schemas.ArtifactCreated,
 		schemas.ApprovalDecided, schemas.FollowUpCreated, schemas.AgentStepFinished, schemas.Message, schemas.MessageDelta,
 		schemas.AgentStepRetried,
@@ -65,8 +69,23 @@ func (s *runState) next(seq uint64, e schemas.Event) {
 }
 
 func (s *runState) begin(of map[string]beginning, subject string, at beginning) {
-	if _, ok := of[subject]; !ok && !s.over[subject] {
+	_, begun := of[subject]
+	if _, over := s.over[subject]; !begun && !over {
 		of[subject] = at
+	}
+}
+
+func (s *runState) end(of map[string]beginning, e schemas.Event) {
+	delete(of, e.Subject)
+	s.over[e.Subject] = e.Time
+}
+
+// anew lets an id that was used before begin again if the event is of another call: an id is free a day after it was taken, once its
+// call has ended. The acceptance of a call and the question about it have the time at which it was accepted, whoever publishes them
+// and however late, so those of the former call are not later than its end.
+func (s *runState) anew(e schemas.Event) {
+	if ended, over := s.over[e.Subject]; over && e.Time.After(ended) {
+		delete(s.over, e.Subject)
 	}
 }
 
