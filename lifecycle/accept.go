@@ -52,7 +52,7 @@ func renew(ctx context.Context, b *streams.Bus, c schemas.Call, since time.Time)
 		switch {
 		case err != nil:
 			return err
-		case state.Result == nil:
+		case state.Result == nil: // also where it is forgotten whether there was one: the id is free when the call is removed
 			return taken
 		}
 		seq = m.Seq()

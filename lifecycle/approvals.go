@@ -148,7 +148,7 @@ func ReleaseCall(ctx context.Context, b *streams.Bus, c schemas.Call) error {
 		return err
 	default: // it may have been handed on, run, and forgotten since
 		state, err := streams.ReadCallState(ctx, b, c)
-		if err != nil || len(state.Started) > 0 || state.Result != nil {
+		if err != nil || len(state.Started) > 0 || state.Result != nil || state.Forgotten {
 			return err
 		}
 	}

@@ -18,6 +18,8 @@ const (
 		"may still do, is not known: look at the workspace before you go on."
 	TextNotified = "You will be notified when it ends: do not poll." // of what goes on after its call
 
+	textForgotten = "Interrupted: nothing is known any more of what became of this call. It may have been run, and was not run again. " +
+		"Look at the workspace before you repeat it."
 	textExpired     = "Expired: the deadline of this call passed before it could be started. It was not run."
 	textNotStarted  = "Cancelled before it was started."
 	textNotLaunched = "Interrupted: the worker that ran this call died before it launched the background job. Nothing was started."
@@ -44,6 +46,13 @@ func FailedResult(c schemas.Call, err error) schemas.Result {
 func InterruptedResult(c schemas.Call, text string) schemas.Result {
 	r := Result(c, schemas.StatusInterrupted, text)
 	r.Error = &schemas.Error{Code: schemas.Interrupted, Message: "it was started and its outcome is unknown"}
+	return r
+}
+
+// ForgottenResult is the result of a call of which the log no longer knows whether it was started.
+func ForgottenResult(c schemas.Call) schemas.Result {
+	r := InterruptedResult(c, textForgotten)
+	r.Error.Message = "it is no longer known whether it was started: its outcome is unknown"
 	return r
 }
 

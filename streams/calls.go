@@ -46,6 +46,10 @@ type CallState struct {
 	Started  []schemas.StartedData // one for each start, oldest first
 	Last     time.Time             // when the last start was, by whoever started it
 	Result   *schemas.Result       // nil while there is none
+	// Forgotten says that nothing of the call is on its conversation and that retention may have removed it: the call is older
+	// than the log recognises what is published twice, and nothing proves that its conversation is whole since it was stored.
+	// It is then not known whether the call was started or ended. See [Acknowledged].
+	Forgotten bool
 }
 
 const (
@@ -61,7 +65,9 @@ func ReadCallState(ctx context.Context, b *Bus, c schemas.Call) (CallState, erro
 	if err != nil {
 		return CallState{}, err
 	}
-	err = r.read(ctx)
+	if err = r.read(ctx); err == nil {
+		err = r.judge(ctx)
+	}
 	return r.state, err
 }
 
@@ -70,8 +76,10 @@ type callReader struct {
 	bus     *Bus
 	stream  string
 	subject string
+	stored  time.Time // when the log took the call, or somebody accepted it where that was earlier or is all that is known
 	since   time.Time
 	last    uint64
+	asked   bool // the question about it is there
 	state   CallState
 }
 
@@ -87,12 +95,12 @@ func (b *Bus) callReader(ctx context.Context, c schemas.Call) (*callReader, erro
 	// not seen would be a second start.
 	switch m, err := b.storedCall(ctx, c.Account, c.ID); {
 	case err == nil:
-		r.since = m.time.Add(-ClocksApart)
+		r.stored, r.since = m.time, m.time.Add(-ClocksApart)
 		if c.Accepted.Before(r.since) && !c.Accepted.IsZero() { // sent again since
-			r.since = c.Accepted.Add(-clocksFarApart)
+			r.stored, r.since = c.Accepted, c.Accepted.Add(-clocksFarApart)
 		}
 	case errors.Is(err, schemas.ErrNotFound):
-		r.since = c.Accepted.Add(-clocksFarApart)
+		r.stored, r.since = c.Accepted, c.Accepted.Add(-clocksFarApart)
 	default:
 		return nil, err
 	}
@@ -124,7 +132,8 @@ func (r *callReader) read(ctx context.Context) error {
 
 // take adds what one event says. Most events are told apart by their message id alone.
 func (r *callReader) take(ctx context.Context, m stored) error {
-	if m.id != "" && !ofCall(m.id, r.state.Call) {
+	if c := r.state.Call; m.id != "" && !ofCall(m.id, c) {
+		r.asked = r.asked || c.Approval != "" && m.id == schemas.ApprovalRequestedID(c.Account, c.Approval)
 		return nil
 	}
 	e, err := Events.entry(ctx, r.bus, "", m)

@@ -90,12 +90,12 @@ func (b *Bus) Cut() { b.abandon() }
 
 // RemoveOld removes what is old of a shard as one look of a Retention does, so many conversations at a time.
 func (b *Bus) RemoveOld(ctx context.Context, shard int, oldest time.Time, atOnce int, t *Tenure) error {
-	s := sweep{bus: b, stream: eventStream(shard), all: eventSubjectPrefix(shard) + "*.*", now: b.Now(), tenure: t}
+	s := sweep{bus: b, stream: eventStream(shard), all: eventSubjectPrefix(shard) + "*.*", now: b.Now(), tenure: t, log: b.log}
 	info, err := b.streamInfo(ctx, s.stream)
 	if err != nil {
 		return err
 	}
-	s.first, s.cut = info.State.FirstSeq, info.State.LastSeq+1
+	s.first, s.behind, s.cut = info.State.FirstSeq, info.State.LastSeq+1, info.State.LastSeq+1
 	if err := s.findCut(ctx, oldest); err != nil {
 		return err
 	}
@@ -115,4 +115,17 @@ func (b *Bus) Sent() uint64 {
 func (b *Bus) HasStream(ctx context.Context, name string) error {
 	_, err := b.js.Stream(ctx, name)
 	return err
+}
+
+// SpoilPayload makes the newest of the large payloads in a bucket one that cannot be read, until mend is called.
+func (b *Bus) SpoilPayload(ctx context.Context, bucket string) (mend func() error, err error) {
+	m, err := b.getLast(ctx, "OBJ_"+bucket, "$O."+bucket+".M.*")
+	if err != nil {
+		return nil, err
+	}
+	put := func(data []byte) error {
+		_, err := b.js.Publish(ctx, m.subject, data)
+		return err
+	}
+	return func() error { return put(m.data) }, put([]byte("spoilt"))
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"iter"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -99,6 +100,9 @@ func CallsBetween(ctx context.Context, b *Bus, provider string, from, before uin
 	}
 }
 
+// queuePrefix begins the names of the consumers that are the queues of providers.
+const queuePrefix = "w-"
+
 // QueueNames are the providers that were ever served: those with a queue of their own.
 func (b *Bus) QueueNames(ctx context.Context) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)
@@ -108,11 +112,10 @@ func (b *Bus) QueueNames(ctx context.Context) ([]string, error) {
 		return nil, coded("list the queues", err)
 	}
 	var names []string
-	const prefix = "w-"
 	list := s.ConsumerNames(ctx)
 	for name := range list.Name() {
-		if len(name) > len(prefix) && name[:len(prefix)] == prefix {
-			names = append(names, name[len(prefix):])
+		if provider, is := strings.CutPrefix(name, queuePrefix); is && provider != "" {
+			names = append(names, provider)
 		}
 	}
 	return names, coded("list the queues", list.Err())

@@ -164,9 +164,11 @@ func RecentStates(ctx context.Context, b *Bus, calls []RecentCall) (map[schemas.
 // recentReader is callReader without the question for when the call was stored.
 func (b *Bus) recentReader(c RecentCall) *callReader {
 	stream, subject := b.placeOf(c.Call.Account, c.Call.Conversation)
-	r := &callReader{bus: b, stream: stream, subject: subject, since: c.stored.Add(-ClocksApart), state: CallState{Call: c.Call}}
+	r := &callReader{
+		bus: b, stream: stream, subject: subject, stored: c.stored, since: c.stored.Add(-ClocksApart), state: CallState{Call: c.Call},
+	}
 	if c.Call.Accepted.Before(r.since) { // released by a person, or put aside, since
-		r.since = c.Call.Accepted.Add(-ClocksApart)
+		r.stored, r.since = c.Call.Accepted, c.Call.Accepted.Add(-ClocksApart)
 	}
 	return r
 }
@@ -191,7 +193,7 @@ func readTogether(ctx context.Context, group []*callReader) (whole bool, err err
 			open = open || r.state.Result == nil
 		}
 		if !open || !more || len(page) == 0 {
-			return true, nil
+			return true, judgeUnseen(ctx, group)
 		}
 		from, since = page[len(page)-1].seq+1, nil
 	}

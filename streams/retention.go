@@ -29,7 +29,8 @@ const (
 
 // Retention removes what is old of conversations: events of more than an age, and the first of more than
 // a number. What runs is left whole: nothing is removed from the first event of a call, job or turn on
-// that has no end yet. Readers whose cursor is before the cut get a gap. Of an account that is gone everything is old.
+// that has no end yet, nor of a call that has its end while its worker has not acknowledged it, as it is handed out again then
+// and must find how far it came. Readers whose cursor is before the cut get a gap. Of an account that is gone everything is old.
 //
 // Artifacts go a day after events of their age, whatever runs.
 //
@@ -92,12 +93,12 @@ func (r *Retention) look(ctx context.Context, t *Tenure) {
 
 // shard removes what is old in one.
 func (r *Retention) shard(ctx context.Context, shard int, now time.Time, t *Tenure) error {
-	s := sweep{bus: r.Bus, stream: eventStream(shard), all: eventSubjectPrefix(shard) + "*.*", now: now, tenure: t}
+	s := sweep{bus: r.Bus, log: r.Log, stream: eventStream(shard), all: eventSubjectPrefix(shard) + "*.*", now: now, tenure: t}
 	info, err := r.Bus.streamInfo(ctx, s.stream)
 	if err != nil || info.State.Msgs == 0 {
 		return err
 	}
-	s.first, s.cut = info.State.FirstSeq, info.State.LastSeq+1
+	s.first, s.behind, s.cut = info.State.FirstSeq, info.State.LastSeq+1, info.State.LastSeq+1
 	if err := s.findCut(ctx, now.Add(-r.Keep)); err != nil {
 		return err
 	}
@@ -151,12 +152,15 @@ const subjectsAtOnce = 4096
 // sweep is one look at one shard.
 type sweep struct {
 	bus    *Bus
+	log    *slog.Logger
 	stream string
 	all    string // the filter for all conversations
 	now    time.Time
 	first  uint64  // of the stream
+	behind uint64  // its last, when the look began: what is stored from here on stays
 	cut    uint64  // what is before it is older than is kept
 	tenure *Tenure // nil: held
+	queues *queues // nil: not asked for yet
 }
 
 // removeOld goes through what is older than the cut, and removes what is old of so many conversations at a time.
@@ -194,14 +198,27 @@ func (s *sweep) removeOld(ctx context.Context, atOnce int) error {
 	return remove()
 }
 
-// trim removes what is old of one conversation, and so many of its first events besides.
+// trim removes what is old of one conversation, and so many of its first events besides. Nothing is removed of one with an event
+// that cannot be read now: it may be the beginning of what runs.
 func (s *sweep) trim(ctx context.Context, subject string, beyond int) error {
 	floor, err := s.floor(ctx, subject, beyond)
+	if unreadable, is := errors.AsType[*unreadableError](err); is && ctx.Err() == nil {
+		s.log.Warn("conversation not trimmed, an event cannot be read now", "stream", s.stream, "seq", unreadable.seq, "error", unreadable.err)
+		return nil
+	}
 	if err != nil || floor == 0 {
 		return err
 	}
 	return s.purge(ctx, subject, floor)
 }
+
+// unreadableError says that an event cannot be read now.
+type unreadableError struct {
+	seq uint64
+	err error
+}
+
+func (e *unreadableError) Error() string { return e.err.Error() }
 
 // removeBeyond removes so many of the first events of each conversation as beyond says. It holds one page of
 // conversations at a time. One that slips from one page into another meanwhile is found by the next look.
@@ -291,23 +308,69 @@ func (s *sweep) findCut(ctx context.Context, oldest time.Time) error {
 func (s *sweep) floor(ctx context.Context, subject string, beyond int) (uint64, error) {
 	state := newRunState()
 	cut, n, first := s.cut, 0, uint64(0)
+	var unreadable *unreadableError
 	err := s.each(ctx, subject, func(m stored) bool {
 		if n++; n == 1 {
 			first = m.seq
 		}
 		if n <= beyond {
-			cut = max(cut, m.seq+1)
+			cut = min(max(cut, m.seq+1), s.behind)
 		}
-		if e, err := Events.entry(ctx, s.bus, "", m); err == nil { // what is no event says nothing of what runs
+		e, err := Events.entry(ctx, s.bus, "", m)
+		switch code := schemas.CodeOf(err); {
+		case err == nil:
 			state.next(m.seq, e.Value)
+		case code == schemas.Invalid, code == schemas.NotFound: // no event, or one that is lost: it says nothing of what runs
+		default:
+			unreadable = &unreadableError{m.seq, err}
+			return false
 		}
 		return m.seq < cut || !state.idle()
 	})
+	if err == nil && unreadable != nil {
+		err = unreadable
+	}
+	if err != nil {
+		return 0, err
+	}
 	floor := state.floor(s.now, cut)
+	if first != 0 && floor > first {
+		floor, err = s.unacknowledged(ctx, subject, state, floor)
+	}
 	if first == 0 || floor <= first {
 		floor = 0
 	}
 	return floor, err
+}
+
+// unacknowledged is where the first call before a floor begins that has ended and that its worker has not acknowledged, or the floor.
+// Where nothing waits for a worker it reads nothing more than how far the queues are; else it looks each such call up that ended so
+// lately that it may be on the log of calls.
+func (s *sweep) unacknowledged(ctx context.Context, subject string, state *runState, floor uint64) (uint64, error) {
+	ended := state.ended(floor)
+	if len(ended) == 0 {
+		return floor, nil
+	}
+	if s.queues == nil { // after the look began: what is stored before it of a call that is acknowledged by now is all there was
+		q, err := s.bus.queues(ctx)
+		if err != nil {
+			return 0, err
+		}
+		s.queues = q
+	}
+	for _, call := range ended {
+		if s.queues.past(call.at) {
+			continue
+		}
+		is, isParked, err := s.queues.acknowledged(ctx, s.bus, accountOf(subject), schemas.CallID(call.id))
+		if err != nil {
+			return 0, err
+		}
+		if !is && !isParked {
+			return call.begin, nil
+		}
+	}
+	return floor, nil
 }
 
 // each calls f with the events of a subject from the first on, until it wants no more.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -161,6 +162,93 @@ func TestAConversationKeepsSoManyEventsAndWhatRuns(t *testing.T) {
 			t.Errorf("after its end, c_runs holds %q; want the last 10", got)
 		}
 		stop()
+	})
+}
+
+// TestAnEndedCallStaysUntilItsWorkerHasAcknowledgedIt: a worker that dies between the result and its acknowledgement leaves a call
+// that is handed out again. Whoever gets it must find the result.
+func TestAnEndedCallStaysUntilItsWorkerHasAcknowledgedIt(t *testing.T) {
+	natstest.Hours(t)
+	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+		done := make(chan struct{})
+		queue := consume(t, b, streams.Calls, local, func(ctx context.Context, d streams.Delivery[schemas.Call]) error {
+			if d.Value.ID == "b" {
+				select {
+				case <-done:
+				case <-ctx.Done():
+				}
+			}
+			return nil
+		})
+		unserved := callOf("c")
+		unserved.Provider = "nobody"
+		const conv = "c_1"
+		for _, c := range []schemas.Call{callOf("a"), callOf("b"), unserved} {
+			c.Conversation = conv + "_" + schemas.ConversationID(c.ID)
+			testwait.OK(t, streams.Calls.Publish(t.Context(), b, c))
+			publish(t, b, c.Conversation, "m", schemas.Message, struct{}{})
+			publish(t, b, c.Conversation, string(c.ID), schemas.CallAccepted, schemas.AcceptedData{})
+			publish(t, b, c.Conversation, string(c.ID), schemas.CallStarted, schemas.StartedData{})
+			publish(t, b, c.Conversation, string(c.ID), schemas.CallFinished, schemas.Result{})
+			for range 20 {
+				publish(t, b, c.Conversation, "m", schemas.Message, struct{}{})
+			}
+		}
+		stop := retain(t, &streams.Retention{Bus: b, Count: 5, Keep: 2 * hour})
+		time.Sleep(hour)
+		synctest.Wait()
+		for id, want := range map[schemas.ConversationID]int{"a": 5, "b": 23, "c": 23} {
+			if got := kept(t, b, conv+"_"+id); len(got) != want {
+				t.Errorf("of call %s: %d events from %q on; want %d", id, len(got), got[0], want)
+			}
+		}
+		time.Sleep(5 * hour) // they are old by now
+		synctest.Wait()
+		for id, want := range map[schemas.ConversationID]int{"a": 0, "b": 23, "c": 23} {
+			if got := kept(t, b, conv+"_"+id); len(got) != want {
+				t.Errorf("of call %s, which is old: %d events; want %d", id, len(got), want)
+			}
+		}
+		close(done)
+		time.Sleep(hour)
+		synctest.Wait()
+		if got := kept(t, b, conv+"_b"); len(got) != 0 {
+			t.Errorf("acknowledged, %d events stay", len(got))
+		}
+		stop()
+		queue()
+	})
+}
+
+// TestAConversationThatCannotBeReadNowIsLeft: what cannot be read may be the beginning of what runs. Others are trimmed.
+func TestAConversationThatCannotBeReadNowIsLeft(t *testing.T) {
+	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+		large := schemas.JobStartedData{Call: "b", Command: strings.Repeat("x", 3<<20)}
+		publish(t, b, "c_runs", "m", schemas.Message, struct{}{})
+		publish(t, b, "c_runs", "job_1", schemas.JobStarted, large)
+		for range 30 {
+			publish(t, b, "c_runs", "m", schemas.Message, struct{}{})
+			publish(t, b, "c_idle", "m", schemas.Message, struct{}{})
+		}
+		mend := testwait.Must(b.SpoilPayload(t.Context(), "payloads_39d"))(t)
+		stop := retain(t, &streams.Retention{Bus: b, Count: 10})
+		time.Sleep(hour)
+		synctest.Wait()
+		stop()
+		if got := kept(t, b, "c_idle"); len(got) != 10 {
+			t.Errorf("another conversation holds %d; want 10", len(got))
+		}
+		testwait.OK(t, mend())
+		if got := kept(t, b, "c_runs"); len(got) != 32 || got[1] != "job_1 job.started" {
+			t.Errorf("it holds %d from %q on; want all 32", len(got), got[0])
+		}
+		stop = retain(t, &streams.Retention{Bus: b, Count: 10})
+		time.Sleep(hour)
+		synctest.Wait()
+		stop()
+		if got := kept(t, b, "c_runs"); len(got) != 31 || got[0] != "job_1 job.started" {
+			t.Errorf("it holds %d from %q on; want 31 from the job on", len(got), got[0])
+		}
 	})
 }
 

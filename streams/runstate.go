@@ -1,7 +1,9 @@
 package streams
 
 import (
+	"cmp"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/sandjet/sandjet/schemas"
@@ -21,6 +23,14 @@ type runState struct {
 	// over has the calls and jobs that have ended, with the time of the event that said so: what is published about
 	// them later begins nothing. An id of a call may be used again, see anew.
 	over map[string]time.Time
+	past []endedCall
+}
+
+// endedCall is a call that has its end.
+type endedCall struct {
+	id    string
+	begin uint64    // the first event of it that is there
+	at    time.Time // of its end
 }
 
 // beginning is where the first event of something that runs is.
@@ -30,7 +40,7 @@ type beginning struct {
 }
 
 func newRunState() *runState {
-	return &runState{map[string]beginning{}, map[string]beginning{}, map[string]beginning{}, map[string]time.Time{}}
+	return &runState{map[string]beginning{}, map[string]beginning{}, map[string]beginning{}, map[string]time.Time{}, nil}
 }
 
 // next takes in one event.
@@ -43,6 +53,11 @@ func (s *runState) next(seq uint64, e schemas.Event) {
 	case schemas.CallStarted:
 		s.begin(s.calls, e.Subject, at)
 	case schemas.CallFinished:
+		begin := seq
+		if b, ok := s.calls[e.Subject]; ok {
+			begin = b.seq
+		}
+		s.past = append(s.past, endedCall{e.Subject, begin, e.Time})
 		s.end(s.calls, e)
 	case schemas.JobStarted:
 		var d schemas.JobStartedData
@@ -107,6 +122,14 @@ func (s *runState) floor(now time.Time, otherwise uint64) uint64 {
 		floor = min(floor, b.seq)
 	}
 	return floor
+}
+
+// ended are the calls that have their end and begin before a sequence, in the order of their beginnings.
+func (s *runState) ended(before uint64) []endedCall {
+	list := slices.Clone(s.past)
+	list = slices.DeleteFunc(list, func(c endedCall) bool { return c.begin >= before })
+	slices.SortFunc(list, func(a, b endedCall) int { return cmp.Compare(a.begin, b.begin) })
+	return list
 }
 
 // idle reports whether nothing runs, whatever the time.

@@ -128,6 +128,12 @@ func callSubject(provider string, a schemas.AccountID, id schemas.CallID) string
 	return prefixCalls + provider + "." + string(a) + "." + token(string(id))
 }
 
+// callProvider is the provider in the subject of a call, or what stands in its place.
+func callProvider(subject string) string {
+	provider, _, _ := strings.Cut(strings.TrimPrefix(subject, prefixCalls), ".")
+	return provider
+}
+
 func cancelSubject(a schemas.AccountID, id schemas.CallID) string {
 	return prefixCancels + string(a) + "." + token(string(id))
 }

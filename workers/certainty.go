@@ -32,7 +32,10 @@ func (t *execution) read(ctx context.Context) (streams.CallState, error) {
 		return state, fmt.Errorf("look for the call on its conversation: %w", err)
 	}
 	t.sure, t.looked, t.had, t.lastStart = now, true, state.Result, state.Last
-	t.proven, t.announced = t.proven || len(state.Started) > 0, state.Accepted
+	t.proven, t.announced, t.forgotten = t.proven || len(state.Started) > 0, state.Accepted, state.Forgotten
+	if state.Forgotten {
+		t.lastStart = t.accepted() // it cannot have been earlier
+	}
 	return state, nil
 }
 
@@ -48,14 +51,15 @@ func (t *execution) doubtful() bool {
 // assure looks again where the certainty of a call that was not started may have ended. After nil nobody
 // else has started or ended it, or the log will say so.
 func (t *execution) assure(ctx context.Context) error {
-	if t.w.holds(t.sure) && !t.unannounced() {
+	sure := t.w.holds(t.sure)
+	if sure && !t.unannounced() {
 		return nil
 	}
 	state, err := t.read(ctx)
 	switch {
 	case err != nil:
 		return err
-	case state.Result != nil || len(state.Started) > 0:
+	case state.Result != nil || len(state.Started) > 0 || state.Forgotten && !sure: // what is forgotten was run by whoever had it meanwhile
 		return schemas.Wrap(schemas.Unavailable, "start",
 			"the call was started or ended elsewhere: what became of it must be looked up", errElsewhere)
 	case !t.w.holds(t.sure):
@@ -78,7 +82,7 @@ func (t *execution) stillRuns(sure streams.Certainty) (streams.Certainty, error)
 	switch {
 	case err != nil:
 		return sure, fmt.Errorf("look for the call on its conversation: %w", err)
-	case state.Result != nil:
+	case state.Result != nil, state.Forgotten: // the start was there: retention removes it with the result
 		t.w.inFlight.end(t.call.EventID(), t.w.Bus.Now(), errElsewhere)
 		return sure, errElsewhere
 	case !t.w.kept(sure):

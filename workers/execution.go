@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 	"github.com/sandjet/sandjet/workers/sandboxes"
@@ -27,6 +28,7 @@ type execution struct {
 	lastStart   time.Time         // where a look has found a start
 	sure        streams.Certainty // of what others may have done meanwhile
 	looked      bool              // the conversation was read
+	forgotten   bool              // nothing of the call was there then, and that says nothing
 	proven      bool              // the proof of a start is on the log, by whomever
 	mine        bool              // it is this execution's
 	// announced says that call.accepted is on the conversation, or goes before whatever this execution writes there.
@@ -106,6 +108,9 @@ func (s *workerRun) handle(ctx context.Context, d streams.Delivery[schemas.Call]
 			return streams.RetryAfter(later(d.Attempt), err)
 		}
 		r := unrunResult(t.call, v, reason)
+		if t.forgotten {
+			r = lifecycle.ForgottenResult(t.call)
+		}
 		if err := t.recoverArtifacts(ctx, &r); err != nil {
 			return streams.RetryAfter(later(d.Attempt), err)
 		}
@@ -231,7 +236,7 @@ func (t *execution) acknowledge(ctx context.Context) error {
 func (t *execution) facts(inHand bool) (f facts, reason string) {
 	now := t.w.Bus.Now()
 	reason, isCancelled, sure := t.cancelled()
-	doubt := t.delivery.Attempt > 1
+	doubt := t.delivery.Attempt > 1 || t.sentAgain()
 	if back, own := t.w.waiting.takeBack(t.call.EventID(), t.delivery.Attempt); doubt && own && t.w.kept(back) {
 		doubt, t.sure = false, back // nobody else had it since this worker put it back
 	}
@@ -266,6 +271,12 @@ func (t *execution) sawAll(now time.Time) bool {
 	return age < streams.SureWithin || t.w.lease.KeptFor(age)
 }
 
+// sentAgain reports whether the call was accepted so long before it was published that it was on the log before: a dead letter
+// that was sent again, or an answer to a question that was acted on late.
+func (t *execution) sentAgain() bool {
+	return t.delivery.Published.Sub(t.call.Accepted) >= streams.SureWithin
+}
+
 // left is how much time the call has until its deadline.
 func (t *execution) left() time.Duration { return t.call.Deadline.Sub(t.w.Bus.Now()) }
 
@@ -277,6 +288,7 @@ func (t *execution) look(ctx context.Context, f facts) (facts, error) {
 		return f, err
 	}
 	f.looked, f.finished, f.starts = true, state.Result != nil, len(state.Started)
+	f.forgotten = state.Forgotten && f.doubt // else nobody had it before
 	if f.starts == 0 || f.finished || !f.sideEffects {
 		return f, nil
 	}

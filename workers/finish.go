@@ -69,10 +69,13 @@ func (t *execution) write(ctx context.Context, r schemas.Result) (written bool, 
 
 // hasResult looks whether the call has its result, which is kept then.
 func (t *execution) hasResult(ctx context.Context, r schemas.Result, unstarted bool) (bool, error) {
+	announced := t.announced
 	state, err := t.read(ctx)
 	switch {
 	case err != nil:
 		return false, err
+	case state.Forgotten && announced: // it was there: retention has removed it, with the result that another has written
+		return false, errElsewhere
 	case state.Result != nil:
 		if state.Result.Finished.Equal(r.Finished) && state.Result.Status == r.Status {
 			t.had = nil // it is this execution's own, whose confirmation was lost

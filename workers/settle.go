@@ -72,7 +72,7 @@ func (s *workerRun) settleOne(ctx context.Context, c schemas.Cancel, at time.Tim
 	if err != nil {
 		return fmt.Errorf("look for the call on its conversation: %w", err)
 	}
-	if state.Result != nil || len(state.Started) > 0 {
+	if state.Result != nil || len(state.Started) > 0 || state.Forgotten { // what may have been run is left to its next delivery
 		return nil
 	}
 	r := unrunResult(call, toCancel, c.Reason)

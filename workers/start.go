@@ -51,12 +51,12 @@ func (t *execution) start(ctx context.Context) error {
 // startReading publishes the start of a call without side effects, which does not wait for it. After a long
 // preparation it is looked first whether somebody has ended the call: nothing is published behind a result.
 func (t *execution) startReading(ctx context.Context, event schemas.Event) error {
-	if !t.w.kept(t.sure) || clock.Since(t.sure.Since) > settleDelay/2 || t.unannounced() {
+	if sure := t.w.holds(t.sure); !t.w.kept(t.sure) || clock.Since(t.sure.Since) > settleDelay/2 || t.unannounced() {
 		state, err := t.read(ctx)
 		if err != nil {
 			return err
 		}
-		if state.Result != nil {
+		if state.Result != nil || state.Forgotten && !sure {
 			return schemas.Wrap(schemas.Unavailable, "start", "the call was ended elsewhere", errElsewhere)
 		}
 	}

@@ -11,11 +11,14 @@ type facts struct {
 	inHand      bool          // this process holds the same call already
 	cancelled   bool          // somebody asked for its end
 
-	looked   bool // the rest has been read
-	finished bool // its result is on the conversation
-	starts   int  // so are so many proofs of a start
-	alive    bool // one of the workers that started it still has its lease
-	settled  bool // a living worker had the time to show its lease: its absence is proof
+	looked bool // the rest has been read
+	// forgotten says that nothing of it is on the conversation, that retention may have removed it, and that this may not be the
+	// first delivery: it may have been run.
+	forgotten bool
+	finished  bool // its result is on the conversation
+	starts    int  // so are so many proofs of a start
+	alive     bool // one of the workers that started it still has its lease
+	settled   bool // a living worker had the time to show its lease: its absence is proof
 }
 
 // maxStarts is how often a call without side effects is started. A worker that stops in order counts
@@ -30,7 +33,7 @@ const (
 	toRun       verdict = "run"         // start it
 	toWait      verdict = "wait"        // somebody may be at it: hand it out again later
 	toAck       verdict = "done"        // its result exists: acknowledge, no more
-	toInterrupt verdict = "interrupted" // it was started, its worker is gone: say that its outcome is unknown
+	toInterrupt verdict = "interrupted" // it was started or may have been, its worker is gone: say that its outcome is unknown
 	toCancel    verdict = "cancelled"   // it was not started and must not be
 	toExpire    verdict = "expired"     // likewise
 	toGiveUp    verdict = "given up"    // every worker that started it died: it may be what kills them
@@ -40,7 +43,9 @@ const (
 // where a delivery leaves doubt, so that the usual call costs no read.
 //
 // The order matters: a result that exists beats everything; a proof of a start beats a request for
-// the end and the deadline, because what was started may have had its effect.
+// the end and the deadline, because what was started may have had its effect. So may what is forgotten: only retention, which
+// removes nothing of a call before its worker has acknowledged it, or the log's own limits can have made it so. One without side
+// effects is run as if it had been started.
 func decide(f facts) verdict {
 	switch {
 	case f.inHand:
@@ -51,7 +56,7 @@ func decide(f facts) verdict {
 		return toAck
 	case f.starts > 0 && f.sideEffects && (f.alive || !f.settled):
 		return toWait
-	case f.starts > 0 && f.sideEffects:
+	case (f.starts > 0 || f.forgotten) && f.sideEffects:
 		return toInterrupt
 	case f.cancelled:
 		return toCancel

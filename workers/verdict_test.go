@@ -44,6 +44,13 @@ func TestDecide(t *testing.T) {
 			starts: 1, settled: true}, toInterrupt},
 		"past its deadline, but finished":                         {facts{left: -time.Second, doubt: true, looked: true, finished: true}, toAck},
 		"cancelled and past its deadline: the person comes first": {facts{left: -time.Second, cancelled: true, looked: true}, toCancel},
+		"forgotten: it may have been run":                         {facts{left: left, sideEffects: true, doubt: true, looked: true, forgotten: true}, toInterrupt},
+		"forgotten and past its deadline: it may have been run": {facts{left: -time.Second, sideEffects: true, doubt: true, looked: true,
+			forgotten: true}, toInterrupt},
+		"forgotten and cancelled: it may have been run": {facts{left: left, sideEffects: true, doubt: true, cancelled: true, looked: true,
+			forgotten: true}, toInterrupt},
+		"a forgotten reading tool is run, again or not": {facts{left: left, doubt: true, looked: true, forgotten: true}, toRun},
+		"a forgotten reading tool, past its deadline":   {facts{left: -time.Second, doubt: true, looked: true, forgotten: true}, toExpire},
 		"past its deadline, still run by a living worker: its job": {facts{left: -time.Second, sideEffects: true, doubt: true, looked: true,
 			starts: 1, alive: true, settled: true}, toWait},
 	} {
@@ -59,11 +66,12 @@ func TestDecide(t *testing.T) {
 func TestDecideInvariants(t *testing.T) {
 	t.Parallel()
 	seen := map[verdict]bool{}
-	for bits := range 1 << 11 {
+	for bits := range 1 << 12 {
 		bit := func(n int) bool { return bits>>n&1 == 1 }
 		f := facts{
 			left: time.Second, sideEffects: bit(0), doubt: bit(1), inHand: bit(2), cancelled: bit(3),
 			looked: bit(4), finished: bit(5), alive: bit(7), settled: bit(8),
+			forgotten: bit(11),
 		}
 		if bit(6) {
 			f.starts = 1
@@ -74,29 +82,34 @@ func TestDecideInvariants(t *testing.T) {
 		if bit(9) {
 			f.left = -time.Second
 		}
-		if !f.looked && (f.finished || f.starts > 0 || f.alive || f.settled) {
+		if !f.looked && (f.finished || f.starts > 0 || f.alive || f.settled || f.forgotten) {
 			continue // known only after a look
+		}
+		if f.forgotten && (f.finished || f.starts > 0 || f.alive || !f.doubt) {
+			continue // only what shows nothing is, and only where it may have been handed out before
 		}
 		v := decide(f)
 		seen[v] = true
 		for broken, is := range map[string]bool{
-			"two looks":                                v == toLook && f.looked,
-			"run in spite of a doubt":                  v == toRun && f.doubt && !f.looked,
-			"run in spite of a result":                 v == toRun && f.finished,
-			"a second start of a call with effects":    v == toRun && f.starts > 0 && f.sideEffects,
-			"run although it was cancelled":            v == toRun && f.cancelled,
-			"run after its deadline":                   v == toRun && f.left <= 0,
-			"run twice in one process":                 v == toRun && f.inHand,
-			"given up while its worker lives":          v == toInterrupt && f.alive,
-			"given up before a living one could show":  v == toInterrupt && !f.settled,
-			"interrupted without a proof of a start":   v == toInterrupt && f.starts == 0,
-			"interrupted although it may be run again": v == toInterrupt && !f.sideEffects,
-			"a second result":                          (v == toInterrupt || v == toCancel || v == toExpire) && f.finished,
-			"said not to be started although it was":   (v == toCancel || v == toExpire) && f.starts > 0 && f.sideEffects,
-			"acknowledged without a result":            v == toAck && !f.finished,
-			"run for ever":                             v == toRun && f.starts >= maxStarts,
-			"given up with effects":                    v == toGiveUp && f.sideEffects,
-			"waits for nobody":                         v == toWait && !f.inHand && f.starts == 0,
+			"two looks":                                    v == toLook && f.looked,
+			"run in spite of a doubt":                      v == toRun && f.doubt && !f.looked,
+			"run in spite of a result":                     v == toRun && f.finished,
+			"a second start of a call with effects":        v == toRun && f.starts > 0 && f.sideEffects,
+			"run although it may have been":                v == toRun && f.forgotten && f.sideEffects,
+			"said not to be run although it may have been": (v == toCancel || v == toExpire) && f.forgotten && f.sideEffects,
+			"run although it was cancelled":                v == toRun && f.cancelled,
+			"run after its deadline":                       v == toRun && f.left <= 0,
+			"run twice in one process":                     v == toRun && f.inHand,
+			"given up while its worker lives":              v == toInterrupt && f.alive,
+			"given up before a living one could show":      v == toInterrupt && !f.settled && !f.forgotten,
+			"interrupted without a proof of a start":       v == toInterrupt && f.starts == 0 && !f.forgotten,
+			"interrupted although it may be run again":     v == toInterrupt && !f.sideEffects,
+			"a second result":                              (v == toInterrupt || v == toCancel || v == toExpire) && f.finished,
+			"said not to be started although it was":       (v == toCancel || v == toExpire) && f.starts > 0 && f.sideEffects,
+			"acknowledged without a result":                v == toAck && !f.finished,
+			"run for ever":                                 v == toRun && f.starts >= maxStarts,
+			"given up with effects":                        v == toGiveUp && f.sideEffects,
+			"waits for nobody":                             v == toWait && !f.inHand && f.starts == 0,
 		} {
 			if is {
 				t.Errorf("%s: decide(%+v) = %s", broken, f, v)

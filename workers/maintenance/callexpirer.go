@@ -94,8 +94,8 @@ func (c *CallExpirer) expire(ctx context.Context, call schemas.Call) (bool, erro
 			outcome = interrupted
 		}
 	}
-	if late > eventsForgotten && !state.Accepted && call.SideEffects() { // the proof of a start may be gone
-		outcome = interrupted
+	if state.Forgotten && call.SideEffects() { // the proof of a start may be gone
+		outcome = lifecycle.ForgottenResult
 	}
 	r := outcome(call)
 	written, err := lifecycle.FinishUnheld(ctx, c.Bus, r, state, now)
@@ -105,9 +105,6 @@ func (c *CallExpirer) expire(ctx context.Context, call schemas.Call) (bool, erro
 	c.Log.Info("overdue call finished without a worker", "call", call.ID, "status", r.Status)
 	return true, nil
 }
-
-// eventsForgotten is when the events of a call without an end may be removed.
-const eventsForgotten = 3 * 24 * time.Hour
 
 func (c *CallExpirer) handle(ctx context.Context, d streams.Delivery[schemas.DeadLetter]) error {
 	letter := d.Value
@@ -138,7 +135,11 @@ func (c *CallExpirer) handle(ctx context.Context, d streams.Delivery[schemas.Dea
 				"the worker that started the call still lives: its result may come"))
 		}
 	}
-	written, err := lifecycle.FinishUnheld(ctx, c.Bus, deadResult(call, letter, started), state, now)
+	r := deadResult(call, letter, started)
+	if state.Forgotten && call.SideEffects() {
+		r = lifecycle.ForgottenResult(call)
+	}
+	written, err := lifecycle.FinishUnheld(ctx, c.Bus, r, state, now)
 	if err == nil && !written {
 		err = schemas.Errorf(schemas.Unavailable, "closer", "the call was started or ended just now: its state must be looked up")
 	}

@@ -95,7 +95,7 @@ func (c *CallExpirer) endOne(ctx context.Context, s cancelled) (bool, error) {
 	switch {
 	case err != nil:
 		return false, err
-	case state.Result != nil:
+	case state.Result != nil, state.Forgotten: // what may have been run is left to its next delivery, or its deadline
 		return true, nil
 	case len(state.Started) > 0: // its worker's, or whoever finds that dead
 		return false, nil

@@ -293,7 +293,7 @@ func (w *rescue) lookForCall(ctx context.Context, j schemas.Job) (fate callFate,
 	switch {
 	case err != nil:
 		return callUnlooked, "", fmt.Errorf("look for the call on its conversation: %w", err)
-	case state.Result == nil:
+	case state.Result == nil: // also where it is forgotten whether there was one: until the log forgets the call too
 		return callOpen, "", nil
 	}
 	return callResult, state.Result.Text, nil

@@ -1,0 +1,153 @@
+package streams
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// judge says of a call of which nothing is on its conversation whether that is known: see [CallState]. It reads only then.
+func (r *callReader) judge(ctx context.Context) error { return judgeUnseen(ctx, []*callReader{r}) }
+
+// judgeUnseen is [callReader.judge] for calls of one conversation.
+func judgeUnseen(ctx context.Context, group []*callReader) error {
+	var of *history
+	for _, r := range group {
+		if !r.unseen() {
+			continue
+		}
+		if of == nil {
+			var err error
+			if of, err = r.bus.historyOf(ctx, r.stream, r.subject); err != nil {
+				return err
+			}
+		}
+		r.state.Forgotten = !of.wholeSince(r.since, r.stored)
+	}
+	return nil
+}
+
+// unseen reports whether nothing of the call was read, though the log may have had it for long. What others have stored of a
+// younger call is recognised by its id, also after it was removed.
+func (r *callReader) unseen() bool { return !r.asked && r.state.unseen() && r.bus.isOld(r.stored) }
+
+func (s *CallState) unseen() bool { return !s.Accepted && len(s.Started) == 0 && s.Result == nil }
+
+// isOld reports whether the log may not recognise what was stored at a time, by its own clock.
+func (b *Bus) isOld(at time.Time) bool { return b.Now().Sub(at) >= SureWithin }
+
+// history is what is known of what was removed from a conversation.
+type history struct {
+	first time.Time // when the first event that is there was stored; zero: there is none
+	all   bool      // nothing was ever removed from its shard
+	made  time.Time // when its shard was
+}
+
+func (b *Bus) historyOf(ctx context.Context, stream, subject string) (*history, error) {
+	var h history
+	first, err := b.getNewest(ctx, stream, getRequest{Seq: 1, Next: subject})
+	if err != nil && !errors.Is(err, schemas.ErrNotFound) {
+		return nil, err
+	}
+	h.first = first.time
+	info, err := b.streamInfo(ctx, stream)
+	if err != nil {
+		return nil, err
+	}
+	h.all, h.made = info.State.Msgs == info.State.LastSeq, info.Created
+	return &h, nil
+}
+
+// wholeSince reports whether a conversation certainly has all that was published on it since a time, by the log's clock, of what was
+// stored at another. Events are only ever removed from the beginning of a conversation: so it has all where one is left that is older
+// than that. It has all, too, where nothing was ever removed from its shard, if that is not younger. False says that it is not known.
+// It is pure.
+func (h *history) wholeSince(since, stored time.Time) bool {
+	return !h.first.IsZero() && !h.first.After(since) || h.all && !h.made.After(stored)
+}
+
+// Acknowledged reports whether the log hands out a call no more: its worker has acknowledged it, which follows its result, or the call
+// is no longer on the log. False may be wrong where another call before it is not acknowledged; [Retention] removes nothing of such a
+// call. Parked says that the call waits for a person, or did, and went to no worker.
+func Acknowledged(ctx context.Context, b *Bus, a schemas.AccountID, id schemas.CallID) (is, parked bool, err error) {
+	q, err := b.queues(ctx)
+	if err != nil {
+		return false, false, err
+	}
+	return q.acknowledged(ctx, b, a, id)
+}
+
+// queues are how far the workers of each provider have come, at a moment.
+type queues struct {
+	last   uint64            // of the log of calls, before that
+	oldest time.Time         // when the first of them was stored; zero: there is none
+	floors map[string]uint64 // all calls of a provider up to here are acknowledged
+	empty  map[string]bool   // all calls of a provider up to last are
+	aside  bool              // some calls wait for their turn elsewhere: they are acknowledged in form only
+}
+
+// queues asks how far the workers of all providers have come. It costs three requests, and one more for each 256 providers.
+func (b *Bus) queues(ctx context.Context) (*queues, error) {
+	const op = "look at the queues"
+	ctx, cancel := context.WithTimeout(ctx, requestWithin)
+	defer cancel()
+	s, err := b.jsBulk.Stream(ctx, streamCalls)
+	if err != nil {
+		return nil, coded(op, err)
+	}
+	state := s.CachedInfo().State
+	q := &queues{last: state.LastSeq, floors: map[string]uint64{}, empty: map[string]bool{}}
+	if state.Msgs > 0 {
+		q.oldest = state.FirstTime
+	}
+	list := s.ListConsumers(ctx)
+	for info := range list.Info() {
+		if provider, is := strings.CutPrefix(info.Name, queuePrefix); is && provider != "" {
+			q.floors[provider] = info.AckFloor.Stream
+			q.empty[provider] = info.NumPending == 0 && info.NumAckPending == 0
+		}
+	}
+	if err := list.Err(); err != nil {
+		return nil, coded(op, err)
+	}
+	// After the floors: what is handed out again in between is behind last, and so is not taken for acknowledged.
+	q.aside, err = b.has(ctx, streamCalls, getRequest{Seq: 1, Next: prefixCallTimers + "*.*.*"})
+	return q, err
+}
+
+// past reports whether a call that ended at a time can be on the log of calls no more: what is stored there again, since it waited for
+// its turn, is so within a day.
+func (q *queues) past(ended time.Time) bool {
+	return q.oldest.IsZero() || ended.Before(q.oldest.Add(-day))
+}
+
+// acknowledged is [Acknowledged] as of q, for a call that was on the log before that.
+func (q *queues) acknowledged(ctx context.Context, b *Bus, a schemas.AccountID, id schemas.CallID) (is, isParked bool, err error) {
+	if q.aside {
+		timer := prefixCallTimers + "*." + string(a) + "." + token(string(id))
+		if aside, err := b.has(ctx, streamCalls, getRequest{Last: timer}); aside || err != nil {
+			return false, false, err
+		}
+	}
+	m, err := b.getNewest(ctx, streamCalls, getRequest{Last: callSubject("*", a, id)})
+	if errors.Is(err, schemas.ErrNotFound) { // who removes calls knows that they have their end
+		return true, false, nil
+	}
+	if err != nil {
+		return false, false, err
+	}
+	provider := callProvider(m.subject)
+	return m.seq <= q.floors[provider] || q.empty[provider] && m.seq <= q.last, provider == parked, nil
+}
+
+// has reports whether a stream has a message.
+func (b *Bus) has(ctx context.Context, stream string, r getRequest) (bool, error) {
+	_, err := b.getNewest(ctx, stream, r)
+	if errors.Is(err, schemas.ErrNotFound) {
+		return false, nil
+	}
+	return err == nil, err
+}
