@@ -201,6 +201,13 @@ func (d Admitter) existing(ctx context.Context, a schemas.AccountID, r schemas.R
 	if err != nil {
 		return Accepted{}, err
 	}
+	over, err := lifecycle.Forgotten(ctx, d.Bus, &state)
+	if err != nil {
+		return Accepted{}, err
+	}
+	if over { // nothing of it is left out
+		return Accepted{Call: call, Existing: true}, nil
+	}
 	if !state.Accepted && len(state.Started) == 0 && state.Result == nil {
 		d.tell(ctx, schemas.AcceptedEvent(call), absent)
 	}

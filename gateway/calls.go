@@ -138,6 +138,13 @@ func (g *Gateway) cancel(ctx context.Context, call schemas.Call, by, reason stri
 	if state.Result != nil {
 		return schemas.Errorf(schemas.Conflict, "", "the call has ended already: it is %s", state.Result.Status)
 	}
+	over, err := lifecycle.Forgotten(ctx, g.Bus, &state)
+	if err != nil {
+		return err
+	}
+	if over {
+		return schemas.Errorf(schemas.Conflict, "", "the call has ended already, and its result is no longer kept")
+	}
 	if ended, err := g.approvals().Cancel(ctx, call, by, reason); err != nil || ended {
 		return err
 	}
@@ -181,9 +188,12 @@ func (g *Gateway) lookUp(ctx context.Context, a schemas.AccountID, id schemas.Ca
 }
 
 // answerCall answers with the result, 200, or with the present state, 202, once wait has passed or
-// the gateway drains.
+// the gateway drains. A result that is no longer kept is answered with an error, 410.
 func (g *Gateway) answerCall(w http.ResponseWriter, r *http.Request, call schemas.Call, wait time.Duration) error {
 	state, err := g.awaitCall(r.Context(), call, wait)
+	if err == nil {
+		err = g.kept(r.Context(), &state)
+	}
 	if err != nil {
 		return err
 	}
@@ -199,6 +209,16 @@ func (g *Gateway) answerCall(w http.ResponseWriter, r *http.Request, call schema
 	}
 	web.WriteJSON(w, http.StatusAccepted, stateOf(call, status))
 	return nil
+}
+
+// kept returns an error if a call has ended and its result is no longer kept; see [lifecycle.Forgotten].
+func (g *Gateway) kept(ctx context.Context, state *streams.CallState) error {
+	over, err := lifecycle.Forgotten(ctx, g.Bus, state)
+	if err != nil || !over {
+		return err
+	}
+	return web.WithStatus(http.StatusGone, schemas.Errorf(schemas.NotFound, "",
+		"the call %s has ended, and its result is no longer kept: it was removed with old events of its conversation", state.Call.ID))
 }
 
 // queued reports what a call that was not started waits for: its turn, or a person.
@@ -227,7 +247,9 @@ func (g *Gateway) awaitCall(ctx context.Context, call schemas.Call, wait time.Du
 		if state != nil || ctx.Err() != nil {
 			return orNone(state), ctx.Err()
 		}
-		if code := schemas.CodeOf(err); code != schemas.Timeout && code != schemas.Interrupted {
+		switch schemas.CodeOf(err) {
+		case schemas.Timeout, schemas.Interrupted, schemas.NotFound: // the last: no longer kept, as the state then says
+		default:
 			return streams.CallState{}, err
 		}
 	}

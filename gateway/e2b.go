@@ -56,7 +56,11 @@ var _ e2b.Calls = e2bCalls{}
 // Ended implements [e2b.Calls].
 func (c e2bCalls) Ended(ctx context.Context, call schemas.Call) (bool, error) {
 	state, err := c.g.awaitCall(ctx, call, 0)
-	return state.Result != nil, err
+	over := false
+	if err == nil {
+		over, err = lifecycle.Forgotten(ctx, c.g.Bus, &state)
+	}
+	return over || state.Result != nil, err
 }
 
 // Follow implements [e2b.Calls].

@@ -240,12 +240,15 @@ func (c mcpCaller) state(ctx context.Context, call schemas.Call, wait time.Durat
 			state = *got
 		case ctx.Err() != nil:
 			return mcp.State{}, ctx.Err()
-		case code != schemas.Timeout && code != schemas.Interrupted:
+		case code != schemas.Timeout && code != schemas.Interrupted && code != schemas.NotFound: // the last: no longer kept
 			return mcp.State{}, err
 		}
 	}
 	if state.Result == nil {
 		if state, err = streams.ReadCallState(ctx, c.g.Bus, call); err != nil {
+			return mcp.State{}, err
+		}
+		if err := c.g.kept(ctx, &state); err != nil {
 			return mcp.State{}, err
 		}
 	}

@@ -137,7 +137,7 @@ func summarize(r streams.RecentCall, state streams.CallState, known bool) schema
 		if result.Output != nil {
 			s.ExitCode = &result.Output.ExitCode
 		}
-	case !known:
+	case !known, state.Forgotten: // asked for alone, it is looked up whether it has ended
 	case len(state.Started) > 0:
 		s.Status = stateRunning
 	case r.Parked:

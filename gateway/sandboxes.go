@@ -140,6 +140,9 @@ func (c sandboxCalls) Find(ctx context.Context, a schemas.AccountID, id schemas.
 // Await implements [sandboxapi.Calls].
 func (c sandboxCalls) Await(ctx context.Context, call schemas.Call, within time.Duration) (*schemas.Result, error) {
 	state, err := c.g.awaitCall(ctx, call, within)
+	if err == nil {
+		err = c.g.kept(ctx, &state)
+	}
 	return state.Result, err
 }
 

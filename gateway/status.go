@@ -87,6 +87,13 @@ func (g *Gateway) getStatus(w http.ResponseWriter, r *http.Request, a schemas.Ac
 	if err != nil {
 		return err
 	}
+	switch over, err := lifecycle.Forgotten(r.Context(), g.Bus, &state); {
+	case err != nil:
+		return err
+	case over: // as one that is forgotten as a whole
+		web.WriteJSON(w, http.StatusNotFound, runStatus{EventID: string(id), Status: runNotFound})
+		return nil
+	}
 	var job *schemas.Job
 	if state.Result != nil && state.Result.StatusID != "" {
 		p, err := lifecycle.FindJob(r.Context(), g.Bus, a, schemas.JobID(state.Result.StatusID))

@@ -12,7 +12,7 @@ import (
 )
 
 // AwaitResult returns the call's result: the one that is there, or the one to come. When ctx ends
-// before, it returns ctx's error. While the log is away it waits.
+// before, it returns ctx's error. While the log is away it waits. Code: not_found (the result is no longer kept).
 func AwaitResult(ctx context.Context, b *Bus, c schemas.Call) (schemas.Result, error) {
 	state, err := AwaitCall(ctx, b, c)
 	if err != nil {
@@ -23,6 +23,7 @@ func AwaitResult(ctx context.Context, b *Bus, c schemas.Call) (schemas.Result, e
 
 // AwaitCall returns the call's state once it has its result. When ctx ends before that, it returns ctx's error
 // and the last known state, or nil if the conversation was not read yet. While the log is unreachable it waits.
+// Code: not_found (the call has ended, and its result is no longer kept; who needs to be sure reads its state).
 //
 // Waiters of one conversation share a subscription, and the reads of what is stored: another waiter costs one request, which asks
 // when its call was stored, and another waiter of the same call costs none.
@@ -90,6 +91,7 @@ type watch struct {
 type awaited struct {
 	watch   *watch
 	state   CallState
+	stored  time.Time
 	since   time.Time
 	waiting int
 	last    uint64 // everything up to here was heard
@@ -120,7 +122,7 @@ func (r *results) join(c schemas.Call, by *callReader) *awaited {
 	if w == nil {
 		w = r.watch(live, by)
 	}
-	a := &awaited{watch: w, state: by.state, since: by.since, waiting: 1, done: make(chan struct{})}
+	a := &awaited{watch: w, state: by.state, stored: by.stored, since: by.since, waiting: 1, done: make(chan struct{})}
 	w.calls[c.EventID()] = append(w.calls[c.EventID()], a)
 	w.fresh = append(w.fresh, a)
 	w.waiting++
@@ -262,9 +264,46 @@ func (w *watch) catchUp(ctx context.Context, fresh []*awaited) error {
 		return err
 	}
 	w.results.mu.Lock()
-	defer w.results.mu.Unlock()
+	var unseen []*awaited
 	for _, a := range fresh {
 		a.known = true
+		if a.err == nil && a.state.unseen() && w.results.bus.isOld(a.stored) {
+			unseen = append(unseen, a)
+		}
+	}
+	w.results.mu.Unlock()
+	if len(unseen) == 0 {
+		return nil
+	}
+	return w.forgetPast(ctx, unseen)
+}
+
+// forgetPast ends the waiting for those of calls without an event that have ended, and of which retention has removed what was there.
+func (w *watch) forgetPast(ctx context.Context, unseen []*awaited) error {
+	b := w.results.bus
+	of, err := persist(ctx, b, func() (*history, error) { return b.historyOf(ctx, w.stream, w.subject) })
+	if err != nil {
+		return err
+	}
+	for _, a := range unseen {
+		if of.wholeSince(a.since, a.stored) {
+			continue
+		}
+		call := a.state.Call // it does not change
+		over, err := persist(ctx, b, func() (bool, error) {
+			is, _, err := Acknowledged(ctx, b, call.Account, call.ID)
+			return is, err
+		})
+		if err != nil {
+			return err
+		}
+		w.results.mu.Lock()
+		if over && a.err == nil && a.state.Result == nil {
+			a.known, a.err = false, schemas.Errorf(schemas.NotFound, "wait for a result", "it is no longer kept")
+			w.forget(a)
+			close(a.done)
+		}
+		w.results.mu.Unlock()
 	}
 	return nil
 }

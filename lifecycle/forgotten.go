@@ -1,0 +1,34 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+// Forgotten reports whether a call has ended and its conversation no longer says how: retention has removed its events, which it does
+// only after the call's worker has acknowledged it. Where state leaves that open, it is read again.
+func Forgotten(ctx context.Context, b *streams.Bus, state *streams.CallState) (bool, error) {
+	if !state.Forgotten {
+		return false, nil
+	}
+	c := state.Call
+	over, parked, err := streams.Acknowledged(ctx, b, c.Account, c.ID)
+	if parked && err == nil { // no worker acknowledges it: what follows from the answer is done, or not
+		p, ferr := FindApproval(ctx, b, c.Account, c.Approval)
+		if over = ferr == nil && p.Value.Done; ferr != nil && !errors.Is(ferr, schemas.ErrNotFound) {
+			err = ferr
+		}
+	}
+	if err != nil || !over {
+		return false, err
+	}
+	again, err := streams.ReadCallState(ctx, b, c) // it may have been run since state was read
+	if err != nil {
+		return false, err
+	}
+	*state = again
+	return again.Forgotten, nil
+}
