@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"iter"
+	"strconv"
 	"strings"
 	"time"
 
@@ -62,10 +63,12 @@ const ParkedCalls = parked
 type PlacedCall struct {
 	Call schemas.Call // without its input where that is gone
 	Seq  uint64
+	// Unread says that it cannot be read and has no dead letter: it may have no end, and Call is empty.
+	Unread bool
 }
 
-// CallsBetween reads the calls of a provider from one sequence to before another. One that cannot be read is
-// skipped: a worker puts it to the dead letters.
+// CallsBetween reads the calls of a provider from one sequence to before another. One that cannot be read, and has a dead letter, is
+// skipped: it gets its end from that.
 func CallsBetween(ctx context.Context, b *Bus, provider string, from, before uint64) iter.Seq2[PlacedCall, error] {
 	return func(yield func(PlacedCall, error) bool) {
 		for next := from; next < before; {
@@ -78,18 +81,11 @@ func CallsBetween(ctx context.Context, b *Bus, provider string, from, before uin
 				if next = m.seq + 1; m.seq >= before {
 					return
 				}
-				c, err := b.callOf(ctx, m)
-				if summary := m.headers.Get(headerSummary); err != nil && summary != "" && errors.Is(err, schemas.ErrNotFound) {
-					err = json.Unmarshal([]byte(summary), &c)
-				}
-				switch {
-				case schemas.CodeOf(err) == schemas.Unavailable || err != nil && ctx.Err() != nil:
-					yield(PlacedCall{}, err)
-					return
-				case err != nil:
+				p, skip, err := b.placedCall(ctx, m)
+				if skip {
 					continue
 				}
-				if !yield(PlacedCall{c, m.seq}, nil) {
+				if !yield(p, err) || err != nil {
 					return
 				}
 			}
@@ -98,6 +94,22 @@ func CallsBetween(ctx context.Context, b *Bus, provider string, from, before uin
 			}
 		}
 	}
+}
+
+// placedCall reads a call of [CallsBetween]. Skip says that it has a dead letter instead.
+func (b *Bus) placedCall(ctx context.Context, m stored) (p PlacedCall, skip bool, err error) {
+	c, err := b.callOf(ctx, m)
+	if err == nil {
+		return PlacedCall{Call: c, Seq: m.seq}, false, nil
+	}
+	if schemas.CodeOf(err) == schemas.Unavailable || ctx.Err() != nil {
+		return PlacedCall{}, false, err
+	}
+	if summary := m.headers.Get(headerSummary); summary != "" && json.Unmarshal([]byte(summary), &c) == nil {
+		return PlacedCall{Call: c, Seq: m.seq}, false, nil
+	}
+	dead, err := b.has(ctx, streamDead, getRequest{Last: prefixDead + streamCalls + ".*." + strconv.FormatUint(m.seq, 10)})
+	return PlacedCall{Seq: m.seq, Unread: true}, dead, err
 }
 
 // queuePrefix begins the names of the consumers that are the queues of providers.

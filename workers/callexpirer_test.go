@@ -137,6 +137,31 @@ func TestCallsAreForgottenAfterADay(t *testing.T) {
 	})
 }
 
+// TestACallThatCannotBeReadIsNotForgottenWithoutItsEnd: it waits for a worker, which puts it to the dead letters.
+func TestACallThatCannotBeReadIsNotForgottenWithoutItsEnd(t *testing.T) {
+	natstest.Hours(t)
+	inWorld(t, func(t *testing.T, w *world) {
+		bad := w.publishOnly(w.call("call_bad", "nonsense"))
+		forgotten := func() bool {
+			_, err := streams.FindCall(t.Context(), w.bus, bad.Account, bad.ID)
+			return errors.Is(err, schemas.ErrNotFound)
+		}
+		time.Sleep(24*time.Hour + 10*time.Minute)
+		defer closing(w, bad.Provider)()
+		time.Sleep(20 * time.Minute)
+		if forgotten() {
+			t.Error("it is no longer on the log, and has no result")
+		}
+		w.employ(&fake{})
+		w.want(bad, schemas.StatusExpired)
+		w.once(bad)
+		time.Sleep(30 * time.Minute)
+		if !forgotten() {
+			t.Error("it has its result and is still on the log")
+		}
+	})
+}
+
 // TestADeadLetterOfAStartedCallWhoseWorkerLives: the handler breaks after the run, and its worker lives on.
 func TestADeadLetterOfAStartedCallWhoseWorkerLives(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {

@@ -78,8 +78,10 @@ func (c *CallExpirer) sweepQueue(ctx context.Context, provider string, w *waitin
 		if err != nil {
 			return err
 		}
+		if w.read = p.Seq + 1; p.Unread { // a worker puts it to the dead letters
+			continue
+		}
 		w.calls[p.Seq] = waitingCall{p.Call.Account, p.Call.ID, p.Call.Deadline.Add(overdue)}
-		w.read = p.Seq + 1
 	}
 	for seq, next := range w.calls {
 		switch {
@@ -129,6 +131,11 @@ func (c *CallExpirer) forget(ctx context.Context, names []string, slack time.Dur
 		for old, err := range streams.CallsBetween(ctx, c.Bus, p, from, before) {
 			if err != nil {
 				return err
+			}
+			if old.Unread {
+				c.Log.Warn("call not readable, it stays until a worker has put it to the dead letters", "provider", p, "seq", old.Seq)
+				before = min(before, old.Seq)
+				break
 			}
 			done, fresh, err := c.endOld(ctx, old.Call, p == streams.ParkedCalls)
 			if err != nil {
