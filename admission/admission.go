@@ -223,7 +223,7 @@ const patience = 5 * time.Second
 func (d Admitter) tell(ctx context.Context, e schemas.Event, absent streams.Absence) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
-	if _, err := streams.StoreOnce(ctx, d.Bus, e, absent); err != nil && d.Log != nil {
+	if _, err := streams.StoreOnce(ctx, d.Bus, e, absent.Cautiously()); err != nil && d.Log != nil {
 		d.Log.Warn("first event of an accepted call not published yet", "call", e.Subject, "event", e.Type, "error", err)
 	}
 }

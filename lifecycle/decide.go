@@ -81,7 +81,7 @@ func Ask(ctx context.Context, b *streams.Bus, p streams.BucketEntry[schemas.Appr
 	if p.Value.Asked {
 		return nil
 	}
-	if _, err := streams.StoreOnce(ctx, b, requested(p.Value), absent); err != nil {
+	if _, err := streams.StoreOnce(ctx, b, requested(p.Value), absent.Cautiously()); err != nil {
 		return fmt.Errorf("ask: %w", err)
 	}
 	if err := askInChat(ctx, b, p.Value); err != nil {
@@ -102,7 +102,7 @@ func FinishDecision(ctx context.Context, b *streams.Bus, p streams.BucketEntry[s
 	absent streams.Absence) (reused bool, err error) {
 	a := p.Value
 	if !a.Asked { // the question comes before its answer
-		if _, err := streams.StoreOnce(ctx, b, requested(a), b.AbsentAt(a.Requested)); err != nil {
+		if _, err := streams.StoreOnce(ctx, b, requested(a), b.AbsentAt(a.Requested).Cautiously()); err != nil {
 			return false, fmt.Errorf("ask: %w", err)
 		}
 		a.Asked = true
@@ -111,7 +111,7 @@ func FinishDecision(ctx context.Context, b *streams.Bus, p streams.BucketEntry[s
 		a.Decided, schemas.ApprovalDecidedData{
 			ID: a.ID, Call: a.Call.ID, State: a.State, DecidedBy: a.DecidedBy, Reason: a.Reason, Remember: a.Remember,
 		})
-	if _, err := streams.StoreOnce(ctx, b, told, absent); err != nil {
+	if _, err := streams.StoreOnce(ctx, b, told, absent.Cautiously()); err != nil {
 		return false, fmt.Errorf("publish the answer: %w", err)
 	}
 	if err := answerInChat(ctx, b, a, told); err != nil {
@@ -165,7 +165,7 @@ func release(ctx context.Context, b *streams.Bus, a schemas.Approval, absent str
 			return false, fmt.Errorf("make the job's record: %w", err)
 		}
 	}
-	if _, err := streams.StoreOnce(ctx, b, schemas.AcceptedEvent(c), absent); err != nil {
+	if _, err := streams.StoreOnce(ctx, b, schemas.AcceptedEvent(c), absent.Cautiously()); err != nil {
 		return false, fmt.Errorf("publish that the call is accepted: %w", err)
 	}
 	return false, nil

@@ -73,7 +73,7 @@ func FinishUnheld(ctx context.Context, b *streams.Bus, r schemas.Result, state s
 // have started, so that its group does not wait for it. Absent is when the result was not there. Doing it twice is doing it once.
 func FinishParked(ctx context.Context, b *streams.Bus, c schemas.Call, r schemas.Result, absent streams.Absence) error {
 	r.Finished = b.Now()
-	if _, err := streams.StoreOnce(ctx, b, finished(c, r), absent); err != nil {
+	if _, err := streams.StoreOnce(ctx, b, finished(c, r), absent.Cautiously()); err != nil {
 		return fmt.Errorf("write the result: %w", err)
 	}
 	if err := wakeFor(ctx, b, c); err != nil {

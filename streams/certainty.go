@@ -32,11 +32,19 @@ func (b *Bus) Holds(c Certainty) bool {
 type Absence struct {
 	At   time.Time // by the log's clock
 	Sure Certainty // from when the process has that time in mind, so that it notices that it stood still since
+	// Cautious says that what may have been stored since, and removed by retention, is not stored again: see [StoreOnce].
+	Cautious bool
+}
+
+// Cautiously is the same knowledge of who had rather store nothing than the same twice.
+func (a Absence) Cautiously() Absence {
+	a.Cautious = true
+	return a
 }
 
 // Absent is the knowledge that something is not on the log now.
 func (b *Bus) Absent() Absence {
-	return Absence{At: b.Now(), Sure: b.Certainty()}
+	return b.AbsentAt(b.Now())
 }
 
 // AbsentAt is the knowledge that something was not on the log at a time.

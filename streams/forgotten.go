@@ -41,9 +41,12 @@ func (b *Bus) isOld(at time.Time) bool { return b.Now().Sub(at) >= SureWithin }
 
 // history is what is known of what was removed from a conversation.
 type history struct {
-	first time.Time // when the first event that is there was stored; zero: there is none
-	all   bool      // nothing was ever removed from its shard
-	made  time.Time // when its shard was
+	first  time.Time // when the first event that is there was stored; zero: there is none
+	before uint64    // what is there is behind it
+	all    bool      // nothing was ever removed from its shard
+	made   time.Time // when its shard was
+	aged   time.Time // up to when events were removed from its shard for their age; zero: it is not known
+	beyond time.Time // the same of it for their number; zero: none were
 }
 
 func (b *Bus) historyOf(ctx context.Context, stream, subject string) (*history, error) {
@@ -53,20 +56,33 @@ func (b *Bus) historyOf(ctx context.Context, stream, subject string) (*history, 
 		return nil, err
 	}
 	h.first = first.time
+	h.before = max(first.seq, 1) - 1
 	info, err := b.streamInfo(ctx, stream)
 	if err != nil {
 		return nil, err
 	}
+	if h.first.IsZero() {
+		h.before = info.State.LastSeq
+	}
 	h.all, h.made = info.State.Msgs == info.State.LastSeq, info.Created
-	return &h, nil
+	if h.aged, err = b.trimmed(ctx, shardKey(stream)); err == nil {
+		h.beyond, err = b.trimmed(ctx, conversationKey(subject))
+	}
+	return &h, err
 }
 
 // wholeSince reports whether a conversation certainly has all that was published on it since a time, by the log's clock, of what was
 // stored at another. Events are only ever removed from the beginning of a conversation: so it has all where one is left that is older
-// than that. It has all, too, where nothing was ever removed from its shard, if that is not younger. False says that it is not known.
-// It is pure.
+// than that. It has all, too, where nothing was ever removed from its shard, if that is not younger, and where the marks of retention say
+// that what was removed is older. False says that it is not known. It is pure.
 func (h *history) wholeSince(since, stored time.Time) bool {
-	return !h.first.IsZero() && !h.first.After(since) || h.all && !h.made.After(stored)
+	switch {
+	case !h.first.IsZero() && !h.first.After(since):
+		return true
+	case h.all && !h.made.After(stored):
+		return true
+	}
+	return !h.aged.IsZero() && h.aged.Before(since) && h.beyond.Before(since)
 }
 
 // Acknowledged reports whether the log hands out a call no more: its worker has acknowledged it, which follows its result, or the call

@@ -15,6 +15,9 @@ import (
 // Within ten minutes the log itself recognises an event that is there. Who comes later than that, or stood
 // still since he knew that it was not there, has the conversation read from that time on, and an event that is
 // found is not stored again. Whether that is so is decided right before the event is stored.
+//
+// Where it is not found, and the conversation does not prove that nothing was removed from it since, nobody knows whether it was there.
+// Who is cautious then stores nothing, and gets the place before the first event that is left.
 func StoreOnce(ctx context.Context, b *Bus, e schemas.Event, absent Absence) (schemas.Cursor, error) {
 	shard := shardOf(e.Conversation, b.Shards())
 	epoch, err := b.epoch(ctx, eventStream(shard))
@@ -28,6 +31,16 @@ func StoreOnce(ctx context.Context, b *Bus, e schemas.Event, absent Absence) (sc
 		}
 		if seq > 0 {
 			return schemas.Cursor{Epoch: epoch, Seq: seq, Mark: schemas.MarkOf(e.ID)}, nil
+		}
+		if absent.Cautious {
+			stream, subject := b.placeOf(e.Account, e.Conversation)
+			of, err := b.historyOf(ctx, stream, subject)
+			if err != nil {
+				return schemas.Cursor{}, err
+			}
+			if !of.wholeSince(absent.At.Add(-ClocksApart), absent.At) {
+				return schemas.Cursor{Epoch: epoch, Seq: of.before}, nil
+			}
 		}
 	}
 	sure := b.Certainty()

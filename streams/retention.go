@@ -99,7 +99,11 @@ func (r *Retention) shard(ctx context.Context, shard int, now time.Time, t *Tenu
 		return err
 	}
 	s.first, s.behind, s.cut = info.State.FirstSeq, info.State.LastSeq+1, info.State.LastSeq+1
-	if err := s.findCut(ctx, now.Add(-r.Keep)); err != nil {
+	oldest := now.Add(-r.Keep)
+	if err := s.findCut(ctx, oldest); err != nil {
+		return err
+	}
+	if err := r.Bus.markTrim(ctx, shardKey(s.stream), oldest); err != nil {
 		return err
 	}
 	if err := s.removeOld(ctx, subjectsAtOnce); err != nil {
@@ -109,11 +113,11 @@ func (r *Retention) shard(ctx context.Context, shard int, now time.Time, t *Tenu
 		return nil
 	}
 	gone := map[schemas.AccountID]bool{}
-	return s.removeBeyond(ctx, func(subject string, n int) int {
+	return s.removeBeyond(ctx, func(subject string, n int) (many int, mark bool) {
 		if r.isGone(ctx, gone, accountOf(subject)) {
-			return n
+			return n, false
 		}
-		return n - r.Count
+		return n - r.Count, true
 	})
 }
 
@@ -171,7 +175,7 @@ func (s *sweep) removeOld(ctx context.Context, atOnce int) error {
 			clear(stays) // they are only looked at again
 		}
 		for subject := range old {
-			if err := s.trim(ctx, subject, 0); err != nil {
+			if err := s.trim(ctx, subject, 0, false); err != nil {
 				return err
 			}
 			stays[subject] = true
@@ -200,14 +204,19 @@ func (s *sweep) removeOld(ctx context.Context, atOnce int) error {
 
 // trim removes what is old of one conversation, and so many of its first events besides. Nothing is removed of one with an event
 // that cannot be read now: it may be the beginning of what runs.
-func (s *sweep) trim(ctx context.Context, subject string, beyond int) error {
-	floor, err := s.floor(ctx, subject, beyond)
+func (s *sweep) trim(ctx context.Context, subject string, beyond int, mark bool) error {
+	floor, through, err := s.floor(ctx, subject, beyond)
 	if unreadable, is := errors.AsType[*unreadableError](err); is && ctx.Err() == nil {
 		s.log.Warn("conversation not trimmed, an event cannot be read now", "stream", s.stream, "seq", unreadable.seq, "error", unreadable.err)
 		return nil
 	}
 	if err != nil || floor == 0 {
 		return err
+	}
+	if mark {
+		if err := s.bus.markTrim(ctx, conversationKey(subject), through); err != nil {
+			return err
+		}
 	}
 	return s.purge(ctx, subject, floor)
 }
@@ -222,13 +231,13 @@ func (e *unreadableError) Error() string { return e.err.Error() }
 
 // removeBeyond removes so many of the first events of each conversation as beyond says. It holds one page of
 // conversations at a time. One that slips from one page into another meanwhile is found by the next look.
-func (s *sweep) removeBeyond(ctx context.Context, beyond func(subject string, n int) int) error {
+func (s *sweep) removeBeyond(ctx context.Context, beyond func(subject string, n int) (many int, mark bool)) error {
 	return s.eachCount(ctx, func(subject string, n int) error {
-		many := beyond(subject, n)
+		many, mark := beyond(subject, n)
 		if many <= 0 {
 			return nil
 		}
-		return s.trim(ctx, subject, many)
+		return s.trim(ctx, subject, many, mark)
 	})
 }
 
@@ -304,16 +313,20 @@ func (s *sweep) findCut(ctx context.Context, oldest time.Time) error {
 }
 
 // floor is the first event of a conversation that is kept: the first that is neither old nor one of so many
-// beyond the number, or the first of something that runs. It is 0 if all are kept.
-func (s *sweep) floor(ctx context.Context, subject string, beyond int) (uint64, error) {
+// beyond the number, or the first of something that runs. It is 0 if all are kept. Through is when the last of those beyond the number
+// was stored, or later.
+func (s *sweep) floor(ctx context.Context, subject string, beyond int) (floor uint64, through time.Time, err error) {
 	state := newRunState()
 	cut, n, first := s.cut, 0, uint64(0)
 	var unreadable *unreadableError
-	err := s.each(ctx, subject, func(m stored) bool {
+	err = s.each(ctx, subject, func(m stored) bool {
 		if n++; n == 1 {
 			first = m.seq
 		}
 		if n <= beyond {
+			if m.time.After(through) {
+				through = m.time
+			}
 			cut = min(max(cut, m.seq+1), s.behind)
 		}
 		e, err := Events.entry(ctx, s.bus, "", m)
@@ -331,16 +344,16 @@ func (s *sweep) floor(ctx context.Context, subject string, beyond int) (uint64, 
 		err = unreadable
 	}
 	if err != nil {
-		return 0, err
+		return 0, through, err
 	}
-	floor := state.floor(s.now, cut)
+	floor = state.floor(s.now, cut)
 	if first != 0 && floor > first {
 		floor, err = s.unacknowledged(ctx, subject, state, floor)
 	}
 	if first == 0 || floor <= first {
 		floor = 0
 	}
-	return floor, err
+	return floor, through, err
 }
 
 // unacknowledged is where the first call before a floor begins that has ended and that its worker has not acknowledged, or the floor.

@@ -199,6 +199,9 @@ const (
 	// ServedProviders says which providers are served, by name; see [Served].
 	ServedProviders BucketName = "served"
 
+	// trimMarks say up to when events were removed, see [trimMark].
+	trimMarks BucketName = "trimmed"
+
 	// usageRecords is what each account keeps on the log, by account.
 	usageRecords BucketName = "usage"
 
@@ -229,6 +232,7 @@ const (
 	chatsKept          = 30 * day       // after the last message: then the chat begins where it began
 	receivedKept       = jobsKept + day // above the life of a turn
 	sentKept           = jobsKept + day // since a ledger's last change: above the life of its delivery
+	trimMarksKept      = eventsLongest + day
 	usageKept          = eventsLongest + day
 	turnHoldsKept      = transcriptsKept + day // after the last change: then nothing is left of the conversation's turns
 )
@@ -272,6 +276,10 @@ func bucketRows() map[BucketName]bucketRow {
 		}},
 		ServedProviders: {ttl: day, config: jetstream.KeyValueConfig{
 			Bucket: string(ServedProviders), Description: "Which providers are served.", History: 1,
+			LimitMarkerTTL: 10 * time.Second, MaxValueSize: 1 << 10,
+		}},
+		trimMarks: {ttl: trimMarksKept, config: jetstream.KeyValueConfig{
+			Bucket: string(trimMarks), Description: "Up to when events were removed from shards and conversations.", History: 1,
 			LimitMarkerTTL: 10 * time.Second, MaxValueSize: 1 << 10,
 		}},
 		usageRecords: {ttl: usageKept, config: jetstream.KeyValueConfig{

@@ -164,6 +164,8 @@ func (c IntakeConsumer) admit(ctx context.Context, d streams.Delivery[streams.Ra
 
 var (
 	errRejectedBefore = schemas.Errorf(schemas.Conflict, "", "it was rejected before: its call.rejected says why")
+	errMaybeAdmitted  = schemas.Errorf(schemas.Conflict, "", "it may have been admitted before, which is no longer known: "+
+		"send it again under a new id if it was not")
 	errAdmittedBefore = schemas.Errorf(schemas.Conflict, "", "it was admitted before")
 )
 
@@ -201,6 +203,8 @@ func (h handledBefore) Resolve(ctx context.Context, a schemas.AccountID, req sch
 			return call, err
 		case state.Accepted, len(state.Started) > 0, state.Result != nil:
 			return call, errAdmittedBefore
+		case state.Forgotten && h.attempt > 1: // who sent it is told, rather than that it may be run twice
+			return call, errMaybeAdmitted
 		}
 	}
 	return call, nil

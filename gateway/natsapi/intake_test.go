@@ -312,3 +312,45 @@ func TestADefectThatStaysEndsAPublication(t *testing.T) {
 		}
 	})
 }
+
+// TestAPublicationThatMayHaveBeenAdmittedIsRejected: an earlier try came to nobody knows what, and retention has removed what its
+// conversation said since. One that only waited on a conversation of which as much was removed is admitted.
+func TestAPublicationThatMayHaveBeenAdmittedIsRejected(t *testing.T) {
+	natstest.Hours(t)
+	for _, tried := range []bool{true, false} {
+		natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+			publishRaw(t, b, alice, bashRequest("mine", "c_1"))
+			c := schemas.Call{ID: "mine", Account: alice, Conversation: "c_1"}
+			end := schemas.NewEvent(c, schemas.CallFinished, schemas.FinishedID(alice, c.ID), time.Now(), schemas.Result{Call: c.ID})
+			if tried {
+				taken(t, b, func(streams.Publication) {
+					if err := streams.Events.Publish(t.Context(), b, end); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			for range 10 {
+				e := schemas.NewEvent(schemas.Call{ID: "m", Account: alice, Conversation: "c_1"}, schemas.Message, schemas.NewID("e_"), time.Now(), struct{}{})
+				if err := streams.Events.Publish(t.Context(), b, e); err != nil {
+					t.Fatal(err)
+				}
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error, 1)
+			go func() { done <- (&streams.Retention{Bus: b, Count: 5}).Run(ctx) }()
+			time.Sleep(time.Hour)
+			cancel()
+			if err := <-done; err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(24 * time.Hour)
+			stop := routing(t, b, book{})
+			time.Sleep(time.Minute)
+			stop()
+			want := map[bool]string{true: "call.rejected: conflict", false: "call.accepted"}[tried]
+			if got := toldOn(t, b, alice, "c_1"); got[len(got)-1] != want {
+				t.Errorf("tried before %v: the conversation has %s, want %s at its end", tried, got, want)
+			}
+		})
+	}
+}

@@ -151,7 +151,7 @@ func (x *settling) handle(ctx context.Context, d streams.Delivery[schemas.Comple
 	if j.State != schemas.JobUnstarted { // else its call's result has said so
 		e := schemas.NewJobEvent(j, schemas.JobFinished, schemas.JobFinishedID(j.Account, j.ID), j.Completion.Finished,
 			schemas.JobResultOf(j, *j.Completion))
-		if err := x.publish(ctx, e, absent, receivers); err != nil {
+		if err := x.publish(ctx, e, absent.Cautiously(), receivers); err != nil {
 			return err
 		}
 		if err := x.at(settleSent); err != nil {

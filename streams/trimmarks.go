@@ -1,0 +1,47 @@
+package streams
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// trimMark says up to when, by the log's clock, events may have been removed by [Retention]: from a shard for their age, by its name, or
+// from a conversation for their number, by "<account>.<conversation as base64url>". It is written before they are. So who does not find
+// an event knows whether it was never there. Of the conversations of an account that is gone there are no marks.
+type trimMark struct {
+	Through time.Time `json:"through"`
+}
+
+func shardKey(stream string) string { return strings.TrimPrefix(stream, eventsPrefix) }
+
+// conversationKey is made of the subject of a conversation's events.
+func conversationKey(subject string) string {
+	_, key, _ := strings.Cut(strings.TrimPrefix(subject, prefixEvents), ".") // the shard is first
+	return key
+}
+
+// markTrim notes that what was stored up to a time may be removed from here on. Code: conflict (another process has noted something).
+func (b *Bus) markTrim(ctx context.Context, key string, through time.Time) error {
+	bucket, next := OpenBucket[trimMark](b, trimMarks), trimMark{through}
+	have, err := bucket.Get(ctx, key)
+	switch {
+	case errors.Is(err, schemas.ErrNotFound) || err == nil && have.Deleted:
+		_, err = bucket.Create(ctx, key, next, 0)
+	case err == nil && have.Value.Through.Before(through):
+		_, err = bucket.Update(ctx, key, next, have.Revision)
+	}
+	return err
+}
+
+// trimmed is the time of a mark; zero: there is none.
+func (b *Bus) trimmed(ctx context.Context, key string) (time.Time, error) {
+	have, err := OpenBucket[trimMark](b, trimMarks).Get(ctx, key)
+	if errors.Is(err, schemas.ErrNotFound) || err == nil && have.Deleted {
+		return time.Time{}, nil
+	}
+	return have.Value.Through, err
+}
