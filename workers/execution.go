@@ -293,6 +293,6 @@ func (t *execution) look(ctx context.Context, f facts) (facts, error) {
 		return f, nil
 	}
 	gone, err := t.w.lease.AllGone(ctx, state.Started) // what this process started and has not in flight is over
-	f.alive, f.settled = !gone, true
+	f.alive = !gone
 	return f, err
 }

@@ -17,8 +17,7 @@ type facts struct {
 	forgotten bool
 	finished  bool // its result is on the conversation
 	starts    int  // so are so many proofs of a start
-	alive     bool // one of the workers that started it still has its lease
-	settled   bool // a living worker had the time to show its lease: its absence is proof
+	alive     bool // one of the workers that started it may live
 }
 
 // maxStarts is how often a call without side effects is started. A worker that stops in order counts
@@ -54,7 +53,7 @@ func decide(f facts) verdict {
 		return toLook
 	case f.finished:
 		return toAck
-	case f.starts > 0 && f.sideEffects && (f.alive || !f.settled):
+	case f.starts > 0 && f.sideEffects && f.alive:
 		return toWait
 	case (f.starts > 0 || f.forgotten) && f.sideEffects:
 		return toInterrupt

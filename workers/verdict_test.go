@@ -19,29 +19,27 @@ func TestDecide(t *testing.T) {
 		"a redelivery looks first":                    {facts{left: left, sideEffects: true, doubt: true}, toLook},
 		"a reading tool too, its result may be there": {facts{left: left, doubt: true}, toLook},
 		"not started after all: run": {facts{left: left, sideEffects: true, doubt: true,
-			looked: true, settled: true}, toRun},
+			looked: true}, toRun},
 		"finished: only the ack was lost": {facts{left: left, sideEffects: true, doubt: true, looked: true,
 			finished: true, starts: 1}, toAck},
 		"started by a worker that lives: wait for it": {facts{left: left, sideEffects: true, doubt: true, looked: true, starts: 1,
-			alive: true, settled: true}, toWait},
+			alive: true}, toWait},
 		"started by a worker that is gone: interrupted": {facts{left: left, sideEffects: true, doubt: true, looked: true,
-			starts: 1, settled: true}, toInterrupt},
-		"started, nobody had time to show a lease: wait": {facts{left: left, sideEffects: true, doubt: true,
-			looked: true, starts: 1}, toWait},
+			starts: 1}, toInterrupt},
 		"a started reading tool is run again":                 {facts{left: left, doubt: true, looked: true, starts: 1, alive: true}, toRun},
 		"a reading tool whose workers all died":               {facts{left: left, doubt: true, looked: true, starts: maxStarts}, toGiveUp},
 		"held by this very process: wait":                     {facts{left: left, sideEffects: true, doubt: true, inHand: true}, toWait},
 		"cancelled before the start: look for a result, then": {facts{left: left, sideEffects: true, cancelled: true}, toLook},
 		"cancelled before the start: say so": {facts{left: left, sideEffects: true, cancelled: true,
-			looked: true, settled: true}, toCancel},
+			looked: true}, toCancel},
 		"cancelled and settled by another: ack": {facts{left: left, cancelled: true, looked: true, finished: true}, toAck},
 		"cancelled after a start whose worker is gone": {facts{left: left, sideEffects: true, cancelled: true, looked: true,
-			starts: 1, settled: true}, toInterrupt},
+			starts: 1}, toInterrupt},
 		"past its deadline: somebody may have said so": {facts{sideEffects: true}, toLook},
 		"past its deadline":                            {facts{sideEffects: true, looked: true}, toExpire},
 		"past its deadline by a second":                {facts{left: -time.Second, looked: true}, toExpire},
 		"past its deadline, but started: unknown outcome": {facts{left: -time.Second, sideEffects: true, doubt: true, looked: true,
-			starts: 1, settled: true}, toInterrupt},
+			starts: 1}, toInterrupt},
 		"past its deadline, but finished":                         {facts{left: -time.Second, doubt: true, looked: true, finished: true}, toAck},
 		"cancelled and past its deadline: the person comes first": {facts{left: -time.Second, cancelled: true, looked: true}, toCancel},
 		"forgotten: it may have been run":                         {facts{left: left, sideEffects: true, doubt: true, looked: true, forgotten: true}, toInterrupt},
@@ -52,7 +50,7 @@ func TestDecide(t *testing.T) {
 		"a forgotten reading tool is run, again or not": {facts{left: left, doubt: true, looked: true, forgotten: true}, toRun},
 		"a forgotten reading tool, past its deadline":   {facts{left: -time.Second, doubt: true, looked: true, forgotten: true}, toExpire},
 		"past its deadline, still run by a living worker: its job": {facts{left: -time.Second, sideEffects: true, doubt: true, looked: true,
-			starts: 1, alive: true, settled: true}, toWait},
+			starts: 1, alive: true}, toWait},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -66,12 +64,11 @@ func TestDecide(t *testing.T) {
 func TestDecideInvariants(t *testing.T) {
 	t.Parallel()
 	seen := map[verdict]bool{}
-	for bits := range 1 << 12 {
+	for bits := range 1 << 11 {
 		bit := func(n int) bool { return bits>>n&1 == 1 }
 		f := facts{
 			left: time.Second, sideEffects: bit(0), doubt: bit(1), inHand: bit(2), cancelled: bit(3),
-			looked: bit(4), finished: bit(5), alive: bit(7), settled: bit(8),
-			forgotten: bit(11),
+			looked: bit(4), finished: bit(5), alive: bit(7), forgotten: bit(8),
 		}
 		if bit(6) {
 			f.starts = 1
@@ -82,7 +79,7 @@ func TestDecideInvariants(t *testing.T) {
 		if bit(9) {
 			f.left = -time.Second
 		}
-		if !f.looked && (f.finished || f.starts > 0 || f.alive || f.settled || f.forgotten) {
+		if !f.looked && (f.finished || f.starts > 0 || f.alive || f.forgotten) {
 			continue // known only after a look
 		}
 		if f.forgotten && (f.finished || f.starts > 0 || f.alive || !f.doubt) {
@@ -101,7 +98,6 @@ func TestDecideInvariants(t *testing.T) {
 			"run after its deadline":                       v == toRun && f.left <= 0,
 			"run twice in one process":                     v == toRun && f.inHand,
 			"given up while its worker lives":              v == toInterrupt && f.alive,
-			"given up before a living one could show":      v == toInterrupt && !f.settled && !f.forgotten,
 			"interrupted without a proof of a start":       v == toInterrupt && f.starts == 0 && !f.forgotten,
 			"interrupted although it may be run again":     v == toInterrupt && !f.sideEffects,
 			"a second result":                              (v == toInterrupt || v == toCancel || v == toExpire) && f.finished,
