@@ -71,21 +71,33 @@ func newAcks(conn *nats.Conn) (*acks, error) {
 }
 
 // publish sends a message and waits for its confirmation, for [requestWithin] at most; then the error is
-// [context.DeadlineExceeded]. Errors are those of the client library and of the server.
+// [context.DeadlineExceeded]. While the log is [undecided] it sends the message again. Errors are those of the client library and of the server.
 func (a *acks) publish(ctx context.Context, m *nats.Msg) (confirmation, error) {
 	begun := time.Now()
-	for try := 0; ; try++ {
+	for try, waits := 0, 0; ; {
 		r, err := a.send(m, requestWithin-time.Since(begun))
 		if err != nil {
 			return confirmation{}, err
 		}
 		ack, err := a.wait(ctx, r)
+		if err == nil {
+			return ack, nil
+		}
+		if undecided(err) {
+			waits++
+			pause := contestPause(waits)
+			if time.Since(begun)+pause >= requestWithin || !wait.Sleep(ctx, pause) {
+				return confirmation{}, err
+			}
+			continue
+		}
 		if !errors.Is(err, nats.ErrNoResponders) {
 			return ack, err
 		}
 		if try == noStreamTries || !wait.Sleep(ctx, noStreamPause) {
 			return confirmation{}, jetstream.ErrNoStreamResponse
 		}
+		try++
 	}
 }
 

@@ -65,7 +65,7 @@ func (k *Bucket[T]) Get(ctx context.Context, key string) (BucketEntry[T], error)
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)
 	defer cancel()
-	m, err := k.bus.getNewest(ctx, "KV_"+k.row.config.Bucket, getRequest{Last: "$KV." + k.row.config.Bucket + "." + key})
+	m, err := k.bus.getNewest(ctx, "KV_"+k.row.config.Bucket, getRequest{Last: k.subject(key)})
 	switch {
 	case errors.Is(err, schemas.ErrNotFound):
 		return BucketEntry[T]{}, coded(op, jetstream.ErrKeyNotFound)
@@ -102,23 +102,53 @@ func (k *Bucket[T]) entry(e jetstream.KeyValueEntry) (BucketEntry[T], error) {
 func (k *Bucket[T]) Create(ctx context.Context, key string, v T, ttl time.Duration) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)
 	defer cancel()
-	kv, err := k.open(ctx)
-	if err != nil {
+	op := k.op("create " + schemas.Quotable(key))
+	if !jetstreamKey(key) {
+		return 0, coded(op, jetstream.ErrInvalidKey)
+	}
+	if _, err := k.open(ctx); err != nil {
 		return 0, err
 	}
 	data, err := encodeJSON(v)
 	if err != nil {
 		return 0, err
 	}
-	var o []jetstream.KVCreateOpt
+	var life []jetstream.PublishOpt
 	if ttl = orDefault(ttl, k.row.ttl); ttl > 0 {
-		o = append(o, jetstream.KeyTTL(ttl))
+		life = append(life, jetstream.WithMsgTTL(ttl))
 	}
-	rev, err := kv.Create(ctx, key, data, o...)
-	if err != nil {
-		return 0, coded(k.op("create "+schemas.Quotable(key)), err)
+	create := func(last uint64) (uint64, error) {
+		m := nats.NewMsg(k.subject(key))
+		m.Data = data
+		ack, err := k.bus.publishDecided(ctx, m, append(life, jetstream.WithExpectLastSequencePerSubject(last))...)
+		if err != nil {
+			return 0, coded(op, err)
+		}
+		return ack.Sequence, nil
 	}
-	return rev, nil
+	rev, refused := create(0)
+	if !errors.Is(refused, schemas.ErrConflict) {
+		return rev, refused
+	}
+	// The key has a value, or the mark of one that is gone. The library's Create takes "in process" for a value.
+	m, err := k.bus.getFromLeader(ctx, "KV_"+k.row.config.Bucket, getRequest{Last: k.subject(key)})
+	switch {
+	case errors.Is(err, schemas.ErrNotFound): // its life has ended since
+		return create(0)
+	case err != nil:
+		return 0, err
+	case isMark(m.headers):
+		return create(m.seq)
+	}
+	return 0, refused
+}
+
+// subject is that of a key in the bucket's stream.
+func (k *Bucket[T]) subject(key string) string { return "$KV." + k.row.config.Bucket + "." + key }
+
+// isMark reports whether a message of a bucket marks that a key's value is gone.
+func isMark(h nats.Header) bool {
+	return h.Get("KV-Operation") != "" || h.Get(jetstream.MarkerReasonHeader) != ""
 }
 
 // Put stores a value, whatever is there, and returns its revision. In a bucket whose values end, its
@@ -153,9 +183,9 @@ func (k *Bucket[T]) write(ctx context.Context, verb, key string, v T, o ...jetst
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)
 	defer cancel()
-	m := nats.NewMsg("$KV." + k.row.config.Bucket + "." + key)
+	m := nats.NewMsg(k.subject(key))
 	m.Data = data
-	ack, err := k.bus.js.PublishMsg(ctx, m, o...)
+	ack, err := k.bus.publishDecided(ctx, m, o...)
 	if err != nil {
 		return 0, coded(k.op(verb+" "+schemas.Quotable(key)), err)
 	}
@@ -167,17 +197,26 @@ func (k *Bucket[T]) Delete(ctx context.Context, key string) error { return k.rem
 
 // DeleteRevision removes a key's value if its revision is rev still. Code: conflict when it is not.
 func (k *Bucket[T]) DeleteRevision(ctx context.Context, key string, rev uint64) error {
-	return k.remove(ctx, key, jetstream.LastRevision(rev))
+	if rev == 0 {
+		return k.remove(ctx, key)
+	}
+	return k.remove(ctx, key, jetstream.WithExpectLastSequencePerSubject(rev))
 }
 
-func (k *Bucket[T]) remove(ctx context.Context, key string, o ...jetstream.KVDeleteOpt) error {
+func (k *Bucket[T]) remove(ctx context.Context, key string, o ...jetstream.PublishOpt) error {
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)
 	defer cancel()
-	kv, err := k.open(ctx)
-	if err != nil {
+	op := k.op("delete " + schemas.Quotable(key))
+	if !jetstreamKey(key) {
+		return coded(op, jetstream.ErrInvalidKey)
+	}
+	if _, err := k.open(ctx); err != nil {
 		return err
 	}
-	return coded(k.op("delete "+schemas.Quotable(key)), kv.Delete(ctx, key, o...))
+	m := nats.NewMsg(k.subject(key))
+	m.Header.Set("KV-Operation", "DEL")
+	_, err := k.bus.publishDecided(ctx, m, o...)
+	return coded(op, err)
 }
 
 // DropHistory drops every value of the bucket but the latest of each key, and the values of deleted keys.

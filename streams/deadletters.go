@@ -156,7 +156,7 @@ func (l *DeadLetters) Redrive(ctx context.Context, id string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)
 	defer cancel()
-	if _, err := l.bus.js.PublishMsg(ctx, m, o...); err != nil {
+	if _, err := l.bus.publishDecided(ctx, m, o...); err != nil {
 		return coded("redrive", err)
 	}
 	return l.remove(ctx, at.seq)

@@ -17,7 +17,8 @@ import (
 // Error codes of the server that the client library has no name for.
 const (
 	codeWrongLastSequence     jetstream.ErrorCode = 10071
-	codeWrongLastSequenceAny  jetstream.ErrorCode = 10164
+	codeWrongLastSequenceAny  jetstream.ErrorCode = 10164 // another message under the same condition is in process
+	codeDuplicateInProcess    jetstream.ErrorCode = 10158
 	codeStoreFailed           jetstream.ErrorCode = 10077 // of whatever the store says: a limit was met, or it cannot write
 	codeInsufficientResources jetstream.ErrorCode = 10023
 	codeStorageExceeded       jetstream.ErrorCode = 10047
@@ -71,8 +72,10 @@ func coded(op string, err error) error {
 
 func codedAPI(op string, api *jetstream.APIError, err error) error {
 	switch api.ErrorCode {
-	case codeWrongLastSequence, codeWrongLastSequenceAny:
+	case codeWrongLastSequence:
 		return schemas.Wrap(schemas.Conflict, op, "it exists already or has moved on", err)
+	case codeWrongLastSequenceAny, codeDuplicateInProcess: // nothing is known of the earlier write
+		return schemas.Wrap(schemas.Unavailable, op, "the log is still deciding about an earlier write: try again", err)
 	case codeStoreFailed:
 		switch {
 		case strings.HasPrefix(api.Description, "maximum "):

@@ -323,7 +323,8 @@ func (m *meter) record(ctx context.Context, a schemas.AccountID) error {
 // change changes the record of an account by compare and set, and takes from what waits what it then has.
 func (m *meter) change(ctx context.Context, a schemas.AccountID, waits usage, f func(usageRecord) (usageRecord, bool)) error {
 	bucket := OpenBucket[usageRecord](m.bus, usageRecords)
-	for range 5 {
+	var contest Contest
+	for {
 		p, err := bucket.Get(ctx, string(a))
 		if err != nil && !errors.Is(err, schemas.ErrNotFound) {
 			return err
@@ -336,6 +337,9 @@ func (m *meter) change(ctx context.Context, a schemas.AccountID, waits usage, f 
 				_, err = bucket.Update(ctx, string(a), next, p.Revision)
 			}
 			if errors.Is(err, schemas.ErrConflict) {
+				if err := contest.Again(ctx); err != nil {
+					return err
+				}
 				continue
 			}
 			if err != nil {
@@ -349,5 +353,4 @@ func (m *meter) change(ctx context.Context, a schemas.AccountID, waits usage, f 
 		m.mu.Unlock()
 		return nil
 	}
-	return schemas.Errorf(schemas.Unavailable, "record what an account keeps", "others change it all the time")
 }
