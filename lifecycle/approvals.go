@@ -40,6 +40,7 @@ func FindApproval(ctx context.Context, b *streams.Bus, a schemas.AccountID, id s
 // EnsureApproval returns the record of the approval that a parked call waits for, and makes it when it
 // is not there. Any process may call it at any time: everything in a new record comes from the call.
 func EnsureApproval(ctx context.Context, b *streams.Bus, c schemas.Call) (streams.BucketEntry[schemas.Approval], error) {
+	var contest streams.Contest
 	for {
 		p, err := FindApproval(ctx, b, c.Account, c.Approval)
 		if err == nil || !errors.Is(err, schemas.ErrNotFound) {
@@ -57,6 +58,9 @@ func EnsureApproval(ctx context.Context, b *streams.Bus, c schemas.Call) (stream
 			return streams.BucketEntry[schemas.Approval]{Key: a.Key(), Value: a, Revision: rev}, nil
 		}
 		if !errors.Is(err, schemas.ErrConflict) {
+			return streams.BucketEntry[schemas.Approval]{}, err
+		}
+		if err := contest.Again(ctx); err != nil {
 			return streams.BucketEntry[schemas.Approval]{}, err
 		}
 	}
@@ -80,6 +84,7 @@ func FindApprovalGrant(ctx context.Context, b *streams.Bus, c schemas.Call) (sch
 // revoked in between.
 func StoreApprovalGrant(ctx context.Context, b *streams.Bus, r schemas.ApprovalGrant) error {
 	bucket, key := OpenApprovalGrants(b), schemas.ApprovalGrantKey(r.Account, r.ID)
+	var contest streams.Contest
 	for {
 		ttl := r.Expires.Sub(b.Now()).Truncate(time.Second)
 		if ttl < time.Second {
@@ -99,6 +104,9 @@ func StoreApprovalGrant(ctx context.Context, b *streams.Bus, r schemas.ApprovalG
 		if !errors.Is(err, schemas.ErrConflict) {
 			return err
 		}
+		if err := contest.Again(ctx); err != nil {
+			return err
+		}
 	}
 }
 
@@ -110,6 +118,7 @@ func RevokeApprovalGrant(ctx context.Context, b *streams.Bus, a schemas.AccountI
 		return none
 	}
 	bucket, key := OpenApprovalGrants(b), schemas.ApprovalGrantKey(a, id)
+	var contest streams.Contest
 	for {
 		p, err := bucket.Get(ctx, key)
 		if errors.Is(err, schemas.ErrNotFound) || err == nil && !p.Value.Revoked.IsZero() {
@@ -121,6 +130,9 @@ func RevokeApprovalGrant(ctx context.Context, b *streams.Bus, a schemas.AccountI
 		p.Value.Revoked = b.Now()
 		_, err = bucket.UpdateFor(ctx, key, p.Value, p.Revision, max(p.Value.Expires.Sub(p.Value.Revoked).Truncate(time.Second), time.Second))
 		if !errors.Is(err, schemas.ErrConflict) {
+			return err
+		}
+		if err := contest.Again(ctx); err != nil {
 			return err
 		}
 	}
@@ -156,12 +168,18 @@ func ReleaseCall(ctx context.Context, b *streams.Bus, c schemas.Call) error {
 	if !errors.Is(err, schemas.ErrConflict) {
 		return err
 	}
-	have, ferr := streams.FindCall(ctx, b, c.Account, c.ID) // somebody was faster: with this very call?
+	m, ferr := streams.Calls.Last(ctx, b, c) // another process was faster: with this very call?
 	if ferr != nil {
 		return ferr
 	}
-	if have.Approval == c.Approval {
-		return nil
+	have, ferr := streams.Calls.Read(ctx, b, m)
+	switch {
+	case ferr != nil:
+		return ferr
+	case have.Approval != c.Approval:
+		return err
+	case streams.Parked.Holds(b, m, c): // the parked message is not the released call
+		return schemas.Errorf(schemas.Unavailable, "", "the call %q is parked still: try again", schemas.Quotable(string(c.ID)))
 	}
-	return err
+	return nil
 }

@@ -18,6 +18,7 @@ func OpenChats(b *streams.Bus) *streams.Bucket[schemas.Chat] {
 // With anew it begins another one, once for each event. It may be called again after an error. Codes: unavailable.
 func NoteChat(ctx context.Context, b *streams.Bus, c schemas.Chat, anew bool, event string) (schemas.Chat, error) {
 	chats := OpenChats(b)
+	var contest streams.Contest
 	for {
 		p, err := chats.Get(ctx, c.Key())
 		if err != nil && !errors.Is(err, schemas.ErrNotFound) {
@@ -32,6 +33,9 @@ func NoteChat(ctx context.Context, b *streams.Bus, c schemas.Chat, anew bool, ev
 		}
 		if !errors.Is(err, schemas.ErrConflict) { // else another gateway has heard of it too
 			return next, err
+		}
+		if err := contest.Again(ctx); err != nil {
+			return schemas.Chat{}, err
 		}
 	}
 }

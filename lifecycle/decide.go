@@ -56,6 +56,7 @@ func Judge(a schemas.Approval, d Decision, now time.Time) (schemas.Approval, err
 // answer makes it expired.
 func Decide(ctx context.Context, b *streams.Bus, a schemas.AccountID, id schemas.ApprovalID,
 	d Decision) (streams.BucketEntry[schemas.Approval], streams.Absence, error) {
+	var contest streams.Contest
 	for {
 		p, err := FindApproval(ctx, b, a, id)
 		if err != nil {
@@ -67,7 +68,10 @@ func Decide(ctx context.Context, b *streams.Bus, a schemas.AccountID, id schemas
 		absent := b.Absent() // nothing that follows from the answer is there before it
 		p.Revision, err = OpenApprovals(b).Update(ctx, p.Key, p.Value, p.Revision)
 		switch {
-		case errors.Is(err, schemas.ErrConflict): // somebody was faster: what did they say?
+		case errors.Is(err, schemas.ErrConflict): // another process was faster: what did it say?
+			if err := contest.Again(ctx); err != nil {
+				return streams.BucketEntry[schemas.Approval]{}, streams.Absence{}, err
+			}
 		case err != nil:
 			return streams.BucketEntry[schemas.Approval]{}, streams.Absence{}, err
 		default:

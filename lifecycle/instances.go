@@ -98,6 +98,7 @@ func WantInstance(ctx context.Context, b *streams.Bus, key string, want schemas.
 	if err := want.Validate(); err != nil {
 		return schemas.Instance{}, err
 	}
+	var contest streams.Contest
 	for {
 		p, err := OpenInstances(b).Get(ctx, key)
 		if err != nil {
@@ -114,6 +115,9 @@ func WantInstance(ctx context.Context, b *streams.Bus, key string, want schemas.
 		_, err = OpenInstances(b).Update(ctx, key, i, p.Revision)
 		if err == nil || !errors.Is(err, schemas.ErrConflict) {
 			return i, err
+		}
+		if err := contest.Again(ctx); err != nil {
+			return schemas.Instance{}, err
 		}
 	}
 }

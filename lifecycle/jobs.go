@@ -47,6 +47,7 @@ func FindJob(ctx context.Context, b *streams.Bus, a schemas.AccountID, id schema
 // there. Any process may call it at any time: everything in a new record comes from the call.
 func EnsureJob(ctx context.Context, b *streams.Bus, c schemas.Call) (streams.BucketEntry[schemas.Job], error) {
 	jobs := OpenJobs(b)
+	var contest streams.Contest
 	for {
 		p, err := jobs.Get(ctx, schemas.JobKey(c.Account, c.Job))
 		if err == nil || !errors.Is(err, schemas.ErrNotFound) {
@@ -61,6 +62,9 @@ func EnsureJob(ctx context.Context, b *streams.Bus, c schemas.Call) (streams.Buc
 			return streams.BucketEntry[schemas.Job]{Key: j.Key(), Value: j, Revision: rev}, nil
 		}
 		if !errors.Is(err, schemas.ErrConflict) {
+			return streams.BucketEntry[schemas.Job]{}, err
+		}
+		if err := contest.Again(ctx); err != nil {
 			return streams.BucketEntry[schemas.Job]{}, err
 		}
 	}

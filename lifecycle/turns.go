@@ -102,6 +102,7 @@ func addressed(have, f schemas.FollowUp) (bool, error) {
 // ensureHold returns the record of a conversation. A new one begins behind what is there: that was another's.
 func ensureHold(ctx context.Context, b *streams.Bus, f schemas.FollowUp) (schemas.TurnHold, error) {
 	holds, key := OpenTurnHolds(b), TurnHoldKey(f.Account, f.Conversation)
+	var contest streams.Contest
 	for {
 		p, err := holds.Get(ctx, key)
 		if !errors.Is(err, schemas.ErrNotFound) {
@@ -115,6 +116,9 @@ func ensureHold(ctx context.Context, b *streams.Bus, f schemas.FollowUp) (schema
 		if _, err := holds.Create(ctx, key, h, 0); !errors.Is(err, schemas.ErrConflict) {
 			return h, err
 		}
+		if err := contest.Again(ctx); err != nil {
+			return schemas.TurnHold{}, err
+		}
 	}
 }
 
@@ -122,6 +126,7 @@ func ensureHold(ctx context.Context, b *streams.Bus, f schemas.FollowUp) (schema
 // again.
 func ExpectTurn(ctx context.Context, b *streams.Bus, f schemas.FollowUp, seq uint64) error {
 	holds, key := OpenTurnHolds(b), TurnHoldKey(f.Account, f.Conversation)
+	var contest streams.Contest
 	for {
 		p, err := holds.Get(ctx, key)
 		before := seq - 1
@@ -136,6 +141,9 @@ func ExpectTurn(ctx context.Context, b *streams.Bus, f schemas.FollowUp, seq uin
 			_, err = holds.Update(ctx, key, p.Value, p.Revision)
 		}
 		if errors.Is(err, schemas.ErrConflict) {
+			if err := contest.Again(ctx); err != nil {
+				return err
+			}
 			continue
 		}
 		if err != nil {
