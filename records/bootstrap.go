@@ -79,9 +79,9 @@ func (s *Store) ensure(ctx context.Context, r record) error {
 
 // ensureKey creates the account or gives the one that is there the key.
 func (s *Store) ensureKey(ctx context.Context, want schemas.Account) (schemas.Account, error) {
-	const tries = 5 // of others changing the same account at the same time
+	var contest streams.Contest
 	key := accountKey(want.ID)
-	for try := 1; ; try++ {
+	for {
 		if err := s.ensure(ctx, record{Account: &want}); err != nil {
 			return schemas.Account{}, err
 		}
@@ -103,8 +103,11 @@ func (s *Store) ensureKey(ctx context.Context, want schemas.Account) (schemas.Ac
 			s.apply(streams.BucketEntry[record]{Key: key, Value: r, Revision: rev})
 			return have, nil
 		}
-		if !errors.Is(err, schemas.ErrConflict) || try == tries {
+		if !errors.Is(err, schemas.ErrConflict) {
 			return schemas.Account{}, fmt.Errorf("give the account %s its key: %w", want.ID, err)
+		}
+		if err := contest.Again(ctx); err != nil {
+			return schemas.Account{}, err
 		}
 	}
 }

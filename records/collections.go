@@ -328,8 +328,8 @@ func (s *Store) admit(a schemas.AccountID, col collection, r record, id string, 
 // change replaces what is kept under key, again when another was faster. With a revision other than 0 it
 // does so only to that one. Codes: not_found, conflict, those of next.
 func (s *Store) change(ctx context.Context, key string, revision uint64, next func(record) (record, error)) (record, uint64, error) {
-	const tries = 8 // of others changing the same record at the same time
-	for try := 1; ; try++ {
+	var contest streams.Contest
+	for {
 		p, err := s.bucket.Get(ctx, key)
 		if err != nil {
 			return record{}, 0, fmt.Errorf("read the record %s: %w", key, err)
@@ -349,8 +349,11 @@ func (s *Store) change(ctx context.Context, key string, revision uint64, next fu
 			s.apply(streams.BucketEntry[record]{Key: key, Value: r, Revision: rev})
 			return r, rev, nil
 		}
-		if !errors.Is(err, schemas.ErrConflict) || try == tries {
+		if !errors.Is(err, schemas.ErrConflict) {
 			return record{}, 0, fmt.Errorf("change the record %s: %w", key, err)
+		}
+		if err := contest.Again(ctx); err != nil {
+			return record{}, 0, err
 		}
 	}
 }
@@ -358,6 +361,7 @@ func (s *Store) change(ctx context.Context, key string, revision uint64, next fu
 // remove deletes what is kept under key; with a revision other than 0 only that one. A record that cannot
 // be opened is removed too.
 func (s *Store) remove(ctx context.Context, key string, revision uint64) error {
+	var contest streams.Contest
 	for {
 		p, err := s.bucket.Get(ctx, key)
 		if err != nil && p.Revision == 0 {
@@ -374,6 +378,9 @@ func (s *Store) remove(ctx context.Context, key string, revision uint64) error {
 		}
 		if !errors.Is(err, schemas.ErrConflict) {
 			return fmt.Errorf("delete the record %s: %w", key, err)
+		}
+		if err := contest.Again(ctx); err != nil {
+			return err
 		}
 	}
 }

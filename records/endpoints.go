@@ -94,12 +94,12 @@ func (s *Store) UpdateEndpoint(
 func (s *Store) changeEndpoint(
 	ctx context.Context, a schemas.AccountID, id schemas.EndpointID, change func(*schemas.Endpoint) (bool, error),
 ) (schemas.Endpoint, error) {
-	const tries = 8 // of others changing the same endpoint at the same time
+	var contest streams.Contest
 	if id.Validate() != nil || a.Validate() != nil {
 		return schemas.Endpoint{}, noEndpoint(id)
 	}
 	key := endpointKey(a, id)
-	for try := 1; ; try++ {
+	for {
 		p, err := s.bucket.Get(ctx, key)
 		if errors.Is(err, schemas.ErrNotFound) || err == nil && p.Value.Endpoint == nil {
 			return schemas.Endpoint{}, noEndpoint(id)
@@ -123,8 +123,11 @@ func (s *Store) changeEndpoint(
 			s.apply(streams.BucketEntry[record]{Key: key, Value: r, Revision: rev})
 			return cloneEndpoint(e), nil
 		}
-		if !errors.Is(err, schemas.ErrConflict) || try == tries {
+		if !errors.Is(err, schemas.ErrConflict) {
 			return schemas.Endpoint{}, fmt.Errorf("change the record %s: %w", key, err)
+		}
+		if err := contest.Again(ctx); err != nil {
+			return schemas.Endpoint{}, err
 		}
 	}
 }
@@ -135,6 +138,7 @@ func (s *Store) DeleteEndpoint(ctx context.Context, a schemas.AccountID, id sche
 		return noEndpoint(id)
 	}
 	key := endpointKey(a, id)
+	var contest streams.Contest
 	for {
 		p, err := s.bucket.Get(ctx, key)
 		if errors.Is(err, schemas.ErrNotFound) || err == nil && p.Deleted {
@@ -151,6 +155,9 @@ func (s *Store) DeleteEndpoint(ctx context.Context, a schemas.AccountID, id sche
 		}
 		if !errors.Is(err, schemas.ErrConflict) {
 			return fmt.Errorf("delete the record %s: %w", key, err)
+		}
+		if err := contest.Again(ctx); err != nil {
+			return err
 		}
 	}
 }

@@ -85,8 +85,8 @@ func Rotate(ctx context.Context, bus *streams.Bus, ring *seal.Ring, progress fun
 
 // reseal seals one record with the current key, unless it is.
 func (v sealedBucket) reseal(ctx context.Context, key string, r *Rotation) error {
-	const tries = 8 // of others changing the same record at the same time
-	for try := 1; ; try++ {
+	var contest streams.Contest
+	for {
 		p, err := v.bucket.Get(ctx, key)
 		if errors.Is(err, schemas.ErrNotFound) {
 			return nil // deleted since
@@ -106,7 +106,10 @@ func (v sealedBucket) reseal(ctx context.Context, key string, r *Rotation) error
 		if err == nil {
 			r.Sealed++
 		}
-		if !errors.Is(err, schemas.ErrConflict) || try == tries {
+		if !errors.Is(err, schemas.ErrConflict) {
+			return err
+		}
+		if err := contest.Again(ctx); err != nil {
 			return err
 		}
 	}

@@ -151,14 +151,14 @@ func skillThere(name string) error {
 // than 0 it replaces only that one. The same bundle again changes nothing. Codes: invalid, conflict (there is one of that name; field
 // [FieldIfMatch]: the revision is another), not_found (it was to be replaced and is gone), exhausted.
 func (s *Store) PutSkill(ctx context.Context, k schemas.Skill, fresh bool, revision uint64) (out schemas.Skill, rev uint64, err error) {
-	const tries = 8 // of others changing the same skill at the same time
+	var contest streams.Contest
 	if err := s.AdmitSkill(ctx, k.Account, k.SkillManifest, fresh); err != nil {
 		return out, 0, err
 	}
 	k = cloneSkill(k)
 	k.ID = skillIDOf(k.Account, k.Name)
 	key := skillKey(k.Account, k.ID)
-	for try := 1; ; try++ {
+	for {
 		p, err := s.bucket.Get(ctx, key)
 		switch {
 		case errors.Is(err, schemas.ErrNotFound) && revision != 0:
@@ -185,8 +185,11 @@ func (s *Store) PutSkill(ctx context.Context, k schemas.Skill, fresh bool, revis
 			s.apply(streams.BucketEntry[record]{Key: key, Value: record{Skill: &k}, Revision: rev})
 			return cloneSkill(k), rev, nil
 		}
-		if !errors.Is(err, schemas.ErrConflict) || try == tries {
+		if !errors.Is(err, schemas.ErrConflict) {
 			return out, 0, fmt.Errorf("change the record %s: %w", key, err)
+		}
+		if err := contest.Again(ctx); err != nil {
+			return out, 0, err
 		}
 	}
 }

@@ -33,12 +33,12 @@ func (s *Store) Variables(_ context.Context, a schemas.AccountID) ([]schemas.Var
 // many gateways at the same moment may pass the limit by a few), conflict (too many others set the same).
 // No error shows a value.
 func (s *Store) SetVariable(ctx context.Context, a schemas.AccountID, name, value string) (schemas.VariableDocument, error) {
-	const tries = 8 // of others setting the same variable at the same time
+	var contest streams.Contest
 	if err := errors.Join(a.Validate(), checkVariable(name, value)); err != nil {
 		return schemas.VariableDocument{}, err
 	}
 	key := variableKey(a, name)
-	for try := 1; ; try++ {
+	for {
 		now := s.now()
 		v := schemas.Variable{Account: a, Name: name, Value: value, Created: now}
 		p, err := s.bucket.Get(ctx, key)
@@ -64,8 +64,11 @@ func (s *Store) SetVariable(ctx context.Context, a schemas.AccountID, name, valu
 			s.apply(streams.BucketEntry[record]{Key: key, Value: r, Revision: revision})
 			return variableDocument(v), nil
 		}
-		if !errors.Is(err, schemas.ErrConflict) || try == tries {
+		if !errors.Is(err, schemas.ErrConflict) {
 			return schemas.VariableDocument{}, fmt.Errorf("set the variable %s: %w", name, err)
+		}
+		if err := contest.Again(ctx); err != nil {
+			return schemas.VariableDocument{}, err
 		}
 	}
 }

@@ -90,6 +90,7 @@ func (s *store) touch(ctx context.Context, f *found) error {
 // change writes a changed record, whatever others write meanwhile. Code not_found: the path is
 // another stream's by now, or nobody's.
 func (s *store) change(ctx context.Context, a schemas.AccountID, path, id string, how func(*Record) error) (found, error) {
+	var contest streams.Contest
 	for {
 		p, err := s.records.Get(ctx, recordKey(a, path))
 		if err != nil {
@@ -106,6 +107,9 @@ func (s *store) change(ctx context.Context, a schemas.AccountID, path, id string
 			return found{p.Value, revision}, nil
 		}
 		if !errors.Is(err, schemas.ErrConflict) || ctx.Err() != nil {
+			return found{}, err
+		}
+		if err := contest.Again(ctx); err != nil {
 			return found{}, err
 		}
 	}
@@ -150,6 +154,7 @@ func (s *store) append(ctx context.Context, f found, a addition, data []byte) (a
 		return appended{}, err
 	}
 	defer s.lanes.leave(n)
+	var contest streams.Contest
 	for {
 		remembered := n.known
 		before, err := s.inspect(ctx, f, n, a.producer)
@@ -177,6 +182,9 @@ func (s *store) append(ctx context.Context, f found, a addition, data []byte) (a
 		}
 		n.forget()
 		if !errors.Is(err, schemas.ErrConflict) || ctx.Err() != nil {
+			return appended{}, err
+		}
+		if err := contest.Again(ctx); err != nil {
 			return appended{}, err
 		}
 	}

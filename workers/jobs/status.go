@@ -102,6 +102,7 @@ func (s Status) ask(ctx context.Context, c schemas.Call, in schemas.AsyncStatusI
 // in one step with the reading: no follow-up repeats it.
 func (s Status) describe(ctx context.Context, p streams.BucketEntry[schemas.Job], cmd schemas.JobCommand) (string, any, error) {
 	jobs := lifecycle.OpenJobs(s.Bus)
+	var contest streams.Contest
 	for p.Value.State.Final() && p.Value.FollowUp == "" {
 		seen := p.Value
 		seen.FollowUp = schemas.Observed
@@ -112,6 +113,9 @@ func (s Status) describe(ctx context.Context, p streams.BucketEntry[schemas.Job]
 		}
 		if !errors.Is(err, schemas.ErrConflict) {
 			return "", nil, fmt.Errorf("mark the result as read: %w", err)
+		}
+		if err := contest.Again(ctx); err != nil {
+			return "", nil, err
 		}
 		if p, err = jobs.Get(ctx, p.Key); err != nil {
 			return "", nil, fmt.Errorf("record of the job: %w", err)

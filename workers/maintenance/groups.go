@@ -70,6 +70,7 @@ func stepOf(g schemas.Group) groupStep {
 // very count.
 func (h *herald) join(ctx context.Context, j schemas.Job) (g schemas.Group, step groupStep, isSealed bool, err error) {
 	groups, key := lifecycle.OpenGroups(h.bus), lifecycle.GroupKey(j.Account, j.Group.ID)
+	var contest streams.Contest
 	for {
 		p, err := groups.Get(ctx, key)
 		if err != nil && !errors.Is(err, schemas.ErrNotFound) {
@@ -93,6 +94,9 @@ func (h *herald) join(ctx context.Context, j schemas.Job) (g schemas.Group, step
 			return g, step, write && step == memberEnds, nil
 		case !errors.Is(err, schemas.ErrConflict):
 			return g, "", false, fmt.Errorf("count the job in its group: %w", err)
+		}
+		if err := contest.Again(ctx); err != nil {
+			return g, "", false, err
 		}
 	}
 }
@@ -172,6 +176,7 @@ func (h *herald) claim(
 	ctx context.Context, a schemas.AccountID, id schemas.JobID, f schemas.FollowUpID, wanted func(schemas.Job) bool,
 ) (j schemas.Job, mine bool, err error) {
 	jobs, key := lifecycle.OpenJobs(h.bus), schemas.JobKey(a, id)
+	var contest streams.Contest
 	for {
 		p, err := jobs.Get(ctx, key)
 		switch j = p.Value; {
@@ -193,12 +198,16 @@ func (h *herald) claim(
 		if !errors.Is(err, schemas.ErrConflict) {
 			return j, false, fmt.Errorf("claim the result of the job: %w", err)
 		}
+		if err := contest.Again(ctx); err != nil {
+			return j, false, err
+		}
 	}
 }
 
 // rest lets the record of a settled job that no group waits for any more end as those of others do.
 func (h *herald) rest(ctx context.Context, a schemas.AccountID, id schemas.JobID) error {
 	jobs, key := lifecycle.OpenJobs(h.bus), schemas.JobKey(a, id)
+	var contest streams.Contest
 	for {
 		p, err := jobs.Get(ctx, key)
 		if err == nil && !p.Deleted {
@@ -209,6 +218,9 @@ func (h *herald) rest(ctx context.Context, a schemas.AccountID, id schemas.JobID
 			return nil
 		case !errors.Is(err, schemas.ErrConflict):
 			return fmt.Errorf("keep the record of the job no longer: %w", err)
+		}
+		if err := contest.Again(ctx); err != nil {
+			return err
 		}
 	}
 }
@@ -231,6 +243,7 @@ func (h *herald) seal(ctx context.Context, p streams.BucketEntry[schemas.Group])
 // close marks a group as done. Its record is kept as long as those of its members.
 func (h *herald) close(ctx context.Context, g schemas.Group) error {
 	groups, key := lifecycle.OpenGroups(h.bus), lifecycle.GroupKey(g.Account, g.ID)
+	var contest streams.Contest
 	for {
 		p, err := groups.Get(ctx, key)
 		if err == nil && !p.Deleted && !p.Value.Done {
@@ -242,6 +255,9 @@ func (h *herald) close(ctx context.Context, g schemas.Group) error {
 			return nil
 		case !errors.Is(err, schemas.ErrConflict):
 			return fmt.Errorf("close the group: %w", err)
+		}
+		if err := contest.Again(ctx); err != nil {
+			return err
 		}
 	}
 }

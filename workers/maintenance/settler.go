@@ -171,6 +171,7 @@ func (x *settling) handle(ctx context.Context, d streams.Delivery[schemas.Comple
 // its follow-up claimed in the same write: nobody could have read its result.
 func (x *settling) final(ctx context.Context, c schemas.Completion) (j schemas.Job, seen bool, err error) {
 	jobs, key := lifecycle.OpenJobs(x.bus), schemas.JobKey(c.Account, c.Job)
+	var contest streams.Contest
 	for {
 		p, err := jobs.Get(ctx, key)
 		switch {
@@ -203,6 +204,9 @@ func (x *settling) final(ctx context.Context, c schemas.Completion) (j schemas.J
 		}
 		if !errors.Is(err, schemas.ErrConflict) {
 			return j, false, fmt.Errorf("settle the job: %w", err)
+		}
+		if err := contest.Again(ctx); err != nil {
+			return j, false, err
 		}
 	}
 }

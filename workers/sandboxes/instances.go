@@ -330,6 +330,7 @@ type storedRow struct {
 // either; how is asked again about what they have made of it. It runs under the lock, and its error leaves
 // all as it was. Codes: unavailable; errGone: the box is not h any more.
 func (b *Instances) change(ctx context.Context, key string, h *instance, how func(*schemas.Instance) error) error {
+	var contest streams.Contest
 	for {
 		rev, row, err := b.decide(key, h, how)
 		if err != nil || row == nil {
@@ -348,6 +349,9 @@ func (b *Instances) change(ctx context.Context, key string, h *instance, how fun
 			return nil
 		case !errors.Is(err, schemas.ErrConflict):
 			return schemas.Wrap(schemas.Unavailable, "reserve", "what is known of the box cannot be written", err)
+		}
+		if err := contest.Again(ctx); err != nil {
+			return err
 		}
 		if err := b.reload(ctx, key, h, rev); err != nil {
 			return err
