@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -115,4 +116,14 @@ func TestAContestEnds(t *testing.T) {
 			t.Errorf("a loop whose context ended goes on: %v", err)
 		}
 	})
+}
+
+func TestAPublisherIsNotToldThatItsIdIsInProcess(t *testing.T) {
+	t.Parallel()
+	for _, answer := range undecidedAnswers() {
+		_, err := parseConfirmation([]byte(answer))
+		if got := refusalOf(err); got.Code != http.StatusServiceUnavailable {
+			t.Errorf("%s is handed on as %+v, want 503", answer, got)
+		}
+	}
 }

@@ -111,12 +111,32 @@ func (d *intakeDoor) store(over context.Context, inHand *sync.WaitGroup, m *nats
 		case ok := <-ack.Ok():
 			d.confirm(m, ok)
 		case err := <-ack.Err():
-			d.refuse(m, err)
+			if !undecided(err) {
+				d.refuse(m, err)
+				return
+			}
+			d.again(over, m, stored)
 		case <-over.Done():
 			d.refuse(m, schemas.Errorf(schemas.Unavailable, "",
 				"the log has not confirmed it before this process closed: publish it again, under the same %s if it has one", headerMsgID))
 		}
 	})
+}
+
+// again stores a publication that met one with the same id in process.
+func (d *intakeDoor) again(ctx context.Context, m, stored *nats.Msg) {
+	ctx, cancel := context.WithTimeout(ctx, requestWithin)
+	defer cancel()
+	var ok *jetstream.PubAck
+	err := untilDecided(ctx, func() (err error) {
+		ok, err = d.js.PublishMsg(ctx, stored)
+		return err
+	})
+	if err != nil {
+		d.refuse(m, err)
+		return
+	}
+	d.confirm(m, ok)
 }
 
 // pubAck is a confirmation, or a refusal, as every JetStream client reads it.
@@ -152,7 +172,7 @@ func (d *intakeDoor) answer(m *nats.Msg, a pubAck) {
 
 // refusalOf words an error as a JetStream server would.
 func refusalOf(err error) *jetstream.APIError {
-	if api := apiError(err); api != nil {
+	if api := apiError(err); api != nil && !undecided(err) {
 		return api
 	}
 	public := schemas.Public(coded("publish", err))
