@@ -92,7 +92,10 @@ func (b *cleaning) look(ctx context.Context) error {
 				return err
 			}
 			if f = (found{p.Value, p.Revision}); b.over(f) {
-				errs = append(errs, b.held(func() error { return b.store.remove(ctx, f) }))
+				errs = append(errs, b.held(func() error {
+					_, err := b.store.removeWhile(ctx, f, func(r *Record) bool { return b.over(found{Record: *r}) })
+					return err
+				}))
 				continue
 			}
 		}

@@ -6,44 +6,67 @@ import (
 	"maps"
 
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
 )
 
 // remove ends a stream. With forks its data stays, and the path is kept until they are gone. Without,
 // the record goes first: what a crash leaves is data that nobody finds, but the [StreamCleaner].
 func (s *store) remove(ctx context.Context, f found) error {
+	_, err := s.removeWhile(ctx, f, func(*Record) bool { return true })
+	return err
+}
+
+// errKept says that a stream is not to be removed any more.
+var errKept = errors.New("the stream is in use again")
+
+// removeWhile is remove of a stream that is to be removed only while a condition holds, which is asked again about what other
+// processes have made of its record meanwhile. When it holds no more, the stream is kept as it is then.
+func (s *store) removeWhile(ctx context.Context, f found, holds func(*Record) bool) (kept *found, err error) {
+	var contest streams.Contest
 	for len(f.Forks) == 0 {
 		err := s.log.Forget(ctx, recordKey(f.Account, f.Path), f.revision)
 		if err == nil {
-			return s.clear(ctx, f)
+			return nil, s.clear(ctx, f)
 		}
 		if !errors.Is(err, schemas.ErrConflict) {
-			return err
+			return nil, err
+		}
+		if err := contest.Again(ctx); err != nil {
+			return nil, err
 		}
 		p, err := s.records.Get(ctx, recordKey(f.Account, f.Path))
 		if errors.Is(err, schemas.ErrNotFound) || err == nil && p.Value.ID != f.ID {
-			return nil // somebody else has removed it
+			return nil, nil //nolint:nilnil // another process has removed it
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
-		f = found{p.Value, p.Revision}
+		if f = (found{p.Value, p.Revision}); !holds(&f.Record) {
+			return &f, nil
+		}
 	}
 	if f.Ended {
-		return nil
+		return nil, nil //nolint:nilnil // it goes with its last fork
 	}
-	f, err := s.change(ctx, f.Account, f.Path, f.ID, func(r *Record) error {
+	next, err := s.change(ctx, f.Account, f.Path, f.ID, func(r *Record) error {
+		if !holds(r) {
+			return errKept
+		}
 		r.Ended = true
 		return nil
 	})
 	switch {
+	case errors.Is(err, errKept):
+		next, err := s.records.Get(ctx, recordKey(f.Account, f.Path))
+		return &found{next.Value, next.Revision}, err
 	case errors.Is(err, schemas.ErrNotFound):
-		return nil
+		return nil, nil //nolint:nilnil // another process has removed it
 	case err != nil:
-		return err
-	case len(f.Forks) == 0: // the last one went meanwhile
-		return s.remove(ctx, f)
+		return nil, err
+	case len(next.Forks) == 0: // the last one went meanwhile
+		return nil, s.remove(ctx, next)
 	}
-	return s.log.Tell(f.Account, f.ID)
+	return nil, s.log.Tell(next.Account, next.ID)
 }
 
 // clear removes the data of a stream that has no record any more, and lets go of its source.

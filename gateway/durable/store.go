@@ -47,10 +47,13 @@ func (s *store) lookup(ctx context.Context, a schemas.AccountID, path string) (f
 	}
 	f := found{p.Value, p.Revision}
 	if !f.Ended && f.expired(s.now()) {
-		if err := s.remove(ctx, f); err != nil {
+		kept, err := s.removeWhile(ctx, f, func(r *Record) bool { return !r.Ended && r.expired(s.now()) })
+		switch {
+		case err != nil:
 			return found{}, err
-		}
-		if len(f.Forks) == 0 {
+		case kept != nil: // another process has used it just now
+			return *kept, nil
+		case len(f.Forks) == 0:
 			return found{}, schemas.Errorf(schemas.NotFound, "", "the stream's time is over")
 		}
 		f.Ended = true
