@@ -52,7 +52,9 @@ func ListenFor(a streams.Authenticator) Option {
 
 // Dir sets where a server of [Start] keeps its files. Without it the directory is of no interest.
 func Dir(dir string) Option {
-	return func(s *streams.ServerOptions, o *streams.Options) { s.DataDir, s.Memory, o.MemoryStorage = dir, false, false }
+	return func(s *streams.ServerOptions, o *streams.Options) {
+		s.DataDir, s.Memory, o.MemoryStorage = dir, false, false
+	}
 }
 
 // OnDisk has a server of [Start] keep its log in files, for tests that restart it or look at what it keeps.
@@ -62,7 +64,9 @@ func OnDisk() Option {
 
 // Durability sets the durability of a server of [Start].
 func Durability(d streams.Durability) Option {
-	return func(s *streams.ServerOptions, o *streams.Options) { s.Durability, s.Memory, o.MemoryStorage = d, false, false }
+	return func(s *streams.ServerOptions, o *streams.Options) {
+		s.Durability, s.Memory, o.MemoryStorage = d, false, false
+	}
 }
 
 // RecreateRecords has the log opened also where its bucket of records is lost.
