@@ -292,7 +292,11 @@ func (w *watch) forgetPast(ctx context.Context, unseen []*awaited) error {
 		call := a.state.Call // it does not change
 		over, err := persist(ctx, b, func() (bool, error) {
 			is, _, err := Acknowledged(ctx, b, call.Account, call.ID)
-			return is, err
+			if !is || err != nil {
+				return false, err
+			}
+			now, err := ReadCallState(ctx, b, call) // it may have ended since it was read: then its result is on its way here
+			return now.Forgotten, err
 		})
 		if err != nil {
 			return err

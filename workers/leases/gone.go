@@ -14,8 +14,10 @@ const (
 	absenceKept = time.Hour
 	// probeEvery is how often a lease that was not found is read again until its absence is proof.
 	probeEvery = Renew / 2
-	// enoughReads is how many reads in a row must not find a lease. A living worker writes its own twice as often as that takes.
+	// enoughReads is how many reads in a row must not find a lease, over absentFor at least: a living worker writes its own twice in
+	// that time.
 	enoughReads = 5
+	absentFor   = 2 * Renew
 )
 
 // absence is that of one worker's lease.
@@ -26,13 +28,13 @@ type absence struct {
 	reads int           // in a row that did not find it, each while this process held its own lease
 }
 
-// proof reports whether the worker is gone.
-func (a absence) proof() bool { return a.reads >= enoughReads && a.until.Sub(a.since) >= Settle }
+// proof reports whether the worker is gone, if the reader's own lease is settled.
+func (a absence) proof() bool { return a.reads >= enoughReads && a.until.Sub(a.since) >= absentFor }
 
-// Gone reports whether a worker has ended: its lease was in none of several reads over [Settle], and this lease was held all the
-// time. One read is no proof: the lease of a living worker is missing for a moment after an outage of the log, and when the clock
-// of the server that ends leases is set ahead. So the first answer about a worker is never true; [Lease.Keep] reads on, and a call
-// after Settle has the proof. The worker without a name has ended. It blocks for one read. Code: unavailable.
+// Gone reports whether a worker has ended: its lease was in none of several reads over two seconds, and this lease was held all that
+// time and for [Settle] at least. One read is no proof: the lease of a living worker is missing for a moment after an outage of the
+// log, and when the clock of the server that ends leases is set ahead. So the first answer about a worker is never true; [Lease.Keep]
+// reads on, and a later call has the proof. The worker without a name has ended. It blocks for one read. Code: unavailable.
 func (l *Lease) Gone(ctx context.Context, worker string) (bool, error) {
 	if worker == "" {
 		return true, nil
@@ -110,7 +112,7 @@ func (l *Lease) judge(worker string, held bool, begun, ended clock.Reading) bool
 	}
 	a.until, a.reads = begun, min(a.reads+1, enoughReads)
 	l.absent[worker] = a
-	return a.proof()
+	return a.proof() && ended.Sub(l.since) >= Settle
 }
 
 // forgetAbsences drops those that were not asked about for long. The caller has the mutex.

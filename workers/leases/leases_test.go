@@ -41,19 +41,20 @@ func TestOneReadOfAMissingLeaseIsNoProof(t *testing.T) {
 		lapse time.Duration // when the own lease began to be held again; 0: it never lapsed
 		reads []read
 	}{
-		"it is missing for good":      {reads: append(no(0, s, 2*s, 3*s, Settle-1), read{Settle, false, true}, read{time.Hour, false, true})},
-		"it was missing for a moment": {reads: append(no(0, s, 2*s, 3*s), read{Settle - 1, true, false}, read{Settle, false, false})},
+		"it is missing for good":      {reads: append(no(0, s/2, s, 3*s/2, 2*s-1), read{2 * s, false, true}, read{time.Hour, false, true})},
+		"it was missing for a moment": {reads: append(no(0, s/2, s, 3*s/2), read{2*s - 1, true, false}, read{2 * s, false, false})},
 		"two reads far apart":         {reads: no(0, 15*s)},
 		"many reads at once":          {reads: no(0, 1, 2, 3, 4, 5, 6)},
 		"the own lease lapsed meanwhile": {
-			lapse: s / 2,
-			reads: append(no(0, s, 2*s, 3*s, 4*s, Settle+s-1), read{Settle + s, false, true}),
+			lapse: s,
+			reads: append(no(0, s/2, 3*s/2, 2*s, 5*s/2, 3*s, 7*s/2, 4*s), read{Settle + s - 1, false, false}, read{Settle + s, false, true}),
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
+				l := &Lease{since: clock.Now()}
+				time.Sleep(Settle)
 				begun, lapse := time.Now(), c.lapse
-				l := &Lease{}
 				for i, r := range c.reads {
 					if lapse > 0 && r.after > lapse {
 						time.Sleep(time.Until(begun.Add(lapse)))
