@@ -150,6 +150,7 @@ func TestTheBoxOfADeletedSandboxIsReleased(t *testing.T) {
 
 // TestABoxOutlivesTheLossOfItsRecord: that there is no record does not mean that the sandbox was deleted.
 func TestABoxOutlivesTheLossOfItsRecord(t *testing.T) {
+	natstest.Hours(t)
 	eachKind(t, func(t *testing.T, w *world, p *keeps) {
 		records := &deletable{specs: specs{persistent: true}}
 		w.employ(p, func(wk *Worker) { wk.Specs = records })
