@@ -52,12 +52,12 @@ func (l *Lease) Gone(ctx context.Context, worker string) (bool, error) {
 	return gone, nil
 }
 
-// Missing reports whether the last read did not find a worker's lease, though it may live: a later call of [Lease.Gone] decides.
+// Missing reports whether the last read did not find a worker's lease. Where [Lease.Gone] says no beside it, a later call decides.
 func (l *Lease) Missing(worker string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	a, missing := l.absent[worker]
-	return missing && !a.proof()
+	_, missing := l.absent[worker]
+	return missing
 }
 
 // AllGone reports whether every worker that started a call is [Lease.Gone], but for this lease's own: the caller knows better

@@ -63,8 +63,8 @@ func TestOneReadOfAMissingLeaseIsNoProof(t *testing.T) {
 					time.Sleep(time.Until(begun.Add(r.after)))
 					now := clock.Now()
 					l.renewed = now
-					if got := l.judge("worker_1", r.held, now, now); got != r.gone {
-						t.Errorf("read %d, %v after the first: gone %v, want %v", i, r.after, got, r.gone)
+					if got := l.judge("worker_1", r.held, now, now); got != r.gone || l.Missing("worker_1") == r.held {
+						t.Errorf("read %d, %v after the first: gone %v, want %v; missing %v", i, r.after, got, r.gone, l.Missing("worker_1"))
 					}
 				}
 			})
