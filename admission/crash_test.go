@@ -83,7 +83,7 @@ func TestAParkedCallHasItsQuestionThoughItsClientLeaves(t *testing.T) {
 			t.Errorf("%+v", a)
 		}
 		if have := types(t, b); !slices.Equal(have, []schemas.EventType{schemas.ApprovalRequested}) {
-			t.Errorf("the conversation has %v; the client was told %+v", have, got)
+			t.Errorf("the conversation has %v; the answer was %+v", have, got)
 		}
 	})
 }

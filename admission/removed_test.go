@@ -31,9 +31,9 @@ func trim(t *testing.T, b *streams.Bus, c schemas.ConversationID) {
 	}
 }
 
-// TestWhatRetentionHasRemovedIsNotToldAgain: the process that took an answer dies before it can note that all is done. When that is
-// done, much later, the conversation no longer has what was told.
-func TestWhatRetentionHasRemovedIsNotToldAgain(t *testing.T) {
+// TestWhatRetentionHasRemovedIsNotPublishedAgain: the process that took an answer dies before it can note that all is done. When that is
+// done, much later, the conversation no longer has what was published.
+func TestWhatRetentionHasRemovedIsNotPublishedAgain(t *testing.T) {
 	natstest.Hours(t)
 	inBubble(t, func(t *testing.T, b *streams.Bus) {
 		call := admit(t, b, inBackground("x")).Call
@@ -45,15 +45,15 @@ func TestWhatRetentionHasRemovedIsNotToldAgain(t *testing.T) {
 			}
 		}
 		got := types(t, b)
-		told := func(e schemas.EventType) bool { return e != schemas.Message }
-		if slices.ContainsFunc(got, told) || len(got) != 5 || !approval(t, b, call.Approval).Done {
+		isEvent := func(e schemas.EventType) bool { return e != schemas.Message }
+		if slices.ContainsFunc(got, isEvent) || len(got) != 5 || !approval(t, b, call.Approval).Done {
 			t.Errorf("the conversation has %v, want five messages", got)
 		}
 	})
 }
 
-// TestWhatWasNeverToldIsTold: retention has removed much, of this conversation from before and of another.
-func TestWhatWasNeverToldIsTold(t *testing.T) {
+// TestWhatWasNeverPublishedIsPublished: retention has removed much, of this conversation from before and of another.
+func TestWhatWasNeverPublishedIsPublished(t *testing.T) {
 	natstest.Hours(t)
 	for _, conversation := range []schemas.ConversationID{"c", "c_other"} {
 		inBubble(t, func(t *testing.T, b *streams.Bus) {

@@ -15,7 +15,7 @@ import (
 )
 
 // TestACallWhoseResultIsNoLongerKept: retention has removed what its conversation said of it, while its id is still known.
-// It has ended, for whoever asks in whatever way, and nothing is said of it again. A call that only waits for long is none.
+// Every route says that it has ended, and no event of it is published again. A call that only waits for long is not such a one.
 func TestACallWhoseResultIsNoLongerKept(t *testing.T) {
 	natstest.Hours(t)
 	inTime(t, func(t *testing.T, e *edge, _ *keys) {

@@ -28,7 +28,7 @@ func TestAnExpiredStreamThatIsUsedAgainIsKept(t *testing.T) {
 			t.Errorf("kept %+v, %v; the condition was asked %d times", kept, err, asked)
 		}
 		wantStatus(t, ask(t.Context(), h, http.MethodGet, "s", ""), http.StatusOK)
-		if err := h.store.remove(t.Context(), old); err != nil { // somebody wants it gone, whatever others do with it
+		if err := h.store.remove(t.Context(), old); err != nil { // a DELETE does not depend on its use
 			t.Fatal(err)
 		}
 		wantStatus(t, ask(t.Context(), h, http.MethodHead, "s", ""), http.StatusNotFound)
