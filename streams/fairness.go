@@ -10,9 +10,10 @@ import (
 )
 
 // fairness lets a consumer take turns between accounts. The log hands messages out in one order, whoever
-// they are of. As long as one account alone has some waiting, that is their order. When others have too, an
-// account has a share of the slots, what is above goes back to come again later, and the next messages
-// are looked at: so others are found behind any number of messages. It is safe for concurrent use.
+// they are of. As long as one account alone has some waiting, that is their order. When others have too, what
+// an account has above its share goes back to come again later, and the next messages are looked at: so others are
+// found behind any number of messages. One account has a share of the slots at most while others were active in the
+// last minutes, see [sharing]. It is safe for concurrent use.
 type fairness struct {
 	slots int
 	ahead int          // messages beyond the slots that are looked at while others wait
@@ -22,14 +23,14 @@ type fairness struct {
 	spawn func(func()) // begins something beside
 	turns *turns[*turn]
 
-	mu        sync.Mutex
-	contested bool // more than one account has messages waiting, or one has and another's came just now
-	until     time.Time
-	crowded   bool // the consumer has little room for what waits for its next try
-	active    int  // accounts of which something is here or was handed back, about
-	held      int  // messages here, in hand or waiting for a slot
-	wasFull   bool // since the last look they were as many as there are slots
-	accounts  map[schemas.AccountID]*inTurn
+	mu       sync.Mutex
+	sharing  sharing
+	latest   latest
+	crowded  bool // the consumer has little room for what waits for its next try
+	active   int  // accounts of which something is here or was handed back, about
+	held     int  // messages here, in hand or waiting for a slot
+	wasFull  bool // since the last look they were as many as there are slots
+	accounts map[schemas.AccountID]*inTurn
 }
 
 type clockFunc func() time.Time
@@ -97,7 +98,6 @@ const (
 	askEvery      = 200 * time.Millisecond // whether others wait, while all slots are taken
 	askLeast      = 2 * time.Second        // that often even if the answer takes long
 	looksToBeSure = 3
-	contestFor    = 2 * time.Second // others are taken for waiting since the last of them was seen, or came
 )
 
 func newFairness(n int, now clockFunc, spawn func(func())) *fairness {
@@ -105,7 +105,7 @@ func newFairness(n int, now clockFunc, spawn func(func())) *fairness {
 		accounts: map[schemas.AccountID]*inTurn{}, active: 1}
 	places := f.slots + f.ahead
 	f.turns = newTurns[*turn](Shares{Slots: n, Waiting: places, WaitingBytes: places * (MaxPayload + costOfOneRequest)})
-	f.turns.narrow(false)
+	f.turns.narrow(false) // until a second account is seen
 	return f
 }
 
@@ -124,6 +124,7 @@ func (f *fairness) take(t *turn, size int, came cameAs, now time.Time) (putBack,
 	}
 	a.seen = now
 	a.see(t.seq, now)
+	f.noteActive(t.account, now)
 	switch came {
 	case cameNew:
 	case cameBack:
@@ -136,7 +137,8 @@ func (f *fairness) take(t *turn, size int, came cameAs, now time.Time) (putBack,
 		f.spawn(t.begin)
 		return putBack{}, true
 	}
-	if f.contested && f.held >= f.slots && a.held >= f.most() {
+	// Also when a search has ended: what was asked for in it comes later, and would take the places of the next one.
+	if f.sharing.narrow && f.held >= f.slots && a.held >= f.most() {
 		return f.back(a, t, now), false
 	}
 	f.hold(a, t, false)
@@ -151,7 +153,15 @@ func (f *fairness) take(t *turn, size int, came cameAs, now time.Time) (putBack,
 func (f *fairness) careful() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.contested || f.held >= f.slots
+	return f.sharing.narrow || f.held >= f.slots
+}
+
+// noteActive notes that a message of an account comes or ends. Slots are left to others from the second account on: the next look
+// would be too late for them, since the first account may take all slots before it.
+func (f *fairness) noteActive(a schemas.AccountID, now time.Time) {
+	if f.latest.note(a, now) && !f.sharing.narrow {
+		f.share(sharing{until: f.sharing.until, search: f.sharing.search, narrow: true})
+	}
 }
 
 func (f *fairness) overdue(t *turn) bool { return !t.due.IsZero() && !f.now().Before(t.due) }
@@ -261,6 +271,7 @@ func (f *fairness) release(t *turn, now time.Time) {
 	defer f.mu.Unlock()
 	a := f.accounts[t.account]
 	f.drop(a, t)
+	f.noteActive(t.account, now)
 	if t.wentBack || !t.inHand {
 		return
 	}
@@ -285,13 +296,13 @@ type queueLook struct {
 
 // look finds out whether more than one account waits. Ask is only asked while there are too few slots.
 func (f *fairness) look(now time.Time, ask func(big schemas.AccountID) (queueLook, error)) {
-	big, waiting, came, full := f.tally(now)
+	big, g := f.tally(now)
 	var q queueLook
 	var err error
-	if full {
+	if g.full {
 		q, err = ask(big)
 		f.mu.Lock()
-		sure := f.contested
+		sure := f.sharing.search
 		f.mu.Unlock()
 		// The counts are of different moments: a lone account must not be taken for two.
 		for n := 1; n < looksToBeSure && !sure && err == nil && q.others; n++ {
@@ -303,24 +314,18 @@ func (f *fairness) look(now time.Time, ask func(big schemas.AccountID) (queueLoo
 	if err == nil {
 		f.crowded = q.crowded
 	}
-	switch {
-	case !full && !f.contested:
-	// Slots may be free for a moment in a contest too: what was put back is away, and comes again all at once.
-	case waiting > 1 || q.others || err != nil && f.contested:
-		f.until = now.Add(contestFor)
-	case waiting == 1 && came.Add(contestFor).After(f.until):
-		f.until = came.Add(contestFor)
-	}
-	f.contest(now.Before(f.until))
+	g.others, g.unknown, g.second = q.others, err != nil, f.latest.second
+	f.share(f.sharing.next(g))
 }
 
 // tally counts what is known of accounts: the one that has the most here, how many have something waiting, and
-// whether there are too few slots. Came is when a message of the others came last: who sends the next one after each
+// whether there are too few slots. It notes when a message of the others came last: who sends the next one after each
 // result has none waiting when it is looked for. What was handed back and came again elsewhere is forgotten.
-func (f *fairness) tally(now time.Time) (big schemas.AccountID, waiting int, came time.Time, full bool) {
+func (f *fairness) tally(now time.Time) (big schemas.AccountID, g sighting) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	most := -1
+	g.now = now
 	var latest time.Time
 	var lone schemas.AccountID // of which something came last: it may have nothing here for a moment
 	f.active = 0
@@ -336,9 +341,9 @@ func (f *fairness) tally(now time.Time) (big schemas.AccountID, waiting int, cam
 		}
 		all := a.held + a.back + a.aside
 		if a.waiting+a.back+a.aside > 0 {
-			waiting++
-		} else if a.seen.After(came) {
-			came = a.seen
+			g.waiting++
+		} else if a.seen.After(g.came) {
+			g.came = a.seen
 		}
 		if all == 0 {
 			if len(f.accounts) > mostPacedAccounts || now.Sub(a.seen) > asideMost {
@@ -351,23 +356,28 @@ func (f *fairness) tally(now time.Time) (big schemas.AccountID, waiting int, cam
 			most, big = all, id
 		}
 	}
-	full = f.wasFull
+	if f.active > 1 { // what runs for minutes neither comes nor ends meanwhile
+		f.latest.second = now
+	}
+	g.full = f.wasFull
 	f.wasFull = f.held >= f.slots
 	if most < 0 {
 		big = lone
 	}
-	return big, waiting, came, full
+	return big, g
 }
 
-func (f *fairness) contest(yes bool) {
-	if yes == f.contested {
-		return
+// share has what was decided hold from now on.
+func (f *fairness) share(next sharing) {
+	before := f.sharing
+	f.sharing = next
+	if next.narrow != before.narrow {
+		f.turns.narrow(next.narrow)
 	}
-	f.contested = yes
-	f.turns.narrow(yes)
-	if yes {
+	switch {
+	case next.search && !before.search:
 		f.free.give(f.ahead)
-	} else {
+	case before.search && !next.search:
 		f.free.withdraw(f.ahead)
 	}
 }

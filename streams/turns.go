@@ -12,7 +12,7 @@ import (
 // Shares say how far one account may use a door that all accounts share. The zero value has the defaults.
 type Shares struct {
 	// Slots is how many requests of all accounts are handled at the same time. 0: 64. One account has three
-	// quarters of them at most, so that there is always one for another.
+	// quarters of them at most, and leaves one at least, so that there is always one for another.
 	Slots int
 	// Waiting and WaitingBytes are how many requests of one account may wait for their turn, and how large they
 	// may be together. 0: 1,024 and 4 MiB. What is beyond is refused as exhausted.
@@ -30,7 +30,6 @@ const (
 	mostWaiting         = 16 << 10 // requests of all accounts that wait at a door ...
 	mostWaitingBytes    = 64 << 20 // ... beside one of each account, which always has room
 	mostPacedAccounts   = 1024     // whose pace is remembered before those who rest are forgotten
-	shareOfSlots        = 4        // one account leaves the fourth part of the slots to others
 	costOfOneRequest    = 256      // bytes that a request takes beside its body
 	closedToNewRequests = "the process stops: ask again"
 )
@@ -71,7 +70,7 @@ func newTurns[T any](s Shares) *turns[T] {
 	s.Slots, s.Waiting = orDefault(s.Slots, defaultDoorSlots), orDefault(s.Waiting, defaultDoorWaiting)
 	s.WaitingBytes = orDefault(s.WaitingBytes, defaultDoorBytes)
 	return &turns[T]{
-		shares: s, share: max(s.Slots-s.Slots/shareOfSlots, 1), lanes: map[schemas.AccountID]*lane[T]{},
+		shares: s, share: shareOf(s.Slots), lanes: map[schemas.AccountID]*lane[T]{},
 		wake: make(chan struct{}, 1), paces: map[schemas.AccountID]time.Time{},
 	}
 }
@@ -151,9 +150,12 @@ func (t *turns[T]) narrow(yes bool) {
 	defer t.mu.Unlock()
 	t.share = t.shares.Slots
 	if yes {
-		t.share = max(t.shares.Slots-t.shares.Slots/shareOfSlots, 1)
+		t.share = shareOf(t.shares.Slots)
 	}
 	for _, l := range t.lanes {
+		if l.inHand >= t.share {
+			t.unlist(l)
+		}
 		t.list(l)
 	}
 	t.stir()
@@ -225,12 +227,17 @@ func (t *turns[T]) pick(out func(v T) bool) (picked []T) {
 	return picked
 }
 
-// strike takes a lane off in which nothing waits any more.
-func (t *turns[T]) strike(l *lane[T]) {
+// unlist takes a lane out of those that are ready.
+func (t *turns[T]) unlist(l *lane[T]) {
 	if l.listed {
 		l.listed = false
 		t.ready = slices.DeleteFunc(t.ready, func(other *lane[T]) bool { return other == l })
 	}
+}
+
+// strike takes a lane off in which nothing waits any more.
+func (t *turns[T]) strike(l *lane[T]) {
+	t.unlist(l)
 	if l.inHand == 0 && t.lanes[l.account] == l {
 		delete(t.lanes, l.account)
 	}

@@ -202,8 +202,8 @@ func TestOneWrongCountIsNoContest(t *testing.T) {
 			asked++
 			return queueLook{others: asked <= wrong}, nil
 		})
-		if f.contested != (wrong == looksToBeSure) {
-			t.Errorf("after %d looks that saw others: contested is %v", wrong, f.contested)
+		if f.sharing.search != (wrong == looksToBeSure) {
+			t.Errorf("after %d looks that saw others: contested is %v", wrong, f.sharing.search)
 		}
 	}
 }
@@ -230,7 +230,7 @@ func TestALoneAccountWithNothingHereIsNoContest(t *testing.T) {
 		}
 		return queueLook{others: big != "acct_1"}, nil
 	})
-	if f.contested {
+	if f.sharing.search {
 		t.Error("a lone account is taken for two")
 	}
 }
@@ -268,13 +268,13 @@ func TestWhoSendsOneAfterTheOtherKeepsItsShare(t *testing.T) {
 		for _, waits := range f.turns.pick(func(w *turn) bool { return w == v }) {
 			f.release(waits, now)
 		}
-		now = now.Add(contestFor - askEvery)
-		if f.look(now, none); !f.contested {
+		now = now.Add(searchFor - askEvery)
+		if f.look(now, none); !f.sharing.search {
 			t.Fatal("the other is forgotten between two of its messages")
 		}
 	}
 	now = now.Add(2 * askEvery)
-	if f.look(now, none); f.contested {
+	if f.look(now, none); f.sharing.search {
 		t.Error("an account leaves slots to another that has gone")
 	}
 }
@@ -362,7 +362,7 @@ func TestFairnessByChance(t *testing.T) {
 					before = a.held
 				}
 				back, ok := f.take(v, 100, cameAs(r.IntN(3)), now)
-				if ok && !f.overdue(v) && f.contested && all >= f.slots && before >= f.most() {
+				if ok && !f.overdue(v) && f.sharing.search && all >= f.slots && before >= f.most() {
 					t.Fatalf("seed %d: an account has %d here and may have %d", seed, before+1, f.most())
 				}
 				if most := asideMost; !ok && (back.after > most || back.aside && !f.aside || !v.due.IsZero() && back.after > v.due.Sub(now)) {
@@ -391,7 +391,7 @@ func TestFairnessByChance(t *testing.T) {
 					t.Fatalf("seed %d: an account has %+v", seed, *a)
 				}
 			}
-			if held != f.held || f.contested && f.free.n != free+f.ahead || !f.contested && f.free.n != free {
+			if held != f.held || f.sharing.search && f.free.n != free+f.ahead || !f.sharing.search && f.free.n != free {
 				t.Fatalf("seed %d: %d are here, counted %d; %d places of %d", seed, held, f.held, f.free.n, free)
 			}
 		}
@@ -403,7 +403,7 @@ func TestFairnessByChance(t *testing.T) {
 		now = now.Add(time.Hour)
 		f.look(now, func(schemas.AccountID) (queueLook, error) { return queueLook{}, nil })
 		f.look(now.Add(time.Minute), func(schemas.AccountID) (queueLook, error) { return queueLook{}, nil })
-		if f.held != 0 || f.contested || f.free.n != free || len(f.accounts) != 0 {
+		if f.held != 0 || f.sharing.search || f.free.n != free || len(f.accounts) != 0 {
 			t.Fatalf("seed %d: at the end %d are here, %d places of %d, %d accounts", seed, f.held, f.free.n, free, len(f.accounts))
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/providers/workspacefs"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/workers/maintenance"
 )
@@ -78,4 +79,77 @@ func TestOneAccountsCallsLeaveOthersTheirTurn(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// searching is a provider where the searches of an account go on in this process until their context ends.
+type searching struct {
+	*fake
+
+	account schemas.AccountID
+}
+
+func (s searching) OpenWorkspace(ctx context.Context, a schemas.AccountID, _ providers.Mount) (workspacefs.FS, error) {
+	if a != s.account {
+		return nil, schemas.Errorf(schemas.Unsupported, "open", "its files are in the box")
+	}
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// TestAQuietAccountFindsASlotAfterEachPause: an account that was active minutes ago finds a slot for its next call, whatever runs of an
+// account that floods the worker: commands of seconds, those of 40 s, or searches that do not end.
+func TestAQuietAccountFindsASlotAfterEachPause(t *testing.T) {
+	const quiet, pause, within = schemas.AccountID("acct_2"), 3 * time.Second, time.Second
+	for name, c := range map[string]struct {
+		slots, calls int
+		tool         schemas.Tool
+		each         time.Duration
+	}{
+		"commands of 8 s":              {16, 400, schemas.ToolBash, 8 * time.Second},
+		"commands of 8 s on two slots": {2, 100, schemas.ToolBash, 8 * time.Second},
+		"forty commands of 40 s":       {16, 40, schemas.ToolBash, 40 * time.Second},
+		"searches without an end":      {4, 40, schemas.ToolGrep, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				begun := make(chan time.Time, 1)
+				p := searching{fake: &fake{run: func(ctx context.Context, cmd providers.Command) (providers.Result, error) {
+					if cmd.Spec.Account != quiet {
+						return sleeper(c.each)(ctx, cmd)
+					}
+					begun <- time.Now()
+					return hello(ctx, cmd)
+				}}}
+				if c.tool == schemas.ToolGrep {
+					p.account = testAccount
+				}
+				w.employ(p, func(wk *Worker) { wk.Slots = c.slots })
+				n := 0
+				lone := func() {
+					n++
+					sent := time.Now()
+					call := w.publish(w.call(fmt.Sprint("call_lone_", n), schemas.ToolBash, func(c *schemas.Call) { c.Account = quiet }))
+					if took := (<-begun).Sub(sent); took > within {
+						t.Errorf("call %d began after %s; want %s at most", n, took, within)
+					}
+					w.want(call, schemas.StatusCompleted)
+				}
+				lone()
+				for n := range c.calls {
+					w.publish(w.call(fmt.Sprint("call_flood_", n), c.tool, func(call *schemas.Call) {
+						call.Timeout = schemas.Duration(10 * time.Minute)
+						if c.tool == schemas.ToolGrep {
+							call.Input = []byte(`{"pattern":"x"}`)
+						}
+					}))
+				}
+				for range 20 {
+					time.Sleep(pause)
+					lone()
+				}
+				time.Sleep(time.Minute)
+				lone()
+			})
+		})
+	}
 }
