@@ -172,6 +172,13 @@ type Profile = schemas.Profile
 // is asked for a capability.
 func As[T any](p Provider) (T, bool) {
 	for p != nil {
+		if g, ok := p.(*guarded); ok {
+			t, ok := As[T](g.inner)
+			if ok {
+				t = guardedAs(g, t)
+			}
+			return t, ok
+		}
 		if t, ok := p.(T); ok {
 			return t, true
 		}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"runtime/debug"
 	"sync"
 
 	"github.com/nats-io/nats.go"
@@ -75,7 +76,7 @@ func (b *Bus) Answer(ctx context.Context, subject string, ready func(), handle f
 
 func (b *Bus) answerOne(ctx context.Context, m *nats.Msg, handle func(context.Context, []byte) ([]byte, error)) {
 	answer := nats.NewMsg(m.Reply)
-	data, err := handle(ctx, m.Data)
+	data, err := b.guardedAnswer(ctx, m, handle)
 	if err != nil {
 		answer.Header.Set(headerFailed, "1")
 		data, _ = schemas.EncodeJSON(schemas.Public(err)) // a type of ours that always encodes
@@ -87,6 +88,19 @@ func (b *Bus) answerOne(ctx context.Context, m *nats.Msg, handle func(context.Co
 	if err := b.work.PublishMsg(answer); err != nil {
 		b.log.Info("request not answered", "subject", m.Subject, "error", err)
 	}
+}
+
+// guardedAnswer is what handle answers, and an error where it panics.
+func (b *Bus) guardedAnswer(ctx context.Context, m *nats.Msg, handle func(context.Context, []byte) ([]byte, error)) (
+	data []byte, err error,
+) {
+	defer func() {
+		if p := recover(); p != nil {
+			b.log.Error("request handler panicked", "subject", m.Subject, "panic", p, "stack", string(debug.Stack()))
+			data, err = nil, schemas.Errorf(schemas.Internal, "", "the request could not be handled")
+		}
+	}()
+	return handle(ctx, m.Data)
 }
 
 // JobControlSubject is where a worker answers questions about the jobs that it looks after.

@@ -64,8 +64,11 @@ func TestAskAndAnswer(t *testing.T) {
 		ready, done := make(chan struct{}), make(chan error, 1)
 		go func() {
 			done <- b.Answer(ctx, subject, func() { close(ready) }, func(_ context.Context, data []byte) ([]byte, error) {
-				if len(data) == 0 {
+				switch string(data) {
+				case "":
 					return nil, schemas.Errorf(schemas.Conflict, "", "it has ended")
+				case "break":
+					panic("a defect")
 				}
 				return append(data, '!'), nil
 			})
@@ -76,6 +79,9 @@ func TestAskAndAnswer(t *testing.T) {
 		}
 		if _, err := b.Ask(ctx, subject, nil); !errors.Is(err, schemas.ErrConflict) {
 			t.Errorf("an error as the answer: %v, want conflict", err)
+		}
+		if _, err := b.Ask(ctx, subject, []byte("break")); schemas.CodeOf(err) != schemas.Internal {
+			t.Errorf("a panic as the answer: %v, want internal", err)
 		}
 		cancel()
 		if err := <-done; err != nil {

@@ -203,6 +203,7 @@ func (w *Worker) begin() *workerRun {
 	}
 	me := schemas.NewID("worker_")
 	s.Log = s.Log.With("worker", me, "provider", s.Name)
+	s.Provider = providers.Guarded(s.Provider, s.Log)
 	s.lease = leases.New(s.Bus, leases.Record{Worker: me, Provider: s.Name, Started: s.Bus.Now(), Store: s.store(),
 		Profile: profileOf(s.Provider)}, s.Log,
 		func() error { return s.at(atRenewal, schemas.Call{}) })

@@ -270,6 +270,33 @@ func TestAPanicIsAResult(t *testing.T) {
 	})
 }
 
+// TestABrokenProviderEndsNoWorker: a provider that panics at each look at a job and at each question about it ends neither the worker
+// nor the job.
+func TestABrokenProviderEndsNoWorker(t *testing.T) {
+	inJobWorld(t, func(t *testing.T, w *world, h *jobHost) {
+		var broken atomic.Bool
+		h.blocked = func(context.Context, schemas.JobRef) error {
+			if broken.Load() {
+				panic("out of thin air")
+			}
+			return nil
+		}
+		w.employ(h)
+		call := w.publish(w.background("one", "sleep 20m"))
+		w.want(call, schemas.StatusCompleted)
+		broken.Store(true)
+		time.Sleep(5 * time.Minute) // many looks
+		logs := w.publish(w.ask("logs", call, `,"action":"logs"`))
+		if r := w.want(logs, schemas.StatusFailed); r.Error.Code != schemas.Internal || strings.Contains(r.Text, "thin air") {
+			t.Errorf("asked for its output: %+v", r)
+		}
+		broken.Store(false)
+		if done := w.ended(call); done.State != schemas.JobCompleted {
+			t.Errorf("it ended as %+v, want it completed", done)
+		}
+	})
+}
+
 func TestRecordsThatAreMissingOrAway(t *testing.T) {
 	t.Run("missing", func(t *testing.T) {
 		inWorld(t, func(t *testing.T, w *world) {

@@ -262,16 +262,10 @@ func surelyUnstarted(c schemas.Code) bool {
 }
 
 // startOnce asks the provider once.
-func (x *Launch) startOnce(ctx context.Context, callback *providers.Callback) (ref schemas.JobRef, err error) {
+func (x *Launch) startOnce(ctx context.Context, callback *providers.Callback) (schemas.JobRef, error) {
 	ctx, cancel := context.WithTimeout(ctx, launchWithin)
 	defer cancel()
-	defer func() {
-		if p := recover(); p != nil {
-			err = schemas.Errorf(schemas.Internal, "start", "the provider broke the worker's code: %v", p)
-		}
-	}()
-	ref, err = x.starter.StartJob(ctx, x.call.Job, x.order.Command, providers.JobOptions{Notify: x.notify(ctx), Callback: callback})
-	return ref, err
+	return x.starter.StartJob(ctx, x.call.Job, x.order.Command, providers.JobOptions{Notify: x.notify(ctx), Callback: callback})
 }
 
 // callback makes the job's token, of which the record keeps a hash only.

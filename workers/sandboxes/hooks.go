@@ -99,15 +99,10 @@ func (b *Instances) hooks(ctx context.Context, list string, scripts []string, q 
 	return nil
 }
 
-// hook runs one script. A provider that panics has failed.
-func (b *Instances) hook(ctx context.Context, cmd providers.Command) (r providers.Result, err error) {
+// hook runs one script.
+func (b *Instances) hook(ctx context.Context, cmd providers.Command) (providers.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, cmd.Timeout+hookOvertime)
 	defer cancel()
-	defer func() {
-		if p := recover(); p != nil {
-			err = schemas.Errorf(schemas.Internal, "hook", "the provider broke the worker's code: %v", p)
-		}
-	}()
 	return b.Provider.Run(ctx, cmd)
 }
 
