@@ -137,6 +137,43 @@ func TestCallsAreForgottenAfterADay(t *testing.T) {
 	})
 }
 
+// TestAParkedCallThatWasNeverAskedAboutHasItsEnd: the process that parked a call died before it made the record of its approval. The
+// call is not taken for one that is done: it has a question and its end before it is forgotten. One that has its end needs none.
+func TestAParkedCallThatWasNeverAskedAboutHasItsEnd(t *testing.T) {
+	natstest.Hours(t)
+	inWorld(t, func(t *testing.T, w *world) {
+		park := func(id string) schemas.Call {
+			c := w.call(id, schemas.ToolBash, func(c *schemas.Call) { c.Approval = schemas.NewApprovalID() })
+			if err := streams.Parked.Publish(t.Context(), w.bus, c); err != nil {
+				t.Fatal(err)
+			}
+			return c
+		}
+		ended, unasked := park("call_ended"), park("call_unasked")
+		w.endedElsewhere(ended, lifecycle.Result(ended, schemas.StatusDenied, "denied"))
+		ctx, stop := context.WithCancel(t.Context())
+		expired := make(chan error, 1)
+		x := &maintenance.ApprovalExpirer{Bus: w.open()}
+		go func() { expired <- x.Run(ctx) }()
+		time.Sleep(24 * time.Hour)
+		defer closing(w)()
+		if r := w.want(unasked, schemas.StatusExpired); r.Error == nil || r.Error.Code != schemas.Timeout {
+			t.Errorf("it ended with %+v", r)
+		}
+		time.Sleep(30 * time.Minute)
+		for _, c := range []schemas.Call{ended, unasked} {
+			w.once(c)
+			if _, err := streams.FindCall(t.Context(), w.bus, c.Account, c.ID); !errors.Is(err, schemas.ErrNotFound) {
+				t.Errorf("%s is still the record of its id: %v", c.ID, err)
+			}
+		}
+		stop()
+		if err := <-expired; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestACallThatCannotBeReadIsNotForgottenWithoutItsEnd: it waits for a worker, which puts it to the dead letters.
 func TestACallThatCannotBeReadIsNotForgottenWithoutItsEnd(t *testing.T) {
 	natstest.Hours(t)

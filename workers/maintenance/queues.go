@@ -164,11 +164,8 @@ func (c *CallExpirer) forget(ctx context.Context, names []string, slack time.Dur
 // whether that is new. One that waits for a person is left to the approvals.
 func (c *CallExpirer) endOld(ctx context.Context, call schemas.Call, isParked bool) (done, fresh bool, err error) {
 	if isParked {
-		p, err := lifecycle.FindApproval(ctx, c.Bus, call.Account, call.Approval)
-		if errors.Is(err, schemas.ErrNotFound) {
-			return true, false, nil
-		}
-		return err == nil && p.Value.Done, false, err
+		done, err = c.parkedDone(ctx, call)
+		return done, false, err
 	}
 	state, err := streams.ReadCallState(ctx, c.Bus, call)
 	if err != nil || state.Result != nil {
@@ -179,4 +176,20 @@ func (c *CallExpirer) endOld(ctx context.Context, call schemas.Call, isParked bo
 	}
 	done, err = c.expire(ctx, call)
 	return done, done, err
+}
+
+// parkedDone reports whether a call that waits for a person has its end, and sees to it that one without a record of its approval gets
+// one: the process that admitted it died before it could make it, or the record is lost. Its time to answer is over then, so the approval
+// expirer ends it.
+func (c *CallExpirer) parkedDone(ctx context.Context, call schemas.Call) (bool, error) {
+	p, err := lifecycle.FindApproval(ctx, c.Bus, call.Account, call.Approval)
+	if !errors.Is(err, schemas.ErrNotFound) {
+		return err == nil && p.Value.Done, err
+	}
+	state, err := streams.ReadCallState(ctx, c.Bus, call)
+	if err != nil || state.Accepted || state.Result != nil { // it went on or ended: its record has aged out since
+		return err == nil, err
+	}
+	_, err = lifecycle.EnsureApproval(ctx, c.Bus, call)
+	return false, err
 }
