@@ -22,8 +22,8 @@ type Accounts interface {
 
 // StreamCleaner removes streams whose time is over though nobody asks for them, those of deleted accounts, and
 // what crashes have left: data without a stream, and forks that a stream is kept for though they were
-// never made. Leftovers and accounts must be found gone in two looks, so that what is being made is left
-// alone. Of all that run, one does the work at a time.
+// never made. A stream whose fork it does not know of is kept for it from then on. Leftovers and accounts must be
+// found gone in two looks, so that what is being made is left alone. Of all that run, one does the work at a time.
 type StreamCleaner struct {
 	Bus      *streams.Bus
 	Accounts Accounts     // nil: streams stay when their account is deleted
@@ -70,6 +70,11 @@ func (b *cleaning) look(ctx context.Context) error {
 			return err
 		}
 		all = append(all, found{p.Value, p.Revision})
+	}
+	for _, f := range b.unheld(all) { // first: what a fork needs must not go in this look
+		if err := b.holdAgain(ctx, f); err != nil {
+			return err
+		}
 	}
 	var errs []error
 	alive, kept := map[streams.DurableName]bool{}, []found{}
@@ -127,6 +132,44 @@ func (b *cleaning) look(ctx context.Context) error {
 	}
 	b.suspects = suspects
 	return errors.Join(errs...)
+}
+
+// unheld are the forks that are in use and of which their sources do not know: these would go without asking. It is pure but for the time.
+func (b *cleaning) unheld(all []found) (forks []found) {
+	type name struct {
+		account schemas.AccountID
+		path    string
+		id      string
+	}
+	sources := map[name]*Record{}
+	for i, f := range all {
+		sources[name{f.Account, f.Path, f.ID}] = &all[i].Record
+	}
+	for _, f := range all {
+		if f.Origin == nil || b.over(f) {
+			continue
+		}
+		source := sources[name{f.Account, f.Origin.Path, f.Origin.ID}]
+		if source != nil && source.Forks[f.ID] == "" {
+			forks = append(forks, f)
+		}
+	}
+	return forks
+}
+
+// holdAgain notes a fork at its source, unless one of them has gone since they were read.
+func (b *cleaning) holdAgain(ctx context.Context, f found) error {
+	p, err := b.store.records.Get(ctx, recordKey(f.Account, f.Path))
+	if err == nil && p.Value.ID == f.ID {
+		_, err = b.store.change(ctx, f.Account, f.Origin.Path, f.Origin.ID, func(r *Record) error {
+			r.note(f.ID, f.Path)
+			return nil
+		})
+	}
+	if errors.Is(err, schemas.ErrNotFound) {
+		return nil
+	}
+	return err
 }
 
 // held removes something if nobody else can be at it.

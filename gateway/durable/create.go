@@ -37,7 +37,10 @@ func (s *store) create(ctx context.Context, a schemas.AccountID, path string, c 
 	}
 }
 
-var errTaken = errors.New("another request made a stream at this path just now")
+var (
+	errTaken = errors.New("another request made a stream at this path just now")
+	errSent  = errors.New("the stream may have been made")
+)
 
 // existing finds the stream that a creation asks for. Code not_found: the path is free.
 func (s *store) existing(ctx context.Context, a schemas.AccountID, path string, c creation) (found, end, error) {
@@ -79,23 +82,29 @@ func (s *store) make(ctx context.Context, a schemas.AccountID, path string, c cr
 			return f, e, nil
 		}
 	}
-	if f.Origin != nil {
+	if f.Origin != nil && !errors.Is(err, errSent) {
 		err = errors.Join(err, s.release(ctx, a, f.Origin, f.ID))
 	}
 	return f, end{}, err
 }
 
-// begin writes the first message, and then the record.
+// begin writes the first message, and then the record. An error that is errSent leaves open whether the record is there: a fork may
+// need its source then. Where it was not made, the [StreamCleaner] frees the source.
 func (s *store) begin(ctx context.Context, f *found, st state, data []byte) (end, error) {
 	seq, err := s.write(ctx, *f, 0, st, data)
 	if err != nil {
 		return end{}, err
 	}
 	f.revision, err = s.records.Create(ctx, recordKey(f.Account, f.Path), f.Record, 0)
-	if errors.Is(err, schemas.ErrConflict) {
+	switch code := schemas.CodeOf(err); {
+	case err == nil:
+		return end{seq, st}, nil
+	case code == schemas.Conflict:
 		return end{}, errors.Join(errTaken, s.log.Drop(ctx, f.Account, f.ID))
+	case code == schemas.Invalid:
+		return end{}, err
 	}
-	return end{seq, st}, err
+	return end{}, errors.Join(errSent, err)
 }
 
 // fork fills in what f takes over from the stream that it is made from, and holds that stream's data.
@@ -148,12 +157,17 @@ func (r *Record) hold(id, path string) error {
 	case len(r.Forks) >= maxForks:
 		return refuse(http.StatusTooManyRequests, schemas.Exhausted, "a stream may have %d forks: delete some", maxForks)
 	}
+	r.note(id, path)
+	return nil
+}
+
+// note is hold of a fork that is there, whatever its source has become.
+func (r *Record) note(id, path string) {
 	r.Forks = maps.Clone(r.Forks)
 	if r.Forks == nil {
 		r.Forks = map[string]string{}
 	}
 	r.Forks[id] = path
-	return nil
 }
 
 // part returns the first sub bytes or values of the message behind a place.

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"iter"
 	"net/http"
 	"time"
 
@@ -16,10 +17,18 @@ import (
 // store keeps streams on the log.
 type store struct {
 	log     streams.Durable
-	records *streams.Bucket[Record]
+	records recordBucket
 	lanes   lanes
 	counts  counts
 	now     func() time.Time
+}
+
+// recordBucket is the part of a bucket that a store uses.
+type recordBucket interface {
+	All(ctx context.Context) iter.Seq2[streams.BucketEntry[Record], error]
+	Get(ctx context.Context, key string) (streams.BucketEntry[Record], error)
+	Create(ctx context.Context, key string, r Record, ttl time.Duration) (uint64, error)
+	Update(ctx context.Context, key string, r Record, revision uint64) (uint64, error)
 }
 
 func newStore(b *streams.Bus, maxStreams int) *store {
