@@ -48,10 +48,15 @@ func (d *defects) note(p streams.Publication, err error) int {
 type holdups struct {
 	mu    sync.Mutex
 	until map[schemas.AccountID]time.Time // when one is tried next
+	swept time.Time                       // when those were forgotten of which nothing comes any more
 }
 
-// holdupProbe is the time between two tries for an account that is held up.
-const holdupProbe = time.Second
+const (
+	// holdupProbe is the time between two tries for an account that is held up.
+	holdupProbe = time.Second
+	// holdupKept is how long an account is held up of which nothing comes: longer than its publications stay away.
+	holdupKept = time.Minute
+)
 
 // ask reports whether a publication of an account is to be tried now, and if not when.
 func (h *holdups) ask(a schemas.AccountID, now time.Time) (away time.Duration, try bool) {
@@ -72,6 +77,15 @@ func (h *holdups) stop(a schemas.AccountID, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.until[a] = now.Add(holdupProbe)
+	if now.Sub(h.swept) < holdupKept {
+		return
+	}
+	h.swept = now
+	for other, until := range h.until { // its last publication was given up, or another process handles what it has
+		if now.Sub(until) > holdupKept {
+			delete(h.until, other)
+		}
+	}
 }
 
 func (h *holdups) resume(a schemas.AccountID) {
