@@ -1,6 +1,7 @@
 package maintenance
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -29,7 +30,7 @@ func (c *CallExpirer) sweep(ctx context.Context) {
 		}
 		for _, p := range names {
 			if queues[p] == nil {
-				queues[p] = &waiting{}
+				queues[p] = &waiting{most: mostWaiting}
 			}
 			if err := c.sweepQueue(ctx, p, queues[p]); err != nil && ctx.Err() == nil {
 				c.Log.Warn("search for overdue calls failed, retrying", "provider", p, "error", err)
@@ -52,28 +53,72 @@ func (c *CallExpirer) names(ctx context.Context) ([]string, error) {
 	return slices.Compact(names), nil
 }
 
-// waiting is what is known of the calls that wait for a provider which nobody serves. Each is read once.
+// mostWaiting is how many calls of a queue that nobody serves are remembered: ending them takes longer than reading a million again.
+const mostWaiting = 50_000
+
+// waiting is what is known of the calls that wait for a provider which nobody serves: those that are due next. Each is read once, and
+// again when one is due that was left out.
 type waiting struct {
+	most  int
 	read  uint64 // all before were seen
-	calls map[uint64]waitingCall
+	calls []waitingCall
+	later waitingCall // the first that was left out; its sequence is 0 if none was
+
+	again uint64      // all before were seen before the queue was read again, which was for ...
+	from  waitingCall // ... this call and those that are due after it: what is due earlier is remembered or has its end
 }
 
 type waitingCall struct {
+	seq     uint64
 	account schemas.AccountID
 	id      schemas.CallID
 	due     time.Time
+}
+
+func (c waitingCall) compare(d waitingCall) int {
+	return cmp.Or(c.due.Compare(d.due), cmp.Compare(c.seq, d.seq))
+}
+
+// begin has the queue read again if a call is due that was left out.
+func (w *waiting) begin(now time.Time) {
+	if w.later.seq > 0 && !now.Before(w.later.due) {
+		w.again, w.from = max(w.read, w.again), w.later
+		w.read, w.later = 0, waitingCall{}
+	}
+}
+
+// add remembers a call.
+func (w *waiting) add(c waitingCall) {
+	if c.seq < w.again && c.compare(w.from) < 0 {
+		return
+	}
+	w.calls = append(w.calls, c)
+	if len(w.calls) >= 2*w.most {
+		w.narrow()
+	}
+}
+
+// narrow leaves out the calls that are due last, where there are too many.
+func (w *waiting) narrow() {
+	slices.SortFunc(w.calls, waitingCall.compare)
+	w.calls = slices.CompactFunc(w.calls, func(a, b waitingCall) bool { return a.seq == b.seq })
+	if len(w.calls) <= w.most {
+		return
+	}
+	if first := w.calls[w.most]; w.later.seq == 0 || first.compare(w.later) < 0 {
+		w.later = first
+	}
+	w.calls = slices.Clone(w.calls[:w.most])
 }
 
 // sweepQueue ends the overdue calls of one provider. Where a worker takes calls it does that itself.
 func (c *CallExpirer) sweepQueue(ctx context.Context, provider string, w *waiting) error {
 	queue, err := c.Bus.QueueStats(ctx, provider)
 	if err != nil || queue.Pulls > 0 || queue.Pending == 0 && queue.AckPending == 0 {
-		*w = waiting{}
+		*w = waiting{most: w.most}
 		return err
 	}
-	if w.calls == nil {
-		w.calls = map[uint64]waitingCall{}
-	}
+	w.begin(c.Bus.Now())
 	for p, err := range streams.CallsBetween(ctx, c.Bus, provider, max(w.read, queue.Floor.Seq+1), 1<<62) {
 		if err != nil {
 			return err
@@ -81,33 +126,48 @@ func (c *CallExpirer) sweepQueue(ctx context.Context, provider string, w *waitin
 		if w.read = p.Seq + 1; p.Unread { // a worker puts it to the dead letters
 			continue
 		}
-		w.calls[p.Seq] = waitingCall{p.Call.Account, p.Call.ID, p.Call.Deadline.Add(overdue)}
+		w.add(waitingCall{p.Seq, p.Call.Account, p.Call.ID, p.Call.Deadline.Add(overdue)})
 	}
-	for seq, next := range w.calls {
-		switch {
-		case seq <= queue.Floor.Seq:
-			delete(w.calls, seq)
-			continue
-		case c.Bus.Now().Before(next.due):
-			continue
+	w.narrow()
+	var errs error
+	kept := w.calls[:0]
+	for i, next := range w.calls {
+		stays, err := c.sweepCall(ctx, next, queue.Floor.Seq)
+		if stays {
+			kept = append(kept, next)
 		}
-		call, err := streams.FindCall(ctx, c.Bus, next.account, next.id)
-		ended := errors.Is(err, schemas.ErrNotFound)
-		if err == nil {
-			if c.Bus.Now().Sub(call.Deadline) < overdue { // another under the same id
-				ended = true
-			} else {
-				ended, err = c.expire(ctx, call)
-			}
-		}
-		if err != nil && !ended {
-			return err
-		}
-		if ended {
-			delete(w.calls, seq)
+		errs = errors.Join(errs, err) // of a call that cannot be read: the others have their ends all the same
+		if err != nil && (ctx.Err() != nil || schemas.CodeOf(err).Retryable()) {
+			kept = append(kept, w.calls[i+1:]...)
+			break
 		}
 	}
-	return nil
+	w.calls = kept
+	return errs
+}
+
+// sweepCall ends a call that is overdue, and reports whether it waits still. All calls up to floor are acknowledged.
+func (c *CallExpirer) sweepCall(ctx context.Context, next waitingCall, floor uint64) (stays bool, err error) {
+	switch {
+	case next.seq <= floor:
+		return false, nil
+	case c.Bus.Now().Before(next.due):
+		return true, nil
+	}
+	call, err := streams.FindCall(ctx, c.Bus, next.account, next.id)
+	switch {
+	case errors.Is(err, schemas.ErrNotFound):
+		return false, nil
+	case err != nil:
+		return true, err
+	case c.Bus.Now().Sub(call.Deadline) < overdue: // another under the same id
+		return false, nil
+	}
+	ended, err := c.expire(ctx, call)
+	if ended {
+		return false, nil
+	}
+	return true, err
 }
 
 // forget removes the calls that are a day old from the log, once each has its end: what was left while
