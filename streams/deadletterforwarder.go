@@ -103,7 +103,7 @@ func (s *forwarding) deadLetter(ctx context.Context, n notice, sure Certainty) e
 	why := &schemas.Error{Code: schemas.Exhausted, Message: fmt.Sprintf(
 		"handed out %d times without an end: each time its process died, or the log did not take the end", deliveries)}
 	if stream == streamIntake { // first: who published it must hear of it
-		p := Publication{Account: accountOf(m.subject), Subject: m.subject, Published: m.time, Data: m.data}
+		p := publicationOf(accountOf(m.subject), m.subject, m.time, Headers(m.headers), m.data)
 		if err := Reject(ctx, s.bus, p, why, sure); err != nil {
 			return err
 		}

@@ -36,7 +36,11 @@ func (b *Bus) deadLetter(ctx context.Context, d schemas.DeadLetter) error {
 		}
 		d.Payload = data
 	}
-	d.Headers = map[string][]string(clean(nats.Header(d.Headers)))
+	h := clean(nats.Header(d.Headers))
+	if d.Stream == streamIntake && h.Get(headerPublication) == "" {
+		h.Set(headerPublication, publicationNote(d.First, Headers(d.Headers).Get(headerMsgID)))
+	}
+	d.Headers = map[string][]string(h)
 	delete(d.Headers, headerPayload)
 	return Dead.Publish(ctx, b, d)
 }
@@ -115,8 +119,10 @@ func (l *DeadLetters) find(ctx context.Context, id string) (stored, error) {
 
 // Redrive sends a letter's message to where it was and removes the letter. A call that has its
 // result already keeps it: the worker that gets the call sees the result and does not run it again. A
-// delivery has all its tries anew.
-// Codes: not_found, conflict (a call of that id was admitted again since).
+// delivery has all its tries anew. A publication names the call that it named at first, so it is one call
+// however often its letter is sent again.
+// Codes: not_found, conflict (a call of that id was admitted again since). After unavailable it may have been
+// sent: the log drops it where it is sent again soon.
 func (l *DeadLetters) Redrive(ctx context.Context, id string) error {
 	at, err := l.find(ctx, id)
 	if err != nil {
@@ -126,14 +132,24 @@ func (l *DeadLetters) Redrive(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	d := e.Value
+	if err := l.resend(ctx, e.Value); err != nil {
+		return err
+	}
+	return l.remove(ctx, at.seq)
+}
+
+// resend sends a letter's message to where it was.
+func (l *DeadLetters) resend(ctx context.Context, d schemas.DeadLetter) error {
 	m := nats.NewMsg(d.Subject)
 	m.Data, m.Header = d.Payload, clean(nats.Header(d.Headers))
 	m.Header.Set(headerRedriven, d.ID)
-	var o []jetstream.PublishOpt
+	o := []jetstream.PublishOpt{jetstream.WithMsgID("redrive." + d.ID)}
 	switch d.Stream {
 	case streamIntake:
 		m.Subject = waitingSubject(accountOf(d.Subject)) // which was another one once
+		if m.Header.Get(headerPublication) == "" {       // a letter of an older version does not say it
+			m.Header.Set(headerPublication, publicationNote(d.First, ""))
+		}
 	case streamDeliver:
 		v, err := Deliveries.decode(d.Subject, nil, d.Payload)
 		if err != nil {
@@ -147,7 +163,7 @@ func (l *DeadLetters) Redrive(ctx context.Context, id string) error {
 		if err != nil {
 			return err
 		}
-		o = append(o, jetstream.WithExpectLastSequenceForSubject(seq, d.Subject))
+		o = []jetstream.PublishOpt{jetstream.WithExpectLastSequenceForSubject(seq, d.Subject)}
 	default:
 		return schemas.Errorf(schemas.Unsupported, "redrive", "messages of %s cannot be sent again", schemas.Quotable(d.Stream))
 	}
@@ -156,10 +172,8 @@ func (l *DeadLetters) Redrive(ctx context.Context, id string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)
 	defer cancel()
-	if _, err := l.bus.publishDecided(ctx, m, o...); err != nil {
-		return coded("redrive", err)
-	}
-	return l.remove(ctx, at.seq)
+	_, err := l.bus.publishDecided(ctx, m, o...)
+	return coded("redrive", err)
 }
 
 // callPlace returns the sequence that the call's record must have for it to be replaced: that of

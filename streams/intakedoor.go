@@ -195,6 +195,8 @@ func intakeMessage(m *nats.Msg) (*nats.Msg, error) {
 	out.Data, out.Header = m.Data, clean(m.Header)
 	for k, values := range m.Header {
 		switch {
+		case strings.EqualFold(k, headerPublication), strings.EqualFold(k, headerRedriven): // only we send something again
+			delete(out.Header, k)
 		case !strings.HasPrefix(strings.ToLower(k), "nats-"), strings.EqualFold(k, "Nats-Request-Info"): // the latter is the server's own
 		case strings.EqualFold(k, headerMsgID):
 			if len(values) != 1 || len(values[0]) > longestID {
@@ -219,10 +221,6 @@ func publicationID(a schemas.AccountID, id string) string {
 	h := sha256.Sum256([]byte(string(a) + "\x00" + id))
 	return string(a) + "." + hex.EncodeToString(h[:16])
 }
-
-// PublicationID is what the publisher of a message of [Intake] called it, as one word of its account; empty if
-// it gave it no id.
-func PublicationID(h Headers) string { return h.Get(headerMsgID) }
 
 // IntakeDoor takes what clients of a server outside publish on sandjet.calls.auto.<account>. An embedded
 // server has one of its own. Any number of processes may run it; while none does, publications are not

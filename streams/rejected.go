@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/sandjet/sandjet/schemas"
@@ -22,14 +23,39 @@ type Publication struct {
 	Subject   string
 	Published time.Time // by the server's clock
 	Data      []byte
-	MsgID     string // see [PublicationID]
+	MsgID     string // what its publisher called it, as one word of its account; empty if it gave it no id
+	// Redriven says that it was given up, and sent again by a person: Published is of that, First of the publication by its publisher.
+	Redriven bool
+	First    time.Time
+}
+
+// headerPublication says of a publication that is sent again what it was at first: see publicationNote. Publishers cannot set it.
+const headerPublication = "Sandjet-Publication"
+
+// publicationNote notes when a publication was first published, and what its publisher called it.
+func publicationNote(first time.Time, msgID string) string {
+	return strings.TrimSuffix(first.UTC().Format(time.RFC3339Nano)+" "+msgID, " ")
+}
+
+// PublicationOf returns the publication that a message of [Intake] is.
+func PublicationOf(d Delivery[Raw]) Publication {
+	return publicationOf(d.Account, d.Subject, d.Published, d.Headers, d.Value.Data)
+}
+
+func publicationOf(a schemas.AccountID, subject string, published time.Time, h Headers, data []byte) Publication {
+	p := Publication{Account: a, Subject: subject, Published: published, First: published, Data: data, MsgID: h.Get(headerMsgID)}
+	stamp, msgID, _ := strings.Cut(h.Get(headerPublication), " ")
+	if first, err := time.Parse(time.RFC3339Nano, stamp); err == nil {
+		p.Redriven, p.First, p.MsgID = true, first, msgID
+	}
+	return p
 }
 
 // CallID names the call of a publication that names none itself: by what the publisher called its message,
 // so that publications of one message id are one call as long as the call is kept, or else by its place.
 func (p Publication) CallID() schemas.CallID {
 	if p.MsgID == "" {
-		return schemas.CallID(schemas.CallPrefix + p.place())
+		return schemas.CallID(schemas.CallPrefix + p.place(p.First))
 	}
 	h := sha256.Sum256([]byte(string(p.Account) + "\x00" + p.MsgID))
 	return schemas.CallID(schemas.CallPrefix + hex.EncodeToString(h[:13]))
@@ -37,18 +63,19 @@ func (p Publication) CallID() schemas.CallID {
 
 // Conversation is that of a publication that names none itself.
 func (p Publication) Conversation() schemas.ConversationID {
-	return schemas.ConversationID(schemas.ConversationPrefix + p.place())
+	return schemas.ConversationID(schemas.ConversationPrefix + p.place(p.First))
 }
 
-func (p Publication) place() string {
+// place names the publication by its place on the log at a time.
+func (p Publication) place(at time.Time) string {
 	h := sha256.New()
-	fmt.Fprintf(h, "%s\x00%d\x00", p.Subject, p.Published.UnixNano())
+	fmt.Fprintf(h, "%s\x00%d\x00", p.Subject, at.UnixNano())
 	h.Write(p.Data)
 	return hex.EncodeToString(h.Sum(nil)[:13])
 }
 
 // Rejected is the one event that reports its refusal, whoever refuses it: on the conversation that the
-// request names, if one can be read.
+// request names, if one can be read. One that is sent again and refused again is reported again.
 func (p Publication) Rejected(why *schemas.Error) schemas.Event {
 	var seen struct {
 		ID           schemas.CallID         `json:"id"`
@@ -61,7 +88,7 @@ func (p Publication) Rejected(why *schemas.Error) schemas.Event {
 		seen.ID = ""
 	}
 	c := schemas.Call{ID: seen.ID, Account: p.Account, Conversation: seen.Conversation}
-	return schemas.NewEvent(c, schemas.CallRejected, string(p.Account)+"."+schemas.CallPrefix+p.place()+".rejected", p.Published,
+	return schemas.NewEvent(c, schemas.CallRejected, string(p.Account)+"."+schemas.CallPrefix+p.place(p.Published)+".rejected", p.Published,
 		schemas.RejectedData{Call: seen.ID, Error: why})
 }
 

@@ -45,7 +45,8 @@ const (
 // among the dead letters with the reason. One that the consumer could not handle because a part was
 // away is tried again, for a week. If it dies between admitting a call and acknowledging the
 // publication, it sees it again; a request that names an id is then the same call. One without an
-// id gets an id made from its place on the log, so that it too is the same call.
+// id gets an id made from its place on the log, so that it too is the same call. One that a person sends again
+// from the dead letters has the id that it had at first.
 type IntakeConsumer struct {
 	Bus     *streams.Bus
 	Records admission.Records
@@ -95,8 +96,7 @@ func (c IntakeConsumer) Run(ctx context.Context) error {
 
 // route handles one publication; its error is the verdict.
 func (c IntakeConsumer) route(ctx context.Context, d streams.Delivery[streams.Raw]) error {
-	p := streams.Publication{Account: d.Account, Subject: d.Subject, Published: d.Published, Data: d.Value.Data,
-		MsgID: streams.PublicationID(d.Headers)}
+	p := streams.PublicationOf(d)
 	age := c.Bus.Now().Sub(d.Published)
 	if wait, try := c.held.ask(d.Account, time.Now()); !try && age < c.Patience {
 		return streams.RetryAfter(wait, schemas.Errorf(schemas.Unavailable, "router",
@@ -195,15 +195,16 @@ func (h handledBefore) Resolve(ctx context.Context, a schemas.AccountID, req sch
 			return call, errRejectedBefore
 		}
 	}
-	if h.bus.Now().Sub(h.p.Published) > callsForgotten {
+	old := h.bus.Now().Sub(h.p.Published) > callsForgotten
+	if old || h.p.Redriven { // it may have been sent again before, at any time
 		then := call
-		then.Accepted = h.p.Published
+		then.Accepted = h.p.First
 		switch state, err := streams.ReadCallState(ctx, h.bus, then); {
 		case err != nil:
 			return call, err
 		case state.Accepted, len(state.Started) > 0, state.Result != nil:
 			return call, errAdmittedBefore
-		case state.Forgotten && h.attempt > 1: // who sent it is told, rather than that it may be run twice
+		case old && state.Forgotten && h.attempt > 1: // who sent it is told, rather than that it may be run twice
 			return call, errMaybeAdmitted
 		}
 	}

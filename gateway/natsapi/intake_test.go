@@ -211,7 +211,7 @@ func taken(t *testing.T, b *streams.Bus, do func(streams.Publication)) {
 	go func() {
 		o := streams.ConsumeOptions{Name: "intake", MaxAttempts: 1_000_000, MaxPending: 100_000}
 		done <- streams.Intake.Consume(ctx, b, o, func(_ context.Context, d streams.Delivery[streams.Raw]) error {
-			do(streams.Publication{Account: d.Account, Subject: d.Subject, Published: d.Published, Data: d.Value.Data})
+			do(streams.PublicationOf(d))
 			cancel()
 			return streams.RetryAfter(time.Second, nil)
 		})
@@ -270,6 +270,49 @@ func TestAPublicationIsHandledOnce(t *testing.T) {
 				}
 			}
 		})
+	})
+}
+
+// TestAPublicationThatIsSentAgainTwiceIsOneCall: its letter is sent again, and again since the letter was not removed, soon and after the
+// log has forgotten the call.
+func TestAPublicationThatIsSentAgainTwiceIsOneCall(t *testing.T) {
+	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+		var there atomic.Bool
+		stop := routing(t, b, answering{answer: func(schemas.AccountID) error {
+			if !there.Load() {
+				return schemas.Errorf(schemas.NotFound, "workspace", "there is no workspace")
+			}
+			return nil
+		}})
+		publishRaw(t, b, alice, `{"conversation":"c_1","tool":"bash","input":{"command":"x"}}`)
+		time.Sleep(time.Minute)
+		letters := streams.OpenDeadLetters(b)
+		list, err := letters.List(t.Context(), "", 0)
+		if err != nil || len(list) != 1 {
+			t.Fatalf("dead letters %+v, %v; want one", list, err)
+		}
+		redrive := func() {
+			t.Helper()
+			if err := letters.Redrive(t.Context(), list[0].ID); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(20 * time.Minute)
+			if err := streams.Dead.Publish(t.Context(), b, list[0]); err != nil { // as if it had not been removed
+				t.Fatal(err)
+			}
+		}
+		redrive() // it is refused again, and that is reported again
+		there.Store(true)
+		redrive()
+		redrive()
+		if err := streams.ForgetCalls(t.Context(), b, 1<<62); err != nil {
+			t.Fatal(err)
+		}
+		redrive()
+		stop()
+		if got := fmt.Sprint(toldOn(t, b, alice, "c_1")); got != "[call.rejected: not_found call.rejected: not_found call.accepted]" {
+			t.Errorf("the conversation has %s", got)
+		}
 	})
 }
 
