@@ -21,6 +21,7 @@ import (
 
 	"github.com/sandjet/sandjet/gateway"
 	"github.com/sandjet/sandjet/internal/natstest"
+	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 	"github.com/sandjet/sandjet/streams/natsauth"
@@ -84,7 +85,7 @@ func (book) Resolve(_ context.Context, a schemas.AccountID, r schemas.Request) (
 	c := schemas.Call{
 		ID: r.ID, Account: a, Conversation: r.Conversation, Tool: r.Tool, Input: r.Input, Provider: "fake",
 		Workspace: "ws_1", Sandbox: "sb_1", Timeout: schemas.Duration(time.Minute), Accepted: now, Deadline: now.Add(time.Hour),
-		Origin: r.Origin, Group: r.Group, TraceParent: r.TraceParent, Digest: r.Digest(),
+		Origin: r.Origin, Group: r.Group, TraceParent: r.TraceParent, Digest: r.Digest(), Misuse: r.Misuse(),
 	}
 	if c.ID == "" {
 		c.ID = schemas.NewCallID()
@@ -195,6 +196,10 @@ func (e *edge) work() {
 		o := streams.ConsumeOptions{Name: "w-fake", Filter: "fake", Slots: 16}
 		return streams.Calls.Consume(ctx, e.bus, o, func(ctx context.Context, d streams.Delivery[schemas.Call]) error {
 			c := d.Value
+			if unfit := c.Unfit(); unfit != nil {
+				e.publish(schemas.NewEvent(c, schemas.CallFinished, schemas.FinishedID(c.Account, c.ID), time.Now(), lifecycle.FailedResult(c, unfit)))
+				return nil
+			}
 			var in schemas.BashInput
 			if err := json.Unmarshal(c.Input, &in); err != nil {
 				return err

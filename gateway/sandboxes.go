@@ -95,7 +95,10 @@ func (c sandboxCalls) Submit(ctx context.Context, a schemas.AccountID, r schemas
 	if err != nil {
 		return schemas.Call{}, schemas.Invalidf("", "cannot be encoded")
 	}
-	if r, err = schemas.DecodeRequest(body); err != nil { // as strictly as what comes in by itself
+	if r, err = schemas.DecodeRequest(body); err == nil { // as strictly as what comes in by itself
+		err = r.Validate() // no model has written it: who did reads the error of the request
+	}
+	if err != nil {
 		return schemas.Call{}, err
 	}
 	g := c.g

@@ -72,9 +72,9 @@ func TestSocketCalls(t *testing.T) {
 	if f := s.next(); f.Op != "error" || *f.ID != 3 || f.Error.Code != schemas.Conflict || f.Error.Field != "request.id" {
 		t.Errorf("other content: %+v", f)
 	}
-	s.write(`{"op":"send","id":4,"request":{"tool":"rm","input":{}}}`)
+	s.write(`{"op":"send","id":4,"request":{"input":{}}}`)
 	if f := s.next(); f.Op != "error" || f.Error.Field != "request.tool" {
-		t.Errorf("unknown tool: %+v", f)
+		t.Errorf("no tool: %+v", f)
 	}
 	s.write(`{"op":"cancel","id":5,"call":"nobodys"}`)
 	if f := s.next(); f.Op != "error" || f.Error.Code != schemas.NotFound {

@@ -61,10 +61,14 @@ func renew(ctx context.Context, b *streams.Bus, c schemas.Call, since time.Time)
 }
 
 // AsksForJob reports whether a call that is not on the log yet starts a job: it needs an id for it before it is, so that a call
-// that is handed out twice starts one job. One that is there has it: [StartsJob].
+// that is handed out twice starts one job. One that is there has it: [StartsJob]. A command of a group that a model has written wrongly
+// has one too: it ends unstarted, and its group does not wait for it.
 func AsksForJob(c schemas.Call) bool {
-	if c.Tool != schemas.ToolBash || c.Refused != "" {
+	switch {
+	case c.Tool != schemas.ToolBash, c.Refused != "":
 		return false
+	case c.Misuse != nil:
+		return c.Group != nil
 	}
 	return c.Background()
 }

@@ -67,12 +67,16 @@ func (d *desk) Submit(_ context.Context, r schemas.Request) (mcp.State, error) {
 	if d.refuse != nil {
 		return mcp.State{}, d.refuse
 	}
-	if _, err := r.Parsed(); err != nil {
+	r, err := r.Parsed()
+	if err != nil {
 		return mcp.State{}, err
 	}
 	d.submitted = append(d.submitted, r)
 	if d.calls[r.ID] == nil {
 		d.calls[r.ID] = &held{request: r, asked: d.ask}
+		if misuse := r.Misuse(); misuse != nil {
+			d.calls[r.ID].result = &schemas.Result{Call: r.ID, Status: schemas.StatusFailed, Text: "Error: " + misuse.Error(), Error: misuse}
+		}
 	}
 	d.change()
 	return d.state(r.ID), nil

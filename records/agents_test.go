@@ -144,6 +144,7 @@ func TestAgentsChoose(t *testing.T) {
 		argument           string
 		is                 schemas.WorkspaceID
 		refused            string
+		misuse             string
 		asks               bool
 		code               schemas.Code
 		says               string
@@ -156,7 +157,8 @@ func TestAgentsChoose(t *testing.T) {
 		"by both, which differ": {tool: schemas.ToolBash, workspace: "main", argument: "notes",
 			code: schemas.Invalid, says: "input.workspace"},
 		"the account's, not the agent's": {tool: schemas.ToolBash, workspace: "default", code: schemas.Invalid, says: "main, notes, look"},
-		"unknown":                        {tool: schemas.ToolBash, argument: "nope", code: schemas.Invalid, says: "main, notes, look"},
+		"unknown":                        {tool: schemas.ToolBash, workspace: "nope", code: schemas.Invalid, says: "main, notes, look"},
+		"unknown, by argument":           {tool: schemas.ToolBash, argument: "nope", is: "ws_1", misuse: "main, notes, look"},
 		"read only":                      {tool: schemas.ToolWrite, workspace: "look", is: "ws_1", refused: readOnly},
 		"its own sandbox, named":         {tool: schemas.ToolBash, sandbox: "default", is: "ws_1"},
 		"its own sandbox, by id":         {tool: schemas.ToolBash, sandbox: "sb_1", is: "ws_1"},
@@ -190,6 +192,9 @@ func TestAgentsChoose(t *testing.T) {
 					t.Errorf("%v does not say %q", err, tc.says)
 				}
 				return
+			}
+			if (c.Misuse != nil) != (tc.misuse != "") || c.Misuse != nil && !strings.Contains(c.Misuse.Message, tc.misuse) {
+				t.Errorf("the misuse is %v, want %q", c.Misuse, tc.misuse)
 			}
 			if c.Workspace != tc.is || c.Refused != tc.refused || (c.Approval != "") != tc.asks || string(c.Input) != plain {
 				t.Errorf("%s refused %q, asks %t, input %s", c.Workspace, c.Refused, c.Approval != "", c.Input)

@@ -15,20 +15,24 @@ const DefaultName = "default"
 // resolve turns a valid request of t's account into a call, all but its digest. It is pure but for the ids
 // that it makes: the same request, records and time give the same call.
 func resolve(t *tenant, a schemas.AccountID, r schemas.Request, now time.Time) (schemas.Call, error) {
-	r, err := r.Placed()
+	r, err := r.Parsed()
 	if err != nil {
 		return schemas.Call{}, err
 	}
-	var (
-		s placement
-		g schemas.Agent
-	)
-	if r.Agent == "" {
-		s, err = place(t, r)
-	} else {
-		g, s, err = placeOfAgent(t, r)
+	misuse := r.Misuse()
+	g, s, err := placeOf(t, r)
+	if err != nil && r.InputWorkspace() != "" { // the model may have written a workspace that there is not
+		r = r.WithoutInputWorkspace()
+		wrong := schemas.Public(err)
+		var elsewhere error
+		if g, s, elsewhere = placeOf(t, r); elsewhere == nil {
+			misuse, err = &schemas.Error{Code: wrong.Code, Field: "input.workspace", Message: wrong.Message}, nil
+		}
 	}
 	if err != nil {
+		return schemas.Call{}, err
+	}
+	if r, err = r.Placed(); err != nil {
 		return schemas.Call{}, err
 	}
 	deadline, err := deadline(r, now)
@@ -39,7 +43,7 @@ func resolve(t *tenant, a schemas.AccountID, r schemas.Request, now time.Time) (
 		ID: r.ID, Account: a, Agent: r.Agent, Conversation: r.Conversation, Turn: r.Turn, Tool: r.Tool, Input: r.Input,
 		Dialect: r.Dialect, Provider: s.provider, Workspace: s.workspace.ID, Sandbox: s.sandbox.ID, Timeout: timeout(r, s.sandbox),
 		Accepted: now.UTC(), Deadline: deadline, Origin: r.Origin, Group: r.Group, TraceParent: r.TraceParent,
-		Artifacts: r.Artifacts,
+		Artifacts: r.Artifacts, Misuse: misuse,
 	}
 	if c.ID == "" {
 		c.ID = schemas.NewCallID()
@@ -48,11 +52,25 @@ func resolve(t *tenant, a schemas.AccountID, r schemas.Request, now time.Time) (
 		c.Conversation = schemas.NewConversationID()
 	}
 	c = c.WithInputOf(r)
-	c.Refused = refusal(g, s, r)
-	if c.Refused == "" && (g.Tools[r.Tool].NeedsApproval || asks(s.sandbox.PermissionMode, r.Tool)) {
+	if misuse == nil || slices.Contains(schemas.Tools(), r.Tool) {
+		c.Refused = refusal(g, s, r)
+	}
+	if c.Unfit() == nil && (g.Tools[r.Tool].NeedsApproval || asks(s.sandbox.PermissionMode, r.Tool)) {
 		c.Approval = schemas.NewApprovalID()
 	}
 	return c, nil
+}
+
+// placeOf finds where a request is carried out, and the agent that it names.
+func placeOf(t *tenant, r schemas.Request) (g schemas.Agent, s placement, err error) {
+	if r, err = r.Placed(); err != nil {
+		return g, s, err
+	}
+	if r.Agent == "" {
+		s, err = place(t, r)
+		return g, s, err
+	}
+	return placeOfAgent(t, r)
 }
 
 // place finds the workspace and the sandbox: the named ones, else the default workspace and the

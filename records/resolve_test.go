@@ -70,8 +70,9 @@ func TestResolveFillsTheCall(t *testing.T) {
 		t.Errorf("made ids %q and %q", c.ID, c.Conversation)
 	}
 	group := &schemas.GroupRef{ID: "g", Size: 2}
-	if c, err = resolve(house().tenants[alice], alice, request(func(r *schemas.Request) { r.Group = group }), noon); err != nil ||
-		c.Group != group {
+	if c, err = resolve(house().tenants[alice], alice, request(func(r *schemas.Request) {
+		r.Group, r.Input = group, json.RawMessage(`{"command":"true","background":true}`)
+	}), noon); err != nil || c.Group != group {
 		t.Errorf("the call's group is %v, %v", c.Group, err)
 	}
 }
@@ -109,6 +110,44 @@ func TestResolve(t *testing.T) {
 				t.Errorf("%v: want field %q and the words %q", err, tc.field, tc.says)
 			}
 		})
+	}
+}
+
+// What a model has written wrongly is in its call, and no person is asked about that.
+func TestMisusesAreInTheCall(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		change func(*schemas.Request)
+		code   schemas.Code
+		field  string
+		says   string
+	}{
+		"input": {func(r *schemas.Request) { r.Input = json.RawMessage(`{"cmd":"true"}`) }, schemas.Invalid, "input.cmd", "command is missing"},
+		"input, in a workspace that there is": {func(r *schemas.Request) { r.Input = json.RawMessage(`{"cmd":"true","workspace":"default"}`) },
+			schemas.Invalid, "input.cmd", "command is missing"},
+		"tool":      {func(r *schemas.Request) { r.Tool = "python" }, schemas.Invalid, "tool", "use one of bash"},
+		"workspace": {func(r *schemas.Request) { r.Input = json.RawMessage(`{"command":"true","workspace":"nope"}`) }, schemas.NotFound, "input.workspace", "default or notes"},
+		"a workspace without a sandbox": {func(r *schemas.Request) { r.Input = json.RawMessage(`{"command":"true","workspace":"notes"}`) },
+			schemas.Invalid, "input.workspace", "name one"},
+	} {
+		for _, sandbox := range []string{"", "asks"} {
+			if strings.Contains(name, "without a sandbox") && sandbox != "" {
+				continue
+			}
+			c, err := resolve(house().tenants[alice], alice, request(func(r *schemas.Request) { r.Sandbox = sandbox; tc.change(r) }), noon)
+			if err != nil || c.Misuse == nil || c.Misuse.Code != tc.code || c.Misuse.Field != tc.field || !strings.Contains(c.Misuse.Message, tc.says) {
+				t.Errorf("%s, sandbox %q: %v, %v", name, sandbox, c.Misuse, err)
+			}
+			if err := c.Validate(); err != nil || c.Approval != "" || c.Refused != "" || c.Workspace != "ws_1" {
+				t.Errorf("%s, sandbox %q: the call is %+v, %v", name, sandbox, c, err)
+			}
+		}
+	}
+	_, err := resolve(house().tenants[alice], alice, request(func(r *schemas.Request) {
+		r.Input, r.Sandbox = json.RawMessage(`{"command":"true","workspace":"nope"}`), "nope"
+	}), noon)
+	if !errors.Is(err, schemas.ErrNotFound) {
+		t.Errorf("a sandbox that there is not, beside a workspace that there is not: %v", err)
 	}
 }
 

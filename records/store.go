@@ -321,7 +321,7 @@ func (s *Store) resolve(a schemas.AccountID, r schemas.Request) (c schemas.Call,
 		sandbox = t.sandboxes.byID[c.Sandbox]
 		err = s.keeps(c, sandbox)
 	}
-	return c, sandbox, err == nil && c.Refused == "" && t.lacks(c.Sandbox), err
+	return c, sandbox, err == nil && c.Unfit() == nil && t.lacks(c.Sandbox), err
 }
 
 // keeps reports what of a call its provider or the operator does not allow: its record may be older than this

@@ -74,6 +74,8 @@ type Call struct {
 	TraceParent  string          `json:"traceparent,omitzero"`
 	// Refused is why the call is not carried out, in words for the model; empty: it is.
 	Refused string `json:"refused,omitzero"`
+	// Misuse is what a model has done wrong in asking for the call, which ends with that; nil: nothing.
+	Misuse *Error `json:"misuse,omitzero"`
 	// Wake says that a turn waits for the result: who writes it has that looked at.
 	Wake bool `json:"wake,omitzero"`
 	// Artifacts are the patterns of files that the request has named.
@@ -82,6 +84,15 @@ type Call struct {
 	Digest string `json:"digest"`
 
 	parsed *parsedInput // see [Call.Parsed]
+}
+
+// Unfit is why the call is not carried out, which was decided when it was admitted: an error that its model can read. Nil: it is
+// carried out.
+func (c Call) Unfit() *Error {
+	if c.Refused != "" {
+		return &Error{Code: Denied, Message: c.Refused}
+	}
+	return c.Misuse
 }
 
 // EventID is the call's key on the log: unique per tenant.

@@ -3,7 +3,7 @@ package schemas
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -11,7 +11,8 @@ import (
 
 // DecodeRequest reads a request strictly, as every way in must: it refuses unknown and
 // repeated fields, invalid UTF-8, NUL, trailing data and more than [MaxRequest] bytes, and then
-// validates. Errors are of code invalid and name the field and the remedy.
+// validates what the caller is answerable for; what a model has done wrong is [Request.Misuse]. Errors are of code invalid and
+// name the field and the remedy.
 func DecodeRequest(b []byte) (Request, error) {
 	var r Request
 	if err := decodeStrict(b, MaxRequest, &r, "input"); err != nil { // which is read once it is known of which tool
@@ -49,37 +50,54 @@ func DecodeEvent(b []byte) (Event, error) {
 	return e, nil
 }
 
-// Validate reports the first thing that is wrong with r. It does not look at the clock, so a
+// Validate reports the first thing that is wrong with r, a [Request.Misuse] too. It does not look at the clock, so a
 // deadline in the past is found at admission.
 func (r Request) Validate() error {
-	_, err := r.Parsed()
-	return err
+	r, err := r.Parsed()
+	if err != nil {
+		return err
+	}
+	if misuse := r.Misuse(); misuse != nil {
+		return misuse
+	}
+	return nil
 }
 
-// check validates r and reads its input.
+// check validates what the caller is answerable for, and reads the input.
 func (r Request) check() (*parsedInput, error) {
 	if err := r.checkMembers(); err != nil {
 		return nil, err
 	}
-	p := &parsedInput{tool: r.Tool, sent: r.Input}
-	var err error
-	if p.placed, p.workspace, err = takeWorkspace(r.Input); err != nil {
+	if err := r.checkShape(); err != nil {
 		return nil, err
 	}
-	if _, err = r.placedIn(p.placed, p.workspace); err != nil {
+	p, err := r.readInput()
+	if err != nil {
 		return nil, err
 	}
-	if p.value, err = DecodeInput(r.Tool, p.placed); err != nil {
-		return nil, err
-	}
-	b, ok := p.value.(BashInput)
-	if ok && r.Dialect == DialectDeepAgents && (b.Timeout != nil || b.Description != "") {
-		return nil, Invalidf("input", "timeout and description belong to the dialect claude: set the call's timeout instead")
-	}
-	if r.Group != nil && (!ok || !b.Background) {
+	// Of a call that was meant for a group the job is ended too, so that the group need not wait for it.
+	if b, ok := p.value.(BashInput); r.Group != nil && !b.Background && (ok || r.Tool != ToolBash) {
 		return nil, Invalidf("group", "is for background calls: set input.background, or leave the group out")
 	}
 	return p, nil
+}
+
+// checkShape checks that there is a tool and an object as its input.
+func (r Request) checkShape() error {
+	if r.Tool == "" {
+		return Invalidf("tool", "is missing: use one of %s", toolNames())
+	}
+	if err := validateToken("tool", string(r.Tool), MaxToolName, "_.-"); err != nil {
+		return err
+	}
+	input := bytes.TrimLeft(r.Input, " \t\r\n")
+	switch {
+	case len(input) == 0 || bytes.HasPrefix(input, []byte("null")):
+		return Invalidf("input", "is missing: %s needs an object with its arguments", Quotable(string(r.Tool)))
+	case input[0] != '{':
+		return Invalidf("input", "must be an object with the arguments of %s", Quotable(string(r.Tool)))
+	}
+	return nil
 }
 
 // checkMembers checks what stands beside the input.
@@ -131,13 +149,8 @@ func (r Request) checkMembers() error {
 			return err
 		}
 	}
-	if _, err := ParseArtifactPatterns("artifacts", r.Artifacts); err != nil {
-		return err
-	}
-	if r.Tool == "" {
-		return Invalidf("tool", "is missing: use one of %s", toolNames())
-	}
-	return nil
+	_, err := ParseArtifactPatterns("artifacts", r.Artifacts)
+	return err
 }
 
 // Validate reports whether c has what every worker relies on. The input was checked at admission,
@@ -155,10 +168,10 @@ func (c Call) Validate() error {
 	if c.Provider == "" || c.Deadline.IsZero() || c.Agent == "" && (c.Workspace == "" || c.Sandbox == "") {
 		return Invalidf("call", "is not resolved: provider, workspace, sandbox and deadline must be set")
 	}
-	if why := Refusal(c.Tool, c.Workspace, c.Sandbox); why != "" && c.Refused == "" {
+	if why := Refusal(c.Tool, c.Workspace, c.Sandbox); why != "" && c.Unfit() == nil {
 		return Invalidf("call", "is not resolved: %s", why)
 	}
-	if !slices.Contains(Tools(), c.Tool) || len(c.Input) == 0 || string(c.Input) == "null" {
+	if !slices.Contains(Tools(), c.Tool) && c.Misuse == nil || len(c.Input) == 0 || string(c.Input) == "null" {
 		return Invalidf("tool", "%q is unknown or has no input", Quotable(string(c.Tool)))
 	}
 	return nil
@@ -220,21 +233,19 @@ func toolInput(t Tool, raw json.RawMessage, strict bool) (any, error) {
 
 func decodeInput[T interface{ validate() error }](raw json.RawMessage, strict bool) (any, error) {
 	var in T
-	var err error
+	var wrong Problems
 	if strict {
-		err = DecodeStrict(raw, MaxInput, &in)
-	} else if err = json.Unmarshal(raw, &in); err != nil {
-		err = jsonError(err)
+		wrong = decodeAll(raw, MaxInput, &in)
+	} else if err := json.Unmarshal(raw, &in); err != nil {
+		wrong.Add("", jsonError(err))
 	}
-	if err == nil {
-		err = in.validate()
+	if err := in.validate(); err != nil && !wrong.about(Public(err).Field) {
+		wrong.Add("", err)
 	}
-	if e, ok := errors.AsType[*Error](err); ok {
-		under := *e
-		under.Field = strings.TrimSuffix("input."+e.Field, ".")
-		return nil, &under
+	if len(wrong) > 0 {
+		return nil, misfit(wrong, reflect.TypeFor[T]())
 	}
-	return in, err
+	return in, nil
 }
 
 func (in LoadSkillInput) validate() error { return ValidateSkillName("name", in.Name) }

@@ -84,6 +84,16 @@ func TestDecodeRequestRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, err := DecodeRequest([]byte(c.body))
+			misuse := strings.HasPrefix(c.field, "input.") || name == "unknown tool" || name == "not a dialect's field"
+			if misuse {
+				if err != nil || r.Misuse() == nil || !errors.Is(r.Validate(), ErrInvalid) {
+					t.Fatalf("got %v, %v: want a request with a misuse", err, r.Misuse())
+				}
+				if in, bad := r.TypedInput(); in != nil || bad == nil {
+					t.Fatalf("an input that does not fit was read as %v", in)
+				}
+				err = r.Misuse()
+			}
 			e, ok := errors.AsType[*Error](err)
 			if !ok || e.Code != Invalid {
 				t.Fatalf("got %v, want an error of code invalid", err)
@@ -97,10 +107,47 @@ func TestDecodeRequestRefuses(t *testing.T) {
 			if strings.Contains(e.Message, "schemas.") || len(e.Message) > 400 {
 				t.Errorf("message is not for a user: %q", e.Message)
 			}
-			if r.Tool != "" || r.Input != nil {
+			if !misuse && (r.Tool != "" || r.Input != nil) {
 				t.Error("a refused request came back beside the error")
 			}
 		})
+	}
+}
+
+// A model mends all of its mistakes at once, if it is told all of them.
+func TestAMisuseNamesEverythingThatIsWrong(t *testing.T) {
+	t.Parallel()
+	deep := strings.Repeat("[", 80) + strings.Repeat("]", 80)
+	for name, c := range map[string]struct{ body, want string }{
+		"another name": {`{"tool":"bash","input":{"cmd":"ls"}}`,
+			"input.cmd: is not a known field: check its spelling; command is missing or empty. Known fields: command, background, timeout, description"},
+		"one too many": {`{"tool":"read","input":{"file_path":"a","lines":3}}`,
+			"input.lines: is not a known field: check its spelling. Known fields: file_path, offset, limit, base"},
+		"of other types": {`{"tool":"read","input":{"file_path":1,"limit":"ten"}}`,
+			"input.file_path: has the wrong type: it must be a string, not a JSON number; limit has the wrong type: it must be a whole number, " +
+				"not a JSON string"},
+		"no such tool": {`{"tool":"python","input":{"code":"1"}}`,
+			`tool: "python" is unknown: use one of bash, read, write, edit, glob, grep, ls, load_skill, async_status`},
+		"a workspace twice": {`{"tool":"bash","input":{"workspace":"a","workspace":"a","command":"ls"}}`, "input.workspace: is given twice"},
+		"many":              {`{"tool":"bash","input":{"a1":1,"b2":1,"c3":1,"d4":1,"e5":1,"f6":1}}`, "and 2 more"},
+	} {
+		r, err := DecodeRequest([]byte(c.body))
+		if err != nil || r.Misuse() == nil || !strings.Contains(r.Misuse().Error(), c.want) {
+			t.Errorf("%s: %v, %v, want %s", name, err, r.Misuse(), c.want)
+		}
+	}
+	for name, body := range map[string]string{ // that no log is to keep
+		"deep":         `{"tool":"bash","input":{"command":"a","x":` + deep + `}}`,
+		"deep, twice":  `{"tool":"bash","input":{"command":"a","command":"b","x":` + deep + `}}`,
+		"many members": `{"tool":"python","input":{"x":[0` + strings.Repeat(",0", MaxMembers) + `]}}`,
+		"many, twice":  `{"tool":"bash","input":{"command":"a","command":"b","x":[0` + strings.Repeat(",0", MaxMembers) + `]}}`,
+		"large":        `{"tool":"python","input":{"x":"` + strings.Repeat("x", MaxInput) + `"}}`,
+		"no name":      `{"tool":"a tool","input":{}}`,
+		"a long name":  `{"tool":"` + strings.Repeat("x", MaxToolName+1) + `","input":{}}`,
+	} {
+		if r, err := DecodeRequest([]byte(body)); !errors.Is(err, ErrInvalid) || r.Tool != "" {
+			t.Errorf("%s: it is taken: %v", name, err)
+		}
 	}
 }
 

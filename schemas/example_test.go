@@ -8,18 +8,21 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// A front door reads what a client sent, and answers what is wrong with it.
+// A front door reads what a client sent, and answers what is wrong with it. What the client's model has written wrongly is taken, and
+// becomes the result of its call.
 func ExampleDecodeRequest() {
-	_, err := schemas.DecodeRequest([]byte(`{"tool":"bash","input":{"comand":"echo hello"}}`))
+	_, err := schemas.DecodeRequest([]byte(`{"tool":"bash","input":{"command":"echo hello"},"sandbx":"a"}`))
 	e, _ := errors.AsType[*schemas.Error](err)
-	fmt.Println(e.Code, e.Field)
-	fmt.Println(e.Message)
+	fmt.Println(e.Code, e.Field, e.Message)
 
-	r, err := schemas.DecodeRequest([]byte(`{"tool":"bash","input":{"command":"echo hello"},"timeout":"5s"}`))
+	r, err := schemas.DecodeRequest([]byte(`{"tool":"bash","input":{"comand":"echo hello"}}`))
+	fmt.Println(err, r.Misuse().Field)
+
+	r, err = schemas.DecodeRequest([]byte(`{"tool":"bash","input":{"command":"echo hello"},"timeout":"5s"}`))
 	fmt.Println(r.Tool, time.Duration(r.Timeout), err)
 	// Output:
-	// invalid input.comand
-	// is not a known field: use "command"
+	// invalid sandbx is not a known field: use "sandbox"
+	// <nil> input.comand
 	// bash 5s <nil>
 }
 

@@ -13,7 +13,15 @@ type parsedInput struct {
 	sent      json.RawMessage // as the request has it
 	workspace string          // that it names
 	placed    json.RawMessage // as the call has it: without that
-	value     any
+	value     any             // nil where there is a misuse
+	misuse    *Error          // see [Request.Misuse]
+}
+
+func (p *parsedInput) typed() (any, error) {
+	if p.misuse != nil {
+		return nil, p.misuse
+	}
+	return p.value, nil
 }
 
 // of reports whether p was read from raw.
@@ -24,9 +32,9 @@ func (p *parsedInput) of(t Tool, raw json.RawMessage) bool {
 // same reports whether a and b are the same bytes in memory.
 func same(a, b json.RawMessage) bool { return len(a) == len(b) && len(a) > 0 && &a[0] == &b[0] }
 
-// Parsed checks r as [Request.Validate] does and returns it with its input read: [Request.Placed], [Request.TypedInput], and
-// [Call.TypedInput] of a call that took the input over, then read nothing again. A request that was parsed is returned as it is.
-// [DecodeRequest] parses.
+// Parsed checks what the caller is answerable for and returns r with its input read: [Request.Misuse], [Request.Placed],
+// [Request.TypedInput], and [Call.TypedInput] of a call that took the input over, then read nothing again. A request that was
+// parsed is returned as it is. [DecodeRequest] parses.
 func (r Request) Parsed() (Request, error) {
 	if r.parsed.of(r.Tool, r.Input) {
 		return r, nil
@@ -39,10 +47,40 @@ func (r Request) Parsed() (Request, error) {
 	return r, nil
 }
 
-// TypedInput returns the input of r, without the workspace that it may name, as a value of the types that [DecodeInput] has.
+// Misuse is what is wrong with the part of a parsed request that a model writes: the tool does not exist, or the input does not fit
+// it. Such a request is admitted, and its call ends with this error, for the model to read. Nil: nothing is wrong, or r was not
+// parsed.
+func (r Request) Misuse() *Error {
+	if !r.parsed.of(r.Tool, r.Input) {
+		return nil
+	}
+	return r.parsed.misuse
+}
+
+// InputWorkspace is the workspace that the input of a parsed request names, or "".
+func (r Request) InputWorkspace() string {
+	if !r.parsed.of(r.Tool, r.Input) || same(r.Input, r.parsed.placed) && !same(r.parsed.placed, r.parsed.sent) {
+		return ""
+	}
+	return r.parsed.workspace
+}
+
+// WithoutInputWorkspace returns a parsed request as if its input named no workspace.
+func (r Request) WithoutInputWorkspace() Request {
+	if r.InputWorkspace() == "" {
+		return r
+	}
+	p := *r.parsed
+	p.workspace, p.sent = "", p.placed
+	r.Input, r.parsed = p.placed, &p
+	return r
+}
+
+// TypedInput returns the input of r, without the workspace that it may name, as a value of the types that [DecodeInput] has. Its
+// error is the request's misuse.
 func (r Request) TypedInput() (any, error) {
 	if r.parsed.of(r.Tool, r.Input) {
-		return r.parsed.value, nil
+		return r.parsed.typed()
 	}
 	r, err := r.Placed()
 	if err != nil {
@@ -79,7 +117,7 @@ func (c Call) TypedInput() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.parsed.value, nil
+	return c.parsed.typed()
 }
 
 // Background reports whether r is a command of bash that is to run as a job.

@@ -65,10 +65,19 @@ func FuzzParsed(f *testing.F) {
 		if strictly == nil {
 			strictly = plain.Validate()
 		}
-		if (err == nil) != (strictly == nil) || CodeOf(err) != CodeOf(strictly) {
-			t.Fatalf("%s: %v, and read without leaving anything for later %v", b, err, strictly)
+		whole := err
+		if whole == nil {
+			whole = r.Validate()
 		}
-		if err != nil {
+		if (whole == nil) != (strictly == nil) || CodeOf(whole) != CodeOf(strictly) {
+			t.Fatalf("%s: %v, and read without leaving anything for later %v", b, whole, strictly)
+		}
+		if err == nil && whole != nil {
+			if in, bad := r.TypedInput(); in != nil || bad == nil || r.Background() || r.Digest() == "" || r.InputWorkspace() != "" {
+				t.Fatalf("%s: the input does not fit, and reads as %v", b, in)
+			}
+		}
+		if whole != nil {
 			return
 		}
 		in, err := r.TypedInput()

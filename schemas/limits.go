@@ -21,6 +21,7 @@ const (
 	MaxName           = 128       // bytes of a workspace's or sandbox's name
 	MaxOrigin         = 16 << 10  // bytes of an origin
 	MaxChannel        = 64        // bytes of a channel's name
+	MaxToolName       = 64        // bytes of the name of a tool, one that does not exist included
 	MaxTraceParent    = 128       // bytes of a W3C trace parent
 	MaxEvent          = 768 << 10 // bytes of one event's JSON on the log; a chunk of output is far smaller
 	MaxChunk          = 64 << 10  // bytes of output in one call.output event

@@ -43,6 +43,14 @@ func decodeStrict(b []byte, limit int, v any, later string) error {
 	return nil
 }
 
+// checkBounds reports whether valid JSON has more members, or is deeper, than [DecodeStrict] lets through. Unlike that, it takes
+// members that are given twice.
+func checkBounds(b []byte) error {
+	s := strict{dec: json.NewDecoder(bytes.NewReader(b)), left: MaxMembers, loose: true}
+	s.dec.UseNumber()
+	return s.value(nil)
+}
+
 // blame finds the field at fault when a value that decodes itself, which does not know where it
 // stands, has refused what it was given.
 func blame(b []byte, t reflect.Type, err error) error {
@@ -114,7 +122,10 @@ func escaped(b []byte) (rune, bool) {
 	return rune(n), err == nil
 }
 
-const givenTwice = "is given twice"
+const (
+	givenTwice   = "is given twice"
+	unknownField = "is not a known field"
+)
 
 // strict walks one JSON value beside the type that it will be read into.
 type strict struct {
@@ -123,6 +134,7 @@ type strict struct {
 	left int      // members and elements that may still come
 
 	later string // a member of the outermost object whose contents are not looked at
+	loose bool   // members may be given twice
 }
 
 // one counts a member or an element.
@@ -192,13 +204,13 @@ func (s *strict) object(fields map[string]reflect.Type, member reflect.Type) err
 		}
 		name, _ := tok.(string) // always a string here
 		s.path = append(s.path, name)
-		if seen[name] {
+		if seen[name] && !s.loose {
 			return Invalidf(s.at(), givenTwice)
 		}
 		seen[name] = true
 		t, known := fields[name]
 		if fields != nil && !known {
-			return Invalidf(s.at(), "is not a known field%s", suggestion(name, fields))
+			return Invalidf(s.at(), unknownField+"%s", suggestion(name, fields))
 		}
 		if fields == nil {
 			t = member

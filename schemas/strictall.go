@@ -3,7 +3,6 @@ package schemas
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"reflect"
 )
@@ -16,7 +15,7 @@ func decodeAll(b []byte, limit int, v any) Problems {
 		return nil
 	}
 	first := Problems{Public(err)}
-	if checkText(b, limit) != nil || !json.Valid(b) || tooMany(b) {
+	if checkText(b, limit) != nil || !json.Valid(b) || checkBounds(b) != nil {
 		return first
 	}
 	var p Problems
@@ -30,22 +29,6 @@ func decodeAll(b []byte, limit int, v any) Problems {
 		into.SetZero()
 	}
 	return p
-}
-
-// tooMany reports whether valid JSON goes beyond a limit of [DecodeStrict] that is of the whole.
-func tooMany(b []byte) bool {
-	s := strict{dec: json.NewDecoder(bytes.NewReader(b)), left: MaxMembers}
-	s.dec.UseNumber()
-	return s.loose() != nil
-}
-
-// loose walks a value as [strict.value] does, whatever its members are called.
-func (s *strict) loose() error {
-	err := s.value(nil)
-	if e, ok := errors.AsType[*Error](err); ok && e.Message == givenTwice {
-		return nil
-	}
-	return err
 }
 
 // clean notes what of a value does not fit a type, and returns the value without it. It is false where nothing is left.
@@ -98,7 +81,7 @@ func (p *Problems) cleanObject(raw json.RawMessage, t reflect.Type, path string)
 			p.Add(at, Invalidf("", givenTwice))
 			continue
 		case fields != nil && !known:
-			p.Add(at, Invalidf("", "is not a known field%s", suggestion(name, fields)))
+			p.Add(at, Invalidf("", unknownField+"%s", suggestion(name, fields)))
 			continue
 		case fields == nil:
 			ft = member

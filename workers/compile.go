@@ -29,8 +29,8 @@ type preparedCall struct {
 // compile finds the records that the call names and makes its command.
 func (t *execution) compile(ctx context.Context) (o preparedCall, err error) {
 	c := t.call
-	if c.Refused != "" {
-		return o, &schemas.Error{Code: schemas.Denied, Message: c.Refused}
+	if unfit := c.Unfit(); unfit != nil {
+		return o, unfit
 	}
 	if o.input, err = c.TypedInput(); err != nil {
 		return o, err

@@ -1,9 +1,12 @@
 package workers
 
 import (
+	"encoding/json"
 	"slices"
+	"strings"
 	"testing"
 
+	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -30,6 +33,53 @@ func TestACallThatAdmissionRefusedIsNotStarted(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What a model has written wrongly is told it, and costs nothing.
+func TestAMisusedToolIsNotStarted(t *testing.T) {
+	for name, tool := range map[string]schemas.Tool{"an input": schemas.ToolBash, "a tool": "browse", "a status": schemas.ToolAsyncStatus} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				w.specs.persistent = true
+				p := &keeps{}
+				w.employ(p)
+				call := w.publish(w.call("call_1", tool, func(c *schemas.Call) {
+					c.Input, c.Misuse = json.RawMessage(`{"cmd":"ls"}`), &schemas.Error{Code: schemas.Invalid, Field: "input.cmd", Message: "is unknown"}
+				}))
+				r := w.want(call, schemas.StatusFailed)
+				if r.Text != "Error: input.cmd: is unknown" || r.Error == nil || r.Error.Code != schemas.Invalid || r.Error.Field != "input.cmd" {
+					t.Errorf("the text is %q and the error %+v", r.Text, r.Error)
+				}
+				w.once(call)
+				if got := w.types(call); !slices.Equal(got, []schemas.EventType{schemas.CallAccepted, schemas.CallFinished}) || p.count() != 0 {
+					t.Errorf("events %v and %d runs: nothing may be started", got, p.count())
+				}
+			})
+		})
+	}
+}
+
+func TestAMisusedBackgroundCallSettlesItsJob(t *testing.T) {
+	inJobWorld(t, func(t *testing.T, w *world, h *jobHost) {
+		w.settleJobs()
+		w.employ(h)
+		call := w.background("one", "", func(c *schemas.Call) {
+			c.Group, c.Input = &schemas.GroupRef{ID: "g", Size: 1}, json.RawMessage(`{"cmd":"ls"}`)
+			c.Misuse = &schemas.Error{Code: schemas.Invalid, Field: "input.cmd", Message: "is unknown"}
+		})
+		if !lifecycle.AsksForJob(call) {
+			t.Error("its group would wait for a job that it does not ask for")
+		}
+		call = w.publish(call)
+		w.want(call, schemas.StatusFailed)
+		w.once(call)
+		if got := w.types(call); slices.Contains(got, schemas.CallStarted) || slices.Contains(got, schemas.JobStarted) || h.started() != 0 {
+			t.Errorf("events %v and %d starts: nothing may be started", got, h.started())
+		}
+		if done := w.ended(call); done.State != schemas.JobUnstarted || !strings.Contains(done.Reason, "is unknown") {
+			t.Errorf("the job ended as %+v, want it not started because of its input", done)
+		}
+	})
 }
 
 func TestARefusedBackgroundCallSettlesItsJob(t *testing.T) {

@@ -42,7 +42,7 @@ func (f *foreground) prepare(ctx context.Context) (err error) {
 	if t.w.stuck.full(false) {
 		return errStuck
 	}
-	if t.call.Tool == schemas.ToolAsyncStatus && t.call.Refused == "" {
+	if t.call.Tool == schemas.ToolAsyncStatus && t.call.Unfit() == nil {
 		f.input, err = t.call.TypedInput() // it needs neither sandbox nor workspace
 		f.command.Timeout = jobs.StatusWithin
 		return err

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os/exec"
@@ -13,12 +14,30 @@ import (
 	"github.com/sandjet/sandjet/internal/longtest"
 )
 
-// scriptedModel answers as a model would that uses a tool with a wrong argument, reads why that is wrong, writes a file, and
-// says what a command prints of it.
+// scriptedModel answers as a model would that makes each kind of mistake, reads why it was one, and does better.
 type scriptedModel struct {
 	mu     sync.Mutex
 	prefix string // of its ids, which are the calls'
 	failed string
+}
+
+// modelStep is an answer of the model, and what it must read next.
+type modelStep struct {
+	says, tool, input string
+	isError           bool
+	reads             string
+}
+
+// steps are a wrong argument, a tool that does not exist, a command that the sandbox's guard refuses, and the work.
+func (m *scriptedModel) steps() []modelStep {
+	return []modelStep{
+		{tool: "write", input: `{"path":"` + m.prefix + `.txt","content":"five"}`, isError: true, reads: "input.path: is not a known field"},
+		{tool: "browse", input: `{"url":"https://example.com"}`, isError: true, reads: "is unknown: use one of bash"},
+		{tool: "bash", input: `{"command":"touch /opt/a"}`, isError: true, reads: "bash guard"},
+		{says: "First I write it.", tool: "write", input: `{"file_path":"` + m.prefix + `.txt","content":"five"}`, reads: m.prefix + ".txt"},
+		{tool: "bash", input: `{"command":"wc -c < ` + m.prefix + `.txt"}`, reads: "4"},
+		{says: "It has four letters."},
+	}
 }
 
 func (m *scriptedModel) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -31,37 +50,33 @@ func (m *scriptedModel) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			Content json.RawMessage
 		}
 	}
-	if err := json.NewDecoder(r.Body).Decode(&asked); err != nil || len(asked.Tools) < 5 ||
-		r.Header.Get("X-Api-Key") != "scripted" || len(asked.Messages) == 0 {
+	steps := m.steps()
+	if err := json.NewDecoder(r.Body).Decode(&asked); err != nil || len(asked.Tools) < 5 || r.Header.Get("X-Api-Key") != "scripted" ||
+		len(asked.Messages)%2 == 0 || len(asked.Messages) >= 2*len(steps) {
 		m.failed = "it asked wrongly"
 		http.Error(w, "wrong", http.StatusBadRequest)
 		return
 	}
-	last := string(asked.Messages[len(asked.Messages)-1].Content)
-	switch len(asked.Messages) {
-	case 1:
-		_, _ = w.Write([]byte(`{"content":[{"type":"tool_use","id":"` + m.prefix +
-			`-0","name":"write","input":{"path":"` + m.prefix + `.txt","content":"five"}}]}`))
-	case 3:
-		for _, want := range []string{m.prefix + "-0", `"is_error":true`, "input.path", "is not a known field"} {
-			if !strings.Contains(strings.ReplaceAll(last, `": `, `":`), want) {
-				m.failed = "no refusal of the call with a wrong argument: " + last
+	at := len(asked.Messages) / 2
+	if at > 0 {
+		last := strings.ReplaceAll(string(asked.Messages[len(asked.Messages)-1].Content), `": `, `":`)
+		before := steps[at-1]
+		for _, want := range []string{fmt.Sprintf("%s-%d", m.prefix, at-1), fmt.Sprintf(`"is_error":%t`, before.isError), before.reads} {
+			if !strings.Contains(last, want) {
+				m.failed += fmt.Sprintf("after step %d there is no %s in %s\n", at-1, want, last)
 			}
 		}
-		_, _ = w.Write([]byte(`{"content":[{"type":"text","text":"First I write it."},{"type":"tool_use","id":"` + m.prefix +
-			`-1","name":"write","input":{"file_path":"` + m.prefix + `.txt","content":"five"}}]}`))
-	case 5:
-		if !strings.Contains(last, m.prefix+"-1") {
-			m.failed = "no result of the first call: " + last
-		}
-		_, _ = w.Write([]byte(`{"content":[{"type":"tool_use","id":"` + m.prefix +
-			`-2","name":"bash","input":{"command":"wc -c < ` + m.prefix + `.txt"}}]}`))
-	default:
-		if !strings.Contains(last, "4") || !strings.Contains(last, m.prefix+"-2") {
-			m.failed = "no result of the second call: " + last
-		}
-		_, _ = w.Write([]byte(`{"content":[{"type":"text","text":"It has four letters."}]}`))
 	}
+	var content []map[string]any
+	if s := steps[at]; s.says != "" {
+		content = append(content, map[string]any{"type": "text", "text": s.says})
+	}
+	if s := steps[at]; s.tool != "" {
+		content = append(content, map[string]any{
+			"type": "tool_use", "id": fmt.Sprintf("%s-%d", m.prefix, at), "name": s.tool, "input": json.RawMessage(s.input),
+		})
+	}
+	_ = json.NewEncoder(w).Encode(map[string]any{"content": content})
 }
 
 // TestTheExamplesRun runs the agent of each language against a scripted model and a real Sandjet.

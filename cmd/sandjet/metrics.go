@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -84,7 +85,7 @@ func workerMetrics(r *prometheus.Registry) workers.Metrics {
 	return workers.Metrics{
 		Wait:        func(t schemas.Tool, d time.Duration) { wait.WithLabelValues(string(t)).Observe(d.Seconds()) },
 		Run:         func(t schemas.Tool, d time.Duration) { run.WithLabelValues(string(t)).Observe(d.Seconds()) },
-		Finished:    func(t schemas.Tool, s schemas.Status) { finished.WithLabelValues(string(t), string(s)).Inc() },
+		Finished:    func(t schemas.Tool, s schemas.Status) { finished.WithLabelValues(toolLabel(t), string(s)).Inc() },
 		Redelivered: redelivered.Inc,
 		Limited:     func(name string) { limited.WithLabelValues(name).Inc() },
 		Slots: func(provider string, used, allowed int) {
@@ -221,4 +222,12 @@ func (n *node) serveHealth(l net.Listener) func(context.Context) error {
 		}
 		return nil
 	}
+}
+
+// toolLabel is the label of a tool: models make names up, and each label is kept for as long as the process lives.
+func toolLabel(t schemas.Tool) string {
+	if !slices.Contains(schemas.Tools(), t) {
+		return "unknown"
+	}
+	return string(t)
 }

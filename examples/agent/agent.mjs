@@ -6,14 +6,14 @@ const sandjet = env.SANDJET_URL.replace(/\/$/, "");
 const modelKey = { "X-Api-Key": env.MODEL_KEY ?? "", "Anthropic-Version": "2023-06-01" };
 const key = { Authorization: `Bearer ${env.SANDJET_KEY}` };
 
-/** Sends JSON and returns the answer, also where its status is one of `refused`. */
-async function ask(method, url, headers, body, refused = []) {
+/** Sends JSON and returns the answer. */
+async function ask(method, url, headers, body) {
   const response = await fetch(url, {
     method,
     headers: { "Content-Type": "application/json", ...headers },
     body: body && JSON.stringify(body),
   });
-  if (!response.ok && !refused.includes(response.status)) throw new Error(`${url}: ${response.status}: ${await response.text()}`);
+  if (!response.ok) throw new Error(`${url}: ${response.status}: ${await response.text()}`);
   return response.json();
 }
 
@@ -21,11 +21,8 @@ async function ask(method, url, headers, body, refused = []) {
 async function run(use) {
   const call = { id: use.id, conversation: "agent", dialect: "claude", tool: use.name, input: use.input };
   let result = {};
-  while (result.text === undefined) {
-    result = await ask("POST", `${sandjet}/v1/calls?wait=60s`, key, call, [400, 404]);
-    const { error } = result; // where there is no text, the model used the tool wrongly: it reads why, and tries again
-    if (error && result.text === undefined) result = { status: "failed", text: `${error.field ?? use.name}: ${error.message}` };
-  }
+  // Where the model used the tool wrongly, the text says how to do better.
+  while (result.text === undefined) result = await ask("POST", `${sandjet}/v1/calls?wait=60s`, key, call);
   return { type: "tool_result", tool_use_id: use.id, content: result.text, is_error: result.status !== "completed" };
 }
 

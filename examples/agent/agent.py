@@ -3,7 +3,6 @@ done. Run it with: eval "$(sandjet info --shell)"; MODEL_KEY=... python3 example
 import json
 import os
 import sys
-import urllib.error
 import urllib.request
 
 MODEL = os.environ.get("MODEL_URL", "https://api.anthropic.com/v1/messages")
@@ -24,14 +23,8 @@ def run(use):
     """Runs a tool. The model's id is the call's: asked for again, it is not run again."""
     call = {"id": use["id"], "conversation": "agent", "dialect": "claude", "tool": use["name"], "input": use["input"]}
     result = {}
-    while "text" not in result:
-        try:
-            result = ask("POST", SANDJET + "/v1/calls?wait=60s", KEY, call)
-        except urllib.error.HTTPError as refused:
-            if refused.code not in (400, 404):
-                raise
-            error = json.load(refused)["error"]  # the model used the tool wrongly: it reads why, and tries again
-            result = {"status": "failed", "text": error.get("field", use["name"]) + ": " + error["message"]}
+    while "text" not in result:  # where the model used the tool wrongly, it says how to do better
+        result = ask("POST", SANDJET + "/v1/calls?wait=60s", KEY, call)
     failed = result["status"] != "completed"
     return {"type": "tool_result", "tool_use_id": use["id"], "content": result["text"], "is_error": failed}
 

@@ -11,14 +11,13 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"slices"
 	"strings"
 )
 
 type object = map[string]any
 
-// ask sends JSON and reads the answer into out, also where its status is one of refused.
-func ask(method, url string, header http.Header, in, out any, refused ...int) {
+// ask sends JSON and reads the answer into out.
+func ask(method, url string, header http.Header, in, out any) {
 	body, err := json.Marshal(in)
 	check(err)
 	req, err := http.NewRequest(method, url, bytes.NewReader(body))
@@ -30,7 +29,7 @@ func ask(method, url string, header http.Header, in, out any, refused ...int) {
 	defer resp.Body.Close()
 	answer, err := io.ReadAll(resp.Body)
 	check(err)
-	if resp.StatusCode >= http.StatusBadRequest && !slices.Contains(refused, resp.StatusCode) {
+	if resp.StatusCode >= http.StatusBadRequest {
 		check(fmt.Errorf("%s: %s: %s", url, resp.Status, answer))
 	}
 	check(json.Unmarshal(answer, out))
@@ -74,14 +73,10 @@ func main() {
 				var r struct {
 					Text   *string // absent until the call has its result
 					Status string
-					Error  *struct{ Field, Message string }
 				}
 				call := object{"id": part.ID, "conversation": "agent", "dialect": "claude", "tool": part.Name, "input": part.Input}
-				for r.Text == nil {
-					ask("POST", sandjet+"/v1/calls?wait=60s", key, call, &r, http.StatusBadRequest, http.StatusNotFound)
-					if r.Text == nil && r.Error != nil { // the model used the tool wrongly: it reads why, and tries again
-						r.Text = new(cmp.Or(r.Error.Field, part.Name) + ": " + r.Error.Message)
-					}
+				for r.Text == nil { // where the model used the tool wrongly, it says how to do better
+					ask("POST", sandjet+"/v1/calls?wait=60s", key, call, &r)
 				}
 				results = append(results, object{"type": "tool_result", "tool_use_id": part.ID, "content": *r.Text,
 					"is_error": r.Status != "completed"})

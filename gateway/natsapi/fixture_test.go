@@ -29,7 +29,7 @@ func (book) Resolve(_ context.Context, a schemas.AccountID, r schemas.Request) (
 	c := schemas.Call{
 		ID: r.ID, Account: a, Conversation: r.Conversation, Tool: r.Tool, Input: r.Input, Provider: "fake",
 		Workspace: "ws_1", Sandbox: "sb_1", Timeout: schemas.Duration(time.Minute), Accepted: now, Deadline: now.Add(time.Hour),
-		Origin: r.Origin, Group: r.Group, TraceParent: r.TraceParent, Digest: r.Digest(),
+		Origin: r.Origin, Group: r.Group, TraceParent: r.TraceParent, Digest: r.Digest(), Misuse: r.Misuse(),
 	}
 	if c.ID == "" {
 		c.ID = schemas.NewCallID()

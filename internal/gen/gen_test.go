@@ -239,7 +239,7 @@ func TestExamplesKeepTheirDocuments(t *testing.T) {
 	}
 }
 
-// What the document of a request says, the decoder does. The decoder may be stricter (lengths are
+// What the document of a request says, its decoder and validation do. They may be stricter (lengths are
 // bytes, names twice are refused), never looser.
 func TestRequestDocumentAgreesWithTheDecoder(t *testing.T) {
 	s := compile(t)["request"]
@@ -267,7 +267,10 @@ func TestRequestDocumentAgreesWithTheDecoder(t *testing.T) {
 		`{"tool":"bash","input":{"command":"a"},"origin":{"kind":"fax"}}`, `{"tool":"bash","input":{"command":"a"},"traceparent":"a\nb"}`,
 		`{"tool":"bash","input":{"command":"a"},"workspace":"../a"}`,
 	} {
-		_, err := schemas.DecodeRequest([]byte(text))
+		r, err := schemas.DecodeRequest([]byte(text))
+		if err == nil {
+			err = r.Validate()
+		}
 		if doc := validate(t, s, []byte(text)); doc == nil || err == nil {
 			t.Errorf("%s\ndocument: %v\ndecoder: %v", text, doc, err)
 		}

@@ -37,7 +37,7 @@ type root struct {
 func roots() []root {
 	list := []root{
 		{name: "request", value: schemas.Request{}, title: "A tool call as a client asks for it", closed: true, by: inputByTool},
-		{name: "call", value: schemas.Call{}, title: "An admitted call on the log", by: inputByTool},
+		{name: "call", value: schemas.Call{}, title: "An admitted call on the log"},
 		{name: "result", value: schemas.Result{}, title: "The one answer to a call"},
 		{name: "cancel", value: schemas.Cancel{}, title: "A request for the end of a call"},
 		{name: "event", value: schemas.Event{}, title: "One line of a conversation: a CloudEvents 1.0 JSON event", by: dataByType},
@@ -217,7 +217,7 @@ func mapped(t reflect.Type) *jsonschema.Schema {
 	case reflect.TypeFor[map[schemas.Tool]schemas.ToolConfig]():
 		return tools()
 	case reflect.TypeFor[schemas.Tool]():
-		return enum(schemas.Tools())
+		return text(`^[A-Za-z0-9_.-]{1,64}$`, "The name of a tool. It may be one that does not exist: the call has failed then.")
 	}
 	return nil
 }
@@ -230,8 +230,9 @@ func enum[T ~string](values []T) *jsonschema.Schema {
 	return s
 }
 
-// inputByTool says which input each tool takes.
+// inputByTool says which tools there are, and which input each takes.
 func inputByTool(s *jsonschema.Schema) {
+	s.Properties.Set("tool", enum(schemas.Tools()))
 	for _, t := range schemas.Tools() {
 		s.AllOf = append(s.AllOf, when("tool", string(t), "input", inputName(t)))
 	}
