@@ -98,7 +98,7 @@ func (t *execution) settleUnlaunched(ctx context.Context, r schemas.Result) erro
 // whyUnstarted is the reason in the completion of a job that its call has not started.
 func whyUnstarted(r schemas.Result) string {
 	if r.Status == schemas.StatusFailed && r.Error != nil {
-		return r.Error.Message
+		return r.Error.Error()
 	}
 	return cmp.Or(r.Text, string(r.Status))
 }
