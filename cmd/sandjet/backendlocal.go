@@ -84,7 +84,19 @@ func (f *localFlags) open(n *node, operator operatorFlags) (providers.Provider, 
 func (f *localFlags) diagnose(ctx context.Context, folder string) []finding {
 	d := local.Diagnose(ctx, local.Options{StateDir: filepath.Join(folder, "local"),
 		Workspaces: filepath.Join(folder, "workspaces"), Box: f.Box})
-	return append(describeIsolation(d, f.AllowUnisolated), f.describe())
+	return append(describeIsolation(d, f.AllowUnisolated), describeProgram(d), f.describe())
+}
+
+// describeProgram says which program starts sandboxes.
+func describeProgram(d local.Diagnosis) finding {
+	const remedy = "a small program of its own starts sandboxes faster: build both with make build, or name it with --box"
+	switch {
+	case d.BoxUnused != "":
+		return finding{"box program", worth, d.Box + ": " + d.BoxUnused, remedy}
+	case !filepath.IsAbs(d.Box):
+		return finding{"box program", worth, d.Box, remedy}
+	}
+	return finding{"box program", good, d.Box, ""}
 }
 
 // describeIsolation words a diagnosis.

@@ -55,6 +55,8 @@ type Diagnosis struct {
 	Isolation schemas.Isolation
 	// Box is the box binary in use, Cgroups what limits are kept by the kernel.
 	Box, Cgroups string
+	// BoxUnused is why the box binary beside this program is not used; empty: there is none, or it is.
+	BoxUnused string
 	// Networks are the modes that boxes can be kept in, NoRelay is why restricted and allow-all are none of them, and AllPorts
 	// whether a box's connections to any port arrive at its relay, else those that rules name and some usual ones.
 	Networks  []schemas.NetworkMode
@@ -75,7 +77,7 @@ func Diagnose(ctx context.Context, o Options) Diagnosis {
 	if err != nil {
 		return Diagnosis{Level: levelBare, Err: err}
 	}
-	d := Diagnosis{Box: p.rung, Cgroups: p.cgroups.String(), Notes: p.cgroups.Reasons()}
+	d := Diagnosis{Box: p.rung, BoxUnused: p.unused, Cgroups: p.cgroups.String(), Notes: p.cgroups.Reasons()}
 	d.Obstacles, d.Err = p.choose(ctx)
 	d.Level, d.Isolation = p.isolation.Level, p.isolation
 	d.Networks, d.NoRelay, d.AllPorts = p.networks(), p.noRelay, p.redirects

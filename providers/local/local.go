@@ -129,6 +129,7 @@ type Provider struct {
 	log       *slog.Logger
 	program   string
 	rung      string
+	unused    string     // why the box binary beside this program is not used; empty: there is none, or it is
 	modes     []box.Mode // to be tried
 	mode      box.Mode
 	landlock  int
@@ -184,6 +185,9 @@ func (p *Provider) start() (*Provider, error) {
 	}
 	for _, r := range reasons {
 		p.log.Info("a stronger isolation is not available", "level", r.Level, "reason", r.Reason, "remedy", r.Remedy)
+	}
+	if p.unused != "" {
+		p.log.Warn("sandjet-box not used, sandboxes start more slowly", "reason", p.unused, "remedy", "name it with --box")
 	}
 	p.log.Info("local sandboxes are ready", "level", p.isolation.Level, "box", p.rung, "cgroups", p.cgroups.String(),
 		"missing", p.isolation.Missing)
@@ -246,7 +250,7 @@ func prepare(o Options) (*Provider, error) {
 	p.opt.LeftoverCPU = cmp.Or(p.opt.LeftoverCPU, DefaultLeftoverCPU)
 	p.pids = processes(p.opt.Boxes, cmp.Or(p.opt.Processes, DefaultPids))
 	var err error
-	if p.program, p.rung, err = findProgram(o.Box); err != nil {
+	if p.program, p.rung, p.unused, err = findProgram(o.Box); err != nil {
 		return nil, err
 	}
 	for _, dir := range []*string{&p.opt.StateDir, &p.opt.Workspaces} {
@@ -293,27 +297,43 @@ func makeDir(dir string) error {
 	return os.Chmod(dir, 0o711) //nolint:gosec // as above
 }
 
-// findProgram returns the box binary and how it was found.
-func findProgram(explicit string) (path, rung string, err error) {
+// findProgram returns the box binary, and how it was found. Unused is why the one beside this program is not that, "" where there is none.
+func findProgram(explicit string) (path, rung, unused string, err error) {
 	if explicit != "" {
 		if err := unix.Access(explicit, unix.X_OK); err != nil {
-			return "", "", schemas.Errorf(schemas.Invalid, "local", "the box binary %s cannot be executed: %w", explicit, err)
+			return "", "", "", schemas.Errorf(schemas.Invalid, "local", "the box binary %s cannot be executed: %w", explicit, err)
 		}
 		path, err = filepath.Abs(explicit)
 		if err != nil {
-			return "", "", fmt.Errorf("local: %w", err)
+			return "", "", "", fmt.Errorf("local: %w", err)
 		}
-		return path, path, nil
+		return path, path, "", nil
 	}
-	if own, err := os.Executable(); err == nil {
-		beside := filepath.Join(filepath.Dir(own), box.Name)
-		var st unix.Stat_t
-		if unix.Stat(beside, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG && st.Mode&0o022 == 0 && st.Mode&0o111 != 0 &&
-			(st.Uid == 0 || int(st.Uid) == os.Geteuid()) && sameBuild(beside) {
-			return beside, beside, nil
-		}
+	own, err := os.Executable()
+	if err == nil {
+		path, unused = besideProgram(own)
 	}
-	return "/proc/self/exe", "this program itself", nil
+	if path != "" {
+		return path, path, "", nil
+	}
+	return "/proc/self/exe", "this program itself", unused, nil
+}
+
+// besideProgram returns the box binary beside the program own, or why the one that is there is not used.
+func besideProgram(own string) (path, unused string) {
+	beside := filepath.Join(filepath.Dir(own), box.Name)
+	var st unix.Stat_t
+	switch {
+	case unix.Stat(beside, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG:
+		return "", ""
+	case st.Mode&0o022 != 0 || st.Uid != 0 && int(st.Uid) != os.Geteuid():
+		return "", beside + " may be written by others"
+	case st.Mode&0o111 == 0:
+		return "", beside + " is not executable"
+	case !sameBuild(beside):
+		return "", beside + " does not say that it is of the same build"
+	}
+	return beside, ""
 }
 
 // sameBuild reports whether the program at path was certainly built from what this one was: an old
