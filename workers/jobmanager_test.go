@@ -1,8 +1,10 @@
 package workers
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -77,6 +79,27 @@ func TestAJobThatIsTiedToItsWorkerIsLostWithIt(t *testing.T) {
 			t.Errorf("it ended as %+v, want it lost with its worker", done)
 		}
 	})
+}
+
+// TestAWorkerSaysWhichJobsEndWithIt: an operator who stops it is to know.
+func TestAWorkerSaysWhichJobsEndWithIt(t *testing.T) {
+	for name, tied := range map[string]bool{"tied": true, "not tied": false} {
+		t.Run(name, func(t *testing.T) {
+			inJobWorld(t, func(t *testing.T, w *world, h *jobHost) {
+				h.tied = tied
+				var said bytes.Buffer
+				e := w.employ(h, func(wk *Worker) { wk.Log = slog.New(slog.NewTextHandler(&said, nil)) })
+				for _, id := range []schemas.CallID{"one", "two"} {
+					w.want(w.publish(w.background(string(id), "sleep 10h")), schemas.StatusCompleted)
+				}
+				time.Sleep(time.Minute) // the worker has seen that they run
+				e.retire()
+				if got := strings.Contains(said.String(), "background jobs end with this worker") && strings.Contains(said.String(), "jobs=2"); got != tied {
+					t.Errorf("it says so: %t, want %t: %s", got, tied, said.String())
+				}
+			})
+		})
+	}
 }
 
 func TestAJobWhoseSandboxVanishesIsLost(t *testing.T) {

@@ -81,7 +81,23 @@ func (m *Manager) Run(ctx context.Context) {
 	for wait.Sleep(ctx, every-every/10+wait.Upto(every/5)) { // several workers do not look in step
 		m.round(ctx)
 	}
+	if n := m.ending(); n > 0 {
+		m.options.Log.Warn("background jobs end with this worker, their state will be lost", "jobs", n)
+	}
 	parts.Wait()
+}
+
+// ending counts the jobs that end when this worker does.
+func (m *Manager) ending() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := 0
+	for _, j := range m.mine {
+		if j.EndsWithWorker {
+			n++
+		}
+	}
+	return n
 }
 
 // keep picks what the mirror holds of a record: of unsettled jobs of this provider all but what may be large.
