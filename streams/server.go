@@ -140,6 +140,9 @@ func (s *Server) start(ctx context.Context) error {
 		}
 		return schemas.Errorf(schemas.Unavailable, op, "%s", reason)
 	}
+	if n := log.outdated(); n > 0 {
+		s.log.Info("the log was not closed cleanly, its indexes were rebuilt", "indexes", n)
+	}
 	if s.options.Auth != nil {
 		if err := s.options.Auth.Open(); err != nil {
 			srv.Shutdown()
@@ -369,8 +372,16 @@ func (s *Server) stop() {
 type serverLog struct {
 	log *slog.Logger
 
-	mu   sync.Mutex
-	last string
+	mu      sync.Mutex
+	last    string
+	rebuilt int
+}
+
+// outdated counts the indexes that were rebuilt, each in a line of the server: after a kill these are many, and nothing is wrong.
+func (l *serverLog) outdated() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.rebuilt
 }
 
 func (l *serverLog) fatal() string {
@@ -383,6 +394,14 @@ func (l *serverLog) Noticef(format string, v ...any) {
 	l.log.Debug("the NATS server reports", "line", fmt.Sprintf(format, v...))
 }
 func (l *serverLog) Warnf(format string, v ...any) {
+	// As filestore.go of the server words it: "TTL state is outdated; attempting to recover using linear scan".
+	if strings.Contains(format, "state is outdated") || strings.Contains(format, "state outdated") {
+		l.mu.Lock()
+		l.rebuilt++
+		l.mu.Unlock()
+		l.log.Debug("the NATS server reports", "line", fmt.Sprintf(format, v...))
+		return
+	}
 	l.log.Warn("the NATS server reports", "line", fmt.Sprintf(format, v...))
 }
 

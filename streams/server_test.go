@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -183,4 +184,37 @@ func TestAClientMayTakeItsTimeToSayWhoItIs(t *testing.T) {
 			t.Errorf("it is answered %q, %v; want that the user is refused", lines.Text(), lines.Err())
 		}
 	}, func(_ *streams.ServerOptions, o *streams.Options) { log = o })
+}
+
+// TestAStartAfterAKillLogsOneLine: the server rebuilds an index for each stream and bucket then, and nothing is wrong.
+func TestAStartAfterAKillLogsOneLine(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	first, err := streams.StartServer(t.Context(), streams.ServerOptions{DataDir: dir, Port: -1, Durability: streams.DurabilityAlways})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Shutdown()
+	bus := testwait.Must(streams.Open(t.Context(), streams.Options{Server: first}))(t)
+	defer func() { _ = bus.Close(context.WithoutCancel(t.Context())) }()
+	for _, name := range []streams.BucketName{streams.Leases, streams.ServedProviders} {
+		if _, err := streams.OpenBucket[string](bus, name).Create(t.Context(), "key", "value", 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	killed := filepath.Join(t.TempDir(), "killed") // as a kill leaves it: nothing was closed
+	if err := os.CopyFS(killed, os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	var said strings.Builder
+	second, err := streams.StartServer(t.Context(), streams.ServerOptions{
+		DataDir: killed, Port: -1, Log: slog.New(slog.NewTextHandler(&said, nil)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	second.Shutdown()
+	if lines := strings.Count(said.String(), "\n"); lines != 1 || !strings.Contains(said.String(), "not closed cleanly") {
+		t.Errorf("%d lines:\n%s", lines, said.String())
+	}
 }
