@@ -25,7 +25,7 @@ const (
 // document; everything else of a component comes from its type.
 func byHand() []string {
 	return []string{
-		"title", "description", "default", "examples", "format", "pattern", "minimum", "maximum", "minLength", "maxLength", "minItems",
+		"title", "description", "examples", "format", "pattern", "minimum", "maximum", "minLength", "maxLength", "minItems",
 		"maxItems", "minProperties", "maxProperties", "uniqueItems", "additionalProperties", "contentEncoding", "const", "enum",
 	}
 }

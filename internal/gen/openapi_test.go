@@ -2,8 +2,11 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -42,4 +45,39 @@ func TestComponentsFollowTheTypes(t *testing.T) {
 			t.Errorf("%s: changed back: %v", name, !kept)
 		}
 	}
+}
+
+// TestGeneratorsReadTheDocument: openapi-typescript takes an object without members for one that may have none, and a member with a
+// default for one that requests must have.
+func TestGeneratorsReadTheDocument(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(filepath.Join(module, openAPIFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var doc any
+	if err := json.Unmarshal(text, &doc); err != nil {
+		t.Fatal(err)
+	}
+	var walk func(v any, at string)
+	walk = func(v any, at string) {
+		switch v := v.(type) {
+		case []any:
+			for i, each := range v {
+				walk(each, fmt.Sprintf("%s/%d", at, i))
+			}
+		case map[string]any:
+			kind, isSchema := v["type"].(string)
+			if kind == "object" && v["properties"] == nil && v["additionalProperties"] == nil {
+				t.Errorf("%s: an object that may have any members says so by additionalProperties", at)
+			}
+			if isSchema && v["default"] != nil && !strings.Contains(at, "/parameters/") {
+				t.Errorf("%s: has a default: say it in the description", at)
+			}
+			for key, each := range v {
+				walk(each, at+"/"+key)
+			}
+		}
+	}
+	walk(doc, "")
 }
