@@ -146,7 +146,7 @@ func Open(ctx context.Context, o Options) (*Bus, error) {
 		b.abandon()
 		return nil, err
 	}
-	if err := b.askTime(ctx); err != nil {
+	if err := errors.Join(b.askTime(ctx), b.readSteps(ctx)); err != nil {
 		b.abandon()
 		return nil, err
 	}
@@ -161,6 +161,7 @@ func Open(ctx context.Context, o Options) (*Bus, error) {
 	b.parts.Go(func() { b.progress.run(b.ctx) })
 	b.parts.Go(func() { b.revive(b.ctx) })
 	b.parts.Go(func() { b.followTime(b.ctx) })
+	b.clock.stir() // what it has found out about the log's clock is noted
 	return b, nil
 }
 

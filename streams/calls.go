@@ -61,14 +61,24 @@ const (
 
 // ReadCallState reads the state of c from the events of its conversation, from its acceptance on.
 func ReadCallState(ctx context.Context, b *Bus, c schemas.Call) (CallState, error) {
-	r, err := b.callReader(ctx, c)
+	r, err := b.readCall(ctx, c)
 	if err != nil {
 		return CallState{}, err
 	}
-	if err = r.read(ctx); err == nil {
-		err = r.judge(ctx)
+	return r.state, nil
+}
+
+// readCall is [ReadCallState] with what else is known of the call.
+func (b *Bus) readCall(ctx context.Context, c schemas.Call) (*callReader, error) {
+	r, err := b.callReader(ctx, c)
+	if err != nil {
+		return nil, err
 	}
-	return r.state, err
+	if err := r.read(ctx); err != nil {
+		return nil, err
+	}
+	_, err = complete(ctx, []*callReader{r}, 0)
+	return r, err
 }
 
 // callReader gathers the state of one call.
@@ -81,6 +91,8 @@ type callReader struct {
 	last    uint64
 	asked   bool // the question about it is there
 	state   CallState
+	// whole says that the conversation is read from its beginning, where another use of the call's id may lie.
+	whole bool
 }
 
 func (b *Bus) callReader(ctx context.Context, c schemas.Call) (*callReader, error) {
@@ -142,6 +154,8 @@ func (r *callReader) take(ctx context.Context, m stored) error {
 		return err
 	case err != nil:
 		return nil //nolint:nilerr // a message that is no event says nothing
+	case r.whole && !r.begun() && !accepts(e.Value, r.state.Call):
+		return nil
 	}
 	return r.state.add(e.Value)
 }

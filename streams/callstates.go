@@ -15,6 +15,7 @@ type CallStates struct {
 	subject string
 	since   time.Time
 	last    uint64
+	read    bool // what was there was read whole: only what has come since is missing
 	of      map[schemas.CallID]*CallState
 	account schemas.AccountID
 }
@@ -42,8 +43,51 @@ func (s *CallStates) Read(ctx context.Context) error {
 	if err := s.account.Validate(); err != nil {
 		return err
 	}
+	err := s.readOn(ctx, &s.since)
+	if err == nil && !s.read {
+		err = s.complete(ctx)
+	}
+	if err == nil {
+		s.read = s.last > 0
+	} else if !s.read {
+		s.restart()
+	}
+	return err
+}
+
+// complete adds what a read from a time on may have missed, because the log's clock was set back: see [complete].
+func (s *CallStates) complete(ctx context.Context) error {
+	if s.begun() {
+		return nil
+	}
+	found, err := s.bus.foundSince(ctx, s.since)
+	if found || err != nil {
+		return err
+	}
+	s.restart()
+	return s.readOn(ctx, nil)
+}
+
+func (s *CallStates) restart() {
+	s.last = 0
+	for _, state := range s.of {
+		*state = CallState{Call: state.Call}
+	}
+}
+
+// begun reports whether the beginnings of all calls were read, before which nothing of them lies.
+func (s *CallStates) begun() bool {
+	for _, state := range s.of {
+		if !state.Accepted && state.Result == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// readOn reads what has come since the last read; without one, from since on, nil for all.
+func (s *CallStates) readOn(ctx context.Context, since *time.Time) error {
 	for {
-		since := &s.since
 		if s.last > 0 {
 			since = nil
 		}

@@ -23,15 +23,17 @@ func (b *Bus) Certainty() Certainty {
 
 // Holds reports whether what others did since then is found by the log itself. A process that stood still
 // has missed the minutes or, where all clocks of its host stood still with it, its connections: the server
-// ends those of a client that is silent for so long.
+// ends those of a client that is silent for so long. A log whose clock was set forgets by that clock, too early,
+// and a server that starts anew knows again what its stamps say is young.
 func (b *Bus) Holds(c Certainty) bool {
-	return clock.Since(c.Since) < SureWithin && b.Generation() == c.Generation
+	return clock.Since(c.Since) < SureWithin && b.Generation() == c.Generation && b.clock.steadySince(c.Since)
 }
 
 // Absence is the knowledge that something was not on the log at a time.
 type Absence struct {
 	At   time.Time // by the log's clock
 	Sure Certainty // from when the process has that time in mind, so that it notices that it stood still since
+	now  bool      // At is when Sure began: how long that is ago needs no clock of the log
 	// Cautious says that what may have been stored since, and removed by retention, is not stored again: see [StoreOnce].
 	Cautious bool
 }
@@ -44,7 +46,9 @@ func (a Absence) Cautiously() Absence {
 
 // Absent is the knowledge that something is not on the log now.
 func (b *Bus) Absent() Absence {
-	return b.AbsentAt(b.Now())
+	a := b.AbsentAt(b.Now())
+	a.now = true
+	return a
 }
 
 // AbsentAt is the knowledge that something was not on the log at a time.
@@ -54,5 +58,5 @@ func (b *Bus) AbsentAt(at time.Time) Absence {
 
 // recognises reports whether the log itself would recognise what others stored since then.
 func (b *Bus) recognises(a Absence) bool {
-	return b.Holds(a.Sure) && b.Now().Sub(a.At) < SureWithin
+	return b.Holds(a.Sure) && (a.now || b.Recognises(a.At))
 }

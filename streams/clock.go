@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/clock"
 	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/schemas"
 )
@@ -70,13 +71,16 @@ type timekeeper struct {
 	apart atomic.Int64 // by how much the wall clock had gone ahead of begun's clock when sleep was last looked for
 	sleep atomic.Int64 // that the host had slept since begun, then
 
-	mu   sync.RWMutex
-	log  logTime
-	off  time.Duration // of wall, when the log was last asked
-	conn uint64        // how often the connection had been made anew by then
-	kick chan struct{} // has a token when the log should be asked
+	mu    sync.RWMutex
+	log   logTime
+	steps clockSteps
+	set   clock.Reading // when the log's clock was last found to be set
+	off   time.Duration // of wall, when the log was last asked
+	conn  uint64        // how often the connection had been made anew by then
+	kick  chan struct{} // has a token when the log should be asked
 
-	asking sync.Mutex    // one at a time; guards the rest
+	asking chan struct{} // has room for who asks or logs: one at a time, which has the rest
+	asked  time.Duration // when the log was last asked, with an answer; of the clock that cannot be set
 	ahead  time.Duration // of the wall clock before the clock that cannot be set, when the log's time was last taken
 	doubt  bool          // that the leap of the log's clock was logged
 	told   time.Time     // when the difference was last logged, by begun's clock; zero: there is none
@@ -87,7 +91,7 @@ func newTimekeeper() *timekeeper {
 	for range 3 { // what is too little here would count as sleep later
 		slept = max(slept, hostSlept())
 	}
-	return &timekeeper{begun: time.Now(), slept: slept, kick: make(chan struct{}, 1)}
+	return &timekeeper{begun: time.Now(), slept: slept, kick: make(chan struct{}, 1), asking: make(chan struct{}, 1)}
 }
 
 // elapsed is how much time has passed since the beginning, whatever was set; what the host slept is in it.
@@ -154,12 +158,22 @@ func (c *timekeeper) stir() {
 
 // askTime asks the log for its time. Any stream's leader answers with it and the state of the stream; all processes ask
 // for the same one.
-func (b *Bus) askTime(ctx context.Context) error {
+func (b *Bus) askTime(ctx context.Context) error { return b.askTimeSince(ctx, b.clock.elapsed()) }
+
+// askTimeSince is askTime unless somebody has asked after so much had elapsed.
+func (b *Bus) askTimeSince(ctx context.Context, elapsed time.Duration) error {
 	c := b.clock
-	c.asking.Lock()
-	defer c.asking.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)
 	defer cancel()
+	select {
+	case c.asking <- struct{}{}:
+		defer func() { <-c.asking }()
+	case <-ctx.Done():
+		return coded("ask the log for its time", ctx.Err())
+	}
+	if c.asked > elapsed {
+		return nil
+	}
 	conn := b.bulk.Stats().Reconnects
 	begin := c.elapsed()
 	m, err := b.bulk.RequestWithContext(ctx, "$JS.API.STREAM.INFO."+streamCancels, nil)
@@ -176,8 +190,12 @@ func (b *Bus) askTime(ctx context.Context) error {
 	}
 	exact := (end-begin)/2 + clockNoise
 	ahead := time.Now().Round(0).Sub(c.begun.Round(0)) - end
+	c.asked = begin
 	c.mu.Lock()
 	was := c.log.now(end)
+	if c.steps.hear(said.Add((end-begin)/2), end) {
+		c.set = clock.Now()
+	}
 	doubted := c.log.take(said.Add((end-begin)/2), end, exact, ahead-c.ahead, conn != c.conn)
 	c.conn = conn
 	c.off = time.Now().Round(0).Sub(c.log.now(end))
@@ -246,10 +264,15 @@ func (b *Bus) followTime(ctx context.Context) {
 				continue
 			}
 			last, failed = now, false
+			b.noteSteps(ctx)
 			continue
 		}
-		c.asking.Lock()
-		b.sayClock(b.ClockOff())
-		c.asking.Unlock()
+		select {
+		case c.asking <- struct{}{}:
+			b.sayClock(b.ClockOff())
+			<-c.asking
+		case <-ctx.Done():
+			return
+		}
 	}
 }

@@ -33,7 +33,13 @@ func (b *Bus) ensureTopology(ctx context.Context) error {
 	b.take(agreed)
 	for _, want := range streamRows(agreed.shards) {
 		config := fill(want, agreed, b.storage())
-		if err := b.making(ctx, want.Name, func() error { _, err := b.ensureStream(ctx, config); return err }); err != nil {
+		if err := b.making(ctx, want.Name, func() error {
+			s, err := b.ensureStream(ctx, config)
+			if err == nil {
+				b.clock.stored(s.CachedInfo().State.LastTime)
+			}
+			return err
+		}); err != nil {
 			return err
 		}
 	}
@@ -109,6 +115,7 @@ func (b *Bus) joinTopology(ctx context.Context) error {
 	}
 	agreed, err := b.readShape(s.CachedInfo())
 	if err == nil {
+		b.clock.stored(s.CachedInfo().State.LastTime)
 		b.take(agreed)
 	}
 	return err

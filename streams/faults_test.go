@@ -75,6 +75,9 @@ func (b *Bus) Request(ctx context.Context, subject string, data []byte) error {
 	return err
 }
 
+// AskTime asks the log for its time, as each few minutes.
+func (b *Bus) AskTime(ctx context.Context) error { return b.askTime(ctx) }
+
 // Watched is how many conversations are listened to for who waits for results.
 func (b *Bus) Watched() int {
 	b.results.mu.Lock()

@@ -9,10 +9,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// judge says of a call of which nothing is on its conversation whether that is known: see [CallState]. It reads only then.
-func (r *callReader) judge(ctx context.Context) error { return judgeUnseen(ctx, []*callReader{r}) }
-
-// judgeUnseen is [callReader.judge] for calls of one conversation.
+// judgeUnseen says of calls of one conversation, those of which nothing is there, whether that is known: see [CallState]. It reads only
+// for those.
 func judgeUnseen(ctx context.Context, group []*callReader) error {
 	var of *history
 	for _, r := range group {
@@ -32,12 +30,11 @@ func judgeUnseen(ctx context.Context, group []*callReader) error {
 
 // unseen reports whether nothing of the call was read, though the log may have had it for long. What others have stored of a
 // younger call is recognised by its id, also after it was removed.
-func (r *callReader) unseen() bool { return !r.asked && r.state.unseen() && r.bus.isOld(r.stored) }
+func (r *callReader) unseen() bool {
+	return !r.asked && r.state.unseen() && !r.bus.Recognises(r.stored)
+}
 
 func (s *CallState) unseen() bool { return !s.Accepted && len(s.Started) == 0 && s.Result == nil }
-
-// isOld reports whether the log may not recognise what was stored at a time, by its own clock.
-func (b *Bus) isOld(at time.Time) bool { return b.Now().Sub(at) >= SureWithin }
 
 // history is what is known of what was removed from a conversation.
 type history struct {

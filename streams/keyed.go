@@ -58,7 +58,8 @@ func (t Topic[T]) Replace(ctx context.Context, b *Bus, v T, seq uint64) error {
 	return err
 }
 
-// Of reads the messages of one account that were stored since a time, in order, up to those that are there when it begins. Filter
+// Of reads the messages of one account that were stored since a time, in order, up to those that are there when it begins. Where the
+// log's clock was set back they are those from the first on that has such a stamp. Filter
 // is that of Consume; key is the last part of their subjects, or empty for any. A message that cannot be decoded is logged and
 // left out; an error is the last of the sequence.
 func (t Topic[T]) Of(ctx context.Context, b *Bus, filter string, a schemas.AccountID, key string,
@@ -84,8 +85,12 @@ func (t Topic[T]) allOf(ctx context.Context, b *Bus, filter string, a schemas.Ac
 		return err
 	}
 	end := info.State.LastSeq // what is stored meanwhile is behind it: without an end the walk could meet what follows from it
-	from, at := uint64(1), &since
-	if since.IsZero() {
+	found, err := b.foundSince(ctx, since)
+	if err != nil {
+		return err
+	}
+	from, at, reached := uint64(1), &since, false
+	if since.IsZero() || !found {
 		at = nil
 	}
 	for {
@@ -98,6 +103,9 @@ func (t Topic[T]) allOf(ctx context.Context, b *Bus, filter string, a schemas.Ac
 				return nil
 			}
 			from, at = m.seq+1, nil
+			if reached = reached || !m.time.Before(since); !reached {
+				continue
+			}
 			e, err := t.entry(ctx, b, "", m)
 			switch {
 			case schemas.CodeOf(err) == schemas.Unavailable || ctx.Err() != nil:

@@ -25,7 +25,7 @@ func StoreOnce(ctx context.Context, b *Bus, e schemas.Event, absent Absence) (sc
 		return schemas.Cursor{}, err
 	}
 	if !b.recognises(absent) {
-		seq, err := findEvent(ctx, b, e.Account, e.Conversation, e.ID, absent.At)
+		seq, err := findEvent(ctx, b, e, absent.At)
 		if err != nil {
 			return schemas.Cursor{}, err
 		}
@@ -93,30 +93,64 @@ func (b *Bus) precede(ctx context.Context, conn *nats.Conn, e schemas.Event) err
 }
 
 // findEvent returns the sequence of an event in its stream, 0 when it is not there.
-func findEvent(ctx context.Context, b *Bus, a schemas.AccountID, c schemas.ConversationID, id string, since time.Time) (uint64, error) {
-	shard := shardOf(c, b.Shards())
-	from, first := uint64(1), since.Add(-ClocksApart)
-	at := &first
-	for {
-		page, more, err := b.getPage(ctx, eventStream(shard), eventSubject(shard, a, c), from, at, 0)
-		if err != nil {
+func findEvent(ctx context.Context, b *Bus, e schemas.Event, since time.Time) (uint64, error) {
+	from := since.Add(-ClocksApart)
+	seq, err := scan(ctx, b, e, &from)
+	if err != nil || seq > 0 {
+		return seq, err
+	}
+	if found, err := b.foundSince(ctx, from); found || err != nil {
+		return 0, err
+	}
+	return scan(ctx, b, e, nil)
+}
+
+// scan finds an event in what was stored since a time, or in the whole conversation, where another use of a call's id may lie: what
+// is before the acceptance of the newest is of another, and an acceptance is that of the call which was accepted at its time.
+func scan(ctx context.Context, b *Bus, e schemas.Event, since *time.Time) (seq uint64, err error) {
+	stream, subject := b.placeOf(e.Account, e.Conversation)
+	whole, accepted := since == nil, schemas.AcceptedID(e.Account, schemas.CallID(e.Subject))
+	for from, more := uint64(1), true; more; since = nil {
+		var page []stored
+		if page, more, err = b.getPage(ctx, stream, subject, from, since, 0); err != nil {
 			return 0, err
 		}
+		more = more && len(page) > 0
 		for _, m := range page {
-			if m.id == id {
+			from = m.seq + 1
+			switch {
+			case m.id == e.ID && !whole:
 				return m.seq, nil
+			case m.id == e.ID && m.id == accepted:
+				is, err := b.isOf(ctx, m, e.Time)
+				if err != nil {
+					return 0, err
+				}
+				if is {
+					seq = m.seq
+				}
+			case m.id == e.ID:
+				seq = m.seq
+			case m.id == accepted:
+				seq = 0
 			}
-			from, at = m.seq+1, nil
-		}
-		if !more || len(page) == 0 {
-			return 0, nil
 		}
 	}
+	return seq, nil
+}
+
+// isOf reports whether a message is an event of a time. Code: unavailable.
+func (b *Bus) isOf(ctx context.Context, m stored, at time.Time) (bool, error) {
+	e, err := Events.entry(ctx, b, "", m)
+	if err != nil && (schemas.CodeOf(err) == schemas.Unavailable || ctx.Err() != nil) {
+		return false, err
+	}
+	return err == nil && e.Value.Time.Equal(at), nil
 }
 
 // HasEvent reports whether an event with this id is on a conversation, looking at what was stored from
 // since on. It costs a read of the conversation: for those who come again after a crash.
 func HasEvent(ctx context.Context, b *Bus, a schemas.AccountID, c schemas.ConversationID, id string, since time.Time) (bool, error) {
-	seq, err := findEvent(ctx, b, a, c, id, since)
+	seq, err := findEvent(ctx, b, schemas.Event{ID: id, Account: a, Conversation: c}, since)
 	return seq > 0, err
 }

@@ -176,9 +176,9 @@ func (b *Bus) recentReader(c RecentCall) *callReader {
 // readTogether reads the states of calls of one conversation. Whole says that it read until the present or the last result.
 func readTogether(ctx context.Context, group []*callReader) (whole bool, err error) {
 	const common, perRead = 2, 16 // pages, and calls for which there is one more
-	first := slices.MinFunc(group, func(a, b *callReader) int { return a.since.Compare(b.since) })
+	first, most := earliest(group), common+len(group)/perRead
 	from, since := uint64(1), &first.since
-	for range common + len(group)/perRead {
+	for range most {
 		page, more, err := first.bus.getPage(ctx, first.stream, first.subject, from, since, 0)
 		if err != nil {
 			return false, err
@@ -193,7 +193,7 @@ func readTogether(ctx context.Context, group []*callReader) (whole bool, err err
 			open = open || r.state.Result == nil
 		}
 		if !open || !more || len(page) == 0 {
-			return true, judgeUnseen(ctx, group)
+			return complete(ctx, group, most)
 		}
 		from, since = page[len(page)-1].seq+1, nil
 	}

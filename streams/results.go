@@ -263,11 +263,14 @@ func (w *watch) catchUp(ctx context.Context, fresh []*awaited) error {
 	if err := w.read(ctx, 0, fresh); err != nil {
 		return err
 	}
+	if err := w.completeAll(ctx, fresh); err != nil {
+		return err
+	}
 	w.results.mu.Lock()
 	var unseen []*awaited
 	for _, a := range fresh {
 		a.known = true
-		if a.err == nil && a.state.unseen() && w.results.bus.isOld(a.stored) {
+		if a.err == nil && a.state.unseen() && !w.results.bus.Recognises(a.stored) {
 			unseen = append(unseen, a)
 		}
 	}
@@ -276,6 +279,49 @@ func (w *watch) catchUp(ctx context.Context, fresh []*awaited) error {
 		return nil
 	}
 	return w.forgetPast(ctx, unseen)
+}
+
+// completeAll adds for those that are fresh what a read from a time on may have missed, because the log's clock was set back.
+func (w *watch) completeAll(ctx context.Context, fresh []*awaited) error {
+	b := w.results.bus
+	w.results.mu.Lock()
+	var open []*awaited
+	since := w.since
+	for _, a := range fresh {
+		if a.err == nil && !a.state.Accepted && a.state.Result == nil {
+			open = append(open, a)
+		}
+	}
+	w.results.mu.Unlock()
+	if len(open) == 0 {
+		return nil
+	}
+	found, err := persist(ctx, b, func() (bool, error) { return b.foundSince(ctx, since) })
+	if found || err != nil {
+		return err
+	}
+	for _, a := range open {
+		call := a.state.Call // it does not change
+		r, err := persist(ctx, b, func() (*callReader, error) { return b.readCall(ctx, call) })
+		if err != nil {
+			return err
+		}
+		w.results.mu.Lock()
+		a.state, a.last = r.state, max(a.last, r.last)
+		w.settle(a)
+		w.results.mu.Unlock()
+	}
+	return nil
+}
+
+// settle ends the waiting for a call whose result is there, or that has failed. The caller has results.mu.
+func (w *watch) settle(a *awaited) {
+	if a.err == nil && a.state.Result == nil {
+		return
+	}
+	a.known = true
+	w.forget(a)
+	close(a.done)
 }
 
 // forgetPast ends the waiting for those of calls without an event that have ended, and of which retention has removed what was there.
@@ -387,23 +433,19 @@ func (w *watch) hear(ctx context.Context, m stored, fresh []*awaited) error {
 			continue
 		}
 		a.last = m.seq
-		if a.err = a.state.add(e.Value); a.err != nil || a.state.Result != nil {
-			a.known = true
-			w.forget(a)
-			close(a.done)
-		}
+		a.err = a.state.add(e.Value)
+		w.settle(a)
 	}
 	return nil
 }
 
-// concerned are those whose call a message may be about the beginning or end of, and that have not heard it. What is
-// older than a call is of another use of its id.
+// concerned are those whose call a message may be about the beginning or end of, and that have not heard it.
 func (w *watch) concerned(m stored) (to []*awaited) {
 	w.results.mu.Lock()
 	defer w.results.mu.Unlock()
 	add := func(of []*awaited) {
 		for _, a := range of {
-			if m.seq > a.last && !m.time.Before(a.since) && (m.id == "" || ofCall(m.id, a.state.Call)) {
+			if m.seq > a.last && (m.id == "" || ofCall(m.id, a.state.Call)) && w.isOf(m, a) {
 				to = append(to, a)
 			}
 		}
@@ -420,6 +462,16 @@ func (w *watch) concerned(m stored) (to []*awaited) {
 		}
 	}
 	return to
+}
+
+// isOf reports whether a message is not of another use of a call's id, as what is older than the call is. What follows its acceptance is of
+// the call, whatever the stamps say; without that it is what has come since the conversation was read, where stamps say nothing.
+func (w *watch) isOf(m stored, a *awaited) bool {
+	if a.state.Accepted || !m.time.Before(a.since) {
+		return true
+	}
+	_, known := w.results.bus.Age(a.since)
+	return a.known && !known
 }
 
 // ended prefers the context's own error.

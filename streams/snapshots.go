@@ -38,7 +38,7 @@ func Snapshots(ctx context.Context, b *Bus, a schemas.AccountID, c schemas.Conve
 		}
 	}
 	from := &since
-	if whole || since.IsZero() {
+	if _, known := b.Age(since); whole || since.IsZero() || !known { // or the log's clock was set back
 		from = nil
 	}
 	g := newGathering(of)

@@ -10,7 +10,8 @@ import (
 )
 
 // trimMark says up to when, by the log's clock, events may have been removed by [Retention]: from a shard for their age, by its name, or
-// from a conversation for their number, by "<account>.<conversation as base64url>". It is written before they are. So who does not find
+// from a conversation for their number, by "<account>.<conversation as base64url>"; or how far that clock had come when it was set back,
+// by [clockMark]. It is written before they are. So who does not find
 // an event knows whether it was never there. Of the conversations of an account that is gone there are no marks.
 type trimMark struct {
 	Through time.Time `json:"through"`

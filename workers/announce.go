@@ -2,7 +2,6 @@ package workers
 
 import (
 	"github.com/sandjet/sandjet/schemas"
-	"github.com/sandjet/sandjet/streams"
 )
 
 // announcement is what must be on the conversation before anything else of the call: that it was accepted.
@@ -21,5 +20,5 @@ func (t *execution) announcement() []schemas.Event {
 // unannounced reports whether it must be looked up whether the call is announced: when that may be so long ago
 // that the log would not recognise it.
 func (t *execution) unannounced() bool {
-	return !t.announced && !t.looked && t.w.Bus.Now().Sub(t.accepted()) >= streams.SureWithin
+	return !t.announced && !t.looked && !t.w.Bus.Recognises(t.accepted())
 }

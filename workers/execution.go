@@ -243,7 +243,7 @@ func (t *execution) facts(inHand bool) (f facts, reason string) {
 	return facts{
 		left:        t.call.Deadline.Sub(now),
 		sideEffects: t.sideEffects,
-		doubt:       doubt || t.delivery.Late() || !sure || !t.sawAll(now),
+		doubt:       doubt || t.delivery.Late() || !sure || !t.sawAll(),
 		inHand:      inHand,
 		cancelled:   isCancelled,
 	}, reason
@@ -265,16 +265,18 @@ func (t *execution) accepted() time.Time {
 // sawAll reports whether a first delivery is surely that. When the log itself was killed it may
 // have forgotten that it had delivered a call, and count from one again. A recent start is then
 // recognised when its proof is written a second time; a call that is older than this recognition
-// must have been published while this worker watched.
-func (t *execution) sawAll(now time.Time) bool {
-	age := now.Sub(t.delivery.Published) // by the log's clock; the lease knows this process's
-	return age < streams.SureWithin || t.w.lease.KeptFor(age)
+// must have been published while this worker watched. How old it is may not be known: see [streams.Bus.Age].
+func (t *execution) sawAll() bool {
+	age, known := t.w.Bus.Age(t.delivery.Published) // by the log's clock; the lease knows this process's
+	return known && (age < streams.SureWithin || t.w.lease.KeptFor(age))
 }
 
 // sentAgain reports whether the call was accepted so long before it was published that it was on the log before: a dead letter
-// that was sent again, or an answer to a question that was acted on late.
+// that was sent again, or an answer to a question that was acted on late. Where the log's clock was set back in between it may have
+// been published before it was accepted.
 func (t *execution) sentAgain() bool {
-	return t.delivery.Published.Sub(t.call.Accepted) >= streams.SureWithin
+	after := t.delivery.Published.Sub(t.call.Accepted)
+	return after >= streams.SureWithin || after < -streams.ClocksApart
 }
 
 // left is how much time the call has until its deadline.

@@ -30,14 +30,14 @@ type world struct {
 
 // inWorld runs f in virtual time against a real log. One after the other: what the NATS client keeps for the
 // process must not come from one bubble into another.
-func inWorld(t *testing.T, f func(*testing.T, *world)) {
+func inWorld(t *testing.T, f func(*testing.T, *world), options ...natstest.Option) {
 	t.Helper()
 	var log *streams.Options
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		w := &world{t: t, log: *log, bus: b, specs: new(specs)}
 		defer w.close() // in the bubble, while the log is there
 		f(t, w)
-	}, func(_ *streams.ServerOptions, o *streams.Options) { log = o })
+	}, append(options, func(_ *streams.ServerOptions, o *streams.Options) { log = o })...)
 }
 
 // open connects once more, as another process would.

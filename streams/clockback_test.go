@@ -1,0 +1,235 @@
+package streams_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/sandjet/sandjet/internal/natstest"
+	"github.com/sandjet/sandjet/internal/testwait"
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+// part is what happens on a log from a time on, whose server and clock are started anew for it.
+type part struct {
+	at time.Duration
+	do func(t *testing.T, b *streams.Bus)
+}
+
+// play plays a log whose clock is set while its server is started anew: each part has a virtual time of its own, which begins at the same
+// moment.
+func play(t *testing.T, parts ...part) {
+	t.Helper()
+	dir := t.TempDir()
+	for _, p := range parts {
+		natstest.Run(t, p.do, natstest.Dir(dir), func(*streams.ServerOptions, *streams.Options) { time.Sleep(p.at) })
+	}
+}
+
+// backward is a call that was accepted, and started to print, before the log's clock was set back, and has the rest of its events after.
+type backward struct {
+	call          schemas.Call
+	started, done schemas.Event
+}
+
+func (w *backward) before(t *testing.T, b *streams.Bus) {
+	w.call = callOf("one")
+	testwait.OK(t, streams.Calls.Publish(t.Context(), b, w.call))
+	for _, e := range []schemas.Event{schemas.AcceptedEvent(w.call), w.output("first ", 0, 1)} {
+		testwait.OK(t, streams.Events.Publish(t.Context(), b, e))
+	}
+}
+
+func (w *backward) output(text string, offset, n int) schemas.Event {
+	return schemas.NewEvent(w.call, schemas.CallOutput, schemas.OutputID(w.call.Account, w.call.ID, 1, n), time.Now(),
+		schemas.OutputData{Call: w.call.ID, Stream: "stdout", Offset: int64(offset), Text: text, Bytes: len(text), Attempt: 1})
+}
+
+// after stores what follows and returns the place of its last output.
+func (w *backward) after(t *testing.T, b *streams.Bus) streams.PlacedPiece {
+	c := w.call
+	w.started = schemas.NewEvent(c, schemas.CallStarted, schemas.StartedID(c.Account, c.ID, 1), time.Now(),
+		schemas.StartedData{Call: c.ID, Tool: c.Tool, Worker: "w", Attempt: 1})
+	w.done = schemas.NewEvent(c, schemas.CallFinished, schemas.FinishedID(c.Account, c.ID), time.Now(),
+		schemas.Result{Call: c.ID, Conversation: c.Conversation, Status: schemas.StatusCompleted, Text: "done"})
+	third := w.output("third", len("first second "), 3)
+	var at schemas.Cursor
+	for _, e := range []schemas.Event{w.started, w.output("second ", len("first "), 2), third, w.done} {
+		s := testwait.Must(streams.Events.Store(t.Context(), b, e))(t)
+		if e.ID == third.ID {
+			at = s.Cursor
+		}
+	}
+	piece, _ := streams.PieceOf(third)
+	return streams.PlacedPiece{Piece: piece, Seq: at.Seq}
+}
+
+// TestWhatIsStoredAfterTheLogsClockWasSetBackIsFound: a conversation is read from about when a call was accepted on, by stamps. What the
+// call has got since then is found all the same, whatever the stamps say by then.
+func TestWhatIsStoredAfterTheLogsClockWasSetBackIsFound(t *testing.T) {
+	for _, by := range []time.Duration{4 * time.Minute, time.Hour} {
+		t.Run(by.String(), func(t *testing.T) {
+			var w backward
+			var last streams.PlacedPiece
+			look := func(t *testing.T, b *streams.Bus) {
+				w.found(t, b, last)
+				noise := callOf(schemas.NewID("noise_")) // by which stamps are where they were before
+				noise.Conversation = w.call.Conversation
+				testwait.OK(t, streams.Events.Publish(t.Context(), b, schemas.AcceptedEvent(noise)))
+				w.found(t, b, last)
+			}
+			play(t, part{by, w.before}, part{0, func(t *testing.T, b *streams.Bus) {
+				time.Sleep(time.Second)
+				last = w.after(t, b)
+				look(t, b)
+			}}, part{by - 2*time.Minute, look}, part{by + time.Minute, look}, part{by + 15*time.Minute, look})
+		})
+	}
+}
+
+func (w *backward) found(t *testing.T, b *streams.Bus, last streams.PlacedPiece) {
+	t.Helper()
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	c := w.call
+	whole := func(by string, s schemas.Result, starts int) {
+		t.Helper()
+		if s.Text != "done" || starts != 1 {
+			t.Errorf("at %s, %s: it has %d starts and the result %q", time.Now().Format(time.TimeOnly), by, starts, s.Text)
+		}
+	}
+	resultOf := func(s streams.CallState) (r schemas.Result, starts int) {
+		if s.Result != nil {
+			r = *s.Result
+		}
+		return r, len(s.Started)
+	}
+	state := testwait.Must(streams.ReadCallState(ctx, b, c))(t)
+	r, starts := resultOf(state)
+	whole("its state", r, starts)
+	if awaited, err := streams.AwaitCall(ctx, b, c); err != nil {
+		t.Errorf("its result is not there for who waits: %v", err)
+	} else {
+		r, starts = resultOf(*awaited)
+		whole("who waits", r, starts)
+	}
+	list, _, _, err := streams.RecentCalls(ctx, b, account, "", 10, func(c schemas.Call) bool { return true })
+	testwait.OK(t, err)
+	r, starts = resultOf(testwait.Must(streams.RecentStates(ctx, b, list))(t)[c.ID])
+	whole("in a list", r, starts)
+	states := streams.NewCallStates(b, c.Account, c.Conversation, []schemas.CallID{c.ID}, c.Accepted)
+	testwait.OK(t, states.Read(ctx))
+	r, starts = resultOf(states.Of(c.ID))
+	whole("of several", r, starts)
+	if is := testwait.Must(streams.HasEvent(ctx, b, c.Account, c.Conversation, w.done.ID, c.Accepted))(t); !is {
+		t.Error("the event of its result is not found")
+	}
+	before := testwait.Must(streams.LastEvent(ctx, b, c.Account, c.Conversation))(t)
+	testwait.Must(streams.StoreOnce(ctx, b, w.done, b.AbsentAt(c.Accepted)))(t)
+	testwait.Must(streams.StoreOnce(ctx, b, schemas.AcceptedEvent(c), b.AbsentAt(c.Accepted)))(t)
+	if after := testwait.Must(streams.LastEvent(ctx, b, c.Account, c.Conversation))(t); after.Seq != before.Seq {
+		t.Error("an event that is there was stored once more")
+	}
+	made := testwait.Must(streams.Snapshots(ctx, b, c.Account, c.Conversation, []streams.PlacedPiece{last}))(t)
+	if len(made) != 1 || len(made[0].Output) != 1 || made[0].Output[0].Text != "first second " {
+		t.Errorf("the output before its last piece is %+v", made)
+	}
+}
+
+// TestWhoWaitsHearsAResultThatIsStoredAfterTheLogsClockWasSetBack: its stamp lies before that of the call.
+func TestWhoWaitsHearsAResultThatIsStoredAfterTheLogsClockWasSetBack(t *testing.T) {
+	var w backward
+	play(t, part{time.Hour, w.before}, part{0, func(t *testing.T, b *streams.Bus) {
+		ctx, stop := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer stop()
+		done := make(chan error, 1)
+		go func() {
+			_, err := streams.AwaitResult(ctx, b, w.call)
+			done <- err
+		}()
+		time.Sleep(time.Second)
+		w.after(t, b)
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}})
+}
+
+// TestAnotherUseOfAnIdStaysAnotherWhenTheLogsClockWasSetBack: what the first call of an id has got is not taken for that of the second,
+// of which nothing is there yet.
+func TestAnotherUseOfAnIdStaysAnotherWhenTheLogsClockWasSetBack(t *testing.T) {
+	var first backward
+	var second schemas.Call
+	play(t, part{0, func(t *testing.T, b *streams.Bus) {
+		first.before(t, b)
+		first.after(t, b)
+	}}, part{26 * time.Hour, func(t *testing.T, b *streams.Bus) {
+		second = callOf("one")
+		place := testwait.Must(streams.Calls.Last(t.Context(), b, second))(t)
+		testwait.OK(t, streams.Calls.Replace(t.Context(), b, second, place.Seq()))
+	}}, part{25 * time.Hour, func(t *testing.T, b *streams.Bus) {
+		if s := testwait.Must(streams.ReadCallState(t.Context(), b, second))(t); s.Result != nil || s.Accepted || len(s.Started) > 0 {
+			t.Errorf("before it is accepted, its state is %+v", s)
+		}
+		before := testwait.Must(streams.LastEvent(t.Context(), b, second.Account, second.Conversation))(t)
+		testwait.Must(streams.StoreOnce(t.Context(), b, schemas.AcceptedEvent(second), b.AbsentAt(second.Accepted)))(t)
+		if after := testwait.Must(streams.LastEvent(t.Context(), b, second.Account, second.Conversation))(t); after.Seq == before.Seq {
+			t.Fatal("its acceptance was taken for that of the first")
+		}
+		if s := testwait.Must(streams.ReadCallState(t.Context(), b, second))(t); s.Result != nil || !s.Accepted || len(s.Started) > 0 {
+			t.Errorf("when it is accepted, its state is %+v", s)
+		}
+	}})
+}
+
+// TestMessagesSinceATimeAreFoundAfterTheLogsClockWasSetBack: those that were stored since then too.
+func TestMessagesSinceATimeAreFoundAfterTheLogsClockWasSetBack(t *testing.T) {
+	var since time.Time
+	play(t, part{time.Hour, func(t *testing.T, b *streams.Bus) {
+		testwait.OK(t, streams.Calls.Publish(t.Context(), b, callOf("earlier")))
+		time.Sleep(time.Minute)
+		since = time.Now()
+		testwait.OK(t, streams.Calls.Publish(t.Context(), b, callOf("before")))
+	}}, part{0, func(t *testing.T, b *streams.Bus) {
+		testwait.OK(t, streams.Calls.Publish(t.Context(), b, callOf("after")))
+		var got []schemas.CallID
+		for e, err := range streams.Calls.Of(t.Context(), b, "local", account, "", since) {
+			testwait.OK(t, err)
+			got = append(got, e.Value.ID)
+		}
+		if fmt.Sprint(got) != "[before after]" {
+			t.Errorf("found %v", got)
+		}
+	}})
+}
+
+// TestNoCertaintyOutlastsAStepOfTheLogsClock: a log forgets by its own clock what it would recognise.
+func TestNoCertaintyOutlastsAStepOfTheLogsClock(t *testing.T) {
+	for _, by := range []time.Duration{-time.Hour, time.Hour} {
+		var off time.Duration
+		natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+			time.Sleep(time.Hour)
+			sure, stored := b.Certainty(), b.Now()
+			if !b.Holds(sure) || !b.Recognises(stored) {
+				t.Error("it does not hold from its beginning on")
+			}
+			time.Sleep(time.Second)
+			off = by
+			testwait.OK(t, b.AskTime(t.Context()))
+			if b.Holds(sure) {
+				t.Errorf("the log's clock was set by %s, and what was certain is so still", by)
+			}
+			if by < 0 && b.Recognises(stored) {
+				t.Error("what was stored before the clock was set back counts as just stored")
+			}
+			time.Sleep(time.Second)
+			if !b.Holds(b.Certainty()) {
+				t.Error("nothing is certain any more")
+			}
+		}, func(_ *streams.ServerOptions, o *streams.Options) {
+			o.LogClock = func() time.Time { return time.Now().Add(off) }
+		})
+	}
+}

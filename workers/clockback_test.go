@@ -1,0 +1,50 @@
+package workers
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/sandjet/sandjet/internal/natstest"
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+// TestACallIsNotRunTwiceWhenTheLogsClockIsSetBack: a worker dies when its call has started, or has its result, and is not acknowledged.
+// Until the next one takes the call, the log's server is started anew with its clock set back. Each of the two parts has a virtual time
+// of its own, which begins at the same moment.
+func TestACallIsNotRunTwiceWhenTheLogsClockIsSetBack(t *testing.T) {
+	for _, c := range []struct {
+		by   time.Duration
+		at   stage
+		want schemas.Status
+	}{
+		{4 * time.Minute, atStarted, schemas.StatusInterrupted}, // when the lease of the dead worker ends, by that clock
+		{4 * time.Minute, atFinished, schemas.StatusCompleted},
+		{time.Hour, atFinished, schemas.StatusCompleted},
+	} {
+		t.Run(fmt.Sprint(c.by, " at ", c.at), func(t *testing.T) { setBackAfter(t, c.by, c.at, c.want) })
+	}
+}
+
+func setBackAfter(t *testing.T, by time.Duration, at stage, want schemas.Status) {
+	t.Helper()
+	dir, p := natstest.Dir(t.TempDir()), &fake{}
+	var call schemas.Call
+	inWorld(t, func(t *testing.T, w *world) {
+		died := make(chan *employed, 1)
+		w.employ(p, w.dieAt(at, died))
+		call = w.publish(w.call("call_1", schemas.ToolBash, func(c *schemas.Call) { c.Deadline = time.Now().Add(5 * time.Hour) }))
+		<-died
+	}, dir, func(*streams.ServerOptions, *streams.Options) { time.Sleep(by) })
+	before := p.count()
+	inWorld(t, func(t *testing.T, w *world) {
+		w.publish(w.call("call_2", schemas.ToolBash)) // so that the newest stamps are those of the clock that was set
+		w.employ(p)
+		w.want(call, want)
+		w.once(call)
+		if n := p.count() - before; n != 1 {
+			t.Errorf("%d runs after the worker's death, want that of the other call alone", n)
+		}
+	}, dir)
+}
