@@ -88,7 +88,7 @@ func (c *consuming[T]) takeTurn(m *message, hold *hold) {
 	}
 	t := &turn{account: accountOf(m.Subject), seq: m.first()}
 	if c.topic.due != nil && c.fair.careful() {
-		t.due = c.topic.due(m.Header, m.Data)
+		t.due = c.topic.due(m.Header, m.Data, m.meta.Timestamp)
 	}
 	t.begin = func() {
 		defer done()

@@ -63,6 +63,7 @@ const ParkedCalls = parked
 type PlacedCall struct {
 	Call schemas.Call // without its input where that is gone
 	Seq  uint64
+	Due  time.Time // see [Due]
 	// Unread says that it cannot be read and has no dead letter: it may have no end, and Call is empty.
 	Unread bool
 }
@@ -96,17 +97,32 @@ func CallsBetween(ctx context.Context, b *Bus, provider string, from, before uin
 	}
 }
 
+// placed is a call with its place.
+func (m stored) placed(c schemas.Call) PlacedCall {
+	return PlacedCall{Call: c, Seq: m.seq, Due: Due(c, m.time, Headers(m.headers))}
+}
+
+// FindPlacedCall is [FindCall] with the call's place.
+func FindPlacedCall(ctx context.Context, b *Bus, account schemas.AccountID, id schemas.CallID) (PlacedCall, error) {
+	m, err := b.storedCall(ctx, account, id)
+	if err != nil {
+		return PlacedCall{}, err
+	}
+	c, err := b.callOf(ctx, m)
+	return m.placed(c), err
+}
+
 // placedCall reads a call of [CallsBetween]. Skip says that it has a dead letter instead.
 func (b *Bus) placedCall(ctx context.Context, m stored) (p PlacedCall, skip bool, err error) {
 	c, err := b.callOf(ctx, m)
 	if err == nil {
-		return PlacedCall{Call: c, Seq: m.seq}, false, nil
+		return m.placed(c), false, nil
 	}
 	if schemas.CodeOf(err) == schemas.Unavailable || ctx.Err() != nil {
 		return PlacedCall{}, false, err
 	}
 	if summary := m.headers.Get(headerSummary); summary != "" && json.Unmarshal([]byte(summary), &c) == nil {
-		return PlacedCall{Call: c, Seq: m.seq}, false, nil
+		return m.placed(c), false, nil
 	}
 	dead, err := b.has(ctx, streamDead, getRequest{Last: prefixDead + streamCalls + ".*." + strconv.FormatUint(m.seq, 10)})
 	return PlacedCall{Seq: m.seq, Unread: true}, dead, err

@@ -19,14 +19,14 @@ type Topic[T schemas.Eventer] struct {
 	filter  func(s string) string // of a consumer, from what ConsumeOptions call Filter
 	encode  func(v T) ([]byte, error)
 	decode  func(subject string, headers Headers, data []byte) (T, error)
-	expect  func(v T) string                        // subjects that must be empty for v to be stored; empty: no condition
-	live    string                                  // where it is published live, all of it; empty: nowhere
-	once    bool                                    // publish under the event id as message id
-	timer   func(subject string) string             // where a message waits until it is handed out; nil: it cannot
-	of      func(filter, account string) string     // the part of a consumer's messages that is one account's; nil: each subject is one
-	due     func(h nats.Header, d []byte) time.Time // from when on a message is only to be ended; nil: never
-	summary func(v T) string                        // what stays readable when a large payload is gone; nil: nothing
-	work    work                                    // what it is for
+	expect  func(v T) string                                          // subjects that must be empty for v to be stored; empty: no condition
+	live    string                                                    // where it is published live, all of it; empty: nowhere
+	once    bool                                                      // publish under the event id as message id
+	timer   func(subject string) string                               // where a message waits until it is handed out; nil: it cannot
+	of      func(filter, account string) string                       // the part of a consumer's messages that is one account's; nil: each subject is one
+	due     func(h nats.Header, d []byte, stored time.Time) time.Time // from when on a message is only to be ended; nil: never
+	summary func(v T) string                                          // what stays readable when a large payload is gone; nil: nothing
+	work    work                                                      // what it is for
 }
 
 // Raw is a message as an outside publisher sent it.
@@ -122,16 +122,30 @@ func orAny(s string) string {
 
 func callFilter(provider string) string { return prefixCalls + orAny(provider) + ".*.*" }
 
-// dueOfCall is the deadline of a call as it lies on the log; zero where that cannot be read.
-func dueOfCall(h nats.Header, data []byte) time.Time {
+// dueOfCall is when a call as it lies on the log is overdue; zero where that cannot be read.
+func dueOfCall(h nats.Header, data []byte, stored time.Time) time.Time {
 	if s := h.Get(headerSummary); s != "" {
 		data = []byte(s)
 	}
 	var c struct {
-		Deadline time.Time `json:"deadline"`
+		Accepted time.Time          `json:"accepted"`
+		Deadline time.Time          `json:"deadline"`
+		Approval schemas.ApprovalID `json:"approval"`
 	}
 	if err := json.Unmarshal(data, &c); err != nil {
 		return time.Time{}
+	}
+	return Due(schemas.Call{Accepted: c.Accepted, Deadline: c.Deadline, Approval: c.Approval}, stored, Headers(h))
+}
+
+// Due is when a call that was stored at a time is overdue: not before its deadline, and not before it was on the log for as long as it may
+// wait. Its deadline is by the clock of the process that accepted it: where the log's clock was set ahead, processes that have just begun
+// go by that and others do not yet, so a deadline may be over for the former as it is set. What was on the log before has its deadline
+// alone. It is pure.
+func Due(c schemas.Call, stored time.Time, h Headers) time.Time {
+	again := c.Approval != "" || h.Get(headerScheduler) != "" || h.Get(headerRedriven) != ""
+	if due := stored.Add(c.Deadline.Sub(c.Accepted)); !again && !c.Accepted.IsZero() && due.After(c.Deadline) {
+		return due
 	}
 	return c.Deadline
 }

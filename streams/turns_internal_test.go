@@ -182,8 +182,8 @@ func FuzzDueOfCall(f *testing.F) {
 		if summary != "" {
 			h.Set(headerSummary, summary)
 		}
-		due := dueOfCall(h, []byte(data))
-		if c, err := schemas.DecodeCall([]byte(data)); err == nil && summary == "" && !due.Equal(c.Deadline) {
+		due := dueOfCall(h, []byte(data), time.Time{})
+		if c, err := schemas.DecodeCall([]byte(data)); err == nil && summary == "" && !due.Equal(Due(c, time.Time{}, nil)) {
 			t.Errorf("due %s, the call says %s", due, c.Deadline)
 		}
 	})

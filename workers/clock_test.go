@@ -23,6 +23,7 @@ func TestAWorkerWhoseClockIsWrongEndsNoCallBeforeItsTime(t *testing.T) {
 			due := w.publish(w.call("due", schemas.ToolBash, func(c *schemas.Call) { c.Accepted, c.Deadline = now(), now().Add(10*time.Minute) }))
 			over := w.publish(w.call("over", schemas.ToolBash, func(c *schemas.Call) {
 				c.Accepted, c.Deadline = now().Add(-10*time.Minute), now().Add(-time.Second)
+				c.Approval = "ap_1" // it was on the log before: its stamp, which is the host's here, says nothing
 			}))
 			w.employ(new(fake))
 			w.want(due, schemas.StatusCompleted)
@@ -54,4 +55,25 @@ func TestAWorkerWhoseClockIsWrongStopsNoJobBeforeItsTime(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestACallIsNotOverdueWhenItIsAccepted: the log's clock was set ahead by an hour. A gateway that does not follow it yet accepts calls, and
+// processes that have just begun go by it.
+func TestACallIsNotOverdueWhenItIsAccepted(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		const life = 10 * time.Minute
+		accepted := func(c *schemas.Call) {
+			c.Accepted = time.Now().Add(-time.Hour).UTC()
+			c.Deadline = c.Accepted.Add(life)
+		}
+		defer closing(w, "absent")()
+		begun := time.Now()
+		left := w.publish(w.call("left", schemas.ToolBash, accepted, func(c *schemas.Call) { c.Provider = "absent" }))
+		w.employ(new(fake))
+		w.want(w.publish(w.call("taken", schemas.ToolBash, accepted)), schemas.StatusCompleted)
+		w.want(left, schemas.StatusExpired)
+		if waited := time.Since(begun); waited < life {
+			t.Errorf("a call that nobody takes expired after %s, and may wait for %s", waited, life)
+		}
+	})
 }

@@ -241,7 +241,7 @@ func (t *execution) facts(inHand bool) (f facts, reason string) {
 		doubt, t.sure = false, back // nobody else had it since this worker put it back
 	}
 	return facts{
-		left:        t.call.Deadline.Sub(now),
+		left:        t.due().Sub(now),
 		sideEffects: t.sideEffects,
 		doubt:       doubt || t.delivery.Late() || !sure || !t.sawAll(),
 		inHand:      inHand,
@@ -280,7 +280,11 @@ func (t *execution) sentAgain() bool {
 }
 
 // left is how much time the call has until its deadline.
-func (t *execution) left() time.Duration { return t.call.Deadline.Sub(t.w.Bus.Now()) }
+func (t *execution) left() time.Duration { return t.due().Sub(t.w.Bus.Now()) }
+
+func (t *execution) due() time.Time {
+	return streams.Due(t.call, t.delivery.Published, t.delivery.Headers)
+}
 
 // look adds what the conversation shows.
 func (t *execution) look(ctx context.Context, f facts) (facts, error) {

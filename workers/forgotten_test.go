@@ -80,7 +80,9 @@ func TestACallThatIsForgottenMayHaveBeenRun(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
-				call := w.call("call_1", c.tool, func(call *schemas.Call) { call.Deadline = time.Now().Add(c.left) })
+				call := w.call("call_1", c.tool, func(call *schemas.Call) {
+					call.Deadline, call.Approval = time.Now().Add(c.left), "ap_1" // its deadline alone counts: it was on the log before
+				})
 				w.announce(call)
 				w.startedBy("worker_dead", call, 1)
 				w.endedElsewhere(call, lifecycle.Result(call, schemas.StatusCompleted, "done"))

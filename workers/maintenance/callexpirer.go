@@ -71,7 +71,8 @@ func interrupted(c schemas.Call) schemas.Result {
 
 // expire gives an overdue call its result and reports whether it has one now. A call whose worker
 // still lives is left to it, for as long as it can bring a result.
-func (c *CallExpirer) expire(ctx context.Context, call schemas.Call) (bool, error) {
+func (c *CallExpirer) expire(ctx context.Context, p streams.PlacedCall) (bool, error) {
+	call := p.Call
 	now := c.Bus.Certainty()
 	state, err := streams.ReadCallState(ctx, c.Bus, call)
 	if err != nil {
@@ -81,7 +82,7 @@ func (c *CallExpirer) expire(ctx context.Context, call schemas.Call) (bool, erro
 		err := lifecycle.SettleNotStarted(ctx, c.Bus, call, state.Result.Text, lifecycle.AsRecorded)
 		return err == nil, err
 	}
-	late := c.Bus.Now().Sub(call.Deadline)
+	late := c.Bus.Now().Sub(p.Due)
 	outcome := lifecycle.ExpiredResult
 	if len(state.Started) > 0 {
 		if late < longestEnd {
@@ -124,8 +125,12 @@ func (c *CallExpirer) handle(ctx context.Context, d streams.Delivery[schemas.Dea
 		}
 		return nil
 	}
+	due, err := c.due(ctx, call)
+	if err != nil {
+		return streams.RetryAfter(again, fmt.Errorf("look for the call: %w", err))
+	}
 	started := len(state.Started) > 0
-	if started && waitsForWorker(call, d.Published, c.Bus.Now()) {
+	if started && waitsForWorker(due, d.Published, c.Bus.Now()) {
 		living, err := c.mayLive(ctx, state.Started)
 		if err != nil {
 			return streams.RetryAfter(again, err)
@@ -135,7 +140,7 @@ func (c *CallExpirer) handle(ctx context.Context, d streams.Delivery[schemas.Dea
 				"the worker that started the call still lives: its result may come"))
 		}
 	}
-	r := deadResult(call, letter, started)
+	r := deadResult(call, letter, due, started)
 	if state.Forgotten && call.SideEffects() {
 		r = lifecycle.ForgottenResult(call)
 	}
@@ -151,8 +156,20 @@ func (c *CallExpirer) handle(ctx context.Context, d streams.Delivery[schemas.Dea
 
 // waitsForWorker reports whether the worker that started a call may still bring its result, though the call
 // was given up: for as long as a run takes, and not long after the deadline.
-func waitsForWorker(c schemas.Call, givenUp, now time.Time) bool {
-	return now.Before(givenUp.Add(longestEnd)) && now.Before(c.Deadline.Add(overdue))
+func waitsForWorker(due, givenUp, now time.Time) bool {
+	return now.Before(givenUp.Add(longestEnd)) && now.Before(due.Add(overdue))
+}
+
+// due is when a call is overdue that was given up: it mostly is on the log still.
+func (c *CallExpirer) due(ctx context.Context, call schemas.Call) (time.Time, error) {
+	p, err := streams.FindPlacedCall(ctx, c.Bus, call.Account, call.ID)
+	switch code := schemas.CodeOf(err); {
+	case err == nil && p.Call.Accepted.Equal(call.Accepted):
+		return p.Due, nil
+	case code.Retryable() || ctx.Err() != nil:
+		return time.Time{}, err
+	}
+	return call.Deadline, nil
 }
 
 // callOf reads the call in a dead letter, leniently: what made it one may be that it does not validate.
@@ -169,11 +186,11 @@ func (c *CallExpirer) mayLive(ctx context.Context, starts []schemas.StartedData)
 
 // deadResult is the result of a call that was given up: what was started has an unknown outcome,
 // the rest was not run. The letter's reason is for the operator and stays in the letter.
-func deadResult(c schemas.Call, l schemas.DeadLetter, started bool) schemas.Result {
+func deadResult(c schemas.Call, l schemas.DeadLetter, due time.Time, started bool) schemas.Result {
 	if started && c.SideEffects() {
 		return lifecycle.InterruptedResult(c, lifecycle.TextInterrupted)
 	}
-	if l.Time.After(c.Deadline) {
+	if l.Time.After(due) {
 		return lifecycle.ExpiredResult(c) // nobody would have run it any more
 	}
 	code := cmp.Or(l.Code, schemas.Internal)

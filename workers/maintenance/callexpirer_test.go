@@ -25,7 +25,7 @@ func FuzzCallOf(f *testing.F) {
 			t.Fatalf("%q was taken for a call: %v", payload, err)
 		}
 		for _, started := range []bool{true, false} {
-			r := deadResult(c, schemas.DeadLetter{ID: "CALLS.1"}, started)
+			r := deadResult(c, schemas.DeadLetter{ID: "CALLS.1"}, c.Deadline, started)
 			if r.Call != c.ID || r.Text == "" || r.Error == nil {
 				t.Fatalf("result %+v", r)
 			}
@@ -50,8 +50,7 @@ func TestHowLongAStartedCallIsWaitedForThatWasGivenUp(t *testing.T) {
 		"its deadline is over":   {time.Minute, 90 * time.Second, true},
 		"and so is its worker's": {time.Minute, 2 * time.Minute, false},
 	} {
-		c := schemas.Call{Deadline: at.Add(tc.deadline)}
-		if got := waitsForWorker(c, at, at.Add(tc.since)); got != tc.want {
+		if got := waitsForWorker(at.Add(tc.deadline), at, at.Add(tc.since)); got != tc.want {
 			t.Errorf("%s: %v, want %v", name, got, tc.want)
 		}
 	}
@@ -60,17 +59,17 @@ func TestHowLongAStartedCallIsWaitedForThatWasGivenUp(t *testing.T) {
 func TestADeadLetterOfAStartedCallHasAnUnknownOutcome(t *testing.T) {
 	t.Parallel()
 	letter := schemas.DeadLetter{ID: "CALLS.7", Reason: "dial unix /secret", Code: schemas.Unavailable, Deliveries: 20}
-	if r := deadResult(testCall(), letter, true); r.Status != schemas.StatusInterrupted {
+	if r := deadResult(testCall(), letter, testCall().Deadline, true); r.Status != schemas.StatusInterrupted {
 		t.Errorf("started: %+v", r)
 	}
-	r := deadResult(testCall(), letter, false)
+	r := deadResult(testCall(), letter, testCall().Deadline, false)
 	if r.Status != schemas.StatusFailed || r.Error.Code != schemas.Unavailable || !strings.Contains(r.Text, "CALLS.7") ||
 		strings.Contains(r.Text, "/secret") {
 		t.Errorf("not started: %+v", r)
 	}
 	c := testCall()
 	c.Tool = schemas.ToolRead
-	if r := deadResult(c, letter, true); r.Status != schemas.StatusFailed {
+	if r := deadResult(c, letter, c.Deadline, true); r.Status != schemas.StatusFailed {
 		t.Errorf("a reading tool: %+v", r)
 	}
 }

@@ -126,7 +126,7 @@ func (c *CallExpirer) sweepQueue(ctx context.Context, provider string, w *waitin
 		if w.read = p.Seq + 1; p.Unread { // a worker puts it to the dead letters
 			continue
 		}
-		w.add(waitingCall{p.Seq, p.Call.Account, p.Call.ID, p.Call.Deadline.Add(overdue)})
+		w.add(waitingCall{p.Seq, p.Call.Account, p.Call.ID, p.Due.Add(overdue)})
 	}
 	w.narrow()
 	var errs error
@@ -154,16 +154,16 @@ func (c *CallExpirer) sweepCall(ctx context.Context, next waitingCall, floor uin
 	case c.Bus.Now().Before(next.due):
 		return true, nil
 	}
-	call, err := streams.FindCall(ctx, c.Bus, next.account, next.id)
+	found, err := streams.FindPlacedCall(ctx, c.Bus, next.account, next.id)
 	switch {
 	case errors.Is(err, schemas.ErrNotFound):
 		return false, nil
 	case err != nil:
 		return true, err
-	case c.Bus.Now().Sub(call.Deadline) < overdue: // another under the same id
+	case c.Bus.Now().Sub(found.Due) < overdue: // another under the same id
 		return false, nil
 	}
-	ended, err := c.expire(ctx, call)
+	ended, err := c.expire(ctx, found)
 	if ended {
 		return false, nil
 	}
@@ -197,7 +197,7 @@ func (c *CallExpirer) forget(ctx context.Context, names []string, slack time.Dur
 				before = min(before, old.Seq)
 				break
 			}
-			done, fresh, err := c.endOld(ctx, old.Call, p == streams.ParkedCalls)
+			done, fresh, err := c.endOld(ctx, old, p == streams.ParkedCalls)
 			if err != nil {
 				return err
 			}
@@ -222,7 +222,8 @@ func (c *CallExpirer) forget(ctx context.Context, names []string, slack time.Dur
 
 // endOld gives a call that is a day old its end, if it has none, and reports whether it has one now and
 // whether that is new. One that waits for a person is left to the approvals.
-func (c *CallExpirer) endOld(ctx context.Context, call schemas.Call, isParked bool) (done, fresh bool, err error) {
+func (c *CallExpirer) endOld(ctx context.Context, p streams.PlacedCall, isParked bool) (done, fresh bool, err error) {
+	call := p.Call
 	if isParked {
 		done, err = c.parkedDone(ctx, call)
 		return done, false, err
@@ -231,10 +232,10 @@ func (c *CallExpirer) endOld(ctx context.Context, call schemas.Call, isParked bo
 	if err != nil || state.Result != nil {
 		return err == nil, false, err
 	}
-	if c.Bus.Now().Sub(call.Deadline) <= overdue {
+	if c.Bus.Now().Sub(p.Due) <= overdue {
 		return false, false, nil
 	}
-	done, err = c.expire(ctx, call)
+	done, err = c.expire(ctx, p)
 	return done, done, err
 }
 
