@@ -148,7 +148,7 @@ func (g *Gateway) cancel(ctx context.Context, call schemas.Call, by, reason stri
 	if ended, err := g.approvals().Cancel(ctx, call, by, reason); err != nil || ended {
 		return err
 	}
-	return lifecycle.Cancel(ctx, g.Bus, call.Account, call.ID, reason)
+	return lifecycle.Cancel(ctx, g.Bus, call, reason)
 }
 
 // cancelReason reads the optional body of a cancellation.

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"slices"
 	"strings"
@@ -135,7 +136,14 @@ func (g *Gateway) stopJob(ctx context.Context, a schemas.AccountID, id schemas.J
 		return schemas.Job{}, err
 	}
 	if p.Value.State == schemas.JobWaiting {
-		return p.Value, lifecycle.Cancel(ctx, g.Bus, a, p.Value.Call, reason)
+		call, err := streams.FindCall(ctx, g.Bus, a, p.Value.Call)
+		switch {
+		case errors.Is(err, schemas.ErrNotFound): // it is over
+			return p.Value, nil
+		case err != nil:
+			return p.Value, err
+		}
+		return p.Value, lifecycle.Cancel(ctx, g.Bus, call, reason)
 	}
 	_, err = lifecycle.ControlJob(ctx, g.Bus, schemas.JobCommand{Account: a, Job: id, Action: schemas.JobActionStop, Reason: reason})
 	return p.Value, err

@@ -29,8 +29,9 @@ func Start(ctx context.Context, b *streams.Bus, proof schemas.Event, first ...sc
 
 // Cancel asks for the end of a call that is accepted. A worker that runs it ends it, and one that waits gets its result; that it
 // has one already is no error.
-func Cancel(ctx context.Context, b *streams.Bus, a schemas.AccountID, id schemas.CallID, reason string) error {
-	return streams.Cancels.Publish(ctx, b, schemas.Cancel{Account: a, Call: id, Reason: reason, Time: b.Now()})
+func Cancel(ctx context.Context, b *streams.Bus, c schemas.Call, reason string) error {
+	return streams.Cancels.Publish(ctx, b,
+		schemas.Cancel{Account: c.Account, Call: c.ID, Accepted: c.Accepted, Reason: reason, Time: b.Now()})
 }
 
 // Launch changes the record of a job to launching by a worker, at a time and for a lifetime, and reports whether it may be: false

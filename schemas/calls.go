@@ -115,6 +115,8 @@ type Cancel struct {
 	Call    CallID    `json:"call"`
 	Reason  string    `json:"reason,omitzero"`
 	Time    time.Time `json:"time"`
+	// Accepted is when the call was accepted that is meant, as the call has it: its id may be another's a day later.
+	Accepted time.Time `json:"accepted,omitzero"`
 }
 
 // EventID is stable: cancelling twice is cancelling once.

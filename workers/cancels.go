@@ -35,7 +35,7 @@ type cancelPlace struct {
 }
 
 type request struct {
-	reason string
+	cancel schemas.Cancel
 	at     time.Time // when the log took it: the time in the message is only what somebody wrote
 }
 
@@ -49,10 +49,11 @@ func (s *cancelSet) add(c schemas.Cancel, at, now time.Time) bool {
 	id := string(c.Account) + "." + string(c.Call)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if known, ok := s.known[id]; ok && !at.After(known.at) {
+	if known, ok := s.known[id]; ok && !at.After(known.at) && c.Accepted.Equal(known.cancel.Accepted) {
 		return false
 	}
-	s.known[id] = request{reason: strings.ToValidUTF8(c.Reason[:min(len(c.Reason), reason)], ""), at: at}
+	c.Reason = strings.ToValidUTF8(c.Reason[:min(len(c.Reason), reason)], "")
+	s.known[id] = request{cancel: c, at: at}
 	s.order = append(s.order, cancelPlace{id, at})
 	for s.earlier < len(s.order) {
 		oldest := s.order[s.earlier]
@@ -83,8 +84,8 @@ func (s *cancelSet) find(call string, accepted, now time.Time) (reason string, f
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r, found := s.known[call]
-	if found && !lifecycle.CancelConcerns(r.at, accepted) {
+	if found && !lifecycle.CancelConcerns(r.cancel, r.at, accepted) {
 		return "", false, true
 	}
-	return r.reason, found, found || !now.Before(s.forgot)
+	return r.cancel.Reason, found, found || !now.Before(s.forgot)
 }

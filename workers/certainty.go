@@ -83,7 +83,7 @@ func (t *execution) stillRuns(sure streams.Certainty) (streams.Certainty, error)
 	case err != nil:
 		return sure, fmt.Errorf("look for the call on its conversation: %w", err)
 	case state.Result != nil, state.Forgotten: // the start was there: retention removes it with the result
-		t.w.inFlight.end(t.call.EventID(), t.w.Bus.Now(), errElsewhere)
+		t.w.inFlight.end(t.call.EventID(), errElsewhere)
 		return sure, errElsewhere
 	case !t.w.kept(sure):
 		return sure, schemas.Errorf(schemas.Unavailable, "output",

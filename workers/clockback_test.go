@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/internal/natstest"
+	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -47,4 +48,41 @@ func setBackAfter(t *testing.T, by time.Duration, at stage, want schemas.Status)
 			t.Errorf("%d runs after the worker's death, want that of the other call alone", n)
 		}
 	}, dir)
+}
+
+// TestACancelIsHeardWhenTheLogsClockIsSetBack: it is stored with a stamp that lies before that of the call. It ends the call that runs, the
+// one that waits, the one that nobody serves, and the one that a worker takes later.
+func TestACancelIsHeardWhenTheLogsClockIsSetBack(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		accepted := func(c *schemas.Call) { // before the clock was set back
+			c.Accepted = time.Now().Add(time.Hour).UTC()
+			c.Deadline = c.Accepted.Add(time.Hour)
+		}
+		cancel := func(c schemas.Call) {
+			t.Helper()
+			if err := lifecycle.Cancel(t.Context(), w.bus, c, "enough"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		defer closing(w, "absent")()
+		later := w.publish(w.call("later", schemas.ToolBash, accepted))
+		cancel(later)
+		absent := w.publish(w.call("absent", schemas.ToolBash, accepted, func(c *schemas.Call) { c.Provider = "absent" }))
+		cancel(absent)
+		w.want(absent, schemas.StatusCancelled)
+		w.employ(&fake{run: sleeper(30 * time.Minute)}, func(wk *Worker) { wk.Slots = 1 })
+		w.want(later, schemas.StatusCancelled)
+		long := func(c *schemas.Call) { c.Timeout = schemas.Duration(10 * time.Minute) }
+		running := w.publish(w.call("running", schemas.ToolBash, accepted, long))
+		w.untilStarted(running)
+		waiting := w.publish(w.call("waiting", schemas.ToolBash, accepted))
+		begun := time.Now()
+		cancel(waiting)
+		w.want(waiting, schemas.StatusCancelled)
+		cancel(running)
+		w.want(running, schemas.StatusCancelled)
+		if took := time.Since(begun); took > time.Minute {
+			t.Errorf("it took %s", took)
+		}
+	})
 }

@@ -64,7 +64,7 @@ func (s *workerRun) handle(ctx context.Context, d streams.Delivery[schemas.Call]
 		s.Metrics.Redelivered()
 	}
 	id := t.call.EventID()
-	taken := s.inFlight.take(id, t.accepted())
+	taken := s.inFlight.take(id, t.call.Accepted)
 	if taken {
 		s.Metrics.Slots(s.Name, s.inFlight.count(), s.Slots)
 		defer func() {
@@ -251,7 +251,7 @@ func (t *execution) facts(inHand bool) (f facts, reason string) {
 
 // cancelled returns why the end of the call was asked for, see cancelSet.find.
 func (t *execution) cancelled() (reason string, found, sure bool) {
-	return t.w.cancels.find(t.call.EventID(), t.accepted(), t.w.Bus.Now())
+	return t.w.cancels.find(t.call.EventID(), t.call.Accepted, t.w.Bus.Now())
 }
 
 // accepted is when the call was accepted, by the earlier of two clocks: that of who did it, and the log's.

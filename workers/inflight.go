@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/lifecycle"
+	"github.com/sandjet/sandjet/schemas"
 )
 
 // inFlight knows the calls that this process holds. A call is in it from its delivery to its verdict.
@@ -96,19 +97,33 @@ func (h *inFlight) within(ctx context.Context, id string) (_ context.Context, do
 	}
 }
 
-// end ends the call with a cause, as was asked for at a time, and reports whether it is in hand.
-func (h *inFlight) end(id string, at time.Time, cause error) bool {
+// cancel ends the call that a request means which the log took at a time, and reports whether it is in hand.
+func (h *inFlight) cancel(id string, request schemas.Cancel, taken time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	c, ok := h.calls[id]
-	if !ok || !lifecycle.CancelConcerns(at, c.since) {
+	if !ok || !lifecycle.CancelConcerns(request, taken, c.since) {
 		return false
 	}
+	c.end(cancelError{reason: request.Reason})
+	return true
+}
+
+// end ends the call with a cause, if it is in hand.
+func (h *inFlight) end(id string, cause error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if c, ok := h.calls[id]; ok {
+		c.end(cause)
+	}
+}
+
+// end ends the call's run, or the one to come. The caller has the lock of the calls.
+func (c *inFlightCall) end(cause error) {
 	c.cause = cause
 	if c.cancel != nil {
 		c.cancel(cause)
 	}
-	return true
 }
 
 // cancelError is the cause of a run's end when somebody asked for it.

@@ -28,7 +28,7 @@ type settlement struct {
 func (s *workerRun) heard(c schemas.Cancel, at time.Time) {
 	fresh := s.cancels.add(c, at, s.Bus.Now())
 	id := schemas.Call{Account: c.Account, ID: c.Call}.EventID()
-	if s.inFlight.end(id, at, cancelError{reason: c.Reason}) || !fresh {
+	if s.inFlight.cancel(id, c, at) || !fresh {
 		return
 	}
 	select {
@@ -64,7 +64,7 @@ func (s *workerRun) settleOne(ctx context.Context, c schemas.Cancel, at time.Tim
 		return nil
 	case err != nil:
 		return fmt.Errorf("find the call: %w", err)
-	case call.Provider != s.Name || !lifecycle.CancelConcerns(at, call.Accepted):
+	case call.Provider != s.Name || !lifecycle.CancelConcerns(c, at, call.Accepted):
 		return nil
 	}
 	now := s.Bus.Certainty()

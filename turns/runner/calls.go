@@ -157,7 +157,7 @@ func (c *carrying) cancelCalls(ctx context.Context, ids []schemas.CallID) error 
 		if ended || err != nil {
 			continue
 		}
-		if err := lifecycle.Cancel(ctx, c.r.Bus, c.account, id, reason); err != nil {
+		if err := lifecycle.Cancel(ctx, c.r.Bus, call, reason); err != nil {
 			return err
 		}
 	}

@@ -87,7 +87,7 @@ func (c *CallExpirer) endOne(ctx context.Context, s cancelled) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if !lifecycle.CancelConcerns(s.at, call.Accepted) { // the id is another call's by now
+	if !lifecycle.CancelConcerns(s.cancel, s.at, call.Accepted) { // the id is another call's by now
 		return true, nil
 	}
 	now := c.Bus.Certainty()
