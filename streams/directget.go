@@ -166,6 +166,7 @@ func (b *Bus) getPageNear(
 	if err := b.bulk.PublishRequest("$JS.API.DIRECT.GET."+stream, inbox, body); err != nil {
 		return nil, false, coded("read from "+stream, err)
 	}
+	last := uint64(0)
 	for {
 		select {
 		case <-ctx.Done():
@@ -177,9 +178,12 @@ func (b *Bus) getPageNear(
 			if err != nil {
 				return nil, false, schemas.Wrap(schemas.Internal, "read from "+stream, "the log's answer is not understood", err)
 			}
+			if !p.follows(last) {
+				return nil, false, schemas.Errorf(schemas.Unavailable, "read from "+stream, "a part of the answer was lost on its way: try again")
+			}
 			switch p.kind {
 			case partMessage:
-				page = append(page, p.message)
+				page, last = append(page, p.message), p.message.seq
 			case partNone:
 				return page, false, nil
 			case partAway:
@@ -205,6 +209,25 @@ type part struct {
 	kind    partKind
 	message stored
 	pending uint64
+	last    uint64 // of a page: the sequence of the message before it, 0: it is the first
+}
+
+// follows reports whether nothing is missing between a part of a page and the message before it.
+func (p part) follows(last uint64) bool {
+	return p.last == last || p.kind != partMessage && p.kind != partEnd
+}
+
+// lastSequence reads the sequence of the message before a part of a page. The server adds it behind the message's own headers.
+func lastSequence(h nats.Header) (uint64, error) {
+	all := h["Nats-Last-Sequence"]
+	if len(all) == 0 {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(all[len(all)-1], 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("sequence before it: %w", err)
+	}
+	return n, nil
 }
 
 // parsePart reads one answer.
@@ -217,7 +240,8 @@ func parsePart(m *nats.Msg) (part, error) {
 		if err != nil {
 			return part{}, fmt.Errorf("end of a page: pending: %w", err)
 		}
-		return part{kind: partEnd, pending: n}, nil
+		last, err := lastSequence(m.Header)
+		return part{kind: partEnd, pending: n, last: last}, err
 	case "404":
 		return part{kind: partNone}, nil
 	case "503":
@@ -233,7 +257,11 @@ func parsePart(m *nats.Msg) (part, error) {
 	if err != nil {
 		return part{}, fmt.Errorf("time: %w", err)
 	}
-	return part{message: stored{
+	last, err := lastSequence(m.Header)
+	if err != nil {
+		return part{}, err
+	}
+	return part{last: last, message: stored{
 		stream: m.Header.Get("Nats-Stream"), subject: m.Header.Get("Nats-Subject"), seq: seq, time: at,
 		headers: m.Header, data: m.Data, id: m.Header.Get(nats.MsgIdHdr),
 	}}, nil

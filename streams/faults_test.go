@@ -132,3 +132,26 @@ func (b *Bus) SpoilPayload(ctx context.Context, bucket string) (mend func() erro
 	}
 	return func() error { return put(m.data) }, put([]byte("spoilt"))
 }
+
+// Sequences reads one page of a stream.
+func (b *Bus) Sequences(ctx context.Context, stream string) (seqs []uint64, more bool, err error) {
+	page, more, err := b.getPageNear(ctx, stream, ">", 1, nil, pageMessages)
+	for _, m := range page {
+		seqs = append(seqs, m.seq)
+	}
+	return seqs, more, err
+}
+
+// Fake answers requests on a subject as the log would.
+func (b *Bus) Fake(subject string, with func() []*nats.Msg) error {
+	_, err := b.publish.Subscribe(subject, func(m *nats.Msg) {
+		for _, part := range with() {
+			part.Subject = m.Reply
+			_ = b.publish.PublishMsg(part) // the reader says what is missing
+		}
+	})
+	if err != nil {
+		return err
+	}
+	return b.publish.Flush()
+}
