@@ -32,8 +32,42 @@ const (
 
 // objects are the object stores for payloads above the server's limit, made when first needed.
 type objects struct {
-	mu   sync.Mutex
-	open map[string]jetstream.ObjectStore
+	mu      sync.Mutex // no request is made under it: a store without a leader must not hold up the others
+	open    map[string]jetstream.ObjectStore
+	opening map[string]chan struct{} // closed when the store of that name was opened, or was not
+}
+
+// find returns an open store, or else a channel: that to wait for, where another caller opens the store, or one that is this caller's own,
+// who opens it and calls opened.
+func (o *objects) find(name string) (s jetstream.ObjectStore, opening chan struct{}, own bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if s := o.open[name]; s != nil {
+		return s, nil, false
+	}
+	if c := o.opening[name]; c != nil {
+		return nil, c, false
+	}
+	if o.open == nil {
+		o.open, o.opening = map[string]jetstream.ObjectStore{}, map[string]chan struct{}{}
+	}
+	c := make(chan struct{})
+	o.opening[name] = c
+	return nil, c, true
+}
+
+// opened takes in a store, or that it could not be opened. One that was to be forgotten meanwhile is.
+func (o *objects) opened(name string, opening chan struct{}, s jetstream.ObjectStore, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	close(opening)
+	if o.opening[name] != opening {
+		return
+	}
+	delete(o.opening, name)
+	if err == nil {
+		o.open[name] = s
+	}
 }
 
 // forget lets them be looked for again: the server may be another one.
@@ -41,24 +75,27 @@ func (o *objects) forget() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	clear(o.open)
+	clear(o.opening)
 }
 
 func (b *Bus) objectStore(ctx context.Context, stream string) (jetstream.ObjectStore, string, error) {
 	name, kept := payloadBucket(stream)
-	b.objects.mu.Lock()
-	defer b.objects.mu.Unlock()
-	if s := b.objects.open[name]; s != nil {
-		return s, name, nil
+	for {
+		s, opening, own := b.objects.find(name)
+		switch {
+		case s != nil:
+			return s, name, nil
+		case own:
+			s, err := b.ensureObjects(ctx, name, kept)
+			b.objects.opened(name, opening, s, err)
+			return s, name, err
+		}
+		select {
+		case <-opening:
+		case <-ctx.Done():
+			return nil, "", coded("open the store of payloads "+name, ctx.Err())
+		}
 	}
-	s, err := b.ensureObjects(ctx, name, kept)
-	if err != nil {
-		return nil, "", err
-	}
-	if b.objects.open == nil {
-		b.objects.open = map[string]jetstream.ObjectStore{}
-	}
-	b.objects.open[name] = s
-	return s, name, nil
 }
 
 // offload moves a payload that is too large into the object store and leaves its name. If the
