@@ -2,6 +2,7 @@ package streams_test
 
 import (
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -50,17 +51,17 @@ func TestAHostWhoseClockIsWrongGoesByTheLogsAndSaysSo(t *testing.T) {
 }
 
 func TestAClockThatIsSetRightIsNoticed(t *testing.T) {
-	var wrong time.Duration
+	var wrong atomic.Int64 // the clock is read by whoever asks the log
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		if b.ClockWarning() != "" {
 			t.Fatal("it begins with a warning")
 		}
-		wrong = -time.Hour // the log is behind from now on: the host's clock was set ahead
+		wrong.Store(int64(-time.Hour)) // the log is behind from now on: the host's clock was set ahead
 		time.Sleep(6 * time.Minute)
 		if off := b.ClockOff(); off.Round(time.Second) != time.Hour || b.ClockWarning() == "" {
 			t.Errorf("the difference is %s, and it says %q", off, b.ClockWarning())
 		}
-		wrong = 0 // and back: that is a leap of the log's, which is doubted first
+		wrong.Store(0) // and back: that is a leap of the log's, which is doubted first
 		time.Sleep(6 * time.Minute)
 		if off := b.ClockOff(); off.Round(time.Second) != time.Hour {
 			t.Errorf("a leap was believed at once: %s", off)
@@ -70,6 +71,6 @@ func TestAClockThatIsSetRightIsNoticed(t *testing.T) {
 			t.Errorf("it is not believed yet: %s, %q", off, b.ClockWarning())
 		}
 	}, func(_ *streams.ServerOptions, o *streams.Options) {
-		o.LogClock = func() time.Time { return time.Now().Add(wrong) }
+		o.LogClock = func() time.Time { return time.Now().Add(time.Duration(wrong.Load())) }
 	})
 }

@@ -3,6 +3,7 @@ package streams_test
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -208,7 +209,7 @@ func TestMessagesSinceATimeAreFoundAfterTheLogsClockWasSetBack(t *testing.T) {
 // TestNoCertaintyOutlastsAStepOfTheLogsClock: a log forgets by its own clock what it would recognise.
 func TestNoCertaintyOutlastsAStepOfTheLogsClock(t *testing.T) {
 	for _, by := range []time.Duration{-time.Hour, time.Hour} {
-		var off time.Duration
+		var off atomic.Int64 // the clock is read by whoever asks the log
 		natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 			time.Sleep(time.Hour)
 			sure, stored := b.Certainty(), b.Now()
@@ -216,7 +217,7 @@ func TestNoCertaintyOutlastsAStepOfTheLogsClock(t *testing.T) {
 				t.Error("it does not hold from its beginning on")
 			}
 			time.Sleep(time.Second)
-			off = by
+			off.Store(int64(by))
 			testwait.OK(t, b.AskTime(t.Context()))
 			if b.Holds(sure) {
 				t.Errorf("the log's clock was set by %s, and what was certain is so still", by)
@@ -229,7 +230,7 @@ func TestNoCertaintyOutlastsAStepOfTheLogsClock(t *testing.T) {
 				t.Error("nothing is certain any more")
 			}
 		}, func(_ *streams.ServerOptions, o *streams.Options) {
-			o.LogClock = func() time.Time { return time.Now().Add(off) }
+			o.LogClock = func() time.Time { return time.Now().Add(time.Duration(off.Load())) }
 		})
 	}
 }
