@@ -16,14 +16,16 @@ import (
 // and are made again by a repeat if a process dies in between.
 func (d Admitter) park(ctx context.Context, a schemas.AccountID, r schemas.Request, call schemas.Call) (Accepted, error) {
 	absent := d.Bus.Absent()
-	err := lifecycle.Accept(ctx, d.Bus, call, d.Since)
+	// A client that goes away must not leave the call without its question, also while the log has the call and has not confirmed it yet.
+	accepting, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	err := lifecycle.Accept(accepting, d.Bus, call, d.Since)
 	if errors.Is(err, schemas.ErrConflict) {
 		return d.existing(ctx, a, r)
 	}
 	if err != nil {
 		return Accepted{}, err
 	}
-	// The call is on the log: a client that goes away now must not leave it without its question.
 	recording, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
 	p, err := lifecycle.EnsureApproval(recording, d.Bus, call)
