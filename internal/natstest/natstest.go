@@ -85,8 +85,9 @@ func Hours(t testing.TB) {
 }
 
 // Run calls f in a bubble of virtual time with a log kept in memory. Nothing real may be used in it:
-// no sockets, no processes. Goroutines that f starts must end before it returns; what hangs on
-// t.Context() ends in time.
+// no sockets, no processes. Goroutines that f starts must end before it returns, or by t.Cleanup; what hangs on
+// t.Context() ends in time. The log ends after them: a server that shuts down sleeps with its locks held, and in a bubble
+// no time passes while a request waits for those.
 func Run(t *testing.T, f func(t *testing.T, b *streams.Bus), options ...Option) {
 	t.Helper()
 	tickOutside()
@@ -103,13 +104,16 @@ func Run(t *testing.T, f func(t *testing.T, b *streams.Bus), options ...Option) 
 		if err != nil {
 			t.Fatalf("start the server: %v", err)
 		}
-		defer s.Shutdown()
+		t.Cleanup(func() {
+			synctest.Wait() // what it was asked last is done
+			s.Shutdown()
+		})
 		bo.Server = s
 		b, err := streams.Open(t.Context(), bo)
 		if err != nil {
 			t.Fatalf("open the log: %v", err)
 		}
-		defer closeBus(t, b)
+		t.Cleanup(func() { closeBus(t, b) })
 		f(t, b)
 	})
 }
