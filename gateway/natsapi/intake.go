@@ -204,7 +204,7 @@ func (h handledBefore) Resolve(ctx context.Context, a schemas.AccountID, req sch
 			return call, err
 		case state.Accepted, len(state.Started) > 0, state.Result != nil:
 			return call, errAdmittedBefore
-		case old && state.Forgotten && h.attempt > 1: // who sent it is told, rather than that it may be run twice
+		case old && state.Forgotten && h.attempt > 1: // its publisher gets an error: the call might run twice
 			return call, errMaybeAdmitted
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/sandjet/sandjet/providers/local/box"
 )
 
-// TestABoxBinaryThatIsNotUsedSaysWhy: nobody is to wonder why sandboxes start slowly.
+// TestABoxBinaryThatIsNotUsedSaysWhy: it is the reason why sandboxes start slowly.
 func TestABoxBinaryThatIsNotUsedSaysWhy(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
