@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -108,10 +107,10 @@ func Start(t testing.TB, buckets ...string) Server {
 	}
 }
 
-// Folder is where the module of the program is.
-func Folder() string {
-	_, file, _, _ := runtime.Caller(0) //nolint:dogsled // it has four
-	return filepath.Join(filepath.Dir(file), "gateway")
+// module finds the folder with the module of the program. A test that was built with -trimpath does not know its source.
+func module(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, "go", "list", "-f", "{{.Dir}}", "github.com/sandjet/sandjet/internal/s3test").Output()
+	return filepath.Join(strings.TrimSpace(string(out)), "gateway"), err
 }
 
 func build() {
@@ -136,9 +135,14 @@ func build() {
 		return
 	}
 	defer lock.Close() //nolint:errcheck // it is only a lock
+	folder, err := module(ctx)
+	if err != nil {
+		built.why = "go list of internal/s3test: " + err.Error()
+		return
+	}
 	// An unchanged program is not linked again.
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", built.path, ".")
-	cmd.Dir = Folder()
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", built.path, ".")
+	cmd.Dir = folder
 	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=readonly")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		built.why = "go build of internal/s3test/gateway: " + err.Error() + ": " + strings.TrimSpace(string(out))
