@@ -104,7 +104,7 @@ func (p *Provider) choose(ctx context.Context, found []sandbox) (sandbox, error)
 			return "", err
 		}
 		text, err := p.daemonOf(box).output(ctx, userRoot, "/bin/bash", "-c", cloud.MarkScript, "mark", mark)
-		if cloud.StatusOf(err) == http.StatusBadGateway { // no sandbox behind the gateway: another worker may have killed it since
+		if err != nil { // no sandbox behind the gateway, or the answer breaks off: another worker may have killed it since
 			if _, gone := p.connect(ctx, id, p.opt.Idle); cloud.StatusOf(gone) == http.StatusNotFound {
 				return "", cloud.ErrGone
 			}
