@@ -153,9 +153,9 @@ func (r *router) reload(ctx context.Context) error {
 type process struct {
 	router *router
 	exec   string
-	leave  bool               // the sandbox ends with it
-	ctx    context.Context    //nolint:containedctx // its output's life is its own
-	cancel context.CancelFunc // of ctx
+	leave  bool                    // the sandbox ends with it
+	ctx    context.Context         //nolint:containedctx // its output's life is its own
+	cancel context.CancelCauseFunc // of ctx, with what failed first
 	once   sync.Once
 
 	mu     sync.Mutex // of the input
@@ -168,7 +168,7 @@ type process struct {
 // program starts the program. After an error it may be there, and waits in vain. Leave says that the sandbox ends with it.
 func (r *router) program(ctx context.Context, limit time.Duration, leave bool, args []string) (*process, error) {
 	p := &process{router: r, leave: leave}
-	p.ctx, p.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	p.ctx, p.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	var err error
 	p.exec, err = r.start(ctx, limit, args)
 	if err != nil {
@@ -186,10 +186,11 @@ func (p *process) Write(b []byte) (int, error) {
 	for done < len(b) {
 		n := min(len(b)-done, inputChunk)
 		if err := p.write(p.ctx, b[done:done+n], false); err != nil {
+			p.cancel(err)              // nobody knows what has arrived: whoever reads need not wait
+			err = context.Cause(p.ctx) // an output may have failed before, and ended this
 			if p.err == nil {
 				p.err = err
 			}
-			p.cancel() // nobody knows what has arrived: whoever reads need not wait
 			return done, err
 		}
 		done += n
@@ -232,7 +233,7 @@ func (p *process) Copy(stdout, stderr io.Writer) error {
 				return err
 			})
 			if errs[i] != nil {
-				p.cancel() // the other alone says nothing
+				p.cancel(errs[i]) // the other alone says nothing
 			}
 		})
 	}
@@ -243,7 +244,7 @@ func (p *process) Copy(stdout, stderr io.Writer) error {
 // Close ends Copy and Write, and the program with its command where they have not ended.
 func (p *process) Close() error {
 	p.once.Do(func() {
-		p.cancel()
+		p.cancel(nil)
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if p.leave {
