@@ -293,37 +293,30 @@ func TestLargePayloadsComeBackWhole(t *testing.T) {
 	})
 }
 
-func TestTheCancelsAreWatched(t *testing.T) {
+func TestCancelsAreAnnounced(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		ctx, stop := context.WithCancel(t.Context())
-		publish := func(i int) {
+		var heard atomic.Int64
+		done := make(chan error, 1)
+		go func() { done <- streams.Cancels.Notify(ctx, b, func() { heard.Add(1) }) }()
+		synctest.Wait()
+		for i, want := range []int64{1, 2} {
 			cancel := schemas.Cancel{Account: account, Call: schemas.CallID(fmt.Sprint("c", i)), Time: time.Now()}
 			testwait.OK(t, streams.Cancels.Publish(ctx, b, cancel))
-		}
-		publish(0)
-		publish(1)
-		var seen heap[schemas.CallID]
-		var caught atomic.Int64
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			for e, err := range streams.Cancels.Watch(ctx, b, schemas.Cursor{}, func() { caught.Store(int64(len(seen.all()))) }) {
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				seen.add(e.Value.Call)
+			synctest.Wait()
+			if got := heard.Load(); got != want {
+				t.Errorf("%d announcements after %d requests", got, want)
 			}
-		}()
+		}
+		b.Drop()
 		synctest.Wait()
-		publish(2)
-		publish(2)
-		publish(3)
-		synctest.Wait()
+		if heard.Load() != 3 {
+			t.Errorf("%d announcements; want one more after the connection was away", heard.Load())
+		}
 		stop()
-		<-done
-		if got := seen.all(); !slices.Equal(got, []schemas.CallID{"c0", "c1", "c2", "c3"}) || caught.Load() != 2 {
-			t.Errorf("seen %v, caught up after %d", got, caught.Load())
+		testwait.OK(t, <-done)
+		if err := streams.Calls.Notify(t.Context(), b, nil); schemas.CodeOf(err) != schemas.Unsupported {
+			t.Errorf("a topic that is not published live: %v", err)
 		}
 	})
 }

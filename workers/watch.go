@@ -2,6 +2,7 @@ package workers
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/sandjet/sandjet/internal/wait"
@@ -9,13 +10,31 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// watchEvery is how often a worker asks for new requests for the end of calls. One small read each
-// time, whatever the number of calls: cheaper than a durable per worker, which would outlive it.
-const watchEvery = 200 * time.Millisecond
+// A worker reads new requests for the end of calls when the log announces one, and every watchEvery besides, as an announcement may be
+// lost with a connection. Between two reads lies watchGap, so that a flood of requests costs the log ten reads a second and worker, of all
+// that came meanwhile. A durable per worker would outlive it.
+const (
+	watchEvery = 2 * time.Second
+	watchGap   = 100 * time.Millisecond
+)
 
 // watchCancels remembers the requests of the past and hears those to come, until ctx ends. It calls
 // ready once it knows all that were there when it began.
 func (s *workerRun) watchCancels(ctx context.Context, ready func()) {
+	announced := make(chan struct{}, 1)
+	var listening sync.WaitGroup
+	defer listening.Wait()
+	listening.Go(func() {
+		err := streams.Cancels.Notify(ctx, s.Bus, func() {
+			select {
+			case announced <- struct{}{}:
+			default: // the next read has it, too
+			}
+		})
+		if err != nil && ctx.Err() == nil {
+			s.Log.Warn("cancel requests are not announced, reading them at intervals", "error", err, "interval", watchEvery)
+		}
+	})
 	var at schemas.Cursor
 	begun := s.Bus.Now()
 	logged := false // that they cannot be read: once for each outage
@@ -36,8 +55,17 @@ func (s *workerRun) watchCancels(ctx context.Context, ready func()) {
 			s.Log.Warn("cancel requests not read, retrying", "error", err)
 		}
 		logged = err != nil
-		if !wait.Sleep(ctx, watchEvery) {
+		if !wait.Sleep(ctx, watchGap) {
 			return
+		}
+		if err != nil { // try again soon
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-announced:
+		case <-time.After(watchEvery):
 		}
 	}
 }
