@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/natstest"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -48,6 +49,7 @@ func TestACallThatNobodyWouldTakeIsRefused(t *testing.T) {
 
 // An id is free again a day after its call was admitted, once that has its end, also before it is forgotten.
 func TestAnIDIsUsedAgainAfterADay(t *testing.T) {
+	natstest.Hours(t)
 	inBubble(t, func(t *testing.T, b *streams.Bus) {
 		ended, open := admit(t, b, bash("ended", "true")).Call, admit(t, b, bash("open", "true")).Call
 		end(t, b, ended)

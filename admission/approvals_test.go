@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/natstest"
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
@@ -170,6 +171,7 @@ func TestCallsThatAreNotApprovedEndWithoutBeingRun(t *testing.T) {
 }
 
 func TestTooLateAnAnswerEndsTheCall(t *testing.T) {
+	natstest.Hours(t)
 	inBubble(t, func(t *testing.T, b *streams.Bus) {
 		call := admit(t, b, bash("x", "true")).Call
 		time.Sleep(schemas.DefaultApproval)

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/natstest"
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
@@ -189,6 +190,7 @@ func dieAfter(t *testing.T, b *streams.Bus, c schemas.Call, state schemas.Approv
 
 // What follows from an answer was left undone for longer than the log keeps calls.
 func TestAnAnswerIsFinishedAfterTheCallHasAgedOut(t *testing.T) {
+	natstest.Hours(t)
 	inBubble(t, func(t *testing.T, b *streams.Bus) {
 		small, large := admit(t, b, bash("x", "true")).Call, admit(t, b, bash("y", strings.Repeat("#", 100<<10))).Call
 		dieAfter(t, b, small, schemas.ApprovalApproved, 0)
@@ -223,6 +225,7 @@ func TestAnAnswerIsFinishedAfterTheCallHasAgedOut(t *testing.T) {
 
 // An answer whose call has been handed on, run and forgotten is only noted: the call is not handed on again.
 func TestAnAnswerWhoseCallHasRunIsNotHandedOnAgain(t *testing.T) {
+	natstest.Hours(t)
 	inBubble(t, func(t *testing.T, b *streams.Bus) {
 		call := admit(t, b, bash("x", "true")).Call
 		a := dieAfter(t, b, call, schemas.ApprovalApproved, 0)

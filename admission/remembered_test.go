@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/natstest"
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
@@ -53,6 +54,7 @@ func TestARememberedAnswerLetsLaterCallsRun(t *testing.T) {
 }
 
 func TestARememberedAnswerEnds(t *testing.T) {
+	natstest.Hours(t)
 	inBubble(t, func(t *testing.T, b *streams.Bus) {
 		first := admit(t, b, bash("call_1", "ls"))
 		if _, err := (Approvals{Bus: b}).Decide(t.Context(), alice, first.Call.Approval, remembering()); err != nil {

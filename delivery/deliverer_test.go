@@ -79,6 +79,7 @@ func publish(t *testing.T, b *streams.Bus, id schemas.DeliveryID) schemas.Delive
 }
 
 func TestTriesKeepTheScheduleUntilTheyAreUsedUp(t *testing.T) {
+	natstest.Hours(t)
 	t.Parallel()
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		s := &script{answer: func(schemas.Delivery, int) Verdict { return Verdict{Kind: Failed} }}

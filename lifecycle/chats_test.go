@@ -13,6 +13,7 @@ import (
 // Whoever dies while it takes a message of a chat leaves some of what follows on the log. Whoever takes it again, also hours later and
 // after the chat has gone on to another conversation, adds the rest, and nothing twice.
 func TestAMessageThatWasTakenHalfIsTakenWhole(t *testing.T) {
+	natstest.Hours(t)
 	chat := schemas.Chat{
 		Account: "acct_1", Channel: "chan_1", Kind: "telegram", Name: schemas.ChatName("chan_1", "tg:1"), Route: []byte(`{"chat_id":1}`),
 	}

@@ -82,6 +82,7 @@ func TestArtifactsOnTheLog(t *testing.T) {
 
 // TestOldArtifactsGo a day after events of their age, and what was stored again stays.
 func TestOldArtifactsGo(t *testing.T) {
+	natstest.Hours(t)
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		call := schemas.Call{Account: "acct_1", Conversation: "c", ID: "call_1"}
 		old := keepArtifact(t, b, call, "outputs/a", "old")

@@ -86,6 +86,7 @@ func kill(b *streams.Bus) {
 }
 
 func TestVerdicts(t *testing.T) {
+	natstest.Hours(t)
 	type result struct {
 		attempts int
 		dead     schemas.Code

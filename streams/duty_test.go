@@ -189,6 +189,7 @@ func TestAHolderThatStoodStillKnowsThatTheDutyIsAnothers(t *testing.T) {
 }
 
 func TestRetentionGoesOnWithoutItsFirstHolder(t *testing.T) {
+	natstest.Hours(t)
 	t.Parallel()
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		all := processes(t, b, 3, func(p *process) func(context.Context) error {

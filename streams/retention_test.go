@@ -222,6 +222,7 @@ func TestAnEndedCallStaysUntilItsWorkerHasAcknowledgedIt(t *testing.T) {
 
 // TestAConversationThatCannotBeReadNowIsLeft: what cannot be read may be the beginning of what runs. Others are trimmed.
 func TestAConversationThatCannotBeReadNowIsLeft(t *testing.T) {
+	natstest.Hours(t)
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		large := schemas.JobStartedData{Call: "b", Command: strings.Repeat("x", 3<<20)}
 		publish(t, b, "c_runs", "m", schemas.Message, struct{}{})

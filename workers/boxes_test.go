@@ -107,6 +107,7 @@ func command(text string) func(*schemas.Call) {
 func patient(c *schemas.Call) { c.Timeout = schemas.Duration(schemas.MaxTimeout) }
 
 func TestTheBoxOfADeletedSandboxIsReleased(t *testing.T) {
+	natstest.Hours(t)
 	for name, remove := range map[string]func(*deletable){
 		"sandbox":   func(d *deletable) { d.sandboxGone.Store(true) },
 		"workspace": func(d *deletable) { d.workspaceGone.Store(true) },
@@ -170,6 +171,7 @@ func TestABoxOutlivesTheLossOfItsRecord(t *testing.T) {
 }
 
 func TestAnIdleBoxIsReleasedAndABusyOneIsNot(t *testing.T) {
+	natstest.Hours(t)
 	eachKind(t, func(t *testing.T, w *world, p *keeps) {
 		const idle = 5 * time.Minute
 		w.specs.persistent = true

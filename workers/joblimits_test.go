@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/natstest"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/workers/limits"
 	"github.com/sandjet/sandjet/workers/maintenance"
@@ -127,6 +128,7 @@ func TestCallsWaitForALimiterThatIsAway(t *testing.T) {
 }
 
 func TestPlacesThatALimiterForgotAreTakenAgain(t *testing.T) {
+	natstest.Hours(t)
 	inJobWorld(t, func(t *testing.T, w *world, h *jobHost) {
 		l := &wayward{Limiter: new(limits.Memory)}
 		w.settleJobs(func(s *maintenance.Settler) { s.Limiter = l })

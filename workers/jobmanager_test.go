@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/natstest"
 	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/providers"
@@ -130,6 +131,7 @@ func TestAnotherStartUnderTheSameNameIsNotTheJob(t *testing.T) {
 }
 
 func TestASandboxThatIsAwayForAWhileLosesNothing(t *testing.T) {
+	natstest.Hours(t)
 	inJobWorld(t, func(t *testing.T, w *world, h *jobHost) {
 		var away atomic.Bool
 		h.blocked = func(context.Context, schemas.JobRef) error {

@@ -154,6 +154,7 @@ func TestACancelIsOfOneUseOfAnID(t *testing.T) {
 
 // TestAnOverdueCallIsEndedOnce: the closer has ended a call that a busy worker is handed long after.
 func TestAnOverdueCallIsEndedOnce(t *testing.T) {
+	natstest.Hours(t)
 	inWorld(t, func(t *testing.T, w *world) {
 		ctx, stop := context.WithCancel(t.Context())
 		closer := &maintenance.CallExpirer{Bus: w.open(), Log: slog.New(slog.DiscardHandler), Providers: []string{"fake"}}

@@ -75,6 +75,7 @@ func TestARedeliveryWaitsForALivingWorker(t *testing.T) {
 }
 
 func TestAWorkerThatWasTakenForDeadDropsItsResult(t *testing.T) {
+	natstest.Hours(t)
 	inWorld(t, func(t *testing.T, w *world) {
 		// So long that the log alone would not recognise the second result any more.
 		p := &fake{run: sleeper(30 * time.Minute)}

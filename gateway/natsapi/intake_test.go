@@ -245,6 +245,7 @@ func TestAPublicationIsHandledOnce(t *testing.T) {
 		})
 	})
 	t.Run("admitted long ago", func(t *testing.T) {
+		natstest.Hours(t)
 		natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 			for _, body := range []string{bashRequest("mine", "c_1"), `{"tool":"bash","input":{"command":"x"}}`} {
 				publishRaw(t, b, alice, body)

@@ -10,14 +10,17 @@ import (
 // happens fails a test.
 const Patience = 2 * time.Minute
 
-const between = 10 * time.Millisecond // two looks
+// between is the time between two looks, by how long one has waited: it adds a twentieth at most to what takes long, and a look costs.
+func between(waited time.Duration) time.Duration {
+	return min(max(waited/20, 2*time.Millisecond), 100*time.Millisecond)
+}
 
 // Eventually looks until f is true. It ends the test when that takes longer than [Patience]; what says what was waited
 // for. It must be called by the test's own goroutine.
 func Eventually(t testing.TB, what string, f func() bool) {
 	t.Helper()
-	for end := time.Now().Add(Patience); !f(); time.Sleep(between) {
-		if time.Now().After(end) {
+	for begun := time.Now(); !f(); time.Sleep(between(time.Since(begun))) {
+		if time.Since(begun) > Patience {
 			t.Fatalf("not within %v: %s", Patience, what)
 		}
 	}
@@ -29,13 +32,15 @@ func Rested[T comparable](t testing.TB, what string, f func() T) T {
 	t.Helper()
 	const looks = 100
 	last, same := f(), 0
-	Eventually(t, "at rest: "+what, func() bool {
+	for end := time.Now().Add(Patience); same < looks; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within %v: at rest: %s", Patience, what)
+		}
 		now := f()
 		if same++; now != last {
 			last, same = now, 0
 		}
-		return same >= looks
-	})
+	}
 	return last
 }
 
