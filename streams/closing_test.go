@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/sandjet/sandjet/internal/natstest"
 	"github.com/sandjet/sandjet/internal/testwait"
@@ -104,4 +106,35 @@ func TestNothingIsTakenInHandBehindTheEnd(t *testing.T) {
 		testwait.OK(t, <-done)
 		over.Store(true)
 	}
+}
+
+// What the server has sent to a consumer that ends goes back at once, so that another has it before the server misses an answer.
+func TestWhatIsOnItsWayToAConsumerThatEndsGoesBack(t *testing.T) {
+	const rounds, calls = 20, 40
+	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+		for round := range rounds {
+			for i := range calls {
+				testwait.OK(t, streams.Calls.Publish(t.Context(), b, callOf(fmt.Sprintf("call_%d_%d", round, i))))
+			}
+			o := streams.ConsumeOptions{Name: "w-p", Filter: callOf("x").Provider, Slots: calls}
+			ctx, cancel := context.WithCancel(t.Context())
+			testwait.OK(t, streams.Calls.Consume(ctx, b, o, func(context.Context, streams.Delivery[schemas.Call]) error {
+				cancel()
+				return nil
+			}))
+			ctx, cancel = context.WithCancel(t.Context())
+			done := make(chan error, 1)
+			go func() {
+				done <- streams.Calls.Consume(ctx, b, o, func(context.Context, streams.Delivery[schemas.Call]) error { return nil })
+			}()
+			time.Sleep(time.Second)
+			synctest.Wait()
+			left := testwait.Must(b.Unfinished(ctx, "CALLS", "w-p"))(t)
+			cancel()
+			testwait.OK(t, <-done)
+			if left != 0 {
+				t.Fatalf("round %d: %d calls wait for the server to miss an answer", round, left)
+			}
+		}
+	})
 }

@@ -155,3 +155,13 @@ func (b *Bus) Fake(subject string, with func() []*nats.Msg) error {
 	}
 	return b.publish.Flush()
 }
+
+// Unfinished is how many messages a durable has to hand out or has handed out without an answer yet.
+func (b *Bus) Unfinished(ctx context.Context, stream, name string) (int, error) {
+	c, err := b.jsWork.Consumer(ctx, stream, name)
+	if err != nil {
+		return 0, coded("look at a consumer", err)
+	}
+	i := c.CachedInfo()
+	return i.NumAckPending + int(i.NumPending), nil
+}

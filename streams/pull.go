@@ -15,6 +15,7 @@ import (
 const (
 	pullExpires = 5 * time.Second // bounds what a vanished host holds
 	pullSilence = pullExpires + 2*time.Second
+	drainWithin = 2 * time.Second // that the server may take to hear of an end
 )
 
 // pulling asks for exactly as many messages as there are free places, so that none ages in a
@@ -49,7 +50,7 @@ func (c *consuming[T]) pull(ctx context.Context) error {
 	if err := sub.SetPendingLimits(-1, -1); err != nil { // bounded by what is asked for
 		return coded("consume", err)
 	}
-	defer c.endPull(p, sub)
+	defer func() { c.endPull(p, nc, sub) }()
 	subject := "$JS.API.CONSUMER.MSG.NEXT." + c.topic.stream + "." + c.options.Name
 	silence := time.NewTicker(pullExpires / 2)
 	defer silence.Stop()
@@ -168,15 +169,26 @@ func (p *pulling) silent() bool {
 	return p.outstanding > 0 && time.Since(p.heard) > pullSilence
 }
 
-// endPull takes no more, and gives back the places that were asked for.
-func (c *consuming[T]) endPull(p *pulling, sub *nats.Subscription) {
+// endPull takes no more, and gives back the places that were asked for. What the server has sent already goes back to it: else it would
+// come again only after AckWait.
+func (c *consuming[T]) endPull(p *pulling, nc *nats.Conn, sub *nats.Subscription) {
 	p.mu.Lock()
 	p.over = true
 	left := p.outstanding
 	p.outstanding = 0
 	p.mu.Unlock()
 	c.free.give(left)
-	// What is on its way to here now comes again after AckWait.
+	if nc.IsConnected() {
+		ended := make(chan struct{})
+		sub.SetClosedHandler(func(string) { close(ended) })
+		if err := sub.Drain(); err == nil { // until the server knows of it, and arrive has handed back what came before
+			select {
+			case <-ended:
+				return
+			case <-time.After(drainWithin):
+			}
+		}
+	}
 	if err := sub.Unsubscribe(); err != nil {
 		c.bus.log.Debug("unsubscribe failed", "error", err)
 	}

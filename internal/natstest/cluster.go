@@ -60,6 +60,7 @@ type Cluster struct {
 func StartCluster(t testing.TB, o ClusterOptions) *Cluster {
 	t.Helper()
 	tickOutside()
+	kinds.enter(t)
 	forgetTimers()
 	if o.Streams.Replicas == 0 {
 		o.Streams.Replicas = Members

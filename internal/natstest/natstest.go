@@ -91,31 +91,36 @@ func Hours(t testing.TB) {
 func Run(t *testing.T, f func(t *testing.T, b *streams.Bus), options ...Option) {
 	t.Helper()
 	tickOutside()
-	forgetTimers()
 	dir := t.TempDir()
-	synctest.Test(t, func(t *testing.T) {
-		so := streams.ServerOptions{DataDir: dir, Port: -1, Memory: true, Name: "natstest", Log: logOf(t)}
-		bo := streams.Options{MemoryStorage: true, Log: logOf(t)}
-		for _, o := range options {
-			o(&so, &bo)
-		}
-		so.Port = -1
-		s, err := streams.StartServer(t.Context(), so)
-		if err != nil {
-			t.Fatalf("start the server: %v", err)
-		}
-		t.Cleanup(func() {
-			synctest.Wait() // what it was asked last is done
-			s.Shutdown()
-		})
-		bo.Server = s
-		b, err := streams.Open(t.Context(), bo)
-		if err != nil {
-			t.Fatalf("open the log: %v", err)
-		}
-		t.Cleanup(func() { closeBus(t, b) })
-		f(t, b)
+	kinds.alone(t, func() {
+		forgetTimers()
+		synctest.Test(t, func(t *testing.T) { run(t, dir, f, options) })
 	})
+}
+
+func run(t *testing.T, dir string, f func(t *testing.T, b *streams.Bus), options []Option) {
+	t.Helper()
+	so := streams.ServerOptions{DataDir: dir, Port: -1, Memory: true, Name: "natstest", Log: logOf(t)}
+	bo := streams.Options{MemoryStorage: true, Log: logOf(t)}
+	for _, o := range options {
+		o(&so, &bo)
+	}
+	so.Port = -1
+	s, err := streams.StartServer(t.Context(), so)
+	if err != nil {
+		t.Fatalf("start the server: %v", err)
+	}
+	t.Cleanup(func() {
+		synctest.Wait() // what it was asked last is done
+		s.Shutdown()
+	})
+	bo.Server = s
+	b, err := streams.Open(t.Context(), bo)
+	if err != nil {
+		t.Fatalf("open the log: %v", err)
+	}
+	t.Cleanup(func() { closeBus(t, b) })
+	f(t, b)
 }
 
 // Log is a log of the wall clock.
@@ -132,6 +137,7 @@ type Log struct {
 func Start(t testing.TB, options ...Option) *Log {
 	t.Helper()
 	tickOutside()
+	kinds.enter(t)
 	forgetTimers()
 	so := streams.ServerOptions{DataDir: t.TempDir(), Port: -1, Memory: true, Name: "natstest", Log: logOf(t)}
 	l := &Log{t: t, o: streams.Options{MemoryStorage: true, Log: logOf(t)}}

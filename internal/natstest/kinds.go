@@ -1,0 +1,74 @@
+package natstest
+
+import (
+	"strings"
+	"sync"
+	"testing"
+)
+
+// kinds keeps tests of virtual and of real time from running side by side in a process: the NATS client has one pool of timers for the
+// process, and a timer that was made in a bubble ends the process when it comes up in another bubble or outside.
+var kinds = newKindLock() //nolint:gochecknoglobals // the pool is the process's, too
+
+// kindLock admits any number of tests of real time, or one bubble. Those of real time wait for a bubble that runs only, so that a test
+// may enter more than once.
+type kindLock struct {
+	mu     sync.Mutex
+	left   *sync.Cond
+	bubble bool
+	real   map[string]int // entries, by the test's name
+}
+
+func newKindLock() *kindLock {
+	l := &kindLock{real: map[string]int{}}
+	l.left = sync.NewCond(&l.mu)
+	return l
+}
+
+// enter waits until no bubble runs, and holds bubbles up until the test has ended.
+func (l *kindLock) enter(t testing.TB) {
+	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.bubble {
+		l.left.Wait()
+	}
+	name := t.Name()
+	l.real[name]++
+	t.Cleanup(func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.real[name]--; l.real[name] == 0 {
+			delete(l.real, name)
+		}
+		l.left.Broadcast()
+	})
+}
+
+// alone runs f, a bubble, while no other bubble and no test of real time runs. Tests around this one do not count: they wait for it.
+func (l *kindLock) alone(t testing.TB, f func()) {
+	t.Helper()
+	l.mu.Lock()
+	for l.bubble || l.others(t.Name()) {
+		l.left.Wait()
+	}
+	l.bubble = true
+	l.mu.Unlock()
+	defer func() { // also where the test ends in it
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.bubble = false
+		l.left.Broadcast()
+	}()
+	f()
+}
+
+// others reports whether a test of real time runs that is not around the one of this name. The lock is held.
+func (l *kindLock) others(name string) bool {
+	for other := range l.real {
+		if name != other && !strings.HasPrefix(name, other+"/") {
+			return true
+		}
+	}
+	return false
+}
