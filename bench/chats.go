@@ -21,7 +21,7 @@ const (
 	chatChannel = schemas.ChannelID("chan_bench")
 	// healthyChats get a message each in turn, limitedChats have so many waiting, and are told every time to come later.
 	healthyChats, limitedChats, limitedEach = 50, 50, 20
-	healthyMessages                         = 500
+	mostHealthyMessages                     = 500
 	healthyEvery                            = 10 * time.Millisecond
 )
 
@@ -103,6 +103,7 @@ func Chats(ctx context.Context, size Size) (Report, error) {
 	var bareRate, ourRate []float64
 	var alone, beside []time.Duration
 	var tail [2][]float64
+	healthy := min(max(size.Calls/3, 1), mostHealthyMessages)
 	for range size.Rounds {
 		b, err := bareRun(ctx, size.Calls, delivery.DefaultSlots)
 		if err != nil {
@@ -113,7 +114,7 @@ func Chats(ctx context.Context, size Size) (Report, error) {
 			return Report{}, err
 		}
 		bareRate, ourRate = append(bareRate, b), append(ourRate, rate)
-		one, two, err := chatRound(ctx)
+		one, two, err := chatRound(ctx, healthy)
 		if err != nil {
 			return Report{}, err
 		}
@@ -136,7 +137,7 @@ func Chats(ctx context.Context, size Size) (Report, error) {
 			ratio("p99 beside limited chats / undisturbed", "≤ 2", tail[1], tail[0]),
 		},
 		Notes: []string{fmt.Sprintf("%d healthy chats get %d messages in turn, one each %s, from the log to the service. Limited: %d chats with "+
-			"%d messages each, whose service answers 429 with a wait of 1 s every time.", healthyChats, healthyMessages, healthyEvery, limitedChats,
+			"%d messages each, whose service answers 429 with a wait of 1 s every time.", healthyChats, healthy, healthyEvery, limitedChats,
 			limitedEach)},
 	}, nil
 }
@@ -168,8 +169,8 @@ func chatRate(ctx context.Context, n int) (float64, error) {
 	return float64(n) / time.Since(start).Seconds(), nil
 }
 
-// chatRound measures messages to healthy chats, undisturbed and then beside limited ones.
-func chatRound(ctx context.Context) (alone, beside []time.Duration, err error) {
+// chatRound measures so many messages to healthy chats, undisturbed and then beside limited ones.
+func chatRound(ctx context.Context, messages int) (alone, beside []time.Duration, err error) {
 	o, err := openOurs(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -179,7 +180,7 @@ func chatRound(ctx context.Context) (alone, beside []time.Duration, err error) {
 	if _, err = o.healthy(ctx, s, healthyChats); err != nil { // which connects and warms up
 		return nil, nil, err
 	}
-	if alone, err = o.healthy(ctx, s, healthyMessages); err != nil {
+	if alone, err = o.healthy(ctx, s, messages); err != nil {
 		return nil, nil, err
 	}
 	for i := range limitedChats * limitedEach {
@@ -188,7 +189,7 @@ func chatRound(ctx context.Context) (alone, beside []time.Duration, err error) {
 			return nil, nil, err
 		}
 	}
-	beside, err = o.healthy(ctx, s, healthyMessages)
+	beside, err = o.healthy(ctx, s, messages)
 	return alone, beside, err
 }
 

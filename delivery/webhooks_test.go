@@ -257,7 +257,7 @@ func TestAReplayIsTheSameDelivery(t *testing.T) {
 func TestAllArrivesThroughErrorsAndRestarts(t *testing.T) {
 	t.Parallel()
 	l, k := natstest.Start(t), &book{all: map[schemas.EndpointID]schemas.Endpoint{}}
-	const many = 200 // to each
+	const many = 60 // to each
 	var all []*receiver
 	for i := range 3 {
 		all = append(all, newReceiver(t, k, schemas.EndpointID(fmt.Sprintf("wh_%d", i)), func(n int, w http.ResponseWriter) {

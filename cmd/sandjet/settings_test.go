@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -156,36 +158,73 @@ func TestEverySettingReachesItsField(t *testing.T) {
 		}
 		plain[i] = p.cli
 	}
+	// Each parse makes the whole grammar: in the short form several settings of one command take one parse together, each by one source.
+	together := 8
+	if longtest.Asked() {
+		together = 1
+	}
+	groups := map[int][][]string{} // by command
+	for _, name := range slices.Sorted(maps.Keys(knownSettings(t))) {
+		at := slices.IndexFunc(commands, func(words []string) bool { return has(words, name) }) // one that has it is enough
+		if at < 0 {
+			t.Fatalf("no command here has the setting %s: add one that has it", name)
+		}
+		list := groups[at]
+		if n := len(list); n == 0 || len(list[n-1]) == together {
+			list = append(list, nil)
+		}
+		list[len(list)-1] = append(list[len(list)-1], name)
+		groups[at] = list
+	}
 	path := filepath.Join(t.TempDir(), "c.yaml")
-	for n, name := range slices.Sorted(maps.Keys(knownSettings(t))) {
-		value := values[name]
-		if value == "" {
-			value = "another"
-		}
-		if err := os.WriteFile(path, []byte(name+": ${VALUE}\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		sources := map[string]map[string]string{
-			"file":        {"SANDJET_CONFIG": path, "VALUE": value},
-			"environment": {variable(name): value},
-		}
-		if !longtest.Asked() { // one of them, in turn: each parse makes the whole grammar
-			delete(sources, []string{"file", "environment"}[n%2])
-		}
-		for source, env := range sources {
-			at := slices.IndexFunc(commands, func(words []string) bool { return has(words, name) })
-			if at < 0 {
-				t.Fatalf("no command here has the setting %s: add one that has it", name)
+	for at, list := range groups {
+		for n, names := range list {
+			var file strings.Builder
+			byFile, byEnvironment := map[string]string{"SANDJET_CONFIG": path}, map[string]string{}
+			for i, name := range names {
+				value := cmp.Or(values[name], "another")
+				fmt.Fprintf(&file, "%s: ${VALUE_%d}\n", name, i)
+				byFile[fmt.Sprint("VALUE_", i)], byEnvironment[variable(name)] = value, value
 			}
-			set, err := parse(commands[at], envOf(env)) // one that has it is enough: each parse makes the whole grammar
-			if err != nil {
-				t.Fatalf("%s=%s by the %s: %v", name, value, source, err)
+			if err := os.WriteFile(path, []byte(file.String()), 0o600); err != nil {
+				t.Fatal(err)
 			}
-			if reflect.DeepEqual(plain[at], set.cli) {
-				t.Errorf("%s=%s by the %s changes nothing", name, value, source)
+			sources := map[string]map[string]string{"file": byFile, "environment": byEnvironment}
+			if !longtest.Asked() {
+				delete(sources, []string{"file", "environment"}[n%2])
+			}
+			for source, env := range sources {
+				set, err := parse(commands[at], envOf(env))
+				if err != nil {
+					t.Fatalf("%v by the %s: %v", names, source, err)
+				}
+				if got := differences(reflect.ValueOf(plain[at]), reflect.ValueOf(set.cli)); got < len(names) {
+					t.Errorf("%v by the %s change %d fields only", names, source, got)
+				}
 			}
 		}
 	}
+}
+
+// differences counts the fields in which two values of one type differ.
+func differences(a, b reflect.Value) (n int) {
+	switch {
+	case (a.Kind() == reflect.Pointer || a.Kind() == reflect.Interface) && !a.IsNil() && !b.IsNil():
+		return differences(a.Elem(), b.Elem())
+	case a.Kind() == reflect.Slice && a.Len() == b.Len() && a.Len() > 0:
+		for i := range a.Len() {
+			n += differences(a.Index(i), b.Index(i))
+		}
+		return n
+	case a.Kind() == reflect.Struct:
+		for i := range a.NumField() {
+			n += differences(a.Field(i), b.Field(i))
+		}
+		return n
+	case fmt.Sprint(a) != fmt.Sprint(b):
+		return 1
+	}
+	return 0
 }
 
 func TestNearestNamesTheLikelySetting(t *testing.T) {
