@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/sandjet/sandjet/internal/natstest"
+	"github.com/sandjet/sandjet/internal/testwait"
 	"github.com/sandjet/sandjet/streams"
 	"github.com/sandjet/sandjet/streams/natsauth"
 )
@@ -25,6 +26,7 @@ type lossy struct {
 	target   string
 	listener net.Listener
 	percent  atomic.Int64 // of the live messages
+	came     atomic.Int64 // live messages, those that were lost too
 	lost     atomic.Int64
 
 	mu   sync.Mutex
@@ -108,6 +110,7 @@ func (p *lossy) loses(subject string) bool {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.came.Add(1)
 	if p.draw.Int64N(100) >= p.percent.Load() {
 		return false
 	}
@@ -139,7 +142,9 @@ func TestLostLiveMessagesAreReadFromTheLog(t *testing.T) {
 	next, rounds := 1, pick(300, 60)
 	for _, percent := range []int64{5, 50, 100, 20} {
 		net.percent.Store(percent)
+		all := net.came.Load() + int64(len(convs)*rounds)
 		s.write(convs, next, next+rounds)
+		testwait.Eventually(t, "all of them have come to the network", func() bool { return net.came.Load() >= all })
 		next += rounds
 	}
 	net.percent.Store(0)
