@@ -84,6 +84,7 @@ type Bus struct {
 	limit    int      // bytes of a payload beyond which it goes to the object store
 	epochs   sync.Map // incarnation by stream
 	buckets  sync.Map // jetstream.KeyValue by name
+	leaders  sync.Map // *leaderLook by stream
 	objects  objects
 	calls    *group // nil: each call is written by itself
 	progress *progressAcks

@@ -301,12 +301,9 @@ func (b *Bus) resolve(ctx context.Context, stream, subject string, after schemas
 	if !errors.Is(err, schemas.ErrNotFound) {
 		return place{}, err
 	}
-	info, err := b.streamInfo(ctx, stream)
+	info, err := b.connectedInfo(ctx, stream)
 	if err != nil {
 		return place{}, err
-	}
-	if !heard(info.Cluster, info.Config.Replicas) {
-		return place{}, schemas.Errorf(schemas.Unavailable, "resume", "the log's server has not heard of the others: try again")
 	}
 	last := info.State.LastSeq
 	if after.Seq > last { // the log has lost its end in a crash, and the reader has seen it

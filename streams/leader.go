@@ -3,6 +3,9 @@ package streams
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -11,9 +14,36 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// getFromLeader reads one message where it was written first. It costs more than getOne, and what it
-// returns is never behind a confirmed write. Code not_found if there is none.
+// getFromLeader reads one message where it was written first. It costs more than getOne, and what it returns is never behind a confirmed
+// write. Code not_found if there is none.
+//
+// A leader that was cut off from the others takes itself for the leader for ten seconds more, and what they have stored with another
+// leader since is not there. So that a message is not there counts only when the stream's leader has heard of a majority since: those
+// need four seconds without a leader before they elect one, and heard counts three. The look before must have found the same leader over
+// the same connection, else it may have been a former one that answered, and the question is asked again.
 func (b *Bus) getFromLeader(ctx context.Context, stream string, r getRequest) (stored, error) {
+	if !b.copied.Load() {
+		return b.askLeader(ctx, stream, r)
+	}
+	v, _ := b.leaders.LoadOrStore(stream, &leaderLook{parts: &b.parts, at: func() (string, error) { return b.lookAtLeader(stream) }})
+	look := v.(*leaderLook)
+	for before := look.last(); ; {
+		m, err := b.askLeader(ctx, stream, r)
+		if !errors.Is(err, schemas.ErrNotFound) {
+			return m, err
+		}
+		leader, lookErr := look.ask(ctx)
+		switch {
+		case lookErr != nil:
+			return stored{}, lookErr
+		case leader == before:
+			return m, err
+		}
+		before = leader
+	}
+}
+
+func (b *Bus) askLeader(ctx context.Context, stream string, r getRequest) (stored, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)
 	defer cancel()
 	r.Batch, r.MaxBytes = 0, 0 // one message is all that a leader gives
@@ -31,6 +61,107 @@ func (b *Bus) getFromLeader(ctx context.Context, stream string, r getRequest) (s
 	}
 	s.stream = stream
 	return s, coded("read from "+stream, err)
+}
+
+// lookAtLeader is who leads a stream, and by which connection it was asked. Code unavailable where that has not heard of the others.
+func (b *Bus) lookAtLeader(stream string) (string, error) {
+	info, err := b.connectedInfo(b.ctx, stream)
+	if err != nil || info.Cluster == nil {
+		return "", err
+	}
+	return fmt.Sprintf("%s %d", info.Cluster.Leader, b.bulk.Stats().Reconnects), nil
+}
+
+// connectedInfo is what the leader of a stream says of it. Code unavailable where it has not heard of a majority a moment ago: what it
+// says may be long past.
+func (b *Bus) connectedInfo(ctx context.Context, stream string) (*jetstream.StreamInfo, error) {
+	info, err := b.streamInfo(ctx, stream)
+	if err == nil && !heard(info.Cluster, info.Config.Replicas) {
+		err = schemas.Errorf(schemas.Unavailable, "look at the stream "+stream, "its leader has not heard of the other servers: try again")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return info, nil
+}
+
+// leaderLook asks who leads a stream, for all that want to know at the same time: at most one look is under way, and one waits. Its
+// methods may be called concurrently.
+type leaderLook struct {
+	at    func() (leader string, err error)
+	parts *sync.WaitGroup // of the Bus, which waits for looks when it ends
+
+	mu      sync.Mutex
+	running bool
+	next    *look  // the one that has not begun; nil: nobody waits for one
+	leader  string // by the last look, where that counts
+	doubted time.Time
+}
+
+// deposedWithin is how long a leader that was cut off may take itself for one when it hears of the others again: they answer its next
+// heartbeat, of one each second, with their election. A look counts that long after one that failed.
+const deposedWithin = 2 * time.Second
+
+type look struct {
+	done   chan struct{}
+	leader string
+	err    error
+}
+
+// last is who led at the last look; empty: nobody has looked.
+func (l *leaderLook) last() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.leader
+}
+
+// ask returns what a look says that begins after the call: one that is under way may have been answered before.
+func (l *leaderLook) ask(ctx context.Context) (string, error) {
+	l.mu.Lock()
+	mine := l.next
+	if mine == nil {
+		mine = &look{done: make(chan struct{})}
+		l.next = mine
+	}
+	if !l.running {
+		l.running = true
+		l.parts.Go(l.run)
+	}
+	l.mu.Unlock()
+	select {
+	case <-mine.done:
+		return mine.leader, mine.err
+	case <-ctx.Done():
+		return "", coded("look at a leader", ctx.Err())
+	}
+}
+
+// run looks until nobody waits for it.
+func (l *leaderLook) run() {
+	for {
+		l.mu.Lock()
+		now := l.next
+		l.next = nil
+		if now == nil {
+			l.running = false
+			l.mu.Unlock()
+			return
+		}
+		l.mu.Unlock()
+		leader, err := l.at()
+		l.mu.Lock()
+		switch {
+		case err != nil:
+			l.leader, l.doubted = "", time.Now()
+		case time.Since(l.doubted) < deposedWithin:
+			err = schemas.Errorf(schemas.Unavailable, "look at a leader", "it has just heard of the other servers again: try again")
+		default:
+			l.leader = leader
+		}
+		l.mu.Unlock()
+		now.leader, now.err = leader, err
+		close(now.done)
+	}
 }
 
 // parseGot reads the answer of a stream's leader.

@@ -1,10 +1,17 @@
 package streams
 
 import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/sandjet/sandjet/schemas"
 )
 
 func TestALeaderThatHearsNobodyIsNotBelieved(t *testing.T) {
@@ -34,4 +41,66 @@ func TestALeaderThatHearsNobodyIsNotBelieved(t *testing.T) {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
+}
+
+// What one look says is said to all who asked before it began, and to nobody who asked later.
+func TestALookAtALeaderIsShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := 0
+		l := leaderLook{parts: new(sync.WaitGroup), at: func() (string, error) {
+			n++
+			mine := strconv.Itoa(n)
+			time.Sleep(time.Second)
+			return mine, nil
+		}}
+		var asked sync.WaitGroup
+		ask := func(want string) {
+			asked.Go(func() {
+				if got, err := l.ask(t.Context()); got != want || err != nil {
+					t.Errorf("look %s, %v; want %s", got, err, want)
+				}
+			})
+		}
+		ask("1")
+		synctest.Wait() // it is under way
+		for range 50 {
+			ask("2")
+		}
+		asked.Wait()
+		if n != 2 || l.last() != "2" {
+			t.Errorf("%d looks, the last says %q", n, l.last())
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := l.ask(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("who waits no more: %v", err)
+		}
+		time.Sleep(time.Minute)
+		ask("4")
+		asked.Wait()
+	})
+}
+
+// A leader that is heard of again may be one that others have replaced.
+func TestALookThatFailsPutsTheNextInDoubt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		away := errors.New("away")
+		var fails error
+		l := leaderLook{parts: new(sync.WaitGroup), at: func() (string, error) { return "n0", fails }}
+		for _, step := range []struct {
+			fails error
+			after time.Duration
+			want  error
+			last  string
+		}{
+			{nil, 0, nil, "n0"}, {away, time.Second, away, ""}, {nil, time.Second, schemas.ErrUnavailable, ""}, {nil, time.Second, nil, "n0"},
+		} {
+			time.Sleep(step.after)
+			fails = step.fails
+			if _, err := l.ask(t.Context()); !errors.Is(err, step.want) || l.last() != step.last {
+				t.Errorf("%+v: %v, %q", step, err, l.last())
+			}
+			synctest.Wait()
+		}
+	})
 }

@@ -181,8 +181,30 @@ func (c *Cluster) Continue(i int) { c.processes[i].signal(syscall.SIGCONT) }
 // Dir is where a member keeps its files.
 func (c *Cluster) Dir(i int) string { return c.dirs[i] }
 
-// Cut separates a member from the others; its clients stay with it.
-func (c *Cluster) Cut(i int) { c.link(i, func(p *faultproxy.Proxy, _ int) { p.Aim(); p.CutAll() }) }
+// Cut separates a member from the others, and returns when it is; its clients stay with it.
+func (c *Cluster) Cut(i int) {
+	c.t.Helper()
+	c.link(i, func(p *faultproxy.Proxy, _ int) { p.Aim(); p.CutAll() })
+	for end := time.Now().Add(within); c.routesOf(i) != 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			c.t.Fatalf("member %d is not cut off: it has %d routes", i, c.routesOf(i))
+		}
+	}
+}
+
+// routesOf is how many routes a member has to others.
+func (c *Cluster) routesOf(i int) int {
+	if s := c.servers[i]; s != nil {
+		return s.NumRoutes()
+	}
+	var routes server.Routez
+	if p := c.processes[i]; p != nil {
+		if err := p.ask("/routez", &routes); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+	return routes.NumRoutes
+}
 
 // Join ends a [Cluster.Cut].
 func (c *Cluster) Join(i int) {

@@ -22,6 +22,8 @@ import (
 // memberVariable says to a test's program that it is a server of a [Cluster], and which.
 const memberVariable = "SANDJET_TEST_MEMBER"
 
+const nowhere = "127.0.0.1:1"
+
 // member is what a server of a cluster must know.
 type member struct {
 	Name       string `json:"name"`
@@ -40,7 +42,8 @@ func (m member) options() *server.Options {
 		HTTPHost: "127.0.0.1", HTTPPort: m.Monitor,
 		JetStream: true, StoreDir: m.Dir, JetStreamMaxStore: 8 << 30, JetStreamMaxMemory: 1 << 30, SyncAlways: m.SyncAlways,
 		JetStreamLimits: server.JSLimitOpts{DefaultMaxConsumers: -1}, MaxPayload: m.MaxPayload, PingInterval: 10 * time.Second,
-		Cluster: server.ClusterOpts{Name: "test", Host: "127.0.0.1", Port: m.Route, NoAdvertise: true, PoolSize: 1},
+		// Members tell each other of the third, and would join it beside the proxies: nobody listens where they say that it is.
+		Cluster: server.ClusterOpts{Name: "test", Host: "127.0.0.1", Port: m.Route, NoAdvertise: true, PoolSize: 1, Advertise: nowhere},
 		Routes:  []*url.URL{{Scheme: "nats-route", Host: m.Next}},
 		Users:   []*server.User{{Username: "sandjet", Password: clusterPassword}},
 	}
