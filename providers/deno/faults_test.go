@@ -266,6 +266,23 @@ func TestWorkersRace(t *testing.T) {
 	}
 }
 
+// TestLosesTheRace: another worker kills a sandbox of the key while this one looks at it, and the way to it is answered with what is neither
+// tried again nor says that it is gone. It is gone then, and no failure of the service.
+func TestLosesTheRace(t *testing.T) {
+	t.Parallel()
+	s, url := denotest.Start(t, denotest.Options{})
+	want := spec()
+	want.Mounts = nil
+	ref, err := on(t, url, nil).Reserve(t.Context(), "key", want)
+	testwait.OK(t, err)
+	s.Fail(denotest.Fault{Route: connect, Status: http.StatusMisdirectedRequest, Hold: func() { s.End(ref.ID) }})
+	other, err := on(t, url, nil).Reserve(t.Context(), "key", want)
+	testwait.OK(t, err)
+	if left := s.Boxes(); other == ref || len(left) != 1 || left[0] != other.ID {
+		t.Errorf("got %v after %v; %v are left", other, ref, left)
+	}
+}
+
 // TestWorkersTakeTurns: several workers have all asked for the sandbox of one key, and one has it before the next one's is made. They get
 // the same, whatever the service says of when each was made.
 func TestWorkersTakeTurns(t *testing.T) {

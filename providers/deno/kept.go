@@ -136,6 +136,11 @@ func (p *Provider) choose(ctx context.Context, found []sandbox, mine *door) (san
 			defer d.Close()
 		}
 		said, err := d.Execute(ctx, spool.Look, endTimeout, cloud.MarkScript, mark)
+		if err != nil && !isGone(err) { // the answer breaks off, or is of whatever kind: another worker may have killed it since
+			if _, there := p.extend(ctx, id, mostLife); isGone(there) {
+				err = there
+			}
+		}
 		if isGone(err) {
 			return "", cloud.ErrGone
 		}
