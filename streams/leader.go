@@ -204,7 +204,7 @@ func heard(cluster *jetstream.ClusterInfo, replicas int) bool {
 	}
 	n := 1
 	for _, r := range cluster.Replicas {
-		if !r.Offline && r.Active < lately {
+		if !r.Offline && r.Active > 0 && r.Active < lately { // 0: never
 			n++
 		}
 	}

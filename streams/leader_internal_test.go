@@ -18,6 +18,7 @@ func TestALeaderThatHearsNobodyIsNotBelieved(t *testing.T) {
 	peer := func(active time.Duration, offline bool) *jetstream.PeerInfo {
 		return &jetstream.PeerInfo{Active: active, Offline: offline}
 	}
+	here, gone := peer(time.Millisecond, false), peer(time.Millisecond, true)
 	for name, tc := range map[string]struct {
 		cluster  *jetstream.ClusterInfo
 		replicas int
@@ -25,17 +26,18 @@ func TestALeaderThatHearsNobodyIsNotBelieved(t *testing.T) {
 	}{
 		"no cluster": {nil, 1, true},
 		"one copy":   {&jetstream.ClusterInfo{}, 1, true},
-		"both":       {&jetstream.ClusterInfo{Replicas: []*jetstream.PeerInfo{peer(time.Second, false), peer(0, false)}}, 3, true},
-		"one of two": {&jetstream.ClusterInfo{Replicas: []*jetstream.PeerInfo{peer(time.Minute, false), peer(0, false)}}, 3, true},
+		"both":       {&jetstream.ClusterInfo{Replicas: []*jetstream.PeerInfo{peer(time.Second, false), here}}, 3, true},
+		"one of two": {&jetstream.ClusterInfo{Replicas: []*jetstream.PeerInfo{peer(time.Minute, false), here}}, 3, true},
 		"silent": {&jetstream.ClusterInfo{Replicas: []*jetstream.PeerInfo{peer(time.Minute, false), peer(4*time.Second, false)}},
 			3, false},
-		"offline":      {&jetstream.ClusterInfo{Replicas: []*jetstream.PeerInfo{peer(0, true), peer(0, true)}}, 3, false},
+		"offline":      {&jetstream.ClusterInfo{Replicas: []*jetstream.PeerInfo{gone, gone}}, 3, false},
 		"nobody known": {&jetstream.ClusterInfo{}, 3, false},
-		"three of five": {&jetstream.ClusterInfo{Replicas: []*jetstream.PeerInfo{peer(0, false), peer(0, false), peer(0, true), peer(0, true)}},
+		"three of five": {&jetstream.ClusterInfo{Replicas: []*jetstream.PeerInfo{here, here, gone, gone}},
 			5, true},
-		"two of five": {&jetstream.ClusterInfo{Replicas: []*jetstream.PeerInfo{peer(0, false), peer(0, true), peer(0, true), peer(0, true)}},
+		"two of five": {&jetstream.ClusterInfo{Replicas: []*jetstream.PeerInfo{here, gone, gone, gone}},
 			5, false},
-		"without a name": {&jetstream.ClusterInfo{Replicas: []*jetstream.PeerInfo{peer(0, false)}}, 3, true},
+		"never heard of": {&jetstream.ClusterInfo{Replicas: []*jetstream.PeerInfo{peer(0, false), peer(0, false)}}, 3, false},
+		"without a name": {&jetstream.ClusterInfo{Replicas: []*jetstream.PeerInfo{here}}, 3, true},
 	} {
 		if got := heard(tc.cluster, tc.replicas); got != tc.want {
 			t.Errorf("%s: %v", name, got)

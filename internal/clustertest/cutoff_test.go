@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,78 +15,143 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// TestALeaderThatIsCutOffMissesNothing: while the former leader takes itself for the leader, others have elected another and stored
-// more. Who asks the former must not hear that this is not there.
+// A leader that is cut off from the others takes itself for the leader for some seconds more, while they elect another one and store what it
+// does not have. Whoever is connected to it hears from it that it cannot answer, and never that what was stored meanwhile is not there. The
+// same holds in the moments in which it is joined to the others again.
 func TestALeaderThatIsCutOffMissesNothing(t *testing.T) {
+	t.Parallel()
 	longtest.Only(t, "three servers: make long-cluster")
-	const former, other = 0, 1
-	c := natstest.StartCluster(t, natstest.ClusterOptions{Streams: streams.Options{Shards: 1}})
-	// Which of them is connected to whom is fixed: a client stays with its server while that is cut off.
-	there, here := c.Open(other), c.Open(former)
-	led := []string{"CALLS", "EVENTS_00", "JOBS", "KV_jobs"}
-	c.Lead(former, led...)
-	first := newCall("call_first", []byte(`{"command":"true"}`))
-	if err := streams.Calls.Publish(t.Context(), there, first); err != nil {
-		t.Fatal(err)
+	const cut, other = 0, 1
+	c := natstest.StartCluster(t, natstest.ClusterOptions{MaxPayload: mostPayload, Streams: streams.Options{Shards: 1}})
+	alone, rest := c.Open(cut), c.Open(other)
+	ctx := t.Context()
+	// What is opened with the first use is there: that a stream or a bucket is not answered is no answer here.
+	first := newCall("first", []byte(`{"command":"true"}`))
+	first.Job = schemas.NewJobID()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
-	if _, err := patiently(func() (schemas.Call, error) { return streams.FindCall(t.Context(), here, account, first.ID) }); err != nil {
-		t.Fatal(err)
-	}
+	must(streams.Calls.Publish(ctx, rest, first))
+	must(streams.Events.Publish(ctx, rest, newEvent("first", 1, "x")))
+	_, err := lifecycle.EnsureJob(ctx, rest, first)
+	must(err)
+	durable := streams.OpenDurable(rest)
+	_, err = durable.Append(ctx, account, "first", "", 0, []byte("open"), []byte("x"))
+	must(err)
 
-	call, job := newCall("call_later", []byte(`{"command":"true"}`)), newCall("call_job", []byte(`{"command":"true"}`))
-	job.Job = schemas.NewJobID()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	items := map[string]struct{ store, ask func() error }{
-		"the call": {
-			func() error { return streams.Calls.Publish(ctx, there, call) },
-			func() error { _, err := streams.FindCall(ctx, here, account, call.ID); return err },
+	call := newCall("meanwhile", []byte(`{"command":"true"}`))
+	call.Job = schemas.NewJobID()
+	type read func(ctx context.Context) error
+	things := map[string]struct {
+		store read // on the other servers
+		reads map[string]read
+	}{
+		"call": {
+			func(ctx context.Context) error { return streams.Calls.Publish(ctx, rest, call) },
+			map[string]read{"the call": func(ctx context.Context) error {
+				_, err := streams.FindCall(ctx, alone, account, call.ID)
+				return err
+			}},
 		},
-		"the event": {
-			func() error { return streams.Events.Publish(ctx, there, newEvent("later", 1, "x")) },
-			func() error {
-				page, err := streams.ReadEvents(ctx, here, account, "later", 0, 0)
-				if err == nil && len(page.Events) == 0 {
-					return schemas.Errorf(schemas.NotFound, "read events", "the page is empty")
-				}
+		"event": {
+			func(ctx context.Context) error {
+				return streams.Events.Publish(ctx, rest, newEvent("meanwhile", 1, "x"))
+			},
+			map[string]read{"the events": func(ctx context.Context) error {
+				page, err := streams.ReadEvents(ctx, alone, account, "meanwhile", 1, 0)
+				return missing(err, len(page.Events))
+			}, "a page": func(ctx context.Context) error {
+				page, err := streams.Page(ctx, alone, account, "meanwhile", schemas.Cursor{}, 0)
+				return missing(err, len(page.Events))
+			}},
+		},
+		"job": {
+			func(ctx context.Context) error {
+				_, err := lifecycle.EnsureJob(ctx, rest, call)
 				return err
 			},
+			map[string]read{"the job": func(ctx context.Context) error {
+				_, err := lifecycle.FindJob(ctx, alone, account, call.Job)
+				return err
+			}, "its value": func(ctx context.Context) error {
+				_, err := lifecycle.OpenJobs(alone).Get(ctx, schemas.JobKey(account, call.Job))
+				return err
+			}},
 		},
-		"the job": {
-			func() error { _, err := lifecycle.EnsureJob(ctx, there, job); return err },
-			func() error { _, err := lifecycle.FindJob(ctx, here, account, job.Job); return err },
+		"durable stream": {
+			func(ctx context.Context) error {
+				_, err := durable.Append(ctx, account, "meanwhile", "", 0, []byte("open"), []byte("x"))
+				return err
+			},
+			map[string]read{"the durable stream": func(ctx context.Context) error {
+				_, err := streams.OpenDurable(alone).Last(ctx, account, "meanwhile", "")
+				return err
+			}},
 		},
 	}
-	c.Cut(former)
-	cut := time.Now()
-	var all sync.WaitGroup
-	for what, item := range items {
-		all.Go(func() {
-			for err := item.store(); err != nil; err = item.store() {
-				if errors.Is(err, schemas.ErrConflict) {
-					t.Logf("%s, %s after the cut: %v", what, time.Since(cut), err)
-					break // a try that was not confirmed has stored it
-				}
-				if ctx.Err() != nil {
-					t.Errorf("%s is not stored by the others: %v", what, err)
-					return
-				}
-				time.Sleep(lag)
+	for _, thing := range things { // each is not there yet, and that is said
+		for what, read := range thing.reads {
+			if _, err := patiently(func() (int, error) { return 0, read(ctx) }); !errors.Is(err, schemas.ErrNotFound) {
+				t.Fatalf("%s before it is stored: %v", what, err)
 			}
-			t.Logf("%s is stored %s after the cut", what, time.Since(cut))
-			for range 50 {
-				if err := item.ask(); err != nil && schemas.CodeOf(err) != schemas.Unavailable {
-					t.Errorf("%s, %s after the cut: %v", what, time.Since(cut), err)
+		}
+	}
+
+	c.Lead(cut, "CALLS", "EVENTS_00", "KV_jobs", "DURABLE")
+	c.Cut(cut)
+	began := time.Now()
+	var stored, found sync.WaitGroup
+	var joined atomic.Bool
+	stored.Add(len(things))
+	for name, thing := range things {
+		found.Go(func() {
+			_, err := patiently(func() (int, error) { return 0, thing.store(ctx) })
+			if err != nil && !errors.Is(err, schemas.ErrConflict) { // an attempt before that was not confirmed
+				t.Errorf("store the %s: %v", name, err)
+			}
+			t.Logf("the %s is stored after %s", name, time.Since(began))
+			for what, read := range thing.reads { // at least once while it is cut off
+				answersOrRefuses(t, what, read)
+			}
+			stored.Done()
+			for what, read := range thing.reads {
+				times := 1
+				for end := time.Now().Add(time.Minute); !answersOrRefuses(t, what, read); times++ {
+					if time.Now().After(end) {
+						t.Errorf("%s is not found after the servers are joined again: %v", what, joined.Load())
+						break
+					}
 				}
-				time.Sleep(lag)
+				t.Logf("%s is found at the look %d", what, times)
 			}
 		})
 	}
-	all.Wait()
-	c.Join(former)
-	for what, item := range items {
-		if _, err := patiently(func() (struct{}, error) { return struct{}{}, item.ask() }); err != nil {
-			t.Errorf("%s, when all are together again: %v", what, err)
-		}
+	stored.Wait()
+	c.Join(cut)
+	joined.Store(true)
+	found.Wait()
+}
+
+// answersOrRefuses reports whether a read is answered; else it must say that it cannot be now.
+func answersOrRefuses(t *testing.T, what string, read func(ctx context.Context) error) bool {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	err := read(ctx)
+	if err != nil && schemas.CodeOf(err) != schemas.Unavailable && ctx.Err() == nil {
+		t.Errorf("%s: %v", what, err)
+		return true // it is enough
 	}
+	return err == nil
+}
+
+// missing is a not_found for events that are not there.
+func missing(err error, n int) error {
+	if err == nil && n == 0 {
+		return schemas.Errorf(schemas.NotFound, "", "there is no event")
+	}
+	return err
 }
