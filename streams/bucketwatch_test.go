@@ -152,6 +152,7 @@ func TestAReconnectRestoresWhatIsMissing(t *testing.T) {
 				for _, name := range missing {
 					testwait.OK(t, b.DeleteStream(t.Context(), name))
 				}
+				settle(t) // it waits for a lost connection
 				b.Drop()
 				settle(t)
 				for _, name := range missing {
