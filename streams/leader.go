@@ -17,30 +17,17 @@ import (
 // getFromLeader reads one message where it was written first. It costs more than getOne, and what it returns is never behind a confirmed
 // write. Code not_found if there is none.
 //
-// A leader that was cut off from the others takes itself for the leader for ten seconds more, and what they have stored with another
+// A leader that was cut off from the others takes itself for one for up to twenty seconds more, and what they have stored with another
 // leader since is not there. So that a message is not there counts only when the stream's leader has heard of a majority since: those
 // need four seconds without a leader before they elect one, and heard counts three. The look before must have found the same leader over
-// the same connection, else it may have been a former one that answered, and the question is asked again.
+// the same connection, else it may have been a former one that answered, and the question is asked again. It must have begun less than
+// those four seconds ago, too: within them no other can have led, been cut off, and been followed by this one again.
 func (b *Bus) getFromLeader(ctx context.Context, stream string, r getRequest) (stored, error) {
 	if !b.copied.Load() {
 		return b.askLeader(ctx, stream, r)
 	}
 	v, _ := b.leaders.LoadOrStore(stream, &leaderLook{parts: &b.parts, at: func() (string, error) { return b.lookAtLeader(stream) }})
-	look := v.(*leaderLook)
-	for before := look.last(); ; {
-		m, err := b.askLeader(ctx, stream, r)
-		if !errors.Is(err, schemas.ErrNotFound) {
-			return m, err
-		}
-		leader, lookErr := look.ask(ctx)
-		switch {
-		case lookErr != nil:
-			return stored{}, lookErr
-		case leader == before:
-			return m, err
-		}
-		before = leader
-	}
+	return v.(*leaderLook).read(ctx, func() (stored, error) { return b.askLeader(ctx, stream, r) })
 }
 
 func (b *Bus) askLeader(ctx context.Context, stream string, r getRequest) (stored, error) {
@@ -95,6 +82,7 @@ type leaderLook struct {
 	running bool
 	next    *look  // the one that has not begun; nil: nobody waits for one
 	leader  string // by the last look, where that counts
+	began   time.Time
 	doubted time.Time
 }
 
@@ -108,11 +96,30 @@ type look struct {
 	err    error
 }
 
-// last is who led at the last look; empty: nobody has looked.
-func (l *leaderLook) last() string {
+// last is who led at the last look, and when that began; empty: nobody has looked.
+func (l *leaderLook) last() (leader string, began time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.leader
+	return l.leader, l.began
+}
+
+// read asks a leader for a message until it is there, or is not there at one that leads at the look before and at the one after it.
+func (l *leaderLook) read(ctx context.Context, ask func() (stored, error)) (stored, error) {
+	for range 5 {
+		before, began := l.last()
+		m, err := ask()
+		if !errors.Is(err, schemas.ErrNotFound) {
+			return m, err
+		}
+		leader, lookErr := l.ask(ctx)
+		switch {
+		case lookErr != nil:
+			return stored{}, lookErr
+		case leader == before && time.Since(began) < lately:
+			return m, err
+		}
+	}
+	return stored{}, schemas.Errorf(schemas.Unavailable, "look at a leader", "it changes, or is slow: try again")
 }
 
 // ask returns what a look says that begins after the call: one that is under way may have been answered before.
@@ -148,6 +155,7 @@ func (l *leaderLook) run() {
 			return
 		}
 		l.mu.Unlock()
+		began := time.Now()
 		leader, err := l.at()
 		l.mu.Lock()
 		switch {
@@ -156,7 +164,7 @@ func (l *leaderLook) run() {
 		case time.Since(l.doubted) < deposedWithin:
 			err = schemas.Errorf(schemas.Unavailable, "look at a leader", "it has just heard of the other servers again: try again")
 		default:
-			l.leader = leader
+			l.leader, l.began = leader, began
 		}
 		l.mu.Unlock()
 		now.leader, now.err = leader, err
@@ -194,11 +202,14 @@ func parseGot(data []byte) (stored, error) {
 	return s, nil
 }
 
+// lately is how long what was heard of a server counts. They report themselves each second, and elect another leader after four at the
+// earliest: who is still heard of has not.
+const lately = 3 * time.Second
+
 // heard reports whether a stream's leader has heard of a majority a moment ago. One that was cut off from the
 // others takes itself for the leader for some seconds more, and what others have stored since is not there: that
 // must not be taken for a loss. It is pure.
 func heard(cluster *jetstream.ClusterInfo, replicas int) bool {
-	const lately = 3 * time.Second      // they report themselves each second
 	if cluster == nil || replicas < 2 { // a single copy has nobody to hear of
 		return true
 	}

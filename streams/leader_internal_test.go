@@ -69,8 +69,8 @@ func TestALookAtALeaderIsShared(t *testing.T) {
 			ask("2")
 		}
 		asked.Wait()
-		if n != 2 || l.last() != "2" {
-			t.Errorf("%d looks, the last says %q", n, l.last())
+		if last, _ := l.last(); n != 2 || last != "2" {
+			t.Errorf("%d looks, the last says %q", n, last)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -99,8 +99,48 @@ func TestALookThatFailsPutsTheNextInDoubt(t *testing.T) {
 		} {
 			time.Sleep(step.after)
 			fails = step.fails
-			if _, err := l.ask(t.Context()); !errors.Is(err, step.want) || l.last() != step.last {
-				t.Errorf("%+v: %v, %q", step, err, l.last())
+			_, err := l.ask(t.Context())
+			if last, _ := l.last(); !errors.Is(err, step.want) || last != step.last {
+				t.Errorf("%+v: %v, %q", step, err, last)
+			}
+			synctest.Wait()
+		}
+	})
+}
+
+// Between a look of long ago and the one of now another server may have led, so that the answer is one of a leader that was cut off. Who
+// cannot be sure in five repetitions is told to try again.
+func TestALookOfLongAgoDoesNotCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gone := schemas.Errorf(schemas.NotFound, "", "there is none")
+		for name, tc := range map[string]struct {
+			before time.Duration // that the look before began
+			takes  time.Duration // each look
+			moves  bool          // the leader, with each look
+			asked  int
+			want   error
+		}{
+			"a moment ago":   {time.Second, 0, false, 1, schemas.ErrNotFound},
+			"long ago":       {lately, 0, false, 2, schemas.ErrNotFound},
+			"never the same": {0, 0, true, 5, schemas.ErrUnavailable},
+			"slow":           {0, lately, false, 5, schemas.ErrUnavailable},
+		} {
+			looks := 0
+			l := leaderLook{parts: new(sync.WaitGroup), at: func() (string, error) {
+				time.Sleep(tc.takes)
+				if looks++; tc.moves {
+					return strconv.Itoa(looks), nil
+				}
+				return "n0", nil
+			}}
+			if _, err := l.ask(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(tc.before)
+			asked := 0
+			_, err := l.read(t.Context(), func() (stored, error) { asked++; return stored{}, gone })
+			if asked != tc.asked || !errors.Is(err, tc.want) {
+				t.Errorf("%s: asked %d times, %v", name, asked, err)
 			}
 			synctest.Wait()
 		}

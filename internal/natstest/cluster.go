@@ -181,29 +181,39 @@ func (c *Cluster) Continue(i int) { c.processes[i].signal(syscall.SIGCONT) }
 // Dir is where a member keeps its files.
 func (c *Cluster) Dir(i int) string { return c.dirs[i] }
 
-// Cut separates a member from the others, and returns when it is; its clients stay with it.
+// Cut separates a member from the others, and returns when it is; its clients stay with it. It may be called from any goroutine.
 func (c *Cluster) Cut(i int) {
 	c.t.Helper()
 	c.link(i, func(p *faultproxy.Proxy, _ int) { p.Aim(); p.CutAll() })
-	for end := time.Now().Add(within); c.routesOf(i) != 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			c.t.Fatalf("member %d is not cut off: it has %d routes", i, c.routesOf(i))
+	for end := time.Now().Add(within); ; time.Sleep(time.Millisecond) {
+		n, err := c.routesOf(i)
+		if err == nil && n == 0 {
+			return
+		}
+		if err != nil || time.Now().After(end) {
+			c.t.Errorf("member %d is not cut off: it has %d routes: %v", i, n, err)
+			return
 		}
 	}
 }
 
 // routesOf is how many routes a member has to others.
-func (c *Cluster) routesOf(i int) int {
+func (c *Cluster) routesOf(i int) (int, error) {
 	if s := c.servers[i]; s != nil {
-		return s.NumRoutes()
+		return s.NumRoutes(), nil
 	}
 	var routes server.Routez
 	if p := c.processes[i]; p != nil {
 		if err := p.ask("/routez", &routes); err != nil {
-			c.t.Fatal(err)
+			return 0, err
 		}
 	}
-	return routes.NumRoutes
+	return routes.NumRoutes, nil
+}
+
+// MetaLeader is the member of this process that leads the servers themselves, -1 for none.
+func (c *Cluster) MetaLeader() int {
+	return slices.IndexFunc(c.servers[:], func(s *server.Server) bool { return s != nil && s.JetStreamIsLeader() })
 }
 
 // Join ends a [Cluster.Cut].
