@@ -88,13 +88,14 @@ func (b *Bus) noteRecords(ctx context.Context) error {
 }
 
 // making calls f, which makes a stream, again while the server says that it could not: of three servers that have just found one
-// another, the one that was chosen may not be able to yet, and the next time another is chosen.
+// another, the one that was chosen may not be able to yet, and the next time another is chosen. Where the server takes the failed
+// attempt back before it has answered, the answer is that of the removal, which the client does not understand.
 func (b *Bus) making(ctx context.Context, stream string, f func() error) error {
 	const tries = 8
 	again := wait.Backoff{First: 100 * time.Millisecond, Most: 2 * time.Second}
 	for try := 1; ; try++ {
 		err := f()
-		if !hasCode(err, codeStreamNotMade) || try == tries {
+		if !hasCode(err, codeStreamNotMade) && !errors.Is(err, jetstream.ErrInvalidJetStreamResponse) || try == tries {
 			return err
 		}
 		b.log.Warn("stream not made, retrying", "stream", stream, "error", err)

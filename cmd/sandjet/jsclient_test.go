@@ -6,11 +6,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/sandjet/sandjet/internal/faultproxy"
 	"github.com/sandjet/sandjet/internal/longtest"
+	"github.com/sandjet/sandjet/internal/wait"
 )
 
 // jsLibrary is the built client for JavaScript.
@@ -45,17 +47,24 @@ func TestTheClientForJavaScript(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	proxy, err := faultproxy.Listen(t.Context(), strings.TrimPrefix(at.URL, "http://"), 1, faultproxy.Faults{
-		Cut: faultproxy.Span{Min: 50 * time.Millisecond, Max: 500 * time.Millisecond}, Reset: 0.3, Slice: 64 << 10,
-	})
+	faults := faultproxy.Faults{Cut: faultproxy.Span{Min: 50 * time.Millisecond, Max: 500 * time.Millisecond}, Reset: 0.3, Slice: 64 << 10}
+	proxy, err := faultproxy.Listen(t.Context(), strings.TrimPrefix(at.URL, "http://"), 1, faults)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- proxy.Run(ctx) }()
+	var patience sync.WaitGroup // a part of 8 MiB must pass within one connection, also on a busy machine
+	patience.Go(func() {
+		for wait.Sleep(ctx, 10*time.Second) {
+			faults.Cut.Max *= 2
+			proxy.Set(faults)
+		}
+	})
 	t.Cleanup(func() {
 		cancel()
+		patience.Wait()
 		if err := <-done; err != nil {
 			t.Error(err)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sandjet/sandjet/internal/longtest"
 	"github.com/sandjet/sandjet/internal/natstest"
+	"github.com/sandjet/sandjet/internal/testwait"
 	"github.com/sandjet/sandjet/streams"
 )
 
@@ -22,12 +23,9 @@ func TestAStreamThatCannotBeMadeForAMomentIsMade(t *testing.T) {
 	for i := range natstest.Members {
 		for _, stream := range []string{"EVENTS_00", "CALLS", "KV_records"} {
 			path := filepath.Join(c.Dir(i), "jetstream", "$G", "streams", stream)
-			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(path, nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testwait.Eventually(t, "the file is in the way", func() bool { // the server removes the folder with its last stream
+				return os.MkdirAll(filepath.Dir(path), 0o700) == nil && os.WriteFile(path, nil, 0o600) == nil
+			})
 			inTheWay = append(inTheWay, path)
 		}
 	}
