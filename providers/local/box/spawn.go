@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"sync"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -98,6 +99,10 @@ func ignoreSignals() {
 		}
 	}
 	signal.Notify(make(chan os.Signal, 1), all...)
+	// The runtime leaves this one to the C library, whose posix_spawn lets a child ignore it: so does each process that make starts.
+	const sigCancel = 32
+	var def [4]uintptr // sigaction(2) as the kernel has it: SIG_DFL, no flags, no signals held back
+	_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, sigCancel, uintptr(unsafe.Pointer(&def)), 0, 8, 0, 0)
 }
 
 // spawner clones boxes and reaps them.
