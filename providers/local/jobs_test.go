@@ -269,6 +269,7 @@ func TestJobThatEatsMemory(t *testing.T) {
 func TestJobsAreNotKilledWithOthers(t *testing.T) {
 	for _, level := range levels {
 		t.Run(level, func(t *testing.T) {
+			t.Parallel()
 			p := open(t, level, func(o *local.Options) { o.AllowUnisolated = true })
 			cmd := kept(t, p, "box", nil)
 			var all sync.WaitGroup

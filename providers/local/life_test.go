@@ -20,6 +20,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"github.com/sandjet/sandjet/internal/longtest"
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/providers/egress/egresstest"
 	"github.com/sandjet/sandjet/providers/local"
@@ -43,6 +44,7 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv(workerDir); dir != "" {
 		beWorker(dir)
 	}
+	longtest.SideBySide()
 	os.Exit(m.Run())
 }
 

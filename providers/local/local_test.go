@@ -77,7 +77,7 @@ func command(script string) providers.Command {
 
 func TestConformanceL3(t *testing.T) {
 	t.Parallel()
-	providertest.Test(t, func(tb testing.TB) providers.Provider { return open(tb, "L3", nil) }, providertest.Notifies(),
+	providertest.Test(t, func(tb testing.TB) providers.Provider { return open(tb, "L3", nil) }, providertest.Notifies(), providertest.Together(),
 		providertest.Declares(local.Declared()))
 }
 

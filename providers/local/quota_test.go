@@ -199,6 +199,7 @@ func TestGauge(t *testing.T) {
 // TestWhoDeletesRightAfterAFillIsLeftAloneL3: a command that goes beyond the limit and ends before anybody has measured it is not
 // held against the next one, which deletes.
 func TestWhoDeletesRightAfterAFillIsLeftAloneL3(t *testing.T) {
+	t.Parallel()
 	const a = schemas.AccountID("acct_a")
 	p := open(t, "L3", func(o *local.Options) { o.WorkspaceQuota, o.Pool = 8*mib, -1 })
 	eventually(t, "the empty workspace is measured", func() bool { return write(t, p, a, "ws", "first", 10) == nil && p.Measured(a, "ws") })

@@ -40,6 +40,7 @@ func TestLittleRoom(t *testing.T) {
 			"for i in {3..250}; do eval \"exec $i>f; rm f; dd if=/dev/zero bs=1M count=1 status=none >&$i\" || exit 3; sleep 0.01; done; sleep 600"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
 			dir := smallDisk(t, tc.size)
 			p := open(t, "L3", func(o *local.Options) {
 				o.StateDir, o.Workspaces, o.MinFree, o.Pool = filepath.Join(dir, "state"), filepath.Join(dir, "workspaces"),

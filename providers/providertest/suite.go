@@ -45,7 +45,7 @@ func Test(t *testing.T, open func(tb testing.TB) providers.Provider, with ...Opt
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			o.only(t, group.name)
-			runAll(t, p, slices.DeleteFunc(group.cases, func(c testCase) bool { return !o.has(group.name, c.name) }))
+			o.runAll(t, p, slices.DeleteFunc(group.cases, func(c testCase) bool { return !o.has(group.name, c.name) }))
 		})
 	}
 	capability(t, p, "Reserver", func(t *testing.T, r providers.Reserver) {
@@ -54,7 +54,7 @@ func Test(t *testing.T, open func(tb testing.TB) providers.Provider, with ...Opt
 			if !o.has("Reserver", c.name) {
 				continue
 			}
-			t.Run(c.name, func(t *testing.T) { c.run(t, newSubject(t, p), r) })
+			o.run(t, c.name, func(t *testing.T) { c.run(t, newSubject(t, p), r) })
 		}
 	})
 	capability(t, p, "Pauser", func(t *testing.T, q providers.Pauser) {
@@ -80,7 +80,7 @@ func Test(t *testing.T, open func(tb testing.TB) providers.Provider, with ...Opt
 	capability(t, p, "Filer", func(t *testing.T, f providers.Filer) {
 		o.only(t, "Filer")
 		for _, c := range fileCases() {
-			t.Run(c.name, func(t *testing.T) { c.run(t, newSubject(t, p), f) })
+			o.run(t, c.name, func(t *testing.T) { c.run(t, newSubject(t, p), f) })
 		}
 		RunFS(t, func(t *testing.T) Workspace { return newSubject(t, p).workspace(f) })
 	})
@@ -107,6 +107,7 @@ type Option func(*options)
 type options struct {
 	groups   []string // of the suite's tests; empty: all
 	notifies bool
+	together bool
 	declared *providers.Profile
 }
 
@@ -115,6 +116,9 @@ func Declares(p providers.Profile) Option { return func(o *options) { o.declared
 
 // Notifies says that the provider hears of the ends of its jobs and tells them: it must then, once each.
 func Notifies() Option { return func(o *options) { o.notifies = true } }
+
+// Together runs the cases of a group beside each other: for a provider that takes many at a time.
+func Together() Option { return func(o *options) { o.together = true } }
 
 // Groups runs only some groups of the suite, by their names (Run, Output, End, Profile, Isolation, Reserver, Pauser, Lister, Filer,
 // Jobs), and skips the others by name: for a second way of one provider, or the short form of a slow one, whose long form runs all. Of the
@@ -154,11 +158,22 @@ type testCase struct {
 	run  func(t *testing.T, s subject)
 }
 
-func runAll(t *testing.T, p providers.Provider, cases []testCase) {
+func (o options) runAll(t *testing.T, p providers.Provider, cases []testCase) {
 	t.Helper()
 	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) { c.run(t, newSubject(t, p)) })
+		o.run(t, c.name, func(t *testing.T) { c.run(t, newSubject(t, p)) })
 	}
+}
+
+// run runs one case, beside the others of its group where that was asked for.
+func (o options) run(t *testing.T, name string, f func(t *testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) {
+		if o.together {
+			t.Parallel()
+		}
+		f(t)
+	})
 }
 
 // capability runs f when p has it, and otherwise skips by name, so that the report shows it.
