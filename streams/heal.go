@@ -20,7 +20,6 @@ import (
 const (
 	lookEvery   = time.Second // unless a test has no time
 	looksBroken = 2           // in a row, before anything is done: a stream that is being made looks broken for a moment
-	leastHeal   = 16 << 20    // bytes that are free, so that it does not stand still again at once
 	healFiles   = 64          // descriptors that are free
 	healTries   = 10          // starts that did not help, before the process is given up
 	healPause   = 30 * time.Second
@@ -150,8 +149,8 @@ var errNotRunning = errors.New("it is not running")
 // writable tries whether files can be written and opened where the server keeps its own.
 func (d *storeDir) writable() error {
 	const op, piece = "write to the data directory", 64 << 10
-	if room := d.room(); room < leastHeal && !d.temp {
-		return schemas.Errorf(schemas.Exhausted, op, "%s has %d MiB free, at least %d are needed", d.path, room>>20, leastHeal>>20)
+	if room := d.room(); room < leastRoom && !d.temp {
+		return schemas.Errorf(schemas.Exhausted, op, "%s has %d MiB free, at least %d are needed", d.path, room>>20, leastRoom>>20)
 	}
 	name := filepath.Join(d.path, "write.probe")
 	defer os.Remove(name) //nolint:errcheck // it is small, and written over the next time

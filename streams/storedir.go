@@ -14,9 +14,8 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// leastRoom is the free space in bytes below which no server is started: it could not even write
-// its own state.
-const leastRoom = 64 << 20
+// leastRoom is the free space in bytes below which no server is started, be it the first time or again: it would soon stand still.
+const leastRoom = 16 << 20
 
 // storeDir is the directory of an embedded server, held by a lock that dies with the process.
 type storeDir struct {

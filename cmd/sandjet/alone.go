@@ -154,7 +154,7 @@ func (c *gatewayCommand) build(ctx context.Context, t terminal) (_ *node, err er
 		return nil, err
 	}
 	n.quotas = c.quotas(id.Account)
-	if err := n.openBus(ctx, c.natsFlags, c.topologyFlags); err != nil {
+	if err := n.awaitBus(ctx, c.natsFlags, c.topologyFlags); err != nil {
 		return nil, err
 	}
 	if err := n.openRecords(ctx, c.secretsFlags, c.natsFlags); err != nil {
@@ -228,7 +228,7 @@ func (c *workerCommand) Run(ctx context.Context, t terminal) error {
 	if up.MetricsURL, err = n.addHealth(ctx, c.metricsFlag, c.remoteFlag); err != nil {
 		return err
 	}
-	if err := n.openBus(ctx, c.natsFlags, c.topologyFlags); err != nil {
+	if err := n.awaitBus(ctx, c.natsFlags, c.topologyFlags); err != nil {
 		return err
 	}
 	if err := n.openRecords(ctx, c.secretsFlags, c.natsFlags); err != nil {
@@ -299,7 +299,7 @@ func (c *deliverCommand) Run(ctx context.Context, t terminal) error {
 	if up.MetricsURL, err = n.addHealth(ctx, c.metricsFlag, c.remoteFlag); err != nil {
 		return err
 	}
-	if err := n.openBus(ctx, c.natsFlags, c.topologyFlags); err != nil {
+	if err := n.awaitBus(ctx, c.natsFlags, c.topologyFlags); err != nil {
 		return err
 	}
 	if err := n.openRecords(ctx, c.secretsFlags, c.natsFlags); err != nil {

@@ -26,6 +26,7 @@ import (
 	"github.com/sandjet/sandjet/gateway/durable"
 	"github.com/sandjet/sandjet/gateway/inbound"
 	"github.com/sandjet/sandjet/gateway/natsapi"
+	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/providers/supervisor"
 	"github.com/sandjet/sandjet/records"
 	"github.com/sandjet/sandjet/records/seal"
@@ -194,6 +195,27 @@ func (n *node) openBus(ctx context.Context, f natsFlags, top topologyFlags) erro
 		}
 	})
 	return nil
+}
+
+// logPatience is how long a role that starts waits for its log: servers and roles are started at the same time, and the servers of a cluster
+// take seconds to elect a leader.
+const logPatience = time.Minute
+
+// awaitBus connects to the log as openBus does, and waits for one that is named and not ready yet.
+func (n *node) awaitBus(ctx context.Context, f natsFlags, top topologyFlags) error {
+	again, end := wait.Backoff{First: 200 * time.Millisecond, Most: 2 * time.Second}, time.Now().Add(logPatience)
+	for try := 1; ; try++ {
+		err := n.openBus(ctx, f, top)
+		if schemas.CodeOf(err) != schemas.Unavailable || n.server != nil || n.logURL == "" || time.Now().After(end) {
+			return err
+		}
+		if try == 1 {
+			n.log.Warn("log not ready, waiting", "for", logPatience, "error", err)
+		}
+		if !again.Sleep(ctx, try) {
+			return fmt.Errorf("wait for the log: %w", context.Cause(ctx))
+		}
+	}
 }
 
 // openRecords opens the records with the keys that seal their secrets.

@@ -112,7 +112,7 @@ func (c *upCommand) build(ctx context.Context, t terminal) (_ *node, err error) 
 		}
 	}
 	n.quotas, n.provider = c.quotas(id.Account), c.first()
-	if err := n.openBus(ctx, c.natsFlags, c.topologyFlags); err != nil {
+	if err := n.awaitBus(ctx, c.natsFlags, c.topologyFlags); err != nil {
 		return nil, err
 	}
 	if err := n.openRecords(ctx, c.secretsFlags, c.natsFlags); err != nil {
