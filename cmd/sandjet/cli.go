@@ -111,7 +111,7 @@ func grammar(c *cli, with ...kong.Option) (*kong.Kong, error) {
 		states[i] = string(s)
 	}
 	return kong.New(c, append(with, kong.Vars{
-		"provider": all.Default(), "providers": strings.Join(all.Names(), ","), "instanceStates": strings.Join(states, ", "),
+		"provider": all.Default(), "providers": strings.Join(all.Names(), ", "), "instanceStates": strings.Join(states, ", "),
 	})...)
 }
 

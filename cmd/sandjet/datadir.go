@@ -110,6 +110,8 @@ type endpoint struct {
 	Account schemas.AccountID `json:"account"`
 	Key     string            `json:"key"`
 	PID     int               `json:"pid"`
+
+	SecretsKeys []string `json:"secrets_keys,omitempty"` // the ids of the keys for secrets that the process has
 }
 
 // credentials puts a user and a password into a NATS address.

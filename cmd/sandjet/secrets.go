@@ -117,6 +117,10 @@ func (c *secretsRotateCommand) Run(ctx context.Context, t terminal) error {
 	if err != nil {
 		return err
 	}
+	if at, err := n.dir.running(); err == nil && len(at.SecretsKeys) > 0 && !slices.Contains(at.SecretsKeys, ring.Current()) {
+		return schemas.Errorf(schemas.Conflict, "", "process %d, which runs on %s, does not have the key %s yet and could not read what it encrypts: "+
+			"restart it, then run this again", at.PID, n.dir, ring.Current())
+	}
 	told := time.Now()
 	r, err := records.Rotate(ctx, n.bus, ring, func(r records.Rotation) {
 		if time.Since(told) >= pace {

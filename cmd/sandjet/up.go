@@ -182,7 +182,7 @@ func (n *node) openListener(ctx context.Context, a address, flag string, remote 
 
 // publishEndpoint writes up.json, which is removed at a clean end.
 func (n *node) publishEndpoint() error {
-	n.endpoint.PID = os.Getpid()
+	n.endpoint.PID, n.endpoint.SecretsKeys = os.Getpid(), n.ring.IDs()
 	if err := writeJSON(n.dir.upFile(), n.endpoint); err != nil {
 		return err
 	}

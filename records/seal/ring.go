@@ -115,6 +115,14 @@ func (r *Ring) Current() string {
 // Has reports whether the ring has the key.
 func (r *Ring) Has(id string) bool { return r != nil && r.keys[id] != nil }
 
+// IDs lists the ids of the keys, the current one first.
+func (r *Ring) IDs() []string {
+	if r == nil {
+		return nil
+	}
+	return slices.Clone(r.ids)
+}
+
 // String lists the ids.
 func (r *Ring) String() string {
 	if r == nil {
