@@ -237,6 +237,6 @@ func (d Admitter) record(ctx context.Context, c schemas.Call) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
 	if _, err := lifecycle.EnsureJob(ctx, d.Bus, c); err != nil && d.Log != nil {
-		d.Log.Warn("a background call was accepted but its job is not recorded yet", "call", c.ID, "job", c.Job, "error", err)
+		d.Log.Warn("background call accepted, job not recorded yet", "call", c.ID, "job", c.Job, "error", err)
 	}
 }

@@ -152,7 +152,7 @@ func (d *Deliverer) ended(ctx context.Context, v schemas.Delivery, givenUp strin
 		return nil
 	}
 	if err := e.Ended(ctx, v, givenUp); err != nil {
-		d.Log.Warn("the end of a delivery is not published yet, retrying", "delivery", v.ID, "account", v.Account, "error", err)
+		d.Log.Warn("end of a delivery not published, retrying", "delivery", v.ID, "account", v.Account, "error", err)
 		return streams.RetryAfter(time.Second, err)
 	}
 	return nil
@@ -167,11 +167,11 @@ func (d *Deliverer) tell(v schemas.Delivery, try schemas.DeliveryTry, verdict Ve
 	case Failed:
 		log.Info("delivery attempt failed", "status", try.Status, "error", try.Error, "took", time.Duration(try.Duration))
 	case Stopped:
-		log.Info("a delivery ended without a try", "reason", verdict.Reason)
+		log.Info("delivery ended without an attempt", "reason", verdict.Reason)
 	case Dropped:
-		log.Info("a delivery was dropped", "reason", verdict.Reason, "status", try.Status)
+		log.Info("delivery dropped", "reason", verdict.Reason, "status", try.Status)
 	case Busy, Held:
-		log.Debug("a delivery waits", "why", verdict.Kind)
+		log.Debug("delivery waiting", "why", verdict.Kind)
 	}
 }
 

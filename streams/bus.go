@@ -324,7 +324,7 @@ func (b *Bus) asyncError(role string, s *nats.Subscription, err error) {
 		subject = s.Subject
 	}
 	if !b.closed.Load() {
-		b.log.Warn("the log reports an error", "connection", role, "subject", subject, "error", err)
+		b.log.Warn("NATS client error", "connection", role, "subject", subject, "error", err)
 	}
 }
 

@@ -202,7 +202,7 @@ func (b *Bus) askTimeSince(ctx context.Context, elapsed time.Duration) error {
 	off := c.off
 	c.mu.Unlock()
 	if doubted && !c.doubt {
-		b.log.Warn("the log's clock jumped ahead: not following it for now", "log", said, "taken", was, "followed_after", leapBelieved)
+		b.log.Warn("log clock jumped ahead, not following it for now", "log", said, "taken", was, "followed_after", leapBelieved)
 	}
 	if c.doubt = doubted; !doubted {
 		c.ahead = ahead
@@ -218,11 +218,11 @@ func (b *Bus) sayClock(off time.Duration) {
 	switch wrong := off.Abs() > ClockTolerance; {
 	case wrong && (c.told.IsZero() || now.Sub(c.told) >= clockToldEvery):
 		c.told = now
-		b.log.Warn("the clock of this host differs from the log's: times are taken from the log. Synchronize the clock, by NTP",
+		b.log.Warn("host clock differs from the log's, times are the log's: synchronize it by NTP",
 			"ahead_by", off.Round(time.Millisecond))
 	case !wrong && !c.told.IsZero():
 		c.told = time.Time{}
-		b.log.Info("the clock of this host agrees with the log's clock again", "ahead_by", off.Round(time.Millisecond))
+		b.log.Info("host clock agrees with the log's again", "ahead_by", off.Round(time.Millisecond))
 	}
 }
 
@@ -258,7 +258,7 @@ func (b *Bus) followTime(ctx context.Context) {
 		if now := c.elapsed(); kicked || failed || anew || now-last >= clockEvery {
 			if err := b.askTime(ctx); err != nil {
 				if failed = true; ctx.Err() == nil {
-					b.log.Debug("the log's clock not read since the reconnect", "error", err)
+					b.log.Debug("log clock not read since the reconnect", "error", err)
 				}
 				wait.Sleep(ctx, reconnectAfter) // a kick comes back at once
 				continue

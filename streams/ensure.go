@@ -213,7 +213,7 @@ func (b *Bus) readShape(info *jetstream.StreamInfo) (shape, error) {
 			"stream %s is there but was not made by Sandjet: use another NATS account", info.Config.Name)
 	}
 	if b.options.Shards > 0 && b.options.Shards != n {
-		b.log.Warn("the log has a different number of shards, using it", "shards", n, "asked", b.options.Shards)
+		b.log.Warn("log has another number of shards, using it", "shards", n, "asked", b.options.Shards)
 	}
 	if info.Config.Replicas > 1 {
 		b.copied.Store(true)
@@ -285,7 +285,7 @@ func (b *Bus) ensureStream(ctx context.Context, want jetstream.StreamConfig) (je
 		b.copied.Store(true)
 	}
 	if have.Replicas != want.Replicas {
-		b.log.Warn("a stream has another number of replicas than the log: set it by \"sandjet log replicas\"",
+		b.log.Warn("stream has another number of replicas than the log, set it by \"sandjet log replicas\"",
 			"stream", want.Name, "copies", have.Replicas, "log", want.Replicas)
 	}
 	next, change, err := upgraded(have, want)
@@ -297,7 +297,7 @@ func (b *Bus) ensureStream(ctx context.Context, want jetstream.StreamConfig) (je
 	}
 	b.log.Info("stream upgraded", "stream", want.Name)
 	if next.Compression != have.Compression {
-		b.log.Warn("a stream with replicas was compressed: its servers stop compressing it at their next start; restart them one after the other",
+		b.log.Warn("stream with replicas was compressed, restart its servers one after the other",
 			"stream", want.Name)
 	}
 	return s, nil

@@ -78,7 +78,7 @@ func (b *Bus) upgradeStore(ctx context.Context, stream string, change func(jetst
 		b.copied.Store(true)
 	}
 	if want := int(b.replicas.Load()); have.Replicas != want {
-		b.log.Warn("a bucket has another number of replicas than the log: set it by \"sandjet log replicas\"",
+		b.log.Warn("bucket has another number of replicas than the log, set it by \"sandjet log replicas\"",
 			"stream", stream, "copies", have.Replicas, "log", want)
 	}
 	next, differs := upgradedStore(have, change)

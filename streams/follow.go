@@ -240,7 +240,7 @@ func persist[T any](ctx context.Context, b *Bus, do func() (T, error)) (T, error
 		if err == nil || ctx.Err() != nil || schemas.CodeOf(err) != schemas.Unavailable {
 			return v, err
 		}
-		b.log.Debug("the log is unreachable: waiting", "error", err)
+		b.log.Debug("log unreachable, waiting", "error", err)
 		if !(wait.Backoff{First: 50 * time.Millisecond, Most: 2 * time.Second}).Sleep(ctx, try) {
 			return v, ctx.Err()
 		}

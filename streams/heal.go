@@ -41,18 +41,18 @@ func (s *Server) Run(ctx context.Context) error {
 		}
 		switch n.look(time.Since(n.began), broken != nil, func() bool { return s.dir.writable() == nil }) {
 		case healFirst:
-			s.log.Error("the log cannot write: it is restarted when it can", "error", broken)
+			s.log.Error("log cannot write, restarting it when it can", "error", broken)
 		case healWait:
-			s.log.Error("the log still cannot write", "error", broken, "needs", s.dir.writable())
+			s.log.Error("log still cannot write", "error", broken, "needs", s.dir.writable())
 		case healRestart:
 			s.log.Warn("restarting the log", "try", n.tries, "error", broken)
 			switch err := s.Restart(ctx); {
 			case ctx.Err() != nil:
 				return nil //nolint:nilerr // it was stopped meanwhile
 			case err != nil:
-				s.log.Error("the log has not started", "try", n.tries, "error", err)
+				s.log.Error("log not restarted", "try", n.tries, "error", err)
 			default:
-				s.log.Info("the log is reachable again", "try", n.tries)
+				s.log.Info("log reachable again", "try", n.tries)
 			}
 		case healGiveUp:
 			return schemas.Wrap(schemas.Unavailable, "look after the log",

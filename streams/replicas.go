@@ -31,10 +31,10 @@ func (b *Bus) checkReplicas() error {
 		return schemas.Errorf(schemas.Conflict, "open the log",
 			"it has %d copies and not %d: run \"sandjet log replicas %d\" to make them, or start without --replicas", have, asked, asked)
 	case asked > 0 && asked < have:
-		b.log.Warn("the log has more replicas than --replicas: they stay; \"sandjet log replicas\" changes their number",
+		b.log.Warn("log has more replicas than --replicas, they stay: \"sandjet log replicas\" changes their number",
 			"copies", have, "asked", asked)
 	case have == 1 && b.publish.ConnectedClusterName() != "":
-		b.log.Warn("the log has one replica though its server is in a cluster: \"sandjet log replicas 3\" lets it survive the loss of a server")
+		b.log.Warn("log has one replica though its server is in a cluster: \"sandjet log replicas 3\" lets it survive the loss of a server")
 	}
 	return nil
 }

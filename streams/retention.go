@@ -67,7 +67,7 @@ func (r *Retention) now() time.Time {
 	said := r.Bus.Now()
 	now, doubted := r.clock.now(said, r.Bus.clock.elapsed())
 	if doubted {
-		r.Log.Warn("the log's clock jumped ahead: nothing is removed by it for a day", "clock", said, "taken", now)
+		r.Log.Warn("log clock jumped ahead, nothing removed by it for a day", "clock", said, "taken", now)
 	}
 	return now
 }

@@ -141,7 +141,7 @@ func (s *Server) start(ctx context.Context) error {
 		return schemas.Errorf(schemas.Unavailable, op, "%s", reason)
 	}
 	if n := log.outdated(); n > 0 {
-		s.log.Info("the log was not closed cleanly, its indexes were rebuilt", "indexes", n)
+		s.log.Info("log was not closed cleanly, indexes rebuilt", "indexes", n)
 	}
 	if s.options.Auth != nil {
 		if err := s.options.Auth.Open(); err != nil {
@@ -246,7 +246,7 @@ func (s *Server) limitStore(srv *server.Server) error {
 		return nil
 	}
 	if lifted && s.options.MaxStore > 0 {
-		s.log.Warn("the log is above its size limit: the limit is lifted so that it can shrink, and new work is refused until then",
+		s.log.Warn("log above its size limit, refusing new work until it has shrunk",
 			"max_store", s.options.MaxStore, "kept", used)
 	}
 	err := srv.GlobalAccount().UpdateJetStreamLimits(map[string]server.JetStreamAccountLimits{"": {
@@ -391,7 +391,7 @@ func (l *serverLog) fatal() string {
 }
 
 func (l *serverLog) Noticef(format string, v ...any) {
-	l.log.Debug("the NATS server reports", "line", fmt.Sprintf(format, v...))
+	l.log.Debug("NATS server message", "line", fmt.Sprintf(format, v...))
 }
 func (l *serverLog) Warnf(format string, v ...any) {
 	// As filestore.go of the server words it: "TTL state is outdated; attempting to recover using linear scan".
@@ -399,10 +399,10 @@ func (l *serverLog) Warnf(format string, v ...any) {
 		l.mu.Lock()
 		l.rebuilt++
 		l.mu.Unlock()
-		l.log.Debug("the NATS server reports", "line", fmt.Sprintf(format, v...))
+		l.log.Debug("NATS server message", "line", fmt.Sprintf(format, v...))
 		return
 	}
-	l.log.Warn("the NATS server reports", "line", fmt.Sprintf(format, v...))
+	l.log.Warn("NATS server message", "line", fmt.Sprintf(format, v...))
 }
 
 // Errorf logs what concerns the server itself as an error. What a client was refused is the client's fault:
@@ -415,21 +415,21 @@ func (l *serverLog) Errorf(format string, v ...any) {
 		"Client parser ERROR", "TLS handshake error",
 	} {
 		if strings.Contains(strings.ToLower(line), strings.ToLower(fault)) {
-			l.log.Info("the server refused a client", "reason", line)
+			l.log.Info("client refused", "reason", line)
 			return
 		}
 	}
-	l.log.Error("the NATS server reports", "line", line)
+	l.log.Error("NATS server message", "line", line)
 }
 
 func (l *serverLog) Debugf(format string, v ...any) {
-	l.log.Debug("the NATS server reports", "line", fmt.Sprintf(format, v...))
+	l.log.Debug("NATS server message", "line", fmt.Sprintf(format, v...))
 }
 func (l *serverLog) Tracef(string, ...any) {}
 
 func (l *serverLog) Fatalf(format string, v ...any) {
 	line := fmt.Sprintf(format, v...)
-	l.log.Error("the NATS server reports", "line", line)
+	l.log.Error("NATS server message", "line", line)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.last == "" {

@@ -140,7 +140,7 @@ func (b *Bus) serveOne(ctx context.Context, r micro.Request, handle func(context
 	answer, err := func() (answer []byte, err error) {
 		defer func() {
 			if p := recover(); p != nil {
-				b.log.Error("a service's handler panicked", "subject", r.Subject(), "panic", p, "stack", string(debug.Stack()))
+				b.log.Error("service handler panicked", "subject", r.Subject(), "panic", p, "stack", string(debug.Stack()))
 				err = schemas.Errorf(schemas.Internal, "", "internal error")
 			}
 		}()

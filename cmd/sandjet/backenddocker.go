@@ -109,7 +109,7 @@ func (f *dockerFlags) open(n *node, operator operatorFlags) (providers.Provider,
 	}
 	n.onClose(func() {
 		if err := p.Close(); err != nil {
-			n.log.Warn("the docker provider was not closed cleanly", "error", err)
+			n.log.Warn("Docker provider not closed cleanly", "error", err)
 		}
 	})
 	return p, nil

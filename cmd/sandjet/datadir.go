@@ -89,7 +89,7 @@ func (d dataDir) secure(log *slog.Logger) {
 		return // what is done with the folder next says more
 	}
 	if s, ok := info.Sys().(*syscall.Stat_t); ok && s.Uid != 0 && int(s.Uid) != os.Geteuid() {
-		log.Warn("the data folder belongs to another user, who can replace files in it", "folder", d, "uid", s.Uid)
+		log.Warn("data folder belongs to another user, who can replace files in it", "folder", d, "uid", s.Uid)
 	}
 	mode := info.Mode().Perm()
 	if mode&othersWrite == 0 {

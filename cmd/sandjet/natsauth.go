@@ -99,7 +99,7 @@ func (n *node) followTenants(ctx context.Context, ring *seal.Ring) error {
 	defer again.Stop()
 	for {
 		if err := n.readTenants(ctx, ring); ctx.Err() == nil {
-			n.log.Debug("the accounts are not read yet", "error", err)
+			n.log.Debug("accounts not read yet", "error", err)
 		}
 		select {
 		case <-ctx.Done():

@@ -191,7 +191,7 @@ func (n *node) openBus(ctx context.Context, f natsFlags, top topologyFlags) erro
 		ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), drainPatience)
 		defer stop()
 		if err := bus.Close(ctx); err != nil {
-			n.log.Warn("the log was not closed cleanly", "error", err)
+			n.log.Warn("log not closed cleanly", "error", err)
 		}
 	})
 	return nil
@@ -252,7 +252,7 @@ func (n *node) openLimiter(ctx context.Context, f limiterFlags, own limits.Limit
 	n.limiter = shared
 	n.onClose(func() { _ = shared.Close() }) // what is held ends by itself
 	if err := shared.Ping(ctx); err != nil {
-		n.log.Warn("the limits are not reached yet: calls under a cap wait for them", "error", err)
+		n.log.Warn("limiter not reachable yet, calls under caps wait", "error", err)
 	}
 	return nil
 }
@@ -396,7 +396,7 @@ func (n *node) openPace(ctx context.Context, f limiterFlags) (chat.Pacer, error)
 	}
 	n.onClose(func() { _ = shared.Close() })
 	if err := shared.Ping(ctx); err != nil {
-		n.log.Warn("the shared pace of chats is not reached yet: this process keeps it by itself", "error", err)
+		n.log.Warn("shared rate limits of chats not reachable yet, limiting alone", "error", err)
 	}
 	return shared, nil
 }

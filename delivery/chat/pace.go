@@ -172,9 +172,9 @@ func (p *pacer) answered(ctx context.Context, err error) bool {
 	defer p.mu.Unlock()
 	if p.failed != (err != nil) {
 		if err != nil {
-			p.log.Warn("the shared pace cannot be asked, keeping to it alone", "error", err)
+			p.log.Warn("shared rate limits not reachable, limiting alone", "error", err)
 		} else {
-			p.log.Info("the shared pace is kept again")
+			p.log.Info("shared rate limits reachable again")
 		}
 	}
 	p.failed = err != nil

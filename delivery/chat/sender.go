@@ -113,7 +113,7 @@ func (s *Sender) send(ctx context.Context, d schemas.Delivery) (delivery.Verdict
 	if code := schemas.CodeOf(err); code == schemas.NotFound || code == schemas.Denied {
 		return stop(message(err))
 	} else if err != nil {
-		s.Log.Warn("a chat channel's record cannot be read yet", "delivery", d.ID, "error", err)
+		s.Log.Warn("channel record not readable yet", "delivery", d.ID, "error", err)
 		return delivery.Verdict{Kind: delivery.Busy}, ""
 	}
 	destination, err := s.Adapter.Destination(d.Route)
@@ -222,7 +222,7 @@ func (s *send) run(ctx context.Context) (delivery.Verdict, string) {
 		if schemas.CodeOf(err) == schemas.Invalid {
 			return delivery.Verdict{Kind: delivery.Stopped, Reason: message(err)}, message(err)
 		}
-		s.Log.Warn("a ledger cannot be read, its delivery waits", "delivery", s.d.ID, "error", err)
+		s.Log.Warn("message ledger not read, delivery waiting", "delivery", s.d.ID, "error", err)
 		return delivery.Verdict{Kind: delivery.Busy}, ""
 	}
 	h := s.wake()
@@ -243,7 +243,7 @@ func (s *send) run(ctx context.Context) (delivery.Verdict, string) {
 			h = s.wake()
 			continue
 		case err != nil:
-			s.Log.Warn("a ledger cannot be written, its delivery waits", "delivery", s.d.ID, "error", err)
+			s.Log.Warn("message ledger not written, delivery waiting", "delivery", s.d.ID, "error", err)
 			return delivery.Verdict{Kind: delivery.Busy}, ""
 		}
 		if h.kind == received || h.kind == found {
@@ -446,10 +446,10 @@ func (s *send) failed(ctx context.Context, err error, h happening) {
 	case h.kind == limited:
 		s.rest(ctx, s.place, h.after)
 	case e != nil && e.Credential:
-		log.Warn("a chat service refuses a channel's credential", "reason", e.Reason)
+		log.Warn("channel credential refused by its service", "reason", e.Reason)
 		return
 	}
-	log.Info("a message was not sent", "reason", h.reason)
+	log.Info("message not sent", "reason", h.reason)
 }
 
 // look finds out whether a part is there.

@@ -122,7 +122,7 @@ func (s *Sender) Send(ctx context.Context, d schemas.Delivery) (schemas.Delivery
 	case errors.Is(err, schemas.ErrNotFound):
 		return none, delivery.Verdict{Kind: delivery.Dropped, Reason: "its endpoint was removed"}
 	case err != nil:
-		s.Log.Warn("an endpoint's record cannot be read yet", "endpoint", d.Endpoint, "error", err)
+		s.Log.Warn("endpoint record not readable yet", "endpoint", d.Endpoint, "error", err)
 		return none, delivery.Verdict{Kind: delivery.Busy}
 	case e.Disabled:
 		return none, delivery.Verdict{Kind: delivery.Stopped, Reason: "its endpoint is disabled: " + e.Reason}
@@ -228,7 +228,7 @@ func (s *Sender) mark(ctx context.Context, e schemas.Endpoint, try schemas.Deliv
 		err = disable("every delivery has failed since " + e.FailingSince.UTC().Format(time.RFC3339))
 	}
 	if err != nil && !errors.Is(err, schemas.ErrNotFound) {
-		s.Log.Warn("an endpoint's record cannot be written", "account", e.Account, "endpoint", e.ID, "error", err)
+		s.Log.Warn("endpoint record not written", "account", e.Account, "endpoint", e.ID, "error", err)
 	}
 	return v
 }

@@ -220,7 +220,7 @@ func (f *Facade) streaming(w http.ResponseWriter, r *http.Request, b *box, serve
 		return err
 	}
 	if schemas.CodeOf(err) == schemas.Internal && r.Context().Err() == nil {
-		f.Log.Warn("a stream broke off", "request", w.Header().Get(web.HeaderRequestID), "error", err)
+		f.Log.Warn("stream broken off", "request", w.Header().Get(web.HeaderRequestID), "error", err)
 	}
 	_ = s.push(lastFrame(&failure{rpcCode(err), sentence(w, err)})) // the client may have gone
 	return nil

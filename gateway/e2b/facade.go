@@ -209,7 +209,7 @@ func (f *Facade) answer(w http.ResponseWriter, r *http.Request, err error, say f
 		return // done, or nobody listens any more
 	}
 	if public := schemas.Public(err); public.Code == schemas.Internal {
-		f.Log.Warn("a request failed", "request", w.Header().Get(web.HeaderRequestID), "route", r.Pattern, "error", err)
+		f.Log.Warn("request failed", "request", w.Header().Get(web.HeaderRequestID), "route", r.Pattern, "error", err)
 	}
 	say(w, err)
 }

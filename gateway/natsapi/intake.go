@@ -137,7 +137,7 @@ func (c IntakeConsumer) admit(ctx context.Context, d streams.Delivery[streams.Ra
 	inboxErr error) (got admission.Accepted, err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			c.Log.Error("the handler of a publication panicked", "panic", v, "stack", string(debug.Stack()))
+			c.Log.Error("publication handler panicked", "panic", v, "stack", string(debug.Stack()))
 			err = schemas.Errorf(schemas.Internal, "", "it could not be handled")
 		}
 	}()

@@ -83,7 +83,7 @@ func (s Service) serve(ctx context.Context, r streams.Request) ([]byte, error) {
 	if err != nil {
 		public := schemas.Public(err)
 		if answer = (Answer{Error: public}); public.Code == schemas.Internal {
-			s.Log.Warn("a request failed", "subject", r.Subject, "error", err)
+			s.Log.Warn("request failed", "subject", r.Subject, "error", err)
 		}
 	}
 	return schemas.EncodeJSON(answer)

@@ -192,7 +192,7 @@ func (c *conversation) seek() {
 			c.fail(err)
 			c.mu.Unlock()
 		default:
-			c.hub.log.Debug("the log is unreachable: compact readers wait", "error", err)
+			c.hub.log.Debug("log unreachable, compact readers wait", "error", err)
 		}
 		failed++
 		whileAway.Sleep(ctx, failed)

@@ -57,7 +57,7 @@ func (c *conversation) load() {
 			c.fail(err)
 			c.mu.Unlock()
 		case err != nil:
-			c.hub.log.Debug("the log is unreachable: waiting", "error", err)
+			c.hub.log.Debug("log unreachable, waiting", "error", err)
 		}
 		failed++
 		whileAway.Sleep(ctx, failed) // the end of ctx is seen above

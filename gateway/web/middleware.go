@@ -96,7 +96,7 @@ func (e *Edge) Handle(h Handler) http.HandlerFunc {
 		}
 		code := WriteProblem(w, err)
 		if code >= http.StatusInternalServerError {
-			e.Log.Warn("a request failed", "request", w.Header().Get(HeaderRequestID), "route", r.Pattern, "status", code, "error", err)
+			e.Log.Warn("request failed", "request", w.Header().Get(HeaderRequestID), "route", r.Pattern, "status", code, "error", err)
 		}
 	}
 }

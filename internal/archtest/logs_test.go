@@ -35,6 +35,7 @@ func TestLogStyle(t *testing.T) {
 var (
 	snakeCase = regexp.MustCompile(`^[a-z][a-z0-9]*(_[a-z0-9]+)*$`)
 	lastSign  = regexp.MustCompile(`[.!:;,\s]$`)
+	article   = regexp.MustCompile(`^(?i:a|an|the|it|its|there|what|who) `)
 )
 
 // checkLogs looks at the calls of a logger: Debug, Info, Warn and Error of something that is named log, Log, logger or
@@ -70,6 +71,8 @@ func checkLogs(fset *token.FileSet, f *ast.File) (found int, errs []error) {
 			bad("the message is put together: make it constant, and what varies an attribute")
 		case lastSign.MatchString(message) || strings.ContainsAny(message, "\n%"):
 			bad("the message %q ends with a sign, or has a line break or a %% in it", message)
+		case article.MatchString(message):
+			bad("the message %q begins with an article: begin with what it is about, as in \"lease not renewed, retrying\"", message)
 		default:
 			if word, instead := replaced(message); word != "" {
 				bad("the message %q says %q: %s", message, word, instead)
@@ -161,7 +164,8 @@ func TestLogRulesBite(t *testing.T) {
 		`log.Info("fine", "max-store", 1)`:                           1,
 		`log.Info("fine", key, 1)`:                                   1,
 		`log.Info("fine", slog.Any("x", y), "Call", 1)`:              1,
-		`log.Info("the sweeper ended", "call", 1)`:                   1,
+		`log.Info("sweeper ended", "call", 1)`:                       1,
+		`log.Info("the worker ended", "call", 1)`:                    1,
 		`b.log.Info("start not told, retrying", "call", c.ID)`:       1,
 		`_ = struct{ A int ` + "`help:\"Run the sweeper.\"`" + `}{}`: 1,
 		`_ = struct{ A int ` + "`help:\"Run the worker.\"`" + `}{}`:  0,

@@ -201,7 +201,7 @@ func (c *cluster) awaitMarks(ctx context.Context, t *testing.T, calls []wanted) 
 // awaitWarning waits until a process has said that its clock is wrong: it has really been set.
 func (c *cluster) awaitWarning(ctx context.Context, t *testing.T, p *process) {
 	t.Helper()
-	for !c.log.has(p.name+": ", "the clock of this host differs from the log's") {
+	for !c.log.has(p.name+": ", "host clock differs from the log's") {
 		if pause(ctx, 50*time.Millisecond); ctx.Err() != nil {
 			t.Fatalf("%s does not see that its clock was set", p.name)
 		}

@@ -140,7 +140,7 @@ type warnings struct{ log *slog.Logger }
 
 func (w warnings) Logf(c logging.Classification, format string, args ...any) {
 	if w.log != nil && c == logging.Warn {
-		w.log.Warn("the library for S3 warns", "text", fmt.Sprintf(format, args...))
+		w.log.Warn("S3 library warning", "text", fmt.Sprintf(format, args...))
 	}
 }
 

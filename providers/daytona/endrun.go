@@ -69,7 +69,7 @@ func (p *Provider) sweep(ctx context.Context, id string, t toolbox, mark string)
 	case look == nil && running == 0 && s.State != stateDestroying:
 		return nil
 	default:
-		p.log.Warn("a command cannot be ended alone, deleting its sandbox", "sandbox", id, "error", err)
+		p.log.Warn("command not ended alone, deleting its sandbox", "sandbox", id, "error", err)
 		return p.end(ctx, id)
 	}
 }

@@ -58,6 +58,6 @@ func (p *Provider) sweep(ctx context.Context, s sandbox, d *door, mark string) e
 	if look == nil && !slices.ContainsFunc(there, func(one sandbox) bool { return one.ID == s.ID }) {
 		return nil
 	}
-	p.log.Warn("a command cannot be ended by itself, ending its sandbox", "sandbox", s.ID, "error", err)
+	p.log.Warn("command not ended alone, ending its sandbox", "sandbox", s.ID, "error", err)
 	return p.end(ctx, s)
 }

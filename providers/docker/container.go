@@ -226,7 +226,7 @@ func (p *Provider) make(ctx context.Context, name string, r rules, kind string, 
 		return "", err
 	}
 	for _, warning := range made.Warnings {
-		p.log.Debug("the engine warns", "container", name, "warning", warning)
+		p.log.Debug("Docker engine warning", "container", name, "warning", warning)
 	}
 	return made.ID, nil
 }

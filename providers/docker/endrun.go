@@ -96,7 +96,7 @@ func (p *Provider) endInKept(ctx context.Context, name, id string) error {
 	case err != nil || ctx.Err() != nil:
 		return errors.Join(swept, err)
 	}
-	p.log.Warn("an interrupted command cannot be ended alone, ending its container", "container", box, "error", swept)
+	p.log.Warn("interrupted command not ended alone, ending its container", "container", box, "error", swept)
 	if err := p.kill(ctx, box); err != nil {
 		return errors.Join(swept, err)
 	}

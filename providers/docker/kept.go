@@ -138,7 +138,7 @@ func (p *Provider) startKept(ctx context.Context, id string, r rules, certificat
 	// Not by force: another worker may have started it meanwhile.
 	_, left := p.engine.ContainerRemove(ctx, id, client.ContainerRemoveOptions{RemoveVolumes: true})
 	if left != nil && !errdefs.IsConflict(left) && !errdefs.IsNotFound(left) {
-		p.log.Warn("a persistent container that cannot be started was not removed, retrying", "container", id, "error", left)
+		p.log.Warn("unstartable persistent container not removed, retrying", "container", id, "error", left)
 	}
 	return err
 }

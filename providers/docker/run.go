@@ -356,7 +356,7 @@ func (r *running) sweep() {
 	if r.p.stillThere(ctx, r.cmd) != nil {
 		return // it has ended already
 	}
-	r.p.log.Warn("a cancelled command cannot be ended alone, ending its container", "container", r.id)
+	r.p.log.Warn("cancelled command not ended alone, ending its container", "container", r.id)
 	r.kill()
 }
 

@@ -63,6 +63,6 @@ func (p *Provider) sweep(ctx context.Context, id string, d daemon, mark string) 
 	if s, look := p.get(ctx, id); cloud.StatusOf(look) == http.StatusNotFound || look == nil && s.State == statePaused {
 		return nil // a paused one stands still, and its program's limit ends the command when it goes on
 	}
-	p.log.Warn("a command cannot be ended alone, ending its sandbox", "sandbox", id, "error", err)
+	p.log.Warn("command not ended alone, ending its sandbox", "sandbox", id, "error", err)
 	return p.end(ctx, id)
 }

@@ -112,7 +112,7 @@ func (j *job) copy() {
 	copyPipe(j.output, buf[:], take)
 	take(j.sb.notices(j.refused))
 	if err := j.log.close(); err != nil {
-		j.p.log.Warn("the log of a job could not be closed", "job", j.ref.ID, "error", err)
+		j.p.log.Warn("job log not closed", "job", j.ref.ID, "error", err)
 	}
 }
 

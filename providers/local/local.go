@@ -184,7 +184,7 @@ func (p *Provider) start() (*Provider, error) {
 		return nil, errors.Join(err, p.Close())
 	}
 	for _, r := range reasons {
-		p.log.Info("a stronger isolation is not available", "level", r.Level, "reason", r.Reason, "remedy", r.Remedy)
+		p.log.Info("stronger isolation not available", "level", r.Level, "reason", r.Reason, "remedy", r.Remedy)
 	}
 	if p.unused != "" {
 		p.log.Warn("sandjet-box not used, sandboxes start more slowly", "reason", p.unused, "remedy", "name it with --box")

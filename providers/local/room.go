@@ -74,7 +74,7 @@ func (q *quotas) look() {
 	}
 	if n > 0 {
 		q.ended[fullDisk] += int64(n)
-		q.log.Warn("the disk is almost full: all commands that can write to workspaces were ended", "sandboxes", n, "free", room.Free)
+		q.log.Warn("disk almost full, all commands that can write to workspaces ended", "sandboxes", n, "free", room.Free)
 	}
 }
 

@@ -226,7 +226,7 @@ func (p *Provider) launch() (*box.Spawner, error) {
 	if p.spawner != nil {
 		select {
 		case <-p.spawner.Gone():
-			p.log.Warn("the spawner has ended; another one is started")
+			p.log.Warn("spawner ended, starting another one")
 		default:
 			p.ending.Add(1)
 			return p.spawner, nil

@@ -244,6 +244,6 @@ func (p *Provider) sweep(ctx context.Context, id, mark string) error {
 	if running, look := p.modal.running(ctx, id); look == nil && !running || cloud.StatusOf(look) == http.StatusNotFound {
 		return nil
 	}
-	p.log.Warn("a command cannot be ended by itself, ending its sandbox", "sandbox", id, "error", err)
+	p.log.Warn("command not ended alone, ending its sandbox", "sandbox", id, "error", err)
 	return p.end(ctx, id)
 }

@@ -67,7 +67,7 @@ func (p *Provider) sweep(ctx context.Context, b box, mark string) error {
 	if err == nil || stopped(err) || cloud.StatusOf(err) == http.StatusNotFound {
 		return nil
 	}
-	p.log.Warn("a command cannot be ended by itself, ending its sandbox's session", "sandbox", b.Sandbox.Name, "error", err)
+	p.log.Warn("command not ended alone, ending its sandbox's session", "sandbox", b.Sandbox.Name, "error", err)
 	apart, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()
 	if _, err := s.ask(apart, http.MethodPost, "/stop", nil); err != nil && !stopped(err) && cloud.StatusOf(err) != http.StatusNotFound {
