@@ -188,6 +188,9 @@ func (c *callCommand) Run(ctx context.Context, t terminal) error {
 	if err != nil {
 		return err
 	}
+	if schemas.Tool(c.Tool) == schemas.ToolBash && unreadInput(t.in) {
+		t.log.Warn("stdin is not passed to the command, write it to the workspace first: sandjet call write FILE -")
+	}
 	if c.Background {
 		if input, err = inBackground(schemas.Tool(c.Tool), input); err != nil {
 			return err

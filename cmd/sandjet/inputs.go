@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 
 	"github.com/sandjet/sandjet/schemas"
@@ -12,8 +13,15 @@ import (
 // toolInput makes a tool's input from the arguments of the command line: one JSON object as it is,
 // else the arguments by their place. A content of - is read from stdin.
 func toolInput(tool schemas.Tool, args []string, stdin io.Reader) (json.RawMessage, error) {
-	if len(args) == 1 && strings.HasPrefix(strings.TrimSpace(args[0]), "{") && json.Valid([]byte(args[0])) {
-		return json.RawMessage(args[0]), nil
+	if len(args) == 1 && strings.HasPrefix(strings.TrimSpace(args[0]), "{") {
+		var object map[string]json.RawMessage
+		err := json.Unmarshal([]byte(args[0]), &object)
+		switch {
+		case err == nil:
+			return json.RawMessage(args[0]), nil
+		case strings.HasPrefix(strings.TrimSpace(args[0]), `{"`): // no shell has such a command
+			return nil, schemas.Invalidf("input", "begins as a JSON object and is not one: %v", err)
+		}
 	}
 	form, ok := forms()[tool]
 	if !ok {
@@ -40,6 +48,20 @@ func toolInput(tool schemas.Tool, args []string, stdin io.Reader) (json.RawMessa
 		return nil, fmt.Errorf("encode the input: %w", err)
 	}
 	return b, nil
+}
+
+// unreadInput reports whether stdin is a file that nothing has been read from: whoever gave it thinks that the command reads it.
+func unreadInput(stdin io.Reader) bool {
+	f, ok := stdin.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
+		return false
+	}
+	at, err := f.Seek(0, io.SeekCurrent)
+	return err == nil && at == 0
 }
 
 // inBackground adds to the input of bash that it is to be a background job.

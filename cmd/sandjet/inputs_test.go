@@ -2,6 +2,8 @@ package main
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -39,10 +41,35 @@ func TestToolInput(t *testing.T) {
 		tool schemas.Tool
 		args []string
 	}{{"dance", []string{"x"}}, {schemas.ToolBash, nil}, {schemas.ToolBash, []string{"a", "b"}}, {schemas.ToolEdit, []string{"a", "b"}},
-		{schemas.ToolRead, []string{"a", "b"}}} {
+		{schemas.ToolRead, []string{"a", "b"}}, {schemas.ToolBash, []string{`{"command": "ls",}`}}, {schemas.ToolRead, []string{` {"file_path": a}`}}} {
 		if _, err := toolInput(c.tool, c.args, strings.NewReader("")); !errors.Is(err, schemas.ErrInvalid) {
 			t.Errorf("%s %q: %v, want invalid", c.tool, c.args, err)
 		}
+	}
+}
+
+// A file that is redirected into a call is not silently left unread; a loop that reads its lines is.
+func TestAnInputThatNoCommandReadsIsNoticed(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "lines")
+	if err := os.WriteFile(name, []byte("one\ntwo\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer w.Close()
+	if !unreadInput(f) || unreadInput(r) || unreadInput(strings.NewReader("x")) {
+		t.Error("a file, a pipe or a reader is taken for another")
+	}
+	if _, err := f.Read(make([]byte, 4)); err != nil || unreadInput(f) {
+		t.Errorf("after its first line: %v", err)
 	}
 }
 
