@@ -33,9 +33,9 @@ const (
 	codeNotEnabled            jetstream.ErrorCode = 10076
 	codeRequiredAPILevel      jetstream.ErrorCode = 10185
 	codeSubjectOverlap        jetstream.ErrorCode = 10065
-	codeInsufficientPeers     jetstream.ErrorCode = 10074
 	codeMessageNotFound       jetstream.ErrorCode = 10037
 	codeStreamNotMade         jetstream.ErrorCode = 10049 // whatever the reason was
+	codeNoSuitablePeers       jetstream.ErrorCode = 10005 // a server that is to have a copy is offline, or none may have it
 )
 
 // coded gives an error of the client or the server a code and a message that may be shown.
@@ -88,6 +88,8 @@ func codedAPI(op string, api *jetstream.APIError, err error) error {
 		return schemas.Wrap(schemas.Unavailable, op, "the log has no room left: give it more space (--max-store), or delete something", err)
 	case codeStreamNotMade:
 		return schemas.Wrap(schemas.Unavailable, op, "the log could not make it: its servers say why in their logs", err)
+	case codeNoSuitablePeers:
+		return schemas.Wrap(schemas.Unavailable, op, "the log's servers cannot keep it now: "+api.Description, err)
 	case codeMessageExceedsMaximum:
 		return schemas.Wrap(schemas.Invalid, op, "the message is larger than the log accepts", err)
 	case codeMessageNotFound, codeStreamNotFound, codeConsumerNotFound:
