@@ -89,7 +89,7 @@ func codedAPI(op string, api *jetstream.APIError, err error) error {
 	case codeStreamNotMade:
 		return schemas.Wrap(schemas.Unavailable, op, "the log could not make it: its servers say why in their logs", err)
 	case codeNoSuitablePeers:
-		return schemas.Wrap(schemas.Unavailable, op, "the log's servers cannot keep it now: "+api.Description, err)
+		return schemas.Wrap(schemas.Unavailable, op, "the log's servers cannot store it now: "+api.Description+": try again when all of them run", err)
 	case codeMessageExceedsMaximum:
 		return schemas.Wrap(schemas.Invalid, op, "the message is larger than the log accepts", err)
 	case codeMessageNotFound, codeStreamNotFound, codeConsumerNotFound:

@@ -80,7 +80,7 @@ type leaderLook struct {
 
 	mu      sync.Mutex
 	running bool
-	next    *look  // the one that has not begun; nil: nobody waits for one
+	next    *look  // the one that has not begun; nil: no read waits for one
 	leader  string // by the last look, where that counts
 	began   time.Time
 	doubted time.Time
@@ -96,7 +96,7 @@ type look struct {
 	err    error
 }
 
-// last is who led at the last look, and when that began; empty: nobody has looked.
+// last is who led at the last look, and when that began; empty before the first.
 func (l *leaderLook) last() (leader string, began time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -143,7 +143,7 @@ func (l *leaderLook) ask(ctx context.Context) (string, error) {
 	}
 }
 
-// run looks until nobody waits for it.
+// run looks until no read waits for it.
 func (l *leaderLook) run() {
 	for {
 		l.mu.Lock()

@@ -45,7 +45,7 @@ func TestALeaderThatHearsNobodyIsNotBelieved(t *testing.T) {
 	}
 }
 
-// What one look says is said to all who asked before it began, and to nobody who asked later.
+// What one look says is the answer to all that asked before it began, and to none that asked later.
 func TestALookAtALeaderIsShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := 0

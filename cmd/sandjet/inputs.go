@@ -50,7 +50,7 @@ func toolInput(tool schemas.Tool, args []string, stdin io.Reader) (json.RawMessa
 	return b, nil
 }
 
-// unreadInput reports whether stdin is a file that nothing has been read from: whoever gave it thinks that the command reads it.
+// unreadInput reports whether stdin is a file that nothing has been read from: the caller expects the command to read it.
 func unreadInput(stdin io.Reader) bool {
 	f, ok := stdin.(*os.File)
 	if !ok {

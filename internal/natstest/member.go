@@ -42,7 +42,7 @@ func (m member) options() *server.Options {
 		HTTPHost: "127.0.0.1", HTTPPort: m.Monitor,
 		JetStream: true, StoreDir: m.Dir, JetStreamMaxStore: 8 << 30, JetStreamMaxMemory: 1 << 30, SyncAlways: m.SyncAlways,
 		JetStreamLimits: server.JSLimitOpts{DefaultMaxConsumers: -1}, MaxPayload: m.MaxPayload, PingInterval: 10 * time.Second,
-		// Members tell each other of the third, and would join it beside the proxies: nobody listens where they say that it is.
+		// Members announce each other, and would connect to one another past the proxies: no server listens at the address that they announce.
 		Cluster: server.ClusterOpts{Name: "test", Host: "127.0.0.1", Port: m.Route, NoAdvertise: true, PoolSize: 1, Advertise: nowhere},
 		Routes:  []*url.URL{{Scheme: "nats-route", Host: m.Next}},
 		Users:   []*server.User{{Username: "sandjet", Password: clusterPassword}},
