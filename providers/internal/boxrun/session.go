@@ -32,11 +32,10 @@ type Session struct {
 	once  sync.Once
 	parts sync.WaitGroup
 
-	mu     sync.Mutex
-	heard  string // the first word
-	ends   int    // outputs on which "end" was heard
-	exit   Exit
-	exited bool
+	mu    sync.Mutex
+	heard string // the first word
+	ends  int    // outputs on which "end" was heard
+	exit  Exit   // holds when it was heard on both
 }
 
 // Exit is how a command ended.
@@ -97,10 +96,10 @@ func (s *Session) hear(words []string) {
 	if len(words) == 3 && words[0] == "end" {
 		code, err := strconv.Atoi(words[1])                                   //nolint:gosec // there are three
 		if kills, err2 := strconv.Atoi(words[2]); err == nil && err2 == nil { //nolint:gosec // as above
-			s.exit, s.exited = Exit{Code: code, OOM: kills > 0}, true
+			s.exit = Exit{Code: code, OOM: kills > 0}
+			s.ends++
+			whole = s.ends == 2
 		}
-		s.ends++
-		whole = s.ends == 2
 	}
 	s.mu.Unlock()
 	if first {
@@ -169,11 +168,15 @@ func (s *Session) Mark() string { return s.mark }
 // Over is closed when the command has ended and all its output was handed over, or the stream has ended.
 func (s *Session) Over() <-chan struct{} { return s.over }
 
-// Exit is how the command ended; not ok when the program ended without a word.
+// Exit is how the command ended; not ok when that was not heard on both outputs. Then what was handed over may lack an end of what the
+// command printed.
 func (s *Session) Exit() (e Exit, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.exit, s.exited
+	if s.ends < 2 {
+		return Exit{}, false
+	}
+	return s.exit, true
 }
 
 // Close closes the stream, which kills the command if it still runs, and waits until no output is handed over any more.

@@ -1,6 +1,7 @@
 package boxrun_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -26,6 +27,7 @@ type process struct {
 	cmd     *exec.Cmd
 	in      io.WriteCloser
 	outputs [2]io.ReadCloser
+	cut     [2]bool // of the output only the first line is handed over, as where a connection breaks
 	once    sync.Once
 }
 
@@ -35,7 +37,15 @@ func (p *process) Copy(stdout, stderr io.Writer) error {
 	var both sync.WaitGroup
 	var lock sync.Mutex
 	for i, w := range []io.Writer{stdout, stderr} {
-		both.Go(func() { _, _ = io.Copy(locked{w, &lock}, p.outputs[i]) })
+		both.Go(func() {
+			w := locked{w, &lock}
+			if p.cut[i] {
+				first, _ := bufio.NewReader(p.outputs[i]).ReadSlice('\n')
+				_, _ = w.Write(first)
+			} else {
+				_, _ = io.Copy(w, p.outputs[i])
+			}
+		})
 	}
 	both.Wait()
 	return nil
@@ -101,6 +111,7 @@ func each(t *testing.T, f func(t *testing.T, b *box)) {
 type box struct {
 	t     *testing.T
 	shell string
+	cut   [2]bool // see [process]
 
 	mu  sync.Mutex
 	out [2]bytes.Buffer
@@ -123,7 +134,7 @@ func (b *box) start(c boxrun.Command) (*boxrun.Session, *process, error) {
 		c.Limit = time.Hour
 	}
 	args := boxrun.Arguments(b.shell, os.Getenv("PATH"))
-	p := &process{cmd: exec.Command(args[0], args[1:]...)}
+	p := &process{cmd: exec.Command(args[0], args[1:]...), cut: b.cut}
 	var err error
 	if p.in, err = p.cmd.StdinPipe(); err != nil {
 		b.t.Fatal(err)
@@ -265,6 +276,30 @@ func TestOutputIsWhole(t *testing.T) {
 			t.Errorf("%d and %d bytes came, %d were printed", len(b.printed(0)), len(b.printed(1)), len(in))
 		}
 	})
+}
+
+// TestAnOutputThatIsCutIsNoEnd: the stream ends when one output was handed over to its end and the other was not. How the command
+// ended is on the first, and what it printed is not known.
+func TestAnOutputThatIsCutIsNoEnd(t *testing.T) {
+	t.Parallel()
+	for name, cut := range map[string][2]bool{"stdout is cut": {true, false}, "stderr is cut": {false, true}, "none is": {}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			each(t, func(t *testing.T, b *box) {
+				b.cut = cut
+				s, _, err := b.start(boxrun.Command{Script: "echo out; echo err >&2; exit 3"})
+				testwait.OK(t, err)
+				testwait.OK(t, s.Go())
+				<-s.Over()
+				switch e, ok := s.Exit(); {
+				case ok && (cut[0] || cut[1]):
+					t.Errorf("it ended with %d, and printed %q and %q", e.Code, b.printed(0), b.printed(1))
+				case !cut[0] && !cut[1] && (!ok || e.Code != 3):
+					t.Errorf("it ended with %d, %v, want 3", e.Code, ok)
+				}
+			})
+		})
+	}
 }
 
 func TestNothingRunsWithoutADirectory(t *testing.T) {
