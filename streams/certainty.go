@@ -31,16 +31,22 @@ func (b *Bus) Holds(c Certainty) bool {
 
 // Absence is the knowledge that something was not on the log at a time.
 type Absence struct {
-	At   time.Time // by the log's clock
-	Sure Certainty // from when the process has that time in mind, so that it notices that it stood still since
-	now  bool      // At is when Sure began: how long that is ago needs no clock of the log
-	// Cautious says that what may have been stored since, and removed by retention, is not stored again: see [StoreOnce].
-	Cautious bool
+	at   time.Time // by the log's clock
+	sure Certainty // from when the process has that time in mind, so that it notices that it stood still since
+	now  bool      // at is when sure began: how long that is ago needs no clock of the log
+	// cautious says that what may have been stored since, and removed by retention, is not stored again: see [StoreOnce].
+	cautious bool
 }
 
 // Cautiously is the same knowledge of who had rather store nothing than the same twice.
 func (a Absence) Cautiously() Absence {
-	a.Cautious = true
+	a.cautious = true
+	return a
+}
+
+// Since is the same knowledge of an earlier time, by the log's clock: others may have stored it since then.
+func (a Absence) Since(at time.Time) Absence {
+	a.at, a.now = at, false
 	return a
 }
 
@@ -53,10 +59,10 @@ func (b *Bus) Absent() Absence {
 
 // AbsentAt is the knowledge that something was not on the log at a time.
 func (b *Bus) AbsentAt(at time.Time) Absence {
-	return Absence{At: at, Sure: b.Certainty()}
+	return Absence{at: at, sure: b.Certainty()}
 }
 
 // recognises reports whether the log itself would recognise what others stored since then.
 func (b *Bus) recognises(a Absence) bool {
-	return b.Holds(a.Sure) && (a.now || b.Recognises(a.At))
+	return b.Holds(a.sure) && (a.now || b.Recognises(a.at))
 }

@@ -25,20 +25,20 @@ func StoreOnce(ctx context.Context, b *Bus, e schemas.Event, absent Absence) (sc
 		return schemas.Cursor{}, err
 	}
 	if !b.recognises(absent) {
-		seq, err := findEvent(ctx, b, e, absent.At)
+		seq, err := findEvent(ctx, b, e, absent.at)
 		if err != nil {
 			return schemas.Cursor{}, err
 		}
 		if seq > 0 {
 			return schemas.Cursor{Epoch: epoch, Seq: seq, Mark: schemas.MarkOf(e.ID)}, nil
 		}
-		if absent.Cautious {
+		if absent.cautious {
 			stream, subject := b.placeOf(e.Account, e.Conversation)
 			of, err := b.historyOf(ctx, stream, subject)
 			if err != nil {
 				return schemas.Cursor{}, err
 			}
-			if !of.wholeSince(absent.At.Add(-ClocksApart), absent.At) {
+			if !of.wholeSince(absent.at.Add(-ClocksApart), absent.at) {
 				return schemas.Cursor{Epoch: epoch, Seq: of.before}, nil
 			}
 		}

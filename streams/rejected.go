@@ -97,6 +97,6 @@ func Reject(ctx context.Context, b *Bus, p Publication, why *schemas.Error, sure
 	if err := p.Account.Validate(); err != nil {
 		return nil //nolint:nilerr // nobody who publishes can have such a subject: there is no conversation to write to
 	}
-	_, err := StoreOnce(ctx, b, p.Rejected(why), Absence{At: p.Published, Sure: sure})
+	_, err := StoreOnce(ctx, b, p.Rejected(why), Absence{at: p.Published, sure: sure})
 	return err
 }

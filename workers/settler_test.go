@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/internal/longtest"
+	"github.com/sandjet/sandjet/internal/natstest"
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
@@ -24,11 +25,14 @@ import (
 // the log knows the first one's events, or so late that it has forgotten them.
 func TestASettlerDiesAtEachStage(t *testing.T) {
 	for _, late := range []time.Duration{0, time.Hour} {
-		if late > 0 && !longtest.Asked() {
-			break // hours of virtual time; what runs at the same time is met without them
-		}
-		for _, stage := range maintenance.SettleStages() {
+		for i, stage := range maintenance.SettleStages() {
+			if late > 0 && i%3 != 0 && !longtest.Asked() {
+				continue
+			}
 			t.Run(fmt.Sprintf("%s %s", stage, late), func(t *testing.T) {
+				if late > 0 {
+					natstest.Hours(t)
+				}
 				inWorld(t, func(t *testing.T, w *world) {
 					caps := new(limits.Memory)
 					agent := w.job(caps, "a", inTurn("turn_1"))

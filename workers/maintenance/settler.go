@@ -146,7 +146,7 @@ func (x *settling) handle(ctx context.Context, d streams.Delivery[schemas.Comple
 		return streams.RetryAfter(again, err) // whatever is wrong with the records, the job must be settled
 	}
 	if seen { // an earlier handling may have published, or another settler; else nobody could before this one began
-		absent.At = d.Published
+		absent = absent.Since(d.Published)
 	}
 	if j.State != schemas.JobUnstarted { // else its call's result has said so
 		e := schemas.NewJobEvent(j, schemas.JobFinished, schemas.JobFinishedID(j.Account, j.ID), j.Completion.Finished,
@@ -241,7 +241,7 @@ func (x *settling) follow(ctx context.Context, j schemas.Job, absent streams.Abs
 	switch step {
 	case memberEnds:
 		if !isSealed { // any member may have made it complete, at any time
-			before.At = g.Created
+			before = before.Since(g.Created)
 		}
 		return x.finish(ctx, g, before, receivers)
 	case memberAlone:
