@@ -151,6 +151,11 @@ func (g *Gateway) cancel(ctx context.Context, call schemas.Call, by, reason stri
 	return lifecycle.Cancel(ctx, g.Bus, call, reason)
 }
 
+// cancelRequest is the body of a cancellation.
+type cancelRequest struct {
+	Reason string `json:"reason,omitzero"`
+}
+
 // cancelReason reads the optional body of a cancellation.
 func cancelReason(w http.ResponseWriter, r *http.Request) (string, error) {
 	if r.ContentLength == 0 {
@@ -160,9 +165,7 @@ func cancelReason(w http.ResponseWriter, r *http.Request) (string, error) {
 	if err != nil || len(body) == 0 {
 		return "", err
 	}
-	var in struct {
-		Reason string `json:"reason"`
-	}
+	var in cancelRequest
 	if err := schemas.DecodeStrict(body, schemas.MaxRequest, &in); err != nil {
 		return "", err
 	}

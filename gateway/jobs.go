@@ -168,15 +168,18 @@ func (g *Gateway) postJobSignal(w http.ResponseWriter, r *http.Request, a schema
 	if err != nil {
 		return err
 	}
-	web.WriteJSON(w, http.StatusOK, map[string]string{"signal": signal})
+	web.WriteJSON(w, http.StatusOK, jobSignal{signal})
 	return nil
+}
+
+// jobSignal is a signal to a job, and the answer that it was sent.
+type jobSignal struct {
+	Signal string `json:"signal"`
 }
 
 // decodeSignal reads {"signal":"TERM"}; SIGTERM is TERM too.
 func decodeSignal(body []byte) (string, error) {
-	var in struct {
-		Signal string `json:"signal"`
-	}
+	var in jobSignal
 	if err := schemas.DecodeStrict(body, schemas.MaxRequest, &in); err != nil {
 		return "", err
 	}

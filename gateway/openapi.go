@@ -98,7 +98,12 @@ func Components() map[string]reflect.Type {
 		"ManifestRequest": reflect.TypeFor[schemas.ManifestRequest](),
 		"ManifestAnswer":  reflect.TypeFor[schemas.ManifestAnswer](), "ManifestChange": reflect.TypeFor[schemas.ManifestChange](),
 		"FieldChange": reflect.TypeFor[schemas.FieldChange](), "ManifestWarnings": reflect.TypeFor[schemas.ManifestWarnings](),
-		"Variable":      reflect.TypeFor[schemas.VariableDocument](),
+		"Variable": reflect.TypeFor[schemas.VariableDocument](),
+		"Usage":    reflect.TypeFor[schemas.Usage](), "Amount": reflect.TypeFor[schemas.Amount](),
+		"ApprovalGrant": reflect.TypeFor[schemas.ApprovalGrant](), "ApprovalGrantList": reflect.TypeFor[ApprovalGrantList](),
+		"AttachToken": reflect.TypeFor[AttachToken](), "AttachTokenRequest": reflect.TypeFor[attachTokenRequest](),
+		"CancelRequest": reflect.TypeFor[cancelRequest](), "JobSignal": reflect.TypeFor[jobSignal](),
+		"RunStatus": reflect.TypeFor[runStatus](), "RunApproval": reflect.TypeFor[runApproval](),
 		"RotateRequest": reflect.TypeFor[rotateRequest](), "ReplayRequest": reflect.TypeFor[replayRequest](),
 	}
 	maps.Copy(all, sandboxapi.Components())
@@ -108,8 +113,11 @@ func Components() map[string]reflect.Type {
 
 // HiddenFields are the fields of a type that no answer has.
 func HiddenFields(t reflect.Type) []string {
-	if t == reflect.TypeFor[schemas.Job]() {
+	switch t {
+	case reflect.TypeFor[schemas.Job]():
 		return []string{"token_hash", "places"}
+	case reflect.TypeFor[schemas.ApprovalGrant]():
+		return []string{"revoked"} // one that is, is in no answer
 	}
 	return nil
 }

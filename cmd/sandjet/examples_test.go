@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -106,6 +107,49 @@ func TestTheExamplesRun(t *testing.T) {
 			out, err := run.CombinedOutput()
 			if err != nil || m.failed != "" || string(out) != "First I write it.\nIt has four letters.\n" {
 				t.Errorf("%v, %s: %s", err, m.failed, out)
+			}
+		})
+	}
+}
+
+// TestClientsAreMadeOfTheDocument makes a client of the OpenAPI document by a generator of each language, as examples/openapi says, has the
+// compiler look at its types and at a program that uses it, and runs that.
+func TestClientsAreMadeOfTheDocument(t *testing.T) {
+	longtest.Only(t, "it needs Node.js and fetches generators: make check")
+	dir, env, said := guideFolder(t)
+	up, err := dataDir(filepath.Join(dir, ".sandjet")).running()
+	if err != nil {
+		t.Fatal(err, said)
+	}
+	env = append(env, "SANDJET_URL="+up.URL, "SANDJET_KEY="+up.Key)
+	for name, c := range map[string]struct {
+		prints string
+		steps  [][]string
+	}{
+		"go": {"from Go", [][]string{{"go", "generate"}, {"go", "vet"}, {"go", "run", "."}}},
+		"typescript": {"from TypeScript", [][]string{
+			{"npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"}, {"npm", "run", "generate"}, {"npm", "run", "build"}, {"node", "calls.js"},
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			at := t.TempDir()
+			if err := os.CopyFS(at, os.DirFS(filepath.Join(root, "examples", "openapi", name))); err != nil {
+				t.Fatal(err)
+			}
+			var last string
+			for _, step := range c.steps {
+				cmd := exec.CommandContext(t.Context(), step[0], step[1:]...)
+				cmd.Dir, cmd.Env = at, env
+				out, err := cmd.CombinedOutput()
+				if err != nil {
+					t.Fatalf("%v: %v\n%s", step, err, out)
+				}
+				last = string(out)
+			}
+			want := "completed " + c.prints + "\n[exit code 0]\ncall.accepted\ncall.started\ncall.output\ncall.finished\ninvalid id\n"
+			if last != want {
+				t.Errorf("it prints %q, want %q", last, want)
 			}
 		})
 	}

@@ -47,14 +47,15 @@ func TestComponentsFollowTheTypes(t *testing.T) {
 	}
 }
 
-// TestGeneratorsReadTheDocument: openapi-typescript takes an object without members for one that may have none, and a member with a
-// default for one that requests must have.
+// TestGeneratorsReadTheDocument: openapi-typescript takes an object without members for one that may have none, a member with a default
+// for one that requests must have, and an answer in JSON or another form for one that has to be told apart.
 func TestGeneratorsReadTheDocument(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join(module, openAPIFile))
 	if err != nil {
 		t.Fatal(err)
 	}
+	const mcpAnswer = "/paths//mcp/post/responses/200" // clients of that protocol are not generated
 	var doc any
 	if err := json.Unmarshal(text, &doc); err != nil {
 		t.Fatal(err)
@@ -73,6 +74,9 @@ func TestGeneratorsReadTheDocument(t *testing.T) {
 			}
 			if isSchema && v["default"] != nil && !strings.Contains(at, "/parameters/") {
 				t.Errorf("%s: has a default: say it in the description", at)
+			}
+			if content, ok := v["content"].(map[string]any); ok && content["application/json"] != nil && len(content) > 1 && at != mcpAnswer {
+				t.Errorf("%s: describes another form than JSON: say in the operation's description how it is asked for", at)
 			}
 			for key, each := range v {
 				walk(each, at+"/"+key)
