@@ -11,6 +11,7 @@ import (
 
 // CallsQuery says which calls [Client.Calls] lists.
 type CallsQuery struct {
+	ID           schemas.CallID         // only this one, alone in the query; empty: all
 	Conversation schemas.ConversationID // empty: of all
 	Limit        int                    // at most 100; 0: 50
 	Before       schemas.CallID         // only older ones than this call; empty: from the newest on
@@ -21,6 +22,9 @@ type CallsQuery struct {
 // one. Codes: invalid, not_found (Before is not there any more).
 func (c *Client) Calls(ctx context.Context, q CallsQuery) (calls []schemas.CallSummary, next schemas.CallID, err error) {
 	values := pageValues(q.Limit, q.Before)
+	if q.ID != "" {
+		values.Set("id", string(q.ID))
+	}
 	if q.Conversation != "" {
 		values.Set("conversation", string(q.Conversation))
 	}

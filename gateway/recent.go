@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strings"
 
@@ -33,9 +34,12 @@ type ConversationList struct {
 
 // getCalls lists the account's calls of the last 24 hours.
 func (g *Gateway) getCalls(w http.ResponseWriter, r *http.Request, a schemas.AccountID) error {
-	q, err := web.ParseQuery(r.URL.RawQuery, "conversation", "limit", "before")
+	q, err := web.ParseQuery(r.URL.RawQuery, "id", "conversation", "limit", "before")
 	if err != nil {
 		return err
+	}
+	if q.Values.Has("id") {
+		return g.getListedCall(w, r, a, q)
 	}
 	before, limit, err := recentPage(q)
 	if err != nil {
@@ -54,6 +58,31 @@ func (g *Gateway) getCalls(w http.ResponseWriter, r *http.Request, a schemas.Acc
 		return err
 	}
 	web.WriteJSON(w, http.StatusOK, CallList{calls, next})
+	return nil
+}
+
+// getListedCall answers with a list of one call, or of none.
+func (g *Gateway) getListedCall(w http.ResponseWriter, r *http.Request, a schemas.AccountID, q web.Query) error {
+	if len(q.Values) > 1 {
+		return schemas.Invalidf("id", "stands alone: leave conversation, limit and before out")
+	}
+	id := schemas.CallID(strings.ToValidUTF8(q.Values.Get("id"), "\uFFFD"))
+	if err := id.Validate(); err != nil {
+		return err
+	}
+	c, err := streams.ListedCall(r.Context(), g.Bus, a, id)
+	if errors.Is(err, schemas.ErrNotFound) {
+		web.WriteJSON(w, http.StatusOK, CallList{Calls: []schemas.CallSummary{}})
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	list, err := g.listed(r.Context(), []streams.RecentCall{c})
+	if err != nil {
+		return err
+	}
+	web.WriteJSON(w, http.StatusOK, CallList{Calls: list})
 	return nil
 }
 
@@ -110,19 +139,24 @@ func (g *Gateway) recentCalls(ctx context.Context, a schemas.AccountID, before s
 	if err != nil {
 		return nil, "", err
 	}
+	if list, err = g.listed(ctx, calls); more {
+		next = last
+	}
+	return list, next, err
+}
+
+// listed are calls with their states.
+func (g *Gateway) listed(ctx context.Context, calls []streams.RecentCall) ([]schemas.CallSummary, error) {
 	states, err := streams.RecentStates(ctx, g.Bus, calls)
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
-	list = make([]schemas.CallSummary, len(calls))
+	list := make([]schemas.CallSummary, len(calls))
 	for i, c := range calls {
 		state, known := states[c.Call.ID]
 		list[i] = summarize(c, state, known)
 	}
-	if more {
-		next = last
-	}
-	return list, next, nil
+	return list, nil
 }
 
 func summarize(r streams.RecentCall, state streams.CallState, known bool) schemas.CallSummary {

@@ -57,7 +57,7 @@ func RecentCalls(
 			}
 			seen[c.ID], last = true, c.ID
 			if want(c) {
-				list = append(list, RecentCall{Call: c, Parked: strings.HasPrefix(m.subject, prefixCalls+parked+"."), seq: m.seq, stored: m.time})
+				list = append(list, recentCall(m, c))
 			}
 		}
 		if w.end <= 1 {
@@ -65,6 +65,20 @@ func RecentCalls(
 		}
 	}
 	return list, last, true, nil
+}
+
+// ListedCall reads one call of an account as a list has it. Code: not_found.
+func ListedCall(ctx context.Context, b *Bus, a schemas.AccountID, id schemas.CallID) (RecentCall, error) {
+	m, err := b.storedCall(ctx, a, id)
+	if err != nil {
+		return RecentCall{}, err
+	}
+	c, err := b.listedCall(m)
+	return recentCall(m, c), err
+}
+
+func recentCall(m stored, c schemas.Call) RecentCall {
+	return RecentCall{Call: c, Parked: strings.HasPrefix(m.subject, prefixCalls+parked+"."), seq: m.seq, stored: m.time}
 }
 
 // callSubjects are the subjects of an account's calls, also of those that wait for a person.

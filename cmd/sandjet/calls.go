@@ -122,19 +122,30 @@ func (c *callsShowCommand) Run(ctx context.Context, t terminal) error {
 			Approval     schemas.ApprovalID     `json:"approval,omitzero"`
 		}{state.ID, state.Conversation, state.Status, state.Approval})
 	}
-	_, err = io.WriteString(t.out, describeCall(state))
+	listed, _, _ := cl.Calls(ctx, client.CallsQuery{ID: id}) // a gateway of before cannot be asked so: then these lines are not there
+	listed = append(listed, schemas.CallSummary{})
+	_, err = io.WriteString(t.out, describeCall(state, listed[0], namesOf(ctx, t, cl)))
 	return wrapOutput(err)
 }
 
 // describeCall is a call as a person reads it, one thing on a line, and its output.
-func describeCall(s client.State) string {
+func describeCall(s client.State, of schemas.CallSummary, names recordNames) string {
 	var d details
 	r := cmp.Or(s.Result, &schemas.Result{})
 	d.line("call", string(s.ID))
 	d.line("status", s.Status)
 	d.line("conversation", string(s.Conversation))
 	d.line("approval", string(s.Approval))
-	d.line("tool", string(r.Tool))
+	d.line("tool", string(cmp.Or(r.Tool, of.Tool)))
+	d.line("input", inline(of.Summary))
+	for _, record := range []struct{ about, id string }{
+		{"sandbox", string(of.Sandbox)}, {"workspace", string(of.Workspace)}, {"agent", string(of.Agent)},
+	} {
+		if record.id != "" {
+			d.line(record.about, names.both(record.id))
+		}
+	}
+	d.at("accepted", of.Accepted)
 	if r.Output != nil && r.Tool == schemas.ToolBash {
 		d.line("exit code", fmt.Sprint(r.Output.ExitCode))
 	}
