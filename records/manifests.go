@@ -24,6 +24,7 @@ func (s *Store) ApplyManifest(ctx context.Context, a schemas.AccountID, r schema
 		return schemas.ManifestAnswer{}, err
 	}
 	done := map[string]schemas.ManifestChange{} // by id
+	var contest streams.Contest
 	for try := 1; ; try++ {
 		have, revisions, err := s.present(a)
 		if err != nil {
@@ -43,6 +44,9 @@ func (s *Store) ApplyManifest(ctx context.Context, a schemas.AccountID, r schema
 			return answer, nil
 		}
 		if !errors.Is(err, schemas.ErrConflict) || try == tries {
+			return schemas.ManifestAnswer{}, halfWay(err, len(done))
+		}
+		if err := contest.Again(ctx); err != nil {
 			return schemas.ManifestAnswer{}, halfWay(err, len(done))
 		}
 	}

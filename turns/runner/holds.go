@@ -119,6 +119,7 @@ type held struct {
 // take makes this process the owner of a conversation. It returns nil where nothing has come in for one.
 func (r *Runner) take(ctx context.Context, p place) (*held, error) {
 	holds, key := lifecycle.OpenTurnHolds(r.Bus), lifecycle.TurnHoldKey(p.account, p.conversation)
+	var contest streams.Contest
 	for {
 		since := clock.Now()
 		e, err := holds.Get(ctx, key)
@@ -142,6 +143,9 @@ func (r *Runner) take(ctx context.Context, p place) (*held, error) {
 		h.Owner, h.Epoch, h.Resting, h.Updated = r.name, h.Epoch+1, 0, r.Bus.Now().UTC()
 		h.revision, err = holds.Update(ctx, key, h.TurnHold, e.Revision)
 		if errors.Is(err, schemas.ErrConflict) {
+			if err := contest.Again(ctx); err != nil {
+				return nil, err
+			}
 			continue
 		}
 		if err != nil {
@@ -155,6 +159,7 @@ func (r *Runner) take(ctx context.Context, p place) (*held, error) {
 func (c *carrying) write(ctx context.Context) error {
 	c.hold.Updated = c.r.Bus.Now().UTC()
 	holds, key := lifecycle.OpenTurnHolds(c.r.Bus), lifecycle.TurnHoldKey(c.account, c.conversation)
+	var contest streams.Contest
 	for {
 		revision, err := holds.Update(ctx, key, c.hold.TurnHold, c.hold.revision)
 		if err == nil {
@@ -162,6 +167,9 @@ func (c *carrying) write(ctx context.Context) error {
 			return nil
 		}
 		if !errors.Is(err, schemas.ErrConflict) {
+			return err
+		}
+		if err := contest.Again(ctx); err != nil {
 			return err
 		}
 		// A follow-up that has come behind a later one may have moved its beginning.

@@ -22,6 +22,19 @@ func TestALeaseIsNotKeptByAHostThatSleeps(t *testing.T) {
 	}
 }
 
+// TestAClockThatIsSetAheadMakesNoLeaseOlder: who believes that it held its lease since a call was published asks nobody who else had the call.
+func TestAClockThatIsSetAheadMakesNoLeaseOlder(t *testing.T) {
+	t.Parallel()
+	now := clock.Now()
+	l := &Lease{since: now.Asleep(-time.Hour), renewed: now} // as if the host's clock had been set ahead since
+	if l.KeptFor(time.Hour / 2) {
+		t.Error("the lease counts as kept for as long as the clock was set ahead")
+	}
+	if !l.KeptFor(0) {
+		t.Error("the lease is not kept")
+	}
+}
+
 // TestOneReadOfAMissingLeaseIsNoProof: a worker is gone when several reads in a row did not find its lease, over long enough, and this
 // worker's own was held meanwhile.
 func TestOneReadOfAMissingLeaseIsNoProof(t *testing.T) {
