@@ -49,7 +49,7 @@ func (r *runes) ReadRune() (rune, int, error) {
 		return 0, 0, io.EOF
 	}
 	if r.read++; r.read%r.stride == 0 {
-		if r.err = r.ctx.Err(); r.err != nil {
+		if r.err = checkpoint(r.ctx); r.err != nil {
 			return 0, 0, io.EOF
 		}
 	}
@@ -106,7 +106,7 @@ func ignoreEOF(err error) error {
 // whole searches whole lines and returns how many they are.
 func (p pattern) whole(ctx context.Context, data []byte, number int,
 	found func(number int, line []byte) bool) (lines int, more bool, err error) {
-	if err := ctx.Err(); err != nil {
+	if err := checkpoint(ctx); err != nil {
 		return 0, false, err
 	}
 	if len(p.literal) > 0 && !bytes.Contains(data, p.literal) {
@@ -138,7 +138,7 @@ func (p pattern) whole(ctx context.Context, data []byte, number int,
 			}
 			lines, at = lines+1, end+1
 		}
-		if err := ctx.Err(); err != nil {
+		if err := checkpoint(ctx); err != nil {
 			return lines, false, err
 		}
 	}
@@ -259,7 +259,7 @@ func (p pattern) measure(ctx context.Context, f io.ReaderAt, at, size int64) (le
 	buf := make([]byte, p.window+len(p.literal)) // what stands over the edge of two windows is seen in the second
 	kept := 0
 	for at+length < size {
-		if err := ctx.Err(); err != nil {
+		if err := checkpoint(ctx); err != nil {
 			return 0, false, err
 		}
 		n, err := f.ReadAt(buf[kept:kept+int(min(int64(p.window), size-at-length))], at+length)

@@ -16,7 +16,7 @@ type native interface {
 	run(ctx context.Context, root workspacefs.FS) (answer, error)
 }
 
-// RunNative compiles a call and carries it out as [Plan.RunNative] does. The error may be that of [Compile].
+// RunNative compiles a call and carries it out as [Plan.RunNative] does, without others beside it. The error may be that of [Compile].
 func RunNative(ctx context.Context, root workspacefs.FS, c schemas.Call, input any) (schemas.Result, bool, error) {
 	if _, ok := input.(schemas.BashInput); ok {
 		return schemas.Result{}, false, nil
@@ -25,7 +25,7 @@ func RunNative(ctx context.Context, root workspacefs.FS, c schemas.Call, input a
 	if err != nil {
 		return schemas.Result{}, true, err
 	}
-	return p.RunNative(ctx, root)
+	return p.RunNative(ctx, root, NewSearches(1))
 }
 
 // RunNative carries a file tool out in this process, with the same result as its compiled run, and
@@ -33,8 +33,8 @@ func RunNative(ctx context.Context, root workspacefs.FS, c schemas.Call, input a
 // timeout (else [schemas.DefaultTimeout]), after which the result says so, and ends a moment after ctx
 // does. The error is ctx's own.
 //
-// Whatever the files and the input are, it holds no more than some tens of megabytes.
-func (p Plan) RunNative(ctx context.Context, root workspacefs.FS) (schemas.Result, bool, error) {
+// Whatever the files and the input are, it holds no more than some tens of megabytes. A search works in turns with the others.
+func (p Plan) RunNative(ctx context.Context, root workspacefs.FS, others *Searches) (schemas.Result, bool, error) {
 	c := p.call
 	t, ok := p.tool.(native)
 	if !ok {
@@ -47,7 +47,7 @@ func (p Plan) RunNative(ctx context.Context, root workspacefs.FS) (schemas.Resul
 	began := time.Now()
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	a, err := t.run(limited, root)
+	a, err := p.carryOut(limited, t, root, others)
 	if e := ctx.Err(); e != nil && err != nil {
 		return schemas.Result{}, true, e
 	}
@@ -74,4 +74,17 @@ func (p Plan) RunNative(ctx context.Context, root workspacefs.FS) (schemas.Resul
 	}
 	settle(&result, p.tool.present(a))
 	return result, true, nil
+}
+
+// carryOut runs a tool, in turns where it searches.
+func (p Plan) carryOut(ctx context.Context, t native, root workspacefs.FS, others *Searches) (answer, error) {
+	if tool := p.call.Tool; tool == schemas.ToolGrep || tool == schemas.ToolGlob {
+		turns, s, err := others.enter(ctx, p.call.Account)
+		defer s.leave()
+		if err != nil {
+			return answer{}, err
+		}
+		ctx = turns
+	}
+	return t.run(ctx, root)
 }

@@ -90,7 +90,7 @@ func (t read) scan(ctx context.Context, f io.Reader, page *[]byte) (seen int64, 
 	const buffer = 64 << 10
 	in := bufio.NewReaderSize(f, buffer)
 	for {
-		if err := ctx.Err(); err != nil {
+		if err := checkpoint(ctx); err != nil {
 			return seen, err
 		}
 		piece, err := in.ReadSlice('\n')
@@ -151,7 +151,7 @@ func hashOf(ctx context.Context, root workspacefs.FS, name string) (string, fs.F
 	}
 	hash, buf := sha256.New(), make([]byte, window)
 	for at := int64(0); ; {
-		if err := ctx.Err(); err != nil {
+		if err := checkpoint(ctx); err != nil {
 			return "", nil, err
 		}
 		n, err := f.Read(buf)

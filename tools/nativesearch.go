@@ -120,6 +120,9 @@ func walk(
 	}
 	err = how(ctx, root, name, workspacefs.Bounds{Entries: mostEntries, Bytes: schemas.MaxWalkNames},
 		func(found string, e workspacefs.Entry) error {
+			if err := checkpoint(ctx); err != nil {
+				return err
+			}
 			err := fs.SkipDir
 			if !strings.Contains(e.Name, "\n") {
 				err = visit(found, e)

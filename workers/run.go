@@ -156,7 +156,7 @@ func (t *execution) attempt(ctx context.Context, o preparedCall, l *outputStream
 	if o.direct != nil {
 		t.w.stuck.inProcess(left)
 		var able bool
-		if c.result, able, c.err = o.plan.RunNative(ctx, o.direct); !able {
+		if c.result, able, c.err = o.plan.RunNative(ctx, o.direct, t.w.searches); !able {
 			c.err = schemas.Errorf(schemas.Unsupported, "workspace", "the tool %s needs a sandbox: this workspace is only read", t.call.Tool)
 		}
 		return c
@@ -215,7 +215,7 @@ func (t *execution) native(ctx context.Context, o preparedCall, left *leaving) (
 		return r, true, fmt.Errorf("open the workspace: %w", err)
 	}
 	defer func() { err = errors.Join(err, root.Close()) }()
-	r, handled, err = o.plan.RunNative(ctx, root)
+	r, handled, err = o.plan.RunNative(ctx, root, t.w.searches)
 	return r, handled, err
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/sandjet/sandjet/providers/workspacefs"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/tools"
 	"github.com/sandjet/sandjet/workers/artifacts"
 	"github.com/sandjet/sandjet/workers/files"
 	"github.com/sandjet/sandjet/workers/jobs"
@@ -122,7 +123,8 @@ type workerRun struct {
 	lease        *leases.Lease
 	inFlight     *inFlight
 	stuck        *stuck
-	runs         gopool.Pool // not waited for: some do not end
+	searches     *tools.Searches // that are carried out in this process
+	runs         gopool.Pool     // not waited for: some do not end
 	waiting      *putBacks
 	accountSlots *accountSlots
 	cancels      *cancelSet
@@ -209,6 +211,7 @@ func (w *Worker) begin() *workerRun {
 		func() error { return s.at(atRenewal, schemas.Call{}) })
 	s.stuck = &stuck{most: s.Slots, changed: func(n int) { s.Metrics.Stuck(s.Name, n) }}
 	s.cancels = newCancelSet(maxCancels, cancelsMatter)
+	s.searches = tools.NewSearches(0)
 	s.accountSlots = &accountSlots{limiter: s.Limiter, most: s.AccountCap, log: s.Log, held: make(map[string]limits.Lease)}
 	options := s.jobOptions()
 	s.jobs = jobs.NewManager(options)
