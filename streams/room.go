@@ -184,7 +184,8 @@ func errFull(w work) error {
 		what = "only records and deletions are written"
 	}
 	return schemas.Errorf(schemas.Unavailable, "publish",
-		"the log is full: %s until something was deleted or has aged out, or the operator gives it more room (--max-store)", what)
+		"the log is full: %s until something was deleted or has aged out, or the operator gives it more room: "+
+			"free space on its disk, or a larger --max-store", what)
 }
 
 // Room reports whether clients may have n bytes more kept that count against no quota, such as a record. Code: unavailable.
