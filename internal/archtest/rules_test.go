@@ -213,7 +213,7 @@ var floors = map[string]struct {
 	"internal/archtest":   {nil, "rules look at the tree from outside"},
 	"internal/crashtest": {[]string{"schemas", "client", "streams", "internal/replaytest", "internal/streamcheck", "internal/faultproxy"},
 		"it drives the program from outside"},
-	"internal/clustertest": {[]string{"schemas", "streams", "lifecycle", "internal/natstest", "internal/streamcheck"},
+	"internal/clustertest": {[]string{"schemas", "streams", "lifecycle", "gateway", "internal/natstest", "internal/streamcheck"},
 		"the log on several servers, seen from outside"},
 	"internal/faultproxy":  {nil, "it breaks connections and does not know whose"},
 	"internal/streamcheck": {nil, "it judges transcripts of any client"},

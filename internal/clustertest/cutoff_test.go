@@ -3,6 +3,7 @@ package clustertest_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -49,22 +50,46 @@ func TestALeaderThatIsCutOffMissesNothing(t *testing.T) {
 	call := newCall("meanwhile", []byte(`{"command":"true"}`))
 	call.Job = schemas.NewJobID()
 	type read func(ctx context.Context) error
+	parked := newCall("parked", []byte(`{"command":"true"}`))
+	parked.Approval = "appr_parked"
+	must(streams.Parked.Publish(ctx, rest, parked))
+	delivery := schemas.WebhookDeliveries(newEvent("first", 1, "x"), schemas.Cursor{},
+		[]schemas.Endpoint{{ID: "wh_1", Account: account, URL: "https://example.com"}}, time.Now())[0]
 	things := map[string]struct {
 		store read // on the other servers
 		reads map[string]read
+		again read // at the leader that is cut off: what store does, which is done once
 	}{
+		"released call": {
+			store: func(ctx context.Context) error { return lifecycle.ReleaseCall(ctx, rest, parked) },
+			again: func(ctx context.Context) error { return lifecycle.ReleaseCall(ctx, alone, parked) },
+		},
+		"approval": {
+			store: func(ctx context.Context) error {
+				_, err := lifecycle.EnsureApproval(ctx, rest, parked)
+				return err
+			},
+			again: func(ctx context.Context) error {
+				_, err := lifecycle.EnsureApproval(ctx, alone, parked)
+				return err
+			},
+		},
+		"delivery": {
+			store: func(ctx context.Context) error { return lifecycle.Deliver(ctx, rest, delivery) },
+			again: func(ctx context.Context) error { return lifecycle.Deliver(ctx, alone, delivery) },
+		},
 		"call": {
-			func(ctx context.Context) error { return streams.Calls.Publish(ctx, rest, call) },
-			map[string]read{"the call": func(ctx context.Context) error {
+			store: func(ctx context.Context) error { return streams.Calls.Publish(ctx, rest, call) },
+			reads: map[string]read{"the call": func(ctx context.Context) error {
 				_, err := streams.FindCall(ctx, alone, account, call.ID)
 				return err
 			}},
 		},
 		"event": {
-			func(ctx context.Context) error {
+			store: func(ctx context.Context) error {
 				return streams.Events.Publish(ctx, rest, newEvent("meanwhile", 1, "x"))
 			},
-			map[string]read{"the events": func(ctx context.Context) error {
+			reads: map[string]read{"the events": func(ctx context.Context) error {
 				page, err := streams.ReadEvents(ctx, alone, account, "meanwhile", 1, 0)
 				return missing(err, len(page.Events))
 			}, "a page": func(ctx context.Context) error {
@@ -73,11 +98,11 @@ func TestALeaderThatIsCutOffMissesNothing(t *testing.T) {
 			}},
 		},
 		"job": {
-			func(ctx context.Context) error {
+			store: func(ctx context.Context) error {
 				_, err := lifecycle.EnsureJob(ctx, rest, call)
 				return err
 			},
-			map[string]read{"the job": func(ctx context.Context) error {
+			reads: map[string]read{"the job": func(ctx context.Context) error {
 				_, err := lifecycle.FindJob(ctx, alone, account, call.Job)
 				return err
 			}, "its value": func(ctx context.Context) error {
@@ -86,11 +111,11 @@ func TestALeaderThatIsCutOffMissesNothing(t *testing.T) {
 			}},
 		},
 		"durable stream": {
-			func(ctx context.Context) error {
+			store: func(ctx context.Context) error {
 				_, err := durable.Append(ctx, account, "meanwhile", "", 0, []byte("open"), []byte("x"))
 				return err
 			},
-			map[string]read{"the durable stream": func(ctx context.Context) error {
+			reads: map[string]read{"the durable stream": func(ctx context.Context) error {
 				_, err := streams.OpenDurable(alone).Last(ctx, account, "meanwhile", "")
 				return err
 			}},
@@ -104,7 +129,7 @@ func TestALeaderThatIsCutOffMissesNothing(t *testing.T) {
 		}
 	}
 
-	c.Lead(cut, "CALLS", "EVENTS_00", "JOBS", "KV_jobs", "DURABLE")
+	c.Lead(cut, "CALLS", "EVENTS_00", "JOBS", "KV_jobs", "DURABLE", "KV_approvals", "DELIVERIES")
 	c.Cut(cut)
 	began := time.Now()
 	var stored, found sync.WaitGroup
@@ -117,11 +142,15 @@ func TestALeaderThatIsCutOffMissesNothing(t *testing.T) {
 				t.Errorf("store the %s: %v", name, err)
 			}
 			t.Logf("the %s is stored after %s", name, time.Since(began))
-			for what, read := range thing.reads { // at least once while it is cut off
+			looks := maps.Clone(thing.reads)
+			if thing.again != nil {
+				looks = map[string]read{"the " + name + ", once more,": thing.again}
+			}
+			for what, read := range looks { // at least once while it is cut off
 				answersOrRefuses(t, what, read)
 			}
 			stored.Done()
-			for what, read := range thing.reads {
+			for what, read := range looks {
 				times := 1
 				for end := time.Now().Add(time.Minute); !answersOrRefuses(t, what, read); times++ {
 					if time.Now().After(end) {
@@ -137,6 +166,19 @@ func TestALeaderThatIsCutOffMissesNothing(t *testing.T) {
 	c.Join(cut)
 	joined.Store(true)
 	found.Wait()
+	if m, err := streams.Calls.Last(ctx, rest, parked); err != nil || streams.Parked.Holds(rest, m, parked) {
+		t.Errorf("the released call is not with the workers: %v", err)
+	}
+	for subject, b := range map[string]*streams.Bus{"the other servers": rest, "the one that was cut off": alone} {
+		n := 0
+		for _, err := range streams.Deliveries.Replay(ctx, b, "", schemas.Cursor{}) {
+			must(err)
+			n++
+		}
+		if n != 1 {
+			t.Errorf("%s have %d deliveries, want one", subject, n)
+		}
+	}
 }
 
 // answersOrRefuses reports whether a read is answered; else it must say that it cannot be now.
