@@ -6,9 +6,11 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/alecthomas/kong"
 
+	"github.com/sandjet/sandjet/client"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -20,7 +22,8 @@ type completionCommand struct {
 
 // Help says where each shell wants it.
 func (*completionCommand) Help() string {
-	return `Completes commands, flags, tools and the values that a flag can have; where none of these fits, file names.
+	return `Completes commands, flags, tools and the values that a flag can have; ids and names of what the running Sandjet
+knows (sandboxes, workspaces, agents, models, conversations, calls, jobs, approvals); where none of these fits, file names.
 
 Examples:
   eval "$(sandjet completion bash)"                                       in ~/.bashrc
@@ -61,18 +64,23 @@ complete -o default -F _sandjet sandjet
 	}
 }
 
+// knownWithin is how long the one at the keyboard waits for what a gateway knows.
+const knownWithin = 2 * time.Second
+
 // completeCommand is what the scripts run.
 type completeCommand struct {
+	gatewayTarget
+
 	Words []string `arg:"" optional:"" help:"Words of the command line up to the cursor; the last may be incomplete."`
 }
 
 // Run prints the candidates.
-func (c *completeCommand) Run(_ context.Context, t terminal) error {
+func (c *completeCommand) Run(ctx context.Context, t terminal) error {
 	k, err := grammar(&cli{}, kong.Name("sandjet"))
 	if err != nil {
 		return fmt.Errorf("grammar: %w", err)
 	}
-	for _, word := range candidates(k.Model.Node, c.Words) {
+	for _, word := range candidates(k.Model.Node, c.Words, func(k knownKind) []string { return c.known(ctx, k) }) {
 		if _, err := fmt.Fprintln(t.out, word); err != nil {
 			return err
 		}
@@ -80,8 +88,68 @@ func (c *completeCommand) Run(_ context.Context, t terminal) error {
 	return nil
 }
 
-// candidates are what the last of the words can become, in order. It is pure.
-func candidates(root *kong.Node, words []string) []string {
+// knownKind is of what a gateway knows.
+type knownKind string
+
+// The kinds, by the names of flags.
+const (
+	kindSandbox      knownKind = "sandbox"
+	kindWorkspace    knownKind = "workspace"
+	kindAgent        knownKind = "agent"
+	kindModel        knownKind = "model"
+	kindConversation knownKind = "conversation"
+	kindCall         knownKind = "call"
+	kindJob          knownKind = "job"
+	kindApproval     knownKind = "approval"
+)
+
+// known are the ids and names of what the gateway knows; none where it is not reached in time.
+func (c *completeCommand) known(ctx context.Context, k knownKind) (words []string) {
+	const most = 100
+	ctx, cancel := context.WithTimeout(ctx, knownWithin)
+	defer cancel()
+	cl, err := c.open(ctx, c.dir, io.Discard)
+	if err != nil {
+		return nil
+	}
+	switch k { // what is not known is not offered, whatever the reason
+	case kindSandbox:
+		list, _ := cl.Sandboxes(client.Me).List(ctx)
+		return each(list, func(s schemas.SandboxDocument) string { return s.Name })
+	case kindWorkspace:
+		list, _ := cl.Workspaces(client.Me).List(ctx)
+		return each(list, func(w schemas.WorkspaceDocument) string { return w.Name })
+	case kindAgent:
+		list, _ := cl.Agents(client.Me).List(ctx)
+		return each(list, func(a schemas.AgentDocument) string { return a.Name })
+	case kindModel:
+		list, _ := cl.Models(client.Me).List(ctx)
+		return each(list, func(m schemas.ModelDocument) string { return m.Name })
+	case kindConversation:
+		list, _, _ := cl.Conversations(ctx, most, "")
+		return each(list, func(c schemas.ConversationSummary) string { return string(c.ID) })
+	case kindCall:
+		list, _, _ := cl.Calls(ctx, client.CallsQuery{Limit: most})
+		return each(list, func(c schemas.CallSummary) string { return string(c.ID) })
+	case kindJob:
+		list, _ := cl.Jobs(ctx, client.JobsQuery{Limit: most})
+		return each(list, func(j schemas.Job) string { return string(j.ID) })
+	case kindApproval:
+		list, _ := cl.Approvals(ctx, client.ApprovalsQuery{State: schemas.ApprovalPending})
+		return each(list, func(a schemas.Approval) string { return string(a.ID) })
+	}
+	return nil
+}
+
+func each[T any](list []T, word func(T) string) (words []string) {
+	for _, v := range list {
+		words = append(words, word(v))
+	}
+	return words
+}
+
+// candidates are what the last of the words can become, in order. Known are the ids and names that a gateway knows of a kind.
+func candidates(root *kong.Node, words []string, known func(knownKind) []string) []string {
 	if len(words) == 0 {
 		words = []string{""}
 	}
@@ -92,10 +160,10 @@ func candidates(root *kong.Node, words []string) []string {
 	var found []string
 	switch name, _, given := strings.Cut(last, "="); {
 	case at.value != nil:
-		found = values(at.value.Value)
+		found = append(values(at.value.Value), known(knownKind(at.value.Name))...)
 	case given && strings.HasPrefix(last, "--"):
 		if f := flagOf(at.node, name); f != nil {
-			for _, v := range values(f.Value) {
+			for _, v := range append(values(f.Value), known(knownKind(f.Name))...) {
 				found = append(found, name+"="+v)
 			}
 		}
@@ -112,7 +180,8 @@ func candidates(root *kong.Node, words []string) []string {
 			}
 		}
 		if at.arguments < len(at.node.Positional) {
-			found = append(found, arguments(at.node, at.node.Positional[at.arguments])...)
+			v := at.node.Positional[at.arguments]
+			found = append(append(found, arguments(at.node, v)...), known(kindOf(at.node, v))...)
 		}
 	}
 	found = slices.DeleteFunc(found, func(s string) bool { return !strings.HasPrefix(s, last) })
@@ -180,6 +249,17 @@ func arguments(n *kong.Node, v *kong.Value) []string {
 		return names
 	}
 	return values(v)
+}
+
+// kindOf is of what an argument is the id or the name: of the collection whose command it is, unless that makes a new one.
+func kindOf(n *kong.Node, v *kong.Value) knownKind {
+	if n.Name == "tail" {
+		return kindConversation
+	}
+	if n.Parent == nil || n.Name == "create" || n.Name == "ls" || v.Name != "id" && v.Name != "name" {
+		return ""
+	}
+	return knownKind(strings.TrimSuffix(strings.Replace(n.Parent.Name, "sandboxes", "sandbox", 1), "s"))
 }
 
 // values are what a flag or an argument can be where that is a list.

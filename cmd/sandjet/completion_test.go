@@ -20,7 +20,21 @@ func TestCandidates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	known := func(k knownKind) []string {
+		return map[knownKind][]string{"sandbox": {"build", "default"}, "workspace": {"docs"}, "call": {"one"}, "job": {"job_1"}, "conversation": {"talk"}}[k]
+	}
 	for line, want := range map[string]string{
+		"call --sandbox ":               "build default",
+		"call --sandbox=b":              "--sandbox=build",
+		"call -w d":                     "docs",
+		"calls ls -c ":                  "talk",
+		"calls show ":                   "one",
+		"calls cancel o":                "one",
+		"jobs logs ":                    "job_1",
+		"sandboxes show d":              "default",
+		"workspaces set ":               "docs",
+		"sandboxes create ":             "",
+		"tail ":                         "talk",
 		"sandb":                         "sandboxes",
 		"call":                          "call calls",
 		"complete":                      "", // hidden
@@ -42,7 +56,7 @@ func TestCandidates(t *testing.T) {
 		"nosuch command":                "",
 		"call --wait-for-worker read -": "",
 	} {
-		got := candidates(k.Model.Node, strings.Split(line, " "))
+		got := candidates(k.Model.Node, strings.Split(line, " "), known)
 		if line == "call --wait-for-worker read -" { // all flags
 			if !slices.Contains(got, "--sandbox") || !slices.Contains(got, "--data-dir") || slices.Contains(got, "--all") {
 				t.Errorf("%q becomes %q", line, got)
@@ -53,7 +67,7 @@ func TestCandidates(t *testing.T) {
 			t.Errorf("%q becomes %q, want %q", line, got, want)
 		}
 	}
-	if all := candidates(k.Model.Node, nil); !slices.Contains(all, "up") || slices.Contains(all, "complete") {
+	if all := candidates(k.Model.Node, nil, known); !slices.Contains(all, "up") || slices.Contains(all, "complete") {
 		t.Errorf("nothing becomes %q", all)
 	}
 }
