@@ -2,6 +2,7 @@ package e2b_test
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -224,14 +225,40 @@ func TestWorkersTakeTurns(t *testing.T) {
 	}
 }
 
-// TestASandboxThatEndsBeforeItIsMarked: a worker finds the sandbox of a key and has woken it, and it is killed before its mark is read.
-func TestASandboxThatEndsBeforeItIsMarked(t *testing.T) {
+// TestASandboxThatEndsBeforeItIsMine: a worker finds the sandbox of a key and has woken it, and it is killed before its mark is read, or
+// after that and before its folders are made.
+func TestASandboxThatEndsBeforeItIsMine(t *testing.T) {
 	t.Parallel()
-	s, url := e2btest.Start(t, e2btest.Options{})
-	former := reserve(t, on(t, url, nil))
-	s.Fail(e2btest.Fault{Route: "POST /process.Process/Start", Hold: func() { s.End(former.ID) }})
-	if ref, err := on(t, url, nil).Reserve(t.Context(), t.Name(), spec()); err != nil || ref == former {
-		t.Errorf("it got %v, %v", ref, err)
+	for name, passes := range map[string]int{"before its mark is read": 0, "before its folders are made": 1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, url := e2btest.Start(t, e2btest.Options{})
+			former := reserve(t, on(t, url, nil))
+			s.Fail(e2btest.Fault{Route: "POST /process.Process/Start", Pass: passes, Hold: func() {
+				s.End(former.ID)
+				testwait.Eventually(t, "it has ended", func() bool { return !slices.Contains(s.Boxes(), former.ID) })
+			}})
+			if ref, err := on(t, url, nil).Reserve(t.Context(), t.Name(), spec()); err != nil || ref == former {
+				t.Errorf("it got %v, %v", ref, err)
+			}
+		})
+	}
+}
+
+// TestTheRouterForgetsASandboxFirst: its service wakes a sandbox that its router does not know any more, and then does not know it either.
+func TestTheRouterForgetsASandboxFirst(t *testing.T) {
+	t.Parallel()
+	for name, passes := range map[string]int{"before its mark is read": 0, "before its folders are made": 1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, url := e2btest.Start(t, e2btest.Options{})
+			former := reserve(t, on(t, url, nil))
+			s.Fail(e2btest.Fault{Route: "POST /process.Process/Start", Pass: passes, Status: http.StatusBadGateway})
+			s.Fail(e2btest.Fault{Route: "POST /process.Process/Start", Hold: func() { s.End(former.ID) }})
+			if ref, err := on(t, url, nil).Reserve(t.Context(), t.Name(), spec()); err != nil || ref == former {
+				t.Errorf("it got %v, %v", ref, err)
+			}
+		})
 	}
 }
 

@@ -82,7 +82,20 @@ func (p *Provider) reserve(ctx context.Context, name, key string, spec providers
 		return schemas.Ref{}, explain("reserve", err)
 	}
 	box.Metadata = first.Metadata
-	return refOf(first), p.furnishOnce(ctx, box, spec.Mounts)
+	err = p.furnishOnce(ctx, box, spec.Mounts)
+	if err != nil && (unrouted(err) || p.isGone(ctx, first.ID)) {
+		return schemas.Ref{}, gone(err)
+	}
+	return refOf(first), err
+}
+
+// unrouted reports whether E2B's gateway has found no sandbox to hand a request to. One that is ending may be listed and woken still.
+func unrouted(err error) bool { return cloud.StatusOf(err) == http.StatusBadGateway }
+
+// isGone reports whether a sandbox is not there any more. One that is is woken.
+func (p *Provider) isGone(ctx context.Context, id string) bool {
+	_, err := p.connect(ctx, id, p.opt.Idle)
+	return cloud.StatusOf(err) == http.StatusNotFound
 }
 
 // choose is the one of a key's sandboxes that all take ([cloud.Elect]); the zero sandbox: there is none. The others are killed. What is
@@ -104,12 +117,10 @@ func (p *Provider) choose(ctx context.Context, found []sandbox) (sandbox, error)
 			return "", err
 		}
 		text, err := p.daemonOf(box).output(ctx, userRoot, "/bin/bash", "-c", cloud.MarkScript, "mark", mark)
-		if err != nil { // no sandbox behind the gateway, or the answer breaks off: another worker may have killed it since
-			if _, gone := p.connect(ctx, id, p.opt.Idle); cloud.StatusOf(gone) == http.StatusNotFound {
-				return "", cloud.ErrGone
-			}
+		if err != nil && p.isGone(ctx, id) { // or the answer breaks off: another worker may have killed it since
+			return "", cloud.ErrGone
 		}
-		if errors.Is(err, schemas.ErrUnavailable) { // the script was killed, or fails: another worker may just be ending the sandbox
+		if errors.Is(err, schemas.ErrUnavailable) || unrouted(err) { // the script was killed, or fails: another worker may just be ending the sandbox
 			return "", nil
 		}
 		return strings.TrimSpace(text), err

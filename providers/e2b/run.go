@@ -126,7 +126,7 @@ func (r *running) sweep(mark string) error {
 func (r *running) notStarted(ctx context.Context, err error) error {
 	var told *boxrun.NotStartedError
 	switch {
-	case errors.As(err, &told) || cloud.StatusOf(err) == http.StatusBadGateway:
+	case errors.As(err, &told) || unrouted(err):
 		if _, there := r.p.find(ctx, r.cmd.Sandbox); !r.fresh && errors.Is(there, schemas.ErrNotFound) {
 			return gone(err)
 		}
