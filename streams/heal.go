@@ -33,6 +33,7 @@ const (
 func (s *Server) Run(ctx context.Context) error {
 	n := nurse{began: time.Now()}
 	for wait.Sleep(ctx, orDefault(s.lookEvery, lookEvery)) {
+		s.followReserve()
 		s.followDisk()
 		broken := s.broken()
 		s.illness.Store(nil)

@@ -68,6 +68,7 @@ type Server struct {
 	closes    func()        // ends what hangs on the running server
 	lookEvery time.Duration // of Run. 0: a second
 	illness   atomic.Pointer[error]
+	noReserve bool                // it cannot be made here; only Run looks
 	bus       atomic.Pointer[Bus] // that this process opened on it: it knows what there is room for
 }
 
@@ -266,6 +267,22 @@ func (s *Server) followDisk() {
 	}
 	if err := s.limitStore(srv); err != nil {
 		s.log.Warn("size limit of the log not adjusted to the disk", "error", err)
+	}
+}
+
+// followReserve makes the reserve of the log, or gives it back where the disk gets full.
+func (s *Server) followReserve() {
+	if s.options.Memory || s.dir.temp || s.noReserve {
+		return
+	}
+	switch did, err := s.dir.reserve(); {
+	case err != nil:
+		s.noReserve = did == reserveMake
+		s.log.Warn("reserve of the log not made or given back, a full disk stops the log", "file", s.dir.reserveFile(), "error", err)
+	case did == reserveGive:
+		s.log.Warn("disk nearly full, reserve of the log given back to it: free some space", "bytes", reserveSize, "free", s.dir.room())
+	case did == reserveMake:
+		s.log.Debug("reserve of the log made", "file", s.dir.reserveFile(), "bytes", reserveSize)
 	}
 }
 

@@ -50,6 +50,9 @@ func openStoreDir(path string, memory bool) (*storeDir, error) {
 	if err := d.take(); err != nil {
 		return nil, err
 	}
+	if d.room() < leastRoom {
+		_, _ = d.reserve() // if there is one, this is what it is for
+	}
 	if room := d.room(); room < leastRoom && !memory {
 		d.close()
 		return nil, schemas.Errorf(schemas.Exhausted, op,

@@ -1,0 +1,62 @@
+package streams
+
+import (
+	"os"
+	"path/filepath"
+)
+
+const (
+	// reserveSize is how many bytes of its disk a log holds for itself, in a file, while there is room: with those of this file it can
+	// write, and be started again, when others have filled the disk.
+	reserveSize = 2 * leastRoom
+	// reserveAgain is the free space from which on there is such a file.
+	reserveAgain = 4 * reserveSize
+)
+
+// reserving is what to do about the reserve of a log.
+type reserving int
+
+const (
+	reserveLeave reserving = iota
+	reserveMake
+	reserveGive // back to the disk
+)
+
+// reserveStep decides by the free space beside the reserve. It is pure.
+func reserveStep(held bool, free int64) reserving {
+	switch {
+	case held && free < leastRoom:
+		return reserveGive
+	case !held && free >= reserveAgain:
+		return reserveMake
+	}
+	return reserveLeave
+}
+
+func (d *storeDir) reserveFile() string { return filepath.Join(d.path, "reserve") }
+
+// reserve follows the free space: it makes the reserve or gives it back. It returns what it did; an error where it could not.
+func (d *storeDir) reserve() (reserving, error) {
+	name := d.reserveFile()
+	info, err := os.Lstat(name)
+	held := err == nil && info.Mode().IsRegular() && info.Size() > 0
+	step := reserveStep(held, d.room())
+	switch step {
+	case reserveMake:
+		f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+		if err != nil {
+			return step, err
+		}
+		err = allocate(f, reserveSize)
+		if cerr := f.Close(); err == nil {
+			err = cerr
+		}
+		if err != nil {
+			_ = os.Remove(name) // half of one is none
+		}
+		return step, err
+	case reserveGive:
+		return step, os.Remove(name)
+	}
+	return step, nil
+}
