@@ -27,7 +27,8 @@ func (b *Bus) getFromLeader(ctx context.Context, stream string, r getRequest) (s
 		return b.askLeader(ctx, stream, r)
 	}
 	v, _ := b.leaders.LoadOrStore(stream, &leaderLook{parts: &b.parts, at: func() (string, error) { return b.lookAtLeader(stream) }})
-	return v.(*leaderLook).read(ctx, func() (stored, error) { return b.askLeader(ctx, stream, r) })
+	l, _ := v.(*leaderLook)
+	return l.read(ctx, func() (stored, error) { return b.askLeader(ctx, stream, r) })
 }
 
 func (b *Bus) askLeader(ctx context.Context, stream string, r getRequest) (stored, error) {

@@ -38,23 +38,20 @@ func small(t *testing.T, size string) (dir string) {
 // set aside, also when its process is started again, and sets it aside again when there is room.
 func TestAFullDiskLeavesTheLogItsReserve(t *testing.T) {
 	dir := small(t, "size=160m")
-	ctx, cancel := context.WithCancel(t.Context())
-	var s *streams.Server
-	var runs sync.WaitGroup
-	start := func() *streams.Bus {
+	start := func() (b *streams.Bus, stop func()) {
 		t.Helper()
-		s = testwait.Must(streams.StartServer(ctx, streams.ServerOptions{DataDir: filepath.Join(dir, "log")}))(t)
+		s := testwait.Must(streams.StartServer(t.Context(), streams.ServerOptions{DataDir: filepath.Join(dir, "log")}))(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		var runs sync.WaitGroup
 		runs.Go(func() { testwait.OK(t, s.Run(ctx)) })
-		return testwait.Must(streams.Open(ctx, streams.Options{Server: s, Shards: 1}))(t)
+		b = testwait.Must(streams.Open(t.Context(), streams.Options{Server: s, Shards: 1}))(t)
+		return b, func() {
+			testwait.OK(t, b.Close(context.WithoutCancel(t.Context())))
+			cancel()
+			runs.Wait()
+			s.Shutdown()
+		}
 	}
-	stop := func(b *streams.Bus) {
-		testwait.OK(t, b.Close(context.WithoutCancel(ctx)))
-		cancel()
-		runs.Wait()
-		s.Shutdown()
-		ctx, cancel = context.WithCancel(t.Context())
-	}
-	defer func() { cancel() }()
 	reserve, filler := filepath.Join(dir, "log", "reserve"), filepath.Join(dir, "filler")
 	held := func() bool { _, err := os.Lstat(reserve); return err == nil }
 	fill := func() {
@@ -71,11 +68,11 @@ func TestAFullDiskLeavesTheLogItsReserve(t *testing.T) {
 		t.Helper()
 		testwait.Eventually(t, "the log takes a call", func() bool {
 			n++
-			return streams.Calls.Publish(ctx, b, callOf(fmt.Sprint("c", n))) == nil
+			return streams.Calls.Publish(t.Context(), b, callOf(fmt.Sprint("c", n))) == nil
 		})
 	}
 
-	b := start()
+	b, stop := start()
 	testwait.Eventually(t, "there is a reserve", held)
 	fill()
 	works(b)
@@ -85,15 +82,15 @@ func TestAFullDiskLeavesTheLogItsReserve(t *testing.T) {
 	testwait.OK(t, os.Remove(filler))
 	testwait.Eventually(t, "there is a reserve again", held)
 	works(b)
-	stop(b)
+	stop()
 
 	fill()
-	b = start()
+	b, stop = start()
 	works(b)
 	if held() {
 		t.Error("the reserve is still there after a start")
 	}
-	stop(b)
+	stop()
 }
 
 // zeros has no end.

@@ -121,7 +121,7 @@ func scan(ctx context.Context, b *Bus, e schemas.Event, since *time.Time) (seq u
 			switch {
 			case m.id == e.ID && !whole:
 				return m.seq, nil
-			case m.id == e.ID && m.id == accepted:
+			case m.id == e.ID && e.ID == accepted:
 				is, err := b.isOf(ctx, m, e.Time)
 				if err != nil {
 					return 0, err

@@ -57,6 +57,7 @@ func (d *storeDir) reserve() (reserving, error) {
 		return step, err
 	case reserveGive:
 		return step, os.Remove(name)
+	case reserveLeave:
 	}
 	return step, nil
 }

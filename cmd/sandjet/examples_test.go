@@ -77,7 +77,7 @@ func (m *scriptedModel) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			"type": "tool_use", "id": fmt.Sprintf("%s-%d", m.prefix, at), "name": s.tool, "input": json.RawMessage(s.input),
 		})
 	}
-	_ = json.NewEncoder(w).Encode(map[string]any{"content": content})
+	_ = json.NewEncoder(w).Encode(map[string]any{"content": content}) //nolint:errchkjson // the answer of a test
 }
 
 // TestTheExamplesRun runs the agent of each language against a scripted model and a real Sandjet.

@@ -12,8 +12,8 @@ import (
 	"testing"
 
 	"github.com/alecthomas/kong"
-
 	"github.com/goccy/go-yaml"
+
 	"github.com/sandjet/sandjet/internal/longtest"
 )
 

@@ -117,11 +117,12 @@ func component(t reflect.Type, types map[string]reflect.Type, comments map[strin
 // merge is what was generated with what the document says by hand. Text of the document goes before that of comments.
 func merge(had, generated json.RawMessage) (json.RawMessage, error) {
 	var old, made ordered
-	if json.Unmarshal(generated, &made) != nil { // it is true: anything may be there, and the document knows more
-		if len(had) == 0 {
-			return nil, errors.New("it may be anything: describe it in the document") //nolint:nilerr // as above
-		}
-		return had, nil //nolint:nilerr // as above
+	anything := json.Unmarshal(generated, &made) != nil // it is true
+	switch {
+	case anything && len(had) == 0:
+		return nil, errors.New("it may be anything: describe it in the document")
+	case anything:
+		return had, nil //nolint:nilerr // which knows more
 	}
 	if len(had) > 0 {
 		if err := json.Unmarshal(had, &old); err != nil {
