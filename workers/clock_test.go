@@ -57,6 +57,33 @@ func TestAWorkerWhoseClockIsWrongStopsNoJobBeforeItsTime(t *testing.T) {
 	}
 }
 
+// TestACallMayBeAnnouncedAfterAWorkerHasIt: a gateway that does not follow a log whose clock was set ahead by an hour has published a call, and
+// tells only then that it was accepted. To a worker it looks like one that was published again, of which nothing is known. It waits a
+// moment, and says so where nothing comes.
+func TestACallMayBeAnnouncedAfterAWorkerHasIt(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		accepted := func(c *schemas.Call) {
+			c.Accepted = time.Now().Add(-time.Hour).UTC()
+			c.Deadline = c.Accepted.Add(10 * time.Minute)
+		}
+		w.employ(new(fake))
+		for id, late := range map[string]time.Duration{"soon": 0, "later": 3 * time.Second, "never": 0} {
+			c := w.publishOnly(w.call(id, schemas.ToolBash, accepted, func(c *schemas.Call) { c.Conversation = schemas.ConversationID(id) }))
+			begun := time.Now()
+			if id == "never" {
+				w.want(c, schemas.StatusInterrupted)
+				if took := time.Since(begun); took < announcedWithin {
+					t.Errorf("the call that is not announced ends after %s, want %s at least", took, announcedWithin)
+				}
+				continue
+			}
+			time.Sleep(late)
+			w.announce(c)
+			w.want(c, schemas.StatusCompleted)
+		}
+	})
+}
+
 // TestACallIsNotOverdueWhenItIsAccepted: the log's clock was set ahead by an hour. A gateway that does not follow it yet accepts calls, and
 // processes that have just begun go by it.
 func TestACallIsNotOverdueWhenItIsAccepted(t *testing.T) {

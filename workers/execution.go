@@ -13,6 +13,8 @@ import (
 const (
 	// again is how soon a call that somebody else may be at is handed out again.
 	again = time.Second
+	// announcedWithin is how long who admits a call may take to announce it, from when the log has it.
+	announcedWithin = 10 * time.Second
 	// farewell is how long a result may take to the log after everything was asked to end.
 	farewell = 5 * time.Second
 )
@@ -295,6 +297,8 @@ func (t *execution) look(ctx context.Context, f facts) (facts, error) {
 	}
 	f.looked, f.finished, f.starts = true, state.Result != nil, len(state.Started)
 	f.forgotten = state.Forgotten && f.doubt // else nobody had it before
+	age, known := t.w.Bus.Age(t.delivery.Published)
+	f.young = known && age < announcedWithin
 	if f.starts == 0 || f.finished || !f.sideEffects {
 		return f, nil
 	}

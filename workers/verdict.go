@@ -15,6 +15,7 @@ type facts struct {
 	// forgotten says that nothing of it is on the conversation, that retention may have removed it, and that this may not be the
 	// first delivery: it may have been run.
 	forgotten bool
+	young     bool // it was published so recently that its acceptance may not be on the conversation yet
 	finished  bool // its result is on the conversation
 	starts    int  // so are so many proofs of a start
 	alive     bool // one of the workers that started it may live
@@ -54,6 +55,8 @@ func decide(f facts) verdict {
 	case f.finished:
 		return toAck
 	case f.starts > 0 && f.sideEffects && f.alive:
+		return toWait
+	case f.forgotten && f.young && f.sideEffects:
 		return toWait
 	case (f.starts > 0 || f.forgotten) && f.sideEffects:
 		return toInterrupt

@@ -47,6 +47,8 @@ func TestDecide(t *testing.T) {
 			forgotten: true}, toInterrupt},
 		"forgotten and cancelled: it may have been run": {facts{left: left, sideEffects: true, doubt: true, cancelled: true, looked: true,
 			forgotten: true}, toInterrupt},
+		"forgotten, but published a moment ago: it may be announced yet": {facts{left: left, sideEffects: true, doubt: true, looked: true,
+			forgotten: true, young: true}, toWait},
 		"a forgotten reading tool is run, again or not": {facts{left: left, doubt: true, looked: true, forgotten: true}, toRun},
 		"a forgotten reading tool, past its deadline":   {facts{left: -time.Second, doubt: true, looked: true, forgotten: true}, toExpire},
 		"past its deadline, still run by a living worker: its job": {facts{left: -time.Second, sideEffects: true, doubt: true, looked: true,
@@ -64,11 +66,11 @@ func TestDecide(t *testing.T) {
 func TestDecideInvariants(t *testing.T) {
 	t.Parallel()
 	seen := map[verdict]bool{}
-	for bits := range 1 << 11 {
+	for bits := range 1 << 12 {
 		bit := func(n int) bool { return bits>>n&1 == 1 }
 		f := facts{
 			left: time.Second, sideEffects: bit(0), doubt: bit(1), inHand: bit(2), cancelled: bit(3),
-			looked: bit(4), finished: bit(5), alive: bit(7), forgotten: bit(8),
+			looked: bit(4), finished: bit(5), alive: bit(7), forgotten: bit(8), young: bit(11),
 		}
 		if bit(6) {
 			f.starts = 1
@@ -105,7 +107,7 @@ func TestDecideInvariants(t *testing.T) {
 			"acknowledged without a result":                v == toAck && !f.finished,
 			"run for ever":                                 v == toRun && f.starts >= maxStarts,
 			"given up with effects":                        v == toGiveUp && f.sideEffects,
-			"waits for nobody":                             v == toWait && !f.inHand && f.starts == 0,
+			"waits for nobody":                             v == toWait && !f.inHand && f.starts == 0 && !f.young,
 		} {
 			if is {
 				t.Errorf("%s: decide(%+v) = %s", broken, f, v)
