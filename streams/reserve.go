@@ -22,10 +22,11 @@ const (
 	reserveGive // back to the disk
 )
 
-// reserveStep decides by the free space beside the reserve. It is pure.
-func reserveStep(held bool, free int64) reserving {
+// reserveStep decides by the free space beside the reserve, now and at the look before. While it falls nothing is given back: what fills the
+// disk would take that too. It is pure.
+func reserveStep(held bool, before, free int64) reserving {
 	switch {
-	case held && free < leastRoom:
+	case held && free < leastRoom && free >= before:
 		return reserveGive
 	case !held && free >= reserveAgain:
 		return reserveMake
@@ -40,7 +41,9 @@ func (d *storeDir) reserve() (reserving, error) {
 	name := d.reserveFile()
 	info, err := os.Lstat(name)
 	held := err == nil && info.Mode().IsRegular() && info.Size() > 0
-	step := reserveStep(held, d.room())
+	free := d.room()
+	step := reserveStep(held, d.before, free)
+	d.before = free
 	switch step {
 	case reserveMake:
 		f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)

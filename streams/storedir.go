@@ -19,9 +19,10 @@ const leastRoom = 16 << 20
 
 // storeDir is the directory of an embedded server, held by a lock that dies with the process.
 type storeDir struct {
-	path string
-	lock *os.File
-	temp bool
+	path   string
+	lock   *os.File
+	temp   bool
+	before int64 // what was free when [storeDir.reserve] looked last
 }
 
 // openStoreDir makes the directory and makes sure of all that would later end the server's process:
