@@ -74,7 +74,7 @@ func (p *Provider) endInKept(ctx context.Context, box, id string) error {
 }
 
 func (p *Provider) endInPod(ctx context.Context, pod unstructured.Unstructured, id string) error {
-	in := newInput([]byte(endNamedProgram + "\x00" + runsPath + "/" + runPrefix(id) + "\n"))
+	in := newInput([]byte(sweepMark + endNamedProgram + "\x00" + runsPath + "/" + runPrefix(id) + "\n"))
 	in.finish()
 	err := p.exec(ctx, pod.GetName(), in, io.Discard, io.Discard)
 	if err == nil {

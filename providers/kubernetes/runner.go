@@ -14,6 +14,9 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
+//go:embed sweepmark.sh
+var sweepMark string
+
 //go:embed runner.sh
 var runnerProgram string
 
@@ -39,8 +42,8 @@ func runnerInput(token string, cmd providers.Command, fresh bool) ([]byte, error
 		kind = 1
 	}
 	var b bytes.Buffer
-	b.Grow(len(runnerProgram) + len(cmd.Script) + len(env) + len(cmd.Stdin) + 200)
-	fmt.Fprintf(&b, "%s\x00%s %s %s %s %d %d %d %d\n", runnerProgram, token, runsPath, seconds(cmd.Timeout), seconds(cmd.Grace), kind,
+	b.Grow(len(sweepMark) + len(runnerProgram) + len(cmd.Script) + len(env) + len(cmd.Stdin) + 200)
+	fmt.Fprintf(&b, "%s%s\x00%s %s %s %s %d %d %d %d\n", sweepMark, runnerProgram, token, runsPath, seconds(cmd.Timeout), seconds(cmd.Grace), kind,
 		len(cmd.Script), len(env), len(cmd.Stdin))
 	b.WriteString(cmd.Script)
 	b.Write(env)
@@ -81,7 +84,7 @@ func environment(cmd providers.Command) ([]byte, error) {
 
 // endInput is what the program reads that ends a run.
 func endInput(token string) []byte {
-	return []byte(endProgram + "\x00" + runsPath + "/" + token + "\n")
+	return []byte(sweepMark + endProgram + "\x00" + runsPath + "/" + token + "\n")
 }
 
 func seconds(d time.Duration) string { return fmt.Sprintf("%.3f", max(d.Seconds(), 0.001)) }

@@ -34,20 +34,6 @@ ooms() {
   echo 0
 }
 
-# sweep ends all processes that have the run's mark in their environment, until there is none.
-sweep() {
-  local f found
-  for _ in {1..500}; do
-    found=
-    for f in $(grep -lsF -- "$d/mark" /proc/[0-9]*/environ 2>/dev/null); do
-      f=${f%/environ}
-      kill -KILL "${f##*/}" 2>/dev/null && found=1
-    done
-    [ -n "$found" ] || return
-    pause 0.02
-  done
-}
-
 umask 077
 ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 404)) || not 'bash 4.4'
 for tool in setsid dd mkfifo cat env grep wc rm mkdir; do
@@ -91,10 +77,10 @@ child=$!
   : >"$d/late"
   kill -TERM -- "-$child"
   pause "$grace"
-  sweep
+  sweep "$d/mark"
 ) &
 clock=$!
-[ ! -e "$d/cancelled" ] || sweep
+[ ! -e "$d/cancelled" ] || sweep "$d/mark"
 wait "$child"
 code=$?
 took=${EPOCHREALTIME//[!0-9]/}
@@ -103,7 +89,7 @@ kill -KILL "$clock"
 wait "$clock"
 late=0
 [ ! -e "$d/late" ] || late=1
-if [ "$late$fresh" != 00 ] || [ -e "$d/cancelled" ]; then sweep; fi
+if [ "$late$fresh" != 00 ] || [ -e "$d/cancelled" ]; then sweep "$d/mark"; fi
 after=$(ooms)
 say "E $code $late $((after - before)) $took" >&3
 say "E $code $late $((after - before)) $took" >&4

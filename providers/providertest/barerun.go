@@ -109,9 +109,11 @@ func await(ctx context.Context, cmd providers.Command, box *bareBox, child *exec
 	return errors.Join(cause, killMarked(mark))
 }
 
-// killMarked kills every process with the mark in its environment, until there is none. One that
-// clears its environment and leaves its group gets away: this is a provider for tests, not a box.
+// killMarked kills every process with the mark in its environment, until ten looks in a row have found none: one that was
+// started during a look by a parent that ended is not seen by it. One that clears its environment and leaves its group gets
+// away: this is a provider for tests, not a box.
 func killMarked(mark string) error {
+	quiet := 0
 	for end := time.Now().Add(killPatience); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		found := false
 		files, _ := filepath.Glob("/proc/[0-9]*/environ") // the pattern is right
@@ -124,7 +126,9 @@ func killMarked(mark string) error {
 				found = syscall.Kill(pid, syscall.SIGKILL) == nil || found
 			}
 		}
-		if !found {
+		if found {
+			quiet = 0
+		} else if quiet++; quiet == 10 {
 			return nil
 		}
 	}

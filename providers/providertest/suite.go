@@ -394,12 +394,15 @@ func (h *hearing) output(c providers.Chunk) {
 	}
 }
 
-// beating is a script whose last process, double-forked into a session of its own and deaf to TERM,
-// appends to the workspace's file "beats" for as long as it lives. It prints "beating" when it does.
+// beating is a script whose last processes, double-forked into a session of their own and deaf to TERM,
+// append to the workspace's file "beats" for as long as they live: one that stays, and a chain in which each
+// process starts the next one and ends. It prints "beating" when they do.
 const beating = `
 beat() { trap '' TERM HUP INT; while :; do echo x >>beats; sleep 0.05; done; }
-export -f beat
+link() { trap '' TERM HUP INT; echo x >>beats; sleep 0.01; link & }
+export -f beat link
 ( setsid bash -c beat >/dev/null 2>&1 </dev/null & )
+( setsid bash -c link >/dev/null 2>&1 </dev/null & )
 until [ -s beats ]; do sleep 0.01; done
 echo beating
 `

@@ -106,15 +106,39 @@ await_left() {
   done
 }
 
-# kill_left LEADER
+# kill_left LEADER. Stopped first, they cannot start more while they are being killed. A look that finds nothing counts when
+# no process was started meanwhile but the two of the look: such a one may be of the job too, and its parent have ended before
+# it was looked at. Beside others that start processes all the time, twelve looks in a row are enough.
 kill_left() {
-  local i
+  local i last now quiet=0 halted
   for ((i = 0; i < 200; i++)); do
+    { read -r _ _ _ _ last; } 2>/dev/null </proc/loadavg
+    halted=()
+    halt_youngest
     find_left "$1"
-    [ ${#left[@]} -gt 0 ] || return 0
+    left+=("${halted[@]}")
+    { read -r _ _ _ _ now; } 2>/dev/null </proc/loadavg
+    if [ ${#left[@]} -eq 0 ]; then
+      [ $((now - last)) -gt 2 ] && [ $((++quiet)) -lt 12 ] || return 0
+      continue
+    fi
+    quiet=0
+    kill -STOP "${left[@]}" 2>/dev/null
     kill -KILL "${left[@]}" 2>/dev/null
     pause 2
   done
+}
+
+# halt_youngest stops those of the last eight processes that have the job's mark, and adds them to halted. A chain in which
+# each process starts the next one and ends is met only there.
+halt_youngest() {
+  local n variable
+  [ -n "$instance" ] || return 0
+  for ((n = last; n > 0 && n > last - 8; n--)); do
+    while IFS= read -r -d '' variable; do
+      [ "$variable" != "SANDJET_JOB=$instance" ] || { kill -STOP "$n" && halted+=("$n"); break; }
+    done <"/proc/$n/environ"
+  done 2>/dev/null
 }
 
 # signal_job NAME sends it to the leader's group, when that is still the one that was started.

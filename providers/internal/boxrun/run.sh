@@ -19,14 +19,26 @@ count_oom() {
   done
 }
 
-# find_tree sets tree: the processes with the mark of this command, without forking, for there may be no room for that.
+# find_tree sets tree: the living processes with the mark of this command, without forking, for there may be no room for that.
+# With stopping set it stops each as soon as it has found it, and begins with the numbers that were given last, which is where
+# a chain is met in which each process starts the next one and ends. It sets missed when one was started meanwhile, for that
+# one may be of this command too, and its parent have ended before it was looked at.
 find_tree() {
-  tree=
-  for process in /proc/[0-9]*; do
+  tree= missed= recent=
+  { read -r a b c rest last; } </proc/loadavg
+  youngest=${stopping:+${last:-0}}
+  while [ "${youngest:-0}" -gt 0 ] && [ "$((last - youngest))" -lt 8 ]; do
+    recent="$recent /proc/$youngest"
+    youngest=$((youngest - 1))
+  done
+  for process in $recent /proc/[0-9]*; do
     {
       while read -r a b c value rest; do
         if [ "$a $b $c" = "Max file locks" ]; then
-          [ "$value" != "$mark" ] || tree="$tree ${process#/proc/}"
+          if [ "$value" = "$mark" ]; then
+            [ -z "$stopping" ] || kill -STOP "${process#/proc/}"
+            tree="$tree ${process#/proc/}"
+          fi
           break
         fi
       done <"$process/limits"
@@ -43,19 +55,28 @@ find_tree() {
     esac
   done
   tree=$living
+  { read -r a b c rest value; } </proc/loadavg
+  [ "$last" = "$value" ] || missed=1
 }
 
 # kill_tree ends all that the command has started. Stopped first, they cannot start more while they are being killed.
+# Beside others that start processes all the time, twelve looks in a row that find nothing are enough.
 kill_tree() {
-  pass=0
+  pass=0 empty=0 met=0 stopping=1
   while [ "$pass" -lt 500 ]; do
     pass=$((pass + 1))
     find_tree
-    [ -n "$tree" ] || return 0
-    [ "$pass" -gt 20 ] || kill -STOP $tree
-    [ "$pass" -lt 2 ] || kill -KILL $tree
+    if [ -z "$tree" ]; then
+      empty=$((empty + 1))
+      [ -n "$missed" ] && [ "$empty" -lt 12 ] || break
+      continue
+    fi
+    empty=0 met=$((met + 1))
+    [ "$met" -lt 2 ] || kill -KILL $tree
+    [ "$met" -lt 20 ] || stopping=
   done
-  return 1
+  stopping=
+  [ -z "$tree" ]
 }
 
 # listen obeys the worker until it goes away, or the time is over after which nobody can be there any more.
@@ -83,7 +104,7 @@ if [ "$1" = sweep ]; then # what a program has left that was killed
   exit
 fi
 read -r nonce mark limit code_bytes script_bytes input_bytes shell || exit 1
-ending= files= script= directory=/ input=/dev/null
+ending= stopping= files= script= directory=/ input=/dev/null
 if [ "$script_bytes" -gt 0 ] || [ "$input_bytes" -gt 0 ]; then
   for base in /dev/shm "${TMPDIR:-/tmp}" /tmp; do
     files=$base/.sandjet-run-$nonce

@@ -419,6 +419,44 @@ func TestAProgramThatIsKilledCanBeSweptAfter(t *testing.T) {
 	})
 }
 
+// TestAChainOfProcessesIsEnded although none of them lives for long: each starts the next one and ends.
+func TestAChainOfProcessesIsEnded(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, b *box) {
+		for range 2 {
+			links := filepath.Join(t.TempDir(), "links")
+			s, p, err := b.start(boxrun.Command{Script: "link() { echo >>" + links + "; sleep 0.002; link & exit 0; }; link"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Go(); err != nil {
+				t.Fatal(err)
+			}
+			testwait.Eventually(t, "the chain grows", func() bool { return size(links) > 20 })
+			if err := p.cmd.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			args := boxrun.SweepArguments(b.shell, os.Getenv("PATH"), s.Mark())
+			if out, err := exec.CommandContext(t.Context(), args[0], args[1:]...).CombinedOutput(); err != nil {
+				t.Errorf("sweep: %v, %s", err, out)
+			}
+			before := size(links)
+			time.Sleep(100 * time.Millisecond) // 20 links
+			if after := size(links); after > before {
+				t.Fatalf("the chain still grows: from %d to %d", before, after)
+			}
+		}
+	})
+}
+
+func size(file string) int64 {
+	info, err := os.Stat(file)
+	if err != nil {
+		return 0
+	}
+	return info.Size()
+}
+
 // gone waits until a process has ended.
 func gone(t *testing.T, pid string) {
 	t.Helper()
