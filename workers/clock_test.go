@@ -58,7 +58,7 @@ func TestAWorkerWhoseClockIsWrongStopsNoJobBeforeItsTime(t *testing.T) {
 }
 
 // TestACallMayBeAnnouncedAfterAWorkerHasIt: a gateway that does not follow a log whose clock was set ahead by an hour has published a call, and
-// tells only then that it was accepted. To a worker it looks like one that was published again, of which nothing is known. It waits a
+// announces only then that it was accepted. To a worker it looks like one that was published again, of which nothing is known. It waits a
 // moment, and says so where nothing comes.
 func TestACallMayBeAnnouncedAfterAWorkerHasIt(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {

@@ -107,7 +107,7 @@ func TestDecideInvariants(t *testing.T) {
 			"acknowledged without a result":                v == toAck && !f.finished,
 			"run for ever":                                 v == toRun && f.starts >= maxStarts,
 			"given up with effects":                        v == toGiveUp && f.sideEffects,
-			"waits for nobody":                             v == toWait && !f.inHand && f.starts == 0 && !f.young,
+			"waits without a reason":                       v == toWait && !f.inHand && f.starts == 0 && !f.young,
 		} {
 			if is {
 				t.Errorf("%s: decide(%+v) = %s", broken, f, v)
