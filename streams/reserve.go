@@ -3,6 +3,7 @@ package streams
 import (
 	"os"
 	"path/filepath"
+	"time"
 )
 
 const (
@@ -11,6 +12,8 @@ const (
 	reserveSize = 2 * leastRoom
 	// reserveAgain is the free space from which on there is such a file.
 	reserveAgain = 4 * reserveSize
+	// reserveTry is when it is tried again, and logged again, after it could not be made or given back.
+	reserveTry = time.Minute
 )
 
 // reserving is what to do about the reserve of a log.
@@ -36,8 +39,9 @@ func reserveStep(held bool, before, free int64) reserving {
 
 func (d *storeDir) reserveFile() string { return filepath.Join(d.path, "reserve") }
 
-// reserve follows the free space: it makes the reserve or gives it back. It returns what it did; an error where it could not.
-func (d *storeDir) reserve() (reserving, error) {
+// reserve follows the free space: it makes the reserve, where it may, or gives it back. It returns what it did; an error where it
+// could not.
+func (d *storeDir) reserve(mayMake bool) (reserving, error) {
 	name := d.reserveFile()
 	info, err := os.Lstat(name)
 	held := err == nil && info.Mode().IsRegular() && info.Size() > 0
@@ -46,6 +50,9 @@ func (d *storeDir) reserve() (reserving, error) {
 	d.before = free
 	switch step {
 	case reserveMake:
+		if !mayMake {
+			return reserveLeave, nil
+		}
 		f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 		if err != nil {
 			return step, err

@@ -1,6 +1,13 @@
 package streams
 
-import "testing"
+import (
+	"bytes"
+	"log/slog"
+	"os"
+	"testing"
+	"testing/synctest"
+	"time"
+)
 
 func TestTheReserveIsGivenBackBeforeTheDiskIsFull(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -27,4 +34,32 @@ func TestTheReserveIsGivenBackBeforeTheDiskIsFull(t *testing.T) {
 	if reserveSize < leastRoom+1 {
 		t.Error("with it no log starts")
 	}
+}
+
+// TestAReserveThatCannotBeMadeIsTriedAgain each minute, with one line of the log each time.
+func TestAReserveThatCannotBeMadeIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var lines bytes.Buffer
+		s := &Server{dir: &storeDir{path: t.TempDir()}, log: slog.New(slog.NewTextHandler(&lines, &slog.HandlerOptions{Level: slog.LevelWarn}))}
+		if err := os.Mkdir(s.dir.reserveFile(), 0o700); err != nil { // in the way
+			t.Fatal(err)
+		}
+		look := func(seconds int) {
+			for range seconds {
+				s.followReserve()
+				time.Sleep(time.Second)
+			}
+		}
+		look(90)
+		if n := bytes.Count(lines.Bytes(), []byte("\n")); n != 2 {
+			t.Errorf("%d lines in 90 s, want 2:\n%s", n, &lines)
+		}
+		if err := os.Remove(s.dir.reserveFile()); err != nil {
+			t.Fatal(err)
+		}
+		look(60)
+		if info, err := os.Lstat(s.dir.reserveFile()); err != nil || info.Size() != reserveSize {
+			t.Errorf("no reserve a minute later: %v", err)
+		}
+	})
 }

@@ -62,14 +62,14 @@ type Server struct {
 	dir     *storeDir
 	log     *slog.Logger
 
-	mu        sync.Mutex // of starting and stopping
-	port      int        // the port in use; kept over a restart
-	running   atomic.Pointer[server.Server]
-	closes    func()        // ends what hangs on the running server
-	lookEvery time.Duration // of Run. 0: a second
-	illness   atomic.Pointer[error]
-	noReserve bool                // it cannot be made here; only Run looks
-	bus       atomic.Pointer[Bus] // that this process opened on it: it knows what there is room for
+	mu            sync.Mutex // of starting and stopping
+	port          int        // the port in use; kept over a restart
+	running       atomic.Pointer[server.Server]
+	closes        func()        // ends what hangs on the running server
+	lookEvery     time.Duration // of Run. 0: a second
+	illness       atomic.Pointer[error]
+	reserveFailed time.Time           // when it was last logged that the reserve could not be made or given back; only Run looks
+	bus           atomic.Pointer[Bus] // that this process opened on it: it knows what there is room for
 }
 
 // StartServer starts a server and returns when it serves. Codes: conflict when DataDir is in use by
@@ -272,12 +272,14 @@ func (s *Server) followDisk() {
 
 // followReserve makes the reserve of the log, or gives it back where the disk gets full.
 func (s *Server) followReserve() {
-	if s.options.Memory || s.dir.temp || s.noReserve {
+	if s.options.Memory || s.dir.temp {
 		return
 	}
-	switch did, err := s.dir.reserve(); {
+	again := time.Since(s.reserveFailed) >= reserveTry
+	switch did, err := s.dir.reserve(again); {
+	case err != nil && !again: // to give it back is tried at each look: the disk is full
 	case err != nil:
-		s.noReserve = did == reserveMake
+		s.reserveFailed = time.Now()
 		s.log.Warn("reserve of the log not made or given back, a full disk stops the log", "file", s.dir.reserveFile(), "error", err)
 	case did == reserveGive:
 		s.log.Warn("disk nearly full, reserve of the log given back to it: free some space", "bytes", reserveSize, "free", s.dir.room())

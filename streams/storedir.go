@@ -52,7 +52,7 @@ func openStoreDir(path string, memory bool) (*storeDir, error) {
 		return nil, err
 	}
 	if d.room() < leastRoom {
-		_, _ = d.reserve() // if there is one, this is what it is for
+		_, _ = d.reserve(false) // if there is one, this is what it is for
 	}
 	if room := d.room(); room < leastRoom && !memory {
 		d.close()

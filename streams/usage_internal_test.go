@@ -59,8 +59,8 @@ func TestWhoseAMessageIs(t *testing.T) {
 	}
 }
 
-// TestACountIsSpared: the longer one takes, the more rarely there is one. One of the future is from before the log's clock was set back: whoever
-// is over the limit must not wait until that time comes.
+// TestACountIsSpared: the longer one takes, the more rarely there is one. One of the future is from before the log's clock was set back: an account
+// over its limit must not wait until that time comes.
 func TestACountIsSpared(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	for _, c := range []struct {

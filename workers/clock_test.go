@@ -100,7 +100,7 @@ func TestACallIsNotOverdueWhenItIsAccepted(t *testing.T) {
 		w.want(w.publish(w.call("taken", schemas.ToolBash, accepted)), schemas.StatusCompleted)
 		w.want(left, schemas.StatusExpired)
 		if waited := time.Since(begun); waited < life {
-			t.Errorf("a call that nobody takes expired after %s, and may wait for %s", waited, life)
+			t.Errorf("a call that no worker takes expired after %s, and may wait for %s", waited, life)
 		}
 	})
 }

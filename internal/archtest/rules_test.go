@@ -206,6 +206,7 @@ var floors = map[string]struct {
 	"internal/testrun":    {nil, "it runs go test and reads what that says"},
 	"internal/proptest":   {[]string{"internal/longtest"}, "it knows where values come from, not what for"},
 	"internal/redisconn":  {[]string{"schemas"}, "it knows how a server is spoken to, not what for"},
+	"internal/sometimes":  {nil, "it knows how often, and not what"},
 	"internal/wait":       {nil, "it waits and does not know for what"},
 	"internal/dockertest": {[]string{"internal/longtest"}, "a real engine for tests, and nothing of ours"},
 	"internal/redistest":  {[]string{"internal/longtest"}, "a real server for tests, and nothing of ours"},
@@ -224,7 +225,7 @@ var floors = map[string]struct {
 }
 
 // anybodyMay is what every package may import: it stands below all and knows nothing of ours.
-var anybodyMay = []string{"internal/wait"}
+var anybodyMay = []string{"internal/sometimes", "internal/wait"}
 
 // testsMay is what tests may import beyond their package's row.
 var testsMay = map[string][]string{

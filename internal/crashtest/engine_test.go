@@ -171,10 +171,16 @@ func onEngine(t *testing.T, e *dockertest.Engine) []dockertest.Process {
 func (c *contained) left(ctx context.Context, t *testing.T, idle int) string {
 	t.Helper()
 	var left []string
-	for what, list := range map[string][]string{"containers": {"ps", "-a"}, "networks": {"network", "ls"}} {
-		for _, id := range c.list(t, list...) {
-			about, _ := c.engine.Docker(nil, "inspect", id) // it may just have gone
-			left = append(left, fmt.Sprintf("%s: %s %.2000s", what, id, about))
+	for what, of := range map[string]struct {
+		list  []string
+		about string
+	}{
+		"containers": {[]string{"ps", "-a"}, "{{json .State}} {{json .Config.Labels}}"},
+		"networks":   {[]string{"network", "ls"}, "{{json .Labels}}"},
+	} {
+		for _, id := range c.list(t, of.list...) {
+			about, _ := c.engine.Docker(nil, "inspect", "--format", of.about, id) // it may just have gone
+			left = append(left, fmt.Sprintf("%s: %s %.500s", what, id, about))
 		}
 	}
 	status, answer, err := c.ask(ctx, http.MethodGet, "/v1/instances", nil)
@@ -189,7 +195,10 @@ func (c *contained) left(ctx context.Context, t *testing.T, idle int) string {
 	}
 	if len(left) == 0 {
 		if now := onEngine(t, c.engine); len(now) > idle {
-			left = append(left, fmt.Sprintf("%d processes on the engine, %d before: %+v", len(now), idle, now))
+			left = append(left, fmt.Sprintf("%d processes on the engine, %d before:", len(now), idle))
+			for _, p := range now {
+				left = append(left, fmt.Sprintf("%.200s", fmt.Sprintf("%+v", p)))
+			}
 		}
 	}
 	return strings.Join(left, "\n")

@@ -229,36 +229,30 @@ func TestWorkersTakeTurns(t *testing.T) {
 // after that and before its folders are made.
 func TestASandboxThatEndsBeforeItIsMine(t *testing.T) {
 	t.Parallel()
-	for name, passes := range map[string]int{"before its mark is read": 0, "before its folders are made": 1} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s, url := e2btest.Start(t, e2btest.Options{})
-			former := reserve(t, on(t, url, nil))
-			s.Fail(e2btest.Fault{Route: "POST /process.Process/Start", Pass: passes, Hold: func() {
-				s.End(former.ID)
-				testwait.Eventually(t, "it has ended", func() bool { return !slices.Contains(s.Boxes(), former.ID) })
-			}})
-			if ref, err := on(t, url, nil).Reserve(t.Context(), t.Name(), spec()); err != nil || ref == former {
-				t.Errorf("it got %v, %v", ref, err)
-			}
-		})
-	}
-}
-
-// TestTheRouterForgetsASandboxFirst: its service wakes a sandbox that its router does not know any more, and then does not know it either.
-func TestTheRouterForgetsASandboxFirst(t *testing.T) {
-	t.Parallel()
-	for name, passes := range map[string]int{"before its mark is read": 0, "before its folders are made": 1} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s, url := e2btest.Start(t, e2btest.Options{})
-			former := reserve(t, on(t, url, nil))
-			s.Fail(e2btest.Fault{Route: "POST /process.Process/Start", Pass: passes, Status: http.StatusBadGateway})
-			s.Fail(e2btest.Fault{Route: "POST /process.Process/Start", Hold: func() { s.End(former.ID) }})
-			if ref, err := on(t, url, nil).Reserve(t.Context(), t.Name(), spec()); err != nil || ref == former {
-				t.Errorf("it got %v, %v", ref, err)
-			}
-		})
+	const route = "POST /process.Process/Start"
+	for when, passes := range map[string]int{"before its mark is read": 0, "before its folders are made": 1} {
+		for who, fail := range map[string]func(s *e2btest.Service, end func()){
+			"its router and its service know": func(s *e2btest.Service, end func()) {
+				s.Fail(e2btest.Fault{Route: route, Pass: passes, Hold: end})
+			},
+			"its router knows first": func(s *e2btest.Service, end func()) { // the service has woken it, and forgets it afterwards
+				s.Fail(e2btest.Fault{Route: route, Pass: passes, Status: http.StatusBadGateway})
+				s.Fail(e2btest.Fault{Route: route, Hold: end})
+			},
+		} {
+			t.Run(when+", "+who, func(t *testing.T) {
+				t.Parallel()
+				s, url := e2btest.Start(t, e2btest.Options{})
+				former := reserve(t, on(t, url, nil))
+				fail(s, func() {
+					s.End(former.ID)
+					testwait.Eventually(t, "it has ended", func() bool { return !slices.Contains(s.Boxes(), former.ID) })
+				})
+				if ref, err := on(t, url, nil).Reserve(t.Context(), t.Name(), spec()); err != nil || ref == former {
+					t.Errorf("it got %v, %v", ref, err)
+				}
+			})
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/sometimes"
 	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/providers"
@@ -47,13 +48,19 @@ type Manager struct {
 	settled []schemas.Job          // of this worker: what they held is to be given back
 	left    map[string]schemas.Job // settled ones of other workers whose own instance may be left
 	reasons map[string]string      // of stops that were asked for here
+
+	logs sometimes.Keyed // about jobs and workers that cannot be looked at
 }
+
+// repeatedAfter is when a line about a job, or a worker's lease, that still cannot be looked at is logged again.
+const repeatedAfter = 10 * time.Minute
 
 // NewManager makes the manager of one worker. It does not block; [Manager.Run] does the work.
 func NewManager(o Options) *Manager {
 	m := &Manager{
 		options: o, records: lifecycle.OpenJobs(o.Bus), probes: make(chan struct{}, probesAtOnce), wake: make(chan struct{}, 1),
 		mine: make(map[string]schemas.Job), left: make(map[string]schemas.Job), reasons: make(map[string]string),
+		logs: sometimes.Keyed{Every: repeatedAfter},
 	}
 	m.open = &streams.Mirror[schemas.Job, schemas.Job]{
 		Source: lifecycle.WatchJobs(o.Bus, o.Name), Keep: m.keep, Changed: m.changed,
@@ -225,7 +232,7 @@ func (m *Manager) round(ctx context.Context) {
 		}
 		looks.Go(func() {
 			defer m.leave()
-			if err := m.settle(ctx, j, f, kept); err != nil && ctx.Err() == nil {
+			if err := m.settle(ctx, j, f, kept); err != nil && ctx.Err() == nil && m.logs.Due(j.Key()) {
 				m.options.Log.Warn("job not checked, retrying", "job", j.ID, "error", err)
 			}
 		})
@@ -254,7 +261,7 @@ func (m *Manager) owners(ctx context.Context, jobs []schemas.Job) map[string]boo
 		}
 		gone, err := m.options.Lease.Gone(ctx, j.Worker)
 		if err != nil {
-			if ctx.Err() == nil {
+			if ctx.Err() == nil && m.logs.Due("lease "+j.Worker) {
 				m.options.Log.Warn("lease of a worker with jobs not read", "owner", j.Worker, "error", err)
 			}
 			continue
@@ -372,7 +379,9 @@ func (m *Manager) refresh(ctx context.Context, j schemas.Job) (look, providers.J
 	case errors.Is(err, schemas.ErrNotFound):
 		return lookGone, s
 	case err != nil:
-		m.options.Log.Info("job not reachable, retrying", "job", j.ID, "error", err)
+		if m.logs.Due("reach " + j.Key()) {
+			m.options.Log.Info("job not reachable, retrying", "job", j.ID, "error", err)
+		}
 		return lookAway, s
 	case j.Ref.Instance != "" && s.Instance != "" && s.Instance != j.Ref.Instance:
 		return lookGone, s // another start under its name: its own sandbox is gone

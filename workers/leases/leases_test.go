@@ -22,7 +22,7 @@ func TestALeaseIsNotKeptByAHostThatSleeps(t *testing.T) {
 	}
 }
 
-// TestAClockThatIsSetAheadMakesNoLeaseOlder: who believes that it held its lease since a call was published asks nobody who else had the call.
+// TestAClockThatIsSetAheadMakesNoLeaseOlder: who believes that it held its lease since a call was published asks for no other that had the call.
 func TestAClockThatIsSetAheadMakesNoLeaseOlder(t *testing.T) {
 	t.Parallel()
 	now := clock.Now()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/admission"
+	"github.com/sandjet/sandjet/internal/sometimes"
 	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
@@ -28,6 +29,8 @@ type ApprovalExpirer struct {
 	// Every is the time between two looks. Default [DefaultApprovalEvery]. What was answered is left to
 	// the process that took the answer for so long.
 	Every time.Duration
+
+	logs sometimes.Keyed // about approvals that cannot be handled
 }
 
 // openApproval is what is remembered of an approval that is not done: not its call, which may be large.
@@ -44,7 +47,7 @@ func (x *ApprovalExpirer) Run(ctx context.Context) error {
 	if x.Log == nil {
 		x.Log = slog.New(slog.DiscardHandler)
 	}
-	x.Every = cmp.Or(x.Every, DefaultApprovalEvery)
+	x.Every, x.logs.Every = cmp.Or(x.Every, DefaultApprovalEvery), repeatedAfter
 	return byOne(ctx, x.Bus, "approvals", x.Log, x.serve)
 }
 
@@ -105,7 +108,7 @@ func (x *ApprovalExpirer) look(ctx context.Context, tenure *streams.Tenure, open
 		case o.pending:
 			act = approvals.Expire
 		}
-		if err := act(ctx, o.account, o.id); err != nil && ctx.Err() == nil {
+		if err := act(ctx, o.account, o.id); err != nil && ctx.Err() == nil && x.logs.Due(string(o.account)+"."+string(o.id)) {
 			x.Log.Warn("overdue approval not handled, retrying", "approval", o.id, "error", err)
 		}
 	}

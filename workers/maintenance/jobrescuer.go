@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/sometimes"
 	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
@@ -130,7 +131,12 @@ type rescue struct {
 
 	jobs   *streams.Mirror[schemas.Job, schemas.Job]                          // that have not settled
 	groups *streams.Mirror[schemas.Group, streams.BucketEntry[schemas.Group]] // that are not done
+
+	logs sometimes.Keyed // about what cannot be looked at
 }
+
+// repeatedAfter is when a line about a job, a group or an approval that still cannot be handled is logged again.
+const repeatedAfter = 10 * time.Minute
 
 // Run rescues jobs until ctx ends, and returns nil then.
 func (s *JobRescuer) Run(ctx context.Context) error {
@@ -143,6 +149,7 @@ func (s *JobRescuer) serve(ctx context.Context, tenure *streams.Tenure) {
 		herald: newHerald(s.Bus, s.Endpoints, s.Log), tenure: tenure, every: max(cmp.Or(s.Every, DefaultRescueEvery), leases.TTL),
 		watched: lifecycle.WatchJobs(s.Bus, ""), covered: time.Now(),
 		leases: leases.Open(s.Bus), absent: map[string]time.Time{}, looked: map[string]time.Time{},
+		logs: sometimes.Keyed{Every: repeatedAfter},
 	}
 	w.mirror()
 	var mirrors sync.WaitGroup
@@ -163,7 +170,7 @@ func (w *rescue) cover(ctx context.Context) {
 		return
 	}
 	w.covered = time.Now()
-	if err := w.watched.Cover(ctx); err != nil && ctx.Err() == nil {
+	if err := w.watched.Cover(ctx); err != nil && ctx.Err() == nil && w.logs.Due("mark") {
 		w.log.Warn("mark of open jobs not written, retrying", "error", err)
 	}
 }
@@ -192,7 +199,7 @@ func (w *rescue) mirror() {
 func (w *rescue) sweepJobs(ctx context.Context) {
 	open := inTurn(slices.Collect(maps.Values(w.jobs.All())), func(j schemas.Job) schemas.AccountID { return j.Account }, olderJob)
 	if err := w.lookForWorkers(ctx, open); err != nil {
-		if ctx.Err() == nil {
+		if ctx.Err() == nil && w.logs.Due("jobs") {
 			w.log.Warn("open jobs not checked, retrying", "error", err)
 		}
 		return
@@ -205,7 +212,7 @@ func (w *rescue) sweepJobs(ctx context.Context) {
 	}
 	w.looked = kept
 	for _, j := range open {
-		if err := w.sweepJob(ctx, j); err != nil && ctx.Err() == nil {
+		if err := w.sweepJob(ctx, j); err != nil && ctx.Err() == nil && w.logs.Due("job "+j.Key()) {
 			w.log.Warn("job not checked, retrying", "job", j.ID, "error", err)
 		}
 	}
@@ -373,7 +380,7 @@ func (w *rescue) sweepGroups(ctx context.Context) {
 	}
 	account := func(p streams.BucketEntry[schemas.Group]) schemas.AccountID { return p.Value.Account }
 	for _, p := range inTurn(due, account, olderGroup) {
-		if err := w.goOn(ctx, p); err != nil && ctx.Err() == nil {
+		if err := w.goOn(ctx, p); err != nil && ctx.Err() == nil && w.logs.Due("group "+p.Key) {
 			w.log.Warn("overdue group not continued, retrying", "group", p.Key, "error", err)
 		}
 	}

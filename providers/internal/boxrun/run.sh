@@ -103,7 +103,10 @@ if [ "$1" = sweep ]; then # what a program has left that was killed
   kill_tree
   exit
 fi
-read -r nonce mark limit code_bytes script_bytes input_bytes shell || exit 1
+patience= # the worker says all at once: where it has died, and the engine keeps the input open, the program ends by itself
+{ read -t 0.01 -r word </dev/null; }
+[ $? -gt 1 ] || patience="-t 60"
+read $patience -r nonce mark limit code_bytes script_bytes input_bytes shell || exit 1
 ending= stopping= files= script= directory=/ input=/dev/null
 if [ "$script_bytes" -gt 0 ] || [ "$input_bytes" -gt 0 ]; then
   for base in /dev/shm "${TMPDIR:-/tmp}" /tmp; do
@@ -137,11 +140,9 @@ fi
 count_oom
 before=$oom
 say ready
-read -r word
+read $patience -r word
 [ "$word" = go ] || exit 1
-patience=
-{ read -t 0.01 -r word </dev/null; } 2>/dev/null
-[ $? -gt 1 ] || patience="-t $limit"
+[ -z "$patience" ] || patience="-t $limit"
 exec 3<&0 </dev/null
 listen <&3 >/dev/null 2>&1 4>&- &
 listener=$!

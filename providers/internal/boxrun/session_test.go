@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -366,6 +367,34 @@ func TestAfterItsLimitACommandEndsByItself(t *testing.T) {
 		}
 		if e := b.end(s); e.Code != 137 {
 			t.Errorf("exit code %d", e.Code)
+		}
+	})
+}
+
+// TestAProgramThatHearsNothingEnds although its input stays open, as that of a container does which an engine has forgotten.
+func TestAProgramThatHearsNothingEnds(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, b *box) {
+		if strings.Contains(b.shell, "dash") {
+			t.Skip("dash cannot wait for a time")
+		}
+		for _, heard := range []string{"", "half a li", "nonce 1 1 0 0 0 bash\n"} {
+			args := boxrun.Arguments(b.shell, os.Getenv("PATH"))
+			i := slices.IndexFunc(args, func(a string) bool { return strings.Contains(a, "-t 60") })
+			args[i] = strings.ReplaceAll(args[i], "-t 60", "-t 1")
+			cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
+			in, err := cmd.StdinPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.WriteString(in, heard); err != nil {
+				t.Fatal(err)
+			}
+			gone(t, fmt.Sprint(cmd.Process.Pid))
+			_ = cmd.Wait()
 		}
 	})
 }
