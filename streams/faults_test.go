@@ -133,6 +133,19 @@ func (b *Bus) SpoilPayload(ctx context.Context, bucket string) (mend func() erro
 	return func() error { return put(m.data) }, put([]byte("spoilt"))
 }
 
+// HoldPayload makes the newest of the large payloads in a bucket one that no server has yet, until arrive is called.
+func (b *Bus) HoldPayload(ctx context.Context, bucket string) (arrive func() error, err error) {
+	b.copied.Store(true) // a log without copies has no payload that is on its way
+	m, err := b.getLast(ctx, "OBJ_"+bucket, "$O."+bucket+".M.*")
+	if err != nil {
+		return nil, err
+	}
+	return func() error {
+		_, err := b.js.Publish(ctx, m.subject, m.data)
+		return err
+	}, b.DeleteMessage(ctx, "OBJ_"+bucket, m.seq)
+}
+
 // Sequences reads one page of a stream.
 func (b *Bus) Sequences(ctx context.Context, stream string) (seqs []uint64, more bool, err error) {
 	page, more, err := b.getPageNear(ctx, stream, ">", 1, nil, pageMessages)
