@@ -2,6 +2,7 @@ package streams_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -53,6 +54,40 @@ func TestServedProvidersAreKnown(t *testing.T) {
 		testwait.OK(t, err)
 		want(first, "local", true) // of a version that notes nothing
 	})
+}
+
+// TestARecordOfAServedProviderIsWrittenAgainWhenItIsOld: that is at two thirds of [streams.ServedEvery], by the log's clock. A record that
+// is stamped in the future is from before that clock was set back, and may be of any age.
+func TestARecordOfAServedProviderIsWrittenAgainWhenItIsOld(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		after   time.Duration // the first record
+		set     time.Duration // by how much the log's clock was set since
+		written bool
+	}{
+		{"young", streams.ServedEvery*2/3 - time.Second, 0, false},
+		{"old", streams.ServedEvery*2/3 + time.Second, 0, true},
+		{"of the future", time.Second, -time.Hour, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var set atomic.Int64 // the clock is read by each process that asks the log
+			natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+				note := func() (revision uint64) {
+					testwait.OK(t, streams.NoteServed(t.Context(), b, "local"))
+					return testwait.Must(streams.OpenBucket[struct{}](b, streams.ServedProviders).Get(t.Context(), "local"))(t).Revision
+				}
+				first := note()
+				time.Sleep(c.after)
+				set.Store(int64(c.set))
+				testwait.OK(t, b.AskTime(t.Context()))
+				if second := note(); second > first != c.written {
+					t.Errorf("its revision was %d and is %d; written again: want %v", first, second, c.written)
+				}
+			}, func(_ *streams.ServerOptions, o *streams.Options) {
+				o.LogClock = func() time.Time { return time.Now().Add(time.Duration(set.Load())) }
+			})
+		})
+	}
 }
 
 // TestProfilesOfLivingWorkersAreKnown: what no living worker keeps is refused, what one of them keeps is not, also when
