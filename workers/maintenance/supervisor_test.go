@@ -87,11 +87,11 @@ type world struct {
 	bus *streams.Bus // of the test itself
 }
 
-func inWorld(t *testing.T, f func(w *world)) {
+func inWorld(t *testing.T, f func(w *world), options ...natstest.Option) {
 	t.Helper()
 	var log *streams.Options
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) { f(&world{T: t, log: *log, bus: b}) },
-		func(_ *streams.ServerOptions, o *streams.Options) { log = o })
+		append(options, func(_ *streams.ServerOptions, o *streams.Options) { log = o })...)
 }
 
 // open connects once more, as another process would.

@@ -1,0 +1,86 @@
+package maintenance
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sandjet/sandjet/lifecycle"
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
+)
+
+// TestARescuerDoesNotCountAJumpOfTheLogsClockAsTimeThatPassed: a JobRescuer remembers when it first missed the lease of a worker, when it
+// read the call of a waiting job and when it wrote its mark of open jobs. Then the log's clock is set by an hour.
+func TestARescuerDoesNotCountAJumpOfTheLogsClockAsTimeThatPassed(t *testing.T) {
+	for _, jump := range []time.Duration{time.Hour, -time.Hour} {
+		t.Run(fmt.Sprint("by ", jump), func(t *testing.T) {
+			var set atomic.Int64 // the clock is read by each process that asks the log
+			inWorld(t, func(w *world) {
+				rescueAcrossJump(w, func() { set.Store(int64(jump)) })
+			}, func(_ *streams.ServerOptions, o *streams.Options) {
+				o.LogClock = func() time.Time { return time.Now().Add(time.Duration(set.Load())) }
+			})
+		})
+	}
+}
+
+func rescueAcrossJump(w *world, jump func()) {
+	w.Helper()
+	r := rescuing(w.bus)
+	clear(r.absent)
+	r.watched = lifecycle.WatchJobs(w.bus, "")
+	tied := w.running("1", "dead")
+	waiting := w.running("2", "", func(j *schemas.Job) { j.State = schemas.JobWaiting })
+	judge := func() {
+		w.Helper()
+		for _, j := range []schemas.Job{tied, waiting} {
+			if err := r.sweepJob(w.Context(), j); err != nil {
+				w.Fatal(err)
+			}
+		}
+		r.cover(w.Context())
+	}
+	sweep := func() {
+		w.Helper()
+		if err := r.lookForWorkers(w.Context(), []schemas.Job{tied, waiting}); err != nil {
+			w.Fatal(err)
+		}
+		judge()
+	}
+	time.Sleep(2 * time.Minute) // a JobRescuer reads the call of a job that has waited for a minute
+	sweep()
+	read, covered := r.looked[waiting.Key()], r.covered
+	if read.IsZero() || covered.IsZero() {
+		w.Fatal("the call of the waiting job was not read, or the mark not written")
+	}
+	jump()
+	r.bus = w.open() // this one takes the log's time at once, as a Bus may that has reconnected
+	defer cut(r.bus)
+	time.Sleep(r.every)
+	judge()
+	if c, ended := w.completed(tied); ended {
+		w.Fatalf("a job whose worker was missed once is %s", c.State)
+	}
+	if again := r.looked[waiting.Key()]; !again.Equal(read) {
+		w.Errorf("the call of the waiting job was read at %s and again at %s", read, again)
+	}
+	if !r.covered.Equal(covered) {
+		w.Errorf("the mark was written at %s and again at %s", covered, r.covered)
+	}
+
+	time.Sleep(r.every)
+	sweep()
+	if c, ended := w.completed(tied); !ended || c.State != schemas.JobLost {
+		w.Errorf("a job whose worker was missed for two intervals: state %q, want it lost", c.State)
+	}
+	time.Sleep(30 * time.Minute)
+	judge()
+	if r.looked[waiting.Key()].Equal(read) {
+		w.Error("the call of the waiting job is not read again within half an hour")
+	}
+	if r.covered.Equal(covered) {
+		w.Error("the mark is not written again within half an hour")
+	}
+}
