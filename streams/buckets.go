@@ -73,7 +73,7 @@ func (k *Bucket[T]) Get(ctx context.Context, key string) (BucketEntry[T], error)
 		return BucketEntry[T]{}, err
 	case m.headers.Get("KV-Operation") != "":
 		return BucketEntry[T]{}, schemas.Wrap(schemas.NotFound, op, "there is no such thing", ErrDeleted)
-	case m.headers.Get(jetstream.MarkerReasonHeader) != "": // its life has ended
+	case m.headers.Get(jetstream.MarkerReasonHeader) != "", k.outlived(m): // its life has ended
 		return BucketEntry[T]{}, coded(op, jetstream.ErrKeyNotFound)
 	}
 	p := BucketEntry[T]{Key: key, Revision: m.seq, Stored: m.time}
@@ -137,7 +137,7 @@ func (k *Bucket[T]) Create(ctx context.Context, key string, v T, ttl time.Durati
 		return create(0)
 	case err != nil:
 		return 0, err
-	case isMark(m.headers):
+	case isMark(m.headers), k.outlived(m):
 		return create(m.seq)
 	}
 	return 0, refused

@@ -80,18 +80,20 @@ type Bus struct {
 	// replicas is how many copies the log has.
 	replicas atomic.Int32
 	// copied says that some stream has copies, which may answer a read and lag behind.
-	copied   atomic.Bool
-	limit    int      // bytes of a payload beyond which it goes to the object store
-	epochs   sync.Map // incarnation by stream
-	buckets  sync.Map // jetstream.KeyValue by name
-	leaders  sync.Map // *leaderLook by stream
-	objects  objects
-	calls    *group // nil: each call is written by itself
-	progress *progressAcks
-	clock    *timekeeper
-	tail     tail
-	reads    *places // of reads in pages
-	results  results
+	copied  atomic.Bool
+	limit   int      // bytes of a payload beyond which it goes to the object store
+	epochs  sync.Map // incarnation by stream
+	buckets sync.Map // jetstream.KeyValue by name
+	leaders sync.Map // *leaderLook by stream
+	objects objects
+
+	outlivers outlivers // among the leases
+	calls     *group    // nil: each call is written by itself
+	progress  *progressAcks
+	clock     *timekeeper
+	tail      tail
+	reads     *places // of reads in pages
+	results   results
 
 	announced announcements
 

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -184,6 +185,54 @@ func TestAClockThatIsSetEndsNothing(t *testing.T) {
 			t.Errorf("%s has ended", p.name)
 		}
 	}
+}
+
+// TestTheLogsClockIsSetBack while calls run, at once or by a start after a kill, and set right again after a while; each worker is killed
+// meanwhile. No call runs twice, and what ends while the clock is behind is seen at once.
+func TestTheLogsClockIsSetBack(t *testing.T) {
+	t.Parallel()
+	longtest.Only(t, "it builds the standard library anew")
+	ctx, cancel := context.WithTimeout(t.Context(), sizeOf().ends)
+	defer cancel()
+	program := buildWithClocks(ctx, t)
+	for _, back := range []time.Duration{4 * time.Minute, time.Hour} {
+		for _, restart := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, restarted %t", back, restart), func(t *testing.T) { setBack(ctx, t, program, back, restart) })
+		}
+	}
+}
+
+func setBack(ctx context.Context, t *testing.T, program string, back time.Duration, restart bool) {
+	t.Helper()
+	c := startCluster(ctx, t, withClocks(t, program))
+	server, first, second := c.roles[0], c.roles[2], c.roles[3]
+	k := &keptBox{c: c}
+	set := func(ahead time.Duration) {
+		if restart {
+			server.kill()
+		}
+		server.setClock(t, ahead)
+		if restart {
+			c.revive(t, server)
+		}
+	}
+	die := func(p *process) {
+		p.kill()
+		pause(ctx, time.Second)
+		c.revive(t, p)
+	}
+	const command = "echo ID >> " + mark + "; sleep 3; echo done ID"
+	before := c.submit(ctx, t, k.next(20, command))
+	c.awaitMarks(ctx, t, before[:1])
+	set(-back)
+	die(first) // what it had in hand comes again when the clock is right
+	behind := c.submit(ctx, t, k.next(40, command))
+	c.awaitMarks(ctx, t, behind[:1])
+	die(second)
+	results := c.results(ctx, t, behind)
+	set(0)
+	maps.Copy(results, c.results(ctx, t, before))
+	c.check(ctx, t, append(before, behind...), results)
 }
 
 // awaitMarks waits until calls run: a worker whose clock leaps while it proves a start takes that for a pause, and interrupts the call.
