@@ -7,10 +7,12 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -109,30 +111,53 @@ func await(ctx context.Context, cmd providers.Command, box *bareBox, child *exec
 	return errors.Join(cause, killMarked(mark))
 }
 
-// killMarked kills every process with the mark in its environment, until ten looks in a row have found none: one that was
-// started during a look by a parent that ended is not seen by it. One that clears its environment and leaves its group gets
-// away: this is a provider for tests, not a box.
+// killMarked kills every process with the mark in its environment. A chain in which each process starts the next one and ends is met
+// among the numbers that were given last, so these are looked at first and again and again. A look that finds none is enough when no
+// process was started during it; beside others that start processes all the time, thirty in a row are. One that clears its environment
+// and leaves its group gets away: this is a provider for tests, not a box.
 func killMarked(mark string) error {
+	const enough, again, youngest = 30, 10, 8
 	quiet := 0
-	for end := time.Now().Add(killPatience); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		found := false
-		files, _ := filepath.Glob("/proc/[0-9]*/environ") // the pattern is right
-		for _, file := range files {
-			data, err := os.ReadFile(file)
-			if err != nil || !bytes.Contains(data, []byte(mark)) {
-				continue
+	for end := time.Now().Add(killPatience); time.Now().Before(end); {
+		before, found := lastPID(), false
+		for range again {
+			last := lastPID()
+			for pid := last; pid > last-youngest; pid-- {
+				found = killIfMarked(pid, mark) || found
 			}
-			if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file))); err == nil && pid != os.Getpid() {
-				found = syscall.Kill(pid, syscall.SIGKILL) == nil || found
+		}
+		dirs, _ := filepath.Glob("/proc/[0-9]*") // the pattern is right
+		for _, dir := range dirs {
+			if pid, err := strconv.Atoi(filepath.Base(dir)); err == nil {
+				found = killIfMarked(pid, mark) || found
 			}
 		}
 		if found {
 			quiet = 0
-		} else if quiet++; quiet == 10 {
+			continue
+		}
+		if quiet++; quiet == enough || lastPID() == before {
 			return nil
 		}
 	}
 	return errors.New("processes of the box could not be killed")
+}
+
+// killIfMarked reports whether it has killed a process.
+func killIfMarked(pid int, mark string) bool {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+	return err == nil && bytes.Contains(data, []byte(mark)) && pid != os.Getpid() && syscall.Kill(pid, syscall.SIGKILL) == nil
+}
+
+// lastPID is the number of the process that was started last.
+func lastPID() int {
+	data, _ := os.ReadFile("/proc/loadavg")
+	fields := strings.Fields(string(data))
+	if len(fields) == 0 {
+		return 0
+	}
+	pid, _ := strconv.Atoi(fields[len(fields)-1])
+	return pid
 }
 
 func exitCode(state *os.ProcessState) int {
