@@ -249,7 +249,7 @@ func TestALargeInputStaysWithTheParkedCall(t *testing.T) {
 				lifecycle.Decision{State: schemas.ApprovalApproved, By: API, Reason: ""}); err != nil {
 				t.Fatal(err)
 			}
-			if c, err := streams.FindCall(t.Context(), b, alice, id); err != nil || string(c.Input) != string(r.Input) {
+			if c, err := streams.FindWholeCall(t.Context(), b, alice, id); err != nil || string(c.Input) != string(r.Input) {
 				t.Errorf("the call has %d of %d bytes: %v", len(c.Input), len(r.Input), err)
 			}
 		}

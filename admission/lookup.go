@@ -38,7 +38,7 @@ func (s Approvals) Whole(ctx context.Context, a schemas.AccountID, id schemas.Ap
 	if err != nil || !p.Value.LeftOut() {
 		return p.Value, err
 	}
-	call, err := streams.FindCall(ctx, s.Bus, a, p.Value.Call.ID)
+	call, err := streams.FindWholeCall(ctx, s.Bus, a, p.Value.Call.ID)
 	switch {
 	case err == nil && call.Approval == p.Value.ID:
 		p.Value.Call.Input = call.Input

@@ -193,6 +193,7 @@ func (g *Gateway) lookUp(ctx context.Context, a schemas.AccountID, id schemas.Ca
 // answerCall answers with the result, 200, or with the present state, 202, once wait has passed or
 // the gateway drains. A result that is no longer kept is answered with an error, 410.
 func (g *Gateway) answerCall(w http.ResponseWriter, r *http.Request, call schemas.Call, wait time.Duration) error {
+	call = call.WithoutInput() // it is not held while this waits
 	state, err := g.awaitCall(r.Context(), call, wait)
 	if err == nil {
 		err = g.kept(r.Context(), &state)

@@ -47,11 +47,11 @@ func EnsureApproval(ctx context.Context, b *streams.Bus, c schemas.Call) (stream
 			return p, err
 		}
 		a := schemas.Approval{
-			ID: c.Approval, Account: c.Account, State: schemas.ApprovalPending, Call: c, InputSize: len(c.Input),
+			ID: c.Approval, Account: c.Account, State: schemas.ApprovalPending, Call: c, InputSize: c.InputBytes(),
 			Requested: c.Accepted, Expires: c.Accepted.Add(schemas.DefaultApproval),
 		}
 		if a.LeftOut() {
-			a.Call.Input = nil
+			a.Call.Input, a.Call.InputSize = nil, 0 // the record has it
 		}
 		rev, err := OpenApprovals(b).Create(ctx, a.Key(), a, 0)
 		if err == nil {

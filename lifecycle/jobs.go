@@ -53,6 +53,15 @@ func EnsureJob(ctx context.Context, b *streams.Bus, c schemas.Call) (streams.Buc
 		if err == nil || !errors.Is(err, schemas.ErrNotFound) {
 			return p, err
 		}
+		if c.InputLeftOut() { // the record has the beginning of the command
+			whole, err := streams.FindWholeCall(ctx, b, c.Account, c.ID)
+			if err != nil && !errors.Is(err, schemas.ErrNotFound) {
+				return streams.BucketEntry[schemas.Job]{}, err
+			}
+			if err == nil && whole.Job == c.Job {
+				c = whole
+			}
+		}
 		j := newJob(c)
 		if err := markOpen(ctx, b, j); err != nil { // first: no record may be open without a mark
 			return streams.BucketEntry[schemas.Job]{}, err

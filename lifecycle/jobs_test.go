@@ -2,6 +2,7 @@ package lifecycle_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -45,6 +46,14 @@ func TestEnsureJobTakesAllFromTheCall(t *testing.T) {
 		}
 		if again, err := lifecycle.EnsureJob(t.Context(), b, c); err != nil || again.Revision != p.Revision {
 			t.Errorf("made again: %v, revision %d, want %d", err, again.Revision, p.Revision)
+		}
+		c = schemas.Call{ID: "c2", Account: "acct_1", Conversation: "c_1", Tool: schemas.ToolBash, Provider: "local", Workspace: "ws_1", Sandbox: "sb_1", Job: "job_2", Deadline: time.Now().Add(time.Hour),
+			Input: []byte(`{"command":"true # ` + strings.Repeat("x", schemas.MaxApprovalInput) + `","background":true}`)}
+		if err := streams.Calls.Publish(t.Context(), b, c); err != nil {
+			t.Fatal(err)
+		}
+		if p, err := lifecycle.EnsureJob(t.Context(), b, c.WithoutInput()); err != nil || !strings.HasPrefix(p.Value.Command, "true # ") {
+			t.Errorf("of a call without its input: %.50q, %v", p.Value.Command, err)
 		}
 		if _, err := lifecycle.FindJob(t.Context(), b, "acct_2", "job_1"); !errors.Is(err, schemas.ErrNotFound) {
 			t.Errorf("another account finds it: %v", err)

@@ -59,6 +59,7 @@ type Call struct {
 	Turn         TurnID          `json:"turn,omitzero"`
 	Tool         Tool            `json:"tool"`
 	Input        json.RawMessage `json:"input"`
+	InputSize    int             `json:"input_bytes,omitzero"` // size of an input that is left out
 	Dialect      Dialect         `json:"dialect,omitzero"`
 	Provider     string          `json:"provider"`
 	Workspace    WorkspaceID     `json:"workspace,omitzero"` // empty: an agent's that has none
@@ -94,6 +95,21 @@ func (c Call) Unfit() *Error {
 	}
 	return c.Misuse
 }
+
+// WithoutInput leaves out an input that its events leave out too, above [MaxApprovalInput] bytes: who only asks how far a call is does
+// not hold megabytes. That of async_status stays, which is small and says whether it may be repeated.
+func (c Call) WithoutInput() Call {
+	if len(c.Input) > MaxApprovalInput && c.Tool != ToolAsyncStatus {
+		c.InputSize, c.Input, c.parsed = len(c.Input), nil, nil
+	}
+	return c
+}
+
+// InputLeftOut reports whether c is without its input.
+func (c Call) InputLeftOut() bool { return c.InputSize > 0 }
+
+// InputBytes is the size of the input, also where it is left out.
+func (c Call) InputBytes() int { return max(len(c.Input), c.InputSize) }
 
 // EventID is the call's key on the log: unique per tenant.
 func (c Call) EventID() string { return string(c.Account) + "." + string(c.ID) }

@@ -136,15 +136,14 @@ func NewEvent(c Call, t EventType, id string, at time.Time, data any) Event {
 	}
 }
 
-// AcceptedEvent is the event about a call's acceptance, the same whoever makes it. An input above 64 KiB
-// is left out, only its size is reported.
+// AcceptedEvent is the event about a call's acceptance, the same whoever makes it. An input above
+// [MaxApprovalInput] bytes is left out, only its size is reported.
 func AcceptedEvent(c Call) Event {
-	const most = 64 << 10
 	data := AcceptedData{
-		Call: c.ID, Tool: c.Tool, Input: c.Input, InputSize: len(c.Input), Provider: c.Provider, Deadline: c.Deadline, Origin: c.Origin,
+		Call: c.ID, Tool: c.Tool, Input: c.Input, InputSize: c.InputBytes(), Provider: c.Provider, Deadline: c.Deadline, Origin: c.Origin,
 		GrantedBy: c.GrantedBy,
 	}
-	if len(c.Input) > most {
+	if c.InputBytes() > MaxApprovalInput {
 		data.Input = nil
 	}
 	return NewEvent(c, CallAccepted, AcceptedID(c.Account, c.ID), c.Accepted, data)

@@ -78,7 +78,7 @@ const (
 	MaxChatFileType   = 100      // the same, of its type
 	MaxChatFileRef    = 4096     // the same, of what its service finds it by
 
-	MaxApprovalInput  = 64 << 10 // bytes of a call's input that approval.requested and the approval's record carry
+	MaxApprovalInput  = 64 << 10 // bytes of a call's input that its events, and the record of its approval, carry
 	MaxApprovalReason = 1024     // bytes of the reason that is given with an answer
 
 	DefaultJobs        = 10             // running jobs in one reserved sandbox

@@ -260,7 +260,7 @@ func TestLargePayloadsComeBackWhole(t *testing.T) {
 		content := string(bytes.Repeat([]byte("0123456789abcdef"), 4<<20/16))
 		c.Input = testwait.Must(json.Marshal(schemas.WriteInput{FilePath: "/f", Content: content}))(t)
 		testwait.OK(t, streams.Calls.Publish(ctx, b, c))
-		if got := testwait.Must(streams.FindCall(ctx, b, account, c.ID))(t); !bytes.Equal(got.Input, c.Input) {
+		if got := testwait.Must(streams.FindWholeCall(ctx, b, account, c.ID))(t); !bytes.Equal(got.Input, c.Input) {
 			t.Error("the call that is found is not whole")
 		}
 		var n int
@@ -281,7 +281,7 @@ func TestLargePayloadsComeBackWhole(t *testing.T) {
 			t.Fatalf("%d dead letters; want one that is whole", len(dead))
 		}
 		testwait.OK(t, streams.OpenDeadLetters(b).Redrive(ctx, dead[0].ID))
-		if got := testwait.Must(streams.FindCall(ctx, b, account, c.ID))(t); !bytes.Equal(got.Input, c.Input) {
+		if got := testwait.Must(streams.FindWholeCall(ctx, b, account, c.ID))(t); !bytes.Equal(got.Input, c.Input) {
 			t.Error("the call that was sent again is not whole")
 		}
 		e := eventOf(c, "big", schemas.CallOutput, schemas.OutputData{Text: content})

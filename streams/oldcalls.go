@@ -23,7 +23,7 @@ const headerSummary = "Sandjet-Summary"
 
 // summaryOf is what must be known of a call to end it.
 func summaryOf(c schemas.Call) string {
-	c.Input = json.RawMessage("null")
+	c.Input, c.InputSize = nil, c.InputBytes()
 	b, _ := json.Marshal(c) //nolint:errchkjson // a call was read from JSON or made from what was
 	return string(b)
 }

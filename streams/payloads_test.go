@@ -82,3 +82,45 @@ func readWithoutPayloads(t *testing.T, b *streams.Bus, after time.Duration, gone
 		t.Errorf("with its payload the event is read as %d events", len(page.Events))
 	}
 }
+
+// TestWhoAsksHowFarACallIsDoesNotReadItsInput: of a call with megabytes of it only the size is known, also while somebody waits for its
+// result, and it cannot be published without it by mistake. What is small is there.
+func TestWhoAsksHowFarACallIsDoesNotReadItsInput(t *testing.T) {
+	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+		ctx := t.Context()
+		for name, c := range map[string]struct {
+			size int
+			left bool
+		}{"small": {16, false}, "large": {schemas.MaxApprovalInput, true}, "elsewhere": {2 << 20, true}} {
+			call := callOf(name)
+			call.Input = []byte(`{"command":"` + strings.Repeat("x", c.size) + `"}`)
+			testwait.OK(t, streams.Calls.Publish(ctx, b, call))
+			if name == "elsewhere" {
+				arrives := testwait.Must(b.HoldPayload(ctx, "payloads_2d"))(t)
+				defer func() {
+					testwait.OK(t, arrives())
+					whole := testwait.Must(streams.FindWholeCall(ctx, b, account, call.ID))(t)
+					if string(whole.Input) != string(call.Input) || whole.InputLeftOut() {
+						t.Errorf("the whole call has %d bytes of %d", len(whole.Input), len(call.Input))
+					}
+				}()
+			}
+			found := testwait.Must(streams.FindCall(ctx, b, account, call.ID))(t)
+			if found.InputLeftOut() != c.left || (len(found.Input) == 0) != c.left || found.InputBytes() != len(call.Input) {
+				t.Errorf("%s: found with %d bytes of %d, left out: %t", name, len(found.Input), found.InputBytes(), found.InputLeftOut())
+			}
+			if have, want := schemas.AcceptedEvent(found), schemas.AcceptedEvent(call); string(have.Data) != string(want.Data) {
+				t.Errorf("%s: its acceptance is announced as %.200s, want %.200s", name, have.Data, want.Data)
+			}
+			waiting, cancel := context.WithTimeout(ctx, time.Second)
+			state, err := streams.AwaitCall(waiting, b, call)
+			cancel()
+			if err == nil || state == nil || len(state.Call.Input) > schemas.MaxApprovalInput {
+				t.Errorf("%s: the state of who waits is %+v, %v", name, state, err)
+			}
+			if err := streams.Calls.Publish(ctx, b, found); c.left != (schemas.CodeOf(err) == schemas.Internal) {
+				t.Errorf("%s: published as it was found: %v", name, err)
+			}
+		}
+	})
+}

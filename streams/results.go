@@ -25,12 +25,15 @@ func AwaitResult(ctx context.Context, b *Bus, c schemas.Call) (schemas.Result, e
 // and the last known state, or nil if the conversation was not read yet. While the log is unreachable it waits.
 // Code: not_found (the call has ended, and its result is no longer kept; who needs to be sure reads its state).
 //
+// A large input is not held for as long as it waits, and not in the state: see [schemas.Call.WithoutInput].
+//
 // Waiters of one conversation share a subscription, and the reads of what is stored: another waiter costs one request, which asks
 // when its call was stored, and another waiter of the same call costs none.
 func AwaitCall(ctx context.Context, b *Bus, c schemas.Call) (*CallState, error) {
 	if err := errors.Join(c.Account.Validate(), c.Conversation.Validate()); err != nil {
 		return nil, err
 	}
+	c = c.WithoutInput()
 	a := b.results.join(c, nil)
 	if a == nil {
 		r, err := persist(ctx, b, func() (*callReader, error) { return b.callReader(ctx, c) })

@@ -327,7 +327,9 @@ func (f *Facade) processes(w http.ResponseWriter, r *http.Request, b *box) error
 		}
 		var in schemas.BashInput
 		p, ok := process{}, false
-		if json.Unmarshal(call.Input, &in) == nil {
+		if call.InputLeftOut() { // a command that is too large for a list
+			p, ok = process{Args: []string{}}, call.Tool == schemas.ToolBash
+		} else if json.Unmarshal(call.Input, &in) == nil {
 			p, ok = processOf(in.Command)
 		}
 		if ok {
