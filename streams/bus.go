@@ -153,6 +153,7 @@ func Open(ctx context.Context, o Options) (*Bus, error) {
 		b.abandon()
 		return nil, err
 	}
+	b.noteSteps(ctx)
 	b.limit = int(b.publish.MaxPayload()) - payloadHeadroom
 	b.room.refresh(ctx)
 	if o.Server != nil {

@@ -234,3 +234,24 @@ func TestNoCertaintyOutlastsAStepOfTheLogsClock(t *testing.T) {
 		})
 	}
 }
+
+// TestAStepOfTheLogsClockIsNoticedByAll: a process begins while the log's clock is behind, and another asks for it before and after that
+// alone. What is stored meanwhile has stamps from before: the other does not take it for found either.
+func TestAStepOfTheLogsClockIsNoticedByAll(t *testing.T) {
+	t.Parallel()
+	l := natstest.Start(t)
+	testwait.OK(t, streams.Calls.Publish(t.Context(), l.Bus, callOf("one")))
+	since := time.Now().Add(-time.Minute)
+	want := func(found bool) {
+		t.Helper()
+		if is := testwait.Must(l.Bus.FoundSince(t.Context(), since))(t); is != found {
+			t.Errorf("all since then is found: %t, want %t", is, found)
+		}
+	}
+	want(true)
+	behind := testwait.Must(streams.Open(t.Context(), streams.Options{
+		Server: l.Server, MemoryStorage: true, LogClock: func() time.Time { return time.Now().Add(-time.Hour) },
+	}))(t)
+	testwait.OK(t, behind.Close(t.Context()))
+	want(false)
+}

@@ -58,7 +58,7 @@ func (b *Bus) readSteps(ctx context.Context) error {
 	return nil
 }
 
-// noteSteps notes on the log how far its clock had come when it was set back, for processes that begin after that.
+// noteSteps notes on the log how far its clock had come when it was set back, for processes that begin after that, or have not noticed.
 func (b *Bus) noteSteps(ctx context.Context) {
 	c := b.clock
 	c.mu.RLock()
@@ -108,9 +108,17 @@ func (b *Bus) Recognises(at time.Time) bool {
 }
 
 // foundSince reports whether a read from a time on, which has ended, has certainly found all that was stored since that time. Where the
-// log's clock was set back it may have begun behind some of that. It costs a request: ask only where something was not found.
+// log's clock was set back it may have begun behind some of that. It costs two requests: ask only where something was not found. What
+// this process has not noticed, as the clock was right again before it asked, another has noted.
 func (b *Bus) foundSince(ctx context.Context, since time.Time) (bool, error) {
 	if err := b.askTimeSince(ctx, b.clock.elapsed()); err != nil {
+		return false, err
+	}
+	if _, known := b.Age(since); !known {
+		b.noteSteps(ctx)
+		return false, nil
+	}
+	if err := b.readSteps(ctx); err != nil {
 		return false, err
 	}
 	_, known := b.Age(since)

@@ -178,3 +178,8 @@ func (b *Bus) Unfinished(ctx context.Context, stream, name string) (int, error) 
 	i := c.CachedInfo()
 	return i.NumAckPending + int(i.NumPending), nil
 }
+
+// FoundSince is foundSince.
+func (b *Bus) FoundSince(ctx context.Context, since time.Time) (bool, error) {
+	return b.foundSince(ctx, since)
+}
