@@ -136,7 +136,7 @@ func NewEvent(c Call, t EventType, id string, at time.Time, data any) Event {
 	}
 }
 
-// AcceptedEvent is the event about a call's acceptance, the same whoever makes it. An input above
+// AcceptedEvent is the event about a call's acceptance, the same in every process. An input above
 // [MaxApprovalInput] bytes is left out, only its size is reported.
 func AcceptedEvent(c Call) Event {
 	data := AcceptedData{

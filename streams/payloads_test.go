@@ -83,7 +83,7 @@ func readWithoutPayloads(t *testing.T, b *streams.Bus, after time.Duration, gone
 	}
 }
 
-// TestWhoAsksHowFarACallIsDoesNotReadItsInput: of a call with megabytes of it only the size is known, also while somebody waits for its
+// TestWhoAsksHowFarACallIsDoesNotReadItsInput: of a call with megabytes of it only the size is known, also while a client waits for its
 // result, and it cannot be published without it by mistake. What is small is there.
 func TestWhoAsksHowFarACallIsDoesNotReadItsInput(t *testing.T) {
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
