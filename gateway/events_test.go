@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -248,5 +249,28 @@ func TestClientOverAGateway(t *testing.T) {
 	}
 	if res, err := c.Wait(ctx, st.ID); err != nil || res.Status != schemas.StatusCancelled {
 		t.Errorf("%+v, %v", res, err)
+	}
+}
+
+// TestAPageOfLargeEventsIsShort: a page that would be above 1 MiB ends earlier, read from the log or from the memory that readers share.
+func TestAPageOfLargeEventsIsShort(t *testing.T) {
+	for from, path := range map[string]string{"the log": "", "memory": "&wait=1"} {
+		t.Run(from, func(t *testing.T) {
+			e := open(t)
+			for n := range 5 {
+				e.note("c_1", n, strings.Repeat("x", 400<<10))
+			}
+			var pages []int
+			for after := "-1"; ; {
+				p := decode[gateway.Page](t, e.get("/v1/conversations/c_1/events?limit=1000&after="+after+path))
+				if len(p.Events) == 0 {
+					break
+				}
+				pages, after = append(pages, len(p.Events)), p.Next.String()
+			}
+			if !slices.Equal(pages, []int{2, 2, 1}) {
+				t.Errorf("five events of 400 KiB are pages of %d", pages)
+			}
+		})
 	}
 }

@@ -178,30 +178,60 @@ func (r *callReader) take(ctx context.Context, m stored) error {
 
 // add adds what an event says about the call, if it is one of it.
 func (s *CallState) add(e schemas.Event) error {
-	if e.Subject != string(s.Call.ID) {
+	if e.Subject != string(s.Call.ID) || e.Type == schemas.CallFinished && s.Result != nil {
 		return nil
 	}
+	news, err := newsOf(e)
+	if err == nil {
+		s.learn(news)
+	}
+	return err
+}
+
+// callNews is what an event says about the beginning or the end of a call.
+type callNews struct {
+	call     schemas.CallID
+	accepted bool
+	started  *schemas.StartedData
+	time     time.Time       // of the start
+	result   *schemas.Result // shared by all that learn of it, and never changed
+}
+
+// newsOf reads what an event says.
+func newsOf(e schemas.Event) (callNews, error) {
+	n := callNews{call: schemas.CallID(e.Subject)}
 	switch e.Type {
 	case schemas.CallAccepted:
-		s.Accepted = true
+		n.accepted = true
 	case schemas.CallStarted:
 		var d schemas.StartedData
 		if err := json.Unmarshal(e.Data, &d); err != nil {
-			return fmt.Errorf("read the start of call %s: %w", s.Call.ID, err)
+			return callNews{}, fmt.Errorf("read the start of call %s: %w", e.Subject, err)
 		}
-		s.Started, s.Last = append(s.Started, d), e.Time
+		n.started, n.time = &d, e.Time
 	case schemas.CallFinished:
-		if s.Result != nil {
-			return nil // the first counts
-		}
 		var d schemas.Result
 		if err := json.Unmarshal(e.Data, &d); err != nil {
-			return fmt.Errorf("read the result of call %s: %w", s.Call.ID, err)
+			return callNews{}, fmt.Errorf("read the result of call %s: %w", e.Subject, err)
 		}
-		s.Result = &d
+		n.result = &d
 	default: // it says nothing about beginning or end
 	}
-	return nil
+	return n, nil
+}
+
+// learn adds news, if they are of this call. Of several results the first counts.
+func (s *CallState) learn(n callNews) {
+	if n.call != s.Call.ID {
+		return
+	}
+	s.Accepted = s.Accepted || n.accepted
+	if n.started != nil {
+		s.Started, s.Last = append(s.Started, *n.started), n.time
+	}
+	if s.Result == nil {
+		s.Result = n.result
+	}
 }
 
 // ofCall reports whether an event id may be that of an event about c's beginning or end.

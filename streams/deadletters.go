@@ -42,6 +42,7 @@ func (b *Bus) deadLetter(ctx context.Context, d schemas.DeadLetter) error {
 	}
 	d.Headers = map[string][]string(h)
 	delete(d.Headers, headerPayload)
+	delete(d.Headers, headerSize)
 	return Dead.Publish(ctx, b, d)
 }
 

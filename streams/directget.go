@@ -14,7 +14,7 @@ import (
 )
 
 // concurrentReads bounds the reads in pages of this process: a page holds up its stream's writers
-// while it is read. Accounts take turns.
+// while it is read, and takes memory until it is made use of. Accounts take turns.
 const concurrentReads = 4
 
 const (
@@ -136,14 +136,30 @@ func (b *Bus) toPresent(
 	return page, true, nil
 }
 
+// hasPlace marks a context whose owner has a place among the reads in pages.
+type hasPlace struct{}
+
+// placeToRead takes a place among the reads in pages. What reads with the context that it returns takes no other: the place is for a page
+// and for the payloads that it names.
+func (b *Bus) placeToRead(ctx context.Context, stream, subject string) (_ context.Context, give func(), err error) {
+	if ctx.Value(hasPlace{}) != nil {
+		return ctx, func() {}, nil
+	}
+	if err := b.reads.take(ctx, readFor(subject)); err != nil {
+		return nil, nil, coded("read from "+stream, err)
+	}
+	return context.WithValue(ctx, hasPlace{}, true), b.reads.give, nil
+}
+
 // getPageNear reads a page from whichever copy is nearest, which may lag behind.
 func (b *Bus) getPageNear(
 	ctx context.Context, stream, subject string, from uint64, since *time.Time, limit int,
 ) (page []stored, more bool, err error) {
-	if err := b.reads.take(ctx, readFor(subject)); err != nil {
-		return nil, false, coded("read from "+stream, err)
+	ctx, give, err := b.placeToRead(ctx, stream, subject)
+	if err != nil {
+		return nil, false, err
 	}
-	defer b.reads.give()
+	defer give()
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)
 	defer cancel()
 	r := getRequest{Seq: max(from, 1), Next: subject, Batch: limit, MaxBytes: pageBytes}

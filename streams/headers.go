@@ -29,6 +29,7 @@ func (h Headers) Get(name string) string {
 const (
 	headerTrace   = "traceparent"
 	headerPayload = "Sandjet-Payload" // name of the object that holds the payload: "<bucket>/<object>"
+	headerSize    = "Sandjet-Size"    // bytes of the payload that lies there, as a decimal number
 )
 
 // clean drops from the headers of a message what belongs to the server or to the message's place:

@@ -22,8 +22,8 @@ type PageResult struct {
 // MaxPage is the most events of one page.
 const MaxPage = 1000
 
-// Page reads at most limit events (1 to MaxPage; 0: 100) of a conversation after the cursor. A page
-// may be shorter than limit though there is more, when its events are large.
+// Page reads at most limit events (1 to MaxPage; 0: 100) of a conversation after the cursor. A page is shorter than limit
+// though there is more when its events are large: it ends with the event before which it would be above 1 MiB.
 func Page(
 	ctx context.Context, b *Bus, account schemas.AccountID, conversation schemas.ConversationID, after schemas.Cursor, limit int,
 ) (PageResult, error) {
@@ -42,7 +42,13 @@ func Page(
 	if after.Place() == r.Next {
 		r.Next = after // it is proven
 	}
-	for more := true; more && len(r.Events) < limit; {
+	ctx, give, err := b.placeToRead(ctx, stream, subject)
+	if err != nil {
+		return PageResult{}, err
+	}
+	defer give()
+	size := 0
+	for more, full := true, false; more && !full && len(r.Events) < limit; {
 		var page []stored
 		page, more, err = b.getPage(ctx, stream, subject, r.Next.Seq+1, nil, limit-len(r.Events))
 		if err != nil {
@@ -50,6 +56,10 @@ func Page(
 		}
 		more = more && len(page) > 0
 		for _, m := range page {
+			if size += m.size(); size > pageBytes && len(r.Events) > 0 {
+				more, full = true, true
+				break
+			}
 			before := r.Next
 			r.Next = schemas.Cursor{Epoch: at.epoch, Seq: m.seq, Mark: schemas.MarkOf(m.id)}
 			e, is, err := b.event(ctx, at.epoch, m)
@@ -78,17 +88,23 @@ type EventPage struct {
 }
 
 // ReadEvents reads at most limit events (0: as many as a page has) of a conversation from a sequence
-// on, in one round trip.
+// on, in one round trip. A page of several is not larger than 1 MiB.
 func ReadEvents(ctx context.Context, b *Bus, a schemas.AccountID, c schemas.ConversationID, from uint64, limit int) (EventPage, error) {
 	stream, subject := b.placeOf(a, c)
 	epoch, err := b.epoch(ctx, stream)
 	if err != nil {
 		return EventPage{}, err
 	}
+	ctx, give, err := b.placeToRead(ctx, stream, subject)
+	if err != nil {
+		return EventPage{}, err
+	}
+	defer give()
 	page, more, err := b.getPage(ctx, stream, subject, from, nil, limit)
 	if err != nil {
 		return EventPage{}, err
 	}
+	page, more = withinPage(page, more)
 	r := EventPage{Epoch: epoch, More: more && len(page) > 0, Events: make([]Entry[schemas.Event], 0, len(page))}
 	if len(page) > 0 {
 		r.First, r.Last = page[0].seq, page[len(page)-1].seq

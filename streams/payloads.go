@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -123,8 +124,33 @@ func (b *Bus) offload(ctx context.Context, stream string, m *nats.Msg) error {
 	}
 	b.meter.wrote(m.Subject, int64(len(m.Data)))
 	m.Header.Set(headerPayload, bucket+"/"+name)
+	m.Header.Set(headerSize, strconv.Itoa(len(m.Data)))
 	m.Data = nil
 	return nil
+}
+
+// size is how many bytes the payload of a message has, wherever it lies.
+func (m stored) size() int {
+	if m.stream == streamIntake || m.headers.Get(headerPayload) == "" {
+		return len(m.data)
+	}
+	n, err := strconv.Atoi(m.headers.Get(headerSize))
+	if err != nil || n < 0 {
+		return pageBytes // stored by an older version: a payload lies elsewhere because it is about as large, or larger
+	}
+	return n
+}
+
+// withinPage is as much of a page as is not larger than one with its payloads, at least one message; more reports whether something
+// follows.
+func withinPage(page []stored, more bool) ([]stored, bool) {
+	size := 0
+	for i, m := range page {
+		if size += m.size(); size > pageBytes && i > 0 {
+			return page[:i], true
+		}
+	}
+	return page, more
 }
 
 // whole returns the payload of a message that was stored at a time, from the object store if it is there.

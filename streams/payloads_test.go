@@ -3,6 +3,7 @@ package streams_test
 import (
 	"context"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -121,6 +122,35 @@ func TestWhoAsksHowFarACallIsDoesNotReadItsInput(t *testing.T) {
 			if err := streams.Calls.Publish(ctx, b, found); c.left != (schemas.CodeOf(err) == schemas.Internal) {
 				t.Errorf("%s: published as it was found: %v", name, err)
 			}
+		}
+	})
+}
+
+// TestAPageOfLargeEventsIsSmall: what lies in the store of payloads counts for the size of a page as what lies in the log itself, and it is
+// not fetched before it is known to fit.
+func TestAPageOfLargeEventsIsSmall(t *testing.T) {
+	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+		ctx, call := t.Context(), callOf("a")
+		sizes := []int{100, 2 << 20, 100, 100, 2 << 20, 2 << 20, 500 << 10, 500 << 10, 500 << 10}
+		for i, size := range sizes {
+			e := eventOf(call, strconv.Itoa(i), schemas.CallOutput, schemas.OutputData{Text: strings.Repeat("x", size)})
+			testwait.OK(t, streams.Events.Publish(ctx, b, e))
+		}
+		want := []int{1, 1, 2, 1, 1, 2, 1} // events of each page
+		var pages, reads []int
+		for at := (schemas.Cursor{}); ; {
+			page := testwait.Must(streams.Page(ctx, b, account, call.Conversation, at, streams.MaxPage))(t)
+			pages, at = append(pages, len(page.Events)), page.Next
+			if page.UpToDate {
+				break
+			}
+		}
+		for from, more := uint64(1), true; more; {
+			page := testwait.Must(streams.ReadEvents(ctx, b, account, call.Conversation, from, 0))(t)
+			reads, from, more = append(reads, len(page.Events)), page.Last+1, page.More
+		}
+		if !slices.Equal(pages, want) || !slices.Equal(reads, want) {
+			t.Errorf("of events of %d bytes the pages have %d, and those that readers share %d; want %d", sizes, pages, reads, want)
 		}
 	})
 }

@@ -429,6 +429,7 @@ func (w *watch) hear(ctx context.Context, m stored, fresh []*awaited) error {
 	case err != nil:
 		return nil // a message that is no event says nothing
 	}
+	news, malformed := newsOf(e.Value) // once, and without the lock: others wait for it, and a result may have megabytes
 	w.results.mu.Lock()
 	defer w.results.mu.Unlock()
 	for _, a := range to {
@@ -436,7 +437,10 @@ func (w *watch) hear(ctx context.Context, m stored, fresh []*awaited) error {
 			continue
 		}
 		a.last = m.seq
-		a.err = a.state.add(e.Value)
+		if e.Value.Subject == string(a.state.Call.ID) {
+			a.err = malformed
+		}
+		a.state.learn(news)
 		w.settle(a)
 	}
 	return nil

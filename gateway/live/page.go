@@ -30,7 +30,7 @@ type PageEvent struct {
 	Snapshot json.RawMessage `json:"snapshot,omitzero"`
 }
 
-// Page reads at most limit events. If there is none it waits for the first, until wait has passed or the gateway drains. Who waits
+// Page reads at most limit events, and no more than 1 MiB of several. If there is none it waits for the first, until wait has passed or the gateway drains. Who waits
 // takes the places of an event stream, and gives the request's own hold back. Codes: exhausted, unavailable, those of the log.
 func (s *Server) Page(ctx context.Context, at View, limit int, wait time.Duration) (Page, error) {
 	leave, err := s.enter()
@@ -51,18 +51,18 @@ func (s *Server) Page(ctx context.Context, at View, limit int, wait time.Duratio
 	defer reader.Close()
 	over := time.NewTimer(wait)
 	defer over.Stop()
-	p := Page{Events: []PageEvent{}, Next: at.After, Recovered: true}
+	p := filling{Page: Page{Events: []PageEvent{}, Next: at.After, Recovered: true}, limit: limit}
 	for waited := wait <= 0; ; {
 		for step := range reader.Ready() {
-			if p.take(step, limit) {
-				return p, nil
+			if p.take(step) {
+				return p.Page, nil
 			}
 			if step.Kind == replay.StepFailed && s.Draining.Err() == nil {
-				return p, step.Err
+				return p.Page, step.Err
 			}
 		}
 		if p.UpToDate && (waited || len(p.Events) > 0) || s.Draining.Err() != nil {
-			return p, nil
+			return p.Page, nil
 		}
 		select {
 		case <-woken:
@@ -70,13 +70,23 @@ func (s *Server) Page(ctx context.Context, at View, limit int, wait time.Duratio
 			waited = true
 		case <-s.Draining.Done():
 		case <-ctx.Done():
-			return p, nil // the client is gone and reads nothing
+			return p.Page, nil // the client is gone and reads nothing
 		}
 	}
 }
 
+// pageBytes is how large a page of several events is at most, as one that is read from the log.
+const pageBytes = 1 << 20
+
+// filling is a page that is being made.
+type filling struct {
+	Page
+
+	limit, bytes int
+}
+
 // take adds a step to a page and reports whether the page ends with it.
-func (p *Page) take(step replay.Step, limit int) (full bool) {
+func (p *filling) take(step replay.Step) (full bool) {
 	switch step.Kind {
 	case replay.StepAttached:
 		p.Next, p.Gap, p.Recovered = step.From, step.Gap, step.Gap == nil
@@ -86,7 +96,8 @@ func (p *Page) take(step replay.Step, limit int) (full bool) {
 		}
 		p.Next, p.Gap, p.Recovered = step.Gap.To, step.Gap, false
 	case replay.StepEvent:
-		if len(p.Events) == limit {
+		p.bytes += len(step.Frame.Data()) + len(step.Snapshot.Data())
+		if n := len(p.Events); n == p.limit || n > 0 && p.bytes > pageBytes {
 			return true
 		}
 		p.Events = append(p.Events, PageEvent{step.Frame.Cursor(), step.Frame.Data(), step.Skipped, step.Snapshot.Data()})
