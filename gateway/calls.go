@@ -202,7 +202,13 @@ func (g *Gateway) answerCall(w http.ResponseWriter, r *http.Request, call schema
 		return err
 	}
 	if state.Result != nil {
-		web.WriteJSON(w, http.StatusOK, state.Result)
+		err := web.TryJSON(w, http.StatusOK, state.Result)
+		if err == nil || r.Method == http.MethodGet {
+			return err
+		}
+		// Sent again, the request might be another call. The result is asked for as that of a call that still runs.
+		web.Later(w.Header())
+		web.WriteJSON(w, http.StatusAccepted, stateOf(call, stateRunning))
 		return nil
 	}
 	status := stateRunning

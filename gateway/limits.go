@@ -24,6 +24,8 @@ type Limits struct {
 	AllRequests    int   // of all accounts. Default [DefaultAllRequests]
 	Bodies         int64 // bytes of the bodies of an account's requests. Default [DefaultBodies]
 	AllBodies      int64 // of all accounts. Default [DefaultAllBodies]
+	Answers        int64 // bytes of answers and of large events that the account's clients have not read yet. Default [DefaultAnswers]
+	AllAnswers     int64 // of all accounts. Default [DefaultAllAnswers]
 	BytesPerSecond int64 // to all WebSockets of an account. Default: no limit
 	// Connections are those of [Gateway.Run]'s listener, whatever they carry.
 	Connections web.Connections
@@ -39,6 +41,8 @@ const (
 	DefaultAllRequests = 16_384
 	DefaultBodies      = 64 << 20
 	DefaultAllBodies   = 256 << 20
+	DefaultAnswers     = 64 << 20
+	DefaultAllAnswers  = 256 << 20
 )
 
 // places are those of connections and waits.
@@ -52,8 +56,11 @@ func (l Limits) places() *live.Places {
 
 // holds are those of requests in hand.
 func (l Limits) holds() *web.Holds {
-	return web.NewHolds(cmp.Or(l.Requests, DefaultRequests), cmp.Or(l.AllRequests, DefaultAllRequests),
-		cmp.Or(l.Bodies, DefaultBodies), cmp.Or(l.AllBodies, DefaultAllBodies))
+	return web.NewHolds(web.HoldLimits{
+		Requests: cmp.Or(l.Requests, DefaultRequests), AllRequests: cmp.Or(l.AllRequests, DefaultAllRequests),
+		Bodies: cmp.Or(l.Bodies, DefaultBodies), AllBodies: cmp.Or(l.AllBodies, DefaultAllBodies),
+		Answers: cmp.Or(l.Answers, DefaultAnswers), AllAnswers: cmp.Or(l.AllAnswers, DefaultAllAnswers),
+	})
 }
 
 // takeWait takes a place for a request that waits or streams. Who gets it gives back the place among the requests in hand

@@ -84,6 +84,9 @@ func newMetrics(reg *prometheus.Registry, bus *streams.Bus, providers []string, 
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "sandjet_body_bytes", Help: "Memory that bodies of requests in hand may take.",
 		}, func() float64 { return float64(held.BodyBytes()) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "sandjet_answer_bytes", Help: "Memory of answers and of large events that clients have not read yet.",
+		}, func() float64 { return float64(held.Answers.Total()) }),
 	)
 	if len(providers) > 0 {
 		reg.MustRegister(newQueues(bus, providers))

@@ -142,10 +142,16 @@ type requestFlags struct {
 	MaxRequestsAll int      `placeholder:"N" default:"16384" group:"Gateway" help:"Like --max-requests, for all accounts together."`
 	BodyMemory     byteSize `placeholder:"SIZE" default:"64MiB" group:"Gateway" help:"Memory for the bodies of an account's requests; above it requests are refused with 429 or 503 and retried later."`
 	BodyMemoryAll  byteSize `placeholder:"SIZE" default:"256MiB" group:"Gateway" help:"Like --body-memory, for all accounts together."`
+
+	AnswerMemory    byteSize `placeholder:"SIZE" default:"64MiB" group:"Gateway" help:"Memory for what an account's clients have not read yet of answers and events above 16 KiB; above it requests are refused with 429 or 503, and streams wait."`
+	AnswerMemoryAll byteSize `placeholder:"SIZE" default:"256MiB" group:"Gateway" help:"Like --answer-memory, for all accounts together."`
 }
 
 // leastBodyMemory holds one request of the largest size, and its end.
 const leastBodyMemory = schemas.MaxRequest + 64<<10
+
+// leastAnswerMemory holds one answer of the largest size.
+const leastAnswerMemory = 16 << 20
 
 // check reports what is out of range.
 func (f requestFlags) check() error {
@@ -157,6 +163,11 @@ func (f requestFlags) check() error {
 	for name, n := range map[string]byteSize{"body-memory": f.BodyMemory, "body-memory-all": f.BodyMemoryAll} {
 		if n < leastBodyMemory {
 			return schemas.Invalidf(name, "%s is out of range: at least %s, for the largest request", n, byteSize(leastBodyMemory))
+		}
+	}
+	for name, n := range map[string]byteSize{"answer-memory": f.AnswerMemory, "answer-memory-all": f.AnswerMemoryAll} {
+		if n < leastAnswerMemory {
+			return schemas.Invalidf(name, "%s is out of range: at least %s, for the largest answer", n, byteSize(leastAnswerMemory))
 		}
 	}
 	return nil
@@ -209,6 +220,7 @@ func (f gatewayFlags) limits() gateway.Limits {
 	return gateway.Limits{
 		Connections: web.Connections{All: f.MaxConnections, PerAddress: f.MaxConnectionsPerAddress},
 		Requests:    f.MaxRequests, AllRequests: f.MaxRequestsAll, Bodies: int64(f.BodyMemory), AllBodies: int64(f.BodyMemoryAll),
+		Answers: int64(f.AnswerMemory), AllAnswers: int64(f.AnswerMemoryAll),
 		Sockets: f.MaxSockets, Attachments: f.MaxAttachments, AllSockets: f.MaxSocketsAll, Handshakes: f.MaxHandshakes,
 		BytesPerSecond: int64(f.SocketBytesPerSec),
 	}

@@ -76,7 +76,7 @@ func (s *store) RemoveVariable(_ context.Context, a schemas.AccountID, name stri
 func serve(s *accounts.Server) http.Handler {
 	mux := http.NewServeMux()
 	edge := &web.Edge{
-		Log: slog.New(slog.DiscardHandler), Holds: web.NewHolds(-1, -1, -1, -1), Stall: time.Minute,
+		Log: slog.New(slog.DiscardHandler), Holds: web.NewHolds(web.HoldLimits{}), Stall: time.Minute,
 		Answered: func(string, int, time.Duration) {},
 	}
 	for _, r := range s.Routes() {

@@ -117,7 +117,7 @@ func start(t *testing.T, workers int, lost func() bool) *plane {
 		},
 	})
 	edge := &web.Edge{Log: slog.New(slog.DiscardHandler), Stall: time.Minute, Answered: func(string, int, time.Duration) {},
-		Holds: web.NewHolds(0, 0, 0, 0)}
+		Holds: web.NewHolds(web.HoldLimits{})}
 	mux := http.NewServeMux()
 	for pattern, h := range map[string]func(http.ResponseWriter, *http.Request, schemas.AccountID) error{
 		"GET /v1/workspaces/{id}/files":               f.List,

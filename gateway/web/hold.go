@@ -10,21 +10,41 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// Hold is what one request has of what all share: a place among the requests in hand, and room for its body. It belongs
-// to the goroutine of its handler.
+// Hold is what one request has of what all share: a place among the requests in hand, room for its body, and room for its
+// answer. It belongs to the goroutine of its handler.
 type Hold struct {
 	holds   *Holds
 	account schemas.AccountID // empty until it is known whose the request is
+	reads   bool              // it only reads: asked again, it does nothing twice
 	place   *quota.Place
 	body    *quota.Place
+	answer  *quota.Place
 }
 
-// Holds count the requests that a gateway has in hand, and the memory of their bodies.
-type Holds struct{ requests, bodies *quota.Ledger }
+// HoldLimits are what the requests of one account, and of all, may take of a gateway. 0 and less: no limit. Bodies and answers are
+// in bytes.
+type HoldLimits struct {
+	Requests, AllRequests int
+	Bodies, AllBodies     int64
+	Answers, AllAnswers   int64
+}
 
-// NewHolds makes the counts within limits: of one account, and of all. 0 and less: no limit. Bodies are in bytes.
-func NewHolds(requests, allRequests int, bodies, allBodies int64) *Holds {
-	return &Holds{quota.NewLedger(int64(requests), int64(allRequests)), quota.NewLedger(bodies, allBodies)}
+// Holds count the requests that a gateway has in hand, and the memory of their bodies and of their answers.
+type Holds struct {
+	requests, bodies *quota.Ledger
+
+	// Answers counts what clients have not taken yet, in bytes. Streams count the larger of what they send here too.
+	Answers *quota.Ledger
+}
+
+// SmallAnswer is how large an answer may be that is not counted, in bytes: about what the connection takes at once.
+const SmallAnswer = 16 << 10
+
+// NewHolds makes the counts within limits.
+func NewHolds(l HoldLimits) *Holds {
+	return &Holds{
+		quota.NewLedger(int64(l.Requests), int64(l.AllRequests)), quota.NewLedger(l.Bodies, l.AllBodies), quota.NewLedger(l.Answers, l.AllAnswers),
+	}
 }
 
 // Requests is how many requests are in hand that neither wait nor stream.
@@ -75,7 +95,33 @@ func (h *Hold) Release() {
 	if h != nil {
 		h.place.Release()
 		h.body.Release()
+		h.answer.Release()
 	}
+}
+
+// roomToAnswer takes room for an answer of n bytes until the request ends. Codes: exhausted, unavailable.
+func (h *Hold) roomToAnswer(n int) error {
+	if h == nil || n <= SmallAnswer {
+		return nil
+	}
+	done := ""
+	if !h.reads {
+		done = "the request was carried out, but its answer was not sent: "
+	}
+	place, full := h.holds.Answers.TakeMany(h.account, int64(n))
+	switch full {
+	case quota.Account:
+		return schemas.Errorf(schemas.Exhausted, "",
+			"%sthe answers that the account's clients have not read yet take as much of this gateway's memory as they may: read them, or ask for "+
+				"less at once", done)
+	case quota.All:
+		return schemas.Errorf(schemas.Unavailable, "",
+			"%sthe answers that clients have not read yet take as much of this gateway's memory as they may: come back later", done)
+	case quota.Free:
+	}
+	h.answer.Release() // a request has one answer
+	h.answer = place
+	return nil
 }
 
 // room takes room for n bytes more of the body. Codes: exhausted, unavailable.

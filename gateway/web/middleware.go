@@ -44,13 +44,13 @@ func (e *Edge) Middleware(next http.Handler) http.Handler {
 		begun, method := time.Now(), r.Method
 		id := schemas.NewID("req_")
 		rc := http.NewResponseController(rw)
-		held := &Hold{holds: e.Holds}
+		held := &Hold{holds: e.Holds, reads: r.Method == http.MethodGet || r.Method == http.MethodHead}
 		r, body := guardBody(rc, r.WithContext(context.WithValue(r.Context(), holdKey{}, held)))
 		defer held.Release()
 		if r.ProtoMajor == 1 {
 			_ = rc.SetWriteDeadline(time.Time{}) // that of the answer before, which may have passed
 		}
-		w := &recorder{ResponseWriter: rw, rc: rc, body: body, stall: e.Stall}
+		w := &recorder{ResponseWriter: rw, rc: rc, body: body, held: held, stall: e.Stall}
 		w.answered = func(route string, status int) { // it may be kept for long, and keeps nothing large
 			e.Answered(route, status, time.Since(begun))
 			e.Log.Debug("request", "request", id, "method", method, "route", route, "status", status, "took", time.Since(begun))
@@ -140,6 +140,7 @@ type recorder struct {
 
 	rc       *http.ResponseController
 	body     *arrival // nil: there is none
+	held     *Hold
 	stall    time.Duration
 	status   int
 	answered func(route string, status int) // for the log and the metrics

@@ -3,6 +3,7 @@ package web
 import (
 	"errors"
 	"net/http"
+	"strconv"
 
 	"github.com/sandjet/sandjet/schemas"
 )
@@ -74,21 +75,67 @@ func WriteProblem(w http.ResponseWriter, err error) int {
 	if public.Code == schemas.Internal {
 		public.Message = "internal error: the gateway's log has the details under request id " + h.Get(HeaderRequestID)
 	}
-	WriteJSON(w, code, Problem{Error: public, Errors: public.Errors})
+	b, code := encode(code, Problem{Error: public, Errors: public.Errors})
+	write(w, code, b)
 	return code
 }
 
-// WriteJSON answers with v. An error of the connection shows at the client, not here.
+// WriteJSON answers with v, or with a problem where there is no room for v: see [TryJSON]. An error of the connection shows at the
+// client, not here.
 func WriteJSON(w http.ResponseWriter, code int, v any) {
+	if err := TryJSON(w, code, v); err != nil {
+		Later(w.Header())
+		WriteProblem(w, err)
+	}
+}
+
+// TryJSON is [WriteJSON] for who knows a smaller answer. It fails before anything is sent, and only if what clients have not
+// read yet of other answers leaves no room for this one. Codes: exhausted (of the account's), unavailable (of everybody's).
+func TryJSON(w http.ResponseWriter, code int, v any) error {
+	b, code := encode(code, v)
+	if err := holdOf(w).roomToAnswer(len(b)); err != nil {
+		return err
+	}
+	write(w, code, b)
+	return nil
+}
+
+// holdOf is the hold of the request that w answers, nil where there is none.
+func holdOf(w http.ResponseWriter) *Hold {
+	for {
+		switch inner := w.(type) {
+		case *recorder:
+			return inner.held
+		case interface{ Unwrap() http.ResponseWriter }:
+			w = inner.Unwrap()
+		default:
+			return nil
+		}
+	}
+}
+
+// encode makes the text of an answer.
+func encode(code int, v any) ([]byte, int) {
 	b, err := schemas.EncodeJSON(v)
 	if err != nil { // a type of ours that JSON cannot hold: a defect, not the client's doing
 		code = http.StatusInternalServerError
 		b = []byte(`{"error":{"code":"internal","message":"the answer could not be encoded"}}`)
 	}
+	return b, code
+}
+
+// write sends the text of an answer, as a line. To a large text its end is not added, which would copy it.
+func write(w http.ResponseWriter, code int, b []byte) {
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Content-Length", strconv.Itoa(len(b)+1))
 	w.WriteHeader(code)
-	_, _ = w.Write(append(b, '\n')) // the client may have gone
+	if len(b) <= SmallAnswer {
+		_, _ = w.Write(append(b, '\n')) // the client may have gone
+		return
+	}
+	_, _ = w.Write(b) // as above
+	_, _ = w.Write([]byte{'\n'})
 }
