@@ -5,6 +5,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sandjet/sandjet/gateway"
 	"github.com/sandjet/sandjet/schemas"
@@ -96,6 +97,75 @@ func TestAnswersInMemoryAreBounded(t *testing.T) {
 			if n := e.metric("sandjet_answer_bytes"); n != 0 {
 				t.Errorf("%v bytes are still counted", n)
 			}
+		})
+	}
+}
+
+// TestStreamsWaitForRoom: who follows a conversation gets what is small while the account's clients leave their answers unread, and a large
+// event once there is room for it again. Nothing is lost meanwhile, and nothing is out of its order.
+func TestStreamsWaitForRoom(t *testing.T) {
+	t.Parallel()
+	for name, follow := range map[string]func(e *edge) (next func() (says string, ok bool)){
+		"socket": func(e *edge) func() (string, bool) {
+			s := e.socket()
+			s.write(`{"op":"attach","conv":"c_1"}`)
+			return func() (string, bool) {
+				f, err := s.read()
+				return f.Op + " " + f.Data.ID, err == nil
+			}
+		},
+		"event stream": func(e *edge) func() (string, bool) {
+			s := e.stream(e.t.Context(), "/v1/conversations/c_1/events", nil)
+			s.Buffer(nil, 1<<20)
+			return func() (string, bool) {
+				for s.Scan() {
+					if _, id, found := strings.Cut(s.Text(), `"id":"c_1`); found {
+						return "ev c_1" + id[:2], true
+					}
+					if strings.Contains(s.Text(), "upToDate") {
+						return "live ", true
+					}
+				}
+				return "", false
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := open(t, func(o *gateway.Options) { o.Limits.Answers = 400 << 10 })
+			e.note("c_1", 0, "small")
+			e.note("c_1", 1, strings.Repeat("x", 100<<10))
+			e.note("c_1", 2, "small")
+			for n := range 2 {
+				e.note("c_2", n, strings.Repeat("x", 150<<10))
+			}
+			take := e.leave("/v1/conversations/c_2/events", aliceKey)
+			next, heard := follow(e), make(chan string)
+			go func() {
+				defer close(heard)
+				for says, ok := next(); ok; says, ok = next() {
+					heard <- says
+				}
+			}()
+			for says := range heard {
+				if says == "ev c_1.0" {
+					break
+				}
+			}
+			select {
+			case says := <-heard:
+				t.Errorf("%q while the account's answers are not read", says)
+			case <-time.After(time.Second):
+			}
+			if got := take(); got != http.StatusOK {
+				t.Errorf("the answer that was not read: %d", got)
+			}
+			for _, want := range []string{"ev c_1.1", "ev c_1.2", "live "} {
+				if says := <-heard; says != want {
+					t.Errorf("%q, want %q", says, want)
+				}
+			}
+			eventually(t, "nothing to be counted", func() bool { return e.metric("sandjet_answer_bytes") == 0 })
 		})
 	}
 }

@@ -208,7 +208,7 @@ func New(o Options) *Gateway {
 		ExposedHeaders:  headerOffset + ", " + durable.ExposedHeaders + ", " + mcpExposed,
 	}
 	g.live = live.New(live.Options{
-		Bus: o.Bus, Log: o.Log, Credentials: g.credentials, Calls: socketCalls{g}, Places: g.places,
+		Bus: o.Bus, Log: o.Log, Credentials: g.credentials, Calls: socketCalls{g}, Places: g.places, Answers: holds.Answers,
 		Metrics: g.metrics.live(), Draining: g.draining,
 		Origins: o.Origins, Heartbeat: o.Heartbeat, Stall: o.Stall, ReplayBytes: o.ReplayBytes, Compression: o.ReplayCompression,
 	})

@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/sandjet/sandjet/gateway/credentials"
+	"github.com/sandjet/sandjet/gateway/quota"
 	"github.com/sandjet/sandjet/gateway/web"
 	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/lifecycle"
@@ -120,7 +121,12 @@ func (s *logStream) run(ctx context.Context) error {
 		case err != nil && !s.begun:
 			return err
 		case err == nil:
+			place, ok := s.room(len(reply.Data))
+			if !ok {
+				break // it is read again once other clients of the account have read theirs
+			}
 			more, err := s.send(reply)
+			place.Release()
 			if err != nil || !more {
 				return nil // the client is gone or does not read
 			}
@@ -150,6 +156,15 @@ func (s *logStream) look(ctx context.Context) (schemas.JobReply, error) {
 		return schemas.JobReply{Offset: max(s.cmd.Offset, 0)}, nil
 	}
 	return lifecycle.ControlJob(ctx, s.g.Bus, s.cmd)
+}
+
+// room takes room for a piece that the client may not read at once.
+func (s *logStream) room(bytes int) (*quota.Place, bool) {
+	if bytes <= web.SmallAnswer {
+		return nil, true
+	}
+	place, full := s.g.edge.Holds.Answers.TakeMany(s.cmd.Account, int64(bytes))
+	return place, full == quota.Free
 }
 
 // send writes what was read and reports whether there may be more.

@@ -50,6 +50,7 @@ func (s *eventStream) takeOver(w http.ResponseWriter, r *http.Request, first []b
 	if err := c.send(append(c.header(w.Header()), c.framed(append(make([]byte, chunkRoom), first...), false)...)); err != nil {
 		c.drop(err)
 	}
+	c.room.free()
 	c.mu.Unlock()
 	s.away.Store(c)
 	s.server.streams.Add(c) // if it stands still the gateway drains, which the look below sees
@@ -142,6 +143,7 @@ func (c *eventConn) round(buf *[]byte) (more bool) {
 			c.drop(err)
 			return false
 		}
+		c.room.free()
 	}
 	if over {
 		c.finish()

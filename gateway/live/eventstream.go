@@ -41,6 +41,7 @@ type eventStream struct {
 	keepaliveDue  atomic.Bool
 	woken         chan struct{} // for a handler that waits
 	away          atomic.Pointer[eventConn]
+	room          room
 }
 
 // Stream streams a conversation, within the limits of the account and for as long as its credential is good.
@@ -92,12 +93,15 @@ func (s *Server) newEventStream(who credentials.Principal, at View) (*eventStrea
 	}
 	e := &eventStream{server: s, who: who, socket: socket, place: place, woken: make(chan struct{}, 1)}
 	s.Metrics.Following(eventStreams, 1)
+	e.room.answers, e.room.copies, e.room.again = s.Answers, 2, e.wake // the frame, and its text in the stream
 	e.reader = s.follow(at, e.wake)
+	e.reader.Ask(func(frame int) bool { return e.room.take(who.Account, frame) })
 	return e, nil
 }
 
 func (s *eventStream) close() {
 	s.reader.Close()
+	s.room.free()
 	s.place.Release()
 	s.socket.Release()
 	s.server.Metrics.Following(eventStreams, -1)
@@ -174,6 +178,7 @@ func (s *eventStream) serve(ctx context.Context, w http.ResponseWriter, text []b
 				return
 			}
 			beat.Reset(s.server.Heartbeat)
+			s.room.free()
 		}
 		switch {
 		case over:

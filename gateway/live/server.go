@@ -10,6 +10,7 @@ import (
 
 	"github.com/sandjet/sandjet/admission"
 	"github.com/sandjet/sandjet/gateway/credentials"
+	"github.com/sandjet/sandjet/gateway/quota"
 	"github.com/sandjet/sandjet/gateway/replay"
 	"github.com/sandjet/sandjet/gateway/web"
 	"github.com/sandjet/sandjet/internal/wsconn"
@@ -44,14 +45,16 @@ type Metrics struct {
 	Dropped   func(transport string)           // a connection ended in a write
 }
 
-// Options are the parts and settings of a [Server]. All but Origins, Compression and ReplayBytes must be there.
+// Options are the parts and settings of a [Server]. All but Answers, Origins, Compression and ReplayBytes must be there.
 type Options struct {
 	Bus         *streams.Bus
 	Log         *slog.Logger
 	Credentials credentials.Verifier
 	Calls       Calls
 	Places      *Places
-	Metrics     Metrics
+	// Answers counts what clients have not read yet. Nil: nothing does.
+	Answers *quota.Ledger
+	Metrics Metrics
 	// Draining ends when the gateway is to stop: sockets get a bye and are closed, event streams end, waits answer.
 	Draining context.Context //nolint:containedctx // it is a signal to all connections, not the context of one
 	// Origins are the browser origins that may open WebSockets beside pages of the gateway's own host.

@@ -37,6 +37,7 @@ type session struct {
 	slot    int         // of the ring
 	byKey   atomic.Bool // an account's key opened it: grant does not change any more, and the ring looks at it
 	batch   batch       // belongs to whoever writes
+	room    room        // as above
 
 	// mu guards the rest. It is taken after the right to write, where both are needed, and never held while something is written.
 	mu       sync.Mutex
@@ -61,6 +62,7 @@ type attachment struct {
 func newSession(server *Server, conn *wsconn.Conn, a schemas.AccountID) *session {
 	s := &session{server: server, conn: conn, account: a}
 	s.ctx, s.end = context.WithCancelCause(context.Background())
+	s.room.answers, s.room.copies, s.room.again = server.Answers, 1, conn.Wake
 	conn.Begin(s)
 	return s
 }
@@ -87,6 +89,7 @@ func (s *session) run() {
 		}
 		s.attached = nil
 		s.place.Release()
+		s.room.free()
 	})
 }
 
@@ -250,6 +253,14 @@ func (s *session) attach(op clientOp) error {
 	s.attached = append(s.attached, at)
 	s.server.Metrics.Following(webSocket, 1)
 	at.reader = s.server.follow(View{s.account, conv, after, op.Compact}, func() { at.ready.Store(true); s.conn.Wake() })
+	account := s.account
+	at.reader.Ask(func(frame int) bool {
+		if s.room.take(account, frame) {
+			return true
+		}
+		at.ready.Store(true)
+		return false
+	})
 	at.ready.Store(true)
 	s.conn.Wake()
 	return nil

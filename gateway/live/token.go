@@ -176,6 +176,7 @@ func (s *session) mayApprove(ctx context.Context, id schemas.ApprovalID) error {
 // whoever hears nothing for long takes the connection for dead, and one of whom nothing is heard is closed.
 func (s *session) Wrote(n int) {
 	const look = time.Second // whether one is due
+	s.room.free()
 	s.mu.Lock()
 	account := s.account
 	s.mu.Unlock()

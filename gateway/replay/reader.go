@@ -97,7 +97,8 @@ type Reader struct {
 	wake  func()
 	index int // in c.readers, guarded by it
 
-	compact *compact // nil: it gets everything
+	compact *compact             // nil: it gets everything
+	room    func(frame int) bool // nil: for everything
 
 	// What follows is guarded by c.mu: the loader looks at it, and moves readers that wait for it.
 	phase  phase
@@ -119,6 +120,10 @@ func (r *Reader) Cursor() schemas.Cursor {
 	defer r.c.mu.RUnlock()
 	return r.last
 }
+
+// Ask has the reader ask before each event whether there is room for a frame of so many bytes. Where there is none, [Reader.Ready] ends
+// before the event; whoever says so looks again later. It is for before the first Ready.
+func (r *Reader) Ask(room func(frame int) bool) { r.room = room }
 
 // Ready is what the reader can get now. It never waits: when nothing is left, wake is called
 // once there may be more. What was yielded counts as delivered.
@@ -150,6 +155,10 @@ func (r *Reader) tell(frames []*Frame, yield func(Step) bool) bool {
 	r.c.mu.RUnlock()
 	goOn := true
 	for _, f := range frames {
+		if r.room != nil && !r.room(len(f.text)) {
+			goOn = false
+			break
+		}
 		step := Step{Kind: StepEvent, Frame: f, Prev: last, Replay: replay}
 		if r.compact != nil {
 			fate, snapshot, known := r.c.decide(r, f, replay)
