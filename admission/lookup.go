@@ -28,7 +28,7 @@ func (f Filter) wants(a schemas.Approval) bool {
 
 // List lists approvals of the account, the newest first, at most limit. Code: unavailable.
 func (s Approvals) List(ctx context.Context, a schemas.AccountID, f Filter, limit int) (ApprovalList, error) {
-	list, more, err := streams.Newest(ctx, lifecycle.OpenApprovals(s.Bus), schemas.ApprovalKey(a, "*"), f.wants, limit)
+	list, more, err := streams.Newest(ctx, lifecycle.OpenApprovals(s.Bus), a, schemas.ApprovalKey(a, "*"), f.wants, limit)
 	return ApprovalList{Approvals: list, More: more}, err
 }
 

@@ -107,7 +107,7 @@ func (g *Gateway) getApprovalGrants(w http.ResponseWriter, r *http.Request, a sc
 	want := func(m schemas.ApprovalGrant) bool {
 		return m.Revoked.IsZero() && g.Bus.Now().Before(m.Expires) && (conv == "" || m.Conversation == conv)
 	}
-	list, _, err := streams.Newest(r.Context(), lifecycle.OpenApprovalGrants(g.Bus), schemas.ApprovalGrantKey(a, "*"), want, MaxApprovalGrants)
+	list, _, err := streams.Newest(r.Context(), lifecycle.OpenApprovalGrants(g.Bus), a, schemas.ApprovalGrantKey(a, "*"), want, MaxApprovalGrants)
 	if err != nil {
 		return err
 	}

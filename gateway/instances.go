@@ -41,7 +41,7 @@ func (g *Gateway) getInstances(w http.ResponseWriter, r *http.Request, a schemas
 	if err != nil {
 		return err
 	}
-	found, more, err := streams.Newest(r.Context(), lifecycle.OpenInstances(g.Bus), keys, want, int(limit))
+	found, more, err := streams.Newest(r.Context(), lifecycle.OpenInstances(g.Bus), a, keys, want, int(limit))
 	if err != nil {
 		return err
 	}

@@ -70,7 +70,7 @@ func jobFilter(q web.Query) (func(schemas.Job) bool, error) {
 
 // findJobs lists the jobs of the account, the newest first.
 func (g *Gateway) findJobs(ctx context.Context, a schemas.AccountID, want func(schemas.Job) bool, limit int) (JobList, error) {
-	jobs, more, err := streams.Newest(ctx, lifecycle.OpenJobs(g.Bus), schemas.JobKey(a, "*"), want, limit)
+	jobs, more, err := streams.Newest(ctx, lifecycle.OpenJobs(g.Bus), a, schemas.JobKey(a, "*"), want, limit)
 	for i, j := range jobs {
 		jobs[i] = withoutLogs(j.Public())
 	}

@@ -139,7 +139,7 @@ func askWorker(ctx context.Context, b *streams.Bus, j schemas.Job, cmd schemas.J
 	}
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	answer, err := b.Ask(ctx, streams.JobControlSubject(j.Worker), data)
+	answer, err := b.AskFor(ctx, j.Account, streams.JobControlSubject(j.Worker), data)
 	if code := schemas.CodeOf(err); code == schemas.Unavailable && ctx.Err() == nil || code == schemas.Timeout && ctx.Err() != nil {
 		return schemas.JobReply{}, schemas.Wrap(schemas.Unavailable, op, "the job's worker is away: try again", err)
 	}

@@ -34,6 +34,19 @@ func (b *Bus) Ask(ctx context.Context, subject string, data []byte) ([]byte, err
 	return m.Data, nil
 }
 
+// concurrentAsks bounds the questions of accounts that this process waits for; one account has three quarters of them.
+const concurrentAsks = 64
+
+// AskFor is [Bus.Ask] for an account: questions take turns between accounts, so that one that asks without end does not fill the queue
+// of who answers.
+func (b *Bus) AskFor(ctx context.Context, a schemas.AccountID, subject string, data []byte) ([]byte, error) {
+	if err := b.asks.take(ctx, a); err != nil {
+		return nil, coded("ask", err)
+	}
+	defer b.asks.give(a)
+	return b.Ask(ctx, subject, data)
+}
+
 const headerFailed = "Sandjet-Failed" // marks an answer that is an error
 
 // Answer answers the requests to a subject until ctx ends, each in a goroutine of its own, and returns

@@ -25,6 +25,7 @@ type BucketEntry[T any] struct {
 	Value    T      // zero when Deleted
 	Revision uint64 // grows with every write of the bucket
 	Stored   time.Time
+	Size     int  // of the value as it is stored, in bytes; 0 in a Watch
 	Deleted  bool // in a Watch: the key was deleted or its life has ended
 }
 
@@ -76,7 +77,7 @@ func (k *Bucket[T]) Get(ctx context.Context, key string) (BucketEntry[T], error)
 	case m.headers.Get(jetstream.MarkerReasonHeader) != "", k.outlived(m): // its life has ended
 		return BucketEntry[T]{}, coded(op, jetstream.ErrKeyNotFound)
 	}
-	p := BucketEntry[T]{Key: key, Revision: m.seq, Stored: m.time}
+	p := BucketEntry[T]{Key: key, Revision: m.seq, Stored: m.time, Size: len(m.data)}
 	err = k.decode(m.data, &p)
 	return p, err
 }

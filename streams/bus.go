@@ -93,6 +93,8 @@ type Bus struct {
 	clock     *timekeeper
 	tail      tail
 	reads     *places // of reads in pages
+	lists     *places // of [Newest]
+	asks      *places // of [Bus.AskFor]
 	results   results
 
 	announced announcements
@@ -127,7 +129,8 @@ func Open(ctx context.Context, o Options) (*Bus, error) {
 	if o.Server == nil && o.URL == "" {
 		return nil, schemas.Invalidf("nats_url", "is missing: give the URL of a server")
 	}
-	b := &Bus{options: o, log: o.Log.With("part", "streams"), reads: newPlaces(concurrentReads)}
+	b := &Bus{options: o, log: o.Log.With("part", "streams"), reads: newPlaces(concurrentReads, concurrentReads),
+		lists: newPlaces(concurrentLists, concurrentLists/2), asks: newPlaces(concurrentAsks, concurrentAsks*3/4)}
 	b.results.bus = b
 	b.ctx, b.stop = context.WithCancel(context.WithoutCancel(ctx))
 	b.progress = newProgressAcks(b)

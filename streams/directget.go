@@ -145,10 +145,11 @@ func (b *Bus) placeToRead(ctx context.Context, stream, subject string) (_ contex
 	if ctx.Value(hasPlace{}) != nil {
 		return ctx, func() {}, nil
 	}
-	if err := b.reads.take(ctx, readFor(subject)); err != nil {
+	a := readFor(subject)
+	if err := b.reads.take(ctx, a); err != nil {
 		return nil, nil, coded("read from "+stream, err)
 	}
-	return context.WithValue(ctx, hasPlace{}, true), b.reads.give, nil
+	return context.WithValue(ctx, hasPlace{}, true), func() { b.reads.give(a) }, nil
 }
 
 // getPageNear reads a page from whichever copy is nearest, which may lag behind.

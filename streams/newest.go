@@ -9,14 +9,23 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// mostLooked bounds the records that one [Newest] reads.
-const mostLooked = 10_000
+const (
+	mostLooked      = 10_000  // records that one [Newest] reads
+	mostListed      = 4 << 20 // bytes of those that it returns
+	concurrentLists = 4       // of this process; one account has half of them
+)
 
 // Newest reads the records whose keys match a pattern, from the newest on, which their ids sort by, until limit of them
-// are wanted. More says that there are older ones, wanted or not looked at: it looks at 10,000 at most, 16 at a time.
-// Code: unavailable.
-func Newest[T any](ctx context.Context, bucket *Bucket[T], keys string, want func(T) bool, limit int) (list []T, more bool, err error) {
+// are wanted. More says that there are older ones, wanted or not looked at: it looks at 10,000 at most, 16 at a time, and
+// what it returns comes to 4 MiB at most, or is one. Few of them run at the same time, in turn between accounts. Code: unavailable.
+func Newest[T any](ctx context.Context, bucket *Bucket[T], a schemas.AccountID, keys string, want func(T) bool, limit int) (
+	list []T, more bool, err error,
+) {
 	const atATime = 16
+	if err := bucket.bus.lists.take(ctx, a); err != nil {
+		return nil, false, coded(bucket.op("list what is"), err)
+	}
+	defer bucket.bus.lists.give(a)
 	found, err := bucket.Keys(ctx, keys)
 	if err != nil {
 		return nil, false, err
@@ -25,6 +34,7 @@ func Newest[T any](ctx context.Context, bucket *Bucket[T], keys string, want fun
 	slices.Reverse(found)
 	found = slices.Compact(found)
 	list = []T{}
+	size := 0
 	for chunk := range slices.Chunk(found[:min(len(found), mostLooked)], atATime) {
 		pairs, errs := make([]BucketEntry[T], len(chunk)), make([]error, len(chunk))
 		var wg sync.WaitGroup
@@ -37,10 +47,10 @@ func Newest[T any](ctx context.Context, bucket *Bucket[T], keys string, want fun
 			case errors.Is(errs[i], schemas.ErrNotFound) || errs[i] == nil && (p.Deleted || !want(p.Value)): // gone since, or not meant
 			case errs[i] != nil:
 				return nil, false, errs[i]
-			case len(list) == limit:
+			case len(list) == limit || len(list) > 0 && size+p.Size > mostListed:
 				return list, true, nil
 			default:
-				list = append(list, p.Value)
+				list, size = append(list, p.Value), size+p.Size
 			}
 		}
 	}

@@ -14,7 +14,7 @@ func TestPlacesAreTakenInTurn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const many = 2000
-		p := newPlaces(2)
+		p := newPlaces(2, 2)
 		var order []schemas.AccountID // written by whoever has the place that was given back
 		wait := func(ctx context.Context, a schemas.AccountID) {
 			go func() {
@@ -41,9 +41,16 @@ func TestPlacesAreTakenInTurn(t *testing.T) {
 		}
 		leave()
 		synctest.Wait()
-		for range 6 {
-			p.give()
+		holders := []schemas.AccountID{"flood", "flood"}
+		next := 0 // of order, of which none has given its place back
+		give := func() {
+			p.give(holders[0])
 			synctest.Wait()
+			holders = append(holders[1:], order[next:]...)
+			next = len(order)
+		}
+		for range 6 {
+			give()
 		}
 		want := []schemas.AccountID{"flood", "a", "b", "flood", "a", "flood"}
 		for i := range want {
@@ -51,14 +58,10 @@ func TestPlacesAreTakenInTurn(t *testing.T) {
 				t.Fatalf("in the order %v, want %v", order, want)
 			}
 		}
-		for len(order) < many+3 {
-			p.give()
-			synctest.Wait()
+		for len(holders) > 0 {
+			give()
 		}
-		for range 2 {
-			p.give()
-		}
-		if p.free != 2 || len(p.lanes) != 0 || len(p.ready) != 0 {
+		if p.free != 2 || len(p.lanes) != 0 || len(p.ready) != 0 || len(p.held) != 0 || len(order) != many+3 {
 			t.Errorf("%d of 2 are free at the end, %d lanes", p.free, len(p.lanes))
 		}
 	})
@@ -68,7 +71,7 @@ func TestPlacesAreTakenInTurn(t *testing.T) {
 func TestWhoLeavesWithAPlaceGivesItBack(t *testing.T) {
 	t.Parallel()
 	for range 200 {
-		p := newPlaces(1)
+		p := newPlaces(1, 1)
 		if err := p.take(t.Context(), "a"); err != nil {
 			t.Fatal(err)
 		}
@@ -76,12 +79,51 @@ func TestWhoLeavesWithAPlaceGivesItBack(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- p.take(ctx, "b") }()
 		go cancel()
-		p.give()
+		p.give("a")
 		if err := <-done; err == nil {
-			p.give()
+			p.give("b")
 		}
 		if err := p.take(t.Context(), "c"); err != nil || p.free != 0 {
 			t.Fatalf("%v, %d free", err, p.free)
 		}
 	}
+}
+
+// TestOneAccountHasItsShareOfThePlaces: however many of it wait, the others' places stay free, and none of its own is lost.
+func TestOneAccountHasItsShareOfThePlaces(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p, got := newPlaces(4, 2), map[schemas.AccountID]int{}
+		wait := func(a schemas.AccountID) {
+			go func() {
+				if p.take(t.Context(), a) == nil {
+					got[a]++
+				}
+			}()
+			synctest.Wait()
+		}
+		for range 5 {
+			wait("flood")
+		}
+		for _, a := range []schemas.AccountID{"a", "b", "c"} {
+			wait(a)
+		}
+		if got["flood"] != 2 || got["a"] != 1 || got["b"] != 1 || got["c"] != 0 {
+			t.Errorf("four places went to %v", got)
+		}
+		for _, a := range []schemas.AccountID{"a", "flood", "b"} {
+			p.give(a)
+			synctest.Wait()
+		}
+		if got["flood"] != 3 || got["c"] != 1 || p.free != 1 {
+			t.Errorf("after three were given back: %v, %d free; the account has its share, and one is free", got, p.free)
+		}
+		for _, a := range []schemas.AccountID{"c", "flood", "flood", "flood", "flood"} {
+			p.give(a)
+			synctest.Wait()
+		}
+		if got["flood"] != 5 || p.free != 4 {
+			t.Errorf("in the end %v, %d free", got, p.free)
+		}
+	})
 }

@@ -11,7 +11,7 @@ import (
 // own, as many readers as there are places would wait for each other.
 func TestAPayloadIsReadInThePlaceOfItsPage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &Bus{reads: newPlaces(1)}
+		b := &Bus{reads: newPlaces(1, 1)}
 		ctx, give, err := b.placeToRead(t.Context(), "EVENTS_00", "sandjet.events.00.acc_a.c_1.x")
 		testwait.OK(t, err)
 		_, inner, err := b.placeToRead(ctx, "OBJ_payloads_39d", "$O.payloads_39d.C.x")
