@@ -184,8 +184,12 @@ func (s *Store) removeAll(ctx context.Context, a schemas.AccountID, n *schemas.R
 	if err != nil {
 		return fmt.Errorf("list the records of %s: %w", a, err)
 	}
+	if len(keys) == 0 {
+		return nil
+	}
+	b := s.boxesOf(ctx, a)
 	for _, key := range keys {
-		err := s.remove(ctx, key, 0)
+		err := s.removeMarked(ctx, key, 0, b.marked(key))
 		switch kind, _, _, _ := splitKey(key); {
 		case errors.Is(err, schemas.ErrNotFound): // by another
 		case err != nil:

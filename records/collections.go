@@ -358,33 +358,6 @@ func (s *Store) change(ctx context.Context, key string, revision uint64, next fu
 	}
 }
 
-// remove deletes what is kept under key; with a revision other than 0 only that one. A record that cannot
-// be opened is removed too.
-func (s *Store) remove(ctx context.Context, key string, revision uint64) error {
-	var contest streams.Contest
-	for {
-		p, err := s.bucket.Get(ctx, key)
-		if err != nil && p.Revision == 0 {
-			return fmt.Errorf("read the record %s: %w", key, err)
-		}
-		if revision != 0 && p.Revision != revision {
-			return stale()
-		}
-		err = s.bucket.DeleteRevision(ctx, key, p.Revision)
-		if err == nil {
-			// The mark of the deletion has a later revision than what it deletes, and no less than this.
-			s.apply(streams.BucketEntry[record]{Key: key, Deleted: true, Revision: p.Revision + 1})
-			return nil
-		}
-		if !errors.Is(err, schemas.ErrConflict) {
-			return fmt.Errorf("delete the record %s: %w", key, err)
-		}
-		if err := contest.Again(ctx); err != nil {
-			return err
-		}
-	}
-}
-
 func stale() error {
 	return &schemas.Error{Code: schemas.Conflict, Field: FieldIfMatch, Message: "the record has changed since: read it again"}
 }

@@ -137,29 +137,11 @@ func (s *Store) DeleteEndpoint(ctx context.Context, a schemas.AccountID, id sche
 	if id.Validate() != nil || a.Validate() != nil {
 		return noEndpoint(id)
 	}
-	key := endpointKey(a, id)
-	var contest streams.Contest
-	for {
-		p, err := s.bucket.Get(ctx, key)
-		if errors.Is(err, schemas.ErrNotFound) || err == nil && p.Deleted {
-			return noEndpoint(id)
-		}
-		if err != nil && p.Revision == 0 {
-			return fmt.Errorf("read the record %s: %w", key, err)
-		}
-		err = s.bucket.DeleteRevision(ctx, key, p.Revision)
-		if err == nil {
-			// The mark of the deletion has a later revision than what it deletes, and no less than this.
-			s.apply(streams.BucketEntry[record]{Key: key, Deleted: true, Revision: p.Revision + 1})
-			return nil
-		}
-		if !errors.Is(err, schemas.ErrConflict) {
-			return fmt.Errorf("delete the record %s: %w", key, err)
-		}
-		if err := contest.Again(ctx); err != nil {
-			return err
-		}
+	err := s.remove(ctx, endpointKey(a, id), 0)
+	if errors.Is(err, schemas.ErrNotFound) {
+		return noEndpoint(id)
 	}
+	return err
 }
 
 // Disable has nothing more delivered to an endpoint, and says why. Codes: not_found.

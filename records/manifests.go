@@ -115,6 +115,7 @@ func (s *Store) present(a schemas.AccountID) (Present, map[string]uint64, error)
 // carryOut makes the changes of a plan and notes those that it made. Code: conflict (another was faster; the
 // copy then has what the other wrote).
 func (s *Store) carryOut(ctx context.Context, p plan, revisions map[string]uint64, done map[string]schemas.ManifestChange) error {
+	var b boxes // once something is deleted
 	for _, st := range p.steps {
 		key := st.record.key()
 		revision, err := revisions[st.ID], error(nil)
@@ -122,7 +123,11 @@ func (s *Store) carryOut(ctx context.Context, p plan, revisions map[string]uint6
 		case schemas.ActionNone:
 			continue
 		case schemas.ActionDelete:
-			if err = s.remove(ctx, key, revision); errors.Is(err, schemas.ErrNotFound) {
+			if b.of == nil {
+				_, a, _, _ := splitKey(key)
+				b = s.boxesOf(ctx, a)
+			}
+			if err = s.removeMarked(ctx, key, revision, b.marked(key)); errors.Is(err, schemas.ErrNotFound) {
 				err = nil // another was faster
 			}
 		case schemas.ActionCreate:

@@ -165,9 +165,9 @@ func (v sealedBucket) Update(ctx context.Context, key string, r record, revision
 	return v.bucket.Update(ctx, key, s, revision)
 }
 
-// DeleteRevision is [streams.Bucket.DeleteRevision].
-func (v sealedBucket) DeleteRevision(ctx context.Context, key string, revision uint64) error {
-	return v.bucket.DeleteRevision(ctx, key, revision)
+// DeleteFor is [streams.Bucket.DeleteFor].
+func (v sealedBucket) DeleteFor(ctx context.Context, key string, revision uint64, marked time.Duration) error {
+	return v.bucket.DeleteFor(ctx, key, revision, marked)
 }
 
 // Keys is [streams.Bucket.Keys].

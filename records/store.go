@@ -31,6 +31,7 @@ type Store struct {
 	providers schemas.Catalog // of this build
 
 	bucket sealedBucket
+	boxes  *streams.Bucket[schemas.Instance]
 	now    func() time.Time                  // the log's
 	mirror *streams.Mirror[record, struct{}] // judges what is newer; the index has the values
 
@@ -51,9 +52,10 @@ func Open(ctx context.Context, bus *streams.Bus, ring *seal.Ring, providers sche
 	s := &Store{
 		providers: providers,
 		bucket:    sealedBucket{streams.OpenBucket[stored](bus, streams.Records), ring},
+		boxes:     streams.OpenBucket[schemas.Instance](bus, streams.Boxes),
 		now:       bus.Now, index: newIndex(providers), seen: map[string]uint64{}, locked: map[string]error{},
 	}
-	source := &followed{store: s}
+	source, opened := &followed{store: s}, uint64(0)
 	s.mirror = &streams.Mirror[record, struct{}]{
 		Source:  source,
 		Keep:    func(streams.BucketEntry[record]) (struct{}, bool) { return struct{}{}, true },
@@ -61,7 +63,7 @@ func Open(ctx context.Context, bus *streams.Bus, ring *seal.Ring, providers sche
 	}
 	err := s.mirror.Fill(func(yield func(streams.BucketEntry[record], error) bool) {
 		for p, err := range s.bucket.All(ctx) {
-			source.opened = max(source.opened, p.Revision)
+			opened = max(opened, p.Revision)
 			if !yield(p, err) {
 				return
 			}
@@ -70,6 +72,7 @@ func Open(ctx context.Context, bus *streams.Bus, ring *seal.Ring, providers sche
 	if err != nil {
 		return nil, fmt.Errorf("read the records: %w", err)
 	}
+	source.rest = s.bucket.bucket.MirroredAfter(opened)
 	return s, nil
 }
 
@@ -84,8 +87,8 @@ func (s *Store) Run(ctx context.Context) error {
 
 // followed is the source of the store's mirror: what comes after what Open has read.
 type followed struct {
-	store  *Store
-	opened uint64 // the last revision that Open has read
+	store *Store
+	rest  streams.MirrorSource[stored]
 }
 
 // Mirrored is [streams.MirrorSource]. It reports what does not open, and calls KeysChanged behind each change.
@@ -100,7 +103,7 @@ func (f *followed) Mirrored(ctx context.Context, listing, listed func()) iter.Se
 		s.tellKeys()
 	}
 	return func(yield func(streams.BucketEntry[record], error) bool) {
-		for p, err := range s.bucket.each(s.bucket.bucket.MirroredAfter(f.opened).Mirrored(ctx, begin, end)) {
+		for p, err := range s.bucket.each(f.rest.Mirrored(ctx, begin, end)) {
 			if err != nil && ctx.Err() == nil {
 				s.passedOver(p.Key, err)
 			}
