@@ -7,9 +7,7 @@ import (
 // KeyHashes are the hashes of the keys of an account that are good now: none when there is no such account.
 // It costs no round trip.
 func (s *Store) KeyHashes(a schemas.AccountID) []string {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	t, now := s.index.tenants[a], s.now()
+	t, now := s.tenantOf(a), s.now()
 	if t == nil || t.account == nil {
 		return nil
 	}

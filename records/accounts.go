@@ -24,14 +24,23 @@ const mostFormer = 4 // keys of an account that were replaced and still work
 
 // Accounts lists all accounts by id. It costs no round trip.
 func (s *Store) Accounts(context.Context) ([]schemas.Document, error) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	var list []schemas.Document
-	for a, t := range s.index.tenants {
-		if t.account == nil {
-			continue
+	type one struct {
+		account  *schemas.Account // never changed
+		revision uint64
+	}
+	var all []one
+	func() {
+		s.mu.RLock()
+		defer s.mu.RUnlock()
+		for _, t := range s.index.tenants {
+			if t.account != nil {
+				all = append(all, one{t.account, t.revision})
+			}
 		}
-		d, err := accountDocument(*t.account, s.seen[accountKey(a)])
+	}()
+	list := make([]schemas.Document, 0, len(all))
+	for _, o := range all {
+		d, err := accountDocument(*o.account, o.revision)
 		if err != nil {
 			return nil, err
 		}
@@ -47,12 +56,11 @@ func (s *Store) Account(ctx context.Context, a schemas.AccountID) (schemas.Docum
 	if a.Validate() != nil {
 		return schemas.Document{}, noAccount(a)
 	}
-	d, err := find(ctx, s, accountKey(a), func(x *index) (schemas.Document, bool) {
-		t := x.tenants[a]
-		if t == nil || t.account == nil {
+	d, err := find(ctx, s, accountKey(a), func(t *tenant) (schemas.Document, bool) {
+		if t.account == nil {
 			return schemas.Document{}, false
 		}
-		d, err := accountDocument(*t.account, s.seen[accountKey(a)])
+		d, err := accountDocument(*t.account, t.revision)
 		return d, err == nil // a record of ours is always JSON
 	})
 	if errors.Is(err, schemas.ErrNotFound) {
@@ -184,8 +192,12 @@ func (s *Store) removeAll(ctx context.Context, a schemas.AccountID, n *schemas.R
 	if err != nil {
 		return fmt.Errorf("list the records of %s: %w", a, err)
 	}
+	if len(keys) == 0 {
+		return nil
+	}
+	b := s.boxesOf(ctx, a)
 	for _, key := range keys {
-		err := s.remove(ctx, key, 0)
+		err := s.removeMarked(ctx, key, 0, b.marked(key))
 		switch kind, _, _, _ := splitKey(key); {
 		case errors.Is(err, schemas.ErrNotFound): // by another
 		case err != nil:

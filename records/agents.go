@@ -98,17 +98,40 @@ type placement struct {
 	provider string
 }
 
+// misfit is why a call of an agent could not be placed. Its words are made only when it is shown: they list what there is instead.
+type misfit struct {
+	field, noun, id string
+	known           func() string
+	err             error // in place of all these
+}
+
+func (m *misfit) worded() error {
+	if m.err != nil {
+		return m.err
+	}
+	return missingAt(m.field, m.noun, m.id, m.known())
+}
+
 // placementOf finds the n-th of an agent, which is the only one of an agent without workspaces. Codes:
 // not_found (a record that the agent names is gone), invalid (the files cannot be reached from there).
 // Errors name the field of the agent.
-func (t *tenant) placementOf(g schemas.Agent, n int) (s placement, err error) {
+func (t *tenant) placementOf(g schemas.Agent, n int) (placement, error) {
+	s, m := t.placed(g, n)
+	if m != nil {
+		return s, m.worded()
+	}
+	return s, nil
+}
+
+// placed is placementOf without words.
+func (t *tenant) placed(g schemas.Agent, n int) (s placement, m *misfit) {
 	s.provider = t.providers.Default()
 	id, field := g.Sandbox, "config.sandbox"
 	var ok bool
 	if n < len(g.Workspaces) {
 		e := g.Workspaces[n]
 		if s.workspace, ok = t.workspaces.byID[e.Workspace]; !ok {
-			return s, missingAt(fieldOfEntry(n)+".workspaceId", "workspace", string(e.Workspace), t.workspaces.known())
+			return s, &misfit{field: fieldOfEntry(n) + ".workspaceId", noun: "workspace", id: string(e.Workspace), known: t.workspaces.known}
 		}
 		if e.Sandbox.Given {
 			id, field = e.Sandbox.ID, fieldOfEntry(n)+".sandbox"
@@ -116,10 +139,13 @@ func (t *tenant) placementOf(g schemas.Agent, n int) (s placement, err error) {
 	}
 	if id != "" {
 		if s.sandbox, ok = t.sandboxes.byID[id]; !ok {
-			return s, missingAt(field, "sandbox", string(id), t.sandboxes.known())
+			return s, &misfit{field: field, noun: "sandbox", id: string(id), known: t.sandboxes.known}
 		}
 		s.provider = s.sandbox.Provider
-		return s, CheckStorage(t.providers, s.workspace, s.sandbox)
+		if err := CheckStorage(t.providers, s.workspace, s.sandbox); err != nil {
+			return s, &misfit{err: err}
+		}
+		return s, nil
 	}
 	// What holds the files reaches them; those on S3 are read where they are, by a worker of any provider.
 	if own, ok := t.sandboxes.byID[s.workspace.Sandbox]; ok {
@@ -128,21 +154,28 @@ func (t *tenant) placementOf(g schemas.Agent, n int) (s placement, err error) {
 	return s, nil
 }
 
+// misplaced finds the first workspace of an agent that would fail its calls; no misfit: none would.
+func (t *tenant) misplaced(g schemas.Agent) (n int, m *misfit) {
+	for n = range max(len(g.Workspaces), 1) {
+		if _, m = t.placed(g, n); m != nil {
+			return n, m
+		}
+	}
+	return 0, nil
+}
+
 // checkPlacements reports the first workspace of an agent that would fail its calls. Code: invalid.
 func (t *tenant) checkPlacements(g schemas.Agent) error {
-	for n := range max(len(g.Workspaces), 1) {
-		_, err := t.placementOf(g, n)
-		if err == nil {
-			continue
-		}
-		e := schemas.Public(err)
-		field := e.Field
-		if !strings.HasPrefix(field, "config.sandbox") && !strings.HasPrefix(field, "config.workspaces") {
-			field = fieldOfEntry(n)
-		}
-		return schemas.Invalidf(field, "%s", e.Message)
+	n, m := t.misplaced(g)
+	if m == nil {
+		return nil
 	}
-	return nil
+	e := schemas.Public(m.worded())
+	field := e.Field
+	if !strings.HasPrefix(field, "config.sandbox") && !strings.HasPrefix(field, "config.workspaces") {
+		field = fieldOfEntry(n)
+	}
+	return schemas.Invalidf(field, "%s", e.Message)
 }
 
 // checkUsers reports the first agent that uses changed, a sandbox or a workspace, and would then fail its
@@ -151,7 +184,10 @@ func (t *tenant) checkUsers(noun string, uses func(schemas.Agent) bool, changed 
 	var after *tenant // made only when some agent is concerned
 	for _, id := range t.agents.ids() {
 		g := t.agents.byID[schemas.AgentID(id)]
-		if !uses(g) || t.checkPlacements(g) != nil {
+		if !uses(g) {
+			continue
+		}
+		if _, already := t.misplaced(g); already != nil {
 			continue
 		}
 		if after == nil {
@@ -170,7 +206,7 @@ func (t *tenant) checkUsers(noun string, uses func(schemas.Agent) bool, changed 
 
 // copied is a tenant whose sandboxes, workspaces and models may be changed.
 func (t *tenant) copied() *tenant {
-	c := *t
+	c := *t.successor()
 	c.sandboxes.byID, c.workspaces.byID = maps.Clone(t.sandboxes.byID), maps.Clone(t.workspaces.byID)
 	c.models.byID = maps.Clone(t.models.byID)
 	return &c

@@ -29,8 +29,8 @@ func entry(name string, choice schemas.SandboxChoice) schemas.AgentWorkspace {
 func agentHouse(c schemas.AgentConfig) *tenant {
 	x := house()
 	c.Skills = []string{"pdf"}
-	x.put(record{Skill: &schemas.Skill{ID: skillIDOf(alice, "pdf"), Account: alice, SkillManifest: schemas.SkillManifest{Name: "pdf"}}})
-	x.put(record{Agent: &schemas.Agent{ID: "agent_1", Account: alice, Name: "one", AgentConfig: c}})
+	x.put(record{Skill: &schemas.Skill{ID: skillIDOf(alice, "pdf"), Account: alice, SkillManifest: schemas.SkillManifest{Name: "pdf"}}}, stand{})
+	x.put(record{Agent: &schemas.Agent{ID: "agent_1", Account: alice, Name: "one", AgentConfig: c}}, stand{})
 	return x.tenants[alice]
 }
 
@@ -117,7 +117,7 @@ func TestTheCascade(t *testing.T) {
 func TestReadingIsDoneWhereTheFilesAre(t *testing.T) {
 	t.Parallel()
 	house := agentHouse(schemas.AgentConfig{Workspaces: []schemas.AgentWorkspace{{Name: "w", Workspace: "ws_3"}}})
-	house.workspaces.put("ws_3", schemas.Workspace{ID: "ws_3", Account: alice, Name: "far", Sandbox: "sb_2"}, workspaceName)
+	house.workspaces.put("ws_3", schemas.Workspace{ID: "ws_3", Account: alice, Name: "far", Sandbox: "sb_2"}, stand{}, workspaceName)
 	c, err := resolve(house, alice, callOf(schemas.ToolRead), noon)
 	if err != nil || c.Provider != "docker" || c.Sandbox != "" {
 		t.Errorf("%s %q, %v", c.Provider, c.Sandbox, err)
@@ -346,11 +346,11 @@ func TestFilesOnS3NeedASandboxThatReachesThem(t *testing.T) {
 	house := agentHouse(schemas.AgentConfig{Sandbox: "sb_4"})
 	add := func(w schemas.Workspace) {
 		w.Account, w.Storage = alice, "s3"
-		house.workspaces.put(w.ID, w, workspaceName)
+		house.workspaces.put(w.ID, w, stand{}, workspaceName)
 	}
 	add(schemas.Workspace{ID: "ws_a", Name: "a"})
 	add(schemas.Workspace{ID: "ws_b", Name: "b", Sandbox: "sb_4"})
-	house.sandboxes.put("sb_4", schemas.Sandbox{ID: "sb_4", Account: alice, Name: "l", Provider: "lambda"}, sandboxName)
+	house.sandboxes.put("sb_4", schemas.Sandbox{ID: "sb_4", Account: alice, Name: "l", Provider: "lambda"}, stand{}, sandboxName)
 	for name, tc := range map[string]struct {
 		sandbox schemas.SandboxID
 		entry   schemas.AgentWorkspace
@@ -374,7 +374,7 @@ func TestFilesOnS3NeedASandboxThatReachesThem(t *testing.T) {
 	g := schemas.Agent{ID: "agent_2", Account: alice, Name: "two", AgentConfig: schemas.AgentConfig{
 		Workspaces: []schemas.AgentWorkspace{{Name: "w", Workspace: "ws_a", Sandbox: chosen("sb_4")}},
 	}}
-	house.agents.put(g.ID, g, agentName)
+	house.agents.put(g.ID, g, stand{}, agentName)
 	changed := house.sandboxes.byID["sb_4"]
 	changed.Provider = "local"
 	if err := sandboxCollection(recordstest.Providers()).fits(house, record{Sandbox: &changed}); !errors.Is(err, schemas.ErrConflict) ||
@@ -383,7 +383,7 @@ func TestFilesOnS3NeedASandboxThatReachesThem(t *testing.T) {
 	}
 	moved := schemas.Workspace{ID: "ws_1", Account: alice, Name: "default", Storage: "s3"}
 	g.Workspaces = []schemas.AgentWorkspace{entry("w", chosen("sb_1"))}
-	house.agents.put(g.ID, g, agentName)
+	house.agents.put(g.ID, g, stand{}, agentName)
 	if err := workspaceCollection().fits(house, record{Workspace: &moved}); !errors.Is(err, schemas.ErrConflict) ||
 		!strings.Contains(err.Error(), "agent two") {
 		t.Errorf("the workspace may change: %v", err)
@@ -425,7 +425,7 @@ func TestAnAgentWithoutSkillsLoadsNone(t *testing.T) {
 	x := agentHouse(schemas.AgentConfig{Workspaces: []schemas.AgentWorkspace{entry("w", chosen("sb_1"))}})
 	g := x.agents.byID["agent_1"]
 	g.Skills = nil
-	x.agents.put("agent_1", g, agentName)
+	x.agents.put("agent_1", g, stand{}, agentName)
 	for agent, want := range map[schemas.AgentID]string{"agent_1": "this agent has no skills", "": ""} {
 		r := callOf(schemas.ToolLoadSkill)
 		r.Agent = agent

@@ -51,7 +51,7 @@ func (s *Store) EnsureAccount(ctx context.Context, b Bootstrap) (schemas.Account
 	}
 	// The account comes last: once its key works, what its calls need is there.
 	for _, r := range []record{{Sandbox: &sandbox}, {Workspace: &workspace}} {
-		if err := s.ensure(ctx, r); err != nil {
+		if err := s.ensure(ctx, r, false); err != nil {
 			return schemas.Account{}, err
 		}
 	}
@@ -60,10 +60,10 @@ func (s *Store) EnsureAccount(ctx context.Context, b Bootstrap) (schemas.Account
 	})
 }
 
-// ensure creates r unless something is there, and has what is there in the copy.
-func (s *Store) ensure(ctx context.Context, r record) error {
+// ensure creates r unless something is there, and has what is there in the copy. Bounded says that the account must have room for it.
+func (s *Store) ensure(ctx context.Context, r record, bounded bool) error {
 	key := r.key()
-	rev, err := s.bucket.Create(ctx, key, r, 0)
+	_, err := s.write(ctx, streams.BucketEntry[record]{}, r, bounded)
 	if errors.Is(err, schemas.ErrConflict) {
 		if err = s.fetch(ctx, key); s.isLocked(key) {
 			return nil // it is there: calls in need of it wait for its key
@@ -73,7 +73,6 @@ func (s *Store) ensure(ctx context.Context, r record) error {
 	if err != nil {
 		return fmt.Errorf("create the record %s: %w", key, err)
 	}
-	s.apply(streams.BucketEntry[record]{Key: key, Value: r, Revision: rev})
 	return nil
 }
 
@@ -82,7 +81,7 @@ func (s *Store) ensureKey(ctx context.Context, want schemas.Account) (schemas.Ac
 	var contest streams.Contest
 	key := accountKey(want.ID)
 	for {
-		if err := s.ensure(ctx, record{Account: &want}); err != nil {
+		if err := s.ensure(ctx, record{Account: &want}, false); err != nil {
 			return schemas.Account{}, err
 		}
 		p, err := s.bucket.Get(ctx, key)
@@ -97,10 +96,8 @@ func (s *Store) ensureKey(ctx context.Context, want schemas.Account) (schemas.Ac
 			return have, nil
 		}
 		have.KeyHash, have.Former = want.KeyHash, nil
-		r := record{Account: &have}
-		rev, err := s.bucket.Update(ctx, key, r, p.Revision)
+		_, err = s.write(ctx, p, record{Account: &have}, false)
 		if err == nil {
-			s.apply(streams.BucketEntry[record]{Key: key, Value: r, Revision: rev})
 			return have, nil
 		}
 		if !errors.Is(err, schemas.ErrConflict) {

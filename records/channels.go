@@ -24,13 +24,11 @@ func (s *Store) Channels(_ context.Context, a schemas.AccountID) ([]schemas.Chat
 
 // channelsOf are copies of an account's channels, in no order.
 func (s *Store) channelsOf(a schemas.AccountID) (list []schemas.ChatChannel, err error) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
 	if err := s.lockedOf(a, kindChannel); err != nil {
 		return nil, err
 	}
-	if t := s.index.tenants[a]; t != nil {
-		for _, c := range t.channels {
+	if t := s.tenantOf(a); t != nil {
+		for _, c := range t.channels.byID {
 			list = append(list, cloneChannel(c))
 		}
 	}
@@ -43,12 +41,8 @@ func (s *Store) Channel(ctx context.Context, a schemas.AccountID, id schemas.Cha
 	if id.Validate() != nil || a.Validate() != nil {
 		return schemas.ChatChannel{}, noChannel(id)
 	}
-	c, err := find(ctx, s, channelKey(a, id), func(x *index) (schemas.ChatChannel, bool) {
-		t := x.tenants[a]
-		if t == nil {
-			return schemas.ChatChannel{}, false
-		}
-		c, ok := t.channels[id]
+	c, err := find(ctx, s, channelKey(a, id), func(t *tenant) (schemas.ChatChannel, bool) {
+		c, ok := t.channels.byID[id]
 		return c, ok
 	})
 	if errors.Is(err, schemas.ErrNotFound) {
@@ -63,9 +57,7 @@ func (s *Store) ChannelWorkspace(ctx context.Context, c schemas.ChatChannel) (sc
 	if c.Workspace != "" {
 		return s.Workspace(ctx, c.Account, c.Workspace)
 	}
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	t := s.index.tenants[c.Account]
+	t := s.tenantOf(c.Account)
 	if t == nil {
 		return schemas.Workspace{}, missing("workspace", DefaultName, "none")
 	}
@@ -109,11 +101,9 @@ func (s *Store) PutChannel(ctx context.Context, c schemas.ChatChannel) error {
 	}
 	c = cloneChannel(c)
 	r := record{Channel: &c}
-	rev, err := s.bucket.Create(ctx, r.key(), r, 0)
-	if err != nil {
+	if _, err := s.write(ctx, streams.BucketEntry[record]{}, r, true); err != nil {
 		return fmt.Errorf("create the record %s: %w", r.key(), err)
 	}
-	s.apply(streams.BucketEntry[record]{Key: r.key(), Value: r, Revision: rev})
 	return nil
 }
 

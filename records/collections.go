@@ -30,7 +30,8 @@ type collection struct {
 	document func(r record) any
 
 	ids   func(t *tenant) []string
-	get   func(t *tenant, id string) (record, bool)
+	count func(t *tenant) int
+	get   func(t *tenant, id string) (record, stand, bool)
 	named func(t *tenant, r record) []string // ids of the name that r has
 	// fits checks a record against the others of its account.
 	fits func(t *tenant, r record) error
@@ -69,19 +70,17 @@ func sandboxCollection(providers schemas.Catalog) collection {
 		check:    func(b []byte) error { _, err := decode[schemas.SandboxSpec](b); return err },
 		document: func(r record) any { return sandboxDocument(*r.Sandbox) },
 		ids:      func(t *tenant) []string { return t.sandboxes.ids() },
-		get: func(t *tenant, id string) (record, bool) {
+		count:    func(t *tenant) int { return len(t.sandboxes.byID) },
+		get: func(t *tenant, id string) (record, stand, bool) {
 			s, ok := t.sandboxes.byID[schemas.SandboxID(id)]
-			return record{Sandbox: &s}, ok
+			return record{Sandbox: &s}, t.sandboxes.stands[schemas.SandboxID(id)], ok
 		},
 		named: func(t *tenant, r record) []string { return texts(t.sandboxes.names[r.Sandbox.Name]) },
 		fits: func(t *tenant, r record) error {
 			for _, w := range t.workspaces.byID {
 				if w.Sandbox == r.Sandbox.ID {
-					if err := CheckStorage(t.providers, w, *r.Sandbox); err != nil {
-						return &schemas.Error{
-							Code: schemas.Conflict, Field: "config",
-							Message: "workspace " + schemas.Quotable(w.Name) + " uses this sandbox, and then could not: " + schemas.Public(err).Message,
-						}
+					if err := t.checkHeld(w, *r.Sandbox); err != nil {
+						return err
 					}
 				}
 			}
@@ -111,21 +110,16 @@ func workspaceCollection() collection {
 		check:    func(b []byte) error { _, err := decode[schemas.WorkspaceSpec](b); return err },
 		document: func(r record) any { return workspaceDocument(*r.Workspace) },
 		ids:      func(t *tenant) []string { return t.workspaces.ids() },
-		get: func(t *tenant, id string) (record, bool) {
+		count:    func(t *tenant) int { return len(t.workspaces.byID) },
+		get: func(t *tenant, id string) (record, stand, bool) {
 			w, ok := t.workspaces.byID[schemas.WorkspaceID(id)]
-			return record{Workspace: &w}, ok
+			return record{Workspace: &w}, t.workspaces.stands[schemas.WorkspaceID(id)], ok
 		},
 		named: func(t *tenant, r record) []string { return texts(t.workspaces.names[r.Workspace.Name]) },
 		fits: func(t *tenant, r record) error {
 			w := *r.Workspace
-			if w.Sandbox != "" {
-				s, ok := t.sandboxes.byID[w.Sandbox]
-				if !ok {
-					return schemas.Invalidf("sandbox", "there is no sandbox %q: make it first", schemas.Quotable(string(w.Sandbox)))
-				}
-				if err := CheckStorage(t.providers, w, s); err != nil {
-					return err
-				}
+			if err := t.checkWorkspace(w); err != nil {
+				return err
 			}
 			return t.checkUsers("workspace",
 				func(g schemas.Agent) bool { return usesWorkspace(g, w.ID) },
@@ -153,18 +147,45 @@ func agentCollection() collection {
 		check:    func(b []byte) error { _, err := decode[schemas.AgentSpec](b); return err },
 		document: func(r record) any { return agentDocument(*r.Agent) },
 		ids:      func(t *tenant) []string { return t.agents.ids() },
-		get: func(t *tenant, id string) (record, bool) {
+		count:    func(t *tenant) int { return len(t.agents.byID) },
+		get: func(t *tenant, id string) (record, stand, bool) {
 			g, ok := t.agents.byID[schemas.AgentID(id)]
-			return record{Agent: &g}, ok
+			return record{Agent: &g}, t.agents.stands[schemas.AgentID(id)], ok
 		},
 		named: func(t *tenant, r record) []string { return texts(t.agents.names[r.Agent.Name]) },
-		fits: func(t *tenant, r record) error {
-			if err := t.checkPlacements(*r.Agent); err != nil {
-				return err
-			}
-			return t.checkModels(*r.Agent)
-		},
+		fits:  func(t *tenant, r record) error { return t.checkAgent(*r.Agent) },
 	}
+}
+
+// checkHeld reports that a workspace, whose files are in a sandbox, could not be there any more. Code: conflict.
+func (t *tenant) checkHeld(w schemas.Workspace, in schemas.Sandbox) error {
+	if err := CheckStorage(t.providers, w, in); err != nil {
+		return &schemas.Error{
+			Code: schemas.Conflict, Field: "config",
+			Message: "workspace " + schemas.Quotable(w.Name) + " uses this sandbox, and then could not: " + schemas.Public(err).Message,
+		}
+	}
+	return nil
+}
+
+// checkWorkspace checks a workspace against the sandbox that it names.
+func (t *tenant) checkWorkspace(w schemas.Workspace) error {
+	if w.Sandbox == "" {
+		return nil
+	}
+	s, ok := t.sandboxes.byID[w.Sandbox]
+	if !ok {
+		return schemas.Invalidf("sandbox", "there is no sandbox %q: make it first", schemas.Quotable(string(w.Sandbox)))
+	}
+	return CheckStorage(t.providers, w, s)
+}
+
+// checkAgent checks an agent against what it names.
+func (t *tenant) checkAgent(g schemas.Agent) error {
+	if err := t.checkPlacements(g); err != nil {
+		return err
+	}
+	return t.checkModels(g)
 }
 
 // Documents lists the records of an account's collection by id. It costs no round trip;
@@ -174,17 +195,15 @@ func (s *Store) Documents(_ context.Context, a schemas.AccountID, c schemas.Coll
 	if err != nil {
 		return nil, err
 	}
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	t := s.index.tenants[a]
+	t := s.tenantOf(a)
 	if t == nil {
 		return nil, nil
 	}
 	ids := col.ids(t)
 	list := make([]schemas.Document, 0, len(ids))
 	for _, id := range ids {
-		r, _ := col.get(t, id)
-		d, err := col.shown(r, id, s.seen[r.key()])
+		r, at, _ := col.get(t, id)
+		d, err := col.shown(r, id, at.revision)
 		if err != nil {
 			return nil, err
 		}
@@ -204,16 +223,12 @@ func (s *Store) Document(ctx context.Context, a schemas.AccountID, c schemas.Col
 	if err != nil {
 		return schemas.Document{}, s.missing(a, col, id)
 	}
-	d, err := find(ctx, s, key, func(x *index) (schemas.Document, bool) {
-		t := x.tenants[a]
-		if t == nil {
-			return schemas.Document{}, false
-		}
-		r, ok := col.get(t, id)
+	d, err := find(ctx, s, key, func(t *tenant) (schemas.Document, bool) {
+		r, at, ok := col.get(t, id)
 		if !ok {
 			return schemas.Document{}, false
 		}
-		d, err := col.shown(r, id, s.seen[key])
+		d, err := col.shown(r, id, at.revision)
 		return d, err == nil // a record of ours is always JSON
 	})
 	if errors.Is(err, schemas.ErrNotFound) {
@@ -224,7 +239,7 @@ func (s *Store) Document(ctx context.Context, a schemas.AccountID, c schemas.Col
 
 // AddDocument makes a record of the JSON that a client sent, and returns it. Codes: invalid, conflict (the
 // name is taken; two that are added at many gateways at the same moment may both get it), exhausted (the
-// account has as many as it may), denied (more than the operator allows).
+// account has as many as it may, or its records would be larger than its quota), denied (more than the operator allows).
 func (s *Store) AddDocument(ctx context.Context, a schemas.AccountID, c schemas.Collection, body []byte) (schemas.Document, error) {
 	col, err := newCollection(s.providers, c)
 	if err != nil {
@@ -243,17 +258,16 @@ func (s *Store) AddDocument(ctx context.Context, a schemas.AccountID, c schemas.
 		return schemas.Document{}, err
 	}
 	key := r.key()
-	rev, err := s.bucket.Create(ctx, key, r, 0)
+	rev, err := s.write(ctx, streams.BucketEntry[record]{}, r, true)
 	if err != nil {
 		return schemas.Document{}, fmt.Errorf("create the record %s: %w", key, err)
 	}
-	s.apply(streams.BucketEntry[record]{Key: key, Value: r, Revision: rev})
 	return col.shown(r, id, rev)
 }
 
 // PatchDocument merges a patch into a record, as RFC 7396 says, and checks the whole again. With a
 // revision other than 0 it does so only to that one. Codes: not_found, invalid, conflict (the name is
-// taken; field [FieldIfMatch]: the revision is another).
+// taken; field [FieldIfMatch]: the revision is another), exhausted (the record grows, and the account's quota is used up).
 func (s *Store) PatchDocument(
 	ctx context.Context, a schemas.AccountID, c schemas.Collection, id string, patch []byte, revision uint64,
 ) (schemas.Document, error) {
@@ -305,13 +319,11 @@ func (s *Store) RemoveDocument(ctx context.Context, a schemas.AccountID, c schem
 
 // admit checks a record against what else the account has.
 func (s *Store) admit(a schemas.AccountID, col collection, r record, id string, added bool) error {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	t := s.index.tenants[a]
+	t := s.tenantOf(a)
 	if t == nil {
-		t = &tenant{providers: s.providers}
+		t = newTenant(s.providers)
 	}
-	if n := len(col.ids(t)); added && n >= col.most {
+	if n := col.count(t); added && n >= col.most {
 		return schemas.Errorf(schemas.Exhausted, "", "the account has %d %ss, the most it may: remove one", n, col.noun)
 	}
 	for _, other := range col.named(t, r) {
@@ -344,9 +356,8 @@ func (s *Store) change(ctx context.Context, key string, revision uint64, next fu
 		if err != nil {
 			return record{}, 0, err
 		}
-		rev, err := s.bucket.Update(ctx, key, r, p.Revision)
+		rev, err := s.write(ctx, p, r, true)
 		if err == nil {
-			s.apply(streams.BucketEntry[record]{Key: key, Value: r, Revision: rev})
 			return r, rev, nil
 		}
 		if !errors.Is(err, schemas.ErrConflict) {
@@ -354,33 +365,6 @@ func (s *Store) change(ctx context.Context, key string, revision uint64, next fu
 		}
 		if err := contest.Again(ctx); err != nil {
 			return record{}, 0, err
-		}
-	}
-}
-
-// remove deletes what is kept under key; with a revision other than 0 only that one. A record that cannot
-// be opened is removed too.
-func (s *Store) remove(ctx context.Context, key string, revision uint64) error {
-	var contest streams.Contest
-	for {
-		p, err := s.bucket.Get(ctx, key)
-		if err != nil && p.Revision == 0 {
-			return fmt.Errorf("read the record %s: %w", key, err)
-		}
-		if revision != 0 && p.Revision != revision {
-			return stale()
-		}
-		err = s.bucket.DeleteRevision(ctx, key, p.Revision)
-		if err == nil {
-			// The mark of the deletion has a later revision than what it deletes, and no less than this.
-			s.apply(streams.BucketEntry[record]{Key: key, Deleted: true, Revision: p.Revision + 1})
-			return nil
-		}
-		if !errors.Is(err, schemas.ErrConflict) {
-			return fmt.Errorf("delete the record %s: %w", key, err)
-		}
-		if err := contest.Again(ctx); err != nil {
-			return err
 		}
 	}
 }
@@ -434,9 +418,7 @@ func (col collection) missing(id string) error {
 
 // missing is the same for a client of the account. Whoever sends a name in place of an id gets the id of that name.
 func (s *Store) missing(a schemas.AccountID, col collection, id string) error {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if t := s.index.tenants[a]; t != nil {
+	if t := s.tenantOf(a); t != nil {
 		if ids := col.idsOf(t, id); len(ids) > 0 {
 			return schemas.Errorf(schemas.NotFound, "", "there is no %s with the id %q, but one of that name: use its id %s",
 				col.noun, schemas.Quotable(id), ids[0])

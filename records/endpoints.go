@@ -16,17 +16,15 @@ import (
 // asked for every event. One that another process has just added may be missing. Code: unavailable (one
 // of them cannot be read here: leaving it out would mean that it never gets its deliveries).
 func (s *Store) Endpoints(_ context.Context, a schemas.AccountID) ([]schemas.Endpoint, error) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
 	if err := s.lockedOf(a, kindEndpoint); err != nil {
 		return nil, err
 	}
-	t := s.index.tenants[a]
+	t := s.tenantOf(a)
 	if t == nil {
 		return nil, nil
 	}
-	list := make([]schemas.Endpoint, 0, len(t.endpoints))
-	for _, p := range t.endpoints {
+	list := make([]schemas.Endpoint, 0, len(t.endpoints.byID))
+	for _, p := range t.endpoints.byID {
 		list = append(list, cloneEndpoint(p))
 	}
 	slices.SortFunc(list, func(a, b schemas.Endpoint) int { // ids of one millisecond are in no order
@@ -41,12 +39,8 @@ func (s *Store) Endpoint(ctx context.Context, a schemas.AccountID, id schemas.En
 	if id.Validate() != nil || a.Validate() != nil {
 		return schemas.Endpoint{}, noEndpoint(id)
 	}
-	e, err := find(ctx, s, endpointKey(a, id), func(x *index) (schemas.Endpoint, bool) {
-		t := x.tenants[a]
-		if t == nil {
-			return schemas.Endpoint{}, false
-		}
-		e, ok := t.endpoints[id]
+	e, err := find(ctx, s, endpointKey(a, id), func(t *tenant) (schemas.Endpoint, bool) {
+		e, ok := t.endpoints.byID[id]
 		return e, ok
 	})
 	if errors.Is(err, schemas.ErrNotFound) {
@@ -73,11 +67,9 @@ func (s *Store) PutEndpoint(ctx context.Context, e schemas.Endpoint) error {
 	}
 	e = cloneEndpoint(e)
 	r := record{Endpoint: &e}
-	rev, err := s.bucket.Create(ctx, r.key(), r, 0)
-	if err != nil {
+	if _, err := s.write(ctx, streams.BucketEntry[record]{}, r, true); err != nil {
 		return fmt.Errorf("create the record %s: %w", r.key(), err)
 	}
-	s.apply(streams.BucketEntry[record]{Key: r.key(), Value: r, Revision: rev})
 	return nil
 }
 
@@ -87,12 +79,13 @@ func (s *Store) PutEndpoint(ctx context.Context, e schemas.Endpoint) error {
 func (s *Store) UpdateEndpoint(
 	ctx context.Context, a schemas.AccountID, id schemas.EndpointID, change func(*schemas.Endpoint) error,
 ) (schemas.Endpoint, error) {
-	return s.changeEndpoint(ctx, a, id, func(e *schemas.Endpoint) (bool, error) { return true, change(e) })
+	return s.changeEndpoint(ctx, a, id, true, func(e *schemas.Endpoint) (bool, error) { return true, change(e) })
 }
 
-// changeEndpoint is UpdateEndpoint whose change says whether there is anything to write.
+// changeEndpoint is UpdateEndpoint whose change says whether there is anything to write. Bounded says that the account must have room for
+// it: not what is noted of deliveries.
 func (s *Store) changeEndpoint(
-	ctx context.Context, a schemas.AccountID, id schemas.EndpointID, change func(*schemas.Endpoint) (bool, error),
+	ctx context.Context, a schemas.AccountID, id schemas.EndpointID, bounded bool, change func(*schemas.Endpoint) (bool, error),
 ) (schemas.Endpoint, error) {
 	var contest streams.Contest
 	if id.Validate() != nil || a.Validate() != nil {
@@ -117,10 +110,8 @@ func (s *Store) changeEndpoint(
 		if err := e.Validate(); err != nil {
 			return schemas.Endpoint{}, err
 		}
-		r := record{Endpoint: &e}
-		rev, err := s.bucket.Update(ctx, key, r, p.Revision)
+		_, err = s.write(ctx, p, record{Endpoint: &e}, bounded)
 		if err == nil {
-			s.apply(streams.BucketEntry[record]{Key: key, Value: r, Revision: rev})
 			return cloneEndpoint(e), nil
 		}
 		if !errors.Is(err, schemas.ErrConflict) {
@@ -137,34 +128,16 @@ func (s *Store) DeleteEndpoint(ctx context.Context, a schemas.AccountID, id sche
 	if id.Validate() != nil || a.Validate() != nil {
 		return noEndpoint(id)
 	}
-	key := endpointKey(a, id)
-	var contest streams.Contest
-	for {
-		p, err := s.bucket.Get(ctx, key)
-		if errors.Is(err, schemas.ErrNotFound) || err == nil && p.Deleted {
-			return noEndpoint(id)
-		}
-		if err != nil && p.Revision == 0 {
-			return fmt.Errorf("read the record %s: %w", key, err)
-		}
-		err = s.bucket.DeleteRevision(ctx, key, p.Revision)
-		if err == nil {
-			// The mark of the deletion has a later revision than what it deletes, and no less than this.
-			s.apply(streams.BucketEntry[record]{Key: key, Deleted: true, Revision: p.Revision + 1})
-			return nil
-		}
-		if !errors.Is(err, schemas.ErrConflict) {
-			return fmt.Errorf("delete the record %s: %w", key, err)
-		}
-		if err := contest.Again(ctx); err != nil {
-			return err
-		}
+	err := s.remove(ctx, endpointKey(a, id), 0)
+	if errors.Is(err, schemas.ErrNotFound) {
+		return noEndpoint(id)
 	}
+	return err
 }
 
 // Disable has nothing more delivered to an endpoint, and says why. Codes: not_found.
 func (s *Store) Disable(ctx context.Context, a schemas.AccountID, id schemas.EndpointID, reason string) error {
-	_, err := s.changeEndpoint(ctx, a, id, func(e *schemas.Endpoint) (bool, error) {
+	_, err := s.changeEndpoint(ctx, a, id, false, func(e *schemas.Endpoint) (bool, error) {
 		if e.Disabled {
 			return false, nil
 		}
@@ -182,7 +155,7 @@ func (s *Store) Failing(ctx context.Context, a schemas.AccountID, id schemas.End
 	if err != nil || have.FailingSince.IsZero() != failing {
 		return err
 	}
-	_, err = s.changeEndpoint(ctx, a, id, func(e *schemas.Endpoint) (bool, error) {
+	_, err = s.changeEndpoint(ctx, a, id, false, func(e *schemas.Endpoint) (bool, error) {
 		if e.FailingSince.IsZero() != failing {
 			return false, nil
 		}

@@ -13,21 +13,21 @@ func Applied(have Present, m schemas.Manifest, prune bool) (Present, error) {
 	if err != nil {
 		return have, err
 	}
-	end := &tenant{providers: have.Providers}
+	end := newTenant(have.Providers)
 	for _, s := range have.Sandboxes {
-		end.put(record{Sandbox: &s})
+		end.put(record{Sandbox: &s}, stand{})
 	}
 	for _, w := range have.Workspaces {
-		end.put(record{Workspace: &w})
+		end.put(record{Workspace: &w}, stand{})
 	}
 	for _, g := range have.Agents {
-		end.put(record{Agent: &g})
+		end.put(record{Agent: &g}, stand{})
 	}
 	for _, s := range p.steps {
 		if s.Action == schemas.ActionDelete {
-			end.remove(s.record)
+			end.drop(s.record)
 		} else {
-			end.put(s.record)
+			end.put(s.record, stand{})
 		}
 	}
 	out := Present{Account: have.Account, Providers: have.Providers, Variables: have.Variables}
@@ -55,5 +55,5 @@ func (s *Store) ApplySome(ctx context.Context, a schemas.AccountID, r schemas.Ma
 		return false, err
 	}
 	p.steps = p.steps[:n]
-	return true, s.carryOut(ctx, p, revisions, map[string]schemas.ManifestChange{})
+	return true, s.carryOut(ctx, a, p, revisions, map[string]schemas.ManifestChange{})
 }

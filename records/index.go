@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/sandjet/sandjet/schemas"
@@ -17,39 +18,86 @@ type index struct {
 	keys      map[string]schemas.AccountID // by key hash
 }
 
-// tenant is what belongs to one account.
+// tenant is what belongs to one account. Once it was handed out it is not changed any more: a change makes a successor, see
+// [index.tenant]. So whoever has one may look at it for long, and holds no lock.
 type tenant struct {
 	providers  schemas.Catalog  // of this build
 	account    *schemas.Account // nil while its own record was not seen yet
+	revision   uint64           // of the account's own record
 	sandboxes  table[schemas.SandboxID, schemas.Sandbox]
 	workspaces table[schemas.WorkspaceID, schemas.Workspace]
 	agents     table[schemas.AgentID, schemas.Agent]
 	models     table[schemas.ModelID, schemas.Model]
-	variables  map[string]schemas.Variable
-	endpoints  map[schemas.EndpointID]schemas.Endpoint
-	channels   map[schemas.ChannelID]schemas.ChatChannel
-	skills     map[schemas.SkillID]schemas.Skill
+	skills     table[schemas.SkillID, schemas.Skill]
+	variables  table[string, schemas.Variable]
+	endpoints  table[schemas.EndpointID, schemas.Endpoint]
+	channels   table[schemas.ChannelID, schemas.ChatChannel]
 	sessions   *schemas.SandboxSessions // nil: it never had any
+
+	handedOut *atomic.Bool
 }
 
-// table finds records by id or by name. When two records carry one name, the one with the smaller
+// table finds records by id or, where they have names, by name. When two records carry one name, the one with the smaller
 // id is found by it, in every process alike.
 type table[ID ~string, T any] struct {
-	byID  map[ID]T
-	names map[string][]ID // sorted
+	byID   map[ID]T
+	stands map[ID]stand
+	names  map[string][]ID // sorted
+	shared bool            // another tenant has these maps too: they are copied before they are changed
+}
+
+// stand is what is known of a record beside its value.
+type stand struct {
+	revision uint64
+	size     int // bytes on the log
 }
 
 func newIndex(providers schemas.Catalog) *index {
 	return &index{providers: providers, tenants: map[schemas.AccountID]*tenant{}, keys: map[string]schemas.AccountID{}}
 }
 
-func (x *index) tenant(a schemas.AccountID) *tenant {
+func newTenant(providers schemas.Catalog) *tenant {
+	return &tenant{providers: providers, handedOut: new(atomic.Bool)}
+}
+
+// handOut returns the tenant of an account as it is now, to be looked at without any lock; nil where there is none. Several may call it at
+// the same time.
+func (x *index) handOut(a schemas.AccountID) *tenant {
 	t := x.tenants[a]
-	if t == nil {
-		t = &tenant{providers: x.providers}
-		x.tenants[a] = t
+	if t != nil && !t.handedOut.Load() {
+		t.handedOut.Store(true)
 	}
 	return t
+}
+
+// tenant returns the tenant of an account to be changed. What it changes is copied only if somebody may look at it.
+func (x *index) tenant(a schemas.AccountID) *tenant {
+	t := x.tenants[a]
+	switch {
+	case t == nil:
+		t = newTenant(x.providers)
+	case t.handedOut.Load():
+		t = t.successor()
+	default:
+		return t
+	}
+	x.tenants[a] = t
+	return t
+}
+
+// successor is a tenant with the same records, which share their maps with t until one of them changes.
+func (t *tenant) successor() *tenant {
+	c := *t
+	c.handedOut = new(atomic.Bool)
+	c.sandboxes.shared, c.workspaces.shared, c.agents.shared, c.models.shared = true, true, true, true
+	c.skills.shared, c.variables.shared, c.endpoints.shared, c.channels.shared = true, true, true, true
+	return &c
+}
+
+// empty reports whether there is no record of the account any more.
+func (t *tenant) empty() bool {
+	return t.account == nil && t.sessions == nil && len(t.sandboxes.byID)+len(t.workspaces.byID)+len(t.agents.byID)+len(t.models.byID)+
+		len(t.skills.byID)+len(t.variables.byID)+len(t.endpoints.byID)+len(t.channels.byID) == 0
 }
 
 // account is the account's own record, nil where there is none.
@@ -61,64 +109,67 @@ func (x *index) account(a schemas.AccountID) *schemas.Account {
 }
 
 // put adds or replaces r. A record of a kind that this version does not know is skipped.
-func (x *index) put(r record) {
+func (x *index) put(r record, at stand) {
 	switch {
 	case r.Account != nil:
 		t := x.tenant(r.Account.ID)
 		x.forgetKeys(t)
-		t.account = r.Account
+		t.account, t.revision = r.Account, at.revision
 		x.keys[r.Account.KeyHash] = r.Account.ID
 		for _, k := range r.Account.Former {
 			x.keys[k.KeyHash] = r.Account.ID
 		}
-	case r.Sandbox != nil:
-		x.tenant(r.Sandbox.Account).sandboxes.put(r.Sandbox.ID, *r.Sandbox, sandboxName)
-	case r.Workspace != nil:
-		x.tenant(r.Workspace.Account).workspaces.put(r.Workspace.ID, *r.Workspace, workspaceName)
-	case r.Agent != nil:
-		x.tenant(r.Agent.Account).agents.put(r.Agent.ID, *r.Agent, agentName)
-	case r.Model != nil:
-		x.tenant(r.Model.Account).models.put(r.Model.ID, *r.Model, modelName)
-	case r.Variable != nil:
-		t := x.tenant(r.Variable.Account)
-		if t.variables == nil {
-			t.variables = map[string]schemas.Variable{}
-		}
-		t.variables[r.Variable.Name] = *r.Variable
-	case r.Endpoint != nil:
-		t := x.tenant(r.Endpoint.Account)
-		if t.endpoints == nil {
-			t.endpoints = map[schemas.EndpointID]schemas.Endpoint{}
-		}
-		t.endpoints[r.Endpoint.ID] = *r.Endpoint
-	case r.Channel != nil:
-		t := x.tenant(r.Channel.Account)
-		if t.channels == nil {
-			t.channels = map[schemas.ChannelID]schemas.ChatChannel{}
-		}
-		t.channels[r.Channel.ID] = *r.Channel
-	case r.Skill != nil:
-		t := x.tenant(r.Skill.Account)
-		if t.skills == nil {
-			t.skills = map[schemas.SkillID]schemas.Skill{}
-		}
-		t.skills[r.Skill.ID] = *r.Skill
-	case r.Sessions != nil:
-		x.tenant(r.Sessions.Account).sessions = r.Sessions
+	case r.key() != "":
+		_, a, _, _ := splitKey(r.key())
+		x.tenant(a).put(r, at)
 	}
 }
 
-// remove forgets what is kept under key.
+// put adds or replaces a record of an account, but not the account's own.
+func (t *tenant) put(r record, at stand) {
+	switch {
+	case r.Sandbox != nil:
+		t.sandboxes.put(r.Sandbox.ID, *r.Sandbox, at, sandboxName)
+	case r.Workspace != nil:
+		t.workspaces.put(r.Workspace.ID, *r.Workspace, at, workspaceName)
+	case r.Agent != nil:
+		t.agents.put(r.Agent.ID, *r.Agent, at, agentName)
+	case r.Model != nil:
+		t.models.put(r.Model.ID, *r.Model, at, modelName)
+	case r.Variable != nil:
+		t.variables.put(r.Variable.Name, *r.Variable, at, nil)
+	case r.Endpoint != nil:
+		t.endpoints.put(r.Endpoint.ID, *r.Endpoint, at, nil)
+	case r.Channel != nil:
+		t.channels.put(r.Channel.ID, *r.Channel, at, nil)
+	case r.Skill != nil:
+		t.skills.put(r.Skill.ID, *r.Skill, at, nil)
+	case r.Sessions != nil:
+		t.sessions = r.Sessions
+	}
+}
+
+// remove forgets what is kept under key, and the tenant with its last record.
 func (x *index) remove(key string) {
 	kind, a, id, ok := splitKey(key)
-	t := x.tenants[a]
-	if !ok || t == nil {
+	if !ok || x.tenants[a] == nil {
 		return
 	}
-	switch kind {
-	case kindAccount:
+	t := x.tenant(a)
+	if kind == kindAccount {
 		x.forgetKeys(t)
-		t.account = nil
+		t.account, t.revision = nil, 0
+	} else {
+		t.remove(kind, id)
+	}
+	if t.empty() {
+		delete(x.tenants, a)
+	}
+}
+
+// remove forgets a record of an account, but not the account's own.
+func (t *tenant) remove(kind, id string) {
+	switch kind {
 	case kindSandbox:
 		t.sandboxes.remove(schemas.SandboxID(id), sandboxName)
 	case kindWorkspace:
@@ -128,13 +179,13 @@ func (x *index) remove(key string) {
 	case kindModel:
 		t.models.remove(schemas.ModelID(id), modelName)
 	case kindVariable:
-		delete(t.variables, id)
+		t.variables.remove(id, nil)
 	case kindEndpoint:
-		delete(t.endpoints, schemas.EndpointID(id))
+		t.endpoints.remove(schemas.EndpointID(id), nil)
 	case kindChannel:
-		delete(t.channels, schemas.ChannelID(id))
+		t.channels.remove(schemas.ChannelID(id), nil)
 	case kindSkill:
-		delete(t.skills, schemas.SkillID(id))
+		t.skills.remove(schemas.SkillID(id), nil)
 	case kindSessions:
 		t.sessions = nil
 	}
@@ -151,11 +202,10 @@ func (x *index) forgetKeys(t *tenant) {
 	}
 }
 
-// authenticate finds the account of a key. The key itself is never compared, only its hash, so
+// authenticate finds the account of a key by its hash. The key itself is never compared, only its hash, so
 // how long the look-up takes says nothing about a key that exists; the last word is a comparison
 // in constant time all the same. A key that was replaced counts until its end.
-func (x *index) authenticate(key string, now time.Time) (schemas.AccountID, bool) {
-	hash := HashKey(key)
+func (x *index) authenticate(hash string, now time.Time) (schemas.AccountID, bool) {
 	a, ok := x.keys[hash]
 	if !ok {
 		return "", false
@@ -170,13 +220,15 @@ func (x *index) authenticate(key string, now time.Time) (schemas.AccountID, bool
 	})
 }
 
-func (t *table[ID, T]) put(id ID, v T, name func(T) string) {
+// put adds or replaces a record; name is nil where records of its kind have none.
+func (t *table[ID, T]) put(id ID, v T, at stand, name func(T) string) {
 	t.remove(id, name)
-	if t.byID == nil {
-		t.byID, t.names = map[ID]T{}, map[string][]ID{}
+	t.own()
+	t.byID[id], t.stands[id] = v, at
+	if name == nil {
+		return
 	}
-	t.byID[id] = v
-	ids := append(t.names[name(v)], id)
+	ids := append(slices.Clip(t.names[name(v)]), id) // a new list: others may look at the one before
 	slices.Sort(ids)
 	t.names[name(v)] = ids
 }
@@ -186,12 +238,28 @@ func (t *table[ID, T]) remove(id ID, name func(T) string) {
 	if !ok {
 		return
 	}
+	t.own()
 	delete(t.byID, id)
+	delete(t.stands, id)
+	if name == nil {
+		return
+	}
 	n := name(old)
-	t.names[n] = slices.DeleteFunc(t.names[n], func(other ID) bool { return other == id })
+	t.names[n] = slices.DeleteFunc(slices.Clone(t.names[n]), func(other ID) bool { return other == id })
 	if len(t.names[n]) == 0 {
 		delete(t.names, n)
 	}
+}
+
+// own makes the maps the table's own.
+func (t *table[ID, T]) own() {
+	switch {
+	case t.byID == nil:
+		t.byID, t.stands, t.names = map[ID]T{}, map[ID]stand{}, map[string][]ID{}
+	case t.shared:
+		t.byID, t.stands, t.names = maps.Clone(t.byID), maps.Clone(t.stands), maps.Clone(t.names)
+	}
+	t.shared = false
 }
 
 // find looks for an id first, then for a name.
@@ -205,22 +273,28 @@ func (t *table[ID, T]) find(s string) (T, bool) {
 	return *new(T), false
 }
 
-// known lists some names for an error message.
+// known lists some names for an error message: the first ones, without sorting all.
 func (t *table[ID, T]) known() string {
 	const most = 8
-	names := slices.Sorted(maps.Keys(t.names))
-	if len(names) == 0 {
+	if len(t.names) == 0 {
 		return "none exists yet"
 	}
-	more := len(names) > most
-	names = names[:min(most, len(names))]
-	for i, n := range names {
-		names[i] = schemas.Quotable(n)
+	first := make([]string, 0, most+1)
+	for n := range t.names {
+		if len(first) == most && n > first[most-1] {
+			continue
+		}
+		i, _ := slices.BinarySearch(first, n)
+		first = slices.Insert(first, i, n)
+		first = first[:min(most, len(first))]
 	}
-	if more {
-		return "use one of " + strings.Join(names, ", ") + ", …"
+	for i, n := range first {
+		first[i] = schemas.Quotable(n)
 	}
-	return "use " + list(names)
+	if len(t.names) > most {
+		return "use one of " + strings.Join(first, ", ") + ", …"
+	}
+	return "use " + list(first)
 }
 
 func sandboxName(s schemas.Sandbox) string     { return s.Name }

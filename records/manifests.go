@@ -23,6 +23,11 @@ func (s *Store) ApplyManifest(ctx context.Context, a schemas.AccountID, r schema
 	if err := a.Validate(); err != nil {
 		return schemas.ManifestAnswer{}, err
 	}
+	leave, err := s.manifests.enter(ctx, a) // others of the account would only be in its way, and together take all processors
+	if err != nil {
+		return schemas.ManifestAnswer{}, err
+	}
+	defer leave()
 	done := map[string]schemas.ManifestChange{} // by id
 	var contest streams.Contest
 	for try := 1; ; try++ {
@@ -38,7 +43,7 @@ func (s *Store) ApplyManifest(ctx context.Context, a schemas.AccountID, r schema
 		if r.DryRun {
 			return answer, nil
 		}
-		err = s.carryOut(ctx, p, revisions, done)
+		err = s.carryOut(ctx, a, p, revisions, done)
 		if err == nil {
 			answer.Changes, answer.Applied = withDone(answer.Changes, done), true
 			return answer, nil
@@ -81,40 +86,44 @@ func halfWay(err error, done int) error {
 // present copies what an account has, with the revision of each record by its key. Code: unavailable (a
 // record of the account does not open: it would be made a second time).
 func (s *Store) present(a schemas.AccountID) (Present, map[string]uint64, error) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
 	if err := s.lockedOf(a, kindSandbox, kindWorkspace, kindModel, kindAgent); err != nil {
 		return Present{}, nil, err
 	}
-	have := Present{Account: a, Providers: s.providers, Operator: s.Operator}
+	t := s.tenantOf(a)
+	have := Present{Account: a, Providers: s.providers, Operator: s.Operator, sizes: map[string]int{}, size: s.bucket.size}
+	kept, quota := s.RecordUsage(a)
+	have.bytes, have.quota = kept.Bytes, quota
 	revisions := map[string]uint64{}
-	t := s.index.tenants[a]
 	if t == nil {
 		return have, revisions, nil
 	}
-	for _, id := range slices.Sorted(maps.Keys(t.sandboxes.byID)) {
-		have.Sandboxes = append(have.Sandboxes, t.sandboxes.byID[id])
-		revisions[string(id)] = s.seen[sandboxKey(a, id)]
-	}
-	for _, id := range slices.Sorted(maps.Keys(t.workspaces.byID)) {
-		have.Workspaces = append(have.Workspaces, t.workspaces.byID[id])
-		revisions[string(id)] = s.seen[workspaceKey(a, id)]
-	}
-	for _, id := range slices.Sorted(maps.Keys(t.models.byID)) {
-		have.Models = append(have.Models, t.models.byID[id])
-		revisions[string(id)] = s.seen[modelKey(a, id)]
-	}
-	for _, id := range slices.Sorted(maps.Keys(t.agents.byID)) {
-		have.Agents = append(have.Agents, t.agents.byID[id])
-		revisions[string(id)] = s.seen[agentKey(a, id)]
-	}
-	have.Variables = slices.Sorted(maps.Keys(t.variables))
+	have.Sandboxes = values(&t.sandboxes, have.sizes, revisions)
+	have.Workspaces = values(&t.workspaces, have.sizes, revisions)
+	have.Models = values(&t.models, have.sizes, revisions)
+	have.Agents = values(&t.agents, have.sizes, revisions)
+	have.Variables = t.variables.ids()
 	return have, revisions, nil
 }
 
-// carryOut makes the changes of a plan and notes those that it made. Code: conflict (another was faster; the
-// copy then has what the other wrote).
-func (s *Store) carryOut(ctx context.Context, p plan, revisions map[string]uint64, done map[string]schemas.ManifestChange) error {
+// values lists a table by id, and notes the size and the revision of each record.
+func values[ID ~string, T any](t *table[ID, T], sizes map[string]int, revisions map[string]uint64) []T {
+	list := make([]T, 0, len(t.byID))
+	for _, id := range slices.Sorted(maps.Keys(t.byID)) {
+		list = append(list, t.byID[id])
+		sizes[string(id)], revisions[string(id)] = t.stands[id].size, t.stands[id].revision
+	}
+	return list
+}
+
+// carryOut makes the changes of a plan and notes those that it made. Codes: conflict (another was faster; the
+// copy then has what the other wrote), exhausted (before anything is changed).
+func (s *Store) carryOut(ctx context.Context, a schemas.AccountID, p plan, revisions map[string]uint64, done map[string]schemas.ManifestChange) error {
+	var b boxes // once something is deleted
+	release, used, ok := s.take(a, p.more)
+	if !ok { // somebody else has taken the room since
+		return tooLarge("resources", used, p.more, s.Quota.of(a))
+	}
+	defer release()
 	for _, st := range p.steps {
 		key := st.record.key()
 		revision, err := revisions[st.ID], error(nil)
@@ -122,18 +131,16 @@ func (s *Store) carryOut(ctx context.Context, p plan, revisions map[string]uint6
 		case schemas.ActionNone:
 			continue
 		case schemas.ActionDelete:
-			if err = s.remove(ctx, key, revision); errors.Is(err, schemas.ErrNotFound) {
+			if b.of == nil {
+				b = s.boxesOf(ctx, a)
+			}
+			if err = s.removeMarked(ctx, key, revision, b.marked(key)); errors.Is(err, schemas.ErrNotFound) {
 				err = nil // another was faster
 			}
 		case schemas.ActionCreate:
-			if revision, err = s.bucket.Create(ctx, key, st.record, 0); err == nil {
-				s.apply(streams.BucketEntry[record]{Key: key, Value: st.record, Revision: revision})
-			}
+			_, err = s.write(ctx, streams.BucketEntry[record]{}, st.record, false)
 		case schemas.ActionUpdate, schemas.ActionRename:
-			var next uint64
-			if next, err = s.bucket.Update(ctx, key, st.record, revision); err == nil {
-				s.apply(streams.BucketEntry[record]{Key: key, Value: st.record, Revision: next})
-			}
+			_, err = s.write(ctx, streams.BucketEntry[record]{Revision: revision}, st.record, false)
 		}
 		if errors.Is(err, schemas.ErrConflict) {
 			if ferr := s.refresh(ctx, key, revision); ferr != nil {

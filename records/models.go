@@ -34,9 +34,10 @@ func modelCollection() collection {
 		check:    func(b []byte) error { _, err := decode[schemas.ModelSpec](b); return err },
 		document: func(r record) any { return modelDocument(*r.Model) },
 		ids:      func(t *tenant) []string { return t.models.ids() },
-		get: func(t *tenant, id string) (record, bool) {
+		count:    func(t *tenant) int { return len(t.models.byID) },
+		get: func(t *tenant, id string) (record, stand, bool) {
 			m, ok := t.models.byID[schemas.ModelID(id)]
-			return record{Model: &m}, ok
+			return record{Model: &m}, t.models.stands[schemas.ModelID(id)], ok
 		},
 		named: func(t *tenant, r record) []string { return texts(t.models.names[r.Model.Name]) },
 		fits:  func(t *tenant, r record) error { return t.checkModelUsers(*r.Model) },
@@ -304,21 +305,15 @@ func (s *Store) Model(ctx context.Context, a schemas.AccountID, id string) (sche
 // called finds a record by its id, where that is a valid one, or by its name, which only the copy has.
 func called[T any](ctx context.Context, s *Store, a schemas.AccountID, col collection, id string, valid bool,
 	look func(*tenant) (T, bool)) (T, error) {
-	there := func(x *index) (v T, ok bool) {
-		if t := x.tenants[a]; t != nil {
-			v, ok = look(t)
-		}
-		return v, ok
-	}
 	if !valid {
-		s.mu.RLock()
-		defer s.mu.RUnlock()
-		if v, ok := there(s.index); ok {
-			return v, nil
+		if t := s.tenantOf(a); t != nil {
+			if v, ok := look(t); ok {
+				return v, nil
+			}
 		}
 		return *new(T), col.missing(id)
 	}
-	v, err := find(ctx, s, col.kind+"."+string(a)+"."+id, there)
+	v, err := find(ctx, s, col.kind+"."+string(a)+"."+id, look)
 	if errors.Is(err, schemas.ErrNotFound) {
 		return v, s.missing(a, col, id)
 	}

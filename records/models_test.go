@@ -118,8 +118,8 @@ func TestMoneyIsCountedOnlyWithPrices(t *testing.T) {
 	if err := p.checkModels(agent); schemas.CodeOf(err) != schemas.Invalid || schemas.Public(err).Field != "config.turns.model" {
 		t.Error(err)
 	}
-	p.put(record{Model: &model})
-	p.put(record{Agent: &agent})
+	p.put(record{Model: &model}, stand{})
+	p.put(record{Agent: &agent}, stand{})
 	if err := p.checkModels(agent); err != nil {
 		t.Error(err)
 	}
@@ -128,7 +128,7 @@ func TestMoneyIsCountedOnlyWithPrices(t *testing.T) {
 	if err := p.checkModelUsers(free); schemas.CodeOf(err) != schemas.Conflict {
 		t.Error(err)
 	}
-	p.put(record{Model: &free})
+	p.put(record{Model: &free}, stand{})
 	if err := p.checkModels(agent); schemas.CodeOf(err) != schemas.Invalid {
 		t.Error(err)
 	}

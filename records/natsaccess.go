@@ -26,9 +26,7 @@ func (s *Store) IssueNATS(ctx context.Context, a schemas.AccountID, ttl time.Dur
 	if _, err := s.Account(ctx, a); err != nil { // reads it where the copy is late
 		return "", time.Time{}, err
 	}
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	t := s.index.tenants[a]
+	t := s.tenantOf(a)
 	if t == nil || t.account == nil {
 		return "", time.Time{}, noAccount(a)
 	}
@@ -44,17 +42,15 @@ func (s *Store) IssueNATS(ctx context.Context, a schemas.AccountID, ttl time.Dur
 // the account gets another key. The user is the account's id; the password is its key, or one that
 // [Store.IssueNATS] made. It costs no round trip.
 func (s *Store) AuthenticateNATS(user, password string) (a schemas.AccountID, until time.Time, ok bool) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
 	a, now := schemas.AccountID(user), s.now()
-	t := s.index.tenants[a]
+	t := s.tenantOf(a)
 	if t == nil || t.account == nil {
 		return "", time.Time{}, false
 	}
 	issued, isIssued := parseNATS(password)
 	hash := HashKey(password)
 	if !isIssued {
-		if of, known := s.index.authenticate(password, now); !known || of != a {
+		if of, known := s.authenticate(password, now); !known || of != a {
 			return "", time.Time{}, false
 		}
 	} else if !now.Before(issued.expires) {

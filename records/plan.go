@@ -22,6 +22,10 @@ type Present struct {
 	Variables  []string // their names
 	Providers  schemas.Catalog
 	Operator   Operator // what its sandboxes may have
+
+	bytes, quota int64                     // of all its records; without a quota nothing of this is looked at
+	sizes        map[string]int            // of those above, by id
+	size         func(record) (int, error) // that a record will have
 }
 
 // Plan says what has to change for an account to be as a manifest says. It is pure.
@@ -43,13 +47,14 @@ func Plan(have Present, m schemas.Manifest, prune bool) (schemas.ManifestAnswer,
 type plan struct {
 	steps    []step
 	warnings schemas.ManifestWarnings
+	more     int64 // bytes by which the account's records grow at least, where it has a quota
 }
 
-// step is one change. Its record is the new one, of delete the old one.
+// step is one change. Its record is the new one, of delete the old one; was is that of before.
 type step struct {
 	schemas.ManifestChange
 
-	record record
+	record, was record
 }
 
 func (p plan) answer() schemas.ManifestAnswer {
@@ -74,6 +79,7 @@ type planner struct {
 	made     []step
 	at       []int           // for each step, which resource it is of
 	failed   map[string]bool // ids of records that could not be made of their resources
+	checks   int             // of records against others
 	problems schemas.Problems
 }
 
@@ -86,12 +92,19 @@ type existing struct {
 }
 
 func planOf(have Present, m schemas.Manifest, prune bool, now time.Time) (plan, error) {
-	p := &planner{
+	return newPlanner(have, m, prune, now).plan()
+}
+
+func newPlanner(have Present, m schemas.Manifest, prune bool, now time.Time) *planner {
+	return &planner{
 		have: have, manifest: m, prune: prune, now: now, names: map[string]string{}, failed: map[string]bool{}, problems: m.Problems(),
 		present: map[schemas.ResourceKind]map[string]existing{}, ids: map[schemas.ResourceKind]map[string]string{},
 		gone: map[schemas.ResourceKind][]existing{},
 	}
-	if len(m.Resources) > schemas.MaxResources {
+}
+
+func (p *planner) plan() (plan, error) {
+	if len(p.manifest.Resources) > schemas.MaxResources {
 		return plan{}, p.problems.Err()
 	}
 	p.look()
@@ -99,10 +112,10 @@ func planOf(have Present, m schemas.Manifest, prune bool, now time.Time) (plan, 
 		p.kind(kind)
 	}
 	out := plan{steps: p.made, warnings: p.warnings()}
-	if prune {
+	if p.prune {
 		for _, kind := range slices.Backward(schemas.ResourceKinds()) {
 			for _, s := range p.gone[kind] {
-				out.steps = append(out.steps, step{schemas.ManifestChange{Action: schemas.ActionDelete, Kind: kind, Name: s.name, ID: s.id}, s.record})
+				out.steps = append(out.steps, step{schemas.ManifestChange{Action: schemas.ActionDelete, Kind: kind, Name: s.name, ID: s.id}, s.record, s.record})
 			}
 		}
 	}
@@ -260,7 +273,7 @@ func (p *planner) resource(i int, r schemas.Resource, s existing, there bool) {
 	if change.Action != schemas.ActionNone {
 		wrong(p.have.Operator.allowed(p.have.Providers, made))
 	}
-	p.made, p.at = append(p.made, step{change, made}), append(p.at, i)
+	p.made, p.at = append(p.made, step{change, made, s.record}), append(p.at, i)
 }
 
 // compare says what of a record changes.

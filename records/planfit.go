@@ -5,37 +5,38 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// check looks at the account as it will be: what fits together, and how many there are.
+// check looks at the account as it will be: what fits together, how many there are, and how large they are.
 func (p *planner) check(out *plan) error {
-	before, end := &tenant{providers: p.have.Providers}, &tenant{providers: p.have.Providers}
+	before, end := newTenant(p.have.Providers), newTenant(p.have.Providers)
 	planned := map[string]bool{}
 	for _, kind := range schemas.ResourceKinds() {
 		for _, s := range p.present[kind] {
-			before.put(s.record)
-			end.put(s.record)
+			before.put(s.record, stand{})
+			end.put(s.record, stand{})
 		}
 	}
 	for _, s := range out.steps {
 		planned[s.ID] = true
 		if s.Action != schemas.ActionDelete {
-			end.put(s.record)
+			end.put(s.record, stand{})
 		}
+	}
+	held := map[schemas.SandboxID][]schemas.Workspace{}
+	for _, w := range end.workspaces.byID {
+		held[w.Sandbox] = append(held[w.Sandbox], w)
 	}
 	for n, i := range p.at {
 		s := out.steps[n]
-		col, err := newCollection(p.have.Providers, collectionOf(s.Kind))
-		if err != nil {
-			return err
-		}
 		if p.refers(s.record) {
 			p.failed[s.ID] = true
 			continue
 		}
-		p.problems.Add(schemas.ResourcePath(i), col.fits(end, s.record))
+		p.problems.Add(schemas.ResourcePath(i), p.fits(end, held, s.record))
 	}
 	if len(p.problems) > 0 { // what would become of other records is not known
 		slices.SortStableFunc(p.problems, func(a, b *schemas.Error) int {
@@ -52,7 +53,7 @@ func (p *planner) check(out *plan) error {
 	kept := end.copied()
 	for _, s := range out.steps {
 		if s.Action == schemas.ActionDelete {
-			end.remove(s.record)
+			end.drop(s.record)
 		}
 	}
 	p.spoiled(kept, end, planned, func(noun, name string, err error) {
@@ -63,68 +64,104 @@ func (p *planner) check(out *plan) error {
 		if err != nil {
 			return err
 		}
-		if n := len(col.ids(end)); n > col.most && n > len(col.ids(before)) {
+		if n := col.count(end); n > col.most && n > col.count(before) {
 			return schemas.Errorf(schemas.Exhausted, "", "the account would have %d %ss: at most %d", n, col.noun, col.most)
 		}
 	}
-	return p.problems.Err()
+	if err := p.problems.Err(); err != nil {
+		return err
+	}
+	return p.room(out)
 }
 
-// spoiled finds the records outside the plan that fit together before and not after.
-func (p *planner) spoiled(before, after *tenant, planned map[string]bool, tell func(noun, name string, err error)) {
-	for _, kind := range schemas.ResourceKinds() {
-		col, err := newCollection(p.have.Providers, collectionOf(kind))
-		if err != nil {
+// fits checks a planned record against what it names and, of a sandbox, against the workspaces whose files are there. What of the records
+// outside the plan would then not fit is found by spoiled.
+func (p *planner) fits(end *tenant, held map[schemas.SandboxID][]schemas.Workspace, r record) error {
+	p.checks++
+	switch {
+	case r.Sandbox != nil:
+		for _, w := range held[r.Sandbox.ID] {
+			if err := end.checkHeld(w, *r.Sandbox); err != nil {
+				return err
+			}
+		}
+	case r.Workspace != nil:
+		return end.checkWorkspace(*r.Workspace)
+	case r.Agent != nil:
+		return end.checkAgent(*r.Agent)
+	}
+	return nil
+}
+
+// room reports that the account's records would be larger than its quota. A plan that makes them smaller is carried out also where they
+// are larger already. Code: exhausted.
+func (p *planner) room(out *plan) error {
+	if p.have.quota == 0 {
+		return nil
+	}
+	var more, grown int64 // with the records' times, and without
+	for _, s := range out.steps {
+		if s.Action == schemas.ActionNone {
 			continue
 		}
+		had := int64(p.have.sizes[s.ID])
+		if s.Action == schemas.ActionDelete {
+			more, grown = more-had, grown-had
+			continue
+		}
+		size, err := p.have.size(s.record)
+		if err != nil {
+			return err
+		}
+		more, grown = more+int64(size)-had, grown+int64(size)-had
+		if s.Action != schemas.ActionCreate && !grows(s.was, s.record) {
+			grown -= max(int64(size)-had, 0)
+		}
+	}
+	if p.have.bytes+more <= p.have.quota || grown <= 0 {
+		out.more = max(min(more, grown), 0)
+		return nil
+	}
+	return tooLarge("resources", p.have.bytes, more, p.have.quota)
+}
+
+// spoiled finds the records outside the plan that fit together before and not after: of those that name something planned, as nothing
+// becomes of the others.
+func (p *planner) spoiled(before, after *tenant, planned map[string]bool, tell func(noun, name string, err error)) {
+	each := func(kind schemas.ResourceKind, check func(*tenant, record) error) {
 		for _, name := range slices.Sorted(maps.Keys(p.present[kind])) {
 			s := p.present[kind][name]
-			if planned[s.id] || col.fits(before, s.record) != nil {
+			if planned[s.id] || !s.record.names(planned) {
 				continue
 			}
-			if err := col.fits(after, s.record); err != nil {
-				tell(col.noun, s.name, err)
+			p.checks++
+			if err := check(after, s.record); err != nil && check(before, s.record) == nil {
+				tell(strings.ToLower(string(kind)), s.name, err)
 			}
 		}
 	}
+	each(schemas.KindWorkspace, func(t *tenant, r record) error { return t.checkWorkspace(*r.Workspace) })
+	each(schemas.KindAgent, func(t *tenant, r record) error { return t.checkAgent(*r.Agent) })
 }
 
-// put and remove keep a tenant that no index has.
-func (t *tenant) put(r record) {
-	switch {
-	case r.Sandbox != nil:
-		t.sandboxes.put(r.Sandbox.ID, *r.Sandbox, sandboxName)
-	case r.Workspace != nil:
-		t.workspaces.put(r.Workspace.ID, *r.Workspace, workspaceName)
-	case r.Model != nil:
-		t.models.put(r.Model.ID, *r.Model, modelName)
-	case r.Agent != nil:
-		t.agents.put(r.Agent.ID, *r.Agent, agentName)
-	}
+// drop forgets a record.
+func (t *tenant) drop(r record) {
+	kind, _, id, _ := splitKey(r.key())
+	t.remove(kind, id)
 }
 
-func (t *tenant) remove(r record) {
-	switch {
-	case r.Sandbox != nil:
-		t.sandboxes.remove(r.Sandbox.ID, sandboxName)
-	case r.Workspace != nil:
-		t.workspaces.remove(r.Workspace.ID, workspaceName)
-	case r.Model != nil:
-		t.models.remove(r.Model.ID, modelName)
-	case r.Agent != nil:
-		t.agents.remove(r.Agent.ID, agentName)
-	}
-}
-
-// refers reports whether a record names one that could not be made: what it would be is not known.
-func (p *planner) refers(r record) bool {
+// names reports whether a record names one of some, by their ids.
+func (r record) names(some map[string]bool) bool {
 	switch {
 	case r.Workspace != nil:
-		return p.failed[string(r.Workspace.Sandbox)]
+		return some[string(r.Workspace.Sandbox)]
 	case r.Agent != nil:
-		return p.failed[string(r.Agent.Sandbox)] || slices.ContainsFunc(r.Agent.Workspaces, func(e schemas.AgentWorkspace) bool {
-			return p.failed[string(e.Workspace)] || p.failed[string(e.Sandbox.ID)]
-		}) || slices.ContainsFunc(r.Agent.Turns.Models(), func(m schemas.ModelID) bool { return p.failed[string(m)] })
+		return some[string(r.Agent.Sandbox)] || slices.ContainsFunc(r.Agent.Workspaces, func(e schemas.AgentWorkspace) bool {
+			return some[string(e.Workspace)] || some[string(e.Sandbox.ID)]
+		}) || slices.ContainsFunc(r.Agent.Turns.Models(), func(m schemas.ModelID) bool { return some[string(m)] })
 	}
 	return false
 }
+
+// refers reports whether a record names one that could not be made: what it would be is not known.
+func (p *planner) refers(r record) bool { return r.names(p.failed) }

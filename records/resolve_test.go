@@ -39,7 +39,7 @@ func house() *index {
 		{Sandbox: &schemas.Sandbox{ID: "sb_3", Account: alice, Name: "edits", Provider: "docker", PermissionMode: schemas.PermissionEdit}},
 		{Sandbox: &schemas.Sandbox{ID: "sb_9", Account: bob, Name: "his", Provider: "local", PermissionMode: schemas.PermissionBypass}},
 	} {
-		x.put(r)
+		x.put(r, stand{})
 	}
 	return x
 }
@@ -230,20 +230,20 @@ func TestACommandMayBringItsTimeout(t *testing.T) {
 
 func TestAuthenticate(t *testing.T) {
 	x := house()
-	if a, ok := x.authenticate("alice's key", time.Now()); !ok || a != alice {
+	if a, ok := x.authenticate(HashKey("alice's key"), time.Now()); !ok || a != alice {
 		t.Errorf("alice's key: %q %v", a, ok)
 	}
 	for _, key := range []string{"", "alice", "alice's key ", HashKey("alice's key")} {
-		if a, ok := x.authenticate(key, time.Now()); ok {
+		if a, ok := x.authenticate(HashKey(key), time.Now()); ok {
 			t.Errorf("key %q opens %q", key, a)
 		}
 	}
-	x.put(record{Account: &schemas.Account{ID: alice, KeyHash: HashKey("another")}})
-	if _, ok := x.authenticate("alice's key", time.Now()); ok {
+	x.put(record{Account: &schemas.Account{ID: alice, KeyHash: HashKey("another")}}, stand{})
+	if _, ok := x.authenticate(HashKey("alice's key"), time.Now()); ok {
 		t.Error("a replaced key still opens the account")
 	}
 	x.remove(accountKey(alice))
-	if _, ok := x.authenticate("another", time.Now()); ok {
+	if _, ok := x.authenticate(HashKey("another"), time.Now()); ok {
 		t.Error("a removed account can still be opened")
 	}
 }
@@ -265,7 +265,7 @@ func TestIndexFollowsEveryOrderOfChanges(t *testing.T) {
 				delete(model, key)
 				continue
 			}
-			x.put(record{Sandbox: &s})
+			x.put(record{Sandbox: &s}, stand{})
 			model[key] = s
 		}
 		for _, a := range []schemas.AccountID{alice, bob} {

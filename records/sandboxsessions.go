@@ -10,7 +10,6 @@ import (
 
 	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/schemas"
-	"github.com/sandjet/sandjet/streams"
 )
 
 func sessionsKey(a schemas.AccountID) string { return kindSessions + "." + string(a) + ".all" }
@@ -75,15 +74,8 @@ func (s *Store) ChangeSandboxSessions(ctx context.Context, a schemas.AccountID, 
 		if slices.Equal(before, now.Sessions) {
 			return now, nil
 		}
-		r := record{Sessions: &now}
-		var rev uint64
-		if absent {
-			rev, err = s.bucket.Create(ctx, key, r, 0)
-		} else {
-			rev, err = s.bucket.Update(ctx, key, r, p.Revision)
-		}
+		_, err = s.write(ctx, p, record{Sessions: &now}, true)
 		if err == nil {
-			s.apply(streams.BucketEntry[record]{Key: key, Value: r, Revision: rev})
 			return now, nil
 		}
 		if !errors.Is(err, schemas.ErrConflict) {
@@ -102,9 +94,7 @@ func (s *Store) SandboxOf(a schemas.AccountID, provider string) schemas.SandboxI
 
 // SandboxIdle is when the instances of a sandbox end that nobody uses, as far as the copy knows its record. It costs no round trip.
 func (s *Store) SandboxIdle(a schemas.AccountID, id schemas.SandboxID) time.Duration {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if t := s.index.tenants[a]; t != nil && t.sandboxes.byID[id].IdleTimeout > 0 {
+	if t := s.tenantOf(a); t != nil && t.sandboxes.byID[id].IdleTimeout > 0 {
 		return time.Duration(t.sandboxes.byID[id].IdleTimeout)
 	}
 	return schemas.DefaultIdleTimeout
@@ -121,29 +111,25 @@ func (s *Store) EnsureSandboxSession(ctx context.Context, a schemas.AccountID, v
 		ID: v.Workspace, Account: a, Name: "session." + v.ID, Sandbox: v.Sandbox, Created: v.Created,
 		Description: "Files of a session of /v1/sandbox.",
 	}
-	s.mu.RLock()
 	known, there := 0, false
-	if t := s.index.tenants[a]; t != nil {
+	if t := s.tenantOf(a); t != nil {
 		_, there = t.workspaces.byID[w.ID]
 		known = len(t.workspaces.byID)
 	}
-	s.mu.RUnlock()
 	switch {
 	case there:
 		return nil
 	case known >= schemas.MaxWorkspaces:
 		return schemas.Errorf(schemas.Exhausted, "", "the account has %d workspaces, the most it may, and each session is one: remove one", known)
 	}
-	return s.ensure(ctx, record{Workspace: &w})
+	return s.ensure(ctx, record{Workspace: &w}, true)
 }
 
 func (s *Store) ensureSessionSandbox(ctx context.Context, a schemas.AccountID, v schemas.SandboxSession, spec schemas.SandboxSpec) error {
-	s.mu.RLock()
 	there := false
-	if t := s.index.tenants[a]; t != nil {
+	if t := s.tenantOf(a); t != nil {
 		_, there = t.sandboxes.byID[v.Sandbox]
 	}
-	s.mu.RUnlock()
 	if there {
 		return nil
 	}
@@ -155,7 +141,7 @@ func (s *Store) ensureSessionSandbox(ctx context.Context, a schemas.AccountID, v
 	if err := s.Operator.allowed(s.providers, r); err != nil {
 		return err
 	}
-	return s.ensure(ctx, r)
+	return s.ensure(ctx, r, true)
 }
 
 // RemoveSandboxSession removes the workspace of a session, which may be gone already.

@@ -134,7 +134,7 @@ func (v sealedBucket) open(key string, s stored) (record, error) {
 
 // opened turns a pair of the bucket into one of records. With an error it has no value, but the rest.
 func (v sealedBucket) opened(p streams.BucketEntry[stored], err error) (streams.BucketEntry[record], error) {
-	out := streams.BucketEntry[record]{Key: p.Key, Revision: p.Revision, Stored: p.Stored, Deleted: p.Deleted}
+	out := streams.BucketEntry[record]{Key: p.Key, Revision: p.Revision, Stored: p.Stored, Deleted: p.Deleted, Size: p.Size}
 	if err != nil || p.Deleted {
 		return out, err
 	}
@@ -145,6 +145,15 @@ func (v sealedBucket) opened(p streams.BucketEntry[stored], err error) (streams.
 // Get is [streams.Bucket.Get]. A record that does not open has its key and revision beside the error.
 func (v sealedBucket) Get(ctx context.Context, key string) (streams.BucketEntry[record], error) {
 	return v.opened(v.bucket.Get(ctx, key))
+}
+
+// size is how many bytes r has in the bucket.
+func (v sealedBucket) size(r record) (int, error) {
+	s, err := v.seal(r.key(), r)
+	if err != nil {
+		return 0, err
+	}
+	return streams.SizeOf(s)
 }
 
 // Create is [streams.Bucket.Create].
@@ -165,9 +174,9 @@ func (v sealedBucket) Update(ctx context.Context, key string, r record, revision
 	return v.bucket.Update(ctx, key, s, revision)
 }
 
-// DeleteRevision is [streams.Bucket.DeleteRevision].
-func (v sealedBucket) DeleteRevision(ctx context.Context, key string, revision uint64) error {
-	return v.bucket.DeleteRevision(ctx, key, revision)
+// DeleteFor is [streams.Bucket.DeleteFor].
+func (v sealedBucket) DeleteFor(ctx context.Context, key string, revision uint64, marked time.Duration) error {
+	return v.bucket.DeleteFor(ctx, key, revision, marked)
 }
 
 // Keys is [streams.Bucket.Keys].

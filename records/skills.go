@@ -24,9 +24,7 @@ func (s *Store) Skills(_ context.Context, a schemas.AccountID) ([]schemas.Skill,
 }
 
 func (s *Store) skillsNow(a schemas.AccountID) []schemas.Skill {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.index.tenants[a].skillList()
+	return s.tenantOf(a).skillList()
 }
 
 // skillList are copies of a tenant's skills, by name. The tenant may be nil.
@@ -34,8 +32,8 @@ func (t *tenant) skillList() []schemas.Skill {
 	if t == nil {
 		return nil
 	}
-	list := make([]schemas.Skill, 0, len(t.skills))
-	for _, k := range t.skills {
+	list := make([]schemas.Skill, 0, len(t.skills.byID))
+	for _, k := range t.skills.byID {
 		list = append(list, cloneSkill(k))
 	}
 	slices.SortFunc(list, func(a, b schemas.Skill) int { return cmp.Compare(a.Name, b.Name) })
@@ -53,13 +51,10 @@ func (s *Store) Skill(ctx context.Context, a schemas.AccountID, id string) (sche
 		skill    schemas.Skill
 		revision uint64
 	}
-	f, err := find(ctx, s, key, func(x *index) (found, bool) {
-		t := x.tenants[a]
-		if t == nil {
-			return found{}, false
-		}
-		k, ok := t.skills[idOfKey(key)]
-		return found{k, s.seen[key]}, ok
+	f, err := find(ctx, s, key, func(t *tenant) (found, bool) {
+		id := idOfKey(key)
+		k, ok := t.skills.byID[id]
+		return found{k, t.skills.stands[id].revision}, ok
 	})
 	if errors.Is(err, schemas.ErrNotFound) {
 		return schemas.Skill{}, 0, noSkill(id)
@@ -95,11 +90,7 @@ func (s *Store) SkillsOfAgent(ctx context.Context, a schemas.AccountID, agent sc
 	if agent == "" {
 		return s.Skills(ctx, a)
 	}
-	g, err := find(ctx, s, agentKey(a, agent), func(x *index) (schemas.Agent, bool) {
-		t := x.tenants[a]
-		if t == nil {
-			return schemas.Agent{}, false
-		}
+	g, err := find(ctx, s, agentKey(a, agent), func(t *tenant) (schemas.Agent, bool) {
 		g, ok := t.agents.byID[agent]
 		return g, ok
 	})
@@ -126,18 +117,16 @@ func (s *Store) AdmitSkill(_ context.Context, a schemas.AccountID, m schemas.Ski
 	if err := errors.Join(a.Validate(), m.Validate()); err != nil {
 		return err
 	}
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	t := s.index.tenants[a]
+	t := s.tenantOf(a)
 	if t == nil {
 		return nil
 	}
 	id := skillIDOf(a, m.Name)
-	switch _, there := t.skills[id]; {
+	switch _, there := t.skills.byID[id]; {
 	case there && fresh:
 		return skillThere(m.Name)
-	case !there && len(t.skills) >= schemas.MaxSkills:
-		return schemas.Errorf(schemas.Exhausted, "", "the account has %d skills, the most it may: remove one", len(t.skills))
+	case !there && len(t.skills.byID) >= schemas.MaxSkills:
+		return schemas.Errorf(schemas.Exhausted, "", "the account has %d skills, the most it may: remove one", len(t.skills.byID))
 	}
 	return nil
 }
@@ -165,7 +154,7 @@ func (s *Store) PutSkill(ctx context.Context, k schemas.Skill, fresh bool, revis
 			return out, 0, noSkill(k.Name)
 		case errors.Is(err, schemas.ErrNotFound):
 			k.Created, k.Updated = s.now().UTC(), s.now().UTC()
-			rev, err = s.bucket.Create(ctx, key, record{Skill: &k}, 0)
+			rev, err = s.write(ctx, streams.BucketEntry[record]{}, record{Skill: &k}, true)
 		case err != nil:
 			return out, 0, fmt.Errorf("read the record %s: %w", key, err)
 		case fresh:
@@ -179,10 +168,9 @@ func (s *Store) PutSkill(ctx context.Context, k schemas.Skill, fresh bool, revis
 			return cloneSkill(*p.Value.Skill), p.Revision, nil
 		default:
 			k.Created, k.Updated = p.Value.Skill.Created, s.now().UTC()
-			rev, err = s.bucket.Update(ctx, key, record{Skill: &k}, p.Revision)
+			rev, err = s.write(ctx, p, record{Skill: &k}, true)
 		}
 		if err == nil {
-			s.apply(streams.BucketEntry[record]{Key: key, Value: record{Skill: &k}, Revision: rev})
 			return cloneSkill(k), rev, nil
 		}
 		if !errors.Is(err, schemas.ErrConflict) {

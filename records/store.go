@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -27,18 +28,25 @@ type Store struct {
 	Living Living
 	// Operator is what no record may go beyond. Set it right after Open.
 	Operator Operator
+	// Quota is how much all records of an account may be together. Set it right after Open.
+	Quota Quota
 
 	providers schemas.Catalog // of this build
 
 	bucket sealedBucket
+	boxes  *streams.Bucket[schemas.Instance]
 	now    func() time.Time                  // the log's
 	mirror *streams.Mirror[record, struct{}] // judges what is newer; the index has the values
 
-	mu     sync.RWMutex
+	mu     sync.RWMutex // held for a look-up or one change, never while something is checked or encoded
 	index  *index
-	seen   map[string]uint64   // revision of what is in the index or locked
-	locked map[string]error    // why a record that is there cannot be read
-	keys   []schemas.AccountID // whose keys have changed, until KeysChanged is called
+	locked map[string]error                     // why a record that is there cannot be read
+	sizes  map[string]int                       // bytes on the log of what is in the index or locked, by key
+	kept   map[schemas.AccountID]schemas.Amount // their sums
+	coming map[schemas.AccountID]int64          // bytes of records that are being written
+	keys   []schemas.AccountID                  // whose keys have changed, until KeysChanged is called
+
+	manifests serial // those who apply a manifest to an account
 }
 
 // Open reads all records once; [Store.Run] then keeps up with changes that others make. The ring seals
@@ -51,9 +59,11 @@ func Open(ctx context.Context, bus *streams.Bus, ring *seal.Ring, providers sche
 	s := &Store{
 		providers: providers,
 		bucket:    sealedBucket{streams.OpenBucket[stored](bus, streams.Records), ring},
-		now:       bus.Now, index: newIndex(providers), seen: map[string]uint64{}, locked: map[string]error{},
+		boxes:     streams.OpenBucket[schemas.Instance](bus, streams.Boxes),
+		now:       bus.Now, index: newIndex(providers), locked: map[string]error{}, sizes: map[string]int{},
+		kept: map[schemas.AccountID]schemas.Amount{}, coming: map[schemas.AccountID]int64{},
 	}
-	source := &followed{store: s}
+	source, opened := &followed{store: s}, uint64(0)
 	s.mirror = &streams.Mirror[record, struct{}]{
 		Source:  source,
 		Keep:    func(streams.BucketEntry[record]) (struct{}, bool) { return struct{}{}, true },
@@ -61,7 +71,7 @@ func Open(ctx context.Context, bus *streams.Bus, ring *seal.Ring, providers sche
 	}
 	err := s.mirror.Fill(func(yield func(streams.BucketEntry[record], error) bool) {
 		for p, err := range s.bucket.All(ctx) {
-			source.opened = max(source.opened, p.Revision)
+			opened = max(opened, p.Revision)
 			if !yield(p, err) {
 				return
 			}
@@ -70,6 +80,7 @@ func Open(ctx context.Context, bus *streams.Bus, ring *seal.Ring, providers sche
 	if err != nil {
 		return nil, fmt.Errorf("read the records: %w", err)
 	}
+	source.rest = s.bucket.bucket.MirroredAfter(opened)
 	return s, nil
 }
 
@@ -84,8 +95,8 @@ func (s *Store) Run(ctx context.Context) error {
 
 // followed is the source of the store's mirror: what comes after what Open has read.
 type followed struct {
-	store  *Store
-	opened uint64 // the last revision that Open has read
+	store *Store
+	rest  streams.MirrorSource[stored]
 }
 
 // Mirrored is [streams.MirrorSource]. It reports what does not open, and calls KeysChanged behind each change.
@@ -100,7 +111,7 @@ func (f *followed) Mirrored(ctx context.Context, listing, listed func()) iter.Se
 		s.tellKeys()
 	}
 	return func(yield func(streams.BucketEntry[record], error) bool) {
-		for p, err := range s.bucket.each(s.bucket.bucket.MirroredAfter(f.opened).Mirrored(ctx, begin, end)) {
+		for p, err := range s.bucket.each(f.rest.Mirrored(ctx, begin, end)) {
 			if err != nil && ctx.Err() == nil {
 				s.passedOver(p.Key, err)
 			}
@@ -141,15 +152,12 @@ func (s *Store) takeIn(p streams.BucketEntry[record]) {
 	}
 	former := s.index.account(a)
 	delete(s.locked, p.Key)
+	s.weigh(p.Key, p.Size) // also what is of a kind or form that this version does not know
 	switch {
 	case p.Deleted:
-		delete(s.seen, p.Key)
 		s.index.remove(p.Key)
 	case p.Value.key() == p.Key:
-		s.index.put(p.Value)
-		fallthrough
-	default: // it is of a kind or form that this version does not know
-		s.seen[p.Key] = p.Revision
+		s.index.put(p.Value, stand{p.Revision, p.Size})
 	}
 	if former != nil && !sameKeys(former, s.index.account(a)) {
 		s.keys = append(s.keys, former.ID)
@@ -181,7 +189,8 @@ func sameKeys(a, b *schemas.Account) bool {
 func (s *Store) lock(p streams.BucketEntry[record], err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.seen[p.Key], s.locked[p.Key] = p.Revision, err
+	s.locked[p.Key] = err
+	s.weigh(p.Key, p.Size)
 	s.index.remove(p.Key)
 }
 
@@ -192,7 +201,7 @@ func (s *Store) unlock(before map[string]error) {
 	for key, err := range before {
 		if s.locked[key] == err { //nolint:errorlint // the very same: it was not reported again
 			delete(s.locked, key)
-			delete(s.seen, key)
+			s.weigh(key, 0)
 		}
 	}
 }
@@ -204,8 +213,10 @@ func (s *Store) isLocked(key string) bool {
 }
 
 // lockedOf returns why a record of the account and one of the kinds cannot be read, nil if all can.
-// Code: unavailable. The store is locked for reading.
+// Code: unavailable.
 func (s *Store) lockedOf(a schemas.AccountID, kinds ...string) error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
 	for key, err := range s.locked {
 		if kind, of, _, _ := splitKey(key); of == a && slices.Contains(kinds, kind) {
 			return schemas.Errorf(schemas.Unavailable, "", "a record of the account cannot be read: %s", schemas.Public(err).Message)
@@ -227,13 +238,18 @@ func (s *Store) fetch(ctx context.Context, key string) error {
 
 // Authenticate finds the account of a bearer key. It costs no round trip. Codes: denied.
 func (s *Store) Authenticate(_ context.Context, key string) (schemas.AccountID, error) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	a, ok := s.index.authenticate(key, s.now())
+	a, ok := s.authenticate(key, s.now())
 	if !ok {
 		return "", schemas.Errorf(schemas.Denied, "", "invalid API key")
 	}
 	return a, nil
+}
+
+func (s *Store) authenticate(key string, now time.Time) (schemas.AccountID, bool) {
+	hash := HashKey(key)
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.index.authenticate(hash, now)
 }
 
 // Resolve turns a valid request into a call of the account: it finds the workspace, the sandbox and
@@ -270,12 +286,18 @@ func (s *Store) Resolve(ctx context.Context, a schemas.AccountID, r schemas.Requ
 
 // workspaceNow is a workspace of the copy; the zero one where there is none.
 func (s *Store) workspaceNow(a schemas.AccountID, id schemas.WorkspaceID) schemas.Workspace {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if t := s.index.tenants[a]; t != nil {
+	if t := s.tenantOf(a); t != nil {
 		return t.workspaces.byID[id]
 	}
 	return schemas.Workspace{}
+}
+
+// tenantOf returns what the copy has of an account, as it is now; nil where there is nothing. It is not changed any more: whoever
+// looks at it for long keeps nobody waiting.
+func (s *Store) tenantOf(a schemas.AccountID) *tenant {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.index.handOut(a)
 }
 
 // Value returns the value of a variable of an account, as env:NAME names it. Codes: invalid (it is not written so, or the account has no
@@ -303,9 +325,7 @@ type Living interface {
 // resolve is Resolve by the copy alone. Sandbox is the call's, the zero one where it has none; lacking says that the
 // copy lacks one of its variables.
 func (s *Store) resolve(a schemas.AccountID, r schemas.Request) (c schemas.Call, sandbox schemas.Sandbox, lacking bool, err error) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	t := s.index.tenants[a]
+	t := s.tenantOf(a)
 	if t == nil || t.account == nil {
 		return c, sandbox, false, &schemas.Error{
 			Code: schemas.NotFound, Field: "account", Message: "there is no account " + schemas.Quotable(string(a)),
@@ -347,11 +367,7 @@ func (s *Store) keeps(c schemas.Call, sandbox schemas.Sandbox) error {
 // its value. One that the copy does not have yet is read from the log. Codes: not_found, unavailable, invalid
 // (it names a variable that the account does not have).
 func (s *Store) Sandbox(ctx context.Context, a schemas.AccountID, id schemas.SandboxID) (schemas.Sandbox, error) {
-	v, err := find(ctx, s, sandboxKey(a, id), func(x *index) (schemas.Sandbox, bool) {
-		t := x.tenants[a]
-		if t == nil {
-			return schemas.Sandbox{}, false
-		}
+	v, err := find(ctx, s, sandboxKey(a, id), func(t *tenant) (schemas.Sandbox, bool) {
 		v, ok := t.sandboxes.byID[id]
 		return v, ok
 	})
@@ -364,32 +380,50 @@ func (s *Store) Sandbox(ctx context.Context, a schemas.AccountID, id schemas.San
 // Workspace returns a workspace by its id. One that the copy does not have yet is read from the
 // log. Codes: not_found, unavailable.
 func (s *Store) Workspace(ctx context.Context, a schemas.AccountID, id schemas.WorkspaceID) (schemas.Workspace, error) {
-	return find(ctx, s, workspaceKey(a, id), func(x *index) (schemas.Workspace, bool) {
-		t := x.tenants[a]
-		if t == nil {
-			return schemas.Workspace{}, false
-		}
+	return find(ctx, s, workspaceKey(a, id), func(t *tenant) (schemas.Workspace, bool) {
 		v, ok := t.workspaces.byID[id]
 		return v, ok
 	})
 }
 
-// find looks into the copy, then into the log.
-func find[T any](ctx context.Context, s *Store, key string, look func(*index) (T, bool)) (T, error) {
-	locked := func() (T, bool) {
-		s.mu.RLock()
-		defer s.mu.RUnlock()
-		return look(s.index)
+// find looks into the copy of the account that a key is of, then into the log.
+func find[T any](ctx context.Context, s *Store, key string, look func(*tenant) (T, bool)) (v T, err error) {
+	_, a, _, _ := splitKey(key)
+	there := func() bool {
+		t, ok := s.tenantOf(a), false
+		if t != nil {
+			v, ok = look(t)
+		}
+		return ok
 	}
-	if v, ok := locked(); ok {
+	if there() {
 		return v, nil
 	}
 	if err := s.fetch(ctx, key); err != nil {
 		return *new(T), err
 	}
-	v, ok := locked()
-	if !ok {
+	if !there() {
 		return v, schemas.Errorf(schemas.NotFound, "", "there is no record %s", key)
 	}
 	return v, nil
+}
+
+// weigh notes how many bytes a record has; 0: it is gone. The store is locked.
+func (s *Store) weigh(key string, size int) {
+	part := strings.SplitN(key, ".", 3)
+	if len(part) < 2 {
+		return
+	}
+	a := schemas.AccountID(part[1])
+	sum := s.kept[a]
+	if was, there := s.sizes[key]; there {
+		sum.Bytes, sum.Messages = sum.Bytes-int64(was), sum.Messages-1
+	}
+	if delete(s.sizes, key); size > 0 {
+		s.sizes[key] = size
+		sum.Bytes, sum.Messages = sum.Bytes+int64(size), sum.Messages+1
+	}
+	if s.kept[a] = sum; sum.Messages == 0 {
+		delete(s.kept, a)
+	}
 }

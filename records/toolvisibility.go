@@ -16,11 +16,7 @@ func (s *Store) ToolVisibility(ctx context.Context, a schemas.AccountID, id sche
 	if err != nil {
 		return schemas.ToolVisibility{}, s.missing(a, col, string(id))
 	}
-	g, err := find(ctx, s, key, func(x *index) (schemas.Agent, bool) {
-		t := x.tenants[a]
-		if t == nil {
-			return schemas.Agent{}, false
-		}
+	g, err := find(ctx, s, key, func(t *tenant) (schemas.Agent, bool) {
 		g, ok := t.agents.byID[id]
 		return g, ok
 	})
@@ -30,9 +26,7 @@ func (s *Store) ToolVisibility(ctx context.Context, a schemas.AccountID, id sche
 	if err != nil {
 		return schemas.ToolVisibility{}, err
 	}
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	t := s.index.tenants[a]
+	t := s.tenantOf(a)
 	if t == nil {
 		return schemas.ToolVisibility{}, col.missing(string(id))
 	}
@@ -64,7 +58,7 @@ func (t *tenant) toolVisibility(g schemas.Agent) (schemas.ToolVisibility, error)
 		can[tool] = can[tool] && g.Offered(tool)
 	}
 	for _, name := range g.Skills {
-		if k, ok := t.skills[skillIDOf(g.Account, name)]; ok {
+		if k, ok := t.skills.byID[skillIDOf(g.Account, name)]; ok {
 			e.Skills = append(e.Skills, schemas.SkillSummary{Name: k.Name, Description: k.Description})
 		}
 	}

@@ -64,7 +64,7 @@ func TestWhatAnAgentIsShown(t *testing.T) {
 			t.Parallel()
 			house := agentHouse(tc.config)
 			for id, provider := range map[schemas.SandboxID]string{"sb_k": "local", "sb_l": "lambda"} {
-				house.sandboxes.put(id, schemas.Sandbox{ID: id, Account: alice, Name: string(id), Provider: provider, Persistent: true}, sandboxName)
+				house.sandboxes.put(id, schemas.Sandbox{ID: id, Account: alice, Name: string(id), Provider: provider, Persistent: true}, stand{}, sandboxName)
 			}
 			e, err := house.toolVisibility(house.agents.byID["agent_1"])
 			if err != nil {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 
 	"github.com/sandjet/sandjet/schemas"
@@ -15,22 +14,20 @@ import (
 // Variables lists the variables of an account by name, without their values. It costs no round trip; one that
 // another process has just set may be missing.
 func (s *Store) Variables(_ context.Context, a schemas.AccountID) ([]schemas.VariableDocument, error) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	t := s.index.tenants[a]
+	t := s.tenantOf(a)
 	if t == nil {
 		return nil, nil
 	}
-	out := make([]schemas.VariableDocument, 0, len(t.variables))
-	for _, name := range slices.Sorted(maps.Keys(t.variables)) {
-		out = append(out, variableDocument(t.variables[name]))
+	out := make([]schemas.VariableDocument, 0, len(t.variables.byID))
+	for _, name := range t.variables.ids() {
+		out = append(out, variableDocument(t.variables.byID[name]))
 	}
 	return out, nil
 }
 
 // SetVariable gives an account a variable, or a variable another value, which counts from the next call on; for
-// workers elsewhere within a second. Codes: invalid, exhausted (the account has as many as it may; setting at
-// many gateways at the same moment may pass the limit by a few), conflict (too many others set the same).
+// workers elsewhere within a second. Codes: invalid, exhausted (the account has as many as it may, or its records are as large as they may be; setting at
+// many gateways at the same moment may pass the limits by a few), conflict (too many others set the same).
 // No error shows a value.
 func (s *Store) SetVariable(ctx context.Context, a schemas.AccountID, name, value string) (schemas.VariableDocument, error) {
 	var contest streams.Contest
@@ -49,19 +46,13 @@ func (s *Store) SetVariable(ctx context.Context, a schemas.AccountID, name, valu
 		if err == nil && p.Value.Variable != nil {
 			v.Created, v.Updated = p.Value.Variable.Created, now
 		}
-		r := record{Variable: &v}
-		var revision uint64
-		switch {
-		case there:
-			revision, err = s.bucket.Update(ctx, key, r, p.Revision)
-		default:
+		if !there {
 			if err := s.room(a); err != nil {
 				return schemas.VariableDocument{}, err
 			}
-			revision, err = s.bucket.Create(ctx, key, r, 0)
 		}
+		_, err = s.write(ctx, p, record{Variable: &v}, true)
 		if err == nil {
-			s.apply(streams.BucketEntry[record]{Key: key, Value: r, Revision: revision})
 			return variableDocument(v), nil
 		}
 		if !errors.Is(err, schemas.ErrConflict) {
@@ -87,10 +78,8 @@ func (s *Store) RemoveVariable(ctx context.Context, a schemas.AccountID, name st
 }
 
 func (s *Store) room(a schemas.AccountID) error {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if t := s.index.tenants[a]; t != nil && len(t.variables) >= schemas.MaxVariables {
-		return schemas.Errorf(schemas.Exhausted, "", "the account has %d variables, the most it may: remove one", len(t.variables))
+	if t := s.tenantOf(a); t != nil && len(t.variables.byID) >= schemas.MaxVariables {
+		return schemas.Errorf(schemas.Exhausted, "", "the account has %d variables, the most it may: remove one", len(t.variables.byID))
 	}
 	return nil
 }
@@ -154,7 +143,7 @@ func (s *Store) withVariables(ctx context.Context, sandbox schemas.Sandbox) (sch
 func (t *tenant) lacks(id schemas.SandboxID) bool {
 	for _, value := range t.sandboxes.byID[id].EnvVars {
 		if ref, ok := schemas.VariableRef(value); ok {
-			if _, there := t.variables[ref]; !there {
+			if _, there := t.variables.byID[ref]; !there {
 				return true
 			}
 		}
@@ -163,12 +152,8 @@ func (t *tenant) lacks(id schemas.SandboxID) bool {
 }
 
 func (s *Store) variable(ctx context.Context, a schemas.AccountID, name string) (schemas.Variable, error) {
-	return find(ctx, s, variableKey(a, name), func(x *index) (schemas.Variable, bool) {
-		t := x.tenants[a]
-		if t == nil {
-			return schemas.Variable{}, false
-		}
-		v, ok := t.variables[name]
+	return find(ctx, s, variableKey(a, name), func(t *tenant) (schemas.Variable, bool) {
+		v, ok := t.variables.byID[name]
 		return v, ok
 	})
 }

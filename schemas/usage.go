@@ -17,10 +17,14 @@ type Usage struct {
 	Events Amount `json:"events"`
 	// Durable are its durable streams.
 	Durable Amount `json:"durable"`
+	// Records are its sandboxes, workspaces, agents, models, variables, webhooks, channels and skills, as they are now.
+	Records Amount `json:"records"`
 	// Counted is when it was counted last. What was written since is added, what was removed since is still in it.
 	Counted time.Time `json:"counted,omitzero"`
 	// LogLimit is the most bytes of calls and events together. 0: any number.
 	LogLimit int64 `json:"log_limit"`
 	// DurableLimit is the most bytes of durable streams. 0: any number.
 	DurableLimit int64 `json:"durable_limit"`
+	// RecordsLimit is the most bytes of records. 0: any number.
+	RecordsLimit int64 `json:"records_limit"`
 }

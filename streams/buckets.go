@@ -27,6 +27,13 @@ type BucketEntry[T any] struct {
 	Stored   time.Time
 	Size     int  // of the value as it is stored, in bytes; 0 in a Watch
 	Deleted  bool // in a Watch: the key was deleted or its life has ended
+	Size     int  // bytes of the value as the log has it
+}
+
+// SizeOf is how many bytes a value has in a bucket.
+func SizeOf[T any](v T) (int, error) {
+	data, err := encodeJSON(v)
+	return len(data), err
 }
 
 // OpenBucket returns a bucket of the topology. It does not touch the log.
@@ -94,6 +101,7 @@ func (k *Bucket[T]) entry(e jetstream.KeyValueEntry) (BucketEntry[T], error) {
 	if p.Deleted {
 		return p, nil
 	}
+	p.Size = len(e.Value())
 	err := k.decode(e.Value(), &p)
 	return p, err
 }
@@ -194,17 +202,26 @@ func (k *Bucket[T]) write(ctx context.Context, verb, key string, v T, o ...jetst
 }
 
 // Delete removes a key's value. A key without one is no error.
-func (k *Bucket[T]) Delete(ctx context.Context, key string) error { return k.remove(ctx, key) }
+func (k *Bucket[T]) Delete(ctx context.Context, key string) error {
+	return k.remove(ctx, key, k.row.marks)
+}
 
 // DeleteRevision removes a key's value if its revision is rev still. Code: conflict when it is not.
 func (k *Bucket[T]) DeleteRevision(ctx context.Context, key string, rev uint64) error {
-	if rev == 0 {
-		return k.remove(ctx, key)
-	}
-	return k.remove(ctx, key, jetstream.WithExpectLastSequencePerSubject(rev))
+	return k.DeleteFor(ctx, key, rev, k.row.marks)
 }
 
-func (k *Bucket[T]) remove(ctx context.Context, key string, o ...jetstream.PublishOpt) error {
+// DeleteFor is DeleteRevision that says how long the mark of the deletion stays, at least a second; 0: until the key has a value
+// again. Mirrors are told of the deletion whatever it says, but [Bucket.Get] knows by the mark alone that there was a value.
+func (k *Bucket[T]) DeleteFor(ctx context.Context, key string, rev uint64, marked time.Duration) error {
+	if rev == 0 {
+		return k.remove(ctx, key, marked)
+	}
+	return k.remove(ctx, key, marked, jetstream.WithExpectLastSequencePerSubject(rev))
+}
+
+// remove puts the mark of a deletion in the place of all values of a key.
+func (k *Bucket[T]) remove(ctx context.Context, key string, marked time.Duration, o ...jetstream.PublishOpt) error {
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)
 	defer cancel()
 	op := k.op("delete " + schemas.Quotable(key))
@@ -214,14 +231,26 @@ func (k *Bucket[T]) remove(ctx context.Context, key string, o ...jetstream.Publi
 	if _, err := k.open(ctx); err != nil {
 		return err
 	}
-	m := nats.NewMsg(k.subject(key))
-	m.Header.Set("KV-Operation", "DEL")
-	_, err := k.bus.publishDecided(ctx, m, o...)
+	mark := func(o ...jetstream.PublishOpt) error {
+		m := nats.NewMsg(k.subject(key))
+		// As the client library writes it where a key is purged. The server leaves no mark of its own when such a mark ends.
+		m.Header.Set("KV-Operation", "PURGE")
+		m.Header.Set(jetstream.MsgRollup, jetstream.MsgRollupSubject)
+		_, err := k.bus.publishDecided(ctx, m, o...)
+		return err
+	}
+	if marked == 0 {
+		return coded(op, mark(o...))
+	}
+	err := mark(append(o, jetstream.WithMsgTTL(marked))...)
+	if hasCode(err, codeNoMessageTTL) { // this process joined a log that an older version made: there all marks stay
+		err = mark(o...)
+	}
 	return coded(op, err)
 }
 
-// DropHistory drops every value of the bucket but the latest of each key, and the values of deleted keys.
-// It may be called again after it ended half way. Call it where a value that was written once must
+// DropHistory drops every value of the bucket but the latest of each key, and the values of deleted keys, where the bucket was made
+// to keep more by an older version or by an operator. It may be called again after it ended half way. Call it where a value that was written once must
 // go; the bytes on the server's disk go when the server next compacts the file that they are in.
 func (k *Bucket[T]) DropHistory(ctx context.Context) error {
 	kv, err := k.open(ctx)

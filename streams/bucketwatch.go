@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/sandjet/sandjet/internal/clock"
 	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/schemas"
 )
@@ -32,10 +34,10 @@ func (k *Bucket[T]) WatchAfter(ctx context.Context, revision uint64) iter.Seq2[B
 }
 
 // Follow passes changes to yield until ctx ends or yield wants no more. Begin is asked after which revision to begin: at
-// first, and whenever it cannot be proven that the log is the one that was read. When it returns [ErrEnough] the watch ends. Listed,
+// first, and whenever it cannot be proven that the log is the one that was read, or that no mark of a deletion was missed. When it returns [ErrEnough] the watch ends. Listed,
 // if it is not nil, is called when everything that was there was yielded, and again after each lost connection.
 func (k *Bucket[T]) Follow(ctx context.Context, yield func(BucketEntry[T], error) bool, begin func() (uint64, error), listed func()) {
-	f := following[T]{bucket: k, begin: begin, yield: yield, listed: listed}
+	f := following[T]{bucket: k, begin: begin, yield: yield, listed: listed, proven: clock.Now()}
 	again := wait.Backoff{First: 100 * time.Millisecond, Most: 2 * time.Second}
 	for failed := 1; ctx.Err() == nil; failed++ {
 		begun, err := f.once(ctx)
@@ -52,6 +54,10 @@ func (k *Bucket[T]) Follow(ctx context.Context, yield func(BucketEntry[T], error
 }
 
 // following is one follow of a bucket.
+//
+// In a bucket whose marks of deletions end, a watch that was away for longer than they stay would never hear of a deletion, and what it
+// keeps would stay for ever. So it proves again and again, by the last sequence of the stream, that it has come as far as the log was
+// at a time. When the last proof is half as old as marks become, it begins anew with everything.
 type following[T any] struct {
 	bucket *Bucket[T]
 	begin  func() (uint64, error)
@@ -60,6 +66,9 @@ type following[T any] struct {
 	told   toldValues
 	after  uint64 // what begin has said
 	asked  bool   // it has, and nothing was begun with it yet
+
+	proven clock.Reading // what was written before was reported, or is read by the listing that has begun since
+	seen   uint64        // everything up to this revision was reported, if it was there still
 }
 
 // once follows over one connection. Begun says that it has begun.
@@ -69,11 +78,8 @@ func (f *following[T]) once(ctx context.Context) (begun bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	begun, err = f.bucket.watch(ctx, lost, after, func(p BucketEntry[T], err error) bool {
-		more := f.yield(p, err)
-		f.told.add(told{p.Revision, p.Stored}) // when it is done with
-		return more
-	}, f.listed)
+	f.seen = max(f.seen, after)
+	begun, err = f.watch(ctx, lost, after)
 	if begun {
 		f.asked = false
 	}
@@ -82,17 +88,60 @@ func (f *following[T]) once(ctx context.Context) (begun bool, err error) {
 
 // from is the revision after which to begin.
 func (f *following[T]) from(ctx context.Context) (after uint64, err error) {
+	if f.missed() {
+		f.told, f.asked = toldValues{}, false
+	}
 	if !f.asked || f.after == 0 { // what was there when begin was asked may have been another log's, and all of it is yielded anyway
 		if after, err = f.bucket.lastTold(ctx, f.told); after > 0 || err != nil {
 			return after, err
 		}
 		f.told = toldValues{}
+		now := clock.Now()
 		if f.after, err = f.begin(); err != nil {
 			return 0, err
 		}
 		f.asked = true
+		if f.after == 0 {
+			f.proven, f.seen = now, 0
+		}
 	}
 	return f.after, f.bucket.mark(ctx, &f.told, f.after)
+}
+
+// missed reports whether the mark of a deletion may have come and gone while nothing was heard.
+func (f *following[T]) missed() bool {
+	return f.bucket.row.marks > 0 && f.unproven() > f.bucket.row.marks/2
+}
+
+// unproven is how long ago the last proof was.
+func (f *following[T]) unproven() time.Duration { return clock.Since(f.proven) }
+
+// proof is how far the log was at a time.
+type proof struct {
+	at   clock.Reading
+	last uint64
+	err  error
+}
+
+// look reads how far the log is. In a bucket whose marks stay there is nothing to prove.
+func (k *Bucket[T]) look(ctx context.Context) proof {
+	if k.row.marks == 0 {
+		return proof{}
+	}
+	p := proof{at: clock.Now()}
+	info, err := k.bus.streamInfo(ctx, "KV_"+k.row.config.Bucket)
+	if p.err = err; err == nil {
+		p.last = info.State.LastSeq
+	}
+	return p
+}
+
+// proves takes a proof once everything up to it was reported. What was deleted since the proof before must have its mark still: else it
+// proves nothing.
+func (f *following[T]) proves(p proof) {
+	if f.bucket.row.marks > 0 && p.last <= f.seen && f.unproven() < f.bucket.row.marks-f.bucket.row.marks/10 {
+		f.proven = p.at
+	}
 }
 
 // told is a value that was reported: no other has both.
@@ -144,11 +193,16 @@ func (k *Bucket[T]) mark(ctx context.Context, p *toldValues, revision uint64) er
 	return err
 }
 
-func (k *Bucket[T]) watch(ctx context.Context, lost <-chan struct{}, after uint64, yield func(BucketEntry[T], error) bool,
-	listed func()) (begun bool, err error) {
+// watch follows what came after a revision until ctx ends, the connection is lost or a mark may have been missed.
+func (f *following[T]) watch(ctx context.Context, lost <-chan struct{}, after uint64) (begun bool, err error) {
+	k := f.bucket
 	kv, err := k.open(ctx)
 	if err != nil {
 		return false, err
+	}
+	first := k.look(ctx)
+	if first.err != nil {
+		return false, first.err
 	}
 	var opts []jetstream.WatchOpt
 	if after > 0 {
@@ -159,25 +213,86 @@ func (k *Bucket[T]) watch(ctx context.Context, lost <-chan struct{}, after uint6
 		return false, coded(k.op("watch"), err)
 	}
 	defer w.Stop() //nolint:errcheck // nothing follows from it
+	looks := looking[T]{bucket: k, answers: make(chan proof, 1)}
+	defer looks.stop(ctx)()
+	var tick <-chan time.Time // from when everything that was there has been reported
 	for {
 		select {
 		case <-ctx.Done():
 			return true, nil
 		case <-lost: // the watcher would recover by itself, but later
 			return true, nil
+		case <-tick:
+			if f.missed() {
+				return true, schemas.Errorf(schemas.Unavailable, k.op("watch"), "a mark of a deletion may have been missed")
+			}
+			looks.begin()
+			continue
+		case p := <-looks.answers:
+			looks.answered(p)
 		case e, ok := <-w.Updates():
-			switch {
+			switch deaf := k.bus.faults.deaf; {
 			case !ok:
 				return true, nil
+			case deaf != nil && deaf():
+				continue
 			case e == nil: // everything that was there has been reported
-				if listed != nil {
-					listed()
+				if f.listed != nil {
+					f.listed()
+				}
+				f.seen = max(f.seen, first.last)
+				f.proves(first)
+				if k.row.marks > 0 && tick == nil {
+					t := time.NewTicker(k.row.marks / 10)
+					defer t.Stop()
+					tick = t.C
 				}
 				continue
 			}
-			if !yield(k.entry(e)) {
+			p, err := k.entry(e)
+			more := f.yield(p, err)
+			f.told.add(told{p.Revision, p.Stored}) // when it is done with
+			f.seen = max(f.seen, p.Revision)
+			if !more {
 				return true, ErrEnough
 			}
 		}
+		if looks.found {
+			f.proves(looks.latest)
+		}
+	}
+}
+
+// looking asks how far the log is, beside a watch.
+type looking[T any] struct {
+	bucket  *Bucket[T]
+	answers chan proof
+	ctx     context.Context //nolint:containedctx // of the watch, by stop
+	asking  sync.WaitGroup
+	busy    bool
+	found   bool
+	latest  proof
+}
+
+// stop returns what ends the question that is on its way, and waits for that.
+func (l *looking[T]) stop(ctx context.Context) func() {
+	var cancel context.CancelFunc
+	l.ctx, cancel = context.WithCancel(ctx)
+	return func() { cancel(); l.asking.Wait() }
+}
+
+// begin asks, unless that is done already.
+func (l *looking[T]) begin() {
+	if l.busy {
+		return
+	}
+	l.busy = true
+	l.asking.Go(func() { l.answers <- l.bucket.look(l.ctx) })
+}
+
+func (l *looking[T]) answered(p proof) {
+	l.busy = false
+	if p.err == nil {
+		l.found, l.latest = true, p
 	}
 }

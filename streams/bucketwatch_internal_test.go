@@ -10,7 +10,7 @@ import (
 func TestWhatBeginsAtTheFirstValueIsAskedEachTime(t *testing.T) {
 	t.Parallel()
 	asked := 0
-	f := following[int]{begin: func() (uint64, error) { asked++; return 0, nil }}
+	f := following[int]{bucket: &Bucket[int]{}, begin: func() (uint64, error) { asked++; return 0, nil }}
 	for range 3 { // nothing was begun with it
 		if after, err := f.from(context.Background()); after != 0 || err != nil {
 			t.Errorf("%d, %v", after, err)

@@ -472,4 +472,5 @@ func (c *changed) tell() {
 type faults struct {
 	dropLive      func(*nats.Msg) bool // a live message that gets lost
 	noDeadLetters bool                 // dead letters cannot be written
+	deaf          func() bool          // whether changes of buckets get lost on their way
 }

@@ -24,6 +24,7 @@ const (
 	codeStorageExceeded       jetstream.ErrorCode = 10047
 	codeAccountExceeded       jetstream.ErrorCode = 10002 // the limits of the NATS account
 	codeMemoryExceeded        jetstream.ErrorCode = 10028
+	codeNoMessageTTL          jetstream.ErrorCode = 10166 // messages of the stream cannot end by themselves
 	codeDuplicateInBatch      jetstream.ErrorCode = 10201
 	codeStreamNameInUse       jetstream.ErrorCode = 10058
 	codeStreamNotFound        jetstream.ErrorCode = 10059

@@ -11,11 +11,12 @@ import (
 type Fault struct {
 	DropLive      func(*nats.Msg) bool // a live message that gets lost
 	NoDeadLetters bool                 // dead letters cannot be written
+	Deaf          func() bool          // whether changes of buckets get lost on their way
 }
 
 // Faults sets the faults of a Bus that is not used yet.
 func (b *Bus) Faults(f Fault) {
-	b.faults = faults{dropLive: f.DropLive, noDeadLetters: f.NoDeadLetters}
+	b.faults = faults{dropLive: f.DropLive, noDeadLetters: f.NoDeadLetters, deaf: f.Deaf}
 }
 
 // DeleteConsumer removes a durable, as an operator may.

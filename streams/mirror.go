@@ -226,18 +226,23 @@ func (k *Bucket[T]) Mirrored(ctx context.Context, listing, listed func()) iter.S
 	return k.MirroredAfter(0).Mirrored(ctx, listing, listed)
 }
 
-// MirroredAfter is the bucket as the source of a [Mirror] that was filled with everything up to a revision.
+// MirroredAfter is the bucket as the source of a [Mirror] that was filled with everything up to a revision, just now.
 func (k *Bucket[T]) MirroredAfter(revision uint64) MirrorSource[T] {
-	return mirroredAfter[T]{k, revision}
+	return mirroredAfter[T]{k, revision, clock.Now()}
 }
 
 type mirroredAfter[T any] struct {
 	bucket   *Bucket[T]
 	revision uint64
+	read     clock.Reading
 }
 
 func (s mirroredAfter[T]) Mirrored(ctx context.Context, listing, listed func()) iter.Seq2[BucketEntry[T], error] {
 	return func(yield func(BucketEntry[T], error) bool) {
+		const late = 4 // a part of the time that marks stay: the rest is for the watch to begin
+		if marks := s.bucket.row.marks; marks > 0 && clock.Since(s.read) > marks/late {
+			s.revision = 0
+		}
 		s.bucket.Follow(ctx, yield, func() (uint64, error) {
 			after := s.revision
 			s.revision = 0 // another time it is another log

@@ -51,7 +51,7 @@ const (
 )
 
 // topologyVersion grows with each change of the table below that an older process would undo.
-const topologyVersion = 5
+const topologyVersion = 6
 
 // Keys of a stream's metadata.
 const (
@@ -174,7 +174,7 @@ type BucketName string
 
 // The buckets.
 const (
-	Records BucketName = "records" // accounts, sandboxes, workspaces; each with its last five values
+	Records BucketName = "records" // accounts, sandboxes, workspaces
 	Leases  BucketName = "leases"  // signs of life: a value ends 3 s after it was written
 
 	// JobRecords are the background jobs ([schemas.Job]) by [schemas.JobKey], GroupRecords the groups
@@ -223,12 +223,18 @@ const (
 // SettledKept is how long the records of settled jobs, of groups and of answered approvals are kept.
 const SettledKept = jobsKept
 
+// MarksKept is how long the mark of a deleted value of [Records] stays, unless whoever deletes it says otherwise. A watch that may have
+// been away for half of that reads everything again.
+const MarksKept = 10 * time.Minute
+
+// BoxesKept is how long a value of [Boxes] lives at most: above the longest life of a box.
+const BoxesKept = 40 * day
+
 // LeaseTTL is how long a value of [Leases] lives unless it is written again.
 const LeaseTTL = 3 * time.Second
 
 const (
 	approvalGrantsKept = day            // as long as an answer is remembered at most
-	boxesKept          = 40 * day       // above the longest life of a box
 	chatsKept          = 30 * day       // after the last message: then the chat begins where it began
 	receivedKept       = jobsKept + day // above the life of a turn
 	sentKept           = jobsKept + day // since a ledger's last change: above the life of its delivery
@@ -240,12 +246,14 @@ const (
 type bucketRow struct {
 	config jetstream.KeyValueConfig
 	ttl    time.Duration // of each value; 0: it stays
+	marks  time.Duration // how long the mark of a deletion stays; 0: until the key has a value again
 }
 
 func bucketRows() map[BucketName]bucketRow {
 	return map[BucketName]bucketRow{
-		Records: {config: jetstream.KeyValueConfig{
-			Bucket: string(Records), Description: "Accounts, sandboxes and workspaces.", History: 5, MaxValueSize: 512 << 10,
+		Records: {marks: MarksKept, config: jetstream.KeyValueConfig{
+			Bucket: string(Records), Description: "Accounts, sandboxes and workspaces.", History: 1, LimitMarkerTTL: 10 * time.Second,
+			MaxValueSize: 512 << 10,
 		}},
 		Leases: {ttl: LeaseTTL, config: jetstream.KeyValueConfig{
 			Bucket: string(Leases), Description: "Signs of life.", History: 1, LimitMarkerTTL: 10 * time.Second, MaxValueSize: 16 << 10,
@@ -298,7 +306,7 @@ func bucketRows() map[BucketName]bucketRow {
 			Bucket: string(TurnHolds), Description: "Who carries on the turns of conversations.", History: 1,
 			LimitMarkerTTL: 10 * time.Second, MaxValueSize: 768 << 10,
 		}},
-		Boxes: {ttl: boxesKept, config: jetstream.KeyValueConfig{
+		Boxes: {ttl: BoxesKept, config: jetstream.KeyValueConfig{
 			Bucket: string(Boxes), Description: "Instances of persistent sandboxes.", History: 1,
 			LimitMarkerTTL: 10 * time.Second, MaxValueSize: 16 << 10,
 		}},

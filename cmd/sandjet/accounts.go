@@ -168,6 +168,7 @@ func (c *accountsUsageCommand) Run(ctx context.Context, t terminal) error {
 	log := schemas.Amount{Bytes: u.Calls.Bytes + u.Events.Bytes, Messages: u.Calls.Messages + u.Events.Messages}
 	return printTable(t, []row{
 		{"calls", u.Calls, -1}, {"events", u.Events, -1}, {"calls and events", log, u.LogLimit}, {"durable streams", u.Durable, u.DurableLimit},
+		{"records", u.Records, u.RecordsLimit},
 	}, "STORED\tSIZE\tLIMIT\tMESSAGES", func(r row) string {
 		limit := "none"
 		switch {

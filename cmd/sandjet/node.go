@@ -268,6 +268,7 @@ func (n *node) addGateway(ctx context.Context, f gatewayFlags, operator operator
 		Networks: operator.modes(), MaxMemory: int64(operator.MaxMemory), PrivateNetworks: operator.PrivateNetworks,
 		ModelNetworks: f.ModelNetworks,
 	}
+	n.records.Quota = records.Quota{Bytes: int64(t.AccountRecords), Exempt: id.Account}
 	if _, err := n.records.EnsureAccount(ctx, records.Bootstrap{Account: id.Account, Key: id.Key,
 		Provider: catalogOf(n.provider).Default()}); err != nil {
 		return fmt.Errorf("account: %w", err)

@@ -34,6 +34,7 @@ type natsFlags struct {
 type tenantFlags struct {
 	AccountLogBytes     byteSize `placeholder:"SIZE" default:"0" group:"Log" help:"Maximum size of one account's calls and conversations on the log; above it the account's new calls are refused. 0: a quarter of what the log may keep. The account of --account has no limit."`
 	AccountDurableBytes byteSize `placeholder:"SIZE" default:"0" group:"Log" help:"Maximum disk space of an account's durable streams on the log."`
+	AccountRecords      byteSize `placeholder:"SIZE" default:"8MiB" group:"Log" help:"Maximum size of all records of one account together (sandboxes, workspaces, agents, models, variables, webhooks, channels, skills), as they lie on the log. The account of --account has no limit."`
 	NATSConnections     int      `name:"nats-connections" placeholder:"N" default:"64" group:"Log" help:"Connections that one account's NATS clients may have to the embedded server at the same time."`
 	NATSSubscriptions   int      `name:"nats-subscriptions" placeholder:"N" default:"1000" group:"Log" help:"Subscriptions of one NATS connection of an account, also at an outside server with an auth callout."`
 	NATSPending         byteSize `name:"nats-pending" placeholder:"SIZE" default:"16MiB" group:"Log" help:"Bytes that may wait at the embedded server because an account's NATS clients do not read them; above, the connection with the most of them is closed."`

@@ -101,7 +101,7 @@ func TestEverySettingReachesItsField(t *testing.T) {
 		"sandbox-idle-timeout": "1m", "sandbox-memory": "1GiB", "sandbox-max-sessions": "3", "slots": "1", "account-cap": "1", "pool": "1",
 		"grace":          "1s",
 		"metrics-listen": "127.0.0.1:1", "allow-unisolated": "true", "allow-remote": "true", "origins": "https://a.example",
-		"max-connections": "1", "max-connections-per-address": "1", "nats-connections": "1", "account-log-bytes": "1MiB",
+		"max-connections": "1", "max-connections-per-address": "1", "nats-connections": "1", "account-log-bytes": "1MiB", "account-records": "1MiB",
 		"account-durable-bytes": "1MiB", "nats-subscriptions": "1", "nats-pending": "4MiB", "nats-requests": "1",
 		"account-boxes": "1", "max-boxes": "1", "leftover-cpu": "2m", "workspace-quota": "1GiB", "home-quota": "3GiB", "tmp-quota": "1GiB",
 		"max-file-size": "2GiB", "max-processes": "100", "max-open-files": "100", "workspace-files": "1000",

@@ -131,7 +131,7 @@ func (s *Server) getAccount(w http.ResponseWriter, r *http.Request, store Store,
 }
 
 // getUsage shows what an account keeps on the log, and its quotas.
-func (s *Server) getUsage(w http.ResponseWriter, r *http.Request, _ Store, a schemas.AccountID) error {
+func (s *Server) getUsage(w http.ResponseWriter, r *http.Request, store Store, a schemas.AccountID) error {
 	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
 		return err
 	}
@@ -139,6 +139,7 @@ func (s *Server) getUsage(w http.ResponseWriter, r *http.Request, _ Store, a sch
 	if err != nil {
 		return err
 	}
+	u.Records, u.RecordsLimit = store.RecordUsage(a)
 	web.WriteJSON(w, http.StatusOK, u)
 	return nil
 }

@@ -57,6 +57,10 @@ func (s *store) Account(_ context.Context, a schemas.AccountID) (schemas.Documen
 	return schemas.Document{ID: string(a), JSON: []byte(`{}`), Revision: 1}, nil
 }
 
+func (s *store) RecordUsage(schemas.AccountID) (kept schemas.Amount, limit int64) {
+	return schemas.Amount{Bytes: 3, Messages: 1}, 4
+}
+
 func (s *store) RotateAccount(_ context.Context, a schemas.AccountID, _ time.Duration) (string, error) {
 	s.changed = append(s.changed, "rotate "+string(a))
 	return "new", nil

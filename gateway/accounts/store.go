@@ -22,6 +22,8 @@ type Store interface {
 	PatchAccount(ctx context.Context, a schemas.AccountID, patch []byte, revision uint64) (schemas.Document, error)
 	// RotateAccount makes a new key; former ones work until overlap has passed.
 	RotateAccount(ctx context.Context, a schemas.AccountID, overlap time.Duration) (string, error)
+	// RecordUsage is what all records of an account are together, and how many bytes they may be; 0: any number.
+	RecordUsage(a schemas.AccountID) (kept schemas.Amount, limit int64)
 	// RemoveAccount removes an account with all its records, and counts them.
 	RemoveAccount(ctx context.Context, a schemas.AccountID, revision uint64) (schemas.RemovedRecords, error)
 }
