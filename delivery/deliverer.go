@@ -3,6 +3,7 @@ package delivery
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -34,8 +35,10 @@ const (
 )
 
 const (
-	ackWait     = 10 * time.Second // how late a delivery is whose deliverer died
-	maxAttempts = 1_000_000        // of one message: its tries are messages of their own, and waiting for a place uses up none
+	ackWait = 10 * time.Second // how late a delivery is whose deliverer died
+	// unwrittenPause is how long a delivery stays away at most whose next try the log did not take.
+	unwrittenPause = 5 * time.Minute
+	maxAttempts    = 1_000_000 // of one message: its tries are messages of their own, and waiting for a place uses up none
 )
 
 // Deliverer serves a channel. Any number of them, in any number of processes, share its deliveries.
@@ -130,7 +133,11 @@ func (d *Deliverer) handle(ctx context.Context, m streams.Delivery[schemas.Deliv
 	case stepPark:
 		return streams.RetryAfter(s.wait, nil)
 	case stepLater:
-		if err := streams.Deliveries.Schedule(ctx, d.Bus, s.later, s.at); err != nil {
+		if err := streams.Deliveries.Schedule(ctx, d.Bus, s.later, s.at); errors.Is(err, schemas.ErrUnavailable) {
+			// The message comes again, and its receiver is tried once more than it counts: no sooner than it would be anyway, or
+			// in minutes.
+			return streams.RetryAfter(min(max(s.at.Sub(now), time.Second), unwrittenPause), err)
+		} else if err != nil {
 			return err
 		}
 		return d.at(atScheduled, v)
