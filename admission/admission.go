@@ -125,6 +125,9 @@ func (d Admitter) Admit(ctx context.Context, a schemas.AccountID, r schemas.Requ
 	}
 	if lifecycle.AsksForJob(call) {
 		call.Job = schemas.NewJobID()
+		if err := d.Bus.AdmitJob(ctx, a); err != nil {
+			return d.known(ctx, a, r, err)
+		}
 	}
 	if call.Approval != "" {
 		if call = d.recall(ctx, call); call.Approval != "" {

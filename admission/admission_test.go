@@ -2,11 +2,16 @@ package admission
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/sandjet/sandjet/internal/natstest"
+	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -45,6 +50,66 @@ func TestACallThatNobodyWouldTakeIsRefused(t *testing.T) {
 			t.Errorf("where it is served: %v", err)
 		}
 	})
+}
+
+// TestOpenJobsOfAnAccountAreBounded: one more is refused before anything of it is on the log, the repeat of one that was taken is not, and
+// neither is another account's; when one has settled there is room again.
+func TestOpenJobsOfAnAccountAreBounded(t *testing.T) {
+	const most = 3
+	for range 2 { // see inBubble
+		runtime.GC()
+	}
+	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+		admitter := Admitter{Bus: b, Records: &book{bypass: true}, Kind: API}
+		job := func(id schemas.CallID) schemas.Request {
+			return schemas.Request{ID: id, Tool: schemas.ToolBash, Input: json.RawMessage(`{"command":"make","background":true}`)}
+		}
+		var first schemas.Call
+		for n := range most {
+			got, err := admitter.Admit(t.Context(), alice, job(schemas.CallID(fmt.Sprint("call_", n))))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n == 0 {
+				first = got.Call
+			}
+		}
+		refused := func(when string) {
+			t.Helper()
+			_, err := admitter.Admit(t.Context(), alice, job("call_more"))
+			if !errors.Is(err, schemas.ErrExhausted) || !strings.Contains(err.Error(), "jobs stop") {
+				t.Errorf("%s: %v, want it refused with the remedy", when, err)
+			}
+		}
+		refused("as many as it may have")
+		if _, err := streams.FindCall(t.Context(), b, alice, "call_more"); !errors.Is(err, schemas.ErrNotFound) {
+			t.Errorf("%v: what was refused is a call all the same", err)
+		}
+		if got, err := admitter.Admit(t.Context(), alice, job("call_0")); err != nil || !got.Existing {
+			t.Errorf("the repeat: %+v, %v", got, err)
+		}
+		if _, err := admitter.Admit(t.Context(), "acct_bob", job("call_0")); err != nil {
+			t.Errorf("another account's: %v", err)
+		}
+		if _, err := admitter.Admit(t.Context(), alice, bash("plain", "true")); err != nil {
+			t.Errorf("in the foreground: %v", err)
+		}
+		time.Sleep(time.Minute)
+		refused("later")
+		p, err := lifecycle.FindJob(t.Context(), b, alice, first.Job)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lifecycle.MarkSettled(b, p.Value) // its mark stays for a while
+		time.Sleep(10 * time.Second)
+		if _, err := admitter.Admit(t.Context(), alice, job("call_more")); err != nil {
+			t.Errorf("when one has settled: %v", err)
+		}
+		time.Sleep(10 * time.Second)
+		if _, err := admitter.Admit(t.Context(), alice, job("call_yet_more")); !errors.Is(err, schemas.ErrExhausted) {
+			t.Errorf("as many again: %v", err)
+		}
+	}, func(_ *streams.ServerOptions, o *streams.Options) { o.OpenJobs = most })
 }
 
 // An id is free again a day after its call was admitted, once that has its end, also before it is forgotten.

@@ -210,7 +210,9 @@ func TestWebhooksAreKept(t *testing.T) {
 		case `POST /v1/webhooks/wh_1/test `:
 			answer(w, http.StatusAccepted, `{"delivery":"msg_1"}`)
 		case `POST /v1/webhooks/replay {"since":"2030-01-02T03:04:05Z","endpoint":"wh_1"}`:
-			answer(w, http.StatusOK, `{"replayed":4}`)
+			answer(w, http.StatusOK, `{"replayed":3,"next":"e.1.5"}`)
+		case `POST /v1/webhooks/replay {"since":"2030-01-02T03:04:05Z","endpoint":"wh_1","after":"e.1.5"}`:
+			answer(w, http.StatusOK, `{"replayed":1}`)
 		default:
 			t.Errorf("asked %s", asked)
 		}

@@ -95,23 +95,34 @@ func (c *Client) TestWebhook(ctx context.Context, id schemas.EndpointID) (schema
 	return out.Delivery, err
 }
 
-// ReplayWebhooks has deliveries sent again, with their first ids, and returns how many. It is tried
-// once. Codes: invalid, not_found (the endpoint).
-func (c *Client) ReplayWebhooks(ctx context.Context, r WebhookReplay) (int, error) {
+// ReplayWebhooks has deliveries sent again, with their first ids, and returns how many: in slices, as many as it takes. Each is tried
+// once; after an error the first n are on their way, and it does no harm to have them sent once more. Codes: invalid, not_found (the
+// endpoint), exhausted (the account's quota, or a replay of the account is in progress), unavailable.
+func (c *Client) ReplayWebhooks(ctx context.Context, r WebhookReplay) (n int, err error) {
 	var in struct {
 		Since    string             `json:"since,omitzero"`
 		Endpoint schemas.EndpointID `json:"endpoint,omitzero"`
 		ID       schemas.DeliveryID `json:"id,omitzero"`
+		After    string             `json:"after,omitzero"`
 	}
 	in.Endpoint, in.ID = r.Endpoint, r.ID
 	if !r.Since.IsZero() {
 		in.Since = r.Since.Format(time.RFC3339Nano)
 	}
-	var out struct {
-		Replayed int `json:"replayed"`
+	for {
+		var out struct {
+			Replayed int    `json:"replayed"`
+			Next     string `json:"next"`
+		}
+		if err := c.postOnce(ctx, webhooksPath+"/replay", in, &out); err != nil {
+			return n, err
+		}
+		n += out.Replayed
+		if out.Next == "" || out.Next == in.After {
+			return n, nil
+		}
+		in.After = out.Next
 	}
-	err := c.postOnce(ctx, webhooksPath+"/replay", in, &out)
-	return out.Replayed, err
 }
 
 func (c *Client) endpoint(ctx context.Context, method string, id schemas.EndpointID, in any) (schemas.Endpoint, error) {

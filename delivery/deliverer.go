@@ -3,11 +3,13 @@ package delivery
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/sometimes"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -33,8 +35,10 @@ const (
 )
 
 const (
-	ackWait     = 10 * time.Second // how late a delivery is whose deliverer died
-	maxAttempts = 1_000_000        // of one message: its tries are messages of their own, and waiting for a place uses up none
+	ackWait = 10 * time.Second // how late a delivery is whose deliverer died
+	// unwrittenPause is how long a delivery stays away at most whose next try the log did not take.
+	unwrittenPause = 5 * time.Minute
+	maxAttempts    = 1_000_000 // of one message: its tries are messages of their own, and waiting for a place uses up none
 )
 
 // Deliverer serves a channel. Any number of them, in any number of processes, share its deliveries.
@@ -53,7 +57,8 @@ type Deliverer struct {
 	// Waits are those before each of the tries. Nil: Schedule().
 	Waits []time.Duration
 
-	schedule []time.Duration // nil: Schedule()
+	schedule []time.Duration    // nil: Schedule()
+	logs     *sometimes.Counted // about tries; of one Run
 	// at is called between the effects of a delivery, and an error from it ends its handling right
 	// there: how tests let a deliverer die.
 	at func(stage, schemas.Delivery) error
@@ -93,6 +98,7 @@ func (d *Deliverer) Run(ctx context.Context) error {
 		s.at = func(stage, schemas.Delivery) error { return nil }
 	}
 	s.Metrics = s.Metrics.orQuiet()
+	s.logs = new(sometimes.Counted)
 	s.Log = s.Log.With("channel", s.Channel)
 	err := streams.Deliveries.Consume(ctx, s.Bus, streams.ConsumeOptions{
 		Name: "d-" + s.Channel, Filter: s.Channel, Slots: cmp.Or(s.Slots, DefaultSlots), Grace: cmp.Or(s.Grace, DefaultGrace),
@@ -127,7 +133,11 @@ func (d *Deliverer) handle(ctx context.Context, m streams.Delivery[schemas.Deliv
 	case stepPark:
 		return streams.RetryAfter(s.wait, nil)
 	case stepLater:
-		if err := streams.Deliveries.Schedule(ctx, d.Bus, s.later, s.at); err != nil {
+		if err := streams.Deliveries.Schedule(ctx, d.Bus, s.later, s.at); errors.Is(err, schemas.ErrUnavailable) {
+			// The message comes again, and its receiver is tried once more than it counts: no sooner than it would be anyway, or
+			// in minutes.
+			return streams.RetryAfter(min(max(s.at.Sub(now), time.Second), unwrittenPause), err)
+		} else if err != nil {
 			return err
 		}
 		return d.at(atScheduled, v)
@@ -158,18 +168,33 @@ func (d *Deliverer) ended(ctx context.Context, v schemas.Delivery, givenUp strin
 	return nil
 }
 
+// tell counts and logs a try. A receiver whose deliveries all fail, of which there may be thousands, gets one line a minute for each
+// kind of end, with the number of those that were left out; at the level of debugging they are there.
 func (d *Deliverer) tell(v schemas.Delivery, try schemas.DeliveryTry, verdict Verdict, now time.Time) {
 	log := d.Log.With("delivery", v.ID, "account", v.Account, "endpoint", v.Endpoint, "event", v.Event, "attempt", v.Attempt+1)
+	level := slog.LevelInfo
+	switch verdict.Kind {
+	case Failed, Stopped, Dropped:
+		leftOut, due := d.logs.Due(string(verdict.Kind) + " " + string(v.Account) + " " + cmp.Or(string(v.Endpoint), string(v.ChannelID)))
+		if !due {
+			level = slog.LevelDebug
+		}
+		if leftOut > 0 {
+			log = log.With("left_out", leftOut)
+		}
+	case Delivered, Busy, Held:
+	}
+	ctx := context.Background() // none of the log's concern
 	switch verdict.Kind {
 	case Delivered:
 		d.Metrics.Delivered(d.Channel, now.Sub(v.Created))
 		log.Debug("delivered", "status", try.Status, "took", time.Duration(try.Duration))
 	case Failed:
-		log.Info("delivery attempt failed", "status", try.Status, "error", try.Error, "took", time.Duration(try.Duration))
+		log.Log(ctx, level, "delivery attempt failed", "status", try.Status, "error", try.Error, "took", time.Duration(try.Duration))
 	case Stopped:
-		log.Info("delivery ended without an attempt", "reason", verdict.Reason)
+		log.Log(ctx, level, "delivery ended without an attempt", "reason", verdict.Reason)
 	case Dropped:
-		log.Info("delivery dropped", "reason", verdict.Reason, "status", try.Status)
+		log.Log(ctx, level, "delivery dropped", "reason", verdict.Reason, "status", try.Status)
 	case Busy, Held:
 		log.Debug("delivery waiting", "why", verdict.Kind)
 	}

@@ -243,7 +243,7 @@ func TestAReplayIsTheSameDelivery(t *testing.T) {
 	send(t, l.Bus, "msg_1", "wh_1")
 	send(t, l.Bus, "msg_2", "wh_1")
 	before := r.await(t, 2)
-	n, err := lifecycle.ReplayDeliveries(t.Context(), l.Bus, lifecycle.DeliveryReplay{Account: "acct_1", ID: "msg_1"})
+	n, _, err := lifecycle.ReplayDeliveries(t.Context(), l.Bus, lifecycle.DeliveryReplay{Account: "acct_1", ID: "msg_1"})
 	if n != 1 || err != nil {
 		t.Fatal(n, err)
 	}

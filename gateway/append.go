@@ -36,11 +36,17 @@ func (g *Gateway) postEvent(w http.ResponseWriter, r *http.Request, a schemas.Ac
 	if err != nil {
 		return err
 	}
-	if err := g.Bus.RoomFor(r.Context(), a, len(body)); err != nil {
+	e := appendedEvent(a, conv, in, g.Bus.Now())
+	endpoints, err := g.endpointsOf(r.Context(), a)
+	if err != nil {
 		return err
 	}
-	e := appendedEvent(a, conv, in, g.Bus.Now())
-	stored, err := streams.Events.Store(r.Context(), g.Bus, e)
+	release, err := g.Bus.ReserveFor(r.Context(), a, int64(len(body))+schemas.WebhookDeliveriesSize(e, endpoints))
+	if err != nil {
+		return err
+	}
+	defer release()
+	stored, err := streams.Events.Reserved().Store(r.Context(), g.Bus, e)
 	if err != nil {
 		return err
 	}
@@ -48,7 +54,7 @@ func (g *Gateway) postEvent(w http.ResponseWriter, r *http.Request, a schemas.Ac
 		return schemas.Errorf(schemas.Unavailable, "", "the event is added, but where is not known now: ask again with its id")
 	}
 	// A repeat delivers too: whoever asked first may have died in between.
-	if err := g.deliver(r.Context(), e, stored.Cursor); err != nil {
+	if err := lifecycle.NotifyReserved(r.Context(), g.Bus, e, stored.Cursor, endpoints); err != nil {
 		return err
 	}
 	if err := g.answerInChat(r.Context(), e); err != nil {
@@ -75,14 +81,10 @@ func appendedEvent(a schemas.AccountID, conv schemas.ConversationID, in schemas.
 	}
 }
 
-// deliver puts the deliveries of an event to webhook endpoints on the log, each once.
-func (g *Gateway) deliver(ctx context.Context, e schemas.Event, at schemas.Cursor) error {
+// endpointsOf are an account's webhook endpoints; none where this gateway keeps none.
+func (g *Gateway) endpointsOf(ctx context.Context, a schemas.AccountID) ([]schemas.Endpoint, error) {
 	if g.Endpoints == nil {
-		return nil
+		return nil, nil
 	}
-	endpoints, err := g.Endpoints.Endpoints(ctx, e.Account)
-	if err != nil {
-		return err
-	}
-	return lifecycle.Notify(ctx, g.Bus, e, at, endpoints)
+	return g.Endpoints.Endpoints(ctx, a)
 }

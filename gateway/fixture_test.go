@@ -122,6 +122,11 @@ func openOnDisk(t *testing.T, change ...func(*gateway.Options)) *edge {
 
 func openLog(t *testing.T, memory bool, change ...func(*gateway.Options)) *edge {
 	t.Helper()
+	return openLogOf(t, memory, nil, change...)
+}
+
+func openLogOf(t *testing.T, memory bool, quotas *streams.Quotas, change ...func(*gateway.Options)) *edge {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
 	auth, err := natsauth.New(natsauth.Options{Users: []natsauth.User{{Name: "role", Password: "role"},
@@ -136,7 +141,7 @@ func openLog(t *testing.T, memory bool, change ...func(*gateway.Options)) *edge 
 		t.Fatal(err)
 	}
 	t.Cleanup(server.Shutdown)
-	bus, err := streams.Open(ctx, streams.Options{Server: server, Shards: 1, MemoryStorage: memory})
+	bus, err := streams.Open(ctx, streams.Options{Server: server, Shards: 1, MemoryStorage: memory, Quotas: quotas})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -167,6 +167,7 @@ type Gateway struct {
 	artifacts   *artifacts.Artifacts
 	skills      *skills.Skills
 	mcp         *mcp.Server
+	replays     *replays // of deliveries
 
 	// draining ends when the gateway is told to stop: what waits or streams then ends by itself.
 	draining context.Context //nolint:containedctx // it is a signal to all requests, not the context of one
@@ -192,7 +193,7 @@ func New(o Options) *Gateway {
 	o.Grace = orDefault(o.Grace, defaultGrace)
 	o.Heartbeat = orDefault(o.Heartbeat, defaultHeartbeat)
 	o.Stall = orDefault(o.Stall, defaultStall)
-	g := &Gateway{Options: o}
+	g := &Gateway{Options: o, replays: newReplays()}
 	g.draining, g.drain = context.WithCancel(context.Background())
 	g.places = o.Limits.places()
 	holds := o.Limits.holds()

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/base64"
 	"net/http"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandjet/sandjet/gateway/quota"
 	"github.com/sandjet/sandjet/gateway/web"
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
@@ -58,6 +60,14 @@ type replayRequest struct {
 	Since    string             `json:"since,omitzero"` // a time, or a duration before now
 	Endpoint schemas.EndpointID `json:"endpoint,omitzero"`
 	ID       schemas.DeliveryID `json:"id,omitzero"`
+	After    string             `json:"after,omitzero"` // the next of the answer before
+}
+
+// Replayed says how many deliveries are on their way again. Next is there where more may follow: the same request with it as "after"
+// continues.
+type Replayed struct {
+	Replayed int    `json:"replayed"`
+	Next     string `json:"next,omitzero"`
 }
 
 // endpoints are the records of endpoints, unless this gateway has none.
@@ -295,14 +305,15 @@ func (g *Gateway) postWebhookTest(w http.ResponseWriter, r *http.Request, a sche
 		SpecVersion: "1.0", ID: string(a) + "." + schemas.NewID("ev_") + ".test", Type: schemas.Message, Source: schemas.AccountSource(a),
 		Time: now.UTC(), Conversation: testConv, Account: a, Data: []byte(`{"test":true}`),
 	}
-	var made schemas.DeliveryID
-	for _, d := range schemas.WebhookDeliveries(event, schemas.Cursor{}, []schemas.Endpoint{e}, now) {
-		if err := lifecycle.Deliver(r.Context(), g.Bus, d); err != nil {
-			return err
-		}
-		made = d.ID
+	release, err := g.Bus.ReserveFor(r.Context(), a, schemas.WebhookDeliveriesSize(event, []schemas.Endpoint{e}))
+	if err != nil {
+		return err
 	}
-	web.WriteJSON(w, http.StatusAccepted, map[string]schemas.DeliveryID{"delivery": made})
+	defer release()
+	if err := lifecycle.NotifyReserved(r.Context(), g.Bus, event, schemas.Cursor{}, []schemas.Endpoint{e}); err != nil {
+		return err
+	}
+	web.WriteJSON(w, http.StatusAccepted, map[string]schemas.DeliveryID{"delivery": schemas.MakeDeliveryID(event.ID, string(e.ID))})
 	return nil
 }
 
@@ -325,13 +336,56 @@ func (g *Gateway) postWebhookReplay(w http.ResponseWriter, r *http.Request, a sc
 			return err
 		}
 	}
-	n, err := lifecycle.ReplayDeliveries(r.Context(), g.Bus,
-		lifecycle.DeliveryReplay{Account: a, Endpoint: in.Endpoint, ID: in.ID, Since: since})
+	leave, err := g.replays.enter(r.Context(), a)
+	if err != nil {
+		web.Later(w.Header())
+		return err
+	}
+	defer leave()
+	n, next, err := lifecycle.ReplayDeliveries(r.Context(), g.Bus,
+		lifecycle.DeliveryReplay{Account: a, Endpoint: in.Endpoint, ID: in.ID, Since: since, After: in.After})
 	if err != nil {
 		return err
 	}
-	web.WriteJSON(w, http.StatusOK, map[string]int{"replayed": n})
+	web.WriteJSON(w, http.StatusOK, Replayed{n, next})
 	return nil
+}
+
+const (
+	replaysAtMost = 2 // that read and write the log at the same time
+	replayPatient = 10 * time.Second
+)
+
+// replays lets one replay of an account be carried out at a time, and few of all: so those that wait have their turns, one of each
+// account. It is safe for concurrent use.
+type replays struct {
+	accounts *quota.Ledger
+	places   chan struct{}
+}
+
+func newReplays() *replays {
+	return &replays{quota.NewLedger(1, 0), make(chan struct{}, replaysAtMost)}
+}
+
+// enter waits for a place, which leave gives back. Codes: exhausted (a replay of the account is being made), unavailable.
+func (p *replays) enter(ctx context.Context, a schemas.AccountID) (leave func(), err error) {
+	own, full := p.accounts.Take(a)
+	if full != quota.Free {
+		return nil, schemas.Errorf(schemas.Exhausted, "", "a replay of the account is in progress at this gateway: wait for its answer")
+	}
+	t := time.NewTimer(replayPatient)
+	defer t.Stop()
+	select {
+	case p.places <- struct{}{}:
+		return func() {
+			<-p.places
+			own.Release()
+		}, nil
+	case <-t.C:
+	case <-ctx.Done():
+	}
+	own.Release()
+	return nil, schemas.Errorf(schemas.Unavailable, "", "replays of other accounts are in progress at this gateway: try again later")
 }
 
 // since reads from when on: a time, or how long ago. It must be there unless one delivery is named.

@@ -33,7 +33,13 @@ func ring(t *testing.T) *seal.Ring {
 // openWithEndpoints opens a gateway that keeps webhook endpoints.
 func openWithEndpoints(t *testing.T) *edge {
 	t.Helper()
-	return open(t, func(o *gateway.Options) {
+	return openWithQuota(t, nil)
+}
+
+// openWithQuota is openWithEndpoints for accounts that may keep so much.
+func openWithQuota(t *testing.T, quotas *streams.Quotas) *edge {
+	t.Helper()
+	return openLogOf(t, true, quotas, func(o *gateway.Options) {
 		ctx, cancel := context.WithTimeout(context.Background(), within)
 		defer cancel()
 		store, err := records.Open(ctx, o.Bus, ring(t), recordstest.Providers())
@@ -335,6 +341,41 @@ func TestAppendedEvents(t *testing.T) {
 	for range 2 {
 		if a := e.post(path, `{"type":"message","data":{}}`); a.status != http.StatusCreated {
 			t.Errorf("without an id: %d %s", a.status, a.body)
+		}
+	}
+}
+
+// TestAnAppendIsRefusedWhoseDeliveriesDoNotFit: an event for a hundred endpoints takes the room of a hundred bodies, and is refused
+// before anything of it is written; so are the test of an endpoint, and what is appended at the same time.
+func TestAnAppendIsRefusedWhoseDeliveriesDoNotFit(t *testing.T) {
+	const quota = 8 << 20
+	e := openWithQuota(t, &streams.Quotas{Log: quota})
+	_, path := e.webhook(`{"url":"https://example.com/0","events":["agent.failed"]}`)
+	for n := range 50 {
+		e.webhook(fmt.Sprintf(`{"url":"https://example.com/%d","events":["message"]}`, n))
+	}
+	const events = "/v1/conversations/c_1/events"
+	large := `"data":{"text":"` + strings.Repeat("x", 200<<10) + `"}}`
+	if a := e.post(events, `{"type":"message",`+large); a.status != http.StatusTooManyRequests || !strings.Contains(a.body, "may keep") {
+		t.Errorf("51 bodies: %d %.300s", a.status, a.body)
+	}
+	if n := len(e.deliveries()); n != 0 || len(decode[gateway.Page](t, e.get(events)).Events) != 0 {
+		t.Errorf("%d deliveries of what was refused are on the log, or the event is", n)
+	}
+	if a := e.post(events, `{"type":"agent.failed",`+large); a.status != http.StatusCreated {
+		t.Errorf("for one endpoint: %d %.300s", a.status, a.body)
+	}
+	if a := e.post(events, `{"type":"message","data":{}}`); a.status != http.StatusCreated || len(e.deliveries()) != 51 {
+		t.Errorf("a small one for 50: %d %.300s, %d deliveries", a.status, a.body, len(e.deliveries()))
+	}
+	for n := 0; e.post(events, `{"type":"agent.step.finished",`+large).status == http.StatusCreated; n++ {
+		if n > quota>>17 {
+			t.Fatal("the quota is never used up")
+		}
+	}
+	for n := 0; e.post(path+"/test", "").status == http.StatusAccepted; n++ {
+		if n > quota>>9 {
+			t.Fatal("tests of an endpoint are made beyond the quota")
 		}
 	}
 }

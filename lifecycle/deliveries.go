@@ -1,13 +1,24 @@
 package lifecycle
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+)
+
+const (
+	// ReplaySlice is how many deliveries one [ReplayDeliveries] makes again at most.
+	ReplaySlice = 1000
+
+	replayLooks  = 20_000 // deliveries that it looks at
+	replayWithin = 10 * time.Second
 )
 
 // DeliveryReplay says which deliveries to webhook endpoints are made again. Empty fields leave their
@@ -17,6 +28,10 @@ type DeliveryReplay struct {
 	Endpoint schemas.EndpointID
 	ID       schemas.DeliveryID
 	Since    time.Time // deliveries that were made at this time or later
+	// After is where an earlier slice of the same replay ended; empty: it begins.
+	After string
+	// Slice is how many are made again at most. 0: ReplaySlice.
+	Slice int
 }
 
 func (r DeliveryReplay) matches(d schemas.Delivery) bool {
@@ -24,30 +39,64 @@ func (r DeliveryReplay) matches(d schemas.Delivery) bool {
 }
 
 // ReplayDeliveries has deliveries of the last seven days made again, those that arrived as well as
-// those that did not, and returns how many: at once and with all their tries anew, under the same id and
-// with the same bytes, so that a receiver can tell that it has one already. What is made while it
-// reads is left out. After an error the first n are on their way; going through them once more does
-// no harm. Codes: not_found (there is no delivery of the ID), and those of the log.
-func ReplayDeliveries(ctx context.Context, b *streams.Bus, r DeliveryReplay) (n int, err error) {
+// those that did not, and returns how many: at once and with all their tries begun again, under the same id and
+// with the same bytes, so that a receiver can tell that it has one already. They are new work of the account, and count against its
+// quota. What is made after a replay began is left out.
+//
+// It makes a slice of them, and next is what its caller passes as After to have the following one made; it is empty after the last.
+// What goes wrong behind the first of a slice ends the slice there, and shows in the next one. A slice that is made once more does no
+// harm. Codes: not_found (there is no delivery of the ID), invalid (After), conflict (the log was recreated), exhausted (the account's
+// quota), and those of the log.
+func ReplayDeliveries(ctx context.Context, b *streams.Bus, r DeliveryReplay) (n int, next string, err error) {
 	if err := r.Account.Validate(); err != nil {
-		return 0, err
+		return 0, "", err
 	}
 	if r.ID != "" && !streams.IsToken(string(r.ID)) {
-		return 0, schemas.Invalidf("id", "%q is not the id of a delivery", schemas.Quotable(string(r.ID)))
+		return 0, "", schemas.Invalidf("id", "%q is not the id of a delivery", schemas.Quotable(string(r.ID)))
 	}
-	for e, err := range streams.Deliveries.Of(ctx, b, schemas.WebhookChannel, r.Account, string(r.ID), r.start()) {
-		if err != nil {
-			return n, err
-		}
-		if !r.matches(e.Value) {
-			continue
-		}
-		if err := streams.Deliveries.Schedule(ctx, b, e.Value.Again(b.Now()), b.Now()); err != nil {
-			return n, err
-		}
-		n++
+	span, err := parseSpan(r.After)
+	if err != nil {
+		return 0, "", err
 	}
-	return n, r.found(n)
+	begun, before := time.Now(), span // by this process's clock that cannot be set
+	most, looks := cmp.Or(r.Slice, ReplaySlice), 0
+	for e, err := range streams.Deliveries.Walk(ctx, b, schemas.WebhookChannel, r.Account, string(r.ID), r.start(), &span) {
+		if err == nil && r.matches(e.Value) {
+			now := b.Now()
+			if err = streams.Deliveries.Requested().Schedule(ctx, b, e.Value.Again(now), now); err == nil {
+				n++
+			}
+		}
+		switch {
+		case err != nil && n > 0:
+			return n, spanText(before), nil
+		case err != nil:
+			return 0, "", err
+		}
+		before = span
+		if looks++; n >= most || looks >= replayLooks || time.Since(begun) > replayWithin {
+			return n, spanText(before), nil
+		}
+	}
+	return n, "", r.found(n)
+}
+
+// spanText is a span as its caller keeps it.
+func spanText(s streams.Span) string { return fmt.Sprintf("%s.%d.%d", s.Epoch, s.After, s.Until) }
+
+func parseSpan(text string) (s streams.Span, err error) {
+	if text == "" {
+		return s, nil
+	}
+	parts := strings.Split(text, ".")
+	if len(parts) == 3 {
+		after, afterErr := strconv.ParseUint(parts[1], 10, 64)
+		until, untilErr := strconv.ParseUint(parts[2], 10, 64)
+		if afterErr == nil && untilErr == nil && after > 0 && until >= after {
+			return streams.Span{Epoch: parts[0], After: after, Until: until}, nil
+		}
+	}
+	return s, schemas.Invalidf("after", "%q is invalid: send the \"next\" of the answer before, or leave it out to begin", schemas.Quotable(text))
 }
 
 // start is from when on to read: a delivery was stored after it was made, by another clock.
@@ -59,18 +108,38 @@ func (r DeliveryReplay) start() time.Time {
 }
 
 func (r DeliveryReplay) found(n int) error {
-	if n > 0 || r.ID == "" {
+	if n > 0 || r.ID == "" || r.After != "" {
 		return nil
 	}
 	return schemas.Errorf(schemas.NotFound, "", "there is no delivery %q to be made again: deliveries are known for seven days",
 		schemas.Quotable(string(r.ID)))
 }
 
-// Notify puts the deliveries of an event to an account's webhook endpoints on the log, each once. At is where the event stands.
-// It may be called again after an error.
+// Notify puts the deliveries of an event to an account's webhook endpoints on the log, each once. At is where the event stands. Room
+// for all of them is asked for before the first is written. It may be called again after an error. Codes: unavailable (also: the
+// log is full).
 func Notify(ctx context.Context, b *streams.Bus, e schemas.Event, at schemas.Cursor, endpoints []schemas.Endpoint) error {
-	for _, d := range schemas.WebhookDeliveries(e, at, endpoints, b.Now()) {
-		if err := Deliver(ctx, b, d); err != nil {
+	receivers := schemas.WebhookReceivers(e, endpoints)
+	if len(receivers) <= 1 { // one asks for its own
+		return notify(ctx, b, streams.Deliveries, e, at, receivers)
+	}
+	release, err := b.ReserveAccepted(ctx, schemas.WebhookDeliveriesSize(e, receivers))
+	if err != nil {
+		return fmt.Errorf("make the deliveries of %s: %w", e.ID, err)
+	}
+	defer release()
+	return notify(ctx, b, streams.Deliveries.Reserved(), e, at, receivers)
+}
+
+// NotifyReserved is [Notify] under a reservation of [schemas.WebhookDeliveriesSize] bytes.
+func NotifyReserved(ctx context.Context, b *streams.Bus, e schemas.Event, at schemas.Cursor, endpoints []schemas.Endpoint) error {
+	return notify(ctx, b, streams.Deliveries.Reserved(), e, at, endpoints)
+}
+
+func notify(ctx context.Context, b *streams.Bus, to streams.Topic[schemas.Delivery], e schemas.Event, at schemas.Cursor,
+	endpoints []schemas.Endpoint) error {
+	for d := range schemas.WebhookDeliveries(e, at, endpoints, b.Now()) {
+		if err := deliver(ctx, b, to, d); err != nil {
 			return err
 		}
 	}
@@ -79,7 +148,11 @@ func Notify(ctx context.Context, b *streams.Bus, e schemas.Event, at schemas.Cur
 
 // Deliver puts a delivery on the log, once: one that is there already is no error.
 func Deliver(ctx context.Context, b *streams.Bus, d schemas.Delivery) error {
-	if err := streams.Deliveries.Publish(ctx, b, d); err != nil && !errors.Is(err, schemas.ErrConflict) {
+	return deliver(ctx, b, streams.Deliveries, d)
+}
+
+func deliver(ctx context.Context, b *streams.Bus, to streams.Topic[schemas.Delivery], d schemas.Delivery) error {
+	if err := to.Publish(ctx, b, d); err != nil && !errors.Is(err, schemas.ErrConflict) {
 		return fmt.Errorf("make the delivery %s: %w", d.ID, err)
 	}
 	return nil

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/sandjet/sandjet/internal/natstest"
+	"github.com/sandjet/sandjet/internal/testwait"
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
@@ -51,8 +53,8 @@ func TestReplayDeliveriesMakesThoseAgainThatMatch(t *testing.T) {
 			{"no account", lifecycle.DeliveryReplay{}, nil, schemas.ErrInvalid},
 		} {
 			begun := lastDelivery(t, b)
-			n, err := lifecycle.ReplayDeliveries(t.Context(), b, c.ask)
-			if n != len(c.want) || !errors.Is(err, c.code) {
+			n, next, err := lifecycle.ReplayDeliveries(t.Context(), b, c.ask)
+			if next != "" || n != len(c.want) || !errors.Is(err, c.code) {
 				t.Errorf("%s: got %d, %v; want %d, %v", c.name, n, err, len(c.want), c.code)
 			}
 			time.Sleep(time.Second)
@@ -86,7 +88,7 @@ func TestReplayDeliveriesTakesThePlaceOfATryThatWaits(t *testing.T) {
 		if err := streams.Deliveries.Schedule(ctx, b, d, time.Now().Add(time.Hour)); err != nil {
 			t.Fatal(err)
 		}
-		if n, err := lifecycle.ReplayDeliveries(ctx, b, lifecycle.DeliveryReplay{Account: "acct_1", ID: "msg_1"}); n != 1 || err != nil {
+		if n, _, err := lifecycle.ReplayDeliveries(ctx, b, lifecycle.DeliveryReplay{Account: "acct_1", ID: "msg_1"}); n != 1 || err != nil {
 			t.Fatal(n, err)
 		}
 		time.Sleep(2 * time.Hour)
@@ -100,6 +102,104 @@ func TestReplayDeliveriesTakesThePlaceOfATryThatWaits(t *testing.T) {
 			t.Errorf("%d messages of one delivery are kept, want 1", seen)
 		}
 	})
+}
+
+// TestAReplayIsMadeInSlices: each delivery once, though those that are made again come behind the others meanwhile, and by whichever
+// process; a slice that is made once more, after a crash, does no harm.
+func TestAReplayIsMadeInSlices(t *testing.T) {
+	t.Parallel()
+	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+		const all, slice = 10, 3
+		for n := range all {
+			d := schemas.Delivery{ID: schemas.DeliveryID(fmt.Sprint("msg_", n)), Account: "acct_1", Channel: schemas.WebhookChannel,
+				Endpoint: "wh_1", Body: "x", Created: time.Now()}
+			if err := streams.Deliveries.Publish(t.Context(), b, d); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ask := lifecycle.DeliveryReplay{Account: "acct_1", Since: time.Now().Add(-time.Hour), Slice: slice}
+		sum, slices := 0, 0
+		for {
+			n, next, err := lifecycle.ReplayDeliveries(t.Context(), b, ask)
+			if err != nil || n > slice {
+				t.Fatalf("%d in a slice, %v", n, err)
+			}
+			time.Sleep(time.Second) // those of it are on their way, behind all others
+			sum, slices = sum+n, slices+1
+			if slices == 2 {
+				continue // its answer was lost
+			}
+			if ask.After = next; next == "" {
+				break
+			}
+		}
+		if sum != all || slices != 4 {
+			t.Errorf("%d deliveries in %d slices, want %d in 4", sum, slices, all)
+		}
+		seen := 0
+		for e, err := range streams.Deliveries.Replay(t.Context(), b, schemas.WebhookChannel, schemas.Cursor{}) {
+			if seen++; err != nil || e.Value.Replay != 1 {
+				t.Errorf("got %+v, %v", e.Value, err)
+			}
+		}
+		if seen != all {
+			t.Errorf("%d deliveries are kept, want %d", seen, all)
+		}
+		for _, after := range []string{"x", "x.1", "x.0.5", "x.6.5", "x.-1.5", "x.1.5.7"} {
+			ask.After = after
+			if _, _, err := lifecycle.ReplayDeliveries(t.Context(), b, ask); !errors.Is(err, schemas.ErrInvalid) {
+				t.Errorf("after %q: %v", after, err)
+			}
+		}
+		ask.After = "x.1.5"
+		if _, _, err := lifecycle.ReplayDeliveries(t.Context(), b, ask); !errors.Is(err, schemas.ErrConflict) {
+			t.Errorf("a slice of another log: %v", err)
+		}
+	})
+}
+
+// TestNotifyWritesAllDeliveriesOrNone: an event of an agent or a job whose deliveries do not fit on the log has none of them written, and
+// all once there is room.
+func TestNotifyWritesAllDeliveriesOrNone(t *testing.T) {
+	t.Parallel()
+	const store = 48 << 20
+	l := natstest.Start(t, natstest.OnDisk(), func(s *streams.ServerOptions, _ *streams.Options) { s.MaxStore = store })
+	ctx, durable := t.Context(), streams.OpenDurable(l.Bus)
+	for after, n := uint64(0), 0; n < store/4; n += 512 << 10 {
+		var err error
+		if after, err = durable.Append(ctx, "acct_2", "ds_1", "", after, nil, make([]byte, 512<<10)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	endpoints := make([]schemas.Endpoint, schemas.MaxEndpoints)
+	for i := range endpoints {
+		endpoints[i] = schemas.Endpoint{ID: schemas.EndpointID(fmt.Sprint("wh_", i)), Account: "acct_1"}
+	}
+	e := schemas.Event{ID: "acct_1.x", Type: schemas.AgentFinished, Account: "acct_1", Conversation: "c_1",
+		Data: []byte(`{"text":"` + strings.Repeat("x", 250<<10) + `"}`)}
+	kept := func() (n int) {
+		for _, err := range streams.Deliveries.Replay(ctx, l.Bus, schemas.WebhookChannel, schemas.Cursor{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			n++
+		}
+		return n
+	}
+	more := append(slices.Clone(endpoints), endpoints[:50]...) // more than fit
+	for i := range more[len(endpoints):] {
+		more[len(endpoints)+i].ID += "_more"
+	}
+	if err := lifecycle.Notify(ctx, l.Bus, e, schemas.Cursor{}, more); !errors.Is(err, schemas.ErrUnavailable) || kept() != 0 {
+		t.Fatalf("%d deliveries are there, and the error is %v", kept(), err)
+	}
+	if err := durable.Drop(ctx, "acct_2", "ds_1"); err != nil {
+		t.Fatal(err)
+	}
+	testwait.Eventually(t, "there is room", func() bool { return lifecycle.Notify(ctx, l.Bus, e, schemas.Cursor{}, endpoints) == nil })
+	if kept() != len(endpoints) {
+		t.Errorf("%d deliveries are there, want %d", kept(), len(endpoints))
+	}
 }
 
 func lastDelivery(t *testing.T, b *streams.Bus) (at schemas.Cursor) {

@@ -16,6 +16,8 @@ type Operator struct {
 	Networks []schemas.NetworkMode
 	// MaxMemory is the most memory of a sandbox, in bytes. 0: no limit but the provider's.
 	MaxMemory int64
+	// MaxJobs is the highest jobLimit of a sandbox. 0: schemas.MaxJobs.
+	MaxJobs int
 	// PrivateNetworks may be listed by sandboxes though they are not public.
 	PrivateNetworks []netip.Prefix
 	// ModelNetworks may have servers of models though they are not public.
@@ -39,6 +41,11 @@ func (o Operator) check(providers schemas.Catalog, s schemas.Sandbox) error {
 		return denied("config.memoryLimit",
 			"the operator of this server allows %d MiB at most, not %d: use less, or ask for gateways and workers with a higher --max-memory",
 			o.MaxMemory/mebi, s.MemoryLimit/mebi)
+	}
+	if o.MaxJobs > 0 && s.JobLimit > o.MaxJobs {
+		return denied("config.jobLimit",
+			"the operator of this server allows %d background jobs of a sandbox at the same time, not %d: use less, or ask for gateways and "+
+				"workers with a higher --max-jobs", o.MaxJobs, s.JobLimit)
 	}
 	for i, text := range s.Network.AllowCIDRs {
 		p, err := netip.ParsePrefix(text)

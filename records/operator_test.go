@@ -40,6 +40,12 @@ func TestNoRecordGoesBeyondTheOperatorsWord(t *testing.T) {
 	denied(err, "config.network.mode", "--networks")
 	_, err = s.AddDocument(t.Context(), account, schemas.Sandboxes, []byte(`{"name":"big","config":{"memoryLimit":1048576}}`))
 	denied(err, "config.memoryLimit", "--max-memory")
+	s.Operator.MaxJobs = 64
+	_, err = s.AddDocument(t.Context(), account, schemas.Sandboxes, []byte(`{"name":"busy","config":{"jobLimit":65}}`))
+	denied(err, "config.jobLimit", "--max-jobs")
+	if _, err := s.AddDocument(t.Context(), account, schemas.Sandboxes, []byte(`{"name":"busy","config":{"jobLimit":64}}`)); err != nil {
+		t.Error(err)
+	}
 	small, err := s.AddDocument(t.Context(), account, schemas.Sandboxes, []byte(`{"name":"small","config":{"memoryLimit":1024}}`))
 	if err != nil {
 		t.Fatal(err)

@@ -3,6 +3,7 @@ package schemas
 import (
 	"crypto/sha256"
 	"encoding/json"
+	"iter"
 	"net/url"
 	"slices"
 	"strings"
@@ -113,20 +114,48 @@ func (d Delivery) EventID() string { return string(d.Account) + "." + string(d.I
 // WebhookChannel is the channel of deliveries to webhook endpoints.
 const WebhookChannel = "webhook"
 
-// WebhookDeliveries makes the deliveries of an event to those endpoints that want it. At is where the
-// event stands on its conversation. Making them again gives the same ids.
-func WebhookDeliveries(e Event, at Cursor, endpoints []Endpoint, now time.Time) []Delivery {
-	var list []Delivery
+// WebhookReceivers are those of endpoints that an event is delivered to.
+func WebhookReceivers(e Event, endpoints []Endpoint) []Endpoint {
+	var list []Endpoint
 	for _, p := range endpoints {
-		if !p.Wants(e.Type) || p.Account != e.Account {
-			continue
+		if p.Wants(e.Type) && p.Account == e.Account {
+			list = append(list, p)
 		}
-		list = append(list, Delivery{
-			ID: MakeDeliveryID(e.ID, string(p.ID)), Account: e.Account, Channel: WebhookChannel, Endpoint: p.ID, Event: e.ID, Type: e.Type,
-			Conversation: e.Conversation, Body: WebhookBody(e, at), Created: now.UTC(),
-		})
 	}
 	return list
+}
+
+// WebhookDeliveries makes the deliveries of an event to those endpoints that want it, one after the other. At is where the
+// event stands on its conversation. Making them again gives the same ids. All have one body, which is encoded once.
+func WebhookDeliveries(e Event, at Cursor, endpoints []Endpoint, now time.Time) iter.Seq[Delivery] {
+	return func(yield func(Delivery) bool) {
+		receivers := WebhookReceivers(e, endpoints)
+		if len(receivers) == 0 {
+			return
+		}
+		body := WebhookBody(e, at)
+		for _, p := range receivers {
+			d := Delivery{
+				ID: MakeDeliveryID(e.ID, string(p.ID)), Account: e.Account, Channel: WebhookChannel, Endpoint: p.ID, Event: e.ID, Type: e.Type,
+				Conversation: e.Conversation, Body: body, Created: now.UTC(),
+			}
+			if !yield(d) {
+				return
+			}
+		}
+	}
+}
+
+// WebhookDeliveriesSize is about how many bytes the deliveries of an event take on the log, before it is known where the event stands.
+func WebhookDeliveriesSize(e Event, endpoints []Endpoint) int64 {
+	const around = 512 // the other members of a delivery, and a cursor twice
+	receivers := len(WebhookReceivers(e, endpoints))
+	if receivers == 0 {
+		return 0
+	}
+	body := WebhookBody(e, Cursor{})
+	escaped := strings.Count(body, `"`) + strings.Count(body, `\`) // it is a string in the JSON of the delivery
+	return int64(receivers) * int64(len(body)+escaped+len(e.ID)+around)
 }
 
 // webhookBody is a CloudEvents 1.0 event and a body by Standard Webhooks in one.

@@ -2,9 +2,11 @@ package schemas
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 )
 
 func TestEndpointValidate(t *testing.T) {
@@ -47,14 +49,17 @@ func TestWebhookDeliveries(t *testing.T) {
 		{ID: "wh_off", Account: "acct_1", Disabled: true},
 		{ID: "wh_foreign", Account: "acct_2"},
 	}
-	list := WebhookDeliveries(e, at, endpoints, now)
+	list := slices.Collect(WebhookDeliveries(e, at, endpoints, now))
 	if len(list) != 2 || list[0].Endpoint != "wh_all" || list[1].Endpoint != "wh_jobs" {
 		t.Fatalf("%+v", list)
 	}
 	if list[0].ID == list[1].ID || strings.ContainsAny(string(list[0].ID), ". ") {
 		t.Errorf("ids %q and %q", list[0].ID, list[1].ID)
 	}
-	again := WebhookDeliveries(e, at, endpoints, now.Add(time.Hour))
+	if unsafe.StringData(list[0].Body) != unsafe.StringData(list[1].Body) {
+		t.Error("the body is made for each of the endpoints")
+	}
+	again := slices.Collect(WebhookDeliveries(e, at, endpoints, now.Add(time.Hour)))
 	if again[0].ID != list[0].ID || again[0].Body != list[0].Body {
 		t.Error("made again it is another delivery")
 	}
@@ -68,6 +73,33 @@ func TestWebhookDeliveries(t *testing.T) {
 	if body.SpecVersion != "1.0" || body.ID != e.ID || body.Type != "job.finished" || body.Timestamp == "" || body.Data.Job != "job_1" ||
 		body.Data.Conversation != "c_1" || body.Data.Cursor != at.String() {
 		t.Errorf("%s", list[0].Body)
+	}
+}
+
+// TestTheSizeOfDeliveriesIsKnownBefore: no less than what they take, and little more.
+func TestTheSizeOfDeliveriesIsKnownBefore(t *testing.T) {
+	endpoints := make([]Endpoint, MaxEndpoints)
+	for i := range endpoints {
+		endpoints[i] = Endpoint{ID: EndpointID(NewID(EndpointPrefix)), Account: "acct_1"}
+	}
+	for name, data := range map[string]string{
+		"small":                       `{}`,
+		"text":                        `{"text":"` + strings.Repeat("x", 200<<10) + `"}`,
+		"what is escaped":             `{"text":"` + strings.Repeat(`\"\n\u2028\u0000<&`, 10<<10) + `"}`,
+		"what is left out of a body":  `{"text":"` + strings.Repeat("x", MaxWebhookBody) + `"}`,
+		"what is left out with space": `{"text":` + strings.Repeat(" ", 200<<10) + `1}`,
+	} {
+		e := Event{ID: "acct_1.c_1.x.client", Type: Message, Account: "acct_1", Conversation: "c_1", Data: []byte(data)}
+		size, sum := WebhookDeliveriesSize(e, endpoints), int64(0)
+		for d := range WebhookDeliveries(e, Cursor{Epoch: "abcdefghijklm", Seq: 1 << 62, Mark: 7}, endpoints, time.Now()) {
+			sum += int64(len(mustJSON(d)))
+		}
+		if size < sum || size > sum+sum/4+MaxEndpoints*512 {
+			t.Errorf("%s: %d bytes, said %d", name, sum, size)
+		}
+	}
+	if size := WebhookDeliveriesSize(Event{Account: "acct_2", Type: Message}, endpoints); size != 0 {
+		t.Errorf("without receivers: %d", size)
 	}
 }
 

@@ -83,6 +83,7 @@ const (
 
 	DefaultJobs        = 10             // running jobs in one reserved sandbox
 	MaxJobs            = 1000           // the most that a sandbox may ask for
+	MaxOpenJobs        = 10_000         // background jobs of an account that have not settled
 	DefaultJobLifetime = 24 * time.Hour // of a job
 	MaxJobLifetime     = 30 * 24 * time.Hour
 

@@ -45,6 +45,8 @@ type Options struct {
 	GroupCommit bool
 	// Quotas hold accounts to what they may keep. Nil: this process holds nobody, but counts.
 	Quotas *Quotas
+	// OpenJobs is how many background jobs of an account may be open. 0: schemas.MaxOpenJobs.
+	OpenJobs int
 	// LogClock stands in for what the log says of its time. Nil: the log is asked. With it the clock of a test is that
 	// of a host whose clock is wrong.
 	LogClock func() time.Time
@@ -99,16 +101,17 @@ type Bus struct {
 
 	announced announcements
 
-	trouble trouble
-	room    *room
-	meter   *meter
-	faults  faults
-	drops   changed         // notified when the connection of live events was made anew
-	slow    sync.Map        // what to do when a subscription to live events fell behind: func() by *nats.Subscription
-	ctx     context.Context //nolint:containedctx // ends with the Bus: its background work hangs on it
-	stop    context.CancelFunc
-	parts   sync.WaitGroup
-	closed  atomic.Bool
+	trouble  trouble
+	room     *room
+	meter    *meter
+	openJobs *openJobs
+	faults   faults
+	drops    changed         // notified when the connection of live events was made anew
+	slow     sync.Map        // what to do when a subscription to live events fell behind: func() by *nats.Subscription
+	ctx      context.Context //nolint:containedctx // ends with the Bus: its background work hangs on it
+	stop     context.CancelFunc
+	parts    sync.WaitGroup
+	closed   atomic.Bool
 }
 
 // Open connects to the log and creates or upgrades its streams, consumers and buckets. It may be
@@ -135,7 +138,7 @@ func Open(ctx context.Context, o Options) (*Bus, error) {
 	b.ctx, b.stop = context.WithCancel(context.WithoutCancel(ctx))
 	b.progress = newProgressAcks(b)
 	b.clock = newTimekeeper()
-	b.room, b.meter = newRoom(b.lookAtRoom), newMeter(b)
+	b.room, b.meter, b.openJobs = newRoom(b.lookAtRoom), newMeter(b), newOpenJobs(b, o.OpenJobs)
 	b.tail = coreTail{bus: b}
 	if o.GroupCommit || o.Server != nil && o.Server.options.Durability == DurabilityAlways {
 		b.calls = &group{bus: b}

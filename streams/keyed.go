@@ -46,6 +46,19 @@ func (t Topic[T]) Accepted() Topic[T] {
 	return t
 }
 
+// Requested is the topic for what an account's client wants written: it counts against the account's quota, and a log that takes
+// nothing new does not take it.
+func (t Topic[T]) Requested() Topic[T] {
+	t.work = workNew
+	return t
+}
+
+// Reserved is the topic for messages for which room is reserved: [Bus.ReserveFor], [Bus.ReserveAccepted].
+func (t Topic[T]) Reserved() Topic[T] {
+	t.work = workReserved
+	return t
+}
+
 // Replace stores v where the last message under its key has a sequence; 0: where there is none. Codes: conflict when it has
 // another, and those of [Topic.Publish].
 func (t Topic[T]) Replace(ctx context.Context, b *Bus, v T, seq uint64) error {
@@ -64,15 +77,28 @@ func (t Topic[T]) Replace(ctx context.Context, b *Bus, v T, seq uint64) error {
 // left out; an error is the last of the sequence.
 func (t Topic[T]) Of(ctx context.Context, b *Bus, filter string, a schemas.AccountID, key string,
 	since time.Time) iter.Seq2[Entry[T], error] {
+	return t.Walk(ctx, b, filter, a, key, since, new(Span))
+}
+
+// Span is what is left of a walk over messages: those behind After, up to Until. The zero Span is all of them.
+type Span struct {
+	After, Until uint64
+	Epoch        string // of the stream
+}
+
+// Walk is Of that can be continued: from where the span says, and up to where the stream ended when the first walk began. The span
+// moves on with the messages that are read. Code conflict: the stream was recreated since.
+func (t Topic[T]) Walk(ctx context.Context, b *Bus, filter string, a schemas.AccountID, key string, since time.Time,
+	span *Span) iter.Seq2[Entry[T], error] {
 	return func(yield func(Entry[T], error) bool) {
-		if err := t.allOf(ctx, b, filter, a, key, since, yield); err != nil && !errors.Is(err, ErrEnough) {
+		if err := t.allOf(ctx, b, filter, a, key, since, span, yield); err != nil && !errors.Is(err, ErrEnough) {
 			yield(Entry[T]{}, err)
 		}
 	}
 }
 
 func (t Topic[T]) allOf(ctx context.Context, b *Bus, filter string, a schemas.AccountID, key string, since time.Time,
-	yield func(Entry[T], error) bool) error {
+	span *Span, yield func(Entry[T], error) bool) error {
 	if t.of == nil {
 		return schemas.Errorf(schemas.Unsupported, "read", "this topic is not read by account")
 	}
@@ -84,13 +110,19 @@ func (t Topic[T]) allOf(ctx context.Context, b *Bus, filter string, a schemas.Ac
 	if err != nil {
 		return err
 	}
-	end := info.State.LastSeq // what is stored meanwhile is behind it: without an end the walk could meet what follows from it
+	epoch := epochOf(t.stream, info.Created)
+	switch {
+	case span.Until == 0: // what is stored meanwhile is behind it: without an end the walk could meet what follows from it
+		*span = Span{Until: info.State.LastSeq, Epoch: epoch}
+	case span.Epoch != epoch:
+		return schemas.Errorf(schemas.Conflict, "read", "the stream was recreated: begin at its beginning")
+	}
 	found, err := b.foundSince(ctx, since)
 	if err != nil {
 		return err
 	}
-	from, at, reached := uint64(1), &since, false
-	if since.IsZero() || !found {
+	from, at, reached := span.After+1, &since, span.After > 0
+	if since.IsZero() || !found || reached {
 		at = nil
 	}
 	for {
@@ -99,7 +131,7 @@ func (t Topic[T]) allOf(ctx context.Context, b *Bus, filter string, a schemas.Ac
 			return err
 		}
 		for _, m := range page {
-			if m.seq > end {
+			if m.seq > span.Until {
 				return nil
 			}
 			from, at = m.seq+1, nil
@@ -107,9 +139,11 @@ func (t Topic[T]) allOf(ctx context.Context, b *Bus, filter string, a schemas.Ac
 				continue
 			}
 			e, err := t.entry(ctx, b, "", m)
-			switch {
-			case schemas.CodeOf(err) == schemas.Unavailable || ctx.Err() != nil:
+			if schemas.CodeOf(err) == schemas.Unavailable || ctx.Err() != nil {
 				return err
+			}
+			span.After = m.seq
+			switch {
 			case err != nil:
 				b.log.Error("stored message not read", "stream", t.stream, "seq", m.seq, "error", err)
 			case !yield(e, nil):

@@ -16,8 +16,9 @@ import (
 type work int
 
 const (
-	workGoing work = iota // what follows from accepted work: events, results, completions, deliveries
-	workNew               // what a client wants begun or kept
+	workGoing    work = iota // what follows from accepted work: events, results, completions, deliveries
+	workNew                  // what a client wants begun or kept
+	workReserved             // that for which room is reserved already
 )
 
 // Parts of the log's bytes, in percent, up to which it is written to.
@@ -60,7 +61,9 @@ type room struct {
 	mu    sync.Mutex
 	view  roomView // with what was written since
 	since int64    // of it, written by this process since the look
-	at    time.Time
+	// reserved is what this process is about to write, beside the view: a look does not see it.
+	reserved int64
+	at       time.Time
 }
 
 // limit is the most bytes that the log may keep; 0: nobody has bounded it.
@@ -105,7 +108,14 @@ func (r *room) refresh(ctx context.Context) {
 }
 
 // take accounts for n bytes that are about to be written. Code unavailable: the log is too full for this kind of work.
-func (r *room) take(ctx context.Context, w work, n int64) error {
+func (r *room) take(ctx context.Context, w work, n int64) error { return r.takeBy(ctx, w, n, r.add) }
+
+// reserve is take for bytes that are written over a while, until release is called with the same number.
+func (r *room) reserve(ctx context.Context, w work, n int64) error {
+	return r.takeBy(ctx, w, n, r.keep)
+}
+
+func (r *room) takeBy(ctx context.Context, w work, n int64, add func(work, int64) bool) error {
 	r.mu.Lock()
 	age := time.Since(r.at)
 	due, wait := age > roomLook || r.view.limit > 0 && r.since > r.view.limit/100, age > roomOld || r.view.near()
@@ -113,14 +123,14 @@ func (r *room) take(ctx context.Context, w work, n int64) error {
 	if due {
 		r.again(ctx, wait)
 	}
-	if r.add(w, n) {
+	if add(w, n) {
 		return nil
 	}
 	r.mu.Lock()
 	stale := time.Since(r.at) > roomRefusal
 	r.mu.Unlock()
 	if stale {
-		if r.again(ctx, true); r.add(w, n) {
+		if r.again(ctx, true); add(w, n) {
 			return nil
 		}
 	}
@@ -150,12 +160,33 @@ func (r *room) again(ctx context.Context, wait bool) {
 func (r *room) add(w work, n int64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.view.fits(w, n) {
+	if !r.view.fits(w, n+r.reserved) {
 		return false
 	}
 	r.view.used += n
 	r.since += n
 	return true
+}
+
+// keep reports whether n bytes fit, and then counts them until they are released.
+func (r *room) keep(w work, n int64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.view.fits(w, n+r.reserved) {
+		return false
+	}
+	r.reserved += n
+	return true
+}
+
+// release ends a reservation. Its bytes count as written since the last look, which some of them may have been in: until the next one
+// they count twice, and never not at all.
+func (r *room) release(n int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.reserved -= n
+	r.view.used += n
+	r.since += n
 }
 
 // takeNow is take for those who cannot wait for a look: room that was made a moment ago may not be seen yet.
@@ -200,8 +231,37 @@ func (b *Bus) RoomFor(ctx context.Context, a schemas.AccountID, n int) error {
 	return b.Room(ctx, n)
 }
 
+// ReserveFor reserves room for n bytes of events and deliveries that an account's client wants written, all or nothing: until release
+// is called they count against the account's quota and the log's room, so that requests at the same time do not rely on the same
+// room. What is written under it goes by [Topic.Reserved]. Codes: unavailable (the log is full), exhausted (the account's quota is).
+func (b *Bus) ReserveFor(ctx context.Context, a schemas.AccountID, n int64) (release func(), err error) {
+	if err := b.meter.reserve(ctx, a, n); err != nil {
+		return nil, err
+	}
+	if err := b.room.reserve(ctx, workNew, n); err != nil {
+		b.meter.release(a, n)
+		return nil, err
+	}
+	return func() {
+		b.room.release(n)
+		b.meter.release(a, n)
+	}, nil
+}
+
+// ReserveAccepted is [Bus.ReserveFor] for what follows from accepted work, which counts against no quota. Code: unavailable (the log
+// is full: try again).
+func (b *Bus) ReserveAccepted(ctx context.Context, n int64) (release func(), err error) {
+	if err := b.room.reserve(ctx, workGoing, n); err != nil {
+		return nil, err
+	}
+	return func() { b.room.release(n) }, nil
+}
+
 // admit says whether a message may be written.
 func (b *Bus) admit(ctx context.Context, w work, subject string, n int64) error {
+	if w == workReserved {
+		return nil
+	}
 	if w == workNew {
 		account, class := usageOf(subject)
 		if err := b.meter.allow(ctx, account, class, n, true); err != nil {

@@ -3,6 +3,7 @@ package streams_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/sandjet/sandjet/internal/natstest"
 	"github.com/sandjet/sandjet/internal/testwait"
@@ -48,6 +49,13 @@ func TestAFullLogKeepsRoomForWhatEndsIt(t *testing.T) {
 		}
 	}
 	refused("full")
+	retry := schemas.Delivery{ID: "msg_0", Account: account, Channel: schemas.WebhookChannel, Body: "x"}
+	if err := streams.Deliveries.Schedule(ctx, b, retry, b.Now().Add(time.Hour)); err != nil {
+		t.Errorf("the next try of a delivery while accepted work goes on: %v", err)
+	}
+	if err := streams.Deliveries.Requested().Schedule(ctx, b, retry, b.Now()); schemas.CodeOf(err) != schemas.Unavailable {
+		t.Errorf("a delivery that a client wants again: %v", err)
+	}
 	n := 0
 	for err = nil; err == nil && n < 100; n++ {
 		err = streams.Events.Publish(ctx, b, eventOf(callOf("call_1"), fmt.Sprint("out", n), schemas.CallOutput,
@@ -55,6 +63,10 @@ func TestAFullLogKeepsRoomForWhatEndsIt(t *testing.T) {
 	}
 	if schemas.CodeOf(err) != schemas.Unavailable || n < 4 {
 		t.Fatalf("%d events of accepted work were taken, then: %v", n, err)
+	}
+	d := schemas.Delivery{ID: "msg_1", Account: account, Channel: schemas.WebhookChannel, Body: string(make([]byte, 64<<10))}
+	if err := streams.Deliveries.Schedule(ctx, b, d, b.Now().Add(time.Hour)); schemas.CodeOf(err) != schemas.Unavailable {
+		t.Errorf("the next try of a delivery: %v", err)
 	}
 	always := func(when string) {
 		t.Helper()

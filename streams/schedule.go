@@ -11,7 +11,8 @@ import (
 
 // Schedule stores v to be handed out at a time, instead of whatever was scheduled for the same subject,
 // and returns when the log has confirmed it. It comes up to a quarter of a second late, and at once
-// when the time has passed. Code unsupported: the topic has no timers.
+// when the time has passed. It takes room as [Topic.Publish] does. Codes: unsupported (the topic has no timers), unavailable (also: the
+// log is full), exhausted (a quota).
 func (t Topic[T]) Schedule(ctx context.Context, b *Bus, v T, at time.Time) error {
 	if t.timer == nil {
 		return schemas.Errorf(schemas.Unsupported, "schedule", "this topic has no timers")
@@ -22,6 +23,9 @@ func (t Topic[T]) Schedule(ctx context.Context, b *Bus, v T, at time.Time) error
 	}
 	data, err := t.encode(v)
 	if err != nil {
+		return err
+	}
+	if err := b.admit(ctx, t.work, subject, sizeOfMessage(subject, data)); err != nil {
 		return err
 	}
 	m := nats.NewMsg(t.timer(subject))

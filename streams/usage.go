@@ -96,13 +96,16 @@ type meter struct {
 
 // metered is what is known of one account.
 type metered struct {
-	record  usageRecord
-	read    time.Time // of the record; zero: never
-	since   usage     // written by this process and not in the record
-	touched time.Time
-	counted changed   // notified when a count has ended
-	asked   bool      // a count, or a read, is wanted
-	failed  time.Time // when a count has failed last
+	record usageRecord
+	read   time.Time // of the record; zero: never
+	since  usage     // written by this process and not in the record
+	// reserved is what this process is about to write, of calls and conversations. It is counted once more as it is written, until it is
+	// released.
+	reserved int64
+	touched  time.Time
+	counted  changed   // notified when a count has ended
+	asked    bool      // a count, or a read, is wanted
+	failed   time.Time // when a count has failed last
 }
 
 func newMeter(b *Bus) *meter {
@@ -205,6 +208,10 @@ func (m *meter) allow(ctx context.Context, a schemas.AccountID, c usageClass, n 
 	if used+n <= quota {
 		return nil
 	}
+	return errQuota(c, used, quota)
+}
+
+func errQuota(c usageClass, used, quota int64) error {
 	what, remedy := "calls and conversations", "they go with their age"
 	if c == usageDurable {
 		what, remedy = "durable streams", "delete some"
@@ -213,13 +220,36 @@ func (m *meter) allow(ctx context.Context, a schemas.AccountID, c usageClass, n 
 		"the account keeps %d bytes of %s, and may keep %d: %s, or ask the operator for more", used, what, quota, remedy)
 }
 
+// reserve is allow for n bytes that are written over a while, until release is called with the same number.
+func (m *meter) reserve(ctx context.Context, a schemas.AccountID, n int64) error {
+	if err := m.allow(ctx, a, usageEvents, n, true); err != nil {
+		return err
+	}
+	quota := m.bus.quota(a, usageEvents)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e := m.account(a)
+	if used := e.record.Usage.plus(e.since).logBytes() + e.reserved; quota > 0 && used+n > quota { // others were faster
+		return errQuota(usageEvents, used, quota)
+	}
+	e.reserved += n
+	return nil
+}
+
+// release ends a reservation.
+func (m *meter) release(a schemas.AccountID, n int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.account(a).reserved -= n
+}
+
 // used is what an account keeps, and whether it may be counted now.
 func (m *meter) used(a schemas.AccountID, c usageClass) (n int64, counted <-chan struct{}, due bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	e := m.account(a)
 	sum := e.record.Usage.plus(e.since)
-	if n = sum.logBytes(); c == usageDurable {
+	if n = sum.logBytes() + e.reserved; c == usageDurable {
 		n = sum[usageDurable].Bytes
 	}
 	return n, e.counted.next(), e.record.dueAt(m.bus.Now()) && time.Since(e.failed) > countPause
@@ -290,7 +320,7 @@ func (m *meter) flush(ctx context.Context) {
 		switch {
 		case e.since != usage{}:
 			with = append(with, a)
-		case !e.asked && time.Since(e.touched) > usageIdle:
+		case !e.asked && e.reserved == 0 && time.Since(e.touched) > usageIdle:
 			delete(m.of, a)
 		}
 	}

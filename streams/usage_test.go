@@ -57,6 +57,13 @@ func TestAnAccountThatKeepsMuchIsHeldAlone(t *testing.T) {
 		eventOf(callOf("call_0"), "end", schemas.CallFinished, schemas.Result{Call: "call_0"})); err != nil {
 		t.Errorf("what follows from an accepted call: %v", err)
 	}
+	retry := schemas.Delivery{ID: "msg_0", Account: account, Channel: schemas.WebhookChannel, Body: text}
+	if err := streams.Deliveries.Requested().Schedule(ctx, gateways[0], retry, time.Now()); schemas.CodeOf(err) != schemas.Exhausted {
+		t.Errorf("a delivery that it wants again: %v", err)
+	}
+	if err := streams.Deliveries.Schedule(ctx, gateways[0], retry, time.Now().Add(time.Hour)); err != nil {
+		t.Errorf("the next try of a delivery: %v", err)
+	}
 	for i, b := range gateways {
 		if err := publish(b, neighbour, fmt.Sprint("call_", i)); err != nil {
 			t.Errorf("a neighbour: %v", err)
@@ -79,6 +86,27 @@ func TestAnAccountThatKeepsMuchIsHeldAlone(t *testing.T) {
 		t.Errorf("usage: %+v", u)
 	}
 	testwait.OK(t, streams.OpenDurable(third).Drop(ctx, account, "ds_1"))
+}
+
+// TestRequestsAtTheSameTimeShareAQuota: what one has reserved another does not get, until it is released.
+func TestRequestsAtTheSameTimeShareAQuota(t *testing.T) {
+	const quota = 1 << 20
+	l := natstest.Start(t, func(_ *streams.ServerOptions, o *streams.Options) { o.Quotas = &streams.Quotas{Log: quota} })
+	b, ctx := l.Bus, t.Context()
+	release := testwait.Must(b.ReserveFor(ctx, account, quota/10*6))(t)
+	if _, err := b.ReserveFor(ctx, account, quota/10*6); schemas.CodeOf(err) != schemas.Exhausted {
+		t.Errorf("as much again at the same time: %v", err)
+	}
+	other := testwait.Must(b.ReserveFor(ctx, neighbour, quota/10*6))(t)
+	other()
+	e := eventOf(callOf("call_1"), "out", schemas.CallOutput, schemas.OutputData{Text: strings.Repeat("x", quota/2)})
+	testwait.OK(t, streams.Events.Reserved().Publish(ctx, b, e))
+	release()
+	if _, err := b.ReserveFor(ctx, account, quota/10*6); schemas.CodeOf(err) != schemas.Exhausted {
+		t.Errorf("beyond what was written: %v", err)
+	}
+	testwait.Must(b.ReserveFor(ctx, account, quota/10*4))(t)()
+	testwait.Must(b.ReserveFor(ctx, account, quota/10*4))(t)()
 }
 
 // TestACountFindsWhatIsThere: what was removed, what another process never recorded, and large payloads.

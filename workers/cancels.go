@@ -16,22 +16,30 @@ const maxCancels = 100_000
 const cancelsMatter = 24 * time.Hour
 
 // cancelSet remembers the requests for the end of calls, for as long as their calls may wait. When
-// it has to forget one before its time it says so, and every call is then looked up.
+// it has to forget one before its time it says so, and every call of that account is then looked up. One account has a quarter of the
+// room at most, and where all is taken the one that has most of it pays.
 type cancelSet struct {
 	most int           // requests that are kept
 	keep time.Duration // how long each matters: what a call may wait at most
 
-	mu      sync.Mutex
-	known   map[string]request // by <account>.<call>: the latest
-	order   []cancelPlace      // oldest first
-	earlier int                // of order: taken out already
-	forgot  time.Time          // until when a request may be missing
+	mu    sync.Mutex
+	kept  int
+	of    map[schemas.AccountID]*accountCancels
+	swept time.Time
+}
+
+// accountCancels are the requests of one account.
+type accountCancels struct {
+	known   map[schemas.CallID]request // the latest
+	order   []cancelPlace              // oldest first
+	earlier int                        // of order: taken out already
+	forgot  time.Time                  // until when a request may be missing
 }
 
 // cancelPlace is a request's place in the order of time.
 type cancelPlace struct {
-	id string
-	at time.Time
+	call schemas.CallID
+	at   time.Time
 }
 
 type request struct {
@@ -40,52 +48,105 @@ type request struct {
 }
 
 func newCancelSet(most int, keep time.Duration) *cancelSet {
-	return &cancelSet{most: most, keep: keep, known: make(map[string]request)}
+	return &cancelSet{most: most, keep: keep, of: map[schemas.AccountID]*accountCancels{}}
 }
 
 // add remembers a request that the log took at the given time, and reports whether it is new.
 func (s *cancelSet) add(c schemas.Cancel, at, now time.Time) bool {
-	const reason = 256 // bytes
-	id := string(c.Account) + "." + string(c.Call)
+	const reason, share = 256, 4 // bytes; of the room
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if known, ok := s.known[id]; ok && !at.After(known.at) && c.Accepted.Equal(known.cancel.Accepted) {
+	own := s.of[c.Account]
+	if own == nil {
+		own = &accountCancels{known: map[schemas.CallID]request{}}
+		s.of[c.Account] = own
+	}
+	known, there := own.known[c.Call]
+	if there && !at.After(known.at) && c.Accepted.Equal(known.cancel.Accepted) {
 		return false
 	}
 	c.Reason = strings.ToValidUTF8(c.Reason[:min(len(c.Reason), reason)], "")
-	s.known[id] = request{cancel: c, at: at}
-	s.order = append(s.order, cancelPlace{id, at})
-	for s.earlier < len(s.order) {
-		oldest := s.order[s.earlier]
-		latest := s.known[oldest.id].at.Equal(oldest.at) // else the call, or a later use of its id, was cancelled again
-		over := now.Sub(oldest.at) > s.keep
-		if latest && !over && len(s.known) <= s.most {
-			break
-		}
-		if latest {
-			if until := oldest.at.Add(s.keep); !over && until.After(s.forgot) {
-				s.forgot = until
-			}
-			delete(s.known, oldest.id)
-		}
-		s.order[s.earlier] = cancelPlace{}
-		s.earlier++
+	own.known[c.Call] = request{cancel: c, at: at}
+	own.order = append(own.order, cancelPlace{c.Call, at})
+	if !there {
+		s.kept++
 	}
-	if s.earlier > len(s.order)/2 { // give the memory back now and then
-		s.order = append(make([]cancelPlace, 0, 2*(len(s.order)-s.earlier)), s.order[s.earlier:]...)
-		s.earlier = 0
+	for s.trim(own, now); len(own.known) > max(s.most/share, 1); s.trim(own, now) {
+		s.drop(own, now)
+	}
+	s.sweep(now)
+	for s.kept > s.most {
+		s.drop(s.largest(), now)
 	}
 	return true
 }
 
+// trim lets go of the requests of an account whose time is over.
+func (s *cancelSet) trim(own *accountCancels, now time.Time) {
+	for own.earlier < len(own.order) {
+		oldest := own.order[own.earlier]
+		latest := own.known[oldest.call].at.Equal(oldest.at) // else the call, or a later use of its id, was cancelled again
+		if latest && now.Sub(oldest.at) <= s.keep {
+			break
+		}
+		s.drop(own, now)
+	}
+}
+
+// drop lets go of the oldest place of an account, with the request if it is that of the latest.
+func (s *cancelSet) drop(own *accountCancels, now time.Time) {
+	oldest := own.order[own.earlier]
+	if own.known[oldest.call].at.Equal(oldest.at) {
+		over := now.Sub(oldest.at) > s.keep
+		if until := oldest.at.Add(s.keep); !over && until.After(own.forgot) {
+			own.forgot = until
+		}
+		delete(own.known, oldest.call)
+		s.kept--
+	}
+	own.order[own.earlier] = cancelPlace{}
+	own.earlier++
+	if own.earlier > len(own.order)/2 { // give the memory back now and then
+		own.order = append(make([]cancelPlace, 0, 2*(len(own.order)-own.earlier)), own.order[own.earlier:]...)
+		own.earlier = 0
+	}
+}
+
+// sweep lets go of what is over, of all accounts.
+func (s *cancelSet) sweep(now time.Time) {
+	if since := now.Sub(s.swept); since >= 0 && since < time.Minute {
+		return
+	}
+	s.swept = now
+	for a, own := range s.of {
+		if s.trim(own, now); len(own.known) == 0 && !now.Before(own.forgot) {
+			delete(s.of, a)
+		}
+	}
+}
+
+// largest is the account that has most requests.
+func (s *cancelSet) largest() (most *accountCancels) {
+	for _, own := range s.of {
+		if most == nil || len(own.known) > len(most.known) {
+			most = own
+		}
+	}
+	return most
+}
+
 // find returns why the end of a call that was accepted at the given time was asked for. Sure is false when
 // the request, if there was one, may have been forgotten.
-func (s *cancelSet) find(call string, accepted, now time.Time) (reason string, found, sure bool) {
+func (s *cancelSet) find(a schemas.AccountID, call schemas.CallID, accepted, now time.Time) (reason string, found, sure bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r, found := s.known[call]
+	own := s.of[a]
+	if own == nil {
+		return "", false, true
+	}
+	r, found := own.known[call]
 	if found && !lifecycle.CancelConcerns(r.cancel, r.at, accepted) {
 		return "", false, true
 	}
-	return r.cancel.Reason, found, found || !now.Before(s.forgot)
+	return r.cancel.Reason, found, found || !now.Before(own.forgot)
 }

@@ -253,7 +253,7 @@ func (t *execution) facts(inHand bool) (f facts, reason string) {
 
 // cancelled returns why the end of the call was asked for, see cancelSet.find.
 func (t *execution) cancelled() (reason string, found, sure bool) {
-	return t.w.cancels.find(t.call.EventID(), t.call.Accepted, t.w.Bus.Now())
+	return t.w.cancels.find(t.call.Account, t.call.ID, t.call.Accepted, t.w.Bus.Now())
 }
 
 // accepted is when the call was accepted, by the earlier of two clocks: that of who did it, and the log's.

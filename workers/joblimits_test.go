@@ -62,6 +62,24 @@ func TestTheCapOfJobsOfASandbox(t *testing.T) {
 	})
 }
 
+// TestTheOperatorBoundsTheJobsOfASandbox: whatever its record says, and the worker's own number.
+func TestTheOperatorBoundsTheJobsOfASandbox(t *testing.T) {
+	const most = 2
+	inJobWorld(t, func(t *testing.T, w *world, h *jobHost) {
+		memory := new(limits.Memory)
+		w.employ(h, func(wk *Worker) { wk.Limiter, wk.Slots, wk.JobLimit, wk.MaxJobs = memory, 16, 5, most })
+		refused := 0
+		for i := range most + 2 {
+			if r := w.result(w.publish(w.background(fmt.Sprint("n", i), "sleep 10m"))); r.Error != nil && r.Error.Code == schemas.Exhausted {
+				refused++
+			}
+		}
+		if refused != 2 || h.started() != most {
+			t.Errorf("%d were refused and %d run, want two of each", refused, h.started())
+		}
+	})
+}
+
 // wayward is a limiter that is away at times and may forget.
 type wayward struct {
 	limits.Limiter

@@ -22,7 +22,8 @@ const (
 	// cautious is how many calls a second that wait for a place are looked up although they cannot be run yet: those of
 	// which this worker does not know whether another has started them.
 	cautious   = 10
-	maxWaiting = 50_000 // calls that are remembered: some 10 MB
+	maxWaiting = 50_000         // calls that are remembered: some 10 MB
+	maxOfOne   = maxWaiting / 4 // of one account
 )
 
 // putBacks remembers the calls that this worker has put back for want of a place. Nothing was started of them, so when
@@ -62,7 +63,7 @@ func (w *putBacks) putBack(c schemas.Call, attempt int, sure streams.Certainty, 
 		attempt = max(attempt, 1)
 	}
 	old, there := w.calls[id]
-	if !there && len(w.calls) < maxWaiting {
+	if !there && len(w.calls) < maxWaiting && w.of[c.Account] < maxOfOne {
 		w.of[c.Account]++
 		there = true
 	}

@@ -121,3 +121,18 @@ func TestWaitingCallsCostOthersNothing(t *testing.T) {
 		}
 	})
 }
+
+// TestPutBacksOfOneAccountLeaveOthersTheirMemory: calls of one account that wait in their thousands do not keep those of others from being
+// remembered.
+func TestPutBacksOfOneAccountLeaveOthersTheirMemory(t *testing.T) {
+	t.Parallel()
+	w := newPutBacks()
+	for i := range maxOfOne + 100 {
+		w.putBack(schemas.Call{Account: "acct_1", ID: schemas.CallID(fmt.Sprint("call_", i))}, 1, streams.Certainty{}, true)
+	}
+	other := schemas.Call{Account: "acct_2", ID: "call_1"}
+	w.putBack(other, 1, streams.Certainty{}, true)
+	if _, ok := w.takeBack(other.EventID(), 2); !ok || w.of["acct_1"] != maxOfOne {
+		t.Errorf("%d of one account are remembered, and the other's: %v", w.of["acct_1"], ok)
+	}
+}

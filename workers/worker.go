@@ -76,6 +76,8 @@ type Worker struct {
 	// JobLimit is how many background jobs run in one sandbox at the same time, where its record does
 	// not say. 0: schemas.DefaultJobs.
 	JobLimit int
+	// MaxJobs bounds JobLimit, whatever the record says. 0: nothing does.
+	MaxJobs int
 	// AccountJobs is how many background jobs of one account run at the same time, over all workers
 	// that share the limiter. 0: as many as its sandboxes take.
 	AccountJobs int
@@ -228,7 +230,7 @@ func (w *Worker) begin() *workerRun {
 // jobOptions are what looks after jobs and starts them needs of this worker.
 func (s *workerRun) jobOptions() jobs.Options {
 	return jobs.Options{
-		Bus: s.Bus, Provider: s.Provider, Name: s.Name, Lease: s.lease, Limiter: s.Limiter, PerSandbox: s.JobLimit, PerAccount: s.AccountJobs,
+		Bus: s.Bus, Provider: s.Provider, Name: s.Name, Lease: s.lease, Limiter: s.Limiter, PerSandbox: s.JobLimit, MaxPerSandbox: s.MaxJobs, PerAccount: s.AccountJobs,
 		ProbeEvery: s.ProbeEvery, CallbackURL: s.CallbackURL, Log: s.Log, InHand: s.inFlight.has, LimiterAway: s.accountSlots.logAway,
 		At:      func(at jobs.Stage, c schemas.Call) error { return s.at(stage(at), c) },
 		Managed: func(n int) { s.Metrics.Jobs(s.Name, n) }, Started: func() { s.Metrics.JobStarted(s.Name) }, Limited: s.Metrics.Limited,

@@ -265,7 +265,7 @@ func (n *node) addGateway(ctx context.Context, f gatewayFlags, operator operator
 		return err
 	}
 	n.records.Operator = records.Operator{
-		Networks: operator.modes(), MaxMemory: int64(operator.MaxMemory), PrivateNetworks: operator.PrivateNetworks,
+		Networks: operator.modes(), MaxMemory: int64(operator.MaxMemory), MaxJobs: operator.MaxJobs, PrivateNetworks: operator.PrivateNetworks,
 		ModelNetworks: f.ModelNetworks,
 	}
 	n.records.Quota = records.Quota{Bytes: int64(t.AccountRecords), Exempt: id.Account}
@@ -507,7 +507,7 @@ func (n *node) addWorkers(f workerFlags, operator operatorFlags) error {
 		w := &workers.Worker{
 			Bus: n.bus, Provider: supervisor.Wrap(p, supervisor.Options{}), Name: name, Specs: n.records, Skills: n.records, Limiter: n.limiter,
 			AccountCap: f.AccountCap, AccountSandboxes: f.AccountSandboxes, Slots: f.Slots, Grace: f.Grace,
-			JobLimit: f.SandboxJobs, AccountJobs: f.AccountJobs,
+			JobLimit: f.SandboxJobs, MaxJobs: operator.MaxJobs, AccountJobs: f.AccountJobs,
 			ProbeEvery: f.ProbeEvery, CallbackURL: strings.TrimSuffix(f.CallbackURL, "/"), Log: n.log.With("part", "worker"),
 			Metrics: metrics,
 		}

@@ -259,7 +259,7 @@ type workerFlags struct {
 	AccountCap       int           `placeholder:"N" default:"0" group:"Worker" help:"Maximum number of calls of one account that run at the same time, in all workers with the same --redis-url; 0 means as many as there are slots. Accounts take turns without it; below --slots it keeps some free for others also while one account is alone."`
 	AccountSandboxes int           `placeholder:"N" default:"0" group:"Worker" help:"Persistent sandboxes of one account that run at the same time on each provider, in all its workers; calls that need one more wait. 0 means no limit."`
 	SandboxJobs      int           `placeholder:"N" default:"10" group:"Worker" help:"Background jobs that run in one sandbox at the same time, where its record does not say."`
-	AccountJobs      int           `placeholder:"N" default:"0" group:"Worker" help:"Background jobs of one account that run at the same time; 0 means as many as its sandboxes take."`
+	AccountJobs      int           `placeholder:"N" default:"64" group:"Worker" help:"Background jobs of one account that run at the same time, in all workers with the same --redis-url; 0 means as many as its sandboxes take."`
 	ProbeEvery       time.Duration `placeholder:"DURATION" default:"15s" group:"Worker" help:"How often the worker polls each background job, in case the report of its end was lost."`
 	CallbackURL      string        `name:"callback-url" placeholder:"URL" group:"Worker" help:"URL of the gateway as seen from inside sandboxes, so that background jobs report their ends themselves. Default: workers poll them."`
 	Grace            time.Duration `placeholder:"DURATION" default:"20s" group:"Worker" help:"How long running calls may take to finish after the worker was asked to stop."`
@@ -271,6 +271,7 @@ type operatorFlags struct {
 	Networks        []string       `placeholder:"MODE" default:"deny-all" group:"Security" help:"Network modes that sandboxes of this host may have: deny-all, restricted, which is the hosts and networks that a sandbox lists, and allow-all, which is everything public. Workers and gateways should say the same."`
 	PrivateNetworks []netip.Prefix `placeholder:"CIDR" group:"Security" help:"Networks that sandboxes may reach though they are not public, such as 10.20.0.0/16, where their network is restricted and lists them too. A cloud's metadata service is never reached. Workers and gateways should say the same."`
 	MaxMemory       byteSize       `placeholder:"SIZE" default:"4GiB" group:"Limits" help:"Maximum memory that a sandbox of this host may request; 0 means no limit. Workers and gateways should say the same."`
+	MaxJobs         int            `placeholder:"N" default:"64" group:"Limits" help:"Maximum number of background jobs at the same time that a sandbox of this host may request; 0 means no limit. Workers and gateways should say the same."`
 }
 
 // check reports what is out of range.
@@ -283,6 +284,9 @@ func (f operatorFlags) check() error {
 	const least = 16 << 20
 	if f.MaxMemory != 0 && f.MaxMemory < least {
 		return schemas.Invalidf("max-memory", "%s is out of range: at least %s, or 0 for no limit", f.MaxMemory, byteSize(least))
+	}
+	if f.MaxJobs < 0 || f.MaxJobs > schemas.MaxJobs {
+		return schemas.Invalidf("max-jobs", "%d is out of range: 1 to %d, or 0 for no limit", f.MaxJobs, schemas.MaxJobs)
 	}
 	return nil
 }

@@ -105,7 +105,7 @@ func TestEverySettingReachesItsField(t *testing.T) {
 		"account-durable-bytes": "1MiB", "nats-subscriptions": "1", "nats-pending": "4MiB", "nats-requests": "1",
 		"account-boxes": "1", "max-boxes": "1", "leftover-cpu": "2m", "workspace-quota": "1GiB", "home-quota": "3GiB", "tmp-quota": "1GiB",
 		"max-file-size": "2GiB", "max-processes": "100", "max-open-files": "100", "workspace-files": "1000",
-		"account-workspace-quota": "1GiB", "min-free": "5%", "max-memory": "1GiB", "max-cpus": "1",
+		"account-workspace-quota": "1GiB", "min-free": "5%", "max-memory": "1GiB", "max-jobs": "1", "max-cpus": "1",
 		"networks": "allow-all", "provider-grace": "1m", "recreate-records": "true",
 		"sandbox-jobs": "1", "account-jobs": "1", "account-sandboxes": "1", "probe-every": "1s", "callback-url": "https://a.example", "redis-url": "redis://h:1",
 		"keep-events": "2h", "keep-events-count": "1", "replay-memory": "2MiB", "replay-compression": "true", "max-sockets": "1",

@@ -261,6 +261,9 @@ func (c *webhooksReplayCommand) Run(ctx context.Context, t terminal) error {
 		Since: since, Endpoint: schemas.EndpointID(c.Endpoint), ID: schemas.DeliveryID(c.ID),
 	})
 	if err != nil {
+		if n > 0 {
+			err = fmt.Errorf("%s requeued, the others are not: %w", count(n, "delivery", "deliveries"), err)
+		}
 		return err
 	}
 	if t.json {

@@ -85,6 +85,14 @@ func (b *breaker) pause(until time.Time) {
 	}
 }
 
+// rests is until when the endpoint is left alone; zero: it is not.
+func (b *breaker) rests() time.Time {
+	if b.paused.After(b.until) {
+		return b.paused
+	}
+	return b.until
+}
+
 // closed reports whether tries are made freely.
 func (b *breaker) closed(now time.Time) bool { return b.until.IsZero() && !now.Before(b.paused) }
 

@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"context"
+	"crypto/sha256"
 	"slices"
 	"sync"
 	"time"
@@ -20,15 +21,21 @@ const (
 	commonLane  = 4 // tries at once to an endpoint, unless it says otherwise
 	suspectLane = 2 // while its last try was not answered, or there was none yet
 	prompt      = 3 * time.Second
-	laneKept    = 2 * time.Hour
+	laneKept    = 10 * time.Minute // after its last use, and after the end of its rest
+	// lanesAtMost are kept of one account: twice as many as it has endpoints, whatever was removed. The one that is idle for longest goes.
+	lanesAtMost = 2 * schemas.MaxEndpoints
 )
 
-// laneKey is an endpoint as it is now: with another URL it is another receiver.
+// laneKey is an endpoint.
 type laneKey struct {
 	account  schemas.AccountID
 	endpoint schemas.EndpointID
-	url      string
 }
+
+// receiver is a hash of an endpoint's URL: with another one the endpoint is another receiver, of which nothing is known.
+type receiver [sha256.Size]byte
+
+func receiverOf(url string) receiver { return sha256.Sum256([]byte(url)) }
 
 // trust is what an endpoint's last try tells about the time that the next will take.
 type trust int
@@ -42,6 +49,7 @@ const (
 // lane is what is known of an endpoint in this process.
 type lane struct {
 	account  schemas.AccountID
+	receiver receiver
 	breaker  breaker
 	trust    trust
 	most     int // tries at once
@@ -65,14 +73,14 @@ func (p *lane) room() int {
 // lanes keeps endpoints apart. Safe for concurrent use.
 type lanes struct {
 	mu       sync.Mutex
-	all      map[laneKey]*lane
+	all      map[schemas.AccountID]map[schemas.EndpointID]*lane
 	suspects places // tries under way in lanes that are not trusted
 	waiters  places
 	swept    time.Time
 }
 
 func newLanes() *lanes {
-	return &lanes{all: make(map[laneKey]*lane), suspects: newPlaces(suspectsAtMost), waiters: newPlaces(waitersAtMost)}
+	return &lanes{all: map[schemas.AccountID]map[schemas.EndpointID]*lane{}, suspects: newPlaces(suspectsAtMost), waiters: newPlaces(waitersAtMost)}
 }
 
 // places are counted for all accounts together, and for each: one cannot have them all.
@@ -99,15 +107,16 @@ func (p *places) add(a schemas.AccountID, n int) {
 // enter takes a place in an endpoint's lane, and waits for it where that is worth while. The try that
 // follows ends with leave. A nil lane means that there is no place: the verdict says whether it is busy
 // or held, and for how long.
-func (l *lanes) enter(ctx context.Context, key laneKey, most int) (*lane, delivery.Verdict) {
+func (l *lanes) enter(ctx context.Context, key laneKey, to receiver, most int) (*lane, delivery.Verdict) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
 	l.sweep(now)
-	p := l.all[key]
-	if p == nil {
-		p = &lane{account: key.account}
-		l.all[key] = p
+	p := l.find(key)
+	if p == nil || p.receiver != to { // what is under way to the former receiver ends in the former lane
+		if p = l.begun(key, to); p == nil {
+			return nil, delivery.Verdict{Kind: delivery.Busy}
+		}
 	}
 	p.used, p.most = now, most
 	if wait, ok := p.breaker.allow(now); !ok {
@@ -217,15 +226,51 @@ func (l *lanes) judge(p *lane, t trust) {
 	p.trust = t
 }
 
-// sweep forgets lanes that nobody used for long. What their breakers knew is out of date.
+// find is the lane of an endpoint, or nil.
+func (l *lanes) find(key laneKey) *lane { return l.all[key.account][key.endpoint] }
+
+// begun begins a lane in place of the one that the endpoint had. Nil: the account has as many as it may, and all are in use.
+func (l *lanes) begun(key laneKey, to receiver) *lane {
+	of := l.all[key.account]
+	if of == nil {
+		of = map[schemas.EndpointID]*lane{}
+		l.all[key.account] = of
+	}
+	if of[key.endpoint] == nil && len(of) >= lanesAtMost {
+		var oldest *lane
+		var its schemas.EndpointID
+		for id, p := range of {
+			if p.idle() && (oldest == nil || p.used.Before(oldest.used)) {
+				oldest, its = p, id
+			}
+		}
+		if oldest == nil {
+			return nil
+		}
+		delete(of, its)
+	}
+	p := &lane{account: key.account, receiver: to}
+	of[key.endpoint] = p // deliveries that are in the former one leave that
+	return p
+}
+
+// idle reports whether nothing is under way in the lane.
+func (p *lane) idle() bool { return p.inFlight == 0 && len(p.waiting) == 0 }
+
+// sweep forgets lanes that were idle for long. What their breakers knew is out of date, unless they still rest.
 func (l *lanes) sweep(now time.Time) {
 	if now.Sub(l.swept) < time.Minute {
 		return
 	}
 	l.swept = now
-	for key, p := range l.all {
-		if p.inFlight == 0 && len(p.waiting) == 0 && now.Sub(p.used) > laneKept {
-			delete(l.all, key)
+	for a, of := range l.all {
+		for id, p := range of {
+			if p.idle() && now.Sub(p.used) > laneKept && now.Sub(p.breaker.rests()) > laneKept {
+				delete(of, id)
+			}
+		}
+		if len(of) == 0 {
+			delete(l.all, a)
 		}
 	}
 }

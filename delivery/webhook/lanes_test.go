@@ -18,14 +18,18 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-func key(n int) laneKey { return laneKey{"acct_1", schemas.EndpointID(fmt.Sprintf("wh_%d", n)), "u"} }
+func key(n int) laneKey { return laneKey{"acct_1", schemas.EndpointID(fmt.Sprintf("wh_%d", n))} }
+
+func enter(ctx context.Context, l *lanes, k laneKey, most int) (*lane, delivery.Verdict) {
+	return l.enter(ctx, k, receiverOf("u"), most)
+}
 
 // enterNow enters a lane or says why it cannot, without waiting.
 func enterNow(t *testing.T, l *lanes, k laneKey, most int) (*lane, delivery.Verdict) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	return l.enter(ctx, k, most)
+	return enter(ctx, l, k, most)
 }
 
 func TestALaneTakesAsManyAsItsEndpointDeserves(t *testing.T) {
@@ -61,14 +65,75 @@ func TestALaneTakesAsManyAsItsEndpointDeserves(t *testing.T) {
 		if _, v := enterNow(t, l, key(1), 6); v.Kind != delivery.Held || v.After != firstRest {
 			t.Errorf("after five failures: %+v, want it held", v)
 		}
-		l.leave(l.all[key(1)], unknown, 0, 0)
-		if l.suspects.all != 0 || l.waiters.all != 0 || l.all[key(1)].inFlight != 0 {
+		l.leave(l.find(key(1)), unknown, 0, 0)
+		if l.suspects.all != 0 || l.waiters.all != 0 || l.find(key(1)).inFlight != 0 {
 			t.Errorf("empty, but counted: %d suspects, %d waiters", l.suspects.all, l.waiters.all)
 		}
 		time.Sleep(laneKept + time.Minute)
 		enterNow(t, l, key(2), 1)
-		if l.all[key(1)] != nil {
+		if l.find(key(1)) != nil {
 			t.Error("an idle lane is kept for ever")
+		}
+	})
+}
+
+// TestLanesOfAnAccountAreBounded: one that makes and removes endpoints, or changes their URLs, without end has so many lanes, and takes
+// none from others.
+func TestLanesOfAnAccountAreBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLanes()
+		other := laneKey{"acct_2", "wh_1"}
+		p, _ := enterNow(t, l, other, 4)
+		l.leave(p, accepted, time.Millisecond, 0)
+		for n := range 10 * lanesAtMost {
+			p, v := enterNow(t, l, key(n), 4)
+			if p == nil {
+				t.Fatalf("endpoint %d: %+v", n, v)
+			}
+			l.leave(p, unanswered, time.Millisecond, 0)
+			if n%100 == 0 {
+				time.Sleep(time.Second)
+			}
+		}
+		if len(l.all["acct_1"]) != lanesAtMost || l.find(key(10*lanesAtMost-1)) == nil || l.find(other) == nil {
+			t.Errorf("%d lanes are kept, want %d, the last one and another's", len(l.all["acct_1"]), lanesAtMost)
+		}
+		for n := range 1000 {
+			p, _ := l.enter(t.Context(), key(1), receiverOf(fmt.Sprint("https://example.com/", n)), 4)
+			if p == nil {
+				t.Fatalf("URL %d has no lane: what another receiver did counts for it", n)
+			}
+			for range tripAfter {
+				p.breaker.record(time.Now(), false)
+			}
+			l.leave(p, unanswered, time.Millisecond, 0)
+		}
+		if n := len(l.all["acct_1"]); n != lanesAtMost {
+			t.Errorf("%d lanes are kept when an endpoint has had a thousand URLs", n)
+		}
+		time.Sleep(laneKept + 2*time.Minute)
+		p, _ = enterNow(t, l, other, 4)
+		l.leave(p, accepted, time.Millisecond, 0)
+		if len(l.all) != 1 || l.suspects.all != 0 || len(l.suspects.of) != 0 {
+			t.Errorf("%d accounts have lanes when all were idle, %d suspects", len(l.all), l.suspects.all)
+		}
+	})
+}
+
+// TestALaneThatRestsIsNotForgotten: an endpoint that asked for an hour is not asked sooner.
+func TestALaneThatRestsIsNotForgotten(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLanes()
+		p, _ := enterNow(t, l, key(1), 4)
+		l.leave(p, refused, time.Millisecond, time.Hour)
+		time.Sleep(30 * time.Minute)
+		if _, v := enterNow(t, l, key(2), 4); v.Kind == delivery.Held {
+			t.Errorf("another endpoint: %+v", v)
+		}
+		if _, v := enterNow(t, l, key(1), 4); v.Kind != delivery.Held || v.After != 30*time.Minute {
+			t.Errorf("after half of its hour: %+v", v)
 		}
 	})
 }
@@ -81,8 +146,8 @@ func TestSuspectsShareAPartOfThePlaces(t *testing.T) {
 		l.leave(p, accepted, time.Millisecond, 0)
 		const share = suspectsAtMost - suspectsAtMost/shareOfPlaces
 		var entered []*lane
-		enter := func(a schemas.AccountID) (n int) {
-			for i := range 2 * suspectsAtMost {
+		fill := func(a schemas.AccountID) (n int) {
+			for i := range lanesAtMost - 4 {
 				k := key(i + 1)
 				k.account = a
 				if p, _ := enterNow(t, l, k, 4); p != nil {
@@ -92,10 +157,10 @@ func TestSuspectsShareAPartOfThePlaces(t *testing.T) {
 			}
 			return n
 		}
-		if n := enter("acct_1"); n != share {
+		if n := fill("acct_1"); n != share {
 			t.Errorf("%d suspects of one account have places, want %d", n, share)
 		}
-		if n := enter("acct_2"); n != suspectsAtMost-share {
+		if n := fill("acct_2"); n != suspectsAtMost-share {
 			t.Errorf("beside them %d of another account, want %d", n, suspectsAtMost-share)
 		}
 		if p, v := enterNow(t, l, key(0), 4); p == nil {
@@ -122,7 +187,7 @@ func TestWaitersAreLetInInTurnAndSentAwayWhenItFails(t *testing.T) {
 		verdicts := make(chan *lane, 10)
 		wait := func(ctx context.Context) {
 			go func() {
-				p, _ := l.enter(ctx, key(1), 1)
+				p, _ := enter(ctx, l, key(1), 1)
 				verdicts <- p
 			}()
 			synctest.Wait()

@@ -127,7 +127,7 @@ func (s *Sender) Send(ctx context.Context, d schemas.Delivery) (schemas.Delivery
 	case e.Disabled:
 		return none, delivery.Verdict{Kind: delivery.Stopped, Reason: "its endpoint is disabled: " + e.Reason}
 	}
-	lane, verdict := s.lanes.enter(ctx, laneKey{d.Account, d.Endpoint, e.URL}, cmp.Or(e.Concurrency, commonLane))
+	lane, verdict := s.lanes.enter(ctx, laneKey{d.Account, d.Endpoint}, receiverOf(e.URL), cmp.Or(e.Concurrency, commonLane))
 	if lane == nil {
 		return none, verdict
 	}

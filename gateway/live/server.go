@@ -13,6 +13,7 @@ import (
 	"github.com/sandjet/sandjet/gateway/quota"
 	"github.com/sandjet/sandjet/gateway/replay"
 	"github.com/sandjet/sandjet/gateway/web"
+	"github.com/sandjet/sandjet/internal/sometimes"
 	"github.com/sandjet/sandjet/internal/wsconn"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
@@ -82,6 +83,7 @@ type Server struct {
 	running  sync.WaitGroup // handlers, and whatever goes on after them: net/http does not wait for that
 	start    sync.Once
 	hub      *replay.Hub // made by conversations
+	drops    sometimes.Counted
 }
 
 // New makes a server. It starts nothing before the first client comes.

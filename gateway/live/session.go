@@ -110,8 +110,11 @@ func (s *session) Closing(why error) {
 	s.end(why)
 	if _, dropped := errors.AsType[*wsconn.WriteError](why); dropped {
 		s.server.Metrics.Dropped(webSocket)
-		if errors.Is(why, os.ErrDeadlineExceeded) {
-			s.server.Log.Info("socket dropped, its client does not read", "stall", s.server.Stall)
+		if !errors.Is(why, os.ErrDeadlineExceeded) {
+			return
+		}
+		if leftOut, due := s.server.drops.Due("stall"); due {
+			s.server.Log.Info("socket dropped, its client does not read", "stall", s.server.Stall, "left_out", leftOut)
 		}
 	}
 }

@@ -10,9 +10,11 @@ import (
 	"net/url"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/sometimes"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -31,6 +33,8 @@ type Edge struct {
 	Stall time.Duration
 	// Answered is called once for each request.
 	Answered func(route string, status int, took time.Duration)
+
+	logs sometimes.Counted // about requests that failed
 }
 
 // Handler is an HTTP handler that returns its failure. Once it has begun to answer it must return
@@ -96,9 +100,24 @@ func (e *Edge) Handle(h Handler) http.HandlerFunc {
 		}
 		code := WriteProblem(w, err)
 		if code >= http.StatusInternalServerError {
-			e.Log.Warn("request failed", "request", w.Header().Get(HeaderRequestID), "route", r.Pattern, "status", code, "error", err)
+			e.failed(w, r, code, err)
 		}
 	}
+}
+
+// failed logs a failure: of one route and status one a minute, with the number of those that were left out; at the level of debugging
+// they are there.
+func (e *Edge) failed(w http.ResponseWriter, r *http.Request, code int, err error) {
+	level := slog.LevelWarn
+	leftOut, due := e.logs.Due(r.Pattern + " " + strconv.Itoa(code))
+	if !due {
+		level = slog.LevelDebug
+	}
+	attrs := []any{"request", w.Header().Get(HeaderRequestID), "route", r.Pattern, "status", code, "error", err}
+	if leftOut > 0 {
+		attrs = append(attrs, "left_out", leftOut)
+	}
+	e.Log.Log(context.WithoutCancel(r.Context()), level, "request failed", attrs...)
 }
 
 // Bearer is the key or token that a request brings in its header Authorization, empty if there is none.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -53,8 +54,8 @@ func TestALeaderThatIsCutOffMissesNothing(t *testing.T) {
 	parked := newCall("parked", []byte(`{"command":"true"}`))
 	parked.Approval = "appr_parked"
 	must(streams.Parked.Publish(ctx, rest, parked))
-	delivery := schemas.WebhookDeliveries(newEvent("first", 1, "x"), schemas.Cursor{},
-		[]schemas.Endpoint{{ID: "wh_1", Account: account, URL: "https://example.com"}}, time.Now())[0]
+	delivery := slices.Collect(schemas.WebhookDeliveries(newEvent("first", 1, "x"), schemas.Cursor{},
+		[]schemas.Endpoint{{ID: "wh_1", Account: account, URL: "https://example.com"}}, time.Now()))[0]
 	things := map[string]struct {
 		store read // on the other servers
 		reads map[string]read

@@ -3,6 +3,7 @@
 package sometimes
 
 import (
+	"cmp"
 	"sync"
 	"time"
 )
@@ -42,4 +43,52 @@ func (k *Keyed) Due(key string) bool {
 	}
 	k.last[key] = now
 	return true
+}
+
+// Counted is [Keyed] that counts what was not due. The zero value is ready. It may be used concurrently, and does not block.
+type Counted struct {
+	Every time.Duration // between two times for one key; 0: a minute
+
+	mu   sync.Mutex
+	last map[string]*counted
+}
+
+type counted struct {
+	at      time.Time
+	leftOut int
+}
+
+// Due reports whether it is time for a key, as with [Keyed], and how many times it was not since the last one. Keys for which there
+// is no room share one time and one count.
+func (k *Counted) Due(key string) (leftOut int, due bool) {
+	const rest = "" // no key of anything
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now, every := time.Now(), cmp.Or(k.Every, time.Minute)
+	if k.last == nil {
+		k.last = make(map[string]*counted)
+	}
+	c := k.last[key]
+	if c == nil && len(k.last) >= mostKeys {
+		for other, last := range k.last {
+			if now.Sub(last.at) >= every {
+				delete(k.last, other)
+			}
+		}
+		if len(k.last) >= mostKeys {
+			key = rest
+			c = k.last[key]
+		}
+	}
+	switch {
+	case c == nil:
+		k.last[key] = &counted{at: now}
+		return 0, true
+	case now.Sub(c.at) < every:
+		c.leftOut++
+		return 0, false
+	}
+	leftOut = c.leftOut
+	c.at, c.leftOut = now, 0
+	return leftOut, true
 }

@@ -29,6 +29,8 @@ type Options struct {
 	Limiter limits.Limiter
 	// PerSandbox is how many jobs run in one sandbox at the same time, where its record does not say. 0: schemas.DefaultJobs.
 	PerSandbox int
+	// MaxPerSandbox bounds that, whatever the record says. 0: nothing does.
+	MaxPerSandbox int
 	// PerAccount is how many jobs of one account run at the same time, over all workers that share the limiter. 0: any number.
 	PerAccount int
 	// ProbeEvery is how often each job is looked at.

@@ -158,11 +158,15 @@ func (x *Launch) takePlaces(ctx context.Context) error {
 	if o.Limiter == nil {
 		return nil
 	}
+	inSandbox := cmp.Or(x.order.Sandbox.JobLimit, o.PerSandbox, schemas.DefaultJobs)
+	if o.MaxPerSandbox > 0 {
+		inSandbox = min(inSandbox, o.MaxPerSandbox)
+	}
 	for _, limit := range []struct {
 		key, name, where string
 		most             int
 	}{
-		{"jobs." + x.order.Caps, "box", "in this sandbox", cmp.Or(x.order.Sandbox.JobLimit, o.PerSandbox, schemas.DefaultJobs)},
+		{"jobs." + x.order.Caps, "box", "in this sandbox", inSandbox},
 		{"jobs." + string(x.call.Account), "jobs", "in this account", o.PerAccount},
 	} {
 		if limit.most <= 0 {

@@ -20,6 +20,8 @@ const (
 	cancelAgain = 10 * time.Second
 	// cancelsOpen is how many cancelled calls a CallExpirer has in mind. Others end by their deadline.
 	cancelsOpen = 10_000
+	// cancelsOfOne is how many of one account.
+	cancelsOfOne = cancelsOpen / 4
 	// cancelsAhead is how far back requests are looked at by one that has just begun.
 	cancelsAhead = time.Hour
 )
@@ -31,10 +33,45 @@ type cancelled struct {
 	due    time.Time // when it is looked at next
 }
 
+// openCancels are the cancelled calls that a CallExpirer has in mind, by account and call.
+type openCancels struct {
+	calls map[string]cancelled
+	of    map[schemas.AccountID]int
+}
+
+func newOpenCancels() *openCancels {
+	return &openCancels{map[string]cancelled{}, map[schemas.AccountID]int{}}
+}
+
+// add takes a call in, if there is room for one of its account.
+func (o *openCancels) add(s cancelled) {
+	a := s.cancel.Account
+	key := string(a) + "." + string(s.cancel.Call)
+	if _, there := o.calls[key]; !there {
+		if len(o.calls) >= cancelsOpen || o.of[a] >= cancelsOfOne {
+			return
+		}
+		o.of[a]++
+	}
+	o.calls[key] = s
+}
+
+// drop lets go of a call.
+func (o *openCancels) drop(key string) {
+	s, there := o.calls[key]
+	if !there {
+		return
+	}
+	delete(o.calls, key)
+	if o.of[s.cancel.Account]--; o.of[s.cancel.Account] == 0 {
+		delete(o.of, s.cancel.Account)
+	}
+}
+
 // endCancelled gives cancelled calls that nobody serves their end, until ctx ends.
 func (c *CallExpirer) endCancelled(ctx context.Context) {
 	var at schemas.Cursor
-	open := map[string]cancelled{}
+	open := newOpenCancels()
 	logged := false
 	for wait.Sleep(ctx, time.Second) {
 		next, err := c.readCancels(ctx, at, open)
@@ -43,7 +80,7 @@ func (c *CallExpirer) endCancelled(ctx context.Context) {
 			c.Log.Warn("cancel requests not read, retrying", "error", err)
 		}
 		logged = err != nil
-		for key, s := range open {
+		for key, s := range open.calls {
 			if time.Now().Before(s.due) {
 				continue
 			}
@@ -52,21 +89,20 @@ func (c *CallExpirer) endCancelled(ctx context.Context) {
 				c.Log.Warn("cancelled call not finished, retrying", "call", s.cancel.Call, "error", err)
 			}
 			if s.due = time.Now().Add(cancelAgain); ended {
-				delete(open, key)
+				open.drop(key)
 			} else {
-				open[key] = s
+				open.calls[key] = s
 			}
 		}
 	}
 }
 
-func (c *CallExpirer) readCancels(ctx context.Context, at schemas.Cursor, open map[string]cancelled) (schemas.Cursor, error) {
+func (c *CallExpirer) readCancels(ctx context.Context, at schemas.Cursor, open *openCancels) (schemas.Cursor, error) {
 	for e, err := range streams.Cancels.Replay(ctx, c.Bus, "", at) {
 		switch code := schemas.CodeOf(err); {
 		case err == nil:
-			if c.Bus.Now().Sub(e.Stored) < cancelsAhead && len(open) < cancelsOpen {
-				open[string(e.Value.Account)+"."+string(e.Value.Call)] = cancelled{cancel: e.Value, at: e.Stored,
-					due: time.Now().Add(cancelAlone + rand.N(cancelAlone/2))}
+			if c.Bus.Now().Sub(e.Stored) < cancelsAhead {
+				open.add(cancelled{cancel: e.Value, at: e.Stored, due: time.Now().Add(cancelAlone + rand.N(cancelAlone/2))})
 			}
 		case e.Cursor.IsStart() && code == schemas.Conflict:
 			return schemas.Cursor{}, err

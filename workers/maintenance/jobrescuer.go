@@ -129,11 +129,35 @@ type rescue struct {
 	absent map[string]time.Time // workers without a lease, since when
 	looked map[string]time.Time // when the calls of waiting jobs were looked for
 
-	jobs   *streams.Mirror[schemas.Job, schemas.Job]                          // that have not settled
+	jobs   *streams.Mirror[schemas.Job, openJob]                              // that have not settled
 	groups *streams.Mirror[schemas.Group, streams.BucketEntry[schemas.Group]] // that are not done
 
 	logs sometimes.Keyed // about what cannot be looked at
 }
+
+// openJob is what a rescuer keeps of a job that has not settled: some 300 bytes, where a record may have 20 KB. What is done about the job
+// is done by its record, which is read again then.
+type openJob struct {
+	account           schemas.AccountID
+	id                schemas.JobID
+	call              schemas.CallID
+	group             string // empty: none
+	state             schemas.JobState
+	worker            string
+	tied              bool // its sandbox ends with its worker
+	created, deadline time.Time
+}
+
+func openJobOf(j schemas.Job) openJob {
+	o := openJob{account: j.Account, id: j.ID, call: j.Call, state: j.State, worker: j.Worker, tied: j.EndsWithWorker, created: j.Created,
+		deadline: j.Deadline}
+	if j.Group != nil {
+		o.group = j.Group.ID
+	}
+	return o
+}
+
+func (j openJob) key() string { return schemas.JobKey(j.account, j.id) }
 
 // repeatedAfter is when a line about a job, a group or an approval that still cannot be handled is logged again.
 const repeatedAfter = 10 * time.Minute
@@ -177,9 +201,11 @@ func (w *rescue) cover(ctx context.Context) {
 
 // mirror makes the mirrors of what is looked after.
 func (w *rescue) mirror() {
-	w.jobs = &streams.Mirror[schemas.Job, schemas.Job]{
+	w.jobs = &streams.Mirror[schemas.Job, openJob]{
 		Source: w.watched,
-		Keep:   func(p streams.BucketEntry[schemas.Job]) (schemas.Job, bool) { return p.Value, !p.Value.State.Final() },
+		Keep: func(p streams.BucketEntry[schemas.Job]) (openJob, bool) {
+			return openJobOf(p.Value), !p.Value.State.Final()
+		},
 		Unreadable: func(p streams.BucketEntry[schemas.Job], err error) {
 			w.log.Warn("job record not readable", "job", p.Key, "error", err)
 		},
@@ -197,7 +223,7 @@ func (w *rescue) mirror() {
 
 // sweepJobs looks at every open job once.
 func (w *rescue) sweepJobs(ctx context.Context) {
-	open := inTurn(slices.Collect(maps.Values(w.jobs.All())), func(j schemas.Job) schemas.AccountID { return j.Account }, olderJob)
+	open := inTurn(slices.Collect(maps.Values(w.jobs.All())), func(j openJob) schemas.AccountID { return j.account }, olderJob)
 	if err := w.lookForWorkers(ctx, open); err != nil {
 		if ctx.Err() == nil && w.logs.Due("jobs") {
 			w.log.Warn("open jobs not checked, retrying", "error", err)
@@ -206,34 +232,34 @@ func (w *rescue) sweepJobs(ctx context.Context) {
 	}
 	kept := make(map[string]time.Time, len(w.looked))
 	for _, j := range open {
-		if at, ok := w.looked[j.Key()]; ok {
-			kept[j.Key()] = at
+		if at, ok := w.looked[j.key()]; ok {
+			kept[j.key()] = at
 		}
 	}
 	w.looked = kept
 	for _, j := range open {
-		if err := w.sweepJob(ctx, j); err != nil && ctx.Err() == nil && w.logs.Due("job "+j.Key()) {
-			w.log.Warn("job not checked, retrying", "job", j.ID, "error", err)
+		if err := w.sweepJob(ctx, j); err != nil && ctx.Err() == nil && w.logs.Due("job "+j.key()) {
+			w.log.Warn("job not checked, retrying", "job", j.id, "error", err)
 		}
 	}
 }
 
 // olderJob orders jobs by when their calls were accepted.
-func olderJob(a, b schemas.Job) int {
-	return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Key(), b.Key()))
+func olderJob(a, b openJob) int {
+	return cmp.Or(a.created.Compare(b.created), cmp.Compare(a.key(), b.key()))
 }
 
 // sweepJob settles a job if nobody else will.
-func (w *rescue) sweepJob(ctx context.Context, j schemas.Job) error {
+func (w *rescue) sweepJob(ctx context.Context, j openJob) error {
 	f := w.facts(j, w.bus.Now())
 	v := judgeOrphan(f)
-	c := schemas.Completion{Job: j.ID, Account: j.Account, ReportedBy: schemas.ReportedByProbe}
+	c := schemas.Completion{Job: j.id, Account: j.account, ReportedBy: schemas.ReportedByProbe}
 	if v == orphanLook {
 		fate, reason, err := w.lookForCall(ctx, j)
 		if err != nil {
 			return err
 		}
-		w.looked[j.Key()] = time.Now()
+		w.looked[j.key()] = time.Now()
 		f.call, c.Reason = fate, reason
 		v = judgeOrphan(f)
 	}
@@ -249,51 +275,52 @@ func (w *rescue) sweepJob(ctx context.Context, j schemas.Job) error {
 	case orphanExpired:
 		c.State, c.Reason = schemas.JobExpired, reasonExpired
 	}
-	if same, err := w.unchanged(ctx, j); err != nil || !same {
+	record, same, err := w.unchanged(ctx, j)
+	if err != nil || !same {
 		return err
 	}
 	if err := w.tenure.Held(); err != nil { // it has stood still: what it read may be long past
 		return err
 	}
 	c.Finished = w.bus.Now()
-	w.log.Info("completing a job whose worker is gone", "job", j.ID, "state", c.State, "reason", c.Reason)
-	return lifecycle.EndJob(ctx, w.bus, j, c, false)
+	w.log.Info("completing a job whose worker is gone", "job", j.id, "state", c.State, "reason", c.Reason)
+	return lifecycle.EndJob(ctx, w.bus, record, c, false)
 }
 
-func (w *rescue) facts(j schemas.Job, now time.Time) orphanFacts {
-	f := orphanFacts{state: j.State, tied: j.EndsWithWorker, overdue: now.Sub(j.Deadline), every: w.every, age: now.Sub(j.Created)}
-	if since, ok := w.absent[j.Worker]; ok {
+func (w *rescue) facts(j openJob, now time.Time) orphanFacts {
+	f := orphanFacts{state: j.state, tied: j.tied, overdue: now.Sub(j.deadline), every: w.every, age: now.Sub(j.created)}
+	if since, ok := w.absent[j.worker]; ok {
 		f.absent = time.Since(since)
 	}
 	f.unlooked = f.age
-	if at, ok := w.looked[j.Key()]; ok {
+	if at, ok := w.looked[j.key()]; ok {
 		f.unlooked = time.Since(at)
 	}
 	return f
 }
 
-// unchanged reports whether a job's record still says what was judged: what a job rescuer mirrors may be
+// unchanged returns a job's record, and whether it still says what was judged: what a job rescuer mirrors may be
 // behind, and another worker may have taken the job over.
-func (w *rescue) unchanged(ctx context.Context, j schemas.Job) (bool, error) {
-	p, err := lifecycle.FindJob(ctx, w.bus, j.Account, j.ID)
+func (w *rescue) unchanged(ctx context.Context, j openJob) (schemas.Job, bool, error) {
+	p, err := lifecycle.FindJob(ctx, w.bus, j.account, j.id)
 	if errors.Is(err, schemas.ErrNotFound) {
-		return false, nil
+		return schemas.Job{}, false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("look up the job: %w", err)
+		return schemas.Job{}, false, fmt.Errorf("look up the job: %w", err)
 	}
-	return p.Value.State == j.State && p.Value.Worker == j.Worker, nil
+	return p.Value, p.Value.State == j.state && p.Value.Worker == j.worker, nil
 }
 
 // lookForCall finds out what became of the call of a waiting job, and why when it has ended.
-func (w *rescue) lookForCall(ctx context.Context, j schemas.Job) (fate callFate, reason string, err error) {
-	call, err := streams.FindCall(ctx, w.bus, j.Account, j.Call)
+func (w *rescue) lookForCall(ctx context.Context, j openJob) (fate callFate, reason string, err error) {
+	call, err := streams.FindCall(ctx, w.bus, j.account, j.call)
 	switch {
 	case schemas.CodeOf(err) == schemas.NotFound:
 		return callUnknown, "", nil
 	case err != nil:
 		return callUnlooked, "", fmt.Errorf("find the call: %w", err)
-	case call.Job != j.ID: // its id was free again: this is another call
+	case call.Job != j.id: // its id was free again: this is another call
 		return callUnknown, "", nil
 	}
 	state, err := streams.ReadCallState(ctx, w.bus, call)
@@ -309,26 +336,26 @@ func (w *rescue) lookForCall(ctx context.Context, j schemas.Job) (fate callFate,
 // lookForWorkers notes which of the workers that look after jobs have no lease. One that was there at
 // the last look is only doubted; the others are looked for again for as long as it takes a living worker
 // to show its lease after an outage of the log.
-func (w *rescue) lookForWorkers(ctx context.Context, open []schemas.Job) error {
+func (w *rescue) lookForWorkers(ctx context.Context, open []openJob) error {
 	missing, doubted := map[string]time.Time{}, map[string]bool{}
 	for _, j := range open {
-		if j.State == schemas.JobWaiting {
+		if j.state == schemas.JobWaiting {
 			continue
 		}
-		if _, known := missing[j.Worker]; known || doubted[j.Worker] {
+		if _, known := missing[j.worker]; known || doubted[j.worker] {
 			continue
 		}
-		gone, err := w.without(ctx, j.Worker)
-		switch since, before := w.absent[j.Worker]; {
+		gone, err := w.without(ctx, j.worker)
+		switch since, before := w.absent[j.worker]; {
 		case err != nil:
 			clear(w.absent)
 			return err
 		case gone && before:
-			missing[j.Worker] = since
+			missing[j.worker] = since
 		case gone:
-			missing[j.Worker] = time.Now()
+			missing[j.worker] = time.Now()
 		default:
-			doubted[j.Worker] = true
+			doubted[j.worker] = true
 		}
 	}
 	w.absent = missing
@@ -364,12 +391,12 @@ func (w *rescue) sweepGroups(ctx context.Context) {
 	now := w.bus.Now()
 	latest := map[string]time.Time{} // deadlines of members that may still settle, by group
 	for _, j := range w.jobs.All() {
-		if j.Group == nil {
+		if j.group == "" {
 			continue
 		}
-		key := lifecycle.GroupKey(j.Account, j.Group.ID)
-		if j.Deadline.After(latest[key]) {
-			latest[key] = j.Deadline
+		key := lifecycle.GroupKey(j.account, j.group)
+		if j.deadline.After(latest[key]) {
+			latest[key] = j.deadline
 		}
 	}
 	var due []streams.BucketEntry[schemas.Group]

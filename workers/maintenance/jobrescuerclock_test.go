@@ -2,6 +2,7 @@ package maintenance
 
 import (
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -35,7 +36,7 @@ func rescueAcrossJump(w *world, jump func()) {
 	waiting := w.running("2", "", func(j *schemas.Job) { j.State = schemas.JobWaiting })
 	judge := func() {
 		w.Helper()
-		for _, j := range []schemas.Job{tied, waiting} {
+		for _, j := range []openJob{openJobOf(tied), openJobOf(waiting)} {
 			if err := r.sweepJob(w.Context(), j); err != nil {
 				w.Fatal(err)
 			}
@@ -44,7 +45,7 @@ func rescueAcrossJump(w *world, jump func()) {
 	}
 	sweep := func() {
 		w.Helper()
-		if err := r.lookForWorkers(w.Context(), []schemas.Job{tied, waiting}); err != nil {
+		if err := r.lookForWorkers(w.Context(), []openJob{openJobOf(tied), openJobOf(waiting)}); err != nil {
 			w.Fatal(err)
 		}
 		judge()
@@ -82,5 +83,20 @@ func rescueAcrossJump(w *world, jump func()) {
 	}
 	if r.covered.Equal(covered) {
 		w.Error("the mark is not written again within half an hour")
+	}
+}
+
+// TestARescuerKeepsLittleOfAJob: no part of the request that started the job, which may be large.
+func TestARescuerKeepsLittleOfAJob(t *testing.T) {
+	large := strings.Repeat("x", 4<<10)
+	r := &rescue{herald: newHerald(nil, nil, nil), watched: &lifecycle.JobWatch{}}
+	r.bus = new(streams.Bus)
+	r.mirror()
+	kept, open := r.jobs.Keep(streams.BucketEntry[schemas.Job]{Value: schemas.Job{
+		ID: "job_1", Account: "acct_1", Call: "call_1", State: schemas.JobRunning, Worker: "w", Command: large, TokenHash: large,
+		Origin: &schemas.Origin{Route: []byte(`"` + large + `"`)}, Group: &schemas.GroupRef{ID: "g"},
+	}})
+	if text := fmt.Sprintf("%+v", kept); !open || len(text) > 1000 || kept.group != "g" || kept.worker != "w" || kept.key() != "acct_1.job_1" {
+		t.Errorf("%d bytes are kept: %.1000s", len(text), text)
 	}
 }

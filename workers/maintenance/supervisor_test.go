@@ -223,10 +223,10 @@ func TestARescuerThatStoodStillEndsNothing(t *testing.T) {
 		if _, err := lifecycle.OpenJobs(w.bus).Put(w.Context(), now.Key(), now); err != nil {
 			w.Fatal(err)
 		}
-		if err := still.sweepJob(w.Context(), moved); err != nil {
+		if err := still.sweepJob(w.Context(), openJobOf(moved)); err != nil {
 			w.Errorf("a job that another worker has: %v", err)
 		}
-		if err := still.sweepJob(w.Context(), left); schemas.CodeOf(err) != schemas.Interrupted {
+		if err := still.sweepJob(w.Context(), openJobOf(left)); schemas.CodeOf(err) != schemas.Interrupted {
 			w.Errorf("a job that nobody has: %v; want that the duty is another's", err)
 		}
 		if err := still.goOn(w.Context(), streams.BucketEntry[schemas.Group]{
@@ -271,7 +271,7 @@ func TestTwoRescuersAtOnceEndAJobAndAGroupOnce(t *testing.T) {
 				x := rescuing(w.open())
 				both.Go(func() {
 					defer cut(x.bus)
-					if err := x.sweepJob(w.Context(), lost); err != nil {
+					if err := x.sweepJob(w.Context(), openJobOf(lost)); err != nil {
 						w.Errorf("the job: %v", err)
 					}
 					if err := x.goOn(w.Context(), seen); err != nil {
