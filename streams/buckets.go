@@ -25,7 +25,6 @@ type BucketEntry[T any] struct {
 	Value    T      // zero when Deleted
 	Revision uint64 // grows with every write of the bucket
 	Stored   time.Time
-	Size     int  // of the value as it is stored, in bytes; 0 in a Watch
 	Deleted  bool // in a Watch: the key was deleted or its life has ended
 	Size     int  // bytes of the value as the log has it
 }
