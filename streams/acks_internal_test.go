@@ -9,10 +9,13 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/sandjet/sandjet/internal/testwait"
 )
 
 func openBus(t *testing.T) *Bus {
 	t.Helper()
+	testwait.ForRealTime(t)
 	s, err := StartServer(t.Context(), ServerOptions{DataDir: t.TempDir(), Port: -1})
 	if err != nil {
 		t.Fatal(err)

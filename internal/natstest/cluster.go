@@ -19,6 +19,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/sandjet/sandjet/internal/faultproxy"
+	"github.com/sandjet/sandjet/internal/testwait"
 	"github.com/sandjet/sandjet/streams"
 )
 
@@ -60,7 +61,7 @@ type Cluster struct {
 func StartCluster(t testing.TB, o ClusterOptions) *Cluster {
 	t.Helper()
 	tickOutside()
-	kinds.enter(t)
+	testwait.ForRealTime(t)
 	forgetTimers()
 	if o.Streams.Replicas == 0 {
 		o.Streams.Replicas = Members

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server/ats"
 
+	"github.com/sandjet/sandjet/internal/testwait"
 	"github.com/sandjet/sandjet/streams"
 	"github.com/sandjet/sandjet/streams/natsauth"
 )
@@ -92,7 +93,7 @@ func Run(t *testing.T, f func(t *testing.T, b *streams.Bus), options ...Option) 
 	t.Helper()
 	tickOutside()
 	dir := t.TempDir()
-	kinds.alone(t, func() {
+	testwait.Alone(t, func() {
 		forgetTimers()
 		synctest.Test(t, func(t *testing.T) { run(t, dir, f, options) })
 	})
@@ -137,7 +138,7 @@ type Log struct {
 func Start(t testing.TB, options ...Option) *Log {
 	t.Helper()
 	tickOutside()
-	kinds.enter(t)
+	testwait.ForRealTime(t)
 	forgetTimers()
 	so := streams.ServerOptions{DataDir: t.TempDir(), Port: -1, Memory: true, Name: "natstest", Log: logOf(t)}
 	l := &Log{t: t, o: streams.Options{MemoryStorage: true, Log: logOf(t)}}

@@ -1,4 +1,4 @@
-package natstest
+package testwait
 
 import (
 	"sync/atomic"

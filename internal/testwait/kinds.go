@@ -1,4 +1,4 @@
-package natstest
+package testwait
 
 import (
 	"strings"
@@ -9,6 +9,18 @@ import (
 // kinds keeps tests of virtual and of real time from running side by side in a process: the NATS client has one pool of timers for the
 // process, and a timer that was made in a bubble ends the process when it comes up in another bubble or outside.
 var kinds = newKindLock() //nolint:gochecknoglobals // the pool is the process's, too
+
+// ForRealTime is for a test that connects to NATS in real time: it waits until no [Alone] runs, and holds others up until the test has ended.
+func ForRealTime(t testing.TB) {
+	t.Helper()
+	kinds.enter(t)
+}
+
+// Alone runs f, which connects to NATS in virtual time, while no other does and no test of [ForRealTime] runs.
+func Alone(t testing.TB, f func()) {
+	t.Helper()
+	kinds.alone(t, f)
+}
 
 // kindLock admits any number of tests of real time, or one bubble. Those of real time wait for a bubble that runs only, so that a test
 // may enter more than once.
