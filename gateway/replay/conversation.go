@@ -149,10 +149,16 @@ func (c *conversation) reset(epoch string, head uint64) {
 	c.ring, c.pages, c.shots, c.index = span{from: head, to: head}, nil, nil, index{}
 }
 
-// evict forgets every frame; readers that need them have them read again.
+// evict forgets every frame; readers that need them have them read again. What was read for a reader is left to it for a while: one that
+// comes for it soon must not come too late each time.
 func (c *conversation) evict() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	for _, r := range c.readers {
+		if c.hub.tick.Load()-r.givenAt >= givenKept {
+			r.given = nil
+		}
+	}
 	c.hub.count(-c.bytes())
 	c.ring, c.pages, c.shots = span{from: c.head, to: c.head}, nil, nil
 }
@@ -383,6 +389,16 @@ func (c *conversation) settle(r *Reader, seq uint64) {
 		r.compact.need, r.compact.shot = nil, nil
 	}
 	r.gen, r.epoch, r.seq, r.given = c.gen, c.epoch, seq, nil
+}
+
+// give gives a reader the beginning of what was read for it: the rest may be forgotten before it comes.
+func (c *conversation) give(r *Reader, s *span) {
+	frames := s.after(r.seq)
+	given := &span{from: r.seq, to: s.to, frames: part(frames)}
+	if n := len(given.frames); n < len(frames) {
+		given.to = given.frames[n-1].Seq
+	}
+	r.given, r.givenAt = given, c.hub.tick.Load()
 }
 
 // await has the loader wake a reader once it has read what the reader needs.

@@ -21,6 +21,7 @@ const (
 	linger     = 30 * tickEvery // how long a conversation without readers is followed
 	unreadKept = 600            // ticks for which frames are kept that nobody reads
 	idleKept   = 4096           // conversations without readers that are followed for so long
+	givenKept  = 30             // ticks for which a reader has what was read for it, though memory is short
 	keepPart   = 10             // a tenth of the budget is made free at a time
 	askAtOnce  = 16             // questions to the log about conversations at the same time
 )

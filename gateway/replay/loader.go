@@ -425,10 +425,10 @@ func (c *conversation) hand(s *span, at uint64, mark uint16, known bool, gap *st
 		case after.Seq == at:
 			c.settle(r, s.from)
 			r.miss(gap)
-			r.given = s
+			c.give(r, s)
 		case s.has(after.Seq):
 			c.settle(r, after.Seq)
-			r.given = s
+			c.give(r, s)
 		}
 		r.waits = false
 		r.wake()

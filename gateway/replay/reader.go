@@ -111,7 +111,9 @@ type Reader struct {
 	last   schemas.Cursor // the reader's cursor: of what it got last, or what it began with
 	gap    *streams.Gap   // to be reported next
 	given  *span          // what was read for it
-	err    error
+
+	givenAt int64 // the hub's tick when it was
+	err     error
 }
 
 // Cursor is where the reader is: it resumes after it. Before StepAttached it is what it began with.
@@ -131,6 +133,7 @@ func (r *Reader) Ready() iter.Seq[Step] {
 	return func(yield func(Step) bool) {
 		for {
 			frames, step, more := r.c.take(r)
+			frames = part(frames)
 			if step != nil && step.Kind == StepLive && r.compact != nil {
 				step.Skipped, r.compact.skipped = r.compact.skipped, 0
 			}
@@ -142,6 +145,17 @@ func (r *Reader) Ready() iter.Seq[Step] {
 			}
 		}
 	}
+}
+
+// part is a copy of the first frames, of about as many as go out with one write. A reader that is slow to take them holds no more than
+// these: the slice that they are of is a whole page.
+func part(frames []*Frame) []*Frame {
+	const most, bytes = 64, 64 << 10
+	n := 0
+	for size := 0; n < len(frames) && n < most && size < bytes; n++ {
+		size += frames[n].cost()
+	}
+	return append([]*Frame(nil), frames[:n]...)
 }
 
 // tell yields frames and moves the reader behind what was yielded. It reports false if no more is to be
