@@ -19,7 +19,7 @@ type index struct {
 }
 
 // tenant is what belongs to one account. Once it was handed out it is not changed any more: a change makes a successor, see
-// [index.tenant]. So whoever has one may look at it for long, and holds no lock.
+// [index.tenant]. So it may be read for long without a lock.
 type tenant struct {
 	providers  schemas.Catalog  // of this build
 	account    *schemas.Account // nil while its own record was not seen yet
@@ -70,7 +70,7 @@ func (x *index) handOut(a schemas.AccountID) *tenant {
 	return t
 }
 
-// tenant returns the tenant of an account to be changed. What it changes is copied only if somebody may look at it.
+// tenant returns the tenant of an account to be changed. What it changes is copied only if it was handed out.
 func (x *index) tenant(a schemas.AccountID) *tenant {
 	t := x.tenants[a]
 	switch {

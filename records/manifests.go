@@ -120,7 +120,7 @@ func values[ID ~string, T any](t *table[ID, T], sizes map[string]int, revisions 
 func (s *Store) carryOut(ctx context.Context, a schemas.AccountID, p plan, revisions map[string]uint64, done map[string]schemas.ManifestChange) error {
 	var b boxes // once something is deleted
 	release, used, ok := s.take(a, p.more)
-	if !ok { // somebody else has taken the room since
+	if !ok { // another write has taken the room since
 		return tooLarge("resources", used, p.more, s.Quota.of(a))
 	}
 	defer release()

@@ -170,7 +170,7 @@ func (r record) untimed() record {
 // serial lets one at a time in for each account. Its zero value is ready.
 type serial struct {
 	mu sync.Mutex
-	of map[schemas.AccountID]*entrance // of those for whom somebody is in or waits
+	of map[schemas.AccountID]*entrance // of those with a manifest that is in progress or waits
 }
 
 type entrance struct {

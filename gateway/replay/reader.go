@@ -124,7 +124,7 @@ func (r *Reader) Cursor() schemas.Cursor {
 }
 
 // Ask has the reader ask before each event whether there is room for a frame of so many bytes. Where there is none, [Reader.Ready] ends
-// before the event; whoever says so looks again later. It is for before the first Ready.
+// before the event; a caller that refuses looks again later. It is for before the first Ready.
 func (r *Reader) Ask(room func(frame int) bool) { r.room = room }
 
 // Ready is what the reader can get now. It never waits: when nothing is left, wake is called
