@@ -281,6 +281,36 @@ func TestBoxWithoutSetsidHasJobs(t *testing.T) {
 	}
 }
 
+// TestAJobThatComesLateIsAskedToEnd has jobs whose first process comes when they are stopped or their time is over.
+func TestAJobThatComesLateIsAskedToEnd(t *testing.T) {
+	t.Parallel()
+	dir := toolbox(t, "curl")
+	setsid, err := os.Readlink(dir + "/setsid")
+	if err == nil {
+		err = os.Remove(dir + "/setsid")
+	}
+	if err == nil {
+		err = os.WriteFile(dir+"/setsid", []byte("#!"+dir+"/bash\nsleep 3\nexec "+setsid+" \"$@\"\n"), 0o700)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := reserve(t, clients{open(t, supervisor.Options{}), dir})
+	b.p = supervisor.Wrap(b.p, supervisor.Options{})
+	late := providers.Command{Script: "exec sleep 600", Sandbox: b.ref, Timeout: time.Second, Grace: 10 * time.Minute}
+	expires := b.begin(t, late, providers.JobOptions{})
+	stopped := b.start(t, late.Script, providers.JobOptions{})
+	if err := b.control(t).StopJob(t.Context(), stopped, 10*time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if e := b.end(t, expires); !e.TimedOut || e.ExitCode != 143 {
+		t.Errorf("its time was over: it ended with %+v", e)
+	}
+	if e := b.end(t, stopped); !e.Stopped || e.ExitCode != 143 {
+		t.Errorf("it was stopped: it ended with %+v", e)
+	}
+}
+
 func TestDirectoryOfSomebodyElseIsRefused(t *testing.T) {
 	t.Parallel()
 	b := reserve(t, open(t, supervisor.Options{}))

@@ -407,6 +407,7 @@ guard() {
       started)
         know_leader
         exec 7>&- # from here on the job alone reads
+        [ -z "$kill_at" ] || ask_end # its time was over, or it was stopped, before there was anyone to ask
         ;;
       eof) exec 9>&- ;;
       ended)
