@@ -162,7 +162,7 @@ func (g *Gateway) listed(ctx context.Context, calls []streams.RecentCall) ([]sch
 func summarize(r streams.RecentCall, state streams.CallState, known bool) schemas.CallSummary {
 	c := r.Call
 	s := schemas.CallSummary{
-		ID: c.ID, Conversation: c.Conversation, Tool: c.Tool, Summary: schemas.Summary(c.Tool, c.Input), Accepted: c.Accepted, Agent: c.Agent,
+		ID: c.ID, Conversation: c.Conversation, Tool: c.Tool, Summary: r.Summary, Accepted: c.Accepted, Agent: c.Agent,
 		Workspace: c.Workspace, Sandbox: c.Sandbox, Provider: c.Provider, Job: c.Job, Approval: c.Approval,
 	}
 	switch result := state.Result; {

@@ -107,6 +107,7 @@ type callReader struct {
 	last    uint64
 	asked   bool // the question about it is there
 	state   CallState
+	short   bool // of a result it keeps what a list needs
 	// whole says that the conversation is read from its beginning, where another use of the call's id may lie.
 	whole bool
 }
@@ -173,7 +174,11 @@ func (r *callReader) take(ctx context.Context, m stored) error {
 	case r.whole && !r.begun() && !accepts(e.Value, r.state.Call):
 		return nil
 	}
-	return r.state.add(e.Value)
+	err = r.state.add(e.Value)
+	if r.short {
+		r.state.Result = listedResult(r.state.Result)
+	}
+	return err
 }
 
 // add adds what an event says about the call, if it is one of it.

@@ -15,8 +15,9 @@ import (
 
 // RecentCall is a call as a list has it.
 type RecentCall struct {
-	Call   schemas.Call // a large input is null
-	Parked bool         // it waits for a person
+	Call    schemas.Call // its input is null
+	Summary string       // of its input; see [schemas.Summary]
+	Parked  bool         // it waits for a person
 
 	seq    uint64
 	stored time.Time
@@ -31,10 +32,14 @@ const (
 // RecentCalls reads calls of an account, the newest first, from before a call on (empty: from the newest on), and returns those that
 // want accepts, until there are limit of them. Last is the last call that it looked at: more are asked for before that one. More
 // says that there may be older ones. What it costs is bounded by limit, not by what the log holds: where nearly nothing is wanted it
-// ends early, with more. Code: not_found (before is not there).
+// ends early, with more. Few of them run at the same time, in turn between accounts. Codes: not_found (before is not there), unavailable.
 func RecentCalls(
 	ctx context.Context, b *Bus, a schemas.AccountID, before schemas.CallID, limit int, want func(schemas.Call) bool,
 ) (list []RecentCall, last schemas.CallID, more bool, err error) {
+	if err := b.lists.take(ctx, a); err != nil {
+		return nil, "", false, coded("list calls", err)
+	}
+	defer b.lists.give(a)
 	end, err := b.recentEnd(ctx, a, before)
 	if err != nil || end == 0 {
 		return nil, "", false, err
@@ -78,7 +83,9 @@ func ListedCall(ctx context.Context, b *Bus, a schemas.AccountID, id schemas.Cal
 }
 
 func recentCall(m stored, c schemas.Call) RecentCall {
-	return RecentCall{Call: c, Parked: strings.HasPrefix(m.subject, prefixCalls+parked+"."), seq: m.seq, stored: m.time}
+	summary := schemas.Summary(c.Tool, c.Input)
+	c.Input = nil
+	return RecentCall{Call: c, Summary: summary, Parked: strings.HasPrefix(m.subject, prefixCalls+parked+"."), seq: m.seq, stored: m.time}
 }
 
 // callSubjects are the subjects of an account's calls, also of those that wait for a person.
@@ -146,7 +153,7 @@ func (w *backward) read(ctx context.Context, b *Bus, subject string) ([]stored, 
 }
 
 // RecentStates says how far calls are, by their ids. It reads a few pages of each conversation, however long that is: a call that is
-// not found within them is left out.
+// not found within them is left out. Of results it has no text and nothing that was printed.
 func RecentStates(ctx context.Context, b *Bus, calls []RecentCall) (map[schemas.CallID]CallState, error) {
 	const atATime = 8
 	byConversation := map[schemas.ConversationID][]*callReader{}
@@ -175,11 +182,24 @@ func RecentStates(ctx context.Context, b *Bus, calls []RecentCall) (map[schemas.
 	return found, nil
 }
 
+// listedResult is what a list needs of a result, without what was printed: a hundred of them are held at the same time.
+func listedResult(r *schemas.Result) *schemas.Result {
+	if r == nil {
+		return nil
+	}
+	l := &schemas.Result{Call: r.Call, Conversation: r.Conversation, Tool: r.Tool, Status: r.Status, Started: r.Started, Finished: r.Finished}
+	if r.Output != nil {
+		l.Output = &schemas.Output{OK: r.Output.OK, ExitCode: r.Output.ExitCode, TimedOut: r.Output.TimedOut}
+	}
+	return l
+}
+
 // recentReader is callReader without the question for when the call was stored.
 func (b *Bus) recentReader(c RecentCall) *callReader {
 	stream, subject := b.placeOf(c.Call.Account, c.Call.Conversation)
 	r := &callReader{
 		bus: b, stream: stream, subject: subject, stored: c.stored, since: c.stored.Add(-ClocksApart), state: CallState{Call: c.Call},
+		short: true,
 	}
 	if c.Call.Accepted.Before(r.since) { // released by a person, or put aside, since
 		r.stored, r.since = c.Call.Accepted, c.Call.Accepted.Add(-ClocksApart)

@@ -113,7 +113,9 @@ func TestRecentStatesSayHowFarCallsAre(t *testing.T) {
 	for _, c := range calls[1:] {
 		say(c, schemas.CallStarted, "started.1", schemas.StartedData{Call: c.ID, Tool: c.Tool, Worker: "w", Attempt: 1})
 	}
-	say(calls[2], schemas.CallFinished, "finished", schemas.Result{Call: "done", Tool: schemas.ToolBash, Status: schemas.StatusCompleted})
+	large := strings.Repeat("x", 100_000)
+	say(calls[2], schemas.CallFinished, "finished", schemas.Result{Call: "done", Tool: schemas.ToolBash, Status: schemas.StatusCompleted,
+		Text: large, Output: &schemas.Output{ExitCode: 3, Stdout: large}})
 	list, _, _, err := streams.RecentCalls(ctx, b, "acct_1", "", 10, func(schemas.Call) bool { return true })
 	if err != nil || len(list) != 3 {
 		t.Fatal(list, err)
@@ -128,7 +130,14 @@ func TestRecentStatesSayHowFarCallsAre(t *testing.T) {
 	if s := states["running"]; len(s.Started) != 1 || s.Result != nil {
 		t.Errorf("running: %+v", s)
 	}
-	if s := states["done"]; s.Result == nil || s.Result.Status != schemas.StatusCompleted {
+	if s := states["done"]; s.Result == nil || s.Result.Status != schemas.StatusCompleted || s.Result.Output.ExitCode != 3 {
 		t.Errorf("done: %+v", s)
+	} else if s.Result.Text+s.Result.Output.Stdout != "" {
+		t.Error("the list keeps what was printed")
+	}
+	for _, c := range list {
+		if c.Call.Input != nil || c.Summary != "true" {
+			t.Errorf("%s: input %s, summary %q", c.Call.ID, c.Call.Input, c.Summary)
+		}
 	}
 }

@@ -41,7 +41,7 @@ func readWhole(ctx context.Context, group []*callReader, pages int) (bool, error
 	again := make([]*callReader, len(group))
 	for i, r := range group {
 		again[i] = &callReader{bus: r.bus, stream: r.stream, subject: r.subject, stored: r.stored, since: r.since,
-			state: CallState{Call: r.state.Call}, whole: true}
+			state: CallState{Call: r.state.Call}, short: r.short, whole: true}
 	}
 	first, next := group[0], uint64(1)
 	for n, more := 0, true; more; n++ {
