@@ -28,6 +28,7 @@ const (
 // jobs are the background jobs of a provider.
 type jobs struct {
 	dirs    *jobDirs
+	outputs *outputs
 	live    map[string]*job // under the provider's lock
 	running sync.WaitGroup  // until their ends are reported
 }
@@ -104,7 +105,7 @@ func (j *job) copy() {
 	defer j.p.buffers.Put(buf)
 	complained := false
 	take := func(data []byte) {
-		if err := j.log.add(data); err != nil && !complained {
+		if err := j.log.add(data); err != nil && !complained && !errors.Is(err, errNoRoom) {
 			complained = true
 			j.p.log.Warn("output of a job not stored", "job", j.ref.ID, "error", err)
 		}
@@ -135,7 +136,9 @@ func (j *job) watch(lifetime, grace time.Duration) {
 		j.p.log.Warn("log of a job not readable", "job", j.ref.ID, "error", err)
 	}
 	j.end = end
-	err = j.p.jobs.dirs.finish(j.name, j.account, end)
+	err = j.p.jobs.dirs.finish(j.name, j.account, end, j.log.kept())
+	j.p.jobs.outputs.end(j.log)
+	j.p.jobs.outputs.prune()
 	if err != nil {
 		j.p.log.Error("end of a job not recorded, it is lost if this worker ends now", "job", j.ref.ID, "error", err)
 	}

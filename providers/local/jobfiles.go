@@ -23,9 +23,9 @@ import (
 	"github.com/sandjet/sandjet/schemas"
 )
 
-// What is kept of jobs that have ended: for jobAge, mostJobs at most, and as many as have printed no more than mostJobBytes
-// together. Beyond that the oldest of the account go that keeps the most, when a job begins or ends: so no account can
-// take those of another away by having many.
+// What is kept of jobs that have ended: their ends for jobAge, mostJobs at most, and their outputs, mostJobBytes together with those
+// of jobs that run. Beyond that the oldest of the account go that keeps the most: so no account can take those of another away by
+// having many.
 const (
 	jobAge             = 7 * 24 * time.Hour
 	mostJobs           = 1000
@@ -125,10 +125,10 @@ func openJobs(state string) (*jobDirs, error) {
 			continue
 		}
 		if j, err := d.load(e.Name()); err == nil && !j.elsewhere {
-			d.ended = append(d.ended, endedJob{e.Name(), j.account, j.end.Finished, min(j.end.LogBytes, schemas.MaxJobOutput)})
+			d.ended = append(d.ended, endedJob{e.Name(), j.account, j.end.Finished, j.log.kept()})
 		}
 	}
-	d.prune(time.Now())
+	d.prune(time.Now(), mostJobBytes, nil)
 	return d, nil
 }
 
@@ -208,6 +208,9 @@ func (d *jobDirs) load(name string) (*job, error) {
 		return nil, err
 	}
 	j.end = e.end()
+	if _, truncated := j.log.measure(); truncated { // its output has given way since
+		j.end.LogTruncated = true
+	}
 	if lost && !j.elsewhere {
 		j.end = providers.JobEnd{Lost: true, Reason: lostWorker, Finished: time.Now().UTC()}
 		j.end.LogBytes, j.end.LogTruncated = j.log.measure()
@@ -267,13 +270,12 @@ func writeEnd(dir string, r endRecord) error {
 	return nil
 }
 
-// finish puts down the end of a job and lets go of old ones.
-func (d *jobDirs) finish(name string, account schemas.AccountID, e providers.JobEnd) error {
+// finish puts down the end of a job, of whose output some bytes are kept.
+func (d *jobDirs) finish(name string, account schemas.AccountID, e providers.JobEnd, kept int64) error {
 	err := writeEnd(filepath.Join(d.dir, name), recordOf(e))
 	d.mu.Lock()
-	d.ended = append(d.ended, endedJob{name, account, e.Finished, min(e.LogBytes, schemas.MaxJobOutput)})
-	d.mu.Unlock()
-	d.prune(time.Now())
+	defer d.mu.Unlock()
+	d.ended = append(d.ended, endedJob{name, account, e.Finished, kept})
 	return err
 }
 
@@ -282,52 +284,94 @@ func (d *jobDirs) remove(name string) error {
 	return os.RemoveAll(filepath.Join(d.dir, name))
 }
 
-// prune removes what is not to be kept any more. What cannot be removed is tried again by the next
-// process.
-func (d *jobDirs) prune(now time.Time) {
+// prune removes what is not to be kept any more, where all outputs may be most bytes together with those of jobs that run. What
+// cannot be removed is tried again by the next process.
+func (d *jobDirs) prune(now time.Time, most int64, running map[schemas.AccountID]int64) {
 	d.mu.Lock()
-	var old []endedJob
-	d.ended, old = retire(d.ended, now)
+	kept, old, emptied := retire(d.ended, now, most, running)
+	d.ended = kept
 	d.mu.Unlock()
 	for _, e := range old {
 		_ = d.remove(e.name)
 	}
+	d.emptyLogs(emptied)
 }
 
-// retire parts the ended jobs that are kept from those that are not; both lists are oldest first. It is pure.
-func retire(ended []endedJob, now time.Time) (kept, old []endedJob) {
+// empty lets outputs of ended jobs go until that many bytes are free, and reports how many it were.
+func (d *jobDirs) empty(bytes int64, running map[schemas.AccountID]int64) (freed int64) {
+	d.mu.Lock()
+	total := sum(running)
+	for _, e := range d.ended {
+		total += e.bytes
+	}
+	kept, old, emptied := retire(d.ended, time.Time{}, max(total-bytes, 0), running)
+	d.ended = append(kept, old...)
+	d.mu.Unlock()
+	for _, e := range emptied {
+		freed += e.bytes
+	}
+	d.emptyLogs(emptied)
+	return freed
+}
+
+// emptyLogs removes the outputs of jobs, and leaves their ends.
+func (d *jobDirs) emptyLogs(of []endedJob) {
+	for _, e := range of {
+		dir := filepath.Join(d.dir, e.name)
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			continue
+		}
+		for _, f := range entries {
+			if strings.HasPrefix(f.Name(), segmentPrefix) {
+				_ = os.Remove(filepath.Join(dir, f.Name()))
+			}
+		}
+	}
+}
+
+// retire parts the ended jobs that are kept from the old ones that are not; both lists are oldest first. Emptied are those of the
+// kept ones whose output is not: outputs are most bytes at most, half of them of one account, together with those of jobs that
+// run. It is pure.
+func retire(ended []endedJob, now time.Time, most int64, running map[schemas.AccountID]int64) (kept, old, emptied []endedJob) {
 	oldest := func(a, b endedJob) int { return cmp.Or(a.at.Compare(b.at), strings.Compare(a.name, b.name)) }
-	slices.SortStableFunc(ended, oldest)
+	ended = slices.SortedFunc(slices.Values(ended), oldest)
 	of := map[schemas.AccountID]*keptJobs{}
-	count, total := 0, int64(0)
+	count, total := 0, sum(running)
 	for _, e := range ended {
 		if now.Sub(e.at) > jobAge {
 			old = append(old, e)
 			continue
 		}
 		if of[e.account] == nil {
-			of[e.account] = &keptJobs{}
+			of[e.account] = &keptJobs{bytes: running[e.account]}
 		}
 		of[e.account].add(e)
 		count, total = count+1, total+e.bytes
 	}
-	for count > mostJobs || total > mostJobBytes {
-		e := most(of, count <= mostJobs).drop()
-		count, total = count-1, total-e.bytes
+	for ; count > mostJobs; count-- {
+		e := largest(of, byNumber).drop()
+		total -= e.bytes
 		old = append(old, e)
+	}
+	for k := largest(of, byBytes); k != nil && (total > most || k.bytes > most/2); k = largest(of, byBytes) {
+		e := k.empty()
+		total -= e.bytes
+		emptied = append(emptied, e)
 	}
 	for _, k := range of {
 		kept = append(kept, k.jobs...)
 	}
-	slices.SortStableFunc(kept, oldest)
-	slices.SortStableFunc(old, oldest)
-	return kept, old
+	slices.SortFunc(kept, oldest)
+	slices.SortFunc(old, oldest)
+	return kept, old, emptied
 }
 
-// keptJobs are ended jobs, oldest first.
+// keptJobs are ended jobs of an account, oldest first.
 type keptJobs struct {
 	jobs  []endedJob
-	bytes int64
+	bytes int64 // of outputs, with those of jobs that run
+	full  int   // from here on there are outputs
 }
 
 func (k *keptJobs) add(e endedJob) { k.jobs, k.bytes = append(k.jobs, e), k.bytes+e.bytes }
@@ -339,17 +383,34 @@ func (k *keptJobs) drop() endedJob {
 	return e
 }
 
-// most is what the account has that keeps the most jobs, or bytes; of equals the one whose oldest job is older.
-func most(of map[schemas.AccountID]*keptJobs, byBytes bool) (found *keptJobs) {
-	larger := func(a, b *keptJobs) int {
-		if byBytes {
-			return cmp.Or(cmp.Compare(a.bytes, b.bytes), b.jobs[0].at.Compare(a.jobs[0].at))
-		}
-		return cmp.Or(cmp.Compare(len(a.jobs), len(b.jobs)), b.jobs[0].at.Compare(a.jobs[0].at))
+// withOutput moves full to the oldest that has an output, and reports whether there is one.
+func (k *keptJobs) withOutput() bool {
+	for k.full < len(k.jobs) && k.jobs[k.full].bytes == 0 {
+		k.full++
 	}
+	return k.full < len(k.jobs)
+}
+
+// empty takes the output of the oldest that has one, and returns that job as it was.
+func (k *keptJobs) empty() endedJob {
+	e := k.jobs[k.full]
+	k.jobs[k.full].bytes = 0
+	k.bytes -= e.bytes
+	return e
+}
+
+func byNumber(k *keptJobs) (int64, bool) { return int64(len(k.jobs)), len(k.jobs) > 0 }
+
+func byBytes(k *keptJobs) (int64, bool) { return k.bytes, k.withOutput() }
+
+// largest is what the account has that keeps the most, of those that may give some away; of equals the one whose oldest job is older.
+// Nil: there is none.
+func largest(of map[schemas.AccountID]*keptJobs, size func(*keptJobs) (int64, bool)) (found *keptJobs) {
+	var most int64
 	for _, k := range of {
-		if len(k.jobs) > 0 && (found == nil || larger(k, found) > 0) {
-			found = k
+		n, ok := size(k)
+		if ok && (found == nil || n > most || n == most && k.jobs[0].at.Before(found.jobs[0].at)) {
+			found, most = k, n
 		}
 	}
 	return found

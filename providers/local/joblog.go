@@ -32,9 +32,10 @@ type segment struct{ start, size int64 }
 func (s segment) name() string { return fmt.Sprintf("%s%020d", segmentPrefix, s.start) }
 
 // jobLog is what a job printed, in files of which the last MaxJobOutput bytes are kept. Where the disk
-// refuses a piece the log has a hole. One goroutine adds; any may read.
+// refuses a piece, or has too little room, the log has a hole. One goroutine adds; any may read.
 type jobLog struct {
 	dir  string
+	room *outputs // nil: there is no end of it
 	file *os.File // the last segment; nil: the next byte begins one
 	// refused says that the last write took nothing.
 	refused bool
@@ -65,8 +66,15 @@ func openLog(dir string, total int64) (*jobLog, error) {
 	return l, nil
 }
 
+// errNoRoom is why output is counted and not kept.
+var errNoRoom = errors.New("the disk has too little room")
+
 // add appends p and counts it, also where it cannot be kept: then the error says why.
 func (l *jobLog) add(p []byte) error {
+	if l.room != nil && !l.room.admits(l, len(p)) {
+		l.count(0, len(p))
+		return errors.Join(errNoRoom, l.close())
+	}
 	for len(p) > 0 {
 		if l.file == nil {
 			if err := l.begin(); err != nil {
@@ -118,20 +126,55 @@ func (l *jobLog) begin() error {
 		return fmt.Errorf("begin log: %w", err)
 	}
 	l.file = f
+	most := mostSegments
+	if l.room != nil && l.room.grow(l) {
+		most = 2 // with one alone there would be no tail right after it was begun
+	}
+	l.mu.Lock()
+	l.segments = append(l.segments, next)
+	l.mu.Unlock()
+	if !l.refused {
+		_, err = l.drop(most)
+	}
+	return err
+}
+
+// drop drops all but the last few segments, and reports how many bytes those had that it dropped.
+func (l *jobLog) drop(most int) (freed int64, err error) {
 	var old []segment
 	l.mu.Lock()
-	if n := len(l.segments) - mostSegments + 1; n > 0 && !l.refused {
+	if n := len(l.segments) - most; n > 0 {
 		old = slices.Clone(l.segments[:n])
 		l.segments = slices.Delete(l.segments, 0, n)
 	}
-	l.segments = append(l.segments, next)
 	l.mu.Unlock()
 	for _, s := range old {
 		if err := os.Remove(filepath.Join(l.dir, s.name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("drop log: %w", err)
+			return freed, fmt.Errorf("drop log: %w", err)
 		}
+		freed += s.size
 	}
-	return nil
+	return freed, nil
+}
+
+// shrink drops all but the last segment. It may be called beside all else.
+func (l *jobLog) shrink() (freed int64) {
+	freed, _ = l.drop(1) // what cannot be removed now is with the job
+	return freed
+}
+
+// kept is how many bytes of it there are.
+func (l *jobLog) kept() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.keptLocked()
+}
+
+func (l *jobLog) keptLocked() (n int64) {
+	for _, s := range l.segments {
+		n += s.size
+	}
+	return n
 }
 
 func (l *jobLog) printed() int64 {
@@ -170,11 +213,7 @@ func (l *jobLog) close() error {
 func (l *jobLog) measure() (total int64, truncated bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	kept := int64(0)
-	for _, s := range l.segments {
-		kept += s.size
-	}
-	return l.total, kept != l.total
+	return l.total, l.keptLocked() != l.total
 }
 
 // read returns at most limit bytes from offset on, -1 for the last ones, and where they begin.

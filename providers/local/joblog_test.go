@@ -151,20 +151,21 @@ func TestRetireKeepsTheYoungest(t *testing.T) {
 		return all
 	}
 	for name, c := range map[string]struct {
-		ended []endedJob
-		kept  int
+		ended         []endedJob
+		kept, emptied int
 	}{
-		"none":          {nil, 0},
-		"young":         {many(10, time.Hour, 0), 10},
-		"old":           {many(10, jobAge, 0), 1},
-		"many":          {many(mostJobs+5, 0, 0), mostJobs},
-		"long logs":     {many(200, 0, schemas.MaxJobOutput), int(mostJobBytes / schemas.MaxJobOutput)},
-		"young and old": {append(many(3, 30*24*time.Hour, 1), many(4, 0, 1)...), 4},
+		"none":          {nil, 0, 0},
+		"young":         {many(10, time.Hour, 0), 10, 0},
+		"old":           {many(10, jobAge, 0), 1, 0},
+		"many":          {many(mostJobs+5, 0, 0), mostJobs, 0},
+		"long logs":     {many(200, 0, schemas.MaxJobOutput), 200, 200 - int(mostJobBytes/2/schemas.MaxJobOutput)},
+		"young and old": {append(many(3, 30*24*time.Hour, 1), many(4, 0, 1)...), 4, 0},
 	} {
 		n := len(c.ended)
-		kept, old := retire(c.ended, now)
-		if len(kept) != c.kept || len(kept)+len(old) != n {
-			t.Errorf("%s: %d are kept and %d are not, want %d of %d", name, len(kept), len(old), c.kept, n)
+		kept, old, emptied := retire(c.ended, now, mostJobBytes, nil)
+		if len(kept) != c.kept || len(kept)+len(old) != n || len(emptied) != c.emptied {
+			t.Errorf("%s: %d are kept and %d are not, %d without output, want %d of %d, %d", name, len(kept), len(old), len(emptied),
+				c.kept, n, c.emptied)
 		}
 		for _, o := range old {
 			if slices.ContainsFunc(kept, func(k endedJob) bool { return k.at.Before(o.at) }) {
@@ -186,34 +187,47 @@ func TestOneAccountsJobsAreItsOwnLoss(t *testing.T) {
 	}
 	const large = schemas.MaxJobOutput
 	for name, c := range map[string]struct {
-		ended []endedJob
-		kept  map[schemas.AccountID]int
+		ended   []endedJob
+		running map[schemas.AccountID]int64
+		kept    map[schemas.AccountID]int // with their outputs
 	}{
 		"a flood of jobs": {
-			slices.Concat(many("quiet", 10, 6*24*time.Hour, 1), many("flood", mostJobs+500, 0, 1)),
+			slices.Concat(many("quiet", 10, 6*24*time.Hour, 1), many("flood", mostJobs+500, 0, 1)), nil,
 			map[schemas.AccountID]int{"quiet": 10, "flood": mostJobs - 10},
 		},
 		"a flood of output": {
-			slices.Concat(many("quiet", 3, 6*24*time.Hour, large), many("flood", 300, 0, large)),
-			map[schemas.AccountID]int{"quiet": 3, "flood": int(mostJobBytes/large) - 3},
+			slices.Concat(many("quiet", 3, 6*24*time.Hour, large), many("flood", 300, 0, large)), nil,
+			map[schemas.AccountID]int{"quiet": 3, "flood": int(mostJobBytes / 2 / large)},
+		},
+		"a flood of output while it runs": {
+			slices.Concat(many("quiet", 3, 6*24*time.Hour, large), many("flood", 10, 0, large)),
+			map[schemas.AccountID]int64{"flood": mostJobBytes/2 - 4*large},
+			map[schemas.AccountID]int{"quiet": 3, "flood": 4},
+		},
+		"others fill it": {
+			slices.Concat(many("quiet", 3, 6*24*time.Hour, large), many("flood", 60, 0, large)),
+			map[schemas.AccountID]int64{"one": mostJobBytes / 2, "two": mostJobBytes/2 - 50*large},
+			map[schemas.AccountID]int{"quiet": 3, "flood": 47},
 		},
 		"two floods": {
-			slices.Concat(many("quiet", 10, 6*24*time.Hour, 1), many("one", mostJobs, time.Hour, 1), many("two", mostJobs, 0, 1)),
+			slices.Concat(many("quiet", 10, 6*24*time.Hour, 1), many("one", mostJobs, time.Hour, 1), many("two", mostJobs, 0, 1)), nil,
 			map[schemas.AccountID]int{"quiet": 10, "one": (mostJobs - 10) / 2, "two": (mostJobs - 10) / 2},
 		},
-		"age counts for all": {many("quiet", 10, 8*24*time.Hour, 1), map[schemas.AccountID]int{}},
+		"age counts for all": {many("quiet", 10, 8*24*time.Hour, 1), nil, map[schemas.AccountID]int{}},
 	} {
 		n := len(c.ended)
-		kept, old := retire(c.ended, now)
+		kept, old, emptied := retire(c.ended, now, mostJobBytes, c.running)
 		got := map[schemas.AccountID]int{}
 		for _, e := range kept {
-			got[e.account]++
+			if e.bytes > 0 {
+				got[e.account]++
+			}
 		}
 		if !maps.Equal(got, c.kept) || len(kept)+len(old) != n {
 			t.Errorf("%s: kept %v and let %d of %d go, want %v", name, got, len(old), n, c.kept)
 		}
-		for _, o := range old {
-			if slices.ContainsFunc(kept, func(k endedJob) bool { return k.account == o.account && k.at.Before(o.at) }) {
+		for _, o := range slices.Concat(old, emptied) {
+			if slices.ContainsFunc(kept, func(k endedJob) bool { return k.bytes > 0 && k.account == o.account && k.at.Before(o.at) }) {
 				t.Errorf("%s: an older one of %s than %v is kept", name, o.account, o.at)
 			}
 		}

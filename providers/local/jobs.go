@@ -28,7 +28,8 @@ var (
 // StartJob starts cmd in the kept box as a job. It ends with the box, and the box with this process. What it
 // prints is kept in files below StateDir that nothing in a box can reach, at most schemas.MaxJobOutput
 // bytes of it, and a slow disk slows the job down. How it ended can be asked, of any provider with the
-// same StateDir, for 7 days, unless 1,000 jobs have ended since or the logs of those take 8 GiB.
+// same StateDir, for 7 days, unless 1,000 jobs have ended since. All outputs together take a quarter of the file
+// system, at most 8 GiB, and those of one account half of that; beyond it the oldest go, and where the disk is short too.
 //
 // Processes that a job leaves behind have 200 ms to end by themselves, after a stop or at the end of
 // its lifetime what is left of the grace; then they are killed. A grace of 0 is 5 s, a lifetime of 0
@@ -115,7 +116,7 @@ func (p *Provider) leave(j *job) {
 
 // begin starts the job.
 func (j *job) begin(cmd providers.Command, env map[string]string) error {
-	j.p.jobs.dirs.prune(time.Now())
+	j.p.jobs.outputs.prune()
 	j.account = cmd.Spec.Account
 	lock, err := j.p.jobs.dirs.begin(j.name, startRecord{ID: j.ref.ID, Account: j.account, Sandbox: j.ref.Sandbox,
 		Instance: j.ref.Instance, Began: time.Now().UTC()})
@@ -123,6 +124,7 @@ func (j *job) begin(cmd providers.Command, env map[string]string) error {
 		return schemas.Wrap(schemas.Unavailable, "start job", "the files of the job cannot be made", err)
 	}
 	if err := j.launch(cmd, env); err != nil {
+		j.p.jobs.outputs.end(j.log)
 		return errors.Join(err, lock.Close(), j.p.jobs.dirs.remove(j.name))
 	}
 	j.lock = lock
@@ -152,7 +154,8 @@ func (j *job) launch(cmd providers.Command, env map[string]string) error {
 	}
 	j.output = nonblocking(out)
 	j.input.turn = make(chan struct{}, 1)
-	j.log = &jobLog{dir: j.p.jobs.dirs.path(j.name)}
+	j.log = &jobLog{dir: j.p.jobs.dirs.path(j.name), room: j.p.jobs.outputs}
+	j.p.jobs.outputs.begin(j.log, j.account)
 
 	r := &running{p: j.p, cmd: cmd, sb: j.sb}
 	frugal := j.p.quotas.frugal(cmd.Spec.Account, cmd.Mounts)

@@ -32,6 +32,7 @@ func kept(t *testing.T, p *local.Provider, key string, change func(*providers.Sp
 	cmd := command("")
 	if change != nil {
 		change(&cmd.Spec)
+		cmd.Mounts = cmd.Spec.Mounts
 	}
 	ref, err := p.Reserve(t.Context(), key, cmd.Spec)
 	if err != nil {

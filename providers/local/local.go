@@ -265,6 +265,9 @@ func prepare(o Options) (*Provider, error) {
 	if p.jobs.dirs, err = openJobs(p.opt.StateDir); err != nil {
 		return nil, schemas.Wrap(schemas.Unavailable, "local", "the directory for jobs cannot be used", err)
 	}
+	p.jobs.outputs = newOutputs(p.jobs.dirs, func() (Room, error) { return roomOf(p.opt.StateDir, p.opt.MinFree) })
+	p.jobs.outputs.prune()
+	p.jobs.outputs.giveWay()
 	if p.store, err = folderid.Of(p.opt.Workspaces); err != nil {
 		return nil, schemas.Wrap(schemas.Unavailable, "local", "the directory for workspaces cannot be written", err)
 	}

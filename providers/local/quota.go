@@ -43,6 +43,7 @@ type quotas struct {
 	home    int64 // bytes of a home folder; 0: no limit
 	account safefs.Taken
 	reserve Reserve
+	outputs *outputs
 	ownerOf func(schemas.AccountID) int // host user of an account's files, 0: they have none of their own
 	log     *slog.Logger
 
@@ -72,7 +73,7 @@ func newQuotas(p *Provider) *quotas {
 		limit:   safefs.Taken{Bytes: limitOf(o.WorkspaceQuota, DefaultWorkspaceQuota), Files: limitOf(o.WorkspaceFiles, DefaultWorkspaceFiles)},
 		home:    limitOf(o.HomeQuota, DefaultHomeQuota),
 		account: safefs.Taken{Bytes: limitOf(o.AccountQuota, DefaultAccountQuota)},
-		reserve: o.MinFree, ownerOf: p.hostID, log: p.log,
+		reserve: o.MinFree, outputs: p.jobs.outputs, ownerOf: p.hostID, log: p.log,
 		wake: make(chan struct{}, 1), spaces: map[string]*space{}, accounts: map[string]*gauge{}, boxes: map[*sandbox]writing{},
 		refusals: map[string]int64{}, ended: map[string]int64{},
 	}

@@ -21,6 +21,7 @@ func (q *quotas) noRoom() *schemas.Error {
 func (q *quotas) watchRoom(ctx context.Context) {
 	for {
 		q.look()
+		q.makeRoom()
 		q.mu.Lock()
 		every := roomIdle
 		if len(q.boxes) > 0 {
@@ -82,20 +83,36 @@ func (q *quotas) look() {
 func (q *quotas) roomNow() (Room, error) {
 	var least Room
 	for i, dir := range q.dirs {
-		var st unix.Statfs_t
-		if err := unix.Statfs(dir, &st); err != nil {
+		r, err := roomOf(dir, q.reserve)
+		if err != nil {
 			return least, err
-		}
-		size := int64(st.Blocks) * st.Bsize
-		r := Room{
-			Free: int64(st.Bavail) * st.Bsize, Size: size, Files: int64(st.Ffree), Nodes: int64(st.Files),
-			Reserve: q.reserve.Of(size), off: q.reserve.Bytes < 0,
 		}
 		if i == 0 || r.Short() && !least.Short() || r.Short() == least.Short() && tighter(r, least) < 0 {
 			least = r
 		}
 	}
 	return least, nil
+}
+
+// roomOf asks the file system of a directory.
+func roomOf(dir string, reserve Reserve) (Room, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return Room{}, err
+	}
+	size := int64(st.Blocks) * st.Bsize
+	return Room{
+		Free: int64(st.Bavail) * st.Bsize, Size: size, Files: int64(st.Ffree), Nodes: int64(st.Files),
+		Reserve: reserve.Of(size), off: reserve.Bytes < 0,
+	}, nil
+}
+
+// makeRoom has the outputs of jobs give way.
+func (q *quotas) makeRoom() {
+	if freed := q.outputs.giveWay(); freed > 0 {
+		q.log.Warn("disk space is low: outputs of background jobs were dropped", "bytes", freed)
+		q.look()
+	}
 }
 
 // Room reports how much room is left for workspaces.

@@ -3,6 +3,7 @@
 package local_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -103,5 +104,50 @@ func TestLittleRoom(t *testing.T) {
 				t.Errorf("another account, which does not fill the disk: %v", err)
 			}
 		})
+	}
+}
+
+// TestOutputsOfJobsGiveWay has jobs of one account that print twice as much as the disk holds, while one of another prints little:
+// theirs gives way, all of it is counted, and there is always room for others.
+func TestOutputsOfJobsGiveWay(t *testing.T) {
+	const a, b = schemas.AccountID("acct_a"), schemas.AccountID("acct_b")
+	const flood, size = 12, 40 << 20
+	dir := smallDisk(t, "size=256m")
+	options := func(o *local.Options) {
+		o.StateDir, o.Workspaces, o.MinFree, o.Pool = filepath.Join(dir, "state"), filepath.Join(dir, "workspaces"),
+			local.Reserve{Bytes: 64 * mib}, -1
+	}
+	p := open(t, "L3", options)
+	of := func(account schemas.AccountID, key string) providers.Command {
+		return kept(t, p, key, func(s *providers.Spec) { *s = in(account, "ws", "").Spec })
+	}
+	theirs := of(b, "quiet")
+	little, littleEnds := startJob(t, p, theirs, "echo first; until [ -e go ]; do sleep 0.05; done; echo last")
+	printed(t, p, little, "first")
+	hog := of(a, "flood")
+	var ends []<-chan providers.JobEnd
+	for range flood {
+		_, e := startJob(t, p, hog, fmt.Sprintf("head -c %d /dev/zero; echo", size))
+		ends = append(ends, e)
+	}
+	for _, e := range ends {
+		if e := told(t, e); e.ExitCode != 0 || e.LogBytes != size+1 {
+			t.Errorf("a job of the flood ended with exit code %d after %d bytes: %s", e.ExitCode, e.LogBytes, e.Reason)
+		}
+	}
+	eventually(t, "there is room", func() bool { return !p.Room().Short() })
+	if room := p.Room(); room.Free < 64*mib {
+		t.Errorf("there is no room: %+v", room)
+	}
+	theirs.Script = "touch go"
+	if res, err := p.Run(t.Context(), theirs); err != nil || res.ExitCode != 0 {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	if e := told(t, littleEnds); e.ExitCode != 0 || string(e.Tail) != "first\nlast\n" || e.LogTruncated {
+		t.Errorf("the other account's job ended with %+v, and kept %q", e, e.Tail)
+	}
+	p = open(t, "L3", options)
+	if st, err := p.JobStatus(t.Context(), little); err != nil || string(st.End.Tail) != "first\nlast\n" {
+		t.Errorf("for the next provider: %+v, %v", st, err)
 	}
 }
