@@ -57,6 +57,9 @@ type quotas struct {
 	short    time.Time // since when there is too little room; zero: there is enough
 	refusals map[string]int64
 	ended    map[string]int64
+
+	namelessAt, namelessSoon time.Time // when files without a name are looked for next, and when at the earliest
+	lastNameless             time.Time // when a box was last ended for those while the disk was short
 }
 
 // writing is what a box may write to.

@@ -104,6 +104,35 @@ func TestAFullWorkspaceL3(t *testing.T) {
 	}
 }
 
+// TestFilesWithoutANameCountL3: what a box has deleted and holds open is held by the limits too, also beside what has names, and in all
+// boxes of an account together.
+func TestFilesWithoutANameCountL3(t *testing.T) {
+	const a, b = schemas.AccountID("acct_a"), schemas.AccountID("acct_b")
+	const holds = "exec 3>f; rm f; dd if=/dev/zero bs=1M count=%d status=none >&3; until [ -e go ]; do sleep 0.05; done"
+	p := open(t, "L3", func(o *local.Options) { o.WorkspaceQuota, o.AccountQuota = 8*mib, 12*mib })
+	quiet := make(chan error, 1)
+	go func() {
+		res, err := p.Run(t.Context(), in(b, "ws", fmt.Sprintf(holds, 7)))
+		if err == nil && res.ExitCode != 0 {
+			err = fmt.Errorf("exit code %d, stderr %q", res.ExitCode, res.Stderr)
+		}
+		quiet <- err
+	}()
+	_, err := p.Run(t.Context(), in(a, "ws", fmt.Sprintf(holds, 10)))
+	wantFull(t, err, schemas.Exhausted, "--workspace-quota")
+	if err := write(t, p, a, "ws", "named", 7*mib); err != nil {
+		t.Fatal(err)
+	}
+	_, err = p.Run(t.Context(), in(a, "ws", fmt.Sprintf(holds, 7)))
+	wantFull(t, err, schemas.Exhausted, "--account-workspace-quota")
+	if err := write(t, p, b, "ws", "go", 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-quiet; err != nil {
+		t.Errorf("another account, within its limits: %v", err)
+	}
+}
+
 // TestFileToolsKeepQuotasL3: what file tools write counts at once, for the workspace and for the sum of the account.
 func TestFileToolsKeepQuotasL3(t *testing.T) {
 	p := open(t, "L3", func(o *local.Options) { o.WorkspaceQuota, o.AccountQuota = 8*mib, 12*mib })

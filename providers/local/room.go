@@ -22,6 +22,8 @@ func (q *quotas) watchRoom(ctx context.Context) {
 	for {
 		q.look()
 		q.makeRoom()
+		q.endNameless()
+		q.endAll()
 		q.mu.Lock()
 		every := roomIdle
 		if len(q.boxes) > 0 {
@@ -38,8 +40,7 @@ func (q *quotas) watchRoom(ctx context.Context) {
 	}
 }
 
-// look takes note of the free room. Where little is left, those who measure look for what grows; where only half of
-// that is left, all that was begun before ends.
+// look takes note of the free room. Where little is left, those who measure look for what grows.
 func (q *quotas) look() {
 	room, err := q.roomNow()
 	q.mu.Lock()
@@ -64,7 +65,13 @@ func (q *quotas) look() {
 		s.touched = s.touched || s.boxes > 0
 	}
 	q.hurry()
-	if !room.below(2) {
+}
+
+// endAll ends all that was begun before the room was short, where only half of what must be free is left.
+func (q *quotas) endAll() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.short.IsZero() || !q.room.below(2) || time.Since(q.lastNameless) < namelessDies && !q.room.below(8) {
 		return
 	}
 	n := 0
@@ -75,7 +82,7 @@ func (q *quotas) look() {
 	}
 	if n > 0 {
 		q.ended[fullDisk] += int64(n)
-		q.log.Warn("disk almost full, all commands that can write to workspaces ended", "sandboxes", n, "free", room.Free)
+		q.log.Warn("disk almost full, all commands that can write to workspaces ended", "sandboxes", n, "free", q.room.Free)
 	}
 }
 
