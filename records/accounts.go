@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -95,7 +94,7 @@ func (s *Store) PatchAccount(ctx context.Context, a schemas.AccountID, patch []b
 		return schemas.Document{}, err
 	}
 	return s.changeAccount(ctx, a, revision, func(acc *schemas.Account) error {
-		before, err := json.Marshal(schemas.AccountSpec{Name: acc.Name, Description: acc.Description})
+		before, err := schemas.EncodeJSON(schemas.AccountSpec{Name: acc.Name, Description: acc.Description})
 		if err != nil {
 			return fmt.Errorf("patch %s: %w", a, err)
 		}
@@ -224,7 +223,7 @@ func (s *Store) removeAll(ctx context.Context, a schemas.AccountID, n *schemas.R
 }
 
 func accountDocument(acc schemas.Account, revision uint64) (schemas.Document, error) {
-	b, err := json.Marshal(schemas.AccountDocument{
+	b, err := schemas.EncodeJSON(schemas.AccountDocument{
 		ID: acc.ID, Name: acc.Name, Description: acc.Description, Created: acc.Created, Updated: updated(acc.Created, acc.Updated),
 	})
 	if err != nil {

@@ -2,7 +2,6 @@ package records
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -280,7 +279,7 @@ func (s *Store) PatchDocument(
 		return schemas.Document{}, s.missing(a, col, id)
 	}
 	r, rev, err := s.change(ctx, key, revision, func(old record) (record, error) {
-		spec, err := json.Marshal(col.spec(old))
+		spec, err := schemas.EncodeJSON(col.spec(old))
 		if err != nil {
 			return record{}, fmt.Errorf("patch %s: %w", key, err)
 		}
@@ -386,7 +385,7 @@ func (col collection) change(old record, spec, sent []byte, now time.Time) (reco
 }
 
 func (col collection) shown(r record, id string, revision uint64) (schemas.Document, error) {
-	b, err := json.Marshal(col.document(r))
+	b, err := schemas.EncodeJSON(col.document(r))
 	if err != nil {
 		return schemas.Document{}, fmt.Errorf("show %s: %w", id, err)
 	}

@@ -20,7 +20,7 @@ func merge(target, patch []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	b, err := json.Marshal(merged(t, p))
+	b, err := schemas.EncodeJSON(merged(t, p))
 	if err != nil {
 		return nil, fmt.Errorf("merge: %w", err)
 	}

@@ -2,7 +2,6 @@ package records
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -120,7 +119,7 @@ func CheckModel(c schemas.ModelConfig) error {
 			}
 		}
 	}
-	if b, err := json.Marshal(c.Extra); err != nil || len(b) > schemas.MaxModelExtra {
+	if b, err := schemas.EncodeJSON(c.Extra); err != nil || len(b) > schemas.MaxModelExtra {
 		bad("extra", "is %d bytes of JSON: the limit is %d", len(b), schemas.MaxModelExtra)
 	}
 	if c.LegacyMaxTokens && c.Wire != schemas.WireOpenAI {

@@ -2,7 +2,6 @@ package records
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -252,7 +251,7 @@ func (p *planner) resource(i int, r schemas.Resource, s existing, there bool) {
 		p.failed[change.ID] = true
 		return // it is reported already
 	}
-	body, err := json.Marshal(p.spec(i, r, config))
+	body, err := schemas.EncodeJSON(p.spec(i, r, config))
 	if err != nil {
 		wrong(fmt.Errorf("write %s: %w", schemas.ResourcePath(i), err))
 		return

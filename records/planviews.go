@@ -75,7 +75,7 @@ func resourceOf(r record, name func(id string) string) schemas.Resource {
 		}
 		config = c
 	}
-	out.Config, _ = json.Marshal(config) //nolint:errchkjson // its options came as JSON
+	out.Config, _ = schemas.EncodeJSON(config) //nolint:errchkjson // its options came as JSON
 	return out
 }
 
@@ -107,13 +107,13 @@ func configKey(v view) string {
 	if vars, ok := config["envVars"].(map[string]any); ok {
 		config["envVars"] = slices.Sorted(maps.Keys(vars))
 	}
-	b, _ := json.Marshal(config) //nolint:errchkjson // it was JSON before
+	b, _ := schemas.EncodeJSON(config) //nolint:errchkjson // it was JSON before
 	return string(b)
 }
 
 // plain is v as JSON says it.
 func plain(v any) any {
-	b, _ := json.Marshal(v) //nolint:errchkjson // configs came as JSON
+	b, _ := schemas.EncodeJSON(v) //nolint:errchkjson // configs came as JSON
 	var out any
 	_ = json.Unmarshal(b, &out) // likewise
 	return out
@@ -205,6 +205,6 @@ func shown(path string, v any) json.RawMessage {
 			v = schemas.MaskedSecret
 		}
 	}
-	b, _ := json.Marshal(v) //nolint:errchkjson // it was JSON before
+	b, _ := schemas.EncodeJSON(v) //nolint:errchkjson // it was JSON before
 	return b
 }

@@ -185,3 +185,16 @@ func TestAManifestBeyondTheQuotaChangesNothing(t *testing.T) {
 	_, err := s.ApplyManifest(t.Context(), a, schemas.ManifestRequest{Manifest: manifest(t, resources(6, 1<<10)...)})
 	full(t, err, "resources")
 }
+
+// TestARecordTakesWhatWasWritten: signs that HTML would escape, of which scripts are full, count once.
+func TestARecordTakesWhatWasWritten(t *testing.T) {
+	t.Parallel()
+	s, a, _ := bounded(t, bus(t))
+	before, _ := s.RecordUsage(a)
+	const size = 12 << 10
+	body := fmt.Appendf(nil, `{"name":"b","config":{"envVars":{"X":%q}}}`, strings.Repeat("<&>", size/3))
+	testwait.Must(s.AddDocument(t.Context(), a, schemas.Sandboxes, body))(t)
+	if after, _ := s.RecordUsage(a); after.Bytes-before.Bytes > 2*size {
+		t.Errorf("%d bytes were written, and %d more are kept", size, after.Bytes-before.Bytes)
+	}
+}

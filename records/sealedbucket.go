@@ -95,7 +95,7 @@ func (v sealedBucket) seal(key string, r record) (stored, error) {
 	taken := takeSecrets(&r)
 	s := stored{record: r}
 	for field, value := range taken {
-		plain, err := json.Marshal(value)
+		plain, err := schemas.EncodeJSON(value)
 		if err != nil {
 			return stored{}, fmt.Errorf("encrypt %s: %w", field, err)
 		}
