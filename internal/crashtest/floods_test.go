@@ -1,6 +1,7 @@
 package crashtest_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -22,9 +23,10 @@ import (
 // flood is one way to take from others what is common to all.
 type flood struct {
 	name    string
-	short   bool   // it is part of the short run too
-	needs   string // a command that makes what it needs
-	refused bool   // nothing of it is taken
+	short   bool                                  // it is part of the short run too
+	needs   string                                // a command that makes what it needs
+	refused bool                                  // nothing of it is taken
+	prepare func(f *flooder, ctx context.Context) // makes what it needs, nil: nothing
 	do      func(f *flooder, ctx context.Context)
 }
 
@@ -62,13 +64,15 @@ func floods() []flood {
 // flooder is a tenant that means no good.
 type flooder struct {
 	*cluster
-	t     *testing.T
-	next  int // of the quiet tenant's calls
-	nats  *nats.Conn
-	http  *http.Client
-	made  atomic.Int64 // calls
-	sent  atomic.Int64 // what was answered, or went out
-	taken atomic.Int64 // and was not refused
+	t       *testing.T
+	next    int    // of the quiet tenant's calls
+	job     string // that it has started, where one is needed
+	nats    *nats.Conn
+	http    *http.Client
+	made    atomic.Int64 // calls
+	sent    atomic.Int64 // what was answered, or went out
+	taken   atomic.Int64 // and was not refused
+	refusal atomic.Value // the last answer that refuses something
 }
 
 // elsewhere is the address that the flood comes from.
@@ -94,11 +98,7 @@ func (f *flooder) count(n int64, taken bool) {
 func (f *flooder) ask(ctx context.Context, method, path string, body any) (status int, answer []byte) {
 	var sent io.Reader = http.NoBody
 	if body != nil {
-		b, err := json.Marshal(body)
-		if err != nil {
-			panic(err)
-		}
-		sent = strings.NewReader(string(b))
+		sent = bytes.NewReader(encode(body))
 	}
 	req, err := http.NewRequestWithContext(ctx, method, "http://"+f.gateway+path, sent)
 	if err != nil {
@@ -113,6 +113,9 @@ func (f *flooder) ask(ctx context.Context, method, path string, body any) (statu
 	}
 	defer res.Body.Close()
 	answer, _ = io.ReadAll(res.Body)
+	if res.StatusCode >= http.StatusBadRequest {
+		f.refusal.Store(fmt.Sprintf("%d %.200s", res.StatusCode, answer))
+	}
 	f.count(1, res.StatusCode < http.StatusBadRequest)
 	return res.StatusCode, answer
 }
