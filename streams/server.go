@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
+	"github.com/sandjet/sandjet/internal/host"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -42,8 +43,10 @@ type ServerOptions struct {
 	Auth Authenticator
 	// Publications bound what one account may have on its way into INTAKE.
 	Publications Shares
-	Memory       bool // keep everything in memory, for tests; DataDir may be empty then
-	Log          *slog.Logger
+	// Connections is how many connections there may be, those of this process included. 0: an eighth of its descriptors, from 256 to 65,536.
+	Connections int
+	Memory      bool // keep everything in memory, for tests; DataDir may be empty then
+	Log         *slog.Logger
 }
 
 // MaxPayload is the embedded server's limit of one message, in bytes; what is larger takes the way through
@@ -81,6 +84,9 @@ func StartServer(ctx context.Context, o ServerOptions) (*Server, error) {
 	}
 	if o.Host == "" {
 		o.Host = "127.0.0.1"
+	}
+	if o.Connections <= 0 {
+		o.Connections = mostConnections(host.OpenFiles())
 	}
 	switch o.Durability {
 	case "":
@@ -161,7 +167,7 @@ func (s *Server) start(ctx context.Context) error {
 		srv.WaitForShutdown()
 		return err
 	}
-	if err := s.open(); err != nil {
+	if err := s.open(srv); err != nil {
 		s.running.Store(nil)
 		srv.Shutdown()
 		srv.WaitForShutdown()
@@ -171,7 +177,7 @@ func (s *Server) start(ctx context.Context) error {
 }
 
 // open opens the door for publications, so that clients can publish whenever the server is there.
-func (s *Server) open() error {
+func (s *Server) open(srv *server.Server) error {
 	const op = "start the embedded server"
 	conn, err := nats.Connect("", nats.InProcessServer(s), nats.UserInfo(InProcessUser, s.own.password), nats.Name("sandjet-intake"),
 		nats.MaxReconnects(-1), nats.ReconnectBufSize(-1), nats.Timeout(readyWithin),
@@ -190,6 +196,9 @@ func (s *Server) open() error {
 	ctx, cancel := context.WithCancel(context.Background())
 	var parts sync.WaitGroup
 	parts.Go(func() { door.run(ctx) })
+	if s.options.Port >= 0 {
+		parts.Go(func() { boundNewcomers(ctx, srv, s.options.Connections) })
+	}
 	if s.options.Auth != nil {
 		parts.Go(func() { s.options.Auth.Run(ctx) })
 	}
@@ -208,7 +217,7 @@ func (s *Server) serverOptions() *server.Options {
 		JetStream: true, StoreDir: s.dir.path, JetStreamMaxMemory: 1 << 30, JetStreamMaxStore: s.options.MaxStore,
 		SyncAlways: s.options.Durability == DurabilityAlways, SyncInterval: time.Second,
 		NoSigs: true, DisableJetStreamBanner: true, MaxPayload: MaxPayload, PingInterval: 10 * time.Second,
-		AuthTimeout:                authWithin.Seconds(),
+		AuthTimeout: authWithin.Seconds(), MaxConn: s.options.Connections,
 		JetStreamLimits:            server.JSLimitOpts{DefaultMaxConsumers: -1, Duplicates: dedupe},
 		CustomClientAuthentication: s.own,
 	}

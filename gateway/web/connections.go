@@ -6,8 +6,9 @@ import (
 	"net/netip"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
+
+	"github.com/sandjet/sandjet/internal/host"
 )
 
 // Connections bound how many connections a listener takes at the same time. 0 stands for the default, less for no limit.
@@ -22,24 +23,14 @@ type Connections struct {
 // the reserve for what must go on when clients take all they can get: the files of the log, its own connections, boxes.
 func DefaultConnections() int {
 	const most, share = 150_000, 4
-	return min(openFiles()/share*(share-1), most)
+	return min(host.OpenFiles()/share*(share-1), most)
 }
 
 // MaxConnections is the largest number that leaves the least reserve of descriptors, 128 and more.
 func MaxConnections() int {
 	const least, share = 128, 10
-	files := openFiles()
+	files := host.OpenFiles()
 	return files - max(least, files/share)
-}
-
-// openFiles is how many descriptors the process may have.
-func openFiles() int {
-	const usual, most = 1024, 1 << 30
-	var r syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &r); err != nil {
-		return usual
-	}
-	return int(min(r.Cur, most))
 }
 
 // LimitConnections bounds the connections that l takes. One beyond the limits gets an answer in HTTP/1.1 that says so and is closed
