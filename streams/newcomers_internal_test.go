@@ -1,12 +1,15 @@
 package streams
 
 import (
+	"bytes"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -109,4 +112,22 @@ func TestConnectionsThatSayNothingAreEnded(t *testing.T) {
 	if !slices.ContainsFunc(closed.Conns, func(c *server.ConnInfo) bool { return c.Reason == ended }) {
 		t.Error("none was ended before its time to say who it is was over")
 	}
+}
+
+// Of clients that are refused one line a minute is logged for each kind of fault.
+func TestRefusedClientsAreLoggedOnceAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var lines bytes.Buffer
+		l := &serverLog{log: slog.New(slog.NewTextHandler(&lines, nil))}
+		for range 1000 {
+			l.Errorf("127.0.0.1:1 - cid:7 - maximum connections exceeded")
+			l.Errorf("authentication error - User %q", "x")
+		}
+		time.Sleep(time.Minute)
+		l.Errorf("127.0.0.1:1 - cid:7 - maximum connections exceeded")
+		got := lines.String()
+		if strings.Count(got, "client refused") != 3 || strings.Count(got, "left_out=999") != 1 || strings.Contains(got, "ERROR") {
+			t.Errorf("%.1000s", got)
+		}
+	})
 }

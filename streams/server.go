@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/sandjet/sandjet/internal/host"
+	"github.com/sandjet/sandjet/internal/sometimes"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -398,7 +399,8 @@ func (s *Server) stop() {
 // serverLog hands the server's lines to our log. Fatal ones, for which the server would end the
 // process, are kept as the reason why it did not start.
 type serverLog struct {
-	log *slog.Logger
+	log     *slog.Logger
+	refused sometimes.Counted
 
 	mu      sync.Mutex
 	last    string
@@ -433,21 +435,32 @@ func (l *serverLog) Warnf(format string, v ...any) {
 	l.log.Warn("NATS server message", "line", fmt.Sprintf(format, v...))
 }
 
-// Errorf logs what concerns the server itself as an error. What a client was refused is the client's fault:
-// any tenant could fill the log of errors with it.
+// Errorf logs what concerns the server itself as an error. What a client was refused is the client's fault: any tenant could fill the log
+// of errors with it. Of each kind one line a minute is logged, with the number of those that were left out.
 func (l *serverLog) Errorf(format string, v ...any) {
 	line := fmt.Sprintf(format, v...)
 	for _, fault := range []string{
 		"Publish Violation", "Subscription Violation", "authentication error", "maximum payload exceeded", "maximum subscriptions exceeded",
-		"maximum account active connections exceeded", "Maximum Payload Violation", "Maximum Control Line",
+		"maximum connections exceeded", "maximum account active connections exceeded", "Maximum Payload Violation", "Maximum Control Line",
 		"Client parser ERROR", "TLS handshake error",
 	} {
 		if strings.Contains(strings.ToLower(line), strings.ToLower(fault)) {
-			l.log.Info("client refused", "reason", line)
+			l.refuse(fault, line)
 			return
 		}
 	}
 	l.log.Error("NATS server message", "line", line)
+}
+
+func (l *serverLog) refuse(fault, line string) {
+	level, attrs := slog.LevelInfo, []any{"reason", line}
+	switch leftOut, due := l.refused.Due(fault); {
+	case !due:
+		level = slog.LevelDebug
+	case leftOut > 0:
+		attrs = append(attrs, "left_out", leftOut)
+	}
+	l.log.Log(context.Background(), level, "client refused", attrs...)
 }
 
 func (l *serverLog) Debugf(format string, v ...any) {
