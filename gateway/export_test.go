@@ -11,3 +11,12 @@ func AliasRows() []AliasRow {
 	}
 	return rows
 }
+
+// LookUpJobs has n jobs looked up by their tokens until end is called.
+func (g *Gateway) LookUpJobs(n int64) (end func()) {
+	place, _ := g.jobTokens.TakeMany("", n)
+	return place.Release
+}
+
+// MostJobTokens is for how many requests jobs are looked up by their tokens at the same time.
+const MostJobTokens = mostJobTokens

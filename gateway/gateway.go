@@ -21,6 +21,7 @@ import (
 	"github.com/sandjet/sandjet/gateway/e2b"
 	"github.com/sandjet/sandjet/gateway/files"
 	"github.com/sandjet/sandjet/gateway/live"
+	"github.com/sandjet/sandjet/gateway/quota"
 	"github.com/sandjet/sandjet/gateway/sandboxapi"
 	"github.com/sandjet/sandjet/gateway/skills"
 	"github.com/sandjet/sandjet/gateway/web"
@@ -168,6 +169,8 @@ type Gateway struct {
 	skills      *skills.Skills
 	mcp         *mcp.Server
 	replays     *replays // of deliveries
+	ready       *sharedRead[struct{}]
+	jobTokens   *quota.Ledger // of jobs that are looked up for a token
 
 	// draining ends when the gateway is told to stop: what waits or streams then ends by itself.
 	draining context.Context //nolint:containedctx // it is a signal to all requests, not the context of one
@@ -193,7 +196,7 @@ func New(o Options) *Gateway {
 	o.Grace = orDefault(o.Grace, defaultGrace)
 	o.Heartbeat = orDefault(o.Heartbeat, defaultHeartbeat)
 	o.Stall = orDefault(o.Stall, defaultStall)
-	g := &Gateway{Options: o, replays: newReplays()}
+	g := &Gateway{Options: o, replays: newReplays(), ready: newReady(o.Bus), jobTokens: quota.NewLedger(0, mostJobTokens)}
 	g.draining, g.drain = context.WithCancel(context.Background())
 	g.places = o.Limits.places()
 	holds := o.Limits.holds()

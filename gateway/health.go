@@ -9,6 +9,7 @@ import (
 
 	"github.com/sandjet/sandjet/gateway/web"
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
 )
 
 // getHealth says that the process lives and that the log that it holds itself, if it does, can write. A log elsewhere that is
@@ -21,15 +22,20 @@ func (g *Gateway) getHealth(w http.ResponseWriter, _ *http.Request) error {
 	return nil
 }
 
+// logPatience is how long a request without a key waits for the log.
+const logPatience = 2 * time.Second
+
+// newReady asks the log whether it takes new work, for all requests at the same time.
+func newReady(bus *streams.Bus) *sharedRead[struct{}] {
+	return &sharedRead[struct{}]{within: logPatience, read: func(ctx context.Context) (struct{}, error) { return struct{}{}, bus.Ready(ctx) }}
+}
+
 // getReady says whether a call would be taken now: the log answers and can write, and the gateway does not drain.
 func (g *Gateway) getReady(w http.ResponseWriter, r *http.Request) error {
-	const patience = 2 * time.Second
 	if g.draining.Err() != nil {
 		return schemas.Errorf(schemas.Unavailable, "", "this gateway is stopping")
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), patience)
-	defer cancel()
-	if err := g.Bus.Ready(ctx); err != nil {
+	if _, err := g.ready.get(r.Context()); err != nil {
 		why := "the log does not answer"
 		if public := schemas.Public(err); public.Code != schemas.Internal {
 			why = public.Message

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandjet/sandjet/gateway/quota"
 	"github.com/sandjet/sandjet/gateway/web"
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
@@ -20,6 +21,9 @@ const (
 	// tokenGrace is how long after the end of a job's lifetime its token is good: a supervisor may have
 	// to try for a while.
 	tokenGrace = time.Hour
+	// mostJobTokens is for how many requests with tokens jobs are looked up at the same time: until that is done no token is known to
+	// be one.
+	mostJobTokens = 64
 )
 
 // jobEndAnswer is what a supervisor is answered when its report counts.
@@ -45,7 +49,13 @@ func (g *Gateway) postJobEnd(w http.ResponseWriter, r *http.Request) error {
 		return schemas.Invalidf(headerJobToken, "is missing: the header carries the job's token")
 	}
 	now := g.Bus.Now()
+	place, full := g.jobTokens.Take("")
+	if full != quota.Free {
+		web.Later(w.Header())
+		return schemas.Errorf(schemas.Unavailable, "", "as many jobs are being looked up by their tokens as may be: try again later")
+	}
 	j, err := g.jobOfToken(r.Context(), pathJob(r), token, now)
+	place.Release()
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandjet/sandjet/gateway"
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 )
@@ -89,5 +90,27 @@ func TestReportsThatAreRefused(t *testing.T) {
 	}
 	if a := e.report(late.ID, jobToken, good); a.status != http.StatusAccepted {
 		t.Errorf("within the grace: %d %s", a.status, a.body)
+	}
+}
+
+// Jobs are looked up for any token: for so many at the same time, and others come back later.
+func TestJobsAreLookedUpForSoManyTokens(t *testing.T) {
+	e := open(t)
+	j := e.job()
+	const good = `{"status":"completed","response":{"exitCode":0}}`
+	end := e.gw.LookUpJobs(gateway.MostJobTokens)
+	a := e.report(j.ID, jobToken, good)
+	if a.status != http.StatusServiceUnavailable || a.problem(t).Code != schemas.Unavailable || a.header.Get("Retry-After") == "" {
+		t.Errorf("one more: %d %s", a.status, a.body)
+	}
+	end()
+	wrong := string(alice) + ".wrong"
+	for range gateway.MostJobTokens + 1 {
+		if a := e.report(j.ID, wrong, good); a.status != http.StatusNotFound {
+			t.Fatalf("a wrong token: %d %s", a.status, a.body)
+		}
+	}
+	if a := e.report(j.ID, jobToken, good); a.status != http.StatusAccepted {
+		t.Errorf("%d %s", a.status, a.body)
 	}
 }

@@ -89,7 +89,7 @@ func newMetrics(reg *prometheus.Registry, bus *streams.Bus, providers []string, 
 		}, func() float64 { return float64(held.Answers.Total()) }),
 	)
 	if len(providers) > 0 {
-		reg.MustRegister(newQueues(bus, providers))
+		reg.MustRegister(newQueues(providers, bus.QueueStats))
 	}
 	return m
 }
@@ -136,17 +136,27 @@ func (m *metrics) request(route string, status int, took time.Duration) {
 	m.took.WithLabelValues(route).Observe(took.Seconds())
 }
 
-// queues measures the queues of calls when it is asked, one round trip for each.
+// queues measures the queues of calls when it is asked, one round trip for each and all scrapes of a moment.
 type queues struct {
-	bus       *streams.Bus
 	providers []string
+	stats     sharedRead[map[string]streams.QueueStats]
 	age       *prometheus.Desc
 	depth     *prometheus.Desc
 }
 
-func newQueues(bus *streams.Bus, providers []string) *queues {
+// newQueues measures the queues of providers; one that cannot be read is left out: no number is better than a wrong one.
+func newQueues(providers []string, read func(context.Context, string) (streams.QueueStats, error)) *queues {
+	all := func(ctx context.Context) (map[string]streams.QueueStats, error) {
+		stats := map[string]streams.QueueStats{}
+		for _, p := range providers {
+			if s, err := read(ctx, p); err == nil {
+				stats[p] = s
+			}
+		}
+		return stats, nil
+	}
 	return &queues{
-		bus: bus, providers: providers,
+		providers: providers, stats: sharedRead[map[string]streams.QueueStats]{within: logPatience, read: all},
 		age: prometheus.NewDesc("sandjet_queue_age_seconds",
 			"Age of the oldest call that waits for a worker; 0 when none does.", []string{"provider"}, nil),
 		depth: prometheus.NewDesc("sandjet_queue_calls",
@@ -157,15 +167,12 @@ func newQueues(bus *streams.Bus, providers []string) *queues {
 // Describe reports the names.
 func (q *queues) Describe(c chan<- *prometheus.Desc) { c <- q.age; c <- q.depth }
 
-// Collect reads the numbers. A queue that cannot be read is left out: no number is better than a
-// wrong one.
+// Collect reads the numbers.
 func (q *queues) Collect(c chan<- prometheus.Metric) {
-	const patience = 2 * time.Second
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
+	stats, _ := q.stats.get(context.Background()) // it never fails
 	for _, p := range q.providers {
-		s, err := q.bus.QueueStats(ctx, p)
-		if err != nil {
+		s, ok := stats[p]
+		if !ok {
 			continue
 		}
 		c <- prometheus.MustNewConstMetric(q.age, prometheus.GaugeValue, s.Oldest.Seconds(), p)

@@ -16,6 +16,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
+	"github.com/sandjet/sandjet/internal/host"
+	"github.com/sandjet/sandjet/internal/sometimes"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -42,8 +44,10 @@ type ServerOptions struct {
 	Auth Authenticator
 	// Publications bound what one account may have on its way into INTAKE.
 	Publications Shares
-	Memory       bool // keep everything in memory, for tests; DataDir may be empty then
-	Log          *slog.Logger
+	// Connections is how many connections there may be, those of this process included. 0: an eighth of its descriptors, from 256 to 65,536.
+	Connections int
+	Memory      bool // keep everything in memory, for tests; DataDir may be empty then
+	Log         *slog.Logger
 }
 
 // MaxPayload is the embedded server's limit of one message, in bytes; what is larger takes the way through
@@ -81,6 +85,9 @@ func StartServer(ctx context.Context, o ServerOptions) (*Server, error) {
 	}
 	if o.Host == "" {
 		o.Host = "127.0.0.1"
+	}
+	if o.Connections <= 0 {
+		o.Connections = mostConnections(host.OpenFiles())
 	}
 	switch o.Durability {
 	case "":
@@ -161,7 +168,7 @@ func (s *Server) start(ctx context.Context) error {
 		srv.WaitForShutdown()
 		return err
 	}
-	if err := s.open(); err != nil {
+	if err := s.open(srv); err != nil {
 		s.running.Store(nil)
 		srv.Shutdown()
 		srv.WaitForShutdown()
@@ -171,7 +178,7 @@ func (s *Server) start(ctx context.Context) error {
 }
 
 // open opens the door for publications, so that clients can publish whenever the server is there.
-func (s *Server) open() error {
+func (s *Server) open(srv *server.Server) error {
 	const op = "start the embedded server"
 	conn, err := nats.Connect("", nats.InProcessServer(s), nats.UserInfo(InProcessUser, s.own.password), nats.Name("sandjet-intake"),
 		nats.MaxReconnects(-1), nats.ReconnectBufSize(-1), nats.Timeout(readyWithin),
@@ -190,6 +197,9 @@ func (s *Server) open() error {
 	ctx, cancel := context.WithCancel(context.Background())
 	var parts sync.WaitGroup
 	parts.Go(func() { door.run(ctx) })
+	if s.options.Port >= 0 {
+		parts.Go(func() { boundNewcomers(ctx, srv, s.options.Connections) })
+	}
 	if s.options.Auth != nil {
 		parts.Go(func() { s.options.Auth.Run(ctx) })
 	}
@@ -208,7 +218,7 @@ func (s *Server) serverOptions() *server.Options {
 		JetStream: true, StoreDir: s.dir.path, JetStreamMaxMemory: 1 << 30, JetStreamMaxStore: s.options.MaxStore,
 		SyncAlways: s.options.Durability == DurabilityAlways, SyncInterval: time.Second,
 		NoSigs: true, DisableJetStreamBanner: true, MaxPayload: MaxPayload, PingInterval: 10 * time.Second,
-		AuthTimeout:                authWithin.Seconds(),
+		AuthTimeout: authWithin.Seconds(), MaxConn: s.options.Connections,
 		JetStreamLimits:            server.JSLimitOpts{DefaultMaxConsumers: -1, Duplicates: dedupe},
 		CustomClientAuthentication: s.own,
 	}
@@ -389,7 +399,8 @@ func (s *Server) stop() {
 // serverLog hands the server's lines to our log. Fatal ones, for which the server would end the
 // process, are kept as the reason why it did not start.
 type serverLog struct {
-	log *slog.Logger
+	log     *slog.Logger
+	refused sometimes.Counted
 
 	mu      sync.Mutex
 	last    string
@@ -424,21 +435,32 @@ func (l *serverLog) Warnf(format string, v ...any) {
 	l.log.Warn("NATS server message", "line", fmt.Sprintf(format, v...))
 }
 
-// Errorf logs what concerns the server itself as an error. What a client was refused is the client's fault:
-// any tenant could fill the log of errors with it.
+// Errorf logs what concerns the server itself as an error. What a client was refused is the client's fault: any tenant could fill the log
+// of errors with it. Of each kind one line a minute is logged, with the number of those that were left out.
 func (l *serverLog) Errorf(format string, v ...any) {
 	line := fmt.Sprintf(format, v...)
 	for _, fault := range []string{
 		"Publish Violation", "Subscription Violation", "authentication error", "maximum payload exceeded", "maximum subscriptions exceeded",
-		"maximum account active connections exceeded", "Maximum Payload Violation", "Maximum Control Line",
+		"maximum connections exceeded", "maximum account active connections exceeded", "Maximum Payload Violation", "Maximum Control Line",
 		"Client parser ERROR", "TLS handshake error",
 	} {
 		if strings.Contains(strings.ToLower(line), strings.ToLower(fault)) {
-			l.log.Info("client refused", "reason", line)
+			l.refuse(fault, line)
 			return
 		}
 	}
 	l.log.Error("NATS server message", "line", line)
+}
+
+func (l *serverLog) refuse(fault, line string) {
+	level, attrs := slog.LevelInfo, []any{"reason", line}
+	switch leftOut, due := l.refused.Due(fault); {
+	case !due:
+		level = slog.LevelDebug
+	case leftOut > 0:
+		attrs = append(attrs, "left_out", leftOut)
+	}
+	l.log.Log(context.Background(), level, "client refused", attrs...)
 }
 
 func (l *serverLog) Debugf(format string, v ...any) {

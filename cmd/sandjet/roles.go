@@ -119,7 +119,7 @@ type gatewayFlags struct {
 
 // connectionFlags bound the connections of the HTTP listener.
 type connectionFlags struct {
-	MaxConnections           int `placeholder:"N" default:"0" group:"Gateway" help:"Maximum number of TCP connections to the gateway; more are refused. 0: three quarters of the descriptors that the process may have (ulimit -n), 150000 at most; the rest is for the log and the sandboxes."`
+	MaxConnections           int `placeholder:"N" default:"0" group:"Gateway" help:"Maximum number of TCP connections to the gateway; more are refused. 0: three quarters of the descriptors that the process may have (ulimit -n), and one for each 320 KiB of its memory, 150000 at most; the rest is for the log and the sandboxes."`
 	MaxConnectionsPerAddress int `placeholder:"N" default:"0" group:"Gateway" help:"Maximum number of TCP connections from one address (of IPv6 from one /64). Behind a proxy all come from the proxy's. 0: half of --max-connections."`
 }
 

@@ -198,14 +198,21 @@ func firstOf(contentType string, data []byte, n uint64) ([]byte, error) {
 		}
 		return data[:n], nil
 	}
-	values, err := split(data)
-	if err != nil {
-		return nil, err
+	var first []byte
+	count := uint64(0)
+	for v := range elements(data) {
+		if count == n {
+			break
+		}
+		if count++; count > 1 {
+			first = append(first, ',')
+		}
+		first = append(first, v...)
 	}
-	if n > uint64(len(values)) {
-		return nil, schemas.Invalidf(headerForkSub, "the append there has %d values", len(values))
+	if count < n {
+		return nil, schemas.Invalidf(headerForkSub, "the append there has %d values", count)
 	}
-	return join(values[:n]), nil
+	return first, nil
 }
 
 // firstData is what a new stream begins with: what a fork copies, and the body.

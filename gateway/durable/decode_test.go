@@ -45,6 +45,7 @@ func TestFlatten(t *testing.T) {
 	}{
 		`{"a": 1}`: {`{"a": 1}`, 1, true}, ` [1, 2 ,3] `: {`1,2,3`, 3, true}, `[[1,2],[3]]`: {`[1,2],[3]`, 2, true},
 		`[]`: {``, 0, true}, `[[]]`: {`[]`, 1, true},
+		`["a\",[", "]\\" , {"b]":","}]`: {`"a\",[","]\\",{"b]":","}`, 3, true}, "[1,\n\t2\r]": {`1,2`, 2, true},
 		`"x,y"`: {`"x,y"`, 1, true}, `["x,y"]`: {`"x,y"`, 1, true}, `12345678901234567890.50`: {`12345678901234567890.50`, 1, true},
 		``: {}, `[1,]`: {}, `{`: {}, `1 2`: {}, "\"\xff\"": {},
 	} {
@@ -53,6 +54,48 @@ func TestFlatten(t *testing.T) {
 			t.Errorf("%q: %q, %d, %v", body, values, count, err)
 		}
 	}
+}
+
+// An array of more values than a document may have is refused before anything is made of it.
+func TestAnAppendHasSoManyValues(t *testing.T) {
+	t.Parallel()
+	body := func(n int) []byte { return []byte("[1" + strings.Repeat(",1", n-1) + "]") }
+	if _, n, err := flatten(body(schemas.MaxMembers)); err != nil || n != schemas.MaxMembers {
+		t.Errorf("%d values, %v", n, err)
+	}
+	_, _, err := flatten(body(schemas.MaxMembers + 1))
+	if e := schemas.Public(err); e.Code != schemas.Invalid || e.Field != "body" || !strings.Contains(e.Message, "100000 values: send fewer") {
+		t.Errorf("one more: %v", err)
+	}
+}
+
+func TestFirstValuesOfAnAppend(t *testing.T) {
+	t.Parallel()
+	const stored = `1,[2,3],"a,b"`
+	for n, want := range map[uint64]string{0: "", 1: `1`, 2: `1,[2,3]`, 3: stored, 4: "the append there has 3 values"} {
+		got, err := firstOf(typeJSON, []byte(stored), n)
+		if err != nil {
+			got = []byte(schemas.Public(err).Message)
+		}
+		if !strings.Contains(string(got), want) || n == 0 && len(got) > 0 {
+			t.Errorf("%d: %q", n, got)
+		}
+	}
+}
+
+// split and join are how another decoder sees stored values.
+func split(values []byte) ([]json.RawMessage, error) {
+	var list []json.RawMessage
+	err := json.Unmarshal(array(values), &list)
+	return list, err
+}
+
+func join(list []json.RawMessage) []byte {
+	parts := make([][]byte, len(list))
+	for i, v := range list {
+		parts[i] = v
+	}
+	return bytes.Join(parts, []byte{','})
 }
 
 func FuzzOffset(f *testing.F) {
@@ -106,6 +149,12 @@ func FuzzFlatten(f *testing.F) {
 			return
 		}
 		list, err := split(values)
+		if body := bytes.TrimSpace([]byte(s)); body[0] == '[' {
+			given, err := split(body[1 : len(body)-1])
+			if err != nil || !bytes.Equal(join(given), values) {
+				t.Errorf("%q became %q, %v", s, values, err)
+			}
+		}
 		if err != nil || len(list) != count {
 			t.Fatalf("%q became %q: %d values, %v", s, values, len(list), err)
 		}

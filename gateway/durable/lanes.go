@@ -3,83 +3,149 @@ package durable
 import (
 	"context"
 	"sync"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
 )
 
 // lanes bring the appends of each stream into one row, in this process: those of other processes are
 // noticed by the log's condition. A lane remembers the stream's end, so that most appends are one
-// write and no read; what it remembers is proven by the next write.
+// write and no read; what it remembers is proven by the next write, and is read from the log where it was forgotten.
 type lanes struct {
-	mu   sync.Mutex
-	open map[string]*lane
+	mu    sync.Mutex
+	open  map[schemas.AccountID]map[string]*lane
+	all   int
+	swept time.Time
 }
 
 // lane is held by one goroutine at a time.
 type lane struct {
 	turn  chan struct{}
-	users int // guarded by lanes.mu
+	users int       // guarded by lanes.mu
+	used  time.Time // when it was last left; guarded by lanes.mu
 
 	known   bool
 	last    uint64
 	state   state
-	reached map[string]*producer // nil value: it never wrote
+	reached map[string]*producer // of producers that have written
+	bytes   int                  // of reached, about
 }
 
 const (
 	keptLanes     = 4096
-	keptProducers = 256 // of one lane
+	accountsLanes = keptLanes / 4 // of one account
+	laneRest      = 10 * time.Minute
+	sweepLanes    = time.Minute
+	keptProducers = 64 << 10 // bytes of one lane
+	producerBytes = 160      // of one, beside its id
 )
 
 // enter waits for the lane of a stream. Leave must be called after it, unless there is an error.
-func (l *lanes) enter(ctx context.Context, id string) (*lane, error) {
-	l.mu.Lock()
-	n := l.open[id]
-	if n == nil {
-		if len(l.open) >= keptLanes {
-			l.dropIdle()
-		}
-		n = &lane{turn: make(chan struct{}, 1)}
-		if l.open == nil {
-			l.open = map[string]*lane{}
-		}
-		l.open[id] = n
-	}
-	n.users++
-	l.mu.Unlock()
+func (l *lanes) enter(ctx context.Context, a schemas.AccountID, id string) (*lane, error) {
+	n := l.take(a, id, time.Now())
 	select {
 	case n.turn <- struct{}{}:
 		return n, nil
 	case <-ctx.Done():
-		l.mu.Lock()
-		n.users--
-		l.mu.Unlock()
+		l.release(n)
 		return nil, ctx.Err()
 	}
 }
 
 func (l *lanes) leave(n *lane) {
 	<-n.turn
-	l.mu.Lock()
-	n.users--
-	l.mu.Unlock()
+	l.release(n)
 }
 
-// dropIdle forgets one lane that nobody is in.
-func (l *lanes) dropIdle() {
-	for id, n := range l.open {
+// take returns the lane of a stream, with one user more.
+func (l *lanes) take(a schemas.AccountID, id string, now time.Time) *lane {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.sweep(now)
+	n := l.open[a][id]
+	if n == nil {
+		switch {
+		case len(l.open[a]) >= accountsLanes:
+			l.dropIdle(a)
+		case l.all >= keptLanes:
+			l.dropIdle(l.largest())
+		}
+		n = &lane{turn: make(chan struct{}, 1)}
+		if l.open == nil {
+			l.open = map[schemas.AccountID]map[string]*lane{}
+		}
+		if l.open[a] == nil {
+			l.open[a] = map[string]*lane{}
+		}
+		l.open[a][id] = n
+		l.all++
+	}
+	n.users++
+	return n
+}
+
+func (l *lanes) release(n *lane) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n.users--
+	n.used = time.Now()
+}
+
+// sweep forgets the lanes that nothing has used for a while.
+func (l *lanes) sweep(now time.Time) {
+	if now.Sub(l.swept) < sweepLanes {
+		return
+	}
+	l.swept = now
+	for a, lanes := range l.open {
+		for id, n := range lanes {
+			if n.users == 0 && now.Sub(n.used) >= laneRest {
+				l.drop(a, id)
+			}
+		}
+	}
+}
+
+// dropIdle forgets one lane of an account that nothing uses.
+func (l *lanes) dropIdle(a schemas.AccountID) {
+	for id, n := range l.open[a] {
 		if n.users == 0 {
-			delete(l.open, id)
+			l.drop(a, id)
 			return
 		}
 	}
 }
 
-// forget makes the next append read the stream's end.
-func (n *lane) forget() { n.known, n.reached = false, nil }
-
-// reach remembers where a producer is.
-func (n *lane) reach(id string, p *producer) {
-	if n.reached == nil || len(n.reached) >= keptProducers {
-		n.reached = map[string]*producer{}
+func (l *lanes) drop(a schemas.AccountID, id string) {
+	l.all--
+	if delete(l.open[a], id); len(l.open[a]) == 0 {
+		delete(l.open, a)
 	}
-	n.reached[id] = p
+}
+
+// largest is the account that has the most lanes.
+func (l *lanes) largest() (of schemas.AccountID) {
+	for a, lanes := range l.open {
+		if len(lanes) > len(l.open[of]) {
+			of = a
+		}
+	}
+	return of
+}
+
+// forget makes the next append read the stream's end.
+func (n *lane) forget() { n.known, n.reached, n.bytes = false, nil, 0 }
+
+// reach remembers where a producer is that has written. Where there is no room, the others are forgotten.
+func (n *lane) reach(p *producer) {
+	if n.reached[p.ID] != nil {
+		n.reached[p.ID] = p
+		return
+	}
+	size := 2*len(p.ID) + producerBytes // a later append brings the id once more
+	if n.reached == nil || n.bytes+size > keptProducers {
+		n.reached, n.bytes = map[string]*producer{}, 0
+	}
+	n.bytes += size
+	n.reached[p.ID] = p
 }

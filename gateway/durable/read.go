@@ -8,12 +8,17 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// pageBytes is the most data of one answer, unless a single message has more.
-const pageBytes = 1 << 20
+// Bounds of one answer, unless a single message has more. A message counts what it takes in memory beside its data.
+const (
+	pageBytes    = 1 << 20
+	pageMessages = 4096
+	messageBytes = 128
+)
 
 // page is a part of a stream.
 type page struct {
 	messages []message
+	size     int // of the messages in memory
 	next     uint64
 	upToDate bool // it reaches the stream's end
 	closed   bool // and nothing will follow
@@ -27,7 +32,7 @@ type message struct {
 // read returns what is behind a place: the inherited part first, then the stream's own. Code invalid: the place is
 // behind the stream's end.
 func (s *store) read(ctx context.Context, f found, after uint64) (page, error) {
-	p, size := page{next: after}, 0
+	p := page{next: after}
 	for _, seg := range f.Inherited {
 		for p.next < seg.Upto {
 			got, more, err := s.log.Page(ctx, f.Account, seg.ID, p.next)
@@ -36,13 +41,12 @@ func (s *store) read(ctx context.Context, f found, after uint64) (page, error) {
 			}
 			past := false
 			for _, m := range got {
-				if past = m.Seq > seg.Upto; past || p.full(&size, m) {
+				if past = m.Seq > seg.Upto; past {
 					break
 				}
-				p.add(m)
-			}
-			if size > pageBytes {
-				return p, nil
+				if !p.add(m) {
+					return p, nil
+				}
 			}
 			if past || !more || len(got) == 0 {
 				p.next = max(p.next, seg.Upto)
@@ -55,10 +59,9 @@ func (s *store) read(ctx context.Context, f found, after uint64) (page, error) {
 			return page{}, err
 		}
 		for _, m := range got {
-			if p.full(&size, m) {
+			if !p.add(m) {
 				return p, nil
 			}
-			p.add(m)
 		}
 		if !more || len(got) == 0 {
 			return p, s.finish(ctx, f, got, &p)
@@ -89,17 +92,18 @@ func errBehindTheEnd() error {
 	return schemas.Invalidf("offset", "is behind the end of the stream: the log has lost what was there; begin at -1, or at now")
 }
 
-// full counts a message, and reports whether it is too much for the page.
-func (p *page) full(size *int, m streams.DurableEntry) bool {
-	*size += len(m.Data)
-	return *size > pageBytes && len(p.messages) > 0
-}
-
-func (p *page) add(m streams.DurableEntry) {
-	p.next = m.Seq
+// add adds a message, unless it is too much for the page. The data is copied: what the log has sent keeps its headers in memory with it.
+func (p *page) add(m streams.DurableEntry) bool {
 	if len(m.Data) > 0 {
-		p.messages = append(p.messages, message{m.Seq, m.Data})
+		size := p.size + len(m.Data) + messageBytes
+		if len(p.messages) > 0 && (size > pageBytes || len(p.messages) == pageMessages) {
+			return false
+		}
+		p.size = size
+		p.messages = append(p.messages, message{m.Seq, bytes.Clone(m.Data)})
 	}
+	p.next = m.Seq
+	return true
 }
 
 // body is the page as a reader gets it.

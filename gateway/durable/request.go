@@ -3,6 +3,7 @@ package durable
 import (
 	"bytes"
 	"encoding/json"
+	"iter"
 	"mime"
 	"net/http"
 	"net/textproto"
@@ -231,7 +232,7 @@ func isText(contentType string) bool {
 }
 
 // flatten turns the body of a JSON append into the values to store, separated by commas: an array
-// stands for its elements. Count is 0 for an empty array. Code: invalid.
+// stands for its elements, of which there may be [schemas.MaxMembers]. Count is 0 for an empty array. Code: invalid.
 func flatten(body []byte) (values []byte, count int, err error) {
 	body = bytes.TrimSpace(body)
 	if !utf8.Valid(body) || !json.Valid(body) {
@@ -240,28 +241,45 @@ func flatten(body []byte) (values []byte, count int, err error) {
 	if body[0] != '[' {
 		return body, 1, nil
 	}
-	list, err := split(body[1 : len(body)-1])
-	if err != nil {
-		return nil, 0, err
+	values = make([]byte, 0, len(body))
+	for v := range elements(body[1 : len(body)-1]) {
+		if count++; count > schemas.MaxMembers {
+			return nil, 0, schemas.Invalidf("body", "is an array of more than %d values: send fewer in one request", schemas.MaxMembers)
+		}
+		if count > 1 {
+			values = append(values, ',')
+		}
+		values = append(values, v...)
 	}
-	return join(list), len(list), nil
+	return values, count, nil
 }
 
-// split takes stored values apart again.
-func split(values []byte) ([]json.RawMessage, error) {
-	var list []json.RawMessage
-	if err := json.Unmarshal(array(values), &list); err != nil {
-		return nil, schemas.Wrap(schemas.Invalid, "", "is not valid JSON", err)
+// elements yields the values of a valid list, which are separated by commas, without the space around them. Nothing is copied.
+func elements(list []byte) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		begin, depth, text := 0, 0, false
+		for i := 0; i < len(list); i++ {
+			switch c := list[i]; {
+			case text && c == '\\':
+				i++ // whatever it is, it does not end the text
+			case c == '"':
+				text = !text
+			case text:
+			case c == '[' || c == '{':
+				depth++
+			case c == ']' || c == '}':
+				depth--
+			case c == ',' && depth == 0:
+				if !yield(bytes.TrimSpace(list[begin:i])) {
+					return
+				}
+				begin = i + 1
+			}
+		}
+		if last := bytes.TrimSpace(list[begin:]); len(last) > 0 {
+			yield(last)
+		}
 	}
-	return list, nil
-}
-
-func join(list []json.RawMessage) []byte {
-	parts := make([][]byte, len(list))
-	for i, v := range list {
-		parts[i] = v
-	}
-	return bytes.Join(parts, []byte{','})
 }
 
 // array puts values between brackets.

@@ -161,7 +161,7 @@ type appended struct {
 
 // append adds data to a stream. A refusal comes with the stream's end.
 func (s *store) append(ctx context.Context, f found, a addition, data []byte) (appended, error) {
-	n, err := s.lanes.enter(ctx, f.ID)
+	n, err := s.lanes.enter(ctx, f.Account, f.ID)
 	if err != nil {
 		return appended{}, err
 	}
@@ -188,7 +188,7 @@ func (s *store) append(ctx context.Context, f found, a addition, data []byte) (a
 		if err == nil {
 			n.last, n.state = seq, next
 			if a.producer != nil {
-				n.reach(a.producer.ID, a.producer)
+				n.reach(a.producer)
 			}
 			return appended{end{seq, next}, false, a.producer}, nil
 		}
@@ -221,8 +221,7 @@ func (s *store) inspect(ctx context.Context, f found, n *lane, p *producer) (*pr
 	// What it wrote after the end that is known lets the append fail on its condition.
 	last, err := s.log.Last(ctx, f.Account, f.ID, writer(p))
 	if errors.Is(err, schemas.ErrNotFound) {
-		n.reach(p.ID, nil)
-		return nil, nil //nolint:nilnil // it never wrote
+		return nil, nil //nolint:nilnil // it never wrote, and may not write now: nothing is remembered of it
 	}
 	if err != nil {
 		return nil, err
@@ -231,7 +230,9 @@ func (s *store) inspect(ctx context.Context, f found, n *lane, p *producer) (*pr
 	if err != nil {
 		return nil, err
 	}
-	n.reach(p.ID, st.Producer)
+	if st.Producer != nil {
+		n.reach(st.Producer)
+	}
 	return st.Producer, nil
 }
 

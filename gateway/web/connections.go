@@ -6,8 +6,9 @@ import (
 	"net/netip"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
+
+	"github.com/sandjet/sandjet/internal/host"
 )
 
 // Connections bound how many connections a listener takes at the same time. 0 stands for the default, less for no limit.
@@ -18,28 +19,30 @@ type Connections struct {
 	Refused func(perAddress bool)
 }
 
-// DefaultConnections is three quarters of the descriptors that the process may have, and 150,000 at most. The rest is
-// the reserve for what must go on when clients take all they can get: the files of the log, its own connections, boxes.
-func DefaultConnections() int {
-	const most, share = 150_000, 4
-	return min(openFiles()/share*(share-1), most)
+// DefaultConnections is three quarters of the descriptors that the process may have, and no more than an eighth of its memory has room for;
+// 150,000 at most. The rest is the reserve for what must continue when clients take all they can get: the files of the log, its own
+// connections, boxes.
+func DefaultConnections() int { return defaultConnections(host.OpenFiles(), host.Memory()) }
+
+// connectionMemory is what an idle connection takes at most, with what the kernel has for it: by measuring some 20 KiB with HTTP/1.1 and
+// 28 KiB with HTTP/2, once there was a request.
+const connectionMemory = 40 << 10
+
+// defaultConnections is pure. Memory is in bytes; 0: unknown.
+func defaultConnections(files int, memory int64) int {
+	const least, most, share, eighth = 64, 150_000, 4, 8
+	n := int64(files / share * (share - 1))
+	if memory > 0 {
+		n = min(n, memory/eighth/connectionMemory)
+	}
+	return int(min(max(n, least), most))
 }
 
 // MaxConnections is the largest number that leaves the least reserve of descriptors, 128 and more.
 func MaxConnections() int {
 	const least, share = 128, 10
-	files := openFiles()
+	files := host.OpenFiles()
 	return files - max(least, files/share)
-}
-
-// openFiles is how many descriptors the process may have.
-func openFiles() int {
-	const usual, most = 1024, 1 << 30
-	var r syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &r); err != nil {
-		return usual
-	}
-	return int(min(r.Cur, most))
 }
 
 // LimitConnections bounds the connections that l takes. One beyond the limits gets an answer in HTTP/1.1 that says so and is closed

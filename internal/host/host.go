@@ -1,0 +1,14 @@
+// Package host has what this process may use of its host.
+package host
+
+import "syscall"
+
+// OpenFiles is how many descriptors the process may have.
+func OpenFiles() int {
+	const usual, most = 1024, 1 << 30
+	var r syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &r); err != nil {
+		return usual
+	}
+	return int(min(r.Cur, most))
+}
