@@ -165,6 +165,9 @@ func (r *callReader) take(ctx context.Context, m stored) error {
 		r.asked = r.asked || c.Approval != "" && m.id == schemas.ApprovalRequestedID(c.Account, c.Approval)
 		return nil
 	}
+	if summary := m.headers.Get(headerSummary); r.short && summary != "" {
+		m.data, m.headers = []byte(summary), nil
+	}
 	e, err := Events.entry(ctx, r.bus, "", m)
 	switch {
 	case schemas.CodeOf(err) == schemas.Unavailable || ctx.Err() != nil:

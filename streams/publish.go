@@ -135,7 +135,9 @@ func (t Topic[T]) message(ctx context.Context, b *Bus, v T) (*nats.Msg, error) {
 		return nil, err
 	}
 	if t.summary != nil && m.Header.Get(headerPayload) != "" {
-		m.Header.Set(headerSummary, t.summary(v))
+		if s := t.summary(v); s != "" {
+			m.Header.Set(headerSummary, s)
+		}
 	}
 	if id := v.EventID(); t.once && id != "" {
 		m.Header.Set(jetstream.MsgIDHeader, id)

@@ -194,6 +194,27 @@ func listedResult(r *schemas.Result) *schemas.Result {
 	return l
 }
 
+// summaryOfEvent is a result as lists need it, beside a payload in the object store; empty for other events.
+func summaryOfEvent(e schemas.Event) string {
+	if e.Type != schemas.CallFinished {
+		return ""
+	}
+	var r schemas.Result
+	if json.Unmarshal(e.Data, &r) != nil {
+		return ""
+	}
+	data, err := schemas.EncodeJSON(listedResult(&r))
+	if err != nil {
+		return ""
+	}
+	e.Data = data
+	b, err := encodeEvent(e)
+	if err != nil {
+		return ""
+	}
+	return string(b)
+}
+
 // recentReader is callReader without the question for when the call was stored.
 func (b *Bus) recentReader(c RecentCall) *callReader {
 	stream, subject := b.placeOf(c.Call.Account, c.Call.Conversation)

@@ -12,6 +12,7 @@ import (
 	"github.com/sandjet/sandjet/internal/natstest"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
+	"github.com/sandjet/sandjet/streams/natsauth"
 )
 
 // TestRecentCallsAreTheNewestFirst stores calls of two accounts, some so large that a page of the log has only a few of them, and reads
@@ -88,9 +89,11 @@ func TestRecentCallsAreTheNewestFirst(t *testing.T) {
 	}
 }
 
+// TestRecentStatesSayHowFarCallsAre also where the payload of a large result is gone: a list does not read it.
 func TestRecentStatesSayHowFarCallsAre(t *testing.T) {
 	t.Parallel()
-	b := natstest.Start(t).Bus
+	l := natstest.Start(t, natstest.Listen(natsauth.User{Name: "role", Password: "r"}))
+	b := l.Bus
 	ctx := t.Context()
 	var calls []schemas.Call
 	for _, id := range []schemas.CallID{"queued", "running", "done"} {
@@ -113,13 +116,14 @@ func TestRecentStatesSayHowFarCallsAre(t *testing.T) {
 	for _, c := range calls[1:] {
 		say(c, schemas.CallStarted, "started.1", schemas.StartedData{Call: c.ID, Tool: c.Tool, Worker: "w", Attempt: 1})
 	}
-	large := strings.Repeat("x", 100_000)
+	large := strings.Repeat("x", 1_000_000)
 	say(calls[2], schemas.CallFinished, "finished", schemas.Result{Call: "done", Tool: schemas.ToolBash, Status: schemas.StatusCompleted,
 		Text: large, Output: &schemas.Output{ExitCode: 3, Stdout: large}})
 	list, _, _, err := streams.RecentCalls(ctx, b, "acct_1", "", 10, func(schemas.Call) bool { return true })
 	if err != nil || len(list) != 3 {
 		t.Fatal(list, err)
 	}
+	natstest.Dial(t, l.Server.URL(), "role", "r").Purge(t, "OBJ_payloads_39d", ">", 0)
 	states, err := streams.RecentStates(ctx, b, list)
 	if err != nil {
 		t.Fatal(err)

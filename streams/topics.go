@@ -65,7 +65,7 @@ var (
 	// [Page] or Replay with "<account>/<conversation>" as filter. A second publish of the same event
 	// id within ten minutes is recognised and stored once.
 	Events = Topic[schemas.Event]{ //nolint:gochecknoglobals // a row of the table
-		subject: eventPlace, encode: encodeEvent, decode: decodeEvent, once: true,
+		subject: eventPlace, encode: encodeEvent, decode: decodeEvent, once: true, summary: summaryOfEvent,
 	}
 	// Cancels are the requests for the end of calls. Filter: an account.
 	Cancels = Topic[schemas.Cancel]{ //nolint:gochecknoglobals // a row of the table

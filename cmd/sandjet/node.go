@@ -74,6 +74,7 @@ func newNode(log *slog.Logger, path string) (*node, error) {
 		return nil, err
 	}
 	dir.secure(log)
+	boundMemory()
 	return &node{log: log, dir: dir, metrics: newRegistry()}, nil
 }
 

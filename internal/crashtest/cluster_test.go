@@ -72,6 +72,8 @@ type cluster struct {
 	sandbox string   // of calls; empty: the account's own
 	shared  []string // what every role is told
 
+	environment []string // of every role, beside this process's
+
 	gatewayFlags []string
 	workerless   bool              // they come later
 	metrics      map[string]string // where a role shows its metrics, by its name
@@ -188,6 +190,7 @@ func startCluster(ctx context.Context, t *testing.T, options ...option) *cluster
 		c.workers(ctx, t, worker...)
 	}
 	for i, p := range c.roles {
+		p.environment = c.environment
 		if i > 0 && c.links != nil {
 			c.links.lead(ctx, t, c, p, server)
 		}

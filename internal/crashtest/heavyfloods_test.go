@@ -32,7 +32,7 @@ func heavyFloods() []flood {
 		{name: "large records, made and deleted", do: (*flooder).largeRecords, short: true},
 		{name: "large records, and lists of them", do: (*flooder).keptRecords},
 		{name: "events for a hundred endpoints", prepare: (*flooder).endpoints, do: (*flooder).fanOut, short: true},
-		{name: "replays for a hundred endpoints", prepare: (*flooder).delivered, do: (*flooder).replays},
+		{name: "replays for a hundred endpoints", prepare: (*flooder).delivered, do: (*flooder).replays, refused: true},
 		{name: "endpoints with ever other URLs", prepare: (*flooder).endpoints, do: (*flooder).otherURLs},
 		{name: "large results that nobody takes", prepare: (*flooder).largeResults, do: (*flooder).untakenResults},
 		{name: "lists of calls with large results", prepare: (*flooder).largeResults, do: (*flooder).callLists},
@@ -80,6 +80,7 @@ func TestHeavyFloodsHaveABound(t *testing.T) {
 func withStrangers(c *cluster, worker []string) []string {
 	c.gatewayFlags = append(c.gatewayFlags, "--admin-key", adminKey, "--durable-streams")
 	c.metrics = map[string]string{"gateway": c.gateway}
+	c.environment = append(c.environment, fmt.Sprint("GOMEMLIMIT=", mostMemory/4*3)) // as a control group of that size has it
 	return append(worker, "--workspace-quota", "64MiB")
 }
 
@@ -289,7 +290,7 @@ func largeRecord(name string) map[string]any {
 	for i := range hooks {
 		hooks[i] = "# " + strings.Repeat("<", 12<<10)
 	}
-	return map[string]any{"name": name, "config": map[string]any{"provider": "local", "onCreate": hooks}}
+	return map[string]any{"name": name, "config": map[string]any{"provider": "local", "persistent": true, "onCreate": hooks}}
 }
 
 func (f *flooder) largeRecords(ctx context.Context) {
@@ -317,7 +318,7 @@ func (f *flooder) endpoints(ctx context.Context) {
 }
 
 func (f *flooder) fanOut(ctx context.Context) {
-	text := strings.Repeat("x", more(240_000))
+	text := strings.Repeat("x", more(100_000))
 	many(ctx, 8, func(i int) {
 		f.ask(ctx, http.MethodPost, "/v1/conversations/fan/events",
 			schemas.AppendedEvent{ID: fmt.Sprint("fan-", i), Type: schemas.Message, Data: fmt.Appendf(nil, `{"text":%q}`, text)})

@@ -30,6 +30,8 @@ type process struct {
 	log     *journal
 	clock   string // the file that sets its wall clock, where the test has one
 
+	environment []string // beside that of this process
+
 	mu    sync.Mutex
 	cmd   *exec.Cmd
 	gone  chan struct{}
@@ -39,7 +41,7 @@ type process struct {
 // start starts the process and waits until it says that it is up.
 func (p *process) start(ctx context.Context) error {
 	cmd := exec.Command(p.program, p.args...)
-	cmd.Env = settings(os.Environ())
+	cmd.Env = append(settings(os.Environ()), p.environment...)
 	if p.clock != "" {
 		cmd.Env = append(cmd.Env, clockVariable+"="+p.clock)
 	}
