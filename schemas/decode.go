@@ -15,7 +15,7 @@ import (
 // name the field and the remedy.
 func DecodeRequest(b []byte) (Request, error) {
 	var r Request
-	if err := decodeStrict(b, MaxRequest, &r, "input"); err != nil { // which is read once it is known of which tool
+	if err := decodeStrict(b, bounds{MaxRequest, MaxMembers}, &r, "input"); err != nil { // which is read once it is known of which tool
 		return Request{}, err
 	}
 	r, err := r.Parsed()
@@ -235,7 +235,7 @@ func decodeInput[T interface{ validate() error }](raw json.RawMessage, strict bo
 	var in T
 	var wrong Problems
 	if strict {
-		wrong = decodeAll(raw, MaxInput, &in)
+		wrong = decodeAll(raw, bounds{MaxInput, MaxMembers}, &in)
 	} else if err := json.Unmarshal(raw, &in); err != nil {
 		wrong.Add("", jsonError(err))
 	}

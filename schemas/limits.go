@@ -5,7 +5,8 @@ import "time"
 // Limits of what is accepted. Each is checked at the edge; docs/GUARANTEES.md lists them.
 const (
 	MaxRequest        = 8 << 20   // bytes of a request's JSON, at every way in
-	MaxMembers        = 100_000   // members and elements of one JSON document, at every way in
+	MaxMembers        = 10_000    // members and elements of one JSON document, at every way in
+	MaxManyMembers    = 100_000   // those of a manifest, and the values of one append to a durable stream
 	MaxInput          = 6 << 20   // bytes of a tool's input
 	MaxCommand        = 1 << 20   // bytes of a bash command
 	MaxContent        = 5 << 20   // bytes of content that one write may carry

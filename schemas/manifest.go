@@ -238,7 +238,7 @@ func DecodeManifestRequest(b []byte) (ManifestRequest, error) {
 		Prune    bool            `json:"prune"`
 		DryRun   bool            `json:"dryRun"`
 	}
-	if err := DecodeStrict(b, MaxManifest, &in); err != nil {
+	if err := decodeStrict(b, bounds{MaxManifest, MaxManyMembers}, &in, ""); err != nil {
 		return ManifestRequest{}, err
 	}
 	if len(in.Manifest) == 0 {
@@ -270,14 +270,14 @@ func ReadManifest(b []byte) (Manifest, error) {
 		Project   string            `json:"project"`
 		Resources []json.RawMessage `json:"resources"`
 	}
-	unread := decodeAll(b, MaxManifest, &in)
+	unread := decodeAll(b, bounds{MaxManifest, MaxManyMembers}, &in)
 	if len(unread) > 0 && in.Version == 0 && in.Project == "" && in.Resources == nil {
 		return Manifest{}, unread.Err()
 	}
 	m := Manifest{Version: in.Version, Project: in.Project, Resources: make([]Resource, len(in.Resources)), unread: unread}
 	for i, raw := range in.Resources {
 		r := &m.Resources[i]
-		for _, err := range decodeAll(raw, MaxConfig, r) {
+		for _, err := range decodeAll(raw, bounds{MaxConfig, MaxMembers}, r) {
 			m.unread.Add(ResourcePath(i), err)
 			r.spoiled = true
 		}
@@ -416,7 +416,7 @@ func decodeConfig[T any](b json.RawMessage) (T, error) {
 		return c, nil
 	}
 	var p Problems
-	for _, err := range decodeAll(b, MaxConfig, &c) {
+	for _, err := range decodeAll(b, bounds{MaxConfig, MaxMembers}, &c) {
 		p.Add("config", err)
 	}
 	return c, p.Err()

@@ -1,6 +1,7 @@
 package schemas
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,12 @@ import (
 // readInput reads the input of r for its tool; what a model has done wrong becomes the misuse of what is returned. Its errors are of
 // inputs that are more than anything that reads them later should meet.
 func (r Request) readInput() (*parsedInput, error) {
+	if bytes.Count(r.Input, []byte(",")) >= MaxMembers { // it may have too many members, which take long
+		err := checkBounds(r.Input, MaxMembers)
+		if e, ok := errors.AsType[*Error](err); ok && json.Valid(r.Input) {
+			return nil, underInput(e)
+		}
+	}
 	p, err := r.fitInput()
 	if err == nil {
 		return p, nil
@@ -22,7 +29,7 @@ func (r Request) readInput() (*parsedInput, error) {
 	}
 	err = checkText(r.Input, MaxInput)
 	if err == nil {
-		err = checkBounds(r.Input)
+		err = checkBounds(r.Input, MaxMembers)
 	}
 	if e, ok := errors.AsType[*Error](err); ok {
 		return nil, underInput(e)

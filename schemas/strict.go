@@ -22,14 +22,19 @@ import (
 // surrogate pairs (both would become U+FFFD), fields given twice (the last would win), fields in
 // another case, unknown fields, data after the object, and more than [MaxMembers] members and elements:
 // these are what takes time, not bytes. Errors are of code invalid, and name the field wherever there is one.
-func DecodeStrict(b []byte, limit int, v any) error { return decodeStrict(b, limit, v, "") }
+func DecodeStrict(b []byte, limit int, v any) error {
+	return decodeStrict(b, bounds{limit, MaxMembers}, v, "")
+}
+
+// bounds are what one document may have.
+type bounds struct{ bytes, members int }
 
 // decodeStrict is [DecodeStrict] but for the contents of one member, which whoever knows its type checks later.
-func decodeStrict(b []byte, limit int, v any, later string) error {
-	if err := checkText(b, limit); err != nil {
+func decodeStrict(b []byte, most bounds, v any, later string) error {
+	if err := checkText(b, most.bytes); err != nil {
 		return err
 	}
-	s := strict{dec: json.NewDecoder(bytes.NewReader(b)), left: MaxMembers, later: later}
+	s := strict{dec: json.NewDecoder(bytes.NewReader(b)), most: most.members, later: later}
 	s.dec.UseNumber()
 	if err := s.value(reflect.TypeOf(v)); err != nil {
 		return err
@@ -43,10 +48,10 @@ func decodeStrict(b []byte, limit int, v any, later string) error {
 	return nil
 }
 
-// checkBounds reports whether valid JSON has more members, or is deeper, than [DecodeStrict] lets through. Unlike that, it takes
+// checkBounds reports whether valid JSON has more members, or is deeper, than it may. Unlike that, it takes
 // members that are given twice.
-func checkBounds(b []byte) error {
-	s := strict{dec: json.NewDecoder(bytes.NewReader(b)), left: MaxMembers, loose: true}
+func checkBounds(b []byte, members int) error {
+	s := strict{dec: json.NewDecoder(bytes.NewReader(b)), most: members, loose: true}
 	s.dec.UseNumber()
 	return s.value(nil)
 }
@@ -131,7 +136,8 @@ const (
 type strict struct {
 	dec  *json.Decoder
 	path []string // of the value that is being read; rendered only for an error
-	left int      // members and elements that may still come
+	most int      // members and elements that there may be
+	have int
 
 	later string // a member of the outermost object whose contents are not looked at
 	loose bool   // members may be given twice
@@ -139,8 +145,8 @@ type strict struct {
 
 // one counts a member or an element.
 func (s *strict) one() error {
-	if s.left--; s.left < 0 {
-		return Invalidf("", "has more than %d members and elements: send less at a time", MaxMembers)
+	if s.have++; s.have > s.most {
+		return Invalidf("", "has more than %d members and elements: send less at a time", s.most)
 	}
 	return nil
 }

@@ -9,13 +9,13 @@ import (
 
 // decodeAll is [DecodeStrict] that goes on behind a member that is wrong, in form or in type: it returns all of them, and v
 // has the rest. It returns the one error of [DecodeStrict] alone where b as a whole cannot be read.
-func decodeAll(b []byte, limit int, v any) Problems {
-	err := DecodeStrict(b, limit, v)
+func decodeAll(b []byte, most bounds, v any) Problems {
+	err := decodeStrict(b, most, v, "")
 	if err == nil {
 		return nil
 	}
 	first := Problems{Public(err)}
-	if checkText(b, limit) != nil || !json.Valid(b) || checkBounds(b) != nil {
+	if checkText(b, most.bytes) != nil || !json.Valid(b) || checkBounds(b, most.members) != nil {
 		return first
 	}
 	var p Problems

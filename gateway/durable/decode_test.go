@@ -60,10 +60,10 @@ func TestFlatten(t *testing.T) {
 func TestAnAppendHasSoManyValues(t *testing.T) {
 	t.Parallel()
 	body := func(n int) []byte { return []byte("[1" + strings.Repeat(",1", n-1) + "]") }
-	if _, n, err := flatten(body(schemas.MaxMembers)); err != nil || n != schemas.MaxMembers {
+	if _, n, err := flatten(body(schemas.MaxManyMembers)); err != nil || n != schemas.MaxManyMembers {
 		t.Errorf("%d values, %v", n, err)
 	}
-	_, _, err := flatten(body(schemas.MaxMembers + 1))
+	_, _, err := flatten(body(schemas.MaxManyMembers + 1))
 	if e := schemas.Public(err); e.Code != schemas.Invalid || e.Field != "body" || !strings.Contains(e.Message, "100000 values: send fewer") {
 		t.Errorf("one more: %v", err)
 	}

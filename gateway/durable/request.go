@@ -232,7 +232,7 @@ func isText(contentType string) bool {
 }
 
 // flatten turns the body of a JSON append into the values to store, separated by commas: an array
-// stands for its elements, of which there may be [schemas.MaxMembers]. Count is 0 for an empty array. Code: invalid.
+// stands for its elements, of which there may be [schemas.MaxManyMembers]. Count is 0 for an empty array. Code: invalid.
 func flatten(body []byte) (values []byte, count int, err error) {
 	body = bytes.TrimSpace(body)
 	if !utf8.Valid(body) || !json.Valid(body) {
@@ -243,8 +243,8 @@ func flatten(body []byte) (values []byte, count int, err error) {
 	}
 	values = make([]byte, 0, len(body))
 	for v := range elements(body[1 : len(body)-1]) {
-		if count++; count > schemas.MaxMembers {
-			return nil, 0, schemas.Invalidf("body", "is an array of more than %d values: send fewer in one request", schemas.MaxMembers)
+		if count++; count > schemas.MaxManyMembers {
+			return nil, 0, schemas.Invalidf("body", "is an array of more than %d values: send fewer in one request", schemas.MaxManyMembers)
 		}
 		if count > 1 {
 			values = append(values, ',')

@@ -195,7 +195,7 @@ var floors = map[string]struct {
 		"internal/fakemodel", // for "sandjet fakemodel"
 		"admission", "models", "models/wires", "turns", "turns/runner",
 		"client", "bench",
-		"internal/safefs"}, "the roof: the only place where everything meets"},
+		"internal/host", "internal/safefs"}, "the roof: the only place where everything meets"},
 	"examples":        {nil, "an example shows the HTTP API, without a library of ours"},
 	"cmd/sandjet-box": {[]string{"providers/local/box"}, "the box alone"},
 	"internal/natstest": {[]string{"schemas", "streams", "streams/natsauth", "internal/faultproxy", "internal/testwait"},

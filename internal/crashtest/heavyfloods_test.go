@@ -353,7 +353,7 @@ func (f *flooder) otherURLs(ctx context.Context) {
 
 // largeResults has calls with large results.
 func (f *flooder) largeResults(ctx context.Context) {
-	for range more(100) {
+	for range more(30) {
 		if _, err := f.run(ctx, schemas.ToolBash, schemas.BashInput{Command: "head -c 250000 /dev/zero | tr '\\0' '\\001'"}); err != nil {
 			f.t.Fatal(err)
 		}
