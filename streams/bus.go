@@ -104,6 +104,7 @@ type Bus struct {
 	trouble  trouble
 	room     *room
 	meter    *meter
+	values   valueSizes
 	openJobs *openJobs
 	faults   faults
 	drops    changed         // notified when the connection of live events was made anew

@@ -92,11 +92,23 @@ func (b *Bus) countUsage(ctx context.Context, a schemas.AccountID) (usage, error
 		{streamDurable, []string{prefixDurable + name + ".*.*"}},
 		{streamArtifacts, []string{prefixArtifacts + name + ".>"}},
 	}
+	for bucket := range accountBuckets() {
+		rows = append(rows, row{"KV_" + string(bucket), []string{prefixBucket + string(bucket) + "." + name + ".>"}})
+	}
 	for shard := range b.Shards() {
 		rows = append(rows, row{eventStream(shard), []string{eventSubjectPrefix(shard) + name + ".*"}},
 			row{transcriptStream(shard), []string{transcriptSubjectPrefix(shard) + name + ".*"}})
 	}
 	for _, r := range rows {
+		if strings.HasPrefix(r.filters[0], prefixBucket) { // of which most accounts have nothing
+			_, err := b.getOne(ctx, r.stream, getRequest{Seq: 1, Next: r.filters[0]})
+			if errors.Is(err, schemas.ErrNotFound) {
+				continue
+			}
+			if err != nil {
+				return u, err
+			}
+		}
 		err := b.eachHeader(ctx, r.stream, r.filters, true, func(m jetstream.Msg) {
 			size, err := strconv.ParseInt(m.Headers().Get(nats.MsgSize), 10, 64)
 			if err != nil {
@@ -238,7 +250,7 @@ func (b *Bus) Usage(ctx context.Context, a schemas.AccountID) (schemas.Usage, er
 	if e.read.IsZero() {
 		return schemas.Usage{}, schemas.Errorf(schemas.Unavailable, "count what an account keeps", "the log does not answer: try again")
 	}
-	sum := e.record.Usage.plus(e.since)
+	sum := e.sum()
 	return schemas.Usage{
 		Account: a, Calls: sum[usageCalls], Events: sum[usageEvents], Durable: sum[usageDurable], Counted: e.record.Counted,
 		LogLimit: b.quota(a, usageCalls), DurableLimit: b.quota(a, usageDurable),

@@ -15,8 +15,8 @@ type usageClass int
 
 const (
 	usageCalls   usageClass = iota // calls, requests that wait, requests for an end, and their payloads
-	usageEvents                    // conversations and what follows from them: deliveries, follow-ups, ends of jobs, dead letters
-	usageDurable                   // durable streams
+	usageEvents                    // conversations and what follows from them: deliveries, follow-ups, jobs, approvals, dead letters
+	usageDurable                   // durable streams, and their records
 	usageClasses
 )
 
@@ -29,6 +29,14 @@ func (u usage) logBytes() int64 { return u[usageCalls].Bytes + u[usageEvents].By
 func (u usage) plus(v usage) usage {
 	for i := range u {
 		u[i].Bytes, u[i].Messages = max(u[i].Bytes+v[i].Bytes, 0), max(u[i].Messages+v[i].Messages, 0)
+	}
+	return u
+}
+
+// add is plus of what may be less than nothing: what was removed.
+func (u usage) add(v usage) usage {
+	for i := range u {
+		u[i].Bytes, u[i].Messages = u[i].Bytes+v[i].Bytes, u[i].Messages+v[i].Messages
 	}
 	return u
 }
@@ -99,6 +107,7 @@ type metered struct {
 	record usageRecord
 	read   time.Time // of the record; zero: never
 	since  usage     // written by this process and not in the record
+	moving usage     // likewise, and being recorded: by one write of the record, however many want that
 	// reserved is what this process is about to write, of calls and conversations. It is counted once more as it is written, until it is
 	// released.
 	reserved int64
@@ -116,6 +125,9 @@ func newMeter(b *Bus) *meter {
 	}
 }
 
+// sum is what an account keeps as far as it is known. The lock is held.
+func (e *metered) sum() usage { return e.record.Usage.plus(e.moving.add(e.since)) }
+
 // account is what is known of an account. The lock is held.
 func (m *meter) account(a schemas.AccountID) *metered {
 	e := m.of[a]
@@ -130,6 +142,8 @@ func (m *meter) account(a schemas.AccountID) *metered {
 // usageOf finds whose a message is, and for what; no account: nobody's. It is pure.
 func usageOf(subject string) (schemas.AccountID, usageClass) {
 	switch {
+	case strings.HasPrefix(subject, prefixBucket):
+		return usageOfValue(subject)
 	case strings.HasPrefix(subject, prefixDurable):
 		if t := strings.Split(strings.TrimPrefix(subject, prefixDurable), "."); len(t) == 3 { // account, id, writer
 			return schemas.AccountID(t[0]), usageDurable
@@ -143,14 +157,19 @@ func usageOf(subject string) (schemas.AccountID, usageClass) {
 
 // wrote counts a message that was written, or a payload of one.
 func (m *meter) wrote(subject string, n int64) {
+	m.changed(subject, schemas.Amount{Bytes: n, Messages: 1})
+}
+
+// changed counts by how much there is more, or less, below a subject.
+func (m *meter) changed(subject string, by schemas.Amount) {
 	a, class := usageOf(subject)
 	if a == "" {
 		return
 	}
 	m.mu.Lock()
 	e := m.account(a)
-	e.since[class].Bytes += n
-	e.since[class].Messages++
+	e.since[class].Bytes += by.Bytes
+	e.since[class].Messages += by.Messages
 	large := int64(usageLarge)
 	if q := m.bus.quota(a, class); q > 0 {
 		large = min(large, q/100) // a hundredth
@@ -229,7 +248,7 @@ func (m *meter) reserve(ctx context.Context, a schemas.AccountID, n int64) error
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	e := m.account(a)
-	if used := e.record.Usage.plus(e.since).logBytes() + e.reserved; quota > 0 && used+n > quota { // others were faster
+	if used := e.sum().logBytes() + e.reserved; quota > 0 && used+n > quota { // others were faster
 		return errQuota(usageEvents, used, quota)
 	}
 	e.reserved += n
@@ -248,7 +267,7 @@ func (m *meter) used(a schemas.AccountID, c usageClass) (n int64, counted <-chan
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	e := m.account(a)
-	sum := e.record.Usage.plus(e.since)
+	sum := e.sum()
 	if n = sum.logBytes() + e.reserved; c == usageDurable {
 		n = sum[usageDurable].Bytes
 	}
@@ -320,7 +339,7 @@ func (m *meter) flush(ctx context.Context) {
 		switch {
 		case e.since != usage{}:
 			with = append(with, a)
-		case !e.asked && e.reserved == 0 && time.Since(e.touched) > usageIdle:
+		case !e.asked && e.reserved == 0 && e.moving == usage{} && time.Since(e.touched) > usageIdle:
 			delete(m.of, a)
 		}
 	}
@@ -342,15 +361,23 @@ func (m *meter) flush(ctx context.Context) {
 // record adds to the record of an account what this process has written.
 func (m *meter) record(ctx context.Context, a schemas.AccountID) error {
 	m.mu.Lock()
-	since := m.account(a).since
+	e := m.account(a)
+	since := e.since
+	e.since, e.moving = usage{}, e.moving.add(since)
 	m.mu.Unlock()
-	return m.change(ctx, a, since, func(r usageRecord) (usageRecord, bool) {
+	err := m.change(ctx, a, since, func(r usageRecord) (usageRecord, bool) {
 		r.Usage = r.Usage.plus(since)
-		return r, true
+		return r, since != usage{}
 	})
+	if err != nil {
+		m.mu.Lock()
+		e.since, e.moving = e.since.add(since), e.moving.minus(since)
+		m.mu.Unlock()
+	}
+	return err
 }
 
-// change changes the record of an account by compare and set, and takes from what waits what it then has.
+// change changes the record of an account by compare and set, and takes from what is being recorded what it then has.
 func (m *meter) change(ctx context.Context, a schemas.AccountID, waits usage, f func(usageRecord) (usageRecord, bool)) error {
 	bucket := OpenBucket[usageRecord](m.bus, usageRecords)
 	var contest Contest
@@ -379,7 +406,7 @@ func (m *meter) change(ctx context.Context, a schemas.AccountID, waits usage, f 
 		m.mu.Lock()
 		e := m.account(a)
 		e.record, e.read = next, time.Now()
-		e.since = e.since.minus(waits)
+		e.moving = e.moving.minus(waits)
 		m.mu.Unlock()
 		return nil
 	}
