@@ -20,35 +20,9 @@ const (
 	countIdle   = time.Minute      // after which the server forgets a count that its process left
 )
 
-// runCounts counts accounts of which that is wanted, one after the other, until ctx ends.
-func (m *meter) runCounts(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case a := <-m.due:
-			m.reread(ctx, a) // another process may have counted it a moment ago
-			var err error
-			if _, _, due := m.used(a, usageCalls); due {
-				if err = m.count(ctx, a); err != nil && ctx.Err() == nil {
-					m.bus.log.Warn("account usage not counted, retrying", "account", a, "error", err)
-				}
-			}
-			m.mu.Lock()
-			e := m.account(a)
-			e.asked = false
-			if err != nil {
-				e.failed = time.Now()
-			}
-			m.mu.Unlock()
-			e.counted.tell()
-		}
-	}
-}
-
-// count counts what an account keeps and puts it on record. What others have recorded meanwhile is added: of that, some may be in
+// recount counts what an account keeps and puts it on record. What others have recorded meanwhile is added: of that, some may be in
 // the count already, so it errs to more, by what was written in its time.
-func (m *meter) count(ctx context.Context, a schemas.AccountID) error {
+func (m *meter) recount(ctx context.Context, a schemas.AccountID) error {
 	if err := m.record(ctx, a); err != nil {
 		return err
 	}
@@ -234,7 +208,7 @@ func (b *Bus) Usage(ctx context.Context, a schemas.AccountID) (schemas.Usage, er
 	}
 	b.meter.reread(ctx, a)
 	if _, counted, due := b.meter.used(a, usageCalls); due {
-		b.meter.ask(a)
+		b.meter.ask(a, true)
 		t := time.NewTimer(usagePatience)
 		defer t.Stop()
 		select {

@@ -94,12 +94,14 @@ func (q Quotas) of(a schemas.AccountID, c usageClass, room int64) int64 {
 // meter counts what accounts write, and holds them to their quotas. It is safe for concurrent use.
 type meter struct {
 	bus    *Bus
-	wake   chan struct{} // something waits to be recorded
-	urgent chan struct{} // much does
-	due    chan schemas.AccountID
+	wake   chan struct{}                                  // something waits to be recorded
+	urgent chan struct{}                                  // much does
+	count  func(context.Context, schemas.AccountID) error // countDue, but in tests
+	wanted changed                                        // notified when a count is wanted
 
-	mu sync.Mutex
-	of map[schemas.AccountID]*metered
+	mu  sync.Mutex
+	of  map[schemas.AccountID]*metered
+	due []wantedCount // in the order in which they were wanted
 }
 
 // metered is what is known of one account.
@@ -114,15 +116,14 @@ type metered struct {
 	touched  time.Time
 	counted  changed   // notified when a count has ended
 	asked    bool      // a count, or a read, is wanted
+	slow     bool      // a count took longer than quickWithin
 	failed   time.Time // when a count has failed last
 }
 
 func newMeter(b *Bus) *meter {
-	const most = 1024 // accounts of which a count is wanted at the same time; others ask again
-	return &meter{
-		bus: b, wake: make(chan struct{}, 1), urgent: make(chan struct{}, 1), due: make(chan schemas.AccountID, most),
-		of: map[schemas.AccountID]*metered{},
-	}
+	m := &meter{bus: b, wake: make(chan struct{}, 1), urgent: make(chan struct{}, 1), of: map[schemas.AccountID]*metered{}}
+	m.count = m.countDue
+	return m
 }
 
 // sum is what an account keeps as far as it is known. The lock is held.
@@ -207,12 +208,12 @@ func (m *meter) allow(ctx context.Context, a schemas.AccountID, c usageClass, n 
 		if wait {
 			m.reread(ctx, a)
 		} else {
-			m.ask(a)
+			m.ask(a, false)
 		}
 	}
 	used, counted, isDue := m.used(a, c)
 	if isDue && used+n > quota/100*countFrom {
-		m.ask(a)
+		m.ask(a, wait && used+n > quota)
 		if wait && used+n > quota {
 			t := time.NewTimer(usagePatience)
 			defer t.Stop()
@@ -278,25 +279,6 @@ func (m *meter) used(a schemas.AccountID, c usageClass) (n int64, counted <-chan
 func (r usageRecord) dueAt(now time.Time) bool {
 	age := now.Sub(r.Counted)
 	return age < -ClocksApart || age > max(countPause, countShare*r.Took)
-}
-
-// ask wants an account counted if that is due, or its record read again.
-func (m *meter) ask(a schemas.AccountID) {
-	m.mu.Lock()
-	e := m.account(a)
-	again := e.asked
-	e.asked = true
-	m.mu.Unlock()
-	if again {
-		return
-	}
-	select {
-	case m.due <- a:
-	default:
-		m.mu.Lock()
-		e.asked = false
-		m.mu.Unlock()
-	}
 }
 
 // reread reads an account's record. What cannot be read stays as it was known.
