@@ -42,7 +42,7 @@ func NoteChat(ctx context.Context, b *streams.Bus, c schemas.Chat, anew bool, ev
 
 // noted is a chat after a message. It is pure.
 func noted(have, c schemas.Chat, anew bool, event string) schemas.Chat {
-	c.Begun, c.BegunBy = have.Begun, have.BegunBy
+	c.Begun, c.BegunBy, c.User = have.Begun, have.BegunBy, schemas.HeadText(c.User, maxChatUser)
 	switch c.Fetching {
 	case "", have.Fetching:
 		c.Fetching, c.FetchingSince, c.Before = have.Fetching, have.FetchingSince, have.Before
@@ -85,7 +85,7 @@ func Receive(ctx context.Context, b *streams.Bus, f schemas.FollowUp, endpoints 
 	absent := b.Absent() // if nobody has noted it, none of what follows is there
 	note := schemas.Received{Conversation: f.Conversation}
 	if f.Message != nil {
-		note.Workspace, note.Files = f.Message.Workspace, f.Message.Files
+		note.Workspace, note.Files = f.Message.Workspace, cutFiles(f.Message.Files)
 	}
 	_, err := received.Create(ctx, key, note, 0)
 	if errors.Is(err, schemas.ErrConflict) {

@@ -43,7 +43,8 @@ func Judge(a schemas.Approval, d Decision, now time.Time) (schemas.Approval, err
 	if !now.Before(a.Expires) {
 		d = Decision{State: schemas.ApprovalExpired, By: ByDeadline}
 	}
-	a.State, a.DecidedBy, a.Reason, a.Decided = d.State, d.By, d.Reason, now.UTC()
+	a.State, a.DecidedBy, a.Decided = d.State, d.By, now.UTC()
+	a.Reason = schemas.CutText(d.Reason, schemas.MaxApprovalReason, len(`\u0001`)*schemas.MaxApprovalReason)
 	if a.State == schemas.ApprovalApproved {
 		a.Remember = d.Remember
 	}

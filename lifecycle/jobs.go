@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"strings"
 
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
@@ -82,13 +81,9 @@ func EnsureJob(ctx context.Context, b *streams.Bus, c schemas.Call) (streams.Buc
 func newJob(c schemas.Call) schemas.Job {
 	input, _ := c.TypedInput()         // it was checked at admission
 	in, _ := input.(schemas.BashInput) // a record without a command is one all the same
-	command := in.Command
-	if len(command) > schemas.MaxJobCommand {
-		command = strings.ToValidUTF8(command[:schemas.MaxJobCommand-len("…")], "") + "…"
-	}
 	return schemas.Job{
 		ID: c.Job, Account: c.Account, Agent: c.Agent, Conversation: c.Conversation, Turn: c.Turn, Call: c.ID, Group: c.Group, Origin: c.Origin,
-		Tool: c.Tool, Command: command, Provider: c.Provider, Workspace: c.Workspace, Sandbox: c.Sandbox, State: schemas.JobWaiting,
+		Tool: c.Tool, Command: cutCommand(in.Command), Provider: c.Provider, Workspace: c.Workspace, Sandbox: c.Sandbox, State: schemas.JobWaiting,
 		Created: c.Accepted, Deadline: c.Deadline,
 	}
 }

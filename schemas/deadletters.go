@@ -17,6 +17,16 @@ type DeadLetter struct {
 	Time       time.Time           `json:"time"`  // when it failed for good
 	Headers    map[string][]string `json:"headers,omitzero"`
 	Payload    []byte              `json:"payload"` // base64 in JSON
+	// Size is how many bytes the payload has, where it is left out: in lists.
+	Size int `json:"size,omitzero"`
+}
+
+// WithoutPayload leaves out the payload, and says how large it is.
+func (d DeadLetter) WithoutPayload() DeadLetter {
+	if d.Payload != nil {
+		d.Size, d.Payload = len(d.Payload), nil
+	}
+	return d
 }
 
 // EventID is the place on the log where the message was.

@@ -380,12 +380,10 @@ func DecodeJobCallback(b []byte) (JobCallback, error) {
 
 // Completion is what the callback says of a job's end.
 func (c JobCallback) Completion(j Job, now time.Time) Completion {
-	const mostReason = 4 << 10 // bytes: it goes into events and deliveries
-	reason := c.Error
-	if len(reason) > mostReason {
-		reason = strings.ToValidUTF8(reason[:mostReason], "")
+	d := Completion{
+		Job: j.ID, Account: j.Account, State: JobCompleted, ReportedBy: ReportedByCallback,
+		Reason: CutText(c.Error, MaxJobReason, MaxJobReasonJSON), Finished: now.UTC(),
 	}
-	d := Completion{Job: j.ID, Account: j.Account, State: JobCompleted, ReportedBy: ReportedByCallback, Reason: reason, Finished: now.UTC()}
 	if c.Status == "failed" {
 		d.State = JobFailed
 	}

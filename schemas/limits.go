@@ -56,6 +56,10 @@ const (
 
 	MaxJobCommand          = 4 << 10   // bytes of a command that a job's record keeps
 	MaxJobLogs             = 32 << 10  // bytes of output that a job's completion carries
+	MaxJobReason           = 4 << 10   // bytes of the reason that a job's completion gives
+	MaxJobCommandJSON      = 8 << 10   // bytes of the command in a job's record as JSON, which writes one byte as up to six
+	MaxJobReasonJSON       = 8 << 10   // likewise of the reason
+	MaxJobLogsJSON         = 48 << 10  // likewise of the output
 	MaxJobLogPage          = 256 << 10 // bytes of output that one read of a job's log gives
 	MaxJobStdin            = 64 << 10  // bytes that one write to a job's standard input may carry
 	MaxJobCallback         = 512 << 10 // bytes of a callback's body

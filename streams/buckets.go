@@ -83,6 +83,7 @@ func (k *Bucket[T]) Get(ctx context.Context, key string) (BucketEntry[T], error)
 	case m.headers.Get(jetstream.MarkerReasonHeader) != "", k.outlived(m): // its life has ended
 		return BucketEntry[T]{}, coded(op, jetstream.ErrKeyNotFound)
 	}
+	k.found(key, m.seq, m.data)
 	p := BucketEntry[T]{Key: key, Revision: m.seq, Stored: m.time, Size: len(m.data)}
 	err = k.decode(m.data, &p)
 	return p, err
@@ -132,6 +133,7 @@ func (k *Bucket[T]) Create(ctx context.Context, key string, v T, ttl time.Durati
 		if err != nil {
 			return 0, coded(op, err)
 		}
+		k.wrote(key, data, ack.Sequence, 0)
 		return ack.Sequence, nil
 	}
 	rev, refused := create(0)
@@ -162,23 +164,23 @@ func isMark(h nats.Header) bool {
 // Put stores a value, whatever is there, and returns its revision. In a bucket whose values end, its
 // life begins again.
 func (k *Bucket[T]) Put(ctx context.Context, key string, v T) (uint64, error) {
-	return k.write(ctx, "put", key, v)
+	return k.write(ctx, "put", key, v, 0)
 }
 
 // Update stores a value if the key's revision is rev still, and returns the new one. In a bucket
 // whose values end, its life begins again. Code: conflict when it is not.
 func (k *Bucket[T]) Update(ctx context.Context, key string, v T, rev uint64) (uint64, error) {
-	return k.write(ctx, "update", key, v, jetstream.WithExpectLastSequencePerSubject(rev))
+	return k.write(ctx, "update", key, v, rev, jetstream.WithExpectLastSequencePerSubject(rev))
 }
 
 // UpdateFor is Update of a value that ends after ttl, at least a second.
 func (k *Bucket[T]) UpdateFor(ctx context.Context, key string, v T, rev uint64, ttl time.Duration) (uint64, error) {
-	return k.write(ctx, "update", key, v, jetstream.WithExpectLastSequencePerSubject(rev), jetstream.WithMsgTTL(ttl))
+	return k.write(ctx, "update", key, v, rev, jetstream.WithExpectLastSequencePerSubject(rev), jetstream.WithMsgTTL(ttl))
 }
 
 // write publishes to the bucket's stream itself: the client library's own writes would drop the
-// end of a value's life.
-func (k *Bucket[T]) write(ctx context.Context, verb, key string, v T, o ...jetstream.PublishOpt) (uint64, error) {
+// end of a value's life. Earlier is the revision that it replaces, 0 where that is not known.
+func (k *Bucket[T]) write(ctx context.Context, verb, key string, v T, earlier uint64, o ...jetstream.PublishOpt) (uint64, error) {
 	if !jetstreamKey(key) {
 		return 0, schemas.Invalidf("key", "%q cannot be one", schemas.Quotable(key))
 	}
@@ -197,6 +199,7 @@ func (k *Bucket[T]) write(ctx context.Context, verb, key string, v T, o ...jetst
 	if err != nil {
 		return 0, coded(k.op(verb+" "+schemas.Quotable(key)), err)
 	}
+	k.wrote(key, data, ack.Sequence, earlier)
 	return ack.Sequence, nil
 }
 
@@ -216,7 +219,11 @@ func (k *Bucket[T]) DeleteFor(ctx context.Context, key string, rev uint64, marke
 	if rev == 0 {
 		return k.remove(ctx, key, marked)
 	}
-	return k.remove(ctx, key, marked, jetstream.WithExpectLastSequencePerSubject(rev))
+	if err := k.remove(ctx, key, marked, jetstream.WithExpectLastSequencePerSubject(rev)); err != nil {
+		return err
+	}
+	k.removed(key, rev)
+	return nil
 }
 
 // remove puts the mark of a deletion in the place of all values of a key.

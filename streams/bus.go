@@ -104,6 +104,7 @@ type Bus struct {
 	trouble  trouble
 	room     *room
 	meter    *meter
+	values   valueSizes
 	openJobs *openJobs
 	faults   faults
 	drops    changed         // notified when the connection of live events was made anew
@@ -167,7 +168,9 @@ func Open(ctx context.Context, o Options) (*Bus, error) {
 	}
 	b.parts.Go(func() { b.room.run(b.ctx) })
 	b.parts.Go(func() { b.meter.run(b.ctx) })
-	b.parts.Go(func() { b.meter.runCounts(b.ctx) })
+	for _, kind := range []countKind{largeCounts, quickCounts} {
+		b.parts.Go(func() { b.meter.runCounts(b.ctx, kind) })
+	}
 	b.parts.Go(func() { b.progress.run(b.ctx) })
 	b.parts.Go(func() { b.revive(b.ctx) })
 	b.parts.Go(func() { b.followTime(b.ctx) })

@@ -267,7 +267,7 @@ func TestExhaustedWhileNobodyLives(t *testing.T) {
 		go func() { done <- (&streams.DeadLetterForwarder{Bus: b}).Run(ctx) }()
 		time.Sleep(10 * time.Second)
 		dead := letters(t, b)
-		if len(dead) != 1 || dead[0].Code != schemas.Exhausted || string(dead[0].Payload) != "poison" || dead[0].Consumer != "router" {
+		if len(dead) != 1 || dead[0].Code != schemas.Exhausted || dead[0].Size != len("poison") || dead[0].Consumer != "router" {
 			t.Errorf("dead letters %+v; want the poison", dead)
 		}
 		rejected := 0

@@ -20,35 +20,9 @@ const (
 	countIdle   = time.Minute      // after which the server forgets a count that its process left
 )
 
-// runCounts counts accounts of which that is wanted, one after the other, until ctx ends.
-func (m *meter) runCounts(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case a := <-m.due:
-			m.reread(ctx, a) // another process may have counted it a moment ago
-			var err error
-			if _, _, due := m.used(a, usageCalls); due {
-				if err = m.count(ctx, a); err != nil && ctx.Err() == nil {
-					m.bus.log.Warn("account usage not counted, retrying", "account", a, "error", err)
-				}
-			}
-			m.mu.Lock()
-			e := m.account(a)
-			e.asked = false
-			if err != nil {
-				e.failed = time.Now()
-			}
-			m.mu.Unlock()
-			e.counted.tell()
-		}
-	}
-}
-
-// count counts what an account keeps and puts it on record. What others have recorded meanwhile is added: of that, some may be in
+// recount counts what an account keeps and puts it on record. What others have recorded meanwhile is added: of that, some may be in
 // the count already, so it errs to more, by what was written in its time.
-func (m *meter) count(ctx context.Context, a schemas.AccountID) error {
+func (m *meter) recount(ctx context.Context, a schemas.AccountID) error {
 	if err := m.record(ctx, a); err != nil {
 		return err
 	}
@@ -92,11 +66,23 @@ func (b *Bus) countUsage(ctx context.Context, a schemas.AccountID) (usage, error
 		{streamDurable, []string{prefixDurable + name + ".*.*"}},
 		{streamArtifacts, []string{prefixArtifacts + name + ".>"}},
 	}
+	for bucket := range accountBuckets() {
+		rows = append(rows, row{"KV_" + string(bucket), []string{prefixBucket + string(bucket) + "." + name + ".>"}})
+	}
 	for shard := range b.Shards() {
 		rows = append(rows, row{eventStream(shard), []string{eventSubjectPrefix(shard) + name + ".*"}},
 			row{transcriptStream(shard), []string{transcriptSubjectPrefix(shard) + name + ".*"}})
 	}
 	for _, r := range rows {
+		if strings.HasPrefix(r.filters[0], prefixBucket) { // of which most accounts have nothing
+			_, err := b.getOne(ctx, r.stream, getRequest{Seq: 1, Next: r.filters[0]})
+			if errors.Is(err, schemas.ErrNotFound) {
+				continue
+			}
+			if err != nil {
+				return u, err
+			}
+		}
 		err := b.eachHeader(ctx, r.stream, r.filters, true, func(m jetstream.Msg) {
 			size, err := strconv.ParseInt(m.Headers().Get(nats.MsgSize), 10, 64)
 			if err != nil {
@@ -222,7 +208,7 @@ func (b *Bus) Usage(ctx context.Context, a schemas.AccountID) (schemas.Usage, er
 	}
 	b.meter.reread(ctx, a)
 	if _, counted, due := b.meter.used(a, usageCalls); due {
-		b.meter.ask(a)
+		b.meter.ask(a, true)
 		t := time.NewTimer(usagePatience)
 		defer t.Stop()
 		select {
@@ -238,7 +224,7 @@ func (b *Bus) Usage(ctx context.Context, a schemas.AccountID) (schemas.Usage, er
 	if e.read.IsZero() {
 		return schemas.Usage{}, schemas.Errorf(schemas.Unavailable, "count what an account keeps", "the log does not answer: try again")
 	}
-	sum := e.record.Usage.plus(e.since)
+	sum := e.sum()
 	return schemas.Usage{
 		Account: a, Calls: sum[usageCalls], Events: sum[usageEvents], Durable: sum[usageDurable], Counted: e.record.Counted,
 		LogLimit: b.quota(a, usageCalls), DurableLimit: b.quota(a, usageDurable),

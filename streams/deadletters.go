@@ -2,6 +2,7 @@ package streams
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"slices"
 	"strconv"
@@ -59,11 +60,11 @@ func (b *Bus) isDeadLettered(ctx context.Context, d schemas.DeadLetter) (bool, e
 	if err != nil {
 		return false, err
 	}
-	e, err := Dead.entry(ctx, b, "", m)
+	there, err := b.letterHead(ctx, m)
 	if err != nil {
 		return false, err
 	}
-	return e.Value.First.Equal(d.First), nil
+	return there.First.Equal(d.First), nil
 }
 
 // DeadLetters is for people: what was given up can be listed, looked at and sent again.
@@ -72,19 +73,33 @@ type DeadLetters struct{ bus *Bus }
 // OpenDeadLetters returns the dead letters of the log.
 func OpenDeadLetters(b *Bus) *DeadLetters { return &DeadLetters{bus: b} }
 
-// List returns the latest letters, the latest first: of one stream, or of all when stream is empty;
-// at most limit, or all when it is 0.
+// List returns the latest letters, the latest first and without their payloads, which may be very large: of one stream, or of all when
+// stream is empty; at most limit, or all when it is 0.
 func (l *DeadLetters) List(ctx context.Context, stream string, limit int) ([]schemas.DeadLetter, error) {
+	_, subject, err := Dead.source(l.bus, stream)
+	if err != nil {
+		return nil, err
+	}
 	var list []schemas.DeadLetter
-	for e, err := range Dead.Replay(ctx, l.bus, stream, schemas.Cursor{}) {
-		switch {
-		case err != nil && e.Cursor.Seq > 0 && schemas.CodeOf(err) != schemas.Unavailable:
-			l.bus.log.Error("dead letter not readable, skipped", "seq", e.Cursor.Seq, "error", err)
-			continue
-		case err != nil:
+	for next, more := uint64(1), true; more; {
+		var page []stored
+		page, more, err = l.bus.getPage(ctx, streamDead, subject, next, nil, 0)
+		if err != nil {
 			return nil, err
 		}
-		list = append(list, e.Value)
+		more = more && len(page) > 0
+		for _, m := range page {
+			next = m.seq + 1
+			d, err := l.bus.letterHead(ctx, m)
+			switch code := schemas.CodeOf(err); {
+			case err == nil:
+				list = append(list, d)
+			case code == schemas.Unavailable || ctx.Err() != nil:
+				return nil, err
+			default:
+				l.bus.log.Error("dead letter not readable, skipped", "seq", m.seq, "error", err)
+			}
+		}
 		if limit > 0 && len(list) > 2*limit {
 			list = slices.Delete(list, 0, len(list)-limit)
 		}
@@ -94,6 +109,29 @@ func (l *DeadLetters) List(ctx context.Context, stream string, limit int) ([]sch
 		list = list[:limit]
 	}
 	return list, nil
+}
+
+// letterHead reads a letter without its payload: where that lies in the object store, from a header of the message. Only letters of older
+// versions are without that.
+func (b *Bus) letterHead(ctx context.Context, m stored) (schemas.DeadLetter, error) {
+	var d schemas.DeadLetter
+	if head := m.headers.Get(headerSummary); head != "" && m.headers.Get(headerPayload) != "" && json.Unmarshal([]byte(head), &d) == nil {
+		return d, nil
+	}
+	e, err := Dead.entry(ctx, b, "", m)
+	return e.Value.WithoutPayload(), err
+}
+
+// letterSummary is what stands in a header of a letter whose payload is large.
+func letterSummary(d schemas.DeadLetter) string {
+	const mostReason = 1 << 10
+	d = d.WithoutPayload()
+	d.Headers, d.Reason = nil, schemas.CutText(d.Reason, mostReason, mostReason)
+	head, err := json.Marshal(d) // in ASCII but for letters, without line breaks
+	if err != nil {
+		return ""
+	}
+	return string(head)
 }
 
 // Show returns one letter. Code: not_found.

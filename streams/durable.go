@@ -183,8 +183,12 @@ func (d Durable) Forget(ctx context.Context, key string, rev uint64) error {
 	m.Header.Set("KV-Operation", "DEL") // as the client library writes it, but with a time to live
 	m.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(rev, 10))
 	m.Header.Set(jetstream.MsgTTLHeader, left.String())
-	_, err := d.bus.storeOne(ctx, m)
-	return err
+	if _, err := d.bus.storeOne(ctx, m); err != nil {
+		return err
+	}
+	d.bus.meter.changed(m.Subject, schemas.Amount{Bytes: -sizeOfMessage(m.Subject, nil), Messages: -1}) // the mark, which goes too
+	OpenBucket[struct{}](d.bus, DurableRecords).removed(key, rev)
+	return nil
 }
 
 // Count returns how many records of [DurableRecords] an account has; deleted ones count for a minute more.

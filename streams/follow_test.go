@@ -277,8 +277,11 @@ func TestLargePayloadsComeBackWhole(t *testing.T) {
 			t.Errorf("delivered %d times", n)
 		}
 		dead := letters(t, b)
-		if len(dead) != 1 || len(dead[0].Payload) < len(content) {
+		if len(dead) != 1 || dead[0].Size < len(content) {
 			t.Fatalf("%d dead letters; want one that is whole", len(dead))
+		}
+		if d := testwait.Must(streams.OpenDeadLetters(b).Show(ctx, dead[0].ID))(t); len(d.Payload) != dead[0].Size {
+			t.Errorf("%d bytes are shown of %d", len(d.Payload), dead[0].Size)
 		}
 		testwait.OK(t, streams.OpenDeadLetters(b).Redrive(ctx, dead[0].ID))
 		if got := testwait.Must(streams.FindWholeCall(ctx, b, account, c.ID))(t); !bytes.Equal(got.Input, c.Input) {

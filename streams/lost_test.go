@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sandjet/sandjet/internal/natstest"
 	"github.com/sandjet/sandjet/internal/testwait"
@@ -62,4 +63,39 @@ func readAll(t *testing.T, b *streams.Bus, c schemas.Call) (all []streams.Entry[
 		all, from, more = append(all, page.Events...), page.Last+1, page.More
 	}
 	return all
+}
+
+// TestListsOfDeadLettersReadNoPayload: a list has the letters whose payloads lie elsewhere without reading these, and says how large each is.
+func TestListsOfDeadLettersReadNoPayload(t *testing.T) {
+	l := natstest.Start(t, natstest.Listen(natsauth.User{Name: "role", Password: "r"}))
+	ctx, letters := t.Context(), streams.OpenDeadLetters(l.Bus)
+	large, small := make([]byte, 3<<20), []byte("small")
+	now := time.Now().UTC()
+	for id, payload := range map[string][]byte{"CALLS.1": large, "CALLS.2": small} {
+		testwait.OK(t, streams.Dead.Publish(ctx, l.Bus, schemas.DeadLetter{
+			ID: id, Stream: "CALLS", Subject: "sandjet.calls.local.acct_test.YQ", Account: account, Reason: strings.Repeat("ü", 8<<10), Code: schemas.Invalid,
+			First: now, Time: now, Headers: map[string][]string{"A": {strings.Repeat("x", 8<<10)}}, Payload: payload,
+		}))
+	}
+	if d := testwait.Must(letters.Show(ctx, "CALLS.1"))(t); len(d.Payload) != len(large) || len(d.Headers) != 1 {
+		t.Errorf("%d bytes are shown", len(d.Payload))
+	}
+	natstest.Dial(t, l.Server.URL(), "role", "r").Purge(t, "OBJ_payloads_31d", ">", 0)
+	list := testwait.Must(letters.List(ctx, "", 0))(t)
+	sizes := map[string]int{}
+	for _, d := range list {
+		sizes[d.ID] = d.Size
+		if d.Payload != nil || d.Code != schemas.Invalid || !strings.HasPrefix(d.Reason, "ü") || !d.First.Equal(now) || d.Account != account {
+			t.Errorf("%s: %d bytes of a payload, %+.200v", d.ID, len(d.Payload), d)
+		}
+	}
+	if len(list) != 2 || sizes["CALLS.1"] != len(large) || sizes["CALLS.2"] != len(small) {
+		t.Errorf("sizes: %v", sizes)
+	}
+	if list := testwait.Must(letters.List(ctx, "INTAKE", 0))(t); len(list) != 0 {
+		t.Errorf("of another stream: %d", len(list))
+	}
+	if _, err := letters.Show(ctx, "CALLS.1"); schemas.CodeOf(err) != schemas.NotFound {
+		t.Errorf("a letter without its payload is shown: %v", err)
+	}
 }

@@ -109,7 +109,7 @@ var (
 	Dead = Topic[schemas.DeadLetter]{ //nolint:gochecknoglobals // a row of the table
 		stream: streamDead, subject: deadPlace, encode: encodeJSON[schemas.DeadLetter], decode: decodeJSON[schemas.DeadLetter], once: true,
 		filter: func(s string) string { return prefixDead + orAny(s) + ".*.*" },
-		of:     func(s, account string) string { return prefixDead + orAny(s) + "." + account + ".*" },
+		of:     func(s, account string) string { return prefixDead + orAny(s) + "." + account + ".*" }, summary: letterSummary,
 	}
 )
 

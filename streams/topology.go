@@ -296,11 +296,11 @@ func bucketRows() map[BucketName]bucketRow {
 		}},
 		Chats: {ttl: chatsKept, config: jetstream.KeyValueConfig{
 			Bucket: string(Chats), Description: "Where chats go on, and where answers go.", History: 1,
-			LimitMarkerTTL: 10 * time.Second, MaxValueSize: 32 << 10,
+			LimitMarkerTTL: 10 * time.Second, MaxValueSize: 128 << 10,
 		}},
 		ReceivedMessages: {ttl: receivedKept, config: jetstream.KeyValueConfig{
 			Bucket: string(ReceivedMessages), Description: "In which conversation a message of a chat was received.", History: 1,
-			LimitMarkerTTL: 10 * time.Second, MaxValueSize: 1 << 10,
+			LimitMarkerTTL: 10 * time.Second, MaxValueSize: 768 << 10, // twenty files, of which a reference may be 24 KiB as JSON
 		}},
 		TurnHolds: {ttl: turnHoldsKept, config: jetstream.KeyValueConfig{
 			Bucket: string(TurnHolds), Description: "Who carries on the turns of conversations.", History: 1,

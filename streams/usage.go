@@ -15,8 +15,8 @@ type usageClass int
 
 const (
 	usageCalls   usageClass = iota // calls, requests that wait, requests for an end, and their payloads
-	usageEvents                    // conversations and what follows from them: deliveries, follow-ups, ends of jobs, dead letters
-	usageDurable                   // durable streams
+	usageEvents                    // conversations and what follows from them: deliveries, follow-ups, jobs, approvals, dead letters
+	usageDurable                   // durable streams, and their records
 	usageClasses
 )
 
@@ -29,6 +29,14 @@ func (u usage) logBytes() int64 { return u[usageCalls].Bytes + u[usageEvents].By
 func (u usage) plus(v usage) usage {
 	for i := range u {
 		u[i].Bytes, u[i].Messages = max(u[i].Bytes+v[i].Bytes, 0), max(u[i].Messages+v[i].Messages, 0)
+	}
+	return u
+}
+
+// add is plus of what may be less than nothing: what was removed.
+func (u usage) add(v usage) usage {
+	for i := range u {
+		u[i].Bytes, u[i].Messages = u[i].Bytes+v[i].Bytes, u[i].Messages+v[i].Messages
 	}
 	return u
 }
@@ -86,12 +94,14 @@ func (q Quotas) of(a schemas.AccountID, c usageClass, room int64) int64 {
 // meter counts what accounts write, and holds them to their quotas. It is safe for concurrent use.
 type meter struct {
 	bus    *Bus
-	wake   chan struct{} // something waits to be recorded
-	urgent chan struct{} // much does
-	due    chan schemas.AccountID
+	wake   chan struct{}                                  // something waits to be recorded
+	urgent chan struct{}                                  // much does
+	count  func(context.Context, schemas.AccountID) error // countDue, but in tests
+	wanted changed                                        // notified when a count is wanted
 
-	mu sync.Mutex
-	of map[schemas.AccountID]*metered
+	mu  sync.Mutex
+	of  map[schemas.AccountID]*metered
+	due []wantedCount // in the order in which they were wanted
 }
 
 // metered is what is known of one account.
@@ -99,22 +109,25 @@ type metered struct {
 	record usageRecord
 	read   time.Time // of the record; zero: never
 	since  usage     // written by this process and not in the record
+	moving usage     // likewise, and being recorded: by one write of the record, however many want that
 	// reserved is what this process is about to write, of calls and conversations. It is counted once more as it is written, until it is
 	// released.
 	reserved int64
 	touched  time.Time
 	counted  changed   // notified when a count has ended
 	asked    bool      // a count, or a read, is wanted
+	slow     bool      // a count took longer than quickWithin
 	failed   time.Time // when a count has failed last
 }
 
 func newMeter(b *Bus) *meter {
-	const most = 1024 // accounts of which a count is wanted at the same time; others ask again
-	return &meter{
-		bus: b, wake: make(chan struct{}, 1), urgent: make(chan struct{}, 1), due: make(chan schemas.AccountID, most),
-		of: map[schemas.AccountID]*metered{},
-	}
+	m := &meter{bus: b, wake: make(chan struct{}, 1), urgent: make(chan struct{}, 1), of: map[schemas.AccountID]*metered{}}
+	m.count = m.countDue
+	return m
 }
+
+// sum is what an account keeps as far as it is known. The lock is held.
+func (e *metered) sum() usage { return e.record.Usage.plus(e.moving.add(e.since)) }
 
 // account is what is known of an account. The lock is held.
 func (m *meter) account(a schemas.AccountID) *metered {
@@ -130,6 +143,8 @@ func (m *meter) account(a schemas.AccountID) *metered {
 // usageOf finds whose a message is, and for what; no account: nobody's. It is pure.
 func usageOf(subject string) (schemas.AccountID, usageClass) {
 	switch {
+	case strings.HasPrefix(subject, prefixBucket):
+		return usageOfValue(subject)
 	case strings.HasPrefix(subject, prefixDurable):
 		if t := strings.Split(strings.TrimPrefix(subject, prefixDurable), "."); len(t) == 3 { // account, id, writer
 			return schemas.AccountID(t[0]), usageDurable
@@ -143,14 +158,19 @@ func usageOf(subject string) (schemas.AccountID, usageClass) {
 
 // wrote counts a message that was written, or a payload of one.
 func (m *meter) wrote(subject string, n int64) {
+	m.changed(subject, schemas.Amount{Bytes: n, Messages: 1})
+}
+
+// changed counts by how much there is more, or less, below a subject.
+func (m *meter) changed(subject string, by schemas.Amount) {
 	a, class := usageOf(subject)
 	if a == "" {
 		return
 	}
 	m.mu.Lock()
 	e := m.account(a)
-	e.since[class].Bytes += n
-	e.since[class].Messages++
+	e.since[class].Bytes += by.Bytes
+	e.since[class].Messages += by.Messages
 	large := int64(usageLarge)
 	if q := m.bus.quota(a, class); q > 0 {
 		large = min(large, q/100) // a hundredth
@@ -188,12 +208,12 @@ func (m *meter) allow(ctx context.Context, a schemas.AccountID, c usageClass, n 
 		if wait {
 			m.reread(ctx, a)
 		} else {
-			m.ask(a)
+			m.ask(a, false)
 		}
 	}
 	used, counted, isDue := m.used(a, c)
 	if isDue && used+n > quota/100*countFrom {
-		m.ask(a)
+		m.ask(a, wait && used+n > quota)
 		if wait && used+n > quota {
 			t := time.NewTimer(usagePatience)
 			defer t.Stop()
@@ -229,7 +249,7 @@ func (m *meter) reserve(ctx context.Context, a schemas.AccountID, n int64) error
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	e := m.account(a)
-	if used := e.record.Usage.plus(e.since).logBytes() + e.reserved; quota > 0 && used+n > quota { // others were faster
+	if used := e.sum().logBytes() + e.reserved; quota > 0 && used+n > quota { // others were faster
 		return errQuota(usageEvents, used, quota)
 	}
 	e.reserved += n
@@ -248,7 +268,7 @@ func (m *meter) used(a schemas.AccountID, c usageClass) (n int64, counted <-chan
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	e := m.account(a)
-	sum := e.record.Usage.plus(e.since)
+	sum := e.sum()
 	if n = sum.logBytes() + e.reserved; c == usageDurable {
 		n = sum[usageDurable].Bytes
 	}
@@ -259,25 +279,6 @@ func (m *meter) used(a schemas.AccountID, c usageClass) (n int64, counted <-chan
 func (r usageRecord) dueAt(now time.Time) bool {
 	age := now.Sub(r.Counted)
 	return age < -ClocksApart || age > max(countPause, countShare*r.Took)
-}
-
-// ask wants an account counted if that is due, or its record read again.
-func (m *meter) ask(a schemas.AccountID) {
-	m.mu.Lock()
-	e := m.account(a)
-	again := e.asked
-	e.asked = true
-	m.mu.Unlock()
-	if again {
-		return
-	}
-	select {
-	case m.due <- a:
-	default:
-		m.mu.Lock()
-		e.asked = false
-		m.mu.Unlock()
-	}
 }
 
 // reread reads an account's record. What cannot be read stays as it was known.
@@ -320,7 +321,7 @@ func (m *meter) flush(ctx context.Context) {
 		switch {
 		case e.since != usage{}:
 			with = append(with, a)
-		case !e.asked && e.reserved == 0 && time.Since(e.touched) > usageIdle:
+		case !e.asked && e.reserved == 0 && e.moving == usage{} && time.Since(e.touched) > usageIdle:
 			delete(m.of, a)
 		}
 	}
@@ -342,15 +343,23 @@ func (m *meter) flush(ctx context.Context) {
 // record adds to the record of an account what this process has written.
 func (m *meter) record(ctx context.Context, a schemas.AccountID) error {
 	m.mu.Lock()
-	since := m.account(a).since
+	e := m.account(a)
+	since := e.since
+	e.since, e.moving = usage{}, e.moving.add(since)
 	m.mu.Unlock()
-	return m.change(ctx, a, since, func(r usageRecord) (usageRecord, bool) {
+	err := m.change(ctx, a, since, func(r usageRecord) (usageRecord, bool) {
 		r.Usage = r.Usage.plus(since)
-		return r, true
+		return r, since != usage{}
 	})
+	if err != nil {
+		m.mu.Lock()
+		e.since, e.moving = e.since.add(since), e.moving.minus(since)
+		m.mu.Unlock()
+	}
+	return err
 }
 
-// change changes the record of an account by compare and set, and takes from what waits what it then has.
+// change changes the record of an account by compare and set, and takes from what is being recorded what it then has.
 func (m *meter) change(ctx context.Context, a schemas.AccountID, waits usage, f func(usageRecord) (usageRecord, bool)) error {
 	bucket := OpenBucket[usageRecord](m.bus, usageRecords)
 	var contest Contest
@@ -379,7 +388,7 @@ func (m *meter) change(ctx context.Context, a schemas.AccountID, waits usage, f 
 		m.mu.Lock()
 		e := m.account(a)
 		e.record, e.read = next, time.Now()
-		e.since = e.since.minus(waits)
+		e.moving = e.moving.minus(waits)
 		m.mu.Unlock()
 		return nil
 	}

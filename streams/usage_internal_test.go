@@ -52,6 +52,15 @@ func TestWhoseAMessageIs(t *testing.T) {
 		"sandjet.durable.acct_1.ds_1._":          {"acct_1", usageDurable},
 		"sandjet.durable.acct_1":                 {"", usageDurable},
 		"$KV.leases.w1":                          {"", usageEvents},
+		"$KV.jobs.acct_1.job_1":                  {"acct_1", usageEvents},
+		"$KV.open_jobs.acct_1.job_1":             {"", usageEvents},
+		"$KV.chats.acct_1":                       {"", usageEvents},
+		"$KV.groups.acct_1.Zw":                   {"acct_1", usageEvents},
+		"$KV.approvals.acct_1.appr_1":            {"acct_1", usageEvents},
+		"$KV.remembered.acct_1.mem_1":            {"acct_1", usageEvents},
+		"$KV.durable.acct_1.cA":                  {"acct_1", usageDurable},
+		"$KV.records.sandbox.acct_1.sb_1":        {"", usageEvents},
+		"$KV.usage.acct_1":                       {"", usageEvents},
 	} {
 		if a, class := usageOf(subject); a != want.account || class != want.class {
 			t.Errorf("%s: %q %d", subject, a, class)

@@ -2,6 +2,7 @@ package workers
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -275,6 +276,34 @@ func TestWhatIsNoTextSettlesToo(t *testing.T) {
 			t.Errorf("state %s, %d bytes of logs, truncated %v", r.State, len(r.Completion.Logs), r.Completion.LogTruncated)
 		}
 		w.onceEach(j.Conversation, finishedID(j.ID), followedID("", j.ID))
+	})
+}
+
+// TestTheWorstEndOfAJobSettles ends a job all of whose texts are as large as JSON can make them.
+func TestTheWorstEndOfAJobSettles(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		const separator = "\u2028" // three bytes in the JSON that came in, six on the log
+		j := w.job(nil, "1", func(j *schemas.Job) {
+			j.Command = strings.Repeat("\x01", schemas.MaxJobCommand)
+			j.Origin = &schemas.Origin{
+				Kind:  schemas.OriginChannel,
+				Route: json.RawMessage(`{"a":"` + strings.Repeat(separator, (schemas.MaxOrigin-8)/len(separator)) + `"}`),
+			}
+		})
+		w.settler()
+		w.end(j, func(c *schemas.Completion) {
+			c.Logs, c.LogBytes = strings.Repeat("\x01", schemas.MaxJobLogs), schemas.MaxJobLogs
+			c.Reason = strings.Repeat("\x01", 4<<10)
+		})
+		time.Sleep(time.Minute)
+		r := w.record(j.ID)
+		if !r.State.Final() || r.Completion == nil || !r.Completion.LogTruncated || r.Completion.Logs == "" || !strings.HasSuffix(r.Completion.Reason, "…") {
+			t.Errorf("state %s, %+.100v", r.State, r.Completion)
+		}
+		w.onceEach(j.Conversation, finishedID(j.ID), followedID("", j.ID))
+		if dead, err := streams.OpenDeadLetters(w.bus).List(w.t.Context(), "", 1); err != nil || len(dead) > 0 {
+			t.Errorf("%d dead letters, %v", len(dead), err)
+		}
 	})
 }
 

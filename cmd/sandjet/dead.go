@@ -63,11 +63,8 @@ func (c *deadListCommand) Run(ctx context.Context, t terminal) error {
 		if err != nil {
 			return err
 		}
-		for i := range list {
-			list[i].Payload = nil
-		}
-		return printList(t, list, "No dead letters.", "ID\tCODE\tFAILED\tPUBLISHED*\tTRIES\tACCOUNT\tREASON", func(d schemas.DeadLetter) string {
-			return fmt.Sprintf("%s\t%s\t%s\t%s\t%d\t%s\t%s", d.ID, d.Code, ago(d.Time), ago(d.First), d.Deliveries, orDash(string(d.Account)),
+		return printList(t, list, "No dead letters.", "ID\tCODE\tFAILED\tPUBLISHED*\tTRIES\tSIZE*\tACCOUNT\tREASON", func(d schemas.DeadLetter) string {
+			return fmt.Sprintf("%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s", d.ID, d.Code, ago(d.Time), ago(d.First), d.Deliveries, d.Size, orDash(string(d.Account)),
 				short(d.Reason))
 		})
 	})

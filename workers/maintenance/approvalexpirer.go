@@ -30,6 +30,7 @@ type ApprovalExpirer struct {
 	// the process that took the answer for so long.
 	Every time.Duration
 
+	due  rounds[openApproval]
 	logs sometimes.Keyed // about approvals that cannot be handled
 }
 
@@ -62,8 +63,11 @@ func (x *ApprovalExpirer) serve(ctx context.Context, tenure *streams.Tenure) {
 	var parts sync.WaitGroup
 	defer parts.Wait()
 	parts.Go(func() { _ = open.Run(ctx) }) // it ends with ctx alone
-	for wait.Sleep(ctx, x.Every) {
-		x.look(ctx, tenure, open.All())
+	for pause := x.Every; wait.Sleep(ctx, pause); {
+		pause = x.Every
+		if x.look(ctx, tenure, open.All()) {
+			pause = min(nextRound, x.Every)
+		}
 	}
 }
 
@@ -82,13 +86,15 @@ func (x *ApprovalExpirer) keep(p streams.BucketEntry[schemas.Approval]) (openApp
 
 func (o openApproval) of() schemas.AccountID { return o.account }
 
+func (o openApproval) key() string { return schemas.ApprovalKey(o.account, o.id) }
+
 // older orders approvals by when they are due.
 func (o openApproval) older(other openApproval) int {
 	return cmp.Or(o.due.Compare(other.due), cmp.Compare(o.account, other.account), cmp.Compare(o.id, other.id))
 }
 
-// look looks once at every approval that is due.
-func (x *ApprovalExpirer) look(ctx context.Context, tenure *streams.Tenure, open map[string]openApproval) {
+// look looks at the approvals that are due, for a round. It reports whether some are left.
+func (x *ApprovalExpirer) look(ctx context.Context, tenure *streams.Tenure, open map[string]openApproval) (left bool) {
 	now := x.Bus.Now()
 	var due []openApproval
 	for _, o := range open {
@@ -97,9 +103,10 @@ func (x *ApprovalExpirer) look(ctx context.Context, tenure *streams.Tenure, open
 		}
 	}
 	approvals := admission.Approvals{Bus: x.Bus, Log: x.Log}
-	for _, o := range inTurn(due, openApproval.of, openApproval.older) {
-		if tenure.Held() != nil {
-			return // this process has stood still: another looks after them by now
+	x.due.account, x.due.key, x.due.first = openApproval.of, openApproval.key, openApproval.older
+	return x.due.run(ctx, due, func(o openApproval) error {
+		if err := tenure.Held(); err != nil {
+			return err // this process has stood still: another looks after them by now
 		}
 		act := approvals.Finish
 		switch {
@@ -108,8 +115,10 @@ func (x *ApprovalExpirer) look(ctx context.Context, tenure *streams.Tenure, open
 		case o.pending:
 			act = approvals.Expire
 		}
-		if err := act(ctx, o.account, o.id); err != nil && ctx.Err() == nil && x.logs.Due(string(o.account)+"."+string(o.id)) {
+		err := act(ctx, o.account, o.id)
+		if err != nil && ctx.Err() == nil && x.logs.Due(o.key()) {
 			x.Log.Warn("overdue approval not handled, retrying", "approval", o.id, "error", err)
 		}
-	}
+		return err
+	})
 }

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"unicode/utf8"
 
 	"pgregory.net/rapid"
 
@@ -141,27 +140,6 @@ func TestShares(t *testing.T) {
 			if n > least+1 {
 				t.Fatalf("gave %v: one got more than another who wanted it", given)
 			}
-		}
-	})
-}
-
-// TestFit lets a job report anything at all: its record must be able to keep it.
-func TestFit(t *testing.T) {
-	t.Parallel()
-	proptest.Check(t, func(t *rapid.T) {
-		piece := rapid.SampledFrom([]string{"x", "\x00", "\xff", "ü", "\"", "\n", "<", "\u2028", "\U0001F680"})
-		c := schemas.Completion{Logs: strings.Repeat(piece.Draw(t, "logs"), rapid.IntRange(0, 40_000).Draw(t, "times"))}
-		c.Reason = piece.Draw(t, "before") + strings.Repeat(piece.Draw(t, "reason"), rapid.IntRange(0, 10_000).Draw(t, "times"))
-		c.LogBytes = int64(len(c.Logs))
-		f := fit(c)
-		if n := jsonSize(f.Logs); n > maxKeptLogs || len(f.Logs) > schemas.MaxJobLogs {
-			t.Fatalf("%d bytes of logs, %d as JSON", len(f.Logs), n)
-		}
-		if len(f.Reason) > maxKeptReason || !utf8.ValidString(f.Reason) || !utf8.ValidString(f.Logs) {
-			t.Fatalf("%d bytes of reason, or no text", len(f.Reason))
-		}
-		if len(c.Logs) > 0 && f.Logs == "" {
-			t.Fatal("nothing is left of the logs")
 		}
 	})
 }

@@ -132,6 +132,11 @@ type rescue struct {
 	jobs   *streams.Mirror[schemas.Job, openJob]                              // that have not settled
 	groups *streams.Mirror[schemas.Group, streams.BucketEntry[schemas.Group]] // that are not done
 
+	ends, looks rounds[openJob]
+	overdue     rounds[streams.BucketEntry[schemas.Group]]
+	// fate is lookForCall, but in tests.
+	fate func(context.Context, openJob) (fate callFate, reason string, err error)
+
 	logs sometimes.Keyed // about what cannot be looked at
 }
 
@@ -169,22 +174,44 @@ func (s *JobRescuer) Run(ctx context.Context) error {
 
 // serve rescues jobs until ctx ends.
 func (s *JobRescuer) serve(ctx context.Context, tenure *streams.Tenure) {
+	w := s.rescue(tenure)
+	var mirrors sync.WaitGroup
+	defer mirrors.Wait()
+	mirrors.Go(func() { _ = w.jobs.Run(ctx) }) // both end with ctx alone
+	mirrors.Go(func() { _ = w.groups.Run(ctx) })
+	w.loop(ctx)
+}
+
+// loop looks round by round until ctx ends.
+func (w *rescue) loop(ctx context.Context) {
+	for pause := w.every; wait.Sleep(ctx, pause); {
+		pause = w.every
+		if w.sweepJobs(ctx) {
+			pause = min(nextRound, w.every)
+		}
+		if w.sweepGroups(ctx) {
+			pause = min(nextRound, w.every)
+		}
+		w.cover(ctx)
+	}
+}
+
+// rescue makes what rescues jobs.
+func (s *JobRescuer) rescue(tenure *streams.Tenure) *rescue {
 	w := &rescue{
 		herald: newHerald(s.Bus, s.Endpoints, s.Log), tenure: tenure, every: max(cmp.Or(s.Every, DefaultRescueEvery), leases.TTL),
 		watched: lifecycle.WatchJobs(s.Bus, ""), covered: time.Now(),
 		leases: leases.Open(s.Bus), absent: map[string]time.Time{}, looked: map[string]time.Time{},
 		logs: sometimes.Keyed{Every: repeatedAfter},
 	}
-	w.mirror()
-	var mirrors sync.WaitGroup
-	defer mirrors.Wait()
-	mirrors.Go(func() { _ = w.jobs.Run(ctx) }) // both end with ctx alone
-	mirrors.Go(func() { _ = w.groups.Run(ctx) })
-	for wait.Sleep(ctx, w.every) {
-		w.sweepJobs(ctx)
-		w.sweepGroups(ctx)
-		w.cover(ctx)
+	jobs := rounds[openJob]{account: func(j openJob) schemas.AccountID { return j.account }, key: openJob.key, first: olderJob}
+	w.ends, w.looks, w.fate = jobs, jobs, w.lookForCall
+	w.overdue = rounds[streams.BucketEntry[schemas.Group]]{
+		account: func(p streams.BucketEntry[schemas.Group]) schemas.AccountID { return p.Value.Account },
+		key:     func(p streams.BucketEntry[schemas.Group]) string { return p.Key }, first: olderGroup,
 	}
+	w.mirror()
+	return w
 }
 
 // cover keeps what the next watch of jobs must read small.
@@ -221,14 +248,15 @@ func (w *rescue) mirror() {
 	}
 }
 
-// sweepJobs looks at every open job once.
-func (w *rescue) sweepJobs(ctx context.Context) {
-	open := inTurn(slices.Collect(maps.Values(w.jobs.All())), func(j openJob) schemas.AccountID { return j.account }, olderJob)
+// sweepJobs judges every open job once, and does what is to be done about them for a round: first about those that are over, then it
+// looks for the calls of those that wait, of which there may be very many. It reports whether some are left.
+func (w *rescue) sweepJobs(ctx context.Context) (left bool) {
+	open := slices.Collect(maps.Values(w.jobs.All()))
 	if err := w.lookForWorkers(ctx, open); err != nil {
 		if ctx.Err() == nil && w.logs.Due("jobs") {
 			w.log.Warn("open jobs not checked, retrying", "error", err)
 		}
-		return
+		return false
 	}
 	kept := make(map[string]time.Time, len(w.looked))
 	for _, j := range open {
@@ -237,11 +265,26 @@ func (w *rescue) sweepJobs(ctx context.Context) {
 		}
 	}
 	w.looked = kept
+	var ends, looks []openJob
+	now := w.bus.Now()
 	for _, j := range open {
-		if err := w.sweepJob(ctx, j); err != nil && ctx.Err() == nil && w.logs.Due("job "+j.key()) {
-			w.log.Warn("job not checked, retrying", "job", j.id, "error", err)
+		switch judgeOrphan(w.facts(j, now)) {
+		case orphanLeave:
+		case orphanLook:
+			looks = append(looks, j)
+		case orphanUnstarted, orphanForgotten, orphanLost, orphanExpired:
+			ends = append(ends, j)
 		}
 	}
+	handle := func(j openJob) error {
+		err := w.sweepJob(ctx, j)
+		if err != nil && ctx.Err() == nil && w.logs.Due("job "+j.key()) {
+			w.log.Warn("job not checked, retrying", "job", j.id, "error", err)
+		}
+		return err
+	}
+	left = w.ends.run(ctx, ends, handle)
+	return w.looks.run(ctx, looks, handle) || left
 }
 
 // olderJob orders jobs by when their calls were accepted.
@@ -255,7 +298,7 @@ func (w *rescue) sweepJob(ctx context.Context, j openJob) error {
 	v := judgeOrphan(f)
 	c := schemas.Completion{Job: j.id, Account: j.account, ReportedBy: schemas.ReportedByProbe}
 	if v == orphanLook {
-		fate, reason, err := w.lookForCall(ctx, j)
+		fate, reason, err := w.fate(ctx, j)
 		if err != nil {
 			return err
 		}
@@ -386,8 +429,8 @@ func (w *rescue) without(ctx context.Context, worker string) (bool, error) {
 	return !living, err
 }
 
-// sweepGroups makes groups whose time is over go on with what has settled.
-func (w *rescue) sweepGroups(ctx context.Context) {
+// sweepGroups makes groups whose time is over go on with what has settled. It reports whether some are left.
+func (w *rescue) sweepGroups(ctx context.Context) (left bool) {
 	now := w.bus.Now()
 	latest := map[string]time.Time{} // deadlines of members that may still settle, by group
 	for _, j := range w.jobs.All() {
@@ -405,12 +448,13 @@ func (w *rescue) sweepGroups(ctx context.Context) {
 			due = append(due, p)
 		}
 	}
-	account := func(p streams.BucketEntry[schemas.Group]) schemas.AccountID { return p.Value.Account }
-	for _, p := range inTurn(due, account, olderGroup) {
-		if err := w.goOn(ctx, p); err != nil && ctx.Err() == nil && w.logs.Due("group "+p.Key) {
+	return w.overdue.run(ctx, due, func(p streams.BucketEntry[schemas.Group]) error {
+		err := w.goOn(ctx, p)
+		if err != nil && ctx.Err() == nil && w.logs.Due("group "+p.Key) {
 			w.log.Warn("overdue group not continued, retrying", "group", p.Key, "error", err)
 		}
-	}
+		return err
+	})
 }
 
 // olderGroup orders groups by the end of their time.

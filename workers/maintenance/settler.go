@@ -3,11 +3,9 @@ package maintenance
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"time"
 
 	"github.com/sandjet/sandjet/lifecycle"
@@ -24,10 +22,6 @@ const (
 	settlerGrace   = 5 * time.Second
 	recordAttempts = 5 // until a job without a record is believed to have none
 	recordAwaited  = 10 * time.Second
-
-	// What the record of a job keeps of its end, so that it fits its bucket: JSON may write one byte as six.
-	maxKeptLogs   = 48 << 10 // bytes of JSON
-	maxKeptReason = 4 << 10  // bytes
 )
 
 // Settler draws the consequences of the ends of background jobs, each once: the job's places
@@ -130,7 +124,7 @@ func (x *settling) handle(ctx context.Context, d streams.Delivery[schemas.Comple
 	if err := x.at(settleTaken); err != nil {
 		return err
 	}
-	j, seen, err := x.final(ctx, fit(d.Value))
+	j, seen, err := x.final(ctx, d.Value)
 	// waiting for its turn counts as an attempt
 	if errors.Is(err, schemas.ErrNotFound) && (d.Attempt < recordAttempts || x.bus.Now().Sub(d.Published) < recordAwaited) {
 		return streams.RetryAfter(again, err) // a replica that is behind may not know it yet
@@ -190,7 +184,7 @@ func (x *settling) final(ctx context.Context, c schemas.Completion) (j schemas.J
 		if err := x.at(settleReleased); err != nil {
 			return j, false, err
 		}
-		j.State, j.Completion = c.State, &c
+		j = lifecycle.Settled(j, c)
 		if j.Group == nil && c.State != schemas.JobUnstarted {
 			j.FollowUp = string(schemas.MakeFollowUpID(j.Account, "", j.ID))
 		}
@@ -268,25 +262,4 @@ func (x *settling) alone(ctx context.Context, j schemas.Job, absent streams.Abse
 		j = claimed
 	}
 	return x.handOn(ctx, jobFollowUp(j), absent, receivers)
-}
-
-// fit shortens what a completion says to what a job's record can keep: a report of bytes that are no
-// text must not keep the job from settling.
-func fit(c schemas.Completion) schemas.Completion {
-	if len(c.Reason) > maxKeptReason {
-		c.Reason = c.Reason[:maxKeptReason]
-	}
-	c.Reason = strings.ToValidUTF8(c.Reason, "")
-	c.LogTruncated = c.LogTruncated || len(c.Logs) > schemas.MaxJobLogs
-	c.Logs = schemas.TailText(c.Logs, schemas.MaxJobLogs)
-	for size := jsonSize(c.Logs); size > maxKeptLogs; size = jsonSize(c.Logs) {
-		c.Logs, c.LogTruncated = schemas.TailText(c.Logs, len(c.Logs)*maxKeptLogs/size), true
-	}
-	return c
-}
-
-// jsonSize is how many bytes s takes as JSON.
-func jsonSize(s string) int {
-	b, _ := json.Marshal(s) //nolint:errchkjson // a string always encodes
-	return len(b)
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
-	"github.com/sandjet/sandjet/workers/leases"
 )
 
 func TestAHousekeeperThatFailsIsStartedAgain(t *testing.T) {
@@ -197,10 +196,9 @@ func TestAnotherProcessTakesOverTheRescueOfJobs(t *testing.T) {
 
 // rescuing is the work of a JobRescuer that has looked at the log and found no lease of the worker "dead".
 func rescuing(b *streams.Bus) *rescue {
-	return &rescue{
-		herald: newHerald(b, nil, nil), every: DefaultRescueEvery, leases: leases.Open(b),
-		absent: map[string]time.Time{"dead": b.Now().Add(-time.Hour)}, looked: map[string]time.Time{},
-	}
+	r := (&JobRescuer{Bus: b}).rescue(nil)
+	r.absent["dead"] = b.Now().Add(-time.Hour)
+	return r
 }
 
 // A process read the log, stood still for eleven minutes before its next step, and goes on.
