@@ -267,15 +267,31 @@ func (c *Client) once(ctx context.Context, method, path string, body []byte, hea
 		return 0, nil, ctx.Err() == nil && schemas.CodeOf(err) == schemas.Unavailable, err
 	}
 	defer resp.Body.Close() //nolint:errcheck // it was read
-	b, err := io.ReadAll(io.LimitReader(resp.Body, mostAnswer))
+	b, err := readAnswer(resp.Body)
 	if err != nil {
-		return 0, nil, ctx.Err() == nil, fmt.Errorf("read the answer: %w", err)
+		return 0, nil, ctx.Err() == nil && !errors.Is(err, errAnswer), err
 	}
 	if resp.StatusCode < http.StatusOK || resp.StatusCode >= http.StatusMultipleChoices {
 		err := problem(resp.StatusCode, b)
 		return resp.StatusCode, nil, passing(resp.StatusCode) && !concernsRequest(err), err
 	}
 	return resp.StatusCode, b, false, nil
+}
+
+// errAnswer is an answer of more than [mostAnswer] bytes.
+var errAnswer error = schemas.Errorf(schemas.Exhausted, "",
+	"the answer has more than 16 MiB, which this client does not take: ask for less at once, by a limit or by single records")
+
+// readAnswer reads a body whole. One that is larger than [mostAnswer] is an error: a part of it would be no JSON.
+func readAnswer(body io.Reader) ([]byte, error) {
+	b, err := io.ReadAll(io.LimitReader(body, mostAnswer+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("read the answer: %w", err)
+	case len(b) > mostAnswer:
+		return nil, errAnswer
+	}
+	return b, nil
 }
 
 // do sends one request. An error means that there is no answer.

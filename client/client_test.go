@@ -184,7 +184,7 @@ func TestEventsEndOnWhatWillNotPass(t *testing.T) {
 		},
 		"no cursor":    func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "id: x\ndata: {}\n\n") },
 		"no event":     func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "data: {\n\n") },
-		"endless line": func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "data: ", strings.Repeat("x", 3<<20)) },
+		"endless line": func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "data: ", strings.Repeat("x", 9<<20)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := 0

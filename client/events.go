@@ -181,8 +181,13 @@ type frame struct {
 	data     []byte
 }
 
-// errFrame is a stream that no gateway writes.
-var errFrame = errors.New("the event stream has a line or an event that is too long")
+// mostFrame bounds one event, and one message of a socket, in bytes. The largest result is 6.3 MiB: half a MiB of output twice, each byte as
+// a character that JSON writes with six.
+const mostFrame = 8 << 20
+
+// errFrame is an event that is larger. Another connection would bring it again.
+var errFrame error = schemas.Errorf(schemas.Exhausted, "",
+	"the gateway has sent an event of more than 8 MiB, which this client does not take: use a newer client, or see whether the URL is a gateway's")
 
 // errStreamEnded is the usual end of a connection: the gateway stopped or a proxy grew tired.
 var errStreamEnded = errors.New("the stream ended")
@@ -191,8 +196,6 @@ var errStreamEnded = errors.New("the stream ended")
 type sse struct {
 	lines *bufio.Scanner
 }
-
-const mostFrame = 2 << 20 // bytes; the largest event is below 1 MiB
 
 func newSSE(r io.Reader) *sse {
 	s := bufio.NewScanner(r)

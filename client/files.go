@@ -162,8 +162,8 @@ func (c *Client) putOnce(ctx context.Context, path string, body []byte, header h
 		return nil, ctx.Err() == nil && schemas.CodeOf(err) == schemas.Unavailable, err
 	}
 	defer resp.Body.Close() //nolint:errcheck // it was read
-	if b, err = io.ReadAll(io.LimitReader(resp.Body, mostAnswer)); err != nil {
-		return nil, ctx.Err() == nil, fmt.Errorf("read the answer: %w", err)
+	if b, err = readAnswer(resp.Body); err != nil {
+		return nil, ctx.Err() == nil && !errors.Is(err, errAnswer), err
 	}
 	if resp.StatusCode >= http.StatusMultipleChoices {
 		err := problem(resp.StatusCode, b)
@@ -298,9 +298,9 @@ func (c *Client) UploadArchive(ctx context.Context, w schemas.WorkspaceID, folde
 		return u, err
 	}
 	defer resp.Body.Close() //nolint:errcheck // it was read
-	body, err := io.ReadAll(io.LimitReader(resp.Body, mostAnswer))
+	body, err := readAnswer(resp.Body)
 	if err != nil {
-		return u, fmt.Errorf("read the answer: %w", err)
+		return u, err
 	}
 	if resp.StatusCode != http.StatusOK {
 		return u, problem(resp.StatusCode, body)

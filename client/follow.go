@@ -11,7 +11,8 @@ import (
 )
 
 const (
-	followRoom  = 1024 // events that wait for one reader; what is beyond stays in the log
+	followRoom  = 1024    // events that wait for one reader; what is beyond stays in the log
+	followBytes = 8 << 20 // of them, with gaps and snapshots
 	attachAgain = time.Second
 )
 
@@ -41,8 +42,8 @@ type wsFrame struct {
 // Follow reads a conversation after a cursor and goes on live, as [Client.Events] does, on this
 // socket. It ends when ctx ends, when the loop breaks, or with the socket, and then with an error.
 //
-// A reader that is slow holds up nobody else: 1,024 events wait for it, then the conversation is
-// detached, and attached again when it has caught up.
+// A reader that is slow holds up nobody else: 1,024 events wait for it, or as many as have 8 MiB together and one more, then the conversation
+// is detached, and attached again when it has caught up.
 //
 // Codes: conflict (the socket follows it already), and what will not pass at the gateway.
 func (s *Socket) Follow(ctx context.Context, conversation schemas.ConversationID, after schemas.Cursor) iter.Seq2[Item, error] {
@@ -96,6 +97,7 @@ type follower struct {
 	compact      bool
 	chain        chain
 	items        []Item
+	bytes        int           // of items, about
 	wake         chan struct{} // there is something to take
 
 	request  int64 // the number of the attach in force; 0: none
@@ -135,7 +137,7 @@ func (s *Socket) take(f *follower) ([]Item, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	items := f.items
-	f.items = nil
+	f.items, f.bytes = nil, 0
 	if f.full && f.err == nil {
 		f.full = false
 		s.attach(f)
@@ -256,8 +258,9 @@ func (s *Socket) event(f *follower, w wsFrame) {
 		f.finish(fmt.Errorf("the socket's event cannot be read: %w", err))
 		return
 	}
+	f.bytes += len(w.Data)
 	f.push(Item{Event: e, Cursor: w.Cur})
-	if len(f.items) >= followRoom {
+	if len(f.items) >= followRoom || f.bytes >= followBytes { // only behind an event, so that the next attach is further on
 		f.full = true
 		s.detach(f)
 	}
@@ -282,6 +285,7 @@ func (f *follower) gap(w wsFrame) {
 
 func (f *follower) push(it Item) {
 	f.items = append(f.items, it)
+	f.bytes += len(it.Gap) + len(it.Snapshot)
 	f.rouse()
 }
 

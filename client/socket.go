@@ -58,7 +58,7 @@ func (c *Client) Socket() *Socket {
 // Run keeps the socket connected until ctx ends, and then returns nil. An error is one that will not
 // pass, such as a key that is refused. Either ends what still waits on the socket.
 func (s *Socket) Run(ctx context.Context) error {
-	refused := false
+	refused, tooLarge := false, false
 	for try := 0; ; try++ {
 		h, err := s.once(ctx)
 		switch {
@@ -68,7 +68,11 @@ func (s *Socket) Run(ctx context.Context) error {
 		case h.final && (h.heard || refused || s.Token == nil || !errors.Is(err, schemas.ErrDenied)):
 			s.end(err)
 			return err
+		case h.tooLarge && tooLarge: // twice in a row: the log has it, so it would come with each connection
+			s.end(err)
+			return err
 		}
+		tooLarge = h.tooLarge
 		refused = h.final // once: another token may be better
 		if h.heard {
 			try = 0
@@ -89,6 +93,7 @@ func (s *Socket) Run(ctx context.Context) error {
 type history struct {
 	heard    bool          // something came: the next pause is short again
 	final    bool          // another would end the same way
+	tooLarge bool          // a message came that is too large
 	comeBack time.Duration // the pause that the gateway asked for
 }
 
@@ -120,6 +125,7 @@ func (s *Socket) once(ctx context.Context) (history, error) {
 			return h, schemas.Errorf(schemas.Denied, "", "the key is no longer good: %s", ce.Text)
 		}
 		if err != nil {
+			h.tooLarge = errors.Is(err, errFrame)
 			return h, fmt.Errorf("read the socket: %w", err)
 		}
 		var f wsFrame
@@ -169,18 +175,18 @@ func (s *Socket) dial(ctx context.Context) (*websocket.Conn, history, error) {
 	return nil, history{final: !passing(resp.StatusCode)}, problem(resp.StatusCode, body)
 }
 
-// errTooMuch is a message that no gateway writes.
-var errTooMuch = errors.New("a message is too long")
-
 // readMessage reads a message, which is bounded also once it is unpacked.
 func readMessage(conn *websocket.Conn) ([]byte, error) {
 	_, r, err := conn.NextReader()
+	if errors.Is(err, websocket.ErrReadLimit) {
+		return nil, errFrame
+	}
 	if err != nil {
 		return nil, err
 	}
 	b, err := io.ReadAll(io.LimitReader(r, mostFrame+1))
-	if err == nil && len(b) > mostFrame {
-		err = errTooMuch
+	if err == nil && len(b) > mostFrame || errors.Is(err, websocket.ErrReadLimit) {
+		err = errFrame
 	}
 	return b, err
 }

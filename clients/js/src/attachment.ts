@@ -21,7 +21,7 @@ export interface AttachOptions {
   batch?: boolean;
   /** signal detaches; the loop then ends without an error. */
   signal?: AbortSignal;
-  /** buffer is how many events may wait to be taken, 1,024 by default; what is beyond stays in the log. */
+  /** buffer is how many events may wait to be taken, 1,024 by default, of about 8 MiB together; what is beyond stays in the log. */
   buffer?: number;
   /** onGap hears of events that are no longer kept, in order with the events around them. */
   onGap?: (gap: Gap) => void;
@@ -43,13 +43,14 @@ export interface Wire {
 
 type Step = Item | (() => void);
 
+const MOST = 8 << 20; // characters of what waits, about: one event more may be there
 const LOW = 4; // a conversation that was left for want of room is taken up again when a quarter of the room is used
 
 /**
  * Attachment is one followed conversation, over as many connections as it takes. Iterate over it once:
  * `for await (const { event, cursor } of attachment)`. Breaking out of the loop detaches.
  *
- * Events wait in a buffer of a fixed size. A browser cannot stop reading a socket, so when the buffer is full the
+ * Events wait in a buffer that is bounded in number and size. A browser cannot stop reading a socket, so when the buffer is full the
  * conversation is detached, and attached again after the last event in the buffer when there is room.
  */
 export class Attachment implements AsyncIterableIterator<Item> {
@@ -68,6 +69,8 @@ export class Attachment implements AsyncIterableIterator<Item> {
   readonly #room: number;
   readonly #chain: Chain;
   readonly #steps: Step[] = [];
+  readonly #sizes: number[] = []; // of #steps, in characters
+  #size = 0; // of all that wait
   #head = 0; // of #steps: shifting a long array is slow
   #waiting: { resolve: (r: IteratorResult<Item>) => void; reject: (e: unknown) => void } | undefined;
   #full = false;
@@ -99,8 +102,8 @@ export class Attachment implements AsyncIterableIterator<Item> {
     return !this.#over && !this.#full;
   }
 
-  /** take hears one frame of the conversation from the attach in force. */
-  take(f: Frame): void {
+  /** take hears one frame of the conversation from the attach in force, which was sent in so many characters. */
+  take(f: Frame, size = 0): void {
     if (this.#over || this.#full) return;
     switch (f.op) {
       case "attached":
@@ -112,7 +115,7 @@ export class Attachment implements AsyncIterableIterator<Item> {
         break;
       case "ev":
         this.#gap(f);
-        this.#event(f);
+        this.#event(f, size);
         break;
       case "live":
         this.#gap(f);
@@ -123,7 +126,7 @@ export class Attachment implements AsyncIterableIterator<Item> {
       case "snapshot":
         if (f.snapshot !== undefined) {
           const snapshot = f.snapshot;
-          this.#push(() => this.#options.onSnapshot?.(snapshot));
+          this.#push(() => this.#options.onSnapshot?.(snapshot), size);
         }
         break;
       case "eof":
@@ -143,6 +146,7 @@ export class Attachment implements AsyncIterableIterator<Item> {
 
   async next(): Promise<IteratorResult<Item>> {
     while (this.#head < this.#steps.length) {
+      this.#size -= this.#sizes[this.#head] as number;
       const step = this.#steps[this.#head++] as Step;
       this.#shrink();
       if (typeof step === "function") {
@@ -164,7 +168,7 @@ export class Attachment implements AsyncIterableIterator<Item> {
 
   /** return detaches; what was not taken is dropped. */
   async return(): Promise<IteratorResult<Item>> {
-    this.#steps.length = this.#head = 0;
+    this.#steps.length = this.#sizes.length = this.#head = this.#size = 0;
     this.#finish(undefined);
     return { done: true, value: undefined };
   }
@@ -180,7 +184,7 @@ export class Attachment implements AsyncIterableIterator<Item> {
     this.#push(() => this.#options.onGap?.(gap));
   }
 
-  #event(f: Frame): void {
+  #event(f: Frame, size: number): void {
     const verdict = this.#chain.judge(f);
     if (verdict === "again") return;
     if (verdict === "hole") {
@@ -195,15 +199,17 @@ export class Attachment implements AsyncIterableIterator<Item> {
       this.#push(() => this.#options.onGap?.(gap));
       this.#chain.judge(f);
     }
-    this.#push({ event: f.data as Event, cursor: f.cur as string, replay: f.replay ?? false });
-    if (this.#steps.length - this.#head >= this.#room) {
+    this.#push({ event: f.data as Event, cursor: f.cur as string, replay: f.replay ?? false }, size);
+    if (this.#steps.length - this.#head >= this.#room || this.#size >= MOST) {
       this.#full = true;
       this.#wire.detach(this);
     }
   }
 
-  #push(step: Step): void {
+  #push(step: Step, size = 0): void {
     this.#steps.push(step);
+    this.#sizes.push(size);
+    this.#size += size;
     this.#wake();
   }
 
@@ -217,9 +223,10 @@ export class Attachment implements AsyncIterableIterator<Item> {
   #shrink(): void {
     if (this.#head >= 256 || this.#head === this.#steps.length) {
       this.#steps.splice(0, this.#head);
+      this.#sizes.splice(0, this.#head);
       this.#head = 0;
     }
-    if (this.#full && !this.#over && (this.#steps.length - this.#head) * LOW <= this.#room) {
+    if (this.#full && !this.#over && (this.#steps.length - this.#head) * LOW <= this.#room && this.#size * LOW <= MOST) {
       this.#full = false;
       this.#wire.attach(this);
     }

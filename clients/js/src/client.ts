@@ -162,13 +162,14 @@ export class Client {
         return;
       }
       this.#attempt = 0;
-      this.#hear(f);
+      this.#hear(f, (m.data as string).length);
     };
     socket.onclose = (c: CloseEvent) => this.#ended(socket, c.code, c.reason, token);
     socket.onerror = () => undefined; // close follows, and says as little
   }
 
-  #hear(f: Frame): void {
+  /** hear takes a frame that was sent in so many characters. */
+  #hear(f: Frame, size: number): void {
     switch (f.op) {
       case "bye":
         this.#comeBack = f.retry_ms;
@@ -176,9 +177,11 @@ export class Client {
       case "expiring":
         void this.#renew();
         return;
-      case "batch":
-        for (const one of f.frames ?? []) this.#hear(one);
+      case "batch": {
+        const frames = f.frames ?? [];
+        for (const one of frames) this.#hear(one, size / frames.length);
         return;
+      }
     }
     if (f.conv !== undefined) {
       const a = this.#attachments.get(f.conv);
@@ -186,13 +189,13 @@ export class Client {
       const own = f.id !== undefined && f.id === a.request;
       if (own && f.op === "attached") {
         a.answered = true;
-        a.take(f);
+        a.take(f, size);
       } else if (own && f.op === "error") { // the gateway has detached it
         a.request = 0;
         a.answered = false;
-        a.take(f);
+        a.take(f, size);
       } else if (a.answered && f.id === undefined && f.op !== "error") {
-        a.take(f);
+        a.take(f, size);
       }
       return;
     }

@@ -139,6 +139,20 @@ test("a full buffer leaves the conversation and takes it up again", async () => 
   assert.deepEqual(await take(a, 1), ["c.5"]);
 });
 
+test("a buffer is full of few events that are large", async () => {
+  const { client, socket } = await start();
+  const a = client.attach("c", { batch: false });
+  const large = (n) => ({ ...ev("c", n), data: { ...ev("c", n).data, data: { text: "x".repeat(3 << 20) } } });
+  attached(socket.open(), "c").say(...[1, 2, 3, 4, 5].map(large));
+  assert.deepEqual(socket.written.map((f) => f.op), ["attach", "detach"]);
+  assert.deepEqual(await take(a, 2), ["c.1", "c.2"]);
+  assert.equal(socket.written.length, 2);
+  assert.deepEqual(await take(a, 1), ["c.3"]);
+  assert.deepEqual(socket.last("attach"), { op: "attach", id: 2, conv: "c", after: cursor(3) });
+  attached(socket, "c").say(ev("c", 4));
+  assert.deepEqual(await take(a, 1), ["c.4"]);
+});
+
 test("an open question is sent again, the same, after a reconnect", async () => {
   const { gateway, client, socket } = await start();
   const asked = client.send({ tool: "bash", input: { command: "ls" } });
