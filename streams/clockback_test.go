@@ -97,8 +97,8 @@ func (w *backward) found(t *testing.T, b *streams.Bus, last streams.PlacedPiece)
 	c := w.call
 	whole := func(by string, s schemas.Result, starts int) {
 		t.Helper()
-		if s.Text != "done" || starts != 1 {
-			t.Errorf("at %s, %s: it has %d starts and the result %q", time.Now().Format(time.TimeOnly), by, starts, s.Text)
+		if s.Call != c.ID || s.Status != schemas.StatusCompleted || starts != 1 {
+			t.Errorf("at %s, %s: it has %d starts and the result %+v", time.Now().Format(time.TimeOnly), by, starts, s)
 		}
 	}
 	resultOf := func(s streams.CallState) (r schemas.Result, starts int) {
