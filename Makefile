@@ -30,12 +30,17 @@ LONG = SANDJET_TESTS=long go test -count=1 -timeout=20m
 ENGINES = Docker|Engine|E2B
 
 .PHONY: long
-long: long-crash long-cluster long-isolation long-docker long-kubernetes long-clouds long-chats long-browser long-others long-race long-fuzz ## Run every long suite but long-soak and long-steady
+long: long-crash long-floods long-cluster long-isolation long-docker long-kubernetes long-clouds long-chats long-browser long-others long-race long-fuzz ## Run every long suite but long-soak and long-steady
 
 .PHONY: long-crash
 long-crash: ## Kill, stop and cut the processes of Sandjet; fill its disk
 	.ci/install tests
-	$(RUN) "$(LONG) ./internal/crashtest -skip=$(ENGINES)"
+	$(RUN) "$(LONG) ./internal/crashtest -skip=$(ENGINES)|HeavyFloods"
+
+.PHONY: long-floods
+long-floods: ## One tenant holds as much memory and disk as it can, in each way that we know of
+	.ci/install tests
+	$(RUN) "$(LONG) ./internal/crashtest -run=HeavyFloods"
 
 .PHONY: long-cluster
 long-cluster: ## Three servers of the log
