@@ -294,6 +294,24 @@ func TestStrangersMayMakeFiveAccountsAnHour(t *testing.T) {
 	k.join("by-the-administrator")
 }
 
+func TestStrangersMakeSoManyAccounts(t *testing.T) {
+	t.Parallel()
+	k := openKept(t, func(o *gateway.Options) { o.OpenSignup, o.MaxAccounts = true, 5 })
+	made := 0
+	for range 5 {
+		a := k.do(ask{method: http.MethodPost, path: "/v1/accounts", key: "-"})
+		if a.status == http.StatusCreated {
+			made++
+		} else if a.status != http.StatusTooManyRequests || !strings.Contains(a.body, "--max-accounts") {
+			t.Errorf("%d %s", a.status, a.body)
+		}
+	}
+	if n := k.store.CountAccounts(); n != 5 || made == 0 || made == 5 {
+		t.Errorf("there are %d accounts, %d of strangers", n, made)
+	}
+	k.join("by-the-administrator")
+}
+
 func TestRecordsRefuse(t *testing.T) {
 	t.Parallel()
 	k := openKept(t)

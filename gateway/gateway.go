@@ -119,6 +119,8 @@ type Options struct {
 	// OpenSignup lets anybody make accounts, five an hour from one address. Behind a proxy that is the
 	// proxy's.
 	OpenSignup bool
+	// MaxAccounts is at how many accounts that ends. 0: never.
+	MaxAccounts int
 	// OwnAccount is made at every start, with its key. It is not deleted and gets no other key here.
 	OwnAccount schemas.AccountID
 	// AllowInsecureWebhooks lets endpoints be added whose URL begins with http://, for development.
@@ -204,7 +206,7 @@ func New(o Options) *Gateway {
 	g.credentials = credentials.Verifier{Accounts: o.Records, Keys: o.Keys, Now: o.Bus.Now}
 	g.accounts = accounts.New(accounts.Options{
 		Credentials: g.credentials, Log: o.Bus, Store: o.Accounts, Serving: o.Serving, AgentTools: o.AgentTools,
-		NATS: o.NATS, NATSURL: o.NATSURL, AdminKeyHash: o.AdminKeyHash, OpenSignup: o.OpenSignup, OwnAccount: o.OwnAccount,
+		NATS: o.NATS, NATSURL: o.NATSURL, AdminKeyHash: o.AdminKeyHash, OpenSignup: o.OpenSignup, MaxAccounts: o.MaxAccounts, OwnAccount: o.OwnAccount,
 	})
 	g.edge = &web.Edge{
 		Log: o.Log, Holds: holds, Origins: o.Origins, Stall: o.Stall, Answered: g.metrics.request,

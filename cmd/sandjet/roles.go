@@ -114,6 +114,7 @@ type gatewayFlags struct {
 	DurableStreams bool     `group:"Gateway" help:"Serve durable streams, sequences that clients keep, under /v1/streams."`
 	E2B            bool     `name:"e2b" group:"Gateway" help:"Serve the client of E2B (npm: e2b): its sandboxes are sessions of /v1/sandbox."`
 	OpenSignup     bool     `group:"Security" help:"Let anyone create an account without a key, five an hour from one address."`
+	MaxAccounts    int      `default:"10000" placeholder:"N" group:"Security" help:"Accounts at which --open-signup stops; an administrator may create more."`
 	Origins        []string `placeholder:"ORIGIN" group:"Gateway" help:"Browser origins that may use the API, such as https://app.example.com."`
 }
 

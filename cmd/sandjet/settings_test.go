@@ -112,7 +112,7 @@ func TestEverySettingReachesItsField(t *testing.T) {
 		"max-sockets-all": "1", "max-attachments": "1", "max-handshakes": "1", "socket-bytes-per-second": "1MiB",
 		"max-requests": "1", "max-requests-all": "1", "body-memory": "16MiB", "body-memory-all": "16MiB",
 		"answer-memory": "16MiB", "answer-memory-all": "16MiB",
-		"open-signup": "true", "durable-streams": "true", "e2b": "true", "webhook-allow-http": "true", "webhook-allow-loopback": "true",
+		"open-signup": "true", "max-accounts": "1", "durable-streams": "true", "e2b": "true", "webhook-allow-http": "true", "webhook-allow-loopback": "true",
 		"webhook-networks": "10.0.0.0/8", "chat-urls": "telegram=https://a.example", "webhook-ports": "8080", "private-networks": "10.0.0.0/8",
 		"model-networks": "10.0.0.0/8",
 		"provider":       "docker", "docker-boxes": "1", "docker-warm": "1", "docker-cpus": "1", "docker-gpus": "1", "docker-gpu-network": "true",

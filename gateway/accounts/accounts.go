@@ -99,6 +99,10 @@ func (s *Server) postAccount(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if !admin {
+		if s.MaxAccounts > 0 && store.CountAccounts() >= s.MaxAccounts {
+			return schemas.Errorf(schemas.Exhausted, "", "there are %d accounts, at which strangers make no more: ask the operator for one, or for a "+
+				"higher --max-accounts", s.MaxAccounts)
+		}
 		if wait := s.signups.take(r.RemoteAddr, time.Now()); wait > 0 {
 			w.Header().Set("Retry-After", strconv.Itoa(int((wait+time.Second-1)/time.Second)))
 			return schemas.Errorf(schemas.Exhausted, "", "%d accounts were made from here in the last hour, the most there may be: come back in %s",

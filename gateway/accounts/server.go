@@ -45,6 +45,7 @@ type Options struct {
 	// AdminKeyHash is the SHA-256, in hex, of the key that may make, list and change accounts. Empty: none.
 	AdminKeyHash string
 	OpenSignup   bool              // anybody may make accounts, five an hour from one address
+	MaxAccounts  int               // at which that ends; 0: it does not
 	OwnAccount   schemas.AccountID // it is not deleted and gets no other key here
 }
 

@@ -17,6 +17,8 @@ type Store interface {
 
 	Accounts(ctx context.Context) ([]schemas.Document, error)
 	Account(ctx context.Context, a schemas.AccountID) (schemas.Document, error)
+	// CountAccounts is how many accounts there are.
+	CountAccounts() int
 	// AddAccount makes an account and its key, which is not kept.
 	AddAccount(ctx context.Context, body []byte) (d schemas.Document, key string, err error)
 	PatchAccount(ctx context.Context, a schemas.AccountID, patch []byte, revision uint64) (schemas.Document, error)

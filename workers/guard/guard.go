@@ -30,12 +30,18 @@ type RefusalError struct {
 // Error is the refusal's text.
 func (r *RefusalError) Error() string { return r.Text }
 
+// long is from how many bytes on a command takes one of the places.
+const long = 4 << 10
+
+// places are for long commands: sixteen of them at once would take 800 MB.
+var places = make(chan struct{}, 2) //nolint:gochecknoglobals // the processors are common to all
+
 // Check returns why a command is refused under a policy, nil when it is not. The zero policy is
 // durable. Runtimes are those that the sandbox lists, none for "whatever there is". A command that
 // does not parse as bash, is longer than 256 KiB or nests deeper than people write is let through.
 //
 // It may be called from many goroutines. It takes time and memory in proportion to the command's
-// length: at most a fifth of a second and 50 MB.
+// length: at most a fifth of a second and 50 MB. Two commands of more than 4 KiB are looked at at the same time: others wait.
 func Check(command string, p schemas.GuardPolicy, runtimes []string) *RefusalError {
 	switch p {
 	case schemas.GuardOff:
@@ -43,6 +49,10 @@ func Check(command string, p schemas.GuardPolicy, runtimes []string) *RefusalErr
 	case "":
 		p = schemas.GuardDurable
 	case schemas.GuardStrict, schemas.GuardDurable:
+	}
+	if len(command) > long {
+		places <- struct{}{}
+		defer func() { <-places }()
 	}
 	w := &walker{policy: p, runtimes: runtimes, at: spot{dir: workspace, known: true}, moves: map[string]bool{}}
 	w.script(command)
