@@ -52,7 +52,7 @@ func EnsureJob(ctx context.Context, b *streams.Bus, c schemas.Call) (streams.Buc
 		if err == nil || !errors.Is(err, schemas.ErrNotFound) {
 			return p, err
 		}
-		if c.InputLeftOut() { // the record has the beginning of the command
+		if _, err := c.TypedInput(); err != nil && c.InputLeftOut() { // the record has the beginning of the command
 			whole, err := streams.FindWholeCall(ctx, b, c.Account, c.ID)
 			if err != nil && !errors.Is(err, schemas.ErrNotFound) {
 				return streams.BucketEntry[schemas.Job]{}, err

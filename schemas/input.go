@@ -15,6 +15,7 @@ type parsedInput struct {
 	placed    json.RawMessage // as the call has it: without that
 	value     any             // nil where there is a misuse
 	misuse    *Error          // see [Request.Misuse]
+	alone     bool            // the input itself was dropped, see [Call.Read]
 }
 
 func (p *parsedInput) typed() (any, error) {
@@ -26,7 +27,7 @@ func (p *parsedInput) typed() (any, error) {
 
 // of reports whether p was read from raw.
 func (p *parsedInput) of(t Tool, raw json.RawMessage) bool {
-	return p != nil && p.tool == t && (same(raw, p.placed) || same(raw, p.sent))
+	return p != nil && p.tool == t && (p.alone && len(raw) == 0 || same(raw, p.placed) || same(raw, p.sent))
 }
 
 // same reports whether a and b are the same bytes in memory.
@@ -106,6 +107,17 @@ func (c Call) Parsed() (Call, error) {
 	value, err := DecodeAcceptedInput(c.Tool, c.Input)
 	if err == nil {
 		c.parsed = &parsedInput{tool: c.Tool, placed: c.Input, value: value}
+	}
+	return c, err
+}
+
+// Read is [Call.Parsed] for who needs no more than [Call.TypedInput]: an input that events leave out too, above [MaxApprovalInput] bytes, is
+// dropped once it is read, so that a call in progress does not hold it twice.
+func (c Call) Read() (Call, error) {
+	c, err := c.Parsed()
+	if err == nil && len(c.Input) > MaxApprovalInput {
+		c.parsed = &parsedInput{tool: c.Tool, value: c.parsed.value, misuse: c.parsed.misuse, alone: true}
+		c.InputSize, c.Input = len(c.Input), nil
 	}
 	return c, err
 }

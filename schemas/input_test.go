@@ -3,6 +3,7 @@ package schemas
 import (
 	"encoding/json"
 	"reflect"
+	"strings"
 	"testing"
 )
 
@@ -119,5 +120,42 @@ func BenchmarkRequest(b *testing.B) {
 		if r.Digest() == "" {
 			b.Fatal("no digest")
 		}
+	}
+}
+
+// TestACallThatIsReadHoldsItsInputOnce: what is large is dropped, and its reading stays.
+func TestACallThatIsReadHoldsItsInputOnce(t *testing.T) {
+	t.Parallel()
+	for _, size := range []int{10, MaxApprovalInput + 1} {
+		input := mustJSON(map[string]any{"command": strings.Repeat("x", size), "background": true})
+		c, err := Call{Tool: ToolBash, Input: input}.Read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if large := size > MaxApprovalInput; (c.Input == nil) != large || c.InputLeftOut() != large || c.InputBytes() != len(input) {
+			t.Errorf("of %d bytes %d are held", len(input), len(c.Input))
+		}
+		for range 2 {
+			in, err := c.TypedInput()
+			if b, ok := in.(BashInput); err != nil || !ok || len(b.Command) != size || !c.Background() {
+				t.Errorf("%T of %d bytes, %v", in, size, err)
+			}
+			if c, err = c.Read(); err != nil { // again is no harm
+				t.Error(err)
+			}
+			c = c.WithoutInput()
+			if size <= MaxApprovalInput {
+				break
+			}
+		}
+		other := c
+		if other.Tool = ToolWrite; other.InputLeftOut() {
+			if _, err := other.TypedInput(); err == nil {
+				t.Error("another tool's input was taken for it")
+			}
+		}
+	}
+	if c, err := (Call{Tool: ToolBash, Input: json.RawMessage(`{"command":` + strings.Repeat(" ", MaxApprovalInput) + `7}`)}).Read(); err == nil || c.Input == nil {
+		t.Errorf("an input that cannot be read: %v", err)
 	}
 }

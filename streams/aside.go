@@ -86,7 +86,7 @@ func (c *consuming[T]) takeTurn(m *message, hold *hold) {
 		c.free.give(1)
 		c.inHand.Done()
 	}
-	t := &turn{account: accountOf(m.Subject), seq: m.first()}
+	t := &turn{account: accountOf(m.Subject), seq: m.first(), heavy: heavyOf(m.whole(), c.options.Slots)}
 	if c.topic.due != nil && c.fair.careful() {
 		t.due = c.topic.due(m.Header, m.Data, m.meta.Timestamp)
 	}

@@ -43,6 +43,7 @@ type turn struct {
 	begin, drop func()
 	inHand      bool
 	wentBack    bool // its handler has put it back
+	heavy       int  // bytes, of a large one: see [MaxLargeInProgress]
 }
 
 // inTurn is what a consumer knows of one account.
@@ -100,11 +101,32 @@ const (
 	looksToBeSure = 3
 )
 
+// MaxLargeInProgress is how many bytes the large messages have together that a consumer handles at the same time, where it has few slots.
+// What is made of a message takes some times as much. Of many slots each adds [largeOfSlot].
+const (
+	MaxLargeInProgress = 24 << 20
+	largeOfSlot        = 128 << 10
+)
+
+// mostLarge is how many bytes of large messages a consumer of n slots handles at the same time.
+func mostLarge(n int) int { return max(MaxLargeInProgress, n*largeOfSlot) }
+
+// heavyOf is what a message of so many bytes takes of [mostLarge]. One that is not above an even share of it takes nothing: of these
+// there are no more than slots.
+func heavyOf(size, slots int) int {
+	const share, of = 3, 4 // of all, at most: the largest message must find room, too
+	if most := mostLarge(slots); size > most/slots {
+		return min(size, most/of*share)
+	}
+	return 0
+}
+
 func newFairness(n int, now clockFunc, spawn func(func())) *fairness {
 	f := &fairness{slots: n, ahead: max(n, leastAhead), now: now, spawn: spawn, free: newSlots(n),
 		accounts: map[schemas.AccountID]*inTurn{}, active: 1}
 	places := f.slots + f.ahead
 	f.turns = newTurns[*turn](Shares{Slots: n, Waiting: places, WaitingBytes: places * (MaxPayload + costOfOneRequest)})
+	f.turns.weigh, f.turns.mostHeavy = func(t *turn) int { return t.heavy }, mostLarge(n)
 	f.turns.narrow(false) // until a second account is seen
 	return f
 }
@@ -252,6 +274,7 @@ func (f *fairness) start() {
 func (f *fairness) work(t *turn, l *lane[*turn]) {
 	for l != nil {
 		f.begin(t)
+		f.turns.lighten(l, t)
 		t, l = f.turns.after(l)
 	}
 }

@@ -25,6 +25,14 @@ type message struct {
 	confirmed atomic.Uint64
 }
 
+// whole is how many bytes the message has with its payload, wherever that lies.
+func (m *message) whole() int {
+	if m.meta.Stream == streamIntake || m.Header.Get(headerPayload) == "" {
+		return m.Size()
+	}
+	return payloadSize(m.Header)
+}
+
 // newMessage is a message that came while the Bus was of a generation.
 func newMessage(b *Bus, m *nats.Msg, generation uint64) (*message, error) {
 	meta, err := m.Metadata()

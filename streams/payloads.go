@@ -134,7 +134,12 @@ func (m stored) size() int {
 	if m.stream == streamIntake || m.headers.Get(headerPayload) == "" {
 		return len(m.data)
 	}
-	n, err := strconv.Atoi(m.headers.Get(headerSize))
+	return payloadSize(m.headers)
+}
+
+// payloadSize is how many bytes the payload has that a message names.
+func payloadSize(h nats.Header) int {
+	n, err := strconv.Atoi(h.Get(headerSize))
 	if err != nil || n < 0 {
 		return pageBytes // stored by an older version: a payload lies elsewhere because it is about as large, or larger
 	}

@@ -50,6 +50,12 @@ type turns[T any] struct {
 	closed  bool
 	wake    chan struct{}
 	paces   map[schemas.AccountID]time.Time // when what was taken of an account's pace will have been earned
+
+	// weigh is how many bytes a request has of those that large ones share, 0 for one that is not large, and mostHeavy how many these have
+	// together while they are handled. Nil: there are no large ones.
+	weigh     func(v T) int
+	mostHeavy int
+	heavy     int
 }
 
 // lane is what one account has at a door. It exists only while it has something.
@@ -58,6 +64,7 @@ type lane[T any] struct {
 	queue   []ticket[T]
 	bytes   int
 	inHand  int
+	heavy   int  // bytes of the large ones that are handled
 	listed  bool // among the ready ones
 }
 
@@ -191,9 +198,17 @@ func (t *turns[T]) take() (v T, l *lane[T]) {
 	if len(t.ready) == 0 || t.inHand >= t.shares.Slots {
 		return v, nil
 	}
-	l = t.ready[0]
-	t.ready[0] = nil
-	t.ready, l.listed = t.ready[1:], false
+	i := t.first()
+	if i < 0 {
+		return v, nil
+	}
+	l = t.ready[i]
+	if l.listed = false; i > 0 {
+		t.ready = slices.Delete(t.ready, i, i+1)
+	} else {
+		t.ready[0] = nil
+		t.ready = t.ready[1:]
+	}
 	first := l.queue[0]
 	l.queue[0] = ticket[T]{}
 	l.queue = l.queue[1:]
@@ -201,8 +216,46 @@ func (t *turns[T]) take() (v T, l *lane[T]) {
 	t.waiting, t.bytes = t.waiting-1, t.bytes-first.size
 	l.inHand++
 	t.inHand++
+	if t.weigh != nil {
+		w := t.weigh(first.value)
+		l.heavy, t.heavy = l.heavy+w, t.heavy+w
+	}
 	t.list(l)
 	return first.value, l
+}
+
+// first is the place of the first lane that is ready whose next request may begin, -1 for none. A large one that has to wait for others
+// lets no other large one pass, and those that are not large.
+func (t *turns[T]) first() int {
+	if t.weigh == nil {
+		return 0
+	}
+	const share, of = 3, 4 // of the bytes, for one account while it shares with others
+	full := false
+	for i, l := range t.ready {
+		w := t.weigh(l.queue[0].value)
+		switch {
+		case w == 0:
+			return i
+		case t.share < t.shares.Slots && l.heavy > 0 && l.heavy+w > t.mostHeavy/of*share:
+		case full, t.heavy > 0 && t.heavy+w > t.mostHeavy:
+			full = true
+		default:
+			return i
+		}
+	}
+	return -1
+}
+
+// lighten gives the bytes of a large request back, before its slot.
+func (t *turns[T]) lighten(l *lane[T], v T) {
+	if t.weigh == nil {
+		return
+	}
+	w := t.weigh(v)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l.heavy, t.heavy = l.heavy-w, t.heavy-w
 }
 
 // pick takes those out that wait and for which out is true.
@@ -276,7 +329,10 @@ func (t *turns[T]) leave(l *lane[T]) {
 func (t *turns[T]) run(ctx context.Context, start func(v T, done func()), refuse func(v T, err error)) {
 	for ctx.Err() == nil {
 		if v, l := t.next(); l != nil {
-			start(v, sync.OnceFunc(func() { t.done(l) }))
+			start(v, sync.OnceFunc(func() {
+				t.lighten(l, v)
+				t.done(l)
+			}))
 			continue
 		}
 		select {

@@ -3,6 +3,7 @@ package streams_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -146,6 +147,58 @@ func TestALoneCallIsNotSearchedForTwice(t *testing.T) {
 			if n != 1 {
 				t.Errorf("%s was handled %d times", id, n)
 			}
+		}
+	})
+}
+
+// TestLargeCallsAreHandledAFewAtATime: 16 slots do not hold 8 calls of 6 MiB, and a neighbour's small call does not wait for them.
+func TestLargeCallsAreHandledAFewAtATime(t *testing.T) {
+	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+		ctx, stop := context.WithCancel(t.Context())
+		const large, slots, calls = 6 << 20, 16, 8
+		text := strings.Repeat("x", large)
+		for n := range calls {
+			c := callOf(fmt.Sprint("large_", n))
+			c.Input = []byte(`{"command":"` + text + `"}`)
+			testwait.OK(t, streams.Calls.Publish(ctx, b, c))
+		}
+		var mu sync.Mutex
+		now, most, ended := 0, 0, 0
+		var neighbours time.Time
+		begun := time.Now()
+		var consumer sync.WaitGroup
+		consumer.Go(func() {
+			_ = streams.Calls.Consume(ctx, b, streams.ConsumeOptions{Name: "w", Filter: "local", Slots: slots, Turns: true, MaxAttempts: 1000},
+				func(_ context.Context, d streams.Delivery[schemas.Call]) error {
+					mu.Lock()
+					if d.Account == neighbour {
+						neighbours = time.Now()
+						mu.Unlock()
+						return nil
+					}
+					now++
+					most = max(most, now)
+					mu.Unlock()
+					time.Sleep(time.Minute)
+					mu.Lock()
+					defer mu.Unlock()
+					now--
+					ended++
+					return nil
+				})
+		})
+		time.Sleep(10 * time.Second)
+		c := callOf("small")
+		c.Account = neighbour
+		testwait.OK(t, streams.Calls.Publish(ctx, b, c))
+		time.Sleep(time.Hour)
+		stop()
+		consumer.Wait()
+		if most*large > streams.MaxLargeInProgress || most < 2 || ended != calls {
+			t.Errorf("%d of %d ended, %d at a time", ended, calls, most)
+		}
+		if d := neighbours.Sub(begun); neighbours.IsZero() || d > 20*time.Second {
+			t.Errorf("the neighbour's call came after %s", d)
 		}
 	})
 }

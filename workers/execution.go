@@ -127,7 +127,8 @@ func (s *workerRun) handle(ctx context.Context, d streams.Delivery[schemas.Call]
 // log; and from the proof on, only a result ends the call.
 func (t *execution) execute(ctx context.Context) error {
 	defer func() { t.stay.Leave() }()
-	t.call, _ = t.call.Parsed() // what follows derives from this one reading; preparing says what is wrong with it
+	t.call, _ = t.call.Read() // what follows derives from this one reading; preparing says what is wrong with it
+	t.delivery.Value = schemas.Call{}
 	work, err := t.work(ctx)
 	if err == nil && work == nil {
 		return t.recoverJob(ctx)

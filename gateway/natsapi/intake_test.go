@@ -292,13 +292,17 @@ func TestAPublicationThatIsSentAgainTwiceIsOneCall(t *testing.T) {
 		if err != nil || len(list) != 1 {
 			t.Fatalf("dead letters %+v, %v; want one", list, err)
 		}
+		letter, err := letters.Show(t.Context(), list[0].ID)
+		if err != nil {
+			t.Fatal(err)
+		}
 		redrive := func() {
 			t.Helper()
-			if err := letters.Redrive(t.Context(), list[0].ID); err != nil {
+			if err := letters.Redrive(t.Context(), letter.ID); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(20 * time.Minute)
-			if err := streams.Dead.Publish(t.Context(), b, list[0]); err != nil { // as if it had not been removed
+			if err := streams.Dead.Publish(t.Context(), b, letter); err != nil { // as if it had not been removed
 				t.Fatal(err)
 			}
 		}
