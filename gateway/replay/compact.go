@@ -9,6 +9,10 @@ import (
 )
 
 const (
+	// indexKept is for how many ticks readers have an index that was read for them, though memory is short: they need a part of the events
+	// too, which they have for half of it.
+	indexKept = 2 * givenKept
+	endBytes  = 64 // what the end of a call takes in an index, beside its subject
 	shotsKept = 4  // snapshots that a conversation keeps for readers who come to the same place
 	shotsRead = 16 // places that one pass over the log takes snapshots of: each may have 256 KiB
 )
@@ -49,12 +53,27 @@ type need struct {
 	at    streams.PlacedPiece
 }
 
-// index knows where calls end behind a place. It exists while compact readers replay.
+// index knows where calls end behind a place. It exists while compact readers replay, and counts for the hub's budget.
 type index struct {
 	on    bool
 	from  uint64 // it knows everything behind it
 	whole map[string]uint64
-	idle  int // ticks since a reader could ask for it
+	bytes int   // of whole, about
+	since int64 // the tick at which something was read for it
+	idle  int   // ticks since a reader could ask for it
+}
+
+func newIndex(from uint64, tick int64) index {
+	return index{on: true, from: from, whole: map[string]uint64{}, since: tick}
+}
+
+// add notes the end of a call.
+func (i *index) add(subject string, seq uint64) {
+	at, ok := i.whole[subject]
+	if !ok {
+		i.bytes += len(subject) + endBytes
+	}
+	i.whole[subject] = max(at, seq)
 }
 
 // covers reports whether the end of whatever an event is a part of would be known.
@@ -63,7 +82,7 @@ func (i *index) covers(seq uint64) bool { return i.on && i.from <= seq }
 // note takes in a frame behind all others.
 func (i *index) note(f *Frame) {
 	if i.on && f.gap == nil && streams.IsWhole(f.Type) {
-		i.whole[f.subject] = f.Seq
+		i.add(f.subject, f.Seq)
 	}
 }
 
@@ -156,7 +175,7 @@ func (c *conversation) want(r *Reader, n *need) bool {
 	}
 	r.compact.need = n
 	if n.index && !c.index.on { // what is behind head comes by push
-		c.index = index{on: true, from: c.head, whole: map[string]uint64{}}
+		c.index = newIndex(c.head, c.hub.tick.Load())
 	}
 	if !c.seeking {
 		c.seeking = c.hub.start(c.seek)
@@ -233,11 +252,12 @@ func (c *conversation) unknown() func(context.Context) error {
 func (c *conversation) scan(ctx context.Context, from uint64) error {
 	c.mu.Lock()
 	if !c.index.on { // it was forgotten, or the conversation was made anew, meanwhile
-		c.index = index{on: true, from: c.head, whole: map[string]uint64{}}
+		c.index = newIndex(c.head, c.hub.tick.Load())
 	}
 	gen, epoch, to := c.gen, c.epoch, c.index.from
 	c.mu.Unlock()
-	found := map[string]uint64{}
+	found := newIndex(from, 0)
+	defer func() { c.hub.count(-found.bytes) }()
 	for at := from + 1; at <= to; {
 		page, err := c.hub.from.Read(ctx, c.account, c.id, at)
 		if err != nil {
@@ -246,11 +266,13 @@ func (c *conversation) scan(ctx context.Context, from uint64) error {
 		if page.Epoch != epoch {
 			return c.again(ctx, gen)
 		}
+		before := found.bytes
 		for _, e := range page.Events {
 			if streams.IsWhole(e.Value.Type) {
-				found[e.Value.Subject] = e.Cursor.Seq
+				found.add(e.Value.Subject, e.Cursor.Seq)
 			}
 		}
+		c.hub.count(found.bytes - before)
 		if !page.More {
 			break
 		}
@@ -261,10 +283,12 @@ func (c *conversation) scan(ctx context.Context, from uint64) error {
 	if c.gen != gen || !c.index.on || c.index.from > to {
 		return nil // begin again
 	}
-	for subject, seq := range found {
-		c.index.whole[subject] = max(c.index.whole[subject], seq)
+	before := c.index.bytes
+	for subject, seq := range found.whole {
+		c.index.add(subject, seq)
 	}
-	c.index.from = min(c.index.from, from)
+	c.index.from, c.index.since = min(c.index.from, from), c.hub.tick.Load()
+	c.hub.count(c.index.bytes - before)
 	return nil
 }
 
@@ -313,12 +337,21 @@ func (c *conversation) forgetIndex() {
 		return
 	}
 	c.index.idle++
-	if c.seeking || slices.ContainsFunc(c.readers, func(r *Reader) bool {
-		return r.compact != nil && (r.phase == opening || r.phase == replaying)
-	}) {
+	if c.seeking || c.wantsIndex() {
 		c.index.idle = 0
 	}
 	if c.index.idle >= 2 { // turns, so at least one whole round: who reads page after page comes back before
-		c.index = index{}
+		c.dropIndex()
 	}
+}
+
+// wantsIndex reports whether a reader may ask where calls end.
+func (c *conversation) wantsIndex() bool {
+	return slices.ContainsFunc(c.readers, func(r *Reader) bool { return r.compact != nil && (r.phase == opening || r.phase == replaying) })
+}
+
+// dropIndex forgets where calls end: a reader that needs it has it read again.
+func (c *conversation) dropIndex() {
+	c.hub.count(-c.index.bytes)
+	c.index = index{}
 }

@@ -110,13 +110,13 @@ func (c *conversation) push(e streams.Entry[schemas.Event]) {
 }
 
 func (c *conversation) pushFrame(f *Frame) {
-	before := c.ring.bytes
+	before := c.ring.bytes + c.index.bytes
 	c.ring.add(f)
 	c.ring.cut()
 	c.index.note(f)
 	c.head = f.Seq
 	c.heard = max(c.heard, c.head)
-	c.hub.count(c.ring.bytes - before)
+	c.hub.count(c.ring.bytes + c.index.bytes - before)
 }
 
 // lastFrame is the place of the last event, as a reader knows it that has it.
@@ -149,8 +149,8 @@ func (c *conversation) reset(epoch string, head uint64) {
 	c.ring, c.pages, c.shots, c.index = span{from: head, to: head}, nil, nil, index{}
 }
 
-// evict forgets every frame; readers that need them have them read again. What was read for a reader is left to it for a while: one that
-// comes for it soon must not come too late each time.
+// evict forgets every frame, and where calls end; readers that need them have them read again. What was read for a reader is left to it for
+// a while: one that comes for it soon must not come too late each time.
 func (c *conversation) evict() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -159,12 +159,16 @@ func (c *conversation) evict() {
 			r.given = nil
 		}
 	}
-	c.hub.count(-c.bytes())
+	before := c.bytes()
 	c.ring, c.pages, c.shots = span{from: c.head, to: c.head}, nil, nil
+	if !c.seeking && (!c.wantsIndex() || c.hub.tick.Load()-c.index.since >= indexKept) { // a seeker would begin again, perhaps each time
+		c.index = index{}
+	}
+	c.hub.count(c.bytes() - before)
 }
 
 func (c *conversation) bytes() int {
-	n := c.ring.bytes
+	n := c.ring.bytes + c.index.bytes
 	for _, p := range c.pages {
 		n += p.bytes
 	}

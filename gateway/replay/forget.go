@@ -59,7 +59,8 @@ func (h *Hub) drop(c *conversation) {
 	defer h.mu.Unlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.readers) == 0 && !c.working && !c.seeking && c.stop == nil && c.bytes() == 0 {
+	if len(c.readers) == 0 && !c.working && !c.seeking && c.stop == nil && c.bytes() == c.index.bytes {
+		c.dropIndex()
 		delete(h.known, key{c.account, c.id})
 		delete(h.wheel[c.turn%checkEvery], c)
 		h.unnote(h.idle, c)

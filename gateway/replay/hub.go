@@ -165,8 +165,10 @@ func (h *Hub) Follows(a schemas.AccountID, id schemas.ConversationID) bool {
 // Bytes is how much the hub keeps, about.
 func (h *Hub) Bytes() int { return int(h.bytes.Load()) }
 
+// count adds to what is kept, or takes from it. Only more has the hub look at its budget: not all can be let go of at once, and what was is
+// no reason to try again.
 func (h *Hub) count(bytes int) {
-	if h.bytes.Add(int64(bytes)) > h.budget {
+	if h.bytes.Add(int64(bytes)) > h.budget && bytes > 0 {
 		h.stir()
 	}
 }
