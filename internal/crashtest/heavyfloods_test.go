@@ -71,6 +71,9 @@ func TestHeavyFloodsHaveABound(t *testing.T) {
 			t.Run(one.name, func(t *testing.T) { c.heavilyFlooded(ctx, t, one, q) })
 		}
 	}
+	if !size.all { // the collector may take minutes
+		return
+	}
 	for name, held := range c.heapsBecome(ctx, 128<<20) {
 		t.Errorf("%s holds %d MiB when all is over; at the start it was %d", name, held>>20, before[name]>>20)
 	}
@@ -415,7 +418,7 @@ func (f *flooder) emptyLists(ctx context.Context) {
 
 func (f *flooder) largestInputs(ctx context.Context) {
 	content := strings.Repeat("<", 5_000_000)
-	many(ctx, 32, func(int) { f.call(ctx, schemas.ToolWrite, schemas.WriteInput{FilePath: "large", Content: content}) })
+	many(ctx, 8, func(int) { f.call(ctx, schemas.ToolWrite, schemas.WriteInput{FilePath: "large", Content: content}) })
 }
 
 func (f *flooder) unreadableInputs(ctx context.Context) {
