@@ -69,7 +69,7 @@ func TestElapsedTimeIsCountedByAClockThatCannotBeSet(t *testing.T) {
 	slept := newTimekeeper()
 	slept.slept -= night             // the host says so,
 	slept.apart.Store(-int64(night)) // and its wall clock went ahead with it
-	const apart = time.Second // the clocks are read one after the other
+	const apart = time.Second        // the clocks are read one after the other
 	if got := slept.elapsed(); got < night-apart || got > night+time.Hour {
 		t.Errorf("after a night's sleep %s have passed", got)
 	}
