@@ -104,14 +104,11 @@ func TestConnectionsThatSayNothingAreEnded(t *testing.T) {
 	if !nc.IsConnected() {
 		t.Error("who has said who it is was cut off: " + fmt.Sprint(nc.LastError()))
 	}
-	closed, err := s.running.Load().Connz(&server.ConnzOptions{State: server.ConnClosed})
-	if err != nil {
-		t.Fatal(err)
-	}
 	ended := server.Kicked.String()
-	if !slices.ContainsFunc(closed.Conns, func(c *server.ConnInfo) bool { return c.Reason == ended }) {
-		t.Error("none was ended before its time to say who it is was over")
-	}
+	testwait.Eventually(t, "one is ended before its time to say who it is is over", func() bool {
+		closed, err := s.running.Load().Connz(&server.ConnzOptions{State: server.ConnClosed})
+		return err == nil && slices.ContainsFunc(closed.Conns, func(c *server.ConnInfo) bool { return c.Reason == ended })
+	})
 }
 
 // Of clients that are refused one line a minute is logged for each kind of fault.
