@@ -365,7 +365,7 @@ func (c *conversation) place(r *Reader) bool {
 		return false
 	case after.Epoch != c.epoch:
 		r.seq = 0
-		if r.phase == opening || !r.last.IsStart() {
+		if r.phase == opening || !r.last.IsStart() || after.Seq > 0 || r.missed { // not one that has got nothing, not even a gap
 			r.miss(&streams.Gap{From: after, To: c.cursor(0)})
 		}
 	case after.Mark != 0 && !r.proven && c.knows(after.Seq): // an event of that place may have been lost with the log's end

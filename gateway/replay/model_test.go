@@ -32,12 +32,16 @@ type told struct {
 	event schemas.Cursor
 	id    string
 	gap   *streams.Gap
+	anew  bool // it began at the beginning again: it had no event yet, and a gap alone is no place to go on from
 }
 
 func (tr *transcript) connect(h *replay.Hub, wake func()) {
 	if tr.screen != nil {
 		tr.r = h.AttachCompact(account, tr.conv, tr.last, wake)
 		return
+	}
+	if tr.last.IsStart() {
+		tr.steps = append(tr.steps, told{anew: true})
 	}
 	tr.r = h.Attach(account, tr.conv, tr.last, wake)
 }
@@ -116,6 +120,8 @@ func (tr *transcript) check(t *testing.T, l *fakeLog, ever map[place][]uint64, m
 	begun := at.Seq > 0
 	for _, s := range tr.steps {
 		switch {
+		case s.anew:
+			at, begun = schemas.Cursor{}, false
 		case s.gap != nil && !mayLose:
 			t.Errorf("%s: told of the gap %+v, where nothing was lost", tr.conv, *s.gap)
 		case s.gap != nil:
@@ -175,7 +181,7 @@ func wander(t *testing.T, seed uint64) {
 			tr := &transcript{conv: conversations[rnd.IntN(len(conversations))], quick: rnd.IntN(2) == 0}
 			if len(readers) > 0 && rnd.IntN(3) > 0 {
 				if from := readers[rnd.IntN(len(readers))]; from.conv == tr.conv && len(from.steps) > 0 {
-					if s := from.steps[rnd.IntN(len(from.steps))]; s.gap == nil {
+					if s := from.steps[rnd.IntN(len(from.steps))]; s.gap == nil && !s.anew {
 						tr.after = s.event
 					}
 				}

@@ -110,6 +110,7 @@ type Reader struct {
 	seq    uint64         // everything up to here was delivered
 	last   schemas.Cursor // the reader's cursor: of what it got last, or what it began with
 	gap    *streams.Gap   // to be reported next
+	missed bool           // a gap was to be reported, ever
 	given  *span          // what was read for it
 
 	givenAt int64 // the hub's tick when it was
@@ -223,7 +224,7 @@ func (r *Reader) miss(gap *streams.Gap) {
 		gap = &streams.Gap{From: r.gap.From, To: gap.To}
 	}
 	if gap != nil {
-		r.gap = gap
+		r.gap, r.missed = gap, true
 	}
 }
 
