@@ -49,8 +49,10 @@ func jobSignals(t *testing.T, s jobSubject) {
 	j.hear(t, "usr1")
 	j.signal(t, "STOP")
 	j.signal(t, "CONT")
-	j.signal(t, "INT")
-	j.hear(t, "int")
+	j.until(t, "the word int", func() bool { // again: bash forgets one that comes while the program that it waits for ends by itself
+		_ = s.control.SignalJob(t.Context(), j.ref, "INT") // refused once it has ended
+		return strings.Contains(string(j.logs(t, 0, schemas.MaxJobLogPage).Data), "int")
+	})
 	j.wantEnd(t, 9)
 	killed := s.start(t, "exec sleep 600")
 	killed.signal(t, "KILL")
