@@ -42,7 +42,7 @@ type wsFrame struct {
 // Follow reads a conversation after a cursor and goes on live, as [Client.Events] does, on this
 // socket. It ends when ctx ends, when the loop breaks, or with the socket, and then with an error.
 //
-// A reader that is slow holds up nobody else: 1,024 events wait for it, or as many as have 8 MiB together and one more, then the conversation
+// A reader that is slow does not delay others: 1,024 events wait for it, or as many as have 8 MiB together and one more, then the conversation
 // is detached, and attached again when it has caught up.
 //
 // Codes: conflict (the socket follows it already), and what will not pass at the gateway.

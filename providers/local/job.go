@@ -136,8 +136,8 @@ func (j *job) watch(lifetime, grace time.Duration) {
 		j.p.log.Warn("log of a job not readable", "job", j.ref.ID, "error", err)
 	}
 	j.end = end
+	j.p.jobs.outputs.end(j.log) // from here on it counts as the output of an ended job
 	err = j.p.jobs.dirs.finish(j.name, j.account, end, j.log.kept())
-	j.p.jobs.outputs.end(j.log)
 	j.p.jobs.outputs.prune()
 	if err != nil {
 		j.p.log.Error("end of a job not recorded, it is lost if this worker ends now", "job", j.ref.ID, "error", err)

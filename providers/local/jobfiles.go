@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -288,7 +289,7 @@ func (d *jobDirs) remove(name string) error {
 // cannot be removed is tried again by the next process.
 func (d *jobDirs) prune(now time.Time, most int64, running map[schemas.AccountID]int64) {
 	d.mu.Lock()
-	kept, old, emptied := retire(d.ended, now, most, running)
+	kept, old, emptied := retire(d.ended, now, most, most/2, running)
 	d.ended = kept
 	d.mu.Unlock()
 	for _, e := range old {
@@ -304,7 +305,7 @@ func (d *jobDirs) empty(bytes int64, running map[schemas.AccountID]int64) (freed
 	for _, e := range d.ended {
 		total += e.bytes
 	}
-	kept, old, emptied := retire(d.ended, time.Time{}, max(total-bytes, 0), running)
+	kept, old, emptied := retire(d.ended, time.Time{}, max(total-bytes, 0), math.MaxInt64, running)
 	d.ended = append(kept, old...)
 	d.mu.Unlock()
 	for _, e := range emptied {
@@ -331,9 +332,9 @@ func (d *jobDirs) emptyLogs(of []endedJob) {
 }
 
 // retire parts the ended jobs that are kept from the old ones that are not; both lists are oldest first. Emptied are those of the
-// kept ones whose output is not: outputs are most bytes at most, half of them of one account, together with those of jobs that
-// run. It is pure.
-func retire(ended []endedJob, now time.Time, most int64, running map[schemas.AccountID]int64) (kept, old, emptied []endedJob) {
+// kept ones whose output is not: outputs are most bytes at most, and those of one account its share, together with those of jobs
+// that run. It is pure.
+func retire(ended []endedJob, now time.Time, most, share int64, running map[schemas.AccountID]int64) (kept, old, emptied []endedJob) {
 	oldest := func(a, b endedJob) int { return cmp.Or(a.at.Compare(b.at), strings.Compare(a.name, b.name)) }
 	ended = slices.SortedFunc(slices.Values(ended), oldest)
 	of := map[schemas.AccountID]*keptJobs{}
@@ -354,7 +355,7 @@ func retire(ended []endedJob, now time.Time, most int64, running map[schemas.Acc
 		total -= e.bytes
 		old = append(old, e)
 	}
-	for k := largest(of, byBytes); k != nil && (total > most || k.bytes > most/2); k = largest(of, byBytes) {
+	for k := largest(of, byBytes); k != nil && (total > most || k.bytes > share); k = largest(of, byBytes) {
 		e := k.empty()
 		total -= e.bytes
 		emptied = append(emptied, e)

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -162,7 +163,7 @@ func TestRetireKeepsTheYoungest(t *testing.T) {
 		"young and old": {append(many(3, 30*24*time.Hour, 1), many(4, 0, 1)...), 4, 0},
 	} {
 		n := len(c.ended)
-		kept, old, emptied := retire(c.ended, now, mostJobBytes, nil)
+		kept, old, emptied := retire(c.ended, now, mostJobBytes, mostJobBytes/2, nil)
 		if len(kept) != c.kept || len(kept)+len(old) != n || len(emptied) != c.emptied {
 			t.Errorf("%s: %d are kept and %d are not, %d without output, want %d of %d, %d", name, len(kept), len(old), len(emptied),
 				c.kept, n, c.emptied)
@@ -216,7 +217,7 @@ func TestOneAccountsJobsAreItsOwnLoss(t *testing.T) {
 		"age counts for all": {many("quiet", 10, 8*24*time.Hour, 1), nil, map[schemas.AccountID]int{}},
 	} {
 		n := len(c.ended)
-		kept, old, emptied := retire(c.ended, now, mostJobBytes, c.running)
+		kept, old, emptied := retire(c.ended, now, mostJobBytes, mostJobBytes/2, c.running)
 		got := map[schemas.AccountID]int{}
 		for _, e := range kept {
 			if e.bytes > 0 {
@@ -231,6 +232,31 @@ func TestOneAccountsJobsAreItsOwnLoss(t *testing.T) {
 				t.Errorf("%s: an older one of %s than %v is kept", name, o.account, o.at)
 			}
 		}
+	}
+}
+
+// TestNoMoreGivesWayThanIsMissing, although one account keeps nearly all: its share of all outputs is not what is asked for here.
+func TestNoMoreGivesWayThanIsMissing(t *testing.T) {
+	t.Parallel()
+	const large = 10 << 20
+	d := &jobDirs{dir: t.TempDir()}
+	for i := range 20 {
+		d.ended = append(d.ended, endedJob{name: strconv.Itoa(i), account: "one", at: time.Unix(int64(i), 0), bytes: large})
+	}
+	d.ended = append(d.ended, endedJob{name: "other", account: "other", bytes: large})
+	for range 2 {
+		if freed := d.empty(large+1, nil); freed != 2*large {
+			t.Errorf("%d bytes were freed, want %d", freed, 2*large)
+		}
+	}
+	full := 0
+	for _, e := range d.ended {
+		if e.bytes > 0 {
+			full++
+		}
+	}
+	if len(d.ended) != 21 || full != 17 {
+		t.Errorf("of %d ended jobs, %d have their output, want 17 of 21", len(d.ended), full)
 	}
 }
 

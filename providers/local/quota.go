@@ -106,6 +106,7 @@ func (q *quotas) run(done <-chan struct{}) {
 	all.Go(func() { q.measureAll(ctx, 0) })
 	all.Go(func() { q.measureAll(ctx, quick) })
 	all.Go(func() { q.watchRoom(ctx) })
+	all.Go(func() { q.watchNameless(ctx) })
 	<-done
 	cancel()
 	all.Wait()

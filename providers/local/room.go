@@ -22,7 +22,6 @@ func (q *quotas) watchRoom(ctx context.Context) {
 	for {
 		q.look()
 		q.makeRoom()
-		q.endNameless()
 		q.endAll()
 		q.mu.Lock()
 		every := roomIdle
@@ -30,13 +29,28 @@ func (q *quotas) watchRoom(ctx context.Context) {
 			every = roomEvery
 		}
 		q.mu.Unlock()
-		timer := time.NewTimer(every)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if !pause(ctx, every) {
 			return
-		case <-timer.C:
 		}
+	}
+}
+
+// watchNameless looks for files without a name until ctx ends. The room is looked at beside it: with many boxes this takes long.
+func (q *quotas) watchNameless(ctx context.Context) {
+	for pause(ctx, roomEvery) {
+		q.endNameless()
+	}
+}
+
+// pause reports false where ctx has ended before the time is over.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
 	}
 }
 
