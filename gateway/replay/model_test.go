@@ -19,7 +19,7 @@ type transcript struct {
 	conv  schemas.ConversationID
 	after schemas.Cursor
 	r     *replay.Reader // nil: not connected
-	steps []told
+	steps []step
 	last  schemas.Cursor
 	quick bool // reads at once; else when the test says so
 
@@ -28,11 +28,11 @@ type transcript struct {
 	lost    bool // something may be missing
 }
 
-type told struct {
-	event schemas.Cursor
-	id    string
-	gap   *streams.Gap
-	anew  bool // it began at the beginning again: it had no event yet, and a gap alone is no place to go on from
+type step struct {
+	event   schemas.Cursor
+	id      string
+	gap     *streams.Gap
+	restart bool // it began at the beginning again: it had no event yet, and a gap alone is no position to continue from
 }
 
 func (tr *transcript) connect(h *replay.Hub, wake func()) {
@@ -41,7 +41,7 @@ func (tr *transcript) connect(h *replay.Hub, wake func()) {
 		return
 	}
 	if tr.last.IsStart() {
-		tr.steps = append(tr.steps, told{anew: true})
+		tr.steps = append(tr.steps, step{restart: true})
 	}
 	tr.r = h.Attach(account, tr.conv, tr.last, wake)
 }
@@ -57,14 +57,14 @@ func (tr *transcript) read(t *testing.T, n int) {
 		case replay.StepAttached:
 			if s.Gap != nil {
 				tr.lost = true
-				tr.steps = append(tr.steps, told{gap: s.Gap})
+				tr.steps = append(tr.steps, step{gap: s.Gap})
 			}
 			if tr.last.IsTail() {
 				tr.last, tr.after = s.At, s.At
 			}
 		case replay.StepGap:
 			tr.lost = true
-			tr.steps = append(tr.steps, told{gap: s.Gap})
+			tr.steps = append(tr.steps, step{gap: s.Gap})
 		case replay.StepEvent:
 			if s.Prev != tr.last {
 				t.Errorf("%s says that %s came before it, the reader had %s", s.Frame.Cursor(), s.Prev, tr.last)
@@ -73,7 +73,7 @@ func (tr *transcript) read(t *testing.T, n int) {
 				tr.screen.show(t, s, tr.lost)
 			}
 			tr.last = s.Frame.Cursor()
-			tr.steps = append(tr.steps, told{event: tr.last, id: string(s.Frame.Data())})
+			tr.steps = append(tr.steps, step{event: tr.last, id: string(s.Frame.Data())})
 		case replay.StepLive:
 		case replay.StepFailed: // as a client does, it comes back
 			tr.r.Close()
@@ -120,7 +120,7 @@ func (tr *transcript) check(t *testing.T, l *fakeLog, ever map[place][]uint64, m
 	begun := at.Seq > 0
 	for _, s := range tr.steps {
 		switch {
-		case s.anew:
+		case s.restart:
 			at, begun = schemas.Cursor{}, false
 		case s.gap != nil && !mayLose:
 			t.Errorf("%s: told of the gap %+v, where nothing was lost", tr.conv, *s.gap)
@@ -181,7 +181,7 @@ func wander(t *testing.T, seed uint64) {
 			tr := &transcript{conv: conversations[rnd.IntN(len(conversations))], quick: rnd.IntN(2) == 0}
 			if len(readers) > 0 && rnd.IntN(3) > 0 {
 				if from := readers[rnd.IntN(len(readers))]; from.conv == tr.conv && len(from.steps) > 0 {
-					if s := from.steps[rnd.IntN(len(from.steps))]; s.gap == nil && !s.anew {
+					if s := from.steps[rnd.IntN(len(from.steps))]; s.gap == nil && !s.restart {
 						tr.after = s.event
 					}
 				}

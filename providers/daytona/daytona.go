@@ -77,7 +77,6 @@ type Options struct {
 var (
 	installationPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]{0,39}$`)
 	userPattern         = regexp.MustCompile(`^[a-z_][a-z0-9_-]{0,31}$`)
-	imagePattern        = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}$`)
 )
 
 // Provider runs commands in sandboxes. Its methods may be called from many goroutines.
@@ -142,7 +141,7 @@ func Open(o Options) (*Provider, error) {
 		return nil, schemas.Invalidf("daytona-user", "%q is not a user name", schemas.Quotable(o.User))
 	case o.Image != "" && o.Snapshot != "":
 		return nil, schemas.Invalidf("daytona-image", "and daytona-snapshot exclude each other: name one")
-	case o.Image != "" && !imagePattern.MatchString(o.Image):
+	case o.Image != "" && !cloud.IsImage(o.Image):
 		return nil, schemas.Invalidf("daytona-image", "%q is not an image name", schemas.Quotable(o.Image))
 	case o.Sandboxes < 0:
 		return nil, schemas.Invalidf("daytona-sandboxes", "%d is out of range: at least 1", o.Sandboxes)

@@ -53,6 +53,8 @@ const (
 // What the service allows.
 const (
 	leastMemory, mostMemory = 768, 4096 // MiB
+	leastToken, mostToken   = 8, 1000   // characters
+	mostDomain              = 257       // characters, with a port
 	leastVolume, mostVolume = 300_000_000, 20 << 30
 	mostLife                = 30 * time.Minute // that the end of a sandbox's time is put off at a time
 	mostLabel               = 128              // bytes
@@ -90,10 +92,10 @@ type Options struct {
 }
 
 var (
-	tokenPattern        = regexp.MustCompile(`^[!-~]{8,1000}$`)
+	tokenPattern        = regexp.MustCompile(`^[!-~]+$`)
 	regionPattern       = regexp.MustCompile(`^[a-z]{2,16}$`)
 	installationPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.-]{0,39}$`)
-	domainPattern       = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.-]{0,250}(:[0-9]{1,5})?$`)
+	domainPattern       = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]{1,5})?$`)
 	slugPattern         = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 	sandboxPattern      = regexp.MustCompile(`^sbx_([a-z]{2,16})_[A-Za-z0-9]{1,64}$`)
 )
@@ -153,14 +155,14 @@ func Open(o Options) (*Provider, error) {
 	switch {
 	case o.Token == "":
 		return nil, schemas.Invalidf("deno-token", "is missing: set DENO_DEPLOY_TOKEN, or --deno-token")
-	case !tokenPattern.MatchString(o.Token):
+	case len(o.Token) < leastToken || len(o.Token) > mostToken || !tokenPattern.MatchString(o.Token):
 		return nil, schemas.Invalidf("deno-token", "is not a token: it has at least 8 printable characters")
 	case !strings.HasPrefix(o.Token, "ddo_") && o.Organization == "":
 		return nil, schemas.Invalidf("deno-organization",
 			"is missing: a token that is not an organization's own (ddo_…) needs DENO_DEPLOY_ORG, or --deno-organization")
 	case !regionPattern.MatchString(o.Region):
 		return nil, schemas.Invalidf("deno-region", "%q is not a region such as ord or ams", schemas.Quotable(o.Region))
-	case !domainPattern.MatchString(o.Domain):
+	case len(o.Domain) > mostDomain || !domainPattern.MatchString(o.Domain):
 		return nil, schemas.Invalidf("deno-domain", "%q is not a host name: see DENO_SANDBOX_BASE_DOMAIN", schemas.Quotable(o.Domain))
 	case o.Root != "" && !slugPattern.MatchString(o.Root):
 		return nil, schemas.Invalidf("deno-root", "%q is not the slug or id of a snapshot", schemas.Quotable(o.Root))

@@ -154,6 +154,18 @@ func TestOpen(t *testing.T) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
+	for length, good := range map[int]bool{7: false, 8: true, 1000: true, 1001: false} {
+		_, err := deno.Open(deno.Options{Token: "ddo_" + strings.Repeat("x", length-4)})
+		if invalid := schemas.CodeOf(err) == schemas.Invalid; invalid == good {
+			t.Errorf("a token of %d characters: %v", length, err)
+		}
+	}
+	for length, good := range map[int]bool{1: true, 257: true, 258: false} {
+		_, err := deno.Open(deno.Options{Token: denotest.Token, Domain: strings.Repeat("x", length)})
+		if invalid := schemas.CodeOf(err) == schemas.Invalid; invalid == good {
+			t.Errorf("a domain of %d characters: %v", length, err)
+		}
+	}
 }
 
 func TestDiagnose(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -29,7 +30,7 @@ func (q *quotas) watchRoom(ctx context.Context) {
 			every = roomEvery
 		}
 		q.mu.Unlock()
-		if !pause(ctx, every) {
+		if !wait.Sleep(ctx, every) {
 			return
 		}
 	}
@@ -37,20 +38,8 @@ func (q *quotas) watchRoom(ctx context.Context) {
 
 // watchNameless looks for files without a name until ctx ends. The room is looked at beside it: with many boxes this takes long.
 func (q *quotas) watchNameless(ctx context.Context) {
-	for pause(ctx, roomEvery) {
+	for wait.Sleep(ctx, roomEvery) {
 		q.endNameless()
-	}
-}
-
-// pause reports false where ctx has ended before the time is over.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
 	}
 }
 

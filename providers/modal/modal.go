@@ -81,10 +81,7 @@ type Options struct {
 	Log          *slog.Logger          // nil: nothing is logged
 }
 
-var (
-	appPattern   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,29}$`)
-	imagePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}$`)
-)
+var appPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,29}$`)
 
 // Provider runs commands in sandboxes. Its methods may be called from many goroutines.
 type Provider struct {
@@ -132,7 +129,7 @@ func (o Options) check() error {
 		return schemas.Invalidf("modal-token-id", "and modal-token-secret are needed: set MODAL_TOKEN_ID and MODAL_TOKEN_SECRET")
 	case !appPattern.MatchString(o.App):
 		return schemas.Invalidf("modal-app", "%q: use up to 30 letters, digits, dots, dashes and underscores", schemas.Quotable(o.App))
-	case !imagePattern.MatchString(o.Image):
+	case !cloud.IsImage(o.Image):
 		return schemas.Invalidf("modal-image", "%q is not an image name", schemas.Quotable(o.Image))
 	case o.Runtime != "" && o.Runtime != RuntimeGVisor && o.Runtime != RuntimeVM:
 		return schemas.Invalidf("modal-runtime", "%q is unknown: use gvisor or vm", schemas.Quotable(o.Runtime))

@@ -78,7 +78,6 @@ type Options struct {
 var (
 	installationPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]{0,23}$`)
 	userPattern         = regexp.MustCompile(`^[a-z_][a-z0-9_-]{0,31}$`)
-	imagePattern        = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}$`)
 	idPattern           = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,100}$`)
 	regionPattern       = regexp.MustCompile(`^[a-z]{3}[0-9]{1,2}$`)
 )
@@ -174,7 +173,7 @@ func (o Options) check() error {
 		return schemas.Invalidf("vercel-installation", "%q: use up to 24 letters, digits and dashes", schemas.Quotable(o.Installation))
 	case !userPattern.MatchString(o.User) || o.User == "root":
 		return schemas.Invalidf("vercel-user", "%q is not the name of a user with a home in /home", schemas.Quotable(o.User))
-	case o.Image != "" && !imagePattern.MatchString(o.Image):
+	case o.Image != "" && !cloud.IsImage(o.Image):
 		return schemas.Invalidf("vercel-image", "%q is not an image name", schemas.Quotable(o.Image))
 	case o.Region != "" && !regionPattern.MatchString(o.Region):
 		return schemas.Invalidf("vercel-region", "%q is not a region such as iad1", schemas.Quotable(o.Region))

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
+	"regexp"
 	"sync"
 )
 
@@ -22,6 +23,15 @@ func Digest(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:16])
 }
+
+// mostImage is how many characters the name of an image has at most. The pattern does not count them: it would take a millisecond at the
+// start of each process.
+const mostImage = 255
+
+var image = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/:@-]*$`)
+
+// IsImage reports whether name may be the name of a container image. Whether there is such an image the service says.
+func IsImage(name string) bool { return len(name) <= mostImage && image.MatchString(name) }
 
 // mostKnown is how many names [Known] and [Locks] have at a time.
 const mostKnown = 10_000

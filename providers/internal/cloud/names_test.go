@@ -2,6 +2,7 @@ package cloud_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/sandjet/sandjet/providers/internal/cloud"
@@ -31,5 +32,18 @@ func TestNames(t *testing.T) {
 	}
 	if known.Has("name") || locks.Of("name") == first {
 		t.Error("nothing was forgotten")
+	}
+}
+
+func TestIsImage(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]bool{
+		"a": true, "docker.io/library/debian:12": true, "a@sha256:" + strings.Repeat("0", 64): true,
+		strings.Repeat("a", 255): true, strings.Repeat("a", 256): false,
+		"": false, "-a": false, "/a": false, "a b": false, "a\n": false, "ä": false,
+	} {
+		if got := cloud.IsImage(name); got != want {
+			t.Errorf("IsImage(%q) = %t, want %t", name, got, want)
+		}
 	}
 }
