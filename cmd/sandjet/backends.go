@@ -93,6 +93,9 @@ type backendChoice struct {
 	Backends  kong.Plugins `embed:""`
 }
 
+// fill gives it the flags of the backends.
+func (c *backendChoice) fill(sets kong.Plugins) { c.Backends = sets }
+
 // first is the provider of sandboxes which name none.
 func (c backendChoice) first() string {
 	if len(c.Providers) == 0 {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"log/slog"
@@ -22,13 +23,20 @@ type cli struct {
 	Output   string     `short:"o" placeholder:"FORMAT" default:"table" enum:"table,wide,json,yaml,name" help:"Format: table, wide (all columns), json (as --json), yaml, or name (the first column alone)." use:""`
 	LogLevel slog.Level `placeholder:"LEVEL" default:"info" help:"Minimum log level on stderr: debug, info, warn or error."`
 
+	Commands any `embed:""` // a pointer to commands, or to a struct with one of them: see commandsFor
+
+	ShowVersion versionFlag `name:"version" short:"V" help:"Print the version." use:""`
+}
+
+// commands are all commands.
+type commands struct {
 	Demo          demoCommand          `cmd:"" help:"Take a tour: calls, a crash and its recovery, in a temporary folder."`
 	Up            upCommand            `cmd:"" help:"Run everything in one process, with an embedded NATS server."`
 	Call          callCommand          `cmd:"" help:"Run one tool call and wait for its result."`
 	Calls         callsCommand         `cmd:"" help:"List, show and cancel calls."`
 	Conversations conversationsCommand `cmd:"" help:"List conversations."`
 	Jobs          jobsCommand          `cmd:"" help:"List, follow, stop and wait for background jobs."`
-	AttachTokens  tokensCommand        `cmd:"" aliases:"tokens" help:"Create attach tokens: short-lived credentials for browsers."`
+	AttachTokens  tokensCommand        `cmd:"" name:"attach-tokens" aliases:"tokens" help:"Create attach tokens: short-lived credentials for browsers."`
 	Approvals     approvalsCommand     `cmd:"" help:"List, approve and deny calls that wait for a person."`
 	MCP           mcpCommand           `cmd:"" name:"mcp" help:"Serve programs that speak the Model Context Protocol, and set them up."`
 	Sandboxes     sandboxesCommand     `cmd:"" help:"List, create, change and remove sandboxes."`
@@ -63,8 +71,19 @@ type cli struct {
 	Completion    completionCommand    `cmd:"" help:"Print the completion script for bash, zsh or fish."`
 	Complete      completeCommand      `cmd:"" hidden:"" help:"Print the completions of the last word of a command line."`
 	Help          helpCommand          `cmd:"" help:"Show the help of a command."`
+}
 
-	ShowVersion versionFlag `name:"version" short:"V" help:"Print the version." use:""`
+// commandsFor returns what a command line needs of the commands that begins with this word: the one of that name, or all where there is
+// none, as before a flag. All have six hundred flags, and to make them takes longer than most commands.
+func commandsFor(word string) any {
+	all := reflect.TypeFor[commands]()
+	for i := range all.NumField() {
+		f := all.Field(i)
+		if word == cmp.Or(f.Tag.Get("name"), strings.ToLower(f.Name)) || word != "" && word == f.Tag.Get("aliases") {
+			return reflect.New(reflect.StructOf([]reflect.StructField{f})).Interface()
+		}
+	}
+	return new(commands)
 }
 
 // parsed is a command line that has been understood.
@@ -102,9 +121,17 @@ const moreHelp = `
 Run "sandjet help COMMAND" for the flags and examples of a command.
 `
 
-// grammar builds the parser of c, with the flags of all backends in it.
+// grammar builds the parser of c, with all commands where it has none yet, and with the flags of all backends.
 func grammar(c *cli, with ...kong.Option) (*kong.Kong, error) {
-	c.Up.Backends, c.Worker.Backends, c.Doctor.Backends = pluginsOf(backends()), pluginsOf(backends()), pluginsOf(backends())
+	if c.Commands == nil {
+		c.Commands = new(commands)
+	}
+	has := reflect.ValueOf(c.Commands).Elem()
+	for i := range has.NumField() {
+		if b, ok := reflect.TypeAssert[interface{ fill(sets kong.Plugins) }](has.Field(i).Addr()); ok {
+			b.fill(pluginsOf(backends()))
+		}
+	}
 	all := catalog()
 	states := make([]string, len(schemas.InstanceStates()))
 	for i, s := range schemas.InstanceStates() {
@@ -118,8 +145,14 @@ func grammar(c *cli, with ...kong.Option) (*kong.Kong, error) {
 // parse reads a command line, with the environment and the configuration file that belong to it. It
 // has no effect but reading that file. The error is a helpError when help was asked for.
 func parse(args []string, env func(string) (string, bool)) (*parsed, error) {
+	switch {
+	case len(args) == 0:
+		args = []string{"--help"}
+	case args[0] == "help":
+		args = append(args[1:len(args):len(args)], "--help")
+	}
 	var (
-		c    cli
+		c    = cli{Commands: commandsFor(args[0])}
 		text strings.Builder
 		help bool
 	)
@@ -130,13 +163,6 @@ func parse(args []string, env func(string) (string, bool)) (*parsed, error) {
 		kong.ValueFormatter(describe))
 	if err != nil {
 		return nil, fmt.Errorf("grammar: %w", err)
-	}
-	set.known = keys(k.Model.Node)
-	switch {
-	case len(args) == 0:
-		args = []string{"--help"}
-	case args[0] == "help":
-		args = append(args[1:len(args):len(args)], "--help")
 	}
 	ctx, err := k.Parse(args)
 	switch {

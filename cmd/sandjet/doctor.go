@@ -37,6 +37,9 @@ type serverAddress struct {
 	NATSListen address `name:"nats-listen" placeholder:"HOST:PORT" default:"127.0.0.1:4222" group:"Log" help:"Where the embedded server would listen."`
 }
 
+// fill gives it the flags of the backends.
+func (c *doctorCommand) fill(sets kong.Plugins) { c.Backends = sets }
+
 // Help is the long help.
 func (*doctorCommand) Help() string {
 	return `Tries out what "sandjet up" needs and says what would be in the way, with the remedy: the level of

@@ -28,7 +28,7 @@ func TestFlagsBecomeARecord(t *testing.T) {
 			t.Errorf("%s: %v", line, err)
 			continue
 		}
-		b, err := p.Sandboxes.Set.body(t.Context(), nil,
+		b, err := p.command.(*sandboxesSetCommand).body(t.Context(), nil,
 			strings.NewReader("description: of the file\nconfig:\n  timeout: 5\n  envVars: {A: '1', B: null}\n"))
 		if err != nil {
 			t.Errorf("%s: %v", line, err)
@@ -42,7 +42,7 @@ func TestFlagsBecomeARecord(t *testing.T) {
 		"x --file /nonexistent": "file"} {
 		p, err := parse(append([]string{"sandboxes", "set"}, strings.Fields(line)...), noEnv)
 		if err == nil {
-			_, err = p.Sandboxes.Set.body(t.Context(), nil, strings.NewReader(""))
+			_, err = p.command.(*sandboxesSetCommand).body(t.Context(), nil, strings.NewReader(""))
 		}
 		if e, ok := errors.AsType[*schemas.Error](err); !ok || e.Field != field {
 			t.Errorf("%s: %v, want the field %s", line, err, field)

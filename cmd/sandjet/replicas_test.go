@@ -20,13 +20,15 @@ func TestRolesLeaveTheNumberOfCopiesAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 		var top topologyFlags
-		switch role {
-		case "gateway":
-			top = p.Gateway.topologyFlags
-		case "worker":
-			top = p.Worker.topologyFlags
+		switch c := p.command.(type) {
+		case *gatewayCommand:
+			top = c.topologyFlags
+		case *workerCommand:
+			top = c.topologyFlags
+		case *deliverCommand:
+			top = c.topologyFlags
 		default:
-			top = p.Deliver.topologyFlags
+			t.Fatalf("%s is a %T", role, c)
 		}
 		if err := top.check(); err != nil {
 			t.Fatalf("%s: %v", role, err)

@@ -22,11 +22,10 @@ const maxConfig = 1 << 20 // bytes of a configuration file
 // settings answers kong's question for the value of a flag that the command line does not have: from
 // the environment, else from the file that --config or SANDJET_CONFIG names.
 type settings struct {
-	env   func(string) (string, bool)
-	known map[string]*kong.Flag
-	file  map[string]string
-	read  bool
-	err   error // of the file, kept apart because kong would blame a flag for it
+	env  func(string) (string, bool)
+	file map[string]string
+	read bool
+	err  error // of the file, kept apart because kong would blame a flag for it
 }
 
 var _ kong.Resolver = (*settings)(nil)
@@ -70,7 +69,11 @@ func (s *settings) load(ctx *kong.Context) error {
 	if err != nil {
 		return fmt.Errorf("configuration: %w", err)
 	}
-	if s.file, err = decodeSettings(b, s.known, s.env); err != nil {
+	whole, err := grammar(new(cli)) // a file may have settings of other commands too
+	if err != nil {
+		return fmt.Errorf("grammar: %w", err)
+	}
+	if s.file, err = decodeSettings(b, keys(whole.Model.Node), s.env); err != nil {
 		return fmt.Errorf("configuration %s: %w", path, err)
 	}
 	return nil

@@ -79,7 +79,7 @@ func TestExampleIsTheDefaults(t *testing.T) {
 			t.Errorf("%s: %v", words, err)
 			continue
 		}
-		filed, err := parse(append([]string{"--config", example}, args...), noEnv)
+		filed, err := parse(append(args, "--config", example), noEnv)
 		if err != nil {
 			t.Errorf("%s with the example: %v", words, err)
 			continue
@@ -279,4 +279,67 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("parse(%q) = %v, %v", args, p, err)
 		}
 	})
+}
+
+// TestACommandAloneIsParsedAsAmongAll holds the grammar of each command alone to that of all commands.
+func TestACommandAloneIsParsedAsAmongAll(t *testing.T) {
+	t.Parallel()
+	whole, err := grammar(new(cli))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, node := range whole.Model.Children {
+		for _, word := range append([]string{node.Name}, node.Aliases...) {
+			k, err := grammar(&cli{Commands: commandsFor(word)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(k.Model.Children) != 1 {
+				t.Errorf("%q: %d commands are made", word, len(k.Model.Children))
+				continue
+			}
+			if got, want := described(k.Model.Children[0]), described(node); got != want {
+				t.Errorf("%q alone:\n%s\namong all:\n%s", word, got, want)
+			}
+			if got, want := flagNames(k.Model.Node), flagNames(whole.Model.Node); !slices.Equal(got, want) {
+				t.Errorf("beside %q: the flags %v, beside all %v", word, got, want)
+			}
+		}
+	}
+	for _, role := range []string{"up", "worker", "doctor"} { // they have the flags of all backends
+		at := slices.IndexFunc(whole.Model.Children, func(n *kong.Node) bool { return n.Name == role })
+		if !slices.Contains(flagNames(whole.Model.Children[at]), "allow-unisolated") {
+			t.Errorf("%s has no flags of backends", role)
+		}
+	}
+	for _, word := range []string{"", "no-such-command", "--json", "tokens,env"} {
+		if _, all := commandsFor(word).(*commands); !all {
+			t.Errorf("%q: not all commands are made", word)
+		}
+	}
+}
+
+func flagNames(n *kong.Node) []string {
+	var names []string
+	for _, f := range n.Flags {
+		names = append(names, f.Name)
+	}
+	return names
+}
+
+// described is a command, those below it and their flags and arguments, a line each.
+func described(n *kong.Node) string {
+	var b strings.Builder
+	_ = kong.Visit(n, func(v kong.Visitable, next kong.Next) error {
+		switch v := v.(type) {
+		case *kong.Node:
+			fmt.Fprintln(&b, v.Path(), v.Aliases, v.Hidden, v.Help)
+		case *kong.Flag:
+			fmt.Fprintln(&b, "  ", v.ShortSummary(), v.Help, v.Default, v.Enum, v.PlaceHolder, v.Group)
+		case *kong.Value:
+			fmt.Fprintln(&b, "  ", v.Summary(), v.Help, v.Default, v.Enum)
+		}
+		return next(nil)
+	})
+	return b.String()
 }
