@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/testwait"
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/providers/providertest"
@@ -80,13 +81,8 @@ func awaitEnd(t *testing.T, p providers.Provider, ref schemas.JobRef) {
 	if !ok {
 		t.Fatal("the supervised provider controls no jobs")
 	}
-	for end := time.Now().Add(within); ; time.Sleep(20 * time.Millisecond) {
+	testwait.Eventually(t, "the end of the job", func() bool {
 		s, err := control.JobStatus(t.Context(), ref)
-		if err == nil && !s.Running {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("the job does not end: %+v, %v", s, err)
-		}
-	}
+		return err == nil && !s.Running
+	})
 }

@@ -195,7 +195,11 @@ func TestNativeOnAnObjectStore(t *testing.T) {
 func TestCompiledWithRipgrep(t *testing.T) {
 	t.Parallel()
 	need(t, "rg")
-	toolstest.Run(t, shell("bash", programs(t)), nil)
+	each := 3 // a case starts several programs
+	if longtest.Asked() {
+		each = 1
+	}
+	toolstest.RunSome(t, shell("bash", programs(t)), nil, each)
 }
 
 func TestCompiledWithGrep(t *testing.T) {

@@ -31,3 +31,33 @@ func rows(of map[string]string) []string {
 	}
 	return all
 }
+
+// Each package that leaves tests to the long form is in a long suite: else nothing would ever run them.
+func TestEveryLongTestIsInASuite(t *testing.T) {
+	makefile := read(t, "Makefile")
+	rest := regexp.MustCompile(`grep -vE '([^']+)\|\$\$\)'`).FindStringSubmatch(makefile) // of long-others: what others have
+	var named []string
+	for _, m := range regexp.MustCompile(`\$\(LONG\)([^"]*)"`).FindAllStringSubmatch(makefile, -1) {
+		for word := range strings.FieldsSeq(m[1]) {
+			if strings.HasPrefix(word, "./") {
+				named = append(named, strings.TrimPrefix(word, "./"))
+			}
+		}
+	}
+	if rest == nil || len(named) < 10 {
+		t.Fatalf("the Makefile has other long suites than this test reads: %q, %d packages", rest, len(named))
+	}
+	others := regexp.MustCompile(rest[1] + "|$)")
+	for _, p := range packages(t) {
+		if !slices.Contains(p.testImports(), module+"/internal/longtest") {
+			continue
+		}
+		listed := slices.ContainsFunc(named, func(pattern string) bool {
+			below, tree := strings.CutSuffix(pattern, "/...")
+			return p.Path == below || tree && strings.HasPrefix(p.Path, below+"/")
+		})
+		if !listed && others.MatchString("/"+p.Path) {
+			t.Errorf("%s has tests of the long form, and no long-… of the Makefile runs them", p.Path)
+		}
+	}
+}

@@ -10,19 +10,26 @@ import (
 // happens fails a test.
 const Patience = 2 * time.Minute
 
-// between is the time between two looks, by how long one has waited: it adds a twentieth at most to what takes long, and a look costs.
-func between(waited time.Duration) time.Duration {
-	return min(max(waited/20, 2*time.Millisecond), 100*time.Millisecond)
+// between is the time between two looks, by how long one has waited and how long the last look took. It adds a twentieth at most to what
+// takes long. A look that starts programs, as in a box, takes a fifth of the time at most: else those who look slow down what they wait for.
+func between(waited, look time.Duration) time.Duration {
+	return max(min(max(waited/20, 2*time.Millisecond), 100*time.Millisecond), min(4*look, time.Second))
 }
 
 // Eventually looks until f is true. It ends the test when that takes longer than [Patience]; what says what was waited
 // for. It must be called by the test's own goroutine.
 func Eventually(t testing.TB, what string, f func() bool) {
 	t.Helper()
-	for begun := time.Now(); !f(); time.Sleep(between(time.Since(begun))) {
-		if time.Since(begun) > Patience {
+	for begun := time.Now(); ; {
+		look := time.Now()
+		if f() {
+			return
+		}
+		now := time.Now()
+		if now.Sub(begun) > Patience {
 			t.Fatalf("not within %v: %s", Patience, what)
 		}
+		time.Sleep(between(now.Sub(begun), now.Sub(look)))
 	}
 }
 

@@ -108,7 +108,7 @@ func TestNoVolumes(t *testing.T) {
 func TestMuchOutput(t *testing.T) {
 	t.Parallel()
 	p, _ := start(t, daytonatest.Options{}, nil)
-	cmd := providers.Command{Script: "seq 400000; seq 100000 >&2; head -c 100000 /dev/zero", Timeout: patience}
+	cmd := providers.Command{Script: "seq 120000; seq 30000 >&2; head -c 100000 /dev/zero", Timeout: patience}
 	var got [2]bytes.Buffer
 	cmd.Output = func(c providers.Chunk) {
 		i := 0
@@ -119,8 +119,8 @@ func TestMuchOutput(t *testing.T) {
 	}
 	res, err := p.Run(t.Context(), cmd)
 	testwait.OK(t, err)
-	for i, last := range []string{"\n400000\n" + strings.Repeat("\x00", 100000), "\n100000\n"} {
-		if text := got[i].String(); !strings.HasSuffix(text, last) || strings.Count(text, "\n") != []int{400000, 100000}[i] {
+	for i, last := range []string{"\n120000\n" + strings.Repeat("\x00", 100000), "\n30000\n"} {
+		if text := got[i].String(); !strings.HasSuffix(text, last) || strings.Count(text, "\n") != []int{120000, 30000}[i] {
 			t.Errorf("output %d has %d bytes and %d lines", i, len(text), strings.Count(text, "\n"))
 		}
 	}

@@ -217,7 +217,7 @@ func TestStartIsLost(t *testing.T) {
 	}
 	// The answer was lost while the program was beginning, and it gives up when it finds that nobody wants it. What finds nothing of that
 	// takes its folder away after two minutes: the test is over before.
-	for end := time.Now().Add(testwait.Patience / 4); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(testwait.Patience / 4); ; time.Sleep(200 * time.Millisecond) { // a look is a run
 		left := ok(t, p, in(ref, folders))
 		if len(strings.Fields(left)) == 1 { // its own
 			break

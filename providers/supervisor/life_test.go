@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/testwait"
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/providers/providertest"
 	"github.com/sandjet/sandjet/providers/supervisor"
@@ -37,7 +38,7 @@ func (b box) pidOf(t *testing.T, ref schemas.JobRef, who string) int {
 // hear waits until the job has printed a word.
 func (b box) hear(t *testing.T, ref schemas.JobRef, word string) {
 	t.Helper()
-	until(t, "the word "+word, func() bool {
+	testwait.Eventually(t, "the word "+word, func() bool {
 		l, err := b.control(t).JobLogs(t.Context(), ref, 0, schemas.MaxJobLogPage)
 		return err == nil && strings.Contains(string(l.Data), word)
 	})
@@ -48,7 +49,7 @@ func kill(t *testing.T, pid int) {
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the end of "+strconv.Itoa(pid), func() bool { return !lives(pid) })
+	testwait.Eventually(t, "the end of "+strconv.Itoa(pid), func() bool { return !lives(pid) })
 }
 
 // lives reports whether a process is there and no zombie.
@@ -103,7 +104,7 @@ func TestJobWhoseGuardianIsKilledExpires(t *testing.T) {
 func TestStopAtOnceIsHeard(t *testing.T) {
 	t.Parallel()
 	b := reserve(t, open(t, supervisor.Options{}))
-	for range 5 {
+	for range 2 {
 		ref := b.start(t, "exec sleep 600", providers.JobOptions{})
 		if err := b.control(t).StopJob(t.Context(), ref, 2*patience); err != nil {
 			t.Fatal(err)
@@ -339,11 +340,11 @@ func TestJobsDirIsTheOptions(t *testing.T) {
 func TestNothingIsLeftWhenJobsHaveEnded(t *testing.T) {
 	t.Parallel()
 	b := reserve(t, open(t, supervisor.Options{}))
-	for range 3 {
+	for range 2 {
 		b.end(t, b.start(t, "sleep 0.1", providers.JobOptions{}))
 	}
 	home := b.sh(t, "echo ~")
-	until(t, "the end of the supervisors", func() bool {
+	testwait.Eventually(t, "the end of the supervisors", func() bool {
 		files, _ := filepath.Glob("/proc/[0-9]*/cmdline") // the pattern is right
 		return !slices.ContainsFunc(files, func(file string) bool {
 			data, err := os.ReadFile(file)

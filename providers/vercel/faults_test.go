@@ -241,10 +241,12 @@ func TestFilesAreLost(t *testing.T) {
 // TestWorkspaceInUse: who needs a workspace that another sandbox has waits for it, and is told to come again.
 func TestWorkspaceInUse(t *testing.T) {
 	t.Parallel()
-	p, _ := start(t, verceltest.Options{}, func(o *vercel.Options) { o.Start = 3 * time.Second })
+	_, url := verceltest.Start(t, verceltest.Options{})
+	p := on(t, url, nil)
 	ref := reserve(t, p)
 	ok(t, p, in(ref, "echo seen >file"))
-	if res, err := p.Run(t.Context(), command("true")); schemas.CodeOf(err) != schemas.Exhausted || res.Started {
+	hasty := on(t, url, func(o *vercel.Options) { o.Start = 10 * time.Second }) // it gives up within the test
+	if res, err := hasty.Run(t.Context(), command("true")); schemas.CodeOf(err) != schemas.Exhausted || res.Started {
 		t.Errorf("%v, %+v", err, res)
 	}
 	read := command("cat file; ! touch file")

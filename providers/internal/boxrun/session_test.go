@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/longtest"
 	"github.com/sandjet/sandjet/internal/testwait"
 	"github.com/sandjet/sandjet/providers/internal/boxrun"
 	"github.com/sandjet/sandjet/schemas"
@@ -107,6 +108,18 @@ func each(t *testing.T, f func(t *testing.T, b *box)) {
 			f(t, &box{t: t, shell: shell})
 		})
 	}
+}
+
+// eachLong is each, with bash alone in the short form: that the others end what they started is shown
+// by TestWhatEndsAllThatWasStarted.
+func eachLong(t *testing.T, f func(t *testing.T, b *box)) {
+	t.Helper()
+	each(t, func(t *testing.T, b *box) {
+		if !strings.HasSuffix(b.shell, "bash") {
+			longtest.Only(t, "the same in another shell")
+		}
+		f(t, b)
+	})
 }
 
 type box struct {
@@ -332,7 +345,11 @@ func TestWhatEndsAllThatWasStarted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			each(t, func(t *testing.T, b *box) {
+			in := each
+			if name != "the word kill" {
+				in = eachLong
+			}
+			in(t, func(t *testing.T, b *box) {
 				s, p, err := b.start(boxrun.Command{Script: deaf})
 				if err != nil {
 					t.Fatal(err)
@@ -354,7 +371,7 @@ func TestWhatEndsAllThatWasStarted(t *testing.T) {
 
 func TestAfterItsLimitACommandEndsByItself(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, b *box) {
+	eachLong(t, func(t *testing.T, b *box) {
 		if strings.Contains(b.shell, "dash") {
 			t.Skip("dash cannot wait for a time")
 		}
@@ -374,7 +391,7 @@ func TestAfterItsLimitACommandEndsByItself(t *testing.T) {
 // TestAProgramThatHearsNothingEnds although its input stays open, as that of a container does which an engine has forgotten.
 func TestAProgramThatHearsNothingEnds(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, b *box) {
+	eachLong(t, func(t *testing.T, b *box) {
 		if strings.Contains(b.shell, "dash") {
 			t.Skip("dash cannot wait for a time")
 		}
@@ -401,7 +418,7 @@ func TestAProgramThatHearsNothingEnds(t *testing.T) {
 
 func TestTermAsksAll(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, b *box) {
+	eachLong(t, func(t *testing.T, b *box) {
 		s, _, err := b.start(boxrun.Command{Script: "trap 'echo bye; exit 0' TERM; sleep 1000 & echo begun; wait"})
 		if err != nil {
 			t.Fatal(err)
@@ -422,7 +439,7 @@ func TestTermAsksAll(t *testing.T) {
 
 func TestAProgramThatIsKilledCanBeSweptAfter(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, b *box) {
+	eachLong(t, func(t *testing.T, b *box) {
 		s, p, err := b.start(boxrun.Command{Script: deaf})
 		if err != nil {
 			t.Fatal(err)
@@ -451,7 +468,7 @@ func TestAProgramThatIsKilledCanBeSweptAfter(t *testing.T) {
 // TestAChainOfProcessesIsEnded although none of them lives for long: each starts the next one and ends.
 func TestAChainOfProcessesIsEnded(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, b *box) {
+	eachLong(t, func(t *testing.T, b *box) {
 		for range 2 {
 			links := filepath.Join(t.TempDir(), "links")
 			s, p, err := b.start(boxrun.Command{Script: "link() { echo >>" + links + "; sleep 0.002; link & exit 0; }; link"})
