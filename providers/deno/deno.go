@@ -54,7 +54,7 @@ const (
 const (
 	leastMemory, mostMemory = 768, 4096 // MiB
 	leastToken, mostToken   = 8, 1000   // characters
-	mostDomain              = 257       // characters, with a port
+	mostHost                = 251       // characters, without a port
 	leastVolume, mostVolume = 300_000_000, 20 << 30
 	mostLife                = 30 * time.Minute // that the end of a sandbox's time is put off at a time
 	mostLabel               = 128              // bytes
@@ -152,6 +152,7 @@ func Open(o Options) (*Provider, error) {
 	if len(o.Networks) == 0 {
 		o.Networks = []schemas.NetworkMode{schemas.DenyAll}
 	}
+	host, _, _ := strings.Cut(o.Domain, ":")
 	switch {
 	case o.Token == "":
 		return nil, schemas.Invalidf("deno-token", "is missing: set DENO_DEPLOY_TOKEN, or --deno-token")
@@ -162,7 +163,7 @@ func Open(o Options) (*Provider, error) {
 			"is missing: a token that is not an organization's own (ddo_…) needs DENO_DEPLOY_ORG, or --deno-organization")
 	case !regionPattern.MatchString(o.Region):
 		return nil, schemas.Invalidf("deno-region", "%q is not a region such as ord or ams", schemas.Quotable(o.Region))
-	case len(o.Domain) > mostDomain || !domainPattern.MatchString(o.Domain):
+	case len(host) > mostHost || !domainPattern.MatchString(o.Domain):
 		return nil, schemas.Invalidf("deno-domain", "%q is not a host name: see DENO_SANDBOX_BASE_DOMAIN", schemas.Quotable(o.Domain))
 	case o.Root != "" && !slugPattern.MatchString(o.Root):
 		return nil, schemas.Invalidf("deno-root", "%q is not the slug or id of a snapshot", schemas.Quotable(o.Root))

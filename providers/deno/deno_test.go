@@ -160,10 +160,12 @@ func TestOpen(t *testing.T) {
 			t.Errorf("a token of %d characters: %v", length, err)
 		}
 	}
-	for length, good := range map[int]bool{1: true, 257: true, 258: false} {
-		_, err := deno.Open(deno.Options{Token: denotest.Token, Domain: strings.Repeat("x", length)})
-		if invalid := schemas.CodeOf(err) == schemas.Invalid; invalid == good {
-			t.Errorf("a domain of %d characters: %v", length, err)
+	for length, good := range map[int]bool{1: true, 251: true, 252: false} {
+		for _, port := range []string{"", ":65535"} {
+			_, err := deno.Open(deno.Options{Token: denotest.Token, Domain: strings.Repeat("x", length) + port})
+			if invalid := schemas.CodeOf(err) == schemas.Invalid; invalid == good {
+				t.Errorf("a host of %d characters and the port %q: %v", length, port, err)
+			}
 		}
 	}
 }
