@@ -195,11 +195,7 @@ func TestNativeOnAnObjectStore(t *testing.T) {
 func TestCompiledWithRipgrep(t *testing.T) {
 	t.Parallel()
 	need(t, "rg")
-	each := 3 // a case starts several programs
-	if longtest.Asked() {
-		each = 1
-	}
-	toolstest.RunSome(t, shell("bash", programs(t)), nil, each)
+	toolstest.RunSome(t, shell("bash", programs(t)), nil, longtest.Scale(3, 1)) // a case starts several programs
 }
 
 func TestCompiledWithGrep(t *testing.T) {

@@ -36,6 +36,14 @@ func Only(tb testing.TB, what string) {
 	}
 }
 
+// Scale returns how often or how much: less in the short form, more in the long one.
+func Scale(short, long int) int {
+	if Asked() {
+		return long
+	}
+	return short
+}
+
 // Missing skips a test because this machine lacks what it needs. It fails the test instead where CI=true, for what the short form needs,
 // and in the long form: .ci/run and the long suites install what they need. What such a machine may lack, because it is its kernel's or
 // its file system's or another system's, is skipped without this, and CONTRIBUTING names it.

@@ -53,6 +53,7 @@ func jobCases() []jobCase {
 		code    int
 		printed string
 	}{
+		{"true", 0, ""},
 		{"echo hi; exit 0", 0, "hi\n"},
 		{"set -e; echo yes; false; echo no", 1, "yes\n"},
 		{"if true; then echo", 2, "*"},
@@ -62,6 +63,7 @@ func jobCases() []jobCase {
 		{"no-such-command-anywhere", 127, "*"},
 		{"kill -9 $$", 137, ""},
 		{"kill -TERM $$; sleep 600", 143, ""},
+		{"(exit 9)", 9, ""},
 		{"trap 'exit 6' EXIT; true", 6, ""},
 	} {
 		cases = append(cases, jobCase{"the end of " + c.script, func(t *testing.T, s jobSubject) {

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/longtest"
 	"github.com/sandjet/sandjet/internal/testwait"
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/providers/providertest"
@@ -104,7 +105,7 @@ func TestJobWhoseGuardianIsKilledExpires(t *testing.T) {
 func TestStopAtOnceIsHeard(t *testing.T) {
 	t.Parallel()
 	b := reserve(t, open(t, supervisor.Options{}))
-	for range 2 {
+	for range longtest.Scale(2, 5) {
 		ref := b.start(t, "exec sleep 600", providers.JobOptions{})
 		if err := b.control(t).StopJob(t.Context(), ref, 2*patience); err != nil {
 			t.Fatal(err)
@@ -340,7 +341,7 @@ func TestJobsDirIsTheOptions(t *testing.T) {
 func TestNothingIsLeftWhenJobsHaveEnded(t *testing.T) {
 	t.Parallel()
 	b := reserve(t, open(t, supervisor.Options{}))
-	for range 2 {
+	for range longtest.Scale(2, 3) {
 		b.end(t, b.start(t, "sleep 0.1", providers.JobOptions{}))
 	}
 	home := b.sh(t, "echo ~")

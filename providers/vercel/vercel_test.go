@@ -3,9 +3,11 @@ package vercel_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
+	"github.com/sandjet/sandjet/internal/longtest"
 	"github.com/sandjet/sandjet/internal/testwait"
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/providers/vercel"
@@ -124,7 +126,8 @@ func TestNoDrives(t *testing.T) {
 func TestMuchOutput(t *testing.T) {
 	t.Parallel()
 	p, _ := start(t, verceltest.Options{}, nil)
-	cmd := providers.Command{Script: "seq 120000; seq 30000 >&2; head -c 100000 /dev/zero", Timeout: patience}
+	lines := []int{longtest.Scale(120_000, 400_000), longtest.Scale(30_000, 100_000)}
+	cmd := providers.Command{Script: fmt.Sprintf("seq %d; seq %d >&2; head -c 100000 /dev/zero", lines[0], lines[1]), Timeout: patience}
 	var got [2]bytes.Buffer
 	cmd.Output = func(c providers.Chunk) {
 		i := 0
@@ -135,8 +138,9 @@ func TestMuchOutput(t *testing.T) {
 	}
 	res, err := p.Run(t.Context(), cmd)
 	testwait.OK(t, err)
-	for i, last := range []string{"\n120000\n" + strings.Repeat("\x00", 100000), "\n30000\n"} {
-		if text := got[i].String(); !strings.HasSuffix(text, last) || strings.Count(text, "\n") != []int{120000, 30000}[i] {
+	for i, after := range []string{strings.Repeat("\x00", 100000), ""} {
+		last := fmt.Sprintf("\n%d\n%s", lines[i], after)
+		if text := got[i].String(); !strings.HasSuffix(text, last) || strings.Count(text, "\n") != lines[i] {
 			t.Errorf("output %d has %d bytes and %d lines", i, len(text), strings.Count(text, "\n"))
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sandjet/sandjet/internal/longtest"
 	"github.com/sandjet/sandjet/internal/testwait"
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/schemas"
@@ -49,7 +50,7 @@ func orphans(t *testing.T, h *host) {
 		return cmd
 	}
 	// Children of processes that have ended belong to the first process of the box.
-	if got := h.ok(t, in(`for i in $(seq 100); do ( (true; exit 7) & (sleep 0.01 &) ); done; (exit 5); echo $?`)); got != "5" {
+	if got := h.ok(t, in(fmt.Sprintf(`for i in $(seq %d); do ( (true; exit 7) & (sleep 0.01 &) ); done; (exit 5); echo $?`, longtest.Scale(100, 300)))); got != "5" {
 		t.Errorf("an exit code was lost among the orphans: %q", got)
 	}
 	count := in(`for i in $(seq 200); do n=$(cat /proc/[0-9]*/stat 2>/dev/null | sed 's/.*) //' | grep -c '^Z'); [ "$n" -le 1 ] && break; sleep 0.02; done; echo $n`)
@@ -91,7 +92,7 @@ func openFiles(t *testing.T, h *host) {
 	}
 	h.ok(t, h.command("true"))
 	before := testwait.Rested(t, "open files", count) // boxes that are made in advance have files too
-	for range 12 {
+	for range longtest.Scale(12, 30) {
 		h.run(t, h.command("exit 3"))
 	}
 	eventually(t, "files are closed", func() bool { return count() <= before+2 })
