@@ -169,3 +169,42 @@ func TestStreamsWaitForRoom(t *testing.T) {
 		})
 	}
 }
+
+// TestTheLargestResultIsSent: with the least memory for answers that an operator may give, the largest result that there can be comes on a
+// socket, on an event stream and as a page of events.
+func TestTheLargestResultIsSent(t *testing.T) {
+	t.Parallel()
+	e := open(t, func(o *gateway.Options) {
+		o.Limits.Answers, o.Limits.AllAnswers = gateway.LeastAnswers, gateway.LeastAnswers
+	})
+	c := schemas.Call{ID: "c", Account: alice, Conversation: "c_1", Tool: schemas.ToolBash}
+	out := strings.Repeat("\x01", schemas.MaxOutputLimit)
+	e.publish(schemas.NewEvent(c, schemas.CallFinished, schemas.FinishedID(alice, c.ID), time.Now(), schemas.Result{
+		Call: c.ID, Conversation: c.Conversation, Tool: c.Tool, Status: schemas.StatusCompleted, Finished: time.Now().UTC(),
+		Text: out + out, Output: &schemas.Output{Stdout: out, Stderr: out},
+	}))
+	const size = 4 * 6 * schemas.MaxOutputLimit // of its texts as JSON
+
+	s := e.socket()
+	s.write(`{"op":"attach","conv":"c_1"}`)
+	longest := 0
+	for _, f := range s.until("live") {
+		longest = max(longest, len(f.Data.Data))
+	}
+	if longest < size {
+		t.Errorf("the longest frame of the socket has %d bytes", longest)
+	}
+	lines := e.stream(t.Context(), "/v1/conversations/c_1/events", nil)
+	lines.Buffer(nil, 2*size)
+	longest = 0
+	for lines.Scan() && !strings.Contains(lines.Text(), "upToDate") {
+		longest = max(longest, len(lines.Text()))
+	}
+	if longest < size {
+		t.Errorf("the longest line of the event stream is %d bytes: %v", longest, lines.Err())
+	}
+	if w := e.serve(http.MethodGet, "/v1/conversations/c_1/events", aliceKey, http.NoBody); w.Code != http.StatusOK || w.Body.Len() < size {
+		t.Errorf("the page: %d with %d bytes", w.Code, w.Body.Len())
+	}
+	eventually(t, "nothing to be counted", func() bool { return e.metric("sandjet_answer_bytes") == 0 })
+}

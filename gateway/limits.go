@@ -45,6 +45,10 @@ const (
 	DefaultAllAnswers  = 256 << 20
 )
 
+// LeastAnswers is the least of Answers and AllAnswers with which each event can be sent: the largest is the result of a call that
+// printed as much as may be kept, all of it characters that are six bytes in JSON, and an event stream makes two copies of it.
+const LeastAnswers = 16 << 20
+
 // places are those of connections and waits.
 func (l Limits) places() *live.Places {
 	return live.NewPlaces(live.Limits{

@@ -152,9 +152,6 @@ type requestFlags struct {
 // leastBodyMemory holds one request of the largest size, and its end.
 const leastBodyMemory = schemas.MaxRequest + 64<<10
 
-// leastAnswerMemory holds one answer of the largest size.
-const leastAnswerMemory = 16 << 20
-
 // check reports what is out of range.
 func (f requestFlags) check() error {
 	for name, n := range map[string]int{"max-requests": f.MaxRequests, "max-requests-all": f.MaxRequestsAll} {
@@ -168,8 +165,8 @@ func (f requestFlags) check() error {
 		}
 	}
 	for name, n := range map[string]byteSize{"answer-memory": f.AnswerMemory, "answer-memory-all": f.AnswerMemoryAll} {
-		if n < leastAnswerMemory {
-			return schemas.Invalidf(name, "%s is out of range: at least %s, for the largest answer", n, byteSize(leastAnswerMemory))
+		if n < gateway.LeastAnswers {
+			return schemas.Invalidf(name, "%s is out of range: at least %s, for the largest answer", n, byteSize(gateway.LeastAnswers))
 		}
 	}
 	return nil
