@@ -21,7 +21,8 @@ const (
 )
 
 // recount counts what an account keeps and puts it on record. What others have recorded meanwhile is added: of that, some may be in
-// the count already, so it errs to more, by what was written in its time.
+// the count already, so it errs to more, by what was written in its time. Timers that have fired meanwhile are not taken off, for the same
+// reason.
 func (m *meter) recount(ctx context.Context, a schemas.AccountID) error {
 	if err := m.record(ctx, a); err != nil {
 		return err
@@ -41,7 +42,8 @@ func (m *meter) recount(ctx context.Context, a schemas.AccountID) error {
 		if !r.Counted.Equal(before.Counted) { // by another, meanwhile
 			return r, false
 		}
-		return usageRecord{Usage: found.plus(r.Usage.minus(before.Usage)), Counted: m.bus.Now().UTC(), Took: took}, true
+		meanwhile := r.Usage.add(r.Fired).minus(before.Usage.add(before.Fired))
+		return usageRecord{Usage: found.plus(meanwhile), Counted: m.bus.Now().UTC(), Took: took}, true
 	})
 }
 
@@ -57,11 +59,12 @@ func (b *Bus) countUsage(ctx context.Context, a schemas.AccountID) (usage, error
 		filters []string
 	}
 	rows := []row{
-		{streamCalls, []string{prefixCalls + "*." + name + ".*"}},
+		{streamCalls, []string{prefixCalls + "*." + name + ".*", prefixCallTimers + "*." + name + ".*"}},
 		{streamCancels, []string{prefixCancels + name + ".*"}},
 		{streamJobs, []string{prefixJobs + name + ".*"}},
 		{streamTurns, []string{prefixTurns + name + ".*.*"}},
-		{streamDeliver, []string{prefixDeliveries + "*." + name + ".*"}},
+		{streamDeliver, []string{prefixDeliveries + "*." + name + ".*", prefixTimers + "*." + name + ".*"}},
+		{streamWakes, []string{prefixWakes + name + ".*", prefixWakeTimers + name + ".*"}},
 		{streamDead, []string{prefixDead + "*." + name + ".*"}},
 		{streamDurable, []string{prefixDurable + name + ".*.*"}},
 		{streamArtifacts, []string{prefixArtifacts + name + ".>"}},
