@@ -96,7 +96,8 @@ func (c *consuming[T]) takeTurn(m *message, hold *hold) {
 		c.free.give(1)
 		c.inHand.Done()
 	}
-	t := &turn{account: accountOf(m.Subject), seq: m.first(), heavy: heavyOf(m.whole(), c.options.Slots)}
+	size := m.whole()
+	t := &turn{account: accountOf(m.Subject), seq: m.first(), heavy: heavyOf(size, c.options.Slots), lateHeavy: heavyOf(size, c.fair.places())}
 	if c.topic.due != nil && c.fair.careful() {
 		t.due = c.topic.due(m.Header, m.Data, m.meta.Timestamp)
 	}
