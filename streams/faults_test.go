@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/sandjet/sandjet/schemas"
 )
 
 // Fault is what tests do to a Bus.
@@ -104,6 +106,21 @@ func (b *Bus) RemoveOld(ctx context.Context, shard int, oldest time.Time, atOnce
 		return err
 	}
 	return s.removeOld(ctx, atOnce)
+}
+
+// EventsWithoutOutline is the topic as it was before events had outlines.
+func EventsWithoutOutline() Topic[schemas.Event] {
+	t := Events
+	t.outline = nil
+	return t
+}
+
+// Requests calls heard with each request that any process makes on a subject, by its subject and body, in their order.
+func (b *Bus) Requests(subject string, heard func(subject string, body []byte)) error {
+	if _, err := b.publish.Subscribe(subject, func(m *nats.Msg) { heard(m.Subject, m.Data) }); err != nil {
+		return err
+	}
+	return b.publish.Flush()
 }
 
 // Sent is how many messages have gone over the Bus's connections.

@@ -329,10 +329,10 @@ func (s *sweep) floor(ctx context.Context, subject string, beyond int) (floor ui
 			}
 			cut = min(max(cut, m.seq+1), s.behind)
 		}
-		e, err := Events.entry(ctx, s.bus, "", m)
+		e, err := s.event(ctx, m)
 		switch code := schemas.CodeOf(err); {
 		case err == nil:
-			state.next(m.seq, e.Value)
+			state.next(m.seq, e)
 		case code == schemas.Invalid, code == schemas.NotFound: // no event, or one that is lost: it says nothing of what runs
 		default:
 			unreadable = &unreadableError{m.seq, err}
@@ -354,6 +354,16 @@ func (s *sweep) floor(ctx context.Context, subject string, beyond int) (floor ui
 		floor = 0
 	}
 	return floor, through, err
+}
+
+// event is an event as far as it says what runs. A payload in the object store is not read for that, but of events from before there were
+// outlines.
+func (s *sweep) event(ctx context.Context, m stored) (schemas.Event, error) {
+	if e, ok := outlined(m); ok {
+		return e, nil
+	}
+	e, err := Events.entry(ctx, s.bus, "", m)
+	return e.Value, err
 }
 
 // unacknowledged is where the first call before a floor begins that has ended and that its worker has not acknowledged, or the floor.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -220,13 +221,58 @@ func TestAnEndedCallStaysUntilItsWorkerHasAcknowledgedIt(t *testing.T) {
 	})
 }
 
+// TestLargeEventsAreNotReadToBeRemoved: what runs is known without the payloads that lie in the object store.
+func TestLargeEventsAreNotReadToBeRemoved(t *testing.T) {
+	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+		text := strings.Repeat("x", 3<<20)
+		for n := range 3 {
+			publish(t, b, "c_runs", fmt.Sprint("m", n), schemas.Message, map[string]string{"text": text})
+		}
+		publish(t, b, "c_runs", "a", schemas.CallAccepted, schemas.AcceptedData{Tool: schemas.Tool(text)})
+		publish(t, b, "c_runs", "m", schemas.Message, struct{}{})
+		publish(t, b, "c_runs", "job_1", schemas.JobStarted, schemas.JobStartedData{Call: "a", Command: text})
+		publish(t, b, "c_runs", "a", schemas.CallFinished, map[string]string{"text": text})
+		for range 30 {
+			publish(t, b, "c_runs", "m", schemas.Message, struct{}{})
+		}
+		var read atomic.Int64
+		testwait.OK(t, b.Requests("$JS.API.DIRECT.GET.*", func(subject string, _ []byte) {
+			if strings.Contains(subject, ".OBJ_") {
+				read.Add(1)
+			}
+		}))
+		look := func(want int, first string) {
+			t.Helper()
+			before := read.Load()
+			stop := retain(t, &streams.Retention{Bus: b, Count: 10})
+			time.Sleep(hour)
+			synctest.Wait()
+			stop()
+			if n := read.Load() - before; n != 0 {
+				t.Errorf("payloads were read %d times", n)
+			}
+			if got := kept(t, b, "c_runs"); len(got) != want || got[0] != first {
+				t.Errorf("it holds %d from %q on; want %d from %q on", len(got), got[0], want, first)
+			}
+		}
+		look(34, "a call.accepted") // the call that launched what runs
+		publish(t, b, "c_runs", "job_1", schemas.JobFinished, struct{}{})
+		look(10, "m message")
+		if read.Load() == 0 {
+			t.Error("the test does not see payloads that are read")
+		}
+	})
+}
+
 // TestAConversationThatCannotBeReadNowIsLeft: what cannot be read may be the beginning of what runs. Others are trimmed.
 func TestAConversationThatCannotBeReadNowIsLeft(t *testing.T) {
 	natstest.Hours(t)
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		large := schemas.JobStartedData{Call: "b", Command: strings.Repeat("x", 3<<20)}
 		publish(t, b, "c_runs", "m", schemas.Message, struct{}{})
-		publish(t, b, "c_runs", "job_1", schemas.JobStarted, large)
+		c := callOf("job_1")
+		c.Conversation = "c_runs"
+		testwait.OK(t, streams.EventsWithoutOutline().Publish(t.Context(), b, schemas.NewEvent(c, schemas.JobStarted, "e_1", time.Now(), large)))
 		for range 30 {
 			publish(t, b, "c_runs", "m", schemas.Message, struct{}{})
 			publish(t, b, "c_idle", "m", schemas.Message, struct{}{})
