@@ -79,6 +79,16 @@ func (b *Bus) schedule(ctx context.Context, m *nats.Msg, subject string, at time
 	return err
 }
 
+// noteFired counts that the message of a timer is gone, where it comes to its queue for the first time. It was written on condition that
+// the message which it replaces there was counted, so what it held counts no more.
+func (c *consuming[T]) noteFired(m *message) {
+	if m.Header.Get(headerScheduler) == "" || m.meta.NumDelivered > 1 {
+		return
+	}
+	timer := c.topic.timer(m.Subject)
+	c.bus.meter.fired(timer, sizeOfMessage(timer, m.Data), m.meta.Timestamp)
+}
+
 // takeTurn has a message wait for its account's turn, or hands it back. It does not block.
 func (c *consuming[T]) takeTurn(m *message, hold *hold) {
 	done := func() {
@@ -86,7 +96,8 @@ func (c *consuming[T]) takeTurn(m *message, hold *hold) {
 		c.free.give(1)
 		c.inHand.Done()
 	}
-	t := &turn{account: accountOf(m.Subject), seq: m.first(), heavy: heavyOf(m.whole(), c.options.Slots)}
+	size := m.whole()
+	t := &turn{account: accountOf(m.Subject), seq: m.first(), heavy: heavyOf(size, c.options.Slots), lateHeavy: heavyOf(size, c.fair.places())}
 	if c.topic.due != nil && c.fair.careful() {
 		t.due = c.topic.due(m.Header, m.Data, m.meta.Timestamp)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/sandjet/sandjet/internal/sometimes"
 	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/schemas"
 )
@@ -100,6 +101,7 @@ type Bus struct {
 	results   results
 
 	announced announcements
+	letters   sometimes.Counted // lines of the log about dead letters
 
 	trouble  trouble
 	room     *room

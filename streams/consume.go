@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -283,6 +284,19 @@ const (
 	verdictDead
 )
 
+// logLetter logs that a message has become a dead letter. An account whose messages all do, of which there may be thousands, gets one line a
+// minute for each consumer and code, with the number of those that were left out; at the level of debugging they are there.
+func (b *Bus) logLetter(m *message, consumer string, err error) {
+	level, attrs := slog.LevelWarn, []any{"stream", m.meta.Stream, "seq", m.meta.Sequence.Stream, "attempt", m.meta.NumDelivered, "error", err}
+	switch leftOut, due := b.letters.Due(consumer + " " + string(accountOf(m.Subject)) + " " + string(schemas.CodeOf(err))); {
+	case !due:
+		level = slog.LevelDebug
+	case leftOut > 0:
+		attrs = append(attrs, "left_out", leftOut)
+	}
+	b.log.Log(context.Background(), level, "message dead-lettered", attrs...)
+}
+
 // judge turns a handler's return value into a verdict. It is pure.
 func judge(err error, stopped bool, attempt uint64, most int) verdict {
 	const shortage = time.Second
@@ -327,8 +341,7 @@ func (c *consuming[T]) settle(m *message, t *turn, err error) {
 	case verdictNak:
 		told = c.handBack(m, t, v.delay)
 	case verdictDead:
-		c.bus.log.Warn("message dead-lettered", "stream", m.meta.Stream, "seq", m.meta.Sequence.Stream, "attempt",
-			m.meta.NumDelivered, "error", err)
+		c.bus.logLetter(m, c.options.Name, err)
 		told = m.term() // the reason is in the dead letter
 	}
 	if told != nil {

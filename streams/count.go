@@ -21,7 +21,8 @@ const (
 )
 
 // recount counts what an account keeps and puts it on record. What others have recorded meanwhile is added: of that, some may be in
-// the count already, so it errs to more, by what was written in its time.
+// the count already, so it errs to more, by what was written in its time. Timers that have fired meanwhile are not taken off, for the same
+// reason.
 func (m *meter) recount(ctx context.Context, a schemas.AccountID) error {
 	if err := m.record(ctx, a); err != nil {
 		return err
@@ -41,7 +42,8 @@ func (m *meter) recount(ctx context.Context, a schemas.AccountID) error {
 		if !r.Counted.Equal(before.Counted) { // by another, meanwhile
 			return r, false
 		}
-		return usageRecord{Usage: found.plus(r.Usage.minus(before.Usage)), Counted: m.bus.Now().UTC(), Took: took}, true
+		meanwhile := r.Usage.add(r.Fired).minus(before.Usage.add(before.Fired))
+		return usageRecord{Usage: found.plus(meanwhile), Counted: m.bus.Now().UTC(), Took: took}, true
 	})
 }
 
@@ -57,11 +59,12 @@ func (b *Bus) countUsage(ctx context.Context, a schemas.AccountID) (usage, error
 		filters []string
 	}
 	rows := []row{
-		{streamCalls, []string{prefixCalls + "*." + name + ".*"}},
+		{streamCalls, []string{prefixCalls + "*." + name + ".*", prefixCallTimers + "*." + name + ".*"}},
 		{streamCancels, []string{prefixCancels + name + ".*"}},
 		{streamJobs, []string{prefixJobs + name + ".*"}},
 		{streamTurns, []string{prefixTurns + name + ".*.*"}},
-		{streamDeliver, []string{prefixDeliveries + "*." + name + ".*"}},
+		{streamDeliver, []string{prefixDeliveries + "*." + name + ".*", prefixTimers + "*." + name + ".*"}},
+		{streamWakes, []string{prefixWakes + name + ".*", prefixWakeTimers + name + ".*"}},
 		{streamDead, []string{prefixDead + "*." + name + ".*"}},
 		{streamDurable, []string{prefixDurable + name + ".*.*"}},
 		{streamArtifacts, []string{prefixArtifacts + name + ".>"}},
@@ -83,14 +86,13 @@ func (b *Bus) countUsage(ctx context.Context, a schemas.AccountID) (usage, error
 				return u, err
 			}
 		}
-		err := b.eachHeader(ctx, r.stream, r.filters, true, func(m jetstream.Msg) {
-			size, err := strconv.ParseInt(m.Headers().Get(nats.MsgSize), 10, 64)
-			if err != nil {
-				return // there are none without
+		err := b.eachHeader(ctx, r.stream, r.filters, 1, true, func(m jetstream.Msg) bool {
+			if size, err := strconv.ParseInt(m.Headers().Get(nats.MsgSize), 10, 64); err == nil { // there are none without
+				_, class := usageOf(m.Subject())
+				u[class].Bytes += size + sizeOfMessage(m.Subject(), nil)
+				u[class].Messages++
 			}
-			_, class := usageOf(m.Subject())
-			u[class].Bytes += size + sizeOfMessage(m.Subject(), nil)
-			u[class].Messages++
+			return true
 		})
 		if err != nil {
 			return u, err
@@ -131,11 +133,12 @@ func (b *Bus) countPayloads(ctx context.Context, a schemas.AccountID, stream str
 	if stream == streamCalls {
 		class = usageCalls
 	}
-	err := b.eachHeader(ctx, "OBJ_"+bucket, []string{"$O." + bucket + ".M.>"}, false, func(m jetstream.Msg) {
+	err := b.eachHeader(ctx, "OBJ_"+bucket, []string{"$O." + bucket + ".M.>"}, 1, false, func(m jetstream.Msg) bool {
 		if owner, size := payloadOf(m.Data()); owner == a {
 			u[class].Bytes += size
 			u[class].Messages++
 		}
+		return true
 	})
 	if errors.Is(err, schemas.ErrNotFound) { // no payload was ever so large
 		return nil
@@ -157,12 +160,14 @@ func payloadOf(data []byte) (schemas.AccountID, int64) {
 	return schemas.AccountID(owner), int64(info.Size)
 }
 
-// eachHeader calls f with the messages of a stream that the filters name and that are there now; without their data, if nobody
-// needs it. Code not_found: there is no such stream.
-func (b *Bus) eachHeader(ctx context.Context, stream string, filters []string, headersOnly bool, f func(jetstream.Msg)) error {
+// eachHeader calls f with the messages of a stream that the filters name and that are there now, from a sequence on and until it returns
+// false; without their data, if nobody needs it. Code not_found: there is no such stream.
+func (b *Bus) eachHeader(
+	ctx context.Context, stream string, filters []string, from uint64, headersOnly bool, f func(jetstream.Msg) bool,
+) error {
 	op := "count the messages of " + stream
 	c, err := b.jsBulk.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{
-		FilterSubjects: filters, HeadersOnly: headersOnly, AckPolicy: jetstream.AckNonePolicy, InactiveThreshold: countIdle,
+		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from, FilterSubjects: filters, HeadersOnly: headersOnly, AckPolicy: jetstream.AckNonePolicy, InactiveThreshold: countIdle,
 		Replicas: 1, MemoryStorage: true,
 	})
 	if err != nil {
@@ -184,15 +189,15 @@ func (b *Bus) eachHeader(ctx context.Context, stream string, filters []string, h
 		if err != nil {
 			return coded(op, err)
 		}
-		n := uint64(0)
+		n, enough := uint64(0), false
 		for m := range batch.Messages() {
-			f(m)
+			enough = enough || !f(m)
 			n++
 		}
 		if err := batch.Error(); err != nil {
 			return coded(op, err)
 		}
-		if n == 0 { // the rest was removed meanwhile
+		if n == 0 || enough { // the rest was removed meanwhile
 			return nil
 		}
 		left -= min(n, left)

@@ -22,6 +22,7 @@ type fairness struct {
 	free  *slots       // places that messages are asked for
 	spawn func(func()) // begins something beside
 	turns *turns[*turn]
+	late  *turns[*turn] // those that are overdue: they need no slot, and the large ones among them wait for each other
 
 	mu       sync.Mutex
 	sharing  sharing
@@ -39,11 +40,12 @@ type clockFunc func() time.Time
 type turn struct {
 	account     schemas.AccountID
 	seq         uint64    // its first place on the log
-	due         time.Time // by the log's clock: from then on it begins without a slot, for it is only to be ended; zero: never
+	due         time.Time // by the log's clock: from then on it needs no slot, for it is only to be ended; zero: never
 	begin, drop func()
 	inHand      bool
 	wentBack    bool // its handler has put it back
 	heavy       int  // bytes, of a large one: see [MaxLargeInProgress]
+	lateHeavy   int  // bytes, of one that is large among those that are overdue
 }
 
 // inTurn is what a consumer knows of one account.
@@ -108,6 +110,9 @@ const (
 	largeOfSlot        = 128 << 10
 )
 
+// Those that are overdue share as many bytes of their own: what runs, which may take minutes, holds none of them up. They may be as many
+// as there are places, so that much less makes one of them large.
+
 // mostLarge is how many bytes of large messages a consumer of n slots handles at the same time.
 func mostLarge(n int) int { return max(MaxLargeInProgress, n*largeOfSlot) }
 
@@ -124,12 +129,19 @@ func heavyOf(size, slots int) int {
 func newFairness(n int, now clockFunc, spawn func(func())) *fairness {
 	f := &fairness{slots: n, ahead: max(n, leastAhead), now: now, spawn: spawn, free: newSlots(n),
 		accounts: map[schemas.AccountID]*inTurn{}, active: 1}
-	places := f.slots + f.ahead
-	f.turns = newTurns[*turn](Shares{Slots: n, Waiting: places, WaitingBytes: places * (MaxPayload + costOfOneRequest)})
+	shares := Shares{Slots: n, Waiting: f.places(), WaitingBytes: f.places() * (MaxPayload + costOfOneRequest)}
+	f.turns = newTurns[*turn](shares)
 	f.turns.weigh, f.turns.mostHeavy = func(t *turn) int { return t.heavy }, mostLarge(n)
+	shares.Slots = f.places()
+	f.late = newTurns[*turn](shares)
+	f.late.weigh, f.late.mostHeavy = func(t *turn) int { return t.lateHeavy }, mostLarge(f.places())
+	f.late.narrow(false)
 	f.turns.narrow(false) // until a second account is seen
 	return f
 }
+
+// places is how many messages are here at most.
+func (f *fairness) places() int { return f.slots + f.ahead }
 
 // most is how many messages one account may have here while others want some and all slots are taken.
 func (f *fairness) most() int { return max(min(f.slots, (f.slots+f.ahead)/(f.active+1)), 1) }
@@ -154,17 +166,16 @@ func (f *fairness) take(t *turn, size int, came cameAs, now time.Time) (putBack,
 	case cameFromAside:
 		a.aside = max(a.aside-1, 0)
 	}
+	into, waits := f.turns, true
 	if f.overdue(t) {
-		f.hold(a, t, true)
-		f.spawn(t.begin)
-		return putBack{}, true
+		into, waits = f.late, !f.late.lets(t.lateHeavy)
 	}
 	// Also when a search has ended: what was asked for in it comes later, and would take the places of the next one.
-	if f.sharing.narrow && f.held >= f.slots && a.held >= f.most() {
+	if waits && f.sharing.narrow && f.held >= f.slots && a.held >= f.most() {
 		return f.back(a, t, now), false
 	}
-	f.hold(a, t, false)
-	if err := f.turns.put(t.account, size, t, now); err != nil { // the process stops, or it is larger than all that may wait
+	f.hold(a, t)
+	if err := into.put(t.account, size, t, now); err != nil { // the process stops, or it is larger than all that may wait
 		f.drop(a, t)
 		return f.back(a, t, now), false
 	}
@@ -188,13 +199,12 @@ func (f *fairness) noteActive(a schemas.AccountID, now time.Time) {
 
 func (f *fairness) overdue(t *turn) bool { return !t.due.IsZero() && !f.now().Before(t.due) }
 
-func (f *fairness) hold(a *inTurn, t *turn, inHand bool) {
+func (f *fairness) hold(a *inTurn, t *turn) {
 	f.held++
 	a.held++
+	a.waiting++
 	f.wasFull = f.wasFull || f.held >= f.slots
-	if t.inHand = inHand; !inHand {
-		a.waiting++
-	}
+	t.inHand = false
 }
 
 func (f *fairness) drop(a *inTurn, t *turn) {
@@ -216,8 +226,8 @@ func (f *fairness) back(a *inTurn, t *turn, now time.Time) putBack {
 		a.back++
 		after = untilNext(now, min(after, backMost))
 	}
-	if !t.due.IsZero() {
-		after = min(after, t.due.Sub(f.now()))
+	if left := t.due.Sub(f.now()); !t.due.IsZero() && left > 0 { // what is overdue stays away like others: it would come again without a pause
+		after = min(after, left)
 	}
 	return putBack{max(after, 0), aside}
 }
@@ -263,19 +273,24 @@ func untilNext(now time.Time, d time.Duration) time.Duration {
 	return now.Add(d).Truncate(backStep).Add(backStep).Sub(now)
 }
 
-// start begins the turn that is next, if there is a slot for it.
+// start begins the turns that are next, an overdue one and one for which there is a slot.
 func (f *fairness) start() {
-	if t, l := f.turns.next(); l != nil {
-		f.spawn(func() { f.work(t, l) })
+	f.startOf(f.late)
+	f.startOf(f.turns)
+}
+
+func (f *fairness) startOf(of *turns[*turn]) {
+	if t, l := of.next(); l != nil {
+		f.spawn(func() { f.work(of, t, l) })
 	}
 }
 
 // work carries out a turn that has its slot, and those whose turn it is then: nobody has to be woken for them.
-func (f *fairness) work(t *turn, l *lane[*turn]) {
+func (f *fairness) work(of *turns[*turn], t *turn, l *lane[*turn]) {
 	for l != nil {
 		f.begin(t)
-		f.turns.lighten(l, t)
-		t, l = f.turns.after(l)
+		of.lighten(l, t)
+		t, l = of.after(l)
 	}
 }
 
@@ -416,15 +431,25 @@ func (f *fairness) run(ctx context.Context, ask func(ctx context.Context, big sc
 			begun := time.Now()
 			f.look(begun, func(big schemas.AccountID) (queueLook, error) { return ask(ctx, big) })
 			every = min(max(part*time.Since(begun), askEvery), askLeast)
-			for _, t := range f.turns.pick(f.overdue) {
-				f.spawn(func() { f.begin(t) })
-			}
+			f.moveOverdue()
 		}
 	})
-	f.turns.run(ctx, func(t *turn, done func()) {
+	start := func(t *turn, done func()) {
 		f.spawn(func() {
 			defer done()
 			f.begin(t)
 		})
-	}, func(t *turn, _ error) { t.drop() })
+	}
+	drop := func(t *turn, _ error) { t.drop() }
+	asking.Go(func() { f.late.run(ctx, start, drop) })
+	f.turns.run(ctx, start, drop)
+}
+
+// moveOverdue moves the turns that became overdue while they waited for a slot to those that need none.
+func (f *fairness) moveOverdue() {
+	for _, t := range f.turns.pick(f.overdue) {
+		if f.late.offer(t.account, 0, t, time.Now()) != nil { // the process stops
+			t.drop()
+		}
+	}
 }

@@ -5,6 +5,9 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/sandjet/sandjet/schemas"
 )
 
 // Fault is what tests do to a Bus.
@@ -92,18 +95,34 @@ func (b *Bus) Another(ctx context.Context) (*Bus, error) { return Open(ctx, b.op
 // Cut ends every connection at once, as a process does that dies.
 func (b *Bus) Cut() { b.abandon() }
 
-// RemoveOld removes what is old of a shard as one look of a Retention does, so many conversations at a time.
+// RemoveOld removes what is old of a shard as one look of a Retention does, with so many conversations on its lists.
 func (b *Bus) RemoveOld(ctx context.Context, shard int, oldest time.Time, atOnce int, t *Tenure) error {
-	s := sweep{bus: b, stream: eventStream(shard), all: eventSubjectPrefix(shard) + "*.*", now: b.Now(), tenure: t, log: b.log}
-	info, err := b.streamInfo(ctx, s.stream)
-	if err != nil {
+	s := newSweep(b, b.log, eventStream(shard), eventSubjectPrefix(shard)+"*.*", t)
+	s.now, s.most, s.large = b.Now(), atOnce, &largeOnes{of: map[schemas.AccountID]*trimming{}}
+	s.begin = func(ctx context.Context, _ jetstream.StreamState) error {
+		s.lists = append(s.lists, s.listOld)
+		return s.findCut(ctx, oldest)
+	}
+	for {
+		if left, err := s.round(ctx); err != nil || !left {
+			return err
+		}
+	}
+}
+
+// EventsWithoutOutline is the topic as it was before events had outlines.
+func EventsWithoutOutline() Topic[schemas.Event] {
+	t := Events
+	t.outline = nil
+	return t
+}
+
+// Requests calls heard with each request that any process makes on a subject, by its subject and body, in their order.
+func (b *Bus) Requests(subject string, heard func(subject string, body []byte)) error {
+	if _, err := b.publish.Subscribe(subject, func(m *nats.Msg) { heard(m.Subject, m.Data) }); err != nil {
 		return err
 	}
-	s.first, s.behind, s.cut = info.State.FirstSeq, info.State.LastSeq+1, info.State.LastSeq+1
-	if err := s.findCut(ctx, oldest); err != nil {
-		return err
-	}
-	return s.removeOld(ctx, atOnce)
+	return b.publish.Flush()
 }
 
 // Sent is how many messages have gone over the Bus's connections.

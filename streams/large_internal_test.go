@@ -1,9 +1,12 @@
 package streams
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/sandjet/sandjet/schemas"
@@ -103,5 +106,115 @@ func TestALargeMessageLetsNoLargerOnePass(t *testing.T) {
 	f.turns.lighten(l, first)
 	if v, _ := f.turns.after(l); v != waits {
 		t.Error("the large message that has waited for longest does not begin")
+	}
+}
+
+// TestOverdueMessagesShareTheirBytes: those that are overdue begin without a slot while all slots are taken for hours, as they come or while
+// they wait. The large ones among them are in progress within their bytes; small ones and another account's do not wait for all of them, and
+// each has its turn.
+func TestOverdueMessagesShareTheirBytes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const slots, large, flood = 4, 8 << 20, 14
+		var all sync.WaitGroup
+		f := newFairness(slots, time.Now, all.Go)
+		ctx, stop := context.WithCancel(t.Context())
+		all.Go(func() {
+			f.run(ctx, func(context.Context, schemas.AccountID) (queueLook, error) { return queueLook{}, nil })
+		})
+		bytes, most, ended := 0, 0, []string{}
+		var mu sync.Mutex
+		come := func(name string, a schemas.AccountID, size int, due time.Time, takes time.Duration) {
+			t.Helper()
+			v := &turn{account: a, seq: 1, due: due, heavy: heavyOf(size, slots), lateHeavy: heavyOf(size, f.places())}
+			v.begin = func() {
+				mu.Lock()
+				if !due.IsZero() {
+					bytes += size
+				}
+				most = max(most, bytes)
+				mu.Unlock()
+				time.Sleep(takes)
+				mu.Lock()
+				if !due.IsZero() {
+					bytes -= size
+					ended = append(ended, name)
+				}
+				mu.Unlock()
+				f.release(v, time.Now())
+			}
+			v.drop = func() { t.Errorf("%s is dropped", name) }
+			if back, ok := f.take(v, 1000, cameNew, time.Now()); !ok {
+				t.Fatalf("%s goes back: %+v", name, back)
+			}
+			f.start()
+		}
+		for n := range slots {
+			come(fmt.Sprint("runs", n), "acct_flood", 1000, time.Time{}, 5*time.Hour)
+		}
+		over := time.Now().Add(-time.Second)
+		for n := range flood - 2 {
+			come(fmt.Sprint("flood", n), "acct_flood", large, over, time.Minute)
+		}
+		for n := range 2 {
+			come(fmt.Sprint("soon", n), "acct_flood", large, time.Now().Add(time.Second), time.Minute)
+		}
+		come("small", "acct_small", 1000, over, time.Minute)
+		come("other", "acct_other", large, over, time.Minute)
+		time.Sleep(4 * time.Hour)
+		synctest.Wait()
+		mu.Lock()
+		if most > mostLarge(f.places())+1000 || most < large {
+			t.Errorf("%d bytes of overdue messages were in progress, at most %d may be", most, mostLarge(f.places()))
+		}
+		if len(ended) != flood+2 {
+			t.Errorf("%d have ended of %d: %q", len(ended), flood+2, ended)
+		}
+		const first = 2 * (MaxLargeInProgress / large) // that are in progress when these come, and as many more
+		for n, name := range ended {
+			if (name == "small" || name == "other") && n > first+1 {
+				t.Errorf("%s ended behind %d: %q", name, n, ended)
+			}
+		}
+		mu.Unlock()
+		time.Sleep(2 * time.Hour)
+		stop()
+		all.Wait()
+		if f.held != 0 || f.late.heavy != 0 || len(f.late.lanes) != 0 {
+			t.Errorf("%d are here, %d bytes, %d lanes", f.held, f.late.heavy, len(f.late.lanes))
+		}
+	})
+}
+
+// TestAnOverdueMessageWithoutRoomLeavesItsPlaceToOthers: of an account that has its share of the places while others wait, an overdue message for
+// which there are no bytes goes back, and comes again after a while like others. A small one begins.
+func TestAnOverdueMessageWithoutRoomLeavesItsPlaceToOthers(t *testing.T) {
+	t.Parallel()
+	const slots, large = 4, 8 << 20
+	now := time.Now()
+	f := newFairness(slots, func() time.Time { return now }, func(func()) {})
+	come := func(a schemas.AccountID, size int) (putBack, bool) {
+		v := &turn{account: a, seq: 1, due: now.Add(-time.Hour), lateHeavy: heavyOf(size, f.places())}
+		back, ok := f.take(v, 1000, cameNew, now)
+		if ok {
+			f.late.next()
+		}
+		return back, ok
+	}
+	come("acct_other", 1000) // so that slots are left to others
+	taken := 0
+	for back, ok := come("acct_flood", large); ok; back, ok = come("acct_flood", large) {
+		if taken++; taken > slots {
+			t.Fatalf("%d of the account are here, and may be %d: %+v", taken, slots, back)
+		}
+	}
+	if back, ok := come("acct_flood", large); ok || back.after < backStep {
+		t.Errorf("it has a place: %v; or comes again after %s", ok, back.after)
+	}
+	if _, ok := come("acct_flood", 1000); !ok {
+		t.Error("a small one that is overdue goes back")
+	}
+	if _, ok := come("acct_other", large); !ok {
+		t.Error("another account's goes back")
 	}
 }

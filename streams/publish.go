@@ -139,6 +139,9 @@ func (t Topic[T]) message(ctx context.Context, b *Bus, v T) (*nats.Msg, error) {
 			m.Header.Set(headerSummary, s)
 		}
 	}
+	if t.outline != nil && m.Header.Get(headerPayload) != "" {
+		m.Header.Set(headerOutline, t.outline(v))
+	}
 	if id := v.EventID(); t.once && id != "" {
 		m.Header.Set(jetstream.MsgIDHeader, id)
 	}

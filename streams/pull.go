@@ -115,6 +115,9 @@ func (c *consuming[T]) arrive(p *pulling, m *nats.Msg) {
 		c.bus.log.Error("message without a sequence skipped", "subject", m.Subject, "error", err)
 		return
 	}
+	if c.topic.timer != nil {
+		c.noteFired(msg)
+	}
 	p.mu.Lock()
 	p.heard = time.Now()
 	over := p.over

@@ -2,9 +2,13 @@ package streams_test
 
 import (
 	"context"
+	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -220,13 +224,58 @@ func TestAnEndedCallStaysUntilItsWorkerHasAcknowledgedIt(t *testing.T) {
 	})
 }
 
+// TestLargeEventsAreNotReadToBeRemoved: what runs is known without the payloads that lie in the object store.
+func TestLargeEventsAreNotReadToBeRemoved(t *testing.T) {
+	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+		text := strings.Repeat("x", 3<<20)
+		for n := range 3 {
+			publish(t, b, "c_runs", fmt.Sprint("m", n), schemas.Message, map[string]string{"text": text})
+		}
+		publish(t, b, "c_runs", "a", schemas.CallAccepted, schemas.AcceptedData{Tool: schemas.Tool(text)})
+		publish(t, b, "c_runs", "m", schemas.Message, struct{}{})
+		publish(t, b, "c_runs", "job_1", schemas.JobStarted, schemas.JobStartedData{Call: "a", Command: text})
+		publish(t, b, "c_runs", "a", schemas.CallFinished, map[string]string{"text": text})
+		for range 30 {
+			publish(t, b, "c_runs", "m", schemas.Message, struct{}{})
+		}
+		var read atomic.Int64
+		testwait.OK(t, b.Requests("$JS.API.DIRECT.GET.*", func(subject string, _ []byte) {
+			if strings.Contains(subject, ".OBJ_") {
+				read.Add(1)
+			}
+		}))
+		look := func(want int, first string) {
+			t.Helper()
+			before := read.Load()
+			stop := retain(t, &streams.Retention{Bus: b, Count: 10})
+			time.Sleep(hour)
+			synctest.Wait()
+			stop()
+			if n := read.Load() - before; n != 0 {
+				t.Errorf("payloads were read %d times", n)
+			}
+			if got := kept(t, b, "c_runs"); len(got) != want || got[0] != first {
+				t.Errorf("it holds %d from %q on; want %d from %q on", len(got), got[0], want, first)
+			}
+		}
+		look(34, "a call.accepted") // the call that launched what runs
+		publish(t, b, "c_runs", "job_1", schemas.JobFinished, struct{}{})
+		look(10, "m message")
+		if read.Load() == 0 {
+			t.Error("the test does not see payloads that are read")
+		}
+	})
+}
+
 // TestAConversationThatCannotBeReadNowIsLeft: what cannot be read may be the beginning of what runs. Others are trimmed.
 func TestAConversationThatCannotBeReadNowIsLeft(t *testing.T) {
 	natstest.Hours(t)
 	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
 		large := schemas.JobStartedData{Call: "b", Command: strings.Repeat("x", 3<<20)}
 		publish(t, b, "c_runs", "m", schemas.Message, struct{}{})
-		publish(t, b, "c_runs", "job_1", schemas.JobStarted, large)
+		c := callOf("job_1")
+		c.Conversation = "c_runs"
+		testwait.OK(t, streams.EventsWithoutOutline().Publish(t.Context(), b, schemas.NewEvent(c, schemas.JobStarted, "e_1", time.Now(), large)))
 		for range 30 {
 			publish(t, b, "c_runs", "m", schemas.Message, struct{}{})
 			publish(t, b, "c_idle", "m", schemas.Message, struct{}{})
@@ -336,5 +385,105 @@ func TestConversationsOfAnAccountThatIsGoneGo(t *testing.T) {
 			t.Errorf("the neighbour's: %d events", len(p.Events))
 		}
 		stop()
+	})
+}
+
+// purges notes whose conversations are removed, in their order: "<account>.<conversation>" for each.
+func purges(t *testing.T, b *streams.Bus) func() []string {
+	t.Helper()
+	var mu sync.Mutex
+	var all []string
+	testwait.OK(t, b.Requests("$JS.API.STREAM.PURGE.*", func(_ string, body []byte) {
+		var r struct {
+			Filter string `json:"filter"`
+		}
+		if json.Unmarshal(body, &r) != nil {
+			return
+		}
+		tokens := strings.Split(r.Filter, ".")
+		conversation, err := base64.RawURLEncoding.DecodeString(tokens[len(tokens)-1])
+		if err != nil || len(tokens) < 2 {
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		all = append(all, tokens[len(tokens)-2]+"."+string(conversation))
+	}))
+	return func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(all)
+	}
+}
+
+// publishMany puts so many messages on a conversation.
+func publishMany(t *testing.T, b *streams.Bus, a schemas.AccountID, conv schemas.ConversationID, n int) {
+	t.Helper()
+	var last streams.Future
+	for i := range n {
+		c := callOf("m")
+		c.Account, c.Conversation = a, conv
+		e := schemas.NewEvent(c, schemas.Message, fmt.Sprint(a, conv, i), time.Now(), struct{}{})
+		last = testwait.Must(streams.Events.PublishAsync(t.Context(), b, e))(t)
+	}
+	testwait.OK(t, last.Wait(t.Context()))
+}
+
+// TestConversationsAreRemovedInTurnBetweenAccounts: one account has hundreds of conversations that are old, more than a list has room
+// for or not. Another's few are removed behind as many of the first.
+func TestConversationsAreRemovedInTurnBetweenAccounts(t *testing.T) {
+	natstest.Hours(t)
+	for name, listed := range map[string]int{"all at once": 4096, "some at a time": 16} {
+		t.Run(name, func(t *testing.T) {
+			natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+				const many, few = 200, 3
+				for n := range many {
+					publishMany(t, b, account, schemas.ConversationID(fmt.Sprint("c_", n)), 2)
+				}
+				for n := range few {
+					publishMany(t, b, neighbour, schemas.ConversationID(fmt.Sprint("c_", n)), 2)
+				}
+				time.Sleep(hour)
+				removed := purges(t, b)
+				testwait.OK(t, b.RemoveOld(t.Context(), 0, time.Now(), listed, nil))
+				synctest.Wait()
+				got := removed()
+				last := -1
+				for i, c := range got {
+					if strings.HasPrefix(c, string(neighbour)) {
+						last = i
+					}
+				}
+				if len(got) != many+few || last >= 2*few || last < 0 {
+					t.Errorf("%d conversations were removed, want %d; the neighbour's last was number %d", len(got), many+few, last+1)
+				}
+			})
+		})
+	}
+}
+
+// TestALargeConversationIsRemovedInSlices: while conversations of thousands of events are read to be removed, others are removed, and two
+// accounts' large ones take turns.
+func TestALargeConversationIsRemovedInSlices(t *testing.T) {
+	natstest.Hours(t)
+	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+		const large = 6000
+		for n := range 3 {
+			publishMany(t, b, account, schemas.ConversationID(fmt.Sprint("c_large_", n)), large)
+		}
+		publishMany(t, b, account, "c_small", 1)
+		publishMany(t, b, neighbour, "c_large", large)
+		publishMany(t, b, neighbour, "c_small", 1)
+		time.Sleep(3 * hour)
+		removed := purges(t, b)
+		stop := retain(t, &streams.Retention{Bus: b, Keep: 2 * hour})
+		time.Sleep(hour)
+		synctest.Wait()
+		stop()
+		got := removed()
+		at := func(a schemas.AccountID, c string) int { return slices.Index(got, string(a)+"."+c) }
+		if len(got) != 6 || at(neighbour, "c_small") > 1 || at(account, "c_small") > 1 || at(neighbour, "c_large") > 3 {
+			t.Errorf("removed: %q", got)
+		}
 	})
 }

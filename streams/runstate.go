@@ -2,7 +2,6 @@ package streams
 
 import (
 	"cmp"
-	"encoding/json"
 	"slices"
 	"time"
 
@@ -60,11 +59,8 @@ func (s *runState) next(seq uint64, e schemas.Event) {
 		s.past = append(s.past, endedCall{e.Subject, begin, e.Time})
 		s.end(s.calls, e)
 	case schemas.JobStarted:
-		var d schemas.JobStartedData
-		if json.Unmarshal(e.Data, &d) == nil {
-			if call, ok := s.calls[string(d.Call)]; ok { // the call that launched it is a part of it
-				at.seq = call.seq
-			}
+		if call, ok := s.calls[string(launchedBy(e))]; ok { // the call that launched it is a part of it
+			at.seq = call.seq
 		}
 		s.begin(s.jobs, e.Subject, at)
 	case schemas.JobFinished:

@@ -24,6 +24,9 @@ const (
 	prefixTurns     = "sandjet.turns."
 	prefixDead      = "sandjet.dead."
 
+	prefixOurs  = "sandjet."
+	prefixAside = "sandjet.timers." // in front of what follows "sandjet." in the subject that a message on a timer is for
+
 	prefixWakes      = "sandjet.wakes."
 	prefixWoken      = "sandjet.woken."        // where it is published live that there is one
 	prefixWakeTimers = "sandjet.timers.wakes." // where they wait for their time
@@ -138,8 +141,17 @@ func cancelSubject(a schemas.AccountID, id schemas.CallID) string {
 	return prefixCancels + string(a) + "." + token(string(id))
 }
 
-// accountOf finds the account in a subject of ours; empty if there is none.
+// targetOf is the subject that the server writes the message of a timer to; any other subject is its own.
+func targetOf(subject string) string {
+	if rest, ok := strings.CutPrefix(subject, prefixAside); ok {
+		return prefixOurs + rest
+	}
+	return subject
+}
+
+// accountOf finds the account in a subject of ours; empty if there is none. A message on a timer is that of its target.
 func accountOf(subject string) schemas.AccountID {
+	subject = targetOf(subject)
 	if rest, ok := strings.CutPrefix(subject, prefixArtifacts); ok {
 		a, _, _ := strings.Cut(rest, ".")
 		return schemas.AccountID(a)

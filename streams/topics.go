@@ -26,6 +26,7 @@ type Topic[T schemas.Eventer] struct {
 	of      func(filter, account string) string                       // the part of a consumer's messages that is one account's; nil: each subject is one
 	due     func(h nats.Header, d []byte, stored time.Time) time.Time // from when on a message is only to be ended; nil: never
 	summary func(v T) string                                          // what stays readable when a large payload is gone; nil: nothing
+	outline func(v T) string                                          // what retention reads in place of a large payload; nil: nothing
 	work    work                                                      // what it is for
 }
 
@@ -65,7 +66,7 @@ var (
 	// [Page] or Replay with "<account>/<conversation>" as filter. A second publish of the same event
 	// id within ten minutes is recognised and stored once.
 	Events = Topic[schemas.Event]{ //nolint:gochecknoglobals // a row of the table
-		subject: eventPlace, encode: encodeEvent, decode: decodeEvent, once: true, summary: summaryOfEvent,
+		subject: eventPlace, encode: encodeEvent, decode: decodeEvent, once: true, summary: summaryOfEvent, outline: outlineOf,
 	}
 	// Cancels are the requests for the end of calls. Filter: an account.
 	Cancels = Topic[schemas.Cancel]{ //nolint:gochecknoglobals // a row of the table

@@ -247,6 +247,13 @@ func (t *turns[T]) first() int {
 	return -1
 }
 
+// lets reports whether a request that has so many bytes of those that large ones share would begin at once, if there is a slot for it.
+func (t *turns[T]) lets(weight int) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return weight == 0 || len(t.ready) == 0 && (t.heavy == 0 || t.heavy+weight <= t.mostHeavy)
+}
+
 // lighten gives the bytes of a large request back, before its slot.
 func (t *turns[T]) lighten(l *lane[T], v T) {
 	if t.weigh == nil {

@@ -49,9 +49,10 @@ func (u usage) minus(v usage) usage {
 }
 
 // usageRecord is a value of the bucket [usageRecords]: what an account keeps, by the last count and what was written since.
-// Removals show at the next count.
+// Removals show at the next count, but those of timers that have fired, see [meter.fired].
 type usageRecord struct {
 	Usage   usage         `json:"usage"`
+	Fired   usage         `json:"fired,omitzero"`   // taken off since that count, for timers that have fired
 	Counted time.Time     `json:"counted,omitzero"` // when it was counted last
 	Took    time.Duration `json:"took,omitzero"`    // how long that took
 }
@@ -110,6 +111,7 @@ type metered struct {
 	read   time.Time // of the record; zero: never
 	since  usage     // written by this process and not in the record
 	moving usage     // likewise, and being recorded: by one write of the record, however many want that
+	fired  fired     // timers that this process has seen fire, and that are not recorded
 	// reserved is what this process is about to write, of calls and conversations. It is counted once more as it is written, until it is
 	// released.
 	reserved int64
@@ -118,6 +120,35 @@ type metered struct {
 	asked    bool      // a count, or a read, is wanted
 	slow     bool      // a count took longer than quickWithin
 	failed   time.Time // when a count has failed last
+}
+
+// fired is what timers held that have fired since a time of the log's clock: their messages are gone.
+type fired struct {
+	held  usage
+	since time.Time
+}
+
+// and is both.
+func (f fired) and(g fired) fired {
+	switch {
+	case f.held == usage{}:
+		return g
+	case g.held == usage{}:
+		return f
+	}
+	if g.since.Before(f.since) {
+		f.since = g.since
+	}
+	return fired{f.held.add(g.held), f.since}
+}
+
+// without is the record without what timers held that have fired. A count that ended after the first of them has fired may have found
+// them gone, so nothing is taken off it: the record then says too much until the next count. It is pure.
+func (r usageRecord) without(f fired) usageRecord {
+	if r.Counted.Before(f.since) {
+		r.Usage, r.Fired = r.Usage.plus(usage{}.minus(f.held)), r.Fired.add(f.held)
+	}
+	return r
 }
 
 func newMeter(b *Bus) *meter {
@@ -142,6 +173,7 @@ func (m *meter) account(a schemas.AccountID) *metered {
 
 // usageOf finds whose a message is, and for what; no account: nobody's. It is pure.
 func usageOf(subject string) (schemas.AccountID, usageClass) {
+	subject = targetOf(subject)
 	switch {
 	case strings.HasPrefix(subject, prefixBucket):
 		return usageOfValue(subject)
@@ -186,6 +218,25 @@ func (m *meter) changed(subject string, by schemas.Amount) {
 	}
 }
 
+// fired counts that a timer has fired at a time of the log's clock. Its message is gone, and another lies where it was for, in the place of
+// the one that was put aside there.
+func (m *meter) fired(subject string, n int64, at time.Time) {
+	a, class := usageOf(subject)
+	if a == "" {
+		return
+	}
+	f := fired{since: at}
+	f.held[class] = schemas.Amount{Bytes: n, Messages: 1}
+	m.mu.Lock()
+	e := m.account(a)
+	e.fired = e.fired.and(f)
+	m.mu.Unlock()
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+}
+
 // quota is an account's quota for a class of bytes, 0 for none.
 func (b *Bus) quota(a schemas.AccountID, c usageClass) int64 {
 	if b.options.Quotas == nil {
@@ -212,7 +263,8 @@ func (m *meter) allow(ctx context.Context, a schemas.AccountID, c usageClass, n 
 		}
 	}
 	used, counted, isDue := m.used(a, c)
-	if isDue && used+n > quota/100*countFrom {
+	// That a timer has fired may have been seen twice, by a queue that was made again: what was taken off for it must not put off a count.
+	if isDue && used+m.takenOff(a, c)+n > quota/100*countFrom {
 		m.ask(a, wait && used+n > quota)
 		if wait && used+n > quota {
 			t := time.NewTimer(usagePatience)
@@ -275,6 +327,17 @@ func (m *meter) used(a schemas.AccountID, c usageClass) (n int64, counted <-chan
 	return n, e.counted.next(), e.record.dueAt(m.bus.Now()) && time.Since(e.failed) > countPause
 }
 
+// takenOff is what was taken off the record of an account since its last count.
+func (m *meter) takenOff(a schemas.AccountID, c usageClass) int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	off := m.account(a).record.Fired
+	if c == usageDurable {
+		return off[usageDurable].Bytes
+	}
+	return off.logBytes()
+}
+
 // dueAt reports whether it is time for another count. A count of the future was stamped before the log's clock was set back.
 func (r usageRecord) dueAt(now time.Time) bool {
 	age := now.Sub(r.Counted)
@@ -319,7 +382,7 @@ func (m *meter) flush(ctx context.Context) {
 	var with []schemas.AccountID
 	for a, e := range m.of {
 		switch {
-		case e.since != usage{}:
+		case e.since != usage{}, e.fired.held != usage{}:
 			with = append(with, a)
 		case !e.asked && e.reserved == 0 && e.moving == usage{} && time.Since(e.touched) > usageIdle:
 			delete(m.of, a)
@@ -340,20 +403,20 @@ func (m *meter) flush(ctx context.Context) {
 	}
 }
 
-// record adds to the record of an account what this process has written.
+// record adds to the record of an account what this process has written, and takes off what it has seen fire.
 func (m *meter) record(ctx context.Context, a schemas.AccountID) error {
 	m.mu.Lock()
 	e := m.account(a)
-	since := e.since
-	e.since, e.moving = usage{}, e.moving.add(since)
+	since, gone := e.since, e.fired
+	e.since, e.moving, e.fired = usage{}, e.moving.add(since), fired{}
 	m.mu.Unlock()
 	err := m.change(ctx, a, since, func(r usageRecord) (usageRecord, bool) {
 		r.Usage = r.Usage.plus(since)
-		return r, since != usage{}
+		return r.without(gone), since != usage{} || gone.held != usage{}
 	})
 	if err != nil {
 		m.mu.Lock()
-		e.since, e.moving = e.since.add(since), e.moving.minus(since)
+		e.since, e.moving, e.fired = e.since.add(since), e.moving.minus(since), gone.and(e.fired)
 		m.mu.Unlock()
 	}
 	return err

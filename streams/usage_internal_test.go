@@ -39,28 +39,32 @@ func TestWhoseAMessageIs(t *testing.T) {
 		account schemas.AccountID
 		class   usageClass
 	}{
-		"sandjet.calls.local.acct_1.aWQ":         {"acct_1", usageCalls},
-		"sandjet.calls._parked.acct_1.aWQ":       {"acct_1", usageCalls},
-		"sandjet.intake.acct_1":                  {"acct_1", usageCalls},
-		"sandjet.cancels.acct_1.aWQ":             {"acct_1", usageCalls},
-		"sandjet.events.00.acct_1.Yw":            {"acct_1", usageEvents},
-		"sandjet.jobs.acct_1.job_1":              {"acct_1", usageEvents},
-		"sandjet.turns.acct_1.Yw.f_1":            {"acct_1", usageEvents},
-		"sandjet.deliveries.webhook.acct_1.dl_1": {"acct_1", usageEvents},
-		"sandjet.dead.CALLS.acct_1.7":            {"acct_1", usageEvents},
-		"sandjet.dead.CALLS._.7":                 {"", usageEvents},
-		"sandjet.durable.acct_1.ds_1._":          {"acct_1", usageDurable},
-		"sandjet.durable.acct_1":                 {"", usageDurable},
-		"$KV.leases.w1":                          {"", usageEvents},
-		"$KV.jobs.acct_1.job_1":                  {"acct_1", usageEvents},
-		"$KV.open_jobs.acct_1.job_1":             {"", usageEvents},
-		"$KV.chats.acct_1":                       {"", usageEvents},
-		"$KV.groups.acct_1.Zw":                   {"acct_1", usageEvents},
-		"$KV.approvals.acct_1.appr_1":            {"acct_1", usageEvents},
-		"$KV.remembered.acct_1.mem_1":            {"acct_1", usageEvents},
-		"$KV.durable.acct_1.cA":                  {"acct_1", usageDurable},
-		"$KV.records.sandbox.acct_1.sb_1":        {"", usageEvents},
-		"$KV.usage.acct_1":                       {"", usageEvents},
+		"sandjet.calls.local.acct_1.aWQ":                {"acct_1", usageCalls},
+		"sandjet.calls._parked.acct_1.aWQ":              {"acct_1", usageCalls},
+		"sandjet.intake.acct_1":                         {"acct_1", usageCalls},
+		"sandjet.cancels.acct_1.aWQ":                    {"acct_1", usageCalls},
+		"sandjet.events.00.acct_1.Yw":                   {"acct_1", usageEvents},
+		"sandjet.jobs.acct_1.job_1":                     {"acct_1", usageEvents},
+		"sandjet.turns.acct_1.Yw.f_1":                   {"acct_1", usageEvents},
+		"sandjet.deliveries.webhook.acct_1.dl_1":        {"acct_1", usageEvents},
+		"sandjet.timers.calls.local.acct_1.aWQ":         {"acct_1", usageCalls},
+		"sandjet.timers.deliveries.webhook.acct_1.dl_1": {"acct_1", usageEvents},
+		"sandjet.timers.wakes.acct_1.Yw":                {"acct_1", usageEvents},
+		"sandjet.timers.calls.acct_1":                   {"", usageCalls},
+		"sandjet.dead.CALLS.acct_1.7":                   {"acct_1", usageEvents},
+		"sandjet.dead.CALLS._.7":                        {"", usageEvents},
+		"sandjet.durable.acct_1.ds_1._":                 {"acct_1", usageDurable},
+		"sandjet.durable.acct_1":                        {"", usageDurable},
+		"$KV.leases.w1":                                 {"", usageEvents},
+		"$KV.jobs.acct_1.job_1":                         {"acct_1", usageEvents},
+		"$KV.open_jobs.acct_1.job_1":                    {"", usageEvents},
+		"$KV.chats.acct_1":                              {"", usageEvents},
+		"$KV.groups.acct_1.Zw":                          {"acct_1", usageEvents},
+		"$KV.approvals.acct_1.appr_1":                   {"acct_1", usageEvents},
+		"$KV.remembered.acct_1.mem_1":                   {"acct_1", usageEvents},
+		"$KV.durable.acct_1.cA":                         {"acct_1", usageDurable},
+		"$KV.records.sandbox.acct_1.sb_1":               {"", usageEvents},
+		"$KV.usage.acct_1":                              {"", usageEvents},
 	} {
 		if a, class := usageOf(subject); a != want.account || class != want.class {
 			t.Errorf("%s: %q %d", subject, a, class)
@@ -82,6 +86,33 @@ func TestACountIsSpared(t *testing.T) {
 	} {
 		if got := (usageRecord{Counted: now.Add(-c.ago), Took: c.took}).dueAt(now); got != c.want {
 			t.Errorf("%s after one of %s: %v", c.ago, c.took, got)
+		}
+	}
+}
+
+// TestATimerThatHasFiredIsTakenOffOnce: it counts no more, unless a count has found it gone already. What was taken off is known until the
+// next count.
+func TestATimerThatHasFiredIsTakenOffOnce(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	held := func(n int64) (u usage) {
+		u[usageCalls] = schemas.Amount{Bytes: n, Messages: 1}
+		return u
+	}
+	r := usageRecord{Usage: held(100), Counted: now}
+	early, late := fired{held(30), now.Add(-time.Second)}, fired{held(20), now.Add(time.Second)}
+	for _, c := range []struct {
+		name     string
+		f        fired
+		want     int64
+		takenOff int64
+	}{
+		{"none", fired{}, 100, 0}, {"before the count", early, 100, 0}, {"as it ended", fired{held(30), now}, 100, 0},
+		{"after it", late, 80, 20}, {"before and after", late.and(early), 100, 0}, {"either way", early.and(late), 100, 0},
+		{"twice", late.and(late), 60, 40}, {"one alone", fired{}.and(late).and(fired{}), 80, 20}, {"more than there is", fired{held(500), late.since}, 0, 500},
+	} {
+		got := r.without(c.f)
+		if got.Usage.logBytes() != c.want || got.Fired.logBytes() != c.takenOff || got.Counted != r.Counted {
+			t.Errorf("%s: %+v", c.name, got)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package streams_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -140,4 +141,103 @@ func TestACountFindsWhatIsThere(t *testing.T) {
 			t.Errorf("the neighbour: %+v", u)
 		}
 	})
+}
+
+// TestWhatIsPutAsideCountsForItsAccount: a message that waits for its time counts beside the one that it will replace, and a count finds it.
+// When its time has come it counts no more: at once where its queue hands it out, and once only, though a count has found it gone.
+func TestWhatIsPutAsideCountsForItsAccount(t *testing.T) {
+	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+		const size = 10_000
+		ctx := t.Context()
+		about := func(when string, messages int64) {
+			t.Helper()
+			const around = 500
+			if got := testwait.Must(b.Usage(ctx, account))(t).Events; got.Messages != messages || got.Bytes < messages*size ||
+				got.Bytes > messages*(size+around) {
+				t.Errorf("%s: %+v, want %d messages", when, got, messages)
+			}
+		}
+		again := func(in time.Duration) {
+			t.Helper()
+			next := schemas.Delivery{ID: "msg_0", Account: account, Channel: schemas.WebhookChannel, Body: strings.Repeat("x", size)}
+			testwait.OK(t, streams.Deliveries.Schedule(ctx, b, next, time.Now().Add(in)))
+		}
+		handed := 0
+		queue := func() (stop func()) {
+			return consume(t, b, streams.Deliveries, streams.ConsumeOptions{Name: "d-webhook", Filter: schemas.WebhookChannel},
+				func(context.Context, streams.Delivery[schemas.Delivery]) error {
+					if handed++; handed == 2 {
+						return streams.RetryAfter(time.Second, nil) // one that comes twice has fired once
+					}
+					return nil
+				})
+		}
+		about("at first", 0)
+		first := schemas.Delivery{ID: "msg_0", Account: account, Channel: schemas.WebhookChannel, Body: strings.Repeat("x", size)}
+		testwait.OK(t, streams.Deliveries.Publish(ctx, b, first))
+		stop := queue()
+		again(10 * time.Second)
+		about("while it waits", 2)
+		time.Sleep(30 * time.Second)
+		about("when it has come", 1)
+		stop()
+		again(time.Hour)
+		time.Sleep(2 * streams.CountPause)
+		about("counted", 2)
+		again(time.Second) // instead of the other
+		time.Sleep(2 * streams.CountPause)
+		about("counted when it has come", 1)
+		stop = queue()
+		time.Sleep(30 * time.Second)
+		stop()
+		about("handed out after that", 1)
+		if handed != 4 {
+			t.Errorf("handed out %d times; want 4", handed)
+		}
+		if u := testwait.Must(b.Usage(ctx, neighbour))(t); u.Events.Messages != 0 {
+			t.Errorf("the neighbour: %+v", u)
+		}
+	})
+}
+
+// TestWhatIsPutAsideCountsAgainstTheQuota: an account that fills its quota with what waits for its time begins nothing more, while that goes on
+// waiting and others begin. A large one counts with its payload. When all have come, it begins again.
+func TestWhatIsPutAsideCountsAgainstTheQuota(t *testing.T) {
+	const quota = 16 << 20
+	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+		const several, size = 4, quota / 16
+		ctx := t.Context()
+		putAside := func(n int) {
+			t.Helper()
+			d := schemas.Delivery{ID: schemas.DeliveryID(fmt.Sprint("msg_", n)), Account: account, Channel: schemas.WebhookChannel,
+				Body: strings.Repeat("x", size/4*3)}
+			testwait.OK(t, streams.Deliveries.Schedule(ctx, b, d, time.Now().Add(time.Hour)))
+		}
+		for n := range 2 * several {
+			d := schemas.Delivery{ID: schemas.DeliveryID(fmt.Sprint("msg_", n)), Account: account, Channel: schemas.WebhookChannel,
+				Body: strings.Repeat("x", size/4*3)}
+			testwait.OK(t, streams.Deliveries.Publish(ctx, b, d))
+		}
+		testwait.OK(t, streams.Calls.Publish(ctx, b, callOf("one")))
+		for n := range 2 * several {
+			putAside(n)
+		}
+		large := schemas.Delivery{ID: "msg_large", Account: account, Channel: schemas.WebhookChannel, Body: strings.Repeat("x", 5*size)}
+		testwait.OK(t, streams.Deliveries.Schedule(ctx, b, large, time.Now().Add(time.Hour)))
+		if err := streams.Calls.Publish(ctx, b, callOf("two")); schemas.CodeOf(err) != schemas.Exhausted {
+			t.Errorf("a call of an account whose quota is full of what waits: %v", err)
+		}
+		putAside(0)
+		c := callOf("other")
+		c.Account = neighbour
+		testwait.OK(t, streams.Calls.Publish(ctx, b, c))
+		if u := testwait.Must(b.Usage(ctx, account))(t); u.Events.Bytes < quota/100*95 {
+			t.Errorf("while it waits: %+v", u.Events)
+		}
+		time.Sleep(2 * time.Hour)
+		if u := testwait.Must(b.Usage(ctx, account))(t); u.Events.Bytes > quota/100*75 {
+			t.Errorf("when it has come: %+v", u.Events)
+		}
+		testwait.OK(t, streams.Calls.Publish(ctx, b, callOf("three")))
+	}, func(_ *streams.ServerOptions, o *streams.Options) { o.Quotas = &streams.Quotas{Log: quota} })
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/delivery"
+	"github.com/sandjet/sandjet/internal/sometimes"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -56,6 +57,7 @@ type Sender struct {
 	once   sync.Once
 	client *http.Client
 	lanes  *lanes
+	logs   sometimes.Counted // about records that cannot be read
 
 	// Now is the time that requests are signed with. Nil: this process's clock, which receivers must agree with.
 	Now func() time.Time
@@ -113,6 +115,19 @@ func (s *Sender) Close() {
 	s.client.CloseIdleConnections()
 }
 
+// logUnread logs that the record of an endpoint cannot be read now: one line a minute for each endpoint, however many deliveries wait for it,
+// with the number of those that were left out; at the level of debugging they are there.
+func (s *Sender) logUnread(ctx context.Context, d schemas.Delivery, err error) {
+	level, attrs := slog.LevelWarn, []any{"endpoint", d.Endpoint, "error", err}
+	switch leftOut, due := s.logs.Due(string(d.Account) + " " + string(d.Endpoint)); {
+	case !due:
+		level = slog.LevelDebug
+	case leftOut > 0:
+		attrs = append(attrs, "left_out", leftOut)
+	}
+	s.Log.Log(ctx, level, "endpoint record not readable yet", attrs...)
+}
+
 // Send makes one try.
 func (s *Sender) Send(ctx context.Context, d schemas.Delivery) (schemas.DeliveryTry, delivery.Verdict) {
 	s.once.Do(s.begin)
@@ -122,7 +137,7 @@ func (s *Sender) Send(ctx context.Context, d schemas.Delivery) (schemas.Delivery
 	case errors.Is(err, schemas.ErrNotFound):
 		return none, delivery.Verdict{Kind: delivery.Dropped, Reason: "its endpoint was removed"}
 	case err != nil:
-		s.Log.Warn("endpoint record not readable yet", "endpoint", d.Endpoint, "error", err)
+		s.logUnread(ctx, d, err)
 		return none, delivery.Verdict{Kind: delivery.Busy}
 	case e.Disabled:
 		return none, delivery.Verdict{Kind: delivery.Stopped, Reason: "its endpoint is disabled: " + e.Reason}

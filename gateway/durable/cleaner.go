@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/inturn"
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
 )
@@ -39,7 +40,7 @@ func (s *StreamCleaner) Run(ctx context.Context) error {
 		log = slog.New(slog.DiscardHandler)
 	}
 	begin := func() func(context.Context, *streams.Tenure) {
-		b := &cleaning{store: newStore(s.Bus, 0), accounts: s.Accounts}
+		b := newCleaning(s.Bus, s.Accounts)
 		return func(ctx context.Context, t *streams.Tenure) {
 			b.tenure = t
 			if err := b.look(ctx); err != nil && ctx.Err() == nil {
@@ -50,26 +51,35 @@ func (s *StreamCleaner) Run(ctx context.Context) error {
 	return (&streams.Duty{Bus: s.Bus, Name: "durable", Every: cmp.Or(s.Every, DefaultCleanEvery), Log: log, Begin: begin}).Run(ctx)
 }
 
+// Bounds of a look.
+const (
+	removalsOfRound   = 1000 // of streams whose time is over, before all records are read again
+	removalsOfCleanup = 5000 // of leftovers in one look
+)
+
 // cleaning remembers from one look to the next what may be a leftover.
 type cleaning struct {
 	store    *store
 	accounts Accounts
 	tenure   *streams.Tenure
 	suspects map[streams.DurableName]bool // one without an ID is an account
+
+	round, cleanup int // removals at most
 }
 
-// look looks once at everything. It goes on after failures.
+func newCleaning(b *streams.Bus, accounts Accounts) *cleaning {
+	return &cleaning{store: newStore(b, 0), accounts: accounts, round: removalsOfRound, cleanup: removalsOfCleanup}
+}
+
+// look looks once at everything. It goes on after failures. What is held meanwhile is the names and the records of all streams.
 func (b *cleaning) look(ctx context.Context) error {
 	data, err := b.store.log.Names(ctx) // before the records: what is younger than these has no part in it
 	if err != nil {
 		return err
 	}
-	var all []found // read at once: one after the other they would take a round trip each
-	for p, err := range b.store.records.All(ctx) {
-		if err != nil {
-			return err
-		}
-		all = append(all, found{p.Value, p.Revision})
+	all, err := b.records(ctx)
+	if err != nil {
+		return err
 	}
 	for _, f := range b.unheld(all) { // first: what a fork needs must not go in this look
 		if err := b.holdAgain(ctx, f); err != nil {
@@ -77,6 +87,84 @@ func (b *cleaning) look(ctx context.Context) error {
 		}
 	}
 	var errs []error
+	tried := map[string]bool{}
+	for left := true; left; { // what ends meanwhile waits for a round, and not for all that was over before
+		var failed []error
+		left, failed = b.removeOver(ctx, all, tried)
+		if errs = append(errs, failed...); !left {
+			break
+		}
+		if all, err = b.records(ctx); err != nil {
+			return errors.Join(append(errs, err)...)
+		}
+	}
+	return errors.Join(append(errs, b.cleanUp(ctx, all, data))...)
+}
+
+// records reads all records at once: one after the other they would take a round trip each.
+func (b *cleaning) records(ctx context.Context) (all []found, err error) {
+	for p, err := range b.store.records.All(ctx) {
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, found{p.Value, p.Revision})
+	}
+	return all, nil
+}
+
+// removeOver removes streams whose time is over, in turn between accounts, so many in a round. It reports whether some are left that were
+// not tried.
+func (b *cleaning) removeOver(ctx context.Context, all []found, tried map[string]bool) (left bool, errs []error) {
+	var over []found
+	for _, f := range all {
+		if b.over(f) && !tried[recordKey(f.Account, f.Path)] {
+			over = append(over, f)
+		}
+	}
+	over = inturn.Order(over, found.owner, func(x, y found) int { return cmp.Compare(x.revision, y.revision) })
+	for _, f := range over[:min(b.round, len(over))] {
+		tried[recordKey(f.Account, f.Path)] = true
+		err := b.removeIfOver(ctx, f)
+		if errs = append(errs, err); ctx.Err() != nil || errors.Is(err, schemas.ErrUnavailable) { // all would wait for the log in vain
+			return false, errs
+		}
+	}
+	return len(over) > b.round, errs
+}
+
+func (f found) owner() schemas.AccountID { return f.Account }
+
+// removeIfOver removes a stream if it is over as it is now: it may have been used since all were read.
+func (b *cleaning) removeIfOver(ctx context.Context, f found) error {
+	p, err := b.store.records.Get(ctx, recordKey(f.Account, f.Path))
+	if errors.Is(err, schemas.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if f = (found{p.Value, p.Revision}); !b.over(f) {
+		return nil
+	}
+	return b.held(func() error {
+		_, err := b.store.removeWhile(ctx, f, func(r *Record) bool { return b.over(found{Record: *r}) })
+		return err
+	})
+}
+
+// removal is one leftover.
+type removal struct {
+	account schemas.AccountID
+	at      int // in the order of its account
+	remove  func() error
+}
+
+// cleanUp removes streams of deleted accounts, notes of forks that were never made, and data without a stream, in turn between accounts: so
+// many in a look. What is left is found by the next one.
+func (b *cleaning) cleanUp(ctx context.Context, all []found, data map[streams.DurableName]bool) error {
+	var errs []error
+	var due []removal
+	add := func(a schemas.AccountID, remove func() error) { due = append(due, removal{a, len(due), remove}) }
 	alive, kept := map[streams.DurableName]bool{}, []found{}
 	suspects := map[streams.DurableName]bool{}
 	// gone reports whether a name has belonged to nothing in this look and in the last one.
@@ -88,49 +176,39 @@ func (b *cleaning) look(ctx context.Context) error {
 		return b.suspects[n]
 	}
 	for _, f := range all {
-		if b.over(f) { // again, as it is now: somebody may have used it since all were read
-			p, err := b.store.records.Get(ctx, recordKey(f.Account, f.Path))
-			if errors.Is(err, schemas.ErrNotFound) {
-				continue
-			}
-			if err != nil {
-				return err
-			}
-			if f = (found{p.Value, p.Revision}); b.over(f) {
-				errs = append(errs, b.held(func() error {
-					_, err := b.store.removeWhile(ctx, f, func(r *Record) bool { return b.over(found{Record: *r}) })
-					return err
-				}))
-				continue
-			}
-		}
-		if owner := (streams.DurableName{Account: f.Account}); !alive[owner] {
+		owner := streams.DurableName{Account: f.Account}
+		if _, asked := alive[owner]; !asked {
 			there, err := b.has(ctx, f.Account)
 			alive[owner] = there
-			if err != nil {
-				errs = append(errs, err)
-			}
-			if gone(owner) {
-				errs = append(errs, b.held(func() error { return b.store.remove(ctx, f) })) // one with forks goes with the last of them
-				continue
-			}
+			errs = append(errs, err)
 		}
 		alive[streams.DurableName{Account: f.Account, ID: f.ID}] = true
+		if gone(owner) {
+			add(f.Account, func() error { return b.store.remove(ctx, f) }) // one with forks goes with the last of them
+			continue
+		}
 		kept = append(kept, f)
 	}
 	for _, f := range kept {
 		for id := range f.Forks {
 			if gone(streams.DurableName{Account: f.Account, ID: id}) {
-				errs = append(errs, b.held(func() error { return b.store.release(ctx, f.Account, &Origin{Path: f.Path, ID: f.ID}, id) }))
+				add(f.Account, func() error { return b.store.release(ctx, f.Account, &Origin{Path: f.Path, ID: f.ID}, id) })
 			}
 		}
 	}
 	for n := range data {
 		if gone(n) {
-			errs = append(errs, b.held(func() error { return b.store.log.Drop(ctx, n.Account, n.ID) }))
+			add(n.Account, func() error { return b.store.log.Drop(ctx, n.Account, n.ID) })
 		}
 	}
 	b.suspects = suspects
+	due = inturn.Order(due, func(r removal) schemas.AccountID { return r.account }, func(x, y removal) int { return cmp.Compare(x.at, y.at) })
+	for _, r := range due[:min(b.cleanup, len(due))] {
+		err := b.held(r.remove)
+		if errs = append(errs, err); ctx.Err() != nil || errors.Is(err, schemas.ErrUnavailable) {
+			break
+		}
+	}
 	return errors.Join(errs...)
 }
 

@@ -209,6 +209,7 @@ var floors = map[string]struct {
 	"internal/redisconn":  {[]string{"schemas"}, "it knows how a server is spoken to, not what for"},
 	"internal/sometimes":  {nil, "it knows how often, and not what"},
 	"internal/wait":       {nil, "it waits and does not know for what"},
+	"internal/inturn":     {nil, "it orders what is due and does not know what"},
 	"internal/dockertest": {[]string{"internal/longtest"}, "a real engine for tests, and nothing of ours"},
 	"internal/redistest":  {[]string{"internal/longtest"}, "a real server for tests, and nothing of ours"},
 	"internal/gen":        {[]string{"schemas", "streams", "gateway"}, "documents come from the types and the topology"},
@@ -226,7 +227,7 @@ var floors = map[string]struct {
 }
 
 // anybodyMay is what every package may import: it stands below all and knows nothing of ours.
-var anybodyMay = []string{"internal/sometimes", "internal/wait"}
+var anybodyMay = []string{"internal/sometimes", "internal/wait", "internal/inturn"}
 
 // testsMay is what tests may import beyond their package's row.
 var testsMay = map[string][]string{

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/admission"
+	"github.com/sandjet/sandjet/internal/inturn"
 	"github.com/sandjet/sandjet/internal/natstest"
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
@@ -164,13 +165,13 @@ func TestApprovalsAreLookedAfterInTurn(t *testing.T) {
 	due = append(due, openApproval{account: "acct_b", id: "b", due: at(20_000)}, openApproval{account: "acct_a", id: "a2", due: at(30_001)},
 		openApproval{account: "acct_a", id: "a1", due: at(30_000)})
 	var got []string
-	for _, o := range inTurn(due, openApproval.of, openApproval.older)[:6] {
+	for _, o := range inturn.Order(due, openApproval.of, openApproval.older)[:6] {
 		got = append(got, string(o.id))
 	}
 	if want := []string{"flood_0", "b", "a1", "flood_1", "a2", "flood_2"}; !slices.Equal(got, want) {
 		t.Errorf("looked after in the order %v, want %v", got, want)
 	}
-	if len(inTurn(due, openApproval.of, openApproval.older)) != 10_003 {
-		t.Errorf("%d approvals of 10,003", len(inTurn(due, openApproval.of, openApproval.older)))
+	if len(inturn.Order(due, openApproval.of, openApproval.older)) != 10_003 {
+		t.Errorf("%d approvals of 10,003", len(inturn.Order(due, openApproval.of, openApproval.older)))
 	}
 }

@@ -3,9 +3,9 @@ package maintenance
 import (
 	"cmp"
 	"context"
-	"slices"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/inturn"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -36,7 +36,7 @@ func (r *rounds[T]) run(ctx context.Context, due []T, handle func(T) error) (lef
 	}
 	r.failed = failed
 	first := func(a, b T) int { return cmp.Or(failed[r.key(a)].Compare(failed[r.key(b)]), r.first(a, b)) }
-	for _, v := range inTurn(due, r.account, first) {
+	for _, v := range inturn.Order(due, r.account, first) {
 		if ctx.Err() != nil || time.Since(begun) >= roundWithin {
 			return true
 		}
@@ -47,25 +47,4 @@ func (r *rounds[T]) run(ctx context.Context, due []T, handle func(T) error) (lef
 		}
 	}
 	return false
-}
-
-// inTurn puts what is due in the order in which it is looked after: the first of each account, then the second of each, and so on.
-// However many are due of one account, another's comes behind one of each. First orders those of one account.
-func inTurn[T any](due []T, account func(T) schemas.AccountID, first func(a, b T) int) []T {
-	slices.SortFunc(due, first)
-	type placed struct {
-		value T
-		place int
-	}
-	order, seen := make([]placed, len(due)), map[schemas.AccountID]int{}
-	for i, v := range due {
-		a := account(v)
-		order[i] = placed{v, seen[a]}
-		seen[a]++
-	}
-	slices.SortStableFunc(order, func(a, b placed) int { return cmp.Compare(a.place, b.place) })
-	for i, o := range order {
-		due[i] = o.value
-	}
-	return due
 }

@@ -1,0 +1,61 @@
+package streams
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// headerOutline has of an event what says which things run on its conversation, beside a payload in the object store. Events from before
+// there were outlines have none.
+const headerOutline = "Sandjet-Outline"
+
+// outline is what [runState] takes in of an event.
+type outline struct {
+	Type    schemas.EventType `json:"type"`
+	Subject string            `json:"subject"`
+	Time    time.Time         `json:"time"`
+	Call    schemas.CallID    `json:"call,omitzero"` // that launched the job which the event says has started
+}
+
+// outlineOf is the outline of an event as it stands in a header; empty where it cannot be written.
+func outlineOf(e schemas.Event) string {
+	o := outline{Type: e.Type, Subject: e.Subject, Time: e.Time}
+	if e.Type == schemas.JobStarted {
+		o.Call = launchedBy(e)
+	}
+	b, err := schemas.EncodeJSON(o)
+	if err != nil {
+		return ""
+	}
+	return string(b)
+}
+
+// launchedBy is the call that launched the job which an event says has started; empty if it says of none.
+func launchedBy(e schemas.Event) schemas.CallID {
+	var d struct {
+		Call schemas.CallID `json:"call"`
+	}
+	if json.Unmarshal(e.Data, &d) != nil {
+		return ""
+	}
+	return d.Call
+}
+
+// outlined is the event of a stored message as far as its outline says; false where it has none.
+func outlined(m stored) (schemas.Event, bool) {
+	var o outline
+	if m.headers.Get(headerPayload) == "" || json.Unmarshal([]byte(m.headers.Get(headerOutline)), &o) != nil || o.Type == "" {
+		return schemas.Event{}, false
+	}
+	e := schemas.Event{Type: o.Type, Subject: o.Subject, Time: o.Time}
+	if o.Call != "" {
+		data, err := schemas.EncodeJSON(schemas.JobStartedData{Call: o.Call})
+		if err != nil {
+			return schemas.Event{}, false
+		}
+		e.Data = data
+	}
+	return e, true
+}
