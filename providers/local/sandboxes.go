@@ -216,29 +216,46 @@ func tempDir(hostID int) (string, error) {
 }
 
 // launch returns the spawner, a new one when the last is gone. The box that is made with it counts as
-// on its way from here on.
+// on its way from here on. A new spawner reads its program from the disk: the provider's lock is not held meanwhile.
 func (p *Provider) launch() (*box.Spawner, error) {
+	p.launching.Lock()
+	defer p.launching.Unlock()
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
-		return nil, schemas.Errorf(schemas.Unavailable, "make box", "the provider is closed")
+	s, closed := p.spawner, p.closed
+	if !closed {
+		p.ending.Add(1)
 	}
-	if p.spawner != nil {
+	p.mu.Unlock()
+	if closed {
+		return nil, errClosed("make box")
+	}
+	if s != nil {
 		select {
-		case <-p.spawner.Gone():
+		case <-s.Gone():
 			p.log.Warn("spawner ended, starting another one")
 		default:
-			p.ending.Add(1)
-			return p.spawner, nil
+			return s, nil
 		}
 	}
 	s, err := box.Launch(box.Config{Program: p.program, Workspaces: p.opt.Workspaces, Log: &logLines{log: p.log}})
 	if err != nil {
+		p.ending.Done()
 		return nil, schemas.Wrap(schemas.Unavailable, "make box", "the spawner of boxes cannot be started", err)
 	}
-	p.spawner = s
-	p.ending.Add(1)
+	p.mu.Lock()
+	if closed = p.closed; !closed {
+		p.spawner = s
+	}
+	p.mu.Unlock()
+	if closed { // Close did not see this spawner
+		defer p.ending.Done()
+		return nil, errors.Join(errClosed("make box"), s.Close())
+	}
 	return s, nil
+}
+
+func errClosed(op string) error {
+	return schemas.Errorf(schemas.Unavailable, op, "the provider is closed")
 }
 
 // boxError gives an error of package box a code.
