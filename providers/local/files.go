@@ -66,11 +66,13 @@ func (p *Provider) makeWorkspace(account schemas.AccountID, namespace string) er
 	case st.Mode&unix.S_IFMT != unix.S_IFDIR:
 		return schemas.Errorf(schemas.Unavailable, "open workspace", "the workspace is not a directory")
 	case id == 0 || int(st.Uid) == id:
+		p.attribute(account, namespace)
 		return nil
 	case st.Uid == 0: // just made, or its maker died before it could give it away
 		if err := os.Lchown(dir, id, id); err != nil {
 			return schemas.Wrap(schemas.Unavailable, "open workspace", "the workspace's directory cannot be given to its account", err)
 		}
+		p.attribute(account, namespace)
 		return nil
 	default:
 		return schemas.Errorf(schemas.Unavailable, "open workspace",

@@ -61,9 +61,11 @@ type sandbox struct {
 	way    *wayOut         // out of its network; nil: none, or that of the host
 	home   *home           // its home folder on the disk; nil: in memory, or in temp
 	born   time.Time
-	once   sync.Once
-	forget func()
-	why    atomic.Pointer[string] // it was ended; nil: not said
+	// occupied are the owner files of its workspaces, locked.
+	occupied []*os.File
+	once     sync.Once
+	forget   func()
+	why      atomic.Pointer[string] // it was ended; nil: not said
 	// replaced says that it was ended because its key gets another.
 	replaced atomic.Bool
 	// evicted is why it was ended for what it had written; nil: it was not.
@@ -148,6 +150,7 @@ func (s *sandbox) end() {
 	}
 	s.once.Do(func() {
 		_ = s.clean() // what stays is swept at the next start
+		closeAll(s.occupied)
 		s.forget()
 	})
 }
@@ -267,6 +270,34 @@ func boxError(op string, err error) error {
 	return schemas.Wrap(schemas.Unavailable, op, "the box could not be made", err)
 }
 
+// openMounts makes the directories of workspaces, and holds them against those who remove workspaces until its result is closed.
+func (p *Provider) openMounts(spec providers.Spec) (occupied []*os.File, err error) {
+	for _, m := range spec.Mounts {
+		var f *os.File
+		const tries = 2 // what was made first may be removed before it is held
+		for i := 0; i < tries && f == nil && err == nil; i++ {
+			if err = p.makeWorkspace(spec.Account, m.Namespace); err == nil {
+				f, err = p.occupy(m.Namespace)
+			}
+		}
+		if f != nil {
+			occupied = append(occupied, f)
+			err = p.makeWorkspace(spec.Account, m.Namespace)
+		}
+		if err != nil {
+			closeAll(occupied)
+			return nil, err
+		}
+	}
+	return occupied, nil
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		_ = f.Close() // only locked
+	}
+}
+
 // fresh returns a claimed box of spec's: one of the pool, or one made now.
 func (p *Provider) fresh(ctx context.Context, spec providers.Spec) (*sandbox, error) {
 	rules, err := p.rules(spec.Network)
@@ -277,11 +308,16 @@ func (p *Provider) fresh(ctx context.Context, spec providers.Spec) (*sandbox, er
 	if s.relay {
 		s.ports = p.listenAt(rules, spec.Network)
 	}
-	for _, m := range spec.Mounts {
-		if err := p.makeWorkspace(spec.Account, m.Namespace); err != nil {
-			return nil, err
-		}
+	occupied, err := p.openMounts(spec)
+	if err != nil {
+		return nil, err
 	}
+	var sb *sandbox
+	defer func() {
+		if sb == nil {
+			closeAll(occupied)
+		}
+	}()
 	creds, err := egress.NewCredentials(rules)
 	if err != nil {
 		return nil, schemas.Wrap(schemas.Unavailable, "make box", "the box's own certificates cannot be made", err)
@@ -290,12 +326,12 @@ func (p *Provider) fresh(ctx context.Context, spec providers.Spec) (*sandbox, er
 	if creds != nil {
 		trust = creds.Certificate()
 	}
-	sb := p.take(s)
-	if sb == nil {
+	if sb = p.take(s); sb == nil {
 		if sb, err = p.build(s); err != nil {
 			return nil, err
 		}
 	}
+	sb.occupied = occupied
 	stop := context.AfterFunc(ctx, sb.Kill)
 	defer stop()
 	if p.mode == box.Isolated && len(spec.Mounts) > 0 { // without files there is nothing to install anything for
