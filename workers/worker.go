@@ -51,6 +51,9 @@ type Worker struct {
 	// Name is the provider's name on the log. Empty: what its profile says.
 	Name  string
 	Specs Specs
+	// Removed reports whether an account was certainly removed; with an error that is unknown. The files of its workspaces go
+	// [providers.WorkspacesKept] later, where the provider keeps them on a disk of its own. Nil: they stay.
+	Removed func(context.Context, schemas.AccountID) (bool, error)
 	// Skills are what load_skill loads. Nil: its calls fail.
 	Skills Skills
 	// Copies bring the files of workspaces on S3 in and out, where the provider's profile says that it has copies of them. Nil: such a
@@ -180,6 +183,9 @@ func (w *Worker) Run(ctx context.Context) error {
 		parts.Go(func() { (&files.Server{Bus: s.Bus, Filer: filer, Log: s.Log}).Run(around) })
 	}
 	defer s.instances.DisownAll(around) // before the lease ends
+	parts.Go(func() {                   // it has no error
+		_ = (&sandboxes.WorkspaceCleaner{Bus: s.Bus, Provider: s.Provider, Store: storeOf(s.Provider), Removed: s.Removed, Log: s.Log}).Run(around)
+	})
 	s.Log.Info("worker started", "slots", s.Slots)
 	err := streams.Calls.Consume(ctx, s.Bus, streams.ConsumeOptions{
 		Name: "w-" + s.Name, Filter: s.Name, Slots: s.Slots, Grace: s.Grace, MaxAttempts: maxAttempts, Turns: true,

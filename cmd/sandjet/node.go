@@ -331,8 +331,17 @@ func canPause(provider string) bool {
 // gone reports whether an account was removed. One that merely has no record is not: the records may have been lost, and its
 // conversations with them if it were.
 func (n *node) gone(ctx context.Context, a schemas.AccountID) bool {
+	is, err := n.removed(ctx, a)
+	return is && err == nil
+}
+
+// removed reports whether an account was removed; false without an error is one that exists.
+func (n *node) removed(ctx context.Context, a schemas.AccountID) (bool, error) {
 	_, err := n.records.Account(ctx, a)
-	return errors.Is(err, streams.ErrDeleted)
+	if errors.Is(err, streams.ErrDeleted) {
+		return true, nil
+	}
+	return false, err
 }
 
 // addHousekeepers adds those that forward exhausted messages to the dead letters, give calls among them
@@ -507,6 +516,7 @@ func (n *node) addWorkers(f workerFlags, operator operatorFlags) error {
 		}
 		w := &workers.Worker{
 			Bus: n.bus, Provider: supervisor.Wrap(p, supervisor.Options{}), Name: name, Specs: n.records, Skills: n.records, Limiter: n.limiter,
+			Removed:    n.removed,
 			AccountCap: f.AccountCap, AccountSandboxes: f.AccountSandboxes, Slots: f.Slots, Grace: f.Grace,
 			JobLimit: f.SandboxJobs, MaxJobs: operator.MaxJobs, AccountJobs: f.AccountJobs,
 			ProbeEvery: f.ProbeEvery, CallbackURL: strings.TrimSuffix(f.CallbackURL, "/"), Log: n.log.With("part", "worker"),

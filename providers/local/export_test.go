@@ -84,3 +84,13 @@ func NewGauge(limit safefs.Taken) *Gauge { return &Gauge{gauge{limit: limit}} }
 
 // Observe takes note of a measurement.
 func (g *Gauge) Observe(m safefs.Measured) (end, full bool) { return g.observe(m), g.full() }
+
+// JobDir is the directory of a job's files.
+func (p *Provider) JobDir(ref schemas.JobRef) string {
+	return p.jobs.dirs.path(jobName(ref.Sandbox, ref.ID))
+}
+
+// StallMaking has the making of a workspace's directory wait, as on a disk that stalls, until release is called.
+func (p *Provider) StallMaking(a schemas.AccountID, w schemas.WorkspaceID) (release func()) {
+	return p.making.take(schemas.Namespace(a, w))
+}

@@ -43,18 +43,18 @@ func (p *Provider) workspace(namespace string) string {
 	return filepath.Join(p.opt.Workspaces, namespace)
 }
 
-// makeWorkspace makes a workspace's directory when it is absent, for the account's user alone.
+// makeWorkspace makes a workspace's directory when it is absent, for the account's user alone. Only those who open the same
+// workspace wait for it.
 func (p *Provider) makeWorkspace(account schemas.AccountID, namespace string) error {
 	if err := box.CheckName(namespace); err != nil || namespace[0] == '.' {
 		return schemas.Invalidf("mount", "a namespace is one path component, not %q", schemas.Quotable(namespace))
 	}
+	// One at a time: a directory that is made and not given away yet is not another account's.
+	defer p.making.take(namespace)()
 	dir, id := p.workspace(namespace), p.hostID(account)
 	var st unix.Stat_t
 	err := unix.Lstat(dir, &st)
 	if errors.Is(err, unix.ENOENT) {
-		// One at a time: a directory that is made and not given away yet is not somebody else's.
-		p.mu.Lock()
-		defer p.mu.Unlock()
 		if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 			return schemas.Wrap(schemas.Unavailable, "open workspace", "the workspace's directory cannot be made", err)
 		}
@@ -66,11 +66,13 @@ func (p *Provider) makeWorkspace(account schemas.AccountID, namespace string) er
 	case st.Mode&unix.S_IFMT != unix.S_IFDIR:
 		return schemas.Errorf(schemas.Unavailable, "open workspace", "the workspace is not a directory")
 	case id == 0 || int(st.Uid) == id:
+		p.attribute(account, namespace)
 		return nil
 	case st.Uid == 0: // just made, or its maker died before it could give it away
 		if err := os.Lchown(dir, id, id); err != nil {
 			return schemas.Wrap(schemas.Unavailable, "open workspace", "the workspace's directory cannot be given to its account", err)
 		}
+		p.attribute(account, namespace)
 		return nil
 	default:
 		return schemas.Errorf(schemas.Unavailable, "open workspace",

@@ -68,7 +68,7 @@ func (h *home) mount() providers.Mount { return providers.Mount{Namespace: h.nam
 
 // remove removes the folder with all that is in it, and lets go of the lock.
 func (h *home) remove() error {
-	err := removeTree(h.path)
+	err := removeTree(h.path, func() error { return nil })
 	if h.lock != nil {
 		err = errors.Join(err, h.lock.Close())
 	}
@@ -77,8 +77,8 @@ func (h *home) remove() error {
 
 // removeTree removes a directory that a tenant has filled: any number of levels, and directories that forbid to be
 // read. Directories are moved up to the top before they are emptied, so no path becomes long and few are open. Nothing
-// may run any more that could change it.
-func removeTree(top string) error {
+// may run any more that could change it. Now and then it asks more, whose error ends it: the rest stays.
+func removeTree(top string, more func() error) error {
 	root, err := os.OpenRoot(top)
 	if errors.Is(err, fs.ErrPermission) { // its owner has forbidden it to himself
 		if err = os.Chmod(top, 0o700); err == nil { //nolint:gosec // a directory
@@ -95,6 +95,9 @@ func removeTree(top string) error {
 	next := 0
 	for {
 		entries, err := listSome(root, ".")
+		if err == nil {
+			err = more()
+		}
 		if err != nil {
 			return fmt.Errorf("remove %s: %w", filepath.Base(top), err)
 		}
@@ -105,7 +108,7 @@ func removeTree(top string) error {
 			if !e.IsDir() {
 				err = root.Remove(e.Name())
 			} else {
-				err = flatten(root, e.Name(), &next)
+				err = flatten(root, e.Name(), &next, more)
 			}
 			if err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return fmt.Errorf("remove %s: %w", filepath.Base(top), err)
@@ -119,12 +122,15 @@ func removeTree(top string) error {
 }
 
 // flatten removes a directory of the top: what is in it is removed, and its directories are moved beside it.
-func flatten(root *os.Root, name string, next *int) error {
+func flatten(root *os.Root, name string, next *int, more func() error) error {
 	if err := root.Chmod(name, 0o700); err != nil {
 		return err
 	}
 	for {
 		entries, err := listSome(root, name)
+		if err == nil {
+			err = more()
+		}
 		if err != nil {
 			return err
 		}

@@ -27,10 +27,11 @@ const (
 
 // jobs are the background jobs of a provider.
 type jobs struct {
-	dirs    *jobDirs
-	outputs *outputs
-	live    map[string]*job // under the provider's lock
-	running sync.WaitGroup  // until their ends are reported
+	dirs     *jobDirs
+	outputs  *outputs
+	live     map[string]*job // under the provider's lock
+	starting turns           // of names of jobs that are looked up to be started
+	running  sync.WaitGroup  // until their ends are reported
 }
 
 // job is a background job: one that runs here, or what is on disk of one.

@@ -82,21 +82,24 @@ func (p *Provider) StartJob(ctx context.Context, id schemas.JobID, cmd providers
 	return j.ref, nil
 }
 
-// enter finds the job of an id in a box, or makes room for it; then it is the caller's to start.
+// enter finds the job of an id in a box, or makes room for it; then it is the caller's to start. The files of an earlier job are
+// read without the provider's lock, but in the turn of the job's name: no other start of the same id can pass between the read and
+// the entry, so a job that began and ended meanwhile is not started twice.
 func (p *Provider) enter(id schemas.JobID, in schemas.Ref, sb *sandbox) (j *job, mine bool, err error) {
 	name := jobName(in, id)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
-		return nil, false, schemas.Errorf(schemas.Unavailable, "start job", "the provider is closed")
-	}
-	if j := p.jobs.live[name]; j != nil {
+	defer p.jobs.starting.take(name)()
+	if j := p.liveJob(name); j != nil {
 		return j, false, nil
 	}
 	if j, err := p.jobs.dirs.load(name); err == nil {
 		return j, false, nil
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return nil, false, schemas.Wrap(schemas.Unavailable, "start job", "the files of an earlier job cannot be read", err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, false, errClosed("start job")
 	}
 	j = &job{
 		p: p, sb: sb, name: name, ref: schemas.JobRef{Sandbox: in, ID: id, Instance: schemas.NewID("")},
@@ -105,6 +108,13 @@ func (p *Provider) enter(id schemas.JobID, in schemas.Ref, sb *sandbox) (j *job,
 	p.jobs.live[name] = j
 	p.jobs.running.Add(1)
 	return j, true, nil
+}
+
+// liveJob is the job of a name that this provider runs, nil when it runs none.
+func (p *Provider) liveJob(name string) *job {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.jobs.live[name]
 }
 
 // leave forgets a job: from now on it is what its files say.
@@ -189,9 +199,7 @@ func (p *Provider) findJob(ctx context.Context, ref schemas.JobRef) (*job, error
 		return nil, err
 	}
 	name := jobName(ref.Sandbox, ref.ID)
-	p.mu.Lock()
-	j := p.jobs.live[name]
-	p.mu.Unlock()
+	j := p.liveJob(name)
 	if j == nil {
 		var err error
 		if j, err = p.jobs.dirs.load(name); errors.Is(err, fs.ErrNotExist) {

@@ -95,7 +95,7 @@ func (p *Provider) entry(key string, s shape, spec providers.Spec) (k *kept, min
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
-		return nil, false, schemas.Errorf(schemas.Unavailable, "reserve", "the provider is closed")
+		return nil, false, errClosed("reserve")
 	}
 	if k := p.kept[key]; k != nil {
 		select {

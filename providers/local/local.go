@@ -153,6 +153,9 @@ type Provider struct {
 	quotas  *quotas
 	ending  sync.WaitGroup // boxes on their way out and in
 
+	launching sync.Mutex // held while a spawner is launched
+	making    turns      // of namespaces whose directories are made
+
 	store      string        // identity of the workspaces
 	done       chan struct{} // closed when the provider is
 	pids       int           // processes of a box that asks for no number

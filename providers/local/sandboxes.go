@@ -61,6 +61,7 @@ type sandbox struct {
 	way    *wayOut         // out of its network; nil: none, or that of the host
 	home   *home           // its home folder on the disk; nil: in memory, or in temp
 	born   time.Time
+	holds  occupation
 	once   sync.Once
 	forget func()
 	why    atomic.Pointer[string] // it was ended; nil: not said
@@ -148,6 +149,7 @@ func (s *sandbox) end() {
 	}
 	s.once.Do(func() {
 		_ = s.clean() // what stays is swept at the next start
+		s.holds.end()
 		s.forget()
 	})
 }
@@ -216,29 +218,46 @@ func tempDir(hostID int) (string, error) {
 }
 
 // launch returns the spawner, a new one when the last is gone. The box that is made with it counts as
-// on its way from here on.
+// on its way from here on. A new spawner reads its program from the disk: the provider's lock is not held meanwhile.
 func (p *Provider) launch() (*box.Spawner, error) {
+	p.launching.Lock()
+	defer p.launching.Unlock()
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
-		return nil, schemas.Errorf(schemas.Unavailable, "make box", "the provider is closed")
+	s, closed := p.spawner, p.closed
+	if !closed {
+		p.ending.Add(1)
 	}
-	if p.spawner != nil {
+	p.mu.Unlock()
+	if closed {
+		return nil, errClosed("make box")
+	}
+	if s != nil {
 		select {
-		case <-p.spawner.Gone():
+		case <-s.Gone():
 			p.log.Warn("spawner ended, starting another one")
 		default:
-			p.ending.Add(1)
-			return p.spawner, nil
+			return s, nil
 		}
 	}
 	s, err := box.Launch(box.Config{Program: p.program, Workspaces: p.opt.Workspaces, Log: &logLines{log: p.log}})
 	if err != nil {
+		p.ending.Done()
 		return nil, schemas.Wrap(schemas.Unavailable, "make box", "the spawner of boxes cannot be started", err)
 	}
-	p.spawner = s
-	p.ending.Add(1)
+	p.mu.Lock()
+	if closed = p.closed; !closed {
+		p.spawner = s
+	}
+	p.mu.Unlock()
+	if closed { // Close did not see this spawner
+		defer p.ending.Done()
+		return nil, errors.Join(errClosed("make box"), s.Close())
+	}
 	return s, nil
+}
+
+func errClosed(op string) error {
+	return schemas.Errorf(schemas.Unavailable, op, "the provider is closed")
 }
 
 // boxError gives an error of package box a code.
@@ -248,6 +267,58 @@ func boxError(op string, err error) error {
 		return schemas.Wrap(schemas.Unavailable, op, fmt.Sprintf("the box could not be made (%s): %s", reason, remedy), err)
 	}
 	return schemas.Wrap(schemas.Unavailable, op, "the box could not be made", err)
+}
+
+// openMounts makes the directories of workspaces, and holds them against those who remove workspaces until its result is closed.
+func (p *Provider) openMounts(spec providers.Spec) (occupied []*os.File, err error) {
+	for _, m := range spec.Mounts {
+		var f *os.File
+		const tries = 2 // what was made first may be removed before it is held
+		for i := 0; i < tries && f == nil && err == nil; i++ {
+			if err = p.makeWorkspace(spec.Account, m.Namespace); err == nil {
+				f, err = p.occupy(m.Namespace)
+			}
+		}
+		if f != nil {
+			occupied = append(occupied, f)
+			err = p.makeWorkspace(spec.Account, m.Namespace)
+		}
+		if err != nil {
+			closeAll(occupied)
+			return nil, err
+		}
+	}
+	return occupied, nil
+}
+
+// occupation is what a box holds of its workspaces: their owner files, locked. A box may end by itself before it has begun.
+type occupation struct {
+	mu    sync.Mutex
+	files []*os.File
+	ended bool
+}
+
+func (o *occupation) begin(files []*os.File) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.ended {
+		closeAll(files)
+		return
+	}
+	o.files = files
+}
+
+func (o *occupation) end() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	closeAll(o.files)
+	o.files, o.ended = nil, true
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		_ = f.Close() // only locked
+	}
 }
 
 // fresh returns a claimed box of spec's: one of the pool, or one made now.
@@ -260,11 +331,16 @@ func (p *Provider) fresh(ctx context.Context, spec providers.Spec) (*sandbox, er
 	if s.relay {
 		s.ports = p.listenAt(rules, spec.Network)
 	}
-	for _, m := range spec.Mounts {
-		if err := p.makeWorkspace(spec.Account, m.Namespace); err != nil {
-			return nil, err
-		}
+	occupied, err := p.openMounts(spec)
+	if err != nil {
+		return nil, err
 	}
+	var sb *sandbox
+	defer func() {
+		if sb == nil {
+			closeAll(occupied)
+		}
+	}()
 	creds, err := egress.NewCredentials(rules)
 	if err != nil {
 		return nil, schemas.Wrap(schemas.Unavailable, "make box", "the box's own certificates cannot be made", err)
@@ -273,12 +349,12 @@ func (p *Provider) fresh(ctx context.Context, spec providers.Spec) (*sandbox, er
 	if creds != nil {
 		trust = creds.Certificate()
 	}
-	sb := p.take(s)
-	if sb == nil {
+	if sb = p.take(s); sb == nil {
 		if sb, err = p.build(s); err != nil {
 			return nil, err
 		}
 	}
+	sb.holds.begin(occupied)
 	stop := context.AfterFunc(ctx, sb.Kill)
 	defer stop()
 	if p.mode == box.Isolated && len(spec.Mounts) > 0 { // without files there is nothing to install anything for

@@ -1,0 +1,307 @@
+//go:build linux
+
+package local
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/providers/local/box"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+var _ providers.WorkspaceRemover = (*Provider)(nil)
+
+// What lies beside the workspaces. No workspace can have such a name.
+const (
+	ownersDir    = ".owners"   // a file for each workspace that says whose it is; boxes cannot see it
+	absentSuffix = ".absent"   // of the file that says for how long its account has been found removed
+	goingPrefix  = ".removed-" // of the directory of a workspace that is being removed
+)
+
+// owner is what an owner file holds. The file is locked, shared, by every box that has the workspace, of any process: who removes
+// the workspace needs it alone. It is never replaced, so that all lock the same one.
+type owner struct {
+	Account schemas.AccountID `json:"account"`
+}
+
+// absence is for how long the account of a workspace was found removed. It is a sum of what was seen, and not a date: no clock
+// that is wrong makes it longer, and time in which no process looked does not count.
+type absence struct {
+	Seconds int64 `json:"seconds"`
+}
+
+// verdict is what a look does with the files of a workspace.
+type verdict int
+
+const (
+	leaveFiles  verdict = iota // nothing is known for certain
+	forgetMark                 // the account exists: if it was missing, it has returned
+	keepMark                   // it is removed, but not for long enough
+	removeFiles                // it was found removed for long enough
+)
+
+// judge decides about the files of an account that was found removed for some time before this look. It is pure.
+func judge(removed bool, err error, before, passed time.Duration) (absent time.Duration, v verdict) {
+	switch {
+	case err != nil:
+		return before, leaveFiles
+	case !removed:
+		return 0, forgetMark
+	}
+	absent = max(before, 0) + max(passed, 0)
+	if absent < providers.WorkspacesKept {
+		return absent, keepMark
+	}
+	return absent, removeFiles
+}
+
+func (p *Provider) ownerFile(namespace string) string {
+	return filepath.Join(p.opt.Workspaces, ownersDir, namespace)
+}
+
+// attribute notes on the disk whose a workspace is. What cannot be written there must not stop the tenant, who may be about to free
+// room: the files stay then when the account goes, until the workspace is opened again.
+func (p *Provider) attribute(account schemas.AccountID, namespace string) {
+	path := p.ownerFile(namespace)
+	if _, err := os.Lstat(path); err == nil {
+		return
+	}
+	if err := writeOwner(path, account); err != nil {
+		p.log.Debug("owner of a workspace not noted, its files stay when the account is removed", "account", account, "error", err)
+	}
+}
+
+// writeOwner makes an owner file, all of it at once. Of several who do so one wins.
+func writeOwner(path string, account schemas.AccountID) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	data, err := json.Marshal(owner{Account: account})
+	if err != nil {
+		return err
+	}
+	temp, err := writeTemp(path, data)
+	if err != nil {
+		return err
+	}
+	defer os.Remove(temp) //nolint:errcheck // it is linked or of no use
+	if err := os.Link(temp, path); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
+}
+
+// writeTemp writes data to a new file beside path.
+func writeTemp(path string, data []byte) (name string, err error) {
+	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
+	if err != nil {
+		return "", err
+	}
+	if _, err = f.Write(data); err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return "", errors.Join(err, os.Remove(f.Name()))
+	}
+	return f.Name(), nil
+}
+
+// occupy notes that a box has a workspace until the file is closed, for all processes that share the directory. Nil: that cannot
+// be noted here, as where the disk is full or the file system has no locks. Code: unavailable, it is being removed.
+func (p *Provider) occupy(namespace string) (*os.File, error) {
+	f, err := os.Open(p.ownerFile(namespace))
+	if err != nil {
+		return nil, nil //nolint:nilnil,nilerr // as said
+	}
+	err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+	if err == nil && !linked(f) {
+		err = unix.EWOULDBLOCK
+	}
+	if err == nil {
+		return f, nil
+	}
+	_ = f.Close()
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return nil, schemas.Errorf(schemas.Unavailable, "open workspace", "the workspace's files are being removed with their account: try again")
+	}
+	return nil, nil //nolint:nilnil // as said
+}
+
+// linked reports whether an open file still has a name.
+func linked(f *os.File) bool {
+	var st unix.Stat_t
+	return unix.Fstat(int(f.Fd()), &st) == nil && st.Nlink > 0
+}
+
+// SweepWorkspaces implements [providers.WorkspaceRemover]. The directory of a workspace is taken out of use in one step, and then
+// removed; what a process that has died left of that is removed too.
+func (p *Provider) SweepWorkspaces(ctx context.Context, s providers.WorkspaceSweep) (removed int, err error) {
+	entries, err := os.ReadDir(filepath.Join(p.opt.Workspaces, ownersDir))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return 0, schemas.Wrap(schemas.Unavailable, "sweep workspaces", "the owners of the workspaces cannot be listed", err)
+	}
+	var errs []error
+	for _, e := range entries {
+		name := e.Name()
+		if name[0] == '.' || strings.HasSuffix(name, absentSuffix) || box.CheckName(name) != nil {
+			continue
+		}
+		if err := errors.Join(ctx.Err(), s.Held()); err != nil {
+			return removed, err
+		}
+		is, err := p.sweepWorkspace(ctx, name, s)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("workspace %s: %w", name, err))
+		} else if is {
+			removed++
+		}
+	}
+	errs = append(errs, p.removeGoing(ctx, s.Held))
+	if err := errors.Join(errs...); err != nil {
+		return removed, schemas.Wrap(schemas.Unavailable, "sweep workspaces", "files of removed accounts could not be removed", err)
+	}
+	return removed, nil
+}
+
+// sweepWorkspace looks at one workspace and takes its directory out of use when its account was removed for long enough. Of an
+// account that exists nothing is locked: its boxes must not wait for a look.
+func (p *Provider) sweepWorkspace(ctx context.Context, name string, s providers.WorkspaceSweep) (removed bool, err error) {
+	path := p.ownerFile(name)
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer f.Close() //nolint:errcheck // only read and locked
+	var o owner
+	if err := json.NewDecoder(f).Decode(&o); err != nil || o.Account.Validate() != nil {
+		return false, nil // it is not known whose it is
+	}
+	if is, err := s.Removed(ctx, o.Account); err != nil {
+		return false, nil // it is not known whether it exists
+	} else if !is {
+		return false, removeFile(path + absentSuffix)
+	}
+
+	defer p.making.take(name)()
+	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil || !linked(f) {
+		return false, nil // a box has it, or it cannot be known whether one does
+	}
+	there, mine, err := p.holdsFilesOf(name, o.Account)
+	if err != nil || !mine {
+		return false, err
+	}
+	before, err := readAbsence(path + absentSuffix)
+	if err != nil {
+		return false, err
+	}
+	is, err := s.Removed(ctx, o.Account) // it may have returned meanwhile
+	absent, v := judge(is, err, before, s.Passed)
+	switch v {
+	case leaveFiles:
+		return false, nil
+	case forgetMark:
+		return false, removeFile(path + absentSuffix)
+	case keepMark:
+		return false, writeAbsence(path+absentSuffix, absent)
+	case removeFiles:
+	}
+	if err := s.Held(); err != nil {
+		return false, err
+	}
+	if there {
+		if err := os.Rename(p.workspace(name), p.workspace(goingPrefix+strings.ToLower(schemas.NewID("")))); err != nil {
+			return false, err
+		}
+	}
+	p.quotas.gone(name)
+	p.log.Info("files of a removed account's workspace removed", "account", o.Account, "namespace", name)
+	// The owner goes last: a look after a crash before that finds no directory and removes the rest.
+	return there, errors.Join(removeFile(path+absentSuffix), removeFile(path))
+}
+
+// holdsFilesOf reports whether a workspace's directory is there, and whether what is there is as it was made for the account: an
+// operator may have put something else in its place, or given it to another user.
+func (p *Provider) holdsFilesOf(name string, a schemas.AccountID) (there, mine bool, err error) {
+	var st unix.Stat_t
+	if err := unix.Lstat(p.workspace(name), &st); errors.Is(err, unix.ENOENT) {
+		return false, true, nil
+	} else if err != nil {
+		return false, false, err
+	}
+	id := p.hostID(a)
+	return true, st.Mode&unix.S_IFMT == unix.S_IFDIR && (id == 0 || st.Uid == 0 || int(st.Uid) == id), nil
+}
+
+func removeFile(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// readAbsence reads for how long an account was found removed. What is damaged counts as nothing.
+func readAbsence(path string) (time.Duration, error) {
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	var a absence
+	if json.Unmarshal(data, &a) != nil || a.Seconds < 0 || a.Seconds > int64(providers.WorkspacesKept/time.Second) {
+		return 0, nil //nolint:nilerr // as said
+	}
+	return time.Duration(a.Seconds) * time.Second, nil
+}
+
+func writeAbsence(path string, d time.Duration) error {
+	data, err := json.Marshal(absence{Seconds: int64(d / time.Second)})
+	if err != nil {
+		return err
+	}
+	temp, err := writeTemp(path, data)
+	if err != nil {
+		return err
+	}
+	if err := os.Rename(temp, path); err != nil {
+		return errors.Join(err, os.Remove(temp))
+	}
+	return nil
+}
+
+// removeGoing removes the directories that were taken out of use, one after the other, until ctx ends or held has an error.
+func (p *Provider) removeGoing(ctx context.Context, held func() error) error {
+	entries, err := os.ReadDir(p.opt.Workspaces)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, e := range entries {
+		if !e.IsDir() || !strings.HasPrefix(e.Name(), goingPrefix) {
+			continue
+		}
+		err := removeTree(p.workspace(e.Name()), func() error { return errors.Join(ctx.Err(), held()) })
+		if err != nil {
+			errs = append(errs, err)
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return errors.Join(errs...)
+}
