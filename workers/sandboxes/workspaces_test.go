@@ -1,9 +1,84 @@
 package sandboxes
 
 import (
+	"context"
+	"log/slog"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/sandjet/sandjet/internal/natstest"
+	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
 )
+
+// disk is a provider with files, which notes who looks at them.
+type disk struct {
+	keeps
+
+	name  string
+	looks *looks
+}
+
+type looks struct {
+	mu     sync.Mutex
+	by     map[string]int
+	passed time.Duration
+}
+
+func (d disk) SweepWorkspaces(ctx context.Context, s providers.WorkspaceSweep) (int, error) {
+	d.looks.mu.Lock()
+	defer d.looks.mu.Unlock()
+	if gone, err := s.Removed(ctx, "acct_1"); !gone || err != nil || s.Held() != nil {
+		return 0, schemas.Errorf(schemas.Internal, "", "the look has not what it needs")
+	}
+	d.looks.by[d.name]++
+	d.looks.passed += s.Passed
+	return 0, nil
+}
+
+// Of two workers that see the same files one looks at them, each hour, and counts the time between its looks. When it stands still the other
+// one does so, and what was before it took over does not count twice.
+func TestOneWorkerLooksAtTheFiles(t *testing.T) {
+	natstest.Run(t, func(t *testing.T, b *streams.Bus) {
+		all := &looks{by: map[string]int{}}
+		var running sync.WaitGroup
+		stops := map[string]context.CancelFunc{}
+		for _, name := range []string{"one", "two"} {
+			ctx, stop := context.WithCancel(t.Context())
+			stops[name] = stop
+			c := &WorkspaceCleaner{Bus: b, Provider: disk{name: name, looks: all}, Store: "store", Log: slog.New(slog.DiscardHandler),
+				Removed: func(context.Context, schemas.AccountID) (bool, error) { return true, nil }}
+			running.Go(func() {
+				if err := c.Run(ctx); err != nil {
+					t.Errorf("%s: %v", name, err)
+				}
+			})
+		}
+		time.Sleep(4 * time.Hour)
+		all.mu.Lock()
+		first, others := "one", all.by["two"]
+		if all.by["two"] > 0 {
+			first, others = "two", all.by["one"]
+		}
+		n := all.by[first]
+		if n < 3 || n > 4 || others != 0 || all.passed < time.Duration(n-1)*time.Hour || all.passed > 4*time.Hour {
+			t.Errorf("looks %v, %s counted", all.by, all.passed)
+		}
+		before := all.passed
+		all.mu.Unlock()
+		stops[first]()
+		time.Sleep(4 * time.Hour)
+		for _, stop := range stops {
+			stop()
+		}
+		running.Wait()
+		if after := all.passed - before; len(all.by) != 2 || all.by[first] != n || after < 2*time.Hour || after > 4*time.Hour {
+			t.Errorf("looks %v, %s more counted once %s had gone", all.by, after, first)
+		}
+	})
+}
 
 // Only time that a process has measured between two looks counts: no wall clock, however wrong, and no suspension adds to it.
 func TestTimeBetweenLooksIsMeasured(t *testing.T) {
