@@ -428,7 +428,11 @@ func (f *flooder) emptyLists(ctx context.Context) {
 
 func (f *flooder) largestInputs(ctx context.Context) {
 	content := strings.Repeat("<", 5_000_000)
-	many(ctx, 8, func(int) { f.call(ctx, schemas.ToolWrite, schemas.WriteInput{FilePath: "large", Content: content}) })
+	many(ctx, 8, func(int) {
+		begun, over := context.WithTimeout(context.WithoutCancel(ctx), time.Minute) // each may take seconds beside the others
+		defer over()
+		f.call(begun, schemas.ToolWrite, schemas.WriteInput{FilePath: "large", Content: content})
+	})
 }
 
 func (f *flooder) unreadableInputs(ctx context.Context) {
