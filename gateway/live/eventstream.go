@@ -95,7 +95,7 @@ func (s *Server) newEventStream(who credentials.Principal, at View) (*eventStrea
 	s.Metrics.Following(eventStreams, 1)
 	e.room.answers, e.room.copies, e.room.again = s.Answers, 2, e.wake // the frame, and its text in the stream
 	e.reader = s.follow(at, e.wake)
-	e.reader.Ask(func(frame int) bool { return e.room.take(who.Account, frame) })
+	e.reader.Ask(web.SmallAnswer, func(frame int) bool { return e.room.take(who.Account, frame) })
 	return e, nil
 }
 

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/sandjet/sandjet/gateway/quota"
-	"github.com/sandjet/sandjet/gateway/web"
 	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/schemas"
 )
@@ -21,11 +20,11 @@ type room struct {
 	held *quota.Place
 }
 
-// take takes room for an event instead of what was taken before, which is written by now. Where there is none it reports false, and again
-// is called.
+// take takes room for a large event instead of what was taken before, which is written by now or soon. Where there is none it reports
+// false, and again is called.
 func (m *room) take(a schemas.AccountID, bytes int) bool {
 	m.free()
-	if m.answers == nil || bytes <= web.SmallAnswer {
+	if m.answers == nil {
 		return true
 	}
 	place, full := m.answers.TakeMany(a, int64(bytes)*m.copies)

@@ -257,7 +257,7 @@ func (s *session) attach(op clientOp) error {
 	s.server.Metrics.Following(webSocket, 1)
 	at.reader = s.server.follow(View{s.account, conv, after, op.Compact}, func() { at.ready.Store(true); s.conn.Wake() })
 	account := s.account
-	at.reader.Ask(func(frame int) bool {
+	at.reader.Ask(web.SmallAnswer, func(frame int) bool {
 		if s.room.take(account, frame) {
 			return true
 		}

@@ -398,7 +398,8 @@ func (c *conversation) settle(r *Reader, seq uint64) {
 // give gives a reader the beginning of what was read for it: the rest may be forgotten before it comes.
 func (c *conversation) give(r *Reader, s *span) {
 	frames := s.after(r.seq)
-	given := &span{from: r.seq, to: s.to, frames: part(frames)}
+	var few [partFrames]*Frame
+	given := &span{from: r.seq, to: s.to, frames: slices.Clone(part(&few, frames))}
 	if n := len(given.frames); n < len(frames) {
 		given.to = given.frames[n-1].Seq
 	}

@@ -21,8 +21,9 @@ func TestASlowReaderHoldsLittleOfAPage(t *testing.T) {
 	if n := len(g.frames); n == 0 || n > 16 || cap(g.frames) > 64 || g.from != from || g.frames[0].Seq != from+1 || g.to != g.frames[n-1].Seq {
 		t.Fatalf("of %d frames it keeps %d of a slice of %d, from %d to %d", frames, n, cap(g.frames), g.from, g.to)
 	}
-	if got := part(page.frames); len(got) > 16 || cap(got) > 64 {
-		t.Errorf("%d frames of a slice of %d are taken at once", len(got), cap(got))
+	var few [partFrames]*Frame
+	if got := part(&few, page.frames); len(got) > 16 {
+		t.Errorf("%d frames are taken at once", len(got))
 	}
 	c.evict()
 	if r.given == nil {

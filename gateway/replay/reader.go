@@ -99,6 +99,7 @@ type Reader struct {
 
 	compact *compact             // nil: it gets everything
 	room    func(frame int) bool // nil: for everything
+	small   int                  // bytes of a frame for which there is always room
 
 	// What follows is guarded by c.mu: the loader looks at it, and moves readers that wait for it.
 	phase  phase
@@ -124,17 +125,18 @@ func (r *Reader) Cursor() schemas.Cursor {
 	return r.last
 }
 
-// Ask has the reader ask before each event whether there is room for a frame of so many bytes. Where there is none, [Reader.Ready] ends
+// Ask has the reader ask before each frame of more than small bytes whether there is room for it. Where there is none, [Reader.Ready] ends
 // before the event; a caller that refuses looks again later. It is for before the first Ready.
-func (r *Reader) Ask(room func(frame int) bool) { r.room = room }
+func (r *Reader) Ask(small int, room func(frame int) bool) { r.small, r.room = small, room }
 
 // Ready is what the reader can get now. It never waits: when nothing is left, wake is called
 // once there may be more. What was yielded counts as delivered.
 func (r *Reader) Ready() iter.Seq[Step] {
 	return func(yield func(Step) bool) {
+		var few [partFrames]*Frame
 		for {
 			frames, step, more := r.c.take(r)
-			frames = part(frames)
+			frames = part(&few, frames)
 			if step != nil && step.Kind == StepLive && r.compact != nil {
 				step.Skipped, r.compact.skipped = r.compact.skipped, 0
 			}
@@ -148,15 +150,21 @@ func (r *Reader) Ready() iter.Seq[Step] {
 	}
 }
 
-// part is a copy of the first frames, of about as many as go out with one write. A reader that is slow to take them holds no more than
-// these: the slice that they are of is a whole page.
-func part(frames []*Frame) []*Frame {
-	const most, bytes = 64, 64 << 10
+// partFrames and partBytes are how much of a page a reader takes at a time, about as much as goes out with one write. A reader that is slow
+// to take it holds no more than that: the slice that it is of is a whole page.
+const (
+	partFrames = 128
+	partBytes  = 64 << 10
+)
+
+// part copies the first frames.
+func part(into *[partFrames]*Frame, frames []*Frame) []*Frame {
 	n := 0
-	for size := 0; n < len(frames) && n < most && size < bytes; n++ {
+	for size := 0; n < len(frames) && n < len(into) && size < partBytes; n++ {
+		into[n] = frames[n]
 		size += frames[n].cost()
 	}
-	return append([]*Frame(nil), frames[:n]...)
+	return into[:n]
 }
 
 // tell yields frames and moves the reader behind what was yielded. It reports false if no more is to be
@@ -170,7 +178,7 @@ func (r *Reader) tell(frames []*Frame, yield func(Step) bool) bool {
 	r.c.mu.RUnlock()
 	goOn := true
 	for _, f := range frames {
-		if r.room != nil && !r.room(len(f.text)) {
+		if r.room != nil && len(f.text) > r.small && !r.room(len(f.text)) {
 			goOn = false
 			break
 		}
