@@ -109,7 +109,7 @@ func (b *Bus) countUsage(ctx context.Context, a schemas.AccountID) (usage, error
 	return u, nil
 }
 
-// countWaiting counts an account's requests that wait for the router: a queue lets nobody else look at it but by reading.
+// countWaiting counts an account's requests that wait for the router: a queue cannot be looked at but by reading it.
 func (b *Bus) countWaiting(ctx context.Context, a schemas.AccountID, u *usage) error {
 	for next, more := uint64(1), true; more; {
 		page, behind, err := b.getPage(ctx, streamIntake, waitingSubject(a), next, nil, 0)
@@ -146,7 +146,7 @@ func (b *Bus) countPayloads(ctx context.Context, a schemas.AccountID, stream str
 	return err
 }
 
-// payloadOf reads whose a large payload is, and its size, from what an object store says of it; of nobody where that is not to be
+// payloadOf reads whose a large payload is, and its size, from what an object store says of it; of no account where that is not to be
 // read. It is pure.
 func payloadOf(data []byte) (schemas.AccountID, int64) {
 	var info jetstream.ObjectInfo
@@ -161,7 +161,7 @@ func payloadOf(data []byte) (schemas.AccountID, int64) {
 }
 
 // eachHeader calls f with the messages of a stream that the filters name and that are there now, from a sequence on and until it returns
-// false; without their data, if nobody needs it. Code not_found: there is no such stream.
+// false; without their data, where it is not needed. Code not_found: there is no such stream.
 func (b *Bus) eachHeader(
 	ctx context.Context, stream string, filters []string, from uint64, headersOnly bool, f func(jetstream.Msg) bool,
 ) error {

@@ -91,7 +91,7 @@ func TestConnectionsThatSayNothingAreEnded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer c.Close() //nolint:errcheck // the server may have ended it
+		defer c.Close()
 	}
 	own := nats.UserInfo(InProcessUser, s.own.password)
 	var nc *nats.Conn

@@ -34,6 +34,6 @@ func TestWhoBeginsAfterAnEndIsNotBlamedForIt(t *testing.T) {
 		}
 	}
 	if (&space{}).spares(at(1)) {
-		t.Error("nobody has gone, and it is spared")
+		t.Error("no process has gone, and it is spared")
 	}
 }

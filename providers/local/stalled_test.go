@@ -31,7 +31,7 @@ func within(t *testing.T, what string, work func() error) {
 	}
 }
 
-// A disk that stalls while the files of an earlier job are read stops nobody but who starts that job.
+// A disk that stalls while the files of an earlier job are read holds up only the start of that job.
 func TestStalledReadOfAJobStopsNoOtherCall(t *testing.T) {
 	t.Parallel()
 	p := open(t, "L3", nil)
@@ -55,7 +55,7 @@ func TestStalledReadOfAJobStopsNoOtherCall(t *testing.T) {
 	until(t, "the read of the job's files", func() (ok bool) {
 		var err error
 		fd, err = unix.Open(fifo, unix.O_WRONLY|unix.O_NONBLOCK, 0)
-		return err == nil // somebody has it open to read
+		return err == nil // the provider has it open to read
 	})
 	release := sync.OnceFunc(func() {
 		_, _ = unix.Write(fd, []byte("no start\n"))
@@ -81,7 +81,7 @@ func TestStalledReadOfAJobStopsNoOtherCall(t *testing.T) {
 	}
 }
 
-// A disk that stalls while the directory of a workspace is made stops nobody but who opens that workspace.
+// A disk that stalls while the directory of a workspace is made holds up only the calls of that workspace.
 func TestStalledWorkspaceStopsNoOtherCall(t *testing.T) {
 	t.Parallel()
 	p := open(t, "L3", nil)

@@ -11,7 +11,7 @@ type turns struct {
 	names map[string]*turn
 }
 
-// turn is the lock of one name. It exists while somebody has it or waits for it.
+// turn is the lock of one name. It exists while a goroutine has it or waits for it.
 type turn struct {
 	mu    sync.Mutex
 	users int

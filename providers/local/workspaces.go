@@ -26,8 +26,12 @@ var _ providers.WorkspaceRemover = (*Provider)(nil)
 const (
 	ownersDir    = ".owners"   // a file for each workspace that says whose it is; boxes cannot see it
 	absentSuffix = ".absent"   // of the file that says for how long its account has been found removed
+	tempPrefix   = ".new-"     // of a file there that has not its name yet
 	goingPrefix  = ".removed-" // of the directory of a workspace that is being removed
 )
+
+// tempKept is how long a file without its name stays: far longer than one is written.
+const tempKept = 24 * time.Hour
 
 // owner is what an owner file holds. The file is locked, shared, by every box that has the workspace, of any process: who removes
 // the workspace needs it alone. It is never replaced, so that all lock the same one.
@@ -104,7 +108,7 @@ func writeOwner(path string, account schemas.AccountID) error {
 
 // writeTemp writes data to a new file beside path.
 func writeTemp(path string, data []byte) (name string, err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
+	f, err := os.CreateTemp(filepath.Dir(path), tempPrefix+"*")
 	if err != nil {
 		return "", err
 	}
@@ -154,6 +158,10 @@ func (p *Provider) SweepWorkspaces(ctx context.Context, s providers.WorkspaceSwe
 	var errs []error
 	for _, e := range entries {
 		name := e.Name()
+		if strings.HasPrefix(name, tempPrefix) {
+			errs = append(errs, p.removeTemp(e))
+			continue
+		}
 		if name[0] == '.' || strings.HasSuffix(name, absentSuffix) || box.CheckName(name) != nil {
 			continue
 		}
@@ -172,6 +180,16 @@ func (p *Provider) SweepWorkspaces(ctx context.Context, s providers.WorkspaceSwe
 		return removed, schemas.Wrap(schemas.Unavailable, "sweep workspaces", "files of removed accounts could not be removed", err)
 	}
 	return removed, nil
+}
+
+// removeTemp removes a file that a process has left which died before it gave it its name. A process that is that slow only notes
+// the owner at the next opening, or the absence at the next sweep.
+func (p *Provider) removeTemp(e fs.DirEntry) error {
+	info, err := e.Info()
+	if err != nil || time.Since(info.ModTime()) < tempKept {
+		return nil //nolint:nilerr // it has its name, or is new
+	}
+	return removeFile(filepath.Join(p.opt.Workspaces, ownersDir, e.Name()))
 }
 
 // sweepWorkspace looks at one workspace and takes its directory out of use when its account was removed for long enough. Of an

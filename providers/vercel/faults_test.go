@@ -116,7 +116,7 @@ func TestFaults(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p, s := start(t, verceltest.Options{Skew: c.skew}, func(o *vercel.Options) { o.Start = 5 * time.Second })
+			p, s := start(t, verceltest.Options{Skew: c.skew}, func(o *vercel.Options) { o.Start = 15 * time.Second })
 			for _, f := range c.faults {
 				s.Fail(f)
 			}
