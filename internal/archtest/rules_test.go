@@ -320,7 +320,7 @@ var owners = []struct {
 	{"github.com/yuin/goldmark", []string{"delivery/markdown"}, "text for people is understood in one place"},
 	{"github.com/clipperhouse/uax29", []string{"delivery/markdown"}, "it is split in one place"},
 	{"golang.org/x/time", []string{"providers/egress"}, "sandboxes are paced where their connections arrive"},
-	{"golang.org/x/sys", []string{"providers/local", "providers/internal/netns", "providers/docker", "providers/lambda/handler",
+	{"golang.org/x/sys", []string{"providers/local", "providers/internal/netns", "providers/docker", "providers/lambda/handler", "providers/lambda/lambdatest",
 		"providers/egress/egresstest", "internal/safefs", "cmd/sandjet", "streams"},
 		"system calls stay at the edge to the kernel"},
 }

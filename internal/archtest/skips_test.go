@@ -16,6 +16,7 @@ var skipsInTheGate = map[string]string{
 	"providers/kubernetes/live_test.go":                     "a cluster: make test-kubernetes",
 	"providers/e2b/live_test.go":                            "an account of the service: -live",
 	"providers/daytona/live_test.go":                        "an account of the service: -live",
+	"providers/lambda/live_test.go":                         "the functions of AWS, which cost money",
 	"providers/daytona/suites_test.go":                      "minutes: -whole",
 	"providers/modal/live_test.go":                          "an account of the service: -live",
 	"providers/modal/suites_test.go":                        "minutes: -whole",

@@ -2,8 +2,11 @@ package lambda
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -11,6 +14,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 	"github.com/aws/aws-sdk-go-v2/service/lambda/types"
 
+	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/providers/lambda/invocation"
 	"github.com/sandjet/sandjet/schemas"
 )
@@ -23,11 +27,19 @@ type Diagnosis struct {
 	Remedy string // where it is not good
 }
 
-// diagnoseTime is how long one question may take.
-const diagnoseTime = 15 * time.Second
+const (
+	// diagnoseTime is how long one question may take.
+	diagnoseTime = 15 * time.Second
+	// probeTime is how long the command of a probe may take.
+	probeTime = 10 * time.Second
+)
 
-// Diagnose looks at each function that is named: whether this worker may run it, and where it may read that, whether its settings are
-// right. It runs nothing, costs nothing, and blocks for a minute at most.
+// probe is that command: it prints which programs are missing.
+const probe = `for c in bash python3 node uv rg git; do command -v "$c" >/dev/null || echo "$c"; done`
+
+// Diagnose looks at each function that is named: whether this worker may run it; where it may read that, whether its settings are right; and
+// by one short command without a workspace, whether its image and its file system start, what keeps commands apart in it, and which
+// programs it has. That is one invocation of each function. It blocks for two minutes at most.
 func Diagnose(ctx context.Context, o Options) []Diagnosis {
 	p, err := Open(ctx, o)
 	if err != nil {
@@ -36,24 +48,37 @@ func Diagnose(ctx context.Context, o Options) []Diagnosis {
 	}
 	defer p.Close() //nolint:errcheck // nothing was begun
 	f := p.opt.Functions
-	var out []Diagnosis
-	for _, one := range []struct{ slot, name string }{
+	functions := []struct{ slot, name string }{
 		{"MOUNT_NET", f.MountNet}, {"MOUNT_NONET", f.MountNoNet}, {"NOMOUNT_NET", f.NoMountNet}, {"NOMOUNT_NONET", f.NoMountNoNet},
-	} {
+	}
+	out := make([]Diagnosis, len(functions))
+	var work sync.WaitGroup
+	for i, one := range functions {
 		if one.name == "" {
-			out = append(out, Diagnosis{About: "lambda " + one.slot, Says: "no function is named: calls that need it are refused",
-				Remedy: "set SANDBOX_FN_" + one.slot})
+			out[i] = Diagnosis{About: "lambda " + one.slot, Says: "no function is named: calls that need it are refused",
+				Remedy: "set SANDBOX_FN_" + one.slot}
 			continue
 		}
-		d := p.diagnose(ctx, one.name, one.slot[:5] == "MOUNT")
-		d.About = "lambda " + one.slot
-		out = append(out, d)
+		work.Go(func() {
+			out[i] = p.diagnose(ctx, one.name, one.slot[:5] == "MOUNT")
+			out[i].About = "lambda " + one.slot
+		})
 	}
+	work.Wait()
 	return out
 }
 
 // diagnose looks at one function.
 func (p *Provider) diagnose(ctx context.Context, name string, mount bool) Diagnosis {
+	d := p.look(ctx, name, mount)
+	if d.Good {
+		d = p.probe(ctx, name, d)
+	}
+	return d
+}
+
+// look asks about a function without running it.
+func (p *Provider) look(ctx context.Context, name string, mount bool) Diagnosis {
 	ctx, cancel := context.WithTimeout(ctx, diagnoseTime)
 	defer cancel()
 	in := &lambda.InvokeInput{
@@ -72,14 +97,57 @@ func (p *Provider) diagnose(ctx context.Context, name string, mount bool) Diagno
 	return p.settings(name, mount, c)
 }
 
+// probe runs a command in a function of which d is known, and adds what that shows.
+func (p *Provider) probe(ctx context.Context, name string, d Diagnosis) Diagnosis {
+	payload, err := request(providers.Command{Script: probe, Timeout: probeTime})
+	if err != nil {
+		return Diagnosis{Says: err.Error(), Remedy: "report this"}
+	}
+	in := &lambda.InvokeInput{
+		FunctionName: aws.String(name), InvocationType: types.InvocationTypeRequestResponse, Payload: payload, TenantId: p.tenant("doctor"),
+	}
+	out, _, err := p.invoke(ctx, in, probeTime+overhead)
+	if err != nil {
+		return p.refused(name, err)
+	}
+	if out.FunctionError != nil {
+		return Diagnosis{Says: fmt.Sprintf("%s fails: %s", name, schemas.Quotable(string(out.Payload))),
+			Remedy: "see the function's log in AWS, and push the image of deploy/lambda again"}
+	}
+	r, err := invocation.DecodeResponse(out.Payload)
+	switch {
+	case err != nil:
+		return Diagnosis{Says: name + " has another program: its answer cannot be read", Remedy: "push the image of deploy/lambda"}
+	case !r.OK:
+		return Diagnosis{Says: fmt.Sprintf("%s runs no commands: %s", name, schemas.Quotable(string(r.Err()))),
+			Remedy: "where the kernel is what is missing: docs/providers/lambda.md, \"Where the kernel cannot confine\""}
+	}
+	i := isolation(r.Confined)
+	if d.Says += ", isolation " + i.Level; i.Level != level {
+		d.Says += " (missing: " + strings.Join(i.Missing, ", ") + ")"
+	}
+	if missing := strings.Fields(string(r.Out())); len(missing) > 0 { // an image of the operator's own may do without
+		d.Says += "; its image has no " + strings.Join(missing, ", ")
+	}
+	return d
+}
+
 // refused is what is said of a function about which Lambda answers with an error.
 func (p *Provider) refused(name string, err error) Diagnosis {
-	r, known := judge(err, false)
-	if !known {
-		r = row{schemas.Unavailable, never, "Lambda cannot be asked"}
+	code := schemas.CodeOf(err)
+	if _, ours := errors.AsType[*schemas.Error](err); !ours {
+		r, known := judge(err, false)
+		if !known {
+			r = row{schemas.Unavailable, never, "Lambda cannot be asked"}
+		}
+		code, err = r.code, notStarted(r, err)
 	}
-	d := Diagnosis{Says: fmt.Sprintf("%s in %s: %s", name, p.opt.Region, notStarted(r, err)), Remedy: "try again later"}
-	switch r.code { //nolint:exhaustive // of the others nothing better is known
+	d := Diagnosis{Says: fmt.Sprintf("%s in %s: %s", name, p.opt.Region, err), Remedy: "try again later"}
+	if _, ok := errors.AsType[credentialsError](err); ok {
+		d.Remedy = "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give this host a role"
+		return d
+	}
+	switch code { //nolint:exhaustive // of the others nothing better is known
 	case schemas.Denied:
 		d.Remedy = "give this process credentials whose policy allows lambda:InvokeFunction on it (the output WorkerPolicy of the stack)"
 	case schemas.Unsupported:

@@ -69,6 +69,9 @@ const tooLarge = "the command with its input and variables is larger than an inv
 // judge says what an error of an invocation means. Known is false when the command may have been started. Sent says whether the
 // request may have arrived.
 func judge(err error, sent bool) (r row, known bool) {
+	if e, ok := errors.AsType[credentialsError](err); ok {
+		return e.row(), true
+	}
 	if e, ok := errors.AsType[smithy.APIError](err); ok {
 		if r, ok := table(e.ErrorCode()); ok {
 			return r, true
@@ -87,6 +90,19 @@ func judge(err error, sent bool) (r row, known bool) {
 		return row{schemas.Unavailable, once, "Lambda cannot be reached"}, true
 	}
 	return row{}, false
+}
+
+// credentialsError says that the worker could not get its credentials, so that Lambda was not asked.
+type credentialsError struct{ error }
+
+func (e credentialsError) Unwrap() error { return e.error }
+
+// row is what it means. What AWS refuses, it refuses again; all else, such as a service of the host that is slow, may pass.
+func (e credentialsError) row() row {
+	if status := statusOf(e.error); status >= 400 && status < 500 && status != http.StatusTooManyRequests {
+		return row{schemas.Denied, never, "AWS does not give this worker its credentials: \"sandjet doctor\" explains"}
+	}
+	return row{schemas.Unavailable, once, "this worker cannot get credentials of AWS: \"sandjet doctor\" explains"}
 }
 
 // statusOf is the status of the answer that err is about; 0: it is about none.

@@ -74,6 +74,7 @@ type Provider struct {
 	opt    Options
 	log    *slog.Logger
 	client *lambda.Client
+	creds  aws.CredentialsProvider
 	http   *http.Client
 
 	mu   sync.Mutex
@@ -113,12 +114,13 @@ func Open(ctx context.Context, o Options) (*Provider, error) {
 	if cfg.Region == "" {
 		return nil, schemas.Invalidf("lambda-region", "is missing: set AWS_REGION, or --lambda-region")
 	}
-	p.opt.Region, p.http = cfg.Region, &http.Client{
-		Transport:     base.GetTransport(),
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // it would be sent twice
+	built, ok := cfg.HTTPClient.(*awshttp.BuildableClient)
+	if !ok {
+		built = base
 	}
-	if built, ok := cfg.HTTPClient.(*awshttp.BuildableClient); ok {
-		p.http.Transport = built.GetTransport()
+	p.opt.Region, p.creds, p.http = cfg.Region, cfg.Credentials, &http.Client{
+		Transport:     tracing{built.GetTransport()},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // it would be sent twice
 	}
 	p.client = lambda.NewFromConfig(cfg, func(c *lambda.Options) {
 		c.HTTPClient = p.http

@@ -3,7 +3,12 @@
 package lambda_test
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -269,12 +274,77 @@ func TestDiagnose(t *testing.T) {
 	}
 }
 
-// TestDryRun: the doctor runs nothing.
-func TestDryRun(t *testing.T) {
+// TestDiagnoseLeavesNothing: the doctor runs one command in each function, and no workspace is made for it.
+func TestDiagnoseLeavesNothing(t *testing.T) {
 	t.Parallel()
 	s, url := lambdatest.Start(t, lambdatest.Options{})
 	lambda.Diagnose(t.Context(), settings(url))
-	if s.Begun() != 0 || s.Made() != 0 {
-		t.Errorf("%d invocations were begun", s.Begun())
+	left, err := os.ReadDir(filepath.Dir(s.Workspace(namespace)))
+	if err != nil || len(left) > 0 || s.Begun() != 4 {
+		t.Errorf("%d invocations were begun and left %v, %v", s.Begun(), left, err)
+	}
+}
+
+// TestOldKernel: where the kernel has no Landlock and takes no filter, a command is refused, or runs and is not said to be confined, as the
+// function's variable says; and the doctor says which.
+func TestOldKernel(t *testing.T) {
+	t.Parallel()
+	for unconfined, says := range map[bool]string{
+		false: "runs no commands: the command cannot be started: the kernel has no Landlock",
+		true:  "isolation L0 (missing: memory, cpu, pids, landlock, seccomp)",
+	} {
+		t.Run(fmt.Sprint(unconfined), func(t *testing.T) {
+			t.Parallel()
+			s, url := lambdatest.Start(t, lambdatest.Options{OldKernel: true, Unconfined: unconfined})
+			o := settings(url)
+			p := on(t, url, nil)
+			res, err := p.Run(t.Context(), command("echo x >>ran"))
+			if unconfined != (err == nil) || res.Isolation.Level == "L2" && err == nil {
+				t.Errorf("%v, %+v", err, res.Isolation)
+			}
+			if n := ran(t, s); n != 0 && !unconfined {
+				t.Errorf("it ran %d times", n)
+			}
+			strict := command("true")
+			strict.Spec.MinIsolation = "L2"
+			if _, err := p.Run(t.Context(), strict); schemas.CodeOf(err) != schemas.Unsupported {
+				t.Errorf("with a least isolation: %v", err)
+			}
+			for _, d := range lambda.Diagnose(t.Context(), o) {
+				if d.Good != unconfined || !strings.Contains(d.Says, says) || !d.Good && d.Remedy == "" {
+					t.Errorf("the doctor: %+v", d)
+				}
+			}
+		})
+	}
+}
+
+// TestWithoutCredentials: where the worker cannot get its credentials Lambda was not asked, whatever was asked for them.
+func TestWithoutCredentials(t *testing.T) {
+	t.Parallel()
+	asked := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) }))
+	defer asked.Close()
+	broken := aws.CredentialsProviderFunc(func(ctx context.Context) (aws.Credentials, error) {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, asked.URL, nil)
+		if err == nil {
+			var res *http.Response
+			if res, err = http.DefaultClient.Do(req); err == nil { // a connection, and no credentials
+				err = errors.Join(errors.New("no role: "+res.Status), res.Body.Close())
+			}
+		}
+		return aws.Credentials{}, err
+	})
+	s, url := lambdatest.Start(t, lambdatest.Options{})
+	o := settings(url)
+	o.Credentials = broken
+	p := on(t, url, func(o *lambda.Options) { o.Credentials = broken })
+	res, err := p.Run(t.Context(), command("true"))
+	if schemas.CodeOf(err) != schemas.Unavailable || res.Started || s.Begun() != 0 || !strings.Contains(err.Error(), "credentials") {
+		t.Errorf("%v, %+v", err, res)
+	}
+	for _, d := range lambda.Diagnose(t.Context(), o) {
+		if d.Good || !strings.Contains(d.Remedy, "AWS_PROFILE") {
+			t.Errorf("the doctor: %+v", d)
+		}
 	}
 }

@@ -4,6 +4,7 @@ package lambda_test
 
 import (
 	"context"
+	"flag"
 	"os"
 	"strings"
 	"testing"
@@ -22,11 +23,16 @@ import (
 func TestMain(m *testing.M) {
 	lambdatest.Main()
 	longtest.SideBySide()
-	// Nothing of AWS's that this host has may be found.
-	for name, value := range map[string]string{
+	flag.Parse()
+	// Nothing of AWS's that this host has may be found, but for the tests that ask for it.
+	found := map[string]string{
 		"AWS_CONFIG_FILE": os.DevNull, "AWS_SHARED_CREDENTIALS_FILE": os.DevNull, "AWS_EC2_METADATA_DISABLED": "true", "AWS_PROFILE": "",
 		"AWS_REGION": "", "AWS_DEFAULT_REGION": "", "AWS_ENDPOINT_URL": "", "AWS_ENDPOINT_URL_LAMBDA": "",
-	} {
+	}
+	if *live {
+		clear(found)
+	}
+	for name, value := range found {
 		if err := os.Setenv(name, value); err != nil {
 			panic(err)
 		}

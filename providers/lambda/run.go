@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net/http"
 	"net/http/httptrace"
 	"sync/atomic"
 	"time"
@@ -134,8 +135,25 @@ func (p *Provider) invoke(ctx context.Context, in *lambda.InvokeInput, limit tim
 func (p *Provider) ask(ctx context.Context, in *lambda.InvokeInput, limit time.Duration, sent *atomic.Bool) (*lambda.InvokeOutput, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent.Store(true) }})
-	return p.client.Invoke(ctx, in)
+	if _, err := p.creds.Retrieve(ctx); err != nil { // the client asks for them too, and does not say that it was they
+		return nil, credentialsError{err}
+	}
+	return p.client.Invoke(context.WithValue(ctx, sentKey{}, sent), in)
+}
+
+// sentKey is under which a context has what ask wants to know.
+type sentKey struct{}
+
+// tracing is the connections of the client of Lambda. It sets what a request's context has under sentKey as soon as that has a
+// connection. Credentials are fetched on connections of their own, which say nothing about an invocation.
+type tracing struct{ *http.Transport }
+
+func (t tracing) RoundTrip(r *http.Request) (*http.Response, error) {
+	if sent, ok := r.Context().Value(sentKey{}).(*atomic.Bool); ok {
+		r = r.WithContext(httptrace.WithClientTrace(r.Context(),
+			&httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent.Store(true) }}))
+	}
+	return t.Transport.RoundTrip(r)
 }
 
 // functionFailed is what is said of a run whose function failed: it did not answer, so nothing is known of the command but that it is over.

@@ -3,7 +3,9 @@
 package lambdatest
 
 import (
+	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -16,6 +18,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // bootTime is how long a new environment may take until it asks for its first invocation.
@@ -125,15 +129,25 @@ func (e *environment) start() error {
 	if e.name == MountNoNet || e.name == NoMountNoNet {
 		args = append(args, "--unshare-net")
 	}
+	files := []*os.File{nil}
+	if e.s.opt.OldKernel {
+		filter, err := oldKernel(filepath.Join(e.dir, "filter"))
+		if err != nil {
+			return err
+		}
+		defer filter.Close() //nolint:errcheck // it was only read
+		args, files = append(args, "--seccomp", "4"), append(files, filter)
+	}
 	info, w, err := os.Pipe()
 	if err != nil {
 		return err
 	}
+	files[0] = w
 	defer info.Close() //nolint:errcheck // it was only read
 	log, err := os.Create(filepath.Join(e.dir, "log"))
 	if err == nil {
 		e.cmd = exec.Command("bwrap", append(args, "--", "/var/runtime/bootstrap")...) //nolint:noctx // it ends with its service
-		e.cmd.Stderr, e.cmd.Stdout, e.cmd.ExtraFiles = log, log, []*os.File{w}
+		e.cmd.Stderr, e.cmd.Stdout, e.cmd.ExtraFiles = log, log, files
 		err = e.cmd.Start()
 		_ = log.Close()
 	}
@@ -147,6 +161,38 @@ func (e *environment) start() error {
 	err = json.NewDecoder(info).Decode(&said)
 	e.pid = said.Pid
 	return err
+}
+
+// oldKernel writes a filter of system calls into a file: there is no Landlock, and no further filters are taken.
+func oldKernel(path string) (*os.File, error) {
+	const (
+		load             = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
+		equal            = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
+		answer           = unix.BPF_RET | unix.BPF_K
+		number, argument = 0, 16 // where struct seccomp_data has the call and its first argument
+	)
+	program := []unix.SockFilter{
+		{Code: load, K: number},
+		{Code: equal, K: unix.SYS_LANDLOCK_CREATE_RULESET, Jt: 5},
+		{Code: equal, K: unix.SYS_SECCOMP, Jt: 5},
+		{Code: equal, K: unix.SYS_PRCTL, Jf: 2},
+		{Code: load, K: argument},
+		{Code: equal, K: unix.PR_SET_SECCOMP, Jt: 2},
+		{Code: answer, K: unix.SECCOMP_RET_ALLOW},
+		{Code: answer, K: unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)},
+		{Code: answer, K: unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)},
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		return nil, err
+	}
+	if err = binary.Write(f, binary.NativeEndian, program); err == nil {
+		_, err = f.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
 }
 
 // end ends it with all that is in it.

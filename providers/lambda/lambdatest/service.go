@@ -61,6 +61,7 @@ type Options struct {
 	Shared      bool          // functions are not made for tenants
 	Ahead       time.Duration // of the service's clock
 	Unconfined  bool          // functions may run commands that they cannot confine
+	OldKernel   bool          // environments have no Landlock and take no filters of system calls
 }
 
 // Service is Lambda with four functions. Its methods may be called from many goroutines.
