@@ -112,6 +112,8 @@ type Result struct {
 	Isolation  *schemas.Isolation
 	// Sandbox is the box in which it ran, when it is a kept one.
 	Sandbox schemas.Ref
+	// Notices are sentences for whoever made the call: what the sandbox was asked for and does not have, though the operator lets it run.
+	Notices []string
 }
 
 // Reserver is the capability to keep a box between runs.

@@ -36,7 +36,8 @@ type Result struct {
 	Artifacts []Artifact `json:"artifacts,omitzero"`
 	// SkippedArtifacts are files that the call has made or changed and that are not kept, with the reasons.
 	SkippedArtifacts []SkippedArtifact `json:"skipped_artifacts,omitzero"`
-	// Notices list files on S3 that are not as the call left them: kept beside, left out, not stored yet. The text has them too.
+	// Notices are sentences about what is not as the call may expect it: files on S3 that were kept beside, left out or not stored yet, and
+	// what a sandbox was asked for and does not have. The text has them too.
 	Notices  []string  `json:"notices,omitzero"`
 	Error    *Error    `json:"error,omitzero"`
 	Started  time.Time `json:"started,omitzero"`

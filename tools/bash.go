@@ -52,6 +52,9 @@ func (t bash) text(r providers.Result, o schemas.Output, timeout time.Duration) 
 		b.WriteString("\n[killed: out of memory]")
 	}
 	b.WriteString(notText(r))
+	for _, n := range r.Notices {
+		b.WriteString("\n[" + n + "]")
+	}
 	if !r.Truncated {
 		return b.String()
 	}

@@ -69,3 +69,16 @@ func TestBashCountsWhatIsNotText(t *testing.T) {
 		})
 	}
 }
+
+// TestNoticesOfAProvider: what a provider says of a command is in the result and in its text, after the exit code.
+func TestNoticesOfAProvider(t *testing.T) {
+	t.Parallel()
+	plan, err := tools.Compile(schemas.Call{ID: "call_1", Tool: schemas.ToolBash}, schemas.BashInput{Command: "true"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := plan.Render(providers.Result{Started: true, Stdout: []byte("x\n"), Notices: []string{"nothing can be reached"}})
+	if len(r.Notices) != 1 || !strings.HasSuffix(r.Text, "[exit code 0]\n[nothing can be reached]") || r.Output.Stderr != "" {
+		t.Errorf("%q, %+v", r.Text, r.Notices)
+	}
+}

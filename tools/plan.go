@@ -1,6 +1,7 @@
 package tools
 
 import (
+	"slices"
 	"time"
 
 	"github.com/sandjet/sandjet/providers"
@@ -100,6 +101,7 @@ func (p Plan) Render(r providers.Result) schemas.Result {
 		result.Output.Stdout, result.Output.Stderr = valid(r.Stdout), valid(r.Stderr)
 		result.Output.InvalidBytes = schemas.InvalidBytes(r.Stdout) + schemas.InvalidBytes(r.Stderr)
 		result.Text = t.text(r, *result.Output, p.timeout(r))
+		result.Notices = slices.Clone(r.Notices)
 		return result
 	}
 	a, err := parseAnswer(r)

@@ -66,7 +66,9 @@ func (u *use) tell(r *schemas.Result) {
 	if u == nil || len(u.notices) == 0 {
 		return
 	}
-	r.Notices = u.notices
+	for _, n := range u.notices {
+		r.Notices = append(r.Notices, "files on S3: "+n)
+	}
 	r.Text = strings.TrimRight(r.Text, "\n") + "\n\n[files on S3: " + strings.Join(u.notices, "; ") + "]"
 }
 

@@ -27,6 +27,7 @@ type daytonaFlags struct {
 	DaytonaSandboxes    int           `name:"daytona-sandboxes" placeholder:"N" default:"20" group:"Daytona" help:"Sandboxes that run at a time, all workers' together; beyond that calls wait. The organization has a share of its own."`
 	DaytonaIdle         time.Duration `name:"daytona-idle" placeholder:"DURATION" default:"15m" group:"Daytona" help:"Idle time after which the service stops a persistent sandbox, even if no worker is running: 5m to 24h."`
 	DaytonaStart        time.Duration `name:"daytona-start" placeholder:"DURATION" default:"2m" group:"Daytona" help:"How long a sandbox may take to be created or started: up to 1h."`
+	DaytonaDropDomains  bool          `name:"daytona-drop-domains" group:"Daytona" help:"Run sandboxes whose restricted network names domains, which Daytona cannot keep to: what they name cannot be reached, and results say so. Default: they are refused."`
 	DaytonaNoWorkspaces bool          `name:"daytona-no-workspaces" group:"Daytona" help:"Run without volumes: calls with a workspace are refused."`
 }
 
@@ -61,6 +62,7 @@ func (f *daytonaFlags) options() daytona.Options {
 		Target:       cmp.Or(f.DaytonaTarget, os.Getenv("DAYTONA_TARGET")),
 		Snapshot:     f.DaytonaSnapshot, Image: f.DaytonaImage, User: f.DaytonaUser, Installation: f.DaytonaInstallation,
 		Sandboxes: f.DaytonaSandboxes, Idle: f.DaytonaIdle, Start: f.DaytonaStart, NoWorkspaces: f.DaytonaNoWorkspaces,
+		DropDomains: f.DaytonaDropDomains,
 	}
 	for _, n := range f.DaytonaNetworks {
 		o.Networks = append(o.Networks, schemas.NetworkMode(n))

@@ -285,7 +285,7 @@ func (c *callRun) print(r schemas.Result) error {
 	}
 	if r.Tool == schemas.ToolBash || r.StatusID != "" { // texts of other tools have them
 		for _, n := range r.Notices {
-			fmt.Fprintf(c.t.err, "sandjet: files on S3: %s\n", printable(n))
+			fmt.Fprintf(c.t.err, "sandjet: %s\n", printable(n))
 		}
 	}
 	c.printArtifacts(r)

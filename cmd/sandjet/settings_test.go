@@ -121,7 +121,7 @@ func TestEverySettingReachesItsField(t *testing.T) {
 		"kubernetes-cpus": "2", "kubernetes-memory": "2GiB", "kubernetes-networks": "allow-all", "kubernetes-start": "1m",
 		"kubernetes-lifetime": "2h", "kubernetes-gpus": "1",
 		"egress-listen": "127.0.0.1:1", "e2b-networks": "allow-all", "e2b-sandboxes": "3", "e2b-idle": "20m", "e2b-no-workspaces": "true",
-		"daytona-networks": "allow-all", "daytona-sandboxes": "3", "daytona-idle": "20m", "daytona-start": "3m", "daytona-no-workspaces": "true",
+		"daytona-networks": "allow-all", "daytona-sandboxes": "3", "daytona-idle": "20m", "daytona-start": "3m", "daytona-no-workspaces": "true", "daytona-drop-domains": "true",
 		"s3-path-style": "true", "s3-only": "true", "s3-files": "3", "s3-bytes": "1GiB", "s3-file-size": "1MiB",
 		"deno-memory": "2048", "deno-networks": "allow-all", "deno-sandboxes": "3", "deno-start": "3m", "deno-volume-size": "300",
 		"deno-no-workspaces": "true",

@@ -70,6 +70,9 @@ type Options struct {
 	Idle         time.Duration         // after which a kept sandbox that nobody uses is stopped, in minutes; 0: DefaultIdle
 	Start        time.Duration         // that a sandbox may take to be made or started; 0: DefaultStart
 	NoWorkspaces bool                  // volumes are not used
+	// DropDomains lets restricted networks name domains, though sandboxes cannot be kept to them: they are left out of the list, so what they
+	// name cannot be reached, and results say so. False: such sandboxes are refused.
+	DropDomains bool
 	HTTP         *http.Client          // nil: one of its own
 	Log          *slog.Logger          // nil: nothing is logged
 }

@@ -53,6 +53,31 @@ func TestNetworks(t *testing.T) {
 	}
 }
 
+// TestDroppedDomains: where the operator says so, a restricted network may name domains; they are left out of the list, and the result says
+// so.
+func TestDroppedDomains(t *testing.T) {
+	t.Parallel()
+	p, s := start(t, daytonatest.Options{}, func(o *daytona.Options) { o.DropDomains = true })
+	ref, err := p.Reserve(t.Context(), "key", providers.Spec{Account: account, Network: schemas.Network{
+		Mode: schemas.Restricted, AllowDomains: []string{"*.example.com"}, AllowCIDRs: []string{"192.0.2.0/24"},
+	}})
+	testwait.OK(t, err)
+	if body := s.Created(ref.ID); body["networkBlockAll"] != false || body["networkAllowList"] != "192.0.2.0/24" {
+		t.Errorf("it is asked for with %v", body)
+	}
+	testwait.OK(t, p.Release(t.Context(), ref))
+	for domain, said := range map[string]int{"example.com": 1, "": 0} {
+		cmd := command("true")
+		if cmd.Network = (schemas.Network{Mode: schemas.Restricted}); domain != "" {
+			cmd.Network.AllowDomains = []string{domain}
+		}
+		res, err := p.Run(t.Context(), cmd)
+		if err != nil || len(res.Notices) != said {
+			t.Errorf("%q: %v, %q", domain, err, res.Notices)
+		}
+	}
+}
+
 // TestNetworkNotKept: a sandbox whose network the service has made another is not used.
 func TestNetworkNotKept(t *testing.T) {
 	t.Parallel()

@@ -60,9 +60,9 @@ func (p *Provider) refuse(spec providers.Spec, n schemas.Network, mounts []provi
 	case len(n.Credentials) > 0:
 		return cannot("network.credentials: " +
 			"a sandbox of Daytona cannot be kept from the value of a variable: leave them out, or use another provider")
-	case len(n.AllowDomains) > 0:
+	case len(n.AllowDomains) > 0 && !p.opt.DropDomains:
 		return cannot("network.allowDomains: a sandbox of Daytona is kept to ranges of addresses and not to names: " +
-			"use allowCidrs, or another provider")
+			"use allowCidrs, or another provider; --daytona-drop-domains lets it run without what they name")
 	case len(n.DenyCIDRs) > 0:
 		return cannot("network.denyCidrs: Daytona has no list of denials: list in allowCidrs what is left without these ranges")
 	case len(n.AllowCIDRs) > mostRanges:
@@ -91,6 +91,14 @@ func (p *Provider) refuse(spec providers.Spec, n schemas.Network, mounts []provi
 		}
 	}
 	return carry.CheckMounts(mounts)
+}
+
+// notices are what the result of a run says of its network.
+func notices(n schemas.Network) []string {
+	if n.Mode != schemas.Restricted || len(n.AllowDomains) == 0 {
+		return nil
+	}
+	return []string{"network.allowDomains: a sandbox of Daytona is kept to ranges of addresses and not to names, so what these name cannot be reached"}
 }
 
 // networkOf is how the service is asked to keep a mode. An allow list denies all else.

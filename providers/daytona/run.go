@@ -16,7 +16,7 @@ import (
 // Run runs cmd in a sandbox of its own, or in the kept one that it names.
 func (p *Provider) Run(ctx context.Context, cmd providers.Command) (providers.Result, error) {
 	level := isolation()
-	res := providers.Result{Runtime: "daytona/" + level.Level, Isolation: &level, Sandbox: cmd.Sandbox}
+	res := providers.Result{Runtime: "daytona/" + level.Level, Isolation: &level, Sandbox: cmd.Sandbox, Notices: notices(cmd.Network)}
 	if err := ctx.Err(); err != nil {
 		return res, err
 	}

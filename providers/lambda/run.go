@@ -26,8 +26,8 @@ const (
 	overhead = 30 * time.Second
 	// exitTimeout is the exit code of a command whose time was over.
 	exitTimeout = 124
-	// restrictedWarning ends the standard error of a command under restricted.
-	restrictedWarning = "sandjet: functions of Lambda have no rules for names or addresses: under restricted nothing can be reached\n"
+	// restrictedNotice is said of each command under restricted.
+	restrictedNotice = "network restricted: functions of Lambda have no rules for names or addresses, so nothing can be reached"
 )
 
 // Run runs cmd in a function. Its output is handed over when it has ended. When ctx is cancelled while it runs it goes on until its time
@@ -200,8 +200,7 @@ func finished(res providers.Result, cmd providers.Command, payload []byte) (prov
 		res.ExitCode = *r.ExitCode
 	}
 	if cmd.Network.Mode == schemas.Restricted {
-		res.Stderr = append(res.Stderr, restrictedWarning...)
-		res.StderrBytes += int64(len(restrictedWarning))
+		res.Notices = append(res.Notices, restrictedNotice)
 	}
 	hand(cmd, res.Stdout, false)
 	hand(cmd, res.Stderr, true)
