@@ -176,6 +176,7 @@ func TestContract(t *testing.T) {
 		"node":       {"node", `{"runtime":"javascript","code":"console.log(process.argv[2]); process.exitCode = 4","args":["a"]}`, "a\n", "", true, 4},
 		"modules":    {"node", `{"runtime":"node","code":"import os from 'node:os'; console.log(typeof os.cpus)"}`, "function\n", "", true, 0},
 		"variables":  {"bash", `{"runtime":"bash","code":"echo $A $HOME","env":{"A":"b","HOME":"/x"}}`, "b /tmp/home\n", "", true, 0},
+		"no module":  {"node", `{"runtime":"node","code":"console.log('import no more', typeof require)"}`, "import no more function\n", "", true, 0},
 		"no runtime": {"bash", `{"runtime":"perl","code":"1"}`, "", "use bash, python, node or uv", false, 0},
 		"no object":  {"bash", `[]`, "", "not JSON of this form", false, 0},
 		"a name":     {"bash", `{"runtime":"bash","namespace":"../etc"}`, "", "is not the name", false, 0},

@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -147,7 +148,7 @@ func (h *Handler) furnish(r invocation.Request, scratch, workspace string) ([]st
 		return fail(err)
 	}
 	file := filepath.Join(dir, "script"+map[string]string{"python": ".py", "uv": ".py", "node": ".mjs"}[name])
-	if name == "node" && !strings.Contains(r.Script(), "import ") {
+	if name == "node" && !moduleSyntax.MatchString(r.Script()) {
 		file = filepath.Join(dir, "script.cjs")
 	}
 	if err := os.WriteFile(file, []byte(r.Script()), 0o600); err != nil {
@@ -157,6 +158,9 @@ func (h *Handler) furnish(r invocation.Request, scratch, workspace string) ([]st
 	path, err := find(before[0])
 	return append(append(append([]string{path}, before[1:]...), file), r.Args...), err
 }
+
+// moduleSyntax is a line that begins as only those of modules do: other scripts have require, and no await outside functions.
+var moduleSyntax = regexp.MustCompile(`(?m)^\s*(import\s*["'{*]|import\s+\w|export\s*[{*]|export\s+\w)`)
 
 // find looks a program up where commands do.
 func find(name string) (string, error) {
