@@ -282,7 +282,7 @@ var testsMay = map[string][]string{
 	"providers/deno":       {"providers/deno/denotest", "providers/internal/cloudtest", "tools/boxtest"},
 	"providers/modal":      {"providers/modal/modaltest", "providers/internal/cloudtest", "tools/boxtest"},
 	"providers/vercel":     {"providers/vercel/verceltest", "providers/internal/cloudtest", "tools/boxtest"},
-	"providers/lambda":     {"providers/lambda/lambdatest", "tools/boxtest"},
+	"providers/lambda":     {"providers/lambda/lambdatest", "tools/boxtest", "tools", "providers/bucket", "internal/s3test"},
 	"streams":              {"streams/natsauth", "lifecycle", "internal/faultproxy"},
 	"internal/replaytest":  {"streams/natsauth"},
 }

@@ -73,8 +73,8 @@ type Options struct {
 	// DropDomains lets restricted networks name domains, though sandboxes cannot be kept to them: they are left out of the list, so what they
 	// name cannot be reached, and results say so. False: such sandboxes are refused.
 	DropDomains bool
-	HTTP         *http.Client          // nil: one of its own
-	Log          *slog.Logger          // nil: nothing is logged
+	HTTP        *http.Client // nil: one of its own
+	Log         *slog.Logger // nil: nothing is logged
 }
 
 var (

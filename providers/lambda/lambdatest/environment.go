@@ -124,7 +124,7 @@ func (e *environment) start() error {
 	}
 	if mounted(e.name) {
 		const at = "/mnt/workspaces"
-		args = append(args, "--bind", filepath.Join(e.s.dir, "workspaces"), at, "--setenv", "SANDBOX_WORKSPACES", at)
+		args = append(args, "--bind", e.s.opt.Workspaces, at, "--setenv", "SANDBOX_WORKSPACES", at)
 	}
 	if e.name == MountNoNet || e.name == NoMountNoNet {
 		args = append(args, "--unshare-net")

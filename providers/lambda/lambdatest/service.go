@@ -61,6 +61,7 @@ type Options struct {
 	Shared      bool          // functions are not made for tenants
 	Ahead       time.Duration // of the service's clock
 	Unconfined  bool          // functions may run commands that they cannot confine
+	Workspaces  string        // the folder of all workspaces, such as one of a server of S3; empty: one of its own
 	OldKernel   bool          // environments have no Landlock and take no filters of system calls
 }
 
@@ -116,7 +117,8 @@ func New(dir string, o Options) (*Service, error) {
 	}
 	exe, err := os.Executable()
 	if err == nil {
-		err = os.Mkdir(filepath.Join(dir, "workspaces"), 0o700)
+		o.Workspaces = cmp.Or(o.Workspaces, filepath.Join(dir, "workspaces"))
+		err = os.MkdirAll(o.Workspaces, 0o700)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("lambdatest: %w", err)
@@ -214,7 +216,7 @@ func (s *Service) Wait() {
 
 // Workspace is the folder with a workspace's files.
 func (s *Service) Workspace(namespace string) string {
-	return filepath.Join(s.dir, "workspaces", namespace)
+	return filepath.Join(s.opt.Workspaces, namespace)
 }
 
 // Synced is how often environments had their file system write what it held.
