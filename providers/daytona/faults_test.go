@@ -1,8 +1,10 @@
 package daytona_test
 
 import (
+	"context"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -299,6 +301,40 @@ func TestDeadWorker(t *testing.T) {
 	}
 	testwait.OK(t, alive.Release(t.Context(), ref))
 	testwait.OK(t, dead.Close())
+	if left := s.Boxes(); len(left) > 0 {
+		t.Errorf("sandboxes are left: %v", left)
+	}
+}
+
+// TestRootProcess: a command that has become root is ended alone, and its sandbox lives on.
+func TestRootProcess(t *testing.T) {
+	t.Parallel()
+	p, _ := start(t, daytonatest.Options{}, nil)
+	ref := reserve(t, p)
+	cloudtest.RootProcess(t, p, t.Name(), account, func(script string) providers.Command { return in(ref, script) })
+}
+
+// TestUnendable: what is left of a command cannot be ended in any way, again and again. The sandbox is deleted, and only then.
+func TestUnendable(t *testing.T) {
+	t.Parallel()
+	p, s := start(t, daytonatest.Options{}, nil)
+	ref := reserve(t, p)
+	running := make(chan bool, 1)
+	cmd := in(ref, "echo root; sudo -n bash -c 'mount --bind /bin/false /usr/local/bin/sudo && exec sleep 600'")
+	cmd.ID = "root"
+	cmd.Output = func(providers.Chunk) { running <- true }
+	var commands sync.WaitGroup
+	commands.Go(func() {
+		if _, err := p.Run(t.Context(), cmd); err == nil {
+			t.Error("it went on to its end")
+		}
+	})
+	<-running
+	testwait.Eventually(t, "it is root's", func() bool { return ok(t, p, in(ref, cloudtest.Sleepers)) != "0" })
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	testwait.OK(t, p.EndRun(ctx, t.Name(), account, cmd.ID))
+	commands.Wait()
 	if left := s.Boxes(); len(left) > 0 {
 		t.Errorf("sandboxes are left: %v", left)
 	}

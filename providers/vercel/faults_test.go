@@ -358,3 +358,11 @@ func TestDeadWorker(t *testing.T) {
 		t.Errorf("sandboxes are left: %v", left)
 	}
 }
+
+// TestRootProcess: a command that has become root is ended alone, and its sandbox lives on.
+func TestRootProcess(t *testing.T) {
+	t.Parallel()
+	p, _ := start(t, verceltest.Options{}, nil)
+	ref := reserve(t, p)
+	cloudtest.RootProcess(t, p, t.Name(), account, func(script string) providers.Command { return in(ref, script) })
+}

@@ -75,10 +75,17 @@ type executed struct {
 
 // execute runs a script of bash with arguments, to its end. What names its row in the table of retries.
 func (s session) execute(ctx context.Context, what string, limit time.Duration, script string, args ...string) (e executed, err error) {
+	return s.executeAs(ctx, false, what, limit, script, args...)
+}
+
+// executeAs is execute, as root or not.
+func (s session) executeAs(ctx context.Context, root bool, what string, limit time.Duration, script string, args ...string) (
+	e executed, err error,
+) {
 	c := s.call(http.MethodPost, "/cmd")
 	c.Route += " " + what
 	n := bash(limit, script, args...)
-	n.Wait, n.Logs = true, true
+	n.Wait, n.Logs, n.Sudo = true, true, root
 	c.Body, c.Each, c.Wait = n, limit+wayThere, 4*(limit+wayThere)
 	c.Read = func(answer []byte) (err error) {
 		e, err = readExecuted(c.Route, answer)

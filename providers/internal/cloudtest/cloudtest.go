@@ -126,6 +126,30 @@ func CancelledCreate(t *testing.T, p Provider, cmd providers.Command) {
 	testwait.OK(t, p.Close())
 }
 
+// RootProcess has a command in a kept sandbox become root, so that the sandbox's user may not kill it, and ends it by its id. In must be a
+// command in the sandbox with a script. The sandbox lives on, with what is in it.
+func RootProcess(t *testing.T, p Provider, key string, account schemas.AccountID, in func(script string) providers.Command) {
+	t.Helper()
+	OK(t, p, in("echo kept >/tmp/kept"))
+	running := make(chan bool, 1)
+	cmd := in("echo root; sudo -n sleep 600")
+	cmd.ID = "root"
+	cmd.Output = func(providers.Chunk) { running <- true }
+	var commands sync.WaitGroup
+	commands.Go(func() {
+		if res, err := p.Run(t.Context(), cmd); err == nil && res.ExitCode == 0 {
+			t.Errorf("it went on to its end: %+v", res)
+		}
+	})
+	<-running
+	testwait.Eventually(t, "it is root's", func() bool { return OK(t, p, in(Sleepers)) != "0" })
+	testwait.OK(t, p.EndRun(t.Context(), key, account, cmd.ID))
+	commands.Wait()
+	if got := OK(t, p, in(Sleepers+"; cat /tmp/kept")); got != "0\nkept" {
+		t.Errorf("the sandbox has %q afterwards, want no process, and the file", got)
+	}
+}
+
 // DeadWorker has a worker begin commands, by the id of their run, that leave a mark and sleep, and another one end them as if the first
 // had died: by the key of the kept sandbox and the id, also of one that never was. Running is called until all have left their marks.
 func DeadWorker(
