@@ -48,7 +48,7 @@ func SweepArguments(shell, path, mark string) []string {
 
 // TrySweepArguments are [SweepArguments] for who sweeps again where it fails: it gives up soon when the same processes stay.
 func TrySweepArguments(shell, path, mark string) []string {
-	return append(SweepArguments(shell, path, mark), "50")
+	return append(SweepArguments(shell, path, mark), "20")
 }
 
 // ErrStays says that a sweep has looked at all processes of the box and could not end some of the command's.

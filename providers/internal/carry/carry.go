@@ -1,6 +1,7 @@
 package carry
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -89,6 +90,8 @@ func (r *Run) await(ctx context.Context, unheard error) error {
 		}
 	}
 	switch left := r.end(); {
+	case errors.Is(left, ErrSandboxEnded) && ctx.Err() != nil: // who has ended it hears that it has ended
+		return cmp.Or(cause, ctx.Err())
 	case errors.Is(left, ErrSandboxEnded):
 		return left
 	case left != nil:
