@@ -1,7 +1,6 @@
 package daytona_test
 
 import (
-	"context"
 	"net/http"
 	"strings"
 	"sync"
@@ -331,10 +330,45 @@ func TestUnendable(t *testing.T) {
 	})
 	<-running
 	testwait.Eventually(t, "it is root's", func() bool { return ok(t, p, in(ref, cloudtest.Sleepers)) != "0" })
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	testwait.OK(t, p.EndRun(ctx, t.Name(), account, cmd.ID))
+	testwait.OK(t, p.EndRun(t.Context(), t.Name(), account, cmd.ID))
 	commands.Wait()
+	if left := s.Boxes(); len(left) > 0 {
+		t.Errorf("sandboxes are left: %v", left)
+	}
+}
+
+// TestCapRace: two workers make a sandbox at the same moment when one may run. One of them gives up its own before its command starts.
+func TestCapRace(t *testing.T) {
+	t.Parallel()
+	s, url := daytonatest.Start(t, daytonatest.Options{})
+	one := func(o *daytona.Options) { o.Sandboxes = 1 }
+	cmd := command("true")
+	cmd.Mounts, cmd.Spec.Mounts = nil, nil
+	cloudtest.CapRace(t, [2]cloudtest.Provider{on(t, url, one), on(t, url, one)}, func(held func()) {
+		s.Fail(daytonatest.Fault{Route: create, Hold: held})
+	}, cmd)
+}
+
+// TestCapLag: what a worker has started counts also while lists do not show it.
+func TestCapLag(t *testing.T) {
+	t.Parallel()
+	p, _ := start(t, daytonatest.Options{ListLag: 20}, func(o *daytona.Options) { o.Sandboxes = 1 })
+	cloudtest.CapLag(t, p, func(script string) providers.Command {
+		cmd := command(script)
+		cmd.Mounts, cmd.Spec.Mounts = nil, nil
+		return cmd
+	})
+}
+
+// TestCapWake: a sandbox that rests is woken only where one more may run.
+func TestCapWake(t *testing.T) {
+	t.Parallel()
+	s, url := daytonatest.Start(t, daytonatest.Options{})
+	one := func(o *daytona.Options) { o.Sandboxes = 1 }
+	p, other := on(t, url, one), on(t, url, one)
+	cloudtest.CapWake(t, p, other, spec())
+	testwait.OK(t, p.Close())
+	testwait.OK(t, other.Close())
 	if left := s.Boxes(); len(left) > 0 {
 		t.Errorf("sandboxes are left: %v", left)
 	}

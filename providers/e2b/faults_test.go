@@ -358,3 +358,40 @@ func TestSweepFails(t *testing.T) {
 		})
 	}
 }
+
+// TestCapRace: two workers make a sandbox at the same moment when one may run. One of them gives up its own before its command starts.
+func TestCapRace(t *testing.T) {
+	t.Parallel()
+	s, url := e2btest.Start(t, e2btest.Options{})
+	one := func(o *e2b.Options) { o.Sandboxes = 1 }
+	cmd := command("true")
+	cmd.Mounts, cmd.Spec.Mounts = nil, nil
+	cloudtest.CapRace(t, [2]cloudtest.Provider{on(t, url, one), on(t, url, one)}, func(held func()) {
+		s.Fail(e2btest.Fault{Route: create, Hold: held})
+	}, cmd)
+}
+
+// TestCapLag: what a worker has started counts also while lists do not show it.
+func TestCapLag(t *testing.T) {
+	t.Parallel()
+	p, _ := start(t, e2btest.Options{ListLag: 20}, func(o *e2b.Options) { o.Sandboxes = 1 })
+	cloudtest.CapLag(t, p, func(script string) providers.Command {
+		cmd := command(script)
+		cmd.Mounts, cmd.Spec.Mounts = nil, nil
+		return cmd
+	})
+}
+
+// TestCapWake: a sandbox that rests is woken only where one more may run.
+func TestCapWake(t *testing.T) {
+	t.Parallel()
+	s, url := e2btest.Start(t, e2btest.Options{})
+	one := func(o *e2b.Options) { o.Sandboxes = 1 }
+	p, other := on(t, url, one), on(t, url, one)
+	cloudtest.CapWake(t, p, other, spec())
+	testwait.OK(t, p.Close())
+	testwait.OK(t, other.Close())
+	if left := s.Boxes(); len(left) > 0 {
+		t.Errorf("sandboxes are left: %v", left)
+	}
+}
