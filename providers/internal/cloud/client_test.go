@@ -93,6 +93,15 @@ func TestTableOfRetries(t *testing.T) {
 	}
 }
 
+// TestRetryAfterIsKept: who gets the explained error knows when to ask again.
+func TestRetryAfterIsKept(t *testing.T) {
+	t.Parallel()
+	_, err := service(t, status(429, "7")).Do(t.Context(), cloud.Call{Method: "POST", Path: "/x"})
+	if got := schemas.RetryAfterOf(cloud.Explain("create", "Acme", err)); got != 7*time.Second {
+		t.Errorf("in %s, want 7s", got)
+	}
+}
+
 func sent(err error) bool {
 	var e *cloud.Error
 	return errors.As(err, &e) && e.Sent

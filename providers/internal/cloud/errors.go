@@ -105,16 +105,16 @@ func Explain(op, service string, err error) error {
 	if !known {
 		code = schemas.Unavailable
 	}
+	message := service + " does not do it: " + e.Message
 	switch {
 	case code == schemas.Denied:
-		return schemas.Wrap(code, op, service+" refuses the credentials of this worker: \"sandjet doctor\" explains", err)
+		message = service + " refuses the credentials of this worker: \"sandjet doctor\" explains"
 	case code == schemas.Exhausted && e.RetryAfter > 0:
-		return schemas.Wrap(code, op, fmt.Sprintf("%s wants to be asked again in %s: %s", service, e.RetryAfter, e.Message), err)
+		message = fmt.Sprintf("%s wants to be asked again in %s: %s", service, e.RetryAfter, e.Message)
 	case e.Status == 0:
-		return schemas.Wrap(code, op, service+" does not answer", err)
-	default:
-		return schemas.Wrap(code, op, service+" does not do it: "+e.Message, err)
+		message = service + " does not answer"
 	}
+	return &schemas.Error{Code: code, Op: op, Message: message, Err: err, RetryAfter: e.RetryAfter}
 }
 
 // broken is a request without a whole answer.
