@@ -14,7 +14,6 @@ import (
 	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/providers/internal/cloud"
-	"github.com/sandjet/sandjet/providers/internal/spool"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -213,7 +212,7 @@ func (p *Provider) awake(ctx context.Context, s sandbox) (sandbox, error) {
 			verb = "/start"
 		case stateError, stateBuild:
 			if !s.Mends {
-				return s, schemas.Errorf(schemas.Unavailable, "start", "a sandbox of Daytona does not start: %s", spool.Excerpt(s.Reason))
+				return s, schemas.Errorf(schemas.Unavailable, "start", "a sandbox of Daytona does not start: %s", p.control.Clean(s.Reason))
 			}
 			verb = "/recover"
 		case stateDestroying, stateDestroyed:
