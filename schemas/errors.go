@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 )
 
 // Code is the class of an error. The set is closed: codes are added, never renamed or reused,
@@ -45,6 +46,17 @@ type Error struct {
 	// HTTP answers have them beside the error.
 	Errors []*Error `json:"-"`
 	Err    error    `json:"-"`
+	// RetryAfter is when the same thing may be tried again, as a service outside has asked; 0: it has not. It stays in the process.
+	RetryAfter time.Duration `json:"-"`
+}
+
+// RetryAfterOf is the longest [Error.RetryAfter] in the chain of err.
+func RetryAfterOf(err error) time.Duration {
+	var after time.Duration
+	for e, ok := errors.AsType[*Error](err); ok; e, ok = errors.AsType[*Error](e.Err) {
+		after = max(after, e.RetryAfter)
+	}
+	return after
 }
 
 // One value per code, for errors.Is: they compare by code alone, so they work on an error that

@@ -36,6 +36,8 @@ const (
 	SweepAdopt SweepAction = "adopt"
 	// SweepForget removes the record of a sandbox that is not there.
 	SweepForget SweepAction = "forget"
+	// SweepEnd ends a sandbox whose key has a record that names another one: two were made at once, and no call or job is in this one.
+	SweepEnd SweepAction = "end"
 	// SweepLeave leaves a sandbox alone whose key means nothing to this version: a person must look at it.
 	SweepLeave SweepAction = "leave"
 )

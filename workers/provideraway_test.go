@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/schemas"
@@ -43,6 +44,38 @@ func TestAProviderThatStaysAwayFailsTheCall(t *testing.T) {
 					t.Errorf("result %+v", r)
 				}
 				w.once(c)
+			})
+		})
+	}
+}
+
+// A service that says when it wants to be asked again is asked then and not before; where that is too late the call fails at once.
+func TestAServiceIsAskedAgainWhenItWantsTo(t *testing.T) {
+	for name, c := range map[string]struct {
+		after time.Duration
+		asked int32
+		want  schemas.Status
+	}{
+		"in time":  {20 * time.Second, 2, schemas.StatusCompleted},
+		"too late": {10 * time.Minute, 1, schemas.StatusFailed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				var asked atomic.Int32
+				p := &fake{run: func(ctx context.Context, cmd providers.Command) (providers.Result, error) {
+					if asked.Add(1) == 1 {
+						limited := &schemas.Error{Code: schemas.Exhausted, Message: "too many requests", RetryAfter: c.after}
+						return providers.Result{}, fmt.Errorf("create: %w", schemas.Wrap(schemas.Exhausted, "run", "no room", limited))
+					}
+					return hello(ctx, cmd)
+				}}
+				w.employ(p)
+				call := w.publish(w.call("call_1", schemas.ToolBash))
+				w.want(call, c.want)
+				w.once(call)
+				if asked.Load() != c.asked {
+					t.Errorf("asked %d times, want %d", asked.Load(), c.asked)
+				}
 			})
 		})
 	}

@@ -141,13 +141,17 @@ func later(attempt int) time.Duration {
 	return wait.Jitter(d)
 }
 
-// awhile is how long a call stays away that could not be prepared: shortly when it has only come to the wrong worker.
+// mostAsked is how long a call stays away at most because a service has asked for it: its word may be of a limit that others share.
+const mostAsked = time.Minute
+
+// awhile is how long a call stays away that could not be prepared: shortly when it has only come to the wrong worker, and no shorter than
+// its service asks for.
 func awhile(err error, attempt int) time.Duration {
 	if errors.Is(err, errStuck) {
 		return stuckPause
 	}
 	if !errors.Is(err, sandboxes.ErrElsewhere) {
-		return later(attempt)
+		return max(later(attempt), min(schemas.RetryAfterOf(err), mostAsked))
 	}
 	base := min(10*time.Millisecond<<min(attempt, 8), 2*time.Second)
 	return wait.Jitter(base)

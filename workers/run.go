@@ -242,12 +242,12 @@ func (t *execution) onProvider(ctx context.Context, o preparedCall,
 }
 
 // persist runs the command until it was started: a provider that has no room or lost the box has
-// started nothing, so asking again is safe.
+// started nothing, so asking again is safe. It is asked no sooner than its service wants to be, and not at all where that is too late.
 func (t *execution) persist(ctx context.Context, o preparedCall) (providers.Result, error) {
 	until := time.Now().Add(min(shortage, t.left()))
 	for attempt := 1; ; attempt++ {
-		pause := runAgain.After(attempt)
 		r, err := t.w.Provider.Run(ctx, o.command)
+		pause := max(runAgain.After(attempt), schemas.RetryAfterOf(err))
 		code := schemas.CodeOf(err)
 		if err == nil || r.Started || ctx.Err() != nil || time.Now().Add(pause).After(until) {
 			return r, err

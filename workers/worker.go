@@ -229,7 +229,8 @@ func (w *Worker) begin() *workerRun {
 		AccountMost: s.AccountSandboxes, WithJobs: s.jobs.Instances, Spec: keptSpecOf, Log: s.Log,
 		Known: func(n int) { s.Metrics.Boxes(s.Name, n) }, Ended: func(why string) { s.Metrics.BoxEnded(s.Name, why) },
 	})
-	s.reconciler = &sandboxes.Reconciler{Bus: s.Bus, Provider: s.Provider, Name: s.Name, Records: s.Specs, Lease: s.lease, Log: s.Log}
+	s.reconciler = &sandboxes.Reconciler{Bus: s.Bus, Provider: s.Provider, Name: s.Name, Records: s.Specs, Lease: s.lease,
+		WithJobs: s.jobs.Instances, Log: s.Log}
 	return s
 }
 

@@ -24,7 +24,8 @@ type instancesSweepCommand struct {
 func (*instancesSweepCommand) Help() string {
 	return `Compares what providers keep with the records of instances, over all accounts. A box without a record, whose worker died
 before it wrote one, is adopted: from then on calls use it, and it ends when it is idle, too old or its sandbox is
-deleted. The record of a box that is gone is forgotten. Boxes of other deployments are never looked at. Workers do
+deleted. The record of a box that is gone is forgotten. Of two boxes that
+were made for one key at once, the one that no record names is ended. Boxes of other deployments are never looked at. Workers do
 the same by themselves every ten minutes.
 
 This is for operators: it talks to the log itself, on which it asks a worker of each provider. On the data folder of

@@ -7,7 +7,6 @@ import (
 	"net/url"
 
 	"github.com/sandjet/sandjet/providers/internal/cloud"
-	"github.com/sandjet/sandjet/providers/internal/spool"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -85,7 +84,7 @@ func (p *Provider) diagnoseVolume(ctx context.Context) Diagnosis {
 	v, err := p.findVolume(ctx)
 	switch code := cloud.StatusOf(err); {
 	case err == nil && v.State == stateError:
-		return Diagnosis{About: about, Says: "the volume " + p.volumeName() + " has failed: " + spool.Excerpt(v.Reason),
+		return Diagnosis{About: about, Says: "the volume " + p.volumeName() + " has failed: " + p.control.Clean(v.Reason),
 			Remedy: "delete it in the dashboard of Daytona where its files are not needed, or choose another --daytona-installation"}
 	case err == nil:
 		return Diagnosis{About: about, Good: true, Says: "they are folders of the volume " + p.volumeName()}

@@ -88,9 +88,9 @@ type Provider struct {
 	log     *slog.Logger
 	control *cloud.Client
 
-	mu       sync.Mutex
-	closed   bool
-	creating int // sandboxes that are not listed yet
+	mu     sync.Mutex
+	closed bool
+	room   *cloud.Room
 
 	ending    sync.WaitGroup
 	furnished cloud.Known // epochs of sandboxes whose workspace is prepared
@@ -158,6 +158,7 @@ func Open(o Options) (*Provider, error) {
 		return nil, err
 	}
 	p := &Provider{opt: o, log: o.Log}
+	p.room = &cloud.Room{Most: o.Sandboxes, Service: service, Flag: "--daytona-sandboxes", List: p.running}
 	if p.log == nil {
 		p.log = slog.New(slog.DiscardHandler)
 	}

@@ -51,25 +51,22 @@ func (p *Provider) endInKept(ctx context.Context, box, id string) error {
 	if err != nil {
 		return err
 	}
-	return p.sweep(ctx, s.ID, t, boxrun.MarkOf(id))
+	return carry.Swept(p.sweep(ctx, s.ID, t, boxrun.MarkOf(id)))
 }
 
-// sweep ends what is left in a kept sandbox of a command whose program is gone. Where that fails the sandbox is deleted, with all
-// that is in it. One that is gone or stopped has nothing left.
+// sweep ends what is left in a kept sandbox of a command whose program is gone. One that is gone or stopped has nothing left.
 func (p *Provider) sweep(ctx context.Context, id string, t toolbox, mark string) error {
-	_, err := spool.Run(ctx, t, spool.Sweep, `exec "$@"`, boxrun.SweepArguments("bash", carry.SearchPath, mark)...)
-	if err == nil {
-		return nil
-	}
-	s, look := p.get(ctx, id)
-	if cloud.StatusOf(look) == http.StatusNotFound {
-		return nil
-	}
-	switch running, _ := count([]sandbox{s}); {
-	case look == nil && running == 0 && s.State != stateDestroying:
-		return nil
-	default:
-		p.log.Warn("command not ended alone, deleting its sandbox", "sandbox", id, "error", err)
-		return p.end(ctx, id)
-	}
+	return carry.Sweeping{
+		Sandbox: id, Log: p.log,
+		Sweep: func(ctx context.Context) error { return spool.SweepOnce(ctx, t, carry.SearchPath, mark) },
+		Gone: func(ctx context.Context, _ error) (bool, error) {
+			s, err := p.get(ctx, id)
+			if cloud.StatusOf(err) == http.StatusNotFound {
+				return true, nil
+			}
+			running, _ := count([]sandbox{s})
+			return running == 0 && s.State != stateDestroying, err
+		},
+		End: func(ctx context.Context) error { return p.end(ctx, id) },
+	}.Run(ctx)
 }

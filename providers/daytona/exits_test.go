@@ -2,7 +2,10 @@ package daytona
 
 import (
 	"fmt"
+	"strings"
 	"testing"
+
+	"github.com/sandjet/sandjet/schemas"
 )
 
 func TestExits(t *testing.T) {
@@ -31,4 +34,18 @@ func FuzzExits(f *testing.F) {
 			t.Errorf("%q was taken for %+v, %v", text, e, ok)
 		}
 	})
+}
+
+// TestReasonsHaveNoSecret: what the service says of a sandbox that has failed is for users, and may repeat what it was asked with.
+func TestReasonsHaveNoSecret(t *testing.T) {
+	t.Parallel()
+	const key = "dtn_0123456789abcdef"
+	p, err := Open(Options{Key: key, APIURL: "https://api.example.com"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = p.awake(t.Context(), sandbox{State: stateError, Reason: "the registry refuses\n" + key})
+	if schemas.CodeOf(err) != schemas.Unavailable || strings.Contains(err.Error(), key) || !strings.Contains(err.Error(), "the registry refuses [") {
+		t.Errorf("got %v", err)
+	}
 }

@@ -3,6 +3,7 @@ package daytona_test
 import (
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -299,6 +300,75 @@ func TestDeadWorker(t *testing.T) {
 	}
 	testwait.OK(t, alive.Release(t.Context(), ref))
 	testwait.OK(t, dead.Close())
+	if left := s.Boxes(); len(left) > 0 {
+		t.Errorf("sandboxes are left: %v", left)
+	}
+}
+
+// TestRootProcess: a command that has become root is ended alone, and its sandbox lives on.
+func TestRootProcess(t *testing.T) {
+	t.Parallel()
+	p, _ := start(t, daytonatest.Options{}, nil)
+	ref := reserve(t, p)
+	cloudtest.RootProcess(t, p, t.Name(), account, func(script string) providers.Command { return in(ref, script) })
+}
+
+// TestUnendable: what is left of a command cannot be ended in any way, again and again. The sandbox is deleted, and only then.
+func TestUnendable(t *testing.T) {
+	t.Parallel()
+	p, s := start(t, daytonatest.Options{}, nil)
+	ref := reserve(t, p)
+	running := make(chan bool, 1)
+	cmd := in(ref, "echo root; sudo -n bash -c 'mount --bind /bin/false /usr/local/bin/sudo && exec sleep 600'")
+	cmd.ID = "root"
+	cmd.Output = func(providers.Chunk) { running <- true }
+	var commands sync.WaitGroup
+	commands.Go(func() {
+		if _, err := p.Run(t.Context(), cmd); err == nil {
+			t.Error("it went on to its end")
+		}
+	})
+	<-running
+	testwait.Eventually(t, "it is root's", func() bool { return ok(t, p, in(ref, cloudtest.Sleepers)) != "0" })
+	testwait.OK(t, p.EndRun(t.Context(), t.Name(), account, cmd.ID))
+	commands.Wait()
+	if left := s.Boxes(); len(left) > 0 {
+		t.Errorf("sandboxes are left: %v", left)
+	}
+}
+
+// TestCapRace: two workers make a sandbox at the same moment when one may run. One of them gives up its own before its command starts.
+func TestCapRace(t *testing.T) {
+	t.Parallel()
+	s, url := daytonatest.Start(t, daytonatest.Options{})
+	one := func(o *daytona.Options) { o.Sandboxes = 1 }
+	cmd := command("true")
+	cmd.Mounts, cmd.Spec.Mounts = nil, nil
+	cloudtest.CapRace(t, [2]cloudtest.Provider{on(t, url, one), on(t, url, one)}, func(held func()) {
+		s.Fail(daytonatest.Fault{Route: create, Hold: held})
+	}, cmd)
+}
+
+// TestCapLag: what a worker has started counts also while lists do not show it.
+func TestCapLag(t *testing.T) {
+	t.Parallel()
+	p, _ := start(t, daytonatest.Options{ListLag: 20}, func(o *daytona.Options) { o.Sandboxes = 1 })
+	cloudtest.CapLag(t, p, func(script string) providers.Command {
+		cmd := command(script)
+		cmd.Mounts, cmd.Spec.Mounts = nil, nil
+		return cmd
+	})
+}
+
+// TestCapWake: a sandbox that rests is woken only where one more may run.
+func TestCapWake(t *testing.T) {
+	t.Parallel()
+	s, url := daytonatest.Start(t, daytonatest.Options{})
+	one := func(o *daytona.Options) { o.Sandboxes = 1 }
+	p, other := on(t, url, one), on(t, url, one)
+	cloudtest.CapWake(t, p, other, spec())
+	testwait.OK(t, p.Close())
+	testwait.OK(t, other.Close())
 	if left := s.Boxes(); len(left) > 0 {
 		t.Errorf("sandboxes are left: %v", left)
 	}

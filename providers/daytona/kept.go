@@ -89,9 +89,7 @@ func (p *Provider) reserve(ctx context.Context, key string, spec providers.Spec)
 		}
 		return schemas.Ref{}, gone(nil) // and made anew with the next attempt
 	default:
-		within, cancel := context.WithTimeout(ctx, p.opt.Start)
-		defer cancel()
-		if s, err = p.awake(within, s); err != nil {
+		if s, err = p.wake(ctx, s); err != nil {
 			return schemas.Ref{}, err
 		}
 	}
@@ -101,6 +99,24 @@ func (p *Provider) reserve(ctx context.Context, key string, spec providers.Spec)
 	}
 	ref := refOf(s, epoch)
 	return ref, p.furnishOnce(ctx, s, ref.Epoch, spec.Mounts)
+}
+
+// wake is [Provider.awake] of a kept sandbox, which counts where it rests.
+func (p *Provider) wake(ctx context.Context, s sandbox) (sandbox, error) {
+	within, cancel := context.WithTimeout(ctx, p.opt.Start)
+	defer cancel()
+	if running, _ := count([]sandbox{s}); running > 0 {
+		return p.awake(within, s)
+	}
+	slot, err := p.room.Enter(within, s.ID)
+	if err != nil {
+		return s, err
+	}
+	defer slot.Leave()
+	if s, err = p.awake(within, s); err == nil {
+		slot.Started(s.ID)
+	}
+	return s, err
 }
 
 // epochOf asks a sandbox in which of its starts it is.
@@ -183,6 +199,7 @@ func (p *Provider) Pause(ctx context.Context, ref schemas.Ref) error {
 			return ctx.Err()
 		}
 		if s, err = p.get(ctx, s.ID); err == nil && s.State != stateStarted && s.State != "stopping" {
+			p.room.Ended(ref.ID)
 			return nil
 		}
 		if n == 60 {

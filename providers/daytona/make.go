@@ -9,13 +9,11 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/providers/internal/cloud"
-	"github.com/sandjet/sandjet/providers/internal/spool"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -105,13 +103,13 @@ func checkNetwork(s sandbox, n schemas.Network) error {
 	return nil
 }
 
-// create asks for a sandbox once. When the answer is lost it is looked for by its birth.
-func (p *Provider) create(ctx context.Context, o order) (sandbox, error) {
-	leave, err := p.admit(ctx)
+// create asks for a sandbox once. When the answer is lost it is looked for by its birth. An error with a sandbox: it is to be deleted.
+func (p *Provider) create(ctx context.Context, o order) (box sandbox, err error) {
+	slot, err := p.room.Enter(ctx, "")
 	if err != nil {
 		return sandbox{}, err
 	}
-	defer leave()
+	defer slot.Leave()
 	birth := cloud.Random()
 	n := newSandbox{
 		Name: o.name, Snapshot: p.opt.Snapshot, User: p.opt.User, Target: p.opt.Target, AutoStop: minutes(aloneRun),
@@ -135,19 +133,25 @@ func (p *Provider) create(ctx context.Context, o order) (sandbox, error) {
 		}
 		n.Volumes = append(n.Volumes, volumeMount{Volume: id, Path: m.Path(), Below: cloud.Digest(m.Namespace)})
 	}
-	var box sandbox
 	_, err = p.control.Do(ctx, cloud.Call{Method: http.MethodPost, Path: "/sandbox", Body: n, Into: &box, Wait: p.opt.Start})
 	if err == nil && box.ID == "" {
 		return sandbox{}, schemas.Errorf(schemas.Unavailable, "create", "Daytona does not say which sandbox it has made")
 	}
-	if err == nil {
-		return box, nil
-	}
 	var e *cloud.Error
-	if !errors.As(err, &e) || e.Status != 0 && e.Status < 500 || !e.Sent {
+	switch {
+	case err == nil:
+	case !errors.As(err, &e) || e.Status != 0 && e.Status < 500 || !e.Sent:
 		return sandbox{}, explain("create", err)
+	default:
+		if box, err = p.lost(ctx, birth, err); err != nil {
+			return sandbox{}, err
+		}
 	}
-	return p.lost(ctx, birth, err)
+	slot.Started(box.ID)
+	if o.kind == kindRun { // a kept one may be another worker's already
+		err = p.room.Recount(ctx, box.ID)
+	}
+	return box, err
 }
 
 // lost looks for the sandbox of a create whose answer was lost. One that comes later ends by itself, or is found by its name.
@@ -169,30 +173,16 @@ func (p *Provider) lost(ctx context.Context, birth string, cause error) (sandbox
 	}
 }
 
-// admit lets a create pass where fewer sandboxes run than may. Creates of other workers at the same moment are not seen: the
-// organization's own limit is the service's.
-func (p *Provider) admit(ctx context.Context) (leave func(), err error) {
-	p.mu.Lock()
-	p.creating++
-	before := p.creating - 1
-	p.mu.Unlock()
-	leave = sync.OnceFunc(func() {
-		p.mu.Lock()
-		p.creating--
-		p.mu.Unlock()
-	})
+// running lists what runs of this installation, or is about to. Codes: those of [explain].
+func (p *Provider) running(ctx context.Context) ([]cloud.Running, error) {
 	all, err := p.list(ctx, map[string]string{labelInstallation: p.opt.Installation})
-	if err != nil {
-		leave()
-		return nil, explain("create", err)
+	var running []cloud.Running
+	for _, s := range all {
+		if n, _ := count([]sandbox{s}); n > 0 {
+			running = append(running, cloud.Running{ID: s.ID, Since: s.Created})
+		}
 	}
-	running, _ := count(all)
-	if running += before; running >= p.opt.Sandboxes {
-		leave()
-		return nil, schemas.Errorf(schemas.Exhausted, "create",
-			"%d sandboxes run on Daytona, as many as there may be (--daytona-sandboxes): try later", running)
-	}
-	return leave, nil
+	return running, explain("list", err)
 }
 
 // count tells sandboxes that run, or are about to, from those that rest.
@@ -222,7 +212,7 @@ func (p *Provider) awake(ctx context.Context, s sandbox) (sandbox, error) {
 			verb = "/start"
 		case stateError, stateBuild:
 			if !s.Mends {
-				return s, schemas.Errorf(schemas.Unavailable, "start", "a sandbox of Daytona does not start: %s", spool.Excerpt(s.Reason))
+				return s, schemas.Errorf(schemas.Unavailable, "start", "a sandbox of Daytona does not start: %s", p.control.Clean(s.Reason))
 			}
 			verb = "/recover"
 		case stateDestroying, stateDestroyed:
@@ -279,6 +269,9 @@ func (p *Provider) end(ctx context.Context, id string) error {
 		case err != nil && code != http.StatusBadRequest && code != http.StatusConflict: // on its way to another state
 			return err
 		}
+		if err == nil {
+			p.room.Ended(id)
+		}
 		next, look := p.get(ctx, id)
 		if cloud.StatusOf(look) == http.StatusNotFound || look == nil && next.State == stateDestroyed {
 			return nil
@@ -296,7 +289,9 @@ func (p *Provider) leave(id string) {
 	defer cancel()
 	if err := p.ask(ctx, http.MethodDelete, id, "", nil, nil); err != nil && cloud.StatusOf(err) != http.StatusNotFound {
 		p.discard(id)
+		return
 	}
+	p.room.Ended(id)
 }
 
 // explain gives an error of the service a code, for what has not begun yet.

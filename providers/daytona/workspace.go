@@ -52,7 +52,7 @@ func (p *Provider) volume(ctx context.Context) (string, error) {
 	for n := 1; v.State != "ready"; n++ {
 		if v.State == stateError || !again.Sleep(ctx, n) {
 			return "", schemas.Errorf(schemas.Unavailable, "create", "the volume of workspaces on Daytona is not ready: it is %q, %s",
-				schemas.Quotable(v.State), spool.Excerpt(v.Reason))
+				schemas.Quotable(v.State), p.control.Clean(v.Reason))
 		}
 		if v, err = p.findVolume(ctx); err != nil {
 			return "", explain("look", err)

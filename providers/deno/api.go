@@ -151,7 +151,8 @@ func (p *Provider) kill(ctx context.Context, id string) error {
 		Method: http.MethodDelete, Path: strings.Replace(routeOne, "{id}", url.PathEscape(id), 1), Route: routeOne,
 		Wait: endTimeout, Each: killEach,
 	})
-	if cloud.StatusOf(err) == http.StatusNotFound || cloud.StatusOf(err) == http.StatusGone {
+	if err == nil || cloud.StatusOf(err) == http.StatusNotFound || cloud.StatusOf(err) == http.StatusGone {
+		p.room.Ended(id)
 		return nil
 	}
 	return err

@@ -108,9 +108,9 @@ type Provider struct {
 	sandbox *url.URL     // of all sandboxes; nil: each region has its own
 	ahead   atomic.Int64 // nanoseconds that the service's clock is before this host's
 
-	mu       sync.Mutex
-	closed   bool
-	creating int // sandboxes that are not listed yet
+	mu     sync.Mutex
+	closed bool
+	room   *cloud.Room
 
 	ending  sync.WaitGroup
 	volumes cloud.Known // that are there
@@ -183,6 +183,7 @@ func Open(o Options) (*Provider, error) {
 		return nil, err
 	}
 	p := &Provider{opt: o, log: o.Log}
+	p.room = &cloud.Room{Most: o.Sandboxes, Service: service, Flag: "--deno-sandboxes", List: p.running}
 	if o.SandboxURL != "" {
 		if p.sandbox, err = cloud.ParseBase("deno-sandbox-url", o.SandboxURL); err != nil {
 			return nil, err

@@ -41,23 +41,24 @@ func (p *Provider) endInKept(ctx context.Context, box, id string) error {
 	found, err := p.kept(ctx, box)
 	for _, s := range found {
 		d := p.doorOf(s.ID, nil)
-		err = errors.Join(err, p.sweep(ctx, s, d, boxrun.MarkOf(id)))
+		err = errors.Join(err, carry.Swept(p.sweep(ctx, s, d, boxrun.MarkOf(id))))
 		d.Close()
 	}
 	return err
 }
 
-// sweep ends what is left in a kept sandbox of a command whose program is gone. Where that fails the sandbox is killed, with all that is in
-// it. One that is gone has nothing left.
+// sweep ends what is left in a kept sandbox of a command whose program is gone. One that is gone has nothing left.
 func (p *Provider) sweep(ctx context.Context, s sandbox, d *door, mark string) error {
-	_, err := spool.Run(ctx, d, spool.Sweep, `exec "$@"`, boxrun.SweepArguments("bash", carry.SearchPath, mark)...)
-	if err == nil || cloud.StatusOf(err) == http.StatusNotFound || cloud.StatusOf(err) == http.StatusGone {
-		return nil
-	}
-	there, look := p.list(ctx, map[string]string{labelInstallation: p.opt.Installation, labelBirth: s.Labels[labelBirth]})
-	if look == nil && !slices.ContainsFunc(there, func(one sandbox) bool { return one.ID == s.ID }) {
-		return nil
-	}
-	p.log.Warn("command not ended alone, ending its sandbox", "sandbox", s.ID, "error", err)
-	return p.end(ctx, s)
+	return carry.Sweeping{
+		Sandbox: s.ID, Log: p.log,
+		Sweep: func(ctx context.Context) error { return spool.SweepOnce(ctx, d, carry.SearchPath, mark) },
+		Gone: func(ctx context.Context, failed error) (bool, error) {
+			if code := cloud.StatusOf(failed); code == http.StatusNotFound || code == http.StatusGone {
+				return true, nil
+			}
+			there, err := p.list(ctx, map[string]string{labelInstallation: p.opt.Installation, labelBirth: s.Labels[labelBirth]})
+			return !slices.ContainsFunc(there, func(one sandbox) bool { return one.ID == s.ID }), err
+		},
+		End: func(ctx context.Context) error { return p.end(ctx, s) },
+	}.Run(ctx)
 }

@@ -424,3 +424,22 @@ func TestDeadWorker(t *testing.T) {
 		t.Errorf("sandboxes are left: %v", left)
 	}
 }
+
+// TestRootProcess: a command that has become root is ended alone, and its sandbox lives on.
+func TestRootProcess(t *testing.T) {
+	t.Parallel()
+	p, _ := start(t, denotest.Options{}, nil)
+	ref := reserve(t, p)
+	cloudtest.RootProcess(t, p, t.Name(), account, func(script string) providers.Command { return in(ref, script) })
+}
+
+// TestCapLag: what a worker has started counts also while lists do not show it.
+func TestCapLag(t *testing.T) {
+	t.Parallel()
+	p, _ := start(t, denotest.Options{ListLag: 20}, func(o *deno.Options) { o.Sandboxes = 1 })
+	cloudtest.CapLag(t, p, func(script string) providers.Command {
+		cmd := command(script)
+		cmd.Mounts, cmd.Spec.Mounts = nil, nil
+		return cmd
+	})
+}

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 	"unicode/utf16"
 
@@ -170,11 +169,30 @@ var errHeld = errors.New("the volume of the workspace is in another sandbox")
 
 // tryCreate asks for a sandbox once. When the answer is lost it is looked for by its birth.
 func (p *Provider) tryCreate(ctx context.Context, o order) made {
-	leave, err := p.admit(ctx, o)
+	slot, err := p.admit(ctx, o)
 	if err != nil {
 		return made{err: err}
 	}
-	defer leave()
+	defer slot.Leave()
+	m := p.askFor(ctx, o)
+	if m.err != nil {
+		return m
+	}
+	slot.Started(m.box.ID)
+	if o.kept() { // it may be another worker's already
+		return m
+	}
+	if m.err = p.room.Recount(ctx, m.box.ID); m.err != nil {
+		if m.first != nil {
+			m.first.Close()
+		}
+		p.discard(m.box.ID)
+	}
+	return m
+}
+
+// askFor asks for a sandbox that was admitted.
+func (p *Provider) askFor(ctx context.Context, o order) made {
 	c, err := p.configOf(ctx, o)
 	if err != nil {
 		return made{err: err}
@@ -287,35 +305,39 @@ func (p *Provider) lost(ctx context.Context, labels map[string]string, cause err
 	}
 }
 
-// admit lets a create pass where fewer sandboxes run than may, its workspace is in none, and a kept one is not there already. Creates of
-// other workers at the same moment are not seen: the organization's own limit is the service's, and a volume is given once.
-func (p *Provider) admit(ctx context.Context, o order) (leave func(), err error) {
-	p.mu.Lock()
-	p.creating++
-	before := p.creating - 1
-	p.mu.Unlock()
-	leave = sync.OnceFunc(func() {
-		p.mu.Lock()
-		p.creating--
-		p.mu.Unlock()
-	})
+// admit lets a create pass where fewer sandboxes run than may, its workspace is in none, and a kept one is not there already. Its caller
+// gives the place back.
+func (p *Provider) admit(ctx context.Context, o order) (*cloud.Slot, error) {
+	slot := p.room.Take("")
 	all, err := p.list(ctx, map[string]string{labelInstallation: p.opt.Installation})
-	switch running := len(all) + before; {
+	switch {
 	case err != nil:
 		err = explain(opCreate, err)
 	case o.kept() && slices.ContainsFunc(all, func(s sandbox) bool { return s.Labels[labelBox] == o.box }):
 		err = schemas.Errorf(schemas.Conflict, opCreate, "another worker has made it meanwhile")
 	case o.workspace() != "" && slices.ContainsFunc(all, func(s sandbox) bool { return s.facts().workspace == o.workspace() }):
 		err = errHeld
-	case running >= p.opt.Sandboxes:
-		err = schemas.Errorf(schemas.Exhausted, opCreate,
-			"%d sandboxes run on Deno, as many as there may be (--deno-sandboxes): try later", running)
+	default:
+		err = slot.Fits(runningOf(all))
 	}
 	if err != nil {
-		leave()
-		return nil, err
+		slot.Leave()
 	}
-	return leave, nil
+	return slot, err
+}
+
+func runningOf(all []sandbox) []cloud.Running {
+	var running []cloud.Running
+	for _, s := range all {
+		running = append(running, cloud.Running{ID: s.ID, Since: s.facts().made})
+	}
+	return running
+}
+
+// running lists what runs of this installation. Codes: those of [explain].
+func (p *Provider) running(ctx context.Context) ([]cloud.Running, error) {
+	all, err := p.list(ctx, map[string]string{labelInstallation: p.opt.Installation})
+	return runningOf(all), explain("list", err)
 }
 
 // discard kills a sandbox that nobody knows of, behind its caller. Where that fails it ends at the end of its time.

@@ -79,7 +79,8 @@ func (p *Provider) connect(ctx context.Context, id string, life time.Duration) (
 // end kills a sandbox. One that is gone is no error.
 func (p *Provider) end(ctx context.Context, id string) error {
 	_, err := p.ask(ctx, http.MethodDelete, id, "", nil, nil)
-	if cloud.StatusOf(err) == http.StatusNotFound {
+	if err == nil || cloud.StatusOf(err) == http.StatusNotFound {
+		p.room.Ended(id)
 		return nil
 	}
 	return err

@@ -88,7 +88,7 @@ type Provider struct {
 
 	mu        sync.Mutex
 	closed    bool
-	creating  int // sandboxes that are not listed yet
+	room      *cloud.Room
 	ending    sync.WaitGroup
 	volumes   cloud.Known // that are there
 	furnished cloud.Known // births of sandboxes whose workspace is prepared
@@ -145,6 +145,7 @@ func Open(o Options) (*Provider, error) {
 		return nil, err
 	}
 	p := &Provider{opt: o, log: o.Log}
+	p.room = &cloud.Room{Most: o.Sandboxes, Service: service, Flag: "--e2b-sandboxes", List: p.running}
 	if o.SandboxURL != "" {
 		if p.boxes, err = cloud.ParseBase("e2b-sandbox-url", o.SandboxURL); err != nil {
 			return nil, err

@@ -46,23 +46,31 @@ func (p *Provider) endInKept(ctx context.Context, box, id string) error {
 		case waking != nil:
 			err = errors.Join(err, waking)
 		default:
-			err = errors.Join(err, p.sweep(ctx, s.ID, p.daemonOf(woken), boxrun.MarkOf(id)))
+			err = errors.Join(err, carry.Swept(p.sweep(ctx, s.ID, p.daemonOf(woken), boxrun.MarkOf(id))))
 		}
 	}
 	return err
 }
 
-// sweep ends what is left in a kept sandbox of a command whose program is gone. Where that fails the sandbox is killed, with all
-// that is in it. One that is gone has nothing left.
+// sweep ends what is left in a kept sandbox of a command whose program is gone: as root, for the command may have become root. One that
+// is gone has nothing left.
 func (p *Provider) sweep(ctx context.Context, id string, d daemon, mark string) error {
-	args := boxrun.SweepArguments("bash", carry.SearchPath, mark)
-	err := d.run(ctx, userPlain, args...)
-	if err == nil {
-		return nil
-	}
-	if s, look := p.get(ctx, id); cloud.StatusOf(look) == http.StatusNotFound || look == nil && s.State == statePaused {
-		return nil // a paused one stands still, and its program's limit ends the command when it goes on
-	}
-	p.log.Warn("command not ended alone, ending its sandbox", "sandbox", id, "error", err)
-	return p.end(ctx, id)
+	return carry.Sweeping{
+		Sandbox: id, Log: p.log,
+		Sweep: func(ctx context.Context) error {
+			code, said, err := d.execute(ctx, userRoot, boxrun.TrySweepArguments("bash", carry.SearchPath, mark)...)
+			if err != nil {
+				return err
+			}
+			return boxrun.SweepResult(code, said)
+		},
+		Gone: func(ctx context.Context, _ error) (bool, error) {
+			s, err := p.get(ctx, id)
+			if cloud.StatusOf(err) == http.StatusNotFound {
+				return true, nil
+			}
+			return s.State == statePaused, err // a paused one is suspended, and its program's limit ends the command when it is woken
+		},
+		End: func(ctx context.Context) error { return p.end(ctx, id) },
+	}.Run(ctx)
 }

@@ -171,24 +171,33 @@ func (d daemon) run(ctx context.Context, user string, args ...string) error {
 
 // output is run, and returns the beginning of what it printed.
 func (d daemon) output(ctx context.Context, user string, args ...string) (string, error) {
+	code, said, err := d.execute(ctx, user, args...)
+	if err == nil && code != 0 {
+		return "", schemas.Errorf(schemas.Unavailable, "run", "a program in the sandbox failed with %d: %s", code, said)
+	}
+	return said, err
+}
+
+// execute runs a short program to its end, and returns its exit code, -1 where it was killed, and the beginning of what it printed.
+func (d daemon) execute(ctx context.Context, user string, args ...string) (code int, said string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, endTimeout)
 	defer cancel()
 	p, err := d.start(ctx, user, endTimeout, false, args...)
 	if err != nil {
-		return "", err
+		return 0, "", err
 	}
 	defer p.cancel()
 	defer p.frames.Close() //nolint:errcheck // it was only read
 	stop := context.AfterFunc(ctx, p.cancel)
 	defer stop()
 	var out limited
-	switch err := p.Copy(&out, &out); {
-	case err != nil:
-		return "", cmp.Or(ctx.Err(), err)
-	case !p.exited || p.code != 0:
-		return "", schemas.Errorf(schemas.Unavailable, "run", "a program in the sandbox failed with %d: %s", p.code, out.text)
+	if err := p.Copy(&out, &out); err != nil {
+		return 0, "", cmp.Or(ctx.Err(), err)
 	}
-	return string(out.text), nil
+	if !p.exited {
+		return -1, string(out.text), nil
+	}
+	return p.code, string(out.text), nil
 }
 
 // limited keeps the beginning of what is written.

@@ -1,6 +1,7 @@
 package e2b_test
 
 import (
+	"context"
 	"net/http"
 	"slices"
 	"strings"
@@ -299,6 +300,97 @@ func TestDeadWorker(t *testing.T) {
 	}
 	testwait.OK(t, alive.Release(t.Context(), ref))
 	testwait.OK(t, dead.Close())
+	if left := s.Boxes(); len(left) > 0 {
+		t.Errorf("sandboxes are left: %v", left)
+	}
+}
+
+// TestRootProcess: a command that has become root is ended alone, and its sandbox lives on.
+func TestRootProcess(t *testing.T) {
+	t.Parallel()
+	p, _ := start(t, e2btest.Options{}, nil)
+	ref := reserve(t, p)
+	cloudtest.RootProcess(t, p, t.Name(), account, func(script string) providers.Command { return in(ref, script) })
+}
+
+// TestRootProcessTimesOut: a command that has become root, and that its own user cannot kill, has timed out, and its sandbox lives on.
+func TestRootProcessTimesOut(t *testing.T) {
+	t.Parallel()
+	p, _ := start(t, e2btest.Options{}, nil)
+	ref := reserve(t, p)
+	cmd := in(ref, "sudo -n sleep 600")
+	cmd.Timeout, cmd.Grace = time.Second, time.Second
+	if res, err := p.Run(t.Context(), cmd); err != nil || !res.TimedOut {
+		t.Errorf("%v, %+v, want a timeout", err, res)
+	}
+	if got := ok(t, p, in(ref, cloudtest.Sleepers)); got != "0" {
+		t.Errorf("%s processes of the command are left", got)
+	}
+}
+
+// TestSweepFails: the daemon of a sandbox does not answer for a moment, or for longer than the end of a run is tried. Its sandbox lives on
+// with what is in it, for nobody has seen that its processes cannot be ended.
+func TestSweepFails(t *testing.T) {
+	t.Parallel()
+	const sweeps = "sandjet-run" // only a sweep as root is sent with it by EndRun
+	for name, c := range map[string]struct {
+		fault e2btest.Fault
+		code  schemas.Code
+	}{
+		"once":               {e2btest.Fault{Status: http.StatusBadGateway}, ""},
+		"twice, and dropped": {e2btest.Fault{Drop: e2btest.Before, Times: 2}, ""},
+		"all the time":       {e2btest.Fault{Status: http.StatusInternalServerError, Times: 1000}, schemas.Unavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, s := start(t, e2btest.Options{}, nil)
+			ref := reserve(t, p)
+			c.fault.Route, c.fault.Has = begin, sweeps
+			s.Fail(c.fault)
+			ctx, cancel := context.WithTimeout(t.Context(), 6*time.Second)
+			defer cancel()
+			if err := p.EndRun(ctx, t.Name(), account, "run"); schemas.CodeOf(err) != c.code {
+				t.Errorf("got %v, want code %q", err, c.code)
+			}
+			if left := s.Boxes(); !slices.Contains(left, ref.ID) {
+				t.Errorf("the sandbox was ended: %v are left", left)
+			}
+		})
+	}
+}
+
+// TestCapRace: two workers make a sandbox at the same moment when one may run. One of them gives up its own before its command starts.
+func TestCapRace(t *testing.T) {
+	t.Parallel()
+	s, url := e2btest.Start(t, e2btest.Options{})
+	one := func(o *e2b.Options) { o.Sandboxes = 1 }
+	cmd := command("true")
+	cmd.Mounts, cmd.Spec.Mounts = nil, nil
+	cloudtest.CapRace(t, [2]cloudtest.Provider{on(t, url, one), on(t, url, one)}, func(held func()) {
+		s.Fail(e2btest.Fault{Route: create, Hold: held})
+	}, cmd)
+}
+
+// TestCapLag: what a worker has started counts also while lists do not show it.
+func TestCapLag(t *testing.T) {
+	t.Parallel()
+	p, _ := start(t, e2btest.Options{ListLag: 20}, func(o *e2b.Options) { o.Sandboxes = 1 })
+	cloudtest.CapLag(t, p, func(script string) providers.Command {
+		cmd := command(script)
+		cmd.Mounts, cmd.Spec.Mounts = nil, nil
+		return cmd
+	})
+}
+
+// TestCapWake: a sandbox that rests is woken only where one more may run.
+func TestCapWake(t *testing.T) {
+	t.Parallel()
+	s, url := e2btest.Start(t, e2btest.Options{})
+	one := func(o *e2b.Options) { o.Sandboxes = 1 }
+	p, other := on(t, url, one), on(t, url, one)
+	cloudtest.CapWake(t, p, other, spec())
+	testwait.OK(t, p.Close())
+	testwait.OK(t, other.Close())
 	if left := s.Boxes(); len(left) > 0 {
 		t.Errorf("sandboxes are left: %v", left)
 	}

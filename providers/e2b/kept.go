@@ -62,6 +62,16 @@ func (p *Provider) reserve(ctx context.Context, name, key string, spec providers
 	if err != nil {
 		return schemas.Ref{}, err
 	}
+	waking := map[string]*cloud.Slot{}
+	for _, s := range found { // to choose one wakes them
+		if s.State != statePaused {
+			continue
+		}
+		if waking[s.ID], err = p.room.Enter(ctx, s.ID); err != nil {
+			return schemas.Ref{}, err
+		}
+		defer waking[s.ID].Leave()
+	}
 	first, err := p.choose(ctx, found)
 	switch {
 	case err != nil:
@@ -75,11 +85,17 @@ func (p *Provider) reserve(ctx context.Context, name, key string, spec providers
 		if err := p.end(ctx, first.ID); err != nil {
 			return schemas.Ref{}, explain("reserve", err)
 		}
+		for _, slot := range waking { // else it would count beside the next one
+			slot.Leave()
+		}
 		return p.makeKept(ctx, name, key, rules, spec)
 	}
 	box, err := p.connect(ctx, first.ID, p.opt.Idle)
 	if err != nil {
 		return schemas.Ref{}, explain("reserve", err)
+	}
+	if slot := waking[first.ID]; slot != nil {
+		slot.Started(first.ID)
 	}
 	box.Metadata = first.Metadata
 	err = p.furnishOnce(ctx, box, spec.Mounts)
@@ -218,6 +234,9 @@ func (p *Provider) Pause(ctx context.Context, ref schemas.Ref) error {
 		return err
 	}
 	_, err = p.ask(ctx, http.MethodPost, s.ID, "/pause", map[string]bool{"memory": true}, nil)
+	if err == nil {
+		p.room.Ended(s.ID)
+	}
 	switch cloud.StatusOf(err) {
 	case http.StatusNotFound, http.StatusConflict: // somebody else was faster
 		return nil

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/sandjet/sandjet/internal/wait"
@@ -87,13 +86,13 @@ func (p *Provider) make(ctx context.Context, o order) (sandbox, error) {
 	}
 }
 
-// create asks for a sandbox once. When the answer is lost it is looked for by its birth.
-func (p *Provider) create(ctx context.Context, o order) (sandbox, error) {
-	leave, err := p.admit(ctx)
+// create asks for a sandbox once. When the answer is lost it is looked for by its birth. An error with a sandbox: it is to be killed.
+func (p *Provider) create(ctx context.Context, o order) (box sandbox, err error) {
+	slot, err := p.room.Enter(ctx, "")
 	if err != nil {
 		return sandbox{}, err
 	}
-	defer leave()
+	defer slot.Leave()
 	n := newSandbox{Template: p.opt.Template, Timeout: seconds(o.life), Pause: o.kind == kindKept, Secure: true, Metadata: o.metadata}
 	birth := cloud.Random()
 	n.Metadata[metaInstallation], n.Metadata[metaKind], n.Metadata[metaBirth] = p.opt.Installation, o.kind, birth
@@ -106,17 +105,23 @@ func (p *Provider) create(ctx context.Context, o order) (sandbox, error) {
 		}
 		n.Mounts = append(n.Mounts, volumeMount{Name: name, Path: m.Path()})
 	}
-	var box sandbox
 	_, err = p.control.Do(ctx, cloud.Call{Method: http.MethodPost, Path: "/sandboxes", Body: n, Into: &box, Wait: p.opt.Start})
-	if err == nil {
-		box.Metadata = n.Metadata
-		return box, nil
-	}
 	var e *cloud.Error
-	if !errors.As(err, &e) || e.Status != 0 && e.Status < 500 || !e.Sent {
+	switch {
+	case err == nil:
+		box.Metadata = n.Metadata
+	case !errors.As(err, &e) || e.Status != 0 && e.Status < 500 || !e.Sent:
 		return sandbox{}, explain("create", err)
+	default:
+		if box, err = p.lost(ctx, n.Metadata, err); err != nil {
+			return sandbox{}, err
+		}
 	}
-	return p.lost(ctx, n.Metadata, err)
+	slot.Started(box.ID)
+	if o.kind == kindRun { // a kept one may be another worker's already
+		err = p.room.Recount(ctx, box.ID)
+	}
+	return box, err
 }
 
 // lost looks for the sandbox of a create whose answer was lost. One that comes later ends by itself, or is found by its key. For a kept one
@@ -143,35 +148,16 @@ func (p *Provider) lost(ctx context.Context, metadata map[string]string, cause e
 	}
 }
 
-// admit lets a create pass where fewer sandboxes run than may. Creates of other workers at the same moment are not seen: the team's
-// own limit is the service's.
-func (p *Provider) admit(ctx context.Context) (leave func(), err error) {
-	p.mu.Lock()
-	p.creating++
-	before := p.creating - 1
-	p.mu.Unlock()
-	leave = sync.OnceFunc(func() {
-		p.mu.Lock()
-		p.creating--
-		p.mu.Unlock()
-	})
+// running lists what runs of this installation. Codes: those of [explain].
+func (p *Provider) running(ctx context.Context) ([]cloud.Running, error) {
 	all, err := p.list(ctx, map[string]string{metaInstallation: p.opt.Installation})
-	if err != nil {
-		leave()
-		return nil, explain("create", err)
-	}
-	running := before
+	var running []cloud.Running
 	for _, s := range all {
 		if s.State == stateRunning {
-			running++
+			running = append(running, cloud.Running{ID: s.ID, Since: s.Started})
 		}
 	}
-	if running >= p.opt.Sandboxes {
-		leave()
-		return nil, schemas.Errorf(schemas.Exhausted, "create",
-			"%d sandboxes run on E2B, as many as there may be (--e2b-sandboxes): try later", running)
-	}
-	return leave, nil
+	return running, explain("list", err)
 }
 
 // volume is the name of the volume with a workspace's files, which is made when there is none.

@@ -358,3 +358,14 @@ func TestDeadWorker(t *testing.T) {
 		t.Errorf("sandboxes are left: %v", left)
 	}
 }
+
+// TestCapLag: what a worker has started counts also while lists do not show it.
+func TestCapLag(t *testing.T) {
+	t.Parallel()
+	p, _ := start(t, modaltest.Options{ListLag: 20}, func(o *modal.Options) { o.Sandboxes = 1 })
+	cloudtest.CapLag(t, p, func(script string) providers.Command {
+		cmd := command(script)
+		cmd.Mounts, cmd.Spec.Mounts = nil, nil
+		return cmd
+	})
+}

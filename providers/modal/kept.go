@@ -227,23 +227,32 @@ func (p *Provider) endInKept(ctx context.Context, digest, id string) error {
 	if err != nil {
 		return err
 	}
-	return p.sweep(ctx, box, boxrun.MarkOf(id))
+	return carry.Swept(p.sweep(ctx, box, boxrun.MarkOf(id)))
 }
 
-// sweep ends what is left in a kept sandbox of a command whose program is gone. Where that fails the sandbox is ended, with all that
-// is in it. In one that is gone nothing is left.
+// sweep ends what is left in a kept sandbox of a command whose program is gone. In one that is gone nothing is left.
 func (p *Provider) sweep(ctx context.Context, id, mark string) error {
-	r, err := p.modal.enter(ctx, id)
-	if err == nil {
-		defer r.close()
-		var code int
-		if code, _, err = r.shortly(ctx, boxrun.SweepArguments("bash", carry.SearchPath, mark)...); err == nil && code == 0 {
-			return nil
-		}
-	}
-	if running, look := p.modal.running(ctx, id); look == nil && !running || cloud.StatusOf(look) == http.StatusNotFound {
-		return nil
-	}
-	p.log.Warn("command not ended alone, ending its sandbox", "sandbox", id, "error", err)
-	return p.end(ctx, id)
+	return carry.Sweeping{
+		Sandbox: id, Log: p.log,
+		Sweep: func(ctx context.Context) error {
+			r, err := p.modal.enter(ctx, id)
+			if err != nil {
+				return err
+			}
+			defer r.close()
+			code, said, err := r.shortly(ctx, boxrun.TrySweepArguments("bash", carry.SearchPath, mark)...)
+			if err != nil {
+				return err
+			}
+			return boxrun.SweepResult(code, said)
+		},
+		Gone: func(ctx context.Context, _ error) (bool, error) {
+			running, err := p.modal.running(ctx, id)
+			if cloud.StatusOf(err) == http.StatusNotFound {
+				return true, nil
+			}
+			return !running, err
+		},
+		End: func(ctx context.Context) error { return p.end(ctx, id) },
+	}.Run(ctx)
 }

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/sandjet/sandjet/internal/wait"
@@ -112,7 +111,7 @@ func (p *Provider) make(ctx context.Context, o order) (box, error) {
 		apart, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.opt.Build+p.opt.Start)
 		defer cancel()
 		b, err := p.create(apart, o)
-		if b.id != "" && ctx.Err() != nil {
+		if b.id != "" && (err != nil || ctx.Err() != nil) {
 			p.discard(b.id)
 		}
 		done <- made{b, err}
@@ -128,13 +127,13 @@ func (p *Provider) make(ctx context.Context, o order) (box, error) {
 	}
 }
 
-// create asks for a sandbox once. When the answer is lost it is looked for by its name.
+// create asks for a sandbox once. When the answer is lost it is looked for by its name. An error with a sandbox: it is to be ended.
 func (p *Provider) create(ctx context.Context, o order) (box, error) {
-	leave, err := p.admit(ctx)
+	slot, err := p.room.Enter(ctx, "")
 	if err != nil {
 		return box{}, err
 	}
-	defer leave()
+	defer slot.Leave()
 	b := box{birth: cloud.Random()}
 	n := newSandbox{Name: o.name, Runtime: p.opt.Runtime, Life: o.life.Round(time.Second), Tags: map[string]string{
 		tagKind: o.kind, tagBirth: b.birth, tagAccount: string(o.spec.Account), tagMade: strconv.FormatInt(time.Now().Unix(), 10),
@@ -162,17 +161,24 @@ func (p *Provider) create(ctx context.Context, o order) (box, error) {
 		}
 		n.Volumes = append(n.Volumes, volumeMount{ID: id, Path: m.Path(), ReadOnly: m.ReadOnly})
 	}
-	if b.id, err = p.modal.create(ctx, n); err == nil {
-		if b.id == "" {
-			return box{}, schemas.Errorf(schemas.Unavailable, "create", "Modal does not say which sandbox it has made")
-		}
-		return b, nil
-	}
+	b.id, err = p.modal.create(ctx, n)
 	var e *cloud.Error
-	if !errors.As(err, &e) || e.Route != "SandboxCreateV2" || e.Status != 0 && e.Status < 500 && e.Status != http.StatusConflict || !e.Sent {
+	switch {
+	case err == nil && b.id == "":
+		return box{}, schemas.Errorf(schemas.Unavailable, "create", "Modal does not say which sandbox it has made")
+	case err == nil:
+	case !errors.As(err, &e) || e.Route != "SandboxCreateV2" || e.Status != 0 && e.Status < 500 && e.Status != http.StatusConflict || !e.Sent:
 		return box{}, explain("create", err)
+	default:
+		if b, err = p.lost(ctx, n.Name, b.birth, err); err != nil {
+			return box{}, err
+		}
 	}
-	return p.lost(ctx, n.Name, b.birth, err)
+	slot.Started(b.id)
+	if o.kind == kindRun { // a kept one may be another worker's already
+		err = p.room.Recount(ctx, b.id)
+	}
+	return b, err
 }
 
 // volumeOf is the name of the volume with a workspace's files.
@@ -205,29 +211,14 @@ func (p *Provider) lost(ctx context.Context, name, birth string, cause error) (b
 	}
 }
 
-// admit lets a create pass where fewer sandboxes run than may. Creates of other workers at the same moment are not seen: the
-// workspace's own limit is the service's.
-func (p *Provider) admit(ctx context.Context) (leave func(), err error) {
-	p.mu.Lock()
-	p.creating++
-	before := p.creating - 1
-	p.mu.Unlock()
-	leave = sync.OnceFunc(func() {
-		p.mu.Lock()
-		p.creating--
-		p.mu.Unlock()
-	})
+// running lists what runs of this installation. Codes: those of [explain].
+func (p *Provider) running(ctx context.Context) ([]cloud.Running, error) {
 	all, err := p.modal.list(ctx, nil)
-	if err != nil {
-		leave()
-		return nil, explain("create", err)
+	var running []cloud.Running
+	for _, s := range all {
+		running = append(running, cloud.Running{ID: s.ID, Since: time.UnixMicro(int64(s.Created * 1e6))})
 	}
-	if running := len(all) + before; running >= p.opt.Sandboxes {
-		leave()
-		return nil, schemas.Errorf(schemas.Exhausted, "create",
-			"%d sandboxes run on Modal, as many as there may be (--modal-sandboxes): try later", running)
-	}
-	return leave, nil
+	return running, explain("list", err)
 }
 
 // discard ends a sandbox that nobody knows of, behind its caller. Where that fails it ends at the end of its time.
@@ -249,10 +240,12 @@ func (p *Provider) endNow(id string) error {
 func (p *Provider) end(ctx context.Context, id string) error {
 	again := wait.Backoff{First: 50 * time.Millisecond, Most: time.Second}
 	if err := p.modal.end(ctx, id); cloud.StatusOf(err) == http.StatusNotFound {
+		p.room.Ended(id)
 		return nil
 	} else if err != nil {
 		return err
 	}
+	p.room.Ended(id)
 	for n := 1; ; n++ {
 		running, err := p.modal.running(ctx, id)
 		if err == nil && !running || cloud.StatusOf(err) == http.StatusNotFound {
@@ -270,7 +263,9 @@ func (p *Provider) leave(id string) {
 	defer cancel()
 	if err := p.modal.end(ctx, id); err != nil && cloud.StatusOf(err) != http.StatusNotFound {
 		p.discard(id)
+		return
 	}
+	p.room.Ended(id)
 }
 
 // explain gives an error of the service a code, for what has not begun yet.

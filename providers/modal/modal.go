@@ -90,9 +90,9 @@ type Provider struct {
 	modal  vendor
 	cancel func() // of the connections
 
-	mu       sync.Mutex
-	closed   bool
-	creating int // sandboxes that are not listed yet
+	mu     sync.Mutex
+	closed bool
+	room   *cloud.Room
 
 	ending sync.WaitGroup
 	marks  cloud.Known // ids of kept sandboxes in which the processes of a command are known by their mark
@@ -159,7 +159,9 @@ func Open(o Options) (*Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Provider{opt: o, log: o.Log, modal: v, cancel: stop}, nil
+	p := &Provider{opt: o, log: o.Log, modal: v, cancel: stop}
+	p.room = &cloud.Room{Most: o.Sandboxes, Service: service, Flag: "--modal-sandboxes", List: p.running}
+	return p, nil
 }
 
 // Close waits until the sandboxes of runs that have ended are ended. Kept ones stay.

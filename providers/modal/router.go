@@ -59,13 +59,19 @@ func (r *router) start(ctx context.Context, limit time.Duration, args []string) 
 	return exec, err
 }
 
-// read hands over an output of a process from its beginning until it has ended. Where the connection breaks it goes on where it was.
+// aliveAfter is how long a reading has lasted that has reached the service: what does not reach it fails at once, but for the first one
+// after the network is gone.
+const aliveAfter = 15 * time.Second
+
+// read hands over an output of a process from its beginning until it has ended. Where the connection breaks it goes on where it was. A
+// command that prints nothing is as alive as another one.
 func (r *router) read(ctx context.Context, exec string, fd pb.TaskExecStdioFileDescriptor, take func([]byte) error) error {
 	again := wait.Backoff{First: 50 * time.Millisecond, Most: tryAgainMax}
 	var offset uint64
 	failed, last, fresh := 0, time.Now(), false
 	for {
 		one, cancel := context.WithCancel(ctx)
+		begun := time.Now()
 		stream, err := r.rpc.TaskExecStdioRead(one, pb.TaskExecStdioReadRequest_builder{
 			TaskId: r.task, ExecId: exec, Offset: offset, FileDescriptor: fd,
 		}.Build())
@@ -82,6 +88,9 @@ func (r *router) read(ctx context.Context, exec string, fd pb.TaskExecStdioFileD
 			}
 		}
 		cancel()
+		if time.Since(begun) >= aliveAfter {
+			failed, last = 0, time.Now()
+		}
 		failed++
 		switch {
 		case errors.Is(err, io.EOF):

@@ -27,7 +27,7 @@ func Diagnose(ctx context.Context, o Options) []Diagnosis {
 				"VERCEL_TEAM_ID and VERCEL_PROJECT_ID"}}
 	}
 	defer p.Close() //nolint:errcheck // nothing was begun
-	running, resting, err := p.count(ctx, false)
+	runs, resting, err := p.count(ctx, false)
 	switch {
 	case err == nil:
 	case schemas.CodeOf(explain("ask", err)) == schemas.Denied:
@@ -41,9 +41,9 @@ func Diagnose(ctx context.Context, o Options) []Diagnosis {
 			Remedy: "see whether " + p.client.Base.String() + " can be reached from here"}}
 	}
 	return []Diagnosis{{
-		About: "vercel", Good: running < p.opt.Sandboxes,
+		About: "vercel", Good: len(runs) < p.opt.Sandboxes,
 		Says: fmt.Sprintf("%s takes the token; of this installation %d sandboxes run and %d rest, %d may run",
-			p.client.Base, running, resting, p.opt.Sandboxes),
+			p.client.Base, len(runs), resting, p.opt.Sandboxes),
 		Remedy: "end some, or allow more with --vercel-sandboxes, up to what the team's plan allows",
 	}, p.diagnoseDrives(ctx)}
 }

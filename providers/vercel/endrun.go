@@ -56,22 +56,31 @@ func (p *Provider) endInKept(ctx context.Context, digest, id string) error {
 	if err != nil || !ok || b.Session.Status != statusRunning {
 		return err
 	}
-	return p.sweep(ctx, b, boxrun.MarkOf(id))
+	return carry.Swept(p.sweep(ctx, b, boxrun.MarkOf(id)))
 }
 
-// sweep ends what is left in a kept sandbox of a command whose program is gone. Where that fails its session is ended, with all
-// that runs in it. One that has ended has nothing left.
+// sweep ends what is left in a kept sandbox of a command whose program is gone: as root, for the command may have become root. Where that
+// cannot be, the session is ended, with all that runs in it, and the files stay. One that has ended has nothing left.
 func (p *Provider) sweep(ctx context.Context, b box, mark string) error {
 	s := session{p, b.Session.ID}
-	err := s.run(ctx, "sweep", `exec "$@"`, boxrun.SweepArguments("bash", carry.SearchPath, mark)...)
-	if err == nil || stopped(err) || cloud.StatusOf(err) == http.StatusNotFound {
-		return nil
-	}
-	p.log.Warn("command not ended alone, ending its sandbox's session", "sandbox", b.Sandbox.Name, "error", err)
-	apart, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
-	defer cancel()
-	if _, err := s.ask(apart, http.MethodPost, "/stop", nil); err != nil && !stopped(err) && cloud.StatusOf(err) != http.StatusNotFound {
-		return err
-	}
-	return p.ended(apart, b.Session.ID)
+	return carry.Sweeping{
+		Sandbox: b.Sandbox.Name, Log: p.log,
+		Sweep: func(ctx context.Context) error {
+			e, err := s.executeAs(ctx, true, "sweep", endTimeout, `exec "$@"`, boxrun.TrySweepArguments("bash", carry.SearchPath, mark)...)
+			if err != nil {
+				return err
+			}
+			return boxrun.SweepResult(e.Exit, excerpt(e.Output))
+		},
+		Gone: func(_ context.Context, failed error) (bool, error) {
+			return stopped(failed) || cloud.StatusOf(failed) == http.StatusNotFound, nil
+		},
+		End: func(ctx context.Context) error {
+			_, err := s.ask(ctx, http.MethodPost, "/stop", nil)
+			if err != nil && !stopped(err) && cloud.StatusOf(err) != http.StatusNotFound {
+				return err
+			}
+			return p.ended(ctx, b.Session.ID)
+		},
+	}.Run(ctx)
 }

@@ -358,3 +358,48 @@ func TestDeadWorker(t *testing.T) {
 		t.Errorf("sandboxes are left: %v", left)
 	}
 }
+
+// TestRootProcess: a command that has become root is ended alone, and its sandbox lives on.
+func TestRootProcess(t *testing.T) {
+	t.Parallel()
+	p, _ := start(t, verceltest.Options{}, nil)
+	ref := reserve(t, p)
+	cloudtest.RootProcess(t, p, t.Name(), account, func(script string) providers.Command { return in(ref, script) })
+}
+
+// TestCapRace: two workers make a sandbox at the same moment when one may run. One of them gives up its own before its command starts.
+func TestCapRace(t *testing.T) {
+	t.Parallel()
+	s, url := verceltest.Start(t, verceltest.Options{})
+	one := func(o *vercel.Options) { o.Sandboxes = 1 }
+	cmd := command("true")
+	cmd.Mounts, cmd.Spec.Mounts = nil, nil
+	cloudtest.CapRace(t, [2]cloudtest.Provider{on(t, url, one), on(t, url, one)}, func(held func()) {
+		s.Fail(verceltest.Fault{Route: create, Hold: held})
+	}, cmd)
+}
+
+// TestCapLag: what a worker has started counts also while lists do not show it.
+func TestCapLag(t *testing.T) {
+	t.Parallel()
+	p, _ := start(t, verceltest.Options{ListLag: 20}, func(o *vercel.Options) { o.Sandboxes = 1 })
+	cloudtest.CapLag(t, p, func(script string) providers.Command {
+		cmd := command(script)
+		cmd.Mounts, cmd.Spec.Mounts = nil, nil
+		return cmd
+	})
+}
+
+// TestCapWake: a sandbox that rests is woken only where one more may run.
+func TestCapWake(t *testing.T) {
+	t.Parallel()
+	s, url := verceltest.Start(t, verceltest.Options{})
+	one := func(o *vercel.Options) { o.Sandboxes = 1 }
+	p, other := on(t, url, one), on(t, url, one)
+	cloudtest.CapWake(t, p, other, spec())
+	testwait.OK(t, p.Close())
+	testwait.OK(t, other.Close())
+	if left := s.Boxes(); len(left) > 0 {
+		t.Errorf("sandboxes are left: %v", left)
+	}
+}

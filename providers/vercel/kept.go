@@ -78,9 +78,7 @@ func (p *Provider) reserve(ctx context.Context, key string, spec providers.Spec)
 		}
 		return schemas.Ref{}, gone(nil) // and made anew with the next attempt
 	default:
-		within, cancel := context.WithTimeout(ctx, p.opt.Start)
-		defer cancel()
-		if b, err = p.awake(within, b); err != nil {
+		if b, err = p.wake(ctx, b); err != nil {
 			return schemas.Ref{}, err
 		}
 	}
@@ -88,6 +86,25 @@ func (p *Provider) reserve(ctx context.Context, key string, spec providers.Spec)
 		return schemas.Ref{}, err
 	}
 	return refOf(b), p.furnishOnce(ctx, b.Session.ID, spec.Mounts)
+}
+
+// wake is [Provider.awake] of a kept sandbox, which counts where its session has ended.
+func (p *Provider) wake(ctx context.Context, b box) (box, error) {
+	within, cancel := context.WithTimeout(ctx, p.opt.Start)
+	defer cancel()
+	if alive(b.Session.Status) {
+		return p.awake(within, b)
+	}
+	name := b.Sandbox.Name
+	slot, err := p.room.Enter(within, name)
+	if err != nil {
+		return b, err
+	}
+	defer slot.Leave()
+	if b, err = p.awake(within, b); err == nil {
+		slot.Started(name)
+	}
+	return b, err
 }
 
 // deploymentTag is a tag's value also where a deployment has no name.
@@ -179,7 +196,11 @@ func (p *Provider) Pause(ctx context.Context, ref schemas.Ref) error {
 	}
 	within, cancel := context.WithTimeout(ctx, p.opt.Start)
 	defer cancel()
-	return explain("pause", p.ended(within, id))
+	err = p.ended(within, id)
+	if err == nil {
+		p.room.Ended(ref.ID)
+	}
+	return explain("pause", err)
 }
 
 // ListKept lists the kept sandboxes of a deployment that are this installation's.

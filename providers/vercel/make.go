@@ -10,7 +10,6 @@ import (
 	"maps"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/sandjet/sandjet/internal/wait"
@@ -105,7 +104,7 @@ func (p *Provider) make(ctx context.Context, o order) (box, error) {
 		apart, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.opt.Start)
 		defer cancel()
 		b, err := p.create(apart, o)
-		mine := err == nil
+		mine := b.Session.ID != ""
 		if err == nil {
 			err = checkNetwork(b, o.spec.Network)
 		}
@@ -133,11 +132,11 @@ func (p *Provider) make(ctx context.Context, o order) (box, error) {
 
 // create asks for a sandbox. While its drive is another's it waits. When the answer is lost the sandbox is looked for by its name.
 func (p *Provider) create(ctx context.Context, o order) (box, error) {
-	leave, err := p.admit(ctx)
+	slot, err := p.room.Enter(ctx, "")
 	if err != nil {
 		return box{}, err
 	}
-	defer leave()
+	defer slot.Leave()
 	birth := cloud.Random()
 	n := newSandbox{
 		Project: p.opt.Project, Name: o.name, Ports: []int{}, Timeout: o.life.Milliseconds(), Image: p.opt.Image, Region: p.opt.Region,
@@ -170,7 +169,11 @@ func (p *Provider) create(ctx context.Context, o order) (box, error) {
 		b, err := p.createOnce(ctx, n, birth)
 		switch {
 		case err == nil:
-			return b, nil
+			slot.Started(n.Name)
+			if !o.kept { // a kept one may be another worker's already
+				err = p.room.Recount(ctx, n.Name)
+			}
+			return b, err
 		case refusedMount(err) && writable(n.Mounts):
 			continue // there is nothing to be seen yet of a drive that was never written to
 		case !inUse(err):
@@ -211,29 +214,10 @@ func (p *Provider) lost(ctx context.Context, name, birth string, cause error) (b
 	}
 }
 
-// admit lets a create pass where fewer sandboxes run than may. Creates of other workers at the same moment are not seen: the
-// plan's own limit is the service's.
-func (p *Provider) admit(ctx context.Context) (leave func(), err error) {
-	p.mu.Lock()
-	p.creating++
-	before := p.creating - 1
-	p.mu.Unlock()
-	leave = sync.OnceFunc(func() {
-		p.mu.Lock()
-		p.creating--
-		p.mu.Unlock()
-	})
-	running, _, err := p.count(ctx, true)
-	if err != nil {
-		leave()
-		return nil, explain("create", err)
-	}
-	if running += before; running >= p.opt.Sandboxes {
-		leave()
-		return nil, schemas.Errorf(schemas.Exhausted, "create",
-			"%d sandboxes run on Vercel, as many as there may be (--vercel-sandboxes): try later", running)
-	}
-	return leave, nil
+// running lists what runs of this installation, or is about to. Codes: those of [explain].
+func (p *Provider) running(ctx context.Context) ([]cloud.Running, error) {
+	run, _, err := p.count(ctx, true)
+	return run, explain("list", err)
 }
 
 // mostLeft is how many sandboxes of dead workers' runs are deleted at a time.
@@ -241,13 +225,13 @@ const mostLeft = 10
 
 // count tells sandboxes of this installation that run, or are about to, from those that rest. Where only what runs is wanted, those
 // that have been what they are for longer than any session lives are not looked at, and what is left of dead workers' runs is deleted.
-func (p *Provider) count(ctx context.Context, running bool) (run, rest int, err error) {
+func (p *Provider) count(ctx context.Context, running bool) (run []cloud.Running, rest int, err error) {
 	var left []string
 	err = p.list(ctx, tagInstallation, p.opt.Installation, func(s sandbox, now time.Time) bool {
 		changed := time.UnixMilli(max(s.Changed, s.Created))
 		switch {
 		case alive(s.Status):
-			run++
+			run = append(run, cloud.Running{ID: s.Name, Since: time.UnixMilli(s.Created)})
 		case running && strings.HasPrefix(s.Name, p.nameOf(kindRun, "")) && now.Sub(changed) > spareTime && len(left) < mostLeft:
 			left = append(left, s.Name)
 		default:
@@ -313,6 +297,7 @@ func (p *Provider) end(ctx context.Context, name, id string) error {
 		_, err := p.ask(ctx, http.MethodDelete, name, nil, "deleteOrphanSnapshots", "true")
 		switch {
 		case err == nil || cloud.StatusOf(err) == http.StatusNotFound:
+			p.room.Ended(name)
 			return p.ended(ctx, id)
 		case !stopped(err) && cloud.StatusOf(err) != http.StatusConflict || !again.Sleep(ctx, n): // on its way to another state
 			return err
@@ -344,7 +329,9 @@ func (p *Provider) leave(name string) {
 	if _, err := p.ask(ctx, http.MethodDelete, name, nil, "deleteOrphanSnapshots", "true"); err != nil &&
 		cloud.StatusOf(err) != http.StatusNotFound {
 		p.discard(name, "")
+		return
 	}
+	p.room.Ended(name)
 }
 
 // explain gives an error of the service a code, for what has not begun yet.

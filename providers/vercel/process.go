@@ -222,7 +222,7 @@ func (p *process) follow(outs [2]*output, taken chan [2]int) error {
 		if l.Command != nil {
 			continue
 		}
-		text, err := l.text(c.Route)
+		text, err := l.text(c.Route, p.in.p.client.Clean)
 		if err != nil {
 			return err
 		}

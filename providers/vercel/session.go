@@ -32,8 +32,9 @@ type line struct {
 	Command *command        `json:"command"`
 }
 
-// text is the piece of output of a line. A line that is the service's error is one: its session has ended.
-func (l line) text(route string) (text string, err error) {
+// text is the piece of output of a line. A line that is the service's error is one: its session has ended. Clean takes secrets out of what
+// the service says.
+func (l line) text(route string, clean func(string) string) (text string, err error) {
 	if l.Stream != "error" {
 		if err := json.Unmarshal(l.Data, &text); err != nil {
 			return "", errors.New("a line of a log has no text")
@@ -45,7 +46,7 @@ func (l line) text(route string) (text string, err error) {
 		Message string `json:"message"`
 	}
 	_ = json.Unmarshal(l.Data, &said) // whatever it says: it is over
-	return "", &cloud.Error{Route: route, Status: http.StatusGone, Kind: said.Code, Message: excerpt(said.Message), Sent: true}
+	return "", &cloud.Error{Route: route, Status: http.StatusGone, Kind: clean(said.Code), Message: clean(said.Message), Sent: true}
 }
 
 // newCommand is what a start asks for. Timeout is milliseconds, at whose end the service kills it.
@@ -75,13 +76,20 @@ type executed struct {
 
 // execute runs a script of bash with arguments, to its end. What names its row in the table of retries.
 func (s session) execute(ctx context.Context, what string, limit time.Duration, script string, args ...string) (e executed, err error) {
+	return s.executeAs(ctx, false, what, limit, script, args...)
+}
+
+// executeAs is execute, as root or not.
+func (s session) executeAs(ctx context.Context, root bool, what string, limit time.Duration, script string, args ...string) (
+	e executed, err error,
+) {
 	c := s.call(http.MethodPost, "/cmd")
 	c.Route += " " + what
 	n := bash(limit, script, args...)
-	n.Wait, n.Logs = true, true
+	n.Wait, n.Logs, n.Sudo = true, true, root
 	c.Body, c.Each, c.Wait = n, limit+wayThere, 4*(limit+wayThere)
 	c.Read = func(answer []byte) (err error) {
-		e, err = readExecuted(c.Route, answer)
+		e, err = readExecuted(c.Route, s.p.client.Clean, answer)
 		return err
 	}
 	_, err = s.p.client.Do(ctx, c)
@@ -89,7 +97,7 @@ func (s session) execute(ctx context.Context, what string, limit time.Duration, 
 }
 
 // readExecuted reads the answer to a command that was waited for: lines, of which the last says how it ended.
-func readExecuted(route string, answer []byte) (e executed, err error) {
+func readExecuted(route string, clean func(string) string, answer []byte) (e executed, err error) {
 	lines := bufio.NewScanner(bytes.NewReader(answer))
 	lines.Buffer(nil, len(answer)+1)
 	var out strings.Builder
@@ -102,7 +110,7 @@ func readExecuted(route string, answer []byte) (e executed, err error) {
 		case err != nil:
 			return e, err
 		case l.Command == nil:
-			text, err := l.text(route)
+			text, err := l.text(route, clean)
 			if err != nil {
 				return e, err
 			}

@@ -88,9 +88,9 @@ type Provider struct {
 	log    *slog.Logger
 	client *cloud.Client
 
-	mu       sync.Mutex
-	closed   bool
-	creating int // sandboxes that are not listed yet
+	mu     sync.Mutex
+	closed bool
+	room   *cloud.Room
 
 	ending    sync.WaitGroup
 	drives    cloud.Known // that are there
@@ -144,6 +144,7 @@ func Open(o Options) (*Provider, error) {
 		return nil, err
 	}
 	p := &Provider{opt: o, log: o.Log}
+	p.room = &cloud.Room{Most: o.Sandboxes, Service: service, Flag: "--vercel-sandboxes", List: p.running}
 	if p.log == nil {
 		p.log = slog.New(slog.DiscardHandler)
 	}

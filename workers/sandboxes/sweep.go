@@ -25,6 +25,9 @@ const (
 	// SweepGrace is how old a box without a record, or a record without a box, is before it is resolved: making a box and recording it
 	// takes seconds, unless its worker stands still.
 	SweepGrace = 15 * time.Minute
+	// duplicateGrace is for how long a record must have named another box of its key before a box is ended, whatever grace somebody asks
+	// for: calls that were in it before have ended by then, and none has entered since, for that would have made the record name it.
+	duplicateGrace = SweepGrace
 	// mostFound bounds what one sweep finds: the next one finds the rest.
 	mostFound = 1000
 	// sweepWithin bounds a sweep that somebody asked for.
@@ -32,7 +35,7 @@ const (
 )
 
 // Reconciler compares the kept boxes of a provider, as it lists them itself, with their records, and resolves what does not fit: a
-// box that its worker made and died before it recorded it, a record whose box somebody removed. Of all workers of the provider one
+// box that its worker made and died before it recorded it, a record whose box somebody removed, a second box of a recorded key. Of all workers of the provider one
 // does so at a time; two at once do no harm, for every step is on the condition that nobody was faster.
 type Reconciler struct {
 	Bus      *streams.Bus
@@ -40,6 +43,8 @@ type Reconciler struct {
 	Name     string // the provider's name on the log
 	Records  Records
 	Lease    *leases.Lease // of this worker
+	// WithJobs says in which instances there are background jobs, as [Options.WithJobs]; nil: in none.
+	WithJobs func() map[schemas.Ref]bool
 	Every    time.Duration // 0: DefaultSweepEvery
 	Log      *slog.Logger
 }
@@ -112,17 +117,25 @@ func (s *Reconciler) Sweep(ctx context.Context, dry bool, grace time.Duration, h
 		return report, err
 	}
 	now := s.Bus.Now()
-	found := compare(rows, boxes, now, grace)
+	var busy map[schemas.Ref]bool
+	if s.WithJobs != nil {
+		busy = s.WithJobs()
+	}
+	found := compare(rows, boxes, busy, now, grace)
 	report.More = len(found) > mostFound
 	for _, f := range found[:min(len(found), mostFound)] {
 		if !dry && f.Action != schemas.SweepLeave {
 			if err := held(); err != nil {
 				return report, err
 			}
-			if err := s.resolve(ctx, f); err != nil {
+			done, err := s.resolve(ctx, f)
+			if err != nil {
 				return report, err
 			}
-			f.Done = true
+			if f.Done = done; !done {
+				report.Orphans = append(report.Orphans, f.Orphan)
+				continue
+			}
 			s.Log.Info("orphaned sandbox instance resolved", "instance", f.Key, "action", f.Action)
 		}
 		report.Orphans = append(report.Orphans, f.Orphan)
@@ -195,28 +208,41 @@ func (s *Reconciler) goneWorkers(ctx context.Context, rows []streams.BucketEntry
 type finding struct {
 	schemas.Orphan
 
-	box providers.KeptBox // to adopt
-	rev uint64            // of the record to forget
+	box      providers.KeptBox // to adopt, or to end
+	rev      uint64            // of the record to forget
+	recorded string            // the box that the record names in place of the one to end
 }
 
-// compare finds boxes without a record and records without a box that are older than the grace. Now
-// is the log's time. It is pure.
-func compare(rows []streams.BucketEntry[schemas.Instance], boxes []providers.KeptBox, now time.Time, grace time.Duration) []finding {
-	recorded, there := map[string]bool{}, map[string]bool{}
+// compare finds boxes without a record and records without a box that are older than the grace, and boxes whose key has a record that
+// names another box. Busy are the boxes with background jobs. Now is the log's time. It is pure.
+func compare(
+	rows []streams.BucketEntry[schemas.Instance], boxes []providers.KeptBox, busy map[schemas.Ref]bool, now time.Time, grace time.Duration,
+) []finding {
+	recorded, there := map[string]schemas.Instance{}, map[string]bool{}
 	for _, p := range rows {
-		recorded[keyOf(p.Value)] = true
+		recorded[keyOf(p.Value)] = p.Value
+	}
+	for _, b := range boxes {
+		there[b.Ref.ID] = true
 	}
 	var found []finding
 	for _, b := range boxes {
-		there[b.Ref.ID] = true
-		if recorded[b.Key] || b.State == providers.BoxEnding || b.Age <= grace {
+		row, has := recorded[b.Key]
+		if has && row.Ref.ID == b.Ref.ID || b.State == providers.BoxEnding || b.Age <= grace {
 			continue
 		}
-		o := schemas.Orphan{Key: b.Key, Ref: b.Ref.ID, Since: now.Add(-b.Age), Action: schemas.SweepAdopt}
-		if _, ok := instanceOf(b); !ok {
-			o.Action = schemas.SweepLeave
+		f := finding{box: b, recorded: row.Ref.ID, Orphan: schemas.Orphan{
+			Key: b.Key, Ref: b.Ref.ID, Since: now.Add(-b.Age), Action: schemas.SweepAdopt,
+		}}
+		switch _, ok := instanceOf(b); {
+		case has && (!there[row.Ref.ID] || busy[b.Ref] || now.Sub(row.Made) <= max(grace, duplicateGrace)):
+			continue
+		case !ok:
+			f.Action = schemas.SweepLeave
+		case has:
+			f.Action = schemas.SweepEnd
 		}
-		found = append(found, finding{Orphan: o, box: b})
+		found = append(found, f)
 	}
 	for _, p := range rows {
 		if !there[p.Value.Ref.ID] && now.Sub(p.Stored) > grace {
@@ -243,16 +269,19 @@ func instanceOf(b providers.KeptBox) (schemas.Instance, bool) {
 	return i, i.Account.Validate() == nil && i.Sandbox.Validate() == nil && i.Workspace.Validate() == nil
 }
 
-// resolve does what a finding asks for, on the condition that nobody was faster. Code: unavailable.
-func (s *Reconciler) resolve(ctx context.Context, f finding) error {
+// resolve does what a finding asks for, on the condition that nobody was faster. Not done: somebody was, or a box could not be ended, which
+// the next sweep tries again. Code: unavailable.
+func (s *Reconciler) resolve(ctx context.Context, f finding) (done bool, err error) {
 	bucket := lifecycle.OpenInstances(s.Bus)
-	var err error
-	if f.Action == schemas.SweepForget {
+	switch f.Action {
+	case schemas.SweepEnd:
+		return s.endDuplicate(ctx, f)
+	case schemas.SweepForget:
 		err = bucket.DeleteRevision(ctx, s.Name+"."+f.Key, f.rev)
-	} else {
+	default:
 		var life time.Duration
 		if life, err = s.lifeOf(ctx, f.box); err != nil {
-			return err
+			return false, err
 		}
 		i, _ := instanceOf(f.box)
 		i.Provider = s.Name
@@ -260,9 +289,33 @@ func (s *Reconciler) resolve(ctx context.Context, f finding) error {
 		_, err = bucket.Create(ctx, i.Key(), i, 0)
 	}
 	if errors.Is(err, schemas.ErrConflict) { // somebody uses it
-		return nil
+		return true, nil
 	}
-	return err
+	return err == nil, err
+}
+
+// endDuplicate ends a box whose key has a record that names another one, if that still holds. A worker that reserves this box at the same
+// moment finds it gone before it starts anything, and reserves again. The whole takes so little time that a sweeper that was suspended
+// in between asks the provider for nothing: its time is over.
+func (s *Reconciler) endDuplicate(ctx context.Context, f finding) (done bool, err error) {
+	reserver, ok := providers.As[providers.Reserver](s.Provider)
+	if !ok {
+		return false, nil
+	}
+	within, cancel := context.WithTimeout(ctx, releaseWithin)
+	defer cancel()
+	row, err := lifecycle.OpenInstances(s.Bus).Get(within, s.Name+"."+f.Key)
+	switch {
+	case errors.Is(err, schemas.ErrNotFound), err == nil && (row.Deleted || row.Value.Ref.ID != f.recorded):
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	if err := reserver.Release(within, f.box.Ref); err != nil { // others need not wait for it
+		s.Log.Warn("second sandbox instance of a key not ended, retrying with the next sweep", "instance", f.Key, "error", err)
+		return false, ctx.Err()
+	}
+	return true, nil
 }
 
 // lifeOf is how long a box lives at most: as its sandbox says, and no longer where that was deleted. One without a record lives

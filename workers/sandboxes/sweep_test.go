@@ -1,6 +1,7 @@
 package sandboxes
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -36,10 +37,21 @@ func TestCompareBoxesWithRecords(t *testing.T) {
 	}
 	ending := box("acct_1.sb_1.ws_1", "a", old)
 	ending.State = providers.BoxEnding
+	made := func(row streams.BucketEntry[schemas.Instance], age time.Duration) streams.BucketEntry[schemas.Instance] {
+		row.Value.Made = now.Add(-age)
+		return row
+	}
+	key := "acct_1.sb_1.ws_1"
+	both := boxes{box(key, "a", old), box(key, "b", old)}
+	second := boxes{box(key, "a", old), box(key, "b", old)}
+	second[1].State = providers.BoxEnding
 	for name, c := range map[string]struct {
 		row   rows
 		boxes boxes
+		busy  string
+		grace time.Duration // 0: that of the rest
 		want  []schemas.SweepAction
+		ended string
 	}{
 		"nothing":                        {},
 		"a box and its record":           {row: rows{row("ws_1", "a", old)}, boxes: boxes{box("acct_1.sb_1.ws_1", "a", old)}},
@@ -50,9 +62,20 @@ func TestCompareBoxesWithRecords(t *testing.T) {
 		"a record that was just written": {row: rows{row("ws_1", "a", grace)}},
 		"a record of a box that was another": {row: rows{row("ws_1", "a", old)},
 			boxes: boxes{box("acct_1.sb_1.ws_1", "b", old)}, want: []schemas.SweepAction{schemas.SweepForget}},
-		"a key of another version": {boxes: boxes{box("acct_1/sb_1", "a", old)}, want: []schemas.SweepAction{schemas.SweepLeave}},
-		"a key of another account": {boxes: boxes{box("acct_2.sb_1.ws_1", "a", old)}, want: []schemas.SweepAction{schemas.SweepLeave}},
-		"a key that is no subject": {boxes: boxes{box("acct_1.*.>", "a", old)}, want: []schemas.SweepAction{schemas.SweepLeave}},
+		"two boxes of a key": {row: rows{made(row("ws_1", "a", 0), old)}, boxes: both,
+			want: []schemas.SweepAction{schemas.SweepEnd}, ended: "b"},
+		"two boxes of a key, the other recorded": {row: rows{made(row("ws_1", "b", 0), old)}, boxes: both,
+			want: []schemas.SweepAction{schemas.SweepEnd}, ended: "a"},
+		"two boxes of a key, one with a job":                  {row: rows{made(row("ws_1", "a", 0), old)}, boxes: both, busy: "b"},
+		"two boxes of a key, one just made":                   {row: rows{made(row("ws_1", "a", 0), old)}, boxes: boxes{both[0], box(key, "b", grace)}},
+		"two boxes of a key, the record just changed":         {row: rows{made(row("ws_1", "a", 0), grace)}, boxes: both},
+		"two boxes of a key, the same and without grace":      {row: rows{made(row("ws_1", "a", 0), grace)}, boxes: both, grace: -1},
+		"two boxes of a key, one being removed":               {row: rows{made(row("ws_1", "a", 0), old)}, boxes: second},
+		"two boxes of a key, none recorded yet":               {row: rows{made(row("ws_1", "", 0), 0)}, boxes: both},
+		"two boxes of a key, a third recorded and not listed": {row: rows{made(row("ws_1", "c", 0), old)}, boxes: both},
+		"a key of another version":                            {boxes: boxes{box("acct_1/sb_1", "a", old)}, want: []schemas.SweepAction{schemas.SweepLeave}},
+		"a key of another account":                            {boxes: boxes{box("acct_2.sb_1.ws_1", "a", old)}, want: []schemas.SweepAction{schemas.SweepLeave}},
+		"a key that is no subject":                            {boxes: boxes{box("acct_1.*.>", "a", old)}, want: []schemas.SweepAction{schemas.SweepLeave}},
 		"several": {
 			row:   rows{row("ws_2", "b", old), row("ws_3", "c", old)},
 			boxes: boxes{box("acct_1.sb_1.ws_1", "a", old), box("acct_1.sb_1.ws_3", "c", old)},
@@ -62,8 +85,12 @@ func TestCompareBoxesWithRecords(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var got []schemas.SweepAction
-			for _, f := range compare(c.row, c.boxes, now, grace) {
+			busy := map[schemas.Ref]bool{{ID: c.busy}: true}
+			for _, f := range compare(c.row, c.boxes, busy, now, cmp.Or(c.grace, grace)) {
 				got = append(got, f.Action)
+				if f.Action == schemas.SweepEnd && f.Ref != c.ended {
+					t.Errorf("it ends %s, want %s", f.Ref, c.ended)
+				}
 			}
 			if !slices.Equal(got, c.want) {
 				t.Errorf("%v, want %v", got, c.want)
@@ -216,6 +243,48 @@ func TestARecordWithoutABoxIsForgotten(t *testing.T) {
 			t.Errorf("%+v, %v", r, err)
 		}
 		if want := []string{"fake.acct_1.sb_1.ws_1", "fake.acct_1.sb_1.ws_3"}; !slices.Equal(keysOf(t, b), want) {
+			t.Errorf("%v, want %v", keysOf(t, b), want)
+		}
+	})
+}
+
+// A second box of a recorded key is ended, and never the recorded one, also where the record changes in between.
+func TestASecondBoxOfAKeyIsEnded(t *testing.T) {
+	inSweep(t, func(t *testing.T, b *streams.Bus, s *Reconciler, p *lists, of string) {
+		bucket := lifecycle.OpenInstances(b)
+		for _, w := range []schemas.WorkspaceID{"ws_1", "ws_2"} {
+			i := schemas.Instance{Account: "acct_1", Sandbox: "sb_1", Workspace: w, Provider: "fake", State: schemas.InstanceReady,
+				Ref: schemas.Ref{ID: "recorded " + string(w), Epoch: "a"}, Made: b.Now()}
+			if _, err := bucket.Create(t.Context(), i.Key(), i, 0); err != nil {
+				t.Fatal(err)
+			}
+			for _, ref := range []string{"recorded ", "second "} {
+				p.add(of, "acct_1.sb_1."+string(w), ref+string(w), time.Now())
+			}
+		}
+		if r, err := s.Sweep(t.Context(), false, 0, always); err != nil || len(r.Orphans) != 0 {
+			t.Errorf("too early: %+v, %v", r, err)
+		}
+		time.Sleep(SweepGrace + time.Minute)
+		if r, err := s.Sweep(t.Context(), true, SweepGrace, always); err != nil || len(r.Orphans) != 2 || len(p.ends()) != 0 {
+			t.Errorf("dry: %+v, %v, released %v", r, err, p.ends())
+		}
+		held := func() error { // the record of ws_2 names the other one by the time the sweep comes to it
+			have, err := bucket.Get(t.Context(), "fake.acct_1.sb_1.ws_2")
+			if err == nil {
+				have.Value.Ref.ID = "second ws_2"
+				_, err = bucket.Update(t.Context(), have.Key, have.Value, have.Revision)
+			}
+			return err
+		}
+		r, err := s.Sweep(t.Context(), false, SweepGrace, held)
+		if err != nil || len(r.Orphans) != 2 || !r.Orphans[0].Done || r.Orphans[1].Done {
+			t.Errorf("%+v, %v", r, err)
+		}
+		if want := []schemas.Ref{{ID: "second ws_1", Epoch: "a"}}; !slices.Equal(p.ends(), want) {
+			t.Errorf("released %v, want %v", p.ends(), want)
+		}
+		if want := []string{"fake.acct_1.sb_1.ws_1", "fake.acct_1.sb_1.ws_2"}; !slices.Equal(keysOf(t, b), want) {
 			t.Errorf("%v, want %v", keysOf(t, b), want)
 		}
 	})

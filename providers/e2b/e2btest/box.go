@@ -63,7 +63,7 @@ func (b *box) boot() error {
 		return err
 	}
 	booted, err := servicetest.Boot(servicetest.Options{
-		Dir: dir, User: "user", Env: b.creation.Env, Binds: b.binds, Network: !b.isolated(), Ended: b.forget,
+		Dir: dir, User: "user", Env: b.creation.Env, Binds: b.binds, Network: !b.isolated(), Sudo: true, Ended: b.forget,
 	})
 	if err != nil {
 		return err

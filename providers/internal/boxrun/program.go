@@ -7,6 +7,7 @@ import (
 	_ "embed"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"math/big"
 	"slices"
@@ -43,6 +44,30 @@ func Arguments(shell, path string) []string {
 // something stays.
 func SweepArguments(shell, path, mark string) []string {
 	return append(Arguments(shell, path), "sweep", mark)
+}
+
+// TrySweepArguments are [SweepArguments] for who sweeps again where it fails: it gives up soon when the same processes stay.
+func TrySweepArguments(shell, path, mark string) []string {
+	return append(SweepArguments(shell, path, mark), "20")
+}
+
+// ErrStays says that a sweep has looked at all processes of the box and could not end some of the command's.
+var ErrStays = errors.New("processes of the command cannot be ended")
+
+// sweepStays is the exit code of a sweep after which something stays.
+const sweepStays = 75
+
+// SweepResult is what the exit code of a sweep means. The error is an [ErrStays] only where the sweep itself says so: one that was not
+// started, or was killed, proves nothing. Code: unavailable.
+func SweepResult(code int, said string) error {
+	switch code {
+	case 0:
+		return nil
+	case sweepStays:
+		return schemas.Wrap(schemas.Unavailable, "sweep", "something of the command in the sandbox stays", ErrStays)
+	default:
+		return schemas.Errorf(schemas.Unavailable, "sweep", "a program in the sandbox failed with %d: %s", code, said)
+	}
 }
 
 // CheckEnv refuses names and values that are no shell variables. Code: invalid.

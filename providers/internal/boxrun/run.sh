@@ -60,10 +60,11 @@ find_tree() {
 }
 
 # kill_tree ends all that the command has started. Stopped first, they cannot start more while they are being killed.
-# Beside others that start processes all the time, twelve looks in a row that find nothing are enough.
+# Beside others that start processes all the time, twelve looks in a row that find nothing are enough. With still set it gives
+# up after so many looks in a row that find the same.
 kill_tree() {
-  pass=0 empty=0 met=0 stopping=1
-  while [ "$pass" -lt 500 ]; do
+  pass=0 empty=0 met=0 same=0 former= stopping=1
+  while [ "$pass" -lt 500 ] && [ "$same" -lt "${still:-500}" ]; do
     pass=$((pass + 1))
     find_tree
     if [ -z "$tree" ]; then
@@ -71,7 +72,9 @@ kill_tree() {
       [ -n "$missed" ] && [ "$empty" -lt 12 ] || break
       continue
     fi
-    empty=0 met=$((met + 1))
+    empty=0 met=$((met + 1)) same=$((same + 1))
+    [ "$tree" = "$former" ] || same=0
+    former=$tree
     [ "$met" -lt 2 ] || kill -KILL $tree
     [ "$met" -lt 20 ] || stopping=
   done
@@ -99,9 +102,9 @@ listen() {
 
 exec 4>&2 2>/dev/null
 if [ "$1" = sweep ]; then # what a program has left that was killed
-  mark=$2
-  kill_tree
-  exit
+  mark=$2 still=$3
+  kill_tree || exit 75 # [SweepResult] reads it: no shell, loader or engine ends with it by itself
+  exit 0
 fi
 patience= # the worker says all at once: where it has died, and the engine keeps the input open, the program ends by itself
 { read -t 0.01 -r word </dev/null; }

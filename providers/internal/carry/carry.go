@@ -1,6 +1,7 @@
 package carry
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -27,7 +28,8 @@ type Run struct {
 	Start func(ctx context.Context) (boxrun.Stream, error)
 	// NotStarted gives an error before the command's start its code. Told is the program's own complaint where err is one.
 	NotStarted func(ctx context.Context, err error) error
-	// Sweep ends all that has the mark, or the sandbox with it, where the program itself does not. It is bounded in time.
+	// Sweep ends all that has the mark where the program itself does not, and the sandbox with it where it is for this command only.
+	// It is bounded in time. An [ErrSandboxEnded] is the result of the command.
 	Sweep func(mark string) error
 	// Fresh says that the sandbox is for this command only: then Sweep is the whole way to end it.
 	Fresh bool
@@ -87,7 +89,12 @@ func (r *Run) await(ctx context.Context, unheard error) error {
 			return nil
 		}
 	}
-	if left := r.end(); left != nil {
+	switch left := r.end(); {
+	case errors.Is(left, ErrSandboxEnded) && ctx.Err() != nil: // who has ended it hears that it has ended
+		return cmp.Or(cause, ctx.Err())
+	case errors.Is(left, ErrSandboxEnded):
+		return left
+	case left != nil:
 		return schemas.Wrap(schemas.Interrupted, "run", "the command could not be ended: it ends at its time limit", errors.Join(cause, left))
 	}
 	return cause

@@ -223,10 +223,11 @@ func (c *Client) send(ctx context.Context, call Call, body []byte, kind string) 
 	if body != nil && req.Header.Get("Content-Type") == "" {
 		req.Header.Set("Content-Type", kind)
 	}
-	client := c.HTTP
-	if client == nil {
-		client = http.DefaultClient
+	client := http.Client{}
+	if c.HTTP != nil {
+		client = *c.HTTP
 	}
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // it would send secrets there
 	if res, err = client.Do(req); err != nil {
 		return nil, connected.Load(), c.broken(call, connected.Load(), err)
 	}

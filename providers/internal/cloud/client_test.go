@@ -93,6 +93,15 @@ func TestTableOfRetries(t *testing.T) {
 	}
 }
 
+// TestRetryAfterIsKept: who gets the explained error knows when to ask again.
+func TestRetryAfterIsKept(t *testing.T) {
+	t.Parallel()
+	_, err := service(t, status(429, "7")).Do(t.Context(), cloud.Call{Method: "POST", Path: "/x"})
+	if got := schemas.RetryAfterOf(cloud.Explain("create", "Acme", err)); got != 7*time.Second {
+		t.Errorf("in %s, want 7s", got)
+	}
+}
+
 func sent(err error) bool {
 	var e *cloud.Error
 	return errors.As(err, &e) && e.Sent
@@ -133,6 +142,31 @@ func TestSecretsAreNotSaid(t *testing.T) {
 	if !strings.Contains(err.Error(), "bad key Bearer [redacted], bad token [redacted]") ||
 		schemas.CodeOf(cloud.Explain("x", "Acme", err)) != schemas.Denied {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestRedirects: none is followed, to whichever host: what a request has would be sent there.
+func TestRedirects(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int32
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
+	t.Cleanup(other.Close)
+	for _, code := range []int{301, 302, 303, 307, 308} {
+		for name, to := range map[string]string{"another host": other.URL + "/v1/x", "the same host": "/v1/y"} {
+			var n atomic.Int32
+			redirect := func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, to, code) }
+			client := service(t, answers(&n, redirect))
+			call := cloud.Call{Method: "POST", Path: "/x", Body: "secret", Auth: http.Header{"X-Access-Token": {token}}}
+			_, err := client.Do(t.Context(), call)
+			_, err2 := client.Stream(t.Context(), call, time.Minute)
+			explained := cloud.Explain("x", "Acme", err)
+			if cloud.StatusOf(err) != code || n.Load() != 2 || asked.Load() != 0 || err2 == nil {
+				t.Errorf("%d to %s: %v, %v after %d requests, and %d elsewhere", code, name, err, err2, n.Load(), asked.Load())
+			}
+			if schemas.CodeOf(explained) != schemas.Unsupported || !strings.Contains(explained.Error(), "set the address") {
+				t.Errorf("%d to %s: %v", code, name, explained)
+			}
+		}
 	}
 }
 

@@ -76,6 +76,11 @@ func Wait(err error) time.Duration {
 
 // codes are those of answers to what has not begun yet.
 var codes = map[int]schemas.Code{ //nolint:gochecknoglobals // a table that nothing changes
+	http.StatusMovedPermanently:      schemas.Unsupported, // the address is a setting of ours, as below
+	http.StatusFound:                 schemas.Unsupported,
+	http.StatusSeeOther:              schemas.Unsupported,
+	http.StatusTemporaryRedirect:     schemas.Unsupported,
+	http.StatusPermanentRedirect:     schemas.Unsupported,
 	http.StatusBadRequest:            schemas.Unsupported, // of a setting of ours: what callers say was checked before
 	http.StatusUnprocessableEntity:   schemas.Unsupported,
 	http.StatusUnauthorized:          schemas.Denied,
@@ -105,16 +110,16 @@ func Explain(op, service string, err error) error {
 	if !known {
 		code = schemas.Unavailable
 	}
+	message := service + " does not do it: " + e.Message
 	switch {
 	case code == schemas.Denied:
-		return schemas.Wrap(code, op, service+" refuses the credentials of this worker: \"sandjet doctor\" explains", err)
+		message = service + " refuses the credentials of this worker: \"sandjet doctor\" explains"
 	case code == schemas.Exhausted && e.RetryAfter > 0:
-		return schemas.Wrap(code, op, fmt.Sprintf("%s wants to be asked again in %s: %s", service, e.RetryAfter, e.Message), err)
+		message = fmt.Sprintf("%s wants to be asked again in %s: %s", service, e.RetryAfter, e.Message)
 	case e.Status == 0:
-		return schemas.Wrap(code, op, service+" does not answer", err)
-	default:
-		return schemas.Wrap(code, op, service+" does not do it: "+e.Message, err)
+		message = service + " does not answer"
 	}
+	return &schemas.Error{Code: code, Op: op, Message: message, Err: err, RetryAfter: e.RetryAfter}
 }
 
 // broken is a request without a whole answer.
@@ -139,6 +144,11 @@ func (c *Client) refused(call Call, res *http.Response, text []byte) error {
 		Code    json.RawMessage `json:"code"`
 		Kind    string          `json:"error_code"`
 		Error   json.RawMessage `json:"error"`
+	}
+	if to, err := res.Location(); err == nil && res.StatusCode < 400 {
+		e.Message = c.clean(call, fmt.Sprintf("it redirects to %s://%s, which is not followed, for the request has credentials: "+
+			"set the address of the service to the one that answers itself", to.Scheme, to.Host))
+		return e
 	}
 	err := json.Unmarshal(text, &said)
 	if said.Message == "" && len(said.Error) > 0 { // some have all of it below one name, where others have a text

@@ -113,6 +113,103 @@ func Turns(t *testing.T, workers []Provider, hold func(held func()), key string,
 	return refs
 }
 
+// CapRace has two workers run a command in a sandbox of its own when one sandbox may run, both of whom ask the service for one before any is
+// made; hold is that of [Turns]. One of the commands runs, and the other is not started.
+func CapRace(t *testing.T, workers [2]Provider, hold func(held func()), cmd providers.Command) {
+	t.Helper()
+	asked, next := make(chan bool, len(workers)), make(chan bool)
+	for range workers {
+		hold(func() {
+			asked <- true
+			<-next
+		})
+	}
+	var running sync.WaitGroup
+	var mu sync.Mutex
+	ran, refused := 0, 0
+	for _, p := range workers {
+		running.Go(func() {
+			res, err := p.Run(t.Context(), cmd)
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err == nil:
+				ran++
+			case schemas.CodeOf(err) == schemas.Exhausted && !res.Started:
+				refused++
+			default:
+				t.Errorf("%+v, %v", res, err)
+			}
+		})
+	}
+	for range workers {
+		<-asked
+	}
+	close(next)
+	running.Wait()
+	if ran != 1 || refused != 1 {
+		t.Errorf("%d ran, and %d were refused", ran, refused)
+	}
+	for _, p := range workers {
+		testwait.OK(t, p.Close())
+	}
+}
+
+// CapLag has a worker whose lists lag behind run two commands when one sandbox may run: one is running, and the other is not started. When
+// the first has ended, another one runs.
+func CapLag(t *testing.T, p Provider, command func(script string) providers.Command) {
+	t.Helper()
+	running := make(chan bool, 1)
+	ctx, end := context.WithCancel(t.Context())
+	defer end()
+	first := command("echo running; sleep 600")
+	first.Output = func(providers.Chunk) { running <- true }
+	var commands sync.WaitGroup
+	commands.Go(func() { _, _ = p.Run(ctx, first) }) // it is cancelled
+	<-running
+	if res, err := p.Run(t.Context(), command("true")); schemas.CodeOf(err) != schemas.Exhausted || res.Started {
+		t.Errorf("beside another: %+v, %v", res, err)
+	}
+	end()
+	commands.Wait()
+	testwait.Eventually(t, "there is room", func() bool {
+		_, err := p.Run(t.Context(), command("true"))
+		return err == nil
+	})
+}
+
+// CapWake has two workers keep two sandboxes, of which one is put to rest, when one may run: the other key's reservation is refused until
+// the first rests.
+func CapWake(t *testing.T, p interface {
+	Provider
+	providers.Pauser
+}, other Provider, spec providers.Spec) {
+	t.Helper()
+	for _, key := range []string{"a", "b"} {
+		ref, err := p.Reserve(t.Context(), key, spec)
+		testwait.OK(t, err)
+		testwait.OK(t, p.Pause(t.Context(), ref))
+	}
+	first, err := p.Reserve(t.Context(), "a", spec)
+	testwait.OK(t, err)
+	for name, worker := range map[string]Provider{"the same": p, "another": other} {
+		if ref, err := worker.Reserve(t.Context(), "b", spec); schemas.CodeOf(err) != schemas.Exhausted {
+			t.Errorf("%s worker: %v, %v", name, ref, err)
+		}
+	}
+	again, err := p.Reserve(t.Context(), "a", spec)
+	if testwait.OK(t, err); again != first {
+		t.Errorf("what runs is %v, want %v", again, first)
+	}
+	testwait.OK(t, p.Pause(t.Context(), first))
+	second, err := other.Reserve(t.Context(), "b", spec)
+	testwait.OK(t, err)
+	testwait.OK(t, p.Release(t.Context(), second))
+	first, err = p.Reserve(t.Context(), "a", spec)
+	testwait.OK(t, err)
+	testwait.OK(t, p.Release(t.Context(), first))
+}
+
 // CancelledCreate cancels a run while its sandbox is being made, which must take the service longer than a tenth of a second, and ends the
 // provider.
 func CancelledCreate(t *testing.T, p Provider, cmd providers.Command) {
@@ -124,6 +221,30 @@ func CancelledCreate(t *testing.T, p Provider, cmd providers.Command) {
 		t.Errorf("got %v, %+v", err, res)
 	}
 	testwait.OK(t, p.Close())
+}
+
+// RootProcess has a command in a kept sandbox become root, so that the sandbox's user may not kill it, and ends it by its id. In must be a
+// command in the sandbox with a script. The sandbox lives on, with what is in it.
+func RootProcess(t *testing.T, p Provider, key string, account schemas.AccountID, in func(script string) providers.Command) {
+	t.Helper()
+	OK(t, p, in("echo kept >/tmp/kept"))
+	running := make(chan bool, 1)
+	cmd := in("echo root; sudo -n sleep 600")
+	cmd.ID = "root"
+	cmd.Output = func(providers.Chunk) { running <- true }
+	var commands sync.WaitGroup
+	commands.Go(func() {
+		if res, err := p.Run(t.Context(), cmd); err == nil && res.ExitCode == 0 {
+			t.Errorf("it went on to its end: %+v", res)
+		}
+	})
+	<-running
+	testwait.Eventually(t, "it is root's", func() bool { return OK(t, p, in(Sleepers)) != "0" })
+	testwait.OK(t, p.EndRun(t.Context(), key, account, cmd.ID))
+	commands.Wait()
+	if got := OK(t, p, in(Sleepers+"; cat /tmp/kept")); got != "0\nkept" {
+		t.Errorf("the sandbox has %q afterwards, want no process, and the file", got)
+	}
 }
 
 // DeadWorker has a worker begin commands, by the id of their run, that leave a mark and sleep, and another one end them as if the first

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandjet/sandjet/providers/internal/boxrun"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -64,6 +65,20 @@ func Run(ctx context.Context, box Box, what, script string, args ...string) (str
 		err = schemas.Errorf(schemas.Unavailable, "run", "a program in the sandbox failed with %d: %s", said.Exit, Excerpt(said.Result))
 	}
 	return strings.TrimSpace(said.Result), err
+}
+
+// rootOrSelf runs its arguments as root where the sandbox's user may become root without a password, else as that user.
+const rootOrSelf = `[ "$(id -u)" = 0 ] || ! sudo -n true 2>/dev/null || exec sudo -n "$@"
+exec "$@"`
+
+// SweepOnce ends what is left of the command with a mark whose program is gone, once: as root where that is possible, for the command may
+// have become root. Its error is that of [boxrun.SweepResult], or one of the way there.
+func SweepOnce(ctx context.Context, box Box, path, mark string) error {
+	said, err := box.Execute(ctx, Sweep, endTimeout, rootOrSelf, boxrun.TrySweepArguments("bash", path, mark)...)
+	if err != nil {
+		return err
+	}
+	return boxrun.SweepResult(said.Exit, Excerpt(said.Result))
 }
 
 // Epoch asks a sandbox in which of its starts it is.

@@ -1,0 +1,95 @@
+package carry
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/sandjet/sandjet/internal/wait"
+	"github.com/sandjet/sandjet/providers/internal/boxrun"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// ErrSandboxEnded says that a kept sandbox was ended because processes of a command in it could not be ended alone.
+var ErrSandboxEnded = errors.New("processes of the command could not be ended, so its sandbox was ended with all that ran in it")
+
+// leastStays is how many sweeps in a row must have said that something stays before the sandbox is ended for it.
+const leastStays = 2
+
+// Sweeping ends what a command has left in a kept sandbox. All fields are needed.
+type Sweeping struct {
+	Sandbox string // its id, for the log
+	// Sweep runs the sweep in the sandbox once, with the rights to end all processes where the service grants them. Its error is that of
+	// [boxrun.SweepResult], or one of the way there.
+	Sweep func(ctx context.Context) error
+	// Gone reports whether nothing runs in the sandbox, or all in it is suspended. It is asked after a sweep that failed.
+	Gone func(ctx context.Context, failed error) (bool, error)
+	// End ends the sandbox with all that is in it.
+	End func(ctx context.Context) error
+	Log *slog.Logger
+}
+
+// Run sweeps again and again until nothing is left, for two thirds of the time that ctx has, which must have an end.
+//
+// The sandbox holds more than this command: files, memory, other calls' jobs. So it is ended only where sweeps have repeatedly found
+// processes that they could not end, up to the end of that time. A sandbox that cannot be reached proves nothing: it stays, and the
+// command ends at its time limit by itself. Codes: interrupted (it is an [ErrSandboxEnded]), unavailable.
+func (s Sweeping) Run(ctx context.Context) error {
+	const share, of = 2, 3
+	end, _ := ctx.Deadline()
+	trying, cancel := context.WithTimeout(ctx, time.Until(end)*share/of)
+	defer cancel()
+	stays := 0
+	again := wait.Backoff{First: 200 * time.Millisecond, Most: 3 * time.Second}
+	var failed error
+	for n := 1; ; n++ {
+		err := s.Sweep(trying)
+		if err == nil {
+			return nil
+		}
+		stays = staysAfter(stays, err, trying.Err() != nil)
+		if trying.Err() == nil || failed == nil { // else it says no more than that the time was over
+			failed = err
+		}
+		if gone, look := s.Gone(ctx, err); look == nil && gone {
+			return nil
+		}
+		s.Log.Debug("command not ended alone, retrying", "sandbox", s.Sandbox, "attempt", n, "error", err)
+		if !again.Sleep(trying, n) {
+			break
+		}
+	}
+	switch {
+	case errors.Is(ctx.Err(), context.Canceled):
+		return ctx.Err()
+	case stays < leastStays:
+		return schemas.Wrap(schemas.Unavailable, "sweep", "the command in the sandbox could not be ended", failed)
+	}
+	s.Log.Warn("command not ended alone, ending its sandbox", "sandbox", s.Sandbox, "sweeps", stays, "error", failed)
+	if err := s.End(ctx); err != nil {
+		return errors.Join(failed, err)
+	}
+	return schemas.Wrap(schemas.Interrupted, "sweep", ErrSandboxEnded.Error(), ErrSandboxEnded)
+}
+
+// staysAfter counts the sweeps in a row that have said that something stays, after one more that failed. One that the end of the time has
+// cut short says nothing either way.
+func staysAfter(stays int, failed error, cut bool) int {
+	switch {
+	case errors.Is(failed, boxrun.ErrStays):
+		return stays + 1
+	case cut:
+		return stays
+	default:
+		return 0
+	}
+}
+
+// Swept is the error of a sweep for who wants the command ended, in whichever way.
+func Swept(err error) error {
+	if errors.Is(err, ErrSandboxEnded) {
+		return nil
+	}
+	return err
+}
