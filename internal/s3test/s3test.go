@@ -1,5 +1,5 @@
 // Package s3test starts a server of S3 for tests: versitygw, a program in a module of its own (folder gateway), with buckets in a folder
-// of the test. It can put a proxy in front that loses answers, breaks connections and is busy.
+// of the test, or for quick tests one in memory. It can put a proxy in front that loses answers, breaks connections and is busy.
 package s3test
 
 import (
@@ -21,6 +21,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"github.com/sandjet/sandjet/internal/longtest"
 )
@@ -34,7 +35,7 @@ const (
 // Server is a running server.
 type Server struct {
 	URL    string
-	Folder string // each folder in it is a bucket, its files are the objects
+	Folder string // each folder in it is a bucket, its files are the objects; empty: the server is in memory
 }
 
 // built is the program, compiled once for each process of tests.
@@ -170,6 +171,8 @@ const (
 	Raced               // 409 ConditionalRequestConflict, and the server is not asked
 	HalfAnswer          // the connection breaks in the middle of the answer's body
 	Unconditional       // the conditions of the request are taken away, as services do that know none
+	Archived            // 403 InvalidObjectState, as of an object in an archive that was not restored
+	Denied              // 403 AccessDenied, as of an object that a policy keeps from the credentials
 )
 
 // Proxy stands in front of a server.
@@ -260,6 +263,10 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 		refuse(w, http.StatusServiceUnavailable, "SlowDown")
 	case Raced:
 		refuse(w, http.StatusConflict, "ConditionalRequestConflict")
+	case Archived:
+		refuse(w, http.StatusForbidden, "InvalidObjectState")
+	case Denied:
+		refuse(w, http.StatusForbidden, "AccessDenied")
 	case Dropped:
 		panic(http.ErrAbortHandler)
 	case AnswerLost:
@@ -274,6 +281,17 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 		_ = http.NewResponseController(w).Flush()
 		panic(http.ErrAbortHandler)
 	}
+}
+
+// Client is another program that writes to a server.
+func Client(s Server) *s3.Client {
+	return s3.New(s3.Options{Region: "us-east-1", BaseEndpoint: &s.URL, UsePathStyle: true,
+		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+			return aws.Credentials{AccessKeyID: Key, SecretAccessKey: Secret}, nil
+		}),
+		RequestChecksumCalculation: aws.RequestChecksumCalculationWhenRequired,
+		ResponseChecksumValidation: aws.ResponseChecksumValidationWhenRequired,
+	})
 }
 
 // sign signs a request that was changed anew.

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/sandjet/sandjet/internal/longtest"
 	"github.com/sandjet/sandjet/internal/s3test"
 	"github.com/sandjet/sandjet/providers/bucket"
 	"github.com/sandjet/sandjet/providers/workspacefs"
@@ -68,7 +69,11 @@ func wantCode(t *testing.T, err error, code schemas.Code) {
 }
 
 func TestAVersionIsReplacedOnlyByWhoeverKnowsIt(t *testing.T) {
-	b := open(t, s3test.Start(t, "files").URL, "sandbox/a/")
+	s3test.Each(t, "files", aVersionIsReplacedOnlyByWhoeverKnowsIt)
+}
+
+func aVersionIsReplacedOnlyByWhoeverKnowsIt(t *testing.T, s s3test.Server) {
+	b := open(t, s.URL, "sandbox/a/")
 	first := mustPut(t, b, "dir/x", "", "one")
 	_, err := put(t, b, "dir/x", "", []byte("two"))
 	wantCode(t, err, schemas.Conflict)
@@ -97,8 +102,10 @@ func TestAVersionIsReplacedOnlyByWhoeverKnowsIt(t *testing.T) {
 	wantCode(t, err, schemas.NotFound)
 }
 
-func TestSixteenWritersOneWins(t *testing.T) {
-	b := open(t, s3test.Start(t, "files").URL, "")
+func TestSixteenWritersOneWins(t *testing.T) { s3test.Each(t, "files", sixteenWritersOneWins) }
+
+func sixteenWritersOneWins(t *testing.T, s s3test.Server) {
+	b := open(t, s.URL, "")
 	var wg sync.WaitGroup
 	won := make(chan string, 16)
 	for i := range 16 {
@@ -120,7 +127,12 @@ func TestSixteenWritersOneWins(t *testing.T) {
 }
 
 func TestLargeFilesGoInParts(t *testing.T) {
-	b := open(t, s3test.Start(t, "files").URL, "p/")
+	longtest.Only(t, "files of 16 MiB")
+	s3test.Each(t, "files", largeFilesGoInParts)
+}
+
+func largeFilesGoInParts(t *testing.T, s s3test.Server) {
+	b := open(t, s.URL, "p/")
 	data := bytes.Repeat([]byte("0123456789abcdef"), (2*bucket.PartSize+5*16)/16)
 	o, err := put(t, b, "large", "", data)
 	if err != nil {

@@ -187,8 +187,9 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-func TestTwoHostsShareAWorkspace(t *testing.T) {
-	s := s3test.Start(t, "files")
+func TestTwoHostsShareAWorkspace(t *testing.T) { s3test.Each(t, "files", twoHostsShareAWorkspace) }
+
+func twoHostsShareAWorkspace(t *testing.T, s s3test.Server) {
 	a, b := newHost(t, s.URL, "w/"), newHost(t, s.URL, "w/")
 	a.call(func() {
 		a.write("notes.txt", "one")
@@ -213,8 +214,9 @@ func TestTwoHostsShareAWorkspace(t *testing.T) {
 	}
 }
 
-func TestConflictsKeepBothVersions(t *testing.T) {
-	s := s3test.Start(t, "files")
+func TestConflictsKeepBothVersions(t *testing.T) { s3test.Each(t, "files", conflictsKeepBothVersions) }
+
+func conflictsKeepBothVersions(t *testing.T, s s3test.Server) {
 	a, b := newHost(t, s.URL, "w/"), newHost(t, s.URL, "w/")
 	a.call(func() {
 		a.write("both", "base")
@@ -256,7 +258,10 @@ func TestConflictsKeepBothVersions(t *testing.T) {
 }
 
 func TestARemovalDoesNotTakeANewerVersion(t *testing.T) {
-	s := s3test.Start(t, "files")
+	s3test.Each(t, "files", aRemovalDoesNotTakeANewerVersion)
+}
+
+func aRemovalDoesNotTakeANewerVersion(t *testing.T, s s3test.Server) {
 	a, b := newHost(t, s.URL, "w/"), newHost(t, s.URL, "w/")
 	a.call(func() { a.write("x", "one"); a.write("y", "one") })
 	ub := b.begin()
@@ -269,8 +274,9 @@ func TestARemovalDoesNotTakeANewerVersion(t *testing.T) {
 	wantFiles(t, "copy", b.files(), want)
 }
 
-func TestOneHostsCallsShareACopy(t *testing.T) {
-	s := s3test.Start(t, "files")
+func TestOneHostsCallsShareACopy(t *testing.T) { s3test.Each(t, "files", oneHostsCallsShareACopy) }
+
+func oneHostsCallsShareACopy(t *testing.T, s s3test.Server) {
 	a := newHost(t, s.URL, "w/")
 	a.call(func() { a.write("x", "one"); a.write("y", "one") })
 	first := a.begin()
@@ -283,8 +289,9 @@ func TestOneHostsCallsShareACopy(t *testing.T) {
 	wantFiles(t, "bucket", objects(t, bucketAt(t, s.URL, "w/")), map[string]string{"y": "two"})
 }
 
-func TestALostCopyRemovesNothing(t *testing.T) {
-	s := s3test.Start(t, "files")
+func TestALostCopyRemovesNothing(t *testing.T) { s3test.Each(t, "files", aLostCopyRemovesNothing) }
+
+func aLostCopyRemovesNothing(t *testing.T, s s3test.Server) {
 	a := newHost(t, s.URL, "w/")
 	a.call(func() { a.write("x", "one"); a.write("dir/y", "one") })
 	want := a.files()
@@ -303,8 +310,9 @@ func TestALostCopyRemovesNothing(t *testing.T) {
 	a.call(func() { wantFiles(t, "copy", a.files(), want) })
 }
 
-func TestWhatCannotBeStoredIsNamed(t *testing.T) {
-	s := s3test.Start(t, "files")
+func TestWhatCannotBeStoredIsNamed(t *testing.T) { s3test.Each(t, "files", whatCannotBeStoredIsNamed) }
+
+func whatCannotBeStoredIsNamed(t *testing.T, s s3test.Server) {
 	a := newHost(t, s.URL, "w/")
 	a.Limits.FileSize, a.Limits.Files = 100, 4
 	r := a.call(func() {
@@ -396,7 +404,10 @@ func (f closedFolders) OpenWorkspace(ctx context.Context, a schemas.AccountID, m
 }
 
 func TestADirectoryThatCannotBeReadRemovesNothing(t *testing.T) {
-	s := s3test.Start(t, "files")
+	s3test.Each(t, "files", aDirectoryThatCannotBeReadRemovesNothing)
+}
+
+func aDirectoryThatCannotBeReadRemovesNothing(t *testing.T, s s3test.Server) {
 	a := newHost(t, s.URL, "w/")
 	a.call(func() { a.write("dir/x", "one") })
 	a.call(func() { a.Files = closedFolders{folders(a.folder)} })
@@ -404,7 +415,10 @@ func TestADirectoryThatCannotBeReadRemovesNothing(t *testing.T) {
 }
 
 func TestSameSizeAndTimeIsStillSeen(t *testing.T) {
-	s := s3test.Start(t, "files")
+	s3test.Each(t, "files", sameSizeAndTimeIsStillSeen)
+}
+
+func sameSizeAndTimeIsStillSeen(t *testing.T, s s3test.Server) {
 	a := newHost(t, s.URL, "w/")
 	then := time.Now().Add(-time.Hour)
 	write := func(name, text string) {
@@ -452,8 +466,9 @@ func TestFaults(t *testing.T) {
 }
 
 // TestAwayInTheMiddle leaves a use whose bucket cannot be reached any more: what it has changed is written out by the next, or by Run.
-func TestAwayInTheMiddle(t *testing.T) {
-	s := s3test.Start(t, "files")
+func TestAwayInTheMiddle(t *testing.T) { s3test.Each(t, "files", awayInTheMiddle) }
+
+func awayInTheMiddle(t *testing.T, s s3test.Server) {
 	a := newHost(t, s.URL, "w/")
 	a.call(func() { a.write("x", "one"); a.write("y", "one") })
 	u := a.begin()
@@ -475,11 +490,12 @@ func TestAwayInTheMiddle(t *testing.T) {
 // TestTwoWritersAndCrashes lets two hosts change files at random, and die at random, and holds them to what must be true of any run:
 // each version that somebody has written is in the bucket under its name or beside it, unless somebody who had seen it has replaced or
 // removed it; and in the end all have the same files.
-func TestTwoWritersAndCrashes(t *testing.T) {
-	s := s3test.Start(t, "files")
+func TestTwoWritersAndCrashes(t *testing.T) { s3test.Each(t, "files", twoWritersAndCrashes) }
+
+func twoWritersAndCrashes(t *testing.T, s s3test.Server) {
 	seeds := uint64(6)
 	if !longtest.Asked() {
-		seeds = 2
+		seeds = 1
 	}
 	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
