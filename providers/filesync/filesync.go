@@ -185,7 +185,11 @@ func (c *Copies) compare(ctx context.Context, w schemas.Workspace, dir string, o
 		return Report{}, err
 	}
 	defer func() { _ = files.Close() }() // all that was written through it was written when it said so
-	s := &syncing{c: c, ctx: ctx, files: files, bucket: b, dir: dir}
+	placer, ok := files.(workspacefs.Placer)
+	if !ok {
+		return Report{}, schemas.Errorf(schemas.Unsupported, "files", "the provider's files cannot be replaced on a condition: S3 is not for it")
+	}
+	s := &syncing{c: c, ctx: ctx, files: files, placer: placer, bucket: b, dir: dir}
 	switch {
 	case out || len(dead) > 0:
 		s.use = ours

@@ -2,6 +2,8 @@ package filesync
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -150,6 +152,11 @@ func objects(t *testing.T, b *bucket.Bucket) map[string]string {
 		t.Fatal(err)
 	}
 	return all
+}
+
+func hashOf(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])
 }
 
 func wantFiles(t *testing.T, what string, got, want map[string]string) {
@@ -380,27 +387,96 @@ func TestKeysThatAreNoNamesAreLeftAlone(t *testing.T) {
 }
 
 // closed is a folder whose directory dir cannot be read, as of a worker that is not root.
-type closed struct{ workspacefs.FS }
+type closed struct{ *safefs.Root }
 
 func (c closed) ReadDir(ctx context.Context, name string, follow bool, each func(workspacefs.Entry) error) error {
 	if strings.HasPrefix(name, "dir") {
 		return workspacefs.ErrDenied
 	}
-	return c.FS.ReadDir(ctx, name, follow, each)
+	return c.Root.ReadDir(ctx, name, follow, each)
 }
 
 func (c closed) Stat(ctx context.Context, name string) (fs.FileInfo, error) {
 	if strings.HasPrefix(name, "dir/") {
 		return nil, workspacefs.ErrDenied
 	}
-	return c.FS.Stat(ctx, name)
+	return c.Root.Stat(ctx, name)
 }
 
 type closedFolders struct{ folders }
 
 func (f closedFolders) OpenWorkspace(ctx context.Context, a schemas.AccountID, m providers.Mount) (workspacefs.FS, error) {
 	root, err := f.folders.OpenWorkspace(ctx, a, m)
-	return closed{root}, err
+	if err != nil {
+		return nil, err
+	}
+	return closed{root.(*safefs.Root)}, nil
+}
+
+// TestAFileMadeDuringADownloadStays lets another call of the host write names at the moment when the large files of these names are put in
+// their places: one that the copy did not have, and one that it had.
+func TestAFileMadeDuringADownloadStays(t *testing.T) {
+	s3test.Each(t, "files", aFileMadeDuringADownloadStays)
+}
+
+func aFileMadeDuringADownloadStays(t *testing.T, s s3test.Server) {
+	large := strings.Repeat("x", bucket.PartSize+7)
+	a, b := newHost(t, s.URL, "w/"), bucketAt(t, s.URL, "w/")
+	a.call(func() { a.write("old", "small") })
+	was, err := b.Head(t.Context(), "old")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, etag := range map[string]string{"new": "", "old": was.ETag} {
+		if _, err := b.Put(t.Context(), name, etag, hashOf(large), strings.NewReader(large), int64(len(large))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.at = func(what, name string) error {
+		if what == "place" {
+			a.write(name, "of another call")
+		}
+		return nil
+	}
+	u := a.begin()
+	want := map[string]string{"old": "of another call", "new": "of another call"}
+	wantFiles(t, "copy", a.files(), want)
+	a.at = nil
+	r := a.end(u)
+	if told := strings.Join(r.Notices, "\n"); !strings.Contains(told, "new.conflict-") || !strings.Contains(told, "old.conflict-") {
+		t.Errorf("told: %s", told)
+	}
+	kept := map[string]int{}
+	for _, text := range objects(t, b) {
+		kept[text[:1]]++
+	}
+	if kept["o"] != 2 || kept["x"] != 2 {
+		t.Errorf("the bucket has %v", kept)
+	}
+}
+
+// TestAnEditedConflictStays makes the same conflict twice, and edits the file beside in between.
+func TestAnEditedConflictStays(t *testing.T) { s3test.Each(t, "files", anEditedConflictStays) }
+
+func anEditedConflictStays(t *testing.T, s s3test.Server) {
+	a, b := newHost(t, s.URL, "w/"), newHost(t, s.URL, "w/")
+	conflict := func(theirs string) string {
+		ub := b.begin()
+		b.write("x", "mine")
+		a.call(func() { a.write("x", theirs) })
+		_, said, _ := strings.Cut(strings.Join(b.end(ub).Notices, "\n"), "the version of this workspace is ")
+		return said
+	}
+	beside := conflict("theirs")
+	b.call(func() { b.write(beside, "edited") })
+	second := conflict("theirs again")
+	if files := b.files(); files[beside] != "edited" || files[second] != "mine" || beside == second {
+		t.Errorf("%s and %s: %v", beside, second, files)
+	}
+	if third := conflict("theirs once more"); third != second || len(b.files()) != 3 {
+		t.Errorf("an equal one is kept twice: %v", b.files())
+	}
+	wantFiles(t, "bucket", objects(t, bucketAt(t, s.URL, "w/")), b.files())
 }
 
 func TestADirectoryThatCannotBeReadRemovesNothing(t *testing.T) {

@@ -21,6 +21,7 @@ type syncing struct {
 	c      *Copies
 	ctx    context.Context //nolint:containedctx // a comparison is one call
 	files  workspacefs.FS
+	placer workspacefs.Placer // of files
 	bucket *bucket.Bucket
 	dir    string
 	use    usage

@@ -49,7 +49,7 @@ func (s *syncing) bringIn(name string) error {
 	sum := sha256.New()
 	sum.Write(data)
 	if o.Size > int64(len(data)) {
-		err = s.bringParts(name, o, data, sum)
+		err = s.bringParts(name, o, data, sum, was)
 	} else {
 		err = s.put(name, o, data, sum, was)
 	}
@@ -83,8 +83,9 @@ func whole(o bucket.Object, sum hash.Hash) error {
 	return nil
 }
 
-// bringParts brings in a large file beside its place, and puts it there when it is whole.
-func (s *syncing) bringParts(name string, o bucket.Object, data []byte, sum hash.Hash) (err error) {
+// bringParts brings in a large file beside its place, and puts it there when it is whole, unless the file that was there has been changed
+// meanwhile, or another call has made one.
+func (s *syncing) bringParts(name string, o bucket.Object, data []byte, sum hash.Hash, was fs.FileInfo) (err error) {
 	beside := temporary + rand.Text()
 	if err := s.files.Write(s.ctx, beside, data, workspacefs.Create, nil); err != nil {
 		return err
@@ -109,17 +110,15 @@ func (s *syncing) bringParts(name string, o bucket.Object, data []byte, sum hash
 	if err := whole(o, sum); err != nil {
 		return err
 	}
-	if _, there := s.foundAt(name); there {
-		if ok, err := s.untouched(name); err != nil || !ok {
-			return errors.Join(workspacefs.ErrChanged, err)
-		}
-	}
 	if dir := path.Dir(name); dir != "." {
 		if err := s.files.MkdirAll(s.ctx, dir); err != nil {
 			return err
 		}
 	}
-	return s.files.Rename(s.ctx, beside, name)
+	if err := s.crash("place", name); err != nil {
+		return err
+	}
+	return s.placer.Place(s.ctx, beside, name, was)
 }
 
 // takeOut writes the copy's version of a file to the bucket: a new one, or in the place of the base's version.
@@ -177,7 +176,7 @@ func (s *syncing) write(name, etag string) (bucket.Object, error) {
 
 // conflictName is where the copy's version of a file is kept beside the bucket's. It is made of the content, so that doing it twice makes
 // one file; and it ends with it, so that no tool takes the file for one of its own.
-func conflictName(name, sum string) string { return name + ".conflict-" + sum[:8] }
+func conflictName(name, digits string) string { return name + ".conflict-" + digits }
 
 // settle ends a comparison of a file that both sides have changed: they are equal, or the bucket's version keeps the name and the copy's
 // is kept beside it, on both sides.
@@ -222,22 +221,13 @@ func (s *syncing) settleWith(name string, o bucket.Object) error {
 		}
 		return err
 	}
-	beside := conflictName(name, mine)
-	if bucket.Problem(beside) != "" { // the name is too long for that
-		dir, base := path.Split(name)
-		beside = dir + conflictName(base[:min(len(base), 8)], mine)
-	}
 	if err := s.crash("set beside", name); err != nil {
 		return err
 	}
-	if err := s.files.Rename(s.ctx, name, beside); err != nil {
+	beside, err := s.setBeside(name, mine)
+	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	f := s.local[name]
-	delete(s.local, name)
-	s.local[beside] = f
-	s.mu.Unlock()
 	s.tell("%s was changed by another writer too: theirs has the name, and the version of this workspace is %s",
 		schemas.Quotable(name), schemas.Quotable(beside))
 	if err := s.bringIn(name); err != nil {
@@ -255,6 +245,36 @@ func (s *syncing) settleWith(name string, o bucket.Object) error {
 	s.known(beside, kept, kept.Hash)
 	s.count(&s.report.Out)
 	return nil
+}
+
+// setBeside gives the copy's version of a file, which has the hash mine, the name of a conflict. One that has such a name already, and was
+// changed since, is not replaced: the next name has more digits.
+func (s *syncing) setBeside(name, mine string) (string, error) {
+	for digits := 8; ; digits *= 2 {
+		beside := conflictName(name, mine[:digits])
+		if bucket.Problem(beside) != "" { // the name is too long for that
+			dir, base := path.Split(name)
+			beside = dir + conflictName(base[:min(len(base), 8)], mine[:digits])
+		}
+		err := s.placer.Place(s.ctx, name, beside, nil)
+		if workspacefs.CodeOf(err) == workspacefs.ErrExists {
+			had, _, readErr := hashFile(s.ctx, s.files, beside, s.c.Limits.FileSize)
+			switch {
+			case readErr == nil && had == mine: // it is kept already; what has the name is replaced by the bucket's version
+				return beside, nil
+			case digits < len(mine):
+				continue
+			}
+		}
+		if err != nil {
+			return "", err
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.local[beside] = s.local[name]
+		delete(s.local, name)
+		return beside, nil
+	}
 }
 
 // hashOf finds the hash of a version in the bucket that another program has written, by reading it.
