@@ -294,6 +294,15 @@ func Client(s Server) *s3.Client {
 	})
 }
 
+// Write writes an object as another program does: on no condition, and with metadata of its choice.
+func Write(t testing.TB, s Server, bucket, key, text string, metadata map[string]string) {
+	t.Helper()
+	_, err := Client(s).PutObject(t.Context(), &s3.PutObjectInput{Bucket: &bucket, Key: &key, Body: strings.NewReader(text), Metadata: metadata})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // sign signs a request that was changed anew.
 func sign(r *http.Request) {
 	hash := r.Header.Get("X-Amz-Content-Sha256")

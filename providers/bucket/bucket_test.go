@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -13,6 +14,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 
 	"github.com/sandjet/sandjet/internal/longtest"
 	"github.com/sandjet/sandjet/internal/s3test"
@@ -100,6 +105,97 @@ func aVersionIsReplacedOnlyByWhoeverKnowsIt(t *testing.T, s s3test.Server) {
 	}
 	_, err = b.Head(t.Context(), "dir/x")
 	wantCode(t, err, schemas.NotFound)
+}
+
+// TestCopiedMetadataIsNotBelieved replaces a file by another of the same size with the metadata of the first, as programs do that keep
+// metadata: a write of the first content is a conflict then.
+func TestCopiedMetadataIsNotBelieved(t *testing.T) {
+	s3test.Each(t, "files", copiedMetadataIsNotBelieved)
+}
+
+func copiedMetadataIsNotBelieved(t *testing.T, s s3test.Server) {
+	b := open(t, s.URL, "w/")
+	first := mustPut(t, b, "x", "", "one")
+	s3test.Write(t, s, "files", "w/x", "ONE", map[string]string{"sandjet-sha256": first.Hash})
+	for _, etag := range []string{"", first.ETag} {
+		_, err := put(t, b, "x", etag, []byte("one"))
+		wantCode(t, err, schemas.Conflict)
+	}
+}
+
+func TestSumsAreThoseOfServices(t *testing.T) { s3test.Each(t, "files", sumsAreThoseOfServices) }
+
+func sumsAreThoseOfServices(t *testing.T, s s3test.Server) {
+	b := open(t, s.URL, "w/")
+	sizes := []int{0, 3}
+	if longtest.Asked() {
+		sizes = append(sizes, bucket.PartSize, bucket.PartSize+1, 2*bucket.PartSize)
+	}
+	for _, size := range sizes {
+		data := bytes.Repeat([]byte("x"), size)
+		o, err := put(t, b, fmt.Sprint(size), "", data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum, other := bucket.NewSum(), bucket.NewSum()
+		for part := range slices.Chunk(data, bucket.PartSize/2+3) {
+			_, _ = sum.Write(part)
+		}
+		_, _ = other.Write(append(data, 'y')[min(size, 1):])
+		o.Hash = strings.Repeat("0", 64) // it is not believed
+		is, err := b.Holds(t.Context(), o, sum, 0)
+		if !is || err != nil || !sum.Is(o.ETag) || sum.Size() != int64(size) {
+			t.Errorf("%d bytes: %s is not known: %t, %v", size, o.ETag, is, err)
+		}
+		if is, err := b.Holds(t.Context(), o, other, 1<<30); is || err != nil {
+			t.Errorf("%d bytes: another content is said to be equal: %v", size, err)
+		}
+	}
+}
+
+// TestContentIsReadWhereTheETagSaysNothing compares by reading, up to a limit.
+func TestContentIsReadWhereTheETagSaysNothing(t *testing.T) {
+	s := s3test.Memory(t, "files")
+	p := s3test.Front(t, s)
+	b := open(t, p.URL, "w/")
+	upload(t, s, "w/x", "one")
+	o, err := b.Head(t.Context(), "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := bucket.NewSum()
+	_, _ = sum.Write([]byte("one"))
+	if sum.Is(o.ETag) {
+		t.Fatal("the ETag of an upload in one part is that of a plain write")
+	}
+	if is, err := b.Holds(t.Context(), o, sum, 3); !is || err != nil {
+		t.Errorf("an equal content is not seen: %v", err)
+	}
+	before := p.Asked()
+	if is, err := b.Holds(t.Context(), o, sum, 2); is || err != nil || p.Asked() != before {
+		t.Errorf("beyond the limit: %t, %v, %d requests", is, err, p.Asked()-before)
+	}
+}
+
+// upload writes an object in one part, whose ETag is no MD5 of its content.
+func upload(t *testing.T, s s3test.Server, key, text string) {
+	t.Helper()
+	c, name := s3test.Client(s), aws.String("files")
+	u, err := c.CreateMultipartUpload(t.Context(), &s3.CreateMultipartUploadInput{Bucket: name, Key: &key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := c.UploadPart(t.Context(), &s3.UploadPartInput{Bucket: name, Key: &key, UploadId: u.UploadId, PartNumber: aws.Int32(1),
+		Body: strings.NewReader(text)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := &types.CompletedMultipartUpload{Parts: []types.CompletedPart{{ETag: p.ETag, PartNumber: aws.Int32(1)}}}
+	_, err = c.CompleteMultipartUpload(t.Context(), &s3.CompleteMultipartUploadInput{Bucket: name, Key: &key, UploadId: u.UploadId,
+		MultipartUpload: parts})
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 func TestSixteenWritersOneWins(t *testing.T) { s3test.Each(t, "files", sixteenWritersOneWins) }

@@ -479,6 +479,26 @@ func anEditedConflictStays(t *testing.T, s s3test.Server) {
 	wantFiles(t, "bucket", objects(t, bucketAt(t, s.URL, "w/")), b.files())
 }
 
+// TestAForeignRewriteWithCopiedMetadataIsSeen loses the base of a copy while another program writes a file of the same size: the two are
+// not equal, and a change of the file in the copy does not replace what it has not seen.
+func TestAForeignRewriteWithCopiedMetadataIsSeen(t *testing.T) {
+	s3test.Each(t, "files", aForeignRewriteWithCopiedMetadataIsSeen)
+}
+
+func aForeignRewriteWithCopiedMetadataIsSeen(t *testing.T, s s3test.Server) {
+	a := newHost(t, s.URL, "w/")
+	a.call(func() { a.write("x", "one") })
+	s3test.Write(t, s, "files", "w/x", "ONE", map[string]string{"sandjet-sha256": hashOf("one")})
+	if err := os.Remove(filepath.Join(a.Dir, schemas.Namespace(a.w.Account, a.w.ID), baseFile)); err != nil {
+		t.Fatal(err)
+	}
+	a.call(func() {})
+	a.call(func() { a.write("y", "two") })
+	want := map[string]string{"x": "ONE", "y": "two", "x.conflict-" + hashOf("one")[:8]: "one"}
+	wantFiles(t, "copy", a.files(), want)
+	wantFiles(t, "bucket", objects(t, bucketAt(t, s.URL, "w/")), want)
+}
+
 func TestADirectoryThatCannotBeReadRemovesNothing(t *testing.T) {
 	s3test.Each(t, "files", aDirectoryThatCannotBeReadRemovesNothing)
 }

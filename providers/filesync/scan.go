@@ -164,20 +164,25 @@ func (s *syncing) read(name string, f *found) error {
 
 // hashFile reads a file of at most limit bytes.
 func hashFile(ctx context.Context, files workspacefs.FS, name string, limit int64) (string, int64, error) {
+	h := sha256.New()
+	n, err := readInto(ctx, files, name, limit, h)
+	return hex.EncodeToString(h.Sum(nil)), n, err
+}
+
+func readInto(ctx context.Context, files workspacefs.FS, name string, limit int64, into io.Writer) (int64, error) {
 	f, err := files.Open(ctx, name)
 	if err != nil {
-		return "", 0, err
+		return 0, err
 	}
 	defer func() { _ = f.Close() }() // it was only read
-	h := sha256.New()
-	n, err := io.Copy(h, io.LimitReader(f, limit+1))
+	n, err := io.Copy(into, io.LimitReader(f, limit+1))
 	if err != nil {
-		return "", 0, fmt.Errorf("read %q: %w", name, err)
+		return 0, fmt.Errorf("read %q: %w", name, err)
 	}
 	if n > limit {
-		return "", 0, workspacefs.ErrTooLarge
+		return 0, workspacefs.ErrTooLarge
 	}
-	return hex.EncodeToString(h.Sum(nil)), n, nil
+	return n, nil
 }
 
 // list reads what is in the bucket. What has no name here is said, and is not in it.

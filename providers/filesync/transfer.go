@@ -2,11 +2,7 @@ package filesync
 
 import (
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
-	"fmt"
-	"hash"
 	"io/fs"
 	"path"
 
@@ -46,8 +42,8 @@ func (s *syncing) bringIn(name string) error {
 		s.hide(leftLarge, name)
 		return nil
 	}
-	sum := sha256.New()
-	sum.Write(data)
+	sum := bucket.NewSum()
+	_, _ = sum.Write(data) // it never fails
 	if o.Size > int64(len(data)) {
 		err = s.bringParts(name, o, data, sum, was)
 	} else {
@@ -59,12 +55,12 @@ func (s *syncing) bringIn(name string) error {
 	if err != nil {
 		return err
 	}
-	s.known(name, o, hex.EncodeToString(sum.Sum(nil)))
+	s.known(name, o, sum.Hash())
 	s.count(&s.report.In)
 	return s.crash("brought in", name)
 }
 
-func (s *syncing) put(name string, o bucket.Object, data []byte, sum hash.Hash, was fs.FileInfo) error {
+func (s *syncing) put(name string, o bucket.Object, data []byte, sum *bucket.Sum, was fs.FileInfo) error {
 	if err := whole(o, sum); err != nil {
 		return err
 	}
@@ -75,9 +71,10 @@ func (s *syncing) put(name string, o bucket.Object, data []byte, sum hash.Hash, 
 	return s.files.Write(s.ctx, name, data, mode, was)
 }
 
-// whole reports a content that is not what its writer has said.
-func whole(o bucket.Object, sum hash.Hash) error {
-	if o.Hash != "" && o.Hash != hex.EncodeToString(sum.Sum(nil)) {
+// whole reports a content that is neither what its metadata says nor what its ETag does: it was damaged, or another program has written it
+// and kept the metadata.
+func whole(o bucket.Object, sum *bucket.Sum) error {
+	if o.Hash != "" && o.Hash != sum.Hash() && !sum.Is(o.ETag) {
 		return schemas.Errorf(schemas.Unavailable, "s3", "%s came with another content than was written: try later", schemas.Quotable(o.Name))
 	}
 	return nil
@@ -85,7 +82,7 @@ func whole(o bucket.Object, sum hash.Hash) error {
 
 // bringParts brings in a large file beside its place, and puts it there when it is whole, unless the file that was there has been changed
 // meanwhile, or another call has made one.
-func (s *syncing) bringParts(name string, o bucket.Object, data []byte, sum hash.Hash, was fs.FileInfo) (err error) {
+func (s *syncing) bringParts(name string, o bucket.Object, data []byte, sum *bucket.Sum, was fs.FileInfo) (err error) {
 	beside := temporary + rand.Text()
 	if err := s.files.Write(s.ctx, beside, data, workspacefs.Create, nil); err != nil {
 		return err
@@ -102,7 +99,7 @@ func (s *syncing) bringParts(name string, o bucket.Object, data []byte, sum hash
 			}
 			return err
 		}
-		sum.Write(data)
+		_, _ = sum.Write(data) // it never fails
 		if err := s.files.Write(s.ctx, beside, data, workspacefs.Append, nil); err != nil {
 			return err
 		}
@@ -208,14 +205,16 @@ func (s *syncing) settle(name string) error {
 }
 
 func (s *syncing) settleWith(name string, o bucket.Object) error {
-	mine, size, err := hashFile(s.ctx, s.files, name, s.c.Limits.FileSize)
+	sum := bucket.NewSum()
+	_, err := readInto(s.ctx, s.files, name, s.c.Limits.FileSize, sum)
 	if isGone(err) {
 		return s.bringIn(name)
 	}
 	if err != nil {
 		return err
 	}
-	if theirs, err := s.hashOf(o); err != nil || theirs == mine && o.Size == size {
+	mine := sum.Hash()
+	if equal, err := s.holds(o, sum); err != nil || equal {
 		if err == nil {
 			s.known(name, o, mine)
 		}
@@ -277,25 +276,10 @@ func (s *syncing) setBeside(name, mine string) (string, error) {
 	}
 }
 
-// hashOf finds the hash of a version in the bucket that another program has written, by reading it.
-func (s *syncing) hashOf(o bucket.Object) (string, error) {
-	if o.Hash != "" {
-		return o.Hash, nil
+// holds reports whether a version in the bucket has the content of sum. Where neither the base nor the ETag tells, it is read.
+func (s *syncing) holds(o bucket.Object, sum *bucket.Sum) (bool, error) {
+	if e := s.entryOf(o.Name); e.ETag == o.ETag {
+		return e.Hash == sum.Hash(), nil
 	}
-	if o.Size > s.c.Limits.FileSize {
-		return "", nil // equal to none
-	}
-	sum := sha256.New()
-	for at := int64(0); at < o.Size; {
-		data, _, err := s.bucket.Get(s.ctx, o.Name, o.ETag, at, bucket.PartSize)
-		if err != nil {
-			return "", err
-		}
-		if len(data) == 0 {
-			return "", fmt.Errorf("read %q: it ended early", o.Name)
-		}
-		sum.Write(data)
-		at += int64(len(data))
-	}
-	return hex.EncodeToString(sum.Sum(nil)), nil
+	return s.bucket.Holds(s.ctx, o, sum, s.c.Limits.FileSize)
 }
