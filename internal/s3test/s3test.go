@@ -22,6 +22,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 
 	"github.com/sandjet/sandjet/internal/longtest"
 )
@@ -298,6 +299,27 @@ func Client(s Server) *s3.Client {
 func Write(t testing.TB, s Server, bucket, key, text string, metadata map[string]string) {
 	t.Helper()
 	_, err := Client(s).PutObject(t.Context(), &s3.PutObjectInput{Bucket: &bucket, Key: &key, Body: strings.NewReader(text), Metadata: metadata})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Upload does the same with an upload in one part, after which the ETag is no MD5 of the content.
+func Upload(t testing.TB, s Server, bucket, key, text string, metadata map[string]string) {
+	t.Helper()
+	c := Client(s)
+	u, err := c.CreateMultipartUpload(t.Context(), &s3.CreateMultipartUploadInput{Bucket: &bucket, Key: &key, Metadata: metadata})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := c.UploadPart(t.Context(), &s3.UploadPartInput{Bucket: &bucket, Key: &key, UploadId: u.UploadId, PartNumber: aws.Int32(1),
+		Body: strings.NewReader(text)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := &types.CompletedMultipartUpload{Parts: []types.CompletedPart{{ETag: p.ETag, PartNumber: aws.Int32(1)}}}
+	_, err = c.CompleteMultipartUpload(t.Context(), &s3.CompleteMultipartUploadInput{Bucket: &bucket, Key: &key, UploadId: u.UploadId,
+		MultipartUpload: parts})
 	if err != nil {
 		t.Fatal(err)
 	}

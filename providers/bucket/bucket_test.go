@@ -15,10 +15,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/s3"
-	"github.com/aws/aws-sdk-go-v2/service/s3/types"
-
 	"github.com/sandjet/sandjet/internal/longtest"
 	"github.com/sandjet/sandjet/internal/s3test"
 	"github.com/sandjet/sandjet/providers/bucket"
@@ -158,7 +154,7 @@ func TestContentIsReadWhereTheETagSaysNothing(t *testing.T) {
 	s := s3test.Memory(t, "files")
 	p := s3test.Front(t, s)
 	b := open(t, p.URL, "w/")
-	upload(t, s, "w/x", "one")
+	s3test.Upload(t, s, "files", "w/x", "one", nil)
 	o, err := b.Head(t.Context(), "x")
 	if err != nil {
 		t.Fatal(err)
@@ -174,27 +170,6 @@ func TestContentIsReadWhereTheETagSaysNothing(t *testing.T) {
 	before := p.Asked()
 	if is, err := b.Holds(t.Context(), o, sum, 2); is || err != nil || p.Asked() != before {
 		t.Errorf("beyond the limit: %t, %v, %d requests", is, err, p.Asked()-before)
-	}
-}
-
-// upload writes an object in one part, whose ETag is no MD5 of its content.
-func upload(t *testing.T, s s3test.Server, key, text string) {
-	t.Helper()
-	c, name := s3test.Client(s), aws.String("files")
-	u, err := c.CreateMultipartUpload(t.Context(), &s3.CreateMultipartUploadInput{Bucket: name, Key: &key})
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := c.UploadPart(t.Context(), &s3.UploadPartInput{Bucket: name, Key: &key, UploadId: u.UploadId, PartNumber: aws.Int32(1),
-		Body: strings.NewReader(text)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	parts := &types.CompletedMultipartUpload{Parts: []types.CompletedPart{{ETag: p.ETag, PartNumber: aws.Int32(1)}}}
-	_, err = c.CompleteMultipartUpload(t.Context(), &s3.CompleteMultipartUploadInput{Bucket: name, Key: &key, UploadId: u.UploadId,
-		MultipartUpload: parts})
-	if err != nil {
-		t.Fatal(err)
 	}
 }
 

@@ -75,6 +75,9 @@ func (b *Bucket) Holds(ctx context.Context, o Object, sum *Sum, limit int64) (bo
 	theirs := NewSum()
 	for theirs.Size() < o.Size {
 		data, _, err := b.Get(ctx, o.Name, o.ETag, theirs.Size(), PartSize)
+		if code := schemas.CodeOf(err); code == schemas.Conflict || code == schemas.NotFound { // it is another by now
+			return false, nil
+		}
 		if err != nil {
 			return false, err
 		}

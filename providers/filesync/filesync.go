@@ -307,6 +307,19 @@ func (c *Copies) log() *slog.Logger {
 	return c.Log
 }
 
+// kindOf is the kind of files that are left out for an error; empty: it is no error of a single name. It is pure.
+func kindOf(err error) string {
+	switch {
+	case isProblem(err):
+		return leftClash
+	case errors.Is(err, errStale):
+		return leftStale
+	case bucket.OneObject(err):
+		return leftObject
+	}
+	return ""
+}
+
 // isProblem reports whether an error of files is one of a single name, which does not keep the others from going on.
 func isProblem(err error) bool {
 	switch workspacefs.CodeOf(err) {

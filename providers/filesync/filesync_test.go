@@ -499,6 +499,79 @@ func aForeignRewriteWithCopiedMetadataIsSeen(t *testing.T, s s3test.Server) {
 	wantFiles(t, "bucket", objects(t, bucketAt(t, s.URL, "w/")), want)
 }
 
+// TestOneObjectStopsNothing has one object that cannot be read. The others are brought in and out, and that one is named and left alone,
+// whatever is done with its name in the copy.
+func TestOneObjectStopsNothing(t *testing.T) { s3test.Each(t, "files", oneObjectStopsNothing) }
+
+func oneObjectStopsNothing(t *testing.T, s s3test.Server) {
+	for name, c := range map[string]struct {
+		fault   s3test.Fault
+		methods string
+		left    string
+	}{
+		"archived": {s3test.Archived, "GET", leftObject},
+		"denied":   {s3test.Denied, "GET HEAD PUT DELETE", leftObject},
+		"stale":    {s3test.None, "", leftStale},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := s3test.Front(t, s)
+			p.Judge(func(r *http.Request) s3test.Fault {
+				if strings.HasSuffix(r.URL.Path, "/bad") && strings.Contains(c.methods, r.Method) {
+					return c.fault
+				}
+				return s3test.None
+			})
+			s3test.Upload(t, s, "files", name+"/bad", "of another", map[string]string{"sandjet-sha256": hashOf("an older one")})
+			s3test.Write(t, s, "files", name+"/good", "one", nil)
+			a := newHost(t, p.URL, name+"/")
+			u, r, err := a.Begin(t.Context(), a.w, true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if told := strings.Join(r.Notices, "\n"); !strings.Contains(told, c.left+": bad") {
+				t.Errorf("told: %s", told)
+			}
+			wantFiles(t, "copy", a.files(), map[string]string{"good": "one"})
+			a.write("good", "two")
+			a.end(u)
+			want := map[string]string{"good": "two", "bad": "of another"}
+			wantFiles(t, "bucket", objects(t, bucketAt(t, s.URL, name+"/")), want)
+			if name == "stale" { // whose content may be read, so that it is a conflict like others
+				return
+			}
+			a.call(func() { a.write("bad", "of this host") })
+			wantFiles(t, "copy", a.files(), map[string]string{"good": "two", "bad": "of this host"})
+			a.call(func() { a.remove("bad") })
+			wantFiles(t, "bucket", objects(t, bucketAt(t, s.URL, name+"/")), want)
+			if a.call(func() {}); len(a.files()) != 1 {
+				t.Errorf("the copy has %v", a.files())
+			}
+		})
+	}
+}
+
+// TestARefusedWriteStopsNothing has one name that the service does not take.
+func TestARefusedWriteStopsNothing(t *testing.T) { s3test.Each(t, "files", aRefusedWriteStopsNothing) }
+
+func aRefusedWriteStopsNothing(t *testing.T, s s3test.Server) {
+	p := s3test.Front(t, s)
+	p.Judge(func(r *http.Request) s3test.Fault {
+		if r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "/locked") {
+			return s3test.Denied
+		}
+		return s3test.None
+	})
+	a := newHost(t, p.URL, "w/")
+	long := strings.Repeat(strings.Repeat("x", 200)+"/", 5) + strings.Repeat("x", 18) // a name, and no key behind the prefix
+	for range 2 {
+		r := a.call(func() { a.write("locked", "x"); a.write("open", "x"); a.write(long, "x") })
+		if told := strings.Join(r.Notices, "\n"); !strings.Contains(told, leftRefused+": locked") {
+			t.Errorf("told: %s", told)
+		}
+	}
+	wantFiles(t, "bucket", objects(t, bucketAt(t, s.URL, "w/")), map[string]string{"open": "x"})
+}
+
 func TestADirectoryThatCannotBeReadRemovesNothing(t *testing.T) {
 	s3test.Each(t, "files", aDirectoryThatCannotBeReadRemovesNothing)
 }

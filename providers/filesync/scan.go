@@ -35,6 +35,9 @@ const (
 	leftMany    = "left out, for the workspace is at its limit of files or bytes on S3"
 	leftDenied  = "left out, for it cannot be read"
 	leftClash   = "left out, for another file has its name as a folder, or the file system does not take it"
+	leftObject  = "left out, for the service does not give it or take its removal: it is archived, or a policy or its encryption keeps it"
+	leftStale   = "left out, for its content on S3 is not what its metadata sandjet-sha256 says: write it again, without that metadata"
+	leftRefused = "not stored, for the service does not take it: a policy keeps it, or its name is too long"
 	leftChanged = "not stored yet, for it is being changed: it is stored after the next call"
 )
 

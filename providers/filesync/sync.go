@@ -145,8 +145,8 @@ func (s *syncing) each(names []string, most int, do func(string) error) error {
 		wg.Go(func() {
 			defer func() { <-slots }()
 			err := do(name)
-			if isProblem(err) {
-				s.hide(leftClash, name)
+			if kind := kindOf(err); kind != "" {
+				s.hide(kind, name)
 				err = nil
 			}
 			if err != nil {

@@ -71,11 +71,13 @@ func (s *syncing) put(name string, o bucket.Object, data []byte, sum *bucket.Sum
 	return s.files.Write(s.ctx, name, data, mode, was)
 }
 
-// whole reports a content that is neither what its metadata says nor what its ETag does: it was damaged, or another program has written it
+// errStale is a content that is neither what its metadata says nor what its ETag does: it was damaged, or another program has written it
 // and kept the metadata.
+var errStale = errors.New("the content is not what the metadata says")
+
 func whole(o bucket.Object, sum *bucket.Sum) error {
 	if o.Hash != "" && o.Hash != sum.Hash() && !sum.Is(o.ETag) {
-		return schemas.Errorf(schemas.Unavailable, "s3", "%s came with another content than was written: try later", schemas.Quotable(o.Name))
+		return errStale
 	}
 	return nil
 }
@@ -135,6 +137,11 @@ func (s *syncing) takeOut(name string, a action) error {
 		return nil
 	case schemas.CodeOf(err) == schemas.Conflict:
 		return s.settle(name)
+	case bucket.OneObject(err):
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.said.group(leftRefused, name)
+		return nil
 	case err != nil:
 		return err
 	}
@@ -280,6 +287,12 @@ func (s *syncing) setBeside(name, mine string) (string, error) {
 func (s *syncing) holds(o bucket.Object, sum *bucket.Sum) (bool, error) {
 	if e := s.entryOf(o.Name); e.ETag == o.ETag {
 		return e.Hash == sum.Hash(), nil
+	}
+	if o.Size != sum.Size() { // nothing is moved for the sake of an object that cannot be brought in
+		if _, _, err := s.bucket.Get(s.ctx, o.Name, o.ETag, 0, 1); bucket.OneObject(err) {
+			return false, err
+		}
+		return false, nil
 	}
 	return s.bucket.Holds(s.ctx, o, sum, s.c.Limits.FileSize)
 }
