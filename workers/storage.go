@@ -3,6 +3,7 @@ package workers
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/sandjet/sandjet/lifecycle"
@@ -53,7 +54,11 @@ func (u *use) takeOut(ctx context.Context, r *schemas.Result) {
 	}
 	report, err := u.copied.End(ctx)
 	u.copied = nil
-	u.notices = append(u.notices, report.Notices...)
+	for _, n := range report.Notices {
+		if !slices.Contains(u.notices, n) { // a workspace over its limits says so at both ends
+			u.notices = append(u.notices, n)
+		}
+	}
 	if err != nil {
 		u.notices = append(u.notices, "not all files that this call has changed are on S3 yet: "+schemas.Public(err).Message+
 			". They stay with the worker, and are stored by its next call in this workspace, or as soon as it can")

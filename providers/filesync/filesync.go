@@ -31,13 +31,15 @@ const (
 	transfers = 8
 )
 
-// Limits of one workspace. What is beyond is left out and named, but for the number of files and bytes in the bucket, beyond which the
-// workspace is refused.
+// Limits of one workspace. What is beyond is left out and named, but for the number of files and bytes in the bucket: see [Report.Held].
 type Limits struct {
 	Files    int   // files
 	Bytes    int64 // of all files
 	FileSize int64 // bytes of one file
 }
+
+// entries is how many files and folders a copy may have, with those that are left out.
+func (l Limits) entries() int { return 4*l.Files + 10_000 }
 
 // DefaultLimits are those that an operator does not change.
 func DefaultLimits() Limits { return Limits{Files: 10_000, Bytes: 4 << 30, FileSize: 1 << 30} }
@@ -73,8 +75,10 @@ type Use struct {
 // Begin brings the workspace's files in and begins a use. With writes, what is changed in the copy from now on is written out by
 // [Use.End], or by whoever finds that this process is gone; without, the use is one that changes nothing.
 //
-// Codes: unavailable (try later), denied, invalid and unsupported (the bucket cannot be used, or has more than the limits), exhausted
-// (the host has no room for the files).
+// A workspace that is over its limits begins too where a call can change that: see [Report.Held].
+//
+// Codes: unavailable (try later), denied, invalid and unsupported (the bucket cannot be used, or has more than the limits and the copy
+// nothing of it), exhausted (the host has no room for the files).
 func (c *Copies) Begin(ctx context.Context, w schemas.Workspace, writes bool) (*Use, Report, error) {
 	u := &Use{c: c, workspace: w}
 	dir, err := c.dir(w)
@@ -109,7 +113,7 @@ func (u *Use) End(ctx context.Context) (Report, error) {
 		return Report{}, nil
 	}
 	report, err := u.Store(ctx)
-	if err != nil {
+	if err != nil || report.Held {
 		u.mark.leave()
 		return report, err
 	}
@@ -171,8 +175,8 @@ func (c *Copies) compare(ctx context.Context, w schemas.Workspace, dir string, o
 	}
 	done := false
 	defer func() {
-		for _, m := range dead {
-			if done {
+		for i, m := range dead {
+			if done || i > 0 { // one says the same as many
 				m.remove()
 			} else {
 				m.leave()
@@ -197,7 +201,7 @@ func (c *Copies) compare(ctx context.Context, w schemas.Workspace, dir string, o
 		s.use = others
 	}
 	report, err := s.run()
-	done = err == nil
+	done = err == nil && !report.Held
 	if err != nil && errors.Is(context.Cause(ctx), context.DeadlineExceeded) && schemas.CodeOf(err) != schemas.Unavailable {
 		err = schemas.Wrap(schemas.Unavailable, "files", "the workspace's files could not be brought in or out in time", err)
 	}
@@ -294,6 +298,8 @@ func (c *Copies) recover(ctx context.Context, dir string, of markOf) {
 	case ctx.Err() != nil:
 	case err != nil:
 		c.log().Warn("files of an interrupted call not written to the bucket, retrying", "workspace", of.Workspace, "error", err)
+	case report.Held:
+		c.log().Warn("files of a workspace over its limits not written to the bucket, retrying", "workspace", of.Workspace)
 	default:
 		c.log().Info("files of an interrupted call written to the bucket", "workspace", of.Workspace,
 			"out", report.Out, "removed", report.Removed, "notices", report.Notices)

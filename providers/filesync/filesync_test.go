@@ -346,11 +346,100 @@ func whatCannotBeStoredIsNamed(t *testing.T, s s3test.Server) {
 	if r := a.call(func() {}); len(r.Notices) != 1 { // what is at the limit is told until there is room
 		t.Errorf("told again: %v", r.Notices)
 	}
-	a.Limits.Files = 3
-	_, _, err := a.Begin(t.Context(), a.w, true)
+	fresh := newHost(t, s.URL, "w/") // whose calls could remove nothing
+	fresh.Limits.Files = 3
+	_, _, err := fresh.Begin(t.Context(), fresh.w, true)
 	if schemas.CodeOf(err) != schemas.Unsupported || !strings.Contains(err.Error(), "--s3-files") {
 		t.Errorf("got %v", err)
 	}
+}
+
+// dead is how many uses of a host's copy are not written out.
+func (h *host) dead() int {
+	h.t.Helper()
+	dead, live, err := deadMarks(filepath.Join(h.Dir, schemas.Namespace(h.w.Account, h.w.ID)))
+	if live || err != nil {
+		h.t.Errorf("somebody has the copy: %t, %v", live, err)
+	}
+	for _, m := range dead {
+		m.leave()
+	}
+	return len(dead)
+}
+
+// TestACopyOverItsLimitsStarts fills a copy as an installation of packages does: the next calls start and say why nothing is stored, until
+// one has removed enough, also what was removed meanwhile.
+func TestACopyOverItsLimitsStarts(t *testing.T) { s3test.Each(t, "files", aCopyOverItsLimitsStarts) }
+
+func aCopyOverItsLimitsStarts(t *testing.T, s s3test.Server) {
+	a, b := newHost(t, s.URL, "w/"), bucketAt(t, s.URL, "w/")
+	a.Limits.Files = 4
+	a.call(func() { a.write("x", "one"); a.write("y", "one") })
+	wantHeld := func(r Report) {
+		t.Helper()
+		if told := strings.Join(r.Notices, "\n"); !r.Held || strings.Count(told, "over its limits") != 1 || !strings.Contains(told, "--s3-files") {
+			t.Errorf("%+v", r)
+		}
+	}
+	wantHeld(a.call(func() {
+		a.write("x", "two")
+		a.write("p/0", "")
+		for n := range a.Limits.entries() {
+			if err := os.Symlink("0", a.path(fmt.Sprint("p/link", n))); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}))
+	wantHeld(a.call(func() { a.remove("y") }))
+	wantHeld(a.call(func() {}))
+	a.sweep(t.Context())
+	if n := a.dead(); n != 1 {
+		t.Errorf("%d marks", n)
+	}
+	wantFiles(t, "bucket", objects(t, b), map[string]string{"x": "one", "y": "one"})
+	if r := a.call(func() { a.remove("p") }); r.Held || a.dead() != 0 {
+		t.Errorf("%+v, %d marks", r, a.dead())
+	}
+	wantFiles(t, "bucket", objects(t, b), map[string]string{"x": "two"})
+	wantFiles(t, "copy", a.files(), map[string]string{"x": "two"})
+}
+
+// TestABucketOverItsLimitsTakesRemovals has two hosts bring a bucket over the limits together: what a call of one removes goes out, but
+// for a version that it has not seen.
+func TestABucketOverItsLimitsTakesRemovals(t *testing.T) {
+	s3test.Each(t, "files", aBucketOverItsLimitsTakesRemovals)
+}
+
+func aBucketOverItsLimitsTakesRemovals(t *testing.T, s s3test.Server) {
+	a, b := newHost(t, s.URL, "w/"), newHost(t, s.URL, "w/")
+	a.Limits.Files, b.Limits.Files = 4, 4
+	a.call(func() { a.write("x", "one"); a.write("y", "one"); a.write("z", "one") })
+	ub := b.begin()
+	a.call(func() { a.write("of a", "one") })
+	b.write("y", "of b")
+	b.end(ub)
+	s3test.Write(t, s, "files", "w/of b", "one", nil) // as b does when both have listed the bucket before they write
+	u, r, err := a.Begin(t.Context(), a.w, true)
+	if err != nil || !r.Held {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	a.write("new", "one")
+	a.remove("x")
+	a.remove("y")
+	if r := a.end(u); !r.Held || !strings.Contains(strings.Join(r.Notices, "\n"), "y was removed here and changed by somebody else") {
+		t.Errorf("%+v", r)
+	}
+	want := map[string]string{"y": "of b", "z": "one", "of a": "one", "of b": "one"}
+	wantFiles(t, "bucket", objects(t, bucketAt(t, s.URL, "w/")), want)
+	r = a.call(func() { a.remove("z") })
+	if r.Held || a.dead() != 0 {
+		t.Errorf("%+v, %d marks", r, a.dead())
+	}
+	delete(want, "z")
+	want["new"] = "one"
+	a.call(func() {})
+	wantFiles(t, "bucket", objects(t, bucketAt(t, s.URL, "w/")), want)
+	wantFiles(t, "copy", a.files(), want)
 }
 
 func TestKeysThatAreNoNamesAreLeftAlone(t *testing.T) {

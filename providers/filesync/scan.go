@@ -14,7 +14,6 @@ import (
 
 	"github.com/sandjet/sandjet/providers/bucket"
 	"github.com/sandjet/sandjet/providers/workspacefs"
-	"github.com/sandjet/sandjet/schemas"
 )
 
 const (
@@ -41,6 +40,12 @@ const (
 	leftChanged = "not stored yet, for it is being changed: it is stored after the next call"
 )
 
+// A workspace that is over its limits.
+var (
+	errOverCopy   = errors.New("the copy is over the limits")
+	errOverBucket = errors.New("the bucket is over the limits")
+)
+
 // found is a file of the copy.
 type found struct {
 	size  int64
@@ -52,7 +57,7 @@ type found struct {
 func (s *syncing) scan() error {
 	s.local, s.hidden = map[string]found{}, map[string]bool{}
 	var leftovers []string
-	limit := workspacefs.Bounds{Entries: 4*s.c.Limits.Files + 10_000, Bytes: namesBytes}
+	limit := workspacefs.Bounds{Entries: s.c.Limits.entries(), Bytes: namesBytes}
 	err := workspacefs.Walk(s.ctx, s.files, ".", limit, func(name string, e workspacefs.Entry) error {
 		kind := ""
 		switch {
@@ -87,9 +92,7 @@ func (s *syncing) scan() error {
 		return nil
 	})
 	if workspacefs.CodeOf(err) == workspacefs.ErrTooMany {
-		return schemas.Errorf(schemas.Unsupported, "files",
-			"the workspace has too many files to be kept on S3: the limit is %d (--s3-files); delete some, or keep them outside of the workspace",
-			s.c.Limits.Files)
+		return errOverCopy
 	}
 	if err != nil {
 		return fmt.Errorf("read the copy: %w", err)
@@ -206,9 +209,7 @@ func (s *syncing) list() error {
 		}
 		files, bytes = files+1, bytes+o.Size
 		if files > s.c.Limits.Files || bytes > s.c.Limits.Bytes {
-			return schemas.Errorf(schemas.Unsupported, "files",
-				"the workspace has more on S3 than a copy may: the limits are %d files (--s3-files) and %d MiB (--s3-bytes)",
-				s.c.Limits.Files, s.c.Limits.Bytes>>20)
+			return errOverBucket
 		}
 		s.remote[o.Name] = o
 		return nil

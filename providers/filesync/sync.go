@@ -51,14 +51,28 @@ func (s *syncing) run() (Report, error) {
 	if s.base, lost = loadBase(s.dir, s.bucket.Where(), rootOf(root)); lost != nil {
 		s.c.log().Warn("base of a copy not readable: nothing is removed on either side", "error", lost)
 	}
-	if err := s.scan(); err != nil {
-		return Report{}, err
+	if err = s.scan(); err == nil {
+		err = s.list()
 	}
-	if err := s.list(); err != nil {
+	switch {
+	case errors.Is(err, errOverCopy):
+		s.hold("the copy has more than %d files and folders (--s3-files is %d): delete some, or keep them outside of the workspace",
+			s.c.Limits.entries(), s.c.Limits.Files)
+		return s.report, nil
+	case errors.Is(err, errOverBucket) && len(s.base.Files) == 0: // there is nothing that a call could remove
+		return Report{}, schemas.Errorf(schemas.Unsupported, "files",
+			"the workspace has more on S3 than a copy may: the limits are %d files (--s3-files) and %d MiB (--s3-bytes)",
+			s.c.Limits.Files, s.c.Limits.Bytes>>20)
+	case errors.Is(err, errOverBucket):
+		s.hold("it has more than %d files (--s3-files) or %d MiB (--s3-bytes): delete some, here or with another program. Removals are "+
+			"written out", s.c.Limits.Files, s.c.Limits.Bytes>>20)
+		err = s.removals()
+	case err != nil:
 		return Report{}, err
+	default:
+		s.clashes()
+		err = s.apply()
 	}
-	s.clashes()
-	err = s.apply()
 	left := s.left.groups()
 	if text := strings.Join(left, "\n"); err == nil && text != s.base.Left {
 		s.base.Left = text
@@ -70,6 +84,26 @@ func (s *syncing) run() (Report, error) {
 	}
 	s.report.Notices = bound(append(append(s.said.said, s.said.groups()...), left...))
 	return s.report, err
+}
+
+// hold notes that the workspace is over its limits. It is said each time.
+func (s *syncing) hold(format string, args ...any) {
+	s.report.Held = true
+	s.tell("nothing is brought in from S3 or stored there while the workspace is over its limits: "+format, args...)
+	s.report.Notices = s.said.said
+}
+
+// removals writes out what a use has removed, and nothing else: it brings a bucket below its limits. Each removal is of the version that
+// the base has, so that no list is needed.
+func (s *syncing) removals() error {
+	var gone []string
+	for name := range s.base.Files {
+		if _, there := s.local[name]; !there && !s.hidden[name] && s.use == ours {
+			gone = append(gone, name)
+		}
+	}
+	slices.Sort(gone)
+	return s.each(gone, transfers, func(name string) error { return s.dropObject(name, dropObject) })
 }
 
 // apply does with each file what is to be done: what goes away first, so that folders and files can take one another's names.
@@ -288,6 +322,9 @@ func (s *syncing) dropObject(name string, _ action) error {
 	err := s.bucket.Remove(s.ctx, name, s.entryOf(name).ETag)
 	if schemas.CodeOf(err) == schemas.Conflict {
 		s.tell("%s was removed here and changed by somebody else: theirs is kept", schemas.Quotable(name))
+		if s.report.Held {
+			return nil
+		}
 		return s.bringIn(name)
 	}
 	if err != nil {
