@@ -661,6 +661,59 @@ func aRefusedWriteStopsNothing(t *testing.T, s s3test.Server) {
 	wantFiles(t, "bucket", objects(t, bucketAt(t, s.URL, "w/")), map[string]string{"open": "x"})
 }
 
+// TestOnlyOwnTemporaryFilesAreRemoved has a file of the workspace's users with a name as files have that are on their way in, and a crash
+// while one is.
+func TestOnlyOwnTemporaryFilesAreRemoved(t *testing.T) {
+	s3test.Each(t, "files", onlyOwnTemporaryFilesAreRemoved)
+}
+
+func onlyOwnTemporaryFilesAreRemoved(t *testing.T, s s3test.Server) {
+	a, b := newHost(t, s.URL, "w/"), bucketAt(t, s.URL, "w/")
+	a.call(func() { a.write(temporary+"notes", "mine") })
+	s3test.Write(t, s, "files", "w/"+temporary+"theirs", "theirs", nil)
+	want := map[string]string{temporary + "notes": "mine", temporary + "theirs": "theirs"}
+	a.call(func() {})
+	wantFiles(t, "copy", a.files(), want)
+	wantFiles(t, "bucket", objects(t, b), want)
+	large := strings.Repeat("x", bucket.PartSize+7)
+	s3test.Write(t, s, "files", "w/large", large, nil)
+	a.Files = failing{folders(a.folder)}
+	if _, _, err := a.Begin(t.Context(), a.w, true); err == nil {
+		t.Fatal("it did not fail")
+	}
+	if n := len(a.files()); n != 3 {
+		t.Fatalf("the copy has %d files: nothing stays, so that nothing is shown", n)
+	}
+	a.Files = folders(a.folder)
+	a.call(func() {})
+	want["large"] = large
+	if got := a.files(); len(got) != 3 || got["large"] != large {
+		t.Errorf("the copy has %v", slices.Collect(maps.Keys(got)))
+	}
+	if got := objects(t, b); len(got) != 3 {
+		t.Errorf("the bucket has %v", slices.Collect(maps.Keys(got)))
+	}
+	if notes, err := arrivals(filepath.Join(a.Dir, schemas.Namespace(a.w.Account, a.w.ID))); len(notes) != 0 || err != nil {
+		t.Errorf("notes stay: %v, %v", notes, err)
+	}
+}
+
+// failing opens files of which none that is on its way in gets its place or is removed, as of a process that dies then.
+type failing struct{ folders }
+
+type dying struct{ *safefs.Root }
+
+func (f failing) OpenWorkspace(ctx context.Context, a schemas.AccountID, m providers.Mount) (workspacefs.FS, error) {
+	root, err := f.folders.OpenWorkspace(ctx, a, m)
+	if err != nil {
+		return nil, err
+	}
+	return dying{root.(*safefs.Root)}, nil
+}
+
+func (dying) Place(context.Context, string, string, fs.FileInfo) error { return errors.New("it died") }
+func (dying) Remove(context.Context, string) error                     { return errors.New("it died") }
+
 func TestADirectoryThatCannotBeReadRemovesNothing(t *testing.T) {
 	s3test.Each(t, "files", aDirectoryThatCannotBeReadRemovesNothing)
 }

@@ -9,15 +9,15 @@ import (
 	"io"
 	"io/fs"
 	"path"
-	"strings"
 	"time"
 
 	"github.com/sandjet/sandjet/providers/bucket"
 	"github.com/sandjet/sandjet/providers/workspacefs"
+	"github.com/sandjet/sandjet/schemas"
 )
 
 const (
-	// temporary is what the names of files begin with that are on their way in. They lie at the root of the copy.
+	// temporary is what the names of files begin with that are on their way in. They lie at the root of the copy; see [syncing.arrive].
 	temporary = ".sandjet-s3-"
 	// young is how long a file must have been left alone for its times to tell it from a later version.
 	young = 2 * time.Second
@@ -56,14 +56,18 @@ type found struct {
 // scan reads what is in the copy. What cannot be stored is named, and is in hidden.
 func (s *syncing) scan() error {
 	s.local, s.hidden = map[string]found{}, map[string]bool{}
+	arriving, err := arrivals(s.dir)
+	if err != nil {
+		return schemas.Wrap(schemas.Unavailable, "files", "the state of the workspace's copy cannot be read", err)
+	}
 	var leftovers []string
 	limit := workspacefs.Bounds{Entries: s.c.Limits.entries(), Bytes: namesBytes}
-	err := workspacefs.Walk(s.ctx, s.files, ".", limit, func(name string, e workspacefs.Entry) error {
+	err = workspacefs.Walk(s.ctx, s.files, ".", limit, func(name string, e workspacefs.Entry) error {
 		kind := ""
 		switch {
 		case e.Type.IsDir():
 			return nil
-		case strings.HasPrefix(name, temporary):
+		case arriving[name]:
 			leftovers = append(leftovers, name)
 			return nil
 		case e.Type&fs.ModeSymlink != 0:
@@ -101,6 +105,9 @@ func (s *syncing) scan() error {
 		if err := s.files.Remove(s.ctx, name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("remove what was being brought in: %w", err)
 		}
+	}
+	for name := range arriving {
+		arrived(s.dir, name)
 	}
 	return nil
 }
@@ -198,9 +205,6 @@ func (s *syncing) list() error {
 	err := s.bucket.List(s.ctx, "", func(o bucket.Object) error {
 		switch {
 		case o.Problem != "":
-			s.left.group(leftName, o.Name)
-			return nil
-		case strings.HasPrefix(o.Name, temporary):
 			s.left.group(leftName, o.Name)
 			return nil
 		case o.Size > s.c.Limits.FileSize:

@@ -1,7 +1,6 @@
 package filesync
 
 import (
-	"crypto/rand"
 	"errors"
 	"io/fs"
 	"path"
@@ -85,15 +84,21 @@ func whole(o bucket.Object, sum *bucket.Sum) error {
 // bringParts brings in a large file beside its place, and puts it there when it is whole, unless the file that was there has been changed
 // meanwhile, or another call has made one.
 func (s *syncing) bringParts(name string, o bucket.Object, data []byte, sum *bucket.Sum, was fs.FileInfo) (err error) {
-	beside := temporary + rand.Text()
-	if err := s.files.Write(s.ctx, beside, data, workspacefs.Create, nil); err != nil {
-		return err
+	beside, err := arrive(s.dir)
+	if err != nil {
+		return schemas.Wrap(schemas.Unavailable, "files", "the state of the workspace's copy cannot be written", err)
 	}
 	defer func() {
 		if err != nil {
-			_ = s.files.Remove(s.ctx, beside) // what stays is removed by the next comparison
+			if left := s.files.Remove(s.ctx, beside); left != nil && !isGone(left) { // the next comparison removes it
+				return
+			}
 		}
+		arrived(s.dir, beside)
 	}()
+	if err := s.files.Write(s.ctx, beside, data, workspacefs.Create, nil); err != nil {
+		return err
+	}
 	for at := int64(len(data)); at < o.Size; at += int64(len(data)) {
 		if data, _, err = s.bucket.Get(s.ctx, name, o.ETag, at, bucket.PartSize); err != nil {
 			if schemas.CodeOf(err) == schemas.Conflict {
