@@ -193,7 +193,7 @@ func (c *Copies) compare(ctx context.Context, w schemas.Workspace, dir string, o
 	if !ok {
 		return Report{}, schemas.Errorf(schemas.Unsupported, "files", "the provider's files cannot be replaced on a condition: S3 is not for it")
 	}
-	s := &syncing{c: c, ctx: ctx, files: files, placer: placer, bucket: b, dir: dir}
+	s := &syncing{c: c, ctx: ctx, files: files, placer: placer, bucket: b, dir: dir, busy: out || live}
 	switch {
 	case out || len(dead) > 0:
 		s.use = ours

@@ -714,6 +714,61 @@ func (f failing) OpenWorkspace(ctx context.Context, a schemas.AccountID, m provi
 func (dying) Place(context.Context, string, string, fs.FileInfo) error { return errors.New("it died") }
 func (dying) Remove(context.Context, string) error                     { return errors.New("it died") }
 
+// TestAnotherPlaceGetsNoFilesOfTheFormer gives a workspace another prefix: its copy is emptied, if all of it is stored.
+func TestAnotherPlaceGetsNoFilesOfTheFormer(t *testing.T) {
+	s3test.Each(t, "files", anotherPlaceGetsNoFilesOfTheFormer)
+}
+
+func anotherPlaceGetsNoFilesOfTheFormer(t *testing.T, s s3test.Server) {
+	a := newHost(t, s.URL, "old/")
+	prefix := "old/"
+	a.Bucket = func(context.Context, schemas.Workspace) (*bucket.Bucket, error) {
+		return bucketAt(t, s.URL, prefix), nil
+	}
+	old, next := bucketAt(t, s.URL, "old/"), bucketAt(t, s.URL, "new/")
+	a.call(func() { a.write("x", "one"); a.write("dir/y", "one") })
+	s3test.Write(t, s, "files", "new/z", "of the new place", nil)
+	prefix = "new/"
+	a.at = func(what, name string) error { // a crash in the middle
+		if what == "drop copy" && name == "x" {
+			return errors.New("crash")
+		}
+		return nil
+	}
+	if _, _, err := a.Begin(t.Context(), a.w, true); err == nil {
+		t.Fatal("it did not crash")
+	}
+	a.at = nil
+	a.call(func() {
+		wantFiles(t, "copy", a.files(), map[string]string{"z": "of the new place"})
+		if _, err := os.Stat(a.path("dir")); err == nil {
+			t.Error("an empty folder stays")
+		}
+	})
+	wantFiles(t, "former place", objects(t, old), map[string]string{"x": "one", "dir/y": "one"})
+	wantFiles(t, "new place", objects(t, next), map[string]string{"z": "of the new place"})
+
+	u := a.begin()
+	a.write("unsaved", "one")
+	prefix = "old/"
+	_, _, err := a.Begin(t.Context(), a.w, true)
+	if schemas.CodeOf(err) != schemas.Unavailable {
+		t.Errorf("in use: got %v", err)
+	}
+	u.Leave()
+	_, _, err = a.Begin(t.Context(), a.w, true)
+	if schemas.CodeOf(err) != schemas.Unsupported || !strings.Contains(err.Error(), "unsaved") {
+		t.Errorf("not stored: got %v", err)
+	}
+	wantFiles(t, "copy", a.files(), map[string]string{"z": "of the new place", "unsaved": "one"})
+	wantFiles(t, "former place", objects(t, old), map[string]string{"x": "one", "dir/y": "one"})
+	prefix = "new/"
+	a.call(func() {})
+	prefix = "old/"
+	a.call(func() { wantFiles(t, "copy", a.files(), map[string]string{"x": "one", "dir/y": "one"}) })
+	wantFiles(t, "new place", objects(t, next), map[string]string{"z": "of the new place", "unsaved": "one"})
+}
+
 func TestADirectoryThatCannotBeReadRemovesNothing(t *testing.T) {
 	s3test.Each(t, "files", aDirectoryThatCannotBeReadRemovesNothing)
 }

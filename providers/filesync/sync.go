@@ -25,6 +25,7 @@ type syncing struct {
 	bucket *bucket.Bucket
 	dir    string
 	use    usage
+	busy   bool // a use of the copy goes on
 	began  time.Time
 
 	local  map[string]found
@@ -51,7 +52,10 @@ func (s *syncing) run() (Report, error) {
 	if s.base, lost = loadBase(s.dir, s.bucket.Where(), rootOf(root)); lost != nil {
 		s.c.log().Warn("base of a copy not readable: nothing is removed on either side", "error", lost)
 	}
-	if err = s.scan(); err == nil {
+	if err = s.scan(); err == nil && s.base.Where != s.bucket.Where() {
+		err = s.leavePlace()
+	}
+	if err == nil {
 		err = s.list()
 	}
 	switch {
@@ -84,6 +88,64 @@ func (s *syncing) run() (Report, error) {
 	}
 	s.report.Notices = bound(append(append(s.said.said, s.said.groups()...), left...))
 	return s.report, err
+}
+
+// leavePlace empties a copy whose workspace is at another place on S3 now: by another bucket, prefix or endpoint. Its files are those of the
+// former place and must not come into the new one. They are removed only if all of them are stored there. Codes: unsupported (some are
+// not), unavailable.
+func (s *syncing) leavePlace() error {
+	if s.busy {
+		return schemas.Errorf(schemas.Unavailable, "files",
+			"the workspace is at another place on S3 than before, and a call or job still uses its files of the former place: try later")
+	}
+	left := slices.Collect(maps.Keys(s.hidden))
+	for name := range s.local {
+		switch is, err := s.localState(name); {
+		case err != nil && !isProblem(err):
+			return err
+		case err != nil || is == changed:
+			left = append(left, name)
+		}
+	}
+	for name := range s.base.Files {
+		if _, there := s.local[name]; !there && s.use == ours { // its removal was not written out
+			left = append(left, name)
+		}
+	}
+	if len(left) > 0 {
+		var c collected
+		for _, name := range left {
+			c.group("not stored there", name)
+		}
+		return schemas.Errorf(schemas.Unsupported, "files", "the workspace is at another place on S3 than before, and its copy on this host has "+
+			"changes that the former place does not have (%s): name the former bucket, prefix and endpoint again, have a call store or remove "+
+			"them, and then name the new ones", c.groups()[0])
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.local)) {
+		if err := s.crash("drop copy", name); err != nil {
+			return err
+		}
+		ok, err := s.untouched(name)
+		if err == nil && !ok {
+			return schemas.Errorf(schemas.Unavailable, "files", "%s is being changed: try later", schemas.Quotable(name))
+		}
+		if err == nil {
+			err = s.files.Remove(s.ctx, name)
+		}
+		if err != nil && !isGone(err) {
+			return fmt.Errorf("remove the copy of the former place: %w", err)
+		}
+		delete(s.local, name)
+		s.removeEmpty(path.Dir(name))
+	}
+	if len(s.base.Files) > 0 {
+		s.tell("the workspace is at another place on S3 than before: its files of the former place are stored there, and no longer on this host")
+	}
+	s.base = emptyBase(s.bucket.Where(), s.base.Root)
+	if err := s.base.save(s.dir); err != nil { // before anything of the new place comes in
+		return schemas.Wrap(schemas.Unavailable, "files", "the state of the workspace's copy cannot be written", err)
+	}
+	return nil
 }
 
 // hold notes that the workspace is over its limits. It is said each time.
