@@ -3,15 +3,12 @@ package filesync
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"log/slog"
-	"maps"
 	"os"
 	"path/filepath"
 	"sync"
 	"time"
 
-	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/providers/bucket"
 	"github.com/sandjet/sandjet/providers/workspacefs"
@@ -23,8 +20,8 @@ const (
 	lockWithin = 30 * time.Second
 	// syncWithin is how long a comparison may take. What is left then waits for the next.
 	syncWithin = 5 * time.Minute
-	// sweepEvery is how often dead marks are looked for, and how often what jobs have changed is written out. Whether a job has ended is
-	// looked at every aliveEvery.
+	// sweepEvery is how often dead marks are looked for, and how often what jobs have changed is written out, but for copies that rest after
+	// a failure. Whether a job has ended is looked at every aliveEvery.
 	sweepEvery = 30 * time.Second
 	aliveEvery = 2 * time.Second
 	// transfers is how many files are on their way at the same time, for one copy.
@@ -206,104 +203,6 @@ func (c *Copies) compare(ctx context.Context, w schemas.Workspace, dir string, o
 		err = schemas.Wrap(schemas.Unavailable, "files", "the workspace's files could not be brought in or out in time", err)
 	}
 	return report, err
-}
-
-// Run writes out what dead processes have left and what jobs change, until ctx ends. It returns nil.
-func (c *Copies) Run(ctx context.Context) error {
-	for n := 0; ; n = (n + 1) % int(sweepEvery/aliveEvery) {
-		if n == 0 {
-			c.sweep(ctx)
-		}
-		c.keep(ctx, n == 0)
-		if !wait.Sleep(ctx, aliveEvery) {
-			c.mu.Lock()
-			for u := range c.kept { // their jobs end with this process, or are gone on with by another
-				u.Leave()
-			}
-			clear(c.kept)
-			c.mu.Unlock()
-			return nil
-		}
-	}
-}
-
-// keep ends the uses that Run looks after and that are over, and stores the others where it is their turn.
-func (c *Copies) keep(ctx context.Context, store bool) {
-	c.mu.Lock()
-	uses := make(map[*Use]func(context.Context) bool, len(c.kept))
-	maps.Copy(uses, c.kept)
-	c.mu.Unlock()
-	for u, alive := range uses {
-		var err error
-		switch lives := alive(ctx); {
-		case ctx.Err() != nil:
-			return
-		case !lives: // also after an error: the mark is one of the dead then
-			c.mu.Lock()
-			delete(c.kept, u)
-			c.mu.Unlock()
-			_, err = u.End(ctx)
-		case store:
-			_, err = u.Store(ctx)
-		}
-		if err != nil && ctx.Err() == nil {
-			c.log().Warn("files of a job not written to the bucket, retrying", "workspace", u.workspace.ID, "error", err)
-		}
-	}
-}
-
-// sweep looks for dead marks of all copies.
-func (c *Copies) sweep(ctx context.Context) {
-	folders, err := os.ReadDir(c.Dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		c.log().Warn("state of copies not readable", "error", err)
-	}
-	for _, f := range folders {
-		if ctx.Err() != nil {
-			return
-		}
-		dir := filepath.Join(c.Dir, f.Name())
-		dead := deadOnes(dir)
-		var of *markOf
-		for _, m := range dead {
-			if m.of.Workspace == "" { // it died while it made its mark
-				m.remove()
-				continue
-			}
-			of = &m.of
-			m.leave()
-		}
-		if of != nil {
-			c.recover(ctx, dir, *of)
-		}
-	}
-}
-
-// recover writes out what dead processes have left in a copy.
-func (c *Copies) recover(ctx context.Context, dir string, of markOf) {
-	w, err := c.Workspace(ctx, of.Account, of.Workspace)
-	if schemas.CodeOf(err) == schemas.NotFound || err == nil && w.Storage == "" {
-		c.log().Warn("files left in the copy of a workspace that is not on S3 any more", "workspace", of.Workspace)
-		dead := deadOnes(dir)
-		for _, m := range dead {
-			m.remove()
-		}
-		return
-	}
-	var report Report
-	if err == nil {
-		report, err = c.compare(ctx, w, dir, false)
-	}
-	switch {
-	case ctx.Err() != nil:
-	case err != nil:
-		c.log().Warn("files of an interrupted call not written to the bucket, retrying", "workspace", of.Workspace, "error", err)
-	case report.Held:
-		c.log().Warn("files of a workspace over its limits not written to the bucket, retrying", "workspace", of.Workspace)
-	default:
-		c.log().Info("files of an interrupted call written to the bucket", "workspace", of.Workspace,
-			"out", report.Out, "removed", report.Removed, "notices", report.Notices)
-	}
 }
 
 func (c *Copies) log() *slog.Logger {

@@ -111,6 +111,14 @@ func (h *host) end(u *Use) Report {
 	return r
 }
 
+// sweep writes out what dead uses have left.
+func (h *host) sweep(ctx context.Context) {
+	w := newWriteBack(h.Copies)
+	w.sweep(ctx)
+	w.start(ctx, time.Now())
+	w.running.Wait()
+}
+
 // call is a whole use.
 func (h *host) call(do func()) Report {
 	h.t.Helper()
