@@ -50,6 +50,8 @@ type Copies struct {
 	Bucket func(context.Context, schemas.Workspace) (*bucket.Bucket, error)
 	// Workspace finds a record, for what dead processes have left. Code not_found: it is gone, and so is what was left.
 	Workspace func(context.Context, schemas.AccountID, schemas.WorkspaceID) (schemas.Workspace, error)
+	// JobRuns reports whether a job may still change files: its record is not final, or cannot be read. Nil: none does.
+	JobRuns func(context.Context, schemas.AccountID, schemas.JobID) bool
 	// Dir is a folder for bases and marks, on this host and of this provider's copies alone. It is made when absent.
 	Dir    string
 	Limits Limits
@@ -59,7 +61,7 @@ type Copies struct {
 	at func(what, name string) error
 
 	mu   sync.Mutex
-	kept map[*Use]func(context.Context) bool
+	kept map[*Use]bool
 }
 
 // Use is one use of a copy: a call, or a job.
@@ -77,6 +79,16 @@ type Use struct {
 // Codes: unavailable (try later), denied, invalid and unsupported (the bucket cannot be used, or has more than the limits and the copy
 // nothing of it), exhausted (the host has no room for the files).
 func (c *Copies) Begin(ctx context.Context, w schemas.Workspace, writes bool) (*Use, Report, error) {
+	return c.begin(ctx, w, writes, "")
+}
+
+// BeginJob is Begin for a job, whose use goes on until the job has ended: also when this process ends before it, and the job does not.
+// Then [Copies.Run] of the next process on the host stores what the job changes, as after [Use.Keep].
+func (c *Copies) BeginJob(ctx context.Context, w schemas.Workspace, job schemas.JobID) (*Use, Report, error) {
+	return c.begin(ctx, w, true, job)
+}
+
+func (c *Copies) begin(ctx context.Context, w schemas.Workspace, writes bool, job schemas.JobID) (*Use, Report, error) {
 	u := &Use{c: c, workspace: w}
 	dir, err := c.dir(w)
 	if err != nil {
@@ -87,7 +99,7 @@ func (c *Copies) Begin(ctx context.Context, w schemas.Workspace, writes bool) (*
 		return nil, report, err
 	}
 	if writes {
-		if u.mark, err = newMark(dir, markOf{w.Account, w.ID}); err != nil {
+		if u.mark, err = newMark(dir, markOf{w.Account, w.ID, job}); err != nil {
 			return nil, report, schemas.Wrap(schemas.Unavailable, "files", "the state of the workspace's copy cannot be written", err)
 		}
 	}
@@ -132,14 +144,19 @@ func (u *Use) Leave() {
 	}
 }
 
-// Keep hands a use over to [Copies.Run], which stores it now and then, and ends it once alive says that it has ended.
-func (u *Use) Keep(alive func(context.Context) bool) {
+// Keep hands the use of a job over to [Copies.Run], which stores it now and then, and ends it once the job has ended.
+func (u *Use) Keep() {
 	u.c.mu.Lock()
 	defer u.c.mu.Unlock()
 	if u.c.kept == nil {
-		u.c.kept = map[*Use]func(context.Context) bool{}
+		u.c.kept = map[*Use]bool{}
 	}
-	u.c.kept[u] = alive
+	u.c.kept[u] = true
+}
+
+// jobRuns reports whether a mark is that of a job which goes on.
+func (c *Copies) jobRuns(ctx context.Context, of markOf) bool {
+	return of.Job != "" && c.JobRuns != nil && c.JobRuns(ctx, of.Account, of.Job)
 }
 
 // dir is the folder for the state of a workspace's copy.
@@ -172,10 +189,15 @@ func (c *Copies) compare(ctx context.Context, w schemas.Workspace, dir string, o
 	}
 	done := false
 	defer func() {
-		for i, m := range dead {
-			if done || i > 0 { // one says the same as many
+		held := false
+		for _, m := range dead {
+			switch {
+			case c.jobRuns(ctx, m.of): // it is for Run to keep
+				m.leave()
+			case done || held: // one says the same as many
 				m.remove()
-			} else {
+			default:
+				held = true
 				m.leave()
 			}
 		}

@@ -155,15 +155,14 @@ func (w *writeBack) isBusy(name string) bool {
 func (w *writeBack) keep(ctx context.Context, store bool) {
 	c := w.c
 	c.mu.Lock()
-	uses := make(map[*Use]func(context.Context) bool, len(c.kept))
-	maps.Copy(uses, c.kept)
+	uses := slices.Collect(maps.Keys(c.kept))
 	c.mu.Unlock()
-	for u, alive := range uses {
+	for _, u := range uses {
 		e := errand{copy: schemas.Namespace(u.workspace.Account, u.workspace.ID), account: u.workspace.Account}
 		if w.isBusy(e.copy) {
 			continue
 		}
-		lives := alive(ctx)
+		lives := u.mark != nil && c.jobRuns(ctx, u.mark.of)
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -221,6 +220,9 @@ func (w *writeBack) sweep(ctx context.Context) {
 				m.remove()
 				continue
 			}
+			if w.adopt(ctx, m) {
+				continue
+			}
 			of = &m.of
 			m.leave()
 		}
@@ -231,6 +233,23 @@ func (w *writeBack) sweep(ctx context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	maps.DeleteFunc(w.failed, func(name string, _ failure) bool { return !there[name] })
+}
+
+// adopt keeps the use of a job that goes on though the process that kept it is gone. What cannot be found out now is left to the next sweep.
+func (w *writeBack) adopt(ctx context.Context, m *mark) bool {
+	if !w.c.jobRuns(ctx, m.of) {
+		return false
+	}
+	workspace, err := w.c.Workspace(ctx, m.of.Account, m.of.Workspace)
+	if schemas.CodeOf(err) == schemas.NotFound || err == nil && workspace.Storage == "" {
+		return false
+	}
+	if err != nil {
+		m.leave()
+		return true
+	}
+	(&Use{c: w.c, workspace: workspace, mark: m}).Keep()
+	return true
 }
 
 // recover writes out what dead processes have left in a copy.

@@ -128,3 +128,45 @@ func TestAFailedCopyRests(t *testing.T) {
 		t.Error("a failure is not forgotten")
 	}
 }
+
+// TestAJobThatOutlivesItsWorkerIsStored has the process end that kept the use of a job, and the next one find the job running: what it
+// writes later is stored, also when a call has come between, and its end is the end of the use.
+func TestAJobThatOutlivesItsWorkerIsStored(t *testing.T) {
+	s := s3test.Memory(t, "files")
+	a, b := newHost(t, s.URL, "w/"), bucketAt(t, s.URL, "w/")
+	job, runs := schemas.NewJobID(), true
+	a.JobRuns = func(_ context.Context, account schemas.AccountID, id schemas.JobID) bool {
+		return runs && id == job && account == a.w.Account
+	}
+	u, _, err := a.BeginJob(t.Context(), a.w, job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.Keep()
+	a.write("x", "one")
+	u.Leave() // as the end of the process does
+	a.kept = nil
+	a.call(func() {})
+	w := newWriteBack(a.Copies)
+	round := func() {
+		w.sweep(t.Context())
+		w.keep(t.Context(), true)
+		w.start(t.Context(), time.Now())
+		w.running.Wait()
+	}
+	round()
+	a.write("x", "two")
+	round()
+	wantFiles(t, "bucket", objects(t, b), map[string]string{"x": "two"})
+	if len(a.kept) != 1 {
+		t.Errorf("%d uses are kept", len(a.kept))
+	}
+	runs = false
+	a.remove("x")
+	a.write("y", "the last")
+	round()
+	wantFiles(t, "bucket", objects(t, b), map[string]string{"y": "the last"})
+	if len(a.kept) != 0 || a.dead() != 0 {
+		t.Errorf("%d uses are kept, %d marks stay", len(a.kept), a.dead())
+	}
+}
