@@ -49,7 +49,7 @@ func (b *background) later(err error) bool {
 func (b *background) run(ctx context.Context) (schemas.Result, error) {
 	r, err := b.launch.Start(ctx)
 	if err == nil && r.StatusID != "" { // it runs, or may run
-		b.use.handOver(b.t, &r)
+		b.use.handOver(&r)
 	}
 	return r, err
 }

@@ -3,6 +3,7 @@ package workers
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/sandjet/sandjet/lifecycle"
@@ -10,6 +11,7 @@ import (
 	"github.com/sandjet/sandjet/providers/filesync"
 	"github.com/sandjet/sandjet/providers/workspacefs"
 	"github.com/sandjet/sandjet/schemas"
+	"github.com/sandjet/sandjet/streams"
 )
 
 // direct opens a workspace on S3 itself for a call without a sandbox, which only reads; nil: the provider has the files.
@@ -33,7 +35,16 @@ func (t *execution) bringIn(ctx context.Context, o preparedCall) (*use, error) {
 	if o.files.Storage == "" || o.direct != nil || t.w.Copies == nil || providers.ProfileOf(t.w.Provider).Storage != schemas.StorageCopy {
 		return nil, nil //nolint:nilnil // the nil use works
 	}
-	copied, report, err := t.w.Copies.Begin(ctx, o.files, t.call.Tool.Writes() || o.sandbox.Persistent) // hooks may write too
+	var (
+		copied *filesync.Use
+		report filesync.Report
+		err    error
+	)
+	if t.call.Job != "" {
+		copied, report, err = t.w.Copies.BeginJob(ctx, o.files, t.call.Job)
+	} else {
+		copied, report, err = t.w.Copies.Begin(ctx, o.files, t.call.Tool.Writes() || o.sandbox.Persistent) // hooks may write too
+	}
 	if err != nil {
 		return nil, fmt.Errorf("bring the files in: %w", err)
 	}
@@ -53,7 +64,11 @@ func (u *use) takeOut(ctx context.Context, r *schemas.Result) {
 	}
 	report, err := u.copied.End(ctx)
 	u.copied = nil
-	u.notices = append(u.notices, report.Notices...)
+	for _, n := range report.Notices {
+		if !slices.Contains(u.notices, n) { // a workspace over its limits says so at both ends
+			u.notices = append(u.notices, n)
+		}
+	}
 	if err != nil {
 		u.notices = append(u.notices, "not all files that this call has changed are on S3 yet: "+schemas.Public(err).Message+
 			". They stay with the worker, and are stored by its next call in this workspace, or as soon as it can")
@@ -73,20 +88,25 @@ func (u *use) tell(r *schemas.Result) {
 }
 
 // handOver lets the copies store what a job changes, until it has ended.
-func (u *use) handOver(t *execution, r *schemas.Result) {
+func (u *use) handOver(r *schemas.Result) {
 	if u == nil || u.copied == nil {
 		return
 	}
-	jobs, key := lifecycle.OpenJobs(t.w.Bus), schemas.Job{Account: t.call.Account, ID: t.call.Job}.Key()
-	u.copied.Keep(func(ctx context.Context) bool {
-		j, err := jobs.Get(ctx, key)
+	u.copied.Keep()
+	u.copied = nil
+	u.tell(r)
+}
+
+// JobRuns returns what [filesync.Copies] asks for jobs: whether one may still change files. One whose record cannot be read may.
+func JobRuns(bus *streams.Bus) func(context.Context, schemas.AccountID, schemas.JobID) bool {
+	jobs := lifecycle.OpenJobs(bus)
+	return func(ctx context.Context, account schemas.AccountID, id schemas.JobID) bool {
+		j, err := jobs.Get(ctx, schemas.Job{Account: account, ID: id}.Key())
 		if err != nil {
 			return schemas.CodeOf(err) != schemas.NotFound
 		}
 		return !j.Value.State.Final()
-	})
-	u.copied = nil
-	u.tell(r)
+	}
 }
 
 // abandon ends a use in which nothing was started.

@@ -135,8 +135,8 @@ func (a *s3Access) serve(w *workers.Worker, name string, p providers.Provider) {
 	}
 	w.Copies = &filesync.Copies{
 		Files: filer, Bucket: a.open, Workspace: a.n.records.Workspace, Dir: filepath.Join(string(a.n.dir), "s3", name),
-		Limits: filesync.Limits{Files: a.flags.S3Files, Bytes: int64(a.flags.S3Bytes), FileSize: int64(a.flags.S3FileSize)},
-		Log:    a.n.log.With("part", "s3"),
+		Limits:  filesync.Limits{Files: a.flags.S3Files, Bytes: int64(a.flags.S3Bytes), FileSize: int64(a.flags.S3FileSize)},
+		JobRuns: workers.JobRuns(a.n.bus), Log: a.n.log.With("part", "s3"),
 	}
 }
 

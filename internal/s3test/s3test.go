@@ -1,5 +1,5 @@
 // Package s3test starts a server of S3 for tests: versitygw, a program in a module of its own (folder gateway), with buckets in a folder
-// of the test. It can put a proxy in front that loses answers, breaks connections and is busy.
+// of the test, or for quick tests one in memory. It can put a proxy in front that loses answers, breaks connections and is busy.
 package s3test
 
 import (
@@ -21,6 +21,8 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 
 	"github.com/sandjet/sandjet/internal/longtest"
 )
@@ -34,7 +36,7 @@ const (
 // Server is a running server.
 type Server struct {
 	URL    string
-	Folder string // each folder in it is a bucket, its files are the objects
+	Folder string // each folder in it is a bucket, its files are the objects; empty: the server is in memory
 }
 
 // built is the program, compiled once for each process of tests.
@@ -170,6 +172,8 @@ const (
 	Raced               // 409 ConditionalRequestConflict, and the server is not asked
 	HalfAnswer          // the connection breaks in the middle of the answer's body
 	Unconditional       // the conditions of the request are taken away, as services do that know none
+	Archived            // 403 InvalidObjectState, as of an object in an archive that was not restored
+	Denied              // 403 AccessDenied, as of an object that a policy keeps from the credentials
 )
 
 // Proxy stands in front of a server.
@@ -260,6 +264,10 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 		refuse(w, http.StatusServiceUnavailable, "SlowDown")
 	case Raced:
 		refuse(w, http.StatusConflict, "ConditionalRequestConflict")
+	case Archived:
+		refuse(w, http.StatusForbidden, "InvalidObjectState")
+	case Denied:
+		refuse(w, http.StatusForbidden, "AccessDenied")
 	case Dropped:
 		panic(http.ErrAbortHandler)
 	case AnswerLost:
@@ -273,6 +281,47 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 		_, _ = w.Write(answer.body.Bytes()[:answer.body.Len()/2])
 		_ = http.NewResponseController(w).Flush()
 		panic(http.ErrAbortHandler)
+	}
+}
+
+// Client is another program that writes to a server.
+func Client(s Server) *s3.Client {
+	return s3.New(s3.Options{Region: "us-east-1", BaseEndpoint: &s.URL, UsePathStyle: true,
+		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+			return aws.Credentials{AccessKeyID: Key, SecretAccessKey: Secret}, nil
+		}),
+		RequestChecksumCalculation: aws.RequestChecksumCalculationWhenRequired,
+		ResponseChecksumValidation: aws.ResponseChecksumValidationWhenRequired,
+	})
+}
+
+// Write writes an object as another program does: on no condition, and with metadata of its choice.
+func Write(t testing.TB, s Server, bucket, key, text string, metadata map[string]string) {
+	t.Helper()
+	_, err := Client(s).PutObject(t.Context(), &s3.PutObjectInput{Bucket: &bucket, Key: &key, Body: strings.NewReader(text), Metadata: metadata})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Upload does the same with an upload in one part, after which the ETag is no MD5 of the content.
+func Upload(t testing.TB, s Server, bucket, key, text string, metadata map[string]string) {
+	t.Helper()
+	c := Client(s)
+	u, err := c.CreateMultipartUpload(t.Context(), &s3.CreateMultipartUploadInput{Bucket: &bucket, Key: &key, Metadata: metadata})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := c.UploadPart(t.Context(), &s3.UploadPartInput{Bucket: &bucket, Key: &key, UploadId: u.UploadId, PartNumber: aws.Int32(1),
+		Body: strings.NewReader(text)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := &types.CompletedMultipartUpload{Parts: []types.CompletedPart{{ETag: p.ETag, PartNumber: aws.Int32(1)}}}
+	_, err = c.CompleteMultipartUpload(t.Context(), &s3.CompleteMultipartUploadInput{Bucket: &bucket, Key: &key, UploadId: u.UploadId,
+		MultipartUpload: parts})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -35,6 +35,14 @@ func (b fallback) lstat(name string) (fs.FileInfo, error) { return b.root.Lstat(
 
 func (b fallback) rename(from, to string) error { return b.root.Rename(from, to) }
 
+// renameNew makes a second name, for that replaces nothing, and removes the first.
+func (b fallback) renameNew(from, to string) error {
+	if err := b.root.Link(from, to); err != nil {
+		return err
+	}
+	return b.root.Remove(from)
+}
+
 func (b fallback) close() error { return b.root.Close() }
 
 // fallbackDir is one directory. Its root is narrower than the tree's, but names have one component

@@ -102,6 +102,34 @@ func (b kernel) openDir(name string) (kernelDir, error) {
 }
 
 func (b kernel) rename(from, to string) error {
+	return b.between(from, to, func(source int, old string, target int, base string) error {
+		return failed("renameat", to, unix.Renameat(source, old, target, base))
+	})
+}
+
+// renameNew renames without replacing, where the file system can do that.
+func (b kernel) renameNew(from, to string) error {
+	err := b.between(from, to, func(source int, old string, target int, base string) error {
+		return failed("renameat2", to, unix.Renameat2(source, old, target, base, unix.RENAME_NOREPLACE))
+	})
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.ENOTSUP) {
+		return b.renameByLink(from, to)
+	}
+	return err
+}
+
+// renameByLink makes a second name, for that replaces nothing, and removes the first.
+func (b kernel) renameByLink(from, to string) error {
+	return b.between(from, to, func(source int, old string, target int, base string) error {
+		if err := unix.Linkat(source, old, target, base, 0); err != nil {
+			return failed("linkat", to, err)
+		}
+		return failed("unlinkat", from, unix.Unlinkat(source, old, 0))
+	})
+}
+
+// between opens the directories of two names, and does something with the names in them.
+func (b kernel) between(from, to string, do func(source int, old string, target int, base string) error) error {
 	source, err := b.openDir(path.Dir(from))
 	if err != nil {
 		return err
@@ -112,7 +140,7 @@ func (b kernel) rename(from, to string) error {
 		return err
 	}
 	defer func() { _ = target.close() }() // as above
-	return failed("renameat", to, unix.Renameat(source.fd(), path.Base(from), target.fd(), path.Base(to)))
+	return do(source.fd(), path.Base(from), target.fd(), path.Base(to))
 }
 
 func (b kernel) close() error { return b.root.Close() }

@@ -22,7 +22,10 @@ import (
 	"github.com/sandjet/sandjet/providers/workspacefs"
 )
 
-var _ workspacefs.FS = (*Root)(nil)
+var (
+	_ workspacefs.FS     = (*Root)(nil)
+	_ workspacefs.Placer = (*Root)(nil)
+)
 
 // Options says how a root is used.
 type Options struct {
@@ -54,6 +57,8 @@ type backend interface {
 	lstat(name string) (fs.FileInfo, error)
 	// rename moves an entry from one directory to another. No link is followed but on the way there.
 	rename(from, to string) error
+	// renameNew does the same with a file, and fails with [fs.ErrExist] where something has the new name, also at the last moment.
+	renameNew(from, to string) error
 	close() error
 }
 

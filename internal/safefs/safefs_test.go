@@ -367,3 +367,59 @@ func TestRename(t *testing.T) {
 		}
 	})
 }
+
+func TestPlace(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, r *Root, dir string) {
+		at := func(name string) string { return filepath.Join(dir, name) }
+		write := func(name, text string) { must(t, os.WriteFile(at(name), []byte(text), 0o644)) }
+		place := func(from, to string, was fs.FileInfo, want workspacefs.Code) {
+			t.Helper()
+			if err := r.Place(t.Context(), from, to, was); workspacefs.CodeOf(err) != want || (err == nil) != (want == "") {
+				t.Errorf("%s to %s: got %v, want %q", from, to, err, string(want))
+			}
+		}
+		holds := func(name, want string) {
+			t.Helper()
+			if got, err := os.ReadFile(at(name)); string(got) != want {
+				t.Errorf("%s holds %q, %v; want %q", name, got, err, want)
+			}
+		}
+		must(t, os.Mkdir(at("sub"), 0o755))
+		write("new", "new")
+		place("new", "sub/x", nil, "")
+		holds("sub/x", "new")
+		if _, err := os.Lstat(at("new")); err == nil {
+			t.Error("the old name stays")
+		}
+		write("new", "newer")
+		place("new", "sub/x", nil, workspacefs.ErrExists)
+		holds("sub/x", "new")
+		was, err := r.Stat(t.Context(), "sub/x")
+		must(t, err)
+		write("sub/x", "changed meanwhile")
+		place("new", "sub/x", was, workspacefs.ErrChanged)
+		holds("sub/x", "changed meanwhile")
+		was, err = r.Stat(t.Context(), "sub/x")
+		must(t, err)
+		place("new", "sub/x", was, "")
+		holds("sub/x", "newer")
+		write("new", "newest")
+		place("new", "sub/x", was, workspacefs.ErrChanged) // another file has the name
+		must(t, os.Remove(at("sub/x")))
+		place("new", "sub/x", was, workspacefs.ErrChanged)
+		must(t, os.Symlink("../../secret", at("sub/link")))
+		place("new", "sub/link", nil, workspacefs.ErrExists)
+		place("sub", "moved", nil, workspacefs.ErrNotRegular)
+		place("none", "x", nil, workspacefs.ErrNotFound)
+		place("new", "../x", nil, workspacefs.ErrBadName)
+		if b, is := r.at.(interface{ renameByLink(from, to string) error }); is {
+			must(t, b.renameByLink("new", "sub/y"))
+			holds("sub/y", "newest")
+			write("new", "n")
+			if err := b.renameByLink("new", "sub/y"); !errors.Is(err, fs.ErrExist) {
+				t.Errorf("a second name replaced one: %v", err)
+			}
+		}
+	})
+}

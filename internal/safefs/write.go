@@ -357,6 +357,48 @@ func (r *Root) rename(from, to string) error {
 	return errors.Join(r.syncDir(path.Dir(to)), r.syncDir(path.Dir(from)))
 }
 
+// Place is of [workspacefs.Placer]. What takes the place of a file is compared right before the rename: a change between these two system
+// calls is not seen.
+func (r *Root) Place(ctx context.Context, from, to string, was fs.FileInfo) error {
+	from, err := r.change(ctx, from)
+	if err != nil {
+		return err
+	}
+	to, err = r.change(ctx, to)
+	if err != nil {
+		return err
+	}
+	if from == "." || to == "." {
+		return fmt.Errorf("%w: the root itself", workspacefs.ErrBadName)
+	}
+	return refusal(r.put(from, to, was))
+}
+
+func (r *Root) put(from, to string, was fs.FileInfo) error {
+	moved, err := r.at.lstat(from)
+	switch {
+	case err != nil:
+		return err
+	case !moved.Mode().IsRegular():
+		return workspacefs.ErrNotRegular
+	}
+	rename := r.at.renameNew
+	if was != nil {
+		now, err := r.at.lstat(to)
+		if errors.Is(err, fs.ErrNotExist) || err == nil && !unchanged(was, now) {
+			return workspacefs.ErrChanged
+		}
+		if err != nil {
+			return err
+		}
+		rename = r.at.rename
+	}
+	if err := rename(from, to); err != nil {
+		return err
+	}
+	return errors.Join(r.syncDir(path.Dir(to)), r.syncDir(path.Dir(from)))
+}
+
 func (r *Root) syncDir(name string) error {
 	d, err := r.at.dir(name)
 	if err != nil {

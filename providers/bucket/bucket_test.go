@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/sandjet/sandjet/internal/longtest"
 	"github.com/sandjet/sandjet/internal/s3test"
 	"github.com/sandjet/sandjet/providers/bucket"
 	"github.com/sandjet/sandjet/providers/workspacefs"
@@ -68,7 +70,11 @@ func wantCode(t *testing.T, err error, code schemas.Code) {
 }
 
 func TestAVersionIsReplacedOnlyByWhoeverKnowsIt(t *testing.T) {
-	b := open(t, s3test.Start(t, "files").URL, "sandbox/a/")
+	s3test.Each(t, "files", aVersionIsReplacedOnlyByWhoeverKnowsIt)
+}
+
+func aVersionIsReplacedOnlyByWhoeverKnowsIt(t *testing.T, s s3test.Server) {
+	b := open(t, s.URL, "sandbox/a/")
 	first := mustPut(t, b, "dir/x", "", "one")
 	_, err := put(t, b, "dir/x", "", []byte("two"))
 	wantCode(t, err, schemas.Conflict)
@@ -97,8 +103,80 @@ func TestAVersionIsReplacedOnlyByWhoeverKnowsIt(t *testing.T) {
 	wantCode(t, err, schemas.NotFound)
 }
 
-func TestSixteenWritersOneWins(t *testing.T) {
-	b := open(t, s3test.Start(t, "files").URL, "")
+// TestCopiedMetadataIsNotBelieved replaces a file by another of the same size with the metadata of the first, as programs do that keep
+// metadata: a write of the first content is a conflict then.
+func TestCopiedMetadataIsNotBelieved(t *testing.T) {
+	s3test.Each(t, "files", copiedMetadataIsNotBelieved)
+}
+
+func copiedMetadataIsNotBelieved(t *testing.T, s s3test.Server) {
+	b := open(t, s.URL, "w/")
+	first := mustPut(t, b, "x", "", "one")
+	s3test.Write(t, s, "files", "w/x", "ONE", map[string]string{"sandjet-sha256": first.Hash})
+	for _, etag := range []string{"", first.ETag} {
+		_, err := put(t, b, "x", etag, []byte("one"))
+		wantCode(t, err, schemas.Conflict)
+	}
+}
+
+func TestSumsAreThoseOfServices(t *testing.T) { s3test.Each(t, "files", sumsAreThoseOfServices) }
+
+func sumsAreThoseOfServices(t *testing.T, s s3test.Server) {
+	b := open(t, s.URL, "w/")
+	sizes := []int{0, 3}
+	if longtest.Asked() {
+		sizes = append(sizes, bucket.PartSize, bucket.PartSize+1, 2*bucket.PartSize)
+	}
+	for _, size := range sizes {
+		data := bytes.Repeat([]byte("x"), size)
+		o, err := put(t, b, fmt.Sprint(size), "", data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum, other := bucket.NewSum(), bucket.NewSum()
+		for part := range slices.Chunk(data, bucket.PartSize/2+3) {
+			_, _ = sum.Write(part)
+		}
+		_, _ = other.Write(append(data, 'y')[min(size, 1):])
+		o.Hash = strings.Repeat("0", 64) // it is not believed
+		is, err := b.Holds(t.Context(), o, sum, 0)
+		if !is || err != nil || !sum.Is(o.ETag) || sum.Size() != int64(size) {
+			t.Errorf("%d bytes: %s is not known: %t, %v", size, o.ETag, is, err)
+		}
+		if is, err := b.Holds(t.Context(), o, other, 1<<30); is || err != nil {
+			t.Errorf("%d bytes: another content is said to be equal: %v", size, err)
+		}
+	}
+}
+
+// TestContentIsReadWhereTheETagSaysNothing compares by reading, up to a limit.
+func TestContentIsReadWhereTheETagSaysNothing(t *testing.T) {
+	s := s3test.Memory(t, "files")
+	p := s3test.Front(t, s)
+	b := open(t, p.URL, "w/")
+	s3test.Upload(t, s, "files", "w/x", "one", nil)
+	o, err := b.Head(t.Context(), "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := bucket.NewSum()
+	_, _ = sum.Write([]byte("one"))
+	if sum.Is(o.ETag) {
+		t.Fatal("the ETag of an upload in one part is that of a plain write")
+	}
+	if is, err := b.Holds(t.Context(), o, sum, 3); !is || err != nil {
+		t.Errorf("an equal content is not seen: %v", err)
+	}
+	before := p.Asked()
+	if is, err := b.Holds(t.Context(), o, sum, 2); is || err != nil || p.Asked() != before {
+		t.Errorf("beyond the limit: %t, %v, %d requests", is, err, p.Asked()-before)
+	}
+}
+
+func TestSixteenWritersOneWins(t *testing.T) { s3test.Each(t, "files", sixteenWritersOneWins) }
+
+func sixteenWritersOneWins(t *testing.T, s s3test.Server) {
+	b := open(t, s.URL, "")
 	var wg sync.WaitGroup
 	won := make(chan string, 16)
 	for i := range 16 {
@@ -120,7 +198,12 @@ func TestSixteenWritersOneWins(t *testing.T) {
 }
 
 func TestLargeFilesGoInParts(t *testing.T) {
-	b := open(t, s3test.Start(t, "files").URL, "p/")
+	longtest.Only(t, "files of 16 MiB")
+	s3test.Each(t, "files", largeFilesGoInParts)
+}
+
+func largeFilesGoInParts(t *testing.T, s s3test.Server) {
+	b := open(t, s.URL, "p/")
 	data := bytes.Repeat([]byte("0123456789abcdef"), (2*bucket.PartSize+5*16)/16)
 	o, err := put(t, b, "large", "", data)
 	if err != nil {

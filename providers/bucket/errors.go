@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 
 	"github.com/aws/smithy-go"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
@@ -23,16 +24,41 @@ func (b *Bucket) refusal(ctx context.Context, what string, err error) error {
 	if own, ok := errors.AsType[*schemas.Error](err); ok { // of the dialer
 		return own
 	}
-	status := 0
+	code, says := classify(answerOf(err))
+	return schemas.Wrap(code, "s3", fmt.Sprintf("%s in the bucket %s: %s", what, schemas.Quotable(b.bucket), says), err)
+}
+
+// answerOf is the status and the word of what the service has said.
+func answerOf(err error) (status int, word string) {
 	if answer, ok := errors.AsType[*smithyhttp.ResponseError](err); ok {
 		status = answer.HTTPStatusCode()
 	}
-	word := ""
 	if api, ok := errors.AsType[smithy.APIError](err); ok {
 		word = api.ErrorCode()
 	}
-	code, says := classify(status, word)
-	return schemas.Wrap(code, "s3", fmt.Sprintf("%s in the bucket %s: %s", what, schemas.Quotable(b.bucket), says), err)
+	return status, word
+}
+
+// errKey is a name that can be no key.
+var errKey = errors.New("no key")
+
+// OneObject reports whether an error of a method with a name is that of the object alone, so that others can be read and written all the
+// same: it is archived, a policy or its encryption keeps it, or its name can be no key. Errors of a list are never that.
+func OneObject(err error) bool {
+	return errors.Is(err, errKey) || ofObject(answerOf(err))
+}
+
+// ofObject says which answers are about one object. Those that name the credentials, the clock or the bucket are about all. An answer to
+// HEAD has no word of the service: the library makes it of the status. It is pure.
+func ofObject(status int, word string) bool {
+	switch word {
+	case "InvalidObjectState", "AccessDenied", "InvalidRequest", "InvalidArgument", "MethodNotAllowed", "EntityTooLarge", "KeyTooLongError",
+		"Forbidden", "BadRequest":
+		return true
+	case "":
+		return status == http.StatusForbidden || status == http.StatusBadRequest
+	}
+	return strings.HasPrefix(word, "KMS.")
 }
 
 // classify says what an answer means, by its status and by the service's word for it. It is pure.

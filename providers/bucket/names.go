@@ -1,6 +1,7 @@
 package bucket
 
 import (
+	"fmt"
 	"path"
 	"strings"
 	"unicode/utf8"
@@ -47,7 +48,7 @@ func (b *Bucket) key(name string) (string, error) {
 		why = "it is too long behind the prefix of the workspace"
 	}
 	if why != "" {
-		return "", schemas.Errorf(schemas.Invalid, "bucket", "%q cannot be a key in a bucket: %s", schemas.Quotable(name), why)
+		return "", schemas.Wrap(schemas.Invalid, "bucket", fmt.Sprintf("%q cannot be a key in a bucket: %s", schemas.Quotable(name), why), errKey)
 	}
 	return b.prefix + name, nil
 }

@@ -27,7 +27,8 @@ type Object struct {
 	Size     int64
 	ETag     string // of the version
 	Modified time.Time
-	// Hash is the SHA-256 of the content, where whoever wrote it has said so; [Bucket.List] does not know it.
+	// Hash is the SHA-256 of the content by the object's metadata, which other programs may have copied from another content;
+	// [Bucket.List] does not know it.
 	Hash string
 	// Problem says why the rest of the key is no name of a file; see the function Problem. Then Name is that rest, and nothing else can be
 	// done with it. Markers of folders, which are empty and end with a slash, are not listed.

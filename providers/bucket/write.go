@@ -3,11 +3,10 @@ package bucket
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
@@ -20,11 +19,15 @@ import (
 // ErrTorn says that a file had another content when it was read than its hash says: it was changed meanwhile, and nothing was written.
 var ErrTorn = errors.New("the file was changed while it was read")
 
-// maxParts is how many parts a file may have in S3.
-const maxParts = 10_000
+const (
+	// maxParts is how many parts a file may have in S3.
+	maxParts = 10_000
+	// maxConfirm is how much of a file is read to find out whether it is there already. A larger one counts as another version.
+	maxConfirm = 64 << 20
+)
 
 // Put writes a file: the size bytes of from, whose SHA-256 is hash. With an etag it takes the place of that version and of no other;
-// without one it is a new file. A write whose answer was lost is found by the hash, so that making it again is no conflict.
+// without one it is a new file. A write whose answer was lost is found by its content, so that making it again is no conflict.
 //
 // Codes: conflict (there is another version, or one at all), and [ErrTorn].
 func (b *Bucket) Put(ctx context.Context, name, etag, hash string, from io.ReaderAt, size int64) (Object, error) {
@@ -36,11 +39,16 @@ func (b *Bucket) Put(ctx context.Context, name, etag, hash string, from io.Reade
 		return Object{}, schemas.Errorf(schemas.Invalid, "s3", "%s has %d bytes: at most %d can be written",
 			quoted(name), size, int64(PartSize)*maxParts)
 	}
+	var (
+		sum  *Sum   // of what was read
+		mine string // the ETag in the answer
+	)
 	for attempt := 1; ; attempt++ {
+		sum = NewSum()
 		if size <= PartSize {
-			err = b.putWhole(ctx, key, etag, hash, from, size)
+			mine, err = b.putWhole(ctx, key, etag, hash, from, size, sum)
 		} else {
-			err = b.putParts(ctx, key, etag, hash, from, size)
+			mine, err = b.putParts(ctx, key, etag, hash, from, size, sum)
 		}
 		if !raced(err) || attempt == races || !raceAgain.Sleep(ctx, attempt) {
 			break
@@ -56,9 +64,14 @@ func (b *Bucket) Put(ctx context.Context, name, etag, hash string, from io.Reade
 	}
 	// What is there says what came of it. That is looked at after a success too: the answers to parts name no version on all services.
 	o, headErr := b.Head(ctx, name)
+	if headErr == nil {
+		var is bool
+		if is, headErr = b.wrote(ctx, o, mine, hash, sum); is {
+			o.Hash = hash
+			return o, nil
+		}
+	}
 	switch {
-	case headErr == nil && o.Hash == hash && o.Size == size:
-		return o, nil
 	case err == nil && headErr == nil: // somebody has written since
 		return Object{}, schemas.Errorf(schemas.Conflict, "s3", "%s was changed by another writer", quoted(name))
 	case err == nil:
@@ -69,13 +82,26 @@ func (b *Bucket) Put(ctx context.Context, name, etag, hash string, from io.Reade
 	return Object{}, err
 }
 
-func (b *Bucket) putWhole(ctx context.Context, key, etag, hash string, from io.ReaderAt, size int64) error {
+// wrote reports whether the version o is what a write has made, or would have: it has the ETag that the answer to the write has named, or
+// the same content. A version that says another hash is none of this package's writes of this content, and is not read.
+func (b *Bucket) wrote(ctx context.Context, o Object, mine, hash string, sum *Sum) (bool, error) {
+	if mine != "" && strings.Trim(mine, `"`) == strings.Trim(o.ETag, `"`) {
+		return true, nil
+	}
+	if o.Hash != hash || sum.Hash() != hash {
+		return false, nil
+	}
+	return b.Holds(ctx, o, sum, maxConfirm)
+}
+
+func (b *Bucket) putWhole(ctx context.Context, key, etag, hash string, from io.ReaderAt, size int64, sum *Sum) (string, error) {
 	data := make([]byte, size)
 	if n, err := from.ReadAt(data, 0); int64(n) != size {
-		return fmt.Errorf("%w: %w", ErrTorn, err)
+		return "", fmt.Errorf("%w: %w", ErrTorn, err)
 	}
-	if sum := sha256.Sum256(data); hex.EncodeToString(sum[:]) != hash {
-		return ErrTorn
+	_, _ = sum.Write(data) // it never fails
+	if sum.Hash() != hash {
+		return "", ErrTorn
 	}
 	in := &s3.PutObjectInput{
 		Bucket: &b.bucket, Key: &key, Body: bytes.NewReader(data), ContentLength: &size, Metadata: map[string]string{hashField: hash},
@@ -83,8 +109,11 @@ func (b *Bucket) putWhole(ctx context.Context, key, etag, hash string, from io.R
 	in.IfMatch, in.IfNoneMatch = conditions(etag)
 	ctx, cancel := within(ctx, transferWithin)
 	defer cancel()
-	_, err := b.client.PutObject(ctx, in)
-	return err
+	out, err := b.client.PutObject(ctx, in)
+	if err != nil {
+		return "", err
+	}
+	return aws.ToString(out.ETag), nil
 }
 
 // conditions are those of a write.
@@ -97,14 +126,14 @@ func conditions(etag string) (match, noneMatch *string) {
 
 // putParts writes a large file. Nothing of it is seen before its last request, which has the condition; what a broken one leaves
 // behind is given up, and where even that fails the service's rule for uploads that were not completed takes it away.
-func (b *Bucket) putParts(ctx context.Context, key, etag, hash string, from io.ReaderAt, size int64) (err error) {
+func (b *Bucket) putParts(ctx context.Context, key, etag, hash string, from io.ReaderAt, size int64, sum *Sum) (mine string, err error) {
 	begin, cancel := within(ctx, requestWithin)
 	defer cancel()
 	u, err := b.client.CreateMultipartUpload(begin, &s3.CreateMultipartUploadInput{
 		Bucket: &b.bucket, Key: &key, Metadata: map[string]string{hashField: hash},
 	})
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer func() {
 		if err == nil {
@@ -114,22 +143,22 @@ func (b *Bucket) putParts(ctx context.Context, key, etag, hash string, from io.R
 		defer cancel()
 		_, _ = b.client.AbortMultipartUpload(ctx, &s3.AbortMultipartUploadInput{Bucket: &b.bucket, Key: &key, UploadId: u.UploadId})
 	}()
-	whole, buf := sha256.New(), make([]byte, PartSize)
+	buf := make([]byte, PartSize)
 	var parts []types.CompletedPart
 	for at := int64(0); at < size; at += PartSize {
 		data := buf[:min(PartSize, size-at)]
 		if n, err := from.ReadAt(data, at); n != len(data) {
-			return fmt.Errorf("%w: %w", ErrTorn, err)
+			return "", fmt.Errorf("%w: %w", ErrTorn, err)
 		}
-		whole.Write(data)
+		_, _ = sum.Write(data) // it never fails
 		part, err := b.putPart(ctx, key, u.UploadId, int32(len(parts)+1), data)
 		if err != nil {
-			return err
+			return "", err
 		}
 		parts = append(parts, part)
 	}
-	if hex.EncodeToString(whole.Sum(nil)) != hash {
-		return ErrTorn
+	if sum.Hash() != hash {
+		return "", ErrTorn
 	}
 	in := &s3.CompleteMultipartUploadInput{
 		Bucket: &b.bucket, Key: &key, UploadId: u.UploadId, MultipartUpload: &types.CompletedMultipartUpload{Parts: parts},
@@ -137,8 +166,11 @@ func (b *Bucket) putParts(ctx context.Context, key, etag, hash string, from io.R
 	in.IfMatch, in.IfNoneMatch = conditions(etag)
 	end, cancel := within(ctx, transferWithin)
 	defer cancel()
-	_, err = b.client.CompleteMultipartUpload(end, in)
-	return err
+	out, err := b.client.CompleteMultipartUpload(end, in)
+	if err != nil {
+		return "", err
+	}
+	return aws.ToString(out.ETag), nil
 }
 
 func (b *Bucket) putPart(ctx context.Context, key string, upload *string, number int32, data []byte) (types.CompletedPart, error) {

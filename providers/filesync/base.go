@@ -63,9 +63,14 @@ func decodeBase(data []byte) (base, error) {
 	return b, nil
 }
 
-// loadBase reads the base of a folder; an empty one where there is none, or one of another bucket or of another copy.
+func emptyBase(where, root string) base {
+	return base{Version: baseVersion, Where: where, Root: root, Files: map[string]entry{}}
+}
+
+// loadBase reads the base of a folder; an empty one where there is none, or one of another copy. It may be of another place in S3, if the
+// workspace was there before.
 func loadBase(dir, where, root string) (b base, lost error) {
-	empty := base{Version: baseVersion, Where: where, Root: root, Files: map[string]entry{}}
+	empty := emptyBase(where, root)
 	name := filepath.Join(dir, baseFile)
 	info, err := os.Stat(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -84,7 +89,7 @@ func loadBase(dir, where, root string) (b base, lost error) {
 	if err != nil {
 		return empty, err
 	}
-	if b.Where != where || b.Root != root {
+	if b.Root != root {
 		return empty, nil
 	}
 	return b, nil

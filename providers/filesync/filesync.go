@@ -3,15 +3,12 @@ package filesync
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"log/slog"
-	"maps"
 	"os"
 	"path/filepath"
 	"sync"
 	"time"
 
-	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/providers/bucket"
 	"github.com/sandjet/sandjet/providers/workspacefs"
@@ -23,21 +20,23 @@ const (
 	lockWithin = 30 * time.Second
 	// syncWithin is how long a comparison may take. What is left then waits for the next.
 	syncWithin = 5 * time.Minute
-	// sweepEvery is how often dead marks are looked for, and how often what jobs have changed is written out. Whether a job has ended is
-	// looked at every aliveEvery.
+	// sweepEvery is how often dead marks are looked for, and how often what jobs have changed is written out, but for copies that rest after
+	// a failure. Whether a job has ended is looked at every aliveEvery.
 	sweepEvery = 30 * time.Second
 	aliveEvery = 2 * time.Second
 	// transfers is how many files are on their way at the same time, for one copy.
 	transfers = 8
 )
 
-// Limits of one workspace. What is beyond is left out and named, but for the number of files and bytes in the bucket, beyond which the
-// workspace is refused.
+// Limits of one workspace. What is beyond is left out and named, but for the number of files and bytes in the bucket: see [Report.Held].
 type Limits struct {
 	Files    int   // files
 	Bytes    int64 // of all files
 	FileSize int64 // bytes of one file
 }
+
+// entries is how many files and folders a copy may have, with those that are left out.
+func (l Limits) entries() int { return 4*l.Files + 10_000 }
 
 // DefaultLimits are those that an operator does not change.
 func DefaultLimits() Limits { return Limits{Files: 10_000, Bytes: 4 << 30, FileSize: 1 << 30} }
@@ -51,6 +50,8 @@ type Copies struct {
 	Bucket func(context.Context, schemas.Workspace) (*bucket.Bucket, error)
 	// Workspace finds a record, for what dead processes have left. Code not_found: it is gone, and so is what was left.
 	Workspace func(context.Context, schemas.AccountID, schemas.WorkspaceID) (schemas.Workspace, error)
+	// JobRuns reports whether a job may still change files: its record is not final, or cannot be read. Nil: none does.
+	JobRuns func(context.Context, schemas.AccountID, schemas.JobID) bool
 	// Dir is a folder for bases and marks, on this host and of this provider's copies alone. It is made when absent.
 	Dir    string
 	Limits Limits
@@ -60,7 +61,7 @@ type Copies struct {
 	at func(what, name string) error
 
 	mu   sync.Mutex
-	kept map[*Use]func(context.Context) bool
+	kept map[*Use]bool
 }
 
 // Use is one use of a copy: a call, or a job.
@@ -73,9 +74,21 @@ type Use struct {
 // Begin brings the workspace's files in and begins a use. With writes, what is changed in the copy from now on is written out by
 // [Use.End], or by whoever finds that this process is gone; without, the use is one that changes nothing.
 //
-// Codes: unavailable (try later), denied, invalid and unsupported (the bucket cannot be used, or has more than the limits), exhausted
-// (the host has no room for the files).
+// A workspace that is over its limits begins too where a call can change that: see [Report.Held].
+//
+// Codes: unavailable (try later), denied, invalid and unsupported (the bucket cannot be used, or has more than the limits and the copy
+// nothing of it), exhausted (the host has no room for the files).
 func (c *Copies) Begin(ctx context.Context, w schemas.Workspace, writes bool) (*Use, Report, error) {
+	return c.begin(ctx, w, writes, "")
+}
+
+// BeginJob is Begin for a job, whose use goes on until the job has ended: also when this process ends before it, and the job does not.
+// Then [Copies.Run] of the next process on the host stores what the job changes, as after [Use.Keep].
+func (c *Copies) BeginJob(ctx context.Context, w schemas.Workspace, job schemas.JobID) (*Use, Report, error) {
+	return c.begin(ctx, w, true, job)
+}
+
+func (c *Copies) begin(ctx context.Context, w schemas.Workspace, writes bool, job schemas.JobID) (*Use, Report, error) {
 	u := &Use{c: c, workspace: w}
 	dir, err := c.dir(w)
 	if err != nil {
@@ -86,7 +99,7 @@ func (c *Copies) Begin(ctx context.Context, w schemas.Workspace, writes bool) (*
 		return nil, report, err
 	}
 	if writes {
-		if u.mark, err = newMark(dir, markOf{w.Account, w.ID}); err != nil {
+		if u.mark, err = newMark(dir, markOf{w.Account, w.ID, job}); err != nil {
 			return nil, report, schemas.Wrap(schemas.Unavailable, "files", "the state of the workspace's copy cannot be written", err)
 		}
 	}
@@ -109,7 +122,7 @@ func (u *Use) End(ctx context.Context) (Report, error) {
 		return Report{}, nil
 	}
 	report, err := u.Store(ctx)
-	if err != nil {
+	if err != nil || report.Held {
 		u.mark.leave()
 		return report, err
 	}
@@ -131,14 +144,19 @@ func (u *Use) Leave() {
 	}
 }
 
-// Keep hands a use over to [Copies.Run], which stores it now and then, and ends it once alive says that it has ended.
-func (u *Use) Keep(alive func(context.Context) bool) {
+// Keep hands the use of a job over to [Copies.Run], which stores it now and then, and ends it once the job has ended.
+func (u *Use) Keep() {
 	u.c.mu.Lock()
 	defer u.c.mu.Unlock()
 	if u.c.kept == nil {
-		u.c.kept = map[*Use]func(context.Context) bool{}
+		u.c.kept = map[*Use]bool{}
 	}
-	u.c.kept[u] = alive
+	u.c.kept[u] = true
+}
+
+// jobRuns reports whether a mark is that of a job which goes on.
+func (c *Copies) jobRuns(ctx context.Context, of markOf) bool {
+	return of.Job != "" && c.JobRuns != nil && c.JobRuns(ctx, of.Account, of.Job)
 }
 
 // dir is the folder for the state of a workspace's copy.
@@ -171,10 +189,15 @@ func (c *Copies) compare(ctx context.Context, w schemas.Workspace, dir string, o
 	}
 	done := false
 	defer func() {
+		held := false
 		for _, m := range dead {
-			if done {
+			switch {
+			case c.jobRuns(ctx, m.of): // it is for Run to keep
+				m.leave()
+			case done || held: // one says the same as many
 				m.remove()
-			} else {
+			default:
+				held = true
 				m.leave()
 			}
 		}
@@ -185,7 +208,11 @@ func (c *Copies) compare(ctx context.Context, w schemas.Workspace, dir string, o
 		return Report{}, err
 	}
 	defer func() { _ = files.Close() }() // all that was written through it was written when it said so
-	s := &syncing{c: c, ctx: ctx, files: files, bucket: b, dir: dir}
+	placer, ok := files.(workspacefs.Placer)
+	if !ok {
+		return Report{}, schemas.Errorf(schemas.Unsupported, "files", "the provider's files cannot be replaced on a condition: S3 is not for it")
+	}
+	s := &syncing{c: c, ctx: ctx, files: files, placer: placer, bucket: b, dir: dir, busy: out || live}
 	switch {
 	case out || len(dead) > 0:
 		s.use = ours
@@ -193,107 +220,11 @@ func (c *Copies) compare(ctx context.Context, w schemas.Workspace, dir string, o
 		s.use = others
 	}
 	report, err := s.run()
-	done = err == nil
+	done = err == nil && !report.Held
 	if err != nil && errors.Is(context.Cause(ctx), context.DeadlineExceeded) && schemas.CodeOf(err) != schemas.Unavailable {
 		err = schemas.Wrap(schemas.Unavailable, "files", "the workspace's files could not be brought in or out in time", err)
 	}
 	return report, err
-}
-
-// Run writes out what dead processes have left and what jobs change, until ctx ends. It returns nil.
-func (c *Copies) Run(ctx context.Context) error {
-	for n := 0; ; n = (n + 1) % int(sweepEvery/aliveEvery) {
-		if n == 0 {
-			c.sweep(ctx)
-		}
-		c.keep(ctx, n == 0)
-		if !wait.Sleep(ctx, aliveEvery) {
-			c.mu.Lock()
-			for u := range c.kept { // their jobs end with this process, or are gone on with by another
-				u.Leave()
-			}
-			clear(c.kept)
-			c.mu.Unlock()
-			return nil
-		}
-	}
-}
-
-// keep ends the uses that Run looks after and that are over, and stores the others where it is their turn.
-func (c *Copies) keep(ctx context.Context, store bool) {
-	c.mu.Lock()
-	uses := make(map[*Use]func(context.Context) bool, len(c.kept))
-	maps.Copy(uses, c.kept)
-	c.mu.Unlock()
-	for u, alive := range uses {
-		var err error
-		switch lives := alive(ctx); {
-		case ctx.Err() != nil:
-			return
-		case !lives: // also after an error: the mark is one of the dead then
-			c.mu.Lock()
-			delete(c.kept, u)
-			c.mu.Unlock()
-			_, err = u.End(ctx)
-		case store:
-			_, err = u.Store(ctx)
-		}
-		if err != nil && ctx.Err() == nil {
-			c.log().Warn("files of a job not written to the bucket, retrying", "workspace", u.workspace.ID, "error", err)
-		}
-	}
-}
-
-// sweep looks for dead marks of all copies.
-func (c *Copies) sweep(ctx context.Context) {
-	folders, err := os.ReadDir(c.Dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		c.log().Warn("state of copies not readable", "error", err)
-	}
-	for _, f := range folders {
-		if ctx.Err() != nil {
-			return
-		}
-		dir := filepath.Join(c.Dir, f.Name())
-		dead := deadOnes(dir)
-		var of *markOf
-		for _, m := range dead {
-			if m.of.Workspace == "" { // it died while it made its mark
-				m.remove()
-				continue
-			}
-			of = &m.of
-			m.leave()
-		}
-		if of != nil {
-			c.recover(ctx, dir, *of)
-		}
-	}
-}
-
-// recover writes out what dead processes have left in a copy.
-func (c *Copies) recover(ctx context.Context, dir string, of markOf) {
-	w, err := c.Workspace(ctx, of.Account, of.Workspace)
-	if schemas.CodeOf(err) == schemas.NotFound || err == nil && w.Storage == "" {
-		c.log().Warn("files left in the copy of a workspace that is not on S3 any more", "workspace", of.Workspace)
-		dead := deadOnes(dir)
-		for _, m := range dead {
-			m.remove()
-		}
-		return
-	}
-	var report Report
-	if err == nil {
-		report, err = c.compare(ctx, w, dir, false)
-	}
-	switch {
-	case ctx.Err() != nil:
-	case err != nil:
-		c.log().Warn("files of an interrupted call not written to the bucket, retrying", "workspace", of.Workspace, "error", err)
-	default:
-		c.log().Info("files of an interrupted call written to the bucket", "workspace", of.Workspace,
-			"out", report.Out, "removed", report.Removed, "notices", report.Notices)
-	}
 }
 
 func (c *Copies) log() *slog.Logger {
@@ -301,6 +232,19 @@ func (c *Copies) log() *slog.Logger {
 		return slog.New(slog.DiscardHandler)
 	}
 	return c.Log
+}
+
+// kindOf is the kind of files that are left out for an error; empty: it is no error of a single name. It is pure.
+func kindOf(err error) string {
+	switch {
+	case isProblem(err):
+		return leftClash
+	case errors.Is(err, errStale):
+		return leftStale
+	case bucket.OneObject(err):
+		return leftObject
+	}
+	return ""
 }
 
 // isProblem reports whether an error of files is one of a single name, which does not keep the others from going on.

@@ -2,6 +2,8 @@ package filesync
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -109,6 +111,14 @@ func (h *host) end(u *Use) Report {
 	return r
 }
 
+// sweep writes out what dead uses have left.
+func (h *host) sweep(ctx context.Context) {
+	w := newWriteBack(h.Copies)
+	w.sweep(ctx)
+	w.start(ctx, time.Now())
+	w.running.Wait()
+}
+
 // call is a whole use.
 func (h *host) call(do func()) Report {
 	h.t.Helper()
@@ -152,6 +162,11 @@ func objects(t *testing.T, b *bucket.Bucket) map[string]string {
 	return all
 }
 
+func hashOf(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])
+}
+
 func wantFiles(t *testing.T, what string, got, want map[string]string) {
 	t.Helper()
 	if !maps.Equal(got, want) {
@@ -187,8 +202,9 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-func TestTwoHostsShareAWorkspace(t *testing.T) {
-	s := s3test.Start(t, "files")
+func TestTwoHostsShareAWorkspace(t *testing.T) { s3test.Each(t, "files", twoHostsShareAWorkspace) }
+
+func twoHostsShareAWorkspace(t *testing.T, s s3test.Server) {
 	a, b := newHost(t, s.URL, "w/"), newHost(t, s.URL, "w/")
 	a.call(func() {
 		a.write("notes.txt", "one")
@@ -213,8 +229,9 @@ func TestTwoHostsShareAWorkspace(t *testing.T) {
 	}
 }
 
-func TestConflictsKeepBothVersions(t *testing.T) {
-	s := s3test.Start(t, "files")
+func TestConflictsKeepBothVersions(t *testing.T) { s3test.Each(t, "files", conflictsKeepBothVersions) }
+
+func conflictsKeepBothVersions(t *testing.T, s s3test.Server) {
 	a, b := newHost(t, s.URL, "w/"), newHost(t, s.URL, "w/")
 	a.call(func() {
 		a.write("both", "base")
@@ -256,7 +273,10 @@ func TestConflictsKeepBothVersions(t *testing.T) {
 }
 
 func TestARemovalDoesNotTakeANewerVersion(t *testing.T) {
-	s := s3test.Start(t, "files")
+	s3test.Each(t, "files", aRemovalDoesNotTakeANewerVersion)
+}
+
+func aRemovalDoesNotTakeANewerVersion(t *testing.T, s s3test.Server) {
 	a, b := newHost(t, s.URL, "w/"), newHost(t, s.URL, "w/")
 	a.call(func() { a.write("x", "one"); a.write("y", "one") })
 	ub := b.begin()
@@ -269,8 +289,9 @@ func TestARemovalDoesNotTakeANewerVersion(t *testing.T) {
 	wantFiles(t, "copy", b.files(), want)
 }
 
-func TestOneHostsCallsShareACopy(t *testing.T) {
-	s := s3test.Start(t, "files")
+func TestOneHostsCallsShareACopy(t *testing.T) { s3test.Each(t, "files", oneHostsCallsShareACopy) }
+
+func oneHostsCallsShareACopy(t *testing.T, s s3test.Server) {
 	a := newHost(t, s.URL, "w/")
 	a.call(func() { a.write("x", "one"); a.write("y", "one") })
 	first := a.begin()
@@ -283,8 +304,9 @@ func TestOneHostsCallsShareACopy(t *testing.T) {
 	wantFiles(t, "bucket", objects(t, bucketAt(t, s.URL, "w/")), map[string]string{"y": "two"})
 }
 
-func TestALostCopyRemovesNothing(t *testing.T) {
-	s := s3test.Start(t, "files")
+func TestALostCopyRemovesNothing(t *testing.T) { s3test.Each(t, "files", aLostCopyRemovesNothing) }
+
+func aLostCopyRemovesNothing(t *testing.T, s s3test.Server) {
 	a := newHost(t, s.URL, "w/")
 	a.call(func() { a.write("x", "one"); a.write("dir/y", "one") })
 	want := a.files()
@@ -303,8 +325,9 @@ func TestALostCopyRemovesNothing(t *testing.T) {
 	a.call(func() { wantFiles(t, "copy", a.files(), want) })
 }
 
-func TestWhatCannotBeStoredIsNamed(t *testing.T) {
-	s := s3test.Start(t, "files")
+func TestWhatCannotBeStoredIsNamed(t *testing.T) { s3test.Each(t, "files", whatCannotBeStoredIsNamed) }
+
+func whatCannotBeStoredIsNamed(t *testing.T, s s3test.Server) {
 	a := newHost(t, s.URL, "w/")
 	a.Limits.FileSize, a.Limits.Files = 100, 4
 	r := a.call(func() {
@@ -331,11 +354,100 @@ func TestWhatCannotBeStoredIsNamed(t *testing.T) {
 	if r := a.call(func() {}); len(r.Notices) != 1 { // what is at the limit is told until there is room
 		t.Errorf("told again: %v", r.Notices)
 	}
-	a.Limits.Files = 3
-	_, _, err := a.Begin(t.Context(), a.w, true)
+	fresh := newHost(t, s.URL, "w/") // whose calls could remove nothing
+	fresh.Limits.Files = 3
+	_, _, err := fresh.Begin(t.Context(), fresh.w, true)
 	if schemas.CodeOf(err) != schemas.Unsupported || !strings.Contains(err.Error(), "--s3-files") {
 		t.Errorf("got %v", err)
 	}
+}
+
+// dead is how many uses of a host's copy are not written out.
+func (h *host) dead() int {
+	h.t.Helper()
+	dead, live, err := deadMarks(filepath.Join(h.Dir, schemas.Namespace(h.w.Account, h.w.ID)))
+	if live || err != nil {
+		h.t.Errorf("somebody has the copy: %t, %v", live, err)
+	}
+	for _, m := range dead {
+		m.leave()
+	}
+	return len(dead)
+}
+
+// TestACopyOverItsLimitsStarts fills a copy as an installation of packages does: the next calls start and say why nothing is stored, until
+// one has removed enough, also what was removed meanwhile.
+func TestACopyOverItsLimitsStarts(t *testing.T) { s3test.Each(t, "files", aCopyOverItsLimitsStarts) }
+
+func aCopyOverItsLimitsStarts(t *testing.T, s s3test.Server) {
+	a, b := newHost(t, s.URL, "w/"), bucketAt(t, s.URL, "w/")
+	a.Limits.Files = 4
+	a.call(func() { a.write("x", "one"); a.write("y", "one") })
+	wantHeld := func(r Report) {
+		t.Helper()
+		if told := strings.Join(r.Notices, "\n"); !r.Held || strings.Count(told, "over its limits") != 1 || !strings.Contains(told, "--s3-files") {
+			t.Errorf("%+v", r)
+		}
+	}
+	wantHeld(a.call(func() {
+		a.write("x", "two")
+		a.write("p/0", "")
+		for n := range a.Limits.entries() {
+			if err := os.Symlink("0", a.path(fmt.Sprint("p/link", n))); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}))
+	wantHeld(a.call(func() { a.remove("y") }))
+	wantHeld(a.call(func() {}))
+	a.sweep(t.Context())
+	if n := a.dead(); n != 1 {
+		t.Errorf("%d marks", n)
+	}
+	wantFiles(t, "bucket", objects(t, b), map[string]string{"x": "one", "y": "one"})
+	if r := a.call(func() { a.remove("p") }); r.Held || a.dead() != 0 {
+		t.Errorf("%+v, %d marks", r, a.dead())
+	}
+	wantFiles(t, "bucket", objects(t, b), map[string]string{"x": "two"})
+	wantFiles(t, "copy", a.files(), map[string]string{"x": "two"})
+}
+
+// TestABucketOverItsLimitsTakesRemovals has two hosts bring a bucket over the limits together: what a call of one removes goes out, but
+// for a version that it has not seen.
+func TestABucketOverItsLimitsTakesRemovals(t *testing.T) {
+	s3test.Each(t, "files", aBucketOverItsLimitsTakesRemovals)
+}
+
+func aBucketOverItsLimitsTakesRemovals(t *testing.T, s s3test.Server) {
+	a, b := newHost(t, s.URL, "w/"), newHost(t, s.URL, "w/")
+	a.Limits.Files, b.Limits.Files = 4, 4
+	a.call(func() { a.write("x", "one"); a.write("y", "one"); a.write("z", "one") })
+	ub := b.begin()
+	a.call(func() { a.write("of a", "one") })
+	b.write("y", "of b")
+	b.end(ub)
+	s3test.Write(t, s, "files", "w/of b", "one", nil) // as b does when both have listed the bucket before they write
+	u, r, err := a.Begin(t.Context(), a.w, true)
+	if err != nil || !r.Held {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	a.write("new", "one")
+	a.remove("x")
+	a.remove("y")
+	if r := a.end(u); !r.Held || !strings.Contains(strings.Join(r.Notices, "\n"), "y was removed here and changed by somebody else") {
+		t.Errorf("%+v", r)
+	}
+	want := map[string]string{"y": "of b", "z": "one", "of a": "one", "of b": "one"}
+	wantFiles(t, "bucket", objects(t, bucketAt(t, s.URL, "w/")), want)
+	r = a.call(func() { a.remove("z") })
+	if r.Held || a.dead() != 0 {
+		t.Errorf("%+v, %d marks", r, a.dead())
+	}
+	delete(want, "z")
+	want["new"] = "one"
+	a.call(func() {})
+	wantFiles(t, "bucket", objects(t, bucketAt(t, s.URL, "w/")), want)
+	wantFiles(t, "copy", a.files(), want)
 }
 
 func TestKeysThatAreNoNamesAreLeftAlone(t *testing.T) {
@@ -372,31 +484,304 @@ func TestKeysThatAreNoNamesAreLeftAlone(t *testing.T) {
 }
 
 // closed is a folder whose directory dir cannot be read, as of a worker that is not root.
-type closed struct{ workspacefs.FS }
+type closed struct{ *safefs.Root }
 
 func (c closed) ReadDir(ctx context.Context, name string, follow bool, each func(workspacefs.Entry) error) error {
 	if strings.HasPrefix(name, "dir") {
 		return workspacefs.ErrDenied
 	}
-	return c.FS.ReadDir(ctx, name, follow, each)
+	return c.Root.ReadDir(ctx, name, follow, each)
 }
 
 func (c closed) Stat(ctx context.Context, name string) (fs.FileInfo, error) {
 	if strings.HasPrefix(name, "dir/") {
 		return nil, workspacefs.ErrDenied
 	}
-	return c.FS.Stat(ctx, name)
+	return c.Root.Stat(ctx, name)
 }
 
 type closedFolders struct{ folders }
 
 func (f closedFolders) OpenWorkspace(ctx context.Context, a schemas.AccountID, m providers.Mount) (workspacefs.FS, error) {
 	root, err := f.folders.OpenWorkspace(ctx, a, m)
-	return closed{root}, err
+	if err != nil {
+		return nil, err
+	}
+	return closed{root.(*safefs.Root)}, nil
+}
+
+// TestAFileMadeDuringADownloadStays lets another call of the host write names at the moment when the large files of these names are put in
+// their places: one that the copy did not have, and one that it had.
+func TestAFileMadeDuringADownloadStays(t *testing.T) {
+	s3test.Each(t, "files", aFileMadeDuringADownloadStays)
+}
+
+func aFileMadeDuringADownloadStays(t *testing.T, s s3test.Server) {
+	large := strings.Repeat("x", bucket.PartSize+7)
+	a, b := newHost(t, s.URL, "w/"), bucketAt(t, s.URL, "w/")
+	a.call(func() { a.write("old", "small") })
+	was, err := b.Head(t.Context(), "old")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, etag := range map[string]string{"new": "", "old": was.ETag} {
+		if _, err := b.Put(t.Context(), name, etag, hashOf(large), strings.NewReader(large), int64(len(large))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.at = func(what, name string) error {
+		if what == "place" {
+			a.write(name, "of another call")
+		}
+		return nil
+	}
+	u := a.begin()
+	want := map[string]string{"old": "of another call", "new": "of another call"}
+	wantFiles(t, "copy", a.files(), want)
+	a.at = nil
+	r := a.end(u)
+	if told := strings.Join(r.Notices, "\n"); !strings.Contains(told, "new.conflict-") || !strings.Contains(told, "old.conflict-") {
+		t.Errorf("told: %s", told)
+	}
+	kept := map[string]int{}
+	for _, text := range objects(t, b) {
+		kept[text[:1]]++
+	}
+	if kept["o"] != 2 || kept["x"] != 2 {
+		t.Errorf("the bucket has %v", kept)
+	}
+}
+
+// TestAnEditedConflictStays makes the same conflict twice, and edits the file beside in between.
+func TestAnEditedConflictStays(t *testing.T) { s3test.Each(t, "files", anEditedConflictStays) }
+
+func anEditedConflictStays(t *testing.T, s s3test.Server) {
+	a, b := newHost(t, s.URL, "w/"), newHost(t, s.URL, "w/")
+	conflict := func(theirs string) string {
+		ub := b.begin()
+		b.write("x", "mine")
+		a.call(func() { a.write("x", theirs) })
+		_, said, _ := strings.Cut(strings.Join(b.end(ub).Notices, "\n"), "the version of this workspace is ")
+		return said
+	}
+	beside := conflict("theirs")
+	b.call(func() { b.write(beside, "edited") })
+	second := conflict("theirs again")
+	if files := b.files(); files[beside] != "edited" || files[second] != "mine" || beside == second {
+		t.Errorf("%s and %s: %v", beside, second, files)
+	}
+	if third := conflict("theirs once more"); third != second || len(b.files()) != 3 {
+		t.Errorf("an equal one is kept twice: %v", b.files())
+	}
+	wantFiles(t, "bucket", objects(t, bucketAt(t, s.URL, "w/")), b.files())
+}
+
+// TestAForeignRewriteWithCopiedMetadataIsSeen loses the base of a copy while another program writes a file of the same size: the two are
+// not equal, and a change of the file in the copy does not replace what it has not seen.
+func TestAForeignRewriteWithCopiedMetadataIsSeen(t *testing.T) {
+	s3test.Each(t, "files", aForeignRewriteWithCopiedMetadataIsSeen)
+}
+
+func aForeignRewriteWithCopiedMetadataIsSeen(t *testing.T, s s3test.Server) {
+	a := newHost(t, s.URL, "w/")
+	a.call(func() { a.write("x", "one") })
+	s3test.Write(t, s, "files", "w/x", "ONE", map[string]string{"sandjet-sha256": hashOf("one")})
+	if err := os.Remove(filepath.Join(a.Dir, schemas.Namespace(a.w.Account, a.w.ID), baseFile)); err != nil {
+		t.Fatal(err)
+	}
+	a.call(func() {})
+	a.call(func() { a.write("y", "two") })
+	want := map[string]string{"x": "ONE", "y": "two", "x.conflict-" + hashOf("one")[:8]: "one"}
+	wantFiles(t, "copy", a.files(), want)
+	wantFiles(t, "bucket", objects(t, bucketAt(t, s.URL, "w/")), want)
+}
+
+// TestOneObjectStopsNothing has one object that cannot be read. The others are brought in and out, and that one is named and left alone,
+// whatever is done with its name in the copy.
+func TestOneObjectStopsNothing(t *testing.T) { s3test.Each(t, "files", oneObjectStopsNothing) }
+
+func oneObjectStopsNothing(t *testing.T, s s3test.Server) {
+	for name, c := range map[string]struct {
+		fault   s3test.Fault
+		methods string
+		left    string
+	}{
+		"archived": {s3test.Archived, "GET", leftObject},
+		"denied":   {s3test.Denied, "GET HEAD PUT DELETE", leftObject},
+		"stale":    {s3test.None, "", leftStale},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := s3test.Front(t, s)
+			p.Judge(func(r *http.Request) s3test.Fault {
+				if strings.HasSuffix(r.URL.Path, "/bad") && strings.Contains(c.methods, r.Method) {
+					return c.fault
+				}
+				return s3test.None
+			})
+			s3test.Upload(t, s, "files", name+"/bad", "of another", map[string]string{"sandjet-sha256": hashOf("an older one")})
+			s3test.Write(t, s, "files", name+"/good", "one", nil)
+			a := newHost(t, p.URL, name+"/")
+			u, r, err := a.Begin(t.Context(), a.w, true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if told := strings.Join(r.Notices, "\n"); !strings.Contains(told, c.left+": bad") {
+				t.Errorf("told: %s", told)
+			}
+			wantFiles(t, "copy", a.files(), map[string]string{"good": "one"})
+			a.write("good", "two")
+			a.end(u)
+			want := map[string]string{"good": "two", "bad": "of another"}
+			wantFiles(t, "bucket", objects(t, bucketAt(t, s.URL, name+"/")), want)
+			if name == "stale" { // whose content may be read, so that it is a conflict like others
+				return
+			}
+			a.call(func() { a.write("bad", "of this host") })
+			wantFiles(t, "copy", a.files(), map[string]string{"good": "two", "bad": "of this host"})
+			a.call(func() { a.remove("bad") })
+			wantFiles(t, "bucket", objects(t, bucketAt(t, s.URL, name+"/")), want)
+			if a.call(func() {}); len(a.files()) != 1 {
+				t.Errorf("the copy has %v", a.files())
+			}
+		})
+	}
+}
+
+// TestARefusedWriteStopsNothing has one name that the service does not take.
+func TestARefusedWriteStopsNothing(t *testing.T) { s3test.Each(t, "files", aRefusedWriteStopsNothing) }
+
+func aRefusedWriteStopsNothing(t *testing.T, s s3test.Server) {
+	p := s3test.Front(t, s)
+	p.Judge(func(r *http.Request) s3test.Fault {
+		if r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "/locked") {
+			return s3test.Denied
+		}
+		return s3test.None
+	})
+	a := newHost(t, p.URL, "w/")
+	long := strings.Repeat(strings.Repeat("x", 200)+"/", 5) + strings.Repeat("x", 18) // a name, and no key behind the prefix
+	for range 2 {
+		r := a.call(func() { a.write("locked", "x"); a.write("open", "x"); a.write(long, "x") })
+		if told := strings.Join(r.Notices, "\n"); !strings.Contains(told, leftRefused+": locked") {
+			t.Errorf("told: %s", told)
+		}
+	}
+	wantFiles(t, "bucket", objects(t, bucketAt(t, s.URL, "w/")), map[string]string{"open": "x"})
+}
+
+// TestOnlyOwnTemporaryFilesAreRemoved has a file of the workspace's users with a name as files have that are on their way in, and a crash
+// while one is.
+func TestOnlyOwnTemporaryFilesAreRemoved(t *testing.T) {
+	s3test.Each(t, "files", onlyOwnTemporaryFilesAreRemoved)
+}
+
+func onlyOwnTemporaryFilesAreRemoved(t *testing.T, s s3test.Server) {
+	a, b := newHost(t, s.URL, "w/"), bucketAt(t, s.URL, "w/")
+	a.call(func() { a.write(temporary+"notes", "mine") })
+	s3test.Write(t, s, "files", "w/"+temporary+"theirs", "theirs", nil)
+	want := map[string]string{temporary + "notes": "mine", temporary + "theirs": "theirs"}
+	a.call(func() {})
+	wantFiles(t, "copy", a.files(), want)
+	wantFiles(t, "bucket", objects(t, b), want)
+	large := strings.Repeat("x", bucket.PartSize+7)
+	s3test.Write(t, s, "files", "w/large", large, nil)
+	a.Files = failing{folders(a.folder)}
+	if _, _, err := a.Begin(t.Context(), a.w, true); err == nil {
+		t.Fatal("it did not fail")
+	}
+	if n := len(a.files()); n != 3 {
+		t.Fatalf("the copy has %d files: nothing stays, so that nothing is shown", n)
+	}
+	a.Files = folders(a.folder)
+	a.call(func() {})
+	want["large"] = large
+	if got := a.files(); len(got) != 3 || got["large"] != large {
+		t.Errorf("the copy has %v", slices.Collect(maps.Keys(got)))
+	}
+	if got := objects(t, b); len(got) != 3 {
+		t.Errorf("the bucket has %v", slices.Collect(maps.Keys(got)))
+	}
+	if notes, err := arrivals(filepath.Join(a.Dir, schemas.Namespace(a.w.Account, a.w.ID))); len(notes) != 0 || err != nil {
+		t.Errorf("notes stay: %v, %v", notes, err)
+	}
+}
+
+// failing opens files of which none that is on its way in gets its place or is removed, as of a process that dies then.
+type failing struct{ folders }
+
+type dying struct{ *safefs.Root }
+
+func (f failing) OpenWorkspace(ctx context.Context, a schemas.AccountID, m providers.Mount) (workspacefs.FS, error) {
+	root, err := f.folders.OpenWorkspace(ctx, a, m)
+	if err != nil {
+		return nil, err
+	}
+	return dying{root.(*safefs.Root)}, nil
+}
+
+func (dying) Place(context.Context, string, string, fs.FileInfo) error { return errors.New("it died") }
+func (dying) Remove(context.Context, string) error                     { return errors.New("it died") }
+
+// TestAnotherPlaceGetsNoFilesOfTheFormer gives a workspace another prefix: its copy is emptied, if all of it is stored.
+func TestAnotherPlaceGetsNoFilesOfTheFormer(t *testing.T) {
+	s3test.Each(t, "files", anotherPlaceGetsNoFilesOfTheFormer)
+}
+
+func anotherPlaceGetsNoFilesOfTheFormer(t *testing.T, s s3test.Server) {
+	a := newHost(t, s.URL, "old/")
+	prefix := "old/"
+	a.Bucket = func(context.Context, schemas.Workspace) (*bucket.Bucket, error) {
+		return bucketAt(t, s.URL, prefix), nil
+	}
+	old, next := bucketAt(t, s.URL, "old/"), bucketAt(t, s.URL, "new/")
+	a.call(func() { a.write("x", "one"); a.write("dir/y", "one") })
+	s3test.Write(t, s, "files", "new/z", "of the new place", nil)
+	prefix = "new/"
+	a.at = func(what, name string) error { // a crash in the middle
+		if what == "drop copy" && name == "x" {
+			return errors.New("crash")
+		}
+		return nil
+	}
+	if _, _, err := a.Begin(t.Context(), a.w, true); err == nil {
+		t.Fatal("it did not crash")
+	}
+	a.at = nil
+	a.call(func() {
+		wantFiles(t, "copy", a.files(), map[string]string{"z": "of the new place"})
+		if _, err := os.Stat(a.path("dir")); err == nil {
+			t.Error("an empty folder stays")
+		}
+	})
+	wantFiles(t, "former place", objects(t, old), map[string]string{"x": "one", "dir/y": "one"})
+	wantFiles(t, "new place", objects(t, next), map[string]string{"z": "of the new place"})
+
+	u := a.begin()
+	a.write("unsaved", "one")
+	prefix = "old/"
+	_, _, err := a.Begin(t.Context(), a.w, true)
+	if schemas.CodeOf(err) != schemas.Unavailable {
+		t.Errorf("in use: got %v", err)
+	}
+	u.Leave()
+	_, _, err = a.Begin(t.Context(), a.w, true)
+	if schemas.CodeOf(err) != schemas.Unsupported || !strings.Contains(err.Error(), "unsaved") {
+		t.Errorf("not stored: got %v", err)
+	}
+	wantFiles(t, "copy", a.files(), map[string]string{"z": "of the new place", "unsaved": "one"})
+	wantFiles(t, "former place", objects(t, old), map[string]string{"x": "one", "dir/y": "one"})
+	prefix = "new/"
+	a.call(func() {})
+	prefix = "old/"
+	a.call(func() { wantFiles(t, "copy", a.files(), map[string]string{"x": "one", "dir/y": "one"}) })
+	wantFiles(t, "new place", objects(t, next), map[string]string{"z": "of the new place", "unsaved": "one"})
 }
 
 func TestADirectoryThatCannotBeReadRemovesNothing(t *testing.T) {
-	s := s3test.Start(t, "files")
+	s3test.Each(t, "files", aDirectoryThatCannotBeReadRemovesNothing)
+}
+
+func aDirectoryThatCannotBeReadRemovesNothing(t *testing.T, s s3test.Server) {
 	a := newHost(t, s.URL, "w/")
 	a.call(func() { a.write("dir/x", "one") })
 	a.call(func() { a.Files = closedFolders{folders(a.folder)} })
@@ -404,7 +789,10 @@ func TestADirectoryThatCannotBeReadRemovesNothing(t *testing.T) {
 }
 
 func TestSameSizeAndTimeIsStillSeen(t *testing.T) {
-	s := s3test.Start(t, "files")
+	s3test.Each(t, "files", sameSizeAndTimeIsStillSeen)
+}
+
+func sameSizeAndTimeIsStillSeen(t *testing.T, s s3test.Server) {
 	a := newHost(t, s.URL, "w/")
 	then := time.Now().Add(-time.Hour)
 	write := func(name, text string) {
@@ -452,8 +840,9 @@ func TestFaults(t *testing.T) {
 }
 
 // TestAwayInTheMiddle leaves a use whose bucket cannot be reached any more: what it has changed is written out by the next, or by Run.
-func TestAwayInTheMiddle(t *testing.T) {
-	s := s3test.Start(t, "files")
+func TestAwayInTheMiddle(t *testing.T) { s3test.Each(t, "files", awayInTheMiddle) }
+
+func awayInTheMiddle(t *testing.T, s s3test.Server) {
 	a := newHost(t, s.URL, "w/")
 	a.call(func() { a.write("x", "one"); a.write("y", "one") })
 	u := a.begin()
@@ -475,11 +864,12 @@ func TestAwayInTheMiddle(t *testing.T) {
 // TestTwoWritersAndCrashes lets two hosts change files at random, and die at random, and holds them to what must be true of any run:
 // each version that somebody has written is in the bucket under its name or beside it, unless somebody who had seen it has replaced or
 // removed it; and in the end all have the same files.
-func TestTwoWritersAndCrashes(t *testing.T) {
-	s := s3test.Start(t, "files")
+func TestTwoWritersAndCrashes(t *testing.T) { s3test.Each(t, "files", twoWritersAndCrashes) }
+
+func twoWritersAndCrashes(t *testing.T, s s3test.Server) {
 	seeds := uint64(6)
 	if !longtest.Asked() {
-		seeds = 2
+		seeds = 1
 	}
 	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

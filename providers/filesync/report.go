@@ -22,6 +22,9 @@ type Report struct {
 	In      int // files that were brought in
 	Out     int // files that were written to the bucket
 	Removed int // files that were removed, on either side
+	// Held says that the workspace is over its limits, so that nothing was brought in or written out but removals, and the use is not
+	// finished: what it has changed is written out once the workspace is below them.
+	Held bool
 }
 
 // collected gathers sentences of several kinds.

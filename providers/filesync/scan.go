@@ -9,7 +9,6 @@ import (
 	"io"
 	"io/fs"
 	"path"
-	"strings"
 	"time"
 
 	"github.com/sandjet/sandjet/providers/bucket"
@@ -18,7 +17,7 @@ import (
 )
 
 const (
-	// temporary is what the names of files begin with that are on their way in. They lie at the root of the copy.
+	// temporary is what the names of files begin with that are on their way in. They lie at the root of the copy; see [syncing.arrive].
 	temporary = ".sandjet-s3-"
 	// young is how long a file must have been left alone for its times to tell it from a later version.
 	young = 2 * time.Second
@@ -35,7 +34,16 @@ const (
 	leftMany    = "left out, for the workspace is at its limit of files or bytes on S3"
 	leftDenied  = "left out, for it cannot be read"
 	leftClash   = "left out, for another file has its name as a folder, or the file system does not take it"
+	leftObject  = "left out, for the service does not give it or take its removal: it is archived, or a policy or its encryption keeps it"
+	leftStale   = "left out, for its content on S3 is not what its metadata sandjet-sha256 says: write it again, without that metadata"
+	leftRefused = "not stored, for the service does not take it: a policy keeps it, or its name is too long"
 	leftChanged = "not stored yet, for it is being changed: it is stored after the next call"
+)
+
+// A workspace that is over its limits.
+var (
+	errOverCopy   = errors.New("the copy is over the limits")
+	errOverBucket = errors.New("the bucket is over the limits")
 )
 
 // found is a file of the copy.
@@ -48,14 +56,18 @@ type found struct {
 // scan reads what is in the copy. What cannot be stored is named, and is in hidden.
 func (s *syncing) scan() error {
 	s.local, s.hidden = map[string]found{}, map[string]bool{}
+	arriving, err := arrivals(s.dir)
+	if err != nil {
+		return schemas.Wrap(schemas.Unavailable, "files", "the state of the workspace's copy cannot be read", err)
+	}
 	var leftovers []string
-	limit := workspacefs.Bounds{Entries: 4*s.c.Limits.Files + 10_000, Bytes: namesBytes}
-	err := workspacefs.Walk(s.ctx, s.files, ".", limit, func(name string, e workspacefs.Entry) error {
+	limit := workspacefs.Bounds{Entries: s.c.Limits.entries(), Bytes: namesBytes}
+	err = workspacefs.Walk(s.ctx, s.files, ".", limit, func(name string, e workspacefs.Entry) error {
 		kind := ""
 		switch {
 		case e.Type.IsDir():
 			return nil
-		case strings.HasPrefix(name, temporary):
+		case arriving[name]:
 			leftovers = append(leftovers, name)
 			return nil
 		case e.Type&fs.ModeSymlink != 0:
@@ -84,9 +96,7 @@ func (s *syncing) scan() error {
 		return nil
 	})
 	if workspacefs.CodeOf(err) == workspacefs.ErrTooMany {
-		return schemas.Errorf(schemas.Unsupported, "files",
-			"the workspace has too many files to be kept on S3: the limit is %d (--s3-files); delete some, or keep them outside of the workspace",
-			s.c.Limits.Files)
+		return errOverCopy
 	}
 	if err != nil {
 		return fmt.Errorf("read the copy: %w", err)
@@ -95,6 +105,9 @@ func (s *syncing) scan() error {
 		if err := s.files.Remove(s.ctx, name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("remove what was being brought in: %w", err)
 		}
+	}
+	for name := range arriving {
+		arrived(s.dir, name)
 	}
 	return nil
 }
@@ -164,20 +177,25 @@ func (s *syncing) read(name string, f *found) error {
 
 // hashFile reads a file of at most limit bytes.
 func hashFile(ctx context.Context, files workspacefs.FS, name string, limit int64) (string, int64, error) {
+	h := sha256.New()
+	n, err := readInto(ctx, files, name, limit, h)
+	return hex.EncodeToString(h.Sum(nil)), n, err
+}
+
+func readInto(ctx context.Context, files workspacefs.FS, name string, limit int64, into io.Writer) (int64, error) {
 	f, err := files.Open(ctx, name)
 	if err != nil {
-		return "", 0, err
+		return 0, err
 	}
 	defer func() { _ = f.Close() }() // it was only read
-	h := sha256.New()
-	n, err := io.Copy(h, io.LimitReader(f, limit+1))
+	n, err := io.Copy(into, io.LimitReader(f, limit+1))
 	if err != nil {
-		return "", 0, fmt.Errorf("read %q: %w", name, err)
+		return 0, fmt.Errorf("read %q: %w", name, err)
 	}
 	if n > limit {
-		return "", 0, workspacefs.ErrTooLarge
+		return 0, workspacefs.ErrTooLarge
 	}
-	return hex.EncodeToString(h.Sum(nil)), n, nil
+	return n, nil
 }
 
 // list reads what is in the bucket. What has no name here is said, and is not in it.
@@ -189,18 +207,13 @@ func (s *syncing) list() error {
 		case o.Problem != "":
 			s.left.group(leftName, o.Name)
 			return nil
-		case strings.HasPrefix(o.Name, temporary):
-			s.left.group(leftName, o.Name)
-			return nil
 		case o.Size > s.c.Limits.FileSize:
 			s.hide(leftLarge, o.Name)
 			return nil
 		}
 		files, bytes = files+1, bytes+o.Size
 		if files > s.c.Limits.Files || bytes > s.c.Limits.Bytes {
-			return schemas.Errorf(schemas.Unsupported, "files",
-				"the workspace has more on S3 than a copy may: the limits are %d files (--s3-files) and %d MiB (--s3-bytes)",
-				s.c.Limits.Files, s.c.Limits.Bytes>>20)
+			return errOverBucket
 		}
 		s.remote[o.Name] = o
 		return nil

@@ -21,9 +21,11 @@ type syncing struct {
 	c      *Copies
 	ctx    context.Context //nolint:containedctx // a comparison is one call
 	files  workspacefs.FS
+	placer workspacefs.Placer // of files
 	bucket *bucket.Bucket
 	dir    string
 	use    usage
+	busy   bool // a use of the copy goes on
 	began  time.Time
 
 	local  map[string]found
@@ -50,14 +52,31 @@ func (s *syncing) run() (Report, error) {
 	if s.base, lost = loadBase(s.dir, s.bucket.Where(), rootOf(root)); lost != nil {
 		s.c.log().Warn("base of a copy not readable: nothing is removed on either side", "error", lost)
 	}
-	if err := s.scan(); err != nil {
-		return Report{}, err
+	if err = s.scan(); err == nil && s.base.Where != s.bucket.Where() {
+		err = s.leavePlace()
 	}
-	if err := s.list(); err != nil {
-		return Report{}, err
+	if err == nil {
+		err = s.list()
 	}
-	s.clashes()
-	err = s.apply()
+	switch {
+	case errors.Is(err, errOverCopy):
+		s.hold("the copy has more than %d files and folders (--s3-files is %d): delete some, or keep them outside of the workspace",
+			s.c.Limits.entries(), s.c.Limits.Files)
+		return s.report, nil
+	case errors.Is(err, errOverBucket) && len(s.base.Files) == 0: // there is nothing that a call could remove
+		return Report{}, schemas.Errorf(schemas.Unsupported, "files",
+			"the workspace has more on S3 than a copy may: the limits are %d files (--s3-files) and %d MiB (--s3-bytes)",
+			s.c.Limits.Files, s.c.Limits.Bytes>>20)
+	case errors.Is(err, errOverBucket):
+		s.hold("it has more than %d files (--s3-files) or %d MiB (--s3-bytes): delete some, here or with another program. Removals are "+
+			"written out", s.c.Limits.Files, s.c.Limits.Bytes>>20)
+		err = s.removals()
+	case err != nil:
+		return Report{}, err
+	default:
+		s.clashes()
+		err = s.apply()
+	}
 	left := s.left.groups()
 	if text := strings.Join(left, "\n"); err == nil && text != s.base.Left {
 		s.base.Left = text
@@ -69,6 +88,84 @@ func (s *syncing) run() (Report, error) {
 	}
 	s.report.Notices = bound(append(append(s.said.said, s.said.groups()...), left...))
 	return s.report, err
+}
+
+// leavePlace empties a copy whose workspace is at another place on S3 now: by another bucket, prefix or endpoint. Its files are those of the
+// former place and must not come into the new one. They are removed only if all of them are stored there. Codes: unsupported (some are
+// not), unavailable.
+func (s *syncing) leavePlace() error {
+	if s.busy {
+		return schemas.Errorf(schemas.Unavailable, "files",
+			"the workspace is at another place on S3 than before, and a call or job still uses its files of the former place: try later")
+	}
+	left := slices.Collect(maps.Keys(s.hidden))
+	for name := range s.local {
+		switch is, err := s.localState(name); {
+		case err != nil && !isProblem(err):
+			return err
+		case err != nil || is == changed:
+			left = append(left, name)
+		}
+	}
+	for name := range s.base.Files {
+		if _, there := s.local[name]; !there && s.use == ours { // its removal was not written out
+			left = append(left, name)
+		}
+	}
+	if len(left) > 0 {
+		var c collected
+		for _, name := range left {
+			c.group("not stored there", name)
+		}
+		return schemas.Errorf(schemas.Unsupported, "files", "the workspace is at another place on S3 than before, and its copy on this host has "+
+			"changes that the former place does not have (%s): name the former bucket, prefix and endpoint again, have a call store or remove "+
+			"them, and then name the new ones", c.groups()[0])
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.local)) {
+		if err := s.crash("drop copy", name); err != nil {
+			return err
+		}
+		ok, err := s.untouched(name)
+		if err == nil && !ok {
+			return schemas.Errorf(schemas.Unavailable, "files", "%s is being changed: try later", schemas.Quotable(name))
+		}
+		if err == nil {
+			err = s.files.Remove(s.ctx, name)
+		}
+		if err != nil && !isGone(err) {
+			return fmt.Errorf("remove the copy of the former place: %w", err)
+		}
+		delete(s.local, name)
+		s.removeEmpty(path.Dir(name))
+	}
+	if len(s.base.Files) > 0 {
+		s.tell("the workspace is at another place on S3 than before: its files of the former place are stored there, and no longer on this host")
+	}
+	s.base = emptyBase(s.bucket.Where(), s.base.Root)
+	if err := s.base.save(s.dir); err != nil { // before anything of the new place comes in
+		return schemas.Wrap(schemas.Unavailable, "files", "the state of the workspace's copy cannot be written", err)
+	}
+	return nil
+}
+
+// hold notes that the workspace is over its limits. It is said each time.
+func (s *syncing) hold(format string, args ...any) {
+	s.report.Held = true
+	s.tell("nothing is brought in from S3 or stored there while the workspace is over its limits: "+format, args...)
+	s.report.Notices = s.said.said
+}
+
+// removals writes out what a use has removed, and nothing else: it brings a bucket below its limits. Each removal is of the version that
+// the base has, so that no list is needed.
+func (s *syncing) removals() error {
+	var gone []string
+	for name := range s.base.Files {
+		if _, there := s.local[name]; !there && !s.hidden[name] && s.use == ours {
+			gone = append(gone, name)
+		}
+	}
+	slices.Sort(gone)
+	return s.each(gone, transfers, func(name string) error { return s.dropObject(name, dropObject) })
 }
 
 // apply does with each file what is to be done: what goes away first, so that folders and files can take one another's names.
@@ -144,8 +241,8 @@ func (s *syncing) each(names []string, most int, do func(string) error) error {
 		wg.Go(func() {
 			defer func() { <-slots }()
 			err := do(name)
-			if isProblem(err) {
-				s.hide(leftClash, name)
+			if kind := kindOf(err); kind != "" {
+				s.hide(kind, name)
 				err = nil
 			}
 			if err != nil {
@@ -287,6 +384,9 @@ func (s *syncing) dropObject(name string, _ action) error {
 	err := s.bucket.Remove(s.ctx, name, s.entryOf(name).ETag)
 	if schemas.CodeOf(err) == schemas.Conflict {
 		s.tell("%s was removed here and changed by somebody else: theirs is kept", schemas.Quotable(name))
+		if s.report.Held {
+			return nil
+		}
 		return s.bringIn(name)
 	}
 	if err != nil {

@@ -1,12 +1,7 @@
 package filesync
 
 import (
-	"crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
-	"fmt"
-	"hash"
 	"io/fs"
 	"path"
 
@@ -46,10 +41,10 @@ func (s *syncing) bringIn(name string) error {
 		s.hide(leftLarge, name)
 		return nil
 	}
-	sum := sha256.New()
-	sum.Write(data)
+	sum := bucket.NewSum()
+	_, _ = sum.Write(data) // it never fails
 	if o.Size > int64(len(data)) {
-		err = s.bringParts(name, o, data, sum)
+		err = s.bringParts(name, o, data, sum, was)
 	} else {
 		err = s.put(name, o, data, sum, was)
 	}
@@ -59,12 +54,12 @@ func (s *syncing) bringIn(name string) error {
 	if err != nil {
 		return err
 	}
-	s.known(name, o, hex.EncodeToString(sum.Sum(nil)))
+	s.known(name, o, sum.Hash())
 	s.count(&s.report.In)
 	return s.crash("brought in", name)
 }
 
-func (s *syncing) put(name string, o bucket.Object, data []byte, sum hash.Hash, was fs.FileInfo) error {
+func (s *syncing) put(name string, o bucket.Object, data []byte, sum *bucket.Sum, was fs.FileInfo) error {
 	if err := whole(o, sum); err != nil {
 		return err
 	}
@@ -75,25 +70,35 @@ func (s *syncing) put(name string, o bucket.Object, data []byte, sum hash.Hash, 
 	return s.files.Write(s.ctx, name, data, mode, was)
 }
 
-// whole reports a content that is not what its writer has said.
-func whole(o bucket.Object, sum hash.Hash) error {
-	if o.Hash != "" && o.Hash != hex.EncodeToString(sum.Sum(nil)) {
-		return schemas.Errorf(schemas.Unavailable, "s3", "%s came with another content than was written: try later", schemas.Quotable(o.Name))
+// errStale is a content that is neither what its metadata says nor what its ETag does: it was damaged, or another program has written it
+// and kept the metadata.
+var errStale = errors.New("the content is not what the metadata says")
+
+func whole(o bucket.Object, sum *bucket.Sum) error {
+	if o.Hash != "" && o.Hash != sum.Hash() && !sum.Is(o.ETag) {
+		return errStale
 	}
 	return nil
 }
 
-// bringParts brings in a large file beside its place, and puts it there when it is whole.
-func (s *syncing) bringParts(name string, o bucket.Object, data []byte, sum hash.Hash) (err error) {
-	beside := temporary + rand.Text()
-	if err := s.files.Write(s.ctx, beside, data, workspacefs.Create, nil); err != nil {
-		return err
+// bringParts brings in a large file beside its place, and puts it there when it is whole, unless the file that was there has been changed
+// meanwhile, or another call has made one.
+func (s *syncing) bringParts(name string, o bucket.Object, data []byte, sum *bucket.Sum, was fs.FileInfo) (err error) {
+	beside, err := arrive(s.dir)
+	if err != nil {
+		return schemas.Wrap(schemas.Unavailable, "files", "the state of the workspace's copy cannot be written", err)
 	}
 	defer func() {
 		if err != nil {
-			_ = s.files.Remove(s.ctx, beside) // what stays is removed by the next comparison
+			if left := s.files.Remove(s.ctx, beside); left != nil && !isGone(left) { // the next comparison removes it
+				return
+			}
 		}
+		arrived(s.dir, beside)
 	}()
+	if err := s.files.Write(s.ctx, beside, data, workspacefs.Create, nil); err != nil {
+		return err
+	}
 	for at := int64(len(data)); at < o.Size; at += int64(len(data)) {
 		if data, _, err = s.bucket.Get(s.ctx, name, o.ETag, at, bucket.PartSize); err != nil {
 			if schemas.CodeOf(err) == schemas.Conflict {
@@ -101,7 +106,7 @@ func (s *syncing) bringParts(name string, o bucket.Object, data []byte, sum hash
 			}
 			return err
 		}
-		sum.Write(data)
+		_, _ = sum.Write(data) // it never fails
 		if err := s.files.Write(s.ctx, beside, data, workspacefs.Append, nil); err != nil {
 			return err
 		}
@@ -109,17 +114,15 @@ func (s *syncing) bringParts(name string, o bucket.Object, data []byte, sum hash
 	if err := whole(o, sum); err != nil {
 		return err
 	}
-	if _, there := s.foundAt(name); there {
-		if ok, err := s.untouched(name); err != nil || !ok {
-			return errors.Join(workspacefs.ErrChanged, err)
-		}
-	}
 	if dir := path.Dir(name); dir != "." {
 		if err := s.files.MkdirAll(s.ctx, dir); err != nil {
 			return err
 		}
 	}
-	return s.files.Rename(s.ctx, beside, name)
+	if err := s.crash("place", name); err != nil {
+		return err
+	}
+	return s.placer.Place(s.ctx, beside, name, was)
 }
 
 // takeOut writes the copy's version of a file to the bucket: a new one, or in the place of the base's version.
@@ -139,6 +142,11 @@ func (s *syncing) takeOut(name string, a action) error {
 		return nil
 	case schemas.CodeOf(err) == schemas.Conflict:
 		return s.settle(name)
+	case bucket.OneObject(err):
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.said.group(leftRefused, name)
+		return nil
 	case err != nil:
 		return err
 	}
@@ -177,7 +185,7 @@ func (s *syncing) write(name, etag string) (bucket.Object, error) {
 
 // conflictName is where the copy's version of a file is kept beside the bucket's. It is made of the content, so that doing it twice makes
 // one file; and it ends with it, so that no tool takes the file for one of its own.
-func conflictName(name, sum string) string { return name + ".conflict-" + sum[:8] }
+func conflictName(name, digits string) string { return name + ".conflict-" + digits }
 
 // settle ends a comparison of a file that both sides have changed: they are equal, or the bucket's version keeps the name and the copy's
 // is kept beside it, on both sides.
@@ -209,35 +217,28 @@ func (s *syncing) settle(name string) error {
 }
 
 func (s *syncing) settleWith(name string, o bucket.Object) error {
-	mine, size, err := hashFile(s.ctx, s.files, name, s.c.Limits.FileSize)
+	sum := bucket.NewSum()
+	_, err := readInto(s.ctx, s.files, name, s.c.Limits.FileSize, sum)
 	if isGone(err) {
 		return s.bringIn(name)
 	}
 	if err != nil {
 		return err
 	}
-	if theirs, err := s.hashOf(o); err != nil || theirs == mine && o.Size == size {
+	mine := sum.Hash()
+	if equal, err := s.holds(o, sum); err != nil || equal {
 		if err == nil {
 			s.known(name, o, mine)
 		}
 		return err
 	}
-	beside := conflictName(name, mine)
-	if bucket.Problem(beside) != "" { // the name is too long for that
-		dir, base := path.Split(name)
-		beside = dir + conflictName(base[:min(len(base), 8)], mine)
-	}
 	if err := s.crash("set beside", name); err != nil {
 		return err
 	}
-	if err := s.files.Rename(s.ctx, name, beside); err != nil {
+	beside, err := s.setBeside(name, mine)
+	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	f := s.local[name]
-	delete(s.local, name)
-	s.local[beside] = f
-	s.mu.Unlock()
 	s.tell("%s was changed by another writer too: theirs has the name, and the version of this workspace is %s",
 		schemas.Quotable(name), schemas.Quotable(beside))
 	if err := s.bringIn(name); err != nil {
@@ -257,25 +258,46 @@ func (s *syncing) settleWith(name string, o bucket.Object) error {
 	return nil
 }
 
-// hashOf finds the hash of a version in the bucket that another program has written, by reading it.
-func (s *syncing) hashOf(o bucket.Object) (string, error) {
-	if o.Hash != "" {
-		return o.Hash, nil
-	}
-	if o.Size > s.c.Limits.FileSize {
-		return "", nil // equal to none
-	}
-	sum := sha256.New()
-	for at := int64(0); at < o.Size; {
-		data, _, err := s.bucket.Get(s.ctx, o.Name, o.ETag, at, bucket.PartSize)
+// setBeside gives the copy's version of a file, which has the hash mine, the name of a conflict. One that has such a name already, and was
+// changed since, is not replaced: the next name has more digits.
+func (s *syncing) setBeside(name, mine string) (string, error) {
+	for digits := 8; ; digits *= 2 {
+		beside := conflictName(name, mine[:digits])
+		if bucket.Problem(beside) != "" { // the name is too long for that
+			dir, base := path.Split(name)
+			beside = dir + conflictName(base[:min(len(base), 8)], mine[:digits])
+		}
+		err := s.placer.Place(s.ctx, name, beside, nil)
+		if workspacefs.CodeOf(err) == workspacefs.ErrExists {
+			had, _, readErr := hashFile(s.ctx, s.files, beside, s.c.Limits.FileSize)
+			switch {
+			case readErr == nil && had == mine: // it is kept already; what has the name is replaced by the bucket's version
+				return beside, nil
+			case digits < len(mine):
+				continue
+			}
+		}
 		if err != nil {
 			return "", err
 		}
-		if len(data) == 0 {
-			return "", fmt.Errorf("read %q: it ended early", o.Name)
-		}
-		sum.Write(data)
-		at += int64(len(data))
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.local[beside] = s.local[name]
+		delete(s.local, name)
+		return beside, nil
 	}
-	return hex.EncodeToString(sum.Sum(nil)), nil
+}
+
+// holds reports whether a version in the bucket has the content of sum. Where neither the base nor the ETag tells, it is read.
+func (s *syncing) holds(o bucket.Object, sum *bucket.Sum) (bool, error) {
+	if e := s.entryOf(o.Name); e.ETag == o.ETag {
+		return e.Hash == sum.Hash(), nil
+	}
+	if o.Size != sum.Size() { // nothing is moved for the sake of an object that cannot be brought in
+		if _, _, err := s.bucket.Get(s.ctx, o.Name, o.ETag, 0, 1); bucket.OneObject(err) {
+			return false, err
+		}
+		return false, nil
+	}
+	return s.bucket.Holds(s.ctx, o, sum, s.c.Limits.FileSize)
 }

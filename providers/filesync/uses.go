@@ -31,6 +31,8 @@ type mark struct {
 type markOf struct {
 	Account   schemas.AccountID   `json:"account"`
 	Workspace schemas.WorkspaceID `json:"workspace"`
+	// Job is set where the use is that of a job, which may go on when this process is gone.
+	Job schemas.JobID `json:"job,omitempty"`
 }
 
 // newMark makes a mark that survives a crash of the host.
@@ -119,6 +121,9 @@ func decodeMark(data []byte) (of markOf, err error) {
 	}
 	if err := errors.Join(of.Account.Validate(), of.Workspace.Validate()); err != nil {
 		return markOf{}, err
+	}
+	if of.Job != "" && of.Job.Validate() != nil {
+		return markOf{}, of.Job.Validate()
 	}
 	return of, nil
 }

@@ -87,6 +87,15 @@ type Marker interface {
 	Mark(ctx context.Context, name string, executable *bool, modified time.Time) error
 }
 
+// Placer is an [FS] that renames a file to a name only while that name has what was seen there.
+type Placer interface {
+	// Place renames a regular file. With was nil the new name must be free, and a file that takes it at the last moment is never replaced
+	// (ErrExists). Otherwise was is what Stat or a File said of the file that is replaced: if it is another file now, or has been changed
+	// or removed, that is ErrChanged, as far as the implementation can tell; nothing is renamed then.
+	// Codes: as Rename of [FS], and ErrChanged.
+	Place(ctx context.Context, from, to string, was fs.FileInfo) error
+}
+
 // File is an open regular file. Read goes on from where it was, from the beginning at first; ReadAt reads a range and
 // moves nothing. Both see one version of the content where the implementation can keep one; where it cannot,
 // they see what is there.
