@@ -2,6 +2,7 @@ package providers
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/sandjet/sandjet/schemas"
@@ -14,8 +15,24 @@ type Lister interface {
 	// of another deployment, and those whose Spec named none, are never among them. A box that is being made or released
 	// meanwhile may be there or not. It blocks for as long as the provider takes to answer.
 	//
-	// Codes: unavailable (the provider does not answer: what is there is not known), invalid (the deployment is empty).
+	// Codes: unavailable (the provider does not answer: what is there is not known), invalid (the deployment is empty). Where the error
+	// is a [PartialList], what is returned beside it is everything but the boxes of some accounts.
 	ListKept(ctx context.Context, deployment string) ([]KeptBox, error)
+}
+
+// PartialList says of a list that it may lack boxes of some accounts, and has all of the others. Code: unavailable.
+type PartialList struct {
+	Accounts []schemas.AccountID // sorted
+}
+
+// Error implements error.
+func (e *PartialList) Error() string {
+	return fmt.Sprintf("the sandboxes of %d accounts are not known", len(e.Accounts))
+}
+
+// Unwrap gives it its code.
+func (e *PartialList) Unwrap() error {
+	return schemas.Errorf(schemas.Unavailable, "list boxes", "%s", e.Error())
 }
 
 // KeptBox is a kept box as its provider sees it.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 
 	"github.com/sandjet/sandjet/schemas"
@@ -23,6 +24,30 @@ func (s *Store) Variables(_ context.Context, a schemas.AccountID) ([]schemas.Var
 		out = append(out, variableDocument(t.variables.byID[name]))
 	}
 	return out, nil
+}
+
+// HasVariable reports whether an account has a variable, as the copy of this process knows; it costs no round trip.
+func (s *Store) HasVariable(a schemas.AccountID, name string) bool {
+	t := s.tenantOf(a)
+	if t == nil {
+		return false
+	}
+	_, there := t.variables.byID[name]
+	return there
+}
+
+// AccountsWithVariable lists the accounts that have a variable, sorted, as the copy of this process knows them; it costs no round trip.
+func (s *Store) AccountsWithVariable(name string) []schemas.AccountID {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	var with []schemas.AccountID
+	for a, t := range s.index.tenants {
+		if _, there := t.variables.byID[name]; there {
+			with = append(with, a)
+		}
+	}
+	slices.Sort(with)
+	return with
 }
 
 // SetVariable gives an account a variable, or a variable another value, which counts from the next call on; for

@@ -3,12 +3,12 @@ package main
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"os"
 	"slices"
 	"time"
 
 	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/providers/accountkeys"
 	"github.com/sandjet/sandjet/providers/daytona"
 	"github.com/sandjet/sandjet/schemas"
 )
@@ -74,12 +74,17 @@ func (f *daytonaFlags) options() daytona.Options {
 func (f *daytonaFlags) open(n *node, _ operatorFlags) (providers.Provider, error) {
 	o := f.options()
 	o.Log = n.log.With("part", "daytona")
-	p, err := daytona.Open(o)
-	if err != nil {
-		return nil, fmt.Errorf("provider daytona: %w (\"sandjet doctor\" explains)", err)
-	}
-	n.onClose(func() { _ = p.Close() })
-	return p, nil
+	return n.openKeyed(keyedBackend{name: "daytona", variables: []string{"DAYTONA_API_KEY"}, open: func(key []string) (accountkeys.Leaf, error) {
+		own := o
+		if key != nil {
+			own.Key, own.Organization, own.Installation = key[0], "", own.Installation+ownInstallation
+		}
+		p, err := daytona.Open(own)
+		if err != nil {
+			return nil, err
+		}
+		return p, nil
+	}})
 }
 
 // diagnose asks the service, where there is a key. Nothing that it finds keeps "up" from working: daytona is one of several

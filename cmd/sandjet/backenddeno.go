@@ -3,12 +3,12 @@ package main
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"os"
 	"slices"
 	"time"
 
 	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/providers/accountkeys"
 	"github.com/sandjet/sandjet/providers/deno"
 	"github.com/sandjet/sandjet/schemas"
 )
@@ -76,12 +76,17 @@ func (f *denoFlags) options() deno.Options {
 func (f *denoFlags) open(n *node, _ operatorFlags) (providers.Provider, error) {
 	o := f.options()
 	o.Log = n.log.With("part", "deno")
-	p, err := deno.Open(o)
-	if err != nil {
-		return nil, fmt.Errorf("provider deno: %w (\"sandjet doctor\" explains)", err)
-	}
-	n.onClose(func() { _ = p.Close() })
-	return p, nil
+	return n.openKeyed(keyedBackend{name: "deno", variables: []string{"DENO_DEPLOY_TOKEN"}, open: func(key []string) (accountkeys.Leaf, error) {
+		own := o
+		if key != nil {
+			own.Token, own.Organization, own.Installation = key[0], "", own.Installation+ownInstallation
+		}
+		p, err := deno.Open(own)
+		if err != nil {
+			return nil, err
+		}
+		return p, nil
+	}})
 }
 
 // diagnose asks the service, where there is a token. Nothing that it finds keeps "up" from working: deno is one of several providers.

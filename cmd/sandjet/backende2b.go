@@ -3,12 +3,12 @@ package main
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"os"
 	"slices"
 	"time"
 
 	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/providers/accountkeys"
 	"github.com/sandjet/sandjet/providers/e2b"
 	"github.com/sandjet/sandjet/schemas"
 )
@@ -75,12 +75,17 @@ func (f *e2bFlags) options() e2b.Options {
 func (f *e2bFlags) open(n *node, _ operatorFlags) (providers.Provider, error) {
 	o := f.options()
 	o.Log = n.log.With("part", "e2b")
-	p, err := e2b.Open(o)
-	if err != nil {
-		return nil, fmt.Errorf("provider e2b: %w (\"sandjet doctor\" explains)", err)
-	}
-	n.onClose(func() { _ = p.Close() })
-	return p, nil
+	return n.openKeyed(keyedBackend{name: "e2b", variables: []string{"E2B_API_KEY"}, open: func(key []string) (accountkeys.Leaf, error) {
+		own := o
+		if key != nil {
+			own.Key, own.Installation = key[0], own.Installation+ownInstallation
+		}
+		p, err := e2b.Open(own)
+		if err != nil {
+			return nil, err
+		}
+		return p, nil
+	}})
 }
 
 // diagnose asks the service, where there is a key. Nothing that it finds keeps "up" from working: e2b is one of several

@@ -3,12 +3,12 @@ package main
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"os"
 	"slices"
 	"time"
 
 	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/providers/accountkeys"
 	"github.com/sandjet/sandjet/providers/modal"
 	"github.com/sandjet/sandjet/schemas"
 )
@@ -77,12 +77,17 @@ func (f *modalFlags) options() modal.Options {
 func (f *modalFlags) open(n *node, _ operatorFlags) (providers.Provider, error) {
 	o := f.options()
 	o.Log = n.log.With("part", "modal")
-	p, err := modal.Open(o)
-	if err != nil {
-		return nil, fmt.Errorf("provider modal: %w (\"sandjet doctor\" explains)", err)
-	}
-	n.onClose(func() { _ = p.Close() })
-	return p, nil
+	return n.openKeyed(keyedBackend{name: "modal", variables: []string{"MODAL_TOKEN_ID", "MODAL_TOKEN_SECRET"}, open: func(key []string) (accountkeys.Leaf, error) {
+		own := o
+		if key != nil {
+			own.TokenID, own.TokenSecret, own.Environment, own.App = key[0], key[1], "", own.App+ownInstallation
+		}
+		p, err := modal.Open(own)
+		if err != nil {
+			return nil, err
+		}
+		return p, nil
+	}})
 }
 
 // diagnose asks the service, where there is a token. Nothing that it finds keeps "up" from working: modal is one of several

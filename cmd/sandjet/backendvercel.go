@@ -3,12 +3,12 @@ package main
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"os"
 	"slices"
 	"time"
 
 	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/providers/accountkeys"
 	"github.com/sandjet/sandjet/providers/vercel"
 	"github.com/sandjet/sandjet/schemas"
 )
@@ -73,12 +73,17 @@ func (f *vercelFlags) options() vercel.Options {
 func (f *vercelFlags) open(n *node, _ operatorFlags) (providers.Provider, error) {
 	o := f.options()
 	o.Log = n.log.With("part", "vercel")
-	p, err := vercel.Open(o)
-	if err != nil {
-		return nil, fmt.Errorf("provider vercel: %w (\"sandjet doctor\" explains)", err)
-	}
-	n.onClose(func() { _ = p.Close() })
-	return p, nil
+	return n.openKeyed(keyedBackend{name: "vercel", variables: []string{"VERCEL_TOKEN", "VERCEL_TEAM_ID", "VERCEL_PROJECT_ID"}, open: func(key []string) (accountkeys.Leaf, error) {
+		own := o
+		if key != nil {
+			own.Token, own.Team, own.Project, own.Installation = key[0], key[1], key[2], own.Installation+ownInstallation
+		}
+		p, err := vercel.Open(own)
+		if err != nil {
+			return nil, err
+		}
+		return p, nil
+	}})
 }
 
 // diagnose asks the service, where there is a token. Nothing that it finds keeps "up" from working: vercel is one of several

@@ -60,6 +60,7 @@ type node struct {
 	endpoint endpoint
 
 	provider     string                                                          // the first of this process's workers; empty without one
+	accountKeys  string                                                          // as --account-keys says
 	metricsShown bool                                                            // at a listener of their own
 	agentTurns   func(context.Context, schemas.AccountID, schemas.AgentID) error // where turns of agents are carried out
 	quotas       *streams.Quotas                                                 // of accounts, where the process takes their work
@@ -508,6 +509,7 @@ func (n *node) addWorkers(f workerFlags, operator operatorFlags) error {
 	if err != nil {
 		return err
 	}
+	n.accountKeys = f.AccountKeys
 	metrics := workerMetrics(n.metrics)
 	for _, name := range f.Providers {
 		p, err := flags[name].open(n, operator)

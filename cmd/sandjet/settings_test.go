@@ -107,7 +107,7 @@ func TestEverySettingReachesItsField(t *testing.T) {
 		"max-file-size": "2GiB", "max-processes": "100", "max-open-files": "100", "workspace-files": "1000",
 		"account-workspace-quota": "1GiB", "min-free": "5%", "max-memory": "1GiB", "max-jobs": "1", "max-cpus": "1",
 		"networks": "allow-all", "provider-grace": "1m", "recreate-records": "true",
-		"sandbox-jobs": "1", "account-jobs": "1", "account-sandboxes": "1", "probe-every": "1s", "callback-url": "https://a.example", "redis-url": "redis://h:1",
+		"sandbox-jobs": "1", "account-jobs": "1", "account-sandboxes": "1", "account-keys": "prefer", "probe-every": "1s", "callback-url": "https://a.example", "redis-url": "redis://h:1",
 		"keep-events": "2h", "keep-events-count": "1", "replay-memory": "2MiB", "replay-compression": "true", "max-sockets": "1",
 		"max-sockets-all": "1", "max-attachments": "1", "max-handshakes": "1", "socket-bytes-per-second": "1MiB",
 		"max-requests": "1", "max-requests-all": "1", "body-memory": "16MiB", "body-memory-all": "16MiB",

@@ -110,7 +110,14 @@ func (s *Reconciler) Sweep(ctx context.Context, dry bool, grace time.Duration, h
 		if err != nil {
 			return report, err
 		}
-		if boxes, err = lister.ListKept(ctx, of); err != nil {
+		boxes, err = lister.ListKept(ctx, of)
+		if partial, ok := errors.AsType[*providers.PartialList](err); ok { // a record of what is not known is no orphan
+			s.Log.Warn("instances of some accounts not listed", "accounts", partial.Accounts)
+			rows = slices.DeleteFunc(rows, func(row streams.BucketEntry[schemas.Instance]) bool {
+				return slices.Contains(partial.Accounts, row.Value.Account)
+			})
+			boxes = slices.DeleteFunc(boxes, func(b providers.KeptBox) bool { return slices.Contains(partial.Accounts, b.Account) })
+		} else if err != nil {
 			return report, err
 		}
 	} else if rows, err = s.ownerless(ctx, rows); err != nil {

@@ -107,7 +107,8 @@ type lists struct {
 	of       map[string][]providers.KeptBox // by deployment
 	made     map[string]time.Time           // by box
 	away     bool
-	between  func() // after the listing, before anything is done
+	partial  []schemas.AccountID // whose boxes are not known
+	between  func()              // after the listing, before anything is done
 	released []schemas.Ref
 }
 
@@ -123,6 +124,9 @@ func (l *lists) ListKept(_ context.Context, deployment string) ([]providers.Kept
 	all := slices.Clone(l.of[deployment])
 	for i := range all {
 		all[i].Age = time.Since(l.made[all[i].Ref.ID])
+	}
+	if l.partial != nil {
+		return all, &providers.PartialList{Accounts: l.partial}
 	}
 	return all, nil
 }
@@ -249,6 +253,28 @@ func TestARecordWithoutABoxIsForgotten(t *testing.T) {
 }
 
 // A second box of a recorded key is ended, and never the recorded one, also where the record changes in between.
+// TestAPartialListIsNoProof: of accounts whose boxes are not known nothing is forgotten or taken, and the others are looked after.
+func TestAPartialListIsNoProof(t *testing.T) {
+	inSweep(t, func(t *testing.T, b *streams.Bus, s *Reconciler, p *lists, of string) {
+		for _, a := range []schemas.AccountID{"acct_1", "acct_2"} {
+			i := schemas.Instance{Provider: "fake", Account: a, Sandbox: "sb_1", Workspace: "ws_1", Ref: schemas.Ref{ID: "gone"}, State: schemas.InstanceReady}
+			if _, err := lifecycle.OpenInstances(b).Create(t.Context(), i.Key(), i, 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		p.add(of, "acct_1.sb_1.ws_2", "orphan", time.Now())
+		p.partial = []schemas.AccountID{"acct_1"}
+		time.Sleep(SweepGrace + time.Minute)
+		r, err := s.Sweep(t.Context(), false, SweepGrace, always)
+		if err != nil || len(r.Orphans) != 1 || r.Orphans[0].Action != schemas.SweepForget || r.Orphans[0].Key != "acct_2.sb_1.ws_1" {
+			t.Errorf("%+v, %v", r, err)
+		}
+		if got := keysOf(t, b); !slices.Equal(got, []string{"fake.acct_1.sb_1.ws_1"}) {
+			t.Errorf("recorded are %v", got)
+		}
+	})
+}
+
 func TestASecondBoxOfAKeyIsEnded(t *testing.T) {
 	inSweep(t, func(t *testing.T, b *streams.Bus, s *Reconciler, p *lists, of string) {
 		bucket := lifecycle.OpenInstances(b)

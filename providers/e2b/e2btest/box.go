@@ -16,6 +16,7 @@ type box struct {
 	creation  creation
 	body      map[string]any
 	id, token string
+	key       string   // of its team
 	binds     []string // source and target, in turn
 	hidden    int      // lists that it is missing from yet
 	number    int

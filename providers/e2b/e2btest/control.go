@@ -53,9 +53,10 @@ func (s *Service) create(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusNotFound, "template '%s' not found", c.Template)
 		return
 	}
-	b := &box{s: s, creation: c, body: body, id: newID("i"), token: newID("ea_"), processes: map[int]*process{}, hidden: s.opt.ListLag}
+	key := r.Header.Get("X-API-Key")
+	b := &box{s: s, key: key, creation: c, body: body, id: newID("i"), token: newID("ea_"), processes: map[int]*process{}, hidden: s.opt.ListLag}
 	for _, m := range c.Mounts {
-		dir := s.Volume(m.Name)
+		dir := s.Volume(volumeOf(key, m.Name))
 		if dir == "" {
 			fail(w, http.StatusBadRequest, "volume '%s' not found", m.Name)
 			return
@@ -65,7 +66,7 @@ func (s *Service) create(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	running := 0
 	for _, other := range s.boxes {
-		if !other.paused {
+		if !other.paused && other.key == key {
 			running++
 		}
 	}
@@ -117,7 +118,7 @@ func (s *Service) life(w http.ResponseWriter, seconds *int) (time.Duration, bool
 func (s *Service) the(w http.ResponseWriter, r *http.Request) *box {
 	s.mu.Lock()
 	b := s.boxes[r.PathValue("id")]
-	if b == nil || b.started.IsZero() {
+	if b == nil || b.started.IsZero() || b.key != r.Header.Get("X-API-Key") {
 		s.mu.Unlock()
 		fail(w, http.StatusNotFound, "sandbox %q not found", r.PathValue("id"))
 		return nil
@@ -220,7 +221,7 @@ func (s *Service) list(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	found, running := []*box{}, 0
 	for _, b := range s.boxes {
-		fits := !b.started.IsZero() && slices.Contains(states, b.state())
+		fits := b.key == r.Header.Get("X-API-Key") && !b.started.IsZero() && slices.Contains(states, b.state())
 		for k, v := range want {
 			fits = fits && b.creation.Metadata[k] == v
 		}
@@ -277,10 +278,15 @@ func (s *Service) template(w http.ResponseWriter, r *http.Request) {
 	servicetest.Answer(w, http.StatusOK, map[string]any{"templateID": Template, "public": true})
 }
 
-func (s *Service) listVolumes(w http.ResponseWriter, _ *http.Request) {
+func (s *Service) listVolumes(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	all := []map[string]string{}
+	key := r.Header.Get("X-API-Key")
 	for name, id := range s.volumes {
+		name = strings.TrimPrefix(name, volumeOf(key, ""))
+		if strings.Contains(name, "/") {
+			continue // the other team's
+		}
 		all = append(all, map[string]string{"volumeID": id, "name": name})
 	}
 	s.mu.Unlock()
@@ -301,7 +307,8 @@ func (s *Service) makeVolume(w http.ResponseWriter, r *http.Request) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.volumes[body.Name] != "" {
+	name := volumeOf(r.Header.Get("X-API-Key"), body.Name)
+	if s.volumes[name] != "" {
 		fail(w, http.StatusBadRequest, "Volume with name '%s' already exists", body.Name)
 		return
 	}
@@ -310,6 +317,6 @@ func (s *Service) makeVolume(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusInternalServerError, "volume: %v", err)
 		return
 	}
-	s.volumes[body.Name] = id
+	s.volumes[name] = id
 	servicetest.Answer(w, http.StatusCreated, map[string]string{"volumeID": id, "name": body.Name, "token": newID("vt_")})
 }

@@ -19,8 +19,11 @@ import (
 	"github.com/sandjet/sandjet/providers/internal/servicetest"
 )
 
-// Key is the API key that the service takes.
-const Key = "e2b_0123456789abcdef0123456789abcdef01234567"
+// The API keys that the service takes, each of a team of its own: neither sees sandboxes and volumes of the other.
+const (
+	Key      = "e2b_0123456789abcdef0123456789abcdef01234567"
+	OtherKey = "e2b_89abcdef0123456789abcdef0123456789abcdef"
+)
 
 // Template is the only one that there is.
 const Template = "base"
@@ -44,7 +47,7 @@ type Service struct {
 
 	mu      sync.Mutex
 	boxes   map[string]*box
-	volumes map[string]string // ids by name
+	volumes map[string]string // ids by name, those of the other team with its key before
 	streams map[*stream]bool
 	made    int
 }
@@ -171,6 +174,27 @@ func (s *Service) Created(id string) map[string]any {
 	return nil
 }
 
+// volumeOf is under which name a team's volume is kept.
+func volumeOf(key, name string) string {
+	if key == Key {
+		return name
+	}
+	return key + "/" + name
+}
+
+// BoxesOf are those of the team with a key.
+func (s *Service) BoxesOf(key string) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var ids []string
+	for id, b := range s.boxes {
+		if b.key == key {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
 // Volumes are the names of all volumes.
 func (s *Service) Volumes() []string {
 	s.mu.Lock()
@@ -191,7 +215,7 @@ func (s *Service) Volume(name string) string {
 // withKey lets in who has the key.
 func (s *Service) withKey(h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("X-API-Key") != Key {
+		if key := r.Header.Get("X-API-Key"); key != Key && key != OtherKey {
 			fail(w, http.StatusUnauthorized, "Invalid API key, please visit https://e2b.dev/docs/api-key: %s", r.Header.Get("X-API-Key"))
 			return
 		}

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/providers/accountkeys"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// The values of --account-keys.
+const (
+	keysOff     = "off"
+	keysPrefer  = "prefer"
+	keysRequire = "require"
+)
+
+// ownInstallation is what the installation of accounts' own keys has after the operator's name: so neither side's lists show the other's
+// sandboxes, also where both keys are of one team.
+const ownInstallation = "-own"
+
+// keyedBackend is a backend whose credential may be an account's own.
+type keyedBackend struct {
+	name string
+	// variables are those of an account that hold its key, as the vendor's own tools name them. All of them make one.
+	variables []string
+	// open opens the provider with the values of these variables, or with the operator's key: nil.
+	open func(key []string) (accountkeys.Leaf, error)
+}
+
+// openKeyed opens a backend with the operator's key, and for accounts that have their own with that, as --account-keys says.
+func (n *node) openKeyed(b keyedBackend) (providers.Provider, error) {
+	operator, err := b.open(nil)
+	if err != nil {
+		return nil, fmt.Errorf("provider %s: %w (\"sandjet doctor\" explains)", b.name, err)
+	}
+	n.onClose(func() { _ = operator.Close() })
+	if n.accountKeys != keysPrefer && n.accountKeys != keysRequire {
+		return operator, nil
+	}
+	needs := "the variable " + b.variables[0]
+	if len(b.variables) > 1 {
+		needs = "the variables " + strings.Join(b.variables, ", ")
+	}
+	p := accountkeys.New(accountkeys.Options{
+		Operator: operator, Require: n.accountKeys == keysRequire, Open: b.open, Needs: needs, Log: n.log.With("part", b.name),
+		Accounts: func() []schemas.AccountID { return n.records.AccountsWithVariable(b.variables[0]) },
+		Key: func(ctx context.Context, account schemas.AccountID) ([]string, bool, error) {
+			if !n.records.HasVariable(account, b.variables[0]) {
+				return nil, false, nil
+			}
+			var key []string
+			for _, name := range b.variables {
+				value, err := n.records.Value(ctx, account, "env:"+name)
+				if err != nil {
+					return nil, false, err
+				}
+				key = append(key, value)
+			}
+			return key, true, nil
+		},
+	})
+	n.onClose(func() { _ = p.Close() })
+	return p, nil
+}

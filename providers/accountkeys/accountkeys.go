@@ -1,0 +1,381 @@
+// Package accountkeys runs the sandboxes of accounts that have a key of their own at a service with that key, and those of other accounts
+// with the operator's.
+//
+// # Which key
+//
+// A new sandbox is made with its account's key, where the account has one now. A kept sandbox stays with the key that it was made with: its
+// ref names the account whose key that is. A key that is replaced by another one of the same team finds the same sandboxes. One that
+// is taken away leaves its kept sandboxes at the service, in the account's own team: for calls they are gone.
+//
+// # Providers
+//
+// For each key there is a provider of its own, with its own cap of sandboxes, opened when it is first used and closed when it was not
+// used for a while.
+package accountkeys
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+const (
+	// MaxOpen is how many providers of accounts' keys are open at a time. One that is used by a call is never closed, so there may be more
+	// for as long as more are used.
+	MaxOpen = 200
+	// idleClose is how long one stays open that nothing uses.
+	idleClose = 10 * time.Minute
+	// listsAtOnce is how many of them are asked for their sandboxes at a time.
+	listsAtOnce = 4
+	// listWithin bounds one list.
+	listWithin = 20 * time.Second
+)
+
+// Leaf is what is opened for a key: a provider that keeps sandboxes, lists them and ends runs.
+type Leaf interface {
+	providers.Provider
+	providers.Reserver
+	providers.Lister
+	providers.RunEnder
+	providers.Profiler
+	io.Closer
+}
+
+// Options are the settings of [New]. All but Require are needed.
+type Options struct {
+	// Operator is the provider with the operator's key. It says what all of them can do. The caller closes it.
+	Operator Leaf
+	// Require refuses calls of accounts without a key of their own.
+	Require bool
+	// Key returns an account's own key; ok is false where it has none. Codes of the error: unavailable, denied (it has one that cannot be
+	// read), invalid (a part of it is missing).
+	Key func(ctx context.Context, account schemas.AccountID) (key []string, ok bool, err error)
+	// Accounts lists the accounts that may have a key.
+	Accounts func() []schemas.AccountID
+	// Open opens a provider with a key, as Operator is but for that. Code invalid: it is no key.
+	Open func(key []string) (Leaf, error)
+	// Needs says to people what an account sets to have a key, such as "the variable E2B_API_KEY".
+	Needs string
+	Log   *slog.Logger
+}
+
+// Provider is the providers of all keys. Its methods may be called from many goroutines.
+type Provider struct {
+	o Options
+
+	mu     sync.Mutex
+	closed bool
+	open   map[[sha256.Size]byte]*entry // by the digest of the key
+}
+
+// entry is an open provider.
+type entry struct {
+	leaf  Leaf
+	users int
+	used  time.Time
+}
+
+// New returns the providers of all keys. Where the operator's is a [providers.Pauser], so is the result.
+func New(o Options) Leaf {
+	p := &Provider{o: o, open: map[[sha256.Size]byte]*entry{}}
+	if _, ok := o.Operator.(providers.Pauser); ok {
+		return pausing{p}
+	}
+	return p
+}
+
+var (
+	_ providers.Provider = (*Provider)(nil)
+	_ providers.Reserver = (*Provider)(nil)
+	_ providers.Lister   = (*Provider)(nil)
+	_ providers.RunEnder = (*Provider)(nil)
+	_ providers.Profiler = (*Provider)(nil)
+	_ providers.Pauser   = pausing{}
+	_ io.Closer          = (*Provider)(nil)
+)
+
+// ownPrefix begins the id of a ref whose sandbox was made with an account's key; the account and a slash follow. No service's ids begin so.
+const ownPrefix = "own:"
+
+// encode is a ref of an account's own provider as others see it.
+func encode(account schemas.AccountID, ref schemas.Ref) schemas.Ref {
+	if ref.IsZero() {
+		return ref
+	}
+	ref.ID = ownPrefix + string(account) + "/" + ref.ID
+	return ref
+}
+
+// decode is the account whose key a ref's sandbox was made with, empty for the operator's, and the ref as its provider knows it.
+func decode(ref schemas.Ref) (schemas.AccountID, schemas.Ref) {
+	rest, own := strings.CutPrefix(ref.ID, ownPrefix)
+	if !own {
+		return "", ref
+	}
+	account, id, _ := strings.Cut(rest, "/")
+	ref.ID = id
+	return schemas.AccountID(account), ref
+}
+
+// Profile implements [providers.Profiler].
+func (p *Provider) Profile() providers.Profile { return p.o.Operator.Profile() }
+
+// errNoKey says that an account has no key of its own.
+var errNoKey = errors.New("the account has no key of its own")
+
+// own is the provider of an account's key. The caller calls release when it does not use it any more. [errNoKey]: there is none.
+func (p *Provider) own(ctx context.Context, account schemas.AccountID) (leaf Leaf, release func(), err error) {
+	key, ok, err := p.o.Key(ctx, account)
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case !ok:
+		return nil, nil, errNoKey
+	}
+	digest := sha256.Sum256([]byte(strings.Join(key, "\x00")))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, nil, schemas.Errorf(schemas.Unavailable, "open", "the worker stops")
+	}
+	e := p.open[digest]
+	if e == nil {
+		leaf, err := p.o.Open(key)
+		if err != nil {
+			return nil, nil, schemas.Wrap(schemas.Unsupported, "open", "the account's own key cannot be used ("+p.o.Needs+")", err)
+		}
+		e = &entry{leaf: leaf}
+		p.open[digest] = e
+	}
+	e.users++
+	p.trim()
+	return e.leaf, sync.OnceFunc(func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		e.users--
+		e.used = time.Now()
+	}), nil
+}
+
+// trim closes what was not used for long, and the one that was used longest ago where too many are open. The caller has the lock.
+func (p *Provider) trim() {
+	idle := func() (key [sha256.Size]byte, last *entry) {
+		for k, e := range p.open {
+			if e.users == 0 && (last == nil || e.used.Before(last.used)) {
+				key, last = k, e
+			}
+		}
+		return key, last
+	}
+	for {
+		key, last := idle()
+		if last == nil || len(p.open) <= MaxOpen && time.Since(last.used) < idleClose {
+			return
+		}
+		delete(p.open, key)
+		if err := last.leaf.Close(); err != nil { // nothing runs in it: it only closes connections
+			p.o.Log.Debug("provider of an account's key not closed", "error", err)
+		}
+	}
+}
+
+// of is the provider for something new of an account: by its own key, or else the operator's; mine says which.
+func (p *Provider) of(ctx context.Context, account schemas.AccountID) (leaf Leaf, mine bool, release func(), err error) {
+	leaf, release, err = p.own(ctx, account)
+	switch {
+	case err == nil:
+		return leaf, true, release, nil
+	case !errors.Is(err, errNoKey):
+		return nil, false, nil, err
+	case p.o.Require:
+		return nil, false, nil, schemas.Errorf(schemas.Unsupported, "open", "sandboxes of this provider run with keys of their accounts, and this account has none: set %s with \"sandjet variables set\"", p.o.Needs)
+	}
+	return p.o.Operator, false, func() {}, nil
+}
+
+// at is the provider of a kept sandbox. Code not_found: it was made with a key that its account does not have any more.
+func (p *Provider) at(ctx context.Context, ref schemas.Ref) (leaf Leaf, account schemas.AccountID, inner schemas.Ref, release func(), err error) {
+	account, inner = decode(ref)
+	if account == "" {
+		return p.o.Operator, "", inner, func() {}, nil
+	}
+	leaf, release, err = p.own(ctx, account)
+	if errors.Is(err, errNoKey) {
+		err = schemas.Wrap(schemas.NotFound, "find", "the sandbox was made with a key that its account has no more", err)
+	}
+	return leaf, account, inner, release, err
+}
+
+// Run implements [providers.Provider].
+func (p *Provider) Run(ctx context.Context, cmd providers.Command) (providers.Result, error) {
+	account := cmd.Spec.Account
+	var (
+		leaf    Leaf
+		mine    bool
+		release func()
+		err     error
+	)
+	if cmd.Sandbox.IsZero() {
+		leaf, mine, release, err = p.of(ctx, account)
+	} else {
+		leaf, account, cmd.Sandbox, release, err = p.at(ctx, cmd.Sandbox)
+		mine = account != ""
+	}
+	if err != nil {
+		return providers.Result{}, err
+	}
+	defer release()
+	r, err := leaf.Run(ctx, cmd)
+	if mine {
+		r.Sandbox, err = encode(account, r.Sandbox), p.refused(err)
+	}
+	return r, err
+}
+
+// refused says of an account's own key that its service does not take it, in place of the worker's.
+func (p *Provider) refused(err error) error {
+	if err == nil || schemas.CodeOf(err) != schemas.Denied {
+		return err
+	}
+	return schemas.Wrap(schemas.Denied, "open",
+		"the service refuses the account's own key: set "+p.o.Needs+" with \"sandjet variables set\", or remove it", err)
+}
+
+// Reserve implements [providers.Reserver].
+func (p *Provider) Reserve(ctx context.Context, key string, spec providers.Spec) (schemas.Ref, error) {
+	leaf, mine, release, err := p.of(ctx, spec.Account)
+	if err != nil {
+		return schemas.Ref{}, err
+	}
+	defer release()
+	ref, err := leaf.Reserve(ctx, key, spec)
+	if mine {
+		ref, err = encode(spec.Account, ref), p.refused(err)
+	}
+	return ref, err
+}
+
+// Release implements [providers.Reserver]. A sandbox whose key was taken away cannot be ended by us: that is logged, and no error, since
+// trying again changes nothing.
+func (p *Provider) Release(ctx context.Context, ref schemas.Ref) error {
+	leaf, account, inner, release, err := p.at(ctx, ref)
+	if errors.Is(err, errNoKey) {
+		p.o.Log.Warn("sandbox left at its service, its account's key was removed", "account", account, "sandbox", inner.ID)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer release()
+	return leaf.Release(ctx, inner)
+}
+
+// EndRun implements [providers.RunEnder]. Where the account has a key of its own the run may be older than that, so both are asked.
+func (p *Provider) EndRun(ctx context.Context, key string, account schemas.AccountID, id string) error {
+	leaf, release, err := p.own(ctx, account)
+	if errors.Is(err, errNoKey) {
+		return p.o.Operator.EndRun(ctx, key, account, id)
+	}
+	if err != nil {
+		return err
+	}
+	defer release()
+	return errors.Join(leaf.EndRun(ctx, key, account, id), p.o.Operator.EndRun(ctx, key, account, id))
+}
+
+// ListKept implements [providers.Lister]. Where an account's own key does not list anything the error is a [providers.PartialList].
+func (p *Provider) ListKept(ctx context.Context, deployment string) ([]providers.KeptBox, error) {
+	boxes, err := p.o.Operator.ListKept(ctx, deployment)
+	if err != nil {
+		return nil, err
+	}
+	var (
+		mu      sync.Mutex
+		missing []schemas.AccountID
+		work    sync.WaitGroup
+	)
+	turns := make(chan struct{}, listsAtOnce)
+	for _, account := range p.o.Accounts() {
+		turns <- struct{}{}
+		work.Go(func() {
+			defer func() { <-turns }()
+			own, err := p.listOwn(ctx, deployment, account)
+			mu.Lock()
+			defer mu.Unlock()
+			if boxes = append(boxes, own...); err != nil {
+				p.o.Log.Debug("sandboxes of an account's key not listed", "account", account, "error", err)
+				missing = append(missing, account)
+			}
+		})
+	}
+	work.Wait()
+	if len(missing) > 0 {
+		slices.Sort(missing)
+		return boxes, &providers.PartialList{Accounts: missing}
+	}
+	return boxes, nil
+}
+
+// listOwn lists what an account's own key keeps; nothing where it has none. What is another account's, as where two share a key, is left
+// to that.
+func (p *Provider) listOwn(ctx context.Context, deployment string, account schemas.AccountID) ([]providers.KeptBox, error) {
+	ctx, cancel := context.WithTimeout(ctx, listWithin)
+	defer cancel()
+	leaf, release, err := p.own(ctx, account)
+	if errors.Is(err, errNoKey) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	all, err := leaf.ListKept(ctx, deployment)
+	all = slices.DeleteFunc(all, func(b providers.KeptBox) bool { return b.Account != account })
+	for i := range all {
+		all[i].Ref = encode(account, all[i].Ref)
+	}
+	return all, err
+}
+
+// Close closes the providers of accounts' keys; it blocks for as long as each of them does.
+func (p *Provider) Close() error {
+	p.mu.Lock()
+	p.closed = true
+	all := p.open
+	p.open = nil
+	p.mu.Unlock()
+	var errs []error
+	for _, e := range all {
+		errs = append(errs, e.leaf.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// pausing is a Provider of those that can pause.
+type pausing struct{ *Provider }
+
+// Pause implements [providers.Pauser].
+func (p pausing) Pause(ctx context.Context, ref schemas.Ref) error {
+	leaf, _, inner, release, err := p.at(ctx, ref)
+	if errors.Is(err, schemas.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer release()
+	pauser, ok := leaf.(providers.Pauser)
+	if !ok {
+		return schemas.Errorf(schemas.Unsupported, "pause", "this provider cannot pause sandboxes")
+	}
+	return pauser.Pause(ctx, inner)
+}
