@@ -31,7 +31,7 @@ func (c *Client) Lines(ctx context.Context, call Call, idle time.Duration) (*Lin
 	ctx, cancel := context.WithCancel(ctx)
 	clock := time.AfterFunc(idle, cancel)
 	res, sent, err := c.send(ctx, call, nil, "")
-	clock.Stop()
+	defer clock.Stop() // after an answer that is an error, which may come slowly
 	if err != nil {
 		cancel()
 		return nil, err
