@@ -1,6 +1,7 @@
 package vercel_test
 
 import (
+	"errors"
 	"net/http"
 	"strings"
 	"sync"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/sandjet/sandjet/internal/testwait"
 	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/providers/internal/cloud"
 	"github.com/sandjet/sandjet/providers/internal/cloudtest"
 	"github.com/sandjet/sandjet/providers/vercel"
 	"github.com/sandjet/sandjet/providers/vercel/verceltest"
@@ -207,6 +209,33 @@ func TestIdle(t *testing.T) {
 	}
 	if s.Snapshots() != 1 || s.Made() != 1 {
 		t.Errorf("%d snapshots of %d sandboxes", s.Snapshots(), s.Made())
+	}
+}
+
+// TestSessionStopsUnderACommand: the session of a kept sandbox is stopped just before a command starts in it, by the service or by another
+// worker. The service says that it is stopping, or that a snapshot is made (422): nothing has run. The next try resumes the sandbox, and
+// the command runs once.
+func TestSessionStopsUnderACommand(t *testing.T) {
+	t.Parallel()
+	for kind, looks := range map[string]int{"sandbox_stopping": 3, "sandbox_snapshotting": -1} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			p, s := start(t, verceltest.Options{Looks: looks}, func(o *vercel.Options) { o.Start = 15 * time.Second })
+			ref := reserve(t, p)
+			s.Fail(verceltest.Fault{Route: cmd, Has: launches, Hold: func() { s.Expire(ref.ID) }})
+			res, err := p.Run(t.Context(), in(ref, "echo x >>ran"))
+			if said, _ := errors.AsType[*cloud.Error](err); said == nil || said.Status != http.StatusUnprocessableEntity || said.Kind != kind {
+				t.Errorf("the service said %+v, want 422 %s", said, kind)
+			}
+			if schemas.CodeOf(err) != schemas.NotFound || res.Started || ran(t, s) != 0 {
+				t.Errorf("%v, %+v, ran %d times", err, res, ran(t, s))
+			}
+			again := reserve(t, p)
+			ok(t, p, in(again, "echo x >>ran"))
+			if again.ID != ref.ID || again.Epoch == ref.Epoch || ran(t, s) != 1 || s.Made() != 1 {
+				t.Errorf("it goes on as %+v, was %+v; ran %d times, %d were made", again, ref, ran(t, s), s.Made())
+			}
+		})
 	}
 }
 
