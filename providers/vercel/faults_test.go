@@ -157,6 +157,49 @@ func TestCutLog(t *testing.T) {
 	}
 }
 
+// TestSilentLog: a command prints much and is silent then, for many times as long as a log may be, while its connection is whole or breaks
+// again and again. A log is read from its beginning, so it is read again only where the sandbox has more.
+func TestSilentLog(t *testing.T) {
+	t.Parallel()
+	for name, cuts := range map[string]int{"a whole connection": 0, "a connection that breaks": 5} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, s := start(t, verceltest.Options{}, nil)
+			vercel.SetSilence(p, time.Second)
+			const much = 1988895
+			c := command("seq 300000; sleep 6; echo done")
+			came, silent := 0, make(chan bool, 1)
+			c.Output = func(chunk providers.Chunk) {
+				if came += len(chunk.Data); came == much {
+					silent <- true
+				}
+			}
+			var breaks sync.WaitGroup
+			breaks.Go(func() {
+				<-silent
+				for range cuts {
+					time.Sleep(700 * time.Millisecond)
+					s.CutStreams()
+				}
+			})
+			res, err := p.Run(t.Context(), c)
+			testwait.OK(t, err)
+			breaks.Wait()
+			if res.StdoutBytes != much+5 || res.ExitCode != 0 {
+				t.Errorf("%d bytes, exit code %d", res.StdoutBytes, res.ExitCode)
+			}
+			const once = int64(much) * 4 / 3
+			most := once * 3 / 2 // with what is around it
+			if cuts > 0 {
+				most += once // for what came after the silence
+			}
+			if sent := s.Sent(); sent < once || sent > most {
+				t.Errorf("%d bytes of logs were sent for %d, want %d at most", sent, once, most)
+			}
+		})
+	}
+}
+
 // TestSandboxEnds: the session ends while a command runs in it, in order or by a failure. Nobody knows then what it has done.
 func TestSandboxEnds(t *testing.T) {
 	t.Parallel()

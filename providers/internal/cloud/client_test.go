@@ -235,7 +235,7 @@ func TestTricklingAnswers(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				defer lines.Close() //nolint:errcheck // it was only read
+				defer lines.Close()
 				return lines.Next(new(any))
 			},
 			"a stream": func() error {
@@ -243,7 +243,7 @@ func TestTricklingAnswers(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				defer frames.Close() //nolint:errcheck // it was only read
+				defer frames.Close()
 				return frames.Next(new(any))
 			},
 		}
