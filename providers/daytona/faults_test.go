@@ -55,6 +55,7 @@ func TestFaults(t *testing.T) {
 		or      bool // it may succeed in place of the code: that depends on which is heard first
 		most    int  // how often it may have run
 		stdin   int  // bytes
+		skew    time.Duration
 	}{
 		"too many requests, and when to come again": {faults: status(create, http.StatusTooManyRequests, 1), code: schemas.Exhausted},
 		"too many requests, and no word on when":    {faults: status(create, http.StatusTooManyRequests, -1), code: schemas.Exhausted},
@@ -110,6 +111,8 @@ func TestFaults(t *testing.T) {
 			faults:  []daytonatest.Fault{{Route: create, Slow: 200 * time.Millisecond}, {Route: execute, Slow: 200 * time.Millisecond}},
 			started: true, most: 1,
 		},
+		"a clock that is behind":                           {skew: -time.Hour, started: true, most: 1},
+		"a clock that is ahead":                            {skew: time.Hour, started: true, most: 1},
 		"the end of the sandbox is answered with an error": {faults: status(deleted, http.StatusBadGateway, 0), started: true, most: 1},
 		"the end of the sandbox is not answered": {
 			faults: []daytonatest.Fault{{Route: deleted, Drop: daytonatest.After}}, started: true, most: 1,
@@ -117,7 +120,7 @@ func TestFaults(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p, s := start(t, daytonatest.Options{}, func(o *daytona.Options) { o.Start = 5 * time.Second })
+			p, s := start(t, daytonatest.Options{Skew: c.skew}, func(o *daytona.Options) { o.Start = 5 * time.Second })
 			for _, f := range c.faults {
 				s.Fail(f)
 			}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/providers/internal/boxrun"
+	"github.com/sandjet/sandjet/providers/internal/carry"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -24,7 +25,7 @@ func runLabel(id string) string {
 }
 
 // EndRun kills what is there of a run: its own container is removed, in whatever state it is, and in the kept one its processes
-// are killed, which are known by their mark. Where they cannot be, the kept container is ended with all that is in it.
+// are killed, which are known by their mark. Where they cannot be, again and again, the kept container is ended with all that is in it.
 func (p *Provider) EndRun(ctx context.Context, key string, _ schemas.AccountID, id string) error {
 	if err := p.begin(); err != nil {
 		return err
@@ -76,29 +77,6 @@ func (p *Provider) endInKept(ctx context.Context, name, id string) error {
 		return nil
 	case err != nil:
 		return err
-	case found.Container.State == nil || !found.Container.State.Running:
-		return nil // it has no processes
 	}
-	box := found.Container.ID
-	if found.Container.State.Paused { // as whoever enters it next does: no command is run in one that stands still
-		if _, err := p.engine.ContainerUnpause(ctx, box, client.ContainerUnpauseOptions{}); err != nil && !errdefs.IsConflict(err) {
-			return err
-		}
-	}
-	swept := p.sweepCommand(ctx, box, boxrun.MarkOf(id))
-	if swept == nil {
-		return nil
-	}
-	again, err := p.engine.ContainerInspect(ctx, box, client.ContainerInspectOptions{})
-	switch {
-	case errdefs.IsNotFound(err), err == nil && again.Container.State != nil && !again.Container.State.Running:
-		return nil // it has ended meanwhile
-	case err != nil || ctx.Err() != nil:
-		return errors.Join(swept, err)
-	}
-	p.log.Warn("interrupted command not ended alone, ending its container", "container", box, "error", swept)
-	if err := p.kill(ctx, box); err != nil {
-		return errors.Join(swept, err)
-	}
-	return nil
+	return carry.Swept(p.sweepKept(ctx, found.Container.ID, boxrun.MarkOf(id))) // by its id: the name may be another one's soon
 }

@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/providers/egress"
 	"github.com/sandjet/sandjet/providers/internal/boxrun"
+	"github.com/sandjet/sandjet/providers/internal/carry"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -263,32 +265,42 @@ func (r *running) abandon() {
 }
 
 // await returns when the command has ended and nothing of it is left that must not be: nil when it ended by itself, else
-// why it was ended.
+// why it was ended, or that it could not be.
 func (r *running) await(ctx context.Context) error {
 	cause := providers.Await(ctx, r.cmd, r.session.Over(), r.session.Term)
+	var left error
 	if cause != nil {
-		r.end()
+		left = r.end()
 	} else if r.fresh {
 		r.finish()
 	} else if _, ok := r.session.Exit(); !ok {
-		r.sweep()
+		left = r.sweep()
+	}
+	switch {
+	case errors.Is(left, carry.ErrSandboxEnded) && ctx.Err() != nil: // who has ended it hears that it has ended
+		return cmp.Or(cause, ctx.Err())
+	case errors.Is(left, carry.ErrSandboxEnded):
+		return left
+	case left != nil:
+		return schemas.Wrap(schemas.Interrupted, "run", "the command could not be ended: it ends at its time limit", errors.Join(cause, left))
 	}
 	return cause
 }
 
 // end kills all that the command has started and waits for that.
-func (r *running) end() {
+func (r *running) end() error {
 	if r.fresh {
 		r.kill()
 		<-r.over(endTimeout)
-		return
+		return nil
 	}
 	if r.session.Kill() == nil {
 		<-r.over(killPatience)
 	}
-	if _, ok := r.session.Exit(); !ok {
-		r.sweep()
+	if _, ok := r.session.Exit(); ok {
+		return nil
 	}
+	return r.sweep()
 }
 
 // over is the end of the session, or of somebody's patience.
@@ -345,25 +357,54 @@ func (p *Provider) kill(ctx context.Context, id string) error {
 	return nil
 }
 
-// sweep ends what is left in a kept container of a command whose program is gone. Where that fails the container is ended,
-// with all that is in it.
-func (r *running) sweep() {
+// sweep ends what is left in the kept container of a command whose program is gone.
+func (r *running) sweep() error {
 	ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
 	defer cancel()
-	if r.p.sweepCommand(ctx, r.id, r.session.Mark()) == nil {
-		return
-	}
-	if r.p.stillThere(ctx, r.cmd) != nil {
-		return // it has ended already
-	}
-	r.p.log.Warn("cancelled command not ended alone, ending its container", "container", r.id)
-	r.kill()
+	return r.p.sweepKept(ctx, r.id, r.session.Mark())
 }
 
-// sweepCommand ends the processes with a mark.
-func (p *Provider) sweepCommand(ctx context.Context, id, mark string) error {
+// sweepKept ends the processes with a mark in a kept container, repeatedly where that fails, for the container holds more than these.
+// Ctx must have an end. One that is gone or stopped has nothing left.
+func (p *Provider) sweepKept(ctx context.Context, id, mark string) error {
+	return carry.Sweeping{
+		Sandbox: id, Log: p.log,
+		Sweep: func(ctx context.Context) error {
+			if ended, err := p.awake(ctx, id); ended || err != nil {
+				return err
+			}
+			return p.sweepOnce(ctx, id, mark)
+		},
+		Gone: func(ctx context.Context, _ error) (bool, error) { return p.awake(ctx, id) },
+		End:  func(ctx context.Context) error { return p.kill(ctx, id) },
+	}.Run(ctx)
+}
+
+// awake has a container continue that stands still, as whoever enters it next does, for no command is run in such a one. Ended is true
+// of one that has no processes.
+func (p *Provider) awake(ctx context.Context, id string) (ended bool, err error) {
+	found, err := p.engine.ContainerInspect(ctx, id, client.ContainerInspectOptions{})
+	switch {
+	case errdefs.IsNotFound(err):
+		return true, nil
+	case err != nil:
+		return false, err
+	case found.Container.State == nil || !found.Container.State.Running:
+		return true, nil
+	case !found.Container.State.Paused:
+		return false, nil
+	}
+	_, err = p.engine.ContainerUnpause(ctx, id, client.ContainerUnpauseOptions{})
+	if errdefs.IsConflict(err) { // somebody else was faster
+		return false, nil
+	}
+	return false, err
+}
+
+// sweepOnce ends the processes with a mark, once. Its error is that of [boxrun.SweepResult], or the engine's.
+func (p *Provider) sweepOnce(ctx context.Context, id, mark string) error {
 	made, err := p.engine.ExecCreate(ctx, id, client.ExecCreateOptions{
-		AttachStdout: true, User: fmt.Sprintf("%d:%d", p.opt.UID, p.opt.GID), WorkingDir: "/", Cmd: boxrun.SweepArguments(p.shell, p.path, mark),
+		AttachStdout: true, User: fmt.Sprintf("%d:%d", p.opt.UID, p.opt.GID), WorkingDir: "/", Cmd: boxrun.TrySweepArguments(p.shell, p.path, mark),
 	})
 	if err != nil {
 		return err
@@ -380,10 +421,10 @@ func (p *Provider) sweepCommand(ctx context.Context, id, mark string) error {
 	switch {
 	case err != nil:
 		return err
-	case state.Running || state.ExitCode != 0:
-		return schemas.Errorf(schemas.Unavailable, "run", "the processes of the command cannot be ended")
+	case state.Running:
+		return schemas.Errorf(schemas.Unavailable, "sweep", "the connection to the sweep broke")
 	}
-	return nil
+	return boxrun.SweepResult(state.ExitCode, "")
 }
 
 // withoutWord says what became of a command whose program ended without a word: the container was ended, or all in it

@@ -44,6 +44,7 @@ func TestFaults(t *testing.T) {
 		started bool
 		or      bool // it may succeed in place of the code: that depends on which is heard first
 		most    int  // how often it may have run
+		skew    time.Duration
 	}{
 		"too many requests, and when to come again": {
 			faults: fault(create, http.StatusTooManyRequests, 1),
@@ -77,6 +78,12 @@ func TestFaults(t *testing.T) {
 			faults:  []e2btest.Fault{{Route: create, Drop: e2btest.After}},
 			started: true, most: 1,
 		},
+		"half of the answer comes after a sandbox was made": {
+			faults:  []e2btest.Fault{{Route: create, Drop: e2btest.Half}},
+			started: true, most: 1,
+		},
+		"a clock that is behind": {skew: -time.Hour, started: true, most: 1},
+		"a clock that is ahead":  {skew: time.Hour, started: true, most: 1},
 		"the start of the program fails": {
 			faults: []e2btest.Fault{{Route: begin, Pass: 1, Status: 500}},
 			code:   schemas.Unavailable,
@@ -116,7 +123,7 @@ func TestFaults(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p, s := start(t, e2btest.Options{}, func(o *e2b.Options) { o.Start = 5 * time.Second })
+			p, s := start(t, e2btest.Options{Skew: c.skew}, func(o *e2b.Options) { o.Start = 5 * time.Second })
 			for _, f := range c.faults {
 				s.Fail(f)
 			}
@@ -129,6 +136,9 @@ func TestFaults(t *testing.T) {
 			}
 			if n := ran(t, s); n > c.most || err == nil && n != 1 {
 				t.Errorf("it ran %d times", n)
+			}
+			if err != nil && strings.Contains(err.Error(), e2btest.Key) {
+				t.Errorf("the key is shown: %v", err)
 			}
 		})
 	}

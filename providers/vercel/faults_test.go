@@ -1,6 +1,7 @@
 package vercel_test
 
 import (
+	"errors"
 	"net/http"
 	"strings"
 	"sync"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/sandjet/sandjet/internal/testwait"
 	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/providers/internal/cloud"
 	"github.com/sandjet/sandjet/providers/internal/cloudtest"
 	"github.com/sandjet/sandjet/providers/vercel"
 	"github.com/sandjet/sandjet/providers/vercel/verceltest"
@@ -155,6 +157,49 @@ func TestCutLog(t *testing.T) {
 	}
 }
 
+// TestSilentLog: a command prints much and is silent then, for many times as long as a log may be, while its connection is whole or breaks
+// again and again. A log is read from its beginning, so it is read again only where the sandbox has more.
+func TestSilentLog(t *testing.T) {
+	t.Parallel()
+	for name, cuts := range map[string]int{"a whole connection": 0, "a connection that breaks": 5} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, s := start(t, verceltest.Options{}, nil)
+			vercel.SetSilence(p, time.Second)
+			const much = 1988895
+			c := command("seq 300000; sleep 6; echo done")
+			came, silent := 0, make(chan bool, 1)
+			c.Output = func(chunk providers.Chunk) {
+				if came += len(chunk.Data); came == much {
+					silent <- true
+				}
+			}
+			var breaks sync.WaitGroup
+			breaks.Go(func() {
+				<-silent
+				for range cuts {
+					time.Sleep(700 * time.Millisecond)
+					s.CutStreams()
+				}
+			})
+			res, err := p.Run(t.Context(), c)
+			testwait.OK(t, err)
+			breaks.Wait()
+			if res.StdoutBytes != much+5 || res.ExitCode != 0 {
+				t.Errorf("%d bytes, exit code %d", res.StdoutBytes, res.ExitCode)
+			}
+			const once = int64(much) * 4 / 3
+			most := once * 3 / 2 // with what is around it
+			if cuts > 0 {
+				most += once // for what came after the silence
+			}
+			if sent := s.Sent(); sent < once || sent > most {
+				t.Errorf("%d bytes of logs were sent for %d, want %d at most", sent, once, most)
+			}
+		})
+	}
+}
+
 // TestSandboxEnds: the session ends while a command runs in it, in order or by a failure. Nobody knows then what it has done.
 func TestSandboxEnds(t *testing.T) {
 	t.Parallel()
@@ -207,6 +252,33 @@ func TestIdle(t *testing.T) {
 	}
 	if s.Snapshots() != 1 || s.Made() != 1 {
 		t.Errorf("%d snapshots of %d sandboxes", s.Snapshots(), s.Made())
+	}
+}
+
+// TestSessionStopsUnderACommand: the session of a kept sandbox is stopped just before a command starts in it, by the service or by another
+// worker. The service says that it is stopping, or that a snapshot is made (422): nothing has run. The next try resumes the sandbox, and
+// the command runs once.
+func TestSessionStopsUnderACommand(t *testing.T) {
+	t.Parallel()
+	for kind, looks := range map[string]int{"sandbox_stopping": 3, "sandbox_snapshotting": -1} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			p, s := start(t, verceltest.Options{Looks: looks}, func(o *vercel.Options) { o.Start = 15 * time.Second })
+			ref := reserve(t, p)
+			s.Fail(verceltest.Fault{Route: cmd, Has: launches, Hold: func() { s.Expire(ref.ID) }})
+			res, err := p.Run(t.Context(), in(ref, "echo x >>ran"))
+			if said, _ := errors.AsType[*cloud.Error](err); said == nil || said.Status != http.StatusUnprocessableEntity || said.Kind != kind {
+				t.Errorf("the service said %+v, want 422 %s", said, kind)
+			}
+			if schemas.CodeOf(err) != schemas.NotFound || res.Started || ran(t, s) != 0 {
+				t.Errorf("%v, %+v, ran %d times", err, res, ran(t, s))
+			}
+			again := reserve(t, p)
+			ok(t, p, in(again, "echo x >>ran"))
+			if again.ID != ref.ID || again.Epoch == ref.Epoch || ran(t, s) != 1 || s.Made() != 1 {
+				t.Errorf("it goes on as %+v, was %+v; ran %d times, %d were made", again, ref, ran(t, s), s.Made())
+			}
+		})
 	}
 }
 

@@ -19,6 +19,7 @@ pump() {
     [ -s "$dir/$1.new" ] || break
     n=$((n + 1))
     text=$(base64 "$dir/$1.new" | tr -d '\n') && [ -n "$text" ] || exec cat >/dev/null
+    echo "$n" >"$dir/$1.printed" # before it is: who finds no more than it has read has read all
     printf '%s %s\n' "$n" "$text" >&5
     while [ $((n - taken)) -ge 16 ]; do
       if [ -e "$dir/over" ]; then

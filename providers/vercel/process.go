@@ -26,12 +26,14 @@ import (
 var launchScript string
 
 const (
-	silence    = 45 * time.Second // of a log that is asked for again
-	takenEvery = 8                // pieces, after which the sandbox hears how many were taken: half of those that it prints ahead
-	patience   = 60 * time.Second // that the program waits for the word to start
-	follows    = 6                // of a log in turn that bring nothing, where nobody says that the command goes on
-	mostWait   = 30 * time.Second // that the service may want to be left alone
-	longestRow = 1 << 20          // of what the program prints, in bytes
+	silence     = 45 * time.Second // of a log, after which the sandbox is asked whether there is more
+	readFreely  = 1 << 20          // bytes of a log that are read again without such a question
+	quietWithin = 15 * time.Second // for that answer
+	takenEvery  = 8                // pieces, after which the sandbox hears how many were taken: half of those that it prints ahead
+	patience    = 60 * time.Second // that the program waits for the word to start
+	follows     = 6                // of a log in turn that bring nothing, where nobody says that the command goes on
+	mostWait    = 30 * time.Second // that the service may want to be left alone
+	longestRow  = 1 << 20          // of what the program prints, in bytes
 )
 
 // process is the program of package boxrun in a session, with its standard input and outputs: a detached command of the service. It is
@@ -48,6 +50,7 @@ type process struct {
 	begun  chan struct{} // closed when id is known
 	over   chan struct{} // closed when the program is known to have ended
 	parts  sync.WaitGroup
+	read   int // bytes of the log, by the latest reading
 
 	mu  sync.Mutex
 	dir string // in the sandbox; empty: nothing was asked for yet
@@ -143,7 +146,10 @@ func (p *process) copy(stdout, stderr io.Writer) error {
 	failed := 0
 	for n := 1; ; n++ {
 		before := outs[0].got + outs[1].got
-		err := p.follow(outs, taken)
+		var err error
+		if n == 1 || failed > 0 || p.read <= readFreely || !p.quiet([2]int{outs[0].got, outs[1].got}) {
+			err = p.follow(outs, taken)
+		}
 		switch {
 		case p.ctx.Err() != nil:
 			return p.ctx.Err()
@@ -202,19 +208,20 @@ func (p *process) settled() error {
 func (p *process) follow(outs [2]*output, taken chan [2]int) error {
 	c := p.in.call(http.MethodGet, "/cmd/"+url.PathEscape(p.id)+"/logs")
 	c.Route = "/v2/sandboxes/sessions/{id}/cmd/{cmd}/logs"
-	lines, err := p.in.p.client.Lines(p.ctx, c, silence)
+	lines, err := p.in.p.client.Lines(p.ctx, c, p.in.p.silence)
 	if err != nil {
 		return err
 	}
 	defer lines.Close() //nolint:errcheck // it was only read
-	outs[0].rest, outs[1].rest = nil, nil
+	outs[0].rest, outs[1].rest, p.read = nil, nil, 0
 	told := outs[0].got + outs[1].got
 	if told > 0 {
 		told = -takenEvery // at once: nobody knows whether the sandbox has heard the last one
 	}
 	for {
 		var l line
-		if err := lines.Next(&l); errors.Is(err, io.EOF) {
+		got := [2]int{outs[0].got, outs[1].got}
+		if err := lines.NextWhile(&l, func() bool { return p.quiet(got) }); errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
 			return err
@@ -226,6 +233,7 @@ func (p *process) follow(outs [2]*output, taken chan [2]int) error {
 		if err != nil {
 			return err
 		}
+		p.read += len(text)
 		o := outs[0]
 		if l.Stream == "stderr" {
 			o = outs[1]
@@ -242,6 +250,25 @@ func (p *process) follow(outs [2]*output, taken chan [2]int) error {
 			taken <- [2]int{outs[0].got, outs[1].got}
 		}
 	}
+}
+
+// A folder that is gone, and a program that has ended, have more to say.
+const quietScript = `[ -d "$1" ] && [ ! -e "$1/over" ] || exit 1
+for out in "o $2" "e $3"; do
+  printed=0
+  [ ! -e "$1/${out%% *}.printed" ] || read -r printed <"$1/${out%% *}.printed"
+  [ "$printed" = "${out#* }" ] || exit 1
+done`
+
+// quiet asks the sandbox whether the program runs and has printed no more than these pieces: a log has to be read from its beginning, and
+// may be long.
+func (p *process) quiet(got [2]int) bool {
+	p.mu.Lock()
+	dir := p.dir
+	p.mu.Unlock()
+	ctx, cancel := context.WithTimeout(p.ctx, quietWithin)
+	defer cancel()
+	return p.in.run(ctx, "quiet", quietScript, dir, strconv.Itoa(got[0]), strconv.Itoa(got[1])) == nil
 }
 
 // heard takes what is said of the program.

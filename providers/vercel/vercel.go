@@ -84,9 +84,10 @@ var (
 
 // Provider runs commands in sandboxes. Its methods may be called from many goroutines.
 type Provider struct {
-	opt    Options
-	log    *slog.Logger
-	client *cloud.Client
+	opt     Options
+	log     *slog.Logger
+	client  *cloud.Client
+	silence time.Duration // of a log; tests have less patience
 
 	mu     sync.Mutex
 	closed bool
@@ -123,6 +124,7 @@ func table() []cloud.Retry {
 		{Route: "POST " + session + "/fs/write", On: busy, Lost: true},
 		{Route: "POST " + session + "/cmd look", On: busy, Lost: true},
 		{Route: "POST " + session + "/cmd taken", On: busy, Lost: true},
+		{Route: "POST " + session + "/cmd quiet", On: busy, Lost: true},
 		{Route: "POST " + session + "/cmd sweep", On: busy, Lost: true},
 		{Route: "POST /v3/sandboxes", On: []int{http.StatusServiceUnavailable}, Unsent: true},
 	}
@@ -143,7 +145,7 @@ func Open(o Options) (*Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Provider{opt: o, log: o.Log}
+	p := &Provider{opt: o, log: o.Log, silence: silence}
 	p.room = &cloud.Room{Most: o.Sandboxes, Service: service, Flag: "--vercel-sandboxes", List: p.running}
 	if p.log == nil {
 		p.log = slog.New(slog.DiscardHandler)

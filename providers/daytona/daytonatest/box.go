@@ -97,7 +97,7 @@ func (b *box) boot() error {
 
 // touch counts as use. The lock is held, as below.
 func (b *box) touch() {
-	b.used = now()
+	b.used = b.s.now()
 	b.after(*b.creation.AutoStop, b.idle)
 }
 

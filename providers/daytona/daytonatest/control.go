@@ -80,7 +80,7 @@ func (s *Service) create(w http.ResponseWriter, r *http.Request) {
 	case s.opt.OwnNetwork:
 		c.BlockAll, c.AllowList = false, ""
 	}
-	b := &box{s: s, creation: c, body: body, id: newID(), made: time.Now(), hidden: s.opt.ListLag, used: now()}
+	b := &box{s: s, creation: c, body: body, id: newID(), made: time.Now().Add(s.opt.Skew), hidden: s.opt.ListLag, used: s.now()}
 	b.creation.Name = cmp.Or(c.Name, b.id)
 	b.dir = filepath.Join(s.dir, b.id)
 	if err := errors.Join(os.MkdirAll(b.dir, 0o755), s.mounts(b)); err != nil {

@@ -29,11 +29,12 @@ const Snapshot = "daytona-small"
 
 // Options are the settings of a service.
 type Options struct {
-	MaxRunning int  // sandboxes at a time; 0: 20
-	Looks      int  // after how many looks at a sandbox it has changed its state; 0: 1
-	ListLag    int  // how many lists a new sandbox is missing from
-	NoVolumes  bool // the key may not use them
-	OwnNetwork bool // the organization may not set networks: what is asked for is not kept
+	MaxRunning int           // sandboxes at a time; 0: 20
+	Looks      int           // after how many looks at a sandbox it has changed its state; 0: 1
+	ListLag    int           // how many lists a new sandbox is missing from
+	NoVolumes  bool          // the key may not use them
+	Skew       time.Duration // that the service's clock is ahead of this host's
+	OwnNetwork bool          // the organization may not set networks: what is asked for is not kept
 }
 
 // Fault is something that goes wrong. Its route has neither "/api" nor the way to a toolbox.
@@ -253,6 +254,9 @@ func fail(w http.ResponseWriter, status int, format string, args ...any) {
 
 func now() string { return time.Now().UTC().Format(time.RFC3339Nano) }
 
+// now is the time by the service's clock.
+func (s *Service) now() string { return time.Now().Add(s.opt.Skew).UTC().Format(time.RFC3339Nano) }
+
 // newID is an id as the service's are.
 func newID() string {
 	var b [16]byte
@@ -334,7 +338,7 @@ func (s *Service) makeVolume(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusBadRequest, "Volume with name %s already exists", body.Name)
 		return
 	}
-	v := &volume{ID: newID(), Name: body.Name, Org: "org", State: "pending_create", Made: now(), Last: now()}
+	v := &volume{ID: newID(), Name: body.Name, Org: "org", State: "pending_create", Made: s.now(), Last: s.now()}
 	if err := os.MkdirAll(filepath.Join(s.dir, "volumes", v.ID), 0o755); err != nil {
 		fail(w, http.StatusInternalServerError, "volume: %v", err)
 		return

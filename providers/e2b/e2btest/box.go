@@ -46,8 +46,9 @@ func (b *box) public() map[string]any {
 func (b *box) listed() map[string]any {
 	d := b.public()
 	delete(d, "envdAccessToken")
-	said := b.started.Add(time.Duration(b.number) * b.s.opt.Later)
-	d["startedAt"], d["endAt"], d["state"] = said.UTC().Format(time.RFC3339Nano), b.ends.UTC().Format(time.RFC3339Nano), b.state()
+	skew := b.s.opt.Skew
+	said, ends := b.started.Add(skew+time.Duration(b.number)*b.s.opt.Later), b.ends.Add(skew)
+	d["startedAt"], d["endAt"], d["state"] = said.UTC().Format(time.RFC3339Nano), ends.UTC().Format(time.RFC3339Nano), b.state()
 	d["cpuCount"], d["memoryMB"], d["diskSizeMB"], d["metadata"] = 2, 512, 10240, b.creation.Metadata
 	return d
 }

@@ -9,6 +9,7 @@ type Fault = servicetest.Fault
 const (
 	Before = servicetest.Before // the request is read, and nothing is done
 	After  = servicetest.After  // it was carried out, and the answer is lost
+	Half   = servicetest.Half   // it was carried out, and half of the answer arrives
 )
 
 // Fail makes something go wrong. A fault that is used up is gone.

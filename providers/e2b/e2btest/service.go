@@ -34,6 +34,7 @@ type Options struct {
 	MaxTimeout time.Duration // of a sandbox; 0: an hour
 	ListLag    int           // how many lists a new sandbox is missing from
 	Later      time.Duration // that each sandbox says it was started later than the one before; below 0: as if in another order
+	Skew       time.Duration // that the service's clock is ahead of this host's
 	NoVolumes  bool          // the team has none
 }
 

@@ -203,6 +203,62 @@ func TestSlowAnswers(t *testing.T) {
 	}
 }
 
+// trickle answers with a status, and then byte by byte without an end.
+func trickle(status int) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, "\x00\x00\x00\x40\x00") // as the beginning of a long message
+		for r.Context().Err() == nil {
+			_, _ = io.WriteString(w, " ") // the client may be gone
+			_ = http.NewResponseController(w).Flush()
+			time.Sleep(5 * time.Millisecond)
+		}
+	}
+}
+
+// TestTricklingAnswers: an answer that comes byte by byte, and would for ever, is cut at the end of the call's time. The caller has no end.
+func TestTricklingAnswers(t *testing.T) {
+	t.Parallel()
+	for _, code := range []int{http.StatusOK, http.StatusBadGateway} {
+		client := service(t, trickle(code))
+		ways := map[string]func() error{
+			"an answer": func() error {
+				_, err := client.Do(t.Context(), cloud.Call{Method: "GET", Path: "/x", Wait: 100 * time.Millisecond})
+				return err
+			},
+			"one try of an answer": func() error {
+				_, err := client.Do(t.Context(), cloud.Call{Method: "GET", Path: "/x", Each: 100 * time.Millisecond})
+				return err
+			},
+			"lines": func() error {
+				lines, err := client.Lines(t.Context(), cloud.Call{Method: "GET", Path: "/x"}, 100*time.Millisecond)
+				if err != nil {
+					return err
+				}
+				defer lines.Close()
+				return lines.Next(new(any))
+			},
+			"a stream": func() error {
+				frames, err := client.Stream(t.Context(), cloud.Call{Method: "POST", Path: "/x"}, 100*time.Millisecond)
+				if err != nil {
+					return err
+				}
+				defer frames.Close()
+				return frames.Next(new(any))
+			},
+		}
+		for name, ask := range ways {
+			t.Run(fmt.Sprintf("%s, %d", name, code), func(t *testing.T) {
+				t.Parallel()
+				err := ask()
+				if broken, ok := errors.AsType[*cloud.Error](err); !ok || broken.Status != 0 {
+					t.Errorf("got %v, want that it broke", err)
+				}
+			})
+		}
+	}
+}
+
 func TestAddresses(t *testing.T) {
 	t.Parallel()
 	for text, good := range map[string]bool{

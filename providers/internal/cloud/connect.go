@@ -44,7 +44,7 @@ func (c *Client) Stream(ctx context.Context, call Call, idle time.Duration) (*Fr
 	ctx, cancel := context.WithCancel(ctx)
 	clock := time.AfterFunc(idle, cancel)
 	res, sent, err := c.send(ctx, call, body, streamContent)
-	clock.Stop()
+	defer clock.Stop() // after an answer that is an error, which may come slowly
 	if err != nil {
 		cancel()
 		return nil, err

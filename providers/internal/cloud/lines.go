@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"sync"
 	"time"
 )
 
@@ -31,7 +32,7 @@ func (c *Client) Lines(ctx context.Context, call Call, idle time.Duration) (*Lin
 	ctx, cancel := context.WithCancel(ctx)
 	clock := time.AfterFunc(idle, cancel)
 	res, sent, err := c.send(ctx, call, nil, "")
-	clock.Stop()
+	defer clock.Stop() // after an answer that is an error, which may come slowly
 	if err != nil {
 		cancel()
 		return nil, err
@@ -52,10 +53,37 @@ func (c *Client) Lines(ctx context.Context, call Call, idle time.Duration) (*Lin
 
 // Next reads the next line. At the end of the answer it is io.EOF: what the service means by that is its own matter. A stream
 // that breaks, is silent for too long or says what is not understood ends with an [*Error].
-func (l *Lines) Next(into any) error {
-	clock := time.AfterFunc(l.idle, l.cancel)
-	defer clock.Stop()
+func (l *Lines) Next(into any) error { return l.NextWhile(into, nil) }
+
+// NextWhile is [Lines.Next] of a stream that may be silent for longer where still says so, which is asked after each such time, by a
+// goroutine of its own, and may be asked when the line has come. Nil: it may not.
+func (l *Lines) NextWhile(into any, still func() bool) error {
+	var (
+		mu    sync.Mutex
+		over  bool
+		clock *time.Timer
+		check func()
+	)
+	check = func() {
+		more := still != nil && still()
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case over:
+		case more:
+			clock = time.AfterFunc(l.idle, check)
+		default:
+			l.cancel()
+		}
+	}
+	mu.Lock()
+	clock = time.AfterFunc(l.idle, check)
+	mu.Unlock()
 	err := NextLine(l.lines, into)
+	mu.Lock()
+	over = true
+	clock.Stop()
+	mu.Unlock()
 	if err == nil || errors.Is(err, io.EOF) {
 		return err
 	}

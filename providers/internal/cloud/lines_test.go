@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -67,6 +68,39 @@ func TestLines(t *testing.T) {
 				t.Errorf("%d lines, then %v", n, err)
 			}
 		})
+	}
+}
+
+// TestSilentLines: a stream that is silent is cut only when whoever reads it has been asked, and does not want to wait any longer.
+func TestSilentLines(t *testing.T) {
+	t.Parallel()
+	more := make(chan bool)
+	client := service(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, " ")
+		_ = http.NewResponseController(w).Flush()
+		<-more
+		_, _ = io.WriteString(w, "1\n")
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	})
+	lines, err := client.Lines(t.Context(), cloud.Call{Method: "GET", Path: "/x"}, 300*time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lines.Close()
+	var asked atomic.Int32
+	still := func() bool {
+		if asked.Add(1) == 2 {
+			close(more)
+		}
+		return asked.Load() < 5
+	}
+	var n int
+	if err := lines.NextWhile(&n, still); err != nil || n != 1 || asked.Load() < 2 {
+		t.Errorf("got %d, %v, asked %d times", n, err, asked.Load())
+	}
+	if err := lines.NextWhile(&n, still); err == nil || asked.Load() < 5 {
+		t.Errorf("got %v, asked %d times", err, asked.Load())
 	}
 }
 

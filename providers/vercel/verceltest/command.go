@@ -223,7 +223,8 @@ func (s *Service) stream(w http.ResponseWriter, r *http.Request, c *command, log
 		if err != nil {
 			panic(fmt.Errorf("verceltest: a line that is none: %w", err)) // it is our own
 		}
-		_, _ = w.Write(append(text, '\n')) // the client may be gone
+		n, _ := w.Write(append(text, '\n')) // the client may be gone
+		s.sent.Add(int64(n))
 	}
 	flush := func() { _ = http.NewResponseController(w).Flush() }
 	if first != nil {

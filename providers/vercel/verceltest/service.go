@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -56,6 +57,7 @@ type Service struct {
 	mux    *http.ServeMux
 	work   sync.WaitGroup
 	faults servicetest.Faults
+	sent   atomic.Int64 // bytes of logs
 
 	mu        sync.Mutex
 	boxes     map[string]*box // by name
@@ -254,6 +256,9 @@ func (s *Service) Age(name string, by time.Duration) {
 		b.made, b.changed = b.made.Add(-by), b.changed.Add(-by)
 	}
 }
+
+// Sent is how many bytes of logs were ever sent.
+func (s *Service) Sent() int64 { return s.sent.Load() }
 
 // CutStreams breaks the connections of all who read logs. Commands go on.
 func (s *Service) CutStreams() {
