@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandjet/sandjet/internal/longtest"
 	"github.com/sandjet/sandjet/internal/testwait"
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/providers/internal/cloud"
@@ -160,6 +161,7 @@ func TestCutLog(t *testing.T) {
 // TestSilentLog: a command prints much and is silent then, for many times as long as a log may be, while its connection is whole or breaks
 // again and again. A log is read from its beginning, so it is read again only where the sandbox has more.
 func TestSilentLog(t *testing.T) {
+	longtest.Only(t, "seconds of silence on a log")
 	t.Parallel()
 	for name, cuts := range map[string]int{"a whole connection": 0, "a connection that breaks": 5} {
 		t.Run(name, func(t *testing.T) {
