@@ -39,7 +39,9 @@ func leader(t *testing.T, b *Bus, subject, undecided string, first int64, final 
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = sub.Unsubscribe() })
-	if err := b.live.Flush(); err != nil {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := b.live.FlushWithContext(ctx); err != nil {
 		t.Fatal(err)
 	}
 	return &asked

@@ -122,7 +122,9 @@ func (b *Bus) Requests(subject string, heard func(subject string, body []byte)) 
 	if _, err := b.publish.Subscribe(subject, func(m *nats.Msg) { heard(m.Subject, m.Data) }); err != nil {
 		return err
 	}
-	return b.publish.Flush()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // a timeout would leave a timer of the bubble in the client's pool
+	defer cancel()
+	return b.publish.FlushWithContext(ctx)
 }
 
 // Sent is how many messages have gone over the Bus's connections.
@@ -186,7 +188,9 @@ func (b *Bus) Fake(subject string, with func() []*nats.Msg) error {
 	if err != nil {
 		return err
 	}
-	return b.publish.Flush()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // a timeout would leave a timer of the bubble in the client's pool
+	defer cancel()
+	return b.publish.FlushWithContext(ctx)
 }
 
 // Unfinished is how many messages a durable has to hand out or has handed out without an answer yet.

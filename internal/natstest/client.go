@@ -33,6 +33,14 @@ func Dial(tb testing.TB, url, user, password string) *Client {
 	return &Client{nc}
 }
 
+// flush waits until the server has what was sent. It takes a context and no timeout, as all methods here: for timeouts the NATS client has
+// a pool of timers for the process, and one that was made in a bubble of virtual time ends a process that takes it elsewhere.
+func (c *Client) flush() error {
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	return c.nc.FlushWithContext(ctx)
+}
+
 // Publish sends a message and waits until the server has it.
 func (c *Client) Publish(tb testing.TB, subject string, headers map[string]string, data string) {
 	tb.Helper()
@@ -44,7 +52,7 @@ func (c *Client) Publish(tb testing.TB, subject string, headers map[string]strin
 	if err := c.nc.PublishMsg(m); err != nil {
 		tb.Fatalf("publish %s: %v", subject, err)
 	}
-	if err := c.nc.FlushTimeout(within); err != nil {
+	if err := c.flush(); err != nil {
 		tb.Fatalf("publish %s: %v", subject, err)
 	}
 }
@@ -54,7 +62,9 @@ func (c *Client) Publish(tb testing.TB, subject string, headers map[string]strin
 func (c *Client) Request(tb testing.TB, subject, data string) []byte {
 	tb.Helper()
 	for end := time.Now().Add(within); ; time.Sleep(5 * time.Millisecond) {
-		m, err := c.nc.Request(subject, []byte(data), within)
+		ctx, cancel := context.WithTimeout(context.Background(), within)
+		m, err := c.nc.RequestWithContext(ctx, subject, []byte(data))
+		cancel()
 		if err == nil {
 			return m.Data
 		}
@@ -76,7 +86,7 @@ func (c *Client) Inbox(tb testing.TB) Inbox {
 	subject := c.nc.NewInbox()
 	sub, err := c.nc.SubscribeSync(subject)
 	if err == nil {
-		err = c.nc.FlushTimeout(within)
+		err = c.flush()
 	}
 	if err != nil {
 		tb.Fatalf("subscribe %s: %v", subject, err)
@@ -87,7 +97,9 @@ func (c *Client) Inbox(tb testing.TB) Inbox {
 // Next waits for a message.
 func (i Inbox) Next(tb testing.TB) []byte {
 	tb.Helper()
-	m, err := i.sub.NextMsg(within)
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	m, err := i.sub.NextMsgWithContext(ctx)
 	if err != nil {
 		tb.Fatalf("nothing came to %s: %v", i.Subject, err)
 	}
@@ -135,7 +147,7 @@ func (c *Client) Count(tb testing.TB, subject string) func() int {
 	if _, err := c.nc.Subscribe(subject, func(*nats.Msg) { n.Add(1) }); err != nil {
 		tb.Fatalf("subscribe to %s: %v", subject, err)
 	}
-	if err := c.nc.FlushTimeout(within); err != nil {
+	if err := c.flush(); err != nil {
 		tb.Fatalf("subscribe to %s: %v", subject, err)
 	}
 	return func() int { return int(n.Load()) }
