@@ -34,7 +34,7 @@ type Command struct {
 	// Env is added to the cleared environment (PATH, HOME, TMPDIR, LANG, and USER and LOGNAME where a box has
 	// them); these reserved names win.
 	Env         map[string]string
-	Timeout     time.Duration // 0: schemas.DefaultTimeout. At its end TERM, Grace, KILL to the whole tree
+	Timeout     time.Duration // from its start; 0: schemas.DefaultTimeout. At its end TERM, Grace, KILL to the whole tree
 	Grace       time.Duration // 0: DefaultGrace
 	OutputLimit int           // bytes kept of stdout and of stderr each; 0: schemas.DefaultOutputLimit
 	// Output gets the output as it comes, in order for each stream, never concurrently, at most
@@ -134,9 +134,23 @@ type RunEnder interface {
 	EndRun(ctx context.Context, key string, account schemas.AccountID, id string) error
 }
 
-// RunLimit is how long a run is there at most that nobody ends: its time and grace, and what a provider adds where it has lost
-// sight of the run's worker.
+// RunLimit is how long a run is there at most that nobody ends, from its start: its time and grace, and what a provider adds where it
+// has lost sight of the run's worker.
 const RunLimit = schemas.MaxTimeout + 2*time.Minute
+
+// StartLimiter is the capability to say how long Run may take before the command starts: to have a sandbox made, or to wait for its
+// turn. It is beside the command's time, which counts from the command's start.
+type StartLimiter interface {
+	StartLimit() time.Duration
+}
+
+// StartLimitOf is how long a run of p may take to start, beyond the seconds that each has; 0 where p does not say.
+func StartLimitOf(p Provider) time.Duration {
+	if l, ok := As[StartLimiter](p); ok {
+		return l.StartLimit()
+	}
+	return 0
+}
 
 // Pauser is the capability of a [Reserver] to let a kept box rest between runs. The profile's Pause says what stays in it.
 type Pauser interface {

@@ -24,7 +24,7 @@ type Request struct {
 	Dialect      Dialect         `json:"dialect,omitzero" jsonschema:"enum=claude,enum=deepagents"`
 	Workspace    string          `json:"workspace,omitzero" jsonschema:"maxLength=128,pattern=^[A-Za-z0-9_. -]+$" jsonschema_description:"Name or id. Default: default."`
 	Sandbox      string          `json:"sandbox,omitzero" jsonschema:"maxLength=128,pattern=^[A-Za-z0-9_. -]+$" jsonschema_description:"Name or id. Default: the workspace's."`
-	Timeout      Duration        `json:"timeout,omitzero" jsonschema_description:"Of the run: seconds or a duration such as 30s. Default: the sandbox's."`
+	Timeout      Duration        `json:"timeout,omitzero" jsonschema_description:"Of the run, from the start of its command: seconds or a duration such as 30s. Default: the sandbox's."`
 	Deadline     time.Time       `json:"deadline,omitzero" jsonschema_description:"Absolute end, waiting included. Default: one hour from now."`
 	Origin       *Origin         `json:"origin,omitzero"`
 	Group        *GroupRef       `json:"group,omitzero" jsonschema_description:"Of background calls: those of one group come back in one follow-up."`

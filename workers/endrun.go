@@ -28,7 +28,8 @@ func (t *execution) endRun(ctx context.Context) error {
 	if err == nil {
 		return t.w.at(atEnded, t.call)
 	}
-	if ctx.Err() == nil && !t.lastStart.IsZero() && t.w.Bus.Now().Sub(t.lastStart) > providers.RunLimit {
+	limit := providers.StartLimitOf(t.w.Provider) + providers.RunLimit
+	if ctx.Err() == nil && !t.lastStart.IsZero() && t.w.Bus.Now().Sub(t.lastStart) > limit {
 		t.w.Log.Warn("end of an interrupted run not confirmed in time", "call", t.call.ID, "error", err)
 		return nil
 	}

@@ -15,11 +15,15 @@ import (
 type outliving struct {
 	fake
 
+	start time.Duration // that a run may take until it starts
+
 	mu    sync.Mutex
 	left  map[string]bool // runs that go on, by id
 	away  func() bool     // whether the engine cannot be reached; nil: never
 	ended []string        // what was asked for
 }
+
+func (p *outliving) StartLimit() time.Duration { return p.start }
 
 func (p *outliving) EndRun(_ context.Context, key string, account schemas.AccountID, id string) error {
 	p.mu.Lock()
@@ -97,14 +101,17 @@ func TestAnInterruptedRunIsEndedFirst(t *testing.T) {
 func TestARunThatCannotBeEndedIsWaitedFor(t *testing.T) {
 	for name, c := range map[string]struct {
 		away   time.Duration
-		within time.Duration // of the start
+		start  time.Duration // that it may take until the command starts
+		within time.Duration // of the start of the call
 	}{
-		"for a while": {5 * time.Minute, 6 * time.Minute},
-		"for good":    {1000 * time.Hour, providers.RunLimit + 2*time.Minute},
+		"for a while":              {5 * time.Minute, 0, 6 * time.Minute},
+		"for good":                 {1000 * time.Hour, 0, providers.RunLimit + 2*time.Minute},
+		"for good, a slow service": {1000 * time.Hour, 10 * time.Minute, 10*time.Minute + providers.RunLimit + 2*time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
 				p := newOutliving()
+				p.start = c.start
 				begun := time.Now()
 				p.away = func() bool { return time.Since(begun) < c.away }
 				call := w.call("call_1", schemas.ToolBash)
@@ -113,7 +120,7 @@ func TestARunThatCannotBeEndedIsWaitedFor(t *testing.T) {
 				w.employ(p)
 				r := w.want(call, schemas.StatusInterrupted)
 				took := r.Finished.Sub(begun)
-				if least := min(c.away, providers.RunLimit); took < least || took > c.within {
+				if least := min(c.away, c.start+providers.RunLimit); took < least || took > c.within {
 					t.Errorf("the result came after %v, want %v to %v", took, least, c.within)
 				}
 				w.once(call)

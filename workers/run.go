@@ -19,7 +19,7 @@ const (
 	// shortage is how long a started call waits for a provider that has no room or is away. It cannot
 	// go back to the log any more: another worker would have to take it for interrupted.
 	shortage = 30 * time.Second
-	// overtime is what a provider gets beyond a run's timeout and grace before its run is cancelled.
+	// overtime is what a provider gets beyond a run's start, timeout and grace before its run is cancelled.
 	overtime = 15 * time.Second
 	// lastWords is how long a run whose context has ended may take to end, beyond its grace.
 	lastWords = 5 * time.Second
@@ -95,7 +95,7 @@ func (f *foreground) close() {
 //
 // A run that does not end with its context is left to itself: its slot comes back whatever a tool or a provider does.
 func (t *execution) carryOut(ctx context.Context, o *preparedCall) (schemas.Result, error) {
-	ctx, cancel := context.WithTimeout(ctx, o.command.Timeout+o.command.Grace+overtime)
+	ctx, cancel := context.WithTimeout(ctx, longest(o.command, providers.StartLimitOf(t.w.Provider), t.left()))
 	defer cancel()
 	l := t.streamer()
 	done := make(chan carried, 1)
@@ -127,6 +127,12 @@ func (t *execution) carryOut(ctx context.Context, o *preparedCall) (schemas.Resu
 		return c.result, nil
 	}
 	return t.ended(ctx, c.partial, c.err)
+}
+
+// longest is how long the provider has for a command: its time, and before that what a sandbox may take to start, as long as both end
+// by the call's deadline. It is pure.
+func longest(cmd providers.Command, start, left time.Duration) time.Duration {
+	return max(cmd.Timeout, min(start+cmd.Timeout, left)) + cmd.Grace + overtime
 }
 
 // carried is what came of a run: a result, or an error with what had been printed.

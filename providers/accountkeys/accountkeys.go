@@ -129,6 +129,9 @@ func decode(ref schemas.Ref) (schemas.AccountID, schemas.Ref) {
 // Profile implements [providers.Profiler].
 func (p *Provider) Profile() providers.Profile { return p.o.Operator.Profile() }
 
+// StartLimit implements [providers.StartLimiter].
+func (p *Provider) StartLimit() time.Duration { return providers.StartLimitOf(p.o.Operator) }
+
 // errNoKey says that an account has no key of its own.
 var errNoKey = errors.New("the account has no key of its own")
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"time"
 
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/providers/internal/boxrun"
@@ -12,6 +13,9 @@ import (
 	"github.com/sandjet/sandjet/providers/internal/spool"
 	"github.com/sandjet/sandjet/schemas"
 )
+
+// StartLimit implements [providers.StartLimiter].
+func (p *Provider) StartLimit() time.Duration { return p.opt.Start }
 
 // Run runs cmd in a sandbox of its own, or in the kept one that it names.
 func (p *Provider) Run(ctx context.Context, cmd providers.Command) (providers.Result, error) {

@@ -65,7 +65,7 @@ const (
 	service    = "Deno"
 	endTimeout = 30 * time.Second // of the end of a sandbox, or of what runs in it
 	killEach   = 10 * time.Second // of one try of that: the vendor says that it hangs at times
-	spareTime  = 2 * time.Minute  // that a sandbox lives longer than its command may
+	spareTime  = 2 * time.Minute  // that a sandbox lives longer than its command may, at least
 	mostAnswer = 32 << 20         // bytes of a list, which has what has stopped too
 )
 

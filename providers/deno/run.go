@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"net/http"
+	"time"
 
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/providers/internal/boxrun"
@@ -13,6 +14,9 @@ import (
 	"github.com/sandjet/sandjet/providers/internal/spool"
 	"github.com/sandjet/sandjet/schemas"
 )
+
+// StartLimit implements [providers.StartLimiter].
+func (p *Provider) StartLimit() time.Duration { return p.opt.Start }
 
 // Run runs cmd in a sandbox of its own, or in the kept one that it names.
 func (p *Provider) Run(ctx context.Context, cmd providers.Command) (providers.Result, error) {
@@ -75,7 +79,7 @@ func (r *running) spec() providers.Spec {
 func (r *running) enter(ctx context.Context) (place, error) {
 	limit := carry.ProgramOf(r.cmd, nil).Limit
 	if r.fresh {
-		box, first, err := r.p.make(ctx, order{box: kindRun + cloud.Digest(r.cmd.ID), spec: r.spec(), life: limit + spareTime})
+		box, first, err := r.p.make(ctx, order{box: kindRun + cloud.Digest(r.cmd.ID), spec: r.spec(), life: limit + max(spareTime, r.p.opt.Start)})
 		if code := schemas.CodeOf(err); err != nil && (code == schemas.NotFound || code == schemas.Conflict) {
 			err = schemas.Wrap(schemas.Unavailable, "run", "the sandbox ended before the command was started", err)
 		}

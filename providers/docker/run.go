@@ -21,6 +21,8 @@ import (
 )
 
 const (
+	// startLimit is how long an engine under load may take to create and start a container.
+	startLimit = time.Minute
 	// killPatience is how long the program in a kept container may take to kill a command before the container is ended.
 	killPatience = 10 * time.Second
 	// aloneFor is how much longer than its worker would wait a command may run when nothing is heard of the worker.
@@ -29,6 +31,9 @@ const (
 	exitTimeout = 124
 	exitKilled  = 137
 )
+
+// StartLimit implements [providers.StartLimiter].
+func (p *Provider) StartLimit() time.Duration { return startLimit }
 
 // Run runs cmd in a container of its own, or in the kept one that it names. In a kept container a command that was killed
 // for want of memory makes OOMKilled true for all commands that were in it then.

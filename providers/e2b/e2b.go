@@ -52,7 +52,7 @@ const (
 	endTimeout = 30 * time.Second // of the end of a sandbox, or of what runs in it
 	pingEvery  = 10 * time.Second // a stream has a message at least so often
 	silence    = 4 * pingEvery    // of a stream that is dead
-	spareTime  = 2 * time.Minute  // that a sandbox lives longer than its command may
+	spareTime  = 2 * time.Minute  // that a sandbox lives longer than its command may, at least
 )
 
 // Options are the settings of [Open]. Key must be set.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"time"
 
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/providers/internal/boxrun"
@@ -15,6 +16,9 @@ import (
 // ownPipes gives a program outputs that belong to its user: those of the daemon are root's, and nobody else may open them as
 // /dev/stderr.
 const ownPipes = `exec > >(exec cat) 2> >(exec cat >&2); exec "$@"`
+
+// StartLimit implements [providers.StartLimiter].
+func (p *Provider) StartLimit() time.Duration { return p.opt.Start }
 
 // Run runs cmd in a sandbox of its own, or in the kept one that it names.
 func (p *Provider) Run(ctx context.Context, cmd providers.Command) (providers.Result, error) {
@@ -58,7 +62,7 @@ type running struct {
 
 // enter makes the sandbox of a command, or finds the kept one and lets it live long enough.
 func (r *running) enter(ctx context.Context) (err error) {
-	life := r.program.Limit + spareTime
+	life := r.program.Limit + max(spareTime, r.p.opt.Start)
 	if r.fresh {
 		spec := r.cmd.Spec
 		spec.Network, spec.Mounts = r.cmd.Network, r.cmd.Mounts

@@ -29,6 +29,9 @@ type target struct {
 	claimed   bool // from the warm pool: its claim goes, and the box with it
 }
 
+// StartLimit implements [providers.StartLimiter].
+func (p *Provider) StartLimit() time.Duration { return p.opt.StartTimeout }
+
 // Run runs cmd by an exec, in the kept box or in one of its own. Further codes: invalid (the working directory is not
 // there, a variable's name is none), denied (the API server refuses it), conflict never.
 func (p *Provider) Run(ctx context.Context, cmd providers.Command) (res providers.Result, err error) {

@@ -30,6 +30,9 @@ const (
 	restrictedNotice = "network restricted: functions of Lambda have no rules for names or addresses, so nothing can be reached"
 )
 
+// StartLimit implements [providers.StartLimiter].
+func (p *Provider) StartLimit() time.Duration { return patience + overhead }
+
 // Run runs cmd in a function. Its output is handed over when it has ended. When ctx is cancelled while it runs it goes on until its time
 // limit: the error is then interrupted.
 func (p *Provider) Run(ctx context.Context, cmd providers.Command) (providers.Result, error) {

@@ -54,7 +54,7 @@ const (
 const (
 	service    = "Modal"
 	endTimeout = 30 * time.Second // of the end of a sandbox, or of what runs in it
-	spareTime  = 2 * time.Minute  // that a sandbox lives longer than its command may
+	spareTime  = 2 * time.Minute  // that a sandbox lives longer than its command may, at least
 	longest    = 24 * time.Hour   // that the service lets a sandbox live
 )
 

@@ -23,6 +23,9 @@ const (
 // commitFor is how long the files of a command may take to be kept that is ended.
 const commitFor = 10 * time.Second
 
+// StartLimit implements [providers.StartLimiter]: the image may have to be built before the first sandbox.
+func (p *Provider) StartLimit() time.Duration { return p.opt.Build + p.opt.Start }
+
 // Run runs cmd in a sandbox of its own, or in the kept one that it names.
 func (p *Provider) Run(ctx context.Context, cmd providers.Command) (providers.Result, error) {
 	level := isolation()
@@ -80,7 +83,7 @@ func (r *running) spec() providers.Spec {
 // enter makes the sandbox of a command, or finds the kept one, and connects to it.
 func (r *running) enter(ctx context.Context) error {
 	if r.fresh {
-		made, err := r.p.make(ctx, order{kind: kindRun, spec: r.spec(), life: r.program.Limit + spareTime,
+		made, err := r.p.make(ctx, order{kind: kindRun, spec: r.spec(), life: r.program.Limit + max(spareTime, r.p.opt.Start),
 			tags: map[string]string{tagRun: cloud.Digest(r.cmd.ID)}})
 		if err == nil {
 			r.id = made.id

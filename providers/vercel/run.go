@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"time"
 
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/providers/internal/boxrun"
@@ -11,6 +12,9 @@ import (
 	"github.com/sandjet/sandjet/providers/internal/cloud"
 	"github.com/sandjet/sandjet/schemas"
 )
+
+// StartLimit implements [providers.StartLimiter].
+func (p *Provider) StartLimit() time.Duration { return p.opt.Start }
 
 // Run runs cmd in a sandbox of its own, or in the kept one that it names.
 func (p *Provider) Run(ctx context.Context, cmd providers.Command) (providers.Result, error) {
@@ -69,7 +73,7 @@ func digest(id string) string {
 
 // enter makes the sandbox of a command, or finds the kept one and lets it live long enough.
 func (r *running) enter(ctx context.Context) (err error) {
-	life := r.program.Limit + spareTime
+	life := r.program.Limit + max(spareTime, r.p.opt.Start)
 	if r.fresh {
 		r.box, err = r.p.make(ctx, order{name: r.p.nameOf(kindRun, digest(r.cmd.ID)), spec: r.spec(), life: life})
 		if code := schemas.CodeOf(err); err != nil && (code == schemas.NotFound || code == schemas.Conflict) {

@@ -48,7 +48,7 @@ const (
 const (
 	service    = "Vercel"
 	endTimeout = 30 * time.Second // of the end of a sandbox, or of what runs in it
-	spareTime  = 2 * time.Minute  // that a session lives longer than its command may
+	spareTime  = 2 * time.Minute  // that a session lives longer than its command may, at least
 	keptFor    = 31 * 24 * time.Hour
 	longestDay = 24 * time.Hour // of a session, on any plan
 )
