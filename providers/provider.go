@@ -21,7 +21,7 @@ type Provider interface {
 	Run(ctx context.Context, cmd Command) (Result, error)
 }
 
-// Command is one run: a script and the rules of its box. It is plain data but for Output.
+// Command is one run: a script and the rules of its box. It is plain data but for Output and Begin.
 type Command struct {
 	// ID names the run for a [RunEnder]: no two runs have the same. Empty: nobody but Run's caller can end it.
 	ID string
@@ -40,12 +40,23 @@ type Command struct {
 	// Output gets the output as it comes, in order for each stream, never concurrently, at most
 	// schemas.MaxChunk bytes at a time, and nothing after Run has returned. It may block: that
 	// slows the command down. Nil: not wanted. It is given everything, also what the Result drops.
-	Output  func(Chunk)
+	Output func(Chunk)
+	// Begin is asked when everything is ready, right before the command starts. An error means that it must not start, and is what Run
+	// returns. It may block for half a minute, and is asked again before each further attempt at a start. Nil: it may start.
+	Begin   func() error
 	Network schemas.Network
 	Mounts  []Mount
 	// Sandbox names the kept box to run in; the zero Ref means a fresh one, gone after the run.
 	Sandbox schemas.Ref
 	Spec    Spec // rules of the box, used when it has to be made
+}
+
+// MayBegin asks Begin.
+func (c Command) MayBegin() error {
+	if c.Begin == nil {
+		return nil
+	}
+	return c.Begin()
 }
 
 // Chunk is a piece of output. Data is valid until Output returns.

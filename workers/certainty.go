@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/sandjet/sandjet/schemas"
 	"github.com/sandjet/sandjet/streams"
@@ -90,4 +91,22 @@ func (t *execution) stillRuns(sure streams.Certainty) (streams.Certainty, error)
 			"this worker may be taken for dead: what the call prints is not published any more")
 	}
 	return sure, nil
+}
+
+// mayBegin makes what a run with side effects asks right before its command starts: its sandbox can take minutes to be ready, in which
+// this worker may have stood still, or been cut off from the log, and another may have ended the call. It waits until that is certain, for
+// the time of a shortage at most.
+func (t *execution) mayBegin(ctx context.Context, sure streams.Certainty) func() error {
+	return func() error {
+		until := time.Now().Add(shortage)
+		for n := 1; ; n++ {
+			var err error
+			if sure, err = t.stillRuns(sure); err == nil {
+				return nil
+			}
+			if errors.Is(err, errElsewhere) || time.Now().After(until) || !runAgain.Sleep(ctx, n) {
+				return schemas.Wrap(schemas.Unavailable, "run", "the command is not started: another worker may have ended its call", err)
+			}
+		}
+	}
 }

@@ -97,6 +97,9 @@ func (f *foreground) close() {
 func (t *execution) carryOut(ctx context.Context, o *preparedCall) (schemas.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, longest(o.command, providers.StartLimitOf(t.w.Provider), t.left()))
 	defer cancel()
+	if o.command.ID != "" {
+		o.command.Begin = t.mayBegin(ctx, t.sure)
+	}
 	l := t.streamer()
 	done := make(chan carried, 1)
 	left := new(leaving)

@@ -17,6 +17,7 @@ import (
 // long form only. -whole runs all of it.
 func TestConformance(t *testing.T) {
 	groups := []string{"Lister", "Isolation/a read-only mount cannot be written", "Run/standard input arrives whole",
+		"Run/what must not begin is not started",
 		"End/cancelling kills the whole tree before Run returns", "Reserver/racing for a key makes one box",
 		"Reserver/an old ref does not touch the new box", "Reserver/a process left in the background does not hold up the run"}
 	if longtest.Asked() {

@@ -27,7 +27,7 @@ func TestConformance(t *testing.T) {
 	switch {
 	case longtest.Asked():
 	default:
-		with = append(with, providertest.Groups("Reserver", "Pauser", "Lister", "Run/an exit code is a result",
+		with = append(with, providertest.Groups("Reserver", "Pauser", "Lister", "Run/an exit code is a result", "Run/what must not begin is not started",
 			"Run/standard input arrives whole", "Run/the environment is cleared", "Run/files of a workspace stay", "Run/many runs do not mix"))
 	}
 	providertest.Test(t, func(tb testing.TB) providers.Provider { return supervisor.Wrap(open(tb, nil), supervisor.Options{}) }, with...)

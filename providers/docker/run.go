@@ -232,6 +232,10 @@ func (r *running) carryOut(ctx context.Context, s *stream, res providers.Result)
 		r.abandon()
 		return res, r.notStarted(ctx, err)
 	}
+	if err := r.cmd.MayBegin(); err != nil {
+		r.abandon()
+		return res, err
+	}
 	began := time.Now()
 	res.Started = true
 	err := r.session.Go()

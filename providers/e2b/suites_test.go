@@ -19,6 +19,7 @@ func TestConformance(t *testing.T) {
 	with := []providertest.Option{providertest.Declares(e2b.Declared())}
 	if !longtest.Asked() {
 		with = append(with, providertest.Groups("Reserver", "Pauser", "Lister", "Isolation", "Run/an exit code is a result",
+			"Run/what must not begin is not started",
 			"Run/standard input arrives whole", "Run/the environment is cleared", "Run/files of a workspace stay",
 			"End/a timeout kills the whole tree", "End/cancelling kills the whole tree before Run returns"))
 	}

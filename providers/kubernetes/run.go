@@ -163,6 +163,9 @@ func (p *Provider) discard(ctx context.Context, t target, wait bool) error {
 func (p *Provider) carryOut(ctx context.Context, t target, token string, data []byte, cmd providers.Command,
 	res providers.Result,
 ) (providers.Result, error) {
+	if err := cmd.MayBegin(); err != nil {
+		return res, err
+	}
 	in := newInput(data)
 	out := newOutput(token, cmd, in)
 	streaming, cut := context.WithCancel(context.WithoutCancel(ctx))

@@ -99,14 +99,15 @@ func (p *Provider) look(ctx context.Context, name string, mount bool) Diagnosis 
 
 // probe runs a command in a function of which d is known, and adds what that shows.
 func (p *Provider) probe(ctx context.Context, name string, d Diagnosis) Diagnosis {
-	payload, err := request(providers.Command{Script: probe, Timeout: probeTime})
+	cmd := providers.Command{Script: probe, Timeout: probeTime}
+	payload, err := request(cmd)
 	if err != nil {
 		return Diagnosis{Says: err.Error(), Remedy: "report this"}
 	}
 	in := &lambda.InvokeInput{
 		FunctionName: aws.String(name), InvocationType: types.InvocationTypeRequestResponse, Payload: payload, TenantId: p.tenant("doctor"),
 	}
-	out, _, err := p.invoke(ctx, in, probeTime+overhead)
+	out, _, err := p.invoke(ctx, in, probeTime+overhead, cmd)
 	if err != nil {
 		return p.refused(name, err)
 	}

@@ -58,7 +58,7 @@ func (p *Provider) Run(ctx context.Context, cmd providers.Command) (providers.Re
 		TenantId: p.tenant(cmd.Spec.Account),
 	}
 	limit := cmd.Timeout + min(cmd.Grace, invocation.MaxGrace) + overhead
-	out, began, err := p.invoke(ctx, in, limit)
+	out, began, err := p.invoke(ctx, in, limit, cmd)
 	if err != nil {
 		if _, known := errors.AsType[*schemas.Error](err); !began.IsZero() && !known {
 			p.over(cmd.ID, began.Add(limit))
@@ -107,10 +107,15 @@ func request(cmd providers.Command) ([]byte, error) {
 
 // invoke asks Lambda, again where it says that nothing was started and the table says so. Began is when the request that counts may have
 // arrived; zero: none has. An error that is one of ours says that nothing was started.
-func (p *Provider) invoke(ctx context.Context, in *lambda.InvokeInput, limit time.Duration) (*lambda.InvokeOutput, time.Time, error) {
+func (p *Provider) invoke(ctx context.Context, in *lambda.InvokeInput, limit time.Duration,
+	cmd providers.Command,
+) (*lambda.InvokeOutput, time.Time, error) {
 	turn := time.Now().Add(patience)
 	pause := wait.Backoff{First: 200 * time.Millisecond, Most: 3 * time.Second}
 	for n := 1; ; n++ {
+		if err := cmd.MayBegin(); err != nil {
+			return nil, time.Time{}, err
+		}
 		began, sent := time.Now(), new(atomic.Bool)
 		out, err := p.ask(ctx, in, limit, sent)
 		if err == nil {

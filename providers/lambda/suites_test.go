@@ -19,7 +19,7 @@ import (
 func TestConformance(t *testing.T) {
 	with := []providertest.Option{providertest.Declares(lambda.Declared())}
 	if !longtest.Asked() {
-		with = append(with, providertest.Groups("Profile", "Isolation", "Run/an exit code is a result",
+		with = append(with, providertest.Groups("Profile", "Isolation", "Run/an exit code is a result", "Run/what must not begin is not started",
 			"Run/standard input arrives whole", "Run/the environment is cleared", "Run/files of a workspace stay",
 			"Run/many runs do not mix", "End/a timeout kills the whole tree",
 			"End/a timeout keeps what was printed", "End/a process left in the background does not hold up the run",

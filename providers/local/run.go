@@ -212,7 +212,10 @@ type running struct {
 
 // carryOut starts the run and sees it to its end.
 func (r *running) carryOut(ctx context.Context, env map[string]string, res providers.Result) (providers.Result, error) {
-	var err error
+	err := r.cmd.MayBegin()
+	if err != nil {
+		return res, err
+	}
 	if r.out, err = newOutput(r.p, r.cmd); err != nil {
 		return res, schemas.Wrap(schemas.Exhausted, "run", "no pipes for the command", err)
 	}

@@ -56,6 +56,9 @@ func (b *Bare) Run(ctx context.Context, cmd providers.Command) (res providers.Re
 // carryOut starts child, sees it to its end and collects what it prints.
 func carryOut(ctx context.Context, cmd providers.Command, box *bareBox, child *exec.Cmd, mark string,
 	res providers.Result) (providers.Result, error) {
+	if err := cmd.MayBegin(); err != nil {
+		return res, err
+	}
 	out := newCollector(cmd)
 	stdin, err := out.connect(child, cmd.Stdin)
 	if err != nil {

@@ -22,6 +22,9 @@ func (Noop) Run(ctx context.Context, cmd providers.Command) (providers.Result, e
 	if err := ctx.Err(); err != nil {
 		return providers.Result{Runtime: "noop"}, err
 	}
+	if err := cmd.MayBegin(); err != nil {
+		return providers.Result{Runtime: "noop"}, err
+	}
 	return providers.Result{Runtime: "noop", Started: true, Sandbox: cmd.Sandbox}, nil
 }
 

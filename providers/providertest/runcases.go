@@ -2,6 +2,7 @@ package providertest
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -40,6 +41,7 @@ func runCases() []testCase {
 		{"only three files are open", threeFiles},
 		{"the result says where and how long", resultFacts},
 		{"many runs do not mix", concurrentRuns},
+		{"what must not begin is not started", mustNotBegin},
 		{"a missing box is not found", missingBox},
 	}
 }
@@ -277,6 +279,27 @@ func concurrentRuns(t *testing.T, s subject) {
 		if got.err != nil || string(got.res.Stdout) != strings.Repeat(id, 501) || string(got.res.Stderr) != id || got.res.ExitCode != i {
 			t.Errorf("run %d: exit code %d, error %v, %d bytes, stderr %q", i, got.res.ExitCode, got.err, len(got.res.Stdout), got.res.Stderr)
 		}
+	}
+}
+
+func mustNotBegin(t *testing.T, s subject) {
+	refused := errors.New("somebody else has its call")
+	cmd := s.command("echo ran; echo ran >begun")
+	cmd.ID = "refused-" + strconv.Itoa(rand.Int())
+	cmd.Begin = func() error { return schemas.Wrap(schemas.Denied, "begin", "it must not", refused) }
+	res, err := s.Run(t.Context(), cmd)
+	if !errors.Is(err, refused) {
+		t.Errorf("the error is %v, want that of Begin", err)
+	}
+	want(t, "Started", res.Started, false)
+	want(t, "standard output", string(res.Stdout), "")
+
+	asked := 0
+	cmd.ID += "-not"
+	cmd.Script, cmd.Begin = "ls", func() error { asked++; return nil }
+	want(t, "what the next one finds", strings.Contains(s.ok(t, cmd), "begun"), false)
+	if asked == 0 {
+		t.Error("Begin was not asked")
 	}
 }
 

@@ -58,6 +58,9 @@ func (r *Run) Carry(ctx context.Context, res providers.Result) (providers.Result
 	if err := r.session.Ready(ctx); err != nil {
 		return res, r.notStarted(ctx, err)
 	}
+	if err := r.Command.MayBegin(); err != nil {
+		return res, err // the program hears nothing, and ends
+	}
 	began := time.Now()
 	res.Started = true
 	cause := r.await(ctx, r.session.Go())
