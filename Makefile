@@ -55,7 +55,7 @@ long-isolation: ## Boxes of the local provider: each level, as root and as an or
 .PHONY: long-docker
 long-docker: ## The Docker provider on an engine of its own
 	.ci/install tests engines
-	$(RUN) "$(LONG) ./providers/docker/..." "$(LONG) ./internal/crashtest ./bench -run=$(ENGINES)"
+	$(RUN) "$(LONG) ./providers/docker/..." "$(LONG) ./internal/crashtest ./bench ./cmd/sandjet -run=$(ENGINES)"
 
 .PHONY: long-kubernetes
 long-kubernetes: ## The Kubernetes provider on a double of a cluster; with KUBECONFIG also make test-kubernetes
@@ -84,7 +84,7 @@ long-browser: ## Clients in Node.js and Chromium, and the libraries of others
 .PHONY: long-others
 long-others: ## The long form of the packages that no other long suite has
 	.ci/install tests node
-	$(RUN) "$(LONG) $$($(GO) list ./... | grep -vE '/(internal/(crashtest|clustertest|clienttest|fakemodel)|providers|tools|delivery|gateway)(/|$$)' | tr '\n' ' ') -skip=^(TestDockerIsMeasured|TestWorkspacesOnS3|TestTheClientForJavaScript|TestTheFrameworks)$$"
+	$(RUN) "$(LONG) $$($(GO) list ./... | grep -vE '/(internal/(crashtest|clustertest|clienttest|fakemodel)|providers|tools|delivery|gateway)(/|$$)' | tr '\n' ' ') -skip=^(TestDockerIsMeasured|TestWorkspacesOnS3|TestWorkspacesOnS3WithDocker|TestTheClientForJavaScript|TestTheFrameworks)$$"
 
 .PHONY: long-race
 long-race: ## The race detector over everything

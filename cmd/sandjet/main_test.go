@@ -14,14 +14,20 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/sandjet/sandjet/internal/dockertest"
 	"github.com/sandjet/sandjet/internal/longtest"
 	"github.com/sandjet/sandjet/schemas"
 )
 
 func TestMain(m *testing.M) {
 	longtest.SideBySide()
-	testscript.Main(m, map[string]func(){"sandjet": main})
+	testscript.Main(withEngine{m}, map[string]func(){"sandjet": main})
 }
+
+// withEngine ends the Docker engine that tests have started.
+type withEngine struct{ tests *testing.M }
+
+func (w withEngine) Run() int { return dockertest.Main(w.tests) }
 
 // TestScripts runs the command line as people do. Scripts that start processes of their own use
 // these words beside those of testscript:

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/sandjet/sandjet/internal/dockertest"
 	"github.com/sandjet/sandjet/internal/s3test"
 	"github.com/sandjet/sandjet/providers/bucket"
 	"github.com/sandjet/sandjet/schemas"
@@ -20,13 +21,29 @@ func TestWorkspacesOnS3(t *testing.T) {
 	server := s3test.Start(t, "agents")
 	t.Setenv("AWS_ACCESS_KEY_ID", s3test.Key)
 	t.Setenv("AWS_SECRET_ACCESS_KEY", s3test.Secret)
+	runOnS3(t, "testdata/s3", server)
+}
+
+// TestWorkspacesOnS3WithDocker is the same in containers of a real engine.
+func TestWorkspacesOnS3WithDocker(t *testing.T) {
+	engine := dockertest.Get(t)
+	image := engine.Image(t, dockertest.Tools)
+	server := s3test.Start(t, "agents")
+	t.Setenv("AWS_ACCESS_KEY_ID", s3test.Key)
+	t.Setenv("AWS_SECRET_ACCESS_KEY", s3test.Secret)
+	runOnS3(t, "testdata/s3docker", server, "ENGINE="+engine.Host, "IMAGE="+image)
+}
+
+// runOnS3 runs the scripts of a folder, which find the server in S3 and its files in BUCKETS.
+func runOnS3(t *testing.T, dir string, server s3test.Server, variables ...string) {
+	t.Helper()
 	scripts := &processes{}
 	testscript.Run(t, testscript.Params{
-		Dir: "testdata/s3", RequireExplicitExec: true, RequireUniqueNames: true,
+		Dir: dir, RequireExplicitExec: true, RequireUniqueNames: true,
 		Setup: func(e *testscript.Env) error {
 			err := setup(e)
-			e.Vars = append(e.Vars, "S3="+server.URL, "BUCKETS="+server.Folder,
-				"AWS_ACCESS_KEY_ID="+s3test.Key, "AWS_SECRET_ACCESS_KEY="+s3test.Secret)
+			e.Vars = append(append(e.Vars, "S3="+server.URL, "BUCKETS="+server.Folder,
+				"AWS_ACCESS_KEY_ID="+s3test.Key, "AWS_SECRET_ACCESS_KEY="+s3test.Secret), variables...)
 			return err
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){

@@ -270,7 +270,7 @@ var testsMay = map[string][]string{
 	"providers/local":     {"providers/egress/egresstest"},
 	"providers/local/box": {"providers/local/boxentry"},
 	"cmd/sandjet": {
-		"providers/e2b/e2btest",
+		"providers/e2b/e2btest", "internal/dockertest",
 		"internal/s3test", "internal/faultproxy", "delivery/telegram/telegramtest", "internal/redistest", "records/seal/awskms/kmstest",
 	},
 	"internal/crashtest":   {"internal/redistest", "internal/dockertest"},
