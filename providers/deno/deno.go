@@ -45,6 +45,7 @@ const (
 	DefaultRegion       = "ord"
 	DefaultMemory       = 1280 // MiB
 	DefaultInstallation = "sandjet"
+	MaxInstallation     = 40 // characters of an installation's name
 	DefaultSandboxes    = 20
 	DefaultStart        = time.Minute
 	DefaultVolume       = 1 << 30 // bytes

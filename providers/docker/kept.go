@@ -65,7 +65,7 @@ func (p *Provider) Reserve(ctx context.Context, key string, spec providers.Spec)
 			return schemas.Ref{}, reserveError(err)
 		}
 		last = err
-		select { // somebody else makes it, or removes it
+		select { // another process makes it, or removes it
 		case <-time.After(reservePause):
 		case <-ctx.Done():
 			return schemas.Ref{}, ctx.Err()
@@ -316,7 +316,7 @@ func (p *Provider) Release(ctx context.Context, ref schemas.Ref) error {
 		case !errdefs.IsConflict(err):
 			return engineError("release", err)
 		}
-		select { // somebody else is removing it
+		select { // another process is removing it
 		case <-time.After(reservePause):
 		case <-ctx.Done():
 			return ctx.Err()
