@@ -101,12 +101,17 @@ func (p *Provider) list(ctx context.Context, want map[string]string) ([]sandbox,
 	}
 	query := url.Values{"labels": {string(text)}, "limit": {"100"}}
 	var all []sandbox
+	pages := cloud.Pages{Route: "GET /sandbox"}
 	for {
 		var page struct {
 			Items []sandbox `json:"items"`
 			Next  string    `json:"nextCursor"`
 		}
-		if _, err := p.control.Do(ctx, cloud.Call{Method: http.MethodGet, Path: "/sandbox", Query: query, Into: &page}); err != nil {
+		a, err := p.control.Do(ctx, cloud.Call{Method: http.MethodGet, Path: "/sandbox", Query: query, Into: &page})
+		if err != nil {
+			return nil, err
+		}
+		if err := pages.Read(a.Size); err != nil {
 			return nil, err
 		}
 		for _, s := range page.Items {

@@ -94,10 +94,14 @@ func (p *Provider) list(ctx context.Context, want map[string]string) ([]sandbox,
 	}
 	query := url.Values{"metadata": {pairs.Encode()}, "state": {stateRunning + "," + statePaused}, "limit": {"100"}}
 	var all []sandbox
+	pages := cloud.Pages{Route: "GET /v2/sandboxes"}
 	for {
 		var page []sandbox
 		a, err := p.control.Do(ctx, cloud.Call{Method: http.MethodGet, Path: "/v2/sandboxes", Query: query, Into: &page})
 		if err != nil {
+			return nil, err
+		}
+		if err := pages.Read(a.Size); err != nil {
 			return nil, err
 		}
 		all = append(all, page...)

@@ -162,6 +162,7 @@ func clockOf(a cloud.Answer) time.Time {
 // list goes through the sandboxes with a tag, those whose status has changed last first, until more says no.
 func (p *Provider) list(ctx context.Context, tag, value string, more func(s sandbox, now time.Time) bool) error {
 	query := p.query("project", p.opt.Project, "limit", "50", "sortBy", "statusUpdatedAt", "sortOrder", "desc", "tags", tag+":"+value)
+	pages := cloud.Pages{Route: "GET /v2/sandboxes"}
 	for {
 		var page struct {
 			Sandboxes  []sandbox `json:"sandboxes"`
@@ -171,6 +172,9 @@ func (p *Provider) list(ctx context.Context, tag, value string, more func(s sand
 		}
 		a, err := p.client.Do(ctx, cloud.Call{Method: http.MethodGet, Path: "/v2/sandboxes", Query: query, Into: &page})
 		if err != nil {
+			return err
+		}
+		if err := pages.Read(a.Size); err != nil {
 			return err
 		}
 		for _, s := range page.Sandboxes {
