@@ -22,6 +22,8 @@ type sandbox struct {
 	Toolbox   string            `json:"toolboxProxyUrl"` // the sandbox is below it, under its id
 	BlockAll  bool              `json:"networkBlockAll"`
 	AllowList string            `json:"networkAllowList"`
+
+	now time.Time // by the service's clock, when a list has shown it
 }
 
 // The states of a sandbox that something is done about. In all others it is on its way to one of these.
@@ -115,7 +117,7 @@ func (p *Provider) list(ctx context.Context, want map[string]string) ([]sandbox,
 			return nil, err
 		}
 		for _, s := range page.Items {
-			if s.State != stateDestroyed {
+			if s.now = a.Clock(); s.State != stateDestroyed {
 				all = append(all, s)
 			}
 		}

@@ -17,6 +17,8 @@ type sandbox struct {
 	State    string            `json:"state"`
 	Started  time.Time         `json:"startedAt"`
 	Metadata map[string]string `json:"metadata"`
+
+	now time.Time // by the service's clock, when a list has shown it
 }
 
 // The states of a sandbox.
@@ -103,6 +105,9 @@ func (p *Provider) list(ctx context.Context, want map[string]string) ([]sandbox,
 		}
 		if err := pages.Read(a.Size); err != nil {
 			return nil, err
+		}
+		for i := range page {
+			page[i].now = a.Clock()
 		}
 		all = append(all, page...)
 		next := a.Header.Get("X-Next-Token")

@@ -147,16 +147,8 @@ func (p *Provider) get(ctx context.Context, name string, resume bool) (b box, er
 		query = []string{"resume", "true"}
 	}
 	a, err := p.ask(ctx, http.MethodGet, name, &b, query...)
-	b.now = clockOf(a)
+	b.now = a.Clock()
 	return b, err
-}
-
-// clockOf is what a service's clock showed: this host's may differ.
-func clockOf(a cloud.Answer) time.Time {
-	if at, err := http.ParseTime(a.Header.Get("Date")); err == nil {
-		return at
-	}
-	return time.Now()
 }
 
 // list goes through the sandboxes with a tag, those whose status has changed last first, until more says no.
@@ -178,7 +170,7 @@ func (p *Provider) list(ctx context.Context, tag, value string, more func(s sand
 			return err
 		}
 		for _, s := range page.Sandboxes {
-			if s.Tags[tag] == value && !more(s, clockOf(a)) {
+			if s.Tags[tag] == value && !more(s, a.Clock()) {
 				return nil
 			}
 		}

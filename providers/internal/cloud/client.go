@@ -80,6 +80,23 @@ type Answer struct {
 	Size   int64 // bytes of its body, where that was read
 }
 
+// Clock is what the service's clock showed when it answered; this host's where it does not say.
+func (a Answer) Clock() time.Time {
+	if at, err := http.ParseTime(a.Header.Get("Date")); err == nil {
+		return at
+	}
+	return time.Now()
+}
+
+// Age is how long ago something was made. Both times are by the service's clock: those of workers differ, and one that is wrong would make
+// what was made just now look old enough to be an orphan. 0: it is not known.
+func Age(made, now time.Time) time.Duration {
+	if made.IsZero() {
+		return 0
+	}
+	return max(now.Sub(made), 0)
+}
+
 // ParseBase reads the address of a service. What is the name of the setting. Code: invalid.
 func ParseBase(what, text string) (*url.URL, error) {
 	u, err := url.Parse(text)
