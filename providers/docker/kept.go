@@ -112,7 +112,7 @@ func (p *Provider) reserve(ctx context.Context, name, key string, spec providers
 	}
 	// It was made and not started yet, by another caller that is about to or has died; or it was stopped.
 	for _, m := range r.Mounts {
-		if err := p.makeWorkspace(ctx, m.Namespace); err != nil {
+		if err := p.makeWorkspace(ctx, r.Account, m.Namespace); err != nil {
 			return schemas.Ref{}, err
 		}
 	}

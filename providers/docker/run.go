@@ -131,11 +131,11 @@ func (p *Provider) attachAndStart(ctx context.Context, id string) (*stream, erro
 
 // makeForCall makes the container of one call, whose main process is the program that runs it.
 func (p *Provider) makeForCall(ctx context.Context, r rules, program boxrun.Command, creds *egress.Credentials) (id string, err error) {
-	for _, m := range r.Mounts {
-		if err := p.makeWorkspace(ctx, m.Namespace); err != nil {
-			return "", err
-		}
+	done, err := p.openMounts(ctx, r.Account, r.Mounts)
+	if err != nil {
+		return "", err
 	}
+	defer done()
 	if r.Network == schemas.AllowAll && r.Relay == nil {
 		if err := p.makeNetwork(ctx); err != nil {
 			return "", err
