@@ -272,7 +272,7 @@ var testsMay = map[string][]string{
 	"providers/local":     {"providers/egress/egresstest"},
 	"providers/local/box": {"providers/local/boxentry"},
 	"cmd/sandjet": {
-		"providers/e2b/e2btest",
+		"providers/e2b/e2btest", "providers/daytona/daytonatest", "providers/deno/denotest", "providers/modal/modaltest", "providers/vercel/verceltest",
 		"internal/s3test", "internal/faultproxy", "delivery/telegram/telegramtest", "internal/redistest", "records/seal/awskms/kmstest",
 	},
 	"internal/crashtest":   {"internal/redistest", "internal/dockertest"},
