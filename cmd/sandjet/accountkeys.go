@@ -24,10 +24,23 @@ const ownInstallation = "-own"
 // keyedBackend is a backend whose credential may be an account's own.
 type keyedBackend struct {
 	name string
+	// installation is the operator's name for it, of at most longest characters; flag sets it.
+	installation, flag string
+	longest            int
 	// variables are those of an account that hold its key, as the vendor's own tools name them. All of them make one.
 	variables []string
 	// open opens the provider with the values of these variables, or with the operator's key: nil.
 	open func(key []string) (accountkeys.Leaf, error)
+}
+
+// check reports an installation whose name leaves no room for that of accounts' own keys. Otherwise only the first call of an account with
+// a key would fail, as if its key were invalid.
+func (b keyedBackend) check() error {
+	if most := b.longest - len(ownInstallation); len(b.installation) > most {
+		return schemas.Invalidf(b.flag, "%q is too long: with --account-keys it has at most %d characters, for %q is appended for sandboxes "+
+			"of accounts' own keys", schemas.Quotable(b.installation), most, ownInstallation)
+	}
+	return nil
 }
 
 // openKeyed opens a backend with the operator's key, and for accounts that have their own with that, as --account-keys says.
@@ -39,6 +52,9 @@ func (n *node) openKeyed(b keyedBackend) (providers.Provider, error) {
 	n.onClose(func() { _ = operator.Close() })
 	if n.accountKeys != keysPrefer && n.accountKeys != keysRequire {
 		return operator, nil
+	}
+	if err := b.check(); err != nil {
+		return nil, err
 	}
 	needs := "the variable " + b.variables[0]
 	if len(b.variables) > 1 {

@@ -74,17 +74,18 @@ func (f *daytonaFlags) options() daytona.Options {
 func (f *daytonaFlags) open(n *node, _ operatorFlags) (providers.Provider, error) {
 	o := f.options()
 	o.Log = n.log.With("part", "daytona")
-	return n.openKeyed(keyedBackend{name: "daytona", variables: []string{"DAYTONA_API_KEY"}, open: func(key []string) (accountkeys.Leaf, error) {
-		own := o
-		if key != nil {
-			own.Key, own.Organization, own.Installation = key[0], "", own.Installation+ownInstallation
-		}
-		p, err := daytona.Open(own)
-		if err != nil {
-			return nil, err
-		}
-		return p, nil
-	}})
+	return n.openKeyed(keyedBackend{name: "daytona", installation: f.DaytonaInstallation, flag: "daytona-installation", longest: daytona.MaxInstallation,
+		variables: []string{"DAYTONA_API_KEY"}, open: func(key []string) (accountkeys.Leaf, error) {
+			own := o
+			if key != nil {
+				own.Key, own.Organization, own.Installation = key[0], "", own.Installation+ownInstallation
+			}
+			p, err := daytona.Open(own)
+			if err != nil {
+				return nil, err
+			}
+			return p, nil
+		}})
 }
 
 // diagnose asks the service, where there is a key. Nothing that it finds keeps "up" from working: daytona is one of several

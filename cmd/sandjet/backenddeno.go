@@ -76,17 +76,18 @@ func (f *denoFlags) options() deno.Options {
 func (f *denoFlags) open(n *node, _ operatorFlags) (providers.Provider, error) {
 	o := f.options()
 	o.Log = n.log.With("part", "deno")
-	return n.openKeyed(keyedBackend{name: "deno", variables: []string{"DENO_DEPLOY_TOKEN"}, open: func(key []string) (accountkeys.Leaf, error) {
-		own := o
-		if key != nil {
-			own.Token, own.Organization, own.Installation = key[0], "", own.Installation+ownInstallation
-		}
-		p, err := deno.Open(own)
-		if err != nil {
-			return nil, err
-		}
-		return p, nil
-	}})
+	return n.openKeyed(keyedBackend{name: "deno", installation: f.DenoInstallation, flag: "deno-installation", longest: deno.MaxInstallation,
+		variables: []string{"DENO_DEPLOY_TOKEN"}, open: func(key []string) (accountkeys.Leaf, error) {
+			own := o
+			if key != nil {
+				own.Token, own.Organization, own.Installation = key[0], "", own.Installation+ownInstallation
+			}
+			p, err := deno.Open(own)
+			if err != nil {
+				return nil, err
+			}
+			return p, nil
+		}})
 }
 
 // diagnose asks the service, where there is a token. Nothing that it finds keeps "up" from working: deno is one of several providers.

@@ -75,17 +75,18 @@ func (f *e2bFlags) options() e2b.Options {
 func (f *e2bFlags) open(n *node, _ operatorFlags) (providers.Provider, error) {
 	o := f.options()
 	o.Log = n.log.With("part", "e2b")
-	return n.openKeyed(keyedBackend{name: "e2b", variables: []string{"E2B_API_KEY"}, open: func(key []string) (accountkeys.Leaf, error) {
-		own := o
-		if key != nil {
-			own.Key, own.Installation = key[0], own.Installation+ownInstallation
-		}
-		p, err := e2b.Open(own)
-		if err != nil {
-			return nil, err
-		}
-		return p, nil
-	}})
+	return n.openKeyed(keyedBackend{name: "e2b", installation: f.E2BInstallation, flag: "e2b-installation", longest: e2b.MaxInstallation,
+		variables: []string{"E2B_API_KEY"}, open: func(key []string) (accountkeys.Leaf, error) {
+			own := o
+			if key != nil {
+				own.Key, own.Installation = key[0], own.Installation+ownInstallation
+			}
+			p, err := e2b.Open(own)
+			if err != nil {
+				return nil, err
+			}
+			return p, nil
+		}})
 }
 
 // diagnose asks the service, where there is a key. Nothing that it finds keeps "up" from working: e2b is one of several

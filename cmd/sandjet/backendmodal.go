@@ -77,17 +77,18 @@ func (f *modalFlags) options() modal.Options {
 func (f *modalFlags) open(n *node, _ operatorFlags) (providers.Provider, error) {
 	o := f.options()
 	o.Log = n.log.With("part", "modal")
-	return n.openKeyed(keyedBackend{name: "modal", variables: []string{"MODAL_TOKEN_ID", "MODAL_TOKEN_SECRET"}, open: func(key []string) (accountkeys.Leaf, error) {
-		own := o
-		if key != nil {
-			own.TokenID, own.TokenSecret, own.Environment, own.App = key[0], key[1], "", own.App+ownInstallation
-		}
-		p, err := modal.Open(own)
-		if err != nil {
-			return nil, err
-		}
-		return p, nil
-	}})
+	return n.openKeyed(keyedBackend{name: "modal", installation: f.ModalApp, flag: "modal-app", longest: modal.MaxApp,
+		variables: []string{"MODAL_TOKEN_ID", "MODAL_TOKEN_SECRET"}, open: func(key []string) (accountkeys.Leaf, error) {
+			own := o
+			if key != nil {
+				own.TokenID, own.TokenSecret, own.Environment, own.App = key[0], key[1], "", own.App+ownInstallation
+			}
+			p, err := modal.Open(own)
+			if err != nil {
+				return nil, err
+			}
+			return p, nil
+		}})
 }
 
 // diagnose asks the service, where there is a token. Nothing that it finds keeps "up" from working: modal is one of several

@@ -73,17 +73,18 @@ func (f *vercelFlags) options() vercel.Options {
 func (f *vercelFlags) open(n *node, _ operatorFlags) (providers.Provider, error) {
 	o := f.options()
 	o.Log = n.log.With("part", "vercel")
-	return n.openKeyed(keyedBackend{name: "vercel", variables: []string{"VERCEL_TOKEN", "VERCEL_TEAM_ID", "VERCEL_PROJECT_ID"}, open: func(key []string) (accountkeys.Leaf, error) {
-		own := o
-		if key != nil {
-			own.Token, own.Team, own.Project, own.Installation = key[0], key[1], key[2], own.Installation+ownInstallation
-		}
-		p, err := vercel.Open(own)
-		if err != nil {
-			return nil, err
-		}
-		return p, nil
-	}})
+	return n.openKeyed(keyedBackend{name: "vercel", installation: f.VercelInstallation, flag: "vercel-installation", longest: vercel.MaxInstallation,
+		variables: []string{"VERCEL_TOKEN", "VERCEL_TEAM_ID", "VERCEL_PROJECT_ID"}, open: func(key []string) (accountkeys.Leaf, error) {
+			own := o
+			if key != nil {
+				own.Token, own.Team, own.Project, own.Installation = key[0], key[1], key[2], own.Installation+ownInstallation
+			}
+			p, err := vercel.Open(own)
+			if err != nil {
+				return nil, err
+			}
+			return p, nil
+		}})
 }
 
 // diagnose asks the service, where there is a token. Nothing that it finds keeps "up" from working: vercel is one of several

@@ -429,7 +429,7 @@ func TestLambdaTemplateCheckBites(t *testing.T) {
 		"wildcards of another role":    {`Action: "s3:GetObject"`, `Action: "s3:GetObject*"`, "is not one action"},
 		"everybody":                    {"Principal: {AWS: !GetAtt MountRole.Arn}", `Principal: "*"`, "everybody may do"},
 		"an output before its image":   {"MountNet: {Condition: ImageReady, ", "MountNet: {", "alone"},
-		"a parameter that nobody uses": {"!Ref Concurrency", "7", "nothing uses Concurrency"},
+		"an unused parameter":          {"!Ref Concurrency", "7", "nothing uses Concurrency"},
 		"an alias":                     {"PolicyName: network\n", "PolicyName: &x network\n", "CloudFormation takes no"},
 		"a resource's unknown word":    {"    DependsOn: InternetAttachment\n", "    DependOn: InternetAttachment\n", "DependOn is no attribute"},
 		"a function that is not known": {"!GetAZs", "!GetZones", "Fn::GetZones is not known"},

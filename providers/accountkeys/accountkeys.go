@@ -36,8 +36,11 @@ const (
 	idleClose = 10 * time.Minute
 	// listsAtOnce is how many of them are asked for their sandboxes at a time.
 	listsAtOnce = 4
-	// listWithin bounds one list.
+	// listWithin bounds one list, listBudget those of all keys: below what a sweep may take that an operator waits for.
 	listWithin = 20 * time.Second
+	listBudget = 40 * time.Second
+	// enoughLost is how many lists in a row go without an answer until the service is taken to be unavailable, and no more keys are asked.
+	enoughLost = 2 * listsAtOnce
 )
 
 // Leaf is what is opened for a key: a provider that keeps sandboxes, lists them and ends runs.
@@ -75,6 +78,7 @@ type Provider struct {
 	mu     sync.Mutex
 	closed bool
 	open   map[[sha256.Size]byte]*entry // by the digest of the key
+	last   schemas.AccountID            // whose key was asked last for a list
 }
 
 // entry is an open provider.
@@ -295,25 +299,45 @@ func (p *Provider) EndRun(ctx context.Context, key string, account schemas.Accou
 	return errors.Join(leaf.EndRun(ctx, key, account, id), p.o.Operator.EndRun(ctx, key, account, id))
 }
 
-// ListKept implements [providers.Lister]. Where an account's own key does not list anything the error is a [providers.PartialList].
+// ListKept implements [providers.Lister]. Where an account's own key does not list anything the error is a [providers.PartialList]. The keys
+// are asked for a limited time, and no more of them once the service gives no answers; the next list begins with those that were not asked.
 func (p *Provider) ListKept(ctx context.Context, deployment string) ([]providers.KeptBox, error) {
 	boxes, err := p.o.Operator.ListKept(ctx, deployment)
 	if err != nil {
 		return nil, err
 	}
+	asking, cancel := context.WithTimeout(ctx, listBudget)
+	defer cancel()
 	var (
 		mu      sync.Mutex
+		lost    int // lists in a row without an answer
 		missing []schemas.AccountID
 		work    sync.WaitGroup
 	)
 	turns := make(chan struct{}, listsAtOnce)
-	for _, account := range p.o.Accounts() {
+	mayAsk := func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return lost < enoughLost && asking.Err() == nil
+	}
+	accounts := p.inTurn(p.o.Accounts())
+	for n, account := range accounts {
 		turns <- struct{}{}
+		if !mayAsk() {
+			<-turns
+			mu.Lock()
+			missing = append(missing, accounts[n:]...)
+			mu.Unlock()
+			p.o.Log.Warn("sandboxes of accounts' keys not listed, the service does not answer", "accounts", len(accounts)-n)
+			break
+		}
+		p.asked(account)
 		work.Go(func() {
 			defer func() { <-turns }()
-			own, err := p.listOwn(ctx, deployment, account)
+			own, err := p.listOwn(asking, deployment, account)
 			mu.Lock()
 			defer mu.Unlock()
+			lost = lostInRow(lost, err)
 			if boxes = append(boxes, own...); err != nil {
 				p.o.Log.Debug("sandboxes of an account's key not listed", "account", account, "error", err)
 				missing = append(missing, account)
@@ -321,11 +345,46 @@ func (p *Provider) ListKept(ctx context.Context, deployment string) ([]providers
 		})
 	}
 	work.Wait()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	if len(missing) > 0 {
 		slices.Sort(missing)
 		return boxes, &providers.PartialList{Accounts: missing}
 	}
 	return boxes, nil
+}
+
+// inTurn is the accounts in the order in which they are asked: those behind the one that was asked last come first. So a list that ends
+// early leaves out others each time.
+func (p *Provider) inTurn(accounts []schemas.AccountID) []schemas.AccountID {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	accounts = slices.Sorted(slices.Values(accounts))
+	n, found := slices.BinarySearch(accounts, p.last)
+	if found {
+		n++
+	}
+	return slices.Concat(accounts[n:], accounts[:n])
+}
+
+// asked notes whose key was asked last.
+func (p *Provider) asked(account schemas.AccountID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.last = account
+}
+
+// lostInRow counts the lists in a row that got no answer. A key that is refused, or has to wait, says nothing about the service.
+func lostInRow(lost int, err error) int {
+	switch {
+	case errors.Is(err, context.DeadlineExceeded), schemas.CodeOf(err) == schemas.Unavailable:
+		return lost + 1
+	case errors.Is(err, errNoKey):
+		return lost
+	default:
+		return 0
+	}
 }
 
 // listOwn lists what an account's own key keeps; nothing where it has none. What is another account's, as where two share a key, is left

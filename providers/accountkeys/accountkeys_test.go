@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/schemas"
@@ -19,6 +22,7 @@ type leaf struct {
 	calls  *[]string // of all leaves
 	boxes  []providers.KeptBox
 	down   error
+	silent bool // lists wait for as long as they may
 	closed bool
 }
 
@@ -53,7 +57,11 @@ func (l *leaf) EndRun(_ context.Context, _ string, _ schemas.AccountID, id strin
 	return l.down
 }
 
-func (l *leaf) ListKept(context.Context, string) ([]providers.KeptBox, error) {
+func (l *leaf) ListKept(ctx context.Context, _ string) ([]providers.KeptBox, error) {
+	if l.silent {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	return slices.Clone(l.boxes), l.down
 }
 
@@ -250,6 +258,60 @@ func TestLists(t *testing.T) {
 	_, err = listed()
 	if _, part := errors.AsType[*providers.PartialList](err); part || err == nil {
 		t.Errorf("without the operator's list: %v", err)
+	}
+}
+
+// TestListsWhileAServiceIsUnavailable: of a thousand keys few are asked while the service gives no answer, or answers some of them alone; the
+// list says whose boxes it lacks, and the next one begins with those that were not asked.
+func TestListsWhileAServiceIsUnavailable(t *testing.T) {
+	t.Parallel()
+	const many = 1000
+	for name, l := range map[string]struct {
+		leaf func(n int) *leaf // of the n-th account
+		most int               // that may be asked
+	}{
+		"no answer":            {func(int) *leaf { return &leaf{silent: true} }, enoughLost + listsAtOnce},
+		"no connection":        {func(int) *leaf { return &leaf{down: schemas.Errorf(schemas.Unavailable, "", "no connection")} }, enoughLost + listsAtOnce},
+		"every fourth answers": {func(n int) *leaf { return &leaf{silent: n%4 != 0} }, 5 * listsAtOnce * int(listBudget/listWithin)},
+		"refused":              {func(int) *leaf { return &leaf{down: schemas.Errorf(schemas.Denied, "", "refused")} }, many},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var mu sync.Mutex
+				asked := map[string]bool{}
+				w := newWorld(t, func(o *Options) {
+					o.Open = func(key []string) (Leaf, error) {
+						mu.Lock()
+						defer mu.Unlock()
+						asked[key[0]] = true
+						n, err := strconv.Atoi(key[0])
+						return l.leaf(n), err
+					}
+				})
+				for n := range many {
+					w.keys[schemas.AccountID(fmt.Sprintf("acct_%04d", n))] = []string{fmt.Sprintf("%04d", n)}
+				}
+				before := 0
+				for range 3 {
+					_, err := w.ListKept(t.Context(), "deployment")
+					partial, ok := errors.AsType[*providers.PartialList](err)
+					if !ok || len(partial.Accounts)+l.most < many {
+						t.Fatalf("%v", err)
+					}
+					for key := range asked {
+						n, _ := strconv.Atoi(key)
+						if !slices.Contains(partial.Accounts, schemas.AccountID("acct_"+key)) && l.leaf(n).down != nil {
+							t.Errorf("the account of key %s is not among those whose boxes are unknown", key)
+						}
+					}
+					if now := len(asked) - before; now == 0 && before < many || now > l.most {
+						t.Errorf("%d keys more were asked, want 1 to %d", now, l.most)
+					}
+					before = len(asked)
+				}
+			})
+		})
 	}
 }
 

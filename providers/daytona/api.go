@@ -22,6 +22,8 @@ type sandbox struct {
 	Toolbox   string            `json:"toolboxProxyUrl"` // the sandbox is below it, under its id
 	BlockAll  bool              `json:"networkBlockAll"`
 	AllowList string            `json:"networkAllowList"`
+
+	now time.Time // by the service's clock, when a list has shown it
 }
 
 // The states of a sandbox that something is done about. In all others it is on its way to one of these.
@@ -101,16 +103,21 @@ func (p *Provider) list(ctx context.Context, want map[string]string) ([]sandbox,
 	}
 	query := url.Values{"labels": {string(text)}, "limit": {"100"}}
 	var all []sandbox
+	pages := cloud.Pages{Route: "GET /sandbox"}
 	for {
 		var page struct {
 			Items []sandbox `json:"items"`
 			Next  string    `json:"nextCursor"`
 		}
-		if _, err := p.control.Do(ctx, cloud.Call{Method: http.MethodGet, Path: "/sandbox", Query: query, Into: &page}); err != nil {
+		a, err := p.control.Do(ctx, cloud.Call{Method: http.MethodGet, Path: "/sandbox", Query: query, Into: &page})
+		if err != nil {
+			return nil, err
+		}
+		if err := pages.Read(a.Size); err != nil {
 			return nil, err
 		}
 		for _, s := range page.Items {
-			if s.State != stateDestroyed {
+			if s.now = a.Clock(); s.State != stateDestroyed {
 				all = append(all, s)
 			}
 		}

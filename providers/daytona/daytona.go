@@ -40,6 +40,7 @@ const (
 	DefaultAPIURL       = "https://app.daytona.io/api"
 	DefaultUser         = "daytona"
 	DefaultInstallation = "sandjet"
+	MaxInstallation     = 40 // characters of an installation's name
 	DefaultSandboxes    = 20
 	DefaultIdle         = 15 * time.Minute
 	DefaultStart        = 2 * time.Minute

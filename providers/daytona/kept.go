@@ -5,7 +5,6 @@ import (
 	"errors"
 	"maps"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
@@ -223,10 +222,7 @@ func (p *Provider) ListKept(ctx context.Context, deployment string) ([]providers
 	for _, s := range found {
 		b := providers.KeptBox{
 			Ref: refOf(s, s.Labels[labelEpoch]), Key: s.Labels[labelKey], Account: schemas.AccountID(s.Labels[labelAccount]),
-			State: providers.BoxRunning,
-		}
-		if made, err := strconv.ParseInt(s.Labels[labelMade], 10, 64); err == nil {
-			b.Age = max(time.Since(time.Unix(made, 0)), 0)
+			State: providers.BoxRunning, Age: cloud.Age(s.Created, s.now),
 		}
 		switch s.State {
 		case stateDestroying:

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
@@ -29,7 +28,6 @@ const (
 	labelDeployment   = "sandjet-deployment" // a digest of the deployment's name
 	labelKey          = "sandjet-key"
 	labelAccount      = "sandjet-account"
-	labelMade         = "sandjet-made" // seconds since 1970
 
 	kindKept = "kept"
 	kindRun  = "run"
@@ -115,7 +113,6 @@ func (p *Provider) create(ctx context.Context, o order) (box sandbox, err error)
 		Name: o.name, Snapshot: p.opt.Snapshot, User: p.opt.User, Target: p.opt.Target, AutoStop: minutes(aloneRun),
 		Labels: map[string]string{
 			labelInstallation: p.opt.Installation, labelKind: o.kind, labelBirth: birth, labelAccount: string(o.spec.Account),
-			labelMade: strconv.FormatInt(time.Now().Unix(), 10),
 		},
 	}
 	maps.Copy(n.Labels, o.labels)

@@ -115,24 +115,30 @@ func (p *Provider) left(stopAt int64) time.Duration {
 	return time.UnixMilli(stopAt).Sub(time.Now().Add(time.Duration(p.ahead.Load())))
 }
 
-// list lists the sandboxes that run and have all of some labels. The service lists those that have stopped too.
+// list lists the sandboxes that run and have all of some labels. The service lists those that have stopped too, all at once: it knows no pages
+// and no states. So they are read one by one, and only those that run are kept.
 func (p *Provider) list(ctx context.Context, want map[string]string) ([]sandbox, error) {
 	query := url.Values{}
 	for k, v := range want {
 		query.Set("labels["+k+"]", v)
 	}
-	var all, running []sandbox
-	err := p.ask(ctx, p.console, cloud.Call{Method: http.MethodGet, Path: "/api/v2/sandboxes", Query: query, Into: &all})
-	for _, s := range all {
-		fits := s.Status == statusRunning && regionOf(s.ID) != ""
-		for k, v := range want {
-			fits = fits && s.Labels[k] == v
-		}
-		if fits {
-			running = append(running, s)
-		}
+	var running []sandbox
+	err := p.ask(ctx, p.console, cloud.Call{
+		Method: http.MethodGet, Path: "/api/v2/sandboxes", Query: query,
+		Stream: cloud.Items(func() { running = nil }, func(s sandbox) {
+			fits := s.Status == statusRunning && regionOf(s.ID) != ""
+			for k, v := range want {
+				fits = fits && s.Labels[k] == v
+			}
+			if fits {
+				running = append(running, s)
+			}
+		}),
+	})
+	if err != nil {
+		return nil, err
 	}
-	return running, err
+	return running, nil
 }
 
 // extend puts off the end of a sandbox's time, and returns how long it lives now: the service may grant less.

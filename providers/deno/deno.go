@@ -45,6 +45,7 @@ const (
 	DefaultRegion       = "ord"
 	DefaultMemory       = 1280 // MiB
 	DefaultInstallation = "sandjet"
+	MaxInstallation     = 40 // characters of an installation's name
 	DefaultSandboxes    = 20
 	DefaultStart        = time.Minute
 	DefaultVolume       = 1 << 30 // bytes
@@ -66,7 +67,6 @@ const (
 	endTimeout = 30 * time.Second // of the end of a sandbox, or of what runs in it
 	killEach   = 10 * time.Second // of one try of that: the vendor says that it hangs at times
 	spareTime  = 2 * time.Minute  // that a sandbox lives longer than its command may, at least
-	mostAnswer = 32 << 20         // bytes of a list, which has what has stopped too
 )
 
 // Options are the settings of [Open]. Token must be set.
@@ -211,7 +211,6 @@ func (p *Provider) client(base *url.URL) *cloud.Client {
 	}
 	return &cloud.Client{
 		Base: base, Auth: http.Header{"Authorization": {"Bearer " + p.opt.Token}}, Header: header, Retries: table(), HTTP: p.opt.HTTP, Log: p.log,
-		MaxBody: mostAnswer,
 	}
 }
 

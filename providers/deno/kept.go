@@ -238,7 +238,7 @@ func (p *Provider) ListKept(ctx context.Context, deployment string) ([]providers
 	for _, s := range found {
 		if f := s.facts(); s.key() != "" && f.deployment == short(deployment) {
 			boxes = append(boxes, providers.KeptBox{
-				Ref: refOf(s), Key: s.key(), Account: f.account, State: providers.BoxRunning, Age: max(time.Since(f.made), 0),
+				Ref: refOf(s), Key: s.key(), Account: f.account, State: providers.BoxRunning, Age: cloud.Age(s.Created, time.Now().Add(time.Duration(p.ahead.Load()))),
 			})
 		}
 	}

@@ -209,11 +209,11 @@ func (p *Provider) put(ctx context.Context, id, dir string, entries ...tar.Heade
 
 // make makes a container and does not start it.
 func (p *Provider) make(ctx context.Context, name string, r rules, kind string, labels map[string]string) (id string, err error) {
-	for _, m := range r.Mounts {
-		if err := p.makeWorkspace(ctx, m.Namespace); err != nil {
-			return "", err
-		}
+	done, err := p.openMounts(ctx, r.Account, r.Mounts)
+	if err != nil {
+		return "", err
 	}
+	defer done()
 	if r.Network == schemas.AllowAll && r.Relay == nil {
 		if err := p.makeNetwork(ctx); err != nil {
 			return "", err

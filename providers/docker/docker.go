@@ -32,6 +32,8 @@ import (
 
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/providers/egress"
+	"github.com/sandjet/sandjet/providers/internal/accountfiles"
+	"github.com/sandjet/sandjet/providers/internal/folderid"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -125,6 +127,8 @@ type Provider struct {
 	noRelay   string // why containers have no relay; empty: they have one
 
 	volumes volumes
+	files   *accountfiles.Folder // of all workspaces; nil: they are volumes
+	store   string               // identity of that
 	warm    warmPool
 
 	mu     sync.Mutex
@@ -142,6 +146,8 @@ var (
 	_ providers.Profiler = (*Provider)(nil)
 	_ providers.Lister   = (*Provider)(nil)
 	_ providers.Filer    = (*FolderProvider)(nil)
+
+	_ providers.WorkspaceRemover = (*FolderProvider)(nil)
 )
 
 // FolderProvider is a Provider whose workspaces are folders of this host, which the file tools reach directly.
@@ -174,10 +180,16 @@ func Open(ctx context.Context, o Options) (Backend, error) {
 	if err := p.learn(ctx); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
+	if o.Workspaces != "" {
+		p.files = p.newFiles()
+		if p.store, err = folderid.Of(p.opt.Workspaces); err != nil {
+			return nil, errors.Join(schemas.Wrap(schemas.Unavailable, "docker", "the folder of the workspaces cannot be written", err), p.Close())
+		}
+	}
 	p.ending.Go(p.sweep)
 	p.warm.most = p.opt.Warm // from here on: what has looked at the image is no call
 	p.ending.Go(p.keepWarm)
-	if o.Workspaces != "" {
+	if p.files != nil {
 		return &FolderProvider{p}, nil
 	}
 	return p, nil

@@ -59,7 +59,7 @@ func (p *Provider) endOwn(ctx context.Context, id string) error {
 	var errs []error
 	for _, c := range slices.Concat(found.Items, ready.Items) {
 		_, err := p.engine.ContainerRemove(ctx, c.ID, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
-		if errdefs.IsConflict(err) { // somebody is removing it: its processes end before it goes
+		if errdefs.IsConflict(err) { // it is being removed: its processes end before it goes
 			err = p.kill(ctx, c.ID)
 		}
 		if err != nil && !errdefs.IsNotFound(err) {

@@ -65,7 +65,7 @@ func (p *Provider) Reserve(ctx context.Context, key string, spec providers.Spec)
 			return schemas.Ref{}, reserveError(err)
 		}
 		last = err
-		select { // somebody else makes it, or removes it
+		select { // another process makes it, or removes it
 		case <-time.After(reservePause):
 		case <-ctx.Done():
 			return schemas.Ref{}, ctx.Err()
@@ -112,7 +112,7 @@ func (p *Provider) reserve(ctx context.Context, name, key string, spec providers
 	}
 	// It was made and not started yet, by another caller that is about to or has died; or it was stopped.
 	for _, m := range r.Mounts {
-		if err := p.makeWorkspace(ctx, m.Namespace); err != nil {
+		if err := p.makeWorkspace(ctx, r.Account, m.Namespace); err != nil {
 			return schemas.Ref{}, err
 		}
 	}
@@ -316,7 +316,7 @@ func (p *Provider) Release(ctx context.Context, ref schemas.Ref) error {
 		case !errdefs.IsConflict(err):
 			return engineError("release", err)
 		}
-		select { // somebody else is removing it
+		select { // another process is removing it
 		case <-time.After(reservePause):
 		case <-ctx.Done():
 			return ctx.Err()

@@ -28,7 +28,7 @@ func (p *Provider) Pause(ctx context.Context, ref schemas.Ref) error {
 		return nil
 	}
 	if now, again := p.kept(ctx, ref); errors.Is(again, schemas.ErrNotFound) || again == nil && (now.State.Paused || !now.State.Running) {
-		return nil // somebody else was faster
+		return nil // another process has done it
 	}
 	return engineError("pause", err)
 }

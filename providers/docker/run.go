@@ -136,11 +136,11 @@ func (p *Provider) attachAndStart(ctx context.Context, id string) (*stream, erro
 
 // makeForCall makes the container of one call, whose main process is the program that runs it.
 func (p *Provider) makeForCall(ctx context.Context, r rules, program boxrun.Command, creds *egress.Credentials) (id string, err error) {
-	for _, m := range r.Mounts {
-		if err := p.makeWorkspace(ctx, m.Namespace); err != nil {
-			return "", err
-		}
+	done, err := p.openMounts(ctx, r.Account, r.Mounts)
+	if err != nil {
+		return "", err
 	}
+	defer done()
 	if r.Network == schemas.AllowAll && r.Relay == nil {
 		if err := p.makeNetwork(ctx); err != nil {
 			return "", err
@@ -312,7 +312,7 @@ func (r *running) end() error {
 	return r.sweep()
 }
 
-// over is the end of the session, or of somebody's patience.
+// over is the end of the session, or of the waiting caller's time.
 func (r *running) over(patience time.Duration) <-chan struct{} {
 	done := make(chan struct{})
 	r.p.ending.Go(func() {
@@ -389,7 +389,7 @@ func (p *Provider) sweepKept(ctx context.Context, id, mark string) error {
 	}.Run(ctx)
 }
 
-// awake has a container continue that stands still, as whoever enters it next does, for no command is run in such a one. Ended is true
+// awake has a paused container continue, as the next command in it would, for none runs in a paused one. Ended is true
 // of one that has no processes.
 func (p *Provider) awake(ctx context.Context, id string) (ended bool, err error) {
 	found, err := p.engine.ContainerInspect(ctx, id, client.ContainerInspectOptions{})
@@ -404,7 +404,7 @@ func (p *Provider) awake(ctx context.Context, id string) (ended bool, err error)
 		return false, nil
 	}
 	_, err = p.engine.ContainerUnpause(ctx, id, client.ContainerUnpauseOptions{})
-	if errdefs.IsConflict(err) { // somebody else was faster
+	if errdefs.IsConflict(err) { // another process has unpaused it
 		return false, nil
 	}
 	return false, err
@@ -455,7 +455,7 @@ func (p *Provider) remove(id string) {
 	ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
 	defer cancel()
 	_, err := p.engine.ContainerRemove(ctx, id, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
-	if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsConflict(err) { // a conflict: somebody is removing it
+	if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsConflict(err) { // a conflict: it is being removed
 		p.log.Warn("container not removed, it is left for the sweep", "container", id, "error", err)
 	}
 }

@@ -154,7 +154,7 @@ func (p *Provider) warmUp(r rules) {
 }
 
 func (p *Provider) makeWarm(ctx context.Context, r rules) (*warm, error) {
-	folders, err := p.foldersOf(ctx, r.Mounts)
+	folders, err := p.foldersOf(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -171,10 +171,10 @@ func (p *Provider) makeWarm(ctx context.Context, r rules) (*warm, error) {
 }
 
 // foldersOf are the folders of workspaces on this host, by which one that was removed and made anew is known.
-func (p *Provider) foldersOf(ctx context.Context, mounts []providers.Mount) ([]os.FileInfo, error) {
+func (p *Provider) foldersOf(ctx context.Context, r rules) ([]os.FileInfo, error) {
 	var out []os.FileInfo
-	for _, m := range mounts {
-		if err := p.makeWorkspace(ctx, m.Namespace); err != nil {
+	for _, m := range r.Mounts {
+		if err := p.makeWorkspace(ctx, r.Account, m.Namespace); err != nil {
 			return nil, err
 		}
 		info, err := os.Lstat(p.workspace(m.Namespace))
@@ -189,7 +189,7 @@ func (p *Provider) foldersOf(ctx context.Context, mounts []providers.Mount) ([]o
 // inWarm runs the command in a container that is ready. Not done: there is none, or it was of no use, and nothing was started.
 func (r *running) inWarm(ctx context.Context, rules rules, res providers.Result) (_ providers.Result, done bool, _ error) {
 	p := r.p
-	folders, err := p.foldersOf(ctx, rules.Mounts)
+	folders, err := p.foldersOf(ctx, rules)
 	if err != nil {
 		return res, false, nil // making a container says why
 	}

@@ -17,6 +17,8 @@ type sandbox struct {
 	State    string            `json:"state"`
 	Started  time.Time         `json:"startedAt"`
 	Metadata map[string]string `json:"metadata"`
+
+	now time.Time // by the service's clock, when a list has shown it
 }
 
 // The states of a sandbox.
@@ -94,11 +96,18 @@ func (p *Provider) list(ctx context.Context, want map[string]string) ([]sandbox,
 	}
 	query := url.Values{"metadata": {pairs.Encode()}, "state": {stateRunning + "," + statePaused}, "limit": {"100"}}
 	var all []sandbox
+	pages := cloud.Pages{Route: "GET /v2/sandboxes"}
 	for {
 		var page []sandbox
 		a, err := p.control.Do(ctx, cloud.Call{Method: http.MethodGet, Path: "/v2/sandboxes", Query: query, Into: &page})
 		if err != nil {
 			return nil, err
+		}
+		if err := pages.Read(a.Size); err != nil {
+			return nil, err
+		}
+		for i := range page {
+			page[i].now = a.Clock()
 		}
 		all = append(all, page...)
 		next := a.Header.Get("X-Next-Token")

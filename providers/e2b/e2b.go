@@ -42,6 +42,7 @@ const (
 	DefaultDomain       = "e2b.app"
 	DefaultTemplate     = "base"
 	DefaultInstallation = "sandjet"
+	MaxInstallation     = 40 // characters of an installation's name
 	DefaultSandboxes    = 20
 	DefaultIdle         = 15 * time.Minute
 	defaultStart        = time.Minute

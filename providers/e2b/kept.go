@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -259,9 +258,7 @@ func (p *Provider) ListKept(ctx context.Context, deployment string) ([]providers
 	for _, s := range found {
 		b := providers.KeptBox{
 			Ref: refOf(s), Key: s.Metadata[metaKey], Account: schemas.AccountID(s.Metadata[metaAccount]), State: providers.BoxRunning,
-		}
-		if made, err := strconv.ParseInt(s.Metadata[metaMade], 10, 64); err == nil {
-			b.Age = max(time.Since(time.Unix(made, 0)), 0)
+			Age: cloud.Age(s.Started, s.now),
 		}
 		if s.State == statePaused {
 			b.State = providers.BoxPaused

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -28,7 +27,6 @@ const (
 	metaDeployment   = "sandjet-deployment" // a digest of the deployment's name
 	metaKey          = "sandjet-key"
 	metaAccount      = "sandjet-account"
-	metaMade         = "sandjet-made" // seconds since 1970
 
 	kindKept = "kept"
 	kindRun  = "run"
@@ -96,7 +94,7 @@ func (p *Provider) create(ctx context.Context, o order) (box sandbox, err error)
 	n := newSandbox{Template: p.opt.Template, Timeout: seconds(o.life), Pause: o.kind == kindKept, Secure: true, Metadata: o.metadata}
 	birth := cloud.Random()
 	n.Metadata[metaInstallation], n.Metadata[metaKind], n.Metadata[metaBirth] = p.opt.Installation, o.kind, birth
-	n.Metadata[metaAccount], n.Metadata[metaMade] = string(o.spec.Account), strconv.FormatInt(time.Now().Unix(), 10)
+	n.Metadata[metaAccount] = string(o.spec.Account)
 	n.Internet, n.Network = networkOf(o.spec.Network)
 	for _, m := range o.spec.Mounts {
 		name, err := p.volume(ctx, m.Namespace)

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"io"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/schemas"
 )
@@ -30,14 +32,19 @@ func runPrefix(id string) string {
 }
 
 // EndRun kills what is there of a run: its own box is removed, and in the kept one its processes are killed, which have the
-// folder of their run in their environment.
+// folder of their run in their environment. What the cluster does not answer is tried again for as long as there is: until the run is ended
+// its call waits.
 func (p *Provider) EndRun(ctx context.Context, key string, account schemas.AccountID, id string) error {
 	if id == "" {
 		return schemas.Invalidf("id", "must not be empty")
 	}
 	ctx, cancel := context.WithTimeout(ctx, endTimeout)
 	defer cancel()
-	if err := errors.Join(p.endOwn(ctx, id), p.endInKept(ctx, boxName(account, key), id)); err != nil {
+	err := errors.Join(
+		again(ctx, unanswered, func() error { return p.endOwn(ctx, id) }),
+		again(ctx, unanswered, func() error { return p.endInKept(ctx, boxName(account, key), id) }),
+	)
+	if err != nil {
 		return schemas.Wrap(schemas.Unavailable, "end run", "what is left of the run cannot be ended", err)
 	}
 	return nil
@@ -73,16 +80,34 @@ func (p *Provider) endInKept(ctx context.Context, box, id string) error {
 	return errors.Join(errs...)
 }
 
+// endInPod sweeps in a pod, repeatedly where that fails. The pod itself stays in any case: it holds more than this run, and what the
+// cluster does not answer proves nothing about its processes.
 func (p *Provider) endInPod(ctx context.Context, pod unstructured.Unstructured, id string) error {
-	in := newInput([]byte(sweepMark + endNamedProgram + "\x00" + runsPath + "/" + runPrefix(id) + "\n"))
-	in.finish()
-	err := p.exec(ctx, pod.GetName(), in, io.Discard, io.Discard)
-	if err == nil {
-		return nil
+	return again(ctx, func(error) bool { return true }, func() error {
+		in := newInput([]byte(sweepMark + endNamedProgram + "\x00" + runsPath + "/" + runPrefix(id) + "\n"))
+		in.finish()
+		err := p.exec(ctx, pod.GetName(), in, io.Discard, io.Discard)
+		if err == nil {
+			return nil
+		}
+		now, lookErr := p.get(ctx, podResource, pod.GetName())
+		if lookErr == nil && (now == nil || now.GetUID() != pod.GetUID() || look(*now).over) {
+			return nil // it has ended meanwhile
+		}
+		return err
+	})
+}
+
+// unanswered reports whether an error says no more than that the cluster did not answer.
+func unanswered(err error) bool { return schemas.CodeOf(err) == schemas.Unavailable }
+
+// again does something until it succeeds, until its error is none that another try may help, or ctx ends.
+func again(ctx context.Context, may func(error) bool, do func() error) error {
+	pause := wait.Backoff{First: 100 * time.Millisecond, Most: 2 * time.Second}
+	for n := 1; ; n++ {
+		err := do()
+		if err == nil || !may(err) || !pause.Sleep(ctx, n) {
+			return err
+		}
 	}
-	again, lookErr := p.get(ctx, podResource, pod.GetName())
-	if lookErr == nil && (again == nil || again.GetUID() != pod.GetUID() || look(*again).over) {
-		return nil // it has ended meanwhile
-	}
-	return err
 }

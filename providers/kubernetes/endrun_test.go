@@ -2,12 +2,38 @@ package kubernetes_test
 
 import (
 	"context"
+	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/sandjet/sandjet/providers/kubernetes/kubetest"
 	"github.com/sandjet/sandjet/schemas"
 )
+
+// TestAnEndIsTriedAgain: a run in a kept box is ended though the cluster loses requests on the way, and its box stays.
+func TestAnEndIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	c := kubetest.Start(t, kubetest.Options{})
+	p, other := open(t, c, nil), open(t, c, nil)
+	ref := reserve(t, p)
+	for name, lost := range map[string]func(*http.Request) bool{
+		"execs": isExec,
+		"lists": func(r *http.Request) bool { return r.Method == http.MethodGet && !isExec(r) },
+	} {
+		cmd := in(ref, loop)
+		cmd.ID = name
+		one := background(t, p, cmd)
+		var asked atomic.Int32
+		refuse(c, -1, func(r *http.Request) bool { return lost(r) && asked.Add(1) <= 2 })
+		if err := other.EndRun(t.Context(), "key", account, name); err != nil || asked.Load() <= 2 {
+			t.Errorf("%s: %v, asked %d times", name, err, asked.Load())
+		}
+		c.Fault(func(x *kubetest.Faults) { x.Answer = nil })
+		silent(t, other, ref) // and it is the same box
+		ended(t, one)
+	}
+}
 
 // TestARunIsEndedByAnotherWorker: one worker runs commands, another ends them, each alone, and nothing of them is left when it says so.
 func TestARunIsEndedByAnotherWorker(t *testing.T) {

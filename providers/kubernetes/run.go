@@ -230,8 +230,7 @@ func (p *Provider) watch(ctx context.Context, t target, token string, cmd provid
 func (p *Provider) end(ctx context.Context, t target, token string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()
-	again := wait.Backoff{First: 100 * time.Millisecond, Most: 2 * time.Second}
-	for n := 1; ; n++ {
+	return again(ctx, func(error) bool { return true }, func() error {
 		in := newInput(endInput(token))
 		in.finish()
 		err := p.exec(ctx, t.pod.name, in, io.Discard, io.Discard)
@@ -241,10 +240,8 @@ func (p *Provider) end(ctx context.Context, t target, token string) error {
 		if s, ok, lookErr := p.podOf(ctx, t.name, t.box); lookErr == nil && (!ok || s.uid != t.pod.uid || s.over) {
 			return nil
 		}
-		if !again.Sleep(ctx, n) {
-			return err
-		}
-	}
+		return err
+	})
 }
 
 // broken is a run whose stream ended without the runner's record of its end.

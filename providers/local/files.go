@@ -5,13 +5,16 @@ package local
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/sandjet/sandjet/internal/safefs"
 	"github.com/sandjet/sandjet/providers"
+	"github.com/sandjet/sandjet/providers/internal/accountfiles"
 	"github.com/sandjet/sandjet/providers/local/box"
 	"github.com/sandjet/sandjet/providers/workspacefs"
 	"github.com/sandjet/sandjet/schemas"
@@ -66,17 +69,36 @@ func (p *Provider) makeWorkspace(account schemas.AccountID, namespace string) er
 	case st.Mode&unix.S_IFMT != unix.S_IFDIR:
 		return schemas.Errorf(schemas.Unavailable, "open workspace", "the workspace is not a directory")
 	case id == 0 || int(st.Uid) == id:
-		p.attribute(account, namespace)
+		p.files.Attribute(account, namespace)
 		return nil
 	case st.Uid == 0: // just made, or its maker died before it could give it away
 		if err := os.Lchown(dir, id, id); err != nil {
 			return schemas.Wrap(schemas.Unavailable, "open workspace", "the workspace's directory cannot be given to its account", err)
 		}
-		p.attribute(account, namespace)
+		p.files.Attribute(account, namespace)
 		return nil
 	default:
 		return schemas.Errorf(schemas.Unavailable, "open workspace",
 			"the workspace's files belong to another user of the host (%d, not %d): they were made by a worker under another user; give them "+
 				"away with chown -R", st.Uid, id)
+	}
+}
+
+var _ providers.WorkspaceRemover = (*Provider)(nil)
+
+// SweepWorkspaces implements [providers.WorkspaceRemover].
+func (p *Provider) SweepWorkspaces(ctx context.Context, s providers.WorkspaceSweep) (removed int, err error) {
+	return p.files.Sweep(ctx, s)
+}
+
+// newFiles is the directory of the workspaces as that from which files of removed accounts are removed.
+func (p *Provider) newFiles() *accountfiles.Folder {
+	return &accountfiles.Folder{
+		Dir: p.opt.Workspaces, Log: p.log, Lock: p.making.take, Gone: p.quotas.gone,
+		Mine: func(info fs.FileInfo, a schemas.AccountID) bool {
+			st, ok := info.Sys().(*syscall.Stat_t)
+			id := p.hostID(a)
+			return ok && (id == 0 || st.Uid == 0 || int(st.Uid) == id)
+		},
 	}
 }

@@ -45,6 +45,7 @@ import (
 
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/providers/egress"
+	"github.com/sandjet/sandjet/providers/internal/accountfiles"
 	"github.com/sandjet/sandjet/providers/internal/folderid"
 	"github.com/sandjet/sandjet/providers/local/box"
 	_ "github.com/sandjet/sandjet/providers/local/boxentry" // makes this program a box binary too
@@ -155,6 +156,7 @@ type Provider struct {
 
 	launching sync.Mutex // held while a spawner is launched
 	making    turns      // of namespaces whose directories are made
+	files     *accountfiles.Folder
 
 	store      string        // identity of the workspaces
 	done       chan struct{} // closed when the provider is
@@ -275,6 +277,7 @@ func prepare(o Options) (*Provider, error) {
 		return nil, schemas.Wrap(schemas.Unavailable, "local", "the directory for workspaces cannot be written", err)
 	}
 	p.quotas = newQuotas(p)
+	p.files = p.newFiles()
 	if p.null, err = os.OpenFile(os.DevNull, os.O_RDWR, 0); err != nil {
 		return nil, fmt.Errorf("local: %w", err)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/providers/egress"
+	"github.com/sandjet/sandjet/providers/internal/accountfiles"
 	"github.com/sandjet/sandjet/providers/local/box"
 	"github.com/sandjet/sandjet/providers/local/confine"
 	"github.com/sandjet/sandjet/schemas"
@@ -271,24 +272,7 @@ func boxError(op string, err error) error {
 
 // openMounts makes the directories of workspaces, and holds them against those who remove workspaces until its result is closed.
 func (p *Provider) openMounts(spec providers.Spec) (occupied []*os.File, err error) {
-	for _, m := range spec.Mounts {
-		var f *os.File
-		const tries = 2 // what was made first may be removed before it is held
-		for i := 0; i < tries && f == nil && err == nil; i++ {
-			if err = p.makeWorkspace(spec.Account, m.Namespace); err == nil {
-				f, err = p.occupy(m.Namespace)
-			}
-		}
-		if f != nil {
-			occupied = append(occupied, f)
-			err = p.makeWorkspace(spec.Account, m.Namespace)
-		}
-		if err != nil {
-			closeAll(occupied)
-			return nil, err
-		}
-	}
-	return occupied, nil
+	return p.files.Open(spec.Mounts, func(namespace string) error { return p.makeWorkspace(spec.Account, namespace) })
 }
 
 // occupation is what a box holds of its workspaces: their owner files, locked. A box may end by itself before it has begun.
@@ -302,7 +286,7 @@ func (o *occupation) begin(files []*os.File) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.ended {
-		closeAll(files)
+		accountfiles.CloseAll(files)
 		return
 	}
 	o.files = files
@@ -311,14 +295,8 @@ func (o *occupation) begin(files []*os.File) {
 func (o *occupation) end() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	closeAll(o.files)
+	accountfiles.CloseAll(o.files)
 	o.files, o.ended = nil, true
-}
-
-func closeAll(files []*os.File) {
-	for _, f := range files {
-		_ = f.Close() // only locked
-	}
 }
 
 // fresh returns a claimed box of spec's: one of the pool, or one made now.
@@ -338,7 +316,7 @@ func (p *Provider) fresh(ctx context.Context, spec providers.Spec) (*sandbox, er
 	var sb *sandbox
 	defer func() {
 		if sb == nil {
-			closeAll(occupied)
+			accountfiles.CloseAll(occupied)
 		}
 	}()
 	creds, err := egress.NewCredentials(rules)

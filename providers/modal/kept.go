@@ -188,7 +188,7 @@ func (p *Provider) ListKept(ctx context.Context, deployment string) ([]providers
 	for _, s := range found {
 		boxes = append(boxes, providers.KeptBox{
 			Ref: refOf(s), Key: textOf(s.Tags, tagKey), Account: schemas.AccountID(s.Tags[tagAccount]), State: providers.BoxRunning,
-			Age: max(time.Since(madeAt(s.Tags)), 0),
+			Age: ageOf(s, time.Now()),
 		})
 	}
 	return boxes, nil

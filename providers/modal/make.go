@@ -71,6 +71,17 @@ func madeAt(tags map[string]string) time.Time {
 	return time.Unix(seconds, 0)
 }
 
+// ageOf is how old a sandbox is at least, by this host's clock: since it was made by the service's clock, and by that of the worker that has
+// made it. The service does not say what its clock shows now, so the lesser of the two counts: a clock that is behind makes no sandbox of
+// just now look old enough to be an orphan.
+func ageOf(s sandbox, now time.Time) time.Duration {
+	age := now.Sub(madeAt(s.Tags))
+	if s.Created > 0 {
+		age = min(age, now.Sub(time.UnixMicro(int64(s.Created*1e6))))
+	}
+	return max(age, 0)
+}
+
 // rulesOf is a digest of what a kept sandbox is made of.
 func (p *Provider) rulesOf(spec providers.Spec) string {
 	spec.Env, spec.Deployment, spec.Sandbox = nil, "", "" // they are each run's own, and no rule

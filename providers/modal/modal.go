@@ -38,6 +38,7 @@ import (
 const (
 	DefaultServerURL = "https://api.modal.com:443"
 	DefaultApp       = "sandjet"
+	MaxApp           = 30 // characters of an app's name
 	DefaultImage     = "debian:12"
 	DefaultSandboxes = 20
 	DefaultIdle      = 15 * time.Minute

@@ -13,6 +13,7 @@ import (
 
 	sdk "github.com/modal-labs/modal-client/go"
 	pb "github.com/modal-labs/modal-client/go/proto/modal_proto"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/sandjet/sandjet/providers/internal/cloud"
 	"github.com/sandjet/sandjet/schemas"
@@ -301,6 +302,7 @@ func (c *client) list(ctx context.Context, tags map[string]string) ([]sandbox, e
 	}
 	var all []sandbox
 	before := 0.0
+	pages := cloud.Pages{Route: "SandboxListV2"}
 	for {
 		said, err := c.raw.SandboxListV2(ctx, pb.SandboxListRequest_builder{AppId: app.AppID, BeforeTimestamp: before, Tags: want}.Build())
 		if cloud.StatusOf(err) == http.StatusNotFound {
@@ -308,6 +310,9 @@ func (c *client) list(ctx context.Context, tags map[string]string) ([]sandbox, e
 			return nil, nil
 		}
 		if err != nil {
+			return nil, err
+		}
+		if err := pages.Read(int64(proto.Size(said))); err != nil {
 			return nil, err
 		}
 		page := said.GetSandboxes()

@@ -147,21 +147,14 @@ func (p *Provider) get(ctx context.Context, name string, resume bool) (b box, er
 		query = []string{"resume", "true"}
 	}
 	a, err := p.ask(ctx, http.MethodGet, name, &b, query...)
-	b.now = clockOf(a)
+	b.now = a.Clock()
 	return b, err
-}
-
-// clockOf is what a service's clock showed: this host's may differ.
-func clockOf(a cloud.Answer) time.Time {
-	if at, err := http.ParseTime(a.Header.Get("Date")); err == nil {
-		return at
-	}
-	return time.Now()
 }
 
 // list goes through the sandboxes with a tag, those whose status has changed last first, until more says no.
 func (p *Provider) list(ctx context.Context, tag, value string, more func(s sandbox, now time.Time) bool) error {
 	query := p.query("project", p.opt.Project, "limit", "50", "sortBy", "statusUpdatedAt", "sortOrder", "desc", "tags", tag+":"+value)
+	pages := cloud.Pages{Route: "GET /v2/sandboxes"}
 	for {
 		var page struct {
 			Sandboxes  []sandbox `json:"sandboxes"`
@@ -173,8 +166,11 @@ func (p *Provider) list(ctx context.Context, tag, value string, more func(s sand
 		if err != nil {
 			return err
 		}
+		if err := pages.Read(a.Size); err != nil {
+			return err
+		}
 		for _, s := range page.Sandboxes {
-			if s.Tags[tag] == value && !more(s, clockOf(a)) {
+			if s.Tags[tag] == value && !more(s, a.Clock()) {
 				return nil
 			}
 		}

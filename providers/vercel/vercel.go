@@ -40,6 +40,7 @@ const (
 	DefaultAPIURL       = "https://vercel.com/api"
 	DefaultUser         = "ubuntu"
 	DefaultInstallation = "sandjet"
+	MaxInstallation     = 24 // characters of an installation's name
 	DefaultSandboxes    = 10
 	DefaultIdle         = 15 * time.Minute
 	DefaultStart        = 2 * time.Minute

@@ -3,6 +3,7 @@ package denotest
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -91,6 +92,12 @@ func (s *Service) list(w http.ResponseWriter, r *http.Request) {
 	}
 	slices.SortFunc(found, func(a, b *box) int { return cmp.Or(b.made.Compare(a.made), cmp.Compare(a.id, b.id)) })
 	all := []map[string]any{}
+	for size := 0; size < s.ended; size += 1 << 10 {
+		all = append(all, map[string]any{
+			"id": fmt.Sprintf("sbx_ord_ended%d", size), "createdAt": time.Time{}, "stoppedAt": time.Time{}, "status": "stopped", "labels": want,
+			"padding": strings.Repeat("x", 1<<10),
+		})
+	}
 	for _, b := range found {
 		all = append(all, b.public())
 	}

@@ -68,6 +68,7 @@ type Service struct {
 	sockets   map[*socket]bool
 	made      int
 	spawned   int
+	ended     int  // see [Service.Ended]
 	closing   bool // sockets that open now are cut at once
 }
 
@@ -225,6 +226,13 @@ func (s *Service) Boxes() []string {
 		}
 	}
 	return ids
+}
+
+// Ended has lists begin with so many bytes about sandboxes that have stopped, which the service keeps in them.
+func (s *Service) Ended(size int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = size
 }
 
 // Made is how many sandboxes were ever made.

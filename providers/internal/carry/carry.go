@@ -116,7 +116,7 @@ func (r *Run) end() error {
 	return r.Sweep(r.session.Mark())
 }
 
-// over waits for the end of the session, or of somebody's patience.
+// over waits for the end of the session, or of the waiting caller's time.
 func (r *Run) over(patience time.Duration) {
 	clock := time.NewTimer(patience)
 	defer clock.Stop()

@@ -65,8 +65,10 @@ type Call struct {
 	Into   any    // decoded from JSON; nil: the answer is not read
 	// Read takes the answer in place of Into. Its error counts as an answer that broke off, unless it is an [*Error].
 	Read func([]byte) error
-	Wait time.Duration // in place of Client.Timeout
-	Each time.Duration // of one try; 0: as long as there is
+	// Stream takes the answer in place of Into while it comes, up to [MaxList] bytes; see [Items].
+	Stream func(io.Reader) error
+	Wait   time.Duration // in place of Client.Timeout
+	Each   time.Duration // of one try; 0: as long as there is
 }
 
 func (c Call) route() string { return c.Method + " " + cmp.Or(c.Route, c.Path) }
@@ -75,6 +77,24 @@ func (c Call) route() string { return c.Method + " " + cmp.Or(c.Route, c.Path) }
 type Answer struct {
 	Status int
 	Header http.Header
+	Size   int64 // bytes of its body, where that was read
+}
+
+// Clock is what the service's clock showed when it answered; this host's where it does not say.
+func (a Answer) Clock() time.Time {
+	if at, err := http.ParseTime(a.Header.Get("Date")); err == nil {
+		return at
+	}
+	return time.Now()
+}
+
+// Age is how long ago something was made. Both times are by the service's clock: those of workers differ, and one that is wrong would make
+// what was made just now look old enough to be an orphan. 0: it is not known.
+func Age(made, now time.Time) time.Duration {
+	if made.IsZero() {
+		return 0
+	}
+	return max(now.Sub(made), 0)
 }
 
 // ParseBase reads the address of a service. What is the name of the setting. Code: invalid.
@@ -163,7 +183,11 @@ func (c *Client) once(ctx context.Context, call Call) (Answer, error) {
 	}
 	defer res.Body.Close() //nolint:errcheck // it was only read
 	a := Answer{Status: res.StatusCode, Header: res.Header}
+	if call.Stream != nil && res.StatusCode >= 200 && res.StatusCode <= 299 {
+		return a, c.stream(call, res.Body)
+	}
 	text, err := io.ReadAll(io.LimitReader(res.Body, c.maxBody()+1))
+	a.Size = int64(len(text))
 	switch {
 	case err != nil:
 		return a, c.broken(call, sent, err)

@@ -4,10 +4,13 @@ package cloudtest
 
 import (
 	"context"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -268,4 +271,20 @@ func DeadWorker(
 	}
 	testwait.OK(t, alive.EndRun(t.Context(), key, account, "none"))
 	all.Wait()
+}
+
+// ListsEnd holds a provider to lists that end, on a service whose every page names another one: what is there is unknown then, and not that
+// which the pages had, and the error names the limit.
+func ListsEnd(t *testing.T, page func(w http.ResponseWriter, n int64), open func(url string) providers.Lister) {
+	t.Helper()
+	var asked atomic.Int64
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { page(w, asked.Add(1)) }))
+	t.Cleanup(s.Close)
+	boxes, err := open(s.URL).ListKept(t.Context(), "dep-1")
+	if schemas.CodeOf(err) != schemas.Unavailable || len(boxes) > 0 || !strings.Contains(err.Error(), "the list of sandboxes has more than") {
+		t.Errorf("it lists %d sandboxes, %v", len(boxes), err)
+	}
+	if n := asked.Load(); n > 1001 {
+		t.Errorf("%d pages were read", n)
+	}
 }

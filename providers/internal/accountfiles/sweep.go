@@ -1,6 +1,6 @@
-//go:build linux
+//go:build unix
 
-package local
+package accountfiles
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,11 +17,24 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandjet/sandjet/providers"
-	"github.com/sandjet/sandjet/providers/local/box"
 	"github.com/sandjet/sandjet/schemas"
 )
 
-var _ providers.WorkspaceRemover = (*Provider)(nil)
+// Folder is a directory with a folder for each workspace. All fields but Holders and Gone are needed.
+type Folder struct {
+	Dir string
+	Log *slog.Logger
+	// Lock keeps others of this process from making the folder of a workspace until unlock is called.
+	Lock func(namespace string) (unlock func())
+	// Mine reports whether a folder is as it was made for an account: an operator may have put something else in its place, or given it to
+	// another user.
+	Mine func(info fs.FileInfo, a schemas.AccountID) bool
+	// Holders are the workspaces that sandboxes have for which no process has called [Folder.Occupy], as those that outlive processes. One
+	// that is made meanwhile is occupied until it is among them. Nil: there are none.
+	Holders func(ctx context.Context) (map[string]bool, error)
+	// Gone is called when the folder of a workspace was taken out of use. Nil: nothing wants to know.
+	Gone func(namespace string)
+}
 
 // What lies beside the workspaces. No workspace can have such a name.
 const (
@@ -70,19 +84,21 @@ func judge(removed bool, err error, before, passed time.Duration) (absent time.D
 	return absent, removeFiles
 }
 
-func (p *Provider) ownerFile(namespace string) string {
-	return filepath.Join(p.opt.Workspaces, ownersDir, namespace)
+func (f *Folder) ownerFile(namespace string) string {
+	return filepath.Join(f.Dir, ownersDir, namespace)
 }
 
-// attribute notes on the disk whose a workspace is. What cannot be written there must not stop the tenant, who may be about to free
+func (f *Folder) at(name string) string { return filepath.Join(f.Dir, name) }
+
+// Attribute notes on the disk whose a workspace is. What cannot be written there must not stop the tenant, who may be about to free
 // room: the files stay then when the account goes, until the workspace is opened again.
-func (p *Provider) attribute(account schemas.AccountID, namespace string) {
-	path := p.ownerFile(namespace)
+func (f *Folder) Attribute(account schemas.AccountID, namespace string) {
+	path := f.ownerFile(namespace)
 	if _, err := os.Lstat(path); err == nil {
 		return
 	}
 	if err := writeOwner(path, account); err != nil {
-		p.log.Debug("owner of a workspace not noted, its files stay when the account is removed", "account", account, "error", err)
+		f.Log.Debug("owner of a workspace not noted, its files stay when the account is removed", "account", account, "error", err)
 	}
 }
 
@@ -121,21 +137,21 @@ func writeTemp(path string, data []byte) (name string, err error) {
 	return f.Name(), nil
 }
 
-// occupy notes that a box has a workspace until the file is closed, for all processes that share the directory. Nil: that cannot
+// Occupy notes that a box has a workspace until the file is closed, for all processes that share the directory. Nil: that cannot
 // be noted here, as where the disk is full or the file system has no locks. Code: unavailable, it is being removed.
-func (p *Provider) occupy(namespace string) (*os.File, error) {
-	f, err := os.Open(p.ownerFile(namespace))
+func (f *Folder) Occupy(namespace string) (*os.File, error) {
+	file, err := os.Open(f.ownerFile(namespace))
 	if err != nil {
 		return nil, nil //nolint:nilnil,nilerr // as said
 	}
-	err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
-	if err == nil && !linked(f) {
+	err = unix.Flock(int(file.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+	if err == nil && !linked(file) {
 		err = unix.EWOULDBLOCK
 	}
 	if err == nil {
-		return f, nil
+		return file, nil
 	}
-	_ = f.Close()
+	_ = file.Close()
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		return nil, schemas.Errorf(schemas.Unavailable, "open workspace", "the workspace's files are being removed with their account: try again")
 	}
@@ -148,64 +164,110 @@ func linked(f *os.File) bool {
 	return unix.Fstat(int(f.Fd()), &st) == nil && st.Nlink > 0
 }
 
-// SweepWorkspaces implements [providers.WorkspaceRemover]. The directory of a workspace is taken out of use in one step, and then
+// Open makes the folders of workspaces with mk, which calls [Folder.Attribute] too, and holds them against those who remove workspaces
+// until its result is closed.
+func (f *Folder) Open(mounts []providers.Mount, mk func(namespace string) error) (occupied []*os.File, err error) {
+	for _, m := range mounts {
+		var file *os.File
+		const tries = 2 // what was made first may be removed before it is held
+		for i := 0; i < tries && file == nil && err == nil; i++ {
+			if err = mk(m.Namespace); err == nil {
+				file, err = f.Occupy(m.Namespace)
+			}
+		}
+		if file != nil {
+			occupied = append(occupied, file)
+			err = mk(m.Namespace)
+		}
+		if err != nil {
+			CloseAll(occupied)
+			return nil, err
+		}
+	}
+	return occupied, nil
+}
+
+// CloseAll ends the hold of what [Folder.Open] returned.
+func CloseAll(occupied []*os.File) {
+	for _, file := range occupied {
+		_ = file.Close() // only locked
+	}
+}
+
+// Sweep is SweepWorkspaces of [providers.WorkspaceRemover]. The folder of a workspace is taken out of use in one step, and then
 // removed; what a process that has died left of that is removed too.
-func (p *Provider) SweepWorkspaces(ctx context.Context, s providers.WorkspaceSweep) (removed int, err error) {
-	entries, err := os.ReadDir(filepath.Join(p.opt.Workspaces, ownersDir))
+func (f *Folder) Sweep(ctx context.Context, s providers.WorkspaceSweep) (removed int, err error) {
+	entries, err := os.ReadDir(f.at(ownersDir))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return 0, schemas.Wrap(schemas.Unavailable, "sweep workspaces", "the owners of the workspaces cannot be listed", err)
+	}
+	held, err := f.holders(ctx)
+	if err != nil {
+		return 0, err
 	}
 	var errs []error
 	for _, e := range entries {
 		name := e.Name()
 		if strings.HasPrefix(name, tempPrefix) {
-			errs = append(errs, p.removeTemp(e))
+			errs = append(errs, f.removeTemp(e))
 			continue
 		}
-		if name[0] == '.' || strings.HasSuffix(name, absentSuffix) || box.CheckName(name) != nil {
+		if name[0] == '.' || strings.HasSuffix(name, absentSuffix) || held[name] {
 			continue
 		}
 		if err := errors.Join(ctx.Err(), s.Held()); err != nil {
 			return removed, err
 		}
-		is, err := p.sweepWorkspace(ctx, name, s)
+		is, err := f.sweepWorkspace(ctx, name, s)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("workspace %s: %w", name, err))
 		} else if is {
 			removed++
 		}
 	}
-	errs = append(errs, p.removeGoing(ctx, s.Held))
+	errs = append(errs, f.removeGoing(ctx, s.Held))
 	if err := errors.Join(errs...); err != nil {
 		return removed, schemas.Wrap(schemas.Unavailable, "sweep workspaces", "files of removed accounts could not be removed", err)
 	}
 	return removed, nil
 }
 
+// holders are the workspaces that sandboxes have. Code: unavailable.
+func (f *Folder) holders(ctx context.Context) (map[string]bool, error) {
+	if f.Holders == nil {
+		return nil, nil //nolint:nilnil // there are none
+	}
+	held, err := f.Holders(ctx)
+	if err != nil {
+		return nil, schemas.Wrap(schemas.Unavailable, "sweep workspaces", "it is not known which workspaces sandboxes have", err)
+	}
+	return held, nil
+}
+
 // removeTemp removes a file that a process has left which died before it gave it its name. A process that is that slow only notes
 // the owner at the next opening, or the absence at the next sweep.
-func (p *Provider) removeTemp(e fs.DirEntry) error {
+func (f *Folder) removeTemp(e fs.DirEntry) error {
 	info, err := e.Info()
 	if err != nil || time.Since(info.ModTime()) < tempKept {
 		return nil //nolint:nilerr // it has its name, or is new
 	}
-	return removeFile(filepath.Join(p.opt.Workspaces, ownersDir, e.Name()))
+	return removeFile(filepath.Join(f.Dir, ownersDir, e.Name()))
 }
 
-// sweepWorkspace looks at one workspace and takes its directory out of use when its account was removed for long enough. Of an
+// sweepWorkspace looks at one workspace and takes its folder out of use when its account was removed for long enough. Of an
 // account that exists nothing is locked: its boxes must not wait for a look.
-func (p *Provider) sweepWorkspace(ctx context.Context, name string, s providers.WorkspaceSweep) (removed bool, err error) {
-	path := p.ownerFile(name)
-	f, err := os.Open(path)
+func (f *Folder) sweepWorkspace(ctx context.Context, name string, s providers.WorkspaceSweep) (removed bool, err error) {
+	path := f.ownerFile(name)
+	file, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
 	if err != nil {
 		return false, err
 	}
-	defer f.Close() //nolint:errcheck // only read and locked
+	defer file.Close() //nolint:errcheck // only read and locked
 	var o owner
-	if err := json.NewDecoder(f).Decode(&o); err != nil || o.Account.Validate() != nil {
+	if err := json.NewDecoder(file).Decode(&o); err != nil || o.Account.Validate() != nil {
 		return false, nil // it is not known whose it is
 	}
 	if is, err := s.Removed(ctx, o.Account); err != nil {
@@ -214,11 +276,11 @@ func (p *Provider) sweepWorkspace(ctx context.Context, name string, s providers.
 		return false, removeFile(path + absentSuffix)
 	}
 
-	defer p.making.take(name)()
-	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil || !linked(f) {
+	defer f.Lock(name)()
+	if unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil || !linked(file) {
 		return false, nil // a box has it, or it cannot be known whether one does
 	}
-	there, mine, err := p.holdsFilesOf(name, o.Account)
+	there, mine, err := f.holdsFilesOf(name, o.Account)
 	if err != nil || !mine {
 		return false, err
 	}
@@ -237,31 +299,34 @@ func (p *Provider) sweepWorkspace(ctx context.Context, name string, s providers.
 		return false, writeAbsence(path+absentSuffix, absent)
 	case removeFiles:
 	}
+	if held, err := f.holders(ctx); err != nil || held[name] { // since it is locked none is made that could have it
+		return false, err
+	}
 	if err := s.Held(); err != nil {
 		return false, err
 	}
 	if there {
-		if err := os.Rename(p.workspace(name), p.workspace(goingPrefix+strings.ToLower(schemas.NewID("")))); err != nil {
+		if err := os.Rename(f.at(name), f.at(goingPrefix+strings.ToLower(schemas.NewID("")))); err != nil {
 			return false, err
 		}
 	}
-	p.quotas.gone(name)
-	p.log.Info("files of a removed account's workspace removed", "account", o.Account, "namespace", name)
+	if f.Gone != nil {
+		f.Gone(name)
+	}
+	f.Log.Info("files of a removed account's workspace removed", "account", o.Account, "namespace", name)
 	// The owner goes last: a look after a crash before that finds no directory and removes the rest.
 	return there, errors.Join(removeFile(path+absentSuffix), removeFile(path))
 }
 
-// holdsFilesOf reports whether a workspace's directory is there, and whether what is there is as it was made for the account: an
-// operator may have put something else in its place, or given it to another user.
-func (p *Provider) holdsFilesOf(name string, a schemas.AccountID) (there, mine bool, err error) {
-	var st unix.Stat_t
-	if err := unix.Lstat(p.workspace(name), &st); errors.Is(err, unix.ENOENT) {
+// holdsFilesOf reports whether a workspace's folder is there, and whether what is there is as it was made for the account.
+func (f *Folder) holdsFilesOf(name string, a schemas.AccountID) (there, mine bool, err error) {
+	info, err := os.Lstat(f.at(name))
+	if errors.Is(err, fs.ErrNotExist) {
 		return false, true, nil
 	} else if err != nil {
 		return false, false, err
 	}
-	id := p.hostID(a)
-	return true, st.Mode&unix.S_IFMT == unix.S_IFDIR && (id == 0 || st.Uid == 0 || int(st.Uid) == id), nil
+	return true, info.IsDir() && f.Mine(info, a), nil
 }
 
 func removeFile(path string) error {
@@ -303,8 +368,8 @@ func writeAbsence(path string, d time.Duration) error {
 }
 
 // removeGoing removes the directories that were taken out of use, one after the other, until ctx ends or held has an error.
-func (p *Provider) removeGoing(ctx context.Context, held func() error) error {
-	entries, err := os.ReadDir(p.opt.Workspaces)
+func (f *Folder) removeGoing(ctx context.Context, held func() error) error {
+	entries, err := os.ReadDir(f.Dir)
 	if err != nil {
 		return err
 	}
@@ -313,7 +378,7 @@ func (p *Provider) removeGoing(ctx context.Context, held func() error) error {
 		if !e.IsDir() || !strings.HasPrefix(e.Name(), goingPrefix) {
 			continue
 		}
-		err := removeTree(p.workspace(e.Name()), func() error { return errors.Join(ctx.Err(), held()) })
+		err := RemoveTree(f.at(e.Name()), func() error { return errors.Join(ctx.Err(), held()) })
 		if err != nil {
 			errs = append(errs, err)
 		}
