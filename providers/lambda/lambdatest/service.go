@@ -63,6 +63,7 @@ type Options struct {
 	Unconfined  bool          // functions may run commands that they cannot confine
 	Workspaces  string        // the folder of all workspaces, such as one of a server of S3; empty: one of its own
 	OldKernel   bool          // environments have no Landlock and take no filters of system calls
+	LandlockABI int           // environments have Landlock of this ABI, where the kernel has a later one; 0: the kernel's
 }
 
 // Service is Lambda with four functions. Its methods may be called from many goroutines.
