@@ -55,7 +55,7 @@ func (p *Provider) Run(ctx context.Context, cmd providers.Command) (providers.Re
 		TenantId: p.tenant(cmd.Spec.Account),
 	}
 	limit := cmd.Timeout + min(cmd.Grace, invocation.MaxGrace) + overhead
-	out, began, err := p.invoke(ctx, in, limit)
+	out, began, err := p.invoke(ctx, in, limit, wakeTime)
 	if err != nil {
 		if _, known := errors.AsType[*schemas.Error](err); !began.IsZero() && !known {
 			p.over(cmd.ID, began.Add(limit))
@@ -102,10 +102,11 @@ func request(cmd providers.Command) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// invoke asks Lambda, again where it says that nothing was started and the table says so. Began is when the request that counts may have
+// invoke asks Lambda, again where it says that nothing was started and the table says so. Wake is how long it waits for a function that AWS
+// prepares. Began is when the request that counts may have
 // arrived; zero: none has. An error that is one of ours says that nothing was started.
-func (p *Provider) invoke(ctx context.Context, in *lambda.InvokeInput, limit time.Duration) (*lambda.InvokeOutput, time.Time, error) {
-	turn := time.Now().Add(patience)
+func (p *Provider) invoke(ctx context.Context, in *lambda.InvokeInput, limit, wake time.Duration) (*lambda.InvokeOutput, time.Time, error) {
+	first := time.Now()
 	pause := wait.Backoff{First: 200 * time.Millisecond, Most: 3 * time.Second}
 	for n := 1; ; n++ {
 		began, sent := time.Now(), new(atomic.Bool)
@@ -120,8 +121,11 @@ func (p *Provider) invoke(ctx context.Context, in *lambda.InvokeInput, limit tim
 		if ctx.Err() != nil {
 			return nil, time.Time{}, ctx.Err()
 		}
-		delay := max(pause.After(n), retryAfter(err))
-		if r.again == never || r.again == once && n > 1 || time.Now().Add(delay).After(turn) {
+		delay, most := max(pause.After(n), retryAfter(err)), patience
+		if r.again == waking {
+			most = wake
+		}
+		if r.again == never || r.again == once && n > 1 || time.Since(first)+delay > most {
 			return nil, time.Time{}, notStarted(r, err)
 		}
 		p.log.Debug("function not started, retrying", "function", *in.FunctionName, "after", delay, "error", err)
