@@ -57,12 +57,13 @@ type s3Access struct {
 	credentials bucket.Credentials // the operator's
 	region      string
 	private     []netip.Prefix
+	budget      *bucket.Budget // of all buckets of this process
 	value       func(ctx context.Context, a schemas.AccountID, ref string) (string, error)
 	n           *node
 }
 
 func (n *node) newS3(f s3Flags, operator operatorFlags) (*s3Access, error) {
-	a := &s3Access{flags: f, private: operator.PrivateNetworks, value: n.records.Value, n: n}
+	a := &s3Access{flags: f, private: operator.PrivateNetworks, budget: bucket.DefaultBudget(), value: n.records.Value, n: n}
 	if f.S3Bucket == "" {
 		return a, nil
 	}
@@ -82,7 +83,7 @@ func (a *s3Access) open(ctx context.Context, w schemas.Workspace) (*bucket.Bucke
 				"with --s3-bucket"}
 		}
 		o := a.operator()
-		o.Prefix = own
+		o.Prefix, o.Account = own, string(w.Account)
 		return bucket.Open(o)
 	}
 	var keys [3]string
@@ -98,7 +99,7 @@ func (a *s3Access) open(ctx context.Context, w schemas.Workspace) (*bucket.Bucke
 	return bucket.Open(bucket.Options{
 		Bucket: w.Bucket.Name, Prefix: cmp.Or(w.Bucket.Prefix, own), Region: w.Bucket.Region, Endpoint: w.Bucket.Endpoint,
 		PathStyle: w.Bucket.PathStyle, Credentials: bucket.Static(keys[0], keys[1], keys[2]), Public: true, Private: a.private,
-		Log: a.n.log.With("part", "s3"),
+		Budget: a.budget, Account: string(w.Account), Log: a.n.log.With("part", "s3"),
 	})
 }
 
@@ -107,6 +108,7 @@ func (a *s3Access) operator() bucket.Options {
 	f := a.flags
 	o := bucket.Options{
 		Bucket: f.S3Bucket, Region: cmp.Or(f.S3Region, a.region), Endpoint: f.S3Endpoint, PathStyle: f.S3PathStyle, Credentials: a.credentials,
+		Budget: a.budget,
 	}
 	if a.n != nil {
 		o.Log = a.n.log.With("part", "s3")

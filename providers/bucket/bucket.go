@@ -24,7 +24,7 @@ import (
 
 // Limits of requests.
 const (
-	// PartSize is how many bytes one request carries at most: larger files are written in parts of that size.
+	// PartSize is how many bytes one request carries at most: larger files are read and written in parts of that size.
 	PartSize = 8 << 20
 	// maxAnswer is how many bytes an answer has that is no file: a page of a list has a thousand keys.
 	maxAnswer = 8 << 20
@@ -61,6 +61,10 @@ type Options struct {
 	// that a tenant has named.
 	Public  bool
 	Private []netip.Prefix
+	// Budget bounds the bytes of files in memory, with those of the other buckets that have it; Account is whose they are. Nil: a
+	// [DefaultBudget] for this bucket alone.
+	Budget  *Budget
+	Account string
 	// Log gets what the library for S3 warns of. Nil: nobody.
 	Log *slog.Logger
 	// transport is for tests. Nil: one of its own.
@@ -73,11 +77,13 @@ type Options struct {
 // Codes of all: not_found (no such file), conflict (a condition does not hold), denied (the credentials do not allow it), invalid (no
 // such bucket, another region, a name that can be no key), unavailable (the service is away or busy: try later).
 type Bucket struct {
-	client *s3.Client
-	bucket string
-	prefix string
-	where  string
-	idle   func()
+	client  *s3.Client
+	bucket  string
+	prefix  string
+	where   string
+	budget  *Budget
+	account string
+	idle    func()
 }
 
 // Open returns a bucket. Nothing is asked yet. The caller closes it.
@@ -100,7 +106,10 @@ func Open(o Options) (*Bucket, error) {
 		t := newTransport(o)
 		transport, idle = t, t.CloseIdleConnections
 	}
-	b := &Bucket{bucket: o.Bucket, prefix: o.Prefix, idle: idle}
+	b := &Bucket{bucket: o.Bucket, prefix: o.Prefix, budget: o.Budget, account: o.Account, idle: idle}
+	if b.budget == nil {
+		b.budget = DefaultBudget()
+	}
 	b.where = cmp.Or(o.Endpoint, "s3."+cmp.Or(o.Region, "us-east-1")) + "/" + o.Bucket + "/" + o.Prefix
 	b.client = s3.New(s3.Options{
 		Region: cmp.Or(o.Region, "us-east-1"), Credentials: o.Credentials, UsePathStyle: o.PathStyle,

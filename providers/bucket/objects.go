@@ -1,7 +1,6 @@
 package bucket
 
 import (
-	"bytes"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -120,8 +119,23 @@ func (b *Bucket) Head(ctx context.Context, name string) (Object, error) {
 	}, nil
 }
 
-// Get reads a version of a file from an offset on: at most n bytes, fewer at its end. With an empty etag it reads the latest. Code
-// conflict: it is another version by now.
+// Part reads a part of a file as [Bucket.Get] does, waits for its room in the budget before that, and hands it to use, which must neither
+// keep the bytes nor call a method of a bucket that reads or writes files. It returns the error of use.
+func (b *Bucket) Part(ctx context.Context, name, etag string, from int64, n int, use func([]byte, Object) error) error {
+	done, err := b.budget.take(ctx, b.account, int64(n))
+	if err != nil {
+		return err
+	}
+	defer done()
+	data, o, err := b.Get(ctx, name, etag, from, min(n, PartSize))
+	if err != nil {
+		return err
+	}
+	return use(data, o)
+}
+
+// Get reads a version of a file from an offset on: at most n bytes, fewer at its end. With an empty etag it reads the latest. It is for
+// few bytes: the budget does not count them, see [Bucket.Part]. Code conflict: it is another version by now.
 func (b *Bucket) Get(ctx context.Context, name, etag string, from int64, n int) ([]byte, Object, error) {
 	key, err := b.key(name)
 	if err != nil {
@@ -160,17 +174,17 @@ func (b *Bucket) get(ctx context.Context, name, key, etag string, from int64, n 
 	defer g.Body.Close() //nolint:errcheck // it was only read
 	o := Object{Name: name, Size: wholeSize(g), ETag: aws.ToString(g.ETag), Modified: aws.ToTime(g.LastModified), Hash: hashOf(g.Metadata)}
 	want := min(int64(n), max(o.Size-from, 0))
-	data := make([]byte, 0, min(want, PartSize))
-	buf := bytes.NewBuffer(data)
-	got, err := io.Copy(buf, io.LimitReader(g.Body, int64(n)+1))
-	if err != nil || got != want {
+	data := make([]byte, want) // not a buffer that grows: it would take twice of what the budget has given
+	got, err := io.ReadFull(g.Body, data)
+	more, _ := g.Body.Read(make([]byte, 1)) // a service that knows no ranges sends the whole file
+	if err != nil || more > 0 {
 		if ctx.Err() != nil && errors.Is(context.Cause(ctx), context.Canceled) {
 			return nil, o, context.Cause(ctx)
 		}
-		return nil, o, schemas.Wrap(schemas.Unavailable, "s3", fmt.Sprintf("read %s: %d of %d bytes came", quoted(name), got, want),
+		return nil, o, schemas.Wrap(schemas.Unavailable, "s3", fmt.Sprintf("read %s: %d of %d bytes came", quoted(name), got+more, want),
 			errors.Join(errBroken, err))
 	}
-	return buf.Bytes(), o, nil
+	return data, o, nil
 }
 
 // wholeSize is the size of the file of which g is a part.

@@ -74,17 +74,20 @@ func (b *Bucket) Holds(ctx context.Context, o Object, sum *Sum, limit int64) (bo
 	}
 	theirs := NewSum()
 	for theirs.Size() < o.Size {
-		data, _, err := b.Get(ctx, o.Name, o.ETag, theirs.Size(), PartSize)
+		got := 0
+		err := b.Part(ctx, o.Name, o.ETag, theirs.Size(), int(min(o.Size-theirs.Size(), PartSize)), func(data []byte, _ Object) error {
+			got, _ = theirs.Write(data) // it never fails
+			return nil
+		})
 		if code := schemas.CodeOf(err); code == schemas.Conflict || code == schemas.NotFound { // it is another by now
 			return false, nil
 		}
 		if err != nil {
 			return false, err
 		}
-		if len(data) == 0 {
+		if got == 0 {
 			return false, schemas.Errorf(schemas.Unavailable, "s3", "read %s: it ended early", quoted(o.Name))
 		}
-		_, _ = theirs.Write(data) // it never fails
 	}
 	return theirs.Hash() == sum.Hash(), nil
 }

@@ -95,6 +95,11 @@ func (b *Bucket) wrote(ctx context.Context, o Object, mine, hash string, sum *Su
 }
 
 func (b *Bucket) putWhole(ctx context.Context, key, etag, hash string, from io.ReaderAt, size int64, sum *Sum) (string, error) {
+	done, err := b.budget.take(ctx, b.account, size)
+	if err != nil {
+		return "", err
+	}
+	defer done()
 	data := make([]byte, size)
 	if n, err := from.ReadAt(data, 0); int64(n) != size {
 		return "", fmt.Errorf("%w: %w", ErrTorn, err)
@@ -143,15 +148,9 @@ func (b *Bucket) putParts(ctx context.Context, key, etag, hash string, from io.R
 		defer cancel()
 		_, _ = b.client.AbortMultipartUpload(ctx, &s3.AbortMultipartUploadInput{Bucket: &b.bucket, Key: &key, UploadId: u.UploadId})
 	}()
-	buf := make([]byte, PartSize)
 	var parts []types.CompletedPart
 	for at := int64(0); at < size; at += PartSize {
-		data := buf[:min(PartSize, size-at)]
-		if n, err := from.ReadAt(data, at); n != len(data) {
-			return "", fmt.Errorf("%w: %w", ErrTorn, err)
-		}
-		_, _ = sum.Write(data) // it never fails
-		part, err := b.putPart(ctx, key, u.UploadId, int32(len(parts)+1), data)
+		part, err := b.putPart(ctx, key, u.UploadId, int32(len(parts)+1), io.NewSectionReader(from, at, min(PartSize, size-at)), sum)
 		if err != nil {
 			return "", err
 		}
@@ -173,7 +172,21 @@ func (b *Bucket) putParts(ctx context.Context, key, etag, hash string, from io.R
 	return aws.ToString(out.ETag), nil
 }
 
-func (b *Bucket) putPart(ctx context.Context, key string, upload *string, number int32, data []byte) (types.CompletedPart, error) {
+// putPart writes one part, and adds it to sum. The part has its room in the budget for that long, not for the whole file: a large file
+// takes turns with others.
+func (b *Bucket) putPart(ctx context.Context, key string, upload *string, number int32, from *io.SectionReader, sum *Sum) (
+	types.CompletedPart, error,
+) {
+	done, err := b.budget.take(ctx, b.account, from.Size())
+	if err != nil {
+		return types.CompletedPart{}, err
+	}
+	defer done()
+	data := make([]byte, from.Size())
+	if _, err := io.ReadFull(from, data); err != nil {
+		return types.CompletedPart{}, fmt.Errorf("%w: %w", ErrTorn, err)
+	}
+	_, _ = sum.Write(data) // it never fails
 	ctx, cancel := within(ctx, transferWithin)
 	defer cancel()
 	p, err := b.client.UploadPart(ctx, &s3.UploadPartInput{

@@ -30,44 +30,76 @@ func (s *syncing) bringIn(name string) error {
 	case err != nil:
 		return err
 	}
-	data, o, err := s.bucket.Get(s.ctx, name, "", 0, bucket.PartSize)
-	if schemas.CodeOf(err) == schemas.NotFound {
+	in := arrival{s: s, name: name, was: was, sum: bucket.NewSum()}
+	err = s.bucket.Part(s.ctx, name, "", 0, s.firstPart(name), in.first)
+	if err == nil && in.beside != "" {
+		err = in.rest()
+	}
+	if in.beside != "" {
+		in.leave(err)
+	}
+	switch code := workspacefs.CodeOf(err); {
+	case schemas.CodeOf(err) == schemas.NotFound:
 		return nil // the list was old
-	}
-	if err != nil {
-		return err
-	}
-	if o.Size > s.c.Limits.FileSize {
+	case errors.Is(err, errLarge):
 		s.hide(leftLarge, name)
 		return nil
-	}
-	sum := bucket.NewSum()
-	_, _ = sum.Write(data) // it never fails
-	if o.Size > int64(len(data)) {
-		err = s.bringParts(name, o, data, sum, was)
-	} else {
-		err = s.put(name, o, data, sum, was)
-	}
-	if code := workspacefs.CodeOf(err); code == workspacefs.ErrChanged || code == workspacefs.ErrExists {
+	case code == workspacefs.ErrChanged || code == workspacefs.ErrExists:
 		return nil // as above
-	}
-	if err != nil {
+	case err != nil:
 		return err
 	}
-	s.known(name, o, sum.Hash())
+	s.known(name, in.object, in.sum.Hash())
 	s.count(&s.report.In)
 	return s.crash("brought in", name)
 }
 
-func (s *syncing) put(name string, o bucket.Object, data []byte, sum *bucket.Sum, was fs.FileInfo) error {
-	if err := whole(o, sum); err != nil {
+// firstPart is how many bytes are asked for first: all of a small file as the list has it, so that it takes no more room than that.
+func (s *syncing) firstPart(name string) int {
+	if o, listed := s.remote[name]; listed {
+		return int(min(max(o.Size, 1), bucket.PartSize))
+	}
+	return bucket.PartSize
+}
+
+// arrival is a file that is being brought in.
+type arrival struct {
+	s      *syncing
+	name   string
+	was    fs.FileInfo // what it takes the place of; nil: nothing
+	object bucket.Object
+	sum    *bucket.Sum // of what has come
+	beside string      // where a large file is until it is whole; empty: it is a small one
+}
+
+// errLarge is an object that has become larger than a file may be since it was listed.
+var errLarge = errors.New("the file is larger than the limit")
+
+// first takes the beginning of a file, which is all of a small one.
+func (a *arrival) first(data []byte, o bucket.Object) error {
+	if a.object = o; o.Size > a.s.c.Limits.FileSize {
+		return errLarge
+	}
+	_, _ = a.sum.Write(data) // it never fails
+	if a.sum.Size() == o.Size {
+		return a.put(data)
+	}
+	var err error
+	if a.beside, err = arrive(a.s.dir); err != nil {
+		return schemas.Wrap(schemas.Unavailable, "files", "the state of the workspace's copy cannot be written", err)
+	}
+	return a.s.files.Write(a.s.ctx, a.beside, data, workspacefs.Create, nil)
+}
+
+func (a *arrival) put(data []byte) error {
+	if err := whole(a.object, a.sum); err != nil {
 		return err
 	}
 	mode := workspacefs.Create
-	if was != nil {
+	if a.was != nil {
 		mode = workspacefs.Replace
 	}
-	return s.files.Write(s.ctx, name, data, mode, was)
+	return a.s.files.Write(a.s.ctx, a.name, data, mode, a.was)
 }
 
 // errStale is a content that is neither what its metadata says nor what its ETag does: it was damaged, or another program has written it
@@ -81,48 +113,48 @@ func whole(o bucket.Object, sum *bucket.Sum) error {
 	return nil
 }
 
-// bringParts brings in a large file beside its place, and puts it there when it is whole, unless the file that was there has been changed
-// meanwhile, or another call has made one.
-func (s *syncing) bringParts(name string, o bucket.Object, data []byte, sum *bucket.Sum, was fs.FileInfo) (err error) {
-	beside, err := arrive(s.dir)
-	if err != nil {
-		return schemas.Wrap(schemas.Unavailable, "files", "the state of the workspace's copy cannot be written", err)
-	}
-	defer func() {
+// rest brings in the other parts of a large file beside its place, and puts it there when it is whole, unless the file that was there has
+// been changed meanwhile, or another call has made one.
+func (a *arrival) rest() error {
+	s := a.s
+	for a.sum.Size() < a.object.Size {
+		n := int(min(a.object.Size-a.sum.Size(), bucket.PartSize))
+		err := s.bucket.Part(s.ctx, a.name, a.object.ETag, a.sum.Size(), n, func(data []byte, _ bucket.Object) error {
+			if len(data) == 0 {
+				return schemas.Errorf(schemas.Unavailable, "files", "%s ends early on S3: try later", schemas.Quotable(a.name))
+			}
+			_, _ = a.sum.Write(data) // it never fails
+			return s.files.Write(s.ctx, a.beside, data, workspacefs.Append, nil)
+		})
+		if schemas.CodeOf(err) == schemas.Conflict {
+			err = workspacefs.ErrChanged
+		}
 		if err != nil {
-			if left := s.files.Remove(s.ctx, beside); left != nil && !isGone(left) { // the next comparison removes it
-				return
-			}
-		}
-		arrived(s.dir, beside)
-	}()
-	if err := s.files.Write(s.ctx, beside, data, workspacefs.Create, nil); err != nil {
-		return err
-	}
-	for at := int64(len(data)); at < o.Size; at += int64(len(data)) {
-		if data, _, err = s.bucket.Get(s.ctx, name, o.ETag, at, bucket.PartSize); err != nil {
-			if schemas.CodeOf(err) == schemas.Conflict {
-				err = workspacefs.ErrChanged
-			}
-			return err
-		}
-		_, _ = sum.Write(data) // it never fails
-		if err := s.files.Write(s.ctx, beside, data, workspacefs.Append, nil); err != nil {
 			return err
 		}
 	}
-	if err := whole(o, sum); err != nil {
+	if err := whole(a.object, a.sum); err != nil {
 		return err
 	}
-	if dir := path.Dir(name); dir != "." {
+	if dir := path.Dir(a.name); dir != "." {
 		if err := s.files.MkdirAll(s.ctx, dir); err != nil {
 			return err
 		}
 	}
-	if err := s.crash("place", name); err != nil {
+	if err := s.crash("place", a.name); err != nil {
 		return err
 	}
-	return s.placer.Place(s.ctx, beside, name, was)
+	return s.placer.Place(s.ctx, a.beside, a.name, a.was)
+}
+
+// leave ends the stay of a file beside its place.
+func (a *arrival) leave(err error) {
+	if err != nil {
+		if left := a.s.files.Remove(a.s.ctx, a.beside); left != nil && !isGone(left) { // the next comparison removes it
+			return
+		}
+	}
+	arrived(a.s.dir, a.beside)
 }
 
 // takeOut writes the copy's version of a file to the bucket: a new one, or in the place of the base's version.

@@ -1,6 +1,7 @@
 package lambda
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,6 +33,8 @@ const (
 	diagnoseTime = 15 * time.Second
 	// probeTime is how long the command of a probe may take.
 	probeTime = 10 * time.Second
+	// probeWake is how long a probe waits for a function that AWS prepares.
+	probeWake = 15 * time.Second
 )
 
 // probe is that command: it prints which programs are missing.
@@ -107,7 +110,7 @@ func (p *Provider) probe(ctx context.Context, name string, d Diagnosis) Diagnosi
 	in := &lambda.InvokeInput{
 		FunctionName: aws.String(name), InvocationType: types.InvocationTypeRequestResponse, Payload: payload, TenantId: p.tenant("doctor"),
 	}
-	out, _, err := p.invoke(ctx, in, probeTime+overhead, cmd)
+	out, _, err := p.invoke(ctx, in, probeTime+overhead, probeWake, cmd)
 	if err != nil {
 		return p.refused(name, err)
 	}
@@ -148,6 +151,10 @@ func (p *Provider) refused(name string, err error) Diagnosis {
 		d.Remedy = "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give this host a role"
 		return d
 	}
+	if r, known := judge(err, false); known && r.again == waking {
+		d.Remedy = "run this again in some minutes"
+		return d
+	}
 	switch code { //nolint:exhaustive // of the others nothing better is known
 	case schemas.Denied:
 		d.Remedy = "give this process credentials whose policy allows lambda:InvokeFunction on it (the output WorkerPolicy of the stack)"
@@ -165,9 +172,15 @@ func (p *Provider) settings(name string, mount bool, c *lambda.GetFunctionConfig
 	tenants := c.TenancyConfig != nil && c.TenancyConfig.TenantIsolationMode == types.TenantIsolationModePerTenant
 	mounted := len(c.FileSystemConfigs) > 0
 	switch {
+	case c.State == types.StatePending:
+		return Diagnosis{Says: fmt.Sprintf("%s is prepared by AWS at the moment (Pending): %s; calls wait for it, or fail",
+			name, reason(c.StateReasonCode, c.StateReason)), Remedy: "run this again in some minutes"}
 	case c.State != "" && c.State != types.StateActive && c.State != types.StateInactive:
-		says := fmt.Sprintf("%s is %s: %s", name, c.State, aws.ToString(c.StateReason))
-		return Diagnosis{Says: says, Remedy: "see the function's events in AWS"}
+		return Diagnosis{Says: fmt.Sprintf("%s takes no calls (%s): %s", name, c.State, reason(c.StateReasonCode, c.StateReason)),
+			Remedy: remedyOf(string(c.StateReasonCode))}
+	case c.LastUpdateStatus == types.LastUpdateStatusFailed:
+		return Diagnosis{Says: fmt.Sprintf("the last change of %s has failed, and calls get what it was before: %s",
+			name, reason(c.LastUpdateStatusReasonCode, c.LastUpdateStatusReason)), Remedy: remedyOf(string(c.LastUpdateStatusReasonCode))}
 	case mount && !mounted:
 		return Diagnosis{Says: name + " has no file system, which workspaces need",
 			Remedy: "give it that of the stack, or name another function"}
@@ -184,5 +197,36 @@ func (p *Provider) settings(name string, mount bool, c *lambda.GetFunctionConfig
 	case aws.ToInt32(c.MemorySize) < memory>>20:
 		return Diagnosis{Says: fmt.Sprintf("%s has %d MB of memory", name, aws.ToInt32(c.MemorySize)), Remedy: "give it 512 or more"}
 	}
-	return Diagnosis{Good: true, Says: fmt.Sprintf("%s may be run: %d MB, %d s", name, aws.ToInt32(c.MemorySize), aws.ToInt32(c.Timeout))}
+	d := Diagnosis{Good: true, Says: fmt.Sprintf("%s may be run: %d MB, %d s", name, aws.ToInt32(c.MemorySize), aws.ToInt32(c.Timeout))}
+	switch {
+	case c.State == types.StateInactive:
+		d.Says += ", was idle for weeks (Inactive), and is prepared with its first call"
+	case c.LastUpdateStatus == types.LastUpdateStatusInProgress:
+		d.Says += ", is being changed, and calls get what it was before until that is done"
+	}
+	return d
+}
+
+// reason is what AWS says of a state.
+func reason[Code ~string](code Code, text *string) string {
+	return schemas.Quotable(cmp.Or(aws.ToString(text), "no reason is given") + " (" + cmp.Or(string(code), "no code") + ")")
+}
+
+// remedyOf is what to do about a function that has failed, by AWS's code for the reason.
+func remedyOf(code string) string {
+	switch {
+	case strings.HasPrefix(code, "Image"), strings.HasPrefix(code, "FunctionError"), code == "InvalidImage":
+		return "push the image of deploy/lambda under another tag, and have the stack use that (ImageTag)"
+	case strings.HasPrefix(code, "Subnet"), strings.HasPrefix(code, "Eni"), strings.HasPrefix(code, "EC2"), code == "InsufficientCapacity":
+		return "give the subnets of the stack more addresses, or ask AWS for more network interfaces; then change the function, such as its description"
+	case code == "InvalidSubnet", code == "InvalidSecurityGroup", code == "DisallowedByVpcEncryptionControl":
+		return "deploy the stack again: it makes the subnets and security groups that the function names"
+	case strings.HasPrefix(code, "EFS"), strings.HasPrefix(code, "S3Files"):
+		return "see whether the file system has mount targets in the function's subnets, and whether its security group lets port 2049 in"
+	case strings.Contains(code, "KMS"):
+		return "give the function's role the key, or enable that"
+	case code == "InsufficientRolePermissions":
+		return "deploy the stack again: the role of the function lacks rights"
+	}
+	return "see the function's events in AWS"
 }

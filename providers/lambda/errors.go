@@ -8,6 +8,7 @@ import (
 	"time"
 
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/aws-sdk-go-v2/service/lambda/types"
 	"github.com/aws/smithy-go"
 
 	"github.com/sandjet/sandjet/schemas"
@@ -20,10 +21,15 @@ const (
 	never   again = iota
 	once          // after a moment
 	patient       // until patience is over, or as Retry-After says
+	waking        // until wakeTime is over, likewise
 )
 
-// patience is how long a run waits for its turn in all.
-const patience = 20 * time.Second
+const (
+	// patience is how long a run waits for its turn in all.
+	patience = 20 * time.Second
+	// wakeTime is how long a run waits for a function that AWS prepares: after weeks without calls that takes a minute or two.
+	wakeTime = 2 * time.Minute
+)
 
 // row is what an answer of Lambda means. Each says that no command was started.
 type row struct {
@@ -44,8 +50,16 @@ func table(kind string) (row, bool) {
 	case "S3FilesMountConnectivityException", "S3FilesMountFailureException", "S3FilesMountTimeoutException",
 		"EFSMountConnectivityException", "EFSMountFailureException", "EFSMountTimeoutException":
 		return row{schemas.Unavailable, once, "the file system of workspaces could not be mounted"}, true
-	case "ResourceConflictException", "ResourceNotReadyException", "EC2UnexpectedException":
-		return row{schemas.Unavailable, once, "the function is being made or changed: try later"}, true
+	case "ResourceConflictException", "ResourceNotReadyException", "ENINotReadyException", "CodeArtifactUserPendingException",
+		"CodeArtifactUserDeletedException":
+		return row{schemas.Unavailable, waking, "AWS prepares the function, as after weeks without calls or a change: try again in some " +
+			"minutes; \"sandjet doctor\" shows its state"}, true
+	case "EC2UnexpectedException":
+		return row{schemas.Unavailable, once, "the network of the function could not be set up: try later"}, true
+	case "CodeArtifactUserFailedException":
+		return row{schemas.Unsupported, never, "AWS cannot use the image of the function: \"sandjet doctor\" explains"}, true
+	case "ServiceQuotaExceededException":
+		return row{schemas.Exhausted, never, "a quota of the AWS account is used up: ask AWS for more"}, true
 	case "RequestTooLargeException", "RequestEntityTooLargeException":
 		return row{schemas.Invalid, never, tooLarge}, true
 	case "ResourceNotFoundException":
@@ -66,15 +80,36 @@ func table(kind string) (row, bool) {
 const tooLarge = "the command with its input and variables is larger than an invocation may be (6 MiB): " +
 	"put large files into the workspace by smaller calls"
 
+// throttled is what is said where as many functions run as may.
+func throttled(why types.ThrottleReason) string {
+	switch why {
+	case types.ThrottleReasonReservedFunctionConcurrentInvocationLimitExceeded,
+		types.ThrottleReasonReservedFunctionInvocationRateLimitExceeded:
+		return "as many of this function run as its reserved concurrency allows: try later, or raise it (Concurrency of the stack)"
+	case types.ThrottleReasonCallerRateLimitExceeded:
+		return "AWS takes no more requests of this worker's account at the moment: try later"
+	default:
+		return "as many functions run on Lambda as may: try later, or ask AWS for more"
+	}
+}
+
 // judge says what an error of an invocation means. Known is false when the command may have been started. Sent says whether the
 // request may have arrived.
 func judge(err error, sent bool) (r row, known bool) {
 	if e, ok := errors.AsType[credentialsError](err); ok {
 		return e.row(), true
 	}
+	if e, ok := errors.AsType[*types.TooManyRequestsException](err); ok {
+		r, _ := table("TooManyRequestsException")
+		r.says = throttled(e.Reason)
+		return r, true
+	}
 	if e, ok := errors.AsType[smithy.APIError](err); ok {
 		if r, ok := table(e.ErrorCode()); ok {
 			return r, true
+		}
+		if e.ErrorCode() == "EFSIOException" { // 410, and of a file system that the command may have used
+			return row{}, false
 		}
 	}
 	switch status := statusOf(err); {

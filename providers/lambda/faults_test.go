@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/service/lambda/types"
+
 	"github.com/sandjet/sandjet/internal/testwait"
 	"github.com/sandjet/sandjet/providers"
 	"github.com/sandjet/sandjet/providers/lambda"
@@ -66,6 +68,43 @@ func TestFaults(t *testing.T) {
 		},
 		"the function is being changed": {
 			fault: refusal(http.StatusConflict, "ResourceConflictException"), ran: 1, most: 1,
+		},
+		"the function is prepared after weeks without calls": {
+			fault: lambdatest.Fault{Status: http.StatusConflict, Kind: "CodeArtifactUserPendingException", Times: 2}, ran: 1, most: 1,
+		},
+		"the function is prepared, as an older service says it": {
+			fault: refusal(http.StatusInternalServerError, "CodeArtifactUserPendingException"), ran: 1, most: 1,
+		},
+		"the function is prepared for longer than anybody waits": {
+			fault: always(lambdatest.Fault{Status: http.StatusConflict, Kind: "CodeArtifactUserPendingException", RetryAfter: 600}),
+			code:  schemas.Unavailable,
+		},
+		"the network of the function was taken back": {
+			fault: lambdatest.Fault{Status: http.StatusBadGateway, Kind: "ResourceNotReadyException", Times: 2}, ran: 1, most: 1,
+		},
+		"the network interface of the function is not ready": {
+			fault: refusal(http.StatusBadGateway, "ENINotReadyException"), ran: 1, most: 1,
+		},
+		"the subnets have no address left": {
+			fault: refusal(http.StatusBadGateway, "SubnetIPAddressLimitReachedException"), ran: 1, most: 1,
+		},
+		"the network of the function is throttled": {
+			fault: refusal(http.StatusBadGateway, "EC2ThrottledException"), ran: 1, most: 1,
+		},
+		"the network of the function cannot be set up": {
+			fault: always(refusal(http.StatusBadGateway, "EC2UnexpectedException")), code: schemas.Unavailable,
+		},
+		"the image of the function cannot be used": {
+			fault: refusal(http.StatusConflict, "CodeArtifactUserFailedException"), code: schemas.Unsupported,
+		},
+		"a quota is used up": {
+			fault: refusal(http.StatusPaymentRequired, "ServiceQuotaExceededException"), code: schemas.Exhausted,
+		},
+		"the file system cannot be reached": {
+			fault: refusal(http.StatusRequestTimeout, "EFSMountConnectivityException"), ran: 1, most: 1,
+		},
+		"the file system fails, maybe under the command": {
+			fault: lambdatest.Fault{Status: http.StatusGone, Kind: "EFSIOException", Late: true}, code: schemas.Interrupted, ran: 1, most: 1,
 		},
 		"there is no such function": {
 			fault: refusal(http.StatusNotFound, "ResourceNotFoundException"), code: schemas.Unsupported,
@@ -214,6 +253,98 @@ func TestConcurrency(t *testing.T) {
 	}
 	if n := ran(t, s); n != 2 {
 		t.Errorf("they ran %d times", n)
+	}
+}
+
+// TestReservedConcurrency: where as many of one function run as it may, which is said, the other functions go on.
+func TestReservedConcurrency(t *testing.T) {
+	t.Parallel()
+	p, s := start(t, lambdatest.Options{Reserved: 1}, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := going(ctx, t, p, s, command("echo x >>ran; sleep 600"))
+	if got := ok(t, p, plain("echo other")); got != "other" {
+		t.Errorf("another function said %q", got)
+	}
+	s.Fail(lambdatest.Fault{Status: http.StatusTooManyRequests, Kind: "TooManyRequestsException", RetryAfter: 60,
+		Reason: "ReservedFunctionConcurrentInvocationLimitExceeded"})
+	_, err := p.Run(t.Context(), command("true"))
+	if schemas.CodeOf(err) != schemas.Exhausted || !strings.Contains(err.Error(), "Concurrency of the stack") {
+		t.Errorf("got %v", err)
+	}
+	s.Crash()
+	<-done
+}
+
+// TestStates: a call to a function that is idle or new waits until that is ready, and is answered at once where it cannot be.
+func TestStates(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		state lambdatest.State
+		code  schemas.Code // empty: it succeeds
+	}{
+		"new":             {state: lambdatest.State{State: types.StatePending, Code: types.StateReasonCodeCreating, Wake: 3}},
+		"idle for weeks":  {state: lambdatest.State{State: types.StateInactive, Code: types.StateReasonCodeIdle, Wake: 2}},
+		"being changed":   {state: lambdatest.State{Update: types.LastUpdateStatusInProgress}},
+		"changed in vain": {state: lambdatest.State{Update: types.LastUpdateStatusFailed}},
+		"failed":          {lambdatest.State{State: types.StateFailed, Code: types.StateReasonCodeInvalidImage}, schemas.Unsupported},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, s := start(t, lambdatest.Options{}, nil)
+			s.SetState(lambdatest.MountNoNet, c.state)
+			_, err := p.Run(t.Context(), command("echo x >>ran"))
+			want := 1
+			if c.code != "" {
+				want = 0
+			}
+			if n := ran(t, s); n != want || (err == nil) != (c.code == "") || err != nil && schemas.CodeOf(err) != c.code {
+				t.Errorf("it ran %d times: %v", n, err)
+			}
+		})
+	}
+}
+
+// TestDoctorSaysStates: the doctor says what state a function is in, and what to do about it.
+func TestDoctorSaysStates(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		state        lambdatest.State
+		good         bool
+		says, remedy string
+	}{
+		"new": {lambdatest.State{State: types.StatePending, Code: types.StateReasonCodeCreating}, false, "(Pending)", "in some minutes"},
+		"without an image": {lambdatest.State{State: types.StateFailed, Code: types.StateReasonCodeImageDeleted, Reason: "it is gone"}, false,
+			"(Failed): it is gone (ImageDeleted)", "ImageTag"},
+		"without addresses": {lambdatest.State{State: types.StateFailed, Code: types.StateReasonCodeSubnetOutOfIPAddresses}, false,
+			"SubnetOutOfIPAddresses", "more addresses"},
+		"without its file system": {lambdatest.State{State: types.StateFailed, Code: types.StateReasonCodeEFSMountConnectivityError}, false,
+			"EFSMountConnectivityError", "port 2049"},
+		"idle, and soon there":   {lambdatest.State{State: types.StateInactive, Code: types.StateReasonCodeIdle, Wake: 1}, true, "(Inactive)", ""},
+		"being changed":          {lambdatest.State{Update: types.LastUpdateStatusInProgress}, true, "is being changed", ""},
+		"changed in vain":        {lambdatest.State{Update: types.LastUpdateStatusFailed, UpdateCode: "InvalidImage"}, false, "has failed", "ImageTag"},
+		"going away":             {lambdatest.State{State: types.StateDeleting}, false, "(Deleting)", "events"},
+		"without its key of KMS": {lambdatest.State{State: types.StateFailed, Code: "DisabledKMSKey"}, false, "DisabledKMSKey", "key"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, url := lambdatest.Start(t, lambdatest.Options{})
+			s.SetState(lambdatest.NoMountNet, c.state)
+			o := settings(url)
+			o.Functions = lambda.Functions{NoMountNet: lambdatest.NoMountNet}
+			found := lambda.Diagnose(t.Context(), o)
+			d := found[2]
+			if d.Good != c.good || !strings.Contains(d.Says, c.says) || !strings.Contains(d.Remedy, c.remedy) {
+				t.Errorf("%+v", d)
+			}
+		})
+	}
+	s, url := lambdatest.Start(t, lambdatest.Options{})
+	s.Fail(lambdatest.Fault{Status: http.StatusConflict, Kind: "CodeArtifactUserPendingException", RetryAfter: 600, Times: 1000})
+	for _, d := range lambda.Diagnose(t.Context(), settings(url)) {
+		if d.Good || !strings.Contains(d.Says, "AWS prepares") || d.Remedy != "run this again in some minutes" {
+			t.Errorf("while it is prepared: %+v", d)
+		}
 	}
 }
 

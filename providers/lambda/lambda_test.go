@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -316,6 +317,43 @@ func TestOldKernel(t *testing.T) {
 					t.Errorf("the doctor: %+v", d)
 				}
 			}
+		})
+	}
+}
+
+// TestOldLandlockKeepsFilesWhole: where Landlock is of a kernel before 6.2, whose rules do not keep files from being emptied, a command
+// empties none of another workspace and none of its own that it only reads, and works on those that it may write.
+func TestOldLandlockKeepsFilesWhole(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("perl"); err != nil {
+		longtest.Missing(t, "files are emptied by perl here: install it")
+	}
+	const other = "fs-2"
+	// Two ways that need no right to write by Landlock: a path alone, and an open to read, or for neither, that empties.
+	const empty = `perl -e 'use Fcntl; my $f = shift; print "cut " if truncate($f, 0);
+for my $flags (O_RDONLY|O_TRUNC, 3|O_TRUNC) { print "opened " if sysopen(my $h, $f, $flags); }' `
+	for _, abi := range []int{0, 2, 1} {
+		t.Run(fmt.Sprint(abi), func(t *testing.T) {
+			t.Parallel()
+			p, s := start(t, lambdatest.Options{LandlockABI: abi}, nil)
+			for _, ns := range []string{namespace, other} {
+				testwait.OK(t, errors.Join(os.MkdirAll(s.Workspace(ns), 0o700), os.WriteFile(filepath.Join(s.Workspace(ns), "x"), []byte("whole"), 0o600)))
+			}
+			reads := command(empty + "x; " + empty + filepath.Join(invocation.WorkspacesPath, other, "x"))
+			reads.Mounts = []providers.Mount{{Namespace: namespace, ReadOnly: true}}
+			said := ok(t, p, reads)
+			whole := func(ns string) {
+				t.Helper()
+				if data, err := os.ReadFile(filepath.Join(s.Workspace(ns), "x")); err != nil || string(data) != "whole" || said != "" {
+					t.Errorf("the file of %s is %q, %v; the command said %q", ns, data, err, said)
+				}
+			}
+			whole(namespace)
+			writes := "echo more >x; cat x; : >x; perl -e 'open(F, \"+<\", \"y\") or die; truncate(F, 1) or die' ; cat y"
+			if got := ok(t, p, command("echo yes >y; "+writes+"; "+empty+filepath.Join(invocation.WorkspacesPath, other, "x"))); got != "more\ny" {
+				t.Errorf("a command that may write printed %q", got)
+			}
+			whole(other)
 		})
 	}
 }

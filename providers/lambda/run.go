@@ -31,7 +31,7 @@ const (
 )
 
 // StartLimit implements [providers.StartLimiter].
-func (p *Provider) StartLimit() time.Duration { return patience + overhead }
+func (p *Provider) StartLimit() time.Duration { return wakeTime + overhead }
 
 // Run runs cmd in a function. Its output is handed over when it has ended. When ctx is cancelled while it runs it goes on until its time
 // limit: the error is then interrupted.
@@ -58,7 +58,7 @@ func (p *Provider) Run(ctx context.Context, cmd providers.Command) (providers.Re
 		TenantId: p.tenant(cmd.Spec.Account),
 	}
 	limit := cmd.Timeout + min(cmd.Grace, invocation.MaxGrace) + overhead
-	out, began, err := p.invoke(ctx, in, limit, cmd)
+	out, began, err := p.invoke(ctx, in, limit, wakeTime, cmd)
 	if err != nil {
 		if _, known := errors.AsType[*schemas.Error](err); !began.IsZero() && !known {
 			p.over(cmd.ID, began.Add(limit))
@@ -105,12 +105,13 @@ func request(cmd providers.Command) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// invoke asks Lambda, again where it says that nothing was started and the table says so. Began is when the request that counts may have
+// invoke asks Lambda, again where it says that nothing was started and the table says so. Wake is how long it waits for a function that AWS
+// prepares. Began is when the request that counts may have
 // arrived; zero: none has. An error that is one of ours says that nothing was started.
-func (p *Provider) invoke(ctx context.Context, in *lambda.InvokeInput, limit time.Duration,
+func (p *Provider) invoke(ctx context.Context, in *lambda.InvokeInput, limit, wake time.Duration,
 	cmd providers.Command,
 ) (*lambda.InvokeOutput, time.Time, error) {
-	turn := time.Now().Add(patience)
+	first := time.Now()
 	pause := wait.Backoff{First: 200 * time.Millisecond, Most: 3 * time.Second}
 	for n := 1; ; n++ {
 		if err := cmd.MayBegin(); err != nil {
@@ -128,8 +129,11 @@ func (p *Provider) invoke(ctx context.Context, in *lambda.InvokeInput, limit tim
 		if ctx.Err() != nil {
 			return nil, time.Time{}, ctx.Err()
 		}
-		delay := max(pause.After(n), retryAfter(err))
-		if r.again == never || r.again == once && n > 1 || time.Now().Add(delay).After(turn) {
+		delay, most := max(pause.After(n), retryAfter(err)), patience
+		if r.again == waking {
+			most = wake
+		}
+		if r.again == never || r.again == once && n > 1 || time.Since(first)+delay > most {
 			return nil, time.Time{}, notStarted(r, err)
 		}
 		p.log.Debug("function not started, retrying", "function", *in.FunctionName, "after", delay, "error", err)

@@ -27,6 +27,7 @@ type start struct {
 	ReadOnly   []string `json:"read_only"`
 	ReadWrite  []string `json:"read_write"`
 	Sockets    bool     `json:"sockets"`
+	MaxABI     int      `json:"max_abi"`    // see Handler.MaxABI
 	Unconfined bool     `json:"unconfined"` // go on where the kernel has no Landlock or takes no filter
 }
 
@@ -71,7 +72,8 @@ func enter(plan string, say func(any) error) error {
 	if err := os.Chdir(s.Dir); err != nil {
 		return dirError{err}
 	}
-	switch abi, err := confine.LandlockThread(confine.LandlockRules{ReadOnly: s.ReadOnly, ReadWrite: s.ReadWrite}); {
+	abi, err := confine.LandlockThread(confine.LandlockRules{ReadOnly: s.ReadOnly, ReadWrite: s.ReadWrite, MaxABI: s.MaxABI})
+	switch {
 	case err == nil && abi > 0:
 		if err := say(word{Holds: "landlock"}); err != nil {
 			return err
@@ -79,7 +81,9 @@ func enter(plan string, say func(any) error) error {
 	case !s.Unconfined:
 		return errors.Join(errors.New("the kernel has no Landlock, which keeps workspaces apart"), err)
 	}
-	switch err := confine.Seccomp(confine.SeccompOptions{DenyInet: !s.Sockets}); {
+	// Below that ABI a command could empty files of other workspaces, and of its own where it only reads.
+	old := abi > 0 && abi < confine.LandlockTruncate
+	switch err := confine.Seccomp(confine.SeccompOptions{DenyInet: !s.Sockets, DenyTruncate: old}); {
 	case err == nil:
 		if err := say(word{Holds: "seccomp"}); err != nil {
 			return err

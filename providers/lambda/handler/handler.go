@@ -45,6 +45,7 @@ type Handler struct {
 	Scratch    string // commands may write here, and it is emptied after each; empty: /tmp
 	Unconfined bool   // run commands also where the kernel cannot keep them from one another's workspaces
 	Sync       func() // after a command with a workspace; nil: sync(2)
+	MaxABI     int    // of Landlock, for tests: see confine.LandlockRules
 	Log        *slog.Logger
 
 	mu    sync.Mutex
@@ -91,7 +92,8 @@ func (h *Handler) run(ctx context.Context, r invocation.Request, res *invocation
 		return err
 	}
 	c := &command{request: r, out: capture.NewExcerpt(r.Limit()), err: capture.NewExcerpt(r.Limit()), env: environment(r.Env, scratch)}
-	c.start = start{Dir: cmp.Or(r.Dir, workspace, scratch), Argv: argv, Sockets: r.Sockets, Unconfined: h.Unconfined && !r.Confine}
+	c.start = start{Dir: cmp.Or(r.Dir, workspace, scratch), Argv: argv, Sockets: r.Sockets, Unconfined: h.Unconfined && !r.Confine,
+		MaxABI: h.MaxABI}
 	c.start.ReadOnly, c.start.ReadWrite = rules(scratch, workspace, r)
 	err = c.carryOut(ctx)
 	h.dirty = c.left

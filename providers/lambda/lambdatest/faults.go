@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/lambda/types"
 )
 
 // When says when a connection is dropped.
@@ -29,6 +31,7 @@ type Fault struct {
 	Pass       int           // how many invocations pass before it
 	Status     int           // the answer, in place of what was asked for; 0: none
 	Kind       string        // the service's name for it
+	Reason     string        // why it takes no more, with a Kind of too many; empty: it does not say
 	RetryAfter int           // seconds; 0: the answer does not say
 	Late       bool          // the answer of Status comes after the invocation was carried out
 	Drop       When          // the connection breaks
@@ -85,7 +88,7 @@ func (f *Fault) do(s *Service, w http.ResponseWriter, r *http.Request, body []by
 		if f.RetryAfter > 0 {
 			w.Header().Set("Retry-After", strconv.Itoa(f.RetryAfter))
 		}
-		fail(w, f.Status, f.Kind, "the fault of a test")
+		refuse(w, f.Status, f.Kind, "the fault of a test", types.ThrottleReason(f.Reason))
 	case f.Drop == After:
 		drop(w, "")
 	case f.Drop == Half:

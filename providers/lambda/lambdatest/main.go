@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 
 	"github.com/sandjet/sandjet/providers/lambda/handler"
@@ -19,6 +20,7 @@ const (
 	socketName     = "runtime.sock"
 	syncedName     = "synced"
 	folderVariable = "SANDJET_LAMBDATEST"
+	abiVariable    = "SANDJET_LAMBDATEST_LANDLOCK"
 )
 
 // Main is the program of an execution environment where this process was started as one, and returns otherwise.
@@ -35,6 +37,7 @@ func Main() {
 	}
 	if err == nil {
 		h := handler.FromEnv(log)
+		h.MaxABI, _ = strconv.Atoi(os.Getenv(abiVariable))       // anything else is the kernel's
 		h.Sync = func() { note(filepath.Join(dir, syncedName)) } // that of the kernel would be the whole host's
 		err = h.Serve()
 	}

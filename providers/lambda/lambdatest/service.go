@@ -26,6 +26,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
+	"github.com/aws/aws-sdk-go-v2/service/lambda/types"
 
 	"github.com/sandjet/sandjet/internal/longtest"
 )
@@ -56,6 +57,7 @@ const maxSkew = 5 * time.Minute
 // Options are the settings of a service.
 type Options struct {
 	Concurrency int           // invocations at a time; 0: 1,000
+	Reserved    int           // of one function, as its reserved concurrency; 0: none is reserved
 	Timeout     time.Duration // of functions; 0: 330 s
 	MemorySize  int           // of functions, in MB, as their configuration says; 0: 512
 	Shared      bool          // functions are not made for tenants
@@ -63,6 +65,7 @@ type Options struct {
 	Unconfined  bool          // functions may run commands that they cannot confine
 	Workspaces  string        // the folder of all workspaces, such as one of a server of S3; empty: one of its own
 	OldKernel   bool          // environments have no Landlock and take no filters of system calls
+	LandlockABI int           // environments have Landlock of this ABI, where the kernel has a later one; 0: the kernel's
 }
 
 // Service is Lambda with four functions. Its methods may be called from many goroutines.
@@ -77,8 +80,9 @@ type Service struct {
 	closed  bool
 	all     map[*environment]bool
 	idle    map[string][]*environment // by function and tenant
-	running int
-	begun   int // invocations that were given to an environment
+	running map[string]int            // invocations, by function
+	states  map[string]*State         // of functions that are not simply active
+	begun   int                       // invocations that were given to an environment
 	made    int
 	faults  []*Fault
 }
@@ -124,7 +128,8 @@ func New(dir string, o Options) (*Service, error) {
 		return nil, fmt.Errorf("lambdatest: %w", err)
 	}
 	o.Concurrency, o.Timeout, o.MemorySize = cmp.Or(o.Concurrency, 1000), cmp.Or(o.Timeout, 330*time.Second), cmp.Or(o.MemorySize, 512)
-	s := &Service{opt: o, dir: dir, exe: exe, mux: http.NewServeMux(), all: map[*environment]bool{}, idle: map[string][]*environment{}}
+	s := &Service{opt: o, dir: dir, exe: exe, mux: http.NewServeMux(), all: map[*environment]bool{}, idle: map[string][]*environment{},
+		running: map[string]int{}, states: map[string]*State{}}
 	s.mux.HandleFunc("POST /2015-03-31/functions/{name}/invocations", s.invoke)
 	s.mux.HandleFunc("GET /2015-03-31/functions/{name}/configuration", s.configuration)
 	return s, nil
@@ -205,7 +210,7 @@ func (s *Service) Crash() {
 func (s *Service) Wait() {
 	for {
 		s.mu.Lock()
-		running := s.running
+		running := s.count()
 		s.mu.Unlock()
 		if running == 0 {
 			return
@@ -258,10 +263,14 @@ func (s *Service) invoke(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusBadRequest, "InvalidRequestContentException", "Could not parse request body into json")
 		return
 	}
-	leave, ok := s.admit()
-	if !ok {
+	if kind, message := s.notReady(name); kind != "" {
+		fail(w, http.StatusConflict, kind, message)
+		return
+	}
+	leave, why := s.admit(name)
+	if why != "" {
 		w.Header().Set("Retry-After", "1")
-		fail(w, http.StatusTooManyRequests, "TooManyRequestsException", "Rate Exceeded.")
+		refuse(w, http.StatusTooManyRequests, "TooManyRequestsException", "Rate Exceeded.", why)
 		return
 	}
 	done := make(chan outcome, 1)
@@ -276,19 +285,30 @@ func (s *Service) invoke(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// admit counts an invocation, where one more may run.
-func (s *Service) admit() (leave func(), ok bool) {
+// count is how many invocations run. s.mu is held.
+func (s *Service) count() (n int) {
+	for _, of := range s.running {
+		n += of
+	}
+	return n
+}
+
+// admit counts an invocation, where one more may run; else it says why none may.
+func (s *Service) admit(name string) (leave func(), why types.ThrottleReason) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.running >= s.opt.Concurrency || s.closed {
-		return nil, false
+	switch {
+	case s.opt.Reserved > 0 && s.running[name] >= s.opt.Reserved:
+		return nil, types.ThrottleReasonReservedFunctionConcurrentInvocationLimitExceeded
+	case s.count() >= s.opt.Concurrency || s.closed:
+		return nil, types.ThrottleReasonConcurrentInvocationLimitExceeded
 	}
-	s.running++
+	s.running[name]++
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.running--
-	}, true
+		s.running[name]--
+	}, ""
 }
 
 // carryOut gives an invocation to an environment that has nothing to do, or to a new one.
@@ -328,8 +348,9 @@ func (s *Service) configuration(w http.ResponseWriter, r *http.Request) {
 	}
 	answer := map[string]any{
 		"FunctionName": name, "FunctionArn": arn(name), "Timeout": int(s.opt.Timeout.Seconds()), "MemorySize": s.opt.MemorySize,
-		"State": "Active", "LastUpdateStatus": "Successful", "Architectures": []string{"arm64"}, "PackageType": "Image",
+		"Architectures": []string{"arm64"}, "PackageType": "Image",
 	}
+	s.state(name).describe(answer)
 	if !s.opt.Shared {
 		answer["TenancyConfig"] = map[string]any{"TenantIsolationMode": "PER_TENANT"}
 	}
@@ -344,10 +365,18 @@ func (s *Service) configuration(w http.ResponseWriter, r *http.Request) {
 
 // fail answers as the service does when it refuses something.
 func fail(w http.ResponseWriter, status int, kind, message string) {
+	refuse(w, status, kind, message, "")
+}
+
+func refuse(w http.ResponseWriter, status int, kind, message string, why types.ThrottleReason) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Amzn-Errortype", kind)
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(map[string]string{"Type": "User", "message": message}) //nolint:errchkjson // as above
+	answer := map[string]string{"Type": "User", "message": message}
+	if why != "" {
+		answer["Reason"] = string(why)
+	}
+	_ = json.NewEncoder(w).Encode(answer) //nolint:errchkjson // as above
 }
 
 // signed computes a request's signature anew, over what its client says that it has signed.

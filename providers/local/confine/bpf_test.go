@@ -102,6 +102,12 @@ func (f filter) oracle(d syscallData) uint32 {
 		allowed = low(0) == 0 || low(0) == 0xffffffff
 	case "ioctl":
 		allowed = low(1) != 0x5412 && low(1) != 0x541c && low(1) != 0x5423
+	case "open", "openat":
+		flags := low(1)
+		if r.name == "openat" {
+			flags = low(2)
+		}
+		allowed = flags&0x200 == 0 || flags&3 == 1 || flags&3 == 2
 	case "socketpair":
 		allowed = low(0) == 1
 	case "socket":
@@ -140,13 +146,14 @@ func (f filter) check(t *testing.T, d syscallData) {
 }
 
 var allOptions = []SeccompOptions{{}, {DenyInet: true}, {DenyUnseen: true}, {DenyInet: true, DenyUnseen: true}, {DenySysV: true},
-	{DenyInet: true, DenyUnseen: true, DenySysV: true}}
+	{DenyInet: true, DenyUnseen: true, DenySysV: true}, {DenyTruncate: true}, {DenyInet: true, DenyTruncate: true}}
 
 // TestEveryNumber runs the program of each architecture for each number, with arguments at all the
 // places where a condition changes its mind, and with the upper halves set that the kernel ignores.
 func TestEveryNumber(t *testing.T) {
 	values := []uint64{
 		0, 1, 2, 3, 4, 6, 10, 15, 16, 17, 30, 31, 38, 40, 44, 0x5411, 0x5412, 0x5413, 0x541c, 0x5423, 0x20000, 0x80,
+		0x200, 0x201, 0x202, 0x203, 0x240, 0x241, 0x242, 0x243, 0x80200, 1<<32 | 0x200, 1<<32 | 0x201,
 		0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000, 0x1200011, 0xffffffff,
 		1 << 32, 1<<32 | 0x5412, 1<<32 | 1, 0xffffffff00000010, 1<<63 | 0x10000000,
 	}

@@ -17,7 +17,13 @@ type LandlockRules struct {
 	// FreeSignals leaves signals to processes outside alone. Without it (ABI 6 and later) nobody
 	// here can signal a process that is not under the same rules: see [Landlock] on threads.
 	FreeSignals bool
+	// MaxABI is for tests: the rules are those of a kernel with this ABI, where it has a later one. 0: those of the kernel.
+	MaxABI int
 }
+
+// LandlockTruncate is the first ABI whose rules keep files from being emptied and cut. With an earlier one [SeccompOptions.DenyTruncate]
+// has to.
+const LandlockTruncate = 3
 
 const (
 	landlockRead = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR
@@ -58,6 +64,9 @@ func landlock(r LandlockRules, every bool) (int, error) {
 	abi, err := LandlockABI()
 	if err != nil || abi == 0 {
 		return 0, err
+	}
+	if r.MaxABI > 0 {
+		abi = min(abi, r.MaxABI)
 	}
 	attr := unix.LandlockRulesetAttr{Handled_access_fs: landlockAccess(abi), Scoped: landlockScopes(abi, r.FreeSignals)}
 	// A longer struct is fine for an older kernel as long as what it does not know is 0.
@@ -100,7 +109,7 @@ func landlockAccess(abi int) uint64 {
 	if abi >= 2 {
 		access |= unix.LANDLOCK_ACCESS_FS_REFER
 	}
-	if abi >= 3 {
+	if abi >= LandlockTruncate {
 		access |= unix.LANDLOCK_ACCESS_FS_TRUNCATE
 	}
 	if abi >= 5 {

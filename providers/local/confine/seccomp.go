@@ -24,6 +24,10 @@ type SeccompOptions struct {
 	// DenySysV makes all of System V's shared memory, semaphores and message queues absent. Set it where the box
 	// has no ipc namespace of its own: they would be the host's, and stay there.
 	DenySysV bool
+	// DenyTruncate refuses to empty or cut a file by way of its path alone. Set it where the rules of [Landlock] are of an ABI below
+	// [LandlockTruncate], which do not keep files from that: also such that can only be read, and such that are out of reach. Who may write
+	// a file can still cut it: by ftruncate, or when it opens it for writing.
+	DenyTruncate bool
 }
 
 // Architectures as the kernel's audit interface names them. Both are 64-bit and little-endian.
@@ -173,6 +177,10 @@ func condition(name string, o SeccompOptions) []unix.SockFilter {
 		return only(arg(0), 0, math.MaxUint32)
 	case "ioctl":
 		return except(arg(1), unix.TIOCSTI, tiocLinux, unix.TIOCSETD)
+	case "open":
+		return truncating(arg(1))
+	case "openat":
+		return truncating(arg(2))
 	case "socketpair":
 		return only(arg(0), unix.AF_UNIX)
 	case "socket":
@@ -189,6 +197,17 @@ func condition(name string, o SeccompOptions) []unix.SockFilter {
 		return append(p, only(arg(2), unix.NETLINK_ROUTE)...)
 	default: // a row without a condition: a test finds it; nobody is let through until then
 		return []unix.SockFilter{ret(retEPERM)}
+	}
+}
+
+// truncating refuses flags of an open that empty the file and do not open it for writing: to read, or, with both bits set, for neither.
+func truncating(flags uint32) []unix.SockFilter {
+	return []unix.SockFilter{
+		load(flags),
+		jump(unix.BPF_JSET, unix.O_TRUNC, 1, 0), ret(retAllow),
+		jump(unix.BPF_JSET, unix.O_WRONLY, 0, 3),
+		jump(unix.BPF_JSET, unix.O_RDWR, 0, 1), ret(retEPERM), ret(retAllow),
+		jump(unix.BPF_JSET, unix.O_RDWR, 0, 1), ret(retAllow), ret(retEPERM),
 	}
 }
 

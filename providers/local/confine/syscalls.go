@@ -130,6 +130,11 @@ func (o SeccompOptions) rows() []rule {
 	if o.DenyUnseen || o.DenySysV {
 		table = append(table, rule{"semget", 64, 190, absent, unseen}, rule{"msgget", 68, 186, absent, unseen})
 	}
+	if o.DenyTruncate {
+		const cuts = "cuts files that an old Landlock keeps from being written"
+		table = append(table, rule{"truncate", 76, 45, refuse, cuts}, rule{"open", 2, none, inspect, cuts}, rule{"openat", 257, 56, inspect, cuts},
+			rule{"openat2", 437, 437, absent, "its flags lie in memory, where a filter cannot read them"})
+	}
 	return table
 }
 
