@@ -103,14 +103,14 @@ func (p *Provider) look(ctx context.Context, name string, mount bool) Diagnosis 
 // probe runs a command in a function of which d is known, and adds what that shows.
 func (p *Provider) probe(ctx context.Context, name string, d Diagnosis) Diagnosis {
 	cmd := providers.Command{Script: probe, Timeout: probeTime}
-	payload, err := request(cmd)
+	r, err := request(cmd)
 	if err != nil {
 		return Diagnosis{Says: err.Error(), Remedy: "report this"}
 	}
 	in := &lambda.InvokeInput{
-		FunctionName: aws.String(name), InvocationType: types.InvocationTypeRequestResponse, Payload: payload, TenantId: p.tenant("doctor"),
+		FunctionName: aws.String(name), InvocationType: types.InvocationTypeRequestResponse, TenantId: p.tenant("doctor"),
 	}
-	out, _, err := p.invoke(ctx, in, probeTime+overhead, probeWake, cmd)
+	out, _, err := p.invoke(ctx, in, r, probeTime+overhead, probeWake, cmd.MayBegin)
 	if err != nil {
 		return p.refused(name, err)
 	}
@@ -118,19 +118,19 @@ func (p *Provider) probe(ctx context.Context, name string, d Diagnosis) Diagnosi
 		return Diagnosis{Says: fmt.Sprintf("%s fails: %s", name, schemas.Quotable(string(out.Payload))),
 			Remedy: "see the function's log in AWS, and push the image of deploy/lambda again"}
 	}
-	r, err := invocation.DecodeResponse(out.Payload)
+	answer, err := invocation.DecodeResponse(out.Payload)
 	switch {
 	case err != nil:
 		return Diagnosis{Says: name + " has another program: its answer cannot be read", Remedy: "push the image of deploy/lambda"}
-	case !r.OK:
-		return Diagnosis{Says: fmt.Sprintf("%s runs no commands: %s", name, schemas.Quotable(string(r.Err()))),
+	case !answer.OK:
+		return Diagnosis{Says: fmt.Sprintf("%s runs no commands: %s", name, schemas.Quotable(string(answer.Err()))),
 			Remedy: "where the kernel is what is missing: docs/providers/lambda.md, \"Where the kernel cannot confine\""}
 	}
-	i := isolation(r.Confined)
+	i := isolation(answer.Confined)
 	if d.Says += ", isolation " + i.Level; i.Level != level {
 		d.Says += " (missing: " + strings.Join(i.Missing, ", ") + ")"
 	}
-	if missing := strings.Fields(string(r.Out())); len(missing) > 0 { // an image of the operator's own may do without
+	if missing := strings.Fields(string(answer.Out())); len(missing) > 0 { // an image of the operator's own may do without
 		d.Says += "; its image has no " + strings.Join(missing, ", ")
 	}
 	return d

@@ -399,6 +399,37 @@ func TestCancelled(t *testing.T) {
 	}
 }
 
+// TestALateCommandIsNotStarted: what reaches its function when its caller may count on its end is not started; a difference of the clocks is
+// found out and keeps none from its start.
+func TestALateCommandIsNotStarted(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		service lambdatest.Options
+		code    schemas.Code
+		ran     int // of two commands
+		begun   int // invocations for them
+	}{
+		"a delayed start":        {lambdatest.Options{Delay: 3 * time.Minute}, schemas.Unavailable, 0, 4},
+		"a clock that is slow":   {lambdatest.Options{Ahead: 3 * time.Minute}, "", 2, 3},
+		"a clock that is fast":   {lambdatest.Options{Ahead: -3 * time.Minute}, "", 2, 2},
+		"slow, and a late start": {lambdatest.Options{Ahead: 3 * time.Minute, Delay: 2 * time.Minute}, schemas.Unavailable, 0, 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, s := start(t, c.service, nil)
+			for range 2 {
+				res, err := p.Run(t.Context(), command("echo x >>ran"))
+				if err != nil && schemas.CodeOf(err) != c.code || (err == nil) != (c.code == "") || res.Started != (c.code == "") {
+					t.Errorf("%v, started %v", err, res.Started)
+				}
+			}
+			if n := ran(t, s); n != c.ran || s.Begun() != c.begun {
+				t.Errorf("it ran %d times in %d invocations, want %d in %d", n, s.Begun(), c.ran, c.begun)
+			}
+		})
+	}
+}
+
 // TestEndRun: what has answered is over, and of another worker's run nothing is known.
 func TestEndRun(t *testing.T) {
 	t.Parallel()

@@ -23,6 +23,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -76,6 +77,7 @@ type Provider struct {
 	client *lambda.Client
 	creds  aws.CredentialsProvider
 	http   *http.Client
+	ahead  atomic.Int64 // how far AWS's clock is ahead of this host's, as its last answer had it
 
 	mu   sync.Mutex
 	runs map[string]time.Time // when runs of this process have ended at the latest whose end was not seen, by their ids
@@ -119,7 +121,7 @@ func Open(ctx context.Context, o Options) (*Provider, error) {
 		built = base
 	}
 	p.opt.Region, p.creds, p.http = cfg.Region, cfg.Credentials, &http.Client{
-		Transport:     tracing{built.GetTransport()},
+		Transport:     tracing{built.GetTransport(), &p.ahead},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // it would be sent twice
 	}
 	p.client = lambda.NewFromConfig(cfg, func(c *lambda.Options) {

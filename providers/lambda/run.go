@@ -22,8 +22,11 @@ import (
 )
 
 const (
-	// overhead is what an invocation may take beyond its command: a cold start with a network and a file system.
+	// overhead is what an invocation may take beyond its command: a cold start with a network and a file system. A function does not start
+	// what comes later.
 	overhead = 30 * time.Second
+	// clocks is how far those of this host and of functions may be apart when what is known of their difference is taken off.
+	clocks = 10 * time.Second
 	// exitTimeout is the exit code of a command whose time was over.
 	exitTimeout = 124
 	// restrictedNotice is said of each command under restricted.
@@ -46,7 +49,7 @@ func (p *Provider) Run(ctx context.Context, cmd providers.Command) (providers.Re
 	if err := p.refuse(cmd); err != nil {
 		return res, err
 	}
-	payload, err := request(cmd)
+	r, err := request(cmd)
 	if err != nil {
 		return res, err
 	}
@@ -54,14 +57,14 @@ func (p *Provider) Run(ctx context.Context, cmd providers.Command) (providers.Re
 		p.log.Warn("restricted networks reach nothing on Lambda", "function", name)
 	}
 	in := &lambda.InvokeInput{
-		FunctionName: aws.String(name), InvocationType: types.InvocationTypeRequestResponse, Payload: payload,
+		FunctionName: aws.String(name), InvocationType: types.InvocationTypeRequestResponse,
 		TenantId: p.tenant(cmd.Spec.Account),
 	}
 	limit := cmd.Timeout + min(cmd.Grace, invocation.MaxGrace) + overhead
-	out, began, err := p.invoke(ctx, in, limit, wakeTime, cmd)
+	out, began, err := p.invoke(ctx, in, r, limit, wakeTime, cmd.MayBegin)
 	if err != nil {
 		if _, known := errors.AsType[*schemas.Error](err); !began.IsZero() && !known {
-			p.over(cmd.ID, began.Add(limit))
+			p.over(cmd.ID, began.Add(limit+2*clocks)) // a function starts none later than overhead and clocks after began
 			res.Started, res.Duration = true, time.Since(began)
 			err = schemas.Wrap(schemas.Interrupted, "run",
 				"the answer of the function is lost: what the command has done is not known, and it may go on until its time limit", err)
@@ -75,11 +78,11 @@ func (p *Provider) Run(ctx context.Context, cmd providers.Command) (providers.Re
 	return finished(res, cmd, out.Payload)
 }
 
-// request is the payload of an invocation. Code: invalid.
-func request(cmd providers.Command) ([]byte, error) {
+// request is what a function is asked for. It fits into an invocation. Code: invalid.
+func request(cmd providers.Command) (invocation.Request, error) {
 	env, err := environment(cmd)
 	if err != nil {
-		return nil, err
+		return invocation.Request{}, err
 	}
 	r := invocation.Request{
 		Runtime: "bash", TimeoutMS: cmd.Timeout.Milliseconds(), GraceMS: min(cmd.Grace, invocation.MaxGrace).Milliseconds(), Env: env,
@@ -90,6 +93,17 @@ func request(cmd providers.Command) ([]byte, error) {
 	for _, m := range cmd.Mounts {
 		r.Namespace, r.WorkspaceRoot, r.ReadOnly = m.Namespace, invocation.WorkspacesPath, m.ReadOnly
 	}
+	r.NotAfter(time.Now()) // each invocation has its own, of the same length
+	payload, err := encode(r)
+	if err != nil {
+		return r, err
+	}
+	_, err = invocation.DecodeRequest(payload) // the function would refuse it
+	return r, err
+}
+
+// encode is the payload of an invocation. Code: invalid.
+func encode(r invocation.Request) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
@@ -99,30 +113,41 @@ func request(cmd providers.Command) ([]byte, error) {
 	if b.Len() > invocation.MaxPayload {
 		return nil, schemas.Errorf(schemas.Invalid, "run", tooLarge)
 	}
-	if _, err := invocation.DecodeRequest(b.Bytes()); err != nil { // the function would refuse it
-		return nil, err
-	}
 	return b.Bytes(), nil
 }
 
 // invoke asks Lambda, again where it says that nothing was started and the table says so. Wake is how long it waits for a function that AWS
-// prepares. Began is when the request that counts may have
-// arrived; zero: none has. An error that is one of ours says that nothing was started.
-func (p *Provider) invoke(ctx context.Context, in *lambda.InvokeInput, limit, wake time.Duration,
-	cmd providers.Command,
+// prepares. Began is when the request that counts may have arrived; zero: none has. An error that is one of ours says that nothing was
+// started.
+//
+// A request says when the command is started at the latest: AWS may begin an invocation when its caller has given up, and this process may be
+// suspended before it sends one. A function that finds it late has started nothing, and says what time it has there: that is asked again once.
+func (p *Provider) invoke(ctx context.Context, in *lambda.InvokeInput, r invocation.Request, limit, wake time.Duration,
+	mayBegin func() error,
 ) (*lambda.InvokeOutput, time.Time, error) {
 	first := time.Now()
 	pause := wait.Backoff{First: 200 * time.Millisecond, Most: 3 * time.Second}
+	late := false
 	for n := 1; ; n++ {
-		if err := cmd.MayBegin(); err != nil {
+		if err := mayBegin(); err != nil {
 			return nil, time.Time{}, err
 		}
 		began, sent := time.Now(), new(atomic.Bool)
+		r.NotAfter(began.Add(time.Duration(p.ahead.Load()) + overhead + clocks))
+		payload, err := encode(r)
+		if err != nil {
+			return nil, time.Time{}, err
+		}
+		in.Payload = payload
 		out, err := p.ask(ctx, in, limit, sent)
+		if err == nil && !late && isLate(out) && ctx.Err() == nil {
+			late = true
+			continue
+		}
 		if err == nil {
 			return out, began, nil
 		}
-		r, known := judge(err, sent.Load())
+		row, known := judge(err, sent.Load())
 		if !known {
 			return nil, began, err
 		}
@@ -130,17 +155,26 @@ func (p *Provider) invoke(ctx context.Context, in *lambda.InvokeInput, limit, wa
 			return nil, time.Time{}, ctx.Err()
 		}
 		delay, most := max(pause.After(n), retryAfter(err)), patience
-		if r.again == waking {
+		if row.again == waking {
 			most = wake
 		}
-		if r.again == never || r.again == once && n > 1 || time.Since(first)+delay > most {
-			return nil, time.Time{}, notStarted(r, err)
+		if row.again == never || row.again == once && n > 1 || time.Since(first)+delay > most {
+			return nil, time.Time{}, notStarted(row, err)
 		}
 		p.log.Debug("function not started, retrying", "function", *in.FunctionName, "after", delay, "error", err)
 		if !wait.Sleep(ctx, delay) {
 			return nil, time.Time{}, ctx.Err()
 		}
 	}
+}
+
+// isLate reports whether a function has not started its command because that came too late.
+func isLate(out *lambda.InvokeOutput) bool {
+	if out.FunctionError != nil {
+		return false
+	}
+	r, err := invocation.DecodeResponse(out.Payload)
+	return err == nil && !r.OK && r.Late
 }
 
 // ask sends one request. Sent is set as soon as it may arrive.
@@ -157,15 +191,28 @@ func (p *Provider) ask(ctx context.Context, in *lambda.InvokeInput, limit time.D
 type sentKey struct{}
 
 // tracing is the connections of the client of Lambda. It sets what a request's context has under sentKey as soon as that has a
-// connection. Credentials are fetched on connections of their own, which say nothing about an invocation.
-type tracing struct{ *http.Transport }
+// connection, and notes in ahead how far the clock of the service is ahead of this host's. Credentials are fetched on connections of their
+// own, which say nothing about an invocation.
+type tracing struct {
+	*http.Transport
+
+	ahead *atomic.Int64
+}
 
 func (t tracing) RoundTrip(r *http.Request) (*http.Response, error) {
-	if sent, ok := r.Context().Value(sentKey{}).(*atomic.Bool); ok {
-		r = r.WithContext(httptrace.WithClientTrace(r.Context(),
-			&httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent.Store(true) }}))
+	sent, ok := r.Context().Value(sentKey{}).(*atomic.Bool)
+	if !ok {
+		return t.Transport.RoundTrip(r)
 	}
-	return t.Transport.RoundTrip(r)
+	r = r.WithContext(httptrace.WithClientTrace(r.Context(),
+		&httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent.Store(true) }}))
+	answer, err := t.Transport.RoundTrip(r)
+	if err == nil {
+		if there, err := http.ParseTime(answer.Header.Get("Date")); err == nil {
+			t.ahead.Store(int64(time.Until(there)))
+		}
+	}
+	return answer, err
 }
 
 // functionFailed is what is said of a run whose function failed: it did not answer, so nothing is known of the command but that it is over.

@@ -41,11 +41,12 @@ const (
 
 // Handler runs commands, one at a time: an execution environment has one invocation at a time.
 type Handler struct {
-	Workspaces string // the folder of all workspaces; empty: the function has no file system
-	Scratch    string // commands may write here, and it is emptied after each; empty: /tmp
-	Unconfined bool   // run commands also where the kernel cannot keep them from one another's workspaces
-	Sync       func() // after a command with a workspace; nil: sync(2)
-	MaxABI     int    // of Landlock, for tests: see confine.LandlockRules
+	Workspaces string           // the folder of all workspaces; empty: the function has no file system
+	Scratch    string           // commands may write here, and it is emptied after each; empty: /tmp
+	Unconfined bool             // run commands also where the kernel cannot keep them from one another's workspaces
+	Sync       func()           // after a command with a workspace; nil: sync(2)
+	MaxABI     int              // of Landlock, for tests: see confine.LandlockRules
+	Now        func() time.Time // nil: time.Now
 	Log        *slog.Logger
 
 	mu    sync.Mutex
@@ -58,6 +59,15 @@ func (h *Handler) Run(ctx context.Context, r invocation.Request) invocation.Resp
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	res := invocation.Response{Runtime: invocation.Runtimes()[strings.ToLower(r.Runtime)], Workspace: r.Namespace}
+	now := time.Now
+	if h.Now != nil {
+		now = h.Now
+	}
+	if r.Late(now()) { // whoever has sent it counts on its end by now
+		res.Code, res.Late = string(schemas.Unavailable), true
+		res.SetErr([]byte("the command came later than it may be started"))
+		return res
+	}
 	if err := h.run(ctx, r, &res); err != nil {
 		code := schemas.CodeOf(err)
 		if code != schemas.Invalid && code != schemas.Unsupported {

@@ -43,6 +43,7 @@ type Request struct {
 	Confine       bool              `json:"confine,omitempty"` // refuse it where it cannot be confined, whatever the function allows
 	TimeoutMS     int64             `json:"timeout_ms,omitempty"`
 	GraceMS       int64             `json:"grace_ms,omitempty"`
+	NotAfterMS    int64             `json:"not_after_ms,omitempty"` // Unix time after which the command is not started; 0: always
 	Args          []string          `json:"args,omitempty"`
 	Env           map[string]string `json:"env,omitempty"`
 	Stdin         []byte            `json:"stdin_base64,omitempty"`
@@ -54,6 +55,7 @@ type Request struct {
 type Response struct {
 	OK          bool   `json:"ok"`
 	Code        string `json:"code,omitempty"` // with OK false: invalid, unsupported or unavailable
+	Late        bool   `json:"late,omitempty"` // with OK false: it came after NotAfterMS
 	Runtime     string `json:"runtime"`
 	ExitCode    *int   `json:"exit_code"` // nil when it timed out, or was not started; 128+n when signal n killed it
 	TimedOut    bool   `json:"timed_out"`
@@ -120,6 +122,12 @@ func (r *Request) Timeout() time.Duration {
 // Grace is the time between TERM and KILL.
 func (r *Request) Grace() time.Duration { return time.Duration(r.GraceMS) * time.Millisecond }
 
+// NotAfter sets when the command is started at the latest.
+func (r *Request) NotAfter(at time.Time) { r.NotAfterMS = at.UnixMilli() }
+
+// Late reports whether the command must not be started any more.
+func (r *Request) Late(now time.Time) bool { return r.NotAfterMS > 0 && now.UnixMilli() > r.NotAfterMS }
+
 // Limit is how many bytes are kept of each stream.
 func (r *Request) Limit() int {
 	if r.OutputLimit == 0 {
@@ -157,6 +165,8 @@ func (r *Request) check() error {
 		return schemas.Invalidf("args", "hold NUL")
 	case r.TimeoutMS < 0 || r.Timeout() > MaxTimeout:
 		return schemas.Invalidf("timeout_ms", "%d is out of range: 1 to %d", r.TimeoutMS, MaxTimeout.Milliseconds())
+	case r.NotAfterMS < 0:
+		return schemas.Invalidf("not_after_ms", "%d is out of range: at least 0", r.NotAfterMS)
 	case r.GraceMS < 0 || r.Grace() > MaxGrace:
 		return schemas.Invalidf("grace_ms", "%d is out of range: 0 to %d", r.GraceMS, MaxGrace.Milliseconds())
 	case r.OutputLimit < 0 || r.OutputLimit > MaxOutput:

@@ -114,6 +114,7 @@ func (e *environment) start() error {
 		"--setenv", "PATH", "/usr/bin:/bin", "--setenv", folderVariable, folder, "--setenv", "AWS_LAMBDA_FUNCTION_NAME", e.name,
 		"--setenv", "AWS_SECRET_ACCESS_KEY", Canary, "--setenv", "SANDBOX_ALLOW_UNCONFINED", strconv.FormatBool(e.s.opt.Unconfined),
 		"--setenv", abiVariable, strconv.Itoa(e.s.opt.LandlockABI),
+		"--setenv", aheadVariable, (e.s.opt.Ahead + e.s.opt.Delay).String(),
 		"--bind", e.dir, folder, "--ro-bind", e.s.exe, "/var/runtime/bootstrap", "--symlink", "/tmp/workspace", "/workspace",
 	}
 	for _, dir := range []string{"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/usr", "/etc", "/opt"} {

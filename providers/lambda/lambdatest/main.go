@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/sandjet/sandjet/providers/lambda/handler"
 )
@@ -21,6 +22,7 @@ const (
 	syncedName     = "synced"
 	folderVariable = "SANDJET_LAMBDATEST"
 	abiVariable    = "SANDJET_LAMBDATEST_LANDLOCK"
+	aheadVariable  = "SANDJET_LAMBDATEST_AHEAD"
 )
 
 // Main is the program of an execution environment where this process was started as one, and returns otherwise.
@@ -38,6 +40,8 @@ func Main() {
 	if err == nil {
 		h := handler.FromEnv(log)
 		h.MaxABI, _ = strconv.Atoi(os.Getenv(abiVariable))       // anything else is the kernel's
+		ahead, _ := time.ParseDuration(os.Getenv(aheadVariable)) // anything else is none
+		h.Now = func() time.Time { return time.Now().Add(ahead) }
 		h.Sync = func() { note(filepath.Join(dir, syncedName)) } // that of the kernel would be the whole host's
 		err = h.Serve()
 	}

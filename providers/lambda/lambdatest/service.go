@@ -61,7 +61,8 @@ type Options struct {
 	Timeout     time.Duration // of functions; 0: 330 s
 	MemorySize  int           // of functions, in MB, as their configuration says; 0: 512
 	Shared      bool          // functions are not made for tenants
-	Ahead       time.Duration // of the service's clock
+	Ahead       time.Duration // of the service's clock, and of those of environments
+	Delay       time.Duration // commands reach environments so much later than they were sent, by their clocks
 	Unconfined  bool          // functions may run commands that they cannot confine
 	Workspaces  string        // the folder of all workspaces, such as one of a server of S3; empty: one of its own
 	OldKernel   bool          // environments have no Landlock and take no filters of system calls
