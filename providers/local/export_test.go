@@ -45,6 +45,9 @@ func NewAt(o Options, level string) (*Provider, error) {
 // ListenOnPorts makes boxes as on a kernel that cannot redirect connections to all ports.
 func (p *Provider) ListenOnPorts() { p.redirects = false }
 
+// LimitLandlock makes boxes as on a kernel whose Landlock has that ABI.
+func (p *Provider) LimitLandlock(abi int) { p.mostABI = abi }
+
 // KeptPid is process 1 of a kept box, as this process sees it.
 func (p *Provider) KeptPid(key string) int {
 	p.mu.Lock()

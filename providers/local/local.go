@@ -134,6 +134,7 @@ type Provider struct {
 	modes     []box.Mode // to be tried
 	mode      box.Mode
 	landlock  int
+	mostABI   int // of Landlock, for tests; 0: that of the kernel
 	watches   bool
 	shell     string
 	isolation schemas.Isolation

@@ -87,7 +87,7 @@ func (p *Provider) build(s shape) (*sandbox, error) {
 		p.ending.Done()
 	}
 	setup := box.Setup{Pids: s.pids, Tmp: p.opt.Tmp, FileSize: p.opt.FileSize, OpenFiles: p.opt.OpenFiles,
-		Relay: s.relay, Ports: portsOf(s.ports)}
+		Relay: s.relay, Ports: portsOf(s.ports), MaxABI: p.mostABI}
 	options := box.Options{Mode: p.mode, HostNet: s.hostNet || p.mode != box.Isolated, HostID: s.hostID}
 	words := p.cgroups.Words()
 	if !contains(words, "cgroup.memory") {

@@ -52,6 +52,7 @@ func (i *server) forker(ready chan<- *StepError, facts *Facts) {
 			ready <- stepError("hold the workspace", err)
 			return
 		}
+		rules.MaxABI = i.state.setup.MaxABI
 		abi, err := confine.LandlockThread(rules)
 		for _, fd := range held {
 			_ = unix.Close(fd) // the rules hold what they name

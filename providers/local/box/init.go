@@ -165,7 +165,9 @@ func closeBox(control, program int, s state, in *receiver) int {
 			return fail(control, stepError("close the memory", err))
 		}
 		if err := confine.Seccomp(confine.SeccompOptions{DenyInet: s.claim.DenyNetwork, DenyUnseen: s.setup.Memory > 0,
-			DenySysV: s.setup.Mode != Isolated}); err != nil {
+			DenySysV: s.setup.Mode != Isolated,
+			// With a root of its own the box's mounts keep files that it must not change.
+			DenyTruncate: s.setup.Mode != Isolated && facts.Landlock < confine.LandlockTruncate}); err != nil {
 			return fail(control, stepError("filter system calls", err))
 		}
 	}

@@ -85,6 +85,8 @@ type Setup struct {
 	Relay bool
 	// Ports are listened on. At most 48; none: connections to all ports are redirected, which not every kernel can.
 	Ports []int
+	// MaxABI is for tests: files are restricted as by a kernel whose Landlock has this ABI, where it has a later one. 0: as by the kernel.
+	MaxABI int
 }
 
 // Limits of a box whose setup does not name them.
@@ -318,6 +320,7 @@ func (s Setup) encode(w *writer) {
 	w.num(s.FileSize)
 	w.num(int64(s.OpenFiles))
 	w.bool(s.Relay)
+	w.num(int64(s.MaxABI))
 	w.num(int64(len(s.Ports)))
 	for _, p := range s.Ports {
 		w.num(int64(p))
@@ -327,7 +330,7 @@ func (s Setup) encode(w *writer) {
 func decodeSetup(p []byte) (s Setup, err error) {
 	r := reader{p: p}
 	s = Setup{Mode: Mode(r.byte()), HostNet: r.bool(), Pids: r.int(), Memory: r.num(), Tmp: r.num(), FileSize: r.num(),
-		OpenFiles: r.int(), Relay: r.bool()}
+		OpenFiles: r.int(), Relay: r.bool(), MaxABI: r.int()}
 	for range r.count() {
 		s.Ports = append(s.Ports, r.int())
 	}

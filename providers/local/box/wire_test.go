@@ -27,7 +27,7 @@ func TestFramesComeBack(t *testing.T) {
 	gotMade, err := decodeMade(enc(made))
 	check("made", made, gotMade, err)
 	s := Setup{Mode: Bare, HostNet: true, Pids: 7, Memory: 1 << 50, Tmp: 1 << 40, FileSize: 5, OpenFiles: 6,
-		Relay: true, Ports: []int{80, 65535}}
+		Relay: true, MaxABI: 2, Ports: []int{80, 65535}}
 	gotSetup, err := decodeSetup(enc(s))
 	check("setup", s, gotSetup, err)
 	c := Claim{Mounts: []Mount{{"a", true}, {"b", false}}, TempDir: "/t", Trust: "certificate", DenyNetwork: true}
