@@ -67,7 +67,7 @@ long-clouds: ## The providers of clouds, each on a double of its service; S3
 	.ci/install tests node
 	$(RUN) "$(LONG) -p=1 ./providers/lambda/... ./providers/e2b/... ./providers/daytona/... ./providers/vercel/... ./providers/modal/... ./providers/deno/... ./providers/bucket ./providers/filesync" \
 		"SANDJET_TESTS=long go test -count=1 -p=1 -timeout=40m ./providers/daytona ./providers/deno ./providers/modal ./providers/vercel -run=^TestWhole$$ -whole" \
-		"$(LONG) ./cmd/sandjet -run=^TestWorkspacesOnS3$$"
+		"$(LONG) ./cmd/sandjet -run=^(TestWorkspacesOnS3|TestLambdaTemplateTypes)$$"
 
 .PHONY: long-chats
 long-chats: ## Chats and webhooks, with the libraries of the services
