@@ -96,6 +96,8 @@ type placement struct {
 	sandbox   schemas.Sandbox   // the zero one: there is none
 	// provider serves the calls: the sandbox's, else that which holds the files.
 	provider string
+	// direct: no sandbox was asked for, so that files on S3 are read in the bucket.
+	direct bool
 }
 
 // misfit is why a call of an agent could not be placed. Its words are made only when it is shown: they list what there is instead.
@@ -135,6 +137,7 @@ func (t *tenant) placed(g schemas.Agent, n int) (s placement, m *misfit) {
 		}
 		if e.Sandbox.Given {
 			id, field = e.Sandbox.ID, fieldOfEntry(n)+".sandbox"
+			s.direct = id == "" && s.workspace.Storage != ""
 		}
 	}
 	if id != "" {

@@ -124,6 +124,30 @@ func TestReadingIsDoneWhereTheFilesAre(t *testing.T) {
 	}
 }
 
+// TestFilesOnS3AreReadDirectly where an agent says null as sandbox, and not where it leaves the sandbox out.
+func TestFilesOnS3AreReadDirectly(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		choice  schemas.SandboxChoice
+		storage string
+		want    bool
+	}{
+		"null":         {chosen(""), "s3", true},
+		"omitted":      {schemas.SandboxChoice{}, "s3", false},
+		"not there":    {chosen(""), "", false},
+		"in a sandbox": {chosen("sb_1"), "s3", false},
+	} {
+		e := schemas.AgentWorkspace{Name: "w", Workspace: "ws_3", Sandbox: tc.choice}
+		house := agentHouse(schemas.AgentConfig{Workspaces: []schemas.AgentWorkspace{e}})
+		house.workspaces.put("ws_3", schemas.Workspace{ID: "ws_3", Account: alice, Name: "far", Storage: tc.storage}, stand{}, workspaceName)
+		house.sandboxes.byID["sb_1"] = schemas.Sandbox{ID: "sb_1", Account: alice, Name: "box", Provider: "lambda"}
+		c, err := resolve(house, alice, callOf(schemas.ToolRead), noon)
+		if err != nil || c.Direct != tc.want {
+			t.Errorf("%s: direct %t, want %t: %v", name, c.Direct, tc.want, err)
+		}
+	}
+}
+
 // TestAgentsChoose: which workspace a call of an agent hits, and with it the mode that asks.
 func TestAgentsChoose(t *testing.T) {
 	t.Parallel()

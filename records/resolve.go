@@ -41,8 +41,8 @@ func resolve(t *tenant, a schemas.AccountID, r schemas.Request, now time.Time) (
 	}
 	c := schemas.Call{
 		ID: r.ID, Account: a, Agent: r.Agent, Conversation: r.Conversation, Turn: r.Turn, Tool: r.Tool, Input: r.Input,
-		Dialect: r.Dialect, Provider: s.provider, Workspace: s.workspace.ID, Sandbox: s.sandbox.ID, Timeout: timeout(r, s.sandbox),
-		Accepted: now.UTC(), Deadline: deadline, Origin: r.Origin, Group: r.Group, TraceParent: r.TraceParent,
+		Dialect: r.Dialect, Provider: s.provider, Workspace: s.workspace.ID, Sandbox: s.sandbox.ID, Direct: s.direct,
+		Timeout: timeout(r, s.sandbox), Accepted: now.UTC(), Deadline: deadline, Origin: r.Origin, Group: r.Group, TraceParent: r.TraceParent,
 		Artifacts: r.Artifacts, Misuse: misuse,
 	}
 	if c.ID == "" {

@@ -64,6 +64,7 @@ type Call struct {
 	Provider     string          `json:"provider"`
 	Workspace    WorkspaceID     `json:"workspace,omitzero"` // empty: an agent's that has none
 	Sandbox      SandboxID       `json:"sandbox,omitzero"`   // empty: an agent's that only reads, or has none
+	Direct       bool            `json:"direct,omitzero"`    // files on S3 are read in the bucket: its agent asks for that with null as sandbox
 	Timeout      Duration        `json:"timeout"`
 	Accepted     time.Time       `json:"accepted"`
 	Deadline     time.Time       `json:"deadline"`

@@ -31,6 +31,9 @@ type Profile struct {
 	Pause PauseKeeps `json:"pause,omitzero"`
 	// Storage says whether workspaces on S3 can be used. Empty means [StorageNo].
 	Storage StorageAccess `json:"storage,omitzero"`
+	// ReadsMounted says that a mount shows what a command has just written to a workspace on S3, where the bucket does not have it yet, and
+	// that calls without a sandbox read through one.
+	ReadsMounted bool `json:"reads_mounted,omitzero"`
 	// OnHost says that its sandboxes share the host of their worker, so that the operator's limits for hosts hold.
 	OnHost bool `json:"on_host,omitzero"`
 	// Options are those of config.options that it takes.
@@ -169,6 +172,8 @@ func (p Profile) Within(declared Profile) error {
 		return more("on_host")
 	case p.storage() != StorageNo && p.storage() != declared.storage():
 		return more("storage")
+	case p.ReadsMounted && !declared.ReadsMounted:
+		return more("reads_mounted")
 	}
 	return nil
 }

@@ -14,9 +14,13 @@ import (
 	"github.com/sandjet/sandjet/streams"
 )
 
-// direct opens a workspace on S3 itself for a call without a sandbox, which only reads; nil: the provider has the files.
+// direct opens a workspace on S3 itself for a call without a sandbox, which only reads; nil: the provider has the files, or shows them
+// fresher than the bucket has them, and nothing was said against that.
 func (t *execution) direct(ctx context.Context, w schemas.Workspace) (workspacefs.FS, error) {
 	if t.call.Sandbox != "" || w.Storage == "" || t.w.Reader == nil || t.sideEffects {
+		return nil, nil //nolint:nilnil // it says so
+	}
+	if !t.call.Direct && w.Bucket.Name == "" && providers.ProfileOf(t.w.Provider).ReadsMounted { // of the operator's bucket alone
 		return nil, nil //nolint:nilnil // it says so
 	}
 	return t.w.Reader(ctx, w)

@@ -76,6 +76,30 @@ func TestFunctions(t *testing.T) {
 	}
 }
 
+// TestReadsMounted: calls without a sandbox read through a mount where there is the function for that: one with a mount and no network.
+func TestReadsMounted(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		change func(*lambda.Options)
+		want   bool
+	}{
+		"all functions":            {func(*lambda.Options) {}, true},
+		"a mount only for others":  {func(o *lambda.Options) { o.Functions.MountNoNet = "" }, false},
+		"no runs without internet": {func(o *lambda.Options) { o.Networks = []schemas.NetworkMode{schemas.AllowAll} }, false},
+	} {
+		p, _ := start(t, lambdatest.Options{}, tc.change)
+		if f := p.Profile(); f.ReadsMounted != tc.want || f.Storage != schemas.StorageYes {
+			t.Errorf("%s: the profile says reads_mounted %t with storage %q", name, f.ReadsMounted, f.Storage)
+		}
+	}
+	p, _ := start(t, lambdatest.Options{}, nil)
+	cmd := command("ls -A && echo there")
+	cmd.Mounts[0].ReadOnly, cmd.Spec.Mounts = true, cmd.Mounts
+	if shown := ok(t, p, cmd); shown != "there" {
+		t.Errorf("a workspace that was not used yet shows %q", shown)
+	}
+}
+
 // TestApart: a command sees neither the credentials of its function nor the workspaces of others, and another account has environments
 // of its own.
 func TestApart(t *testing.T) {

@@ -28,6 +28,8 @@ func Declared() providers.Profile {
 		Storage:    schemas.StorageYes,
 		Unattended: true,
 		Shell:      "bash",
+
+		ReadsMounted: true, // S3 Files writes to the bucket about a minute later
 	}
 }
 
@@ -44,6 +46,7 @@ func (p *Provider) Profile() providers.Profile {
 	if p.opt.Functions.MountNet == "" && p.opt.Functions.MountNoNet == "" {
 		f.Storage = schemas.StorageNo
 	}
+	f.ReadsMounted = p.opt.Functions.MountNoNet != "" && slices.Contains(f.Networks, schemas.DenyAll)
 	f.Isolation = isolation([]string{"landlock", "seccomp"})
 	return f
 }
