@@ -145,7 +145,7 @@ type RunEnder interface {
 	EndRun(ctx context.Context, key string, account schemas.AccountID, id string) error
 }
 
-// RunLimit is how long a run is there at most that nobody ends, from its start: its time and grace, and what a provider adds where it
+// RunLimit is how long a run is there at most, from its start, if it is not ended: its time and grace, and what a provider adds where it
 // has lost sight of the run's worker.
 const RunLimit = schemas.MaxTimeout + 2*time.Minute
 

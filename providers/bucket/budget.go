@@ -20,7 +20,7 @@ const (
 // Budget bounds the bytes of files that transfers of several buckets hold in memory. Who finds no room waits; accounts take turns.
 //
 // A transfer takes what one part needs, gives it back before it takes the next part's, and waits for nothing else of a budget meanwhile.
-// So whoever holds something ends without help of those who wait. Its methods may be called from many goroutines.
+// So a transfer that holds something ends without help of those that wait. Its methods may be called from many goroutines.
 type Budget struct {
 	each int64
 

@@ -52,8 +52,8 @@ func makeFolder(dir string) error {
 	return os.Chmod(dir, 0o711) //nolint:gosec // as above
 }
 
-// makeWorkspace makes a workspace's folder or volume where it is absent, for the user of commands. Whoever finds one that was
-// made and not given away, for its maker died or is about to, gives it away.
+// makeWorkspace makes a workspace's folder or volume where it is absent, for the user of commands. One that was made and
+// not given away, for its maker died or is about to, is given away by the next call that finds it.
 func (p *Provider) makeWorkspace(ctx context.Context, account schemas.AccountID, namespace string) error {
 	if p.opt.Workspaces == "" {
 		return p.volumes.make(ctx, p, namespace)
@@ -119,7 +119,7 @@ func (p *Provider) newFiles() *accountfiles.Folder {
 	}
 }
 
-// holders are the namespaces of the workspaces that containers on the engine have, whoever has made them and whether they run: a stopped one
+// holders are the namespaces of the workspaces that containers on the engine have, of all installations, running or not: a stopped one
 // is started again with what it had. They are known by the place in the container, for an engine may call a folder of the host otherwise.
 func (p *Provider) holders(ctx context.Context) (map[string]bool, error) {
 	found, err := p.engine.ContainerList(ctx, client.ContainerListOptions{All: true})

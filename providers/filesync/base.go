@@ -26,11 +26,14 @@ type base struct {
 // entry is a file of the base. The stamp is how the copy's file looked when its content was known to be this; zero: it was changed so
 // recently that another change could look the same, so that the content has to be read.
 type entry struct {
-	ETag  string `json:"etag"`
+	ETag  string `json:"etag"` // empty: the service gave none, and may have another version at any time
 	Hash  string `json:"hash"` // SHA-256, hexadecimal
 	Size  int64  `json:"size"`
 	Stamp stamp  `json:"stamp,omitzero"`
 }
+
+// has reports whether a file in the bucket is the entry's version.
+func (e entry) has(o bucket.Object) bool { return e.ETag != "" && e.ETag == o.ETag }
 
 type stamp struct {
 	Modified int64 `json:"modified"` // Unix nanoseconds
@@ -53,7 +56,7 @@ func decodeBase(data []byte) (base, error) {
 		return base{}, fmt.Errorf("the base is of version %d", b.Version)
 	}
 	for name, e := range b.Files {
-		if _, err := hex.DecodeString(e.Hash); err != nil || len(e.Hash) != 64 || e.ETag == "" || e.Size < 0 || bucket.Problem(name) != "" {
+		if _, err := hex.DecodeString(e.Hash); err != nil || len(e.Hash) != 64 || e.Size < 0 || bucket.Problem(name) != "" {
 			return base{}, fmt.Errorf("the base has an entry %q that cannot be", name)
 		}
 	}

@@ -647,6 +647,63 @@ func oneObjectStopsNothing(t *testing.T, s s3test.Server) {
 	}
 }
 
+// TestFilesThatMayOnlyBeListed: a copy without the files that its credentials may not read would look as if they were not there.
+func TestFilesThatMayOnlyBeListed(t *testing.T) { s3test.Each(t, "files", filesThatMayOnlyBeListed) }
+
+func filesThatMayOnlyBeListed(t *testing.T, s s3test.Server) {
+	p := s3test.Front(t, s)
+	list := func(r *http.Request) bool { return r.URL.Query().Has("list-type") }
+	p.Judge(func(r *http.Request) s3test.Fault {
+		if r.Method == http.MethodGet && !list(r) {
+			return s3test.Denied
+		}
+		return s3test.None
+	})
+	s3test.Write(t, s, "files", "w/one", "1", nil)
+	s3test.Write(t, s, "files", "w/two", "2", nil)
+	a := newHost(t, p.URL, "w/")
+	_, _, err := a.Begin(t.Context(), a.w, true)
+	if schemas.CodeOf(err) != schemas.Denied || !strings.Contains(err.Error(), "s3:GetObject") || !strings.Contains(err.Error(), "2 files") {
+		t.Fatalf("it begins with %v", err)
+	}
+	p.Judge(nil)
+	a.call(func() {})
+	wantFiles(t, "copy", a.files(), map[string]string{"one": "1", "two": "2"})
+}
+
+// TestObjectsWithoutAnETag are files that were put below the folder of a server without it. They are read as they are at each call, and no
+// version of the copy takes the place of one that cannot be told from others.
+func TestObjectsWithoutAnETag(t *testing.T) {
+	s := s3test.Start(t, "files")
+	put := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(s.Folder, "files", "w", "laid"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.MkdirAll(filepath.Join(s.Folder, "files", "w"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	put("one")
+	a := newHost(t, s.URL, "w/")
+	u, r, err := a.Begin(t.Context(), a.w, true)
+	if err != nil || !strings.Contains(strings.Join(r.Notices, "\n"), leftNoETag+": laid") {
+		t.Fatalf("told: %q, %v", r.Notices, err)
+	}
+	wantFiles(t, "copy", a.files(), map[string]string{"laid": "one"})
+	a.write("other", "x")
+	a.end(u)
+	for range 2 { // what one call has noted, the next can read
+		put("two, and longer")
+		a.call(func() {})
+		wantFiles(t, "copy", a.files(), map[string]string{"laid": "two, and longer", "other": "x"})
+	}
+	a.call(func() { a.write("laid", "three") })
+	if got := objects(t, bucketAt(t, s.URL, "w/")); got["laid"] != "two, and longer" || got["laid.conflict-"+hashOf("three")[:8]] != "three" {
+		t.Errorf("the bucket has %q", got)
+	}
+}
+
 // TestARefusedWriteStopsNothing has one name that the service does not take.
 func TestARefusedWriteStopsNothing(t *testing.T) { s3test.Each(t, "files", aRefusedWriteStopsNothing) }
 

@@ -35,6 +35,7 @@ const (
 	leftDenied  = "left out, for it cannot be read"
 	leftClash   = "left out, for another file has its name as a folder, or the file system does not take it"
 	leftObject  = "left out, for the service does not give it or take its removal: it is archived, or a policy or its encryption keeps it"
+	leftNoETag  = "read again by each call, for the service gives no ETag for it: what is changed or removed here does not replace it there"
 	leftStale   = "left out, for its content on S3 is not what its metadata sandjet-sha256 says: write it again, without that metadata"
 	leftRefused = "not stored, for the service does not take it: a policy keeps it, or its name is too long"
 	leftChanged = "not stored yet, for it is being changed: it is stored after the next call"
@@ -214,6 +215,9 @@ func (s *syncing) list() error {
 		files, bytes = files+1, bytes+o.Size
 		if files > s.c.Limits.Files || bytes > s.c.Limits.Bytes {
 			return errOverBucket
+		}
+		if o.ETag == "" {
+			s.left.group(leftNoETag, o.Name)
 		}
 		s.remote[o.Name] = o
 		return nil

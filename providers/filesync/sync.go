@@ -39,6 +39,7 @@ type syncing struct {
 	report   Report
 	inBucket int   // files in the bucket
 	bytes    int64 // of these
+	refused  int   // files that the service did not let be read
 }
 
 // run compares, and saves the base that is then true, also after an error.
@@ -159,8 +160,8 @@ func (s *syncing) hold(format string, args ...any) {
 // the base has, so that no list is needed.
 func (s *syncing) removals() error {
 	var gone []string
-	for name := range s.base.Files {
-		if _, there := s.local[name]; !there && !s.hidden[name] && s.use == ours {
+	for name, e := range s.base.Files {
+		if _, there := s.local[name]; !there && !s.hidden[name] && s.use == ours && e.ETag != "" {
 			gone = append(gone, name)
 		}
 	}
@@ -217,7 +218,20 @@ func (s *syncing) apply() error {
 			}
 		}
 	}
-	return nil
+	return s.mayRead()
+}
+
+// mayRead is an error where the credentials can list files and read none, so that the copy would look as if these were not there. A file that
+// is not there tells it: who may read one is answered that. Code: denied.
+func (s *syncing) mayRead() error {
+	if s.use == ours || s.refused == 0 || s.report.In > 0 {
+		return nil
+	}
+	if _, _, err := s.bucket.Get(s.ctx, temporary+"none", "", 0, 1); schemas.CodeOf(err) != schemas.Denied {
+		return nil
+	}
+	return schemas.Errorf(schemas.Denied, "files", "the credentials of the workspace on S3 may list its %d files and read none of them: "+
+		"allow them s3:GetObject below its prefix", len(s.remote))
 }
 
 // each does something with names, several at a time, and stops after the first error.
@@ -271,7 +285,7 @@ func (s *syncing) judge(name string) (action, error) {
 	remote := absent
 	if o, there := s.remote[name]; there {
 		remote = changed
-		if based && o.ETag == e.ETag {
+		if based && e.has(o) {
 			remote = same
 		}
 	}
@@ -328,7 +342,7 @@ func (s *syncing) tell(format string, args ...any) {
 // asked for this one.
 func (s *syncing) dropCopy(name string, _ action) error {
 	switch o, err := s.bucket.Head(s.ctx, name); {
-	case err == nil && o.ETag == s.base.Files[name].ETag:
+	case err == nil && s.entryOf(name).has(o):
 		return nil
 	case err == nil:
 		return s.bringIn(name)

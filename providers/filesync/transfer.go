@@ -46,6 +46,9 @@ func (s *syncing) bringIn(name string) error {
 		return nil
 	case code == workspacefs.ErrChanged || code == workspacefs.ErrExists:
 		return nil // as above
+	case schemas.CodeOf(err) == schemas.Denied:
+		s.count(&s.refused)
+		return err
 	case err != nil:
 		return err
 	}
@@ -322,10 +325,12 @@ func (s *syncing) setBeside(name, mine string) (string, error) {
 
 // holds reports whether a version in the bucket has the content of sum. Where neither the base nor the ETag tells, it is read.
 func (s *syncing) holds(o bucket.Object, sum *bucket.Sum) (bool, error) {
-	if e := s.entryOf(o.Name); e.ETag == o.ETag {
-		return e.Hash == sum.Hash(), nil
+	e := s.entryOf(o.Name)
+	known := e.has(o)
+	if known && e.Hash == sum.Hash() {
+		return true, nil
 	}
-	if o.Size != sum.Size() { // nothing is moved for the sake of an object that cannot be brought in
+	if known || o.Size != sum.Size() { // nothing is moved for the sake of an object that cannot be brought in
 		if _, _, err := s.bucket.Get(s.ctx, o.Name, o.ETag, 0, 1); bucket.OneObject(err) {
 			return false, err
 		}

@@ -29,7 +29,7 @@ func (p *Provider) over(id string, at time.Time) {
 }
 
 // EndRun waits for the end of a run: Lambda ends none on demand. Of a run of this process it is known when it has ended at the
-// latest; of another's it is not, and whoever asks has to wait for [providers.RunLimit].
+// latest; of another's it is not, and the caller has to wait for [providers.RunLimit].
 func (p *Provider) EndRun(ctx context.Context, _ string, _ schemas.AccountID, id string) error {
 	p.mu.Lock()
 	at, known := p.runs[id]

@@ -283,7 +283,7 @@ func concurrentRuns(t *testing.T, s subject) {
 }
 
 func mustNotBegin(t *testing.T, s subject) {
-	refused := errors.New("somebody else has its call")
+	refused := errors.New("another worker has its call")
 	cmd := s.command("echo ran; echo ran >begun")
 	cmd.ID = "refused-" + strconv.Itoa(rand.Int())
 	cmd.Begin = func() error { return schemas.Wrap(schemas.Denied, "begin", "it must not", refused) }

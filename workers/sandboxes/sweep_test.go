@@ -252,7 +252,6 @@ func TestARecordWithoutABoxIsForgotten(t *testing.T) {
 	})
 }
 
-// A second box of a recorded key is ended, and never the recorded one, also where the record changes in between.
 // TestAPartialListIsNoProof: of accounts whose boxes are not known nothing is forgotten or taken, and the others are looked after.
 func TestAPartialListIsNoProof(t *testing.T) {
 	inSweep(t, func(t *testing.T, b *streams.Bus, s *Reconciler, p *lists, of string) {
@@ -275,6 +274,7 @@ func TestAPartialListIsNoProof(t *testing.T) {
 	})
 }
 
+// TestASecondBoxOfAKeyIsEnded, and never the recorded one, also where the record changes in between.
 func TestASecondBoxOfAKeyIsEnded(t *testing.T) {
 	inSweep(t, func(t *testing.T, b *streams.Bus, s *Reconciler, p *lists, of string) {
 		bucket := lifecycle.OpenInstances(b)

@@ -63,7 +63,7 @@ func (h *Handler) Run(ctx context.Context, r invocation.Request) invocation.Resp
 	if h.Now != nil {
 		now = h.Now
 	}
-	if r.Late(now()) { // whoever has sent it counts on its end by now
+	if r.Late(now()) { // its sender counts on its end by now
 		res.Code, res.Late = string(schemas.Unavailable), true
 		res.SetErr([]byte("the command came later than it may be started"))
 		return res
