@@ -73,9 +73,9 @@ func parse(line string) (command, error) {
 	return c, nil
 }
 
-// args are the arguments of go.
+// args are the arguments of go. The packages come first: behind a flag of the tests themselves go takes them for theirs.
 func (c command) args() []string {
-	return append(append([]string{"test", "-json"}, c.flags...), c.pkgs...)
+	return append(append([]string{"test", "-json"}, c.pkgs...), c.flags...)
 }
 
 // alone is the command for one package, and for one test of it where pattern is not empty.

@@ -70,9 +70,9 @@ func (s *script) run(_ context.Context, c command, out io.Writer) error {
 func TestWhatFailsIsRunAgain(t *testing.T) {
 	t.Parallel()
 	const line = "A=b go test -race -p=3 -count=1 -timeout=5m ./..."
-	first := "A=b test -json -race -p=3 -count=1 -timeout=5m ./..."
+	first := "A=b test -json ./... -race -p=3 -count=1 -timeout=5m"
 	alone := func(pkg, pattern string) string {
-		return strings.Join(strings.Fields("A=b test -json -race -timeout=5m -count=1 "+pattern+" "+pkg), " ")
+		return strings.Join(strings.Fields("A=b test -json "+pkg+" -race -timeout=5m -count=1 "+pattern), " ")
 	}
 	both := said(append(append([]string{}, fine...), part...)...)
 	one := `-run=^TestB$/^one_\(a\)$`
