@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rogpeppe/go-internal/testscript"
-
 	"github.com/sandjet/sandjet/internal/dockertest"
 	"github.com/sandjet/sandjet/internal/s3test"
 	"github.com/sandjet/sandjet/providers/bucket"
@@ -18,38 +16,21 @@ import (
 
 // TestWorkspacesOnS3 goes the whole way by the command line, with a real server of S3.
 func TestWorkspacesOnS3(t *testing.T) {
-	server := s3test.Start(t, "agents")
-	t.Setenv("AWS_ACCESS_KEY_ID", s3test.Key)
-	t.Setenv("AWS_SECRET_ACCESS_KEY", s3test.Secret)
-	runOnS3(t, "testdata/s3", server)
+	runScripts(t, "testdata/s3", settingsOfS3(s3test.Start(t, "agents")))
 }
 
 // TestWorkspacesOnS3WithDocker is the same in containers of a real engine.
 func TestWorkspacesOnS3WithDocker(t *testing.T) {
 	engine := dockertest.Get(t)
 	image := engine.Image(t, dockertest.Tools)
-	server := s3test.Start(t, "agents")
-	t.Setenv("AWS_ACCESS_KEY_ID", s3test.Key)
-	t.Setenv("AWS_SECRET_ACCESS_KEY", s3test.Secret)
-	runOnS3(t, "testdata/s3docker", server, "ENGINE="+engine.Host, "IMAGE="+image)
+	settings := settingsOfS3(s3test.Start(t, "agents"))
+	settings["ENGINE"], settings["IMAGE"] = engine.Host, image
+	runScripts(t, "testdata/s3docker", settings)
 }
 
-// runOnS3 runs the scripts of a folder, which find the server in S3 and its files in BUCKETS.
-func runOnS3(t *testing.T, dir string, server s3test.Server, variables ...string) {
-	t.Helper()
-	scripts := &processes{}
-	testscript.Run(t, testscript.Params{
-		Dir: dir, RequireExplicitExec: true, RequireUniqueNames: true,
-		Setup: func(e *testscript.Env) error {
-			err := setup(e)
-			e.Vars = append(append(e.Vars, "S3="+server.URL, "BUCKETS="+server.Folder,
-				"AWS_ACCESS_KEY_ID="+s3test.Key, "AWS_SECRET_ACCESS_KEY="+s3test.Secret), variables...)
-			return err
-		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"start": scripts.start, "await": await, "halt": scripts.halt, "ends": scripts.ends, "signal": scripts.signal, "exits": exits,
-		},
-	})
+// settingsOfS3 has the server in S3 and its files in BUCKETS.
+func settingsOfS3(s s3test.Server) map[string]string {
+	return map[string]string{"S3": s.URL, "BUCKETS": s.Folder, "AWS_ACCESS_KEY_ID": s3test.Key, "AWS_SECRET_ACCESS_KEY": s3test.Secret}
 }
 
 // TestWhoseCredentialsOpenWhichBucket: what a record names is opened with what the record names, and the operator's bucket only below the

@@ -110,7 +110,7 @@ func (p *Provider) probe(ctx context.Context, name string, d Diagnosis) Diagnosi
 	in := &lambda.InvokeInput{
 		FunctionName: aws.String(name), InvocationType: types.InvocationTypeRequestResponse, TenantId: p.tenant("doctor"),
 	}
-	out, _, err := p.invoke(ctx, in, r, probeTime+overhead, probeWake, cmd.MayBegin)
+	out, _, err := p.invoke(ctx, attempt{in: in, request: r, limit: probeTime + overhead, wake: probeWake, mayBegin: cmd.MayBegin})
 	if err != nil {
 		return p.refused(name, err)
 	}

@@ -61,7 +61,7 @@ func (p *Provider) Run(ctx context.Context, cmd providers.Command) (providers.Re
 		TenantId: p.tenant(cmd.Spec.Account),
 	}
 	limit := cmd.Timeout + min(cmd.Grace, invocation.MaxGrace) + overhead
-	out, began, err := p.invoke(ctx, in, r, limit, wakeTime, cmd.MayBegin)
+	out, began, err := p.invoke(ctx, attempt{in: in, request: r, limit: limit, wake: wakeTime, mayBegin: cmd.MayBegin})
 	if err != nil {
 		if _, known := errors.AsType[*schemas.Error](err); !began.IsZero() && !known {
 			p.over(cmd.ID, began.Add(limit+2*clocks)) // a function starts none later than overhead and clocks after began
@@ -116,30 +116,36 @@ func encode(r invocation.Request) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// invoke asks Lambda, again where it says that nothing was started and the table says so. Wake is how long it waits for a function that AWS
-// prepares. Began is when the request that counts may have arrived; zero: none has. An error that is one of ours says that nothing was
-// started.
+// attempt is what a function is asked for.
+type attempt struct {
+	in       *lambda.InvokeInput
+	request  invocation.Request
+	limit    time.Duration // of one request
+	wake     time.Duration // how long a function that AWS prepares is waited for
+	mayBegin func() error
+}
+
+// invoke asks Lambda, again where it says that nothing was started and the table says so. The time is
+// when the request that counts may have arrived; zero: none has. An error that is one of ours says that nothing was started.
 //
 // A request says when the command is started at the latest: AWS may begin an invocation when its caller has given up, and this process may be
 // suspended before it sends one. A function that finds it late has started nothing, and says what time it has there: that is asked again once.
-func (p *Provider) invoke(ctx context.Context, in *lambda.InvokeInput, r invocation.Request, limit, wake time.Duration,
-	mayBegin func() error,
-) (*lambda.InvokeOutput, time.Time, error) {
+func (p *Provider) invoke(ctx context.Context, a attempt) (*lambda.InvokeOutput, time.Time, error) {
 	first := time.Now()
 	pause := wait.Backoff{First: 200 * time.Millisecond, Most: 3 * time.Second}
 	late := false
 	for n := 1; ; n++ {
-		if err := mayBegin(); err != nil {
+		if err := a.mayBegin(); err != nil {
 			return nil, time.Time{}, err
 		}
 		began, sent := time.Now(), new(atomic.Bool)
-		r.NotAfter(began.Add(time.Duration(p.ahead.Load()) + overhead + clocks))
-		payload, err := encode(r)
+		a.request.NotAfter(began.Add(time.Duration(p.ahead.Load()) + overhead + clocks))
+		payload, err := encode(a.request)
 		if err != nil {
 			return nil, time.Time{}, err
 		}
-		in.Payload = payload
-		out, err := p.ask(ctx, in, limit, sent)
+		a.in.Payload = payload
+		out, err := p.ask(ctx, a.in, a.limit, sent)
 		if err == nil && !late && isLate(out) && ctx.Err() == nil {
 			late = true
 			continue
@@ -156,12 +162,12 @@ func (p *Provider) invoke(ctx context.Context, in *lambda.InvokeInput, r invocat
 		}
 		delay, most := max(pause.After(n), retryAfter(err)), patience
 		if row.again == waking {
-			most = wake
+			most = a.wake
 		}
 		if row.again == never || row.again == once && n > 1 || time.Since(first)+delay > most {
 			return nil, time.Time{}, notStarted(row, err)
 		}
-		p.log.Debug("function not started, retrying", "function", *in.FunctionName, "after", delay, "error", err)
+		p.log.Debug("function not started, retrying", "function", *a.in.FunctionName, "after", delay, "error", err)
 		if !wait.Sleep(ctx, delay) {
 			return nil, time.Time{}, ctx.Err()
 		}
