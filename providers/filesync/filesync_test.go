@@ -671,8 +671,8 @@ func filesThatMayOnlyBeListed(t *testing.T, s s3test.Server) {
 	wantFiles(t, "copy", a.files(), map[string]string{"one": "1", "two": "2"})
 }
 
-// TestObjectsWithoutAnETag are files that were put below the folder of a server without it. They are read as they are at each call, and no
-// version of the copy takes the place of one that cannot be told from others.
+// TestObjectsWithoutAnETag are files that were put below the folder of a server without it. Each call reads them again, and no
+// version of the copy takes the place of a version that has no name.
 func TestObjectsWithoutAnETag(t *testing.T) {
 	s := s3test.Start(t, "files")
 	put := func(text string) {
@@ -688,7 +688,7 @@ func TestObjectsWithoutAnETag(t *testing.T) {
 	a := newHost(t, s.URL, "w/")
 	u, r, err := a.Begin(t.Context(), a.w, true)
 	if err != nil || !strings.Contains(strings.Join(r.Notices, "\n"), leftNoETag+": laid") {
-		t.Fatalf("told: %q, %v", r.Notices, err)
+		t.Fatalf("notices: %q, %v", r.Notices, err)
 	}
 	wantFiles(t, "copy", a.files(), map[string]string{"laid": "one"})
 	a.write("other", "x")

@@ -221,8 +221,8 @@ func (s *syncing) apply() error {
 	return s.mayRead()
 }
 
-// mayRead is an error where the credentials can list files and read none, so that the copy would look as if these were not there. A file that
-// is not there tells it: who may read one is answered that. Code: denied.
+// mayRead is an error where the credentials can list files and read none, so that the copy would look as if these were not there. A read
+// of a name that does not exist decides: with the permission to read, its answer is that there is no such file. Code: denied.
 func (s *syncing) mayRead() error {
 	if s.use == ours || s.refused == 0 || s.report.In > 0 {
 		return nil
