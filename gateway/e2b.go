@@ -32,7 +32,7 @@ func newE2B(g *Gateway) *e2b.Facade {
 	})
 }
 
-// EndSandboxes ends sandboxes of the client of E2B whose time is over, until ctx ends.
+// EndSandboxes ends sandboxes of the client of E2B whose time is over, and finishes destroying sessions of /v1/sandbox, until ctx ends.
 func (g *Gateway) EndSandboxes(ctx context.Context) error { return g.sandbox.EndExpired(ctx) }
 
 // e2bTransfer is fileTransfer for who has the token of a sandbox in the place of a key.

@@ -293,8 +293,15 @@ func TestASessionIsDestroyedWhole(t *testing.T) {
 	if a := k.as(k.anna, http.MethodPost, "/v1/sandbox/bash", echo); a.status != http.StatusOK {
 		t.Errorf("a new one of its id: %d %s", a.status, a.body)
 	}
-	if s := k.session(k.anna, "s"); s.Workspace == was.Workspace {
+	again := k.session(k.anna, "s")
+	if again.Workspace == was.Workspace {
 		t.Error("it has the files of the one before")
+	}
+	if a := k.as(k.anna, http.MethodDelete, "/v1/accounts/me/workspaces/"+string(again.Workspace), ""); a.status != http.StatusOK {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	if a := k.as(k.anna, http.MethodDelete, "/v1/sandbox/sessions/me/s", ""); a.status != http.StatusOK {
+		t.Errorf("its workspace is removed already: %d %s", a.status, a.body)
 	}
 }
 

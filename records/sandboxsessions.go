@@ -144,6 +144,20 @@ func (s *Store) ensureSessionSandbox(ctx context.Context, a schemas.AccountID, v
 	return s.ensure(ctx, r, true)
 }
 
+// ReopenSandboxSession makes the sandbox of a session where it is not there, if its workspace is. Codes: those of
+// [Store.EnsureSandboxSession].
+func (s *Store) ReopenSandboxSession(ctx context.Context, a schemas.AccountID, v schemas.SandboxSession, spec schemas.SandboxSpec) (
+	there bool, err error,
+) {
+	if _, err := s.bucket.Get(ctx, workspaceKey(a, v.Workspace)); err != nil {
+		if errors.Is(err, schemas.ErrNotFound) {
+			return false, nil
+		}
+		return false, fmt.Errorf("read the workspace of a session: %w", err)
+	}
+	return true, s.ensureSessionSandbox(ctx, a, v, spec)
+}
+
 // RemoveSandboxSession removes the workspace of a session, which may be gone already.
 func (s *Store) RemoveSandboxSession(ctx context.Context, a schemas.AccountID, v schemas.SandboxSession) error {
 	err := s.remove(ctx, workspaceKey(a, v.Workspace), 0)

@@ -25,6 +25,9 @@ type SandboxSession struct {
 	Active bool `json:"active,omitzero"`
 	// Ending: it is being destroyed, and takes no more requests.
 	Ending bool `json:"ending,omitzero"`
+	// Destroyer has the turn to destroy it until DestroyerUntil, unless it extends that: two at once would cancel each other's calls.
+	Destroyer      string    `json:"destroyer,omitzero"`
+	DestroyerUntil time.Time `json:"destroyer_until,omitzero"`
 	// Lease is what the session was made with as a sandbox that ends by itself. Nil: it has no such end. What it points to is never
 	// changed: a change puts another in its place.
 	Lease *SandboxLease `json:"lease,omitzero"`

@@ -306,9 +306,7 @@ func (n *node) addGateway(ctx context.Context, f gatewayFlags, operator operator
 		return err
 	}
 	n.addLast("gateway", func(ctx context.Context) error { return g.Run(ctx, l) })
-	if f.E2B {
-		n.add("end of E2B's sandboxes", g.EndSandboxes)
-	}
+	n.add("end of sandbox sessions", g.EndSandboxes)
 	n.add("intake consumer", (&natsapi.IntakeConsumer{Bus: n.bus, Records: n.records, Log: n.log.With("part", "intake consumer")}).Run)
 	n.housekeep("retention", (&streams.Retention{Bus: n.bus, Log: n.log.With("part", "retention"), Keep: f.KeepEvents,
 		Count: f.KeepEventsCount, Gone: n.gone}).Run)

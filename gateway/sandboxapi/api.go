@@ -35,6 +35,9 @@ type Store interface {
 		schemas.SandboxSessions, error)
 	// EnsureSandboxSession must answer without a round trip where all is there.
 	EnsureSandboxSession(ctx context.Context, a schemas.AccountID, s schemas.SandboxSession, spec schemas.SandboxSpec) error
+	// ReopenSandboxSession makes calls in a session possible that is being destroyed. Where its workspace was removed already it does
+	// nothing, and there is false.
+	ReopenSandboxSession(ctx context.Context, a schemas.AccountID, s schemas.SandboxSession, spec schemas.SandboxSpec) (there bool, err error)
 	RemoveSandboxSession(ctx context.Context, a schemas.AccountID, s schemas.SandboxSession) error
 	// SandboxIdle is when the instances of a sandbox end that nobody uses. It must answer without a round trip.
 	SandboxIdle(a schemas.AccountID, id schemas.SandboxID) time.Duration

@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"sync"
 	"time"
 
-	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/schemas"
 )
 
@@ -124,49 +122,4 @@ func (a *API) Extend(ctx context.Context, tenant schemas.AccountID, id string, e
 // Touch marks a session as used while a request is in it.
 func (a *API) Touch(ctx context.Context, tenant schemas.AccountID, id string) {
 	a.touch(ctx, tenant, id)
-}
-
-const (
-	expiredEvery  = 15 * time.Second // how often it is looked which sandboxes have ended
-	expiredWithin = 2 * time.Minute  // how long the end of one may take
-	expiredAtOnce = 8
-)
-
-// EndExpired ends sandboxes whose time is over, and finishes what was broken off, until ctx ends. Several gateways may do it.
-func (a *API) EndExpired(ctx context.Context) error {
-	for wait.Sleep(ctx, expiredEvery) {
-		if a.ready() != nil {
-			continue
-		}
-		var ends sync.WaitGroup
-		places := make(chan struct{}, expiredAtOnce)
-		for _, l := range a.Store.AllSandboxSessions() {
-			for _, s := range l.Sessions {
-				if s.Lease != nil && !Lives(s, a.Now()) {
-					places <- struct{}{}
-					ends.Go(func() {
-						defer func() { <-places }()
-						a.endExpired(ctx, l.Account, s.ID)
-					})
-				}
-			}
-		}
-		ends.Wait()
-	}
-	return nil
-}
-
-func (a *API) endExpired(ctx context.Context, tenant schemas.AccountID, id string) {
-	ctx, cancel := context.WithTimeout(ctx, expiredWithin)
-	defer cancel()
-	now, err := a.Leased(ctx, tenant) // the copy lags behind: its time may have been extended
-	if err == nil && find(now, id) >= 0 {
-		return
-	}
-	if err == nil {
-		err = a.Remove(ctx, tenant, id)
-	}
-	if err != nil && ctx.Err() == nil && !errors.Is(err, schemas.ErrNotFound) {
-		a.Log.Warn("expired sandbox not ended, retrying", "account", tenant, "session", id, "error", err)
-	}
 }

@@ -45,8 +45,7 @@ func enter(l *schemas.SandboxSessions, id string, now time.Time, limit int, fres
 ) {
 	i := find(l.Sessions, id)
 	if i >= 0 && l.Sessions[i].Ending {
-		return s, false, fault(schemas.Conflict, "session_id",
-			"the session is being destroyed: use another id, or destroy it again and come back")
+		return s, false, destroyed()
 	}
 	if i >= 0 && l.Sessions[i].Active {
 		if now.Sub(l.Sessions[i].Used) >= schemas.SandboxSessionLag {
@@ -106,14 +105,39 @@ func rest(l *schemas.SandboxSessions, seen schemas.SandboxSession) (rested bool)
 	return true
 }
 
-// end marks a session as being destroyed. Code: not_found.
-func end(l *schemas.SandboxSessions, id string) (schemas.SandboxSession, error) {
-	i := find(l.Sessions, id)
-	if i < 0 {
-		return schemas.SandboxSession{}, noSession()
+// destroying is how long a turn to destroy a session lasts that is not extended: what is left by a gateway that died waits for that long.
+const destroying = 30 * time.Second
+
+// takeTurn marks a session as being destroyed, and gives who the turn to do it, or extends that turn. The turn of another that has not
+// ended stays, and mine is false. It is about the session that was seen, not about a newer one of its id. Codes: not_found.
+func takeTurn(l *schemas.SandboxSessions, seen schemas.SandboxSession, who string, now time.Time) (mine bool, err error) {
+	i := find(l.Sessions, seen.ID)
+	if i < 0 || l.Sessions[i].Workspace != seen.Workspace {
+		return false, noSession()
 	}
-	l.Sessions[i].Ending = true
-	return l.Sessions[i], nil
+	s := &l.Sessions[i]
+	s.Ending = true
+	if s.Destroyer != who && now.Before(s.DestroyerUntil) {
+		return false, nil
+	}
+	s.Destroyer, s.DestroyerUntil = who, now.Add(destroying)
+	return true, nil
+}
+
+// leaveTurn lets others finish what who does not.
+func leaveTurn(l *schemas.SandboxSessions, id, who string) {
+	if i := find(l.Sessions, id); i >= 0 && l.Sessions[i].Destroyer == who {
+		l.Sessions[i].Destroyer, l.Sessions[i].DestroyerUntil = "", time.Time{}
+	}
+}
+
+// overdue reports whether a session is to be destroyed without being asked for: its time has ended, or who destroyed it did not finish.
+func overdue(s schemas.SandboxSession, now time.Time) bool {
+	return s.Ending && !now.Before(s.DestroyerUntil) || !s.Ending && s.Lease != nil && !Lives(s, now)
+}
+
+func destroyed() error {
+	return fault(schemas.Conflict, "session_id", "the session is being destroyed: use another id, or destroy it again and come back")
 }
 
 func noSession() error {

@@ -157,7 +157,12 @@ func TestSessionsByChance(t *testing.T) {
 				}
 			}
 		case 4:
-			if s, err := end(&l, id); err == nil {
+			i := find(l.Sessions, id)
+			if i < 0 {
+				break
+			}
+			s := l.Sessions[i]
+			if _, err := takeTurn(&l, s, "who", now); err == nil {
 				if _, _, err := enter(&l, id, now, limit, settings{}); !errors.Is(err, schemas.ErrConflict) {
 					t.Fatalf("step %d: %v", step, err)
 				}

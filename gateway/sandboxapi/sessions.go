@@ -73,7 +73,28 @@ func (a *API) enter(ctx context.Context, tenant schemas.AccountID, id string, ho
 		}
 		return s, false, err
 	}
+	if s.Workspace == fresh.workspace {
+		if err := a.still(ctx, tenant, s); err != nil {
+			return s, false, err
+		}
+	}
 	return s, began, nil
+}
+
+// still looks whether a new session is there still when its workspace is made: where it was destroyed before, nobody else would remove
+// that.
+func (a *API) still(ctx context.Context, tenant schemas.AccountID, s schemas.SandboxSession) error {
+	l, err := a.Store.SandboxSessions(ctx, tenant)
+	if err != nil {
+		return err
+	}
+	if i := find(l.Sessions, s.ID); i >= 0 && l.Sessions[i].Workspace == s.Workspace && !l.Sessions[i].Ending {
+		return nil
+	}
+	if err := a.Store.RemoveSandboxSession(ctx, tenant, s); err != nil {
+		return err
+	}
+	return destroyed()
 }
 
 // leave gives back the place of a session that could not begin.
@@ -281,95 +302,3 @@ func (a *API) place(r *http.Request, c Caller) (tenant schemas.AccountID, sessio
 	}
 	return tenant, session, a.ready()
 }
-
-// Destroy ends a session with everything that is in it: its calls and jobs, its instance and its files. Each step may be done again,
-// so that one that was broken off is finished by asking again.
-func (a *API) Destroy(w http.ResponseWriter, r *http.Request, c Caller) error {
-	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
-		return err
-	}
-	tenant, id, err := a.place(r, c)
-	if err != nil {
-		return err
-	}
-	done, err := a.TakeWait(w, tenant)
-	if err != nil {
-		return err
-	}
-	defer done()
-	if err := a.Remove(r.Context(), tenant, id); err != nil {
-		return err
-	}
-	web.WriteJSON(w, http.StatusOK, Destroyed{Deleted: true})
-	return nil
-}
-
-// Remove ends a session with everything that is in it. It blocks until that is done; one that was broken off is finished by asking
-// again. Codes: not_found, unavailable, timeout, conflict (some files cannot be removed).
-func (a *API) Remove(ctx context.Context, tenant schemas.AccountID, id string) error {
-	var s schemas.SandboxSession
-	l, err := a.Store.SandboxSessions(ctx, tenant)
-	if err == nil && find(l.Sessions, id) < 0 {
-		err = noSession()
-	}
-	if err != nil {
-		return err
-	}
-	if _, err = a.Store.ChangeSandboxSessions(ctx, tenant, func(l *schemas.SandboxSessions) error {
-		var err error
-		s, err = end(l, id)
-		return err
-	}); err != nil {
-		return err
-	}
-	if err := a.Boxes.Remove(ctx, tenant, s, true); err != nil {
-		return err
-	}
-	spec := a.Spec
-	spec.Config.Provider = s.Provider
-	if err := a.Store.EnsureSandboxSession(ctx, tenant, s, spec); err != nil { // a call removes the files
-		return err
-	}
-	if err := a.empty(ctx, tenant, s); err != nil {
-		return err
-	}
-	if err := a.Boxes.Remove(ctx, tenant, s, true); err != nil {
-		return err
-	}
-	if err := a.Store.RemoveSandboxSession(ctx, tenant, s); err != nil {
-		return err
-	}
-	if _, err := a.Store.ChangeSandboxSessions(ctx, tenant, func(l *schemas.SandboxSessions) error {
-		drop(l, s)
-		return nil
-	}); err != nil {
-		return err
-	}
-	return nil
-}
-
-// Destroyed is the answer to a session's end.
-type Destroyed struct {
-	Deleted bool `json:"deleted"`
-}
-
-// empty removes the files of a session by a call in it.
-func (a *API) empty(ctx context.Context, tenant schemas.AccountID, s schemas.SandboxSession) error {
-	x := &execution{api: a, tenant: tenant, session: s}
-	result, _, err := x.bash(ctx, emptied, longestEmptying)
-	if err != nil {
-		return err
-	}
-	if result == nil {
-		return schemas.Errorf(schemas.Unavailable, "", "the session's files are still being removed: destroy it again")
-	}
-	if err := failure(*result); err != nil {
-		return err
-	}
-	if !result.Output.OK {
-		return schemas.Errorf(schemas.Conflict, "", "the session's files cannot all be removed: %s", schemas.Quotable(result.Output.Stderr))
-	}
-	return nil
-}
-
-const longestEmptying = time.Minute

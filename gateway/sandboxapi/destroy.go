@@ -1,0 +1,250 @@
+package sandboxapi
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/sandjet/sandjet/gateway/web"
+	"github.com/sandjet/sandjet/internal/wait"
+	"github.com/sandjet/sandjet/schemas"
+)
+
+// Destroy ends a session with everything that is in it: its calls and jobs, its instance and its files. Each step may be done again,
+// so that one that was broken off is finished by asking again, or by [API.EndExpired].
+func (a *API) Destroy(w http.ResponseWriter, r *http.Request, c Caller) error {
+	if _, err := web.ParseQuery(r.URL.RawQuery); err != nil {
+		return err
+	}
+	tenant, id, err := a.place(r, c)
+	if err != nil {
+		return err
+	}
+	done, err := a.TakeWait(w, tenant)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if err := a.Remove(r.Context(), tenant, id); err != nil {
+		return err
+	}
+	web.WriteJSON(w, http.StatusOK, Destroyed{Deleted: true})
+	return nil
+}
+
+// Destroyed is the answer to a session's end.
+type Destroyed struct {
+	Deleted bool `json:"deleted"`
+}
+
+const (
+	// destroyedWithin is how long the end of a session may take in one try: what hangs must not keep the turn for ever.
+	destroyedWithin = 4 * time.Minute
+	// othersWithin is how long a request waits for another that destroys the same session.
+	othersWithin = 2 * time.Minute
+)
+
+// Remove ends a session with everything that is in it. It blocks until that is done, also where another request or gateway does it.
+// One that was broken off is finished by asking again. Codes: not_found, unavailable, timeout, conflict (some files cannot be removed).
+func (a *API) Remove(ctx context.Context, tenant schemas.AccountID, id string) error {
+	l, err := a.Store.SandboxSessions(ctx, tenant)
+	if err != nil {
+		return err
+	}
+	i := find(l.Sessions, id)
+	if i < 0 {
+		return noSession()
+	}
+	who, began, pause := newDestroyer(), a.Now(), wait.Backoff{First: 100 * time.Millisecond, Most: time.Second}
+	for n := 1; ; n++ {
+		mine, err := a.takeTurn(ctx, tenant, l.Sessions[i], who)
+		switch {
+		case n > 1 && errors.Is(err, schemas.ErrNotFound):
+			return nil // who had the turn has finished
+		case err != nil:
+			return err
+		case mine:
+			return a.destroy(ctx, tenant, l.Sessions[i], who)
+		case a.stopping(), a.Now().Sub(began) > othersWithin:
+			return schemas.Errorf(schemas.Timeout, "", "another request destroys the session and has not finished yet: destroy it again")
+		case !pause.Sleep(ctx, n):
+			return ctx.Err()
+		}
+	}
+}
+
+// removeOverdue is [API.Remove] for a session that is to end by itself, if it still is and nobody else has the turn.
+func (a *API) removeOverdue(ctx context.Context, tenant schemas.AccountID, seen schemas.SandboxSession) error {
+	who, mine := newDestroyer(), false
+	_, err := a.Store.ChangeSandboxSessions(ctx, tenant, func(l *schemas.SandboxSessions) (err error) {
+		mine = false
+		i := find(l.Sessions, seen.ID)
+		if i < 0 || !overdue(l.Sessions[i], a.Now()) { // the copy lags behind: its time may have been extended
+			return nil
+		}
+		seen = l.Sessions[i]
+		mine, err = takeTurn(l, seen, who, a.Now())
+		return err
+	})
+	if err != nil || !mine {
+		return err
+	}
+	return a.destroy(ctx, tenant, seen, who)
+}
+
+func newDestroyer() string { return schemas.NewID("destroy_") }
+
+func (a *API) takeTurn(ctx context.Context, tenant schemas.AccountID, seen schemas.SandboxSession, who string) (mine bool, err error) {
+	_, err = a.Store.ChangeSandboxSessions(ctx, tenant, func(l *schemas.SandboxSessions) (err error) {
+		mine, err = takeTurn(l, seen, who, a.Now())
+		return err
+	})
+	return mine && err == nil, err
+}
+
+// errTurnLost: the process stood still, and another has the turn or has finished.
+var errTurnLost = errors.New("another has the turn")
+
+// destroy does it for who has the turn, which it extends meanwhile and gives back where it fails.
+//
+// A process that stood still for longer than its turn may repeat a step after another has done it. So no step does harm then: a call that
+// is cancelled by the other is made again, and nothing is created that the other has removed.
+func (a *API) destroy(ctx context.Context, tenant schemas.AccountID, s schemas.SandboxSession, who string) error {
+	ctx, cancel := context.WithTimeout(ctx, destroyedWithin)
+	defer cancel()
+	working, end := context.WithCancelCause(ctx)
+	var turn sync.WaitGroup
+	turn.Go(func() {
+		for wait.Sleep(working, destroying/3) {
+			mine, err := a.takeTurn(working, tenant, s, who)
+			if errors.Is(err, schemas.ErrNotFound) || err == nil && !mine {
+				end(errTurnLost)
+			}
+		}
+	})
+	err := a.clear(working, tenant, s)
+	lost := errors.Is(context.Cause(working), errTurnLost)
+	end(nil)
+	turn.Wait()
+	switch {
+	case err == nil:
+		_, err = a.Store.ChangeSandboxSessions(ctx, tenant, func(l *schemas.SandboxSessions) error {
+			drop(l, s)
+			return nil
+		})
+	case lost:
+		return schemas.Errorf(schemas.Timeout, "", "another request destroys the session meanwhile: look whether it is still there")
+	}
+	if err != nil {
+		a.leaveTurn(ctx, tenant, s, who)
+	}
+	return err
+}
+
+func (a *API) leaveTurn(ctx context.Context, tenant schemas.AccountID, s schemas.SandboxSession, who string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	_, err := a.Store.ChangeSandboxSessions(ctx, tenant, func(l *schemas.SandboxSessions) error {
+		leaveTurn(l, s.ID, who)
+		return nil
+	})
+	if err != nil {
+		a.Log.Warn("turn to destroy a session not given back, it ends by itself", "account", tenant, "session", s.ID, "error", err)
+	}
+}
+
+// clear ends what is in a session and removes its files, its workspace last.
+func (a *API) clear(ctx context.Context, tenant schemas.AccountID, s schemas.SandboxSession) error {
+	if err := a.Boxes.Remove(ctx, tenant, s, true); err != nil {
+		return err
+	}
+	spec := a.Spec
+	spec.Config.Provider = s.Provider
+	there, err := a.Store.ReopenSandboxSession(ctx, tenant, s, spec) // a call removes the files
+	if err != nil || !there {
+		return err
+	}
+	if err := a.empty(ctx, tenant, s); err != nil {
+		return err
+	}
+	if err := a.Boxes.Remove(ctx, tenant, s, true); err != nil {
+		return err
+	}
+	return a.Store.RemoveSandboxSession(ctx, tenant, s)
+}
+
+const (
+	longestEmptying = time.Minute
+	emptyings       = 3 // how often it is tried where the call is cancelled or its worker dies
+)
+
+// empty removes the files of a session by a call in it.
+func (a *API) empty(ctx context.Context, tenant schemas.AccountID, s schemas.SandboxSession) error {
+	x := &execution{api: a, tenant: tenant, session: s}
+	for n := 1; ; n++ {
+		result, _, err := x.bash(ctx, emptied, longestEmptying)
+		if err != nil {
+			return err
+		}
+		if result == nil {
+			return schemas.Errorf(schemas.Unavailable, "", "the session's files are still being removed: destroy it again")
+		}
+		if n < emptyings && (result.Status == schemas.StatusCancelled || result.Status == schemas.StatusInterrupted) {
+			continue
+		}
+		if err := failure(*result); err != nil {
+			return err
+		}
+		if !result.Output.OK {
+			return schemas.Errorf(schemas.Conflict, "", "the session's files cannot all be removed: %s", schemas.Quotable(result.Output.Stderr))
+		}
+		return nil
+	}
+}
+
+const (
+	overdueEvery  = 15 * time.Second // how often it is looked which sessions are to end
+	overdueWithin = 2 * time.Minute  // how long the end of one may take
+	overdueAtOnce = 16
+	// overdueEach is how many of one account end at once: while its workers are away each takes as long as it may.
+	overdueEach = 2
+)
+
+// EndExpired ends sandboxes whose time is over, and finishes what was broken off, until ctx ends. Several gateways may do it. Accounts
+// take turns.
+func (a *API) EndExpired(ctx context.Context) error {
+	var ends sync.WaitGroup
+	defer ends.Wait()
+	q, finished := newQueue(), make(chan due, overdueAtOnce)
+	look := time.NewTicker(overdueEvery)
+	defer look.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-look.C:
+			if a.ready() == nil {
+				q.look(a.Store.AllSandboxSessions(), a.Now())
+			}
+		case d := <-finished:
+			q.finished(d)
+		}
+		for d, ok := q.next(); ok; d, ok = q.next() {
+			ends.Go(func() {
+				a.endOverdue(ctx, d)
+				finished <- d
+			})
+		}
+	}
+}
+
+func (a *API) endOverdue(ctx context.Context, d due) {
+	ctx, cancel := context.WithTimeout(ctx, overdueWithin)
+	defer cancel()
+	err := a.removeOverdue(ctx, d.account, d.session)
+	if err != nil && ctx.Err() == nil && !errors.Is(err, schemas.ErrNotFound) {
+		a.Log.Warn("sandbox session not ended, retrying", "account", d.account, "session", d.session.ID, "error", err)
+	}
+}
