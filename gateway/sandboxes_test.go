@@ -219,6 +219,51 @@ func TestSessionsAreLimited(t *testing.T) {
 	}
 }
 
+// TestWhatSessionsReport has what a dashboard of such a service reads, and artifacts by the names of its clients.
+func TestWhatSessionsReport(t *testing.T) {
+	t.Parallel()
+	k := openSessions(t)
+	a := k.as(k.anna, http.MethodPost, "/v1/sandbox/bash", `{"session_id":"s","command":"echo outputs/plot.png"}`)
+	var got struct {
+		Execution string           `json:"execution_id"`
+		Artifacts []map[string]any `json:"artifacts"`
+	}
+	if err := json.Unmarshal([]byte(a.body), &got); err != nil || len(got.Artifacts) != 1 {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	id, _ := got.Artifacts[0]["artifact_id"].(string)
+	for field, want := range map[string]any{
+		"call_id": got.Execution, "path": "outputs/plot.png", "name": "plot.png", "mime_type": "image/png", "size": 1.0, "sha256": "hash",
+		"kind": "plot", "url": "/v1/artifacts/" + id,
+	} {
+		if v := got.Artifacts[0][field]; v != want || id == "" {
+			t.Errorf("%s of the artifact is %v, want %v", field, v, want)
+		}
+	}
+	for _, id := range []string{"t", "u"} { // the second has no place
+		k.as(k.anna, http.MethodPost, "/v1/sandbox/execute", `{"session_id":"`+id+`","code":"x"}`)
+	}
+	k.unused(k.anna, "s")
+	k.as(k.anna, http.MethodPost, "/v1/sandbox/read", `{"session_id":"u","path":"a"}`)
+	metrics := k.do(ask{method: http.MethodGet, path: "/metrics", key: adminKey}).body
+	for _, want := range []string{
+		"sandbox_sessions_active 2", `sandbox_executions_total{backend="local",outcome="ok",tool="bash"} 1`,
+		`sandbox_executions_total{backend="local",outcome="ok",tool="execute"} 1`, "sandbox_execution_seconds_count 3",
+		"sandbox_cold_start_seconds_count 3", `sandbox_evictions_total{reason="idle"} 1`, "sandbox_artifacts_total 1",
+	} {
+		if !strings.Contains(metrics, want+"\n") {
+			t.Errorf("the metrics have no %s", want)
+		}
+	}
+	if t.Failed() {
+		for line := range strings.Lines(metrics) {
+			if strings.HasPrefix(line, "sandbox_") && !strings.Contains(line, "_bucket") {
+				t.Log(line)
+			}
+		}
+	}
+}
+
 func TestSessionsOfTwoTenants(t *testing.T) {
 	t.Parallel()
 	k := openSessions(t)
@@ -317,11 +362,15 @@ func (e *edge) workAs(provider string) {
 			}
 			now := time.Now().UTC()
 			text := strings.TrimPrefix(in.Command, "echo ")
+			var left []schemas.Artifact
+			if strings.HasSuffix(text, ".png") {
+				left = append(left, schemas.NewArtifact(c, text, 1, "hash", []byte("x"), now))
+			}
 			e.publish(schemas.NewEvent(c, schemas.CallStarted, schemas.StartedID(c.Account, c.ID, d.Attempt), now,
 				schemas.StartedData{Call: c.ID, Tool: c.Tool, Worker: "w", Attempt: d.Attempt}))
 			e.publish(schemas.NewEvent(c, schemas.CallFinished, schemas.FinishedID(c.Account, c.ID), now, schemas.Result{
 				Call: c.ID, Conversation: c.Conversation, Tool: c.Tool, Status: schemas.StatusCompleted, Text: text,
-				Started: now, Finished: now, Output: &schemas.Output{OK: true, Runtime: "bash", Stdout: text},
+				Started: now, Finished: now, Output: &schemas.Output{OK: true, Runtime: "bash", Stdout: text}, Artifacts: left,
 			}))
 			return nil
 		})

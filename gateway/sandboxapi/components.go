@@ -18,6 +18,7 @@ func Components() map[string]reflect.Type {
 		"SandboxLS": reflect.TypeFor[LSRequest](), "SandboxLSAnswer": reflect.TypeFor[LSAnswer](),
 		"SandboxLSPath":      reflect.TypeFor[LSPath](),
 		"SandboxSessionList": reflect.TypeFor[SessionList](), "SandboxSession": reflect.TypeFor[Session](),
+		"SandboxArtifact":  reflect.TypeFor[Artifact](),
 		"SandboxDestroyed": reflect.TypeFor[Destroyed](), "TooManySessions": reflect.TypeFor[TooManySessions](),
 		"TooManySessionsError": reflect.TypeFor[TooManySessionsError](),
 	}

@@ -215,10 +215,12 @@ func (x *execution) ran(w http.ResponseWriter, r *schemas.Result, call schemas.C
 	o := r.Output
 	answer := Envelope{
 		ExecutionID: id, SessionID: x.session.ID, OK: o.OK, ExitCode: o.ExitCode, TimedOut: o.TimedOut, Truncated: o.Truncated,
-		DurationMS: o.DurationMS, Stdout: o.Stdout, Stderr: o.Stderr, Artifacts: r.Artifacts,
+		DurationMS: o.DurationMS, Stdout: o.Stdout, Stderr: o.Stderr, Artifacts: []Artifact{},
 	}
-	if answer.Artifacts == nil {
-		answer.Artifacts = []schemas.Artifact{}
+	for _, f := range r.Artifacts {
+		answer.Artifacts = append(answer.Artifacts, Artifact{
+			ArtifactID: f.ID, Path: f.Path, Name: f.Name, MIMEType: f.MIMEType, Size: f.Size, SHA256: f.SHA256, Kind: f.Kind, URL: f.URL, CallID: f.Call,
+		})
 	}
 	x.api.Metrics.Artifacts(len(answer.Artifacts))
 	web.WriteJSON(w, http.StatusOK, answer)
@@ -233,16 +235,29 @@ func (x *execution) ran(w http.ResponseWriter, r *schemas.Result, call schemas.C
 
 // Envelope is the answer to execute and bash.
 type Envelope struct {
-	ExecutionID schemas.CallID     `json:"execution_id"` // the call's id
-	SessionID   string             `json:"session_id"`
-	OK          bool               `json:"ok"`
-	ExitCode    int                `json:"exit_code"`
-	TimedOut    bool               `json:"timed_out"`
-	Truncated   bool               `json:"truncated"`
-	DurationMS  int64              `json:"duration_ms"`
-	Stdout      string             `json:"stdout"`
-	Stderr      string             `json:"stderr"`
-	Artifacts   []schemas.Artifact `json:"artifacts"`
+	ExecutionID schemas.CallID `json:"execution_id"` // the call's id
+	SessionID   string         `json:"session_id"`
+	OK          bool           `json:"ok"`
+	ExitCode    int            `json:"exit_code"`
+	TimedOut    bool           `json:"timed_out"`
+	Truncated   bool           `json:"truncated"`
+	DurationMS  int64          `json:"duration_ms"`
+	Stdout      string         `json:"stdout"`
+	Stderr      string         `json:"stderr"`
+	Artifacts   []Artifact     `json:"artifacts"`
+}
+
+// Artifact is an artifact as clients of such services know it; [schemas.Artifact] says what its fields are.
+type Artifact struct {
+	ArtifactID schemas.ArtifactID   `json:"artifact_id"`
+	Path       string               `json:"path"` // relative to the workspace
+	Name       string               `json:"name"`
+	MIMEType   string               `json:"mime_type"`
+	Size       int64                `json:"size"`
+	SHA256     string               `json:"sha256"`
+	Kind       schemas.ArtifactKind `json:"kind"`
+	URL        string               `json:"url"`
+	CallID     schemas.CallID       `json:"call_id"`
 }
 
 // Pending is the answer 202: the job that was started, or a call that has no result yet.

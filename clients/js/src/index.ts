@@ -12,5 +12,5 @@ export { SandjetError } from "./errors.js";
 export type { Content, DownloadOptions, FileInfo, FileList, Files, Unpacked, UploadOptions } from "./files.js";
 export type { HTTPOptions } from "./http.js";
 export { newID, type Accepted, type Answer, type Request } from "./operations.js";
-export type { Entry, GlobPath, Match, Run, RunOptions, Sandbox, SandboxSession } from "./sandbox.js";
+export type { Entry, GlobPath, Match, Run, RunOptions, Sandbox, SandboxArtifact, SandboxSession } from "./sandbox.js";
 export type { Event, Gap, Snapshot } from "./wire.js";

@@ -1,7 +1,6 @@
 import { SandjetError } from "./errors.js";
 import { Files } from "./files.js";
 import type { HTTP } from "./http.js";
-import type { Artifact } from "./api.js";
 
 /** SandboxSession is a session as the list has it. */
 export interface SandboxSession {
@@ -28,7 +27,20 @@ export interface Run {
   duration_ms: number;
   stdout: string;
   stderr: string;
-  artifacts: Artifact[];
+  artifacts: SandboxArtifact[];
+}
+
+/** SandboxArtifact is a file that a run left in `outputs/`, as it was when the run ended: its bytes are at url. */
+export interface SandboxArtifact {
+  artifact_id: string;
+  path: string;
+  name: string;
+  mime_type: string;
+  size: number;
+  sha256: string;
+  kind: string;
+  url: string;
+  call_id: string;
 }
 
 /** RunOptions of one run. */
