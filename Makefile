@@ -76,7 +76,7 @@ long-chats: ## Chats and webhooks, with the libraries of the services
 
 .PHONY: long-browser
 long-browser: ## Clients in Node.js and Chromium, and the libraries of others
-	.ci/install tests node browser
+	.ci/install tests node browser plots
 	cd clients/js && npm ci --no-audit --no-fund --ignore-scripts && npm run build
 	$(RUN) "$(LONG) ./internal/clienttest ./internal/fakemodel ./gateway/..." \
 		"$(LONG) ./cmd/sandjet -run=^(TestTheClientForJavaScript|TestTheFrameworks)$$"

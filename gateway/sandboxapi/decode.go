@@ -38,7 +38,7 @@ type ExecuteRequest struct {
 	Env       map[string]string `json:"env,omitzero" jsonschema_description:"Variables of the run."`
 	Code      string            `json:"code" jsonschema:"minLength=1,maxLength=524288"`
 	Language  string            `json:"language,omitzero" jsonschema:"enum=python,enum=bash,enum=node" jsonschema_description:"Default python. python3, py, sh, nodejs, js and javascript are understood too."`
-	Result    bool              `json:"result,omitzero" jsonschema_description:"Of python: print the value of the last expression, as an interpreter does."`
+	Result    bool              `json:"result,omitzero" jsonschema_description:"Of python: run it as a notebook does. The value of the last expression is printed; pictures, tables and pages, of display(…) too, and open figures of Matplotlib are artifacts in outputs/."`
 }
 
 // BashRequest is the body of POST /v1/sandbox/bash.

@@ -2,6 +2,7 @@ package sandboxapi
 
 import (
 	"crypto/sha256"
+	_ "embed"
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
@@ -39,25 +40,22 @@ const (
 	runPython = `python3 -c 'exec(compile(open(3, encoding="utf-8").read(), "main.py", "exec"))'`
 	runBash   = `bash /dev/fd/3`
 	runNode   = `node -e 'require("vm").runInThisContext(require("fs").readFileSync(3, "utf8"), {filename: "main.js"})'`
-
-	// The names begin with __ so that they are not the code's.
-	runPythonResult = `python3 -c '
-import ast as __ast
-__tree = __ast.parse(open(3, encoding="utf-8").read(), "main.py")
-__last = __tree.body.pop() if __tree.body and isinstance(__tree.body[-1], __ast.Expr) else None
-exec(compile(__tree, "main.py", "exec"))
-__value = None if __last is None else eval(compile(__ast.Expression(__last.value), "main.py", "eval"))
-if __value is not None: print(repr(__value))'`
 )
+
+// cell runs Python as a notebook does: the last expression is shown, and what has a picture, a table or a page is kept in outputs/.
+//
+//go:embed cell.py
+var cell string
 
 // program is the command that runs the code of an execute request. Codes: invalid.
 func program(q ExecuteRequest) (string, error) {
 	var run string
+	python := false
 	switch q.Language {
 	case "", "python", "python3", "py":
-		run = runPython
+		run, python = runPython, true
 		if q.Result {
-			run = runPythonResult
+			run = "python3 -c " + quote(cell)
 		}
 	case "bash", "sh":
 		run = runBash
@@ -66,7 +64,7 @@ func program(q ExecuteRequest) (string, error) {
 	default:
 		return "", schemas.Invalidf("language", "%q is unknown: use python, bash or node", schemas.Quotable(q.Language))
 	}
-	if q.Result && run != runPythonResult {
+	if q.Result && !python {
 		return "", schemas.Invalidf("result", "is for python: print what you want to see")
 	}
 	sum := sha256.Sum256([]byte(q.Code))
