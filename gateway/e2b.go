@@ -1,12 +1,14 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 
 	"github.com/sandjet/sandjet/gateway/credentials"
 	"github.com/sandjet/sandjet/gateway/e2b"
 	"github.com/sandjet/sandjet/gateway/files"
+	"github.com/sandjet/sandjet/gateway/quota"
 	"github.com/sandjet/sandjet/gateway/web"
 	"github.com/sandjet/sandjet/lifecycle"
 	"github.com/sandjet/sandjet/schemas"
@@ -63,19 +65,42 @@ func (c e2bCalls) Ended(ctx context.Context, call schemas.Call) (bool, error) {
 	return over || state.Result != nil, err
 }
 
-// Follow implements [e2b.Calls].
+// Follow implements [e2b.Calls]. An event that is large counts as an answer that is not read until the next one is large, or each says
+// that it was the last. One that there is no room for is left on the log, and read again.
 func (c e2bCalls) Follow(ctx context.Context, call schemas.Call, each func(e schemas.Event, gap bool) error) error {
-	for item, err := range streams.Follow(ctx, c.g.Bus, call.Account, call.Conversation, schemas.Cursor{}) {
-		if err != nil {
-			return err
-		}
-		if item.Kind == streams.ItemEvent {
-			if err := each(item.Entry.Value, item.Gap != nil); err != nil {
+	var (
+		room  *quota.Place
+		after schemas.Cursor
+		gap   bool // before the event that is read again
+	)
+	defer func() { room.Release() }()
+	for try := 1; ; try++ {
+		full := false
+		for item, err := range streams.Follow(ctx, c.g.Bus, call.Account, call.Conversation, after) {
+			if err != nil {
 				return err
 			}
+			gap = gap || item.Gap != nil && (item.Kind != streams.ItemAttached || after != schemas.Cursor{})
+			if item.Kind != streams.ItemEvent {
+				continue
+			}
+			if n := len(item.Entry.Value.Data); n > web.SmallAnswer {
+				room.Release() // what was taken before is written by now, or soon
+				var why quota.Full
+				if room, why = c.g.edge.Holds.Answers.TakeMany(call.Account, c.g.edge.Holds.Answers.Fit(int64(n))); why != quota.Free {
+					full = true
+					break
+				}
+			}
+			if err := each(item.Entry.Value, gap); err != nil {
+				return err
+			}
+			after, gap, try = item.Entry.Cursor, false, 0
+		}
+		if !full || !betweenLooks.Sleep(ctx, try) {
+			return nil
 		}
 	}
-	return nil
 }
 
 // Inside implements [e2b.Calls].
@@ -89,7 +114,13 @@ func (c e2bCalls) Job(ctx context.Context, a schemas.AccountID, id schemas.JobID
 	return p.Value, err
 }
 
+// e2bLogPage is the most bytes of a job's log that are read at a time.
+const e2bLogPage = 64 << 10
+
 // Control implements [e2b.Calls].
 func (c e2bCalls) Control(ctx context.Context, cmd schemas.JobCommand) (schemas.JobReply, error) {
+	if cmd.Action == schemas.JobActionLogs { // no more than one event shows, and is counted with
+		cmd.Limit = min(cmp.Or(cmd.Limit, schemas.MaxJobLogPage), e2bLogPage)
+	}
 	return lifecycle.ControlJob(ctx, c.g.Bus, cmd)
 }

@@ -50,6 +50,7 @@ func (g *Gateway) getJobLogs(w http.ResponseWriter, r *http.Request, a schemas.A
 	}
 	cmd := schemas.JobCommand{Account: a, Job: pathJob(r), Action: schemas.JobActionLogs, Offset: offset, Limit: int(limit)}
 	if follow || web.Accepts(r.Header, "text/plain") {
+		web.HoldOf(r.Context()).CountedElsewhere() // by the stream, before it writes
 		s := logStream{g: g, w: w, rc: http.NewResponseController(w), cmd: cmd}
 		s.follow, s.once = follow && r.Method != http.MethodHead, q.Values.Has("limit")
 		if s.follow {

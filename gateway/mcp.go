@@ -67,7 +67,7 @@ func (g *Gateway) mcpScope(r *http.Request, a schemas.AccountID) (mcp.Scope, err
 	text := func(name string) string { return strings.ToValidUTF8(q.Values.Get(name), "\uFFFD") }
 	s := mcp.Scope{
 		Account: a, Workspace: text("workspace"), Conversation: schemas.ConversationID(text("conversation")),
-		Caller: mcpCaller{g, a},
+		Caller: mcpCaller{g, a, web.HoldOf(r.Context())},
 	}
 	if s.Conversation != "" {
 		if err := s.Conversation.Validate(); err != nil {
@@ -151,6 +151,7 @@ func (p *pushed) FlushError() error { return nil }
 type mcpCaller struct {
 	g       *Gateway
 	account schemas.AccountID
+	hold    *web.Hold // of the request that is answered
 }
 
 // Tools implements [mcp.Caller].
@@ -256,10 +257,28 @@ func (c mcpCaller) state(ctx context.Context, call schemas.Call, wait time.Durat
 		status = mcp.StatusRunning
 	}
 	s := stateForMCP(call, status)
-	if s.Result = state.Result; s.Result != nil {
-		s.Status = string(s.Result.Status)
+	if s.Result = state.Result; s.Result == nil {
+		return s, nil
 	}
+	if err := c.hold.Answer(mcpCopies * sizeForMCP(*s.Result)); err != nil {
+		s.Status, s.Result, s.Withheld = mcp.StatusRunning, nil, schemas.Public(err)
+		return s, nil
+	}
+	s.Status = string(s.Result.Status)
 	return s, nil
+}
+
+// mcpCopies is how many times a result is in memory while its client does not read it: as JSON, and as the event that it is sent in.
+const mcpCopies = 2
+
+// sizeForMCP is about how many bytes the answer with a result has: its text twice, as content and as a member of the record. What JSON
+// adds to it is counted while it is written.
+func sizeForMCP(r schemas.Result) int64 {
+	n := 2 * len(r.Text)
+	if r.Output != nil {
+		n += len(r.Output.Stdout) + len(r.Output.Stderr)
+	}
+	return int64(n)
 }
 
 // Cancel implements [mcp.Caller].

@@ -76,8 +76,12 @@ func answerOf(r schemas.Result) (*sdk.CallToolResult, error) {
 	}, nil
 }
 
-// stillRunning says that a call goes on, and how to come by its result.
+// stillRunning says that a call goes on, or that its result is withheld, and how to come by its result.
 func stillRunning(st State, tool schemas.Tool) *sdk.CallToolResult {
+	if st.Withheld != nil {
+		return unfinished(st, tool, fmt.Sprintf("No result yet: %s. The call itself is carried out, and nothing of it is lost. Its result "+
+			"comes from async_status with statusId %q. Do not send the call again: that would run it a second time.", st.Withheld, st.ID))
+	}
 	return unfinished(st, tool, fmt.Sprintf("Still running: the call goes on, and nothing of it is lost. Its result comes from "+
 		`async_status with statusId %q, which waits for it. Do not send the call again: that would run it a second time.`, st.ID))
 }

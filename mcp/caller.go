@@ -24,6 +24,8 @@ type State struct {
 	Approval     schemas.ApprovalID // of StatusAwaiting: the question that a person has to answer
 	Accepted     time.Time          // zero: not known
 	Result       *schemas.Result    // nil while there is none
+	// Withheld is why a result that is there is not here: nil but for one that there is no room for. The call is StatusRunning then.
+	Withheld error
 }
 
 // Tool is a tool as a client lists it.

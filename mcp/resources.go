@@ -179,6 +179,8 @@ func (f file) page(ctx context.Context, d schemas.Dialect, from int64) (p page, 
 	switch {
 	case err != nil:
 		return p, err
+	case st.Withheld != nil:
+		return p, st.Withheld
 	case st.Result == nil:
 		return p, schemas.Errorf(schemas.Timeout, "", "the file is not read yet: the call is %s", st.Status)
 	case st.Result.Status != schemas.StatusCompleted:

@@ -81,8 +81,12 @@ func createdTask(st State) *taskResult {
 
 // taskOf is the task of a call without a result.
 func taskOf(st State) *taskResult {
+	message := "The call is " + st.Status + "."
+	if st.Withheld != nil {
+		message = "The result is not sent yet: " + st.Withheld.Error() + "."
+	}
 	return &taskResult{
-		ResultType: "complete", TaskID: string(st.ID), Status: taskWorking, StatusMessage: "The call is " + st.Status + ".",
+		ResultType: "complete", TaskID: string(st.ID), Status: taskWorking, StatusMessage: message,
 		CreatedAt: st.Accepted, LastUpdatedAt: st.Accepted, TTLMs: taskKept.Milliseconds(), PollMs: taskPoll.Milliseconds(),
 	}
 }

@@ -58,7 +58,9 @@ func (s *Server) Stream(w http.ResponseWriter, r *http.Request, who credentials.
 		web.Later(w.Header())
 		return err
 	}
-	web.HoldOf(r.Context()).Release()
+	hold := web.HoldOf(r.Context())
+	hold.Release()
+	hold.CountedElsewhere() // in the stream's room
 	first, err := stream.begin(r.Context())
 	if err != nil {
 		stream.close()

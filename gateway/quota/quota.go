@@ -41,6 +41,16 @@ type Place struct {
 	n       int64 // guarded by the ledger; 0 once it was given back
 }
 
+// Fit is n, or the most that an account may ever hold at once where that is less.
+func (l *Ledger) Fit(n int64) int64 {
+	for _, most := range []int64{l.each, l.all} {
+		if most > 0 {
+			n = min(n, most)
+		}
+	}
+	return n
+}
+
 // Take takes a place for the account, if both ceilings leave one.
 func (l *Ledger) Take(a schemas.AccountID) (*Place, Full) { return l.TakeMany(a, 1) }
 

@@ -79,7 +79,8 @@ func writeInPieces(w http.ResponseWriter, rc *http.ResponseController, b []byte,
 	}
 }
 
-// Push has the client take b. It fails if that is not so within the stall.
+// Push has the client take b. It fails if that is not so within the stall, or if what clients have not read yet leaves no room for b that
+// long.
 func Push(w http.ResponseWriter, rc *http.ResponseController, b []byte, stall time.Duration) error {
 	_ = rc.SetWriteDeadline(time.Now().Add(stall)) // a writer without deadlines, as in tests, is fine
 	if _, err := w.Write(b); err != nil {

@@ -5,20 +5,28 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"sync"
+	"time"
 
 	"github.com/sandjet/sandjet/gateway/quota"
+	"github.com/sandjet/sandjet/internal/wait"
 	"github.com/sandjet/sandjet/schemas"
 )
 
 // Hold is what one request has of what all share: a place among the requests in hand, room for its body, and room for its
-// answer. It belongs to the goroutine of its handler.
+// answer. It belongs to the goroutine of its handler, but for [Hold.Answer] and what is written.
 type Hold struct {
 	holds   *Holds
 	account schemas.AccountID // empty until it is known whose the request is
 	reads   bool              // it only reads: asked again, it does nothing twice
 	place   *quota.Place
 	body    *quota.Place
-	answer  *quota.Place
+
+	mu       sync.Mutex
+	answer   *quota.Place
+	answered int64 // bytes that answer stands for
+	elsewhere,
+	over bool
 }
 
 // HoldLimits are what the requests of one account, and of all, may take of a gateway. 0 and less: no limit. Bodies and answers are
@@ -33,7 +41,8 @@ type HoldLimits struct {
 type Holds struct {
 	requests, bodies *quota.Ledger
 
-	// Answers counts what clients have not taken yet, in bytes. Streams count the larger of what they send here too.
+	// Answers counts what clients have not taken yet, in bytes. Everything of more than [SmallAnswer] that is written counts: answers that
+	// are made whole from when they are made, other bytes while they are written, unless the handler counts them itself.
 	Answers *quota.Ledger
 }
 
@@ -92,14 +101,35 @@ func (h *Hold) Administers() {
 
 // Release gives everything back. Who goes on to wait or to stream does so before, and holds a place of another kind.
 func (h *Hold) Release() {
+	if h == nil {
+		return
+	}
+	h.place.Release()
+	h.body.Release()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.answer.Release()
+	h.answer, h.answered = nil, 0
+}
+
+// end is the last [Hold.Release]: a goroutine that has outlived the handler takes nothing any more.
+func (h *Hold) end() {
+	h.mu.Lock()
+	h.over = true
+	h.mu.Unlock()
+	h.Release()
+}
+
+// CountedElsewhere says that the handler itself counts what it writes in [Holds.Answers].
+func (h *Hold) CountedElsewhere() {
 	if h != nil {
-		h.place.Release()
-		h.body.Release()
-		h.answer.Release()
+		h.mu.Lock()
+		h.elsewhere = true
+		h.mu.Unlock()
 	}
 }
 
-// roomToAnswer takes room for an answer of n bytes until the request ends. Codes: exhausted, unavailable.
+// roomToAnswer is [Hold.Answer] for an answer that is made already.
 func (h *Hold) roomToAnswer(n int) error {
 	if h == nil || n <= SmallAnswer {
 		return nil
@@ -108,7 +138,34 @@ func (h *Hold) roomToAnswer(n int) error {
 	if !h.reads {
 		done = "the request was carried out, but its answer was not sent: "
 	}
-	place, full := h.holds.Answers.TakeMany(h.account, int64(n))
+	return h.take(int64(n), done)
+}
+
+// Answer takes room for an answer of n bytes until the request ends, in the place of what it had for one; for one that is larger than
+// all that an account may have, all of it. It may be called from many goroutines. Codes: exhausted, unavailable.
+func (h *Hold) Answer(n int64) error {
+	if h == nil || n <= SmallAnswer {
+		return nil
+	}
+	return h.take(h.holds.Answers.Fit(n), "")
+}
+
+func (h *Hold) take(n int64, done string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case n <= h.answered:
+		return nil
+	case h.over:
+		return schemas.Errorf(schemas.Unavailable, "", "the request has ended: send it again")
+	}
+	// The larger room takes the place of the former in one step, so that no other request comes between the two.
+	full := quota.Free
+	if h.answer == nil {
+		h.answer, full = h.holds.Answers.TakeMany(h.account, n)
+	} else {
+		full = h.answer.Grow(n - h.answered)
+	}
 	switch full {
 	case quota.Account:
 		return schemas.Errorf(schemas.Exhausted, "",
@@ -119,10 +176,43 @@ func (h *Hold) roomToAnswer(n int) error {
 			"%sthe answers that clients have not read yet take as much of this gateway's memory as they may: come back later", done)
 	case quota.Free:
 	}
-	h.answer.Release() // a request has one answer
-	h.answer = place
+	h.answered = n
 	return nil
 }
+
+// write takes room for n bytes that are about to be written, and waits for it for as long as a client may take nothing. What the
+// request has taken for its answer is room for them. Done gives it back. Codes: exhausted, unavailable, and ctx's.
+func (h *Hold) write(ctx context.Context, n int, within time.Duration) (done func(), err error) {
+	if h == nil || n <= SmallAnswer {
+		return func() {}, nil
+	}
+	most := h.holds.Answers.Fit(int64(n))
+	h.mu.Lock()
+	counted := h.elsewhere || most <= h.answered
+	h.mu.Unlock()
+	if counted {
+		return func() {}, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	for try := 1; ; try++ {
+		place, full := h.holds.Answers.TakeMany(h.account, most)
+		switch {
+		case full == quota.Free:
+			return place.Release, nil
+		case betweenTakes.Sleep(ctx, try):
+		case full == quota.Account:
+			return nil, schemas.Errorf(schemas.Exhausted, "", "the account's clients do not read their answers, of which this gateway's "+
+				"memory has as many as it may: read them, then ask again")
+		default:
+			return nil, schemas.Errorf(schemas.Unavailable, "", "clients do not read their answers, of which this gateway's memory has as "+
+				"many as it may: come back later")
+		}
+	}
+}
+
+// betweenTakes is the pause between two attempts to find room for what is to be written.
+var betweenTakes = wait.Backoff{First: 10 * time.Millisecond, Most: 250 * time.Millisecond} //nolint:gochecknoglobals // settings, never changed
 
 // room takes room for n bytes more of the body. Codes: exhausted, unavailable.
 func (h *Hold) room(n int64) error {

@@ -50,11 +50,11 @@ func (e *Edge) Middleware(next http.Handler) http.Handler {
 		rc := http.NewResponseController(rw)
 		held := &Hold{holds: e.Holds, reads: r.Method == http.MethodGet || r.Method == http.MethodHead}
 		r, body := guardBody(rc, r.WithContext(context.WithValue(r.Context(), holdKey{}, held)))
-		defer held.Release()
+		defer held.end()
 		if r.ProtoMajor == 1 {
 			_ = rc.SetWriteDeadline(time.Time{}) // that of the answer before, which may have passed
 		}
-		w := &recorder{ResponseWriter: rw, rc: rc, body: body, held: held, stall: e.Stall}
+		w := &recorder{ResponseWriter: rw, rc: rc, body: body, held: held, stall: e.Stall, ctx: r.Context()}
 		w.answered = func(route string, status int) { // it may be kept for long, and keeps nothing large
 			e.Answered(route, status, time.Since(begun))
 			e.Log.Debug("request", "request", id, "method", method, "route", route, "status", status, "took", time.Since(begun))
@@ -161,6 +161,7 @@ type recorder struct {
 	body     *arrival // nil: there is none
 	held     *Hold
 	stall    time.Duration
+	ctx      context.Context //nolint:containedctx // that of the request: a Write has none
 	status   int
 	answered func(route string, status int) // for the log and the metrics
 	outlived bool                           // somebody else calls answered
@@ -173,6 +174,12 @@ func (w *recorder) WriteHeader(code int) {
 
 func (w *recorder) Write(b []byte) (int, error) {
 	w.begin(http.StatusOK)
+	done, err := w.held.write(w.ctx, len(b), w.stall)
+	if err != nil {
+		_ = w.rc.SetWriteDeadline(time.Unix(1, 0)) // the connection goes, so that no client takes what it has for all of the answer
+		return 0, err
+	}
+	defer done()
 	return writeInPieces(w.ResponseWriter, w.rc, b, w.stall)
 }
 
