@@ -28,6 +28,7 @@ type outputs struct {
 	mount  providers.Mount
 	places artifacts.Places
 	before artifacts.Look
+	memory *artifacts.CallMemory
 	skip   schemas.SkipReason // why nothing is looked for; empty: it is
 	named  bool               // somebody has named files: it is said when they are not looked for
 }
@@ -48,7 +49,8 @@ func (t *execution) outputsOf(sandbox schemas.Sandbox, files schemas.Workspace) 
 		return nil, err
 	}
 	places := slices.Concat(usual, named)
-	o := &outputs{t: t, mount: mountOf(c.Account, c.Workspace, files.Storage), places: places, named: len(places) > 0}
+	o := &outputs{t: t, mount: mountOf(c.Account, c.Workspace, files.Storage), places: places, named: len(places) > 0,
+		memory: t.w.memory.Of(c.Account)}
 	var ok bool
 	if o.filer, ok = providers.As[providers.Filer](t.w.Provider); !ok {
 		o.skip = schemas.SkipUnsupported
@@ -125,10 +127,17 @@ func (o *outputs) open(ctx context.Context, f func(context.Context, *artifacts.C
 	return f(ctx, o.collector(root))
 }
 
+// close forgets what the looks have found.
+func (o *outputs) close() {
+	if o != nil {
+		o.memory.Release()
+	}
+}
+
 func (o *outputs) collector(root workspacefs.FS) *artifacts.Collector {
 	b, c := o.t.w.Bus, o.t.call
 	return &artifacts.Collector{
-		FS: root, Places: o.places, Call: c, Sums: &o.t.w.sums, Now: b.Now,
+		FS: root, Places: o.places, Call: c, Memory: o.memory, Now: b.Now,
 		Store: artifacts.Store{
 			Kept: func(ctx context.Context) (int, int64, error) {
 				return streams.ArtifactsKept(ctx, b, c.Account, c.Conversation)
@@ -273,6 +282,7 @@ func (t *execution) recoverArtifacts(ctx context.Context, r *schemas.Result) err
 	if o == nil || err != nil {
 		return nil //nolint:nilerr // a pattern that is none names nothing
 	}
+	defer o.close()
 	stored, err := streams.ArtifactsOfCall(ctx, t.w.Bus, t.call)
 	if err != nil {
 		return err

@@ -87,6 +87,7 @@ func (f *foreground) abandon(context.Context)             { f.use.abandon() }
 
 func (f *foreground) close() {
 	f.use.leave()
+	f.left.close()
 	_ = f.preparedCall.close() // it was only read
 }
 

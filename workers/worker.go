@@ -135,7 +135,7 @@ type workerRun struct {
 	cancels      *cancelSet
 	jobs         *jobs.Manager
 	launcher     *jobs.Launcher
-	sums         artifacts.Sums
+	memory       artifacts.Memory
 	status       jobs.Status
 	instances    *sandboxes.Instances
 	reconciler   *sandboxes.Reconciler

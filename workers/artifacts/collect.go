@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sync"
 	"time"
 
 	"github.com/sandjet/sandjet/internal/wait"
@@ -29,39 +28,7 @@ type Store struct {
 const (
 	// knownBudget is how many bytes are read before a call to know contents that are not known yet.
 	knownBudget = 16 << 20
-	// knownMost is how many digests a process remembers.
-	knownMost = 20_000
 )
-
-// Sums remembers digests of files by what they were, so that a file is read once however many calls look at it. It may be used from
-// many goroutines.
-type Sums struct {
-	mu sync.Mutex
-	of map[string]known
-}
-
-type known struct {
-	info workspacefs.Info
-	sum  string
-}
-
-func (s *Sums) get(key string, info workspacefs.Info) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if k, ok := s.of[key]; ok && k.info.Same(info) {
-		return k.sum
-	}
-	return ""
-}
-
-func (s *Sums) put(key string, info workspacefs.Info, sum string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.of == nil || len(s.of) >= knownMost {
-		s.of = map[string]known{}
-	}
-	s.of[key] = known{info, sum}
-}
 
 // Collector reads the artifacts of one call.
 type Collector struct {
@@ -69,18 +36,16 @@ type Collector struct {
 	Places Places
 	Call   schemas.Call
 	Store  Store
-	Sums   *Sums
+	Memory *CallMemory // of the call
 	Now    func() time.Time
 }
 
-func (c *Collector) key(file string) string {
-	return string(c.Call.Account) + "/" + string(c.Call.Workspace) + "/" + file
-}
+func (c *Collector) key(file string) string { return string(c.Call.Workspace) + "/" + file }
 
 // Before looks at the places before the call, and at contents as far as they are small or known. The error is ctx's, or a failure of
 // the file system.
 func (c *Collector) Before(ctx context.Context) (Look, error) {
-	l, err := c.Places.Look(ctx, c.FS)
+	l, err := c.Places.Look(ctx, c.FS, c.Memory)
 	if err != nil {
 		return Look{}, err
 	}
@@ -90,13 +55,13 @@ func (c *Collector) Before(ctx context.Context) (Look, error) {
 			continue
 		}
 		if !s.Fresh {
-			s.Sum = c.Sums.get(c.key(file), s.Info)
+			s.Sum = c.Memory.get(c.key(file), s.Info)
 		}
 		if s.Sum == "" && s.Info.Size <= left {
 			left -= s.Info.Size
 			if r, err := c.read(ctx, Candidate{Path: file, Info: s.Info}, nil); err == nil {
 				s.Sum = r.sum
-				c.Sums.put(c.key(file), s.Info, r.sum)
+				c.Memory.put(c.key(file), s.Info, r.sum)
 			}
 		}
 		l.Found[file] = s
@@ -110,14 +75,13 @@ func (c *Collector) Before(ctx context.Context) (Look, error) {
 // Collect looks at the places after the call, and stores the bytes of what has changed. What could not be had is skipped with its
 // reason. The error is ctx's, or a failure of the file system.
 func (c *Collector) Collect(ctx context.Context, before Look) (list []streams.KeptArtifact, skipped []schemas.SkippedArtifact, err error) {
-	after, err := c.Places.Look(ctx, c.FS)
+	after, err := c.Places.Look(ctx, c.FS, c.Memory)
 	if err != nil {
 		return nil, nil, err
 	}
 	candidates, skipped := Plan(before, after)
-	var total int64
-	var n, kept int
-	var keptSize int64
+	var l spent
+	var counted bool // what the conversation has
 	for _, f := range candidates {
 		skip := func(reason schemas.SkipReason) {
 			skipped = append(skipped, schemas.SkippedArtifact{Path: f.Path, Reason: reason, Size: f.Info.Size})
@@ -125,31 +89,21 @@ func (c *Collector) Collect(ctx context.Context, before Look) (list []streams.Ke
 		if f.Was != "" { // read it once before any of it is stored: it may be as it was
 			r, err := c.read(ctx, f, nil)
 			if err == nil && r.sum == f.Was {
-				c.Sums.put(c.key(f.Path), r.info, r.sum)
+				c.Memory.put(c.key(f.Path), r.info, r.sum)
 				continue
 			}
 		}
-		if n == 0 {
-			if kept, keptSize, err = again2(ctx, c.Store.Kept); err != nil {
+		if !counted {
+			if l.kept, l.keptSize, err = again2(ctx, c.Store.Kept); err != nil {
 				skip(schemas.SkipNotStored)
 				if ctx.Err() != nil {
 					return nil, nil, ctx.Err()
 				}
 				continue
 			}
+			counted = true
 		}
-		switch {
-		case n >= schemas.MaxArtifacts:
-			skip(schemas.SkipTooMany)
-			continue
-		case total+f.Info.Size > schemas.MaxArtifactsSize:
-			skip(schemas.SkipTooLargeTogether)
-			continue
-		case kept+n >= schemas.MaxArtifactsKept || keptSize+total+f.Info.Size > schemas.MaxArtifactsKeptSize:
-			skip(schemas.SkipConversationFull)
-			continue
-		}
-		k, reason := c.keep(ctx, f)
+		k, reason := c.keep(ctx, f, &l)
 		if err := ctx.Err(); err != nil {
 			return nil, nil, err
 		}
@@ -157,45 +111,89 @@ func (c *Collector) Collect(ctx context.Context, before Look) (list []streams.Ke
 			skip(reason)
 			continue
 		}
-		n++
-		total += k.Artifact.Size
+		l.n++
 		list = append(list, k)
 	}
 	return list, skipped, nil
 }
 
-// keep stores the bytes of one file, or says why not.
-func (c *Collector) keep(ctx context.Context, f Candidate) (k streams.KeptArtifact, reason schemas.SkipReason) {
-	switch err := c.Store.Room(ctx, f.Info.Size); {
-	case errors.Is(err, schemas.ErrExhausted):
-		return k, schemas.SkipAccountFull
-	case err != nil:
-		return k, schemas.SkipLogFull
+// spent is what a call has stored, and its conversation before it. Bytes count from when they are about to be stored, also those of files
+// of which no version was read to its end: the log has them all the same.
+type spent struct {
+	n      int // artifacts
+	stored int64
+
+	kept     int
+	keptSize int64
+}
+
+// admit is why a file of a size may not be stored; empty: it may.
+func (l spent) admit(size int64) schemas.SkipReason {
+	switch {
+	case l.n >= schemas.MaxArtifacts:
+		return schemas.SkipTooMany
+	case size > schemas.MaxArtifactSize:
+		return schemas.SkipTooLarge
+	case l.stored+size > schemas.MaxArtifactsSize:
+		return schemas.SkipTooLargeTogether
+	case l.kept+l.n >= schemas.MaxArtifactsKept || l.keptSize+l.stored+size > schemas.MaxArtifactsKeptSize:
+		return schemas.SkipConversationFull
 	}
+	return ""
+}
+
+// refused is an error that has a reason.
+type refused schemas.SkipReason
+
+func (r refused) Error() string { return "the file is no artifact: " + string(r) }
+
+// admit asks whether a file may be stored that has a size now, which may be another than when it was looked at.
+func (c *Collector) admit(ctx context.Context, l *spent, size int64) error {
+	if reason := l.admit(size); reason != "" {
+		return refused(reason)
+	}
+	switch err := c.Store.Room(ctx, size); {
+	case errors.Is(err, schemas.ErrExhausted):
+		return refused(schemas.SkipAccountFull)
+	case err != nil:
+		return refused(schemas.SkipLogFull)
+	}
+	return nil
+}
+
+// keep stores the bytes of one file, or says why not.
+func (c *Collector) keep(ctx context.Context, f Candidate, l *spent) (k streams.KeptArtifact, reason schemas.SkipReason) {
 	const tries = 2
 	for try := 1; ; try++ {
-		r, err := c.read(ctx, f, func(chunk []byte) error {
-			name, err := again1(ctx, func(ctx context.Context) (string, error) { return c.Store.Chunk(ctx, chunk) })
-			if err != nil {
-				return fmt.Errorf("%w: %w", errNotStored, err)
-			}
-			k.Chunks = append(k.Chunks, name)
-			return nil
+		r, err := c.read(ctx, f, &sink{
+			admit: func(size int64) error { return c.admit(ctx, l, size) },
+			chunk: func(chunk []byte) error {
+				l.stored += int64(len(chunk)) // also if it fails: it may be there
+				name, err := again1(ctx, func(ctx context.Context) (string, error) { return c.Store.Chunk(ctx, chunk) })
+				if err != nil {
+					return fmt.Errorf("%w: %w", errNotStored, err)
+				}
+				k.Chunks = append(k.Chunks, name)
+				return nil
+			},
 		})
 		if err == nil {
-			c.Sums.put(c.key(f.Path), r.info, r.sum)
+			c.Memory.put(c.key(f.Path), r.info, r.sum)
 			k.Artifact = schemas.NewArtifact(c.Call, f.Path, r.info.Size, r.sum, r.begin, c.Now())
 			return k, ""
 		}
 		k.Chunks = nil
+		var why refused
 		switch {
+		case errors.As(err, &why) && try > 1 && schemas.SkipReason(why) == schemas.SkipTooLargeTogether:
+			return k, schemas.SkipChanged // what was stored of its former version leaves no room for this one
+		case errors.As(err, &why):
+			return k, schemas.SkipReason(why)
 		case errors.Is(err, errChanged) && try < tries && ctx.Err() == nil:
 		case errors.Is(err, errChanged):
 			return k, schemas.SkipChanged
 		case errors.Is(err, errNotStored):
 			return k, schemas.SkipNotStored
-		case errors.Is(err, errTooLarge):
-			return k, schemas.SkipTooLarge
 		default:
 			return k, schemas.SkipUnreadable
 		}
@@ -205,7 +203,6 @@ func (c *Collector) keep(ctx context.Context, f Candidate) (k streams.KeptArtifa
 var (
 	errChanged   = errors.New("the file was changed while it was read")
 	errNotStored = errors.New("the bytes were not stored")
-	errTooLarge  = errors.New("the file has grown above the limit")
 )
 
 // whole is one version of a file that was read.
@@ -215,9 +212,15 @@ type whole struct {
 	begin []byte // of the content
 }
 
-// read reads one version of a file: of the inode that the look has found, and of one size and time from the first byte to the last.
-// Chunk is called with each chunk; nil: only the digest is wanted.
-func (c *Collector) read(ctx context.Context, f Candidate, chunk func([]byte) error) (r whole, err error) {
+// sink takes a file that is read: admit its size before the first byte, chunk each of its chunks.
+type sink struct {
+	admit func(size int64) error
+	chunk func([]byte) error
+}
+
+// read reads one version of a file: of the inode that the look has found, and of one size and time from the first byte to the last. No
+// more than the size with which it begins is read. Without a sink only the digest is wanted.
+func (c *Collector) read(ctx context.Context, f Candidate, to *sink) (r whole, err error) {
 	file, err := c.FS.Open(ctx, f.Path)
 	if err != nil {
 		return r, fmt.Errorf("open: %w", err)
@@ -232,7 +235,12 @@ func (c *Collector) read(ctx context.Context, f Candidate, chunk func([]byte) er
 	case r.info.Inode != f.Info.Inode && r.info.Inode != 0 && f.Info.Inode != 0, r.info.Links > 1:
 		return r, errChanged // by another in its place, which may be a link's
 	case r.info.Size > schemas.MaxArtifactSize:
-		return r, errTooLarge
+		return r, refused(schemas.SkipTooLarge)
+	}
+	if to != nil {
+		if err := to.admit(r.info.Size); err != nil {
+			return r, err
+		}
 	}
 	h, buf := sha256.New(), make([]byte, min(r.info.Size, streams.ArtifactChunk))
 	for left := r.info.Size; left > 0; left -= int64(len(buf)) {
@@ -251,20 +259,33 @@ func (c *Collector) read(ctx context.Context, f Candidate, chunk func([]byte) er
 			r.begin = append([]byte{}, buf[:min(len(buf), peek)]...)
 		}
 		h.Write(buf) // never fails
-		if chunk != nil {
-			if err := chunk(buf); err != nil {
-				return r, err
-			}
+		if to == nil {
+			continue
+		}
+		if err := unchanged(file, r.info); err != nil { // then nothing more of it is stored
+			return r, err
+		}
+		if err := to.chunk(buf); err != nil {
+			return r, err
 		}
 	}
-	if stat, err = file.Stat(); err != nil {
-		return r, fmt.Errorf("stat: %w", err)
-	}
-	if !workspacefs.InfoOf(stat).Same(r.info) {
-		return r, errChanged
+	if err := unchanged(file, r.info); err != nil {
+		return r, err
 	}
 	r.sum = hex.EncodeToString(h.Sum(nil))
 	return r, nil
+}
+
+// unchanged asks whether an open file is what it was.
+func unchanged(file workspacefs.File, was workspacefs.Info) error {
+	stat, err := file.Stat()
+	if err != nil {
+		return fmt.Errorf("stat: %w", err)
+	}
+	if !workspacefs.InfoOf(stat).Same(was) {
+		return errChanged
+	}
+	return nil
 }
 
 var pause = wait.Backoff{First: 50 * time.Millisecond, Most: time.Second} //nolint:gochecknoglobals // a constant

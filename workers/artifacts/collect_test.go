@@ -23,10 +23,10 @@ import (
 
 // desk is a workspace, and a store in memory.
 type desk struct {
-	t    *testing.T
-	dir  string
-	fsys workspacefs.FS
-	sums *artifacts.Sums
+	t      *testing.T
+	dir    string
+	fsys   workspacefs.FS
+	memory *artifacts.Memory
 
 	mu     sync.Mutex
 	chunks map[string][]byte
@@ -42,7 +42,7 @@ func newDesk(t *testing.T) *desk {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = root.Close() })
-	return &desk{t: t, dir: dir, fsys: root, sums: new(artifacts.Sums), chunks: map[string][]byte{}}
+	return &desk{t: t, dir: dir, fsys: root, memory: new(artifacts.Memory), chunks: map[string][]byte{}}
 }
 
 func (d *desk) path(name string) string { return filepath.Join(d.dir, name) }
@@ -67,12 +67,18 @@ func (d *desk) age() {
 	time.Sleep(20 * time.Millisecond)
 }
 
+func (d *desk) remembered(a schemas.AccountID) *artifacts.CallMemory {
+	r := d.memory.Of(a)
+	d.t.Cleanup(r.Release)
+	return r
+}
+
 func (d *desk) collector(call string, patterns ...string) *artifacts.Collector {
 	d.t.Helper()
 	places, err := schemas.ParseArtifactPatterns("artifacts", patterns)
 	d.must(err)
 	return &artifacts.Collector{
-		FS: d.fsys, Places: places, Sums: d.sums, Now: time.Now,
+		FS: d.fsys, Places: places, Memory: d.remembered("acct_1"), Now: time.Now,
 		Call: schemas.Call{Account: "acct_1", Conversation: "c", ID: schemas.CallID(call), Workspace: "ws_1"},
 		Store: artifacts.Store{
 			Kept: func(context.Context) (int, int64, error) { return d.kept, 0, nil },
@@ -370,6 +376,81 @@ func TestAFileThatChangesWhileItIsRead(t *testing.T) {
 	}
 }
 
+// TestBoundsHoldWhileFilesChange: whatever files do while they are read, a call stores no more bytes than its artifacts may have, those of
+// versions that were not read to their end among them; and what it could not store has a reason.
+func TestBoundsHoldWhileFilesChange(t *testing.T) {
+	t.Parallel()
+	const size = 8 << 20
+	for name, tt := range map[string]struct {
+		change func(d *desk, file string, chunks int)
+		want   map[schemas.SkipReason]bool
+	}{
+		"they are written to at their end": {func(d *desk, file string, chunks int) {
+			if chunks%(size/streams.ArtifactChunk) == 0 {
+				d.must(os.Chtimes(d.path(file), time.Unix(int64(chunks), 0), time.Unix(int64(chunks), 0)))
+			}
+		}, map[schemas.SkipReason]bool{schemas.SkipChanged: true, schemas.SkipTooLargeTogether: true}},
+		"they grow": {func(d *desk, file string, chunks int) {
+			d.must(os.Truncate(d.path(file), int64(size+chunks)))
+		}, map[schemas.SkipReason]bool{schemas.SkipChanged: true}},
+		"they are smaller when they are looked at": {func(*desk, string, int) {}, map[schemas.SkipReason]bool{schemas.SkipTooLargeTogether: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := newDesk(t)
+			c := d.collector("call_1")
+			var stored int64
+			var admitted int64
+			chunks, file := 0, ""
+			c.Store.Room = func(_ context.Context, n int64) error { admitted += n; return nil }
+			c.Store.Chunk = func(_ context.Context, data []byte) (string, error) {
+				stored += int64(len(data))
+				chunks++
+				tt.change(d, file, chunks)
+				return "x", nil
+			}
+			before := d.look(c)
+			for n := range schemas.MaxArtifacts {
+				d.write(fmt.Sprintf("outputs/%02d", n), "")
+				if name != "they are smaller when they are looked at" {
+					d.must(os.Truncate(d.path(fmt.Sprintf("outputs/%02d", n)), size))
+				}
+			}
+			c.FS = named{d.fsys, func(name string) {
+				if file = name; strings.HasPrefix(filepath.Base(name), "0") || strings.HasPrefix(filepath.Base(name), "1") {
+					if info, err := os.Stat(d.path(name)); err == nil && info.Size() == 0 {
+						d.must(os.Truncate(d.path(name), size))
+					}
+				}
+			}}
+			list, skipped, err := c.Collect(t.Context(), before)
+			if err != nil || len(list)+len(skipped) != schemas.MaxArtifacts {
+				t.Errorf("%d artifacts, %d skipped: %v", len(list), len(skipped), err)
+			}
+			if stored > schemas.MaxArtifactsSize || stored > admitted {
+				t.Errorf("%d bytes are stored, of %d that the account was asked room for", stored, admitted)
+			}
+			for _, s := range skipped {
+				if !tt.want[s.Reason] {
+					t.Errorf("%s: %s", s.Path, s.Reason)
+				}
+			}
+		})
+	}
+}
+
+// named is a workspace that says which file is opened, before it is.
+type named struct {
+	workspacefs.FS
+
+	open func(name string)
+}
+
+func (n named) Open(ctx context.Context, name string) (workspacefs.File, error) {
+	n.open(name)
+	return n.FS.Open(ctx, name)
+}
+
 // TestAFileThatBecomesALink is not read through the link.
 func TestAFileThatBecomesALink(t *testing.T) {
 	t.Parallel()
@@ -406,7 +487,7 @@ func BenchmarkNoOutputs(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		if l, err := artifacts.Places(nil).Look(b.Context(), root); err != nil || len(l.Found) > 0 {
+		if l, err := artifacts.Places(nil).Look(b.Context(), root, nil); err != nil || len(l.Found) > 0 {
 			b.Fatal(l, err)
 		}
 		_ = root.Close()

@@ -38,9 +38,10 @@ const freshness = 2 * time.Second
 // Places are where artifacts are looked for: the folder [schemas.OutputsFolder], and what patterns name.
 type Places []schemas.ArtifactPattern
 
-// Look looks at the places. A place that is not there costs one question. The error is ctx's, or a failure of the file system.
-func (p Places) Look(ctx context.Context, fsys workspacefs.FS) (Look, error) {
-	l := looker{fsys: fsys, look: Look{Found: map[string]Seen{}}, left: schemas.MaxArtifactsSeen}
+// Look looks at the places, and holds no more of them than there is memory for; nil: no bound. A place that is not there costs one
+// question. The error is ctx's, or a failure of the file system.
+func (p Places) Look(ctx context.Context, fsys workspacefs.FS, m *CallMemory) (Look, error) {
+	l := looker{fsys: fsys, look: Look{Found: map[string]Seen{}}, left: schemas.MaxArtifactsSeen, memory: m}
 	all := place{folder: schemas.OutputsFolder, depth: -1, hidden: true, matches: func(string) bool { return true }}
 	if err := l.place(ctx, all); err != nil {
 		return Look{}, err
@@ -60,6 +61,25 @@ type looker struct {
 	fsys workspacefs.FS
 	look Look
 	left int // entries
+
+	memory *CallMemory
+	bytes  int64 // that it counts for
+}
+
+// entryBytes is about what an entry takes in memory beside its name.
+const entryBytes = 256
+
+// hold takes memory for a name. It reports false where there is none left.
+func (l *looker) hold(name string) bool {
+	n := int64(len(name) + entryBytes)
+	if l.memory == nil {
+		return true
+	}
+	if l.bytes+n > LookBytes || !l.memory.grow(n) {
+		return false
+	}
+	l.bytes += n
+	return true
 }
 
 var errBeyond = errors.New("more entries than are looked at")
@@ -94,13 +114,20 @@ func (l *looker) place(ctx context.Context, p place) error {
 				return nil
 			case e.Type.IsDir():
 				if p.depth < 0 || at.depth < p.depth {
+					if !l.hold(full) {
+						return errBeyond
+					}
 					todo = append(todo, folder{full, at.depth + 1})
 				}
 				return nil
 			}
-			if p.matches(full) {
-				l.entry(full, e)
+			if !p.matches(full) {
+				return nil
 			}
+			if _, seen := l.look.Found[full]; !seen && !l.hold(full) {
+				return errBeyond
+			}
+			l.entry(full, e)
 			return nil
 		})
 		switch {
